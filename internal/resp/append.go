@@ -1,0 +1,36 @@
+// Package resp encodes Redis commands: the few append functions that node, redlock and the test
+// members share.
+package resp
+
+import "strconv"
+
+// AppendArray opens a command of n arguments.
+func AppendArray(b []byte, n int) []byte {
+	b = append(b, '*')
+	b = strconv.AppendInt(b, int64(n), 10)
+	return append(b, '\r', '\n')
+}
+
+// AppendBulk adds one argument.
+func AppendBulk[T string | []byte](b []byte, s T) []byte {
+	b = append(b, '$')
+	b = strconv.AppendInt(b, int64(len(s)), 10)
+	b = append(b, '\r', '\n')
+	b = append(b, s...)
+	return append(b, '\r', '\n')
+}
+
+// AppendInt adds one argument, a decimal number.
+func AppendInt(b []byte, n int64) []byte {
+	var digits [20]byte
+	return AppendBulk(b, strconv.AppendInt(digits[:0], n, 10))
+}
+
+// Command encodes a whole command.
+func Command(args ...string) []byte {
+	b := AppendArray(nil, len(args))
+	for _, a := range args {
+		b = AppendBulk(b, a)
+	}
+	return b
+}

@@ -1,0 +1,159 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// Outcome says what is known of a Call. The difference between Unknown and NotSent is the
+// difference between "clean up there" and "nothing to clean up".
+type Outcome uint8
+
+const (
+	// Unanswered: queued or on the wire.
+	Unanswered Outcome = iota
+	// Answered: Reply holds the member's answer.
+	Answered
+	// Refused: the member answered with an error; Err is a *ReplyError.
+	Refused
+	// Unknown: sent, perhaps in part, and no answer came. It may or may not have been executed,
+	// and may still be until the connection it travelled on is known to be dead.
+	Unknown
+	// NotSent: not a byte left this process.
+	NotSent
+)
+
+func (o Outcome) String() string {
+	switch o {
+	case Unanswered:
+		return "unanswered"
+	case Answered:
+		return "answered"
+	case Refused:
+		return "refused"
+	case Unknown:
+		return "unknown"
+	case NotSent:
+		return "not sent"
+	}
+	return "invalid outcome"
+}
+
+// Reply is one parsed RESP reply. Str and Elems belong to the Call and are overwritten when the
+// Call is used again.
+type Reply struct {
+	Kind  byte    // ':' integer, '$' string (bulk or simple), '_' null, '*' array, '-' error inside an array
+	Int   int64   // integers
+	Str   []byte  // strings, and the text of an error inside an array
+	Elems []Reply // arrays
+}
+
+// Kind classifies an error reply of a member (source: the table of replies in docs of Redis 6 and 7;
+// every text is matched in node/classify.go).
+type Kind uint8
+
+const (
+	KindOther      Kind = iota // any other error
+	KindForeign                // the key has another type, or no TTL: not a lock of ours
+	KindForgot                 // the member lost its memory since this session began (restart guard)
+	KindNoScript               // script cache was emptied; repaired by the member itself, once
+	KindReadOnly               // READONLY, MISCONF, NOREPLICAS, MASTERDOWN: cannot write now
+	KindLoading                // LOADING: restarting
+	KindBusy                   // BUSY: a script runs for too long
+	KindOverloaded             // OOM, max number of clients
+	KindAuth                   // NOAUTH, WRONGPASS, NOPERM, and their forms inside scripts: never retried blindly
+	KindCluster                // MOVED, ASK, TRYAGAIN, CLUSTERDOWN, CROSSSLOT
+)
+
+// ReplyError is an error reply of a member. Text is the reply without script positions; it never
+// holds an owner token, because no script of ours puts one into an error.
+type ReplyError struct {
+	Kind Kind
+	Text string
+}
+
+func (e *ReplyError) Error() string { return e.Text }
+
+// Errors of a call that got no answer. They appear wrapped, with the member's own cause.
+var (
+	ErrDown     = errors.New("member is down")           // NotSent: no connection
+	ErrOverflow = errors.New("member's queue is full")   // NotSent: too many calls or bytes in flight
+	ErrClosed   = errors.New("member is closed")         // NotSent
+	ErrBroken   = errors.New("connection broke")         // Unknown: sent, then the connection died
+	ErrStalled  = errors.New("member stopped answering") // Unknown: the stall watchdog ended the connection
+	ErrEnded    = errors.New("attempt has ended")        // NotSent again: not repeated after NOSCRIPT
+)
+
+// Call is one command to one member, and then its result. The owner fills in the first group and
+// must leave the whole record alone until Sink.Done has been called, which happens exactly once.
+type Call struct {
+	// Cmd is the RESP command. Several calls may share it; nobody changes it before all are done.
+	Cmd []byte
+	// Tagged: the member appends one more bulk string, its marker id (empty where it keeps none), as
+	// the last argument. The array header in Cmd counts it already. This is how one encoding serves
+	// all members and still carries what each of them must check.
+	Tagged bool
+	// Late: submitted from a Sink or a Listener, that is, from the reader of a connection. Such a call
+	// is queued and written by another goroutine, because a reader that writes can deadlock.
+	Late bool
+	// OweUntil: not zero for a release. If its outcome is NotSent or Unknown the member keeps a copy
+	// and sends it again after the next succession, until it is answered or this moment has passed.
+	OweUntil time.Time
+	// Ended, if set, is true once the attempt that this call belongs to has begun its release. A call
+	// is then no longer repeated after NOSCRIPT: it would execute behind the release.
+	Ended *atomic.Bool
+	Sink  Sink
+	Index int // the owner's: position of the member in the round
+
+	Outcome Outcome
+	Reply   Reply     // Outcome == Answered
+	Err     error     // any other outcome
+	State   State     // of the member when the call was submitted: Gen, Epoch
+	At      time.Time // when the answer arrived
+}
+
+// Sink learns the result of a call. Done runs on the reader of the member's connection, or inside
+// Submit: it must not block, and must not hold a mutex that its caller holds around Submit.
+type Sink interface{ Done(c *Call) }
+
+// State is what a member is good for at this moment.
+type State struct {
+	Gen   uint64 // votes, anchors and pushes of an earlier generation count for nothing
+	Epoch uint64 // one per command connection; server times of another epoch are no anchors
+	Up    bool   // has a connection
+	Votes bool   // may vote: Up, and not suspected of having forgotten
+	Inbox bool   // the subscription of the inbox is confirmed
+	RunID string // identity of the server process, "" where it will not tell
+	Err   error  // why it is not Up
+}
+
+// Member is one voter: a Redis master, or something that behaves like one.
+//
+// All calls of one client to one member are executed in the order of their submission, or not at
+// all; nothing is sent twice by itself, except a release that is owed (Call.OweUntil) and a call
+// answered NOSCRIPT, which has not been executed.
+type Member interface {
+	// Name identifies the member in errors and logs. It holds no secret.
+	Name() string
+	// Submit queues c and returns. It does not wait for the network.
+	Submit(c *Call)
+	// State costs one atomic load.
+	State() State
+	// Listen subscribes channel on a connection of its own, now and after every reconnect, and
+	// reports what arrives there and every change of State. Called once, before the first Submit.
+	Listen(channel string, l Listener)
+	// Close ends the member's goroutines. Calls in flight are answered or Unknown; owed releases get
+	// their chance until ctx ends.
+	Close(ctx context.Context) error
+}
+
+// Listener hears a member's inbox and its changes of state. Both methods run on goroutines of the
+// member and must not block.
+type Listener interface {
+	// Push delivers one message. msg is valid during the call only.
+	Push(msg []byte, st State, at time.Time)
+	// Changed is called after State has changed.
+	Changed(st State)
+}
