@@ -1,0 +1,79 @@
+package slot
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Sibling returns the name of a key that belongs to key and is kept in its slot:
+//
+//	prefix:{key}     plain: key is not empty and has no brace
+//	prefix:key       tagged: key has a hash tag, and none of the other two forms would look like this
+//	prefix:{t}:key   any other key; t = TagOf(Of(key))
+//
+// For every string of bytes, Of(Sibling(prefix, key)) == Of(key). For one prefix, different keys have
+// different siblings. The third form is therefore also used for the tagged keys whose second form
+// would be the sibling of another key: "{a}", which would meet the plain key "a", and those that begin
+// with "{t}:", t being the tag of their own slot, which would meet the third form of what follows.
+//
+// Between two prefixes siblings are distinct unless one prefix is the other followed by ':' and more.
+//
+// It panics if prefix has a brace: the slot would be that of the prefix. It allocates the result and
+// nothing else.
+func Sibling(prefix, key string) string {
+	mustBePlain(prefix)
+	start, end, ok := tagged(key)
+	switch {
+	case !ok && key != "" && !strings.ContainsAny(key, "{}"):
+		return prefix + ":{" + key + "}"
+	case ok && !mistakable(key, start, end):
+		return prefix + ":" + key
+	default:
+		return prefix + ":{" + TagOf(Of(key)) + "}:" + key
+	}
+}
+
+// mistakable reports whether prefix:key, for a key with a hash tag at key[start:end], is also the
+// plain or the third form of another key's sibling.
+//
+// A plain form is "{x}" with no brace in x; a third form is "{t}:" and anything, and t is the tag of
+// its own slot. Both begin with the tag, so a key with bytes before it is neither. No plain form is a
+// third form: it ends with its first '}', and a third form has a ':' behind that.
+func mistakable(key string, start, end int) bool {
+	if start != 1 {
+		return false
+	}
+	tag, rest := key[start:end], key[end+1:]
+	if rest == "" {
+		return strings.IndexByte(tag, '{') < 0 // no '}' in it: it ends before the first one
+	}
+	return rest[0] == ':' && len(tag) == tagLen && tag == TagOf(sum(tag)%Count)
+}
+
+// Compatible returns the name that Redisson gives to the companion of an object, as in
+// "redisson_lock__channel:{orders}":
+//
+//	prefix:{key}   key has no '{'
+//	prefix:key     key has one
+//
+// Source: RedissonObject.prefixName in Redisson. Use it only for names that Java clients share with
+// us, because it promises less than Sibling does. "a" and "{a}" have the same companion, so a message
+// in such a channel may concern the other object. The companions of some keys with unbalanced braces,
+// such as "a}b", and of the empty key are in another slot, or not certain to be in the same one: on a
+// cluster compare Of of both before a script names them together (Redisson itself cannot lock such
+// names there).
+//
+// It panics if prefix has a brace.
+func Compatible(prefix, key string) string {
+	mustBePlain(prefix)
+	if strings.IndexByte(key, '{') < 0 {
+		return prefix + ":{" + key + "}"
+	}
+	return prefix + ":" + key
+}
+
+func mustBePlain(prefix string) {
+	if strings.ContainsAny(prefix, "{}") {
+		panic(fmt.Sprintf("slot: prefix %q has a brace", prefix))
+	}
+}
