@@ -1,0 +1,79 @@
+package quorum
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/go-multierror"
+)
+
+// MemberVote is one member's part in a round.
+type MemberVote struct {
+	Member string // its Name
+	Vote   Vote
+	Err    error // why it did not vote yes; nil for a plain yes or no
+}
+
+// Failure reports an operation that too few members confirmed. errors.Is and errors.As reach every
+// member's own cause. The text names operation, key, counts and causes, and never an owner token.
+type Failure struct {
+	Op, Key string
+	Need    int
+	Votes   []MemberVote // in member order
+}
+
+// Counts returns how many members said yes, said no, and left it open or unsure.
+func (e *Failure) Counts() (yes, no, unsure int) {
+	for _, v := range e.Votes {
+		switch {
+		case v.Vote == Yes:
+			yes++
+		case v.Vote == No && v.Err == nil:
+			no++
+		default:
+			unsure++
+		}
+	}
+	return
+}
+
+func (e *Failure) Error() string {
+	yes, no, failed := e.Counts()
+	var b strings.Builder
+	name := ""
+	if e.Key != "" {
+		name = " " + Quote(e.Key)
+	}
+	fmt.Fprintf(&b, "%s%s: %d of %d members agreed, need %d (%d refused, %d failed or silent)",
+		e.Op, name, yes, len(e.Votes), e.Need, no, failed)
+	for _, v := range e.Votes {
+		switch {
+		case v.Err != nil:
+			fmt.Fprintf(&b, "; %s: %v", v.Member, v.Err)
+		case v.Vote == Open || v.Vote == Unsure:
+			fmt.Fprintf(&b, "; %s: no answer", v.Member)
+		}
+	}
+	return b.String()
+}
+
+// Unwrap gathers the members' causes; nil when no member gave one.
+func (e *Failure) Unwrap() error {
+	var all *multierror.Error
+	for _, v := range e.Votes {
+		if v.Err != nil {
+			all = multierror.Append(all, fmt.Errorf("%s: %w", v.Member, v.Err))
+		}
+	}
+	return all.ErrorOrNil()
+}
+
+// Quote renders a lock's name for an error or a log: quoted, and cut after 64 bytes, because a name
+// may be binary and of any length.
+func Quote(key string) string {
+	if len(key) <= 64 {
+		return strconv.Quote(key)
+	}
+	return strconv.Quote(key[:64]) + fmt.Sprintf("… (%d bytes)", len(key))
+}

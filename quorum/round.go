@@ -1,0 +1,198 @@
+package quorum
+
+import (
+	"context"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Judge says what an answer counts for. It is called once for every member asked, in any order, also
+// for answers that come after the decision; on the goroutine that completed the call, which it must
+// not block. It may lock a mutex that nobody holds around Start.
+type Judge interface {
+	Judge(r *Round, c *Call) Vote
+}
+
+// Set is a set of members by position.
+type Set uint32
+
+// All returns the set of the first n members.
+func All(n int) Set { return Set(1)<<n - 1 }
+
+// Has reports whether member i is in the set.
+func (s Set) Has(i int) bool { return s>>i&1 == 1 }
+
+// With returns the set with member i in it.
+func (s Set) With(i int) Set { return s | 1<<i }
+
+// Len counts the members of the set.
+func (s Set) Len() int { return bits.OnesCount32(uint32(s)) }
+
+// Question is what a Round asks. Cmd is encoded once and shared by all calls; it is copied into the
+// round, so that the caller may reuse its buffer.
+type Question struct {
+	Op       string        // for the Judge and for errors
+	Sent     time.Time     // taken before the first call was submitted: validity counts from here
+	TTL      time.Duration // what the question asks for, for the Judge
+	To       Set           // the members asked; the others count as No
+	Need     int           // yes votes to win
+	Cmd      []byte
+	Tagged   bool
+	Late     bool
+	OweUntil time.Time
+	Ended    *atomic.Bool
+	Judge    Judge
+}
+
+// Rounds recycles rounds. One per client and never global: a round holds a channel and a timer, which
+// must not travel between testing/synctest bubbles.
+type Rounds struct{ pool sync.Pool }
+
+// Round is one question to many members. The caller is woken once, when the round is decided; answers
+// that come later still reach the Judge. The round's memory is recycled after the last of them, so
+// stragglers own what they need and nobody waits for them. Their number and age is bounded by the
+// members (queue length, stall watchdog).
+type Round struct {
+	Question
+	rounds  *Rounds
+	calls   []Call
+	cmd     []byte
+	decided chan struct{} // capacity 1: at most one wake-up
+	timer   *time.Timer   // made by the first Wait that needs one
+	refs    atomic.Int32  // calls not done yet, and the caller
+
+	mu      sync.Mutex // guards the fields below; never held around Submit or Judge
+	votes   []Vote
+	errs    []error
+	yes     int
+	open    int
+	verdict Verdict
+}
+
+// Start submits q to the members of q.To, in order. The caller owns the round until it calls Free.
+func (p *Rounds) Start(members []Member, q Question) *Round {
+	r, _ := p.pool.Get().(*Round)
+	if r == nil {
+		r = &Round{rounds: p, decided: make(chan struct{}, 1)}
+	}
+	n := len(members)
+	if len(r.calls) != n {
+		r.calls, r.votes, r.errs = make([]Call, n), make([]Vote, n), make([]error, n)
+	}
+	r.Question = q
+	r.cmd = append(r.cmd[:0], q.Cmd...)
+	r.Cmd = r.cmd
+	asked := q.To.Len()
+	r.yes, r.open = 0, asked
+	r.verdict = Decide(0, asked, q.Need)
+	for i := range r.votes {
+		r.votes[i], r.errs[i] = No, nil
+		if q.To.Has(i) {
+			r.votes[i] = Open
+		}
+	}
+	if r.verdict != Undecided {
+		r.decided <- struct{}{}
+	}
+	r.refs.Store(int32(asked) + 1)
+	for i, m := range members {
+		if !q.To.Has(i) {
+			continue
+		}
+		c := &r.calls[i]
+		c.Cmd, c.Tagged, c.Late, c.OweUntil, c.Ended = r.cmd, q.Tagged, q.Late, q.OweUntil, q.Ended
+		c.Sink, c.Index = r, i
+		c.Outcome, c.Err, c.State, c.At = Unanswered, nil, State{}, time.Time{}
+		m.Submit(c)
+	}
+	return r
+}
+
+// Done implements Sink.
+func (r *Round) Done(c *Call) {
+	v := r.Judge.Judge(r, c)
+	r.mu.Lock()
+	r.votes[c.Index], r.errs[c.Index] = v, c.Err
+	r.open--
+	if v == Yes {
+		r.yes++
+	}
+	wake := false
+	if r.verdict == Undecided {
+		r.verdict = Decide(r.yes, r.open, r.Need)
+		wake = r.verdict != Undecided
+	}
+	r.mu.Unlock()
+	if wake {
+		r.decided <- struct{}{}
+	}
+	r.unref()
+}
+
+// Wait returns when the round is decided, or Undecided with a nil error after timeout (0: never), or
+// Undecided with ctx's error when ctx ends first. A decided round wins over both.
+func (r *Round) Wait(ctx context.Context, timeout time.Duration) (Verdict, error) {
+	select {
+	case <-r.decided:
+		return r.result(), nil
+	default:
+	}
+	var late <-chan time.Time
+	if timeout > 0 {
+		if r.timer == nil {
+			r.timer = time.NewTimer(timeout)
+		} else {
+			r.timer.Reset(timeout)
+		}
+		late = r.timer.C
+		defer r.timer.Stop()
+	}
+	select {
+	case <-r.decided:
+		return r.result(), nil
+	case <-late:
+		return r.result(), nil
+	case <-ctx.Done():
+		if v := r.result(); v != Undecided {
+			return v, nil
+		}
+		return Undecided, ctx.Err()
+	}
+}
+
+func (r *Round) result() Verdict {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.verdict
+}
+
+// Votes appends the votes and their causes, in member order, as they stand now.
+func (r *Round) Votes(members []Member) []MemberVote {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]MemberVote, len(r.votes))
+	for i, v := range r.votes {
+		out[i] = MemberVote{Member: members[i].Name(), Vote: v, Err: r.errs[i]}
+	}
+	return out
+}
+
+// Free gives the round back. The caller must not use it afterwards.
+func (r *Round) Free() { r.unref() }
+
+func (r *Round) unref() {
+	if r.refs.Add(-1) != 0 {
+		return
+	}
+	select { // a decision that nobody waited for
+	case <-r.decided:
+	default:
+	}
+	r.Question = Question{}
+	if cap(r.cmd) > 16<<10 { // an unusually long name must not stay in the pool
+		r.cmd = nil
+	}
+	r.rounds.pool.Put(r)
+}

@@ -1,0 +1,79 @@
+package quorum
+
+// MaxMembers bounds N: a set of members fits a word, and a quorum of more is no longer a lock but a
+// committee. Five is usual, nine is a lot.
+const MaxMembers = 31
+
+// Majority returns the number of yes votes that any two rounds share a voter at: n/2 + 1. For even n
+// that is one more than half, so a tie is lost, never won twice.
+func Majority(n int) int { return n/2 + 1 }
+
+// Vote is what one member's answer counts for.
+type Vote uint8
+
+const (
+	Open   Vote = iota // no answer yet
+	Yes                // the member did it
+	No                 // the member said no, or refused with an error, or was never asked
+	Unsure             // the member may or may not have done it: never a yes, always cleaned up
+)
+
+func (v Vote) String() string {
+	switch v {
+	case Open:
+		return "open"
+	case Yes:
+		return "yes"
+	case No:
+		return "no"
+	case Unsure:
+		return "unsure"
+	}
+	return "invalid vote"
+}
+
+// Verdict is the state of a round.
+type Verdict uint8
+
+const (
+	Undecided Verdict = iota
+	Won
+	Lost
+)
+
+func (v Verdict) String() string {
+	switch v {
+	case Undecided:
+		return "undecided"
+	case Won:
+		return "won"
+	case Lost:
+		return "lost"
+	}
+	return "invalid verdict"
+}
+
+// Decide is the whole rule: yes votes, votes still open, and the number needed.
+func Decide(yes, open, need int) Verdict {
+	switch {
+	case yes >= need:
+		return Won
+	case yes+open < need:
+		return Lost
+	}
+	return Undecided
+}
+
+// Tally decides over a list of votes.
+func Tally(votes []Vote, need int) Verdict {
+	yes, open := 0, 0
+	for _, v := range votes {
+		switch v {
+		case Yes:
+			yes++
+		case Open:
+			open++
+		}
+	}
+	return Decide(yes, open, need)
+}

@@ -1,0 +1,442 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// The questions of a round, as the Judge sees them.
+const (
+	opAcquire = "acquire"
+	opWait    = "wait"
+	opYield   = "yield"
+	opRaise   = "raise"
+	opRelease = "release"
+	opExtend  = "extend"
+	opRejoin  = "rejoin"
+)
+
+// attempt is one try to get one lock, under an owner name of its own that is never used again, and
+// then the hold itself. It carries out what its ballot decides.
+//
+// Its mutex guards the ballot. It is never held around Submit, because a member may answer inside it.
+type attempt struct {
+	c     *Client
+	keys  keys
+	terms terms
+	owner string
+	n     uint64      // the number in owner: where pushes find it
+	ended atomic.Bool // its release has begun: see quorum.Call.Ended
+
+	mu   sync.Mutex
+	b    ballot
+	wake chan struct{} // capacity 1; nil unless waiting
+}
+
+func (c *Client) newAttempt(k keys, t terms) *attempt {
+	n := c.seq.Add(1)
+	a := &attempt{c: c, keys: k, terms: t, owner: ownerOf(c.uuid, n), n: n}
+	a.b = newBallot(a.owner, len(c.members), t, &c.cfg)
+	c.attempts.put(a)
+	return a
+}
+
+// grant is what a won attempt was worth when it was decided.
+type grant struct {
+	token  int64
+	until  time.Time
+	votes  int
+	raised bool
+}
+
+// spent is the end of an attempt that had a majority and could not make a lease of it. Another attempt
+// may succeed.
+type spent struct{ error }
+
+func (e spent) Unwrap() error { return e.error }
+
+// try asks once: PROTOCOLS §4. nil error: won. The attempt must be released in any other case, unless
+// it goes on waiting.
+func (a *attempt) try(ctx context.Context) (grant, error) {
+	all := quorum.All(len(a.c.members))
+	sent := time.Now()
+	a.mu.Lock()
+	for i := range a.b.m {
+		a.b.submitted(i, true, sent)
+	}
+	a.mu.Unlock()
+	cmd := a.c.buffer()
+	*cmd = a.keys.acquire((*cmd)[:0], a.owner, a.terms.ttl)
+	r := a.c.rounds.Start(a.c.members, quorum.Question{
+		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: all, Need: a.b.need,
+		Cmd: *cmd, Tagged: true, Ended: &a.ended, Judge: a,
+	})
+	a.c.buffers.Put(cmd)
+	defer r.Free()
+	v, err := r.Wait(ctx, a.c.cfg.MemberTimeout)
+	if err != nil {
+		return grant{}, a.interrupted(opAcquire, r, err)
+	}
+	if v != quorum.Won {
+		return grant{}, a.refusal(r)
+	}
+	return a.settle(ctx)
+}
+
+// settle turns a majority of votes into a token and a validity, with a second round where the counters
+// disagree.
+func (a *attempt) settle(ctx context.Context) (grant, error) {
+	states := a.c.states()
+	a.mu.Lock()
+	in, token, exact, until := a.b.tally(time.Now(), states)
+	if in.Len() < a.b.need {
+		a.mu.Unlock()
+		return grant{}, a.tooSlow()
+	}
+	if exact >= a.b.need {
+		return a.wonLocked(token, until, in.Len(), 0), nil
+	}
+	a.mu.Unlock()
+	return a.raise(ctx, token, in)
+}
+
+// raise makes sure that a majority that still holds for us has its counter at the token, so that every
+// later attempt draws a greater one. Why no clock is needed: PROTOCOLS §4.3.
+func (a *attempt) raise(ctx context.Context, token int64, in quorum.Set) (grant, error) {
+	r := a.ask(opRaise, in, time.Now(), 0, func(b []byte) []byte { return a.keys.raise(b, a.owner, token) }, false)
+	defer r.Free()
+	v, err := r.Wait(ctx, a.c.cfg.MemberTimeout)
+	if err != nil {
+		return grant{}, a.interrupted(opRaise, r, err)
+	}
+	if v != quorum.Won {
+		votes := r.Votes(a.c.members)
+		return grant{}, spent{a.quorumError(opRaise, votes, ErrNoQuorum, nil)}
+	}
+	states := a.c.states()
+	a.mu.Lock()
+	// Votes may have ended while the members answered: only what is confirmed and still counts, counts.
+	confirmed, until := a.b.confirmed(time.Now(), states)
+	if confirmed.Len() < a.b.need {
+		a.mu.Unlock()
+		return grant{}, a.tooSlow()
+	}
+	return a.wonLocked(token, until, confirmed.Len(), in), nil
+}
+
+func (a *attempt) tooSlow() error {
+	return spent{&keyError{op: opAcquire, key: a.keys.name, err: ErrTooSlow}}
+}
+
+// wonLocked books the win and unlocks. raised: the members that were asked to lift their counters.
+func (a *attempt) wonLocked(token int64, until time.Time, votes int, raised quorum.Set) grant {
+	a.b.token = token
+	a.wake = nil
+	var behind quorum.Set
+	for i := range a.b.m {
+		if a.b.late(i) && !raised.Has(i) {
+			behind = behind.With(i)
+		}
+	}
+	a.mu.Unlock()
+	if behind != 0 {
+		a.raiseLate(behind, token)
+	}
+	return grant{token: token, until: until, votes: votes, raised: raised != 0}
+}
+
+// raiseLate brings members whose vote lies below the token back into step. Nobody waits for it.
+func (a *attempt) raiseLate(to quorum.Set, token int64) {
+	a.ask(opRaise, to, time.Now(), 0, func(b []byte) []byte { return a.keys.raise(b, a.owner, token) }, true).Free()
+}
+
+// ask submits one question of this attempt to some members.
+func (a *attempt) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, encode func([]byte) []byte, late bool) *quorum.Round {
+	a.mu.Lock()
+	for i := range a.b.m {
+		if to.Has(i) {
+			a.b.submitted(i, op == opWait, sent)
+		}
+	}
+	a.mu.Unlock()
+	cmd := a.c.buffer()
+	*cmd = encode((*cmd)[:0])
+	q := quorum.Question{
+		Op: op, Sent: sent, TTL: ttl, To: to, Need: a.b.need,
+		Cmd: *cmd, Tagged: true, Late: late, Ended: &a.ended, Judge: a,
+	}
+	r := a.c.rounds.Start(a.c.members, q)
+	a.c.buffers.Put(cmd)
+	return r
+}
+
+// Judge books an answer, on the goroutine that read it.
+func (a *attempt) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
+	i := c.Index
+	ans := decode(r, c, a.c.members[i].State())
+	yes := false
+	late, token := false, int64(0)
+	a.mu.Lock()
+	switch r.Op {
+	case opAcquire, opWait:
+		a.b.answered(i, ans, r.TTL)
+		yes = ans.n > 0 && a.b.m[i].token > 0
+		late, token = a.b.late(i), a.b.token
+	case opYield:
+		a.b.yieldAnswered(i, ans)
+	case opRaise:
+		yes = a.b.raiseAnswered(i, ans)
+	case opRelease:
+		yes = ans.outcome == quorum.Answered && ans.n == 1
+	}
+	wake := a.wake
+	a.mu.Unlock()
+	if ans.n < 0 && (r.Op == opAcquire || r.Op == opWait) {
+		a.c.contended(a.keys.name, ans.at)
+	}
+	if late && !a.ended.Load() {
+		a.raiseLate(quorum.Set(0).With(i), token)
+	}
+	signal(wake)
+	return voteOf(c.Outcome, yes)
+}
+
+func voteOf(o quorum.Outcome, yes bool) quorum.Vote {
+	switch {
+	case o == quorum.Unknown:
+		return quorum.Unsure
+	case yes:
+		return quorum.Yes
+	}
+	return quorum.No
+}
+
+// decode reads the three shapes of reply that the scripts give.
+func decode(r *quorum.Round, c *quorum.Call, now quorum.State) answer {
+	a := answer{outcome: c.Outcome, err: c.Err, sent: r.Sent, at: c.At, from: c.State, now: now}
+	if c.Outcome != quorum.Answered {
+		return a
+	}
+	switch rep := &c.Reply; {
+	case rep.Kind == ':':
+		a.n = rep.Int
+	case rep.Kind == '*' && len(rep.Elems) >= 2:
+		a.n, a.server = rep.Elems[0].Int, rep.Elems[1].Int
+		if len(rep.Elems) > 2 && len(rep.Elems[2].Str) > 1 {
+			a.next = string(rep.Elems[2].Str)
+		}
+	default:
+		a.outcome, a.err = quorum.Refused, errReply
+	}
+	return a
+}
+
+var errReply = errors.New("reply of an unexpected shape")
+
+// hear takes a push for this attempt.
+func (a *attempt) hear(i int, p push, st quorum.State, at time.Time) {
+	if a.ended.Load() {
+		return // the release that ended it stands behind the grant and frees it
+	}
+	a.mu.Lock()
+	if p.grant {
+		a.b.pushed(i, p.token, p.server, p.other, st, at)
+	} else {
+		a.b.announced(i, p.other)
+	}
+	late, token := a.b.late(i), a.b.token
+	wake := a.wake
+	a.mu.Unlock()
+	if !p.grant {
+		a.c.contended(a.keys.name, at)
+	}
+	if late {
+		a.raiseLate(quorum.Set(0).With(i), token)
+	}
+	signal(wake)
+}
+
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default: // nil, or already signalled
+	}
+}
+
+// wait goes on where try was refused: PROTOCOLS §5. The attempt is registered at the members, keeps the
+// votes it has, and is told of those it gets. nil error: won.
+func (a *attempt) wait(ctx context.Context) (grant, error) {
+	a.mu.Lock()
+	a.wake = make(chan struct{}, 1)
+	wake := a.wake
+	a.mu.Unlock()
+	a.c.waiting.add(a)
+	defer a.c.waiting.remove(a)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		now := time.Now()
+		states := a.c.states()
+		a.mu.Lock()
+		s := a.b.advance(now, states)
+		a.mu.Unlock()
+		switch s.deed {
+		case deedDecide:
+			return a.settle(ctx)
+		case deedAsk:
+			a.askWait(s.to, now, states)
+			continue
+		case deedYield:
+			for _, y := range s.yields {
+				a.ask(opYield, quorum.Set(0).With(y.member), now, a.b.part, func(b []byte) []byte {
+					return a.keys.yield(b, a.owner, y.token, a.b.part, a.b.entry)
+				}, false).Free()
+			}
+			continue
+		case deedForeign:
+			return grant{}, a.failure(opWait, ErrForeignKey, nil)
+		case deedNoQuorum:
+			return grant{}, a.failure(opWait, ErrNoQuorum, nil)
+		}
+		timer.Reset(max(0, clock.Until(s.wake, now)))
+		select {
+		case <-wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			return grant{}, a.failure(opWait, a.reason(), ctx.Err())
+		case <-a.c.closed:
+			return grant{}, &keyError{op: opWait, key: a.keys.name, err: ErrClosed}
+		}
+	}
+}
+
+// askWait registers at every member of the set whose inbox subscription is confirmed: a grant that
+// cannot be heard of helps nobody.
+func (a *attempt) askWait(to quorum.Set, now time.Time, states []quorum.State) {
+	var at quorum.Set
+	a.mu.Lock()
+	for i, st := range states {
+		if to.Has(i) && st.Votes && st.Inbox {
+			at = at.With(i)
+			a.b.waitSubmitted(i, st.Gen, now)
+		}
+	}
+	a.mu.Unlock()
+	if at == 0 {
+		return
+	}
+	a.ask(opWait, at, now, a.b.part, func(b []byte) []byte {
+		return a.keys.wait(b, a.owner, a.b.part, a.b.entry)
+	}, false).Free()
+}
+
+// release frees every vote and every place in line, at all members that a write may have reached, in
+// order behind it. It belongs to the client and not to any caller: no context ends it. late: on a
+// goroutine that must not write to a socket. The caller frees the round.
+func (a *attempt) release(late bool) *quorum.Round {
+	a.ended.Store(true)
+	a.mu.Lock()
+	hint, to := a.b.hint(), a.b.owed()
+	a.wake = nil
+	a.mu.Unlock()
+	cmd := a.c.buffer()
+	*cmd = a.keys.release((*cmd)[:0], a.owner, hint)
+	now := time.Now()
+	r := a.c.rounds.Start(a.c.members, quorum.Question{
+		Op: opRelease, Sent: now, To: to, Need: a.b.need,
+		Cmd: *cmd, Tagged: true, Late: late, OweUntil: now.Add(max(a.terms.ttl, a.b.entry) + time.Second), Judge: a,
+	})
+	a.c.buffers.Put(cmd)
+	a.c.attempts.remove(a)
+	return r
+}
+
+// abandon is a release that nobody waits for.
+func (a *attempt) abandon() { a.release(false).Free() }
+
+// refusal explains a lost round.
+func (a *attempt) refusal(r *quorum.Round) error {
+	votes := r.Votes(a.c.members)
+	return a.quorumError(opAcquire, votes, reasonOf(votes, a.b.need), nil)
+}
+
+func (a *attempt) interrupted(op string, r *quorum.Round, cause error) error {
+	votes := r.Votes(a.c.members)
+	return a.quorumError(op, votes, reasonOf(votes, a.b.need), cause)
+}
+
+func (a *attempt) quorumError(op string, votes []quorum.MemberVote, kind, cause error) error {
+	return &QuorumError{
+		Failure: quorum.Failure{Op: op, Key: a.keys.name, Need: a.b.need, Votes: votes},
+		kind:    kind, cause: cause,
+	}
+}
+
+// failure explains why waiting ended, from what is known of each member.
+func (a *attempt) failure(op string, kind, cause error) error {
+	return a.quorumError(op, a.standing(), kind, cause)
+}
+
+func (a *attempt) reason() error { return reasonOf(a.standing(), a.b.need) }
+
+// standing is each member's part in a wait, as votes.
+func (a *attempt) standing() []quorum.MemberVote {
+	states := a.c.states()
+	out := make([]quorum.MemberVote, len(states))
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range out {
+		m := &a.b.m[i]
+		v := quorum.MemberVote{Member: a.c.members[i].Name(), Vote: quorum.No, Err: m.err}
+		switch {
+		case a.b.valid(i, now, states):
+			v.Vote, v.Err = quorum.Yes, nil
+		case !states[i].Up:
+			v.Err = states[i].Err
+			if v.Err == nil {
+				v.Err = quorum.ErrDown
+			}
+		case m.err == nil && !m.refused:
+			v.Vote = quorum.Open
+		}
+		out[i] = v
+	}
+	return out
+}
+
+// reasonOf says why a majority was not to be had: refusals alone, keys that are no locks, or members
+// that could not be asked. Silence is never reported as "held".
+func reasonOf(votes []quorum.MemberVote, need int) error {
+	refused, foreign := 0, 0
+	for _, v := range votes {
+		switch {
+		case kindOf(v.Err) == quorum.KindForeign:
+			foreign++
+		case v.Vote == quorum.No && v.Err == nil:
+			refused++
+		}
+	}
+	switch n := len(votes); {
+	case n-foreign < need:
+		return ErrForeignKey
+	case n-foreign-refused < need:
+		return ErrHeld
+	}
+	return ErrNoQuorum
+}
+
+// kindOf classifies a member's cause.
+func kindOf(err error) quorum.Kind {
+	var reply *quorum.ReplyError
+	if errors.As(err, &reply) {
+		return reply.Kind
+	}
+	return quorum.KindOther
+}

@@ -1,0 +1,551 @@
+package redlock
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// A ballot is everything one attempt knows: the vote of each member, where it is registered, who waits
+// behind it. It decides what to do next and does nothing itself: no I/O, no clock, no lock. Each method
+// takes the instant it is called at, and the members' states where they matter, so that every
+// interleaving can be played in a test. The rules are those of the protocol description, section by
+// section in the comments.
+type ballot struct {
+	owner   string
+	need    int
+	ttl     time.Duration // of a vote from acquire
+	part    time.Duration // of a vote granted while waiting: min(ttl, entry)
+	entry   time.Duration // lifetime of a place in the queues
+	factor  float64       // drift
+	timeout time.Duration // silence of a member that counts as no answer
+	giveUp  time.Duration // without a majority to ask for so long: no quorum; < 0 never
+
+	m     []voter
+	next  []named // waiters that members named as the next in line, in order of hearing
+	heard []named // waiters that announced themselves
+	rtt   time.Duration
+	token int64 // once won
+
+	asked     time.Time // last submission of wait to all
+	beat      time.Time // next heartbeat
+	split     time.Time // when to yield, if still no majority; zero: no split seen
+	darkSince time.Time // since when fewer than a majority could be asked; zero: not so
+}
+
+// voter is one member, as the attempt sees it.
+type voter struct {
+	vote
+	sent     int       // calls submitted that may have reached it: it is owed a release
+	pending  int       // acquire and wait calls without an answer
+	since    time.Time // submission of the oldest of those, at most
+	retry    time.Time // when its lock ends by its own word: worth asking then
+	yielding bool      // a yield is on its way
+	kept     bool      // a yield gave the vote back: do not offer it again before something changes
+	off      bool      // was not to be waited at: ask when it is again
+	refused  bool      // its last word was that the lock is another's
+	raised   bool      // confirmed the token
+	err      error     // its last answer was not one
+
+	// What follows belongs to a generation of the member (a restored counter may lie below a yielded
+	// token, and its clock may be another's).
+	gen      uint64
+	yielded  int64        // greatest token given up here: a vote counts only above it
+	anchor   clock.Anchor // of the latest wait answered; zero: none
+	distrust bool         // its clock stepped: a push proves nothing until two anchors agree
+	first    time.Time    // submission of the first wait
+}
+
+// vote is a grant: identified by member and token, trusted until end.
+type vote struct {
+	token  int64 // 0: none
+	end    time.Time
+	server int64 // server time of the grant, µs; 0 where it was not told
+	voteOf uint64
+}
+
+type named struct {
+	owner string
+	by    quorum.Set
+}
+
+func newBallot(owner string, n int, t terms, cfg *Config) ballot {
+	return ballot{
+		owner: owner, need: quorum.Majority(n), m: make([]voter, n),
+		ttl: t.ttl, part: min(t.ttl, cfg.Entry), entry: cfg.Entry,
+		factor: cfg.Drift, timeout: cfg.MemberTimeout, giveUp: cfg.NoQuorumAfter,
+		rtt: time.Millisecond,
+	}
+}
+
+// submitted notes that a call is about to go to member i. asking: acquire or wait.
+func (b *ballot) submitted(i int, asking bool, at time.Time) {
+	m := &b.m[i]
+	m.sent++
+	if !asking {
+		return
+	}
+	if m.pending == 0 {
+		m.since = at
+	}
+	m.pending++
+}
+
+// waitSubmitted notes the first wait of a generation: before its answer, the only anchor there is.
+func (b *ballot) waitSubmitted(i int, gen uint64, at time.Time) {
+	m := &b.m[i]
+	m.enter(gen)
+	if m.first.IsZero() {
+		m.first = at
+	}
+	m.kept = false
+}
+
+// enter drops what belonged to an earlier generation.
+func (m *voter) enter(gen uint64) {
+	if gen <= m.gen {
+		return
+	}
+	m.gen, m.yielded, m.anchor, m.distrust, m.first = gen, 0, clock.Anchor{}, false, time.Time{}
+	if m.voteOf != gen {
+		m.vote = vote{}
+	}
+}
+
+// answer is the result of a call, decoded. n is the script's number, server its time in µs (0 where the
+// script does not tell), next the head of the queue.
+type answer struct {
+	outcome quorum.Outcome
+	err     error
+	n       int64
+	server  int64
+	next    string
+	sent    time.Time // before it was submitted
+	at      time.Time // when the answer arrived
+	from    quorum.State
+	now     quorum.State // of the member now
+}
+
+// settled books the outcome of any call and reports whether the answer may count at all.
+func (b *ballot) settled(i int, a answer, asking bool) bool {
+	m := &b.m[i]
+	if a.outcome == quorum.NotSent {
+		m.sent--
+	}
+	if asking {
+		m.pending--
+		m.since = a.sent
+	}
+	if a.from.Gen != a.now.Gen && a.outcome == quorum.Answered {
+		return false // an ended generation counts for nothing
+	}
+	m.err, m.refused = a.err, false
+	if a.outcome != quorum.Answered {
+		return false
+	}
+	m.enter(a.from.Gen)
+	return true
+}
+
+// answered takes the result of an acquire or a wait. lease is the TTL it asked for.
+func (b *ballot) answered(i int, a answer, lease time.Duration) {
+	if !b.settled(i, a, true) {
+		return
+	}
+	m := &b.m[i]
+	if took := clock.Elapsed(a.sent, a.at); took < 4*b.rtt {
+		b.rtt = (7*b.rtt + took) / 8
+	} else {
+		b.rtt = b.rtt * 9 / 8
+	}
+	if a.server > 0 {
+		b.anchored(m, a)
+	}
+	if a.n <= 0 {
+		m.retry = a.at.Add(time.Duration(-a.n)*time.Millisecond + time.Millisecond)
+		m.refused = true
+		// Answers come in order, but pushes cross them: a refusal older than the vote says nothing.
+		if m.token > 0 && a.server > m.server {
+			m.vote = vote{}
+		}
+		return
+	}
+	b.hear(&b.next, a.next, i)
+	m.retry = time.Time{}
+	if a.n <= m.yielded || a.n < m.token {
+		return
+	}
+	end := a.sent.Add(clock.Validity(lease, b.factor))
+	if a.n == m.token && !m.distrust && clock.Until(m.end, end) > 0 {
+		end = m.end // the same grant, anchored later by its push
+	}
+	m.vote = vote{token: a.n, end: end, server: a.server, voteOf: m.gen}
+}
+
+// anchored keeps the latest pair of server time and local time, which dates the pushes to come.
+func (b *ballot) anchored(m *voter, a answer) {
+	fresh := clock.Anchor{Sent: a.sent, Server: a.server, Epoch: a.from.Epoch, Gen: a.from.Gen}
+	old := m.anchor
+	if !old.Sent.IsZero() && old.Epoch == fresh.Epoch {
+		if clock.Until(fresh.Sent, old.Sent) <= 0 {
+			return
+		}
+		m.distrust = clock.Stepped(old, fresh, clock.Elapsed(a.sent, a.at), b.factor)
+	} else {
+		m.distrust = false
+	}
+	m.anchor = fresh
+}
+
+// pushed takes a grant that a member made on its own, when it executed our standing request. st is the
+// member's state when the push arrived. A push that proves nothing makes the attempt ask.
+func (b *ballot) pushed(i int, token, server int64, next string, st quorum.State, at time.Time) {
+	m := &b.m[i]
+	if !st.Votes || st.Gen < m.gen {
+		return
+	}
+	m.enter(st.Gen)
+	b.hear(&b.next, next, i)
+	if token <= m.yielded || token <= m.token {
+		return // known, or given up since
+	}
+	end, ok := b.endOfPushed(m, server, st.Epoch, at)
+	if !ok {
+		m.retry = at
+		return
+	}
+	m.vote = vote{token: token, end: end, server: server, voteOf: st.Gen}
+	m.kept = false
+	m.retry = time.Time{}
+}
+
+// endOfPushed dates a grant that the member made at server: from the latest anchor of this connection,
+// or, before any wait was answered, from the first wait's submission.
+func (b *ballot) endOfPushed(m *voter, server int64, epoch uint64, at time.Time) (time.Time, bool) {
+	start := m.first
+	switch {
+	case !m.anchor.Sent.IsZero():
+		var ok bool
+		if start, ok = m.anchor.Start(server, at, b.factor); !ok || m.distrust || m.anchor.Epoch != epoch {
+			return time.Time{}, false
+		}
+	case start.IsZero():
+		return time.Time{}, false
+	case clock.Until(start, at) > 0:
+		start = at
+	}
+	end := start.Add(clock.Validity(b.part, b.factor))
+	return end, clock.Until(end, at) > 0
+}
+
+// announced takes a waiter's announcement, which member i made to the holder of a vote.
+func (b *ballot) announced(i int, waiter string) {
+	b.hear(&b.heard, waiter, i)
+	b.m[i].kept = false
+}
+
+// yieldAnswered takes the result of a yield: a new token if the vote stayed ours.
+func (b *ballot) yieldAnswered(i int, a answer) {
+	b.m[i].yielding = false
+	if !b.settled(i, a, false) {
+		return
+	}
+	m := &b.m[i]
+	if a.n <= m.yielded || a.n <= m.token {
+		m.refused = m.token == 0
+		return
+	}
+	m.vote = vote{token: a.n, end: a.sent.Add(clock.Validity(b.part, b.factor)), server: a.server, voteOf: m.gen}
+	m.kept = true
+}
+
+// raiseAnswered reports whether member i confirmed that the vote is ours and the counter is lifted.
+func (b *ballot) raiseAnswered(i int, a answer) bool {
+	ok := b.settled(i, a, false) && a.n == 1
+	if ok {
+		b.m[i].raised = true
+	}
+	return ok
+}
+
+func (b *ballot) hear(list *[]named, owner string, i int) {
+	if owner == "" || owner == "-" || owner == b.owner {
+		return
+	}
+	for k := range *list {
+		if (*list)[k].owner == owner {
+			(*list)[k].by = (*list)[k].by.With(i)
+			return
+		}
+	}
+	*list = append(*list, named{owner, quorum.Set(0).With(i)})
+}
+
+// hint names the successor for the release: of the waiters that members named as next in line, the one
+// most of them named, the first heard among equals; only without any, of those that announced
+// themselves. (Counting announcements first starves: a newcomer that all members announce would beat
+// older waiters whose members disagree.)
+func (b *ballot) hint() string {
+	list := b.next
+	if len(list) == 0 {
+		list = b.heard
+	}
+	best := named{}
+	for _, n := range list {
+		if n.by.Len() > best.by.Len() {
+			best = n
+		}
+	}
+	return best.owner
+}
+
+// valid reports whether the vote of member i counts now.
+func (b *ballot) valid(i int, now time.Time, states []quorum.State) bool {
+	m := &b.m[i]
+	return m.token > 0 && states[i].Votes && m.voteOf == states[i].Gen && clock.Until(m.end, now) > 0
+}
+
+// tally counts the votes in hand: their set, the greatest token, how many have exactly that, and until
+// when a majority of them is trusted (the need-th latest of their ends).
+func (b *ballot) tally(now time.Time, states []quorum.State) (in quorum.Set, token int64, exact int, until time.Time) {
+	var buf [quorum.MaxMembers]time.Time
+	ends := buf[:0]
+	for i := range b.m {
+		if b.valid(i, now, states) {
+			in = in.With(i)
+			token = max(token, b.m[i].token)
+			ends = append(ends, b.m[i].end)
+		}
+	}
+	for i := range b.m {
+		if in.Has(i) && b.m[i].token == token {
+			exact++
+		}
+	}
+	return in, token, exact, nthLatest(ends, b.need)
+}
+
+// confirmed is tally over the votes that a raise has confirmed.
+func (b *ballot) confirmed(now time.Time, states []quorum.State) (in quorum.Set, until time.Time) {
+	var buf [quorum.MaxMembers]time.Time
+	ends := buf[:0]
+	for i := range b.m {
+		if b.m[i].raised && b.valid(i, now, states) {
+			in = in.With(i)
+			ends = append(ends, b.m[i].end)
+		}
+	}
+	return in, nthLatest(ends, b.need)
+}
+
+// nthLatest returns the n-th latest instant, zero if there are fewer.
+func nthLatest(ends []time.Time, n int) time.Time {
+	if len(ends) < n {
+		return time.Time{}
+	}
+	slices.SortFunc(ends, func(x, y time.Time) int { return y.Compare(x) })
+	return ends[n-1]
+}
+
+// late reports whether a vote that came after the decision lies below the token, so that its member's
+// counter must be lifted, without anybody waiting for it.
+func (b *ballot) late(i int) bool {
+	return b.token > 0 && b.m[i].token > 0 && b.m[i].token < b.token
+}
+
+// owed is the set of members that a release must go to: all that a write may have reached.
+func (b *ballot) owed() quorum.Set {
+	var s quorum.Set
+	for i := range b.m {
+		if b.m[i].sent > 0 {
+			s = s.With(i)
+		}
+	}
+	return s
+}
+
+// deed is what a waiting attempt has to do.
+type deed uint8
+
+const (
+	deedWait     deed = iota // nothing before step.wake, unless something is heard
+	deedDecide               // a majority is in hand: step.token, step.exact
+	deedAsk                  // submit wait to step.to
+	deedYield                // submit a yield for each of step.yields
+	deedForeign              // the key is no lock at so many members that a majority is impossible
+	deedNoQuorum             // fewer than a majority could be asked for too long, or will never answer
+)
+
+type step struct {
+	deed   deed
+	wake   time.Time
+	to     quorum.Set
+	token  int64
+	exact  bool // a majority has exactly this token: no second round
+	in     quorum.Set
+	until  time.Time
+	yields []yielded
+}
+
+type yielded struct {
+	member int
+	token  int64
+}
+
+// advance decides what a waiting attempt does now. It books what it tells the caller to do, which must
+// then be done: every wait and yield of the step is submitted.
+func (b *ballot) advance(now time.Time, states []quorum.State) step {
+	in, token, exact, until := b.tally(now, states)
+	if in.Len() >= b.need {
+		return step{deed: deedDecide, token: token, exact: exact >= b.need, in: in, until: until}
+	}
+	var (
+		woken    quorum.Set // can be waited at again
+		settled  = true     // every member has answered, failed, or been silent for too long
+		offers   = 0        // votes in hand that may be yielded
+		able     = 0        // members that can be asked
+		foreign  = 0
+		hopeless = 0
+	)
+	for i := range b.m {
+		m := &b.m[i]
+		silent := clock.Elapsed(m.since, now) >= b.timeout
+		if (m.pending > 0 || m.yielding) && !silent {
+			settled = false
+		}
+		if m.token > 0 && !b.valid(i, now, states) {
+			m.vote = vote{}
+		}
+		if m.token > 0 && !m.kept {
+			offers++
+		}
+		if !states[i].Votes || !states[i].Inbox {
+			m.off = true
+		} else if m.off {
+			m.off = false
+			woken = woken.With(i)
+		}
+		if states[i].Votes && m.err == nil && !(m.pending > 0 && silent) {
+			able++
+		}
+		switch kindOf(m.err) {
+		case quorum.KindForeign:
+			foreign++
+			hopeless++
+		case quorum.KindAuth:
+			hopeless++
+		}
+	}
+	n := len(b.m)
+	if n-foreign < b.need {
+		return step{deed: deedForeign}
+	}
+	if n-hopeless < b.need {
+		return step{deed: deedNoQuorum}
+	}
+	wake := b.beat
+	if able >= b.need {
+		b.darkSince = time.Time{}
+	} else if b.giveUp >= 0 {
+		if b.darkSince.IsZero() {
+			b.darkSince = now
+		}
+		end := b.darkSince.Add(b.giveUp)
+		if clock.Until(end, now) <= 0 {
+			return step{deed: deedNoQuorum}
+		}
+		wake = earlier(wake, end)
+	}
+
+	// A split: several attempts have some votes, nobody a majority. All members give to the same one.
+	switch {
+	case offers == 0:
+		b.split = time.Time{}
+	case settled && b.split.IsZero():
+		b.split = now.Add(max(time.Millisecond, 2*b.rtt))
+	}
+	if !b.split.IsZero() {
+		if clock.Until(b.split, now) <= 0 {
+			b.split = time.Time{}
+			if out := b.yield(now); len(out) > 0 {
+				return step{deed: deedYield, yields: out}
+			}
+		} else {
+			wake = earlier(wake, b.split)
+		}
+	}
+
+	// Ask again: as heartbeat, when a member's lock should have ended, or when one can be asked again.
+	due := clock.Until(b.beat, now) <= 0
+	floor := b.asked.Add(time.Millisecond)
+	for i := range b.m {
+		if retry := b.m[i].retry; !retry.IsZero() && states[i].Votes {
+			if clock.Until(floor, retry) > 0 {
+				retry = floor
+			}
+			if clock.Until(retry, now) <= 0 {
+				due = true
+			}
+			wake = earlier(wake, retry)
+		}
+		// Silence begins to count as an answer at a moment of its own.
+		if m := &b.m[i]; m.pending > 0 || m.yielding {
+			if end := m.since.Add(b.timeout); clock.Until(end, now) > 0 {
+				wake = earlier(wake, end)
+			}
+		}
+	}
+	if due {
+		b.asked, b.beat = now, now.Add(b.entry/3)
+		for i := range b.m {
+			b.m[i].retry = time.Time{}
+		}
+		return step{deed: deedAsk, to: quorum.All(n)}
+	}
+	if woken != 0 {
+		return step{deed: deedAsk, to: woken}
+	}
+	return step{deed: deedWait, wake: wake}
+}
+
+// yield gives up every vote in hand that was not offered in vain already.
+func (b *ballot) yield(now time.Time) (out []yielded) {
+	for i := range b.m {
+		m := &b.m[i]
+		if m.token == 0 || m.kept {
+			continue
+		}
+		out = append(out, yielded{i, m.token})
+		m.yielded = m.token
+		m.vote = vote{}
+		m.yielding = true
+		if m.pending == 0 {
+			m.since = now
+		}
+	}
+	return out
+}
+
+func earlier(x, y time.Time) time.Time {
+	if x.IsZero() || clock.Until(y, x) < 0 {
+		return y
+	}
+	return x
+}
+
+// renewed books a member's word in a renewal: the lease is its own there until end, or it is not there.
+func (b *ballot) renewed(i int, ok bool, end time.Time) {
+	m := &b.m[i]
+	if !ok {
+		m.vote = vote{}
+		return
+	}
+	if m.token == 0 {
+		m.vote = vote{token: b.token, voteOf: m.gen}
+	}
+	if m.end.IsZero() || clock.Until(end, m.end) > 0 {
+		m.end = end
+	}
+}

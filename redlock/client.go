@@ -1,0 +1,311 @@
+package redlock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Client asks one set of members for locks. It is safe for concurrent use; a process needs one per
+// deployment, however many locks it takes. Close it.
+type Client struct {
+	cfg     Config
+	log     *slog.Logger
+	trace   tracers
+	members []quorum.Member
+	need    int
+	uuid    string // this client, at the members: never logged
+	seq     atomic.Uint64
+
+	rounds   quorum.Rounds
+	buffers  sync.Pool // *[]byte for encoding
+	attempts attempts
+	waiting  waiting
+	lines    lines
+	owners   owners
+	keeper   keeper
+
+	changes struct { // a channel that is closed and replaced at each change of a member
+		mu sync.Mutex
+		ch chan struct{}
+	}
+	barred  atomic.Uint32 // members that turned out to be one Redis with another: they do not vote
+	closing sync.Once
+	closed  chan struct{}
+	wg      sync.WaitGroup // the keeper
+}
+
+// New makes a client over members of your own making: fakes in tests, or anything that keeps the
+// contract of quorum.Member and knows Scripts. It takes the members over: Close closes them. Most
+// users want Open.
+func New(members []quorum.Member, opts ...Option) (*Client, error) {
+	var cfg Config
+	for _, o := range opts {
+		o(&cfg)
+	}
+	cfg = cfg.withDefaults()
+	if err := errors.Join(checkMembers(len(members)), cfg.validate()); err != nil {
+		return nil, err
+	}
+	c := &Client{
+		cfg: cfg, log: cfg.Logger, trace: newTracers(cfg.Tracer),
+		members: members, need: quorum.Majority(len(members)),
+		uuid: rand.Text(), closed: make(chan struct{}),
+	}
+	c.changes.ch = make(chan struct{})
+	c.keeper.init(c)
+	c.wg.Go(c.keeper.run)
+	for i, m := range members {
+		m.Listen(inboxPrefix+c.uuid, &link{c: c, i: i})
+	}
+	return c, nil
+}
+
+// Close unlocks every lease that is still held (their contexts end with ErrClosed), ends all waits, and
+// closes the members. It returns within two seconds or so, also when members hang. Safe to call twice.
+func (c *Client) Close() error {
+	c.closing.Do(func() {
+		close(c.closed)
+		c.keeper.endAll()
+		c.wg.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for _, m := range c.members {
+			wg.Go(func() {
+				if err := m.Close(ctx); err != nil {
+					c.log.Warn("redlock: member closed with work undone", "member", m.Name(), "error", err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+	return nil
+}
+
+func (c *Client) isClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *Client) buffer() *[]byte {
+	if b, ok := c.buffers.Get().(*[]byte); ok {
+		return b
+	}
+	b := make([]byte, 0, 512)
+	return &b
+}
+
+// states is what every member is good for now.
+func (c *Client) states() []quorum.State {
+	out := make([]quorum.State, len(c.members))
+	for i, m := range c.members {
+		out[i] = m.State()
+		if c.barred.Load()>>i&1 == 1 {
+			out[i].Votes = false
+		}
+	}
+	return out
+}
+
+// contended notes that a name was seen to be another's, and has the keeper forget it in time.
+func (c *Client) contended(name string, at time.Time) {
+	if c.lines.contended(name, at) {
+		c.keeper.awake()
+	}
+}
+
+// link hears one member.
+type link struct {
+	c *Client
+	i int
+	// up as it was last told, so that there is one line per change.
+	mu sync.Mutex
+	up bool
+}
+
+// Push implements quorum.Listener.
+func (l *link) Push(msg []byte, st quorum.State, at time.Time) {
+	p, ok := parsePush(string(msg))
+	if !ok {
+		return
+	}
+	if a := l.c.attempts.get(p.n); a != nil && a.owner == p.owner {
+		a.hear(l.i, p, st, at)
+	}
+}
+
+// Changed implements quorum.Listener.
+func (l *link) Changed(st quorum.State) {
+	l.mu.Lock()
+	told := l.up == st.Up
+	l.up = st.Up
+	l.mu.Unlock()
+	if !told {
+		name := l.c.members[l.i].Name()
+		if st.Up {
+			l.c.log.Info("redlock: member is up", "member", name)
+		} else if !l.c.isClosed() {
+			l.c.log.Warn("redlock: member is down", "member", name, "error", st.Err)
+		}
+		if l.c.trace.member != nil {
+			l.c.trace.member.Member(name, st.Up, st.Err)
+		}
+	}
+	if st.RunID != "" {
+		l.c.barDuplicates()
+	}
+	l.c.changes.mu.Lock()
+	close(l.c.changes.ch)
+	l.c.changes.ch = make(chan struct{})
+	l.c.changes.mu.Unlock()
+	l.c.waiting.wakeAll()
+}
+
+// changed returns a channel that is closed at the next change of a member.
+func (c *Client) changed() <-chan struct{} {
+	c.changes.mu.Lock()
+	defer c.changes.mu.Unlock()
+	return c.changes.ch
+}
+
+// barDuplicates takes the vote from a member that is the same process as an earlier one.
+func (c *Client) barDuplicates() {
+	var bar uint32
+	seen := make(map[string]int, len(c.members))
+	for i, m := range c.members {
+		id := m.State().RunID
+		if id == "" {
+			continue
+		}
+		if first, dup := seen[id]; dup {
+			bar |= 1 << i
+			if c.barred.Load()>>i&1 == 0 {
+				c.log.Error("redlock: two members are one Redis, the second does not vote",
+					"member", m.Name(), "same_as", c.members[first].Name())
+			}
+			continue
+		}
+		seen[id] = i
+	}
+	c.barred.Store(bar)
+}
+
+// push is a message in the inbox: "g owner token now next" for a grant, "w holder waiter" for a waiter
+// that announces itself.
+type push struct {
+	grant  bool
+	owner  string
+	n      uint64 // the owner's number
+	token  int64
+	server int64
+	other  string // next in line, or the waiter
+}
+
+func parsePush(msg string) (p push, ok bool) {
+	f := strings.Fields(msg)
+	switch {
+	case len(f) == 5 && f[0] == "g":
+		p = push{grant: true, owner: f[1], other: f[4]}
+		var err1, err2 error
+		p.token, err1 = strconv.ParseInt(f[2], 10, 64)
+		p.server, err2 = strconv.ParseInt(f[3], 10, 64)
+		if err1 != nil || err2 != nil || p.token <= 0 {
+			return push{}, false
+		}
+	case len(f) == 3 && f[0] == "w":
+		p = push{owner: f[1], other: f[2]}
+	default:
+		return push{}, false
+	}
+	_, number, found := strings.Cut(p.owner, ":")
+	n, err := strconv.ParseUint(number, 10, 64)
+	if !found || err != nil {
+		return push{}, false
+	}
+	p.n = n
+	return p, true
+}
+
+// attempts finds an attempt by its number: every one that may hear of waiters or grants. Sharded,
+// because every acquisition passes here.
+type attempts struct {
+	shards [32]struct {
+		mu sync.Mutex
+		m  map[uint64]*attempt
+	}
+}
+
+func (s *attempts) put(a *attempt) {
+	sh := &s.shards[a.n%uint64(len(s.shards))]
+	sh.mu.Lock()
+	if sh.m == nil {
+		sh.m = make(map[uint64]*attempt)
+	}
+	sh.m[a.n] = a
+	sh.mu.Unlock()
+}
+
+func (s *attempts) get(n uint64) *attempt {
+	sh := &s.shards[n%uint64(len(s.shards))]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.m[n]
+}
+
+func (s *attempts) remove(a *attempt) {
+	sh := &s.shards[a.n%uint64(len(s.shards))]
+	sh.mu.Lock()
+	if sh.m[a.n] == a {
+		delete(sh.m, a.n)
+	}
+	sh.mu.Unlock()
+}
+
+// waiting is the set of attempts that wait, to be woken when a member comes or goes.
+type waiting struct {
+	mu sync.Mutex
+	m  map[*attempt]struct{}
+}
+
+func (w *waiting) add(a *attempt) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.m == nil {
+		w.m = make(map[*attempt]struct{})
+	}
+	w.m[a] = struct{}{}
+}
+
+func (w *waiting) remove(a *attempt) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.m, a)
+}
+
+func (w *waiting) wakeAll() {
+	w.mu.Lock()
+	all := make([]*attempt, 0, len(w.m))
+	for a := range w.m {
+		all = append(all, a)
+	}
+	w.mu.Unlock()
+	for _, a := range all {
+		a.mu.Lock()
+		wake := a.wake
+		a.mu.Unlock()
+		signal(wake)
+	}
+}

@@ -1,0 +1,20 @@
+// Package redlock takes a lock by asking a majority of independent Redis masters (members), and tells
+// its holder until when the lock may be relied on:
+//
+//	trusted until = moment before the first request left + TTL − drift,   drift = TTL·f + 2 ms
+//
+// It promises, in this order:
+//
+//  1. Fencing. The tokens of any two acquisitions of a key differ, and the later one has the greater
+//     token. This rests on a majority of members remembering their counters, not on any clock.
+//  2. Exclusion. While clocks drift within f and members keep their memory, at most one holder believes
+//     in its lease at any instant. Its context is cancelled before the lease can be another's.
+//  3. Progress. A minority of dead, hung or slow members costs nothing in latency, and a freed lock
+//     wakes a waiter at once.
+//
+// A lock is a lease and ends by itself. A process that is paused past that moment can still write when
+// it wakes: give Lease.Token to the storage, and let package fence refuse what comes too late.
+//
+// Start at Mutex.Lock in mutex.go. The decisions are in ballot.go (pure), the scripts that the members
+// run in script/, deadlines in package clock and nowhere else.
+package redlock

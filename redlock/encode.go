@@ -1,0 +1,165 @@
+package redlock
+
+import (
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"strconv"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// script is one Lua source and the name Redis calls it by.
+type script struct{ source, sha string }
+
+func newScript(parts ...string) script {
+	var s script
+	for _, p := range parts {
+		s.source += p
+	}
+	sum := sha1.Sum([]byte(s.source))
+	s.sha = hex.EncodeToString(sum[:])
+	return s
+}
+
+var (
+	//go:embed script/lib.lua
+	libLua string
+	//go:embed script/acquire.lua
+	acquireLua string
+	//go:embed script/wait.lua
+	waitLua string
+	//go:embed script/release.lua
+	releaseLua string
+	//go:embed script/yield.lua
+	yieldLua string
+	//go:embed script/raise.lua
+	raiseLua string
+	//go:embed script/extend.lua
+	extendLua string
+	//go:embed script/rejoin.lua
+	rejoinLua string
+
+	acquireScript = newScript(acquireLua)
+	waitScript    = newScript(libLua, waitLua)
+	releaseScript = newScript(libLua, releaseLua)
+	yieldScript   = newScript(libLua, yieldLua)
+	raiseScript   = newScript(raiseLua)
+	extendScript  = newScript(extendLua)
+	rejoinScript  = newScript(libLua, rejoinLua)
+)
+
+// Scripts returns the Lua sources that a member must know before it can vote, for those who build
+// members themselves (Open does it).
+func Scripts() []string {
+	var all []string
+	for _, s := range []script{acquireScript, waitScript, releaseScript, yieldScript, raiseScript, extendScript, rejoinScript} {
+		all = append(all, s.source)
+	}
+	return all
+}
+
+// Keys that all locks of a member share.
+const (
+	tokensKey   = "redquorum:tokens" // hash: bucket -> counter of grants
+	markerKey   = "redquorum:boot"   // hash: what the restart guard knows of this member
+	inboxPrefix = "redquorum:inbox:" // + client: channel of pushes to one client
+)
+
+// keys are the names of one lock at a member, all in one slot. Counters are shared by the names of a
+// slot (the bucket), so that no key is left behind per name.
+type keys struct {
+	name    string
+	queue   string // zset: waiting owner -> server time of its registration
+	waiters string // hash: waiting owner -> its deadline and TTL
+	bucket  int64
+}
+
+func keysOf(name string) keys {
+	return keys{
+		name:    name,
+		queue:   slot.Sibling("redquorum:q", name),
+		waiters: slot.Sibling("redquorum:w", name),
+		bucket:  int64(slot.Of(name)),
+	}
+}
+
+// appendEval opens EVALSHA with so many keys and arguments; one more argument, the marker id, is added
+// by the member (quorum.Call.Tagged).
+func appendEval(b []byte, s script, nkeys, nargs int) []byte {
+	b = resp.AppendArray(b, 3+nkeys+nargs+1)
+	b = append(b, "$7\r\nEVALSHA\r\n$40\r\n"...)
+	b = append(b, s.sha...)
+	b = append(b, '\r', '\n')
+	return resp.AppendInt(b, int64(nkeys))
+}
+
+func (k *keys) appendFive(b []byte) []byte {
+	b = resp.AppendBulk(b, k.name)
+	b = resp.AppendBulk(b, tokensKey)
+	b = resp.AppendBulk(b, markerKey)
+	b = resp.AppendBulk(b, k.queue)
+	b = resp.AppendBulk(b, k.waiters)
+	return resp.AppendInt(b, k.bucket)
+}
+
+func (k *keys) acquire(b []byte, owner string, ttl time.Duration) []byte {
+	b = appendEval(b, acquireScript, 3, 3)
+	b = resp.AppendBulk(b, k.name)
+	b = resp.AppendBulk(b, tokensKey)
+	b = resp.AppendBulk(b, markerKey)
+	b = resp.AppendInt(b, k.bucket)
+	b = resp.AppendBulk(b, owner)
+	return resp.AppendInt(b, millis(ttl))
+}
+
+func (k *keys) wait(b []byte, owner string, ttl, entry time.Duration) []byte {
+	b = k.appendFive(appendEval(b, waitScript, 5, 4))
+	b = resp.AppendBulk(b, owner)
+	b = resp.AppendInt(b, millis(ttl))
+	return resp.AppendInt(b, millis(entry))
+}
+
+func (k *keys) release(b []byte, owner, hint string) []byte {
+	b = k.appendFive(appendEval(b, releaseScript, 5, 3))
+	b = resp.AppendBulk(b, owner)
+	return resp.AppendBulk(b, hint)
+}
+
+func (k *keys) yield(b []byte, owner string, token int64, ttl, entry time.Duration) []byte {
+	b = k.appendFive(appendEval(b, yieldScript, 5, 5))
+	b = resp.AppendBulk(b, owner)
+	b = resp.AppendInt(b, token)
+	b = resp.AppendInt(b, millis(ttl))
+	return resp.AppendInt(b, millis(entry))
+}
+
+func (k *keys) raise(b []byte, owner string, token int64) []byte {
+	b = appendEval(b, raiseScript, 2, 3)
+	b = resp.AppendBulk(b, k.name)
+	b = resp.AppendBulk(b, tokensKey)
+	b = resp.AppendInt(b, k.bucket)
+	b = resp.AppendBulk(b, owner)
+	return resp.AppendInt(b, token)
+}
+
+func (k *keys) rejoin(b []byte, owner string, ttl time.Duration, token int64) []byte {
+	b = k.appendFive(appendEval(b, rejoinScript, 5, 4))
+	b = resp.AppendBulk(b, owner)
+	b = resp.AppendInt(b, millis(ttl))
+	return resp.AppendInt(b, token)
+}
+
+// millis rounds up: a member's key must never end before what the client believes of it.
+func millis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+func ownerOf(client string, n uint64) string {
+	b := make([]byte, 0, len(client)+21)
+	b = append(b, client...)
+	b = append(b, ':')
+	return string(strconv.AppendUint(b, n, 10))
+}

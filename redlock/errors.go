@@ -1,0 +1,130 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Sentinels for what callers branch on, with errors.Is. What they log is in the structs below; a
+// QuorumError also unwraps to every member's own cause, and a context's error is always wrapped.
+var (
+	// ErrHeld: the lock is another's. Wait for it with Lock, or come back later.
+	ErrHeld = errors.New("lock is held")
+	// ErrNoQuorum: too few members could be asked. Nothing is known of the lock.
+	ErrNoQuorum = errors.New("no quorum")
+	// ErrTooSlow: a majority agreed, but so late that no validity was left. Use a longer TTL.
+	ErrTooSlow = errors.New("no validity left when the majority had answered")
+	// ErrLost: the lease ended other than by its holder. Stop working on what it protects.
+	ErrLost = errors.New("lease lost")
+	// ErrReleased: the lease was unlocked by its holder.
+	ErrReleased = errors.New("lease released")
+	// ErrHandedOff: the lease goes on elsewhere (Lease.Handoff).
+	ErrHandedOff = errors.New("lease handed off")
+	// ErrNotHeld: unlock or extend of a lease that has been unlocked before, or was never ours.
+	ErrNotHeld = errors.New("lease is not held")
+	// ErrInDoubt: a release that too few members confirmed. It is still being delivered in the
+	// background; where it does not arrive, the member frees the lock when the lease's TTL ends.
+	ErrInDoubt = errors.New("release in doubt")
+	// ErrForeignKey: the key exists on the members and is no lock of ours: another type, or without
+	// a TTL. Waiting would be for ever. Choose another name, or delete the key.
+	ErrForeignKey = errors.New("key is not a lock")
+	// ErrClosed: the client was closed.
+	ErrClosed = errors.New("client is closed")
+	// ErrDuplicateMember: two addresses lead to one Redis, which would vote twice.
+	ErrDuplicateMember = errors.New("one Redis is listed twice")
+	// ErrInput: an argument that cannot work. The error is an *InputError that says which and why.
+	ErrInput = errors.New("bad input")
+)
+
+// QuorumError reports an operation that too few members confirmed. It matches ErrHeld when a majority
+// is impossible because of refusals alone, ErrForeignKey when because of keys that are no locks, and
+// ErrNoQuorum otherwise.
+type QuorumError struct {
+	quorum.Failure
+	kind  error
+	cause error // a context's error, where that ended it
+}
+
+func (e *QuorumError) Error() string {
+	text := "redlock: " + e.kind.Error() + ": " + e.Failure.Error()
+	if e.cause != nil {
+		text += ": " + e.cause.Error()
+	}
+	return text
+}
+
+// Unwrap returns the sentinel, the context's error if one ended the operation, and the members' causes.
+func (e *QuorumError) Unwrap() []error {
+	var all []error
+	for _, err := range []error{e.kind, e.cause, e.Failure.Unwrap()} {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	return all
+}
+
+// LostError says why a lease ended without its holder. It matches ErrLost.
+type LostError struct {
+	Key    string
+	Token  uint64
+	Reason LostReason
+	Until  time.Time // the validity it had
+}
+
+// LostReason names what ended a lease.
+type LostReason string
+
+const (
+	LostExpired LostReason = "expired"  // validity ended: no majority renewed it in time, or it was not to be renewed
+	LostRefused LostReason = "refused"  // a majority of members no longer had it
+	LostMaxHold LostReason = "max_hold" // the cap on an auto-renewed lease was reached
+	LostClosed  LostReason = "closed"   // Client.Close released it
+)
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("redlock: lease %s (token %d) lost: %s", quorum.Quote(e.Key), e.Token, e.Reason)
+}
+
+// Is matches ErrLost, and ErrClosed where the client was closed.
+func (e *LostError) Is(target error) bool {
+	return target == ErrLost || target == ErrClosed && e.Reason == LostClosed
+}
+
+// InputError names an argument that cannot work, and what would. It matches ErrInput.
+type InputError struct {
+	Op      string
+	Problem string
+}
+
+func (e *InputError) Error() string        { return "redlock: " + e.Op + ": " + e.Problem }
+func (e *InputError) Is(target error) bool { return target == ErrInput }
+
+func badInput(op, format string, args ...any) error {
+	return &InputError{Op: op, Problem: fmt.Sprintf(format, args...)}
+}
+
+// keyError ties a sentinel to an operation and a key.
+type keyError struct {
+	op, key string
+	err     error
+	cause   error
+}
+
+func (e *keyError) Error() string {
+	text := "redlock: " + e.op + " " + quorum.Quote(e.key) + ": " + e.err.Error()
+	if e.cause != nil {
+		text += ": " + e.cause.Error()
+	}
+	return text
+}
+
+func (e *keyError) Unwrap() []error {
+	if e.cause == nil {
+		return []error{e.err}
+	}
+	return []error{e.err, e.cause}
+}

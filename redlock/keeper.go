@@ -1,0 +1,376 @@
+package redlock
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// keeper renews and ends the leases of a client: one goroutine and one timer for all of them. It never
+// waits for a member, so that the end of a lease comes on time even if every member hangs; what the
+// members answer is booked by the renewal, on the goroutines that read the answers.
+type keeper struct {
+	c    *Client
+	poke chan struct{} // capacity 1: look again
+
+	mu     sync.Mutex // guards the fields below and due, pos, gone of every lease
+	leases leaseHeap  // by due
+	armed  time.Time  // when run looks again; zero: when poked
+	ended  bool
+}
+
+const (
+	// lookAgain bounds how long the keeper sleeps while there are leases: after a suspend its timer is
+	// late by as long as the machine slept, since it runs on the monotonic clock.
+	lookAgain = time.Second
+	// perCall is how many leases one extend script carries: enough to save the cost of a call, few
+	// enough not to hold up a member.
+	perCall = 64
+)
+
+func (k *keeper) init(c *Client) { k.c, k.poke = c, make(chan struct{}, 1) }
+
+// run is owned by the client: started by New, ended by Close, which waits for it.
+func (k *keeper) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		now := time.Now()
+		due := k.takeDue(now)
+		k.handle(due, now)
+		k.c.lines.sweep(now)
+		if sleep, ok := k.arm(time.Now()); ok {
+			timer.Reset(sleep)
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-timer.C:
+		case <-k.poke:
+		case <-k.c.closed:
+			return
+		}
+	}
+}
+
+// takeDue takes the leases that something is to be done for. They are put back by handle.
+func (k *keeper) takeDue(now time.Time) (due []*Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for len(k.leases) > 0 && clock.Until(k.leases[0].due, now) <= 0 {
+		due = append(due, heap.Pop(&k.leases).(*Lease))
+	}
+	return due
+}
+
+func (k *keeper) handle(due []*Lease, now time.Time) {
+	var batch []renewItem
+	for _, l := range due {
+		l.mu.Lock()
+		past := clock.Until(l.until, now) <= 0
+		ask := !past && l.err == nil && !l.renewAt.IsZero() && clock.Until(l.renewAt, now) <= 0
+		ttl := l.ttl
+		if ask {
+			if !l.limit.IsZero() {
+				ttl = min(ttl, clock.Until(l.limit, now))
+			}
+			l.renewAt = now.Add(retryAfter(l.ttl)) // unless this one succeeds
+		}
+		l.mu.Unlock()
+		switch {
+		case past:
+			l.expire()
+		case ask && clock.Validity(ttl, k.c.cfg.Drift) > 0:
+			batch = append(batch, renewItem{l: l, ttl: ttl})
+			k.update(l)
+		default:
+			k.update(l)
+		}
+	}
+	for len(batch) > 0 {
+		n := min(perCall, len(batch))
+		k.renew(&renewal{items: batch[:n:n]}, now).Free()
+		batch = batch[n:]
+	}
+}
+
+// retryAfter is the pause before a renewal that was not confirmed is asked for again.
+func retryAfter(ttl time.Duration) time.Duration {
+	return min(max(ttl/10, 5*time.Millisecond), time.Second)
+}
+
+// arm says how long to sleep, and books it.
+func (k *keeper) arm(now time.Time) (time.Duration, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	sleep := lookAgain
+	switch {
+	case len(k.leases) > 0:
+		sleep = max(0, min(sleep, clock.Until(k.leases[0].due, now)))
+	case k.c.lines.empty():
+		k.armed = time.Time{}
+		return 0, false
+	}
+	k.armed = now.Add(sleep)
+	return sleep, true
+}
+
+// nudgeLocked makes run look again at t, unless it will before.
+func (k *keeper) nudgeLocked(t time.Time) {
+	if k.armed.IsZero() || clock.Until(t, k.armed) < 0 {
+		signal(k.poke)
+	}
+}
+
+// awake makes run keep looking while there is something to sweep.
+func (k *keeper) awake() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.armed.IsZero() {
+		signal(k.poke)
+	}
+}
+
+// add takes over a lease; false: the client is closed.
+func (k *keeper) add(l *Lease) bool {
+	k.update(l)
+	k.mu.Lock()
+	ended := k.ended
+	k.mu.Unlock()
+	if ended { // perhaps after endAll looked
+		l.lose(LostClosed)
+	}
+	return !ended
+}
+
+// update puts a lease where its next event belongs.
+func (k *keeper) update(l *Lease) {
+	l.mu.Lock()
+	due := l.until
+	if !l.renewAt.IsZero() {
+		due = sooner(due, l.renewAt)
+	}
+	l.mu.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.gone {
+		return
+	}
+	l.due = due
+	if l.pos < 0 {
+		heap.Push(&k.leases, l)
+	} else {
+		heap.Fix(&k.leases, l.pos)
+	}
+	k.nudgeLocked(due)
+}
+
+func (k *keeper) remove(l *Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.gone = true
+	if l.pos >= 0 {
+		heap.Remove(&k.leases, l.pos)
+	}
+}
+
+// endAll ends every lease because the client closes.
+func (k *keeper) endAll() {
+	k.mu.Lock()
+	k.ended = true
+	all := append([]*Lease(nil), k.leases...)
+	k.mu.Unlock()
+	for _, l := range all {
+		l.lose(LostClosed)
+	}
+}
+
+// extend renews one lease for its holder and waits for the decision.
+func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error {
+	now := time.Now()
+	if l.clamp(now.Add(clock.Validity(ttl, k.c.cfg.Drift))) {
+		return nil
+	}
+	r := k.renew(&renewal{items: []renewItem{{l: l, ttl: ttl}}, manual: true}, now)
+	defer r.Free()
+	v, cause := r.Wait(ctx, k.c.cfg.MemberTimeout)
+	if l.Err() != nil {
+		return l.notHeld(opExtend)
+	}
+	if v == quorum.Won {
+		return nil
+	}
+	return &QuorumError{
+		Failure: quorum.Failure{Op: opExtend, Key: l.key, Need: k.c.need, Votes: r.Votes(k.c.members)},
+		kind:    ErrNoQuorum, cause: cause,
+	}
+}
+
+// renewal is one extend script for up to perCall leases, sent to all members. Each lease is decided on
+// its own: PROTOCOLS §6.
+type renewal struct {
+	k      *keeper
+	sent   time.Time
+	manual bool // asked for by a caller, who waits for the round
+	adopt  bool // not known to be held: nothing is given back to members that do not have it
+
+	mu    sync.Mutex // guards the sets of the items; never held around Submit
+	items []renewItem
+}
+
+type renewItem struct {
+	l       *Lease
+	ttl     time.Duration
+	yes, no quorum.Set
+	decided bool
+}
+
+func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
+	n.k, n.sent = k, now
+	items := n.items
+	cmd := k.c.buffer()
+	b := appendEval((*cmd)[:0], extendScript, len(items), 2*len(items))
+	for i := range items {
+		b = resp.AppendBulk(b, items[i].l.key)
+	}
+	for i := range items {
+		b = resp.AppendBulk(b, items[i].l.a.owner)
+		b = resp.AppendInt(b, millis(items[i].ttl))
+	}
+	*cmd = b
+	r := k.c.rounds.Start(k.c.members, quorum.Question{
+		Op: opExtend, Sent: now, To: quorum.All(len(k.c.members)), Need: k.c.need,
+		Cmd: b, Tagged: true, Late: !n.manual, Judge: n,
+	})
+	k.c.buffers.Put(cmd)
+	return r
+}
+
+// Judge books one member's answer for every lease of the script. Its vote is that for the first lease:
+// only Extend, which asks for one, waits for the round.
+func (n *renewal) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
+	if c.Outcome != quorum.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.members[c.Index].State().Gen {
+		return voteOf(c.Outcome, false)
+	}
+	for j := range c.Reply.Elems {
+		switch c.Reply.Elems[j].Int {
+		case 1:
+			n.book(j, c.Index, true)
+		case 0:
+			n.book(j, c.Index, false)
+			if !n.adopt {
+				n.rejoin(j, c.Index)
+			}
+		default:
+			n.book(j, c.Index, false) // another's data under the name: nothing to be had there
+		}
+	}
+	return voteOf(c.Outcome, c.Reply.Elems[0].Int == 1)
+}
+
+// book counts one member's word for one lease and acts when that decides it: a majority of ours renews
+// it, a majority of refusals ends it at once. Silence is neither; the validity ends it in time.
+func (n *renewal) book(j, i int, yes bool) {
+	l := n.items[j].l
+	n.mu.Lock()
+	it := &n.items[j]
+	if yes {
+		it.yes, it.no = it.yes.With(i), it.no&^quorum.Set(0).With(i)
+	} else {
+		it.no = it.no.With(i)
+	}
+	won := !it.decided && it.yes.Len() >= n.k.c.need
+	lost := !it.decided && it.no.Len() >= n.k.c.need
+	it.decided = it.decided || won || lost
+	ttl := it.ttl
+	n.mu.Unlock()
+
+	end := n.sent.Add(clock.Validity(ttl, n.k.c.cfg.Drift))
+	l.a.mu.Lock()
+	l.a.b.renewed(i, yes, end)
+	l.a.mu.Unlock()
+	switch {
+	case won:
+		ok := l.renewed(end, n.sent, ttl, n.manual)
+		if t := n.k.c.trace.renew; t != nil {
+			t.Renewed(l.key, ok, clock.Until(l.ValidUntil(), time.Now()))
+		}
+	case lost:
+		if t := n.k.c.trace.renew; t != nil {
+			t.Renewed(l.key, false, 0)
+		}
+		l.lose(LostRefused)
+	}
+}
+
+// rejoin gives the lease back to a member that does not have it: one that forgot it, or was not
+// reached before. Only while it is held and valid.
+func (n *renewal) rejoin(j, i int) {
+	l, ttl := n.items[j].l, n.items[j].ttl
+	if !l.alive(time.Now()) {
+		return
+	}
+	to := quorum.Set(0).With(i)
+	a := l.a
+	a.mu.Lock()
+	a.b.submitted(i, false, time.Now())
+	a.mu.Unlock()
+	cmd := n.k.c.buffer()
+	*cmd = a.keys.rejoin((*cmd)[:0], a.owner, ttl, int64(l.token))
+	n.k.c.rounds.Start(n.k.c.members, quorum.Question{
+		Op: opRejoin, Sent: n.sent, To: to, Need: 1, Cmd: *cmd, Tagged: true, Late: true, Ended: &a.ended,
+		Judge: rejoinJudge{n, j},
+	}).Free()
+	n.k.c.buffers.Put(cmd)
+	if a.ended.Load() {
+		// The lease ended meanwhile, and its release may stand before the rejoin: release once more.
+		a.release(true).Free()
+	}
+}
+
+type rejoinJudge struct {
+	n *renewal
+	j int
+}
+
+// Judge counts a member that took the lease back as a vote of the renewal: it did so after the renewal
+// was sent.
+func (r rejoinJudge) Judge(_ *quorum.Round, c *quorum.Call) quorum.Vote {
+	yes := c.Outcome == quorum.Answered && c.Reply.Int == 1
+	if yes {
+		r.n.book(r.j, c.Index, true)
+	}
+	return voteOf(c.Outcome, yes)
+}
+
+// leaseHeap orders leases by due.
+type leaseHeap []*Lease
+
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].pos, h[j].pos = i, j
+}
+
+// Push implements heap.Interface.
+func (h *leaseHeap) Push(x any) {
+	l := x.(*Lease)
+	l.pos = len(*h)
+	*h = append(*h, l)
+}
+
+// Pop implements heap.Interface.
+func (h *leaseHeap) Pop() any {
+	old := *h
+	l := old[len(old)-1]
+	old[len(old)-1] = nil
+	l.pos = -1
+	*h = old[:len(old)-1]
+	return l
+}

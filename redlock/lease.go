@@ -1,0 +1,370 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Lease is a lock that is held, until ValidUntil at the latest.
+//
+// It ends once: by Unlock, by a majority of members that no longer have it, or by its validity, which a
+// local timer watches whatever the network does. Its context is cancelled then, before the lock can be
+// anybody else's, and Err says why. A lease that has ended never comes back. Safe for concurrent use.
+type Lease struct {
+	c       *Client
+	a       *attempt
+	key     string
+	token   uint64
+	as      string // owner for re-entry, or ""
+	granted time.Time
+	values  context.Context // the acquiring context without its end
+
+	mu      sync.Mutex // guards the fields below; never held around a call to a member
+	until   time.Time  // trusted until
+	limit   time.Time  // never renewed beyond: end of a fixed TTL, or MaxHold; zero: none
+	ttl     time.Duration
+	renewAt time.Time // zero: not to be renewed (any more)
+	holds   int       // Locks by the same owner that are still to be unlocked
+	err     error     // why it ended
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+
+	// Guarded by keeper.mu.
+	due  time.Time // when the keeper must look at it: until or renewAt
+	pos  int       // in the keeper's heap, -1: not in it
+	gone bool      // never to be put there again
+}
+
+func newLease(ctx context.Context, a *attempt, g grant, waited bool, now time.Time) *Lease {
+	t := a.terms
+	l := &Lease{
+		c: a.c, a: a, key: a.keys.name, token: uint64(g.token), granted: now,
+		values: context.WithoutCancel(ctx), until: g.until, ttl: t.ttl, holds: 1, pos: -1,
+	}
+	asked := t.ttl // what the votes in hand were granted for
+	if waited {
+		asked = a.b.part
+	}
+	switch {
+	case t.renew:
+		if t.maxHold > 0 {
+			l.limit = now.Add(t.maxHold)
+			l.until = sooner(l.until, l.limit)
+		}
+		l.renewAt = now.Add(asked / 3)
+	case asked < t.ttl: // granted for less while waiting: renewed once, to its end
+		l.limit = now.Add(t.ttl)
+		l.renewAt = now.Add(asked / 3)
+	}
+	return l
+}
+
+func sooner(x, y time.Time) time.Time {
+	if clock.Until(y, x) < 0 {
+		return y
+	}
+	return x
+}
+
+// Key returns the name of the lock.
+func (l *Lease) Key() string { return l.key }
+
+// Token is the fencing token: greater than that of every earlier lease of this name. Give it to the
+// storage with each write, and let the storage refuse a lower one than it has seen (package fence).
+func (l *Lease) Token() uint64 { return l.token }
+
+// ValidUntil is the instant until which the lease may be relied on, as of now: renewals move it. It is
+// on the local clock and carries a monotonic reading.
+func (l *Lease) ValidUntil() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until
+}
+
+// Votes is the number of members that have the lease, as far as is known.
+func (l *Lease) Votes() int {
+	now := time.Now()
+	l.a.mu.Lock()
+	defer l.a.mu.Unlock()
+	n := 0
+	for i := range l.a.b.m {
+		if m := &l.a.b.m[i]; m.token > 0 && clock.Until(m.end, now) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// Margin is the number of members that may forget the lease without another being able to get it:
+// Votes less the majority, never below 0.
+func (l *Lease) Margin() int { return max(0, l.Votes()-l.c.need) }
+
+// Context ends with the lease; context.Cause tells why: ErrReleased, or a *LostError. It has the values
+// of the context given to Lock, and not its end.
+func (l *Lease) Context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		inner, cancel := context.WithCancelCause(l.values)
+		if l.err != nil {
+			cancel(l.err)
+		}
+		l.ctx, l.cancel = leaseContext{inner, l}, cancel
+	}
+	return l.ctx
+}
+
+// leaseContext looks at the clock before it says that all is well: after a suspend, timers are late.
+type leaseContext struct {
+	context.Context
+	l *Lease
+}
+
+func (c leaseContext) Err() error {
+	_ = c.l.Err()
+	return c.Context.Err()
+}
+
+// Done is closed when the lease has ended.
+func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
+
+// Err is nil while the lease is held and valid; then ErrReleased, ErrHandedOff, or a *LostError. It
+// looks at the clock, so it is true at the instant of the call even after a suspend.
+func (l *Lease) Err() error {
+	l.mu.Lock()
+	err, past := l.err, clock.Until(l.until, time.Now()) <= 0
+	l.mu.Unlock()
+	if err == nil && past {
+		l.expire()
+		return l.Err()
+	}
+	return err
+}
+
+// alive reports whether the lease is held and valid at now.
+func (l *Lease) alive(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err == nil && clock.Until(l.until, now) > 0
+}
+
+// end makes err the lease's end, if it has none yet, and cancels its context. After it, the caller owes
+// the release.
+func (l *Lease) end(err error) bool {
+	l.mu.Lock()
+	if l.err != nil {
+		l.mu.Unlock()
+		return false
+	}
+	l.err = err
+	cancel := l.cancel
+	l.mu.Unlock()
+	l.c.keeper.remove(l)
+	l.c.owners.remove(l)
+	if cancel != nil {
+		cancel(err)
+	}
+	return true
+}
+
+// expire ends a lease whose validity is over.
+func (l *Lease) expire() {
+	l.mu.Lock()
+	reason := LostExpired
+	if l.a.terms.renew && !l.limit.IsZero() && clock.Until(l.limit, l.until) <= clock.Drift(l.ttl, l.c.cfg.Drift) {
+		reason = LostMaxHold
+	}
+	l.mu.Unlock()
+	l.lose(reason)
+}
+
+// lose ends a lease that its holder did not end. Holders are told first, then the members.
+func (l *Lease) lose(reason LostReason) {
+	err := &LostError{Key: l.key, Token: l.token, Reason: reason, Until: l.ValidUntil()}
+	if !l.end(err) {
+		return
+	}
+	l.a.release(true).Free()
+	l.c.log.Warn("redlock: lease lost", "key", quorum.Quote(l.key), "token", l.token, "reason", string(reason))
+	if l.c.trace.lost != nil {
+		l.c.trace.lost.Lost(err)
+	}
+}
+
+// Unlock ends the lease and frees the lock: the next waiter has it as soon as a majority of the members
+// have answered, which is when Unlock returns. ctx bounds the wait for their answers and not the
+// release, which is sent in any case and repeated where it may not have arrived.
+//
+// Errors: ErrNotHeld if it was unlocked before; the *LostError if it was lost before, or a new one if a
+// majority says that it was not ours; ErrInDoubt if too few answered.
+func (l *Lease) Unlock(ctx context.Context) error {
+	if ctx == nil {
+		return badInput("unlock", "nil context")
+	}
+	if err := l.Err(); err == nil && l.inner() {
+		return nil
+	}
+	if !l.end(ErrReleased) {
+		return l.notHeld("unlock")
+	}
+	r := l.a.release(false)
+	defer r.Free()
+	v, cause := r.Wait(ctx, l.c.cfg.MemberTimeout)
+	var err error
+	if v != quorum.Won {
+		err = l.unlockError(r.Votes(l.c.members), cause)
+	}
+	if l.c.trace.release != nil {
+		l.c.trace.release.Released(l.key, clock.Elapsed(l.granted, time.Now()), err)
+	}
+	return err
+}
+
+// inner reports whether this unlock only undoes a re-entry.
+func (l *Lease) inner() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil && l.holds > 1 {
+		l.holds--
+		return true
+	}
+	return false
+}
+
+func (l *Lease) unlockError(votes []quorum.MemberVote, cause error) error {
+	q := quorum.Failure{Op: opRelease, Key: l.key, Need: l.c.need, Votes: votes}
+	if _, no, _ := q.Counts(); no > len(votes)-l.c.need {
+		return &LostError{Key: l.key, Token: l.token, Reason: LostRefused, Until: l.ValidUntil()}
+	}
+	return &QuorumError{Failure: q, kind: ErrInDoubt, cause: cause}
+}
+
+// notHeld explains why an operation on a lease that has ended cannot be.
+func (l *Lease) notHeld(op string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if errors.Is(l.err, ErrLost) {
+		return l.err
+	}
+	return &keyError{op: op, key: l.key, err: ErrNotHeld, cause: l.err}
+}
+
+// Extend asks the members to keep the lease for ttl from now, and moves ValidUntil accordingly. Less
+// than what is left shortens only what this process relies on, never what the members keep. The new end
+// also bounds a lease with a fixed TTL.
+//
+// Errors: ErrNotHeld or a *LostError if the lease has ended, ErrNoQuorum if too few members confirmed
+// (the old validity stands), ErrInput.
+func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
+	if ctx == nil {
+		return badInput("extend", "nil context")
+	}
+	if err := checkTTL(ttl, l.c.cfg); err != nil {
+		return badInput("extend", "TTL: %v", err)
+	}
+	if l.Err() != nil {
+		return l.notHeld("extend")
+	}
+	return l.c.keeper.extend(ctx, l, ttl)
+}
+
+// clamp shortens the local validity. It reports false if it is shorter already.
+func (l *Lease) clamp(until time.Time) bool {
+	l.mu.Lock()
+	shorter := clock.Until(until, l.until) < 0
+	if shorter {
+		l.until = until
+		if !l.a.terms.renew {
+			l.limit, l.renewAt = until, time.Time{}
+		}
+	}
+	l.mu.Unlock()
+	if shorter {
+		l.c.keeper.update(l)
+	}
+	return shorter
+}
+
+// renewed takes a majority's confirmation: trusted until until. A lease past its validity stays dead,
+// even if this was on its way in time: another may have held the lock in between.
+func (l *Lease) renewed(until time.Time, sent time.Time, ttl time.Duration, manual bool) bool {
+	now := time.Now()
+	l.mu.Lock()
+	if l.err != nil || clock.Until(l.until, now) <= 0 {
+		l.mu.Unlock()
+		_ = l.Err()
+		return false
+	}
+	if manual && !l.a.terms.renew {
+		l.limit = sent.Add(ttl)
+	}
+	if !l.limit.IsZero() {
+		until = sooner(until, l.limit)
+	}
+	if clock.Until(until, l.until) > 0 {
+		l.until = until
+	}
+	switch {
+	case !l.a.terms.renew, !l.limit.IsZero() && clock.Until(l.limit, sent) <= ttl:
+		l.renewAt = time.Time{} // this was the last
+	default:
+		l.renewAt = sent.Add(ttl / 3)
+	}
+	l.mu.Unlock()
+	l.c.keeper.update(l)
+	return true
+}
+
+// owners finds the leases that may be entered again (As).
+type owners struct {
+	mu sync.Mutex
+	m  map[[2]string]*Lease
+}
+
+// again counts a re-entry, if the mutex's owner holds the lock through this client.
+func (o *owners) again(m *Mutex) *Lease {
+	if m.as == "" {
+		return nil
+	}
+	o.mu.Lock()
+	l := o.m[[2]string{m.name, m.as}]
+	o.mu.Unlock()
+	if l == nil || l.Err() != nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return nil
+	}
+	l.holds++
+	return l
+}
+
+func (o *owners) put(l *Lease) {
+	if l.as == "" {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.m == nil {
+		o.m = make(map[[2]string]*Lease)
+	}
+	o.m[[2]string{l.key, l.as}] = l
+}
+
+func (o *owners) remove(l *Lease) {
+	if l.as == "" {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if k := [2]string{l.key, l.as}; o.m[k] == l {
+		delete(o.m, k)
+	}
+}

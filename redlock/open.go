@@ -1,0 +1,150 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Open connects to the Redis masters at urls, each of them one vote, and returns a client once a
+// majority of them is up; who is missing is logged, and joins when it comes. Choose 3 or 5 that do not
+// replicate one another and do not share a machine; 1 is a plain lock on a single Redis.
+//
+//	redis://[user:password@]host[:port][/db]     rediss://… with TLS     redis+unix:///path
+//
+// Options of a URL: dial_timeout, write_timeout, stall_timeout, client_name, db.
+//
+// ctx bounds Open alone. Errors: ErrNoQuorum with each member's cause if fewer than a majority are
+// up within the dial time-out, ErrDuplicateMember, ErrInput.
+func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
+	if ctx == nil {
+		return nil, badInput("open", "nil context")
+	}
+	var cfg Config
+	for _, o := range opts {
+		o(&cfg)
+	}
+	if err := errors.Join(checkMembers(len(urls)), cfg.withDefaults().validate()); err != nil {
+		return nil, err
+	}
+	members := make([]quorum.Member, 0, len(urls))
+	closeAll := func() {
+		for _, m := range members {
+			_ = m.Close(context.WithoutCancel(ctx))
+		}
+	}
+	var bad []error
+	configs := make([]node.Config, len(urls))
+	seen := make(map[string]int)
+	for i, u := range urls {
+		nc, err := node.ParseURL(u)
+		if err != nil {
+			bad = append(bad, &InputError{Op: "open", Problem: fmt.Sprintf("member %d: %v", i+1, err)})
+			continue
+		}
+		if j, dup := seen[nc.Network+nc.Addr]; dup {
+			bad = append(bad, &keyError{op: "open", key: nc.Addr, err: ErrDuplicateMember,
+				cause: fmt.Errorf("members %d and %d", j+1, i+1)})
+		}
+		seen[nc.Network+nc.Addr] = i
+		configs[i] = cfg.withDefaults().node(nc)
+	}
+	if len(bad) > 0 {
+		return nil, errors.Join(bad...)
+	}
+	for _, nc := range configs {
+		n, err := node.New(nc)
+		if err != nil {
+			closeAll()
+			return nil, err
+		}
+		members = append(members, n)
+	}
+	c, err := New(members, opts...)
+	if err != nil {
+		closeAll()
+		return nil, err
+	}
+	if err := c.ready(ctx, configs[0].DialTimeout); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// node fills in what a URL does not say.
+func (c Config) node(n node.Config) node.Config {
+	set(&n.ClientName, c.ClientName)
+	set(&n.DialTimeout, c.DialTimeout)
+	set(&n.StallTimeout, c.StallTimeout)
+	set(&n.PingInterval, c.PingInterval)
+	n.Scripts = Scripts()
+	n.Logger = c.Logger
+	return n
+}
+
+// ready waits until every member is up or has failed once, and decides whether that is enough.
+func (c *Client) ready(ctx context.Context, patience time.Duration) error {
+	if patience <= 0 {
+		patience = time.Second
+	}
+	timer := time.NewTimer(patience + patience/4)
+	defer timer.Stop()
+	for {
+		// The channel is taken before the look, so that no change between the two is missed.
+		changed := c.changed()
+		up, tried := 0, 0
+		for _, st := range c.states() {
+			if st.Up {
+				up++
+			}
+			if st.Up || st.Err != nil {
+				tried++
+			}
+		}
+		if c.barred.Load() != 0 {
+			return c.notReady(ErrDuplicateMember, nil)
+		}
+		if tried == len(c.members) {
+			return c.enough(up)
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return c.enough(up)
+		case <-ctx.Done():
+			return c.notReady(ErrNoQuorum, ctx.Err())
+		}
+	}
+}
+
+func (c *Client) enough(up int) error {
+	if up < c.need {
+		return c.notReady(ErrNoQuorum, nil)
+	}
+	for i, st := range c.states() {
+		if !st.Up {
+			c.log.Warn("redlock: started without a member", "member", c.members[i].Name(), "error", st.Err)
+		}
+	}
+	return nil
+}
+
+func (c *Client) notReady(kind, cause error) error {
+	f := quorum.Failure{Op: "open", Need: c.need}
+	for i, st := range c.states() {
+		v := quorum.MemberVote{Member: c.members[i].Name(), Vote: quorum.Yes}
+		if !st.Up {
+			v.Vote, v.Err = quorum.No, st.Err
+		}
+		if c.barred.Load()>>i&1 == 1 {
+			v.Vote, v.Err = quorum.No, ErrDuplicateMember
+		}
+		f.Votes = append(f.Votes, v)
+	}
+	return &QuorumError{Failure: f, kind: kind, cause: cause}
+}

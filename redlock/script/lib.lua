@@ -1,0 +1,77 @@
+-- Put in front of wait, release, yield and rejoin, which all have
+--   KEYS[1] lock   KEYS[2] token counters   KEYS[3] marker   KEYS[4] queue   KEYS[5] waiters
+--   ARGV[1] bucket   ARGV[#ARGV] marker id: '' = not checked, '!' = no hand-over
+-- The queue orders owners by the server time of their first registration; waiters maps an owner to
+-- "deadline_ms ttl_ms". Server time only, read first, so that a grant never starts before it.
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local bucket, tag = ARGV[1], ARGV[#ARGV]
+
+local function text(n) return string.format('%.0f', n) end
+
+-- There is no roll-back: a notification that is denied must not undo what it tells.
+local function push(owner, message)
+  local client = string.match(owner, '^([^:]+):%d+$')
+  if client then redis.pcall('PUBLISH', 'redquorum:inbox:' .. client, message) end
+end
+
+-- The next token, or nil where this member lost its counters since the session began.
+local function count()
+  local n = redis.call('HINCRBY', KEYS[2], bucket, 1)
+  if n == 1 then
+    if tag ~= '' and tag ~= '!' and redis.call('HGET', KEYS[3], 'id') ~= tag then
+      redis.call('HDEL', KEYS[2], bucket)
+      return nil
+    end
+    n = now
+    redis.call('HSET', KEYS[2], bucket, text(n))
+  end
+  return n
+end
+
+local function grant(owner, ttl)
+  local n = count()
+  if not n then return nil end
+  redis.call('HSET', KEYS[1], owner, text(n))
+  redis.call('PEXPIRE', KEYS[1], ttl)
+  return n
+end
+
+local function lengthen(key, ttl)
+  if redis.call('PTTL', key) < tonumber(ttl) then redis.call('PEXPIRE', key, ttl) end
+end
+
+local function drop(owner)
+  redis.call('ZREM', KEYS[4], owner)
+  redis.call('HDEL', KEYS[5], owner)
+end
+
+-- The TTL that a registered owner asked for, or nil if its entry has run out.
+local function live(owner)
+  local entry = redis.call('HGET', KEYS[5], owner)
+  if not entry then return nil end
+  local deadline, ttl = string.match(entry, '^(%d+) (%d+)$')
+  if not deadline or tonumber(deadline) * 1000 < now then return nil end
+  return tonumber(ttl)
+end
+
+local function head() return redis.call('ZRANGE', KEYS[4], 0, 0)[1] or '-' end
+
+-- Executes a waiter's request and tells it, and who comes after it.
+local function hand(owner, ttl)
+  local n = grant(owner, ttl)
+  if not n then return nil end
+  drop(owner)
+  push(owner, 'g ' .. owner .. ' ' .. text(n) .. ' ' .. text(now) .. ' ' .. head())
+  return n
+end
+
+local function register(owner, ttl, entry)
+  local first = redis.call('ZADD', KEYS[4], 'NX', text(now), owner)
+  redis.call('HSET', KEYS[5], owner, text(math.floor(now / 1000) + entry) .. ' ' .. text(ttl))
+  lengthen(KEYS[4], 2 * entry)
+  lengthen(KEYS[5], 2 * entry)
+  return first == 1
+end
+
+local function forgot() return redis.error_reply('FORGOT marker') end

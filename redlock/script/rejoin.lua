@@ -1,0 +1,19 @@
+-- Gives a lease that is held and valid a further vote, at a member that lost it or joined late.
+--   ARGV[2] owner   ARGV[3] TTL, ms   ARGV[4] the lease's token
+-- The counter first: a vote below it could let a later token fall behind.
+-- Returns 1 if the vote is the owner's now, 0 if it is another's. Error FORGOT marker.
+local owner, ttl, token = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local n = tonumber(redis.call('HGET', KEYS[2], bucket) or 0)
+if n == 0 and tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return forgot() end
+if n < token then redis.call('HSET', KEYS[2], bucket, text(token)) end
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('HSET', KEYS[1], owner, text(token))
+  redis.call('PEXPIRE', KEYS[1], ttl)
+  drop(owner)
+  return 1
+end
+if redis.call('HEXISTS', KEYS[1], owner) == 1 then
+  lengthen(KEYS[1], ttl)
+  return 1
+end
+return 0
