@@ -1,0 +1,577 @@
+package redistest
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// Embedded is a Redis server inside this process: miniredis, with one goroutine that executes all
+// commands in order of arrival as Redis' main thread does, and with what miniredis lacks and a lock
+// client needs (see emulate.go).
+//
+// It works in fake time when made inside a synctest bubble. Blocking commands are refused.
+type Embedded struct {
+	name  string
+	redis *miniredis.Miniredis
+	srv   *server.Server
+	admin *server.Peer
+	link  *Link
+	wg    sync.WaitGroup // the executing goroutine
+
+	// exec is held while a command is executed, and guards the state that commands change: redis,
+	// the peers of sessions, clock. Taken before mu.
+	exec  sync.Mutex
+	clock skewedClock
+
+	mu       sync.Mutex // guards the fields below; never held over a call to a Link
+	wake     *sync.Cond
+	queue    []request
+	sessions map[int64]*session
+	paths    []*Link
+	alive    bool
+	paused   bool
+	closed   bool
+	runID    string
+	started  time.Time // on the server's clock
+	nextID   int64
+
+	tcp sync.Mutex // guards front and its address; taken before everything else
+	// front is open while the server is alive and tcpAddr is set.
+	front   *Front
+	tcpAddr string
+}
+
+// request is a command that has arrived, or the end of a session.
+type request struct {
+	from *session
+	args []string
+	end  bool
+}
+
+// sink takes what a server sends on one connection.
+type sink interface {
+	fromServer(p []byte)
+	serverGone(err error)
+}
+
+// session is the server's side of a connection. Subscriptions live on a peer of their own, because
+// miniredis refuses all other commands on a subscribed peer, which Redis does in RESP2 only.
+type session struct {
+	server *Embedded
+	id     int64
+	since  time.Time
+	sink   sink
+	cmd    *server.Peer
+	sub    *server.Peer
+	out    []byte              // replies of cmd; guarded by exec
+	subs   map[string]struct{} // guarded by exec
+	gone   atomic.Bool         // executes nothing more; set under server.mu
+	ending bool                // its end is in the queue; guarded by server.mu
+}
+
+var serial atomic.Int64
+
+// NewEmbedded starts an embedded server. Its goroutine ends with Close.
+func NewEmbedded() *Embedded {
+	e := &Embedded{
+		name:     fmt.Sprintf("embedded-%d.invalid:6379", serial.Add(1)),
+		redis:    miniredis.NewMiniRedis(),
+		sessions: map[int64]*session{},
+	}
+	// Dial starts miniredis without a listener. The connection itself is of no use.
+	if c, err := e.redis.Dial(); err == nil {
+		_ = c.Close()
+	}
+	e.srv = e.redis.Server()
+	e.admin = server.NewPeer(bufio.NewWriter(io.Discard))
+	e.wake = sync.NewCond(&e.mu)
+	e.link = newLink(e)
+	e.paths = []*Link{e.link}
+	e.clock = newClock()
+	e.redis.SetTime(e.clock.now())
+	e.redis.ClockTTL(true)
+	e.bootLocked()
+	e.wg.Go(e.run)
+	return e
+}
+
+// bootLocked begins the life of a server process.
+func (e *Embedded) bootLocked() {
+	var id [20]byte
+	_, _ = rand.Read(id[:]) // never fails
+	e.runID = hex.EncodeToString(id[:])
+	e.started = e.clock.now()
+	e.nextID = 2 // as on a server that has loaded its data
+	e.alive, e.paused = true, false
+}
+
+// Addr is where ServeTCP listens, or else a name that only the Dialer can reach.
+func (e *Embedded) Addr() string {
+	e.tcp.Lock()
+	defer e.tcp.Unlock()
+	if e.tcpAddr != "" {
+		return e.tcpAddr
+	}
+	return e.name
+}
+
+// Dialer opens connections through Faults.
+func (e *Embedded) Dialer() Dialer { return e.link }
+
+// Faults is the network path that Dialer and ServeTCP use.
+func (e *Embedded) Faults() *Link { return e.link }
+
+// Path makes another network path to the server.
+func (e *Embedded) Path() *Link {
+	l := newLink(e)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.paths = append(e.paths, l)
+	return l
+}
+
+// ServeTCP makes the server reachable at a TCP address, through Faults; port 0 chooses one. Kill
+// closes it and Restart opens it again.
+func (e *Embedded) ServeTCP(addr string) error {
+	e.tcp.Lock()
+	defer e.tcp.Unlock()
+	if e.front != nil {
+		return errors.New("redistest: already serving " + e.tcpAddr)
+	}
+	f, err := e.link.Listen(addr)
+	if err != nil {
+		return err
+	}
+	e.front, e.tcpAddr = f, f.Addr()
+	return nil
+}
+
+// run executes commands. Owned by the Embedded; ended and awaited by Close.
+func (e *Embedded) run() {
+	for e.await() {
+		e.exec.Lock()
+		if req, ok := e.next(); ok {
+			e.execute(req)
+		}
+		e.exec.Unlock()
+	}
+}
+
+// await waits until there is something to execute, and reports false once the server is closed.
+func (e *Embedded) await() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for !e.closed && (e.paused || len(e.queue) == 0) {
+		e.wake.Wait()
+	}
+	return !e.closed
+}
+
+func (e *Embedded) next() (request, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.paused || len(e.queue) == 0 {
+		return request{}, false
+	}
+	req := e.queue[0]
+	e.queue[0] = request{}
+	if e.queue = e.queue[1:]; len(e.queue) == 0 {
+		e.queue = nil
+	}
+	return req, true
+}
+
+// execute runs with exec held.
+func (e *Embedded) execute(req request) {
+	s := req.from
+	if req.end {
+		e.remove(s)
+		e.endSession(s)
+		return
+	}
+	if s.gone.Load() {
+		return
+	}
+	e.redis.SetTime(e.clock.now())
+	quit := s.perform(req.args)
+	s.cmd.Flush()
+	s.sub.Flush()
+	if out := s.out; len(out) > 0 {
+		s.out = nil
+		s.sink.fromServer(out)
+	}
+	if quit || s.cmd.Closed() {
+		e.drop(s)
+	}
+}
+
+// drop ends a session from the server's side: its commands that were not executed never will be.
+func (e *Embedded) drop(s *session) {
+	e.mu.Lock()
+	e.forgetLocked(s)
+	e.mu.Unlock()
+	e.remove(s)
+	e.endSession(s)
+	s.sink.serverGone(io.EOF)
+}
+
+// forgetLocked takes the commands of a session out of the queue, and lets no more in.
+func (e *Embedded) forgetLocked(s *session) {
+	s.gone.Store(true)
+	e.queue = slices.DeleteFunc(e.queue, func(r request) bool { return r.from == s && !r.end })
+}
+
+func (e *Embedded) remove(s *session) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sessions[s.id] == s {
+		delete(e.sessions, s.id)
+	}
+}
+
+// endSession ends the subscriptions of a session, and the goroutines that miniredis has for them.
+func (e *Embedded) endSession(s *session) {
+	if len(s.subs) > 0 {
+		e.srv.Dispatch(s.sub, []string{"UNSUBSCRIBE"})
+		e.srv.Dispatch(s.sub, []string{"PUNSUBSCRIBE"})
+		clear(s.subs)
+	}
+}
+
+// connect makes a session, if the server is alive.
+func (e *Embedded) connect(out sink) (*session, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.alive {
+		return nil, os.NewSyscallError("connect", syscall.ECONNREFUSED)
+	}
+	e.nextID++
+	s := &session{server: e, id: e.nextID, since: time.Now(), sink: out, subs: map[string]struct{}{}}
+	s.cmd = server.NewPeer(bufio.NewWriter(replyWriter{s}))
+	s.sub = server.NewPeer(bufio.NewWriter(&pushWriter{session: s}))
+	e.sessions[s.id] = s
+	return s, nil
+}
+
+// replyWriter collects the replies of one command.
+type replyWriter struct{ *session }
+
+func (w replyWriter) Write(p []byte) (int, error) {
+	w.out = append(w.out, p...)
+	return len(p), nil
+}
+
+// pushWriter passes on whole frames only, since replies of the same session are written beside it.
+type pushWriter struct {
+	*session
+	in framer
+}
+
+func (w *pushWriter) Write(p []byte) (int, error) {
+	w.in.feed(p)
+	for {
+		frame, ok, err := w.in.reply()
+		if err != nil || !ok {
+			return len(p), err
+		}
+		if !w.gone.Load() {
+			w.sink.fromServer(frame)
+		}
+	}
+}
+
+func (e *Embedded) open(_ context.Context, r *relay) (backend, error) { return e.connect(r) }
+
+func (s *session) start() {}
+
+func (s *session) send(cmds []command) error {
+	e := s.server
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s.gone.Load() {
+		return reset("write")
+	}
+	for _, c := range cmds {
+		if len(c.args) > 0 {
+			e.queue = append(e.queue, request{from: s, args: c.args})
+		}
+	}
+	e.wake.Signal()
+	return nil
+}
+
+// sendRaw answers what is not RESP as Redis does.
+func (s *session) sendRaw([]byte) error {
+	s.sink.fromServer([]byte("-ERR Protocol error: invalid request\r\n"))
+	s.sink.serverGone(io.EOF)
+	s.abort()
+	return io.ErrClosedPipe
+}
+
+// close ends the session behind the commands it has sent.
+func (s *session) close() {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	s.endLocked()
+}
+
+func (s *session) abort() {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	s.server.forgetLocked(s)
+	s.endLocked()
+}
+
+// endLocked queues the end of a session; it stays registered until then, so that Kill finds it.
+func (s *session) endLocked() {
+	e := s.server
+	if !s.ending && e.sessions[s.id] == s {
+		s.ending = true
+		e.queue = append(e.queue, request{from: s, end: true})
+		e.wake.Signal()
+	}
+}
+
+// Kill ends the server at once. A command that is being executed is executed whole.
+func (e *Embedded) Kill() {
+	e.tcp.Lock()
+	defer e.tcp.Unlock()
+	e.kill()
+}
+
+func (e *Embedded) kill() {
+	e.exec.Lock()
+	e.mu.Lock()
+	e.alive, e.paused = false, false
+	e.queue = nil
+	ended := e.sessions
+	e.sessions = map[int64]*session{}
+	for _, s := range ended {
+		s.gone.Store(true)
+	}
+	e.mu.Unlock()
+	for _, s := range ended {
+		e.endSession(s)
+	}
+	e.exec.Unlock()
+	for _, s := range ended {
+		s.sink.serverGone(io.EOF)
+	}
+	if e.front != nil {
+		_ = e.front.Close()
+		e.front = nil
+	}
+}
+
+// Restart kills the server and starts it again. Time goes on while it is down: what has expired by
+// then is gone.
+func (e *Embedded) Restart(keepMemory bool) error {
+	e.tcp.Lock()
+	defer e.tcp.Unlock()
+	e.kill()
+	e.exec.Lock()
+	e.srv.Dispatch(e.admin, []string{"SCRIPT", "FLUSH"})
+	if !keepMemory {
+		e.redis.FlushAll()
+	}
+	e.mu.Lock()
+	closed := e.closed
+	if !closed {
+		e.bootLocked()
+	}
+	e.mu.Unlock()
+	e.exec.Unlock()
+	if closed {
+		return net.ErrClosed
+	}
+	if e.tcpAddr == "" {
+		return nil
+	}
+	f, err := e.link.Listen(e.tcpAddr)
+	if err != nil {
+		return err
+	}
+	e.front = f
+	return nil
+}
+
+// Pause stops the server; connections are still accepted.
+func (e *Embedded) Pause() { e.setPaused(true) }
+
+// Resume ends Pause.
+func (e *Embedded) Resume() { e.setPaused(false) }
+
+func (e *Embedded) setPaused(on bool) {
+	e.exec.Lock() // not in the middle of a command
+	defer e.exec.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.paused = on && e.alive
+	e.wake.Signal()
+}
+
+// SetRate makes the server's clock, and with it the expiry of its keys, run at another rate from now
+// on: 1.01 gains a hundredth, 0 stands still. Below 0 is taken for 0.
+func (e *Embedded) SetRate(rate float64) {
+	e.exec.Lock()
+	defer e.exec.Unlock()
+	e.clock.setRate(max(rate, 0))
+}
+
+// Step sets the server's clock forward, or back. Keys expire so much sooner, or later, as on a real
+// server, which keeps moments of expiry and not remaining times.
+func (e *Embedded) Step(d time.Duration) {
+	e.exec.Lock()
+	defer e.exec.Unlock()
+	e.tick()
+	e.clock.step(d)
+	if d < 0 {
+		e.redis.SetTime(e.clock.now())
+		e.redis.FastForward(d) // lengthens what remains
+		return
+	}
+	e.tick()
+}
+
+// Now is the time on the server's clock.
+func (e *Embedded) Now() time.Time {
+	e.exec.Lock()
+	defer e.exec.Unlock()
+	return e.clock.now()
+}
+
+// tick lets miniredis expire what is due.
+func (e *Embedded) tick() {
+	e.redis.SetTime(e.clock.now())
+	e.redis.DB(0) // any access does it
+}
+
+// Flush deletes all keys.
+func (e *Embedded) Flush() error { return flush(e) }
+
+func flush(s Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err := s.Do(ctx, "FLUSHALL")
+	return err
+}
+
+// oneReply is the sink of Do.
+type oneReply struct {
+	mu   sync.Mutex
+	in   framer
+	done chan struct{} // closed when value or err is set
+	set  bool
+	v    any
+	err  error
+}
+
+func (o *oneReply) fromServer(p []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.in.feed(p)
+	if frame, ok, err := o.in.reply(); ok || err != nil {
+		v, e := parseReply(frame)
+		o.finishLocked(v, errors.Join(err, e))
+	}
+}
+
+func (o *oneReply) serverGone(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.finishLocked(nil, err)
+}
+
+func (o *oneReply) finishLocked(v any, err error) {
+	if !o.set {
+		o.set, o.v, o.err = true, v, err
+		close(o.done)
+	}
+}
+
+// Do executes one command on a connection of its own.
+func (e *Embedded) Do(ctx context.Context, args ...string) (any, error) {
+	if len(args) == 0 || strings.HasSuffix(strings.ToUpper(args[0]), "SUBSCRIBE") {
+		return nil, fmt.Errorf("redistest: Do %q", args)
+	}
+	reply := &oneReply{done: make(chan struct{})}
+	s, err := e.connect(reply)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.send([]command{{args: args}}); err != nil {
+		return nil, err
+	}
+	select {
+	case <-reply.done:
+		s.close()
+	case <-ctx.Done():
+		s.abort()
+		return nil, context.Cause(ctx)
+	}
+	if reply.err != nil {
+		return nil, reply.err
+	}
+	return asResult(reply.v)
+}
+
+// Close ends the server and its paths.
+func (e *Embedded) Close() error {
+	e.Kill()
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	paths := e.paths
+	e.wake.Broadcast()
+	e.mu.Unlock()
+	for _, l := range paths {
+		_ = l.Close()
+	}
+	e.wg.Wait()
+	e.redis.Close()
+	return nil
+}
+
+// skewedClock runs at a rate of its own.
+type skewedClock struct {
+	base, server time.Time
+	rate         float64
+}
+
+func newClock() skewedClock {
+	now := time.Now()
+	return skewedClock{base: now, server: now.Round(0), rate: 1}
+}
+
+func (c *skewedClock) now() time.Time {
+	d := time.Since(c.base)
+	if c.rate != 1 {
+		d = time.Duration(float64(d) * c.rate)
+	}
+	return c.server.Add(d)
+}
+
+func (c *skewedClock) setRate(rate float64) {
+	c.server, c.base, c.rate = c.now(), time.Now(), rate
+}
+
+func (c *skewedClock) step(d time.Duration) { c.server = c.server.Add(d) }

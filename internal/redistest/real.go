@@ -1,0 +1,333 @@
+package redistest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Persistence is how a real server keeps its data over Restart(true).
+type Persistence uint8
+
+const (
+	// AppendOnly writes each command to a file before it is answered: after Kill nothing is missing.
+	// (No fsync: that would only matter if the machine itself crashed.)
+	AppendOnly Persistence = iota
+	// AppendAlways is AppendOnly with appendfsync always, for measurements.
+	AppendAlways
+	// Snapshot keeps what the last SAVE or BGSAVE wrote, and nothing later.
+	Snapshot
+	// Volatile keeps nothing; Restart(true) is an error.
+	Volatile
+)
+
+// RealConfig describes a real server. The zero value works.
+type RealConfig struct {
+	Binary  string        // default "redis-server"
+	Persist Persistence   // default AppendOnly
+	Args    []string      // further redis-server arguments, such as "--maxmemory", "2mb"
+	Env     []string      // added to the process' environment, such as LD_PRELOAD=…
+	Ready   time.Duration // how long a start may take; default 10 s
+}
+
+// Available says why StartReal cannot work here, and what to install.
+func Available() error {
+	if err := supported(); err != nil {
+		return err
+	}
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		return errors.New("REDIS MISSING: redis-server is not in PATH; install it (Debian: apt-get install redis-server, macOS: brew install redis)")
+	}
+	return nil
+}
+
+// Real is a redis-server process on 127.0.0.1 with a directory of its own. The process dies with
+// Close, and where the system offers it (Linux) also with this process.
+type Real struct {
+	config RealConfig
+	dir    string
+	port   int
+	link   *Link
+
+	mu     sync.Mutex // guards the fields below, held over start and kill
+	proc   *process   // nil while killed
+	paths  []*Link
+	closed bool
+}
+
+// process is one run of redis-server. The goroutine that started it waits for it.
+type process struct {
+	pid  int
+	done chan struct{} // closed when it has ended and err is set
+	err  error
+}
+
+// StartReal starts a server on a free port and waits until it answers.
+func StartReal(ctx context.Context, config RealConfig) (*Real, error) {
+	if err := supported(); err != nil {
+		return nil, err
+	}
+	if config.Binary == "" {
+		config.Binary = "redis-server"
+		if err := Available(); err != nil {
+			return nil, err
+		}
+	}
+	if config.Ready <= 0 {
+		config.Ready = 10 * time.Second
+	}
+	dir, err := os.MkdirTemp("", "redistest-")
+	if err != nil {
+		return nil, err
+	}
+	r := &Real{config: config, dir: dir}
+	r.link = newLink(r)
+	r.paths = []*Link{r.link}
+	// Between choosing a port and binding it another process can take it.
+	for range 5 {
+		if r.port, err = freePort(); err != nil {
+			break
+		}
+		if err = r.start(ctx); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+func freePort() (int, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = ln.Close() }()
+	return ln.Addr().(*net.TCPAddr).Port, nil
+}
+
+func (r *Real) args() []string {
+	a := []string{
+		"--port", strconv.Itoa(r.port), "--bind", "127.0.0.1", "--dir", r.dir,
+		"--logfile", "redis.log", "--daemonize", "no", "--save", "", "--protected-mode", "no",
+		// Restarts are quick, and the kernel's close is not waited for.
+		"--tcp-keepalive", "0",
+	}
+	switch r.config.Persist {
+	case AppendOnly:
+		a = append(a, "--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0")
+	case AppendAlways:
+		a = append(a, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
+	}
+	return append(a, r.config.Args...)
+}
+
+// start runs the process and waits until it answers.
+func (r *Real) start(ctx context.Context) error {
+	cmd := exec.Command(r.config.Binary, r.args()...)
+	cmd.Dir = r.dir
+	cmd.Env = append(os.Environ(), r.config.Env...)
+	var output bytes.Buffer // what it says before it has a log file
+	cmd.Stdout, cmd.Stderr = &output, &output
+	p := &process{done: make(chan struct{})}
+	started := make(chan error)
+	dieWithParent(cmd)
+	go func() { // ends with the process
+		// The kernel takes the end of the starting thread for the end of the parent.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		if err == nil {
+			p.pid = cmd.Process.Pid
+		}
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+			close(p.done)
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	if err := r.awaitReady(ctx, p); err != nil {
+		p.kill()
+		log, _ := os.ReadFile(filepath.Join(r.dir, "redis.log"))
+		return fmt.Errorf("redistest: redis-server on port %d: %w\n%s%s", r.port, err, output.Bytes(), tail(log, 2000))
+	}
+	r.proc = p
+	return nil
+}
+
+func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
+
+// awaitReady asks until the process answers PING.
+func (r *Real) awaitReady(ctx context.Context, p *process) error {
+	ctx, cancel := context.WithTimeout(ctx, r.config.Ready)
+	defer cancel()
+	again := time.NewTicker(3 * time.Millisecond)
+	defer again.Stop()
+	for {
+		_, err := r.ask(ctx, "PING")
+		if code := Error(""); err == nil || errors.As(err, &code) && !isLoading(code) {
+			return r.isOurs(ctx, p)
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("ended at once: %w", p.err)
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-again.C:
+		}
+	}
+}
+
+// isOurs makes sure that not another server has taken the port and answered in our place.
+func (r *Real) isOurs(ctx context.Context, p *process) error {
+	v, err := r.ask(ctx, "INFO", "server")
+	if code := Error(""); errors.As(err, &code) { // it wants a password; then ours must at least run
+		select {
+		case <-p.done:
+			return fmt.Errorf("ended at once: %w", p.err)
+		default:
+			return nil
+		}
+	}
+	if info, _ := v.(string); err != nil || !strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", p.pid)) {
+		return errors.Join(errors.New("another server has this port"), err)
+	}
+	return nil
+}
+
+func isLoading(e Error) bool { return strings.HasPrefix(string(e), "LOADING") }
+
+func (p *process) kill() {
+	signalKill(p.pid)
+	<-p.done
+}
+
+// Addr is where the process listens: a connection to it passes no Link.
+func (r *Real) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
+
+// Dialer opens connections through Faults.
+func (r *Real) Dialer() Dialer { return r.link }
+
+// Faults is the network path that Dialer uses.
+func (r *Real) Faults() *Link { return r.link }
+
+// Path makes another network path to the server.
+func (r *Real) Path() *Link {
+	l := newLink(r)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.paths = append(r.paths, l)
+	return l
+}
+
+// Pid is the process' id, 0 while it is killed.
+func (r *Real) Pid() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.proc == nil {
+		return 0
+	}
+	return r.proc.pid
+}
+
+// Dir is the server's directory, with redis.log. Close removes it.
+func (r *Real) Dir() string { return r.dir }
+
+func (r *Real) open(ctx context.Context, c *relay) (backend, error) { return openTCP(ctx, c, r.Addr()) }
+
+// Kill sends SIGKILL and waits until the process is gone.
+func (r *Real) Kill() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.killLocked()
+}
+
+func (r *Real) killLocked() {
+	if r.proc != nil {
+		r.proc.kill()
+		r.proc = nil
+	}
+}
+
+// Restart kills the process if it runs, and starts another on the same port. What is kept depends on
+// Persist.
+func (r *Real) Restart(keepMemory bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return net.ErrClosed
+	}
+	if keepMemory && r.config.Persist == Volatile {
+		return errors.New("redistest: a volatile server has no memory to keep")
+	}
+	r.killLocked()
+	if !keepMemory {
+		err := errors.Join(os.RemoveAll(filepath.Join(r.dir, "appendonlydir")),
+			os.RemoveAll(filepath.Join(r.dir, "appendonly.aof")), os.RemoveAll(filepath.Join(r.dir, "dump.rdb")))
+		if err != nil {
+			return err
+		}
+	}
+	return r.start(context.Background())
+}
+
+// Pause sends SIGSTOP and waits until the process has stopped.
+func (r *Real) Pause() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.proc != nil {
+		signalStop(r.proc.pid)
+	}
+}
+
+// Resume sends SIGCONT.
+func (r *Real) Resume() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.proc != nil {
+		signalCont(r.proc.pid)
+	}
+}
+
+// Flush deletes all keys.
+func (r *Real) Flush() error { return flush(r) }
+
+// Do executes one command on a connection of its own.
+func (r *Real) Do(ctx context.Context, args ...string) (any, error) { return r.ask(ctx, args...) }
+
+func (r *Real) ask(ctx context.Context, args ...string) (any, error) {
+	c, err := DialClient(ctx, &net.Dialer{}, r.Addr())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	return c.Do(ctx, args...)
+}
+
+// Close kills the process, closes the paths and removes the directory.
+func (r *Real) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	r.killLocked()
+	paths := slices.Clone(r.paths)
+	r.mu.Unlock()
+	for _, l := range paths {
+		_ = l.Close()
+	}
+	return os.RemoveAll(r.dir)
+}

@@ -1,0 +1,47 @@
+// Package rt starts the servers of redistest for tests, and holds the suite that both kinds pass.
+package rt
+
+import (
+	"testing"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+// Embedded starts n embedded servers, which end with the test. In a synctest bubble pass the
+// bubble's t.
+func Embedded(t testing.TB, n int) *redistest.Cluster {
+	t.Helper()
+	c := redistest.NewEmbeddedCluster(n)
+	closeAtEnd(t, c)
+	return c
+}
+
+// Real starts n real servers, which end with the test; without redis-server it skips the test.
+func Real(t testing.TB, n int) *redistest.Cluster {
+	t.Helper()
+	return RealWith(t, n, redistest.RealConfig{})
+}
+
+// RealWith is Real with a configuration.
+func RealWith(t testing.TB, n int, config redistest.RealConfig) *redistest.Cluster {
+	t.Helper()
+	if config.Binary == "" {
+		if err := redistest.Available(); err != nil {
+			t.Skip(err)
+		}
+	}
+	c, err := redistest.StartRealCluster(t.Context(), n, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAtEnd(t, c)
+	return c
+}
+
+func closeAtEnd(t testing.TB, c *redistest.Cluster) {
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
