@@ -1,0 +1,141 @@
+package node
+
+import (
+	"strings"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// maxText bounds the text kept of an error reply, in bytes.
+const maxText = 300
+
+// classify reads the text of an error reply, without its leading minus.
+func classify(reply string) *quorum.ReplyError {
+	text := withoutPosition(withoutArguments(reply))
+	if len(text) > maxText {
+		text = text[:maxText]
+	}
+	return &quorum.ReplyError{Kind: kindOf(text), Text: strings.Clone(text)}
+}
+
+// withoutArguments drops the arguments that Redis repeats when it does not know a command: they can be
+// an owner token or, from AUTH, a password.
+func withoutArguments(text string) string {
+	text, _, _ = strings.Cut(text, ", with args beginning with")
+	return strings.TrimRight(text, " \r\n")
+}
+
+// Wrappers of an error that was raised inside a script. Redis 7 puts the position behind the error,
+//
+//	WRONGTYPE Operation against ... value script: <sha>, on @user_script:1.
+//
+// Redis 6 before it, once or twice and sometimes with a minus, and miniredis calls everything a
+// compile error:
+//
+//	ERR Error running script (call to f_<sha>): @user_script:12: @user_script: 12: -OOM command not ...
+//	ERR Error compiling script (new function): <string>:1: WRONGTYPE Operation against ...
+var wrappers = []string{"ERR Error running script", "ERR Error compiling script"}
+
+// withoutPosition returns the error itself, where one of the codes below is found inside a wrapper;
+// a wrapped error without a code stays as it is.
+func withoutPosition(text string) string {
+	if i := strings.LastIndex(text, " script: "); i >= 0 && strings.Contains(text[i:], ", on @user_script:") {
+		text = text[:i]
+	}
+	for _, w := range wrappers {
+		if strings.HasPrefix(text, w) {
+			return unwrap(text, len(w))
+		}
+	}
+	return text
+}
+
+func unwrap(text string, from int) string {
+	for i := from; i < len(text); i++ {
+		switch text[i-1] {
+		case ' ', '-', ':':
+			inner := text[i:]
+			if _, known := codes[firstWord(inner)]; known {
+				inner, _, _ = strings.Cut(inner, "\n") // a Lua stack trace
+				return strings.TrimSpace(inner)
+			}
+			for _, p := range phrases {
+				if strings.HasPrefix(inner, p.text) {
+					return inner
+				}
+			}
+		}
+	}
+	return text
+}
+
+// codes are the first words of error replies that mean something to us.
+var codes = map[string]quorum.Kind{
+	"WRONGTYPE":   quorum.KindForeign,
+	"FOREIGN":     quorum.KindForeign, // our scripts: a lock key without a TTL
+	"FORGOT":      quorum.KindForgot,  // our scripts: the marker is not the one we know
+	"NOSCRIPT":    quorum.KindNoScript,
+	"READONLY":    quorum.KindReadOnly,
+	"MISCONF":     quorum.KindReadOnly,
+	"NOREPLICAS":  quorum.KindReadOnly,
+	"MASTERDOWN":  quorum.KindReadOnly,
+	"LOADING":     quorum.KindLoading,
+	"BUSY":        quorum.KindBusy,
+	"OOM":         quorum.KindOverloaded,
+	"NOAUTH":      quorum.KindAuth,
+	"WRONGPASS":   quorum.KindAuth,
+	"NOPERM":      quorum.KindAuth,
+	"DENIED":      quorum.KindAuth, // protected mode
+	"MOVED":       quorum.KindCluster,
+	"ASK":         quorum.KindCluster,
+	"TRYAGAIN":    quorum.KindCluster,
+	"CLUSTERDOWN": quorum.KindCluster,
+	"CROSSSLOT":   quorum.KindCluster,
+}
+
+// phrases are errors whose code is a plain ERR. The ACL ones come from inside a script: what the
+// script wrote before stays written.
+var phrases = []struct {
+	text string
+	kind quorum.Kind
+}{
+	{"The user executing the script can't", quorum.KindAuth}, // 6 and 7.0
+	{"ACL failure in script", quorum.KindAuth},               // 7.2
+	{"AUTH <password> called without any password", quorum.KindAuth},
+	{"Client sent AUTH, but no password is set", quorum.KindAuth}, // 5
+	{"invalid password", quorum.KindAuth},                         // 5
+	{"max number of clients reached", quorum.KindOverloaded},
+}
+
+func kindOf(text string) quorum.Kind {
+	if kind, ok := codes[firstWord(text)]; ok {
+		return kind
+	}
+	rest := strings.TrimPrefix(strings.TrimPrefix(text, "ERR "), "-")
+	for _, p := range phrases {
+		if strings.HasPrefix(rest, p.text) {
+			return p.kind
+		}
+	}
+	return quorum.KindOther
+}
+
+func firstWord(text string) string {
+	word, _, _ := strings.Cut(text, " ")
+	return word
+}
+
+// notPermitted tells an error that forbids or lacks a command from all others: what was asked for can
+// be done without.
+func notPermitted(e *quorum.ReplyError) bool {
+	return e.Kind == quorum.KindOther || e.Kind == quorum.KindAuth && firstWord(e.Text) == "NOPERM"
+}
+
+// passing tells whether the same call may well succeed a little later on the same server.
+func passing(e *quorum.ReplyError) bool {
+	switch e.Kind {
+	case quorum.KindLoading, quorum.KindBusy, quorum.KindOverloaded, quorum.KindReadOnly, quorum.KindNoScript:
+		return true
+	}
+	return false
+}

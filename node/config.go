@@ -1,0 +1,191 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+)
+
+// Config says how to reach one Redis server and how patient to be with it. Only Addr is required;
+// every other zero value means the default. New copies the Config; TLS is cloned.
+type Config struct {
+	// Network is "tcp" (default) or "unix".
+	Network string
+	// Addr is host:port, or the path of a socket. Never a URL: see ParseURL.
+	Addr string
+
+	// Username and Password authenticate every connection (AUTH). Without a Username the password is
+	// that of the default user; with neither, AUTH is not sent.
+	Username string
+	Password Secret
+	// DB is selected on every connection unless it is 0. Not negative.
+	DB int
+	// TLS, if not nil, encrypts every connection. ServerName defaults to the host of Addr, MinVersion
+	// to TLS 1.2.
+	TLS *tls.Config
+	// ClientName is shown by CLIENT LIST. No spaces or control characters. Default: none.
+	ClientName string
+	// Dialer opens connections; it must return soon after its context ends. Default: a net.Dialer
+	// with TCP keepalive. With TLS set, it opens the connection below the encryption.
+	Dialer Dialer
+
+	// DialTimeout bounds dialling, TLS, authentication and the handshake together. Default 1 s.
+	DialTimeout time.Duration
+	// WriteTimeout bounds one write of at most 256 KiB; a slower peer loses the connection. Default 1 s.
+	WriteTimeout time.Duration
+	// StallTimeout: when the oldest call in flight has been first in line for this long and nothing
+	// came, the connection is ended and everything in flight is Unknown. Default 2 s.
+	StallTimeout time.Duration
+	// PingInterval is the longest silence on an idle connection before a PING. Default 1 s.
+	PingInterval time.Duration
+
+	// BackoffMin and BackoffMax bound the pause between attempts to connect: the k-th pause is drawn
+	// from 0 to min(BackoffMax, BackoffMin*2^k). Refused credentials wait AuthBackoff instead.
+	// Defaults 50 ms and 2 s.
+	BackoffMin, BackoffMax time.Duration
+
+	// MaxCalls and MaxBytes bound what is in flight, queued or unanswered. A call beyond either is
+	// NotSent with ErrOverflow at once. Defaults 16384 and 1 MiB.
+	MaxCalls int
+	MaxBytes int
+
+	// Scripts are Lua sources, loaded on every new command connection. An EVALSHA of one of them that
+	// is answered NOSCRIPT is repaired.
+	Scripts []string
+	// Logger gets changes of the connection and what the server does not permit. Default: discarded.
+	Logger *slog.Logger
+}
+
+// Dialer opens network connections. *net.Dialer is one.
+type Dialer interface {
+	DialContext(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// AuthBackoff is the pause after a server refused the credentials: asking again soon would not help,
+// and may lock the user out.
+const AuthBackoff = 30 * time.Second
+
+func (c Config) withDefaults() Config {
+	orDuration := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	if c.Network == "" {
+		c.Network = "tcp"
+	}
+	if c.Dialer == nil {
+		c.Dialer = &net.Dialer{KeepAlive: 10 * time.Second}
+	}
+	orDuration(&c.DialTimeout, time.Second)
+	orDuration(&c.WriteTimeout, time.Second)
+	orDuration(&c.StallTimeout, 2*time.Second)
+	orDuration(&c.PingInterval, time.Second)
+	orDuration(&c.BackoffMin, 50*time.Millisecond)
+	orDuration(&c.BackoffMax, max(2*time.Second, c.BackoffMin))
+	if c.MaxCalls == 0 {
+		c.MaxCalls = 16384
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = 1 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.Scripts = append([]string(nil), c.Scripts...)
+	return c
+}
+
+// validate expects the defaults to be in place. It never prints Addr when that looks like a URL,
+// because a URL may hold a password.
+func (c Config) validate() error {
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("node: Config."+format, args...))
+	}
+	switch {
+	case c.Addr == "":
+		wrong("Addr is missing")
+	case strings.Contains(c.Addr, "://") || strings.Contains(c.Addr, "@") && c.Network == "tcp":
+		wrong("Addr is a URL: use ParseURL")
+	case c.Network == "tcp":
+		if _, _, err := net.SplitHostPort(c.Addr); err != nil {
+			wrong("Addr is not host:port")
+		}
+	}
+	if c.Network != "tcp" && c.Network != "unix" {
+		wrong("Network is neither tcp nor unix")
+	}
+	if c.DB < 0 {
+		wrong("DB is negative: %d", c.DB)
+	}
+	if c.Username != "" && c.Password == "" {
+		wrong("Username is set without Password")
+	}
+	if strings.ContainsFunc(c.ClientName, func(r rune) bool { return r < '!' || r > '~' }) {
+		wrong("ClientName has a character that Redis refuses")
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"DialTimeout", c.DialTimeout}, {"WriteTimeout", c.WriteTimeout}, {"StallTimeout", c.StallTimeout},
+		{"PingInterval", c.PingInterval}, {"BackoffMin", c.BackoffMin}, {"BackoffMax", c.BackoffMax},
+	} {
+		if d.value < 0 {
+			wrong("%s is negative: %v", d.name, d.value)
+		}
+	}
+	if c.BackoffMin > c.BackoffMax {
+		wrong("BackoffMin %v is greater than BackoffMax %v", c.BackoffMin, c.BackoffMax)
+	}
+	if c.MaxCalls < 0 {
+		wrong("MaxCalls is negative: %d", c.MaxCalls)
+	}
+	if c.MaxBytes < 0 {
+		wrong("MaxBytes is negative: %d", c.MaxBytes)
+	}
+	for i, source := range c.Scripts {
+		if strings.TrimSpace(source) == "" {
+			wrong("Scripts[%d] is empty", i)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Secret is a string that no way of printing shows: fmt with any verb, JSON and other text encoders,
+// and slog print asterisks, or nothing if it is empty. Convert it to string to use it.
+type Secret string
+
+const masked = "******"
+
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return masked
+}
+
+// GoString masks %#v.
+func (s Secret) GoString() string { return `"` + s.String() + `"` }
+
+// Format masks every verb.
+func (s Secret) Format(f fmt.State, verb rune) {
+	if verb == 'q' || verb == 'v' && f.Flag('#') {
+		_, _ = io.WriteString(f, s.GoString())
+		return
+	}
+	_, _ = io.WriteString(f, s.String())
+}
+
+// MarshalText masks JSON and other encodings.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// LogValue masks slog attributes.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }

@@ -1,0 +1,548 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ---- a real server
+
+type redisServer struct {
+	t    testing.TB
+	dir  string
+	port int
+	args []string
+	cmd  *exec.Cmd
+}
+
+// startRedis starts a redis-server of its own for this test on a free port.
+func startRedis(t testing.TB, args ...string) *redisServer {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("REDIS MISSING: install redis-server and put it in PATH")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &redisServer{t: t, dir: t.TempDir(), port: l.Addr().(*net.TCPAddr).Port, args: args}
+	_ = l.Close()
+	s.start()
+	t.Cleanup(s.kill)
+	return s
+}
+
+func (s *redisServer) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+func (s *redisServer) start() {
+	s.t.Helper()
+	args := append([]string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no",
+		"--enable-debug-command", "yes"}, s.args...)
+	s.cmd = exec.Command("redis-server", args...)
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	for range 500 {
+		if c, err := net.Dial("tcp", s.addr()); err == nil {
+			_ = c.Close()
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.t.Fatal("redis-server does not listen")
+}
+
+func (s *redisServer) kill() {
+	_ = s.cmd.Process.Signal(syscall.SIGCONT)
+	_ = s.cmd.Process.Kill()
+	_, _ = s.cmd.Process.Wait()
+}
+
+func (s *redisServer) signal(sig os.Signal) {
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// cli runs one command on a connection of its own and returns the reply as text.
+func (s *redisServer) cli(args ...string) string {
+	s.t.Helper()
+	c, err := net.Dial("tcp", s.addr())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write(resp.Command(args...)); err != nil {
+		s.t.Fatal(err)
+	}
+	var r quorum.Reply
+	if err := readReply(bufio.NewReader(c), &r, 0); err != nil {
+		s.t.Fatal(err)
+	}
+	return show(r)
+}
+
+func show(r quorum.Reply) string {
+	switch r.Kind {
+	case ':':
+		return strconv.FormatInt(r.Int, 10)
+	case '_':
+		return "nil"
+	case '*':
+		var parts []string
+		for _, e := range r.Elems {
+			parts = append(parts, show(e))
+		}
+		return "[" + strings.Join(parts, " ") + "]"
+	case '-':
+		return "-" + string(r.Str)
+	}
+	return string(r.Str)
+}
+
+// ---- a server of a few lines, for what a real one cannot be made to do, and for fake time
+
+// fake answers commands on in-memory connections.
+type fake struct {
+	mu     sync.Mutex
+	handle func(id int64, args []string) string // RESP, or "" for silence
+	refuse error                                // of dial
+	runID  string
+	nextID int64
+	conns  map[int64]net.Conn
+	dials  []time.Time
+	log    []string // commands other than the handshake's
+	killed []int64
+}
+
+func newFake(handle func(id int64, args []string) string) *fake {
+	return &fake{handle: handle, runID: "run-1", conns: map[int64]net.Conn{}}
+}
+
+func (f *fake) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dials = append(f.dials, time.Now())
+	if f.refuse != nil {
+		return nil, f.refuse
+	}
+	client, server := pipe()
+	f.nextID++
+	f.conns[f.nextID] = server
+	go f.serve(f.nextID, server)
+	return client, nil
+}
+
+func (f *fake) serve(id int64, c net.Conn) {
+	defer c.Close()
+	br := bufio.NewReader(c)
+	var r quorum.Reply
+	for readReply(br, &r, 0) == nil {
+		var args []string
+		for _, e := range r.Elems {
+			args = append(args, string(e.Str))
+		}
+		if answer := f.answer(id, args); answer != "" {
+			if _, err := c.Write([]byte(answer)); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (f *fake) answer(id int64, args []string) string {
+	f.mu.Lock()
+	handle, runID := f.handle, f.runID
+	f.mu.Unlock()
+	if handle != nil {
+		if a := handle(id, args); a != "default" {
+			return a
+		}
+	}
+	switch line := strings.Join(args, " "); {
+	case line == "CLIENT ID":
+		return fmt.Sprintf(":%d\r\n", id)
+	case line == "INFO server":
+		return bulk("# Server\r\nrun_id:" + runID + "\r\n")
+	case strings.HasPrefix(line, "CLIENT KILL ID "):
+		old, _ := strconv.ParseInt(args[3], 10, 64)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.killed = append(f.killed, old)
+		if c := f.conns[old]; c != nil {
+			delete(f.conns, old)
+			_ = c.Close()
+			return ":1\r\n"
+		}
+		return ":0\r\n"
+	case args[0] == "SCRIPT":
+		return bulk(scriptSHA(args[2]))
+	case args[0] == "SUBSCRIBE":
+		return fmt.Sprintf("*3\r\n%s%s:1\r\n", bulk("subscribe"), bulk(args[1]))
+	case args[0] == "PING":
+		return "+PONG\r\n"
+	case args[0] == "ECHO":
+		return bulk(args[1])
+	}
+	f.mu.Lock()
+	f.log = append(f.log, strings.Join(args, " "))
+	f.mu.Unlock()
+	return ":1\r\n"
+}
+
+func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
+
+// cut ends every connection from the server's side.
+func (f *fake) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, c := range f.conns {
+		_ = c.Close()
+		delete(f.conns, id)
+	}
+}
+
+func (f *fake) set(edit func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	edit()
+}
+
+func (f *fake) commands() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.log...)
+}
+
+// ---- an in-memory connection with a buffer in each direction, as a socket has
+
+const pipeBuffer = 512 << 10
+
+type half struct {
+	mu       sync.Mutex
+	cond     *sync.Cond
+	buf      []byte
+	closed   bool
+	deadline [2]time.Time // read, write
+	timer    [2]*time.Timer
+}
+
+type pipeConn struct{ in, out *half }
+
+func pipe() (a, b net.Conn) {
+	x, y := &half{}, &half{}
+	x.cond, y.cond = sync.NewCond(&x.mu), sync.NewCond(&y.mu)
+	return &pipeConn{x, y}, &pipeConn{y, x}
+}
+
+func (h *half) late(side int) bool {
+	return !h.deadline[side].IsZero() && !time.Now().Before(h.deadline[side])
+}
+
+func (h *half) setDeadline(side int, t time.Time) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deadline[side] = t
+	if h.timer[side] != nil {
+		h.timer[side].Stop()
+		h.timer[side] = nil
+	}
+	if !t.IsZero() && !h.closed {
+		h.timer[side] = time.AfterFunc(time.Until(t), h.cond.Broadcast)
+	}
+	h.cond.Broadcast()
+	return nil
+}
+
+func (h *half) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for _, t := range h.timer {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	h.cond.Broadcast()
+}
+
+func (c *pipeConn) Read(b []byte) (int, error) {
+	h := c.in
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for len(h.buf) == 0 && !h.closed && !h.late(0) {
+		h.cond.Wait()
+	}
+	if len(h.buf) > 0 {
+		n := copy(b, h.buf)
+		h.buf = h.buf[n:]
+		h.cond.Broadcast()
+		return n, nil
+	}
+	if h.closed {
+		return 0, io.EOF
+	}
+	return 0, os.ErrDeadlineExceeded
+}
+
+func (c *pipeConn) Write(b []byte) (done int, _ error) {
+	h := c.out
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for len(b) > 0 {
+		for len(h.buf) >= pipeBuffer && !h.closed && !h.late(1) {
+			h.cond.Wait()
+		}
+		switch {
+		case h.closed:
+			return done, io.ErrClosedPipe
+		case h.late(1):
+			return done, os.ErrDeadlineExceeded
+		}
+		n := min(len(b), pipeBuffer-len(h.buf))
+		h.buf = append(h.buf, b[:n]...)
+		b, done = b[n:], done+n
+		h.cond.Broadcast()
+	}
+	return done, nil
+}
+
+func (c *pipeConn) Close() error {
+	c.in.close()
+	c.out.close()
+	return nil
+}
+func (c *pipeConn) LocalAddr() net.Addr                { return pipeAddr{} }
+func (c *pipeConn) RemoteAddr() net.Addr               { return pipeAddr{} }
+func (c *pipeConn) SetReadDeadline(t time.Time) error  { return c.in.setDeadline(0, t) }
+func (c *pipeConn) SetWriteDeadline(t time.Time) error { return c.out.setDeadline(1, t) }
+func (c *pipeConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return "pipe" }
+
+// ---- a TCP proxy that can hold back what the client sends
+
+type proxy struct {
+	listener net.Listener
+	target   string
+
+	mu     sync.Mutex
+	cond   *sync.Cond
+	links  []*proxied
+	hold   bool // new bytes towards the server wait
+	closed bool
+	wg     sync.WaitGroup
+}
+
+type proxied struct {
+	client, server net.Conn
+	old            bool // still held after hold was lifted, until let
+}
+
+func startProxy(t testing.TB, target string) *proxy {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{listener: l, target: target}
+	p.cond = sync.NewCond(&p.mu)
+	p.wg.Go(p.accept)
+	t.Cleanup(p.close)
+	return p
+}
+
+func (p *proxy) addr() string { return p.listener.Addr().String() }
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		l := &proxied{client: client, server: server}
+		p.mu.Lock()
+		p.links = append(p.links, l)
+		closed := p.closed
+		p.mu.Unlock()
+		if closed {
+			_ = client.Close()
+			_ = server.Close()
+		}
+		p.wg.Go(func() { p.forward(l) })
+		p.wg.Go(func() {
+			_, _ = io.Copy(client, server)
+			_ = client.Close()
+		})
+	}
+}
+
+// forward copies client to server, and keeps the server's side open when the client is gone: what was
+// on the way still arrives.
+func (p *proxy) forward(l *proxied) {
+	b := make([]byte, 64<<10)
+	for {
+		n, err := l.client.Read(b)
+		p.mu.Lock()
+		for (p.hold || l.old) && !p.closed {
+			p.cond.Wait()
+		}
+		p.mu.Unlock()
+		if n > 0 {
+			if _, err := l.server.Write(b[:n]); err != nil {
+				break
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	_ = l.server.Close()
+}
+
+// breakOff holds what clients sent, and breaks their connections: the client sees the end, the server
+// sees nothing yet. New connections are passed on.
+func (p *proxy) breakOff() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hold = false
+	for _, l := range p.links {
+		l.old = true
+		_ = l.client.Close()
+	}
+	p.cond.Broadcast()
+}
+
+// let delivers what breakOff held.
+func (p *proxy) let() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		l.old = false
+	}
+	p.cond.Broadcast()
+}
+
+func (p *proxy) holdAll() { p.mu.Lock(); p.hold = true; p.mu.Unlock() }
+
+func (p *proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	p.closed = true
+	for _, l := range p.links {
+		_ = l.client.Close()
+		_ = l.server.Close()
+	}
+	p.cond.Broadcast()
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+// ---- nodes and calls
+
+func start(t testing.TB, c Config) *Node {
+	t.Helper()
+	if c.Addr == "" {
+		c.Addr = "member:6379"
+	}
+	n, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = n.Close(ctx)
+	})
+	return n
+}
+
+// up starts a node and waits until it is Up.
+func up(t testing.TB, c Config) *Node {
+	t.Helper()
+	n := start(t, c)
+	until(t, "up", func() bool { return n.State().Up })
+	return n
+}
+
+// until polls, because what is waited for happens at a server or between goroutines of the node.
+func until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not %s within 10 s", what)
+		}
+	}
+}
+
+// result is a Sink that can be waited for.
+type result struct {
+	quorum.Call
+	done  chan struct{}
+	count int
+}
+
+func newCall(args ...string) *result {
+	r := &result{done: make(chan struct{})}
+	r.Cmd, r.Sink = resp.Command(args...), r
+	return r
+}
+
+func (r *result) Done(c *quorum.Call) {
+	r.count++
+	close(r.done) // panics on a second Done
+}
+
+func (r *result) wait(t testing.TB) *result {
+	t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("call was never done")
+	}
+	return r
+}
+
+func submit(n quorum.Member, args ...string) *result {
+	r := newCall(args...)
+	n.Submit(&r.Call)
+	return r
+}
+
+func do(t testing.TB, n quorum.Member, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	r, err := Do(ctx, n, resp.Command(args...), false)
+	if err != nil {
+		t.Fatalf("%s: %v", args[0], err)
+	}
+	return show(r)
+}

@@ -1,0 +1,199 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// listen owns the inbox: one connection that does nothing but receive. It ends with Close.
+func (n *Node) listen(channel string, l quorum.Listener) {
+	defer close(n.inboxDone)
+	for failures := 0; ; {
+		confirmed, err := n.receive(channel, l)
+		n.setInbox(false, "")
+		if n.isClosing() {
+			return
+		}
+		if confirmed {
+			failures = 0
+		}
+		wait := n.pause(failures, err)
+		n.cfg.Logger.Info("inbox is closed", "member", n.name, "err", err, "retry_in", wait)
+		failures++
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-n.accepting.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+func (n *Node) setInbox(on bool, runID string) {
+	n.change(func(*published) { n.inboxOn, n.inboxRunID = on, runID })
+}
+
+// receive subscribes and delivers until the connection ends, stops answering, or turns out to lead to
+// another server process than the commands do.
+func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ error) {
+	ctx, cancel := context.WithTimeout(n.accepting, n.cfg.DialTimeout)
+	defer cancel()
+	link, err := n.dial(ctx)
+	if err != nil {
+		return false, err
+	}
+	in := &inbox{node: n, listener: l, base: time.Now(), confirmed: make(chan struct{}), gone: make(chan struct{})}
+	var reader sync.WaitGroup
+	reader.Go(func() { link.read(in.read) })
+	defer reader.Wait()
+	defer link.cut()
+
+	hello := append(resp.Command("INFO", "server"), resp.Command("SUBSCRIBE", channel)...)
+	if n.cfg.ClientName != "" {
+		in.named = true
+		hello = append(resp.Command("CLIENT", "SETNAME", n.cfg.ClientName), hello...)
+	}
+	if err := in.write(link, hello); err != nil {
+		return false, err
+	}
+	select {
+	case <-in.confirmed:
+	case <-in.gone:
+		return false, in.err
+	case <-ctx.Done():
+		return false, fmt.Errorf("SUBSCRIBE: %w", ctx.Err())
+	}
+	n.setInbox(true, in.runID)
+	return true, in.watch(link)
+}
+
+// inbox is one connection in subscribed mode.
+type inbox struct {
+	node     *Node
+	listener quorum.Listener
+	base     time.Time
+	heard    atomic.Int64 // ns after base: the last arrival
+	named    bool         // the first reply is that to CLIENT SETNAME
+
+	confirmed chan struct{}
+	runID     string // before confirmed is closed
+	gone      chan struct{}
+	err       error // before gone is closed
+}
+
+func (in *inbox) write(l *link, b []byte) error {
+	if err := l.wire.SetWriteDeadline(time.Now().Add(in.node.cfg.WriteTimeout)); err != nil {
+		return err
+	}
+	_, err := l.wire.Write(b)
+	return err
+}
+
+// watch pings and waits for the end, with one timer.
+func (in *inbox) watch(l *link) error {
+	n := in.node
+	timer := time.NewTimer(n.cfg.PingInterval)
+	defer timer.Stop()
+	var asked time.Time // of the PING that nothing arrived after, or zero
+	for {
+		select {
+		case <-in.gone:
+			return in.err
+		case <-n.accepting.Done():
+			return n.errClosed
+		case <-n.recheck:
+			if st := n.State(); st.Up && st.RunID != in.runID {
+				return errors.New("the server was restarted")
+			}
+		case <-timer.C:
+			now, heard := time.Now(), in.base.Add(time.Duration(in.heard.Load()))
+			if !asked.IsZero() && heard.After(asked) {
+				asked = time.Time{}
+			}
+			wait := n.cfg.PingInterval - now.Sub(heard)
+			switch {
+			case !asked.IsZero() && now.Sub(asked) >= n.cfg.StallTimeout:
+				return fmt.Errorf("%w: no answer to PING for %v", quorum.ErrStalled, n.cfg.StallTimeout)
+			case !asked.IsZero():
+				wait = n.cfg.StallTimeout - now.Sub(asked)
+			case wait <= 0:
+				if err := in.write(l, ping); err != nil {
+					return err
+				}
+				asked, wait = now, n.cfg.StallTimeout
+			}
+			timer.Reset(wait)
+		}
+	}
+}
+
+// read is the connection's reader.
+func (in *inbox) read(br *bufio.Reader) {
+	in.err = errEnded
+	if br != nil {
+		in.err = in.messages(br)
+	}
+	if errors.Is(in.err, io.EOF) {
+		in.err = fmt.Errorf("closed by the server: %w", io.ErrUnexpectedEOF)
+	}
+	close(in.gone)
+}
+
+func (in *inbox) messages(br *bufio.Reader) error {
+	var r quorum.Reply
+	if in.named {
+		if err := readReply(br, &r, 0); err != nil {
+			return err
+		}
+	}
+	if err := readReply(br, &r, 0); err != nil {
+		return err
+	}
+	switch r.Kind {
+	case '$':
+		in.runID = field(r.Str, "run_id:")
+	case '-':
+		if refused := classify(string(r.Str)); !notPermitted(refused) {
+			return fmt.Errorf("INFO: %w", refused)
+		}
+	default:
+		return protocolError("answer to INFO")
+	}
+	for subscribed := false; ; {
+		if err := readReply(br, &r, 0); err != nil {
+			return err
+		}
+		now := time.Now()
+		in.heard.Store(int64(now.Sub(in.base)))
+		switch {
+		case r.Kind == '-':
+			return fmt.Errorf("SUBSCRIBE: %w", classify(string(r.Str)))
+		case r.Kind == '$' && string(r.Str) == "PONG":
+		case r.Kind != '*' || len(r.Elems) == 0:
+			return protocolError("neither a message nor a pong")
+		case string(r.Elems[0].Str) == "message" && len(r.Elems) == 3:
+			in.push(r.Elems[2].Str, now)
+		case string(r.Elems[0].Str) == "subscribe" && !subscribed:
+			subscribed = true
+			close(in.confirmed)
+		}
+	}
+}
+
+// push delivers a message, unless the commands are known to go to another server process: its votes
+// are of another generation than this message.
+func (in *inbox) push(msg []byte, at time.Time) {
+	if st := in.node.State(); st.RunID == in.runID {
+		in.listener.Push(msg, st, at)
+	}
+}

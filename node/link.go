@@ -1,0 +1,182 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/mediocregopher/radix/v4"
+	"github.com/mediocregopher/radix/v4/resp"
+	"github.com/mediocregopher/radix/v4/resp/resp3"
+)
+
+const (
+	readBuffer   = 64 << 10
+	socketBuffer = 256 << 10 // asked of the kernel for sending; see inlineBytes
+)
+
+// link is one authenticated connection: radix's Conn, and below it the connection that is ours to
+// write, to set write deadlines on and to end.
+type link struct {
+	conn   radix.Conn
+	wire   net.Conn // what radix reads and we write: TLS where configured
+	socket net.Conn // below TLS
+}
+
+// dial opens a link: connect, TLS, AUTH and SELECT. ctx bounds all of it.
+func (n *Node) dial(ctx context.Context) (*link, error) {
+	l := &link{}
+	d := radix.Dialer{
+		AuthUser:  n.cfg.Username,
+		AuthPass:  string(n.cfg.Password),
+		NetDialer: dialFunc(func(ctx context.Context) (net.Conn, error) { return n.open(ctx, l) }),
+		NewRespOpts: func() *resp.Opts {
+			o := resp.NewOpts()
+			o.GetBufferedReader = func(r io.Reader) resp.BufferedReader { return bufio.NewReaderSize(r, readBuffer) }
+			o.GetBufferedWriter = func(w io.Writer) resp.BufferedWriter { return &writer{w: w} }
+			return o
+		},
+	}
+	if n.cfg.DB != 0 {
+		d.SelectDB = strconv.Itoa(n.cfg.DB)
+	}
+	conn, err := d.Dial(ctx, n.cfg.Network, n.cfg.Addr)
+	if err != nil {
+		if l.socket != nil {
+			_ = l.socket.Close()
+		}
+		return nil, withoutSecrets(err)
+	}
+	l.conn = conn
+	return l, nil
+}
+
+type dialFunc func(ctx context.Context) (net.Conn, error)
+
+func (f dialFunc) DialContext(ctx context.Context, _, _ string) (net.Conn, error) { return f(ctx) }
+
+// open makes the connection that radix gets.
+func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
+	socket, err := n.cfg.Dialer.DialContext(ctx, n.cfg.Network, n.cfg.Addr)
+	if err != nil {
+		return nil, &dialError{"dial", err}
+	}
+	if tcp, ok := socket.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(socketBuffer) // a hint: writes have a deadline in any case
+	}
+	l.socket, l.wire = socket, socket
+	if n.tls == nil {
+		return socket, nil
+	}
+	secure := tls.Client(socket, n.tls)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = socket.Close()
+		return nil, &dialError{"TLS", err}
+	}
+	l.wire = secure
+	return secure, nil
+}
+
+// dialError marks an error that came from our own dialer, before anything secret was sent.
+type dialError struct {
+	step string
+	err  error
+}
+
+func (e *dialError) Error() string { return e.step + ": " + e.err.Error() }
+func (e *dialError) Unwrap() error { return e.err }
+
+// withoutSecrets keeps of an error of radix's Dial what can be relied on to hold no secret. The server
+// may repeat what it was sent with AUTH, in an error or as anything else.
+func withoutSecrets(err error) error {
+	var simple resp3.SimpleError
+	var blob resp3.BlobError
+	var ours *dialError
+	var network net.Error
+	switch {
+	case errors.As(err, &ours):
+		return ours
+	case errors.As(err, &simple):
+		return classify(simple.S)
+	case errors.As(err, &blob):
+		return classify(string(blob.B))
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("AUTH or SELECT: %w", context.DeadlineExceeded)
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("AUTH or SELECT: %w", context.Canceled)
+	case errors.As(err, &network):
+		return fmt.Errorf("AUTH or SELECT: %w", network)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe):
+		return fmt.Errorf("AUTH or SELECT: connection closed by the server: %w", io.ErrUnexpectedEOF)
+	}
+	return protocolError("answer to AUTH or SELECT")
+}
+
+// cut ends the connection at once and from any goroutine: no farewell of TLS, which could wait for a
+// stalled peer, and what the kernel has not sent yet is not sent any more.
+func (l *link) cut() {
+	if tcp, ok := l.socket.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = l.socket.Close()
+}
+
+// read runs f, which must not return before the connection ends, as the link's reader, and returns
+// when f has returned and radix's goroutines have ended. Called once.
+//
+// f runs on radix's reader goroutine, as an Unmarshaler; where radix gives up before it starts that, f
+// runs here, so that it runs exactly once in any case.
+func (l *link) read(f func(br *bufio.Reader)) {
+	u := &unmarshaler{f: f, ended: make(chan struct{})}
+	_ = l.conn.EncodeDecode(context.Background(), nil, u)
+	if u.taken.CompareAndSwap(false, true) {
+		l.cut()
+		f(nil)
+		close(u.ended)
+	}
+	<-u.ended // EncodeDecode returns as soon as the Conn is closed, perhaps before f has
+	_ = l.conn.Close()
+}
+
+type unmarshaler struct {
+	f     func(br *bufio.Reader)
+	taken atomic.Bool
+	ended chan struct{}
+}
+
+func (u *unmarshaler) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
+	if u.taken.CompareAndSwap(false, true) {
+		defer close(u.ended)
+		u.f(br.(*bufio.Reader))
+	}
+	return errEnded // not an ErrConnUsable: radix closes the connection
+}
+
+var errEnded = errors.New("connection has ended")
+
+// writer is radix's side of writing: AUTH and SELECT, nothing after that.
+type writer struct {
+	w   io.Writer
+	buf []byte
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	w.buf = append(w.buf, p...)
+	return len(p), nil
+}
+
+func (w *writer) Flush() error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	_, err := w.w.Write(w.buf)
+	clear(w.buf) // held the password
+	w.buf = w.buf[:0]
+	return err
+}

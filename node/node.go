@@ -1,0 +1,419 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+var _ quorum.Member = (*Node)(nil)
+
+// Node is one Redis server as a voter. It connects in the background, from New on, and connects
+// again whenever the connection breaks. Safe for concurrent use.
+//
+// While it is down, Submit costs one atomic load: the call is NotSent with an error that was made
+// when the connection broke.
+type Node struct {
+	cfg     Config
+	name    string
+	tls     *tls.Config
+	scripts map[string]string // SHA1 in hex to source
+	loads   [][]byte          // SCRIPT LOAD of each
+	owed    *owed
+	jitter  func(limit time.Duration) time.Duration
+
+	errOverflow, errClosed, errEnded error // made once, with the name
+
+	accepting context.Context // ends when Close begins
+	refuse    context.CancelFunc
+	ctx       context.Context // ends when Close has nothing to wait for, or no patience
+	cancel    context.CancelFunc
+	closeOnce sync.Once
+	done      chan struct{} // the supervisor has ended
+	recheck   chan struct{} // capacity 1: the inbox compares its server with ours again
+
+	published atomic.Pointer[published]
+
+	mu         sync.Mutex // guards what follows; held neither during I/O nor around a Listener
+	listener   quorum.Listener
+	inboxDone  chan struct{} // not nil after Listen
+	inboxOn    bool          // subscription confirmed...
+	inboxRunID string        // ...by this server process
+	changes    []quorum.State
+	delivering bool
+
+	// the supervisor's
+	zombies  zombies
+	warnings map[string]bool
+}
+
+// published is everything that Submit and State look at, replaced as a whole.
+type published struct {
+	state   quorum.State
+	session *session // nil unless state.Up
+	err     error    // what a call gets while session is nil
+	tag     string   // appended to Tagged calls; empty while there is no marker
+}
+
+var errConnecting = quorum.ErrConnecting
+
+// New starts to connect to the server in the background and returns at once. An error lists every
+// mistake in the Config. The Node must be closed.
+func New(c Config) (*Node, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{
+		cfg: c, name: c.Addr, jitter: fullJitter,
+		done: make(chan struct{}), recheck: make(chan struct{}, 1),
+		scripts: make(map[string]string, len(c.Scripts)), warnings: make(map[string]bool),
+	}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.accepting, n.refuse = context.WithCancel(n.ctx)
+	n.errOverflow = fmt.Errorf("%s: %w", n.name, quorum.ErrOverflow)
+	n.errClosed = fmt.Errorf("%s: %w", n.name, quorum.ErrClosed)
+	n.errEnded = fmt.Errorf("%s: %w", n.name, quorum.ErrEnded)
+	n.owed = newOwed(c.PingInterval, func() {
+		c.Logger.Warn("too many releases are owed, the oldest are dropped: their keys last until their TTL", "member", n.name)
+	})
+	for _, source := range c.Scripts {
+		n.scripts[scriptSHA(source)] = source
+		n.loads = append(n.loads, resp.Command("SCRIPT", "LOAD", source))
+	}
+	if c.TLS != nil {
+		n.tls = tlsConfig(c)
+	}
+	first := &published{state: quorum.State{Gen: 1}}
+	n.fall(first, errConnecting)
+	n.published.Store(first)
+	go n.supervise()
+	return n, nil
+}
+
+func tlsConfig(c Config) *tls.Config {
+	t := c.TLS.Clone()
+	if t.MinVersion == 0 {
+		t.MinVersion = tls.VersionTLS12
+	}
+	if t.ServerName == "" && c.Network == "tcp" {
+		t.ServerName, _, _ = net.SplitHostPort(c.Addr)
+	}
+	return t
+}
+
+// Name is the address of the server.
+func (n *Node) Name() string { return n.name }
+
+// State costs one atomic load.
+func (n *Node) State() quorum.State { return n.published.Load().state }
+
+// Submit queues c and returns. See quorum.Member and quorum.Call.
+//
+// The goroutine that calls it may write what is queued to the socket, while so little is unanswered
+// that the socket's buffer takes it; unless c.Late.
+func (n *Node) Submit(c *quorum.Call) {
+	for {
+		p := n.published.Load()
+		if p.session == nil {
+			c.State = p.state
+			n.finish(c, quorum.NotSent, p.err)
+			return
+		}
+		err := p.session.submit(c, false)
+		if err == nil {
+			return
+		}
+		if now := n.published.Load(); now.session != nil && now.session != p.session {
+			continue // broke and was succeeded while we looked
+		}
+		c.State = p.state
+		n.finish(c, quorum.NotSent, err)
+		return
+	}
+}
+
+// finish completes a call that has no answer, and takes on the debt of a release. A call of ErrEnded
+// or ErrClosed leaves none: the first is no release, the second has nobody left to pay.
+func (n *Node) finish(c *quorum.Call, outcome quorum.Outcome, err error) {
+	c.Outcome, c.Err = outcome, err
+	if outcome != quorum.Refused && !c.OweUntil.IsZero() && err != n.errEnded && err != n.errClosed {
+		n.owed.add(c)
+	}
+	c.Sink.Done(c)
+}
+
+// Listen subscribes channel on a connection of its own, now and after every reconnect, and reports to
+// l. Called once; a second call panics. It does nothing after Close.
+func (n *Node) Listen(channel string, l quorum.Listener) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listener != nil {
+		panic("node: Listen called twice")
+	}
+	if n.isClosing() {
+		return
+	}
+	n.listener, n.inboxDone = l, make(chan struct{})
+	go n.listen(channel, l)
+}
+
+// Close refuses new calls, waits until those in flight are done and owed releases were answered, then
+// ends the connections and all goroutines. Where the server is down and releases are owed, it tries
+// once more to connect. When ctx ends first, calls in flight are Unknown and the error wraps ctx's.
+// Close may be called again, and concurrently; it must not be called from a Sink or a Listener.
+func (n *Node) Close(ctx context.Context) error {
+	n.closeOnce.Do(n.stop)
+	n.mu.Lock()
+	inboxDone := n.inboxDone
+	n.mu.Unlock()
+	var err error
+	for _, done := range []chan struct{}{n.done, inboxDone} {
+		if done == nil {
+			continue
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+			select {
+			case <-done:
+			default:
+				err = fmt.Errorf("%s: closed before everything was answered: %w", n.name, context.Cause(ctx))
+				n.cancel()
+				<-done
+			}
+		}
+	}
+	n.cancel()
+	return err
+}
+
+func (n *Node) stop() {
+	n.mu.Lock()
+	old := n.published.Load()
+	if old.session != nil {
+		old.session.refuse()
+	}
+	p := *old
+	p.state.Up, p.state.Err, p.session, p.err = false, n.errClosed, nil, n.errClosed
+	n.publishLocked(&p)
+	n.refuse()
+	n.mu.Unlock()
+	if old.session == nil && !n.owed.any(time.Now()) {
+		n.cancel() // nothing to wait for, not even for a dial
+	}
+}
+
+// fall edits p to say that there is no connection, because of cause.
+func (n *Node) fall(p *published, cause error) {
+	reason := cause
+	if b, ok := cause.(*broke); ok {
+		reason = b.cause // what is refused from now on was not on that connection
+	}
+	p.state.Up, p.session = false, nil
+	p.state.Err = fmt.Errorf("%s: %w", n.name, cause)
+	p.err = fmt.Errorf("%s: %w: %w", n.name, quorum.ErrDown, reason)
+}
+
+// change edits a copy of what is published and publishes it, unless the node is closing: then what
+// Close published is final. It is the one way for the state to change, and the hook for whatever
+// decides on Gen, Votes and tag. edit runs under mu.
+func (n *Node) change(edit func(p *published)) {
+	n.mu.Lock()
+	if !n.isClosing() {
+		p := *n.published.Load()
+		edit(&p)
+		n.publishLocked(&p)
+	}
+	n.mu.Unlock()
+	n.deliver()
+}
+
+func (n *Node) publishLocked(p *published) {
+	p.state.Votes = p.state.Up
+	p.state.Inbox = p.state.Up && n.inboxOn && n.inboxRunID == p.state.RunID
+	old := n.published.Load()
+	if !p.state.Up && !old.state.Up && p.state.Err.Error() == old.state.Err.Error() {
+		p.state.Err, p.err = old.state.Err, old.err // the same failure again is no change
+	}
+	n.published.Store(p)
+	if p.state != old.state && n.listener != nil {
+		n.changes = append(n.changes, p.state)
+	}
+}
+
+// deliver reports changes to the listener, each once and in order. Only goroutines of the node call
+// it; one of them delivers for all.
+func (n *Node) deliver() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.delivering {
+		return
+	}
+	n.delivering = true
+	for len(n.changes) > 0 {
+		st := n.changes[0]
+		n.changes = n.changes[1:]
+		n.mu.Unlock()
+		n.listener.Changed(st)
+		n.mu.Lock()
+	}
+	n.changes, n.delivering = nil, false
+}
+
+// supervise owns the command connection: it is the only goroutine that opens and ends sessions. It
+// ends after Close.
+func (n *Node) supervise() {
+	defer close(n.done)
+	last := false
+	for failures := 0; ; {
+		s, err := n.connect()
+		if err == nil {
+			failures = 0
+			err = n.serve(s)
+			s.end(err)
+		}
+		n.change(func(p *published) { n.fall(p, err) })
+		if n.isClosing() {
+			n.deliver()
+			if last || n.ctx.Err() != nil || !n.owed.any(time.Now()) {
+				return
+			}
+			last = true // one more attempt, at once, for the owed releases
+			continue
+		}
+		wait := n.pause(failures, err)
+		level := slog.LevelDebug
+		if failures == 0 {
+			level = slog.LevelWarn
+		}
+		n.cfg.Logger.Log(n.ctx, level, "member is down", "member", n.name, "err", err, "retry_in", wait)
+		failures++
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-n.accepting.Done():
+			timer.Stop()
+		}
+	}
+}
+
+func (n *Node) isClosing() bool { return n.accepting.Err() != nil }
+
+// serve watches over a session that is up, with one timer: it sends the pings and the releases that
+// become owed, and ends the session when it stalls. It returns why the session is over; the caller
+// ends it.
+func (n *Node) serve(s *session) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	closing := n.accepting.Done()
+	drain := &drainer{empty: make(chan struct{}, 1)}
+	unpaid := false // closing, nothing is in flight, but debts must wait for a moment
+	for {
+		select {
+		case <-s.broken:
+			return s.cause()
+		case <-n.owed.kick:
+			timer.Reset(n.tick(s))
+		case <-timer.C:
+			timer.Reset(n.tick(s))
+			if unpaid {
+				unpaid = false
+				drain.ask(s)
+			}
+		case <-closing:
+			closing = nil // once
+			n.deliver()
+			drain.ask(s)
+		case <-drain.empty:
+			switch calls, _ := s.inFlight(); {
+			case calls > 0:
+				drain.ask(s)
+			case n.owed.any(time.Now()):
+				unpaid = true
+				timer.Reset(n.tick(s))
+			default:
+				return n.errClosed
+			}
+		case <-n.ctx.Done():
+			return errors.New("closed before it answered")
+		}
+	}
+}
+
+// drainer finds out when everything in line is done: a PING behind it is answered last. What entered
+// behind the PING, a repaired call or a debt, takes another one.
+type drainer struct {
+	call  quorum.Call
+	empty chan struct{}
+}
+
+func (d *drainer) ask(s *session) {
+	d.call = quorum.Call{Cmd: ping, Late: true, Sink: d}
+	_ = s.submit(&d.call, true) // an error means that it is broken, and serve ends by that
+}
+
+func (d *drainer) Done(*quorum.Call) {
+	select {
+	case d.empty <- struct{}{}:
+	default:
+	}
+}
+
+var ping = resp.Command("PING")
+
+// discard is the Sink of calls whose outcome does not matter.
+type discard struct{}
+
+func (discard) Done(*quorum.Call) {}
+
+// tick does what is due and returns the time until it must be called again at the latest.
+func (n *Node) tick(s *session) time.Duration {
+	wait := min(n.cfg.PingInterval, n.cfg.StallTimeout)
+	if more := n.pay(s, false); more > 0 {
+		wait = min(wait, more)
+	}
+	now := time.Now()
+	since, busy := s.waiting()
+	silence := now.Sub(since)
+	switch {
+	case busy && silence >= n.cfg.StallTimeout:
+		s.fail(quorum.ErrStalled, fmt.Errorf("no answer for %v", n.cfg.StallTimeout))
+	case busy:
+		wait = min(wait, n.cfg.StallTimeout-silence)
+	case silence >= n.cfg.PingInterval:
+		_ = s.submit(&quorum.Call{Cmd: ping, Late: true, Sink: discard{}}, true)
+	default:
+		wait = min(wait, n.cfg.PingInterval-silence)
+	}
+	return wait
+}
+
+// room is the pause before another look when the line is full and releases are owed.
+const room = 20 * time.Millisecond
+
+// pay submits the debts that are due. all ignores how full the line is: for a new connection, on which
+// debts come before anything else. It returns the time until more are due, 0 for none.
+func (n *Node) pay(s *session, all bool) time.Duration {
+	debts, more := n.owed.due(time.Now())
+	for i, d := range debts {
+		if calls, size := s.inFlight(); !all && (2*calls > n.cfg.MaxCalls || 2*size > int64(n.cfg.MaxBytes)) {
+			n.owed.release(debts[i:])
+			return room
+		}
+		if err := s.submit(&d.call, true); err != nil {
+			n.owed.release(debts[i:])
+			return more
+		}
+	}
+	return more
+}

@@ -1,0 +1,101 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+func TestRepliesOfEveryShape(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.addr(), ClientName: "shape", DB: 3})
+	for _, tc := range []struct {
+		want string
+		args []string
+	}{
+		{"OK", []string{"SET", "k", "v"}},
+		{"v", []string{"GET", "k"}},
+		{"nil", []string{"GET", "nothing"}},
+		{"1", []string{"DEL", "k"}},
+		{"[1 x [nil [2]] -ERR inside]", []string{"EVAL", "return {1,'x',{false,{2}},redis.error_reply('ERR inside')}", "0"}},
+		{"[]", []string{"LRANGE", "l", "0", "-1"}},
+		{"shape", []string{"CLIENT", "GETNAME"}},
+	} {
+		if got := do(t, n, tc.args...); got != tc.want {
+			t.Errorf("%v = %s, want %s", tc.args, got, tc.want)
+		}
+	}
+	do(t, n, "SET", "there", "1")
+	if got := s.cli("DBSIZE"); got != "0" {
+		t.Errorf("database 0 has %s keys: SELECT 3 was not sent", got)
+	}
+	if st := n.State(); st.Gen != 1 || st.Epoch != 1 || !st.Votes || st.Err != nil || len(st.RunID) != 40 {
+		t.Errorf("state %+v", st)
+	}
+}
+
+func TestDoEndsWithItsContext(t *testing.T) {
+	f := newFake(func(_ int64, args []string) string {
+		if args[0] == "SILENCE" {
+			return ""
+		}
+		return "default"
+	})
+	n := up(t, Config{Dialer: f})
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err := Do(ctx, n, resp.Command("SILENCE"), false)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestEveryAnswerReachesItsCallUnderKills(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.addr(), BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond})
+	stop := make(chan struct{})
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				s.cli("CLIENT", "KILL", "TYPE", "normal")
+			}
+		}
+	})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	outcomes := map[quorum.Outcome]int{}
+	for g := range 200 {
+		wg.Go(func() {
+			for i := range 200 {
+				want := fmt.Sprintf("%d-%d", g, i)
+				c := submit(n, "ECHO", want).wait(t)
+				if c.Outcome == quorum.Answered && string(c.Reply.Str) != want {
+					t.Errorf("got %q, want %q", c.Reply.Str, want)
+				}
+				if c.Outcome != quorum.Answered {
+					time.Sleep(time.Millisecond)
+				}
+				mu.Lock()
+				outcomes[c.Outcome]++
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	killer.Wait()
+	t.Log(outcomes)
+	if outcomes[quorum.Answered] == 0 || outcomes[quorum.Unanswered]+outcomes[quorum.Refused] > 0 {
+		t.Errorf("outcomes %v", outcomes)
+	}
+}

@@ -1,0 +1,145 @@
+package node
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// protocolError is a reply that no Redis sends. It says what was wrong and never quotes the peer,
+// which may be an echo of what we sent.
+type protocolError string
+
+func (e protocolError) Error() string { return "not the Redis protocol: " + string(e) }
+
+// Bounds of a reply. Memory grows with what has arrived, not with what a header promises.
+const (
+	maxDepth = 16
+	maxBulk  = 512 << 20 // bytes, as in Redis
+	maxElems = 1 << 20
+	growth   = 64 << 10 // bytes taken on trust
+)
+
+// readReply parses one RESP2 reply (and the null of RESP3) into r, whose slices are used again. After
+// an error the position in the stream is unknown and the connection must end.
+func readReply(br *bufio.Reader, r *quorum.Reply, depth int) error {
+	if depth > maxDepth {
+		return protocolError("arrays too deep")
+	}
+	line, err := br.ReadSlice('\n')
+	if err == bufio.ErrBufferFull {
+		return protocolError("line too long")
+	}
+	if err != nil {
+		return err
+	}
+	if len(line) < 3 || line[len(line)-2] != '\r' {
+		return protocolError("line without end")
+	}
+	body := line[1 : len(line)-2]
+	r.Kind, r.Int, r.Str, r.Elems = line[0], 0, r.Str[:0], r.Elems[:0]
+	switch line[0] {
+	case ':':
+		r.Int, err = number(body)
+		return err
+	case '+':
+		r.Kind, r.Str = '$', append(r.Str, body...)
+		return nil
+	case '-':
+		r.Str = append(r.Str, body...)
+		return nil
+	case '_':
+		return nil
+	case '$':
+		return readBulk(br, r, body)
+	case '*':
+		return readArray(br, r, body, depth)
+	}
+	return protocolError(fmt.Sprintf("reply of type 0x%02x", line[0]))
+}
+
+func readBulk(br *bufio.Reader, r *quorum.Reply, header []byte) error {
+	size, err := number(header)
+	if err != nil {
+		return err
+	}
+	if size == -1 {
+		r.Kind = '_'
+		return nil
+	}
+	if size < 0 || size > maxBulk {
+		return protocolError("string length out of bounds")
+	}
+	for have := 0; have < int(size); {
+		want := min(int(size), max(cap(r.Str), 2*have+growth))
+		if cap(r.Str) < want {
+			r.Str = append(make([]byte, 0, want), r.Str...)
+		}
+		r.Str = r.Str[:want]
+		if _, err := io.ReadFull(br, r.Str[have:]); err != nil {
+			return err
+		}
+		have = want
+	}
+	end, err := br.Peek(2)
+	if err != nil {
+		return err
+	}
+	if end[0] != '\r' || end[1] != '\n' {
+		return protocolError("string without end")
+	}
+	_, err = br.Discard(2)
+	return err
+}
+
+func readArray(br *bufio.Reader, r *quorum.Reply, header []byte, depth int) error {
+	size, err := number(header)
+	if err != nil {
+		return err
+	}
+	if size == -1 {
+		r.Kind = '_'
+		return nil
+	}
+	if size < 0 || size > maxElems {
+		return protocolError("array length out of bounds")
+	}
+	for i := range int(size) {
+		if i < cap(r.Elems) {
+			r.Elems = r.Elems[:i+1] // keeps the slices of the element that was there
+		} else {
+			r.Elems = append(r.Elems, quorum.Reply{})
+		}
+		if err := readReply(br, &r.Elems[i], depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// number parses a decimal integer of 64 bits.
+func number(b []byte) (int64, error) {
+	digits, negative := b, false
+	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
+		digits, negative = b[1:], b[0] == '-'
+	}
+	if len(digits) == 0 || len(digits) > 19 {
+		return 0, protocolError("number malformed")
+	}
+	var n uint64
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, protocolError("number malformed")
+		}
+		n = n*10 + uint64(c-'0') // 19 digits fit
+	}
+	switch {
+	case negative && n <= 1<<63:
+		return int64(-n), nil
+	case !negative && n < 1<<63:
+		return int64(n), nil
+	}
+	return 0, protocolError("number out of bounds")
+}

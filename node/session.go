@@ -1,0 +1,475 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+const (
+	// inlineBytes: a caller writes by itself only while fewer bytes than this are unanswered. The
+	// socket buffer then has room whatever the peer does, so that the caller cannot be blocked by a
+	// peer that has stopped reading; everything beyond is left to the flusher.
+	inlineBytes = 64 << 10
+	// chunk is the most that is written under one write deadline.
+	chunk = 256 << 10
+	// keepBuffer is the largest write buffer that is kept for the next write.
+	keepBuffer = 1 << 20
+)
+
+// slot is one call in line.
+type slot struct {
+	call     *quorum.Call
+	size     int  // bytes, as written
+	repaired bool // answered NOSCRIPT once
+}
+
+// session is one command connection after authentication. Calls are queued in one order, written in
+// that order and answered in that order.
+//
+// Three goroutines have parts in it: any number of callers append to queue and buffer under mu, and
+// one of them, or the flusher, writes what has gathered; the reader alone completes calls, so that
+// each is done exactly once. fail may be called by anybody; the reader then ends and completes the
+// rest, knowing of each whether a byte of it was handed to the connection.
+type session struct {
+	node *Node
+	link *link
+	base time.Time // progress counts from here
+
+	kick   chan struct{} // capacity 1: wakes the flusher
+	broken chan struct{} // closed by fail
+	gone   sync.WaitGroup
+
+	progress      atomic.Int64  // ns after base: the last arrival, or the first submission after silence
+	answered      atomic.Uint64 // calls that left the line; written by the reader
+	answeredBytes atomic.Int64
+
+	mu          sync.Mutex // never held during I/O
+	queue       []slot     // behind the reader's batch
+	wbuf, spare []byte
+	queued      uint64 // calls that entered the line
+	queuedBytes int64
+	sent        uint64 // calls of queued whose bytes were handed to a write
+	flushing    bool   // somebody writes, or the flusher has been woken to
+	closing     bool   // no calls from outside any more
+	reloading   int    // SCRIPT LOADs under way after a NOSCRIPT
+	broke       *broke // not nil: why the session ended
+	err         error  // with broke: what a call gets that was not sent
+	lost        error  // with broke: what a call gets that was
+
+	// the reader's
+	batch []slot
+	next  int
+	now   time.Time
+}
+
+// newSession starts the goroutines of a session over l. They end after fail; end waits for them.
+func (n *Node) newSession(l *link) *session {
+	s := &session{node: n, link: l, base: time.Now(), kick: make(chan struct{}, 1), broken: make(chan struct{})}
+	s.gone.Go(func() { l.read(s.reader) })
+	s.gone.Go(s.flusher)
+	return s
+}
+
+// broke is why a connection ended: kind is quorum.ErrBroken or ErrStalled.
+type broke struct{ kind, cause error }
+
+func (b *broke) Error() string   { return b.kind.Error() + ": " + b.cause.Error() }
+func (b *broke) Unwrap() []error { return []error{b.kind, b.cause} }
+
+// end breaks the session, if it is not yet, and waits until all its calls are done and its goroutines
+// have ended. Not for the reader, nor for anything that runs on it.
+func (s *session) end(cause error) {
+	s.fail(quorum.ErrBroken, cause)
+	s.gone.Wait()
+}
+
+// fail ends the connection. kind is quorum.ErrBroken or ErrStalled. Only the first call counts.
+func (s *session) fail(kind, cause error) {
+	s.mu.Lock()
+	first := s.broke == nil
+	if first {
+		s.broke = &broke{kind, cause}
+		s.err = fmt.Errorf("%s: %w: %w", s.node.name, quorum.ErrDown, cause)
+		s.lost = fmt.Errorf("%s: %w", s.node.name, s.broke)
+		close(s.broken)
+	}
+	s.mu.Unlock()
+	if first {
+		s.link.cut()
+	}
+}
+
+// cause is why the session broke, a *broke. For use after fail.
+func (s *session) cause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broke
+}
+
+// refuse makes submit refuse every call that is not the node's own.
+func (s *session) refuse() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+}
+
+// inFlight counts the calls and bytes in line.
+func (s *session) inFlight() (calls int, size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inFlightLocked()
+}
+
+func (s *session) inFlightLocked() (calls int, size int64) {
+	return int(s.queued - s.answered.Load()), s.queuedBytes - s.answeredBytes.Load()
+}
+
+// waiting is the moment since when the first call in line has been first, and false if there is none.
+func (s *session) waiting() (since time.Time, busy bool) {
+	calls, _ := s.inFlight()
+	return s.base.Add(time.Duration(s.progress.Load())), calls > 0
+}
+
+func (s *session) touch(now time.Time) { s.progress.Store(int64(now.Sub(s.base))) }
+
+// submit puts c in line, or returns why not; then nothing of c was sent and c is still the caller's.
+// own calls are those of the node: they are queued without limits, and while the session is closing.
+func (s *session) submit(c *quorum.Call, own bool) error {
+	s.mu.Lock()
+	switch {
+	case s.broke != nil:
+		err := s.err
+		s.mu.Unlock()
+		return err
+	case s.closing && !own:
+		s.mu.Unlock()
+		return s.node.errClosed
+	}
+	now := s.node.published.Load()
+	size := len(c.Cmd)
+	if c.Tagged {
+		size += tagSize(now.tag)
+	}
+	calls, inFlight := s.inFlightLocked()
+	if !own && (calls >= s.node.cfg.MaxCalls || inFlight+int64(size) > int64(s.node.cfg.MaxBytes)) {
+		s.mu.Unlock()
+		return s.node.errOverflow
+	}
+	c.Outcome, c.Err, c.State = quorum.Unanswered, nil, now.state
+	if calls == 0 {
+		s.touch(time.Now())
+	}
+	s.wbuf = append(s.wbuf, c.Cmd...)
+	if c.Tagged {
+		s.wbuf = resp.AppendBulk(s.wbuf, now.tag)
+	}
+	s.enqueueLocked(slot{call: c, size: size})
+	if s.flushing {
+		s.mu.Unlock()
+		return nil
+	}
+	s.flushing = true
+	if c.Late || inFlight+int64(size) > inlineBytes {
+		s.mu.Unlock()
+		s.wake()
+		return nil
+	}
+	s.writeInline(calls)
+	return nil
+}
+
+// tagSize is the length of tag as a RESP bulk string.
+func tagSize(tag string) int {
+	var digits [20]byte
+	return len("$\r\n\r\n") + len(strconv.AppendInt(digits[:0], int64(len(tag)), 10)) + len(tag)
+}
+
+func (s *session) enqueueLocked(entry slot) {
+	s.queue = append(s.queue, entry)
+	s.queued++
+	s.queuedBytes += int64(entry.size)
+}
+
+// writeInline writes the buffer on the goroutine of a caller, which holds mu; others is the number of
+// calls that were in flight before. It returns without mu.
+func (s *session) writeInline(others int) {
+	if others >= 2 {
+		// Company: whoever is runnable appends first. This gathers batches without a timer.
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
+		if _, size := s.inFlightLocked(); size > inlineBytes {
+			s.mu.Unlock()
+			s.wake()
+			return
+		}
+	}
+	if s.broke != nil { // meanwhile: the reader completes what is queued
+		s.mu.Unlock()
+		return
+	}
+	buf := s.takeLocked()
+	s.mu.Unlock()
+	err := s.write(buf)
+	s.mu.Lock()
+	s.giveLocked(buf)
+	more := len(s.wbuf) > 0
+	s.flushing = more
+	s.mu.Unlock()
+	if err != nil {
+		s.fail(quorum.ErrBroken, fmt.Errorf("write: %w", err))
+		return
+	}
+	if more { // gathered during the write: not this caller's any more
+		s.wake()
+	}
+}
+
+// takeLocked takes the buffer for writing. From here on its calls count as sent.
+func (s *session) takeLocked() []byte {
+	buf := s.wbuf
+	s.wbuf, s.spare = s.spare[:0], nil
+	s.sent = s.queued
+	return buf
+}
+
+func (s *session) giveLocked(buf []byte) {
+	if cap(buf) <= keepBuffer {
+		s.spare = buf[:0]
+	}
+}
+
+func (s *session) write(buf []byte) error {
+	for len(buf) > 0 {
+		part := buf[:min(len(buf), chunk)]
+		if err := s.link.wire.SetWriteDeadline(time.Now().Add(s.node.cfg.WriteTimeout)); err != nil {
+			return err
+		}
+		if _, err := s.link.wire.Write(part); err != nil {
+			return err
+		}
+		buf = buf[len(part):]
+	}
+	return nil
+}
+
+// wake tells the flusher that the buffer is its to write. flushing is set.
+func (s *session) wake() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// flusher writes for callers that must not or may not. It ends when the session breaks.
+func (s *session) flusher() {
+	for {
+		select {
+		case <-s.broken:
+			return
+		case <-s.kick:
+			s.flush()
+		}
+	}
+}
+
+func (s *session) flush() {
+	for {
+		runtime.Gosched() // as in writeInline
+		s.mu.Lock()
+		if s.broke != nil {
+			s.mu.Unlock()
+			return
+		}
+		if len(s.wbuf) == 0 {
+			s.flushing = false
+			s.mu.Unlock()
+			return
+		}
+		buf := s.takeLocked()
+		s.mu.Unlock()
+		if err := s.write(buf); err != nil {
+			s.fail(quorum.ErrBroken, fmt.Errorf("write: %w", err))
+			return
+		}
+		s.mu.Lock()
+		s.giveLocked(buf)
+		s.mu.Unlock()
+	}
+}
+
+// reader completes calls until the connection ends, then all the rest. br is nil if the connection
+// ended before it began.
+func (s *session) reader(br *bufio.Reader) {
+	err := error(errEnded)
+	if br != nil {
+		err = s.replies(br)
+	}
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("closed by the server: %w", io.ErrUnexpectedEOF)
+	}
+	s.fail(quorum.ErrBroken, err)
+	s.abandon()
+}
+
+func (s *session) replies(br *bufio.Reader) error {
+	for {
+		if br.Buffered() == 0 {
+			if _, err := br.Peek(1); err != nil {
+				return err
+			}
+			s.now = time.Now() // not before any reply of this batch arrived
+			s.touch(s.now)
+		}
+		if s.next == len(s.batch) && !s.refill() {
+			return protocolError("a reply to nothing")
+		}
+		entry := s.batch[s.next]
+		if err := readReply(br, &entry.call.Reply, 0); err != nil {
+			return err
+		}
+		s.batch[s.next] = slot{}
+		s.next++
+		s.complete(entry)
+	}
+}
+
+// refill takes the line over from the callers, and reports whether there is one.
+func (s *session) refill() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batch, s.queue = s.queue, s.batch[:0]
+	s.next = 0
+	return len(s.batch) > 0
+}
+
+func (s *session) leave(entry slot) {
+	s.answeredBytes.Add(int64(entry.size))
+	s.answered.Add(1)
+}
+
+// complete hands over one call that was answered.
+func (s *session) complete(entry slot) {
+	c := entry.call
+	c.At = s.now
+	if c.Reply.Kind != '-' {
+		s.leave(entry)
+		c.Outcome = quorum.Answered
+		c.Sink.Done(c)
+		return
+	}
+	refused := classify(string(c.Reply.Str))
+	if refused.Kind == quorum.KindNoScript && !entry.repaired {
+		if done, err := s.repair(entry); done {
+			return
+		} else if err != nil {
+			s.leave(entry)
+			s.node.finish(c, quorum.NotSent, err)
+			return
+		}
+	}
+	s.leave(entry)
+	s.node.finish(c, quorum.Refused, refused)
+}
+
+// repair puts a call that was answered NOSCRIPT, and so was not executed, in line again as EVAL with
+// the source of the script. It reports whether it did; an error says that the call must not be sent
+// again, and neither that the script is not ours.
+//
+// That the attempt has not begun its release is checked in the critical section that queues: the
+// attempt sets Ended before it submits the release, so either the release sees the repaired call
+// before it in line, or this sees Ended. Otherwise the call would execute behind its own release and
+// leave a key that nobody owns.
+func (s *session) repair(entry slot) (done bool, _ error) {
+	c := entry.call
+	source, rest, ok := s.node.script(c.Cmd)
+	if !ok {
+		return false, nil
+	}
+	s.mu.Lock()
+	if s.broke != nil {
+		err := s.err
+		s.mu.Unlock()
+		return false, err
+	}
+	if c.Ended != nil && c.Ended.Load() {
+		s.mu.Unlock()
+		return false, s.node.errEnded
+	}
+	if s.reloading == 0 {
+		s.reloadLocked()
+	}
+	before := len(s.wbuf)
+	if _, size := s.inFlightLocked(); size+int64(len(source)) <= int64(s.node.cfg.MaxBytes) {
+		args, _, _ := bytes.Cut(c.Cmd, []byte("\r\n"))
+		s.wbuf = append(append(s.wbuf, args...), "\r\n$4\r\nEVAL\r\n"...)
+		s.wbuf = resp.AppendBulk(s.wbuf, source)
+		s.wbuf = append(s.wbuf, rest...)
+	} else {
+		s.wbuf = append(s.wbuf, c.Cmd...) // enough EVALs of it are in line already, they load it
+	}
+	if c.Tagged {
+		s.wbuf = resp.AppendBulk(s.wbuf, s.node.published.Load().tag)
+	}
+	s.leave(entry) // the old place in line
+	s.enqueueLocked(slot{call: c, size: len(s.wbuf) - before, repaired: true})
+	idle := !s.flushing
+	s.flushing = true
+	s.mu.Unlock()
+	if idle {
+		s.wake()
+	}
+	return true, nil
+}
+
+// reloadLocked queues SCRIPT LOAD of every script.
+func (s *session) reloadLocked() {
+	for _, load := range s.node.loads {
+		s.reloading++
+		s.wbuf = append(s.wbuf, load...)
+		s.enqueueLocked(slot{call: &quorum.Call{Cmd: load, Late: true, Sink: (*reload)(s)}, size: len(load)})
+	}
+}
+
+// reload counts the SCRIPT LOADs of a session that are done.
+type reload session
+
+func (r *reload) Done(*quorum.Call) {
+	s := (*session)(r)
+	s.mu.Lock()
+	s.reloading--
+	s.mu.Unlock()
+}
+
+// abandon completes every call in line after the connection has ended. It is the reader's last act;
+// submit has refused since fail, so nothing can be queued behind it.
+func (s *session) abandon() {
+	s.mu.Lock()
+	rest, sent, unsent, lost := s.queue, s.sent, s.err, s.lost
+	s.queue, s.wbuf, s.spare = nil, nil, nil
+	s.mu.Unlock()
+	position := s.answered.Load() // the number of the first call in line
+	for _, part := range [][]slot{s.batch[s.next:], rest} {
+		for _, entry := range part {
+			s.leave(entry)
+			if position < sent {
+				s.node.finish(entry.call, quorum.Unknown, lost)
+			} else {
+				s.node.finish(entry.call, quorum.NotSent, unsent)
+			}
+			position++
+		}
+	}
+	s.batch, s.next = nil, 0
+}
