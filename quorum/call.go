@@ -78,12 +78,13 @@ func (e *ReplyError) Error() string { return e.Text }
 
 // Errors of a call that got no answer. They appear wrapped, with the member's own cause.
 var (
-	ErrDown     = errors.New("member is down")           // NotSent: no connection
-	ErrOverflow = errors.New("member's queue is full")   // NotSent: too many calls or bytes in flight
-	ErrClosed   = errors.New("member is closed")         // NotSent
-	ErrBroken   = errors.New("connection broke")         // Unknown: sent, then the connection died
-	ErrStalled  = errors.New("member stopped answering") // Unknown: the stall watchdog ended the connection
-	ErrEnded    = errors.New("attempt has ended")        // NotSent again: not repeated after NOSCRIPT
+	ErrDown       = errors.New("member is down")           // NotSent: no connection
+	ErrConnecting = errors.New("not connected yet")        // why a member is not Up before its first dial has ended
+	ErrOverflow   = errors.New("member's queue is full")   // NotSent: too many calls or bytes in flight
+	ErrClosed     = errors.New("member is closed")         // NotSent
+	ErrBroken     = errors.New("connection broke")         // Unknown: sent, then the connection died
+	ErrStalled    = errors.New("member stopped answering") // Unknown: the stall watchdog ended the connection
+	ErrEnded      = errors.New("attempt has ended")        // NotSent again: not repeated after NOSCRIPT
 )
 
 // Call is one command to one member, and then its result. The owner fills in the first group and

@@ -50,7 +50,7 @@ func (e *Failure) Error() string {
 	for _, v := range e.Votes {
 		switch {
 		case v.Err != nil:
-			fmt.Fprintf(&b, "; %s: %v", v.Member, v.Err)
+			b.WriteString("; " + v.cause().Error())
 		case v.Vote == Open || v.Vote == Unsure:
 			fmt.Fprintf(&b, "; %s: no answer", v.Member)
 		}
@@ -63,10 +63,18 @@ func (e *Failure) Unwrap() error {
 	var all *multierror.Error
 	for _, v := range e.Votes {
 		if v.Err != nil {
-			all = multierror.Append(all, fmt.Errorf("%s: %w", v.Member, v.Err))
+			all = multierror.Append(all, v.cause())
 		}
 	}
 	return all.ErrorOrNil()
+}
+
+// cause names the member, unless the cause does.
+func (v MemberVote) cause() error {
+	if strings.HasPrefix(v.Err.Error(), v.Member+":") {
+		return v.Err
+	}
+	return fmt.Errorf("%s: %w", v.Member, v.Err)
 }
 
 // Quote renders a lock's name for an error or a log: quoted, and cut after 64 bytes, because a name

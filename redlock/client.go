@@ -131,7 +131,7 @@ func (c *Client) contended(name string, at time.Time) {
 type link struct {
 	c *Client
 	i int
-	// up as it was last told, so that there is one line per change.
+	// up as it was last told, so that the tracer hears of each change once.
 	mu sync.Mutex
 	up bool
 }
@@ -153,16 +153,8 @@ func (l *link) Changed(st quorum.State) {
 	told := l.up == st.Up
 	l.up = st.Up
 	l.mu.Unlock()
-	if !told {
-		name := l.c.members[l.i].Name()
-		if st.Up {
-			l.c.log.Info("redlock: member is up", "member", name)
-		} else if !l.c.isClosed() {
-			l.c.log.Warn("redlock: member is down", "member", name, "error", st.Err)
-		}
-		if l.c.trace.member != nil {
-			l.c.trace.member.Member(name, st.Up, st.Err)
-		}
+	if !told && l.c.trace.member != nil {
+		l.c.trace.member.Member(l.c.members[l.i].Name(), st.Up, st.Err)
 	}
 	if st.RunID != "" {
 		l.c.barDuplicates()

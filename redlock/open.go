@@ -102,7 +102,7 @@ func (c *Client) ready(ctx context.Context, patience time.Duration) error {
 			if st.Up {
 				up++
 			}
-			if st.Up || st.Err != nil {
+			if st.Up || st.Err != nil && !errors.Is(st.Err, quorum.ErrConnecting) {
 				tried++
 			}
 		}
