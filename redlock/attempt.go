@@ -179,7 +179,7 @@ func (a *attempt) ask(op string, to quorum.Set, sent time.Time, ttl time.Duratio
 // Judge books an answer, on the goroutine that read it.
 func (a *attempt) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 	i := c.Index
-	ans := decode(r, c, a.c.members[i].State())
+	ans := decode(r, c, a.c.state(i))
 	yes := false
 	late, token := false, int64(0)
 	a.mu.Lock()

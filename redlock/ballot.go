@@ -138,8 +138,8 @@ func (b *ballot) settled(i int, a answer, asking bool) bool {
 		m.pending--
 		m.since = a.sent
 	}
-	if a.from.Gen != a.now.Gen && a.outcome == quorum.Answered {
-		return false // an ended generation counts for nothing
+	if a.outcome == quorum.Answered && (a.from.Gen != a.now.Gen || !a.now.Votes) {
+		return false // an ended generation counts for nothing, nor does a member that may not vote
 	}
 	m.err, m.refused = a.err, false
 	if a.outcome != quorum.Answered {

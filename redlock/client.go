@@ -111,13 +111,19 @@ func (c *Client) buffer() *[]byte {
 // states is what every member is good for now.
 func (c *Client) states() []quorum.State {
 	out := make([]quorum.State, len(c.members))
-	for i, m := range c.members {
-		out[i] = m.State()
-		if c.barred.Load()>>i&1 == 1 {
-			out[i].Votes = false
-		}
+	for i := range out {
+		out[i] = c.state(i)
 	}
 	return out
+}
+
+// state is what member i is good for now.
+func (c *Client) state(i int) quorum.State {
+	st := c.members[i].State()
+	if c.barred.Load()>>i&1 == 1 {
+		st.Votes = false
+	}
+	return st
 }
 
 // contended notes that a name was seen to be another's, and has the keeper forget it in time.

@@ -148,19 +148,20 @@ func (k *keeper) add(l *Lease) bool {
 	return !ended
 }
 
-// update puts a lease where its next event belongs.
+// update puts a lease where its next event belongs. Both mutexes at once, the keeper's first: of two
+// updates the later must not be overtaken by what the earlier has read.
 func (k *keeper) update(l *Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.gone {
+		return
+	}
 	l.mu.Lock()
 	due := l.until
 	if !l.renewAt.IsZero() {
 		due = sooner(due, l.renewAt)
 	}
 	l.mu.Unlock()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if l.gone {
-		return
-	}
 	l.due = due
 	if l.pos < 0 {
 		heap.Push(&k.leases, l)
@@ -254,7 +255,7 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
 // Judge books one member's answer for every lease of the script. Its vote is that for the first lease:
 // only Extend, which asks for one, waits for the round.
 func (n *renewal) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
-	if c.Outcome != quorum.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.members[c.Index].State().Gen {
+	if c.Outcome != quorum.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.state(c.Index).Gen {
 		return voteOf(c.Outcome, false)
 	}
 	for j := range c.Reply.Elems {

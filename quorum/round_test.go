@@ -1,0 +1,289 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fake is a member that answers when it is told to.
+type fake struct {
+	name string
+	mu   sync.Mutex
+	got  []*Call
+	auto Outcome // answer inside Submit, if not Unanswered
+	err  error
+}
+
+func (f *fake) Name() string                { return f.name }
+func (f *fake) State() State                { return State{Gen: 1, Up: true, Votes: true} }
+func (f *fake) Listen(string, Listener)     {}
+func (f *fake) Close(context.Context) error { return nil }
+func (f *fake) Submit(c *Call) {
+	f.mu.Lock()
+	f.got = append(f.got, c)
+	f.mu.Unlock()
+	if f.auto != Unanswered {
+		f.answer(f.auto, f.err)
+	}
+}
+
+// answer completes the oldest call.
+func (f *fake) answer(o Outcome, err error) {
+	f.mu.Lock()
+	c := f.got[0]
+	f.got = f.got[1:]
+	f.mu.Unlock()
+	c.Outcome, c.Err = o, err
+	c.Sink.Done(c)
+}
+
+// judge takes an answer for a yes, and remembers who was judged.
+type judge struct {
+	mu   sync.Mutex
+	seen []int
+}
+
+func (j *judge) Judge(_ *Round, c *Call) Vote {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.seen = append(j.seen, c.Index)
+	switch c.Outcome {
+	case Answered:
+		return Yes
+	case Unknown:
+		return Unsure
+	}
+	return No
+}
+
+func fakes(n int) ([]*fake, []Member) {
+	fs, ms := make([]*fake, n), make([]Member, n)
+	for i := range fs {
+		fs[i] = &fake{name: string(rune('a' + i))}
+		ms[i] = fs[i]
+	}
+	return fs, ms
+}
+
+func start(ms []Member, j Judge) *Round {
+	return new(Rounds).Start(ms, Question{To: All(len(ms)), Need: Majority(len(ms)), Judge: j, Cmd: []byte("x")})
+}
+
+func TestRoundIsDecidedWithoutTheSlowest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, ms := fakes(5)
+		j := &judge{}
+		r := start(ms, j)
+		go func() {
+			for i := range 3 {
+				time.Sleep(time.Millisecond)
+				fs[i].answer(Answered, nil)
+			}
+		}()
+		began := time.Now()
+		v, err := r.Wait(t.Context(), time.Second)
+		require.NoError(t, err)
+		require.Equal(t, Won, v)
+		require.Equal(t, 3*time.Millisecond, time.Since(began))
+		r.Free()
+		// Stragglers still reach the judge, after the caller has gone.
+		fs[3].answer(Answered, nil)
+		fs[4].answer(Unknown, ErrBroken)
+		require.Equal(t, []int{0, 1, 2, 3, 4}, j.seen)
+	})
+}
+
+func TestRoundIsLostAsSoonAsAMajorityIsImpossible(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 5, 6, 7} {
+		synctest.Test(t, func(t *testing.T) {
+			fs, ms := fakes(n)
+			r := start(ms, &judge{})
+			defer r.Free()
+			lost := n - Majority(n) + 1
+			go func() {
+				for i := range lost {
+					time.Sleep(time.Millisecond)
+					fs[i].answer(Unknown, ErrBroken)
+				}
+			}()
+			began := time.Now()
+			v, err := r.Wait(t.Context(), time.Minute)
+			require.NoError(t, err)
+			require.Equal(t, Lost, v)
+			require.Equal(t, time.Duration(lost)*time.Millisecond, time.Since(began), "n=%d", n)
+		})
+	}
+}
+
+func TestRoundReturnsAtItsTimeoutAndAtTheContextsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ms := fakes(3)
+		r := start(ms, &judge{})
+		defer r.Free()
+		began := time.Now()
+		v, err := r.Wait(t.Context(), 50*time.Millisecond)
+		require.NoError(t, err)
+		require.Equal(t, Undecided, v)
+		require.Equal(t, 50*time.Millisecond, time.Since(began))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		v, err = r.Wait(ctx, time.Hour)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, Undecided, v)
+		require.Equal(t, 70*time.Millisecond, time.Since(began))
+	})
+}
+
+func TestRoundDecidedInsideSubmitWakesItsCaller(t *testing.T) {
+	fs, ms := fakes(3)
+	for _, f := range fs {
+		f.auto, f.err = NotSent, ErrDown
+	}
+	r := start(ms, &judge{})
+	defer r.Free()
+	v, err := r.Wait(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, Lost, v)
+}
+
+func TestRoundAsksOnlyWhomItIsTold(t *testing.T) {
+	fs, ms := fakes(3)
+	r := new(Rounds).Start(ms, Question{To: Set(0).With(1), Need: 1, Judge: &judge{}})
+	defer r.Free()
+	require.Empty(t, fs[0].got)
+	require.Empty(t, fs[2].got)
+	fs[1].answer(Answered, nil)
+	v, err := r.Wait(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, Won, v)
+	require.Equal(t, []MemberVote{{"a", No, nil}, {"b", Yes, nil}, {"c", No, nil}}, r.Votes(ms))
+
+	nobody := new(Rounds).Start(ms, Question{Need: 2, Judge: &judge{}})
+	v, err = nobody.Wait(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, Lost, v)
+	nobody.Free()
+}
+
+// A recycled round must not carry a decision, a vote or a cause of the one before.
+func TestRoundsAreRecycledClean(t *testing.T) {
+	fs, ms := fakes(3)
+	var pool Rounds
+	for i := range 200 {
+		cmd := []byte(strings.Repeat("c", i))
+		r := pool.Start(ms, Question{To: All(3), Need: 2, Judge: &judge{}, Cmd: cmd})
+		for k := range cmd {
+			cmd[k] = '!' // the caller's buffer is its own again
+		}
+		require.Equal(t, strings.Repeat("c", i), string(fs[0].got[0].Cmd))
+		o, want := Answered, Won
+		if i%2 == 1 {
+			o, want = Refused, Lost
+		}
+		for _, f := range fs[:2] {
+			f.answer(o, nil)
+		}
+		if i%3 > 0 { // sometimes the decision is never waited for
+			v, err := r.Wait(t.Context(), time.Second)
+			require.NoError(t, err)
+			require.Equal(t, want, v)
+		}
+		r.Free()
+		fs[2].answer(Answered, nil)
+	}
+}
+
+func TestRoundsFromManyGoroutines(t *testing.T) {
+	_, ms := fakes(5)
+	for _, m := range ms {
+		m.(*fake).auto = Answered
+	}
+	async := make([]Member, 5)
+	for i, m := range ms {
+		async[i] = asyncMember{m}
+	}
+	var pool Rounds
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 500 {
+				r := pool.Start(async, Question{To: All(5), Need: 3, Judge: &judge{}, Cmd: []byte("x")})
+				v, err := r.Wait(t.Context(), time.Minute)
+				if v != Won || err != nil {
+					t.Errorf("%v %v", v, err)
+				}
+				r.Free()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// asyncMember answers on goroutines of its own, in any order.
+type asyncMember struct{ Member }
+
+func (m asyncMember) Submit(c *Call) {
+	go func() {
+		runtime.Gosched()
+		c.Outcome = Answered
+		c.Sink.Done(c)
+	}()
+}
+
+func TestFailureTellsCountsAndEveryCause(t *testing.T) {
+	cause := &ReplyError{Kind: KindBusy, Text: "BUSY Redis is busy"}
+	f := &Failure{Op: "acquire", Key: "k", Need: 3, Votes: []MemberVote{
+		{"a:1", Yes, nil}, {"b:1", No, nil}, {"c:1", No, cause}, {"d:1", Unsure, ErrStalled}, {"e:1", Open, nil},
+	}}
+	require.Equal(t, `acquire "k": 1 of 5 members agreed, need 3 (1 refused, 3 failed or silent); `+
+		`c:1: BUSY Redis is busy; d:1: member stopped answering; e:1: no answer`, f.Error())
+	err := error(f)
+	require.ErrorIs(t, err, ErrStalled)
+	var reply *ReplyError
+	require.ErrorAs(t, err, &reply)
+	require.Equal(t, KindBusy, reply.Kind)
+	require.NoError(t, (&Failure{Votes: []MemberVote{{"a", No, nil}}}).Unwrap())
+	require.NotErrorIs(t, err, errors.New("other"))
+	require.Less(t, len(Quote(strings.Repeat("\x00", 5000))), 300)
+}
+
+func BenchmarkRound(b *testing.B) {
+	_, ms := fakes(5)
+	for i, m := range ms {
+		m.(*fake).auto = Answered
+		ms[i] = instant{}
+	}
+	var pool Rounds
+	q := Question{To: All(5), Need: 3, Judge: yes{}, Cmd: make([]byte, 300)}
+	b.ReportAllocs()
+	for b.Loop() {
+		r := pool.Start(ms, q)
+		if v, _ := r.Wait(context.Background(), 0); v != Won {
+			b.Fatal(v)
+		}
+		r.Free()
+	}
+}
+
+type yes struct{}
+
+func (yes) Judge(*Round, *Call) Vote { return Yes }
+
+type instant struct{}
+
+func (instant) Name() string                { return "instant" }
+func (instant) State() State                { return State{} }
+func (instant) Listen(string, Listener)     {}
+func (instant) Close(context.Context) error { return nil }
+func (instant) Submit(c *Call) {
+	c.Outcome = Answered
+	c.Sink.Done(c)
+}
