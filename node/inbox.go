@@ -52,15 +52,17 @@ func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ err
 	if err != nil {
 		return false, err
 	}
-	in := &inbox{node: n, listener: l, base: time.Now(), confirmed: make(chan struct{}), gone: make(chan struct{})}
+	in := &inbox{
+		node: n, listener: l, base: time.Now(), named: n.cfg.ClientName != "",
+		confirmed: make(chan struct{}), gone: make(chan struct{}),
+	}
 	var reader sync.WaitGroup
 	reader.Go(func() { link.read(in.read) })
 	defer reader.Wait()
 	defer link.cut()
 
 	hello := append(resp.Command("INFO", "server"), resp.Command("SUBSCRIBE", channel)...)
-	if n.cfg.ClientName != "" {
-		in.named = true
+	if in.named {
 		hello = append(resp.Command("CLIENT", "SETNAME", n.cfg.ClientName), hello...)
 	}
 	if err := in.write(link, hello); err != nil {
