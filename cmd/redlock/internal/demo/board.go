@@ -1,0 +1,219 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// board is where everybody tells what happened. It has the one clock of a run: instants are taken
+// under its mutex, so that the ledger hears of them in order.
+type board struct {
+	start time.Time
+
+	mu      sync.Mutex // guards the fields below
+	ledger  *ledger
+	workers []workerState
+	members []memberState
+	holder  int            // who got the lock last and has not given it up; -1: nobody
+	lease   *redlock.Lease // the holder's
+	events  []event
+	errors  int
+}
+
+// doing is what a worker does at the moment.
+type doing uint8
+
+const (
+	waits doing = iota
+	writes
+	stalls
+	pauses
+	stopped
+)
+
+func (d doing) String() string {
+	return [...]string{"waits for the lock", "holds the lock, writes", "STALLED, does not look at its lease", "pauses", "stopped"}[d]
+}
+
+type workerState struct {
+	doing  doing
+	grants int
+	token  uint64 // of its latest lease
+}
+
+type memberState struct {
+	name   string
+	upAt   []bool // by worker: whether its client has a connection
+	downed bool   // was lost by every worker at least once
+}
+
+func (m memberState) up() int {
+	n := 0
+	for _, up := range m.upAt {
+		if up {
+			n++
+		}
+	}
+	return n
+}
+
+type event struct {
+	at   time.Duration
+	text string
+}
+
+func newBoard(workers int, names []string) *board {
+	b := &board{ledger: newLedger(workers), workers: make([]workerState, workers), holder: -1}
+	for _, name := range names {
+		b.members = append(b.members, memberState{name: name, upAt: make([]bool, workers)})
+	}
+	b.start = time.Now()
+	return b
+}
+
+// begin starts the clock.
+func (b *board) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.start = time.Now()
+}
+
+func (b *board) say(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sayLocked(time.Now(), format, args...)
+}
+
+func (b *board) sayLocked(now time.Time, format string, args ...any) {
+	b.events = append(b.events, event{max(0, now.Sub(b.start)), fmt.Sprintf(format, args...)})
+}
+
+// failed tells of an error that a worker did not expect. Only the first few are shown.
+func (b *board) failed(worker int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	const shown = 5
+	b.errors++
+	switch {
+	case b.errors <= shown:
+		b.sayLocked(time.Now(), "worker %d: %v", worker+1, err)
+	case b.errors == shown+1:
+		b.sayLocked(time.Now(), "further errors are only counted")
+	}
+}
+
+// does tells what a worker does now.
+func (b *board) does(worker int, d doing) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.workers[worker].doing = d
+}
+
+// granted tells that a worker, who asked at requested, has just been given a lease.
+func (b *board) granted(worker int, lease *redlock.Lease, requested time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.ledger.problems()
+	b.ledger.granted(worker, lease.Token(), requested, time.Now(), lease.ValidUntil)
+	if b.ledger.problems() != before {
+		b.sayLocked(time.Now(), "VIOLATION: worker %d was granted token %d: %d overlaps, %d tokens out of order",
+			worker+1, lease.Token(), b.ledger.overlaps, b.ledger.falling)
+	}
+	w := &b.workers[worker]
+	w.grants++
+	w.token, w.doing = lease.Token(), writes
+	b.holder, b.lease = worker, lease
+}
+
+// ended tells that a worker is about to unlock, and believes nothing from now on.
+func (b *board) ended(worker int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ledger.ended(worker, time.Now())
+	b.workers[worker].doing = pauses
+	if b.holder == worker {
+		b.holder, b.lease = -1, nil
+	}
+}
+
+// member tells that a worker's client got or lost its connection to a member.
+func (b *board) member(worker int, name string, up bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.IndexFunc(b.members, func(m memberState) bool { return m.name == name })
+	if i < 0 {
+		return
+	}
+	m := &b.members[i]
+	m.upAt[worker] = up
+	switch n := m.up(); {
+	case n == 0 && !up:
+		m.downed = true
+	case n == len(m.upAt) && m.downed:
+		m.downed = false
+		b.sayLocked(time.Now(), "member %d is connected to every worker again", i+1)
+	}
+}
+
+// snapshot is the state of a run at one instant, for drawing.
+type snapshot struct {
+	at        time.Duration
+	workers   []workerState
+	up        []int // by member: how many workers have a connection
+	holder    int   // -1: nobody
+	token     uint64
+	trusted   time.Duration // how long the holder's lease is valid still
+	votes     int
+	grants    int
+	handoff50 time.Duration // of the latest hand-offs
+	handoff99 time.Duration
+	overlaps  int
+	falling   int
+	events    []event
+}
+
+// recent is how many hand-offs the running display looks back at.
+const recent = 2000
+
+func (b *board) snapshot() snapshot {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	q := b.ledger.quantiles(recent, 0.5, 0.99)
+	s := snapshot{
+		at: now.Sub(b.start), workers: slices.Clone(b.workers), holder: b.holder,
+		grants: b.ledger.grants, handoff50: q[0], handoff99: q[1],
+		overlaps: b.ledger.overlaps, falling: b.ledger.falling, events: slices.Clone(b.events),
+	}
+	for _, m := range b.members {
+		s.up = append(s.up, m.up())
+	}
+	if b.lease != nil {
+		s.token, s.trusted, s.votes = b.lease.Token(), b.lease.ValidUntil().Sub(now), b.lease.Votes()
+	}
+	return s
+}
+
+// observer tells the board which members a worker's client has lost and found. It is a redlock.Tracer
+// for the sake of redlock.MemberTracer.
+type observer struct {
+	board  *board
+	worker int
+}
+
+var _ redlock.MemberTracer = observer{}
+
+func (o observer) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
+	return ctx
+}
+func (o observer) AcquireEnd(context.Context, redlock.AcquireEnd) {}
+func (o observer) Member(name string, up bool, _ error)           { o.board.member(o.worker, name, up) }
+
+// need is how many members make a majority.
+func (s snapshot) need() int { return quorum.Majority(len(s.up)) }

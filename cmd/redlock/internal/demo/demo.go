@@ -1,0 +1,220 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// Options say how a demo runs.
+type Options struct {
+	Duration time.Duration // 1 s to 1 h
+	Workers  int           // 2 to 64
+	Redis    bool          // start redis-server processes instead of embedded members
+	Members  []string      // URLs of masters that run already; none of them is killed
+	Progress Progress
+}
+
+// Progress says where and how a run is shown while it lasts.
+type Progress struct {
+	To    io.Writer // nil: nowhere
+	Live  bool      // To is a terminal: draw in place
+	Color bool
+	Size  func() (width, height int) // of the terminal, if Live
+}
+
+// Validate reports all mistakes at once.
+func (o Options) Validate() error {
+	var all []error
+	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
+	if o.Duration < time.Second || o.Duration > time.Hour {
+		bad("--duration is %v, must be between 1s and 1h", o.Duration)
+	}
+	if o.Workers < 2 || o.Workers > 64 {
+		bad("--workers is %d, must be between 2 and 64", o.Workers)
+	}
+	if o.Redis && len(o.Members) > 0 {
+		bad("--redis starts members and --members uses yours: choose one")
+	}
+	if len(o.Members) > 0 {
+		if _, err := givenMembers(o.Members); err != nil {
+			bad("--members: %w", err)
+		}
+	}
+	return errors.Join(all...)
+}
+
+// Shares of the duration at which things happen.
+const (
+	killAt    = 0.25
+	restartAt = 0.50
+	stallAt   = 0.60
+)
+
+const (
+	victim  = 2 // the member that is killed
+	sleeper = 1 // the worker that stalls
+	// grace is how long a run is prolonged at most for the stalled worker to wake up.
+	grace = 15 * time.Second
+)
+
+// stallTTL is the lease of the worker that stalls: short, since the rest waits for its end.
+func (o Options) stallTTL() time.Duration {
+	return min(max(o.Duration/20, 100*time.Millisecond), 500*time.Millisecond)
+}
+
+// demo is one run.
+type demo struct {
+	options Options
+	members *members
+	board   *board
+	store   *store
+	workers []*worker
+	killed  bool // a member was killed
+}
+
+// Run carries a demo through and returns its result. An error says that it could not begin. When ctx
+// ends, the run ends early, and the result is what was seen until then.
+func Run(ctx context.Context, o Options) (Result, error) {
+	if err := o.Validate(); err != nil {
+		return Result{}, err
+	}
+	m, err := startMembers(ctx, o)
+	if err != nil {
+		return interruptedOr(ctx, err)
+	}
+	defer func() { _ = m.close() }()
+	d := &demo{options: o, members: m, board: newBoard(o.Workers, m.names), store: &store{}}
+	defer d.closeClients()
+	if err := d.open(ctx); err != nil {
+		return interruptedOr(ctx, err)
+	}
+	d.board.begin()
+	show := newShow(o, m, d.board)
+	d.play(ctx)
+	result := d.result(ctx)
+	show.end()
+	return result, nil
+}
+
+// interruptedOr tells a start that was called off from one that failed.
+func interruptedOr(ctx context.Context, err error) (Result, error) {
+	if ctx.Err() != nil {
+		return Result{Interrupted: true}, nil
+	}
+	return Result{}, err
+}
+
+// open makes the workers, each with a client of its own.
+func (d *demo) open(ctx context.Context) error {
+	key := "redlock-demo:" + rand.Text()[:8]
+	for i := range d.options.Workers {
+		client, err := redlock.Open(ctx, d.members.urls,
+			redlock.WithConfig(redlock.Config{ClientName: fmt.Sprintf("redlock-demo-%d", i+1)}),
+			redlock.WithTracer(observer{d.board, i}))
+		if err != nil {
+			return err
+		}
+		d.workers = append(d.workers, &worker{
+			i: i, client: client, key: key, board: d.board, store: d.store,
+			stallTTL: d.options.stallTTL(), stalled: make(chan struct{}),
+		})
+	}
+	return nil
+}
+
+func (d *demo) closeClients() {
+	var wg sync.WaitGroup
+	for _, w := range d.workers {
+		wg.Go(func() { _ = w.client.Close() })
+	}
+	wg.Wait()
+}
+
+// play runs the workers until the last act is over or ctx ends, and waits for them.
+func (d *demo) play(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for _, w := range d.workers {
+		wg.Go(func() { w.run(ctx) })
+	}
+	d.direct(ctx)
+	cancel()
+	wg.Wait()
+}
+
+// direct makes things happen.
+func (d *demo) direct(ctx context.Context) {
+	at := func(share float64) bool {
+		due := d.board.start.Add(time.Duration(share * float64(d.options.Duration)))
+		sleep(ctx, time.Until(due))
+		return ctx.Err() == nil
+	}
+	if !d.members.killable() {
+		d.board.say("these members are yours: none of them is killed")
+	} else {
+		if !at(killAt) {
+			return
+		}
+		d.kill()
+		if !at(restartAt) {
+			return
+		}
+		d.restart()
+	}
+	if !at(stallAt) {
+		return
+	}
+	w := d.workers[sleeper]
+	w.stall.Store(true)
+	if !at(1) {
+		return
+	}
+	wait, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	select {
+	case <-w.stalled:
+	case <-wait.Done():
+	}
+}
+
+func (d *demo) kill() {
+	d.members.kill(victim)
+	d.killed = true
+	d.board.say("member %d is killed: %d of %d are left, and nobody waits for it", victim+1, own-1, own)
+}
+
+func (d *demo) restart() {
+	if err := d.members.restart(victim); err != nil {
+		d.board.say("member %d cannot be restarted: %v", victim+1, err)
+		return
+	}
+	d.board.say("member %d is started again; %s", victim+1, d.members.memory)
+	d.board.say("(a member that comes back empty is a matter for the restart guard, which is not in this version)")
+}
+
+func (d *demo) result(ctx context.Context) Result {
+	b := d.board
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q := b.ledger.quantiles(0, 0.5, 0.99)
+	value, accepted, refused := d.store.books()
+	r := Result{
+		Acquisitions: b.ledger.grants, HandoffP50: q[0].Microseconds(), HandoffP99: q[1].Microseconds(),
+		Overlaps: b.ledger.overlaps, Monotonic: b.ledger.falling == 0, StaleRefused: refused,
+		Members: len(b.members),
+
+		Elapsed: time.Since(b.start), Interrupted: ctx.Err() != nil, Handoffs: len(b.ledger.handoffs),
+		LostUpdates: accepted - value, Errors: b.errors, Killed: d.killed,
+	}
+	for _, w := range b.workers {
+		r.ByWorker = append(r.ByWorker, w.grants)
+	}
+	return r
+}

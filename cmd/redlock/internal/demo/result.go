@@ -1,0 +1,118 @@
+package demo
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Result is what was seen in a run. The fields with a name in JSON are a promise to scripts.
+type Result struct {
+	Acquisitions int   `json:"acquisitions"`
+	HandoffP50   int64 `json:"handoff_p50_us"` // from a holder's unlock to the next grant, if somebody was waiting
+	HandoffP99   int64 `json:"handoff_p99_us"`
+	Overlaps     int   `json:"overlaps"`         // grants while another worker believed that it held the lock
+	Monotonic    bool  `json:"tokens_monotonic"` // tokens rose strictly in the order of the grants
+	StaleRefused int   `json:"stale_writes_refused"`
+	Members      int   `json:"members"`
+
+	Elapsed     time.Duration `json:"-"`
+	Interrupted bool          `json:"-"`
+	Handoffs    int           `json:"-"` // how many the quantiles are of
+	LostUpdates int           `json:"-"` // accepted writes that another one has undone
+	Errors      int           `json:"-"` // calls that failed without a reason in the plot
+	Killed      bool          `json:"-"` // one member was
+	ByWorker    []int         `json:"-"`
+}
+
+// Broken names what must never be and was seen, as one sentence; "" if nothing was.
+func (r Result) Broken() string {
+	var all []string
+	if r.Overlaps > 0 {
+		all = append(all, fmt.Sprintf("%d times a worker got the lock while another still believed in it", r.Overlaps))
+	}
+	if !r.Monotonic && r.Acquisitions > 0 {
+		all = append(all, "tokens did not rise strictly in the order of the grants")
+	}
+	if r.LostUpdates != 0 {
+		all = append(all, fmt.Sprintf("%d accepted updates are missing from the store", r.LostUpdates))
+	}
+	return sentence(all)
+}
+
+// Missing names what a whole run has to show and this one has not, as one sentence; "" if nothing.
+func (r Result) Missing() string {
+	var all []string
+	if r.Acquisitions == 0 {
+		all = append(all, "nobody ever got the lock")
+	}
+	if r.StaleRefused == 0 {
+		all = append(all, "no stale write came to be refused")
+	}
+	return sentence(all)
+}
+
+func sentence(parts []string) string { return strings.Join(parts, ", and ") }
+
+// Text is the result for people.
+func (r Result) Text(color bool) string {
+	var b strings.Builder
+	c := palette(color)
+	row := func(ok bool, name, format string, args ...any) {
+		mark := c.green("ok")
+		if !ok {
+			mark = c.red("NO")
+		}
+		fmt.Fprintf(&b, "  %s  %-24s %s\n", mark, name, fmt.Sprintf(format, args...))
+	}
+	plain := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "      %-24s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	fmt.Fprintf(&b, "\n%s\n", c.bold(fmt.Sprintf("Result after %.1f s", r.Elapsed.Seconds())))
+	row(r.Acquisitions > 0, "acquisitions", "%d, %.0f a second (%s)", r.Acquisitions, rate(r.Acquisitions, r.Elapsed), r.shares())
+	row(r.Overlaps == 0, "overlapping holders", "%d", r.Overlaps)
+	row(r.Monotonic, "tokens strictly rising", "%s", yes(r.Monotonic))
+	row(r.LostUpdates == 0, "lost updates", "%d", r.LostUpdates)
+	row(r.StaleRefused > 0, "stale writes refused", "%d", r.StaleRefused)
+	plain("hand-off", "p50 %s, p99 %s (unlock to next grant, %d times somebody was waiting)",
+		millis(time.Duration(r.HandoffP50)*time.Microsecond), millis(time.Duration(r.HandoffP99)*time.Microsecond), r.Handoffs)
+	members := fmt.Sprint(r.Members)
+	if r.Killed {
+		members += ", one of them was killed"
+	}
+	plain("members", "%s", members)
+	if r.Errors > 0 {
+		plain("failed calls", "%d", r.Errors)
+	}
+	return b.String()
+}
+
+func (r Result) shares() string {
+	if len(r.ByWorker) > 8 {
+		return fmt.Sprintf("%d workers", len(r.ByWorker))
+	}
+	var all []string
+	for i, n := range r.ByWorker {
+		all = append(all, fmt.Sprintf("worker %d: %d", i+1, n))
+	}
+	return strings.Join(all, ", ")
+}
+
+func rate(n int, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
+	return float64(n) / d.Seconds()
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// millis prints a duration in milliseconds, however long it is, so that columns of them compare.
+func millis(d time.Duration) string {
+	return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000)
+}
