@@ -32,5 +32,5 @@ func (n *Node) pause(k int, cause error) time.Duration {
 	if errors.As(cause, &refused) && refused.Kind == quorum.KindAuth {
 		return AuthBackoff
 	}
-	return n.jitter(ceiling(k, n.cfg.BackoffMin, n.cfg.BackoffMax))
+	return n.cfg.jitter(ceiling(k, n.cfg.BackoffMin, n.cfg.BackoffMax))
 }

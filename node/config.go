@@ -60,6 +60,8 @@ type Config struct {
 	Scripts []string
 	// Logger gets changes of the connection and what the server does not permit. Default: discarded.
 	Logger *slog.Logger
+
+	jitter func(limit time.Duration) time.Duration // fullJitter, fixed in tests
 }
 
 // Dialer opens network connections. *net.Dialer is one.
@@ -94,6 +96,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = 1 << 20
+	}
+	if c.jitter == nil {
+		c.jitter = fullJitter
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -29,7 +29,6 @@ type Node struct {
 	scripts map[string]string // SHA1 in hex to source
 	loads   [][]byte          // SCRIPT LOAD of each
 	owed    *owed
-	jitter  func(limit time.Duration) time.Duration
 
 	errOverflow, errClosed, errEnded error // made once, with the name
 
@@ -74,7 +73,7 @@ func New(c Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		cfg: c, name: c.Addr, jitter: fullJitter,
+		cfg: c, name: c.Addr,
 		done: make(chan struct{}), recheck: make(chan struct{}, 1),
 		scripts: make(map[string]string, len(c.Scripts)), warnings: make(map[string]bool),
 	}
@@ -222,6 +221,15 @@ func (n *Node) fall(p *published, cause error) {
 	p.state.Up, p.session = false, nil
 	p.state.Err = fmt.Errorf("%s: %w", n.name, cause)
 	p.err = fmt.Errorf("%s: %w: %w", n.name, quorum.ErrDown, reason)
+}
+
+// fell publishes that s has broken, if s was up.
+func (n *Node) fell(s *session) {
+	n.change(func(p *published) {
+		if p.session == s {
+			n.fall(p, s.cause())
+		}
+	})
 }
 
 // change edits a copy of what is published and publishes it, unless the node is closing: then what

@@ -320,6 +320,7 @@ func (s *session) reader(br *bufio.Reader) {
 		err = fmt.Errorf("closed by the server: %w", io.ErrUnexpectedEOF)
 	}
 	s.fail(quorum.ErrBroken, err)
+	s.node.fell(s) // before the calls are done: whoever then looks at State sees that it is down
 	s.abandon()
 }
 

@@ -1,0 +1,447 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// longest is a jitter that always draws the longest pause.
+func longest(d time.Duration) time.Duration { return d }
+
+// mute makes a fake silent towards everything that handle does not know, from the moment on is set.
+func mute(on *atomic.Bool) func(int64, []string) string {
+	return func(int64, []string) string {
+		if on.Load() {
+			return ""
+		}
+		return "default"
+	}
+}
+
+func TestStallEndsTheConnectionExactlyOnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var silent atomic.Bool
+		f := newFake(mute(&silent))
+		n := start(t, Config{Dialer: f, StallTimeout: 2 * time.Second, PingInterval: 700 * time.Millisecond, jitter: longest})
+		synctest.Wait()
+		time.Sleep(5*time.Second + 123*time.Millisecond) // pings of an idle hour pass
+		if st := n.State(); !st.Up || st.Epoch != 1 {
+			t.Fatalf("idle: %+v", st)
+		}
+		silent.Store(true)
+		began := time.Now()
+		first := submit(n, "A")
+		time.Sleep(1500 * time.Millisecond)
+		second := submit(n, "B")
+		<-first.done
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("first call done after %v", took)
+		}
+		<-second.done
+		for _, c := range []*result{first, second} {
+			if c.Outcome != quorum.Unknown || !errors.Is(c.Err, quorum.ErrStalled) || errors.Is(c.Err, quorum.ErrBroken) {
+				t.Errorf("%v, %v", c.Outcome, c.Err)
+			}
+		}
+		synctest.Wait()
+		if st := n.State(); st.Up || !errors.Is(st.Err, quorum.ErrStalled) {
+			t.Errorf("state %+v", st)
+		}
+		if c := submit(n, "C"); c.Outcome != quorum.NotSent || !errors.Is(c.Err, quorum.ErrDown) || errors.Is(c.Err, quorum.ErrStalled) {
+			t.Errorf("while down: %v, %v", c.Outcome, c.Err)
+		}
+	})
+}
+
+func TestShortStallLeavesTheConnectionInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		f := newFake(func(_ int64, args []string) string {
+			if args[0] == "SLOW" {
+				<-release
+			}
+			return "default"
+		})
+		n := start(t, Config{Dialer: f, StallTimeout: 2 * time.Second})
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		for range 5 {
+			if _, err := Do(ctx, n, resp.Command("SLOW"), false); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+		}
+		if took := time.Since(began); took != 50*time.Millisecond {
+			t.Errorf("callers waited %v", took)
+		}
+		time.Sleep(1900 * time.Millisecond)
+		close(release)
+		if got := do(t, n, "ECHO", "mine"); got != "mine" {
+			t.Errorf("answer of another call: %q", got)
+		}
+		if st := n.State(); st.Epoch != 1 {
+			t.Errorf("connection was replaced: %+v", st)
+		}
+	})
+}
+
+func TestAnswersWithinTheStallTimeoutKeepTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(func(_ int64, args []string) string {
+			if args[0] == "SLOW" {
+				time.Sleep(1900 * time.Millisecond)
+			}
+			return "default"
+		})
+		n := start(t, Config{Dialer: f, StallTimeout: 2 * time.Second})
+		synctest.Wait()
+		var calls []*result
+		for range 5 {
+			calls = append(calls, submit(n, "SLOW"))
+		}
+		for i, c := range calls { // each is first in line for 1.9 s, the last waits for 9.5 s
+			if <-c.done; c.Outcome != quorum.Answered {
+				t.Errorf("call %d: %v, %v", i, c.Outcome, c.Err)
+			}
+		}
+	})
+}
+
+func TestIdleConnectionIsPinged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pings []time.Time
+		var silent atomic.Bool
+		f := newFake(nil)
+		f.handle = func(_ int64, args []string) string {
+			if args[0] == "PING" {
+				f.set(func() { pings = append(pings, time.Now()) })
+				if silent.Load() {
+					return ""
+				}
+			}
+			return "default"
+		}
+		n := start(t, Config{Dialer: f, PingInterval: time.Second, StallTimeout: 2 * time.Second})
+		synctest.Wait()
+		began := time.Now()
+		time.Sleep(3500 * time.Millisecond)
+		silent.Store(true)
+		time.Sleep(10 * time.Millisecond)
+		f.set(func() {
+			if len(pings) != 3 || pings[2].Sub(began) != 3*time.Second {
+				t.Errorf("pings %v", pings)
+			}
+		})
+		time.Sleep(4*time.Second + 500*time.Millisecond - 11*time.Millisecond) // PING at 4 s, stalled at 6 s
+		if n.State().Epoch != 2 {
+			t.Errorf("a dead idle connection was not replaced: %+v", n.State())
+		}
+	})
+}
+
+func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(nil)
+		f.refuse = errors.New("connection refused")
+		n := start(t, Config{Dialer: f, jitter: longest})
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		var gaps []time.Duration
+		f.set(func() {
+			for i := 1; i < len(f.dials); i++ {
+				gaps = append(gaps, f.dials[i].Sub(f.dials[i-1]))
+			}
+		})
+		ms := time.Millisecond
+		want := []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 2000 * ms, 2000 * ms, 2000 * ms}
+		if !slices.Equal(gaps, want) {
+			t.Errorf("gaps %v", gaps)
+		}
+		if st := n.State(); st.Up || !errors.Is(st.Err, f.refuse) || !strings.HasPrefix(st.Err.Error(), "member:6379: ") {
+			t.Errorf("state %+v", st)
+		}
+		f.set(func() { f.refuse = nil })
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		f.cut() // after a success the pauses begin again
+		f.set(func() { f.dials = nil })
+		cut := time.Now()
+		time.Sleep(time.Second)
+		f.set(func() {
+			if len(f.dials) != 1 || f.dials[0].Sub(cut) != 50*ms {
+				t.Errorf("dials %v after the cut at %v", f.dials, cut)
+			}
+		})
+	})
+}
+
+func TestJitterStaysWithinTheCeiling(t *testing.T) {
+	low, high := 50*time.Millisecond, 2*time.Second
+	for k := range 200 {
+		limit := ceiling(k, low, high)
+		if limit < low || limit > high || k > 0 && limit < ceiling(k-1, low, high) {
+			t.Errorf("ceiling(%d) = %v", k, limit)
+		}
+		if d := fullJitter(limit); d < 0 || d > limit {
+			t.Errorf("jitter %v outside 0 to %v", d, limit)
+		}
+	}
+	if fullJitter(0) != 0 || ceiling(100, 1, 1<<63-1) != 1<<63-1 {
+		t.Error("edges")
+	}
+}
+
+func TestRefusedCredentialsWaitLong(t *testing.T) {
+	for name, tc := range map[string]struct{ config, reply, command string }{
+		"wrong password":  {"pw", "-WRONGPASS invalid username-password pair or user is disabled.\r\n", "AUTH"},
+		"password needed": {"", "-NOAUTH Authentication required.\r\n", "CLIENT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(func(_ int64, args []string) string {
+					if args[0] == tc.command || tc.command == "CLIENT" {
+						return tc.reply
+					}
+					return "default"
+				})
+				n := start(t, Config{Dialer: f, Password: Secret(tc.config)})
+				time.Sleep(29 * time.Second)
+				var refused *quorum.ReplyError
+				if st := n.State(); !errors.As(st.Err, &refused) || refused.Kind != quorum.KindAuth {
+					t.Errorf("state %+v", st)
+				}
+				if c := submit(n, "PING"); !errors.As(c.Err, &refused) || !errors.Is(c.Err, quorum.ErrDown) {
+					t.Errorf("call: %v", c.Err)
+				}
+				f.set(func() {
+					if len(f.dials) != 1 {
+						t.Errorf("%d attempts in 29 s", len(f.dials))
+					}
+				})
+				time.Sleep(2 * time.Second)
+				f.set(func() {
+					if len(f.dials) != 2 {
+						t.Errorf("%d attempts in 31 s", len(f.dials))
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestSilentServerFailsTheHandshakeInTime(t *testing.T) {
+	for name, password := range map[string]Secret{"in AUTH": "pw", "in the handshake": ""} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var silent atomic.Bool
+				silent.Store(true)
+				f := newFake(mute(&silent))
+				n := start(t, Config{Dialer: f, Password: password, DialTimeout: 300 * time.Millisecond, jitter: longest})
+				time.Sleep(300*time.Millisecond + 49*time.Millisecond)
+				synctest.Wait()
+				if st := n.State(); !errors.Is(st.Err, context.DeadlineExceeded) {
+					t.Errorf("state %+v", st)
+				}
+				f.set(func() {
+					if len(f.dials) != 1 {
+						t.Errorf("dials %v", f.dials)
+					}
+				})
+				time.Sleep(2 * time.Millisecond)
+				f.set(func() {
+					if len(f.dials) != 2 {
+						t.Errorf("dials %v", f.dials)
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestSlowWriteEndsTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		block := make(chan struct{})
+		defer close(block)
+		f := newFake(func(_ int64, args []string) string {
+			if args[0] == "BLOCK" {
+				<-block
+			}
+			return "default"
+		})
+		n := start(t, Config{Dialer: f, WriteTimeout: time.Second, StallTimeout: 10 * time.Second, MaxBytes: 4 << 20})
+		synctest.Wait()
+		submit(n, "BLOCK")
+		synctest.Wait()
+		began := time.Now()
+		big := strings.Repeat("x", 100<<10)
+		var calls []*result
+		for range 20 { // 2 MB, the pipe takes half a megabyte
+			calls = append(calls, submit(n, "SET", "k", big))
+			if time.Since(began) != 0 {
+				t.Fatal("Submit waited")
+			}
+		}
+		synctest.Wait()
+		late := submit(n, "LATE") // is not part of the write that hangs
+		count := map[quorum.Outcome]int{}
+		for _, c := range append(calls, late) {
+			<-c.done
+			count[c.Outcome]++
+		}
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("ended after %v", took)
+		}
+		if late.Outcome != quorum.NotSent || count[quorum.Unknown] == 0 {
+			t.Errorf("late: %v, %v, all: %v", late.Outcome, late.Err, count)
+		}
+		if !errors.Is(calls[0].Err, quorum.ErrBroken) {
+			t.Errorf("%v", calls[0].Err)
+		}
+	})
+}
+
+// A write to a connection that takes nothing blocks, and would block its caller: fake time would pass.
+func TestCallerIsNeverBlockedByAPeerThatStoppedReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		block := make(chan struct{})
+		defer close(block)
+		f := newFake(func(_ int64, args []string) string {
+			if args[0] == "BLOCK" {
+				<-block
+			}
+			return "default"
+		})
+		n := start(t, Config{Dialer: f, MaxBytes: 4 << 20})
+		synctest.Wait()
+		submit(n, "BLOCK")
+		synctest.Wait()
+		value := strings.Repeat("x", 1000)
+		began := time.Now()
+		overflow := 0
+		for range 5000 {
+			synctest.Wait() // each caller comes alone, and finds nobody writing unless somebody is stuck
+			c := newCall("SET", "k", value)
+			n.Submit(&c.Call)
+			if took := time.Since(began); took != 0 {
+				t.Fatalf("Submit waited for %v", took)
+			}
+			if c.Outcome == quorum.NotSent {
+				overflow++
+			}
+		}
+		if overflow == 0 {
+			t.Error("the bound on bytes was not reached")
+		}
+	})
+}
+
+func TestOverflowIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var silent atomic.Bool
+		f := newFake(mute(&silent))
+		n := start(t, Config{Dialer: f, MaxCalls: 10, MaxBytes: 1000})
+		synctest.Wait()
+		silent.Store(true)
+		for range 10 {
+			if c := submit(n, "X"); c.Outcome != quorum.Unanswered {
+				t.Fatalf("%v, %v", c.Outcome, c.Err)
+			}
+		}
+		if c := submit(n, "X"); c.Outcome != quorum.NotSent || !errors.Is(c.Err, quorum.ErrOverflow) || !strings.HasPrefix(c.Err.Error(), "member:6379: ") {
+			t.Errorf("11th call: %v, %v", c.Outcome, c.Err)
+		}
+		silent.Store(false)
+		f.cut()
+		time.Sleep(time.Second)
+		if c := submit(n, "X", strings.Repeat("x", 1000)); !errors.Is(c.Err, quorum.ErrOverflow) {
+			t.Errorf("1000 bytes: %v, %v", c.Outcome, c.Err)
+		}
+		if c := submit(n, "X", strings.Repeat("x", 900)); c.Outcome == quorum.NotSent {
+			t.Errorf("900 bytes: %v", c.Err)
+		}
+	})
+}
+
+func TestCapacityComesBackWithTheAnswers(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.addr(), MaxCalls: 4, MaxBytes: 200})
+	for i := range 1000 {
+		if c := submit(n, "ECHO", "0123456789").wait(t); c.Outcome != quorum.Answered {
+			t.Fatalf("call %d: %v", i, c.Err)
+		}
+	}
+}
+
+func TestDownMemberCostsNothing(t *testing.T) {
+	f := newFake(nil)
+	f.refuse = errors.New("connection refused")
+	n := start(t, Config{Dialer: f, BackoffMin: time.Hour, BackoffMax: time.Hour})
+	until(t, "down", func() bool { return errors.Is(n.State().Err, f.refuse) })
+	c := &quorum.Call{Cmd: ping, Sink: discard{}}
+	allocs := testing.AllocsPerRun(1000, func() { n.Submit(c) })
+	if allocs != 0 || c.Outcome != quorum.NotSent || !errors.Is(c.Err, quorum.ErrDown) || !errors.Is(c.Err, f.refuse) {
+		t.Errorf("%v allocations, %v, %v", allocs, c.Outcome, c.Err)
+	}
+	f.set(func() {
+		if len(f.dials) > 1 {
+			t.Errorf("%d dials: submitting must not dial", len(f.dials))
+		}
+	})
+}
+
+func TestAnswerToNothingEndsTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(func(_ int64, args []string) string {
+			switch args[0] {
+			case "TWICE":
+				return ":1\r\n:2\r\n"
+			case "GARBAGE":
+				return "HTTP/1.1 400 Bad Request\r\n\r\n"
+			}
+			return "default"
+		})
+		n := start(t, Config{Dialer: f})
+		synctest.Wait()
+		c := submit(n, "TWICE")
+		<-c.done
+		synctest.Wait()
+		if st := n.State(); st.Up || c.Outcome != quorum.Answered || c.Reply.Int != 1 {
+			t.Errorf("%v %+v", c.Outcome, st)
+		}
+		time.Sleep(time.Second)
+		c = submit(n, "GARBAGE")
+		if <-c.done; c.Outcome != quorum.Unknown || strings.Contains(c.Err.Error(), "HTTP") {
+			t.Errorf("%v, %v", c.Outcome, c.Err)
+		}
+	})
+}
+
+func TestCallsAreExecutedInTheOrderOfTheirSubmission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(nil)
+		n := start(t, Config{Dialer: f})
+		synctest.Wait()
+		var want []string
+		var last *result
+		for i := range 500 {
+			last = newCall("N", string(rune('a'+i%26)), time.Duration(i).String())
+			last.Late = i%3 == 0
+			want = append(want, "N "+string(rune('a'+i%26))+" "+time.Duration(i).String())
+			n.Submit(&last.Call)
+		}
+		<-last.done
+		if !slices.Equal(f.commands(), want) {
+			t.Errorf("order %v", f.commands())
+		}
+	})
+}
