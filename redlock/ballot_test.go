@@ -1,0 +1,415 @@
+package redlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// desk plays events into a ballot by hand: no members, no clock but its own.
+type desk struct {
+	ballot
+	start  time.Time
+	states []quorum.State
+}
+
+func newDesk(n int) *desk {
+	cfg := Config{}.withDefaults()
+	d := &desk{ballot: newBallot("me:1", n, terms{ttl: 10 * time.Second, renew: true}, &cfg), start: time.Now()}
+	for range n {
+		d.states = append(d.states, quorum.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true})
+	}
+	return d
+}
+
+// at is an instant, in milliseconds after the start.
+func (d *desk) at(ms float64) time.Time {
+	return d.start.Add(time.Duration(ms * float64(time.Millisecond)))
+}
+
+// wait submits a wait to member i at sent.
+func (d *desk) wait(i int, sent float64) {
+	d.submitted(i, true, d.at(sent))
+	d.waitSubmitted(i, d.states[i].Gen, d.at(sent))
+}
+
+// reply is member i's answer n to a wait: submitted at sent, arrived at got, server time in ms.
+func (d *desk) reply(i int, n int64, sent, got, server float64, next string) {
+	d.answered(i, answer{
+		outcome: quorum.Answered, n: n, server: micros(server), next: next,
+		sent: d.at(sent), at: d.at(got), from: d.states[i], now: d.states[i],
+	}, d.part)
+}
+
+func (d *desk) fail(i int, o quorum.Outcome, err error, sent float64) {
+	d.answered(i, answer{outcome: o, err: err, sent: d.at(sent), from: d.states[i], now: d.states[i]}, d.part)
+}
+
+func (d *desk) push(i int, token int64, server, got float64, next string) {
+	d.pushed(i, token, micros(server), next, d.states[i], d.at(got))
+}
+
+func (d *desk) votes(now float64) int {
+	in, _, _, _ := d.tally(d.at(now), d.states)
+	return in.Len()
+}
+
+// micros is a server's time: its clock shows another date than ours.
+func micros(ms float64) int64 { return 1_000_000_000 + int64(ms*1000) }
+
+func TestVoteCountsFromBeforeItsRequestToValidity(t *testing.T) {
+	d := newDesk(1)
+	d.wait(0, 5)
+	d.reply(0, 7, 5, 9, 100, "-")
+	in, token, exact, until := d.tally(d.at(10), d.states)
+	require.Equal(t, 1, in.Len())
+	require.EqualValues(t, 7, token)
+	require.Equal(t, 1, exact)
+	require.Equal(t, d.at(5).Add(clock.Validity(d.part, d.factor)), until, "from the request, not from the answer")
+	require.Equal(t, 0, d.votes(5+3000), "ended")
+}
+
+func TestAttemptIsTrustedUntilTheNeedthLatestEnd(t *testing.T) {
+	d := newDesk(5)
+	for i, sent := range []float64{0, 40, 10, 30, 20} {
+		d.wait(i, sent)
+		d.reply(i, 7, sent, sent+1, 0.1, "-")
+	}
+	_, _, _, until := d.tally(d.at(50), d.states)
+	require.Equal(t, d.at(20).Add(clock.Validity(d.part, d.factor)), until)
+	require.Zero(t, nthLatest([]time.Time{d.start}, 2))
+}
+
+// Counting any push: two holders, in a counter-example of 10 steps.
+func TestLatePushAfterAYieldDoesNotCount(t *testing.T) {
+	d := newDesk(3)
+	d.wait(0, 0)
+	d.reply(0, -500, 0, 1, 0.5, "-")
+	d.push(0, 8, 2, 3, "-")
+	require.Equal(t, 1, d.votes(3))
+	out := d.yield(d.at(4))
+	require.Equal(t, []yielded{{0, 8}}, out)
+	require.Equal(t, 0, d.votes(4))
+	d.push(0, 8, 2, 5, "-") // the same grant, heard again
+	require.Equal(t, 0, d.votes(5))
+	d.push(0, 9, 4.5, 6, "-") // a later grant
+	require.Equal(t, 1, d.votes(6))
+	d.wait(0, 7)
+	d.yield(d.at(7))
+	d.reply(0, 9, 7, 8, 7.5, "-") // a reply that was on its way when the vote was given up
+	require.Equal(t, 0, d.votes(8))
+}
+
+func TestRefusalTakesAVoteOnlyIfItIsYounger(t *testing.T) {
+	d := newDesk(3)
+	d.wait(0, 0)
+	d.reply(0, -500, 0, 1, 0.5, "-")
+	d.wait(0, 1)
+	d.push(0, 8, 3, 4, "-")
+	d.reply(0, -400, 1, 5, 2, "-") // executed at 2, before the grant at 3
+	require.Equal(t, 1, d.votes(5))
+	d.wait(0, 6)
+	d.reply(0, -400, 6, 8, 7, "-") // executed at 7: the vote has gone
+	require.Equal(t, 0, d.votes(8))
+}
+
+func TestPushIsDatedByTheLatestAnchor(t *testing.T) {
+	d := newDesk(1)
+	d.wait(0, 0)
+	d.reply(0, -500, 0, 1, 1000, "-")
+	d.push(0, 8, 1400, 600, "-") // 400 ms of server time after the anchor
+	_, _, _, until := d.tally(d.at(600), d.states)
+	require.Equal(t, d.at(400*(1-d.factor)).Add(clock.Validity(d.part, d.factor)), until)
+	// Never later than its arrival, even where the server's clock has run a little ahead of ours.
+	d.push(0, 9, 1708, 700, "-")
+	_, _, _, until = d.tally(d.at(700), d.states)
+	require.Equal(t, d.at(700).Add(clock.Validity(d.part, d.factor)), until)
+}
+
+func TestPushThatProvesNothingMakesTheAttemptAsk(t *testing.T) {
+	for name, prepare := range map[string]func(d *desk){
+		"its server time lies before the anchor": func(d *desk) { d.push(0, 8, 999, 50, "-") },
+		"the anchor is of an earlier connection": func(d *desk) {
+			d.states[0].Epoch++
+			d.push(0, 8, 1010, 50, "-")
+		},
+		"it was granted after its arrival": func(d *desk) { d.push(0, 8, 9000, 50, "-") },
+		"it is past its own end":           func(d *desk) { d.push(0, 8, 1001, 20_000, "-") },
+		"the server's clock stepped":       func(d *desk) { d.wait(0, 20); d.reply(0, -500, 20, 21, 1900, "-"); d.push(0, 8, 1910, 50, "-") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(1)
+			d.wait(0, 0)
+			d.reply(0, -100_000, 0, 1, 1000, "-")
+			d.beat, d.asked = d.at(1e6), d.at(0)
+			prepare(d)
+			require.Equal(t, 0, d.votes(60))
+			require.Equal(t, deedAsk, d.advance(d.at(20_001), d.states).deed)
+		})
+	}
+}
+
+func TestTwoAgreeingAnchorsRestoreTrustAfterAStep(t *testing.T) {
+	d := newDesk(1)
+	d.wait(0, 0)
+	d.reply(0, -9000, 0, 1, 1000, "-")
+	d.wait(0, 20)
+	d.reply(0, -9000, 20, 21, 5000, "-")
+	require.True(t, d.m[0].distrust)
+	d.wait(0, 40)
+	d.reply(0, -9000, 40, 41, 5020, "-")
+	d.push(0, 8, 5030, 60, "-")
+	require.Equal(t, 1, d.votes(60))
+}
+
+func TestPushBeforeAnyAnswerIsDatedByTheFirstWait(t *testing.T) {
+	d := newDesk(1)
+	d.push(0, 8, 10, 20, "-") // nothing was ever asked
+	require.Equal(t, 0, d.votes(20))
+	d.wait(0, 5)
+	d.push(0, 8, 10, 20, "-")
+	_, _, _, until := d.tally(d.at(20), d.states)
+	require.Equal(t, d.at(5).Add(clock.Validity(d.part, d.factor)), until)
+}
+
+func TestWhatAnEndedGenerationSaidCountsForNothing(t *testing.T) {
+	d := newDesk(3)
+	d.wait(0, 0)
+	old := d.states[0]
+	d.reply(0, 50, 0, 1, 0.5, "-")
+	require.Equal(t, 1, d.votes(1))
+	d.states[0].Gen, d.states[0].Epoch = 2, 2
+	require.Equal(t, 0, d.votes(2), "a vote")
+	d.wait(1, 0)
+	d.states[1].Gen = 2
+	d.answered(1, answer{outcome: quorum.Answered, n: 50, server: 1, sent: d.at(0), at: d.at(3), from: old, now: d.states[1]}, d.part)
+	require.Equal(t, 0, d.votes(3), "an answer")
+	d.pushed(2, 50, micros(0), "-", quorum.State{Gen: 1}, d.at(3))
+	require.Equal(t, 0, d.votes(3), "a push of a member that may not vote")
+	// A restored counter may lie below a token yielded before: the new generation starts afresh.
+	d.m[0].yielded = 50
+	d.wait(0, 4)
+	d.reply(0, 20, 4, 5, 0.9, "-")
+	require.Equal(t, 1, d.votes(5))
+}
+
+func TestMemberThatMayNotVoteDoesNotCount(t *testing.T) {
+	d := newDesk(1)
+	d.wait(0, 0)
+	d.reply(0, 7, 0, 1, 0.5, "-")
+	d.states[0].Votes = false
+	require.Equal(t, 0, d.votes(1))
+	d.wait(0, 2)
+	d.reply(0, 8, 2, 3, 2.5, "-")
+	d.states[0].Votes = true
+	require.EqualValues(t, 7, d.m[0].token, "answered while it might not vote")
+}
+
+func TestHintPrefersWhoIsNextInLineAtMostMembers(t *testing.T) {
+	d := newDesk(5)
+	require.Empty(t, d.hint())
+	for i := range 5 {
+		d.announced(i, "newcomer:9") // all members announce it
+	}
+	require.Equal(t, "newcomer:9", d.hint())
+	d.hear(&d.next, "a:1", 0)
+	require.Equal(t, "a:1", d.hint(), "announcements count only when nobody is named as next")
+	d.hear(&d.next, "b:2", 1)
+	require.Equal(t, "a:1", d.hint(), "ties go to the first heard")
+	d.hear(&d.next, "b:2", 2)
+	d.hear(&d.next, "b:2", 2)
+	require.Equal(t, "b:2", d.hint())
+	d.hear(&d.next, "me:1", 3)
+	d.hear(&d.next, "me:1", 4)
+	d.hear(&d.next, "me:1", 0)
+	require.Equal(t, "b:2", d.hint(), "never itself")
+}
+
+// ready is a desk of n on which every member has refused, so that only what a test does matters.
+func ready(n int) *desk {
+	d := newDesk(n)
+	d.beat, d.asked = d.at(1000), d.at(0)
+	for i := range n {
+		d.wait(i, 0)
+		d.reply(i, -100_000, 0, 1, 0.5, "-")
+	}
+	return d
+}
+
+func TestSplitIsYieldedOnceEveryMemberHasAnswered(t *testing.T) {
+	d := ready(5)
+	d.wait(0, 10)
+	d.wait(1, 10)
+	d.reply(0, 7, 10, 11, 10.5, "-")
+	s := d.advance(d.at(11), d.states)
+	require.Equal(t, deedWait, s.deed, "a majority may still come")
+	d.reply(1, -100_000, 10, 12, 10.5, "-")
+	s = d.advance(d.at(12), d.states)
+	require.Equal(t, deedWait, s.deed)
+	pause := max(time.Millisecond, 2*d.rtt)
+	require.Equal(t, d.at(12).Add(pause), s.wake, "two round trips of grace")
+	s = d.advance(s.wake, d.states)
+	require.Equal(t, deedYield, s.deed)
+	require.Equal(t, []yielded{{0, 7}}, s.yields)
+}
+
+// Waiting for a hung member's answer: no acquisition at all with one member stopped.
+func TestSilentMemberDoesNotHoldUpAYield(t *testing.T) {
+	d := ready(5)
+	d.wait(0, 10)
+	d.wait(1, 10)
+	d.reply(0, 7, 10, 11, 10.5, "-")
+	s := d.advance(d.at(11), d.states)
+	require.Equal(t, d.at(10).Add(d.timeout), s.wake, "it looks again when the silence counts")
+	s = d.advance(s.wake, d.states)
+	require.Equal(t, deedWait, s.deed)
+	s = d.advance(s.wake, d.states)
+	require.Equal(t, deedYield, s.deed)
+}
+
+func TestVoteThatAYieldKeptIsNotOfferedAgainInVain(t *testing.T) {
+	d := ready(3)
+	d.wait(0, 10)
+	d.reply(0, 7, 10, 11, 10.5, "-")
+	d.advance(d.at(11), d.states)
+	s := d.advance(d.at(20), d.states)
+	require.Equal(t, deedYield, s.deed)
+	d.submitted(0, false, d.at(20))
+	d.yieldAnswered(0, answer{outcome: quorum.Answered, n: 8, server: micros(21), sent: d.at(20), at: d.at(22), from: d.states[0], now: d.states[0]})
+	in, token, _, _ := d.tally(d.at(22), d.states)
+	require.Equal(t, 1, in.Len())
+	require.EqualValues(t, 8, token)
+	require.Equal(t, d.at(20).Add(clock.Validity(d.part, d.factor)), d.m[0].end, "from the yield's submission")
+	for ms := 22.0; ms < 900; ms += 50 {
+		require.Equal(t, deedWait, d.advance(d.at(ms), d.states).deed)
+	}
+	d.announced(0, "other:3") // somebody new waits there
+	d.advance(d.at(900), d.states)
+	require.Equal(t, deedYield, d.advance(d.at(950), d.states).deed)
+}
+
+func TestWaitIsRepeatedAsHeartbeatAndWhenALeaseShouldHaveEnded(t *testing.T) {
+	d := ready(3)
+	require.Equal(t, deedWait, d.advance(d.at(2), d.states).deed)
+	s := d.advance(d.at(1000), d.states)
+	require.Equal(t, deedAsk, s.deed)
+	require.Equal(t, quorum.All(3), s.to)
+	require.Equal(t, d.at(1000).Add(d.entry/3), d.beat)
+	d.wait(1, 1000)
+	d.reply(1, -50, 1000, 1001, 1000.5, "-") // its lease has 50 ms left
+	s = d.advance(d.at(1002), d.states)
+	require.Equal(t, deedWait, s.deed)
+	require.Equal(t, d.at(1001+51), s.wake)
+	require.Equal(t, deedAsk, d.advance(d.at(1052), d.states).deed)
+}
+
+func TestMemberIsAskedAtOnceWhenItCanBeAgain(t *testing.T) {
+	d := ready(3)
+	d.states[1].Inbox = false
+	require.Equal(t, deedWait, d.advance(d.at(2), d.states).deed)
+	d.states[1].Inbox = true
+	s := d.advance(d.at(3), d.states)
+	require.Equal(t, deedAsk, s.deed)
+	require.Equal(t, quorum.Set(0).With(1), s.to)
+	require.Equal(t, deedWait, d.advance(d.at(4), d.states).deed)
+}
+
+func TestWaitingEndsWithoutAQuorumToAsk(t *testing.T) {
+	d := ready(3)
+	d.states[0].Votes, d.states[1].Votes = false, false
+	s := d.advance(d.at(10), d.states)
+	require.Equal(t, deedWait, s.deed)
+	require.Equal(t, d.beat, s.wake)
+	d.states[1].Votes = true // a majority again: the patience starts anew
+	d.advance(d.at(500), d.states)
+	d.states[1].Votes = false
+	now, last := d.at(600), s
+	for range 100 {
+		last = d.advance(now, d.states)
+		if last.deed == deedNoQuorum {
+			break
+		}
+		if last.deed == deedWait {
+			now = last.wake
+		}
+	}
+	require.Equal(t, deedNoQuorum, last.deed)
+	require.Equal(t, d.at(600).Add(d.giveUp), now)
+}
+
+func TestErrorsThatWillNotPassEndTheWaitAtOnce(t *testing.T) {
+	foreign := &quorum.ReplyError{Kind: quorum.KindForeign, Text: "WRONGTYPE"}
+	denied := &quorum.ReplyError{Kind: quorum.KindAuth, Text: "NOPERM"}
+	busy := &quorum.ReplyError{Kind: quorum.KindBusy, Text: "BUSY"}
+	for _, tc := range []struct {
+		err  error
+		at   int
+		want deed
+	}{
+		{foreign, 2, deedWait}, {foreign, 3, deedForeign},
+		{denied, 2, deedWait}, {denied, 3, deedNoQuorum},
+		{busy, 5, deedWait},
+	} {
+		d := ready(5)
+		for i := range tc.at {
+			d.wait(i, 2)
+			d.fail(i, quorum.Refused, tc.err, 2)
+		}
+		require.Equal(t, tc.want, d.advance(d.at(3), d.states).deed, "%v at %d", tc.err, tc.at)
+	}
+}
+
+func TestReleaseIsOwedWhereAWriteMayHaveGone(t *testing.T) {
+	d := newDesk(4)
+	for i := range 4 {
+		d.wait(i, 0)
+	}
+	d.fail(0, quorum.NotSent, quorum.ErrDown, 0)
+	d.fail(1, quorum.Unknown, quorum.ErrBroken, 0)
+	d.reply(2, -5, 0, 1, 0.5, "-")
+	require.Equal(t, quorum.All(4)&^quorum.All(1), d.owed(), "all but the one that nothing was sent to")
+	require.Equal(t, 0, d.votes(1), "unknown is never a yes")
+}
+
+func TestOnlyConfirmedVotesThatStillCountMakeAGrantAfterARaise(t *testing.T) {
+	d := newDesk(3)
+	for i := range 3 {
+		d.wait(i, 0)
+		d.reply(i, int64(5+i), 0, 1, 0.5, "-")
+	}
+	_, token, exact, _ := d.tally(d.at(2), d.states)
+	require.EqualValues(t, 7, token)
+	require.Equal(t, 1, exact)
+	ok := func(n int64) answer {
+		return answer{outcome: quorum.Answered, n: n, sent: d.at(2), at: d.at(3), from: d.states[0], now: d.states[0]}
+	}
+	for i := range 3 {
+		d.submitted(i, false, d.at(2))
+	}
+	require.True(t, d.raiseAnswered(0, ok(1)))
+	require.False(t, d.raiseAnswered(1, ok(0)), "not its vote any more")
+	require.True(t, d.raiseAnswered(2, ok(1)))
+	in, until := d.confirmed(d.at(3), d.states)
+	require.Equal(t, 2, in.Len())
+	require.False(t, until.IsZero())
+	d.states[2].Gen = 2
+	in, until = d.confirmed(d.at(3), d.states)
+	require.Equal(t, 1, in.Len())
+	require.True(t, until.IsZero())
+}
+
+func TestVoteBelowTheTokenIsLate(t *testing.T) {
+	d := newDesk(3)
+	d.wait(2, 0)
+	d.reply(2, 5, 0, 1, 0.5, "-")
+	require.False(t, d.late(2), "nothing is decided")
+	d.token = 9
+	require.True(t, d.late(2))
+	require.False(t, d.late(1), "no vote")
+	d.token = 5
+	require.False(t, d.late(2))
+}
