@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"sort"
 	"sync"
 )
@@ -126,7 +125,7 @@ func (c *Cluster) Keys(ctx context.Context) ([][]string, error) {
 	return keys, err
 }
 
-// Leftovers lists, as "member/key", the keys that match none of the patterns (as in path.Match): what
+// Leftovers lists, as "member/key", the keys that match none of the patterns (as of KEYS): what
 // should not have been left behind.
 func (c *Cluster) Leftovers(ctx context.Context, allowed ...string) ([]string, error) {
 	keys, err := c.Keys(ctx)
@@ -143,7 +142,7 @@ func (c *Cluster) Leftovers(ctx context.Context, allowed ...string) ([]string, e
 
 func matchesAny(patterns []string, key string) bool {
 	for _, p := range patterns {
-		if ok, _ := path.Match(p, key); ok {
+		if globMatch(p, key) {
 			return true
 		}
 	}

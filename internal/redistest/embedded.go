@@ -35,9 +35,11 @@ type Embedded struct {
 	wg    sync.WaitGroup // the executing goroutine
 
 	// exec is held while a command is executed, and guards the state that commands change: redis,
-	// the peers of sessions, clock. Taken before mu.
-	exec  sync.Mutex
-	clock skewedClock
+	// the peers of sessions, clock, subscriptions. Taken before mu.
+	exec      sync.Mutex
+	clock     skewedClock
+	listeners [subKinds]map[string]map[*session]struct{}
+	snap      []saved // nil before the first Snapshot
 
 	mu       sync.Mutex // guards the fields below; never held over a call to a Link
 	wake     *sync.Cond
@@ -70,19 +72,17 @@ type sink interface {
 	serverGone(err error)
 }
 
-// session is the server's side of a connection. Subscriptions live on a peer of their own, because
-// miniredis refuses all other commands on a subscribed peer, which Redis does in RESP2 only.
+// session is the server's side of a connection.
 type session struct {
 	server *Embedded
 	id     int64
 	since  time.Time
 	sink   sink
-	cmd    *server.Peer
-	sub    *server.Peer
-	out    []byte              // replies of cmd; guarded by exec
-	subs   map[string]struct{} // guarded by exec
-	gone   atomic.Bool         // executes nothing more; set under server.mu
-	ending bool                // its end is in the queue; guarded by server.mu
+	cmd    *server.Peer                  // what miniredis knows of it
+	out    []byte                        // replies of cmd; guarded by exec, as is subs
+	subs   [subKinds]map[string]struct{} // subscriptions
+	gone   atomic.Bool                   // executes nothing more; set under server.mu
+	ending bool                          // its end is in the queue; guarded by server.mu
 }
 
 var serial atomic.Int64
@@ -99,6 +99,10 @@ func NewEmbedded() *Embedded {
 		_ = c.Close()
 	}
 	e.srv = e.redis.Server()
+	e.srv.SetPreHook(e.hook)
+	for kind := range subKinds {
+		e.listeners[kind] = map[string]map[*session]struct{}{}
+	}
 	e.admin = server.NewPeer(bufio.NewWriter(io.Discard))
 	e.wake = sync.NewCond(&e.mu)
 	e.link = newLink(e)
@@ -202,7 +206,7 @@ func (e *Embedded) execute(req request) {
 	s := req.from
 	if req.end {
 		e.remove(s)
-		e.endSession(s)
+		s.unlistenAll()
 		return
 	}
 	if s.gone.Load() {
@@ -211,7 +215,6 @@ func (e *Embedded) execute(req request) {
 	e.redis.SetTime(e.clock.now())
 	quit := s.perform(req.args)
 	s.cmd.Flush()
-	s.sub.Flush()
 	if out := s.out; len(out) > 0 {
 		s.out = nil
 		s.sink.fromServer(out)
@@ -227,7 +230,7 @@ func (e *Embedded) drop(s *session) {
 	e.forgetLocked(s)
 	e.mu.Unlock()
 	e.remove(s)
-	e.endSession(s)
+	s.unlistenAll()
 	s.sink.serverGone(io.EOF)
 }
 
@@ -245,15 +248,6 @@ func (e *Embedded) remove(s *session) {
 	}
 }
 
-// endSession ends the subscriptions of a session, and the goroutines that miniredis has for them.
-func (e *Embedded) endSession(s *session) {
-	if len(s.subs) > 0 {
-		e.srv.Dispatch(s.sub, []string{"UNSUBSCRIBE"})
-		e.srv.Dispatch(s.sub, []string{"PUNSUBSCRIBE"})
-		clear(s.subs)
-	}
-}
-
 // connect makes a session, if the server is alive.
 func (e *Embedded) connect(out sink) (*session, error) {
 	e.mu.Lock()
@@ -262,9 +256,8 @@ func (e *Embedded) connect(out sink) (*session, error) {
 		return nil, os.NewSyscallError("connect", syscall.ECONNREFUSED)
 	}
 	e.nextID++
-	s := &session{server: e, id: e.nextID, since: time.Now(), sink: out, subs: map[string]struct{}{}}
+	s := &session{server: e, id: e.nextID, since: time.Now(), sink: out}
 	s.cmd = server.NewPeer(bufio.NewWriter(replyWriter{s}))
-	s.sub = server.NewPeer(bufio.NewWriter(&pushWriter{session: s}))
 	e.sessions[s.id] = s
 	return s, nil
 }
@@ -275,25 +268,6 @@ type replyWriter struct{ *session }
 func (w replyWriter) Write(p []byte) (int, error) {
 	w.out = append(w.out, p...)
 	return len(p), nil
-}
-
-// pushWriter passes on whole frames only, since replies of the same session are written beside it.
-type pushWriter struct {
-	*session
-	in framer
-}
-
-func (w *pushWriter) Write(p []byte) (int, error) {
-	w.in.feed(p)
-	for {
-		frame, ok, err := w.in.reply()
-		if err != nil || !ok {
-			return len(p), err
-		}
-		if !w.gone.Load() {
-			w.sink.fromServer(frame)
-		}
-	}
 }
 
 func (e *Embedded) open(_ context.Context, r *relay) (backend, error) { return e.connect(r) }
@@ -367,7 +341,7 @@ func (e *Embedded) kill() {
 	}
 	e.mu.Unlock()
 	for _, s := range ended {
-		e.endSession(s)
+		s.unlistenAll()
 	}
 	e.exec.Unlock()
 	for _, s := range ended {
@@ -382,32 +356,43 @@ func (e *Embedded) kill() {
 // Restart kills the server and starts it again. Time goes on while it is down: what has expired by
 // then is gone.
 func (e *Embedded) Restart(keepMemory bool) error {
+	return e.restart(func() error {
+		if !keepMemory {
+			e.redis.FlushAll()
+		}
+		return nil
+	})
+}
+
+// restart kills the server, lets prepare change its data with exec held, and starts it again.
+func (e *Embedded) restart(prepare func() error) error {
 	e.tcp.Lock()
 	defer e.tcp.Unlock()
 	e.kill()
-	e.exec.Lock()
-	e.srv.Dispatch(e.admin, []string{"SCRIPT", "FLUSH"})
-	if !keepMemory {
-		e.redis.FlushAll()
-	}
-	e.mu.Lock()
-	closed := e.closed
-	if !closed {
-		e.bootLocked()
-	}
-	e.mu.Unlock()
-	e.exec.Unlock()
-	if closed {
-		return net.ErrClosed
-	}
-	if e.tcpAddr == "" {
-		return nil
+	if err := e.boot(prepare); err != nil || e.tcpAddr == "" {
+		return err
 	}
 	f, err := e.link.Listen(e.tcpAddr)
 	if err != nil {
 		return err
 	}
 	e.front = f
+	return nil
+}
+
+func (e *Embedded) boot(prepare func() error) error {
+	e.exec.Lock()
+	defer e.exec.Unlock()
+	if err := prepare(); err != nil {
+		return err
+	}
+	e.srv.Dispatch(e.admin, []string{"SCRIPT", "FLUSH"})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return net.ErrClosed
+	}
+	e.bootLocked()
 	return nil
 }
 
@@ -466,10 +451,15 @@ func (e *Embedded) tick() {
 func (e *Embedded) Flush() error { return flush(e) }
 
 func flush(s Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := patience()
 	defer cancel()
 	_, err := s.Do(ctx, "FLUSHALL")
 	return err
+}
+
+// patience bounds administration that has no context of its own.
+func patience() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 10*time.Second)
 }
 
 // oneReply is the sink of Do.

@@ -3,7 +3,6 @@ package redistest
 import (
 	"bytes"
 	"fmt"
-	"path"
 	"runtime"
 	"slices"
 	"sort"
@@ -19,24 +18,22 @@ const redisVersion = "7.0.15"
 // miniredis has not is answered here.
 func (s *session) perform(args []string) (quit bool) {
 	name := strings.ToUpper(args[0])
-	if len(s.subs) > 0 && !s.cmd.Resp3 && !allowedWhileSubscribed(name) {
+	if s.subscribed() && !s.cmd.Resp3 && !allowedWhileSubscribed(name) {
 		s.cmd.WriteError(fmt.Sprintf("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", strings.ToLower(name)))
 		return false
 	}
+	if kind, on, ok := subscribing(name); ok {
+		s.subscribe(kind, on, args[1:])
+		return false
+	}
 	switch name {
-	case "SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE":
-		s.subscribe(name, args)
 	case "PING":
-		if len(s.subs) > 0 && !s.cmd.Resp3 {
-			s.server.srv.Dispatch(s.sub, args)
-			return false
-		}
-		s.server.srv.Dispatch(s.cmd, args)
+		s.ping(args)
 	case "HELLO":
 		s.hello(args)
 	case "RESET":
-		s.server.endSession(s)
-		s.setResp3(false)
+		s.unlistenAll()
+		s.cmd.Resp3 = false
 		s.cmd.ClientName = ""
 		s.cmd.WriteInline("RESET")
 	case "CLIENT":
@@ -80,32 +77,14 @@ func blocks(name string, args []string) bool {
 	return false
 }
 
-// subscribe keeps count of the subscriptions, which decide what a connection may do.
-func (s *session) subscribe(name string, args []string) {
-	kind := ""
-	if name[0] == 'P' {
-		kind = "p"
+// ping answers in the form of a message where only messages are expected.
+func (s *session) ping(args []string) {
+	if !s.subscribed() || s.cmd.Resp3 || len(args) > 2 {
+		s.server.srv.Dispatch(s.cmd, args)
+		return
 	}
-	s.server.srv.Dispatch(s.sub, args)
-	switch {
-	case !strings.Contains(name, "UNSUB"):
-		for _, c := range args[1:] {
-			s.subs[kind+":"+c] = struct{}{}
-		}
-	case len(args) > 1:
-		for _, c := range args[1:] {
-			delete(s.subs, kind+":"+c)
-		}
-	default:
-		for c := range s.subs {
-			if strings.HasPrefix(c, kind+":") {
-				delete(s.subs, c)
-			}
-		}
-	}
+	s.cmd.WriteStrings([]string{"pong", strings.Join(args[1:], "")})
 }
-
-func (s *session) setResp3(on bool) { s.cmd.Resp3, s.sub.Resp3 = on, on }
 
 // hello repairs what miniredis says of itself, and what it leaves undone.
 func (s *session) hello(args []string) {
@@ -121,7 +100,6 @@ func (s *session) hello(args []string) {
 	if len(s.out) == 0 || s.out[0] == '-' {
 		return
 	}
-	s.setResp3(s.cmd.Resp3)
 	for i := 2; i+1 < len(args); i++ {
 		if strings.EqualFold(args[i], "SETNAME") {
 			s.cmd.ClientName = args[i+1]
@@ -185,7 +163,7 @@ func (s *session) kill(args []string) (quit bool) {
 			filters = append(filters, func(o *session) bool { return o.id == id })
 		case "TYPE":
 			pubsub := strings.EqualFold(value, "pubsub")
-			filters = append(filters, func(o *session) bool { return pubsub == (len(o.subs) > 0) })
+			filters = append(filters, func(o *session) bool { return pubsub == o.subscribed() })
 		case "SKIPME":
 			skipMe = strings.EqualFold(value, "yes")
 		case "ADDR", "LADDR", "USER":
@@ -237,20 +215,12 @@ func (e *Embedded) clientList() string {
 }
 
 func (s *session) describe() string {
-	subs, psubs := 0, 0
-	for c := range s.subs {
-		if strings.HasPrefix(c, "p:") {
-			psubs++
-		} else {
-			subs++
-		}
-	}
 	resp := 2
 	if s.cmd.Resp3 {
 		resp = 3
 	}
 	return fmt.Sprintf("id=%d addr=127.0.0.1:0 laddr=127.0.0.1:0 name=%s age=%d db=0 sub=%d psub=%d user=default resp=%d\n",
-		s.id, s.cmd.ClientName, int(time.Since(s.since)/time.Second), subs, psubs, resp)
+		s.id, s.cmd.ClientName, int(time.Since(s.since)/time.Second), len(s.subs[channels]), len(s.subs[patterns]), resp)
 }
 
 // info is INFO: the sections and fields that a lock client or its operator looks at.
@@ -304,7 +274,7 @@ func (s *session) config(args []string) {
 	}
 	var found []string
 	for name := range configValues {
-		if slices.ContainsFunc(args[1:], func(p string) bool { ok, _ := path.Match(strings.ToLower(p), name); return ok }) {
+		if slices.ContainsFunc(args[1:], func(p string) bool { return globMatch(strings.ToLower(p), name) }) {
 			found = append(found, name)
 		}
 	}

@@ -26,8 +26,8 @@ const (
 	AppendOnly Persistence = iota
 	// AppendAlways is AppendOnly with appendfsync always, for measurements.
 	AppendAlways
-	// Snapshot keeps what the last SAVE or BGSAVE wrote, and nothing later.
-	Snapshot
+	// SavedOnly keeps what the last SAVE or BGSAVE wrote, and nothing later.
+	SavedOnly
 	// Volatile keeps nothing; Restart(true) is an error.
 	Volatile
 )
@@ -267,21 +267,27 @@ func (r *Real) killLocked() {
 // Restart kills the process if it runs, and starts another on the same port. What is kept depends on
 // Persist.
 func (r *Real) Restart(keepMemory bool) error {
+	if keepMemory && r.config.Persist == Volatile {
+		return errors.New("redistest: a volatile server has no memory to keep")
+	}
+	return r.restart(func() error {
+		if keepMemory {
+			return nil
+		}
+		return errors.Join(os.RemoveAll(filepath.Join(r.dir, "appendonlydir")), os.RemoveAll(filepath.Join(r.dir, "dump.rdb")))
+	})
+}
+
+// restart kills the process, lets prepare change its files, and starts another.
+func (r *Real) restart(prepare func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return net.ErrClosed
 	}
-	if keepMemory && r.config.Persist == Volatile {
-		return errors.New("redistest: a volatile server has no memory to keep")
-	}
 	r.killLocked()
-	if !keepMemory {
-		err := errors.Join(os.RemoveAll(filepath.Join(r.dir, "appendonlydir")),
-			os.RemoveAll(filepath.Join(r.dir, "appendonly.aof")), os.RemoveAll(filepath.Join(r.dir, "dump.rdb")))
-		if err != nil {
-			return err
-		}
+	if err := prepare(); err != nil {
+		return err
 	}
 	return r.start(context.Background())
 }

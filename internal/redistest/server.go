@@ -29,6 +29,10 @@ type Server interface {
 	Resume()
 	// Flush deletes all keys (FLUSHALL). Scripts stay.
 	Flush() error
+	// Snapshot remembers the data, and Rollback restarts the server with what the latest Snapshot
+	// remembers: an operator who restores a backup.
+	Snapshot() error
+	Rollback() error
 
 	// Do executes one command on a connection of its own that no Link touches; an error reply is an
 	// Error. On a paused server it waits.
