@@ -274,6 +274,7 @@ func signal(ch chan struct{}) {
 func (a *attempt) wait(ctx context.Context) (grant, error) {
 	a.mu.Lock()
 	a.wake = make(chan struct{}, 1)
+	a.b.darkSince = a.c.dark.get()
 	wake := a.wake
 	a.mu.Unlock()
 	a.c.waiting.add(a)
@@ -285,7 +286,9 @@ func (a *attempt) wait(ctx context.Context) (grant, error) {
 		states := a.c.states()
 		a.mu.Lock()
 		s := a.b.advance(now, states)
+		dark := a.b.darkSince
 		a.mu.Unlock()
+		a.c.dark.set(dark)
 		switch s.deed {
 		case deedDecide:
 			return a.settle(ctx)

@@ -30,6 +30,7 @@ type Client struct {
 	attempts attempts
 	waiting  waiting
 	lines    lines
+	dark     dark
 	owners   owners
 	keeper   keeper
 
@@ -169,6 +170,15 @@ func (l *link) Changed(st quorum.State) {
 	close(l.c.changes.ch)
 	l.c.changes.ch = make(chan struct{})
 	l.c.changes.mu.Unlock()
+	up := 0
+	for _, st := range l.c.states() {
+		if st.Votes {
+			up++
+		}
+	}
+	if up >= l.c.need {
+		l.c.dark.set(time.Time{})
+	}
 	l.c.waiting.wakeAll()
 }
 
@@ -270,6 +280,26 @@ func (s *attempts) remove(a *attempt) {
 		delete(sh.m, a.n)
 	}
 	sh.mu.Unlock()
+}
+
+// dark is since when fewer than a majority of the members could be asked, zero while they can: shared
+// by the attempts of a client, so that callers in one line do not each wait out their patience after
+// the one before.
+type dark struct {
+	mu    sync.Mutex
+	since time.Time
+}
+
+func (d *dark) get() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.since
+}
+
+func (d *dark) set(since time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.since = since
 }
 
 // waiting is the set of attempts that wait, to be woken when a member comes or goes.

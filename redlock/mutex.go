@@ -130,6 +130,9 @@ func (m *Mutex) tryLock(ctx context.Context) (*Lease, result, error) {
 		if errors.As(err, &s) {
 			err = s.error
 		}
+		if m.c.isClosed() {
+			err = &keyError{op: "try lock", key: m.name, err: ErrClosed}
+		}
 		return nil, result{}, err
 	}
 	l, err := m.hold(ctx, a, g, false)
