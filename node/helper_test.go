@@ -131,6 +131,8 @@ type fake struct {
 	dials  []time.Time
 	log    []string // commands other than the handshake's
 	killed []int64
+
+	subscribed []int64 // connections
 }
 
 func newFake(handle func(id int64, args []string) string) *fake {
@@ -196,6 +198,9 @@ func (f *fake) answer(id int64, args []string) string {
 	case args[0] == "SCRIPT":
 		return bulk(scriptSHA(args[2]))
 	case args[0] == "SUBSCRIBE":
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.subscribed = append(f.subscribed, id)
 		return fmt.Sprintf("*3\r\n%s%s:1\r\n", bulk("subscribe"), bulk(args[1]))
 	case args[0] == "PING":
 		return "+PONG\r\n"

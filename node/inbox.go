@@ -84,8 +84,9 @@ type inbox struct {
 	node     *Node
 	listener quorum.Listener
 	base     time.Time
-	heard    atomic.Int64 // ns after base: the last arrival
-	named    bool         // the first reply is that to CLIENT SETNAME
+	heard    atomic.Int64  // ns after base: the last arrival
+	count    atomic.Uint64 // arrivals; a clock may stand still between a PING and its answer
+	named    bool          // the first reply is that to CLIENT SETNAME
 
 	confirmed chan struct{}
 	runID     string // before confirmed is closed
@@ -107,6 +108,7 @@ func (in *inbox) watch(l *link) error {
 	timer := time.NewTimer(n.cfg.PingInterval)
 	defer timer.Stop()
 	var asked time.Time // of the PING that nothing arrived after, or zero
+	var before uint64   // arrivals before it
 	for {
 		select {
 		case <-in.gone:
@@ -119,7 +121,7 @@ func (in *inbox) watch(l *link) error {
 			}
 		case <-timer.C:
 			now, heard := time.Now(), in.base.Add(time.Duration(in.heard.Load()))
-			if !asked.IsZero() && heard.After(asked) {
+			if in.count.Load() != before {
 				asked = time.Time{}
 			}
 			wait := n.cfg.PingInterval - now.Sub(heard)
@@ -129,6 +131,7 @@ func (in *inbox) watch(l *link) error {
 			case !asked.IsZero():
 				wait = n.cfg.StallTimeout - now.Sub(asked)
 			case wait <= 0:
+				before = in.count.Load()
 				if err := in.write(l, ping); err != nil {
 					return err
 				}
@@ -177,6 +180,7 @@ func (in *inbox) messages(br *bufio.Reader) error {
 		}
 		now := time.Now()
 		in.heard.Store(int64(now.Sub(in.base)))
+		in.count.Add(1)
 		switch {
 		case r.Kind == '-':
 			return fmt.Errorf("SUBSCRIBE: %w", classify(string(r.Str)))

@@ -425,11 +425,9 @@ func TestManyDebtsAreAllPaid(t *testing.T) {
 	}
 	p.breakOff()
 	until(t, "paid", func() bool { return s.cli("GET", "paid") == "30000" })
-	if n.owed.any(time.Now()) {
-		time.Sleep(50 * time.Millisecond) // the last answers
-	}
-	if n.owed.any(time.Now()) || n.State().Epoch != 2 {
-		t.Errorf("debts are left, or %+v", n.State())
+	until(t, "told so", func() bool { return !n.owed.any(time.Now()) })
+	if got := s.cli("GET", "paid"); got != "30000" || n.State().Epoch != 2 {
+		t.Errorf("paid %s, %+v", got, n.State())
 	}
 }
 

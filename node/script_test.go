@@ -1,0 +1,285 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+const (
+	setScript = `redis.call('SET', KEYS[1], ARGV[1], 'PX', 30000) return ARGV[2] or 'no tag'`
+	delScript = `return redis.call('DEL', KEYS[1])`
+)
+
+func scriptCall(source string, args ...string) *result {
+	r := newCall(append([]string{"EVALSHA", scriptSHA(source), "1"}, args...)...)
+	return r
+}
+
+// tagged appends the tag to the call's command, as one more argument that its header counts already.
+func tagged(source string, args ...string) *result {
+	r := scriptCall(source, append(args, "tag")...)
+	r.Cmd, r.Tagged = r.Cmd[:len(r.Cmd)-len("$3\r\ntag\r\n")], true
+	return r
+}
+
+func (n *Node) setTag(tag string) { n.change(func(p *published) { p.tag = tag }) }
+
+func TestScriptsAreLoadedAndRepaired(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript, delScript}})
+	for _, step := range []string{"loaded", "flushed"} {
+		if step == "flushed" {
+			s.cli("SCRIPT", "FLUSH")
+		}
+		c := tagged(setScript, "k", "v")
+		n.Submit(&c.Call)
+		if c.wait(t); c.Outcome != quorum.Answered || string(c.Reply.Str) != "" || c.Reply.Kind != '$' {
+			t.Errorf("%s: %v, %+v, %v", step, c.Outcome, c.Reply, c.Err)
+		}
+		n.setTag("marker 7")
+		c = tagged(setScript, "k", "v")
+		n.Submit(&c.Call)
+		if c.wait(t); string(c.Reply.Str) != "marker 7" {
+			t.Errorf("%s: tag %q, %v", step, c.Reply.Str, c.Err)
+		}
+		n.setTag("")
+	}
+	c := scriptCall(delScript, "k") // was loaded again with the other
+	n.Submit(&c.Call)
+	if c.wait(t); c.Reply.Int != 1 {
+		t.Errorf("%v, %v", c.Reply.Int, c.Err)
+	}
+	if got := s.cli("SCRIPT", "EXISTS", scriptSHA(setScript), scriptSHA(delScript)); got != "[1 1]" {
+		t.Errorf("scripts at the server: %s", got)
+	}
+}
+
+func TestTagIsReadWhenTheCallIsRepaired(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript}})
+	s.cli("SCRIPT", "FLUSH")
+	s.signal(stopSignal)
+	c := tagged(setScript, "k", "v")
+	n.Submit(&c.Call)
+	n.setTag("younger")
+	s.signal(contSignal)
+	if c.wait(t); string(c.Reply.Str) != "younger" {
+		t.Errorf("tag %q, %v", c.Reply.Str, c.Err)
+	}
+}
+
+func TestManyCallsAreRepairedAtOnce(t *testing.T) {
+	s := startRedis(t)
+	long := "-- " + strings.Repeat("x", 5000) + "\n" + delScript
+	n := up(t, Config{Addr: s.addr(), Scripts: []string{long, setScript}})
+	for range 3 {
+		s.cli("SCRIPT", "FLUSH")
+		s.signal(stopSignal)
+		var calls []*result
+		for i := range 3000 {
+			c := scriptCall(long, fmt.Sprint("k", i))
+			c.Late = i%2 == 0
+			n.Submit(&c.Call)
+			calls = append(calls, c)
+		}
+		s.signal(contSignal)
+		for i, c := range calls {
+			if c.wait(t); c.Outcome != quorum.Answered {
+				t.Fatalf("call %d: %v, %v", i, c.Outcome, c.Err)
+			}
+		}
+	}
+}
+
+func TestScriptOfSomebodyElseIsRefused(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript}})
+	c := scriptCall("return 'not ours'", "k")
+	n.Submit(&c.Call)
+	var refused *quorum.ReplyError
+	if c.wait(t); c.Outcome != quorum.Refused || !errors.As(c.Err, &refused) || refused.Kind != quorum.KindNoScript {
+		t.Errorf("%v, %v", c.Outcome, c.Err)
+	}
+}
+
+func TestRepairHappensOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h history
+		f := newFake(h.record(func(_ int64, args []string) string {
+			if strings.HasPrefix(args[0], "EVAL") {
+				return "-NOSCRIPT No matching script. Please use EVAL.\r\n"
+			}
+			return "default"
+		}))
+		n := start(t, Config{Dialer: f, Scripts: []string{delScript}})
+		synctest.Wait()
+		h.take()
+		c := scriptCall(delScript, "k")
+		n.Submit(&c.Call)
+		var refused *quorum.ReplyError
+		if <-c.done; c.Outcome != quorum.Refused || !errors.As(c.Err, &refused) || refused.Kind != quorum.KindNoScript {
+			t.Errorf("%v, %v", c.Outcome, c.Err)
+		}
+		h.expect(t, "repair", "EVALSHA "+scriptSHA(delScript)+" 1 k", "SCRIPT LOAD "+delScript, "EVAL "+delScript+" 1 k")
+	})
+}
+
+// The acquire must not be executed behind its own release, where it would leave a key to nobody.
+func TestEndedAttemptIsNotRepaired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h history
+		answer := make(chan struct{})
+		f := newFake(h.record(func(_ int64, args []string) string {
+			if args[0] == "EVALSHA" {
+				<-answer
+				return "-NOSCRIPT No matching script. Please use EVAL.\r\n"
+			}
+			return "default"
+		}))
+		n := start(t, Config{Dialer: f, Scripts: []string{setScript}})
+		synctest.Wait()
+		h.take()
+		var ended atomic.Bool
+		acquire := scriptCall(setScript, "k", "v")
+		acquire.Ended, acquire.OweUntil = &ended, time.Time{}
+		n.Submit(&acquire.Call)
+		ended.Store(true)
+		release := submit(n, "DEL", "k")
+		close(answer)
+		if <-acquire.done; acquire.Outcome != quorum.NotSent || !errors.Is(acquire.Err, quorum.ErrEnded) {
+			t.Errorf("%v, %v", acquire.Outcome, acquire.Err)
+		}
+		<-release.done
+		synctest.Wait()
+		h.expect(t, "order", "EVALSHA "+scriptSHA(setScript)+" 1 k v", "DEL k")
+	})
+}
+
+func TestRepairNeverOvertakesTheRelease(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript, delScript}})
+	flush := up(t, Config{Addr: s.addr()})
+	var repaired, ended int
+	for i := range 2000 {
+		key := fmt.Sprint("k", i)
+		f := submit(flush, "SCRIPT", "FLUSH")
+		var over atomic.Bool
+		acquire := scriptCall(setScript, key, "v")
+		acquire.Ended = &over
+		n.Submit(&acquire.Call)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			time.Sleep(time.Duration(i%40) * time.Microsecond)
+			over.Store(true)
+			release := scriptCall(delScript, key)
+			n.Submit(&release.Call)
+			<-release.done
+			if release.Outcome != quorum.Answered {
+				t.Errorf("release: %v, %v", release.Outcome, release.Err)
+			}
+		})
+		acquire.wait(t)
+		wg.Wait()
+		f.wait(t)
+		switch {
+		case acquire.Outcome == quorum.Answered:
+			repaired++
+		case errors.Is(acquire.Err, quorum.ErrEnded):
+			ended++
+		default:
+			t.Fatalf("%v, %v", acquire.Outcome, acquire.Err)
+		}
+	}
+	t.Logf("executed %d, not repeated %d", repaired, ended)
+	if got := s.cli("DBSIZE"); got != "0" {
+		t.Errorf("%s keys were left behind their release", got)
+	}
+}
+
+func TestWrongScriptKeepsTheMemberDown(t *testing.T) {
+	s := startRedis(t)
+	n := start(t, Config{Addr: s.addr(), Scripts: []string{"return )"}})
+	until(t, "refused", func() bool { return !errors.Is(n.State().Err, errConnecting) })
+	if st := n.State(); st.Up || !strings.Contains(st.Err.Error(), "SCRIPT LOAD") {
+		t.Errorf("state %+v", st)
+	}
+}
+
+func TestForbiddenScriptLoadIsDoneWithout(t *testing.T) {
+	s := startRedis(t)
+	s.cli("ACL", "SETUSER", "default", "-script|load")
+	var log logBuffer
+	n := up(t, Config{Addr: s.addr(), Scripts: []string{delScript}, Logger: log.logger()})
+	for range 2 {
+		c := scriptCall(delScript, "k")
+		n.Submit(&c.Call)
+		if c.wait(t); c.Outcome != quorum.Answered {
+			t.Errorf("%v, %v", c.Outcome, c.Err)
+		}
+	}
+	if !strings.Contains(log.String(), "SCRIPT LOAD") {
+		t.Errorf("log:\n%s", log.String())
+	}
+}
+
+// miniDialer connects to a miniredis over in-memory pipes.
+func miniDialer(m *miniredis.Miniredis) Dialer { return mini{m} }
+
+func TestMiniredisInFakeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		defer m.Close()
+		n := start(t, Config{Dialer: miniDialer(m), Scripts: []string{setScript, `return redis.call('HGET', KEYS[1], 'f')`}})
+		var pushes pushLog
+		n.Listen("inbox", &pushes)
+		synctest.Wait()
+		if st := n.State(); !st.Up || !st.Inbox {
+			t.Fatalf("state %+v", st)
+		}
+		time.Sleep(time.Minute) // pings on both connections
+		if st := n.State(); st.Epoch != 1 || !st.Inbox {
+			t.Errorf("state %+v", st)
+		}
+		if got := pushes.picture(); got != "UI" && got != "U- UI" {
+			t.Errorf("changes %s", got)
+		}
+		do(t, n, "SCRIPT", "FLUSH")
+		c := tagged(setScript, "k", "v")
+		n.Submit(&c.Call)
+		if <-c.done; c.Outcome != quorum.Answered || string(c.Reply.Str) != "" {
+			t.Errorf("%v, %v", c.Outcome, c.Err)
+		}
+		w := scriptCall(`return redis.call('HGET', KEYS[1], 'f')`, "k")
+		n.Submit(&w.Call)
+		var refused *quorum.ReplyError
+		if <-w.done; !errors.As(w.Err, &refused) || refused.Kind != quorum.KindForeign || !strings.HasPrefix(refused.Text, "WRONGTYPE ") {
+			t.Errorf("%v", w.Err)
+		}
+		do(t, n, "PUBLISH", "inbox", "hello")
+		synctest.Wait()
+		if got := pushes.messages(); len(got) != 1 || got[0] != "hello" {
+			t.Errorf("messages %q", got)
+		}
+	})
+}
+
+func BenchmarkScriptLookup(b *testing.B) {
+	n := &Node{scripts: map[string]string{scriptSHA(delScript): delScript}}
+	cmd := resp.Command("EVALSHA", scriptSHA(delScript), "1", "k")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, ok := n.script(cmd); !ok {
+			b.Fatal("not found")
+		}
+	}
+}
