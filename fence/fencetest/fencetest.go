@@ -1,0 +1,212 @@
+// Package fencetest tests that a fence.Guard refuses what it must: the contract of package fence, as a
+// suite that every guard passes, those of other modules too.
+//
+//	func TestMyGuard(t *testing.T) {
+//		fencetest.Run(t, func(t *testing.T) fencetest.Fixture { ... })
+//	}
+//
+// Run it with the race detector. Start at Run; the concurrent checks are in concurrent.go.
+package fencetest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/fence"
+)
+
+// Fixture is a guard under test that has accepted nothing yet. Its creator closes it with t.Cleanup.
+type Fixture struct {
+	// Guard is the guard. If it is a fence.AtomicGuard, Do is tested as well.
+	Guard fence.Guard
+
+	// Reopen stops the storage behind the guard, starts it again with the data that it kept, and
+	// returns a guard over it; the old guard is not used after that. Nil if the storage cannot restart
+	// within a test: those tests are then skipped, and say so.
+	Reopen func() (fence.Guard, error)
+}
+
+// Run tests guards made by newGuard, one for each subtest. Tokens go up to 2^63-1, because databases
+// have signed integers; resource names are UTF-8 without zero bytes, up to 200 bytes long.
+func Run(t *testing.T, newGuard func(t *testing.T) Fixture) {
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) {
+			fixture := newGuard(t)
+			if _, atomic := fixture.Guard.(fence.AtomicGuard); c.needsDo && !atomic {
+				t.Skipf("NO ATOMIC WRITES: %T has no Do; a fence.AtomicGuard enables this test", fixture.Guard)
+			}
+			if c.needsReopen && fixture.Reopen == nil {
+				t.Skip("NO RESTART: Fixture.Reopen is nil; setting it enables this test")
+			}
+			c.run(t, fixture)
+		})
+	}
+}
+
+// patience is for how long a guard may keep a call waiting that it must not accept.
+const patience = 50 * time.Millisecond
+
+// check is one rule of the contract.
+type check struct {
+	name                 string
+	needsDo, needsReopen bool
+	run                  func(t testing.TB, f Fixture)
+}
+
+var checks = []check{
+	{name: "TokensAreAcceptedUpwards", run: acceptedUpwards},
+	{name: "ZeroIsNoToken", run: zeroIsNoToken},
+	{name: "RefusalChangesNothing", run: refusalChangesNothing},
+	{name: "LargeTokensKeepEveryDigit", run: largeTokens},
+	{name: "ResourcesAreIndependent", run: independentResources},
+	{name: "ConcurrentChecksNeverGoBack", run: concurrentChecks},
+	{name: "ResourcesDoNotMixUnderLoad", run: concurrentResources},
+	{name: "RefusedWriteDoesNotRun", needsDo: true, run: refusedWrite},
+	{name: "FailedWriteKeepsItsToken", needsDo: true, run: failedWrite},
+	{name: "NobodyIsAcceptedDuringAWrite", needsDo: true, run: exclusiveWrite},
+	{name: "ConcurrentWritesNeverGoBack", needsDo: true, run: concurrentWrites},
+	{name: "RestartForgetsNothing", needsReopen: true, run: restart},
+}
+
+func acceptedUpwards(t testing.TB, f Fixture) {
+	accept(t, f.Guard, "r", 5) // the first
+	accept(t, f.Guard, "r", 5) // the same holder again
+	accept(t, f.Guard, "r", 6) // the next holder
+	refuse(t, f.Guard, "r", 5, 6)
+	refuse(t, f.Guard, "r", 1, 6)
+	accept(t, f.Guard, "r", 6)
+	accept(t, f.Guard, "r", 100) // tokens have gaps
+	refuse(t, f.Guard, "r", 99, 100)
+	accept(t, f.Guard, "r", 100)
+}
+
+func zeroIsNoToken(t testing.TB, f Fixture) {
+	for range 2 {
+		if err := f.Guard.Check(t.Context(), "r", 0); !errors.Is(err, fence.ErrNoToken) {
+			t.Errorf("Check with token 0 = %v, want ErrNoToken", err)
+		}
+		accept(t, f.Guard, "r", 1)
+	}
+}
+
+func refusalChangesNothing(t testing.TB, f Fixture) {
+	accept(t, f.Guard, "r", 10)
+	for token := uint64(1); token < 10; token++ {
+		refuse(t, f.Guard, "r", token, 10)
+	}
+	accept(t, f.Guard, "r", 10)
+}
+
+func largeTokens(t testing.TB, f Fixture) {
+	// Neighbours that a float64, or a 32-bit integer, cannot tell apart.
+	for _, token := range []uint64{1<<32 + 1, 1<<53 + 1, math.MaxInt64} {
+		accept(t, f.Guard, "r", token)
+		refuse(t, f.Guard, "r", token-1, token)
+		accept(t, f.Guard, "r", token)
+	}
+}
+
+func independentResources(t testing.TB, f Fixture) {
+	// Pairs that careless comparison, quoting or joining of names takes for one another.
+	names := []string{"a", "A", "a ", " a", "ä", "a\u0308", "a:b", "a/b", "a%", "a_", "a'", `a"`, "a\\", "{a}", "a\n", "ab", ""}
+	for i, name := range names {
+		accept(t, f.Guard, name, uint64(100-i))
+	}
+	for i, name := range names {
+		refuse(t, f.Guard, name, uint64(100-i-1), uint64(100-i))
+		accept(t, f.Guard, name, uint64(100-i))
+	}
+}
+
+func refusedWrite(t testing.TB, f Fixture) {
+	guard := f.Guard.(fence.AtomicGuard)
+	runs := 0
+	write := func() error { runs++; return nil }
+	if err := guard.Do(t.Context(), "r", 5, write); err != nil || runs != 1 {
+		t.Errorf("Do with the first token = %v, write ran %d times, want nil and once", err, runs)
+	}
+	if err := guard.Do(t.Context(), "r", 4, write); !errors.Is(err, fence.ErrStale) || runs != 1 {
+		t.Errorf("Do with a stale token = %v, write ran %d more times, want ErrStale and not at all", err, runs-1)
+	}
+	if err := guard.Do(t.Context(), "r", 0, write); !errors.Is(err, fence.ErrNoToken) || runs != 1 {
+		t.Errorf("Do with token 0 = %v, write ran %d more times, want ErrNoToken and not at all", err, runs-1)
+	}
+	refuse(t, guard, "r", 4, 5)
+}
+
+func failedWrite(t testing.TB, f Fixture) {
+	guard := f.Guard.(fence.AtomicGuard)
+	failure := errors.New("write failed")
+	if err := guard.Do(t.Context(), "r", 5, func() error { return failure }); !errors.Is(err, failure) {
+		t.Errorf("Do = %v, want the error of the write", err)
+	}
+	refuse(t, guard, "r", 4, 5) // the failed write may have happened in part
+	accept(t, guard, "r", 5)
+}
+
+// exclusiveWrite asks for a greater token in the middle of a write. The guard cannot accept it before the
+// write ends, so it must wait until the context does.
+func exclusiveWrite(t testing.TB, f Fixture) {
+	guard := f.Guard.(fence.AtomicGuard)
+	err := guard.Do(t.Context(), "r", 5, func() error {
+		for name, overtake := range map[string]func(ctx context.Context) error{
+			"Check": func(ctx context.Context) error { return guard.Check(ctx, "r", 6) },
+			"Do":    func(ctx context.Context) error { return guard.Do(ctx, "r", 6, func() error { return nil }) },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if err := overtake(ctx); err == nil {
+				t.Errorf("%s accepted token 6 while token 5 was still writing", name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("Do = %v", err)
+	}
+	accept(t, guard, "r", 6)
+}
+
+func restart(t testing.TB, f Fixture) {
+	accept(t, f.Guard, "r", 5)
+	accept(t, f.Guard, "s", 8)
+	refuse(t, f.Guard, "s", 7, 8)
+	for range 2 {
+		guard, err := f.Reopen()
+		if err != nil {
+			t.Fatalf("Reopen: %v", err)
+		}
+		refuse(t, guard, "r", 4, 5)
+		accept(t, guard, "r", 5)
+		refuse(t, guard, "s", 7, 8)
+		accept(t, guard, "new", 1)
+	}
+}
+
+func accept(t testing.TB, guard fence.Guard, resource string, token uint64) {
+	t.Helper()
+	if err := guard.Check(t.Context(), resource, token); err != nil {
+		t.Errorf("Check(%q, %d) = %v, want it accepted", resource, token, err)
+	}
+}
+
+func refuse(t testing.TB, guard fence.Guard, resource string, token, highest uint64) {
+	t.Helper()
+	checkRefusal(t, guard.Check(t.Context(), resource, token), fence.StaleError{Resource: resource, Token: token, Highest: highest})
+}
+
+func checkRefusal(t testing.TB, err error, want fence.StaleError) {
+	t.Helper()
+	var stale *fence.StaleError
+	switch {
+	case !errors.Is(err, fence.ErrStale):
+		t.Errorf("Check(%q, %d) = %v, want ErrStale", want.Resource, want.Token, err)
+	case !errors.As(err, &stale):
+		t.Errorf("Check(%q, %d) = %v, which is no *fence.StaleError", want.Resource, want.Token, err)
+	case *stale != want:
+		t.Errorf("Check(%q, %d) = %+v, want %+v", want.Resource, want.Token, *stale, want)
+	}
+}

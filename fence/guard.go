@@ -1,0 +1,73 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrStale is matched by the error for a token below the greatest accepted one: a later holder has
+	// been here, and the caller's lock is gone. Trying again with the same token cannot succeed.
+	ErrStale = errors.New("fence: stale token")
+
+	// ErrNoToken is matched by the error for token 0, which no acquisition has: the caller forgot to
+	// pass the token on.
+	ErrNoToken = errors.New("fence: no token")
+)
+
+// StaleError reports a refused token. It matches ErrStale.
+type StaleError struct {
+	Resource string
+	Token    uint64 // the refused one
+	Highest  uint64 // the greatest accepted so far; above Token
+}
+
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("fence: stale token %d for %q: %d has been accepted", e.Token, e.Resource, e.Highest)
+}
+
+// Is reports whether target is ErrStale.
+func (e *StaleError) Is(target error) bool { return target == ErrStale }
+
+// Guard remembers the greatest token that was accepted for each resource, and refuses smaller ones.
+//
+// Check returns nil if it accepts the token, that is, if token is not below the greatest accepted one of
+// the resource; a greater one has then been remembered. Equal is accepted, because a holder writes more
+// than once. It returns a *StaleError for a smaller token, an error that matches ErrNoToken for token 0,
+// and any other error if the guard could not tell, and then the token may or may not have been
+// remembered: the write must not be made.
+//
+// Resources are arbitrary names and independent of each other. Implementations are safe for concurrent
+// use: a call that begins after a greater token was accepted is refused. ctx bounds the call.
+//
+// The answer is about the moment of the call. A storage that checks first and writes afterwards needs
+// AtomicGuard or a transaction of its own; see the package comment.
+type Guard interface {
+	Check(ctx context.Context, resource string, token uint64) error
+}
+
+// AtomicGuard can check a token and run the write that it guards as one step.
+//
+// Do checks the token as Check does and, if it is accepted, runs write before any other token of the
+// resource is accepted, by Check or by Do. It returns the error of write as it is. The token stays
+// accepted whatever write returns, because a write that failed may have happened in part. Writes of
+// different resources may run at the same time. ctx bounds the wait for the resource, not the write.
+type AtomicGuard interface {
+	Guard
+	Do(ctx context.Context, resource string, token uint64, write func() error) error
+}
+
+// Admit is the rule of every guard, for storages that keep the greatest token themselves: it returns nil
+// if token may write to resource when highest is the greatest token accepted before, 0 for none.
+// Otherwise it returns the error that Guard.Check promises. After nil, store token as the greatest one, in
+// the same transaction as the write.
+func Admit(resource string, highest, token uint64) error {
+	switch {
+	case token == 0:
+		return fmt.Errorf("%w for %q", ErrNoToken, resource)
+	case token < highest:
+		return &StaleError{Resource: resource, Token: token, Highest: highest}
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package fence
+
+import (
+	"context"
+	"maps"
+	"sync"
+)
+
+// Memory is a guard for storages in this process. The zero value is ready and has accepted nothing.
+//
+// It keeps one number for each resource, for ever: forgetting one would let overtaken holders of it in
+// again. Safe for concurrent use; must not be copied.
+type Memory struct {
+	mu      sync.Mutex
+	highest map[string]uint64 // guarded by mu: greatest accepted token, never 0
+	turns   map[string]*turn  // guarded by mu: only resources with a Do that runs, or somebody behind it
+}
+
+var _ AtomicGuard = (*Memory)(nil)
+
+// turn lets one caller at a time at a resource. It is a channel and not a mutex so that a context can
+// end the wait.
+type turn struct {
+	taken chan struct{} // capacity 1: full while somebody has the turn
+	users int           // guarded by Memory.mu: who has the turn or waits for it; removed at 0
+}
+
+// Check accepts or refuses a token, as Guard says. While a Do runs for the resource it waits, and
+// returns ctx.Err() if ctx ends first; so it must not be called for that resource from the write itself.
+func (m *Memory) Check(ctx context.Context, resource string, token uint64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	if m.turns[resource] == nil { // nobody writes, and nobody can begin while we hold mu
+		defer m.mu.Unlock()
+		return m.admitLocked(resource, token)
+	}
+	m.mu.Unlock()
+	return m.Do(ctx, resource, token, func() error { return nil })
+}
+
+// Do runs write if the token is accepted, as AtomicGuard says. It waits for a Do of the same resource
+// that runs, and returns ctx.Err() without running write if ctx ends first. A token that is already
+// stale does not wait. If write panics, the resource is free again and the panic goes on. Write must not
+// call Check or Do for the same resource.
+func (m *Memory) Do(ctx context.Context, resource string, token uint64, write func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	leave, err := m.enter(ctx, resource, token)
+	if err != nil {
+		return err
+	}
+	defer leave()
+
+	m.mu.Lock()
+	err = m.admitLocked(resource, token)
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return write()
+}
+
+// enter waits for the turn at resource and returns what gives it up. It refuses a token at once that can
+// only be refused later, too.
+func (m *Memory) enter(ctx context.Context, resource string, token uint64) (leave func(), err error) {
+	m.mu.Lock()
+	if err := Admit(resource, m.highest[resource], token); err != nil {
+		m.mu.Unlock()
+		return nil, err
+	}
+	t := m.turns[resource]
+	if t == nil {
+		if m.turns == nil {
+			m.turns = make(map[string]*turn)
+		}
+		t = &turn{taken: make(chan struct{}, 1)}
+		m.turns[resource] = t
+	}
+	t.users++
+	m.mu.Unlock()
+
+	select {
+	case t.taken <- struct{}{}:
+		return func() {
+			<-t.taken
+			m.quit(resource, t)
+		}, nil
+	case <-ctx.Done():
+		m.quit(resource, t)
+		return nil, ctx.Err()
+	}
+}
+
+// quit removes the turn with its last user.
+func (m *Memory) quit(resource string, t *turn) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t.users--; t.users == 0 {
+		delete(m.turns, resource)
+	}
+}
+
+func (m *Memory) admitLocked(resource string, token uint64) error {
+	if err := Admit(resource, m.highest[resource], token); err != nil {
+		return err
+	}
+	m.raiseLocked(resource, token)
+	return nil
+}
+
+func (m *Memory) raiseLocked(resource string, token uint64) {
+	if token <= m.highest[resource] {
+		return
+	}
+	if m.highest == nil {
+		m.highest = make(map[string]uint64)
+	}
+	m.highest[resource] = token
+}
+
+// Highest returns the greatest token accepted for resource, 0 if there is none.
+func (m *Memory) Highest(resource string) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.highest[resource]
+}
+
+// Snapshot returns a copy of the greatest accepted token of every resource, for Restore. It has the
+// token of every Do whose write has begun, so data that is saved before the Snapshot is taken never has a
+// write that the Snapshot does not know: save the data first and the snapshot second, and make both
+// visible together.
+//
+// Resources are arbitrary bytes; a text format such as JSON keeps only those that are valid UTF-8 apart.
+func (m *Memory) Snapshot() map[string]uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.highest == nil {
+		return map[string]uint64{}
+	}
+	return maps.Clone(m.highest)
+}
+
+// Restore takes over what Snapshot returned. It only raises: what m has accepted itself remains, so
+// Restore may be called at any time and more than once, but before the first Check to be of use.
+func (m *Memory) Restore(snapshot map[string]uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for resource, token := range snapshot {
+		m.raiseLocked(resource, token)
+	}
+}
