@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +15,10 @@ import (
 	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
 )
 
-func newDemo() *cobra.Command {
+// demoFunc is demo.Run, or what stands for it in a test.
+type demoFunc func(context.Context, demo.Options) (demo.Result, error)
+
+func newDemo(run demoFunc) *cobra.Command {
 	opts := demo.Options{}
 	asJSON := false
 	cmd := &cobra.Command{
@@ -61,7 +65,7 @@ members cannot be started or reached, 130 after Ctrl-C.`,
 					return width, height
 				}
 			}
-			result, err := demo.Run(cmd.Context(), opts)
+			result, err := run(cmd.Context(), opts)
 			if err != nil {
 				return &exitError{exitUnavailable, err}
 			}

@@ -12,9 +12,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
 )
 
 // Exit codes, from the range of sysexits(3) where it has one, so that a script can tell them apart.
@@ -42,7 +45,11 @@ func main() {
 
 // run executes one command line and returns the exit code. Every error is one sentence on stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+	return execute(ctx, newRoot(demo.Run), args, stdout, stderr)
+}
+
+// execute runs root, which tests make with a demo of their own.
+func execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -50,7 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	_, _ = fmt.Fprintf(stderr, "redlock: %v\n", err)
+	_, _ = fmt.Fprintf(stderr, "redlock: %s\n", strings.TrimPrefix(err.Error(), "redlock: "))
 	if e := (*exitError)(nil); errors.As(err, &e) {
 		return e.code
 	}
@@ -58,7 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitUsage // what cobra itself reports: unknown commands, flags and arguments
 }
 
-func newRoot() *cobra.Command {
+func newRoot(runDemo demoFunc) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "redlock",
 		Short: "Distributed locks on a majority of Redis masters",
@@ -74,7 +81,7 @@ The lock itself is a Go library: see the package redlock in this module.`,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newDemo(), newVersion())
+	root.AddCommand(newDemo(runDemo), newVersion())
 	return root
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -76,7 +77,9 @@ type demo struct {
 	board   *board
 	store   *store
 	workers []*worker
-	killed  bool // a member was killed
+
+	killed     bool // a member was killed
+	restartErr error
 }
 
 // Run carries a demo through and returns its result. An error says that it could not begin. When ctx
@@ -114,18 +117,30 @@ func interruptedOr(ctx context.Context, err error) (Result, error) {
 // open makes the workers, each with a client of its own.
 func (d *demo) open(ctx context.Context) error {
 	key := "redlock-demo:" + rand.Text()[:8]
-	for i := range d.options.Workers {
-		client, err := redlock.Open(ctx, d.members.urls,
-			redlock.WithConfig(redlock.Config{ClientName: fmt.Sprintf("redlock-demo-%d", i+1)}),
-			redlock.WithTracer(observer{d.board, i}))
-		if err != nil {
+	for range d.options.Workers {
+		if err := d.hire(ctx, key, d.members.urls); err != nil {
 			return err
 		}
-		d.workers = append(d.workers, &worker{
-			i: i, client: client, key: key, board: d.board, store: d.store,
-			stallTTL: d.options.stallTTL(), stalled: make(chan struct{}),
-		})
 	}
+	return nil
+}
+
+// hire makes the next worker.
+func (d *demo) hire(ctx context.Context, key string, urls []string) error {
+	i := len(d.workers)
+	client, err := redlock.Open(ctx, urls,
+		redlock.WithConfig(redlock.Config{
+			ClientName:  fmt.Sprintf("redlock-demo-%d", i+1),
+			DialTimeout: 5 * time.Second, // embedded members share the processor with everything else
+		}),
+		redlock.WithTracer(observer{d.board, i}))
+	if err != nil {
+		return err
+	}
+	d.workers = append(d.workers, &worker{
+		i: i, client: client, key: key, board: d.board, store: d.store,
+		stallTTL: d.options.stallTTL(), stalled: make(chan struct{}),
+	})
 	return nil
 }
 
@@ -157,7 +172,7 @@ func (d *demo) direct(ctx context.Context) {
 		return ctx.Err() == nil
 	}
 	if !d.members.killable() {
-		d.board.say("these members are yours: none of them is killed")
+		d.board.say("these members are yours, so none of them is killed")
 	} else {
 		if !at(killAt) {
 			return
@@ -187,16 +202,17 @@ func (d *demo) direct(ctx context.Context) {
 func (d *demo) kill() {
 	d.members.kill(victim)
 	d.killed = true
-	d.board.say("member %d is killed: %d of %d are left, and nobody waits for it", victim+1, own-1, own)
+	d.board.say("member %d is killed: %d of %d are left, %d are enough", victim+1, own-1, own, quorum.Majority(own))
 }
 
 func (d *demo) restart() {
 	if err := d.members.restart(victim); err != nil {
+		d.restartErr = err
 		d.board.say("member %d cannot be restarted: %v", victim+1, err)
 		return
 	}
-	d.board.say("member %d is started again; %s", victim+1, d.members.memory)
-	d.board.say("(a member that comes back empty is a matter for the restart guard, which is not in this version)")
+	d.board.say("member %d is started again, %s", victim+1, d.members.memory)
+	d.board.say("(one that comes back empty is for the restart guard: not in this version)")
 }
 
 func (d *demo) result(ctx context.Context) Result {
@@ -211,7 +227,7 @@ func (d *demo) result(ctx context.Context) Result {
 		Members: len(b.members),
 
 		Elapsed: time.Since(b.start), Interrupted: ctx.Err() != nil, Handoffs: len(b.ledger.handoffs),
-		LostUpdates: accepted - value, Errors: b.errors, Killed: d.killed,
+		LostUpdates: accepted - value, Errors: b.errors, Killed: d.killed, RestartErr: d.restartErr,
 	}
 	for _, w := range b.workers {
 		r.ByWorker = append(r.ByWorker, w.grants)

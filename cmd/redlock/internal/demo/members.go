@@ -31,7 +31,7 @@ func startMembers(ctx context.Context, o Options) (*members, error) {
 }
 
 func givenMembers(urls []string) (*members, error) {
-	m := &members{kind: fmt.Sprintf("%d members of yours", len(urls)), urls: urls}
+	m := &members{kind: fmt.Sprintf("members: %d of yours", len(urls)), urls: urls}
 	for i, u := range urls {
 		config, err := node.ParseURL(u)
 		if err != nil {
@@ -44,8 +44,8 @@ func givenMembers(urls []string) (*members, error) {
 
 func embeddedMembers() (*members, error) {
 	m := &members{
-		kind:    fmt.Sprintf("%d embedded Redis members (miniredis, over TCP on loopback)", own),
-		memory:  "its memory was kept for it, as a synced append-only file would",
+		kind:    fmt.Sprintf("members: %d embedded Redis servers (miniredis), over TCP on loopback", own),
+		memory:  "with its memory, which the demo kept for it",
 		cluster: redistest.NewEmbeddedCluster(own),
 	}
 	for i := range own {
@@ -67,8 +67,8 @@ func realMembers(ctx context.Context) (*members, error) {
 		return nil, err
 	}
 	m := &members{
-		kind:    fmt.Sprintf("%d redis-server processes on loopback (append-only file, appendfsync always)", own),
-		memory:  "it has read its memory from its append-only file",
+		kind:    fmt.Sprintf("members: %d redis-server processes on loopback, appendfsync always", own),
+		memory:  "with what its append-only file remembers",
 		cluster: cluster,
 	}
 	m.list()

@@ -22,6 +22,7 @@ type Result struct {
 	LostUpdates int           `json:"-"` // accepted writes that another one has undone
 	Errors      int           `json:"-"` // calls that failed without a reason in the plot
 	Killed      bool          `json:"-"` // one member was
+	RestartErr  error         `json:"-"` // why it did not come back
 	ByWorker    []int         `json:"-"`
 }
 
@@ -49,6 +50,9 @@ func (r Result) Missing() string {
 	if r.StaleRefused == 0 {
 		all = append(all, "no stale write came to be refused")
 	}
+	if r.RestartErr != nil {
+		all = append(all, fmt.Sprintf("the killed member could not be restarted: %v", r.RestartErr))
+	}
 	return sentence(all)
 }
 
@@ -73,12 +77,16 @@ func (r Result) Text(color bool) string {
 	row(r.Overlaps == 0, "overlapping holders", "%d", r.Overlaps)
 	row(r.Monotonic, "tokens strictly rising", "%s", yes(r.Monotonic))
 	row(r.LostUpdates == 0, "lost updates", "%d", r.LostUpdates)
-	row(r.StaleRefused > 0, "stale writes refused", "%d", r.StaleRefused)
-	plain("hand-off", "p50 %s, p99 %s (unlock to next grant, %d times somebody was waiting)",
+	if r.Interrupted && r.StaleRefused == 0 {
+		plain("stale writes refused", "0, it did not come to that")
+	} else {
+		row(r.StaleRefused > 0, "stale writes refused", "%d", r.StaleRefused)
+	}
+	plain("hand-off", "p50 %s, p99 %s (from unlock to the next grant, %d times)",
 		millis(time.Duration(r.HandoffP50)*time.Microsecond), millis(time.Duration(r.HandoffP99)*time.Microsecond), r.Handoffs)
 	members := fmt.Sprint(r.Members)
 	if r.Killed {
-		members += ", one of them was killed"
+		members += ", one of them killed in between"
 	}
 	plain("members", "%s", members)
 	if r.Errors > 0 {

@@ -59,7 +59,7 @@ func (s *show) end() {
 func (s *show) lines() {
 	defer close(s.done)
 	w := s.options.Progress.To
-	_, _ = fmt.Fprintf(w, "%s\n", heading(s.options, s.kind))
+	_, _ = fmt.Fprintf(w, "%s\n%s\n", heading(s.options), s.kind)
 	tick := time.NewTicker(follow)
 	defer tick.Stop()
 	told, next, before := 0, status, snapshot{}
@@ -123,16 +123,16 @@ func (s *show) live() {
 	}
 }
 
-func heading(o Options, kind string) string {
-	return fmt.Sprintf("%d workers, each with its own client, want one lock on %s, for %v.", o.Workers, kind, o.Duration)
+func heading(o Options) string {
+	return fmt.Sprintf("%d workers, each with a client of its own, contend for one lock for %v", o.Workers, o.Duration)
 }
 
 func eventLine(e event) string { return fmt.Sprintf("%6.2f s  %s", e.at.Seconds(), e.text) }
 
 func statusLine(now, before snapshot) string {
-	return fmt.Sprintf("%6.2f s  . %d acquisitions, %.0f/s, hand-off p50 %s, p99 %s, overlaps %d, members up %d of %d",
-		now.at.Seconds(), now.grants, rate(now.grants-before.grants, now.at-before.at),
-		millis(now.handoff50), millis(now.handoff99), now.overlaps, now.upForAll(), len(now.up))
+	return fmt.Sprintf("%6.2f s  . %d of %d members up, %d acquisitions (%.0f/s), hand-off p50 %s, %d overlaps",
+		now.at.Seconds(), now.upForAll(), len(now.up), now.grants, rate(now.grants-before.grants, now.at-before.at),
+		millis(now.handoff50), now.overlaps)
 }
 
 // upForAll counts the members that every worker has a connection to.
@@ -159,7 +159,8 @@ type frame struct {
 // lines draws the frame in at most height lines: the oldest events give way first.
 func (f frame) lines(height int) []string {
 	out := []string{
-		heading(f.options, f.kind),
+		f.bold(heading(f.options)),
+		f.kind,
 		f.bar(),
 		"",
 		f.membersLine(),

@@ -104,21 +104,20 @@ func (w *worker) oversleep(ctx context.Context) bool {
 	overtaken := w.store.watch(lease.Token())
 	w.board.does(w.i, stalls)
 	began := time.Now()
-	w.board.say("worker %d stalls in its critical section: token %d, lease of %v, not renewed",
-		w.i+1, lease.Token(), w.stallTTL)
+	w.board.say("worker %d stalls while it holds token %d (lease of %v)", w.i+1, lease.Token(), w.stallTTL)
 	select {
 	case by := <-overtaken:
-		w.board.say("worker %d has got the lock after the lease ran out, and has written with token %d", by.worker+1, by.token)
+		w.board.say("the lease has run out: worker %d has written with token %d", by.worker+1, by.token)
 	case <-ctx.Done():
 		w.unlockLate(ctx, lease)
 		return false
 	}
-	w.board.say("worker %d wakes up after %d ms, knows nothing of that, and writes with token %d",
+	w.board.say("worker %d wakes up after %d ms and writes with token %d",
 		w.i+1, time.Since(began).Milliseconds(), lease.Token())
 	var stale *fence.StaleError
 	switch err := w.store.write(w.i, lease.Token(), value+1); {
 	case errors.As(err, &stale):
-		w.board.say("the store refuses: token %d is stale, it has accepted %d", stale.Token, stale.Highest)
+		w.board.say("the store refuses token %d: it has accepted %d", stale.Token, stale.Highest)
 	case err == nil:
 		w.board.say("VIOLATION: the store has accepted the stale write of worker %d", w.i+1)
 	default:
@@ -136,7 +135,7 @@ func (w *worker) unlockLate(ctx context.Context, lease *redlock.Lease) {
 	var lost *redlock.LostError
 	switch err := lease.Unlock(ctx); {
 	case errors.As(err, &lost):
-		w.board.say("worker %d learns from its unlock that the lease was lost (%s), and goes on", w.i+1, lost.Reason)
+		w.board.say("worker %d unlocks and is told: lease lost (%s)", w.i+1, lost.Reason)
 	case err != nil:
 		w.board.failed(w.i, err)
 	}

@@ -1,0 +1,158 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/fence"
+)
+
+// Workers that ask members of their own, and so do not exclude each other, must not get away with it.
+func TestWorkersThatDoNotExcludeEachOtherAreFound(t *testing.T) {
+	o := Options{Duration: time.Second, Workers: 2}
+	d := &demo{options: o, store: &store{}}
+	defer d.closeClients()
+	for range o.Workers {
+		m, err := embeddedMembers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = m.close() }()
+		if d.members == nil {
+			d.members, d.board = m, newBoard(o.Workers, m.names)
+		}
+		if err := d.hire(t.Context(), "key", m.urls); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), o.Duration)
+	defer cancel()
+	d.play(ctx)
+	r := d.result(t.Context())
+	if r.Acquisitions == 0 || r.Overlaps == 0 || r.Broken() == "" {
+		t.Errorf("%d acquisitions, %d overlaps, broken: %q", r.Acquisitions, r.Overlaps, r.Broken())
+	}
+	if text := r.Text(false); !strings.Contains(text, "NO  overlapping holders") {
+		t.Errorf("not said:\n%s", text)
+	}
+}
+
+func TestStoreRefusesStaleWrites(t *testing.T) {
+	t.Parallel()
+	var s store
+	if err := s.write(0, 10, s.read()+1); err != nil {
+		t.Fatal(err)
+	}
+	overtaken := s.watch(10)
+	if err := s.write(0, 10, s.read()+1); err != nil { // its own: not an overtaking
+		t.Fatal(err)
+	}
+	if len(overtaken) != 0 {
+		t.Error("overtaken by itself")
+	}
+	for range 2 { // the second is told to nobody
+		if err := s.write(1, 12, s.read()+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if by := <-overtaken; by != (overtaking{1, 12}) {
+		t.Errorf("overtaken by %v", by)
+	}
+	if err := s.write(0, 10, 77); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("stale write: %v", err)
+	}
+	if value, accepted, refused := s.books(); value != 4 || accepted != 4 || refused != 1 {
+		t.Errorf("value %d, %d accepted, %d refused", value, accepted, refused)
+	}
+}
+
+func testSnapshot() snapshot {
+	return snapshot{
+		at: 5 * time.Second, workers: []workerState{{doing: writes, grants: 7}, {doing: stalls, grants: 6}, {doing: waits}},
+		up: []int{3, 3, 0, 2, 3}, holder: 0, token: 1_795_253_480_259_706, trusted: 2 * time.Second, votes: 4, grants: 13,
+		events: []event{{time.Second, "first"}, {2 * time.Second, "VIOLATION"}, {3 * time.Second, "last"}},
+	}
+}
+
+func TestFrameFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	o := Options{Duration: 10 * time.Second, Workers: 3}
+	for height := range 30 {
+		for _, color := range []bool{false, true} {
+			f := frame{options: o, kind: "members: 5", now: testSnapshot(), palette: palette(color)}
+			lines := f.lines(height)
+			if len(lines) > max(height, 1) {
+				t.Errorf("%d lines in %d", len(lines), height)
+			}
+			all := strings.Join(lines, "\n")
+			if strings.Contains(all, "\x1b") != color {
+				t.Errorf("color %v: %q", color, all)
+			}
+			if height >= 20 {
+				for _, want := range []string{"3 DOWN", "4 up for 2/3", "STALLED", "token 1795253480259706", "3 of 5 decide", "first", "last"} {
+					if !strings.Contains(all, want) {
+						t.Errorf("lacks %q:\n%s", want, all)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestFrameKeepsTheLatestEvents(t *testing.T) {
+	t.Parallel()
+	f := frame{options: Options{Duration: time.Second, Workers: 3}, now: testSnapshot()}
+	full := f.lines(100)
+	short := f.lines(len(full) - 2)
+	if all := strings.Join(short, "\n"); strings.Contains(all, "first") || !strings.Contains(all, "last") {
+		t.Errorf("got:\n%s", all)
+	}
+}
+
+func TestFit(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		line  string
+		width int
+		want  string
+	}{
+		{"short", 10, "short"},
+		{"exactly", 7, "exactly"},
+		{"too long", 3, "too"},
+		{"░░░░", 2, "░░"},
+		{"\x1b[31mred\x1b[0m rest", 5, "\x1b[31mred\x1b[0m r\x1b[0m"},
+		{"\x1b[31mred\x1b[0m", 2, "\x1b[31mre\x1b[0m\x1b[0m"},
+		{"", 5, ""},
+	} {
+		if got := fit(tc.line, tc.width); got != tc.want {
+			t.Errorf("fit(%q, %d) = %q, want %q", tc.line, tc.width, got, tc.want)
+		}
+	}
+}
+
+// The live display ends with its run, leaves the cursor visible, and returns to the top of its last
+// frame before it draws the next.
+func TestLiveDisplay(t *testing.T) {
+	var out bytes.Buffer
+	r, err := Run(t.Context(), Options{
+		Duration: time.Second, Workers: 2,
+		Progress: Progress{To: &out, Live: true, Size: func() (int, int) { return 70, 24 }},
+	})
+	if err != nil || r.Broken() != "" || r.Missing() != "" {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	text := out.String()
+	if !strings.HasPrefix(text, "\x1b[?25l") || !strings.HasSuffix(text, "\x1b[?25h") {
+		t.Error("the cursor is not hidden and shown again")
+	}
+	if frames := strings.Count(text, "\x1b[J"); frames < 5 || frames > 30 {
+		t.Errorf("%d frames in a second", frames)
+	}
+	if !strings.Contains(text, ", finished") {
+		t.Error("no last frame")
+	}
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+// command runs one command line in this process.
+func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = run(t.Context(), args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// jsonKeys are a promise to scripts: exactly these.
+var jsonKeys = []string{
+	"acquisitions", "handoff_p50_us", "handoff_p99_us", "members", "overlaps", "stale_writes_refused", "tokens_monotonic",
+}
+
+func checkJSON(t *testing.T, stdout string) {
+	t.Helper()
+	if strings.Count(stdout, "\n") != 1 || !strings.HasSuffix(stdout, "\n") {
+		t.Fatalf("not one line: %q", stdout)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal([]byte(stdout), &fields); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for k := range fields {
+		keys = append(keys, k)
+	}
+	if slices.Sort(keys); !slices.Equal(keys, jsonKeys) {
+		t.Errorf("keys %v, want %v", keys, jsonKeys)
+	}
+	if n, _ := fields["acquisitions"].(float64); n < 10 {
+		t.Errorf("%v acquisitions", fields["acquisitions"])
+	}
+	if n, _ := fields["stale_writes_refused"].(float64); n < 1 {
+		t.Errorf("%v stale writes refused", fields["stale_writes_refused"])
+	}
+	if fields["overlaps"] != 0.0 || fields["tokens_monotonic"] != true || fields["members"] != 5.0 {
+		t.Errorf("got %s", stdout)
+	}
+	p50, _ := fields["handoff_p50_us"].(float64)
+	p99, _ := fields["handoff_p99_us"].(float64)
+	if p50 <= 0 || p99 < p50 {
+		t.Errorf("hand-off p50 %v, p99 %v", p50, p99)
+	}
+}
+
+func TestDemoOnEmbeddedMembers(t *testing.T) {
+	code, stdout, stderr := command(t, "demo", "--duration", "2s", "--json")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, stderr)
+	}
+	checkJSON(t, stdout)
+	for _, want := range []string{"member 3 is killed", "started again", "stalls while it holds", "the store refuses token"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("progress lacks %q:\n%s", want, stderr)
+		}
+	}
+	if lines := strings.Count(stderr, "\n"); lines > 30 {
+		t.Errorf("%d lines of progress for two seconds:\n%s", lines, stderr)
+	}
+}
+
+func TestDemoOnRedisProcesses(t *testing.T) {
+	if err := redistest.Available(); err != nil {
+		t.Skip(err) // REDIS MISSING: ...
+	}
+	code, stdout, stderr := command(t, "demo", "--redis", "--duration", "2s", "--json")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, stderr)
+	}
+	checkJSON(t, stdout)
+}
+
+// Members that are given are not killed, and keep nothing of the run but the token counters.
+func TestDemoLeavesNothingAtGivenMembers(t *testing.T) {
+	cluster := redistest.NewEmbeddedCluster(3)
+	defer func() { _ = cluster.Close() }()
+	var urls []string
+	for i := range cluster.Len() {
+		if err := cluster.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
+	}
+	code, stdout, stderr := command(t, "demo", "--duration", "1s", "--members", strings.Join(urls, ","))
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if !strings.Contains(stdout, "none of them is killed") || strings.Contains(stdout, "is killed:") {
+		t.Errorf("not said that nobody is killed:\n%s", stdout)
+	}
+	if left, err := cluster.Leftovers(t.Context(), "redquorum:tokens"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestDemoInterrupted(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	began := time.Now()
+	if code := run(ctx, []string{"demo", "--duration", "1m"}, &stdout, &stderr); code != exitInterrupted {
+		t.Errorf("exit code %d\n%s", code, stderr.String())
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("ended after %v", took)
+	}
+	if !strings.Contains(stdout.String(), "overlapping holders") {
+		t.Errorf("no summary:\n%s", stdout.String())
+	}
+}
+
+func TestMistakesAreToldBeforeAnythingStarts(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"demo", "--duration", "10ms"}, "--duration is 10ms"},
+		{[]string{"demo", "--duration", "soon"}, "soon"},
+		{[]string{"demo", "--workers", "1"}, "--workers is 1"},
+		{[]string{"demo", "--redis", "--members", "redis://127.0.0.1:1"}, "choose one"},
+		{[]string{"demo", "--members", "http://127.0.0.1"}, "scheme"},
+		{[]string{"demo", "--members", "redis://:secret@"}, "no host"},
+		{[]string{"demo", "--no-such-flag"}, "no-such-flag"},
+		{[]string{"demo", "argument"}, "argument"},
+		{[]string{"no-such-command"}, "no-such-command"},
+	} {
+		code, stdout, stderr := command(t, tc.args...)
+		if code != exitUsage || stdout != "" || !strings.Contains(stderr, tc.want) || strings.Contains(stderr, "secret") {
+			t.Errorf("%v: code %d, stdout %q, stderr %q", tc.args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestMembersOutOfReach(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := command(t, "demo", "--json", "--members", "redis://:secret@127.0.0.1:1")
+	if code != exitUnavailable || stdout != "" || !strings.Contains(stderr, "no quorum") || strings.Contains(stderr, "secret") {
+		t.Errorf("code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ args, want string }{
+		{"", "demo"},
+		{"help", "redlock demo --redis"},
+		{"help demo", "fencing tokens"},
+		{"demo --help", "--members"},
+		{"version", "redlock "},
+	} {
+		code, stdout, stderr := command(t, strings.Fields(tc.args)...)
+		if code != 0 || !strings.Contains(stdout, tc.want) || stderr != "" {
+			t.Errorf("%q: code %d, stdout %q, stderr %q", tc.args, code, stdout, stderr)
+		}
+	}
+}
+
+// A run in which something did not hold must not end with 0, whatever else went well.
+func TestExitCodeFollowsTheResult(t *testing.T) {
+	t.Parallel()
+	good := demo.Result{Acquisitions: 100, Monotonic: true, StaleRefused: 1, Members: 5}
+	for name, tc := range map[string]struct {
+		change func(r *demo.Result)
+		err    error
+		code   int
+		says   string
+	}{
+		"all held":               {func(*demo.Result) {}, nil, 0, ""},
+		"overlap":                {func(r *demo.Result) { r.Overlaps = 1 }, nil, exitFailed, "believed"},
+		"falling token":          {func(r *demo.Result) { r.Monotonic = false }, nil, exitFailed, "tokens"},
+		"lost update":            {func(r *demo.Result) { r.LostUpdates = 2 }, nil, exitFailed, "missing"},
+		"no acquisition":         {func(r *demo.Result) { r.Acquisitions = 0 }, nil, exitFailed, "nobody"},
+		"no stale write":         {func(r *demo.Result) { r.StaleRefused = 0 }, nil, exitFailed, "stale"},
+		"member gone":            {func(r *demo.Result) { r.RestartErr = io.EOF }, nil, exitFailed, "restarted"},
+		"interrupted":            {func(r *demo.Result) { r.Interrupted, r.StaleRefused = true, 0 }, nil, exitInterrupted, "interrupted"},
+		"interrupted, but wrong": {func(r *demo.Result) { r.Interrupted, r.Overlaps = true, 1 }, nil, exitFailed, "believed"},
+		"not begun":              {func(*demo.Result) {}, errors.New("no members"), exitUnavailable, "no members"},
+	} {
+		for _, flags := range [][]string{{"demo"}, {"demo", "--json"}} {
+			r := good
+			tc.change(&r)
+			root := newRoot(func(context.Context, demo.Options) (demo.Result, error) { return r, tc.err })
+			var stdout, stderr bytes.Buffer
+			code := execute(t.Context(), root, flags, &stdout, &stderr)
+			if code != tc.code || !strings.Contains(stderr.String(), tc.says) {
+				t.Errorf("%s, %v: code %d, want %d; stderr %q", name, flags, code, tc.code, stderr.String())
+			}
+			if tc.err == nil && stdout.Len() == 0 {
+				t.Errorf("%s, %v: the result was not printed", name, flags)
+			}
+		}
+	}
+}
