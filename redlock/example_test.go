@@ -1,0 +1,209 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// startMembers starts five Redis servers inside this process, so that the examples run anywhere.
+func startMembers() (urls []string, stop func()) {
+	cluster := redistest.NewEmbeddedCluster(5)
+	for i := range cluster.Len() {
+		if err := cluster.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
+			panic(err)
+		}
+		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
+	}
+	return urls, func() { _ = cluster.Close() }
+}
+
+// Connect once per process, take a lock, work, unlock.
+func Example() {
+	urls, stop := startMembers() // in a service: the addresses of 3 or 5 independent Redis masters
+	defer stop()
+	ctx := context.Background()
+
+	client, err := redlock.Open(ctx, urls)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	lease, err := client.Mutex("invoice:42").Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	// Work while lease.Context() lives, and give lease.Token() to whatever stores the result.
+	fmt.Println("held:", lease.Key(), lease.Err() == nil, lease.Token() > 0)
+
+	if err := lease.Unlock(ctx); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("over:", lease.Context().Err(), errors.Is(lease.Err(), redlock.ErrReleased))
+	// Output:
+	// held: invoice:42 true true
+	// over: context canceled true
+}
+
+// TryLock does not wait. A lock that is somebody else's is ErrHeld, and no failure of the members is
+// ever reported as that.
+func ExampleMutex_TryLock() {
+	urls, stop := startMembers()
+	defer stop()
+	ctx := context.Background()
+	ours, err := redlock.Open(ctx, urls)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer ours.Close()
+	theirs, err := redlock.Open(ctx, urls)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer theirs.Close()
+
+	lease, err := theirs.Mutex("invoice:42").Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = ours.Mutex("invoice:42").TryLock(ctx)
+	fmt.Println("while they hold it:", errors.Is(err, redlock.ErrHeld))
+
+	_ = lease.Unlock(ctx)
+	lease, err = ours.Mutex("invoice:42").TryLock(ctx)
+	fmt.Println("after they unlocked:", err)
+	_ = lease.Unlock(ctx)
+	// Output:
+	// while they hold it: true
+	// after they unlocked: <nil>
+}
+
+// Do takes the lock, runs a function, and unlocks, also if the function panics. The function's context
+// ends with the lease.
+func ExampleMutex_Do() {
+	urls, stop := startMembers()
+	defer stop()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, urls)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	err = client.Mutex("report:daily").Do(ctx, func(ctx context.Context, lease *redlock.Lease) error {
+		fmt.Println("working on", lease.Key())
+		return ctx.Err()
+	})
+	fmt.Println(err)
+	// Output:
+	// working on report:daily
+	// <nil>
+}
+
+// A lock cannot stop a holder whose process was paused for longer than its lease. The token can: the
+// storage refuses it once it has seen a later one.
+func ExampleLease_Token() {
+	urls, stop := startMembers()
+	defer stop()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, urls)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	var guard fence.Memory // of the storage
+	balance := 100
+	write := func(token uint64, value int) error {
+		return guard.Do(ctx, "account", token, func() error { balance = value; return nil })
+	}
+
+	paused, err := client.Mutex("account", redlock.TTL(50*time.Millisecond)).Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	<-paused.Done() // the holder is paused, and its lease runs out meanwhile
+
+	next, err := client.Mutex("account").Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("next holder writes:", write(next.Token(), 70))
+	err = write(paused.Token(), 120)
+	fmt.Println("paused holder wakes up and writes:", errors.Is(err, fence.ErrStale))
+	fmt.Println("balance:", balance)
+	_ = next.Unlock(ctx)
+	// Output:
+	// next holder writes: <nil>
+	// paused holder wakes up and writes: true
+	// balance: 70
+}
+
+// A lease can move to another process, which goes on with the same token. What travels is a secret:
+// whoever has it can release the lock.
+func ExampleClient_Adopt() {
+	urls, stop := startMembers()
+	defer stop()
+	ctx := context.Background()
+	first, err := redlock.Open(ctx, urls)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer first.Close()
+	second, err := redlock.Open(ctx, urls)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer second.Close()
+
+	lease, err := first.Mutex("migration").Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	handoff, err := lease.Handoff()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	text, err := handoff.MarshalText() // one printable word, for a pipe or a queue
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("first:", errors.Is(lease.Err(), redlock.ErrHandedOff))
+
+	var received redlock.Handoff
+	if err := received.UnmarshalText(text); err != nil {
+		fmt.Println(err)
+		return
+	}
+	adopted, err := second.Adopt(ctx, received)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("second:", adopted.Key(), adopted.Token() == lease.Token())
+	fmt.Println(adopted.Unlock(ctx))
+	// Output:
+	// first: true
+	// second: migration true
+	// <nil>
+}
