@@ -59,7 +59,7 @@ type Embedded struct {
 	tcpAddr string
 }
 
-// request is a command that has arrived, or the end of a session.
+// request is a command that has arrived; without arguments it is garbage. Or the end of a session.
 type request struct {
 	from *session
 	args []string
@@ -213,7 +213,12 @@ func (e *Embedded) execute(req request) {
 		return
 	}
 	e.redis.SetTime(e.clock.now())
-	quit := s.perform(req.args)
+	quit := true
+	if len(req.args) > 0 {
+		quit = s.perform(req.args)
+	} else {
+		s.cmd.WriteError("ERR Protocol error: expected '$', got something else")
+	}
 	s.cmd.Flush()
 	if out := s.out; len(out) > 0 {
 		s.out = nil
@@ -290,12 +295,17 @@ func (s *session) send(cmds []command) error {
 	return nil
 }
 
-// sendRaw answers what is not RESP as Redis does.
+// sendRaw queues what is not RESP, which ends the session when its turn comes.
 func (s *session) sendRaw([]byte) error {
-	s.sink.fromServer([]byte("-ERR Protocol error: invalid request\r\n"))
-	s.sink.serverGone(io.EOF)
-	s.abort()
-	return io.ErrClosedPipe
+	e := s.server
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s.gone.Load() {
+		return reset("write")
+	}
+	e.queue = append(e.queue, request{from: s})
+	e.wake.Signal()
+	return nil
 }
 
 // close ends the session behind the commands it has sent.

@@ -1,0 +1,386 @@
+package redistest_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+)
+
+func dial(t testing.TB, d redistest.Dialer, addr string) *redistest.Client {
+	t.Helper()
+	c, err := redistest.DialClient(t.Context(), d, addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func ask(t testing.TB, c *redistest.Client, args ...string) any {
+	t.Helper()
+	v, err := c.Do(t.Context(), args...)
+	require.NoError(t, err, "%q", args)
+	return v
+}
+
+func TestFakeTimeIsExactOverMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := rt.Embedded(t, 1).Embedded(0)
+		c := dial(t, e.Dialer(), e.Addr())
+		const oneWay = 150 * time.Millisecond
+		e.Faults().SetDelay(redistest.Delay{Fixed: oneWay}, redistest.Delay{Fixed: oneWay})
+		ask(t, c, "HSET", "lock", "o", "1")
+		ask(t, c, "PEXPIRE", "lock", strconv.Itoa(int((10 * time.Minute).Milliseconds())))
+		set := time.Now().Add(-oneWay) // when the server executed it
+
+		for range 100 {
+			time.Sleep(5 * time.Second)
+			began := time.Now()
+			left := ask(t, c, "PTTL", "lock")
+			require.Equal(t, 2*oneWay, time.Since(began))
+			require.EqualValues(t, (10*time.Minute - began.Add(oneWay).Sub(set)).Milliseconds(), left)
+		}
+		e.Faults().Heal()
+		time.Sleep(time.Until(set.Add(10*time.Minute)) - time.Millisecond)
+		require.EqualValues(t, 1, ask(t, c, "EXISTS", "lock"))
+		time.Sleep(time.Millisecond)
+		require.EqualValues(t, 0, ask(t, c, "EXISTS", "lock"))
+	})
+}
+
+func TestServerClockRunsAtItsRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := rt.Embedded(t, 1).Embedded(0)
+		c := dial(t, e.Dialer(), e.Addr())
+		start := e.Now()
+		ask(t, c, "SET", "k", "v", "PX", "10000")
+
+		e.SetRate(1.5)
+		time.Sleep(4 * time.Second)
+		require.EqualValues(t, 4000, ask(t, c, "PTTL", "k"))
+		require.Equal(t, 6*time.Second, e.Now().Sub(start))
+		sec := start.Unix() + 6
+		require.Equal(t, []any{strconv.FormatInt(sec, 10), fmt.Sprint(start.Nanosecond() / 1000)}, ask(t, c, "TIME"))
+
+		e.SetRate(0.5)
+		time.Sleep(4 * time.Second)
+		require.EqualValues(t, 2000, ask(t, c, "PTTL", "k"))
+
+		e.SetRate(0)
+		time.Sleep(time.Hour)
+		require.EqualValues(t, 2000, ask(t, c, "PTTL", "k"), "the clock stands still")
+
+		e.SetRate(1)
+		time.Sleep(1999 * time.Millisecond)
+		require.EqualValues(t, 1, ask(t, c, "PTTL", "k"))
+		time.Sleep(time.Millisecond)
+		require.EqualValues(t, -2, ask(t, c, "PTTL", "k"))
+	})
+}
+
+func TestServerClockSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := rt.Embedded(t, 1).Embedded(0)
+		c := dial(t, e.Dialer(), e.Addr())
+		start := e.Now()
+		ask(t, c, "SET", "k", "v", "PX", "10000")
+		ask(t, c, "SET", "ever", "v")
+
+		time.Sleep(time.Second)
+		e.Step(3 * time.Second)
+		require.EqualValues(t, 6000, ask(t, c, "PTTL", "k"))
+		e.Step(-20 * time.Second)
+		require.EqualValues(t, 26000, ask(t, c, "PTTL", "k"), "a moment of expiry, seen from an earlier moment")
+		require.Equal(t, -16*time.Second, e.Now().Sub(start))
+		time.Sleep(6 * time.Second)
+		require.EqualValues(t, 20000, ask(t, c, "PTTL", "k"))
+		e.Step(time.Minute)
+		require.EqualValues(t, -2, ask(t, c, "PTTL", "k"))
+		require.EqualValues(t, -1, ask(t, c, "PTTL", "ever"))
+	})
+}
+
+func TestUptimeCountsWholeSecondsOfTheServersClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := rt.Embedded(t, 1).Embedded(0)
+		uptime := func() string {
+			info, err := e.Do(t.Context(), "INFO", "server")
+			require.NoError(t, err)
+			var n int
+			for line := range splitLines(info.(string)) {
+				if _, err := fmt.Sscanf(line, "uptime_in_seconds:%d", &n); err == nil {
+					return strconv.Itoa(n)
+				}
+			}
+			return "none"
+		}
+		require.Equal(t, "0", uptime())
+		time.Sleep(90*time.Second + 900*time.Millisecond)
+		require.Equal(t, "90", uptime())
+		require.NoError(t, e.Restart(true))
+		require.Equal(t, "0", uptime())
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, "1", uptime(), "up to a second ahead, as Redis")
+	})
+}
+
+func splitLines(s string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for len(s) > 0 {
+			line, rest := s, ""
+			for i := range s {
+				if s[i] == '\n' {
+					line, rest = s[:i], s[i+1:]
+					break
+				}
+			}
+			if s = rest; !yield(line) {
+				return
+			}
+		}
+	}
+}
+
+// The demo reaches embedded servers as any program reaches a server.
+func TestEmbeddedServesTCP(t *testing.T) {
+	e := rt.Embedded(t, 1).Embedded(0)
+	require.NoError(t, e.ServeTCP("127.0.0.1:0"))
+	require.Error(t, e.ServeTCP("127.0.0.1:0"), "once")
+	addr := e.Addr()
+	c := dial(t, &net.Dialer{}, addr)
+	require.Equal(t, "OK", ask(t, c, "SET", "k", "v"))
+
+	e.Faults().Fail(redistest.Any(), 1, "LOADING later")
+	_, err := c.Do(t.Context(), "GET", "k")
+	require.Equal(t, redistest.Error("LOADING later"), err, "faults apply there too")
+
+	e.Kill()
+	_, err = c.ReceiveFor(10 * time.Second)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	_, err = redistest.DialClient(t.Context(), &net.Dialer{}, addr)
+	require.ErrorContains(t, err, "refused")
+
+	require.NoError(t, e.Restart(true))
+	require.Equal(t, addr, e.Addr())
+	c = dial(t, &net.Dialer{}, addr)
+	require.Equal(t, "v", ask(t, c, "GET", "k"))
+
+	e.Pause()
+	late := dial(t, &net.Dialer{}, addr)
+	require.NoError(t, late.Send([]string{"PING"}))
+	e.Resume()
+	v, err := late.ReceiveFor(10 * time.Second)
+	require.NoError(t, err)
+	require.Equal(t, "PONG", v)
+
+	e.Faults().Cut()
+	_, err = c.ReceiveFor(10 * time.Second)
+	require.Error(t, err)
+}
+
+func TestFrontCarriesFaultsToTCPClients(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) redistest.Server{"embedded": embedded, "real": real} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			path := s.Path()
+			f, err := path.Listen("127.0.0.1:0")
+			require.NoError(t, err)
+			defer func() { require.NoError(t, f.Close()) }()
+			c := dial(t, &net.Dialer{}, f.Addr())
+			require.Equal(t, "PONG", ask(t, c, "PING"))
+			path.CutAfter(redistest.Named("SET"), 1)
+			require.NoError(t, c.Send([]string{"SET", "k", "v"}))
+			_, err = c.ReceiveFor(10 * time.Second)
+			require.Error(t, err)
+			v, err := s.Do(t.Context(), "GET", "k")
+			require.NoError(t, err)
+			require.Equal(t, "v", v)
+
+			open := dial(t, &net.Dialer{}, f.Addr())
+			require.Equal(t, "PONG", ask(t, open, "PING"))
+			path.BlackHole() // a dial that hangs must not keep Close from returning
+			dial(t, &net.Dialer{}, f.Addr())
+		})
+	}
+}
+
+func TestWhatIsNotRESPIsAnsweredLikeRedisDoes(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) redistest.Server{"embedded": embedded, "real": real} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			c := dial(t, s.Dialer(), s.Addr())
+			_, err := c.Conn().Write([]byte("PING\r\n*1\r\n:1\r\n"))
+			require.NoError(t, err)
+			v, err := c.ReceiveFor(10 * time.Second)
+			require.NoError(t, err)
+			require.Equal(t, "PONG", v, "inline commands work")
+			v, err = c.ReceiveFor(10 * time.Second)
+			require.NoError(t, err)
+			require.ErrorContains(t, v.(redistest.Error), "Protocol error")
+			_, err = c.ReceiveFor(10 * time.Second)
+			require.ErrorIs(t, err, io.EOF)
+		})
+	}
+}
+
+func TestBlockingCommandsAreRefused(t *testing.T) {
+	e := rt.Embedded(t, 1).Embedded(0)
+	for _, cmd := range [][]string{{"BLPOP", "q", "0"}, {"XREAD", "BLOCK", "0", "STREAMS", "s", "$"}, {"WAIT", "1", "0"}} {
+		_, err := e.Do(t.Context(), cmd...)
+		require.ErrorContains(t, err, "blocking", "%q", cmd)
+	}
+}
+
+func TestClusterLeftovers(t *testing.T) {
+	c := rt.Embedded(t, 3)
+	for i, key := range []string{"redquorum:tokens:{a}", "lock/1", "redquorum:tokens"} {
+		_, err := c.Servers[i].Do(t.Context(), "SET", key, "v")
+		require.NoError(t, err)
+	}
+	left, err := c.Leftovers(t.Context(), "redquorum:tokens*")
+	require.NoError(t, err)
+	require.Equal(t, []string{"1/lock/1"}, left)
+	c.Kill(0)
+	_, err = c.Keys(t.Context())
+	require.ErrorContains(t, err, "member 0")
+	require.NoError(t, c.Restart(false))
+	left, err = c.Leftovers(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// Whatever happens to the network and the servers: replies are never mixed up, a lone counter never
+// goes back while memory is kept, and everything ends.
+func TestStorm(t *testing.T) {
+	t.Run("fake time", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { storm(t, rt.Embedded(t, 2), time.Minute) })
+	})
+	t.Run("embedded", func(t *testing.T) { storm(t, rt.Embedded(t, 2), time.Second) })
+	t.Run("real", func(t *testing.T) { storm(t, rt.Real(t, 2), time.Second) })
+}
+
+func storm(t *testing.T, c *redistest.Cluster, length time.Duration) {
+	ctx, cancel := context.WithTimeout(t.Context(), length)
+	defer cancel()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	done := 0
+	for w := range 8 {
+		s := c.Servers[w%c.Len()]
+		wg.Go(func() {
+			seen := int64(0)
+			for n := 0; ctx.Err() == nil; {
+				call, stop := context.WithTimeout(ctx, length/100)
+				cl, err := redistest.DialClient(call, s.Dialer(), s.Addr())
+				if err != nil {
+					stop()
+					time.Sleep(length / 10000)
+					continue
+				}
+				for ; err == nil; n++ {
+					tag := fmt.Sprintf("%d-%d", w, n)
+					if err = cl.Send([]string{"INCR", "n"}, []string{"ECHO", tag}); err != nil {
+						break
+					}
+					var got, echo any
+					if got, err = receive(call, cl); err != nil {
+						break
+					}
+					if echo, err = receive(call, cl); err != nil {
+						break
+					}
+					count, isInt := got.(int64)
+					_, isErr := got.(redistest.Error)
+					if !(isInt && count > seen || isErr) || echo != tag {
+						t.Errorf("asked %s after %d, got %v %v", tag, seen, got, echo)
+					}
+					if isInt {
+						seen = count
+						mu.Lock()
+						done++
+						mu.Unlock()
+					}
+					time.Sleep(length / 10000)
+				}
+				stop()
+				_ = cl.Close()
+			}
+		})
+	}
+	rnd := rand.New(rand.NewPCG(7, 7))
+	for ctx.Err() == nil {
+		s := c.Servers[rnd.IntN(c.Len())]
+		l := s.Faults()
+		d := time.Duration(rnd.Int64N(int64(length / 200)))
+		for range 2 {
+			switch rnd.IntN(15) {
+			case 0:
+				l.Cut()
+			case 1:
+				l.Zombie(d)
+			case 2:
+				l.Pause()
+			case 3:
+				l.DropReplies()
+			case 4:
+				l.BlackHole()
+			case 5:
+				l.Refuse(true)
+			case 6:
+				l.SetDelay(redistest.Delay{Jitter: d / 10}, redistest.Delay{Fixed: d / 20})
+			case 7:
+				l.Fail(redistest.Named("INCR"), 1+rnd.IntN(5), "LOADING x")
+			case 8:
+				l.LoseReply(redistest.Named("INCR"), 1)
+			case 9:
+				l.CutAfter(redistest.Named("ECHO"), 1)
+			case 10:
+				l.ZombieOn(redistest.Named("INCR"), 1, d)
+			case 11:
+				s.Pause()
+			case 12:
+				s.Kill()
+			case 13:
+				l.Window(64)
+			case 14:
+				l.DelayReply(redistest.Any(), 3, d)
+			}
+			time.Sleep(d)
+		}
+		l.Heal()
+		s.Resume()
+		if rnd.IntN(3) == 0 {
+			if err := s.Restart(true); err != nil {
+				t.Error(err)
+			}
+		} else if _, err := s.Do(ctx, "PING"); err != nil && ctx.Err() == nil {
+			if err := s.Restart(true); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(length / 200)
+	}
+	wg.Wait()
+	require.Greater(t, done, 50, "the storm left room for work")
+	t.Logf("%d commands answered", done)
+}
+
+func receive(ctx context.Context, c *redistest.Client) (any, error) {
+	if end, ok := ctx.Deadline(); ok {
+		if err := c.Conn().SetReadDeadline(end); err != nil {
+			return nil, err
+		}
+	}
+	return c.Receive()
+}

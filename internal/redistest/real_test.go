@@ -1,0 +1,132 @@
+package redistest_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+)
+
+func TestRealPersistence(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		persist redistest.Persistence
+		want    any // what Restart(true) brings back of a value that was saved as 1 and then set to 2
+	}{
+		{"append only", redistest.AppendOnly, "2"},
+		{"append only, always synced", redistest.AppendAlways, "2"},
+		{"saved only", redistest.SavedOnly, "1"},
+		{"volatile", redistest.Volatile, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := rt.RealWith(t, 1, redistest.RealConfig{Persist: tc.persist}).Real(0)
+			for _, cmd := range [][]string{{"SET", "k", "1"}, {"SAVE"}, {"SET", "k", "2"}} {
+				_, err := r.Do(t.Context(), cmd...)
+				require.NoError(t, err)
+			}
+			if tc.persist == redistest.Volatile {
+				require.Error(t, r.Restart(true))
+				require.Error(t, r.Snapshot())
+			} else {
+				require.NoError(t, r.Restart(true))
+			}
+			v, err := r.Do(t.Context(), "GET", "k")
+			require.NoError(t, err)
+			if tc.want == nil {
+				require.Equal(t, "2", v, "a refused Restart leaves the server alone")
+			} else {
+				require.Equal(t, tc.want, v)
+			}
+			require.NoError(t, r.Restart(false))
+			v, err = r.Do(t.Context(), "GET", "k")
+			require.NoError(t, err)
+			require.Nil(t, v)
+		})
+	}
+}
+
+func TestRealTakesArgumentsAndEnvironment(t *testing.T) {
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	wrapper := filepath.Join(t.TempDir(), "redis-server")
+	script := "#!/bin/sh\n[ \"$REDISTEST_MARK\" = here ] || exit 3\nexec redis-server \"$@\"\n"
+	require.NoError(t, os.WriteFile(wrapper, []byte(script), 0o700))
+	config := redistest.RealConfig{Binary: wrapper, Args: []string{"--requirepass", "secret"}}
+	_, err := redistest.StartReal(t.Context(), config)
+	require.ErrorContains(t, err, "exit status 3")
+	config.Env = []string{"REDISTEST_MARK=here"}
+	_, err = rt.RealWith(t, 1, config).Servers[0].Do(t.Context(), "PING")
+	require.ErrorContains(t, err, "NOAUTH")
+}
+
+func TestRealSaysWhyItDoesNotStart(t *testing.T) {
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	_, err := redistest.StartReal(t.Context(), redistest.RealConfig{Args: []string{"--no-such-option", "1"}})
+	require.ErrorContains(t, err, "no-such-option")
+	_, err = redistest.StartReal(t.Context(), redistest.RealConfig{Binary: "/no/such/redis-server"})
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestRealRemovesItsDirectory(t *testing.T) {
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	r, err := redistest.StartReal(t.Context(), redistest.RealConfig{})
+	require.NoError(t, err)
+	require.DirExists(t, r.Dir())
+	require.NoError(t, r.Close())
+	require.NoDirExists(t, r.Dir())
+	require.Zero(t, r.Pid())
+	require.Error(t, r.Restart(true))
+}
+
+// The process must not outlive a test binary that was killed. The test runs itself as the parent.
+func TestRealDiesWithItsParent(t *testing.T) {
+	if os.Getenv("REDISTEST_PARENT") != "" {
+		r, err := redistest.StartReal(context.Background(), redistest.RealConfig{Persist: redistest.Volatile})
+		require.NoError(t, err)
+		fmt.Println("server", r.Pid(), r.Dir())
+		select {}
+	}
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("only Linux ends processes with their parent")
+	}
+	parent := exec.Command(os.Args[0], "-test.run=^TestRealDiesWithItsParent$", "-test.v")
+	parent.Env = append(os.Environ(), "REDISTEST_PARENT=1")
+	out, err := parent.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, parent.Start())
+	defer func() { _ = parent.Wait() }()
+	defer func() { _ = parent.Process.Kill() }()
+
+	pid, dir := 0, ""
+	for lines := bufio.NewScanner(out); pid == 0 && lines.Scan(); {
+		_, _ = fmt.Sscanf(lines.Text(), "server %d %s", &pid, &dir)
+	}
+	require.NotZero(t, pid)
+	defer func() { _ = os.RemoveAll(dir) }()
+	require.DirExists(t, "/proc/"+strconv.Itoa(pid))
+	require.NoError(t, parent.Process.Kill())
+	gone := func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || strings.Contains(string(stat), ") Z") // whoever adopted it has not looked yet
+	}
+	require.Eventually(t, gone, 10*time.Second, 5*time.Millisecond)
+}
