@@ -76,14 +76,20 @@ func (n *Node) introduce(ctx context.Context, s *session) (runID string, err err
 		return "", fmt.Errorf("handshake: %w", err)
 	}
 	var id int64
-	if c := &calls[0]; !n.permitted(c, "CLIENT ID"+zombieRisk) {
+	switch c := &calls[0]; {
+	case c.Outcome == quorum.Answered && c.Reply.Kind != ':':
+		return "", protocolError("answer to CLIENT ID")
+	case !n.permitted(c, "CLIENT ID"+zombieRisk):
 		return "", fmt.Errorf("CLIENT ID: %w", c.Err)
-	} else if c.Outcome == quorum.Answered {
+	case c.Outcome == quorum.Answered:
 		id = c.Reply.Int
 	}
-	if c := &calls[1]; !n.permitted(c, "INFO: restarts of the server are not seen"+zombieRisk) {
+	switch c := &calls[1]; {
+	case c.Outcome == quorum.Answered && c.Reply.Kind != '$':
+		return "", protocolError("answer to INFO")
+	case !n.permitted(c, "INFO: restarts of the server are not seen"+zombieRisk):
 		return "", fmt.Errorf("INFO: %w", c.Err)
-	} else if c.Outcome == quorum.Answered {
+	case c.Outcome == quorum.Answered:
 		runID = field(c.Reply.Str, "run_id:")
 	}
 	old := n.zombies.succeed(id, runID)

@@ -27,7 +27,7 @@ func (n *Node) listen(channel string, l quorum.Listener) {
 			failures = 0
 		}
 		wait := n.pause(failures, err)
-		n.cfg.Logger.Info("inbox is closed", "member", n.name, "err", err, "retry_in", wait)
+		n.logFailure("inbox is closed", failures, err, wait)
 		failures++
 		timer := time.NewTimer(wait)
 		select {

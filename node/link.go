@@ -9,11 +9,13 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/mediocregopher/radix/v4"
 	"github.com/mediocregopher/radix/v4/resp"
 	"github.com/mediocregopher/radix/v4/resp/resp3"
+	"github.com/redquorum/redquorum/quorum"
 )
 
 const (
@@ -51,7 +53,7 @@ func (n *Node) dial(ctx context.Context) (*link, error) {
 		if l.socket != nil {
 			_ = l.socket.Close()
 		}
-		return nil, withoutSecrets(err)
+		return nil, withoutSecrets(err, string(n.cfg.Password))
 	}
 	l.conn = conn
 	return l, nil
@@ -65,7 +67,7 @@ func (f dialFunc) DialContext(ctx context.Context, _, _ string) (net.Conn, error
 func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
 	socket, err := n.cfg.Dialer.DialContext(ctx, n.cfg.Network, n.cfg.Addr)
 	if err != nil {
-		return nil, &dialError{"dial", err}
+		return nil, &dialError{"", err}
 	}
 	if tcp, ok := socket.(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(socketBuffer) // a hint: writes have a deadline in any case
@@ -77,7 +79,7 @@ func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
 	secure := tls.Client(socket, n.tls)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = socket.Close()
-		return nil, &dialError{"TLS", err}
+		return nil, &dialError{"TLS: ", err}
 	}
 	l.wire = secure
 	return secure, nil
@@ -85,16 +87,16 @@ func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
 
 // dialError marks an error that came from our own dialer, before anything secret was sent.
 type dialError struct {
-	step string
+	step string // as a prefix
 	err  error
 }
 
-func (e *dialError) Error() string { return e.step + ": " + e.err.Error() }
+func (e *dialError) Error() string { return e.step + e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
 // withoutSecrets keeps of an error of radix's Dial what can be relied on to hold no secret. The server
 // may repeat what it was sent with AUTH, in an error or as anything else.
-func withoutSecrets(err error) error {
+func withoutSecrets(err error, password string) error {
 	var simple resp3.SimpleError
 	var blob resp3.BlobError
 	var ours *dialError
@@ -103,9 +105,9 @@ func withoutSecrets(err error) error {
 	case errors.As(err, &ours):
 		return ours
 	case errors.As(err, &simple):
-		return classify(simple.S)
+		return withhold(classify(simple.S), password)
 	case errors.As(err, &blob):
-		return classify(string(blob.B))
+		return withhold(classify(string(blob.B)), password)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("AUTH or SELECT: %w", context.DeadlineExceeded)
 	case errors.Is(err, context.Canceled):
@@ -116,6 +118,15 @@ func withoutSecrets(err error) error {
 		return fmt.Errorf("AUTH or SELECT: connection closed by the server: %w", io.ErrUnexpectedEOF)
 	}
 	return protocolError("answer to AUTH or SELECT")
+}
+
+// withhold drops the text of an error that repeats the password, or by chance looks as if it did.
+func withhold(e *quorum.ReplyError, password string) *quorum.ReplyError {
+	if password == "" || !strings.Contains(e.Text, password) {
+		return e
+	}
+	const why = "refused by the server (text withheld: the password occurs in it)"
+	return &quorum.ReplyError{Kind: e.Kind, Text: why}
 }
 
 // cut ends the connection at once and from any goroutine: no farewell of TLS, which could wait for a

@@ -300,11 +300,7 @@ func (n *Node) supervise() {
 			continue
 		}
 		wait := n.pause(failures, err)
-		level := slog.LevelDebug
-		if failures == 0 {
-			level = slog.LevelWarn
-		}
-		n.cfg.Logger.Log(n.ctx, level, "member is down", "member", n.name, "err", err, "retry_in", wait)
+		n.logFailure("member is down", failures, err, wait)
 		failures++
 		timer := time.NewTimer(wait)
 		select {
@@ -313,6 +309,15 @@ func (n *Node) supervise() {
 			timer.Stop()
 		}
 	}
+}
+
+// logFailure warns of the first failure in a row and keeps the others for debugging.
+func (n *Node) logFailure(what string, failures int, err error, wait time.Duration) {
+	level := slog.LevelDebug
+	if failures == 0 {
+		level = slog.LevelWarn
+	}
+	n.cfg.Logger.Log(n.ctx, level, what, "member", n.name, "err", err, "retry_in", wait)
 }
 
 func (n *Node) isClosing() bool { return n.accepting.Err() != nil }

@@ -1,0 +1,90 @@
+package node
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// signal is a Sink for one call at a time.
+type signal chan struct{}
+
+func (s signal) Done(*quorum.Call) { s <- struct{}{} }
+
+func TestAnsweredCallAllocatesNothing(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript, delScript}})
+	eval := resp.Command("EVALSHA", scriptSHA(setScript), "1", "k", "v", "tag")
+	for name, c := range map[string]*quorum.Call{
+		"integer":       {Cmd: resp.Command("INCR", "n")},
+		"string":        {Cmd: resp.Command("ECHO", "hello")},
+		"array":         {Cmd: resp.Command("TIME")},
+		"tagged script": {Cmd: eval[:len(eval)-len("$3\r\ntag\r\n")], Tagged: true},
+		"late":          {Cmd: resp.Command("INCR", "n"), Late: true},
+	} {
+		done := make(signal, 1)
+		c.Sink = done
+		one := func() {
+			n.Submit(c)
+			<-done
+		}
+		one()
+		if allocs := testing.AllocsPerRun(2000, one); allocs != 0 || c.Outcome != quorum.Answered {
+			t.Errorf("%s: %v allocations, %v, %v", name, allocs, c.Outcome, c.Err)
+		}
+	}
+}
+
+// go test -run xxx -bench Submit -benchmem -count 10 ./node
+func BenchmarkSubmit(b *testing.B) {
+	s := startRedis(b)
+	set := resp.Command("SET", "k", "v", "NX", "PX", "30000")
+	eval := resp.Command("EVALSHA", scriptSHA(setScript), "1", "k", "v", "tag")
+	for _, bench := range []struct {
+		name string
+		call quorum.Call
+	}{
+		{"SET", quorum.Call{Cmd: set}},
+		{"EVALSHA", quorum.Call{Cmd: eval}},
+	} {
+		for _, callers := range []int{1, 64, 1024} {
+			b.Run(fmt.Sprintf("%s/callers=%d", bench.name, callers), func(b *testing.B) {
+				n := up(b, Config{Addr: s.addr(), Scripts: []string{setScript}})
+				if callers == 1 {
+					c, done := bench.call, make(signal, 1)
+					c.Sink = done
+					b.ReportAllocs()
+					for b.Loop() {
+						n.Submit(&c)
+						<-done
+					}
+					return
+				}
+				b.ReportAllocs()
+				b.SetParallelism((callers + 1) / 2)
+				b.RunParallel(func(pb *testing.PB) {
+					c, done := bench.call, make(signal, 1)
+					c.Sink = done
+					for pb.Next() {
+						n.Submit(&c)
+						<-done
+					}
+				})
+			})
+		}
+	}
+}
+
+// What a call costs while its member is down.
+func BenchmarkSubmitDown(b *testing.B) {
+	f := newFake(nil)
+	f.refuse = errConnecting
+	n := start(b, Config{Dialer: f})
+	c := &quorum.Call{Cmd: ping, Sink: discard{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		n.Submit(c)
+	}
+}

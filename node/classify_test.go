@@ -1,0 +1,150 @@
+package node
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+func TestClassify(t *testing.T) {
+	const (
+		behind = " script: aa77f552b24e0b017e3df463ec8364838f1e957b, on @user_script:1."
+		six    = "ERR Error running script (call to f_aa77f552b24e0b017e3df463ec8364838f1e957b): @user_script:12: "
+		mini   = "ERR Error compiling script (new function): <string>:1: "
+	)
+	for _, tc := range []struct {
+		kind        quorum.Kind
+		reply, text string // no text: the reply itself
+	}{
+		{quorum.KindForeign, "WRONGTYPE Operation against a key holding the wrong kind of value", ""},
+		{quorum.KindForeign, "WRONGTYPE Operation against a key" + behind, "WRONGTYPE Operation against a key"},
+		{quorum.KindForeign, six + "WRONGTYPE Operation against a key", "WRONGTYPE Operation against a key"},
+		{quorum.KindForeign, mini + "WRONGTYPE Operation against a key\nstack traceback:\n\t[G]: in function 'call'", "WRONGTYPE Operation against a key"},
+		{quorum.KindForeign, "FOREIGN no ttl", ""},
+		{quorum.KindForeign, six + "FOREIGN no ttl", "FOREIGN no ttl"},
+		{quorum.KindForgot, "FORGOT marker", ""},
+		{quorum.KindForgot, mini + "FORGOT marker", "FORGOT marker"},
+		{quorum.KindNoScript, "NOSCRIPT No matching script. Please use EVAL.", ""},
+		{quorum.KindReadOnly, "READONLY You can't write against a read only replica.", ""},
+		{quorum.KindReadOnly, "READONLY You can't write against a read only replica." + behind, "READONLY You can't write against a read only replica."},
+		{quorum.KindReadOnly, six + "@user_script: 12: -READONLY You can't write against a read only replica.", "READONLY You can't write against a read only replica."},
+		{quorum.KindReadOnly, "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk.", ""},
+		{quorum.KindReadOnly, "NOREPLICAS Not enough good replicas to write.", ""},
+		{quorum.KindReadOnly, "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", ""},
+		{quorum.KindLoading, "LOADING Redis is loading the dataset in memory", ""},
+		{quorum.KindBusy, "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", ""},
+		{quorum.KindOverloaded, "OOM command not allowed when used memory > 'maxmemory'.", ""},
+		{quorum.KindOverloaded, "OOM command not allowed when used memory > 'maxmemory'." + behind, "OOM command not allowed when used memory > 'maxmemory'."},
+		{quorum.KindOverloaded, six + "@user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.", "OOM command not allowed when used memory > 'maxmemory'."},
+		{quorum.KindOverloaded, "ERR max number of clients reached", ""},
+		{quorum.KindAuth, "NOAUTH Authentication required.", ""},
+		{quorum.KindAuth, "WRONGPASS invalid username-password pair or user is disabled.", ""},
+		{quorum.KindAuth, "NOPERM this user has no permissions to run the 'client|kill' command", ""},
+		{quorum.KindAuth, "NOPERM this user has no permissions to access one of the keys used as arguments", ""},
+		{quorum.KindAuth, "ERR The user executing the script can't run this command or subcommand" + behind, "ERR The user executing the script can't run this command or subcommand"},
+		{quorum.KindAuth, "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments" + behind, "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments"},
+		{quorum.KindAuth, "ERR The user executing the script can't publish to the channel mentioned in the command" + behind, "ERR The user executing the script can't publish to the channel mentioned in the command"},
+		{quorum.KindAuth, six + "@user_script: 12: The user executing the script can't run this command or subcommand", "The user executing the script can't run this command or subcommand"},
+		{quorum.KindAuth, six + "@user_script: 12: -NOPERM The user executing the script can't run this command", "NOPERM The user executing the script can't run this command"},
+		{quorum.KindAuth, "ERR ACL failure in script: User default has no permissions to run the 'get' command" + behind, "ERR ACL failure in script: User default has no permissions to run the 'get' command"},
+		{quorum.KindAuth, "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?", ""},
+		{quorum.KindAuth, "DENIED Redis is running in protected mode because protected mode is enabled", ""},
+		{quorum.KindCluster, "MOVED 12182 127.0.0.1:7001", ""},
+		{quorum.KindCluster, "ASK 3300 127.0.0.1:7001", ""},
+		{quorum.KindCluster, "TRYAGAIN Multiple keys request during rehashing of slot", ""},
+		{quorum.KindCluster, "CLUSTERDOWN Hash slot not served", ""},
+		{quorum.KindCluster, "CROSSSLOT Keys in request don't hash to the same slot", ""},
+		{quorum.KindOther, "ERR unknown command 'EVALSHA', with args beginning with: 'sha' '1' 'key' 'owner:token' ", "ERR unknown command 'EVALSHA'"},
+		{quorum.KindOther, "ERR unknown command `AUTH`, with args beginning with: `secret`, ", "ERR unknown command `AUTH`"},
+		{quorum.KindOther, "ERR Error compiling script (new function): user_script:1: unexpected symbol near ')'", ""},
+		{quorum.KindOther, "ERR user_script:1: boom" + behind, "ERR user_script:1: boom"},
+		{quorum.KindOther, "ERR Script attempted to access a non local key in a cluster node" + behind, "ERR Script attempted to access a non local key in a cluster node"},
+		{quorum.KindOther, "UNKILLABLE Sorry the script already executed write commands", ""},
+		{quorum.KindOther, "OOMPH is another word", ""},
+		{quorum.KindOther, "ERR value BUSY is not an integer", ""},
+		{quorum.KindOther, "", ""},
+	} {
+		want := tc.text
+		if want == "" {
+			want = tc.reply
+		}
+		got := classify(tc.reply)
+		if got.Kind != tc.kind || got.Text != want {
+			t.Errorf("classify(%q)\n got %d %q\nwant %d %q", tc.reply, got.Kind, got.Text, tc.kind, want)
+		}
+	}
+}
+
+// The texts are those of a running server, not of our memory.
+func TestClassifyARealServer(t *testing.T) {
+	s := startRedis(t)
+	s.cli("HSET", "hash", "a", "1")
+	s.cli("ACL", "SETUSER", "default", "-get", "resetchannels", "&mine")
+	for _, tc := range []struct {
+		kind quorum.Kind
+		args []string
+	}{
+		{quorum.KindForeign, []string{"EVAL", "return redis.call('SETRANGE', 'hash', '0', 'x')", "0"}},
+		{quorum.KindForgot, []string{"EVAL", "return redis.error_reply('FORGOT marker')", "0"}},
+		{quorum.KindForeign, []string{"EVAL", "return redis.error_reply('FOREIGN no ttl')", "0"}},
+		{quorum.KindAuth, []string{"GET", "k"}},
+		{quorum.KindAuth, []string{"EVAL", "return redis.call('GET', 'k')", "0"}},
+		{quorum.KindAuth, []string{"EVAL", "return redis.call('PUBLISH', 'theirs', 'k')", "0"}},
+		{quorum.KindAuth, []string{"AUTH", "x"}},
+		{quorum.KindNoScript, []string{"EVALSHA", strings.Repeat("0", 40), "0"}},
+		{quorum.KindOther, []string{"NOSUCH", "owner:token"}},
+	} {
+		got := classify(strings.TrimPrefix(s.cli(tc.args...), "-"))
+		if got.Kind != tc.kind || strings.Contains(got.Text, "user_script") || strings.Contains(got.Text, "token") {
+			t.Errorf("%v: %d %q", tc.args, got.Kind, got.Text)
+		}
+	}
+	s.cli("CONFIG", "SET", "maxmemory", "1")
+	if got := classify(s.cli("EVAL", "#!lua flags=no-cluster\nreturn redis.call('SET', 'a', 'b')", "0")[1:]); got.Kind != quorum.KindOverloaded {
+		t.Errorf("OOM: %d %q", got.Kind, got.Text)
+	}
+	s.cli("CONFIG", "SET", "maxmemory", "0")
+	s.cli("CONFIG", "SET", "min-replicas-to-write", "1")
+	if got := classify(s.cli("EVAL", "return redis.call('SET', 'a', 'b')", "0")[1:]); got.Kind != quorum.KindReadOnly {
+		t.Errorf("NOREPLICAS: %d %q", got.Kind, got.Text)
+	}
+	s.cli("CONFIG", "SET", "min-replicas-to-write", "0")
+	s.cli("REPLICAOF", "127.0.0.1", "1")
+	if got := classify(s.cli("EVAL", "return redis.call('SET', 'a', 'b')", "0")[1:]); got.Kind != quorum.KindReadOnly {
+		t.Errorf("READONLY: %d %q", got.Kind, got.Text)
+	}
+}
+
+func TestRefusalReachesTheCall(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.addr()})
+	do(t, n, "HSET", "hash", "a", "1")
+	c := submit(n, "GET", "hash").wait(t)
+	var refused *quorum.ReplyError
+	if c.Outcome != quorum.Refused || !errors.As(c.Err, &refused) || refused.Kind != quorum.KindForeign {
+		t.Errorf("%v, %v", c.Outcome, c.Err)
+	}
+}
+
+func FuzzClassify(f *testing.F) {
+	f.Add("ERR Error running script (call to f_x): @user_script:12: @user_script: 12: -OOM command")
+	f.Add("WRONGTYPE x script: aa, on @user_script:1.")
+	f.Add("ERR Error compiling script-")
+	f.Add("ERR unknown command 'X', with args beginning with: 'token'")
+	f.Fuzz(func(t *testing.T, reply string) {
+		got := classify(reply)
+		if len(got.Text) > maxText || len(got.Text) > len(reply) {
+			t.Errorf("%q became longer: %q", reply, got.Text)
+		}
+		if again := classify(got.Text); again.Kind != got.Kind && len(got.Text) < maxText {
+			t.Errorf("%q is %d, its text %q is %d", reply, got.Kind, got.Text, again.Kind)
+		}
+		if strings.Contains(got.Text, "with args beginning with: ") && !strings.Contains(got.Text, "\n") {
+			if _, rest, found := strings.Cut(got.Text, ", with args beginning with"); found {
+				t.Errorf("%q keeps arguments %q", reply, rest)
+			}
+		}
+	})
+}

@@ -1,0 +1,182 @@
+package node
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestConfigDefaults(t *testing.T) {
+	c := Config{Addr: "h:1"}.withDefaults()
+	if err := c.validate(); err != nil {
+		t.Error(err)
+	}
+	if c.Network != "tcp" || c.DialTimeout != time.Second || c.WriteTimeout != time.Second || c.StallTimeout != 2*time.Second ||
+		c.PingInterval != time.Second || c.BackoffMin != 50*time.Millisecond || c.BackoffMax != 2*time.Second ||
+		c.MaxCalls != 16384 || c.MaxBytes != 1<<20 || c.Dialer == nil || c.Logger == nil {
+		t.Errorf("%+v", c)
+	}
+	if c := (Config{Addr: "h:1", BackoffMin: time.Minute}).withDefaults(); c.validate() != nil {
+		t.Error("a long BackoffMin alone is wrong")
+	}
+}
+
+func TestConfigTellsEveryMistakeAtOnce(t *testing.T) {
+	_, err := New(Config{
+		Network: "udp", Addr: "redis://:canary@h", DB: -1, Username: "u", ClientName: "two words", DialTimeout: -1, WriteTimeout: -1,
+		StallTimeout: -1, PingInterval: -1, BackoffMin: -1, BackoffMax: -2, MaxCalls: -1, MaxBytes: -1, Scripts: []string{" "},
+	})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, field := range []string{"Network", "Addr", "DB", "Username", "ClientName", "DialTimeout", "WriteTimeout", "StallTimeout",
+		"PingInterval", "BackoffMin", "BackoffMax", "MaxCalls", "MaxBytes", "Scripts[0]"} {
+		if !strings.Contains(err.Error(), "Config."+field+" ") {
+			t.Errorf("%s is not told: %v", field, err)
+		}
+	}
+	for _, addr := range []string{"", "nothing", "u:canary@h:1", "rediss://:canary@h:1"} {
+		if _, err := New(Config{Addr: addr}); err == nil || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%q: %v", addr, err)
+		}
+	}
+}
+
+func TestSecretIsNeverPrinted(t *testing.T) {
+	c := Config{Addr: "h:1", Password: "canary"}
+	var text []string
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%20s", "%T"} {
+		text = append(text, fmt.Sprintf(verb, c.Password), fmt.Sprintf(verb, &c.Password), fmt.Sprintf(verb, c), fmt.Sprintf(verb, []any{c.Password}))
+	}
+	js, err := json.Marshal(struct{ P Secret }{c.Password})
+	if err != nil || string(js) != `{"P":"******"}` {
+		t.Errorf("%s, %v", js, err)
+	}
+	var log logBuffer
+	log.logger().Info("x", "password", c.Password, "group", slog.GroupValue(slog.Any("p", c.Password)))
+	text = append(text, string(js), log.String())
+	for _, s := range text {
+		if low := strings.ToLower(s); strings.Contains(low, "canary") || strings.Contains(low, "63616e617279") {
+			t.Errorf("printed: %s", s)
+		}
+	}
+	if Secret("").String() != "" || fmt.Sprint(Secret("x")) != "******" || fmt.Sprintf("%#v", Secret("x")) != `"******"` {
+		t.Error("mask")
+	}
+}
+
+func TestParseURL(t *testing.T) {
+	const pw = "p@s:s/w?o#r%d"
+	for in, want := range map[string]Config{
+		"redis://h":                             {Network: "tcp", Addr: "h:6379"},
+		"redis://h/":                            {Network: "tcp", Addr: "h:6379"},
+		"redis://h:1/2":                         {Network: "tcp", Addr: "h:1", DB: 2},
+		"redis://h?db=2":                        {Network: "tcp", Addr: "h:6379", DB: 2},
+		"redis://h/2?db=2":                      {Network: "tcp", Addr: "h:6379", DB: 2},
+		"redis://[::1]":                         {Network: "tcp", Addr: "[::1]:6379"},
+		"redis://[fe80::1%25eth0]:7/1":          {Network: "tcp", Addr: "[fe80::1%eth0]:7", DB: 1},
+		"redis://:pw@h":                         {Network: "tcp", Addr: "h:6379", Password: "pw"},
+		"redis://u:p%40s%3As%2Fw%3Fo%23r%25d@h": {Network: "tcp", Addr: "h:6379", Username: "u", Password: pw},
+		"rediss://u:pw@h:1":                     {Network: "tcp", Addr: "h:1", Username: "u", Password: "pw", TLS: &tls.Config{}},
+		"redis+unix:///run/r.sock":              {Network: "unix", Addr: "/run/r.sock"},
+		"redis+unix://u:pw@/run/r.sock?db=4":    {Network: "unix", Addr: "/run/r.sock", Username: "u", Password: "pw", DB: 4},
+		"redis://h?dial_timeout=1s&write_timeout=200ms&stall_timeout=1m&client_name=me": {Network: "tcp", Addr: "h:6379",
+			DialTimeout: time.Second, WriteTimeout: 200 * time.Millisecond, StallTimeout: time.Minute, ClientName: "me"},
+	} {
+		got, err := ParseURL(in)
+		if err != nil {
+			t.Errorf("%s: %v", in, err)
+			continue
+		}
+		if (got.TLS != nil) != (want.TLS != nil) || got.TLS != nil && got.TLS.MinVersion != tls.VersionTLS12 {
+			t.Errorf("%s: TLS %v", in, got.TLS)
+		}
+		got.TLS, want.TLS = nil, nil
+		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) || got.Password != want.Password {
+			t.Errorf("%s\n got %+v\nwant %+v", in, got, want)
+		}
+		if err := got.withDefaults().validate(); err != nil {
+			t.Errorf("%s: %v", in, err)
+		}
+	}
+}
+
+func TestParseURLSaysWhatIsWrong(t *testing.T) {
+	for in, want := range map[string]string{
+		"redis://:s3cr%zzet@h":             "malformed",
+		"redis://u:s3cret":                 "malformed", // taken for a port
+		"http://:s3cret@h":                 "scheme",
+		"h:6379":                           "scheme",
+		"":                                 "scheme",
+		"redis:h":                          "//",
+		"redis://":                         "no host",
+		"redis://:s3cret@":                 "no host",
+		"redis://:s3cret@:6379":            "no host",
+		"redis://:s3cret@h:0":              "port",
+		"redis://:s3cret@h:65536":          "port",
+		"redis://:s3cret@h/x":              "database",
+		"redis://:s3cret@h/-1":             "database",
+		"redis://u@h":                      "without a password",
+		"redis://:s3cret@h#f":              "fragment",
+		"redis://:s3/cret@h":               "@",
+		"redis://:s3?cret@h":               "@",
+		"redis://:s3#cret@h":               "@",
+		"redis://:s3cret@h?x=1":            `unknown option "x"`,
+		"redis://:s3cret@h?password=s3":    `unknown option "password"`,
+		"redis://:s3cret@h?dial_timeout=1": `"dial_timeout"`,
+		"redis://h?stall_timeout=-1s":      `"stall_timeout"`,
+		"redis://h?write_timeout=":         `"write_timeout"`,
+		"redis://h?client_name=a%20b":      `"client_name"`,
+		"redis://h?db=x":                   `"db"`,
+		"redis://h?db=1&db=2":              "more than once",
+		"redis://h/1?db=2":                 "two databases",
+		"redis://h?a=%zz":                  "malformed options",
+		"redis+unix://h/run/r.sock":        "host",
+		"redis+unix://":                    "no path",
+		"redis+unix:run":                   "no path",
+		"redis+unix:///a://b":              "URL",
+	} {
+		c, err := ParseURL(in)
+		var u *URLError
+		if !errors.As(err, &u) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", in, err, want)
+		}
+		if err != nil && (strings.Contains(err.Error(), "s3") || strings.Contains(err.Error(), "cret")) {
+			t.Errorf("%s: the error quotes the password: %v", in, err)
+		}
+		if c.Addr != "" || c.Password != "" {
+			t.Errorf("%s: %+v beside an error", in, c)
+		}
+	}
+}
+
+func FuzzParseURL(f *testing.F) {
+	for _, s := range []string{"", "%zz", "?x=", "#", "/", "@", "[", " ", "\x00", "a/b?c#d@e", "://", "é"} {
+		f.Add("redis://user:", s, "@host:1/0")
+		f.Add("rediss://:", s, "@[::1]")
+		f.Add("redis+unix://u:", s, "@/run/x")
+	}
+	f.Fuzz(func(t *testing.T, before, around, after string) {
+		const canary = "c4n4ry"
+		if strings.Contains(before+after, "?") {
+			t.Skip("the password is not in the place of a password")
+		}
+		for _, password := range []string{canary + around, around + canary, around} {
+			c, err := ParseURL(before + password + after)
+			if err == nil {
+				if err := c.withDefaults().validate(); err != nil && !strings.Contains(err.Error(), "Addr") {
+					t.Errorf("%q: accepted, but %v", before+password+after, err)
+				}
+				continue
+			}
+			if strings.Contains(after, "@") && strings.Contains(err.Error(), canary) {
+				t.Errorf("%q: %v", before+password+after, err)
+			}
+		}
+	})
+}

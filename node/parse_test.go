@@ -1,0 +1,154 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+func parse(s string) (quorum.Reply, string, error) {
+	br := bufio.NewReaderSize(iotest.OneByteReader(strings.NewReader(s)), 64)
+	var r quorum.Reply
+	err := readReply(br, &r, 0)
+	rest, _ := io.ReadAll(br)
+	return r, string(rest), err
+}
+
+func TestParse(t *testing.T) {
+	for _, tc := range []struct{ in, want string }{
+		{":0\r\n", "0"},
+		{":-9223372036854775808\r\n", "-9223372036854775808"},
+		{":9223372036854775807\r\n", "9223372036854775807"},
+		{":+5\r\n", "5"},
+		{"+OK\r\n", "OK"},
+		{"$0\r\n\r\n", ""},
+		{"$5\r\na\r\nbc\r\n", "a\r\nbc"},
+		{"$-1\r\n", "nil"},
+		{"*-1\r\n", "nil"},
+		{"_\r\n", "nil"},
+		{"*0\r\n", "[]"},
+		{"-ERR no\r\n", "-ERR no"},
+		{"*3\r\n:1\r\n*2\r\n$1\r\na\r\n-E x\r\n$-1\r\n", "[1 [a -E x] nil]"},
+	} {
+		r, rest, err := parse(tc.in + ":rest\r\n")
+		if err != nil || show(r) != tc.want || rest != ":rest\r\n" {
+			t.Errorf("%q = %s, rest %q, %v", tc.in, show(r), rest, err)
+		}
+	}
+}
+
+func TestParseRefusesWhatIsNotRESP(t *testing.T) {
+	for _, in := range []string{
+		"\r\n", ":\r\n", ":x\r\n", ":9223372036854775808\r\n", ":-9223372036854775809\r\n", ":99999999999999999999\r\n", ":1\n",
+		"$-2\r\n", "$536870913\r\n", "$1\r\nab\r\n", "*-2\r\n", "*1048577\r\n", "HTTP/1.1 200 OK\r\n", ">1\r\n:1\r\n", "%1\r\n",
+		strings.Repeat("*1\r\n", 20) + ":1\r\n", "+" + strings.Repeat("x", 100) + "\r\n",
+	} {
+		if r, _, err := parse(in); !errors.As(err, new(protocolError)) {
+			t.Errorf("%q = %s, %v", in, show(r), err)
+		} else if strings.Contains(err.Error(), "HTTP") || strings.Contains(err.Error(), "xx") {
+			t.Errorf("%q is quoted: %v", in, err)
+		}
+	}
+	for _, in := range []string{"", ":1", "$5\r\nab", "$2\r\nab", "*2\r\n:1\r\n", "$536870912\r\nabc"} {
+		if r, _, err := parse(in); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%q = %s, %v", in, show(r), err)
+		}
+	}
+}
+
+func TestParseTrustsNoLength(t *testing.T) {
+	r, _, err := parse("$536870912\r\nabc")
+	if err == nil || cap(r.Str) > 1<<20 {
+		t.Errorf("%d bytes reserved for a promise, %v", cap(r.Str), err)
+	}
+	r, _, err = parse("*1048576\r\n:1\r\n")
+	if err == nil || cap(r.Elems) > 1000 {
+		t.Errorf("%d elements reserved for a promise, %v", cap(r.Elems), err)
+	}
+	long := strings.Repeat("0123456789", 300_000)
+	br := bufio.NewReaderSize(strings.NewReader(bulk(long)), 64)
+	if err := readReply(br, &r, 0); err != nil || string(r.Str) != long {
+		t.Errorf("%d bytes, %v", len(r.Str), err)
+	}
+}
+
+func TestParseUsesMemoryAgain(t *testing.T) {
+	in := "*3\r\n:123456\r\n$5\r\nhello\r\n*2\r\n$2\r\nab\r\n$-1\r\n"
+	var r quorum.Reply
+	reader := strings.NewReader(in)
+	br := bufio.NewReader(reader)
+	read := func() {
+		reader.Reset(in)
+		br.Reset(reader)
+		if err := readReply(br, &r, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read()
+	if n := testing.AllocsPerRun(100, read); n != 0 {
+		t.Errorf("%v allocations for a reply of the same shape", n)
+	}
+	if show(r) != "[123456 hello [ab nil]]" {
+		t.Errorf("%s", show(r))
+	}
+}
+
+func encode(b []byte, r quorum.Reply) []byte {
+	switch r.Kind {
+	case ':':
+		return append(b, ":"+show(r)+"\r\n"...)
+	case '$':
+		return append(b, bulk(string(r.Str))...)
+	case '_':
+		return append(b, "$-1\r\n"...)
+	case '*':
+		b = append(b, "*"+show(quorum.Reply{Kind: ':', Int: int64(len(r.Elems))})+"\r\n"...)
+		for _, e := range r.Elems {
+			b = encode(b, e)
+		}
+		return b
+	}
+	return append(append(append(b, '-'), r.Str...), '\r', '\n')
+}
+
+// What is accepted is understood: written again by a second encoder and parsed again, it is the same.
+func FuzzReply(f *testing.F) {
+	for _, s := range []string{":1\r\n", "$3\r\nabc\r\n", "*2\r\n:1\r\n-ERR x\r\n", "+OK\r\n:2\r\n", "*1\r\n*1\r\n$-1\r\n", "$99\r\n", "-\r\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var r, again quorum.Reply
+		br := bufio.NewReader(bytes.NewReader(in))
+		for range 3 { // into the memory of the one before
+			if readReply(br, &r, 0) != nil {
+				return
+			}
+			wire := encode(nil, r)
+			if err := readReply(bufio.NewReader(bytes.NewReader(wire)), &again, 0); err != nil || show(r) != show(again) {
+				t.Errorf("%q is %s and then %s, %v", in, show(r), show(again), err)
+			}
+			if !slices.Equal(encode(nil, again), wire) {
+				t.Errorf("%q: %q", in, wire)
+			}
+		}
+	})
+}
+
+func FuzzNumber(f *testing.F) {
+	f.Add(int64(0))
+	f.Add(int64(math.MinInt64))
+	f.Add(int64(math.MaxInt64))
+	f.Fuzz(func(t *testing.T, n int64) {
+		if got, err := number([]byte(show(quorum.Reply{Kind: ':', Int: n}))); err != nil || got != n {
+			t.Errorf("%d = %d, %v", n, got, err)
+		}
+	})
+}

@@ -1,0 +1,238 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// testCertificate writes a self-signed certificate for 127.0.0.1 and returns a pool that trusts it.
+func testCertificate(t testing.TB, dir string) (certFile, keyFile string, pool *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := errors.Join(
+		os.WriteFile(certFile, certPEM, 0o600),
+		os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	pool = x509.NewCertPool()
+	pool.AppendCertsFromPEM(certPEM)
+	return certFile, keyFile, pool
+}
+
+func freePort(t testing.TB) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// startTLS starts a server with a plain and a TLS port, and the user "u" with password "pw".
+func startTLS(t testing.TB) (s *redisServer, tlsAddr string, pool *x509.CertPool) {
+	certFile, keyFile, pool := testCertificate(t, t.TempDir())
+	port := freePort(t)
+	s = startRedis(t, "--tls-port", strconv.Itoa(port), "--tls-cert-file", certFile, "--tls-key-file", keyFile,
+		"--tls-auth-clients", "no")
+	s.cli("ACL", "SETUSER", "u", "on", ">pw", "~*", "&*", "+@all")
+	return s, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), pool
+}
+
+func TestTLSWithACLUser(t *testing.T) {
+	_, addr, pool := startTLS(t)
+	n := up(t, Config{Addr: addr, Username: "u", Password: "pw", TLS: &tls.Config{RootCAs: pool}, Scripts: []string{delScript}})
+	var l pushLog
+	n.Listen("ch", &l)
+	if got := do(t, n, "ACL", "WHOAMI"); got != "u" {
+		t.Errorf("user %s", got)
+	}
+	until(t, "subscribed", func() bool { return n.State().Inbox })
+	do(t, n, "PUBLISH", "ch", "x")
+	until(t, "delivered", func() bool { return len(l.messages()) == 1 })
+	for i := range 2000 {
+		want := strconv.Itoa(i)
+		if got := do(t, n, "ECHO", want); got != want {
+			t.Fatalf("%s for %s", got, want)
+		}
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	dir, err := os.MkdirTemp("", "node") // t.TempDir can be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "s")
+	startRedis(t, "--unixsocket", path)
+	c, err := ParseURL("redis+unix://" + path + "?db=2&client_name=me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := up(t, c)
+	if got := do(t, n, "CLIENT", "GETNAME"); got != "me" || n.Name() != path {
+		t.Errorf("%s, %s", got, n.Name())
+	}
+}
+
+// answering serves every connection with f, until the test ends.
+func answering(t testing.TB, f func(c net.Conn)) (addr string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			f(c)
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	return l.Addr().String()
+}
+
+// Every way to fail is told with the member's name and its cause, and without the password.
+func TestNoErrorOrLogHoldsTheSecret(t *testing.T) {
+	const canary, token = "c4n4ry", "t0k3n"
+	s, tlsAddr, pool := startTLS(t)
+	closed := net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
+	repeat := answering(t, func(c net.Conn) {
+		_ = c.SetDeadline(time.Now().Add(time.Second))
+		_, _ = io.CopyN(c, c, 200)
+	})
+	unknown := func(format string) string {
+		return answering(t, func(c net.Conn) {
+			_ = c.SetDeadline(time.Now().Add(time.Second))
+			br := bufio.NewReader(c)
+			var r quorum.Reply
+			for readReply(br, &r, 0) == nil {
+				fmt.Fprintf(c, format, r.Elems[0].Str, r.Elems[1].Str)
+			}
+		})
+	}
+	var refused *quorum.ReplyError
+	var dial *net.OpError
+	for name, tc := range map[string]struct {
+		config Config
+		is     error
+		as     any
+	}{
+		"wrong password":       {Config{Addr: s.addr(), Username: "u", Password: canary}, nil, &refused},
+		"unexpected password":  {Config{Addr: s.addr(), Password: canary}, nil, &refused},
+		"no such user":         {Config{Addr: s.addr(), Username: "who", Password: canary}, nil, &refused},
+		"no such database":     {Config{Addr: s.addr(), Username: "u", Password: "pw", DB: 99}, nil, &refused},
+		"TLS to a plain port":  {Config{Addr: s.addr(), Password: canary, TLS: &tls.Config{RootCAs: pool}}, nil, nil},
+		"plain to a TLS port":  {Config{Addr: tlsAddr, Password: canary}, nil, nil},
+		"unknown authority":    {Config{Addr: tlsAddr, Password: canary, TLS: &tls.Config{}}, nil, new(*tls.CertificateVerificationError)},
+		"connection refused":   {Config{Addr: closed, Password: canary}, syscall.ECONNREFUSED, &dial},
+		"TLS to a plain peer":  {Config{Addr: unknown("HTTP/1.1 400 %s %s\r\n\r\n"), Password: canary, TLS: &tls.Config{}}, nil, nil},
+		"repeats what is sent": {Config{Addr: repeat, Password: canary, Username: "u"}, nil, nil},
+		"AUTH unknown":         {Config{Addr: unknown("-ERR unknown command '%s', with args beginning with: '%s'\r\n"), Password: canary}, nil, &refused},
+		"AUTH as garbage":      {Config{Addr: unknown("?%s %s\r\n"), Password: canary}, nil, nil},
+		"AUTH as an error":     {Config{Addr: unknown("-%s %s\r\n"), Password: canary}, nil, &refused},
+		"AUTH as a bulk error": {Config{Addr: unknown("!11\r\n%s %s\r\n"), Password: canary}, nil, &refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log logBuffer
+			tc.config.Logger = log.logger()
+			tc.config.DialTimeout = 300 * time.Millisecond
+			n := start(t, tc.config)
+			n.Listen("ch", &pushLog{})
+			until(t, "tried", func() bool {
+				return !errors.Is(n.State().Err, errConnecting) && strings.Contains(log.String(), "inbox")
+			})
+			c := submit(n, "SET", "k", token)
+			t.Log(c.Err)
+			for _, err := range []error{n.State().Err, c.Err} {
+				if err == nil {
+					t.Fatal("no error")
+				}
+				if !strings.HasPrefix(err.Error(), tc.config.Addr+": ") {
+					t.Errorf("does not begin with the name: %v", err)
+				}
+				if tc.is != nil && !errors.Is(err, tc.is) || tc.as != nil && !errors.As(err, tc.as) {
+					t.Errorf("cause is not wrapped: %v", err)
+				}
+				for e := err; e != nil; e = unwrapLast(e) {
+					for _, text := range []string{e.Error(), fmt.Sprintf("%+v", e), fmt.Sprintf("%#v", e)} {
+						if strings.Contains(text, canary) || strings.Contains(text, token) {
+							t.Errorf("holds a secret: %s", text)
+						}
+					}
+				}
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_ = n.Close(ctx)
+			if text := log.String(); strings.Contains(text, canary) || strings.Contains(text, token) {
+				t.Errorf("log holds a secret:\n%s", text)
+			}
+		})
+	}
+}
+
+func unwrapLast(err error) error {
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		all := e.Unwrap()
+		return all[len(all)-1]
+	case interface{ Unwrap() error }:
+		return e.Unwrap()
+	}
+	return nil
+}
+
+func TestOwnerTokenIsNotRepeatedByAnError(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.addr()})
+	c := submit(n, "EVALSHAA", "sha", "t0k3n").wait(t)
+	if c.Outcome != quorum.Refused || strings.Contains(c.Err.Error(), "t0k3n") {
+		t.Errorf("%v, %v", c.Outcome, c.Err)
+	}
+}
