@@ -1,0 +1,789 @@
+package redlock
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/internal/resp"
+)
+
+// The scripts' own text, against what the protocol says that they reply and leave behind: one table,
+// run on a real server and on the embedded one that the tests in fake time stand on.
+func TestScriptsDoWhatTheProtocolSays(t *testing.T) {
+	for _, kind := range []struct {
+		name  string
+		start func(t *testing.T) redistest.Server
+	}{
+		{"embedded", func(t *testing.T) redistest.Server { return rt.Embedded(t, 1).Servers[0] }},
+		{"real", func(t *testing.T) redistest.Server { return rt.Real(t, 1).Servers[0] }},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			server := kind.start(t)
+			for _, c := range scriptCases {
+				t.Run(c.name, func(t *testing.T) {
+					require.NoError(t, server.Flush())
+					c.test(newScripted(t, server, kind.name == "real"))
+				})
+			}
+		})
+	}
+}
+
+const (
+	alice = "AAAA:1" // owners, and the inboxes AAAA, BBBB, CCCC
+	bob   = "BBBB:2"
+	carol = "CCCC:3"
+
+	second = time.Second
+	minute = time.Minute // lives longer than any test
+)
+
+// scripted is one lock at one server, asked as a member would ask.
+type scripted struct {
+	*testing.T
+	server redistest.Server
+	real   bool // has an ACL
+	c      *redistest.Client
+	inbox  *redistest.Client // hears every client's
+	keys
+	tag string // marker id in every call
+}
+
+func newScripted(t *testing.T, server redistest.Server, isReal bool) *scripted {
+	s := &scripted{T: t, server: server, real: isReal, keys: keysOf("invoice:42")}
+	s.c, s.inbox = s.dial(), s.dial()
+	for _, source := range Scripts() {
+		s.ask("SCRIPT", "LOAD", source)
+	}
+	_, err := s.inbox.Do(t.Context(), "PSUBSCRIBE", inboxPrefix+"*")
+	require.NoError(t, err)
+	return s
+}
+
+func (s *scripted) dial() *redistest.Client {
+	s.Helper()
+	c, err := redistest.DialClient(s.Context(), s.server.Dialer(), s.server.Addr())
+	require.NoError(s, err)
+	s.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// ask executes a plain command.
+func (s *scripted) ask(args ...string) any {
+	s.Helper()
+	v, err := s.c.Do(s.Context(), args...)
+	require.NoError(s, err)
+	return v
+}
+
+// run executes a script as the node does: it adds the marker id.
+func (s *scripted) run(cmd []byte) (any, error) {
+	s.Helper()
+	_, err := s.c.Conn().Write(resp.AppendBulk(cmd, s.tag))
+	require.NoError(s, err)
+	v, err := s.c.ReceiveFor(10 * time.Second)
+	require.NoError(s, err)
+	if e, ok := v.(redistest.Error); ok {
+		return nil, e
+	}
+	return v, nil
+}
+
+func (s *scripted) number(cmd []byte) int64 {
+	s.Helper()
+	v, err := s.run(cmd)
+	require.NoError(s, err)
+	require.IsType(s, int64(0), v)
+	return v.(int64)
+}
+
+func (s *scripted) list(cmd []byte) []any {
+	s.Helper()
+	v, err := s.run(cmd)
+	require.NoError(s, err)
+	require.IsType(s, []any{}, v)
+	return v.([]any)
+}
+
+// fails runs a script that must reply with an error beginning so, and leave everything as it was.
+func (s *scripted) fails(code string, cmd []byte) {
+	s.Helper()
+	before := s.state()
+	_, err := s.run(cmd)
+	require.Error(s, err)
+	require.Regexp(s, "^(ERR .*)?"+code, err.Error())
+	require.Equal(s, before, s.state(), "an error must leave nothing")
+}
+
+// get, try and the like are the calls that most cases need.
+func (s *scripted) take(owner string, ttl time.Duration) int64 {
+	s.Helper()
+	return s.number(s.acquire(nil, owner, ttl))
+}
+
+func (s *scripted) line(owner string, ttl, entry time.Duration) []any {
+	s.Helper()
+	return s.list(s.wait(nil, owner, ttl, entry))
+}
+
+// now is the server's clock, µs.
+func (s *scripted) now() int64 {
+	s.Helper()
+	v := s.ask("TIME").([]any)
+	sec, err := strconv.ParseInt(v[0].(string), 10, 64)
+	require.NoError(s, err)
+	usec, err := strconv.ParseInt(v[1].(string), 10, 64)
+	require.NoError(s, err)
+	return sec*1_000_000 + usec
+}
+
+// past waits on the server's clock.
+func (s *scripted) past(t int64) {
+	s.Helper()
+	require.Eventually(s, func() bool { return s.now() > t }, 10*time.Second, time.Millisecond)
+}
+
+func (s *scripted) counter() string {
+	s.Helper()
+	v, _ := s.ask("HGET", tokensKey, strconv.FormatInt(s.bucket, 10)).(string)
+	return v
+}
+
+func (s *scripted) left(key string) time.Duration {
+	s.Helper()
+	return time.Duration(s.ask("PTTL", key).(int64)) * time.Millisecond
+}
+
+// lives checks a TTL: not more than d, and less only by what a busy machine takes.
+func (s *scripted) lives(key string, d time.Duration) {
+	s.Helper()
+	left := s.left(key)
+	require.LessOrEqual(s, left, d, key)
+	require.Greater(s, left, d-20*second, key)
+}
+
+func (s *scripted) hash(key string) map[string]string {
+	s.Helper()
+	list, _ := s.ask("HGETALL", key).([]any)
+	out := map[string]string{}
+	for i := 0; i+1 < len(list); i += 2 {
+		out[fmt.Sprint(list[i])] = fmt.Sprint(list[i+1])
+	}
+	return out
+}
+
+func (s *scripted) waitersInOrder() []string {
+	s.Helper()
+	out := []string{}
+	for _, v := range s.ask("ZRANGE", s.queue, "0", "-1").([]any) {
+		out = append(out, v.(string))
+	}
+	registered := make([]string, 0)
+	for owner := range s.hash(s.waiters) {
+		registered = append(registered, owner)
+	}
+	sorted := slices.Clone(out)
+	sort.Strings(sorted)
+	sort.Strings(registered)
+	require.Equal(s, sorted, registered, "queue and waiters name the same owners")
+	return out
+}
+
+// state is everything that the server has.
+func (s *scripted) state() map[string]string {
+	s.Helper()
+	out := map[string]string{}
+	for _, k := range s.ask("KEYS", "*").([]any) {
+		key := k.(string)
+		switch kind := s.ask("TYPE", key).(string); kind {
+		case "hash":
+			out[key] = fmt.Sprint(s.hash(key))
+		case "zset":
+			out[key] = fmt.Sprint(s.ask("ZRANGE", key, "0", "-1", "WITHSCORES"))
+		case "string":
+			out[key] = s.ask("GET", key).(string)
+		default:
+			s.Fatalf("%s is a %s", key, kind)
+		}
+		if s.ask("PTTL", key).(int64) < 0 {
+			out[key] += " for ever"
+		}
+	}
+	return out
+}
+
+// hears expects exactly these messages next, each in its client's inbox.
+func (s *scripted) hears(messages ...string) {
+	s.Helper()
+	for _, want := range append(messages, "end of test") {
+		if want == "end of test" { // no message of a script stands before one that is sent now
+			s.ask("PUBLISH", inboxPrefix+"end", want)
+		}
+		v, err := s.inbox.ReceiveFor(10 * time.Second)
+		require.NoError(s, err)
+		got := v.([]any)
+		require.Equal(s, want, got[3])
+		client := "end"
+		if want != "end of test" {
+			client = want[2:6] // "g AAAA:1 …", "w AAAA:1 …"
+		}
+		require.Equal(s, inboxPrefix+client, got[2])
+	}
+}
+
+func (s *scripted) token(owner string) int64 {
+	s.Helper()
+	n, err := strconv.ParseInt(s.hash(s.name)[owner], 10, 64)
+	require.NoError(s, err, "%s holds nothing", owner)
+	return n
+}
+
+func text(n int64) string { return strconv.FormatInt(n, 10) }
+
+// byHash puts owners in the order in which a yield prefers them.
+func byHash(owners ...string) []string {
+	slices.SortFunc(owners, func(x, y string) int {
+		a, b := sha1.Sum([]byte(x)), sha1.Sum([]byte(y))
+		return slices.Compare(a[:], b[:])
+	})
+	return owners
+}
+
+type scriptCase struct {
+	name string
+	test func(s *scripted)
+}
+
+var scriptCases = slices.Concat(acquireCases, waitCases, releaseCases, yieldCases, renewCases)
+
+var acquireCases = []scriptCase{
+	{"acquire of a free lock grants with the TTL, and the first token of a bucket is the server's time", func(s *scripted) {
+		before := s.now()
+		token := s.take(alice, minute)
+		require.GreaterOrEqual(s, token, before)
+		require.LessOrEqual(s, token, s.now())
+		require.Equal(s, map[string]string{alice: text(token)}, s.hash(s.name))
+		require.Equal(s, text(token), s.counter())
+		s.lives(s.name, minute)
+		require.Len(s, s.state(), 2, "the lock and the counters, nothing else")
+	}},
+	{"acquire counts on by one in a bucket that is known", func(s *scripted) {
+		first := s.take(alice, minute)
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, "")))
+		require.Equal(s, first+1, s.take(bob, minute))
+	}},
+	{"acquire by the holder repeats its token and lengthens the TTL", func(s *scripted) {
+		token := s.take(alice, minute)
+		require.Equal(s, token, s.take(alice, 2*minute))
+		s.lives(s.name, 2*minute)
+		require.Equal(s, text(token), s.counter(), "no double count")
+	}},
+	{"acquire by the holder never shortens the TTL", func(s *scripted) {
+		token := s.take(alice, 2*minute)
+		require.Equal(s, token, s.take(alice, second))
+		s.lives(s.name, 2*minute)
+	}},
+	{"acquire of another's lock replies minus its PTTL and writes nothing", func(s *scripted) {
+		s.take(alice, minute)
+		before := s.state()
+		left := s.take(bob, 2*minute)
+		require.Less(s, left, int64(0))
+		require.GreaterOrEqual(s, left, -minute.Milliseconds())
+		require.Less(s, left, -(minute - 20*second).Milliseconds())
+		require.Equal(s, before, s.state())
+		s.lives(s.name, minute)
+	}},
+	{"acquire of a key without TTL is FOREIGN", func(s *scripted) {
+		s.ask("HSET", s.name, "somebody", "1")
+		s.fails("FOREIGN no ttl", s.acquire(nil, alice, minute))
+		s.ask("DEL", s.name)
+		s.ask("SET", s.name, "data")
+		s.fails("FOREIGN no ttl", s.acquire(nil, alice, minute))
+	}},
+	{"acquire of a key of another type is WRONGTYPE", func(s *scripted) {
+		s.ask("SET", s.name, "data", "PX", "60000")
+		s.fails("WRONGTYPE", s.acquire(nil, alice, minute))
+	}},
+	{"acquire in a new bucket with another marker id is FORGOT", func(s *scripted) {
+		s.tag = "run 1"
+		s.fails("FORGOT marker", s.acquire(nil, alice, minute))
+		s.ask("HSET", markerKey, "id", "run 2")
+		s.fails("FORGOT marker", s.acquire(nil, alice, minute))
+		s.ask("HSET", tokensKey, "other", "7") // other buckets stay
+		s.fails("FORGOT marker", s.acquire(nil, alice, minute))
+		s.tag = "run 2"
+		require.Positive(s, s.take(alice, minute))
+	}},
+	{"acquire in a known bucket does not look at the marker", func(s *scripted) {
+		s.tag = "run 1"
+		s.ask("HSET", tokensKey, text(s.bucket), "41")
+		require.EqualValues(s, 42, s.take(alice, minute))
+	}},
+	{"acquire without a marker id checks none", func(s *scripted) {
+		s.ask("HSET", markerKey, "id", "run 2")
+		require.Positive(s, s.take(alice, minute))
+	}},
+	{"a token of sixteen digits stays exact", func(s *scripted) {
+		s.ask("HSET", tokensKey, text(s.bucket), "9007199254740990") // 2^53 - 2
+		require.EqualValues(s, 9007199254740991, s.take(alice, minute))
+		require.Equal(s, map[string]string{alice: "9007199254740991"}, s.hash(s.name))
+	}},
+}
+
+var waitCases = []scriptCase{
+	{"wait for a free lock grants and tells time and head", func(s *scripted) {
+		before := s.now()
+		got := s.line(alice, minute, 3*second)
+		token := s.token(alice)
+		require.Equal(s, token, got[0])
+		require.GreaterOrEqual(s, got[1], before)
+		require.LessOrEqual(s, got[1], s.now())
+		require.Equal(s, "-", got[2])
+		s.lives(s.name, minute)
+		require.Empty(s, s.waitersInOrder())
+		s.hears()
+	}},
+	{"wait for another's lock registers, and announces the waiter once", func(s *scripted) {
+		s.take(alice, minute)
+		before := s.now()
+		got := s.line(bob, 20*second, 30*second)
+		require.Less(s, got[0], int64(0))
+		require.GreaterOrEqual(s, got[0], -minute.Milliseconds())
+		require.Equal(s, "-", got[2])
+		now := got[1].(int64)
+		require.GreaterOrEqual(s, now, before)
+		require.Equal(s, []string{bob}, s.waitersInOrder())
+		require.Equal(s, text(now), s.ask("ZSCORE", s.queue, bob))
+		require.Equal(s, map[string]string{bob: text(now/1000+30_000) + " 20000"}, s.hash(s.waiters))
+		s.lives(s.queue, minute) // twice the entry
+		s.lives(s.waiters, minute)
+		s.hears("w " + alice + " " + bob)
+
+		s.past(now + 1000)
+		again := s.line(bob, 10*second, 20*second)[1].(int64) // the heartbeat
+		require.Greater(s, again, now)
+		require.Equal(s, text(now), s.ask("ZSCORE", s.queue, bob), "its place is that of the first registration")
+		require.Equal(s, map[string]string{bob: text(again/1000+20_000) + " 10000"}, s.hash(s.waiters))
+		require.Greater(s, s.left(s.queue), 40*second, "never shortened")
+		require.Greater(s, s.left(s.waiters), 40*second)
+		s.line(bob, 10*second, minute)
+		s.lives(s.queue, 2*minute)
+		s.lives(s.waiters, 2*minute)
+		s.hears()
+	}},
+	{"wait takes no token while the lock is another's", func(s *scripted) {
+		token := s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.line(carol, minute, minute)
+		require.Equal(s, text(token), s.counter())
+		require.Equal(s, []string{bob, carol}, s.waitersInOrder())
+		s.hears("w "+alice+" "+bob, "w "+alice+" "+carol)
+	}},
+	{"wait announces nobody to a holder without an inbox", func(s *scripted) {
+		s.take("somebody else", minute)
+		s.line(bob, minute, minute)
+		s.hears()
+	}},
+	{"wait by the holder repeats its token, lengthens the TTL and leaves the queue", func(s *scripted) {
+		s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.line(carol, minute, minute)
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, "")))
+		s.ask("ZADD", s.queue, "1", bob) // as if it had registered again
+		s.ask("HSET", s.waiters, bob, "1 1")
+		got := s.line(bob, 2*minute, minute)
+		require.Equal(s, []any{s.token(bob), got[1], carol}, got)
+		s.lives(s.name, 2*minute)
+		require.Equal(s, []string{carol}, s.waitersInOrder())
+		s.line(bob, second, minute)
+		require.Greater(s, s.left(s.name), minute, "never shortened")
+	}},
+	{"wait after the lease has ended grants to whoever asks first, and names the head", func(s *scripted) {
+		token := s.take(alice, 30*time.Millisecond)
+		s.line(bob, minute, minute)
+		s.line(carol, minute, minute)
+		require.Eventually(s, func() bool { return s.left(s.name) < 0 }, 10*time.Second, time.Millisecond)
+		got := s.line(carol, minute, minute)
+		require.Equal(s, []any{token + 1, got[1], bob}, got)
+		require.Equal(s, []string{bob}, s.waitersInOrder())
+	}},
+	{"wait at a key that is no lock registers nobody", func(s *scripted) {
+		s.ask("HSET", s.name, "somebody", "1")
+		s.fails("FOREIGN no ttl", s.wait(nil, alice, minute, minute))
+		s.ask("DEL", s.name)
+		s.ask("SET", s.name, "data", "PX", "60000")
+		s.fails("WRONGTYPE", s.wait(nil, alice, minute, minute))
+		s.hears()
+	}},
+	{"wait in a new bucket with another marker id is FORGOT", func(s *scripted) {
+		s.tag = "run 1"
+		s.fails("FORGOT marker", s.wait(nil, alice, minute, minute))
+		s.ask("HSET", markerKey, "id", "run 1")
+		require.Positive(s, s.line(alice, minute, minute)[0])
+	}},
+}
+
+var releaseCases = []scriptCase{
+	{"release by the holder frees the lock", func(s *scripted) {
+		token := s.take(alice, minute)
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, "")))
+		require.Equal(s, map[string]string{tokensKey: fmt.Sprint(map[string]string{text(s.bucket): text(token)}) + " for ever"}, s.state())
+		require.EqualValues(s, 0, s.number(s.release(nil, alice, "")))
+	}},
+	{"release by another frees nothing", func(s *scripted) {
+		s.take(alice, minute)
+		s.line(bob, minute, minute)
+		before := s.state()
+		require.EqualValues(s, 0, s.number(s.release(nil, carol, bob)))
+		require.Equal(s, before, s.state())
+		s.hears("w " + alice + " " + bob)
+	}},
+	{"release by a waiter gives up its place", func(s *scripted) {
+		s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.line(carol, minute, minute)
+		require.EqualValues(s, 0, s.number(s.release(nil, bob, "")))
+		require.Equal(s, []string{carol}, s.waitersInOrder())
+		require.EqualValues(s, 0, s.number(s.release(nil, carol, "")))
+		require.Len(s, s.state(), 2, "empty queues are gone")
+		require.Equal(s, s.token(alice), s.take(alice, second))
+	}},
+	{"release hands over to the first of the queue for the TTL it asked, and tells it", func(s *scripted) {
+		token := s.take(alice, second)
+		s.line(bob, 50*second, minute)
+		s.line(carol, minute, minute)
+		before := s.now()
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, "")))
+		require.Equal(s, map[string]string{bob: text(token + 1)}, s.hash(s.name))
+		s.lives(s.name, 50*second)
+		require.Equal(s, []string{carol}, s.waitersInOrder())
+		s.grantHeard(before, bob, token+1, carol, "w "+alice+" "+bob, "w "+alice+" "+carol)
+		before = s.now()
+		require.EqualValues(s, 1, s.number(s.release(nil, bob, "")))
+		require.Empty(s, s.waitersInOrder())
+		s.grantHeard(before, carol, token+2, "-")
+		require.EqualValues(s, 1, s.number(s.release(nil, carol, "")))
+		require.Len(s, s.state(), 1, "only the counters are left")
+	}},
+	{"release honours the hint", func(s *scripted) {
+		token := s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.line(carol, minute, minute)
+		before := s.now()
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, carol)))
+		require.Equal(s, map[string]string{carol: text(token + 1)}, s.hash(s.name))
+		require.Equal(s, []string{bob}, s.waitersInOrder())
+		s.grantHeard(before, carol, token+1, bob, "w "+alice+" "+bob, "w "+alice+" "+carol)
+	}},
+	{"release ignores a hint that does not wait here", func(s *scripted) {
+		s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.number(s.release(nil, alice, carol))
+		require.Positive(s, s.token(bob))
+	}},
+	{"release skips and removes waiters whose entry has run out, the hint too", func(s *scripted) {
+		s.take(alice, minute)
+		s.line(carol, minute, 20*time.Millisecond)
+		s.line("DDDD:4", minute, 20*time.Millisecond)
+		now := s.line(bob, minute, minute)[1].(int64)
+		s.past(now + 50_000)
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, "DDDD:4")))
+		require.Positive(s, s.token(bob))
+		require.Empty(s, s.waitersInOrder())
+	}},
+	{"release frees the lock when only waiters are left whose entry has run out", func(s *scripted) {
+		s.take(alice, minute)
+		now := s.line(bob, minute, 20*time.Millisecond)[1].(int64)
+		s.ask("PEXPIRE", s.queue, "60000") // another's registration has lengthened them
+		s.ask("PEXPIRE", s.waiters, "60000")
+		s.past(now + 50_000)
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, bob)))
+		require.Len(s, s.state(), 1, "only the counters are left")
+	}},
+	{"release skips a waiter that is queued without an entry", func(s *scripted) {
+		s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.ask("ZADD", s.queue, "1", carol)
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, carol)))
+		require.Positive(s, s.token(bob))
+	}},
+	{"release with ! frees and hands over to nobody", func(s *scripted) {
+		token := s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.line(carol, minute, minute)
+		s.tag = "!"
+		require.EqualValues(s, 0, s.number(s.release(nil, carol, "")), "a place is still given up")
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, bob)))
+		require.Empty(s, s.hash(s.name))
+		require.Equal(s, []string{bob}, s.waitersInOrder())
+		require.Equal(s, text(token), s.counter())
+		s.hears("w "+alice+" "+bob, "w "+alice+" "+carol)
+	}},
+	{"release in a bucket that was forgotten frees, hands over to nobody and says so", func(s *scripted) {
+		s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.ask("DEL", tokensKey)
+		s.tag = "run 1"
+		_, err := s.run(s.release(nil, alice, bob))
+		require.ErrorContains(s, err, "FORGOT marker")
+		require.Empty(s, s.hash(s.name))
+		require.Equal(s, []string{bob}, s.waitersInOrder())
+		require.Empty(s, s.counter())
+		s.hears("w " + alice + " " + bob)
+	}},
+	{"release hands over to a waiter without an inbox and tells nobody", func(s *scripted) {
+		token := s.take(alice, minute)
+		for _, owner := range []string{"nobody", "no:body", ":1", "a:b:1"} {
+			s.line(owner, minute, minute)
+		}
+		for i, owner := range []string{"nobody", "no:body", ":1", "a:b:1"} {
+			holder := alice
+			if i > 0 {
+				holder = []string{"nobody", "no:body", ":1"}[i-1]
+			}
+			require.EqualValues(s, 1, s.number(s.release(nil, holder, "")))
+			require.Equal(s, token+int64(i)+1, s.token(owner))
+		}
+		s.hears("w "+alice+" nobody", "w "+alice+" no:body", "w "+alice+" :1", "w "+alice+" a:b:1")
+	}},
+	{"release whose PUBLISH the ACL denies hands over all the same", func(s *scripted) {
+		if !s.real {
+			s.Skip("the embedded server has no ACL")
+		}
+		token := s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.line(carol, minute, minute)
+		s.hears("w "+alice+" "+bob, "w "+alice+" "+carol)
+		s.ask("ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "-publish", "resetchannels")
+		s.ask("ACL", "SETUSER", "quiet", "on", "nopass", "~*", "+@all", "resetchannels")
+		s.ask("AUTH", "mute", "")
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, "")))
+		require.Equal(s, token+1, s.token(bob))
+		s.ask("AUTH", "quiet", "")
+		require.EqualValues(s, 1, s.number(s.release(nil, bob, "")))
+		require.Equal(s, token+2, s.token(carol))
+		s.line(alice, minute, minute) // the announcement is denied, too
+		s.ask("AUTH", "default", "")
+		require.Equal(s, []string{alice}, s.waitersInOrder())
+		s.hears()
+	}},
+	{"release of a key of another type is WRONGTYPE", func(s *scripted) {
+		s.ask("SET", s.name, "data", "PX", "60000")
+		s.fails("WRONGTYPE", s.release(nil, alice, ""))
+	}},
+}
+
+// grantHeard expects the messages, and then the grant, whose time is not before the release was asked.
+func (s *scripted) grantHeard(before int64, owner string, token int64, next string, messages ...string) {
+	s.Helper()
+	for _, want := range messages {
+		v, err := s.inbox.ReceiveFor(10 * time.Second)
+		require.NoError(s, err)
+		require.Equal(s, want, v.([]any)[3])
+	}
+	v, err := s.inbox.ReceiveFor(10 * time.Second)
+	require.NoError(s, err)
+	got := v.([]any)
+	p, ok := parsePush(got[3].(string))
+	require.True(s, ok, got[3])
+	require.GreaterOrEqual(s, p.server, before)
+	require.LessOrEqual(s, p.server, s.now())
+	require.Equal(s, "g "+owner+" "+text(token)+" "+text(p.server)+" "+next, got[3])
+	require.Equal(s, inboxPrefix+owner[:4], got[2])
+	s.hears()
+}
+
+var yieldCases = []scriptCase{
+	{"yield of a vote that is not held any more changes nothing", func(s *scripted) {
+		token := s.take(alice, minute)
+		s.line(bob, minute, minute)
+		before := s.state()
+		at := s.now()
+		for _, cmd := range [][]byte{
+			s.yield(nil, alice, token-1, minute, minute),
+			s.yield(nil, bob, token, minute, minute),
+			s.yield(nil, carol, token, minute, minute),
+		} {
+			got := s.list(cmd)
+			require.EqualValues(s, 0, got[0])
+			require.GreaterOrEqual(s, got[1], at)
+		}
+		require.Equal(s, before, s.state())
+		s.hears("w " + alice + " " + bob)
+	}},
+	{"yield keeps the vote where no waiter hashes lower, under a new token", func(s *scripted) {
+		order := byHash(alice, bob, carol)
+		token := s.take(order[0], 2*minute)
+		s.line(order[1], minute, minute)
+		s.line(order[2], minute, minute)
+		got := s.list(s.yield(nil, order[0], token, minute, minute))
+		require.Equal(s, token+1, got[0])
+		require.Equal(s, map[string]string{order[0]: text(token + 1)}, s.hash(s.name))
+		require.Greater(s, s.left(s.name), minute, "never shortened")
+		got = s.list(s.yield(nil, order[0], token+1, 4*minute, minute))
+		require.Equal(s, token+2, got[0])
+		s.lives(s.name, 4*minute)
+		require.Equal(s, []string{order[1], order[2]}, s.waitersInOrder())
+		s.hears("w "+order[0]+" "+order[1], "w "+order[0]+" "+order[2])
+	}},
+	{"yield gives to the waiter that hashes lowest and registers the giver without announcing it", func(s *scripted) {
+		order := byHash(alice, bob, carol)
+		token := s.take(order[2], 2*minute)
+		s.line(order[1], minute, minute)
+		s.line(order[0], 50*second, minute)
+		before := s.now()
+		got := s.list(s.yield(nil, order[2], token, 40*second, 45*second))
+		require.EqualValues(s, 0, got[0])
+		require.Equal(s, map[string]string{order[0]: text(token + 1)}, s.hash(s.name))
+		s.lives(s.name, 50*second)
+		require.Equal(s, []string{order[1], order[2]}, s.waitersInOrder())
+		at := got[1].(int64)
+		require.Equal(s, text(at/1000+45_000)+" 40000", s.hash(s.waiters)[order[2]])
+		s.grantHeard(before, order[0], token+1, order[1],
+			"w "+order[2]+" "+order[1], "w "+order[2]+" "+order[0])
+	}},
+	{"yield takes the order of SHA-1 in hex", func(s *scripted) {
+		order := byHash(alice, bob)
+		hash := func(o string) string { h := sha1.Sum([]byte(o)); return hex.EncodeToString(h[:]) }
+		require.Less(s, hash(order[0]), hash(order[1]))
+		token := s.take(order[1], minute)
+		s.line(order[0], minute, minute)
+		require.EqualValues(s, 0, s.list(s.yield(nil, order[1], token, minute, minute))[0])
+		require.Equal(s, token+1, s.token(order[0]))
+	}},
+	{"yield skips and removes a lower waiter whose entry has run out", func(s *scripted) {
+		order := byHash(alice, bob, carol)
+		token := s.take(order[2], minute)
+		s.line(order[1], minute, minute)
+		now := s.line(order[0], minute, 20*time.Millisecond)[1].(int64)
+		s.past(now + 50_000)
+		require.EqualValues(s, 0, s.list(s.yield(nil, order[2], token, minute, minute))[0])
+		require.Equal(s, token+1, s.token(order[1]))
+		require.Equal(s, []string{order[2]}, s.waitersInOrder())
+	}},
+	{"yield in a bucket that was forgotten grants nothing", func(s *scripted) {
+		order := byHash(alice, bob)
+		token := s.take(order[0], minute)
+		s.line(order[1], minute, minute)
+		s.ask("DEL", tokensKey)
+		s.tag = "run 1"
+		_, err := s.run(s.yield(nil, order[0], token, minute, minute))
+		require.ErrorContains(s, err, "FORGOT marker")
+		require.Empty(s, s.counter())
+		s.hears("w " + order[0] + " " + order[1])
+	}},
+}
+
+var renewCases = []scriptCase{
+	{"extend lengthens for the holder, never shortens, and answers per lease", func(s *scripted) {
+		other, foreign, gone := keysOf("other"), keysOf("foreign"), keysOf("gone")
+		token := s.take(alice, minute)
+		s.number(other.acquire(nil, bob, minute))
+		s.ask("SET", foreign.name, "data", "PX", "60000")
+		before := s.state()
+		extend := func(ttl time.Duration) []any {
+			b := appendEval(nil, extendScript, 4, 8)
+			for _, k := range []keys{s.keys, other, foreign, gone} {
+				b = resp.AppendBulk(b, k.name)
+			}
+			for range 4 {
+				b = resp.AppendInt(resp.AppendBulk(b, alice), millis(ttl))
+			}
+			return s.list(b)
+		}
+		require.Equal(s, []any{int64(1), int64(0), int64(-1), int64(0)}, extend(2*minute))
+		s.lives(s.name, 2*minute)
+		s.lives(other.name, minute)
+		s.lives(foreign.name, minute)
+		require.Equal(s, []any{int64(1), int64(0), int64(-1), int64(0)}, extend(second))
+		s.lives(s.name, 2*minute)
+		require.Equal(s, before, s.state())
+		require.Equal(s, text(token), s.counter())
+	}},
+	{"raise lifts the counter for the holder and never lowers it", func(s *scripted) {
+		token := s.take(alice, minute)
+		require.EqualValues(s, 1, s.number(s.raise(nil, alice, token+10)))
+		require.Equal(s, text(token+10), s.counter())
+		require.EqualValues(s, 1, s.number(s.raise(nil, alice, token+5)))
+		require.Equal(s, text(token+10), s.counter())
+		require.Equal(s, token, s.token(alice), "the vote stays what it was")
+		require.EqualValues(s, 0, s.number(s.raise(nil, bob, token+20)))
+		require.Equal(s, text(token+10), s.counter(), "only while it holds")
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, "")))
+		require.Equal(s, token+11, s.take(bob, minute))
+	}},
+	{"raise where nobody holds does nothing", func(s *scripted) {
+		require.EqualValues(s, 0, s.number(s.raise(nil, alice, 7)))
+		require.Empty(s, s.state())
+	}},
+	{"rejoin of a free lock lifts the counter, holds under the lease's token and leaves the queue", func(s *scripted) {
+		s.take(bob, minute)
+		s.line(alice, minute, minute)
+		s.ask("DEL", s.name)
+		before, err := strconv.ParseInt(s.counter(), 10, 64)
+		require.NoError(s, err)
+		require.EqualValues(s, 1, s.number(s.rejoin(nil, alice, minute, before+100)))
+		require.Equal(s, map[string]string{alice: text(before + 100)}, s.hash(s.name))
+		require.Equal(s, text(before+100), s.counter())
+		s.lives(s.name, minute)
+		require.Empty(s, s.waitersInOrder())
+		s.hears("w " + bob + " " + alice)
+	}},
+	{"rejoin never lowers the counter", func(s *scripted) {
+		s.ask("HSET", tokensKey, text(s.bucket), "500")
+		require.EqualValues(s, 1, s.number(s.rejoin(nil, alice, minute, 100)))
+		require.Equal(s, "500", s.counter())
+		require.EqualValues(s, 100, s.token(alice))
+	}},
+	{"rejoin by the holder lengthens and never shortens", func(s *scripted) {
+		token := s.take(alice, minute)
+		require.EqualValues(s, 1, s.number(s.rejoin(nil, alice, 2*minute, token)))
+		s.lives(s.name, 2*minute)
+		require.EqualValues(s, 1, s.number(s.rejoin(nil, alice, second, token)))
+		s.lives(s.name, 2*minute)
+	}},
+	{"rejoin of another's lock takes nothing away", func(s *scripted) {
+		token := s.take(bob, minute)
+		require.EqualValues(s, 0, s.number(s.rejoin(nil, alice, 2*minute, token-1)))
+		require.Equal(s, map[string]string{bob: text(token)}, s.hash(s.name))
+		require.Equal(s, text(token), s.counter())
+		s.lives(s.name, minute)
+	}},
+	{"rejoin in a new bucket with another marker id is FORGOT", func(s *scripted) {
+		s.tag = "run 1"
+		s.fails("FORGOT marker", s.rejoin(nil, alice, minute, 7))
+		s.ask("HSET", markerKey, "id", "run 1")
+		require.EqualValues(s, 1, s.number(s.rejoin(nil, alice, minute, 7)))
+		require.Equal(s, "7", s.counter())
+	}},
+	{"rejoin of a key of another type is an error that leaves the key alone", func(s *scripted) {
+		s.ask("SET", s.name, "data", "PX", "60000")
+		_, err := s.run(s.rejoin(nil, alice, minute, 7))
+		require.ErrorContains(s, err, "WRONGTYPE")
+		require.Equal(s, "data", s.ask("GET", s.name))
+	}},
+}
+
+// A member's scripts must be the same everywhere, and known before it votes.
+func TestEveryScriptIsLoadedOnceConnected(t *testing.T) {
+	cluster := rt.Real(t, 1)
+	join(t, cluster)
+	args := []string{"SCRIPT", "EXISTS"}
+	for _, s := range []script{acquireScript, waitScript, releaseScript, yieldScript, raiseScript, extendScript, rejoinScript} {
+		args = append(args, s.sha)
+	}
+	got, err := cluster.Servers[0].Do(context.Background(), args...)
+	require.NoError(t, err)
+	require.Equal(t, slices.Repeat([]any{int64(1)}, len(args)-2), got)
+}
