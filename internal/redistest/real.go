@@ -66,6 +66,13 @@ type Real struct {
 	closed bool
 }
 
+// Where redis-server keeps its data: in appendOnlyDir since version 7, before that in the file.
+const (
+	appendOnlyDir  = "appendonlydir"
+	appendOnlyFile = "appendonly.aof"
+	dumpFile       = "dump.rdb"
+)
+
 // process is one run of redis-server. The goroutine that started it waits for it.
 type process struct {
 	pid  int
@@ -274,7 +281,11 @@ func (r *Real) Restart(keepMemory bool) error {
 		if keepMemory {
 			return nil
 		}
-		return errors.Join(os.RemoveAll(filepath.Join(r.dir, "appendonlydir")), os.RemoveAll(filepath.Join(r.dir, "dump.rdb")))
+		var errs []error
+		for _, name := range []string{appendOnlyDir, appendOnlyFile, dumpFile} {
+			errs = append(errs, os.RemoveAll(filepath.Join(r.dir, name)))
+		}
+		return errors.Join(errs...)
 	})
 }
 

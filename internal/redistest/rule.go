@@ -84,7 +84,7 @@ func (r *Rule) Remove() {
 	r.link.sweepRulesLocked()
 }
 
-// hitLocked counts a hit, and reports whether that was the last.
+// hitLocked counts a hit.
 func (r *Rule) hitLocked() {
 	if r.hits++; r.hits == 1 {
 		close(r.fired)

@@ -150,9 +150,12 @@ func (r *Real) dataName() (string, error) {
 	case Volatile:
 		return "", errors.New("redistest: a volatile server has no snapshots")
 	case SavedOnly:
-		return "dump.rdb", nil
+		return dumpFile, nil
 	}
-	return "appendonlydir", nil
+	if _, err := os.Stat(filepath.Join(r.dir, appendOnlyDir)); err != nil {
+		return appendOnlyFile, nil
+	}
+	return appendOnlyDir, nil
 }
 
 // replaceTree makes to a copy of from, a file or a directory of files.
