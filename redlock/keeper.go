@@ -31,6 +31,9 @@ const (
 	// perCall is how many leases one extend script carries: enough to save the cost of a call, few
 	// enough not to hold up a member.
 	perCall = 64
+	// bytesPerCall bounds the names of one such script: names may be so long (Config.MaxName) that a
+	// full one would never fit into a member's queue.
+	bytesPerCall = 64 << 10
 )
 
 func (k *keeper) init(c *Client) { k.c, k.poke = c, make(chan struct{}, 1) }
@@ -93,10 +96,22 @@ func (k *keeper) handle(due []*Lease, now time.Time) {
 		}
 	}
 	for len(batch) > 0 {
-		n := min(perCall, len(batch))
+		n := callSize(batch)
 		k.renew(&renewal{items: batch[:n:n]}, now).Free()
 		batch = batch[n:]
 	}
+}
+
+// callSize is how many leases of the batch go into the next call: always one, then as many as the
+// bounds allow.
+func callSize(batch []renewItem) int {
+	size := 0
+	for n := range batch {
+		if size += len(batch[n].l.key); n > 0 && (n == perCall || size > bytesPerCall) {
+			return n
+		}
+	}
+	return len(batch)
 }
 
 // retryAfter is the pause before a renewal that was not confirmed is asked for again.
