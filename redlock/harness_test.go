@@ -2,6 +2,12 @@ package redlock
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,6 +97,291 @@ func leftovers(t testing.TB, cluster *redistest.Cluster) {
 	left, err := cluster.Leftovers(context.Background(), "redquorum:tokens")
 	require.NoError(t, err)
 	require.Empty(t, left, "keys left behind")
+}
+
+// quiet pings members rarely, for tests that spend minutes or hold still for exact counts.
+func quiet(c *Config) { c.PingInterval, c.StallTimeout = time.Hour, 10*time.Second }
+
+// everyLink applies f to the paths of a peer to the given members, to all if none are given.
+func (p *peer) everyLink(f func(l *redistest.Link), members ...int) {
+	for i, l := range p.links {
+		if len(members) == 0 || slices.Contains(members, i) {
+			f(l)
+		}
+	}
+}
+
+// slow gives the path to each member a round trip of its own, half of it each way.
+func (p *peer) slow(rtt ...time.Duration) {
+	for i, d := range rtt {
+		p.links[i].SetDelay(redistest.Delay{Fixed: d / 2}, redistest.Delay{Fixed: d / 2})
+	}
+}
+
+// die takes a peer off the network for good, as the end of its process would, without a farewell.
+func (p *peer) die() {
+	p.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() })
+}
+
+// count counts the calls of a script on the path to each member from now on.
+func (p *peer) count(s script) []*redistest.Rule {
+	var rules []*redistest.Rule
+	p.everyLink(func(l *redistest.Link) {
+		rules = append(rules, l.Call(redistest.WithArg(s.sha), -1, func([]string) {}))
+	})
+	return rules
+}
+
+func hits(rules []*redistest.Rule) (n []int) {
+	for _, r := range rules {
+		n = append(n, r.Hits())
+	}
+	return n
+}
+
+// lock takes a lock that is expected to be had.
+func (p *peer) lock(t testing.TB, name string, opts ...MutexOption) *Lease {
+	t.Helper()
+	l, err := p.Mutex(name, opts...).Lock(t.Context())
+	require.NoError(t, err)
+	return l
+}
+
+// locking is a Lock on a goroutine of its own.
+type locking struct {
+	done  chan struct{}
+	lease *Lease
+	err   error
+	at    time.Time // when it returned
+}
+
+func (p *peer) lockLater(ctx context.Context, name string, opts ...MutexOption) *locking {
+	w := &locking{done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.lease, w.err = p.Mutex(name, opts...).Lock(ctx)
+		w.at = time.Now()
+	}()
+	return w
+}
+
+// get waits for a Lock that is expected to succeed.
+func (w *locking) get(t testing.TB) *Lease {
+	t.Helper()
+	<-w.done
+	require.NoError(t, w.err)
+	return w.lease
+}
+
+func (w *locking) pending() bool {
+	select {
+	case <-w.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// admin executes a command at a member, beside all paths.
+func admin(t testing.TB, s redistest.Server, args ...string) any {
+	t.Helper()
+	v, err := s.Do(context.Background(), args...)
+	require.NoError(t, err)
+	return v
+}
+
+// skew sets the token counters of a name, one member after the other.
+func skew(t testing.TB, cluster *redistest.Cluster, name string, counters ...int64) {
+	t.Helper()
+	for i, n := range counters {
+		admin(t, cluster.Servers[i], "HSET", tokensKey, bucketOf(name), strconv.FormatInt(n, 10))
+	}
+}
+
+func bucketOf(name string) string { return strconv.FormatInt(keysOf(name).bucket, 10) }
+
+// counter reads the token counter of a name at a member, 0 where it has none.
+func counter(t testing.TB, s redistest.Server, name string) int64 {
+	t.Helper()
+	v := admin(t, s, "HGET", tokensKey, bucketOf(name))
+	if v == nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(fmt.Sprint(v), 10, 64)
+	require.NoError(t, err)
+	return n
+}
+
+// has reports whether a lease has the vote of a member, by the member's own word.
+func has(s redistest.Server, l *Lease) bool {
+	v, err := s.Do(context.Background(), "HEXISTS", l.key, l.a.owner)
+	return err == nil && v == int64(1)
+}
+
+// votesAt counts the members that have a lease, by their own word.
+func votesAt(cluster *redistest.Cluster, l *Lease) int {
+	n := 0
+	for _, s := range cluster.Servers {
+		if has(s, l) {
+			n++
+		}
+	}
+	return n
+}
+
+// steal replaces the lock at members by somebody else's, as a forced release and a new holder would.
+func steal(t testing.TB, cluster *redistest.Cluster, name string, ttl time.Duration, members ...int) {
+	t.Helper()
+	for _, i := range members {
+		admin(t, cluster.Servers[i], "DEL", name)
+		admin(t, cluster.Servers[i], "HSET", name, "somebody:1", "1")
+		admin(t, cluster.Servers[i], "PEXPIRE", name, strconv.FormatInt(millis(ttl), 10))
+	}
+}
+
+// lostFor returns why a lease ended, "" if it was not lost.
+func lostFor(l *Lease) LostReason {
+	var lost *LostError
+	if errors.As(l.Err(), &lost) {
+		return lost.Reason
+	}
+	return ""
+}
+
+// referee watches what the holders of a lock believe: that there is one at a time, and that each has a
+// greater token than the one before.
+type referee struct {
+	mu    sync.Mutex
+	held  map[string]*Lease // the last lease of each name
+	count int
+	wrong []string
+}
+
+// granted books a lease at the moment its holder got it, and reports what is wrong with it.
+func (r *referee) granted(l *Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held == nil {
+		r.held = make(map[string]*Lease)
+	}
+	r.count++
+	if old := r.held[l.key]; old != nil {
+		if old.Err() == nil {
+			r.wrong = append(r.wrong, fmt.Sprintf("%q: token %d granted while %d is valid until %v from now",
+				l.key, l.token, old.token, time.Until(old.ValidUntil())))
+		}
+		if l.token <= old.token {
+			r.wrong = append(r.wrong, fmt.Sprintf("%q: token %d granted after %d", l.key, l.token, old.token))
+		}
+	}
+	r.held[l.key] = l
+}
+
+// verdict fails the test with everything that was wrong.
+func (r *referee) verdict(t testing.TB) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	require.Empty(t, r.wrong)
+}
+
+// tracer records what it hears.
+type tracer struct {
+	mu       sync.Mutex
+	starts   []AcquireStart
+	ends     []AcquireEnd
+	lost     []*LostError
+	released []string
+	renewed  int
+	members  []string
+}
+
+func (tr *tracer) AcquireStart(ctx context.Context, e AcquireStart) context.Context {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.starts = append(tr.starts, e)
+	return ctx
+}
+
+func (tr *tracer) AcquireEnd(_ context.Context, e AcquireEnd) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.ends = append(tr.ends, e)
+}
+
+func (tr *tracer) Lost(e *LostError) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.lost = append(tr.lost, e)
+}
+
+func (tr *tracer) Released(key string, _ time.Duration, err error) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.released = append(tr.released, fmt.Sprint(key, " ", err))
+}
+
+func (tr *tracer) Renewed(string, bool, time.Duration) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.renewed++
+}
+
+func (tr *tracer) Member(name string, up bool, _ error) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.members = append(tr.members, fmt.Sprint(name, " ", up))
+}
+
+func (tr *tracer) losses() []*LostError {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.lost
+}
+
+func (tr *tracer) last() AcquireEnd {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if len(tr.ends) == 0 {
+		return AcquireEnd{}
+	}
+	return tr.ends[len(tr.ends)-1]
+}
+
+// yes is a member without Redis that agrees to everything, inside Submit: for numbers that an embedded
+// server would take too long for.
+type yes struct {
+	mu     sync.Mutex
+	tokens int64
+	calls  map[string]int // by script
+}
+
+func (y *yes) Name() string                   { return "yes" }
+func (y *yes) Listen(string, quorum.Listener) {}
+func (y *yes) Close(context.Context) error    { return nil }
+func (y *yes) State() quorum.State {
+	return quorum.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true}
+}
+func (y *yes) called(s script) int { y.mu.Lock(); defer y.mu.Unlock(); return y.calls[s.sha] }
+func (y *yes) Submit(c *quorum.Call) {
+	words := strings.Split(string(c.Cmd), "\r\n") // *n $7 EVALSHA $40 sha $1 keys
+	r := quorum.Reply{Kind: ':', Int: 1}
+	y.mu.Lock()
+	if y.calls == nil {
+		y.calls = make(map[string]int)
+	}
+	y.calls[words[4]]++
+	switch words[4] {
+	case acquireScript.sha:
+		y.tokens++
+		r.Int = y.tokens
+	case extendScript.sha:
+		n, _ := strconv.Atoi(words[6])
+		r = quorum.Reply{Kind: '*', Elems: slices.Repeat([]quorum.Reply{r}, n)}
+	}
+	y.mu.Unlock()
+	c.Outcome, c.Reply, c.State, c.At = quorum.Answered, r, y.State(), time.Now()
+	c.Sink.Done(c)
 }
 
 func TestFirstComeFirstServedInFakeTime(t *testing.T) {

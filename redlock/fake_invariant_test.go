@@ -1,0 +1,692 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// What must always hold, in fake time on embedded members. All times are exact: a round trip takes
+// what the path is told to take, and computing takes nothing.
+
+func validity(ttl time.Duration) time.Duration { return clock.Validity(ttl, clock.DefaultDrift) }
+
+// Ways for an acquire to be executed, or perhaps executed, without an answer.
+var unanswered = []struct {
+	name  string
+	fault func(l *redistest.Link)
+}{
+	{"reply lost", func(l *redistest.Link) { l.LoseReply(redistest.WithArg(acquireScript.sha), 1) }},
+	{"connection cut behind it", func(l *redistest.Link) { l.CutAfter(redistest.WithArg(acquireScript.sha), 1) }},
+	{"connection cut before it", func(l *redistest.Link) { l.CutBefore(redistest.WithArg(acquireScript.sha), 1) }},
+	{"executed behind a broken connection", func(l *redistest.Link) {
+		l.ZombieOn(redistest.WithArg(acquireScript.sha), 1, 700*time.Millisecond)
+	}},
+	{"arrives late", func(l *redistest.Link) {
+		l.DelayCommand(redistest.WithArg(acquireScript.sha), 1, 900*time.Millisecond)
+	}},
+	{"reply late", func(l *redistest.Link) {
+		l.DelayReply(redistest.WithArg(acquireScript.sha), 1, 900*time.Millisecond)
+	}},
+	{"path held", func(l *redistest.Link) { l.Pause(); time.AfterFunc(1500*time.Millisecond, l.Resume) }},
+	{"path lost", func(l *redistest.Link) { l.BlackHole(); time.AfterFunc(1500*time.Millisecond, l.Heal) }},
+}
+
+func TestUnknownIsNeverAYesAndIsAlwaysCleanedUp(t *testing.T) {
+	for _, fault := range unanswered {
+		t.Run(fault.name, func(t *testing.T) {
+			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+				p := join(t, cluster)
+				for broken := 1; broken <= 5; broken++ {
+					name := fmt.Sprintf("k%d", broken)
+					for i := range broken {
+						fault.fault(p.links[i])
+					}
+					start := time.Now()
+					l, err := p.Mutex(name, TTL(30*time.Second)).TryLock(t.Context())
+					if broken <= 2 {
+						require.NoError(t, err, "a minority is not needed")
+						require.Zero(t, time.Since(start), "nor waited for")
+						synctest.Wait()
+						require.Equal(t, 5-broken, l.Votes(), "an answer that did not come is no vote")
+						require.NoError(t, l.Unlock(t.Context()))
+					} else {
+						require.ErrorIs(t, err, ErrNoQuorum)
+						require.NotErrorIs(t, err, ErrHeld, "silence does not mean held")
+						require.LessOrEqual(t, time.Since(start), 200*time.Millisecond)
+					}
+					// Far from the TTL: the connection is found dead within 2 s and made anew.
+					time.Sleep(6 * time.Second)
+					leftovers(t, cluster)
+					p.settle(t, 5)
+				}
+			})
+		})
+	}
+}
+
+// The caller's context ends at every point of an acquisition, whatever is under way then: the first
+// round, the second, the wait, the hand-over.
+func TestCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
+			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+				p, other := join(t, cluster, quiet), join(t, cluster, quiet)
+				p.slow(2*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond, 8*time.Millisecond, 10*time.Millisecond)
+				var won, cancelled, queued int
+				for after := time.Duration(0); after <= 24*time.Millisecond; after += 500 * time.Microsecond {
+					name := fmt.Sprint("k", after)
+					skew(t, cluster, name, 50, 40, 30, 20, 10) // so that there is a second round
+					var holder *Lease
+					if held {
+						holder = other.lock(t, name)
+						time.AfterFunc(14*time.Millisecond, func() { go func() { _ = holder.Unlock(context.Background()) }() })
+					}
+					ctx, cancel := context.WithCancel(t.Context())
+					time.AfterFunc(after, cancel)
+					if after == 0 {
+						cancel()
+					}
+					start := time.Now()
+					l, err := p.Mutex(name).Lock(ctx)
+					if err != nil {
+						cancelled++
+						require.ErrorIs(t, err, context.Canceled)
+						require.Equal(t, after, time.Since(start), "a call ends with its context")
+					} else {
+						won++
+						require.NoError(t, l.Unlock(context.Background()))
+					}
+					if held {
+						time.Sleep(12 * time.Millisecond) // what is under way has arrived
+						for _, s := range cluster.Servers {
+							if n := admin(t, s, "ZCARD", keysOf(name).queue); n != int64(0) {
+								queued++
+							}
+						}
+						require.Zero(t, queued, "a place in a queue was left behind")
+						time.Sleep(20 * time.Millisecond)
+					}
+					time.Sleep(12 * time.Millisecond)
+					leftovers(t, cluster)
+					cancel()
+				}
+				require.Positive(t, won, "some must get through, or the moments prove nothing")
+				require.Greater(t, cancelled, 20)
+			})
+		})
+	}
+}
+
+func TestRoundEndsWithTheAnswerThatDecidesIt(t *testing.T) {
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	for _, tc := range []struct {
+		members int
+		hung    []int
+		refused []int // members where the lock is another's
+		want    time.Duration
+		err     error
+	}{
+		// Member i answers after 10(i+1) ms.
+		{members: 1, want: ms(10)},
+		{members: 2, want: ms(20)},
+		{members: 3, want: ms(20)},
+		{members: 4, want: ms(30)}, // of four it takes three
+		{members: 5, want: ms(30)},
+		{members: 3, hung: []int{0}, want: ms(30)},
+		{members: 4, hung: []int{0}, want: ms(40)},
+		{members: 5, hung: []int{0, 1}, want: ms(50)},
+		{members: 5, hung: []int{3, 4}, want: ms(30)},
+		{members: 1, refused: []int{0}, want: ms(10), err: ErrHeld},
+		{members: 2, refused: []int{0}, want: ms(10), err: ErrHeld}, // one of two is enough to lose
+		{members: 3, refused: []int{0, 1}, want: ms(20), err: ErrHeld},
+		{members: 4, refused: []int{0, 1}, want: ms(20), err: ErrHeld},
+		{members: 5, refused: []int{0, 1, 2}, want: ms(30), err: ErrHeld},
+		{members: 5, refused: []int{0, 1}, want: ms(50)},
+		{members: 5, refused: []int{2, 3, 4}, want: ms(50), err: ErrHeld},
+		{members: 5, hung: []int{0, 1}, refused: []int{2, 3, 4}, want: ms(50), err: ErrHeld},
+		{members: 5, hung: []int{0, 1, 2}, want: ms(200), err: ErrNoQuorum},
+		{members: 5, hung: []int{0, 1}, refused: []int{4}, want: ms(200), err: ErrNoQuorum},
+	} {
+		t.Run(fmt.Sprintf("of %d hung %v refused %v", tc.members, tc.hung, tc.refused), func(t *testing.T) {
+			bubble(t, tc.members, func(t *testing.T, cluster *redistest.Cluster) {
+				p := join(t, cluster)
+				steal(t, cluster, "k", time.Minute, tc.refused...)
+				for i, l := range p.links {
+					l.SetDelay(redistest.Delay{Fixed: ms(3)}, redistest.Delay{Fixed: ms(10*(i+1) - 3)})
+				}
+				if len(tc.hung) > 0 {
+					cluster.Pause(tc.hung...)
+				}
+				start := time.Now()
+				l, err := p.Mutex("k").TryLock(t.Context())
+				require.Equal(t, tc.want, time.Since(start))
+				if tc.err != nil {
+					require.ErrorIs(t, err, tc.err)
+					return
+				}
+				require.NoError(t, err)
+				start = time.Now()
+				require.NoError(t, l.Unlock(t.Context()))
+				require.Equal(t, tc.want, time.Since(start), "unlock returns with the majority too")
+			})
+		})
+	}
+}
+
+func TestStragglersAreBoundedInNumberAndTime(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		one := func() {
+			l := p.lock(t, "k")
+			require.NoError(t, l.Unlock(t.Context()))
+		}
+		one()
+		synctest.Wait()
+		before := runtime.NumGoroutine()
+		cluster.Pause(2) // hangs: accepts everything and answers nothing
+		start := time.Now()
+		for range 300 {
+			one()
+		}
+		require.Zero(t, time.Since(start), "a hung member costs no time")
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+5, "nor a goroutine per call")
+		time.Sleep(3 * time.Second) // the stall is noticed: all 600 calls are given up
+		for range 100 {
+			one()
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+10)
+		cluster.Resume(2)
+		time.Sleep(10 * time.Second)
+		p.settle(t, 3)
+		leftovers(t, cluster)
+		one()
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+2)
+	})
+}
+
+func TestMembersThatAnswerAfterTheDecisionStillGiveTheirVotes(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		p.slow(0, 0, 0, 40*time.Millisecond, 80*time.Millisecond)
+		l := p.lock(t, "k")
+		require.Equal(t, 3, l.Votes())
+		require.Equal(t, 0, l.Margin())
+		time.Sleep(41 * time.Millisecond)
+		require.Equal(t, 4, l.Votes())
+		time.Sleep(40 * time.Millisecond)
+		require.Equal(t, 5, l.Votes(), "a full house is what survives a forgetful member")
+		require.Equal(t, 2, l.Margin())
+		require.Equal(t, 5, votesAt(cluster, l))
+		require.NoError(t, l.Unlock(t.Context()))
+		time.Sleep(100 * time.Millisecond)
+		leftovers(t, cluster)
+	})
+}
+
+func TestValidityCountsFromBeforeTheFirstRequest(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		p.everyLink(func(l *redistest.Link) {
+			l.SetDelay(redistest.Delay{Fixed: 30 * time.Millisecond}, redistest.Delay{Fixed: 20 * time.Millisecond})
+		})
+		const rtt = 50 * time.Millisecond
+
+		start := time.Now()
+		l := p.lock(t, "fixed", TTL(10*time.Second))
+		require.Equal(t, rtt, time.Since(start))
+		require.Equal(t, start.Add(validity(10*time.Second)), l.ValidUntil(), "acquire")
+		time.Sleep(3 * time.Second)
+		start = time.Now()
+		require.NoError(t, l.Extend(t.Context(), 20*time.Second))
+		require.Equal(t, start.Add(validity(20*time.Second)), l.ValidUntil(), "Extend")
+		require.NoError(t, l.Unlock(t.Context()))
+
+		l = p.lock(t, "renewed", AutoRenew(9*time.Second))
+		renewal := time.Now().Add(3 * time.Second)
+		time.Sleep(3*time.Second + rtt - 1)
+		require.Equal(t, renewal.Add(-3*time.Second-rtt).Add(validity(9*time.Second)), l.ValidUntil(), "not renewed yet")
+		time.Sleep(1)
+		synctest.Wait()
+		require.Equal(t, renewal.Add(validity(9*time.Second)), l.ValidUntil(), "renewal")
+	})
+}
+
+func TestLeaseEndsExactlyWithItsValidityWhileEveryMemberHangs(t *testing.T) {
+	for _, opt := range []MutexOption{TTL(10 * time.Second), AutoRenew(10 * time.Second)} {
+		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+			p := join(t, cluster)
+			start := time.Now()
+			l := p.lock(t, "k", opt)
+			cluster.Pause()
+			time.Sleep(validity(10*time.Second) - 1)
+			require.NoError(t, l.Err())
+			require.NoError(t, l.Context().Err())
+			<-l.Done()
+			require.Equal(t, validity(10*time.Second), time.Since(start))
+			require.Equal(t, LostExpired, lostFor(l))
+			require.ErrorIs(t, context.Cause(l.Context()), ErrLost)
+			require.ErrorIs(t, l.Unlock(t.Context()), ErrLost)
+		})
+	}
+}
+
+// A renewal is confirmed by all members, and the confirmations arrive when the validity is over.
+func TestLostLeaseIsNotRevivedByALateRenewal(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, quiet)
+		start := time.Now()
+		l := p.lock(t, "k", AutoRenew(3*time.Second))
+		p.everyLink((*redistest.Link).PauseReplies)
+		end := l.ValidUntil()
+		<-l.Done()
+		require.Equal(t, validity(3*time.Second), time.Since(start))
+		require.NotZero(t, votesAt(cluster, l), "the members did renew it")
+		p.everyLink((*redistest.Link).Resume)
+		synctest.Wait()
+		require.Equal(t, LostExpired, lostFor(l))
+		require.Equal(t, end, l.ValidUntil())
+		require.ErrorIs(t, l.Extend(t.Context(), time.Second), ErrLost)
+		leftovers(t, cluster) // and it was given back, behind the renewal
+	})
+}
+
+// The timer that ends a lease may be late, after a suspend: the renewal itself looks at the clock.
+func TestRenewalLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		l := p.lock(t, "k", TTL(3*time.Second))
+		p.keeper.remove(l) // no timer
+		time.Sleep(3 * time.Second)
+		now := time.Now()
+		require.False(t, l.renewed(now.Add(time.Second), now, time.Second, true))
+		require.Equal(t, LostExpired, lostFor(l))
+	})
+}
+
+func TestLeaseContextLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		l := p.lock(t, "k", TTL(3*time.Second))
+		ctx := l.Context()
+		p.keeper.remove(l) // no timer
+		time.Sleep(validity(3*time.Second) - 1)
+		require.NoError(t, ctx.Err())
+		time.Sleep(1)
+		require.ErrorIs(t, ctx.Err(), context.Canceled)
+		require.ErrorIs(t, context.Cause(ctx), ErrLost)
+	})
+}
+
+func TestRenewalRefusedByAMajorityEndsTheLeaseAtOnce(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		p.slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
+		l := p.lock(t, "k", AutoRenew(9*time.Second))
+		granted := time.Now()
+		steal(t, cluster, "k", time.Minute, 0, 2, 4)
+		<-l.Done()
+		require.Equal(t, 3*time.Second+10*time.Millisecond, time.Since(granted), "the next renewal, one round trip")
+		require.Equal(t, LostRefused, lostFor(l))
+		time.Sleep(50 * time.Millisecond)
+		for _, i := range []int{1, 3} {
+			require.Equal(t, int64(0), admin(t, cluster.Servers[i], "EXISTS", "k"), "released where it was still held")
+		}
+	})
+}
+
+func TestRenewalRefusedByAMinorityGoesOn(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		l := p.lock(t, "k", AutoRenew(9*time.Second))
+		steal(t, cluster, "k", time.Hour, 0, 4)
+		time.Sleep(time.Minute)
+		require.NoError(t, l.Err())
+		require.Equal(t, 3, l.Votes())
+	})
+}
+
+// Silence is no refusal, and no confirmation either.
+func TestRenewalWithoutAMajorityOfAnswersEndsTheLeaseAtItsValidity(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		start := time.Now()
+		l := p.lock(t, "k", AutoRenew(9*time.Second))
+		time.Sleep(7 * time.Second)
+		start = start.Add(6 * time.Second) // of the renewal that is in force
+		require.Equal(t, start.Add(validity(9*time.Second)), l.ValidUntil())
+		p.everyLink((*redistest.Link).BlackHole, 0, 1)
+		steal(t, cluster, "k", time.Minute, 2) // two silent, one refuses, two confirm
+		<-l.Done()
+		require.Equal(t, validity(9*time.Second), time.Since(start))
+		require.Equal(t, LostExpired, lostFor(l))
+	})
+}
+
+func TestRenewalGivesTheLeaseBackToMembersThatDoNotHaveIt(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		skew(t, cluster, "k", 70, 70, 70, 70, 70)
+		l := p.lock(t, "k", AutoRenew(9*time.Second))
+		require.Equal(t, uint64(71), l.Token())
+		for _, i := range []int{1, 3} { // forget
+			admin(t, cluster.Servers[i], "DEL", "k")
+			admin(t, cluster.Servers[i], "HSET", tokensKey, bucketOf("k"), "5")
+		}
+		time.Sleep(2900 * time.Millisecond)
+		require.Equal(t, 3, votesAt(cluster, l))
+		time.Sleep(200 * time.Millisecond)
+		require.Equal(t, 5, votesAt(cluster, l))
+		require.Equal(t, 5, l.Votes())
+		for _, s := range cluster.Servers {
+			require.Equal(t, int64(71), counter(t, s, "k"), "the counter first: a later token must be greater")
+		}
+		require.NoError(t, l.Unlock(t.Context()))
+		synctest.Wait()
+		leftovers(t, cluster)
+	})
+}
+
+// A minority restarts without its memory. However long the guard keeps it from voting, in the end the
+// lease is there again, with a counter that is not behind it.
+func TestLeaseReturnsToMembersThatLostTheirMemory(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		l := p.lock(t, "k", AutoRenew(9*time.Second))
+		require.NoError(t, cluster.Restart(false, 1, 3))
+		time.Sleep(90 * time.Second)
+		require.NoError(t, l.Err())
+		require.Equal(t, 5, votesAt(cluster, l))
+		for _, s := range cluster.Servers {
+			require.GreaterOrEqual(t, counter(t, s, "k"), int64(l.Token()))
+		}
+	})
+}
+
+// The holder unlocks at every moment around a renewal that finds a member without the lease: the
+// re-join must not be left behind the release.
+func TestNothingIsGivenBackAfterTheEnd(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, quiet)
+		rejoins := p.count(rejoinScript)
+		p.slow(10*time.Millisecond, 14*time.Millisecond, 18*time.Millisecond)
+		for at := time.Duration(0); at < 50*time.Millisecond; at += time.Millisecond {
+			name := fmt.Sprint("k", at)
+			l := p.lock(t, name, AutoRenew(3*time.Second))
+			time.Sleep(50 * time.Millisecond)
+			admin(t, cluster.Servers[1], "DEL", name)
+			time.Sleep(time.Until(l.granted.Add(time.Second + at)))
+			require.NoError(t, l.Unlock(t.Context()))
+			time.Sleep(100 * time.Millisecond)
+			leftovers(t, cluster)
+		}
+		require.Greater(t, hits(rejoins)[1], 20, "it was given back in many of the cases")
+	})
+}
+
+func TestExtendNeverShortensAtTheMembers(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		l := p.lock(t, "k", TTL(20*time.Second))
+		time.Sleep(time.Second)
+		start := time.Now()
+		require.NoError(t, l.Extend(t.Context(), 5*time.Second))
+		require.Equal(t, start.Add(validity(5*time.Second)), l.ValidUntil(), "clamped here")
+		for _, s := range cluster.Servers {
+			require.Equal(t, int64(19000), admin(t, s, "PTTL", "k"), "and not there")
+		}
+		// The script itself, whatever a client asks of it.
+		k := keysOf("k")
+		for _, s := range cluster.Servers {
+			require.Equal(t, []any{int64(1)}, admin(t, s, "EVAL", extendScript.source, "1", k.name, l.a.owner, "1000", ""))
+			require.Equal(t, int64(19000), admin(t, s, "PTTL", "k"))
+		}
+		<-l.Done()
+		require.Equal(t, validity(5*time.Second), time.Since(start))
+		require.Equal(t, LostExpired, lostFor(l))
+		synctest.Wait()
+		leftovers(t, cluster)
+	})
+}
+
+func TestExtendMovesTheEndOfAFixedLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		l := p.lock(t, "k", TTL(5*time.Second))
+		time.Sleep(4 * time.Second)
+		start := time.Now()
+		require.NoError(t, l.Extend(t.Context(), 20*time.Second))
+		<-l.Done()
+		require.Equal(t, validity(20*time.Second), time.Since(start))
+	})
+}
+
+func TestExtendWithoutAMajorityLeavesTheOldValidity(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		l := p.lock(t, "k", TTL(5*time.Second))
+		until := l.ValidUntil()
+		cluster.Pause(0, 1, 2)
+		start := time.Now()
+		require.ErrorIs(t, l.Extend(t.Context(), 20*time.Second), ErrNoQuorum)
+		require.Equal(t, 200*time.Millisecond, time.Since(start))
+		require.Equal(t, until, l.ValidUntil())
+		<-l.Done()
+		require.Equal(t, until, time.Now())
+	})
+}
+
+func TestMaxHoldCapsALeaseThatIsRenewed(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		tr := &tracer{}
+		p := join(t, cluster, WithTracer(tr))
+		start := time.Now()
+		l := p.lock(t, "k", AutoRenew(3*time.Second), MaxHold(10*time.Second))
+		limit := start.Add(10 * time.Second)
+		for l.Err() == nil {
+			require.False(t, l.ValidUntil().After(limit))
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.WithinRange(t, l.ValidUntil(), limit.Add(-clock.Drift(3*time.Second, clock.DefaultDrift)), limit)
+		require.Equal(t, LostMaxHold, lostFor(l))
+		synctest.Wait()
+		require.Len(t, tr.losses(), 1)
+		require.Equal(t, LostMaxHold, tr.losses()[0].Reason)
+		leftovers(t, cluster)
+	})
+}
+
+func TestFixedLeaseGrantedWhileWaitingIsRenewedOnceToItsEnd(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		holder, p := join(t, cluster, quiet), join(t, cluster, quiet)
+		held := holder.lock(t, "k")
+		waiting := p.lockLater(t.Context(), "k", TTL(20*time.Second))
+		time.Sleep(2 * time.Second)
+		extends := p.count(extendScript)
+		require.NoError(t, held.Unlock(t.Context()))
+		l := waiting.get(t)
+		granted := time.Now()
+		require.False(t, l.ValidUntil().After(granted.Add(validity(3*time.Second))), "a waiter is believed for no more than its entry")
+		<-l.Done()
+		require.WithinRange(t, time.Now(), granted.Add(validity(20*time.Second)), granted.Add(20*time.Second))
+		require.Equal(t, []int{1, 1, 1}, hits(extends))
+		require.Equal(t, LostExpired, lostFor(l))
+	})
+}
+
+func TestTenThousandLeasesShareOneGoroutineAndFewRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const leases = 10000
+		members := []*yes{{}, {}, {}}
+		c, err := New([]quorum.Member{members[0], members[1], members[2]})
+		require.NoError(t, err)
+		p := &peer{Client: c}
+		defer c.Close()
+		synctest.Wait()
+		before := runtime.NumGoroutine()
+		all := make([]*Lease, leases)
+		for i := range all {
+			all[i] = p.lock(t, fmt.Sprint("lease-", i), AutoRenew(30*time.Second))
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+2)
+		time.Sleep(65 * time.Second) // six renewals
+		for _, m := range members {
+			require.InDelta(t, 6*leases/perCall, m.called(extendScript), 12)
+		}
+		for _, l := range all {
+			require.NoError(t, l.Err())
+			require.Greater(t, time.Until(l.ValidUntil()), 19*time.Second)
+		}
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+2)
+	})
+}
+
+func TestRenewalsAreBatched(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		const leases = 3*perCall + 8
+		p := join(t, cluster, quiet)
+		var all []*Lease
+		for i := range leases {
+			all = append(all, p.lock(t, fmt.Sprint("k", i), AutoRenew(30*time.Second)))
+		}
+		extends := p.count(extendScript)
+		time.Sleep(65 * time.Second) // six renewals
+		require.Equal(t, []int{24, 24, 24}, hits(extends))
+		for _, l := range all {
+			require.NoError(t, l.Err())
+			require.Equal(t, 3, votesAt(cluster, l))
+		}
+		require.NoError(t, p.Close())
+		leftovers(t, cluster)
+	})
+}
+
+// Renewals that fall due together may be more than a member's queue takes. What did not fit is asked
+// for again in time. That needs batches of a size that fits at all.
+func TestRenewalsBeyondAMembersQueueAreRepeated(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, quiet, func(c *Config) { c.MaxName = 40000 })
+		var all []*Lease
+		for i := range 40 { // 1.2 MB of names, of which 1 MiB fits
+			all = append(all, p.lock(t, fmt.Sprintf("%04d%s", i, strings.Repeat("x", 30000)), AutoRenew(30*time.Second)))
+		}
+		p.slow(5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond)
+		time.Sleep(time.Minute)
+		for _, l := range all {
+			require.NoError(t, l.Err())
+		}
+	})
+}
+
+func TestLossOfOneLeaseEndsNoOther(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		var all []*Lease
+		for i := range 100 {
+			all = append(all, p.lock(t, fmt.Sprint("k", i), AutoRenew(9*time.Second)))
+		}
+		steal(t, cluster, "k10", time.Minute, 0, 1)
+		for _, s := range cluster.Servers[1:] {
+			admin(t, s, "DEL", "k20")
+			admin(t, s, "SET", "k20", "a string")
+		}
+		time.Sleep(time.Minute)
+		for i, l := range all {
+			if i == 10 || i == 20 {
+				require.Equal(t, LostRefused, lostFor(l), l.Key())
+			} else {
+				require.NoError(t, l.Err(), l.Key())
+			}
+		}
+	})
+}
+
+func TestNoCallOutlivesItsContextWhileMembersHang(t *testing.T) {
+	const limit = 30 * time.Millisecond
+	for _, hung := range []int{2, 3} { // of three: a bare majority, all
+		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+			p := join(t, cluster, func(c *Config) { c.MemberTimeout = 10 * time.Second })
+			held := p.lock(t, "held")
+			other := join(t, cluster)
+			h := other.lock(t, "handed", AutoRenew(20*time.Second))
+			handoff, err := h.Handoff()
+			require.NoError(t, err)
+			for i := range hung {
+				cluster.Pause(i)
+			}
+			for name, call := range map[string]func(ctx context.Context) error{
+				"TryLock": func(ctx context.Context) error { _, err := p.Mutex("a").TryLock(ctx); return err },
+				"Lock":    func(ctx context.Context) error { _, err := p.Mutex("b").Lock(ctx); return err },
+				"Extend":  func(ctx context.Context) error { return held.Extend(ctx, 30*time.Second) },
+				"Adopt":   func(ctx context.Context) error { _, err := p.Adopt(ctx, handoff); return err },
+			} {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				start := time.Now()
+				err := call(ctx)
+				require.Equal(t, limit, time.Since(start), name)
+				require.ErrorIs(t, err, context.DeadlineExceeded, name)
+				cancel()
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			start := time.Now()
+			err = held.Unlock(ctx)
+			require.Equal(t, limit, time.Since(start))
+			require.ErrorIs(t, err, ErrInDoubt)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			cluster.Resume()
+			time.Sleep(25 * time.Second) // "handed" has nobody to release it
+			leftovers(t, cluster)
+		})
+	}
+}
+
+func TestShortStallKeepsTheConnection(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		held := p.lock(t, "held")
+		dials := p.links[0].Counts().Dials
+		p.everyLink((*redistest.Link).Pause)
+		_, err := p.Mutex("k").TryLock(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum)
+		time.Sleep(1500 * time.Millisecond)
+		p.everyLink((*redistest.Link).Resume)
+		synctest.Wait()
+		for _, l := range p.links {
+			require.Equal(t, dials, l.Counts().Dials)
+		}
+		require.NoError(t, held.Err())
+		require.NoError(t, p.lock(t, "k").Unlock(t.Context()))
+		require.NoError(t, held.Unlock(t.Context()))
+		synctest.Wait()
+		leftovers(t, cluster)
+	})
+}
+
+func TestAcquisitionThatLeavesNoValidityIsNotOne(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		p.slow(50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond)
+		_, err := p.Mutex("k", TTL(40*time.Millisecond)).TryLock(t.Context())
+		require.ErrorIs(t, err, ErrTooSlow)
+		time.Sleep(30 * time.Millisecond) // of the second way, that of the release
+		leftovers(t, cluster)
+		require.False(t, errors.Is(err, ErrHeld) || errors.Is(err, ErrNoQuorum))
+	})
+}
