@@ -1,0 +1,61 @@
+# `make` prints what there is. Works with GNU make 3.81 and bash 3.2, the ones of macOS, too: so recipes set
+# pipefail themselves, because .SHELLFLAGS came with 3.82.
+SHELL := bash
+.DEFAULT_GOAL := help
+
+# Every module of the repository except tools/, which has no packages of its own.
+MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*' -not -path '*/testdata/*' -not -path '*/.*/*')))
+
+# For one part of the tests: make test PKG=./slot ARGS='-run Sibling'
+PKG  ?= ./...
+ARGS ?=
+FUZZTIME ?= 20s
+
+# $(call each,COMMAND) runs COMMAND in every module, in all of them even if it fails in one.
+each = status=0; for module in $(MODULES); do (cd $$module && $(1)) || status=$$?; done; exit $$status
+
+# Tests are never taken from the cache: they start servers, and those may have changed.
+gotest = go test -json -race -count=1
+
+.PHONY: help
+help: ## Print this list
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+ifneq ($(wildcard cmd/redlock/main.go),)
+.PHONY: demo
+demo: ## Show a quorum lock at work, on servers that the demo starts itself
+	go run ./cmd/redlock demo
+endif
+
+.PHONY: test
+test: redis ## Run all tests of all modules with the race detector, and list what was skipped
+	@set -o pipefail; { $(call each,$(gotest) -timeout 20m -skip '^TestLong' $(ARGS) $(PKG)); } | go run ./internal/testreport
+
+.PHONY: race
+race: test ## The same as test, which has the race detector on
+
+.PHONY: test-long
+test-long: redis ## Run the long tests (names beginning with TestLong)
+	@set -o pipefail; { export REDQUORUM_LONG=1; $(call each,$(gotest) -timeout 60m -run '^TestLong' $(ARGS) $(PKG)); } | go run ./internal/testreport
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (20s) each
+	@$(call each,for pkg in $$(go list $(PKG)); do \
+		for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "$$pkg $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; done)
+
+.PHONY: bench
+bench: ## Run the micro-benchmarks
+	@$(call each,go test -run '^$$' -bench . -benchmem $(ARGS) $(PKG))
+
+# staticcheck is a tool of tools/go.mod; -modfile does not go with workspaces, hence GOWORK=off.
+.PHONY: lint
+lint: ## Check formatting, go vet, and staticcheck
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; fi
+	@$(call each,go vet $(PKG))
+	@export GOWORK=off; $(call each,go tool -modfile="$(CURDIR)/tools/go.mod" staticcheck $(PKG))
+
+.PHONY: redis
+redis: ## Install redis-server if it is missing
+	@./internal/install-redis
