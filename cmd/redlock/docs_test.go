@@ -1,0 +1,80 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const repository = "../.."
+
+// What README.md and ARCHITECTURE.md name must exist: tests by their functions, files by their paths,
+// and functions in the file that is named behind them.
+func TestDocumentsNameWhatExists(t *testing.T) {
+	t.Parallel()
+	sources := map[string]string{} // path from the root of the repository to content
+	err := filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if ext := filepath.Ext(path); ext != ".go" && ext != ".lua" && ext != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		rel, _ := filepath.Rel(repository, path)
+		sources[filepath.ToSlash(rel)] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := func(name string) (found []string) {
+		for path := range sources {
+			if path == name || strings.HasSuffix(path, "/"+name) {
+				found = append(found, path)
+			}
+		}
+		return found
+	}
+	var tests strings.Builder
+	for path, text := range sources {
+		if strings.HasSuffix(path, "_test.go") {
+			tests.WriteString(text)
+		}
+	}
+	var (
+		testName = regexp.MustCompile(`\bTest[A-Z]\w+`)
+		fileName = regexp.MustCompile(`\b[\w/]+\.(?:go|lua|md)\b`)
+		funcIn   = regexp.MustCompile("`(?:([A-Za-z]+)\\.)?([A-Za-z]+)`(?:, `(?:[A-Za-z]+\\.)?[A-Za-z]+`)* \\(([\\w/]+\\.go)\\b")
+	)
+	for _, document := range []string{"README.md", "ARCHITECTURE.md"} {
+		text := sources[document]
+		if text == "" {
+			t.Errorf("%s is missing", document)
+		}
+		for _, name := range testName.FindAllString(text, -1) {
+			if !strings.Contains(tests.String(), "func "+name+"(") {
+				t.Errorf("%s names the test %s, which does not exist", document, name)
+			}
+		}
+		for _, name := range fileName.FindAllString(text, -1) {
+			if len(files(name)) == 0 {
+				t.Errorf("%s names the file %s, which does not exist", document, name)
+			}
+		}
+		for _, m := range funcIn.FindAllStringSubmatch(text, -1) {
+			receiver, name, file := m[1], m[2], m[3]
+			declared := regexp.MustCompile(`(?m)^(?:func(?: \(\w* ?\*?` + receiver + `\))? |type )` + name + `\b`)
+			ok := false
+			for _, path := range files(file) {
+				ok = ok || declared.MatchString(sources[path])
+			}
+			if !ok {
+				t.Errorf("%s names %s.%s in %s, which is not there", document, receiver, name, file)
+			}
+		}
+	}
+}
