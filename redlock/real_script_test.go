@@ -518,6 +518,13 @@ var releaseCases = []scriptCase{
 		require.EqualValues(s, 1, s.number(s.release(nil, alice, carol)))
 		require.Positive(s, s.token(bob))
 	}},
+	{"release ignores a hint that has an entry and no place in the queue", func(s *scripted) {
+		s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.ask("HSET", s.waiters, carol, "9999999999999 60000")
+		s.number(s.release(nil, alice, carol))
+		require.Positive(s, s.token(bob))
+	}},
 	{"release with ! frees and hands over to nobody", func(s *scripted) {
 		token := s.take(alice, minute)
 		s.line(bob, minute, minute)

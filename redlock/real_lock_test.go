@@ -1,0 +1,191 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+)
+
+// The promises of a lock, on five real servers.
+
+func TestTenThousandLocksLeaveNothingButCounters(t *testing.T) {
+	const total, workers = 10_000, 32
+	cluster := rt.Real(t, 5)
+	a := dialed(t, cluster, patient)
+	start := time.Now()
+	together(t, workers, func(w int) error {
+		for i := w; i < total; i += workers {
+			lease, err := a.Mutex("order:" + strconv.Itoa(i)).Lock(t.Context())
+			if err != nil {
+				return err
+			}
+			if lease.Token() == 0 {
+				return fmt.Errorf("no token")
+			}
+			if err := lease.Unlock(t.Context()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	t.Logf("%.0f lock and unlock per second", total/time.Since(start).Seconds())
+	clean(t, cluster)
+}
+
+func TestWaiterHasTheLockWhenItIsUnlockedAndNotBefore(t *testing.T) {
+	cluster := rt.Real(t, 5)
+	a, b := join(t, cluster, patient), join(t, cluster, patient)
+	held, err := a.Mutex("k").Lock(t.Context())
+	require.NoError(t, err)
+	got := make(chan *Lease, 1)
+	errs := make(chan error, 1)
+	go func() {
+		l, err := b.Mutex("k").Lock(t.Context())
+		errs <- err
+		got <- l
+	}()
+	inLine(t, cluster.Servers, "k", 1)
+	// Longer than any hand-over takes, so that B would have had time to get it.
+	time.Sleep(200 * time.Millisecond)
+	require.Empty(t, got, "before the unlock")
+	before := time.Now()
+	require.NoError(t, held.Unlock(t.Context()))
+	require.NoError(t, <-errs)
+	next := <-got
+	t.Logf("handed over after %v", time.Since(before))
+	require.Less(t, time.Since(before), 10*time.Second, "long before the lease would have ended")
+	require.Greater(t, next.Token(), held.Token())
+	require.NoError(t, next.Err())
+	require.NoError(t, next.Unlock(t.Context()))
+	clean(t, cluster)
+}
+
+func TestTwoThatRaceForAFreedLockBothGetItOneAtATime(t *testing.T) {
+	cluster := rt.Real(t, 5)
+	a, b, c := join(t, cluster, patient), join(t, cluster, patient), join(t, cluster, patient)
+	h := newHistory()
+	for round := range 20 {
+		key := "k" + strconv.Itoa(round)
+		held, err := a.Mutex(key).Lock(t.Context())
+		require.NoError(t, err)
+		unlocked := make(chan error, 1)
+		go func() {
+			inLine(t, cluster.Servers, key, 2)
+			unlocked <- held.Unlock(t.Context())
+		}()
+		var inside atomic.Int32
+		together(t, 2, func(i int) error {
+			return h.tenure(t.Context(), []*peer{b, c}[i].Client, i, key, func(*Lease) {
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d inside", n)
+				}
+				time.Sleep(time.Millisecond)
+				inside.Add(-1)
+			})
+		})
+		require.NoError(t, <-unlocked)
+	}
+	require.Equal(t, []int{20, 20}, h.counts(2))
+	h.verify(t)
+	clean(t, cluster)
+}
+
+func TestWaitEndsWithItsContextAndNotWithTheLease(t *testing.T) {
+	cluster := rt.Real(t, 5)
+	a, b := join(t, cluster, patient), join(t, cluster, patient)
+	held, err := a.Mutex("k", TTL(2*time.Second)).Lock(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	start := time.Now()
+	_, err = b.Mutex("k").Lock(ctx)
+	took := time.Since(start)
+	require.NoError(t, held.Err(), "the wait outlived the lease")
+	require.ErrorIs(t, err, ErrHeld)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, ErrNoQuorum)
+	require.GreaterOrEqual(t, took, time.Second)
+	t.Logf("waited %v", took)
+	require.NoError(t, held.Unlock(t.Context()))
+	clean(t, cluster)
+}
+
+func TestOfAThousandThatTryExactlyOneWins(t *testing.T) {
+	const clients, callers = 4, 1000
+	cluster := rt.Real(t, 5)
+	peers := make([]*peer, clients)
+	for i := range peers {
+		peers[i] = join(t, cluster, patient)
+	}
+	var won atomic.Pointer[Lease]
+	var wins atomic.Int32
+	together(t, callers, func(i int) error {
+		// On a busy machine 10ms may be over for all of them before anybody had an answer: then again.
+		for tries := 0; tries == 0 || wins.Load() == 0; tries++ {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			lease, err := peers[i%clients].Mutex("k", TTL(10*time.Second)).Lock(ctx)
+			early := ctx.Err() == nil
+			cancel()
+			switch {
+			case err == nil:
+				wins.Add(1)
+				won.Store(lease)
+			case early:
+				return fmt.Errorf("gave up before its time: %w", err)
+			}
+		}
+		return nil
+	})
+	require.EqualValues(t, 1, wins.Load())
+	require.NoError(t, won.Load().Err())
+	require.NoError(t, won.Load().Unlock(t.Context()))
+	clean(t, cluster)
+}
+
+func TestOfManyClientsThatTryAtMostOneWins(t *testing.T) {
+	const clients, callers = 8, 25
+	cluster := rt.Real(t, 5)
+	peers := make([]*peer, clients)
+	for i := range peers {
+		peers[i] = join(t, cluster, patient)
+	}
+	for round := range 10 {
+		key := "k" + strconv.Itoa(round)
+		var wins atomic.Int32
+		together(t, clients*callers, func(i int) error {
+			_, err := peers[i%clients].Mutex(key, TTL(10*time.Second)).TryLock(t.Context())
+			if err == nil {
+				wins.Add(1)
+			}
+			return nil
+		})
+		require.LessOrEqual(t, wins.Load(), int32(1))
+	}
+}
+
+func TestAHundredThatWaitAllGetIt(t *testing.T) {
+	const clients, callers = 4, 25
+	cluster := rt.Real(t, 5)
+	peers := make([]*peer, clients)
+	for i := range peers {
+		peers[i] = join(t, cluster, patient)
+	}
+	h := newHistory()
+	start := time.Now()
+	together(t, clients*callers, func(i int) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		return h.tenure(ctx, peers[i%clients].Client, i, "k", func(*Lease) { time.Sleep(5 * time.Millisecond) })
+	})
+	t.Logf("all after %v, of which held 500ms", time.Since(start))
+	require.Equal(t, clients*callers, h.len())
+	h.verify(t)
+	clean(t, cluster)
+}
