@@ -277,6 +277,13 @@ func (r *referee) granted(l *Lease) {
 	r.held[l.key] = l
 }
 
+// grants is how many leases were booked.
+func (r *referee) grants() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count
+}
+
 // verdict fails the test with everything that was wrong.
 func (r *referee) verdict(t testing.TB) {
 	t.Helper()

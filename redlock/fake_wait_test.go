@@ -1,0 +1,561 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+// Waiting as standing requests, in fake time on embedded members: bursts, order, lost and late pushes,
+// deaths, cancelled waiters, and clocks at the ends of what is allowed.
+
+// jitter gives every path of a peer random delays, the same for the same seed.
+func (p *peer) jitter(seed uint64, request, reply, push time.Duration) {
+	for i, l := range p.links {
+		l.Seed(seed*100 + uint64(i))
+		l.SetDelay(redistest.Delay{Jitter: request}, redistest.Delay{Jitter: reply})
+		l.DelayPush(redistest.Delay{Jitter: push})
+	}
+}
+
+func peers(t testing.TB, cluster *redistest.Cluster, n int, opts ...Option) []*peer {
+	t.Helper()
+	all := make([]*peer, n)
+	for i := range all {
+		all[i] = connect(t, cluster, opts...)
+	}
+	for _, p := range all {
+		p.settle(t, cluster.Len())
+	}
+	return all
+}
+
+// overBelief names the members that a lease counts although their lock is not its own any more.
+func overBelief(cluster *redistest.Cluster, l *Lease) (wrong []string) {
+	now := time.Now()
+	l.a.mu.Lock()
+	votes := slices.Clone(l.a.b.m)
+	l.a.mu.Unlock()
+	for i, m := range votes {
+		if m.token > 0 && m.end.After(now) && !has(cluster.Servers[i], l) {
+			wrong = append(wrong, fmt.Sprintf("member %d, believed for %v more", i, m.end.Sub(now)))
+		}
+	}
+	return wrong
+}
+
+func TestBurstOfContendersIsServedWithoutOverlap(t *testing.T) {
+	for _, tc := range []struct{ members, clients, callers int }{
+		{5, 16, 4},
+		{3, 32, 1},
+	} {
+		t.Run(fmt.Sprint(tc), func(t *testing.T) {
+			bubble(t, tc.members, func(t *testing.T, cluster *redistest.Cluster) {
+				var ref referee
+				var wg sync.WaitGroup
+				all := peers(t, cluster, tc.clients, quiet)
+				start := time.Now()
+				for i, p := range all {
+					p.jitter(uint64(i+1), 300*time.Microsecond, 300*time.Microsecond, 300*time.Microsecond)
+					for range tc.callers {
+						wg.Go(func() {
+							l := p.lock(t, "k")
+							ref.granted(l)
+							if wrong := overBelief(cluster, l); wrong != nil {
+								t.Error(wrong)
+							}
+							time.Sleep(time.Millisecond)
+							if err := l.Unlock(t.Context()); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+				}
+				wg.Wait()
+				ref.verdict(t)
+				require.Equal(t, tc.clients*tc.callers, ref.count)
+				// 1 ms of holding, two ways of hand-over, and the splits of the beginning.
+				require.Less(t, time.Since(start), time.Duration(ref.count)*3*time.Millisecond+500*time.Millisecond)
+				time.Sleep(10 * time.Millisecond)
+				leftovers(t, cluster)
+			})
+		})
+	}
+}
+
+func TestClientsAreServedInOrderOfArrival(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 9, quiet)
+		for i, p := range all {
+			p.jitter(uint64(i+1), time.Millisecond, time.Millisecond, time.Millisecond)
+		}
+		held := all[0].lock(t, "k")
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i, p := range all[1:] {
+			wg.Go(func() {
+				l := p.lock(t, "k")
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(3 * time.Millisecond)
+				_ = l.Unlock(t.Context())
+			})
+			time.Sleep(5 * time.Millisecond)
+		}
+		start := time.Now()
+		require.NoError(t, held.Unlock(t.Context()))
+		wg.Wait()
+		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
+		require.Less(t, time.Since(start), 8*6*time.Millisecond, "without a pause between them")
+	})
+}
+
+func TestProcessesAlternateHoweverManyCallersEachHas(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 2, quiet)
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i, callers := range []int{12, 3} {
+			all[i].slow(time.Millisecond, time.Millisecond, time.Millisecond)
+			for range callers {
+				wg.Go(func() {
+					l := all[i].lock(t, "k")
+					mu.Lock()
+					order = append(order, i)
+					mu.Unlock()
+					time.Sleep(3 * time.Millisecond)
+					_ = l.Unlock(t.Context())
+				})
+			}
+		}
+		wg.Wait()
+		last := -1
+		for n, i := range order {
+			if i == 1 {
+				last = n
+			}
+		}
+		require.Len(t, order, 15)
+		require.LessOrEqual(t, last, 7, "the three are served between the twelve: %v", order)
+	})
+}
+
+// The queues differ: each of two waiters came first at some members. The holder's hint makes all
+// members give to the same one.
+func TestReleaseNamesOneSuccessorWhereTheQueuesDiffer(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 3, quiet)
+		held := all[0].lock(t, "k")
+		near, far := time.Millisecond, 10*time.Millisecond
+		all[1].slow(near, near, far, far, far)
+		all[2].slow(far, far, near, near, near)
+		one, two := all[1].lockLater(t.Context(), "k"), all[2].lockLater(t.Context(), "k")
+		time.Sleep(100 * time.Millisecond)
+		all[1].slow(near, near, near, near, near)
+		all[2].slow(near, near, near, near, near)
+		yields := append(all[1].count(yieldScript), all[2].count(yieldScript)...)
+		require.True(t, one.pending() && two.pending())
+		start := time.Now()
+		require.NoError(t, held.Unlock(t.Context()))
+		time.Sleep(2 * time.Millisecond)
+		require.True(t, one.pending() != two.pending(), "one of them has it")
+		for _, w := range []*locking{one, two} {
+			if !w.pending() {
+				require.LessOrEqual(t, w.at.Sub(start), time.Millisecond)
+				require.Equal(t, 5, w.get(t).Votes(), "from all members")
+				require.NoError(t, w.lease.Unlock(t.Context()))
+			}
+		}
+		time.Sleep(2 * time.Millisecond)
+		require.False(t, one.pending() || two.pending())
+		require.Equal(t, slices.Repeat([]int{0}, 10), hits(yields))
+	})
+}
+
+func TestLostPushIsHealedByTheNextHeartbeat(t *testing.T) {
+	for _, lost := range []int{0, 2, 3, 5} {
+		t.Run(fmt.Sprint(lost), func(t *testing.T) {
+			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+				all := peers(t, cluster, 2, quiet)
+				held := all[0].lock(t, "k")
+				waiting := all[1].lockLater(t.Context(), "k")
+				time.Sleep(1500 * time.Millisecond)
+				all[1].slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
+				for i := range lost {
+					all[1].links[i].LosePush(1)
+				}
+				start := time.Now()
+				require.NoError(t, held.Unlock(t.Context()))
+				l := waiting.get(t)
+				took := waiting.at.Sub(start)
+				if lost <= 2 {
+					require.Equal(t, 5*time.Millisecond, took, "a majority of pushes, one way")
+				} else {
+					require.LessOrEqual(t, took, time.Second+10*time.Millisecond, "a third of the entry, and a round trip")
+					require.Greater(t, took, 100*time.Millisecond)
+				}
+				require.Empty(t, overBelief(cluster, l))
+				time.Sleep(2 * time.Second)
+				require.Equal(t, 5, l.Votes())
+			})
+		})
+	}
+}
+
+func TestWaitersProgressWithoutAnyPush(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 4, quiet)
+		var ref referee
+		var wg sync.WaitGroup
+		start := time.Now()
+		for i, p := range all {
+			p.jitter(uint64(i+1), time.Millisecond, time.Millisecond, 0)
+			p.everyLink(func(l *redistest.Link) { l.LosePushRate(1) })
+			wg.Go(func() {
+				for range 4 {
+					l := p.lock(t, "k")
+					ref.granted(l)
+					time.Sleep(5 * time.Millisecond)
+					_ = l.Unlock(t.Context())
+				}
+			})
+		}
+		wg.Wait()
+		ref.verdict(t)
+		require.Equal(t, 16, ref.count)
+		// Where members gave to different waiters, that takes a heartbeat of each and a yield.
+		require.Less(t, time.Since(start), 16*3*time.Second)
+		time.Sleep(10 * time.Millisecond)
+		leftovers(t, cluster)
+	})
+}
+
+func TestWaitingCostsOneMessageASecond(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 2, quiet)
+		all[0].lock(t, "k") // renewed for ever
+		waits := all[1].count(waitScript)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := all[1].Mutex("k").Lock(ctx)
+		require.ErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		for _, n := range hits(waits) {
+			require.InDelta(t, 62, n, 4) // and one when the holder's lease seemed to end
+		}
+	})
+}
+
+func TestHandOverCostsTwoCommandsAtEachMember(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 4, quiet)
+		var wg sync.WaitGroup
+		const rounds = 15
+		evals := make([]*redistest.Rule, 0, 20)
+		for _, p := range all {
+			p.slow(slices.Repeat([]time.Duration{time.Millisecond}, 5)...)
+			p.everyLink(func(l *redistest.Link) {
+				evals = append(evals, l.Call(redistest.Named("EVALSHA"), -1, func([]string) {}))
+			})
+			wg.Go(func() {
+				for range rounds {
+					l := p.lock(t, "k")
+					time.Sleep(2 * time.Millisecond)
+					_ = l.Unlock(t.Context())
+				}
+			})
+		}
+		wg.Wait()
+		sum := 0
+		for _, n := range hits(evals) {
+			sum += n
+		}
+		require.Less(t, sum, 4*rounds*10*13/10, "ten commands per acquisition, and something for the beginning")
+	})
+}
+
+// Pushes are so late that votes are found by heartbeat and yielded before their pushes arrive.
+func TestLatePushesMakeNobodyAHolder(t *testing.T) {
+	for seed := range uint64(4) {
+		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+			all := peers(t, cluster, 5, quiet, func(c *Config) { c.Entry = 150 * time.Millisecond })
+			var ref referee
+			var wg sync.WaitGroup
+			for i, p := range all {
+				p.jitter(seed*10+uint64(i), 5*time.Millisecond, 5*time.Millisecond, 120*time.Millisecond)
+				wg.Go(func() {
+					for range 4 {
+						l := p.lock(t, "k")
+						ref.granted(l)
+						if wrong := overBelief(cluster, l); wrong != nil {
+							t.Errorf("seed %d: %v", seed, wrong)
+						}
+						time.Sleep(10 * time.Millisecond)
+						_ = l.Unlock(t.Context())
+					}
+				})
+			}
+			wg.Wait()
+			ref.verdict(t)
+			time.Sleep(200 * time.Millisecond)
+			leftovers(t, cluster)
+		})
+	}
+}
+
+func TestWaiterThatDiesDelaysOthersByItsEntryAtMost(t *testing.T) {
+	for _, tc := range []struct{ pause, least, most time.Duration }{
+		// Its entry is live: the members hand over to it, and take the lock back when its vote ends.
+		{100 * time.Millisecond, 2900 * time.Millisecond, 3010 * time.Millisecond},
+		// Its entry has run out before the release: nobody gives it anything.
+		{3100 * time.Millisecond, 0, 0},
+	} {
+		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+			all := peers(t, cluster, 3, quiet)
+			held := all[0].lock(t, "k")
+			ctx, cancel := context.WithCancel(t.Context())
+			dies := all[1].lockLater(ctx, "k")
+			time.Sleep(100 * time.Millisecond)
+			next := all[2].lockLater(t.Context(), "k")
+			time.Sleep(100 * time.Millisecond)
+			all[1].die()
+			time.Sleep(tc.pause)
+			start := time.Now()
+			require.NoError(t, held.Unlock(t.Context()))
+			next.get(t)
+			cancel()
+			<-dies.done
+			took := next.at.Sub(start)
+			require.True(t, tc.least <= took && took <= tc.most, "%v", took)
+		})
+	}
+}
+
+func TestHolderThatDiesIsSucceededWhenItsLeaseEnds(t *testing.T) {
+	for _, opt := range []MutexOption{TTL(10 * time.Second), AutoRenew(10 * time.Second)} {
+		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+			all := peers(t, cluster, 2)
+			held := all[0].lock(t, "k", opt)
+			waiting := all[1].lockLater(t.Context(), "k")
+			time.Sleep(4 * time.Second)
+			left := time.Duration(admin(t, cluster.Servers[0], "PTTL", "k").(int64)) * time.Millisecond
+			died := time.Now()
+			all[0].die()
+			<-held.Done()
+			ended := time.Now()
+			waiting.get(t)
+			require.True(t, waiting.at.After(ended), "told before the lock could be anybody else's")
+			took := waiting.at.Sub(died)
+			require.True(t, left <= took && took <= left+5*time.Millisecond, "%v, the keys ended after %v", took, left)
+		})
+	}
+}
+
+// The next holder is decided between three clients of which one cancels at a random moment, hundreds of
+// times: while queued, while a grant is on its way, in the second round, in line behind its own process.
+func TestWaiterThatCancelsLeavesNothingAndStopsNobody(t *testing.T) {
+	for seed := range uint64(4) {
+		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+			all := peers(t, cluster, 4, quiet)
+			random := rand.New(rand.NewPCG(seed, 1))
+			var ref referee
+			var wg sync.WaitGroup
+			stop := make(chan struct{})
+			for i, p := range all {
+				p.jitter(seed*10+uint64(i), 2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
+			}
+			for _, p := range all[:2] {
+				wg.Go(func() {
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						l := p.lock(t, "k")
+						ref.granted(l)
+						time.Sleep(2 * time.Millisecond)
+						_ = l.Unlock(t.Context())
+						time.Sleep(time.Millisecond)
+					}
+				})
+			}
+			var cancelled, won int
+			for range 60 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.Int64N(int64(20*time.Millisecond))))
+				p := all[2+random.IntN(2)]
+				l, err := p.Mutex("k").Lock(ctx)
+				switch {
+				case err == nil:
+					won++
+					ref.granted(l)
+					_ = l.Unlock(t.Context())
+				case errors.Is(err, context.DeadlineExceeded):
+					cancelled++
+				default:
+					t.Errorf("seed %d: %v", seed, err)
+				}
+				cancel()
+			}
+			before := ref.grants()
+			time.Sleep(200 * time.Millisecond)
+			require.Greater(t, ref.grants(), before+10, "the others go on")
+			close(stop)
+			wg.Wait()
+			ref.verdict(t)
+			require.Greater(t, cancelled, 10)
+			require.Greater(t, won, 5)
+			time.Sleep(20 * time.Millisecond)
+			leftovers(t, cluster)
+		})
+	}
+}
+
+// Clocks of members run at both ends of what the drift factor covers, and everything travels for a
+// while. At any instant, each vote that a valid lease counts is there at its member.
+func TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt(t *testing.T) {
+	rates := []float64{0.99, 0.995, 1, 1.005, 1.01}
+	for seed := range uint64(10) {
+		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+			random := rand.New(rand.NewPCG(seed, 2))
+			for i := range cluster.Servers {
+				cluster.Embedded(i).SetRate(rates[random.IntN(len(rates))])
+			}
+			all := peers(t, cluster, 4, quiet)
+			var pushed, checks int
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			for i, p := range all {
+				p.jitter(seed*10+uint64(i), 40*time.Millisecond, 40*time.Millisecond, 60*time.Millisecond)
+				wg.Go(func() {
+					for range 3 {
+						l := p.lock(t, "k", TTL(900*time.Millisecond))
+						n := watch(t, cluster, l, fmt.Sprint("seed ", seed))
+						mu.Lock()
+						checks += n
+						if !l.a.b.anchorsEmpty() {
+							pushed++
+						}
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			require.Greater(t, pushed, 5, "most are granted while waiting")
+			require.Greater(t, checks, 60)
+		})
+	}
+}
+
+// anchorsEmpty reports whether no member answered a wait.
+func (b *ballot) anchorsEmpty() bool {
+	for i := range b.m {
+		if !b.m[i].anchor.Sent.IsZero() {
+			return false
+		}
+	}
+	return true
+}
+
+// watch looks at a lease until it ends, at regular moments and just before each of its votes ends, and
+// returns how often.
+func watch(t testing.TB, cluster *redistest.Cluster, l *Lease, what string) (n int) {
+	for l.Err() == nil {
+		n++
+		if wrong := overBelief(cluster, l); wrong != nil {
+			t.Errorf("%s: %v", what, wrong)
+			return n
+		}
+		now := time.Now()
+		next := now.Add(100 * time.Millisecond)
+		l.a.mu.Lock()
+		for _, m := range l.a.b.m {
+			if last := m.end.Add(-1); last.After(now) && last.Before(next) {
+				next = last
+			}
+		}
+		l.a.mu.Unlock()
+		if last := l.ValidUntil().Add(-1); last.After(now) && last.Before(next) {
+			next = last
+		}
+		time.Sleep(time.Until(next))
+	}
+	return n
+}
+
+// The clock of a majority of the members is set while somebody waits, and the pushes of the hand-over
+// travel for long: only their dates could tell since when the grants count, and they are wrong.
+func TestPushFromAMemberWhoseClockWasSetIsNotTrusted(t *testing.T) {
+	for _, step := range []time.Duration{-5 * time.Second, -time.Second, time.Second, 2 * time.Second} {
+		for _, heartbeats := range []int{0, 1} { // between the step and the hand-over
+			t.Run(fmt.Sprint(step, heartbeats), func(t *testing.T) {
+				bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+					all := peers(t, cluster, 2, quiet)
+					held := all[0].lock(t, "k")
+					waiting := all[1].lockLater(t.Context(), "k", TTL(2*time.Second))
+					time.Sleep(2500 * time.Millisecond)
+					for i := range 3 {
+						cluster.Embedded(i).Step(step)
+					}
+					time.Sleep(time.Duration(heartbeats) * time.Second)
+					const late = 400 * time.Millisecond
+					all[1].everyLink(func(l *redistest.Link) { l.DelayPush(redistest.Delay{Fixed: late}) })
+					waits := all[1].count(waitScript)
+					start := time.Now()
+					require.NoError(t, held.Unlock(t.Context()))
+					l := waiting.get(t)
+					require.Equal(t, late, waiting.at.Sub(start), "asked when the push came, and told at once")
+					synctest.Wait()
+					for _, n := range hits(waits)[:3] {
+						require.Positive(t, n)
+					}
+					watch(t, cluster, l, "after the step")
+				})
+			})
+		}
+	}
+}
+
+func TestLockGivesUpWhereNoQuorumCanBeAsked(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		cluster.Kill(0, 1)
+		require.NoError(t, p.lock(t, "k").Unlock(t.Context()), "a minority is not missed")
+		cluster.Kill(2)
+		start := time.Now()
+		_, err := p.Mutex("k").Lock(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.InDelta(t, 2, time.Since(start).Seconds(), 0.3)
+	})
+}
+
+func TestLockWaitsForAQuorumWhereItIsTold(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, func(c *Config) { c.NoQuorumAfter = -1 })
+		cluster.Kill(0, 1, 2)
+		waiting := p.lockLater(t.Context(), "k")
+		time.Sleep(time.Minute)
+		require.True(t, waiting.pending())
+		require.NoError(t, cluster.Restart(true, 0))
+		waiting.get(t)
+		require.Less(t, time.Since(waiting.at), 10*time.Second)
+		time.Sleep(time.Minute)
+		require.NoError(t, waiting.lease.Unlock(t.Context()))
+		require.NoError(t, cluster.Restart(true, 1, 2))
+		synctest.Wait()
+		leftovers(t, cluster)
+	})
+}
