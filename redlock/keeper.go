@@ -242,7 +242,8 @@ type renewal struct {
 type renewItem struct {
 	l       *Lease
 	ttl     time.Duration
-	yes, no quorum.Set
+	yes     quorum.Set
+	refused quorum.Set // once refused: a member that takes the lease back does not undo its refusal
 	decided bool
 }
 
@@ -296,12 +297,12 @@ func (n *renewal) book(j, i int, yes bool) {
 	n.mu.Lock()
 	it := &n.items[j]
 	if yes {
-		it.yes, it.no = it.yes.With(i), it.no&^quorum.Set(0).With(i)
+		it.yes = it.yes.With(i)
 	} else {
-		it.no = it.no.With(i)
+		it.refused = it.refused.With(i)
 	}
 	won := !it.decided && it.yes.Len() >= n.k.c.need
-	lost := !it.decided && it.no.Len() >= n.k.c.need
+	lost := !it.decided && it.refused.Len() >= n.k.c.need
 	it.decided = it.decided || won || lost
 	ttl := it.ttl
 	n.mu.Unlock()

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
@@ -71,6 +72,8 @@ func (m *Mutex) check(op string, ctx context.Context) error {
 		return badInput(op, "nil context")
 	case m.name == "":
 		return badInput(op, "the name of a lock must not be empty")
+	case strings.HasPrefix(m.name, "redquorum:"):
+		return badInput(op, "names that begin with redquorum: are the library's own keys")
 	case len(m.name) > m.c.cfg.MaxName:
 		return badInput(op, "the name has %d bytes, at most %d (Config.MaxName)", len(m.name), m.c.cfg.MaxName)
 	}
