@@ -66,7 +66,7 @@ func TestDemoOnEmbeddedMembers(t *testing.T) {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	checkJSON(t, stdout)
-	for _, want := range []string{"member 3 is killed", "started again", "stalls while it holds", "the store refuses token"} {
+	for _, want := range []string{"member 3 is killed", "started again", "stalls while it holds", "the store refuses"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("progress lacks %q:\n%s", want, stderr)
 		}

@@ -18,7 +18,6 @@ type Result struct {
 
 	Elapsed     time.Duration `json:"-"`
 	Interrupted bool          `json:"-"`
-	Handoffs    int           `json:"-"` // how many the quantiles are of
 	LostUpdates int           `json:"-"` // accepted writes that another one has undone
 	Errors      int           `json:"-"` // calls that failed without a reason in the plot
 	Killed      bool          `json:"-"` // one member was
@@ -67,23 +66,23 @@ func (r Result) Text(color bool) string {
 		if !ok {
 			mark = c.red("NO")
 		}
-		fmt.Fprintf(&b, "  %s  %-24s %s\n", mark, name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(&b, "  %s  %-21s %s\n", mark, name, fmt.Sprintf(format, args...))
 	}
 	plain := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "      %-24s %s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(&b, "      %-21s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	fmt.Fprintf(&b, "\n%s\n", c.bold(fmt.Sprintf("Result after %.1f s", r.Elapsed.Seconds())))
 	row(r.Acquisitions > 0, "acquisitions", "%d, %.0f a second (%s)", r.Acquisitions, rate(r.Acquisitions, r.Elapsed), r.shares())
 	row(r.Overlaps == 0, "overlapping holders", "%d", r.Overlaps)
-	row(r.Monotonic, "tokens strictly rising", "%s", yes(r.Monotonic))
+	row(r.Monotonic, "tokens rise strictly", "%s", yes(r.Monotonic))
 	row(r.LostUpdates == 0, "lost updates", "%d", r.LostUpdates)
 	if r.Interrupted && r.StaleRefused == 0 {
 		plain("stale writes refused", "0, it did not come to that")
 	} else {
 		row(r.StaleRefused > 0, "stale writes refused", "%d", r.StaleRefused)
 	}
-	plain("hand-off", "p50 %s, p99 %s (from unlock to the next grant, %d times)",
-		millis(time.Duration(r.HandoffP50)*time.Microsecond), millis(time.Duration(r.HandoffP99)*time.Microsecond), r.Handoffs)
+	plain("hand-off", "p50 %s, p99 %s from unlock to next grant",
+		millis(time.Duration(r.HandoffP50)*time.Microsecond), millis(time.Duration(r.HandoffP99)*time.Microsecond))
 	members := fmt.Sprint(r.Members)
 	if r.Killed {
 		members += ", one of them killed in between"
@@ -100,10 +99,10 @@ func (r Result) shares() string {
 		return fmt.Sprintf("%d workers", len(r.ByWorker))
 	}
 	var all []string
-	for i, n := range r.ByWorker {
-		all = append(all, fmt.Sprintf("worker %d: %d", i+1, n))
+	for _, n := range r.ByWorker {
+		all = append(all, fmt.Sprint(n))
 	}
-	return strings.Join(all, ", ")
+	return "workers: " + strings.Join(all, ", ")
 }
 
 func rate(n int, d time.Duration) float64 {

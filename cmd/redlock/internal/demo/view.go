@@ -130,7 +130,7 @@ func heading(o Options) string {
 func eventLine(e event) string { return fmt.Sprintf("%6.2f s  %s", e.at.Seconds(), e.text) }
 
 func statusLine(now, before snapshot) string {
-	return fmt.Sprintf("%6.2f s  . %d of %d members up, %d acquisitions (%.0f/s), hand-off p50 %s, %d overlaps",
+	return fmt.Sprintf("%6.2f s  . members %d/%d, %d acquired (%.0f/s), hand-off p50 %s, %d overlaps",
 		now.at.Seconds(), now.upForAll(), len(now.up), now.grants, rate(now.grants-before.grants, now.at-before.at),
 		millis(now.handoff50), now.overlaps)
 }

@@ -107,7 +107,7 @@ func (w *worker) oversleep(ctx context.Context) bool {
 	w.board.say("worker %d stalls while it holds token %d (lease of %v)", w.i+1, lease.Token(), w.stallTTL)
 	select {
 	case by := <-overtaken:
-		w.board.say("the lease has run out: worker %d has written with token %d", by.worker+1, by.token)
+		w.board.say("the lease ran out: worker %d wrote with token %d", by.worker+1, by.token)
 	case <-ctx.Done():
 		w.unlockLate(ctx, lease)
 		return false
@@ -117,7 +117,7 @@ func (w *worker) oversleep(ctx context.Context) bool {
 	var stale *fence.StaleError
 	switch err := w.store.write(w.i, lease.Token(), value+1); {
 	case errors.As(err, &stale):
-		w.board.say("the store refuses token %d: it has accepted %d", stale.Token, stale.Highest)
+		w.board.say("the store refuses %d: it has accepted %d", stale.Token, stale.Highest)
 	case err == nil:
 		w.board.say("VIOLATION: the store has accepted the stale write of worker %d", w.i+1)
 	default:
