@@ -273,6 +273,7 @@ func TestLeaseEndsExactlyWithItsValidityWhileEveryMemberHangs(t *testing.T) {
 			p := join(t, cluster)
 			start := time.Now()
 			l := p.lock(t, "k", opt)
+			synctest.Wait()
 			cluster.Pause()
 			time.Sleep(validity(10*time.Second) - 1)
 			require.NoError(t, l.Err())
@@ -292,11 +293,13 @@ func TestLostLeaseIsNotRevivedByALateRenewal(t *testing.T) {
 		p := join(t, cluster, quiet)
 		start := time.Now()
 		l := p.lock(t, "k", AutoRenew(3*time.Second))
+		synctest.Wait()
 		p.everyLink((*redistest.Link).PauseReplies)
 		end := l.ValidUntil()
+		time.Sleep(time.Until(end) - 1)
+		require.Greater(t, admin(t, cluster.Servers[0], "PTTL", "k"), int64(1000), "the members did renew it")
 		<-l.Done()
 		require.Equal(t, validity(3*time.Second), time.Since(start))
-		require.NotZero(t, votesAt(cluster, l), "the members did renew it")
 		p.everyLink((*redistest.Link).Resume)
 		synctest.Wait()
 		require.Equal(t, LostExpired, lostFor(l))
@@ -384,6 +387,7 @@ func TestRenewalGivesTheLeaseBackToMembersThatDoNotHaveIt(t *testing.T) {
 		skew(t, cluster, "k", 70, 70, 70, 70, 70)
 		l := p.lock(t, "k", AutoRenew(9*time.Second))
 		require.Equal(t, uint64(71), l.Token())
+		synctest.Wait()
 		for _, i := range []int{1, 3} { // forget
 			admin(t, cluster.Servers[i], "DEL", "k")
 			admin(t, cluster.Servers[i], "HSET", tokensKey, bucketOf("k"), "5")
@@ -408,6 +412,7 @@ func TestLeaseReturnsToMembersThatLostTheirMemory(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		l := p.lock(t, "k", AutoRenew(9*time.Second))
+		synctest.Wait()
 		require.NoError(t, cluster.Restart(false, 1, 3))
 		time.Sleep(90 * time.Second)
 		require.NoError(t, l.Err())
@@ -481,6 +486,7 @@ func TestExtendWithoutAMajorityLeavesTheOldValidity(t *testing.T) {
 		p := join(t, cluster)
 		l := p.lock(t, "k", TTL(5*time.Second))
 		until := l.ValidUntil()
+		synctest.Wait()
 		cluster.Pause(0, 1, 2)
 		start := time.Now()
 		require.ErrorIs(t, l.Extend(t.Context(), 20*time.Second), ErrNoQuorum)
@@ -627,6 +633,7 @@ func TestNoCallOutlivesItsContextWhileMembersHang(t *testing.T) {
 			h := other.lock(t, "handed", AutoRenew(20*time.Second))
 			handoff, err := h.Handoff()
 			require.NoError(t, err)
+			synctest.Wait()
 			for i := range hung {
 				cluster.Pause(i)
 			}
@@ -661,6 +668,7 @@ func TestShortStallKeepsTheConnection(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		held := p.lock(t, "held")
+		synctest.Wait()
 		dials := p.links[0].Counts().Dials
 		p.everyLink((*redistest.Link).Pause)
 		_, err := p.Mutex("k").TryLock(t.Context())

@@ -232,6 +232,7 @@ func votesAt(cluster *redistest.Cluster, l *Lease) int {
 // steal replaces the lock at members by somebody else's, as a forced release and a new holder would.
 func steal(t testing.TB, cluster *redistest.Cluster, name string, ttl time.Duration, members ...int) {
 	t.Helper()
+	synctest.Wait() // for what is under way
 	for _, i := range members {
 		admin(t, cluster.Servers[i], "DEL", name)
 		admin(t, cluster.Servers[i], "HSET", name, "somebody:1", "1")
