@@ -190,8 +190,11 @@ func (m *Mutex) one(ctx context.Context, a *attempt, contended bool) (res result
 	if !contended {
 		res.grant, err = a.try(ctx)
 		var s spent
-		if err == nil || ctx.Err() != nil || errors.As(err, &s) || errors.Is(err, ErrForeignKey) {
+		if err == nil || errors.As(err, &s) || errors.Is(err, ErrForeignKey) {
 			return res, err
+		}
+		if cause := ctx.Err(); cause != nil { // perhaps only now: the refusal does not tell
+			return res, a.failure(opAcquire, a.reason(), cause)
 		}
 	}
 	res.waited = true
