@@ -123,9 +123,10 @@ func TestParseURLSaysWhatIsWrong(t *testing.T) {
 		"redis://:s3cret@h/-1":             "database",
 		"redis://u@h":                      "without a password",
 		"redis://:s3cret@h#f":              "fragment",
-		"redis://:s3/cret@h":               "@",
-		"redis://:s3?cret@h":               "@",
-		"redis://:s3#cret@h":               "@",
+		"redis://:s3/cret@h":               "malformed", // a port that is no number
+		"redis://u:3/cret@h":               "@",
+		"redis://u:3?cret@h":               "@",
+		"redis://u:3#cret@h":               "@",
 		"redis://:s3cret@h?x=1":            `unknown option "x"`,
 		"redis://:s3cret@h?password=s3":    `unknown option "password"`,
 		"redis://:s3cret@h?dial_timeout=1": `"dial_timeout"`,

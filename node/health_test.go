@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -335,12 +336,58 @@ func TestCallerIsNeverBlockedByAPeerThatStoppedReading(t *testing.T) {
 			if took := time.Since(began); took != 0 {
 				t.Fatalf("Submit waited for %v", took)
 			}
-			if c.Outcome == quorum.NotSent {
+			if c.refused() {
 				overflow++
 			}
 		}
 		if overflow == 0 {
 			t.Error("the bound on bytes was not reached")
+		}
+	})
+}
+
+// gate is a connection on which a write waits while it is shut.
+type gate struct {
+	net.Conn
+	shut atomic.Bool
+	open chan struct{}
+}
+
+func (g *gate) Write(b []byte) (int, error) {
+	if g.shut.Load() {
+		<-g.open
+	}
+	return g.Conn.Write(b)
+}
+
+type gatedDialer struct {
+	*fake
+	last *gate
+}
+
+func (d *gatedDialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := d.fake.DialContext(ctx, network, addr)
+	d.last = &gate{Conn: c, open: make(chan struct{})}
+	return d.last, err
+}
+
+// The reader of one connection that writes to another can deadlock with that one's reader.
+func TestLateCallIsWrittenBySomebodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &gatedDialer{fake: newFake(nil)}
+		n := start(t, Config{Dialer: d})
+		synctest.Wait()
+		d.last.shut.Store(true)
+		c := newCall("ECHO", "x")
+		c.Late = true
+		began := time.Now()
+		time.AfterFunc(500*time.Millisecond, func() { close(d.last.open) })
+		n.Submit(&c.Call)
+		if time.Since(began) != 0 {
+			t.Error("Submit of a late call wrote")
+		}
+		if <-c.done; c.Outcome != quorum.Answered {
+			t.Errorf("%v, %v", c.Outcome, c.Err)
 		}
 	})
 }
@@ -353,7 +400,7 @@ func TestOverflowIsToldAtOnce(t *testing.T) {
 		synctest.Wait()
 		silent.Store(true)
 		for range 10 {
-			if c := submit(n, "X"); c.Outcome != quorum.Unanswered {
+			if c := submit(n, "X"); c.refused() {
 				t.Fatalf("%v, %v", c.Outcome, c.Err)
 			}
 		}
@@ -366,7 +413,7 @@ func TestOverflowIsToldAtOnce(t *testing.T) {
 		if c := submit(n, "X", strings.Repeat("x", 1000)); !errors.Is(c.Err, quorum.ErrOverflow) {
 			t.Errorf("1000 bytes: %v, %v", c.Outcome, c.Err)
 		}
-		if c := submit(n, "X", strings.Repeat("x", 900)); c.Outcome == quorum.NotSent {
+		if c := submit(n, "X", strings.Repeat("x", 900)); c.refused() {
 			t.Errorf("900 bytes: %v", c.Err)
 		}
 	})

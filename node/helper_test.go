@@ -358,6 +358,7 @@ type proxy struct {
 	cond   *sync.Cond
 	links  []*proxied
 	hold   bool // new bytes towards the server wait
+	held   int  // bytes that do
 	closed bool
 	wg     sync.WaitGroup
 }
@@ -416,9 +417,11 @@ func (p *proxy) forward(l *proxied) {
 	for {
 		n, err := l.client.Read(b)
 		p.mu.Lock()
+		p.held += n
 		for (p.hold || l.old) && !p.closed {
 			p.cond.Wait()
 		}
+		p.held -= n
 		p.mu.Unlock()
 		if n > 0 {
 			if _, err := l.server.Write(b[:n]); err != nil {
@@ -455,7 +458,17 @@ func (p *proxy) let() {
 	p.cond.Broadcast()
 }
 
-func (p *proxy) holdAll() { p.mu.Lock(); p.hold = true; p.mu.Unlock() }
+func (p *proxy) holdAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hold = true
+}
+
+func (p *proxy) holds() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held
+}
 
 func (p *proxy) close() {
 	_ = p.listener.Close()
@@ -523,6 +536,16 @@ func newCall(args ...string) *result {
 func (r *result) Done(c *quorum.Call) {
 	r.count++
 	close(r.done) // panics on a second Done
+}
+
+// refused reports whether Submit itself completed the call. Before that its fields are not ours.
+func (r *result) refused() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
 }
 
 func (r *result) wait(t testing.TB) *result {

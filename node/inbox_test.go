@@ -98,7 +98,7 @@ func (l *pushLog) picture() (p string) {
 
 func TestInboxDeliversAndComesBack(t *testing.T) {
 	s := startRedis(t)
-	n := start(t, Config{Addr: s.addr(), ClientName: "inbox", PingInterval: 20 * time.Millisecond, BackoffMin: time.Millisecond})
+	n := start(t, Config{Addr: s.addr(), ClientName: "inbox", PingInterval: 5 * time.Millisecond, BackoffMin: time.Millisecond})
 	var l pushLog
 	n.Listen("ch", &l)
 	for round := range 3 {
@@ -108,7 +108,8 @@ func TestInboxDeliversAndComesBack(t *testing.T) {
 			t.Fatalf("%s receivers after Inbox was true", got)
 		}
 		until(t, "delivered", func() bool { return slices.Contains(l.messages(), want) })
-		time.Sleep(100 * time.Millisecond) // some pings
+		until(t, "pinged", func() bool { return strings.Contains(s.cli("INFO", "commandstats"), "cmdstat_ping:calls=") })
+		s.cli("CONFIG", "RESETSTAT")
 		before := len(l.changes())
 		if got := s.cli("CLIENT", "KILL", "TYPE", "pubsub"); got != "1" {
 			t.Errorf("%s inbox connections", got)
@@ -162,6 +163,14 @@ func TestInboxFollowsTheCommandConnection(t *testing.T) {
 		time.Sleep(time.Second)
 		if st := n.State(); !st.Inbox || st.Gen != 2 {
 			t.Errorf("later: %+v", st)
+		}
+		for _, st := range l.changes() {
+			if st.Gen == 2 {
+				if st.Inbox {
+					t.Errorf("the old inbox counted for a moment: %+v", st)
+				}
+				break
+			}
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
@@ -41,19 +42,25 @@ func TestRepliesOfEveryShape(t *testing.T) {
 }
 
 func TestDoEndsWithItsContext(t *testing.T) {
-	f := newFake(func(_ int64, args []string) string {
-		if args[0] == "SILENCE" {
-			return ""
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(func(_ int64, args []string) string {
+			if args[0] == "SILENCE" {
+				return ""
+			}
+			return "default"
+		})
+		n := start(t, Config{Dialer: f})
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		if _, err := Do(ctx, n, resp.Command("SILENCE"), false); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 20*time.Millisecond {
+			t.Errorf("after %v: %v", time.Since(began), err)
 		}
-		return "default"
+		if _, err := Do(ctx, n, resp.Command("ECHO", "x"), false); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("context that has ended: %v", err)
+		}
 	})
-	n := up(t, Config{Dialer: f})
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	_, err := Do(ctx, n, resp.Command("SILENCE"), false)
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
 }
 
 func TestEveryAnswerReachesItsCallUnderKills(t *testing.T) {

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -101,6 +102,55 @@ func TestManyCallsAreRepairedAtOnce(t *testing.T) {
 	}
 }
 
+func TestRepairSendsTheSourceOnlyAsOftenAsThereIsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		long := "-- " + strings.Repeat("x", 5000)
+		var loaded bool
+		var sources, calls int
+		hold := make(chan struct{})
+		f := newFake(nil)
+		f.handle = func(_ int64, args []string) string {
+			<-hold
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			switch {
+			case args[0] == "EVALSHA" && !loaded:
+				return "-NOSCRIPT No matching script.\r\n"
+			case args[0] == "EVAL":
+				sources++
+				loaded = true
+			}
+			if strings.HasPrefix(args[0], "EVAL") {
+				calls++
+				return ":1\r\n"
+			}
+			f.mu.Unlock()
+			defer f.mu.Lock()
+			return "default"
+		}
+		close(hold)
+		n := start(t, Config{Dialer: f, MaxBytes: 64 << 10, Scripts: []string{long}})
+		synctest.Wait()
+		hold = make(chan struct{})
+		var all []*result
+		for range 200 {
+			c := scriptCall(long, "k")
+			n.Submit(&c.Call)
+			all = append(all, c)
+		}
+		synctest.Wait()
+		close(hold)
+		for _, c := range all {
+			if <-c.done; c.Outcome != quorum.Answered {
+				t.Fatalf("%v, %v", c.Outcome, c.Err)
+			}
+		}
+		if sources == 0 || sources > 13 || calls != 200 {
+			t.Errorf("%d of %d calls sent the source", sources, calls)
+		}
+	})
+}
+
 func TestScriptOfSomebodyElseIsRefused(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript}})
@@ -179,7 +229,9 @@ func TestRepairNeverOvertakesTheRelease(t *testing.T) {
 		n.Submit(&acquire.Call)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			time.Sleep(time.Duration(i%40) * time.Microsecond)
+			for range i % 40 {
+				runtime.Gosched()
+			}
 			over.Store(true)
 			release := scriptCall(delScript, key)
 			n.Submit(&release.Call)

@@ -25,7 +25,7 @@ func lateWrite(t *testing.T, s *redisServer, c Config) bool {
 	n := up(t, c)
 	p.holdAll()
 	write := submit(n, "SET", "late", "1", "PX", "30000")
-	time.Sleep(20 * time.Millisecond) // the proxy has it
+	until(t, "at the proxy", func() bool { return p.holds() >= len(write.Cmd) })
 	p.breakOff()
 	if write.wait(t); write.Outcome != quorum.Unknown || !errors.Is(write.Err, quorum.ErrBroken) {
 		t.Fatalf("%v, %v", write.Outcome, write.Err)
@@ -292,6 +292,44 @@ func TestOwedReleaseComesFirstOnTheNextConnection(t *testing.T) {
 	})
 }
 
+// upCall is a Listener that submits a call in the moment in which the member is up.
+type upCall struct {
+	n    *Node
+	call *result
+}
+
+func (l *upCall) Push([]byte, quorum.State, time.Time) {}
+func (l *upCall) Changed(st quorum.State) {
+	if st.Up && st.Epoch == 2 && !st.Inbox {
+		l.n.Submit(&l.call.Call)
+	}
+}
+
+func TestNoNewCallOvertakesAnOwedRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(func(_ int64, args []string) string {
+			if args[0] == "SUBSCRIBE" {
+				return ""
+			}
+			return "default"
+		})
+		n := start(t, Config{Dialer: f})
+		l := &upCall{n, newCall("NEW")}
+		l.call.Late = true
+		n.Listen("ch", l)
+		synctest.Wait()
+		f.cut()
+		synctest.Wait()
+		for _, name := range []string{"a", "b", "c"} {
+			n.Submit(&release(name, time.Minute).Call)
+		}
+		<-l.call.done
+		if got := f.commands(); !slices.Equal(got, []string{"RELEASE a", "RELEASE b", "RELEASE c", "NEW"}) {
+			t.Errorf("order %q", got)
+		}
+	})
+}
+
 func TestOwedReleaseIsSentAgainUntilAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h history
@@ -448,24 +486,19 @@ func TestNoDebtIsLostInTheMomentOfABreak(t *testing.T) {
 		}
 	})
 	var sent atomic.Int64
+	var callers sync.WaitGroup
 	for range 4 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+		callers.Go(func() {
+			for range 2000 {
 				// SADD of a fresh member: executed once or twice, it counts once.
 				c := newCall("SADD", "released", "m"+time.Duration(sent.Add(1)).String())
 				c.OweUntil = time.Now().Add(time.Minute)
 				n.Submit(&c.Call)
 				<-c.done
-				time.Sleep(100 * time.Microsecond)
 			}
 		})
 	}
-	time.Sleep(time.Second)
+	callers.Wait()
 	close(stop)
 	wg.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
