@@ -23,7 +23,8 @@ type Failure struct {
 	Votes   []MemberVote // in member order
 }
 
-// Counts returns how many members said yes, said no, and left it open or unsure.
+// Counts returns how many members said yes, said no, and failed or left it open. Members that were not
+// asked are none of these.
 func (e *Failure) Counts() (yes, no, unsure int) {
 	for _, v := range e.Votes {
 		switch {
@@ -31,6 +32,7 @@ func (e *Failure) Counts() (yes, no, unsure int) {
 			yes++
 		case v.Vote == No && v.Err == nil:
 			no++
+		case v.Vote == NotAsked:
 		default:
 			unsure++
 		}
@@ -45,8 +47,12 @@ func (e *Failure) Error() string {
 	if e.Key != "" {
 		name = " " + Quote(e.Key)
 	}
-	fmt.Fprintf(&b, "%s%s: %d of %d members agreed, need %d (%d refused, %d failed or silent)",
+	fmt.Fprintf(&b, "%s%s: %d of %d members agreed, need %d (%d refused, %d failed or silent",
 		e.Op, name, yes, len(e.Votes), e.Need, no, failed)
+	if rest := len(e.Votes) - yes - no - failed; rest > 0 {
+		fmt.Fprintf(&b, ", %d not asked", rest)
+	}
+	b.WriteByte(')')
 	for _, v := range e.Votes {
 		switch {
 		case v.Err != nil:

@@ -36,7 +36,7 @@ type Question struct {
 	Op       string        // for the Judge and for errors
 	Sent     time.Time     // taken before the first call was submitted: validity counts from here
 	TTL      time.Duration // what the question asks for, for the Judge
-	To       Set           // the members asked; the others count as No
+	To       Set           // the members asked; the others count as lost votes
 	Need     int           // yes votes to win
 	Cmd      []byte
 	Tagged   bool
@@ -88,7 +88,7 @@ func (p *Rounds) Start(members []Member, q Question) *Round {
 	r.yes, r.open = 0, asked
 	r.verdict = Decide(0, asked, q.Need)
 	for i := range r.votes {
-		r.votes[i], r.errs[i] = No, nil
+		r.votes[i], r.errs[i] = NotAsked, nil
 		if q.To.Has(i) {
 			r.votes[i] = Open
 		}
@@ -139,28 +139,42 @@ func (r *Round) Wait(ctx context.Context, timeout time.Duration) (Verdict, error
 		return r.result(), nil
 	default:
 	}
-	var late <-chan time.Time
+	var ended <-chan time.Time
+	var began time.Time
 	if timeout > 0 {
 		if r.timer == nil {
 			r.timer = time.NewTimer(timeout)
 		} else {
 			r.timer.Reset(timeout)
 		}
-		late = r.timer.C
+		ended = r.timer.C
 		defer r.timer.Stop()
+		began = time.Now()
 	}
-	select {
-	case <-r.decided:
-		return r.result(), nil
-	case <-late:
-		return r.result(), nil
-	case <-ctx.Done():
-		if v := r.result(); v != Undecided {
-			return v, nil
+	for again := true; ; again = false {
+		select {
+		case <-r.decided:
+			return r.result(), nil
+		case <-ended:
+			// Where this process itself did not run for a while, the answers may be waiting in the
+			// sockets: then the silence was ours, and they get as long again to be read.
+			late := time.Since(began) - timeout
+			if again && late > overslept {
+				r.timer.Reset(min(late, timeout))
+				continue
+			}
+			return r.result(), nil
+		case <-ctx.Done():
+			if v := r.result(); v != Undecided {
+				return v, nil
+			}
+			return Undecided, ctx.Err()
 		}
-		return Undecided, ctx.Err()
 	}
 }
+
+// overslept is how late a timer is when the process was not running.
+const overslept = 10 * time.Millisecond
 
 func (r *Round) result() Verdict {
 	r.mu.Lock()

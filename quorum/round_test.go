@@ -164,7 +164,7 @@ func TestRoundAsksOnlyWhomItIsTold(t *testing.T) {
 	v, err := r.Wait(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, Won, v)
-	require.Equal(t, []MemberVote{{"a", No, nil}, {"b", Yes, nil}, {"c", No, nil}}, r.Votes(ms))
+	require.Equal(t, []MemberVote{{"a", NotAsked, nil}, {"b", Yes, nil}, {"c", NotAsked, nil}}, r.Votes(ms))
 
 	nobody := new(Rounds).Start(ms, Question{Need: 2, Judge: &judge{}})
 	v, err = nobody.Wait(t.Context(), 0)
@@ -241,9 +241,9 @@ func (m asyncMember) Submit(c *Call) {
 func TestFailureTellsCountsAndEveryCause(t *testing.T) {
 	cause := &ReplyError{Kind: KindBusy, Text: "BUSY Redis is busy"}
 	f := &Failure{Op: "acquire", Key: "k", Need: 3, Votes: []MemberVote{
-		{"a:1", Yes, nil}, {"b:1", No, nil}, {"c:1", No, cause}, {"d:1", Unsure, ErrStalled}, {"e:1", Open, nil},
+		{"a:1", Yes, nil}, {"b:1", No, nil}, {"c:1", No, cause}, {"d:1", Unsure, ErrStalled}, {"e:1", Open, nil}, {"f:1", NotAsked, nil},
 	}}
-	require.Equal(t, `acquire "k": 1 of 5 members agreed, need 3 (1 refused, 3 failed or silent); `+
+	require.Equal(t, `acquire "k": 1 of 6 members agreed, need 3 (1 refused, 3 failed or silent, 1 not asked); `+
 		`c:1: BUSY Redis is busy; d:1: member stopped answering; e:1: no answer`, f.Error())
 	err := error(f)
 	require.ErrorIs(t, err, ErrStalled)

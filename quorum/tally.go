@@ -14,8 +14,9 @@ type Vote uint8
 const (
 	Open   Vote = iota // no answer yet
 	Yes                // the member did it
-	No                 // the member said no, or refused with an error, or was never asked
+	No                 // the member said no, or refused with an error
 	Unsure             // the member may or may not have done it: never a yes, always cleaned up
+	NotAsked           // the question did not go to this member
 )
 
 func (v Vote) String() string {
@@ -28,6 +29,8 @@ func (v Vote) String() string {
 		return "no"
 	case Unsure:
 		return "unsure"
+	case NotAsked:
+		return "not asked"
 	}
 	return "invalid vote"
 }

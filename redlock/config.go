@@ -32,7 +32,7 @@ type Config struct {
 	// members could be asked. Default 2 s; negative: never, only its context ends it.
 	NoQuorumAfter time.Duration
 	// Entry is the lifetime of a waiter's entry at a member, and the TTL of what is granted while
-	// waiting. Heartbeats come every third of it. Default 3 s; 100 ms to MaxTTL.
+	// waiting. Heartbeats come every third of it. Default 3 s; 100 ms to 1 h, of which grants use MaxTTL at most.
 	Entry time.Duration
 	// MaxName is the longest name of a lock, in bytes. Default 1024.
 	MaxName int
@@ -108,8 +108,8 @@ func (c Config) validate() error {
 	if c.MemberTimeout < time.Millisecond {
 		bad("MemberTimeout is %v, must be at least 1ms", c.MemberTimeout)
 	}
-	if c.Entry < 100*time.Millisecond {
-		bad("Entry is %v, must be at least 100ms", c.Entry)
+	if c.Entry < 100*time.Millisecond || c.Entry > time.Hour {
+		bad("Entry is %v, must be between 100ms and 1h", c.Entry)
 	}
 	if c.MaxName < 1 || c.MaxName > 1<<20 {
 		bad("MaxName is %d, must be between 1 and %d", c.MaxName, 1<<20)
