@@ -12,11 +12,11 @@ func Majority(n int) int { return n/2 + 1 }
 type Vote uint8
 
 const (
-	Open   Vote = iota // no answer yet
-	Yes                // the member did it
-	No                 // the member said no, or refused with an error
-	Unsure             // the member may or may not have done it: never a yes, always cleaned up
-	NotAsked           // the question did not go to this member
+	Open     Vote = iota // no answer yet
+	Yes                  // the member did it
+	No                   // the member said no, or refused with an error
+	Unsure               // the member may or may not have done it: never a yes, always cleaned up
+	NotAsked             // the question did not go to this member
 )
 
 func (v Vote) String() string {
