@@ -84,7 +84,7 @@ func (a *attempt) try(ctx context.Context) (grant, error) {
 		return grant{}, a.interrupted(opAcquire, r, err)
 	}
 	if v != quorum.Won {
-		return grant{}, a.refusal(r)
+		return grant{}, a.refusal(r, v)
 	}
 	return a.settle(ctx)
 }
@@ -363,10 +363,25 @@ func (a *attempt) release(late bool) *quorum.Round {
 // abandon is a release that nobody waits for.
 func (a *attempt) abandon() { a.release(false).Free() }
 
-// refusal explains a lost round.
-func (a *attempt) refusal(r *quorum.Round) error {
+// refusal explains a round that was not won. One that was decided is not waited out: a member without an
+// answer is not silent then, and where a majority could be asked it was the refusals that decided.
+func (a *attempt) refusal(r *quorum.Round, v quorum.Verdict) error {
 	votes := r.Votes(a.c.members)
-	return a.quorumError(opAcquire, votes, reasonOf(votes, a.b.need), nil)
+	kind := reasonOf(votes, a.b.need)
+	if v == quorum.Lost && kind == ErrNoQuorum && len(votes)-failed(votes) >= a.b.need {
+		kind = ErrHeld
+	}
+	return a.quorumError(opAcquire, votes, kind, nil)
+}
+
+// failed counts the members that could not be asked, or did not say.
+func failed(votes []quorum.MemberVote) (n int) {
+	for _, v := range votes {
+		if v.Vote == quorum.Unsure || v.Vote == quorum.No && v.Err != nil {
+			n++
+		}
+	}
+	return n
 }
 
 func (a *attempt) interrupted(op string, r *quorum.Round, cause error) error {

@@ -40,8 +40,8 @@ var (
 )
 
 // QuorumError reports an operation that too few members confirmed. It matches ErrHeld when a majority
-// is impossible because of refusals alone, ErrForeignKey when because of keys that are no locks, and
-// ErrNoQuorum otherwise.
+// of the members could be asked and refusals made theirs impossible, ErrForeignKey when keys that are no
+// locks did, and ErrNoQuorum otherwise.
 type QuorumError struct {
 	quorum.Failure
 	kind  error
