@@ -425,13 +425,6 @@ func storm(ctx context.Context, cluster *redistest.Cluster, seed uint64) {
 	}
 }
 
-// killConnections ends the connections of a kind at some members.
-func killConnections(ctx context.Context, cluster *redistest.Cluster, members []int, kind string) {
-	for _, i := range members {
-		_, _ = cluster.Servers[i].Do(ctx, "CLIENT", "KILL", "TYPE", kind)
-	}
-}
-
 func TestLongEightProcessesBearStopsAndKilledConnections(t *testing.T) {
 	const n, run = 8, 60 * time.Second
 	cluster := rt.Real(t, 5)

@@ -1,0 +1,349 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+)
+
+// Real servers that die, stop, forget their scripts or throw their clients out, under traffic.
+
+// traffic is clients at work until it is stopped: each takes one key of its own and one that all want,
+// over and over.
+type traffic struct {
+	*history
+	workers int
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+
+	mu      sync.Mutex
+	errs    []error
+	longest time.Duration // from asking for a lock to having given it back
+}
+
+// drive starts the traffic of these clients.
+func drive(t testing.TB, clients []*Client, opts ...MutexOption) *traffic {
+	ctx, stop := context.WithCancel(context.Background())
+	tr := &traffic{history: newHistory(), workers: 2 * len(clients), stop: stop}
+	for i, c := range clients {
+		for j, key := range []string{"own:" + strconv.Itoa(i), "shared"} {
+			tr.done.Go(func() { tr.work(ctx, c, 2*i+j, key, opts) })
+		}
+	}
+	t.Cleanup(func() { tr.stop(); tr.done.Wait() })
+	return tr
+}
+
+func (tr *traffic) work(ctx context.Context, c *Client, who int, key string, opts []MutexOption) {
+	for ctx.Err() == nil {
+		start := time.Now()
+		err := tr.tenure(ctx, c, who, key, func(*Lease) { time.Sleep(time.Millisecond) }, opts...)
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return
+		}
+		tr.mu.Lock()
+		tr.longest = max(tr.longest, time.Since(start))
+		if err != nil {
+			tr.errs = append(tr.errs, err)
+		}
+		tr.mu.Unlock()
+		if err != nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// advance waits until every worker has had n more tenures.
+func (tr *traffic) advance(t testing.TB, n int) {
+	t.Helper()
+	before := tr.counts(tr.workers)
+	require.Eventually(t, func() bool {
+		for i, now := range tr.counts(tr.workers) {
+			if now < before[i]+n {
+				return false
+			}
+		}
+		return true
+	}, 40*time.Second, 5*time.Millisecond, "no progress since %v: %v", before, &tr.errs)
+}
+
+// end stops the traffic, and checks exclusion and the order of tokens.
+func (tr *traffic) end(t testing.TB) {
+	t.Helper()
+	tr.stop()
+	tr.done.Wait()
+	tr.verify(t)
+	t.Logf("%d tenures, longest cycle %v, %d errors", tr.len(), tr.longest, len(tr.errs))
+}
+
+// several makes n clients, as of n processes.
+func several(t testing.TB, cluster *redistest.Cluster, n int, opts ...Option) (out []*Client) {
+	for range n {
+		out = append(out, dialed(t, cluster, opts...))
+	}
+	return out
+}
+
+// full waits until a lease of a fresh name has the votes of all members.
+func full(t testing.TB, c *Client, name string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		lease, err := c.Mutex(name).Lock(t.Context())
+		if err != nil {
+			return false
+		}
+		defer func() { require.NoError(t, lease.Unlock(t.Context())) }()
+		for range 100 { // the last votes come after the decision
+			if lease.Votes() == len(c.members) {
+				return true
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return false
+	}, 30*time.Second, 10*time.Millisecond)
+}
+
+func TestWorkGoesOnWhileTwoOfFiveAreDeadAndTheyVoteAgainAfterwards(t *testing.T) {
+	cluster := rt.Real(t, 5)
+	clients := several(t, cluster, 4, patient)
+	tr := drive(t, clients)
+	tr.advance(t, 20)
+	cluster.Kill(3, 4)
+	tr.advance(t, 50)
+	require.NoError(t, cluster.Restart(true, 3, 4))
+	for _, c := range clients {
+		(&peer{Client: c}).settle(t, 5)
+	}
+	tr.advance(t, 20)
+	full(t, clients[0], "fresh")
+	// The two that died were behind, and are needed now.
+	cluster.Kill(0, 1)
+	tr.advance(t, 50)
+	require.NoError(t, cluster.Restart(true, 0, 1))
+	for _, c := range clients {
+		(&peer{Client: c}).settle(t, 5)
+	}
+	tr.end(t)
+	for _, err := range tr.errs {
+		// A holder whose bare majority included one that died may not hear of a majority any more.
+		require.ErrorIs(t, err, ErrInDoubt)
+	}
+	require.LessOrEqual(t, len(tr.errs), 2*len(clients))
+	require.Less(t, tr.longest, 10*time.Second, "nobody waits for a lease to end")
+	clean(t, cluster)
+}
+
+func TestThreeOfFiveDeadIsNoQuorumWithThreeCausesAndHealsByItself(t *testing.T) {
+	cluster := rt.Real(t, 5)
+	c := dialed(t, cluster, func(c *Config) { c.NoQuorumAfter = 300 * time.Millisecond })
+	held, err := c.Mutex("held").Lock(t.Context())
+	require.NoError(t, err)
+	cluster.Kill(1, 2, 4)
+
+	noQuorum := func(err error) {
+		t.Helper()
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.NotErrorIs(t, err, ErrHeld)
+		var q *QuorumError
+		require.ErrorAs(t, err, &q)
+		for i, v := range q.Votes {
+			dead := slices.Contains([]int{1, 2, 4}, i)
+			require.Equal(t, dead, v.Err != nil, "%v", err)
+			if dead {
+				require.ErrorContains(t, err, cluster.Servers[i].Addr()+": ")
+			}
+		}
+	}
+	start := time.Now()
+	_, err = c.Mutex("k").TryLock(t.Context())
+	noQuorum(err)
+	t.Logf("TryLock after %v: %v", time.Since(start), err)
+	require.Less(t, time.Since(start), 5*time.Second)
+
+	start = time.Now()
+	_, err = c.Mutex("k").Lock(t.Context())
+	noQuorum(err)
+	t.Logf("Lock after %v", time.Since(start))
+	require.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
+	require.Less(t, time.Since(start), 10*time.Second)
+
+	require.ErrorIs(t, held.Unlock(t.Context()), ErrInDoubt)
+
+	require.NoError(t, cluster.Restart(true, 1, 2, 4))
+	(&peer{Client: c}).settle(t, 5)
+	full(t, c, "k")
+	clean(t, cluster) // the release in doubt, too, reached those that came back
+}
+
+func TestScriptsThatServersForgetComeBackWithoutAnError(t *testing.T) {
+	cluster := rt.Real(t, 5)
+	clients := several(t, cluster, 4, patient)
+	tr := drive(t, clients)
+	ctx, cancel := context.WithCancel(t.Context())
+	var flushes atomic.Int64
+	var flusher sync.WaitGroup
+	for _, s := range cluster.Servers {
+		flusher.Go(func() {
+			c, err := redistest.DialClient(ctx, s.Dialer(), s.Addr())
+			for ; err == nil && ctx.Err() == nil; time.Sleep(3 * time.Millisecond) {
+				if _, err = c.Do(ctx, "SCRIPT", "FLUSH"); err == nil {
+					flushes.Add(1)
+				}
+			}
+		})
+	}
+	tr.advance(t, 100)
+	cancel()
+	flusher.Wait()
+	tr.end(t)
+	require.Empty(t, tr.errs)
+	require.Greater(t, flushes.Load(), int64(50))
+	clean(t, cluster)
+}
+
+func TestClientsThatAreThrownOutComeBackAndStayApart(t *testing.T) {
+	for _, kind := range []string{"normal", "pubsub"} {
+		t.Run(kind, func(t *testing.T) {
+			cluster := rt.Real(t, 5)
+			clients := several(t, cluster, 4)
+			tr := drive(t, clients)
+			tr.advance(t, 5)
+			for round := range 15 {
+				members := []int{round % 5, (round + 1) % 5}
+				if round%5 == 0 {
+					members = []int{0, 1, 2, 3, 4}
+				}
+				killConnections(t.Context(), cluster, members, kind)
+				tr.advance(t, 2)
+			}
+			tr.end(t)
+			for _, err := range tr.errs {
+				// All members at once: who asked in that moment had nobody to ask.
+				if !errors.Is(err, ErrNoQuorum) && !errors.Is(err, ErrInDoubt) && !errors.Is(err, ErrLost) {
+					t.Error(err)
+				}
+			}
+			clean(t, cluster)
+		})
+	}
+}
+
+// killConnections ends the connections of a kind at some members.
+func killConnections(ctx context.Context, cluster *redistest.Cluster, members []int, kind string) {
+	for _, i := range members {
+		_, _ = cluster.Servers[i].Do(ctx, "CLIENT", "KILL", "TYPE", kind)
+	}
+}
+
+func TestLeaseIsRenewedWhileMinoritiesAreStopped(t *testing.T) {
+	const ttl = 1500 * time.Millisecond
+	cluster := rt.Real(t, 5)
+	c := dialed(t, cluster, func(c *Config) { c.TTL = ttl })
+	lease, err := c.Mutex("k").Lock(t.Context())
+	require.NoError(t, err)
+	lowest := ttl
+	for _, stopped := range [][]int{{0, 1}, {2, 3}} {
+		require.Eventually(t, func() bool { return lease.Votes() == 5 }, 20*time.Second, time.Millisecond,
+			"members that were stopped take the lease again")
+		cluster.Pause(stopped...)
+		for end := time.Now().Add(2 * ttl); time.Now().Before(end); {
+			for i, s := range cluster.Servers {
+				if slices.Contains(stopped, i) {
+					continue
+				}
+				left, err := s.Do(t.Context(), "PTTL", "k")
+				require.NoError(t, err)
+				require.Positive(t, left, "member %d lost the lock", i)
+				lowest = min(lowest, time.Duration(left.(int64))*time.Millisecond)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		require.NoError(t, lease.Err())
+		cluster.Resume(stopped...)
+	}
+	t.Logf("never less than %v of %v left", lowest, ttl)
+	require.NoError(t, lease.Unlock(t.Context()))
+	clean(t, cluster)
+}
+
+func TestAThousandLeasesLiveOnOneClient(t *testing.T) {
+	manyLeases(t, 1000, 2*time.Second)
+}
+
+func TestLongTenThousandLeasesLiveOnOneClient(t *testing.T) {
+	manyLeases(t, 10_000, 20*time.Second)
+}
+
+// manyLeases holds so many leases for three TTLs after the last of them was taken.
+func manyLeases(t *testing.T, total int, ttl time.Duration) {
+	const workers = 64
+	cluster := rt.Real(t, 5)
+	c := dialed(t, cluster, patient, func(c *Config) { c.TTL = ttl })
+	before := runtime.NumGoroutine()
+	leases := make([]*Lease, total)
+	together(t, workers, func(w int) error {
+		for i := w; i < total; i += workers {
+			var err error
+			if leases[i], err = c.Mutex("lease:" + strconv.Itoa(i)).Lock(t.Context()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	held := time.Now()
+	most := 0
+	for time.Since(held) < 3*ttl {
+		most = max(most, runtime.NumGoroutine())
+		for i := 0; i < total; i += 97 {
+			require.NoError(t, leases[i].Err())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	require.Less(t, most, before+20, "no goroutine per lease")
+	for i, l := range leases {
+		require.NoError(t, l.Err(), i)
+	}
+	for i, s := range cluster.Servers {
+		n, err := s.Do(t.Context(), "DBSIZE")
+		require.NoError(t, err)
+		require.EqualValues(t, total+1, n, "member %d has every lock, and the counters", i)
+	}
+	together(t, workers, func(w int) error {
+		for i := w; i < total; i += workers {
+			if err := leases[i].Unlock(t.Context()); err != nil {
+				return fmt.Errorf("lease %d: %w", i, err)
+			}
+		}
+		return nil
+	})
+	t.Logf("%d leases over %v with %d goroutines more", total, time.Since(held), most-before)
+	clean(t, cluster)
+}
+
+// A round that refusals and dead members decide is not waited out; what it says must not depend on which
+// of the others answered first.
+func TestHeldLockIsSaidToBeHeldWhileAMinorityIsDead(t *testing.T) {
+	cluster := rt.Real(t, 5)
+	a, b := dialed(t, cluster, patient), dialed(t, cluster, patient)
+	cluster.Kill(1, 3)
+	lease, err := a.Mutex("k").Lock(t.Context())
+	require.NoError(t, err)
+	for range 200 {
+		_, err := b.Mutex("k").TryLock(t.Context())
+		require.ErrorIs(t, err, ErrHeld)
+		require.NotErrorIs(t, err, ErrNoQuorum)
+	}
+	require.NoError(t, lease.Unlock(t.Context()))
+}

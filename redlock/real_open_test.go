@@ -1,0 +1,444 @@
+package redlock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Starting up: members that are missing, wrong or not permitted, and how a client reaches them.
+
+const canary = "hunter2canary" // a secret that nothing may print
+
+// transcript is a log that can be read while it is written.
+type transcript struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *transcript) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *transcript) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func (l *transcript) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// works takes, waits for, extends and gives back a lock.
+func works(t testing.TB, c *Client) {
+	t.Helper()
+	lease, err := c.Mutex("k").Lock(t.Context())
+	require.NoError(t, err)
+	_, err = c.Mutex("k").TryLock(t.Context())
+	require.ErrorIs(t, err, ErrHeld)
+	require.NoError(t, lease.Extend(t.Context(), 20*time.Second))
+	var next *Lease
+	errs := make(chan error, 1)
+	go func() {
+		var err error
+		next, err = c.Mutex("k").Lock(t.Context())
+		errs <- err
+	}()
+	time.Sleep(20 * time.Millisecond) // long enough for it to wait, which nothing below depends on
+	require.NoError(t, lease.Unlock(t.Context()))
+	require.NoError(t, <-errs)
+	require.Greater(t, next.Token(), lease.Token())
+	require.NoError(t, next.Unlock(t.Context()))
+}
+
+func TestClientStartsWithoutAMinorityAndSaysWhoIsMissing(t *testing.T) {
+	cluster := rt.Real(t, 5)
+	for _, dead := range [][]int{{1}, {0, 4}} {
+		cluster.Kill(dead...)
+		var log transcript
+		c := open(t, cluster, WithLogger(log.logger()), patient)
+		works(t, c)
+		for i, s := range cluster.Servers {
+			missing := fmt.Sprintf("started without a member\" member=%s ", s.Addr())
+			if slices.Contains(dead, i) {
+				require.Contains(t, log.String(), missing)
+			} else {
+				require.NotContains(t, log.String(), missing)
+			}
+		}
+		require.NoError(t, cluster.Restart(true, dead...))
+		(&peer{Client: c}).settle(t, 5)
+		full(t, c, "k")
+		clean(t, cluster)
+	}
+}
+
+func TestClientDoesNotStartWithoutAMajorityAndSaysWhoIsMissing(t *testing.T) {
+	cluster := rt.Real(t, 5)
+	cluster.Kill(0, 2, 3)
+	start := time.Now()
+	_, err := Open(t.Context(), urls(cluster))
+	require.ErrorIs(t, err, ErrNoQuorum)
+	require.Less(t, time.Since(start), 15*time.Second)
+	var q *QuorumError
+	require.ErrorAs(t, err, &q)
+	for i, v := range q.Votes {
+		dead := slices.Contains([]int{0, 2, 3}, i)
+		require.Equal(t, dead, v.Err != nil)
+		require.Equal(t, dead, strings.Contains(err.Error(), cluster.Servers[i].Addr()), "%v", err)
+	}
+	require.ErrorContains(t, err, "connection refused")
+}
+
+func TestClientDoesNotStartWithStoppedServersAndGivesUpInTime(t *testing.T) {
+	cluster := rt.Real(t, 3)
+	cluster.Pause(0, 1)
+	start := time.Now()
+	_, err := Open(t.Context(), urls(cluster), func(c *Config) { c.DialTimeout = 200 * time.Millisecond })
+	require.ErrorIs(t, err, ErrNoQuorum)
+	require.GreaterOrEqual(t, time.Since(start), 200*time.Millisecond)
+	require.Less(t, time.Since(start), 15*time.Second)
+	for _, s := range cluster.Servers[:2] {
+		require.ErrorContains(t, err, s.Addr())
+	}
+	cluster.Resume(0, 1)
+}
+
+func TestAllMistakesInURLsAreToldAtOnceAndNoSecret(t *testing.T) {
+	bad := []string{
+		"redis://:" + canary + "@127.0.0.1:0",
+		"redis://127.0.0.1:6379",
+		"mysql://user:" + canary + "@127.0.0.1",
+		"redis://u:" + canary + "%zz@host",
+		"redis://:" + canary + "#1@host",
+		"redis://host/" + canary,
+		canary,
+	}
+	_, err := Open(t.Context(), bad)
+	require.ErrorIs(t, err, ErrInput)
+	for i := range bad {
+		mentioned := strings.Contains(err.Error(), fmt.Sprintf("member %d:", i+1))
+		require.Equal(t, i != 1, mentioned, "%d: %v", i, err)
+	}
+	require.NotContains(t, err.Error(), canary)
+
+	_, err = Open(t.Context(), nil)
+	require.ErrorIs(t, err, ErrInput)
+	_, err = Open(t.Context(), slices.Repeat([]string{"redis://h"}, quorum.MaxMembers+1))
+	require.ErrorIs(t, err, ErrInput)
+	_, err = Open(t.Context(), []string{"redis://h"}, func(c *Config) { c.TTL, c.Drift = -1, 7 })
+	require.ErrorIs(t, err, ErrInput)
+	require.ErrorContains(t, err, "TTL")
+	require.ErrorContains(t, err, "Drift")
+}
+
+func TestWrongPasswordIsSaidToBeThatAndIsNotTold(t *testing.T) {
+	cluster := rt.RealWith(t, 1, redistest.RealConfig{Args: []string{"--requirepass", "right"}})
+	addr := cluster.Servers[0].Addr()
+	for url, said := range map[string]string{
+		"redis://:" + canary + "@" + addr:        "WRONGPASS",
+		"redis://nobody:" + canary + "@" + addr:  "WRONGPASS",
+		"redis://default:" + canary + "@" + addr: "WRONGPASS",
+		"redis://" + addr:                        "NOAUTH",
+	} {
+		var log transcript
+		_, err := Open(t.Context(), []string{url}, WithLogger(log.logger()))
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorContains(t, err, said)
+		var reply *quorum.ReplyError
+		require.ErrorAs(t, err, &reply)
+		require.Equal(t, quorum.KindAuth, reply.Kind)
+		require.NotContains(t, err.Error()+log.String(), canary)
+		require.NotContains(t, fmt.Sprintf("%+v %#v", err, err), canary)
+	}
+	for _, url := range []string{"redis://:right@" + addr, "redis://default:right@" + addr} {
+		c, err := Open(t.Context(), []string{url}, patient)
+		require.NoError(t, err)
+		works(t, c)
+		require.NoError(t, c.Close())
+	}
+}
+
+func TestOneServerUnderTwoNamesIsNotTwoMembers(t *testing.T) {
+	cluster := rt.Real(t, 3)
+	addr := func(i int) string { return cluster.Servers[i].Addr() }
+	for name, list := range map[string][]string{
+		"two names":     {addr(0), addr(1), strings.Replace(addr(0), "127.0.0.1", "localhost", 1)},
+		"two databases": {addr(0), addr(1), strings.Replace(addr(0), "127.0.0.1", "localhost", 1) + "/1"},
+		"one name":      {addr(0), addr(1), addr(0)},
+	} {
+		for i := range list {
+			list[i] = "redis://" + list[i]
+		}
+		_, err := Open(t.Context(), list)
+		require.ErrorIs(t, err, ErrDuplicateMember, name)
+	}
+}
+
+func TestOpenEndsWithItsContext(t *testing.T) {
+	cluster := rt.Real(t, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		_, err := Open(ctx, urls(cluster))
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	cluster.Pause()
+	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_, err := Open(ctx, urls(cluster), func(c *Config) { c.DialTimeout = time.Minute })
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Less(t, time.Since(start), 15*time.Second)
+	cluster.Resume()
+	c, err := Open(t.Context(), urls(cluster), patient)
+	require.NoError(t, err)
+	works(t, c)
+	require.NoError(t, c.Close())
+}
+
+func TestLocksOverASocketInADatabaseUnderAName(t *testing.T) {
+	dir, err := os.MkdirTemp("", "rq") // short enough for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	cluster := rt.RealWith(t, 1, redistest.RealConfig{Args: []string{"--unixsocket", path}})
+	s := cluster.Servers[0]
+	for url, name := range map[string]string{
+		"redis://" + s.Addr() + "/3":                                      "redquorum",
+		"redis://" + s.Addr() + "?db=3&client_name=mine":                  "mine",
+		"redis+unix://" + path + "?db=3&client_name=by-socket":            "by-socket",
+		"redis+unix://" + path + "?db=3&dial_timeout=3s&stall_timeout=9s": "redquorum",
+	} {
+		c, err := Open(t.Context(), []string{url}, patient)
+		require.NoError(t, err)
+		(&peer{Client: c}).settle(t, 1)
+		lease, err := c.Mutex("k").Lock(t.Context())
+		require.NoError(t, err)
+		keyspace, err := s.Do(t.Context(), "INFO", "keyspace")
+		require.NoError(t, err)
+		require.Regexp(t, `^# Keyspace\r\ndb3:keys=2,`, keyspace)
+		list, err := s.Do(t.Context(), "CLIENT", "LIST")
+		require.NoError(t, err)
+		require.Equal(t, 2, strings.Count(list.(string), " name="+name+" "), "commands and inbox: %s", list)
+		require.NoError(t, lease.Unlock(t.Context()))
+		works(t, c)
+		require.NoError(t, c.Close())
+	}
+}
+
+// permissions are all that a user needs to lock names that begin with "app:", as ACL SETUSER takes it.
+// Each command is either sent by a connection or called by a script.
+var (
+	permittedKeys     = []string{"resetkeys", "~app:*", "~redquorum:*", "resetchannels", "&redquorum:inbox:*"}
+	permittedCommands = []string{
+		"+evalsha", "+eval", "+script|load", "+subscribe", "+ping", "+info", "+client|id", "+client|kill", "+client|setname",
+		"+time", "+pttl", "+pexpire", "+exists", "+hincrby", "+hget", "+hset", "+hdel", "+hexists", "+hkeys",
+		"+zadd", "+zrem", "+zrange", "+zscore", "+publish",
+	}
+)
+
+// restricted makes a user at every member, and returns its URLs.
+func restricted(t testing.TB, cluster *redistest.Cluster, user string, commands ...string) (out []string) {
+	t.Helper()
+	for _, s := range cluster.Servers {
+		args := slices.Concat([]string{"ACL", "SETUSER", user, "reset", "on", ">" + canary}, permittedKeys, commands)
+		_, err := s.Do(t.Context(), args...)
+		require.NoError(t, err)
+		out = append(out, fmt.Sprintf("redis://%s:%s@%s", user, canary, s.Addr()))
+	}
+	return out
+}
+
+// denials are what the servers refused, as "command object".
+func denials(t testing.TB, cluster *redistest.Cluster) (out []string) {
+	t.Helper()
+	for _, s := range cluster.Servers {
+		entries, err := s.Do(t.Context(), "ACL", "LOG")
+		require.NoError(t, err)
+		for _, e := range entries.([]any) {
+			e := e.([]any)
+			out = append(out, fmt.Sprint(e[3], " ", e[7]))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
+	cluster := rt.Real(t, 3)
+	list := restricted(t, cluster, "locker", permittedCommands...)
+	var log transcript
+	var clients []*Client
+	for range 3 {
+		c, err := Open(t.Context(), list, patient, WithLogger(log.logger()))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		(&peer{Client: c}).settle(t, 3)
+		clients = append(clients, c)
+	}
+	h := newHistory()
+	contend := func(n int) {
+		t.Helper()
+		together(t, len(clients), func(i int) error {
+			for range n {
+				if err := h.tenure(t.Context(), clients[i], i, "app:k", func(*Lease) { time.Sleep(time.Millisecond) }); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	contend(30)
+	for _, s := range cluster.Servers { // scripts are repaired with EVAL
+		_, err := s.Do(t.Context(), "SCRIPT", "FLUSH")
+		require.NoError(t, err)
+	}
+	contend(5)
+	// Succession: a broken connection is killed before the next one is used.
+	lease, err := clients[0].Mutex("app:held").Lock(t.Context())
+	require.NoError(t, err)
+	killConnections(t.Context(), cluster, []int{0}, "normal")
+	for _, c := range clients {
+		(&peer{Client: c}).settle(t, 3)
+	}
+	// What a running client seldom needs.
+	c, k := clients[0], keysOf("app:held")
+	for _, cmd := range [][]byte{
+		k.raise(nil, lease.a.owner, int64(lease.Token())),
+		k.rejoin(nil, lease.a.owner, time.Second, int64(lease.Token())),
+		k.yield(nil, "x:1", 1, time.Second, time.Second),
+	} {
+		_, err := doTagged(t.Context(), c.members[1], cmd)
+		require.NoError(t, err)
+	}
+	require.NoError(t, lease.Extend(t.Context(), 10*time.Second))
+	require.NoError(t, lease.Unlock(t.Context()))
+	h.verify(t)
+	require.Empty(t, denials(t, cluster))
+	require.NotContains(t, log.String(), "does not permit")
+	require.NotContains(t, log.String(), canary)
+	clean(t, cluster)
+
+	_, err = clients[0].Mutex("other").TryLock(t.Context()) // not a name of its
+	require.ErrorIs(t, err, ErrNoQuorum)
+	require.ErrorContains(t, err, "NOPERM")
+}
+
+func TestNoPermissionIsListedThatIsNotNeeded(t *testing.T) {
+	called := map[string]bool{}
+	for _, source := range Scripts() {
+		for _, m := range regexp.MustCompile(`redis\.p?call\('(\w+)'`).FindAllStringSubmatch(source, -1) {
+			called["+"+strings.ToLower(m[1])] = true
+		}
+	}
+	for _, name := range permittedCommands[:9] { // sent by a connection
+		require.NotContains(t, called, name)
+		called[name] = true
+	}
+	for _, name := range permittedCommands {
+		require.Contains(t, called, name)
+		delete(called, name)
+	}
+	require.Empty(t, called, "used by a script and not listed")
+}
+
+func TestWithoutCLIENTAndINFOLocksWorkAndTheRiskIsSaid(t *testing.T) {
+	cluster := rt.Real(t, 3)
+	commands := slices.DeleteFunc(slices.Clone(permittedCommands), func(c string) bool {
+		return c == "+info" || strings.HasPrefix(c, "+client|")
+	})
+	var log transcript
+	c, err := Open(t.Context(), restricted(t, cluster, "locker", commands...), patient, WithLogger(log.logger()))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	(&peer{Client: c}).settle(t, 3)
+	lease, err := c.Mutex("app:k").Lock(t.Context())
+	require.NoError(t, err)
+	next := make(chan error, 1)
+	go func() {
+		l, err := c.Mutex("app:k").Lock(t.Context())
+		if err == nil {
+			err = l.Unlock(t.Context())
+		}
+		next <- err
+	}()
+	inLine(t, cluster.Servers, "app:k", 1)
+	require.NoError(t, lease.Unlock(t.Context()))
+	require.NoError(t, <-next)
+	for _, s := range cluster.Servers {
+		for _, what := range []string{"CLIENT ID", "INFO"} {
+			warning := regexp.MustCompile(`level=WARN msg="member does not permit ` + what + `[^"]*" member=` + regexp.QuoteMeta(s.Addr()))
+			require.Len(t, warning.FindAllString(log.String(), -1), 1, "%s", log.String())
+		}
+	}
+	clean(t, cluster)
+}
+
+func TestWithoutPUBLISHAWaiterHasTheLockAtItsNextHeartbeat(t *testing.T) {
+	cluster := rt.Real(t, 3)
+	commands := slices.DeleteFunc(slices.Clone(permittedCommands), func(c string) bool { return c == "+publish" })
+	list := restricted(t, cluster, "locker", commands...)
+	var clients []*Client
+	for range 2 {
+		c, err := Open(t.Context(), list, patient, func(c *Config) { c.Entry = time.Second })
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		(&peer{Client: c}).settle(t, 3)
+		clients = append(clients, c)
+	}
+	lease, err := clients[0].Mutex("app:k").Lock(t.Context())
+	require.NoError(t, err)
+	next := make(chan error, 1)
+	go func() {
+		l, err := clients[1].Mutex("app:k").Lock(t.Context())
+		if err == nil {
+			err = l.Unlock(t.Context())
+		}
+		next <- err
+	}()
+	inLine(t, cluster.Servers, "app:k", 1)
+	require.NoError(t, lease.Unlock(t.Context()))
+	start := time.Now()
+	require.NoError(t, <-next)
+	t.Logf("after %v", time.Since(start))
+	require.Less(t, time.Since(start), 20*time.Second)
+	clean(t, cluster)
+}
+
+// doTagged executes a script at one member, as a round would.
+func doTagged(ctx context.Context, m quorum.Member, cmd []byte) (quorum.Reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	done := make(chan *quorum.Call, 1)
+	m.Submit(&quorum.Call{Cmd: cmd, Tagged: true, Sink: sinkFunc(func(c *quorum.Call) { done <- c })})
+	select {
+	case c := <-done:
+		return c.Reply, c.Err
+	case <-ctx.Done():
+		return quorum.Reply{}, errors.New("no answer")
+	}
+}
+
+type sinkFunc func(*quorum.Call)
+
+func (f sinkFunc) Done(c *quorum.Call) { f(c) }
