@@ -14,7 +14,7 @@
 //
 // and of a connection:
 //
-//	dial -> AUTH, SELECT (radix) -> CLIENT ID, INFO, SCRIPT LOAD -> CLIENT KILL of predecessors
+//	dial -> AUTH, SELECT (radix) -> CLIENT ID, INFO, PING, SCRIPT LOAD -> CLIENT KILL of the predecessor
 //	     -> owed releases -> Up -> broken or stalled -> every call answered or Unknown -> backoff
 //
 // radix dials, authenticates and closes. Its request path is not used, because its contexts are not

@@ -14,15 +14,17 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// zombies are former connections of ours to one server process. What was written to them may still be
-// on its way, and would be executed when it arrives. Before a new connection carries commands the
-// server is therefore told to close them.
-type zombies struct {
+// predecessor is the last connection that carried commands. What was written to it may still be on its
+// way, and would be executed when it arrives; so before the next connection carries commands, the
+// server is told to close it. There is never more than one: a connection whose handshake failed
+// carried nothing that could do harm late (SCRIPT LOAD, and CLIENT KILL of ids that a process does not
+// use twice), and where it succeeded, its own predecessor is dead.
+type predecessor struct {
 	runID string
-	ids   []int64
+	id    int64 // CLIENT ID, 0 if the server would not tell
 }
 
-// connect opens the next command connection and publishes it. When it returns without an error, every
+// connect opens the next command connection and publishes it. When it returns without an error, the
 // earlier connection is dead at the server (or the server does not permit that, and was warned about),
 // and the owed releases stand first in line. DialTimeout bounds it.
 func (n *Node) connect() (*session, error) {
@@ -65,9 +67,9 @@ var (
 )
 
 // introduce is the handshake: it learns who both sides are, loads the scripts, and then, once that is
-// known to be the same process, has the server kill our former connections.
+// known to be the same process, has the server kill our former connection.
 func (n *Node) introduce(ctx context.Context, s *session) (runID string, err error) {
-	cmds := append([][]byte{clientID, infoServer}, n.loads...)
+	cmds := append([][]byte{clientID, infoServer, ping}, n.loads...)
 	if n.cfg.ClientName != "" {
 		cmds = append(cmds, resp.Command("CLIENT", "SETNAME", n.cfg.ClientName))
 	}
@@ -92,60 +94,41 @@ func (n *Node) introduce(ctx context.Context, s *session) (runID string, err err
 	case c.Outcome == quorum.Answered:
 		runID = field(c.Reply.Str, "run_id:")
 	}
-	old := n.zombies.succeed(id, runID)
+	// A server that is loading, or busy with a script, answers the two above and nothing else.
+	if c := &calls[2]; !n.permitted(c, "PING") {
+		return "", fmt.Errorf("PING: %w", c.Err)
+	}
 	for i := range n.loads {
-		if c := &calls[2+i]; !n.loaded(c) {
+		if c := &calls[3+i]; !n.loaded(c) {
 			return "", fmt.Errorf("SCRIPT LOAD: %w", c.Err)
 		}
 	}
-	if len(old) > 0 {
-		if err := n.kill(ctx, s, old); err != nil {
+	// In another process the id belongs to a stranger. So it may in one that does not name itself.
+	if old := n.before; old.id != 0 && runID != "" && runID == old.runID && id != old.id {
+		if err := n.kill(ctx, s, old.id); err != nil {
 			return "", fmt.Errorf("CLIENT KILL: %w", err)
 		}
-		n.zombies.killed(len(old))
 	}
+	n.before = predecessor{runID, id}
 	return runID, nil
 }
 
-// zombieRisk is what follows when former connections cannot be killed.
+// zombieRisk is what follows when a former connection cannot be killed.
 const zombieRisk = ": a command on a broken connection may still be executed when it arrives, its key then lives for its TTL"
 
-// succeed makes connection id the youngest of the server process runID and returns its predecessors.
-// Another process means that there are none: its ids begin again, and would hit strangers. The same
-// holds for a process that does not name itself.
-func (z *zombies) succeed(id int64, runID string) (old []int64) {
-	if runID == "" || runID != z.runID {
-		*z = zombies{runID: runID}
-	}
-	old = z.ids
-	if id != 0 && runID != "" {
-		z.ids = append(z.ids[:len(z.ids):len(z.ids)], id)
-	}
-	return old
-}
-
-// killed forgets the k oldest.
-func (z *zombies) killed(k int) { z.ids = z.ids[k:] }
-
-// kill has the server close old connections, and returns when it has answered for each. An error means
-// that one of them may live.
-func (n *Node) kill(ctx context.Context, s *session, ids []int64) error {
-	var cmds [][]byte
-	for _, id := range ids {
-		cmds = append(cmds, resp.Command("CLIENT", "KILL", "ID", strconv.FormatInt(id, 10)))
-	}
-	calls, err := n.ask(ctx, s, cmds)
+// kill has the server close a connection, and returns when it has answered. An error means that the
+// connection may live.
+func (n *Node) kill(ctx context.Context, s *session, id int64) error {
+	calls, err := n.ask(ctx, s, [][]byte{resp.Command("CLIENT", "KILL", "ID", strconv.FormatInt(id, 10))})
 	if err != nil {
 		return err
 	}
-	for i := range calls {
-		c := &calls[i]
-		if refused, ok := c.Err.(*quorum.ReplyError); ok && strings.Contains(refused.Text, "No such client") {
-			continue
-		}
-		if !n.permitted(c, "CLIENT KILL"+zombieRisk) {
-			return c.Err
-		}
+	c := &calls[0]
+	if refused, ok := c.Err.(*quorum.ReplyError); ok && strings.Contains(refused.Text, "No such client") {
+		return nil
+	}
+	if !n.permitted(c, "CLIENT KILL"+zombieRisk) {
+		return c.Err
 	}
 	return nil
 }

@@ -129,13 +129,13 @@ func (in *inbox) watch(l *link) error {
 			case !asked.IsZero() && now.Sub(asked) >= n.cfg.StallTimeout:
 				return fmt.Errorf("%w: no answer to PING for %v", quorum.ErrStalled, n.cfg.StallTimeout)
 			case !asked.IsZero():
-				wait = n.cfg.StallTimeout - now.Sub(asked)
+				wait = min(n.cfg.StallTimeout-now.Sub(asked), n.cfg.PingInterval)
 			case wait <= 0:
 				before = in.count.Load()
 				if err := in.write(l, ping); err != nil {
 					return err
 				}
-				asked, wait = now, n.cfg.StallTimeout
+				asked, wait = now, min(n.cfg.StallTimeout, n.cfg.PingInterval)
 			}
 			timer.Reset(wait)
 		}

@@ -193,10 +193,14 @@ func TestPushOfAnotherProcessIsDropped(t *testing.T) {
 func TestSilentInboxIsReplacedExactlyOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var silent atomic.Bool
+		var pings int
 		f := newFake(nil)
 		f.handle = func(id int64, args []string) string {
 			f.mu.Lock()
 			subscribed := slices.Contains(f.subscribed, id)
+			if args[0] == "PING" && subscribed {
+				pings++
+			}
 			f.mu.Unlock()
 			switch {
 			case args[0] == "PING" && subscribed && silent.Load():
@@ -210,6 +214,11 @@ func TestSilentInboxIsReplacedExactlyOnTime(t *testing.T) {
 		var l pushLog
 		n.Listen("ch", &l)
 		time.Sleep(10500 * time.Millisecond)
+		f.set(func() {
+			if pings != 10 {
+				t.Errorf("%d pings in 10.5 s", pings)
+			}
+		})
 		if st := n.State(); !st.Inbox || len(f.subscribed) != 1 {
 			t.Fatalf("%+v, subscribed by %v", st, f.subscribed)
 		}

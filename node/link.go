@@ -114,6 +114,8 @@ func withoutSecrets(err error, password string) error {
 		return fmt.Errorf("AUTH or SELECT: %w", context.Canceled)
 	case errors.As(err, &network):
 		return fmt.Errorf("AUTH or SELECT: %w", network)
+	case err.Error() == "closed": // radix's own, of a type that it does not export
+		return fmt.Errorf("AUTH or SELECT: connection closed by the server: %w", io.ErrUnexpectedEOF)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe):
 		return fmt.Errorf("AUTH or SELECT: connection closed by the server: %w", io.ErrUnexpectedEOF)
 	}

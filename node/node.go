@@ -51,7 +51,7 @@ type Node struct {
 	delivering bool
 
 	// the supervisor's
-	zombies  zombies
+	before   predecessor
 	warnings map[string]bool
 }
 
@@ -141,8 +141,8 @@ func (n *Node) Submit(c *quorum.Call) {
 	}
 }
 
-// finish completes a call that has no answer, and takes on the debt of a release. A call of ErrEnded
-// or ErrClosed leaves none: the first is no release, the second has nobody left to pay.
+// finish completes a call that has no reply but an error, and takes on the debt of a release that was
+// not refused. A call of ErrEnded or ErrClosed leaves none: the first is no release, the second has nobody left to pay.
 func (n *Node) finish(c *quorum.Call, outcome quorum.Outcome, err error) {
 	c.Outcome, c.Err = outcome, err
 	if outcome != quorum.Refused && !c.OweUntil.IsZero() && err != n.errEnded && err != n.errClosed {
