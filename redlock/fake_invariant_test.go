@@ -520,7 +520,7 @@ func TestMaxHoldCapsALeaseThatIsRenewed(t *testing.T) {
 func TestFixedLeaseGrantedWhileWaitingIsRenewedOnceToItsEnd(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		holder, p := join(t, cluster, quiet), join(t, cluster, quiet)
-		held := holder.lock(t, "k")
+		held := holder.hold(t, "k")
 		waiting := p.lockLater(t.Context(), "k", TTL(20*time.Second))
 		time.Sleep(2 * time.Second)
 		extends := p.count(extendScript)
@@ -628,7 +628,7 @@ func TestNoCallOutlivesItsContextWhileMembersHang(t *testing.T) {
 	for _, hung := range []int{2, 3} { // of three: a bare majority, all
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			p := join(t, cluster, func(c *Config) { c.MemberTimeout = 10 * time.Second })
-			held := p.lock(t, "held")
+			held := p.hold(t, "held")
 			other := join(t, cluster)
 			h := other.lock(t, "handed", AutoRenew(20*time.Second))
 			handoff, err := h.Handoff()
@@ -667,7 +667,7 @@ func TestNoCallOutlivesItsContextWhileMembersHang(t *testing.T) {
 func TestShortStallKeepsTheConnection(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		held := p.lock(t, "held")
+		held := p.hold(t, "held")
 		synctest.Wait()
 		dials := p.links[0].Counts().Dials
 		p.everyLink((*redistest.Link).Pause)

@@ -99,7 +99,7 @@ func TestClientsAreServedInOrderOfArrival(t *testing.T) {
 		for i, p := range all {
 			p.jitter(uint64(i+1), time.Millisecond, time.Millisecond, time.Millisecond)
 		}
-		held := all[0].lock(t, "k")
+		held := all[0].hold(t, "k")
 		var mu sync.Mutex
 		var order []int
 		var wg sync.WaitGroup
@@ -158,7 +158,7 @@ func TestProcessesAlternateHoweverManyCallersEachHas(t *testing.T) {
 func TestReleaseNamesOneSuccessorWhereTheQueuesDiffer(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 3, quiet)
-		held := all[0].lock(t, "k")
+		held := all[0].hold(t, "k")
 		near, far := time.Millisecond, 10*time.Millisecond
 		all[1].slow(near, near, far, far, far)
 		all[2].slow(far, far, near, near, near)
@@ -190,7 +190,7 @@ func TestLostPushIsHealedByTheNextHeartbeat(t *testing.T) {
 		t.Run(fmt.Sprint(lost), func(t *testing.T) {
 			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 				all := peers(t, cluster, 2, quiet)
-				held := all[0].lock(t, "k")
+				held := all[0].hold(t, "k")
 				waiting := all[1].lockLater(t.Context(), "k")
 				time.Sleep(1500 * time.Millisecond)
 				all[1].slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
@@ -246,7 +246,7 @@ func TestWaitersProgressWithoutAnyPush(t *testing.T) {
 func TestWaitingCostsOneMessageASecond(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2, quiet)
-		all[0].lock(t, "k") // renewed for ever
+		all[0].hold(t, "k") // renewed for ever
 		waits := all[1].count(waitScript)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -325,7 +325,7 @@ func TestWaiterThatDiesDelaysOthersByItsEntryAtMost(t *testing.T) {
 	} {
 		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 			all := peers(t, cluster, 3, quiet)
-			held := all[0].lock(t, "k")
+			held := all[0].hold(t, "k")
 			ctx, cancel := context.WithCancel(t.Context())
 			dies := all[1].lockLater(ctx, "k")
 			time.Sleep(100 * time.Millisecond)
@@ -348,7 +348,7 @@ func TestHolderThatDiesIsSucceededWhenItsLeaseEnds(t *testing.T) {
 	for _, opt := range []MutexOption{TTL(10 * time.Second), AutoRenew(10 * time.Second)} {
 		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 			all := peers(t, cluster, 2)
-			held := all[0].lock(t, "k", opt)
+			held := all[0].hold(t, "k", opt)
 			waiting := all[1].lockLater(t.Context(), "k")
 			time.Sleep(4 * time.Second)
 			left := time.Duration(admin(t, cluster.Servers[0], "PTTL", "k").(int64)) * time.Millisecond
@@ -504,7 +504,7 @@ func TestPushFromAMemberWhoseClockWasSetIsNotTrusted(t *testing.T) {
 			t.Run(fmt.Sprint(step, heartbeats), func(t *testing.T) {
 				bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 					all := peers(t, cluster, 2, quiet)
-					held := all[0].lock(t, "k")
+					held := all[0].hold(t, "k")
 					waiting := all[1].lockLater(t.Context(), "k", TTL(2*time.Second))
 					time.Sleep(2500 * time.Millisecond)
 					for i := range 3 {

@@ -147,6 +147,14 @@ func (p *peer) lock(t testing.TB, name string, opts ...MutexOption) *Lease {
 	return l
 }
 
+// hold is lock for the goroutine of the test, and waits for the members that did not decide.
+func (p *peer) hold(t testing.TB, name string, opts ...MutexOption) *Lease {
+	t.Helper()
+	l := p.lock(t, name, opts...)
+	synctest.Wait()
+	return l
+}
+
 // locking is a Lock on a goroutine of its own.
 type locking struct {
 	done  chan struct{}
