@@ -154,6 +154,11 @@ func TestClosePaysDebts(t *testing.T) {
 				} else {
 					h.expect(t, "closing")
 				}
+				f.set(func() {
+					if len(f.dials) != 2 {
+						t.Errorf("%d attempts to connect, want the first and one for the debt", len(f.dials))
+					}
+				})
 			})
 		})
 	}

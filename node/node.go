@@ -291,22 +291,23 @@ func (n *Node) supervise() {
 			s.end(err)
 		}
 		n.change(func(p *published) { n.fall(p, err) })
+		if !n.isClosing() {
+			wait := n.pause(failures, err)
+			n.logFailure("member is down", failures, err, wait)
+			failures++
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-n.accepting.Done():
+				timer.Stop()
+			}
+		}
 		if n.isClosing() {
 			n.deliver()
 			if last || n.ctx.Err() != nil || !n.owed.any(time.Now()) {
 				return
 			}
 			last = true // one more attempt, at once, for the owed releases
-			continue
-		}
-		wait := n.pause(failures, err)
-		n.logFailure("member is down", failures, err, wait)
-		failures++
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-n.accepting.Done():
-			timer.Stop()
 		}
 	}
 }
