@@ -363,7 +363,7 @@ func TestLockOfAKilledProcessIsFreeWhenItsLeaseEndsAndNotBefore(t *testing.T) {
 		l, err := b.Mutex("k").Lock(t.Context())
 		got <- grant{l, err, machineNow()}
 	}()
-	inLine(t, cluster.Servers, "k", 1)
+	require.NoError(t, inLine(t.Context(), cluster.Servers, "k", 1))
 	p.kill()
 	require.ErrorContains(t, p.err, "killed")
 	killed := machineNow()

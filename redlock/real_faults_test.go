@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strconv"
@@ -187,6 +188,30 @@ func TestThreeOfFiveDeadIsNoQuorumWithThreeCausesAndHealsByItself(t *testing.T) 
 	clean(t, cluster) // the release in doubt, too, reached those that came back
 }
 
+// The other names of a slot count on in the same counter, at each member for itself.
+func TestTokensRiseHoweverFarTheCountersAreApart(t *testing.T) {
+	cluster := rt.Real(t, 5)
+	tr := drive(t, several(t, cluster, 4, patient))
+	ctx, cancel := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	for i, s := range cluster.Servers {
+		others.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 3))
+			c, err := redistest.DialClient(ctx, s.Dialer(), s.Addr())
+			for ; err == nil && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+				bucket, more := strconv.FormatInt(keysOf("shared").bucket, 10), strconv.Itoa(rng.IntN(1000))
+				_, err = c.Do(ctx, "HINCRBY", tokensKey, bucket, more)
+			}
+		})
+	}
+	tr.advance(t, 100)
+	cancel()
+	others.Wait()
+	tr.end(t)
+	require.Empty(t, tr.errs)
+	clean(t, cluster)
+}
+
 func TestScriptsThatServersForgetComeBackWithoutAnError(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	clients := several(t, cluster, 4, patient)
@@ -204,7 +229,7 @@ func TestScriptsThatServersForgetComeBackWithoutAnError(t *testing.T) {
 			}
 		})
 	}
-	tr.advance(t, 100)
+	tr.advance(t, 30)
 	cancel()
 	flusher.Wait()
 	tr.end(t)

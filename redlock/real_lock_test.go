@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -51,7 +52,7 @@ func TestWaiterHasTheLockWhenItIsUnlockedAndNotBefore(t *testing.T) {
 		errs <- err
 		got <- l
 	}()
-	inLine(t, cluster.Servers, "k", 1)
+	require.NoError(t, inLine(t.Context(), cluster.Servers, "k", 1))
 	// Longer than any hand-over takes, so that B would have had time to get it.
 	time.Sleep(200 * time.Millisecond)
 	require.Empty(t, got, "before the unlock")
@@ -77,8 +78,8 @@ func TestTwoThatRaceForAFreedLockBothGetItOneAtATime(t *testing.T) {
 		require.NoError(t, err)
 		unlocked := make(chan error, 1)
 		go func() {
-			inLine(t, cluster.Servers, key, 2)
-			unlocked <- held.Unlock(t.Context())
+			err := inLine(t.Context(), cluster.Servers, key, 2)
+			unlocked <- errors.Join(err, held.Unlock(t.Context()))
 		}()
 		var inside atomic.Int32
 		together(t, 2, func(i int) error {

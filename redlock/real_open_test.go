@@ -382,7 +382,7 @@ func TestWithoutCLIENTAndINFOLocksWorkAndTheRiskIsSaid(t *testing.T) {
 		}
 		next <- err
 	}()
-	inLine(t, cluster.Servers, "app:k", 1)
+	require.NoError(t, inLine(t.Context(), cluster.Servers, "app:k", 1))
 	require.NoError(t, lease.Unlock(t.Context()))
 	require.NoError(t, <-next)
 	for _, s := range cluster.Servers {
@@ -416,7 +416,7 @@ func TestWithoutPUBLISHAWaiterHasTheLockAtItsNextHeartbeat(t *testing.T) {
 		}
 		next <- err
 	}()
-	inLine(t, cluster.Servers, "app:k", 1)
+	require.NoError(t, inLine(t.Context(), cluster.Servers, "app:k", 1))
 	require.NoError(t, lease.Unlock(t.Context()))
 	start := time.Now()
 	require.NoError(t, <-next)
