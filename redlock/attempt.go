@@ -34,9 +34,11 @@ type attempt struct {
 	n     uint64      // the number in owner: where pushes find it
 	ended atomic.Bool // its release has begun: see quorum.Call.Ended
 
-	mu   sync.Mutex
-	b    ballot
-	wake chan struct{} // capacity 1; nil unless waiting
+	mu       sync.Mutex
+	b        ballot
+	wake     chan struct{} // capacity 1; nil unless waiting
+	released bool          // the release has been submitted
+	behind   quorum.Set    // members to be released once more then
 }
 
 func (c *Client) newAttempt(k keys, t terms) *attempt {
@@ -345,8 +347,42 @@ func (a *attempt) askWait(to quorum.Set, now time.Time, states []quorum.State) {
 func (a *attempt) release(late bool) *quorum.Round {
 	a.ended.Store(true)
 	a.mu.Lock()
-	hint, to := a.b.hint(), a.b.owed()
+	to := a.b.owed()
 	a.wake = nil
+	a.mu.Unlock()
+	r := a.submitRelease(to, late)
+	a.mu.Lock()
+	a.released = true
+	again := a.behind
+	a.mu.Unlock()
+	if again != 0 {
+		a.submitRelease(again, late).Free()
+	}
+	a.c.attempts.remove(a)
+	return r
+}
+
+// overtaken is called after something that may take a vote was submitted to member i: if the attempt had
+// ended by then, its release may stand before that, and the member is released once more, behind it.
+// Never before the release itself, whose answers tell whether the lease was held.
+func (a *attempt) overtaken(i int) {
+	if !a.ended.Load() {
+		return
+	}
+	a.mu.Lock()
+	released := a.released
+	if !released {
+		a.behind = a.behind.With(i) // release sees to it
+	}
+	a.mu.Unlock()
+	if released {
+		a.submitRelease(quorum.Set(0).With(i), true).Free()
+	}
+}
+
+func (a *attempt) submitRelease(to quorum.Set, late bool) *quorum.Round {
+	a.mu.Lock()
+	hint := a.b.hint()
 	a.mu.Unlock()
 	cmd := a.c.buffer()
 	*cmd = a.keys.release((*cmd)[:0], a.owner, hint)
@@ -356,7 +392,6 @@ func (a *attempt) release(late bool) *quorum.Round {
 		Cmd: *cmd, Tagged: true, Late: late, OweUntil: now.Add(max(a.terms.ttl, a.b.entry) + time.Second), Judge: a,
 	})
 	a.c.buffers.Put(cmd)
-	a.c.attempts.remove(a)
 	return r
 }
 

@@ -344,10 +344,7 @@ func (n *renewal) rejoin(j, i int) {
 		Judge: rejoinJudge{n, j},
 	}).Free()
 	n.k.c.buffers.Put(cmd)
-	if a.ended.Load() {
-		// The lease ended meanwhile, and its release may stand before the rejoin: release once more.
-		a.release(true).Free()
-	}
+	a.overtaken(i) // the lease may have ended since it was found alive
 }
 
 type rejoinJudge struct {
