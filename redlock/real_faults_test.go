@@ -308,6 +308,7 @@ func TestAThousandLeasesLiveOnOneClient(t *testing.T) {
 }
 
 func TestLongTenThousandLeasesLiveOnOneClient(t *testing.T) {
+	long(t)
 	manyLeases(t, 10_000, 20*time.Second)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
@@ -187,6 +188,33 @@ func TestAHundredThatWaitAllGetIt(t *testing.T) {
 	})
 	t.Logf("all after %v, of which held 500ms", time.Since(start))
 	require.Equal(t, clients*callers, h.len())
+	h.verify(t)
+	clean(t, cluster)
+}
+
+// Requests that reach the members in different orders split the votes, so that nobody has a majority.
+func TestSplitVotesAreGatheredAtOnce(t *testing.T) {
+	const clients, rounds = 5, 20
+	cluster := rt.Real(t, 5)
+	all := make([]*peer, clients)
+	for i := range all {
+		all[i] = join(t, cluster, patient)
+		for m, link := range all[i].links {
+			link.Seed(uint64(10*i + m))
+			link.SetDelay(redistest.Delay{Jitter: 5 * time.Millisecond}, redistest.Delay{})
+		}
+	}
+	h := newHistory()
+	var longest time.Duration
+	for round := range rounds {
+		start := time.Now()
+		together(t, clients, func(i int) error {
+			return h.tenure(t.Context(), all[i].Client, i, "k"+strconv.Itoa(round), func(*Lease) {})
+		})
+		longest = max(longest, time.Since(start))
+	}
+	t.Logf("longest round %v", longest)
+	require.Less(t, longest, 2*time.Second, "long before what was granted to a waiter ends")
 	h.verify(t)
 	clean(t, cluster)
 }
