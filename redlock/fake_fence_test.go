@@ -86,7 +86,7 @@ func TestTokensRiseWithoutTheMemberThatGaveTheGreatest(t *testing.T) {
 		cluster.Kill(2)
 		require.NoError(t, cluster.Restart(true, 1))
 		p.settle(t, 2)
-		require.Equal(t, uint64(11), p.lock(t, "k").Token())
+		require.Greater(t, p.lock(t, "k").Token(), first.Token())
 	})
 }
 

@@ -536,7 +536,7 @@ func TestFixedLeaseGrantedWhileWaitingIsRenewedOnceToItsEnd(t *testing.T) {
 }
 
 func TestTenThousandLeasesShareOneGoroutineAndFewRenewals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	fakeTime(t, func(t *testing.T) {
 		const leases = 10000
 		members := []*yes{{}, {}, {}}
 		c, err := New([]quorum.Member{members[0], members[1], members[2]})
