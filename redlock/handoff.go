@@ -118,8 +118,10 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 		a.b.m[i].sent = 1 // each may have it: all are owed the release
 	}
 	now := time.Now()
-	// Not valid before a majority has confirmed it; until then only a horizon for the round.
-	l := newLease(ctx, a, grant{token: int64(h.token), until: now.Add(h.terms.ttl)}, false, now)
+	// What a majority is about to confirm, and no more: a renewal only lengthens. Nobody has the lease
+	// before that.
+	until := now.Add(clock.Validity(h.terms.ttl, c.cfg.Drift))
+	l := newLease(ctx, a, grant{token: int64(h.token), until: until}, false, now)
 	r := c.keeper.renew(&renewal{items: []renewItem{{l: l, ttl: h.terms.ttl}}, manual: true, adopt: true}, now)
 	defer r.Free()
 	v, cause := r.Wait(ctx, c.cfg.MemberTimeout)
