@@ -195,7 +195,7 @@ func (a *attempt) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 	case opRaise:
 		yes = a.b.raiseAnswered(i, ans)
 	case opRelease:
-		yes = ans.outcome == quorum.Answered && ans.n == 1
+		yes = a.b.releaseAnswered(i, ans)
 	}
 	wake := a.wake
 	a.mu.Unlock()

@@ -47,6 +47,9 @@ type voter struct {
 	off      bool      // was not to be waited at: ask when it is again
 	refused  bool      // its last word was that the lock is another's
 	raised   bool      // confirmed the token
+	gone     bool      // had a vote of the lease and, by the word of a renewal, has it no longer
+	left     bool      // has answered a release...
+	disowned bool      // ...that it was not ours
 	err      error     // its last answer was not one
 
 	// What follows belongs to a generation of the member (a restored counter may lie below a yielded
@@ -535,13 +538,38 @@ func earlier(x, y time.Time) time.Time {
 	return x
 }
 
+// releaseAnswered reports whether nothing of the attempt is left at member i, as it should be. Where the
+// lock was another's all along, "not yours" is what a release wants to hear; where it was ours, a loss.
+func (b *ballot) releaseAnswered(i int, a answer) bool {
+	m := &b.m[i]
+	if a.outcome != quorum.Answered {
+		return false
+	}
+	if !m.left { // a second release finds nothing
+		m.left, m.disowned = true, a.n != 1
+	}
+	return a.n == 1 || m.token == 0 && !m.gone
+}
+
+// disowned counts the members that said, when it was released, that the lock was not ours.
+func (b *ballot) disowned() (n int) {
+	for i := range b.m {
+		if b.m[i].disowned {
+			n++
+		}
+	}
+	return n
+}
+
 // renewed books a member's word in a renewal: the lease is its own there until end, or it is not there.
 func (b *ballot) renewed(i int, ok bool, end time.Time) {
 	m := &b.m[i]
 	if !ok {
+		m.gone = m.gone || m.token > 0
 		m.vote = vote{}
 		return
 	}
+	m.gone = false
 	if m.token == 0 {
 		m.vote = vote{token: b.token, voteOf: m.gen}
 	}

@@ -367,6 +367,12 @@ func (tr *tracer) losses() []*LostError {
 	return tr.lost
 }
 
+func (tr *tracer) renewals() int {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.renewed
+}
+
 func (tr *tracer) last() AcquireEnd {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

@@ -215,10 +215,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	r := l.a.release(false)
 	defer r.Free()
 	v, cause := r.Wait(ctx, l.c.cfg.MemberTimeout)
-	var err error
-	if v != quorum.Won {
-		err = l.unlockError(r.Votes(l.c.members), cause)
-	}
+	err := l.unlockError(v, r, cause)
 	if l.c.trace.release != nil {
 		l.c.trace.release.Released(l.key, clock.Elapsed(l.granted, time.Now()), err)
 	}
@@ -236,11 +233,19 @@ func (l *Lease) inner() bool {
 	return false
 }
 
-func (l *Lease) unlockError(votes []quorum.MemberVote, cause error) error {
-	q := quorum.Failure{Op: opRelease, Key: l.key, Need: l.c.need, Votes: votes}
-	if _, no, _ := q.Counts(); no > len(votes)-l.c.need {
+// unlockError judges a release by what the members said of it: done where a majority have nothing of ours
+// any more, and lost where more had nothing before than a majority can do without.
+func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) error {
+	l.a.mu.Lock()
+	disowned := l.a.b.disowned()
+	l.a.mu.Unlock()
+	switch {
+	case disowned > len(l.c.members)-l.c.need:
 		return &LostError{Key: l.key, Token: l.token, Reason: LostRefused, Until: l.ValidUntil()}
+	case v == quorum.Won:
+		return nil
 	}
+	q := quorum.Failure{Op: opRelease, Key: l.key, Need: l.c.need, Votes: r.Votes(l.c.members)}
 	return &QuorumError{Failure: q, kind: ErrInDoubt, cause: cause}
 }
 

@@ -56,6 +56,9 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 	if len(bad) > 0 {
 		return nil, errors.Join(bad...)
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("redlock: open: %w", err)
+	}
 	for _, nc := range configs {
 		n, err := node.New(nc)
 		if err != nil {

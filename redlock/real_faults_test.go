@@ -137,11 +137,7 @@ func TestWorkGoesOnWhileTwoOfFiveAreDeadAndTheyVoteAgainAfterwards(t *testing.T)
 		(&peer{Client: c}).settle(t, 5)
 	}
 	tr.end(t)
-	for _, err := range tr.errs {
-		// A holder whose bare majority included one that died may not hear of a majority any more.
-		require.ErrorIs(t, err, ErrInDoubt)
-	}
-	require.LessOrEqual(t, len(tr.errs), 2*len(clients))
+	require.Empty(t, tr.errs)
 	require.Less(t, tr.longest, 10*time.Second, "nobody waits for a lease to end")
 	clean(t, cluster)
 }
@@ -356,6 +352,49 @@ func manyLeases(t *testing.T, total int, ttl time.Duration) {
 	})
 	t.Logf("%d leases over %v with %d goroutines more", total, time.Since(held), most-before)
 	clean(t, cluster)
+}
+
+// A lease that other owners kept from some members is held by a bare majority. That nothing of it is left
+// at a majority is known also when one of the others hangs.
+func TestReleaseOfABareMajorityIsNotInDoubtWhileAMemberHangs(t *testing.T) {
+	cluster := rt.Real(t, 5)
+	c := dialed(t, cluster, func(c *Config) { c.MemberTimeout = 10 * time.Second })
+	for round := range 10 {
+		key := "k" + strconv.Itoa(round)
+		for _, s := range cluster.Servers[:2] {
+			_, err := s.Do(t.Context(), "HSET", key, "another:1", "1")
+			require.NoError(t, err)
+			_, err = s.Do(t.Context(), "PEXPIRE", key, "60000")
+			require.NoError(t, err)
+		}
+		lease, err := c.Mutex(key).Lock(t.Context())
+		require.NoError(t, err)
+		cluster.Pause(4)
+		start := time.Now()
+		require.NoError(t, lease.Unlock(t.Context()))
+		require.Less(t, time.Since(start), 5*time.Second, "waited for the member that hangs")
+		cluster.Resume(4)
+	}
+}
+
+func TestReleaseOfALeaseThatAMajorityForgotIsALoss(t *testing.T) {
+	cluster := rt.Real(t, 5)
+	c := dialed(t, cluster, patient)
+	for round := range 10 {
+		key := "k" + strconv.Itoa(round)
+		lease, err := c.Mutex(key).Lock(t.Context())
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return lease.Votes() == 5 }, 20*time.Second, time.Millisecond)
+		for _, s := range cluster.Servers[:2+round%4] {
+			_, err := s.Do(t.Context(), "DEL", key)
+			require.NoError(t, err)
+		}
+		if err := lease.Unlock(t.Context()); round%4 == 0 {
+			require.NoError(t, err, "a majority had it to the end")
+		} else {
+			require.ErrorIs(t, err, ErrLost)
+		}
+	}
 }
 
 // A round that refusals and dead members decide is not waited out; what it says must not depend on which
