@@ -58,6 +58,9 @@ type Config struct {
 	// Scripts are Lua sources, loaded on every new command connection. An EVALSHA of one of them that
 	// is answered NOSCRIPT is repaired.
 	Scripts []string
+	// Guard is the restart guard that this node shares with the other members of a client. nil: a server
+	// that comes back is believed to remember everything.
+	Guard *Guard
 	// Logger gets changes of the connection and what the server does not permit. Default: discarded.
 	Logger *slog.Logger
 

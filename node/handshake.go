@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/quorum"
@@ -35,7 +36,12 @@ func (n *Node) connect() (*session, error) {
 		return nil, err
 	}
 	s := n.newSession(l)
-	runID, err := n.introduce(ctx, s)
+	runID, uptime, err := n.introduce(ctx, s)
+	s.runID, s.uptime, s.introduced = runID, uptime, time.Now()
+	var standing admission
+	if err == nil && n.cfg.Guard != nil {
+		standing, err = n.admit(s, runID, uptime)
+	}
 	if err != nil {
 		s.end(err)
 		return nil, err
@@ -43,9 +49,10 @@ func (n *Node) connect() (*session, error) {
 	n.pay(s, true)
 	n.change(func(p *published) {
 		st := &p.state
-		if st.Epoch > 0 && st.RunID != runID {
-			st.Gen++ // another server process: it may have forgotten
+		if st.Epoch > 0 && (st.RunID != runID || p.admission.marker.id != standing.marker.id) {
+			st.Gen++ // another server process, or marked anew: it may have forgotten
 		}
+		p.admission, p.admitted = standing, true
 		st.Epoch++
 		st.Up, st.RunID, st.Err = true, runID, nil
 		p.session, p.err = s, nil
@@ -54,11 +61,16 @@ func (n *Node) connect() (*session, error) {
 		s.refuse()
 	}
 	n.cfg.Logger.Info("member is up", "member", n.name)
+	n.signalRecheck()
+	return s, nil
+}
+
+// signalRecheck has the inbox look whether it stands at the same process, with the same memory.
+func (n *Node) signalRecheck() {
 	select {
-	case n.recheck <- struct{}{}: // the inbox may stand at another process
+	case n.recheck <- struct{}{}:
 	default:
 	}
-	return s, nil
 }
 
 var (
@@ -68,49 +80,51 @@ var (
 
 // introduce is the handshake: it learns who both sides are, loads the scripts, and then, once that is
 // known to be the same process, has the server kill our former connection.
-func (n *Node) introduce(ctx context.Context, s *session) (runID string, err error) {
+func (n *Node) introduce(ctx context.Context, s *session) (runID string, uptime time.Duration, err error) {
 	cmds := append([][]byte{clientID, infoServer, ping}, n.loads...)
 	if n.cfg.ClientName != "" {
 		cmds = append(cmds, resp.Command("CLIENT", "SETNAME", n.cfg.ClientName))
 	}
 	calls, err := n.ask(ctx, s, cmds)
 	if err != nil {
-		return "", fmt.Errorf("handshake: %w", err)
+		return "", 0, fmt.Errorf("handshake: %w", err)
 	}
 	var id int64
 	switch c := &calls[0]; {
 	case c.Outcome == quorum.Answered && c.Reply.Kind != ':':
-		return "", protocolError("answer to CLIENT ID")
+		return "", 0, protocolError("answer to CLIENT ID")
 	case !n.permitted(c, "CLIENT ID"+zombieRisk):
-		return "", fmt.Errorf("CLIENT ID: %w", c.Err)
+		return "", 0, fmt.Errorf("CLIENT ID: %w", c.Err)
 	case c.Outcome == quorum.Answered:
 		id = c.Reply.Int
 	}
 	switch c := &calls[1]; {
 	case c.Outcome == quorum.Answered && c.Reply.Kind != '$':
-		return "", protocolError("answer to INFO")
+		return "", 0, protocolError("answer to INFO")
 	case !n.permitted(c, "INFO: restarts of the server are not seen"+zombieRisk):
-		return "", fmt.Errorf("INFO: %w", c.Err)
+		return "", 0, fmt.Errorf("INFO: %w", c.Err)
 	case c.Outcome == quorum.Answered:
 		runID = field(c.Reply.Str, "run_id:")
+		seconds, _ := strconv.ParseInt(field(c.Reply.Str, "uptime_in_seconds:"), 10, 64)
+		uptime = time.Duration(seconds) * time.Second
 	}
 	// A server that is loading, or busy with a script, answers the two above and nothing else.
 	if c := &calls[2]; !n.permitted(c, "PING") {
-		return "", fmt.Errorf("PING: %w", c.Err)
+		return "", 0, fmt.Errorf("PING: %w", c.Err)
 	}
 	for i := range n.loads {
 		if c := &calls[3+i]; !n.loaded(c) {
-			return "", fmt.Errorf("SCRIPT LOAD: %w", c.Err)
+			return "", 0, fmt.Errorf("SCRIPT LOAD: %w", c.Err)
 		}
 	}
 	// In another process the id belongs to a stranger. So it may in one that does not name itself.
 	if old := n.before; old.id != 0 && runID != "" && runID == old.runID && id != old.id {
 		if err := n.kill(ctx, s, old.id); err != nil {
-			return "", fmt.Errorf("CLIENT KILL: %w", err)
+			return "", 0, fmt.Errorf("CLIENT KILL: %w", err)
 		}
 	}
 	n.before = predecessor{runID, id}
-	return runID, nil
+	return runID, uptime, nil
 }
 
 // zombieRisk is what follows when a former connection cannot be killed.

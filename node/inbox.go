@@ -19,7 +19,7 @@ func (n *Node) listen(channel string, l quorum.Listener) {
 	defer close(n.inboxDone)
 	for failures := 0; ; {
 		confirmed, err := n.receive(channel, l)
-		n.setInbox(false, "")
+		n.setInbox(false, "", "")
 		if n.isClosing() {
 			return
 		}
@@ -39,8 +39,8 @@ func (n *Node) listen(channel string, l quorum.Listener) {
 	}
 }
 
-func (n *Node) setInbox(on bool, runID string) {
-	n.change(func(*published) { n.inboxOn, n.inboxRunID = on, runID })
+func (n *Node) setInbox(on bool, runID, id string) {
+	n.change(func(*published) { n.inboxOn, n.inboxRunID, n.inboxID = on, runID, id })
 }
 
 // receive subscribes and delivers until the connection ends, stops answering, or turns out to lead to
@@ -61,7 +61,11 @@ func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ err
 	defer reader.Wait()
 	defer link.cut()
 
-	hello := append(resp.Command("INFO", "server"), resp.Command("SUBSCRIBE", channel)...)
+	hello := resp.Command("INFO", "server")
+	if n.cfg.Guard != nil {
+		hello = append(hello, lookCommand...)
+	}
+	hello = append(hello, resp.Command("SUBSCRIBE", channel)...)
 	if in.named {
 		hello = append(resp.Command("CLIENT", "SETNAME", n.cfg.ClientName), hello...)
 	}
@@ -75,7 +79,7 @@ func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ err
 	case <-ctx.Done():
 		return false, fmt.Errorf("SUBSCRIBE: %w", ctx.Err())
 	}
-	n.setInbox(true, in.runID)
+	n.setInbox(true, in.runID, in.id)
 	return true, in.watch(link)
 }
 
@@ -90,6 +94,7 @@ type inbox struct {
 
 	confirmed chan struct{}
 	runID     string // before confirmed is closed
+	id        string // of the marker; before confirmed is closed
 	gone      chan struct{}
 	err       error // before gone is closed
 }
@@ -116,8 +121,8 @@ func (in *inbox) watch(l *link) error {
 		case <-n.accepting.Done():
 			return n.errClosed
 		case <-n.recheck:
-			if st := n.State(); st.Up && st.RunID != in.runID {
-				return errors.New("the server was restarted")
+			if p := n.published.Load(); p.state.Up && !in.same(p) {
+				return errors.New("the server was restarted, or emptied")
 			}
 		case <-timer.C:
 			now, heard := time.Now(), in.base.Add(time.Duration(in.heard.Load()))
@@ -174,6 +179,11 @@ func (in *inbox) messages(br *bufio.Reader) error {
 	default:
 		return protocolError("answer to INFO")
 	}
+	if in.node.cfg.Guard != nil {
+		if err := in.readMarker(br, &r); err != nil {
+			return err
+		}
+	}
 	for subscribed := false; ; {
 		if err := readReply(br, &r, 0); err != nil {
 			return err
@@ -196,10 +206,28 @@ func (in *inbox) messages(br *bufio.Reader) error {
 	}
 }
 
-// push delivers a message, unless the commands are known to go to another server process: its votes
-// are of another generation than this message.
+// readMarker learns what memory the member has that this connection stands at.
+func (in *inbox) readMarker(br *bufio.Reader, r *quorum.Reply) error {
+	if err := readReply(br, r, 0); err != nil {
+		return err
+	}
+	if r.Kind == '-' {
+		return fmt.Errorf("marker: %w", classify(string(r.Str)))
+	}
+	m, err := readMarker(r, time.Now())
+	in.id = m.id
+	return err
+}
+
+// same reports whether the commands go to the same server process, with the same memory.
+func (in *inbox) same(p *published) bool {
+	return p.state.RunID == in.runID && p.admission.marker.id == in.id
+}
+
+// push delivers a message, unless the commands are known to go to another server process, or to one
+// that forgot meanwhile: their votes are of another generation than this message.
 func (in *inbox) push(msg []byte, at time.Time) {
-	if st := in.node.State(); st.RunID == in.runID {
-		in.listener.Push(msg, st, at)
+	if p := in.node.published.Load(); in.same(p) {
+		in.listener.Push(msg, p.state, at)
 	}
 }

@@ -41,12 +41,15 @@ type Node struct {
 	recheck   chan struct{} // capacity 1: the inbox compares its server with ours again
 
 	published atomic.Pointer[published]
+	seat      int           // in the guard
+	suspect   chan struct{} // capacity 1: a reply says that the member may not be what it was
 
 	mu         sync.Mutex // guards what follows; held neither during I/O nor around a Listener
 	listener   quorum.Listener
 	inboxDone  chan struct{} // not nil after Listen
 	inboxOn    bool          // subscription confirmed...
 	inboxRunID string        // ...by this server process
+	inboxID    string        // ...with this marker
 	changes    []quorum.State
 	delivering bool
 
@@ -60,8 +63,15 @@ type published struct {
 	state   quorum.State
 	session *session // nil unless state.Up
 	err     error    // what a call gets while session is nil
-	tag     string   // appended to Tagged calls; empty while there is no marker
+	tag     string   // appended to Tagged calls: the marker id; noHandOver while the member may not vote
+	barred  error    // not nil while it may not vote: what a Tagged call gets then
+
+	admission admission // by the guard, if there is one
+	admitted  bool
 }
+
+// noHandOver tells a release to free the vote and not to execute a waiter's request.
+const noHandOver = "!"
 
 var errConnecting = quorum.ErrConnecting
 
@@ -74,7 +84,7 @@ func New(c Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg: c, name: c.Addr,
-		done: make(chan struct{}), recheck: make(chan struct{}, 1),
+		done: make(chan struct{}), recheck: make(chan struct{}, 1), suspect: make(chan struct{}, 1),
 		scripts: make(map[string]string, len(c.Scripts)), warnings: make(map[string]bool),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -91,6 +101,9 @@ func New(c Config) (*Node, error) {
 	}
 	if c.TLS != nil {
 		n.tls = tlsConfig(c)
+	}
+	if c.Guard != nil {
+		n.seat = c.Guard.join(n)
 	}
 	first := &published{state: quorum.State{Gen: 1}}
 	n.fall(first, errConnecting)
@@ -247,8 +260,15 @@ func (n *Node) change(edit func(p *published)) {
 }
 
 func (n *Node) publishLocked(p *published) {
-	p.state.Votes = p.state.Up
-	p.state.Inbox = p.state.Up && n.inboxOn && n.inboxRunID == p.state.RunID
+	p.state.Votes, p.barred, p.state.Quarantine = p.state.Up, nil, time.Time{}
+	if n.cfg.Guard != nil {
+		p.tag = p.admission.marker.id
+		if p.state.Votes = p.state.Up && p.mayVote(time.Now()); p.state.Up && !p.state.Votes {
+			p.tag, p.state.Quarantine = noHandOver, p.admission.votesFrom
+			p.barred = fmt.Errorf("%s: %w", n.name, &quorum.QuarantineError{Until: p.admission.votesFrom, Restoring: p.admission.marker.state == forgot})
+		}
+	}
+	p.state.Inbox = p.state.Up && n.inboxOn && n.inboxRunID == p.state.RunID && n.inboxID == p.admission.marker.id
 	old := n.published.Load()
 	if !p.state.Up && !old.state.Up && p.state.Err.Error() == old.state.Err.Error() {
 		p.state.Err, p.err = old.state.Err, old.err // the same failure again is no change
@@ -329,6 +349,8 @@ func (n *Node) isClosing() bool { return n.accepting.Err() != nil }
 func (n *Node) serve(s *session) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	guarding := n.watch(s)
+	defer guarding.stop()
 	closing := n.accepting.Done()
 	drain := &drainer{empty: make(chan struct{}, 1)}
 	unpaid := false // closing, nothing is in flight, but debts must wait for a moment
@@ -339,11 +361,23 @@ func (n *Node) serve(s *session) error {
 		case <-n.owed.kick:
 			timer.Reset(n.tick(s))
 		case <-timer.C:
-			timer.Reset(n.tick(s))
+			timer.Reset(min(n.tick(s), guarding.tick(time.Now())))
 			if unpaid {
 				unpaid = false
 				drain.ask(s)
 			}
+		case <-n.suspect:
+			if err := guarding.suspected(); err != nil {
+				return err
+			}
+		case c := <-guarding.looks:
+			if err := guarding.looked(c); err != nil {
+				return err
+			}
+			timer.Reset(0)
+		case <-guarding.restored:
+			guarding.restoring = false
+			timer.Reset(0)
 		case <-closing:
 			closing = nil // once
 			n.deliver()

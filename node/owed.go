@@ -51,7 +51,7 @@ func newOwed(retry time.Duration, dropped func()) *owed {
 // add copies c, which the caller still owns.
 func (o *owed) add(c *quorum.Call) {
 	d := &debt{owed: o, until: c.OweUntil}
-	d.call = quorum.Call{Cmd: bytes.Clone(c.Cmd), Tagged: c.Tagged, Late: true, Sink: d}
+	d.call = quorum.Call{Cmd: bytes.Clone(c.Cmd), Tagged: c.Tagged, Always: c.Always, Late: true, Sink: d}
 	o.mu.Lock()
 	d.prev = o.last
 	if o.last != nil {

@@ -46,6 +46,11 @@ type session struct {
 	link *link
 	base time.Time // progress counts from here
 
+	// Of the server process, learnt in the handshake. The supervisor's.
+	runID      string
+	uptime     time.Duration
+	introduced time.Time
+
 	kick   chan struct{} // capacity 1: wakes the flusher
 	broken chan struct{} // closed by fail
 	gone   sync.WaitGroup
@@ -157,6 +162,10 @@ func (s *session) submit(c *quorum.Call, own bool) error {
 		return s.node.errClosed
 	}
 	now := s.node.published.Load()
+	if now.barred != nil && c.Tagged && !c.Always && !own {
+		s.mu.Unlock()
+		return now.barred
+	}
 	size := len(c.Cmd)
 	if c.Tagged {
 		size += tagSize(now.tag)
@@ -381,6 +390,12 @@ func (s *session) complete(entry slot) {
 		}
 	}
 	s.leave(entry)
+	if suspects(refused) && c.State.Gen == s.node.State().Gen {
+		select {
+		case s.node.suspect <- struct{}{}:
+		default:
+		}
+	}
 	s.node.finish(c, quorum.Refused, refused)
 }
 
@@ -404,7 +419,8 @@ func (s *session) repair(entry slot) (done bool, _ error) {
 		s.mu.Unlock()
 		return false, err
 	}
-	if c.Ended != nil && c.Ended.Load() {
+	now := s.node.published.Load()
+	if c.Ended != nil && c.Ended.Load() || c.Tagged && !c.Always && c.State.Gen != now.state.Gen {
 		s.mu.Unlock()
 		return false, s.node.errEnded
 	}
@@ -421,7 +437,7 @@ func (s *session) repair(entry slot) (done bool, _ error) {
 		s.wbuf = append(s.wbuf, c.Cmd...) // enough EVALs of it are in line already, they load it
 	}
 	if c.Tagged {
-		s.wbuf = resp.AppendBulk(s.wbuf, s.node.published.Load().tag)
+		s.wbuf = resp.AppendBulk(s.wbuf, now.tag)
 	}
 	s.leave(entry) // the old place in line
 	s.enqueueLocked(slot{call: c, size: len(s.wbuf) - before, repaired: true})

@@ -87,6 +87,27 @@ var (
 	ErrEnded      = errors.New("attempt has ended")        // NotSent again: not repeated after NOSCRIPT
 )
 
+// ErrQuarantined: the member may have forgotten what it granted, and does not vote yet. The error in
+// the chain is a *QuarantineError.
+var ErrQuarantined = errors.New("member is in quarantine")
+
+// QuarantineError says until when a member does not vote. It matches ErrQuarantined.
+type QuarantineError struct {
+	Until     time.Time // the end of the quarantine; may have passed while Restoring
+	Restoring bool      // its token counters must be restored as well
+}
+
+func (e *QuarantineError) Error() string {
+	text := ErrQuarantined.Error() + " until " + e.Until.Format(time.TimeOnly)
+	if e.Restoring {
+		text += " and until its counters are restored"
+	}
+	return text
+}
+
+// Is matches ErrQuarantined.
+func (e *QuarantineError) Is(target error) bool { return target == ErrQuarantined }
+
 // Call is one command to one member, and then its result. The owner fills in the first group and
 // must leave the whole record alone until Sink.Done has been called, which happens exactly once.
 type Call struct {
@@ -102,6 +123,9 @@ type Call struct {
 	// OweUntil: not zero for a release. If its outcome is NotSent or Unknown the member keeps a copy
 	// and sends it again after the next succession, until it is answered or this moment has passed.
 	OweUntil time.Time
+	// Always: a Tagged call that also goes to a member that may not vote: a release, which only ever
+	// gives up.
+	Always bool
 	// Ended, if set, is true once the attempt that this call belongs to has begun its release. A call
 	// is then no longer repeated after NOSCRIPT: it would execute behind the release.
 	Ended *atomic.Bool
@@ -128,6 +152,10 @@ type State struct {
 	Inbox bool   // the subscription of the inbox is confirmed
 	RunID string // identity of the server process, "" where it will not tell
 	Err   error  // why it is not Up
+
+	// Quarantine is not zero while the member is Up and may not vote because it may have forgotten:
+	// when the quarantine ends. Counters may remain to be restored after that.
+	Quarantine time.Time
 }
 
 // Member is one voter: a Redis master, or something that behaves like one.

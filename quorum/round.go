@@ -42,6 +42,7 @@ type Question struct {
 	Tagged   bool
 	Late     bool
 	OweUntil time.Time
+	Always   bool
 	Ended    *atomic.Bool
 	Judge    Judge
 }
@@ -102,7 +103,7 @@ func (p *Rounds) Start(members []Member, q Question) *Round {
 			continue
 		}
 		c := &r.calls[i]
-		c.Cmd, c.Tagged, c.Late, c.OweUntil, c.Ended = r.cmd, q.Tagged, q.Late, q.OweUntil, q.Ended
+		c.Cmd, c.Tagged, c.Late, c.OweUntil, c.Always, c.Ended = r.cmd, q.Tagged, q.Late, q.OweUntil, q.Always, q.Ended
 		c.Sink, c.Index = r, i
 		c.Outcome, c.Err, c.State, c.At = Unanswered, nil, State{}, time.Time{}
 		m.Submit(c)

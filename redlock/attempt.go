@@ -389,7 +389,7 @@ func (a *attempt) submitRelease(to quorum.Set, late bool) *quorum.Round {
 	now := time.Now()
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
 		Op: opRelease, Sent: now, To: to, Need: a.b.need,
-		Cmd: *cmd, Tagged: true, Late: late, OweUntil: now.Add(max(a.terms.ttl, a.b.entry) + time.Second), Judge: a,
+		Cmd: *cmd, Tagged: true, Always: true, Late: late, OweUntil: now.Add(max(a.terms.ttl, a.b.entry) + time.Second), Judge: a,
 	})
 	a.c.buffers.Put(cmd)
 	return r
@@ -451,6 +451,8 @@ func (a *attempt) standing() []quorum.MemberVote {
 		switch {
 		case a.b.valid(i, now, states):
 			v.Vote, v.Err = quorum.Yes, nil
+		case !states[i].Quarantine.IsZero():
+			v.Err = &quorum.QuarantineError{Until: states[i].Quarantine}
 		case !states[i].Up:
 			v.Err = states[i].Err
 			if v.Err == nil {
@@ -464,16 +466,20 @@ func (a *attempt) standing() []quorum.MemberVote {
 	return out
 }
 
-// reasonOf says why a majority was not to be had: refusals alone, keys that are no locks, or members
-// that could not be asked. Silence is never reported as "held".
+// reasonOf says why a majority was not to be had: refusals alone, keys that are no locks, members that
+// may have forgotten, or members that could not be asked. Silence is never reported as "held".
 func reasonOf(votes []quorum.MemberVote, need int) error {
-	refused, foreign := 0, 0
+	refused, foreign, resting, failed := 0, 0, 0, 0
 	for _, v := range votes {
 		switch {
 		case kindOf(v.Err) == quorum.KindForeign:
 			foreign++
 		case v.Vote == quorum.No && v.Err == nil:
 			refused++
+		case errors.Is(v.Err, ErrQuarantined):
+			resting++
+		case v.Vote != quorum.Yes:
+			failed++
 		}
 	}
 	switch n := len(votes); {
@@ -481,6 +487,8 @@ func reasonOf(votes []quorum.MemberVote, need int) error {
 		return ErrForeignKey
 	case n-foreign-refused < need:
 		return ErrHeld
+	case resting > 0 && n-foreign-refused-failed >= need:
+		return ErrQuarantined
 	}
 	return ErrNoQuorum
 }

@@ -409,6 +409,7 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		settled  = true     // every member has answered, failed, or been silent for too long
 		offers   = 0        // votes in hand that may be yielded
 		able     = 0        // members that can be asked
+		resting  = 0        // members that will vote again by themselves, after a quarantine
 		foreign  = 0
 		hopeless = 0
 	)
@@ -432,6 +433,8 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		}
 		if states[i].Votes && m.err == nil && !(m.pending > 0 && silent) {
 			able++
+		} else if !states[i].Quarantine.IsZero() {
+			resting++
 		}
 		switch kindOf(m.err) {
 		case quorum.KindForeign:
@@ -449,7 +452,7 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		return step{deed: deedNoQuorum}
 	}
 	wake := b.beat
-	if able >= b.need {
+	if able+resting >= b.need {
 		b.darkSince = time.Time{}
 	} else if b.giveUp >= 0 {
 		if b.darkSince.IsZero() {

@@ -21,6 +21,7 @@ type Client struct {
 	log     *slog.Logger
 	trace   tracers
 	members []quorum.Member
+	links   []*link
 	need    int
 	uuid    string // this client, at the members: never logged
 	seq     atomic.Uint64
@@ -65,7 +66,9 @@ func New(members []quorum.Member, opts ...Option) (*Client, error) {
 	c.keeper.init(c)
 	c.wg.Go(c.keeper.run)
 	for i, m := range members {
-		m.Listen(inboxPrefix+c.uuid, &link{c: c, i: i})
+		l := &link{c: c, i: i, state: standingOf(m.State()), since: time.Now()}
+		c.links = append(c.links, l)
+		m.Listen(inboxPrefix+c.uuid, l)
 	}
 	return c, nil
 }
@@ -139,8 +142,10 @@ type link struct {
 	c *Client
 	i int
 	// up as it was last told, so that the tracer hears of each change once.
-	mu sync.Mutex
-	up bool
+	mu    sync.Mutex
+	up    bool
+	state string    // as Members tells it
+	since time.Time // of state
 }
 
 // Push implements quorum.Listener.
@@ -159,6 +164,9 @@ func (l *link) Changed(st quorum.State) {
 	l.mu.Lock()
 	told := l.up == st.Up
 	l.up = st.Up
+	if s := standingOf(st); s != l.state {
+		l.state, l.since = s, time.Now()
+	}
 	l.mu.Unlock()
 	if !told && l.c.trace.member != nil {
 		l.c.trace.member.Member(l.c.members[l.i].Name(), st.Up, st.Err)

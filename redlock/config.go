@@ -36,6 +36,12 @@ type Config struct {
 	Entry time.Duration
 	// MaxName is the longest name of a lock, in bytes. Default 1024.
 	MaxName int
+	// RestartGuard says what happens to a member that may have forgotten what it granted: that restarted,
+	// was emptied, or restored from a snapshot. All clients of a deployment use the same. Default:
+	// Quarantine.
+	RestartGuard RestartGuard
+	// FreshMembers: see WithFreshMembers.
+	FreshMembers bool
 	// Logger gets one line per change of state, and no secret. Default: discard.
 	Logger *slog.Logger
 	// Tracer hears of acquisitions, waits, renewals and losses. nil costs nothing.
@@ -53,11 +59,32 @@ type Config struct {
 	PingInterval time.Duration
 }
 
+// RestartGuard is a way to treat members that may have forgotten.
+type RestartGuard uint8
+
+const (
+	// Quarantine keeps such a member from voting until every lease that may have counted its old votes
+	// has ended (MaxTTL), and then restores its token counters from members that know. Where too few
+	// know, order goes on from the servers' clocks, and the log says so.
+	Quarantine RestartGuard = iota
+	// Strict is Quarantine, and where too few know the counters the member stays out.
+	Strict
+	// GuardOff believes a member that comes back with an old marker: for members with appendfsync
+	// always. One that comes back without any has forgotten all the same.
+	GuardOff
+)
+
 // Option changes a Config.
 type Option func(*Config)
 
 // WithConfig replaces the whole Config; options after it change what it says.
 func WithConfig(cfg Config) Option { return func(c *Config) { *c = cfg } }
+
+// WithFreshMembers says that nothing was ever held at these members, so that a first start need not wait
+// until servers younger than MaxTTL are older: they might be a deployment that lost everything at once.
+// For demos, tests and the very first start, by the word of a person; never in a service's
+// configuration, where it would be said again after a disaster.
+func WithFreshMembers() Option { return func(c *Config) { c.FreshMembers = true } }
 
 // WithLogger sets Config.Logger.
 func WithLogger(l *slog.Logger) Option { return func(c *Config) { c.Logger = l } }
@@ -104,6 +131,9 @@ func (c Config) validate() error {
 	}
 	if c.Drift < 0 || c.Drift > 0.5 {
 		bad("Drift is %v, must be between 0 and 0.5", c.Drift)
+	}
+	if c.RestartGuard > GuardOff {
+		bad("RestartGuard is %d, must be Quarantine, Strict or GuardOff", c.RestartGuard)
 	}
 	if c.MemberTimeout < time.Millisecond {
 		bad("MemberTimeout is %v, must be at least 1ms", c.MemberTimeout)

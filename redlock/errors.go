@@ -28,6 +28,9 @@ var (
 	// ErrInDoubt: a release that too few members confirmed. It is still being delivered in the
 	// background; where it does not arrive, the member frees the lock when the lease's TTL ends.
 	ErrInDoubt = errors.New("release in doubt")
+	// ErrQuarantined: too many members may have forgotten what they granted and do not vote yet. The
+	// chain has a *quorum.QuarantineError per member, which says until when.
+	ErrQuarantined = quorum.ErrQuarantined
 	// ErrForeignKey: the key exists on the members and is no lock of ours: another type, or without
 	// a TTL. Waiting would be for ever. Choose another name, or delete the key.
 	ErrForeignKey = errors.New("key is not a lock")

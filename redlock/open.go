@@ -59,7 +59,9 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("redlock: open: %w", err)
 	}
+	guard := cfg.withDefaults().guard(len(urls))
 	for _, nc := range configs {
+		nc.Guard = guard
 		n, err := node.New(nc)
 		if err != nil {
 			closeAll()
@@ -88,6 +90,21 @@ func (c Config) node(n node.Config) node.Config {
 	n.Scripts = Scripts()
 	n.Logger = c.Logger
 	return n
+}
+
+// guard is the restart guard that all members of a client share.
+func (c Config) guard(members int) *node.Guard {
+	g := node.GuardConfig{Members: members, MaxTTL: c.MaxTTL, Fresh: c.FreshMembers, Logger: c.Logger}
+	switch c.RestartGuard {
+	case Strict:
+		g.Mode = node.GuardStrict
+	case GuardOff:
+		g.Mode = node.GuardOff
+	}
+	if t, ok := c.Tracer.(GuardTracer); ok {
+		g.Event = func(e node.GuardEvent) { t.Guard(e.Member, e.Step, e.Until) }
+	}
+	return node.NewGuard(g)
 }
 
 // ready waits until every member is up or has failed once, and decides whether that is enough.

@@ -52,6 +52,12 @@ type MemberTracer interface {
 	Member(name string, up bool, cause error)
 }
 
+// GuardTracer hears of each step of the restart guard at a member: "marked" and "forgot" with the end of
+// the quarantine, "lifted" with the moment from which it votes, "restored", "tokens_by_clock".
+type GuardTracer interface {
+	Guard(member, step string, until time.Time)
+}
+
 type tracers struct {
 	Tracer
 	lost    LostTracer

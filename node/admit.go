@@ -1,0 +1,262 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// admission is the standing of a member with the restart guard, as published. The zero value is that of
+// a node without a guard.
+type admission struct {
+	marker    marker
+	votesFrom time.Time // quarantined until then, by our clock
+	lifted    time.Time // until then other clients may not know our MaxTTL
+}
+
+// unknownRun stands for a run_id that the server does not tell: restarts with memory are not seen then.
+const unknownRun = "?"
+
+// admit reads the marker of the member behind s, marks it where it must be, and returns its standing.
+// It runs on the supervisor, before the session is published, and again when a generation has ended.
+// While other members have not been looked at for the first time it waits for them, for as long as a
+// dial may take.
+func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission, error) {
+	g := n.cfg.Guard
+	if runID == "" {
+		runID = unknownRun
+	}
+	began := time.Now()
+	for {
+		news := g.news()
+		m, err := n.askMarker(n.ctx, s, lookCommand)
+		if err != nil {
+			return admission{}, err
+		}
+		g.found(n.seat, m)
+		waited := clock.Elapsed(began, time.Now())
+		switch do, quarantine := decide(m, runID, g.view(n.seat, uptime+waited, waited, n.cfg.DialTimeout)); do {
+		case accept:
+			return n.accepted(s, m)
+		case markNew, markLost:
+			return n.mark(s, m, runID, do, quarantine)
+		}
+		if err := n.pauseFor(s, news, 100*time.Millisecond); err != nil {
+			return admission{}, err
+		}
+	}
+}
+
+// pauseFor waits for news, or for d, or for the end of the session or the node.
+func (n *Node) pauseFor(s *session, news <-chan struct{}, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-news:
+	case <-timer.C:
+	case <-s.broken:
+		return s.cause()
+	case <-n.accepting.Done():
+		return n.errClosed
+	}
+	return nil
+}
+
+// accepted takes over a standing, and raises the q of a member that does not know how long our leases
+// may be. The member votes when all others have had a ping's time to learn of it.
+func (n *Node) accepted(s *session, m marker) (admission, error) {
+	g := n.cfg.Guard
+	a := admission{marker: m}
+	if m.q < g.cfg.MaxTTL {
+		lifted, err := n.askMarker(n.ctx, s, guardCommand(liftLua, m.id, millis(g.cfg.MaxTTL)))
+		if err != nil {
+			return admission{}, err
+		}
+		if lifted.id != m.id {
+			return admission{}, errMarker
+		}
+		a.marker = lifted
+		a.lifted = lifted.arrived.Add(n.cfg.PingInterval)
+		n.cfg.Logger.Info("member learns of longer leases and votes after one ping", "member", n.name, "max_ttl", g.cfg.MaxTTL)
+		g.event(n.name, "lifted", a.lifted)
+	}
+	return a.dated(), nil
+}
+
+// dated computes votesFrom.
+func (a admission) dated() admission {
+	a.votesFrom = a.marker.arrived.Add(a.marker.left)
+	if clock.Until(a.lifted, a.votesFrom) > 0 {
+		a.votesFrom = a.lifted
+	}
+	return a
+}
+
+func (n *Node) mark(s *session, old marker, runID string, do action, quarantine time.Duration) (admission, error) {
+	g := n.cfg.Guard
+	state := forgot
+	if do == markNew {
+		state = neverForgot
+		g.marking()
+	}
+	m, err := n.askMarker(n.ctx, s, markCommand(runID, g.longest(), quarantine, state))
+	if err != nil {
+		return admission{}, err
+	}
+	if !m.of(runID) {
+		return admission{}, errMarker
+	}
+	g.found(n.seat, m)
+	a := admission{marker: m}.dated()
+	until := time.Now().Add(m.left).Round(time.Second).Format(time.TimeOnly)
+	switch {
+	case m.state == forgot && old.id == "":
+		n.cfg.Logger.Warn("member has no memory of its locks and does not vote yet", "member", n.name,
+			"why", "it has no marker: it was emptied, or is new while not all members could be asked", "for", m.left, "until", until)
+		g.event(n.name, "forgot", a.votesFrom)
+	case m.state == forgot:
+		n.cfg.Logger.Warn("member has restarted and does not vote yet", "member", n.name,
+			"why", "it may have forgotten leases that still run", "for", m.left, "until", until)
+		g.event(n.name, "forgot", a.votesFrom)
+	case m.left > 0:
+		n.cfg.Logger.Warn("member is used for the first time and does not vote yet", "member", n.name,
+			"why", "it is younger than the longest lease, so it may be one that lost everything", "for", m.left, "until", until,
+			"skip", "WithFreshMembers, if nothing was ever held at these members")
+		g.event(n.name, "marked", a.votesFrom)
+	default:
+		g.event(n.name, "marked", a.votesFrom)
+	}
+	return a, nil
+}
+
+// readmit ends the generation of a session: what was voted, promised or pushed before counts for
+// nothing. Then it begins the next one.
+func (n *Node) readmit(s *session, runID string, uptime time.Duration) error {
+	n.change(func(p *published) {
+		p.state.Gen++
+		p.admitted = false
+	})
+	a, err := n.admit(s, runID, uptime)
+	if err != nil {
+		return err
+	}
+	n.change(func(p *published) { p.admission, p.admitted = a, true })
+	n.signalRecheck()
+	return nil
+}
+
+// looked takes what a health look found, on the supervisor. again: the generation has ended.
+func (n *Node) looked(c *quorum.Call) (again bool) {
+	p := n.published.Load()
+	if c.Outcome != quorum.Answered {
+		return c.Outcome == quorum.Refused
+	}
+	m, err := readMarker(&c.Reply, c.At)
+	if err != nil || m.id != p.admission.marker.id {
+		return true
+	}
+	n.take(m)
+	return false
+}
+
+// take publishes a newer reading of the same marker.
+func (n *Node) take(m marker) {
+	n.cfg.Guard.found(n.seat, m)
+	n.change(func(p *published) {
+		if p.admitted && p.admission.marker.id == m.id {
+			p.admission.marker = m
+			p.admission = p.admission.dated()
+		}
+	})
+}
+
+// mayVote is whether the guard lets the member vote at now.
+func (p *published) mayVote(now time.Time) bool {
+	return p.admitted && p.admission.marker.state != forgot && clock.Until(p.admission.votesFrom, now) <= 0
+}
+
+// lastMarker is the last reading of the member's marker, and when it was made.
+func (n *Node) lastMarker() (marker, time.Time) {
+	m := n.published.Load().admission.marker
+	return m, m.arrived
+}
+
+// suspects reports whether a refusal means that the member may be another than it was.
+func suspects(e *quorum.ReplyError) bool {
+	return e.Kind == quorum.KindForgot || e.Kind == quorum.KindLoading || strings.HasPrefix(e.Text, "READONLY")
+}
+
+// restore makes a member that forgot whole again: it collects the counters of enough members that know
+// and writes the maximum of each bucket. It runs on a goroutine of serve, which waits for it. patient:
+// another attempt will be made, so that too few sources are no reason yet to go on from the clocks.
+func (n *Node) restore(ctx context.Context, id string, patient bool) (marker, error) {
+	g := n.cfg.Guard
+	var sources []source
+	for _, o := range g.others(n.seat) {
+		if src, ok := o.counters(ctx); ok {
+			sources = append(sources, src)
+		}
+	}
+	enough := g.cfg.Members - quorum.Majority(g.cfg.Members) + 1
+	if len(sources) < enough && (patient || g.cfg.Mode == GuardStrict) {
+		return marker{}, fmt.Errorf("%d members know the counters, %d are needed", len(sources), enough)
+	}
+	table, byClock := merge(sources, enough)
+	clk := "0"
+	if byClock {
+		clk = "1"
+	}
+	args := []string{id, clk}
+	for bucket, token := range table {
+		args = append(args, bucket, strconv.FormatInt(token, 10))
+	}
+	r, err := Do(ctx, n, guardCommand(restoreLua, args...), false)
+	if err != nil {
+		return marker{}, err
+	}
+	m, err := readMarker(&r, time.Now())
+	if err != nil || m.id != id || m.state != whole {
+		return m, err
+	}
+	if byClock {
+		n.cfg.Logger.Warn("member votes again, its token counters continue from the clocks", "member", n.name,
+			"why", "too few other members knew them", "tokens_by_clock", true)
+		g.event(n.name, "tokens_by_clock", time.Time{})
+	} else {
+		n.cfg.Logger.Info("member votes again, its token counters are restored", "member", n.name, "buckets", len(table))
+		g.event(n.name, "restored", time.Time{})
+	}
+	return m, nil
+}
+
+// counters reads the table of a member, if it knows: its marker names the running process and it is in
+// no quarantine. Marker and counters come in one step; the session proves the process.
+func (n *Node) counters(ctx context.Context) (source, bool) {
+	p := n.published.Load()
+	if !p.state.Votes {
+		return source{}, false
+	}
+	r, err := Do(ctx, n, tableCommand, false)
+	if err != nil || len(r.Elems) != 7 {
+		return source{}, false
+	}
+	m, err := readMarker(&r, time.Now())
+	if err != nil || m.id != p.admission.marker.id || m.state == forgot || m.left > 0 {
+		return source{}, false
+	}
+	src := source{clk: m.clk, counters: make(map[string]int64)}
+	flat := r.Elems[6].Elems
+	for i := 0; i+1 < len(flat); i += 2 {
+		token, err := strconv.ParseInt(string(flat[i+1].Str), 10, 64)
+		if err != nil {
+			return source{}, false
+		}
+		src.counters[string(flat[i].Str)] = token
+	}
+	return src, true
+}

@@ -1,0 +1,260 @@
+package node
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// RestartGuard says what happens to a member that may have forgotten.
+type RestartGuard uint8
+
+const (
+	// GuardQuarantine: it does not vote until every lease that may have counted its old votes has
+	// ended, and its token counters are restored from members that know. The default.
+	GuardQuarantine RestartGuard = iota
+	// GuardStrict: as GuardQuarantine, and where too few members know the counters it stays out, instead
+	// of going on from the servers' clocks.
+	GuardStrict
+	// GuardOff: a member that comes back with an old marker is believed to remember everything. For
+	// members with appendfsync always. One without a marker has forgotten all the same.
+	GuardOff
+)
+
+// GuardConfig is what all members of a client share. All clients of one deployment use the same Mode.
+type GuardConfig struct {
+	Members int
+	MaxTTL  time.Duration // the longest lease this client asks for: its q
+	Mode    RestartGuard
+	// Fresh: nothing was held at these members before, so that a first deployment needs no quarantine.
+	// Only ever true by the word of a person.
+	Fresh  bool
+	Logger *slog.Logger
+	// Event hears of each step, for tracing; may be nil.
+	Event func(GuardEvent)
+}
+
+// GuardEvent is one step of the restart guard at one member.
+type GuardEvent struct {
+	Member string
+	Step   string // "marked", "forgot", "restored", "tokens_by_clock", "voting", "lifted"
+	Until  time.Time
+}
+
+// Guard is the restart guard of one client: what its members know of one another. Give the same one to
+// every Node of the client, in Config.Guard. The decisions are in decide, which is pure; node/admit.go
+// carries them out, member by member.
+type Guard struct {
+	cfg GuardConfig
+
+	mu      sync.Mutex // guards the fields below; a leaf
+	nodes   []*Node
+	contact []contact
+	known   []bool        // a marker of this member was seen or made: if it has none now, it forgot
+	saw     bool          // a marker that this client did not make in a first deployment
+	first   bool          // this client is marking a first deployment
+	q       time.Duration // the greatest MaxTTL known
+	changed chan struct{} // closed and replaced when contact or saw changes
+}
+
+// contact is what the first look at a member found.
+type contact uint8
+
+const (
+	notYet contact = iota
+	unmarked
+	marked
+)
+
+// NewGuard makes the guard for cfg.Members nodes.
+func NewGuard(cfg GuardConfig) *Guard {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Guard{cfg: cfg, q: cfg.MaxTTL, changed: make(chan struct{})}
+}
+
+// join gives n its seat.
+func (g *Guard) join(n *Node) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.nodes = append(g.nodes, n)
+	g.contact = append(g.contact, notYet)
+	g.known = append(g.known, false)
+	return len(g.nodes) - 1
+}
+
+// found books what a look at a member found, and adopts a greater q.
+func (g *Guard) found(seat int, m marker) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.q = max(g.q, m.q)
+	was, saw := g.contact[seat], g.saw
+	if m.id == "" {
+		if was == notYet {
+			g.contact[seat] = unmarked
+		}
+	} else {
+		g.known[seat] = true
+		if was == notYet {
+			g.contact[seat] = marked
+		}
+		if !g.first {
+			g.saw = true
+		}
+	}
+	if was != g.contact[seat] || saw != g.saw {
+		close(g.changed)
+		g.changed = make(chan struct{})
+	}
+}
+
+// view is what decide needs to know beside the marker.
+type view struct {
+	mode     RestartGuard
+	fresh    bool
+	saw      bool // a marker of others was seen before
+	known    bool // a marker of this very member was
+	unmarked int  // members whose first look found none
+	members  int
+	q        time.Duration
+	uptime   time.Duration // of the server process
+	waited   time.Duration // since the first look at this member found it unmarked
+	patience time.Duration // for the other members' first answers
+	young    bool          // a marker of another member is of state n and not yet youngMarker old
+}
+
+// youngMarker: a first deployment is being marked by somebody else while one of its markers is no older.
+const youngMarker = 5 * time.Second
+
+// lookAgain is how long a process that never saw a marker waits for somebody else's marking.
+const lookAgain = time.Second
+
+// action is what to do with a member whose marker was read.
+type action uint8
+
+const (
+	accept    action = iota
+	markNew          // first deployment: state n
+	markLost         // it forgot: state g
+	waitFirst        // not all members have been looked at yet
+)
+
+// decide is the whole rule of PROTOCOLS §7.1–7.3. quarantine is that of a marking.
+func decide(m marker, runID string, v view) (do action, quarantine time.Duration) {
+	switch {
+	case m.of(runID):
+		return accept, 0
+	case m.id != "" && v.mode == GuardOff:
+		return accept, 0
+	case m.id != "":
+		return markLost, v.q
+	case v.known:
+		return markLost, v.q
+	case !v.saw && v.unmarked == v.members:
+		if v.fresh {
+			return markNew, 0
+		}
+		// uptime_in_seconds runs up to a second ahead.
+		return markNew, max(0, v.q-max(0, v.uptime-time.Second))
+	case !v.saw && v.waited < v.patience:
+		return waitFirst, 0
+	case v.young && v.waited < lookAgain:
+		return waitFirst, 0
+	}
+	return markLost, v.q
+}
+
+// view of a member at seat.
+func (g *Guard) view(seat int, uptime, waited, patience time.Duration) view {
+	g.mu.Lock()
+	v := view{
+		mode: g.cfg.Mode, fresh: g.cfg.Fresh, saw: g.saw, known: g.known[seat], members: g.cfg.Members, q: g.q,
+		uptime: uptime, waited: waited, patience: patience,
+	}
+	for _, c := range g.contact {
+		if c == unmarked {
+			v.unmarked++
+		}
+	}
+	others := slices.Clone(g.nodes)
+	g.mu.Unlock()
+	for i, o := range others {
+		if m, at := o.lastMarker(); i != seat && m.id != "" && m.state == neverForgot && m.age+time.Since(at) < youngMarker {
+			v.young = true
+		}
+	}
+	return v
+}
+
+// marking books that this client marks a first deployment: its own markers are no sign of an older one.
+func (g *Guard) marking() {
+	g.mu.Lock()
+	g.first = true
+	g.mu.Unlock()
+}
+
+func (g *Guard) longest() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.q
+}
+
+func (g *Guard) news() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changed
+}
+
+// others are the nodes beside seat.
+func (g *Guard) others(seat int) []*Node {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []*Node
+	for i, n := range g.nodes {
+		if i != seat {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func (g *Guard) event(member, step string, until time.Time) {
+	if g.cfg.Event != nil {
+		g.cfg.Event(GuardEvent{Member: member, Step: step, Until: until})
+	}
+}
+
+// merge is the table of counters that a member is restored to: of every bucket the maximum. A source
+// whose own order rests on the clocks lends no absence: a bucket that it lacks is left out, whatever
+// the others hold, and begins at server time. enough: so many sources must know.
+func merge(sources []source, enough int) (table map[string]int64, byClock bool) {
+	if len(sources) < enough {
+		return nil, true
+	}
+	table = make(map[string]int64)
+	for _, s := range sources {
+		for bucket, n := range s.counters {
+			table[bucket] = max(table[bucket], n)
+		}
+	}
+	for _, s := range sources {
+		if !s.clk {
+			continue
+		}
+		byClock = true
+		for bucket := range table {
+			if _, ok := s.counters[bucket]; !ok {
+				delete(table, bucket)
+			}
+		}
+	}
+	return table, byClock
+}
+
+// source is the table of a member that knows.
+type source struct {
+	clk      bool
+	counters map[string]int64
+}

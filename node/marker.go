@@ -1,0 +1,116 @@
+package node
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Keys of the restart guard at every member.
+const (
+	markerKey     = "redquorum:boot"
+	quarantineKey = "redquorum:quarantine"
+	tokensKey     = "redquorum:tokens"
+)
+
+// The states of a marker.
+const (
+	neverForgot = "n"
+	forgot      = "g" // and its counters are not restored yet
+	whole       = "w" // forgot, and was restored
+)
+
+// marker is what a member knows of its own memory, as it was read at an instant.
+type marker struct {
+	id      string        // "run_id µs", unique for each marking; "" where there is none
+	state   string        // neverForgot, forgot or whole
+	q       time.Duration // the greatest MaxTTL in use
+	left    time.Duration // of the quarantine; 0 when it is over
+	clk     bool          // its order rests on the clocks
+	age     time.Duration // since it was marked, on its own clock
+	arrived time.Time     // when the answer came: left runs from here on our clock
+}
+
+// of reports whether the marker was made for the process runID.
+func (m marker) of(runID string) bool {
+	return m.id != "" && strings.HasPrefix(m.id, runID+" ")
+}
+
+var (
+	//go:embed script/look.lua
+	lookLua string
+	//go:embed script/mark.lua
+	markLua string
+	//go:embed script/lift.lua
+	liftLua string
+	//go:embed script/table.lua
+	tableLua string
+	//go:embed script/restore.lua
+	restoreLua string
+
+	lookCommand  = guardCommand("return look()")
+	tableCommand = guardCommand(tableLua)
+)
+
+// guardCommand encodes one of the guard's scripts. They are rare, and sent in full: a member that has
+// just restarted has no script cache.
+func guardCommand(source string, args ...string) []byte {
+	all := append([]string{"EVAL", lookLua + source, "3", markerKey, quarantineKey, tokensKey}, args...)
+	return resp.Command(all...)
+}
+
+func markCommand(runID string, q, quarantine time.Duration, state string) []byte {
+	return guardCommand(markLua, runID, millis(q), millis(quarantine), state)
+}
+
+func millis(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+}
+
+var errMarker = errors.New("marker: reply of an unexpected shape")
+
+// readMarker decodes what look returns.
+func readMarker(r *quorum.Reply, arrived time.Time) (marker, error) {
+	e := r.Elems
+	if r.Kind != '*' || len(e) < 6 || e[3].Kind != ':' || e[5].Kind != ':' {
+		return marker{}, errMarker
+	}
+	q, err := strconv.ParseInt(string(e[2].Str), 10, 64)
+	if err != nil {
+		return marker{}, errMarker
+	}
+	m := marker{
+		id: string(e[0].Str), state: string(e[1].Str), q: time.Duration(q) * time.Millisecond,
+		left: time.Duration(max(0, e[3].Int)) * time.Millisecond, clk: string(e[4].Str) == "1", arrived: arrived,
+	}
+	if _, micros, ok := strings.Cut(m.id, " "); ok {
+		if made, err := strconv.ParseInt(micros, 10, 64); err == nil {
+			m.age = time.Duration(e[5].Int-made) * time.Microsecond
+		}
+	}
+	if m.id != "" && m.state != neverForgot && m.state != forgot && m.state != whole {
+		return marker{}, errMarker
+	}
+	return m, nil
+}
+
+// askMarker sends one of the guard's commands on s and reads the marker it returns.
+func (n *Node) askMarker(ctx context.Context, s *session, cmd []byte) (marker, error) {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.DialTimeout)
+	defer cancel()
+	calls, err := n.ask(ctx, s, [][]byte{cmd})
+	if err != nil {
+		return marker{}, fmt.Errorf("marker: %w", err)
+	}
+	if c := &calls[0]; c.Outcome != quorum.Answered {
+		return marker{}, fmt.Errorf("marker: %w", c.Err)
+	}
+	return readMarker(&calls[0].Reply, calls[0].At)
+}

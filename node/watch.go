@@ -1,0 +1,136 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// guardWatch is the guard's part of serve, for one session: the look at the marker every PingInterval,
+// the end of a quarantine, the restoring of counters. Without a guard it does nothing. It is the
+// supervisor's; the only other goroutine is that of a restore, which stop waits for.
+type guardWatch struct {
+	n *Node
+	s *session
+
+	look  quorum.Call
+	looks chan *quorum.Call // capacity 1: the look is done
+	next  time.Time         // of the next look
+	calm  time.Time         // not before is a suspicion followed up again
+
+	ctx       context.Context
+	cancel    context.CancelFunc
+	work      sync.WaitGroup
+	restored  chan struct{} // capacity 1: a restore has ended
+	restoring bool
+	retry     time.Time // of the next restore
+	since     time.Time // of the first restore that did not succeed
+}
+
+// watch begins to guard s.
+func (n *Node) watch(s *session) *guardWatch {
+	w := &guardWatch{n: n, s: s, looks: make(chan *quorum.Call, 1), restored: make(chan struct{}, 1)}
+	w.ctx, w.cancel = context.WithCancel(n.ctx)
+	w.next = time.Now().Add(n.cfg.PingInterval)
+	return w
+}
+
+func (w *guardWatch) stop() {
+	w.cancel()
+	w.work.Wait()
+}
+
+// Done implements quorum.Sink for the look.
+func (w *guardWatch) Done(c *quorum.Call) { w.looks <- c }
+
+// tick does what is due and returns the time until more is.
+func (w *guardWatch) tick(now time.Time) time.Duration {
+	n := w.n
+	if n.cfg.Guard == nil {
+		return time.Hour
+	}
+	wait := n.cfg.PingInterval
+	if until := clock.Until(w.next, now); until <= 0 {
+		w.next = now.Add(24 * time.Hour) // until this one is done
+		w.look = quorum.Call{Cmd: lookCommand, Late: true, Sink: w}
+		if w.s.submit(&w.look, true) != nil {
+			return wait // broken: serve ends by that
+		}
+	} else {
+		wait = min(wait, until)
+	}
+	p := n.published.Load()
+	if !p.admitted || p.state.Votes {
+		return wait
+	}
+	left := clock.Until(p.admission.votesFrom, now)
+	switch {
+	case left > 0:
+		return min(wait, left)
+	case p.admission.marker.state != forgot:
+		n.change(func(*published) {}) // the quarantine is over: Votes is computed anew
+		return wait
+	case w.restoring:
+		return wait
+	}
+	if until := clock.Until(w.retry, now); until > 0 {
+		return min(wait, until)
+	}
+	w.restore(p.admission.marker.id, now)
+	return wait
+}
+
+// restore starts one attempt to restore the counters.
+func (w *guardWatch) restore(id string, now time.Time) {
+	n := w.n
+	if w.since.IsZero() {
+		w.since = now
+	}
+	patient := clock.Elapsed(w.since, now) < n.cfg.PingInterval
+	w.restoring, w.retry = true, now.Add(max(n.cfg.PingInterval/10, time.Millisecond))
+	w.work.Go(func() {
+		ctx, cancel := context.WithTimeout(w.ctx, n.cfg.DialTimeout)
+		defer cancel()
+		m, err := n.restore(ctx, id, patient)
+		if err == nil && m.id == id {
+			n.take(m)
+		} else if err != nil {
+			n.cfg.Logger.Debug("counters are not restored yet", "member", n.name, "err", err)
+		}
+		w.restored <- struct{}{}
+	})
+}
+
+// looked takes the result of a look.
+func (w *guardWatch) looked(c *quorum.Call) error {
+	w.next = time.Now().Add(w.n.cfg.PingInterval)
+	if w.n.looked(c) {
+		return w.begin()
+	}
+	if w.n.published.Load().admission.marker.state != forgot {
+		w.since = time.Time{}
+	}
+	return nil
+}
+
+// suspected follows up a reply which says that the member may not be what it was.
+func (w *guardWatch) suspected() error {
+	if w.n.cfg.Guard == nil {
+		return nil
+	}
+	if left := clock.Until(w.calm, time.Now()); left > 0 {
+		w.next = w.calm // a moment ago we looked: look once more then
+		return nil
+	}
+	return w.begin()
+}
+
+// begin ends the generation and begins the next one on the same session. An error ends the session.
+func (w *guardWatch) begin() error {
+	w.calm = time.Now().Add(50 * time.Millisecond)
+	w.since = time.Time{}
+	return w.n.readmit(w.s, w.s.runID, w.s.uptime+clock.Elapsed(w.s.introduced, time.Now()))
+}

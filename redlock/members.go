@@ -1,0 +1,51 @@
+package redlock
+
+import (
+	"time"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// The states of a member, as Client.Members tells them.
+const (
+	MemberVoting      = "voting"      // up, and trusted to remember
+	MemberQuarantined = "quarantined" // up, and may have forgotten: does not vote until Until
+	MemberRestoring   = "restoring"   // its quarantine has ended, its token counters are not restored yet
+	MemberDown        = "down"        // not reachable
+)
+
+// MemberInfo is one member as this client sees it.
+type MemberInfo struct {
+	Name  string
+	State string    // MemberVoting, MemberQuarantined, MemberRestoring or MemberDown
+	Since time.Time // when this client saw it come into that state
+	Until time.Time // MemberQuarantined: the end of the quarantine
+	Err   error     // MemberDown: why
+}
+
+// Members tells the state of every member, in the order they were given.
+func (c *Client) Members() []MemberInfo {
+	out := make([]MemberInfo, len(c.members))
+	for i, st := range c.states() {
+		l := c.links[i]
+		l.mu.Lock()
+		out[i] = MemberInfo{Name: c.members[i].Name(), State: standingOf(st), Since: l.since, Err: st.Err}
+		l.mu.Unlock()
+		if out[i].State == MemberQuarantined {
+			out[i].Until = st.Quarantine
+		}
+	}
+	return out
+}
+
+func standingOf(st quorum.State) string {
+	switch {
+	case st.Votes:
+		return MemberVoting
+	case st.Quarantine.IsZero():
+		return MemberDown
+	case time.Now().Before(st.Quarantine):
+		return MemberQuarantined
+	}
+	return MemberRestoring
+}
