@@ -168,7 +168,10 @@ func (n *Node) looked(c *quorum.Call) (again bool) {
 func (n *Node) take(m marker) {
 	n.cfg.Guard.found(n.seat, m)
 	n.change(func(p *published) {
-		if p.admitted && p.admission.marker.id == m.id {
+		old := p.admission.marker
+		// A look that was answered before the restoring may be taken after it: nothing of one id goes
+		// back from whole.
+		if p.admitted && old.id == m.id && !(old.state == whole && m.state == forgot) {
 			p.admission.marker = m
 			p.admission = p.admission.dated()
 		}

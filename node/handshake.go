@@ -46,13 +46,16 @@ func (n *Node) connect() (*session, error) {
 		s.end(err)
 		return nil, err
 	}
+	before := n.published.Load().admission.marker.id
+	if n.cfg.Guard != nil { // what is owed must carry the new standing: a restored queue is not to be served
+		n.change(func(p *published) { p.admission, p.admitted = standing, true })
+	}
 	n.pay(s, true)
 	n.change(func(p *published) {
 		st := &p.state
-		if st.Epoch > 0 && (st.RunID != runID || p.admission.marker.id != standing.marker.id) {
+		if st.Epoch > 0 && (st.RunID != runID || before != standing.marker.id) {
 			st.Gen++ // another server process, or marked anew: it may have forgotten
 		}
-		p.admission, p.admitted = standing, true
 		st.Epoch++
 		st.Up, st.RunID, st.Err = true, runID, nil
 		p.session, p.err = s, nil

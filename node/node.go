@@ -262,9 +262,13 @@ func (n *Node) change(edit func(p *published)) {
 func (n *Node) publishLocked(p *published) {
 	p.state.Votes, p.barred, p.state.Quarantine = p.state.Up, nil, time.Time{}
 	if n.cfg.Guard != nil {
-		p.tag = p.admission.marker.id
-		if p.state.Votes = p.state.Up && p.mayVote(time.Now()); p.state.Up && !p.state.Votes {
-			p.tag, p.state.Quarantine = noHandOver, p.admission.votesFrom
+		may := p.mayVote(time.Now())
+		p.state.Votes = p.state.Up && may
+		if p.tag = p.admission.marker.id; !may {
+			p.tag = noHandOver
+		}
+		if p.state.Up && !may {
+			p.state.Quarantine = p.admission.votesFrom
 			p.barred = fmt.Errorf("%s: %w", n.name, &quorum.QuarantineError{Until: p.admission.votesFrom, Restoring: p.admission.marker.state == forgot})
 		}
 	}

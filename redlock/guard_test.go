@@ -1,0 +1,384 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// guarded is connect with the restart guard, as Open sets it up.
+func guarded(t testing.TB, cluster *redistest.Cluster, opts ...Option) *peer {
+	t.Helper()
+	p := &peer{}
+	var cfg Config
+	for _, o := range opts {
+		o(&cfg)
+	}
+	cfg = cfg.withDefaults()
+	guard := cfg.guard(cluster.Len())
+	var members []quorum.Member
+	for _, s := range cluster.Servers {
+		link := s.Path()
+		p.links = append(p.links, link)
+		nc := cfg.node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: link})
+		nc.Guard = guard
+		n, err := node.New(nc)
+		require.NoError(t, err)
+		members = append(members, n)
+	}
+	c, err := New(members, opts...)
+	require.NoError(t, err)
+	p.Client = c
+	t.Cleanup(func() { _ = c.Close() })
+	return p
+}
+
+// short is a deployment whose longest lease is a second, so that a quarantine is one.
+func short(c *Config) {
+	c.MaxTTL, c.TTL, c.Entry = time.Second, time.Second, 300*time.Millisecond
+	c.NoQuorumAfter = -1
+}
+
+// voting waits until n members vote and can push.
+func (p *peer) voting(t testing.TB, n int) {
+	t.Helper()
+	limit := time.NewTimer(2 * time.Minute)
+	defer limit.Stop()
+	for {
+		changed := p.changed()
+		votes := 0
+		for _, st := range p.states() {
+			if st.Votes && st.Inbox {
+				votes++
+			}
+		}
+		if votes == n {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			t.Fatalf("%d members vote, not %d: %+v", votes, n, p.Members())
+		}
+	}
+}
+
+// until waits for a member's state.
+func (p *peer) until(t testing.TB, i int, state string) {
+	t.Helper()
+	limit := time.NewTimer(2 * time.Minute)
+	defer limit.Stop()
+	for {
+		changed := p.changed()
+		if p.Members()[i].State == state {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			t.Fatalf("not %s: %+v", state, p.Members())
+		}
+	}
+}
+
+// markerOf reads a field of a member's marker.
+func markerOf(t testing.TB, cluster *redistest.Cluster, i int, field string) string {
+	t.Helper()
+	v, err := cluster.Servers[i].Do(context.Background(), "HGET", "redquorum:boot", field)
+	require.NoError(t, err)
+	s, _ := v.(string)
+	return s
+}
+
+func tokenAt(t testing.TB, cluster *redistest.Cluster, i int, key string) int64 {
+	t.Helper()
+	v, err := cluster.Servers[i].Do(context.Background(), "HGET", "redquorum:tokens", strconv.FormatInt(keysOf(key).bucket, 10))
+	require.NoError(t, err)
+	s, _ := v.(string)
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return n
+}
+
+func cycle(t testing.TB, p *peer, key string) uint64 {
+	t.Helper()
+	l, err := p.Mutex(key).Lock(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(t.Context()))
+	return l.Token()
+}
+
+func TestFreshMembersVoteAtOnce(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		began := time.Now()
+		p := guarded(t, cluster, short, WithFreshMembers())
+		p.voting(t, 5)
+		require.Less(t, time.Since(began), 200*time.Millisecond)
+		for i := range 5 {
+			require.Equal(t, "n", markerOf(t, cluster, i, "state"))
+			require.Equal(t, "1000", markerOf(t, cluster, i, "q"))
+		}
+		cycle(t, p, "k")
+		for _, m := range p.Members() {
+			require.Equal(t, MemberVoting, m.State)
+		}
+	})
+}
+
+// Servers younger than MaxTTL may be a deployment that lost everything at once: somebody may still hold.
+func TestFirstStartWaitsUntilTheServersAreOlderThanTheLongestLease(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		began := time.Now()
+		p := guarded(t, cluster, short)
+		for {
+			changed := p.changed()
+			if p.Members()[4].State == MemberQuarantined {
+				break
+			}
+			<-changed
+		}
+		_, err := p.Mutex("k").TryLock(t.Context())
+		require.ErrorIs(t, err, ErrQuarantined)
+		var q *quorum.QuarantineError
+		require.ErrorAs(t, err, &q)
+		require.WithinDuration(t, began.Add(time.Second), q.Until, 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err = p.Mutex("k").Lock(ctx)
+		require.ErrorIs(t, err, ErrQuarantined)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		l, err := p.Mutex("k").Lock(t.Context()) // waits it out
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(began), time.Second)
+		require.Less(t, time.Since(began), 1500*time.Millisecond)
+		require.NoError(t, l.Unlock(t.Context()))
+
+		// A second client finds the markers and votes at once.
+		second := time.Now()
+		other := guarded(t, cluster, short)
+		other.voting(t, 5)
+		require.Less(t, time.Since(second), 200*time.Millisecond)
+	})
+}
+
+func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		t.Run(fmt.Sprintf("with its data %v", keep), func(t *testing.T) {
+			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+				p, q := guarded(t, cluster, short, WithFreshMembers()), guarded(t, cluster, short)
+				p.voting(t, 5)
+				q.voting(t, 5)
+				last := cycle(t, p, "k")
+				for i := range 5 { // counters far ahead of any clock: only memory keeps their order
+					_, err := cluster.Servers[i].Do(t.Context(), "HSET", "redquorum:tokens", keysOf("k").bucket10(), "9000000000000000")
+					require.NoError(t, err)
+				}
+				last = cycle(t, p, "k")
+				require.EqualValues(t, 9000000000000001, last)
+				cluster.Kill(1)
+				down := time.Now()
+				require.NoError(t, cluster.Restart(keep, 1))
+				p.voting(t, 4)
+				for time.Since(down) < 5*time.Second {
+					next := cycle(t, q, "k")
+					require.Greater(t, next, last)
+					last = next
+					time.Sleep(10 * time.Millisecond)
+					if st := p.state(1); st.Votes && st.Up {
+						require.GreaterOrEqual(t, time.Since(down), time.Second, "q after the restart at the earliest")
+					}
+				}
+				p.voting(t, 5)
+				q.voting(t, 5)
+				require.Equal(t, "w", markerOf(t, cluster, 1, "state"))
+				require.Equal(t, "0", markerOf(t, cluster, 1, "clk"))
+				require.Greater(t, cycle(t, p, "k"), last)
+				require.Greater(t, tokenAt(t, cluster, 1, "k"), int64(9000000000000001))
+			})
+		})
+	}
+}
+
+func (k keys) bucket10() string { return strconv.FormatInt(k.bucket, 10) }
+
+// Three of five lose their memory under a living holder: without the quarantine a rival has a majority.
+func TestMajorityThatForgetsUnderAHolderLetsNobodyIn(t *testing.T) {
+	for _, members := range [][]int{{0, 1, 2}, {0, 1, 2, 3, 4}} {
+		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+			a, b := guarded(t, cluster, short, WithFreshMembers()), guarded(t, cluster, short)
+			a.voting(t, 5)
+			b.voting(t, 5)
+			held, err := a.Mutex("k", TTL(time.Second)).Lock(t.Context())
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return held.Votes() == 5 }, time.Second, time.Millisecond)
+			cluster.Kill(members...)
+			require.NoError(t, cluster.Restart(false, members...))
+			next, err := b.Mutex("k").Lock(t.Context())
+			require.NoError(t, err)
+			require.Error(t, held.Err(), "%v: two holders", members)
+			require.Greater(t, next.Token(), held.Token())
+			require.NoError(t, next.Unlock(t.Context()))
+		})
+	}
+}
+
+func TestFlushIsSeenByTheFirstGrant(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, short, WithFreshMembers(), func(c *Config) { c.PingInterval = time.Hour })
+		p.voting(t, 5)
+		cycle(t, p, "k")
+		synctest.Wait()
+		require.NoError(t, cluster.Flush(2))
+		gen := p.state(2).Gen
+		cycle(t, p, "k")
+		p.voting(t, 4)
+		p.until(t, 2, MemberQuarantined)
+		require.Greater(t, p.state(2).Gen, gen)
+	})
+}
+
+func TestFlushIsSeenByTheNextPing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, short, WithFreshMembers())
+		p.voting(t, 3)
+		require.NoError(t, cluster.Flush(1))
+		at := time.Now()
+		p.voting(t, 2)
+		require.LessOrEqual(t, time.Since(at), time.Second)
+		p.voting(t, 3)
+		require.Equal(t, "w", markerOf(t, cluster, 1, "state"))
+	})
+}
+
+// One member alone has nobody to ask: order goes on from its clock, and that is said.
+func TestSingleMemberThatForgetsGoesOnByItsClock(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		steps := &guardSteps{}
+		p := guarded(t, cluster, short, WithFreshMembers(), WithTracer(steps))
+		p.voting(t, 1)
+		last := cycle(t, p, "k")
+		cluster.Kill(0)
+		require.NoError(t, cluster.Restart(false, 0))
+		p.voting(t, 0)
+		p.voting(t, 1)
+		require.Greater(t, cycle(t, p, "k"), last)
+		require.Equal(t, "1", markerOf(t, cluster, 0, "clk"))
+		require.Equal(t, "marked forgot tokens_by_clock", steps.String())
+	})
+}
+
+type guardSteps struct{ steps []string }
+
+func (g *guardSteps) AcquireStart(ctx context.Context, _ AcquireStart) context.Context { return ctx }
+func (g *guardSteps) AcquireEnd(context.Context, AcquireEnd)                           {}
+func (g *guardSteps) Guard(_, step string, _ time.Time)                                { g.steps = append(g.steps, step) }
+func (g *guardSteps) String() string                                                   { return strings.Join(g.steps, " ") }
+
+func TestStrictKeepsAMemberOutThatNobodyCanRestore(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		strict := func(c *Config) { c.RestartGuard = Strict }
+		p := guarded(t, cluster, short, strict, WithFreshMembers())
+		p.voting(t, 3)
+		cycle(t, p, "k")
+		cluster.Kill(0, 1)
+		require.NoError(t, cluster.Restart(false, 0, 1))
+		p.voting(t, 1)
+		time.Sleep(time.Minute)
+		require.Equal(t, MemberRestoring, p.Members()[0].State)
+		_, err := p.Mutex("k").TryLock(t.Context())
+		require.ErrorIs(t, err, ErrQuarantined)
+	})
+}
+
+func TestGuardOffBelievesAnOldMarkerAndNotAMissingOne(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		off := func(c *Config) { c.RestartGuard = GuardOff }
+		p := guarded(t, cluster, short, off, WithFreshMembers())
+		p.voting(t, 3)
+		last := cycle(t, p, "k")
+		cluster.Kill(0)
+		require.NoError(t, cluster.Restart(true, 0))
+		at := time.Now()
+		p.voting(t, 2)
+		p.voting(t, 3)
+		require.Less(t, time.Since(at), time.Second, "no quarantine")
+		next := cycle(t, p, "k")
+		require.Greater(t, next, last)
+		cluster.Kill(0)
+		require.NoError(t, cluster.Restart(false, 0))
+		p.voting(t, 2)
+		at = time.Now()
+		p.voting(t, 3)
+		require.GreaterOrEqual(t, time.Since(at), 900*time.Millisecond)
+		require.Greater(t, cycle(t, p, "k"), next)
+	})
+}
+
+func TestGreaterMaxTTLIsRaisedAndAdopted(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, short, WithFreshMembers())
+		p.voting(t, 3)
+		at := time.Now()
+		long := guarded(t, cluster, short, func(c *Config) { c.MaxTTL = 10 * time.Second })
+		long.voting(t, 3)
+		require.GreaterOrEqual(t, time.Since(at), time.Second, "one ping, so that all have learnt of it")
+		require.Equal(t, "10000", markerOf(t, cluster, 0, "q"))
+		time.Sleep(1100 * time.Millisecond)
+		cluster.Kill(1)
+		require.NoError(t, cluster.Restart(false, 1))
+		at = time.Now()
+		p.voting(t, 2)
+		p.voting(t, 3)
+		require.GreaterOrEqual(t, time.Since(at), 9*time.Second, "the client with the short leases waits for the long ones")
+	})
+}
+
+// While a member is in quarantine nothing of it counts, and a release still reaches it.
+func TestReleaseReachesAMemberInQuarantine(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, short, WithFreshMembers())
+		p.voting(t, 3)
+		held, err := p.Mutex("k").Lock(t.Context())
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return held.Votes() == 3 }, time.Second, time.Millisecond)
+		cluster.Kill(2)
+		require.NoError(t, cluster.Restart(true, 2)) // comes back with the lock in it
+		p.until(t, 2, MemberQuarantined)
+		require.NoError(t, held.Unlock(t.Context()))
+		synctest.Wait()
+		keys, err := cluster.Keys(t.Context())
+		require.NoError(t, err)
+		require.NotContains(t, keys[2], "k")
+	})
+}
+
+func TestQuarantineIsNotNoQuorum(t *testing.T) {
+	resting := &quorum.QuarantineError{Until: time.Now()}
+	vote := func(v quorum.Vote, err error) quorum.MemberVote { return quorum.MemberVote{Vote: v, Err: err} }
+	yes, no := vote(quorum.Yes, nil), vote(quorum.No, nil)
+	rest, down := vote(quorum.No, resting), vote(quorum.No, quorum.ErrDown)
+	for _, tc := range []struct {
+		votes []quorum.MemberVote
+		want  error
+	}{
+		{[]quorum.MemberVote{yes, yes, rest, rest, rest}, ErrQuarantined},
+		{[]quorum.MemberVote{rest, rest, rest, rest, rest}, ErrQuarantined},
+		{[]quorum.MemberVote{yes, rest, rest, down, down}, ErrQuarantined},
+		{[]quorum.MemberVote{rest, rest, down, down, down}, ErrNoQuorum},
+		{[]quorum.MemberVote{no, no, no, rest, rest}, ErrHeld},
+		{[]quorum.MemberVote{no, no, down, rest, yes}, ErrNoQuorum},
+	} {
+		require.Equal(t, tc.want, reasonOf(tc.votes, 3), "%v", tc.votes)
+	}
+	require.True(t, errors.Is(resting, ErrQuarantined))
+}
