@@ -218,7 +218,7 @@ func (n *Node) restore(ctx context.Context, id string, patient bool) (marker, er
 	for bucket, token := range table {
 		args = append(args, bucket, strconv.FormatInt(token, 10))
 	}
-	r, err := Do(ctx, n, guardCommand(restoreLua, args...), false)
+	r, err := quorum.Ask(ctx, n, guardCommand(restoreLua, args...), false)
 	if err != nil {
 		return marker{}, err
 	}
@@ -244,7 +244,7 @@ func (n *Node) counters(ctx context.Context) (source, bool) {
 	if !p.state.Votes {
 		return source{}, false
 	}
-	r, err := Do(ctx, n, tableCommand, false)
+	r, err := quorum.Ask(ctx, n, tableCommand, false)
 	if err != nil || len(r.Elems) != 7 {
 		return source{}, false
 	}

@@ -78,7 +78,7 @@ func TestShortStallLeavesTheConnectionInUse(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		for range 5 {
-			if _, err := Do(ctx, n, resp.Command("SLOW"), false); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := quorum.Ask(ctx, n, resp.Command("SLOW"), false); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v", err)
 			}
 		}

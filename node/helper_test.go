@@ -568,7 +568,7 @@ func do(t testing.TB, n quorum.Member, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	r, err := Do(ctx, n, resp.Command(args...), false)
+	r, err := quorum.Ask(ctx, n, resp.Command(args...), false)
 	if err != nil {
 		t.Fatalf("%s: %v", args[0], err)
 	}

@@ -19,7 +19,7 @@ func (n *Node) listen(channel string, l quorum.Listener) {
 	defer close(n.inboxDone)
 	for failures := 0; ; {
 		confirmed, err := n.receive(channel, l)
-		n.setInbox(false, "", "")
+		n.setInbox(nil)
 		if n.isClosing() {
 			return
 		}
@@ -39,8 +39,8 @@ func (n *Node) listen(channel string, l quorum.Listener) {
 	}
 }
 
-func (n *Node) setInbox(on bool, runID, id string) {
-	n.change(func(*published) { n.inboxOn, n.inboxRunID, n.inboxID = on, runID, id })
+func (n *Node) setInbox(in *inbox) {
+	n.change(func(*published) { n.inbox = in })
 }
 
 // receive subscribes and delivers until the connection ends, stops answering, or turns out to lead to
@@ -54,7 +54,7 @@ func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ err
 	}
 	in := &inbox{
 		node: n, listener: l, base: time.Now(), named: n.cfg.ClientName != "",
-		confirmed: make(chan struct{}), gone: make(chan struct{}),
+		confirmed: make(chan struct{}), gone: make(chan struct{}), gen: n.State().Gen,
 	}
 	var reader sync.WaitGroup
 	reader.Go(func() { link.read(in.read) })
@@ -79,7 +79,7 @@ func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ err
 	case <-ctx.Done():
 		return false, fmt.Errorf("SUBSCRIBE: %w", ctx.Err())
 	}
-	n.setInbox(true, in.runID, in.id)
+	n.setInbox(in)
 	return true, in.watch(link)
 }
 
@@ -95,6 +95,7 @@ type inbox struct {
 	confirmed chan struct{}
 	runID     string // before confirmed is closed
 	id        string // of the marker; before confirmed is closed
+	gen       uint64 // of the member, before this connection was made
 	gone      chan struct{}
 	err       error // before gone is closed
 }
@@ -219,9 +220,10 @@ func (in *inbox) readMarker(br *bufio.Reader, r *quorum.Reply) error {
 	return err
 }
 
-// same reports whether the commands go to the same server process, with the same memory.
+// same reports whether the commands go to the same server process, with the same memory, in the same
+// generation.
 func (in *inbox) same(p *published) bool {
-	return p.state.RunID == in.runID && p.admission.marker.id == in.id
+	return p.state.RunID == in.runID && p.state.Gen == in.gen && p.admission.marker.id == in.id
 }
 
 // push delivers a message, unless the commands are known to go to another server process, or to one

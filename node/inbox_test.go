@@ -181,7 +181,7 @@ func TestPushOfAnotherProcessIsDropped(t *testing.T) {
 		synctest.Wait()
 		var l pushLog
 		for _, runID := range []string{"run-1", "run-0", ""} {
-			in := &inbox{node: n, listener: &l, runID: runID}
+			in := &inbox{node: n, listener: &l, runID: runID, gen: 1}
 			in.push([]byte("from "+runID), time.Now())
 		}
 		if got := l.messages(); !slices.Equal(got, []string{"from run-1"}) {

@@ -47,9 +47,7 @@ type Node struct {
 	mu         sync.Mutex // guards what follows; held neither during I/O nor around a Listener
 	listener   quorum.Listener
 	inboxDone  chan struct{} // not nil after Listen
-	inboxOn    bool          // subscription confirmed...
-	inboxRunID string        // ...by this server process
-	inboxID    string        // ...with this marker
+	inbox      *inbox        // whose subscription is confirmed
 	changes    []quorum.State
 	delivering bool
 
@@ -272,7 +270,7 @@ func (n *Node) publishLocked(p *published) {
 			p.barred = fmt.Errorf("%s: %w", n.name, &quorum.QuarantineError{Until: p.admission.votesFrom, Restoring: p.admission.marker.state == forgot})
 		}
 	}
-	p.state.Inbox = p.state.Up && n.inboxOn && n.inboxRunID == p.state.RunID && n.inboxID == p.admission.marker.id
+	p.state.Inbox = p.state.Up && n.inbox != nil && n.inbox.same(p)
 	old := n.published.Load()
 	if !p.state.Up && !old.state.Up && p.state.Err.Error() == old.state.Err.Error() {
 		p.state.Err, p.err = old.state.Err, old.err // the same failure again is no change

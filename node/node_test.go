@@ -54,10 +54,10 @@ func TestDoEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		if _, err := Do(ctx, n, resp.Command("SILENCE"), false); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 20*time.Millisecond {
+		if _, err := quorum.Ask(ctx, n, resp.Command("SILENCE"), false); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 20*time.Millisecond {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
-		if _, err := Do(ctx, n, resp.Command("ECHO", "x"), false); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := quorum.Ask(ctx, n, resp.Command("ECHO", "x"), false); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("context that has ended: %v", err)
 		}
 	})

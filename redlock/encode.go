@@ -41,6 +41,10 @@ var (
 	extendLua string
 	//go:embed script/rejoin.lua
 	rejoinLua string
+	//go:embed script/peek.lua
+	peekLua string
+	//go:embed script/force.lua
+	forceLua string
 
 	acquireScript = newScript(acquireLua)
 	waitScript    = newScript(libLua, waitLua)
@@ -49,13 +53,15 @@ var (
 	raiseScript   = newScript(raiseLua)
 	extendScript  = newScript(extendLua)
 	rejoinScript  = newScript(libLua, rejoinLua)
+	peekScript    = newScript(peekLua)
+	forceScript   = newScript(libLua, forceLua)
 )
 
 // Scripts returns the Lua sources that a member must know before it can vote, for those who build
 // members themselves (Open does it).
 func Scripts() []string {
 	var all []string
-	for _, s := range []script{acquireScript, waitScript, releaseScript, yieldScript, raiseScript, extendScript, rejoinScript} {
+	for _, s := range []script{acquireScript, waitScript, releaseScript, yieldScript, raiseScript, extendScript, rejoinScript, peekScript, forceScript} {
 		all = append(all, s.source)
 	}
 	return all
@@ -151,6 +157,10 @@ func (k *keys) rejoin(b []byte, owner string, ttl time.Duration, token int64) []
 	b = resp.AppendInt(b, millis(ttl))
 	return resp.AppendInt(b, token)
 }
+
+func (k *keys) peek(b []byte) []byte { return k.appendFive(appendEval(b, peekScript, 5, 1)) }
+
+func (k *keys) force(b []byte) []byte { return k.appendFive(appendEval(b, forceScript, 5, 1)) }
 
 // millis rounds up: a member's key must never end before what the client believes of it.
 func millis(d time.Duration) int64 {

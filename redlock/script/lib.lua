@@ -66,6 +66,23 @@ local function hand(owner, ttl)
   return n
 end
 
+-- Who gets a vote that is given up: the hint if it waits and is live, else the first live one in line.
+-- Entries that have run out are removed when met.
+local function successor(hint)
+  if hint ~= '' and redis.call('ZSCORE', KEYS[4], hint) then
+    local ttl = live(hint)
+    if ttl then return hint, ttl end
+    drop(hint)
+  end
+  while true do
+    local first = redis.call('ZRANGE', KEYS[4], 0, 0)[1]
+    if not first then return nil end
+    local ttl = live(first)
+    if ttl then return first, ttl end
+    drop(first)
+  end
+end
+
 local function register(owner, ttl, entry)
   local first = redis.call('ZADD', KEYS[4], 'NX', text(now), owner)
   redis.call('HSET', KEYS[5], owner, text(math.floor(now / 1000) + entry) .. ' ' .. text(ttl))

@@ -7,16 +7,6 @@ local had = redis.call('HDEL', KEYS[1], owner)
 if redis.call('EXISTS', KEYS[4]) == 0 then return had end
 drop(owner)
 if had == 0 or tag == '!' then return had end
-local heir, ttl = nil, nil
-if hint ~= '' and redis.call('ZSCORE', KEYS[4], hint) then
-  ttl = live(hint)
-  if ttl then heir = hint else drop(hint) end
-end
-while not heir do
-  local first = redis.call('ZRANGE', KEYS[4], 0, 0)[1]
-  if not first then return had end
-  ttl = live(first)
-  if ttl then heir = first else drop(first) end
-end
-if not hand(heir, ttl) then return forgot() end
+local heir, ttl = successor(hint)
+if heir and not hand(heir, ttl) then return forgot() end
 return had

@@ -1,0 +1,167 @@
+package redlock
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Inspection is what the members say of one lock, each at a moment of its own: good for looking, never
+// for deciding.
+type Inspection struct {
+	Key     string
+	Holder  string // hash of the owner that a majority of the members name, or ""
+	Token   uint64 // the greatest token of that owner's votes; its lease's own may be greater
+	Votes   int    // members that name it
+	Members []MemberView
+}
+
+// MemberView is one member's. Owners are told by a hash of six hexadecimal digits, because an owner's
+// name is the authority to release.
+type MemberView struct {
+	Member  string
+	Err     error         // it could not be asked, or the key is no lock; nothing else is set then
+	State   string        // as in MemberInfo
+	Owner   string        // who has its vote, or ""
+	TTL     time.Duration // of that vote
+	Token   uint64        // of that vote
+	Counter uint64        // the last token given out in this lock's bucket
+	Queue   []Waiter      // in order of arrival
+}
+
+// Waiter is one standing request at one member.
+type Waiter struct {
+	Owner   string
+	Waiting time.Duration // since it registered here
+	Live    bool          // its entry has not run out: it would be served
+}
+
+// Inspect asks every member what it knows of a lock. It changes nothing and never fails as a whole:
+// what is wrong with a member stands in its view. ctx bounds it, and Config.MemberTimeout each member.
+func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) {
+	if err := c.Mutex(name).check("inspect", ctx); err != nil {
+		return nil, err
+	}
+	k := keysOf(name)
+	out := &Inspection{Key: name, Members: make([]MemberView, len(c.members))}
+	infos := c.Members()
+	c.askAll(ctx, k.peek(nil), func(i int, r quorum.Reply, err error) {
+		v := MemberView{Member: infos[i].Name, State: infos[i].State, Err: err}
+		if err == nil {
+			v.read(&r)
+		}
+		out.Members[i] = v
+	})
+	tally := make(map[string]int)
+	for _, v := range out.Members {
+		if v.Owner == "" {
+			continue
+		}
+		tally[v.Owner]++
+		if tally[v.Owner] >= c.need {
+			out.Holder = v.Owner
+		}
+	}
+	for _, v := range out.Members {
+		if out.Holder != "" && v.Owner == out.Holder {
+			out.Votes++
+			out.Token = max(out.Token, v.Token)
+		}
+	}
+	return out, nil
+}
+
+// askAll puts one command to every member at once and reports each answer from one goroutine at a time.
+func (c *Client) askAll(ctx context.Context, cmd []byte, report func(i int, r quorum.Reply, err error)) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.MemberTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i, m := range c.members {
+		wg.Go(func() {
+			r, err := quorum.Ask(ctx, m, cmd, true)
+			mu.Lock()
+			defer mu.Unlock()
+			report(i, r, err)
+		})
+	}
+	wg.Wait()
+}
+
+// read decodes what peek returns.
+func (v *MemberView) read(r *quorum.Reply) {
+	e := r.Elems
+	if len(e) < 6 || (len(e)-6)%4 != 0 {
+		v.Err = errReply
+		return
+	}
+	now := e[0].Int
+	v.TTL = time.Duration(max(0, e[1].Int)) * time.Millisecond
+	v.Counter = uint64(number(e[2]))
+	v.Owner, v.Token = hashed(e[4].Str), uint64(number(e[5]))
+	for w := e[6:]; len(w) > 0; w = w[4:] {
+		v.Queue = append(v.Queue, Waiter{
+			Owner:   hashed(w[0].Str),
+			Waiting: time.Duration(now-number(w[1])) * time.Microsecond,
+			Live:    number(w[2])*1000 >= now,
+		})
+	}
+}
+
+func number(r quorum.Reply) int64 {
+	text, _, _ := strings.Cut(string(r.Str), ".")
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// hashed tells owners apart without naming them.
+func hashed(owner []byte) string {
+	if len(owner) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256(owner)
+	return hex.EncodeToString(sum[:3])
+}
+
+// Hash is how Inspect names the owner of this lease.
+func (l *Lease) Hash() string { return hashed([]byte(l.a.owner)) }
+
+// ForceUnlock takes a lock from whoever holds it, at every member that can be reached. The next waiter
+// gets it, as after an Unlock. The holder's context ends at its next renewal, at the latest when its
+// validity is over: until then two believe that they hold, and only fencing tells them apart. It is for
+// a person who knows that the holder is gone.
+//
+// It returns whether anybody held it at a majority. Errors: ErrNoQuorum if fewer than a majority
+// answered (what answered has been freed), ErrForeignKey, ErrInput.
+func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
+	if err := c.Mutex(name).check("force unlock", ctx); err != nil {
+		return false, err
+	}
+	k := keysOf(name)
+	votes := make([]quorum.MemberVote, len(c.members))
+	freed, answered := 0, 0
+	c.askAll(ctx, k.force(nil), func(i int, r quorum.Reply, err error) {
+		votes[i] = quorum.MemberVote{Member: c.members[i].Name(), Vote: quorum.No, Err: err}
+		if err == nil {
+			answered++
+			if votes[i].Vote = quorum.Yes; r.Int == 1 {
+				freed++
+			}
+		}
+	})
+	c.log.Warn("redlock: lock forced open", "key", quorum.Quote(name), "members_freed", freed, "members_asked", len(c.members))
+	if answered < c.need {
+		kind := reasonOf(votes, c.need)
+		return false, &QuorumError{
+			Failure: quorum.Failure{Op: "force unlock", Key: name, Need: c.need, Votes: votes},
+			kind:    kind, cause: ctx.Err(),
+		}
+	}
+	return freed >= c.need, nil
+}
