@@ -85,7 +85,16 @@ func (n *Node) accepted(s *session, m marker) (admission, error) {
 		n.cfg.Logger.Info("member learns of longer leases and votes after one ping", "member", n.name, "max_ttl", g.cfg.MaxTTL)
 		g.event(n.name, "lifted", a.lifted)
 	}
-	return a.dated(), nil
+	a = a.dated()
+	switch {
+	case a.marker.state == forgot:
+		n.cfg.Logger.Info("member may have forgotten, and does not vote yet", "member", n.name, "for", a.marker.left)
+		g.event(n.name, "quarantined", a.votesFrom)
+	case a.marker.left > 0:
+		n.cfg.Logger.Info("member is used for the first time, and does not vote yet", "member", n.name, "for", a.marker.left)
+		g.event(n.name, "quarantined", a.votesFrom)
+	}
+	return a, nil
 }
 
 // dated computes votesFrom.

@@ -47,7 +47,7 @@ type Config struct {
 
 	// BackoffMin and BackoffMax bound the pause between attempts to connect: the k-th pause is drawn
 	// from 0 to min(BackoffMax, BackoffMin*2^k). Refused credentials wait AuthBackoff instead.
-	// Defaults 50 ms and 2 s.
+	// Defaults 50 ms and 500 ms.
 	BackoffMin, BackoffMax time.Duration
 
 	// MaxCalls and MaxBytes bound what is in flight, queued or unanswered. A call beyond either is
@@ -93,7 +93,7 @@ func (c Config) withDefaults() Config {
 	orDuration(&c.StallTimeout, 2*time.Second)
 	orDuration(&c.PingInterval, time.Second)
 	orDuration(&c.BackoffMin, 50*time.Millisecond)
-	orDuration(&c.BackoffMax, max(2*time.Second, c.BackoffMin))
+	orDuration(&c.BackoffMax, max(500*time.Millisecond, c.BackoffMin))
 	if c.MaxCalls == 0 {
 		c.MaxCalls = 16384
 	}

@@ -38,7 +38,7 @@ type GuardConfig struct {
 // GuardEvent is one step of the restart guard at one member.
 type GuardEvent struct {
 	Member string
-	Step   string // "marked", "forgot", "restored", "tokens_by_clock", "voting", "lifted"
+	Step   string // "marked", "forgot", "quarantined", "lifted", "restored", "tokens_by_clock"
 	Until  time.Time
 }
 

@@ -16,7 +16,7 @@ func open(tb testing.TB, cluster *redistest.Cluster, opts ...Option) *Client {
 	for _, s := range cluster.Servers {
 		urls = append(urls, "redis://"+s.Addr())
 	}
-	c, err := Open(tb.Context(), urls, opts...)
+	c, err := Open(tb.Context(), urls, append(opts, WithFreshMembers())...)
 	if err != nil {
 		tb.Fatal(err)
 	}

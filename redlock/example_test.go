@@ -29,7 +29,7 @@ func Example() {
 	defer stop()
 	ctx := context.Background()
 
-	client, err := redlock.Open(ctx, urls)
+	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -59,13 +59,13 @@ func ExampleMutex_TryLock() {
 	urls, stop := startMembers()
 	defer stop()
 	ctx := context.Background()
-	ours, err := redlock.Open(ctx, urls)
+	ours, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer ours.Close()
-	theirs, err := redlock.Open(ctx, urls)
+	theirs, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -95,7 +95,7 @@ func ExampleMutex_Do() {
 	urls, stop := startMembers()
 	defer stop()
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, urls)
+	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -118,7 +118,7 @@ func ExampleLease_Token() {
 	urls, stop := startMembers()
 	defer stop()
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, urls)
+	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -160,13 +160,13 @@ func ExampleClient_Adopt() {
 	urls, stop := startMembers()
 	defer stop()
 	ctx := context.Background()
-	first, err := redlock.Open(ctx, urls)
+	first, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer first.Close()
-	second, err := redlock.Open(ctx, urls)
+	second, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -52,8 +52,9 @@ type MemberTracer interface {
 	Member(name string, up bool, cause error)
 }
 
-// GuardTracer hears of each step of the restart guard at a member: "marked" and "forgot" with the end of
-// the quarantine, "lifted" with the moment from which it votes, "restored", "tokens_by_clock".
+// GuardTracer hears of each step of the restart guard at a member: "marked" and "forgot" by this client,
+// or found "quarantined", with the end of the quarantine; "lifted" with the moment from which it votes;
+// "restored", or "tokens_by_clock" where order goes on from its clock.
 type GuardTracer interface {
 	Guard(member, step string, until time.Time)
 }

@@ -212,6 +212,22 @@ var _ redlock.MemberTracer = observer{}
 func (o observer) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
 	return ctx
 }
+// Guard tells of a member that may have forgotten, in the words of the first worker: all see the same.
+func (o observer) Guard(name, step string, until time.Time) {
+	if o.worker != 0 {
+		return
+	}
+	i := 1 + slices.IndexFunc(o.board.members, func(m memberState) bool { return m.name == name })
+	switch step {
+	case "forgot", "quarantined":
+		o.board.say("member %d does not vote for %v: leases that it granted may still run", i, time.Until(until).Round(100*time.Millisecond))
+	case "restored":
+		o.board.say("member %d votes again: the others gave it its token counters back", i)
+	case "tokens_by_clock":
+		o.board.say("member %d votes again: its token counters go on from its clock", i)
+	}
+}
+
 func (o observer) AcquireEnd(context.Context, redlock.AcquireEnd) {}
 func (o observer) Member(name string, up bool, _ error)           { o.board.member(o.worker, name, up) }
 

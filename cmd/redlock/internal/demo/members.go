@@ -14,7 +14,6 @@ const own = 5
 // members are the Redis masters of a run.
 type members struct {
 	kind    string
-	memory  string // how a member that is killed keeps its memory; "": none is killed
 	urls    []string
 	names   []string // as clients name them
 	cluster *redistest.Cluster
@@ -45,7 +44,6 @@ func givenMembers(urls []string) (*members, error) {
 func embeddedMembers() (*members, error) {
 	m := &members{
 		kind:    fmt.Sprintf("members: %d embedded Redis servers (miniredis), over TCP on loopback", own),
-		memory:  "with its memory, which the demo kept for it",
 		cluster: redistest.NewEmbeddedCluster(own),
 	}
 	for i := range own {
@@ -68,7 +66,6 @@ func realMembers(ctx context.Context) (*members, error) {
 	}
 	m := &members{
 		kind:    fmt.Sprintf("members: %d redis-server processes on loopback, appendfsync always", own),
-		memory:  "with what its append-only file remembers",
 		cluster: cluster,
 	}
 	m.list()
@@ -87,8 +84,8 @@ func (m *members) killable() bool { return m.cluster != nil }
 
 func (m *members) kill(i int) { m.cluster.Kill(i) }
 
-// restart brings a member back with what it knew.
-func (m *members) restart(i int) error { return m.cluster.Restart(true, i) }
+// restart brings a member back empty.
+func (m *members) restart(i int) error { return m.cluster.Restart(false, i) }
 
 func (m *members) close() error {
 	if m.cluster == nil {
