@@ -17,7 +17,7 @@ func TestConfigDefaults(t *testing.T) {
 		t.Error(err)
 	}
 	if c.Network != "tcp" || c.DialTimeout != time.Second || c.WriteTimeout != time.Second || c.StallTimeout != 2*time.Second ||
-		c.PingInterval != time.Second || c.BackoffMin != 50*time.Millisecond || c.BackoffMax != 2*time.Second ||
+		c.PingInterval != time.Second || c.BackoffMin != 50*time.Millisecond || c.BackoffMax != 500*time.Millisecond ||
 		c.MaxCalls != 16384 || c.MaxBytes != 1<<20 || c.Dialer == nil || c.Logger == nil {
 		t.Errorf("%+v", c)
 	}

@@ -162,6 +162,8 @@ func decide(m marker, runID string, v view) (do action, quarantine time.Duration
 		return waitFirst, 0
 	case v.young && v.waited < lookAgain:
 		return waitFirst, 0
+	case !v.saw && v.fresh:
+		return markNew, 0 // a person vouches for those that do not answer, too
 	}
 	return markLost, v.q
 }

@@ -154,7 +154,7 @@ func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(nil)
 		f.refuse = errors.New("connection refused")
-		n := start(t, Config{Dialer: f, jitter: longest})
+		n := start(t, Config{Dialer: f, BackoffMax: 2 * time.Second, jitter: longest})
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		var gaps []time.Duration

@@ -59,6 +59,10 @@ var (
 	tableCommand = guardCommand(tableLua)
 )
 
+// GuardScripts returns the Lua sources of the restart guard, for those who write the permissions of a
+// user at the members.
+func GuardScripts() []string { return []string{lookLua, markLua, liftLua, tableLua, restoreLua} }
+
 // guardCommand encodes one of the guard's scripts. They are rare, and sent in full: a member that has
 // just restarted has no script cache.
 func guardCommand(source string, args ...string) []byte {

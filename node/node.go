@@ -100,12 +100,12 @@ func New(c Config) (*Node, error) {
 	if c.TLS != nil {
 		n.tls = tlsConfig(c)
 	}
-	if c.Guard != nil {
-		n.seat = c.Guard.join(n)
-	}
 	first := &published{state: quorum.State{Gen: 1}}
 	n.fall(first, errConnecting)
 	n.published.Store(first)
+	if c.Guard != nil { // which looks at what is published
+		n.seat = c.Guard.join(n)
+	}
 	go n.supervise()
 	return n, nil
 }

@@ -9,14 +9,15 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
-// open connects to the cluster as a user would: over TCP, without fault links.
+// open connects to the cluster as a user would: over TCP, without fault links. Its servers were made for
+// the test, and where they are restarted they remember everything.
 func open(tb testing.TB, cluster *redistest.Cluster, opts ...Option) *Client {
 	tb.Helper()
 	var urls []string
 	for _, s := range cluster.Servers {
 		urls = append(urls, "redis://"+s.Addr())
 	}
-	c, err := Open(tb.Context(), urls, append(opts, WithFreshMembers())...)
+	c, err := Open(tb.Context(), urls, append([]Option{WithFreshMembers(), func(c *Config) { c.RestartGuard = GuardOff }}, opts...)...)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -103,10 +103,13 @@ func fakeTime(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
-// leftovers fails the test if anything but the token counters is left on a member.
+// lasting are the keys that a member keeps for good.
+var lasting = []string{"redquorum:tokens", "redquorum:boot", "redquorum:quarantine"}
+
+// leftovers fails the test if anything but what lasts is left on a member.
 func leftovers(t testing.TB, cluster *redistest.Cluster) {
 	t.Helper()
-	left, err := cluster.Leftovers(context.Background(), "redquorum:tokens")
+	left, err := cluster.Leftovers(context.Background(), lasting...)
 	require.NoError(t, err)
 	require.Empty(t, left, "keys left behind")
 }

@@ -112,7 +112,8 @@ func (c *Client) ready(ctx context.Context, patience time.Duration) error {
 	if patience <= 0 {
 		patience = time.Second
 	}
-	timer := time.NewTimer(patience + patience/4)
+	// A dial, and the restart guard's patience with the first answers of the others.
+	timer := time.NewTimer(2*patience + patience/2)
 	defer timer.Stop()
 	for {
 		// The channel is taken before the look, so that no change between the two is missed.

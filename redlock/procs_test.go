@@ -90,7 +90,7 @@ func TestChildProcess(t *testing.T) {
 		os.Exit(3)
 	}()
 	out := json.NewEncoder(os.Stdout)
-	config := Config{TTL: o.TTL}
+	config := Config{TTL: o.TTL, FreshMembers: true, RestartGuard: GuardOff}
 	if !o.Faults {
 		patient(&config)
 	}

@@ -340,7 +340,7 @@ func manyLeases(t *testing.T, total int, ttl time.Duration) {
 	for i, s := range cluster.Servers {
 		n, err := s.Do(t.Context(), "DBSIZE")
 		require.NoError(t, err)
-		require.EqualValues(t, total+1, n, "member %d has every lock, and the counters", i)
+		require.EqualValues(t, total+2, n, "member %d has every lock, the counters and the marker", i)
 	}
 	together(t, workers, func(w int) error {
 		for i := w; i < total; i += workers {

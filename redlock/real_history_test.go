@@ -187,8 +187,10 @@ func TestHistoryFindsWhatMustNeverBe(t *testing.T) {
 }
 
 // patient clients wait for an answer longer than a busy machine takes, for tests in which every member
-// is well.
-func patient(c *Config) { c.MemberTimeout, c.StallTimeout = 10*time.Second, 20*time.Second }
+// is well. Their servers were made for the test.
+func patient(c *Config) {
+	c.MemberTimeout, c.StallTimeout, c.FreshMembers = 10*time.Second, 20*time.Second, true
+}
 
 // dialed is open, and waits until the client can vote and be woken everywhere.
 func dialed(t testing.TB, cluster *redistest.Cluster, opts ...Option) *Client {
@@ -234,7 +236,7 @@ func clean(t testing.TB, cluster *redistest.Cluster) {
 	var left []string
 	require.Eventually(t, func() bool {
 		var err error
-		left, err = cluster.Leftovers(context.Background(), tokensKey)
+		left, err = cluster.Leftovers(context.Background(), lasting...)
 		return err == nil && len(left) == 0
 	}, 20*time.Second, 20*time.Millisecond, "left behind: %v", &left)
 }

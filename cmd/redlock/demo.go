@@ -80,6 +80,7 @@ members cannot be started or reached, 130 after Ctrl-C.`,
 	f.IntVar(&opts.Workers, "workers", 3, "how many workers contend, 2 to 64")
 	f.BoolVar(&opts.Redis, "redis", false, "start five redis-server processes instead of embedded members")
 	f.StringSliceVar(&opts.Members, "members", nil, "use your own Redis masters, by URL; none of them is killed")
+	f.BoolVar(&opts.Fresh, "fresh", false, "with --members: no lock was ever held there, so they need not be older than the longest lease")
 	f.BoolVar(&asJSON, "json", false, "print only the result, as one line of JSON (progress goes to stderr)")
 	return cmd
 }

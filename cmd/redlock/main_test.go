@@ -66,7 +66,7 @@ func TestDemoOnEmbeddedMembers(t *testing.T) {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	checkJSON(t, stdout)
-	for _, want := range []string{"member 3 is killed", "started again", "stalls while it holds", "the store refuses"} {
+	for _, want := range []string{"member 3 is killed", "comes back, and has forgotten", "stalls while it holds", "the store refuses"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("progress lacks %q:\n%s", want, stderr)
 		}
@@ -98,14 +98,14 @@ func TestDemoLeavesNothingAtGivenMembers(t *testing.T) {
 		}
 		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
 	}
-	code, stdout, stderr := command(t, "demo", "--duration", "1s", "--members", strings.Join(urls, ","))
+	code, stdout, stderr := command(t, "demo", "--duration", "1s", "--fresh", "--members", strings.Join(urls, ","))
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	if !strings.Contains(stdout, "none of them is killed") || strings.Contains(stdout, "is killed:") {
 		t.Errorf("not said that nobody is killed:\n%s", stdout)
 	}
-	if left, err := cluster.Leftovers(t.Context(), "redquorum:tokens"); err != nil || len(left) > 0 {
+	if left, err := cluster.Leftovers(t.Context(), "redquorum:tokens", "redquorum:boot"); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }

@@ -212,6 +212,7 @@ var _ redlock.MemberTracer = observer{}
 func (o observer) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
 	return ctx
 }
+
 // Guard tells of a member that may have forgotten, in the words of the first worker: all see the same.
 func (o observer) Guard(name, step string, until time.Time) {
 	if o.worker != 0 {

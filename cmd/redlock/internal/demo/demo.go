@@ -19,6 +19,7 @@ type Options struct {
 	Workers  int           // 2 to 64
 	Redis    bool          // start redis-server processes instead of embedded members
 	Members  []string      // URLs of masters that run already; none of them is killed
+	Fresh    bool          // no lock was ever held at Members
 	Progress Progress
 }
 
@@ -42,6 +43,9 @@ func (o Options) Validate() error {
 	}
 	if o.Redis && len(o.Members) > 0 {
 		bad("--redis starts members and --members uses yours: choose one")
+	}
+	if o.Fresh && len(o.Members) == 0 {
+		bad("--fresh is for --members; what the demo starts is fresh anyway")
 	}
 	if len(o.Members) > 0 {
 		if _, err := givenMembers(o.Members); err != nil {
@@ -105,6 +109,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	d.board.begin()
 	show := newShow(o, m, d.board)
+	d.awaitVotes(ctx)
 	d.play(ctx)
 	result := d.result(ctx)
 	show.end()
@@ -130,6 +135,33 @@ func (d *demo) open(ctx context.Context) error {
 	return nil
 }
 
+// awaitVotes waits until a majority of the members may vote, and starts the clock then. It matters for
+// members of the user's that are younger than the longest lease, or that have just restarted.
+func (d *demo) awaitVotes(ctx context.Context) {
+	for told := false; ctx.Err() == nil; sleep(ctx, 50*time.Millisecond) {
+		voting := 0
+		var until time.Time
+		members := d.workers[0].client.Members()
+		for _, m := range members {
+			if m.State == redlock.MemberVoting {
+				voting++
+			}
+			if m.Until.After(until) {
+				until = m.Until
+			}
+		}
+		if voting >= quorum.Majority(len(members)) {
+			break
+		}
+		if !told && !until.IsZero() {
+			told = true
+			d.board.say("waiting %v: too many members may have forgotten leases (--fresh, if none was ever held there)",
+				time.Until(until).Round(time.Second))
+		}
+	}
+	d.board.begin()
+}
+
 // hire makes the next worker.
 func (d *demo) hire(ctx context.Context, key string, urls []string) error {
 	i := len(d.workers)
@@ -142,6 +174,8 @@ func (d *demo) hire(ctx context.Context, key string, urls []string) error {
 		// Made for this demo: nothing was ever held there, and its leases are short, so that the
 		// quarantine of the member that is killed is over before the demo is.
 		config.FreshMembers, config.MaxTTL = true, d.options.maxTTL()
+	} else {
+		config.FreshMembers = d.options.Fresh
 	}
 	client, err := redlock.Open(ctx, urls, redlock.WithConfig(config), redlock.WithTracer(observer{d.board, i}))
 	if err != nil {
