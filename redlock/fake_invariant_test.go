@@ -180,7 +180,11 @@ func TestRoundEndsWithTheAnswerThatDecidesIt(t *testing.T) {
 				require.NoError(t, err)
 				start = time.Now()
 				require.NoError(t, l.Unlock(t.Context()))
-				require.Equal(t, tc.want, time.Since(start), "unlock returns with the majority too")
+				want := tc.want
+				if len(tc.refused) > 0 {
+					want = ms(30) // where the lock was another's, nothing of it is left either
+				}
+				require.Equal(t, want, time.Since(start), "unlock returns with the majority too")
 			})
 		})
 	}
