@@ -287,13 +287,16 @@ func denials(t testing.TB, cluster *redistest.Cluster) (out []string) {
 	return slices.Compact(out)
 }
 
+// quickQuarantine has a member that was emptied back after a second.
+func quickQuarantine(c *Config) { c.MaxTTL, c.PingInterval = time.Second, 100*time.Millisecond }
+
 func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	cluster := rt.Real(t, 3)
 	list := restricted(t, cluster, "locker", permittedCommands...)
 	var log transcript
 	var clients []*Client
 	for range 3 {
-		c, err := Open(t.Context(), list, patient, WithLogger(log.logger()))
+		c, err := Open(t.Context(), list, patient, WithLogger(log.logger()), quickQuarantine)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		(&peer{Client: c}).settle(t, 3)
@@ -334,8 +337,18 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 		_, err := doTagged(t.Context(), c.members[1], cmd)
 		require.NoError(t, err)
 	}
-	require.NoError(t, lease.Extend(t.Context(), 10*time.Second))
+	require.NoError(t, lease.Extend(t.Context(), time.Second))
 	require.NoError(t, lease.Unlock(t.Context()))
+	// Admin, and the restart guard at a member that was emptied.
+	lease, err = c.Mutex("app:held").Lock(t.Context())
+	require.NoError(t, err)
+	_, err = c.Inspect(t.Context(), "app:held")
+	require.NoError(t, err)
+	_, err = c.ForceUnlock(t.Context(), "app:held")
+	require.NoError(t, err)
+	_ = lease.Unlock(t.Context()) // it was taken away
+	require.NoError(t, cluster.Flush(2))
+	full(t, c, "app:full")
 	h.verify(t)
 	require.Empty(t, denials(t, cluster))
 	require.NotContains(t, log.String(), "does not permit")

@@ -268,7 +268,7 @@ type scriptCase struct {
 	acl  bool // needs a server with an ACL
 }
 
-var scriptCases = slices.Concat(acquireCases, waitCases, releaseCases, yieldCases, renewCases)
+var scriptCases = slices.Concat(acquireCases, waitCases, releaseCases, yieldCases, renewCases, adminCases)
 
 var acquireCases = []scriptCase{
 	{name: "acquire of a free lock grants with the TTL, and the first token of a bucket is the server's time", test: func(s *scripted) {
@@ -782,12 +782,84 @@ var renewCases = []scriptCase{
 	}},
 }
 
+var adminCases = []scriptCase{
+	{name: "force takes the vote from whoever has it and hands it over", test: func(s *scripted) {
+		token := s.take(alice, minute)
+		now := s.line(carol, minute, 20*time.Millisecond)[1].(int64)
+		s.line(bob, 50*second, minute)
+		s.past(now + 50_000)
+		before := s.now()
+		require.EqualValues(s, 1, s.number(s.force(nil)))
+		require.Equal(s, map[string]string{bob: text(token + 1)}, s.hash(s.name))
+		s.lives(s.name, 50*second)
+		require.Empty(s, s.waitersInOrder())
+		s.grantHeard(before, bob, token+1, "-", "w "+alice+" "+carol, "w "+alice+" "+bob)
+		require.EqualValues(s, 0, s.number(s.raise(nil, alice, token+9)), "what the former holder asks is refused")
+		require.EqualValues(s, 0, s.number(s.release(nil, alice, "")))
+		require.Equal(s, token+1, s.token(bob))
+	}},
+	{name: "force frees the lock where nobody waits, and nothing where nobody holds", test: func(s *scripted) {
+		require.EqualValues(s, 0, s.number(s.force(nil)))
+		require.Empty(s, s.state())
+		s.take(alice, minute)
+		require.EqualValues(s, 1, s.number(s.force(nil)))
+		require.Len(s, s.state(), 1, "only the counters are left")
+	}},
+	{name: "force with ! hands over to nobody", test: func(s *scripted) {
+		s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.tag = "!"
+		require.EqualValues(s, 1, s.number(s.force(nil)))
+		require.Empty(s, s.hash(s.name))
+		require.Equal(s, []string{bob}, s.waitersInOrder())
+		s.hears("w " + alice + " " + bob)
+	}},
+	{name: "force does not delete what is no lock", test: func(s *scripted) {
+		s.ask("HSET", s.name, "somebody", "1")
+		s.fails("FOREIGN no ttl", s.force(nil))
+		s.ask("DEL", s.name)
+		s.ask("SET", s.name, "data", "PX", "60000")
+		s.fails("WRONGTYPE", s.force(nil))
+	}},
+	{name: "force in a bucket that was forgotten frees, hands over to nobody and says so", test: func(s *scripted) {
+		s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.ask("DEL", tokensKey)
+		s.tag = "run 1"
+		_, err := s.run(s.force(nil))
+		require.ErrorContains(s, err, "FORGOT marker")
+		require.Empty(s, s.hash(s.name))
+		require.Empty(s, s.counter())
+		s.hears("w " + alice + " " + bob)
+	}},
+	{name: "peek tells what is there and changes nothing", test: func(s *scripted) {
+		got := s.list(s.peek(nil))
+		require.Equal(s, []any{got[0], int64(-2), "0", "", "", "0"}, got)
+		s.ask("HSET", markerKey, "id", "run 1", "state", "w")
+		token := s.take(alice, minute)
+		first := s.line(bob, 20*second, minute)[1].(int64)
+		second := s.line(carol, 10*time.Second, 2*minute)[1].(int64)
+		before, at := s.state(), s.now()
+		got = s.list(s.peek(nil))
+		require.GreaterOrEqual(s, got[0], at)
+		require.LessOrEqual(s, got[0], s.now())
+		require.LessOrEqual(s, got[1], minute.Milliseconds())
+		require.Greater(s, got[1], (minute - 20*time.Second).Milliseconds())
+		require.Equal(s, []any{
+			text(token), "w", alice, text(token),
+			bob, text(first), text(first/1000 + 60_000), "20000",
+			carol, text(second), text(second/1000 + 120_000), "10000",
+		}, got[2:])
+		require.Equal(s, before, s.state())
+	}},
+}
+
 // A member's scripts must be the same everywhere, and known before it votes.
 func TestEveryScriptIsLoadedOnceConnected(t *testing.T) {
 	cluster := rt.Real(t, 1)
 	join(t, cluster)
 	args := []string{"SCRIPT", "EXISTS"}
-	for _, s := range []script{acquireScript, waitScript, releaseScript, yieldScript, raiseScript, extendScript, rejoinScript} {
+	for _, s := range []script{acquireScript, waitScript, releaseScript, yieldScript, raiseScript, extendScript, rejoinScript, peekScript, forceScript} {
 		args = append(args, s.sha)
 	}
 	got, err := cluster.Servers[0].Do(context.Background(), args...)
