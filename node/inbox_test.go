@@ -228,7 +228,7 @@ func TestSilentInboxIsReplacedExactlyOnTime(t *testing.T) {
 		if st := n.State(); !st.Inbox {
 			t.Errorf("too early: %+v", st)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if st := n.State(); st.Inbox || !st.Up {
 			t.Errorf("too late: %+v", st)

@@ -1,0 +1,94 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+func TestWhatAMarkerMeans(t *testing.T) {
+	const q = 30 * time.Second
+	ours := marker{id: "run 1", state: neverForgot}
+	old := marker{id: "before 1", state: neverForgot}
+	var none marker
+	all := view{members: 5, unmarked: 5, q: q, uptime: time.Hour, patience: time.Second}
+	with := func(edit func(v *view)) view { v := all; edit(&v); return v }
+	for _, tc := range []struct {
+		name       string
+		m          marker
+		v          view
+		do         action
+		quarantine time.Duration
+	}{
+		{"names the running process", ours, all, accept, 0},
+		{"names it, whatever else is known", ours, with(func(v *view) { v.saw, v.known = true, true }), accept, 0},
+		{"names a process whose name begins alike", marker{id: "run2 1"}, all, markLost, q},
+		{"names an earlier process", old, all, markLost, q},
+		{"names an earlier process, strict", old, with(func(v *view) { v.mode = GuardStrict }), markLost, q},
+		{"names an earlier process, guard off", old, with(func(v *view) { v.mode = GuardOff }), accept, 0},
+		{"missing, guard off", none, with(func(v *view) { v.mode, v.known = GuardOff, true }), markLost, q},
+		{"missing at all members, old servers", none, all, markNew, 0},
+		{"missing at all, young servers", none, with(func(v *view) { v.uptime = 10 * time.Second }), markNew, 21 * time.Second},
+		{"missing at all, just started", none, with(func(v *view) { v.uptime = 0 }), markNew, q},
+		{"missing at all, fresh", none, with(func(v *view) { v.uptime, v.fresh = 0, true }), markNew, 0},
+		{"had one before", none, with(func(v *view) { v.known = true }), markLost, q},
+		{"had one before, fresh", none, with(func(v *view) { v.known, v.fresh = true, true }), markLost, q},
+		{"others have one", none, with(func(v *view) { v.saw, v.unmarked = true, 1 }), markLost, q},
+		{"others have one, fresh", none, with(func(v *view) { v.saw, v.unmarked, v.fresh, v.waited = true, 1, true, time.Hour }), markLost, q},
+		{"a majority has none, others not asked yet", none, with(func(v *view) { v.unmarked = 3 }), waitFirst, 0},
+		{"a majority has none, others do not answer", none, with(func(v *view) { v.unmarked, v.waited = 3, time.Second }), markLost, q},
+		{"the same, fresh", none, with(func(v *view) { v.unmarked, v.waited, v.fresh = 3, time.Second, true }), markNew, 0},
+		{"somebody else is marking", none, with(func(v *view) { v.saw, v.unmarked, v.young = true, 3, true }), waitFirst, 0},
+		{"somebody else was, and left this one out", none, with(func(v *view) { v.saw, v.unmarked, v.young, v.waited = true, 3, true, lookAgain }), markLost, q},
+	} {
+		do, quarantine := decide(tc.m, "run", tc.v)
+		require.Equal(t, tc.do, do, tc.name)
+		require.Equal(t, tc.quarantine, quarantine, tc.name)
+	}
+}
+
+func TestCountersAreRestoredToTheGreatestThatEnoughMembersKnow(t *testing.T) {
+	src := func(clk bool, counters map[string]int64) source { return source{clk: clk, counters: counters} }
+	a := src(false, map[string]int64{"1": 10, "2": 7})
+	b := src(false, map[string]int64{"1": 12, "3": 5})
+	c := src(false, map[string]int64{"1": 11})
+
+	table, byClock := merge([]source{a, b, c}, 3)
+	require.False(t, byClock)
+	require.Equal(t, map[string]int64{"1": 12, "2": 7, "3": 5}, table)
+
+	table, byClock = merge([]source{a, b}, 3)
+	require.True(t, byClock, "too few know")
+	require.Empty(t, table)
+
+	// What a member does not have that was itself restored by the clock, nobody lends.
+	table, byClock = merge([]source{a, b, src(true, map[string]int64{"1": 3, "2": 9})}, 3)
+	require.True(t, byClock)
+	require.Equal(t, map[string]int64{"1": 12, "2": 9}, table)
+}
+
+func TestMarkerIsReadAsItWasWritten(t *testing.T) {
+	str := func(s string) quorum.Reply { return quorum.Reply{Kind: '$', Str: []byte(s)} }
+	num := func(n int64) quorum.Reply { return quorum.Reply{Kind: ':', Int: n} }
+	now := time.Now()
+	m, err := readMarker(&quorum.Reply{Kind: '*', Elems: []quorum.Reply{
+		str("run 5000000"), str("g"), str("30000"), num(1500), str("1"), num(7000000)}}, now)
+	require.NoError(t, err)
+	require.Equal(t, marker{id: "run 5000000", state: forgot, q: 30 * time.Second, left: 1500 * time.Millisecond,
+		clk: true, age: 2 * time.Second, arrived: now}, m)
+	m, err = readMarker(&quorum.Reply{Kind: '*', Elems: []quorum.Reply{str(""), str(""), str("0"), num(-2), str(""), num(1)}}, now)
+	require.NoError(t, err)
+	require.Empty(t, m.id)
+	require.Zero(t, m.left)
+	for _, bad := range []quorum.Reply{
+		{Kind: ':'}, {Kind: '*'},
+		{Kind: '*', Elems: []quorum.Reply{str("run 5"), str("?"), str("1"), num(0), str(""), num(0)}},
+		{Kind: '*', Elems: []quorum.Reply{str("run 5"), str("n"), str("x"), num(0), str(""), num(0)}},
+	} {
+		_, err := readMarker(&bad, now)
+		require.Error(t, err)
+	}
+}
