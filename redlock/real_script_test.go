@@ -498,8 +498,8 @@ var releaseCases = []scriptCase{
 	{name: "release skips and removes waiters whose entry has run out, the hint too", test: func(s *scripted) {
 		s.take(alice, minute)
 		s.line(carol, minute, 20*time.Millisecond)
-		s.line("DDDD:4", minute, 20*time.Millisecond)
-		now := s.line(bob, minute, minute)[1].(int64)
+		s.line(bob, minute, minute)
+		now := s.line("DDDD:4", minute, 20*time.Millisecond)[1].(int64)
 		s.past(now + 50_000)
 		require.EqualValues(s, 1, s.number(s.release(nil, alice, "DDDD:4")))
 		require.Positive(s, s.token(bob))
