@@ -140,13 +140,7 @@ func TestFirstStartWaitsUntilTheServersAreOlderThanTheLongestLease(t *testing.T)
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		began := time.Now()
 		p := guarded(t, cluster, short)
-		for {
-			changed := p.changed()
-			if p.Members()[4].State == MemberQuarantined {
-				break
-			}
-			<-changed
-		}
+		p.until(t, 4, MemberQuarantined)
 		_, err := p.Mutex("k").TryLock(t.Context())
 		require.ErrorIs(t, err, ErrQuarantined)
 		var q *quorum.QuarantineError
@@ -178,12 +172,12 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 				p, q := guarded(t, cluster, short, WithFreshMembers()), guarded(t, cluster, short)
 				p.voting(t, 5)
 				q.voting(t, 5)
-				last := cycle(t, p, "k")
+				cycle(t, p, "k")
 				for i := range 5 { // counters far ahead of any clock: only memory keeps their order
 					_, err := cluster.Servers[i].Do(t.Context(), "HSET", "redquorum:tokens", keysOf("k").bucket10(), "9000000000000000")
 					require.NoError(t, err)
 				}
-				last = cycle(t, p, "k")
+				last := cycle(t, p, "k")
 				require.EqualValues(t, 9000000000000001, last)
 				cluster.Kill(1)
 				down := time.Now()
