@@ -246,6 +246,15 @@ func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) erro
 		return nil
 	}
 	q := quorum.Failure{Op: opRelease, Key: l.key, Need: l.c.need, Votes: r.Votes(l.c.members)}
+	nothing := 0 // members that have nothing of ours: they said so, or were never asked for anything
+	for _, m := range q.Votes {
+		if m.Vote == quorum.Yes || m.Vote == quorum.NotAsked {
+			nothing++
+		}
+	}
+	if nothing >= l.c.need {
+		return nil
+	}
 	return &QuorumError{Failure: q, kind: ErrInDoubt, cause: cause}
 }
 

@@ -19,7 +19,7 @@ end
 local function count()
   local n = redis.call('HINCRBY', KEYS[2], bucket, 1)
   if n == 1 then
-    if tag ~= '' and tag ~= '!' and redis.call('HGET', KEYS[3], 'id') ~= tag then
+    if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then
       redis.call('HDEL', KEYS[2], bucket)
       return nil
     end
