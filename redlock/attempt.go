@@ -306,6 +306,8 @@ func (a *attempt) wait(ctx context.Context) (grant, error) {
 			continue
 		case deedForeign:
 			return grant{}, a.failure(opWait, ErrForeignKey, nil)
+		case deedTooSlow:
+			return grant{}, a.tooSlow()
 		case deedNoQuorum:
 			return grant{}, a.failure(opWait, ErrNoQuorum, nil)
 		}

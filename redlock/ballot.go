@@ -47,6 +47,7 @@ type voter struct {
 	off      bool      // was not to be waited at: ask when it is again
 	refused  bool      // its last word was that the lock is another's
 	raised   bool      // confirmed the token
+	slow     bool      // its last grant had ended by the time that it was heard of
 	gone     bool      // had a vote of the lease and, by the word of a renewal, has it no longer
 	left     bool      // has answered a release...
 	disowned bool      // ...that it was not ours
@@ -168,7 +169,7 @@ func (b *ballot) answered(i int, a answer, lease time.Duration) {
 	}
 	if a.n <= 0 {
 		m.retry = a.at.Add(time.Duration(-a.n)*time.Millisecond + time.Millisecond)
-		m.refused = true
+		m.refused, m.slow = true, false
 		// Answers come in order, but pushes cross them: a refusal older than the vote says nothing.
 		if m.token > 0 && a.server > m.server {
 			m.vote = vote{}
@@ -184,6 +185,7 @@ func (b *ballot) answered(i int, a answer, lease time.Duration) {
 	if a.n == m.token && !m.distrust && clock.Until(m.end, end) > 0 {
 		end = m.end // the same grant, anchored later by its push
 	}
+	m.slow = clock.Until(end, a.at) <= 0
 	m.vote = vote{token: a.n, end: end, server: a.server, voteOf: m.gen}
 }
 
@@ -220,7 +222,7 @@ func (b *ballot) pushed(i int, token, server int64, next string, st quorum.State
 		return
 	}
 	m.vote = vote{token: token, end: end, server: server, voteOf: st.Gen}
-	m.kept = false
+	m.kept, m.slow = false, false
 	m.retry = time.Time{}
 }
 
@@ -378,6 +380,7 @@ const (
 	deedAsk                  // submit wait to step.to
 	deedYield                // submit a yield for each of step.yields
 	deedForeign              // the key is no lock at so many members that a majority is impossible
+	deedTooSlow              // a majority grants, and so late that nothing is left of it
 	deedNoQuorum             // fewer than a majority could be asked for too long, or will never answer
 )
 
@@ -411,6 +414,7 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		able     = 0        // members that can be asked
 		resting  = 0        // members that will vote again by themselves, after a quarantine
 		foreign  = 0
+		slow     = 0 // granted in vain
 		hopeless = 0
 	)
 	for i := range b.m {
@@ -424,6 +428,9 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		}
 		if m.token > 0 && !m.kept {
 			offers++
+		}
+		if m.slow {
+			slow++
 		}
 		if !states[i].Votes || !states[i].Inbox {
 			m.off = true
@@ -447,6 +454,9 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 	n := len(b.m)
 	if n-foreign < b.need {
 		return step{deed: deedForeign}
+	}
+	if slow >= b.need {
+		return step{deed: deedTooSlow}
 	}
 	if n-hopeless < b.need {
 		return step{deed: deedNoQuorum}

@@ -161,7 +161,8 @@ func (m *Mutex) lock(ctx context.Context) (*Lease, result, error) {
 		return l, result{}, nil
 	}
 	k := keysOf(m.name)
-	const tries = 3 // attempts that had a majority and were too slow to use it
+	const tries = 3     // attempts that had a majority and were too slow to use it
+	var since time.Time // of the first that had one, and could not confirm its token
 	for slow := 0; ; {
 		a := m.c.newAttempt(k, m.terms)
 		res, err := m.one(ctx, a, contended)
@@ -175,10 +176,16 @@ func (m *Mutex) lock(ctx context.Context) (*Lease, result, error) {
 		if !errors.As(err, &s) {
 			return nil, res, err
 		}
-		if errors.Is(err, ErrTooSlow) {
+		now, dark := time.Now(), false
+		switch {
+		case errors.Is(err, ErrTooSlow):
 			slow++
+		case since.IsZero():
+			since = now
+		default:
+			dark = m.c.cfg.NoQuorumAfter >= 0 && clock.Elapsed(since, now) >= m.c.cfg.NoQuorumAfter
 		}
-		if slow == tries || ctx.Err() != nil {
+		if slow == tries || dark || ctx.Err() != nil {
 			return nil, res, s.error
 		}
 	}
