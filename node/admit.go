@@ -81,9 +81,11 @@ func (n *Node) accepted(s *session, m marker) (admission, error) {
 			return admission{}, errMarker
 		}
 		a.marker = lifted
-		a.lifted = lifted.arrived.Add(n.cfg.PingInterval)
 		n.cfg.Logger.Info("member learns of longer leases and votes after one ping", "member", n.name, "max_ttl", g.cfg.MaxTTL)
-		g.event(n.name, "lifted", a.lifted)
+		g.event(n.name, "lifted", lifted.arrived.Add(n.cfg.PingInterval))
+	}
+	if r := a.marker.raised; r >= 0 && r < n.cfg.PingInterval { // by this client or another
+		a.lifted = a.marker.arrived.Add(n.cfg.PingInterval - r)
 	}
 	a = a.dated()
 	switch {
@@ -254,7 +256,7 @@ func (n *Node) counters(ctx context.Context) (source, bool) {
 		return source{}, false
 	}
 	r, err := quorum.Ask(ctx, n, tableCommand, false)
-	if err != nil || len(r.Elems) != 7 {
+	if err != nil || len(r.Elems) != 8 {
 		return source{}, false
 	}
 	m, err := readMarker(&r, time.Now())
@@ -262,7 +264,7 @@ func (n *Node) counters(ctx context.Context) (source, bool) {
 		return source{}, false
 	}
 	src := source{clk: m.clk, counters: make(map[string]int64)}
-	flat := r.Elems[6].Elems
+	flat := r.Elems[7].Elems
 	for i := 0; i+1 < len(flat); i += 2 {
 		token, err := strconv.ParseInt(string(flat[i+1].Str), 10, 64)
 		if err != nil {

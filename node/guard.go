@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redquorum/redquorum/clock"
 )
 
 // RestartGuard says what happens to a member that may have forgotten.
@@ -53,7 +55,7 @@ type Guard struct {
 	contact []contact
 	known   []bool        // a marker of this member was seen or made: if it has none now, it forgot
 	saw     bool          // a marker that this client did not make in a first deployment
-	first   bool          // this client is marking a first deployment
+	first   time.Time     // when this client began to mark a first deployment; zero: it did not
 	q       time.Duration // the greatest MaxTTL known
 	changed chan struct{} // closed and replaced when contact or saw changes
 }
@@ -85,6 +87,13 @@ func (g *Guard) join(n *Node) int {
 	return len(g.nodes) - 1
 }
 
+// markingNow reports whether this client marks a first deployment at this moment: its own markers are no
+// sign of an older one. That ends after a while: a member that it never came to mark may have been marked
+// and used by others since.
+func (g *Guard) markingNow() bool {
+	return !g.first.IsZero() && clock.Elapsed(g.first, time.Now()) < youngMarker
+}
+
 // found books what a look at a member found, and adopts a greater q.
 func (g *Guard) found(seat int, m marker) {
 	g.mu.Lock()
@@ -100,9 +109,7 @@ func (g *Guard) found(seat int, m marker) {
 		if was == notYet {
 			g.contact[seat] = marked
 		}
-		if !g.first {
-			g.saw = true
-		}
+		g.saw = g.saw || !g.markingNow()
 	}
 	if was != g.contact[seat] || saw != g.saw {
 		close(g.changed)
@@ -172,7 +179,7 @@ func decide(m marker, runID string, v view) (do action, quarantine time.Duration
 func (g *Guard) view(seat int, uptime, waited, patience time.Duration) view {
 	g.mu.Lock()
 	v := view{
-		mode: g.cfg.Mode, fresh: g.cfg.Fresh, saw: g.saw, known: g.known[seat], members: g.cfg.Members, q: g.q,
+		mode: g.cfg.Mode, fresh: g.cfg.Fresh, saw: g.saw || !g.first.IsZero() && !g.markingNow(), known: g.known[seat], members: g.cfg.Members, q: g.q,
 		uptime: uptime, waited: waited, patience: patience,
 	}
 	for _, c := range g.contact {
@@ -190,10 +197,12 @@ func (g *Guard) view(seat int, uptime, waited, patience time.Duration) view {
 	return v
 }
 
-// marking books that this client marks a first deployment: its own markers are no sign of an older one.
+// marking books that this client marks a first deployment.
 func (g *Guard) marking() {
 	g.mu.Lock()
-	g.first = true
+	if g.first.IsZero() {
+		g.first = time.Now()
+	}
 	g.mu.Unlock()
 }
 

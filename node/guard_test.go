@@ -75,18 +75,18 @@ func TestMarkerIsReadAsItWasWritten(t *testing.T) {
 	num := func(n int64) quorum.Reply { return quorum.Reply{Kind: ':', Int: n} }
 	now := time.Now()
 	m, err := readMarker(&quorum.Reply{Kind: '*', Elems: []quorum.Reply{
-		str("run 5000000"), str("g"), str("30000"), num(1500), str("1"), num(7000000)}}, now)
+		str("run 5000000"), str("g"), str("30000"), num(1500), str("1"), num(7000000), str("6500000")}}, now)
 	require.NoError(t, err)
 	require.Equal(t, marker{id: "run 5000000", state: forgot, q: 30 * time.Second, left: 1500 * time.Millisecond,
-		clk: true, age: 2 * time.Second, arrived: now}, m)
-	m, err = readMarker(&quorum.Reply{Kind: '*', Elems: []quorum.Reply{str(""), str(""), str("0"), num(-2), str(""), num(1)}}, now)
+		clk: true, age: 2 * time.Second, raised: 500 * time.Millisecond, arrived: now}, m)
+	m, err = readMarker(&quorum.Reply{Kind: '*', Elems: []quorum.Reply{str(""), str(""), str("0"), num(-2), str(""), num(1), str("")}}, now)
 	require.NoError(t, err)
 	require.Empty(t, m.id)
 	require.Zero(t, m.left)
 	for _, bad := range []quorum.Reply{
 		{Kind: ':'}, {Kind: '*'},
-		{Kind: '*', Elems: []quorum.Reply{str("run 5"), str("?"), str("1"), num(0), str(""), num(0)}},
-		{Kind: '*', Elems: []quorum.Reply{str("run 5"), str("n"), str("x"), num(0), str(""), num(0)}},
+		{Kind: '*', Elems: []quorum.Reply{str("run 5"), str("?"), str("1"), num(0), str(""), num(0), str("")}},
+		{Kind: '*', Elems: []quorum.Reply{str("run 5"), str("n"), str("x"), num(0), str(""), num(0), str("")}},
 	} {
 		_, err := readMarker(&bad, now)
 		require.Error(t, err)

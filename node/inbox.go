@@ -27,7 +27,11 @@ func (n *Node) listen(channel string, l quorum.Listener) {
 			failures = 0
 		}
 		wait := n.pause(failures, err)
-		n.logFailure("inbox is closed", failures, err, wait)
+		if errors.Is(err, errMoved) { // the commands' connection tells what there is to tell
+			n.cfg.Logger.Debug("inbox is opened anew", "member", n.name, "why", err)
+		} else {
+			n.logFailure("inbox is closed", failures, err, wait)
+		}
 		failures++
 		timer := time.NewTimer(wait)
 		select {
@@ -38,6 +42,9 @@ func (n *Node) listen(channel string, l quorum.Listener) {
 		}
 	}
 }
+
+// errMoved: the commands go to another process, or memory, than this inbox.
+var errMoved = errors.New("the server was restarted, emptied, or marked")
 
 func (n *Node) setInbox(in *inbox) {
 	n.change(func(*published) { n.inbox = in })
@@ -123,7 +130,7 @@ func (in *inbox) watch(l *link) error {
 			return n.errClosed
 		case <-n.recheck:
 			if p := n.published.Load(); p.state.Up && !in.same(p) {
-				return errors.New("the server was restarted, or emptied")
+				return errMoved
 			}
 		case <-timer.C:
 			now, heard := time.Now(), in.base.Add(time.Duration(in.heard.Load()))

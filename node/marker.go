@@ -35,6 +35,7 @@ type marker struct {
 	left    time.Duration // of the quarantine; 0 when it is over
 	clk     bool          // its order rests on the clocks
 	age     time.Duration // since it was marked, on its own clock
+	raised  time.Duration // since its q was raised last, on its own clock; < 0: never
 	arrived time.Time     // when the answer came: left runs from here on our clock
 }
 
@@ -83,7 +84,7 @@ var errMarker = errors.New("marker: reply of an unexpected shape")
 // readMarker decodes what look returns.
 func readMarker(r *quorum.Reply, arrived time.Time) (marker, error) {
 	e := r.Elems
-	if r.Kind != '*' || len(e) < 6 || e[3].Kind != ':' || e[5].Kind != ':' {
+	if r.Kind != '*' || len(e) < 7 || e[3].Kind != ':' || e[5].Kind != ':' {
 		return marker{}, errMarker
 	}
 	q, err := strconv.ParseInt(string(e[2].Str), 10, 64)
@@ -93,6 +94,10 @@ func readMarker(r *quorum.Reply, arrived time.Time) (marker, error) {
 	m := marker{
 		id: string(e[0].Str), state: string(e[1].Str), q: time.Duration(q) * time.Millisecond,
 		left: time.Duration(max(0, e[3].Int)) * time.Millisecond, clk: string(e[4].Str) == "1", arrived: arrived,
+	}
+	m.raised = -1
+	if at, err := strconv.ParseInt(string(e[6].Str), 10, 64); err == nil {
+		m.raised = time.Duration(e[5].Int-at) * time.Microsecond
 	}
 	if _, micros, ok := strings.Cut(m.id, " "); ok {
 		if made, err := strconv.ParseInt(micros, 10, 64); err == nil {

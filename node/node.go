@@ -361,7 +361,7 @@ func (n *Node) serve(s *session) error {
 		case <-s.broken:
 			return s.cause()
 		case <-n.owed.kick:
-			timer.Reset(n.tick(s))
+			timer.Reset(min(n.tick(s), guarding.tick(time.Now())))
 		case <-timer.C:
 			timer.Reset(min(n.tick(s), guarding.tick(time.Now())))
 			if unpaid {
@@ -372,6 +372,7 @@ func (n *Node) serve(s *session) error {
 			if err := guarding.suspected(); err != nil {
 				return err
 			}
+			timer.Reset(0)
 		case c := <-guarding.looks:
 			if err := guarding.looked(c); err != nil {
 				return err

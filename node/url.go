@@ -29,7 +29,7 @@ func (e *URLError) Error() string { return "node: redis URL " + e.Problem }
 func ParseURL(s string) (Config, error) {
 	u, err := url.Parse(s)
 	if err != nil { // its text quotes s
-		return Config{}, &URLError{"is malformed (is a special character of the password not percent-encoded?)"}
+		return Config{}, &URLError{"is malformed (does it begin with redis://, and are special characters of the password percent-encoded?)"}
 	}
 	// A raw / ? or # in the password ends the authority early; what follows is then a piece of the
 	// password, and must not be quoted as the name of an option below.

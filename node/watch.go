@@ -19,6 +19,7 @@ type guardWatch struct {
 	look  quorum.Call
 	looks chan *quorum.Call // capacity 1: the look is done
 	next  time.Time         // of the next look
+	busy  bool              // a look is in line
 	calm  time.Time         // not before is a suspicion followed up again
 
 	ctx       context.Context
@@ -53,14 +54,14 @@ func (w *guardWatch) tick(now time.Time) time.Duration {
 		return time.Hour
 	}
 	wait := n.cfg.PingInterval
-	if until := clock.Until(w.next, now); until <= 0 {
-		w.next = now.Add(24 * time.Hour) // until this one is done
+	if until := clock.Until(w.next, now); until > 0 {
+		wait = min(wait, until)
+	} else if !w.busy {
+		w.busy = true
 		w.look = quorum.Call{Cmd: lookCommand, Late: true, Sink: w}
 		if w.s.submit(&w.look, true) != nil {
 			return wait // broken: serve ends by that
 		}
-	} else {
-		wait = min(wait, until)
 	}
 	p := n.published.Load()
 	if !p.admitted || p.state.Votes {
@@ -106,6 +107,7 @@ func (w *guardWatch) restore(id string, now time.Time) {
 
 // looked takes the result of a look.
 func (w *guardWatch) looked(c *quorum.Call) error {
+	w.busy = false
 	w.next = time.Now().Add(w.n.cfg.PingInterval)
 	if w.n.looked(c) {
 		return w.begin()

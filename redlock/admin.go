@@ -17,7 +17,7 @@ import (
 type Inspection struct {
 	Key     string
 	Holder  string // hash of the owner that a majority of the members name, or ""
-	Token   uint64 // the greatest token of that owner's votes; its lease's own may be greater
+	Token   uint64 // the greatest token of that owner's votes; its lease's own is this or smaller
 	Votes   int    // members that name it
 	Members []MemberView
 }
@@ -42,8 +42,8 @@ type Waiter struct {
 	Live    bool          // its entry has not run out: it would be served
 }
 
-// Inspect asks every member what it knows of a lock. It changes nothing and never fails as a whole:
-// what is wrong with a member stands in its view. ctx bounds it, and Config.MemberTimeout each member.
+// Inspect asks every member what it knows of a lock. It changes nothing. What is wrong with a member
+// stands in its view. ctx bounds it, and Config.MemberTimeout each member. Errors: ErrClosed, ErrInput.
 func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) {
 	if err := c.Mutex(name).check("inspect", ctx); err != nil {
 		return nil, err

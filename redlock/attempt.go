@@ -206,6 +206,9 @@ func (a *attempt) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 		a.raiseLate(quorum.Set(0).With(i), token)
 	}
 	signal(wake)
+	if r.Op != opRelease && ans.idle() {
+		return quorum.Unsure // an answer that does not count is no refusal either
+	}
 	return voteOf(c.Outcome, yes)
 }
 

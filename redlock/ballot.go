@@ -132,6 +132,12 @@ type answer struct {
 	now     quorum.State // of the member now
 }
 
+// idle reports whether an answer counts for nothing: that of an ended generation, or of a member that
+// may not vote.
+func (a answer) idle() bool {
+	return a.outcome == quorum.Answered && (a.from.Gen != a.now.Gen || !a.now.Votes)
+}
+
 // settled books the outcome of any call and reports whether the answer may count at all.
 func (b *ballot) settled(i int, a answer, asking bool) bool {
 	m := &b.m[i]
@@ -142,8 +148,8 @@ func (b *ballot) settled(i int, a answer, asking bool) bool {
 		m.pending--
 		m.since = a.sent
 	}
-	if a.outcome == quorum.Answered && (a.from.Gen != a.now.Gen || !a.now.Votes) {
-		return false // an ended generation counts for nothing, nor does a member that may not vote
+	if a.idle() {
+		return false
 	}
 	m.err, m.refused = a.err, false
 	if a.outcome != quorum.Answered {

@@ -39,6 +39,7 @@ type Client struct {
 		mu sync.Mutex
 		ch chan struct{}
 	}
+	barring sync.Mutex
 	barred  atomic.Uint32 // members that turned out to be one Redis with another: they do not vote
 	closing sync.Once
 	closed  chan struct{}
@@ -199,6 +200,8 @@ func (c *Client) changed() <-chan struct{} {
 
 // barDuplicates takes the vote from a member that is the same process as an earlier one.
 func (c *Client) barDuplicates() {
+	c.barring.Lock() // of two that compare at once the later must not be overtaken
+	defer c.barring.Unlock()
 	var bar uint32
 	seen := make(map[string]int, len(c.members))
 	for i, m := range c.members {

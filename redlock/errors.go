@@ -42,9 +42,10 @@ var (
 	ErrInput = errors.New("bad input")
 )
 
-// QuorumError reports an operation that too few members confirmed. It matches ErrHeld when a majority
-// of the members could be asked and refusals made theirs impossible, ErrForeignKey when keys that are no
-// locks did, and ErrNoQuorum otherwise.
+// QuorumError reports an operation that too few members confirmed. It matches ErrHeld when the lock is
+// another's at so many members that a majority is impossible, ErrForeignKey when keys are in the way that
+// are no locks, ErrQuarantined when members that do not vote yet would make the difference, and
+// ErrNoQuorum otherwise. Through its members' causes it may match further ones: test for ErrHeld first.
 type QuorumError struct {
 	quorum.Failure
 	kind  error

@@ -156,6 +156,21 @@ func TestRaiseThatTakesTooLongLeavesNoLease(t *testing.T) {
 	})
 }
 
+// Another name of the bucket is granted between the vote and the raise.
+func TestRaiseNeverLowersACounter(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		skew(t, cluster, "k", 5, 7, 9)
+		p.everyLink(func(l *redistest.Link) {
+			l.Call(redistest.WithArg(raiseScript.sha), 1, func([]string) { skew(t, cluster, "k", 100, 100, 100) })
+		})
+		p.hold(t, "k")
+		for _, s := range cluster.Servers {
+			require.Equal(t, int64(100), counter(t, s, "k"))
+		}
+	})
+}
+
 func TestTokenOfAHandOverIsRaisedToo(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		tr := &tracer{}

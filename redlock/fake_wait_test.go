@@ -153,35 +153,116 @@ func TestProcessesAlternateHoweverManyCallersEachHas(t *testing.T) {
 	})
 }
 
-// The queues differ: each of two waiters came first at some members. The holder's hint makes all
-// members give to the same one.
+// The queues differ: each of three waiters came first at some members, none at a majority. The holder
+// has heard of them by their announcements alone. Its hint makes all members give to the same one.
 func TestReleaseNamesOneSuccessorWhereTheQueuesDiffer(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 3, quiet)
+		all := peers(t, cluster, 4, quiet)
 		held := all[0].hold(t, "k")
 		near, far := time.Millisecond, 10*time.Millisecond
 		all[1].slow(near, near, far, far, far)
-		all[2].slow(far, far, near, near, near)
-		one, two := all[1].lockLater(t.Context(), "k"), all[2].lockLater(t.Context(), "k")
-		time.Sleep(100 * time.Millisecond)
-		all[1].slow(near, near, near, near, near)
-		all[2].slow(near, near, near, near, near)
-		yields := append(all[1].count(yieldScript), all[2].count(yieldScript)...)
-		require.True(t, one.pending() && two.pending())
-		start := time.Now()
-		require.NoError(t, held.Unlock(t.Context()))
-		time.Sleep(2 * time.Millisecond)
-		require.True(t, one.pending() != two.pending(), "one of them has it")
-		for _, w := range []*locking{one, two} {
-			if !w.pending() {
-				require.LessOrEqual(t, w.at.Sub(start), time.Millisecond)
-				require.Equal(t, 5, w.get(t).Votes(), "from all members")
-				require.NoError(t, w.lease.Unlock(t.Context()))
-			}
+		all[2].slow(far, far, near, near, far)
+		all[3].slow(far, far, far, far, near)
+		var waiting []*locking
+		var yields []*redistest.Rule
+		for _, p := range all[1:] {
+			waiting = append(waiting, p.lockLater(t.Context(), "k"))
 		}
-		time.Sleep(2 * time.Millisecond)
-		require.False(t, one.pending() || two.pending())
-		require.Equal(t, slices.Repeat([]int{0}, 10), hits(yields))
+		time.Sleep(100 * time.Millisecond)
+		for _, p := range all[1:] {
+			p.slow(slices.Repeat([]time.Duration{near}, 5)...)
+			yields = append(yields, p.count(yieldScript)...)
+		}
+		for range waiting {
+			start := time.Now()
+			require.NoError(t, held.Unlock(t.Context()))
+			time.Sleep(time.Millisecond)
+			i := slices.IndexFunc(waiting, func(w *locking) bool { return !w.pending() })
+			require.GreaterOrEqual(t, i, 0, "somebody has it")
+			require.LessOrEqual(t, waiting[i].at.Sub(start), time.Millisecond)
+			held = waiting[i].get(t)
+			require.Equal(t, 5, held.Votes(), "from all members")
+			waiting = slices.Delete(waiting, i, i+1)
+		}
+		require.NoError(t, held.Unlock(t.Context()))
+		require.Equal(t, slices.Repeat([]int{0}, 15), hits(yields))
+	})
+}
+
+// split starts three clients at once, each of which is first at one of the members 0, 1 and 2.
+func split(t testing.TB, all []*peer, name string) []*locking {
+	t.Helper()
+	var waiting []*locking
+	for i, p := range all {
+		rtt := slices.Repeat([]time.Duration{10 * time.Millisecond}, len(p.links))
+		rtt[i] = 2 * time.Millisecond
+		p.slow(rtt...)
+		waiting = append(waiting, p.lockLater(t.Context(), name))
+	}
+	return waiting
+}
+
+// A split goes to any of the contenders, not to the same client every time.
+func TestSplitsAreWonByDifferentClients(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 3, quiet)
+		const rounds = 21
+		var wins [3]int
+		for round := range rounds {
+			waiting := split(t, all, fmt.Sprint("k", round))
+			for n := range waiting {
+				first := -1
+				for first < 0 {
+					time.Sleep(time.Millisecond)
+					first = slices.IndexFunc(waiting, func(w *locking) bool { return w != nil && !w.pending() })
+				}
+				if n == 0 {
+					wins[first]++
+				}
+				require.NoError(t, waiting[first].get(t).Unlock(t.Context()))
+				waiting[first] = nil
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		for _, n := range wins {
+			require.LessOrEqual(t, n, 17, "%v: three times in a million by chance", wins)
+		}
+	})
+}
+
+// One member hangs. Whether it has given its vote to somebody will not be known: the split of the others
+// is resolved without it.
+func TestSplitIsResolvedWhileAMemberHangs(t *testing.T) {
+	bubble(t, 4, func(t *testing.T, cluster *redistest.Cluster) { // three of four are needed
+		all := peers(t, cluster, 3, quiet)
+		cluster.Pause(3)
+		start := time.Now()
+		waiting := split(t, all, "k")
+		for range waiting {
+			i := -1
+			for i < 0 {
+				require.Less(t, time.Since(start), time.Second)
+				time.Sleep(time.Millisecond)
+				i = slices.IndexFunc(waiting, func(w *locking) bool { return !w.pending() })
+			}
+			require.NoError(t, waiting[i].get(t).Unlock(t.Context()))
+			waiting = slices.Delete(waiting, i, i+1)
+		}
+	})
+}
+
+// A vote that no waiter would rather have is offered once, and again after the next heartbeat.
+func TestVoteIsNotYieldedOverAndOver(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, quiet)
+		steal(t, cluster, "k", time.Minute, 0, 1)
+		yields := p.count(yieldScript)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := p.Mutex("k").Lock(ctx)
+		require.ErrorIs(t, err, ErrHeld)
+		n := hits(yields)[2]
+		require.True(t, 1 <= n && n <= 15, "%d", n)
 	})
 }
 
@@ -496,6 +577,25 @@ func watch(t testing.TB, cluster *redistest.Cluster, l *Lease, what string) (n i
 	return n
 }
 
+// All members run as fast as is allowed, the anchor is as old as a heartbeat lets it be, and the push
+// travels for a while: without the drift taken off the anchor's age it would be dated too late.
+func TestPushIsDatedForClocksThatRunFast(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		for i := range cluster.Servers {
+			cluster.Embedded(i).SetRate(1.01)
+		}
+		all := peers(t, cluster, 2, quiet)
+		held := all[0].hold(t, "k")
+		waiting := all[1].lockLater(t.Context(), "k", TTL(900*time.Millisecond))
+		all[1].everyLink(func(l *redistest.Link) { l.DelayPush(redistest.Delay{Fixed: 30 * time.Millisecond}) })
+		time.Sleep(1960 * time.Millisecond) // the heartbeat was at 1 s
+		require.NoError(t, held.Unlock(t.Context()))
+		l := waiting.get(t)
+		require.Less(t, time.Until(l.ValidUntil()), validity(900*time.Millisecond)-30*time.Millisecond)
+		require.Greater(t, watch(t, cluster, l, "fast"), 5)
+	})
+}
+
 // The clock of a majority of the members is set while somebody waits, and the pushes of the hand-over
 // travel for long: only their dates could tell since when the grants count, and they are wrong.
 func TestPushFromAMemberWhoseClockWasSetIsNotTrusted(t *testing.T) {
@@ -539,6 +639,31 @@ func TestLockGivesUpWhereNoQuorumCanBeAsked(t *testing.T) {
 		_, err := p.Mutex("k").Lock(t.Context())
 		require.ErrorIs(t, err, ErrNoQuorum)
 		require.InDelta(t, 2, time.Since(start).Seconds(), 0.3)
+	})
+}
+
+// A majority answers only after the time-out of a round: votes can be waited for, but no token confirmed.
+func TestLockGivesUpWhereTheMajorityIsTooFarAway(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, quiet)
+		p.slow(0, 150*time.Millisecond, 300*time.Millisecond, 350*time.Millisecond, 400*time.Millisecond)
+		skew(t, cluster, "k", 50, 40, 30, 20, 10)
+		start := time.Now()
+		l, err := p.Mutex("k").Lock(t.Context())
+		if err == nil { // it got through, well and good
+			require.NoError(t, l.Unlock(t.Context()))
+		} else {
+			require.ErrorIs(t, err, ErrNoQuorum)
+		}
+		require.Less(t, time.Since(start), 4*time.Second)
+		time.Sleep(5 * time.Second)
+		leftovers(t, cluster)
+
+		patient := join(t, cluster, quiet, func(c *Config) { c.MemberTimeout = time.Second })
+		patient.slow(0, 150*time.Millisecond, 300*time.Millisecond, 350*time.Millisecond, 400*time.Millisecond)
+		start = time.Now()
+		patient.lock(t, "k")
+		require.LessOrEqual(t, time.Since(start), 600*time.Millisecond, "two rounds")
 	})
 }
 

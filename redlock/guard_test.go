@@ -376,3 +376,78 @@ func TestQuarantineIsNotNoQuorum(t *testing.T) {
 	}
 	require.True(t, errors.Is(resting, ErrQuarantined))
 }
+
+// A client that marked a first deployment looks at a member, never comes to mark it, and meets it again
+// long after: whoever has marked it meanwhile may hold there.
+func TestFirstDeploymentIsOverAfterAWhile(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		time.Sleep(time.Minute) // servers older than MaxTTL
+		a := guarded(t, cluster, short)
+		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "n" }
+		a.links[2].Call(marking, -1, func([]string) { a.links[2].Refuse(true) })
+		a.links[2].CutBefore(marking, -1)
+		a.voting(t, 2)
+		b := guarded(t, cluster, short)
+		b.voting(t, 3)
+		time.Sleep(time.Hour)
+		b.links[0].Refuse(true)
+		b.links[0].Cut()
+		held, err := b.Mutex("k", TTL(time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		b.links[2].Pause() // b does not see what happens to member 2
+		require.NoError(t, cluster.Flush(2))
+		a.links[2].Heal()
+		a.links[2].Refuse(false)
+		for until := time.Now().Add(900 * time.Millisecond); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+			if l, err := a.Mutex("k").TryLock(t.Context()); err == nil {
+				require.Error(t, held.Err(), "two holders, tokens %d and %d", held.Token(), l.Token())
+				break
+			}
+		}
+	})
+}
+
+// The wait until all have learnt of longer leases holds for every client that asks for them, not only for
+// the one that raised q.
+func TestSecondClientWithAGreaterMaxTTLWaitsToo(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		a := guarded(t, cluster, short, WithFreshMembers())
+		a.voting(t, 1)
+		long := func(c *Config) { c.MaxTTL, c.TTL = 10*time.Second, 10*time.Second }
+		time.Sleep(100 * time.Millisecond)
+		b := guarded(t, cluster, short, long)
+		b.until(t, 0, MemberQuarantined)
+		c := guarded(t, cluster, short, long)
+		c.voting(t, 1)
+		held, err := c.Mutex("k", TTL(10*time.Second)).TryLock(t.Context())
+		require.NoError(t, err)
+		b.die()
+		c.die()
+		cluster.Kill(0)
+		require.NoError(t, cluster.Restart(false, 0))
+		l, err := a.Mutex("k").Lock(t.Context())
+		require.NoError(t, err)
+		require.Error(t, held.Err(), "two holders: tokens %d, %d", held.Token(), l.Token())
+	})
+}
+
+// Restored means: to what the others know, before anything else is granted there.
+func TestCountersAreRestoredBeforeTheMemberVotes(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, short, WithFreshMembers())
+		p.voting(t, 5)
+		const unused = "16383"
+		for i := range 5 {
+			_, err := cluster.Servers[i].Do(t.Context(), "HSET", "redquorum:tokens", unused, strconv.Itoa(9_000_000_000_000_000+i))
+			require.NoError(t, err)
+		}
+		cluster.Kill(4)
+		require.NoError(t, cluster.Restart(true, 4)) // a restored counter of its own counts for nothing
+		p.voting(t, 4)
+		p.voting(t, 5)
+		v, err := cluster.Servers[4].Do(t.Context(), "HGET", "redquorum:tokens", unused)
+		require.NoError(t, err)
+		require.Equal(t, "9000000000000003", v)
+	})
+}

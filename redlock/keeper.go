@@ -355,7 +355,7 @@ type rejoinJudge struct {
 // Judge counts a member that took the lease back as a vote of the renewal: it did so after the renewal
 // was sent.
 func (r rejoinJudge) Judge(_ *quorum.Round, c *quorum.Call) quorum.Vote {
-	yes := c.Outcome == quorum.Answered && c.Reply.Int == 1
+	yes := c.Outcome == quorum.Answered && c.Reply.Int == 1 && c.State.Gen == r.n.k.c.state(c.Index).Gen
 	if yes {
 		r.n.book(r.j, c.Index, true)
 	}

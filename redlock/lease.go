@@ -86,7 +86,8 @@ func (l *Lease) ValidUntil() time.Time {
 	return l.until
 }
 
-// Votes is the number of members that have the lease, as far as is known.
+// Votes is the number of members that have the lease, by their own last word: a member that has died or
+// forgotten since the last renewal is still counted.
 func (l *Lease) Votes() int {
 	now := time.Now()
 	l.a.mu.Lock()
@@ -119,12 +120,24 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
+// ownLease is the key under which a context that ends with a lease tells which.
+type ownLease struct{}
+
 // leaseContext looks at the clock before it says that all is well: after a suspend, timers are late.
 type leaseContext struct {
 	context.Context
 	l *Lease
 }
 
+// Value tells the lease, beside what the context of Lock has.
+func (c leaseContext) Value(key any) any {
+	if key == (ownLease{}) {
+		return c.l
+	}
+	return c.Context.Value(key)
+}
+
+// Err implements context.Context.
 func (c leaseContext) Err() error {
 	_ = c.l.Err()
 	return c.Context.Err()
@@ -206,6 +219,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return badInput("unlock", "nil context")
 	}
+	if ctx.Value(ownLease{}) == l { // it ends with the lease, that is, now
+		ctx = context.WithoutCancel(ctx)
+	}
 	if err := l.Err(); err == nil && l.inner() {
 		return nil
 	}
@@ -270,7 +286,7 @@ func (l *Lease) notHeld(op string) error {
 
 // Extend asks the members to keep the lease for ttl from now, and moves ValidUntil accordingly. Less
 // than what is left shortens only what this process relies on, never what the members keep. The new end
-// also bounds a lease with a fixed TTL.
+// also bounds a lease with a fixed TTL; one that is auto-renewed goes on being renewed.
 //
 // Errors: ErrNotHeld or a *LostError if the lease has ended, ErrNoQuorum if too few members confirmed
 // (the old validity stands), ErrInput.
@@ -292,10 +308,13 @@ func (l *Lease) clamp(until time.Time) bool {
 	l.mu.Lock()
 	shorter := clock.Until(until, l.until) < 0
 	if shorter {
-		l.until = until
-		if !l.a.terms.renew {
+		if l.a.terms.renew { // goes on being renewed: before the new end
+			now := time.Now()
+			l.renewAt = sooner(l.renewAt, now.Add(clock.Until(until, now)/3))
+		} else {
 			l.limit, l.renewAt = until, time.Time{}
 		}
+		l.until = until
 	}
 	l.mu.Unlock()
 	if shorter {

@@ -36,20 +36,21 @@ func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
 // Waiting is in order of arrival, and costs one message a second: the members keep the request and
 // carry it out the moment the lock is freed.
 //
-// Errors: ErrHeld with ctx's error when it ended first, ErrNoQuorum, ErrTooSlow, ErrForeignKey,
-// ErrClosed, ErrInput. Nothing of the call stays at the members after an error.
+// Errors: ErrHeld, ErrNoQuorum or ErrQuarantined with ctx's error when it ended first; ErrNoQuorum,
+// ErrTooSlow, ErrForeignKey, ErrClosed, ErrInput. While members are in quarantine it waits. Nothing of the call stays at the members after an error.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.traced(ctx, false, m.lock)
 }
 
-// TryLock asks once and returns: ErrHeld if the lock is another's, otherwise as Lock. It takes one
+// TryLock asks once and returns: ErrHeld if the lock is another's, ErrQuarantined if too many members do
+// not vote yet, otherwise as Lock. It takes one
 // round trip, or Config.MemberTimeout at most when members are silent.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.traced(ctx, true, m.tryLock)
 }
 
 // Do runs fn while holding the lock. The context given to fn is ctx's child and ends with the lease, so
-// fn must stop when it ends; the storage must be given lease.Token. Do returns fn's error, joined with
+// fn must stop when it ends; the storage must be given lease.Token. fn may unlock early. Do returns fn's error, joined with
 // what went wrong with the lease or its release.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
 	lease, err := m.Lock(ctx)
@@ -61,9 +62,11 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Leas
 	defer func() { // also when fn panics
 		stop()
 		cancel(context.Canceled)
-		err = errors.Join(err, lease.Unlock(context.WithoutCancel(ctx)))
+		if !errors.Is(lease.Err(), ErrReleased) { // unless fn did it
+			err = errors.Join(err, lease.Unlock(context.WithoutCancel(ctx)))
+		}
 	}()
-	return fn(held, lease)
+	return fn(context.WithValue(held, ownLease{}, lease), lease)
 }
 
 func (m *Mutex) check(op string, ctx context.Context) error {

@@ -65,7 +65,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 		n, err := node.New(nc)
 		if err != nil {
 			closeAll()
-			return nil, err
+			return nil, badInput("open", "%v", err)
 		}
 		members = append(members, n)
 	}

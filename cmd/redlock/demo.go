@@ -35,7 +35,8 @@ one lock, and checks from the outside what a lock promises:
 
 The members are Redis servers embedded in this program (miniredis, over real TCP on loopback), unless
 --redis or --members says otherwise. With --members none is killed; the run uses a lock name of its own
-and leaves nothing but the token counter that all locks of its hash slot share (redquorum:tokens).
+and leaves nothing but the token counter that all locks of its hash slot share (redquorum:tokens), and
+the marker of each member (redquorum:boot).
 
 The exit code is 0 only if everything above was seen to hold; 1 if not, 64 for wrong flags, 69 if the
 members cannot be started or reached, 130 after Ctrl-C.`,
@@ -59,7 +60,7 @@ members cannot be started or reached, 130 after Ctrl-C.`,
 				opts.Progress.Color = os.Getenv("NO_COLOR") == ""
 				opts.Progress.Size = func() (int, int) {
 					width, height, err := term.GetSize(int(f.Fd()))
-					if err != nil {
+					if err != nil || width <= 0 || height <= 0 {
 						return 80, 24
 					}
 					return width, height

@@ -1,0 +1,422 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+// The published algorithm, one test for each of its rules, in the order of the page:
+//
+//	https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+//
+// "Step n" is the numbered list under "The Redlock Algorithm"; other headings are named. Where we do
+// more than the page asks for, or otherwise, the comment says so.
+
+// Safety and liveness guarantees: mutual exclusion. Of many clients that want it, one holds it.
+func TestSpecMutualExclusion(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 6, quiet)
+		var mu sync.Mutex
+		var held []*Lease
+		var wg sync.WaitGroup
+		for _, p := range all {
+			p.slow(slices.Repeat([]time.Duration{time.Millisecond}, 5)...)
+			wg.Go(func() {
+				if l, err := p.Mutex("k").TryLock(t.Context()); err == nil {
+					mu.Lock()
+					held = append(held, l)
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		require.LessOrEqual(t, len(held), 1)
+	})
+}
+
+// Safety and liveness guarantees: free of deadlocks. A holder that crashes, or is cut off, blocks the
+// lock for no longer than its time to live.
+func TestSpecDeadlockFree(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 2, quiet)
+		all[0].hold(t, "k", TTL(10*time.Second))
+		start := time.Now()
+		all[0].die()
+		all[1].lock(t, "k")
+		require.InDelta(t, 10, time.Since(start).Seconds(), 0.01)
+	})
+}
+
+// Safety and liveness guarantees: fault tolerance. As long as a majority is up, locks are taken and given
+// back.
+func TestSpecFaultTolerance(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 5, 7} {
+		bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
+			p := join(t, cluster)
+			for down := range (n + 1) / 2 {
+				if down > 0 {
+					cluster.Kill(down - 1)
+					synctest.Wait()
+				}
+				l, err := p.Mutex("k").TryLock(t.Context())
+				require.NoError(t, err, "%d of %d down", down, n)
+				require.NoError(t, l.Unlock(t.Context()))
+			}
+			cluster.Kill(n - 1)
+			synctest.Wait()
+			_, err := p.Mutex("k").TryLock(t.Context())
+			require.ErrorIs(t, err, ErrNoQuorum, "half of %d, or more, is down", n)
+		})
+	}
+}
+
+// Correct implementation with a single instance: set only where nothing is, with an expiry, and with a
+// random value that tells one holder from another.
+func TestSpecKeyIsSetOnlyWhereNothingIsAndExpires(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		server := cluster.Servers[0]
+		l := p.hold(t, "k", TTL(10*time.Second))
+		require.Equal(t, int64(10000), admin(t, server, "PTTL", "k"))
+		before := admin(t, server, "HGETALL", "k")
+		time.Sleep(time.Second)
+		_, err := p.Mutex("k", TTL(20*time.Second)).TryLock(t.Context())
+		require.ErrorIs(t, err, ErrHeld)
+		require.Equal(t, before, admin(t, server, "HGETALL", "k"))
+		require.Equal(t, int64(9000), admin(t, server, "PTTL", "k"), "refused attempts change nothing")
+		require.NoError(t, l.Unlock(t.Context()))
+		p.hold(t, "k", TTL(10*time.Second))
+		require.NotEqual(t, before, admin(t, server, "HGETALL", "k"), "a value for each acquisition")
+	})
+}
+
+// Correct implementation with a single instance: a lock is deleted only by who finds its own value there,
+// in one step. The holder was away for so long that the lock is another's now.
+func TestSpecOnlyTheOwnLockIsDeleted(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		p, other := join(t, cluster), join(t, cluster)
+		l := p.hold(t, "k", TTL(time.Second))
+		p.everyLink((*redistest.Link).PauseRequests)
+		next := other.lock(t, "k")
+		require.ErrorIs(t, l.Unlock(t.Context()), ErrLost)
+		p.everyLink((*redistest.Link).Resume)
+		time.Sleep(time.Second)
+		require.Equal(t, 1, votesAt(cluster, next))
+		require.NoError(t, next.Err())
+	})
+}
+
+// Step 1: the client notes the time before it asks anybody.
+func TestSpecStep1TimeIsTakenBeforeTheFirstRequest(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		p.everyLink(func(l *redistest.Link) { l.SetDelay(redistest.Delay{Fixed: 100 * time.Millisecond}, redistest.Delay{}) })
+		start := time.Now()
+		l := p.lock(t, "k", TTL(10*time.Second))
+		require.LessOrEqual(t, l.ValidUntil().Sub(start), 10*time.Second)
+	})
+}
+
+// Step 2: the same key and the same random value at all instances.
+func TestSpecStep2SameKeyAndValueEverywhere(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		p.hold(t, "k")
+		first := admin(t, cluster.Servers[0], "HKEYS", "k")
+		require.Len(t, first, 1)
+		for _, s := range cluster.Servers[1:] {
+			require.Equal(t, first, admin(t, s, "HKEYS", "k"))
+		}
+	})
+}
+
+// Step 2: an instance that does not answer is given up after a time that is small against the lock's, and
+// (Retry on failure) all are asked at the same time.
+func TestSpecStep2NobodyWaitsForASilentInstance(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		p.slow(slices.Repeat([]time.Duration{20 * time.Millisecond}, 5)...)
+		start := time.Now()
+		require.NoError(t, p.lock(t, "a").Unlock(t.Context()))
+		require.Equal(t, 40*time.Millisecond, time.Since(start), "two rounds, not ten")
+		cluster.Pause(0, 1)
+		start = time.Now()
+		require.NoError(t, p.lock(t, "b").Unlock(t.Context()))
+		require.Equal(t, 40*time.Millisecond, time.Since(start))
+		cluster.Pause(2)
+		start = time.Now()
+		_, err := p.Mutex("c").TryLock(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.Less(t, time.Since(start), 30*time.Second/100)
+	})
+}
+
+// Step 3: acquired if and only if a majority agreed, and not more time has passed than the lock is valid.
+func TestSpecStep3MajorityWithinTheValidity(t *testing.T) {
+	for yes := range 6 {
+		for _, slow := range []bool{false, true} {
+			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+				p := join(t, cluster)
+				for i := yes; i < 5; i++ {
+					steal(t, cluster, "k", time.Minute, i)
+				}
+				rtt := 90 * time.Millisecond
+				if slow {
+					rtt = 100 * time.Millisecond
+				}
+				p.slow(slices.Repeat([]time.Duration{rtt}, 5)...)
+				_, err := p.Mutex("k", TTL(100*time.Millisecond)).TryLock(t.Context())
+				switch {
+				case yes < 3:
+					require.ErrorIs(t, err, ErrHeld)
+				case slow:
+					require.ErrorIs(t, err, ErrTooSlow)
+				default:
+					require.NoError(t, err)
+				}
+			})
+		}
+	}
+}
+
+// Step 4: what is left is the validity less the time that passed. We also take off the drift, which the
+// page does in its safety argument.
+func TestSpecStep4ValidityIsWhatIsLeft(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		skew(t, cluster, "k", 1, 1, 1, 1, 1)
+		p.slow(0, 50*time.Millisecond, 100*time.Millisecond, 150*time.Millisecond, 180*time.Millisecond)
+		l := p.lock(t, "k", TTL(10*time.Second))
+		const elapsed = 100 * time.Millisecond
+		require.Equal(t, 10*time.Second-elapsed-clock.Drift(10*time.Second, clock.DefaultDrift), time.Until(l.ValidUntil()))
+	})
+}
+
+// Step 5: who fails, for whatever reason, unlocks all instances, also those that it believes it could not
+// lock.
+func TestSpecStep5FailureUnlocksAllInstances(t *testing.T) {
+	for name, fail := range map[string]func(p *peer, cluster *redistest.Cluster){
+		"too few": func(_ *peer, cluster *redistest.Cluster) { steal(t, cluster, "k", time.Minute, 0, 1, 2) },
+		"unanswered": func(p *peer, _ *redistest.Cluster) {
+			p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(acquireScript.sha), 1, time.Second) }, 0, 1, 2)
+		},
+		"no validity": func(p *peer, _ *redistest.Cluster) {
+			p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(acquireScript.sha), 1, 100*time.Millisecond) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+				p := join(t, cluster)
+				fail(p, cluster)
+				releases := p.count(releaseScript)
+				_, err := p.Mutex("k", TTL(90*time.Millisecond)).TryLock(t.Context())
+				require.Error(t, err)
+				synctest.Wait()
+				for _, n := range hits(releases) {
+					require.Positive(t, n)
+				}
+			})
+		})
+	}
+}
+
+// Retry on failure: contenders that split the votes must come apart again. The page desynchronises them
+// by chance; ours yield to one of them (PROTOCOLS §5).
+func TestSpecRetrySplitVotesAreResolved(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 3, quiet)
+		start := time.Now()
+		waiting := split(t, all, "k")
+		time.Sleep(200 * time.Millisecond)
+		for range all {
+			i := slices.IndexFunc(waiting, func(w *locking) bool { return !w.pending() })
+			require.GreaterOrEqual(t, i, 0, "nobody has it after %v", time.Since(start))
+			require.NoError(t, waiting[i].get(t).Unlock(t.Context()))
+			waiting = slices.Delete(waiting, i, i+1)
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+}
+
+// Retry on failure: who fails gives back what it had at once, so that nobody must wait for the expiry.
+func TestSpecRetryPartialLocksAreGivenBackAtOnce(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p, other := join(t, cluster), join(t, cluster)
+		steal(t, cluster, "k", time.Second, 0, 1, 2)
+		_, err := p.Mutex("k", TTL(30*time.Second)).TryLock(t.Context())
+		require.ErrorIs(t, err, ErrHeld)
+		synctest.Wait()
+		for _, i := range []int{3, 4} {
+			require.Equal(t, int64(0), admin(t, cluster.Servers[i], "EXISTS", "k"))
+		}
+		time.Sleep(time.Second)
+		_, err = other.Mutex("k").TryLock(t.Context())
+		require.NoError(t, err)
+	})
+}
+
+// Releasing the lock: at all instances, whether or not the client knows that it has the lock there.
+func TestSpecReleaseGoesToAllInstances(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(acquireScript.sha), 1, time.Second) }, 3, 4)
+		l := p.hold(t, "k")
+		require.Equal(t, 3, l.Votes())
+		require.Equal(t, 5, votesAt(cluster, l))
+		require.NoError(t, l.Unlock(t.Context()))
+		synctest.Wait()
+		leftovers(t, cluster)
+	})
+}
+
+// Safety arguments: from the first key set to the first that expires, less the drift, nobody else can have
+// a majority. The instances are asked at very different times, and their clocks are off.
+func TestSpecSafetyNobodyElseDuringTheMinimumValidity(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		for i, rate := range []float64{1.005, 0.995, 1.005, 1, 1.005} {
+			cluster.Embedded(i).SetRate(rate)
+		}
+		p, other := join(t, cluster, quiet), join(t, cluster, quiet)
+		p.slow(0, 50*time.Millisecond, 100*time.Millisecond, 150*time.Millisecond, 180*time.Millisecond)
+		l := p.lock(t, "k", TTL(2*time.Second))
+		for l.Err() == nil {
+			_, err := other.Mutex("k").TryLock(t.Context())
+			require.ErrorIs(t, err, ErrHeld, "with %v to go", time.Until(l.ValidUntil()))
+			wait := 50 * time.Millisecond
+			if left := time.Until(l.ValidUntil()); left > 1 && left <= wait {
+				wait = left - 1 // the last nanosecond
+			}
+			time.Sleep(wait)
+		}
+	})
+}
+
+// Safety arguments: who needed longer than the validity to get a majority does not have the lock, and
+// unlocks.
+func TestSpecSafetyMajorityTooLateIsNoLock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		p.slow(0, 60*time.Millisecond, 60*time.Millisecond)
+		_, err := p.Mutex("k", TTL(50*time.Millisecond)).TryLock(t.Context())
+		require.ErrorIs(t, err, ErrTooSlow)
+		_, err = p.Mutex("k", TTL(50*time.Millisecond)).Lock(t.Context())
+		require.ErrorIs(t, err, ErrTooSlow, "nor after some more tries")
+		time.Sleep(60 * time.Millisecond)
+		leftovers(t, cluster)
+	})
+}
+
+// Liveness arguments: keys expire by themselves, also those that no majority ever had.
+func TestSpecLivenessKeysExpire(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		p.everyLink(func(l *redistest.Link) { l.PauseReplies() })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		time.AfterFunc(time.Millisecond, p.die) // not even a release
+		_, err := p.Mutex("k", TTL(5*time.Second)).TryLock(ctx)
+		require.Error(t, err)
+		time.Sleep(6 * time.Second)
+		leftovers(t, cluster)
+	})
+}
+
+// Liveness arguments: clients take their locks away when they are done, so that nobody waits for expiry.
+func TestSpecLivenessReleasedLocksAreFreeAtOnce(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p, other := join(t, cluster), join(t, cluster)
+		l := p.hold(t, "k")
+		waiting := other.lockLater(t.Context(), "k")
+		time.Sleep(time.Second)
+		start := time.Now()
+		require.NoError(t, l.Unlock(t.Context()))
+		waiting.get(t)
+		require.Equal(t, start, waiting.at)
+	})
+}
+
+// Performance, crash recovery and fsync: a lock is had in one round trip and given back in one, and what
+// many callers ask of an instance goes out together.
+func TestSpecPerformanceOneRoundTrip(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, quiet)
+		p.slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
+		start := time.Now()
+		var wg sync.WaitGroup
+		for i := range 50 {
+			skew(t, cluster, fmt.Sprint(i), 1, 1, 1, 1, 1)
+			wg.Go(func() { _ = p.lock(t, fmt.Sprint(i)).Unlock(t.Context()) })
+		}
+		wg.Wait()
+		require.Equal(t, 20*time.Millisecond, time.Since(start))
+	})
+}
+
+// Performance, crash recovery and fsync: an instance that comes back without its memory must not help a
+// second client to a majority while the first one's lock is valid. (Delayed restarts; the restart guard,
+// PROTOCOLS §7.)
+func TestSpecRestartedInstanceDoesNotVoteBeforeOldLocksAreOver(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p, other := guarded(t, cluster, WithFreshMembers()), guarded(t, cluster, WithFreshMembers())
+		p.voting(t, 5)
+		other.voting(t, 5)
+		p.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 3, 4)
+		l := p.hold(t, "k", TTL(20*time.Second))
+		require.Equal(t, 3, l.Votes())
+		require.NoError(t, cluster.Restart(false, 2))
+		tries := 0
+		for ; l.Err() == nil; tries++ {
+			_, err := other.Mutex("k").TryLock(t.Context())
+			require.Error(t, err, "with %v to go", time.Until(l.ValidUntil()))
+			time.Sleep(200 * time.Millisecond)
+		}
+		require.Greater(t, tries, 90)
+	})
+}
+
+// Making the algorithm more reliable: extending. It counts where the instance still has the client's own
+// value, and for the lock if a majority says so within its validity.
+func TestSpecExtendNeedsAMajorityThatStillHasTheLock(t *testing.T) {
+	for stolen := range 4 {
+		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+			p := join(t, cluster)
+			l := p.hold(t, "k", TTL(10*time.Second))
+			time.Sleep(5 * time.Second)
+			for i := range stolen {
+				steal(t, cluster, "k", time.Minute, i)
+			}
+			start := time.Now()
+			err := l.Extend(t.Context(), 10*time.Second)
+			if stolen <= 2 {
+				require.NoError(t, err)
+				require.Equal(t, start.Add(validity(10*time.Second)), l.ValidUntil())
+			} else {
+				require.ErrorIs(t, err, ErrLost)
+			}
+		})
+	}
+}
+
+// Making the algorithm more reliable: the number of extensions is limited, or a client could keep others
+// out for ever.
+func TestSpecExtensionsAreLimited(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, quiet, func(c *Config) { c.MaxHold = 10 * time.Minute })
+		start := time.Now()
+		l := p.lock(t, "k") // nobody unlocks it
+		<-l.Done()
+		require.InDelta(t, 10, time.Since(start).Minutes(), 0.01)
+		require.Equal(t, LostMaxHold, lostFor(l))
+		require.Equal(t, 24*time.Hour, Config{}.withDefaults().MaxHold)
+	})
+}
