@@ -161,10 +161,12 @@ func TestRaiseNeverLowersACounter(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 5, 7, 9)
+		p.slow(time.Millisecond, time.Millisecond, time.Millisecond) // all have voted before the first raise
 		p.everyLink(func(l *redistest.Link) {
 			l.Call(redistest.WithArg(raiseScript.sha), 1, func([]string) { skew(t, cluster, "k", 100, 100, 100) })
 		})
-		p.hold(t, "k")
+		p.lock(t, "k")
+		time.Sleep(10 * time.Millisecond)
 		for _, s := range cluster.Servers {
 			require.Equal(t, int64(100), counter(t, s, "k"))
 		}
