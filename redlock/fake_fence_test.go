@@ -211,7 +211,7 @@ func TestFirstUseOfABucketStartsAtTheServersTime(t *testing.T) {
 // Members miss grants, forget nothing, and are pushed ahead by other names and by hand.
 func TestTokensRiseWhateverMembersMiss(t *testing.T) {
 	for _, members := range []int{3, 5} {
-		for seed := range uint64(3) {
+		for seed := range seeds(4) {
 			bubble(t, members, func(t *testing.T, cluster *redistest.Cluster) {
 				random := rand.New(rand.NewPCG(seed, uint64(members)))
 				all := peers(t, cluster, 3, quiet)

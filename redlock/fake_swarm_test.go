@@ -21,11 +21,11 @@ import (
 // left behind. The seed decides the faults and what clients do; how goroutines interleave at one instant
 // it does not, so a failing seed may need a few runs: go test -run 'Swarm/seed=7$' -count 20.
 func TestSwarm(t *testing.T) {
-	seeds := uint64(50)
+	n := uint64(50)
 	if raceEnabled || testing.Short() {
-		seeds = 8 // five times as slow
+		n = 3 // under the race detector they take seconds each
 	}
-	for seed := range seeds {
+	for seed := range n {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 				(&swarm{t: t, cluster: cluster, seed: seed}).run()
@@ -37,11 +37,11 @@ func TestSwarm(t *testing.T) {
 // The same with members that forget: restarted empty or with their data, flushed, restored from a
 // snapshot. The restart guard must keep all of it true.
 func TestSwarmOnMembersThatForget(t *testing.T) {
-	seeds := uint64(10)
+	n := uint64(10)
 	if raceEnabled || testing.Short() {
-		seeds = 4 // under the race detector they take seconds each
+		n = 1
 	}
-	for seed := range seeds {
+	for seed := range n {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 				(&swarm{t: t, cluster: cluster, seed: seed, forgets: true}).run()

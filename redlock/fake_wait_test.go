@@ -370,7 +370,7 @@ func TestHandOverCostsTwoCommandsAtEachMember(t *testing.T) {
 
 // Pushes are so late that votes are found by heartbeat and yielded before their pushes arrive.
 func TestLatePushesMakeNobodyAHolder(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range seeds(8) {
 		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 			all := peers(t, cluster, 5, quiet, func(c *Config) { c.Entry = 150 * time.Millisecond })
 			var ref referee
@@ -448,7 +448,7 @@ func TestHolderThatDiesIsSucceededWhenItsLeaseEnds(t *testing.T) {
 // The next holder is decided between three clients of which one cancels at a random moment, hundreds of
 // times: while queued, while a grant is on its way, in the second round, in line behind its own process.
 func TestWaiterThatCancelsLeavesNothingAndStopsNobody(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range seeds(8) {
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			all := peers(t, cluster, 4, quiet)
 			random := rand.New(rand.NewPCG(seed, 1))
@@ -509,7 +509,7 @@ func TestWaiterThatCancelsLeavesNothingAndStopsNobody(t *testing.T) {
 // while. At any instant, each vote that a valid lease counts is there at its member.
 func TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt(t *testing.T) {
 	rates := []float64{0.99, 0.995, 1, 1.005, 1.01}
-	for seed := range uint64(10) {
+	for seed := range seeds(10) {
 		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 			random := rand.New(rand.NewPCG(seed, 2))
 			for i := range cluster.Servers {

@@ -103,6 +103,15 @@ func fakeTime(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
+// seeds is how many of n seeds to play: under the race detector, which is ten times as slow, and with
+// -short a quarter.
+func seeds(n uint64) uint64 {
+	if raceEnabled || testing.Short() {
+		return (n + 3) / 4
+	}
+	return n
+}
+
 // lasting are the keys that a member keeps for good.
 var lasting = []string{"redquorum:tokens", "redquorum:boot", "redquorum:quarantine"}
 
