@@ -669,6 +669,6 @@ func TestMemberThatIsListedTwiceVotesOnce(t *testing.T) {
 		cluster.Kill(0)
 		synctest.Wait()
 		_, err = p.Mutex("k").TryLock(t.Context())
-		require.Error(t, err, "one server is no majority of three")
+		require.ErrorIs(t, err, ErrNoQuorum, "one server is no majority of three")
 	})
 }
