@@ -29,7 +29,7 @@ endif
 
 .PHONY: test
 test: try-redis ## Run all tests of all modules with the race detector, and list what was skipped
-	@set -o pipefail; { $(call each,$(gotest) -timeout 20m -skip '^TestLong' $(ARGS) $(PKG)); } | go run ./internal/testreport
+	@set -o pipefail; { $(call each,$(gotest) -timeout 20m -skip '^Test(Long|Interop|Faults)' $(ARGS) $(PKG)); } | go run ./internal/testreport
 
 .PHONY: race
 race: test ## The same as test, which has the race detector on
@@ -37,6 +37,24 @@ race: test ## The same as test, which has the race detector on
 .PHONY: test-long
 test-long: try-redis ## Run the long tests (names beginning with TestLong)
 	@set -o pipefail; { export REDQUORUM_LONG=1; $(call each,$(gotest) -timeout 60m -run '^TestLong' $(ARGS) $(PKG)); } | go run ./internal/testreport
+
+.PHONY: test-faults
+test-faults: try-redis ## Run every fault of integration/README.md on real servers (about 20 minutes)
+	@set -o pipefail; { cd integration && REDQUORUM_FAULTS=all $(gotest) -timeout 60m $(ARGS) ./faults/...; } | go run ./internal/testreport
+
+.PHONY: test-interop
+test-interop: try-redis ## Contend with the reference system's Java client (needs Java 17 and Maven)
+	@set -o pipefail; { cd integration && $(gotest) -timeout 30m $(ARGS) ./interop/...; } | go run ./internal/testreport
+
+# A failing seed prints itself; REDQUORUM_SEED=N replays it alone.
+SEEDS ?= 1000
+.PHONY: soak
+soak: ## Play SEEDS (1000) random schedules in fake time, and the large exhaustive search
+	@set -o pipefail; REDQUORUM_SEEDS=$(SEEDS) go test -json -count=1 -timeout 24h -run '^Test(Seeds|Schedules)' $(ARGS) ./redlock | go run ./internal/testreport
+
+.PHONY: mutants
+mutants: ## Take every guard out once, and list the test that notices
+	@go run ./internal/mutants $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (20s) each
