@@ -271,10 +271,24 @@ func (r *Real) killLocked() {
 	}
 }
 
+// Keep makes the next start use another Persistence. The process that runs goes on as it is, and what
+// either way has written is left for that way to find.
+func (r *Real) Keep(p Persistence) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.config.Persist = p
+}
+
+func (r *Real) persistence() Persistence {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.config.Persist
+}
+
 // Restart kills the process if it runs, and starts another on the same port. What is kept depends on
 // Persist.
 func (r *Real) Restart(keepMemory bool) error {
-	if keepMemory && r.config.Persist == Volatile {
+	if keepMemory && r.persistence() == Volatile {
 		return errors.New("redistest: a volatile server has no memory to keep")
 	}
 	return r.restart(func() error {

@@ -56,6 +56,24 @@ func TestRealPersistence(t *testing.T) {
 	}
 }
 
+func TestRealKeepChoosesWhatTheNextStartFinds(t *testing.T) {
+	r := rt.Real(t, 1).Real(0)
+	for _, cmd := range [][]string{{"SET", "k", "1"}, {"SAVE"}, {"SET", "k", "2"}} {
+		_, err := r.Do(t.Context(), cmd...)
+		require.NoError(t, err)
+	}
+	for _, next := range []struct {
+		persist redistest.Persistence
+		want    string
+	}{{redistest.SavedOnly, "1"}, {redistest.AppendOnly, "2"}} {
+		r.Keep(next.persist)
+		require.NoError(t, r.Restart(true))
+		v, err := r.Do(t.Context(), "GET", "k")
+		require.NoError(t, err)
+		require.Equal(t, next.want, v)
+	}
+}
+
 func TestRealTakesArgumentsAndEnvironment(t *testing.T) {
 	if err := redistest.Available(); err != nil {
 		t.Skip(err)

@@ -118,7 +118,7 @@ func (r *Real) Snapshot() error {
 	if err != nil {
 		return err
 	}
-	if r.config.Persist == SavedOnly {
+	if r.persistence() == SavedOnly {
 		ctx, cancel := patience()
 		defer cancel()
 		if _, err := r.ask(ctx, "SAVE"); err != nil {
@@ -146,7 +146,7 @@ func (r *Real) Rollback() error {
 // dataName is the file or directory with the data. An append-only file may be copied while it grows:
 // the copy is what was written up to some moment after the call.
 func (r *Real) dataName() (string, error) {
-	switch r.config.Persist {
+	switch r.persistence() {
 	case Volatile:
 		return "", errors.New("redistest: a volatile server has no snapshots")
 	case SavedOnly:
