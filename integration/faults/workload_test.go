@@ -39,6 +39,7 @@ type workload struct {
 type terms struct {
 	clients int           // default 16
 	keys    int           // shared by all clients; default 1
+	name    string        // of the keys, to which their number is added; default "key"
 	ttl     time.Duration // of fixed leases; 0: renewed
 	maxTTL  time.Duration // default 1 s
 	hold    time.Duration // default 1 ms
@@ -53,6 +54,9 @@ func start(t testing.TB, cluster *redistest.Cluster, x terms) *workload {
 	}
 	if x.keys == 0 {
 		x.keys = 1
+	}
+	if x.name == "" {
+		x.name = "key"
 	}
 	if x.maxTTL == 0 {
 		x.maxTTL = time.Second
@@ -122,7 +126,7 @@ func (w *workload) work(ctx context.Context, who int) {
 		opts = append(opts, redlock.TTL(w.terms.ttl))
 	}
 	for turn := who; ctx.Err() == nil; turn++ {
-		if err := w.tenure(ctx, who, "key:"+strconv.Itoa(turn%w.terms.keys), opts); err != nil && ctx.Err() == nil {
+		if err := w.tenure(ctx, who, w.terms.name+":"+strconv.Itoa(turn%w.terms.keys), opts); err != nil && ctx.Err() == nil {
 			w.mu.Lock()
 			w.errs = append(w.errs, err)
 			w.mu.Unlock()
