@@ -1,8 +1,10 @@
 package node
 
 import (
+	crand "crypto/rand"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/redquorum/redquorum/quorum"
@@ -20,10 +22,19 @@ func ceiling(k int, low, high time.Duration) time.Duration {
 	return min(d, high)
 }
 
-// fullJitter draws a pause from 0 to limit. Spread evenly, the clients of a server that came back do
-// not all connect in the same moment.
-func fullJitter(limit time.Duration) time.Duration {
-	return time.Duration(rand.Int64N(int64(limit) + 1))
+// fullJitter returns a function that draws a pause from 0 to limit. Spread evenly, the clients of a server
+// that came back do not all connect in the same moment. Its seed comes from crypto/rand.Reader, which a
+// test replaces to have the same pauses again.
+func fullJitter() func(limit time.Duration) time.Duration {
+	var seed [32]byte
+	_, _ = crand.Read(seed[:]) // never fails
+	var mu sync.Mutex          // the session and the inbox both pause
+	random := rand.New(rand.NewChaCha8(seed))
+	return func(limit time.Duration) time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Duration(random.Int64N(int64(limit) + 1))
+	}
 }
 
 // pause is the time to wait after the k-th failure in a row, which was cause.

@@ -101,7 +101,7 @@ func (c Config) withDefaults() Config {
 		c.MaxBytes = 1 << 20
 	}
 	if c.jitter == nil {
-		c.jitter = fullJitter
+		c.jitter = fullJitter()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

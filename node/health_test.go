@@ -188,16 +188,17 @@ func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 
 func TestJitterStaysWithinTheCeiling(t *testing.T) {
 	low, high := 50*time.Millisecond, 2*time.Second
+	draw := fullJitter()
 	for k := range 200 {
 		limit := ceiling(k, low, high)
 		if limit < low || limit > high || k > 0 && limit < ceiling(k-1, low, high) {
 			t.Errorf("ceiling(%d) = %v", k, limit)
 		}
-		if d := fullJitter(limit); d < 0 || d > limit {
+		if d := draw(limit); d < 0 || d > limit {
 			t.Errorf("jitter %v outside 0 to %v", d, limit)
 		}
 	}
-	if fullJitter(0) != 0 || ceiling(100, 1, 1<<63-1) != 1<<63-1 {
+	if draw(0) != 0 || ceiling(100, 1, 1<<63-1) != 1<<63-1 {
 		t.Error("edges")
 	}
 }

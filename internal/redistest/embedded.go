@@ -39,7 +39,8 @@ type Embedded struct {
 	exec      sync.Mutex
 	clock     skewedClock
 	listeners [subKinds]map[string]map[*session]struct{}
-	snap      []saved // nil before the first Snapshot
+	snap      []saved           // nil before the first Snapshot
+	loaded    map[string]string // scripts that are loaded, and their SHA1
 
 	mu       sync.Mutex // guards the fields below; never held over a call to a Link
 	wake     *sync.Cond
@@ -93,6 +94,7 @@ func NewEmbedded() *Embedded {
 		name:     fmt.Sprintf("embedded-%d.invalid:6379", serial.Add(1)),
 		redis:    miniredis.NewMiniRedis(),
 		sessions: map[int64]*session{},
+		loaded:   map[string]string{},
 	}
 	// Dial starts miniredis without a listener. The connection itself is of no use.
 	if c, err := e.redis.Dial(); err == nil {
@@ -397,6 +399,7 @@ func (e *Embedded) boot(prepare func() error) error {
 		return err
 	}
 	e.srv.Dispatch(e.admin, []string{"SCRIPT", "FLUSH"})
+	clear(e.loaded)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
