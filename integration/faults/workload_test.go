@@ -31,8 +31,9 @@ type workload struct {
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 
-	mu   sync.Mutex
-	errs []error
+	mu      sync.Mutex
+	errs    []error
+	unlocks []error
 }
 
 // terms describes a workload. The zero value of a field is its default.
@@ -44,6 +45,7 @@ type terms struct {
 	maxTTL  time.Duration // default 1 s
 	hold    time.Duration // default 1 ms
 	config  func(*redlock.Config)
+	inside  func(*redlock.Lease) // called by each holder before it works
 }
 
 // start starts a workload, and waits until every client can vote at all members: the members must be up.
@@ -139,7 +141,7 @@ func (w *workload) work(ctx context.Context, who int) {
 	}
 }
 
-// tenure takes a key, works, and books what it believed. An error of Unlock is none of the workload's: the
+// tenure takes a key, works, and books what it believed. An error of Unlock is no failure of the tenure: the
 // lease may have been lost.
 func (w *workload) tenure(ctx context.Context, who int, key string, opts []redlock.MutexOption) error {
 	x := history.Tenure{Client: who, Key: key, Asked: history.Now()}
@@ -148,11 +150,18 @@ func (w *workload) tenure(ctx context.Context, who int, key string, opts []redlo
 		return err
 	}
 	x.From, x.Token, x.Votes = history.Now(), lease.Token(), lease.Votes()
+	if w.terms.inside != nil {
+		w.terms.inside(lease)
+	}
 	w.update(lease, key)
 	x.To = min(history.Now(), history.At(lease.ValidUntil()))
 	if lease.Err() == nil {
 		if err := lease.Unlock(context.WithoutCancel(ctx)); err == nil {
 			x.Back = history.Now()
+		} else {
+			w.mu.Lock()
+			w.unlocks = append(w.unlocks, err)
+			w.mu.Unlock()
 		}
 	}
 	w.Add(x)
@@ -209,7 +218,8 @@ func (w *workload) halt() { w.stop(); w.done.Wait() }
 // result is what a workload came to.
 type result struct {
 	tenures   int
-	errs      []error
+	errs      []error // of Lock
+	unlocks   []error // of Unlock
 	verdict   history.Verdict
 	guarded   int // lost updates
 	unguarded int
@@ -225,6 +235,9 @@ func (r result) String() string {
 func (w *workload) end() result {
 	w.halt()
 	r := result{tenures: w.Len(), errs: w.errors(), verdict: history.Check(w.Tenures()), refused: w.store.Refused()}
+	w.mu.Lock()
+	r.unlocks = slices.Clone(w.unlocks)
+	w.mu.Unlock()
 	r.guarded, r.unguarded = w.store.Lost()
 	return r
 }
@@ -241,5 +254,9 @@ func (r result) safe(t testing.TB, atLeast int) {
 	for _, err := range r.errs { // whatever was broken, callers hear of it in the words of the package
 		known := errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrQuarantined) || errors.Is(err, redlock.ErrTooSlow)
 		require.True(t, known, "unexpected error: %v", err)
+	}
+	for _, err := range r.unlocks {
+		known := errors.Is(err, redlock.ErrInDoubt) || errors.Is(err, redlock.ErrLost)
+		require.True(t, known, "unexpected error of Unlock: %v", err)
 	}
 }

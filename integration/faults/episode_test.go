@@ -1,0 +1,157 @@
+package faults
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// An episode is one fault that a workload lives through: it is injected under traffic, lasts, is healed,
+// and must leave no trace.
+type episode struct {
+	name   string
+	span   time.Duration        // how long it lasts at least; see span
+	floor  float64              // tenures a second that must go on meanwhile; 0: a majority is hit, none need to
+	inject func() (heal func()) // heal must bring back everything
+	felt   func() int           // how often the fault was felt; must grow. nil: the injection itself is proof
+}
+
+// long reports whether faults are to last as long as in make test-faults.
+func long() bool { return os.Getenv("REDQUORUM_FAULTS") == "all" }
+
+// span is how long a fault lasts: this long in make test, and 10 s in make test-faults.
+func span(short time.Duration) time.Duration {
+	if long() {
+		return max(short, 10*time.Second)
+	}
+	return short
+}
+
+// seeded is a source of random faults. The seed is told, and REDQUORUM_SEED replays it.
+func seeded(t testing.TB) *rand.Rand {
+	t.Helper()
+	seed := rand.Uint64()
+	if text := os.Getenv("REDQUORUM_SEED"); text != "" {
+		var err error
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("REDQUORUM_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 4))
+}
+
+// quick makes clients notice within half a second what they notice within seconds by default.
+func quick(c *redlock.Config) {
+	c.Entry = 300 * time.Millisecond
+	c.PingInterval = 100 * time.Millisecond
+	c.StallTimeout = 400 * time.Millisecond
+	c.DialTimeout = 400 * time.Millisecond
+	c.NoQuorumAfter = 400 * time.Millisecond
+}
+
+// rows is the workload of most rows of the table: brisk, and light enough for a machine with two cores.
+func rows() terms { return terms{clients: 8, keys: 2, hold: 2 * time.Millisecond, config: quick} }
+
+// play lives through an episode.
+func (w *workload) play(t testing.TB, e episode) {
+	t.Helper()
+	w.progress(t, 2*len(w.clients))
+	errs, felt := len(w.errors()), 0
+	if e.felt != nil {
+		felt = e.felt()
+	}
+	before, began := w.Len(), time.Now()
+	heal := e.inject()
+	<-time.After(e.span) // the fault lasts; nothing is waited for
+	rate := float64(w.Len()-before) / time.Since(began).Seconds()
+	if e.floor > 0 {
+		require.GreaterOrEqual(t, rate, e.floor, "%s: tenures a second meanwhile; last errors: %v", e.name, w.lastErrors())
+		w.progress(t, len(w.clients)) // nobody is left out while it lasts
+	}
+	if e.felt != nil {
+		require.Eventually(t, func() bool { return e.felt() > felt }, 20*time.Second, 5*time.Millisecond, "%s: the fault was not felt", e.name)
+		felt = e.felt() - felt
+	}
+	heal()
+	healed := time.Now()
+	for _, c := range w.clients {
+		voting(t, c, w.cluster.Len())
+	}
+	whole := time.Since(healed)
+	w.progress(t, 2*len(w.clients))
+	t.Logf("%-44s %6.0f tenures/s meanwhile, %3d errors, felt %d times; all members vote again after %v",
+		e.name, rate, len(w.errors())-errs, felt, whole.Round(time.Millisecond))
+}
+
+// paths are the network paths of all clients to some members, of all members if none are given.
+func (w *workload) paths(members ...int) (out []*redistest.Link) {
+	for _, links := range w.links {
+		for i, l := range links {
+			if len(members) == 0 || slices.Contains(members, i) {
+				out = append(out, l)
+			}
+		}
+	}
+	return out
+}
+
+func each(links []*redistest.Link, f func(l *redistest.Link)) {
+	for _, l := range links {
+		f(l)
+	}
+}
+
+// hits adds up how often rules were applied.
+func hits(rules []*redistest.Rule) (n int) {
+	for _, r := range rules {
+		n += r.Hits()
+	}
+	return n
+}
+
+// lasting are the keys that a member keeps for good.
+var lasting = []string{"redquorum:tokens", "redquorum:boot", "redquorum:quarantine"}
+
+// nothingLeft waits until nothing but what lasts is on any member: the TTL of a lease and of a place in
+// line have passed by then at the latest.
+func nothingLeft(t testing.TB, cluster *redistest.Cluster, allowed ...string) {
+	t.Helper()
+	var left []string
+	require.Eventually(t, func() bool {
+		var err error
+		left, err = cluster.Leftovers(context.Background(), append(allowed, lasting...)...)
+		return err == nil && len(left) == 0
+	}, 10*time.Second, 20*time.Millisecond, "left behind: %v", &left)
+}
+
+// admin executes a command at a member, beside all paths.
+func admin(t testing.TB, s redistest.Server, args ...string) any {
+	t.Helper()
+	v, err := s.Do(context.Background(), args...)
+	require.NoError(t, err, "%v", args)
+	return v
+}
+
+// counted reads how often a member has answered with an error code, of INFO errorstats.
+func counted(cluster *redistest.Cluster, code string, members ...int) (n int) {
+	for _, i := range members {
+		v, err := cluster.Servers[i].Do(context.Background(), "INFO", "errorstats")
+		if text, ok := v.(string); err == nil && ok {
+			_, rest, _ := strings.Cut(text, "errorstat_"+code+":count=")
+			digits, _, _ := strings.Cut(rest, "\r")
+			m, _ := strconv.Atoi(digits)
+			n += m
+		}
+	}
+	return n
+}
