@@ -1,0 +1,495 @@
+package redlock
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/internal/resp"
+)
+
+// The schedules are played on a model of the scripts. Here the same calls go to the model and to the
+// scripts themselves: same replies, same keys, same pushes. Tokens, queues and deadlines are compared
+// exactly, with the time that the server told; TTLs within what the call took.
+func TestSchedulesModelDoesWhatTheScriptsDo(t *testing.T) {
+	t.Run("real", func(t *testing.T) {
+		w := newTwin(t, rt.Real(t, 1).Servers[0], 1000) // a server may be interrupted, and TTLs are days
+		w.pairs()
+		w.random(100, false)
+	})
+	t.Run("embedded", func(t *testing.T) {
+		fakeTime(t, func(t *testing.T) {
+			w := newTwin(t, rt.Embedded(t, 1).Servers[0], 1)
+			if schedulesLarge() { // half a minute under the race detector
+				w.pairs()
+			}
+			w.random(60, true)
+		})
+	})
+}
+
+// schedulesLarge reports whether there is time for the large searches: make soak.
+func schedulesLarge() bool { return os.Getenv("REDQUORUM_SEEDS") != "" }
+
+// twin is a member and its model.
+type twin struct {
+	*scripted
+	model *modelServer
+	m     modelMember
+	grain int64 // ms by which TTLs may differ anyway
+	slack int64 // and with what the calls took
+	log   []string
+	calls int
+}
+
+func newTwin(t *testing.T, server redistest.Server, grain int64) *twin {
+	return &twin{scripted: newScripted(t, server), model: newModelServer(modelRules{}), grain: grain}
+}
+
+const twinTag = "run 1" // the marker's id
+
+// reset empties both.
+func (w *twin) reset(title string) {
+	w.Helper()
+	w.ask("DEL", w.name, tokensKey, w.queue, w.waiters, markerKey)
+	w.ask("HSET", markerKey, "id", twinTag)
+	w.m, w.slack, w.log = modelMember{id: twinTag}, 0, []string{title}
+}
+
+// bytes encodes c as the client does.
+func (c modelCall) bytes(k keys) []byte {
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	switch c.op {
+	case opAcquire:
+		return k.acquire(nil, c.owner, ms(c.ttl))
+	case opWait:
+		return k.wait(nil, c.owner, ms(c.ttl), ms(c.entry))
+	case opRelease:
+		return k.release(nil, c.owner, c.hint)
+	case opYield:
+		return k.yield(nil, c.owner, c.token, ms(c.ttl), ms(c.entry))
+	case opRaise:
+		return k.raise(nil, c.owner, c.token)
+	case opRejoin:
+		return k.rejoin(nil, c.owner, ms(c.ttl), c.token)
+	case opForce:
+		return k.force(nil)
+	case opExtend:
+		b := appendEval(nil, extendScript, 1, 2)
+		b = resp.AppendBulk(b, k.name)
+		b = resp.AppendBulk(b, c.owner)
+		return resp.AppendInt(b, c.ttl)
+	}
+	panic("no such script: " + c.op)
+}
+
+// parseCall is the other direction: what a client's bytes ask for, without the marker id that the member
+// adds.
+func parseCall(cmd []byte) modelCall {
+	f := strings.Split(string(cmd), "\r\n") // *n $7 EVALSHA $40 sha $… …
+	sha, arg := f[4], func(i int) string { return f[6+2*i] }
+	num := func(i int) int64 {
+		n, err := strconv.ParseInt(arg(i), 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		return n
+	}
+	switch sha { // arguments: number of keys, keys, bucket, owner, ...
+	case acquireScript.sha:
+		return modelCall{op: opAcquire, owner: arg(5), ttl: num(6)}
+	case waitScript.sha:
+		return modelCall{op: opWait, owner: arg(7), ttl: num(8), entry: num(9)}
+	case releaseScript.sha:
+		return modelCall{op: opRelease, owner: arg(7), hint: arg(8)}
+	case yieldScript.sha:
+		return modelCall{op: opYield, owner: arg(7), token: num(8), ttl: num(9), entry: num(10)}
+	case raiseScript.sha:
+		return modelCall{op: opRaise, owner: arg(4), token: num(5)}
+	case rejoinScript.sha:
+		return modelCall{op: opRejoin, owner: arg(7), ttl: num(8), token: num(9)}
+	case extendScript.sha:
+		return modelCall{op: opExtend, owner: arg(2), ttl: num(3)}
+	case forceScript.sha:
+		return modelCall{op: opForce}
+	}
+	panic("unknown script " + sha)
+}
+
+const dumpLua = `local t = redis.call('TIME')
+return {t[1] * 1000000 + t[2], redis.call('HGETALL', KEYS[1]), redis.call('PTTL', KEYS[1]),
+  redis.call('HGET', KEYS[2], ARGV[1]) or '0', redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'),
+  redis.call('HGETALL', KEYS[5]), redis.call('PTTL', KEYS[4]), redis.call('PTTL', KEYS[5])}`
+
+// play makes one call on both and compares everything.
+func (w *twin) play(c modelCall) modelReply {
+	w.Helper()
+	w.calls++
+	w.log = append(w.log, c.String())
+	cmd := c.bytes(w.keys)
+	if c.op != opForce {
+		back := parseCall(cmd)
+		back.tag = c.tag
+		require.Equal(w, c, back, "as the schedules read it")
+	}
+	// One write: the time before, the call, a push that ends what the call pushed, and all keys.
+	b := resp.Command("TIME")
+	b = append(b, resp.AppendBulk(cmd, c.tag)...)
+	b = append(b, resp.Command("PUBLISH", inboxPrefix+"end", "end")...)
+	b = append(b, resp.Command("EVAL", dumpLua, "5", w.name, tokensKey, markerKey, w.queue, w.waiters, strconv.FormatInt(w.bucket, 10))...)
+	_, err := w.c.Conn().Write(b)
+	require.NoError(w, err)
+	var got [4]any
+	for i := range got {
+		got[i], err = w.c.ReceiveFor(10 * time.Second)
+		require.NoError(w, err)
+	}
+	clock := got[0].([]any)
+	sec, _ := strconv.ParseInt(clock[0].(string), 10, 64)
+	usec, _ := strconv.ParseInt(clock[1].(string), 10, 64)
+	before := sec*1_000_000 + usec
+	dump := got[3].([]any)
+	after := dump[0].(int64)
+
+	var reply modelReply
+	switch v := got[1].(type) {
+	case redistest.Error:
+		reply.err = strings.TrimPrefix(v.Error(), "ERR ")
+	case int64:
+		reply.n = v
+	case []any:
+		reply.n = v[0].(int64)
+		if len(v) > 1 {
+			reply.server = v[1].(int64)
+		}
+		if len(v) > 2 {
+			reply.next = v[2].(string)
+		}
+	}
+	var pushes []string
+	now := before
+	for {
+		v, err := w.inbox.ReceiveFor(10 * time.Second)
+		require.NoError(w, err)
+		msg := v.([]any)[3].(string)
+		if msg == "end" {
+			break
+		}
+		pushes = append(pushes, msg)
+		if p, ok := parsePush(msg); ok && p.grant {
+			now = p.server
+		}
+	}
+	// A script tells its time in its reply, in a push, or as the first token of a bucket.
+	if reply.server > 0 {
+		now = reply.server
+	} else if free := w.m; reply.n > 0 && w.m.counter == 0 && c.op == opAcquire {
+		if free.expire(before); free.owner == "" {
+			now = reply.n
+		}
+	}
+	w.check(before <= now && now <= after, "the server's time %d is not in %d..%d", now, before, after)
+	w.slack = max(w.slack, (after-before)/1000+w.grain)
+
+	want, published := w.model.call(&w.m, now, c)
+	if reply.n < 0 && want.n < 0 {
+		w.near(reply.n, want.n, "time left")
+		want.n = reply.n
+	}
+	w.check(want == reply, "model replies %+v, script %+v", want, reply)
+	var wantPushes []string
+	for _, p := range published {
+		if p.grant {
+			wantPushes = append(wantPushes, fmt.Sprintf("g %s %d %d %s", p.owner, p.token, p.server, p.other))
+		} else {
+			wantPushes = append(wantPushes, fmt.Sprintf("w %s %s", p.owner, p.other))
+		}
+	}
+	w.check(fmt.Sprint(wantPushes) == fmt.Sprint(pushes), "model pushes %q, script %q", wantPushes, pushes)
+	w.same(dump)
+	return reply
+}
+
+func (w *twin) check(ok bool, format string, args ...any) {
+	w.Helper()
+	if !ok {
+		w.Fatalf("%s\nafter:\n  %s", fmt.Sprintf(format, args...), strings.Join(w.log, "\n  "))
+	}
+}
+
+func (w *twin) near(a, b int64, what string) {
+	w.Helper()
+	w.check(max(a, b)-min(a, b) <= w.slack, "%s: model %d ms, member %d ms", what, b, a)
+}
+
+// same compares the keys, as they were dumped, with the model.
+func (w *twin) same(dump []any) {
+	w.Helper()
+	now := dump[0].(int64)
+	m := w.m
+	m.expire(now)
+	var lock, queue, waiters []string
+	ttl := func(end int64, there bool) int64 {
+		if !there {
+			return -2
+		}
+		return end - now/1000
+	}
+	if m.owner != "" {
+		lock = []string{m.owner, text(m.token)}
+	}
+	pairs := map[string]string{}
+	for _, q := range m.queue {
+		queue = append(queue, q.owner, text(q.since))
+		pairs[q.owner] = text(q.deadline) + " " + text(q.ttl)
+	}
+	for o, v := range pairs {
+		waiters = append(waiters, o+" "+v)
+	}
+	strs := func(v any) (out []string) {
+		list, _ := v.([]any)
+		for _, s := range list {
+			out = append(out, s.(string))
+		}
+		return out
+	}
+	var gotQueue []string
+	for i, s := range strs(dump[4]) {
+		if i%2 == 1 {
+			f, err := strconv.ParseFloat(s, 64)
+			require.NoError(w, err)
+			s = strconv.FormatFloat(f, 'f', 0, 64)
+		}
+		gotQueue = append(gotQueue, s)
+	}
+	var gotWaiters []string
+	for flat := strs(dump[5]); len(flat) > 1; flat = flat[2:] {
+		gotWaiters = append(gotWaiters, flat[0]+" "+flat[1])
+	}
+	sort.Strings(waiters)
+	sort.Strings(gotWaiters)
+	got := fmt.Sprintf("lock %q counter %s queue %q waiters %q", strs(dump[1]), dump[3], gotQueue, gotWaiters)
+	want := fmt.Sprintf("lock %q counter %d queue %q waiters %q", lock, m.counter, queue, waiters)
+	w.check(got == want, "model has  %s\nmember has %s", want, got)
+	w.near(dump[2].(int64), ttl(m.end, m.owner != ""), "TTL of the lock")
+	w.near(dump[6].(int64), ttl(m.queueEnd, len(m.queue) > 0), "TTL of the queue")
+	w.near(dump[7].(int64), ttl(m.queueEnd, len(m.queue) > 0), "TTL of the waiters")
+}
+
+// A mishap is something that befalls a member: what lapses, without the wait for it, and what is lost.
+type mishap struct {
+	name string
+	do   func(w *twin)
+}
+
+var mishaps = []mishap{
+	{"the lock lapses", func(w *twin) {
+		w.ask("DEL", w.name)
+		w.m.owner, w.m.token, w.m.end = "", 0, 0
+	}},
+	{"the entries lapse", func(w *twin) {
+		for i := range w.m.queue {
+			w.ask("HSET", w.waiters, w.m.queue[i].owner, "1 "+text(w.m.queue[i].ttl))
+			w.m.queue = append([]modelWaiter(nil), w.m.queue...)
+			w.m.queue[i].deadline = 1
+		}
+	}},
+	{"the queue lapses", func(w *twin) {
+		w.ask("DEL", w.queue, w.waiters)
+		w.m.queue, w.m.queueEnd = nil, 0
+	}},
+	{"the counters are lost", func(w *twin) {
+		w.ask("DEL", tokensKey)
+		w.m.counter = 0
+	}},
+	{"the marker is lost", func(w *twin) {
+		w.ask("DEL", markerKey)
+		w.m.id = ""
+	}},
+	{"another name draws tokens", func(w *twin) {
+		w.m.counter = max(w.m.counter, 1) + 3
+		w.ask("HSET", tokensKey, bucketOf(w.name), text(w.m.counter))
+	}},
+}
+
+func (w *twin) happen(e mishap) {
+	w.Helper()
+	w.log = append(w.log, e.name)
+	e.do(w)
+}
+
+const (
+	twinTTL   = int64(300_000_000) // ms: no key of these lapses by itself
+	twinLong  = 2 * twinTTL
+	twinShort = twinTTL / 2
+)
+
+// moves are the calls that are worth making now, by two owners.
+func (w *twin) moves() []modelCall {
+	var out []modelCall
+	for i, o := range []string{alice, bob} {
+		other := []string{bob, alice}[i]
+		add := func(c modelCall) {
+			c.owner, c.tag = o, twinTag
+			out = append(out, c)
+		}
+		add(modelCall{op: opAcquire, ttl: twinTTL})
+		add(modelCall{op: opWait, ttl: twinShort, entry: twinTTL})
+		add(modelCall{op: opWait, ttl: twinTTL, entry: twinLong})
+		add(modelCall{op: opRelease})
+		add(modelCall{op: opRelease, hint: other})
+		add(modelCall{op: opRelease, hint: carol})
+		add(modelCall{op: opYield, token: max(w.m.token, 1), ttl: twinTTL, entry: twinTTL})
+		add(modelCall{op: opYield, token: max(w.m.token, 2) - 1, ttl: twinTTL, entry: twinTTL})
+		add(modelCall{op: opExtend, ttl: twinLong})
+		add(modelCall{op: opExtend, ttl: twinShort})
+		add(modelCall{op: opRaise, token: w.m.counter + 5})
+		add(modelCall{op: opRaise, token: 1})
+		add(modelCall{op: opRejoin, ttl: twinLong, token: w.m.counter + 2})
+		add(modelCall{op: opRejoin, ttl: twinShort, token: 1})
+	}
+	return append(out, modelCall{op: opForce, tag: twinTag}, modelCall{op: opForce, tag: "!"},
+		modelCall{op: opRelease, owner: alice, tag: "!"}, modelCall{op: opAcquire, owner: alice, ttl: twinTTL})
+}
+
+var twinBegins = []struct {
+	name  string
+	calls []modelCall
+}{
+	{"nothing is there", nil},
+	{"alice holds, bob and carol wait", []modelCall{
+		{op: opAcquire, owner: alice, ttl: twinTTL, tag: twinTag},
+		{op: opWait, owner: bob, ttl: twinTTL, entry: twinTTL, tag: twinTag},
+		{op: opWait, owner: carol, ttl: twinTTL, entry: twinTTL, tag: twinTag},
+	}},
+	{"bob holds, carol and alice wait", []modelCall{
+		{op: opAcquire, owner: bob, ttl: twinTTL, tag: twinTag},
+		{op: opWait, owner: carol, ttl: twinShort, entry: twinTTL, tag: twinTag},
+		{op: opWait, owner: alice, ttl: twinShort, entry: twinTTL, tag: twinTag},
+	}},
+}
+
+// pairs plays every call after every call and event, from each beginning.
+func (w *twin) pairs() {
+	w.Helper()
+	begins := twinBegins
+	if !schedulesLarge() {
+		begins = begins[:2]
+	}
+	for _, begin := range begins {
+		start := func() {
+			w.reset(begin.name)
+			for _, c := range begin.calls {
+				w.play(c)
+			}
+		}
+		start()
+		firsts := len(w.moves()) + len(mishaps)
+		for first := range firsts {
+			for second := 0; ; second++ {
+				start()
+				if moves := w.moves(); first < len(moves) {
+					w.play(moves[first])
+				} else {
+					w.happen(mishaps[first-len(moves)])
+				}
+				moves := w.moves()
+				if second == len(moves) {
+					break
+				}
+				w.play(moves[second])
+			}
+		}
+	}
+	w.Logf("%d calls, all pairs", w.calls)
+}
+
+// apart is d or a little more, so that it does not lead to the very millisecond in which a key ends: what
+// holds in there differs between servers.
+func (w *twin) apart(d time.Duration) time.Duration {
+	w.Helper()
+	now := w.now() / 1000
+	ends := []int64{w.m.end, w.m.queueEnd}
+	for _, q := range w.m.queue {
+		ends = append(ends, q.deadline)
+	}
+	for i := 0; i < len(ends); i++ {
+		if off := now + d.Milliseconds() - ends[i]; -3 < off && off < 3 {
+			d, i = d+5*time.Millisecond, -1
+		}
+	}
+	return d
+}
+
+// random plays sequences of calls and events. timed: the clock is ours, and keys lapse by themselves.
+func (w *twin) random(sequences int, timed bool) {
+	w.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv("REDQUORUM_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(w, err)
+	}
+	w.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	owners := []string{alice, bob, carol}
+	ttls := []int64{twinShort, twinTTL, twinLong}
+	if timed {
+		ttls = []int64{500, 1500, 4000}
+	}
+	w.calls = 0
+	ops := []string{opAcquire, opWait, opWait, opRelease, opYield, opYield, opExtend, opRaise, opRejoin, opForce}
+	for s := range sequences {
+		w.reset(fmt.Sprintf("seed %d, sequence %d", seed, s))
+		for range 25 {
+			switch {
+			case timed && rng.IntN(3) == 0:
+				d := w.apart(time.Duration(rng.IntN(900)) * time.Millisecond)
+				w.log = append(w.log, d.String())
+				time.Sleep(d)
+				continue
+			case rng.IntN(8) == 0:
+				w.happen(mishaps[rng.IntN(len(mishaps))])
+				continue
+			}
+			pick := func() string { return owners[rng.IntN(len(owners))] }
+			c := modelCall{op: ops[rng.IntN(len(ops))], owner: pick(), tag: twinTag}
+			if rng.IntN(12) == 0 {
+				c.tag = []string{"", "!", "another 2"}[rng.IntN(3)]
+			}
+			if c.op != opAcquire && c.op != opWait && rng.IntN(3) > 0 && w.m.owner != "" {
+				c.owner = w.m.owner
+			}
+			switch c.op {
+			case opForce:
+				c.owner = ""
+			case opRelease:
+				if rng.IntN(2) == 0 {
+					c.hint = pick()
+				}
+			case opYield:
+				c.token = w.m.token - rng.Int64N(2)*rng.Int64N(2)
+				c.ttl, c.entry = ttls[rng.IntN(3)], ttls[rng.IntN(3)]
+			case opRaise:
+				c.token = max(1, w.m.counter+rng.Int64N(7)-3)
+			case opRejoin:
+				c.token, c.ttl = max(1, w.m.counter+rng.Int64N(7)-3), ttls[rng.IntN(3)]
+			case opWait:
+				c.ttl, c.entry = ttls[rng.IntN(3)], ttls[rng.IntN(3)]
+			default:
+				c.ttl = ttls[rng.IntN(3)]
+			}
+			w.play(c)
+		}
+	}
+	w.Logf("%d calls at random", w.calls)
+}

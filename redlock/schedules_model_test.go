@@ -1,0 +1,371 @@
+package redlock
+
+import (
+	"cmp"
+	"crypto/sha1"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// modelMember is one lock at one member, as the scripts keep it: script/*.lua in Go, line by line, with
+// a clock that the caller gives. The schedules are played on it, and TestSchedulesModelDoesWhatTheScriptsDo
+// ties it to the scripts. It is a value: the queue is never changed in place, so that a copy is another
+// member.
+type modelMember struct {
+	owner    string // of the vote, "" none
+	token    int64  // of the vote
+	end      int64  // of the vote, ms
+	counter  int64  // 0: the bucket has none
+	id       string // of the restart guard's marker
+	queue    []modelWaiter
+	queueEnd int64 // of both keys of the queue, ms
+}
+
+type modelWaiter struct {
+	owner    string
+	since    int64 // µs
+	deadline int64 // ms
+	ttl      int64 // ms
+}
+
+// modelCall is a call of a script: times in ms.
+type modelCall struct {
+	op         string
+	owner      string
+	hint       string
+	ttl, entry int64
+	token      int64
+	tag        string
+}
+
+const opForce = "force"
+
+func (c modelCall) String() string {
+	s := c.op + " " + c.owner
+	switch c.op {
+	case opRelease:
+		if c.hint != "" {
+			s += " hint " + c.hint
+		}
+	case opYield, opRaise, opRejoin:
+		s += " token " + text(c.token)
+	}
+	if c.ttl > 0 {
+		s += " ttl " + text(c.ttl)
+	}
+	return s
+}
+
+// modelReply is a reply: n and, where the script tells them, the server's time and the head of the queue.
+type modelReply struct {
+	err    string
+	n      int64
+	server int64
+	next   string
+}
+
+func (r modelReply) String() string {
+	if r.err != "" {
+		return r.err
+	}
+	return strings.TrimSpace(fmt.Sprint(r.n, " ", r.next))
+}
+
+// modelRules are the scripts' guards that a case takes out. The zero value is the scripts as they are.
+type modelRules struct {
+	raiseAnyone    bool // raise does not ask whose the vote is
+	extendShortens bool
+	yieldByName    bool // the lowest name wins a yield, not the lowest hash
+}
+
+// modelServer executes calls at members.
+type modelServer struct {
+	modelRules
+	hashes map[string]string
+}
+
+func newModelServer(rules modelRules) *modelServer {
+	return &modelServer{modelRules: rules, hashes: map[string]string{}}
+}
+
+// rank is what a yield compares.
+func (s *modelServer) rank(owner string) string {
+	if s.yieldByName {
+		return owner
+	}
+	h, ok := s.hashes[owner]
+	if !ok {
+		sum := sha1.Sum([]byte(owner))
+		h = string(sum[:])
+		s.hashes[owner] = h
+	}
+	return h
+}
+
+// modelStep is one script call under way.
+type modelStep struct {
+	*modelServer
+	*modelMember
+	now int64 // µs
+	tag string
+	out []push
+}
+
+const forgotMarker = "FORGOT marker"
+
+// call executes c at m when its clock reads now, in µs, and returns the reply and what is published to
+// clients' inboxes, in order.
+func (s *modelServer) call(m *modelMember, now int64, c modelCall) (modelReply, []push) {
+	m.expire(now)
+	x := &modelStep{modelServer: s, modelMember: m, now: now, tag: c.tag}
+	r := x.run(c)
+	return r, x.out
+}
+
+func (m *modelMember) expire(now int64) {
+	if m.owner != "" && m.end <= now/1000 {
+		m.owner, m.token, m.end = "", 0, 0
+	}
+	if len(m.queue) > 0 && m.queueEnd <= now/1000 {
+		m.queue, m.queueEnd = nil, 0
+	}
+}
+
+func (x *modelStep) run(c modelCall) modelReply {
+	switch c.op {
+	case opAcquire:
+		switch x.owner {
+		case "":
+			n := x.grant(c.owner, c.ttl)
+			if n == 0 {
+				return modelReply{err: forgotMarker}
+			}
+			return modelReply{n: n}
+		case c.owner:
+			x.lengthen(c.ttl)
+			return modelReply{n: x.token}
+		}
+		return modelReply{n: -max(x.end-x.now/1000, 1)}
+	case opWait:
+		switch x.owner {
+		case "":
+			n := x.grant(c.owner, c.ttl)
+			if n == 0 {
+				return modelReply{err: forgotMarker}
+			}
+			x.drop(c.owner)
+			return modelReply{n: n, server: x.now, next: x.head()}
+		case c.owner:
+			x.lengthen(c.ttl)
+			x.drop(c.owner)
+			return modelReply{n: x.token, server: x.now, next: x.head()}
+		}
+		if x.register(c.owner, c.ttl, c.entry) {
+			x.publish(push{owner: x.owner, other: c.owner})
+		}
+		return modelReply{n: -max(x.end-x.now/1000, 1), server: x.now, next: "-"}
+	case opRelease:
+		had := x.owner == c.owner
+		if had {
+			x.free()
+		}
+		if len(x.queue) == 0 {
+			return modelReply{n: one(had)}
+		}
+		x.drop(c.owner)
+		if !had || c.tag == "!" {
+			return modelReply{n: one(had)}
+		}
+		return x.pass(c.hint)
+	case opForce:
+		if x.owner == "" {
+			return modelReply{n: 0}
+		}
+		x.free()
+		if c.tag == "!" {
+			return modelReply{n: 1}
+		}
+		return x.pass("")
+	case opYield:
+		return x.yield(c)
+	case opExtend:
+		if x.owner != c.owner {
+			return modelReply{n: 0}
+		}
+		if x.extendShortens {
+			x.end = x.now/1000 + c.ttl
+		}
+		x.lengthen(c.ttl)
+		return modelReply{n: 1}
+	case opRaise:
+		if x.owner != c.owner && !x.raiseAnyone {
+			return modelReply{n: 0}
+		}
+		x.counter = max(x.counter, c.token)
+		return modelReply{n: 1}
+	case opRejoin:
+		if x.counter == 0 && c.tag != "" && x.id != c.tag {
+			return modelReply{err: forgotMarker}
+		}
+		x.counter = max(x.counter, c.token)
+		switch x.owner {
+		case "":
+			x.modelMember.owner, x.modelMember.token, x.end = c.owner, c.token, x.now/1000+c.ttl
+			x.drop(c.owner)
+			return modelReply{n: 1}
+		case c.owner:
+			x.lengthen(c.ttl)
+			return modelReply{n: 1}
+		}
+		return modelReply{n: 0}
+	}
+	panic("no such script: " + c.op)
+}
+
+func (x *modelStep) yield(c modelCall) modelReply {
+	if x.owner != c.owner || x.token != c.token {
+		return modelReply{n: 0, server: x.now}
+	}
+	heir, lowest, ttl := c.owner, x.rank(c.owner), int64(0)
+	for _, w := range x.queue {
+		if h := x.rank(w.owner); h < lowest {
+			if x.live(w) {
+				heir, lowest, ttl = w.owner, h, w.ttl
+			} else {
+				x.drop(w.owner)
+			}
+		}
+	}
+	if heir == c.owner {
+		n := x.count()
+		if n == 0 {
+			return modelReply{err: forgotMarker}
+		}
+		x.token = n
+		x.lengthen(c.ttl)
+		return modelReply{n: n, server: x.now}
+	}
+	x.free()
+	x.register(c.owner, c.ttl, c.entry)
+	if !x.hand(heir, ttl) {
+		return modelReply{err: forgotMarker}
+	}
+	return modelReply{n: 0, server: x.now}
+}
+
+// pass hands a freed vote to the successor; the caller's reply is 1.
+func (x *modelStep) pass(hint string) modelReply {
+	heir, ttl := x.successor(hint)
+	if heir != "" && !x.hand(heir, ttl) {
+		return modelReply{err: forgotMarker}
+	}
+	return modelReply{n: 1}
+}
+
+func one(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (x *modelStep) free() { x.owner, x.token, x.end = "", 0, 0 }
+
+func (x *modelStep) lengthen(ttl int64) { x.end = max(x.end, x.now/1000+ttl) }
+
+func (x *modelStep) count() int64 {
+	if x.counter == 0 {
+		if x.tag != "" && x.id != x.tag {
+			return 0
+		}
+		x.counter = x.now
+		return x.counter
+	}
+	x.counter++
+	return x.counter
+}
+
+func (x *modelStep) grant(owner string, ttl int64) int64 {
+	n := x.count()
+	if n > 0 {
+		x.owner, x.token, x.end = owner, n, x.now/1000+ttl
+	}
+	return n
+}
+
+func (x *modelStep) find(owner string) int {
+	return slices.IndexFunc(x.queue, func(w modelWaiter) bool { return w.owner == owner })
+}
+
+func (x *modelStep) drop(owner string) {
+	if i := x.find(owner); i >= 0 {
+		x.queue = slices.Concat(x.queue[:i], x.queue[i+1:])
+		if len(x.queue) == 0 {
+			x.queue, x.queueEnd = nil, 0
+		}
+	}
+}
+
+func (x *modelStep) live(w modelWaiter) bool { return w.deadline*1000 >= x.now }
+
+func (x *modelStep) head() string {
+	if len(x.queue) == 0 {
+		return "-"
+	}
+	return x.queue[0].owner
+}
+
+func (x *modelStep) publish(p push) {
+	if _, number, ok := strings.Cut(p.owner, ":"); ok {
+		n, err := strconv.ParseUint(number, 10, 64)
+		if err == nil {
+			p.n = n
+			x.out = append(x.out, p)
+		}
+	}
+}
+
+func (x *modelStep) hand(owner string, ttl int64) bool {
+	n := x.grant(owner, ttl)
+	if n == 0 {
+		return false
+	}
+	x.drop(owner)
+	x.publish(push{grant: true, owner: owner, token: n, server: x.now, other: x.head()})
+	return true
+}
+
+func (x *modelStep) successor(hint string) (string, int64) {
+	if i := x.find(hint); hint != "" && i >= 0 {
+		if w := x.queue[i]; x.live(w) {
+			return w.owner, w.ttl
+		}
+		x.drop(hint)
+	}
+	for len(x.queue) > 0 {
+		if w := x.queue[0]; x.live(w) {
+			return w.owner, w.ttl
+		}
+		x.drop(x.queue[0].owner)
+	}
+	return "", 0
+}
+
+func (x *modelStep) register(owner string, ttl, entry int64) bool {
+	w := modelWaiter{owner: owner, since: x.now, deadline: x.now/1000 + entry, ttl: ttl}
+	i := x.find(owner)
+	x.queue = slices.Clone(x.queue)
+	if i >= 0 {
+		w.since = x.queue[i].since
+		x.queue[i] = w
+	} else {
+		x.queue = append(x.queue, w)
+		slices.SortStableFunc(x.queue, func(a, b modelWaiter) int {
+			return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.owner, b.owner))
+		})
+	}
+	x.queueEnd = max(x.queueEnd, x.now/1000+2*entry)
+	return i < 0
+}
