@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
@@ -176,15 +177,19 @@ func (n *Node) loaded(c *quorum.Call) bool {
 	return n.permitted(c, "SCRIPT LOAD: every script is sent in full")
 }
 
-// ask submits cmds and waits until all are done; an error says that not all were answered or refused.
+// ask submits cmds and waits until all are done; an error says that not all were answered or refused. It is
+// the server's own where that said why it was about to close the connection.
 func (n *Node) ask(ctx context.Context, s *session, cmds [][]byte) ([]quorum.Call, error) {
 	w := &waiter{done: make(chan struct{})}
 	w.left.Store(int32(len(cmds)))
 	calls := make([]quorum.Call, len(cmds))
 	for i, cmd := range cmds {
 		calls[i] = quorum.Call{Cmd: cmd, Late: true, Sink: w}
-		if err := s.submit(&calls[i], true); err != nil {
-			return nil, s.cause()
+		if s.submit(&calls[i], true) != nil { // broken: those before are done by its reader
+			for range cmds[i:] {
+				w.Done(nil)
+			}
+			break
 		}
 	}
 	select {
@@ -192,9 +197,15 @@ func (n *Node) ask(ctx context.Context, s *session, cmds [][]byte) ([]quorum.Cal
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	var reason error
 	for i := range calls {
-		if calls[i].Outcome == quorum.Unknown || calls[i].Outcome == quorum.NotSent {
-			return nil, s.cause()
+		switch c := &calls[i]; {
+		case c.Outcome != quorum.Answered && c.Outcome != quorum.Refused:
+			return nil, cmp.Or(reason, s.cause())
+		case reason == nil && c.Outcome == quorum.Refused:
+			if refused, ok := c.Err.(*quorum.ReplyError); ok && !notPermitted(refused) {
+				reason = refused
+			}
 		}
 	}
 	return calls, nil
@@ -206,6 +217,7 @@ type waiter struct {
 	done chan struct{}
 }
 
+// Done implements quorum.Sink.
 func (w *waiter) Done(*quorum.Call) {
 	if w.left.Add(-1) == 0 {
 		close(w.done)
