@@ -1,0 +1,358 @@
+package faults
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// A refusal is a state of a server in which it answers with an error.
+type refusal struct {
+	code  string // of the error
+	kind  quorum.Kind
+	mute  bool    // INFO is refused meanwhile, too
+	keeps bool    // what is held can be extended and released all the same
+	floor float64 // tenures a second that go on while two members are so; default 5
+	begin func(t testing.TB, s *redistest.Real) (end func())
+}
+
+func config(t testing.TB, s redistest.Server, option, value string) {
+	t.Helper()
+	admin(t, s, "CONFIG", "SET", option, value)
+}
+
+var refusals = []refusal{
+	{code: "OOM", kind: quorum.KindOverloaded, keeps: true, begin: func(t testing.TB, s *redistest.Real) func() {
+		config(t, s, "maxmemory", "1")
+		return func() { config(t, s, "maxmemory", "0") }
+	}},
+	{code: "READONLY", kind: quorum.KindReadOnly, begin: func(t testing.TB, s *redistest.Real) func() {
+		admin(t, s, "REPLICAOF", "127.0.0.1", "1") // a master that is not there
+		return func() { admin(t, s, "REPLICAOF", "NO", "ONE") }
+	}},
+	{code: "MISCONF", kind: quorum.KindReadOnly, begin: misconf},
+	{code: "BUSY", kind: quorum.KindBusy, mute: true, floor: 1, begin: busy}, // two cores spin
+	{code: "max number of clients", kind: quorum.KindOverloaded, mute: true, begin: crowded},
+}
+
+// misconf makes a server fail to save itself: in the place of its file is a directory. It refuses all
+// writes then, the deleting ones too.
+func misconf(t testing.TB, s *redistest.Real) func() {
+	t.Helper()
+	file := filepath.Join(s.Dir(), "dump.rdb")
+	require.NoError(t, os.RemoveAll(file))
+	require.NoError(t, os.MkdirAll(filepath.Join(file, "in the way"), 0o700))
+	config(t, s, "save", "3600 1000000000") // a server that is not to save anything does not care
+	saved := func(status string) {
+		t.Helper()
+		admin(t, s, "BGSAVE")
+		require.Eventually(t, func() bool {
+			info, _ := admin(t, s, "INFO", "persistence").(string)
+			return strings.Contains(info, "rdb_bgsave_in_progress:0") && strings.Contains(info, "rdb_last_bgsave_status:"+status)
+		}, 20*time.Second, 2*time.Millisecond)
+	}
+	saved("err")
+	return func() {
+		require.NoError(t, os.RemoveAll(file))
+		saved("ok")
+		config(t, s, "save", "")
+	}
+}
+
+// busy lets a server run an endless script, until the script is killed.
+func busy(t testing.TB, s *redistest.Real) func() {
+	t.Helper()
+	config(t, s, "lua-time-limit", "20") // busy-reply-threshold since Redis 7
+	c, err := redistest.DialClient(t.Context(), s.Dialer(), s.Addr())
+	require.NoError(t, err)
+	require.NoError(t, c.Send([]string{"EVAL", "while true do end", "0"}))
+	return func() {
+		admin(t, s, "SCRIPT", "KILL")
+		require.NoError(t, c.Close())
+	}
+}
+
+// crowded throws our connections out of a server, and lets nobody in.
+func crowded(t testing.TB, s *redistest.Real) func() {
+	t.Helper()
+	c, err := redistest.DialClient(t.Context(), s.Dialer(), s.Addr())
+	require.NoError(t, err)
+	ask := func(args ...string) any {
+		t.Helper()
+		v, err := c.Do(context.Background(), args...)
+		require.NoError(t, err)
+		return v
+	}
+	ask("CONFIG", "SET", "maxclients", "1")
+	throwOut(context.Background(), c)
+	return func() {
+		ask("CONFIG", "SET", "maxclients", "10000")
+		require.NoError(t, c.Close())
+	}
+}
+
+// throwOut kills the connections of our clients, by their name, and counts them.
+func throwOut(ctx context.Context, c *redistest.Client) (n int) {
+	list, _ := c.Do(ctx, "CLIENT", "LIST")
+	text, _ := list.(string)
+	for line := range strings.Lines(text) {
+		id, rest, _ := strings.Cut(strings.TrimPrefix(line, "id="), " ")
+		if !strings.Contains(rest, " name=redquorum ") {
+			continue
+		}
+		if v, err := c.Do(ctx, "CLIENT", "KILL", "ID", id); err == nil && v == int64(1) {
+			n++
+		}
+	}
+	return n
+}
+
+// felt counts the refusals of some members.
+func (r refusal) felt(cluster *redistest.Cluster, members ...int) int {
+	if strings.Contains(r.code, " ") { // refused before there is anybody to answer
+		return counted(cluster, "stats", "rejected_connections:", members...)
+	}
+	return counted(cluster, "errorstats", "errorstat_"+r.code+":count=", members...)
+}
+
+// at begins a refusal at some members.
+func (r refusal) at(t testing.TB, cluster *redistest.Cluster, members ...int) (end func()) {
+	t.Helper()
+	var ends []func()
+	for _, i := range members {
+		ends = append(ends, r.begin(t, cluster.Real(i)))
+	}
+	return func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+}
+
+// Two members answer with errors: work goes on with the others. Three do: callers are told that there is
+// no quorum, and why, and all is well again afterwards.
+func TestErrorReplies(t *testing.T) {
+	// The last one takes a second to load its data.
+	slow := redistest.RealConfig{
+		Persist: redistest.SavedOnly,
+		Args:    []string{"--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024"},
+	}
+	cluster := servers(t, redistest.RealConfig{}, redistest.RealConfig{}, redistest.RealConfig{}, redistest.RealConfig{}, slow)
+	pad := make([]byte, 600)
+	for i := range 200 {
+		_, _ = rand.Read(pad)
+		admin(t, cluster.Servers[4], "SET", "pad:"+string(rune('a'+i%26))+string(rune('a'+i/26)), string(pad))
+	}
+	w := start(t, cluster, rows())
+	probe, _ := dial(t, cluster, func(c *redlock.Config) {
+		quick(c)
+		c.TTL, c.MaxTTL, c.FreshMembers = time.Second, time.Second, true
+	})
+	voting(t, probe, 5)
+
+	for n, r := range refusals {
+		two := []int{n % 4, (n + 1) % 4}
+		w.play(t, episode{
+			name: r.code + " at two", span: span(500 * time.Millisecond), floor: cmp.Or(r.floor, 5), mute: r.mute,
+			felt:   func() int { return r.felt(cluster, two...) },
+			inject: func() func() { return r.at(t, cluster, two...) },
+		})
+	}
+	for _, r := range refusals {
+		held, err := probe.Mutex("held").Lock(t.Context())
+		require.NoError(t, err)
+		w.play(t, episode{
+			name: r.code + " at three", span: span(500*time.Millisecond) / 2, mute: r.mute,
+			felt: func() int { return r.felt(cluster, 0, 1, 2) },
+			inject: func() func() {
+				end := r.at(t, cluster, 0, 1, 2)
+				told(t, probe, r.kind, 0, 1, 2)
+				if r.keeps {
+					require.NoError(t, held.Extend(t.Context(), time.Second))
+					require.NoError(t, held.Unlock(t.Context()))
+				} else {
+					require.ErrorIs(t, held.Extend(t.Context(), time.Second), redlock.ErrNoQuorum)
+					require.ErrorIs(t, held.Unlock(t.Context()), redlock.ErrInDoubt)
+				}
+				return end
+			},
+		})
+	}
+	w.play(t, episode{
+		name: "LOADING at one", span: span(500 * time.Millisecond), floor: 5,
+		felt: func() int { return refusal{code: "LOADING"}.felt(cluster, 4) },
+		inject: func() func() {
+			admin(t, cluster.Servers[4], "SAVE")
+			restarted := make(chan error, 1)
+			go func() { restarted <- cluster.Servers[4].Restart(true) }()
+			return func() { require.NoError(t, <-restarted) }
+		},
+	})
+	w.end().safe(t, 300)
+	nothingLeft(t, cluster, "pad:*")
+}
+
+// told waits until a client is told that there is no quorum because these members answer with this kind
+// of error.
+func told(t testing.TB, c *redlock.Client, kind quorum.Kind, members ...int) {
+	t.Helper()
+	var err error
+	defer func() {
+		if t.Failed() {
+			t.Logf("told at last: %v", err)
+		}
+	}()
+	require.Eventually(t, func() bool {
+		var lease *redlock.Lease
+		if lease, err = c.Mutex("probe").TryLock(t.Context()); err == nil {
+			_ = lease.Unlock(t.Context())
+			return false
+		}
+		var q *redlock.QuorumError
+		if !errors.Is(err, redlock.ErrNoQuorum) || !errors.As(err, &q) {
+			return false
+		}
+		for _, i := range members {
+			var reply *quorum.ReplyError
+			if !errors.As(q.Votes[i].Err, &reply) || reply.Kind != kind {
+				return false
+			}
+		}
+		return true
+	}, 20*time.Second, time.Millisecond)
+}
+
+// A password is demanded of those who had none, and they are thrown out: what is held goes on with the
+// others, nobody hammers the door (node.AuthBackoff is 30 s), and all come back when it is taken away.
+func TestPasswordDemanded(t *testing.T) {
+	cluster := servers(t, make([]redistest.RealConfig, 5)...)
+	w := start(t, cluster, rows())
+	probe, _ := dial(t, cluster, func(c *redlock.Config) {
+		quick(c)
+		c.TTL, c.MaxTTL, c.FreshMembers = time.Second, time.Second, true
+	})
+	voting(t, probe, 5)
+	r := refusal{code: "NOAUTH", kind: quorum.KindAuth, begin: func(t testing.TB, s *redistest.Real) func() {
+		c, err := redistest.DialClient(context.Background(), s.Dialer(), s.Addr())
+		require.NoError(t, err)
+		_, err = c.Do(t.Context(), "CONFIG", "SET", "requirepass", "secret")
+		require.NoError(t, err)
+		throwOut(t.Context(), c)
+		return func() {
+			_, err := c.Do(context.Background(), "CONFIG", "SET", "requirepass", "")
+			require.NoError(t, err)
+			require.NoError(t, c.Close())
+		}
+	}}
+	began := time.Now()
+	two := r.at(t, cluster, 0, 1)
+	w.progress(t, 50)
+	third := r.at(t, cluster, 2)
+	told(t, probe, quorum.KindAuth, 0, 1, 2)
+	two()
+	third()
+	took := time.Since(began)
+	asked := r.felt(cluster, 0, 1, 2)
+	require.Positive(t, asked)
+	// Nine clients, two connections each, a few questions each.
+	require.Less(t, asked, 3*9*2*20, "the door is hammered")
+	fresh, _ := dial(t, cluster, func(c *redlock.Config) { // a new client need not wait
+		quick(c)
+		c.TTL, c.MaxTTL = time.Second, time.Second
+	})
+	voting(t, fresh, 5)
+	if long() {
+		healed := time.Now()
+		for _, c := range w.clients {
+			require.Eventually(t, func() bool {
+				return !slices.ContainsFunc(c.Members(), func(m redlock.MemberInfo) bool { return m.State != redlock.MemberVoting })
+			}, 3*node.AuthBackoff, 10*time.Millisecond)
+		}
+		w.progress(t, 50)
+		t.Logf("all members vote again after %v", time.Since(healed))
+	}
+	t.Logf("NOAUTH for %v: refused %d times", took, asked)
+	w.end().safe(t, 50)
+	nothingLeft(t, cluster)
+}
+
+// Servers that forget scripts, keys and connections under traffic.
+func TestServersThatForget(t *testing.T) {
+	cluster := servers(t, make([]redistest.RealConfig, 5)...)
+	w := start(t, cluster, rows())
+	var times atomic.Int64
+	felt := func() int { return int(times.Load()) }
+	// repeat does something to servers over and over, on a connection each, until it is healed.
+	repeat := func(every time.Duration, f func(ctx context.Context, i, round int, c *redistest.Client)) func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		for i, s := range cluster.Servers {
+			c, err := redistest.DialClient(ctx, s.Dialer(), s.Addr())
+			require.NoError(t, err)
+			all.Go(func() {
+				defer func() { _ = c.Close() }()
+				tick := time.NewTicker(every)
+				defer tick.Stop()
+				for round := 0; ; round++ {
+					select {
+					case <-tick.C:
+						f(ctx, i, round, c)
+					case <-ctx.Done():
+						return
+					}
+				}
+			})
+		}
+		return func() { cancel(); all.Wait() }
+	}
+	for _, e := range []episode{
+		{name: "SCRIPT FLUSH at all every 10 ms", span: span(time.Second), floor: 5, felt: felt, inject: func() func() {
+			return repeat(10*time.Millisecond, func(ctx context.Context, _, _ int, c *redistest.Client) {
+				if _, err := c.Do(ctx, "SCRIPT", "FLUSH"); err == nil {
+					times.Add(1)
+				}
+			})
+		}},
+		{name: "CLIENT KILL of ours at two every 50 ms", span: span(time.Second), floor: 5, felt: felt, inject: func() func() {
+			return repeat(50*time.Millisecond, func(ctx context.Context, i, round int, c *redistest.Client) {
+				if i == round%5 || i == (round+1)%5 {
+					times.Add(int64(throwOut(ctx, c)))
+				}
+			})
+		}},
+		{name: "FLUSHALL of one", span: span(500 * time.Millisecond), floor: 5, felt: felt, inject: func() func() {
+			if !long() {
+				require.NoError(t, cluster.Servers[2].Flush())
+				times.Add(1)
+				return func() {}
+			}
+			return repeat(2*w.terms.maxTTL, func(_ context.Context, i, round int, _ *redistest.Client) {
+				if i == round%5 {
+					_ = cluster.Servers[i].Flush()
+					times.Add(1)
+				}
+			})
+		}},
+	} {
+		w.play(t, e)
+	}
+	r := w.end()
+	r.safe(t, 300)
+	nothingLeft(t, cluster)
+}
