@@ -44,6 +44,7 @@ type terms struct {
 	ttl     time.Duration // of fixed leases; 0: renewed
 	maxTTL  time.Duration // default 1 s
 	hold    time.Duration // default 1 ms
+	direct  bool          // no network paths, which cost more than all else: where only servers are broken
 	config  func(*redlock.Config)
 	inside  func(*redlock.Lease) // called by each holder before it works
 }
@@ -70,7 +71,11 @@ func start(t testing.TB, cluster *redistest.Cluster, x terms) *workload {
 	w := &workload{cluster: cluster, terms: x, stop: stop}
 	t.Cleanup(w.halt)
 	for range x.clients {
-		c, links := dial(t, cluster, func(c *redlock.Config) {
+		connect := dial
+		if x.direct {
+			connect = dialDirect
+		}
+		c, links := connect(t, cluster, func(c *redlock.Config) {
 			c.TTL, c.MaxTTL = x.maxTTL, x.maxTTL
 			c.FreshMembers = true // the servers were started for this test; what restarts later is not fresh
 			if x.config != nil {
@@ -100,12 +105,27 @@ func dial(t testing.TB, cluster *redistest.Cluster, configure func(*redlock.Conf
 		t.Cleanup(func() { _ = front.Close() })
 		links, urls = append(links, l), append(urls, "redis://"+front.Addr())
 	}
+	return open(t, urls, configure), links
+}
+
+// dialDirect opens a client without network paths, which ends with the test.
+func dialDirect(t testing.TB, cluster *redistest.Cluster, configure func(*redlock.Config)) (*redlock.Client, []*redistest.Link) {
+	t.Helper()
+	var urls []string
+	for _, s := range cluster.Servers {
+		urls = append(urls, "redis://"+s.Addr())
+	}
+	return open(t, urls, configure), nil
+}
+
+func open(t testing.TB, urls []string, configure func(*redlock.Config)) *redlock.Client {
+	t.Helper()
 	var config redlock.Config
 	configure(&config)
 	c, err := redlock.Open(t.Context(), urls, redlock.WithConfig(config))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	return c, links
+	return c
 }
 
 // voting waits until n members vote for this client.
