@@ -346,11 +346,13 @@ func (e *Embedded) kill() {
 	e.mu.Lock()
 	e.alive, e.paused = false, false
 	e.queue = nil
-	ended := e.sessions
-	e.sessions = map[int64]*session{}
-	for _, s := range ended {
+	var ended []*session // in order, so that they hear of it in order
+	for _, s := range e.sessions {
 		s.gone.Store(true)
+		ended = append(ended, s)
 	}
+	slices.SortFunc(ended, func(a, b *session) int { return int(a.id - b.id) })
+	e.sessions = map[int64]*session{}
 	e.mu.Unlock()
 	for _, s := range ended {
 		s.unlistenAll()

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -43,7 +44,8 @@ type Link struct {
 	change *sync.Cond // for dials that wait: flows, refuse, closed
 	conns  map[*relay]struct{}
 	closed bool
-	rand   *rand.Rand
+	seed   uint64     // of the delays of dials
+	rand   *rand.Rand // for the seeds of connections, and for pushes that are lost
 
 	requests, replies           flow
 	requestDelay, repliesDelay  Delay
@@ -77,22 +79,41 @@ type backend interface {
 }
 
 func newLink(server target) *Link {
-	l := &Link{server: server, conns: map[*relay]struct{}{}, rand: newRand(1)}
+	l := &Link{server: server, conns: map[*relay]struct{}{}, seed: 1, rand: newRand(1)}
 	l.change = sync.NewCond(&l.mu)
 	return l
 }
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)) }
 
-// Seed restarts the random numbers behind jitter and LosePushRate. A new Link has seed 1.
-func (l *Link) Seed(seed uint64) { l.set(func() { l.rand = newRand(seed) }) }
+// Seed restarts the random numbers behind jitter and LosePushRate. A new Link has seed 1. Delays
+// are drawn from the seed, the connection, the direction and the instant, not from one sequence: in fake
+// time they are the same whatever order things have that happen at one instant.
+func (l *Link) Seed(seed uint64) {
+	l.set(func() {
+		l.seed, l.rand = seed, newRand(seed)
+		for _, r := range l.orderedLocked() {
+			r.seedLocked()
+		}
+	})
+}
+
+// orderedLocked is the connections in the order of their dials: a map has none.
+func (l *Link) orderedLocked() []*relay {
+	all := make([]*relay, 0, len(l.conns))
+	for r := range l.conns {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b *relay) int { return a.serial - b.serial })
+	return all
+}
 
 // set changes faults and wakes everything that may now go on, or must stop.
 func (l *Link) set(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	for r := range l.conns {
+	for _, r := range l.orderedLocked() {
 		r.settleLocked(now)
 	}
 	f()
@@ -101,7 +122,7 @@ func (l *Link) set(f func()) {
 
 func (l *Link) wakeLocked() {
 	l.change.Broadcast()
-	for r := range l.conns {
+	for _, r := range l.orderedLocked() {
 		r.change.Broadcast()
 	}
 }
@@ -138,7 +159,7 @@ func (l *Link) Resume() {
 func (l *Link) DropReplies() {
 	l.set(func() {
 		l.replies = lost
-		for r := range l.conns {
+		for _, r := range l.orderedLocked() {
 			r.dropLocked(&r.down)
 		}
 	})
@@ -148,7 +169,7 @@ func (l *Link) DropReplies() {
 func (l *Link) DropRequests() {
 	l.set(func() {
 		l.requests = lost
-		for r := range l.conns {
+		for _, r := range l.orderedLocked() {
 			r.dropLocked(&r.up)
 		}
 	})
@@ -159,7 +180,7 @@ func (l *Link) DropRequests() {
 func (l *Link) BlackHole() {
 	l.set(func() {
 		l.requests, l.replies = lost, lost
-		for r := range l.conns {
+		for _, r := range l.orderedLocked() {
 			r.dropLocked(&r.up)
 			r.dropLocked(&r.down)
 		}
@@ -184,7 +205,7 @@ func (l *Link) Heal() {
 		}
 		l.rules = nil
 		l.losePush, l.losePushRate, l.delayPush = 0, 0, Delay{}
-		for r := range l.conns {
+		for _, r := range l.orderedLocked() {
 			r.zombieArmed = false
 		}
 	})
@@ -195,7 +216,7 @@ func (l *Link) Heal() {
 func (l *Link) Cut() int {
 	l.mu.Lock()
 	var cut []*relay
-	for r := range l.conns {
+	for _, r := range l.orderedLocked() {
 		if !r.zombie {
 			r.cutLocked()
 			cut = append(cut, r)
@@ -213,7 +234,7 @@ func (l *Link) Cut() int {
 func (l *Link) Zombie(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for r := range l.conns {
+	for _, r := range l.orderedLocked() {
 		if len(r.up.queue) > 0 {
 			r.zombieLocked(d)
 		} else {
@@ -227,7 +248,7 @@ func (l *Link) Conns() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
-	for r := range l.conns {
+	for _, r := range l.orderedLocked() {
 		if !r.zombie && !r.dead {
 			n++
 		}
@@ -255,7 +276,7 @@ func (l *Link) Close() error {
 	l.mu.Lock()
 	l.closed = true
 	var cut []*relay
-	for r := range l.conns {
+	for _, r := range l.orderedLocked() {
 		r.cutLocked()
 		cut = append(cut, r)
 	}
@@ -298,6 +319,8 @@ func (l *Link) dial(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	l.dials++
+	r.serial = l.dials
+	r.seedLocked()
 	l.conns[r] = struct{}{}
 	l.wg.Go(r.run)
 	server.start()
@@ -329,7 +352,8 @@ func (l *Link) awaitOpen(ctx context.Context) error {
 			l.change.Wait()
 			continue
 		case arrive.IsZero():
-			arrive = time.Now().Add(l.drawLocked(l.requestDelay) + l.drawLocked(l.repliesDelay))
+			now := time.Now()
+			arrive = now.Add(draw(l.seed, now, l.requestDelay) + draw(^l.seed, now, l.repliesDelay))
 		}
 		if !time.Now().Before(arrive) {
 			return nil
@@ -338,11 +362,15 @@ func (l *Link) awaitOpen(ctx context.Context) error {
 	}
 }
 
-func (l *Link) drawLocked(d Delay) time.Duration {
+// draw is the delay of what is sent at an instant: the same for all that one direction of a connection
+// carries then, in one piece or in several, so that how pieces fall together changes nothing.
+func draw(seed uint64, now time.Time, d Delay) time.Duration {
 	if d.Jitter <= 0 {
 		return d.Fixed
 	}
-	return d.Fixed + time.Duration(l.rand.Int64N(int64(d.Jitter)))
+	var at rand.PCG
+	at.Seed(seed, uint64(now.UnixNano()))
+	return d.Fixed + time.Duration(at.Uint64()%uint64(d.Jitter))
 }
 
 // pickLocked returns the rule for a command, and the functions to call before it.
@@ -366,7 +394,7 @@ func (l *Link) pickLocked(cmd []string) (hit *Rule, calls []func([]string)) {
 }
 
 // pushFateLocked decides whether a pub/sub message is lost, or how late it is.
-func (l *Link) pushFateLocked() (late time.Duration, lost bool) {
+func (l *Link) pushFateLocked(seed uint64) (late time.Duration, lost bool) {
 	switch {
 	case l.losePush != 0:
 		l.losePush--
@@ -378,7 +406,7 @@ func (l *Link) pushFateLocked() (late time.Duration, lost bool) {
 		l.pushesLost++
 		return 0, true
 	}
-	return l.drawLocked(l.delayPush), false
+	return draw(seed, time.Now(), l.delayPush), false
 }
 
 // waitUntil waits for a change, or until t; zero means a change only. A wake-up proves nothing.

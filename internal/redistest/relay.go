@@ -59,6 +59,9 @@ type relay struct {
 	addr   string
 	server backend // set before run starts
 	change *sync.Cond
+	serial int // place among the dials of the link
+
+	upSeed, downSeed, pushSeed uint64 // of delays
 
 	up      stream
 	down    stream
@@ -92,6 +95,13 @@ func newRelay(l *Link, addr string) *relay {
 	r := &relay{link: l, addr: addr}
 	r.change = sync.NewCond(&l.mu)
 	return r
+}
+
+// seedLocked restarts the random numbers of the connection.
+func (r *relay) seedLocked() {
+	for _, to := range []*uint64{&r.upSeed, &r.downSeed, &r.pushSeed} {
+		*to = r.link.rand.Uint64()
+	}
 }
 
 // run forwards requests until the connection has ended on either side. Owned by the Link, whose
@@ -362,7 +372,7 @@ func (r *relay) fromServer(p []byte) {
 // cut instead.
 func (r *relay) replyLocked(frame []byte) (cut bool) {
 	if r.isPushLocked(frame) {
-		if late, lost := r.link.pushFateLocked(); !lost {
+		if late, lost := r.link.pushFateLocked(r.pushSeed); !lost {
 			r.deliverLocked(frame, late)
 		}
 		return false
@@ -411,7 +421,7 @@ func (r *relay) deliverLocked(p []byte, late time.Duration) {
 		r.down.lost = true
 		return
 	}
-	r.down.push(segment{data: p, due: time.Now().Add(r.link.drawLocked(r.link.repliesDelay) + late)})
+	r.down.push(segment{data: p, due: time.Now().Add(draw(r.downSeed, time.Now(), r.link.repliesDelay) + late)})
 	r.change.Broadcast()
 }
 
@@ -428,7 +438,7 @@ func (r *relay) serverGone(err error) {
 	case r.down.lost || r.link.replies == lost:
 		r.down.lost = true
 	case err == io.EOF:
-		r.down.push(segment{end: true, due: time.Now().Add(r.link.drawLocked(r.link.repliesDelay))})
+		r.down.push(segment{end: true, due: time.Now().Add(draw(r.downSeed, time.Now(), r.link.repliesDelay))})
 	case r.broken == nil:
 		r.broken = reset("read")
 	}
@@ -563,7 +573,7 @@ func (c *conn) Write(p []byte) (int, error) {
 		r.up.lost = r.up.lost || len(p) > 0
 		return len(p), nil
 	}
-	due := time.Now().Add(r.link.drawLocked(r.link.requestDelay))
+	due := time.Now().Add(draw(r.upSeed, time.Now(), r.link.requestDelay))
 	r.up.push(segment{data: append([]byte(nil), p...), due: due})
 	if r.zombieArmed {
 		r.zombieLocked(r.zombieDelay)
@@ -583,7 +593,7 @@ func (c *conn) Close() error {
 	r.closed = true
 	if !r.zombie {
 		if !r.up.lost && r.link.requests != lost {
-			r.up.push(segment{end: true, due: time.Now().Add(r.link.drawLocked(r.link.requestDelay))})
+			r.up.push(segment{end: true, due: time.Now().Add(draw(r.upSeed, time.Now(), r.link.requestDelay))})
 		}
 		r.down = stream{lost: true}
 		r.arrived = nil
