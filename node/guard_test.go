@@ -92,3 +92,56 @@ func TestMarkerIsReadAsItWasWritten(t *testing.T) {
 		require.Error(t, err)
 	}
 }
+
+// A first deployment that somebody else is marking shows by a fresh marker of state n at another member.
+func TestSomebodyElseIsMarkingWhereAMarkerIsYoung(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		seat  int // of the marker
+		m     marker
+		young bool
+	}{
+		{"just marked", 1, marker{id: "run 1", state: neverForgot, age: time.Second}, true},
+		{"read a while ago", 1, marker{id: "run 1", state: neverForgot, age: time.Second, arrived: time.Now().Add(-youngMarker)}, false},
+		{"old when it was read", 1, marker{id: "run 1", state: neverForgot, age: youngMarker}, false},
+		{"a member that forgot", 1, marker{id: "run 1", state: forgot}, false},
+		{"a member that was restored", 1, marker{id: "run 1", state: whole}, false},
+		{"no marker", 1, marker{state: neverForgot}, false},
+		{"its own", 0, marker{id: "run 1", state: neverForgot}, false},
+	} {
+		g := NewGuard(GuardConfig{Members: 2, MaxTTL: time.Second})
+		for seat := range 2 {
+			n := &Node{}
+			p := &published{}
+			if seat == tc.seat {
+				p.admission.marker = tc.m
+				if tc.m.arrived.IsZero() {
+					p.admission.marker.arrived = time.Now()
+				}
+			}
+			n.published.Store(p)
+			g.join(n)
+		}
+		require.Equal(t, tc.young, g.view(0, 0, 0, 0).young, tc.name)
+	}
+}
+
+// Looks are answered before the restoring and taken after it, and the other way round.
+func TestLookFromBeforeTheRestoringIsNotTaken(t *testing.T) {
+	n := &Node{cfg: Config{Guard: NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})}, accepting: t.Context()}
+	n.cfg.Guard.join(n)
+	n.published.Store(&published{state: quorum.State{Up: true, Gen: 1}, admitted: true,
+		admission: admission{marker: marker{id: "run 1", state: forgot, left: time.Minute, arrived: time.Now()}}})
+	known := func() marker { m, _ := n.lastMarker(); return m }
+
+	n.take(marker{id: "run 1", state: forgot, arrived: time.Now()})
+	require.Zero(t, known().left, "a newer reading")
+	require.False(t, n.State().Votes)
+	n.take(marker{id: "run 1", state: whole, arrived: time.Now()})
+	require.True(t, n.State().Votes)
+	n.take(marker{id: "run 1", state: forgot, arrived: time.Now()})
+	require.Equal(t, whole, known().state, "answered before it was restored")
+	require.True(t, n.State().Votes)
+	n.take(marker{id: "run 2", state: neverForgot, arrived: time.Now()})
+	require.Equal(t, "run 1", known().id, "another marking begins another generation first")
+}

@@ -190,6 +190,26 @@ func TestPushOfAnotherProcessIsDropped(t *testing.T) {
 	})
 }
 
+// The same process with another memory: flushed, or marked, between the connections.
+func TestPushOfAnotherMemoryIsDropped(t *testing.T) {
+	n := &Node{cfg: Config{Guard: NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})}}
+	n.published.Store(&published{state: quorum.State{Up: true, RunID: "run", Gen: 2},
+		admission: admission{marker: marker{id: "run 5", state: neverForgot}}})
+	var l pushLog
+	for name, in := range map[string]*inbox{
+		"this one":            {runID: "run", gen: 2, id: "run 5"},
+		"an ended generation": {runID: "run", gen: 1, id: "run 5"},
+		"another marking":     {runID: "run", gen: 2, id: "run 4"},
+		"no marker":           {runID: "run", gen: 2},
+	} {
+		in.node, in.listener = n, &l
+		in.push([]byte(name), time.Now())
+	}
+	if got := l.messages(); !slices.Equal(got, []string{"this one"}) {
+		t.Errorf("delivered %q", got)
+	}
+}
+
 func TestSilentInboxIsReplacedExactlyOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var silent atomic.Bool

@@ -215,6 +215,41 @@ func TestEndedAttemptIsNotRepaired(t *testing.T) {
 	})
 }
 
+// A member that forgot meanwhile must not execute what was asked of it before. A release it must.
+func TestCallOfAnEndedGenerationIsNotRepaired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h history
+		answer := make(chan struct{})
+		f := newFake(h.record(func(_ int64, args []string) string {
+			if args[0] == "EVALSHA" {
+				<-answer
+				return "-NOSCRIPT No matching script. Please use EVAL.\r\n"
+			}
+			return "default"
+		}))
+		n := start(t, Config{Dialer: f, Scripts: []string{setScript, delScript}})
+		synctest.Wait()
+		h.take()
+		acquire, release := tagged(setScript, "k", "v"), tagged(delScript, "k")
+		release.Always = true
+		n.Submit(&acquire.Call)
+		n.Submit(&release.Call)
+		n.change(func(p *published) { p.state.Gen++ })
+		close(answer)
+		if <-acquire.done; acquire.Outcome != quorum.NotSent || !errors.Is(acquire.Err, quorum.ErrEnded) {
+			t.Errorf("%v, %v", acquire.Outcome, acquire.Err)
+		}
+		if <-release.done; release.Outcome != quorum.Answered {
+			t.Errorf("release: %v, %v", release.Outcome, release.Err)
+		}
+		for _, line := range h.take() {
+			if strings.HasPrefix(line, "EVAL "+setScript) {
+				t.Errorf("sent %q", line)
+			}
+		}
+	})
+}
+
 func TestRepairNeverOvertakesTheRelease(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript, delScript}})

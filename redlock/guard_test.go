@@ -328,6 +328,7 @@ func TestGreaterMaxTTLIsRaisedAndAdopted(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(at), time.Second, "one ping, so that all have learnt of it")
 		require.Equal(t, "10000", markerOf(t, cluster, 0, "q"))
 		time.Sleep(1100 * time.Millisecond)
+		require.NoError(t, long.Close()) // the other must have learnt of it
 		cluster.Kill(1)
 		require.NoError(t, cluster.Restart(false, 1))
 		at = time.Now()

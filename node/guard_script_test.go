@@ -1,0 +1,193 @@
+package node
+
+import (
+	"bufio"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// The text of the guard's scripts, on a real server and on the embedded one that tests in fake time use.
+func TestGuardScriptsDoWhatTheProtocolSays(t *testing.T) {
+	for _, kind := range []struct {
+		name  string
+		start func(t *testing.T) redistest.Server
+	}{
+		{"embedded", func(t *testing.T) redistest.Server { return rt.Embedded(t, 1).Servers[0] }},
+		{"real", func(t *testing.T) redistest.Server { return rt.Real(t, 1).Servers[0] }},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			server := kind.start(t)
+			for _, c := range guardCases {
+				t.Run(c.name, func(t *testing.T) {
+					require.NoError(t, server.Flush())
+					conn, err := server.Dialer().DialContext(t.Context(), "tcp", server.Addr())
+					require.NoError(t, err)
+					defer conn.Close()
+					c.test(&memory{T: t, server: server, conn: conn, br: bufio.NewReader(conn)})
+				})
+			}
+		})
+	}
+}
+
+// memory is what one member knows of itself.
+type memory struct {
+	*testing.T
+	server redistest.Server
+	conn   net.Conn
+	br     *bufio.Reader
+}
+
+func (s *memory) send(cmd []byte) (r quorum.Reply) {
+	s.Helper()
+	_, err := s.conn.Write(cmd)
+	require.NoError(s, err)
+	require.NoError(s, readReply(s.br, &r, 0))
+	return r
+}
+
+// run executes one of the guard's scripts.
+func (s *memory) run(cmd []byte) marker {
+	s.Helper()
+	r := s.send(cmd)
+	m, err := readMarker(&r, time.Now())
+	require.NoError(s, err, show(r))
+	return m
+}
+
+func (s *memory) look() marker { s.Helper(); return s.run(lookCommand) }
+
+func (s *memory) ask(args ...string) any {
+	s.Helper()
+	v, err := s.server.Do(s.Context(), args...)
+	require.NoError(s, err)
+	return v
+}
+
+// unchanged runs a script that must do nothing but tell how things are.
+func (s *memory) unchanged(cmd []byte) {
+	s.Helper()
+	picture := func() string {
+		m := s.look()
+		return strings.Join([]string{m.id, m.state, m.q.String(), strconv.FormatBool(m.left > 0), strconv.FormatBool(m.clk),
+			strconv.FormatBool(m.raised >= 0), show(s.send(tableCommand).Elems[7])}, " ")
+	}
+	before := picture()
+	m := s.run(cmd)
+	require.Equal(s, before, picture())
+	require.Equal(s, s.look().id, m.id, "it tells what is there")
+}
+
+type guardCase struct {
+	name string
+	test func(s *memory)
+}
+
+const (
+	leases = 30 * time.Second // q
+	rest   = time.Minute      // a quarantine that lasts longer than any test
+)
+
+var guardCases = []guardCase{
+	{"look finds nothing at an empty member", func(s *memory) {
+		m := s.look()
+		require.Empty(s, m.id)
+		require.Zero(s, m.left)
+		require.Negative(s, m.raised)
+	}},
+	{"mark writes who, for how long, and how", func(s *memory) {
+		m := s.run(markCommand("run", leases, rest, forgot))
+		require.True(s, m.of("run"))
+		require.Equal(s, forgot, m.state)
+		require.Equal(s, leases, m.q)
+		require.Greater(s, m.left, rest-20*time.Second)
+		require.LessOrEqual(s, m.left, rest)
+		require.GreaterOrEqual(s, m.age, time.Duration(0))
+		again := s.look()
+		require.Equal(s, m.id, again.id)
+		require.Equal(s, m.state, again.state)
+	}},
+	{"mark of a member that forgot deletes its counters", func(s *memory) {
+		s.ask("HSET", tokensKey, "7", "41") // of a snapshot
+		s.run(markCommand("run", leases, rest, forgot))
+		require.EqualValues(s, 0, s.ask("EXISTS", tokensKey))
+	}},
+	{"mark after another client has meanwhile changes nothing", func(s *memory) {
+		s.run(markCommand("run", leases, rest, forgot))
+		s.ask("HSET", tokensKey, "7", "41") // restored by that client
+		s.unchanged(markCommand("run", 2*leases, 0, neverForgot))
+		s.unchanged(markCommand("run", 2*leases, 2*rest, forgot))
+	}},
+	{"mark of another process replaces all of the marker", func(s *memory) {
+		first := s.run(markCommand("run", leases, rest, neverForgot))
+		s.ask("HSET", markerKey, "clk", "1", "lifted", "5")
+		m := s.run(markCommand("ru", leases, 0, forgot)) // its name begins alike
+		require.True(s, m.of("ru"))
+		require.NotEqual(s, first.id, m.id)
+		require.False(s, m.clk)
+		require.Negative(s, m.raised)
+		require.Zero(s, m.left, "no quarantine was asked for")
+		require.EqualValues(s, 0, s.ask("EXISTS", quarantineKey))
+	}},
+	{"restore raises the counters and makes the member whole", func(s *memory) {
+		m := s.run(markCommand("run", leases, 0, forgot))
+		s.ask("HSET", tokensKey, "7", "50", "8", "60") // granted since
+		m = s.run(guardCommand(restoreLua, m.id, "0", "7", "100", "8", "55", "9", "1"))
+		require.Equal(s, whole, m.state)
+		require.False(s, m.clk)
+		for bucket, want := range map[string]string{"7": "100", "8": "60", "9": "1"} {
+			require.Equal(s, want, s.ask("HGET", tokensKey, bucket), "bucket %s: the greater of the two", bucket)
+		}
+	}},
+	{"restore tells where order goes on from the clocks", func(s *memory) {
+		m := s.run(markCommand("run", leases, 0, forgot))
+		require.True(s, s.run(guardCommand(restoreLua, m.id, "1")).clk)
+	}},
+	{"restore for another marking does nothing", func(s *memory) {
+		m := s.run(markCommand("run", leases, 0, forgot))
+		s.unchanged(guardCommand(restoreLua, m.id+"0", "0", "7", "100"))
+		s.unchanged(guardCommand(restoreLua, "run 1", "0", "7", "100"))
+	}},
+	{"restore of a member in quarantine does nothing", func(s *memory) {
+		m := s.run(markCommand("run", leases, rest, forgot))
+		s.unchanged(guardCommand(restoreLua, m.id, "0", "7", "100"))
+	}},
+	{"restore of a member that is whole, or never forgot, does nothing", func(s *memory) {
+		m := s.run(markCommand("run", leases, 0, forgot))
+		s.run(guardCommand(restoreLua, m.id, "0", "7", "100"))
+		s.unchanged(guardCommand(restoreLua, m.id, "1", "7", "200")) // a second client's, late
+		m = s.run(markCommand("other", leases, 0, neverForgot))
+		s.unchanged(guardCommand(restoreLua, m.id, "1", "7", "200"))
+	}},
+	{"lift raises q and says when", func(s *memory) {
+		m := s.run(markCommand("run", leases, 0, neverForgot))
+		require.Negative(s, m.raised)
+		m = s.run(guardCommand(liftLua, m.id, millis(2*leases)))
+		require.Equal(s, 2*leases, m.q)
+		require.GreaterOrEqual(s, m.raised, time.Duration(0))
+		require.Less(s, m.raised, 20*time.Second)
+	}},
+	{"lift never lowers, and leaves another marking alone", func(s *memory) {
+		m := s.run(markCommand("run", leases, 0, neverForgot))
+		s.unchanged(guardCommand(liftLua, m.id, millis(leases-time.Second)))
+		s.unchanged(guardCommand(liftLua, m.id, millis(leases)))
+		s.unchanged(guardCommand(liftLua, "run 1", millis(2*leases)))
+	}},
+	{"table tells marker and counters", func(s *memory) {
+		m := s.run(markCommand("run", leases, 0, neverForgot))
+		s.ask("HSET", tokensKey, "7", "41")
+		r := s.send(tableCommand)
+		require.Len(s, r.Elems, 8)
+		require.Equal(s, m.id, string(r.Elems[0].Str))
+		require.Equal(s, "[7 41]", show(r.Elems[7]))
+	}},
+}

@@ -1,0 +1,448 @@
+package redlock
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// The restart guard on the wire, in fake time: what a member is sent, and what of its words counts, while
+// it may have forgotten.
+
+// rarely pings once an hour: whatever is noticed was not noticed by a ping.
+func rarely(c *Config) { c.PingInterval = time.Hour }
+
+// tags records the last argument, the marker id, of every call of a script on a path.
+func tags(l *redistest.Link, s script) *[]string {
+	var out []string
+	l.Call(redistest.WithArg(s.sha), -1, func(cmd []string) { out = append(out, cmd[len(cmd)-1]) })
+	return &out
+}
+
+// A refusal which says that the member is, or will soon be, another than it was, ends the generation.
+func TestRefusalThatMayMeanAnotherMemoryEndsTheGeneration(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		ends bool
+	}{
+		{"FORGOT marker", true},
+		{"LOADING Redis is loading the dataset in memory", true},
+		{"READONLY You can't write against a read only replica.", true},
+		{"MISCONF Redis is configured to save RDB snapshots", false}, // the memory is the same
+		{"OOM command not allowed when used memory > 'maxmemory'.", false},
+		{"BUSY Redis is busy running a script.", false},
+	} {
+		t.Run(tc.text, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+				p := guarded(t, cluster, short, rarely, WithFreshMembers())
+				p.voting(t, 3)
+				before := p.state(1)
+				p.links[1].Fail(redistest.WithArg(acquireScript.sha), 1, tc.text)
+				cycle(t, p, "k")
+				synctest.Wait()
+				after := p.state(1)
+				require.Equal(t, tc.ends, after.Gen > before.Gen)
+				require.True(t, after.Votes, "the marker says that it is the same, after all")
+				require.Equal(t, before.Epoch, after.Epoch, "on the same connection")
+			})
+		})
+	}
+}
+
+// Between the suspicion and the look at the marker nothing of the member counts.
+func TestMemberDoesNotVoteWhileItIsLookedAt(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, short, rarely, WithFreshMembers())
+		p.voting(t, 3)
+		p.links[1].Fail(redistest.WithArg(acquireScript.sha), 1, "READONLY You can't write against a read only replica.")
+		p.links[1].DelayReply(redistest.Named("EVAL"), 1, 300*time.Millisecond)
+		cycle(t, p, "k")
+		synctest.Wait()
+		require.False(t, p.state(1).Votes)
+		time.Sleep(time.Second)
+		require.True(t, p.state(1).Votes)
+	})
+}
+
+// A member that is emptied while the connection is down is the same process: only its marker tells.
+func TestFlushWhileNobodyLooksEndsTheGeneration(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, short, rarely, WithFreshMembers())
+		p.voting(t, 3)
+		before := p.state(1)
+		p.links[1].Refuse(true)
+		p.links[1].Cut()
+		require.NoError(t, cluster.Flush(1))
+		p.links[1].Refuse(false)
+		p.until(t, 1, MemberQuarantined)
+		require.Equal(t, before.RunID, p.state(1).RunID)
+		require.Greater(t, p.state(1).Gen, before.Gen)
+	})
+}
+
+// While a member is in quarantine it is asked for nothing that could be a vote.
+func TestMemberInQuarantineIsAskedForNothing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, short, WithFreshMembers(), func(c *Config) { c.Entry = time.Minute })
+		p.voting(t, 3)
+		held := p.lock(t, "k", AutoRenew(time.Second))
+		require.NoError(t, cluster.Restart(false, 2))
+		p.until(t, 2, MemberQuarantined)
+		sent := 0
+		for _, s := range []script{acquireScript, waitScript, yieldScript, raiseScript, extendScript, rejoinScript} {
+			p.links[2].Call(redistest.WithArg(s.sha), -1, func([]string) { sent++ })
+		}
+		waiting := p.lockLater(t.Context(), "other")
+		waiting.get(t)
+		behind := p.lockLater(t.Context(), "k")
+		time.Sleep(500 * time.Millisecond) // a renewal, at least
+		require.NoError(t, held.Err())
+		require.Equal(t, MemberQuarantined, p.Members()[2].State)
+		require.Zero(t, sent)
+		require.NoError(t, held.Unlock(t.Context()))
+		behind.get(t)
+	})
+}
+
+// A queue that came back from a snapshot must not be served: those in it may be long gone, or hold the
+// lock by a majority of the others.
+func TestReleaseInQuarantineHandsOverToNobody(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		patient := func(c *Config) { c.Entry, c.MaxTTL, c.TTL = time.Minute, 10*time.Second, 10*time.Second }
+		p, q := guarded(t, cluster, patient, WithFreshMembers()), guarded(t, cluster, patient)
+		p.voting(t, 3)
+		q.voting(t, 3)
+		held := p.hold(t, "k")
+		waiting := q.lockLater(t.Context(), "k")
+		require.Eventually(t, func() bool { return admin(t, cluster.Servers[2], "EXISTS", keysOf("k").queue) == int64(1) }, time.Second, time.Millisecond)
+		q.links[2].Refuse(true) // what becomes of member 2 is p's doing alone
+		q.links[2].Cut()
+		cluster.Kill(2)
+		require.NoError(t, cluster.Restart(true, 2)) // comes back with lock and queue
+		p.until(t, 2, MemberQuarantined)
+		// As if a client had restored it meanwhile: then FORGOT would not hold the grant back.
+		skew(t, cluster, "k", 0, 0, 0)
+		admin(t, cluster.Servers[2], "HSET", tokensKey, bucketOf("k"), "5")
+		sent := tags(p.links[2], releaseScript)
+		require.NoError(t, held.Unlock(t.Context()))
+		waiting.get(t)
+		synctest.Wait()
+		require.Equal(t, []string{"!"}, *sent)
+		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
+		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", keysOf("k").queue), "there was somebody to serve")
+	})
+}
+
+// A release that is owed goes out first of all on the next connection, and under the member's standing of
+// now: it may have forgotten in between.
+func TestDebtsCarryTheNewStanding(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, short, WithFreshMembers())
+		p.voting(t, 3)
+		held := p.hold(t, "k")
+		id := markerOf(t, cluster, 2, "id")
+		sent := tags(p.links[2], releaseScript)
+		p.links[2].Refuse(true)
+		p.links[2].Cut()
+		require.NoError(t, held.Unlock(t.Context()))
+		require.NoError(t, cluster.Restart(true, 2))
+		p.links[2].Refuse(false)
+		p.until(t, 2, MemberQuarantined)
+		synctest.Wait()
+		require.NotEqual(t, id, markerOf(t, cluster, 2, "id"))
+		require.Equal(t, []string{"!"}, *sent)
+		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
+
+		// The same process with the same memory: handed over as ever.
+		p.voting(t, 3)
+		held = p.hold(t, "k")
+		id = markerOf(t, cluster, 2, "id")
+		*sent = nil
+		p.links[2].Refuse(true)
+		p.links[2].Cut()
+		require.NoError(t, held.Unlock(t.Context()))
+		p.links[2].Refuse(false)
+		p.voting(t, 3)
+		synctest.Wait()
+		require.Equal(t, []string{id}, *sent)
+	})
+}
+
+// Two clients that meet the same new servers: the second sees the first one's markers and waits a second
+// for the rest, instead of taking the last member for one that forgot.
+func TestSecondClientWaitsForTheFirstMarking(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		time.Sleep(time.Minute) // servers older than MaxTTL
+		p := guarded(t, cluster, short)
+		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "n" }
+		p.links[2].DelayCommand(marking, 1, 500*time.Millisecond)
+		p.voting(t, 2)
+		q := guarded(t, cluster, short)
+		q.links[2].SetDelay(redistest.Delay{Fixed: 10 * time.Millisecond}, redistest.Delay{}) // looks there last
+		q.voting(t, 3)
+		require.Equal(t, "n", markerOf(t, cluster, 2, "state"))
+	})
+	// Somebody who marked two of three and is gone is not waited for any longer than that.
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		time.Sleep(time.Minute)
+		p := guarded(t, cluster, short)
+		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "n" }
+		p.links[2].Call(marking, 1, func([]string) { p.links[2].Refuse(true) })
+		p.links[2].CutBefore(marking, 1)
+		p.voting(t, 2)
+		p.die()
+		at := time.Now()
+		q := guarded(t, cluster, short)
+		q.links[2].SetDelay(redistest.Delay{Fixed: 10 * time.Millisecond}, redistest.Delay{})
+		q.until(t, 2, MemberQuarantined)
+		require.GreaterOrEqual(t, time.Since(at), time.Second)
+		require.Equal(t, "g", markerOf(t, cluster, 2, "state"))
+	})
+}
+
+// Counters are read from members that know, and whether one does is read with them, in one step: this
+// client believes two members that were emptied a moment ago.
+func TestCountersOfAMemberThatForgotSinceAreNotLent(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, short, rarely, WithFreshMembers())
+		p.voting(t, 5)
+		cycle(t, p, "k")
+		cluster.Kill(4)
+		require.NoError(t, cluster.Restart(false, 4))
+		p.until(t, 4, MemberQuarantined)
+		require.NoError(t, cluster.Flush(0, 1))
+		time.Sleep(10 * time.Second)
+		require.True(t, p.state(0).Votes, "nobody has told")
+		require.Equal(t, MemberRestoring, p.Members()[4].State, "two members know, three are needed")
+		require.Equal(t, "g", markerOf(t, cluster, 4, "state"))
+	})
+}
+
+// Questions of one generation, answers of the next.
+func TestAnswerOfAnEndedGenerationDoesNotCountInTheNext(t *testing.T) {
+	d := newDesk(3)
+	old := d.states[0]
+	d.wait(0, 0)
+	d.states[0].Gen, d.states[0].Epoch = 2, 2
+	d.wait(0, 5) // the attempt has gone on: what it keeps is of the new generation now
+	d.answered(0, answer{outcome: quorum.Answered, n: 50, server: micros(1), sent: d.at(0), at: d.at(6), from: old, now: d.states[0]}, d.part)
+	require.Equal(t, 0, d.votes(6))
+	d.reply(0, 20, 5, 7, 6, "-")
+	require.Equal(t, 1, d.votes(7), "a restored counter may lie below")
+}
+
+func TestPushOfAnEndedGenerationTakesNothingAway(t *testing.T) {
+	d := newDesk(3)
+	old := d.states[0]
+	d.wait(0, 0)
+	d.states[0].Gen, d.states[0].Epoch = 2, 2
+	d.wait(0, 5)
+	d.reply(0, 20, 5, 7, 6, "-")
+	d.pushed(0, 50, micros(7), "-", old, d.at(8))
+	require.Equal(t, 1, d.votes(8))
+	require.EqualValues(t, 20, d.m[0].token)
+
+	d.wait(1, 5)
+	resting := d.states[1]
+	resting.Votes = false
+	d.pushed(1, 9, micros(7), "-", resting, d.at(8))
+	require.Equal(t, 1, d.votes(8), "nor one of a member that may not vote")
+}
+
+// aged is a member whose generation ends while its answers are on their way.
+type aged struct {
+	yes
+	ended *bool // set between calls
+	say   func(script string) (n int64, ended bool, o quorum.Outcome)
+}
+
+func (a *aged) State() quorum.State {
+	st := a.yes.State()
+	if *a.ended {
+		st.Gen++
+	}
+	return st
+}
+
+func (a *aged) Submit(c *quorum.Call) {
+	if a.say == nil || !*a.ended {
+		a.yes.Submit(c) // answers of the generation that has ended, or will
+		return
+	}
+	n, ended, outcome := a.say(scriptOf(c))
+	c.State, c.At, c.Outcome, c.Err = a.State(), time.Now(), outcome, nil
+	if ended {
+		c.State = a.yes.State()
+	}
+	c.Reply = quorum.Reply{Kind: ':', Int: n}
+	if scriptOf(c) == extendScript.sha {
+		c.Reply = quorum.Reply{Kind: '*', Elems: []quorum.Reply{c.Reply}}
+	}
+	c.Sink.Done(c)
+}
+
+// scriptOf finds which script a call is of.
+func scriptOf(c *quorum.Call) string {
+	const head = "$40\r\n"
+	for i := 0; i+len(head)+40 <= len(c.Cmd); i++ {
+		if string(c.Cmd[i:i+len(head)]) == head {
+			return string(c.Cmd[i+len(head) : i+len(head)+40])
+		}
+	}
+	return ""
+}
+
+func agedClient(t *testing.T, ended *bool, say ...func(string) (int64, bool, quorum.Outcome)) *Client {
+	members := make([]quorum.Member, 3)
+	for i := range members {
+		a := &aged{ended: ended}
+		if i < len(say) {
+			a.say = say[i]
+		}
+		members[i] = a
+	}
+	c, err := New(members)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestRenewalByAnEndedGenerationDoesNotCount(t *testing.T) {
+	fakeTime(t, func(t *testing.T) {
+		ended := false
+		c := agedClient(t, &ended)
+		l, err := c.Mutex("k", TTL(10*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.NoError(t, l.Extend(t.Context(), 10*time.Second))
+		until := l.ValidUntil()
+		time.Sleep(time.Second)
+		ended = true
+		require.ErrorIs(t, l.Extend(t.Context(), 10*time.Second), ErrNoQuorum)
+		require.Equal(t, until, l.ValidUntil())
+		_, err = c.Mutex("other").TryLock(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum, "nor do votes")
+	})
+}
+
+func TestRejoinByAnEndedGenerationDoesNotCount(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		fakeTime(t, func(t *testing.T) {
+			ended := false
+			has := func(string) (int64, bool, quorum.Outcome) { return 1, false, quorum.Answered }
+			lost := func(script string) (int64, bool, quorum.Outcome) {
+				if script == rejoinScript.sha {
+					return 1, old, quorum.Answered
+				}
+				return 0, false, quorum.Answered
+			}
+			silent := func(string) (int64, bool, quorum.Outcome) { return 0, false, quorum.Unknown }
+			l, err := agedClient(t, &ended, has, lost, silent).Mutex("k", TTL(10*time.Second)).Lock(t.Context())
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+			until := l.ValidUntil()
+			ended = true
+			_ = l.Extend(t.Context(), 10*time.Second) // its round is lost: the rejoin comes after it
+			require.Equal(t, !old, l.ValidUntil().After(until), "of one that has a vote and one that took the lease back")
+		})
+	}
+}
+
+// A handed-off lease is adopted by those that have it: it is given to nobody before a majority confirms.
+func TestAdoptionNeedsAMajorityThatHasTheLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p, q := join(t, cluster), join(t, cluster)
+		held := p.hold(t, "k")
+		h, err := held.Handoff()
+		require.NoError(t, err)
+		admin(t, cluster.Servers[1], "DEL", "k") // forgot it, and is free
+		q.links[2].Pause()
+		_, err = q.Adopt(t.Context(), h)
+		require.ErrorIs(t, err, ErrNoQuorum, "one has it, one does not, one is silent")
+		synctest.Wait()
+		require.Equal(t, int64(0), admin(t, cluster.Servers[1], "EXISTS", "k"))
+	})
+}
+
+// Renewals are dated by their request, however long the answers take.
+func TestValidityOfARenewalCountsFromBeforeItsRequest(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		l := p.hold(t, "k", TTL(10*time.Second))
+		p.slow(50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond)
+		time.Sleep(time.Second)
+		start := time.Now()
+		require.NoError(t, l.Extend(t.Context(), 10*time.Second))
+		require.Equal(t, start.Add(validity(10*time.Second)), l.ValidUntil())
+	})
+}
+
+func TestLostLeaseLeavesNothing(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		l := p.hold(t, "k", TTL(10*time.Second))
+		steal(t, cluster, "k", time.Minute, 0, 1, 2)
+		require.ErrorIs(t, l.Extend(context.Background(), 10*time.Second), ErrLost)
+		synctest.Wait()
+		for _, i := range []int{3, 4} {
+			require.Equal(t, int64(0), admin(t, cluster.Servers[i], "EXISTS", "k"))
+		}
+	})
+}
+
+// A release that found no connection is sent on the next one, long before the lock would end by itself.
+func TestReleaseIsRepeatedOnTheNextConnection(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		l := p.hold(t, "k")
+		p.links[2].Refuse(true)
+		p.links[2].Cut()
+		require.NoError(t, l.Unlock(t.Context()))
+		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", "k"))
+		p.links[2].Refuse(false)
+		p.settle(t, 3)
+		synctest.Wait()
+		leftovers(t, cluster)
+	})
+}
+
+// An acquire that the server did not know the script of is not repeated once its release is on the way.
+func TestNothingIsRepeatedBehindItsRelease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		p.slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
+		for _, s := range cluster.Servers {
+			admin(t, s, "SCRIPT", "FLUSH")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		_, err := p.Mutex("k").TryLock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		leftovers(t, cluster)
+	})
+}
+
+// Who waits registers only where it can be told: a grant that nobody hears of blocks the lock for its TTL.
+func TestNobodyRegistersWithoutAnInbox(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p, q := join(t, cluster), join(t, cluster)
+		p.hold(t, "k")
+		q.links[2].Fail(redistest.Named("SUBSCRIBE"), -1, "NOPERM this user has no permissions to access one of the channels")
+		admin(t, cluster.Servers[2], "CLIENT", "KILL", "TYPE", "pubsub")
+		synctest.Wait()
+		require.False(t, q.state(2).Inbox)
+		q.lockLater(t.Context(), "k")
+		synctest.Wait()
+		for i, want := range []int64{1, 1, 0} {
+			require.Equal(t, want, admin(t, cluster.Servers[i], "EXISTS", keysOf("k").queue), "member %d", i)
+		}
+		require.NoError(t, q.Close())
+	})
+}
