@@ -1,0 +1,226 @@
+package main
+
+// script names cases of the table that ties the scripts' text to the protocol.
+func script(cases string) []tests {
+	return by("redlock", "TestScriptsDoWhatTheProtocolSays/embedded/"+cases)
+}
+
+var scripts = []mutant{
+	{
+		name: "acquire by the holder sets the TTL whatever is left: an older, longer validity outlives its key",
+		file: "redlock/script/acquire.lua",
+		old:  `if left < tonumber(ARGV[3]) then`, new: `if true then`,
+		tests: script("^acquire"),
+	}, {
+		name: "acquire does not compare the marker in a new bucket: a flushed member grants beside the holder",
+		file: "redlock/script/acquire.lua",
+		old:  `if ARGV[4] ~= '' and redis.call('HGET', KEYS[3], 'id') ~= ARGV[4] then`, new: `if false then`,
+		tests: script("^acquire"),
+	}, {
+		name: "acquire takes a key without TTL for a lock: a lock that never ends",
+		file: "redlock/script/acquire.lua",
+		old:  `if left == -1 then return redis.error_reply('FOREIGN no ttl') end`, new: ``,
+		tests: script("^acquire"),
+	}, {
+		name: "a new bucket starts at 1 and not at the server's time: tokens fall after a flush",
+		file: "redlock/script/acquire.lua",
+		old:  `n = t[1] * 1000000 + t[2]`, new: `n = 1`,
+		tests: script("^acquire"),
+	}, {
+		name: "acquire does not count on: two holders with one token",
+		file: "redlock/script/acquire.lua",
+		old:  `local n = redis.call('HINCRBY', KEYS[2], ARGV[1], 1)`,
+		new:  `local n = redis.call('HINCRBY', KEYS[2], ARGV[1], redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 and 0 or 1)`,
+
+		tests: script("^acquire"),
+	}, {
+		name: "acquire gives the vote whoever has it: two holders",
+		file: "redlock/script/acquire.lua",
+		old:  `if left == -2 then`, new: `if left ~= -1 then`,
+		tests: script("^acquire"),
+	}, {
+		name: "a grant writes the vote before its token: FORGOT leaves a vote behind",
+		file: "redlock/script/lib.lua",
+		old:  "local function grant(owner, ttl)\n", new: "local function grant(owner, ttl)\n  redis.call('HSET', KEYS[1], owner, '1')\n",
+		tests: script("^wait"),
+	}, {
+		name: "wait and hand-over do not compare the marker in a new bucket: a flushed member grants",
+		file: "redlock/script/lib.lua",
+		old:  `if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then`, new: `if false then`,
+		tests: script("^wait"),
+	}, {
+		name: "entries that have run out count: the vote goes to a waiter that is gone",
+		file: "redlock/script/lib.lua",
+		old:  `if not deadline or tonumber(deadline) * 1000 < now then`, new: `if not deadline then`,
+		tests: script("^release"),
+	}, {
+		name: "lengthen shortens: an older, longer validity outlives its key",
+		file: "redlock/script/lib.lua",
+		old:  `if redis.call('PTTL', key) < tonumber(ttl) then`, new: `if true then`,
+		tests: script("^(wait|rejoin)"),
+	}, {
+		name: "the hint is ignored: members choose different successors",
+		file: "redlock/script/lib.lua",
+		old:  `if hint ~= '' and redis.call('ZSCORE', KEYS[4], hint) then`, new: `if false then`,
+		tests: script("^release"),
+	}, {
+		name: "who was served stays in the queue: it is served again",
+		file: "redlock/script/lib.lua",
+		old:  "if not n then return nil end\n  drop(owner)\n", new: "if not n then return nil end\n",
+		tests: script("^release"),
+	}, {
+		name: "a heartbeat loses its place: waiters overtake each other for ever",
+		file: "redlock/script/lib.lua",
+		old:  `redis.call('ZADD', KEYS[4], 'NX', text(now), owner)`, new: `redis.call('ZADD', KEYS[4], text(now), owner)`,
+		tests: script("^wait"),
+	}, {
+		name: "wait takes a key without TTL for a lock",
+		file: "redlock/script/wait.lua",
+		old:  `if left == -1 then return redis.error_reply('FOREIGN no ttl') end`, new: ``,
+		tests: script("^wait"),
+	}, {
+		name: "a waiter that was granted stays in the queue: it is served twice",
+		file: "redlock/script/wait.lua",
+		old:  "lengthen(KEYS[1], ttl)\n  drop(owner)", new: "lengthen(KEYS[1], ttl)",
+		tests: script("^wait"),
+	}, {
+		name: "extend shortens: an older, longer validity outlives its key",
+		file: "redlock/script/extend.lua",
+		old:  `if redis.call('PTTL', key) < tonumber(ARGV[2 * i]) then`, new: `if true then`,
+		tests: script("^extend"),
+	}, {
+		name: "extend renews another's lock and says yes: two holders",
+		file: "redlock/script/extend.lua",
+		old:  `if held == 1 then`, new: `if held == 1 or held == 0 then`,
+		tests: script("^extend"),
+	}, {
+		name: "raise without the owner check: a counter is lifted where nothing is held",
+		file: "redlock/script/raise.lua",
+		old:  `if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return 0 end`, new: ``,
+		tests: script("^raise"),
+	}, {
+		name: "raise does nothing: the next token is lower",
+		file: "redlock/script/raise.lua",
+		old:  `if n < tonumber(ARGV[3]) then`, new: `if false then`,
+		tests: script("^raise"),
+	}, {
+		name: "raise lowers a counter: the next token is one that was given out",
+		file: "redlock/script/raise.lua",
+		old:  `if n < tonumber(ARGV[3]) then`, new: `if true then`,
+		tests: script("^raise"),
+	}, {
+		name: "rejoin does not compare the marker in a new bucket: a stale client makes the counter that the guard misses",
+		file: "redlock/script/rejoin.lua",
+		old:  `if n == 0 and tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return forgot() end`, new: ``,
+		tests: script("^rejoin"),
+	}, {
+		name: "rejoin without lifting the counter: the next token is lower",
+		file: "redlock/script/rejoin.lua",
+		old:  `if n < token then`, new: `if false then`,
+		tests: script("^rejoin"),
+	}, {
+		name: "rejoin takes another's vote: two holders",
+		file: "redlock/script/rejoin.lua",
+		old:  `if redis.call('EXISTS', KEYS[1]) == 0 then`, new: `if true then`,
+		tests: script("^rejoin"),
+	}, {
+		name: "release without the owner check: it frees another's lock",
+		file: "redlock/script/release.lua",
+		old:  `local had = redis.call('HDEL', KEYS[1], owner)`, new: `local had = redis.call('DEL', KEYS[1])`,
+		tests: script("^release"),
+	}, {
+		name: "release by somebody else hands over: two holders",
+		file: "redlock/script/release.lua",
+		old:  `if had == 0 or tag == '!' then`, new: `if tag == '!' then`,
+		tests: script("^release"),
+	}, {
+		name: "release hands over although told not to: a restored queue is served in quarantine",
+		file: "redlock/script/release.lua",
+		old:  `if had == 0 or tag == '!' then`, new: `if had == 0 then`,
+		tests: script("^release"),
+	}, {
+		name: "release keeps the place in the queue: a waiter that gave up gets the lock",
+		file: "redlock/script/release.lua",
+		old:  "drop(owner)\n", new: "",
+		tests: script("^release"),
+	}, {
+		name: "yield does not look at the token: a late one gives up a later vote, two holders",
+		file: "redlock/script/yield.lua",
+		old:  `if redis.call('HGET', KEYS[1], owner) ~= ARGV[3] then`, new: `if not redis.call('HGET', KEYS[1], owner) then`,
+		tests: script("^yield"),
+	}, {
+		name: "yield keeps the vote under the old token: pushes and replies of before count again",
+		file: "redlock/script/yield.lua",
+		old:  "local n = count()\n", new: "local n = tonumber(ARGV[3])\n",
+		tests: script("^yield"),
+	}, {
+		name: "force deletes what is no lock",
+		file: "redlock/script/force.lua",
+		old:  `if redis.call('PTTL', KEYS[1]) == -1 then return redis.error_reply('FOREIGN no ttl') end`, new: ``,
+		tests: script("^force"),
+	}, {
+		name: "force hands over although told not to",
+		file: "redlock/script/force.lua",
+		old:  `if tag == '!' then return 1 end`, new: ``,
+		tests: script("^force"),
+	},
+}
+
+// The scripts of the restart guard.
+func guardScript(cases string) []tests {
+	return by("node", "TestGuardScriptsDoWhatTheProtocolSays/embedded/"+cases)
+}
+
+var guardScripts = []mutant{
+	{
+		name: "mark does not look whether another client has meanwhile: a second quarantine, a second generation",
+		file: "node/script/mark.lua",
+		old:  `if id and string.sub(id, 1, #ARGV[1] + 1) == ARGV[1] .. ' ' then return look() end`, new: ``,
+		tests: guardScript("^mark"),
+	}, {
+		name: "a member that forgot keeps counters of a snapshot: tokens fall",
+		file: "node/script/mark.lua",
+		old:  `if ARGV[4] == 'g' then redis.call('DEL', KEYS[3]) end`, new: ``,
+		tests: guardScript("^mark"),
+	}, {
+		name: "mark writes no quarantine: other clients let the member vote at once",
+		file: "node/script/mark.lua",
+		old:  `redis.call('SET', KEYS[2], '1', 'PX', ARGV[3])`, new: `redis.call('DEL', KEYS[2])`,
+		tests: guardScript("^mark"),
+	}, {
+		name: "restore does not compare the id: counters read before the member forgot once more make it whole",
+		file: "node/script/restore.lua",
+		old:  `r[1] ~= ARGV[1] or `, new: ``,
+		tests: guardScript("^restore"),
+	}, {
+		name: "restore does not look at the state: a second client's late restore",
+		file: "node/script/restore.lua",
+		old:  `r[2] ~= 'g' or `, new: ``,
+		tests: guardScript("^restore"),
+	}, {
+		name: "restore does not look at the quarantine: the member votes under a living holder",
+		file: "node/script/restore.lua",
+		old:  ` or r[4] > 0 then`, new: ` then`,
+		tests: guardScript("^restore"),
+	}, {
+		name: "restore lowers a counter",
+		file: "node/script/restore.lua",
+		old:  `if n < tonumber(ARGV[i + 1]) then`, new: `if true then`,
+		tests: guardScript("^restore"),
+	}, {
+		name: "lift does not compare the id: a member marked anew is told a q that nobody waited for",
+		file: "node/script/lift.lua",
+		old:  `redis.call('HGET', KEYS[1], 'id') == ARGV[1] and `, new: ``,
+		tests: guardScript("^lift"),
+	}, {
+		name: "lift lowers q: a quarantine that is too short for the longest leases",
+		file: "node/script/lift.lua",
+		old:  ` and tonumber(redis.call('HGET', KEYS[1], 'q') or 0) < tonumber(ARGV[2]) then`, new: ` then`,
+		tests: guardScript("^lift"),
+	}, {
+		name: "lift does not say when: a second client with longer leases does not wait until all know",
+		file: "node/script/lift.lua",
+		old:  `'q', ARGV[2], 'lifted', string.format('%.0f', t[1] * 1000000 + t[2]))`, new: `'q', ARGV[2])`,
+		tests: guardScript("^lift"),
+	},
+}
