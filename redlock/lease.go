@@ -106,7 +106,8 @@ func (l *Lease) Votes() int {
 func (l *Lease) Margin() int { return max(0, l.Votes()-l.c.need) }
 
 // Context ends with the lease; context.Cause tells why: ErrReleased, or a *LostError. It has the values
-// of the context given to Lock, and not its end.
+// of the context given to Lock, and not its end. Its Err and Done look at the clock, so they tell the end at
+// once even after a suspend; contexts derived from it, and who waits for its end, hear of it a moment later.
 func (l *Lease) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +116,7 @@ func (l *Lease) Context() context.Context {
 		if l.err != nil {
 			cancel(l.err)
 		}
-		l.ctx, l.cancel = leaseContext{inner, l}, cancel
+		l.ctx, l.cancel = leaseContext{inner, l, cancel}, cancel
 	}
 	return l.ctx
 }
@@ -126,7 +127,15 @@ type ownLease struct{}
 // leaseContext looks at the clock before it says that all is well: after a suspend, timers are late.
 type leaseContext struct {
 	context.Context
-	l *Lease
+	l      *Lease
+	cancel context.CancelCauseFunc // of the Context
+}
+
+// look ends the context if the lease has ended: who found that out may not have come to it yet.
+func (c leaseContext) look() {
+	if err := c.l.Err(); err != nil {
+		c.cancel(err)
+	}
 }
 
 // Value tells the lease, beside what the context of Lock has.
@@ -139,8 +148,14 @@ func (c leaseContext) Value(key any) any {
 
 // Err implements context.Context.
 func (c leaseContext) Err() error {
-	_ = c.l.Err()
+	c.look()
 	return c.Context.Err()
+}
+
+// Done implements context.Context.
+func (c leaseContext) Done() <-chan struct{} {
+	c.look()
+	return c.Context.Done()
 }
 
 // Done is closed when the lease has ended.

@@ -66,7 +66,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Leas
 			err = errors.Join(err, lease.Unlock(context.WithoutCancel(ctx)))
 		}
 	}()
-	return fn(context.WithValue(held, ownLease{}, lease), lease)
+	return fn(leaseContext{held, lease, cancel}, lease)
 }
 
 func (m *Mutex) check(op string, ctx context.Context) error {
