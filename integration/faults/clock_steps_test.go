@@ -1,0 +1,191 @@
+//go:build linux
+
+package faults
+
+import (
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// wallClock is the wall clock of one server, to be set and to be driven at another rate.
+type wallClock struct {
+	mu      sync.Mutex
+	control []byte // shared with the server: see testdata/clockshim.c
+	offset  time.Duration
+}
+
+// set moves the clock to so much after the real one, from where it goes on faster than that by ppm.
+func (c *wallClock) set(offset time.Duration, ppm int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.setLocked(offset, ppm)
+}
+
+// step sets the clock by d.
+func (c *wallClock) step(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.setLocked(c.offset+d, 0)
+}
+
+func (c *wallClock) setLocked(offset time.Duration, ppm int64) {
+	c.offset = offset
+	word := func(i int) *atomic.Int64 { return (*atomic.Int64)(unsafe.Pointer(&c.control[8*i])) }
+	word(0).Add(1)
+	word(1).Store(time.Now().UnixNano())
+	word(2).Store(int64(offset))
+	word(3).Store(ppm)
+	word(0).Add(1)
+}
+
+// clocked starts servers whose clocks are ours.
+func clocked(t testing.TB, n int) (*redistest.Cluster, []*wallClock) {
+	t.Helper()
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("C COMPILER MISSING: cc is not in PATH; install it (Debian: apt-get install gcc libc6-dev)")
+	}
+	dir := t.TempDir()
+	shim := filepath.Join(dir, "clockshim.so")
+	out, err := exec.Command(compiler, "-shared", "-fPIC", "-O2", "-Wall", "-o", shim, filepath.Join("testdata", "clockshim.c")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	var configs []redistest.RealConfig
+	var clocks []*wallClock
+	for i := range n {
+		path := filepath.Join(dir, "clock"+strconv.Itoa(i))
+		require.NoError(t, os.WriteFile(path, make([]byte, 32), 0o600))
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		require.NoError(t, err)
+		control, err := unix.Mmap(int(f.Fd()), 0, 32, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		clocks = append(clocks, &wallClock{control: control})
+		configs = append(configs, redistest.RealConfig{Env: []string{"LD_PRELOAD=" + shim, "REDQUORUM_CLOCK=" + path}})
+	}
+	cluster := servers(t, configs...)
+	for i, c := range clocks { // nothing below would mean anything otherwise
+		c.set(time.Hour, 0)
+		now, _ := admin(t, cluster.Servers[i], "TIME").([]any)
+		require.Len(t, now, 2)
+		seconds, err := strconv.ParseInt(now[0].(string), 10, 64)
+		require.NoError(t, err)
+		require.InDelta(t, time.Now().Add(time.Hour).Unix(), seconds, 60, "the server does not read our clock")
+		c.set(0, 0)
+	}
+	return cluster, clocks
+}
+
+// stepping makes each holder that has all five votes set the clocks of some members, and stay for long
+// enough that who waits can take what they free. It counts the holders who did.
+func stepping(rng *rand.Rand, clocks []*wallClock, members int, size func(c *wallClock) time.Duration) (terms, *atomic.Int64) {
+	steps := new(atomic.Int64)
+	x := rows()
+	x.keys, x.hold = 1, 150*time.Millisecond // one key: one holder at a time, and rng is his
+	var mu sync.Mutex                        // unless two believe to be
+	x.inside = func(l *redlock.Lease) {
+		for end := time.Now().Add(50 * time.Millisecond); l.Votes() < len(clocks); {
+			if time.Now().After(end) {
+				return // votes that others have: its margin is smaller
+			}
+			time.Sleep(time.Millisecond)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, i := range rng.Perm(len(clocks))[:members] {
+			clocks[i].step(size(clocks[i]))
+		}
+		steps.Add(1)
+	}
+	return x, steps
+}
+
+// Clocks that are set are forgetful members: a lease with five votes survives two.
+func TestClockStepsWithinTheMargin(t *testing.T) {
+	cluster, clocks := clocked(t, 5)
+	rng := seeded(t)
+	x, steps := stepping(rng, clocks, 2, func(c *wallClock) time.Duration { // forth and back, never far
+		switch {
+		case c.offset > 0:
+			return -time.Second
+		case c.offset < 0:
+			return time.Second
+		}
+		return time.Duration(1-2*rng.IntN(2)) * time.Second
+	})
+	w := start(t, cluster, x)
+	<-time.After(span(time.Second))
+	require.Eventually(t, func() bool { return steps.Load() >= 6 }, 60*time.Second, 5*time.Millisecond)
+	w.progress(t, 8)
+	r := w.end()
+	t.Logf("two of five clocks set by one second, %d times", steps.Load())
+	r.safe(t, 15)
+	nothingLeft(t, cluster)
+}
+
+// The same with three clocks is beyond the bound, and breaks exclusion. Tokens do not come from clocks: the
+// guarded set loses nothing.
+func TestClockStepsBeyondTheMargin(t *testing.T) {
+	cluster, clocks := clocked(t, 5)
+	x, steps := stepping(seeded(t), clocks, 3, func(*wallClock) time.Duration { return time.Second })
+	w := start(t, cluster, x)
+	require.Eventually(t, func() bool { return steps.Load() >= 5 && w.store.Refused() > 0 }, 30*time.Second, 5*time.Millisecond)
+	r := w.end()
+	t.Logf("three of five clocks set forward by one second, %d times: %v", steps.Load(), r)
+	require.NotEmpty(t, r.verdict.Overlaps, "the control breaks nothing")
+	require.Positive(t, r.unguarded, "the control loses nothing")
+	require.Empty(t, r.verdict.Regressions)
+	require.Zero(t, r.guarded, "lost updates of the guarded set")
+}
+
+// drifting lets leases of 300 ms run to their end, with clocks that are fast by ppm, and is at it
+// until enough of them have.
+func drifting(t *testing.T, ppm ...int64) (*redistest.Cluster, result) {
+	cluster, clocks := clocked(t, len(ppm))
+	for i, c := range clocks {
+		c.set(0, ppm[i])
+	}
+	x := rows()
+	x.keys, x.ttl, x.hold = 6, 300*time.Millisecond, time.Hour
+	x.config = func(c *redlock.Config) {
+		quick(c)
+		c.Entry = time.Second // what is granted to waiters is for the whole TTL, too
+	}
+	w := start(t, cluster, x)
+	<-time.After(span(2 * time.Second))
+	w.progress(t, 8)
+	return cluster, w.end()
+}
+
+// By default the sum of both errors may be 1 %, half of it each: config.Drift.
+func TestClockRatesWithinTheDrift(t *testing.T) {
+	for _, rates := range [][]int64{{4000, 4000, 4000, 4000, 4000}, {4000, -4000, 4000, -4000, 4000}} {
+		cluster, r := drifting(t, rates...)
+		r.safe(t, 12)
+		nothingLeft(t, cluster)
+	}
+}
+
+// Clocks that are fast by 30 % end leases while their holders still believe in them.
+func TestClockRatesBeyondTheDrift(t *testing.T) {
+	_, r := drifting(t, 300_000, 300_000, 300_000, 300_000, 300_000)
+	t.Logf("all clocks fast by 30 %%: %v", r)
+	require.NotEmpty(t, r.verdict.Overlaps, "the control breaks nothing")
+	require.Positive(t, r.unguarded, "the control loses nothing")
+	require.Positive(t, r.refused)
+	require.Empty(t, r.verdict.Regressions)
+	require.Zero(t, r.guarded, "lost updates of the guarded set")
+}
