@@ -62,7 +62,9 @@ func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ err
 	in := &inbox{
 		node: n, listener: l, base: time.Now(), named: n.cfg.ClientName != "",
 		confirmed: make(chan struct{}), gone: make(chan struct{}), gen: n.State().Gen,
+		channel: channel,
 	}
+	in.channels, _ = l.(quorum.ChannelListener)
 	var reader sync.WaitGroup
 	reader.Go(func() { link.read(in.read) })
 	defer reader.Wait()
@@ -105,6 +107,10 @@ type inbox struct {
 	gen       uint64 // of the member, before this connection was made
 	gone      chan struct{}
 	err       error // before gone is closed
+
+	channel  string
+	channels quorum.ChannelListener // hears the other channels; may be nil
+	sent     map[string]struct{}    // those that were subscribed; watch's
 }
 
 func (in *inbox) write(l *link, b []byte) error {
@@ -122,6 +128,9 @@ func (in *inbox) watch(l *link) error {
 	defer timer.Stop()
 	var asked time.Time // of the PING that nothing arrived after, or zero
 	var before uint64   // arrivals before it
+	if err := in.subscribe(l, true); err != nil {
+		return err
+	}
 	for {
 		select {
 		case <-in.gone:
@@ -131,6 +140,10 @@ func (in *inbox) watch(l *link) error {
 		case <-n.recheck:
 			if p := n.published.Load(); p.state.Up && !in.same(p) {
 				return errMoved
+			}
+		case <-n.alter:
+			if err := in.subscribe(l, false); err != nil {
+				return err
 			}
 		case <-timer.C:
 			now, heard := time.Now(), in.base.Add(time.Duration(in.heard.Load()))
@@ -206,10 +219,16 @@ func (in *inbox) messages(br *bufio.Reader) error {
 		case r.Kind != '*' || len(r.Elems) == 0:
 			return protocolError("neither a message nor a pong")
 		case string(r.Elems[0].Str) == "message" && len(r.Elems) == 3:
-			in.push(r.Elems[2].Str, now)
+			if in.channels != nil && string(r.Elems[1].Str) != in.channel {
+				in.channels.Channel(string(r.Elems[1].Str), r.Elems[2].Str, now)
+			} else {
+				in.push(r.Elems[2].Str, now)
+			}
 		case string(r.Elems[0].Str) == "subscribe" && !subscribed:
 			subscribed = true
 			close(in.confirmed)
+		case string(r.Elems[0].Str) == "subscribe" && len(r.Elems) == 3 && in.channels != nil:
+			in.channels.Channel(string(r.Elems[1].Str), nil, now)
 		}
 	}
 }
@@ -239,4 +258,73 @@ func (in *inbox) push(msg []byte, at time.Time) {
 	if p := in.node.published.Load(); in.same(p) {
 		in.listener.Push(msg, p.state, at)
 	}
+}
+
+// Subscribe implements quorum.Subscriber.
+func (n *Node) Subscribe(channels ...string) { n.want(1, channels) }
+
+// Unsubscribe implements quorum.Subscriber.
+func (n *Node) Unsubscribe(channels ...string) { n.want(-1, channels) }
+
+func (n *Node) want(more int, channels []string) {
+	n.mu.Lock()
+	if n.wanted == nil {
+		n.wanted, n.altered = make(map[string]int), make(map[string]struct{})
+	}
+	for _, c := range channels {
+		if n.wanted[c] += more; n.wanted[c] <= 0 {
+			delete(n.wanted, c)
+		}
+		n.altered[c] = struct{}{}
+	}
+	n.mu.Unlock()
+	select {
+	case n.alter <- struct{}{}:
+	default: // watch has not looked since
+	}
+}
+
+// subscribe makes the connection's subscriptions those that are wanted: of all channels, or of those
+// that have changed.
+func (in *inbox) subscribe(l *link, all bool) error {
+	n := in.node
+	var on, off []string
+	n.mu.Lock()
+	if all {
+		for c := range n.wanted {
+			on = append(on, c)
+		}
+	} else {
+		for c := range n.altered {
+			_, have := in.sent[c]
+			switch want := n.wanted[c] > 0; {
+			case want && !have:
+				on = append(on, c)
+			case have && !want:
+				off = append(off, c)
+			}
+		}
+	}
+	clear(n.altered)
+	n.mu.Unlock()
+	var b []byte
+	if len(on) > 0 {
+		b = append(b, resp.Command(append([]string{"SUBSCRIBE"}, on...)...)...)
+	}
+	if len(off) > 0 {
+		b = append(b, resp.Command(append([]string{"UNSUBSCRIBE"}, off...)...)...)
+	}
+	if in.sent == nil {
+		in.sent = make(map[string]struct{})
+	}
+	for _, c := range on {
+		in.sent[c] = struct{}{}
+	}
+	for _, c := range off {
+		delete(in.sent, c)
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	return in.write(l, b)
 }

@@ -39,6 +39,7 @@ type Node struct {
 	closeOnce sync.Once
 	done      chan struct{} // the supervisor has ended
 	recheck   chan struct{} // capacity 1: the inbox compares its server with ours again
+	alter     chan struct{} // capacity 1: there is something in altered
 
 	published atomic.Pointer[published]
 	seat      int           // in the guard
@@ -50,6 +51,8 @@ type Node struct {
 	inbox      *inbox        // whose subscription is confirmed
 	changes    []quorum.State
 	delivering bool
+	wanted     map[string]int      // channels beside the inbox, and how often they were asked for
+	altered    map[string]struct{} // those of them that the inbox has not been told of
 
 	// the supervisor's
 	before   predecessor
@@ -82,7 +85,7 @@ func New(c Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg: c, name: c.Addr,
-		done: make(chan struct{}), recheck: make(chan struct{}, 1), suspect: make(chan struct{}, 1),
+		done: make(chan struct{}), recheck: make(chan struct{}, 1), alter: make(chan struct{}, 1), suspect: make(chan struct{}, 1),
 		scripts: make(map[string]string, len(c.Scripts)), warnings: make(map[string]bool),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())

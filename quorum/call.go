@@ -186,3 +186,19 @@ type Listener interface {
 	// Changed is called after State has changed.
 	Changed(st State)
 }
+
+// Subscriber is a Member that can listen to more channels than the inbox.
+type Subscriber interface {
+	// Subscribe adds channels to the inbox's connection, now and after every reconnect, those of one
+	// call in one command. It counts: a channel stays until Unsubscribe was called as often. Neither
+	// waits.
+	Subscribe(channels ...string)
+	Unsubscribe(channels ...string)
+}
+
+// ChannelListener is a Listener that hears them, on the goroutine and in the order of Push.
+type ChannelListener interface {
+	// Channel delivers a message of a channel that was added by Subscribe. A nil msg says that the
+	// subscription is confirmed: what was published before is lost.
+	Channel(channel string, msg []byte, at time.Time)
+}
