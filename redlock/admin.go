@@ -48,7 +48,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 	if err := c.Mutex(name).check("inspect", ctx); err != nil {
 		return nil, err
 	}
-	k := keysOf(name)
+	k := c.cfg.keysOf(name)
 	out := &Inspection{Key: name, Members: make([]MemberView, len(c.members))}
 	infos := c.Members()
 	c.askAll(ctx, k.peek(nil), func(i int, r quorum.Reply, err error) {
@@ -143,7 +143,7 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err e
 	if err := c.Mutex(name).check("force unlock", ctx); err != nil {
 		return false, err
 	}
-	k := keysOf(name)
+	k := c.cfg.keysOf(name)
 	votes := make([]quorum.MemberVote, len(c.members))
 	freed, answered := 0, 0
 	c.askAll(ctx, k.force(nil), func(i int, r quorum.Reply, err error) {

@@ -284,6 +284,9 @@ func (a *attempt) wait(ctx context.Context) (grant, error) {
 	a.mu.Unlock()
 	a.c.waiting.add(a)
 	defer a.c.waiting.remove(a)
+	if a.keys.shared != nil {
+		defer a.listen()()
+	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -298,7 +301,11 @@ func (a *attempt) wait(ctx context.Context) (grant, error) {
 		case deedDecide:
 			return a.settle(ctx)
 		case deedAsk:
-			a.askWait(s.to, now, states)
+			if s.freed {
+				a.askFreed(s.to, now, states)
+			} else {
+				a.askWait(s.to, now, states)
+			}
 			continue
 		case deedYield:
 			for _, y := range s.yields {
@@ -329,6 +336,12 @@ func (a *attempt) wait(ctx context.Context) (grant, error) {
 // askWait registers at every member of the set whose inbox subscription is confirmed: a grant that
 // cannot be heard of helps nobody.
 func (a *attempt) askWait(to quorum.Set, now time.Time, states []quorum.State) {
+	a.registerAt(to, now, states, func(b []byte) []byte {
+		return a.keys.wait(b, a.owner, a.b.part, a.b.entry)
+	})
+}
+
+func (a *attempt) registerAt(to quorum.Set, now time.Time, states []quorum.State, encode func([]byte) []byte) {
 	var at quorum.Set
 	a.mu.Lock()
 	for i, st := range states {
@@ -341,9 +354,7 @@ func (a *attempt) askWait(to quorum.Set, now time.Time, states []quorum.State) {
 	if at == 0 {
 		return
 	}
-	a.ask(opWait, at, now, a.b.part, func(b []byte) []byte {
-		return a.keys.wait(b, a.owner, a.b.part, a.b.entry)
-	}, false).Free()
+	a.ask(opWait, at, now, a.b.part, encode, false).Free()
 }
 
 // release frees every vote and every place in line, at all members that a write may have reached, in

@@ -33,6 +33,8 @@ type ballot struct {
 	beat      time.Time // next heartbeat
 	split     time.Time // when to yield, if still no majority; zero: no split seen
 	darkSince time.Time // since when fewer than a majority could be asked; zero: not so
+
+	shared *sharedBallot // with Config.Interop only
 }
 
 // voter is one member, as the attempt sees it.
@@ -76,11 +78,15 @@ type named struct {
 }
 
 func newBallot(owner string, n int, t terms, cfg *Config) ballot {
+	var shared *sharedBallot
+	if cfg.Interop {
+		shared = &sharedBallot{offers: make([]offer, n)}
+	}
 	return ballot{
 		owner: owner, need: quorum.Majority(n), m: make([]voter, n),
 		ttl: t.ttl, part: min(t.ttl, cfg.Entry), entry: cfg.Entry,
 		factor: cfg.Drift, timeout: cfg.MemberTimeout, giveUp: cfg.NoQuorumAfter,
-		rtt: time.Millisecond,
+		rtt: time.Millisecond, shared: shared,
 	}
 }
 
@@ -399,6 +405,7 @@ type step struct {
 	in     quorum.Set
 	until  time.Time
 	yields []yielded
+	freed  bool // of deedAsk: others have freed the lock at step.to
 }
 
 type yielded struct {
@@ -431,6 +438,9 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		}
 		if m.token > 0 && !b.valid(i, now, states) {
 			m.vote = vote{}
+		}
+		if b.shared != nil && m.kept {
+			b.offerAgain(i, now)
 		}
 		if m.token > 0 && !m.kept {
 			offers++
@@ -518,6 +528,9 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 				wake = earlier(wake, end)
 			}
 		}
+		if b.shared != nil && b.m[i].kept {
+			wake = earlier(wake, b.shared.offers[i].at)
+		}
 	}
 	if due {
 		b.asked, b.beat = now, now.Add(b.entry/3)
@@ -528,6 +541,11 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 	}
 	if woken != 0 {
 		return step{deed: deedAsk, to: woken}
+	}
+	if b.shared != nil {
+		if to, freed := b.shared.ask(); to != 0 {
+			return step{deed: deedAsk, to: to, freed: freed}
+		}
 	}
 	return step{deed: deedWait, wake: wake}
 }

@@ -35,6 +35,8 @@ type Client struct {
 	owners   owners
 	keeper   keeper
 
+	listening listening // with Config.Interop only
+
 	changes struct { // a channel that is closed and replaced at each change of a member
 		mu sync.Mutex
 		ch chan struct{}

@@ -42,6 +42,8 @@ type Config struct {
 	RestartGuard RestartGuard
 	// FreshMembers: see WithFreshMembers.
 	FreshMembers bool
+	// Interop: see WithInterop.
+	Interop bool
 	// Logger gets one line per change of state, and no secret. Default: discard.
 	Logger *slog.Logger
 	// Tracer hears of acquisitions, waits, renewals and losses. nil costs nothing.
@@ -85,6 +87,26 @@ func WithConfig(cfg Config) Option { return func(c *Config) { *c = cfg } }
 // For demos, tests and the very first start, by the word of a person; never in a service's
 // configuration, where it would be said again after a disaster.
 func WithFreshMembers() Option { return func(c *Config) { c.FreshMembers = true } }
+
+// WithInterop shares locks with Redisson's RLock and RFencedLock of the same name on one Redis, and with
+// its RedLock over several (all of them plain masters, not a cluster). Off by default.
+//
+// What it promises: neither side gets what the other holds; each is woken by the other's release, and
+// both are served while both wait. With one member, tokens rise over both: each grant draws from the
+// counter that RFencedLock uses, redisson_lock_token:{name}. With several, only those of this library
+// are ordered, because Redisson has no token of a majority.
+//
+// What it does not: Redisson knows nothing of the restart guard, of validity and of drift. It takes a
+// lock at a member that has forgotten, also one that is held here, and its tokens begin anew at a counter
+// that was lost. Tokens of this library go on rising after a restart as without the option.
+//
+// What it costs: a string per name that stays for good, a subscription per member and waited name, and
+// more work in each script. A release that finds waiters of Redisson leaves the lock to them, for 50 ms
+// at most if none comes; TryLock is refused meanwhile. Inspect shows Redisson's count of re-entries as the token of its holds.
+//
+// All clients of a deployment that share names must use the same setting: a client without it does not
+// lift the counter that Redisson draws from, and does not wake its waiters.
+func WithInterop() Option { return func(c *Config) { c.Interop = true } }
 
 // WithLogger sets Config.Logger.
 func WithLogger(l *slog.Logger) Option { return func(c *Config) { c.Logger = l } }

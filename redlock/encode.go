@@ -58,10 +58,22 @@ var (
 )
 
 // Scripts returns the Lua sources that a member must know before it can vote, for those who build
-// members themselves (Open does it).
-func Scripts() []string {
+// members themselves (Open does it). Of the options only WithInterop matters.
+func Scripts(opts ...Option) []string {
+	var cfg Config
+	for _, o := range opts {
+		o(&cfg)
+	}
+	return cfg.scripts()
+}
+
+func (c Config) scripts() []string {
+	list := []script{acquireScript, waitScript, releaseScript, yieldScript, raiseScript, extendScript, rejoinScript, peekScript, forceScript}
+	if c.Interop {
+		list = append(interopScripts(), extendScript, peekScript)
+	}
 	var all []string
-	for _, s := range []script{acquireScript, waitScript, releaseScript, yieldScript, raiseScript, extendScript, rejoinScript, peekScript, forceScript} {
+	for _, s := range list {
 		all = append(all, s.source)
 	}
 	return all
@@ -81,6 +93,7 @@ type keys struct {
 	queue   string // zset: waiting owner -> server time of its registration
 	waiters string // hash: waiting owner -> its deadline and TTL
 	bucket  int64
+	shared  *sharedKeys // with Config.Interop only
 }
 
 func keysOf(name string) keys {
@@ -112,6 +125,9 @@ func (k *keys) appendFive(b []byte) []byte {
 }
 
 func (k *keys) acquire(b []byte, owner string, ttl time.Duration) []byte {
+	if k.shared != nil {
+		return k.evalShared(b, interopAcquire, owner, decimal(millis(ttl)))
+	}
 	b = appendEval(b, acquireScript, 3, 3)
 	b = resp.AppendBulk(b, k.name)
 	b = resp.AppendBulk(b, tokensKey)
@@ -122,6 +138,9 @@ func (k *keys) acquire(b []byte, owner string, ttl time.Duration) []byte {
 }
 
 func (k *keys) wait(b []byte, owner string, ttl, entry time.Duration) []byte {
+	if k.shared != nil {
+		return k.waitShared(b, owner, ttl, entry, false)
+	}
 	b = k.appendFive(appendEval(b, waitScript, 5, 4))
 	b = resp.AppendBulk(b, owner)
 	b = resp.AppendInt(b, millis(ttl))
@@ -129,12 +148,18 @@ func (k *keys) wait(b []byte, owner string, ttl, entry time.Duration) []byte {
 }
 
 func (k *keys) release(b []byte, owner, hint string) []byte {
+	if k.shared != nil {
+		return k.evalShared(b, interopRelease, owner, hint)
+	}
 	b = k.appendFive(appendEval(b, releaseScript, 5, 3))
 	b = resp.AppendBulk(b, owner)
 	return resp.AppendBulk(b, hint)
 }
 
 func (k *keys) yield(b []byte, owner string, token int64, ttl, entry time.Duration) []byte {
+	if k.shared != nil {
+		return k.evalShared(b, interopYield, owner, decimal(token), decimal(millis(ttl)), decimal(millis(entry)))
+	}
 	b = k.appendFive(appendEval(b, yieldScript, 5, 5))
 	b = resp.AppendBulk(b, owner)
 	b = resp.AppendInt(b, token)
@@ -143,6 +168,9 @@ func (k *keys) yield(b []byte, owner string, token int64, ttl, entry time.Durati
 }
 
 func (k *keys) raise(b []byte, owner string, token int64) []byte {
+	if k.shared != nil {
+		return k.evalShared(b, interopRaise, owner, decimal(token))
+	}
 	b = appendEval(b, raiseScript, 2, 3)
 	b = resp.AppendBulk(b, k.name)
 	b = resp.AppendBulk(b, tokensKey)
@@ -152,6 +180,9 @@ func (k *keys) raise(b []byte, owner string, token int64) []byte {
 }
 
 func (k *keys) rejoin(b []byte, owner string, ttl time.Duration, token int64) []byte {
+	if k.shared != nil {
+		return k.evalShared(b, interopRejoin, owner, decimal(millis(ttl)), decimal(token))
+	}
 	b = k.appendFive(appendEval(b, rejoinScript, 5, 4))
 	b = resp.AppendBulk(b, owner)
 	b = resp.AppendInt(b, millis(ttl))
@@ -160,7 +191,12 @@ func (k *keys) rejoin(b []byte, owner string, ttl time.Duration, token int64) []
 
 func (k *keys) peek(b []byte) []byte { return k.appendFive(appendEval(b, peekScript, 5, 1)) }
 
-func (k *keys) force(b []byte) []byte { return k.appendFive(appendEval(b, forceScript, 5, 1)) }
+func (k *keys) force(b []byte) []byte {
+	if k.shared != nil {
+		return k.evalShared(b, interopForce)
+	}
+	return k.appendFive(appendEval(b, forceScript, 5, 1))
+}
 
 // millis rounds up: a member's key must never end before what the client believes of it.
 func millis(d time.Duration) int64 {

@@ -111,7 +111,7 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	if c.isClosed() {
 		return nil, &keyError{op: "adopt", key: h.key, err: ErrClosed}
 	}
-	a := &attempt{c: c, keys: keysOf(h.key), terms: h.terms, owner: h.owner}
+	a := &attempt{c: c, keys: c.cfg.keysOf(h.key), terms: h.terms, owner: h.owner}
 	a.b = newBallot(h.owner, len(c.members), h.terms, &c.cfg)
 	a.b.token = int64(h.token)
 	for i := range a.b.m {

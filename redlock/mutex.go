@@ -128,7 +128,7 @@ func (m *Mutex) tryLock(ctx context.Context) (*Lease, result, error) {
 	if l := m.c.owners.again(m); l != nil {
 		return l, result{}, nil
 	}
-	a := m.c.newAttempt(keysOf(m.name), m.terms)
+	a := m.c.newAttempt(m.c.cfg.keysOf(m.name), m.terms)
 	g, err := a.try(ctx)
 	if err != nil {
 		a.abandon()
@@ -163,7 +163,7 @@ func (m *Mutex) lock(ctx context.Context) (*Lease, result, error) {
 	if l := m.c.owners.again(m); l != nil { // another goroutine of the same owner was before us in line
 		return l, result{}, nil
 	}
-	k := keysOf(m.name)
+	k := m.c.cfg.keysOf(m.name)
 	const tries = 3     // attempts that had a majority and were too slow to use it
 	var since time.Time // of the first that had one, and could not confirm its token
 	for slow := 0; ; {

@@ -87,7 +87,7 @@ func (c Config) node(n node.Config) node.Config {
 	set(&n.DialTimeout, c.DialTimeout)
 	set(&n.StallTimeout, c.StallTimeout)
 	set(&n.PingInterval, c.PingInterval)
-	n.Scripts = Scripts()
+	n.Scripts = c.scripts()
 	n.Logger = c.Logger
 	return n
 }

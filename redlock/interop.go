@@ -1,0 +1,241 @@
+package redlock
+
+import (
+	_ "embed"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// What Config.Interop adds: scripts of its own, the reference system's names for a lock's companions,
+// and listening to its channel while an attempt waits. Redisson looks only at its own field of the
+// lock's hash and we look only at ours, so exclusion needs nothing of this.
+
+var (
+	//go:embed script/interop.lua
+	interopLua string
+	//go:embed script/interop_acquire.lua
+	interopAcquireLua string
+	//go:embed script/interop_wait.lua
+	interopWaitLua string
+	//go:embed script/interop_release.lua
+	interopReleaseLua string
+	//go:embed script/interop_yield.lua
+	interopYieldLua string
+	//go:embed script/interop_raise.lua
+	interopRaiseLua string
+	//go:embed script/interop_rejoin.lua
+	interopRejoinLua string
+	//go:embed script/interop_force.lua
+	interopForceLua string
+
+	interopAcquire = newScript(libLua, interopLua, interopAcquireLua)
+	interopWait    = newScript(libLua, interopLua, interopWaitLua, waitLua)
+	interopRelease = newScript(libLua, interopLua, interopReleaseLua)
+	interopYield   = newScript(libLua, interopLua, interopYieldLua, yieldLua)
+	interopRaise   = newScript(libLua, interopLua, interopRaiseLua)
+	interopRejoin  = newScript(libLua, interopLua, interopRejoinLua)
+	interopForce   = newScript(libLua, interopLua, interopForceLua)
+)
+
+func interopScripts() []script {
+	return []script{interopAcquire, interopWait, interopRelease, interopYield, interopRaise, interopRejoin, interopForce}
+}
+
+// sharedKeys are the further names of a lock that is shared with the reference system.
+type sharedKeys struct {
+	counter string // string: its fenced lock draws from it
+	turn    string // string: exists while the lock is left to its waiters
+	channel string // where it tells that the lock is free
+	ours    string // channel that only our waiters subscribe, always together with that one
+}
+
+// keysOf are the names that this configuration uses.
+func (c *Config) keysOf(name string) keys {
+	k := keysOf(name)
+	if c.Interop {
+		channel := slot.Compatible("redisson_lock__channel", name)
+		k.shared = &sharedKeys{
+			counter: slot.Compatible("redisson_lock_token", name),
+			turn:    slot.Sibling("redquorum:turn", name),
+			channel: channel,
+			// By the same rule, under which "a" and "{a}" share a channel: the two are compared.
+			ours: slot.Compatible("redquorum:ours", name),
+		}
+	}
+	return k
+}
+
+// evalShared encodes a script of this file: seven keys, the bucket, its own arguments, both channels; the
+// member adds the marker id.
+func (k *keys) evalShared(b []byte, s script, args ...string) []byte {
+	b = appendEval(b, s, 7, 1+len(args)+2)
+	for _, key := range [...]string{k.name, tokensKey, markerKey, k.queue, k.waiters, k.shared.counter, k.shared.turn} {
+		b = resp.AppendBulk(b, key)
+	}
+	b = resp.AppendInt(b, k.bucket)
+	for _, a := range args {
+		b = resp.AppendBulk(b, a)
+	}
+	return resp.AppendBulk(resp.AppendBulk(b, k.shared.channel), k.shared.ours)
+}
+
+// waitShared is wait. freed: the reference system has freed the lock.
+func (k *keys) waitShared(b []byte, owner string, ttl, entry time.Duration, freed bool) []byte {
+	flag := "0"
+	if freed {
+		flag = "1"
+	}
+	return k.evalShared(b, interopWait, owner, decimal(millis(ttl)), decimal(millis(entry)), flag)
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+// listening finds the attempts that wait for the locks of a channel.
+type listening struct {
+	mu sync.Mutex // a leaf
+	m  map[string]map[*attempt]struct{}
+}
+
+// listen subscribes what tells a waiting attempt that its lock is free, at every member that can, and
+// returns what ends it.
+func (a *attempt) listen() (stop func()) {
+	k, s := a.keys.shared, &a.c.listening
+	s.mu.Lock()
+	if s.m == nil {
+		s.m = make(map[string]map[*attempt]struct{})
+	}
+	if s.m[k.channel] == nil {
+		s.m[k.channel] = make(map[*attempt]struct{})
+	}
+	s.m[k.channel][a] = struct{}{}
+	s.mu.Unlock()
+	for _, m := range a.c.members {
+		if m, ok := m.(quorum.Subscriber); ok {
+			m.Subscribe(k.channel, k.ours)
+		}
+	}
+	return func() {
+		s.mu.Lock()
+		if delete(s.m[k.channel], a); len(s.m[k.channel]) == 0 {
+			delete(s.m, k.channel)
+		}
+		s.mu.Unlock()
+		for _, m := range a.c.members {
+			if m, ok := m.(quorum.Subscriber); ok {
+				m.Unsubscribe(k.channel, k.ours)
+			}
+		}
+	}
+}
+
+// askFreed is askWait where others have freed the lock.
+func (a *attempt) askFreed(to quorum.Set, now time.Time, states []quorum.State) {
+	a.registerAt(to, now, states, func(b []byte) []byte {
+		return a.keys.waitShared(b, a.owner, a.b.part, a.b.entry, true)
+	})
+}
+
+// Channel implements quorum.ChannelListener. What is heard here proves nothing: it only makes the
+// attempt ask.
+func (l *link) Channel(channel string, msg []byte, _ time.Time) {
+	what := overheardFreed
+	if msg == nil {
+		what = overheardConfirmed
+	}
+	if name, ok := cutOurs(channel); ok {
+		if channel = name; msg == nil {
+			return // confirmed together with the other
+		}
+		what = overheardTurn
+	}
+	s := &l.c.listening
+	s.mu.Lock()
+	all := make([]*attempt, 0, 1)
+	for a := range s.m[channel] {
+		all = append(all, a)
+	}
+	s.mu.Unlock()
+	for _, a := range all {
+		a.mu.Lock()
+		a.b.overhears(l.i, what)
+		wake := a.wake
+		a.mu.Unlock()
+		signal(wake)
+	}
+}
+
+// cutOurs returns the reference system's channel beside one of ours.
+func cutOurs(channel string) (string, bool) {
+	const ours, theirs = "redquorum:ours:", "redisson_lock__channel:"
+	if len(channel) < len(ours) || channel[:len(ours)] != ours {
+		return "", false
+	}
+	return theirs + channel[len(ours):], true
+}
+
+// overheard is what a waiting attempt learns from the channels of its lock.
+type overheard uint8
+
+const (
+	overheardConfirmed overheard = iota // the subscription: what was told before is lost
+	overheardTurn                       // a release of ours leaves the lock to others: the message after this one is its
+	overheardFreed
+)
+
+// sharedBallot is what a ballot knows besides with Config.Interop.
+type sharedBallot struct {
+	freed  quorum.Set // others have freed the lock there, by their own message: ask
+	again  quorum.Set // the subscription is new there: ask
+	turn   quorum.Set // the next message there is of our own making
+	offers []offer    // by member
+}
+
+// offer is when a vote that a yield gave back is offered again, and the pause before that.
+type offer struct {
+	at    time.Time
+	pause time.Duration
+}
+
+// overhears books what was heard of member i.
+func (b *ballot) overhears(i int, what overheard) {
+	s, one := b.shared, quorum.Set(0).With(i)
+	switch {
+	case what == overheardConfirmed:
+		s.again |= one
+	case what == overheardTurn:
+		s.turn |= one
+	case s.turn.Has(i):
+		s.turn &^= one
+	default:
+		s.freed |= one
+	}
+}
+
+// ask takes the members that are to be asked for what was heard of them.
+func (s *sharedBallot) ask() (to quorum.Set, freed bool) {
+	if to = s.freed; to != 0 {
+		s.freed, s.again = 0, s.again&^to
+		return to, true
+	}
+	to, s.again = s.again, 0
+	return to, false
+}
+
+// offerAgain has a vote that a yield gave back for one yielded again after a pause, each twice as long as
+// the one before. Redisson's waiters do not announce themselves: one that came meanwhile, perhaps with all
+// the other votes, then waits for ours no longer than it was away, instead of until our next heartbeat.
+func (b *ballot) offerAgain(i int, now time.Time) {
+	switch o := &b.shared.offers[i]; {
+	case o.at.IsZero():
+		o.pause = min(max(10*time.Millisecond, 2*o.pause), b.entry/3)
+		o.at = now.Add(o.pause)
+	case clock.Until(o.at, now) <= 0:
+		o.at, b.m[i].kept = time.Time{}, false
+	}
+}

@@ -1,0 +1,1074 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// The reference system's side is played here by its script steps: what Redisson does at a server, in
+// words of our own. integration/interop runs its Java client.
+const (
+	theirAcquire = `
+if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
+  redis.call('HINCRBY', KEYS[1], ARGV[2], 1)
+  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+  return {-1, KEYS[2] and redis.call('INCR', KEYS[2]) or 0}
+end
+return {redis.call('PTTL', KEYS[1]), -1}`
+	theirRenew = `
+if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return 0 end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return 1`
+	theirRelease = `
+if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return false end
+if redis.call('HINCRBY', KEYS[1], ARGV[2], -1) > 0 then
+  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+  return 0
+end
+redis.call('DEL', KEYS[1])
+redis.call('PUBLISH', KEYS[2], '0')
+return 1`
+	theirForce = `
+if redis.call('DEL', KEYS[1]) == 0 then return 0 end
+redis.call('PUBLISH', KEYS[2], '0')
+return 1`
+)
+
+// theirs is the reference system's rule for companions.
+func theirs(prefix, name string) string {
+	if strings.Contains(name, "{") {
+		return prefix + ":" + name
+	}
+	return prefix + ":{" + name + "}"
+}
+
+// reference is one of its clients at one server, in one thread.
+type reference struct {
+	testing.TB
+	server redistest.Server
+	name   string
+	owner  string
+	plain  bool            // its plain lock: draws no token
+	link   *redistest.Link // its way to the server; nil: beside all paths
+	c      *redistest.Client
+}
+
+// at gives it a way to the server that takes its time, as ours have.
+func (r *reference) at(rtt time.Duration) *reference {
+	r.Helper()
+	r.link = r.server.Path()
+	r.link.SetDelay(redistest.Delay{Fixed: rtt / 2}, redistest.Delay{Fixed: rtt / 2})
+	var err error
+	r.c, err = redistest.DialClient(context.Background(), r.link, r.server.Addr())
+	require.NoError(r, err)
+	r.Cleanup(func() { _ = r.c.Close() })
+	return r
+}
+
+func javaOf(t testing.TB, s redistest.Server, name string, n int) *reference {
+	return &reference{TB: t, server: s, name: name, owner: fmt.Sprintf("0b1c2d3e-0000-4000-8000-%012d:%d", n, 40+n)}
+}
+
+func (r *reference) channel() string { return theirs("redisson_lock__channel", r.name) }
+func (r *reference) counter() string { return theirs("redisson_lock_token", r.name) }
+
+func (r *reference) eval(script string, args ...string) any {
+	r.Helper()
+	do := r.server.Do
+	if r.c != nil {
+		do = r.c.Do
+	}
+	v, err := do(context.Background(), append([]string{"EVAL", script}, args...)...)
+	require.NoError(r, err)
+	return v
+}
+
+// try returns its token, or the PTTL that it is refused with.
+func (r *reference) try(ttl time.Duration) (token, left int64, ok bool) {
+	r.Helper()
+	args := []string{"2", r.name, r.counter(), text(millis(ttl)), r.owner}
+	if r.plain {
+		args = []string{"1", r.name, text(millis(ttl)), r.owner}
+	}
+	v := r.eval(theirAcquire, args...).([]any)
+	return v[1].(int64), v[0].(int64), v[0] == int64(-1)
+}
+
+// take is try where it must succeed.
+func (r *reference) take(ttl time.Duration) int64 {
+	r.Helper()
+	token, left, ok := r.try(ttl)
+	require.True(r, ok, "refused for %d ms", left)
+	return token
+}
+
+func (r *reference) renew(ttl time.Duration) any {
+	r.Helper()
+	return r.eval(theirRenew, "1", r.name, text(millis(ttl)), r.owner)
+}
+
+// release returns 1 free, 0 still held, nil not its own.
+func (r *reference) release() any {
+	r.Helper()
+	return r.eval(theirRelease, "2", r.name, r.channel(), "30000", r.owner)
+}
+
+// listen subscribes as its waiters do.
+func (r *reference) listen() *redistest.Client {
+	r.Helper()
+	link := r.link
+	if link == nil {
+		link = r.server.Path()
+	}
+	c, err := redistest.DialClient(context.Background(), link, r.server.Addr())
+	require.NoError(r, err)
+	_, err = c.Do(context.Background(), "SUBSCRIBE", r.channel())
+	require.NoError(r, err)
+	return c
+}
+
+// lock waits as it does: it tries, subscribes, tries again, and then after each message or when the
+// obstacle should be gone. wait bounds it.
+func (r *reference) lock(ttl, wait time.Duration) (token int64, ok bool) {
+	r.Helper()
+	if token, _, ok = r.try(ttl); ok {
+		return token, true
+	}
+	c := r.listen()
+	defer func() { _ = c.Close() }()
+	for end := time.Now().Add(wait); ; {
+		token, left, ok := r.try(ttl)
+		if ok {
+			return token, true
+		}
+		rest := time.Until(end)
+		if rest <= 0 {
+			return 0, false
+		}
+		if left >= 0 {
+			rest = min(rest, time.Duration(max(1, left))*time.Millisecond)
+		}
+		if _, err := c.ReceiveFor(rest); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			require.NoError(r, err)
+		}
+	}
+}
+
+// numsub is how many connections listen to a channel at a server.
+func numsub(t testing.TB, s redistest.Server, channel string) int64 {
+	t.Helper()
+	return admin(t, s, "PUBSUB", "NUMSUB", channel).([]any)[1].(int64)
+}
+
+// shareable are names of every shape that the prefix rule knows.
+var shareable = []string{"orders", "{orders}", "{orders}:1", "x{orders}y", "a{b", "a}b", "a{}b", "{}", "{{a}}", "with space", "ключ", "\x00\xff"}
+
+// shares is a lock with Config.Interop at one server, asked as a member would ask; the reference's
+// clients are beside it.
+type shares struct {
+	*scripted
+	java, other *reference
+	theirs      *redistest.Client // hears both channels
+	heard       int               // messages so far
+}
+
+func newShares(t *testing.T, server redistest.Server, name string) *shares {
+	cfg := Config{Interop: true}
+	s := &shares{scripted: &scripted{T: t, server: server, keys: cfg.keysOf(name)}}
+	s.c, s.inbox = s.dial(), s.dial()
+	for _, source := range Scripts(WithInterop()) {
+		s.ask("SCRIPT", "LOAD", source)
+	}
+	_, err := s.inbox.Do(t.Context(), "PSUBSCRIBE", inboxPrefix+"*")
+	require.NoError(t, err)
+	s.java, s.other = javaOf(t, server, name, 1), javaOf(t, server, name, 2)
+	s.theirs = s.dial()
+	// By pattern: no subscriber of the channel, as far as NUMSUB knows.
+	_, err = s.theirs.Do(t.Context(), "PSUBSCRIBE", "redisson_lock__channel:*", "redquorum:ours:*", "end")
+	require.NoError(t, err)
+	for range 2 { // confirmations
+		_, err = s.theirs.ReceiveFor(10 * time.Second)
+		require.NoError(t, err)
+	}
+	return s
+}
+
+// told expects exactly these messages in the two channels, "t" in ours and "0" in theirs.
+func (s *shares) told(messages ...string) {
+	s.Helper()
+	s.ask("PUBLISH", "end", "end")
+	for _, want := range append(messages, "end") {
+		v, err := s.theirs.ReceiveFor(10 * time.Second)
+		require.NoError(s, err)
+		got := v.([]any)
+		require.Equal(s, want, got[3])
+		switch want {
+		case "t":
+			require.Equal(s, theirs("redquorum:ours", s.name), got[2])
+		case "0":
+			require.Equal(s, s.java.channel(), got[2])
+		}
+	}
+}
+
+func (s *shares) count() string {
+	s.Helper()
+	v, _ := s.ask("GET", s.java.counter()).(string)
+	return v
+}
+
+// waiter subscribes as one of theirs, and ours as one of our clients.
+func (s *shares) waiter() *redistest.Client { s.Helper(); return s.java.listen() }
+
+func (s *shares) ours() *redistest.Client {
+	s.Helper()
+	c := s.dial()
+	_, err := c.Do(s.Context(), "SUBSCRIBE", s.shared.channel, s.shared.ours)
+	require.NoError(s, err)
+	return c
+}
+
+func TestScriptsBesideTheReferenceSystem(t *testing.T) {
+	for _, kind := range []struct {
+		name  string
+		start func(t *testing.T) redistest.Server
+	}{
+		{"embedded", func(t *testing.T) redistest.Server { return rt.Embedded(t, 1).Servers[0] }},
+		{"real", func(t *testing.T) redistest.Server { return rt.Real(t, 1).Servers[0] }},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			server := kind.start(t)
+			for _, c := range sharedCases {
+				t.Run(c.name, func(t *testing.T) {
+					require.NoError(t, server.Flush())
+					c.test(newShares(t, server, "invoice:42"))
+				})
+			}
+			for _, name := range shareable {
+				t.Run(fmt.Sprintf("names %q", name), func(t *testing.T) {
+					require.NoError(t, server.Flush())
+					sharedName(newShares(t, server, name))
+				})
+			}
+		})
+	}
+}
+
+// sharedName: what both sides mean by a name is the same lock, counter and channel.
+func sharedName(s *shares) {
+	first := s.take(alice, minute)
+	_, left, ok := s.java.try(minute)
+	require.False(s, ok)
+	require.Positive(s, left)
+	require.EqualValues(s, 1, s.number(s.release(nil, alice, "")))
+	s.told("0")
+	second := s.java.take(minute)
+	require.Equal(s, first+1, second)
+	require.Negative(s, s.take(alice, minute))
+	require.EqualValues(s, 1, s.java.release())
+	s.told("0")
+	require.Equal(s, second+1, s.take(alice, minute))
+	s.number(s.release(nil, alice, ""))
+	s.told("0")
+	require.ElementsMatch(s, []any{tokensKey, s.java.counter()}, s.ask("KEYS", "*"), "the counters stay, nothing else")
+}
+
+var sharedCases = []struct {
+	name string
+	test func(s *shares)
+}{
+	{"their hold is refused with its PTTL, and not touched, however often it was entered", func(s *shares) {
+		s.java.take(minute)
+		s.java.take(minute)
+		require.Equal(s, map[string]string{s.java.owner: "2"}, s.hash(s.name))
+		left := s.take(alice, 2*minute)
+		require.Less(s, left, -(minute - 20*second).Milliseconds())
+		require.GreaterOrEqual(s, left, -minute.Milliseconds())
+		require.Negative(s, s.line(alice, 2*minute, 3*second)[0])
+		require.EqualValues(s, 0, s.number(s.raise(nil, alice, 1<<50)))
+		require.EqualValues(s, 0, s.number(s.rejoin(nil, alice, 2*minute, 1<<50)))
+		require.EqualValues(s, 0, s.number(s.release(nil, alice, bob)))
+		require.EqualValues(s, 0, s.list(s.yield(nil, alice, 2, minute, 3*second))[0])
+		require.Equal(s, map[string]string{s.java.owner: "2"}, s.hash(s.name))
+		s.lives(s.name, minute)
+		require.EqualValues(s, 1, s.java.renew(2*minute))
+		require.EqualValues(s, 0, s.java.release())
+		require.Negative(s, s.take(alice, minute), "entered twice")
+		s.told()
+		require.EqualValues(s, 1, s.java.release())
+		s.told("0")
+		require.Greater(s, s.take(alice, minute), int64(1<<50), "a re-join lifts the counter, wherever the vote went")
+	}},
+	{"our hold refuses theirs with its PTTL, and they can neither renew nor release it", func(s *shares) {
+		token := s.take(alice, minute)
+		for _, plain := range []bool{true, false} {
+			s.java.plain = plain
+			_, left, ok := s.java.try(minute)
+			require.False(s, ok)
+			require.LessOrEqual(s, left, minute.Milliseconds())
+			require.Greater(s, left, (minute - 20*second).Milliseconds())
+			require.EqualValues(s, 0, s.java.renew(minute))
+			require.Nil(s, s.java.release())
+		}
+		require.Equal(s, map[string]string{alice: text(token)}, s.hash(s.name))
+		require.EqualValues(s, 1, s.java.eval(theirForce, "2", s.name, s.java.channel()))
+		require.EqualValues(s, 0, s.number(s.release(nil, alice, "")), "forced open")
+		s.told("0")
+	}},
+	{"a lock of theirs without TTL is FOREIGN", func(s *shares) {
+		s.ask("HSET", s.name, s.java.owner, "1")
+		s.fails("FOREIGN no ttl", s.acquire(nil, alice, minute))
+		s.fails("FOREIGN no ttl", s.wait(nil, alice, minute, second))
+		s.fails("FOREIGN no ttl", s.force(nil))
+	}},
+	{"tokens rise over both sides, in every kind of grant", func(s *shares) {
+		last := int64(0)
+		rises := func(token int64) {
+			s.Helper()
+			require.Greater(s, token, last)
+			last = token
+			require.Equal(s, text(token), s.count())
+		}
+		for range 3 {
+			rises(s.java.take(minute))
+			rises(s.java.take(minute)) // entered again
+			s.java.release()
+			s.java.release()
+			rises(s.take(alice, minute))
+			s.line(bob, minute, 3*second)
+			s.number(s.release(nil, alice, "")) // handed over
+			rises(s.token(bob))
+			kept := s.list(s.yield(nil, bob, s.token(bob), minute, 3*second))
+			rises(kept[0].(int64))
+			s.number(s.release(nil, bob, ""))
+			rises(s.other.take(minute))
+			s.other.release()
+			rises(s.line(carol, minute, 3*second)[0].(int64))
+			s.line(bob, minute, 3*second)
+			s.number(s.force(nil))
+			rises(s.token(bob))
+			s.number(s.release(nil, bob, ""))
+		}
+	}},
+	{"a name's first token is the server's time, after whatever they counted", func(s *shares) {
+		for range 5 {
+			s.java.take(minute)
+		}
+		s.java.eval(theirForce, "2", s.name, s.java.channel())
+		before := s.now()
+		token := s.take(alice, minute)
+		require.GreaterOrEqual(s, token, before)
+		require.LessOrEqual(s, token, s.now())
+		require.Equal(s, text(token), s.count())
+		require.Equal(s, text(token), s.scripted.counter(), "the bucket is its floor")
+	}},
+	// The restart guard restores buckets. A name's counter that is behind them is not believed.
+	{"a counter that was lost, or is of a snapshot, leads nobody back", func(s *shares) {
+		last := s.take(alice, minute)
+		s.number(s.release(nil, alice, ""))
+		for _, counter := range []string{"", "7", text(last - 1)} {
+			if s.ask("DEL", s.java.counter()); counter != "" {
+				s.ask("SET", s.java.counter(), counter)
+			}
+			token := s.take(alice, minute)
+			require.Equal(s, last+1, token, "with %q", counter)
+			require.Equal(s, text(token), s.count())
+			s.number(s.release(nil, alice, ""))
+			last = token
+		}
+		// Nor a bucket that they have left behind.
+		s.ask("INCRBY", s.java.counter(), "1000")
+		require.Equal(s, last+1001, s.take(alice, minute))
+		require.Equal(s, text(last+1001), s.scripted.counter())
+	}},
+	{"raise and re-join lift both counters", func(s *shares) {
+		token := s.take(alice, minute)
+		require.EqualValues(s, 1, s.number(s.raise(nil, alice, token+100)))
+		require.Equal(s, text(token+100), s.count())
+		require.Equal(s, text(token+100), s.scripted.counter())
+		require.EqualValues(s, 1, s.number(s.raise(nil, alice, token)))
+		require.Equal(s, text(token+100), s.count(), "never down")
+		s.ask("DEL", s.name)
+		require.EqualValues(s, 1, s.number(s.rejoin(nil, alice, minute, token+200)))
+		require.Equal(s, text(token+200), s.count())
+		require.Equal(s, text(token+200), s.scripted.counter())
+		require.Equal(s, token+200, s.token(alice))
+		require.EqualValues(s, 1, s.number(s.rejoin(nil, alice, minute, token)))
+		require.Equal(s, text(token+200), s.count(), "never down")
+	}},
+	{"a counter that is none is left alone", func(s *shares) {
+		s.ask("SET", s.java.counter(), "data")
+		s.fails("ERR value is not an integer", s.acquire(nil, alice, minute))
+		s.ask("DEL", s.java.counter())
+		s.ask("HSET", s.java.counter(), "a", "b")
+		s.fails("WRONGTYPE", s.acquire(nil, alice, minute))
+	}},
+	// Theirs write to the counter too, so that it says nothing of the member's memory.
+	{"every grant compares the marker: a moved one is FORGOT, in a bucket that is known too", func(s *shares) {
+		s.tag = "run 1"
+		s.ask("HSET", markerKey, "id", "run 1")
+		token := s.take(alice, minute)
+		s.number(s.release(nil, alice, ""))
+		for _, moved := range []string{"run 2", ""} {
+			if s.ask("DEL", markerKey); moved != "" {
+				s.ask("HSET", markerKey, "id", moved)
+			}
+			s.fails("FORGOT marker", s.acquire(nil, alice, minute))
+			s.fails("FORGOT marker", s.wait(nil, alice, minute, 3*second))
+			s.fails("FORGOT marker", s.rejoin(nil, alice, minute, token+1))
+		}
+		s.ask("HSET", s.name, alice, text(token))
+		s.ask("PEXPIRE", s.name, "60000")
+		s.fails("FORGOT marker", s.yield(nil, alice, token, minute, 3*second))
+		s.line(bob, minute, 3*second)
+		_, err := s.run(s.release(nil, alice, ""))
+		require.ErrorContains(s, err, "FORGOT marker")
+		require.Empty(s, s.hash(s.name), "the vote is freed, and handed to nobody")
+		s.told("0", "0")
+	}},
+	{"a release that finds nobody tells them all the same", func(s *shares) {
+		s.take(alice, minute)
+		s.number(s.release(nil, alice, ""))
+		s.told("0")
+		require.EqualValues(s, 0, s.number(s.release(nil, alice, "")))
+		s.told()
+	}},
+	{"a release hands over while only ours wait, and tells them nothing", func(s *shares) {
+		defer func(c *redistest.Client) { _ = c.Close() }(s.ours())
+		s.take(alice, minute)
+		s.line(bob, minute, 3*second)
+		s.line(carol, minute, 3*second)
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, carol)))
+		s.token(carol)
+		s.told()
+		require.EqualValues(s, 1, s.number(s.force(nil)))
+		s.token(bob)
+		s.told()
+	}},
+	{"a release leaves the lock to them where they wait, and ours stand back until they had it", func(s *shares) {
+		for _, end := range []string{"release", "force", "yield"} {
+			theirs, ours := s.waiter(), s.ours()
+			s.take(alice, minute)
+			s.line(bob, minute, 3*second)
+			switch end {
+			case "release":
+				require.EqualValues(s, 1, s.number(s.release(nil, alice, bob)))
+			case "force":
+				require.EqualValues(s, 1, s.number(s.force(nil)))
+			case "yield":
+				require.Equal(s, int64(0), s.list(s.yield(nil, alice, s.token(alice), minute, 3*second))[0])
+				require.Equal(s, []string{bob, alice}, s.waitersInOrder())
+				s.number(s.release(nil, alice, ""))
+			}
+			s.told("t", "0")
+			require.Empty(s, s.hash(s.name))
+			left := s.left(s.shared.turn)
+			require.LessOrEqual(s, left, 50*time.Millisecond)
+			s.ask("PEXPIRE", s.shared.turn, "60000") // a slow machine must not end it here
+			require.Negative(s, s.take(carol, minute))
+			got := s.line(bob, minute, 3*second)
+			require.Less(s, got[0], int64(-30_000))
+			require.Equal(s, []string{bob}, s.waitersInOrder())
+			s.java.take(minute)
+			require.Negative(s, s.line(bob, minute, 3*second)[0])
+			s.java.release()
+			s.told("0")
+			require.Negative(s, s.line(bob, minute, 3*second)[0], "it asks by itself: perhaps before they came")
+			token := s.list(s.waitShared(nil, bob, minute, 3*second, true))[0].(int64)
+			require.Positive(s, token, "it asks because they have freed it")
+			require.EqualValues(s, 0, s.ask("EXISTS", s.shared.turn))
+			require.NoError(s, theirs.Close())
+			require.Eventually(s, func() bool { return numsub(s, s.server, s.java.channel()) == 1 }, 10*time.Second, time.Millisecond)
+			s.number(s.release(nil, bob, ""))
+			s.told("0")
+			require.NoError(s, ours.Close())
+			require.Eventually(s, func() bool { return numsub(s, s.server, s.java.channel()) == 0 }, 10*time.Second, time.Millisecond)
+		}
+		require.ElementsMatch(s, []any{tokensKey, s.java.counter()}, s.ask("KEYS", "*"))
+	}},
+	{"a turn that nobody takes ends by itself", func(s *shares) {
+		theirs := s.waiter()
+		defer func() { _ = theirs.Close() }()
+		s.take(alice, minute)
+		s.number(s.release(nil, alice, ""))
+		require.Eventually(s, func() bool { return s.take(alice, minute) > 0 }, 10*time.Second, time.Millisecond)
+	}},
+	{"at a member in quarantine a release frees, tells them, and hands over to nobody", func(s *shares) {
+		theirs := s.waiter()
+		defer func() { _ = theirs.Close() }()
+		s.take(alice, minute)
+		s.line(bob, minute, 3*second)
+		s.tag = "!"
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, bob)))
+		require.Empty(s, s.hash(s.name))
+		require.EqualValues(s, 0, s.ask("EXISTS", s.shared.turn))
+		s.told("0")
+		s.java.take(minute)
+		require.EqualValues(s, 1, s.number(s.force(nil)))
+		s.told("0")
+	}},
+}
+
+// newSharedDesk is newDesk with Config.Interop.
+func newSharedDesk(n int) *desk {
+	d := newDesk(n)
+	cfg := Config{Interop: true}.withDefaults()
+	d.ballot = newBallot("me:1", n, terms{ttl: 10 * time.Second, renew: true}, &cfg)
+	return d
+}
+
+// Our own release is told in their channel too; it is not their word that the lock is free.
+func TestMessageOfOurOwnMakingIsNotTheirs(t *testing.T) {
+	d := newSharedDesk(3)
+	hears := func(i int, what ...overheard) (quorum.Set, bool) {
+		for _, w := range what {
+			d.overhears(i, w)
+		}
+		return d.shared.ask()
+	}
+	to, freed := hears(1, overheardFreed)
+	require.Equal(t, quorum.Set(1<<1), to)
+	require.True(t, freed)
+	to, _ = hears(1, overheardTurn, overheardFreed)
+	require.Zero(t, to, "it is their turn")
+	to, freed = hears(1, overheardFreed)
+	require.Equal(t, quorum.Set(1<<1), to, "they had it")
+	require.True(t, freed)
+	d.overhears(2, overheardTurn)
+	to, freed = hears(0, overheardFreed)
+	require.Equal(t, quorum.Set(1<<0), to, "each member has a channel of its own")
+	require.True(t, freed)
+	to, freed = hears(2, overheardConfirmed)
+	require.Equal(t, quorum.Set(1<<2), to)
+	require.False(t, freed, "a subscription says nothing of the lock")
+	to, _ = hears(2)
+	require.Zero(t, to, "once")
+}
+
+// Redisson's waiters do not announce themselves: one may wait for a vote that a yield gave back, with all
+// the others in its hand.
+func TestVoteThatAYieldKeptIsOfferedToThemAgain(t *testing.T) {
+	d := newSharedDesk(3)
+	for i := range 3 {
+		d.wait(i, 0)
+	}
+	d.reply(0, 7, 0, 1, 0.5, "-")
+	d.reply(1, -9000, 0, 1, 0.5, "-")
+	d.reply(2, -9000, 0, 1, 0.5, "-")
+	d.beat = d.at(1000)
+	now, token := 1.0, int64(7)
+	var yields []float64
+	for now < 400 {
+		switch s := d.advance(d.at(now), d.states); s.deed {
+		case deedYield:
+			require.Equal(t, []yielded{{0, token}}, s.yields)
+			yields = append(yields, now)
+			token++
+			d.submitted(0, false, d.at(now))
+			d.yieldAnswered(0, answer{
+				outcome: quorum.Answered, n: token, server: micros(now), sent: d.at(now), at: d.at(now),
+				from: d.states[0], now: d.states[0],
+			})
+		case deedWait:
+			next := float64(s.wake.Sub(d.start)) / float64(time.Millisecond)
+			require.Greater(t, next, now, "no spinning")
+			now = next
+		default:
+			t.Fatalf("deed %d at %v", s.deed, now)
+		}
+	}
+	var pauses []int
+	for i := range yields[1:] {
+		pauses = append(pauses, int(yields[i+1]-yields[i])/10*10)
+	}
+	require.Equal(t, []int{10, 20, 40, 80, 160}, pauses)
+}
+
+func TestTheirReleaseWakesAWaiterOfOursAtOnce(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		t.Run(fmt.Sprint(n, " members"), func(t *testing.T) {
+			bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
+				p := join(t, cluster, WithInterop(), quiet)
+				var java []*reference
+				for _, s := range cluster.Servers {
+					java = append(java, javaOf(t, s, "k", 1))
+					java[len(java)-1].take(time.Minute)
+				}
+				free := func(w *locking) {
+					time.Sleep(500 * time.Millisecond) // between two heartbeats
+					require.True(t, w.pending())
+					began := time.Now()
+					for _, j := range java {
+						require.EqualValues(t, 1, j.release())
+					}
+					l := w.get(t)
+					require.Less(t, w.at.Sub(began), 20*time.Millisecond, "not by its heartbeat")
+					require.NoError(t, l.Unlock(t.Context()))
+					synctest.Wait()
+				}
+				free(p.lockLater(t.Context(), "k"))
+				for _, s := range cluster.Servers {
+					require.Equal(t, []any{}, admin(t, s, "PUBSUB", "CHANNELS", "redisson*"), "unsubscribed")
+					require.Equal(t, []any{}, admin(t, s, "PUBSUB", "CHANNELS", "redquorum:ours*"), "unsubscribed")
+				}
+
+				// And once more, on connections that broke meanwhile.
+				for _, j := range java {
+					j.take(time.Minute)
+				}
+				w := p.lockLater(t.Context(), "k")
+				time.Sleep(100 * time.Millisecond)
+				p.everyLink(func(l *redistest.Link) { l.Cut() })
+				time.Sleep(100 * time.Millisecond)
+				p.settle(t, n)
+				time.Sleep(1100 * time.Millisecond)
+				free(w)
+				require.ElementsMatch(t, []any{"redquorum:tokens", "redisson_lock_token:{k}"}, admin(t, cluster.Servers[0], "KEYS", "*"))
+			})
+		})
+	}
+}
+
+// A release between the refusal and the subscription is not lost: the attempt asks again once it hears.
+func TestAReleaseBeforeTheSubscriptionIsNotMissed(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, WithInterop(), quiet)
+		java := javaOf(t, cluster.Servers[0], "k", 1)
+		java.take(time.Minute)
+		freed := false
+		p.everyLink(func(l *redistest.Link) {
+			l.Call(redistest.Named("SUBSCRIBE"), -1, func([]string) { // before the server does it
+				if !freed {
+					freed = true
+					java.release()
+				}
+			})
+		})
+		began := time.Now()
+		l := p.lock(t, "k")
+		require.True(t, freed)
+		require.Less(t, time.Since(began), 100*time.Millisecond)
+		require.NoError(t, l.Unlock(t.Context()))
+	})
+}
+
+// "a" and "{a}" share counter and channel, and are two locks.
+func TestTwoNamesWithOneChannel(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		p, s := join(t, cluster, WithInterop(), quiet), cluster.Servers[0]
+		plain, braced := javaOf(t, s, "a", 1), javaOf(t, s, "{a}", 2)
+		plain.take(time.Minute)
+		braced.take(time.Minute)
+		one, two := p.lockLater(t.Context(), "a"), p.lockLater(t.Context(), "{a}")
+		time.Sleep(100 * time.Millisecond)
+		require.EqualValues(t, 1, numsub(t, s, plain.channel()))
+		plain.release()
+		first := one.get(t)
+		synctest.Wait()
+		require.True(t, two.pending())
+		require.EqualValues(t, 1, numsub(t, s, plain.channel()), "still wanted for the other")
+		braced.release()
+		second := two.get(t)
+		require.Greater(t, second.Token(), first.Token())
+		synctest.Wait()
+		require.EqualValues(t, 0, numsub(t, s, plain.channel()))
+	})
+}
+
+func TestOurReleaseWakesTheirs(t *testing.T) {
+	for _, how := range []string{"unlock", "expiry", "force"} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+				p := join(t, cluster, WithInterop(), quiet)
+				l := p.hold(t, "k", TTL(20*time.Second))
+				java := javaOf(t, cluster.Servers[0], "k", 1)
+				got := make(chan time.Time)
+				go func() {
+					_, ok := java.lock(time.Minute, time.Minute)
+					assert.True(t, ok)
+					got <- time.Now()
+				}()
+				time.Sleep(time.Second)
+				began := time.Now()
+				switch how {
+				case "unlock":
+					require.NoError(t, l.Unlock(t.Context()))
+				case "force":
+					_, err := p.ForceUnlock(t.Context(), "k")
+					require.NoError(t, err)
+				case "expiry":
+					began = l.ValidUntil()
+				}
+				require.WithinDuration(t, began, <-got, 10*time.Millisecond)
+			})
+		})
+	}
+}
+
+// A TryLock that comes between our release and their turn must not take it from them, and has it again
+// where nobody came.
+func TestTryLockIsRefusedWhileTheLockIsLeftToThem(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, WithInterop(), quiet)
+		l := p.hold(t, "k")
+		c := javaOf(t, cluster.Servers[0], "k", 1).listen()
+		defer func() { _ = c.Close() }()
+		require.NoError(t, l.Unlock(t.Context()))
+		_, err := p.Mutex("k").TryLock(t.Context())
+		require.ErrorIs(t, err, ErrHeld)
+		began := time.Now()
+		l = p.hold(t, "k") // waits it out
+		require.InDelta(t, 50, time.Since(began).Milliseconds(), 10)
+		require.NoError(t, l.Unlock(t.Context()))
+	})
+}
+
+// judge sees that nobody holds beside another, and that tokens rise.
+type sharedJudge struct {
+	mu     sync.Mutex
+	holder string
+	last   uint64
+	grants map[string]int
+	wrong  []string
+}
+
+func (j *sharedJudge) enter(who string, token uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.holder != "" {
+		j.wrong = append(j.wrong, fmt.Sprintf("%s holds beside %s", who, j.holder))
+	}
+	if token > 0 && token <= j.last {
+		j.wrong = append(j.wrong, fmt.Sprintf("%s got %d after %d", who, token, j.last))
+	}
+	j.holder, j.last = who, max(j.last, token)
+	if j.grants == nil {
+		j.grants = make(map[string]int)
+	}
+	j.grants[who]++
+}
+
+func (j *sharedJudge) leave() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.holder = ""
+}
+
+// pauses between a release and the next attempt, up to a millisecond.
+type pauses struct {
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+func newPauses(seed uint64) *pauses { return &pauses{rng: rand.New(rand.NewPCG(seed, 1))} }
+
+func (p *pauses) pause() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Duration(p.rng.Int64N(int64(time.Millisecond)))
+}
+
+func TestBothSidesAreServedAtOneServer(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		var judge sharedJudge
+		rng := newPauses(1)
+		var wg sync.WaitGroup
+		end := time.Now().Add(300 * time.Millisecond)
+		for i := range 2 {
+			p := join(t, cluster, WithInterop(), quiet)
+			p.slow(200 * time.Microsecond)
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					l, err := p.Mutex("k").Lock(t.Context())
+					if !assert.NoError(t, err) {
+						return
+					}
+					judge.enter(fmt.Sprint("ours ", i), l.Token())
+					time.Sleep(2 * time.Millisecond)
+					judge.leave()
+					assert.NoError(t, l.Unlock(t.Context()))
+					time.Sleep(rng.pause())
+				}
+			})
+			java := javaOf(t, cluster.Servers[0], "k", i).at(200 * time.Microsecond)
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					token, ok := java.lock(time.Minute, time.Minute)
+					if !assert.True(t, ok) {
+						return
+					}
+					judge.enter(fmt.Sprint("theirs ", i), uint64(token))
+					time.Sleep(2 * time.Millisecond)
+					judge.leave()
+					assert.EqualValues(t, 1, java.release())
+					time.Sleep(rng.pause())
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		require.Empty(t, judge.wrong)
+		t.Log(judge.grants)
+		require.Len(t, judge.grants, 4)
+		for who, n := range judge.grants {
+			require.Greater(t, n, 5, who)
+		}
+		time.Sleep(50 * time.Millisecond) // the last turn
+		require.ElementsMatch(t, []any{"redquorum:tokens", "redisson_lock_token:{k}"}, admin(t, cluster.Servers[0], "KEYS", "*"))
+	})
+}
+
+// redLock is the reference's lock over several servers: one after the other, with a wait at each, for a
+// majority; given back where there is none.
+type redLock []*reference
+
+func (r redLock) lock(ttl time.Duration) {
+	for {
+		var got []*reference
+		for _, m := range r {
+			if _, ok := m.lock(ttl, 1500*time.Millisecond); ok {
+				got = append(got, m)
+			}
+			if len(got)+len(r)-1-slices.Index(r, m) < len(r)/2+1 {
+				break
+			}
+		}
+		if len(got) > len(r)/2 {
+			return
+		}
+		for _, m := range got {
+			m.release()
+		}
+	}
+}
+
+func (r redLock) unlock() {
+	for _, m := range r {
+		m.release()
+	}
+}
+
+func TestBothSidesAreServedOverThree(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		var judge sharedJudge
+		rng := newPauses(1)
+		var wg sync.WaitGroup
+		end := time.Now().Add(600 * time.Millisecond)
+		for i := range 2 {
+			p := join(t, cluster, WithInterop(), quiet)
+			p.slow(200*time.Microsecond, 300*time.Microsecond, 400*time.Microsecond)
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					l, err := p.Mutex("k").Lock(t.Context())
+					if !assert.NoError(t, err) {
+						return
+					}
+					judge.enter(fmt.Sprint("ours ", i), l.Token())
+					time.Sleep(2 * time.Millisecond)
+					judge.leave()
+					assert.NoError(t, l.Unlock(t.Context()))
+					time.Sleep(rng.pause())
+				}
+			})
+			var java redLock
+			for k, s := range cluster.Servers {
+				java = append(java, javaOf(t, s, "k", 10*i+k))
+				java[k].at(300 * time.Microsecond).plain = true
+			}
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					java.lock(time.Minute)
+					judge.enter(fmt.Sprint("theirs ", i), 0)
+					time.Sleep(2 * time.Millisecond)
+					judge.leave()
+					java.unlock()
+					time.Sleep(rng.pause())
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		require.Empty(t, judge.wrong)
+		t.Log(judge.grants)
+		require.Len(t, judge.grants, 4)
+		for who, n := range judge.grants {
+			require.Greater(t, n, 5, who)
+		}
+	})
+}
+
+// Members that forgot: the counters of names come back with what a snapshot had, or not at all, and are
+// not believed. Where nobody knows, order goes on from the clock.
+func TestTokensRiseOverMembersThatForgotWithInterop(t *testing.T) {
+	for _, how := range []string{"empty", "snapshot"} {
+		t.Run(how+", one member", func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+				s := cluster.Servers[0]
+				p := guarded(t, cluster, short, WithFreshMembers(), WithInterop())
+				p.voting(t, 1)
+				java := javaOf(t, s, "k", 1)
+				cycle(t, p, "k")
+				require.NoError(t, s.Snapshot())
+				last := cycle(t, p, "k")
+				for range 5 {
+					last = uint64(java.take(time.Minute))
+					java.release()
+				}
+				if how == "empty" {
+					require.NoError(t, s.Restart(false))
+				} else {
+					require.NoError(t, s.Rollback())
+				}
+				p.until(t, 0, MemberQuarantined)
+				// What they do meanwhile nobody can help: their tokens begin anew.
+				theirs := uint64(java.take(time.Minute))
+				java.release()
+				require.LessOrEqual(t, theirs, last)
+				p.voting(t, 1)
+				token := cycle(t, p, "k")
+				require.Greater(t, token, last)
+				require.Greater(t, uint64(java.take(time.Minute)), token, "from here on they are in order again")
+			})
+		})
+		t.Run(how+", three members", func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+				p := guarded(t, cluster, short, WithFreshMembers(), WithInterop())
+				p.voting(t, 3)
+				cycle(t, p, "k")
+				synctest.Wait()
+				require.NoError(t, cluster.Servers[0].Snapshot())
+				p.links[2].Refuse(true) // misses what comes
+				p.links[2].Cut()
+				p.until(t, 2, MemberDown)
+				var last uint64
+				for range 10 {
+					last = cycle(t, p, "k")
+				}
+				synctest.Wait()
+				if how == "empty" {
+					require.NoError(t, cluster.Servers[0].Restart(false))
+				} else {
+					require.NoError(t, cluster.Servers[0].Rollback())
+				}
+				p.links[2].Heal()
+				p.voting(t, 3)
+				p.links[1].Refuse(true) // the one that knows
+				p.links[1].Cut()
+				p.until(t, 1, MemberDown)
+				require.Greater(t, cycle(t, p, "k"), last)
+			})
+		})
+	}
+}
+
+// A client without the option still excludes, and is excluded; tokens of ours rise over both.
+func TestClientsWithAndWithoutInterop(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		with, without := join(t, cluster, WithInterop()), join(t, cluster)
+		var last uint64
+		for range 5 {
+			for _, p := range []*peer{with, without} {
+				l := p.hold(t, "k")
+				require.Greater(t, l.Token(), last)
+				last = l.Token()
+				_, err := with.Mutex("k").TryLock(t.Context())
+				require.ErrorIs(t, err, ErrHeld)
+				_, err = without.Mutex("k").TryLock(t.Context())
+				require.ErrorIs(t, err, ErrHeld)
+				require.NoError(t, l.Unlock(t.Context()))
+				synctest.Wait()
+			}
+		}
+	})
+}
+
+func TestHandoffAndRejoinWithInterop(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		a, b := join(t, cluster, WithInterop()), join(t, cluster, WithInterop())
+		l := a.hold(t, "k")
+		h, err := l.Handoff()
+		require.NoError(t, err)
+		taken, err := b.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		admin(t, cluster.Servers[2], "DEL", "k", "redisson_lock_token:{k}")
+		time.Sleep(11 * time.Second) // a renewal
+		synctest.Wait()
+		require.Equal(t, 3, votesAt(cluster, taken), "given back")
+		require.Equal(t, text(int64(taken.Token())), admin(t, cluster.Servers[2], "GET", "redisson_lock_token:{k}"))
+		require.NoError(t, taken.Unlock(t.Context()))
+	})
+}
+
+func TestNothingOfInteropIsThereByDefault(t *testing.T) {
+	for _, source := range Scripts() {
+		require.NotContains(t, source, "NUMSUB")
+	}
+	require.Nil(t, new(Config).keysOf("k").shared)
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, quiet)
+		l := p.hold(t, "k")
+		w := p.lockLater(t.Context(), "k")
+		synctest.Wait()
+		q := join(t, cluster, quiet).lockLater(t.Context(), "k")
+		time.Sleep(time.Second)
+		require.Equal(t, []any{}, admin(t, cluster.Servers[0], "PUBSUB", "CHANNELS", "redisson*"))
+		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, w.get(t).Unlock(t.Context())) // was there first
+		require.NoError(t, q.get(t).Unlock(t.Context()))
+		synctest.Wait()
+		leftovers(t, cluster)
+	})
+}
+
+// interopPermissions is what README.md lists beside permittedCommands.
+var interopPermissions = []string{"+incr", "+get", "+pubsub|numsub", "+unsubscribe", "~redisson_lock_token:*", "&redisson_lock__channel:*", "&redquorum:ours:*"}
+
+func TestUserWithTheListedPermissionsCanShareLocks(t *testing.T) {
+	cluster := rt.Real(t, 3)
+	list := restricted(t, cluster, "locker", slices.Concat(permittedCommands, interopPermissions)...)
+	var log transcript
+	c, err := Open(t.Context(), list, patient, WithLogger(log.logger()), WithInterop())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	p := &peer{Client: c}
+	p.settle(t, 3)
+	var java redLock
+	for i, s := range cluster.Servers {
+		java = append(java, javaOf(t, s, "app:k", i))
+		java[i].take(time.Minute)
+	}
+	w := p.lockLater(t.Context(), "app:k")
+	require.NoError(t, inLine(t.Context(), cluster.Servers, "app:k", 1))
+	java.unlock()
+	lease := w.get(t)
+	for i, s := range cluster.Servers {
+		sub := java[i].listen()
+		t.Cleanup(func() { _ = sub.Close() })
+		require.Positive(t, numsub(t, s, java[i].channel()))
+	}
+	_, err = doTagged(t.Context(), c.members[0], lease.a.keys.raise(nil, lease.a.owner, int64(lease.Token())))
+	require.NoError(t, err)
+	_, err = c.ForceUnlock(t.Context(), "app:k")
+	require.NoError(t, err)
+	for i := range java {
+		java[i].take(time.Minute)
+	}
+	_ = lease.Unlock(t.Context()) // it was taken away
+	require.Empty(t, denials(t, cluster))
+}

@@ -1,0 +1,18 @@
+-- acquire, with Config.Interop: refuses also while the lock is left to others.
+--   ARGV[2] owner   ARGV[3] TTL, ms
+local owner, ttl = ARGV[2], tonumber(ARGV[3])
+local left = redis.call('PTTL', KEYS[1])
+if left == -2 then
+  local wait = turn()
+  if wait then return -wait end
+  local n = grant(owner, ttl)
+  if not n then return forgot() end
+  return n
+end
+if left == -1 then return redis.error_reply('FOREIGN no ttl') end
+local mine = redis.call('HGET', KEYS[1], owner)
+if mine then
+  lengthen(KEYS[1], ttl)
+  return tonumber(mine)
+end
+return -math.max(left, 1)

@@ -1,0 +1,7 @@
+-- force, with Config.Interop.
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+redis.call('HLEN', KEYS[1])
+if redis.call('PTTL', KEYS[1]) == -1 then return redis.error_reply('FOREIGN no ttl') end
+redis.call('DEL', KEYS[1])
+if not pass('') then return forgot() end
+return 1

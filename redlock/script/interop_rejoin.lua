@@ -1,0 +1,15 @@
+-- rejoin, with Config.Interop.   ARGV[2] owner   ARGV[3] TTL, ms   ARGV[4] the lease's token
+local owner, ttl, token = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return forgot() end
+lift(token)
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('HSET', KEYS[1], owner, text(token))
+  redis.call('PEXPIRE', KEYS[1], ttl)
+  drop(owner)
+  return 1
+end
+if redis.call('HEXISTS', KEYS[1], owner) == 1 then
+  lengthen(KEYS[1], ttl)
+  return 1
+end
+return 0

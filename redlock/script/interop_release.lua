@@ -1,0 +1,6 @@
+-- release, with Config.Interop.   ARGV[2] owner   ARGV[3] hint
+local owner, hint = ARGV[2], ARGV[3]
+local had = redis.call('HDEL', KEYS[1], owner)
+drop(owner)
+if had == 1 and not pass(hint) then return forgot() end
+return had
