@@ -21,11 +21,15 @@ import (
 type episode struct {
 	name   string
 	span   time.Duration        // how long it lasts at least; see span
-	floor  float64              // tenures a second that must go on meanwhile; 0: a majority is hit, none need to
+	goes   bool                 // whether work goes on meanwhile: a majority is well
 	inject func() (heal func()) // heal must bring back everything
 	felt   func() int           // how often the fault was felt; must grow. nil: the injection itself is proof
 	mute   bool                 // felt can be told after the healing only
 }
+
+// floor is how many tenures a second there are at least while a majority is well: a hundredth of what two idle
+// cores do. Only in make test-faults: the machine of make test may be busy with anything.
+const floor = 2
 
 // long reports whether faults are to last as long as in make test-faults.
 func long() bool { return os.Getenv("REDQUORUM_FAULTS") == "all" }
@@ -51,22 +55,19 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 4))
 }
 
-// quick makes clients notice within a second what they notice within seconds by default.
+// quick makes clients notice within a second what they notice within two or three by default.
 func quick(c *redlock.Config) {
 	c.Entry = 300 * time.Millisecond
 	c.PingInterval = 100 * time.Millisecond
-	c.StallTimeout = 500 * time.Millisecond
-	c.DialTimeout = time.Second
-	c.NoQuorumAfter = time.Second
+	c.StallTimeout = 700 * time.Millisecond
 }
 
 // rows is the workload of most rows of the table: brisk, and light enough for a machine with two cores.
-func rows() terms { return terms{clients: 8, keys: 2, hold: 2 * time.Millisecond, config: quick} }
+func rows() terms { return terms{clients: 6, keys: 2, hold: 2 * time.Millisecond, config: quick} }
 
 // play lives through an episode.
 func (w *workload) play(t testing.TB, e episode) {
 	t.Helper()
-	w.progress(t, 2*len(w.clients))
 	errs, felt := len(w.errors()), 0
 	if e.felt != nil {
 		felt = e.felt()
@@ -75,9 +76,11 @@ func (w *workload) play(t testing.TB, e episode) {
 	heal := e.inject()
 	<-time.After(e.span) // the fault lasts; nothing is waited for
 	rate := float64(w.Len()-before) / time.Since(began).Seconds()
-	if e.floor > 0 {
-		require.GreaterOrEqual(t, rate, e.floor, "%s: tenures a second meanwhile; last errors: %v", e.name, w.lastErrors())
-		w.progress(t, len(w.clients)) // nobody is left out while it lasts
+	if e.goes {
+		w.progress(t, 3*len(w.clients)) // nobody is left out while it lasts
+		if long() {
+			require.GreaterOrEqual(t, rate, floor, "%s: tenures a second meanwhile; last errors: %v", e.name, w.lastErrors())
+		}
 	}
 	if e.felt != nil && !e.mute {
 		require.Eventually(t, func() bool { return e.felt() > felt }, 20*time.Second, 5*time.Millisecond, "%s: the fault was not felt", e.name)
@@ -92,7 +95,7 @@ func (w *workload) play(t testing.TB, e episode) {
 		felt = e.felt() - felt
 		require.Positive(t, felt, "%s: the fault was not felt", e.name)
 	}
-	w.progress(t, 2*len(w.clients))
+	w.progress(t, len(w.clients))
 	t.Logf("%-44s %6.0f tenures/s meanwhile, %3d errors, felt %d times; all members vote again after %v",
 		e.name, rate, len(w.errors())-errs, felt, whole.Round(time.Millisecond))
 }

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/node"
@@ -26,9 +26,8 @@ import (
 type refusal struct {
 	code  string // of the error
 	kind  quorum.Kind
-	mute  bool    // INFO is refused meanwhile, too
-	keeps bool    // what is held can be extended and released all the same
-	floor float64 // tenures a second that go on while two members are so; default 5
+	mute  bool // INFO is refused meanwhile, too
+	keeps bool // what is held can be extended and released all the same
 	begin func(t testing.TB, s *redistest.Real) (end func())
 }
 
@@ -47,7 +46,7 @@ var refusals = []refusal{
 		return func() { admin(t, s, "REPLICAOF", "NO", "ONE") }
 	}},
 	{code: "MISCONF", kind: quorum.KindReadOnly, begin: misconf},
-	{code: "BUSY", kind: quorum.KindBusy, mute: true, floor: 1, begin: busy}, // two cores spin
+	{code: "BUSY", kind: quorum.KindBusy, mute: true, begin: busy},
 	{code: "max number of clients", kind: quorum.KindOverloaded, mute: true, begin: crowded},
 }
 
@@ -75,14 +74,17 @@ func misconf(t testing.TB, s *redistest.Real) func() {
 	}
 }
 
-// busy lets a server run an endless script, until the script is killed.
+// busy lets a server run an endless script, until the script is killed. With the least priority: the fault is
+// what it answers, and not that cores are missing.
 func busy(t testing.TB, s *redistest.Real) func() {
 	t.Helper()
 	config(t, s, "lua-time-limit", "20") // busy-reply-threshold since Redis 7
 	c, err := redistest.DialClient(t.Context(), s.Dialer(), s.Addr())
 	require.NoError(t, err)
+	require.NoError(t, unix.Setpriority(unix.PRIO_PROCESS, s.Pid(), 19))
 	require.NoError(t, c.Send([]string{"EVAL", "while true do end", "0"}))
 	return func() {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, s.Pid(), 0) // only root may
 		admin(t, s, "SCRIPT", "KILL")
 		require.NoError(t, c.Close())
 	}
@@ -159,43 +161,49 @@ func TestErrorReplies(t *testing.T) {
 		_, _ = rand.Read(pad)
 		admin(t, cluster.Servers[4], "SET", "pad:"+string(rune('a'+i%26))+string(rune('a'+i/26)), string(pad))
 	}
-	w := start(t, cluster, rows())
+	x := rows()
+	x.maxTTL = 3 * time.Second // what is held outlives a fault that is not long
+	w := start(t, cluster, x)
 	probe, _ := dial(t, cluster, func(c *redlock.Config) {
 		quick(c)
-		c.TTL, c.MaxTTL, c.FreshMembers = time.Second, time.Second, true
+		c.TTL, c.MaxTTL, c.FreshMembers = x.maxTTL, x.maxTTL, true
 	})
 	voting(t, probe, 5)
 
 	for n, r := range refusals {
 		two := []int{n % 4, (n + 1) % 4}
 		w.play(t, episode{
-			name: r.code + " at two", span: span(500 * time.Millisecond), floor: cmp.Or(r.floor, 5), mute: r.mute,
+			name: r.code + " at two", span: span(300 * time.Millisecond), goes: true, mute: r.mute,
 			felt:   func() int { return r.felt(cluster, two...) },
 			inject: func() func() { return r.at(t, cluster, two...) },
 		})
 	}
 	for _, r := range refusals {
+		if !long() && r.code != "OOM" && r.code != "MISCONF" { // one that keeps what is held, and one that does not
+			continue
+		}
 		held, err := probe.Mutex("held").Lock(t.Context())
 		require.NoError(t, err)
 		w.play(t, episode{
-			name: r.code + " at three", span: span(500*time.Millisecond) / 2, mute: r.mute,
+			name: r.code + " at three", span: span(300*time.Millisecond) / 2, mute: r.mute,
 			felt: func() int { return r.felt(cluster, 0, 1, 2) },
 			inject: func() func() {
 				end := r.at(t, cluster, 0, 1, 2)
 				told(t, probe, r.kind, 0, 1, 2)
 				if r.keeps {
-					require.NoError(t, held.Extend(t.Context(), time.Second))
+					require.NoError(t, held.Extend(t.Context(), x.maxTTL))
 					require.NoError(t, held.Unlock(t.Context()))
 				} else {
-					require.ErrorIs(t, held.Extend(t.Context(), time.Second), redlock.ErrNoQuorum)
-					require.ErrorIs(t, held.Unlock(t.Context()), redlock.ErrInDoubt)
+					// Lost, where it took that long to get there.
+					oneOf(t, held.Extend(t.Context(), x.maxTTL), redlock.ErrNoQuorum, redlock.ErrLost)
+					oneOf(t, held.Unlock(t.Context()), redlock.ErrInDoubt, redlock.ErrLost)
 				}
 				return end
 			},
 		})
 	}
 	w.play(t, episode{
-		name: "LOADING at one", span: span(500 * time.Millisecond), floor: 5,
+		name: "LOADING at one", span: span(500 * time.Millisecond), goes: true,
 		felt: func() int { return refusal{code: "LOADING"}.felt(cluster, 4) },
 		inject: func() func() {
 			admin(t, cluster.Servers[4], "SAVE")
@@ -204,8 +212,13 @@ func TestErrorReplies(t *testing.T) {
 			return func() { require.NoError(t, <-restarted) }
 		},
 	})
-	w.end().safe(t, 300)
+	w.end().safe(t, 100)
 	nothingLeft(t, cluster, "pad:*")
+}
+
+func oneOf(t testing.TB, err error, expected ...error) {
+	t.Helper()
+	require.True(t, slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }), "unexpected: %v", err)
 }
 
 // told waits until a client is told that there is no quorum because these members answer with this kind
@@ -262,7 +275,7 @@ func TestPasswordDemanded(t *testing.T) {
 	}}
 	began := time.Now()
 	two := r.at(t, cluster, 0, 1)
-	w.progress(t, 50)
+	w.progress(t, 20)
 	third := r.at(t, cluster, 2)
 	told(t, probe, quorum.KindAuth, 0, 1, 2)
 	two()
@@ -270,8 +283,8 @@ func TestPasswordDemanded(t *testing.T) {
 	took := time.Since(began)
 	asked := r.felt(cluster, 0, 1, 2)
 	require.Positive(t, asked)
-	// Nine clients, two connections each, a few questions each.
-	require.Less(t, asked, 3*9*2*20, "the door is hammered")
+	// Seven clients, two connections each, a few questions each.
+	require.Less(t, asked, 3*7*2*20, "the door is hammered")
 	fresh, _ := dial(t, cluster, func(c *redlock.Config) { // a new client need not wait
 		quick(c)
 		c.TTL, c.MaxTTL = time.Second, time.Second
@@ -288,7 +301,7 @@ func TestPasswordDemanded(t *testing.T) {
 		t.Logf("all members vote again after %v", time.Since(healed))
 	}
 	t.Logf("NOAUTH for %v: refused %d times", took, asked)
-	w.end().safe(t, 50)
+	w.end().safe(t, 20)
 	nothingLeft(t, cluster)
 }
 
@@ -322,21 +335,21 @@ func TestServersThatForget(t *testing.T) {
 		return func() { cancel(); all.Wait() }
 	}
 	for _, e := range []episode{
-		{name: "SCRIPT FLUSH at all every 10 ms", span: span(time.Second), floor: 5, felt: felt, inject: func() func() {
+		{name: "SCRIPT FLUSH at all every 10 ms", span: span(time.Second), goes: true, felt: felt, inject: func() func() {
 			return repeat(10*time.Millisecond, func(ctx context.Context, _, _ int, c *redistest.Client) {
 				if _, err := c.Do(ctx, "SCRIPT", "FLUSH"); err == nil {
 					times.Add(1)
 				}
 			})
 		}},
-		{name: "CLIENT KILL of ours at two every 50 ms", span: span(time.Second), floor: 5, felt: felt, inject: func() func() {
+		{name: "CLIENT KILL of ours, one member every 50 ms", span: span(time.Second), goes: true, felt: felt, inject: func() func() {
 			return repeat(50*time.Millisecond, func(ctx context.Context, i, round int, c *redistest.Client) {
-				if i == round%5 || i == (round+1)%5 {
+				if i == round%5 {
 					times.Add(int64(throwOut(ctx, c)))
 				}
 			})
 		}},
-		{name: "FLUSHALL of one", span: span(500 * time.Millisecond), floor: 5, felt: felt, inject: func() func() {
+		{name: "FLUSHALL of one", span: span(500 * time.Millisecond), goes: true, felt: felt, inject: func() func() {
 			if !long() {
 				require.NoError(t, cluster.Servers[2].Flush())
 				times.Add(1)
@@ -353,6 +366,6 @@ func TestServersThatForget(t *testing.T) {
 		w.play(t, e)
 	}
 	r := w.end()
-	r.safe(t, 300)
+	r.safe(t, 60)
 	nothingLeft(t, cluster)
 }

@@ -27,19 +27,19 @@ func TestNetwork(t *testing.T) {
 	rng := seeded(t)
 	healAll := func() { each(w.paths(), (*redistest.Link).Heal) }
 	for _, e := range []episode{
-		{name: "SIGSTOP of two for twice the TTL", span: span(2 * w.terms.maxTTL), floor: 5, inject: func() func() {
+		{name: "SIGSTOP of two for twice the TTL", span: span(2 * w.terms.maxTTL), goes: true, inject: func() func() {
 			cluster.Pause(3, 4)
 			return func() { cluster.Resume(3, 4) }
 		}},
-		{name: "black hole around two", span: span(time.Second), floor: 5, inject: func() func() {
+		{name: "black hole around two", span: span(time.Second), goes: true, inject: func() func() {
 			each(w.paths(0, 1), (*redistest.Link).BlackHole)
 			return healAll
 		}},
-		{name: "all replies of two lost", span: span(time.Second), floor: 5, inject: func() func() {
+		{name: "all replies of two lost", span: span(time.Second), goes: true, inject: func() func() {
 			each(w.paths(2, 3), (*redistest.Link).DropReplies)
 			return healAll
 		}},
-		{name: "half see {1,2,3}, half {3,4,5}", span: span(time.Second), floor: 5, inject: func() func() {
+		{name: "half see {1,2,3}, half {3,4,5}", span: span(time.Second), goes: true, inject: func() func() {
 			for i, links := range w.links {
 				if i%2 == 0 {
 					each(links[3:], (*redistest.Link).BlackHole)
@@ -49,7 +49,7 @@ func TestNetwork(t *testing.T) {
 			}
 			return healAll
 		}},
-		{name: "ring of majorities", span: span(time.Second), floor: 5, inject: func() func() {
+		{name: "ring of majorities", span: span(time.Second), goes: true, inject: func() func() {
 			for i, links := range w.links {
 				links[(i+3)%5].BlackHole()
 				links[(i+4)%5].BlackHole()
@@ -62,7 +62,7 @@ func TestNetwork(t *testing.T) {
 	} {
 		w.play(t, e)
 	}
-	w.end().safe(t, 300)
+	w.end().safe(t, 100)
 	nothingLeft(t, cluster)
 }
 

@@ -96,8 +96,11 @@ func TestReplyLostAfterTheWrite(t *testing.T) {
 				}
 				felt := func() int { return hits(rules) }
 				two := []int{(n + 2*k) % 5, (n + 2*k + 1) % 5}
+				if !long() && k != n%2 { // in make test one way each
+					continue
+				}
 				w.play(t, episode{name: script + ": reply lost at two, " + loss.name, span: span(300*time.Millisecond) / 2,
-					floor: 3, inject: lose(-1, two...), felt: felt})
+					goes: true, inject: lose(-1, two...), felt: felt})
 				rules = nil
 				w.play(t, episode{name: script + ": reply lost once at all, " + loss.name, span: span(200*time.Millisecond) / 4,
 					inject: lose(1), felt: felt})
@@ -105,7 +108,7 @@ func TestReplyLostAfterTheWrite(t *testing.T) {
 			}
 		}
 		cancel()
-		w.end().safe(t, 100)
+		w.end().safe(t, 25)
 		nothingLeft(t, cluster)
 		for _, c := range w.clients {
 			require.NoError(t, c.Close())
