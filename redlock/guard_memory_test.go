@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -419,6 +420,7 @@ func TestNothingIsRepeatedBehindItsRelease(t *testing.T) {
 		p.slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
 		for _, s := range cluster.Servers {
 			admin(t, s, "SCRIPT", "FLUSH")
+			admin(t, s, "SCRIPT", "LOAD", releaseScript.source) // which so needs no repair, behind the other
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
@@ -444,5 +446,77 @@ func TestNobodyRegistersWithoutAnInbox(t *testing.T) {
 			require.Equal(t, want, admin(t, cluster.Servers[i], "EXISTS", keysOf("k").queue), "member %d", i)
 		}
 		require.NoError(t, q.Close())
+	})
+}
+
+// Members in quarantine answer a release, and their answers count: that nothing is held needs no memory.
+func TestUnlockIsDoneByMembersInQuarantineToo(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, short, WithFreshMembers())
+		p.voting(t, 3)
+		held := p.hold(t, "k", TTL(time.Second))
+		cluster.Kill(1, 2)
+		require.NoError(t, cluster.Restart(true, 1, 2))
+		p.until(t, 1, MemberQuarantined)
+		p.until(t, 2, MemberQuarantined)
+		require.NoError(t, held.Err())
+		require.NoError(t, held.Unlock(t.Context()))
+		synctest.Wait()
+		leftovers(t, cluster)
+	})
+}
+
+// before is a member with something that happens at the moment before a script is submitted to it.
+type before struct {
+	quorum.Member
+	script script
+	do     func()
+}
+
+func (m *before) Submit(c *quorum.Call) {
+	if m.do != nil && scriptOf(c) == m.script.sha {
+		m.do()
+	}
+	m.Member.Submit(c)
+}
+
+// A lease that ends while it is being given back: the release stands before the rejoin, which would leave
+// a key that nobody owns. So the member is released once more.
+func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		var members []quorum.Member
+		for _, s := range cluster.Servers {
+			n, err := node.New(Config{}.withDefaults().node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: s.Path()}))
+			require.NoError(t, err)
+			members = append(members, n)
+		}
+		last := &before{Member: members[2], script: rejoinScript}
+		members[2] = last
+		c, err := New(members)
+		require.NoError(t, err)
+		defer c.Close()
+		synctest.Wait()
+		l, err := c.Mutex("k").Lock(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		admin(t, cluster.Servers[2], "DEL", "k")
+		last.do = func() { l.lose(LostClosed) }
+		_ = l.Extend(t.Context(), 30*time.Second)
+		synctest.Wait()
+		require.ErrorIs(t, l.Err(), ErrLost)
+		leftovers(t, cluster)
+	})
+}
+
+// Votes and Margin follow the renewals: each moves the end of the votes that it renews.
+func TestRenewedVotesAreCounted(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, quiet)
+		l := p.hold(t, "k", AutoRenew(10*time.Second))
+		for range 20 {
+			time.Sleep(5 * time.Second)
+			require.Equal(t, 5, l.Votes())
+			require.Equal(t, 2, l.Margin())
+		}
 	})
 }
