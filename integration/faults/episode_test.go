@@ -29,7 +29,7 @@ type episode struct {
 
 // floor is how many tenures a second there are at least while a majority is well: a hundredth of what two idle
 // cores do. Only in make test-faults: the machine of make test may be busy with anything.
-const floor = 2
+const floor = 2.0
 
 // long reports whether faults are to last as long as in make test-faults.
 func long() bool { return os.Getenv("REDQUORUM_FAULTS") == "all" }
@@ -60,6 +60,7 @@ func quick(c *redlock.Config) {
 	c.Entry = 300 * time.Millisecond
 	c.PingInterval = 100 * time.Millisecond
 	c.StallTimeout = 700 * time.Millisecond
+	c.DialTimeout = 2 * time.Second // of a busy machine
 }
 
 // rows is the workload of most rows of the table: brisk, and light enough for a machine with two cores.

@@ -1,0 +1,317 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+const (
+	maxTTL = time.Second // of all workloads here, and so the length of a quarantine
+	// agoAtLeast is the age of a snapshot that a member comes back with: every lease and, above all, many
+	// tokens are younger.
+	agoAtLeast = 2 * time.Second
+	// Work must go on at these rates while no more than a minority is missing, in tenures a second: in each
+	// phase of each crash, and in the median of a phase. A machine with nothing else to do reaches 100.
+	slowest, typical = 0.5, 5
+)
+
+// deployment is five real servers under traffic: 16 clients that hurry, and three that hold a key of their
+// own for most of a lease's length, because what is forgotten matters only while somebody holds.
+type deployment struct {
+	cluster     *redistest.Cluster
+	brisk, slow *workload
+	checked     int // tenures of brisk
+	snapshot    time.Time
+	rates       map[string][]float64 // tenures a second, by phase
+	ages        []time.Duration      // of the snapshots that members came back with
+	healed      []time.Duration      // from the last restart until all clients had the votes of all
+	probes      int
+}
+
+func deploy(t testing.TB, direct bool, configure func(*redlock.Config)) *deployment {
+	t.Helper()
+	d := &deployment{cluster: rt.Real(t, 5), rates: map[string][]float64{}}
+	d.brisk = start(t, d.cluster, terms{keys: 2, hold: 10 * time.Millisecond, direct: direct, config: configure})
+	d.slow = start(t, d.cluster, terms{clients: 3, name: "slow", hold: 700 * time.Millisecond, ttl: maxTTL, direct: direct, config: configure})
+	d.takeSnapshots(t)
+	return d
+}
+
+// end checks the whole history of both workloads.
+func (d *deployment) end(t testing.TB, atLeast int) {
+	t.Helper()
+	brisk, slow := d.brisk.end(), d.slow.end()
+	brisk.safe(t, atLeast)
+	slow.safe(t, 3)
+}
+
+// verdict ends both workloads, and says what their history came to.
+func (d *deployment) verdict() (history.Verdict, result, result) {
+	brisk, slow := d.brisk.end(), d.slow.end()
+	v := brisk.verdict
+	v.Overlaps = append(v.Overlaps, slow.verdict.Overlaps...)
+	v.Regressions = append(v.Regressions, slow.verdict.Regressions...)
+	v.Illegal = append(v.Illegal, slow.verdict.Illegal...)
+	return v, brisk, slow
+}
+
+// takeSnapshots lets every member write an RDB file, and puts it aside.
+func (d *deployment) takeSnapshots(t testing.TB) {
+	t.Helper()
+	for i := range d.cluster.Len() {
+		r := d.cluster.Real(i)
+		r.Keep(redistest.SavedOnly)
+		require.NoError(t, r.Snapshot())
+		r.Keep(redistest.AppendOnly)
+	}
+	d.snapshot = time.Now()
+}
+
+// kill kills one member.
+func (d *deployment) kill(i int) { d.cluster.Kill(i) }
+
+// comeBack starts a killed member, and returns a moment before its process ran.
+func (d *deployment) comeBack(t testing.TB, i int, w way) time.Time {
+	t.Helper()
+	r, at := d.cluster.Real(i), time.Now()
+	switch w {
+	case empty:
+		require.NoError(t, r.Restart(false))
+	case appended:
+		require.NoError(t, r.Restart(true))
+	case saved:
+		age := time.Since(d.snapshot)
+		require.GreaterOrEqual(t, age, agoAtLeast)
+		d.ages = append(d.ages, age)
+		r.Keep(redistest.SavedOnly)
+		require.NoError(t, r.Rollback())
+		r.Keep(redistest.AppendOnly)
+		admin(t, r, "CONFIG", "SET", "appendonly", "yes") // for the next time; settled waits until it is written
+	case forged:
+		d.unnoticed(t, i)
+	}
+	return at
+}
+
+// unnoticed starts a member empty, and before any client can look writes it a marker as of a process that
+// never forgot: what clients without a restart guard would make of it.
+func (d *deployment) unnoticed(t testing.TB, i int) {
+	t.Helper()
+	links := append(d.brisk.paths(i), d.slow.paths(i)...)
+	each(links, func(l *redistest.Link) { l.Refuse(true) })
+	r := d.cluster.Real(i)
+	require.NoError(t, r.Restart(false))
+	info, _ := admin(t, r, "INFO", "server").(string)
+	_, info, _ = strings.Cut(info, "\r\nrun_id:")
+	runID, _, _ := strings.Cut(info, "\r\n")
+	require.Len(t, runID, 40)
+	id := runID + " " + strconv.FormatInt(time.Now().UnixMicro(), 10)
+	admin(t, r, "HSET", "redquorum:boot", "id", id, "q", strconv.FormatInt(maxTTL.Milliseconds(), 10), "state", "n")
+	each(links, func(l *redistest.Link) { l.Refuse(false) })
+}
+
+// goOn waits until work has gone on: every client of the brisk workload has had a key. It must be quick
+// enough.
+func (d *deployment) goOn(t testing.TB, phase string) {
+	t.Helper()
+	before, began := d.brisk.Len(), time.Now()
+	d.brisk.progress(t, len(d.brisk.clients))
+	rate := float64(d.brisk.Len()-before) / time.Since(began).Seconds()
+	require.GreaterOrEqual(t, rate, slowest, "tenures a second, %s", phase)
+	d.rates[phase] = append(d.rates[phase], rate)
+}
+
+// survive lives through a crash, and returns when all clients have the votes of all members again.
+func (d *deployment) survive(t testing.TB, c crash) {
+	t.Helper()
+	d.goOn(t, "healthy")
+	if slices.Contains(c.ways, saved) {
+		require.Eventually(t, func() bool { return time.Since(d.snapshot) >= agoAtLeast }, 2*agoAtLeast, 5*time.Millisecond)
+	}
+	began := map[int]time.Time{} // the new processes
+	back := func(k int) { began[c.members[k]] = d.comeBack(t, c.members[k], c.ways[k]) }
+	switch {
+	case len(c.members) == 1:
+		d.kill(c.members[0])
+		d.goOn(t, "one dead")
+		back(0)
+	case c.order == oneByOne:
+		d.kill(c.members[0])
+		d.goOn(t, "one dead")
+		back(0)
+		d.kill(c.members[1])
+		d.goOn(t, "two missing")
+		back(1)
+	default:
+		d.kill(c.members[0])
+		d.goOn(t, "one dead")
+		d.kill(c.members[1])
+		d.goOn(t, "two missing")
+		first, last := 0, 1
+		if c.order == reversed {
+			first, last = 1, 0
+		}
+		back(first)
+		back(last)
+	}
+	d.goOn(t, "in quarantine")
+	healing := time.Now()
+	d.settled(t)
+	d.healed = append(d.healed, time.Since(healing))
+	for i, at := range began {
+		d.rested(t, i, at)
+	}
+	d.check(t)
+	d.takeSnapshots(t)
+}
+
+// settled waits until all members vote for all clients, and a lease really gets all votes.
+func (d *deployment) settled(t testing.TB) {
+	t.Helper()
+	for _, c := range slices.Concat(d.brisk.clients, d.slow.clients) {
+		voting(t, c, d.cluster.Len())
+	}
+	allVotes(t, d.brisk.clients[0], d.cluster.Len())
+	for _, s := range d.cluster.Servers { // an append-only file that was just switched on
+		require.Eventually(t, func() bool {
+			info, _ := admin(t, s, "INFO", "persistence").(string)
+			return strings.Contains(info, "aof_enabled:1") && strings.Contains(info, "aof_rewrite_in_progress:0") &&
+				strings.Contains(info, "aof_rewrite_scheduled:0")
+		}, 20*time.Second, 5*time.Millisecond)
+	}
+}
+
+// allVotes waits until a lease of a name of its own has the votes of n members.
+func allVotes(t testing.TB, c *redlock.Client, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		lease, err := c.Mutex("probe").Lock(t.Context())
+		if err != nil {
+			return false
+		}
+		defer func() { _ = lease.Unlock(context.WithoutCancel(t.Context())) }()
+		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if lease.Votes() == n { // the last votes come after the decision
+				return true
+			}
+		}
+		return false
+	}, 20*time.Second, 5*time.Millisecond)
+}
+
+// rested checks that no client had member i's vote before every lease that its former process may have
+// voted for had ended.
+func (d *deployment) rested(t testing.TB, i int, began time.Time) {
+	t.Helper()
+	for _, c := range slices.Concat(d.brisk.clients, d.slow.clients) {
+		m := c.Members()[i]
+		require.Equal(t, redlock.MemberVoting, m.State)
+		require.GreaterOrEqual(t, m.Since.Sub(began), maxTTL, "member %d voted too early: %+v", i, m)
+	}
+}
+
+// check judges what was booked since the last time, with a little before it: a part of a history that a
+// fenced lock can produce is one, too. The whole is judged in the end.
+func (d *deployment) check(t testing.TB) {
+	t.Helper()
+	all := d.brisk.Tenures()
+	v := history.Check(all[max(0, d.checked-100):])
+	d.checked = len(all)
+	require.True(t, v.Clean(), "%s", v)
+	v = history.Check(d.slow.Tenures())
+	require.True(t, v.Clean(), "%s", v)
+}
+
+// One or two of five members are killed under traffic, and come back in every way and order. Locks are
+// taken all the time, never by two at once, and tokens rise. make test draws 20 of the 555; make
+// test-faults plays all.
+func TestMembersCrashAndComeBack(t *testing.T) {
+	rng := seeded(t)
+	n, lanes, shift := 20, 3, 7
+	if long() {
+		n, shift = -1, 12
+	}
+	plan := drawCrashes(rng, n)
+	var next atomic.Int64
+	var done sync.WaitGroup
+	var mu sync.Mutex
+	var all deployment
+	all.rates = map[string][]float64{}
+	for lane := range lanes {
+		done.Go(func() {
+			for !t.Failed() {
+				k := int(next.Add(1)) - 1
+				if k*shift >= len(plan) {
+					return
+				}
+				part := plan[k*shift : min(len(plan), (k+1)*shift)]
+				t.Run(fmt.Sprintf("crashes %d to %d", k*shift+1, k*shift+len(part)), func(t *testing.T) {
+					t.Logf("lane %d:%s", lane, list(part))
+					d := deploy(t, true, func(c *redlock.Config) {
+						if lane%2 == 1 {
+							c.PingInterval = 250 * time.Millisecond // notices more, and sooner
+						}
+					})
+					for i, c := range part {
+						d.survive(t, c)
+						t.Logf("%d. %v: all vote again after %v", i+1, c, d.healed[i].Round(time.Millisecond))
+					}
+					d.end(t, 3*16*len(part))
+					mu.Lock()
+					defer mu.Unlock()
+					all.gather(d)
+				})
+			}
+		})
+	}
+	done.Wait()
+	t.Logf("%d crashes: %s", len(plan), &all)
+	for phase, rates := range all.rates {
+		require.GreaterOrEqual(t, rates[len(rates)/2], float64(typical), "tenures a second, %s", phase)
+	}
+}
+
+// gather adds another deployment's figures.
+func (d *deployment) gather(x *deployment) {
+	for phase, rates := range x.rates {
+		d.rates[phase] = append(d.rates[phase], rates...)
+	}
+	d.ages = append(d.ages, x.ages...)
+	d.healed = append(d.healed, x.healed...)
+	d.checked += x.brisk.Len()
+}
+
+func (d *deployment) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d tenures", d.checked)
+	for _, phase := range []string{"healthy", "one dead", "two missing", "in quarantine"} {
+		if rates := d.rates[phase]; len(rates) > 0 {
+			slices.Sort(rates)
+			fmt.Fprintf(&b, "; %s: %.0f/s in the median, %.0f/s at least", phase, rates[len(rates)/2], rates[0])
+		}
+	}
+	if n := len(d.healed); n > 0 {
+		slices.Sort(d.healed)
+		fmt.Fprintf(&b, "; all members vote again %v after the last restart in the median, %v at most",
+			d.healed[n/2].Round(time.Millisecond), d.healed[n-1].Round(time.Millisecond))
+	}
+	if n := len(d.ages); n > 0 {
+		slices.Sort(d.ages)
+		fmt.Fprintf(&b, "; snapshots %v to %v old", d.ages[0].Round(time.Millisecond), d.ages[n-1].Round(time.Millisecond))
+	}
+	return b.String()
+}
