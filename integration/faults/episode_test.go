@@ -78,7 +78,7 @@ func (w *workload) play(t testing.TB, e episode) {
 	<-time.After(e.span) // the fault lasts; nothing is waited for
 	rate := float64(w.Len()-before) / time.Since(began).Seconds()
 	if e.goes {
-		w.progress(t, 3*len(w.clients)) // nobody is left out while it lasts
+		w.progress(t, 2*len(w.clients)) // nobody is left out while it lasts
 		if long() {
 			require.GreaterOrEqual(t, rate, floor, "%s: tenures a second meanwhile; last errors: %v", e.name, w.lastErrors())
 		}
