@@ -648,7 +648,6 @@ type ledger struct {
 	events  []happening
 	pages   map[string]*ledgerPage
 	grants  int
-	raised  int
 	refused int // writes of overtaken holders
 	lost    int
 	faulty  []string

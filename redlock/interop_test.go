@@ -185,7 +185,6 @@ type shares struct {
 	*scripted
 	java, other *reference
 	theirs      *redistest.Client // hears both channels
-	heard       int               // messages so far
 }
 
 func newShares(t *testing.T, server redistest.Server, name string) *shares {

@@ -39,7 +39,6 @@ type deployment struct {
 	rates       map[string][]float64 // tenures a second, by phase
 	ages        []time.Duration      // of the snapshots that members came back with
 	healed      []time.Duration      // from the last restart until all clients had the votes of all
-	probes      int
 }
 
 func deploy(t testing.TB, direct bool, configure func(*redlock.Config)) *deployment {
@@ -57,16 +56,6 @@ func (d *deployment) end(t testing.TB, atLeast int) {
 	brisk, slow := d.brisk.end(), d.slow.end()
 	brisk.safe(t, atLeast)
 	slow.safe(t, 3)
-}
-
-// verdict ends both workloads, and says what their history came to.
-func (d *deployment) verdict() (history.Verdict, result, result) {
-	brisk, slow := d.brisk.end(), d.slow.end()
-	v := brisk.verdict
-	v.Overlaps = append(v.Overlaps, slow.verdict.Overlaps...)
-	v.Regressions = append(v.Regressions, slow.verdict.Regressions...)
-	v.Illegal = append(v.Illegal, slow.verdict.Illegal...)
-	return v, brisk, slow
 }
 
 // takeSnapshots lets every member write an RDB file, and puts it aside.
