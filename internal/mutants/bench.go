@@ -10,7 +10,9 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -152,7 +154,7 @@ func (b *bench) unchanged(ctx context.Context, list []mutant) error {
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(patterns)) {
 		began := time.Now()
-		o, err := b.test(ctx, "", tests{pkg, strings.Join(patterns[pkg], "|")}, 10*time.Minute)
+		o, err := b.test(ctx, nil, tests{pkg, strings.Join(patterns[pkg], "|")}, 10*time.Minute)
 		switch {
 		case err != nil:
 			return fmt.Errorf("%s, unchanged: %w", pkg, err)
@@ -177,7 +179,12 @@ func (b *bench) try(ctx context.Context, m mutant, dir string) result {
 	if err != nil {
 		return done(outcome{}, err)
 	}
-	overlay, err := writeOverlay(dir, filepath.Join(b.root, filepath.FromSlash(m.file)), text)
+	var with []string
+	if variable := b.scriptVariable(m.file); variable != "" {
+		with, err = linkScript(variable, text)
+	} else {
+		with, err = writeOverlay(dir, filepath.Join(b.root, filepath.FromSlash(m.file)), text)
+	}
 	if err != nil {
 		return done(outcome{}, err)
 	}
@@ -192,7 +199,7 @@ func (b *bench) try(ctx context.Context, m mutant, dir string) result {
 		}
 	}
 	for _, t := range steps {
-		o, err := b.test(ctx, overlay, t, b.limit)
+		o, err := b.test(ctx, with, t, b.limit)
 		if err != nil || o.failed != "" {
 			return done(o, err)
 		}
@@ -201,31 +208,59 @@ func (b *bench) try(ctx context.Context, m mutant, dir string) result {
 }
 
 // writeOverlay writes what -overlay takes: file is replaced by text.
-func writeOverlay(dir, file string, text []byte) (string, error) {
+func writeOverlay(dir, file string, text []byte) (args []string, _ error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", err
+		return nil, err
 	}
 	changed := filepath.Join(dir, filepath.Base(file))
 	spec, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	overlay := filepath.Join(dir, "overlay.json")
-	return overlay, errors.Join(os.WriteFile(changed, text, 0o600), os.WriteFile(overlay, spec, 0o600))
+	return []string{"-overlay", overlay, strip}, errors.Join(os.WriteFile(changed, text, 0o600), os.WriteFile(overlay, spec, 0o600))
+}
+
+// strip leaves out what only a debugger needs.
+const strip = "-ldflags=-s -w"
+
+// scriptVariable finds the variable that a script is embedded in, "path.name", or "" for a Go source.
+func (b *bench) scriptVariable(file string) string {
+	dir, name := path.Split(path.Dir(file))
+	sources, _ := filepath.Glob(filepath.Join(b.root, filepath.FromSlash(dir), "*.go"))
+	embed := regexp.MustCompile(`//go:embed ` + regexp.QuoteMeta(name+"/"+path.Base(file)) + `\n\s*(?:var )?(\w+) string\n`)
+	for _, source := range sources {
+		if text, err := os.ReadFile(source); err == nil {
+			if found := embed.FindSubmatch(text); found != nil {
+				return modulePath + "/" + dir[:len(dir)-1] + "." + string(found[1])
+			}
+		}
+	}
+	return ""
+}
+
+// linkScript has the linker replace an embedded script. Nothing is compiled, which takes most of the time
+// of the others. Comments go: an option of the linker can hold one kind of quotes.
+func linkScript(variable string, text []byte) (args []string, _ error) {
+	text = regexp.MustCompile(`(?m)^\s*--.*$`).ReplaceAll(text, nil)
+	if bytes.ContainsRune(text, '"') {
+		return nil, errors.New("a script that is changed must have no double quotes")
+	}
+	return []string{fmt.Sprintf("%s -X \"%s=%s\"", strip, variable, text)}, nil
 }
 
 // test runs tests of one package and stops at the first failure.
-func (b *bench) test(ctx context.Context, overlay string, t tests, limit time.Duration) (outcome, error) {
+func (b *bench) test(ctx context.Context, with []string, t tests, limit time.Duration) (outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+5*time.Minute) // limit is for the test alone, this one for the build, too
 	defer cancel()
-	args := []string{"test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", limit.String(), "-run", t.run, "-skip", slowTests,
-		"-ldflags=-s -w"}
+	args := []string{"test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", limit.String(), "-run", t.run, "-skip", slowTests}
 	if t.run != everyTest { // named ones: most of the time goes into building them
 		args = append(args, "-gcflags=-N -l")
 	}
-	if overlay != "" {
-		args = append(args, "-overlay", overlay)
+	if with == nil {
+		with = []string{strip}
 	}
+	args = append(args, with...)
 	cmd := exec.CommandContext(ctx, "go", append(args, t.pkg)...)
 	cmd.Dir = b.root
 	cmd.Env = append(os.Environ(), "TMPDIR="+b.tmp) // what is killed cannot tidy up

@@ -4,8 +4,8 @@
 //	go run ./internal/mutants -run quarantine
 //
 // A mutant (list.go, and the files beside it) is one small change to one file, a Go source or a script.
-// The change is made with `go test -overlay`, so the checkout is never touched; temporary files go with
-// the process, also when it is interrupted. First the tests that the mutants name run without any change,
+// The change is made with `go test -overlay`, or by the linker, so the checkout is never touched; temporary
+// files go with the process, also when it is interrupted. First the tests that the mutants name run without any change,
 // and must pass. Then each mutant's own tests run with the change, and where they pass, all fast tests of
 // the same packages.
 //

@@ -49,6 +49,8 @@ func TestMutantsApply(t *testing.T) {
 		if strings.HasSuffix(m.file, ".lua") {
 			_, err := redis.Do(t.Context(), "SCRIPT", "LOAD", string(text))
 			assert.NoError(t, err, m.name)
+			_, err = linkScript((&bench{root: root}).scriptVariable(m.file), text)
+			assert.NoError(t, err, m.name)
 			continue
 		}
 		assert.NoError(t, pkgs[filepath.Dir(m.file)].check(m.file, text), m.name)
@@ -217,9 +219,12 @@ func TestOutcomeOfARun(t *testing.T) {
 func TestMutantsOfASmallModule(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string]string{
-		"go.mod":        "module " + modulePath + "\n\ngo 1.25\n",
-		"p/add.go":      "package p\n\nfunc Add(a, b int) int { return a + b } // sum\n",
-		"p/add_test.go": "package p\n\nimport \"testing\"\n\nfunc TestAdd(t *testing.T) { if Add(2, 3) != 5 { t.Fatal() } }\n",
+		"go.mod":          "module " + modulePath + "\n\ngo 1.25\n",
+		"p/add.go":        "package p\n\nfunc Add(a, b int) int { return a + b } // sum\n",
+		"p/add_test.go":   "package p\n\nimport \"testing\"\n\nfunc TestAdd(t *testing.T) { if Add(2, 3) != 5 { t.Fatal() } }\n",
+		"p/lua.go":        "package p\n\nimport _ \"embed\"\n\nvar (\n\t//go:embed script/it.lua\n\titLua string\n)\n",
+		"p/script/it.lua": "-- 'says' \"it\"\nreturn 'it'\n",
+		"p/lua_test.go":   "package p\n\nimport (\n\"strings\"\n\"testing\"\n)\n\nfunc TestLua(t *testing.T) { if !strings.Contains(itLua, \"\\nreturn 'it'\\n\") { t.Fatal(itLua) } }\n",
 	}
 	for name, text := range files {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
@@ -234,6 +239,8 @@ func TestMutantsOfASmallModule(t *testing.T) {
 		{name: "no Go", file: "p/add.go", old: "a + b", new: "a +", tests: by("p", "TestAdd")},
 		{name: "for ever", file: "p/add.go", old: "return a", new: "for {}; return a", tests: by("p", "TestAdd")},
 		{name: "no test", file: "p/add.go", old: "// sum", new: "// ", tests: by("p", "TestNothing")},
+		{name: "another script", file: "p/script/it.lua", old: "'it'\n", new: "'that'\n", tests: by("p", "TestLua")},
+		{name: "the same script", file: "p/script/it.lua", old: "says", new: "tells", tests: by("p", "TestLua")},
 	})
 	require.NoError(t, err)
 	require.Equal(t, "TestAdd", results[0].by)
@@ -244,6 +251,9 @@ func TestMutantsOfASmallModule(t *testing.T) {
 	require.Equal(t, "TestAdd", results[3].by)
 	require.True(t, results[3].hung)
 	require.ErrorContains(t, results[4].err, "no test")
+	require.Equal(t, "TestLua", results[5].by)
+	require.Empty(t, results[6].by)
+	require.NoError(t, results[6].err)
 	for name, text := range files {
 		now, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err)
