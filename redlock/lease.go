@@ -31,6 +31,7 @@ type Lease struct {
 	renewAt time.Time // zero: not to be renewed (any more)
 	holds   int       // Locks by the same owner that are still to be unlocked
 	err     error     // why it ended
+	over    time.Time // when it ended; meaningful once err is set
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 
@@ -78,9 +79,19 @@ func (l *Lease) Key() string { return l.key }
 // storage with each write, and let the storage refuse a lower one than it has seen (package fence).
 func (l *Lease) Token() uint64 { return l.token }
 
-// ValidUntil is the instant until which the lease may be relied on, as of now: renewals move it. It is
-// on the local clock and carries a monotonic reading.
+// ValidUntil is the instant until which the lease may be relied on, as of now: renewals move it, and it is
+// never later than the lease's end. It is on the local clock and carries a monotonic reading.
 func (l *Lease) ValidUntil() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return sooner(l.until, l.over)
+	}
+	return l.until
+}
+
+// validity is the one that the lease had, or has: LostError tells it.
+func (l *Lease) validity() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until
@@ -189,7 +200,7 @@ func (l *Lease) end(err error) bool {
 		l.mu.Unlock()
 		return false
 	}
-	l.err = err
+	l.err, l.over = err, time.Now()
 	cancel := l.cancel
 	l.mu.Unlock()
 	l.c.keeper.remove(l)
@@ -213,7 +224,7 @@ func (l *Lease) expire() {
 
 // lose ends a lease that its holder did not end. Holders are told first, then the members.
 func (l *Lease) lose(reason LostReason) {
-	err := &LostError{Key: l.key, Token: l.token, Reason: reason, Until: l.ValidUntil()}
+	err := &LostError{Key: l.key, Token: l.token, Reason: reason, Until: l.validity()}
 	if !l.end(err) {
 		return
 	}
@@ -272,7 +283,7 @@ func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) erro
 	l.a.mu.Unlock()
 	switch {
 	case disowned > len(l.c.members)-l.c.need:
-		return &LostError{Key: l.key, Token: l.token, Reason: LostRefused, Until: l.ValidUntil()}
+		return &LostError{Key: l.key, Token: l.token, Reason: LostRefused, Until: l.validity()}
 	case v == quorum.Won:
 		return nil
 	}

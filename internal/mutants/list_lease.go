@@ -67,6 +67,11 @@ var leases = []mutant{
 		old:  `if err == nil && past {`, new: `if err != nil && past {`,
 		tests: by("redlock", "TestLeaseContextLooks|TestRenewalLooksAtTheClock|TestLeaseEndsExactly"),
 	}, {
+		name: "a lease that was given back still tells the validity it had",
+		file: "redlock/lease.go",
+		old:  `return sooner(l.until, l.over)`, new: `return l.until`,
+		tests: by("redlock", "TestPeersFaults/V3"),
+	}, {
 		name: "the context of a lease does not look at the clock",
 		file: "redlock/lease.go",
 		old:  `func (c leaseContext) Err() error {`, new: `func (c leaseContext) Err() error { if c.l != nil { return c.Context.Err() }`,
