@@ -402,6 +402,7 @@ var sharedCases = []struct {
 		require.Equal(s, text(token+100), s.count())
 		require.Equal(s, text(token+100), s.scripted.counter())
 		require.EqualValues(s, 1, s.number(s.raise(nil, alice, token)))
+		require.EqualValues(s, 0, s.number(s.raise(nil, alice, token-1)), "the vote is a later one")
 		require.Equal(s, text(token+100), s.count(), "never down")
 		s.ask("DEL", s.name)
 		require.EqualValues(s, 1, s.number(s.rejoin(nil, alice, minute, token+200)))

@@ -730,6 +730,19 @@ var renewCases = []scriptCase{
 		require.EqualValues(s, 1, s.number(s.release(nil, alice, "")))
 		require.Equal(s, token+11, s.take(bob, minute))
 	}},
+	{name: "raise refuses a vote above the token: it is another than the one that was counted", test: func(s *scripted) {
+		counted := s.take(alice, minute)
+		s.ask("DEL", s.name) // its TTL ends
+		token := s.take(bob, minute)
+		require.EqualValues(s, 1, s.number(s.raise(nil, bob, token+1)))
+		require.EqualValues(s, 1, s.number(s.release(nil, bob, "")))
+		later := s.take(alice, minute)
+		require.Equal(s, token+2, later)
+		require.EqualValues(s, 0, s.number(s.raise(nil, alice, counted)))
+		require.EqualValues(s, 0, s.number(s.raise(nil, alice, token+1)), "bob has been given this token")
+		require.Equal(s, text(later), s.counter())
+		require.EqualValues(s, 1, s.number(s.raise(nil, alice, later)))
+	}},
 	{name: "raise where nobody holds does nothing", test: func(s *scripted) {
 		require.EqualValues(s, 0, s.number(s.raise(nil, alice, 7)))
 		require.Empty(s, s.state())

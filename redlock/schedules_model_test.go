@@ -76,6 +76,7 @@ func (r modelReply) String() string {
 // modelRules are the scripts' guards that a case takes out. The zero value is the scripts as they are.
 type modelRules struct {
 	raiseAnyone    bool // raise does not ask whose the vote is
+	raiseAnyVote   bool // raise does not ask which vote the owner has
 	extendShortens bool
 	yieldByName    bool // the lowest name wins a yield, not the lowest hash
 }
@@ -201,6 +202,9 @@ func (x *modelStep) run(c modelCall) modelReply {
 		return modelReply{n: 1}
 	case opRaise:
 		if x.owner != c.owner && !x.raiseAnyone {
+			return modelReply{n: 0}
+		}
+		if x.token > c.token && !x.raiseAnyVote && !x.raiseAnyone {
 			return modelReply{n: 0}
 		}
 		x.counter = max(x.counter, c.token)

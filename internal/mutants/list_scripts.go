@@ -96,7 +96,12 @@ var scripts = []mutant{
 	}, {
 		name: "raise without the owner check: a counter is lifted where nothing is held",
 		file: "redlock/script/raise.lua",
-		old:  `if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return 0 end`, new: ``,
+		old:  `not vote or tonumber(vote) > tonumber(ARGV[3])`, new: `vote and tonumber(vote) > tonumber(ARGV[3])`,
+		tests: script("^raise"),
+	}, {
+		name: "raise confirms a vote above the token: another holder may have drawn the same",
+		file: "redlock/script/raise.lua",
+		old:  `not vote or tonumber(vote) > tonumber(ARGV[3])`, new: `not vote`,
 		tests: script("^raise"),
 	}, {
 		name: "raise does nothing: the next token is lower",

@@ -1,4 +1,5 @@
 -- raise, with Config.Interop.   ARGV[2] owner   ARGV[3] token
-if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return 0 end
+local vote = redis.call('HGET', KEYS[1], ARGV[2])
+if not vote or tonumber(vote) > tonumber(ARGV[3]) then return 0 end
 lift(tonumber(ARGV[3]))
 return 1
