@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"os"
@@ -22,6 +23,7 @@ type episode struct {
 	name   string
 	span   time.Duration        // how long it lasts at least; see span
 	goes   bool                 // whether work goes on meanwhile: a majority is well
+	floor  float64              // tenures a second, then; default floor
 	inject func() (heal func()) // heal must bring back everything
 	felt   func() int           // how often the fault was felt; must grow. nil: the injection itself is proof
 	mute   bool                 // felt can be told after the healing only
@@ -80,7 +82,7 @@ func (w *workload) play(t testing.TB, e episode) {
 	if e.goes {
 		w.progress(t, 2*len(w.clients)) // nobody is left out while it lasts
 		if long() {
-			require.GreaterOrEqual(t, rate, floor, "%s: tenures a second meanwhile; last errors: %v", e.name, w.lastErrors())
+			require.GreaterOrEqual(t, rate, cmp.Or(e.floor, floor), "%s: tenures a second meanwhile; last errors: %v", e.name, w.lastErrors())
 		}
 	}
 	if e.felt != nil && !e.mute {
