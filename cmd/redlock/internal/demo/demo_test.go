@@ -13,7 +13,7 @@ import (
 
 // Workers that ask members of their own, and so do not exclude each other, must not get away with it.
 func TestWorkersThatDoNotExcludeEachOtherAreFound(t *testing.T) {
-	o := Options{Duration: time.Second, Workers: 2}
+	o := Options{Duration: time.Minute, Workers: 2} // at most: the first overlap ends the run
 	d := &demo{options: o, store: &store{}}
 	defer d.closeClients()
 	for range o.Workers {
@@ -31,6 +31,17 @@ func TestWorkersThatDoNotExcludeEachOtherAreFound(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), o.Duration)
 	defer cancel()
+	found := func() bool {
+		d.board.mu.Lock()
+		defer d.board.mu.Unlock()
+		return d.board.ledger.overlaps > 0
+	}
+	go func() { // ends with ctx
+		defer cancel()
+		for ctx.Err() == nil && !found() {
+			sleep(ctx, time.Millisecond)
+		}
+	}()
 	d.play(ctx)
 	r := d.result(t.Context())
 	if r.Acquisitions == 0 || r.Overlaps == 0 || r.Broken() == "" {
