@@ -17,11 +17,11 @@ const (
 	empty    way = iota // nothing
 	appended            // its append-only file: everything
 	saved               // an RDB snapshot some seconds old
-	forged              // nothing but a marker as of a member that never forgot: no restart guard can notice
+	marked              // nothing but the marker of the former process: empty, but GuardOff believes it
 )
 
 func (w way) String() string {
-	return [...]string{"empty", "with its AOF", "with an old RDB", "empty and unnoticed"}[w]
+	return [...]string{"empty", "with its AOF", "with an old RDB", "with a marker alone"}[w]
 }
 
 // order is that of the kills and restarts of two members.
@@ -55,17 +55,15 @@ func (c crash) String() string {
 	return fmt.Sprintf("%d and %d die, then come back %s, %s", c.members[0], c.members[1], a, b)
 }
 
-// everyCrash lists every crash of one and of two of five members, in every order of the kills and of the
-// restarts, each member coming back in each way: 15 and 540.
+// everyCrash lists every crash of one of five members, and of two neighbours in the clients' list, in every
+// order of the kills and of the restarts, each member coming back in each way: 15 and 270. Members are
+// alike, so pairs that are no neighbours would add nothing but time.
 func everyCrash() (one, two []crash) {
 	ways := []way{empty, appended, saved}
 	for a := range 5 {
 		for _, x := range ways {
 			one = append(one, crash{members: []int{a}, ways: []way{x}})
-			for b := range 5 {
-				if b == a {
-					continue
-				}
+			for _, b := range []int{(a + 1) % 5, (a + 4) % 5} {
 				for _, y := range ways {
 					for _, o := range []order{oneByOne, inOrder, reversed} {
 						two = append(two, crash{[]int{a, b}, []way{x, y}, o})
@@ -96,13 +94,13 @@ func drawCrashes(rng *rand.Rand, n int) []crash {
 func TestEveryCrashIsThereOnce(t *testing.T) {
 	one, two := everyCrash()
 	require.Len(t, one, 5*3)
-	require.Len(t, two, 5*4*3*3*3)
+	require.Len(t, two, 5*2*3*3*3)
 	seen := map[string]bool{}
 	for _, c := range slices.Concat(one, two) {
 		require.False(t, seen[c.String()], "%v", c)
 		seen[c.String()] = true
 	}
-	require.Len(t, drawCrashes(rand.New(rand.NewPCG(1, 1)), -1), 555)
+	require.Len(t, drawCrashes(rand.New(rand.NewPCG(1, 1)), -1), 285)
 	require.Len(t, drawCrashes(rand.New(rand.NewPCG(1, 1)), 20), 20)
 }
 
