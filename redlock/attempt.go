@@ -104,6 +104,7 @@ func (a *attempt) settle(ctx context.Context) (grant, error) {
 	if exact >= a.b.need {
 		return a.wonLocked(token, until, in.Len(), 0), nil
 	}
+	in = a.b.mayHaveVoted(in) // so that one slow confirmation of those that decided does not hold it up
 	a.mu.Unlock()
 	return a.raise(ctx, token, in)
 }
@@ -124,7 +125,7 @@ func (a *attempt) raise(ctx context.Context, token int64, in quorum.Set) (grant,
 	states := a.c.states()
 	a.mu.Lock()
 	// Votes may have ended while the members answered: only what is confirmed and still counts, counts.
-	confirmed, until := a.b.confirmed(time.Now(), states)
+	confirmed, until := a.b.confirmed(token, time.Now(), states)
 	if confirmed.Len() < a.b.need {
 		a.mu.Unlock()
 		return grant{}, a.tooSlow()

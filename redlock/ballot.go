@@ -344,12 +344,24 @@ func (b *ballot) tally(now time.Time, states []quorum.State) (in quorum.Set, tok
 	return in, token, exact, nthLatest(ends, b.need)
 }
 
-// confirmed is tally over the votes that a raise has confirmed.
-func (b *ballot) confirmed(now time.Time, states []quorum.State) (in quorum.Set, until time.Time) {
+// mayHaveVoted adds to in the members with a call under way that may give a vote. What is submitted now
+// reaches them behind it.
+func (b *ballot) mayHaveVoted(in quorum.Set) quorum.Set {
+	for i := range b.m {
+		if b.m[i].pending > 0 {
+			in = in.With(i)
+		}
+	}
+	return in
+}
+
+// confirmed is tally over the votes that a raise to the token has confirmed. A vote above the token came
+// after the one that was confirmed: another may have held the lock, and drawn as much, in between.
+func (b *ballot) confirmed(token int64, now time.Time, states []quorum.State) (in quorum.Set, until time.Time) {
 	var buf [quorum.MaxMembers]time.Time
 	ends := buf[:0]
 	for i := range b.m {
-		if b.m[i].raised && b.valid(i, now, states) {
+		if b.m[i].raised && b.m[i].token <= token && b.valid(i, now, states) {
 			in = in.With(i)
 			ends = append(ends, b.m[i].end)
 		}

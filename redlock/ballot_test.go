@@ -393,11 +393,13 @@ func TestOnlyConfirmedVotesThatStillCountMakeAGrantAfterARaise(t *testing.T) {
 	require.True(t, d.raiseAnswered(0, ok(1)))
 	require.False(t, d.raiseAnswered(1, ok(0)), "not its vote any more")
 	require.True(t, d.raiseAnswered(2, ok(1)))
-	in, until := d.confirmed(d.at(3), d.states)
+	in, until := d.confirmed(7, d.at(3), d.states)
 	require.Equal(t, 2, in.Len())
 	require.False(t, until.IsZero())
+	above, _ := d.confirmed(6, d.at(3), d.states)
+	require.Equal(t, 1, above.Len(), "a vote above the token is another than the one that was confirmed")
 	d.states[2].Gen = 2
-	in, until = d.confirmed(d.at(3), d.states)
+	in, until = d.confirmed(7, d.at(3), d.states)
 	require.Equal(t, 1, in.Len())
 	require.True(t, until.IsZero())
 }

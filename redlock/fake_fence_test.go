@@ -128,6 +128,23 @@ func TestTokenNeedsAMajorityThatConfirmsTheRaise(t *testing.T) {
 	}
 }
 
+// One of the majority that decided does not answer; a member that had not voted by then confirms in its place.
+func TestRaiseIsConfirmedByMembersThatVotedLater(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		skew(t, cluster, "k", 5, 7, 9, 3, 20)
+		p.slow(time.Millisecond, 2*time.Millisecond, 3*time.Millisecond, 4*time.Millisecond, 5*time.Millisecond)
+		p.links[2].LoseReply(redistest.WithArg(raiseScript.sha), 1)
+		start := time.Now()
+		l := p.lock(t, "k")
+		require.Less(t, time.Since(start), p.cfg.MemberTimeout)
+		require.EqualValues(t, 10, l.Token(), "a vote above it does not confirm it, and one below it does")
+		require.NoError(t, l.Unlock(t.Context()))
+		time.Sleep(6 * time.Second)
+		leftovers(t, cluster)
+	})
+}
+
 func TestLockTriesAgainWhereARaiseFailed(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)

@@ -134,8 +134,18 @@ var ballots = []mutant{
 	}, {
 		name: "votes that no raise has confirmed make a grant: the counter there may be lower",
 		file: "redlock/ballot.go",
-		old:  `if b.m[i].raised && b.valid(i, now, states) {`, new: `if b.valid(i, now, states) {`,
+		old:  `if b.m[i].raised && b.m[i].token <= token && b.valid(i, now, states) {`, new: `if b.m[i].token <= token && b.valid(i, now, states) {`,
 		tests: by("redlock", "TestOnlyConfirmedVotes"),
+	}, {
+		name: "a vote that came after the one that a raise confirmed counts: another drew as much in between",
+		file: "redlock/ballot.go",
+		old:  `if b.m[i].raised && b.m[i].token <= token && b.valid(i, now, states) {`, new: `if b.m[i].raised && b.valid(i, now, states) {`,
+		tests: by("redlock", "TestOnlyConfirmedVotes"),
+	}, {
+		name: "a raise asks only the votes that decided: one that hangs holds it up though others could confirm",
+		file: "redlock/attempt.go",
+		old:  `in = a.b.mayHaveVoted(in)`, new: `in = in.With(0)`,
+		tests: by("redlock", "TestRaiseIsConfirmedByMembersThatVotedLater"),
 	}, {
 		name: "a refused raise counts as confirmed",
 		file: "redlock/ballot.go",
