@@ -27,9 +27,9 @@ demo: ## Show a quorum lock at work, on servers that the demo starts itself
 	go run ./cmd/redlock demo
 endif
 
-# The seeds are ten times as slow under the race detector: a few run with it, and 200 once more without.
+# Seeds and schedules are up to ten times as slow under the race detector: a few run with it, and many once more without.
 ifeq ($(strip $(PKG) $(ARGS)),./...)
-seeds = go test -json -count=1 -timeout 20m -run '^TestSeeds' ./redlock
+seeds = go test -json -count=1 -timeout 20m -run '^Test(Seeds|Schedules)' ./redlock
 else
 seeds = true
 endif

@@ -1,0 +1,1584 @@
+package redlock
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Every interleaving of a few clients at three members: which request a member executes next, which
+// answer or push a client hears next, what is lost, when a connection breaks, when time passes, when a
+// holder unlocks or a caller gives up. Breadth first, so that the first violation has the shortest
+// schedule, with equal states visited once.
+//
+// What decides is the code itself: the ballot, and the methods of attempt, renewal, keeper and Lease that
+// submit and judge. They run on a client without goroutines (schedClient), whose members only note what is
+// submitted. Mirrored here, because they block, are try, settle, raise and wait of attempt.go, and lock of
+// mutex.go: each a few lines that carry out what the ballot decided. The members are modelMember.
+//
+// Time goes in ticks of a second. The search runs in a synctest bubble, where time.Now stands still;
+// instead of time going on, a tick sets everything back that has a date.
+
+const (
+	schedMembers = 3
+	schedClients = 2
+	schedTick    = time.Second
+	schedNow     = int64(1_000_000_000_000) // every server's clock, µs
+	schedOther   = "Z:1"                    // an owner of a client that is not played
+)
+
+// schedRules are the clients' guards and the promises of a session that a case takes out. The zero value
+// is the client as it is. emulated: the guard cannot be taken out of the code from here, so the driver
+// does what a client without it would.
+type schedRules struct {
+	modelRules
+	need            int  // votes that decide, 0: a majority
+	renewNeed       int  // confirmations that renew, 0: a majority
+	noRaise         bool // the greatest token of the votes wins, without a second round (emulated)
+	raiseAnywhere   bool // the counter is lifted at any majority, held or not (emulated)
+	confirmAbove    bool // a vote above the token of a raise counts as confirmed
+	pushUnchecked   bool // a push counts whatever was yielded
+	pushFromArrival bool // a push is believed from its arrival (emulated)
+	endOfRound      bool // validity from the answer instead of the request
+	renewEndOfRound bool
+	believeTTL      bool // what was granted while waiting is believed for the whole TTL
+	noYield         bool
+	noTimeout       bool // a split waits for every member's answer
+	revive          bool // a late renewal gives an ended lease back (emulated)
+	releaseVotes    bool // a release goes only to members whose vote is in hand
+	releaseOnce     bool // a release whose outcome is unknown is not owed again
+	zombies         bool // what was on a broken connection may be executed later
+	noRelease       bool // an attempt that ends without a lease leaves what it has
+	shorten         bool // an Extend to less shrinks what members keep (with extendShortens)
+}
+
+// schedBounds say how far a search goes, and from where.
+type schedBounds struct {
+	ticks     int
+	attempts  int // per client
+	breaks    int // connections that break
+	lost      int // pushes that are lost
+	cancels   int // callers that give up
+	extends   int // Extend to one tick, by a holder
+	ttl       int // ticks
+	entry     int // ticks
+	timeout   int // ticks
+	renew     bool
+	wait      bool // asks with wait at once, as where the lock is known to be contended
+	hung      bool // the last member executes nothing
+	prompt    bool // answers arrive with their execution
+	lapses    int  // votes that a member loses before their time: only tokens are judged then
+	others    int  // members, from the first, that a third client has at the start, and frees some time
+	counters  [schedMembers]int64
+	maxStates int
+}
+
+type schedPhase uint8
+
+const (
+	schedIdle    schedPhase = iota
+	schedTrying             // acquire is out
+	schedRaising            // raise is out
+	schedWaiting            // registered
+	schedHolding
+	schedDone // no more attempts
+)
+
+// schedMsg is a call on its way to a member, and then its answer.
+type schedMsg struct {
+	modelCall
+	sent  time.Time
+	round *schedRound // nil: nobody counts
+	epoch uint64
+	reply modelReply
+	zomb  bool
+}
+
+// schedRound tells the rounds of a client apart. kind: what its answers are for.
+type schedRound struct {
+	op string
+	n  int // of renewals: which
+}
+
+type schedRenewal struct {
+	sent         time.Time
+	ttl          time.Duration
+	yes, refused quorum.Set
+	decided      bool
+}
+
+type schedClientState struct {
+	phase    schedPhase
+	attempt  int   // the number in the owner's name
+	began    int64 // won when the attempt began
+	b        ballot
+	waited   bool
+	round    [schedMembers]quorum.Vote // of acquire or raise
+	asked    time.Time                 // when that was sent
+	token    int64                     // to raise to, then the lease's
+	in       quorum.Set
+	until    time.Time // the lease's fields
+	limit    time.Time
+	renewAt  time.Time
+	granted  time.Time
+	renewals []schedRenewal
+	epoch    [schedMembers]uint64
+	req      [schedMembers][]schedMsg
+	rep      [schedMembers][]schedMsg
+	push     [schedMembers][]push
+	zombies  [schedMembers][]schedMsg
+}
+
+// schedWorld is a state of everything. Slices in it are never changed in place, except the ballot's,
+// which own copies (schedWorld.client).
+type schedWorld struct {
+	m       [schedMembers]modelMember
+	c       [schedClients]schedClientState
+	used    struct{ ticks, breaks, lost, cancels, extends, lapses int }
+	won     int64               // greatest token of an attempt that won
+	tokens  []int64             // of all that won
+	counted [schedMembers]int64 // greatest token of a vote that decided
+	wrong   string
+}
+
+// schedAction is one step: kind, and what it is about.
+type schedAction struct {
+	kind schedKind
+	c, i int8
+}
+
+type schedKind uint8
+
+const (
+	actStart schedKind = iota
+	actExec
+	actAnswer
+	actPush
+	actLosePush
+	actBreak
+	actZombie
+	actTick
+	actUnlock
+	actCancel
+	actExtend
+	actLapse // a member loses a vote
+	actOther // a third client's release arrives
+)
+
+// search is one search.
+type search struct {
+	t      *testing.T
+	bounds schedBounds
+	rules  schedRules
+	now    time.Time
+	model  *modelServer
+	stubs  [schedClients]*Client
+	cfg    Config
+
+	w      *schedWorld // the state that the recorders write to
+	spare  *schedWorld // nobody's any more
+	calls  map[string]modelCall
+	acting int
+	seen   map[[2]uint64]struct{}
+	seeds  [2]maphash.Seed
+	nodes  []schedNode
+	stats  map[string]int
+	only   string        // nothing else counts as wrong
+	begin  []schedAction // the search starts behind these
+	trace  *[]string     // where a replay says what happens
+	buf    []byte        // of key
+	out    []byte
+}
+
+type schedNode struct {
+	parent int32
+	action schedAction
+}
+
+// recorder is a member that notes what is submitted to it.
+type recorder struct {
+	s    *search
+	c, i int
+}
+
+func (r recorder) Name() string                   { return fmt.Sprint("member ", r.i) }
+func (r recorder) Listen(string, quorum.Listener) {}
+func (r recorder) Close(context.Context) error    { return nil }
+func (r recorder) State() quorum.State            { return r.s.state(r.c, r.i) }
+func (s *search) state(c, i int) quorum.State {
+	var epoch uint64
+	if s.w != nil {
+		epoch = s.w.c[c].epoch[i]
+	}
+	return quorum.State{Gen: 1, Epoch: epoch + 1, Up: true, Votes: true, Inbox: true}
+}
+
+func (s *search) states(c int) []quorum.State {
+	out := make([]quorum.State, schedMembers)
+	for i := range out {
+		out[i] = s.state(c, i)
+	}
+	return out
+}
+
+// Submit implements quorum.Member: the end of the line in the session.
+func (r recorder) Submit(c *quorum.Call) {
+	round := c.Sink.(*quorum.Round)
+	cl := &r.s.w.c[r.c]
+	call, ok := r.s.calls[string(c.Cmd)]
+	if !ok {
+		call = parseCall(c.Cmd)
+		r.s.calls[string(c.Cmd)] = call
+	}
+	m := schedMsg{modelCall: call, sent: round.Sent, epoch: cl.epoch[r.i], round: &schedRound{op: round.Op}}
+	switch j := round.Judge.(type) {
+	case *renewal:
+		m.round.n = len(cl.renewals)
+	case rejoinJudge:
+		for n := range cl.renewals {
+			if cl.renewals[n].sent.Equal(j.n.sent) {
+				m.round.n = n
+			}
+		}
+	}
+	if r.s.rules.believeTTL && m.ttl > 0 && m.entry > 0 {
+		m.ttl = min(m.ttl, m.entry) // the ballot thinks that it asked for more
+	}
+	if r.s.rules.noRaise && m.op == opRaise {
+		return // not a late one either
+	}
+	if r.s.rules.releaseVotes && m.op == opRelease && cl.b.m[r.i].token == 0 {
+		return
+	}
+	cl.req[r.i] = append(slices.Clip(cl.req[r.i]), m)
+}
+
+func newSearch(t *testing.T, bounds schedBounds, rules schedRules) *search {
+	s := &search{
+		t: t, bounds: bounds, rules: rules, now: time.Now(), model: newModelServer(rules.modelRules),
+		seen: map[[2]uint64]struct{}{}, calls: map[string]modelCall{}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, stats: map[string]int{},
+	}
+	ticks := func(n int) time.Duration { return time.Duration(n) * schedTick }
+	s.cfg = Config{
+		TTL: ticks(bounds.ttl), Entry: ticks(bounds.entry), MemberTimeout: ticks(bounds.timeout),
+		MaxTTL: time.Hour, NoQuorumAfter: -1, Logger: slog.New(slog.DiscardHandler),
+	}.withDefaults()
+	if rules.noTimeout {
+		s.cfg.MemberTimeout = time.Hour
+	}
+	for c := range s.stubs {
+		members := make([]quorum.Member, schedMembers)
+		for i := range members {
+			members[i] = recorder{s, c, i}
+		}
+		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, need: quorum.Majority(schedMembers), closed: make(chan struct{})}
+		if rules.renewNeed > 0 {
+			stub.need = rules.renewNeed
+		}
+		stub.changes.ch = make(chan struct{})
+		stub.keeper.init(stub)
+		s.stubs[c] = stub
+	}
+	return s
+}
+
+func (s *search) terms() terms { return terms{ttl: s.cfg.TTL, renew: s.bounds.renew} }
+
+func (s *search) initial() *schedWorld {
+	w := &schedWorld{}
+	for i := range w.m {
+		w.m[i].counter = s.bounds.counters[i]
+		if w.m[i].counter == 0 {
+			w.m[i].counter = 5
+		}
+		if i < s.bounds.others {
+			w.m[i].owner, w.m[i].token, w.m[i].end = schedOther, w.m[i].counter, schedNow/1000+3_600_000
+		}
+	}
+	return w
+}
+
+// clone makes a state to go on from. Ballots are shared until client takes one.
+func (s *search) clone(w *schedWorld) *schedWorld {
+	v := s.spare
+	if s.spare = nil; v == nil {
+		v = new(schedWorld)
+	}
+	*v = *w
+	return v
+}
+
+// client gives client c of w a ballot of its own, and makes it the one that acts.
+func (s *search) client(w *schedWorld, c int) *schedClientState {
+	s.w, s.acting = w, c
+	cl := &w.c[c]
+	cl.b.m = slices.Clone(cl.b.m)
+	cl.b.next, cl.b.heard = slices.Clone(cl.b.next), slices.Clone(cl.b.heard)
+	cl.renewals = slices.Clone(cl.renewals)
+	return cl
+}
+
+// attempt is the client's attempt, for one event.
+func (s *search) attempt(c int) *attempt {
+	cl := &s.w.c[c]
+	a := &attempt{c: s.stubs[c], keys: keysOf("k"), terms: s.terms(), owner: cl.b.owner, n: uint64(cl.attempt), b: cl.b}
+	a.ended.Store(cl.phase == schedIdle || cl.phase == schedDone)
+	return a
+}
+
+func (cl *schedClientState) owner() string { return cl.b.owner }
+
+// live reports whether an owner's attempt still goes on.
+func (cl *schedClientState) live(owner string) bool {
+	return cl.b.owner == owner && cl.phase != schedIdle && cl.phase != schedDone
+}
+
+func (s *search) say(format string, args ...any) {
+	if s.trace != nil {
+		*s.trace = append(*s.trace, fmt.Sprintf(format, args...))
+	}
+}
+
+func (s *search) count(what string) { s.stats[what]++ }
+
+// enabled lists what can happen next.
+func (s *search) enabled(w *schedWorld) []schedAction {
+	var out []schedAction
+	add := func(k schedKind, c, i int) { out = append(out, schedAction{k, int8(c), int8(i)}) }
+	busy := false
+	for c := range w.c {
+		cl := &w.c[c]
+		switch cl.phase {
+		case schedIdle:
+			add(actStart, c, 0)
+		case schedHolding:
+			add(actUnlock, c, 0)
+			if w.used.extends < s.bounds.extends {
+				add(actExtend, c, 0)
+			}
+		case schedTrying, schedRaising, schedWaiting:
+			if w.used.cancels < s.bounds.cancels {
+				add(actCancel, c, 0)
+			}
+		}
+		for i := range cl.req {
+			if len(cl.req[i]) > 0 && !(s.bounds.hung && i == schedMembers-1) {
+				add(actExec, c, i)
+			}
+			if len(cl.rep[i]) > 0 {
+				add(actAnswer, c, i)
+			}
+			if len(cl.push[i]) > 0 {
+				add(actPush, c, i)
+				if w.used.lost < s.bounds.lost {
+					add(actLosePush, c, i)
+				}
+			}
+			if len(cl.zombies[i]) > 0 {
+				add(actZombie, c, i)
+			}
+			if w.used.breaks < s.bounds.breaks && len(cl.req[i])+len(cl.rep[i]) > 0 {
+				add(actBreak, c, i)
+			}
+			busy = busy || len(cl.req[i])+len(cl.rep[i])+len(cl.push[i]) > 0
+		}
+		busy = busy || cl.phase != schedDone
+	}
+	for i := range w.m {
+		if w.m[i].owner == schedOther {
+			add(actOther, 0, i)
+		} else if w.m[i].owner != "" && w.used.lapses < s.bounds.lapses {
+			add(actLapse, 0, i)
+		}
+	}
+	if busy && w.used.ticks < s.bounds.ticks {
+		add(actTick, 0, 0)
+	}
+	return out
+}
+
+// do makes one step from w.
+func (s *search) do(w *schedWorld, a schedAction) *schedWorld {
+	v := s.clone(w)
+	c, i := int(a.c), int(a.i)
+	switch a.kind {
+	case actStart:
+		s.start(v, c)
+	case actExec:
+		m := v.c[c].req[i][0]
+		v.c[c].req[i] = v.c[c].req[i][1:]
+		s.execute(v, c, i, m)
+	case actZombie:
+		m := v.c[c].zombies[i][0]
+		v.c[c].zombies[i] = v.c[c].zombies[i][1:]
+		r, _ := s.model.call(&v.m[i], schedNow, m.modelCall)
+		s.say("member %d executes a request of %s from the broken connection: %v: %v", i, name(c), m.modelCall, r)
+	case actAnswer:
+		cl := s.client(v, c)
+		m := cl.rep[i][0]
+		cl.rep[i] = cl.rep[i][1:]
+		s.say("%s hears member %d on %s: %v", name(c), i, m.op, m.reply)
+		s.answer(c, i, m, quorum.Answered)
+	case actPush:
+		cl := s.client(v, c)
+		p := cl.push[i][0]
+		cl.push[i] = cl.push[i][1:]
+		s.say("%s hears a push of member %d: %+v", name(c), i, p)
+		s.pushed(c, i, p)
+	case actLosePush:
+		cl := s.client(v, c)
+		s.say("a push of member %d to %s is lost", i, name(c))
+		cl.push[i] = cl.push[i][1:]
+		v.used.lost++
+		s.count("pushes lost")
+	case actBreak:
+		v.used.breaks++
+		s.broken(v, c, i)
+	case actTick:
+		s.say("a tick")
+		s.tick(v)
+	case actUnlock:
+		s.client(v, c)
+		s.say("%s unlocks", name(c))
+		s.end(c)
+	case actCancel:
+		s.client(v, c)
+		s.say("%s gives up", name(c))
+		v.used.cancels++
+		s.end(c)
+	case actExtend:
+		s.extendLess(v, c)
+	case actLapse:
+		s.say("member %d loses the vote of %s", i, v.m[i].owner)
+		v.m[i].owner, v.m[i].token, v.m[i].end = "", 0, 0
+		v.used.lapses++
+	case actOther:
+		s.execute(v, c, i, schedMsg{modelCall: modelCall{op: opRelease, owner: schedOther}})
+	}
+	switch {
+	case a.kind == actTick:
+		for c := range v.c {
+			s.settleClient(v, c)
+		}
+	case a.kind != actExec && a.kind != actOther && a.kind != actLapse || s.bounds.prompt:
+		s.settleClient(v, c)
+	}
+	s.check(v)
+	return v
+}
+
+func name(c int) string { return string(rune('A' + c)) }
+
+// execute runs a request at its member; its answer and its pushes go on their way.
+func (s *search) execute(w *schedWorld, c, i int, m schedMsg) {
+	before := w.m[i].owner
+	r, pushes := s.model.call(&w.m[i], schedNow, m.modelCall)
+	s.say("member %d executes %v: %v", i, m.modelCall, r)
+	m.reply = r
+	if m.op == opYield && r.n == 0 && before == m.owner {
+		s.count("votes given away by a yield")
+	}
+	if m.op == opRejoin && r.n == 1 {
+		s.count("re-joins")
+	}
+	for _, p := range pushes {
+		for k := range w.c {
+			if w.c[k].live(p.owner) {
+				w.c[k].push[i] = append(slices.Clip(w.c[k].push[i]), p)
+			}
+		}
+		if p.grant {
+			s.count("hand-overs")
+		}
+	}
+	if w.c[c].live(m.owner) && m.op != opRelease {
+		w.c[c].rep[i] = append(slices.Clip(w.c[c].rep[i]), m)
+		if s.bounds.prompt {
+			cl := s.client(w, c)
+			cl.rep[i] = nil
+			s.answer(c, i, m, quorum.Answered)
+		}
+	}
+}
+
+// broken ends the connection of client c to member i. What was not answered is unknown; what was not
+// executed never is (the succession rule), except as a zombie; a release is owed again.
+func (s *search) broken(w *schedWorld, c, i int) {
+	cl := s.client(w, c)
+	s.say("the connection of %s to member %d breaks", name(c), i)
+	s.count("connections broken")
+	calls := slices.Concat(cl.rep[i], cl.req[i])
+	if s.rules.zombies {
+		for _, m := range cl.req[i] {
+			if m.op != opRelease {
+				cl.zombies[i] = append(slices.Clip(cl.zombies[i]), m)
+			}
+		}
+	}
+	cl.rep[i], cl.req[i] = nil, nil
+	cl.epoch[i]++
+	var owed []schedMsg
+	for _, m := range calls {
+		if m.op == opRelease && !s.rules.releaseOnce {
+			m.epoch = cl.epoch[i]
+			owed = append(owed, m)
+		}
+	}
+	cl.req[i] = owed
+	for _, m := range calls {
+		if m.op != opRelease && cl.live(m.owner) {
+			s.answer(c, i, m, quorum.Unknown)
+		}
+	}
+}
+
+// start begins an attempt: newAttempt and try, or wait where the lock is known to be contended.
+func (s *search) start(w *schedWorld, c int) {
+	cl := s.client(w, c)
+	cl.attempt++
+	cl.began = w.won
+	t := s.terms()
+	b := newBallot(ownerOf(name(c), uint64(cl.attempt)), schedMembers, t, &s.cfg)
+	if s.rules.need > 0 {
+		b.need = s.rules.need
+	}
+	if s.rules.believeTTL {
+		b.part = t.ttl
+	}
+	cl.b, cl.waited, cl.token, cl.in, cl.renewals = b, false, 0, 0, nil
+	cl.until, cl.limit, cl.renewAt = time.Time{}, time.Time{}, time.Time{}
+	s.say("%s begins attempt %d", name(c), cl.attempt)
+	if s.bounds.wait {
+		cl.phase, cl.waited = schedWaiting, true
+		return
+	}
+	cl.phase, cl.asked = schedTrying, s.now
+	cl.round = [schedMembers]quorum.Vote{}
+	a := s.attempt(c)
+	for i := range a.b.m {
+		a.b.submitted(i, true, s.now)
+	}
+	cl.b = a.b
+	s.stubs[c].rounds.Start(s.stubs[c].members, quorum.Question{
+		Op: opAcquire, Sent: s.now, TTL: t.ttl, To: quorum.All(schedMembers), Need: a.b.need,
+		Cmd: a.keys.acquire(nil, a.owner, t.ttl), Tagged: true, Judge: a,
+	})
+}
+
+// answer gives an answer to what judges it.
+func (s *search) answer(c, i int, m schedMsg, o quorum.Outcome) {
+	cl := &s.w.c[c]
+	if !cl.live(m.owner) {
+		return
+	}
+	call := &quorum.Call{Index: i, Outcome: o, At: s.now, State: s.state(c, i)}
+	call.State.Epoch = m.epoch + 1
+	num := func(n int64) quorum.Reply { return quorum.Reply{Kind: ':', Int: n} }
+	switch {
+	case o == quorum.Unknown:
+		call.Err = quorum.ErrBroken
+	case m.op == opExtend:
+		call.Reply = quorum.Reply{Kind: '*', Elems: []quorum.Reply{num(m.reply.n)}}
+	case m.reply.server > 0:
+		call.Reply = quorum.Reply{Kind: '*', Elems: []quorum.Reply{num(m.reply.n), num(m.reply.server), {Kind: '$', Str: []byte(m.reply.next)}}}
+	default:
+		call.Reply = num(m.reply.n)
+	}
+	sent := m.sent
+	switch m.op {
+	case opExtend, opRejoin:
+		s.renewed(c, m, call)
+		return
+	case opAcquire, opWait, opYield:
+		if s.rules.endOfRound {
+			sent = s.now
+		}
+	}
+	ttl := s.cfg.TTL
+	if m.op == opWait || m.op == opYield {
+		ttl = cl.b.part
+	}
+	r := &quorum.Round{Question: quorum.Question{Op: m.op, Sent: sent, TTL: ttl}}
+	a := s.attempt(c)
+	vote := a.Judge(r, call)
+	cl.b = a.b
+	if s.rules.raiseAnywhere && m.op == opRaise && o == quorum.Answered {
+		vote = quorum.Yes
+	}
+	if (m.op == opAcquire && cl.phase == schedTrying) || (m.op == opRaise && cl.phase == schedRaising) {
+		cl.round[i] = vote
+	}
+}
+
+// pushed gives a push to the attempt that it names.
+func (s *search) pushed(c, i int, p push) {
+	cl := &s.w.c[c]
+	for _, q := range [][]schedMsg{cl.req[i], cl.rep[i]} {
+		for _, m := range q {
+			if p.grant && m.op == opWait {
+				s.count("pushes that cross an answer")
+			}
+		}
+	}
+	m := &cl.b.m[i]
+	yielded := m.yielded
+	if s.rules.pushUnchecked {
+		m.yielded = 0
+	}
+	a := s.attempt(c)
+	a.hear(i, p, s.state(c, i), s.now)
+	m.yielded = yielded
+	cl.b = a.b
+	if p.grant && s.rules.pushFromArrival && m.token <= p.token {
+		m.vote = vote{token: p.token, end: s.now.Add(clock.Validity(cl.b.part, cl.b.factor)), server: p.server, voteOf: 1}
+	}
+	if p.grant && m.token == p.token {
+		s.count("votes by push")
+	}
+}
+
+// settleClient lets a client do what it does without anything more to hear. No client is slow here: a
+// slow client is one whose messages are late.
+func (s *search) settleClient(w *schedWorld, c int) {
+	if p := w.c[c].phase; p == schedTrying || p == schedRaising || p == schedWaiting {
+		if s.acting != c || s.w != w {
+			s.client(w, c)
+		}
+		s.run(c)
+	}
+}
+
+// run is what follows Round.Wait in try and raise, and the loop of wait.
+func (s *search) run(c int) {
+	cl := &s.w.c[c]
+	for {
+		switch cl.phase {
+		case schedTrying, schedRaising:
+			verdict := quorum.Tally(cl.round[:], cl.b.need)
+			late := clock.Elapsed(cl.asked, s.now) >= s.cfg.MemberTimeout
+			switch {
+			case verdict == quorum.Undecided && !late:
+				return
+			case cl.phase == schedRaising && verdict == quorum.Won:
+				bound := cl.token
+				if s.rules.confirmAbove {
+					bound = math.MaxInt64
+				}
+				confirmed, until := cl.b.confirmed(bound, s.now, s.states(c))
+				if s.rules.raiseAnywhere {
+					_, _, _, until = cl.b.tally(s.now, s.states(c))
+					confirmed = quorum.All(schedMembers)
+				}
+				if confirmed.Len() < cl.b.need || until.IsZero() {
+					s.spent(c, "too slow")
+					return
+				}
+				s.count("won with a second round")
+				s.win(c, cl.token, until, confirmed, cl.in)
+				return
+			case cl.phase == schedRaising:
+				s.spent(c, "token not confirmed")
+				return
+			case verdict == quorum.Won:
+				s.settle(c)
+				return
+			}
+			s.say("  %s is refused, and waits", name(c))
+			cl.phase, cl.waited = schedWaiting, true
+		case schedWaiting:
+			var before []voter
+			if s.rules.noYield {
+				before = slices.Clone(cl.b.m)
+			}
+			st := cl.b.advance(s.now, s.states(c))
+			switch st.deed {
+			case deedDecide:
+				s.settle(c)
+				return
+			case deedAsk:
+				a := s.attempt(c)
+				a.askWait(st.to, s.now, s.states(c))
+				cl.b = a.b
+			case deedYield:
+				s.count("splits")
+				if s.rules.noYield { // the ballot gave the votes up; here they are kept
+					for _, y := range st.yields {
+						cl.b.m[y.member] = before[y.member]
+						cl.b.m[y.member].kept = true
+					}
+					return
+				}
+				a := s.attempt(c)
+				for _, y := range st.yields {
+					a.ask(opYield, quorum.Set(0).With(y.member), s.now, a.b.part, func(b []byte) []byte {
+						return a.keys.yield(b, a.owner, y.token, a.b.part, a.b.entry)
+					}, false)
+				}
+				cl.b = a.b
+				s.say("  %s yields %v", name(c), st.yields)
+			case deedWait:
+				return
+			case deedTooSlow:
+				s.spent(c, "too slow")
+				return
+			default:
+				s.spent(c, "no quorum")
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// settle is attempt.settle.
+func (s *search) settle(c int) {
+	cl := &s.w.c[c]
+	in, token, exact, until := cl.b.tally(s.now, s.states(c))
+	switch {
+	case in.Len() < cl.b.need:
+		s.spent(c, "too slow")
+	case exact >= cl.b.need || s.rules.noRaise:
+		s.win(c, token, until, in, 0)
+	default:
+		s.say("  %s has a majority, and lifts counters to %d", name(c), token)
+		s.count("second rounds")
+		in = cl.b.mayHaveVoted(in)
+		cl.phase, cl.asked, cl.token, cl.in = schedRaising, s.now, token, in
+		to := in
+		if s.rules.raiseAnywhere {
+			to = quorum.All(schedMembers)
+		}
+		for i := range cl.round {
+			cl.round[i] = quorum.NotAsked
+			if to.Has(i) {
+				cl.round[i] = quorum.Open
+			}
+		}
+		a := s.attempt(c)
+		a.ask(opRaise, to, s.now, 0, func(b []byte) []byte { return a.keys.raise(b, a.owner, token) }, false)
+		cl.b = a.b
+	}
+}
+
+// win is wonLocked and Mutex.hold.
+func (s *search) win(c int, token int64, until time.Time, in, raised quorum.Set) {
+	cl := &s.w.c[c]
+	a := s.attempt(c)
+	a.mu.Lock()
+	g := a.wonLocked(token, until, in.Len(), raised)
+	l := newLease(context.Background(), a, g, cl.waited, s.now)
+	cl.b = a.b
+	if clock.Until(l.until, s.now) <= 0 {
+		s.spent(c, "too slow")
+		return
+	}
+	cl.phase, cl.token = schedHolding, token
+	cl.until, cl.limit, cl.renewAt = l.until, l.limit, l.renewAt
+	s.say("  %s holds the lock with token %d and the votes %v for %v", name(c), token, votesOf(&cl.b), clock.Until(l.until, s.now))
+	s.count("leases")
+	// Where members lose votes early, two attempts may hold at once, and the one that was overtaken may
+	// finish later: then a token must be above those given out before its attempt began, and none is given
+	// out twice.
+	before := s.w.won
+	if s.bounds.lapses > 0 {
+		before = cl.began
+	}
+	if token <= before {
+		s.wrong("token %d of %s is not above %d, that of an attempt before", token, name(c), before)
+	}
+	if slices.Contains(s.w.tokens, token) {
+		s.wrong("token %d is given out twice", token)
+	}
+	s.w.won = max(s.w.won, token)
+	s.w.tokens = append(slices.Clip(s.w.tokens), token)
+	for i := range s.w.counted {
+		if !in.Has(i) || s.bounds.lapses > 0 {
+			continue
+		}
+		if n := cl.b.m[i].token; n <= s.w.counted[i] {
+			s.wrong("the vote %d of member %d counted twice", n, i)
+		} else {
+			s.w.counted[i] = n
+		}
+	}
+}
+
+func votesOf(b *ballot) (out []int64) {
+	for i := range b.m {
+		out = append(out, b.m[i].token)
+	}
+	return out
+}
+
+func (s *search) wrong(format string, args ...any) {
+	if what := fmt.Sprintf(format, args...); s.w.wrong == "" && strings.Contains(what, s.only) {
+		s.w.wrong = what
+	}
+}
+
+// spent ends an attempt without a lease.
+func (s *search) spent(c int, why string) {
+	s.say("  %s ends its attempt: %s", name(c), why)
+	s.count(why)
+	s.end(c)
+}
+
+// end releases: unlock, give-up, loss and failure are one to the members.
+func (s *search) end(c int) {
+	if s.rules.noRelease && s.w.c[c].phase != schedHolding {
+		s.over(c)
+		return
+	}
+	s.attempt(c).release(false)
+	s.over(c)
+}
+
+// over forgets what an attempt that has ended does not look at any more.
+func (s *search) over(c int) {
+	cl := &s.w.c[c]
+	cl.phase = schedIdle
+	if cl.attempt >= s.bounds.attempts {
+		cl.phase = schedDone
+	}
+	cl.rep, cl.push = [schedMembers][]schedMsg{}, [schedMembers][]push{}
+	cl.renewals = nil
+	owner := cl.b.owner
+	cl.b = ballot{owner: owner}
+	cl.until, cl.limit, cl.renewAt, cl.asked = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	cl.waited, cl.token, cl.in = false, 0, 0
+	cl.round = [schedMembers]quorum.Vote{}
+}
+
+// lease is the client's lease, for one event. Its keeper has no goroutine.
+func (s *search) lease(c int) *Lease {
+	cl := &s.w.c[c]
+	a := s.attempt(c)
+	s.stubs[c].keeper.leases = nil
+	return &Lease{
+		c: s.stubs[c], a: a, key: "k", token: uint64(cl.token), until: cl.until, limit: cl.limit, renewAt: cl.renewAt,
+		ttl: s.cfg.TTL, holds: 1, pos: -1, granted: s.now, values: context.Background(),
+	}
+}
+
+// keep stores a lease after an event.
+func (s *search) keep(c int, l *Lease) {
+	cl := &s.w.c[c]
+	cl.b = l.a.b
+	if l.err != nil {
+		s.say("  the lease of %s has ended: %v", name(c), l.err)
+		s.over(c)
+		return
+	}
+	cl.until, cl.limit, cl.renewAt = l.until, l.limit, l.renewAt
+}
+
+// watch lets the keeper look at a lease.
+func (s *search) watch(c int) {
+	cl := &s.w.c[c]
+	if s.rules.revive && clock.Until(cl.until, s.now) <= 0 {
+		return // nobody looks
+	}
+	l := s.lease(c)
+	if due := clock.Until(l.until, s.now) <= 0 || !l.renewAt.IsZero() && clock.Until(l.renewAt, s.now) <= 0; !due {
+		return
+	}
+	ttl := l.ttl
+	if !l.limit.IsZero() {
+		ttl = min(ttl, clock.Until(l.limit, s.now))
+	}
+	before := len(cl.req[0])
+	s.stubs[c].keeper.handle([]*Lease{l}, s.now)
+	s.keep(c, l)
+	if cl.phase == schedHolding && len(cl.req[0]) > before {
+		s.say("  %s renews", name(c))
+		cl.renewals = append(cl.renewals, schedRenewal{sent: s.now, ttl: ttl})
+	} else if cl.phase != schedHolding {
+		s.count("leases that ended by themselves")
+	}
+}
+
+// renewed gives an answer to a renewal.
+func (s *search) renewed(c int, m schedMsg, call *quorum.Call) {
+	cl := &s.w.c[c]
+	if cl.phase != schedHolding || m.round.n >= len(cl.renewals) {
+		return
+	}
+	st := &cl.renewals[m.round.n]
+	l := s.lease(c)
+	if s.rules.revive {
+		l.until = s.now.Add(time.Hour)
+	}
+	sent := st.sent
+	if s.rules.renewEndOfRound {
+		sent = s.now
+	}
+	n := &renewal{k: &s.stubs[c].keeper, sent: sent, items: []renewItem{{l: l, ttl: st.ttl, yes: st.yes, refused: st.refused, decided: st.decided}}}
+	r := &quorum.Round{Question: quorum.Question{Op: m.op, Sent: sent, TTL: st.ttl}}
+	s.stubs[c].keeper.leases = nil
+	was := st.decided
+	if m.op == opExtend {
+		n.Judge(r, call)
+	} else {
+		rejoinJudge{n, 0}.Judge(r, call)
+	}
+	it := n.items[0]
+	st.yes, st.refused, st.decided = it.yes, it.refused, it.decided
+	if s.rules.revive && l.err == nil && !was && it.decided {
+		l.until = n.sent.Add(clock.Validity(st.ttl, s.cfg.Drift))
+		s.say("  %s believes its lease for %v", name(c), clock.Until(l.until, s.now))
+	} else if s.rules.revive && l.err == nil {
+		l.until = cl.until
+	}
+	if !was && it.decided && l.err == nil {
+		s.count("renewals")
+	}
+	s.keep(c, l)
+}
+
+// extendLess is Extend to one tick by a client that does not bound its own belief by it.
+func (s *search) extendLess(w *schedWorld, c int) {
+	cl := s.client(w, c)
+	w.used.extends++
+	s.say("%s asks the members to keep its lease for one tick only", name(c))
+	for i := range cl.req {
+		m := schedMsg{modelCall: modelCall{op: opExtend, owner: cl.owner(), ttl: schedTick.Milliseconds()}, sent: s.now, epoch: cl.epoch[i], round: &schedRound{op: opExtend, n: 99}}
+		cl.req[i] = append(slices.Clip(cl.req[i]), m)
+	}
+}
+
+// tick lets time pass: everything with a date is set back by it.
+func (s *search) tick(w *schedWorld) {
+	w.used.ticks++
+	const d = -schedTick
+	back := func(t *time.Time) {
+		if !t.IsZero() {
+			*t = t.Add(d)
+		}
+	}
+	micros := func(n *int64) {
+		if *n != 0 {
+			*n += d.Microseconds()
+		}
+	}
+	for i := range w.m {
+		m := &w.m[i]
+		if m.owner != "" {
+			m.end += d.Milliseconds()
+		}
+		m.queue = slices.Clone(m.queue)
+		for k := range m.queue {
+			micros(&m.queue[k].since)
+			m.queue[k].deadline += d.Milliseconds()
+		}
+		if len(m.queue) > 0 {
+			m.queueEnd += d.Milliseconds()
+		}
+		m.expire(schedNow)
+	}
+	for c := range w.c {
+		cl := s.client(w, c)
+		for i := range cl.b.m {
+			v := &cl.b.m[i]
+			for _, t := range []*time.Time{&v.end, &v.since, &v.retry, &v.anchor.Sent, &v.first} {
+				back(t)
+			}
+			micros(&v.server)
+			micros(&v.anchor.Server)
+		}
+		for _, t := range []*time.Time{&cl.b.asked, &cl.b.beat, &cl.b.split, &cl.b.darkSince, &cl.asked, &cl.until, &cl.limit, &cl.renewAt} {
+			back(t)
+		}
+		for n := range cl.renewals {
+			back(&cl.renewals[n].sent)
+		}
+		for i := range cl.req {
+			for _, q := range []*[]schedMsg{&cl.req[i], &cl.rep[i], &cl.zombies[i]} {
+				*q = slices.Clone(*q)
+				for k := range *q {
+					back(&(*q)[k].sent)
+					micros(&(*q)[k].reply.server)
+				}
+			}
+			cl.push[i] = slices.Clone(cl.push[i])
+			for k := range cl.push[i] {
+				micros(&cl.push[i][k].server)
+			}
+		}
+	}
+	for c := range w.c {
+		if w.c[c].phase == schedHolding {
+			s.client(w, c)
+			s.watch(c)
+		}
+	}
+}
+
+// believes reports whether client c relies on the lock now.
+func (s *search) believes(w *schedWorld, c int) bool {
+	return w.c[c].phase == schedHolding && clock.Until(w.c[c].until, s.now) > 0
+}
+
+// inFlight reports whether any message is on its way that can still arrive.
+func (s *search) inFlight(w *schedWorld) bool {
+	for c := range w.c {
+		for i := range w.c[c].req {
+			stuck := s.bounds.hung && i == schedMembers-1
+			if len(w.c[c].req[i]) > 0 && !stuck || len(w.c[c].rep[i])+len(w.c[c].push[i])+len(w.c[c].zombies[i]) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// check looks for what must never be.
+func (s *search) check(w *schedWorld) {
+	s.w = w
+	holders, stale := 0, false // stale: another has won since
+	for c := range w.c {
+		if s.believes(w, c) {
+			holders++
+			stale = stale || w.c[c].token != w.won
+		}
+	}
+	switch {
+	case s.bounds.lapses > 0: // members forget early: only the order of tokens is promised then
+	case holders > 1:
+		s.wrong("two holders")
+	case stale:
+		s.wrong("another holder in the middle of one tenure")
+	}
+	if s.inFlight(w) {
+		return
+	}
+	for i := range w.m {
+		if s.bounds.hung && i == schedMembers-1 {
+			continue
+		}
+		for _, o := range append([]string{w.m[i].owner}, queued(&w.m[i])...) {
+			if o != "" && o != schedOther && !w.c[0].live(o) && !w.c[1].live(o) {
+				s.wrong("%s is left behind at member %d", o, i)
+			}
+		}
+	}
+}
+
+func queued(m *modelMember) (out []string) {
+	for _, q := range m.queue {
+		out = append(out, q.owner)
+	}
+	return out
+}
+
+// key names a state: what can still matter of it, with everything that has a date relative to now, and the
+// members in an order of their own, since they are alike. Left out of the ballot: rtt, which moves by parts
+// of a tick; gen and off, which never change here; err and refused, which only explain; left and disowned,
+// which only a release looks at. TestSchedulesKeyKnowsTheBallot says when there is more to think of.
+func (s *search) key(w *schedWorld) [2]uint64 {
+	var blocks [schedMembers][]byte
+	b := s.buf[:0]
+	for i := range blocks {
+		start := len(b)
+		b = s.appendMember(b, w, i)
+		blocks[i] = b[start:]
+		if cap(b) != cap(s.buf) { // grown: earlier blocks stay where they were
+			s.buf = b
+		}
+	}
+	alike := blocks[:]
+	if s.bounds.hung {
+		alike = blocks[:schedMembers-1]
+	}
+	slices.SortFunc(alike, slices.Compare)
+	out := s.out[:0]
+	out = append(out, byte(w.used.ticks), byte(w.used.breaks), byte(w.used.lost), byte(w.used.cancels), byte(w.used.extends), byte(w.used.lapses))
+	out = binary.AppendVarint(out, w.won)
+	if s.bounds.lapses > 0 { // else the greatest says it all
+		for _, n := range w.tokens {
+			out = binary.AppendVarint(out, n)
+		}
+		out = binary.AppendVarint(out, w.c[0].began)
+		out = binary.AppendVarint(out, w.c[1].began)
+	}
+	for c := range w.c {
+		cl := &w.c[c]
+		out = append(out, byte(cl.phase), byte(cl.attempt), flag(cl.waited))
+		out = s.appendTime(out, cl.asked)
+		out = binary.AppendVarint(out, cl.token)
+		for _, t := range []time.Time{cl.until, cl.limit, cl.renewAt, cl.b.beat, cl.b.split} {
+			out = s.appendTime(out, t)
+		}
+		if d := clock.Until(cl.b.asked, s.now); d > -2*schedTick {
+			out = s.appendTime(out, cl.b.asked)
+		}
+		out = binary.AppendVarint(out, cl.b.token)
+		for _, list := range [][]named{cl.b.next, cl.b.heard} {
+			out = append(out, byte(len(list)))
+			for _, n := range list {
+				out = appendText(out, n.owner)
+			}
+		}
+		for _, r := range cl.renewals {
+			out = s.appendTime(out, r.sent)
+			out = append(out, flag(r.decided), byte(r.ttl/schedTick))
+		}
+	}
+	for _, m := range blocks {
+		out = binary.AppendUvarint(out, uint64(len(m)))
+		out = append(out, m...)
+	}
+	s.out = out
+	return [2]uint64{maphash.Bytes(s.seeds[0], out), maphash.Bytes(s.seeds[1], out)}
+}
+
+func flag(b bool) byte { return byte(one(b)) }
+
+func appendText(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }
+
+// appendTime writes a time to the tick at which it is reached.
+func (s *search) appendTime(b []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return append(b, 0)
+	}
+	d := t.Sub(s.now)
+	ticks := d / schedTick
+	if d%schedTick > 0 {
+		ticks++
+	}
+	return binary.AppendVarint(append(b, 1), int64(ticks))
+}
+
+func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
+	m := &w.m[i]
+	b = appendText(b, m.owner)
+	if m.owner != "" {
+		b = binary.AppendVarint(b, m.token)
+		b = binary.AppendVarint(b, m.end-schedNow/1000)
+	}
+	b = binary.AppendVarint(b, m.counter)
+	b = binary.AppendVarint(b, w.counted[i])
+	b = append(b, byte(len(m.queue)))
+	for _, q := range m.queue {
+		b = appendText(b, q.owner)
+		b = binary.AppendVarint(b, q.since-schedNow)
+		b = binary.AppendVarint(b, q.deadline-schedNow/1000)
+		b = binary.AppendVarint(b, q.ttl)
+	}
+	for c := range w.c {
+		cl := &w.c[c]
+		b = append(b, byte(cl.round[i]), flag(cl.in.Has(i)))
+		if len(cl.b.m) > 0 {
+			v := &cl.b.m[i]
+			b = append(b, flag(v.sent > 0), byte(v.pending), flag(v.yielding), flag(v.kept), flag(v.raised), flag(v.slow), flag(v.gone), flag(v.distrust))
+			if v.pending > 0 || v.yielding {
+				b = s.appendTime(b, v.since)
+			}
+			b = s.appendTime(b, v.retry)
+			b = binary.AppendVarint(b, v.yielded)
+			b = binary.AppendVarint(b, v.token)
+			if v.token > 0 {
+				b = s.appendTime(b, v.end)
+				b = binary.AppendVarint(b, v.server-schedNow)
+			}
+			if v.anchor.Sent.IsZero() {
+				b = s.appendTime(b, v.first)
+			} else {
+				b = s.appendTime(b, v.anchor.Sent)
+				b = binary.AppendVarint(b, v.anchor.Server-schedNow)
+				b = append(b, flag(v.anchor.Epoch == cl.epoch[i]+1))
+			}
+		}
+		for _, list := range [][]named{cl.b.next, cl.b.heard} {
+			for _, n := range list {
+				b = append(b, flag(n.by.Has(i)))
+			}
+		}
+		for _, r := range cl.renewals {
+			b = append(b, flag(r.yes.Has(i)), flag(r.refused.Has(i)))
+		}
+		for _, q := range [][]schedMsg{cl.req[i], cl.rep[i], cl.zombies[i]} {
+			b = append(b, byte(len(q)))
+			for k := range q {
+				msg := &q[k]
+				b = append(b, msg.op[0], msg.op[2])
+				b = appendText(b, msg.owner)
+				b = appendText(b, msg.hint)
+				b = binary.AppendVarint(b, msg.ttl)
+				b = binary.AppendVarint(b, msg.token)
+				if !cl.live(msg.owner) {
+					continue
+				}
+				b = s.appendTime(b, msg.sent)
+				b = append(b, byte(msg.round.n), flag(msg.epoch == cl.epoch[i]))
+				b = binary.AppendVarint(b, msg.reply.n)
+				b = binary.AppendVarint(b, msg.reply.server-schedNow)
+				b = appendText(b, msg.reply.next)
+			}
+		}
+		b = append(b, byte(len(cl.push[i])))
+		for _, p := range cl.push[i] {
+			b = append(b, flag(p.grant))
+			b = appendText(b, p.other)
+			b = binary.AppendVarint(b, p.token)
+			b = binary.AppendVarint(b, p.server-schedNow)
+		}
+	}
+	return b
+}
+
+// found is the end of a search.
+type found struct {
+	states, depth int
+	truncated     bool
+	wrong         string
+	schedule      []schedAction // to what is wrong
+}
+
+// explore visits every state within the bounds, until something is wrong.
+func (s *search) explore() found {
+	type at struct {
+		w    *schedWorld
+		node int32
+	}
+	start := s.initial()
+	for _, a := range s.begin {
+		start = s.do(start, a)
+	}
+	s.nodes = []schedNode{{parent: -1}}
+	s.seen[s.key(start)] = struct{}{}
+	can := map[[2]uint64]bool{} // from here all can finish
+	f := found{states: 1}
+	level := []at{{start, 0}}
+	for ; len(level) > 0; f.depth++ {
+		var next []at
+		for k := range level {
+			from := level[k]
+			level[k] = at{} // its memory is needed
+			for _, a := range s.enabled(from.w) {
+				v := s.do(from.w, a)
+				key := s.key(v)
+				if _, was := s.seen[key]; was && v.wrong == "" {
+					s.spare = v
+					continue
+				}
+				s.seen[key] = struct{}{}
+				s.nodes = append(s.nodes, schedNode{from.node, a})
+				node := int32(len(s.nodes) - 1)
+				f.states++
+				if v.wrong == "" && !s.inFlight(v) {
+					s.count("quiescent states")
+					if why := s.finish(v, can); why != "" {
+						v.wrong = why
+					}
+				}
+				if v.wrong != "" {
+					f.wrong, f.schedule = v.wrong, s.path(node)
+					f.depth++
+					return f
+				}
+				if f.states >= s.bounds.maxStates && s.bounds.maxStates > 0 {
+					f.truncated = true
+					return f
+				}
+				next = append(next, at{v, node})
+			}
+		}
+		level = next
+	}
+	return f
+}
+
+func (s *search) path(node int32) (out []schedAction) {
+	for ; node > 0; node = s.nodes[node].parent {
+		out = append(out, s.nodes[node].action)
+	}
+	slices.Reverse(out)
+	return slices.Concat(s.begin, out)
+}
+
+// finish plays on from w with nothing more lost, everything delivered at once, and holders that unlock:
+// all clients must come to their end. It returns why not, or "". can remembers states that do.
+func (s *search) finish(w *schedWorld, can map[[2]uint64]bool) string {
+	const patience = 40 // ticks
+	stats := s.stats
+	s.stats = map[string]int{}
+	defer func() { s.stats = stats }()
+	var passed [][2]uint64
+	for ticks := 0; ; {
+		if w.wrong != "" {
+			return "on the way to the end: " + w.wrong
+		}
+		done := true
+		for c := range w.c {
+			done = done && w.c[c].phase == schedDone
+		}
+		if done && !s.inFlight(w) {
+			break
+		}
+		if !s.inFlight(w) {
+			key := s.key(w)
+			if can[key] {
+				break
+			}
+			passed = append(passed, key)
+		}
+		next := schedAction{kind: actTick}
+		for _, a := range s.enabled(w) {
+			if a.kind == actExec || a.kind == actAnswer || a.kind == actPush || a.kind == actZombie {
+				next = a
+				break
+			}
+			if next.kind == actTick && (a.kind == actStart || a.kind == actUnlock || a.kind == actOther) {
+				next = a
+			}
+		}
+		if next.kind == actTick {
+			if ticks++; ticks > patience {
+				return fmt.Sprintf("no progress: %d ticks later not everybody has had the lock", patience)
+			}
+		}
+		w = s.do(w, next)
+	}
+	for _, key := range passed {
+		can[key] = true
+	}
+	return ""
+}
+
+// tell is the schedule in words.
+func (s *search) tell(schedule []schedAction) string {
+	var lines []string
+	s.trace = &lines
+	defer func() { s.trace = nil }()
+	w := s.initial()
+	for n, a := range schedule {
+		k := len(lines)
+		if !slices.Contains(s.enabled(w), a) {
+			lines = append(lines, fmt.Sprintf("%2d. (%s is not possible)", n+1, a))
+			continue
+		}
+		w = s.do(w, a)
+		for ; k < len(lines); k++ {
+			if !strings.HasPrefix(lines[k], " ") {
+				lines[k] = fmt.Sprintf("%2d. %s", n+1, lines[k])
+			} else {
+				lines[k] = "  " + lines[k]
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// follow plays a schedule as far as it can be played: steps that are not possible are left out.
+func (s *search) follow(schedule []schedAction) *schedWorld {
+	w := s.initial()
+	for _, a := range schedule {
+		if slices.Contains(s.enabled(w), a) {
+			w = s.do(w, a)
+		}
+	}
+	return w
+}
+
+func TestSchedulesKeyKnowsTheBallot(t *testing.T) {
+	require.Equal(t, 18, reflect.TypeFor[ballot]().NumField(), "is a new field of the ballot in search.key and search.tick?")
+	require.Equal(t, 20, reflect.TypeFor[voter]().NumField(), "is a new field of the voter in search.key and search.tick?")
+	require.Equal(t, 4, reflect.TypeFor[vote]().NumField(), "is a new field of the vote in search.key and search.tick?")
+}
+
+// schedSearch is one exhaustive search.
+type schedSearch struct {
+	name   string
+	bounds schedBounds
+	states int      // what it visits at least: fewer are an unexpected drop
+	needs  []string // what must have happened in it, or it shows little
+	when   schedWhen
+	partly bool // ends after schedMax states, with every state up to some depth visited
+}
+
+// schedWhen says which runs have time for a search.
+type schedWhen uint8
+
+const (
+	always schedWhen = iota
+	plain            // not under the race detector, which visits 7,000 states a second instead of 40,000
+	large            // only in make soak
+)
+
+// schedMax is how many states a search visits that is too large to end.
+const schedMax = 1_000_000
+
+var (
+	schedSkew = [schedMembers]int64{5, 3, 4}
+
+	// What each bounds is in schedBounds; without more, two clients have one attempt each at three members,
+	// and everything else happens at most as often as is said.
+	schedSearches = []schedSearch{
+		{name: "a member hangs, a push is lost, a caller gives up", bounds: schedBounds{prompt: true, hung: true, lost: 1, cancels: 1, ticks: 1},
+			states: 4_200, needs: []string{"pushes lost", "votes by push"}},
+		{name: "a third client frees two members", bounds: schedBounds{prompt: true, others: 2, wait: true},
+			states: 5_800, needs: []string{"votes by push", "won with a second round"}},
+		{name: "a member hangs, two waiters, a split", bounds: schedBounds{prompt: true, hung: true, wait: true, ticks: 2, ttl: 4, entry: 12, timeout: 1},
+			states: 9_500, needs: []string{"splits", "votes given away by a yield"}},
+		{name: "a member hangs, a connection breaks", bounds: schedBounds{prompt: true, hung: true, breaks: 1, ticks: 1},
+			states: 8_900, needs: []string{"connections broken"}},
+		{name: "a member hangs, answers late by a tick", bounds: schedBounds{hung: true, ticks: 1},
+			states: 6_200, needs: []string{"pushes that cross an answer"}},
+		{name: "a member hangs, two attempts each", bounds: schedBounds{prompt: true, hung: true, attempts: 2},
+			states: 2_800, needs: []string{"votes by push"}},
+		{name: "a member hangs, another loses a vote", bounds: schedBounds{prompt: true, hung: true, lapses: 1, counters: schedSkew},
+			states: 1_800, needs: []string{"won with a second round"}},
+
+		{name: "a push is lost, a caller gives up", bounds: schedBounds{prompt: true, lost: 1, cancels: 1},
+			states: 24_000, needs: []string{"pushes lost", "won with a second round"}, when: plain},
+		{name: "counters that differ", bounds: schedBounds{prompt: true, counters: schedSkew},
+			states: 57_000, needs: []string{"won with a second round", "votes by push"}, when: plain},
+		{name: "answers, pushes and requests in any order", bounds: schedBounds{},
+			states: 54_700, needs: []string{"won with a second round", "pushes that cross an answer"}, when: plain},
+		{name: "a connection breaks", bounds: schedBounds{prompt: true, breaks: 1},
+			states: 30_800, needs: []string{"connections broken", "token not confirmed", "won with a second round"}, when: plain},
+		{name: "two waiters, a tick", bounds: schedBounds{prompt: true, wait: true, ticks: 1},
+			states: 44_000, needs: []string{"splits", "won with a second round"}, when: plain},
+		{name: "a member hangs, two waiters, heartbeats", bounds: schedBounds{prompt: true, hung: true, wait: true, ticks: 2, entry: 6},
+			states: 18_800, needs: []string{"pushes that cross an answer"}, when: plain},
+		{name: "a member hangs, splits", bounds: schedBounds{prompt: true, hung: true, ticks: 2, ttl: 4, entry: 12, timeout: 1},
+			states: 78_800, needs: []string{"splits", "votes given away by a yield", "won with a second round"}, when: plain},
+		{name: "a member hangs, leases end", bounds: schedBounds{prompt: true, hung: true, ticks: 2, ttl: 2, entry: 12, timeout: 1},
+			states: 56_300, needs: []string{"leases that ended by themselves", "too slow", "splits"}, when: plain},
+		{name: "a member hangs, renewals", bounds: schedBounds{prompt: true, hung: true, renew: true, ticks: 2},
+			states: 36_500, needs: []string{"renewals"}, when: plain},
+		{name: "a member hangs, two attempts each, a tick", bounds: schedBounds{prompt: true, hung: true, attempts: 2, ticks: 1},
+			states: 32_000, needs: []string{"votes by push"}, when: plain},
+
+		{name: "any order, counters that differ", bounds: schedBounds{counters: schedSkew},
+			states: 444_000, needs: []string{"won with a second round", "pushes that cross an answer"}, when: large},
+		{name: "any order, a caller gives up", bounds: schedBounds{cancels: 1},
+			states: 64_900, needs: []string{"pushes that cross an answer"}, when: large},
+		{name: "any order, a push is lost", bounds: schedBounds{lost: 1},
+			states: 69_000, needs: []string{"pushes lost", "pushes that cross an answer"}, when: large},
+		{name: "any order, a connection breaks", bounds: schedBounds{breaks: 1},
+			states: 410_000, needs: []string{"connections broken", "pushes that cross an answer"}, when: large},
+		{name: "any order, a third client frees two members", bounds: schedBounds{others: 2, wait: true},
+			states: 85_000, needs: []string{"pushes that cross an answer", "won with a second round"}, when: large},
+		{name: "a push is lost, a caller gives up, a connection breaks", bounds: schedBounds{prompt: true, lost: 1, cancels: 1, breaks: 1},
+			states: 112_000, needs: []string{"connections broken", "pushes lost", "token not confirmed"}, when: large},
+		{name: "two ticks", bounds: schedBounds{prompt: true, ticks: 2},
+			states: 591_000, needs: []string{"splits", "token not confirmed", "won with a second round"}, when: large},
+		{name: "a third client frees two members, a push is lost, a tick", bounds: schedBounds{prompt: true, others: 2, wait: true, lost: 1, ticks: 1},
+			states: 529_000, needs: []string{"pushes lost", "splits", "votes given away by a yield"}, when: large},
+		{name: "a member loses a vote", bounds: schedBounds{prompt: true, lapses: 1, counters: schedSkew},
+			states: 399_000, needs: []string{"won with a second round", "token not confirmed"}, when: large},
+		{name: "a member loses a vote, two waiters", bounds: schedBounds{prompt: true, lapses: 1, wait: true, counters: schedSkew},
+			states: 176_000, needs: []string{"won with a second round", "token not confirmed"}, when: large},
+		{name: "renewals and re-joins", bounds: schedBounds{prompt: true, renew: true, ticks: 1},
+			states: 156_000, needs: []string{"renewals", "re-joins"}, when: large},
+		{name: "a member hangs, renewals for three ticks", bounds: schedBounds{prompt: true, hung: true, renew: true, ticks: 3},
+			states: 372_000, needs: []string{"renewals", "leases that ended by themselves"}, when: large},
+		{name: "a member hangs, renewals, a connection breaks", bounds: schedBounds{prompt: true, hung: true, renew: true, ticks: 2, breaks: 1},
+			states: 369_000, needs: []string{"renewals", "connections broken"}, when: large},
+		{name: "a member hangs, splits for three ticks", bounds: schedBounds{prompt: true, hung: true, ticks: 3, ttl: 4, entry: 12, timeout: 1},
+			states: 837_000, needs: []string{"splits", "votes given away by a yield", "token not confirmed"}, when: large},
+		{name: "a member hangs, leases of one tick", bounds: schedBounds{prompt: true, hung: true, ticks: 2, ttl: 1, entry: 12, timeout: 1},
+			states: 76_000, needs: []string{"leases that ended by themselves", "too slow"}, when: large},
+		{name: "two attempts each", bounds: schedBounds{prompt: true, attempts: 2},
+			states: schedMax, needs: []string{"won with a second round"}, when: large, partly: true},
+		{name: "a member hangs, answers late by two ticks", bounds: schedBounds{hung: true, ticks: 2},
+			states: schedMax, needs: []string{"pushes that cross an answer"}, when: large, partly: true},
+		{name: "a third client frees two members, two ticks", bounds: schedBounds{prompt: true, others: 2, wait: true, entry: 3, ttl: 9, ticks: 2},
+			states: schedMax, needs: []string{"re-joins", "pushes that cross an answer"}, when: large, partly: true},
+	}
+)
+
+func (b schedBounds) withDefaults() schedBounds {
+	set(&b.attempts, 1)
+	set(&b.ttl, 3)
+	set(&b.entry, 9)
+	set(&b.timeout, 2)
+	return b
+}
+
+// TestSchedulesExplored visits every state within the bounds of each search: one holder at a time, tokens
+// that rise, votes that count once, nothing left behind, and from every moment of rest a way for everybody
+// to come to the end.
+func TestSchedulesExplored(t *testing.T) {
+	states, searches := 0, 0
+	for _, tc := range schedSearches {
+		if tc.when == large && !schedulesLarge() || tc.when != always && raceEnabled {
+			continue
+		}
+		t.Run(tc.name, func(t *testing.T) {
+			fakeTime(t, func(t *testing.T) {
+				b := tc.bounds.withDefaults()
+				if tc.partly {
+					b.maxStates = schedMax
+				}
+				s := newSearch(t, b, schedRules{})
+				f := s.explore()
+				states, searches = states+f.states, searches+1
+				t.Logf("%d states to a depth of %d, all: %v; %v", f.states, f.depth, !f.truncated, s.stats)
+				if f.wrong != "" {
+					t.Fatalf("%s: %s\n%s", f.wrong, spell(f.schedule), s.tell(f.schedule))
+				}
+				require.GreaterOrEqual(t, f.states, tc.states, "fewer states than there were: what is not explored any more?")
+				for _, what := range tc.needs {
+					require.NotZero(t, s.stats[what], "the search has seen no %s", what)
+				}
+			})
+		})
+	}
+	t.Logf("%d states in %d searches", states, searches)
+}
+
+// schedLetters spell the kinds of actions in a recorded schedule: "xB2" is that member 2 executes the next
+// request of client B.
+const schedLetters = "sxaplbztucevo"
+
+func (a schedAction) String() string {
+	l := string(schedLetters[a.kind])
+	switch a.kind {
+	case actTick:
+		return l
+	case actStart, actUnlock, actCancel, actExtend:
+		return l + name(int(a.c))
+	case actLapse, actOther:
+		return fmt.Sprint(l, a.i)
+	}
+	return fmt.Sprint(l, name(int(a.c)), a.i)
+}
+
+func parseSchedule(text string) (out []schedAction) {
+	for _, f := range strings.Fields(text) {
+		a := schedAction{kind: schedKind(strings.IndexByte(schedLetters, f[0]))}
+		for _, ch := range f[1:] {
+			if ch >= 'A' {
+				a.c = int8(ch - 'A')
+			} else {
+				a.i = int8(ch - '0')
+			}
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func spell(schedule []schedAction) string {
+	var f []string
+	for _, a := range schedule {
+		f = append(f, a.String())
+	}
+	return strings.Join(f, " ")
+}
