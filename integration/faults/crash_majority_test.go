@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/integration/history"
@@ -109,6 +108,9 @@ func TestThreeMembersDieAndComeBack(t *testing.T) {
 			for _, c := range w.clients {
 				voting(t, c, 5)
 			}
+			for _, i := range dead {
+				rested(t, w.clients, i, healed)
+			}
 			lease, err := client.Mutex("held:renewed").Lock(t.Context())
 			require.NoError(t, err)
 			require.Greater(t, lease.Token(), held["renewed"].Token())
@@ -131,9 +133,13 @@ func TestAllMembersCrashUnderHolders(t *testing.T) {
 			d := deploy(t, nil)
 			for range rounds {
 				d.goOn(t, "healthy")
+				killed := time.Now()
 				d.crashAll(t, w)
 				d.goOn(t, "after")
 				d.settled(t)
+				for i := range d.cluster.Len() {
+					d.rested(t, i, killed)
+				}
 				d.check(t)
 				d.takeSnapshots(t)
 			}
@@ -182,11 +188,15 @@ func TestRollingRestartFasterThanQuarantines(t *testing.T) {
 			d := deploy(t, nil)
 			for range rounds {
 				d.goOn(t, "healthy")
+				killed := time.Now()
 				d.roll(t, w)
 				began := time.Now()
 				d.goOn(t, "after")
 				t.Logf("everybody had a lock %v after the last restart", time.Since(began).Round(time.Millisecond))
 				d.settled(t)
+				for i := range d.cluster.Len() {
+					d.rested(t, i, killed)
+				}
 				d.check(t)
 				d.takeSnapshots(t)
 			}
@@ -225,48 +235,60 @@ func TestFaultsRollingRestart(t *testing.T) {
 	}
 }
 
+// forgetting is how all members forget their votes.
+type forgetting struct {
+	way     way
+	rolling bool // one restarts after the other, instead of all at once
+	flush   bool // FLUSHALL instead
+}
+
+func (x forgetting) String() string {
+	switch {
+	case x.flush:
+		return "flushed"
+	case x.rolling:
+		return "one after the other " + x.way.String()
+	}
+	return "all at once " + x.way.String()
+}
+
 // All five forget a holder who lives on and believes in its lease. With the guard the next holder comes after
 // the end of that lease, and with a greater token. Without it, the same crash makes two holders, and with an
-// old snapshot tokens are given out twice: it is the guard that prevents them.
+// old snapshot tokens fall or are given out twice: it is the guard that prevents them.
 func TestAllMembersForgetALivingHolder(t *testing.T) {
 	t.Parallel()
-	for _, x := range []struct {
-		way     way
-		rolling bool // one after the other, instead of all at once
-		always  bool // in make test, too
-	}{
-		{way: empty, always: true}, {way: empty, rolling: true}, {way: marked}, {way: marked, rolling: true},
-		{way: saved}, {way: saved, rolling: true, always: true},
-	} {
-		if !x.always && !long() {
-			continue
-		}
-		name := "all at once " + x.way.String()
-		if x.rolling {
-			name = "one after the other " + x.way.String()
-		}
-		t.Run(name, func(t *testing.T) {
+	all := []forgetting{
+		{way: empty}, {way: saved, rolling: true}, {flush: true},
+		{way: empty, rolling: true}, {way: marked}, {way: marked, rolling: true}, {way: saved},
+	}
+	if !long() {
+		all = all[:3]
+	}
+	for _, x := range all {
+		t.Run(x.String(), func(t *testing.T) {
 			t.Parallel()
-			v := forgetHolder(t, redlock.Quarantine, 4*time.Second, x.way, x.rolling)
+			v := forgetHolder(t, redlock.Quarantine, 3*time.Second, x)
 			require.True(t, v.Clean(), "%v", v)
 		})
-		t.Run(name+", guard off", func(t *testing.T) {
+		if x.flush { // GuardOff, too, takes a member without a marker for one that forgot
+			continue
+		}
+		t.Run(x.String()+", guard off", func(t *testing.T) {
 			t.Parallel()
-			w := x.way
-			if w == empty {
-				w = marked // without a marker GuardOff is as good as the guard
+			if x.way == empty {
+				x.way = marked // the same
 			}
-			v := forgetHolder(t, redlock.GuardOff, 10*time.Second, w, x.rolling)
+			v := forgetHolder(t, redlock.GuardOff, 10*time.Second, x)
 			require.NotEmpty(t, v.Overlaps, "the crash did no harm: it proves nothing of the guard")
-			require.Equal(t, w == saved, len(v.Regressions) > 0, "%v", v)
+			require.Equal(t, x.way == saved, len(v.Regressions) > 0, "%v", v)
 			t.Log(v)
 		})
 	}
 }
 
-// forgetHolder crashes all members under a holder with a lease of ttl, and returns how its tenure and that of
-// the next holder lie. The lease outlives the crash: where the restarts take longer, all is tried again.
-func forgetHolder(t *testing.T, guard redlock.RestartGuard, ttl time.Duration, w way, rolling bool) history.Verdict {
+// forgetHolder makes all members forget a holder with a lease of ttl, and returns how its tenure and that of
+// the next holder lie. The lease outlives the restarts: where they take longer, all is tried again.
+func forgetHolder(t *testing.T, guard redlock.RestartGuard, ttl time.Duration, x forgetting) history.Verdict {
 	t.Helper()
 	const tries = 5
 	cluster := servers(t, slices.Repeat([]redistest.RealConfig{{Persist: redistest.SavedOnly}}, 5)...)
@@ -276,59 +298,70 @@ func forgetHolder(t *testing.T, guard redlock.RestartGuard, ttl time.Duration, w
 	}
 	holder, _ := dialDirect(t, cluster, configure)
 	rival, _ := dialDirect(t, cluster, configure)
-	snapshot := func() {
-		for i := range cluster.Len() {
-			require.NoError(t, cluster.Real(i).Snapshot())
-		}
-	}
 	for try := 1; ; try++ {
 		require.LessOrEqual(t, try, tries, "restarts take longer than leases")
 		voting(t, holder, 5)
 		voting(t, rival, 5)
-		if w == marked && try == 1 {
-			snapshot() // of before the first lease
-		}
-		if w == saved {
+		if x.way == saved {
 			allVotes(t, holder, 5) // of the same slot: a counter, but no lease
-			snapshot()
+		}
+		if x.way == saved || x.way == marked && try == 1 {
+			for i := range cluster.Len() {
+				require.NoError(t, cluster.Real(i).Snapshot())
+			}
 		}
 		key := fmt.Sprintf("{probe}:%d", try)
 		lease, err := holder.Mutex(key, redlock.TTL(ttl)).Lock(t.Context())
 		require.NoError(t, err)
-		x := history.Tenure{Client: 1, Key: key, From: history.Now(), To: history.At(lease.ValidUntil()), Token: lease.Token(), Votes: lease.Votes()}
-		back := func(i int) {
-			if w == empty {
-				assert.NoError(t, cluster.Real(i).Restart(false))
-			} else {
-				assert.NoError(t, cluster.Real(i).Rollback())
-			}
-		}
-		if rolling {
-			for i := range cluster.Len() {
-				back(i)
-			}
-		} else {
-			cluster.Kill()
-			var done sync.WaitGroup
-			for i := range cluster.Len() {
-				done.Go(func() { back(i) })
-			}
-			done.Wait()
-		}
+		first := tenure(1, lease)
+		require.NoError(t, x.happen(cluster))
 		left := time.Until(lease.ValidUntil())
-		require.False(t, t.Failed())
 		if left < ttl/4 {
 			continue
 		}
 		next, err := rival.Mutex(key, redlock.TTL(ttl)).Lock(t.Context())
 		require.NoError(t, err)
-		y := history.Tenure{Client: 2, Key: key, From: history.Now(), To: history.At(next.ValidUntil()), Token: next.Token(), Votes: next.Votes()}
-		t.Logf("all were back %v before the end of the lease; the next holder came %v after it",
-			left.Round(time.Millisecond), time.Duration(y.From-x.To).Round(time.Millisecond))
-		require.Positive(t, y.To-y.From)
+		second := tenure(2, next)
+		t.Logf("all had forgotten %v before the end of the lease; the next holder came %v after it",
+			left.Round(time.Millisecond), time.Duration(second.From-first.To).Round(time.Millisecond))
+		require.Less(t, second.From, second.To)
 		require.NoError(t, next.Unlock(t.Context()))
-		return history.Check([]history.Tenure{x, y})
+		return history.Check([]history.Tenure{first, second})
 	}
+}
+
+// tenure is that of a lease just got which is believed to its end.
+func tenure(client int, l *redlock.Lease) history.Tenure {
+	return history.Tenure{
+		Client: client, Key: l.Key(), Token: l.Token(), Votes: l.Votes(),
+		From: history.Now(), To: history.At(l.ValidUntil()),
+	}
+}
+
+func (x forgetting) happen(cluster *redistest.Cluster) error {
+	if x.flush {
+		return cluster.Flush()
+	}
+	back := func(i int) error {
+		if x.way == empty {
+			return cluster.Real(i).Restart(false)
+		}
+		return cluster.Real(i).Rollback()
+	}
+	errs := make([]error, cluster.Len())
+	if x.rolling {
+		for i := range errs {
+			errs[i] = back(i)
+		}
+		return errors.Join(errs...)
+	}
+	cluster.Kill()
+	var done sync.WaitGroup
+	for i := range errs {
+		done.Go(func() { errs[i] = back(i) })
+	}
+	done.Wait()
+	return errors.Join(errs...)
 }
 
 // FLUSHALL of a minority is noticed, and costs nobody anything. FLUSHALL of all members takes the leases
@@ -442,6 +475,12 @@ func leasesLiveThrough(t *testing.T, n int, ttl time.Duration, alone bool, keeps
 			require.LessOrEqual(t, heapNow, heap+heap/4+(8<<20))
 		}
 	}
-	parallel(t, leases, func(_ int, l **redlock.Lease) error { return (*l).Unlock(context.Background()) })
+	parallel(t, leases, func(_ int, l **redlock.Lease) error {
+		err := (*l).Unlock(context.Background())
+		if errors.Is(err, redlock.ErrInDoubt) { // a busy machine did not answer in time, but will have executed it
+			return nil
+		}
+		return err
+	})
 	nothingLeft(t, cluster)
 }

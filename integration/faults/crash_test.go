@@ -214,7 +214,12 @@ func allVotes(t testing.TB, c *redlock.Client, n int) {
 // voted for had ended.
 func (d *deployment) rested(t testing.TB, i int, began time.Time) {
 	t.Helper()
-	for _, c := range slices.Concat(d.brisk.clients, d.slow.clients) {
+	rested(t, slices.Concat(d.brisk.clients, d.slow.clients), i, began)
+}
+
+func rested(t testing.TB, clients []*redlock.Client, i int, began time.Time) {
+	t.Helper()
+	for _, c := range clients {
 		m := c.Members()[i]
 		require.Equal(t, redlock.MemberVoting, m.State)
 		require.GreaterOrEqual(t, m.Since.Sub(began), maxTTL, "member %d voted too early: %+v", i, m)
