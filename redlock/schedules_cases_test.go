@@ -109,6 +109,26 @@ var schedCases = []schedCase{
 		found:  "sB xB0 xB1 eB xB0 xB1 t sA xA0 xA1",
 	},
 	{
+		name: "voting again at once: two holders", rules: schedRules{noQuarantine: true}, wrong: "two holders",
+		bounds: schedBounds{prompt: true, forgets: 1, ttl: 1},
+		found:  "sA xA0 xA1 f0 sB xB0 xB2 xB0 xB2",
+	},
+	{
+		name: "voting again at once: equal tokens", rules: schedRules{noQuarantine: true, noRestore: true}, wrong: "not above",
+		bounds: schedBounds{prompt: true, forgets: 1, ttl: 1},
+		found:  "sA xA0 xA1 f0 sB xB0 xB2 xB0 xB2",
+	},
+	{
+		name: "counters are not restored after the quarantine: equal tokens", rules: schedRules{noRestore: true}, wrong: "not above",
+		bounds: schedBounds{prompt: true, forgets: 1, ttl: 1, ticks: 1},
+		found:  "sA xA0 xA1 uA f1 t sB xB1 xB2 xB1 xB2",
+	},
+	{
+		name: "counters are restored from one member: equal tokens", rules: schedRules{restoreFew: true}, wrong: "not above",
+		bounds: schedBounds{prompt: true, forgets: 1, ttl: 1, ticks: 1},
+		found:  "sA xA0 xA1 uA f1 t sB xB1 xB2",
+	},
+	{
 		name: "a release goes only to members whose vote is known: left behind", rules: schedRules{releaseVotes: true}, wrong: "left behind",
 		bounds: schedBounds{cancels: 1},
 		found:  "sA cA xA0 xA1 xA2",

@@ -25,9 +25,11 @@ import (
 // schedule, with equal states visited once.
 //
 // What decides is the code itself: the ballot, and the methods of attempt, renewal, keeper and Lease that
-// submit and judge. They run on a client without goroutines (schedClient), whose members only note what is
-// submitted. Mirrored here, because they block, are try, settle, raise and wait of attempt.go, and lock of
-// mutex.go: each a few lines that carry out what the ballot decided. The members are modelMember.
+// submit and judge. They run on a Client without goroutines, whose members (recorder) only note what is
+// submitted. Mirrored here, because they block, are try, settle, raise and wait of attempt.go, and hold of
+// mutex.go: each a few lines that carry out what the ballot decided. The members are modelMember. Of the
+// restart guard, what the client makes of generations and quarantines is the code; that a member which
+// forgot is quarantined and restored, which package node sees to, is played (forget).
 //
 // Time goes in ticks of a second. The search runs in a synctest bubble, where time.Now stands still;
 // instead of time going on, a tick sets everything back that has a date.
@@ -62,7 +64,9 @@ type schedRules struct {
 	releaseOnce     bool // a release whose outcome is unknown is not owed again
 	zombies         bool // what was on a broken connection may be executed later
 	noRelease       bool // an attempt that ends without a lease leaves what it has
-	shorten         bool // an Extend to less shrinks what members keep (with extendShortens)
+	noQuarantine    bool // a member that forgot votes again at once
+	noRestore       bool // its counters begin anew
+	restoreFew      bool // its counters are those of one other member
 }
 
 // schedBounds say how far a search goes, and from where.
@@ -80,6 +84,7 @@ type schedBounds struct {
 	wait      bool // asks with wait at once, as where the lock is known to be contended
 	hung      bool // the last member executes nothing
 	prompt    bool // answers arrive with their execution
+	forgets   int  // members that restart without memory: quarantined for the TTL, then restored
 	lapses    int  // votes that a member loses before their time: only tokens are judged then
 	others    int  // members, from the first, that a third client has at the start, and frees some time
 	counters  [schedMembers]int64
@@ -104,7 +109,7 @@ type schedMsg struct {
 	round *schedRound // nil: nobody counts
 	epoch uint64
 	reply modelReply
-	zomb  bool
+	idle  bool // was not sent: the member is in quarantine
 }
 
 // schedRound tells the rounds of a client apart. kind: what its answers are for.
@@ -133,7 +138,6 @@ type schedClientState struct {
 	until    time.Time // the lease's fields
 	limit    time.Time
 	renewAt  time.Time
-	granted  time.Time
 	renewals []schedRenewal
 	epoch    [schedMembers]uint64
 	req      [schedMembers][]schedMsg
@@ -147,10 +151,12 @@ type schedClientState struct {
 type schedWorld struct {
 	m       [schedMembers]modelMember
 	c       [schedClients]schedClientState
-	used    struct{ ticks, breaks, lost, cancels, extends, lapses int }
-	won     int64               // greatest token of an attempt that won
-	tokens  []int64             // of all that won
-	counted [schedMembers]int64 // greatest token of a vote that decided
+	used    struct{ ticks, breaks, lost, cancels, extends, lapses, forgets int }
+	gen     [schedMembers]uint64 // memories that a member lost
+	rest    [schedMembers]int    // ticks until its quarantine ends
+	won     int64                // greatest token of an attempt that won
+	tokens  []int64              // of all that won
+	counted [schedMembers]int64  // greatest token of a vote that decided
 	wrong   string
 }
 
@@ -176,6 +182,7 @@ const (
 	actExtend
 	actLapse // a member loses a vote
 	actOther // a third client's release arrives
+	actForget
 )
 
 // search is one search.
@@ -219,11 +226,15 @@ func (r recorder) Listen(string, quorum.Listener) {}
 func (r recorder) Close(context.Context) error    { return nil }
 func (r recorder) State() quorum.State            { return r.s.state(r.c, r.i) }
 func (s *search) state(c, i int) quorum.State {
-	var epoch uint64
+	st := quorum.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true}
 	if s.w != nil {
-		epoch = s.w.c[c].epoch[i]
+		st.Epoch += s.w.c[c].epoch[i]
+		st.Gen += s.w.gen[i]
+		if rest := s.w.rest[i]; rest > 0 {
+			st.Votes, st.Quarantine = false, s.now.Add(time.Duration(rest)*schedTick)
+		}
 	}
-	return quorum.State{Gen: 1, Epoch: epoch + 1, Up: true, Votes: true, Inbox: true}
+	return st
 }
 
 func (s *search) states(c int) []quorum.State {
@@ -262,6 +273,14 @@ func (r recorder) Submit(c *quorum.Call) {
 	}
 	if r.s.rules.releaseVotes && m.op == opRelease && cl.b.m[r.i].token == 0 {
 		return
+	}
+	if r.s.w.rest[r.i] > 0 {
+		if m.op != opRelease {
+			m.idle = true
+			cl.rep[r.i] = append(slices.Clip(cl.rep[r.i]), m)
+			return
+		}
+		m.tag = "!"
 	}
 	cl.req[r.i] = append(slices.Clip(cl.req[r.i]), m)
 }
@@ -398,6 +417,9 @@ func (s *search) enabled(w *schedWorld) []schedAction {
 		busy = busy || cl.phase != schedDone
 	}
 	for i := range w.m {
+		if busy && w.used.forgets < s.bounds.forgets && !(s.bounds.hung && i == schedMembers-1) {
+			add(actForget, 0, i)
+		}
 		if w.m[i].owner == schedOther {
 			add(actOther, 0, i)
 		} else if w.m[i].owner != "" && w.used.lapses < s.bounds.lapses {
@@ -431,7 +453,11 @@ func (s *search) do(w *schedWorld, a schedAction) *schedWorld {
 		m := cl.rep[i][0]
 		cl.rep[i] = cl.rep[i][1:]
 		s.say("%s hears member %d on %s: %v", name(c), i, m.op, m.reply)
-		s.answer(c, i, m, quorum.Answered)
+		if m.idle {
+			s.answer(c, i, m, quorum.NotSent)
+		} else {
+			s.answer(c, i, m, quorum.Answered)
+		}
 	case actPush:
 		cl := s.client(v, c)
 		p := cl.push[i][0]
@@ -465,11 +491,13 @@ func (s *search) do(w *schedWorld, a schedAction) *schedWorld {
 		s.say("member %d loses the vote of %s", i, v.m[i].owner)
 		v.m[i].owner, v.m[i].token, v.m[i].end = "", 0, 0
 		v.used.lapses++
+	case actForget:
+		s.forget(v, i)
 	case actOther:
 		s.execute(v, c, i, schedMsg{modelCall: modelCall{op: opRelease, owner: schedOther}})
 	}
 	switch {
-	case a.kind == actTick:
+	case a.kind == actTick || a.kind == actForget:
 		for c := range v.c {
 			s.settleClient(v, c)
 		}
@@ -508,7 +536,7 @@ func (s *search) execute(w *schedWorld, c, i int, m schedMsg) {
 		w.c[c].rep[i] = append(slices.Clip(w.c[c].rep[i]), m)
 		if s.bounds.prompt {
 			cl := s.client(w, c)
-			cl.rep[i] = nil
+			cl.rep[i] = cl.rep[i][:len(cl.rep[i])-1]
 			s.answer(c, i, m, quorum.Answered)
 		}
 	}
@@ -543,6 +571,38 @@ func (s *search) broken(w *schedWorld, c, i int) {
 			s.answer(c, i, m, quorum.Unknown)
 		}
 	}
+}
+
+// forget restarts member i without memory. Its sessions see that before anything else goes out, and no
+// call but a release is sent in its quarantine.
+func (s *search) forget(w *schedWorld, i int) {
+	s.say("member %d restarts and has forgotten everything", i)
+	s.count("members that forgot")
+	w.used.forgets++
+	w.gen[i]++
+	w.m[i] = modelMember{}
+	if w.rest[i] = s.bounds.ttl; s.rules.noQuarantine {
+		w.rest[i] = 0
+		s.restore(w, i)
+	}
+	for c := range w.c {
+		s.broken(w, c, i)
+		w.c[c].push[i] = nil
+	}
+}
+
+// restore gives a member that forgot the counters of the others.
+func (s *search) restore(w *schedWorld, i int) {
+	of := [...]int64{w.m[(i+1)%schedMembers].counter, w.m[(i+2)%schedMembers].counter}
+	switch {
+	case s.rules.noRestore:
+		w.m[i].counter = 1 // and not the time: a clock may be wrong
+	case s.rules.restoreFew:
+		w.m[i].counter = min(of[0], of[1])
+	default:
+		w.m[i].counter = max(of[0], of[1])
+	}
+	s.say("member %d has its counter restored to %d", i, w.m[i].counter)
 }
 
 // start begins an attempt: newAttempt and try, or wait where the lock is known to be contended.
@@ -590,6 +650,8 @@ func (s *search) answer(c, i int, m schedMsg, o quorum.Outcome) {
 	switch {
 	case o == quorum.Unknown:
 		call.Err = quorum.ErrBroken
+	case o == quorum.NotSent:
+		call.Err = &quorum.QuarantineError{Until: call.State.Quarantine}
 	case m.op == opExtend:
 		call.Reply = quorum.Reply{Kind: '*', Elems: []quorum.Reply{num(m.reply.n)}}
 	case m.reply.server > 0:
@@ -806,7 +868,7 @@ func (s *search) win(c int, token int64, until time.Time, in, raised quorum.Set)
 	s.w.won = max(s.w.won, token)
 	s.w.tokens = append(slices.Clip(s.w.tokens), token)
 	for i := range s.w.counted {
-		if !in.Has(i) || s.bounds.lapses > 0 {
+		if !in.Has(i) || s.bounds.lapses > 0 || s.w.gen[i] > 0 {
 			continue
 		}
 		if n := cl.b.m[i].token; n <= s.w.counted[i] {
@@ -989,6 +1051,13 @@ func (s *search) tick(w *schedWorld) {
 		}
 		m.expire(schedNow)
 	}
+	for i := range w.rest {
+		if w.rest[i] > 0 {
+			if w.rest[i]--; w.rest[i] == 0 {
+				s.restore(w, i)
+			}
+		}
+	}
 	for c := range w.c {
 		cl := s.client(w, c)
 		for i := range cl.b.m {
@@ -1086,7 +1155,7 @@ func queued(m *modelMember) (out []string) {
 
 // key names a state: what can still matter of it, with everything that has a date relative to now, and the
 // members in an order of their own, since they are alike. Left out of the ballot: rtt, which moves by parts
-// of a tick; gen and off, which never change here; err and refused, which only explain; left and disowned,
+// of a tick; gen and off, which change only where members forget; err and refused, which only explain; left and disowned,
 // which only a release looks at. TestSchedulesKeyKnowsTheBallot says when there is more to think of.
 func (s *search) key(w *schedWorld) [2]uint64 {
 	var blocks [schedMembers][]byte
@@ -1105,7 +1174,7 @@ func (s *search) key(w *schedWorld) [2]uint64 {
 	}
 	slices.SortFunc(alike, slices.Compare)
 	out := s.out[:0]
-	out = append(out, byte(w.used.ticks), byte(w.used.breaks), byte(w.used.lost), byte(w.used.cancels), byte(w.used.extends), byte(w.used.lapses))
+	out = append(out, byte(w.used.ticks), byte(w.used.breaks), byte(w.used.lost), byte(w.used.cancels), byte(w.used.extends), byte(w.used.lapses), byte(w.used.forgets))
 	out = binary.AppendVarint(out, w.won)
 	if s.bounds.lapses > 0 { // else the greatest says it all
 		for _, n := range w.tokens {
@@ -1171,6 +1240,14 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 	}
 	b = binary.AppendVarint(b, m.counter)
 	b = binary.AppendVarint(b, w.counted[i])
+	if s.bounds.forgets > 0 {
+		b = append(b, byte(w.gen[i]), byte(w.rest[i]))
+		for c := range w.c {
+			if cl := &w.c[c]; len(cl.b.m) > 0 {
+				b = append(b, byte(cl.b.m[i].gen), byte(cl.b.m[i].voteOf), flag(cl.b.m[i].off))
+			}
+		}
+	}
 	b = append(b, byte(len(m.queue)))
 	for _, q := range m.queue {
 		b = appendText(b, q.owner)
@@ -1223,7 +1300,7 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 					continue
 				}
 				b = s.appendTime(b, msg.sent)
-				b = append(b, byte(msg.round.n), flag(msg.epoch == cl.epoch[i]))
+				b = append(b, byte(msg.round.n), flag(msg.epoch == cl.epoch[i]), flag(msg.idle))
 				b = binary.AppendVarint(b, msg.reply.n)
 				b = binary.AppendVarint(b, msg.reply.server-schedNow)
 				b = appendText(b, msg.reply.next)
@@ -1442,6 +1519,8 @@ var (
 			states: 2_800, needs: []string{"votes by push"}},
 		{name: "a member hangs, another loses a vote", bounds: schedBounds{prompt: true, hung: true, lapses: 1, counters: schedSkew},
 			states: 1_800, needs: []string{"won with a second round"}},
+		{name: "a member hangs, another restarts without memory", bounds: schedBounds{prompt: true, hung: true, forgets: 1, ttl: 1, ticks: 1},
+			states: 6_500, needs: []string{"members that forgot", "too slow", "won with a second round"}},
 
 		{name: "a push is lost, a caller gives up", bounds: schedBounds{prompt: true, lost: 1, cancels: 1},
 			states: 24_000, needs: []string{"pushes lost", "won with a second round"}, when: plain},
@@ -1465,11 +1544,11 @@ var (
 			states: 32_000, needs: []string{"votes by push"}, when: plain},
 
 		{name: "any order, counters that differ", bounds: schedBounds{counters: schedSkew},
-			states: 444_000, needs: []string{"won with a second round", "pushes that cross an answer"}, when: large},
+			states: 777_000, needs: []string{"won with a second round", "pushes that cross an answer"}, when: large},
 		{name: "any order, a caller gives up", bounds: schedBounds{cancels: 1},
-			states: 64_900, needs: []string{"pushes that cross an answer"}, when: large},
+			states: 109_000, needs: []string{"pushes that cross an answer"}, when: large},
 		{name: "any order, a push is lost", bounds: schedBounds{lost: 1},
-			states: 69_000, needs: []string{"pushes lost", "pushes that cross an answer"}, when: large},
+			states: 116_000, needs: []string{"pushes lost", "pushes that cross an answer"}, when: large},
 		{name: "any order, a connection breaks", bounds: schedBounds{breaks: 1},
 			states: 410_000, needs: []string{"connections broken", "pushes that cross an answer"}, when: large},
 		{name: "any order, a third client frees two members", bounds: schedBounds{others: 2, wait: true},
@@ -1484,6 +1563,8 @@ var (
 			states: 399_000, needs: []string{"won with a second round", "token not confirmed"}, when: large},
 		{name: "a member loses a vote, two waiters", bounds: schedBounds{prompt: true, lapses: 1, wait: true, counters: schedSkew},
 			states: 176_000, needs: []string{"won with a second round", "token not confirmed"}, when: large},
+		{name: "a member restarts without memory, two waiters", bounds: schedBounds{prompt: true, wait: true, forgets: 1, ttl: 1, ticks: 1},
+			states: 517_000, needs: []string{"members that forgot", "token not confirmed", "leases that ended by themselves"}, when: large},
 		{name: "renewals and re-joins", bounds: schedBounds{prompt: true, renew: true, ticks: 1},
 			states: 156_000, needs: []string{"renewals", "re-joins"}, when: large},
 		{name: "a member hangs, renewals for three ticks", bounds: schedBounds{prompt: true, hung: true, renew: true, ticks: 3},
@@ -1545,7 +1626,7 @@ func TestSchedulesExplored(t *testing.T) {
 
 // schedLetters spell the kinds of actions in a recorded schedule: "xB2" is that member 2 executes the next
 // request of client B.
-const schedLetters = "sxaplbztucevo"
+const schedLetters = "sxaplbztucevof"
 
 func (a schedAction) String() string {
 	l := string(schedLetters[a.kind])
@@ -1554,7 +1635,7 @@ func (a schedAction) String() string {
 		return l
 	case actStart, actUnlock, actCancel, actExtend:
 		return l + name(int(a.c))
-	case actLapse, actOther:
+	case actLapse, actOther, actForget:
 		return fmt.Sprint(l, a.i)
 	}
 	return fmt.Sprint(l, name(int(a.c)), a.i)
