@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ type guardWatch struct {
 	restored  chan struct{} // capacity 1: a restore has ended
 	restoring bool
 	retry     time.Time // of the next restore
+	slow      int       // restores that took longer than they were given
 	since     time.Time // of the first restore that did not succeed
 }
 
@@ -91,11 +93,17 @@ func (w *guardWatch) restore(id string, now time.Time) {
 		w.since = now
 	}
 	patient := clock.Elapsed(w.since, now) < n.cfg.PingInterval
+	// Whole tables are read and written. Where they are long and all is slow, an attempt is given twice the
+	// time of the one before, up to 32 times the first; otherwise none would ever succeed.
+	limit := n.cfg.DialTimeout << w.slow
 	w.restoring, w.retry = true, now.Add(max(n.cfg.PingInterval/10, time.Millisecond))
 	w.work.Go(func() {
-		ctx, cancel := context.WithTimeout(w.ctx, n.cfg.DialTimeout)
+		ctx, cancel := context.WithTimeout(w.ctx, limit)
 		defer cancel()
 		m, err := n.restore(ctx, id, patient)
+		if w.slow < 5 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			w.slow++ // serve reads it only when restored has told it
+		}
 		if err == nil && m.id == id {
 			n.take(m)
 		} else if err != nil {
