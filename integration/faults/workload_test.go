@@ -131,6 +131,11 @@ func open(t testing.TB, urls []string, configure func(*redlock.Config)) *redlock
 // voting waits until n members vote for this client.
 func voting(t testing.TB, c *redlock.Client, n int) {
 	t.Helper()
+	votingWithin(t, c, n, 30*time.Second)
+}
+
+func votingWithin(t testing.TB, c *redlock.Client, n int, patience time.Duration) {
+	t.Helper()
 	require.Eventually(t, func() bool {
 		there := 0
 		for _, m := range c.Members() {
@@ -139,8 +144,13 @@ func voting(t testing.TB, c *redlock.Client, n int) {
 			}
 		}
 		return there >= n
-	}, 30*time.Second, 2*time.Millisecond, "members: %v", c.Members())
+	}, patience, 2*time.Millisecond, "members: %v", later{c})
 }
+
+// later prints the members as they are when it is printed.
+type later struct{ c *redlock.Client }
+
+func (l later) String() string { return fmt.Sprint(l.c.Members()) }
 
 func (w *workload) work(ctx context.Context, who int) {
 	var opts []redlock.MutexOption
