@@ -199,7 +199,11 @@ func (b *bench) try(ctx context.Context, m mutant, dir string) result {
 		}
 	}
 	for _, t := range steps {
-		o, err := b.test(ctx, with, t, b.limit)
+		limit := b.limit
+		if t.run == everyTest { // a busy machine is not a hanging test
+			limit *= 5
+		}
+		o, err := b.test(ctx, with, t, limit)
 		if err != nil || o.failed != "" {
 			return done(o, err)
 		}

@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	list := flags.Bool("list", false, "print the mutants, and run nothing")
 	md := flags.Bool("md", false, "print the result as a table in Markdown; progress goes to standard error")
 	jobs := flags.Int("j", 2, "mutants at the same time")
-	limit := flags.Duration("timeout", 2*time.Minute, "a test that runs so long with a mutant hangs, and has caught it")
+	limit := flags.Duration("timeout", 2*time.Minute, "tests that run so long with a mutant hang, and have caught it; five times that for all tests of a package")
 	wide := flags.Bool("wide", true, "run all fast tests of the packages where the named ones pass")
 	if err := flags.Parse(args); err != nil {
 		return 2
