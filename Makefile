@@ -51,8 +51,8 @@ test-long: try-redis ## Run the long tests (names beginning with TestLong)
 	@set -o pipefail; { export REDQUORUM_LONG=1; $(call each,$(gotest) -timeout 60m -run '^TestLong' $(ARGS) $(PKG)); } | go run ./internal/testreport
 
 .PHONY: test-faults
-test-faults: try-redis ## Run every fault of integration/README.md on real servers (about 20 minutes)
-	@set -o pipefail; { cd integration && REDQUORUM_FAULTS=all $(gotest) -timeout 60m $(ARGS) ./faults/...; } | go run ./internal/testreport
+test-faults: try-redis ## Run every fault of integration/README.md on real servers (about 45 minutes)
+	@set -o pipefail; { cd integration && REDQUORUM_FAULTS=all $(gotest) -timeout 150m $(ARGS) ./faults/...; } | go run ./internal/testreport
 
 .PHONY: test-interop
 test-interop: try-redis ## Contend with the reference system's Java client (needs Java 17 and Maven)
