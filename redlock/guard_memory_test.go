@@ -404,6 +404,7 @@ func TestReleaseIsRepeatedOnTheNextConnection(t *testing.T) {
 		l := p.hold(t, "k")
 		p.links[2].Refuse(true)
 		p.links[2].Cut()
+		synctest.Wait() // the client knows
 		require.NoError(t, l.Unlock(t.Context()))
 		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", "k"))
 		p.links[2].Refuse(false)
