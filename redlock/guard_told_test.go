@@ -1,0 +1,131 @@
+package redlock
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+// guardTold records what is said of each member.
+type guardTold struct {
+	mu    sync.Mutex
+	steps map[string][]string
+	until map[string]time.Time // of the last step
+}
+
+func (g *guardTold) AcquireStart(ctx context.Context, _ AcquireStart) context.Context { return ctx }
+func (g *guardTold) AcquireEnd(context.Context, AcquireEnd)                           {}
+func (g *guardTold) Guard(member, step string, until time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.steps == nil {
+		g.steps, g.until = map[string][]string{}, map[string]time.Time{}
+	}
+	g.steps[member] = append(g.steps[member], step)
+	g.until[member] = until
+}
+
+// of returns what was told of a member since the last time.
+func (g *guardTold) of(member string) (steps string, until time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	steps = strings.Join(g.steps[member], " ")
+	delete(g.steps, member)
+	return steps, g.until[member]
+}
+
+// linesOf are the lines of a log about a member that contain text.
+func linesOf(log *transcript, member, text string) (out []string) {
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "member="+member) && strings.Contains(line, text) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// A first start at young servers says of each member, in one line, why it waits, how long, and what skips
+// that; so does the error of who does not wait, and names the members.
+func TestFirstStartSaysWhyItWaitsAndWhatSkipsThat(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		var log transcript
+		told := &guardTold{}
+		began := time.Now()
+		p := guarded(t, cluster, short, WithLogger(log.logger()), WithTracer(told))
+		p.until(t, 4, MemberQuarantined)
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := p.Mutex("k").Lock(ctx)
+		require.ErrorIs(t, err, ErrQuarantined)
+		for i, m := range p.Members() {
+			lines := linesOf(&log, m.Name, "does not vote")
+			require.Len(t, lines, 1, "%s", log.String())
+			for _, text := range []string{"used for the first time", "younger than the longest lease", "for=1", "until=", "WithFreshMembers"} {
+				require.Contains(t, lines[0], text)
+			}
+			require.Contains(t, err.Error(), m.Name+": member is in quarantine until "+m.Until.Format(time.TimeOnly))
+			require.WithinDuration(t, began.Add(time.Second), m.Until, 100*time.Millisecond)
+			steps, until := told.of(m.Name)
+			require.Equal(t, "marked", steps, "member %d", i)
+			require.WithinDuration(t, m.Until, until, time.Millisecond)
+		}
+	})
+}
+
+// One line and one event for each step: of the client that marks a member which forgot, of one that finds
+// it in quarantine, and when it votes again.
+func TestEachStepOfTheGuardIsTold(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		var logs [2]transcript
+		var told [2]guardTold
+		var all []*peer
+		for i := range told {
+			all = append(all, guarded(t, cluster, short, WithFreshMembers(), WithLogger(logs[i].logger()), WithTracer(&told[i])))
+			all[i].voting(t, 5)
+		}
+		member := all[0].Members()[2].Name
+		for i, want := range []string{"marked", ""} {
+			steps, _ := told[i].of(member)
+			require.Equal(t, want, steps)
+		}
+		all[1].links[2].Refuse(true) // the other marks it
+		began := time.Now()
+		require.NoError(t, cluster.Restart(true, 2))
+		all[0].until(t, 2, MemberQuarantined)
+		all[1].links[2].Refuse(false)
+		all[1].until(t, 2, MemberQuarantined)
+		for i, want := range []string{"forgot", "quarantined"} {
+			synctest.Wait()
+			steps, until := told[i].of(member)
+			require.Equal(t, want, steps)
+			require.WithinDuration(t, began.Add(time.Second), until, 100*time.Millisecond)
+		}
+		require.Len(t, linesOf(&logs[0], member, "it may have forgotten leases that still run"), 1, "%s", logs[0].String())
+		require.Len(t, linesOf(&logs[1], member, "may have forgotten, and does not vote yet"), 1, "%s", logs[1].String())
+		all[0].voting(t, 5)
+		all[1].voting(t, 5)
+		synctest.Wait()
+		var ends []string
+		for i := range told {
+			steps, _ := told[i].of(member)
+			ends = append(ends, steps)
+			want := 0
+			if steps == "restored" {
+				want = 1
+			}
+			require.Len(t, linesOf(&logs[i], member, "votes again, its token counters are restored"), want, "%s", logs[i].String())
+		}
+		require.Contains(t, ends, "restored")
+		for _, steps := range ends {
+			require.Contains(t, []string{"", "restored"}, steps)
+		}
+	})
+}
