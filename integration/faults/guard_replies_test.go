@@ -32,13 +32,13 @@ func TestReplyOfAGuardScriptLost(t *testing.T) {
 		quick(c)
 		c.PingInterval = 2 * time.Second // a client that for so long hears from too few members goes on by the clock
 	}
-	w := start(t, cluster, x)
+	x.name = "key"
 	for _, s := range cluster.Servers { // counters far ahead of any clock: only memory keeps their order
-		for k := range w.terms.keys {
-			bucket := strconv.Itoa(int(slot.Of(w.terms.name + ":" + strconv.Itoa(k))))
-			admin(t, s, "HSET", lasting[0], bucket, "9000000000000000")
+		for k := range x.keys {
+			admin(t, s, "HSET", lasting[0], strconv.Itoa(int(slot.Of(x.name+":"+strconv.Itoa(k)))), "9000000000000000")
 		}
 	}
+	w := start(t, cluster, x)
 	w.progress(t, 20)
 	scripts := []string{"look", "mark", "table", "restore"}
 	type round struct {
