@@ -66,8 +66,9 @@ type RestartGuard uint8
 
 const (
 	// Quarantine keeps such a member from voting until every lease that may have counted its old votes
-	// has ended (MaxTTL), and then restores its token counters from members that know. Where too few
-	// know, order goes on from the servers' clocks, and the log says so.
+	// has ended (MaxTTL), and then restores its token counters from members that know. Where the
+	// client that restores it reaches too few that know for a PingInterval, order goes on from the
+	// servers' clocks, and the log says so.
 	Quarantine RestartGuard = iota
 	// Strict is Quarantine, and where too few know the counters the member stays out.
 	Strict
