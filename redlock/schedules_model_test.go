@@ -78,7 +78,6 @@ type modelRules struct {
 	raiseAnyone    bool // raise does not ask whose the vote is
 	raiseAnyVote   bool // raise does not ask which vote the owner has
 	extendShortens bool
-	yieldByName    bool // the lowest name wins a yield, not the lowest hash
 }
 
 // modelServer executes calls at members.
@@ -93,9 +92,6 @@ func newModelServer(rules modelRules) *modelServer {
 
 // rank is what a yield compares.
 func (s *modelServer) rank(owner string) string {
-	if s.yieldByName {
-		return owner
-	}
 	h, ok := s.hashes[owner]
 	if !ok {
 		sum := sha1.Sum([]byte(owner))
