@@ -11,11 +11,14 @@ PKG  ?= ./...
 ARGS ?=
 FUZZTIME ?= 20s
 
-# $(call each,COMMAND) runs COMMAND in every module, in all of them even if it fails in one.
-each = status=0; for module in $(MODULES); do (cd $$module && $(1)) || status=$$?; done; exit $$status
+# $(call each,COMMAND) runs COMMAND in every module that has PKG, in all of them even if it fails in one.
+each = status=0; for module in $(MODULES); do [ ! -d "$$module/$(PKG:/...=)" ] || (cd $$module && $(1)) || status=$$?; done; exit $$status
 
 # Tests are never taken from the cache: they start servers, and those may have changed.
 gotest = go test -json -race -count=1
+
+# ARGS=-v shows the logs of tests that pass, with their figures.
+report = go run ./internal/testreport $(filter -v,$(ARGS))
 
 .PHONY: help
 help: ## Print this list
@@ -41,28 +44,28 @@ test: try-redis ## Run all tests of all modules with the race detector, and list
 		($(call each,$(gotest) -timeout 20m -skip '^Test(Long|Interop|Faults)' $(ARGS) $(PKG))) || failed=$$?; \
 		$(seeds) || failed=$$?; \
 		exit $$failed; \
-	} | go run ./internal/testreport
+	} | $(report)
 
 .PHONY: race
 race: test ## The same as test, which has the race detector on
 
 .PHONY: test-long
 test-long: try-redis ## Run the long tests (names beginning with TestLong)
-	@set -o pipefail; { export REDQUORUM_LONG=1; $(call each,$(gotest) -timeout 60m -run '^TestLong' $(ARGS) $(PKG)); } | go run ./internal/testreport
+	@set -o pipefail; { export REDQUORUM_LONG=1; $(call each,$(gotest) -timeout 60m -run '^TestLong' $(ARGS) $(PKG)); } | $(report)
 
 .PHONY: test-faults
 test-faults: try-redis ## Run every fault of integration/README.md on real servers (about 45 minutes)
-	@set -o pipefail; { cd integration && REDQUORUM_FAULTS=all $(gotest) -timeout 150m $(ARGS) ./faults/...; } | go run ./internal/testreport
+	@set -o pipefail; { cd integration && REDQUORUM_FAULTS=all $(gotest) -timeout 150m $(ARGS) ./faults/...; } | $(report)
 
 .PHONY: test-interop
 test-interop: try-redis ## Contend with the reference system's Java client (needs Java 17 and Maven)
-	@set -o pipefail; { cd integration && $(gotest) -timeout 30m $(ARGS) ./interop/...; } | go run ./internal/testreport
+	@set -o pipefail; { cd integration && $(gotest) -timeout 30m $(ARGS) ./interop/...; } | $(report)
 
 # A failing seed prints itself; REDQUORUM_SEED=N replays it alone, and with REDQUORUM_SEEDS it is the first.
 SEEDS ?= 1000
 .PHONY: soak
 soak: ## Play SEEDS (1000) random schedules in fake time, and the large exhaustive search
-	@set -o pipefail; REDQUORUM_SEEDS=$(SEEDS) go test -json -count=1 -timeout 24h -run '^Test(Seeds|Schedules)' $(ARGS) ./redlock | go run ./internal/testreport
+	@set -o pipefail; REDQUORUM_SEEDS=$(SEEDS) go test -json -count=1 -timeout 24h -run '^Test(Seeds|Schedules)' $(ARGS) ./redlock | $(report)
 
 .PHONY: mutants
 mutants: ## Take every guard out once, and list the test that notices

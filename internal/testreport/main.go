@@ -3,6 +3,8 @@
 //
 //	go test -json ./... | go run ./internal/testreport
 //
+// With -v it also prints what tests that passed have logged, as each of them ends.
+//
 // Packages are reported as they end, failures in full. At the end come the names of all failed tests,
 // every test that did not run with its reason, so that nothing is skipped silently, and one line
 //
@@ -16,12 +18,15 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 )
 
 func main() {
-	ok, err := run(os.Stdin, os.Stdout)
+	logs := flag.Bool("v", false, "print what passed tests have logged, too")
+	flag.Parse()
+	ok, err := run(os.Stdin, os.Stdout, *logs)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 	}

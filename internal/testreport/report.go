@@ -26,6 +26,7 @@ type event struct {
 // report is what is known so far.
 type report struct {
 	out     io.Writer
+	logs    bool            // show what passed tests logged, too
 	open    map[string]*pkg // without a result yet
 	order   []string        // names of open packages as they came
 	passed  int
@@ -52,8 +53,8 @@ type test struct {
 type skip struct{ name, reason string }
 
 // run reads events until the end of in. It returns whether everything passed; err is about reading alone.
-func run(in io.Reader, out io.Writer) (ok bool, err error) {
-	r := &report{out: out, open: make(map[string]*pkg)}
+func run(in io.Reader, out io.Writer, logs bool) (ok bool, err error) {
+	r := &report{out: out, logs: logs, open: make(map[string]*pkg)}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n') // a line may be longer than a Scanner takes
@@ -114,6 +115,9 @@ func (r *report) testEvent(p *pkg, e event) {
 		if !t.hasSubtests {
 			r.passed++
 			p.ran++
+		}
+		if r.logs {
+			r.printOutput(t)
 		}
 		p.drop(e.Test)
 	case "skip":
@@ -208,11 +212,7 @@ func (r *report) printFailures(p *pkg, name string) {
 	for _, testName := range p.order { // failed ones: the others are gone
 		t := p.tests[testName]
 		r.printf("\n=== %s.%s\n", name, testName)
-		for line := range strings.Lines(t.output.String()) {
-			if !strings.HasPrefix(line, "=== ") {
-				r.printf("%s", line)
-			}
-		}
+		r.printOutput(t)
 	}
 	var rest []string
 	for line := range strings.Lines(p.output.String()) {
@@ -225,6 +225,14 @@ func (r *report) printFailures(p *pkg, name string) {
 	}
 	if len(rest) > 0 || len(p.order) > 0 {
 		r.printf("\n")
+	}
+}
+
+func (r *report) printOutput(t *test) {
+	for line := range strings.Lines(t.output.String()) {
+		if !strings.HasPrefix(line, "=== ") {
+			r.printf("%s", line)
+		}
 	}
 }
 

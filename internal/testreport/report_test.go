@@ -78,7 +78,7 @@ func TestReportOfOnePackage(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out strings.Builder
-			ok, err := run(strings.NewReader(recording(t, tc.name)), &out)
+			ok, err := run(strings.NewReader(recording(t, tc.name)), &out, false)
 			require.NoError(t, err)
 			assert.Equal(t, tc.ok, ok)
 			rest := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
@@ -108,7 +108,7 @@ func TestPackagesAreReportedWhenTheyEnd(t *testing.T) {
 	ok, err := run(readerFunc(func(b []byte) (int, error) {
 		seen <- out.String()
 		return reader.Read(b)
-	}), &out)
+	}), &out, false)
 	require.NoError(t, err)
 	assert.True(t, ok)
 	close(seen)
@@ -118,6 +118,24 @@ func TestPackagesAreReportedWhenTheyEnd(t *testing.T) {
 	}
 	assert.Contains(t, last, "ok    example.test/sample/good")
 	assert.NotContains(t, last, "passed", "the summary came before the end")
+}
+
+func TestLogsOfPassedTestsAreShownWhereTheyAreAskedFor(t *testing.T) {
+	in := strings.Join([]string{
+		`{"Action":"run","Package":"p","Test":"TestA"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:7: 42 tenures\n"}`,
+		`{"Action":"pass","Package":"p","Test":"TestA"}`,
+		`{"Action":"pass","Package":"p"}`,
+	}, "\n")
+	for _, logs := range []bool{false, true} {
+		var out strings.Builder
+		ok, err := run(strings.NewReader(in), &out, logs)
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Equal(t, logs, strings.Contains(out.String(), "    a_test.go:7: 42 tenures\n"))
+		assert.NotContains(t, out.String(), "RUN")
+	}
 }
 
 type readerFunc func([]byte) (int, error)
@@ -138,7 +156,7 @@ func TestOneFailureFailsTheWhole(t *testing.T) {
 		{"go: errors parsing go.mod\n", false, "0 passed, 0 failed, 0 skipped"},
 	} {
 		var out strings.Builder
-		ok, err := run(strings.NewReader(tc.input), &out)
+		ok, err := run(strings.NewReader(tc.input), &out, false)
 		require.NoError(t, err)
 		assert.Equal(t, tc.ok, ok, out.String())
 		assert.True(t, strings.HasSuffix(out.String(), "\n"+tc.last+"\n"), out.String())
@@ -154,7 +172,7 @@ func TestSkipsAloneAreNoSuccess(t *testing.T) {
 {"Action":"pass","Package":"p"}
 `
 	var out strings.Builder
-	ok, err := run(strings.NewReader(p), &out)
+	ok, err := run(strings.NewReader(p), &out, false)
 	require.NoError(t, err)
 	assert.False(t, ok)
 	assert.Contains(t, out.String(), "  p.TestX: why: because\n\nno test ran\n\n0 passed, 0 failed, 1 skipped\n")
@@ -166,7 +184,7 @@ func TestTruncatedOutputFails(t *testing.T) {
 	lines = lines[:len(lines)-1]
 	for n := range lines { // all but the whole
 		var out strings.Builder
-		ok, err := run(strings.NewReader(strings.Join(lines[:n], "")), &out)
+		ok, err := run(strings.NewReader(strings.Join(lines[:n], "")), &out, false)
 		require.NoError(t, err)
 		assert.False(t, ok, "after %d lines:\n%s", n, out.String())
 	}
@@ -174,14 +192,14 @@ func TestTruncatedOutputFails(t *testing.T) {
 
 func TestReadErrorFails(t *testing.T) {
 	broken := errors.New("broken pipe")
-	ok, err := run(io.MultiReader(strings.NewReader(recording(t, "good")), iotest.ErrReader(broken)), io.Discard)
+	ok, err := run(io.MultiReader(strings.NewReader(recording(t, "good")), iotest.ErrReader(broken)), io.Discard, false)
 	assert.False(t, ok)
 	assert.ErrorIs(t, err, broken)
 }
 
 func TestOtherLinesAreShown(t *testing.T) {
 	var out strings.Builder
-	_, err := run(strings.NewReader("go: downloading x v1.0.0\n{not json\n"+recording(t, "good")), &out)
+	_, err := run(strings.NewReader("go: downloading x v1.0.0\n{not json\n"+recording(t, "good")), &out, false)
 	require.NoError(t, err)
 	assert.Contains(t, out.String(), "go: downloading x v1.0.0\n{not json\n")
 }
@@ -190,7 +208,7 @@ func TestLongLinesAreRead(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	in := strings.ReplaceAll(recording(t, "mixed"), "got 1,", long)
 	var out strings.Builder
-	ok, err := run(strings.NewReader(in), &out)
+	ok, err := run(strings.NewReader(in), &out, false)
 	require.NoError(t, err)
 	assert.False(t, ok)
 	assert.Contains(t, out.String(), long)
@@ -202,7 +220,7 @@ func FuzzReportNeverLosesAFailure(f *testing.F) {
 	f.Fuzz(func(t *testing.T, noise string) {
 		const failure = `{"Action":"run","Package":"fuzz","Test":"TestLast"}` + "\n" +
 			`{"Action":"fail","Package":"fuzz","Test":"TestLast"}` + "\n" + `{"Action":"fail","Package":"fuzz"}` + "\n"
-		ok, err := run(strings.NewReader(noise+"\n"+failure), io.Discard)
+		ok, err := run(strings.NewReader(noise+"\n"+failure), io.Discard, false)
 		assert.NoError(t, err)
 		assert.False(t, ok)
 	})
