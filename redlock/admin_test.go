@@ -20,6 +20,7 @@ func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
 		require.Empty(t, seen.Holder)
 		held, err := a.Mutex("k", TTL(10*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
+		synctest.Wait() // all five have voted
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {

@@ -150,6 +150,7 @@ func unlockOfWhatIsNotHeld(t *testing.T) {
 		all := peers(t, cluster, 2, quiet)
 		l := all[0].hold(t, "k")
 		require.NoError(t, l.Unlock(t.Context()))
+		synctest.Wait() // all three are free
 		next := all[1].hold(t, "k")
 		require.ErrorIs(t, l.Unlock(t.Context()), ErrNotHeld)
 		synctest.Wait()
