@@ -1,0 +1,162 @@
+// Package entry has the locks that are compared: one adapter per file, all behind one interface that
+// adds as little as possible. An adapter uses its library as the library's documentation shows it; a
+// variant that departs from the defaults says so in its Note.
+//
+// To add one: write a file with an init that calls register, and run the conformance test
+// (entry_test.go), which every registered entry has to pass.
+package entry
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kind says which servers an entry talks to.
+type Kind string
+
+// The kinds of servers.
+const (
+	Redis     Kind = "redis"
+	Postgres  Kind = "postgres"
+	Etcd      Kind = "etcd"
+	ZooKeeper Kind = "zookeeper"
+)
+
+// The shapes of work an entry may be fit for, or not.
+const (
+	Uncontended = "uncontended" // W1, W2, W4, W5, W8: nobody else wants the name
+	Shared      = "shared"      // W3: contenders of one client
+	Separate    = "separate"    // W3d, burst: contenders with a client each
+	Renewed     = "renewed"     // W6: leases that are held
+	Memory      = "memory"      // W7
+)
+
+// Env is what an entry is opened with.
+type Env struct {
+	Members []string      // addresses, host:port
+	Lease   time.Duration // of every lock
+	Shape   string        // what comes; only floors prepare for it
+	Renew   bool          // locks are held for long and have to be renewed until they are released
+}
+
+// Locker is one client: what a process would have one of.
+type Locker interface {
+	// Acquire waits for the lock until it has it or ctx ends.
+	Acquire(ctx context.Context, name string) (Held, error)
+	// Close ends its connections.
+	Close()
+}
+
+// Held is a lock that is held.
+type Held interface {
+	Release(ctx context.Context) error
+}
+
+// Extender is a Held that its user has to renew. The suite does it every third of the lease.
+type Extender interface {
+	Extend(ctx context.Context) error
+}
+
+// RenewCounter is a Locker that renews by itself and counts how often.
+type RenewCounter interface {
+	Renewals() int64
+}
+
+// RoundCounter is a Locker that knows how many acquisitions took a second round.
+type RoundCounter interface {
+	Rounds() (acquired, second int64)
+}
+
+// WaiterCounter is a Locker that can tell how many waiters a server knows of a name.
+type WaiterCounter interface {
+	Registered(ctx context.Context, name string) (int, error)
+}
+
+// Spec describes an entry.
+type Spec struct {
+	Name    string
+	Note    string
+	Kind    Kind
+	Module  string   // whose version is recorded; the suite's own if empty
+	Members []int    // numbers of members it can work with; nil: any
+	Shapes  []string // what it is fit for; nil: all but Renewed and Memory
+	Floor   bool     // no library: the least that any library has to do
+	Inner   []string // commands that only run inside its scripts, as INFO commandstats names them
+	Child   *Child   // another runtime; nil: Open
+	Open    func(ctx context.Context, env Env) (Locker, error)
+}
+
+// Child is an entry in another language, run as a process that speaks the protocol of package work.
+type Child struct {
+	Dir     string // below children/
+	Command func(dir string) []string
+	Ready   func(dir string) error // nil if it can run; the error says how to set it up
+}
+
+var all []*Spec
+
+func register(s Spec) { all = append(all, &s) }
+
+// All returns the entries: floors first, then redquorum, then the others by name.
+func All() []*Spec {
+	out := slices.Clone(all)
+	rank := func(s *Spec) string {
+		switch {
+		case s.Name == "floor":
+			return "0"
+		case s.Floor:
+			return "1" + s.Name
+		case s.Name == "redquorum":
+			return "2"
+		case s.Kind == Redis:
+			return "3" + s.Name
+		}
+		return "4" + s.Name
+	}
+	slices.SortFunc(out, func(a, b *Spec) int { return strings.Compare(rank(a), rank(b)) })
+	return out
+}
+
+// Find returns the entry of that name, or an error that lists the names.
+func Find(name string) (*Spec, error) {
+	var names []string
+	for _, s := range All() {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return nil, fmt.Errorf("no entry %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// Fits tells whether the entry takes part with so many members in such work.
+func (s *Spec) Fits(members int, shape string) bool {
+	if s.Members != nil && !slices.Contains(s.Members, members) {
+		return false
+	}
+	if s.Shapes == nil {
+		return shape != Renewed && shape != Memory
+	}
+	return slices.Contains(s.Shapes, shape)
+}
+
+// Version is the version of the entry's library in this binary.
+func (s *Spec) Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || s.Module == "" {
+		return ""
+	}
+	for _, m := range info.Deps {
+		if m.Path == s.Module {
+			if m.Replace != nil && m.Replace.Version != "" {
+				return m.Replace.Version
+			}
+			return m.Version
+		}
+	}
+	return ""
+}

@@ -1,0 +1,98 @@
+package entry
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/redlock"
+)
+
+func init() {
+	register(Spec{
+		Name: "redquorum", Kind: Redis,
+		Note:   "this library, defaults",
+		Shapes: []string{Uncontended, Shared, Separate, Renewed, Memory},
+		Inner:  ourInner,
+		Open:   openRedquorum,
+	})
+}
+
+type redquorum struct {
+	client *redlock.Client
+	option redlock.MutexOption
+	counts redquorumCounts
+}
+
+// redquorumCounts is the tracer: it only counts.
+type redquorumCounts struct{ acquired, second, renewed atomic.Int64 }
+
+func (*redquorumCounts) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
+	return ctx
+}
+
+func (c *redquorumCounts) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
+	if e.Err == nil {
+		c.acquired.Add(1)
+		if e.SecondRound {
+			c.second.Add(1)
+		}
+	}
+}
+
+func (c *redquorumCounts) Renewed(_ string, ok bool, _ time.Duration) {
+	if ok {
+		c.renewed.Add(1)
+	}
+}
+
+func openRedquorum(ctx context.Context, env Env) (Locker, error) {
+	var urls []string
+	for _, m := range env.Members {
+		urls = append(urls, "redis://"+m)
+	}
+	l := &redquorum{option: redlock.TTL(env.Lease)}
+	if env.Renew {
+		l.option = redlock.AutoRenew(env.Lease)
+	}
+	var err error
+	l.client, err = redlock.Open(ctx, urls, redlock.WithFreshMembers(), redlock.WithTracer(&l.counts))
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *redquorum) Close() { _ = l.client.Close() }
+
+func (l *redquorum) Acquire(ctx context.Context, name string) (Held, error) {
+	lease, err := l.client.Mutex(name, l.option).Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return redquorumHeld{lease}, nil
+}
+
+type redquorumHeld struct{ lease *redlock.Lease }
+
+func (h redquorumHeld) Release(ctx context.Context) error { return h.lease.Unlock(ctx) }
+
+// Rounds tells how many acquisitions needed a raise.
+func (l *redquorum) Rounds() (acquired, second int64) {
+	return l.counts.acquired.Load(), l.counts.second.Load()
+}
+
+// Renewals counts the leases that were renewed.
+func (l *redquorum) Renewals() int64 { return l.counts.renewed.Load() }
+
+// Registered is the longest queue that any member knows.
+func (l *redquorum) Registered(ctx context.Context, name string) (n int, err error) {
+	i, err := l.client.Inspect(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range i.Members {
+		n = max(n, len(m.Queue))
+	}
+	return n, nil
+}

@@ -1,0 +1,144 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/redquorum/redquorum/bench/suite"
+)
+
+// target is something that redquorum has to reach, by the number of members (1, 3, 5).
+type target struct {
+	text  string
+	cell  suite.Cell // without the members
+	value func(*Row) Spread
+	most  bool // the bound is an upper one
+	bound map[int]float64
+	show  func(float64) string
+}
+
+func each(x float64) map[int]float64 { return map[int]float64{1: x, 3: x, 5: x} }
+
+func toRow(name string, figure func(*suite.Slice) float64) func(*Row) Spread {
+	return func(row *Row) Spread { return row.To(row.cell.Row(name), figure) }
+}
+
+func own(figure func(*suite.Slice) float64) func(*Row) Spread {
+	return func(row *Row) Spread { return row.Of(figure) }
+}
+
+var (
+	cellW1    = suite.Cell{Workload: "W1", Callers: 1}
+	cellW2    = suite.Cell{Workload: "W2", Callers: 64}
+	cellW2b   = suite.Cell{Workload: "W2", Callers: 512}
+	cellW3    = suite.Cell{Workload: "W3", Callers: 8, HoldUS: 1000, Random: true}
+	cellW3d   = suite.Cell{Workload: "W3d", Callers: 8, HoldUS: 1000, Random: true}
+	cellW6    = suite.Cell{Workload: "W6", Count: 10_000}
+	cellW7    = suite.Cell{Workload: "W7", Count: 10_000}
+	cellW8    = suite.Cell{Workload: "W8", Callers: 64}
+	cellW8one = suite.Cell{Workload: "W8", Callers: 1}
+)
+
+var targets = []target{
+	{"W1 p50, lock + unlock, to floor", cellW1, toRow("floor", at(total, p50)), true, map[int]float64{1: 1.2, 3: 1.3, 5: 1.3}, times},
+	{"W2 throughput, 64 callers, of floor", cellW2, toRow("floor", throughput), false, map[int]float64{1: .65, 3: .5, 5: .5}, share},
+	{"W2 throughput, 512 callers, of floor", cellW2b, toRow("floor", throughput), false, map[int]float64{1: .5, 3: .45, 5: .45}, share},
+	{"W1 throughput, of floor-scripts", cellW1, toRow("floor-scripts", throughput), false, each(.85), share},
+	{"W2 throughput, 64 callers, of floor-scripts", cellW2, toRow("floor-scripts", throughput), false, each(.85), share},
+	{"W2 client CPU per operation, to floor", cellW2, toRow("floor", cpu), true, each(1.8), times},
+	{"W1 allocations per lock + unlock", cellW1, own(allocs), true, each(8), Number},
+	{"W2 allocations per lock + unlock", cellW2, own(allocs), true, each(8), Number},
+	{"W3d acquisitions/s, to floor-notify", cellW3d, toRow("floor-notify", throughput), false, map[int]float64{1: 1.05, 3: 1.2, 5: 1.5}, times},
+	{"W3d acquisitions/s, of floor-standing", cellW3d, toRow("floor-standing", throughput), false, each(.95), share},
+	{"W3d commands per acquisition, 8 lockers", cellW3d, own(commands), true, map[int]float64{1: 2.2, 3: 6.6, 5: 11}, Number},
+	{"W3 Jain", cellW3, own(jain), false, each(.99), func(x float64) string { return fmt.Sprintf("%.3f", x) }},
+	{"W3d Jain", cellW3d, own(jain), false, each(.99), func(x float64) string { return fmt.Sprintf("%.3f", x) }},
+	{"W3 longest wait to mean wait", cellW3, own(waitRatio), true, each(3), times},
+	{"W3d longest wait to mean wait", cellW3d, own(waitRatio), true, each(3), times},
+	{"W6 client CPU per renewal, to floor", cellW6, toRow("floor", renewalCPU), true, map[int]float64{1: 2, 5: 2}, times},
+	{"W7 bytes per waiter", cellW7, own(waiterBytes), true, each(4096), Number},
+	{"W7 goroutines per waiter", cellW7, own(goroutines), true, each(.01), Number},
+	{"W7 registered waiters", cellW7, own(registered), true, each(1), Number},
+	{"W8 second rounds, 1 caller", cellW8one, own(second), true, each(1), percent},
+	{"W8 second rounds, 64 callers", cellW8, own(second), true, each(1), percent},
+}
+
+// Targets compares redquorum with what it has to reach. Rows that were not measured are left out.
+func (r *Report) Targets() Table {
+	t := Table{Title: "What redquorum has to reach", Head: []string{"medians", "N = 1", "N = 3", "N = 5"}}
+	line := func(text string, of func(n int) (Spread, float64, bool), most bool, show func(float64) string) {
+		fields, any := []Field{{Text: text}}, false
+		for _, n := range []int{1, 3, 5} {
+			s, bound, wanted := of(n)
+			if s.N == 0 {
+				fields = append(fields, Field{Text: "–"})
+				continue
+			}
+			any = true
+			f := field(s, show)
+			if wanted {
+				sign := "≥"
+				if most {
+					sign = "≤"
+				}
+				f.Good = s.Median <= bound == most || s.Median == bound
+				f.Bad = !f.Good
+				f.Text += fmt.Sprintf(" (%s %s)", sign, show(bound))
+			}
+			fields = append(fields, f)
+		}
+		if any {
+			t.Rows = append(t.Rows, fields)
+		}
+	}
+	for _, goal := range targets {
+		line(goal.text, func(n int) (s Spread, bound float64, wanted bool) {
+			cell := goal.cell
+			cell.Members = n
+			bound, wanted = goal.bound[n]
+			if row := r.Cell(cell).Row("redquorum"); row != nil {
+				s = goal.value(row)
+			}
+			return s, bound, wanted
+		}, goal.most, goal.show)
+	}
+	faults := func(text, phase string, figure func(*suite.Slice) float64, most bool, bound float64, show func(float64) string) {
+		for _, c := range r.Cells {
+			if c.Phase != phase {
+				continue
+			}
+			row := c.Row("redquorum")
+			if row == nil || row.healthy() == nil {
+				continue
+			}
+			load := fmt.Sprintf("%d callers", c.Callers)
+			if c.Rate > 0 {
+				load = fmt.Sprintf("%d arrivals/s", c.Rate)
+			}
+			line(fmt.Sprintf("%s one %s, %s: %s", c.Workload, c.Fault, load, text), func(n int) (Spread, float64, bool) {
+				if n != c.Members {
+					return Spread{}, 0, false
+				}
+				return row.To(row.healthy(), figure), bound, true
+			}, most, show)
+		}
+	}
+	faults("throughput of own healthy", suite.After, throughput, false, .9, share)
+	faults("p99 to own healthy", suite.After, at(total, p99), true, 1.3, times)
+	faults("started with it, throughput of own healthy", suite.Start, throughput, false, .9, share)
+	return t
+}
+
+// Violations lists every entry that broke a promise or left keys, by cell.
+func (r *Report) Violations() (out []string) {
+	for _, c := range r.Cells {
+		for _, row := range c.Rows {
+			o, l, k := row.Sum(overlaps), row.Sum(lost), row.Sum(left)
+			if o+l+k > 0 {
+				out = append(out, fmt.Sprintf("%s in %s: %s overlaps, %s lost updates, %s keys left", row.Entry, c.Cell, Number(o), Number(l), Number(k)))
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b string) int { return 0 })
+	return out
+}

@@ -1,0 +1,278 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/redquorum/redquorum/bench/entry"
+	"github.com/redquorum/redquorum/bench/suite"
+)
+
+//go:embed page.html
+var page string
+
+// inOrder sorts names of entries as entry.All does.
+func inOrder(names []string) []string {
+	rank := map[string]int{}
+	for i, s := range entry.All() {
+		rank[s.Name] = i + 1
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return rank[a] - rank[b] })
+	return names
+}
+
+// Write writes report.html, report.md and a picture per chart.
+func (r *Report) Write(dir string) error {
+	charts := r.Charts()
+	for _, c := range charts {
+		if err := os.WriteFile(filepath.Join(dir, c.File+".svg"), []byte(c.SVG()), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "report.md"), []byte(r.Markdown()), 0o644); err != nil {
+		return err
+	}
+	text, err := r.HTML()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "report.html"), []byte(text), 0o644)
+}
+
+var about = map[string]string{
+	"W1":    "One caller locks and unlocks names that nobody else wants. A closed loop: latencies are those of one operation after the other.",
+	"W2":    "Many callers of one client, each on names of its own. A closed loop: latencies include the queue of the other callers.",
+	"W3":    "All contenders want one name, through one client. The wait of each counts, also when the end of a slice cuts it short.",
+	"W3d":   "All contenders want one name, each with a client and connections of its own, and pause 2 ms after a release: nobody profits from a queue in the process.",
+	"W3p":   "As W3d, with a process per contender.",
+	"burst": "All contenders, each with a client of its own, ask for one name at the same moment. Times count from that moment (an open loop).",
+	"W4":    "One member of the set fails after a tenth of a slice; the first operations after it are in. Closed loops show throughput, and hide what one stuck operation keeps others from; the rows with arrivals on a schedule count from the arrival and hide nothing.",
+	"W5":    "As W4, with one member whose answers take 40 ms longer.",
+	"W6":    "Leases are held and renewed every third of their length, by the library itself or, where it does not, by what its user would write.",
+	"W7":    "Memory of a held lease, and of a waiter on one name less its own goroutine. Registered: what the servers know of 10,000 waiters of one process.",
+	"W8":    "The price of fencing: acquisitions whose token took a second round. On new servers every token counter begins at a value of its own.",
+}
+
+// section is a workload in the report.
+type section struct {
+	Name   string
+	About  string
+	Charts []*Chart
+	Tables []Table
+}
+
+func (r *Report) sections() (out []*section) {
+	for _, w := range suite.Workloads {
+		s := &section{Name: w, About: about[w]}
+		for _, c := range r.Charts() {
+			if strings.HasPrefix(c.Title, w+" ") || w == "burst" && strings.HasPrefix(c.Title, "Burst") {
+				s.Charts = append(s.Charts, c)
+			}
+		}
+		for _, c := range r.Cells {
+			if c.Workload == w {
+				s.Tables = append(s.Tables, c.Table())
+			}
+		}
+		if len(s.Tables) > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func (r *Report) machine() (lines []string) {
+	for _, m := range r.Machines {
+		lines = append(lines, fmt.Sprintf("%s, %s, %d processors, %.1f GB; %s; commit %s; slices of %d ms, %d repetitions", m.System, m.Processor, m.CPUs, m.MemoryGB, m.Go, m.Commit, m.SliceMS, m.Reps))
+	}
+	if len(r.Servers) > 0 {
+		lines = append(lines, "Servers: "+strings.Join(r.Servers, "; "))
+	}
+	if r.Others.N > 0 {
+		lines = append(lines, fmt.Sprintf("Strangers used %.2f processors meanwhile (median; at most %.2f)", r.Others.Median, r.Others.Max))
+	}
+	return lines
+}
+
+const reading = "Medians of the repetitions, their range below. Ratios compare slices of the same repetition, which run one after the other. Violations and keys that were left are sums over all repetitions."
+
+// HTML is one page that needs nothing else.
+func (r *Report) HTML() (string, error) {
+	t, err := template.New("page").Funcs(template.FuncMap{
+		"svg": func(c *Chart) template.HTML { return template.HTML(c.SVG()) },
+	}).Parse(page)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	targets := r.Targets()
+	err = t.Execute(&b, map[string]any{
+		"Machine": r.machine(), "Missing": r.Missing, "Versions": r.Versions, "Targets": targets, "HasTargets": len(targets.Rows) > 0,
+		"Violations": r.Violations(), "Sections": r.sections(), "Reading": reading, "Notes": r.notes(),
+	})
+	return b.String(), err
+}
+
+// notes explain the entries that took part.
+func (r *Report) notes() (out [][2]string) {
+	part := map[string]bool{}
+	for _, c := range r.Cells {
+		for _, row := range c.Rows {
+			part[row.Entry] = true
+		}
+	}
+	versions := map[string]string{}
+	for _, v := range r.Versions {
+		versions[v[0]] = v[1]
+	}
+	for _, s := range entry.All() {
+		if part[s.Name] {
+			note := s.Note
+			if v := versions[s.Name]; v != "" {
+				note += " (" + v + ")"
+			}
+			out = append(out, [2]string{s.Name, note})
+		}
+	}
+	return out
+}
+
+// Markdown has the same tables.
+func (r *Report) Markdown() string {
+	var b strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	p("# Distributed locks compared\n")
+	for _, m := range r.machine() {
+		p("- %s", m)
+	}
+	p("\n%s\n", reading)
+	if v := r.Violations(); len(v) > 0 {
+		p("## Promises broken, keys left\n")
+		for _, line := range v {
+			p("- 🟥 %s", line)
+		}
+		p("")
+	}
+	if t := r.Targets(); len(t.Rows) > 0 {
+		p("## %s\n", t.Title)
+		markdownTable(p, t, false)
+	}
+	for _, s := range r.sections() {
+		p("## %s\n\n%s\n", s.Name, s.About)
+		for _, c := range s.Charts {
+			p("![%s](%s.svg)\n", c.Title, c.File)
+		}
+		for _, t := range s.Tables {
+			p("### %s\n", t.Title)
+			markdownTable(p, t, true)
+		}
+	}
+	p("## Entries\n")
+	for _, n := range r.notes() {
+		p("- **%s**: %s", n[0], n[1])
+	}
+	for _, m := range r.Missing {
+		p("- **%s** is missing: %s; `%s`", m.Entry, m.Why, m.Install)
+	}
+	return b.String()
+}
+
+func markdownTable(p func(string, ...any), t Table, ranges bool) {
+	p("| %s |", strings.Join(t.Head, " | "))
+	p("|---|%s", strings.Repeat("--:|", len(t.Head)-1))
+	for _, row := range t.Rows {
+		var cells []string
+		for _, f := range row {
+			text := strings.ReplaceAll(f.Text, "|", "\\|")
+			if ranges && f.Range != "" {
+				text += "<br><sub>" + f.Range + "</sub>"
+			}
+			switch {
+			case f.Bad:
+				text = "🟥 **" + text + "**"
+			case f.Good:
+				text = "✓ " + text
+			case f.Ours:
+				text = "**" + text + "**"
+			case f.Floor:
+				text = "*" + text + "*"
+			}
+			cells = append(cells, text)
+		}
+		p("| %s |", strings.Join(cells, " | "))
+	}
+	p("")
+	for _, n := range t.Notes {
+		p("%s\n", strings.ReplaceAll(n, "|", "\\|"))
+	}
+}
+
+// Summary is what a run prints at its end.
+func (r *Report) Summary() string {
+	var b strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	for _, c := range r.Cells {
+		t := c.Table()
+		p("\n%s", t.Title)
+		textTable(p, t)
+		for _, n := range t.Notes {
+			p("  %s", n)
+		}
+	}
+	if t := r.Targets(); len(t.Rows) > 0 {
+		p("\n%s", t.Title)
+		textTable(p, t)
+	}
+	if v := r.Violations(); len(v) > 0 {
+		p("\nPROMISES BROKEN, KEYS LEFT")
+		for _, line := range v {
+			p("  %s", line)
+		}
+	}
+	for _, m := range r.Missing {
+		p("missing: %s: %s; install: %s", m.Entry, m.Why, m.Install)
+	}
+	return b.String()
+}
+
+func textTable(p func(string, ...any), t Table) {
+	widths := make([]int, len(t.Head))
+	text := func(f Field) string {
+		if f.Bad {
+			return f.Text + " !"
+		}
+		return f.Text
+	}
+	length := func(s string) int { return len([]rune(s)) }
+	for i, h := range t.Head {
+		widths[i] = length(h)
+		for _, row := range t.Rows {
+			widths[i] = max(widths[i], length(text(row[i])))
+		}
+	}
+	line := func(cells []string) {
+		var b strings.Builder
+		for i, c := range cells {
+			pad := strings.Repeat(" ", widths[i]-length(c))
+			if i == 0 {
+				b.WriteString("  " + c + pad)
+			} else {
+				b.WriteString("  " + pad + c)
+			}
+		}
+		p("%s", strings.TrimRight(b.String(), " "))
+	}
+	line(t.Head)
+	for _, row := range t.Rows {
+		var cells []string
+		for _, f := range row {
+			cells = append(cells, text(f))
+		}
+		line(cells)
+	}
+}

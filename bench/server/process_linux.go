@@ -1,0 +1,7 @@
+package server
+
+import "syscall"
+
+func dieWithParent(c *syscall.Credential) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: c}
+}

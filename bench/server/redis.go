@@ -1,0 +1,272 @@
+// Package server runs what the entries talk to: Redis masters in sets, and PostgreSQL, etcd and ZooKeeper
+// from the system's packages, each in directories and on ports of its own.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+// Set is the servers that one entry uses: what the suite asks them besides.
+type Set interface {
+	Members() []string
+	// Commands is how many commands they ran so far, by name.
+	Commands(ctx context.Context) (map[string]int64, error)
+	// Left counts what has the prefix in its name.
+	Left(ctx context.Context, prefix string) (int, error)
+	Version() string
+	Pids() []int
+	Close()
+}
+
+// RedisSet is a set of masters that know nothing of one another.
+type RedisSet struct {
+	real    []*redistest.Real // nil for somebody else's servers
+	front   *redistest.Front  // of member 0, where it can have faults
+	path    *redistest.Link
+	members []string
+	direct  []string
+	version string
+	broken  bool // member 0 does not answer the suite either
+}
+
+// StartRedis starts n masters without persistence. With faults, member 0 is reached through a proxy.
+func StartRedis(ctx context.Context, n int, faults bool) (*RedisSet, error) {
+	s := &RedisSet{}
+	for i := range n {
+		r, err := redistest.StartReal(ctx, redistest.RealConfig{Persist: redistest.Volatile})
+		if err != nil {
+			s.Close()
+			return nil, err
+		}
+		s.real = append(s.real, r)
+		addr := r.Addr()
+		s.direct = append(s.direct, addr)
+		if faults && i == 0 {
+			s.path = r.Path()
+			if s.front, err = s.path.Listen("127.0.0.1:0"); err != nil {
+				s.Close()
+				return nil, err
+			}
+			addr = s.front.Addr()
+		}
+		s.members = append(s.members, addr)
+	}
+	return s, s.ask(ctx)
+}
+
+// UseRedis takes servers that run already. They may have a redis:// in front.
+func UseRedis(ctx context.Context, members []string) (*RedisSet, error) {
+	s := &RedisSet{}
+	for _, m := range members {
+		m = strings.TrimSuffix(strings.TrimPrefix(m, "redis://"), "/")
+		if strings.ContainsAny(m, "@/") {
+			return nil, errors.New("members are host:port, without password or database: not all entries could use them")
+		}
+		s.members = append(s.members, m)
+	}
+	s.direct = s.members
+	return s, s.ask(ctx)
+}
+
+func (s *RedisSet) ask(ctx context.Context) error {
+	for _, m := range s.direct {
+		info, err := s.info(ctx, m, "server")
+		if err != nil {
+			return fmt.Errorf("%s: %w", m, err)
+		}
+		version := info["redis_version"]
+		if v := info["valkey_version"]; v != "" {
+			version = "valkey " + v
+		}
+		if s.version == "" {
+			s.version = version
+		} else if s.version != version && !strings.Contains(s.version, version) {
+			s.version += ", " + version
+		}
+	}
+	return nil
+}
+
+// Members are the addresses for the entries.
+func (s *RedisSet) Members() []string { return s.members }
+
+// Pids are the processes of the servers.
+func (s *RedisSet) Pids() (pids []int) {
+	for _, r := range s.real {
+		if pid := r.Pid(); pid != 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// Version is that of the servers.
+func (s *RedisSet) Version() string { return s.version }
+
+// Close ends what was started.
+func (s *RedisSet) Close() {
+	if s.path != nil {
+		s.path.Heal()
+	}
+	if s.front != nil {
+		_ = s.front.Close()
+	}
+	for _, r := range s.real {
+		r.Resume()
+		_ = r.Close()
+	}
+}
+
+func do(ctx context.Context, addr string, args ...string) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	c, err := redistest.DialClient(ctx, dialer, addr)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	return c.Do(ctx, args...)
+}
+
+func (s *RedisSet) info(ctx context.Context, addr, section string) (map[string]string, error) {
+	v, err := do(ctx, addr, "INFO", section)
+	if err != nil {
+		return nil, err
+	}
+	text, _ := v.(string)
+	out := map[string]string{}
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			out[k] = v
+		}
+	}
+	return out, nil
+}
+
+// live are the members that answer the suite.
+func (s *RedisSet) live() []string {
+	if s.broken {
+		return s.direct[1:]
+	}
+	return s.direct
+}
+
+// Commands adds up INFO commandstats of the members that live.
+func (s *RedisSet) Commands(ctx context.Context) (map[string]int64, error) {
+	out := map[string]int64{}
+	for _, m := range s.live() {
+		info, err := s.info(ctx, m, "commandstats")
+		if err != nil {
+			return nil, err
+		}
+		for k, v := range info {
+			name, ok := strings.CutPrefix(k, "cmdstat_")
+			calls, _, _ := strings.Cut(strings.TrimPrefix(v, "calls="), ",")
+			if n, err := strconv.ParseInt(calls, 10, 64); ok && err == nil {
+				out[name] += n
+			}
+		}
+	}
+	return out, nil
+}
+
+// Housekeeping are the commands that are not counted: those of the suite, and of opening and keeping
+// connections.
+var Housekeeping = map[string]bool{"info": true, "dbsize": true, "scan": true, "ping": true, "hello": true, "auth": true, "select": true,
+	"command": true, "cluster": true, "role": true, "config": true}
+
+// Sent counts the commands that clients sent between two readings: all but those that only run inside
+// the entry's scripts.
+func Sent(before, after map[string]int64, inner []string) (n int64) {
+	inside := map[string]bool{}
+	for _, c := range inner {
+		inside[c] = true
+	}
+	for name, calls := range after {
+		family, _, _ := strings.Cut(name, "|")
+		if inside[name] || Housekeeping[family] || family == "client" || family == "script" {
+			continue
+		}
+		n += calls - before[name]
+	}
+	return n
+}
+
+// Left counts keys of the live members whose names contain the prefix. The keys that all locks share do
+// not contain it.
+func (s *RedisSet) Left(ctx context.Context, prefix string) (int, error) {
+	left := 0
+	for _, m := range s.live() {
+		v, err := do(ctx, m, "DBSIZE")
+		if err != nil {
+			return 0, err
+		}
+		if n, _ := v.(int64); n == 0 {
+			continue
+		}
+		for cursor := "0"; ; {
+			v, err := do(ctx, m, "SCAN", cursor, "COUNT", "1000", "MATCH", "*"+prefix+"*")
+			if err != nil {
+				return 0, err
+			}
+			page, _ := v.([]any)
+			if len(page) != 2 {
+				return 0, fmt.Errorf("SCAN answered %v", v)
+			}
+			keys, _ := page[1].([]any)
+			left += len(keys)
+			if cursor, _ = page[0].(string); cursor == "0" {
+				break
+			}
+		}
+	}
+	return left, nil
+}
+
+// The faults of member 0.
+const (
+	BlackHole = "black hole" // swallows everything, connections included
+	Refuse    = "refuses"    // ends its connections and refuses new ones
+	Freeze    = "frozen"     // SIGSTOP
+	Kill      = "killed"     // SIGKILL
+	Slow      = "+20 ms"     // each way
+)
+
+// Break puts the fault on member 0.
+func (s *RedisSet) Break(fault string) error {
+	if s.path == nil {
+		return errors.New("faults need servers that the suite starts itself")
+	}
+	switch fault {
+	case BlackHole:
+		s.path.BlackHole()
+	case Refuse:
+		// The listener goes, so that the kernel refuses.
+		if err := s.front.Close(); err != nil {
+			return err
+		}
+		s.front = nil
+	case Freeze:
+		s.real[0].Pause()
+		s.broken = true
+	case Kill:
+		s.real[0].Kill()
+		if err := s.front.Close(); err != nil {
+			return err
+		}
+		s.front, s.broken = nil, true
+	case Slow:
+		d := redistest.Delay{Fixed: 20 * time.Millisecond}
+		s.path.SetDelay(d, d)
+	default:
+		return fmt.Errorf("no fault %q", fault)
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+// Package suite plans the cells of a run, carries them out in interleaved slices, and writes one record
+// per slice.
+package suite
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redquorum/redquorum/bench/entry"
+	"github.com/redquorum/redquorum/bench/server"
+	"github.com/redquorum/redquorum/bench/work"
+)
+
+// Cell is one row of conditions; every entry that fits takes part in it.
+type Cell struct {
+	Workload string `json:"workload"`
+	Members  int    `json:"members"`
+	Callers  int    `json:"callers"`
+	HoldUS   int    `json:"hold_us,omitempty"`
+	Random   bool   `json:"random,omitempty"` // the hold is uniform in 0..HoldUS
+	Warm     int    `json:"warm,omitempty"`   // so many names in turn; 0: a fresh one each time
+	Rate     int    `json:"rate,omitempty"`   // arrivals a second; 0: closed loop
+	Fault    string `json:"fault,omitempty"`  // of member 0 of the set
+	Phase    string `json:"phase,omitempty"`  // of a cell with a fault, see Phases
+	Procs    int    `json:"procs,omitempty"`  // processes the callers are spread over
+	Count    int    `json:"count,omitempty"`  // leases, waiters
+	Cold     bool   `json:"cold,omitempty"`   // on servers whose token counters were never used
+}
+
+// The phases of a cell with a fault: one client throughout, healthy and then from the moment of the
+// fault on; and a client that starts while the fault is there.
+const (
+	Healthy = "healthy"
+	After   = "after"
+	Start   = "start"
+)
+
+// String names the cell; it is its key in the file of records.
+func (c Cell) String() string {
+	b := []string{c.Workload, fmt.Sprintf("N=%d", c.Members)}
+	add := func(on bool, format string, args ...any) {
+		if on {
+			b = append(b, fmt.Sprintf(format, args...))
+		}
+	}
+	add(c.Callers > 0, "callers=%d", c.Callers)
+	add(c.Workload == "W3" || c.Workload == "W3d" || c.Workload == "W3p", "hold=%s", c.Hold())
+	add(c.Warm > 0, "warm=%d", c.Warm)
+	add(c.Rate > 0, "rate=%d", c.Rate)
+	add(c.Fault != "", "fault=%q", c.Fault)
+	add(c.Phase != "", "phase=%s", c.Phase)
+	add(c.Count > 0, "count=%d", c.Count)
+	add(c.Cold, "cold")
+	return strings.Join(b, " ")
+}
+
+// Hold says how long the lock is held.
+func (c Cell) Hold() string {
+	d := time.Duration(c.HoldUS) * time.Microsecond
+	if c.Random {
+		return "0–" + d.String()
+	}
+	return d.String()
+}
+
+// Title says what the cell is, for people.
+func (c Cell) Title() string {
+	members := fmt.Sprintf("%d members", c.Members)
+	if c.Members == 1 {
+		members = "1 member"
+	}
+	callers := fmt.Sprintf("%d callers", c.Callers)
+	if c.Callers == 1 {
+		callers = "1 caller"
+	}
+	fresh := "fresh names"
+	if c.Warm > 0 {
+		fresh = fmt.Sprintf("%d warm names", c.Warm)
+	}
+	switch c.Workload {
+	case "W1", "W2":
+		return fmt.Sprintf("%s uncontended · %s · %s · %s", c.Workload, members, callers, fresh)
+	case "W3":
+		return fmt.Sprintf("W3 hand-off, one client · %s · %d contenders · hold %s", members, c.Callers, c.Hold())
+	case "W3d":
+		return fmt.Sprintf("W3d hand-off, a client each · %s · %d contenders · hold %s · 2 ms pause", members, c.Callers, c.Hold())
+	case "W3p":
+		return fmt.Sprintf("W3p hand-off, a process each · %s · %d contenders · hold %s · 2 ms pause", members, c.Callers, c.Hold())
+	case "burst":
+		return fmt.Sprintf("Burst · %s · %d at once, a client each", members, c.Callers)
+	case "W4", "W5":
+		loop := "closed loop"
+		if c.Rate > 0 {
+			loop = fmt.Sprintf("%d arrivals/s", c.Rate)
+		}
+		phase := map[string]string{Healthy: "before", After: "from the fault on", Start: "started with the fault", "": ""}[c.Phase]
+		return fmt.Sprintf("%s one of %s: %s · %s · %s · %s", c.Workload, members, c.Fault, callers, loop, phase)
+	case "W6":
+		return fmt.Sprintf("W6 renewals · %s · %d leases held", members, c.Count)
+	case "W7":
+		return fmt.Sprintf("W7 memory · %s · %d leases, %d waiters on one name", members, c.Count, c.Count)
+	case "W8":
+		state := "counters in use"
+		if c.Cold {
+			state = "new servers"
+		}
+		return fmt.Sprintf("W8 fencing · %s · %s · %s", members, callers, state)
+	}
+	return c.String()
+}
+
+// shape is what the entries have to be fit for.
+func (c Cell) shape() string {
+	switch c.Workload {
+	case "W3":
+		return entry.Shared
+	case "W3d", "W3p", "burst":
+		return entry.Separate
+	case "W6":
+		return entry.Renewed
+	case "W7":
+		return entry.Memory
+	}
+	return entry.Uncontended
+}
+
+func (c Cell) work() string {
+	switch c.Workload {
+	case "W3", "W3d", "W3p":
+		return work.Contended
+	case "burst":
+		return work.Burst
+	case "W6":
+		return work.Renew
+	case "W7":
+		return work.Memory
+	}
+	return work.Uncontended
+}
+
+// Scope says how much a run covers.
+type Scope struct {
+	Full      bool
+	Workloads []string // empty: those of the scope
+	Members   []int
+	Faults    bool // servers can be broken
+}
+
+// Plan lists the cells in the order in which they run: by the number of members, because each has a set
+// of servers of its own.
+func Plan(s Scope) (cells []Cell) {
+	want := func(w string) bool {
+		if len(s.Workloads) > 0 {
+			return slices.ContainsFunc(s.Workloads, func(x string) bool { return strings.EqualFold(x, w) })
+		}
+		return s.Full || w == "W1" || w == "W2" || w == "W3d"
+	}
+	add := func(c Cell) {
+		if want(c.Workload) {
+			cells = append(cells, c)
+		}
+	}
+	for _, n := range s.Members {
+		add(Cell{Workload: "W1", Members: n, Callers: 1})
+		add(Cell{Workload: "W2", Members: n, Callers: 64})
+		if s.Full {
+			add(Cell{Workload: "W2", Members: n, Callers: 512})
+			add(Cell{Workload: "W2", Members: n, Callers: 64, Warm: 1000})
+		}
+		for _, w := range []string{"W3", "W3d"} {
+			add(Cell{Workload: w, Members: n, Callers: 8, HoldUS: 1000, Random: true})
+			if s.Full {
+				for _, callers := range []int{8, 64} {
+					add(Cell{Workload: w, Members: n, Callers: callers})
+					add(Cell{Workload: w, Members: n, Callers: callers, HoldUS: 1000})
+				}
+			}
+		}
+		add(Cell{Workload: "W3p", Members: n, Callers: 8, Procs: 8, HoldUS: 1000, Random: true})
+		add(Cell{Workload: "burst", Members: n, Callers: 64})
+		add(Cell{Workload: "W6", Members: n, Count: 10_000})
+		add(Cell{Workload: "W7", Members: n, Count: 10_000})
+		add(Cell{Workload: "W8", Members: n, Callers: 1, Cold: true})
+		add(Cell{Workload: "W8", Members: n, Callers: 1})
+		add(Cell{Workload: "W8", Members: n, Callers: 64})
+	}
+	if n := slices.Max(s.Members); s.Faults && n >= 3 {
+		for _, load := range []Cell{{Callers: 1}, {Callers: 64}, {Callers: 64, Rate: 500}} {
+			for _, fault := range []string{server.BlackHole, server.Refuse, server.Freeze, server.Kill} {
+				add(Cell{Workload: "W4", Members: n, Callers: load.Callers, Rate: load.Rate, Fault: fault})
+			}
+			add(Cell{Workload: "W5", Members: n, Callers: load.Callers, Rate: load.Rate, Fault: server.Slow})
+		}
+	}
+	return cells
+}
+
+// Workloads are the names that Scope.Workloads knows.
+var Workloads = []string{"W1", "W2", "W3", "W3d", "W3p", "burst", "W4", "W5", "W6", "W7", "W8"}
+
+// order puts entries in the order of one round: the first one moves on from round to round, so that none
+// always runs behind the same neighbour.
+func order[T any](all []T, round int) []T {
+	if len(all) == 0 {
+		return nil
+	}
+	k := round % len(all)
+	return append(slices.Clone(all[k:]), all[:k]...)
+}
+
+func sortedCells(cells []Cell) []Cell {
+	out := slices.Clone(cells)
+	slices.SortStableFunc(out, func(a, b Cell) int { return cmp.Compare(a.Members, b.Members) })
+	return out
+}

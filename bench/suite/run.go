@@ -1,0 +1,513 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redquorum/redquorum/bench/entry"
+	"github.com/redquorum/redquorum/bench/server"
+	"github.com/redquorum/redquorum/bench/work"
+)
+
+// Config is what a run does.
+type Config struct {
+	Cells   []Cell
+	Entries []*entry.Spec
+	Reps    int
+	Slice   time.Duration // of a closed loop; contended slices are twice as long
+	Warm    time.Duration // before the first slice of a child; a third of it before later ones
+	Lease   time.Duration
+	Own     []string // members that run already; nil: the suite starts its own
+	Out     *File
+	Have    []Record // what Out has already
+	Show    Progress
+}
+
+// Progress is told of each slice before it runs.
+type Progress interface {
+	Plan(slices int)
+	Slice(cell Cell, entry string)
+	Note(format string, args ...any)
+}
+
+// grace is how long after the last release keys may still be on their way.
+const grace = 150 * time.Millisecond
+
+// runner is one run. It uses nothing concurrently but the processes.
+type runner struct {
+	Config
+	id      string
+	dir     string
+	seq     int
+	sets    map[string]server.Set // by kind; all for the same number of members
+	members int
+	missing map[string]bool
+	done    map[string]bool // round and entry
+}
+
+// Run carries out what the file does not have yet.
+func Run(ctx context.Context, c Config) error {
+	dir, err := os.MkdirTemp("", "bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	r := &runner{Config: c, id: strconv.FormatUint(uint64(rand.Uint32()), 36), dir: dir,
+		sets: map[string]server.Set{}, missing: map[string]bool{}, done: map[string]bool{}}
+	defer r.closeSets()
+	for _, have := range c.Have {
+		if s := have.Slice; s != nil {
+			cell := s.Cell
+			cell.Phase = ""
+			if s.Failed != "" { // it cannot run, in no repetition
+				for rep := range c.Reps {
+					r.done[key(cell, rep, s.Entry)] = true
+				}
+			}
+			r.done[key(cell, s.Rep, s.Entry)] = true
+		}
+	}
+	if err := r.available(); err != nil {
+		return err
+	}
+	total := 0
+	for _, cell := range c.Cells {
+		for rep := range c.Reps {
+			if todo := r.todo(cell, rep); len(todo) > 0 {
+				total += len(todo)
+			}
+		}
+	}
+	c.Show.Plan(total)
+	for _, cell := range sortedCells(c.Cells) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if cell.Members != r.members {
+			r.closeSets()
+			r.members = cell.Members
+		}
+		if cell.Fault != "" {
+			err = r.faultCell(ctx, cell)
+		} else {
+			err = r.cell(ctx, cell)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", cell, err)
+		}
+	}
+	return nil
+}
+
+func key(cell Cell, rep int, entry string) string { return fmt.Sprintf("%s #%d %s", cell, rep, entry) }
+
+// available records which entries cannot take part, and why.
+func (r *runner) available() error {
+	for _, spec := range r.Entries {
+		why, install := server.Missing(spec.Kind)
+		if why == "" && spec.Child != nil {
+			if err := spec.Child.Ready(filepath.Join(ChildrenDir(), spec.Child.Dir)); err != nil {
+				why, install = err.Error(), "make bench-setup"
+			}
+		}
+		if why == "" {
+			continue
+		}
+		r.missing[spec.Name] = true
+		r.Show.Note("missing: %s: %s (%s)", spec.Name, why, install)
+		if err := r.Out.Write(Record{Missing: &Missing{Entry: spec.Name, Why: why, Install: install}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entries are those that take part in a cell.
+func (r *runner) entries(cell Cell) (out []*entry.Spec) {
+	for _, spec := range r.Entries {
+		switch {
+		case r.missing[spec.Name] || !spec.Fits(cell.Members, cell.shape()):
+		case cell.Fault != "" && (spec.Kind != entry.Redis || cell.Rate > 0 && spec.Child != nil):
+		case cell.Workload == "W8" && spec.Name != "floor" && spec.Name != "floor-scripts" && spec.Name != "redquorum":
+		case r.Own != nil && spec.Kind != entry.Redis:
+		case spec.Child != nil && !slices.Contains([]string{work.Uncontended, work.Contended}, cell.work()):
+		default:
+			out = append(out, spec)
+		}
+	}
+	return out
+}
+
+// todo are the entries of a round, or none if the file has all of it. A round that was begun is done
+// again: its ratios are to the floor of the same minute.
+func (r *runner) todo(cell Cell, rep int) []*entry.Spec {
+	all := r.entries(cell)
+	for _, spec := range all {
+		if !r.done[key(cell, rep, spec.Name)] {
+			return slices.DeleteFunc(all, func(s *entry.Spec) bool {
+				return s.Name != "floor" && r.done[key(cell, rep, s.Name)] && r.failedBefore(cell, s)
+			})
+		}
+	}
+	return nil
+}
+
+func (r *runner) failedBefore(cell Cell, spec *entry.Spec) bool {
+	for _, have := range r.Have {
+		if s := have.Slice; s != nil && s.Failed != "" && s.Cell == cell && s.Entry == spec.Name {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *runner) closeSets() {
+	for _, s := range r.sets {
+		s.Close()
+	}
+	clear(r.sets)
+}
+
+// set returns the servers of a kind, started when they are first needed.
+func (r *runner) set(ctx context.Context, kind entry.Kind, n int) (server.Set, error) {
+	if s := r.sets[string(kind)]; s != nil {
+		return s, nil
+	}
+	var s server.Set
+	var err error
+	switch {
+	case kind != entry.Redis:
+		s, err = server.Start(ctx, kind, n, r.dir)
+	case r.Own != nil:
+		if len(r.Own) < n {
+			return nil, fmt.Errorf("%d members are wanted, %d are given", n, len(r.Own))
+		}
+		s, err = server.UseRedis(ctx, r.Own[:n])
+	default:
+		s, err = server.StartRedis(ctx, n, false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.sets[string(kind)] = s
+	if kind == entry.Redis {
+		err = prime(ctx, s.Members())
+	}
+	return s, err
+}
+
+func (r *runner) openOrder(cell Cell, members []string) work.Order {
+	o := work.Order{Members: members, LeaseMS: int(r.Lease.Milliseconds()), Work: cell.work(), Shape: cell.shape(), Callers: max(cell.Callers, 1),
+		HoldUS: cell.HoldUS, Random: cell.Random, Warm: cell.Warm, Rate: cell.Rate, Count: cell.Count}
+	switch cell.Workload {
+	case "W3d", "W3p":
+		o.PauseUS = 2000
+	case "W7":
+		o.LeaseMS = 30_000 // no lease may end while memory is measured
+	}
+	if cell.Procs > 0 {
+		o.Callers = cell.Callers / cell.Procs
+	}
+	return o
+}
+
+// team is the processes of one entry in one cell.
+type team []*child
+
+func (t team) close() {
+	for _, c := range t {
+		c.close()
+	}
+}
+
+func (t team) bad() error {
+	for _, c := range t {
+		if c.bad != nil {
+			return c.bad
+		}
+	}
+	return nil
+}
+
+func (r *runner) team(spec *entry.Spec, cell Cell, members []string) (t team, err error) {
+	for range max(cell.Procs, 1) {
+		c, err := startChild(spec, r.openOrder(cell, members))
+		if err != nil {
+			t.close()
+			return nil, err
+		}
+		t = append(t, c)
+	}
+	return t, nil
+}
+
+// cell runs all rounds of a cell without a fault. The children of all entries live through all of them;
+// while one works the others are idle.
+func (r *runner) cell(ctx context.Context, cell Cell) error {
+	teams := map[string]team{}
+	defer func() {
+		for _, t := range teams {
+			t.close()
+		}
+	}()
+	for rep := range r.Reps {
+		for _, spec := range order(r.todo(cell, rep), rep) {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			r.Show.Slice(cell, spec.Name)
+			if err := r.once(ctx, cell, rep, spec, teams); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *runner) once(ctx context.Context, cell Cell, rep int, spec *entry.Spec, teams map[string]team) error {
+	if r.done["failed "+key(cell, 0, spec.Name)] {
+		return nil
+	}
+	var set server.Set
+	var err error
+	if cell.Cold && r.Own == nil {
+		s, err := server.StartRedis(ctx, cell.Members, false)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		set = s
+	} else if set, err = r.set(ctx, spec.Kind, cell.Members); err != nil {
+		return err
+	}
+	t := teams[spec.Name]
+	warm := r.Warm / 3
+	// A client that spent time on one cell is new for the next; those of cold servers and of memory are
+	// new each time.
+	if t == nil || t.bad() != nil || cell.Cold || cell.Workload == "W7" {
+		if t != nil {
+			t.close()
+		}
+		delete(teams, spec.Name)
+		if t, err = r.team(spec, cell, set.Members()); err != nil {
+			r.done["failed "+key(cell, 0, spec.Name)] = true
+			return r.Out.Write(Record{Slice: &Slice{Cell: cell, Entry: spec.Name, Rep: rep, Floor: spec.Floor, Failed: err.Error(), Servers: set.Version()}})
+		}
+		teams[spec.Name] = t
+		warm = r.Warm
+		if spec.Child != nil {
+			warm *= 4 // their compilers need it
+		}
+	}
+	if cell.Cold {
+		warm = 0
+	}
+	s, err := r.slice(ctx, cell, rep, spec, t, set, warm, nil)
+	if err != nil {
+		return err
+	}
+	return r.Out.Write(Record{Slice: s})
+}
+
+// length of a slice.
+func (r *runner) length(cell Cell) time.Duration {
+	switch cell.work() {
+	case work.Contended, work.Burst:
+		return 2 * r.Slice
+	case work.Renew:
+		return r.Lease // three periods
+	case work.Memory:
+		return 1500 * time.Millisecond // until all are asleep, and their heartbeats have begun
+	}
+	return r.Slice
+}
+
+// slice lets one team work once, and looks at the servers before and after.
+func (r *runner) slice(ctx context.Context, cell Cell, rep int, spec *entry.Spec, t team, set server.Set, warm time.Duration, during func() error) (*Slice, error) {
+	r.seq++
+	length := r.length(cell)
+	prefix := fmt.Sprintf("b%s.%d:", r.id, r.seq)
+	storage := filepath.Join(r.dir, strconv.Itoa(r.seq))
+	s := &Slice{Cell: cell, Entry: spec.Name, Rep: rep, Floor: spec.Floor, SliceMS: int(length.Milliseconds()), Version: t[0].version, Servers: set.Version(),
+		Commands: -1, Contended: cell.work() == work.Contended || cell.work() == work.Burst}
+	var store *work.Storage
+	if s.Contended {
+		var err error
+		if store, err = work.OpenStorage(storage); err != nil {
+			return nil, err
+		}
+		defer func() { store.Close(); _ = os.Remove(storage) }()
+	}
+	before, err := set.Commands(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, c := range t {
+		pids = append(pids, c.cmd.Process.Pid)
+	}
+	servers := set.Pids()
+	began := usageOf(servers, pids)
+
+	limit := length + warm + 20*time.Second
+	switch cell.work() {
+	case work.Renew, work.Memory:
+		limit += 5 * time.Minute
+	}
+	type answer struct {
+		r   work.Result
+		err error
+	}
+	answers := make(chan answer, len(t))
+	for i, c := range t {
+		go func() { // ends with the order
+			res, err := c.order(work.Order{Op: "slice", Prefix: prefix, Storage: storage, Who: i * max(1, cell.Callers/len(t)),
+				WarmMS: int(warm.Milliseconds()), SliceMS: int(length.Milliseconds())}, limit)
+			answers <- answer{res, err}
+		}()
+	}
+	var broke error
+	if during != nil {
+		time.Sleep(length / 10)
+		broke = during()
+	}
+	var results []work.Result
+	for range t {
+		a := <-answers
+		if a.err != nil {
+			s.Failed = a.err.Error()
+			err = errors.Join(err, a.err)
+			continue
+		}
+		results = append(results, a.r)
+	}
+	if broke != nil {
+		return nil, broke
+	}
+	ended := usageOf(servers, pids)
+	if s.Failed != "" {
+		return s, nil
+	}
+	time.Sleep(grace)
+	res := merge(results)
+	if cell.Fault == "" {
+		after, err := set.Commands(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if res.AllOps > 0 {
+			s.Commands = float64(server.Sent(before, after, spec.Inner)) / float64(res.AllOps)
+		}
+		if spec.Kind != entry.Redis {
+			s.Commands = -1
+		}
+	}
+	if s.Left, err = set.Left(ctx, prefix); err != nil {
+		return nil, err
+	}
+	if store != nil {
+		s.Lost = res.Writes - store.Count()
+	}
+	s.fill(&res, cell)
+	if began.known && len(servers) > 0 {
+		wall := (ended.clock - began.clock) / float64(ThisMachineCPUs)
+		if wall > 0 {
+			s.OtherCPU = max(0, (ended.busy-began.busy)-(ended.ours-began.ours)) / wall
+		}
+		if res.AllOps > 0 {
+			s.ServerCPU = (ended.server - began.server) * 1e6 / float64(res.AllOps)
+		}
+	}
+	return s, nil
+}
+
+// merge adds up what several processes of one entry saw.
+func merge(all []work.Result) work.Result {
+	sum := all[0]
+	for _, r := range all[1:] {
+		sum.Ops += r.Ops
+		sum.Done += r.Done
+		sum.AllOps += r.AllOps
+		sum.Errors += r.Errors
+		sum.Stuck += r.Stuck
+		sum.CPU += r.CPU
+		sum.Allocs += r.Allocs
+		sum.Bytes += r.Bytes
+		sum.Elapsed = max(sum.Elapsed, r.Elapsed)
+		sum.Total = append(sum.Total, r.Total...)
+		sum.Acquire = append(sum.Acquire, r.Acquire...)
+		sum.Release = append(sum.Release, r.Release...)
+		sum.Handoff = append(sum.Handoff, r.Handoff...)
+		sum.PerCaller = append(sum.PerCaller, r.PerCaller...)
+		sum.Samples = append(sum.Samples, r.Samples...)
+		sum.Self += r.Self
+		sum.WaitSum += r.WaitSum
+		sum.WaitMax = max(sum.WaitMax, r.WaitMax)
+		sum.Overlaps += r.Overlaps
+		sum.Writes += r.Writes
+	}
+	return sum
+}
+
+// fill computes the figures of a slice from what the processes saw.
+func (s *Slice) fill(r *work.Result, cell Cell) {
+	s.Ops, s.Errors, s.Samples, s.Stuck, s.Overlaps = r.Ops, r.Errors, r.Samples, r.Stuck, r.Overlaps
+	seconds := float64(r.Elapsed) / 1e9
+	if seconds > 0 {
+		s.Throughput = float64(r.Ops) / seconds
+	}
+	total := histogram(r.Total)
+	s.Total, s.Counts = times(total), coarse(total)
+	s.Acquire, s.Release, s.Handoff = times(histogram(r.Acquire)), times(histogram(r.Release)), times(histogram(r.Handoff))
+	if n := float64(r.Done); n > 0 {
+		s.CPU = float64(r.CPU) / 1e9 / n * 1e4
+		s.Allocs, s.Bytes = float64(r.Allocs)/n, float64(r.Bytes)/n
+		if r.Allocs < 0 {
+			s.Allocs, s.Bytes = -1, -1
+		}
+		if s.Contended {
+			s.SelfShare = float64(r.Self) / n
+			if r.WaitSum > 0 {
+				s.WaitRatio = float64(r.WaitMax) / (float64(r.WaitSum) / n)
+			}
+		}
+	}
+	if s.Contended {
+		s.Jain = Jain(r.PerCaller)
+	}
+	if r.Acquired > 0 {
+		s.Second = float64(r.Second) / float64(r.Acquired)
+	}
+	if cell.work() == work.Renew && seconds > 0 {
+		n := float64(r.Renewals)
+		s.Renewer = r.Renewer
+		if !r.Counted { // by the commands: those of the acquisitions are in there, too
+			n = 0
+		}
+		s.Renewals = n / seconds
+		if n > 0 {
+			s.RenewalCPU = float64(r.CPU) / 1e3 / n
+		}
+	}
+	s.LeaseBytes, s.WaiterBytes, s.Goroutines, s.Registered = r.LeaseBytes, r.WaiterBytes, r.Goroutines, r.Registered
+}
+
+// Jain is Jain's index: 1 if all got the same, 1/n if one got everything.
+func Jain(x []int64) float64 {
+	var sum, squares float64
+	for _, v := range x {
+		sum += float64(v)
+		squares += float64(v) * float64(v)
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(x)) * squares)
+}

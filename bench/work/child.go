@@ -1,0 +1,262 @@
+package work
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/redquorum/redquorum/bench/entry"
+)
+
+// Serve is the main function of a child process: it carries out orders until close or the end of input.
+func Serve(in io.Reader, out io.Writer) error {
+	orders, results := json.NewDecoder(bufio.NewReader(in)), json.NewEncoder(out)
+	var s session
+	defer s.close()
+	for {
+		var o Order
+		if err := orders.Decode(&o); err != nil {
+			return nil // the suite is gone
+		}
+		if o.Op == "close" {
+			s.close()
+			return results.Encode(Result{OK: true})
+		}
+		r, err := s.do(&o)
+		if err != nil {
+			r = &Result{Error: err.Error()}
+		}
+		r.OK = err == nil
+		if err := results.Encode(r); err != nil {
+			return err
+		}
+	}
+}
+
+// session is one open entry.
+type session struct {
+	open    Order
+	spec    *entry.Spec
+	lockers []entry.Locker // one, or one per caller
+	callers []*caller      // kept from slice to slice, for their room
+}
+
+func (s *session) do(o *Order) (*Result, error) {
+	switch o.Op {
+	case "open":
+		return s.start(o)
+	case "slice":
+		if s.spec == nil {
+			return nil, fmt.Errorf("slice before open")
+		}
+		switch s.open.Work {
+		case Uncontended:
+			return s.uncontended(o)
+		case Contended:
+			return s.contended(o)
+		case Burst:
+			return s.burst(o)
+		case Renew:
+			return s.renew(o)
+		case Memory:
+			return s.memory(o)
+		}
+		return nil, fmt.Errorf("no work %q", s.open.Work)
+	}
+	return nil, fmt.Errorf("no order %q", o.Op)
+}
+
+func (s *session) start(o *Order) (*Result, error) {
+	spec, err := entry.Find(o.Entry)
+	if err != nil {
+		return nil, err
+	}
+	s.open, s.spec = *o, spec
+	n := 1
+	if o.Shape == entry.Separate {
+		n = o.Callers
+	}
+	for range n {
+		l, err := s.dial()
+		if err != nil {
+			return nil, err
+		}
+		s.lockers = append(s.lockers, l)
+	}
+	for i := range o.Callers {
+		s.callers = append(s.callers, &caller{number: i, locker: s.lockers[i%n]})
+	}
+	return &Result{Version: versionOf(spec)}, nil
+}
+
+func (s *session) dial() (entry.Locker, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	return s.spec.Open(ctx, entry.Env{Members: s.open.Members, Lease: s.lease(), Shape: s.open.Shape, Renew: s.open.Work == Renew})
+}
+
+func (s *session) lease() time.Duration { return time.Duration(s.open.LeaseMS) * time.Millisecond }
+
+func (s *session) close() {
+	for _, l := range s.lockers {
+		l.Close()
+	}
+	s.lockers = nil
+}
+
+func versionOf(spec *entry.Spec) string {
+	if v := spec.Version(); v != "" {
+		return v + ", " + runtime.Version()
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, b := range info.Settings {
+			if b.Key == "vcs.revision" {
+				return b.Value[:min(12, len(b.Value))] + ", " + runtime.Version()
+			}
+		}
+	}
+	return runtime.Version()
+}
+
+// caller is one goroutine of a workload. Its samples are kept plain while it runs and go into the
+// histograms afterwards.
+type caller struct {
+	number                  int
+	locker                  entry.Locker
+	total, acquire, release []int64
+	handoff                 []int64
+
+	ops, all, errs int64
+	samples        []string
+	self, overlaps int64
+	writes         int64
+	waitSum        int64
+	waitMax        int64
+}
+
+func (c *caller) reset() {
+	*c = caller{number: c.number, locker: c.locker, total: c.total[:0], acquire: c.acquire[:0], release: c.release[:0], handoff: c.handoff[:0]}
+}
+
+func (c *caller) failed(err error) {
+	c.errs++
+	if len(c.samples) < 3 {
+		c.samples = append(c.samples, err.Error())
+	}
+}
+
+// meter measures what the process itself used.
+type meter struct {
+	began time.Time
+	cpu   int64
+	mem   runtime.MemStats
+}
+
+func cpuTime() int64 {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+func startMeter() *meter {
+	m := &meter{}
+	runtime.ReadMemStats(&m.mem)
+	m.cpu, m.began = cpuTime(), time.Now()
+	return m
+}
+
+func (m *meter) stop(r *Result) {
+	r.Elapsed, r.CPU = int64(time.Since(m.began)), cpuTime()-m.cpu
+	var now runtime.MemStats
+	runtime.ReadMemStats(&now)
+	r.Allocs, r.Bytes = int64(now.Mallocs-m.mem.Mallocs), int64(now.TotalAlloc-m.mem.TotalAlloc)
+}
+
+// Highest is the longest time that a histogram holds, in ns.
+const Highest = int64(10 * time.Minute)
+
+// NewHistogram holds times from 1 ns on, to three digits.
+func NewHistogram() *hdr.Histogram { return hdr.New(1, Highest, 3) }
+
+// Pairs is what the histogram counts, without what it does not.
+func Pairs(h *hdr.Histogram) (out Histogram) {
+	for _, b := range h.Distribution() {
+		if b.Count > 0 {
+			out = append(out, [2]int64{b.To, b.Count})
+		}
+	}
+	return out
+}
+
+// gather merges the callers' samples.
+func gather(r *Result, callers []*caller) {
+	merge := func(of func(*caller) []int64) Histogram {
+		h := NewHistogram()
+		for _, c := range callers {
+			for _, v := range of(c) {
+				_ = h.RecordValue(min(max(v, 1), Highest))
+			}
+		}
+		return Pairs(h)
+	}
+	r.Total = merge(func(c *caller) []int64 { return c.total })
+	r.Acquire = merge(func(c *caller) []int64 { return c.acquire })
+	r.Release = merge(func(c *caller) []int64 { return c.release })
+	r.Handoff = merge(func(c *caller) []int64 { return c.handoff })
+	for _, c := range callers {
+		r.Ops += c.ops
+		r.Done += c.all
+		r.AllOps += c.all
+		r.Errors += c.errs
+		r.Self += c.self
+		r.Overlaps += c.overlaps
+		r.Writes += c.writes
+		r.WaitSum += c.waitSum
+		r.WaitMax = max(r.WaitMax, c.waitMax)
+		for _, t := range c.samples {
+			if len(r.Samples) < 5 && !slices.Contains(r.Samples, t) {
+				r.Samples = append(r.Samples, t)
+			}
+		}
+	}
+}
+
+// drain is how long callers may take after the end of a slice before they count as stuck.
+const drain = 3 * time.Second
+
+// join waits for callers and tells how many are stuck. Those that are must not be looked at again.
+func join(callers []*caller, run func(*caller)) (wait func(limit <-chan time.Time) (back []*caller)) {
+	var wg sync.WaitGroup
+	done := make(chan *caller, len(callers))
+	for _, c := range callers {
+		wg.Go(func() { run(c); done <- c })
+	}
+	return func(limit <-chan time.Time) (back []*caller) {
+		for len(back) < len(callers) {
+			select {
+			case c := <-done:
+				back = append(back, c)
+			case <-limit:
+				return back
+			}
+		}
+		wg.Wait()
+		return back
+	}
+}
+
+func millis(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// Main is Serve on the process' own streams.
+func Main() error { return Serve(os.Stdin, os.Stdout) }

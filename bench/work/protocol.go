@@ -1,0 +1,89 @@
+// Package work is what a measuring process does: it opens one entry, runs slices of a workload when told
+// to, and reports what it saw. The suite runs it as a child process, so that processor time, memory and
+// connections belong to one entry. Children in other languages (children/) do the same.
+//
+// The protocol is one JSON object per line, answered by one: an Order on standard input, a Result on
+// standard output. Times are in nanoseconds unless their name says otherwise.
+package work
+
+// Order tells a child what to do.
+//
+//	open    open the entry: Locker, or one per caller (Separate)
+//	slice   work for WarmMS and then, measured, for SliceMS
+//	close   close everything and end
+type Order struct {
+	Op      string   `json:"op"`
+	Entry   string   `json:"entry,omitempty"`
+	Members []string `json:"members,omitempty"`
+	LeaseMS int      `json:"lease_ms,omitempty"`
+
+	// Of open: what comes.
+	Work    string `json:"work,omitempty"`     // one of the Work constants
+	Shape   string `json:"shape,omitempty"`    // one of the shapes of package entry
+	Callers int    `json:"callers,omitempty"`  // goroutines, or their like
+	HoldUS  int    `json:"hold_us,omitempty"`  // contended: longest hold
+	Random  bool   `json:"random,omitempty"`   // contended: the hold is uniform in 0..HoldUS
+	PauseUS int    `json:"pause_us,omitempty"` // contended: after a release
+	Warm    int    `json:"warm,omitempty"`     // uncontended: so many names in turn; 0: a fresh one each time
+	Rate    int    `json:"rate,omitempty"`     // uncontended: arrivals per second on a schedule; 0: closed loop
+	Count   int    `json:"count,omitempty"`    // renewed and memory: leases, waiters
+
+	// Of slice.
+	Prefix  string `json:"prefix,omitempty"`  // of all names
+	Storage string `json:"storage,omitempty"` // a file of 64 bytes that all contenders share, see Storage
+	Who     int    `json:"who,omitempty"`     // the first caller's number among the contenders of all processes
+	WarmMS  int    `json:"warm_ms,omitempty"`
+	SliceMS int    `json:"slice_ms,omitempty"`
+}
+
+// The kinds of work.
+const (
+	Uncontended = "uncontended"
+	Contended   = "contended"
+	Burst       = "burst"
+	Renew       = "renew"
+	Memory      = "memory"
+)
+
+// Histogram is a list of [value, count] pairs.
+type Histogram [][2]int64
+
+// Result is what a child answers.
+type Result struct {
+	OK      bool   `json:"ok"`
+	Error   string `json:"error,omitempty"`
+	Version string `json:"version,omitempty"` // of open: library and runtime
+
+	Ops      int64    `json:"ops,omitempty"`      // completed within the slice
+	Done     int64    `json:"done,omitempty"`     // of the slice, with those that came late: what CPU and Allocs are for
+	AllOps   int64    `json:"all_ops,omitempty"`  // with warm-up and what came late: what the servers saw
+	Errors   int64    `json:"errors,omitempty"`   // of acquisitions and releases
+	Samples  []string `json:"samples,omitempty"`  // texts of the first errors
+	Stuck    int64    `json:"stuck,omitempty"`    // callers that did not come back in time
+	Elapsed  int64    `json:"elapsed,omitempty"`  // of the measured part
+	CPU      int64    `json:"cpu,omitempty"`      // user and system time of this process in it
+	Allocs   int64    `json:"allocs,omitempty"`   // in it; -1: the runtime does not tell
+	Bytes    int64    `json:"bytes,omitempty"`    // allocated
+	Second   int64    `json:"second,omitempty"`   // acquisitions with a second round
+	Acquired int64    `json:"acquired,omitempty"` // of how many, where the entry knows
+	Renewals int64    `json:"renewals,omitempty"` // leases renewed
+	Renewer  string   `json:"renewer,omitempty"`  // "own" or "suite": who renewed
+	Counted  bool     `json:"counted,omitempty"`  // Renewals is from the entry
+
+	Total   Histogram `json:"total,omitempty"`   // acquire and release
+	Acquire Histogram `json:"acquire,omitempty"` // the wait, where contended
+	Release Histogram `json:"release,omitempty"`
+	Handoff Histogram `json:"handoff,omitempty"` // from the start of a release to the next holder, another caller
+
+	PerCaller []int64 `json:"per_caller,omitempty"` // acquisitions of each contender
+	Self      int64   `json:"self,omitempty"`       // hand-offs to the caller that released
+	WaitSum   int64   `json:"wait_sum,omitempty"`
+	WaitMax   int64   `json:"wait_max,omitempty"` // also of waits that the end of the slice cut short
+	Overlaps  int64   `json:"overlaps,omitempty"` // two holders at once
+	Writes    int64   `json:"writes,omitempty"`   // to the storage, for lost updates
+
+	LeaseBytes  float64 `json:"lease_bytes,omitempty"`  // memory: per held lease
+	WaiterBytes float64 `json:"waiter_bytes,omitempty"` // per waiter, less its goroutine
+	Goroutines  float64 `json:"goroutines,omitempty"`   // per waiter, besides the caller's
+	Registered  int     `json:"registered,omitempty"`   // waiters that the servers know of; -1: unknown
+}
