@@ -1,0 +1,50 @@
+package entry
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+func init() {
+	shapes := []string{Uncontended, Shared, Separate}
+	register(Spec{
+		Name: "node-redlock", Kind: Redis, Shapes: shapes, Note: "node-redlock 5 beta over ioredis, retry defaults, tries without end",
+		Inner: []string{"exists", "set", "get", "del", "pexpire"},
+		Child: &Child{
+			Dir:     "node",
+			Command: func(string) []string { return []string{"node", "child.js"} },
+			Ready: func(dir string) error {
+				if _, err := exec.LookPath("node"); err != nil {
+					return errors.New("no node (Debian: apt-get install nodejs npm)")
+				}
+				if _, err := os.Stat(filepath.Join(dir, "node_modules", "redlock")); err != nil {
+					return errors.New("its packages are not installed")
+				}
+				return nil
+			},
+		},
+	})
+	register(Spec{
+		Name: "redisson", Kind: Redis, Shapes: shapes, Note: "Redisson's RedissonRedLock, with one member its RLock",
+		Inner: []string{"exists", "hexists", "hincrby", "pexpire", "pttl", "hdel", "del", "publish", "get", "set"},
+		Child: &Child{
+			Dir: "redisson",
+			Command: func(string) []string {
+				return []string{"java", "-cp", filepath.Join("target", "classes") + ":" + filepath.Join("target", "lib", "*"), "Child"}
+			},
+			Ready: func(dir string) error {
+				if _, err := exec.LookPath("java"); err != nil {
+					return errors.New("no java (Debian: apt-get install openjdk-17-jdk-headless maven)")
+				}
+				for _, need := range []string{"classes/Child.class", "lib"} {
+					if _, err := os.Stat(filepath.Join(dir, "target", need)); err != nil {
+						return errors.New("it is not built")
+					}
+				}
+				return nil
+			},
+		},
+	})
+}
