@@ -22,7 +22,7 @@ report = go run ./internal/testreport $(filter -v,$(ARGS))
 
 .PHONY: help
 help: ## Print this list
-	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 ifneq ($(wildcard cmd/redlock/main.go),)
 .PHONY: demo
@@ -78,9 +78,34 @@ fuzz: ## Run every fuzz target for FUZZTIME (20s) each
 			echo "$$pkg $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 		done; done)
 
-.PHONY: bench
-bench: ## Run the micro-benchmarks
+.PHONY: microbench
+microbench: ## Run the micro-benchmarks
 	@$(call each,go test -run '^$$' -bench . -benchmem $(ARGS) $(PKG))
+
+# The suite of bench/: ARGS are its flags, see bench/README.md.
+.PHONY: bench
+bench: try-redis ## Compare with other locks on servers it starts itself (about 5 minutes)
+	@cd bench && go run . $(ARGS)
+
+.PHONY: bench-full
+bench-full: try-redis ## The same with all workloads (hours; goes on where it was stopped)
+	@cd bench && go run . -full $(ARGS)
+
+# MEMBERS are servers that run already; otherwise those of the compose file, if there is one.
+.PHONY: bench-docker
+COMPOSE := $(firstword $(wildcard docker/compose.yaml docker/compose.yml docker/docker-compose.yml docker/docker-compose.yaml))
+bench-docker: ## Compare on servers that run already: MEMBERS=host:port,… or those of docker/
+	@if [ -n "$(MEMBERS)" ]; then cd bench && go run . -members "$(MEMBERS)" $(ARGS); \
+	elif [ -z "$(COMPOSE)" ]; then echo "docker/ has no compose file; name servers that run: make bench-docker MEMBERS=host:port,host:port,host:port" >&2; exit 1; \
+	elif ! command -v docker >/dev/null; then echo "docker is not installed; name servers that run: make bench-docker MEMBERS=host:port,…" >&2; exit 1; \
+	else docker compose -f $(COMPOSE) up -d --wait && (cd bench && go run . -members 127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003,127.0.0.1:7004,127.0.0.1:7005 $(ARGS)); fi
+
+.PHONY: bench-setup
+bench-setup: ## Build what bench compares with in other languages (Node with npm, Java 17 with Maven)
+	@status=0; \
+	if command -v npm >/dev/null; then (cd bench/children/node && npm ci --no-audit --no-fund) || status=1; else echo "no npm (Debian: apt-get install nodejs npm)" >&2; fi; \
+	if command -v mvn >/dev/null; then (cd bench/children/redisson && mvn -q -B package) || status=1; else echo "no mvn (Debian: apt-get install openjdk-17-jdk-headless maven)" >&2; fi; \
+	exit $$status
 
 # staticcheck is a tool of tools/go.mod; -modfile does not go with workspaces, hence GOWORK=off.
 .PHONY: lint

@@ -1,8 +1,10 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redquorum/redquorum/bench/suite"
 )
@@ -129,16 +131,40 @@ func (r *Report) Targets() Table {
 	return t
 }
 
-// Violations lists every entry that broke a promise or left keys, by cell.
+// Violations lists every entry that broke a promise or left keys: overlaps and lost updates first.
 func (r *Report) Violations() (out []string) {
+	type sum struct {
+		overlaps, lost, left float64
+		cells                []string
+	}
+	sums := map[string]*sum{}
+	var names []string
 	for _, c := range r.Cells {
 		for _, row := range c.Rows {
 			o, l, k := row.Sum(overlaps), row.Sum(lost), row.Sum(left)
-			if o+l+k > 0 {
-				out = append(out, fmt.Sprintf("%s in %s: %s overlaps, %s lost updates, %s keys left", row.Entry, c.Cell, Number(o), Number(l), Number(k)))
+			if o+l+k == 0 {
+				continue
 			}
+			s := sums[row.Entry]
+			if s == nil {
+				s = &sum{}
+				sums[row.Entry], names = s, append(names, row.Entry)
+			}
+			s.overlaps, s.lost, s.left = s.overlaps+o, s.lost+l, s.left+k
+			s.cells = append(s.cells, c.Cell.String())
 		}
 	}
-	slices.SortStableFunc(out, func(a, b string) int { return 0 })
+	names = inOrder(names)
+	slices.SortStableFunc(names, func(a, b string) int {
+		return cmp.Compare(sums[b].overlaps+sums[b].lost, sums[a].overlaps+sums[a].lost)
+	})
+	for _, name := range names {
+		s := sums[name]
+		where := strings.Join(s.cells[:min(3, len(s.cells))], "; ")
+		if more := len(s.cells) - 3; more > 0 {
+			where += fmt.Sprintf("; and %d more", more)
+		}
+		out = append(out, fmt.Sprintf("%s: %s overlaps, %s lost updates, %s keys left (%s)", name, Number(s.overlaps), Number(s.lost), Number(s.left), where))
+	}
 	return out
 }

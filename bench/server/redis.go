@@ -81,9 +81,9 @@ func (s *RedisSet) ask(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", m, err)
 		}
-		version := info["redis_version"]
+		version := "Redis " + info["redis_version"]
 		if v := info["valkey_version"]; v != "" {
-			version = "valkey " + v
+			version = "Valkey " + v
 		}
 		if s.version == "" {
 			s.version = version

@@ -488,9 +488,6 @@ func (s *Slice) fill(r *work.Result, cell Cell) {
 	if cell.work() == work.Renew && seconds > 0 {
 		n := float64(r.Renewals)
 		s.Renewer = r.Renewer
-		if !r.Counted { // by the commands: those of the acquisitions are in there, too
-			n = 0
-		}
 		s.Renewals = n / seconds
 		if n > 0 {
 			s.RenewalCPU = float64(r.CPU) / 1e3 / n

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/bench/entry"
+	"github.com/redquorum/redquorum/bench/server"
 )
 
 // take acquires so many names of their own, with 64 callers.
@@ -73,7 +74,7 @@ func (s *session) renew(o *Order) (*Result, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	if _, ok := held[0].(entry.Extender); ok {
-		r.Renewer, r.Counted = "suite", true
+		r.Renewer = "suite"
 		every := s.lease() / 3
 		for i, h := range held {
 			wg.Go(func() {
@@ -102,14 +103,24 @@ func (s *session) renew(o *Order) (*Result, error) {
 			})
 		}
 	}
-	counter, own := s.lockers[0].(entry.RenewCounter)
-	count := func() int64 {
-		if own {
-			return counter.Renewals()
+	count := renewals.Load
+	if counter, ok := s.lockers[0].(entry.RenewCounter); ok {
+		count = counter.Renewals
+	} else if r.Renewer == "own" {
+		// By what the servers saw: a command per lease and member.
+		set, err := server.UseRedis(ctx, s.open.Members)
+		if err != nil {
+			cancel()
+			return nil, err
 		}
-		return renewals.Load()
+		count = func() int64 {
+			now, err := set.Commands(ctx)
+			if err != nil {
+				errs.Add(1)
+			}
+			return server.Sent(nil, now, s.spec.Inner) / int64(len(s.open.Members))
+		}
 	}
-	r.Counted = r.Counted || own
 	// A whole period first, so that the acquisitions are over.
 	time.Sleep(s.lease() / 3)
 	before := count()

@@ -68,7 +68,6 @@ type Result struct {
 	Acquired int64    `json:"acquired,omitempty"` // of how many, where the entry knows
 	Renewals int64    `json:"renewals,omitempty"` // leases renewed
 	Renewer  string   `json:"renewer,omitempty"`  // "own" or "suite": who renewed
-	Counted  bool     `json:"counted,omitempty"`  // Renewals is from the entry
 
 	Total   Histogram `json:"total,omitempty"`   // acquire and release
 	Acquire Histogram `json:"acquire,omitempty"` // the wait, where contended

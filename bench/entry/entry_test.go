@@ -1,0 +1,151 @@
+package entry_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/bench/entry"
+	"github.com/redquorum/redquorum/bench/server"
+)
+
+// servers starts what a kind of entry needs, or skips.
+func servers(t *testing.T, kind entry.Kind, n int) server.Set {
+	t.Helper()
+	if why, install := server.Missing(kind); why != "" {
+		t.Skipf("%s; %s", why, install)
+	}
+	var set server.Set
+	var err error
+	if kind == entry.Redis {
+		set, err = server.StartRedis(t.Context(), n, false)
+	} else {
+		set, err = server.Start(t.Context(), kind, n, t.TempDir())
+	}
+	require.NoError(t, err)
+	t.Cleanup(set.Close)
+	return set
+}
+
+// Every entry acquires, refuses a second client, releases, can be acquired again, and leaves nothing.
+func TestConformance(t *testing.T) {
+	sets := map[string]server.Set{}
+	set := func(t *testing.T, kind entry.Kind, n int) server.Set {
+		key := fmt.Sprint(kind, n)
+		if sets[key] == nil {
+			t.Helper()
+			if why, install := server.Missing(kind); why != "" {
+				t.Skipf("%s; install it: %s", why, install)
+			}
+		}
+		return sets[key]
+	}
+	for _, kind := range []entry.Kind{entry.Redis, entry.Postgres, entry.Etcd, entry.ZooKeeper} {
+		for _, n := range []int{1, 3} {
+			if why, _ := server.Missing(kind); why == "" && (n == 1 || kind == entry.Redis) {
+				sets[fmt.Sprint(kind, n)] = servers(t, kind, n)
+			}
+		}
+	}
+	for _, spec := range entry.All() {
+		for _, n := range []int{1, 3} {
+			if spec.Child != nil || spec.Members != nil && n > 1 || spec.Kind != entry.Redis && n > 1 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%d", spec.Name, n), func(t *testing.T) {
+				conform(t, spec, set(t, spec.Kind, n))
+			})
+		}
+	}
+}
+
+func conform(t *testing.T, spec *entry.Spec, set server.Set) {
+	const lease = 30 * time.Second
+	env := entry.Env{Members: set.Members(), Lease: lease, Shape: entry.Separate}
+	if !spec.Fits(len(env.Members), entry.Separate) {
+		env.Shape = entry.Uncontended
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	dial := func() entry.Locker {
+		l, err := spec.Open(ctx, env)
+		require.NoError(t, err)
+		t.Cleanup(l.Close)
+		return l
+	}
+	one, two := dial(), dial()
+	prefix := "conform:" + spec.Name + ":"
+	name := prefix + "name"
+
+	held, err := one.Acquire(ctx, name)
+	require.NoError(t, err)
+	n, err := set.Left(ctx, prefix)
+	require.NoError(t, err)
+	if spec.Name != "postgres-advisory" { // counted with those of all names
+		require.Positive(t, n, "Left does not see a lock that is held: it would not see a leak")
+	}
+
+	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
+	_, err = two.Acquire(short, name)
+	cancelShort()
+	require.Error(t, err, "acquired by two")
+
+	require.NoError(t, held.Release(ctx))
+	held, err = two.Acquire(ctx, name)
+	require.NoError(t, err)
+
+	// A waiter gets it when it is released.
+	got := make(chan error, 1)
+	go func() {
+		h, err := one.Acquire(ctx, name)
+		if err == nil {
+			err = h.Release(ctx)
+		}
+		got <- err
+	}()
+	require.NoError(t, held.Release(ctx))
+	require.NoError(t, <-got)
+
+	require.Eventually(t, func() bool {
+		n, err := set.Left(ctx, prefix)
+		return err == nil && n == 0
+	}, 5*time.Second, 10*time.Millisecond, "keys are left")
+}
+
+// Entries that hold locks for long keep them beyond their lease.
+func TestRenewal(t *testing.T) {
+	set := servers(t, entry.Redis, 1)
+	for _, spec := range entry.All() {
+		if spec.Kind != entry.Redis || !spec.Fits(1, entry.Renewed) {
+			continue
+		}
+		t.Run(spec.Name, func(t *testing.T) {
+			t.Parallel()
+			const lease = time.Second
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			l, err := spec.Open(ctx, entry.Env{Members: set.Members(), Lease: lease, Shape: entry.Renewed, Renew: true})
+			require.NoError(t, err)
+			defer l.Close()
+			name := "renew:" + spec.Name
+			held, err := l.Acquire(ctx, name)
+			require.NoError(t, err)
+			// Three leases long; a lock that ends is seen at the next look.
+			tick := time.NewTicker(lease / 5)
+			defer tick.Stop()
+			for range 15 {
+				<-tick.C
+				if e, ok := held.(entry.Extender); ok {
+					require.NoError(t, e.Extend(ctx))
+				}
+				n, err := set.Left(ctx, name)
+				require.NoError(t, err)
+				require.Positive(t, n, "the lock is gone")
+			}
+			require.NoError(t, held.Release(ctx))
+		})
+	}
+}
