@@ -43,10 +43,36 @@ type attempt struct {
 
 func (c *Client) newAttempt(k keys, t terms) *attempt {
 	n := c.seq.Add(1)
-	a := &attempt{c: c, keys: k, terms: t, owner: ownerOf(c.uuid, n), n: n}
-	a.b = newBallot(a.owner, len(c.members), t, &c.cfg)
+	a, voters := newAttempt(len(c.members))
+	a.c, a.keys, a.terms, a.owner, a.n = c, k, t, ownerOf(c.uuid, n), n
+	a.b = ballotOf(a.owner, voters, t, &c.cfg)
 	c.attempts.put(a)
 	return a
+}
+
+// newAttempt makes an attempt with its voters: in one piece of memory for the usual numbers of members.
+func newAttempt(members int) (*attempt, []voter) {
+	switch members {
+	case 1:
+		x := new(struct {
+			attempt
+			voters [1]voter
+		})
+		return &x.attempt, x.voters[:]
+	case 3:
+		x := new(struct {
+			attempt
+			voters [3]voter
+		})
+		return &x.attempt, x.voters[:]
+	case 5:
+		x := new(struct {
+			attempt
+			voters [5]voter
+		})
+		return &x.attempt, x.voters[:]
+	}
+	return new(attempt), make([]voter, members)
 }
 
 // grant is what a won attempt was worth when it was decided.
@@ -94,7 +120,8 @@ func (a *attempt) try(ctx context.Context) (grant, error) {
 // settle turns a majority of votes into a token and a validity, with a second round where the counters
 // disagree.
 func (a *attempt) settle(ctx context.Context) (grant, error) {
-	states := a.c.states()
+	var few fewStates
+	states := a.c.appendStates(few[:0])
 	a.mu.Lock()
 	in, token, exact, until := a.b.tally(time.Now(), states)
 	if in.Len() < a.b.need {

@@ -78,12 +78,17 @@ type named struct {
 }
 
 func newBallot(owner string, n int, t terms, cfg *Config) ballot {
+	return ballotOf(owner, make([]voter, n), t, cfg)
+}
+
+// ballotOf is newBallot over memory that is there already.
+func ballotOf(owner string, voters []voter, t terms, cfg *Config) ballot {
 	var shared *sharedBallot
 	if cfg.Interop {
-		shared = &sharedBallot{offers: make([]offer, n)}
+		shared = &sharedBallot{offers: make([]offer, len(voters))}
 	}
 	return ballot{
-		owner: owner, need: quorum.Majority(n), m: make([]voter, n),
+		owner: owner, need: quorum.Majority(len(voters)), m: voters,
 		ttl: t.ttl, part: min(t.ttl, cfg.Entry), entry: cfg.Entry,
 		factor: cfg.Drift, timeout: cfg.MemberTimeout, giveUp: cfg.NoQuorumAfter,
 		rtt: time.Millisecond, shared: shared,

@@ -116,10 +116,14 @@ func (c *Client) buffer() *[]byte {
 }
 
 // states is what every member is good for now.
-func (c *Client) states() []quorum.State {
-	out := make([]quorum.State, len(c.members))
-	for i := range out {
-		out[i] = c.state(i)
+func (c *Client) states() []quorum.State { return c.appendStates(nil) }
+
+// fewStates is room for those of a usual number of members, on the stack of who asks.
+type fewStates [5]quorum.State
+
+func (c *Client) appendStates(out []quorum.State) []quorum.State {
+	for i := range c.members {
+		out = append(out, c.state(i))
 	}
 	return out
 }

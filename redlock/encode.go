@@ -204,8 +204,8 @@ func millis(d time.Duration) int64 {
 }
 
 func ownerOf(client string, n uint64) string {
-	b := make([]byte, 0, len(client)+21)
-	b = append(b, client...)
+	var space [64]byte
+	b := append(space[:0], client...)
 	b = append(b, ':')
 	return string(strconv.AppendUint(b, n, 10))
 }

@@ -22,7 +22,7 @@ type Lease struct {
 	token   uint64
 	as      string // owner for re-entry, or ""
 	granted time.Time
-	values  context.Context // the acquiring context without its end
+	values  context.Context // the acquiring context: for its values, never for its end
 
 	mu      sync.Mutex // guards the fields below; never held around a call to a member
 	until   time.Time  // trusted until
@@ -45,7 +45,7 @@ func newLease(ctx context.Context, a *attempt, g grant, waited bool, now time.Ti
 	t := a.terms
 	l := &Lease{
 		c: a.c, a: a, key: a.keys.name, token: uint64(g.token), granted: now,
-		values: context.WithoutCancel(ctx), until: g.until, ttl: t.ttl, holds: 1, pos: -1,
+		values: ctx, until: g.until, ttl: t.ttl, holds: 1, pos: -1,
 	}
 	asked := t.ttl // what the votes in hand were granted for
 	if waited {
@@ -123,7 +123,7 @@ func (l *Lease) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx == nil {
-		inner, cancel := context.WithCancelCause(l.values)
+		inner, cancel := context.WithCancelCause(context.WithoutCancel(l.values))
 		if l.err != nil {
 			cancel(l.err)
 		}

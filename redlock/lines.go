@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,16 +22,19 @@ type lines struct {
 }
 
 type lineShard struct {
-	mu sync.Mutex
-	m  map[string]*line
+	mu    sync.Mutex
+	m     map[string]*line
+	spare *line // one that is used again: a name that nobody else wants costs no memory
 }
 
-// line is one name's. The first of its places is the one whose turn it is.
+// line is one name's.
 type line struct {
-	places    []*place
+	busy      bool      // it is some caller's turn
+	places    []*place  // of the callers behind that one
 	contended time.Time // when the lock was last seen to be another's
 }
 
+// place is that of a caller who had to stand in line; who found nobody before it has none.
 type place struct {
 	turn chan struct{} // closed when it is this caller's turn
 }
@@ -48,26 +52,17 @@ func (l *lines) shard(name string) *lineShard {
 // says whether others want the lock. An error is ctx's, or ErrClosed.
 func (l *lines) enter(ctx context.Context, name string, closed <-chan struct{}) (p *place, contended bool, err error) {
 	sh := l.shard(name)
-	p = &place{}
 	sh.mu.Lock()
-	if sh.m == nil {
-		sh.m = make(map[string]*line)
+	ln := sh.line(name)
+	if !ln.busy {
+		ln.busy = true
+		contended = !ln.contended.IsZero() && clock.Elapsed(ln.contended, time.Now()) < contendedFor
+		sh.mu.Unlock()
+		return nil, contended, nil
 	}
-	ln := sh.m[name]
-	if ln == nil {
-		ln = &line{}
-		sh.m[name] = ln
-	}
-	first := len(ln.places) == 0
-	if !first {
-		p.turn = make(chan struct{})
-	}
+	p = &place{turn: make(chan struct{})}
 	ln.places = append(ln.places, p)
-	contended = !first || !ln.contended.IsZero() && clock.Elapsed(ln.contended, time.Now()) < contendedFor
 	sh.mu.Unlock()
-	if first {
-		return p, contended, nil
-	}
 	select {
 	case <-p.turn:
 		return p, true, nil
@@ -80,40 +75,60 @@ func (l *lines) enter(ctx context.Context, name string, closed <-chan struct{}) 
 	return nil, true, err
 }
 
-// leave gives up a place. If it was the first, the next one's turn begins.
+// leave gives up a place, or the turn if it has come. Then the next one's begins.
 func (l *lines) leave(name string, p *place) {
 	sh := l.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	ln := sh.m[name]
-	for i, q := range ln.places {
-		if q != p {
-			continue
-		}
-		ln.places = append(ln.places[:i], ln.places[i+1:]...)
-		if i == 0 && len(ln.places) > 0 {
-			close(ln.places[0].turn)
-		}
-		break
+	if i := slices.Index(ln.places, p); i >= 0 {
+		ln.places = slices.Delete(ln.places, i, i+1)
+		return
 	}
-	if len(ln.places) == 0 && ln.contended.IsZero() {
-		delete(sh.m, name)
+	if len(ln.places) > 0 {
+		close(ln.places[0].turn)
+		ln.places = slices.Delete(ln.places, 0, 1)
+		return
+	}
+	ln.busy = false
+	if ln.contended.IsZero() {
+		sh.forget(name, ln)
 	}
 }
+
+// line returns that of a name, made if need be. mu is held.
+func (sh *lineShard) line(name string) *line {
+	ln := sh.m[name]
+	if ln == nil {
+		if sh.m == nil {
+			sh.m = make(map[string]*line)
+		}
+		if ln = sh.spare; ln == nil {
+			ln = &line{}
+		}
+		sh.spare = nil
+		sh.m[name] = ln
+	}
+	return ln
+}
+
+// forget drops a line in which nobody stands. mu is held.
+func (sh *lineShard) forget(name string, ln *line) {
+	delete(sh.m, name)
+	if cap(ln.places) <= keepPlaces {
+		sh.spare = ln
+	}
+}
+
+// keepPlaces bounds the memory of a line that is kept to be used again.
+const keepPlaces = 16
 
 // contended notes that a name was seen to be another's, and reports whether that is news.
 func (l *lines) contended(name string, at time.Time) bool {
 	sh := l.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	ln := sh.m[name]
-	if ln == nil {
-		if sh.m == nil {
-			sh.m = make(map[string]*line)
-		}
-		ln = &line{}
-		sh.m[name] = ln
-	}
+	ln := sh.line(name)
 	news := ln.contended.IsZero()
 	ln.contended = at
 	if news {
@@ -139,8 +154,8 @@ func (l *lines) sweep(now time.Time) {
 			}
 			ln.contended = time.Time{}
 			l.marked.Add(-1)
-			if len(ln.places) == 0 {
-				delete(sh.m, name)
+			if !ln.busy {
+				sh.forget(name, ln)
 			}
 		}
 		sh.mu.Unlock()

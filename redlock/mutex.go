@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -198,9 +199,11 @@ func (m *Mutex) lock(ctx context.Context) (*Lease, result, error) {
 // where it is refused, keeping what votes it got.
 func (m *Mutex) one(ctx context.Context, a *attempt, contended bool) (res result, err error) {
 	if !contended {
-		res.grant, err = a.try(ctx)
+		if res.grant, err = a.try(ctx); err == nil {
+			return res, nil
+		}
 		var s spent
-		if err == nil || errors.As(err, &s) || errors.Is(err, ErrForeignKey) {
+		if errors.As(err, &s) || errors.Is(err, ErrForeignKey) {
 			return res, err
 		}
 		if cause := ctx.Err(); cause != nil { // perhaps only now: the refusal does not tell
@@ -225,7 +228,7 @@ func (m *Mutex) hold(ctx context.Context, a *attempt, g grant, waited bool) (*Le
 		return nil, &keyError{op: opAcquire, key: m.name, err: ErrClosed}
 	}
 	m.c.owners.put(l)
-	if l.Margin() == 0 && len(m.c.members) > 1 {
+	if m.c.log.Enabled(ctx, slog.LevelDebug) && l.Margin() == 0 && len(m.c.members) > 1 {
 		m.c.log.Debug("redlock: held by a bare majority", "key", quorum.Quote(m.name), "token", l.token)
 	}
 	return l, nil
