@@ -56,6 +56,7 @@ func TestConformance(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%d", spec.Name, n), func(t *testing.T) {
+				t.Parallel()
 				conform(t, spec, set(t, spec.Kind, n))
 			})
 		}
@@ -115,37 +116,38 @@ func conform(t *testing.T, spec *entry.Spec, set server.Set) {
 	}, 5*time.Second, 10*time.Millisecond, "keys are left")
 }
 
-// Entries that hold locks for long keep them beyond their lease.
+// Entries that hold locks for long keep them beyond their lease. They hold theirs at the same time.
 func TestRenewal(t *testing.T) {
+	const lease = time.Second
 	set := servers(t, entry.Redis, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	held := map[string]entry.Held{}
 	for _, spec := range entry.All() {
 		if spec.Kind != entry.Redis || !spec.Fits(1, entry.Renewed) {
 			continue
 		}
-		t.Run(spec.Name, func(t *testing.T) {
-			t.Parallel()
-			const lease = time.Second
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
-			l, err := spec.Open(ctx, entry.Env{Members: set.Members(), Lease: lease, Shape: entry.Renewed, Renew: true})
-			require.NoError(t, err)
-			defer l.Close()
-			name := "renew:" + spec.Name
-			held, err := l.Acquire(ctx, name)
-			require.NoError(t, err)
-			// Three leases long; a lock that ends is seen at the next look.
-			tick := time.NewTicker(lease / 5)
-			defer tick.Stop()
-			for range 15 {
-				<-tick.C
-				if e, ok := held.(entry.Extender); ok {
-					require.NoError(t, e.Extend(ctx))
-				}
-				n, err := set.Left(ctx, name)
-				require.NoError(t, err)
-				require.Positive(t, n, "the lock is gone")
+		l, err := spec.Open(ctx, entry.Env{Members: set.Members(), Lease: lease, Shape: entry.Renewed, Renew: true})
+		require.NoError(t, err, spec.Name)
+		defer l.Close()
+		held[spec.Name], err = l.Acquire(ctx, "renew:"+spec.Name+":")
+		require.NoError(t, err, spec.Name)
+	}
+	// Three leases long; a lock that ends is seen at the next look.
+	tick := time.NewTicker(lease / 5)
+	defer tick.Stop()
+	for range 15 {
+		<-tick.C
+		for name, h := range held {
+			if e, ok := h.(entry.Extender); ok {
+				require.NoError(t, e.Extend(ctx), name)
 			}
-			require.NoError(t, held.Release(ctx))
-		})
+			n, err := set.Left(ctx, "renew:"+name+":")
+			require.NoError(t, err)
+			require.Positive(t, n, "%s: the lock is gone", name)
+		}
+	}
+	for name, h := range held {
+		require.NoError(t, h.Release(ctx), name)
 	}
 }

@@ -3,29 +3,87 @@ package suite
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strconv"
-	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redquorum/redquorum/redlock"
-	"github.com/redquorum/redquorum/slot"
 )
-
-// ThisMachineCPUs is the number of processors.
-var ThisMachineCPUs = runtime.NumCPU()
 
 const buckets = 16384
 
-// prime uses every token counter of redquorum until fewer than one acquisition in 100 takes a second
-// round, with locks like any other. Counters on new servers begin at different values and come into step
-// by use; W8 measures that by itself.
+// raise brings counters up to the given ones, and never down: what happens meanwhile counts.
+var raise = redis.NewScript(`
+for i = 1, #ARGV, 2 do
+  if tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or '0') < tonumber(ARGV[i + 1]) then
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+  end
+end
+return 1`)
+
+// prime brings redquorum's token counters into step: each to its greatest value on all members. On new
+// servers they begin at different values, and use brings them into step, a second round for each; W8
+// measures that by itself.
 func prime(ctx context.Context, members []string) error {
-	for range 8 {
-		second, err := useCounters(ctx, members)
-		if err != nil || second < buckets/100 {
+	var rounds secondRounds
+	var urls []string
+	var servers []*redis.Client
+	for _, m := range members {
+		urls = append(urls, "redis://"+m)
+		c := redis.NewClient(&redis.Options{Addr: m})
+		defer func() { _ = c.Close() }()
+		servers = append(servers, c)
+	}
+	// It marks the members as new, which deletes counters: so it comes first.
+	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers(), redlock.WithTracer(&rounds))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	greatest := make([]int64, buckets)
+	for i := range greatest {
+		greatest[i] = time.Now().UnixMicro()
+	}
+	for _, c := range servers {
+		have, err := c.HGetAll(ctx, "redquorum:tokens").Result()
+		if err != nil {
 			return err
 		}
+		for k, v := range have {
+			b, err := strconv.Atoi(k)
+			n, err2 := strconv.ParseInt(v, 10, 64)
+			if err != nil || err2 != nil || b < 0 || b >= buckets {
+				return fmt.Errorf("a token counter %q of %q", k, v)
+			}
+			greatest[b] = max(greatest[b], n)
+		}
+	}
+	const piece = 1024
+	for _, c := range servers {
+		for at := 0; at < buckets; at += piece {
+			args := make([]any, 0, 2*piece)
+			for b := at; b < at+piece; b++ {
+				args = append(args, b, greatest[b])
+			}
+			if err := raise.Run(ctx, c, []string{"redquorum:tokens"}, args...).Err(); err != nil {
+				return fmt.Errorf("setting the counters: %w", err)
+			}
+		}
+	}
+	const look = 500
+	for i := range look {
+		lease, err := client.Mutex("prime:" + strconv.Itoa(i)).Lock(ctx)
+		if err == nil {
+			err = lease.Unlock(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("after the counters were set: %w", err)
+		}
+	}
+	if n := rounds.n.Load(); n > look/100 {
+		return fmt.Errorf("%d of %d acquisitions took a second round with counters in step", n, look)
 	}
 	return nil
 }
@@ -39,60 +97,5 @@ func (*secondRounds) AcquireStart(ctx context.Context, _ redlock.AcquireStart) c
 func (s *secondRounds) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
 	if e.SecondRound {
 		s.n.Add(1)
-	}
-}
-
-// useCounters takes a lock of every bucket once.
-func useCounters(ctx context.Context, members []string) (second int64, _ error) {
-	var rounds secondRounds
-	var urls []string
-	for _, m := range members {
-		urls = append(urls, "redis://"+m)
-	}
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers(), redlock.WithTracer(&rounds))
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = client.Close() }()
-	names := make(chan string)
-	errs := make(chan error, 64)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var wg sync.WaitGroup
-	for range 64 {
-		wg.Go(func() {
-			for name := range names {
-				lease, err := client.Mutex(name).Lock(ctx)
-				if err == nil {
-					err = lease.Unlock(ctx)
-				}
-				if err != nil {
-					errs <- err
-					cancel()
-					return
-				}
-			}
-		})
-	}
-	var used [buckets]bool
-	left := buckets
-	for i := 0; left > 0 && ctx.Err() == nil; i++ {
-		name := "prime:" + strconv.Itoa(i)
-		if b := slot.Of(name); !used[b] {
-			used[b] = true
-			left--
-			select {
-			case names <- name:
-			case <-ctx.Done():
-			}
-		}
-	}
-	close(names)
-	wg.Wait()
-	select {
-	case err := <-errs:
-		return 0, fmt.Errorf("using the counters: %w", err)
-	default:
-		return rounds.n.Load(), nil
 	}
 }

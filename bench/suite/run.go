@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -417,7 +418,7 @@ func (r *runner) slice(ctx context.Context, cell Cell, rep int, spec *entry.Spec
 	}
 	s.fill(&res, cell)
 	if began.known && len(servers) > 0 {
-		wall := (ended.clock - began.clock) / float64(ThisMachineCPUs)
+		wall := (ended.clock - began.clock) / float64(runtime.NumCPU())
 		if wall > 0 {
 			s.OtherCPU = max(0, (ended.busy-began.busy)-(ended.ours-began.ours)) / wall
 		}

@@ -1,0 +1,175 @@
+package suite
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/bench/entry"
+	"github.com/redquorum/redquorum/bench/server"
+	"github.com/redquorum/redquorum/bench/work"
+)
+
+// The suite runs itself again for every child, so the test binary must be able to be one.
+func TestMain(m *testing.M) {
+	if os.Getenv("REDQUORUM_BENCH_CHILD") != "" {
+		if err := work.Main(); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+type silent struct{ t *testing.T }
+
+func (silent) Plan(int)                          {}
+func (silent) Slice(Cell, string)                {}
+func (s silent) Note(format string, args ...any) { s.t.Logf(format, args...) }
+
+func runCells(t *testing.T, reps int, cells []Cell, names ...string) []*Slice {
+	t.Helper()
+	if why, install := server.Missing(entry.Redis); why != "" {
+		t.Skipf("%s; install it: %s", why, install)
+	}
+	var specs []*entry.Spec
+	for _, n := range names {
+		s, err := entry.Find(n)
+		require.NoError(t, err)
+		if s.Child != nil {
+			if err := s.Child.Ready(filepath.Join(ChildrenDir(), s.Child.Dir)); err != nil {
+				t.Skipf("%s: %v; set it up with make bench-setup", n, err)
+			}
+		}
+		specs = append(specs, s)
+	}
+	path := filepath.Join(t.TempDir(), "raw.jsonl")
+	f, _, err := OpenFile(path)
+	require.NoError(t, err)
+	config := Config{Cells: cells, Entries: specs, Reps: reps, Slice: 100 * time.Millisecond, Warm: 30 * time.Millisecond, Lease: 1500 * time.Millisecond, Out: f, Show: silent{t}}
+	require.NoError(t, Run(t.Context(), config))
+	require.NoError(t, f.Close())
+	have, err := Read(path)
+	require.NoError(t, err)
+
+	// What is there is not measured again.
+	f, config.Have, err = OpenFile(path)
+	require.NoError(t, err)
+	config.Out = f
+	require.NoError(t, Run(t.Context(), config))
+	require.NoError(t, f.Close())
+	again, err := Read(path)
+	require.NoError(t, err)
+	require.Len(t, again, len(have), "a complete file is measured again")
+
+	var slices []*Slice
+	for _, r := range have {
+		if r.Slice != nil {
+			slices = append(slices, r.Slice)
+		}
+	}
+	return slices
+}
+
+// sane checks what holds for every lock that is none of the unsafe ones.
+func sane(t *testing.T, s *Slice) {
+	t.Helper()
+	require.Empty(t, s.Failed, "%s in %s", s.Entry, s.Cell)
+	require.Zero(t, s.Stuck, "%s in %s", s.Entry, s.Cell)
+	require.Zero(t, s.Overlaps, "%s in %s", s.Entry, s.Cell)
+	require.Zero(t, s.Lost, "%s in %s", s.Entry, s.Cell)
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	cells := []Cell{
+		{Workload: "W1", Members: 3, Callers: 1},
+		{Workload: "W2", Members: 3, Callers: 8, Warm: 16},
+		{Workload: "W3", Members: 3, Callers: 4},
+		{Workload: "W3d", Members: 3, Callers: 4, HoldUS: 500, Random: true},
+		{Workload: "W3p", Members: 3, Callers: 2, Procs: 2},
+		{Workload: "burst", Members: 3, Callers: 4},
+		{Workload: "W6", Members: 3, Count: 50},
+		{Workload: "W7", Members: 3, Count: 50},
+		{Workload: "W8", Members: 3, Callers: 1},
+	}
+	took := map[string]map[string]int{}
+	for _, s := range runCells(t, 1, cells, "floor", "redquorum") {
+		sane(t, s)
+		require.Zero(t, s.Errors, "%s in %s: %v", s.Entry, s.Cell, s.Samples)
+		if took[s.Cell.Workload] == nil {
+			took[s.Cell.Workload] = map[string]int{}
+		}
+		took[s.Cell.Workload][s.Entry]++
+		switch s.Cell.Workload {
+		case "W6":
+			require.Positive(t, s.Renewals, s.Entry)
+		case "W7":
+			require.Positive(t, s.LeaseBytes, s.Entry)
+			require.Equal(t, 1, s.Registered, "one registered attempt for all waiters of a process")
+		default:
+			require.Positive(t, s.Total.Count, "%s in %s", s.Entry, s.Cell)
+			// A release and an acquisition at each of three members, at least.
+			require.GreaterOrEqual(t, s.Commands, 5.9, "%s in %s", s.Entry, s.Cell)
+		}
+		if s.Entry == "redquorum" {
+			require.Zero(t, s.Left, "%s", s.Cell)
+		}
+	}
+	for _, c := range cells {
+		require.Equal(t, 1, took[c.Workload]["redquorum"], c.Workload)
+	}
+}
+
+func TestRunWithAFault(t *testing.T) {
+	t.Parallel()
+	cells := []Cell{
+		{Workload: "W4", Members: 3, Callers: 4, Fault: server.BlackHole},
+		{Workload: "W4", Members: 3, Callers: 4, Fault: server.Kill},
+		{Workload: "W5", Members: 3, Callers: 4, Rate: 200, Fault: server.Slow},
+	}
+	phases := map[string]int{}
+	for _, s := range runCells(t, 1, cells, "redquorum") {
+		sane(t, s)
+		require.Positive(t, s.Ops, "%s", s.Cell)
+		phases[s.Cell.Phase]++
+	}
+	require.Equal(t, map[string]int{Healthy: 3, After: 3, Start: 3}, phases)
+}
+
+// Entries in other languages acquire, exclude one another and leave nothing behind, too.
+func TestChildren(t *testing.T) {
+	t.Parallel()
+	for _, spec := range entry.All() {
+		if spec.Child == nil {
+			continue
+		}
+		t.Run(spec.Name, func(t *testing.T) {
+			t.Parallel()
+			cells := []Cell{{Workload: "W1", Members: 3, Callers: 1}, {Workload: "W3d", Members: 1, Callers: 2}}
+			for _, s := range runCells(t, 1, cells, spec.Name) {
+				sane(t, s)
+				require.Positive(t, s.Ops, "%s: %v", s.Cell, s.Samples)
+				if s.Cell.Workload == "W1" {
+					require.Zero(t, s.Left)
+				}
+			}
+		})
+	}
+}
+
+// A child that dies is an answer, and no hang.
+func TestChildThatEnds(t *testing.T) {
+	c, err := startChild(&entry.Spec{Name: "dies", Child: &entry.Child{Dir: ".", Command: func(string) []string {
+		return []string{"sh", "-c", `read order; echo '{"ok":true}'; read order; echo gone >&2; exit 3`}
+	}}}, work.Order{})
+	require.NoError(t, err)
+	_, err = c.order(work.Order{Op: "slice"}, 10*time.Second)
+	require.ErrorContains(t, err, "gone")
+	require.True(t, errors.Is(c.bad, err))
+	c.close()
+}
