@@ -33,6 +33,8 @@ var (
 	waitLua string
 	//go:embed script/release.lua
 	releaseLua string
+	//go:embed script/pass.lua
+	passLua string
 	//go:embed script/yield.lua
 	yieldLua string
 	//go:embed script/raise.lua
@@ -48,7 +50,7 @@ var (
 
 	acquireScript = newScript(acquireLua)
 	waitScript    = newScript(libLua, waitLua)
-	releaseScript = newScript(libLua, releaseLua)
+	releaseScript = newScript(releaseLua, libLua, passLua)
 	yieldScript   = newScript(libLua, yieldLua)
 	raiseScript   = newScript(raiseLua)
 	extendScript  = newScript(extendLua)

@@ -1,8 +1,8 @@
--- Put in front of wait, release, yield and rejoin, which all have
+-- Put in front of wait, yield, rejoin, force and pass (the second part of release), which all have
 --   KEYS[1] lock   KEYS[2] token counters   KEYS[3] marker   KEYS[4] queue   KEYS[5] waiters
 --   ARGV[1] bucket   ARGV[#ARGV] marker id: '' = not checked, '!' = no hand-over
 -- The queue orders owners by the server time of their first registration; waiters maps an owner to
--- "deadline_ms ttl_ms". Server time only, read first, so that a grant never starts before it.
+-- "deadline_ms ttl_ms". Server time only, read before anything is granted, so that no grant starts before it.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local bucket, tag = ARGV[1], ARGV[#ARGV]

@@ -1,12 +1,8 @@
 -- Gives up the vote and the place in the queue, and executes the successor's request in the same step.
---   ARGV[2] owner   ARGV[3] hint: the waiter to prefer, or ''
+-- In front of lib.lua and pass.lua, which are of no use where nobody waits: that costs HDEL and EXISTS.
+--   KEYS, ARGV[1], ARGV[#ARGV] as in lib.lua   ARGV[2] owner   ARGV[3] hint: the waiter to prefer, or ''
 -- Returns 1 if the vote was the owner's (freed or handed over), 0 if not.
 -- Error FORGOT marker: the vote is freed, but nothing could be handed over.
 local owner, hint = ARGV[2], ARGV[3]
 local had = redis.call('HDEL', KEYS[1], owner)
 if redis.call('EXISTS', KEYS[4]) == 0 then return had end
-drop(owner)
-if had == 0 or tag == '!' then return had end
-local heir, ttl = successor(hint)
-if heir and not hand(heir, ttl) then return forgot() end
-return had
