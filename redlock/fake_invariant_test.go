@@ -587,6 +587,33 @@ func TestRenewalsAreBatched(t *testing.T) {
 	})
 }
 
+// Leases that were acquired one after the other fall due one after the other. A call takes those along
+// that are due a little later: nearly every call is full.
+func TestRenewalsOfDifferentMomentsAreBatched(t *testing.T) {
+	fakeTime(t, func(t *testing.T) {
+		const leases = 2000
+		members := []*yes{{}, {}, {}}
+		c, err := New([]quorum.Member{members[0], members[1], members[2]})
+		require.NoError(t, err)
+		p := &peer{Client: c}
+		defer c.Close()
+		all := make([]*Lease, leases)
+		for i := range all {
+			all[i] = p.lock(t, fmt.Sprint("lease-", i), AutoRenew(9*time.Second))
+			time.Sleep(time.Millisecond)
+		}
+		before := members[0].called(extendScript)
+		time.Sleep(12 * time.Second) // four renewals, or a little more as they come early
+		calls := members[0].called(extendScript) - before
+		require.GreaterOrEqual(t, calls, 4*leases/perCall)
+		require.Less(t, calls, 6*leases/perCall)
+		for _, l := range all {
+			require.NoError(t, l.Err())
+			require.Greater(t, time.Until(l.ValidUntil()), 5*time.Second)
+		}
+	})
+}
+
 // Renewals that fall due together may be more than a member's queue takes. What did not fit is asked
 // for again in time. That needs batches of a size that fits at all.
 func TestRenewalsBeyondAMembersQueueAreRepeated(t *testing.T) {

@@ -61,14 +61,31 @@ func (k *keeper) run() {
 	}
 }
 
-// takeDue takes the leases that something is to be done for. They are put back by handle.
+// takeDue takes the leases that something is to be done for, and fills up the last call with those that
+// are to be renewed soon: most of the cost of a renewal is that of the call. They are put back by handle.
 func (k *keeper) takeDue(now time.Time) (due []*Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for len(k.leases) > 0 && clock.Until(k.leases[0].due, now) <= 0 {
+	for len(k.leases) > 0 {
+		first := k.leases[0]
+		if clock.Until(first.due, now) > 0 && (len(due)%perCall == 0 || !first.renewSoon(now)) {
+			break
+		}
 		due = append(due, heap.Pop(&k.leases).(*Lease))
 	}
 	return due
+}
+
+func (l *Lease) renewSoon(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.renewSoonLocked(now)
+}
+
+// renewSoonLocked: a renewal may come before its time by a part of the pause after one that was not
+// confirmed, never by all of it, or it would be asked for again at once.
+func (l *Lease) renewSoonLocked(now time.Time) bool {
+	return !l.renewAt.IsZero() && clock.Until(l.renewAt, now) <= retryAfter(l.ttl)/4
 }
 
 func (k *keeper) handle(due []*Lease, now time.Time) {
@@ -76,7 +93,7 @@ func (k *keeper) handle(due []*Lease, now time.Time) {
 	for _, l := range due {
 		l.mu.Lock()
 		past := clock.Until(l.until, now) <= 0
-		ask := !past && l.err == nil && !l.renewAt.IsZero() && clock.Until(l.renewAt, now) <= 0
+		ask := !past && l.err == nil && l.renewSoonLocked(now)
 		ttl := l.ttl
 		if ask {
 			if !l.limit.IsZero() {
