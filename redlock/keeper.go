@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"container/heap"
 	"context"
 	"sync"
 	"time"
@@ -18,9 +17,9 @@ type keeper struct {
 	c    *Client
 	poke chan struct{} // capacity 1: look again
 
-	mu     sync.Mutex // guards the fields below and due, pos, gone of every lease
-	leases leaseHeap  // by due
-	armed  time.Time  // when run looks again; zero: when poked
+	mu     sync.Mutex // guards the fields below and pos, gone of every lease
+	leases leaseHeap
+	armed  time.Time // when run looks again; zero: when poked
 	ended  bool
 }
 
@@ -31,6 +30,9 @@ const (
 	// perCall is how many leases one extend script carries: enough to save the cost of a call, few
 	// enough not to hold up a member.
 	perCall = 64
+	// atOnce is how many renewals go out together where so many are due soon. Four calls hold up a
+	// member for less than a millisecond.
+	atOnce = 4 * perCall
 	// bytesPerCall bounds the names of one such script: names may be so long (Config.MaxName) that a
 	// full one would never fit into a member's queue.
 	bytesPerCall = 64 << 10
@@ -61,17 +63,19 @@ func (k *keeper) run() {
 	}
 }
 
-// takeDue takes the leases that something is to be done for, and fills up the last call with those that
-// are to be renewed soon: most of the cost of a renewal is that of the call. They are put back by handle.
+// takeDue takes the leases that something is to be done for, and along with them, up to a multiple of
+// atOnce, those that are to be renewed soon: most of the cost of a renewal is that of the call and of
+// the write. They are put back by handle.
 func (k *keeper) takeDue(now time.Time) (due []*Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for len(k.leases) > 0 {
 		first := k.leases[0]
-		if clock.Until(first.due, now) > 0 && (len(due)%perCall == 0 || !first.renewSoon(now)) {
+		if clock.Until(first.due, now) > 0 && (len(due)%atOnce == 0 || !first.l.renewSoon(now)) {
 			break
 		}
-		due = append(due, heap.Pop(&k.leases).(*Lease))
+		k.leases.remove(0)
+		due = append(due, first.l)
 	}
 	return due
 }
@@ -194,12 +198,7 @@ func (k *keeper) update(l *Lease) {
 		due = sooner(due, l.renewAt)
 	}
 	l.mu.Unlock()
-	l.due = due
-	if l.pos < 0 {
-		heap.Push(&k.leases, l)
-	} else {
-		heap.Fix(&k.leases, l.pos)
-	}
+	k.leases.put(l, due)
 	k.nudgeLocked(due)
 }
 
@@ -208,7 +207,7 @@ func (k *keeper) remove(l *Lease) {
 	defer k.mu.Unlock()
 	l.gone = true
 	if l.pos >= 0 {
-		heap.Remove(&k.leases, l.pos)
+		k.leases.remove(l.pos)
 	}
 }
 
@@ -216,10 +215,10 @@ func (k *keeper) remove(l *Lease) {
 func (k *keeper) endAll() {
 	k.mu.Lock()
 	k.ended = true
-	all := append([]*Lease(nil), k.leases...)
+	all := append(leaseHeap(nil), k.leases...)
 	k.mu.Unlock()
-	for _, l := range all {
-		l.lose(LostClosed)
+	for _, e := range all {
+		e.l.lose(LostClosed)
 	}
 }
 
@@ -377,31 +376,4 @@ func (r rejoinJudge) Judge(_ *quorum.Round, c *quorum.Call) quorum.Vote {
 		r.n.book(r.j, c.Index, true)
 	}
 	return voteOf(c.Outcome, yes)
-}
-
-// leaseHeap orders leases by due.
-type leaseHeap []*Lease
-
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h leaseHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].pos, h[j].pos = i, j
-}
-
-// Push implements heap.Interface.
-func (h *leaseHeap) Push(x any) {
-	l := x.(*Lease)
-	l.pos = len(*h)
-	*h = append(*h, l)
-}
-
-// Pop implements heap.Interface.
-func (h *leaseHeap) Pop() any {
-	old := *h
-	l := old[len(old)-1]
-	old[len(old)-1] = nil
-	l.pos = -1
-	*h = old[:len(old)-1]
-	return l
 }

@@ -36,9 +36,8 @@ type Lease struct {
 	cancel  context.CancelCauseFunc
 
 	// Guarded by keeper.mu.
-	due  time.Time // when the keeper must look at it: until or renewAt
-	pos  int       // in the keeper's heap, -1: not in it
-	gone bool      // never to be put there again
+	pos  int  // in the keeper's heap, -1: not in it
+	gone bool // never to be put there again
 }
 
 func newLease(ctx context.Context, a *attempt, g grant, waited bool, now time.Time) *Lease {
