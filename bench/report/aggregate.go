@@ -207,6 +207,7 @@ func second(s *suite.Slice) float64     { return s.Second * 100 }
 func overlaps(s *suite.Slice) float64   { return float64(s.Overlaps) }
 func lost(s *suite.Slice) float64       { return float64(s.Lost) }
 func left(s *suite.Slice) float64       { return float64(s.Left) }
+func stay(s *suite.Slice) float64       { return float64(s.Stay) }
 func errs(s *suite.Slice) float64       { return float64(s.Errors) }
 func stuck(s *suite.Slice) float64      { return float64(s.Stuck) }
 func openMS(s *suite.Slice) float64     { return float64(s.OpenMS) * 1e6 }

@@ -116,6 +116,17 @@ func never(head string, figure func(*suite.Slice) float64) column {
 	return column{head, func(row *Row) Field { return bad(row.Sum(figure)) }}
 }
 
+// leaks are the keys that were left, and how many of them were still there a second later.
+func leaks() column {
+	return column{"keys left", func(row *Row) Field {
+		f := bad(row.Sum(left))
+		if f.Bad && row.Sum(stay) < row.Sum(left) {
+			f.Text += fmt.Sprintf(" (1 s later: %s)", Number(row.Sum(stay)))
+		}
+		return f
+	}}
+}
+
 func troubles() column { return column{"trouble", trouble} }
 
 func (c *Cell) columns() []column {
@@ -139,7 +150,7 @@ func (c *Cell) columns() []column {
 		if c.Workload == "W8" {
 			cols = append(cols, plain("second rounds", second, percent))
 		}
-		return append(cols, never("keys left", left), troubles())
+		return append(cols, leaks(), troubles())
 	case "W3", "W3d", "W3p":
 		cols := []column{plain("acquisitions/s", throughput, Number)}
 		if c.Workload == "W3" {
@@ -159,7 +170,7 @@ func (c *Cell) columns() []column {
 			plain("commands/acq", commands, Number),
 			plain("client CPU s/10k", cpu, Number),
 			plain("allocs/acq", allocs, Number),
-			never("overlaps", overlaps), never("lost updates", lost), never("keys left", left), troubles())
+			never("overlaps", overlaps), never("lost updates", lost), leaks(), troubles())
 	case "burst":
 		return []column{
 			plain("acquisitions/s", throughput, Number),
@@ -170,7 +181,7 @@ func (c *Cell) columns() []column {
 			plain("hand-off p50", at(handoff, p50), Duration),
 			plain("commands/acq", commands, Number),
 			plain("client CPU s/10k", cpu, Number),
-			never("overlaps", overlaps), never("lost updates", lost), never("keys left", left), troubles(),
+			never("overlaps", overlaps), never("lost updates", lost), leaks(), troubles(),
 		}
 	case "W4", "W5":
 		cols := []column{
@@ -189,7 +200,7 @@ func (c *Cell) columns() []column {
 		if c.Phase == suite.Start {
 			cols = append(cols, plain("start took", openMS, Duration))
 		}
-		return append(cols, plain("client CPU s/10k", cpu, Number), plain("allocs/op", allocs, Number), never("keys left", left), troubles())
+		return append(cols, plain("client CPU s/10k", cpu, Number), plain("allocs/op", allocs, Number), leaks(), troubles())
 	case "W6":
 		return []column{
 			plain("renewals/s", renewals, Number),
@@ -201,7 +212,7 @@ func (c *Cell) columns() []column {
 			}},
 			plain("client CPU µs/renewal", renewalCPU, Number),
 			ratio("to floor", "floor", renewalCPU, times),
-			never("keys left", left), troubles(),
+			leaks(), troubles(),
 		}
 	case "W7":
 		return []column{
@@ -209,7 +220,7 @@ func (c *Cell) columns() []column {
 			plain("B/waiter", waiterBytes, Number),
 			plain("goroutines/waiter", goroutines, Number),
 			plain("registered waiters", registered, Number),
-			never("overtook the holder", overlaps), never("keys left", left), troubles(),
+			never("overtook the holder", overlaps), leaks(), troubles(),
 		}
 	}
 	return nil

@@ -134,8 +134,8 @@ func (r *Report) Targets() Table {
 // Violations lists every entry that broke a promise or left keys: overlaps and lost updates first.
 func (r *Report) Violations() (out []string) {
 	type sum struct {
-		overlaps, lost, left float64
-		cells                []string
+		overlaps, lost, left, stay float64
+		cells                      []string
 	}
 	sums := map[string]*sum{}
 	var names []string
@@ -150,7 +150,7 @@ func (r *Report) Violations() (out []string) {
 				s = &sum{}
 				sums[row.Entry], names = s, append(names, row.Entry)
 			}
-			s.overlaps, s.lost, s.left = s.overlaps+o, s.lost+l, s.left+k
+			s.overlaps, s.lost, s.left, s.stay = s.overlaps+o, s.lost+l, s.left+k, s.stay+row.Sum(stay)
 			s.cells = append(s.cells, c.Cell.String())
 		}
 	}
@@ -164,7 +164,7 @@ func (r *Report) Violations() (out []string) {
 		if more := len(s.cells) - 3; more > 0 {
 			where += fmt.Sprintf("; and %d more", more)
 		}
-		out = append(out, fmt.Sprintf("%s: %s overlaps, %s lost updates, %s keys left (%s)", name, Number(s.overlaps), Number(s.lost), Number(s.left), where))
+		out = append(out, fmt.Sprintf("%s: %s overlaps, %s lost updates, %s keys left after 150 ms, %s after another second (%s)", name, Number(s.overlaps), Number(s.lost), Number(s.left), Number(s.stay), where))
 	}
 	return out
 }

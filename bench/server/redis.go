@@ -33,7 +33,7 @@ type RedisSet struct {
 	members []string
 	direct  []string
 	version string
-	broken  bool // member 0 does not answer the suite either
+	broken  bool // nobody reaches member 0: what it keeps is not counted
 }
 
 // StartRedis starts n masters without persistence. With faults, member 0 is reached through a proxy.
@@ -150,7 +150,7 @@ func (s *RedisSet) info(ctx context.Context, addr, section string) (map[string]s
 	return out, nil
 }
 
-// live are the members that answer the suite.
+// live are the members that clients reach.
 func (s *RedisSet) live() []string {
 	if s.broken {
 		return s.direct[1:]
@@ -247,12 +247,13 @@ func (s *RedisSet) Break(fault string) error {
 	switch fault {
 	case BlackHole:
 		s.path.BlackHole()
+		s.broken = true
 	case Refuse:
 		// The listener goes, so that the kernel refuses.
 		if err := s.front.Close(); err != nil {
 			return err
 		}
-		s.front = nil
+		s.front, s.broken = nil, true
 	case Freeze:
 		s.real[0].Pause()
 		s.broken = true

@@ -78,7 +78,8 @@ type Slice struct {
 	SelfShare float64 `json:"self_share,omitempty"` // hand-offs to who released
 	Overlaps  int64   `json:"overlaps"`
 	Lost      int64   `json:"lost"`
-	Left      int     `json:"left"` // keys 150 ms after the last release
+	Left      int     `json:"left"`           // keys 150 ms after the last release
+	Stay      int     `json:"stay,omitempty"` // of them after another second
 
 	Second      float64 `json:"second_share,omitempty"`
 	Renewals    float64 `json:"renewals_per_s,omitempty"`

@@ -413,6 +413,12 @@ func (r *runner) slice(ctx context.Context, cell Cell, rep int, spec *entry.Spec
 	if s.Left, err = set.Left(ctx, prefix); err != nil {
 		return nil, err
 	}
+	if s.Left > 0 { // late, or there until the lease ends?
+		time.Sleep(time.Second)
+		if s.Stay, err = set.Left(ctx, prefix); err != nil {
+			return nil, err
+		}
+	}
 	if store != nil {
 		s.Lost = res.Writes - store.Count()
 	}

@@ -43,22 +43,30 @@ func (s *session) take(prefix string, count int) ([]entry.Held, error) {
 	}
 }
 
-func release(all []entry.Held) (failed int64) {
+func release(all []entry.Held) (failed int64, sample []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	var next, bad atomic.Int64
+	var text atomic.Value
 	var wg sync.WaitGroup
 	for range 64 {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(all)); i = next.Add(1) - 1 {
-				if all[i] != nil && all[i].Release(ctx) != nil {
+				if all[i] == nil {
+					continue
+				}
+				if err := all[i].Release(ctx); err != nil {
 					bad.Add(1)
+					text.Store(err.Error())
 				}
 			}
 		})
 	}
 	wg.Wait()
-	return bad.Load()
+	if t, ok := text.Load().(string); ok {
+		sample = []string{t}
+	}
+	return bad.Load(), sample
 }
 
 // renew: Count leases are held while the slice lasts. Entries that renew by themselves are watched; for
@@ -130,7 +138,8 @@ func (s *session) renew(o *Order) (*Result, error) {
 	r.Renewals = count() - before
 	cancel()
 	wg.Wait()
-	r.Errors = errs.Load() + release(held)
+	failed, sample := release(held)
+	r.Errors, r.Samples = errs.Load()+failed, sample
 	r.AllOps = int64(len(held))
 	return r, nil
 }
@@ -158,7 +167,7 @@ func (s *session) memory(o *Order) (*Result, error) {
 	}
 	after, _ := heap()
 	r.LeaseBytes = float64(after-base) / float64(n)
-	r.Errors += release(held)
+	r.Errors, r.Samples = release(held)
 	held = nil
 
 	idle := func(wait func(context.Context) error) (bytes, goroutines float64, end func() error) {

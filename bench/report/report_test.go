@@ -1,0 +1,93 @@
+package report
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/bench/suite"
+)
+
+func slice(c suite.Cell, entry string, rep int, ops float64) suite.Record {
+	return suite.Record{Slice: &suite.Slice{Cell: c, Entry: entry, Rep: rep, Floor: strings.HasPrefix(entry, "floor"), Throughput: ops, Commands: 6,
+		Total: &suite.Times{Count: 10, P50: int64(1e9 / ops), P99: int64(2e9 / ops), Max: int64(3e9 / ops)}}}
+}
+
+func run() []suite.Record {
+	w1, w3d := suite.Cell{Workload: "W1", Members: 3, Callers: 1}, suite.Cell{Workload: "W3d", Members: 3, Callers: 8, HoldUS: 1000, Random: true}
+	all := []suite.Record{
+		{Machine: &suite.Machine{System: "Linux", CPUs: 2, Reps: 3}},
+		{Missing: &suite.Missing{Entry: "etcd", Why: "no etcd", Install: "apt-get install etcd-server"}},
+	}
+	// The machine is ten times as slow in the second repetition: the ratio is that of the same one.
+	for rep, speed := range []float64{1, .1, 2} {
+		all = append(all, slice(w1, "floor", rep, 1000*speed), slice(w1, "redquorum", rep, 800*speed), slice(w1, "setnx-expire", rep, 900*speed))
+	}
+	broken := slice(w3d, "setnx-expire", 0, 100)
+	broken.Slice.Overlaps, broken.Slice.Left, broken.Slice.Stay = 1, 7, 2
+	fine := slice(w3d, "setnx-expire", 1, 100)
+	return append(all, broken, fine, slice(w3d, "redquorum", 0, 100))
+}
+
+func TestRatiosAreToTheFloorOfTheSameRepetition(t *testing.T) {
+	c := New(run()).Cells[0]
+	s := c.Row("redquorum").To(c.Row("floor"), throughput)
+	require.InDelta(t, .8, s.Median, 1e-9)
+	require.InDelta(t, .8, s.Min, 1e-9)
+	require.InDelta(t, .8, s.Max, 1e-9)
+	require.Equal(t, 3, s.N)
+	require.InDelta(t, 800, c.Row("redquorum").Of(throughput).Median, 1e-9)
+}
+
+// What breaks a promise once is red and is no average.
+func TestViolationsAreAddedUp(t *testing.T) {
+	r := New(run())
+	require.Equal(t, []string{"setnx-expire: 1 overlaps, 0 lost updates, 7 keys left after 150 ms, 2 after another second (W3d N=3 callers=8 hold=0–1ms)"}, r.Violations())
+	table := r.Cells[1].Table()
+	var red []string
+	for _, row := range table.Rows {
+		for i, f := range row {
+			if f.Bad {
+				red = append(red, row[0].Text+" "+table.Head[i]+" "+f.Text)
+			}
+		}
+	}
+	require.Equal(t, []string{"setnx-expire overlaps 1", "setnx-expire keys left 7 (1 s later: 2)"}, red)
+	require.Contains(t, r.Markdown(), "🟥")
+	require.Contains(t, r.Summary(), "PROMISES BROKEN")
+}
+
+func TestMissedTargetsAreRed(t *testing.T) {
+	for _, row := range New(run()).Targets().Rows {
+		if strings.HasPrefix(row[0].Text, "W1 p50") {
+			require.Equal(t, Field{Text: "1.25× (≤ 1.30×)", Good: true}, row[2])
+			require.Equal(t, "–", row[1].Text)
+		}
+		if strings.HasPrefix(row[0].Text, "W3d Jain") { // the slice has none: 0
+			require.True(t, row[2].Bad)
+		}
+	}
+}
+
+func TestThePageNeedsNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, New(run()).Write(dir))
+	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "apt-get install etcd-server")
+	outside := regexp.MustCompile(`(?i)(src|href)\s*=\s*["']?(https?:)?//|@import|url\(`)
+	require.Empty(t, outside.FindString(string(page)))
+	pictures, err := filepath.Glob(filepath.Join(dir, "*.svg"))
+	require.NoError(t, err)
+	require.Len(t, pictures, 2)
+	for _, name := range pictures {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.Empty(t, outside.FindString(string(text)))
+		require.Contains(t, string(text), "redquorum")
+	}
+}
