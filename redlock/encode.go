@@ -91,21 +91,23 @@ const (
 // keys are the names of one lock at a member, all in one slot. Counters are shared by the names of a
 // slot (the bucket), so that no key is left behind per name.
 type keys struct {
-	name    string
-	queue   string // zset: waiting owner -> server time of its registration
-	waiters string // hash: waiting owner -> its deadline and TTL
-	bucket  int64
-	shared  *sharedKeys // with Config.Interop only
+	name   string
+	bucket int64
+	shared *sharedKeys // with Config.Interop only
 }
 
-func keysOf(name string) keys {
-	return keys{
-		name:    name,
-		queue:   slot.Sibling("redquorum:q", name),
-		waiters: slot.Sibling("redquorum:w", name),
-		bucket:  int64(slot.Of(name)),
-	}
-}
+func keysOf(name string) keys { return keys{name: name, bucket: int64(slot.Of(name))} }
+
+const (
+	queuePrefix   = "redquorum:q"
+	waitersPrefix = "redquorum:w"
+)
+
+// queue is a zset: waiting owner -> server time of its registration.
+func (k keys) queue() string { return slot.Sibling(queuePrefix, k.name) }
+
+// waiters is a hash: waiting owner -> its deadline and TTL.
+func (k keys) waiters() string { return slot.Sibling(waitersPrefix, k.name) }
 
 // appendEval opens EVALSHA with so many keys and arguments; one more argument, the marker id, is added
 // by the member (quorum.Call.Tagged).
@@ -121,8 +123,9 @@ func (k *keys) appendFive(b []byte) []byte {
 	b = resp.AppendBulk(b, k.name)
 	b = resp.AppendBulk(b, tokensKey)
 	b = resp.AppendBulk(b, markerKey)
-	b = resp.AppendBulk(b, k.queue)
-	b = resp.AppendBulk(b, k.waiters)
+	var space [128]byte // names of a usual length cost no memory
+	b = resp.AppendBulk(b, slot.AppendSibling(space[:0], queuePrefix, k.name))
+	b = resp.AppendBulk(b, slot.AppendSibling(space[:0], waitersPrefix, k.name))
 	return resp.AppendInt(b, k.bucket)
 }
 

@@ -112,7 +112,7 @@ func TestCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 					if held {
 						time.Sleep(12 * time.Millisecond) // what is under way has arrived
 						for _, s := range cluster.Servers {
-							if n := admin(t, s, "ZCARD", keysOf(name).queue); n != int64(0) {
+							if n := admin(t, s, "ZCARD", keysOf(name).queue()); n != int64(0) {
 								queued++
 							}
 						}

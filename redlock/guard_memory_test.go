@@ -121,7 +121,7 @@ func TestReleaseInQuarantineHandsOverToNobody(t *testing.T) {
 		q.voting(t, 3)
 		held := p.hold(t, "k")
 		waiting := q.lockLater(t.Context(), "k")
-		require.Eventually(t, func() bool { return admin(t, cluster.Servers[2], "EXISTS", keysOf("k").queue) == int64(1) }, time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return admin(t, cluster.Servers[2], "EXISTS", keysOf("k").queue()) == int64(1) }, time.Second, time.Millisecond)
 		q.links[2].Refuse(true) // what becomes of member 2 is p's doing alone
 		q.links[2].Cut()
 		cluster.Kill(2)
@@ -136,7 +136,7 @@ func TestReleaseInQuarantineHandsOverToNobody(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"!"}, *sent)
 		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
-		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", keysOf("k").queue), "there was somebody to serve")
+		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", keysOf("k").queue()), "there was somebody to serve")
 	})
 }
 
@@ -444,7 +444,7 @@ func TestNobodyRegistersWithoutAnInbox(t *testing.T) {
 		q.lockLater(t.Context(), "k")
 		synctest.Wait()
 		for i, want := range []int64{1, 1, 0} {
-			require.Equal(t, want, admin(t, cluster.Servers[i], "EXISTS", keysOf("k").queue), "member %d", i)
+			require.Equal(t, want, admin(t, cluster.Servers[i], "EXISTS", keysOf("k").queue()), "member %d", i)
 		}
 		require.NoError(t, q.Close())
 	})

@@ -75,7 +75,7 @@ func (c *Config) keysOf(name string) keys {
 // member adds the marker id.
 func (k *keys) evalShared(b []byte, s script, args ...string) []byte {
 	b = appendEval(b, s, 7, 1+len(args)+2)
-	for _, key := range [...]string{k.name, tokensKey, markerKey, k.queue, k.waiters, k.shared.counter, k.shared.turn} {
+	for _, key := range [...]string{k.name, tokensKey, markerKey, k.queue(), k.waiters(), k.shared.counter, k.shared.turn} {
 		b = resp.AppendBulk(b, key)
 	}
 	b = resp.AppendInt(b, k.bucket)

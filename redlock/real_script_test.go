@@ -188,11 +188,11 @@ func (s *scripted) hash(key string) map[string]string {
 func (s *scripted) waitersInOrder() []string {
 	s.Helper()
 	out := []string{}
-	for _, v := range s.ask("ZRANGE", s.queue, "0", "-1").([]any) {
+	for _, v := range s.ask("ZRANGE", s.queue(), "0", "-1").([]any) {
 		out = append(out, v.(string))
 	}
 	registered := make([]string, 0)
-	for owner := range s.hash(s.waiters) {
+	for owner := range s.hash(s.waiters()) {
 		registered = append(registered, owner)
 	}
 	sorted := slices.Clone(out)
@@ -367,22 +367,22 @@ var waitCases = []scriptCase{
 		now := got[1].(int64)
 		require.GreaterOrEqual(s, now, before)
 		require.Equal(s, []string{bob}, s.waitersInOrder())
-		require.Equal(s, text(now), s.ask("ZSCORE", s.queue, bob))
-		require.Equal(s, map[string]string{bob: text(now/1000+30_000) + " 20000"}, s.hash(s.waiters))
-		s.lives(s.queue, minute) // twice the entry
-		s.lives(s.waiters, minute)
+		require.Equal(s, text(now), s.ask("ZSCORE", s.queue(), bob))
+		require.Equal(s, map[string]string{bob: text(now/1000+30_000) + " 20000"}, s.hash(s.waiters()))
+		s.lives(s.queue(), minute) // twice the entry
+		s.lives(s.waiters(), minute)
 		s.hears("w " + alice + " " + bob)
 
 		s.past(now + 1000)
 		again := s.line(bob, 10*second, 20*second)[1].(int64) // the heartbeat
 		require.Greater(s, again, now)
-		require.Equal(s, text(now), s.ask("ZSCORE", s.queue, bob), "its place is that of the first registration")
-		require.Equal(s, map[string]string{bob: text(again/1000+20_000) + " 10000"}, s.hash(s.waiters))
-		require.Greater(s, s.left(s.queue), 40*second, "never shortened")
-		require.Greater(s, s.left(s.waiters), 40*second)
+		require.Equal(s, text(now), s.ask("ZSCORE", s.queue(), bob), "its place is that of the first registration")
+		require.Equal(s, map[string]string{bob: text(again/1000+20_000) + " 10000"}, s.hash(s.waiters()))
+		require.Greater(s, s.left(s.queue()), 40*second, "never shortened")
+		require.Greater(s, s.left(s.waiters()), 40*second)
 		s.line(bob, 10*second, minute)
-		s.lives(s.queue, 2*minute)
-		s.lives(s.waiters, 2*minute)
+		s.lives(s.queue(), 2*minute)
+		s.lives(s.waiters(), 2*minute)
 		s.hears()
 	}},
 	{name: "wait takes no token while the lock is another's", test: func(s *scripted) {
@@ -403,8 +403,8 @@ var waitCases = []scriptCase{
 		s.line(bob, minute, minute)
 		s.line(carol, minute, minute)
 		require.EqualValues(s, 1, s.number(s.release(nil, alice, "")))
-		s.ask("ZADD", s.queue, "1", bob) // as if it had registered again
-		s.ask("HSET", s.waiters, bob, "1 1")
+		s.ask("ZADD", s.queue(), "1", bob) // as if it had registered again
+		s.ask("HSET", s.waiters(), bob, "1 1")
 		got := s.line(bob, 2*minute, minute)
 		require.Equal(s, []any{s.token(bob), got[1], carol}, got)
 		s.lives(s.name, 2*minute)
@@ -508,8 +508,8 @@ var releaseCases = []scriptCase{
 	{name: "release frees the lock when only waiters are left whose entry has run out", test: func(s *scripted) {
 		s.take(alice, minute)
 		now := s.line(bob, minute, 20*time.Millisecond)[1].(int64)
-		s.ask("PEXPIRE", s.queue, "60000") // another's registration has lengthened them
-		s.ask("PEXPIRE", s.waiters, "60000")
+		s.ask("PEXPIRE", s.queue(), "60000") // another's registration has lengthened them
+		s.ask("PEXPIRE", s.waiters(), "60000")
 		s.past(now + 50_000)
 		require.EqualValues(s, 1, s.number(s.release(nil, alice, bob)))
 		require.Len(s, s.state(), 1, "only the counters are left")
@@ -517,14 +517,14 @@ var releaseCases = []scriptCase{
 	{name: "release skips a waiter that is queued without an entry", test: func(s *scripted) {
 		s.take(alice, minute)
 		s.line(bob, minute, minute)
-		s.ask("ZADD", s.queue, "1", carol)
+		s.ask("ZADD", s.queue(), "1", carol)
 		require.EqualValues(s, 1, s.number(s.release(nil, alice, carol)))
 		require.Positive(s, s.token(bob))
 	}},
 	{name: "release ignores a hint that has an entry and no place in the queue", test: func(s *scripted) {
 		s.take(alice, minute)
 		s.line(bob, minute, minute)
-		s.ask("HSET", s.waiters, carol, "9999999999999 60000")
+		s.ask("HSET", s.waiters(), carol, "9999999999999 60000")
 		s.number(s.release(nil, alice, carol))
 		require.Positive(s, s.token(bob))
 	}},
@@ -656,7 +656,7 @@ var yieldCases = []scriptCase{
 		s.lives(s.name, 50*second)
 		require.Equal(s, []string{order[1], order[2]}, s.waitersInOrder())
 		at := got[1].(int64)
-		require.Equal(s, text(at/1000+45_000)+" 40000", s.hash(s.waiters)[order[2]])
+		require.Equal(s, text(at/1000+45_000)+" 40000", s.hash(s.waiters())[order[2]])
 		s.grantHeard(before, order[0], token+1, order[1],
 			"w "+order[2]+" "+order[1], "w "+order[2]+" "+order[0])
 	}},

@@ -60,7 +60,7 @@ const twinTag = "run 1" // the marker's id
 // reset empties both.
 func (w *twin) reset(title string) {
 	w.Helper()
-	w.ask("DEL", w.name, tokensKey, w.queue, w.waiters, markerKey)
+	w.ask("DEL", w.name, tokensKey, w.queue(), w.waiters(), markerKey)
 	w.ask("HSET", markerKey, "id", twinTag)
 	w.m, w.slack, w.log = modelMember{id: twinTag}, 0, []string{title}
 }
@@ -145,7 +145,7 @@ func (w *twin) play(c modelCall) modelReply {
 	b := resp.Command("TIME")
 	b = append(b, resp.AppendBulk(cmd, c.tag)...)
 	b = append(b, resp.Command("PUBLISH", inboxPrefix+"end", "end")...)
-	b = append(b, resp.Command("EVAL", dumpLua, "5", w.name, tokensKey, markerKey, w.queue, w.waiters, strconv.FormatInt(w.bucket, 10))...)
+	b = append(b, resp.Command("EVAL", dumpLua, "5", w.name, tokensKey, markerKey, w.queue(), w.waiters(), strconv.FormatInt(w.bucket, 10))...)
 	_, err := w.c.Conn().Write(b)
 	require.NoError(w, err)
 	var got [4]any
@@ -307,13 +307,13 @@ var mishaps = []mishap{
 	}},
 	{"the entries lapse", func(w *twin) {
 		for i := range w.m.queue {
-			w.ask("HSET", w.waiters, w.m.queue[i].owner, "1 "+text(w.m.queue[i].ttl))
+			w.ask("HSET", w.waiters(), w.m.queue[i].owner, "1 "+text(w.m.queue[i].ttl))
 			w.m.queue = append([]modelWaiter(nil), w.m.queue...)
 			w.m.queue[i].deadline = 1
 		}
 	}},
 	{"the queue lapses", func(w *twin) {
-		w.ask("DEL", w.queue, w.waiters)
+		w.ask("DEL", w.queue(), w.waiters())
 		w.m.queue, w.m.queueEnd = nil, 0
 	}},
 	{"the counters are lost", func(w *twin) {

@@ -22,14 +22,29 @@ import (
 // nothing else.
 func Sibling(prefix, key string) string {
 	mustBePlain(prefix)
+	open, tag, shut, last := around(key)
+	return prefix + open + tag + shut + key + last
+}
+
+// AppendSibling appends Sibling(prefix, key) to b.
+func AppendSibling(b []byte, prefix, key string) []byte {
+	mustBePlain(prefix)
+	open, tag, shut, last := around(key)
+	b = append(append(b, prefix...), open...)
+	b = append(append(b, tag...), shut...)
+	return append(append(b, key...), last...)
+}
+
+// around is what stands between the prefix and the key (the first three), and behind the key.
+func around(key string) (open, tag, shut, last string) {
 	start, end, ok := tagged(key)
 	switch {
 	case !ok && key != "" && !strings.ContainsAny(key, "{}"):
-		return prefix + ":{" + key + "}"
+		return ":{", "", "", "}"
 	case ok && !mistakable(key, start, end):
-		return prefix + ":" + key
+		return ":", "", "", ""
 	default:
-		return prefix + ":{" + TagOf(Of(key)) + "}:" + key
+		return ":{", TagOf(Of(key)), "}:", ""
 	}
 }
 

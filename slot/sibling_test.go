@@ -41,6 +41,7 @@ func TestSiblingHasOneOfThreeForms(t *testing.T) {
 		{"{" + own + "}:{" + own + "}:a", "p:{" + own + "}:{" + own + "}:{" + own + "}:a"}, // and so on
 	} {
 		assert.Equal(t, tc.want, slot.Sibling("p", tc.key), "sibling of %q", tc.key)
+		assert.Equal(t, "before "+tc.want, string(slot.AppendSibling([]byte("before "), "p", tc.key)), "sibling of %q", tc.key)
 	}
 }
 
@@ -66,6 +67,7 @@ func TestCompatibleFollowsRedisson(t *testing.T) {
 func TestPrefixWithABraceIsRefused(t *testing.T) {
 	for _, prefix := range []string{"{", "a}", "{p}"} {
 		assert.Panics(t, func() { slot.Sibling(prefix, "k") }, prefix)
+		assert.Panics(t, func() { slot.AppendSibling(nil, prefix, "k") }, prefix)
 		assert.Panics(t, func() { slot.Compatible(prefix, "k") }, prefix)
 	}
 }

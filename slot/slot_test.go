@@ -117,6 +117,8 @@ func TestSlotDoesNotAllocate(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { sink += slot.Of(long) }), "Of")
 	assert.Zero(t, testing.AllocsPerRun(100, func() { sink += uint16(len(slot.TagOf(42))) }), "TagOf")
 	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { sink += uint16(len(slot.Sibling("p", long))) }), 1.0, "Sibling")
+	room := make([]byte, 0, 2*len(long))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { sink += uint16(len(slot.AppendSibling(room, "p", long))) }), "AppendSibling")
 	_ = sink
 }
 
