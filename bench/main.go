@@ -57,8 +57,8 @@ func run(args []string) error {
 	entries := f.String("entries", "", "names, see -list; redquorum* for a prefix (default: all)")
 	members := f.String("n", "1,3,5", "numbers of members")
 	own := f.String("members", "", "servers that run already, host:port,...; they should be new, and will get keys")
-	slice := f.Duration("duration", 0, "of a slice; contended slices take twice as long (default 250ms, 2s with -full)")
-	warm := f.Duration("warm", 300*time.Millisecond, "warm-up of a client, a third of it before each further slice")
+	slice := f.Duration("duration", 0, "of a slice; contended slices take twice as long (default 150ms, 2s with -full)")
+	warm := f.Duration("warm", 200*time.Millisecond, "warm-up of a client, a third of it before each further slice")
 	reps := f.Int("reps", 5, "repetitions, interleaved")
 	lease := f.Duration("lease", 9*time.Second, "of every lock")
 	out := f.String("out", "", "folder of the results (default bench-results/TIME; with -full bench-results/full)")
@@ -80,7 +80,7 @@ func run(args []string) error {
 		return nil
 	}
 	if *slice == 0 {
-		*slice = 250 * time.Millisecond
+		*slice = 150 * time.Millisecond
 		if *full {
 			*slice = 2 * time.Second
 		}
