@@ -304,7 +304,7 @@ func (r *runner) once(ctx context.Context, cell Cell, rep int, spec *entry.Spec,
 		teams[spec.Name] = t
 		warm = r.Warm
 		if spec.Child != nil {
-			warm *= 4 // their compilers need it
+			warm *= 10 // their compilers need it
 		}
 	}
 	if cell.Cold {
