@@ -525,9 +525,12 @@ func TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt(t *testing.T) {
 					for range 3 {
 						l := p.lock(t, "k", TTL(900*time.Millisecond))
 						n := watch(t, cluster, l, fmt.Sprint("seed ", seed))
+						l.a.mu.Lock()
+						waited := !l.a.b.anchorsEmpty()
+						l.a.mu.Unlock()
 						mu.Lock()
 						checks += n
-						if !l.a.b.anchorsEmpty() {
+						if waited {
 							pushed++
 						}
 						mu.Unlock()
