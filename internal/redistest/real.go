@@ -38,7 +38,7 @@ type RealConfig struct {
 	Persist Persistence   // default AppendOnly
 	Args    []string      // further redis-server arguments, such as "--maxmemory", "2mb"
 	Env     []string      // added to the process' environment, such as LD_PRELOAD=…
-	Ready   time.Duration // how long a start may take; default 10 s
+	Ready   time.Duration // how long a start may take; default 30 s
 }
 
 // Available says why StartReal cannot work here, and what to install.
@@ -92,7 +92,7 @@ func StartReal(ctx context.Context, config RealConfig) (*Real, error) {
 		}
 	}
 	if config.Ready <= 0 {
-		config.Ready = 10 * time.Second
+		config.Ready = 30 * time.Second
 	}
 	dir, err := os.MkdirTemp("", "redistest-")
 	if err != nil {
@@ -211,8 +211,11 @@ func (r *Real) isOurs(ctx context.Context, p *process) error {
 			return nil
 		}
 	}
-	if info, _ := v.(string); err != nil || !strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", p.pid)) {
-		return errors.Join(errors.New("another server has this port"), err)
+	if err != nil {
+		return err
+	}
+	if info, _ := v.(string); !strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", p.pid)) {
+		return errors.New("another server has this port")
 	}
 	return nil
 }
