@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,6 +60,9 @@ type Config struct {
 	StallTimeout time.Duration
 	// PingInterval between health checks of an idle connection. Default 1 s.
 	PingInterval time.Duration
+	// TLS is how members with a rediss URL are spoken to: authorities, a certificate of ours. Default:
+	// the system's authorities, TLS 1.2 or later.
+	TLS *tls.Config
 }
 
 // RestartGuard is a way to treat members that may have forgotten.
