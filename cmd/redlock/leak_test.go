@@ -1,10 +1,32 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 )
 
-// Nothing of a run goes on after it: no client, no member, no display.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// Scripts find this program as redlock, and helpers by their names.
+func TestMain(m *testing.M) {
+	testscript.Main(leakless{m}, map[string]func(){
+		"redlock":   main,
+		"heartbeat": heartbeat,
+	})
+}
+
+// leakless fails when something of a run goes on after it: a client, a member, a display.
+type leakless struct{ m *testing.M }
+
+func (l leakless) Run() int {
+	code := l.m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}

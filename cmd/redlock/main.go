@@ -10,46 +10,34 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
 )
 
-// Exit codes, from the range of sysexits(3) where it has one, so that a script can tell them apart.
-const (
-	exitFailed      = 1   // something that must hold did not
-	exitUsage       = 64  // flags or arguments that cannot work
-	exitUnavailable = 69  // the members could not be reached or started
-	exitInterrupted = 130 // Ctrl-C
-)
-
-// exitError is an error that decides the exit code.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string { return e.err.Error() }
-func (e *exitError) Unwrap() error { return e.err }
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run executes one command line and returns the exit code. Every error is one sentence on stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return execute(ctx, newRoot(demo.Run), args, stdout, stderr)
 }
 
+// ownSignals marks a command that handles signals itself.
+const ownSignals = "own-signals"
+
 // execute runs root, which tests make with a demo of their own.
 func execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	stop := func() {}
+	defer func() { stop() }()
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+		if cmd.Annotations[ownSignals] == "" {
+			ctx, stop = interruptible(ctx)
+			cmd.SetContext(ctx)
+		}
+	}
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -57,12 +45,36 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	if err == nil {
 		return 0
 	}
-	_, _ = fmt.Fprintf(stderr, "redlock: %s\n", strings.TrimPrefix(err.Error(), "redlock: "))
-	if e := (*exitError)(nil); errors.As(err, &e) {
+	if e := (*exitError)(nil); errors.As(err, &e) && e.err == nil {
 		return e.code
 	}
-	_, _ = fmt.Fprintln(stderr, "Run \"redlock help\" for usage.")
-	return exitUsage // what cobra itself reports: unknown commands, flags and arguments
+	_, _ = fmt.Fprintf(stderr, "redlock: %s\n", strings.TrimPrefix(err.Error(), "redlock: "))
+	if e := (*misuse)(nil); errors.As(err, &e) {
+		_, _ = fmt.Fprintln(stderr, "Run \"redlock help\" for usage.")
+		return exitUsage
+	}
+	return codeOf(ctx, err)
+}
+
+// misuse is what cobra itself reports: unknown commands, flags, and wrong numbers of arguments.
+type misuse struct{ error }
+
+func (e *misuse) Unwrap() error { return e.error }
+
+// mark has every error of cobra's known as one, below cmd too.
+func mark(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &misuse{err} })
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return &misuse{err}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		mark(sub)
+	}
 }
 
 func newRoot(runDemo demoFunc) *cobra.Command {
@@ -71,17 +83,24 @@ func newRoot(runDemo demoFunc) *cobra.Command {
 		Short: "Distributed locks on a majority of Redis masters",
 		Long: `redlock takes locks on a majority of independent Redis masters, with fencing tokens.
 
-The lock itself is a Go library: see the package redlock in this module.`,
-		Example: `  redlock demo                     ten seconds on five embedded members, nothing to install
-  redlock demo --redis             the same on redis-server processes that it starts
-  redlock demo --json              the result as one line of JSON
-  redlock version`,
+The lock itself is a Go library: see the package redlock in this module.
+
+Exit codes: 0 done; 1 no, or something did not hold; 64 usage; 65 the key is no lock; 69 no quorum;
+70 internal error; 75 not obtained in time; 77 the members refuse the user; 78 configuration or TLS;
+79 lost, or not held any more; 130 and 143 interrupted. "run" passes its command's on, see there.`,
+		Example: `  redlock demo                                     a lock at work, nothing to install
+  eval "$(redlock nodes up)"                       three local members, and REDLOCK_MEMBERS
+  redlock run nightly --wait 0 -- ./nightly.sh     run a command while holding a lock
+  redlock doctor                                   is this set of members fit to lock?`,
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newDemo(runDemo), newVersion())
+	root.AddCommand(newDemo(runDemo), newRun(), newHold(), newAcquire(), newExtend(), newRelease(),
+		newInspect(), newLs(), newWatch(), newFence(), newVersion())
+	root.InitDefaultCompletionCmd()
+	mark(root)
 	return root
 }
 

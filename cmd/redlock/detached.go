@@ -1,0 +1,295 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// detachedLease is what acquire and extend print.
+type detachedLease struct {
+	Key     string    `json:"key"`
+	Fence   uint64    `json:"fence"`
+	Until   time.Time `json:"valid_until"`
+	Votes   int       `json:"votes"`
+	Members int       `json:"members"`
+	Lease   string    `json:"lease"` // the authority to extend and to release
+}
+
+func (d detachedLease) print(w io.Writer, format string) error {
+	if format == "json" {
+		return json.NewEncoder(w).Encode(d)
+	}
+	_, err := fmt.Fprintf(w, "export REDLOCK_KEY=%s\nexport REDLOCK_FENCE=%d\nexport REDLOCK_VALID_UNTIL=%s\nexport REDLOCK_VOTES=%d/%d\nexport REDLOCK_LEASE=%s\n",
+		quoted(d.Key), d.Fence, d.Until.Format(time.RFC3339Nano), d.Votes, d.Members, d.Lease)
+	return err
+}
+
+// quoted is one word of the shell.
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// detach ends our part in a lease without ending the lease, and prints what goes on with it. Where that
+// cannot be printed, nobody could release the lock: so it is given back.
+func (c *connection) detach(ctx context.Context, w io.Writer, lease *redlock.Lease, format string) error {
+	d := detachedLease{Key: lease.Key(), Fence: lease.Token(), Until: lease.ValidUntil(), Votes: lease.Votes(), Members: len(c.set.Members)}
+	h, err := lease.Handoff()
+	if err != nil {
+		return err
+	}
+	text, err := h.MarshalText()
+	if err != nil {
+		return err
+	}
+	d.Lease = string(text)
+	if err := d.print(w, format); err != nil {
+		if back, adoptErr := c.Adopt(ctx, h); adoptErr == nil {
+			return errors.Join(err, back.Unlock(ctx))
+		}
+		return err
+	}
+	return nil
+}
+
+func checkFormat(format string) error {
+	if format != "env" && format != "json" {
+		return usage("--format must be env or json")
+	}
+	return nil
+}
+
+const leaseHelp = `The lease is read from REDLOCK_LEASE, or from --lease-file (- is standard input). It is the authority to
+release the lock: keep it from other users.`
+
+func newAcquire() *cobra.Command {
+	var c common
+	var w waiting
+	format := "env"
+	cmd := &cobra.Command{
+		Use:   "acquire KEY",
+		Short: "Take a lock and leave it held, for scripts",
+		Long: `acquire takes the lock KEY for --ttl and ends; the lock stays held until "redlock release", or until --ttl
+has passed. Nothing renews it but "redlock extend". Where one command is to run under the lock, "redlock run"
+is the safer way: it renews, and stops the command in time.
+
+It prints variables for eval, or JSON. REDLOCK_LEASE among them is the authority to release: treat it as
+a secret.
+
+` + configHelp,
+		Example: `  eval "$(redlock acquire nightly --ttl 30s --wait 0)" || exit
+  redlock extend nightly >/dev/null
+  redlock release nightly
+  redlock acquire nightly --format json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			patience, err := w.patience()
+			if err == nil {
+				err = checkFormat(format)
+			}
+			if err != nil {
+				return err
+			}
+			conn, err := c.open(cmd.Context(), cmd)
+			if err != nil {
+				return err
+			}
+			defer conn.close()
+			lease, err := w.obtain(cmd.Context(), conn.Mutex(conn.name(args[0]), redlock.TTL(conn.set.TTL)), patience, conn.set.TTL)
+			if err != nil {
+				return err
+			}
+			return conn.detach(context.WithoutCancel(cmd.Context()), cmd.OutOrStdout(), lease, format)
+		},
+	}
+	c.flags(cmd.Flags())
+	w.flags(cmd.Flags())
+	cmd.Flags().StringVar(&format, "format", "env", "env or json")
+	return cmd
+}
+
+// readLease finds the lease of key.
+func readLease(cmd *cobra.Command, file, key string) (redlock.Handoff, error) {
+	text := os.Getenv("REDLOCK_LEASE")
+	var h redlock.Handoff
+	if file != "" {
+		in := cmd.InOrStdin()
+		if file != "-" {
+			f, err := os.Open(file)
+			if err != nil {
+				return h, &exitError{exitUsage, err}
+			}
+			defer func() { _ = f.Close() }()
+			in = f
+		}
+		raw, err := io.ReadAll(io.LimitReader(in, 1<<16))
+		if err != nil {
+			return h, &exitError{exitUsage, err}
+		}
+		text = string(raw)
+	}
+	if text = strings.TrimSpace(text); text == "" {
+		return h, usage("no lease: eval what \"redlock acquire\" prints, or give --lease-file")
+	}
+	if err := h.UnmarshalText([]byte(text)); err != nil {
+		return h, err
+	}
+	if h.Key() != key {
+		return h, usage("the lease is not one of %q", key)
+	}
+	return h, nil
+}
+
+func newExtend() *cobra.Command {
+	var c common
+	format, file := "env", ""
+	cmd := &cobra.Command{
+		Use:   "extend KEY",
+		Short: "Lengthen a lease that acquire left",
+		Long: `extend asks the members to keep the lease for --ttl from now, and prints it anew. Exit code 79 says that it
+is not held any more: stop.
+
+` + leaseHelp + "\n\n" + configHelp,
+		Example: `  eval "$(redlock extend nightly --ttl 30s)" || exit`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format); err != nil {
+				return err
+			}
+			conn, lease, err := c.adopt(cmd, file, args[0])
+			if err != nil {
+				return err
+			}
+			defer conn.close()
+			ctx := context.WithoutCancel(cmd.Context())
+			if err := lease.Extend(ctx, conn.set.TTL); err != nil {
+				_, _ = lease.Handoff() // the old validity stands, and Close must not release it
+				return err
+			}
+			return conn.detach(ctx, cmd.OutOrStdout(), lease, format)
+		},
+	}
+	c.flags(cmd.Flags())
+	cmd.Flags().StringVar(&format, "format", "env", "env or json")
+	cmd.Flags().StringVar(&file, "lease-file", "", "file with the lease; - is standard input")
+	return cmd
+}
+
+// adopt connects and takes over the lease that acquire left.
+func (c *common) adopt(cmd *cobra.Command, file, key string) (*connection, *redlock.Lease, error) {
+	s, err := c.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := readLease(cmd, file, s.Prefix+key)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := c.open(cmd.Context(), cmd)
+	if err != nil {
+		return nil, nil, err
+	}
+	lease, err := conn.Adopt(cmd.Context(), h)
+	if err != nil {
+		conn.close()
+		return nil, nil, err
+	}
+	return conn, lease, nil
+}
+
+func newRelease() *cobra.Command {
+	var c common
+	var force, yes bool
+	file := ""
+	cmd := &cobra.Command{
+		Use:   "release KEY",
+		Short: "Release a lock that acquire left, or take it from its holder",
+		Long: `release frees a lock that "redlock acquire" took. Exit code 79 says that it was not held any more.
+
+With --force it takes the lock from whoever holds it: it shows the holder, asks, looks again, and ends with
+75 if the holder has changed meanwhile. The holder is told at its next renewal, at the latest when
+its validity is over: until then two believe that they hold it, and only fencing tells them apart. It is
+for a person who knows that the holder is gone.
+
+` + leaseHelp + "\n\n" + configHelp,
+		Example: `  redlock release nightly
+  redlock release nightly --force
+  redlock release nightly --force --yes 2>>audit.log`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if force {
+				return c.force(cmd, args[0], yes)
+			}
+			conn, lease, err := c.adopt(cmd, file, args[0])
+			if err != nil {
+				return err
+			}
+			defer conn.close()
+			return lease.Unlock(context.WithoutCancel(cmd.Context()))
+		},
+	}
+	c.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&force, "force", false, "take the lock from whoever holds it")
+	cmd.Flags().BoolVar(&yes, "yes", false, "with --force: do not ask")
+	cmd.Flags().StringVar(&file, "lease-file", "", "file with the lease; - is standard input")
+	return cmd
+}
+
+func (c *common) force(cmd *cobra.Command, key string, yes bool) error {
+	ctx := cmd.Context()
+	conn, err := c.open(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	defer conn.close()
+	key = conn.name(key)
+	before, err := conn.Inspect(ctx, key)
+	if err != nil {
+		return err
+	}
+	printInspection(cmd.ErrOrStderr(), before)
+	if !yes {
+		if err := confirm(cmd, "Take the lock from its holder?"); err != nil {
+			return err
+		}
+	}
+	after, err := conn.Inspect(ctx, key)
+	if err != nil {
+		return err
+	}
+	if after.Holder != before.Holder || after.Token != before.Token {
+		return &exitError{exitNotObtained, errors.New("the holder has changed meanwhile: nothing was done")}
+	}
+	held, err := conn.ForceUnlock(ctx, key)
+	who := "unknown"
+	if u, userErr := user.Current(); userErr == nil {
+		who = u.Username
+	}
+	host, _ := os.Hostname()
+	conn.log.Warn("audit: lock forced open", "key", key, "holder", before.Holder, "token", before.Token, "was_held", held, "by", who, "host", host, "error", err)
+	return err
+}
+
+// confirm asks on the terminal. Without one, nobody can answer.
+func confirm(cmd *cobra.Command, question string) error {
+	f, ok := cmd.InOrStdin().(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return usage("standard input is no terminal, so nobody can be asked: say --yes")
+	}
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s [yes/no] ", question)
+	answer, _ := bufio.NewReader(f).ReadString('\n')
+	if strings.TrimSpace(answer) != "yes" {
+		return &exitError{exitFailed, errors.New("not confirmed: nothing was done")}
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// Exit codes, from the range of sysexits(3) where it has one, so that a script can tell them apart.
+const (
+	exitFailed      = 1   // something that must hold did not
+	exitUsage       = 64  // flags or arguments that cannot work
+	exitForeign     = 65  // the key exists and is no lock
+	exitUnavailable = 69  // no quorum could be reached, or the members could not be started
+	exitInternal    = 70  // anything else: a bug, or a system call that failed
+	exitNotObtained = 75  // the lock is another's, and was for as long as we were told to wait
+	exitAuth        = 77  // so many members refused the user that no quorum is left
+	exitConfig      = 78  // configuration or TLS
+	exitLost        = 79  // the lock was lost, or is not held any more
+	exitNotRunnable = 126 // the command of run cannot be executed
+	exitNotFound    = 127 // the command of run was not found
+	exitInterrupted = 130 // SIGINT; SIGTERM is 143
+)
+
+// exitError is an error that decides the exit code. Without err it is silent.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+func (e *exitError) Unwrap() error { return e.err }
+
+func usage(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// signalError is the cause of a context that a signal ended.
+type signalError struct{ sig syscall.Signal }
+
+func (e signalError) Error() string { return "ended by " + e.sig.String() }
+
+// interruptible returns a context that SIGINT and SIGTERM end. A second one ends the process at once.
+func interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() { // ends with the context
+		defer close(done)
+		select {
+		case s := <-signals:
+			cancel(signalError{s.(syscall.Signal)})
+		case <-ctx.Done():
+		}
+		signal.Stop(signals)
+	}()
+	return ctx, func() { cancel(nil); <-done }
+}
+
+// codeOf finds the exit code for an error.
+func codeOf(ctx context.Context, err error) int {
+	var (
+		exit    *exitError
+		ended   signalError
+		setting *settings.Error
+	)
+	switch {
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.As(err, &ended), errors.As(context.Cause(ctx), &ended) && errors.Is(err, context.Canceled):
+		return 128 + int(ended.sig)
+	case errors.As(err, &setting):
+		if setting.Flag {
+			return exitUsage
+		}
+		return exitConfig
+	case errors.Is(err, redlock.ErrHeld):
+		return exitNotObtained
+	case errors.Is(err, redlock.ErrDuplicateMember):
+		return exitConfig
+	case errors.Is(err, redlock.ErrForeignKey):
+		return exitForeign
+	case errors.Is(err, redlock.ErrLost), errors.Is(err, redlock.ErrNotHeld):
+		return exitLost
+	case errors.Is(err, redlock.ErrNoQuorum), errors.Is(err, redlock.ErrTooSlow),
+		errors.Is(err, redlock.ErrInDoubt), errors.Is(err, redlock.ErrQuarantined):
+		return codeOfQuorum(err)
+	case errors.Is(err, redlock.ErrInput):
+		return exitUsage
+	}
+	return exitInternal
+}
+
+// codeOfQuorum looks at why there was no quorum: by the members whose causes alone made it impossible.
+func codeOfQuorum(err error) int {
+	var q *redlock.QuorumError
+	if !errors.As(err, &q) {
+		return exitUnavailable
+	}
+	auth, secure := 0, 0
+	for _, v := range q.Votes {
+		var refused *quorum.ReplyError
+		switch {
+		case errors.As(v.Err, &refused) && refused.Kind == quorum.KindAuth:
+			auth++
+		case isTLS(v.Err):
+			secure++
+		}
+	}
+	switch enough := len(q.Votes) - q.Need; {
+	case auth > enough:
+		return exitAuth
+	case secure > enough, auth+secure > enough && secure > 0:
+		return exitConfig
+	}
+	return exitUnavailable
+}
+
+// isTLS reports whether err is about certificates or the TLS handshake rather than about the network.
+func isTLS(err error) bool {
+	var (
+		verify  *tls.CertificateVerificationError
+		record  tls.RecordHeaderError
+		alert   tls.AlertError
+		unknown x509.UnknownAuthorityError
+		invalid x509.CertificateInvalidError
+		host    x509.HostnameError
+	)
+	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert) ||
+		errors.As(err, &unknown) || errors.As(err, &invalid) || errors.As(err, &host)
+}

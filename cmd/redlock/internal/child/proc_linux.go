@@ -1,0 +1,170 @@
+package child
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// proc is a command, and this process the one that inherits its orphans.
+type proc struct {
+	pid    int
+	group  bool
+	code   int
+	exited chan struct{}
+	gone   chan struct{}
+}
+
+// Start runs a command. From then on this process waits for every child that it has, so it must have no
+// others: it is for a program that runs one command.
+func Start(c Command) (Process, error) {
+	// Orphans of the command become children of this process, so that none escapes.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, os.NewSyscallError("prctl", err)
+	}
+	p := &proc{group: c.OwnGroup, exited: make(chan struct{}), gone: make(chan struct{})}
+	started := make(chan error)
+	go func() { // ends when no child is left
+		// The kernel sends the parent-death signal when the thread that forked ends, not the process: so
+		// this goroutine keeps its thread for as long as the command may run.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		attr := &os.ProcAttr{
+			Env: c.Env, Files: []*os.File{c.Stdin, c.Stdout, c.Stderr},
+			Sys: &syscall.SysProcAttr{Setpgid: c.OwnGroup, Pdeathsig: syscall.SIGKILL},
+		}
+		running, err := os.StartProcess(c.Path, c.Args, attr)
+		if err != nil {
+			started <- classify(err)
+			return
+		}
+		p.pid = running.Pid
+		_ = running.Release()
+		started <- nil
+		p.reap()
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// reap waits for the command and for every orphan.
+func (p *proc) reap() {
+	ended := false
+	for {
+		var status unix.WaitStatus
+		options := 0
+		if ended && !isClosed(p.exited) {
+			options = unix.WNOHANG // first see whether it left anything behind
+		}
+		pid, err := unix.Wait4(-1, &status, options, nil)
+		switch {
+		case err == unix.EINTR:
+		case err != nil: // ECHILD: nobody is left
+			close(p.gone)
+			if !isClosed(p.exited) {
+				close(p.exited)
+			}
+			return
+		case pid == 0:
+			close(p.exited)
+		case pid == p.pid:
+			ended = true
+			if p.code = status.ExitStatus(); status.Signaled() {
+				p.code = 128 + int(status.Signal())
+			}
+		}
+	}
+}
+
+func isClosed(ch chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *proc) Exited() <-chan struct{} { return p.exited }
+func (p *proc) Gone() <-chan struct{}   { return p.gone }
+func (p *proc) Code() int               { return p.code }
+
+// Forward implements Process. Ctrl-C and the like have reached the command already if it shares the
+// terminal's foreground group with us.
+func (p *proc) Forward(sig syscall.Signal) {
+	switch {
+	case p.group:
+		p.all(sig)
+	case sig == syscall.SIGINT || sig == syscall.SIGQUIT || sig == syscall.SIGTSTP || sig == syscall.SIGCONT || sig == syscall.SIGWINCH:
+	case !isClosed(p.exited):
+		_ = unix.Kill(p.pid, sig)
+	}
+}
+
+func (p *proc) Terminate() {
+	p.all(syscall.SIGTERM)
+	p.all(syscall.SIGCONT) // one that is stopped cannot handle it
+}
+
+func (p *proc) Kill() { p.all(syscall.SIGKILL) }
+
+// all signals the group at once, and then whoever descends from this process and is not in it. Once the
+// command itself has been waited for, the group's number may become another's: then one by one.
+func (p *proc) all(sig syscall.Signal) {
+	if isClosed(p.gone) {
+		return
+	}
+	whole := p.group && !isClosed(p.exited)
+	if whole {
+		_ = unix.Kill(-p.pid, sig)
+	}
+	for _, d := range descendants(os.Getpid()) {
+		if !whole || d.group != p.pid {
+			_ = unix.Kill(d.pid, sig)
+		}
+	}
+}
+
+type process struct{ pid, parent, group int }
+
+// descendants lists the processes below root, children before theirs.
+func descendants(root int) []process {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	names, _ := dir.Readdirnames(-1)
+	_ = dir.Close()
+	below := make(map[int][]process)
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		// pid (name) state parent group …, and the name may hold anything
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if len(fields) < 3 {
+			continue
+		}
+		parent, _ := strconv.Atoi(string(fields[1]))
+		group, _ := strconv.Atoi(string(fields[2]))
+		below[parent] = append(below[parent], process{pid, parent, group})
+	}
+	var out []process
+	for next := below[root]; len(next) > 0; {
+		d := next[0]
+		out = append(out, d)
+		next = append(next[1:], below[d.pid]...)
+	}
+	return out
+}

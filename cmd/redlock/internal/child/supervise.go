@@ -1,0 +1,120 @@
+package child
+
+import (
+	"log/slog"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Lease is what a command needs of a lock that is held.
+type Lease interface {
+	ValidUntil() time.Time
+	Done() <-chan struct{}
+	Err() error
+}
+
+// Process is a command that runs.
+type Process interface {
+	// Exited is closed when the command itself has ended; Code is valid then.
+	Exited() <-chan struct{}
+	Code() int // its exit code, or 128 + the signal that ended it
+	// Gone is closed when it and all that it started and that can be known of have ended; before
+	// Exited, where it left nothing behind.
+	Gone() <-chan struct{}
+	// Forward passes a signal on that was sent to us.
+	Forward(sig syscall.Signal)
+	// Terminate asks all of it to end, Kill ends all of it. Neither waits.
+	Terminate()
+	Kill()
+}
+
+// Outcome says how a command ended.
+type Outcome struct {
+	Code    int
+	Stopped bool  // by us, because the lease was ending
+	Reason  error // with Stopped: why the lease ended, or nil if it was given up in time
+	Left    bool  // something of it still runs: it cannot be ended
+}
+
+// Supervise returns when nothing of the process runs any more, or, with keep, when the command itself has
+// ended by itself. signals are passed on.
+func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.Signal, log *slog.Logger) Outcome {
+	s := Stopper{Plan: plan}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var (
+		out    Outcome
+		done   = lease.Done()
+		exited = p.Exited()
+		last   = Run     // what was done last
+		stray  bool      // the command has ended and left processes behind
+		end    time.Time // of their time to end by themselves
+		killed time.Time // when it was killed first
+	)
+	for {
+		now := time.Now()
+		over := done == nil
+		action, wait := s.Look(now, lease.ValidUntil(), over)
+		if stray && action == Run { // they get as long as the command would have
+			if wait = end.Sub(now); wait <= 0 {
+				action = Kill
+			}
+		}
+		switch {
+		case action == Terminate && last == Run:
+			out.Stopped = out.Stopped || !stray
+			log.Warn("the lease was not renewed in time: the command is asked to end",
+				"left", time.Until(lease.ValidUntil()).Round(time.Millisecond))
+			p.Terminate()
+			last = Terminate
+		case action == Kill:
+			if last != Kill {
+				out.Stopped = out.Stopped || !stray
+				killed = now
+				log.Warn("the command is killed", "lease_over", over)
+			}
+			if now.Sub(killed) > giveUp {
+				out.Left, out.Reason = true, lease.Err()
+				return out
+			}
+			p.Kill()
+			last = Kill
+			wait = killAgain
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-done:
+			done = nil
+		case sig := <-signals:
+			p.Forward(sig.(syscall.Signal))
+		case <-exited:
+			exited = nil
+			out.Code = p.Code()
+			if keep && !out.Stopped {
+				return out
+			}
+			select {
+			case <-p.Gone():
+			default:
+				if !out.Stopped {
+					log.Warn("the command has ended and left processes behind: they are asked to end")
+					p.Terminate()
+					stray, end = true, time.Now().Add(plan.KillAfter)
+				}
+			}
+		case <-p.Gone():
+			out.Code = p.Code()
+			if out.Stopped {
+				out.Reason = lease.Err()
+			}
+			return out
+		}
+	}
+}
+
+const (
+	killAgain = 2 * time.Millisecond // what forks while it is killed is found at the next look
+	giveUp    = 10 * time.Second     // what a kill does not end for so long is in an uninterruptible sleep
+)

@@ -1,0 +1,390 @@
+// Package settings finds out how a command shall reach the members and which terms all locks share: by
+// flags, then the environment, then a file, then defaults.
+//
+// There is no flag for a password, and a URL on the command line must not hold one: command lines are
+// readable by everybody on the machine. Nothing here prints a secret.
+package settings
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// Settings is what was found, and where.
+type Settings struct {
+	Members       []string // URLs, which may hold passwords
+	Username      string
+	Password      node.Secret
+	PasswordFile  string
+	TLSCA         string
+	TLSCert       string
+	TLSKey        string
+	Prefix        string
+	TTL           time.Duration
+	MaxTTL        time.Duration
+	MaxHold       time.Duration
+	Drift         float64
+	MemberTimeout time.Duration
+	DialTimeout   time.Duration
+	NoQuorumAfter time.Duration
+	RestartGuard  string
+	Interop       bool
+
+	from map[string]string // name of an option to where its value came from
+}
+
+// Error is a setting that cannot work. It quotes nothing that may be secret.
+type Error struct {
+	Flag    bool // it was given on the command line
+	Problem string
+}
+
+func (e *Error) Error() string { return e.Problem }
+
+// Option is one setting, the same by flag, environment and file.
+type Option struct {
+	Name    string // of the flag; the file has _ for -, the environment REDLOCK_ and capitals
+	Kind    string // what a value looks like, for help
+	Help    string
+	Default string
+	NoFlag  bool // for secrets
+	set     func(s *Settings, value string) error
+	show    func(s *Settings) string
+}
+
+// Env is the option's name in the environment.
+func (o Option) Env() string { return "REDLOCK_" + strings.ToUpper(o.key()) }
+
+func (o Option) key() string { return strings.ReplaceAll(o.Name, "-", "_") }
+
+func text(name, kind, help string, field func(*Settings) *string) Option {
+	return Option{Name: name, Kind: kind, Help: help,
+		set:  func(s *Settings, v string) error { *field(s) = v; return nil },
+		show: func(s *Settings) string { return *field(s) }}
+}
+
+func duration(name, def, help string, field func(*Settings) *time.Duration) Option {
+	return Option{Name: name, Kind: "duration", Help: help, Default: def,
+		set: func(s *Settings, v string) error {
+			d, err := time.ParseDuration(v)
+			if err != nil {
+				return errors.New("is not a duration such as 30s")
+			}
+			*field(s) = d
+			return nil
+		},
+		show: func(s *Settings) string { return field(s).String() }}
+}
+
+// Options lists every setting, in the order of the help.
+var Options = []Option{
+	{
+		Name: "members", Kind: "urls", Help: "URLs of the members, separated by commas: redis://host:port, rediss://… with TLS",
+		set: func(s *Settings, v string) error {
+			s.Members = nil
+			for _, m := range splitMembers(v) {
+				s.Members = append(s.Members, m)
+			}
+			return nil
+		},
+		show: func(s *Settings) string {
+			var all []string
+			for _, m := range s.Members {
+				all = append(all, Redact(m))
+			}
+			return strings.Join(all, ",")
+		},
+	},
+	text("username", "name", "user at the members", func(s *Settings) *string { return &s.Username }),
+	{
+		Name: "password", Kind: "secret", NoFlag: true, Help: "password at the members",
+		set:  func(s *Settings, v string) error { s.Password = node.Secret(v); return nil },
+		show: func(s *Settings) string { return s.Password.String() },
+	},
+	text("password-file", "file", "file whose first line is the password at the members", func(s *Settings) *string { return &s.PasswordFile }),
+	text("tls-ca", "file", "PEM file of the authorities that sign the members' certificates", func(s *Settings) *string { return &s.TLSCA }),
+	text("tls-cert", "file", "PEM file of our certificate", func(s *Settings) *string { return &s.TLSCert }),
+	text("tls-key", "file", "PEM file of its key", func(s *Settings) *string { return &s.TLSKey }),
+	text("prefix", "text", "put before every lock's name", func(s *Settings) *string { return &s.Prefix }),
+	duration("ttl", "30s", "length of a lease; a holder that dies blocks the lock for so long", func(s *Settings) *time.Duration { return &s.TTL }),
+	duration("max-ttl", "30s", "longest lease of any client; a member that forgot stays silent for so long. The same for all clients", func(s *Settings) *time.Duration { return &s.MaxTTL }),
+	duration("max-hold", "24h", "longest time that a lease is renewed; negative: no limit", func(s *Settings) *time.Duration { return &s.MaxHold }),
+	{
+		Name: "drift", Kind: "share", Default: "0.01", Help: "share of a lease given up to clocks that disagree. The same for all clients",
+		set: func(s *Settings, v string) (err error) {
+			if s.Drift, err = strconv.ParseFloat(v, 64); err != nil {
+				return errors.New("is not a number such as 0.01")
+			}
+			return nil
+		},
+		show: func(s *Settings) string { return strconv.FormatFloat(s.Drift, 'g', -1, 64) },
+	},
+	duration("member-timeout", "200ms", "patience with a member whose vote matters", func(s *Settings) *time.Duration { return &s.MemberTimeout }),
+	duration("dial-timeout", "1s", "patience with a member when connecting", func(s *Settings) *time.Duration { return &s.DialTimeout }),
+	duration("no-quorum-after", "2s", "waiting ends when no majority could be asked for so long; negative: never", func(s *Settings) *time.Duration { return &s.NoQuorumAfter }),
+	{
+		Name: "restart-guard", Kind: "mode", Default: "quarantine", Help: "members that may have forgotten: quarantine, strict or off. The same for all clients",
+		set: func(s *Settings, v string) error {
+			if _, ok := guards[v]; !ok {
+				return errors.New("is none of quarantine, strict and off")
+			}
+			s.RestartGuard = v
+			return nil
+		},
+		show: func(s *Settings) string { return s.RestartGuard },
+	},
+	{
+		Name: "interop", Kind: "bool", Default: "false", Help: "share locks with Redisson",
+		set: func(s *Settings, v string) (err error) {
+			if s.Interop, err = strconv.ParseBool(v); err != nil {
+				return errors.New("is neither true nor false")
+			}
+			return nil
+		},
+		show: func(s *Settings) string { return strconv.FormatBool(s.Interop) },
+	},
+}
+
+var guards = map[string]redlock.RestartGuard{"quarantine": redlock.Quarantine, "strict": redlock.Strict, "off": redlock.GuardOff}
+
+// splitMembers splits at commas that begin a new URL: the hosts of one URL are separated by commas too.
+func splitMembers(v string) (all []string) {
+	for _, part := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' }) {
+		if n := len(all); n > 0 && !strings.Contains(part, "://") {
+			all[n-1] += "," + part
+			continue
+		}
+		all = append(all, part)
+	}
+	return all
+}
+
+// Load merges what there is. flags has the options that were given on the command line; getenv is
+// os.LookupEnv; file is a path or "".
+func Load(flags map[string]string, getenv func(string) (string, bool), file string) (*Settings, error) {
+	s := &Settings{from: make(map[string]string)}
+	fromFile, err := readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range Options {
+		value, source, isFlag := o.Default, "default", false
+		if v, ok := fromFile[o.key()]; ok {
+			value, source = v, "file"
+		}
+		if v, ok := getenv(o.Env()); ok && v != "" {
+			value, source = v, "environment"
+		}
+		if v, ok := flags[o.Name]; ok {
+			value, source, isFlag = v, "flag", true
+		}
+		s.from[o.Name] = source
+		if value == "" && source == "default" {
+			s.from[o.Name] = "not set"
+			continue
+		}
+		if err := o.set(s, value); err != nil {
+			where := map[string]string{"file": "in the file, " + o.key(), "environment": o.Env(), "flag": "--" + o.Name}[source]
+			return nil, &Error{Flag: isFlag, Problem: where + ": the value " + err.Error()}
+		}
+	}
+	return s, s.check()
+}
+
+// readFile reads a JSON object with the names of the options.
+func readFile(path string) (map[string]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, &Error{Problem: "configuration file: " + err.Error()}
+	}
+	var values map[string]any
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(&values); err != nil { // its text may quote a character, not a value
+		return nil, &Error{Problem: "configuration file: not a JSON object: " + err.Error()}
+	}
+	out := make(map[string]string)
+	for key, v := range values {
+		if !slices.ContainsFunc(Options, func(o Option) bool { return o.key() == key }) {
+			return nil, &Error{Problem: fmt.Sprintf("configuration file: unknown setting %q", key)}
+		}
+		switch v := v.(type) {
+		case string:
+			out[key] = v
+		case json.Number:
+			out[key] = v.String()
+		case bool:
+			out[key] = strconv.FormatBool(v)
+		case []any:
+			var parts []string
+			for _, e := range v {
+				part, ok := e.(string)
+				if !ok {
+					return nil, &Error{Problem: fmt.Sprintf("configuration file: %q must be a list of strings", key)}
+				}
+				parts = append(parts, part)
+			}
+			out[key] = strings.Join(parts, ",")
+		default:
+			return nil, &Error{Problem: fmt.Sprintf("configuration file: %q must be a string, a number, true, false or a list of strings", key)}
+		}
+	}
+	return out, nil
+}
+
+func (s *Settings) check() error {
+	bad := func(option, format string, args ...any) error {
+		return &Error{Flag: s.from[option] == "flag", Problem: fmt.Sprintf(format, args...)}
+	}
+	if s.from["members"] == "flag" && slices.ContainsFunc(s.Members, hasPassword) {
+		return bad("members", "--members: a password on the command line is readable by everybody on this machine: use REDLOCK_PASSWORD_FILE, or REDLOCK_MEMBERS")
+	}
+	if s.PasswordFile != "" {
+		if s.Password != "" {
+			return bad("password-file", "both a password and a password file are given: choose one")
+		}
+		raw, err := os.ReadFile(s.PasswordFile)
+		if err != nil {
+			return bad("", "password file: %v", err)
+		}
+		line, _, _ := strings.Cut(string(raw), "\n")
+		if s.Password = node.Secret(strings.TrimRight(line, "\r")); s.Password == "" {
+			return bad("", "password file: its first line is empty")
+		}
+	}
+	if s.Username != "" && s.Password == "" {
+		return bad("username", "a username is given, and no password: use REDLOCK_PASSWORD_FILE")
+	}
+	if (s.TLSCert == "") != (s.TLSKey == "") {
+		return bad("tls-cert", "a certificate needs its key and a key its certificate: give both")
+	}
+	if s.TLSCA+s.TLSCert != "" && len(s.Members) > 0 && !slices.ContainsFunc(s.Members, func(m string) bool { return strings.HasPrefix(m, "rediss") }) {
+		return bad("tls-ca", "TLS files are given, and no member's URL begins with rediss://")
+	}
+	for i, m := range s.Members {
+		if strings.Contains(m, "-cluster://") || strings.Contains(m, "-sentinel://") {
+			continue // known to redlock.Open, which checks them
+		}
+		if _, err := node.ParseURL(m); err != nil {
+			return bad("members", "member %d: %v", i+1, err)
+		}
+	}
+	return nil
+}
+
+// authority is what stands between :// and the path.
+func authority(u string) (scheme, auth, rest string) {
+	scheme, rest, _ = strings.Cut(u, "://")
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	return scheme, rest[:end], rest[end:]
+}
+
+func hasPassword(u string) bool {
+	_, auth, rest := authority(u)
+	return strings.Contains(auth, "@") || strings.Contains(rest, "@") // a raw / in a password ends the authority early
+}
+
+// Redact shows a URL without what may be secret.
+func Redact(u string) string {
+	scheme, auth, rest := authority(u)
+	if strings.Contains(rest, "@") || !strings.Contains(u, "://") {
+		return "(malformed URL, not shown)"
+	}
+	user, host, found := strings.Cut(auth, "@")
+	if !found {
+		return u
+	}
+	name, _, found := strings.Cut(user, ":")
+	if !found { // perhaps a password that lacks its colon
+		name = ""
+	}
+	return scheme + "://" + name + ":******@" + host + rest
+}
+
+// URLs are the members' with the user put in where a URL has none.
+func (s *Settings) URLs() []string {
+	out := make([]string, len(s.Members))
+	for i, m := range s.Members {
+		scheme, auth, rest := authority(m)
+		if s.Password != "" && !strings.Contains(auth, "@") {
+			m = scheme + "://" + url.UserPassword(s.Username, string(s.Password)).String() + "@" + auth + rest
+		}
+		out[i] = m
+	}
+	return out
+}
+
+// TLS is nil where no file was named.
+func (s *Settings) TLS() (*tls.Config, error) {
+	if s.TLSCA+s.TLSCert == "" {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.TLSCA != "" {
+		pem, err := os.ReadFile(s.TLSCA)
+		if err != nil {
+			return nil, &Error{Problem: "TLS authorities: " + err.Error()}
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, &Error{Problem: "TLS authorities: no certificate in " + s.TLSCA}
+		}
+	}
+	if s.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(s.TLSCert, s.TLSKey)
+		if err != nil {
+			return nil, &Error{Problem: "TLS certificate: " + err.Error()}
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// Config is the library's.
+func (s *Settings) Config() (redlock.Config, error) {
+	t, err := s.TLS()
+	return redlock.Config{
+		TTL: s.TTL, MaxTTL: s.MaxTTL, MaxHold: s.MaxHold, Drift: s.Drift, MemberTimeout: s.MemberTimeout,
+		DialTimeout: s.DialTimeout, NoQuorumAfter: s.NoQuorumAfter, RestartGuard: guards[s.RestartGuard], Interop: s.Interop,
+		ClientName: "redlock", TLS: t,
+	}, err
+}
+
+// Shown is one setting for a reader.
+type Shown struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	From  string `json:"from"` // flag, environment, file, default, or not set
+}
+
+// Show lists every setting without secrets.
+func (s *Settings) Show() []Shown {
+	var out []Shown
+	for _, o := range Options {
+		shown := Shown{Name: o.Name, From: s.from[o.Name]}
+		if shown.From != "not set" {
+			shown.Value = o.show(s)
+		}
+		out = append(out, shown)
+	}
+	return out
+}

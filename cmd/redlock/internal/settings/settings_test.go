@@ -1,0 +1,164 @@
+package settings
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func env(pairs ...string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1], true
+			}
+		}
+		return "", false
+	}
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestFlagsBeforeEnvironmentBeforeFileBeforeDefaults(t *testing.T) {
+	t.Parallel()
+	file := write(t, `{"ttl": "1s", "max_ttl": "40s", "prefix": "file:", "members": ["redis://a", "redis://b"], "drift": 0.02, "interop": true}`)
+	s, err := Load(map[string]string{"ttl": "3s"}, env("REDLOCK_TTL", "2s", "REDLOCK_MAX_TTL", "50s"), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.TTL != 3*time.Second || s.MaxTTL != 50*time.Second || s.Prefix != "file:" || s.MaxHold != 24*time.Hour || s.Drift != 0.02 || !s.Interop {
+		t.Errorf("%+v", s)
+	}
+	from := map[string]string{}
+	for _, v := range s.Show() {
+		from[v.Name] = v.From
+	}
+	for name, want := range map[string]string{"ttl": "flag", "max-ttl": "environment", "prefix": "file", "max-hold": "default", "username": "not set"} {
+		if from[name] != want {
+			t.Errorf("%s comes from %q, want %q", name, from[name], want)
+		}
+	}
+}
+
+// Every setting has a name in all three places, none of them for a password on the command line.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	for _, o := range Options {
+		if !o.NoFlag && strings.Contains(o.Name, "password") && o.Name != "password-file" {
+			t.Errorf("a flag for a secret: %s", o.Name)
+		}
+		if o.Help == "" || o.Env() != strings.ToUpper("redlock_"+o.key()) {
+			t.Errorf("%+v", o)
+		}
+	}
+}
+
+const canary = "c4n4ry"
+
+// No way of looking at settings, and no mistake in them, shows a secret.
+func TestNothingSecretIsShown(t *testing.T) {
+	t.Parallel()
+	all := env("REDLOCK_MEMBERS", "redis://user:"+canary+"@a:1/2,redis://:"+canary+"@b,redis://c:3?db=1,redis-cluster://u:"+canary+"@d:1,e:2", "REDLOCK_PASSWORD", canary)
+	s, err := Load(nil, all, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Members) != 4 {
+		t.Fatalf("%d members", len(s.Members))
+	}
+	shown, _ := json.Marshal(s.Show())
+	if strings.Contains(string(shown), canary) || strings.Contains(fmt.Sprintf("%+v", s.Show()), canary) {
+		t.Errorf("shown: %s", shown)
+	}
+	for _, want := range []string{"redis://user:******@a:1/2", "redis://:******@b", "redis://c:3?db=1", "redis-cluster://u:******@d:1,e:2"} {
+		if !strings.Contains(string(shown), want) {
+			t.Errorf("%s lacks %s", shown, want)
+		}
+	}
+	for _, u := range []string{
+		"redis://u:" + canary + "/x@host", "http://u:" + canary + "@host", "redis://u:" + canary + "@host:port", "redis://" + canary + "@", "//" + canary,
+		"redis://u:" + canary + "#@host", "redis://h/?password=" + canary,
+	} {
+		_, err := Load(nil, env("REDLOCK_MEMBERS", u), "")
+		if err == nil || strings.Contains(err.Error(), canary) {
+			t.Errorf("a wrong URL: %v", err)
+		}
+		if strings.Contains(Redact(u), canary) && strings.Contains(u, "@") {
+			t.Errorf("redacted: %s", Redact(u))
+		}
+	}
+	for name, value := range map[string]string{"REDLOCK_TTL": canary, "REDLOCK_DRIFT": canary, "REDLOCK_INTEROP": canary, "REDLOCK_RESTART_GUARD": canary} {
+		if _, err := Load(nil, env(name, value), ""); err == nil || strings.Contains(err.Error(), canary) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestUserIsPutIntoURLsThatHaveNone(t *testing.T) {
+	t.Parallel()
+	file := write(t, "p@ss/w#rd\nsecond line\n")
+	s, err := Load(nil, env("REDLOCK_MEMBERS", "redis://a:1,redis://:own@b:2,rediss-cluster://c:1,d:2/?db=0", "REDLOCK_USERNAME", "app", "REDLOCK_PASSWORD_FILE", file), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(s.URLs(), " ")
+	if want := "redis://app:p%40ss%2Fw%23rd@a:1 redis://:own@b:2 rediss-cluster://app:p%40ss%2Fw%23rd@c:1,d:2/?db=0"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	empty := write(t, "\n")
+	for _, tc := range []struct {
+		flags map[string]string
+		env   []string
+		file  string
+		want  string
+		flag  bool
+	}{
+		{flags: map[string]string{"members": "redis://:p@h"}, want: "readable by everybody", flag: true},
+		{flags: map[string]string{"ttl": "x"}, want: "--ttl", flag: true},
+		{flags: map[string]string{"username": "u"}, want: "no password", flag: true},
+		{env: []string{"REDLOCK_PASSWORD", "p", "REDLOCK_PASSWORD_FILE", empty}, want: "choose one"},
+		{env: []string{"REDLOCK_PASSWORD_FILE", empty}, want: "first line is empty"},
+		{env: []string{"REDLOCK_PASSWORD_FILE", "/no/such"}, want: "password file"},
+		{env: []string{"REDLOCK_TLS_CERT", "c"}, want: "give both"},
+		{env: []string{"REDLOCK_TLS_CA", "c", "REDLOCK_MEMBERS", "redis://h"}, want: "rediss://"},
+		{file: `{"password": ["a"`, want: "not a JSON object"},
+		{file: `{"nonsense": 1}`, want: `"nonsense"`},
+		{file: `{"members": [1]}`, want: "list of strings"},
+		{file: `{"ttl": null}`, want: "must be a string"},
+		{file: `{"ttl": "x"}`, want: "in the file, ttl"},
+	} {
+		path := ""
+		if tc.file != "" {
+			path = write(t, tc.file)
+		}
+		_, err := Load(tc.flags, env(tc.env...), path)
+		var e *Error
+		if !errors.As(err, &e) || e.Flag != tc.flag || !strings.Contains(e.Problem, tc.want) {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+	s := &Settings{TLSCA: empty}
+	if _, err := s.TLS(); err == nil || !strings.Contains(err.Error(), "no certificate") {
+		t.Errorf("%v", err)
+	}
+	s = &Settings{TLSCert: empty, TLSKey: empty}
+	if _, err := s.TLS(); err == nil {
+		t.Error("a wrong certificate passes")
+	}
+}

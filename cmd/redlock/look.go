@@ -1,0 +1,340 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// inspectionJSON is redlock.Inspection for scripts.
+type inspectionJSON struct {
+	Key     string           `json:"key"`
+	Holder  string           `json:"holder"` // hash of the owner, "" if nobody holds it at a majority
+	Fence   uint64           `json:"fence"`
+	Votes   int              `json:"votes"`
+	Members []memberViewJSON `json:"members"`
+}
+
+type memberViewJSON struct {
+	Member  string       `json:"member"`
+	State   string       `json:"state"`
+	Error   string       `json:"error,omitempty"`
+	Owner   string       `json:"owner"`
+	TTLMS   int64        `json:"ttl_ms"`
+	Token   uint64       `json:"token"`
+	Counter uint64       `json:"counter"`
+	Waiting []waiterJSON `json:"waiting,omitempty"`
+}
+
+type waiterJSON struct {
+	Owner string `json:"owner"`
+	MS    int64  `json:"ms"`
+	Live  bool   `json:"live"`
+}
+
+func toJSON(in *redlock.Inspection) inspectionJSON {
+	out := inspectionJSON{Key: in.Key, Holder: in.Holder, Fence: in.Token, Votes: in.Votes}
+	for _, v := range in.Members {
+		m := memberViewJSON{Member: v.Member, State: v.State, Owner: v.Owner, TTLMS: v.TTL.Milliseconds(), Token: v.Token, Counter: v.Counter}
+		if v.Err != nil {
+			m.Error = v.Err.Error()
+		}
+		for _, q := range v.Queue {
+			m.Waiting = append(m.Waiting, waiterJSON{q.Owner, q.Waiting.Milliseconds(), q.Live})
+		}
+		out.Members = append(out.Members, m)
+	}
+	return out
+}
+
+func headline(in *redlock.Inspection) string {
+	if in.Holder == "" {
+		return fmt.Sprintf("%s: not held", quorum.Quote(in.Key))
+	}
+	return fmt.Sprintf("%s: held by %s, token %d, at %d of %d members", quorum.Quote(in.Key), in.Holder, in.Token, in.Votes, len(in.Members))
+}
+
+func printInspection(w io.Writer, in *redlock.Inspection) {
+	_, _ = fmt.Fprintln(w, headline(in))
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "  MEMBER\tSTATE\tOWNER\tTTL\tTOKEN\tCOUNTER\tWAITING")
+	for _, v := range in.Members {
+		if v.Err != nil {
+			_, _ = fmt.Fprintf(table, "  %s\t%s\t%v\n", v.Member, v.State, v.Err)
+			continue
+		}
+		owner, ttl, token := "-", "-", "-"
+		if v.Owner != "" {
+			owner, ttl, token = v.Owner, v.TTL.String(), fmt.Sprint(v.Token)
+		}
+		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%d\t%d\n", v.Member, v.State, owner, ttl, token, v.Counter, len(v.Queue))
+	}
+	_ = table.Flush()
+}
+
+// answered returns an error unless a majority of the members could be asked.
+func answered(in *redlock.Inspection) error {
+	n := 0
+	var causes []error
+	for _, v := range in.Members {
+		if v.Err == nil {
+			n++
+		}
+		causes = append(causes, v.Err)
+	}
+	if n >= quorum.Majority(len(in.Members)) {
+		return nil
+	}
+	code := exitUnavailable
+	for _, err := range causes {
+		if refused := (*quorum.ReplyError)(nil); errors.As(err, &refused) && refused.Kind == quorum.KindForeign {
+			code = exitForeign
+		}
+	}
+	return &exitError{code, fmt.Errorf("%d of %d members answered, which tells nothing: %w", n, len(in.Members), errors.Join(causes...))}
+}
+
+func newInspect() *cobra.Command {
+	var c common
+	cmd := &cobra.Command{
+		Use:   "inspect KEY",
+		Short: "Show what every member knows of a lock",
+		Long: `inspect asks every member who has its vote, with which token and for how long, and who waits. Owners are told
+by a hash, because an owner's name is the authority to release. It changes nothing, and each member
+answers at a moment of its own: good for looking, never for deciding.
+
+Exit code 0 whether the lock is held or not; 69 if no majority answers.
+
+` + configHelp,
+		Example: `  redlock inspect nightly
+  redlock inspect nightly --json | jq -r .holder`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			conn, err := c.open(cmd.Context(), cmd)
+			if err != nil {
+				return err
+			}
+			defer conn.close()
+			in, err := conn.Inspect(cmd.Context(), conn.name(args[0]))
+			if err != nil {
+				return err
+			}
+			if c.json {
+				if err := json.NewEncoder(cmd.OutOrStdout()).Encode(toJSON(in)); err != nil {
+					return err
+				}
+			} else {
+				printInspection(cmd.OutOrStdout(), in)
+			}
+			return answered(in)
+		},
+	}
+	c.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON")
+	return cmd
+}
+
+func newWatch() *cobra.Command {
+	var c common
+	interval, untilFree := 500*time.Millisecond, false
+	cmd := &cobra.Command{
+		Use:   "watch KEY",
+		Short: "Print a line whenever a lock's holder or queue changes",
+		Long: `watch asks the members again and again, and prints a line when the holder, its votes or the number of those
+who wait have changed. It takes part in nothing. It ends with Ctrl-C, or with --until-free.
+
+` + configHelp,
+		Example: `  redlock watch nightly
+  redlock watch nightly --until-free && echo free`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if interval < 10*time.Millisecond {
+				return usage("--interval is %v, must be at least 10ms", interval)
+			}
+			conn, err := c.open(cmd.Context(), cmd)
+			if err != nil {
+				return err
+			}
+			defer conn.close()
+			tick := time.NewTicker(interval)
+			defer tick.Stop()
+			for last := ""; ; {
+				in, err := conn.Inspect(cmd.Context(), conn.name(args[0]))
+				if err == nil {
+					err = cmd.Context().Err()
+				}
+				if err != nil {
+					return endedOr(cmd.Context(), err)
+				}
+				if line := watchLine(in); line != last {
+					last = line
+					if err := printWatch(cmd.OutOrStdout(), in, line, c.json); err != nil {
+						return err
+					}
+				}
+				if untilFree && in.Holder == "" && answered(in) == nil {
+					return nil
+				}
+				select {
+				case <-tick.C:
+				case <-cmd.Context().Done():
+					return context.Cause(cmd.Context())
+				}
+			}
+		},
+	}
+	c.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&c.json, "json", false, "print one JSON object a line")
+	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two looks, at least 10ms")
+	cmd.Flags().BoolVar(&untilFree, "until-free", false, "end with 0 when nobody holds the lock at a majority")
+	return cmd
+}
+
+// watchLine is what watch compares.
+func watchLine(in *redlock.Inspection) string {
+	waiters := make(map[string]bool)
+	silent := 0
+	for _, v := range in.Members {
+		if v.Err != nil {
+			silent++
+		}
+		for _, q := range v.Queue {
+			if q.Live {
+				waiters[q.Owner] = true
+			}
+		}
+	}
+	line := fmt.Sprintf("%s, %d waiting", headline(in), len(waiters))
+	if silent > 0 {
+		line += fmt.Sprintf(", %d members silent", silent)
+	}
+	return line
+}
+
+func printWatch(w io.Writer, in *redlock.Inspection, line string, asJSON bool) error {
+	if !asJSON {
+		_, err := fmt.Fprintln(w, time.Now().Format("15:04:05.000"), line)
+		return err
+	}
+	return json.NewEncoder(w).Encode(struct {
+		At time.Time `json:"at"`
+		inspectionJSON
+	}{time.Now(), toJSON(in)})
+}
+
+func newFence() *cobra.Command {
+	var c common
+	var verify uint64
+	cmd := &cobra.Command{
+		Use:   "fence KEY",
+		Short: "Print or check the fencing token of a lock's holder",
+		Long: `fence prints the fencing token under which KEY is held; exit code 1 if nobody holds it.
+
+With --verify N it prints nothing and says by its exit code whether N is the token of the holder: 0 yes; 1 no,
+somebody else has held the lock since, or nobody does; 69 if too few members answered to tell. It is for
+scripts that guard a storage which cannot compare tokens itself. It is weaker than such a storage: the
+lock can change hands between the check and the write.
+
+Where members granted with different tokens, the greatest is printed; the holder's own may be smaller, and
+both pass --verify.
+
+` + configHelp,
+		Example: `  redlock fence nightly
+  redlock fence nightly --verify "$REDLOCK_FENCE" && cp report.csv /srv/reports/`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			conn, err := c.open(cmd.Context(), cmd)
+			if err != nil {
+				return err
+			}
+			defer conn.close()
+			in, err := conn.Inspect(cmd.Context(), conn.name(args[0]))
+			if err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("verify") {
+				switch verified(in, verify) {
+				case yes:
+					return nil
+				case no:
+					return &exitError{exitFailed, nil}
+				}
+				return &exitError{exitUnavailable, fmt.Errorf("too few members answered to tell: %w", errorsOf(in))}
+			}
+			if err := answered(in); err != nil {
+				return err
+			}
+			if in.Holder == "" {
+				return &exitError{exitFailed, fmt.Errorf("%s is not held", quorum.Quote(in.Key))}
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), in.Token)
+			return err
+		},
+	}
+	c.flags(cmd.Flags())
+	cmd.Flags().Uint64Var(&verify, "verify", 0, "check that this is the token of the holder")
+	return cmd
+}
+
+func errorsOf(in *redlock.Inspection) error {
+	var all []error
+	for _, v := range in.Members {
+		all = append(all, v.Err)
+	}
+	return errors.Join(all...)
+}
+
+type verdict3 uint8
+
+const (
+	unknown verdict3 = iota
+	yes
+	no
+)
+
+// verified judges a token by the votes of the holder. When a lease was granted with token N, a majority
+// of the members voted with at most N, and the counters of a majority were at N or above. So a later holder has votes
+// above N at a majority: of its votes fewer than a majority are at most N. And no holder's token is above all of its votes.
+func verified(in *redlock.Inspection, n uint64) verdict3 {
+	need := quorum.Majority(len(in.Members))
+	votes := make(map[string]int) // by owner: members that name it
+	below := make(map[string]int) // by owner: votes of at most n
+	top := make(map[string]uint64)
+	silent, free := 0, 0
+	for _, v := range in.Members {
+		switch {
+		case v.Err != nil:
+			silent++
+		case v.Owner == "":
+			free++
+		default:
+			votes[v.Owner]++
+			top[v.Owner] = max(top[v.Owner], v.Token)
+			if v.Token <= n {
+				below[v.Owner]++
+			}
+		}
+	}
+	possible := false
+	for owner := range votes {
+		switch {
+		case below[owner] >= need && n <= top[owner]:
+			return yes
+		case below[owner]+silent >= need && (n <= top[owner] || silent > 0):
+			possible = true
+		}
+	}
+	if possible || silent >= need {
+		return unknown
+	}
+	return no
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// Whatever members granted to whom: the holder's token passes, every earlier one fails, and silence of
+// members turns either into "cannot tell" at worst.
+func TestFenceVerifiesTheHolderAlone(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
+	told := map[verdict3]int{}
+	for range 5000 {
+		n := []int{1, 2, 3, 5}[random.IntN(4)]
+		need := quorum.Majority(n)
+		counters := make([]uint64, n)
+		for i := range counters {
+			counters[i] = uint64(random.IntN(10))
+		}
+		var tokens []uint64
+		in := &redlock.Inspection{Members: make([]redlock.MemberView, n)}
+		for holder := range 1 + random.IntN(4) {
+			in.Members = make([]redlock.MemberView, n)
+			order := random.Perm(n)
+			granted := need + random.IntN(n-need+1)
+			token := uint64(0)
+			for k, i := range order[:granted] {
+				counters[i]++
+				in.Members[i].Owner, in.Members[i].Token = fmt.Sprint(holder), counters[i]
+				if k < need { // later votes are not waited for
+					token = max(token, counters[i])
+				}
+			}
+			for _, i := range order[:need] { // the raise
+				counters[i] = max(counters[i], token)
+			}
+			tokens = append(tokens, token)
+		}
+		last := len(tokens) - 1
+		if got := verified(in, tokens[last]); got != yes {
+			t.Fatalf("seed %d: the holder's token %d: %d, in %+v", seed, tokens[last], got, in)
+		}
+		silent := random.IntN(n + 1)
+		for _, i := range random.Perm(n)[:silent] {
+			in.Members[i] = redlock.MemberView{Err: errors.New("silent")}
+		}
+		for i, token := range tokens {
+			got := verified(in, token)
+			told[got]++
+			if wrong := map[bool]verdict3{true: no, false: yes}[i == last]; got == wrong {
+				t.Fatalf("seed %d: token %d of %v: %d, in %+v", seed, token, tokens, got, in)
+			}
+		}
+		if got := verified(in, 1000); got == yes {
+			t.Fatalf("seed %d: a token that was never given passes: %+v", seed, in)
+		}
+		if got := verified(&redlock.Inspection{Members: make([]redlock.MemberView, n)}, tokens[last]); got != no {
+			t.Fatalf("seed %d: held by nobody: %d", seed, got)
+		}
+	}
+	if told[yes] == 0 || told[no] == 0 || told[unknown] == 0 {
+		t.Errorf("not every verdict was seen: %v", told)
+	}
+}
+
+func TestTallyCountsVotesOfOneOwner(t *testing.T) {
+	t.Parallel()
+	votes := [][]vote{
+		{{"a", "x:1", 5, 100}, {"b", "x:2", 1, 50}},
+		{{"a", "x:1", 7, 90}, {"b", "y:1", 2, 50}},
+		{{"a", "y:9", 8, 80}},
+	}
+	if got := fmt.Sprint(tally(votes, 2, false)); got != "[{a 2 7 100}]" {
+		t.Errorf("held: %s", got)
+	}
+	if got := tally(votes, 2, true); len(got) != 4 || got[0].Votes != 2 {
+		t.Errorf("all: %v", got)
+	}
+}
+
+func TestGlobIsQuoted(t *testing.T) {
+	t.Parallel()
+	if got := globQuoted(`a*b?[c]\^`); got != `a\*b\?\[c\]\\\^` {
+		t.Error(got)
+	}
+}

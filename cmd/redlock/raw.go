@@ -1,0 +1,317 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// heldLock is one lock that ls found.
+type heldLock struct {
+	Key   string `json:"key"`
+	Votes int    `json:"votes"`
+	Fence uint64 `json:"fence"`
+	TTLMS int64  `json:"ttl_ms"` // the longest of the votes
+}
+
+func newLs() *cobra.Command {
+	var c common
+	all := false
+	cmd := &cobra.Command{
+		Use:   "ls [PREFIX]",
+		Short: "List the locks that are held",
+		Long: `ls walks over the keys of every member (SCAN, never KEYS) and lists the locks that a majority of the members
+name the same holder of; with --all also those with fewer votes. It sees what is there while it walks: locks
+that come and go meanwhile may be missing. It needs the permissions SCAN, HLEN, HGETALL and PTTL.
+
+` + configHelp,
+		Example: `  redlock ls
+  redlock ls invoice:
+  redlock ls --json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := c.load()
+			if err != nil {
+				return err
+			}
+			members, err := rawMembers(s)
+			if err != nil {
+				return err
+			}
+			defer closeAll(members)
+			prefix := s.Prefix
+			if len(args) > 0 {
+				prefix += args[0]
+			}
+			locks, err := list(cmd.Context(), members, prefix, s.DialTimeout, all)
+			if err != nil {
+				return endedOr(cmd.Context(), err)
+			}
+			out := cmd.OutOrStdout()
+			if c.json {
+				e := json.NewEncoder(out)
+				for _, l := range locks {
+					if err := e.Encode(l); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+			for _, l := range locks {
+				_, _ = fmt.Fprintf(table, "%s\ttoken %d\t%d/%d\t%v\n", quorum.Quote(l.Key), l.Fence, l.Votes, len(members), time.Duration(l.TTLMS)*time.Millisecond)
+			}
+			return table.Flush()
+		},
+	}
+	c.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&c.json, "json", false, "print one JSON object a line")
+	cmd.Flags().BoolVar(&all, "all", false, "also list what is held at less than a majority")
+	return cmd
+}
+
+// rawMembers connects to every member without taking part in anything: no marker is written.
+func rawMembers(s *settings.Settings) ([]*node.Node, error) {
+	t, err := s.TLS()
+	if err != nil {
+		return nil, err
+	}
+	if len(s.Members) == 0 {
+		return nil, &settings.Error{Problem: "no members: give --members, or set REDLOCK_MEMBERS to the URLs of 1, 3 or 5 independent Redis masters"}
+	}
+	var out []*node.Node
+	for i, u := range s.URLs() {
+		cfg, err := node.ParseURL(u)
+		if err != nil {
+			closeAll(out)
+			return nil, &settings.Error{Problem: fmt.Sprintf("member %d: %v (this command knows single servers only)", i+1, err)}
+		}
+		if cfg.TLS != nil && t != nil {
+			cfg.TLS = t
+		}
+		cfg.ClientName, cfg.DialTimeout = "redlock", s.DialTimeout
+		n, err := node.New(cfg)
+		if err != nil {
+			closeAll(out)
+			return nil, &settings.Error{Problem: err.Error()}
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+func closeAll(members []*node.Node) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, m := range members {
+		_ = m.Close(ctx)
+	}
+}
+
+// ready waits until the member is up, or has failed once.
+func ready(ctx context.Context, m *node.Node, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience+time.Second)
+	defer cancel()
+	again := time.NewTicker(2 * time.Millisecond)
+	defer again.Stop()
+	for {
+		switch st := m.State(); {
+		case st.Up:
+			return nil
+		case st.Err != nil && !errors.Is(st.Err, quorum.ErrConnecting):
+			return fmt.Errorf("%s: %w", m.Name(), st.Err)
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", m.Name(), ctx.Err())
+		}
+	}
+}
+
+func ask(ctx context.Context, m *node.Node, args ...string) (quorum.Reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return quorum.Ask(ctx, m, resp.Command(args...), false)
+}
+
+// vote is one member's for one lock.
+type vote struct {
+	key, owner string
+	token      uint64
+	ttl        int64
+}
+
+// list asks all members at once and counts.
+func list(ctx context.Context, members []*node.Node, prefix string, patience time.Duration, all bool) ([]heldLock, error) {
+	votes := make([][]vote, len(members))
+	failed := make([]error, len(members))
+	var wg sync.WaitGroup
+	for i, m := range members {
+		wg.Go(func() {
+			if failed[i] = ready(ctx, m, patience); failed[i] == nil {
+				votes[i], failed[i] = scan(ctx, m, prefix)
+			}
+		})
+	}
+	wg.Wait()
+	need := quorum.Majority(len(members))
+	silent := 0
+	for _, err := range failed {
+		if err != nil {
+			silent++
+		}
+	}
+	if len(members)-silent < need {
+		return nil, &exitError{codeOfMembers(failed, need), fmt.Errorf("no quorum: %w", errors.Join(failed...))}
+	}
+	return tally(votes, need, all), nil
+}
+
+// codeOfMembers is codeOfQuorum for members that were asked one by one.
+func codeOfMembers(failed []error, need int) int {
+	auth, secure := 0, 0
+	for _, err := range failed {
+		var refused *quorum.ReplyError
+		switch {
+		case errors.As(err, &refused) && refused.Kind == quorum.KindAuth:
+			auth++
+		case isTLS(err):
+			secure++
+		}
+	}
+	switch enough := len(failed) - need; {
+	case auth > enough:
+		return exitAuth
+	case auth+secure > enough && secure > 0:
+		return exitConfig
+	}
+	return exitUnavailable
+}
+
+// tally finds the holders: an owner that enough members name for a key.
+func tally(votes [][]vote, need int, all bool) []heldLock {
+	found := make(map[[2]string]*heldLock)
+	for _, ofMember := range votes {
+		for _, v := range ofMember {
+			l := found[[2]string{v.key, v.owner}]
+			if l == nil {
+				l = &heldLock{Key: v.key}
+				found[[2]string{v.key, v.owner}] = l
+			}
+			l.Votes++
+			l.Fence, l.TTLMS = max(l.Fence, v.token), max(l.TTLMS, v.ttl)
+		}
+	}
+	var out []heldLock
+	for _, l := range found {
+		if all || l.Votes >= need {
+			out = append(out, *l)
+		}
+	}
+	slices.SortFunc(out, func(a, b heldLock) int {
+		if c := strings.Compare(a.Key, b.Key); c != 0 {
+			return c
+		}
+		return b.Votes - a.Votes
+	})
+	return out
+}
+
+// scan walks over one member's keys.
+func scan(ctx context.Context, m *node.Node, prefix string) ([]vote, error) {
+	var out []vote
+	seen := make(map[string]bool) // SCAN may return a key twice
+	for cursor := "0"; ; {
+		r, err := ask(ctx, m, "SCAN", cursor, "MATCH", globQuoted(prefix)+"*", "COUNT", "1000", "TYPE", "hash")
+		if err != nil {
+			return nil, err
+		}
+		if len(r.Elems) != 2 {
+			return nil, fmt.Errorf("%s: SCAN: reply of an unexpected shape", m.Name())
+		}
+		var keys []string
+		for _, e := range r.Elems[1].Elems {
+			if k := string(e.Str); !seen[k] && !strings.HasPrefix(k, "redquorum:") {
+				seen[k] = true
+				keys = append(keys, k)
+			}
+		}
+		cursor = string(r.Elems[0].Str)
+		of := make([]*vote, len(keys))
+		failed := make([]error, len(keys))
+		var wg sync.WaitGroup
+		for i, k := range keys { // all at once: one connection, in a pipeline
+			wg.Go(func() { of[i], failed[i] = voteFor(ctx, m, k) })
+		}
+		wg.Wait()
+		if err := errors.Join(failed...); err != nil {
+			return nil, err
+		}
+		for _, v := range of {
+			if v != nil {
+				out = append(out, *v)
+			}
+		}
+		if cursor == "0" {
+			return out, nil
+		}
+	}
+}
+
+// voteFor reads a key that may be a lock: a hash of one field "client:number", with a TTL. nil: it is none.
+func voteFor(ctx context.Context, m *node.Node, key string) (*vote, error) {
+	n, err := ask(ctx, m, "HLEN", key)
+	if err != nil || n.Int != 1 { // gone, or something else: not read, it may be large
+		return nil, ignoreForeign(err)
+	}
+	ttl, err := ask(ctx, m, "PTTL", key)
+	if err != nil || ttl.Int <= 0 {
+		return nil, err
+	}
+	h, err := ask(ctx, m, "HGETALL", key)
+	if err != nil || len(h.Elems) != 2 {
+		return nil, ignoreForeign(err)
+	}
+	owner := string(h.Elems[0].Str)
+	client, number, found := strings.Cut(owner, ":")
+	token, err := strconv.ParseUint(string(h.Elems[1].Str), 10, 64)
+	if _, numErr := strconv.ParseUint(number, 10, 64); !found || client == "" || numErr != nil || err != nil {
+		return nil, nil
+	}
+	return &vote{key: key, owner: owner, token: token, ttl: ttl.Int}, nil
+}
+
+// ignoreForeign drops the error of a key that became something else meanwhile.
+func ignoreForeign(err error) error {
+	if refused := (*quorum.ReplyError)(nil); errors.As(err, &refused) && refused.Kind == quorum.KindForeign {
+		return nil
+	}
+	return err
+}
+
+// globQuoted takes the meaning of a pattern from a prefix.
+func globQuoted(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if strings.IndexByte(`*?[]\^`, s[i]) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}

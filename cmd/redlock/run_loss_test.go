@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// When the quorum is lost while a command runs, the command and what it started are dead before another
+// can have the lock: by the last sign of life that they gave themselves, against the first grant to a
+// client that asks all the time.
+func TestRunEndsTheCommandBeforeAnotherCanHold(t *testing.T) {
+	t.Parallel()
+	lossRounds(t, 3)
+}
+
+func TestLongRunEndsTheCommandBeforeAnotherCanHold(t *testing.T) {
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("takes two minutes: make test-long")
+	}
+	lossRounds(t, 50)
+}
+
+func lossRounds(t *testing.T, rounds int) {
+	cluster, urls := real(t, 3)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	least := time.Hour
+	for round := range rounds {
+		key, dir := fmt.Sprintf("loss-%d", round), t.TempDir()
+		beats := []string{filepath.Join(dir, "one"), filepath.Join(dir, "two")}
+		cmd := exec.Command("redlock", "run", key, "--ttl", "1s", "--", "heartbeat", beats[0], beats[1])
+		cmd.Env = append(os.Environ(), "REDLOCK_MEMBERS="+strings.Join(urls, ","))
+		var output bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &output, &output
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "both give signs of life", func() bool { return !lastBeat(beats[0]).IsZero() && !lastBeat(beats[1]).IsZero() })
+		next, acquired := contender(t, urls, key)
+		time.Sleep(time.Duration(random.Int64N(int64(700 * time.Millisecond)))) // anywhere between two renewals
+		paused := random.Perm(3)[:2]
+		cluster.Pause(paused...)
+		time.Sleep(950*time.Millisecond + time.Duration(random.Int64N(int64(250*time.Millisecond)))) // about to the end of the lease
+		cluster.Resume(paused...)
+
+		first := <-acquired
+		var exit *exec.ExitError
+		if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitLost {
+			t.Errorf("round %d: redlock ended with %v, want %d", round, err, exitLost)
+		}
+		for _, path := range beats {
+			slack := first.Sub(lastBeat(path))
+			least = min(least, slack)
+			if slack <= 0 {
+				t.Errorf("round %d: %s was alive %v after another had the lock\n%s", round, filepath.Base(path), -slack, &output)
+			}
+		}
+		next()
+	}
+	t.Logf("%d rounds: no overlap; the least time between the last sign of life and the next grant was %v", rounds, least)
+}
+
+// contender asks for a lock all the time, and tells when it was granted.
+func contender(t *testing.T, urls []string, key string) (end func(), acquired <-chan time.Time) {
+	t.Helper()
+	client, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{
+		StallTimeout: 100 * time.Millisecond, PingInterval: 50 * time.Millisecond, MemberTimeout: 20 * time.Millisecond,
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := make(chan time.Time, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(granted)
+		for ctx.Err() == nil {
+			if lease, err := client.Mutex(key).TryLock(ctx); err == nil {
+				granted <- time.Now()
+				_ = lease.Unlock(context.WithoutCancel(ctx))
+				return
+			}
+		}
+	}()
+	return func() { cancel(); <-done; _ = client.Close() }, granted
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("never: %s", what)
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// heartbeat is a command that writes the time into a file every millisecond, does not care for SIGTERM,
+// and has a child in a session of its own that does the same with a second file.
+//
+//	heartbeat FILE [FILE2]
+func heartbeat() {
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	if len(os.Args) > 2 {
+		cmd := exec.Command(os.Args[0], os.Args[2])
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	f, err := os.Create(os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		_, _ = f.WriteAt([]byte(strconv.FormatInt(time.Now().UnixNano(), 10)), 0)
+	}
+}
+
+// lastBeat reads what heartbeat wrote, zero if nothing yet.
+func lastBeat(path string) time.Time {
+	text, _ := os.ReadFile(path)
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Unix(0, n)
+}
+
+// embedded starts members inside this process, known as members that never held anything.
+func embedded(t *testing.T, n int) (*redistest.Cluster, []string) {
+	t.Helper()
+	cluster := redistest.NewEmbeddedCluster(n)
+	t.Cleanup(func() { _ = cluster.Close() })
+	var urls []string
+	for i := range n {
+		if err := cluster.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
+	}
+	markFresh(t, urls)
+	return cluster, urls
+}
+
+func real(t *testing.T, n int) (*redistest.Cluster, []string) {
+	t.Helper()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	cluster, err := redistest.StartRealCluster(t.Context(), n, redistest.RealConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cluster.Close() })
+	var urls []string
+	for i := range n {
+		urls = append(urls, "redis://"+cluster.Real(i).Addr())
+	}
+	markFresh(t, urls)
+	return cluster, urls
+}
+
+func markFresh(t *testing.T, urls []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	c, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	lease, err := c.Mutex("markFresh").Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	_, urls := embedded(t, 3)
+	runScripts(t, "testdata/script", strings.Join(urls, ","))
+}
+
+// Scripts for which the members must be real servers.
+func TestScriptsOnRedis(t *testing.T) {
+	t.Parallel()
+	_, urls := real(t, 3)
+	runScripts(t, "testdata/redis", strings.Join(urls, ","))
+}
+
+func runScripts(t *testing.T, dir, members string) {
+	testscript.Run(t, testscript.Params{
+		Dir: dir,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("REDLOCK_MEMBERS", members)
+			env.Setenv("XDG_STATE_HOME", env.WorkDir+"/state")
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"code":       scriptCode,
+			"eventually": scriptEventually,
+			"stopped":    scriptStopped,
+		},
+		RequireExplicitExec: true,
+	})
+}
+
+// code N COMMAND...: the command ends with the exit code N.
+func scriptCode(ts *testscript.TestScript, neg bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	if neg || err != nil || len(args) < 2 {
+		ts.Fatalf("usage: code N COMMAND...")
+	}
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d\n%s", got, want, ts.ReadFile("stderr"))
+	}
+}
+
+// [!] eventually COMMAND...: the command succeeds (fails) within 20 s, tried again and again.
+func scriptEventually(ts *testscript.TestScript, neg bool, args []string) {
+	var err error
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if err = ts.Exec(args[0], args[1:]...); (err == nil) != neg {
+			return
+		}
+	}
+	ts.Fatalf("never: %v", err)
+}
+
+// stopped FILE: the heartbeat that writes FILE writes no more.
+func scriptStopped(ts *testscript.TestScript, neg bool, args []string) {
+	path := ts.MkAbs(args[0])
+	before := lastBeat(path)
+	if before.IsZero() {
+		ts.Fatalf("%s has no heartbeat", filepath.Base(path))
+	}
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		now := lastBeat(path)
+		if now.Equal(before) != neg {
+			return
+		}
+		before = now
+	}
+	ts.Fatalf("%s: wrong", filepath.Base(path))
+}
