@@ -78,3 +78,12 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 		}
 	}
 }
+
+func readme(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -136,11 +137,11 @@ func isTLS(err error) bool {
 	var (
 		verify  *tls.CertificateVerificationError
 		record  tls.RecordHeaderError
-		alert   tls.AlertError
+		alert   *net.OpError // the other side's word for what it did not like
 		unknown x509.UnknownAuthorityError
 		invalid x509.CertificateInvalidError
 		host    x509.HostnameError
 	)
-	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert) ||
+	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert) && alert.Op == "remote error" ||
 		errors.As(err, &unknown) || errors.As(err, &invalid) || errors.As(err, &host)
 }

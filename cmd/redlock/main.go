@@ -98,7 +98,7 @@ Exit codes: 0 done; 1 no, or something did not hold; 64 usage; 65 the key is no 
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(newDemo(runDemo), newRun(), newHold(), newAcquire(), newExtend(), newRelease(),
-		newInspect(), newLs(), newWatch(), newFence(), newVersion())
+		newInspect(), newLs(), newWatch(), newFence(), newDoctor(), newInit(), newNodes(), newBench(), newVersion())
 	root.InitDefaultCompletionCmd()
 	mark(root)
 	return root

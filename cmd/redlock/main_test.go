@@ -161,7 +161,7 @@ func TestHelpAndVersion(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ args, want string }{
 		{"", "demo"},
-		{"help", "redlock demo --redis"},
+		{"help", "redlock demo"},
 		{"help demo", "fencing tokens"},
 		{"demo --help", "--members"},
 		{"version", "redlock "},

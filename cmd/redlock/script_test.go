@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -125,6 +127,14 @@ func runScripts(t *testing.T, dir, members string) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("REDLOCK_MEMBERS", members)
 			env.Setenv("XDG_STATE_HOME", env.WorkDir+"/state")
+			port := freePorts(3)
+			env.Setenv("PORT", strconv.Itoa(port))
+			port = freePorts(3)
+			for i := range 3 {
+				env.Setenv("PORT"+strconv.Itoa(2+i), strconv.Itoa(port+i))
+			}
+			// What a script has started and left, because it failed.
+			env.Defer(func() { endServers(env.WorkDir) })
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -133,6 +143,39 @@ func runScripts(t *testing.T, dir, members string) {
 			"stopped":    scriptStopped,
 		},
 		RequireExplicitExec: true,
+	})
+}
+
+// freePorts finds n ports in a row that nobody uses now.
+func freePorts(n int) int {
+	for {
+		first := 20000 + rand.IntN(10000)
+		free := true
+		for p := first; p < first+n && free; p++ {
+			ln, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(p))
+			if free = err == nil; free {
+				_ = ln.Close()
+			}
+		}
+		if free {
+			return first
+		}
+	}
+}
+
+// endServers ends every redis-server whose pid is in a file below dir.
+func endServers(dir string) {
+	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasPrefix(d.Name(), "pid") {
+			return nil
+		}
+		raw, _ := os.ReadFile(path)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && strings.Contains(string(cmdline), "redis-server") {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		return nil
 	})
 }
 

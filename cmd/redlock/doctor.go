@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
+	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
+	"github.com/redquorum/redquorum/node"
+)
+
+func newDoctor() *cobra.Command {
+	var c common
+	show, key, sample := false, "redquorum-doctor", time.Second
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Is this set of members fit to lock?",
+		Long: `doctor asks every member and reports what is wrong, what that risks, and what cures it. It changes nothing:
+unlike a client it does not even leave the restart guard's marker.
+
+It looks at: whether members are reached, and how fast; versions; one Redis listed twice, or replicating
+another; eviction; persistence against the restart guard; clocks, their offset and their rate; the
+permissions of every command that the library uses (ACL DRYRUN, Redis 7 and later); certificates;
+output buffers; and members that do not vote yet, with the answer to whether one may be restarted now.
+Members that are a Redis Cluster, or watched by Sentinels, are not known to it.
+
+Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 78 configuration.
+
+` + configHelp,
+		Example: `  redlock doctor
+  redlock doctor --json | jq '.findings[] | select(.severity == "critical")'
+  redlock doctor --key app:nightly     permissions for this lock
+  redlock doctor --show-config         where each setting comes from`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := c.load()
+			if err != nil {
+				return err
+			}
+			if show {
+				return showConfig(cmd.OutOrStdout(), s, c.json)
+			}
+			if sample < 10*time.Millisecond || sample > time.Minute {
+				return usage("--sample is %v, must be between 10ms and 1m", sample)
+			}
+			report, err := examine(cmd.Context(), s, s.Prefix+key, sample)
+			if err != nil {
+				return err
+			}
+			if c.json {
+				err = json.NewEncoder(cmd.OutOrStdout()).Encode(report)
+			} else {
+				err = printReport(cmd.OutOrStdout(), report)
+			}
+			if err == nil && report.Severity > doctor.OK {
+				err = &exitError{int(report.Severity), nil}
+			}
+			return err
+		},
+	}
+	c.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&show, "show-config", false, "print every setting and where it comes from, without secrets, and ask nobody")
+	cmd.Flags().StringVar(&key, "key", key, "a lock's name, for the check of permissions")
+	cmd.Flags().DurationVar(&sample, "sample", sample, "time between the two readings of each clock, 10ms to 1m")
+	return cmd
+}
+
+func examine(ctx context.Context, s *settings.Settings, key string, sample time.Duration) (doctor.Report, error) {
+	members, err := rawMembers(s)
+	if err != nil {
+		return doctor.Report{}, err
+	}
+	defer closeAll(members)
+	own, err := s.TLS()
+	if err != nil {
+		return doctor.Report{}, err
+	}
+	terms := doctor.Terms{
+		Drift: s.Drift, MaxTTL: s.MaxTTL, GuardOff: s.RestartGuard == "off", Interop: s.Interop,
+		Key: key, Dial: s.DialTimeout, Between: sample,
+	}
+	if own != nil && len(own.Certificates) > 0 {
+		if cert, err := x509.ParseCertificate(own.Certificates[0].Certificate[0]); err == nil {
+			terms.Own = cert.NotAfter
+		}
+	}
+	facts := make([]doctor.Facts, len(members))
+	var wg sync.WaitGroup
+	for i, m := range members {
+		wg.Go(func() {
+			facts[i] = doctor.Ask(ctx, target(m, s.URLs()[i], own), terms)
+			facts[i].TLSErr = isTLS(facts[i].Err)
+		})
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return doctor.Report{}, endedOr(ctx, err)
+	}
+	return doctor.Judge(facts, terms, time.Now()), nil
+}
+
+func target(m *node.Node, url string, own *tls.Config) doctor.Target {
+	t := doctor.Target{Node: m, Addr: m.Name()}
+	if cfg, err := node.ParseURL(url); err == nil && cfg.TLS != nil {
+		if t.TLS = cfg.TLS; own != nil {
+			t.TLS = own
+		}
+	}
+	return t
+}
+
+func showConfig(w io.Writer, s *settings.Settings, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(w).Encode(s.Show())
+	}
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, v := range s.Show() {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", v.Name, v.Value, v.From)
+	}
+	return table.Flush()
+}
+
+func printReport(w io.Writer, r doctor.Report) error {
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "MEMBER\tSTATE\tVERSION\tUPTIME\tROUND TRIP\tCLOCK OFFSET\tRATE")
+	for _, m := range r.Members {
+		if !m.Up {
+			_, _ = fmt.Fprintf(table, "%s\t%s\n", m.Member, m.State)
+			continue
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%v\t%v\t%+.1f ms\t%+.0f ppm\n", m.Member, m.State, m.Version,
+			time.Duration(m.Uptime)*time.Second, time.Duration(m.RTTUS)*time.Microsecond, m.Offset, m.Rate)
+	}
+	_ = table.Flush()
+	_, _ = fmt.Fprintln(w)
+	counts := map[doctor.Severity]int{}
+	for _, f := range r.Findings {
+		counts[f.Severity]++
+		who := ""
+		if f.Member != "" {
+			who = f.Member + ": "
+		}
+		_, _ = fmt.Fprintf(w, "%-8s  %s: %s%s\n", f.Severity, f.Check, who, f.What)
+		if f.Risk != "" {
+			_, _ = fmt.Fprintf(w, "          risk: %s\n", f.Risk)
+		}
+		if f.Cure != "" {
+			_, _ = fmt.Fprintf(w, "          cure: %s\n", f.Cure)
+		}
+	}
+	restart := "one member may be restarted now"
+	if !r.Restart {
+		restart = "restart no member now: " + r.RestartNo
+	}
+	_, err := fmt.Fprintf(w, "%d members: %d critical, %d warnings; %s\n", len(r.Members), counts[doctor.Critical], counts[doctor.Warning], restart)
+	return err
+}

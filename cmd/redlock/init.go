@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redquorum/redquorum/redlock"
+)
+
+func newInit() *cobra.Command {
+	var c common
+	fresh, yes := false, false
+	cmd := &cobra.Command{
+		Use:   "init --fresh",
+		Short: "Mark new members as holding nothing, so that they vote at once",
+		Long: `Members that no client has used do not vote until their servers are older than --max-ttl: they might be a
+deployment that lost everything at once, while somebody still holds. With init --fresh a person says that
+nothing was ever held at these members, so that a first deployment need not wait.
+
+It asks before it does, and refuses where a member is known already: then the set is not new, and saying so
+could let two hold a lock. Never put it into a service's start: it would be said again after a disaster.
+
+Exit codes: 0 all members vote; 1 the set is not new, or you said no; 64 usage; 69 a member cannot be reached.
+
+` + configHelp,
+		Example: `  redlock init --fresh
+  redlock init --fresh --yes --members redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !fresh {
+				return usage("init needs --fresh: your word that nothing was ever held at these members")
+			}
+			return c.initFresh(cmd, yes)
+		},
+	}
+	c.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&fresh, "fresh", false, "nothing was ever held at these members")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+func (c *common) initFresh(cmd *cobra.Command, yes bool) error {
+	s, err := c.load()
+	if err != nil {
+		return err
+	}
+	members, err := rawMembers(s)
+	if err != nil {
+		return err
+	}
+	defer closeAll(members)
+	var known, names []string
+	for _, m := range members {
+		if err := ready(cmd.Context(), m, s.DialTimeout); err != nil {
+			return &exitError{codeOfMembers([]error{err}, 1), fmt.Errorf("all members must be there: %w", err)}
+		}
+		r, err := ask(cmd.Context(), m, "EXISTS", "redquorum:boot")
+		if err != nil {
+			return &exitError{codeOfMembers([]error{err}, 1), err}
+		}
+		names = append(names, m.Name())
+		if r.Int == 1 {
+			known = append(known, m.Name())
+		}
+	}
+	if len(known) > 0 {
+		return &exitError{exitFailed, fmt.Errorf("not a new set: in use before: %s (\"redlock doctor\" says which of them vote)", strings.Join(known, ", "))}
+	}
+	if !yes {
+		if err := confirm(cmd, "Was no lock ever held at "+strings.Join(names, ", ")+"?"); err != nil {
+			return err
+		}
+	}
+	conn, err := c.open(cmd.Context(), cmd, redlock.WithFreshMembers())
+	if err != nil {
+		return err
+	}
+	defer conn.close()
+	if err := awaitVotes(cmd.Context(), conn.Client); err != nil {
+		return endedOr(cmd.Context(), err)
+	}
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%d members vote\n", len(names))
+	return err
+}
+
+// awaitVotes waits until every member votes.
+func awaitVotes(ctx context.Context, client *redlock.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for {
+		var not []error
+		for _, m := range client.Members() {
+			if m.State != redlock.MemberVoting {
+				not = append(not, fmt.Errorf("%s is %s: %w", m.Name, m.State, errors.Join(m.Err, redlock.ErrNoQuorum)))
+			}
+		}
+		if len(not) == 0 {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return errors.Join(not...)
+		}
+	}
+}

@@ -1,0 +1,427 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Severity orders findings; as an exit code it is that of a monitoring plugin.
+type Severity uint8
+
+// The severities.
+const (
+	OK       Severity = iota // good to know
+	Warning                  // works, and something will go wrong
+	Critical                 // unsafe, or does not work
+)
+
+func (s Severity) String() string { return [...]string{"ok", "warning", "critical"}[s] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Finding is one thing that was noticed.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	Check    string   `json:"check"`
+	Member   string   `json:"member,omitempty"`
+	What     string   `json:"what"`
+	Risk     string   `json:"risk,omitempty"`
+	Cure     string   `json:"cure,omitempty"`
+}
+
+// Report is the whole judgement.
+type Report struct {
+	Severity Severity  `json:"severity"`
+	Members  []Summary `json:"members"`
+	Findings []Finding `json:"findings"`
+	// Restart says whether a member may be restarted now, without the set losing its majority.
+	Restart   bool   `json:"may_restart_one"`
+	RestartNo string `json:"may_not_because,omitempty"`
+}
+
+// Summary is one member in a line.
+type Summary struct {
+	Member  string  `json:"member"`
+	Up      bool    `json:"up"`
+	Version string  `json:"version,omitempty"`
+	RTTUS   int64   `json:"rtt_us,omitempty"`
+	Uptime  int64   `json:"uptime_s,omitempty"`
+	State   string  `json:"state"`
+	Offset  float64 `json:"clock_offset_ms"`
+	Rate    float64 `json:"clock_rate_ppm"`
+}
+
+// judge collects.
+type judge struct {
+	terms Terms
+	all   []Facts
+	out   Report
+}
+
+func (j *judge) say(s Severity, check, member, what, risk, cure string) {
+	j.out.Findings = append(j.out.Findings, Finding{s, check, member, what, risk, cure})
+	j.out.Severity = max(j.out.Severity, s)
+}
+
+// Judge says what is wrong with members of which these facts are known, in the order of severity.
+func Judge(all []Facts, terms Terms, now time.Time) Report {
+	j := &judge{terms: terms, all: all}
+	j.number()
+	j.identities()
+	for i := range all {
+		f := &all[i]
+		j.out.Members = append(j.out.Members, j.summary(f))
+		if f.Err != nil {
+			j.down(f)
+			continue
+		}
+		j.server(f)
+		j.memory(f)
+		j.persistence(f)
+		j.clocks(f)
+		j.guard(f)
+		j.permitted(f)
+		j.buffers(f)
+		j.certificate(f.Member, "the member's certificate", f.Expires, now)
+	}
+	j.certificate("", "our own certificate", terms.Own, now)
+	j.spread()
+	j.restart()
+	slices.SortStableFunc(j.out.Findings, func(a, b Finding) int { return int(b.Severity) - int(a.Severity) })
+	return j.out
+}
+
+func (j *judge) number() {
+	n := len(j.all)
+	up := 0
+	for _, f := range j.all {
+		if f.Err == nil {
+			up++
+		}
+	}
+	need := quorum.Majority(n)
+	switch {
+	case up < need:
+		j.say(Critical, "quorum", "", fmt.Sprintf("%d of %d members can be reached, %d are needed", up, n, need),
+			"no lock can be taken", "see the members below")
+	case up == need && n > 1:
+		j.say(Warning, "quorum", "", fmt.Sprintf("%d of %d members can be reached, which is the bare majority", up, n),
+			"with the next one that fails, no lock can be taken", "see the members below")
+	}
+	switch {
+	case n == 1:
+		j.say(OK, "number", "", "one member", "its restart or loss stops all locks", "use 3 or 5 independent masters")
+	case n%2 == 0:
+		j.say(Warning, "number", "", fmt.Sprintf("%d members: an even number", n),
+			fmt.Sprintf("%d tolerate no more failures than %d, and there is one more to fail", n, n-1), "use 3 or 5")
+	}
+	hosts := make(map[string]int)
+	for _, f := range j.all {
+		if host, _, err := net.SplitHostPort(f.Member); err == nil {
+			hosts[host]++
+		}
+	}
+	for host, n := range hosts {
+		if n < 2 {
+			continue
+		}
+		s := Warning
+		if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+			s = OK // for development
+		}
+		j.say(s, "hosts", "", fmt.Sprintf("%d members are on the host %s", n, host), "they fail together", "one machine, and one power supply, for each")
+	}
+}
+
+// identities looks for members that are one Redis, or replicate one another.
+func (j *judge) identities() {
+	seen := make(map[string]string)
+	for _, f := range j.all {
+		if f.Err != nil {
+			continue
+		}
+		if id := f.Info["run_id"]; id != "" {
+			if first, dup := seen[id]; dup {
+				j.say(Critical, "identity", f.Member, "it is the same Redis as "+first, "it would vote twice; the library refuses such a set", "list each master once")
+			}
+			seen[id] = f.Member
+		}
+		if f.Info["role"] != "slave" {
+			continue
+		}
+		master := net.JoinHostPort(f.Info["master_host"], f.Info["master_port"])
+		what := "it is a replica of " + master
+		for _, other := range j.all {
+			if other.Err == nil && other.Member != f.Member && (other.Member == master || other.Info["master_replid"] == f.Info["master_replid"]) {
+				what = "it replicates another member, " + other.Member
+			}
+		}
+		j.say(Critical, "replication", f.Member, what, "it cannot vote, and would not be independent if it could", "use independent masters: REPLICAOF NO ONE")
+	}
+}
+
+func (j *judge) down(f *Facts) {
+	refused := (*quorum.ReplyError)(nil)
+	switch {
+	case errors.As(f.Err, &refused) && refused.Kind == quorum.KindAuth:
+		j.say(Critical, "auth", f.Member, f.Err.Error(), "it does not vote", "check user, password (REDLOCK_PASSWORD_FILE) and permissions")
+	case f.TLSErr:
+		j.say(Critical, "tls", f.Member, f.Err.Error(), "it does not vote", "check the certificates on both sides (--tls-ca, --tls-cert, --tls-key), and that both speak TLS")
+	default:
+		j.say(Critical, "reachable", f.Member, f.Err.Error(), "it does not vote", "start it, or look at the network between")
+	}
+}
+
+func (j *judge) server(f *Facts) {
+	if f.Info == nil {
+		j.say(Warning, "info", f.Member, "INFO is not permitted", "restarts are not noticed, and little of this list can be checked", "+info")
+		return
+	}
+	if v, ok := f.Info["valkey_version"]; ok {
+		j.say(OK, "version", f.Member, "Valkey "+v, "", "")
+	} else if v := f.Info["redis_version"]; v != "" && older(v, 6, 2) {
+		j.say(Critical, "version", f.Member, "Redis "+v, "the scripts are written for Redis 6.2 and later", "upgrade")
+	}
+	if f.Info["redis_mode"] == "cluster" || f.Info["cluster_enabled"] == "1" {
+		j.say(Critical, "mode", f.Member, "it belongs to a Redis Cluster", "as a plain member, keys of other slots are refused", "give the whole cluster as one member")
+	}
+	if f.Info["loading"] == "1" {
+		j.say(Warning, "loading", f.Member, "it is loading its data", "it does not vote yet", "wait")
+	}
+	clients, _ := strconv.Atoi(f.Info["connected_clients"])
+	limit, _ := strconv.Atoi(f.Info["maxclients"])
+	if limit > 0 && clients*5 > limit*4 {
+		j.say(Warning, "clients", f.Member, fmt.Sprintf("%d of %d client connections are in use", clients, limit), "new holders and waiters are refused", "raise maxclients, or look for a leak of connections")
+	}
+	if f.RTT > 50*time.Millisecond {
+		j.say(Warning, "rtt", f.Member, fmt.Sprintf("round trip %v", f.RTT.Round(time.Millisecond)), "acquiring takes as long, and validity is lost to it", "nearer members")
+	}
+}
+
+func older(version string, major, minor int) bool {
+	parts := strings.Split(version, ".")
+	if len(parts) < 2 {
+		return false
+	}
+	a, err1 := strconv.Atoi(parts[0])
+	b, err2 := strconv.Atoi(parts[1])
+	return err1 == nil && err2 == nil && (a < major || a == major && b < minor)
+}
+
+func (j *judge) memory(f *Facts) {
+	policy := f.Info["maxmemory_policy"]
+	if policy == "" {
+		policy = f.Config["maxmemory-policy"]
+	}
+	if policy == "" || policy == "noeviction" {
+		return
+	}
+	s := Warning
+	if f.Info["maxmemory"] != "0" {
+		s = Critical
+	}
+	j.say(s, "eviction", f.Member, "maxmemory-policy is "+policy, "a lock that is held can be evicted: a vote is forgotten, and two may hold",
+		"CONFIG SET maxmemory-policy noeviction, and the same in its configuration file")
+}
+
+func (j *judge) persistence(f *Facts) {
+	if f.Info == nil {
+		return
+	}
+	aof, fsync := f.Info["aof_enabled"] == "1", f.Config["appendfsync"]
+	switch {
+	case j.terms.GuardOff && (!aof || fsync != "always"):
+		what := "the restart guard is off, and it does not write each command to disk"
+		if aof && f.Config == nil {
+			what = "the restart guard is off, and CONFIG GET is not permitted: appendfsync is not known"
+		}
+		j.say(Critical, "persistence", f.Member, what, "after a restart it votes with old locks and old counters: two holders, tokens twice",
+			"appendonly yes and appendfsync always, or the restart guard")
+	case !aof:
+		j.say(OK, "persistence", f.Member, "no append-only file", fmt.Sprintf("after a restart it does not vote for %v (that is the restart guard, and safe)", j.terms.MaxTTL), "")
+	}
+	if f.Info["aof_last_write_status"] == "err" || f.Info["rdb_last_bgsave_status"] == "err" && f.Config["stop-writes-on-bgsave-error"] != "no" {
+		j.say(Critical, "persistence", f.Member, "its last write to disk failed", "it refuses writes, so it does not vote", "make room on its disk, look into its log")
+	}
+}
+
+// offset is how far the member's clock is ahead of ours, and how sure that is.
+func offset(r Reading) (d, within time.Duration) {
+	half := r.Arrived.Sub(r.Sent) / 2
+	return r.Server.Sub(r.Sent.Add(half).Round(0)), half
+}
+
+// rate is by how much the member's clock is fast, as a share, and how sure that is.
+func rate(c [2]Reading) (share, within float64) {
+	ours := c[1].Sent.Sub(c[0].Sent)
+	if c[0].Sent.IsZero() || c[1].Sent.IsZero() || ours <= 0 {
+		return 0, math.Inf(1)
+	}
+	theirs := c[1].Server.Sub(c[0].Server)
+	// Each reading belongs to some moment between its request and its answer.
+	unsure := c[0].Arrived.Sub(c[0].Sent) + c[1].Arrived.Sub(c[1].Sent) + 2*time.Microsecond
+	return float64(theirs-ours) / float64(ours), float64(unsure) / float64(ours)
+}
+
+func (j *judge) clocks(f *Facts) {
+	if share, within := rate(f.Clock); math.Abs(share)-within > j.terms.Drift/2 {
+		j.say(Critical, "clock rate", f.Member, fmt.Sprintf("its clock and ours differ by %+.0f ppm (within %.0f)", share*1e6, within*1e6),
+			fmt.Sprintf("locks are safe while each clock is within %.0f ppm (half of --drift)", j.terms.Drift/2*1e6), "mend the clock, or raise --drift for all clients")
+	}
+	if f.Clock[0].Sent.IsZero() {
+		return
+	}
+	if d, within := offset(f.Clock[0]); d.Abs()-within > time.Second {
+		j.say(Warning, "clock offset", f.Member, fmt.Sprintf("its clock is %v off ours", d.Round(time.Millisecond)),
+			"locks do not depend on it; but after the loss of all counters, the order of tokens does", "NTP")
+	}
+}
+
+// state of a member, as redlock.Client.Members tells it.
+func (f *Facts) state() string {
+	run := f.Info["run_id"]
+	switch {
+	case f.Err != nil:
+		return "down"
+	case f.MarkerErr != nil:
+		return "unknown"
+	case f.Marker == "":
+		return "new"
+	case run != "" && !strings.HasPrefix(f.Marker, run+" "):
+		return "forgot"
+	case f.Left > 0:
+		return "quarantined"
+	case f.State == "g":
+		return "restoring"
+	}
+	return "voting"
+}
+
+func (j *judge) guard(f *Facts) {
+	until := "for " + f.Left.Round(time.Second).String() + " more"
+	switch f.state() {
+	case "unknown":
+		j.say(Critical, "restart guard", f.Member, f.MarkerErr.Error(), "it does not vote", "permit ~redquorum:*")
+	case "new":
+		j.say(Warning, "restart guard", f.Member, "no client has used it yet",
+			fmt.Sprintf("it does not vote until the server is older than %v, and until all members answer", j.terms.MaxTTL),
+			"for a deployment that never held a lock: redlock init --fresh; otherwise wait")
+	case "forgot":
+		j.say(Warning, "restart guard", f.Member, "it has restarted, and no client has noticed yet", fmt.Sprintf("it does not vote for %v from when one does", j.terms.MaxTTL), "wait")
+	case "quarantined":
+		j.say(Warning, "restart guard", f.Member, "it may have forgotten what it granted, and does not vote "+until, "fewer members bear the locks meanwhile", "wait; restart no other member")
+	case "restoring":
+		j.say(Warning, "restart guard", f.Member, "its quarantine is over, its counters are not restored yet", "it does not vote", "wait for a client to restore it; restart no other member")
+	}
+}
+
+func (j *judge) permitted(f *Facts) {
+	if len(f.Denied) > 0 {
+		j.say(Critical, "permissions", f.Member, "the user may not: "+strings.Join(f.Denied, ", "),
+			"locks fail, or restarts and broken connections are not dealt with", "the README has the user's permissions on one line; --key names a lock to check them for")
+	}
+	if f.ACLErr != nil {
+		j.say(OK, "permissions", f.Member, "not checked: ACL DRYRUN is not permitted, or not known before Redis 7", "", "+acl|whoami +acl|dryrun, for this check alone")
+	}
+}
+
+func (j *judge) buffers(f *Facts) {
+	words := strings.Fields(f.Config["client-output-buffer-limit"])
+	for i := 0; i+3 < len(words); i += 4 {
+		hard, _ := strconv.Atoi(words[i+1])
+		soft, _ := strconv.Atoi(words[i+2])
+		least := hard
+		if least == 0 || soft > 0 && soft < least {
+			least = soft
+		}
+		if words[i] == "pubsub" && least > 0 && least < 1<<20 {
+			j.say(Warning, "buffers", f.Member, fmt.Sprintf("client-output-buffer-limit pubsub is %d bytes", least),
+				"subscriptions break under load, and waiters are served by their heartbeat alone", "32mb 8mb 60, the default")
+		}
+	}
+}
+
+func (j *judge) certificate(member, what string, expires, now time.Time) {
+	if expires.IsZero() {
+		return
+	}
+	left := expires.Sub(now)
+	date := expires.Format(time.DateOnly)
+	switch {
+	case left <= 0:
+		j.say(Critical, "tls", member, what+" expired on "+date, "connections are refused", "renew it")
+	case left < 30*24*time.Hour:
+		j.say(Warning, "tls", member, fmt.Sprintf("%s expires on %s, in %d days", what, date, int(left.Hours()/24)), "connections will be refused", "renew it")
+	}
+}
+
+// spread compares the members' clocks with one another.
+func (j *judge) spread() {
+	var low, high time.Duration
+	first := true
+	for _, f := range j.all {
+		if f.Err != nil || f.Clock[0].Sent.IsZero() {
+			continue
+		}
+		d, _ := offset(f.Clock[0])
+		if first {
+			low, high, first = d, d, false
+		}
+		low, high = min(low, d), max(high, d)
+	}
+	if high-low > 500*time.Millisecond {
+		j.say(Warning, "clock offset", "", fmt.Sprintf("the members' clocks differ by %v", (high-low).Round(time.Millisecond)),
+			"after the loss of all counters, tokens may fall", "NTP on all members")
+	}
+}
+
+// restart decides whether one member may be restarted.
+func (j *judge) restart() {
+	need := quorum.Majority(len(j.all))
+	voting := 0
+	var not []string
+	for i := range j.all {
+		if s := j.all[i].state(); s == "voting" {
+			voting++
+		} else {
+			not = append(not, j.all[i].Member+" is "+s)
+		}
+	}
+	switch {
+	case len(not) > 0:
+		j.out.RestartNo = strings.Join(not, ", ")
+	case voting-1 < need:
+		j.out.RestartNo = fmt.Sprintf("without it %d of %d would be left, %d are needed: locks cannot be taken meanwhile", voting-1, len(j.all), need)
+	default:
+		j.out.Restart = true
+	}
+}
+
+func (j *judge) summary(f *Facts) Summary {
+	s := Summary{Member: f.Member, State: f.state()}
+	if f.Err != nil {
+		return s
+	}
+	s.Up, s.RTTUS, s.Version = true, f.RTT.Microseconds(), f.Info["redis_version"]
+	if v := f.Info["valkey_version"]; v != "" {
+		s.Version = "valkey " + v
+	}
+	s.Uptime, _ = strconv.ParseInt(f.Info["uptime_in_seconds"], 10, 64)
+	if !f.Clock[0].Sent.IsZero() {
+		d, _ := offset(f.Clock[0])
+		s.Offset = float64(d.Microseconds()) / 1000
+	}
+	if share, within := rate(f.Clock); !math.IsInf(within, 1) {
+		s.Rate = math.Round(share * 1e6)
+	}
+	return s
+}

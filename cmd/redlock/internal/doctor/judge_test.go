@@ -1,0 +1,161 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// good is a member with which nothing is wrong.
+func good(i int) Facts {
+	start := time.Now()
+	id := fmt.Sprintf("run%d", i)
+	f := Facts{
+		Member: fmt.Sprintf("10.0.0.%d:6379", i), RTT: time.Millisecond, Marker: id + " 17", State: "n",
+		Info: map[string]string{
+			"run_id": id, "role": "master", "redis_version": "7.0.15", "maxmemory_policy": "noeviction", "maxmemory": "0", "aof_enabled": "1",
+			"connected_clients": "10", "maxclients": "10000", "master_replid": "replid" + id, "aof_last_write_status": "ok", "rdb_last_bgsave_status": "ok",
+		},
+		Config: map[string]string{"appendfsync": "always", "client-output-buffer-limit": "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"},
+	}
+	for k := range f.Clock {
+		at := start.Add(time.Duration(k) * time.Second)
+		f.Clock[k] = Reading{at, at.Add(time.Millisecond), at.Round(0).Add(500 * time.Microsecond)}
+	}
+	return f
+}
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	type set = []Facts
+	for name, tc := range map[string]struct {
+		change func(s set, terms *Terms) set
+		want   Severity
+		check  string
+		says   string
+		stop   bool // no other member may be restarted
+	}{
+		"nothing":       {func(s set, _ *Terms) set { return s }, OK, "", "", false},
+		"one down":      {func(s set, _ *Terms) set { s[1] = Facts{Member: s[1].Member, Err: errors.New("refused")}; return s }, Critical, "reachable", "refused", true},
+		"bare majority": {func(s set, _ *Terms) set { s[1] = Facts{Member: s[1].Member, Err: errors.New("refused")}; return s }, Critical, "quorum", "bare majority", true},
+		"two down":      {func(s set, _ *Terms) set { s[1].Err, s[2].Err = errors.New("x"), errors.New("x"); return s }, Critical, "quorum", "1 of 3", true},
+		"wrong password": {func(s set, _ *Terms) set {
+			s[1].Err = &quorum.ReplyError{Kind: quorum.KindAuth, Text: "WRONGPASS"}
+			return s
+		}, Critical, "auth", "WRONGPASS", true},
+		"wrong certificate": {func(s set, _ *Terms) set { s[1].Err, s[1].TLSErr = errors.New("unknown authority"), true; return s }, Critical, "tls", "unknown authority", true},
+		"even":              {func(s set, _ *Terms) set { return append(s, good(4)) }, Warning, "number", "even", false},
+		"alone":             {func(s set, _ *Terms) set { return s[:1] }, OK, "number", "one member", true},
+		"one host":          {func(s set, _ *Terms) set { s[1].Member = "10.0.0.1:6380"; return s }, Warning, "hosts", "2 members are on", false},
+		"loopback":          {func(s set, _ *Terms) set { s[1].Member, s[2].Member = "127.0.0.1:1", "127.0.0.1:2"; return s }, OK, "hosts", "127.0.0.1", false},
+		"twice":             {func(s set, _ *Terms) set { s[1].Info["run_id"], s[1].Marker = "run1", s[0].Marker; return s }, Critical, "identity", "10.0.0.1:6379", false},
+		"replica":           {func(s set, _ *Terms) set { s[1].Info["role"] = "slave"; return s }, Critical, "replication", "replica of", false},
+		"replica of a member": {func(s set, _ *Terms) set {
+			s[1].Info["role"], s[1].Info["master_host"], s[1].Info["master_port"] = "slave", "10.0.0.3", "6379"
+			return s
+		}, Critical, "replication", "another member, 10.0.0.3", false},
+		"replica by another name": {func(s set, _ *Terms) set {
+			s[1].Info["role"], s[1].Info["master_replid"] = "slave", s[2].Info["master_replid"]
+			return s
+		}, Critical, "replication", "another member, 10.0.0.3", false},
+		"old":     {func(s set, _ *Terms) set { s[1].Info["redis_version"] = "6.0.9"; return s }, Critical, "version", "6.0.9", false},
+		"cluster": {func(s set, _ *Terms) set { s[1].Info["redis_mode"] = "cluster"; return s }, Critical, "mode", "Cluster", false},
+		"loading": {func(s set, _ *Terms) set { s[1].Info["loading"] = "1"; return s }, Warning, "loading", "", false},
+		"no info": {func(s set, _ *Terms) set { s[1].Info = nil; return s }, Warning, "info", "", false},
+		"crowded": {func(s set, _ *Terms) set { s[1].Info["connected_clients"] = "9000"; return s }, Warning, "clients", "9000", false},
+		"far":     {func(s set, _ *Terms) set { s[1].RTT = 80 * time.Millisecond; return s }, Warning, "rtt", "80ms", false},
+		"evicts": {func(s set, _ *Terms) set {
+			s[1].Info["maxmemory_policy"], s[1].Info["maxmemory"] = "allkeys-lru", "100"
+			return s
+		}, Critical, "eviction", "allkeys-lru", false},
+		"would evict":         {func(s set, _ *Terms) set { s[1].Info["maxmemory_policy"] = "allkeys-lru"; return s }, Warning, "eviction", "allkeys-lru", false},
+		"no file":             {func(s set, _ *Terms) set { s[1].Info["aof_enabled"] = "0"; return s }, OK, "persistence", "no append-only file", false},
+		"no guard, no file":   {func(s set, x *Terms) set { x.GuardOff = true; s[1].Info["aof_enabled"] = "0"; return s }, Critical, "persistence", "guard is off", false},
+		"no guard, everysec":  {func(s set, x *Terms) set { x.GuardOff = true; s[1].Config["appendfsync"] = "everysec"; return s }, Critical, "persistence", "guard is off", false},
+		"no guard, not known": {func(s set, x *Terms) set { x.GuardOff = true; s[1].Config = nil; return s }, Critical, "persistence", "not known", false},
+		"no guard, always":    {func(s set, x *Terms) set { x.GuardOff = true; return s }, OK, "", "", false},
+		"disk full":           {func(s set, _ *Terms) set { s[1].Info["aof_last_write_status"] = "err"; return s }, Critical, "persistence", "failed", false},
+		"snapshot failed":     {func(s set, _ *Terms) set { s[1].Info["rdb_last_bgsave_status"] = "err"; return s }, Critical, "persistence", "failed", false},
+		"fast clock": {func(s set, _ *Terms) set {
+			s[1].Clock[1].Server = s[1].Clock[1].Server.Add(10 * time.Millisecond)
+			return s
+		}, Critical, "clock rate", "+10000 ppm", false},
+		"slow clock": {func(s set, _ *Terms) set {
+			s[1].Clock[1].Server = s[1].Clock[1].Server.Add(-10 * time.Millisecond)
+			return s
+		}, Critical, "clock rate", "-10000 ppm", false},
+		"clock that is nearly right": {func(s set, _ *Terms) set {
+			s[1].Clock[1].Server = s[1].Clock[1].Server.Add(6 * time.Millisecond)
+			return s
+		}, OK, "", "", false},
+		"clock off": {func(s set, _ *Terms) set {
+			for k := range s[1].Clock {
+				s[1].Clock[k].Server = s[1].Clock[k].Server.Add(time.Hour)
+			}
+			return s
+		}, Warning, "clock offset", "1h0m0", false},
+		"clocks apart": {func(s set, _ *Terms) set {
+			for k := range s[1].Clock {
+				s[1].Clock[k].Server = s[1].Clock[k].Server.Add(600 * time.Millisecond)
+			}
+			return s
+		}, Warning, "clock offset", "differ by 600ms", false},
+		"new":                   {func(s set, _ *Terms) set { s[1].Marker, s[1].State = "", ""; return s }, Warning, "restart guard", "no client", true},
+		"restarted":             {func(s set, _ *Terms) set { s[1].Marker = "other 17"; return s }, Warning, "restart guard", "no client has noticed", true},
+		"quarantined":           {func(s set, _ *Terms) set { s[1].State, s[1].Left = "g", 12*time.Second; return s }, Warning, "restart guard", "12s more", true},
+		"restoring":             {func(s set, _ *Terms) set { s[1].State = "g"; return s }, Warning, "restart guard", "not restored", true},
+		"restored":              {func(s set, _ *Terms) set { s[1].State = "w"; return s }, OK, "", "", false},
+		"marker not permitted":  {func(s set, _ *Terms) set { s[1].MarkerErr = errors.New("NOPERM"); return s }, Critical, "restart guard", "NOPERM", true},
+		"not permitted":         {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT KILL"}; return s }, Critical, "permissions", "CLIENT KILL", false},
+		"permissions not known": {func(s set, _ *Terms) set { s[1].ACLErr = errors.New("x"); return s }, OK, "permissions", "not checked", false},
+		"small buffers":         {func(s set, _ *Terms) set { s[1].Config["client-output-buffer-limit"] = "pubsub 65536 0 0"; return s }, Warning, "buffers", "65536", false},
+		"small buffers, soft": {func(s set, _ *Terms) set {
+			s[1].Config["client-output-buffer-limit"] = "normal 0 0 0 pubsub 0 1000 60"
+			return s
+		}, Warning, "buffers", "1000", false},
+		"no limit":                {func(s set, _ *Terms) set { s[1].Config["client-output-buffer-limit"] = "pubsub 0 0 0"; return s }, OK, "", "", false},
+		"expired":                 {func(s set, _ *Terms) set { s[1].Expires = now.Add(-time.Hour); return s }, Critical, "tls", "expired on", false},
+		"expires":                 {func(s set, _ *Terms) set { s[1].Expires = now.Add(100 * time.Hour); return s }, Warning, "tls", "in 4 days", false},
+		"expires late":            {func(s set, _ *Terms) set { s[1].Expires = now.Add(100 * 24 * time.Hour); return s }, OK, "", "", false},
+		"own certificate expires": {func(s set, x *Terms) set { x.Own = now.Add(time.Hour); return s }, Warning, "tls", "our own", false},
+	} {
+		terms := Terms{Drift: 0.01, MaxTTL: 30 * time.Second}
+		r := Judge(tc.change(set{good(1), good(2), good(3)}, &terms), terms, now)
+		if r.Severity != tc.want {
+			t.Errorf("%s: %v, want %v: %+v", name, r.Severity, tc.want, r.Findings)
+		}
+		if r.Restart == tc.stop {
+			t.Errorf("%s: may restart: %v (%s)", name, r.Restart, r.RestartNo)
+		}
+		if tc.check == "" {
+			if len(r.Findings) > 0 {
+				t.Errorf("%s: %+v", name, r.Findings)
+			}
+			continue
+		}
+		found := false
+		for _, f := range r.Findings {
+			found = found || f.Check == tc.check && strings.Contains(f.What, tc.says)
+			if f.Severity > OK && (f.Risk == "" || f.Cure == "") {
+				t.Errorf("%s: no risk or no cure: %+v", name, f)
+			}
+		}
+		if !found {
+			t.Errorf("%s: %+v lacks %s", name, r.Findings, tc.check)
+		}
+	}
+}
+
+func TestInfoIsRead(t *testing.T) {
+	t.Parallel()
+	got := parseInfo("# Server\r\nredis_version:7.0.15\r\nexecutable:/a:b\r\n\r\n")
+	if want := map[string]string{"redis_version": "7.0.15", "executable": "/a:b"}; !maps.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+}

@@ -1,0 +1,280 @@
+// Package nodes runs a local set of redis-server processes, without containers: for development, and to
+// break them on purpose. What it knows is in a directory, so that each call of a program finds the set
+// as the last one left it.
+package nodes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Set is a directory with a set of servers.
+type Set struct {
+	dir   string
+	ports []int
+}
+
+// State of one server.
+type State string
+
+// The states of a server.
+const (
+	Running State = "running"
+	Paused  State = "paused"
+	Dead    State = "dead"
+)
+
+// Node is one server, numbered from 1.
+type Node struct {
+	N     int    `json:"n"`
+	Addr  string `json:"addr"`
+	Pid   int    `json:"pid,omitempty"`
+	State State  `json:"state"`
+}
+
+// ErrNone: there is no set in the directory.
+var ErrNone = errors.New("no set of nodes here: start one with \"redlock nodes up\"")
+
+type record struct {
+	Ports []int `json:"ports"`
+}
+
+// Open finds the set in dir. ErrNone: there is none.
+func Open(dir string) (*Set, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, "nodes.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNone
+	}
+	if err != nil {
+		return nil, err
+	}
+	var r record
+	if err := json.Unmarshal(raw, &r); err != nil || len(r.Ports) == 0 {
+		return nil, fmt.Errorf("%s is damaged: delete %s", filepath.Join(dir, "nodes.json"), dir)
+	}
+	return &Set{dir, r.Ports}, nil
+}
+
+// Create plans a set of n servers at port, port+1, … in dir. Nothing is started.
+func Create(dir string, n, port int) (*Set, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	s := &Set{dir: dir}
+	for i := range n {
+		s.ports = append(s.ports, port+i)
+	}
+	raw, err := json.Marshal(record{s.ports})
+	if err != nil {
+		return nil, err
+	}
+	return s, os.WriteFile(filepath.Join(dir, "nodes.json"), raw, 0o600)
+}
+
+// Len is the number of servers.
+func (s *Set) Len() int { return len(s.ports) }
+
+// URLs are the servers' as members.
+func (s *Set) URLs() []string {
+	var out []string
+	for _, p := range s.ports {
+		out = append(out, "redis://"+addr(p))
+	}
+	return out
+}
+
+func addr(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+func (s *Set) home(n int) string { return filepath.Join(s.dir, strconv.Itoa(n)) }
+
+// Up starts those that do not run. The binary is a redis-server or valkey-server.
+func (s *Set) Up(ctx context.Context, binary string) (started int, err error) {
+	for i := range s.ports {
+		if s.node(i).State != Dead {
+			continue
+		}
+		if err := s.start(ctx, binary, i); err != nil {
+			return started, err
+		}
+		started++
+	}
+	return started, nil
+}
+
+func (s *Set) start(ctx context.Context, binary string, i int) error {
+	home := s.home(i + 1)
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return err
+	}
+	pidfile := filepath.Join(home, "pid")
+	_ = os.Remove(pidfile)
+	cmd := exec.CommandContext(ctx, binary,
+		"--port", strconv.Itoa(s.ports[i]), "--bind", "127.0.0.1", "--dir", home, "--pidfile", pidfile, "--logfile", filepath.Join(home, "log"),
+		"--daemonize", "yes", "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("node %d: %s: %w: %s", i+1, binary, err, bytes.TrimSpace(out))
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for {
+		if n := s.node(i); n.Pid != 0 && answers(n) {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			log, _ := os.ReadFile(filepath.Join(home, "log"))
+			return fmt.Errorf("node %d does not answer on port %d; the end of its log:\n%s", i+1, s.ports[i], log[max(0, len(log)-500):])
+		}
+	}
+}
+
+// answers reports whether the node answers, and not another server that has its port.
+func answers(n Node) bool {
+	conn, err := net.DialTimeout("tcp", n.Addr, time.Second)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	if _, err := conn.Write([]byte("INFO server\r\n")); err != nil {
+		return false
+	}
+	var got []byte
+	buf := make([]byte, 4096)
+	for {
+		k, err := conn.Read(buf)
+		got = append(got, buf[:k]...)
+		if bytes.Contains(got, []byte(fmt.Sprintf("process_id:%d\r\n", n.Pid))) {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+	}
+}
+
+// Nodes are all of them as they are now.
+func (s *Set) Nodes() []Node {
+	var out []Node
+	for i := range s.ports {
+		out = append(out, s.node(i))
+	}
+	return out
+}
+
+// node looks at one. A process that has its pid and is not a server on its port is a stranger.
+func (s *Set) node(i int) Node {
+	n := Node{N: i + 1, Addr: addr(s.ports[i]), State: Dead}
+	raw, err := os.ReadFile(filepath.Join(s.home(i+1), "pid"))
+	pid, convErr := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil || convErr != nil || pid <= 1 {
+		return n
+	}
+	title, state := look(pid)
+	if !strings.Contains(title, ":"+strconv.Itoa(s.ports[i])) || strings.HasPrefix(state, "Z") {
+		return n
+	}
+	n.Pid, n.State = pid, Running
+	if strings.HasPrefix(state, "T") {
+		n.State = Paused
+	}
+	return n
+}
+
+// look returns a process' title and state.
+func look(pid int) (title, state string) {
+	if runtime.GOOS == "linux" {
+		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return "", ""
+		}
+		_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')'):]), " ")
+		return strings.ReplaceAll(string(cmdline), "\x00", " "), rest
+	}
+	out, err := exec.Command("ps", "-o", "state=,command=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		return "", ""
+	}
+	state, title, _ = strings.Cut(strings.TrimSpace(string(out)), " ")
+	return title, state
+}
+
+// Kill ends one at once, Pause stops it where it is, Resume lets it go on. n counts from 1. All may be repeated.
+func (s *Set) Kill(n int) error   { return s.send(n, kill, Dead) }
+func (s *Set) Pause(n int) error  { return s.send(n, stop, Paused) }
+func (s *Set) Resume(n int) error { return s.send(n, cont, Running) }
+
+// send signals a node and waits until it shows.
+func (s *Set) send(n int, sig syscall.Signal, want State) error {
+	if n < 1 || n > len(s.ports) {
+		return fmt.Errorf("there is no node %d: they are 1 to %d", n, len(s.ports))
+	}
+	node := s.node(n - 1)
+	if node.State == want {
+		return nil
+	}
+	if node.State == Dead {
+		return fmt.Errorf("node %d is dead: start it with \"redlock nodes up\"", n)
+	}
+	p, err := os.FindProcess(node.Pid)
+	if err == nil {
+		err = p.Signal(sig)
+	}
+	if err != nil {
+		return fmt.Errorf("node %d: %w", n, err)
+	}
+	return s.await(n, want, 5*time.Second)
+}
+
+func (s *Set) await(n int, want State, patience time.Duration) error {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if s.node(n-1).State == want {
+			return nil
+		}
+	}
+	return fmt.Errorf("node %d is still %s", n, s.node(n-1).State)
+}
+
+// Down ends all, and deletes the set unless keep.
+func (s *Set) Down(keep bool) error {
+	var errs []error
+	for i := range s.ports {
+		node := s.node(i)
+		if node.State == Dead {
+			continue
+		}
+		p, err := os.FindProcess(node.Pid)
+		if err != nil {
+			continue
+		}
+		_ = p.Signal(syscall.SIGTERM)
+		_ = p.Signal(cont) // one that is stopped cannot end in order
+		if s.await(i+1, Dead, 5*time.Second) != nil {
+			errs = append(errs, s.Kill(i+1))
+		}
+	}
+	if err := errors.Join(errs...); err != nil || keep {
+		return err
+	}
+	for i := range s.ports {
+		errs = append(errs, os.RemoveAll(s.home(i+1)))
+	}
+	return errors.Join(append(errs, os.Remove(filepath.Join(s.dir, "nodes.json")))...)
+}

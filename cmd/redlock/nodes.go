@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redquorum/redquorum/cmd/redlock/internal/nodes"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+func newNodes() *cobra.Command {
+	dir := ""
+	cmd := &cobra.Command{
+		Use:   "nodes",
+		Short: "Run a local set of Redis servers, and break them",
+		Long: `nodes starts redis-server processes on this machine, without containers, and stops, pauses and kills them.
+What it knows is in --dir, so that each call finds the set as the last one left it, and repeating a
+call does no harm. For development: the members share a machine, so they fail together.`,
+		Example: `  eval "$(redlock nodes up)"      three servers, and REDLOCK_MEMBERS
+  redlock nodes ls
+  redlock nodes pause 2           member 2 hangs
+  redlock nodes resume 2
+  redlock nodes kill 3            member 3 dies, and its memory is what is on its disk
+  redlock nodes up                member 3 comes back, and votes again after 30s
+  redlock nodes down`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&dir, "dir", "", "where the set lives (default redlock/nodes below $XDG_STATE_HOME or ~/.local/state)")
+	cmd.AddCommand(newNodesUp(&dir), newNodesDown(&dir), newNodesLs(&dir),
+		newNodesSignal(&dir, "kill", "End one server with SIGKILL", (*nodes.Set).Kill),
+		newNodesSignal(&dir, "pause", "Stop one server where it is (SIGSTOP): it hangs", (*nodes.Set).Pause),
+		newNodesSignal(&dir, "resume", "Let a paused server go on", (*nodes.Set).Resume))
+	return cmd
+}
+
+// nodesDir is where the set lives.
+func nodesDir(dir string) (string, error) {
+	if dir != "" {
+		return filepath.Abs(dir)
+	}
+	if state := os.Getenv("XDG_STATE_HOME"); state != "" {
+		return filepath.Join(state, "redlock", "nodes"), nil
+	}
+	home, err := os.UserHomeDir()
+	return filepath.Join(home, ".local", "state", "redlock", "nodes"), err
+}
+
+func openNodes(dir string) (*nodes.Set, error) {
+	path, err := nodesDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	set, err := nodes.Open(path)
+	if err != nil {
+		return nil, &exitError{exitUnavailable, err}
+	}
+	return set, nil
+}
+
+func newNodesUp(dir *string) *cobra.Command {
+	count, port, binary := 3, 7001, ""
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start the servers that do not run",
+		Long: `up makes a set, or starts again what does not run of the one that is there, and prints REDLOCK_MEMBERS for
+eval. The servers write every command to disk (appendfsync always) and listen on 127.0.0.1. A new set votes
+at once (init --fresh); a server that was killed votes again after the longest lease, as in production.
+
+--count and --port are those of a new set.`,
+		Example: `  eval "$(redlock nodes up)"
+  eval "$(redlock nodes up --count 5 --port 7101 --dir ./nodes)"`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if count < 1 || count > 32 || port < 1024 || port+count > 65536 {
+				return usage("--count must be between 1 and 32, and --port between 1024 and 65535")
+			}
+			path, err := nodesDir(*dir)
+			if err != nil {
+				return err
+			}
+			server, err := serverBinary(binary)
+			if err != nil {
+				return &exitError{exitUnavailable, err}
+			}
+			set, err := nodes.Open(path)
+			fresh := errors.Is(err, nodes.ErrNone)
+			if fresh {
+				set, err = nodes.Create(path, count, port)
+			} else if err == nil && cmd.Flags().Changed("count") && count != set.Len() {
+				return usage("the set that is there has %d servers: \"redlock nodes down\" first", set.Len())
+			}
+			if err != nil {
+				return err
+			}
+			started, err := set.Up(cmd.Context(), server)
+			if err == nil && fresh {
+				err = markNew(cmd.Context(), set.URLs())
+			}
+			if err != nil {
+				if fresh {
+					err = errors.Join(err, set.Down(false))
+				}
+				return &exitError{exitUnavailable, err}
+			}
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d servers started, in %s\n", started, set.Len(), path)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "export REDLOCK_MEMBERS=%s\n", strings.Join(set.URLs(), ","))
+			return err
+		},
+	}
+	cmd.Flags().IntVar(&count, "count", count, "how many servers, 1 to 32")
+	cmd.Flags().IntVar(&port, "port", port, "port of the first; the others follow")
+	cmd.Flags().StringVar(&binary, "server", "", "the program (default redis-server or valkey-server)")
+	return cmd
+}
+
+func serverBinary(given string) (string, error) {
+	names := []string{"redis-server", "valkey-server"}
+	if given != "" {
+		names = []string{given}
+	}
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s: not found; install it (Debian: apt-get install redis-server, macOS: brew install redis)", strings.Join(names, ", "))
+}
+
+// markNew says that servers that were just made hold nothing.
+func markNew(ctx context.Context, urls []string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	return awaitVotes(ctx, client)
+}
+
+func newNodesDown(dir *string) *cobra.Command {
+	keep := false
+	cmd := &cobra.Command{
+		Use:     "down",
+		Short:   "End all servers and delete their data",
+		Example: "  redlock nodes down\n  redlock nodes down --keep",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			set, err := openNodes(*dir)
+			if errors.Is(err, nodes.ErrNone) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			return set.Down(keep)
+		},
+	}
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep the data: the next \"up\" restarts the servers, which vote after the longest lease")
+	return cmd
+}
+
+func newNodesLs(dir *string) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Short:   "List the servers and their states: running, paused, dead",
+		Example: "  redlock nodes ls\n  redlock nodes ls --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			set, err := openNodes(*dir)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				e := json.NewEncoder(cmd.OutOrStdout())
+				for _, n := range set.Nodes() {
+					if err := e.Encode(n); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
+			for _, n := range set.Nodes() {
+				_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%d\n", n.N, n.Addr, n.State, n.Pid)
+			}
+			return table.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	return cmd
+}
+
+func newNodesSignal(dir *string, verb, short string, do func(*nodes.Set, int) error) *cobra.Command {
+	return &cobra.Command{
+		Use:     verb + " N",
+		Short:   short,
+		Example: "  redlock nodes " + verb + " 2",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[0])
+			if err != nil {
+				return usage("N must be a number, as \"redlock nodes ls\" prints it")
+			}
+			set, err := openNodes(*dir)
+			if err != nil {
+				return err
+			}
+			if n < 1 || n > set.Len() {
+				return usage("there is no node %d: they are 1 to %d", n, set.Len())
+			}
+			if err := do(set, n); err != nil {
+				return &exitError{exitFailed, err}
+			}
+			return nil
+		},
+	}
+}

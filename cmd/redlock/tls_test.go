@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+// authority signs certificates for 127.0.0.1 and writes them into a directory.
+type authority struct {
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	a := &authority{dir: t.TempDir()}
+	a.key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	a.cert = &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	a.write(t, "ca", a.cert, a.key)
+	return a
+}
+
+func (a *authority) write(t *testing.T, name string, cert *x509.Certificate, key *ecdsa.PrivateKey) {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{name + ".crt": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "EC PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(a.path(file), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (a *authority) issue(t *testing.T, name string, lasts time.Duration) {
+	t.Helper()
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	a.write(t, name, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lasts),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, key)
+}
+
+func (a *authority) path(file string) string { return filepath.Join(a.dir, file) }
+
+// Members with TLS take our certificate, and we theirs; what is wrong with either is told with the exit
+// code for configuration, not as a network failure.
+func TestMembersWithTLS(t *testing.T) {
+	t.Parallel()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	ours, strange := newAuthority(t, "ours"), newAuthority(t, "strange")
+	ours.issue(t, "member", 100*time.Hour)
+	ours.issue(t, "client", 1000*time.Hour)
+	strange.issue(t, "client", 1000*time.Hour)
+	port := freePorts(1)
+	server, err := redistest.StartReal(t.Context(), redistest.RealConfig{Args: []string{
+		"--tls-port", strconv.Itoa(port), "--tls-cert-file", ours.path("member.crt"), "--tls-key-file", ours.path("member.key"),
+		"--tls-ca-cert-file", ours.path("ca.crt"),
+	}})
+	if err != nil {
+		t.Skip("redis-server without TLS, use one that is built with BUILD_TLS=yes: ", err)
+	}
+	defer func() { _ = server.Close() }()
+	markFresh(t, []string{"redis://" + server.Addr()})
+	for name, tc := range map[string]struct {
+		args string
+		ca   *authority
+		pair *authority
+		code int
+		says string
+	}{
+		"good":                 {"run x -- true", ours, ours, 0, ""},
+		"expires soon":         {"doctor --sample 20ms", ours, ours, 1, "the member's certificate expires on"},
+		"unknown authority":    {"run x -- true", strange, ours, exitConfig, "certificate"},
+		"unknown to the other": {"run x -- true", ours, strange, exitConfig, ""},
+		"doctor sees it":       {"doctor --sample 20ms", strange, ours, 2, "critical  tls"},
+	} {
+		args := append([]string{}, strings.Fields(tc.args)...)
+		cmd := exec.Command("redlock", args...)
+		cmd.Env = append(os.Environ(), "REDLOCK_MEMBERS=rediss://127.0.0.1:"+strconv.Itoa(port), "REDLOCK_TLS_CA="+tc.ca.path("ca.crt"))
+		if tc.pair != nil {
+			cmd.Env = append(cmd.Env, "REDLOCK_TLS_CERT="+tc.pair.path("client.crt"), "REDLOCK_TLS_KEY="+tc.pair.path("client.key"))
+		}
+		var output bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &output, &output
+		_ = cmd.Run()
+		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(output.String(), tc.says) {
+			t.Errorf("%s: exit code %d, want %d\n%s", name, code, tc.code, &output)
+		}
+	}
+}
