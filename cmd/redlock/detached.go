@@ -258,6 +258,9 @@ func (c *common) force(cmd *cobra.Command, key string, yes bool) error {
 		return err
 	}
 	printInspection(cmd.ErrOrStderr(), before)
+	if err := answered(before); err != nil {
+		return err
+	}
 	if !yes {
 		if err := confirm(cmd, "Take the lock from its holder?"); err != nil {
 			return err

@@ -57,7 +57,10 @@ func toJSON(in *redlock.Inspection) inspectionJSON {
 }
 
 func headline(in *redlock.Inspection) string {
-	if in.Holder == "" {
+	switch {
+	case in.Holder == "" && answered(in) != nil:
+		return fmt.Sprintf("%s: not known, too few members answered", quorum.Quote(in.Key))
+	case in.Holder == "":
 		return fmt.Sprintf("%s: not held", quorum.Quote(in.Key))
 	}
 	return fmt.Sprintf("%s: held by %s, token %d, at %d of %d members", quorum.Quote(in.Key), in.Holder, in.Token, in.Votes, len(in.Members))

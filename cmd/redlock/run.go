@@ -107,7 +107,7 @@ it started have ended: flock(1) for a fleet.
 
 The lease is renewed while the command runs. If it cannot be renewed (no majority of the members answers),
 the command is stopped before the lease ends, not after: SIGTERM --kill-after before the end of the
-validity, SIGKILL shortly before it. So the section is over while it is still exclusive. If a majority says
+validity, SIGKILL half of that before it, at most 1s. So the section is over while it is still exclusive. If a majority says
 that the lease is not ours any more (somebody forced the lock open), the command is killed at once.
 
 The command has a process group of its own (not with a terminal on stdin, where it shares ours), and gets
@@ -124,8 +124,9 @@ and no other REDLOCK_ variable: settings, which may be secret, are removed.
 What is stopped: on Linux the process group and every process that descends from the command, wherever it
 went; on other systems the process group. If redlock itself is killed with SIGKILL, the command dies with it
 (Linux), unless it is a set-user-ID program; processes that it started do not. A process in an
-uninterruptible system call dies when that returns. If redlock is stopped (SIGSTOP) or the machine is
-suspended, nothing is stopped in time: there only the fencing token protects the storage.
+uninterruptible system call dies when that returns. If redlock is stopped (SIGSTOP), gets no processor time
+for half of --kill-after (at most 1s), or the machine is suspended, nothing is stopped in time: there only
+the fencing token protects the storage.
 
 Exit codes: the command's own, or 128 + the signal that ended it; 69 no quorum, 75 the lock was not obtained
 in time (-E changes it), 77 the members refuse the user, 78 configuration or TLS, 79 the lock was lost and

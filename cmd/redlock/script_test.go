@@ -126,6 +126,10 @@ func runScripts(t *testing.T, dir, members string) {
 		Dir: dir,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("REDLOCK_MEMBERS", members)
+			// Patience with a busy machine; members that are not there refuse at once.
+			env.Setenv("REDLOCK_MEMBER_TIMEOUT", "5s")
+			env.Setenv("REDLOCK_DIAL_TIMEOUT", "5s")
+			env.Setenv("REDLOCK_NO_QUORUM_AFTER", "10s")
 			env.Setenv("XDG_STATE_HOME", env.WorkDir+"/state")
 			port := freePorts(3)
 			env.Setenv("PORT", strconv.Itoa(port))

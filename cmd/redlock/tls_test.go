@@ -100,7 +100,8 @@ func TestMembersWithTLS(t *testing.T) {
 		"good":                 {"run x -- true", ours, ours, 0, ""},
 		"expires soon":         {"doctor --sample 20ms", ours, ours, 1, "the member's certificate expires on"},
 		"unknown authority":    {"run x -- true", strange, ours, exitConfig, "certificate"},
-		"unknown to the other": {"run x -- true", ours, strange, exitConfig, ""},
+		// The other side's word may be lost when it closes (TLS 1.3): then it looks like a network failure.
+		"unknown to the other": {"run x -- true", ours, strange, -1, ""},
 		"doctor sees it":       {"doctor --sample 20ms", strange, ours, 2, "critical  tls"},
 	} {
 		args := append([]string{}, strings.Fields(tc.args)...)
@@ -112,7 +113,7 @@ func TestMembersWithTLS(t *testing.T) {
 		var output bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &output, &output
 		_ = cmd.Run()
-		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(output.String(), tc.says) {
+		if code := cmd.ProcessState.ExitCode(); code != tc.code && !(tc.code < 0 && (code == exitConfig || code == exitUnavailable)) || !strings.Contains(output.String(), tc.says) {
 			t.Errorf("%s: exit code %d, want %d\n%s", name, code, tc.code, &output)
 		}
 	}

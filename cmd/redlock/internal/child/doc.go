@@ -13,6 +13,7 @@
 // it went, because this process takes over orphans (PR_SET_CHILD_SUBREAPER); elsewhere the process group.
 // If this process is killed with SIGKILL, Linux kills the command itself (PR_SET_PDEATHSIG), unless it is
 // a set-user-ID program; processes that it started go on. A process in uninterruptible sleep dies when
-// its system call returns. A process that is stopped (SIGSTOP), or a machine that is suspended, cannot
-// stop anything: only fencing tokens help there.
+// its system call returns. If this process is stopped (SIGSTOP), gets no
+// processor time for Margin, or the machine is suspended, nothing is stopped in time: only fencing tokens
+// help there.
 package child

@@ -83,7 +83,7 @@ func TestStopperIsNotTalkedOutOfIt(t *testing.T) {
 	if action, _ := s.Look(now, until, false); action != Terminate || !s.Stopping() {
 		t.Fatalf("action %d", action)
 	}
-	if action, _ := s.Look(now.Add(500*time.Millisecond), until.Add(time.Hour), false); action != Terminate {
+	if action, _ := s.Look(now.Add(400*time.Millisecond), until.Add(time.Hour), false); action != Terminate {
 		t.Errorf("renewed too late: action %d", action)
 	}
 	if action, _ := s.Look(now.Add(800*time.Millisecond), until.Add(time.Hour), false); action != Kill {

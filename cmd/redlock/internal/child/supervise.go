@@ -72,7 +72,7 @@ func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.S
 			if last != Kill {
 				out.Stopped = out.Stopped || !stray
 				killed = now
-				log.Warn("the command is killed", "lease_over", over)
+				log.Warn("the command is killed", "left", time.Until(lease.ValidUntil()).Round(time.Millisecond), "lease_over", over)
 			}
 			if now.Sub(killed) > giveUp {
 				out.Left, out.Reason = true, lease.Err()
