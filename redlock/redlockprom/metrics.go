@@ -1,0 +1,310 @@
+// Package redlockprom counts what a client of package redlock does, for Prometheus.
+//
+//	metrics := redlockprom.New()
+//	prometheus.MustRegister(metrics)
+//	client, err := redlock.Open(ctx, urls, redlock.WithTracer(metrics))
+//	metrics.Watch(client)
+//
+// A lock's name is no label, unless WithKeyLabel says how to make one of it: names are many, and may tell
+// what others should not read. No metric holds a secret. dashboard.json is a Grafana dashboard of all of them.
+package redlockprom
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// Dashboard is a Grafana dashboard (JSON) of these metrics.
+//
+//go:embed dashboard.json
+var Dashboard []byte
+
+// Metrics is a redlock.Tracer and a prometheus.Collector. Use one per client.
+type Metrics struct {
+	key func(string) string
+
+	acquired  *prometheus.CounterVec
+	took      *prometheus.HistogramVec
+	waited    *prometheus.HistogramVec
+	hold      *prometheus.HistogramVec
+	validity  *prometheus.HistogramVec
+	votes     *prometheus.HistogramVec
+	raised    *prometheus.CounterVec
+	extended  *prometheus.CounterVec
+	lost      *prometheus.CounterVec
+	released  *prometheus.CounterVec
+	nodeError *prometheus.CounterVec
+	guard     *prometheus.CounterVec
+	build     prometheus.Gauge
+	all       []prometheus.Collector
+
+	held, oldest, waiters, up, voting *prometheus.Desc
+
+	mu     sync.Mutex
+	client *redlock.Client
+}
+
+// Option changes New.
+type Option func(*Metrics)
+
+// WithKeyLabel adds a label "key" with what f makes of a lock's name: let it return few values, such as
+// the part before a colon.
+func WithKeyLabel(f func(name string) string) Option { return func(m *Metrics) { m.key = f } }
+
+// New makes the metrics. Register them, and give them to redlock.WithTracer.
+func New(opts ...Option) *Metrics {
+	m := &Metrics{}
+	for _, o := range opts {
+		o(m)
+	}
+	labels := func(own ...string) []string {
+		if m.key != nil {
+			own = append(own, "key")
+		}
+		return own
+	}
+	counter := func(name, help string, own ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, own)
+		m.all = append(m.all, v)
+		return v
+	}
+	histogram := func(name, help string, buckets []float64, own ...string) *prometheus.HistogramVec {
+		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, own)
+		m.all = append(m.all, v)
+		return v
+	}
+	quick := prometheus.ExponentialBuckets(0.0002, 2.5, 13)       // 0.2 ms to 12 s
+	long := prometheus.ExponentialBuckets(0.001, 4, 12)           // 1 ms to 1.2 h
+	validities := []float64{.1, .25, .5, 1, 2, 5, 10, 20, 30, 60} // leases of seconds
+	m.acquired = counter("redlock_acquire_total", "Calls of Lock and TryLock, by outcome: granted, held, no_quorum, expired, canceled, error.", labels("outcome")...)
+	m.took = histogram("redlock_acquire_duration_seconds", "Duration of Lock and TryLock, waiting included, by outcome.", quick, labels("outcome")...)
+	m.waited = histogram("redlock_wait_duration_seconds", "Duration of the calls of Lock that were refused first, and granted in the end.", long, labels()...)
+	m.hold = histogram("redlock_hold_duration_seconds", "Time from grant to unlock.", long, labels()...)
+	m.validity = histogram("redlock_grant_validity_seconds", "Validity left when a lock was granted.", validities, labels()...)
+	m.votes = histogram("redlock_grant_votes", "Members that had granted when a lock was granted.", []float64{1, 2, 3, 4, 5, 6, 7}, labels()...)
+	m.raised = counter("redlock_fence_writeback_total", "Grants whose token needed a second round, because the members' counters disagreed.", labels()...)
+	m.extended = counter("redlock_extend_total", "Renewals that were decided, by outcome: renewed, refused.", labels("outcome")...)
+	m.lost = counter("redlock_lost_total", "Leases that ended without their holder, by reason: expired, refused, max_hold, closed.", labels("reason")...)
+	m.released = counter("redlock_release_total", "Calls of Unlock, by outcome: released, lost, in_doubt, error.", labels("outcome")...)
+	m.nodeError = counter("redlock_node_errors_total", "Failures of a member that were seen when it went down or when no quorum was found, by kind.", "node", "kind")
+	m.guard = counter("redlock_guard_events_total", "Steps of the restart guard at a member: marked, forgot, quarantined, lifted, restored, tokens_by_clock.", "node", "step")
+	m.build = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "redlock_build_info", Help: "Always 1; the version of the library is a label.", ConstLabels: prometheus.Labels{"version": version()},
+	})
+	m.build.Set(1)
+	m.all = append(m.all, m.build)
+	m.held = prometheus.NewDesc("redlock_held", "Leases that are held.", nil, nil)
+	m.oldest = prometheus.NewDesc("redlock_oldest_held_seconds", "Age of the oldest lease that is held, 0 if there is none.", nil, nil)
+	m.waiters = prometheus.NewDesc("redlock_waiters", "Callers of Lock that wait.", nil, nil)
+	m.up = prometheus.NewDesc("redlock_node_up", "1 while the member can be reached.", []string{"node"}, nil)
+	m.voting = prometheus.NewDesc("redlock_node_voting", "1 while the member votes: it can be reached, and is not suspected of having forgotten.", []string{"node"}, nil)
+	return m
+}
+
+// version of the library in this program.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == "github.com/redquorum/redquorum" && m.Version != "" {
+			return m.Version
+		}
+	}
+	return "unknown"
+}
+
+// Watch has the gauges tell of client. Without it there are only counters.
+func (m *Metrics) Watch(client *redlock.Client) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.client = client
+}
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.all {
+		c.Describe(ch)
+	}
+	for _, d := range []*prometheus.Desc{m.held, m.oldest, m.waiters, m.up, m.voting} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.all {
+		c.Collect(ch)
+	}
+	m.mu.Lock()
+	client := m.client
+	m.mu.Unlock()
+	if client == nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	s := client.Stats()
+	gauge(m.held, float64(s.Held))
+	age := 0.0
+	if !s.Oldest.IsZero() {
+		age = time.Since(s.Oldest).Seconds()
+	}
+	gauge(m.oldest, age)
+	gauge(m.waiters, float64(s.Waiting))
+	for _, i := range client.Members() {
+		gauge(m.up, is(i.State != redlock.MemberDown), i.Name)
+		gauge(m.voting, is(i.State == redlock.MemberVoting), i.Name)
+	}
+}
+
+func is(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// with adds the label of the key, if there is to be one.
+func (m *Metrics) with(key string, own ...string) []string {
+	if m.key != nil {
+		own = append(own, m.key(key))
+	}
+	return own
+}
+
+// AcquireStart implements redlock.Tracer.
+func (m *Metrics) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
+	return ctx
+}
+
+// AcquireEnd implements redlock.Tracer.
+func (m *Metrics) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
+	outcome := outcomeOf(e.Err)
+	m.acquired.WithLabelValues(m.with(e.Key, outcome)...).Inc()
+	m.took.WithLabelValues(m.with(e.Key, outcome)...).Observe(e.Elapsed.Seconds())
+	if e.Err != nil {
+		m.failures(e.Err)
+		return
+	}
+	m.validity.WithLabelValues(m.with(e.Key)...).Observe(e.Validity.Seconds())
+	m.votes.WithLabelValues(m.with(e.Key)...).Observe(float64(e.Votes))
+	if e.Waited {
+		m.waited.WithLabelValues(m.with(e.Key)...).Observe(e.Elapsed.Seconds())
+	}
+	if e.SecondRound {
+		m.raised.WithLabelValues(m.with(e.Key)...).Inc()
+	}
+}
+
+func outcomeOf(err error) string {
+	switch {
+	case err == nil:
+		return "granted"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.Is(err, redlock.ErrHeld): // also where a deadline passed while it waited
+		return "held"
+	case errors.Is(err, redlock.ErrTooSlow):
+		return "expired"
+	case errors.Is(err, redlock.ErrNoQuorum), errors.Is(err, redlock.ErrQuarantined):
+		return "no_quorum"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "canceled"
+	}
+	return "error"
+}
+
+// failures counts what members did wrong.
+func (m *Metrics) failures(err error) {
+	var q *redlock.QuorumError
+	if !errors.As(err, &q) {
+		return
+	}
+	for _, v := range q.Votes {
+		if v.Err != nil {
+			m.nodeError.WithLabelValues(v.Member, kindOf(v.Err)).Inc()
+		}
+	}
+}
+
+var kinds = map[quorum.Kind]string{
+	quorum.KindOther: "other", quorum.KindForeign: "foreign", quorum.KindForgot: "forgot", quorum.KindNoScript: "no_script",
+	quorum.KindReadOnly: "read_only", quorum.KindLoading: "loading", quorum.KindBusy: "busy", quorum.KindOverloaded: "overloaded",
+	quorum.KindAuth: "auth", quorum.KindCluster: "cluster",
+}
+
+// kindOf has few values.
+func kindOf(err error) string {
+	var reply *quorum.ReplyError
+	switch {
+	case errors.As(err, &reply):
+		if k := kinds[reply.Kind]; k != "" {
+			return k
+		}
+		return "other"
+	case errors.Is(err, redlock.ErrQuarantined):
+		return "quarantined"
+	case errors.Is(err, quorum.ErrStalled):
+		return "stalled"
+	case errors.Is(err, quorum.ErrOverflow):
+		return "overflow"
+	case errors.Is(err, quorum.ErrBroken):
+		return "broken"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return "silent"
+	}
+	return "down"
+}
+
+// Renewed implements redlock.RenewTracer.
+func (m *Metrics) Renewed(key string, ok bool, _ time.Duration) {
+	outcome := "refused"
+	if ok {
+		outcome = "renewed"
+	}
+	m.extended.WithLabelValues(m.with(key, outcome)...).Inc()
+}
+
+// Lost implements redlock.LostTracer.
+func (m *Metrics) Lost(e *redlock.LostError) {
+	m.lost.WithLabelValues(m.with(e.Key, string(e.Reason))...).Inc()
+}
+
+// Released implements redlock.ReleaseTracer.
+func (m *Metrics) Released(key string, held time.Duration, err error) {
+	outcome := "error"
+	switch {
+	case err == nil:
+		outcome = "released"
+	case errors.Is(err, redlock.ErrLost):
+		outcome = "lost"
+	case errors.Is(err, redlock.ErrInDoubt):
+		outcome = "in_doubt"
+	}
+	m.released.WithLabelValues(m.with(key, outcome)...).Inc()
+	m.hold.WithLabelValues(m.with(key)...).Observe(held.Seconds())
+}
+
+// Member implements redlock.MemberTracer.
+func (m *Metrics) Member(name string, up bool, cause error) {
+	if !up && cause != nil && !errors.Is(cause, quorum.ErrConnecting) {
+		m.nodeError.WithLabelValues(name, kindOf(cause)).Inc()
+	}
+}
+
+// Guard implements redlock.GuardTracer.
+func (m *Metrics) Guard(member, step string, _ time.Time) {
+	m.guard.WithLabelValues(member, step).Inc()
+}

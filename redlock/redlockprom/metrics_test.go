@@ -1,0 +1,239 @@
+package redlockprom
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"net/http/httptest"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+const canary = "c4n4ry"
+
+// members start inside this process.
+func members(t *testing.T, n int) (*redistest.Cluster, []string) {
+	t.Helper()
+	cluster := redistest.NewEmbeddedCluster(n)
+	t.Cleanup(func() { _ = cluster.Close() })
+	var urls []string
+	for i := range n {
+		if err := cluster.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
+	}
+	return cluster, urls
+}
+
+func open(t *testing.T, urls []string, m *Metrics) *redlock.Client {
+	t.Helper()
+	client, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second}),
+		redlock.WithFreshMembers(), redlock.WithTracer(m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	m.Watch(client)
+	return client
+}
+
+// play lets a client do all that can be counted, and adds what servers would have to be broken for.
+func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
+	t.Helper()
+	_, urls := members(t, 3)
+	client := open(t, urls, m)
+	ctx := t.Context()
+	lease, err := client.Mutex(name).Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Mutex(name).TryLock(ctx); !errors.Is(err, redlock.ErrHeld) {
+		t.Fatal(err)
+	}
+	if err := lease.Extend(ctx, 30*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan *redlock.Lease)
+	go func() {
+		l, err := client.Mutex(name).Lock(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- l
+	}()
+	eventually(t, func() bool { return client.Stats().Waiting == 1 })
+	if err := lease.Unlock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	lease = <-got
+	if _, err := client.ForceUnlock(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Extend(ctx, 30*time.Second); !errors.Is(err, redlock.ErrLost) {
+		t.Fatal(err)
+	}
+	if _, err := client.Mutex(name, redlock.TTL(500*time.Millisecond)).Lock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return testutil.ToFloat64(m.lost.WithLabelValues(m.with(name, "expired")...)) == 1 })
+	if _, err := client.Mutex(name).Lock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	m.AcquireEnd(ctx, redlock.AcquireEnd{Key: name, Votes: 2, SecondRound: true, Validity: time.Second})
+	m.Member("a:1", false, fmt.Errorf("a:1: %w", &quorum.ReplyError{Kind: quorum.KindAuth, Text: "WRONGPASS"}))
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(m); err != nil {
+		t.Fatal(err)
+	}
+	return registry
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never")
+		}
+	}
+}
+
+// The figures are those of what was done.
+func TestMetricsCount(t *testing.T) {
+	m := New()
+	registry := play(t, m, "invoice")
+	want := `
+# HELP redlock_acquire_total Calls of Lock and TryLock, by outcome: granted, held, no_quorum, expired, canceled, error.
+# TYPE redlock_acquire_total counter
+redlock_acquire_total{outcome="granted"} 5
+redlock_acquire_total{outcome="held"} 1
+# HELP redlock_extend_total Renewals that were decided, by outcome: renewed, refused.
+# TYPE redlock_extend_total counter
+redlock_extend_total{outcome="refused"} 1
+redlock_extend_total{outcome="renewed"} 1
+# HELP redlock_held Leases that are held.
+# TYPE redlock_held gauge
+redlock_held 1
+# HELP redlock_lost_total Leases that ended without their holder, by reason: expired, refused, max_hold, closed.
+# TYPE redlock_lost_total counter
+redlock_lost_total{reason="expired"} 1
+redlock_lost_total{reason="refused"} 1
+# HELP redlock_node_errors_total Failures of a member that were seen when it went down or when no quorum was found, by kind.
+# TYPE redlock_node_errors_total counter
+redlock_node_errors_total{kind="auth",node="a:1"} 1
+# HELP redlock_release_total Calls of Unlock, by outcome: released, lost, in_doubt, error.
+# TYPE redlock_release_total counter
+redlock_release_total{outcome="released"} 1
+# HELP redlock_waiters Callers of Lock that wait.
+# TYPE redlock_waiters gauge
+redlock_waiters 0
+`
+	var names []string
+	for _, line := range regexp.MustCompile(`# TYPE (\S+)`).FindAllStringSubmatch(want, -1) {
+		names = append(names, line[1])
+	}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+		t.Errorf("names: %v, %v", problems, err)
+	}
+}
+
+// The dashboard asks for metrics that exist, and for all of them.
+func TestDashboardAsksForWhatExists(t *testing.T) {
+	registry := play(t, New(), "invoice")
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := map[string]bool{}
+	for _, f := range families {
+		exists[f.GetName()] = false
+	}
+	var dashboard struct {
+		Title  string
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(Dashboard, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`redlock_[a-z_]+`)
+	for _, p := range dashboard.Panels {
+		if len(p.Targets) == 0 {
+			t.Errorf("panel %q asks for nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			for _, found := range name.FindAllString(target.Expr, -1) {
+				base := found
+				for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+					if trimmed, ok := strings.CutSuffix(found, suffix); ok {
+						base = trimmed
+					}
+				}
+				if _, ok := exists[base]; !ok {
+					t.Errorf("panel %q asks for %s, which does not exist", p.Title, found)
+				}
+				exists[base] = true
+			}
+		}
+	}
+	for name, asked := range exists {
+		if !asked {
+			t.Errorf("no panel shows %s", name)
+		}
+	}
+}
+
+// Neither a password, nor an owner, nor a name gets into a metric; a name only as WithKeyLabel says.
+func TestMetricsHoldNoSecret(t *testing.T) {
+	exposed := func(m *Metrics, name string) string {
+		registry := play(t, m, name)
+		m.AcquireEnd(t.Context(), redlock.AcquireEnd{Key: name, Err: &redlock.QuorumError{Failure: quorum.Failure{
+			Votes: []quorum.MemberVote{{Member: "b:1", Vote: quorum.No, Err: errors.New("password " + canary)}},
+		}}})
+		w := httptest.NewRecorder()
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		return w.Body.String()
+	}
+	if text := exposed(New(), "invoice:"+canary); strings.Contains(text, canary) || strings.Contains(text, "invoice") || !strings.Contains(text, `node="b:1"`) {
+		t.Error(text)
+	}
+	byKind := New(WithKeyLabel(func(name string) string { kind, _, _ := strings.Cut(name, ":"); return kind }))
+	if text := exposed(byKind, "invoice:"+canary); strings.Contains(text, canary) || !strings.Contains(text, `redlock_acquire_total{key="invoice",outcome="granted"} 5`) {
+		t.Error(text)
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	for want, err := range map[string]error{
+		"granted": nil, "held": errors.Join(redlock.ErrHeld, context.DeadlineExceeded), "canceled": errors.Join(redlock.ErrHeld, context.Canceled),
+		"no_quorum": errors.Join(redlock.ErrNoQuorum, context.DeadlineExceeded), "expired": redlock.ErrTooSlow, "error": redlock.ErrForeignKey,
+	} {
+		if got := outcomeOf(err); got != want {
+			t.Errorf("%v: %s, want %s", err, got, want)
+		}
+	}
+	for want, err := range map[string]error{
+		"auth": &quorum.ReplyError{Kind: quorum.KindAuth}, "stalled": quorum.ErrStalled, "silent": context.DeadlineExceeded, "down": quorum.ErrDown,
+		"quarantined": &quorum.QuarantineError{}, "overflow": quorum.ErrOverflow, "broken": quorum.ErrBroken, "other": &quorum.ReplyError{},
+	} {
+		if got := kindOf(err); got != want {
+			t.Errorf("%v: %s, want %s", err, got, want)
+		}
+	}
+}
