@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+// A password, and the owner under which a lock is held, appear neither in what a command prints and logs
+// at its most talkative, nor in what the child of run gets; not when all goes well, not when members refuse,
+// are gone, or the lock is lost. REDLOCK_LEASE of acquire is the one exception, and its purpose.
+func TestNothingSecretLeaves(t *testing.T) {
+	t.Parallel()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	const canary = "c4n4ry"
+	server, err := redistest.StartReal(t.Context(), redistest.RealConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	markFresh(t, []string{"redis://" + server.Addr()})
+	if _, err := server.Do(context.Background(), "CONFIG", "SET", "requirepass", canary); err != nil {
+		t.Fatal(err)
+	}
+	in := "redis://:" + canary + "@"
+	for name, tc := range map[string]struct {
+		members string
+		args    string
+		code    int
+	}{
+		"run":         {in + server.Addr(), "run k -vv --json -- sh -c env;redlock_owner", 127},
+		"environment": {in + server.Addr(), "run k -vv -- env", 0},
+		"refused":     {"redis://:" + canary + "x@" + server.Addr(), "run k -vv -n -- env", exitAuth},
+		"gone":        {in + "127.0.0.1:1", "inspect k -vv", exitUnavailable},
+		"malformed":   {"redis://" + canary + "@@:x", "run k -- env", exitConfig},
+		"inspect":     {in + server.Addr(), "inspect k -vv --json", 0},
+		"doctor":      {in + server.Addr(), "doctor --json --sample 10ms -vv", 0},
+		"config":      {in + server.Addr(), "doctor --show-config --json", 0},
+		"ls":          {in + server.Addr(), "ls -vv --json --all", 0},
+		"force":       {in + server.Addr(), "release k --force --yes -vv", 0},
+		"fence":       {in + server.Addr(), "fence k --verify 1 -vv", 1},
+	} {
+		args := strings.Fields(tc.args)
+		if i := strings.Index(tc.args, "sh -c "); i >= 0 {
+			args = append(strings.Fields(tc.args[:i]), "sh", "-c", tc.args[i+len("sh -c "):])
+		}
+		cmd := exec.Command("redlock", args...)
+		cmd.Env = append(os.Environ(), "REDLOCK_MEMBERS="+tc.members, "REDLOCK_LEASE="+canary, "REDLOCK_MEMBER_TIMEOUT=5s", "REDLOCK_DIAL_TIMEOUT=5s")
+		var output bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &output, &output
+		_ = cmd.Run()
+		if code := cmd.ProcessState.ExitCode(); code != tc.code {
+			t.Errorf("%s: exit code %d, want %d\n%s", name, code, tc.code, &output)
+		}
+		if strings.Contains(output.String(), canary) {
+			t.Errorf("%s tells a secret:\n%s", name, &output)
+		}
+	}
+
+	// The owner, while the lock is held by somebody else.
+	holder := exec.Command("redlock", "run", "held", "-vv", "--", "sh", "-c", "env; exec sleep 60")
+	holder.Env = append(os.Environ(), "REDLOCK_MEMBERS="+in+server.Addr())
+	var output bytes.Buffer
+	holder.Stdout, holder.Stderr = &output, &output
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	owner := ""
+	eventually(t, "the lock is held", func() bool {
+		fields, err := redisAs(server, canary, "HKEYS", "held")
+		owner, _, _ = strings.Cut(fields, ":")
+		return err == nil && len(owner) > 10
+	})
+	for _, args := range [][]string{{"inspect", "held", "-vv"}, {"inspect", "held", "--json"}, {"ls", "--json", "--all"}, {"run", "held", "-n", "-vv", "--", "true"}, {"release", "held", "--force", "--yes", "-vv"}} {
+		cmd := exec.Command("redlock", args...)
+		cmd.Env = holder.Env
+		out, _ := cmd.CombinedOutput()
+		if len(out) == 0 || strings.Contains(string(out), owner) {
+			t.Errorf("%v tells the owner, or nothing:\n%s", args, out)
+		}
+	}
+	_ = holder.Process.Signal(os.Interrupt)
+	_ = holder.Wait()
+	if text := output.String(); strings.Contains(text, owner) || strings.Contains(text, canary) || !strings.Contains(text, "REDLOCK_FENCE=") {
+		t.Errorf("the holder tells a secret, or nothing:\n%s", text)
+	}
+}
+
+// redisAs asks the server with a password, for the first string of an array.
+func redisAs(server *redistest.Real, password string, args ...string) (string, error) {
+	ctx := context.Background()
+	c, err := redistest.DialClient(ctx, &net.Dialer{}, server.Addr())
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := c.Do(ctx, "AUTH", password); err != nil {
+		return "", err
+	}
+	v, err := c.Do(ctx, args...)
+	if all, _ := v.([]any); len(all) > 0 {
+		text, _ := all[0].(string)
+		return text, err
+	}
+	return "", err
+}
