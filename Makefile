@@ -61,6 +61,23 @@ test-faults: try-redis ## Run every fault of integration/README.md on real serve
 test-interop: try-redis ## Contend with the reference system's Java client (needs Java 17 and Maven)
 	@set -o pipefail; { cd integration && $(gotest) -timeout 30m $(ARGS) ./interop/...; } | $(report)
 
+# Members in containers. PROFILE: masters3, masters5, toxiproxy, tls, cluster, sentinel; REDIS_IMAGE chooses
+# the server, and "docker/set image" makes one where there is no registry.
+PROFILE ?= masters3
+.PHONY: up
+up: ## Start a set of members in containers (PROFILE=masters3, see docker/compose.yaml)
+	@docker/set up $(PROFILE)
+
+.PHONY: down
+down: ## End all sets of members in containers, and delete their data
+	@docker/set down
+
+.PHONY: test-docker
+test-docker: ## Stop, kill, pause and disconnect members in containers (needs docker and compose)
+	@set -o pipefail; docker/set down && docker/set up masters3 || exit 1; status=0; \
+	{ (cd integration && REDQUORUM_DOCKER=1 $(gotest) -timeout 15m $(ARGS) ./docker/...) || status=$$?; docker/set down || true; exit $$status; } \
+		| go run ./internal/testreport
+
 # A failing seed prints itself; REDQUORUM_SEED=N replays it alone, and with REDQUORUM_SEEDS it is the first.
 SEEDS ?= 1000
 .PHONY: soak
