@@ -133,7 +133,7 @@ func ready(ctx context.Context, m *node.Node, patience time.Duration) error {
 		case st.Up:
 			return nil
 		case st.Err != nil && !errors.Is(st.Err, quorum.ErrConnecting):
-			return fmt.Errorf("%s: %w", m.Name(), st.Err)
+			return st.Err // which names the member
 		}
 		select {
 		case <-again.C:

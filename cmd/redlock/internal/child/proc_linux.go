@@ -3,6 +3,7 @@ package child
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -107,64 +108,75 @@ func (p *proc) Forward(sig syscall.Signal) {
 	}
 }
 
-func (p *proc) Terminate() {
-	p.all(syscall.SIGTERM)
-	p.all(syscall.SIGCONT) // one that is stopped cannot handle it
-}
+// Terminate implements Process. One that is stopped cannot handle SIGTERM.
+func (p *proc) Terminate() { p.all(syscall.SIGTERM, syscall.SIGCONT) }
 
 func (p *proc) Kill() { p.all(syscall.SIGKILL) }
 
 // all signals the group at once, and then whoever descends from this process and is not in it. Once the
 // command itself has been waited for, the group's number may become another's: then one by one.
-func (p *proc) all(sig syscall.Signal) {
+func (p *proc) all(signals ...syscall.Signal) {
 	if isClosed(p.gone) {
 		return
 	}
 	whole := p.group && !isClosed(p.exited)
 	if whole {
-		_ = unix.Kill(-p.pid, sig)
+		for _, sig := range signals {
+			_ = unix.Kill(-p.pid, sig)
+		}
 	}
-	for _, d := range descendants(os.Getpid()) {
-		if !whole || d.group != p.pid {
-			_ = unix.Kill(d.pid, sig)
+	for _, pid := range descendants(os.Getpid()) {
+		if group, err := unix.Getpgid(pid); whole && err == nil && group == p.pid {
+			continue
+		}
+		for _, sig := range signals {
+			_ = unix.Kill(pid, sig)
 		}
 	}
 }
 
-type process struct{ pid, parent, group int }
-
-// descendants lists the processes below root, children before theirs.
-func descendants(root int) []process {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil
+// descendants lists the processes below root. One that is made or orphaned at this moment may be missing:
+// who must end all asks again.
+func descendants(root int) (out []int) {
+	if _, err := os.Stat("/proc/thread-self/children"); err != nil {
+		return scanned(root) // a kernel without CONFIG_PROC_CHILDREN
 	}
-	names, _ := dir.Readdirnames(-1)
-	_ = dir.Close()
-	below := make(map[int][]process)
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
+	for next := []int{root}; len(next) > 0; next = next[1:] {
+		tasks := "/proc/" + strconv.Itoa(next[0]) + "/task"
+		threads, _ := os.ReadDir(tasks) // an error: it has ended
+		for _, t := range threads {
+			children, _ := os.ReadFile(tasks + "/" + t.Name() + "/children")
+			for _, field := range bytes.Fields(children) {
+				if pid, err := strconv.Atoi(string(field)); err == nil {
+					out, next = append(out, pid), append(next, pid)
+				}
+			}
 		}
-		stat, err := os.ReadFile("/proc/" + name + "/stat")
+	}
+	return out
+}
+
+// scanned is descendants by a look at every process of the machine.
+func scanned(root int) (out []int) {
+	names, _ := filepath.Glob("/proc/[0-9]*/stat")
+	below := make(map[int][]int)
+	for _, name := range names {
+		stat, err := os.ReadFile(name)
 		if err != nil {
 			continue // it has ended meanwhile
 		}
-		// pid (name) state parent group …, and the name may hold anything
+		// pid (name) state parent …, and the name may hold anything
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-		if len(fields) < 3 {
+		pid, err := strconv.Atoi(string(bytes.Fields(stat)[0]))
+		if err != nil || len(fields) < 2 {
 			continue
 		}
 		parent, _ := strconv.Atoi(string(fields[1]))
-		group, _ := strconv.Atoi(string(fields[2]))
-		below[parent] = append(below[parent], process{pid, parent, group})
+		below[parent] = append(below[parent], pid)
 	}
-	var out []process
-	for next := below[root]; len(next) > 0; {
-		d := next[0]
-		out = append(out, d)
-		next = append(next[1:], below[d.pid]...)
+	for next := []int{root}; len(next) > 0; next = next[1:] {
+		out = append(out, below[next[0]]...)
+		next = append(next, below[next[0]]...)
 	}
 	return out
 }

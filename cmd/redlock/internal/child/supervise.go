@@ -82,7 +82,7 @@ func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.S
 			last = Kill
 			wait = killAgain
 		}
-		timer.Reset(wait)
+		timer.Reset(time.Until(now.Add(wait))) // what was done may have taken its time
 		select {
 		case <-timer.C:
 		case <-done:

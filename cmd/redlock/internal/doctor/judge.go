@@ -171,13 +171,14 @@ func (j *judge) identities() {
 
 func (j *judge) down(f *Facts) {
 	refused := (*quorum.ReplyError)(nil)
+	what := strings.TrimPrefix(f.Err.Error(), f.Member+": ")
 	switch {
 	case errors.As(f.Err, &refused) && refused.Kind == quorum.KindAuth:
-		j.say(Critical, "auth", f.Member, f.Err.Error(), "it does not vote", "check user, password (REDLOCK_PASSWORD_FILE) and permissions")
+		j.say(Critical, "auth", f.Member, what, "it does not vote", "check user, password (REDLOCK_PASSWORD_FILE) and permissions")
 	case f.TLSErr:
-		j.say(Critical, "tls", f.Member, f.Err.Error(), "it does not vote", "check the certificates on both sides (--tls-ca, --tls-cert, --tls-key), and that both speak TLS")
+		j.say(Critical, "tls", f.Member, what, "it does not vote", "check the certificates on both sides (--tls-ca, --tls-cert, --tls-key), and that both speak TLS")
 	default:
-		j.say(Critical, "reachable", f.Member, f.Err.Error(), "it does not vote", "start it, or look at the network between")
+		j.say(Critical, "reachable", f.Member, what, "it does not vote", "start it, or look at the network between")
 	}
 }
 

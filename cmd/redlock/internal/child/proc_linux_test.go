@@ -1,0 +1,43 @@
+package child
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+)
+
+// Both ways of looking find children and grandchildren, in sessions of their own too.
+func TestDescendantsAreFound(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "setsid sleep 60 & sh -c 'sleep 60 & echo ready; wait' & wait")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		for _, pid := range descendants(os.Getpid()) {
+			if p, err := os.FindProcess(pid); err == nil {
+				_ = p.Kill()
+			}
+		}
+		_ = cmd.Wait()
+	}()
+	if _, err := out.Read(make([]byte, 16)); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		quick, slow := descendants(os.Getpid()), scanned(os.Getpid())
+		slices.Sort(quick)
+		slices.Sort(slow)
+		if slices.Equal(quick, slow) && len(quick) >= 4 && slices.Contains(quick, cmd.Process.Pid) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("descendants %v, by scan %v", quick, slow)
+		}
+	}
+}

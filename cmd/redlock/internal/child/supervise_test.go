@@ -1,0 +1,194 @@
+package child
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fake is a process in fake time.
+type fake struct {
+	exited, gone chan struct{}
+	onTerminate  func(p *fake)
+	asked        []time.Time
+	killed       time.Time
+	forwarded    []syscall.Signal
+	code         int
+}
+
+func newFake(onTerminate func(p *fake)) *fake {
+	return &fake{exited: make(chan struct{}), gone: make(chan struct{}), onTerminate: onTerminate}
+}
+
+func (p *fake) Exited() <-chan struct{}    { return p.exited }
+func (p *fake) Gone() <-chan struct{}      { return p.gone }
+func (p *fake) Code() int                  { return p.code }
+func (p *fake) Forward(sig syscall.Signal) { p.forwarded = append(p.forwarded, sig) }
+func (p *fake) Terminate()                 { p.asked = append(p.asked, time.Now()); p.onTerminate(p) }
+func (p *fake) Kill() {
+	if p.killed.IsZero() {
+		p.killed = time.Now()
+		p.end(137)
+	}
+}
+
+// end is the end of all of it, exit that of the command alone, both once.
+func (p *fake) end(code int) {
+	if !isDone(p.exited) {
+		p.code = code
+		defer close(p.exited)
+	}
+	close(p.gone)
+}
+
+func (p *fake) exit(code int) { p.code = code; close(p.exited) }
+
+func isDone(ch chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// lease is one that is renewed for as long as a test says.
+type lease struct {
+	mu    sync.Mutex
+	until time.Time
+	done  chan struct{}
+	err   error
+}
+
+func (l *lease) ValidUntil() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until
+}
+func (l *lease) Done() <-chan struct{} { return l.done }
+func (l *lease) Err() error            { return l.err }
+
+func (l *lease) renew(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until = time.Now().Add(d)
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// In fake time every moment is exact.
+func TestSuperviseStopsACommandBeforeItsLeaseEnds(t *testing.T) {
+	t.Parallel()
+	plan := Plan{KillAfter: 5 * time.Second, Margin: time.Second}
+	for name, onTerminate := range map[string]func(*fake){
+		"deaf":      func(*fake) {},
+		"slow kill": func(*fake) { time.Sleep(3 * time.Second) }, // to look for processes takes long
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				l := &lease{until: start.Add(30 * time.Second), done: make(chan struct{})}
+				p := newFake(onTerminate)
+				out := Supervise(p, l, plan, false, nil, quiet)
+				if !out.Stopped || out.Code != 137 || out.Left {
+					t.Errorf("%+v", out)
+				}
+				if len(p.asked) != 1 || p.asked[0].Sub(start) != 25*time.Second || p.killed.Sub(start) != 29*time.Second {
+					t.Errorf("asked %v, killed at %v", p.asked, p.killed.Sub(start))
+				}
+			})
+		})
+	}
+}
+
+func TestSuperviseLetsACommandEndInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &lease{until: time.Now().Add(30 * time.Second), done: make(chan struct{})}
+		p := newFake(func(p *fake) { p.end(3) })
+		if out := Supervise(p, l, PlanFor(5*time.Second), false, nil, quiet); !out.Stopped || out.Code != 3 || !p.killed.IsZero() {
+			t.Errorf("%+v, killed %v", out, p.killed)
+		}
+	})
+}
+
+// Renewals in time keep it running, and signals are passed on meanwhile.
+func TestSuperviseFollowsRenewals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &lease{until: time.Now().Add(30 * time.Second), done: make(chan struct{})}
+		p := newFake(func(*fake) {})
+		signals := make(chan os.Signal, 1)
+		go func() {
+			for range 10 {
+				time.Sleep(10 * time.Second)
+				l.renew(30 * time.Second)
+			}
+			signals <- syscall.SIGHUP
+			time.Sleep(time.Millisecond)
+			p.end(0)
+		}()
+		start := time.Now()
+		out := Supervise(p, l, PlanFor(5*time.Second), false, signals, quiet)
+		if out.Stopped || out.Code != 0 || len(p.asked) > 0 || time.Since(start) < 100*time.Second || len(p.forwarded) != 1 {
+			t.Errorf("%+v after %v, forwarded %v", out, time.Since(start), p.forwarded)
+		}
+	})
+}
+
+// A lease that a majority says is another's leaves no time for asking.
+func TestSuperviseKillsAtOnceWhenTheLeaseIsOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		l := &lease{until: start.Add(30 * time.Second), done: make(chan struct{})}
+		p := newFake(func(*fake) {})
+		go func() {
+			time.Sleep(7 * time.Second)
+			l.err = errors.New("refused")
+			close(l.done)
+		}()
+		out := Supervise(p, l, PlanFor(5*time.Second), false, nil, quiet)
+		if !out.Stopped || out.Reason == nil || len(p.asked) > 0 || p.killed.Sub(start) != 7*time.Second {
+			t.Errorf("%+v, asked %v, killed after %v", out, p.asked, p.killed.Sub(start))
+		}
+	})
+}
+
+// What a command leaves behind is ended, in the time that the command itself would have had.
+func TestSuperviseEndsWhatIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	for _, keep := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			l := &lease{until: start.Add(time.Hour), done: make(chan struct{})}
+			p := newFake(func(*fake) {})
+			p.exit(4)
+			out := Supervise(p, l, PlanFor(5*time.Second), keep, nil, quiet)
+			if out.Stopped || out.Code != 4 && keep {
+				t.Errorf("keep %v: %+v", keep, out)
+			}
+			if keep != p.killed.IsZero() || !keep && p.killed.Sub(start) != 5*time.Second {
+				t.Errorf("keep %v: killed after %v", keep, p.killed.Sub(start))
+			}
+		})
+	}
+}
+
+// What cannot be killed is not waited for without end, and said.
+func TestSuperviseGivesUpOnWhatCannotBeKilled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &lease{until: time.Now().Add(10 * time.Second), done: make(chan struct{})}
+		p := newFake(func(*fake) {})
+		p.killed = time.Now() // so that Kill does nothing
+		if out := Supervise(p, l, PlanFor(5*time.Second), false, nil, quiet); !out.Left || !out.Stopped {
+			t.Errorf("%+v", out)
+		}
+	})
+}
