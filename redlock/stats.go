@@ -14,9 +14,9 @@ func (c *Client) Stats() Stats {
 	var s Stats
 	c.keeper.mu.Lock()
 	s.Held = len(c.keeper.leases)
-	for _, l := range c.keeper.leases {
-		if s.Oldest.IsZero() || l.granted.Before(s.Oldest) {
-			s.Oldest = l.granted
+	for _, due := range c.keeper.leases {
+		if s.Oldest.IsZero() || due.l.granted.Before(s.Oldest) {
+			s.Oldest = due.l.granted
 		}
 	}
 	c.keeper.mu.Unlock()

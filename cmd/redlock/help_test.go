@@ -47,6 +47,7 @@ func checkLines(t *testing.T, where, text string) {
 		ours, _, _ := strings.Cut(line, " -- ")
 		words := strings.Fields(ours)
 		root := newRoot(demo.Run)
+		root.InitDefaultHelpCmd()
 		cmd, _, err := root.Find(words)
 		if err != nil || cmd == root {
 			t.Errorf("%s: %q is no command", where, m[0])

@@ -97,9 +97,9 @@ func TestMembersWithTLS(t *testing.T) {
 		code int
 		says string
 	}{
-		"good":                 {"run x -- true", ours, ours, 0, ""},
-		"expires soon":         {"doctor --sample 20ms", ours, ours, 1, "the member's certificate expires on"},
-		"unknown authority":    {"run x -- true", strange, ours, exitConfig, "certificate"},
+		"good":              {"run x -- true", ours, ours, 0, ""},
+		"expires soon":      {"doctor --sample 20ms", ours, ours, 1, "the member's certificate expires on"},
+		"unknown authority": {"run x -- true", strange, ours, exitConfig, "certificate"},
 		// The other side's word may be lost when it closes (TLS 1.3): then it looks like a network failure.
 		"unknown to the other": {"run x -- true", ours, strange, -1, ""},
 		"doctor sees it":       {"doctor --sample 20ms", strange, ours, 2, "critical  tls"},

@@ -298,7 +298,7 @@ func (f *Facts) state() string {
 	case f.Marker == "":
 		return "new"
 	case run != "" && !strings.HasPrefix(f.Marker, run+" "):
-		return "forgot"
+		return "restarted"
 	case f.Left > 0:
 		return "quarantined"
 	case f.State == "g":
@@ -316,7 +316,7 @@ func (j *judge) guard(f *Facts) {
 		j.say(Warning, "restart guard", f.Member, "no client has used it yet",
 			fmt.Sprintf("it does not vote until the server is older than %v, and until all members answer", j.terms.MaxTTL),
 			"for a deployment that never held a lock: redlock init --fresh; otherwise wait")
-	case "forgot":
+	case "restarted":
 		j.say(Warning, "restart guard", f.Member, "it has restarted, and no client has noticed yet", fmt.Sprintf("it does not vote for %v from when one does", j.terms.MaxTTL), "wait")
 	case "quarantined":
 		j.say(Warning, "restart guard", f.Member, "it may have forgotten what it granted, and does not vote "+until, "fewer members bear the locks meanwhile", "wait; restart no other member")
