@@ -94,10 +94,7 @@ var Options = []Option{
 	{
 		Name: "members", Kind: "urls", Help: "URLs of the members, separated by commas: redis://host:port, rediss://… with TLS",
 		set: func(s *Settings, v string) error {
-			s.Members = nil
-			for _, m := range splitMembers(v) {
-				s.Members = append(s.Members, m)
-			}
+			s.Members = splitMembers(v)
 			return nil
 		},
 		show: func(s *Settings) string {
