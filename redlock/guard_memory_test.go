@@ -239,15 +239,18 @@ func TestAnswerOfAnEndedGenerationDoesNotCountInTheNext(t *testing.T) {
 }
 
 func TestPushOfAnEndedGenerationTakesNothingAway(t *testing.T) {
-	d := newDesk(3)
-	old := d.states[0]
-	d.wait(0, 0)
-	d.states[0].Gen, d.states[0].Epoch = 2, 2
-	d.wait(0, 5)
-	d.reply(0, 20, 5, 7, 6, "-")
-	d.pushed(0, 50, micros(7), "-", old, d.at(8))
-	require.Equal(t, 1, d.votes(8))
-	require.EqualValues(t, 20, d.m[0].token)
+	var d *desk
+	for connections := range uint64(2) { // a member that was flushed forgets without a new one
+		d = newDesk(3)
+		old := d.states[0]
+		d.wait(0, 0)
+		d.states[0].Gen, d.states[0].Epoch = old.Gen+1, old.Epoch+connections
+		d.wait(0, 5)
+		d.reply(0, 20, 5, 7, 6, "-")
+		d.pushed(0, 50, micros(7), "-", old, d.at(8))
+		require.Equal(t, 1, d.votes(8))
+		require.EqualValues(t, 20, d.m[0].token)
+	}
 
 	d.wait(1, 5)
 	resting := d.states[1]

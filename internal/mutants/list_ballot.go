@@ -282,7 +282,7 @@ var clocks = []mutant{
 	}, {
 		name: "a pushed grant from before its anchor is dated",
 		file: "clock/anchor.go",
-		old:  `if server < a.Server {`, new: `if server < 0 {`,
+		old:  "if server < a.Server {\n		return time.Time{}, false\n	}", new: "server = max(server, a.Server)",
 		tests: by("clock", "TestStart"),
 	}, {
 		name: "a server's clock that was set is not noticed",
