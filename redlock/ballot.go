@@ -46,6 +46,7 @@ type voter struct {
 	retry    time.Time // when its lock ends by its own word: worth asking then
 	yielding bool      // a yield is on its way
 	kept     bool      // a yield gave the vote back: do not offer it again before something changes
+	again    bool      // a yield was lost: the member keeps for us the vote that was to be given up
 	off      bool      // was not to be waited at: ask when it is again
 	refused  bool      // its last word was that the lock is another's
 	raised   bool      // confirmed the token
@@ -123,7 +124,7 @@ func (m *voter) enter(gen uint64) {
 	if gen <= m.gen {
 		return
 	}
-	m.gen, m.yielded, m.anchor, m.distrust, m.first = gen, 0, clock.Anchor{}, false, time.Time{}
+	m.gen, m.yielded, m.again, m.anchor, m.distrust, m.first = gen, 0, false, clock.Anchor{}, false, time.Time{}
 	if m.voteOf != gen {
 		m.vote = vote{}
 	}
@@ -186,7 +187,7 @@ func (b *ballot) answered(i int, a answer, lease time.Duration) {
 	}
 	if a.n <= 0 {
 		m.retry = a.at.Add(time.Duration(-a.n)*time.Millisecond + time.Millisecond)
-		m.refused, m.slow = true, false
+		m.refused, m.slow, m.again = true, false, false
 		// Answers come in order, but pushes cross them: a refusal older than the vote says nothing.
 		if m.token > 0 && a.server > m.server {
 			m.vote = vote{}
@@ -196,6 +197,8 @@ func (b *ballot) answered(i int, a answer, lease time.Duration) {
 	b.hear(&b.next, a.next, i)
 	m.retry = time.Time{}
 	if a.n <= m.yielded || a.n < m.token {
+		// It still does not count, but heartbeats keep it alive: unless it is offered again, nobody ever has it.
+		m.again = a.n == m.yielded && m.token == 0 && !m.yielding
 		return
 	}
 	end := a.sent.Add(clock.Validity(lease, b.factor))
@@ -203,7 +206,7 @@ func (b *ballot) answered(i int, a answer, lease time.Duration) {
 		end = m.end // the same grant, anchored later by its push
 	}
 	m.slow = clock.Until(end, a.at) <= 0
-	m.vote = vote{token: a.n, end: end, server: a.server, voteOf: m.gen}
+	m.vote, m.again = vote{token: a.n, end: end, server: a.server, voteOf: m.gen}, false
 }
 
 // anchored keeps the latest pair of server time and local time, which dates the pushes to come.
@@ -239,7 +242,7 @@ func (b *ballot) pushed(i int, token, server int64, next string, st quorum.State
 		return
 	}
 	m.vote = vote{token: token, end: end, server: server, voteOf: st.Gen}
-	m.kept, m.slow = false, false
+	m.kept, m.slow, m.again = false, false, false
 	m.retry = time.Time{}
 }
 
@@ -459,7 +462,7 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		if b.shared != nil && m.kept {
 			b.offerAgain(i, now)
 		}
-		if m.token > 0 && !m.kept {
+		if m.token > 0 && !m.kept || m.again {
 			offers++
 		}
 		if m.slow {
@@ -567,17 +570,20 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 	return step{deed: deedWait, wake: wake}
 }
 
-// yield gives up every vote in hand that was not offered in vain already.
+// yield gives up every vote in hand that was not offered in vain already, and those whose yield was lost.
 func (b *ballot) yield(now time.Time) (out []yielded) {
 	for i := range b.m {
 		m := &b.m[i]
-		if m.token == 0 || m.kept {
+		switch {
+		case m.again:
+		case m.token > 0 && !m.kept:
+			m.yielded = m.token
+		default:
 			continue
 		}
-		out = append(out, yielded{i, m.token})
-		m.yielded = m.token
+		out = append(out, yielded{i, m.yielded})
 		m.vote = vote{}
-		m.yielding = true
+		m.again, m.yielding = false, true
 		if m.pending == 0 {
 			m.since = now
 		}

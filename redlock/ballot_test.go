@@ -292,6 +292,35 @@ func TestVoteThatAYieldKeptIsNotOfferedAgainInVain(t *testing.T) {
 	require.Equal(t, deedYield, d.advance(d.at(950), d.states).deed)
 }
 
+// The connection broke before the yield was executed. The vote may never count again, and each heartbeat
+// lengthens it: without a second yield nobody would ever have this member.
+func TestVoteWhoseYieldWasLostIsOfferedAgain(t *testing.T) {
+	for _, o := range []quorum.Outcome{quorum.Unknown, quorum.NotSent} {
+		d := ready(3)
+		d.wait(0, 10)
+		d.reply(0, 7, 10, 11, 10.5, "-")
+		d.advance(d.at(11), d.states)
+		require.Equal(t, deedYield, d.advance(d.at(20), d.states).deed)
+		d.submitted(0, false, d.at(20))
+		d.wait(0, 21)
+		d.reply(0, 7, 21, 22, 21.5, "-") // the yield is under way
+		require.Equal(t, deedWait, d.advance(d.at(23), d.states).deed)
+		d.yieldAnswered(0, answer{outcome: o, err: quorum.ErrDown, sent: d.at(20), at: d.at(25), from: d.states[0], now: d.states[0]})
+		require.Equal(t, deedWait, d.advance(d.at(30), d.states).deed)
+		d.wait(0, 40)
+		d.reply(0, 7, 40, 41, 40.5, "-")
+		require.Equal(t, 0, d.votes(41), "it may not count any more")
+		d.advance(d.at(41), d.states)
+		s := d.advance(d.at(60), d.states)
+		require.Equal(t, deedYield, s.deed)
+		require.Equal(t, []yielded{{0, 7}}, s.yields)
+		d.submitted(0, false, d.at(60))
+		d.yieldAnswered(0, answer{outcome: quorum.Answered, n: 9, server: micros(61), sent: d.at(60), at: d.at(62), from: d.states[0], now: d.states[0]})
+		require.Equal(t, 1, d.votes(62))
+		require.Equal(t, deedWait, d.advance(d.at(80), d.states).deed)
+	}
+}
+
 func TestWaitIsRepeatedAsHeartbeatAndWhenALeaseShouldHaveEnded(t *testing.T) {
 	d := ready(3)
 	require.Equal(t, deedWait, d.advance(d.at(2), d.states).deed)

@@ -508,6 +508,7 @@ func TestMaxHoldCapsALeaseThatIsRenewed(t *testing.T) {
 		start := time.Now()
 		l := p.lock(t, "k", AutoRenew(3*time.Second), MaxHold(10*time.Second))
 		limit := start.Add(10 * time.Second)
+		require.NoError(t, l.Extend(t.Context(), 20*time.Second)) // no way round it
 		for l.Err() == nil {
 			require.False(t, l.ValidUntil().After(limit))
 			time.Sleep(100 * time.Millisecond)

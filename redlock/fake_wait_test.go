@@ -505,6 +505,44 @@ func TestWaiterThatCancelsLeavesNothingAndStopsNobody(t *testing.T) {
 	}
 }
 
+// Two waiters share the votes, and the yields of both are lost on the way.
+func TestSplitEndsAlthoughItsYieldsAreLost(t *testing.T) {
+	bubble(t, 4, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 2, quiet)
+		const near, far = time.Millisecond, 5 * time.Millisecond
+		all[0].slow(near, near, far, far)
+		all[1].slow(far, far, near, near)
+		var lost []*redistest.Rule
+		for _, p := range all {
+			for _, l := range p.links {
+				lost = append(lost, l.CutBefore(redistest.WithArg(yieldScript.sha), 1))
+			}
+		}
+		start := time.Now()
+		waiting := []*locking{all[0].lockLater(t.Context(), "k"), all[1].lockLater(t.Context(), "k")}
+		first := 0
+		select {
+		case <-waiting[0].done:
+		case <-waiting[1].done:
+			first = 1
+		}
+		require.NoError(t, waiting[first].get(t).Unlock(t.Context()))
+		require.NoError(t, waiting[1-first].get(t).Unlock(t.Context()))
+		require.Less(t, time.Since(start), 10*time.Second)
+		n := 0
+		for _, rule := range lost {
+			select {
+			case <-rule.Fired():
+				n++
+			default:
+			}
+		}
+		require.GreaterOrEqual(t, n, 2, "yields were lost")
+		time.Sleep(time.Second)
+		leftovers(t, cluster)
+	})
+}
+
 // Clocks of members run at both ends of what the drift factor covers, and everything travels for a
 // while. At any instant, each vote that a valid lease counts is there at its member.
 func TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt(t *testing.T) {

@@ -1260,7 +1260,7 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 		b = append(b, byte(cl.round[i]), flag(cl.in.Has(i)))
 		if len(cl.b.m) > 0 {
 			v := &cl.b.m[i]
-			b = append(b, flag(v.sent > 0), byte(v.pending), flag(v.yielding), flag(v.kept), flag(v.raised), flag(v.slow), flag(v.gone), flag(v.distrust))
+			b = append(b, flag(v.sent > 0), byte(v.pending), flag(v.yielding), flag(v.kept), flag(v.again), flag(v.raised), flag(v.slow), flag(v.gone), flag(v.distrust))
 			if v.pending > 0 || v.yielding {
 				b = s.appendTime(b, v.since)
 			}

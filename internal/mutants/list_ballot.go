@@ -29,7 +29,7 @@ var ballots = []mutant{
 	}, {
 		name: "what was yielded is remembered beyond the generation: restored counters below it never count",
 		file: "redlock/ballot.go",
-		old:  `m.gen, m.yielded, m.anchor, m.distrust, m.first = gen, 0, clock.Anchor{}`, new: `m.gen, m.yielded, m.anchor, m.distrust, m.first = gen, m.yielded, clock.Anchor{}`,
+		old:  `m.gen, m.yielded, m.again, m.anchor, m.distrust, m.first = gen, 0,`, new: `m.gen, m.yielded, m.again, m.anchor, m.distrust, m.first = gen, m.yielded,`,
 		tests: by("redlock", "TestWhatAnEndedGeneration"),
 	}, {
 		name: "a reply counts although its vote was yielded: two holders",
@@ -41,6 +41,16 @@ var ballots = []mutant{
 		file: "redlock/ballot.go",
 		old:  `if token <= m.yielded || token <= m.token {`, new: `if token <= m.token {`,
 		tests: by("redlock", "TestLatePushAfterAYield"),
+	}, {
+		name: "a vote whose yield was lost stays: nobody ever has that member",
+		file: "redlock/ballot.go",
+		old:  `m.again = a.n == m.yielded && m.token == 0 && !m.yielding`, new: `m.again = false`,
+		tests: by("redlock", "TestVoteWhoseYieldWasLost|TestSplitEndsAlthough"),
+	}, {
+		name: "a vote is offered again while its yield is under way",
+		file: "redlock/ballot.go",
+		old:  `m.again = a.n == m.yielded && m.token == 0 && !m.yielding`, new: `m.again = a.n == m.yielded && m.token == 0`,
+		tests: by("redlock", "TestVoteWhoseYieldWasLost"),
 	}, {
 		name: "a push of an ended generation counts",
 		file: "redlock/ballot.go",

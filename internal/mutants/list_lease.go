@@ -42,11 +42,6 @@ var leases = []mutant{
 		old:  ` && c.State.Gen == r.n.k.c.state(c.Index).Gen`, new: ``,
 		tests: by("redlock", "TestRejoinByAnEndedGeneration"),
 	}, {
-		name: "a lease that has ended is given back to members",
-		file: "redlock/keeper.go",
-		old:  `if !l.alive(time.Now()) {`, new: `if l == nil {`,
-		tests: by("redlock", "TestNothingIsGivenBack"),
-	}, {
 		name: "a lease is not given back to members that lost it: one after the other they all do",
 		file: "redlock/keeper.go",
 		old:  `if !n.adopt {`, new: `if n.adopt {`,
