@@ -1473,7 +1473,7 @@ func (s *search) follow(schedule []schedAction) *schedWorld {
 
 func TestSchedulesKeyKnowsTheBallot(t *testing.T) {
 	require.Equal(t, 18, reflect.TypeFor[ballot]().NumField(), "is a new field of the ballot in search.key and search.tick?")
-	require.Equal(t, 20, reflect.TypeFor[voter]().NumField(), "is a new field of the voter in search.key and search.tick?")
+	require.Equal(t, 21, reflect.TypeFor[voter]().NumField(), "is a new field of the voter in search.key and search.tick?")
 	require.Equal(t, 4, reflect.TypeFor[vote]().NumField(), "is a new field of the vote in search.key and search.tick?")
 }
 

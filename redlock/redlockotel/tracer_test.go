@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,9 @@ func TestSpansTellWhatHappened(t *testing.T) {
 		t.Fatal(err)
 	}
 	spans := recorder.Ended()
+	for end := time.Now().Add(20 * time.Second); len(spans) < 3 && time.Now().Before(end); spans = recorder.Ended() {
+		runtime.Gosched() // a loss is told by whoever finds it first, and that may not be Extend
+	}
 	if len(spans) != 3 {
 		t.Fatalf("%d spans", len(spans))
 	}
