@@ -85,6 +85,7 @@ type Spec struct {
 	Members []int    // numbers of members it can work with; nil: any
 	Shapes  []string // what it is fit for; nil: all but Renewed and Memory
 	Floor   bool     // no library: the least that any library has to do
+	Leaves  string   // why a minority of members may keep a key until its lease ends; empty: none ever does
 	Inner   []string // commands that only run inside its scripts, as INFO commandstats names them
 	Child   *Child   // another runtime; nil: Open
 	Open    func(ctx context.Context, env Env) (Locker, error)

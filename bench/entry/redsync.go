@@ -3,6 +3,7 @@ package entry
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
@@ -33,8 +34,12 @@ func init() {
 		{"redsync-goredis-eager", "redsync over go-redis, tries again after 0.5–2 ms", contended, goredisPool, []redsync.Option{redsync.WithRetryDelayFunc(eager)}},
 		{"redsync-rueidis-eager", "redsync over rueidis, tries again after 0.5–2 ms", contended, rueidisPool, []redsync.Option{redsync.WithRetryDelayFunc(eager)}},
 	} {
+		leaves := ""
+		if strings.HasSuffix(s.name, "-ff") {
+			leaves = "WithFailFast returns at the majority; a SET that is still on its way may arrive behind the release"
+		}
 		register(Spec{
-			Name: s.name, Note: s.note, Kind: Redis, Module: module, Shapes: s.shapes, Inner: inner,
+			Name: s.name, Note: s.note, Kind: Redis, Module: module, Shapes: s.shapes, Inner: inner, Leaves: leaves,
 			Open: func(ctx context.Context, env Env) (Locker, error) { return openRedsync(ctx, env, s.pool, s.options) },
 		})
 	}
