@@ -14,6 +14,10 @@ FUZZTIME ?= 20s
 # $(call each,COMMAND) runs COMMAND in every module that has PKG, in all of them even if it fails in one.
 each = status=0; for module in $(MODULES); do [ ! -d "$$module/$(PKG:/...=)" ] || (cd $$module && $(1)) || status=$$?; done; exit $$status
 
+# All packages of all modules in one go, so that those that compute run beside those that wait; the longest begin.
+# $(call everywhere,COMMAND) is that, or COMMAND in every module that has PKG.
+everywhere = $(if $(filter ./...,$(PKG)),$(1) ./redlock ./integration/faults $(MODULES:%=%/...),$(call each,$(1) $(PKG)))
+
 # Tests are never taken from the cache: they start servers, and those may have changed.
 gotest = go test -json -race -count=1
 
@@ -41,7 +45,7 @@ endif
 test: try-redis ## Run all tests of all modules with the race detector, and list what was skipped
 	@set -o pipefail; { \
 		failed=0; \
-		($(call each,$(gotest) -timeout 20m -skip '^Test(Long|Interop|Faults)' $(ARGS) $(PKG))) || failed=$$?; \
+		($(call everywhere,$(gotest) -timeout 20m -skip '^Test(Long|Interop|Faults)' $(ARGS))) || failed=$$?; \
 		$(seeds) || failed=$$?; \
 		exit $$failed; \
 	} | $(report)
