@@ -1578,7 +1578,7 @@ var (
 		{name: "two attempts each", bounds: schedBounds{prompt: true, attempts: 2},
 			states: schedMax, needs: []string{"won with a second round"}, when: large, partly: true},
 		{name: "a member hangs, answers late by two ticks", bounds: schedBounds{hung: true, ticks: 2},
-			states: schedMax, needs: []string{"pushes that cross an answer"}, when: large, partly: true},
+			states: 631_000, needs: []string{"pushes that cross an answer"}, when: large},
 		{name: "a third client frees two members, two ticks", bounds: schedBounds{prompt: true, others: 2, wait: true, entry: 3, ttl: 9, ticks: 2},
 			states: schedMax, needs: []string{"re-joins", "pushes that cross an answer"}, when: large, partly: true},
 	}
