@@ -21,6 +21,9 @@ type Failure struct {
 	Op, Key string
 	Need    int
 	Votes   []MemberVote // in member order
+	// Early: the others decided, and nobody waited for members whose vote is Open. Their silence says
+	// nothing of them.
+	Early bool
 }
 
 // Counts returns how many members said yes, said no, and failed or left it open. Members that were not
@@ -47,8 +50,17 @@ func (e *Failure) Error() string {
 	if e.Key != "" {
 		name = " " + Quote(e.Key)
 	}
+	early := 0
+	for _, v := range e.Votes {
+		if e.Early && v.Vote == Open && v.Err == nil {
+			early++
+		}
+	}
 	fmt.Fprintf(&b, "%s%s: %d of %d members agreed, need %d (%d refused, %d failed or silent",
-		e.Op, name, yes, len(e.Votes), e.Need, no, failed)
+		e.Op, name, yes, len(e.Votes), e.Need, no, failed-early)
+	if early > 0 {
+		fmt.Fprintf(&b, ", %d not waited for", early)
+	}
 	if rest := len(e.Votes) - yes - no - failed; rest > 0 {
 		fmt.Fprintf(&b, ", %d not asked", rest)
 	}
@@ -57,6 +69,8 @@ func (e *Failure) Error() string {
 		switch {
 		case v.Err != nil:
 			b.WriteString("; " + v.cause().Error())
+		case v.Vote == Open && e.Early:
+			fmt.Fprintf(&b, "; %s: not waited for", v.Member)
 		case v.Vote == Open || v.Vote == Unsure:
 			fmt.Fprintf(&b, "; %s: no answer", v.Member)
 		}

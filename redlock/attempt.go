@@ -450,7 +450,9 @@ func (a *attempt) refusal(r *quorum.Round, v quorum.Verdict) error {
 	if v == quorum.Lost && kind == ErrNoQuorum && len(votes)-failed(votes) >= a.b.need {
 		kind = ErrHeld
 	}
-	return a.quorumError(opAcquire, votes, kind, nil)
+	e := a.quorumError(opAcquire, votes, kind, nil)
+	e.Early = v == quorum.Lost
+	return e
 }
 
 // failed counts the members that could not be asked, or did not say.
@@ -468,7 +470,7 @@ func (a *attempt) interrupted(op string, r *quorum.Round, cause error) error {
 	return a.quorumError(op, votes, reasonOf(votes, a.b.need), cause)
 }
 
-func (a *attempt) quorumError(op string, votes []quorum.MemberVote, kind, cause error) error {
+func (a *attempt) quorumError(op string, votes []quorum.MemberVote, kind, cause error) *QuorumError {
 	return &QuorumError{
 		Failure: quorum.Failure{Op: op, Key: a.keys.name, Need: a.b.need, Votes: votes},
 		kind:    kind, cause: cause,

@@ -367,6 +367,9 @@ func TestSilenceIsNotReportedAsHeld(t *testing.T) {
 					require.Equal(t, "k", q.Key)
 				}
 				require.Equal(t, tc.want == ErrHeld, errors.Is(lock, context.DeadlineExceeded))
+				if len(tc.dead) == 0 {
+					require.NotContains(t, try.Error(), "no answer", "who was not waited for is not blamed")
+				}
 				if len(tc.dead) > 0 {
 					require.ErrorIs(t, try, quorum.ErrDown, "each member's cause can be asked for")
 				}

@@ -128,7 +128,7 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	if v == quorum.Won && l.Err() == nil && c.keeper.add(l) {
 		return l, nil
 	}
-	f := quorum.Failure{Op: "adopt", Key: h.key, Need: c.need, Votes: r.Votes(c.members)}
+	f := quorum.Failure{Op: "adopt", Key: h.key, Need: c.need, Votes: r.Votes(c.members), Early: v == quorum.Lost}
 	l.end(ErrNotHeld)
 	if _, no, _ := f.Counts(); no >= c.need {
 		return nil, &QuorumError{Failure: f, kind: ErrNotHeld, cause: cause}

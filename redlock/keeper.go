@@ -238,7 +238,7 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 		return nil
 	}
 	return &QuorumError{
-		Failure: quorum.Failure{Op: opExtend, Key: l.key, Need: k.c.need, Votes: r.Votes(k.c.members)},
+		Failure: quorum.Failure{Op: opExtend, Key: l.key, Need: k.c.need, Votes: r.Votes(k.c.members), Early: v == quorum.Lost},
 		kind:    ErrNoQuorum, cause: cause,
 	}
 }
