@@ -238,8 +238,12 @@ func (n *Node) restore(ctx context.Context, id string, patient bool) (marker, er
 		return m, err
 	}
 	if byClock {
+		why := "too few other members knew them"
+		if len(sources) >= enough {
+			why = "a member that it is restored from once found too few that knew them: counters that one lacks continue from the clock here, too"
+		}
 		n.cfg.Logger.Warn("member votes again, its token counters continue from the clocks", "member", n.name,
-			"why", "too few other members knew them", "tokens_by_clock", true)
+			"why", why, "buckets", len(table), "tokens_by_clock", true)
 		g.event(n.name, "tokens_by_clock", time.Time{})
 	} else {
 		n.cfg.Logger.Info("member votes again, its token counters are restored", "member", n.name, "buckets", len(table))
