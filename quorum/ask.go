@@ -14,12 +14,17 @@ import (
 // wraps a *ReplyError, one of the errors of Call, or that of ctx; in the last case it is not known
 // whether the command was executed, or will be.
 func Ask(ctx context.Context, m Member, cmd []byte, tagged bool) (Reply, error) {
+	return AskSlot(ctx, m, cmd, tagged, 0, 0)
+}
+
+// AskSlot is Ask for a command whose keys are in a slot; shared is Call.Shared.
+func AskSlot(ctx context.Context, m Member, cmd []byte, tagged bool, slot uint16, shared int32) (Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return Reply{}, fmt.Errorf("%s: %w", m.Name(), err)
 	}
 	// The record is not used again: after ctx has ended it still belongs to the member.
 	done := make(asker)
-	c := &Call{Cmd: bytes.Clone(cmd), Tagged: tagged, Always: true, Late: true, Sink: done}
+	c := &Call{Cmd: bytes.Clone(cmd), Tagged: tagged, Always: true, Late: true, Slot: slot, Shared: shared, Sink: done}
 	m.Submit(c)
 	select {
 	case <-done:

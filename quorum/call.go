@@ -129,14 +129,42 @@ type Call struct {
 	// Ended, if set, is true once the attempt that this call belongs to has begun its release. A call
 	// is then no longer repeated after NOSCRIPT: it would execute behind the release.
 	Ended *atomic.Bool
-	Sink  Sink
-	Index int // the owner's: position of the member in the round
+	// Slot is the hash slot of the keys. Only a member that spreads its keys over several servers looks at it.
+	Slot uint16
+	// Shared is where the names of the keys begin in Cmd that all locks of a member share, 0 if there are
+	// none. A member that keeps one such key per slot writes its own names in their place, so that one
+	// encoding serves all members.
+	Shared int32
+	Sink   Sink
+	Index  int // the owner's: position of the member in the round
+
+	// Via is the member's: what it sets here is told of the result instead of Sink, and tells Sink.
+	Via Sink
+	// Route is for the use of Via.
+	Route Route
 
 	Outcome Outcome
 	Reply   Reply     // Outcome == Answered
 	Err     error     // any other outcome
 	State   State     // of the member when the call was submitted: Gen, Epoch
 	At      time.Time // when the answer arrived
+}
+
+// Route is what a member that passes calls on to several servers remembers of one of them.
+type Route struct {
+	Asking bool      // the server is told that another one sent us (ASKING)
+	Hops   uint8     // servers that sent it elsewhere
+	Gen    uint64    // of the member when the call came in
+	Since  time.Time // when it was first not executed where it was sent
+}
+
+// Finish tells whoever is to learn the result. For members.
+func (c *Call) Finish() {
+	if c.Via != nil {
+		c.Via.Done(c)
+		return
+	}
+	c.Sink.Done(c)
 }
 
 // Sink learns the result of a call. Done runs on the reader of the member's connection, or inside
@@ -176,6 +204,14 @@ type Member interface {
 	// Close ends the member's goroutines. Calls in flight are answered or Unknown; owed releases get
 	// their chance until ctx ends.
 	Close(ctx context.Context) error
+}
+
+// Slotted is a Member that spreads its keys over several servers. The Gen of all slots is that of the
+// member; the rest of a State is that of the server that owns the slot.
+type Slotted interface {
+	Member
+	// StateOf is what the member is good for in a slot.
+	StateOf(slot uint16) State
 }
 
 // Listener hears a member's inbox and its changes of state. Both methods run on goroutines of the

@@ -44,6 +44,8 @@ type Question struct {
 	OweUntil time.Time
 	Always   bool
 	Ended    *atomic.Bool
+	Slot     uint16
+	Shared   int32
 	Judge    Judge
 }
 
@@ -104,6 +106,7 @@ func (p *Rounds) Start(members []Member, q Question) *Round {
 		}
 		c := &r.calls[i]
 		c.Cmd, c.Tagged, c.Late, c.OweUntil, c.Always, c.Ended = r.cmd, q.Tagged, q.Late, q.OweUntil, q.Always, q.Ended
+		c.Slot, c.Shared, c.Via, c.Route = q.Slot, q.Shared, nil, Route{}
 		c.Sink, c.Index = r, i
 		c.Outcome, c.Err, c.State, c.At = Unanswered, nil, State{}, time.Time{}
 		m.Submit(c)
