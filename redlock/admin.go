@@ -51,7 +51,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 	k := c.cfg.keysOf(name)
 	out := &Inspection{Key: name, Members: make([]MemberView, len(c.members))}
 	infos := c.Members()
-	c.askAll(ctx, k.peek(nil), func(i int, r quorum.Reply, err error) {
+	c.askAll(ctx, &k, k.peek(nil), func(i int, r quorum.Reply, err error) {
 		v := MemberView{Member: infos[i].Name, State: infos[i].State, Err: err}
 		if err == nil {
 			v.read(&r)
@@ -78,14 +78,14 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 }
 
 // askAll puts one command to every member at once and reports each answer from one goroutine at a time.
-func (c *Client) askAll(ctx context.Context, cmd []byte, report func(i int, r quorum.Reply, err error)) {
+func (c *Client) askAll(ctx context.Context, k *keys, cmd []byte, report func(i int, r quorum.Reply, err error)) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.MemberTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for i, m := range c.members {
 		wg.Go(func() {
-			r, err := quorum.Ask(ctx, m, cmd, true)
+			r, err := quorum.AskSlot(ctx, m, cmd, true, k.slot(), k.sharedAt(cmd))
 			mu.Lock()
 			defer mu.Unlock()
 			report(i, r, err)
@@ -146,7 +146,7 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err e
 	k := c.cfg.keysOf(name)
 	votes := make([]quorum.MemberVote, len(c.members))
 	freed, answered := 0, 0
-	c.askAll(ctx, k.force(nil), func(i int, r quorum.Reply, err error) {
+	c.askAll(ctx, &k, k.force(nil), func(i int, r quorum.Reply, err error) {
 		votes[i] = quorum.MemberVote{Member: c.members[i].Name(), Vote: quorum.No, Err: err}
 		if err == nil {
 			answered++

@@ -103,7 +103,7 @@ func (a *attempt) try(ctx context.Context) (grant, error) {
 	*cmd = a.keys.acquire((*cmd)[:0], a.owner, a.terms.ttl)
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
 		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: all, Need: a.b.need,
-		Cmd: *cmd, Tagged: true, Ended: &a.ended, Judge: a,
+		Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Ended: &a.ended, Judge: a,
 	})
 	a.c.buffers.Put(cmd)
 	defer r.Free()
@@ -121,7 +121,7 @@ func (a *attempt) try(ctx context.Context) (grant, error) {
 // disagree.
 func (a *attempt) settle(ctx context.Context) (grant, error) {
 	var few fewStates
-	states := a.c.appendStates(few[:0])
+	states := a.c.appendStatesOf(few[:0], a.keys.slot())
 	a.mu.Lock()
 	in, token, exact, until := a.b.tally(time.Now(), states)
 	if in.Len() < a.b.need {
@@ -149,7 +149,7 @@ func (a *attempt) raise(ctx context.Context, token int64, in quorum.Set) (grant,
 		votes := r.Votes(a.c.members)
 		return grant{}, spent{a.quorumError(opRaise, votes, ErrNoQuorum, nil)}
 	}
-	states := a.c.states()
+	states := a.c.statesOf(a.keys.slot())
 	a.mu.Lock()
 	// Votes may have ended while the members answered: only what is confirmed and still counts, counts.
 	confirmed, until := a.b.confirmed(token, time.Now(), states)
@@ -199,7 +199,7 @@ func (a *attempt) ask(op string, to quorum.Set, sent time.Time, ttl time.Duratio
 	*cmd = encode((*cmd)[:0])
 	q := quorum.Question{
 		Op: op, Sent: sent, TTL: ttl, To: to, Need: a.b.need,
-		Cmd: *cmd, Tagged: true, Late: late, Ended: &a.ended, Judge: a,
+		Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Late: late, Ended: &a.ended, Judge: a,
 	}
 	r := a.c.rounds.Start(a.c.members, q)
 	a.c.buffers.Put(cmd)
@@ -209,7 +209,7 @@ func (a *attempt) ask(op string, to quorum.Set, sent time.Time, ttl time.Duratio
 // Judge books an answer, on the goroutine that read it.
 func (a *attempt) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 	i := c.Index
-	ans := decode(r, c, a.c.state(i))
+	ans := decode(r, c, a.c.stateOf(i, a.keys.slot()))
 	yes := false
 	late, token := false, int64(0)
 	a.mu.Lock()
@@ -319,7 +319,7 @@ func (a *attempt) wait(ctx context.Context) (grant, error) {
 	defer timer.Stop()
 	for {
 		now := time.Now()
-		states := a.c.states()
+		states := a.c.statesOf(a.keys.slot())
 		a.mu.Lock()
 		s := a.b.advance(now, states)
 		dark := a.b.darkSince
@@ -433,7 +433,7 @@ func (a *attempt) submitRelease(to quorum.Set, late bool) *quorum.Round {
 	now := time.Now()
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
 		Op: opRelease, Sent: now, To: to, Need: a.b.need,
-		Cmd: *cmd, Tagged: true, Always: true, Late: late, OweUntil: now.Add(max(a.terms.ttl, a.b.entry) + time.Second), Judge: a,
+		Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Always: true, Late: late, OweUntil: now.Add(max(a.terms.ttl, a.b.entry) + time.Second), Judge: a,
 	})
 	a.c.buffers.Put(cmd)
 	return r
@@ -486,7 +486,7 @@ func (a *attempt) reason() error { return reasonOf(a.standing(), a.b.need) }
 
 // standing is each member's part in a wait, as votes.
 func (a *attempt) standing() []quorum.MemberVote {
-	states := a.c.states()
+	states := a.c.statesOf(a.keys.slot())
 	out := make([]quorum.MemberVote, len(states))
 	now := time.Now()
 	a.mu.Lock()

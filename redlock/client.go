@@ -21,6 +21,8 @@ type Client struct {
 	log     *slog.Logger
 	trace   tracers
 	members []quorum.Member
+	slotted []quorum.Slotted // nil where a member is one server
+	perSlot bool             // one of them is not
 	links   []*link
 	need    int
 	uuid    string // this client, at the members: never logged
@@ -68,6 +70,11 @@ func New(members []quorum.Member, opts ...Option) (*Client, error) {
 	c.changes.ch = make(chan struct{})
 	c.keeper.init(c)
 	c.wg.Go(c.keeper.run)
+	for _, m := range members {
+		s, _ := m.(quorum.Slotted)
+		c.slotted = append(c.slotted, s)
+		c.perSlot = c.perSlot || s != nil
+	}
 	for i, m := range members {
 		l := &link{c: c, i: i, state: standingOf(m.State()), since: time.Now()}
 		c.links = append(c.links, l)
@@ -116,21 +123,39 @@ func (c *Client) buffer() *[]byte {
 }
 
 // states is what every member is good for now.
-func (c *Client) states() []quorum.State { return c.appendStates(nil) }
-
-// fewStates is room for those of a usual number of members, on the stack of who asks.
-type fewStates [5]quorum.State
-
-func (c *Client) appendStates(out []quorum.State) []quorum.State {
-	for i := range c.members {
-		out = append(out, c.state(i))
+func (c *Client) states() []quorum.State {
+	out := make([]quorum.State, len(c.members))
+	for i := range out {
+		out[i] = c.state(i)
 	}
 	return out
 }
 
+// statesOf is what every member is good for in a slot now.
+func (c *Client) statesOf(slot uint16) []quorum.State { return c.appendStatesOf(nil, slot) }
+
+// fewStates is room for those of a usual number of members, on the stack of who asks.
+type fewStates [5]quorum.State
+
+func (c *Client) appendStatesOf(out []quorum.State, slot uint16) []quorum.State {
+	for i := range c.members {
+		out = append(out, c.stateOf(i, slot))
+	}
+	return out
+}
+
+// stateOf is what member i is good for in a slot now.
+func (c *Client) stateOf(i int, slot uint16) quorum.State {
+	if s := c.slotted[i]; s != nil {
+		return c.unlessBarred(i, s.StateOf(slot))
+	}
+	return c.state(i)
+}
+
 // state is what member i is good for now.
-func (c *Client) state(i int) quorum.State {
-	st := c.members[i].State()
+func (c *Client) state(i int) quorum.State { return c.unlessBarred(i, c.members[i].State()) }
+
+func (c *Client) unlessBarred(i int, st quorum.State) quorum.State {
 	if c.barred.Load()>>i&1 == 1 {
 		st.Votes = false
 	}

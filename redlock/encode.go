@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"bytes"
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
@@ -202,6 +203,22 @@ func (k *keys) force(b []byte) []byte {
 	}
 	return k.appendFive(appendEval(b, forceScript, 5, 1))
 }
+
+// sharedAt is where the shared keys begin in a command about this lock: behind the lock's own name, which
+// is the first key of every script.
+func (k *keys) sharedAt(cmd []byte) int32 {
+	const head = len("$7\r\nEVALSHA\r\n$40\r\n") + 2*sha1.Size + len("\r\n$1\r\n5\r\n")
+	at := bytes.IndexByte(cmd, '\n') + 1 + head
+	at += len("$\r\n\r\n") + len(k.name)
+	for n := len(k.name); ; n /= 10 { // digits of the length
+		if at++; n < 10 {
+			return int32(at)
+		}
+	}
+}
+
+// slot is that of all keys of the lock.
+func (k *keys) slot() uint16 { return uint16(k.bucket) }
 
 // millis rounds up: a member's key must never end before what the client believes of it.
 func millis(d time.Duration) int64 {

@@ -1,7 +1,9 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,7 +33,8 @@ const (
 	// enough not to hold up a member.
 	perCall = 64
 	// atOnce is how many renewals go out together where so many are due soon. Four calls hold up a
-	// member for less than a millisecond.
+	// member for less than a millisecond; with a Redis Cluster it may be a call per lease, spread over
+	// its masters.
 	atOnce = 4 * perCall
 	// bytesPerCall bounds the names of one such script: names may be so long (Config.MaxName) that a
 	// full one would never fit into a member's queue.
@@ -116,8 +119,14 @@ func (k *keeper) handle(due []*Lease, now time.Time) {
 			k.update(l)
 		}
 	}
+	if k.c.perSlot { // a script's keys must be in one slot there
+		slices.SortStableFunc(batch, func(x, y renewItem) int { return cmp.Compare(x.l.a.keys.bucket, y.l.a.keys.bucket) })
+	}
 	for len(batch) > 0 {
 		n := callSize(batch)
+		if k.c.perSlot {
+			n = sameSlot(batch[:n])
+		}
 		k.renew(&renewal{items: batch[:n:n]}, now).Free()
 		batch = batch[n:]
 	}
@@ -129,6 +138,16 @@ func callSize(batch []renewItem) int {
 	size := 0
 	for n := range batch {
 		if size += len(batch[n].l.key); n > 0 && (n == perCall || size > bytesPerCall) {
+			return n
+		}
+	}
+	return len(batch)
+}
+
+// sameSlot is how many leases of the batch are in the slot of the first.
+func sameSlot(batch []renewItem) int {
+	for n := range batch {
+		if batch[n].l.a.keys.bucket != batch[0].l.a.keys.bucket {
 			return n
 		}
 	}
@@ -278,7 +297,7 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
 	*cmd = b
 	r := k.c.rounds.Start(k.c.members, quorum.Question{
 		Op: opExtend, Sent: now, To: quorum.All(len(k.c.members)), Need: k.c.need,
-		Cmd: b, Tagged: true, Late: !n.manual, Judge: n,
+		Cmd: b, Slot: items[0].l.a.keys.slot(), Tagged: true, Late: !n.manual, Judge: n,
 	})
 	k.c.buffers.Put(cmd)
 	return r
@@ -356,7 +375,7 @@ func (n *renewal) rejoin(j, i int) {
 	cmd := n.k.c.buffer()
 	*cmd = a.keys.rejoin((*cmd)[:0], a.owner, ttl, int64(l.token))
 	n.k.c.rounds.Start(n.k.c.members, quorum.Question{
-		Op: opRejoin, Sent: n.sent, To: to, Need: 1, Cmd: *cmd, Tagged: true, Late: true, Ended: &a.ended,
+		Op: opRejoin, Sent: n.sent, To: to, Need: 1, Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Late: true, Ended: &a.ended,
 		Judge: rejoinJudge{n, j},
 	}).Free()
 	n.k.c.buffers.Put(cmd)

@@ -1,5 +1,6 @@
 -- Put in front of wait, yield, rejoin, force and pass (the second part of release), which all have
 --   KEYS[1] lock   KEYS[2] token counters   KEYS[3] marker   KEYS[4] queue   KEYS[5] waiters
+-- (In a Redis Cluster KEYS[2] and KEYS[3] are one key, the slot's.)
 --   ARGV[1] bucket   ARGV[#ARGV] marker id: '' = not checked, '!' = no hand-over
 -- The queue orders owners by the server time of their first registration; waiters maps an owner to
 -- "deadline_ms ttl_ms". Server time only, read before anything is granted, so that no grant starts before it.
@@ -7,12 +8,15 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local bucket, tag = ARGV[1], ARGV[#ARGV]
 
+-- In a Redis Cluster every server hears every message: there a client has one inbox per master.
+local inbox = KEYS[2] == KEYS[3] and ':' .. tag or ''
+
 local function text(n) return string.format('%.0f', n) end
 
 -- There is no roll-back: a notification that is denied must not undo what it tells.
 local function push(owner, message)
   local client = string.match(owner, '^([^:]+):%d+$')
-  if client then redis.pcall('PUBLISH', 'redquorum:inbox:' .. client, message) end
+  if client then redis.pcall('PUBLISH', 'redquorum:inbox:' .. client .. inbox, message) end
 end
 
 -- The next token, or nil where this member lost its counters since the session began.
