@@ -34,13 +34,25 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 	began := time.Now()
 	for {
 		news := g.news()
-		m, err := n.askMarker(n.ctx, s, lookCommand)
+		if n.cfg.Shard != nil {
+			if err := n.settle(); err != nil {
+				return admission{}, err
+			}
+		}
+		m, err := n.askMarker(n.ctx, s, n.lookCommand())
 		if err != nil {
 			return admission{}, err
 		}
+		if n.cfg.Shard != nil && m.role != "master" {
+			n.cfg.Shard.Unknown()
+			return admission{}, errReplica
+		}
 		g.found(n.seat, m)
 		waited := clock.Elapsed(began, time.Now())
-		switch do, quarantine := decide(m, runID, g.view(n.seat, uptime+waited, waited, n.cfg.DialTimeout)); do {
+		v := g.view(n.seat, uptime+waited, waited, n.cfg.DialTimeout)
+		// Its slot was marked for this process: somebody is about to carry the marker here.
+		v.young = v.young || m.id == "" && strings.HasPrefix(m.stamp, runID+" ")
+		switch do, quarantine := decide(m, runID, v); do {
 		case accept:
 			return n.accepted(s, m)
 		case markNew, markLost:
@@ -73,7 +85,7 @@ func (n *Node) accepted(s *session, m marker) (admission, error) {
 	g := n.cfg.Guard
 	a := admission{marker: m}
 	if m.q < g.cfg.MaxTTL {
-		lifted, err := n.askMarker(n.ctx, s, guardCommand(liftLua, m.id, millis(g.cfg.MaxTTL)))
+		lifted, err := n.askMarker(n.ctx, s, n.guardCommand(liftLua, m.id, millis(g.cfg.MaxTTL)))
 		if err != nil {
 			return admission{}, err
 		}
@@ -115,12 +127,17 @@ func (n *Node) mark(s *session, old marker, runID string, do action, quarantine 
 		state = neverForgot
 		g.marking()
 	}
-	m, err := n.askMarker(n.ctx, s, markCommand(runID, g.longest(), quarantine, state))
+	m, err := n.askMarker(n.ctx, s, n.markCommand(runID, old.now, g.longest(), quarantine, state))
 	if err != nil {
 		return admission{}, err
 	}
 	if !m.of(runID) {
 		return admission{}, errMarker
+	}
+	if n.cfg.Shard != nil {
+		if err := n.stampAll(s, m.id, state == forgot); err != nil {
+			return admission{}, err
+		}
 	}
 	g.found(n.seat, m)
 	a := admission{marker: m}.dated()
@@ -148,6 +165,7 @@ func (n *Node) mark(s *session, old marker, runID string, do action, quarantine 
 // readmit ends the generation of a session: what was voted, promised or pushed before counts for
 // nothing. Then it begins the next one.
 func (n *Node) readmit(s *session, runID string, uptime time.Duration) error {
+	n.newEra()
 	n.change(func(p *published) {
 		p.state.Gen++
 		p.admitted = false
@@ -169,6 +187,9 @@ func (n *Node) looked(c *quorum.Call) (again bool) {
 	}
 	m, err := readMarker(&c.Reply, c.At)
 	if err != nil || m.id != p.admission.marker.id {
+		return true
+	}
+	if n.cfg.Shard != nil && !m.known() {
 		return true
 	}
 	n.take(m)
@@ -201,7 +222,10 @@ func (n *Node) lastMarker() (marker, time.Time) {
 }
 
 // suspects reports whether a refusal means that the member may be another than it was.
-func suspects(e *quorum.ReplyError) bool {
+func (n *Node) suspects(e *quorum.ReplyError) bool {
+	if n.cfg.Shard != nil && e.Kind == quorum.KindForgot {
+		return false // perhaps the slot alone: see Stamp
+	}
 	return e.Kind == quorum.KindForgot || e.Kind == quorum.KindLoading || strings.HasPrefix(e.Text, "READONLY")
 }
 
@@ -210,12 +234,7 @@ func suspects(e *quorum.ReplyError) bool {
 // another attempt will be made, so that too few sources are no reason yet to go on from the clocks.
 func (n *Node) restore(ctx context.Context, id string, patient bool) (marker, error) {
 	g := n.cfg.Guard
-	var sources []source
-	for _, o := range g.others(n.seat) {
-		if src, ok := o.counters(ctx); ok {
-			sources = append(sources, src)
-		}
-	}
+	sources := g.sources(ctx, n.seat)
 	enough := g.cfg.Members - quorum.Majority(g.cfg.Members) + 1
 	if len(sources) < enough && (patient || g.cfg.Mode == GuardStrict) {
 		return marker{}, fmt.Errorf("%d members know the counters, %d are needed", len(sources), enough)
@@ -226,10 +245,16 @@ func (n *Node) restore(ctx context.Context, id string, patient bool) (marker, er
 		clk = "1"
 	}
 	args := []string{id, clk}
-	for bucket, token := range table {
-		args = append(args, bucket, strconv.FormatInt(token, 10))
+	if n.cfg.Shard != nil {
+		if err := n.refill(ctx, id, table); err != nil {
+			return marker{}, err
+		}
+	} else {
+		for bucket, token := range table {
+			args = append(args, bucket, strconv.FormatInt(token, 10))
+		}
 	}
-	r, err := quorum.Ask(ctx, n, guardCommand(restoreLua, args...), false)
+	r, err := quorum.Ask(ctx, n, n.guardCommand(restoreLua, args...), false)
 	if err != nil {
 		return marker{}, err
 	}

@@ -61,6 +61,8 @@ type Config struct {
 	// Guard is the restart guard that this node shares with the other members of a client. nil: a server
 	// that comes back is believed to remember everything.
 	Guard *Guard
+	// Shard makes this one master of a Redis Cluster: for package cluster. It needs a Guard.
+	Shard *Shard
 	// Logger gets changes of the connection and what the server does not permit. Default: discarded.
 	Logger *slog.Logger
 
@@ -158,6 +160,9 @@ func (c Config) validate() error {
 	}
 	if c.MaxBytes < 0 {
 		wrong("MaxBytes is negative: %d", c.MaxBytes)
+	}
+	if c.Shard != nil && (c.Guard == nil || c.Shard.Group == nil) {
+		wrong("Shard is set without Guard or Group")
 	}
 	for i, source := range c.Scripts {
 		if strings.TrimSpace(source) == "" {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"log/slog"
 	"slices"
 	"sync"
@@ -52,6 +53,7 @@ type Guard struct {
 
 	mu      sync.Mutex // guards the fields below; a leaf
 	nodes   []*Node
+	free    []int // seats of nodes that have left
 	contact []contact
 	known   []bool        // a marker of this member was seen or made: if it has none now, it forgot
 	saw     bool          // a marker that this client did not make in a first deployment
@@ -81,10 +83,23 @@ func NewGuard(cfg GuardConfig) *Guard {
 func (g *Guard) join(n *Node) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if last := len(g.free) - 1; last >= 0 {
+		seat := g.free[last]
+		g.free = g.free[:last]
+		g.nodes[seat], g.contact[seat], g.known[seat] = n, notYet, false
+		return seat
+	}
 	g.nodes = append(g.nodes, n)
 	g.contact = append(g.contact, notYet)
 	g.known = append(g.known, false)
 	return len(g.nodes) - 1
+}
+
+// leave gives a seat back: a master that is no longer one of its cluster. Its goroutines have ended.
+func (g *Guard) leave(seat int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.free = append(g.free, seat)
 }
 
 // markingNow reports whether this client marks a first deployment at this moment: its own markers are no
@@ -182,11 +197,7 @@ func (g *Guard) view(seat int, uptime, waited, patience time.Duration) view {
 		mode: g.cfg.Mode, fresh: g.cfg.Fresh, saw: g.saw || !g.first.IsZero() && !g.markingNow(), known: g.known[seat], members: g.cfg.Members, q: g.q,
 		uptime: uptime, waited: waited, patience: patience,
 	}
-	for _, c := range g.contact {
-		if c == unmarked {
-			v.unmarked++
-		}
-	}
+	v.unmarked = g.unmarkedLocked()
 	others := slices.Clone(g.nodes)
 	g.mu.Unlock()
 	for i, o := range others {
@@ -218,17 +229,58 @@ func (g *Guard) news() <-chan struct{} {
 	return g.changed
 }
 
-// others are the nodes beside seat.
-func (g *Guard) others(seat int) []*Node {
+// sources are the tables of those of the other members that know.
+func (g *Guard) sources(ctx context.Context, seat int) (out []source) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	var out []*Node
-	for i, n := range g.nodes {
-		if i != seat {
-			out = append(out, n)
+	nodes := slices.Clone(g.nodes)
+	g.mu.Unlock()
+	own := nodes[seat].cfg.Shard.group()
+	clusters := make(map[*Group][]*Node)
+	for i, n := range nodes {
+		switch group := n.cfg.Shard.group(); {
+		case i == seat || n.isClosing() || group != nil && group == own:
+		case group != nil:
+			clusters[group] = append(clusters[group], n)
+		default:
+			if src, ok := n.counters(ctx); ok {
+				out = append(out, src)
+			}
+		}
+	}
+	for _, masters := range clusters {
+		if src, ok := clusterCounters(ctx, masters); ok {
+			out = append(out, src)
 		}
 	}
 	return out
+}
+
+// unmarkedLocked counts the members whose first look found no marker: of a cluster, those of all masters.
+func (g *Guard) unmarkedLocked() (count int) {
+	masters := make(map[*Group]int)
+	for i, c := range g.contact {
+		switch group := g.nodes[i].cfg.Shard.group(); {
+		case group == nil && c == unmarked:
+			count++
+		case group != nil && c == unmarked && masters[group] >= 0:
+			masters[group]++
+		case group != nil && c == marked:
+			masters[group] = -1
+		}
+	}
+	for group, n := range masters {
+		if want := group.Masters(); want > 0 && n >= want {
+			count++
+		}
+	}
+	return count
+}
+
+func (s *Shard) group() *Group {
+	if s == nil {
+		return nil
+	}
+	return s.Group
 }
 
 func (g *Guard) event(member, step string, until time.Time) {

@@ -48,6 +48,9 @@ func (n *Node) connect() (*session, error) {
 		return nil, err
 	}
 	before := n.published.Load().admission.marker.id
+	if st := n.State(); st.Epoch == 0 || st.RunID != runID || before != standing.marker.id {
+		n.newEra()
+	}
 	if n.cfg.Guard != nil { // what is owed must carry the new standing: a restored queue is not to be served
 		n.change(func(p *published) { p.admission, p.admitted = standing, true })
 	}
@@ -57,7 +60,7 @@ func (n *Node) connect() (*session, error) {
 		if st.Epoch > 0 && (st.RunID != runID || before != standing.marker.id) {
 			st.Gen++ // another server process, or marked anew: it may have forgotten
 		}
-		st.Epoch++
+		st.Epoch = n.nextEpoch(st.Epoch)
 		st.Up, st.RunID, st.Err = true, runID, nil
 		p.session, p.err = s, nil
 	})
@@ -89,9 +92,21 @@ func (n *Node) introduce(ctx context.Context, s *session) (runID string, uptime 
 	if n.cfg.ClientName != "" {
 		cmds = append(cmds, resp.Command("CLIENT", "SETNAME", n.cfg.ClientName))
 	}
+	if n.cfg.Shard != nil {
+		cmds = append(cmds, clusterMyID)
+	}
 	calls, err := n.ask(ctx, s, cmds)
 	if err != nil {
 		return "", 0, fmt.Errorf("handshake: %w", err)
+	}
+	if n.cfg.Shard != nil {
+		c := &calls[len(calls)-1]
+		if c.Outcome != quorum.Answered {
+			return "", 0, fmt.Errorf("CLUSTER MYID: %w", c.Err)
+		}
+		if n.masterID = string(c.Reply.Str); n.masterID == "" {
+			return "", 0, protocolError("answer to CLUSTER MYID")
+		}
 	}
 	var id int64
 	switch c := &calls[0]; {

@@ -18,7 +18,13 @@ import (
 func (n *Node) listen(channel string, l quorum.Listener) {
 	defer close(n.inboxDone)
 	for failures := 0; ; {
-		confirmed, err := n.receive(channel, l)
+		to := channel
+		if n.cfg.Shard != nil {
+			if to = n.inboxOf(channel); to == "" {
+				return
+			}
+		}
+		confirmed, err := n.receive(to, l)
 		n.setInbox(nil)
 		if n.isClosing() {
 			return
@@ -61,7 +67,7 @@ func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ err
 	}
 	in := &inbox{
 		node: n, listener: l, base: time.Now(), named: n.cfg.ClientName != "",
-		confirmed: make(chan struct{}), gone: make(chan struct{}), gen: n.State().Gen,
+		confirmed: make(chan struct{}), gone: make(chan struct{}), gen: n.State().Gen, era: n.era(),
 		channel: channel,
 	}
 	in.channels, _ = l.(quorum.ChannelListener)
@@ -72,7 +78,7 @@ func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ err
 
 	hello := resp.Command("INFO", "server")
 	if n.cfg.Guard != nil {
-		hello = append(hello, lookCommand...)
+		hello = append(hello, n.lookCommand()...)
 	}
 	hello = append(hello, resp.Command("SUBSCRIBE", channel)...)
 	if in.named {
@@ -105,6 +111,7 @@ type inbox struct {
 	runID     string // before confirmed is closed
 	id        string // of the marker; before confirmed is closed
 	gen       uint64 // of the member, before this connection was made
+	era       uint64 // of the cluster, likewise
 	gone      chan struct{}
 	err       error // before gone is closed
 
@@ -249,7 +256,7 @@ func (in *inbox) readMarker(br *bufio.Reader, r *quorum.Reply) error {
 // same reports whether the commands go to the same server process, with the same memory, in the same
 // generation.
 func (in *inbox) same(p *published) bool {
-	return p.state.RunID == in.runID && p.state.Gen == in.gen && p.admission.marker.id == in.id
+	return p.state.RunID == in.runID && p.state.Gen == in.gen && p.admission.marker.id == in.id && in.era == in.node.era()
 }
 
 // push delivers a message, unless the commands are known to go to another server process, or to one
@@ -327,4 +334,19 @@ func (in *inbox) subscribe(l *link, all bool) error {
 		return nil
 	}
 	return in.write(l, b)
+}
+
+// inboxOf is the channel at a master of a cluster, where every server hears every message: one for each
+// marker. It waits until there is one; "" means that the node is closing.
+func (n *Node) inboxOf(channel string) string {
+	for {
+		if p := n.published.Load(); p.admitted {
+			return channel + ":" + p.admission.marker.id
+		}
+		select {
+		case <-n.recheck:
+		case <-n.accepting.Done():
+			return ""
+		}
+	}
 }

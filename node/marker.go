@@ -37,11 +37,12 @@ type marker struct {
 	age     time.Duration // since it was marked, on its own clock
 	raised  time.Duration // since its q was raised last, on its own clock; < 0: never
 	arrived time.Time     // when the answer came: left runs from here on our clock
+	memory                // of a master of a cluster; else empty
 }
 
 // of reports whether the marker was made for the process runID.
 func (m marker) of(runID string) bool {
-	return m.id != "" && strings.HasPrefix(m.id, runID+" ")
+	return m.id != "" && strings.HasPrefix(m.id, runID+" ") && m.known()
 }
 
 var (
@@ -62,7 +63,9 @@ var (
 
 // GuardScripts returns the Lua sources of the restart guard, for those who write the permissions of a
 // user at the members.
-func GuardScripts() []string { return []string{lookLua, markLua, liftLua, tableLua, restoreLua} }
+func GuardScripts() []string {
+	return append([]string{lookLua, markLua, liftLua, tableLua, restoreLua}, shardScripts()...)
+}
 
 // guardCommand encodes one of the guard's scripts. They are rare, and sent in full: a member that has
 // just restarted has no script cache.
@@ -71,8 +74,12 @@ func guardCommand(source string, args ...string) []byte {
 	return resp.Command(all...)
 }
 
-func markCommand(runID string, q, quarantine time.Duration, state string) []byte {
-	return guardCommand(markLua, runID, millis(q), millis(quarantine), state)
+func (n *Node) markCommand(runID, repl string, q, quarantine time.Duration, state string) []byte {
+	args := []string{runID, millis(q), millis(quarantine), state}
+	if n.cfg.Shard != nil {
+		args = append(args, repl)
+	}
+	return n.guardCommand(markLua, args...)
 }
 
 func millis(d time.Duration) string {
@@ -95,6 +102,7 @@ func readMarker(r *quorum.Reply, arrived time.Time) (marker, error) {
 		id: string(e[0].Str), state: string(e[1].Str), q: time.Duration(q) * time.Millisecond,
 		left: time.Duration(max(0, e[3].Int)) * time.Millisecond, clk: string(e[4].Str) == "1", arrived: arrived,
 	}
+	m.memory = readMemory(e)
 	m.raised = -1
 	if at, err := strconv.ParseInt(string(e[6].Str), 10, 64); err == nil {
 		m.raised = time.Duration(e[5].Int-at) * time.Microsecond

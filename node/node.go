@@ -37,13 +37,15 @@ type Node struct {
 	ctx       context.Context // ends when Close has nothing to wait for, or no patience
 	cancel    context.CancelFunc
 	closeOnce sync.Once
+	left      sync.Once     // the guard, by a master of a cluster
 	done      chan struct{} // the supervisor has ended
 	recheck   chan struct{} // capacity 1: the inbox compares its server with ours again
 	alter     chan struct{} // capacity 1: there is something in altered
 
 	published atomic.Pointer[published]
-	seat      int           // in the guard
-	suspect   chan struct{} // capacity 1: a reply says that the member may not be what it was
+	seat      int                  // in the guard
+	home      atomic.Pointer[home] // of the marker, at a master of a cluster; stored by the supervisor
+	suspect   chan struct{}        // capacity 1: a reply says that the member may not be what it was
 
 	mu         sync.Mutex // guards what follows; held neither during I/O nor around a Listener
 	listener   quorum.Listener
@@ -57,6 +59,7 @@ type Node struct {
 	// the supervisor's
 	before   predecessor
 	warnings map[string]bool
+	masterID string // of a master of a cluster
 }
 
 // published is everything that Submit and State look at, replaced as a whole.
@@ -157,12 +160,13 @@ func (n *Node) Submit(c *quorum.Call) {
 
 // finish completes a call that has no reply but an error, and takes on the debt of a release that was
 // not refused. A call of ErrEnded or ErrClosed leaves none: the first is no release, the second has nobody left to pay.
+// Nor does one that Via is told of: what is owed then may have to go to another server.
 func (n *Node) finish(c *quorum.Call, outcome quorum.Outcome, err error) {
 	c.Outcome, c.Err = outcome, err
-	if outcome != quorum.Refused && !c.OweUntil.IsZero() && err != n.errEnded && err != n.errClosed {
+	if outcome != quorum.Refused && !c.OweUntil.IsZero() && err != n.errEnded && err != n.errClosed && c.Via == nil {
 		n.owed.add(c)
 	}
-	c.Sink.Done(c)
+	c.Finish()
 }
 
 // Listen subscribes channel on a connection of its own, now and after every reconnect, and reports to
@@ -207,6 +211,9 @@ func (n *Node) Close(ctx context.Context) error {
 		}
 	}
 	n.cancel()
+	if n.cfg.Shard != nil {
+		n.left.Do(func() { n.cfg.Guard.leave(n.seat) })
+	}
 	return err
 }
 

@@ -179,11 +179,15 @@ func (s *session) submit(c *quorum.Call, own bool) error {
 	if calls == 0 {
 		s.touch(time.Now())
 	}
-	s.wbuf = append(s.wbuf, c.Cmd...)
+	if c.Route.Asking {
+		s.askingLocked()
+	}
+	before := len(s.wbuf)
+	s.wbuf = s.node.appendCall(s.wbuf, c)
 	if c.Tagged {
 		s.wbuf = resp.AppendBulk(s.wbuf, now.tag)
 	}
-	s.enqueueLocked(slot{call: c, size: size})
+	s.enqueueLocked(slot{call: c, size: len(s.wbuf) - before})
 	if s.flushing {
 		s.mu.Unlock()
 		return nil
@@ -202,6 +206,12 @@ func (s *session) submit(c *quorum.Call, own bool) error {
 func tagSize(tag string) int {
 	var digits [20]byte
 	return len("$\r\n\r\n") + len(strconv.AppendInt(digits[:0], int64(len(tag)), 10)) + len(tag)
+}
+
+// askingLocked queues what makes a master of a cluster take the next call for a slot that it is about to get.
+func (s *session) askingLocked() {
+	s.wbuf = append(s.wbuf, asking...)
+	s.enqueueLocked(slot{call: &quorum.Call{Cmd: asking, Sink: discard{}}, size: len(asking)})
 }
 
 func (s *session) enqueueLocked(entry slot) {
@@ -376,7 +386,7 @@ func (s *session) complete(entry slot) {
 	if c.Reply.Kind != '-' {
 		s.leave(entry)
 		c.Outcome = quorum.Answered
-		c.Sink.Done(c)
+		c.Finish()
 		return
 	}
 	refused := classify(string(c.Reply.Str))
@@ -390,7 +400,7 @@ func (s *session) complete(entry slot) {
 		}
 	}
 	s.leave(entry)
-	if suspects(refused) && c.State.Gen == s.node.State().Gen {
+	if s.node.suspects(refused) && c.State.Gen == s.node.State().Gen {
 		select {
 		case s.node.suspect <- struct{}{}:
 		default:
@@ -409,7 +419,11 @@ func (s *session) complete(entry slot) {
 // leave a key that nobody owns.
 func (s *session) repair(entry slot) (done bool, _ error) {
 	c := entry.call
-	source, rest, ok := s.node.script(c.Cmd)
+	cmd := c.Cmd
+	if s.node.cfg.Shard != nil {
+		cmd = s.node.appendCall(nil, c)
+	}
+	source, rest, ok := s.node.script(cmd)
 	if !ok {
 		return false, nil
 	}
@@ -427,14 +441,17 @@ func (s *session) repair(entry slot) (done bool, _ error) {
 	if s.reloading == 0 {
 		s.reloadLocked()
 	}
+	if c.Route.Asking {
+		s.askingLocked()
+	}
 	before := len(s.wbuf)
 	if _, size := s.inFlightLocked(); size+int64(len(source)) <= int64(s.node.cfg.MaxBytes) {
-		args, _, _ := bytes.Cut(c.Cmd, []byte("\r\n"))
+		args, _, _ := bytes.Cut(cmd, []byte("\r\n"))
 		s.wbuf = append(append(s.wbuf, args...), "\r\n$4\r\nEVAL\r\n"...)
 		s.wbuf = resp.AppendBulk(s.wbuf, source)
 		s.wbuf = append(s.wbuf, rest...)
 	} else {
-		s.wbuf = append(s.wbuf, c.Cmd...) // enough EVALs of it are in line already, they load it
+		s.wbuf = append(s.wbuf, cmd...) // enough EVALs of it are in line already, they load it
 	}
 	if c.Tagged {
 		s.wbuf = resp.AppendBulk(s.wbuf, now.tag)

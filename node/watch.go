@@ -21,6 +21,7 @@ type guardWatch struct {
 	looks chan *quorum.Call // capacity 1: the look is done
 	next  time.Time         // of the next look
 	busy  bool              // a look is in line
+	lost  int               // looks in a row that were sent elsewhere
 	calm  time.Time         // not before is a suspicion followed up again
 
 	ctx       context.Context
@@ -60,7 +61,7 @@ func (w *guardWatch) tick(now time.Time) time.Duration {
 		wait = min(wait, until)
 	} else if !w.busy {
 		w.busy = true
-		w.look = quorum.Call{Cmd: lookCommand, Late: true, Sink: w}
+		w.look = quorum.Call{Cmd: n.lookCommand(), Late: true, Sink: w}
 		if w.s.submit(&w.look, true) != nil {
 			return wait // broken: serve ends by that
 		}
@@ -117,6 +118,11 @@ func (w *guardWatch) restore(id string, now time.Time) {
 func (w *guardWatch) looked(c *quorum.Call) error {
 	w.busy = false
 	w.next = time.Now().Add(w.n.cfg.PingInterval)
+	if w.n.cfg.Shard != nil {
+		if again, err := w.shardLooked(c); again || err != nil {
+			return err
+		}
+	}
 	if w.n.looked(c) {
 		return w.begin()
 	}
@@ -143,4 +149,45 @@ func (w *guardWatch) begin() error {
 	w.calm = time.Now().Add(50 * time.Millisecond)
 	w.since = time.Time{}
 	return w.n.readmit(w.s, w.s.runID, w.s.uptime+clock.Elapsed(w.s.introduced, time.Now()))
+}
+
+// shardLooked takes what is particular to a look at a master of a cluster. again: it was looked at anew.
+func (w *guardWatch) shardLooked(c *quorum.Call) (again bool, _ error) {
+	n := w.n
+	if e, ok := c.Err.(*quorum.ReplyError); ok && e.Kind == quorum.KindCluster {
+		n.cfg.Shard.Unknown() // the marker's slot is elsewhere, or nowhere for a moment
+		if slots := n.cfg.Shard.Slots(); len(slots) > 0 && homeOf(slots) == n.home.Load().slot {
+			w.next = time.Now().Add(min(n.cfg.PingInterval, 20*time.Millisecond))
+			if w.lost++; w.lost < 50 {
+				return true, nil
+			}
+			return true, errSlots
+		}
+	} else if c.Outcome == quorum.Answered {
+		w.lost = 0
+		m, err := readMarker(&c.Reply, c.At)
+		if err == nil && m.role != "master" {
+			n.cfg.Shard.Unknown()
+			return true, errReplica
+		}
+		if old := n.published.Load().admission.marker; err == nil && m.id == old.id && m.now != old.now && m.renamed() {
+			return true, w.rename(m)
+		}
+	}
+	if slots := n.cfg.Shard.Slots(); len(slots) == 0 || homeOf(slots) == n.home.Load().slot {
+		return false, nil
+	}
+	return true, n.rehome(w.s)
+}
+
+// rename notes a replication id that changed without a promotion.
+func (w *guardWatch) rename(m marker) error {
+	now, err := w.n.askMarker(w.ctx, w.s, w.n.guardCommand(renameLua, m.id, m.now))
+	if err == nil && (now.id != m.id || !now.known()) {
+		err = errMarker
+	}
+	if err == nil {
+		w.n.take(now)
+	}
+	return err
 }

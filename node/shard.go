@@ -1,0 +1,395 @@
+package node
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+	hashslot "github.com/redquorum/redquorum/slot"
+)
+
+// Shard makes a Node one master of a Redis Cluster, which is one member together with the others. What a
+// plain member keeps once, a master keeps per slot it serves, so that it moves with the slot:
+//
+//	redquorum:tokens:{t}            the slot's counters, and `id`, the marker id it was stamped with
+//	redquorum:boot:{t}:<node id>    the master's marker, in one of its slots (its home)
+//	redquorum:quarantine:{t}:<node id>
+//
+// t is hashslot.TagOf the slot. The memory of a master is that of its process and of its replication id: a
+// promotion changes the latter.
+type Shard struct {
+	// Group is the member's, shared by its masters.
+	Group *Group
+	// Slots returns the slots that the master is known to serve, ascending; nil while that is not known.
+	Slots func() []uint16
+	// Unknown is called when the node cannot tell what it is good for, because Slots knows nothing of it
+	// or the server disagrees. It must not block.
+	Unknown func()
+}
+
+// Group is what the masters of one Redis Cluster share.
+type Group struct {
+	era    atomic.Uint64 // generation of the member: grows before any master of it begins a new one
+	epochs atomic.Uint64 // connections, so that no two masters have the same epoch
+	// Changed is called when the era has grown: inboxes of earlier ones count for nothing.
+	Changed func()
+	// Masters is how many masters serve slots, 0 while that is not known.
+	Masters func() int
+}
+
+// Era is the generation of the member.
+func (g *Group) Era() uint64 { return g.era.Load() }
+
+// Recheck has the node compare its inbox with its commands' connection, and with the era.
+func (n *Node) Recheck() { n.signalRecheck() }
+
+var (
+	//go:embed script/shard.lua
+	shardLua string
+	//go:embed script/carry.lua
+	carryLua string
+	//go:embed script/rename.lua
+	renameLua string
+	//go:embed script/stamp.lua
+	stampLua string
+	//go:embed script/refill.lua
+	refillLua string
+
+	infoReplication = resp.Command("INFO", "replication")
+	clusterMyID     = resp.Command("CLUSTER", "MYID")
+	asking          = resp.Command("ASKING")
+
+	tokensBulk = resp.AppendBulk(nil, tokensKey)
+	markerBulk = resp.AppendBulk(nil, markerKey)
+)
+
+// shardScripts are those of the guard that only masters of a cluster run.
+func shardScripts() []string { return []string{shardLua, carryLua, renameLua, stampLua, refillLua} }
+
+// errSlots: a topology that names this master must come first.
+var errSlots = errors.New("not known to serve any slot")
+
+// errReplica: the server became a replica, or was one all along.
+var errReplica = errors.New("the server is a replica")
+
+func tokensOf(s uint16) string { return tokensKey + ":{" + hashslot.TagOf(s) + "}" }
+
+// home is where a master's marker is: a place in one of its slots.
+type home struct {
+	slot                       uint16
+	marker, quarantine, tokens string
+	look                       []byte
+}
+
+func newHome(s uint16, id string) *home {
+	tag := ":{" + hashslot.TagOf(s) + "}"
+	h := &home{slot: s, marker: markerKey + tag + ":" + id, quarantine: quarantineKey + tag + ":" + id, tokens: tokensKey + tag}
+	h.look = h.command("return look()")
+	return h
+}
+
+func (h *home) command(source string, args ...string) []byte {
+	all := append([]string{"EVAL", lookLua + shardLua + source, "3", h.marker, h.quarantine, h.tokens}, args...)
+	return resp.Command(all...)
+}
+
+// homeOf chooses the slot for the marker: the last one of the longest run of slots, because resharding
+// takes slots from the beginning.
+func homeOf(slots []uint16) uint16 {
+	best, length, run := uint16(0), 0, 0
+	for i, s := range slots {
+		if run++; i > 0 && slots[i-1]+1 != s {
+			run = 1
+		}
+		if run > length {
+			length = run
+		}
+		if run == length {
+			best = s
+		}
+	}
+	return best
+}
+
+// settle chooses the home of a master, before its marker is read.
+func (n *Node) settle() error {
+	slots := n.cfg.Shard.Slots()
+	if len(slots) == 0 {
+		n.cfg.Shard.Unknown()
+		return errSlots
+	}
+	if s := homeOf(slots); n.home.Load() == nil || n.home.Load().slot != s {
+		n.home.Store(newHome(s, n.masterID))
+	}
+	return nil
+}
+
+// guardCommand encodes one of the guard's scripts for this node.
+func (n *Node) guardCommand(source string, args ...string) []byte {
+	if h := n.home.Load(); h != nil {
+		return h.command(source, args...)
+	}
+	return guardCommand(source, args...)
+}
+
+func (n *Node) lookCommand() []byte {
+	if h := n.home.Load(); h != nil {
+		return h.look
+	}
+	return lookCommand
+}
+
+// nextEpoch numbers connections.
+func (n *Node) nextEpoch(old uint64) uint64 {
+	if n.cfg.Shard == nil {
+		return old + 1
+	}
+	return n.cfg.Shard.Group.epochs.Add(1)
+}
+
+// newEra is called before a new generation of this node is published.
+func (n *Node) newEra() {
+	if n.cfg.Shard != nil {
+		n.cfg.Shard.Group.era.Add(1)
+		n.cfg.Shard.Group.Changed()
+	}
+}
+
+func (n *Node) era() uint64 {
+	if n.cfg.Shard == nil {
+		return 0
+	}
+	return n.cfg.Shard.Group.Era()
+}
+
+// appendCall writes a call, with the keys of its slot in the place of those that all locks share.
+func (n *Node) appendCall(b []byte, c *quorum.Call) []byte {
+	if n.cfg.Shard == nil || c.Shared == 0 {
+		return append(b, c.Cmd...)
+	}
+	rest := c.Cmd[c.Shared:]
+	b = append(b, c.Cmd[:c.Shared]...)
+	tag := hashslot.TagOf(c.Slot)
+	for _, bulk := range [][]byte{tokensBulk, markerBulk} { // the script finds its marker's id in the same key
+		if len(rest) >= len(bulk) && string(rest[:len(bulk)]) == string(bulk) {
+			rest = rest[len(bulk):]
+			b = append(b, "$22\r\nredquorum:tokens:{"...)
+			b = append(b, tag...)
+			b = append(b, "}\r\n"...)
+		}
+	}
+	return append(b, rest...)
+}
+
+// memory is what a master's script says of its process, beside the marker.
+type memory struct {
+	repl  string // replication id when it was marked
+	now   string // replication id now
+	older string // the one before it, where it was promoted
+	role  string
+	stamp string // what the home's slot is stamped with
+}
+
+// known reports whether the marker was made for the memory that the process has now.
+func (m memory) known() bool { return m.repl == m.now }
+
+// renamed reports whether the replication id changed without a promotion: a first replica came, or the
+// last one was gone for long.
+func (m memory) renamed() bool { return m.repl != m.now && strings.Trim(m.older, "0") == "" }
+
+func readMemory(e []quorum.Reply) memory {
+	if len(e) < 10 {
+		return memory{}
+	}
+	info := e[8].Str
+	return memory{repl: string(e[7].Str), now: field(info, "master_replid:"), older: field(info, "master_replid2:"), role: field(info, "role:"), stamp: string(e[9].Str)}
+}
+
+// rehome carries the marker along when the slot it is in was given away. It runs on the supervisor.
+func (n *Node) rehome(s *session) error {
+	old := n.home.Load()
+	if err := n.settle(); err != nil || n.home.Load() == old {
+		return err
+	}
+	p := n.published.Load()
+	m := p.admission.marker
+	if !p.admitted {
+		return nil
+	}
+	left := max(0, m.left-time.Since(m.arrived)) // of the quarantine
+	now, err := n.askMarker(n.ctx, s, n.guardCommand(carryLua, m.id, m.state, millis(m.q), flag(m.clk), m.memory.repl, millis(left)))
+	if err != nil {
+		n.home.Store(old)
+		return err
+	}
+	if now.id != m.id {
+		return errMarker
+	}
+	n.take(now)
+	return nil
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+// stampAll writes the marker's id into every slot of the master, so that a grant which meets a new bucket
+// there finds it. forget: their counters are not to be trusted, and are deleted.
+func (n *Node) stampAll(s *session, id string, forget bool) error {
+	var cmds [][]byte
+	for _, sl := range n.cfg.Shard.Slots() {
+		stamp := []string{"HSET", tokensOf(sl), "id", id}
+		if forget {
+			cmds = append(cmds, resp.Command("DEL", tokensOf(sl)))
+			stamp = append(stamp, "forgot", "1")
+		}
+		cmds = append(cmds, resp.Command(stamp...))
+	}
+	return n.bulk(n.ctx, s, cmds, func(*quorum.Call) {})
+}
+
+// bulk puts many small commands to the server, some at a time. What the server refuses is left to each.
+func (n *Node) bulk(ctx context.Context, s *session, cmds [][]byte, each func(c *quorum.Call)) error {
+	for len(cmds) > 0 {
+		part := cmds[:min(len(cmds), 1024)]
+		cmds = cmds[len(part):]
+		ctx, cancel := context.WithTimeout(ctx, n.cfg.DialTimeout)
+		calls, err := n.ask(ctx, s, part)
+		cancel()
+		if err != nil {
+			return err
+		}
+		for i := range calls {
+			each(&calls[i])
+		}
+	}
+	return nil
+}
+
+// Stamp puts a slot that a grant found without the marker's id under this master's marker: one that came
+// from another master and was not used before. It reports nil if the slot may be used now. The marker is
+// looked at again after the stamp: whatever empties the master empties both.
+func (n *Node) Stamp(ctx context.Context, s uint16) error {
+	p := n.published.Load()
+	if p.session == nil || !p.admitted || !p.state.Votes {
+		return fmt.Errorf("%s: %w", n.name, quorum.ErrDown)
+	}
+	id := p.admission.marker.id
+	cmd := resp.Command("EVAL", stampLua, "1", tokensOf(s), id, millis(n.cfg.Guard.longest()+time.Second))
+	calls, err := n.ask(ctx, p.session, [][]byte{cmd, n.lookCommand()})
+	if err != nil {
+		return err
+	}
+	for i := range calls {
+		if calls[i].Outcome != quorum.Answered {
+			return calls[i].Err
+		}
+	}
+	m, err := readMarker(&calls[1].Reply, calls[1].At)
+	if err != nil || m.id != id || !m.known() {
+		select {
+		case n.suspect <- struct{}{}:
+		default:
+		}
+		return &quorum.ReplyError{Kind: quorum.KindForgot, Text: "FORGOT marker"}
+	}
+	if calls[0].Reply.Int != 1 {
+		return &quorum.ReplyError{Kind: quorum.KindForgot, Text: "FORGOT slot: it came from a master that forgot a moment ago"}
+	}
+	return nil
+}
+
+// slotCounters reads the counters of every slot of the master.
+func (n *Node) slotCounters(ctx context.Context, into map[string]int64) error {
+	p := n.published.Load()
+	if !p.state.Votes {
+		return quorum.ErrDown
+	}
+	slots := n.cfg.Shard.Slots()
+	cmds := make([][]byte, len(slots))
+	for i, s := range slots {
+		cmds[i] = resp.Command("HGET", tokensOf(s), strconv.Itoa(int(s)))
+	}
+	var bad error
+	i := -1
+	err := n.bulk(ctx, p.session, cmds, func(c *quorum.Call) {
+		i++
+		switch {
+		case c.Outcome != quorum.Answered:
+			bad = c.Err
+		case c.Reply.Kind == '$':
+			token, err := strconv.ParseInt(string(c.Reply.Str), 10, 64)
+			if err != nil {
+				bad = errMarker
+			}
+			into[strconv.Itoa(int(slots[i]))] = token
+		}
+	})
+	if err == nil {
+		err = bad
+	}
+	return err
+}
+
+// counters of a whole cluster, if all its masters know. The marker is read before and after: what one of
+// them forgot in between may be missing.
+func clusterCounters(ctx context.Context, masters []*Node) (source, bool) {
+	src := source{counters: make(map[string]int64)}
+	if len(masters) == 0 || len(masters) != masters[0].cfg.Shard.Group.Masters() {
+		return source{}, false
+	}
+	for _, n := range masters {
+		before := n.published.Load()
+		if err := n.slotCounters(ctx, src.counters); err != nil {
+			return source{}, false
+		}
+		r, err := quorum.AskSlot(ctx, n, n.lookCommand(), false, 0, 0)
+		if err != nil {
+			return source{}, false
+		}
+		m, err := readMarker(&r, time.Now())
+		if err != nil || m.id != before.admission.marker.id || !m.known() || m.state == forgot || m.left > 0 {
+			return source{}, false
+		}
+		src.clk = src.clk || m.clk
+	}
+	return src, true
+}
+
+// refill raises the counters of a master's slots to a table, each slot only while it has the stamp of
+// the marking that the table was made for.
+func (n *Node) refill(ctx context.Context, id string, table map[string]int64) error {
+	var cmds [][]byte
+	for _, s := range n.cfg.Shard.Slots() {
+		bucket := strconv.Itoa(int(s))
+		if token, ok := table[bucket]; ok {
+			cmds = append(cmds, resp.Command("EVAL", refillLua, "1", tokensOf(s), id, bucket, strconv.FormatInt(token, 10)))
+		}
+	}
+	p := n.published.Load()
+	if p.session == nil {
+		return quorum.ErrDown
+	}
+	var bad error
+	err := n.bulk(ctx, p.session, cmds, func(c *quorum.Call) {
+		if c.Outcome != quorum.Answered {
+			bad = c.Err
+		} else if c.Reply.Int != 1 {
+			bad = errMarker
+		}
+	})
+	if err == nil {
+		err = bad
+	}
+	return err
+}
