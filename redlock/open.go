@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redquorum/redquorum/cluster"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
 )
@@ -15,6 +16,7 @@ import (
 // replicate one another and do not share a machine; 1 is a plain lock on a single Redis.
 //
 //	redis://[user:password@]host[:port][/db]     rediss://… with TLS     redis+unix:///path
+//	redis-cluster://[user:password@]host[:port],host[:port]…     a Redis Cluster; rediss-cluster://…
 //
 // Options of a URL: dial_timeout, write_timeout, stall_timeout, client_name, db.
 //
@@ -38,20 +40,23 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 		}
 	}
 	var bad []error
-	configs := make([]node.Config, len(urls))
+	targets := make([]node.Target, len(urls))
 	seen := make(map[string]int)
 	for i, u := range urls {
-		nc, err := node.ParseURL(u)
+		t, err := node.ParseTarget(u)
 		if err != nil {
 			bad = append(bad, &InputError{Op: "open", Problem: fmt.Sprintf("member %d: %v", i+1, err)})
 			continue
 		}
-		if j, dup := seen[nc.Network+nc.Addr]; dup {
-			bad = append(bad, &keyError{op: "open", key: nc.Addr, err: ErrDuplicateMember,
-				cause: fmt.Errorf("members %d and %d", j+1, i+1)})
+		for _, addr := range addresses(t) {
+			if j, dup := seen[addr]; dup {
+				bad = append(bad, &keyError{op: "open", key: addr, err: ErrDuplicateMember,
+					cause: fmt.Errorf("members %d and %d", j+1, i+1)})
+			}
+			seen[addr] = i
 		}
-		seen[nc.Network+nc.Addr] = i
-		configs[i] = cfg.withDefaults().node(nc)
+		t.Config = cfg.withDefaults().node(t.Config)
+		targets[i] = t
 	}
 	if len(bad) > 0 {
 		return nil, errors.Join(bad...)
@@ -60,25 +65,47 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 		return nil, fmt.Errorf("redlock: open: %w", err)
 	}
 	guard := cfg.withDefaults().guard(len(urls))
-	for _, nc := range configs {
-		nc.Guard = guard
-		n, err := node.New(nc)
+	for _, t := range targets {
+		m, err := member(t, guard)
 		if err != nil {
 			closeAll()
 			return nil, badInput("open", "%v", err)
 		}
-		members = append(members, n)
+		members = append(members, m)
 	}
 	c, err := New(members, opts...)
 	if err != nil {
 		closeAll()
 		return nil, err
 	}
-	if err := c.ready(ctx, configs[0].DialTimeout); err != nil {
+	if err := c.ready(ctx, targets[0].Config.DialTimeout); err != nil {
 		_ = c.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// addresses tell one member from another.
+func addresses(t node.Target) []string {
+	switch t.Kind {
+	case node.RedisCluster:
+		return t.Seeds
+	case node.BySentinel:
+		return nil // the same Sentinels may watch many masters
+	}
+	if t.Config.Network == "unix" {
+		return []string{"unix:" + t.Config.Addr}
+	}
+	return []string{t.Config.Addr}
+}
+
+// member makes what a URL names.
+func member(t node.Target, guard *node.Guard) (quorum.Member, error) {
+	t.Config.Guard = guard
+	if t.Kind == node.RedisCluster {
+		return cluster.New(cluster.Config{Seeds: t.Seeds, Node: t.Config, Dial: t.Dial})
+	}
+	return node.New(t.Config)
 }
 
 // node fills in what a URL does not say.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -39,6 +40,8 @@ type RealConfig struct {
 	Args    []string      // further redis-server arguments, such as "--maxmemory", "2mb"
 	Env     []string      // added to the process' environment, such as LD_PRELOAD=…
 	Ready   time.Duration // how long a start may take; default 30 s
+
+	cluster bool // in cluster mode: see StartSharded
 }
 
 // Available says why StartReal cannot work here, and what to install.
@@ -103,7 +106,7 @@ func StartReal(ctx context.Context, config RealConfig) (*Real, error) {
 	r.paths = []*Link{r.link}
 	// Between choosing a port and binding it another process can take it.
 	for range 5 {
-		if r.port, err = freePort(); err != nil {
+		if r.port, err = r.choosePort(); err != nil {
 			break
 		}
 		if err = r.start(ctx); err == nil || ctx.Err() != nil {
@@ -114,6 +117,28 @@ func StartReal(ctx context.Context, config RealConfig) (*Real, error) {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
+}
+
+// choosePort finds a free port. The bus of a cluster takes the one 10,000 above it, too, which most
+// ephemeral ports have not.
+func (r *Real) choosePort() (int, error) {
+	if !r.config.cluster {
+		return freePort()
+	}
+	for range 100 {
+		port := 15_000 + rand.IntN(15_000)
+		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		bus, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+10_000)))
+		_ = ln.Close()
+		if err == nil {
+			_ = bus.Close()
+			return port, nil
+		}
+	}
+	return 0, errors.New("redistest: no free pair of ports")
 }
 
 func freePort() (int, error) {

@@ -1,0 +1,383 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/slot"
+)
+
+var _ quorum.Slotted = (*Cluster)(nil)
+
+// Config says how to reach a Redis Cluster.
+type Config struct {
+	// Seeds are addresses, host:port, of nodes of the cluster, masters or replicas. One that answers is
+	// enough, at the start and whenever no known master answers.
+	Seeds []string
+	// Node is what all connections have in common; its Addr and Shard are not used. It needs a Guard.
+	Node node.Config
+	// Dial maps addresses that the cluster announces to those that are dialled, behind NAT or in
+	// containers. What is not in it is dialled as announced.
+	Dial map[string]string
+}
+
+// Cluster is one Redis Cluster as a voter. Safe for concurrent use.
+type Cluster struct {
+	cfg      Config
+	name     string
+	log      *slog.Logger
+	patience time.Duration // of a call for a slot that nobody serves
+	group    *node.Group
+
+	table  atomic.Pointer[table]
+	tracks [slot.Count]track
+	queued atomic.Int64 // calls in detours
+	closed atomic.Bool
+
+	errClosed, errOverflow, errEnded, errNobody, errMoving error
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // router, refresher, and nodes that are being closed
+
+	ready struct { // slots whose detour can go on
+		mu    sync.Mutex
+		slots []uint16
+		kick  chan struct{} // capacity 1
+	}
+	owed    owed
+	renew   chan struct{} // capacity 1: the topology is wanted
+	learnt  time.Time     // the refresher's: when the topology was asked for last
+	sources int           // the refresher's: turns
+
+	mu       sync.Mutex // guards the fields below and the making of tables; not held during I/O
+	masters  map[string]*master
+	patches  map[uint16]patch // slots that a MOVED put elsewhere than the last topology did
+	listener quorum.Listener
+	channel  string
+	seen     error // why there is no topology
+}
+
+// master is one node of the cluster that serves slots, or is about to.
+type master struct {
+	cl    *Cluster
+	addr  string // announced
+	node  *node.Node
+	slots atomic.Pointer[[]uint16] // as a topology named them; nil before one did
+}
+
+// table says who owns which slot. It is replaced as a whole.
+type table struct {
+	masters []*master // [0] is nil: nobody
+	owner   [slot.Count]uint16
+	known   int // masters that a topology named
+}
+
+func (t *table) of(s uint16) *master { return t.masters[t.owner[s&(slot.Count-1)]] }
+
+type patch struct {
+	to *master
+	at time.Time
+}
+
+// track is the order of one slot's calls.
+type track struct {
+	mu     sync.Mutex // never held around Submit or Done
+	calls  int32      // passed on and not done
+	owner  *master    // where they went
+	detour *detour    // not nil while new calls must wait
+}
+
+// New begins to learn the topology and to connect, in the background.
+func New(c Config) (*Cluster, error) {
+	if len(c.Seeds) == 0 {
+		return nil, errors.New("cluster: Config.Seeds is empty")
+	}
+	if c.Node.Guard == nil {
+		return nil, errors.New("cluster: Config.Node.Guard is missing")
+	}
+	if c.Node.DB != 0 {
+		return nil, errors.New("cluster: a Redis Cluster has no database but 0")
+	}
+	log := c.Node.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	cl := &Cluster{
+		cfg: c, name: strings.Join(c.Seeds, ","), log: log, patience: c.Node.StallTimeout,
+		group: &node.Group{}, renew: make(chan struct{}, 1),
+		masters: make(map[string]*master), patches: make(map[uint16]patch), seen: quorum.ErrConnecting,
+	}
+	if cl.patience <= 0 {
+		cl.patience = 2 * time.Second
+	}
+	for _, e := range []struct {
+		err   *error
+		cause error
+	}{{&cl.errClosed, quorum.ErrClosed}, {&cl.errOverflow, quorum.ErrOverflow}, {&cl.errEnded, quorum.ErrEnded},
+		{&cl.errNobody, errNobody}, {&cl.errMoving, errMoving}} {
+		*e.err = fmt.Errorf("%s: %w", cl.name, e.cause)
+	}
+	cl.group.Changed, cl.group.Masters = cl.eraChanged, func() int { return cl.table.Load().known }
+	cl.table.Store(&table{masters: []*master{nil}})
+	cl.ready.kick = make(chan struct{}, 1)
+	cl.owed.init()
+	cl.ctx, cl.cancel = context.WithCancel(context.Background())
+	cl.wg.Go(cl.route)
+	cl.wg.Go(cl.refresh)
+	cl.refreshSoon()
+	return cl, nil
+}
+
+// What a call gets that could not be passed on. Both are NotSent.
+var (
+	errNobody = fmt.Errorf("%w: no master is known for the slot", quorum.ErrDown)
+	errMoving = fmt.Errorf("%w: the slot is being moved", quorum.ErrDown)
+)
+
+// Name is the list of seeds.
+func (cl *Cluster) Name() string { return cl.name }
+
+// Submit passes c on to the master of its slot. See quorum.Member.
+func (cl *Cluster) Submit(c *quorum.Call) {
+	c.Via, c.Route = cl, quorum.Route{Gen: cl.group.Era()}
+	if cl.closed.Load() {
+		cl.end(c, quorum.NotSent, cl.errClosed)
+		return
+	}
+	t := &cl.tracks[c.Slot&(slot.Count-1)]
+	t.mu.Lock()
+	want := cl.table.Load().of(c.Slot)
+	if t.detour != nil || t.calls > 0 && t.owner != want {
+		ok := cl.queueLocked(t, c)
+		t.mu.Unlock()
+		if !ok {
+			cl.end(c, quorum.NotSent, cl.errOverflow)
+		}
+		return
+	}
+	if want == nil {
+		t.mu.Unlock()
+		cl.refreshSoon()
+		cl.end(c, quorum.NotSent, cl.errNobody)
+		return
+	}
+	t.owner = want
+	t.calls++
+	t.mu.Unlock()
+	want.node.Submit(c)
+}
+
+// Done implements quorum.Sink for calls that were passed on: it takes back those that were not executed
+// because of where they went. It runs on readers.
+func (cl *Cluster) Done(c *quorum.Call) {
+	t := &cl.tracks[c.Slot&(slot.Count-1)]
+	t.mu.Lock()
+	t.calls--
+	st := cl.judge(c, t.owner)
+	if st.do != deliver && st.do != giveUp {
+		if c.Route.Since.IsZero() {
+			c.Route.Since = time.Now()
+		}
+		if t.detour == nil {
+			t.detour = &detour{}
+		}
+		t.detour.back = append(t.detour.back, c)
+		t.detour.step = st
+		cl.queued.Add(1)
+		if c.Route.Hops > 1 { // they disagree: a moment for them to agree
+			t.detour.at = c.Route.Since.Add(time.Millisecond << c.Route.Hops)
+		}
+	} else if t.detour != nil {
+		t.detour.at, t.detour.tries = time.Time{}, 0
+	}
+	ready := t.detour != nil && t.calls == 0
+	t.mu.Unlock()
+	if ready {
+		cl.goOn(c.Slot)
+	}
+	switch st.do {
+	case giveUp:
+		last, _ := c.Err.(*quorum.ReplyError)
+		cl.end(c, quorum.Refused, &RedirectError{Hops: int(c.Route.Hops), Last: last})
+	case deliver:
+		if c.Outcome == quorum.NotSent && c.Err != cl.errEnded || c.Outcome == quorum.Unknown {
+			cl.refreshSoon()
+		}
+		cl.end(c, c.Outcome, c.Err)
+	}
+}
+
+// judge decides what becomes of a call that is done. It counts hops.
+func (cl *Cluster) judge(c *quorum.Call, by *master) step {
+	var st step
+	switch {
+	case c.Outcome == quorum.Answered || c.Outcome == quorum.Unknown:
+		return step{}
+	case c.Outcome == quorum.NotSent:
+		// The node is new, or left the cluster a moment ago.
+		if cl.closed.Load() || !errors.Is(c.Err, quorum.ErrConnecting) && !errors.Is(c.Err, quorum.ErrClosed) {
+			return step{}
+		}
+		if st = (step{do: backoff}); cl.waited(c) >= cl.patience {
+			return step{}
+		}
+	default:
+		refused, ok := c.Err.(*quorum.ReplyError)
+		if !ok {
+			return step{}
+		}
+		st = decide(refusal{refused.Kind, refused.Text, by.addr, c.Slot, c.Route.Hops, cl.waited(c)}, cl.patience)
+		if st.do == follow || st.do == ask {
+			c.Route.Hops++
+		}
+	}
+	if st.do == deliver || st.do == giveUp {
+		return st
+	}
+	if c.Ended != nil && c.Ended.Load() || cl.closed.Load() {
+		// Its release has begun, and may have been executed: the call must not be, any more.
+		c.Outcome, c.Err = quorum.NotSent, cl.errEnded
+		return step{}
+	}
+	return st
+}
+
+func (cl *Cluster) waited(c *quorum.Call) time.Duration {
+	if c.Route.Since.IsZero() {
+		return 0
+	}
+	return time.Since(c.Route.Since)
+}
+
+// end delivers a call.
+func (cl *Cluster) end(c *quorum.Call, outcome quorum.Outcome, err error) {
+	c.Outcome, c.Err = outcome, err
+	c.State.Gen = c.Route.Gen
+	if !c.OweUntil.IsZero() && err != nil && err != cl.errClosed && err != cl.errEnded && owing(c) {
+		cl.owed.add(c)
+	}
+	c.Via = nil
+	c.Sink.Done(c)
+}
+
+// StateOf implements quorum.Slotted.
+func (cl *Cluster) StateOf(s uint16) quorum.State {
+	m := cl.table.Load().of(s)
+	if m == nil {
+		return quorum.State{Gen: cl.group.Era(), Err: cl.errNobody}
+	}
+	st := m.node.State()
+	st.Gen = cl.group.Era()
+	return st
+}
+
+// State is that of the cluster: Up, Votes and Inbox if they are true of any master. It is up when every
+// master has been tried. RunID is that of the master of slot 0.
+func (cl *Cluster) State() quorum.State {
+	t := cl.table.Load()
+	out := quorum.State{Gen: cl.group.Era()}
+	untried := false
+	for _, m := range t.masters[1:] {
+		st := m.node.State()
+		untried = untried || !st.Up && errors.Is(st.Err, quorum.ErrConnecting)
+		out.Up = out.Up || st.Up
+		out.Votes = out.Votes || st.Votes
+		out.Inbox = out.Inbox || st.Inbox
+		if st.Quarantine.After(out.Quarantine) {
+			out.Quarantine = st.Quarantine
+		}
+		if out.Err == nil {
+			out.Err = st.Err
+		}
+	}
+	if out.Votes {
+		out.Quarantine = time.Time{}
+	}
+	if len(t.masters) == 1 {
+		cl.mu.Lock()
+		out.Err = cl.seen
+		cl.mu.Unlock()
+	} else if m := t.of(0); m != nil {
+		out.RunID = m.node.State().RunID
+	}
+	if untried {
+		out.Up, out.Votes, out.Inbox, out.Err = false, false, false, quorum.ErrConnecting
+	}
+	if out.Up {
+		out.Err = nil
+	}
+	return out
+}
+
+// Listen subscribes an inbox at every master. See quorum.Member.
+func (cl *Cluster) Listen(channel string, l quorum.Listener) {
+	cl.mu.Lock()
+	if cl.listener != nil {
+		panic("cluster: Listen called twice")
+	}
+	cl.listener, cl.channel = l, channel
+	var all []*master
+	for _, m := range cl.masters {
+		all = append(all, m)
+	}
+	cl.mu.Unlock()
+	for _, m := range all {
+		m.node.Listen(channel, m)
+	}
+}
+
+// Push implements quorum.Listener for one master's inbox.
+func (m *master) Push(msg []byte, st quorum.State, at time.Time) {
+	st.Gen = m.cl.group.Era()
+	m.cl.listener.Push(msg, st, at)
+}
+
+// Changed implements quorum.Listener for one master.
+func (m *master) Changed(st quorum.State) {
+	cl := m.cl
+	if !st.Up {
+		cl.refreshSoon()
+	}
+	cl.wakeAll()
+	cl.listener.Changed(cl.State())
+}
+
+// eraChanged makes every inbox look whether it belongs to an earlier era.
+func (cl *Cluster) eraChanged() {
+	for _, m := range cl.table.Load().masters[1:] {
+		m.node.Recheck()
+	}
+}
+
+// Close ends everything. See quorum.Member.
+func (cl *Cluster) Close(ctx context.Context) error {
+	cl.owed.drain(ctx, cl.ctx)
+	cl.closed.Store(true)
+	cl.wakeAll()
+	cl.cancel()
+	cl.mu.Lock()
+	all := cl.masters
+	cl.masters = nil
+	cl.mu.Unlock()
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	i := 0
+	for _, m := range all {
+		at := &errs[i]
+		i++
+		wg.Go(func() { *at = m.node.Close(ctx) })
+	}
+	wg.Wait()
+	cl.wg.Wait()
+	cl.abandon()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,249 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Slots is the number of hash slots of a Redis Cluster.
+const Slots = 16384
+
+// Sharded is a Redis Cluster of real servers: the masters first, then the replicas of each in turn.
+type Sharded struct {
+	Servers []*Real
+	IDs     []string // node ids
+	Masters int      // at the start
+}
+
+// ShardedConfig describes a Redis Cluster. The zero value of a field is its default.
+type ShardedConfig struct {
+	Masters, Replicas int           // default 3, and no replica per master
+	NodeTimeout       time.Duration // default 1 s
+	Server            RealConfig
+}
+
+// StartSharded starts a Redis Cluster whose slots are spread evenly, and waits until all servers agree.
+func StartSharded(ctx context.Context, c ShardedConfig) (*Sharded, error) {
+	if c.Masters == 0 {
+		c.Masters = 3
+	}
+	if c.NodeTimeout == 0 {
+		c.NodeTimeout = time.Second
+	}
+	c.Server.cluster = true
+	c.Server.Args = append([]string{
+		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", strconv.FormatInt(c.NodeTimeout.Milliseconds(), 10),
+		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0", "--cluster-allow-replica-migration", "no",
+	}, c.Server.Args...)
+	n := c.Masters * (1 + c.Replicas)
+	s := &Sharded{Servers: make([]*Real, n), IDs: make([]string, n), Masters: c.Masters}
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { s.Servers[i], errs[i] = StartReal(ctx, c.Server) })
+	}
+	wg.Wait()
+	err := errors.Join(errs...)
+	if err == nil {
+		err = s.form(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Sharded) form(ctx context.Context) error {
+	for i, r := range s.Servers {
+		id, err := r.Do(ctx, "CLUSTER", "MYID")
+		if err != nil {
+			return err
+		}
+		s.IDs[i], _ = id.(string)
+		if _, err := r.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)); err != nil {
+			return err
+		}
+		if i < s.Masters {
+			from, to := i*Slots/s.Masters, (i+1)*Slots/s.Masters-1
+			if _, err := r.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(from), strconv.Itoa(to)); err != nil {
+				return err
+			}
+		}
+		if i > 0 {
+			if _, err := r.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(s.Servers[0].port)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.Await(ctx); err != nil {
+		return err
+	}
+	for i, r := range s.Servers[s.Masters:] {
+		master := s.IDs[i%s.Masters]
+		if err := until(ctx, func() bool { _, err := r.Do(ctx, "CLUSTER", "REPLICATE", master); return err == nil }); err != nil {
+			return err
+		}
+	}
+	for _, r := range s.Servers[s.Masters:] {
+		if err := s.Synced(ctx, r); err != nil {
+			return err
+		}
+	}
+	return s.Await(ctx)
+}
+
+// until asks again and again until ok.
+func until(ctx context.Context, ok func() bool) error {
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// Synced waits until a replica has what its master has.
+func (s *Sharded) Synced(ctx context.Context, r *Real) error {
+	return until(ctx, func() bool {
+		info, _ := r.Do(ctx, "INFO", "replication")
+		text, _ := info.(string)
+		return strings.Contains(text, "role:slave") && strings.Contains(text, "master_link_status:up")
+	})
+}
+
+// Await waits until every server that runs knows all others and finds the cluster in order.
+func (s *Sharded) Await(ctx context.Context) error {
+	return until(ctx, func() bool {
+		for _, r := range s.Servers {
+			if r.Pid() == 0 {
+				continue
+			}
+			v, err := r.Do(ctx, "CLUSTER", "INFO")
+			info, _ := v.(string)
+			if err != nil || !strings.Contains(info, "cluster_state:ok") ||
+				!strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r\n", len(s.Servers))) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Addrs are the addresses of all servers.
+func (s *Sharded) Addrs() []string {
+	out := make([]string, len(s.Servers))
+	for i, r := range s.Servers {
+		out[i] = r.Addr()
+	}
+	return out
+}
+
+// Owner is the server that serves a slot, by its own word; nil if there is none now.
+func (s *Sharded) Owner(ctx context.Context, slot int) *Real {
+	for i, r := range s.Servers {
+		if r.Pid() != 0 && s.owns(ctx, i, slot) {
+			return r
+		}
+	}
+	return nil
+}
+
+func (s *Sharded) owns(ctx context.Context, i, slot int) bool {
+	v, err := s.Servers[i].Do(ctx, "CLUSTER", "NODES")
+	text, _ := v.(string)
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 8 || !strings.Contains(f[2], "myself") || !strings.Contains(f[2], "master") {
+			continue
+		}
+		for _, part := range f[8:] {
+			lo, hi, ok := strings.Cut(part, "-")
+			if !ok {
+				hi = lo
+			}
+			a, err1 := strconv.Atoi(lo)
+			b, err2 := strconv.Atoi(hi)
+			if err1 == nil && err2 == nil && a <= slot && slot <= b {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Index is the position of a server.
+func (s *Sharded) Index(r *Real) int {
+	for i, x := range s.Servers {
+		if x == r {
+			return i
+		}
+	}
+	return -1
+}
+
+// Move gives a slot with its keys from one server to another, as redis-cli does.
+func (s *Sharded) Move(ctx context.Context, slot, from, to int) error {
+	number := strconv.Itoa(slot)
+	for _, step := range []struct {
+		at   int
+		args []string
+	}{
+		{to, []string{"IMPORTING", s.IDs[from]}},
+		{from, []string{"MIGRATING", s.IDs[to]}},
+	} {
+		if _, err := s.Servers[step.at].Do(ctx, append([]string{"CLUSTER", "SETSLOT", number}, step.args...)...); err != nil {
+			return err
+		}
+	}
+	if err := s.MoveKeys(ctx, slot, from, to); err != nil {
+		return err
+	}
+	for _, at := range []int{to, from} {
+		if _, err := s.Servers[at].Do(ctx, "CLUSTER", "SETSLOT", number, "NODE", s.IDs[to]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MoveKeys moves the keys of a slot that is being given away.
+func (s *Sharded) MoveKeys(ctx context.Context, slot, from, to int) error {
+	for {
+		v, err := s.Servers[from].Do(ctx, "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(slot), "100")
+		if err != nil {
+			return err
+		}
+		keys, _ := v.([]any)
+		if len(keys) == 0 {
+			return nil
+		}
+		args := []string{"MIGRATE", "127.0.0.1", strconv.Itoa(s.Servers[to].port), "", "0", "5000", "KEYS"}
+		for _, k := range keys {
+			args = append(args, k.(string))
+		}
+		if _, err := s.Servers[from].Do(ctx, args...); err != nil {
+			return err
+		}
+	}
+}
+
+// Close kills all servers.
+func (s *Sharded) Close() error {
+	var errs []error
+	for _, r := range s.Servers {
+		if r != nil {
+			errs = append(errs, r.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,70 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Query asks one server something on a connection of its own, which it closes: who is the master, how a
+// cluster is made up. An error reply is an element of Kind '-' with its text in Str. ctx and
+// Config.DialTimeout bound it.
+func Query(ctx context.Context, c Config, cmds ...[]byte) ([]quorum.Reply, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: c, name: c.Addr}
+	if c.TLS != nil {
+		n.tls = tlsConfig(c)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.DialTimeout)
+	defer cancel()
+	l, err := n.dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Addr, err)
+	}
+	stop := context.AfterFunc(ctx, l.cut)
+	defer stop()
+	replies := make([]quorum.Reply, len(cmds))
+	failed := l.wire.SetWriteDeadline(time.Now().Add(c.WriteTimeout))
+	for _, cmd := range cmds {
+		if failed == nil {
+			_, failed = l.wire.Write(cmd)
+		}
+	}
+	if failed != nil {
+		l.cut()
+	}
+	l.read(func(br *bufio.Reader) { // returns only after that
+		defer l.cut()
+		if br == nil || failed != nil {
+			failed = errors.Join(failed, errEnded)
+			return
+		}
+		for i := range replies {
+			if failed = readReply(br, &replies[i], 0); failed != nil {
+				return
+			}
+		}
+	})
+	if failed != nil && ctx.Err() != nil {
+		failed = ctx.Err()
+	}
+	if failed != nil {
+		return nil, fmt.Errorf("%s: %w", c.Addr, failed)
+	}
+	return replies, nil
+}
+
+// Refusal classifies an error reply that Query returned.
+func Refusal(r *quorum.Reply) *quorum.ReplyError {
+	if r.Kind != '-' {
+		return nil
+	}
+	return classify(string(r.Str))
+}
