@@ -239,13 +239,18 @@ func (cl *Cluster) judge(c *quorum.Call, by *master) step {
 		if st.do == follow || st.do == ask {
 			c.Route.Hops++
 		}
+		if st.do == backoff && interrupted(refused.Text) {
+			c.Route.Interrupted = true
+		}
 	}
 	if st.do == deliver || st.do == giveUp {
 		return st
 	}
 	if c.Ended != nil && c.Ended.Load() || cl.closed.Load() {
 		// Its release has begun, and may have been executed: the call must not be, any more.
-		c.Outcome, c.Err = quorum.NotSent, cl.errEnded
+		if !c.Route.Interrupted {
+			c.Outcome, c.Err = quorum.NotSent, cl.errEnded
+		}
 		return step{}
 	}
 	return st

@@ -191,7 +191,7 @@ func (cl *Cluster) pauseLocked(t *track, now time.Time) time.Duration {
 func (cl *Cluster) expire(c *quorum.Call) {
 	cl.queued.Add(-1)
 	switch {
-	case c.Ended != nil && c.Ended.Load():
+	case c.Ended != nil && c.Ended.Load() && !c.Route.Interrupted:
 		cl.end(c, quorum.NotSent, cl.errEnded)
 	case c.Outcome == quorum.Unanswered:
 		cl.end(c, quorum.NotSent, cl.errMoving)
@@ -254,7 +254,9 @@ func (cl *Cluster) flush(t *track, to *master) {
 		for _, c := range batch {
 			c.Route.Asking, c.Late = false, true
 			if c.Ended != nil && c.Ended.Load() {
-				c.Outcome, c.Err = quorum.NotSent, cl.errEnded
+				if !c.Route.Interrupted {
+					c.Outcome, c.Err = quorum.NotSent, cl.errEnded
+				}
 				cl.Done(c)
 				continue
 			}

@@ -105,6 +105,9 @@ var phrases = []struct {
 	{"Client sent AUTH, but no password is set", quorum.KindAuth}, // 5
 	{"invalid password", quorum.KindAuth},                         // 5
 	{"max number of clients reached", quorum.KindOverloaded},
+	// A slot that is being given away: the script was stopped at a key that is not there any more.
+	{"Script attempted to access a non local key", quorum.KindCluster},     // 7
+	{"Lua script attempted to access a non local key", quorum.KindCluster}, // 6
 }
 
 func kindOf(text string) quorum.Kind {

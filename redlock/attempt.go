@@ -223,6 +223,9 @@ func (a *attempt) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 	case opRaise:
 		yes = a.b.raiseAnswered(i, ans)
 	case opRelease:
+		if c.Route.Interrupted && ans.outcome == quorum.Answered {
+			ans.n = 1 // it is only stopped where it has freed the vote and is to hand it over
+		}
 		yes = a.b.releaseAnswered(i, ans)
 	}
 	wake := a.wake

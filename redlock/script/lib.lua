@@ -45,9 +45,11 @@ local function lengthen(key, ttl)
   if redis.call('PTTL', key) < tonumber(ttl) then redis.call('PEXPIRE', key, ttl) end
 end
 
+-- A key that the script itself has emptied cannot be asked while its slot is given to another master of a
+-- Redis Cluster, hence pcall; and a hand-over writes the new owner before it deletes the old one.
 local function drop(owner)
-  redis.call('ZREM', KEYS[4], owner)
-  redis.call('HDEL', KEYS[5], owner)
+  redis.pcall('ZREM', KEYS[4], owner)
+  redis.pcall('HDEL', KEYS[5], owner)
 end
 
 -- The TTL that a registered owner asked for, or nil if its entry has run out.
@@ -59,7 +61,7 @@ local function live(owner)
   return tonumber(ttl)
 end
 
-local function head() return redis.call('ZRANGE', KEYS[4], 0, 0)[1] or '-' end
+local function head() return redis.pcall('ZRANGE', KEYS[4], 0, 0)[1] or '-' end
 
 -- Executes a waiter's request and tells it, and who comes after it.
 local function hand(owner, ttl)
@@ -79,8 +81,8 @@ local function successor(hint)
     drop(hint)
   end
   while true do
-    local first = redis.call('ZRANGE', KEYS[4], 0, 0)[1]
-    if not first then return nil end
+    local first = head()
+    if first == '-' then return nil end
     local ttl = live(first)
     if ttl then return first, ttl end
     drop(first)

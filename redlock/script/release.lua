@@ -4,5 +4,4 @@
 -- Returns 1 if the vote was the owner's (freed or handed over), 0 if not.
 -- Error FORGOT marker: the vote is freed, but nothing could be handed over.
 local owner, hint = ARGV[2], ARGV[3]
-local had = redis.call('HDEL', KEYS[1], owner)
-if redis.call('EXISTS', KEYS[4]) == 0 then return had end
+if redis.call('EXISTS', KEYS[4]) == 0 then return redis.call('HDEL', KEYS[1], owner) end

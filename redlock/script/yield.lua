@@ -19,7 +19,8 @@ if heir == owner then
   lengthen(KEYS[1], ttl)
   return {n, now}
 end
-redis.call('HDEL', KEYS[1], owner)
 register(owner, ttl, entry)
-if not hand(heir, heirTTL) then return forgot() end
+local handed = hand(heir, heirTTL)
+redis.call('HDEL', KEYS[1], owner)
+if not handed then return forgot() end
 return {0, now}
