@@ -37,7 +37,7 @@ type marker struct {
 	age     time.Duration // since it was marked, on its own clock
 	raised  time.Duration // since its q was raised last, on its own clock; < 0: never
 	arrived time.Time     // when the answer came: left runs from here on our clock
-	memory                // of a master of a cluster; else empty
+	recall                // of a master of a cluster; else empty
 }
 
 // of reports whether the marker was made for the process runID.
@@ -74,12 +74,16 @@ func guardCommand(source string, args ...string) []byte {
 	return resp.Command(all...)
 }
 
+func markCommand(runID string, q, quarantine time.Duration, state string) []byte {
+	return guardCommand(markLua, runID, millis(q), millis(quarantine), state)
+}
+
+// markCommand is markCommand for this node; repl is the replication id of a master of a cluster.
 func (n *Node) markCommand(runID, repl string, q, quarantine time.Duration, state string) []byte {
-	args := []string{runID, millis(q), millis(quarantine), state}
-	if n.cfg.Shard != nil {
-		args = append(args, repl)
+	if n.cfg.Shard == nil {
+		return markCommand(runID, q, quarantine, state)
 	}
-	return n.guardCommand(markLua, args...)
+	return n.guardCommand(markLua, runID, millis(q), millis(quarantine), state, repl)
 }
 
 func millis(d time.Duration) string {
@@ -102,7 +106,7 @@ func readMarker(r *quorum.Reply, arrived time.Time) (marker, error) {
 		id: string(e[0].Str), state: string(e[1].Str), q: time.Duration(q) * time.Millisecond,
 		left: time.Duration(max(0, e[3].Int)) * time.Millisecond, clk: string(e[4].Str) == "1", arrived: arrived,
 	}
-	m.memory = readMemory(e)
+	m.recall = readMemory(e)
 	m.raised = -1
 	if at, err := strconv.ParseInt(string(e[6].Str), 10, 64); err == nil {
 		m.raised = time.Duration(e[5].Int-at) * time.Microsecond

@@ -171,7 +171,7 @@ func (n *Node) era() uint64 {
 
 // appendCall writes a call, with the keys of its slot in the place of those that all locks share.
 func (n *Node) appendCall(b []byte, c *quorum.Call) []byte {
-	if n.cfg.Shard == nil || c.Shared == 0 {
+	if n.cfg.Shard == nil || c.Shared == 0 || int(c.Shared) > len(c.Cmd) {
 		return append(b, c.Cmd...)
 	}
 	rest := c.Cmd[c.Shared:]
@@ -189,7 +189,7 @@ func (n *Node) appendCall(b []byte, c *quorum.Call) []byte {
 }
 
 // memory is what a master's script says of its process, beside the marker.
-type memory struct {
+type recall struct {
 	repl  string // replication id when it was marked
 	now   string // replication id now
 	older string // the one before it, where it was promoted
@@ -198,18 +198,18 @@ type memory struct {
 }
 
 // known reports whether the marker was made for the memory that the process has now.
-func (m memory) known() bool { return m.repl == m.now }
+func (m recall) known() bool { return m.repl == m.now }
 
 // renamed reports whether the replication id changed without a promotion: a first replica came, or the
 // last one was gone for long.
-func (m memory) renamed() bool { return m.repl != m.now && strings.Trim(m.older, "0") == "" }
+func (m recall) renamed() bool { return m.repl != m.now && strings.Trim(m.older, "0") == "" }
 
-func readMemory(e []quorum.Reply) memory {
+func readMemory(e []quorum.Reply) recall {
 	if len(e) < 10 {
-		return memory{}
+		return recall{}
 	}
 	info := e[8].Str
-	return memory{repl: string(e[7].Str), now: field(info, "master_replid:"), older: field(info, "master_replid2:"), role: field(info, "role:"), stamp: string(e[9].Str)}
+	return recall{repl: string(e[7].Str), now: field(info, "master_replid:"), older: field(info, "master_replid2:"), role: field(info, "role:"), stamp: string(e[9].Str)}
 }
 
 // rehome carries the marker along when the slot it is in was given away. It runs on the supervisor.
@@ -224,7 +224,7 @@ func (n *Node) rehome(s *session) error {
 		return nil
 	}
 	left := max(0, m.left-time.Since(m.arrived)) // of the quarantine
-	now, err := n.askMarker(n.ctx, s, n.guardCommand(carryLua, m.id, m.state, millis(m.q), flag(m.clk), m.memory.repl, millis(left)))
+	now, err := n.askMarker(n.ctx, s, n.guardCommand(carryLua, m.id, m.state, millis(m.q), flag(m.clk), m.recall.repl, millis(left)))
 	if err != nil {
 		n.home.Store(old)
 		return err

@@ -48,6 +48,9 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 			bad = append(bad, &InputError{Op: "open", Problem: fmt.Sprintf("member %d: %v", i+1, err)})
 			continue
 		}
+		if cfg.Interop && t.Kind != node.OneServer {
+			bad = append(bad, badInput("open", "member %d: locks are shared with Redisson at plain masters only", i+1))
+		}
 		for _, addr := range addresses(t) {
 			if j, dup := seen[addr]; dup {
 				bad = append(bad, &keyError{op: "open", key: addr, err: ErrDuplicateMember,

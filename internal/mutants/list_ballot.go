@@ -246,9 +246,10 @@ var rounds = []mutant{
 		old:  `hint := a.b.hint()`, new: `hint := ""`,
 		tests: by("redlock", "TestReleaseNamesOneSuccessor"),
 	}, {
-		name: "a call of an attempt may be repeated behind its release: a key that nobody owns",
-		file: "redlock/attempt.go",
-		old:  `Cmd: *cmd, Tagged: true, Ended: &a.ended, Judge: a,`, new: `Cmd: *cmd, Tagged: true, Judge: a,`,
+		name:  "a call of an attempt may be repeated behind its release: a key that nobody owns",
+		file:  "redlock/attempt.go",
+		old:   `Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Ended: &a.ended, Judge: a,`,
+		new:   `Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Judge: a,`,
 		tests: by("redlock", "TestNothingIsRepeatedBehindItsRelease"),
 	}, {
 		name: "what overtook its release is not released again: a key that nobody owns",
