@@ -57,6 +57,7 @@ type Cluster struct {
 	renew   chan struct{} // capacity 1: the topology is wanted
 	learnt  time.Time     // the refresher's: when the topology was asked for last
 	sources int           // the refresher's: turns
+	doubt   atomic.Bool   // the last topology may be wrong
 
 	mu       sync.Mutex // guards the fields below and the making of tables; not held during I/O
 	masters  map[string]*master

@@ -81,8 +81,9 @@ func (cl *Cluster) sleep(d time.Duration) bool {
 	}
 }
 
-// learn asks one server after the other until one tells a topology that makes sense, beginning with
-// another one each time: a server that is wrong is not asked alone.
+// learn asks one server after the other until one tells a topology that makes sense: the masters that are
+// up, then the seeds, beginning with another one each time. Where a master is not what the last topology
+// said, or is not in it, masters and seeds take turns: whoever is wrong is not believed alone.
 func (cl *Cluster) learn() error {
 	cl.mu.Lock()
 	var up []*master
@@ -99,19 +100,23 @@ func (cl *Cluster) learn() error {
 		return 1
 	})
 	cl.sources++
-	var errs []error
+	type source func() ([]masterInfo, error)
+	var masters, seeds []source
 	for i := range up {
 		m := up[(i+cl.sources)%len(up)]
-		infos, err := cl.askMaster(m)
-		if err == nil {
-			cl.apply(infos)
-			return nil
-		}
-		errs = append(errs, fmt.Errorf("%s: %w", m.addr, err))
+		masters = append(masters, func() ([]masterInfo, error) { return cl.askMaster(m) })
 	}
 	for i := range cl.cfg.Seeds {
 		seed := cl.cfg.Seeds[(i+cl.sources)%len(cl.cfg.Seeds)]
-		infos, err := cl.askSeed(seed)
+		seeds = append(seeds, func() ([]masterInfo, error) { return cl.askSeed(seed) })
+	}
+	all := append(masters, seeds...)
+	if cl.doubt.Swap(false) && cl.sources%2 == 0 {
+		all = append(seeds, masters...)
+	}
+	var errs []error
+	for _, ask := range all {
+		infos, err := ask()
 		if err == nil {
 			cl.apply(infos)
 			return nil
@@ -138,6 +143,12 @@ func (cl *Cluster) timeout() time.Duration {
 		return d
 	}
 	return time.Second
+}
+
+// doubted wants the topology anew, and not from whom it came.
+func (cl *Cluster) doubted() {
+	cl.doubt.Store(true)
+	cl.refreshSoon()
 }
 
 func (cl *Cluster) askMaster(m *master) ([]masterInfo, error) {
@@ -301,7 +312,7 @@ func (cl *Cluster) openLocked(addr string, slots *[]uint16) (*master, error) {
 	m.slots.Store(slots)
 	c := cl.cfg.Node
 	c.Network, c.Addr = "tcp", cl.dial(addr)
-	c.Shard = &node.Shard{Group: cl.group, Unknown: cl.refreshSoon, Slots: func() []uint16 {
+	c.Shard = &node.Shard{Group: cl.group, Unknown: cl.doubted, Slots: func() []uint16 {
 		if s := m.slots.Load(); s != nil {
 			return *s
 		}

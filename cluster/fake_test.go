@@ -1,0 +1,575 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// fakes is a Redis Cluster in this process that says what it is told to say. Its masters answer the
+// handshake, the guard's looks and CLUSTER SHARDS; everything else is the test's.
+type fakes struct {
+	t       *testing.T
+	masters []*fake
+
+	mu     sync.Mutex
+	ranges [][]uint16 // slots of each master: from, to
+}
+
+type fake struct {
+	all    *fakes
+	i      int
+	ln     net.Listener
+	down   atomic.Bool
+	shards atomic.Pointer[string] // what it answers to CLUSTER SHARDS, instead of the truth
+	asked  atomic.Int64           // for CLUSTER SHARDS
+
+	mu    sync.Mutex
+	reply func(cmd string, asking bool) string // to a command of the test; "" holds the connection until hold is closed
+	got   []string                             // those commands, in order; with "ASKING " before where it was told so
+	conns []net.Conn
+}
+
+// startFakes starts n masters with even shares of the slots, of which each answers ":1" to what a test asks.
+func startFakes(t *testing.T, n int) *fakes {
+	fs := &fakes{t: t}
+	for i := range n {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		f := &fake{all: fs, i: i, ln: ln, reply: func(string, bool) string { return ":1\r\n" }}
+		fs.masters = append(fs.masters, f)
+		fs.ranges = append(fs.ranges, []uint16{uint16(i * 16384 / n), uint16((i+1)*16384/n - 1)})
+		var wg sync.WaitGroup
+		wg.Go(func() { f.accept(&wg) })
+		t.Cleanup(func() { f.stop(); wg.Wait() })
+	}
+	return fs
+}
+
+func (f *fake) addr() string { return f.ln.Addr().String() }
+
+func (f *fake) stop() {
+	_ = f.ln.Close()
+	f.cut()
+}
+
+func (f *fake) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.conns {
+		_ = c.Close()
+	}
+	f.conns = nil
+}
+
+func (f *fake) accept(wg *sync.WaitGroup) {
+	for {
+		c, err := f.ln.Accept()
+		if err != nil {
+			return
+		}
+		if f.down.Load() {
+			_ = c.Close()
+			continue
+		}
+		f.mu.Lock()
+		f.conns = append(f.conns, c)
+		f.mu.Unlock()
+		wg.Go(func() { f.serve(c) })
+	}
+}
+
+func (f *fake) serve(c net.Conn) {
+	defer c.Close()
+	in := bufio.NewReader(c)
+	asking := false
+	for {
+		args, err := command(in)
+		if err != nil {
+			return
+		}
+		answer, mine := f.protocol(args)
+		if !mine {
+			cmd := args[len(args)-1]
+			f.mu.Lock()
+			if asking {
+				f.got = append(f.got, "ASKING "+cmd)
+			} else {
+				f.got = append(f.got, cmd)
+			}
+			reply := f.reply
+			f.mu.Unlock()
+			answer = reply(cmd, asking)
+		}
+		asking = args[0] == "ASKING"
+		if _, err := io.WriteString(c, answer); err != nil {
+			return
+		}
+	}
+}
+
+func command(in *bufio.Reader) (args []string, err error) {
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
+	for range n {
+		if line, err = in.ReadString('\n'); err != nil {
+			return nil, err
+		}
+		size, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
+		b := make([]byte, size+2)
+		if _, err = io.ReadFull(in, b); err != nil {
+			return nil, err
+		}
+		args = append(args, string(b[:size]))
+	}
+	return args, nil
+}
+
+func bulk(s string) string { return string(resp.AppendBulk(nil, s)) }
+
+// protocol answers what every master does.
+func (f *fake) protocol(args []string) (string, bool) {
+	id := fmt.Sprintf("fake%d", f.i)
+	switch strings.ToUpper(args[0]) {
+	case "CLIENT":
+		if args[1] == "ID" {
+			return ":1\r\n", true
+		}
+		return "+OK\r\n", true
+	case "INFO":
+		return bulk("run_id:" + id + "\r\nuptime_in_seconds:1000\r\n"), true
+	case "PING":
+		return "+PONG\r\n", true
+	case "ASKING":
+		return "+OK\r\n", true
+	case "EVAL": // a look at the marker, always of this process and never in quarantine
+		return "*10\r\n" + bulk(id+" 1") + bulk("n") + bulk("30000") + ":-2\r\n" + bulk("") + ":2000000\r\n" + bulk("") + bulk("repl") +
+			bulk("role:master\r\nmaster_replid:repl\r\nmaster_replid2:0\r\n") + bulk(id+" 1"), true
+	case "CLUSTER":
+		switch args[1] {
+		case "MYID":
+			return bulk(id), true
+		case "SHARDS":
+			f.asked.Add(1)
+			if lie := f.shards.Load(); lie != nil {
+				return *lie, true
+			}
+			return f.all.shards(), true
+		}
+		return "-ERR unknown subcommand\r\n", true
+	}
+	return "", false
+}
+
+func (fs *fakes) shards() string {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	out := fmt.Sprintf("*%d\r\n", len(fs.masters))
+	for i, f := range fs.masters {
+		out += "*4\r\n" + bulk("slots") + fmt.Sprintf("*%d\r\n", len(fs.ranges[i]))
+		for _, s := range fs.ranges[i] {
+			out += fmt.Sprintf(":%d\r\n", s)
+		}
+		host, port, _ := net.SplitHostPort(f.addr())
+		out += bulk("nodes") + "*1\r\n*12\r\n" + bulk("id") + bulk(fmt.Sprintf("fake%d", i)) + bulk("port") + ":" + port + "\r\n" +
+			bulk("ip") + bulk(host) + bulk("endpoint") + bulk(host) + bulk("role") + bulk("master") + bulk("health") + bulk("online")
+	}
+	return out
+}
+
+// says replaces what a master answers.
+func (f *fake) says(reply func(cmd string, asking bool) string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reply = reply
+}
+
+func (f *fake) commands() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.got)
+}
+
+// connect opens a cluster of the fakes and waits until it votes everywhere.
+func (fs *fakes) connect(seeds ...string) *Cluster {
+	fs.t.Helper()
+	if seeds == nil {
+		for _, f := range fs.masters {
+			seeds = append(seeds, f.addr())
+		}
+	}
+	cl, err := New(Config{Seeds: seeds, Node: node.Config{
+		Guard:       node.NewGuard(node.GuardConfig{Members: 1, MaxTTL: time.Second}),
+		DialTimeout: 5 * time.Second, StallTimeout: 5 * time.Second, BackoffMax: 50 * time.Millisecond,
+	}})
+	require.NoError(fs.t, err)
+	fs.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = cl.Close(ctx)
+	})
+	fs.settle(cl)
+	return cl
+}
+
+func (fs *fakes) settle(cl *Cluster) {
+	fs.t.Helper()
+	require.Eventually(fs.t, func() bool {
+		for s := uint16(0); s < 16384; s += 64 {
+			if !cl.StateOf(s).Votes {
+				return false
+			}
+		}
+		return true
+	}, 20*time.Second, time.Millisecond, "every master votes")
+}
+
+// call is one call of a test, and its own sink.
+type call struct {
+	quorum.Call
+	done chan struct{}
+}
+
+func (c *call) Done(*quorum.Call) { close(c.done) }
+
+func newCall(slot uint16, name string) *call {
+	c := &call{done: make(chan struct{})}
+	c.Call = quorum.Call{Cmd: resp.Command("TEST", name), Slot: slot, Sink: c}
+	return c
+}
+
+func submit(cl *Cluster, slot uint16, name string) *call {
+	c := newCall(slot, name)
+	cl.Submit(&c.Call)
+	return c
+}
+
+func (c *call) wait(t *testing.T) *quorum.Call {
+	t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no answer")
+	}
+	return &c.Call
+}
+
+func (c *call) answered(t *testing.T) {
+	t.Helper()
+	c.wait(t)
+	require.Equal(t, quorum.Answered, c.Outcome, "%v", c.Err)
+}
+
+func (fs *fakes) moved(slot uint16, to int) string {
+	return fmt.Sprintf("-MOVED %d %s\r\n", slot, fs.masters[to].addr())
+}
+
+// grant makes a slot one master's in what all of them tell.
+func (fs *fakes) grant(ranges ...[]uint16) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.ranges = ranges
+}
+
+func TestCallGoesToTheMasterOfItsSlotAndFollowsIt(t *testing.T) {
+	fs := startFakes(t, 2)
+	cl := fs.connect()
+	submit(cl, 5, "a").answered(t)
+	submit(cl, 9000, "b").answered(t)
+	require.Equal(t, []string{"a"}, fs.masters[0].commands())
+	require.Equal(t, []string{"b"}, fs.masters[1].commands())
+
+	fs.masters[0].says(func(cmd string, _ bool) string { return fs.moved(5, 1) })
+	c := submit(cl, 5, "c")
+	c.answered(t)
+	require.EqualValues(t, 1, c.Route.Hops)
+	submit(cl, 5, "d").answered(t)
+	require.Equal(t, []string{"a", "c"}, fs.masters[0].commands(), "the slot was patched at once")
+	require.Equal(t, []string{"b", "c", "d"}, fs.masters[1].commands())
+}
+
+func TestAskIsOneCallsBusinessAndSaysSo(t *testing.T) {
+	fs := startFakes(t, 2)
+	cl := fs.connect()
+	fs.masters[0].says(func(cmd string, _ bool) string {
+		if cmd == "new" {
+			return fmt.Sprintf("-ASK 5 %s\r\n", fs.masters[1].addr())
+		}
+		return ":1\r\n"
+	})
+	fs.masters[1].says(func(_ string, asking bool) string {
+		if !asking {
+			return fs.moved(5, 0)
+		}
+		return ":2\r\n"
+	})
+	c := submit(cl, 5, "new")
+	c.answered(t)
+	require.EqualValues(t, 2, c.Reply.Int)
+	submit(cl, 5, "old").answered(t)
+	require.Equal(t, []string{"new", "old"}, fs.masters[0].commands())
+	require.Equal(t, []string{"ASKING new"}, fs.masters[1].commands())
+}
+
+func TestRedirectWithoutAHostMeansTheSameHost(t *testing.T) {
+	fs := startFakes(t, 2)
+	cl := fs.connect()
+	_, port, _ := net.SplitHostPort(fs.masters[1].addr())
+	for i, host := range []string{"", "?"} {
+		slot := uint16(5 + i)
+		fs.masters[0].says(func(string, bool) string { return fmt.Sprintf("-MOVED %d %s:%s\r\n", slot, host, port) })
+		submit(cl, slot, "x").answered(t)
+	}
+	require.Len(t, fs.masters[1].commands(), 2)
+}
+
+func TestMastersThatSendACallRoundInCirclesAreGivenUp(t *testing.T) {
+	fs := startFakes(t, 2)
+	cl := fs.connect()
+	fs.masters[0].says(func(string, bool) string { return fs.moved(5, 1) })
+	fs.masters[1].says(func(string, bool) string { return fs.moved(5, 0) })
+	c := submit(cl, 5, "x").wait(t)
+	require.Equal(t, quorum.Refused, c.Outcome)
+	var circles *RedirectError
+	require.ErrorAs(t, c.Err, &circles)
+	require.Equal(t, maxHops, circles.Hops)
+	var last *quorum.ReplyError
+	require.ErrorAs(t, c.Err, &last)
+	require.Equal(t, quorum.KindCluster, last.Kind)
+	require.Equal(t, maxHops+1, len(fs.masters[0].commands())+len(fs.masters[1].commands()))
+}
+
+func TestSlotThatNobodyServesForAMomentCostsAPauseAndNoError(t *testing.T) {
+	for _, refusal := range []string{
+		"TRYAGAIN Multiple keys request during rehashing of slot", "CLUSTERDOWN The cluster is down",
+		"LOADING Redis is loading the dataset in memory", "ERR Script attempted to access a non local key in a cluster node",
+	} {
+		fs := startFakes(t, 1)
+		cl := fs.connect()
+		var tries atomic.Int64
+		fs.masters[0].says(func(string, bool) string {
+			if tries.Add(1) <= 20 {
+				return "-" + refusal + "\r\n"
+			}
+			return ":1\r\n"
+		})
+		var calls []*call
+		for i := range 10 {
+			calls = append(calls, submit(cl, 5, strconv.Itoa(i)))
+		}
+		for _, c := range calls {
+			c.answered(t)
+		}
+		var order []string // of those that were executed
+		for _, cmd := range fs.masters[0].commands()[20:] {
+			order = append(order, cmd)
+		}
+		require.True(t, slices.IsSorted(order), "%s: %v", refusal, order)
+		require.Less(t, tries.Load(), int64(45), "one call asks for all")
+	}
+}
+
+func TestSlotThatNobodyServesForLongIsARefusalInTime(t *testing.T) {
+	fs := startFakes(t, 1)
+	cl := fs.connect()
+	cl.patience = 300 * time.Millisecond
+	fs.masters[0].says(func(string, bool) string { return "-CLUSTERDOWN Hash slot not served\r\n" })
+	began := time.Now()
+	first, second := submit(cl, 5, "a"), submit(cl, 5, "b")
+	c := first.wait(t)
+	require.Equal(t, quorum.Refused, c.Outcome)
+	require.ErrorContains(t, c.Err, "CLUSTERDOWN")
+	require.Contains(t, []quorum.Outcome{quorum.Refused, quorum.NotSent}, second.wait(t).Outcome)
+	require.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond)
+	fs.masters[0].says(func(string, bool) string { return ":1\r\n" })
+	submit(cl, 5, "c").answered(t)
+}
+
+// The order of one slot's calls. A master that has got a slot must not execute a call before the former
+// one has answered all that came before: those may come back, or have been executed there.
+func TestCallIsNotPassedOnWhileEarlierOnesAreAtTheFormerMaster(t *testing.T) {
+	fs := startFakes(t, 2)
+	cl := fs.connect()
+	release, held := make(chan struct{}), make(chan struct{})
+	fs.masters[0].says(func(cmd string, _ bool) string {
+		if cmd == "acquire" {
+			close(held)
+			<-release
+			return fs.moved(5, 1)
+		}
+		return ":1\r\n"
+	})
+	first := submit(cl, 5, "acquire")
+	<-held
+	fs.grant([]uint16{6, 8191}, []uint16{0, 5, 8192, 16383}) // and every topology says so
+	cl.refreshSoon()
+	require.Eventually(t, func() bool { return cl.table.Load().of(5).addr == fs.masters[1].addr() }, 10*time.Second, time.Millisecond)
+	second := submit(cl, 5, "release")
+	submit(cl, 9000, "other").answered(t) // was submitted later, on the same connection
+	require.Equal(t, []string{"other"}, fs.masters[1].commands(), "nothing of the slot yet")
+	close(release)
+	first.answered(t)
+	second.answered(t)
+	require.Equal(t, []string{"other", "acquire", "release"}, fs.masters[1].commands())
+}
+
+func TestCallThatComesBackAfterItsReleaseHasBegunIsNotRepeated(t *testing.T) {
+	for _, refusal := range []string{"MOVED", "TRYAGAIN later", "CLUSTERDOWN The cluster is down"} {
+		fs := startFakes(t, 2)
+		cl := fs.connect()
+		release, held := make(chan struct{}), make(chan struct{})
+		fs.masters[0].says(func(cmd string, _ bool) string {
+			if cmd != "acquire" {
+				return ":0\r\n"
+			}
+			close(held)
+			<-release
+			if refusal == "MOVED" {
+				return fs.moved(5, 1)
+			}
+			return "-" + refusal + "\r\n"
+		})
+		var ended atomic.Bool
+		first := newCall(5, "acquire")
+		first.Ended = &ended
+		cl.Submit(&first.Call)
+		<-held
+		ended.Store(true)
+		second := submit(cl, 5, "release") // behind it on the same connection, and executed there
+		close(release)
+		require.Equal(t, quorum.NotSent, first.wait(t).Outcome, refusal)
+		require.ErrorIs(t, first.Err, quorum.ErrEnded)
+		second.answered(t)
+		require.Equal(t, []string{"acquire", "release"}, fs.masters[0].commands())
+		require.Empty(t, fs.masters[1].commands())
+	}
+}
+
+func TestReleaseThatWasNotDeliveredGoesToWhoeverOwnsTheSlotThen(t *testing.T) {
+	fs := startFakes(t, 2)
+	cl := fs.connect()
+	fs.masters[0].says(func(string, bool) string { // dies with the call
+		fs.masters[0].down.Store(true)
+		go fs.masters[0].cut()
+		return ""
+	})
+	c := newCall(5, "release")
+	c.OweUntil = time.Now().Add(time.Minute)
+	cl.Submit(&c.Call)
+	require.Equal(t, quorum.Unknown, c.wait(t).Outcome)
+	fs.grant(nil, []uint16{0, 16383})
+	require.Eventually(t, func() bool { return slices.Contains(fs.masters[1].commands(), "release") }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { cl.owed.mu.Lock(); defer cl.owed.mu.Unlock(); return len(cl.owed.debts) == 0 }, 10*time.Second, time.Millisecond)
+}
+
+func TestSeedThatLiesOrIsDeadDoesNoHarm(t *testing.T) {
+	fs := startFakes(t, 3)
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_ = dead.Close()
+	for name, lie := range map[string]string{
+		"not a topology": "+OK\r\n",
+		"no slots":       "*0\r\n",
+		"nobody there": "*1\r\n*4\r\n" + bulk("slots") + "*2\r\n:0\r\n:16383\r\n" + bulk("nodes") + "*1\r\n*10\r\n" + bulk("id") + bulk("x") + bulk("port") + ":1\r\n" +
+			bulk("ip") + bulk("127.0.0.1") + bulk("role") + bulk("master") + bulk("health") + bulk("online"),
+		"everything is mine": "*1\r\n*4\r\n" + bulk("slots") + "*2\r\n:0\r\n:16383\r\n" + bulk("nodes") + "*1\r\n*10\r\n" + bulk("id") + bulk("fake0") + bulk("port") +
+			":" + strconv.Itoa(fs.masters[0].ln.Addr().(*net.TCPAddr).Port) + "\r\n" + bulk("ip") + bulk("127.0.0.1") + bulk("role") + bulk("master") + bulk("health") + bulk("online"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs.masters[0].shards.Store(&lie)
+			fs.masters[0].says(func(cmd string, _ bool) string {
+				if slot, _ := strconv.Atoi(cmd); slot > 5460 {
+					return fs.moved(uint16(slot), slot*3/16384)
+				}
+				return ":1\r\n"
+			})
+			cl, err := New(Config{Seeds: []string{dead.Addr().String(), fs.masters[0].addr(), fs.masters[1].addr()}, Node: node.Config{
+				Guard: node.NewGuard(node.GuardConfig{Members: 1, MaxTTL: time.Second}), BackoffMax: 50 * time.Millisecond,
+			}})
+			require.NoError(t, err)
+			defer func() { _ = cl.Close(context.Background()) }()
+			for _, slot := range []uint16{5, 6000, 12000} {
+				require.Eventually(t, func() bool {
+					c := submit(cl, slot, strconv.Itoa(int(slot))).wait(t)
+					return c.Outcome == quorum.Answered
+				}, 20*time.Second, 10*time.Millisecond)
+			}
+		})
+	}
+}
+
+func TestTopologyIsAskedForOnceForManyRedirects(t *testing.T) {
+	fs := startFakes(t, 2)
+	cl := fs.connect()
+	fs.masters[0].says(func(cmd string, _ bool) string { s, _ := strconv.Atoi(cmd); return fs.moved(uint16(s), 1) })
+	before, began := fs.masters[0].asked.Load()+fs.masters[1].asked.Load(), time.Now()
+	var calls []*call
+	for i := range 500 {
+		calls = append(calls, submit(cl, uint16(i), strconv.Itoa(i)))
+	}
+	for _, c := range calls {
+		c.answered(t)
+	}
+	asked := fs.masters[0].asked.Load() + fs.masters[1].asked.Load() - before
+	require.LessOrEqual(t, asked, 2+int64(time.Since(began)/refreshMin))
+}
+
+func TestMastersComeAndGo(t *testing.T) {
+	fs := startFakes(t, 3)
+	all := [][]uint16{{0, 5460}, {5461, 10922}, {10923, 16383}}
+	fs.grant([]uint16{0, 16383}, nil, nil)
+	cl := fs.connect(fs.masters[0].addr())
+	for range 3 {
+		fs.grant(all...)
+		cl.refreshSoon()
+		require.Eventually(t, func() bool { return len(cl.table.Load().masters) == 4 }, 10*time.Second, time.Millisecond)
+		fs.settle(cl)
+		submit(cl, 6000, "x").answered(t)
+		fs.grant(nil, []uint16{0, 16383}, nil)
+		cl.refreshSoon()
+		require.Eventually(t, func() bool { return len(cl.table.Load().masters) == 2 }, 10*time.Second, time.Millisecond)
+		fs.settle(cl)
+		submit(cl, 6000, "y").answered(t)
+		cl.mu.Lock()
+		require.Len(t, cl.masters, 1)
+		cl.mu.Unlock()
+	}
+}
+
+func TestCloseEndsWhatWaits(t *testing.T) {
+	fs := startFakes(t, 1)
+	cl := fs.connect()
+	cl.patience = time.Minute
+	fs.masters[0].says(func(string, bool) string { return "-TRYAGAIN later\r\n" })
+	var calls []*call
+	for range 5 {
+		calls = append(calls, submit(cl, 5, "x"))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, cl.Close(ctx))
+	for _, c := range calls {
+		require.NotEqual(t, quorum.Answered, c.wait(t).Outcome)
+	}
+	last := submit(cl, 5, "late").wait(t)
+	require.Equal(t, quorum.NotSent, last.Outcome)
+	require.ErrorIs(t, last.Err, quorum.ErrClosed)
+}
