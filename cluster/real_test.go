@@ -5,13 +5,17 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/slot"
 )
 
 // start starts a Redis Cluster that ends with the test.
@@ -42,7 +46,7 @@ func open(t testing.TB, s *redistest.Sharded, opts ...redlock.Option) *redlock.C
 
 func openAll(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Client {
 	t.Helper()
-	c, err := redlock.Open(t.Context(), urls, append([]redlock.Option{quick, redlock.WithLogger(slog.New(slog.NewTextHandler(&testLog{t}, &slog.HandlerOptions{Level: slog.LevelDebug})))}, opts...)...)
+	c, err := redlock.Open(t.Context(), urls, append([]redlock.Option{quick, redlock.WithLogger(slog.New(slog.NewTextHandler(&testLog{t}, nil)))}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -82,4 +86,144 @@ func TestLocksAreTakenHeldAndHandedOverInACluster(t *testing.T) {
 		require.Greater(t, next.Token(), lease.Token())
 		require.NoError(t, next.Unlock(t.Context()))
 	}
+}
+
+func TestEverySlotIsCoveredByLocks(t *testing.T) {
+	s := start(t, redistest.ShardedConfig{})
+	c := open(t, s)
+	var wg sync.WaitGroup
+	var failed atomic.Pointer[error]
+	for w := range 64 {
+		wg.Go(func() {
+			for i := w; i < slot.Count; i += 64 {
+				lease, err := c.Mutex("lock:{" + slot.TagOf(uint16(i)) + "}").TryLock(t.Context())
+				if err == nil {
+					err = lease.Unlock(t.Context())
+				}
+				if err != nil {
+					failed.Store(&err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		require.NoError(t, *err)
+	}
+	total := 0
+	for _, r := range s.Servers {
+		n, err := r.Do(t.Context(), "DBSIZE")
+		require.NoError(t, err)
+		total += int(n.(int64))
+	}
+	require.Equal(t, slot.Count+3, total, "one key of counters for each slot and one marker for each master")
+}
+
+func TestNamesOfEveryShapeAreLocksInACluster(t *testing.T) {
+	s := start(t, redistest.ShardedConfig{})
+	a, b := open(t, s), open(t, s)
+	for _, name := range []string{
+		"plain", "{tag}", "a{tag}b", "{}", "{}x", "a{b", "a}b{c", "{{a}}", "a{b}{c}", "}{", "{", "}", " ", "\x00\xff\r\n$", "{\r\n}", "$16\r\nredquorum:tokens\r\n$14\r\nredquorum:boot\r\n",
+		strings.Repeat("n", 1024), "{" + slot.TagOf(0) + "}", "ключ", "{0x}:{y}",
+	} {
+		lease, err := a.Mutex(name).Lock(t.Context())
+		require.NoError(t, err, "%q", name)
+		got := make(chan *redlock.Lease, 1)
+		go func() {
+			l, err := b.Mutex(name).Lock(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			got <- l
+		}()
+		require.Eventually(t, func() bool {
+			seen, err := a.Inspect(t.Context(), name)
+			return err == nil && len(seen.Members[0].Queue) == 1
+		}, 20*time.Second, time.Millisecond, "%q: it waits in line", name)
+		require.NoError(t, lease.Extend(t.Context(), 20*time.Second))
+		require.NoError(t, lease.Unlock(t.Context()), "%q", name)
+		next := <-got
+		require.Greater(t, next.Token(), lease.Token(), "%q", name)
+		held, err := a.ForceUnlock(t.Context(), name)
+		require.NoError(t, err)
+		require.True(t, held)
+		_ = next.Unlock(t.Context())
+	}
+	_, err := a.Mutex("").Lock(t.Context())
+	require.ErrorIs(t, err, redlock.ErrInput)
+}
+
+func TestManyLeasesOfManySlotsAreRenewed(t *testing.T) {
+	s := start(t, redistest.ShardedConfig{})
+	c := open(t, s)
+	var leases []*redlock.Lease
+	for i := range 300 {
+		lease, err := c.Mutex(fmt.Sprintf("k%d", i), redlock.AutoRenew(2*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		leases = append(leases, lease)
+	}
+	began := time.Now()
+	for _, l := range leases {
+		require.Eventually(t, func() bool { return l.ValidUntil().After(began.Add(2500 * time.Millisecond)) }, 20*time.Second, time.Millisecond)
+		require.NoError(t, l.Err())
+	}
+	for _, l := range leases {
+		require.NoError(t, l.Unlock(t.Context()))
+	}
+}
+
+// A quorum of five of which one is a cluster. The cluster is down at first, then joins, then is what
+// makes a majority.
+func TestClusterIsOneVoteOfFive(t *testing.T) {
+	s := start(t, redistest.ShardedConfig{})
+	plain := rt.Real(t, 4)
+	urls := []string{urlOf(s)}
+	for _, m := range plain.Servers {
+		urls = append(urls, "redis://"+m.Addr())
+	}
+	c := openAll(t, urls, func(c *redlock.Config) { c.MaxTTL = 2 * time.Second })
+	voting := func(n int) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			up := 0
+			for _, m := range c.Members() {
+				if m.State == redlock.MemberVoting {
+					up++
+				}
+			}
+			return up == n
+		}, 30*time.Second, time.Millisecond)
+	}
+	voting(5)
+	var last uint64
+	locked := func(votes int) {
+		t.Helper()
+		for i := range 20 {
+			var lease *redlock.Lease
+			require.Eventually(t, func() bool {
+				l, err := c.Mutex(fmt.Sprintf("{five}%d", i)).Lock(t.Context())
+				if err != nil {
+					return false
+				}
+				if lease = l; l.Votes() < votes {
+					_ = l.Unlock(t.Context())
+					return false
+				}
+				return true
+			}, 30*time.Second, 10*time.Millisecond)
+			require.Greater(t, lease.Token(), last)
+			last = lease.Token()
+			require.NoError(t, lease.Unlock(t.Context()))
+		}
+	}
+	locked(3)
+	plain.Kill(0, 1)
+	locked(3) // with the cluster's vote, or not at all
+	// The cluster's counters are good for members that forgot.
+	require.NoError(t, plain.Restart(false, 0, 1))
+	voting(5)
+	locked(3)
+	plain.Kill(2, 3)
+	locked(3)
 }
