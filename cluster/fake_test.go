@@ -218,7 +218,7 @@ func (fs *fakes) connect(seeds ...string) *Cluster {
 	}
 	cl, err := New(Config{Seeds: seeds, Node: node.Config{
 		Guard:       node.NewGuard(node.GuardConfig{Members: 1, MaxTTL: time.Second}),
-		DialTimeout: 5 * time.Second, StallTimeout: 5 * time.Second, BackoffMax: 50 * time.Millisecond,
+		DialTimeout: 2 * time.Second, StallTimeout: 30 * time.Second, BackoffMax: 50 * time.Millisecond,
 	}})
 	require.NoError(fs.t, err)
 	fs.t.Cleanup(func() {
@@ -409,6 +409,8 @@ func TestCallIsNotPassedOnWhileEarlierOnesAreAtTheFormerMaster(t *testing.T) {
 	fs := startFakes(t, 2)
 	cl := fs.connect()
 	release, held := make(chan struct{}), make(chan struct{})
+	answer := sync.OnceFunc(func() { close(release) })
+	defer answer()
 	fs.masters[0].says(func(cmd string, _ bool) string {
 		if cmd == "acquire" {
 			close(held)
@@ -425,7 +427,7 @@ func TestCallIsNotPassedOnWhileEarlierOnesAreAtTheFormerMaster(t *testing.T) {
 	second := submit(cl, 5, "release")
 	submit(cl, 9000, "other").answered(t) // was submitted later, on the same connection
 	require.Equal(t, []string{"other"}, fs.masters[1].commands(), "nothing of the slot yet")
-	close(release)
+	answer()
 	first.answered(t)
 	second.answered(t)
 	require.Equal(t, []string{"other", "acquire", "release"}, fs.masters[1].commands())

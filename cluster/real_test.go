@@ -2,8 +2,10 @@ package cluster_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,11 +48,45 @@ func open(t testing.TB, s *redistest.Sharded, opts ...redlock.Option) *redlock.C
 
 func openAll(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Client {
 	t.Helper()
-	c, err := redlock.Open(t.Context(), urls, append([]redlock.Option{quick, redlock.WithLogger(slog.New(slog.NewTextHandler(&testLog{t}, nil)))}, opts...)...)
-	require.NoError(t, err)
+	opts = append([]redlock.Option{quick, redlock.WithLogger(slog.New(slog.NewTextHandler(&testLog{t}, nil)))}, opts...)
+	var c *redlock.Client
+	noneLeft(t, func() {
+		var err error
+		c, err = redlock.Open(t.Context(), urls, opts...)
+		require.NoError(t, err)
+	})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
+
+// noneLeft runs start, and at the end of the test makes sure that no goroutine is left of those that it
+// started, or that those started. They are known by their label, so that other tests may run meanwhile.
+func noneLeft(t testing.TB, start func()) {
+	t.Helper()
+	label := rand.Text()
+	t.Cleanup(func() {
+		t.Helper()
+		var left string
+		require.Eventually(t, func() bool {
+			var b strings.Builder
+			if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
+				return false
+			}
+			left = ""
+			for part := range strings.SplitSeq(b.String(), "\n\n") {
+				if strings.Contains(part, label) {
+					left += part + "\n\n"
+				}
+			}
+			return left == ""
+		}, 10*time.Second, 5*time.Millisecond, "goroutines are left: %s", leftText{&left})
+	})
+	pprof.Do(context.Background(), pprof.Labels("started by", label), func(context.Context) { start() })
+}
+
+type leftText struct{ s *string }
+
+func (l leftText) String() string { return *l.s }
 
 // testLog writes into the test's log.
 type testLog struct{ t testing.TB }
@@ -61,6 +97,7 @@ func (l *testLog) Write(p []byte) (int, error) {
 }
 
 func TestLocksAreTakenHeldAndHandedOverInACluster(t *testing.T) {
+	t.Parallel()
 	s := start(t, redistest.ShardedConfig{})
 	a, b := open(t, s), open(t, s)
 	for i := range 20 {
@@ -89,6 +126,7 @@ func TestLocksAreTakenHeldAndHandedOverInACluster(t *testing.T) {
 }
 
 func TestEverySlotIsCoveredByLocks(t *testing.T) {
+	t.Parallel()
 	s := start(t, redistest.ShardedConfig{})
 	c := open(t, s)
 	var wg sync.WaitGroup
@@ -121,6 +159,7 @@ func TestEverySlotIsCoveredByLocks(t *testing.T) {
 }
 
 func TestNamesOfEveryShapeAreLocksInACluster(t *testing.T) {
+	t.Parallel()
 	s := start(t, redistest.ShardedConfig{})
 	a, b := open(t, s), open(t, s)
 	for _, name := range []string{
@@ -155,6 +194,7 @@ func TestNamesOfEveryShapeAreLocksInACluster(t *testing.T) {
 }
 
 func TestManyLeasesOfManySlotsAreRenewed(t *testing.T) {
+	t.Parallel()
 	s := start(t, redistest.ShardedConfig{})
 	c := open(t, s)
 	var leases []*redlock.Lease
@@ -176,6 +216,7 @@ func TestManyLeasesOfManySlotsAreRenewed(t *testing.T) {
 // A quorum of five of which one is a cluster. The cluster is down at first, then joins, then is what
 // makes a majority.
 func TestClusterIsOneVoteOfFive(t *testing.T) {
+	t.Parallel()
 	s := start(t, redistest.ShardedConfig{})
 	plain := rt.Real(t, 4)
 	urls := []string{urlOf(s)}

@@ -110,4 +110,9 @@ func reshard(t *testing.T, length time.Duration) {
 	require.Less(t, time.Duration(c.longest.Load()), 2*time.Second, "a heartbeat, on a loaded machine")
 }
 
-func TestSlotIsMovedBackAndForthUnderItsContenders(t *testing.T) { reshard(t, 8*time.Second) }
+func TestSlotIsMovedBackAndForthUnderItsContenders(t *testing.T) {
+	t.Parallel()
+	reshard(t, 5*time.Second)
+}
+
+func TestLongSlotIsMovedBackAndForthUnderItsContenders(t *testing.T) { reshard(t, 30*time.Second) }

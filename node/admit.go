@@ -52,7 +52,11 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 		v := g.view(n.seat, uptime+waited, waited, n.cfg.DialTimeout)
 		// Its slot was marked for this process: somebody is about to carry the marker here.
 		v.young = v.young || m.id == "" && strings.HasPrefix(m.stamp, runID+" ")
-		switch do, quarantine := decide(m, runID, v); do {
+		do, quarantine := decide(m, runID, v)
+		if do == markLost && n.cfg.Shard != nil && m.id == "" && n.inherited(s) {
+			do, quarantine = markNew, 0
+		}
+		switch do {
 		case accept:
 			return n.accepted(s, m)
 		case markNew, markLost:

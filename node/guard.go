@@ -114,6 +114,9 @@ func (g *Guard) found(seat int, m marker) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.q = max(g.q, m.q)
+	if shard := g.nodes[seat].cfg.Shard; shard != nil && m.id != "" {
+		shard.Group.cover(shard.Slots())
+	}
 	was, saw := g.contact[seat], g.saw
 	if m.id == "" {
 		if was == notYet {
@@ -198,6 +201,9 @@ func (g *Guard) view(seat int, uptime, waited, patience time.Duration) view {
 		uptime: uptime, waited: waited, patience: patience,
 	}
 	v.unmarked = g.unmarkedLocked()
+	if shard := g.nodes[seat].cfg.Shard; shard != nil {
+		v.known = v.known || shard.Group.covers(shard.Slots())
+	}
 	others := slices.Clone(g.nodes)
 	g.mu.Unlock()
 	for i, o := range others {
@@ -274,6 +280,18 @@ func (g *Guard) unmarkedLocked() (count int) {
 		}
 	}
 	return count
+}
+
+// masters are the nodes of a cluster.
+func (g *Guard) masters(of *Group) (out []*Node) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, n := range g.nodes {
+		if n.cfg.Shard.group() == of && !n.isClosing() {
+			out = append(out, n)
+		}
+	}
+	return out
 }
 
 func (s *Shard) group() *Group {

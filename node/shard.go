@@ -5,8 +5,10 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +44,25 @@ type Group struct {
 	Changed func()
 	// Masters is how many masters serve slots, 0 while that is not known.
 	Masters func() int
+
+	mu      sync.Mutex           // a leaf
+	covered [hashslot.Count]bool // slots of masters that had a marker
+}
+
+// cover notes that the master of these slots has a marker.
+func (g *Group) cover(slots []uint16) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range slots {
+		g.covered[s] = true
+	}
+}
+
+// covers reports whether a master of one of these slots had a marker: if there is none now, it forgot.
+func (g *Group) covers(slots []uint16) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.ContainsFunc(slots, func(s uint16) bool { return g.covered[s] })
 }
 
 // Era is the generation of the member.
@@ -274,6 +295,25 @@ func (n *Node) bulk(ctx context.Context, s *session, cmds [][]byte, each func(c 
 		}
 	}
 	return nil
+}
+
+// inherited reports whether a master without a marker has all its slots from masters that remember, by the
+// stamps in them: it is new in the cluster, and forgot nothing. A replica that took over has those of a
+// master that is none any more.
+func (n *Node) inherited(s *session) bool {
+	good := make(map[string]bool)
+	for _, o := range n.cfg.Guard.masters(n.cfg.Shard.Group) {
+		if p := o.published.Load(); o != n && p.state.Votes && p.admitted {
+			good[p.admission.marker.id] = true
+		}
+	}
+	var cmds [][]byte
+	for _, sl := range n.cfg.Shard.Slots() {
+		cmds = append(cmds, resp.Command("HGET", tokensOf(sl), "id"))
+	}
+	all := len(cmds) > 0 && len(good) > 0
+	err := n.bulk(n.ctx, s, cmds, func(c *quorum.Call) { all = all && c.Outcome == quorum.Answered && good[string(c.Reply.Str)] })
+	return err == nil && all
 }
 
 // Stamp puts a slot that a grant found without the marker's id under this master's marker: one that came

@@ -152,12 +152,12 @@ type Call struct {
 
 // Route is what a member that passes calls on to several servers remembers of one of them.
 type Route struct {
-	Asking bool      // the server is told that another one sent us (ASKING)
-	Hops   uint8     // servers that sent it elsewhere
+	Asking bool  // the server is told that another one sent us (ASKING)
+	Hops   uint8 // servers that sent it elsewhere
 	// Interrupted: the script was stopped in the middle, at a key that was given away, and repeated.
 	Interrupted bool
-	Gen    uint64    // of the member when the call came in
-	Since  time.Time // when it was first not executed where it was sent
+	Gen         uint64    // of the member when the call came in
+	Since       time.Time // when it was first not executed where it was sent
 }
 
 // Finish tells whoever is to learn the result. For members.

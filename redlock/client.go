@@ -68,13 +68,13 @@ func New(members []quorum.Member, opts ...Option) (*Client, error) {
 		uuid: rand.Text(), closed: make(chan struct{}),
 	}
 	c.changes.ch = make(chan struct{})
-	c.keeper.init(c)
-	c.wg.Go(c.keeper.run)
 	for _, m := range members {
 		s, _ := m.(quorum.Slotted)
 		c.slotted = append(c.slotted, s)
 		c.perSlot = c.perSlot || s != nil
 	}
+	c.keeper.init(c)
+	c.wg.Go(c.keeper.run)
 	for i, m := range members {
 		l := &link{c: c, i: i, state: standingOf(m.State()), since: time.Now()}
 		c.links = append(c.links, l)

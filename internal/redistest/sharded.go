@@ -216,6 +216,39 @@ func (s *Sharded) Move(ctx context.Context, slot, from, to int) error {
 	return nil
 }
 
+// Promote has a replica take its master's place, by CLUSTER FAILOVER with the option that how names ("",
+// "FORCE", "TAKEOVER"), and waits until it serves slots. The others may refuse their votes for a while after
+// an earlier one: it asks until they do not.
+func (s *Sharded) Promote(ctx context.Context, i int, how string) error {
+	cmd := []string{"CLUSTER", "FAILOVER"}
+	if how != "" {
+		cmd = append(cmd, how)
+	}
+	var next time.Time
+	return until(ctx, func() bool {
+		if time.Now().After(next) {
+			_, _ = s.Servers[i].Do(ctx, cmd...)
+			next = time.Now().Add(5 * time.Second) // as long as a server keeps at it
+		}
+		return s.serves(ctx, i)
+	})
+}
+
+// serves reports whether a server is a master with slots, by its own word.
+func (s *Sharded) serves(ctx context.Context, i int) bool {
+	v, err := s.Servers[i].Do(ctx, "CLUSTER", "NODES")
+	text, _ := v.(string)
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) > 8 && strings.Contains(f[2], "myself") && strings.Contains(f[2], "master") {
+			return true
+		}
+	}
+	return false
+}
+
 // MoveKeys moves the keys of a slot that is being given away.
 func (s *Sharded) MoveKeys(ctx context.Context, slot, from, to int) error {
 	for {

@@ -1,0 +1,278 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// names of locks that each of the three masters keeps at first.
+var names = func() (out [3]string) {
+	for i := 0; out[0] == "" || out[1] == "" || out[2] == ""; i++ {
+		name := fmt.Sprintf("lock%d", i)
+		out[int(slot.Of(name))*3/slot.Count] = name
+	}
+	return out
+}()
+
+func short(c *redlock.Config) {
+	c.MaxTTL, c.TTL, c.NoQuorumAfter = 2*time.Second, 2*time.Second, -1
+}
+
+// takeover is a way for a replica to become a master.
+type takeover struct {
+	name string
+	do   func(t *testing.T, s *redistest.Sharded)
+}
+
+func manual(how string) func(t *testing.T, s *redistest.Sharded) {
+	return func(t *testing.T, s *redistest.Sharded) { promote(t, s, 3, how) }
+}
+
+func promote(t *testing.T, s *redistest.Sharded, i int, how string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, s.Promote(ctx, i, how), "CLUSTER FAILOVER %s", how)
+}
+
+var takeovers = []takeover{
+	{"the master is killed", func(_ *testing.T, s *redistest.Sharded) { s.Servers[0].Kill() }},
+	{"CLUSTER FAILOVER", manual("")},
+	{"CLUSTER FAILOVER FORCE", manual("FORCE")},
+	{"CLUSTER FAILOVER TAKEOVER", manual("TAKEOVER")},
+}
+
+// A replica that takes over may lack what the master granted. So nobody gets the lock from it until the
+// longest lease has ended, whether the holder still believes or is gone, and the other masters go on.
+func TestReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.T) {
+	for _, way := range takeovers {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, redistest.ShardedConfig{Replicas: 1})
+			a, b := open(t, s, short), open(t, s, short)
+			lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(t.Context())
+			require.NoError(t, err)
+			other, err := a.Mutex(names[1]).Lock(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, s.Synced(t.Context(), s.Servers[3]))
+			before := time.Now()
+			way.do(t, s)
+			waitOwner(t, s, 3)
+
+			type result struct {
+				lease *redlock.Lease
+				err   error
+				at    time.Time
+			}
+			got := make(chan result, 1)
+			go func() {
+				l, err := b.Mutex(names[0]).Lock(t.Context())
+				got <- result{l, err, time.Now()}
+			}()
+			for range 20 { // the others are none the worse
+				l, err := b.Mutex(names[2]).Lock(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, l.Unlock(t.Context()))
+			}
+			r := <-got
+			require.NoError(t, r.err)
+			require.GreaterOrEqual(t, r.at.Sub(before), 2*time.Second, "the longest lease")
+			require.Greater(t, r.lease.Token(), lease.Token())
+			require.Error(t, lease.Err())
+			require.NoError(t, r.lease.Unlock(t.Context()))
+			require.NoError(t, other.Unlock(t.Context()))
+
+			// And a client that comes now finds nothing to wait for.
+			c := open(t, s, short, func(c *redlock.Config) { c.FreshMembers = false })
+			began := time.Now()
+			l, err := c.Mutex(names[0]).Lock(t.Context())
+			require.NoError(t, err)
+			require.Less(t, time.Since(began), 1500*time.Millisecond, "whole again")
+			require.Greater(t, l.Token(), r.lease.Token())
+			require.NoError(t, l.Unlock(t.Context()))
+		})
+	}
+}
+
+func waitOwner(t *testing.T, s *redistest.Sharded, want int) {
+	t.Helper()
+	require.Eventually(t, func() bool { r := s.Owner(t.Context(), 0); return r == s.Servers[want] }, 30*time.Second, 5*time.Millisecond)
+}
+
+// The master loses the lock: the replica never had it. Exclusion must not rest on it.
+func TestLockThatTheReplicaNeverGotIsNotGivenAway(t *testing.T) {
+	t.Parallel()
+	s := start(t, redistest.ShardedConfig{Replicas: 1})
+	a, b := open(t, s, short), open(t, s, short)
+	s.Servers[3].Pause()
+	lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(t.Context())
+	require.NoError(t, err)
+	s.Servers[0].Kill()
+	s.Servers[3].Resume()
+	promote(t, s, 3, "TAKEOVER")
+	next, err := b.Mutex(names[0]).Lock(t.Context())
+	require.NoError(t, err)
+	require.Error(t, lease.Err(), "two holders")
+	require.Greater(t, next.Token(), lease.Token())
+	require.NoError(t, next.Unlock(t.Context()))
+}
+
+// Demoted and promoted again, its process unchanged.
+func TestMasterThatComesBackIsNotWhatItWas(t *testing.T) {
+	t.Parallel()
+	s := start(t, redistest.ShardedConfig{Replicas: 1})
+	a := open(t, s, short)
+	first, err := a.Mutex(names[0]).Lock(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, first.Unlock(t.Context()))
+	require.NoError(t, a.Close())
+	for _, i := range []int{3, 0} { // nobody looks
+		promote(t, s, i, "TAKEOVER")
+		require.NoError(t, s.Synced(t.Context(), s.Servers[3-i]))
+	}
+	b := open(t, s, short)
+	began := time.Now()
+	second, err := b.Mutex(names[0]).Lock(t.Context())
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond, "a quarantine")
+	require.Greater(t, second.Token(), first.Token())
+	require.NoError(t, second.Unlock(t.Context()))
+}
+
+func TestFlushOfOneMasterIsSeenByItsNextGrant(t *testing.T) {
+	t.Parallel()
+	s := start(t, redistest.ShardedConfig{})
+	slow := func(c *redlock.Config) { c.PingInterval = 2 * time.Second } // no ping sees it first
+	a, b := open(t, s, short, slow), open(t, s, short, slow)
+	lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.Servers[0].Flush())
+	for range 50 {
+		l, err := b.Mutex(names[0]).TryLock(t.Context())
+		require.Error(t, err)
+		require.Nil(t, l)
+		if errors.Is(err, redlock.ErrQuarantined) {
+			break
+		}
+	}
+	l, err := b.Mutex(names[1]).TryLock(t.Context())
+	require.NoError(t, err, "another master remembers")
+	require.NoError(t, l.Unlock(t.Context()))
+	next, err := b.Mutex(names[0]).Lock(t.Context())
+	require.NoError(t, err)
+	require.Error(t, lease.Err(), "two holders")
+	require.Greater(t, next.Token(), lease.Token())
+	require.NoError(t, next.Unlock(t.Context()))
+}
+
+// What a failover does to counters, in a quorum of three of which one is a cluster: the others restore it.
+func TestCountersOfAReplicaThatTookOverAreRestored(t *testing.T) {
+	t.Parallel()
+	s := start(t, redistest.ShardedConfig{Replicas: 1})
+	var urls []string
+	plain := startPlain(t, 2)
+	urls = append(plain, urlOf(s))
+	c := openAll(t, urls, short)
+	for range 3 {
+		l, err := c.Mutex(names[0]).Lock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+	}
+	seen, err := c.Inspect(t.Context(), names[0])
+	require.NoError(t, err)
+	promote(t, s, 3, "")
+	require.Eventually(t, func() bool {
+		now, err := c.Inspect(t.Context(), names[0])
+		return err == nil && now.Members[2].Err == nil && now.Members[2].Counter >= seen.Members[0].Counter && now.Members[2].Counter > 0 && votes(c, names[0]) == 3
+	}, 30*time.Second, 20*time.Millisecond)
+	now, err := c.Inspect(t.Context(), names[0])
+	require.NoError(t, err)
+	require.InDelta(t, now.Members[0].Counter, now.Members[2].Counter, 2, "counters that were restored, and not begun anew from the clock")
+}
+
+func votes(c *redlock.Client, name string) int {
+	l, err := c.Mutex(name).TryLock(context.Background())
+	if err != nil {
+		return 0
+	}
+	var n int
+	for range 100 {
+		if n = l.Votes(); n == 3 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	_ = l.Unlock(context.Background())
+	return n
+}
+
+// Contenders on every master, with masters killed and replicas taking over beneath them: no two holders,
+// and tokens rise.
+func TestLongMastersFailUnderTheirContenders(t *testing.T) {
+	t.Parallel()
+	s := start(t, redistest.ShardedConfig{Replicas: 1})
+	var clients []*redlock.Client
+	for range 3 {
+		clients = append(clients, open(t, s, short))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var contests [3]contest
+	var wg sync.WaitGroup
+	for k := range contests {
+		for i := range 12 {
+			wg.Go(func() { contests[k].run(ctx, clients[i%3], names[k], int64(i+1)) })
+		}
+	}
+	for round := 0; ctx.Err() == nil; round++ {
+		down := -1
+		if round%2 == 0 {
+			down = s.Index(s.Owner(context.WithoutCancel(ctx), 0))
+			s.Servers[down].Kill()
+		} else {
+			for i := range s.Servers {
+				_, _ = s.Servers[i].Do(context.WithoutCancel(ctx), "CLUSTER", "FAILOVER")
+			}
+		}
+		select {
+		case <-time.After(5 * time.Second):
+		case <-ctx.Done():
+		}
+		if down >= 0 {
+			require.NoError(t, s.Servers[down].Restart(true))
+			select {
+			case <-time.After(2 * time.Second):
+			case <-ctx.Done():
+			}
+		}
+	}
+	wg.Wait()
+	for k := range contests {
+		c := &contests[k]
+		t.Logf("%s: %d grants, longest pause %v, %d errors", names[k], c.grants.Load(), time.Duration(c.longest.Load()), len(c.errs))
+		require.Zero(t, c.overlap.Load(), "two holders")
+		require.Zero(t, c.fell, "tokens that do not rise")
+		require.Greater(t, c.grants.Load(), int64(20))
+	}
+}
+
+func startPlain(t *testing.T, n int) (urls []string) {
+	t.Helper()
+	for range n {
+		r, err := redistest.StartReal(t.Context(), redistest.RealConfig{})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = r.Close() })
+		urls = append(urls, "redis://"+r.Addr())
+	}
+	return urls
+}
