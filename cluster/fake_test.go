@@ -378,10 +378,7 @@ func TestSlotThatNobodyServesForAMomentCostsAPauseAndNoError(t *testing.T) {
 		for _, c := range calls {
 			c.answered(t)
 		}
-		var order []string // of those that were executed
-		for _, cmd := range fs.masters[0].commands()[20:] {
-			order = append(order, cmd)
-		}
+		order := fs.masters[0].commands()[20:] // of those that were executed
 		require.True(t, slices.IsSorted(order), "%s: %v", refusal, order)
 		require.Less(t, tries.Load(), int64(45), "one call asks for all")
 	}

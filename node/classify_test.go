@@ -60,7 +60,7 @@ func TestClassify(t *testing.T) {
 		{quorum.KindOther, "ERR unknown command `AUTH`, with args beginning with: `secret`, ", "ERR unknown command `AUTH`"},
 		{quorum.KindOther, "ERR Error compiling script (new function): user_script:1: unexpected symbol near ')'", ""},
 		{quorum.KindOther, "ERR user_script:1: boom" + behind, "ERR user_script:1: boom"},
-		{quorum.KindOther, "ERR Script attempted to access a non local key in a cluster node" + behind, "ERR Script attempted to access a non local key in a cluster node"},
+		{quorum.KindCluster, "ERR Script attempted to access a non local key in a cluster node" + behind, "ERR Script attempted to access a non local key in a cluster node"},
 		{quorum.KindOther, "UNKILLABLE Sorry the script already executed write commands", ""},
 		{quorum.KindOther, "OOMPH is another word", ""},
 		{quorum.KindOther, "ERR value BUSY is not an integer", ""},

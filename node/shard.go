@@ -83,9 +83,8 @@ var (
 	//go:embed script/refill.lua
 	refillLua string
 
-	infoReplication = resp.Command("INFO", "replication")
-	clusterMyID     = resp.Command("CLUSTER", "MYID")
-	asking          = resp.Command("ASKING")
+	clusterMyID = resp.Command("CLUSTER", "MYID")
+	asking      = resp.Command("ASKING")
 
 	tokensBulk = resp.AppendBulk(nil, tokensKey)
 	markerBulk = resp.AppendBulk(nil, markerKey)

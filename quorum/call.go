@@ -64,7 +64,7 @@ const (
 	KindBusy                   // BUSY: a script runs for too long
 	KindOverloaded             // OOM, max number of clients
 	KindAuth                   // NOAUTH, WRONGPASS, NOPERM, and their forms inside scripts: never retried blindly
-	KindCluster                // MOVED, ASK, TRYAGAIN, CLUSTERDOWN, CROSSSLOT
+	KindCluster                // MOVED, ASK, TRYAGAIN, CLUSTERDOWN, CROSSSLOT, a slot given away under a script
 )
 
 // ReplyError is an error reply of a member. Text is the reply without script positions; it never
