@@ -43,8 +43,10 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 		if err != nil {
 			return admission{}, err
 		}
-		if n.cfg.Shard != nil && m.role != "master" {
-			n.cfg.Shard.Unknown()
+		if n.replicated() && m.role != "master" {
+			if n.cfg.Shard != nil {
+				n.cfg.Shard.Unknown()
+			}
 			return admission{}, errReplica
 		}
 		g.found(n.seat, m)
@@ -55,6 +57,9 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 		do, quarantine := decide(m, runID, v)
 		if do == markLost && n.cfg.Shard != nil && m.id == "" && n.inherited(s) {
 			do, quarantine = markNew, 0
+		}
+		if do == markLost {
+			quarantine += n.cfg.FailoverLag
 		}
 		switch do {
 		case accept:
@@ -193,7 +198,7 @@ func (n *Node) looked(c *quorum.Call) (again bool) {
 	if err != nil || m.id != p.admission.marker.id {
 		return true
 	}
-	if n.cfg.Shard != nil && !m.known() {
+	if n.replicated() && (!m.known() || m.role != "master") {
 		return true
 	}
 	n.take(m)
@@ -288,16 +293,16 @@ func (n *Node) counters(ctx context.Context) (source, bool) {
 	if !p.state.Votes {
 		return source{}, false
 	}
-	r, err := quorum.Ask(ctx, n, tableCommand, false)
-	if err != nil || len(r.Elems) != 8 {
+	r, err := quorum.Ask(ctx, n, n.guardCommand(tableLua), false)
+	if err != nil || r.Kind != '*' || len(r.Elems) < 8 {
 		return source{}, false
 	}
 	m, err := readMarker(&r, time.Now())
-	if err != nil || m.id != p.admission.marker.id || m.state == forgot || m.left > 0 {
+	if err != nil || m.id != p.admission.marker.id || m.state == forgot || m.left > 0 || !m.known() {
 		return source{}, false
 	}
 	src := source{clk: m.clk, counters: make(map[string]int64)}
-	flat := r.Elems[7].Elems
+	flat := r.Elems[len(r.Elems)-1].Elems
 	for i := 0; i+1 < len(flat); i += 2 {
 		token, err := strconv.ParseInt(string(flat[i+1].Str), 10, 64)
 		if err != nil {

@@ -63,6 +63,18 @@ type Config struct {
 	Guard *Guard
 	// Shard makes this one master of a Redis Cluster: for package cluster. It needs a Guard.
 	Shard *Shard
+	// Sentinels, if not nil, name the server, in the place of Addr.
+	Sentinels *Sentinels
+	// FailoverLag is how long a master that was replaced may go on granting, at the most: of a master of
+	// a cluster, or one that Sentinels watch. Its successor does not vote for so much longer. Default:
+	// 15 s in a cluster (cluster-node-timeout), 10 s with Sentinels (min-replicas-max-lag); negative
+	// means none. All clients of a deployment use the same.
+	FailoverLag time.Duration
+	// MinReplicasAck: a vote counts only when so many replicas have acknowledged it, within 100 ms
+	// (WAIT). It makes a failover less likely to lose a lock, and never impossible; it costs each call the
+	// way to the replicas, and the calls behind it on the connection, too. 0, the default: WAIT is never
+	// sent. At most 255.
+	MinReplicasAck int
 	// Logger gets changes of the connection and what the server does not permit. Default: discarded.
 	Logger *slog.Logger
 
@@ -96,6 +108,20 @@ func (c Config) withDefaults() Config {
 	orDuration(&c.PingInterval, time.Second)
 	orDuration(&c.BackoffMin, 50*time.Millisecond)
 	orDuration(&c.BackoffMax, max(500*time.Millisecond, c.BackoffMin))
+	switch {
+	case c.Sentinels != nil:
+		s := *c.Sentinels
+		orDuration(&s.Config.DialTimeout, c.DialTimeout)
+		orDuration(&s.Config.WriteTimeout, c.WriteTimeout)
+		if s.Config.ClientName == "" {
+			s.Config.ClientName = c.ClientName
+		}
+		c.Sentinels = &s
+		orDuration(&c.FailoverLag, 10*time.Second)
+	case c.Shard != nil:
+		orDuration(&c.FailoverLag, 15*time.Second)
+	}
+	c.FailoverLag = max(0, c.FailoverLag)
 	if c.MaxCalls == 0 {
 		c.MaxCalls = 16384
 	}
@@ -120,6 +146,11 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("node: Config."+format, args...))
 	}
 	switch {
+	case c.Sentinels != nil:
+		if c.Addr != "" || c.Network != "tcp" || c.Shard != nil {
+			wrong("Sentinels is set together with Addr, Network or Shard")
+		}
+		errs = append(errs, c.Sentinels.validate())
 	case c.Addr == "":
 		wrong("Addr is missing")
 	case strings.Contains(c.Addr, "://") || strings.Contains(c.Addr, "@") && c.Network == "tcp":
@@ -155,6 +186,9 @@ func (c Config) validate() error {
 	if c.BackoffMin > c.BackoffMax {
 		wrong("BackoffMin %v is greater than BackoffMax %v", c.BackoffMin, c.BackoffMax)
 	}
+	if c.MinReplicasAck < 0 || c.MinReplicasAck > 255 {
+		wrong("MinReplicasAck is %d, not 0 to 255", c.MinReplicasAck)
+	}
 	if c.MaxCalls < 0 {
 		wrong("MaxCalls is negative: %d", c.MaxCalls)
 	}
@@ -163,6 +197,9 @@ func (c Config) validate() error {
 	}
 	if c.Shard != nil && (c.Guard == nil || c.Shard.Group == nil) {
 		wrong("Shard is set without Guard or Group")
+	}
+	if c.Sentinels != nil && c.Guard == nil {
+		wrong("Sentinels is set without Guard, which sees a replica that took over")
 	}
 	for i, source := range c.Scripts {
 		if strings.TrimSpace(source) == "" {

@@ -29,11 +29,18 @@ type link struct {
 	conn   radix.Conn
 	wire   net.Conn // what radix reads and we write: TLS where configured
 	socket net.Conn // below TLS
+	addr   string   // that was dialled
 }
 
 // dial opens a link: connect, TLS, AUTH and SELECT. ctx bounds all of it.
 func (n *Node) dial(ctx context.Context) (*link, error) {
-	l := &link{}
+	l := &link{addr: n.cfg.Addr}
+	if n.cfg.Sentinels != nil {
+		var err error
+		if l.addr, err = n.cfg.Sentinels.find(ctx); err != nil {
+			return nil, err
+		}
+	}
 	d := radix.Dialer{
 		AuthUser:  n.cfg.Username,
 		AuthPass:  string(n.cfg.Password),
@@ -48,7 +55,7 @@ func (n *Node) dial(ctx context.Context) (*link, error) {
 	if n.cfg.DB != 0 {
 		d.SelectDB = strconv.Itoa(n.cfg.DB)
 	}
-	conn, err := d.Dial(ctx, n.cfg.Network, n.cfg.Addr)
+	conn, err := d.Dial(ctx, n.cfg.Network, l.addr)
 	if err != nil {
 		if l.socket != nil {
 			_ = l.socket.Close()
@@ -65,7 +72,7 @@ func (f dialFunc) DialContext(ctx context.Context, _, _ string) (net.Conn, error
 
 // open makes the connection that radix gets.
 func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
-	socket, err := n.cfg.Dialer.DialContext(ctx, n.cfg.Network, n.cfg.Addr)
+	socket, err := n.cfg.Dialer.DialContext(ctx, n.cfg.Network, l.addr)
 	if err != nil {
 		return nil, &dialError{"", err}
 	}
@@ -76,13 +83,23 @@ func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
 	if n.tls == nil {
 		return socket, nil
 	}
-	secure := tls.Client(socket, n.tls)
+	secure := tls.Client(socket, n.tlsFor(l.addr))
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = socket.Close()
 		return nil, &dialError{"TLS: ", err}
 	}
 	l.wire = secure
 	return secure, nil
+}
+
+// tlsFor is the configuration for an address: that of a master which Sentinels name is known now.
+func (n *Node) tlsFor(addr string) *tls.Config {
+	if n.cfg.Sentinels == nil || n.tls.ServerName != "" {
+		return n.tls
+	}
+	c := n.tls.Clone()
+	c.ServerName, _, _ = net.SplitHostPort(addr)
+	return c
 }
 
 // dialError marks an error that came from our own dialer, before anything secret was sent.

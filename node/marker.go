@@ -37,7 +37,7 @@ type marker struct {
 	age     time.Duration // since it was marked, on its own clock
 	raised  time.Duration // since its q was raised last, on its own clock; < 0: never
 	arrived time.Time     // when the answer came: left runs from here on our clock
-	recall                // of a master of a cluster; else empty
+	recall                // of a master that a replica may replace; else empty
 }
 
 // of reports whether the marker was made for the process runID.
@@ -80,7 +80,7 @@ func markCommand(runID string, q, quarantine time.Duration, state string) []byte
 
 // markCommand is markCommand for this node; repl is the replication id of a master of a cluster.
 func (n *Node) markCommand(runID, repl string, q, quarantine time.Duration, state string) []byte {
-	if n.cfg.Shard == nil {
+	if !n.replicated() {
 		return markCommand(runID, q, quarantine, state)
 	}
 	return n.guardCommand(markLua, runID, millis(q), millis(quarantine), state, repl)

@@ -1,12 +1,14 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +30,7 @@ type Node struct {
 	tls     *tls.Config
 	scripts map[string]string // SHA1 in hex to source
 	loads   [][]byte          // SCRIPT LOAD of each
+	waits   []byte            // WAIT, where votes must be acknowledged by replicas
 	owed    *owed
 
 	errOverflow, errClosed, errEnded error // made once, with the name
@@ -46,6 +49,8 @@ type Node struct {
 	seat      int                  // in the guard
 	home      atomic.Pointer[home] // of the marker, at a master of a cluster; stored by the supervisor
 	suspect   chan struct{}        // capacity 1: a reply says that the member may not be what it was
+	seek      chan struct{}        // capacity 1: Sentinels may name another master
+	sentinels sync.WaitGroup       // the goroutines that listen to them; the supervisor waits for it
 
 	mu         sync.Mutex // guards what follows; held neither during I/O nor around a Listener
 	listener   quorum.Listener
@@ -74,6 +79,9 @@ type published struct {
 	admitted  bool
 }
 
+// ackPatience is how long a server waits for its replicas before it answers what is behind a WAIT.
+const ackPatience = 100 * time.Millisecond
+
 // noHandOver tells a release to free the vote and not to execute a waiter's request.
 const noHandOver = "!"
 
@@ -87,8 +95,8 @@ func New(c Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		cfg: c, name: c.Addr,
-		done: make(chan struct{}), recheck: make(chan struct{}, 1), alter: make(chan struct{}, 1), suspect: make(chan struct{}, 1),
+		cfg: c, name: cmp.Or(c.Addr, c.Sentinels.nameOrNone()),
+		done: make(chan struct{}), recheck: make(chan struct{}, 1), alter: make(chan struct{}, 1), suspect: make(chan struct{}, 1), seek: make(chan struct{}, 1),
 		scripts: make(map[string]string, len(c.Scripts)), warnings: make(map[string]bool),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -103,6 +111,9 @@ func New(c Config) (*Node, error) {
 		n.scripts[scriptSHA(source)] = source
 		n.loads = append(n.loads, resp.Command("SCRIPT", "LOAD", source))
 	}
+	if c.MinReplicasAck > 0 {
+		n.waits = resp.Command("WAIT", strconv.Itoa(c.MinReplicasAck), millis(ackPatience))
+	}
 	if c.TLS != nil {
 		n.tls = tlsConfig(c)
 	}
@@ -111,6 +122,11 @@ func New(c Config) (*Node, error) {
 	n.published.Store(first)
 	if c.Guard != nil { // which looks at what is published
 		n.seat = c.Guard.join(n)
+	}
+	if c.Sentinels != nil {
+		for _, addr := range c.Sentinels.Addrs {
+			n.sentinels.Go(func() { n.attend(addr) })
+		}
 	}
 	go n.supervise()
 	return n, nil
@@ -121,13 +137,13 @@ func tlsConfig(c Config) *tls.Config {
 	if t.MinVersion == 0 {
 		t.MinVersion = tls.VersionTLS12
 	}
-	if t.ServerName == "" && c.Network == "tcp" {
+	if t.ServerName == "" && c.Network == "tcp" && c.Addr != "" {
 		t.ServerName, _, _ = net.SplitHostPort(c.Addr)
 	}
 	return t
 }
 
-// Name is the address of the server.
+// Name is the address of the server, or the name of the master and its Sentinels.
 func (n *Node) Name() string { return n.name }
 
 // State costs one atomic load.
@@ -314,6 +330,7 @@ func (n *Node) deliver() {
 // ends after Close.
 func (n *Node) supervise() {
 	defer close(n.done)
+	defer n.sentinels.Wait()
 	last := false
 	for failures := 0; ; {
 		s, err := n.connect()
@@ -388,6 +405,12 @@ func (n *Node) serve(s *session) error {
 				return err
 			}
 			timer.Reset(0)
+		case <-n.seek:
+			guarding.seek()
+		case still := <-guarding.sought:
+			if err := guarding.found(still); err != nil {
+				return err
+			}
 		case <-guarding.restored:
 			guarding.restoring = false
 			timer.Reset(0)

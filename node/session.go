@@ -32,6 +32,7 @@ type slot struct {
 	call     *quorum.Call
 	size     int  // bytes, as written
 	repaired bool // answered NOSCRIPT once
+	acked    bool // a WAIT follows, and its answer decides
 }
 
 // session is one command connection after authentication. Calls are queued in one order, written in
@@ -76,6 +77,7 @@ type session struct {
 	batch []slot
 	next  int
 	now   time.Time
+	held  *quorum.Call // answered, and its WAIT is not
 }
 
 // newSession starts the goroutines of a session over l. They end after fail; end waits for them.
@@ -187,7 +189,11 @@ func (s *session) submit(c *quorum.Call, own bool) error {
 	if c.Tagged {
 		s.wbuf = resp.AppendBulk(s.wbuf, now.tag)
 	}
-	s.enqueueLocked(slot{call: c, size: len(s.wbuf) - before})
+	acked := s.node.waits != nil && c.Tagged && !c.Always && !own
+	s.enqueueLocked(slot{call: c, size: len(s.wbuf) - before, acked: acked})
+	if acked {
+		s.waitLocked()
+	}
 	if s.flushing {
 		s.mu.Unlock()
 		return nil
@@ -212,6 +218,30 @@ func tagSize(tag string) int {
 func (s *session) askingLocked() {
 	s.wbuf = append(s.wbuf, asking...)
 	s.enqueueLocked(slot{call: &quorum.Call{Cmd: asking, Sink: discard{}}, size: len(asking)})
+}
+
+// waitLocked queues WAIT behind a call whose answer counts only if replicas have it.
+func (s *session) waitLocked() {
+	s.wbuf = append(s.wbuf, s.node.waits...)
+	s.enqueueLocked(slot{call: &quorum.Call{Cmd: s.node.waits, Sink: (*acknowledged)(s)}, size: len(s.node.waits)})
+}
+
+// acknowledged is the Sink of a WAIT: it ends the call before it. It runs on the reader.
+type acknowledged session
+
+func (a *acknowledged) Done(w *quorum.Call) {
+	s := (*session)(a)
+	c := s.held
+	s.held = nil
+	switch {
+	case c == nil: // it was refused
+	case w.Outcome == quorum.Answered && w.Reply.Kind == ':' && w.Reply.Int >= int64(s.node.cfg.MinReplicasAck):
+		c.Finish()
+	case w.Outcome == quorum.Answered:
+		s.node.finish(c, quorum.Unknown, fmt.Errorf("%s: %w: %d of %d", s.node.name, quorum.ErrUnacknowledged, w.Reply.Int, s.node.cfg.MinReplicasAck))
+	default:
+		s.node.finish(c, quorum.Unknown, fmt.Errorf("%s: %w: WAIT: %w", s.node.name, quorum.ErrUnacknowledged, w.Err))
+	}
 }
 
 func (s *session) enqueueLocked(entry slot) {
@@ -386,6 +416,10 @@ func (s *session) complete(entry slot) {
 	if c.Reply.Kind != '-' {
 		s.leave(entry)
 		c.Outcome = quorum.Answered
+		if entry.acked {
+			s.held = c
+			return
+		}
 		c.Finish()
 		return
 	}
@@ -457,7 +491,10 @@ func (s *session) repair(entry slot) (done bool, _ error) {
 		s.wbuf = resp.AppendBulk(s.wbuf, now.tag)
 	}
 	s.leave(entry) // the old place in line
-	s.enqueueLocked(slot{call: c, size: len(s.wbuf) - before, repaired: true})
+	s.enqueueLocked(slot{call: c, size: len(s.wbuf) - before, repaired: true, acked: entry.acked})
+	if entry.acked {
+		s.waitLocked()
+	}
 	idle := !s.flushing
 	s.flushing = true
 	s.mu.Unlock()

@@ -83,6 +83,9 @@ var (
 	//go:embed script/refill.lua
 	refillLua string
 
+	// The look at a master that Sentinels watch.
+	groupLookCommand = guardCommand(shardLua + "return look()")
+
 	clusterMyID = resp.Command("CLUSTER", "MYID")
 	asking      = resp.Command("ASKING")
 
@@ -156,12 +159,18 @@ func (n *Node) guardCommand(source string, args ...string) []byte {
 	if h := n.home.Load(); h != nil {
 		return h.command(source, args...)
 	}
+	if n.replicated() {
+		return guardCommand(shardLua+source, args...)
+	}
 	return guardCommand(source, args...)
 }
 
 func (n *Node) lookCommand() []byte {
 	if h := n.home.Load(); h != nil {
 		return h.look
+	}
+	if n.replicated() {
+		return groupLookCommand
 	}
 	return lookCommand
 }
@@ -324,7 +333,7 @@ func (n *Node) Stamp(ctx context.Context, s uint16) error {
 		return fmt.Errorf("%s: %w", n.name, quorum.ErrDown)
 	}
 	id := p.admission.marker.id
-	cmd := resp.Command("EVAL", stampLua, "1", tokensOf(s), id, millis(n.cfg.Guard.longest()+time.Second))
+	cmd := resp.Command("EVAL", stampLua, "1", tokensOf(s), id, millis(n.cfg.Guard.longest()+n.cfg.FailoverLag+time.Second))
 	calls, err := n.ask(ctx, p.session, [][]byte{cmd, n.lookCommand()})
 	if err != nil {
 		return err

@@ -2,7 +2,9 @@ package node
 
 import (
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Target is what a URL of a member names: one server, a whole Redis Cluster, or a master that Sentinels
@@ -10,14 +12,10 @@ import (
 type Target struct {
 	Kind   TargetKind
 	Config Config // of one server; else what all connections have in common, without Addr
-	// Seeds are servers of the cluster, or Sentinels: host:port.
+	// Seeds are servers of the cluster: host:port.
 	Seeds []string
-	// Master is the name that the Sentinels know the master by.
-	Master string
-	// Dial maps announced addresses to those that are dialled.
+	// Dial maps announced addresses of a cluster to those that are dialled.
 	Dial map[string]string
-	// Sentinel is how to reach the Sentinels, without Addr.
-	Sentinel Config
 }
 
 // TargetKind is a kind of member.
@@ -40,8 +38,14 @@ const (
 //	redis-cluster://[user:password@]host[:port],host[:port]...[?option=value&...]     rediss-cluster://
 //	redis-sentinel://[user:password@]host[:port],host[:port].../name[?...]            rediss-sentinel://
 //
-// with one option more, addr_map=announced/dialled,announced/dialled... of addresses host:port. Errors as
-// ParseURL's.
+// with the options of ParseURL and these:
+//
+//	addr_map          announced/dialled,announced/dialled... of addresses host:port
+//	failover_lag      see Config.FailoverLag
+//	sentinel_user, sentinel_password, sentinel_password_env, sentinel_password_file
+//
+// User and password of the URL are those of the cluster's servers, or of the master; Sentinels have their
+// own, or none. Errors as ParseURL's.
 func ParseTarget(s string) (Target, error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	var t Target
@@ -73,6 +77,7 @@ func ParseTarget(s string) (Target, error) {
 	if t.Kind == BySentinel {
 		port = defaultSentinelPort
 	}
+	var hostList []string
 	seen := make(map[string]bool)
 	for host := range strings.SplitSeq(hosts, ",") {
 		addr, err := hostPort(host, port)
@@ -83,27 +88,39 @@ func ParseTarget(s string) (Target, error) {
 			return Target{}, &URLError{"names a host twice"}
 		}
 		seen[addr] = true
-		t.Seeds = append(t.Seeds, addr)
+		hostList = append(hostList, addr)
 	}
+	master := ""
 	path, query, _ := strings.Cut(tail, "?")
 	if t.Kind == BySentinel {
 		name, err := url.PathUnescape(strings.TrimPrefix(path, "/"))
 		if err != nil || name == "" || strings.ContainsAny(name, "/#") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' }) {
 			return Target{}, &URLError{"lacks the name of the master, behind the hosts: redis-sentinel://host,host/name"}
 		}
-		t.Master, path = name, ""
+		master, path = name, ""
 	} else if strings.Trim(path, "/") != "" {
 		return Target{}, &URLError{"of a cluster has a path: a Redis Cluster has no databases"}
 	}
-	query, err := t.ownOptions(query)
+	sentinels := &Sentinels{Addrs: hostList, Master: master}
+	query, err := t.ownOptions(query, sentinels)
 	if err != nil {
 		return Target{}, err
 	}
 	// The rest is that of one server. The host is replaced below.
+	lag := t.Config.FailoverLag
 	if t.Config, err = ParseURL(plain + user + "host" + path + query); err != nil {
 		return Target{}, err
 	}
-	t.Config.Addr = ""
+	t.Config.Addr, t.Config.FailoverLag = "", lag
+	if t.Kind == BySentinel {
+		if sentinels.Config.Username != "" && sentinels.Config.Password == "" {
+			return Target{}, &URLError{`has the option "sentinel_user" without a password for it`}
+		}
+		sentinels.Config.TLS, sentinels.Dial = t.Config.TLS, t.Dial
+		t.Config.Sentinels, t.Dial = sentinels, nil
+	} else {
+		t.Seeds = hostList
+	}
 	if t.Kind == RedisCluster && t.Config.DB != 0 {
 		return Target{}, &URLError{"of a cluster has a database: a Redis Cluster has none but 0"}
 	}
@@ -130,38 +147,69 @@ func hostPort(host, port string) (string, error) {
 }
 
 // ownOptions takes the options out that one server does not have.
-func (t *Target) ownOptions(query string) (rest string, _ error) {
+func (t *Target) ownOptions(query string, s *Sentinels) (rest string, _ error) {
 	if query == "" {
 		return "", nil
 	}
 	var others []string
+	seen := make(map[string]bool)
 	for part := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(part, "=")
-		if name != "addr_map" {
+		own := name == "addr_map" || name == "failover_lag" || t.Kind == BySentinel && strings.HasPrefix(name, "sentinel_")
+		if !own {
 			others = append(others, part)
 			continue
 		}
-		if t.Dial != nil {
-			return "", &URLError{`has the option "addr_map" more than once`}
+		if seen[name] {
+			return "", &URLError{"has the option " + strconv.Quote(name) + " more than once"}
 		}
-		t.Dial = make(map[string]string)
+		seen[name] = true
 		text, err := url.QueryUnescape(value)
-		wrong := &URLError{`has a wrong value for the option "addr_map": write announced/dialled,announced/dialled`}
 		if err != nil {
-			return "", wrong
+			return "", &URLError{"has malformed options"}
 		}
-		for pair := range strings.SplitSeq(text, ",") {
-			from, to, ok := strings.Cut(pair, "/")
-			announced, err1 := hostPort(from, defaultPort)
-			dialled, err2 := hostPort(to, defaultPort)
-			if !ok || err1 != nil || err2 != nil || t.Dial[announced] != "" {
-				return "", wrong
-			}
-			t.Dial[announced] = dialled
+		if err := t.ownOption(name, text, s); err != nil {
+			return "", err
 		}
 	}
 	if len(others) == 0 {
 		return "", nil
 	}
 	return "?" + strings.Join(others, "&"), nil
+}
+
+func (t *Target) ownOption(name, value string, s *Sentinels) error {
+	switch name {
+	case "addr_map":
+		t.Dial = make(map[string]string)
+		for pair := range strings.SplitSeq(value, ",") {
+			from, to, ok := strings.Cut(pair, "/")
+			announced, err1 := hostPort(from, defaultPort)
+			dialled, err2 := hostPort(to, defaultPort)
+			if !ok || err1 != nil || err2 != nil || t.Dial[announced] != "" {
+				return &URLError{`has a wrong value for the option "addr_map": write announced/dialled,announced/dialled`}
+			}
+			t.Dial[announced] = dialled
+		}
+	case "failover_lag":
+		lag, err := time.ParseDuration(value)
+		if err != nil || lag < 0 {
+			return &URLError{`has a wrong value for the option "failover_lag"`}
+		}
+		if t.Config.FailoverLag = lag; lag == 0 {
+			t.Config.FailoverLag = -1
+		}
+	case "sentinel_user":
+		s.Config.Username = value
+	case "sentinel_password":
+		if s.Config.Password != "" {
+			return &URLError{"names the password of the Sentinels twice"}
+		}
+		s.Config.Password = Secret(value)
+	case "sentinel_password_env", "sentinel_password_file":
+		return passwordFrom(&s.Config.Password, name, value)
+	default:
+		return &URLError{"has an unknown option " + strconv.Quote(name)}
+	}
+	return nil
 }

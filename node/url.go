@@ -2,8 +2,11 @@ package node
 
 import (
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"net"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -23,9 +26,17 @@ func (e *URLError) Error() string { return "node: redis URL " + e.Problem }
 //	rediss://...                                    the same over TLS
 //	redis+unix://[user:password@]/path/to/socket[?option=value&...]
 //
-// with the options db, client_name, dial_timeout, write_timeout and stall_timeout (durations of Go,
-// such as 500ms). The port defaults to 6379. Special characters of a password are percent-encoded.
-// Every error is a *URLError and quotes nothing of the user, the password, the host or a value.
+// with the options
+//
+//	db, client_name
+//	dial_timeout, write_timeout, stall_timeout     durations of Go, such as 500ms
+//	password_env, password_file                    where the password is, instead of in the URL
+//	tls_ca, tls_cert, tls_key, tls_server_name     files in PEM form, and the name in the certificate; with rediss
+//	min_replicas_ack                               see Config.MinReplicasAck
+//
+// The port defaults to 6379. Special characters of a password are percent-encoded. Variables and files
+// are read here, once. Every error is a *URLError and quotes nothing of the user, the password, the host
+// or a value.
 func ParseURL(s string) (Config, error) {
 	u, err := url.Parse(s)
 	if err != nil { // its text quotes s
@@ -50,6 +61,9 @@ func ParseURL(s string) (Config, error) {
 	}
 	if err == nil {
 		err = c.fromOptions(u)
+	}
+	if err == nil && c.Username != "" && c.Password == "" {
+		err = &URLError{"has a user without a password (a password alone is written :password@)"}
 	}
 	if err != nil {
 		return Config{}, err
@@ -108,9 +122,6 @@ func (c *Config) fromUser(u *url.URL) error {
 	}
 	password, _ := u.User.Password()
 	c.Username, c.Password = u.User.Username(), Secret(password)
-	if c.Username != "" && password == "" {
-		return &URLError{"has a user without a password (a password alone is written :password@)"}
-	}
 	return nil
 }
 
@@ -122,12 +133,105 @@ func (c *Config) fromOptions(u *url.URL) error {
 	if err != nil { // its text quotes the query
 		return &URLError{"has malformed options"}
 	}
+	secure := make(map[string]string)
 	for name, values := range options {
-		if len(values) != 1 {
+		switch {
+		case len(values) != 1:
 			return &URLError{"has the option " + strconv.Quote(name) + " more than once"}
+		case strings.HasPrefix(name, "tls_"):
+			secure[name] = values[0]
+		default:
+			if err := c.option(name, values[0], u); err != nil {
+				return err
+			}
 		}
-		if err := c.option(name, values[0], u); err != nil {
-			return err
+	}
+	return c.secure(secure)
+}
+
+// passwordFrom reads a password from where an option says that it is.
+func passwordFrom(p *Secret, name, value string) error {
+	if *p != "" {
+		return &URLError{"names the password twice, once with the option " + strconv.Quote(name)}
+	}
+	var text string
+	if strings.HasSuffix(name, "_env") {
+		text = os.Getenv(value)
+	} else {
+		b, err := os.ReadFile(value)
+		if err != nil {
+			return &URLError{"has the option " + strconv.Quote(name) + ", but the file cannot be read: " + reasonOf(err)}
+		}
+		text = strings.TrimRight(string(b), "\r\n")
+	}
+	if text == "" {
+		return &URLError{"has the option " + strconv.Quote(name) + ", but what it names is empty or not set"}
+	}
+	*p = Secret(text)
+	return nil
+}
+
+// reasonOf is the reason of an error of package os, without the path.
+func reasonOf(err error) string {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err.Error()
+	}
+	return "unknown reason"
+}
+
+// secure fills in TLS from the options that begin with tls_.
+func (c *Config) secure(options map[string]string) error {
+	if len(options) == 0 {
+		return nil
+	}
+	if c.TLS == nil {
+		return &URLError{"has options of TLS, but its scheme is not rediss, rediss-cluster or rediss-sentinel"}
+	}
+	read := func(name string) ([]byte, error) {
+		b, err := os.ReadFile(options[name])
+		if err != nil {
+			return nil, &URLError{"has the option " + strconv.Quote(name) + ", but the file cannot be read: " + reasonOf(err)}
+		}
+		return b, nil
+	}
+	for name := range options {
+		switch name {
+		case "tls_ca":
+			pem, err := read(name)
+			if err != nil {
+				return err
+			}
+			c.TLS.RootCAs = x509.NewCertPool()
+			if !c.TLS.RootCAs.AppendCertsFromPEM(pem) {
+				return &URLError{`has the option "tls_ca", but there is no certificate in the file`}
+			}
+		case "tls_cert", "tls_key":
+			if options["tls_cert"] == "" || options["tls_key"] == "" {
+				return &URLError{`has one of the options "tls_cert" and "tls_key" without the other`}
+			}
+			if name == "tls_key" {
+				continue
+			}
+			cert, err := read(name)
+			if err != nil {
+				return err
+			}
+			key, err := read("tls_key")
+			if err != nil {
+				return err
+			}
+			pair, err := tls.X509KeyPair(cert, key)
+			if err != nil { // its text holds nothing of the key, but need not be relied on
+				return &URLError{`has the options "tls_cert" and "tls_key", but their files are no certificate with its key`}
+			}
+			c.TLS.Certificates = []tls.Certificate{pair}
+		case "tls_server_name":
+			if c.TLS.ServerName = options[name]; c.TLS.ServerName == "" {
+				return &URLError{`has a wrong value for the option "tls_server_name"`}
+			}
+		default:
+			return &URLError{"has an unknown option " + strconv.Quote(name)}
 		}
 	}
 	return nil
@@ -159,6 +263,15 @@ func (c *Config) option(name, value string, u *url.URL) error {
 			return wrong
 		}
 		c.ClientName = value
+		return nil
+	case "password_env", "password_file":
+		return passwordFrom(&c.Password, name, value)
+	case "min_replicas_ack":
+		n, err := strconv.ParseUint(value, 10, 8)
+		if err != nil {
+			return wrong
+		}
+		c.MinReplicasAck = int(n)
 		return nil
 	case "dial_timeout":
 		return duration(&c.DialTimeout)

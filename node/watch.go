@@ -32,11 +32,14 @@ type guardWatch struct {
 	retry     time.Time // of the next restore
 	slow      int       // restores that took longer than they were given
 	since     time.Time // of the first restore that did not succeed
+
+	seeking, seekMore bool
+	sought            chan bool // capacity 1: whether this is still the master, by its Sentinels
 }
 
 // watch begins to guard s.
 func (n *Node) watch(s *session) *guardWatch {
-	w := &guardWatch{n: n, s: s, looks: make(chan *quorum.Call, 1), restored: make(chan struct{}, 1)}
+	w := &guardWatch{n: n, s: s, looks: make(chan *quorum.Call, 1), restored: make(chan struct{}, 1), sought: make(chan bool, 1)}
 	w.ctx, w.cancel = context.WithCancel(n.ctx)
 	w.next = time.Now().Add(n.cfg.PingInterval)
 	return w
@@ -87,6 +90,34 @@ func (w *guardWatch) tick(now time.Time) time.Duration {
 	return wait
 }
 
+// seek asks the Sentinels whether this is still the master: one question at a time, and once more if they
+// had something new to say meanwhile.
+func (w *guardWatch) seek() {
+	if w.seeking {
+		w.seekMore = true
+		return
+	}
+	w.seeking = true
+	w.work.Go(func() {
+		ctx, cancel := context.WithTimeout(w.ctx, w.n.cfg.DialTimeout)
+		defer cancel()
+		w.sought <- w.n.stillMaster(ctx, w.s)
+	})
+}
+
+// found takes the answer.
+func (w *guardWatch) found(still bool) error {
+	w.seeking = false
+	if !still {
+		return errSwitched
+	}
+	if w.seekMore {
+		w.seekMore = false
+		w.seek()
+	}
+	return nil
+}
+
 // restore starts one attempt to restore the counters.
 func (w *guardWatch) restore(id string, now time.Time) {
 	n := w.n
@@ -118,7 +149,7 @@ func (w *guardWatch) restore(id string, now time.Time) {
 func (w *guardWatch) looked(c *quorum.Call) error {
 	w.busy = false
 	w.next = time.Now().Add(w.n.cfg.PingInterval)
-	if w.n.cfg.Shard != nil {
+	if w.n.replicated() {
 		if again, err := w.shardLooked(c); again || err != nil {
 			return err
 		}
@@ -151,10 +182,10 @@ func (w *guardWatch) begin() error {
 	return w.n.readmit(w.s, w.s.runID, w.s.uptime+clock.Elapsed(w.s.introduced, time.Now()))
 }
 
-// shardLooked takes what is particular to a look at a master of a cluster. again: it was looked at anew.
+// shardLooked takes what is particular to a look at a master that a replica may replace. again: it was looked at anew.
 func (w *guardWatch) shardLooked(c *quorum.Call) (again bool, _ error) {
 	n := w.n
-	if e, ok := c.Err.(*quorum.ReplyError); ok && e.Kind == quorum.KindCluster {
+	if e, ok := c.Err.(*quorum.ReplyError); ok && e.Kind == quorum.KindCluster && n.cfg.Shard != nil {
 		n.cfg.Shard.Unknown() // the marker's slot is elsewhere, or nowhere for a moment
 		if slots := n.cfg.Shard.Slots(); len(slots) > 0 && homeOf(slots) == n.home.Load().slot {
 			w.next = time.Now().Add(min(n.cfg.PingInterval, 20*time.Millisecond))
@@ -167,12 +198,17 @@ func (w *guardWatch) shardLooked(c *quorum.Call) (again bool, _ error) {
 		w.lost = 0
 		m, err := readMarker(&c.Reply, c.At)
 		if err == nil && m.role != "master" {
-			n.cfg.Shard.Unknown()
+			if n.cfg.Shard != nil {
+				n.cfg.Shard.Unknown()
+			}
 			return true, errReplica
 		}
 		if old := n.published.Load().admission.marker; err == nil && m.id == old.id && m.now != old.now && m.renamed() {
 			return true, w.rename(m)
 		}
+	}
+	if n.cfg.Shard == nil {
+		return false, nil
 	}
 	if slots := n.cfg.Shard.Slots(); len(slots) == 0 || homeOf(slots) == n.home.Load().slot {
 		return false, nil

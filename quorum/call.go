@@ -84,7 +84,10 @@ var (
 	ErrClosed     = errors.New("member is closed")         // NotSent
 	ErrBroken     = errors.New("connection broke")         // Unknown: sent, then the connection died
 	ErrStalled    = errors.New("member stopped answering") // Unknown: the stall watchdog ended the connection
-	ErrEnded      = errors.New("attempt has ended")        // NotSent again: not repeated after NOSCRIPT
+	// ErrUnacknowledged: Unknown. The master did it, and too few replicas have said that they have it.
+	ErrUnacknowledged = errors.New("not acknowledged by enough replicas")
+
+	ErrEnded = errors.New("attempt has ended") // NotSent again: not repeated after NOSCRIPT
 )
 
 // ErrQuarantined: the member may have forgotten what it granted, and does not vote yet. The error in

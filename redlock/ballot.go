@@ -251,6 +251,8 @@ func (b *ballot) pushed(i int, token, server int64, next string, st quorum.State
 func (b *ballot) endOfPushed(m *voter, server int64, epoch uint64, at time.Time) (time.Time, bool) {
 	start := m.first
 	switch {
+	case server <= 0: // the member does not vouch for it
+		return time.Time{}, false
 	case !m.anchor.Sent.IsZero():
 		var ok bool
 		if start, ok = m.anchor.Start(server, at, b.factor); !ok || m.distrust || m.anchor.Epoch != epoch {

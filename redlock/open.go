@@ -17,8 +17,11 @@ import (
 //
 //	redis://[user:password@]host[:port][/db]     rediss://… with TLS     redis+unix:///path
 //	redis-cluster://[user:password@]host[:port],host[:port]…     a Redis Cluster; rediss-cluster://…
+//	redis-sentinel://[user:password@]host[:port],host[:port]…/name     a master that Sentinels watch; rediss-sentinel://…
 //
-// Options of a URL: dial_timeout, write_timeout, stall_timeout, client_name, db.
+// A URL takes options, ?name=value&name=value: db, client_name; dial_timeout, write_timeout, stall_timeout
+// (500ms); password_env, password_file; tls_ca, tls_cert, tls_key, tls_server_name; min_replicas_ack; for a
+// cluster or Sentinels also addr_map, failover_lag, and sentinel_user, sentinel_password (or with _env, _file).
 //
 // ctx bounds Open alone. Errors: ErrNoQuorum with each member's cause if fewer than a majority are
 // up within the dial time-out, ErrDuplicateMember, ErrInput.
@@ -94,7 +97,11 @@ func addresses(t node.Target) []string {
 	case node.RedisCluster:
 		return t.Seeds
 	case node.BySentinel:
-		return nil // the same Sentinels may watch many masters
+		var names []string // the same Sentinels may watch many masters
+		for _, addr := range t.Config.Sentinels.Addrs {
+			names = append(names, t.Config.Sentinels.Master+"@"+addr)
+		}
+		return names
 	}
 	if t.Config.Network == "unix" {
 		return []string{"unix:" + t.Config.Addr}

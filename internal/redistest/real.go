@@ -41,7 +41,8 @@ type RealConfig struct {
 	Env     []string      // added to the process' environment, such as LD_PRELOAD=…
 	Ready   time.Duration // how long a start may take; default 30 s
 
-	cluster bool // in cluster mode: see StartSharded
+	cluster  bool     // in cluster mode: see StartSharded
+	sentinel []string // not nil: a Sentinel, with these lines of configuration; see StartGroup
 }
 
 // Available says why StartReal cannot work here, and what to install.
@@ -168,7 +169,18 @@ func (r *Real) args() []string {
 
 // start runs the process and waits until it answers.
 func (r *Real) start(ctx context.Context) error {
-	cmd := exec.Command(r.config.Binary, r.args()...)
+	args := r.args()
+	if r.config.sentinel != nil {
+		file := filepath.Join(r.dir, "sentinel.conf") // it rewrites the file
+		lines := append([]string{
+			"port " + strconv.Itoa(r.port), "bind 127.0.0.1", "dir " + r.dir, "logfile redis.log", "protected-mode no",
+		}, r.config.sentinel...)
+		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+			return err
+		}
+		args = []string{file, "--sentinel"}
+	}
+	cmd := exec.Command(r.config.Binary, args...)
 	cmd.Dir = r.dir
 	cmd.Env = append(os.Environ(), r.config.Env...)
 	var output bytes.Buffer // what it says before it has a log file

@@ -1,5 +1,6 @@
--- Put behind look.lua at a master of a Redis Cluster. look() tells also, as elements 8 to 10: the
--- replication id that the marker was made for, INFO replication, and what the slot is stamped with.
+-- Put behind look.lua at a master that a replica may replace. look() tells also, as elements 8 to 10: the
+-- replication id that the marker was made for, INFO replication, and in a Redis Cluster what the slot is
+-- stamped with.
 local plain = look
 look = function()
   local r = plain()

@@ -1,0 +1,180 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+func startGroup(t *testing.T, c redistest.GroupConfig) *redistest.Group {
+	t.Helper()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	g, err := redistest.StartGroup(ctx, c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close()) })
+	return g
+}
+
+// groupURL has no failover lag: where a test stops the former master it is known that it grants nothing.
+func groupURL(g *redistest.Group) string {
+	return "redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/" + g.Name + "?failover_lag=0s"
+}
+
+func awaitFailover(t *testing.T, g *redistest.Group, former string) *redistest.Real {
+	t.Helper()
+	var now string
+	require.Eventually(t, func() bool { now = g.Master(t.Context()); return now != "" && now != former }, 40*time.Second, 20*time.Millisecond)
+	return g.Server(now)
+}
+
+// The master dies, or is replaced by command. Its replica has forgotten, for all that anybody knows.
+func TestMasterThatSentinelsReplaceDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.T) {
+	for _, way := range []string{"the master hangs", "SENTINEL FAILOVER"} { // it is killed in the quorum of five
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			g := startGroup(t, redistest.GroupConfig{})
+			a, b := openAll(t, []string{groupURL(g)}, short), openAll(t, []string{groupURL(g)}, short)
+			lease, err := a.Mutex("k", redlock.TTL(2*time.Second)).Lock(t.Context())
+			require.NoError(t, err)
+			former := g.Master(t.Context())
+			before := time.Now()
+			switch way {
+			case "the master hangs":
+				g.Server(former).Pause()
+				defer g.Server(former).Resume()
+			default:
+				_, err := g.Sentinels[0].Do(t.Context(), "SENTINEL", "FAILOVER", g.Name)
+				require.NoError(t, err)
+			}
+			awaitFailover(t, g, former)
+
+			hurried, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			_, err = b.Mutex("k").Lock(hurried)
+			require.Error(t, err)
+			require.Less(t, time.Since(began), 2*time.Second, "nobody waits past its deadline")
+
+			next, err := b.Mutex("k").Lock(t.Context())
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, time.Since(before), 2*time.Second, "the longest lease")
+			require.Error(t, lease.Err(), "two holders")
+			require.Greater(t, next.Token(), lease.Token())
+			require.NoError(t, next.Unlock(t.Context()))
+		})
+	}
+}
+
+// Demoted and promoted again between two looks, its process unchanged: the same marker, and the memory of
+// whoever was the master meanwhile.
+func TestMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, redistest.GroupConfig{})
+	a := openAll(t, []string{groupURL(g)}, short)
+	first, err := a.Mutex("k").Lock(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, first.Unlock(t.Context()))
+	require.NoError(t, a.Close())
+	for i, r := range []*redistest.Real{g.Servers[1], g.Servers[0]} { // too quick for the Sentinels
+		_, err := r.Do(t.Context(), "REPLICAOF", "NO", "ONE")
+		require.NoError(t, err)
+		host, port, _ := net.SplitHostPort(r.Addr())
+		_, err = g.Servers[i].Do(t.Context(), "REPLICAOF", host, port)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			info, _ := g.Servers[i].Do(t.Context(), "INFO", "replication")
+			text, _ := info.(string)
+			return strings.Contains(text, "master_link_status:up")
+		}, 20*time.Second, time.Millisecond)
+	}
+	b := openAll(t, []string{groupURL(g)}, short)
+	began := time.Now()
+	second, err := b.Mutex("k").Lock(t.Context())
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond, "a quarantine")
+	require.Greater(t, second.Token(), first.Token())
+	require.NoError(t, second.Unlock(t.Context()))
+}
+
+func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, redistest.GroupConfig{})
+	stranger := rt.Real(t, 1).Servers[0] // no Sentinel at all
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer mute.Close()
+	url := "redis-sentinel://" + strings.Join(append([]string{mute.Addr().String(), stranger.Addr(), "127.0.0.1:1"}, g.Addrs()...), ",") + "/" + g.Name
+	c := openAll(t, []string{url}, short)
+	lease, err := c.Mutex("k").Lock(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, lease.Unlock(t.Context()))
+
+	_, err = redlock.Open(t.Context(), []string{"redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/other"}, quick)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.ErrorContains(t, err, "it watches no master of this name")
+}
+
+// One vote is a cluster's, one a Sentinel group's, three are plain masters'. A failover in each of the two,
+// and the loss of a plain master, cost nothing but their votes.
+func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
+	t.Parallel()
+	s, g := start(t, redistest.ShardedConfig{Replicas: 1}), startGroup(t, redistest.GroupConfig{})
+	plain := rt.Real(t, 3)
+	urls := []string{urlOf(s), groupURL(g)}
+	for _, m := range plain.Servers {
+		urls = append(urls, "redis://"+m.Addr())
+	}
+	c := openAll(t, urls, short)
+	voting := func(n int) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			l, err := c.Mutex(names[0]).TryLock(t.Context())
+			if err != nil {
+				return false
+			}
+			defer func() { _ = l.Unlock(t.Context()) }()
+			end := time.Now().Add(50 * time.Millisecond)
+			for l.Votes() < n && time.Now().Before(end) {
+				time.Sleep(time.Millisecond)
+			}
+			return l.Votes() >= n
+		}, 40*time.Second, 10*time.Millisecond, "%d votes", n)
+	}
+	voting(5)
+	held, err := c.Mutex(names[0], redlock.AutoRenew(2*time.Second)).Lock(t.Context())
+	require.NoError(t, err)
+	former := g.Master(t.Context())
+	g.Server(former).Kill()
+	promote(t, s, 3, "TAKEOVER")
+	awaitFailover(t, g, former)
+	require.NoError(t, held.Err(), "three members remember")
+	last := held.Token()
+	require.NoError(t, held.Unlock(t.Context()))
+	voting(5) // restored from the others
+	plain.Kill(0, 1)
+	for range 20 {
+		l, err := c.Mutex(names[0]).Lock(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, l.Token(), last)
+		last = l.Token()
+		require.NoError(t, l.Unlock(t.Context()))
+	}
+	seen, err := c.Inspect(t.Context(), names[0])
+	require.NoError(t, err)
+	for i, m := range seen.Members {
+		require.Equal(t, i == 2 || i == 3, m.Err != nil || errors.Is(m.Err, redlock.ErrNoQuorum), "%d: %v", i, m.Err)
+	}
+}

@@ -1,0 +1,298 @@
+package node
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Sentinels makes a Node the master of a replicated group, whichever server that is: a majority of its
+// Sentinels is asked before each connection is opened, and the server's role is verified on it.
+//
+// A replica that takes over may lack what the former master granted. So it has forgotten, as a server that
+// restarted without its data: its marker is that of another process, or of another replication id.
+type Sentinels struct {
+	// Addrs are the Sentinels, host:port. A majority of them should be named.
+	Addrs []string
+	// Master is the name they know the group by.
+	Master string
+	// Config is how to reach the Sentinels: credentials and TLS. Addr is not used.
+	Config Config
+	// Dial maps addresses that Sentinels announce to those that are dialled.
+	Dial map[string]string
+}
+
+func (s *Sentinels) validate() error {
+	if s.Master == "" || strings.ContainsFunc(s.Master, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return errors.New("node: Config.Sentinels.Master is missing, or has a space")
+	}
+	if len(s.Addrs) == 0 {
+		return errors.New("node: Config.Sentinels.Addrs is empty")
+	}
+	for _, a := range s.Addrs {
+		if err := s.at(a).withDefaults().validate(); err != nil {
+			return fmt.Errorf("sentinel: %w", err)
+		}
+	}
+	return nil
+}
+
+// at is the Config of one Sentinel.
+func (s *Sentinels) at(addr string) Config {
+	c := s.Config
+	c.Network, c.Addr, c.DB = "tcp", addr, 0
+	c.Scripts, c.Guard, c.Shard, c.Sentinels = nil, nil, nil, nil
+	return c
+}
+
+// sighting is what one Sentinel says of the master.
+type sighting struct {
+	addr  string
+	epoch int64 // of the configuration: a failover raises it
+}
+
+// errNoMaster: the Sentinel does not know the name.
+var errNoMaster = errors.New("it watches no master of this name")
+
+// readSighting reads the answer to SENTINEL MASTER.
+func readSighting(r *quorum.Reply) (sighting, error) {
+	switch {
+	case r.Kind == '-' && strings.Contains(string(r.Str), "No such master"):
+		return sighting{}, errNoMaster
+	case r.Kind == '-':
+		return sighting{}, Refusal(r)
+	case r.Kind != '*' || len(r.Elems)%2 != 0:
+		return sighting{}, protocolError("answer to SENTINEL MASTER")
+	}
+	var host, port string
+	var out sighting
+	for i := 0; i < len(r.Elems); i += 2 {
+		value := string(r.Elems[i+1].Str)
+		switch string(r.Elems[i].Str) {
+		case "ip":
+			host = value
+		case "port":
+			port = value
+		case "config-epoch":
+			out.epoch, _ = strconv.ParseInt(value, 10, 64)
+		}
+	}
+	var ok bool
+	if out.addr, ok = announced(host, port); !ok {
+		return sighting{}, protocolError("answer to SENTINEL MASTER")
+	}
+	return out, nil
+}
+
+// announced makes an address of what a Sentinel says.
+func announced(host, port string) (string, bool) {
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", false
+	}
+	if host == "" || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`/@[]"`, r) }) {
+		return "", false
+	}
+	return net.JoinHostPort(host, port), true
+}
+
+// find asks all Sentinels at once, and believes the newest configuration that it hears of from a majority,
+// or from those that answer at all before ctx ends.
+func (s *Sentinels) find(ctx context.Context) (string, error) {
+	type answer struct {
+		at string
+		sighting
+		err error
+	}
+	// What is left of ctx is for the connection to the master.
+	ask, cancel := context.WithCancel(ctx)
+	if end, ok := ctx.Deadline(); ok {
+		ask, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+	}
+	answers := make(chan answer, len(s.Addrs))
+	command := resp.Command("SENTINEL", "MASTER", s.Master)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel()
+	for _, addr := range s.Addrs {
+		asking.Go(func() {
+			a := answer{at: addr}
+			var replies []quorum.Reply
+			if replies, a.err = Query(ask, s.at(addr), command); a.err == nil {
+				a.sighting, a.err = readSighting(&replies[0])
+			}
+			answers <- a
+		})
+	}
+	best, heard := sighting{epoch: -1}, 0
+	var errs []error
+	for range s.Addrs {
+		a := <-answers
+		if a.err != nil {
+			errs = append(errs, fmt.Errorf("sentinel %s: %w", a.at, a.err))
+			continue
+		}
+		if heard++; a.epoch > best.epoch {
+			best = a.sighting
+		}
+		if heard > len(s.Addrs)/2 {
+			break
+		}
+	}
+	if heard == 0 {
+		slices.SortFunc(errs, func(x, y error) int { return cmp.Compare(x.Error(), y.Error()) })
+		return "", errors.Join(errs...)
+	}
+	return s.dial(best.addr), nil
+}
+
+func (s *Sentinels) dial(addr string) string {
+	if to, ok := s.Dial[addr]; ok {
+		return to
+	}
+	return addr
+}
+
+// nameOrNone is that of the member, if there are Sentinels.
+func (s *Sentinels) nameOrNone() string {
+	if s == nil {
+		return ""
+	}
+	return s.Master + "@" + strings.Join(s.Addrs, ",")
+}
+
+// replicated: a replica may take this server's place, with a part of its memory.
+func (n *Node) replicated() bool { return n.cfg.Shard != nil || n.cfg.Sentinels != nil }
+
+// switches is the channel on which Sentinels tell of failovers.
+const switches = "+switch-master"
+
+// attend listens to one Sentinel until the node closes.
+func (n *Node) attend(addr string) {
+	for failures := 0; ; failures++ {
+		heard, err := n.hear(addr)
+		if n.isClosing() {
+			return
+		}
+		if heard {
+			failures = 0
+		}
+		wait := n.pause(failures, err)
+		n.logFailure("sentinel is not heard", failures, fmt.Errorf("sentinel %s: %w", addr, err), wait)
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-n.accepting.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// hear subscribes to a Sentinel, and has the supervisor look again whenever there may be another master:
+// at each switch, and when the subscription is confirmed, because what was said before is lost.
+func (n *Node) hear(addr string) (heard bool, _ error) {
+	c := n.cfg.Sentinels.at(addr).withDefaults()
+	s := &Node{cfg: c, name: addr}
+	if c.TLS != nil {
+		s.tls = tlsConfig(c)
+	}
+	ctx, cancel := context.WithTimeout(n.accepting, c.DialTimeout)
+	defer cancel()
+	l, err := s.dial(ctx)
+	if err != nil {
+		return false, err
+	}
+	var arrived atomic.Int64
+	gone := make(chan error, 1)
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		l.read(func(br *bufio.Reader) {
+			if br == nil {
+				gone <- errEnded
+				return
+			}
+			gone <- n.switched(br, &arrived)
+		})
+	})
+	defer reader.Wait()
+	defer l.cut()
+	write := func(cmd []byte) error {
+		if err := l.wire.SetWriteDeadline(time.Now().Add(c.WriteTimeout)); err != nil {
+			return err
+		}
+		_, err := l.wire.Write(cmd)
+		return err
+	}
+	if err := write(resp.Command("SUBSCRIBE", switches)); err != nil {
+		return false, err
+	}
+	again := time.NewTicker(n.cfg.StallTimeout)
+	defer again.Stop()
+	for before := int64(-1); ; {
+		select {
+		case err := <-gone:
+			return arrived.Load() > 0, err
+		case <-n.accepting.Done():
+			return true, n.errClosed
+		case <-again.C: // it has had a PING's time to say anything
+			now := arrived.Load()
+			if now == before {
+				return now > 0, fmt.Errorf("%w: no answer to PING for %v", quorum.ErrStalled, n.cfg.StallTimeout)
+			}
+			if before = now; write(ping) != nil {
+				return now > 0, quorum.ErrBroken
+			}
+		}
+	}
+}
+
+// switched reads what a Sentinel publishes.
+func (n *Node) switched(br *bufio.Reader, arrived *atomic.Int64) error {
+	var r quorum.Reply
+	for {
+		if err := readReply(br, &r, 0); err != nil {
+			return err
+		}
+		if arrived.Add(1); r.Kind == '-' {
+			return classify(string(r.Str))
+		}
+		if len(r.Elems) != 3 {
+			continue
+		}
+		switch string(r.Elems[0].Str) {
+		case "subscribe":
+		case "message": // name old-ip old-port ip port
+			if name, _, _ := strings.Cut(string(r.Elems[2].Str), " "); name != n.cfg.Sentinels.Master {
+				continue
+			}
+		default:
+			continue
+		}
+		select {
+		case n.seek <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// errSwitched: the connection leads to a server that is the master no longer.
+var errSwitched = errors.New("another server is the master now")
+
+// stillMaster asks the Sentinels whether a connection leads to the master they name. If none of them
+// answers, it does. It runs on a goroutine of guardWatch.
+func (n *Node) stillMaster(ctx context.Context, s *session) bool {
+	addr, err := n.cfg.Sentinels.find(ctx)
+	return err != nil || addr == s.link.addr
+}
