@@ -85,7 +85,7 @@ func (c *Config) fromHost(u *url.URL) error {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return &URLError{"has a port outside 1 to 65535"}
 	}
-	if strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '@' || r == '/' }) {
+	if strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("@/[]", r) }) {
 		return &URLError{"has a host with a special character"}
 	}
 	c.Network, c.Addr = "tcp", net.JoinHostPort(host, port)
