@@ -1,0 +1,169 @@
+package node
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseTarget(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "pw")
+	if err := os.WriteFile(file, []byte("from file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("REDQUORUM_TEST_PASSWORD", "from env")
+	secure := &tls.Config{MinVersion: tls.VersionTLS12}
+	for in, want := range map[string]Target{
+		"redis://h:1/2": {Config: Config{Network: "tcp", Addr: "h:1", DB: 2}},
+		"redis-cluster://a,b:7000,[::1]:7001": {Kind: RedisCluster, Seeds: []string{"a:6379", "b:7000", "[::1]:7001"},
+			Config: Config{Network: "tcp"}},
+		"rediss-cluster://u:p%40,%2F@a?dial_timeout=1s&failover_lag=3s&addr_map=10.0.0.1:7000/h:1,c/d": {Kind: RedisCluster, Seeds: []string{"a:6379"},
+			Dial:   map[string]string{"10.0.0.1:7000": "h:1", "c:6379": "d:6379"},
+			Config: Config{Network: "tcp", Username: "u", Password: "p@,/", TLS: secure, DialTimeout: time.Second, FailoverLag: 3 * time.Second}},
+		"redis-sentinel://:pw@a,b:1/my%2Dmaster?db=3&min_replicas_ack=1&failover_lag=0s&addr_map=x/y&sentinel_user=s&sentinel_password=q%26q": {Kind: BySentinel,
+			Config: Config{Network: "tcp", Password: "pw", DB: 3, MinReplicasAck: 1, FailoverLag: -1, Sentinels: &Sentinels{
+				Addrs: []string{"a:26379", "b:1"}, Master: "my-master", Dial: map[string]string{"x:6379": "y:6379"},
+				Config: Config{Username: "s", Password: "q&q"}}}},
+		"rediss-sentinel://u@a/m?password_env=REDQUORUM_TEST_PASSWORD&sentinel_password_file=" + file: {Kind: BySentinel,
+			Config: Config{Network: "tcp", Username: "u", Password: "from env", TLS: secure, Sentinels: &Sentinels{
+				Addrs: []string{"a:26379"}, Master: "m", Config: Config{Password: "from file", TLS: secure}}}},
+		"redis://u@h?password_file=" + file: {Config: Config{Network: "tcp", Addr: "h:6379", Username: "u", Password: "from file"}},
+		"rediss://h?tls_server_name=x":      {Config: Config{Network: "tcp", Addr: "h:6379", TLS: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: "x"}}},
+	} {
+		got, err := ParseTarget(in)
+		if err != nil {
+			t.Errorf("%s: %v", in, err)
+			continue
+		}
+		if g, w := describe(got), describe(want); g != w {
+			t.Errorf("%s\n got %s\nwant %s", in, g, w)
+		}
+	}
+}
+
+// describe shows everything of a target, passwords included.
+func describe(t Target) string {
+	config := func(c Config) string {
+		secure := "no TLS"
+		if c.TLS != nil {
+			secure = fmt.Sprintf("TLS %x %q", c.TLS.MinVersion, c.TLS.ServerName)
+		}
+		pw := string(c.Password)
+		c.TLS, c.Sentinels = nil, nil
+		return fmt.Sprintf("%+v %q %s", c, pw, secure)
+	}
+	out := fmt.Sprint(t.Kind, t.Seeds, t.Dial, config(t.Config))
+	if s := t.Config.Sentinels; s != nil {
+		out += fmt.Sprint(s.Addrs, s.Master, s.Dial, config(s.Config))
+	}
+	return out
+}
+
+func TestParseTargetSaysWhatIsWrong(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for in, want := range map[string]string{
+		"redis-cluster://":                                                      "empty host",
+		"redis-cluster://:s3cret@a,,b":                                          "empty host",
+		"redis-cluster://:s3cret@a,a:6379":                                      "twice",
+		"redis-cluster://:s3cret@a:0":                                           "port",
+		"redis-cluster://:s3cret@a/1":                                           "path",
+		"redis-cluster://:s3cret@a?db=1":                                        "database",
+		"redis-cluster://:s3cret@a?sentinel_user=x":                             `unknown option "sentinel_user"`,
+		"redis-cluster://:s3/cret@a":                                            "@",
+		"redis-cluster://:s3?cret@a":                                            "@",
+		"redis-cluster://:s3@cret@a":                                            "@",
+		"redis-cluster://u@a":                                                   "without a password",
+		"redis-cluster://:s3cret@a?addr_map=x":                                  `"addr_map"`,
+		"redis-cluster://:s3cret@a?addr_map=x/y,x:6379/z":                       `"addr_map"`,
+		"redis-cluster://:s3cret@a?addr_map=x/y&addr_map=y/z":                   "more than once",
+		"redis-cluster://:s3cret@a?failover_lag=-1s":                            `"failover_lag"`,
+		"redis-cluster://:s3cret@a?min_replicas_ack=-1":                         `"min_replicas_ack"`,
+		"redis-cluster://:s3cret@a?min_replicas_ack=256":                        `"min_replicas_ack"`,
+		"redis-cluster://:s3cret@a?tls_ca=x":                                    "not rediss",
+		"rediss-cluster://:s3cret@a?tls_s3=x":                                   `unknown option`,
+		"rediss://:s3cret@a?tls_ca=" + dir + "/s3cret":                          "cannot be read: no such file",
+		"rediss://:s3cret@a?tls_ca=" + empty:                                    "no certificate",
+		"rediss://a?tls_cert=" + empty:                                          "without the other",
+		"rediss://a?tls_key=" + empty:                                           "without the other",
+		"rediss://a?tls_cert=" + empty + "&tls_key=" + empty:                    "no certificate with its key",
+		"redis://:s3cret@a?password_env=X":                                      "twice",
+		"redis://a?password_env=REDQUORUM_s3_NOT_SET":                           "not set",
+		"redis://a?password_file=" + empty:                                      "empty",
+		"redis://a?password_file=" + dir + "/s3cret":                            "no such file",
+		"redis-sentinel://:s3cret@a":                                            "name of the master",
+		"redis-sentinel://:s3cret@a/":                                           "name of the master",
+		"redis-sentinel://:s3cret@a/x/y":                                        "name of the master",
+		"redis-sentinel://:s3cret@a/x%20y":                                      "name of the master",
+		"redis-sentinel://a/m?sentinel_user=s3cret":                             "without a password",
+		"redis-sentinel://a/m?sentinel_password=s3cret&sentinel_password_env=X": "twice",
+		"redis-sentinel://a/m?sentinel_x=s3cret":                                "unknown option",
+		"redis-sentinel://a/m?sentinel_user=%zz":                                "malformed",
+	} {
+		got, err := ParseTarget(in)
+		var u *URLError
+		if !errors.As(err, &u) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", in, err, want)
+		}
+		if err != nil && (strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "cret@")) {
+			t.Errorf("%s: the error quotes a secret: %v", in, err)
+		}
+		if got.Config.Password != "" || got.Config.Sentinels != nil || got.Seeds != nil {
+			t.Errorf("%s: %+v beside an error", in, got)
+		}
+	}
+}
+
+// Whatever is accepted has valid members, and no error quotes the password.
+func FuzzParseTarget(f *testing.F) {
+	for _, s := range []string{
+		"redis-cluster://u:c4n4ry@a,b:1?addr_map=a/b,c/d&failover_lag=1s", "redis-sentinel://:c4n4ry@a,b/m?sentinel_user=u&sentinel_password=c4n4ry",
+		"rediss-cluster://[::1]:1,x?min_replicas_ack=1", "rediss-sentinel://a/%41?db=1", "redis-cluster://:c4n4ry%@,", "redis-sentinel://c4n4ry:@/", "redis-cluster://?addr_map=c4n4ry",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if strings.Contains(s, "_file") || strings.Contains(s, "tls_") || strings.Contains(s, "%") && strings.ContainsAny(s, "?") {
+			t.Skip("names files, or may")
+		}
+		got, err := ParseTarget(s)
+		if err != nil {
+			var u *URLError
+			if !errors.As(err, &u) {
+				t.Errorf("%q: %T", s, err)
+			}
+			_, rest, _ := strings.Cut(s, "://")
+			user, _, at := strings.Cut(rest, "@")
+			if secret := strings.TrimPrefix(user, ":"); at && len(secret) > 6 && !strings.ContainsAny(user, "?&=/#") && strings.Contains(err.Error(), secret) {
+				t.Errorf("%q: %v", s, err)
+			}
+			return
+		}
+		c := got.Config
+		c.Guard = NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})
+		switch got.Kind {
+		case RedisCluster:
+			if len(got.Seeds) == 0 || c.DB != 0 || c.Addr != "" {
+				t.Errorf("%q: %+v", s, got)
+			}
+			for _, c.Addr = range got.Seeds {
+				if err := c.withDefaults().validate(); err != nil {
+					t.Errorf("%q: accepted, but %v", s, err)
+				}
+			}
+		case BySentinel:
+			if err := c.withDefaults().validate(); err != nil {
+				t.Errorf("%q: accepted, but %v", s, err)
+			}
+		}
+	})
+}
