@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/mediocregopher/radix/v4"
 	"github.com/mediocregopher/radix/v4/resp"
@@ -86,11 +88,40 @@ func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
 	secure := tls.Client(socket, n.tlsFor(l.addr))
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = socket.Close()
-		return nil, &dialError{"TLS: ", err}
+		step := "TLS: "
+		if errors.Is(err, context.DeadlineExceeded) {
+			step = "no answer to the TLS handshake (is this the port for TLS?): "
+		}
+		return nil, &dialError{step, err}
 	}
-	l.wire = secure
-	return secure, nil
+	l.wire = &secured{secure}
+	return l.wire, nil
 }
+
+// secured is a TLS connection whose Write gives the reason that the server gave. Under TLS 1.3 the handshake
+// is over for us before the server has looked at our certificate: if it refuses it, it says so and closes,
+// and the first write may fail before anybody has read why.
+type secured struct{ *tls.Conn }
+
+func (s *secured) Write(p []byte) (int, error) {
+	n, err := s.Conn.Write(p)
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err
+	}
+	_ = s.SetReadDeadline(time.Now().Add(alertWait))
+	var said *net.OpError
+	for scratch := make([]byte, 512); ; {
+		if _, readErr := s.Read(scratch); readErr == nil {
+			continue // the connection is lost, and so are the answers on it
+		} else if errors.As(readErr, &said) && said.Op == "remote error" {
+			return n, readErr
+		}
+		return n, err
+	}
+}
+
+// alertWait is how long a write that failed looks for the reason, which is there already or never comes.
+const alertWait = 20 * time.Millisecond
 
 // tlsFor is the configuration for an address: that of a master which Sentinels name is known now.
 func (n *Node) tlsFor(addr string) *tls.Config {

@@ -126,6 +126,10 @@ func (r *Real) choosePort() (int, error) {
 	if !r.config.cluster {
 		return freePort()
 	}
+	return pairOfPorts()
+}
+
+func pairOfPorts() (int, error) {
 	for range 100 {
 		port := 15_000 + rand.IntN(15_000)
 		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))

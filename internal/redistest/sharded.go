@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +19,8 @@ type Sharded struct {
 	Servers []*Real
 	IDs     []string // node ids
 	Masters int      // at the start
+
+	ports []int // that they know one another by
 }
 
 // ShardedConfig describes a Redis Cluster. The zero value of a field is its default.
@@ -25,6 +28,10 @@ type ShardedConfig struct {
 	Masters, Replicas int           // default 3, and no replica per master
 	NodeTimeout       time.Duration // default 1 s
 	Server            RealConfig
+	// TLS: with this certificate for servers and bus, of this authority, from which clients need one, too.
+	// Servers then speak TLS on a port of their own, see TLSAddrs, and the other way on Addrs.
+	TLS       *Certificate
+	Authority string
 }
 
 // StartSharded starts a Redis Cluster whose slots are spread evenly, and waits until all servers agree.
@@ -41,15 +48,28 @@ func StartSharded(ctx context.Context, c ShardedConfig) (*Sharded, error) {
 		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0", "--cluster-allow-replica-migration", "no",
 	}, c.Server.Args...)
 	n := c.Masters * (1 + c.Replicas)
-	s := &Sharded{Servers: make([]*Real, n), IDs: make([]string, n), Masters: c.Masters}
+	s := &Sharded{Servers: make([]*Real, n), IDs: make([]string, n), Masters: c.Masters, ports: make([]int, n)}
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { s.Servers[i], errs[i] = StartReal(ctx, c.Server) })
+		one := c.Server
+		if c.TLS != nil {
+			if s.ports[i], errs[i] = pairOfPorts(); errs[i] != nil {
+				break
+			}
+			one.Args = slices.Concat(one.Args, []string{"--tls-port", strconv.Itoa(s.ports[i]), "--tls-cluster", "yes", "--tls-replication", "yes",
+				"--tls-cert-file", c.TLS.Cert, "--tls-key-file", c.TLS.Key, "--tls-ca-cert-file", c.Authority, "--tls-auth-clients", "yes"})
+		}
+		wg.Go(func() { s.Servers[i], errs[i] = StartReal(ctx, one) })
 	}
 	wg.Wait()
 	err := errors.Join(errs...)
 	if err == nil {
+		for i, r := range s.Servers {
+			if s.ports[i] == 0 {
+				s.ports[i] = r.port
+			}
+		}
 		err = s.form(ctx)
 	}
 	if err != nil {
@@ -75,7 +95,7 @@ func (s *Sharded) form(ctx context.Context) error {
 			}
 		}
 		if i > 0 {
-			if _, err := r.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(s.Servers[0].port)); err != nil {
+			if _, err := r.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(s.ports[0])); err != nil {
 				return err
 			}
 		}
@@ -141,6 +161,15 @@ func (s *Sharded) Addrs() []string {
 	out := make([]string, len(s.Servers))
 	for i, r := range s.Servers {
 		out[i] = r.Addr()
+	}
+	return out
+}
+
+// TLSAddrs are the addresses at which all servers speak TLS.
+func (s *Sharded) TLSAddrs() []string {
+	out := make([]string, len(s.Servers))
+	for i := range s.Servers {
+		out[i] = "127.0.0.1:" + strconv.Itoa(s.ports[i])
 	}
 	return out
 }
@@ -260,7 +289,7 @@ func (s *Sharded) MoveKeys(ctx context.Context, slot, from, to int) error {
 		if len(keys) == 0 {
 			return nil
 		}
-		args := []string{"MIGRATE", "127.0.0.1", strconv.Itoa(s.Servers[to].port), "", "0", "5000", "KEYS"}
+		args := []string{"MIGRATE", "127.0.0.1", strconv.Itoa(s.ports[to]), "", "0", "5000", "KEYS"}
 		for _, k := range keys {
 			args = append(args, k.(string))
 		}

@@ -1,0 +1,230 @@
+package cluster_test
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// Members that are reached over TLS, by users that may do little.
+
+const password = "hunter2canary" // that nothing may print
+
+// rules writes one of the shipped ACL files with a password in it.
+func rules(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "acl", name))
+	require.NoError(t, err)
+	require.Contains(t, string(b), ">CHANGE-ME")
+	file := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(b), "CHANGE-ME", password)), 0o600))
+	return file
+}
+
+// passwordFile is where a URL says that the password is.
+func passwordFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(file, []byte(password+"\n"), 0o600))
+	return file
+}
+
+func authority(t *testing.T, name string) *redistest.Authority {
+	t.Helper()
+	a, err := redistest.NewAuthority(t.TempDir(), name)
+	require.NoError(t, err)
+	return a
+}
+
+func issue(t *testing.T, a *redistest.Authority, name, host string, until time.Duration) redistest.Certificate {
+	t.Helper()
+	c, err := a.Issue(name, host, time.Now().Add(until))
+	require.NoError(t, err)
+	return c
+}
+
+func port(t *testing.T) string {
+	t.Helper()
+	p, err := redistest.FreePort()
+	require.NoError(t, err)
+	return strconv.Itoa(p)
+}
+
+// undenied makes sure that no server refused the user anything.
+func undenied(t *testing.T, servers []*redistest.Real) {
+	t.Helper()
+	for _, s := range servers {
+		entries, err := s.Do(t.Context(), "ACL", "LOG")
+		require.NoError(t, err)
+		for _, e := range entries.([]any) {
+			e := e.([]any)
+			t.Errorf("denied: %v %v %v", e[3], e[5], e[7])
+		}
+	}
+}
+
+// everything is what the library does with a lock.
+func everything(t *testing.T, clients []*redlock.Client, name string) {
+	t.Helper()
+	var wg sync.WaitGroup
+	errs := make(chan error, len(clients)*10)
+	for _, c := range clients {
+		wg.Go(func() {
+			for range 10 {
+				l, err := c.Mutex(name).Lock(t.Context())
+				if err == nil {
+					time.Sleep(time.Millisecond) // others queue
+					err = l.Unlock(t.Context())
+				}
+				errs <- err
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(t, err)
+	}
+	l, err := clients[0].Mutex(name).Lock(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, l.Extend(t.Context(), 2*time.Second))
+	_, err = clients[1].Inspect(t.Context(), name)
+	require.NoError(t, err)
+	held, err := clients[1].ForceUnlock(t.Context(), name)
+	require.NoError(t, err)
+	require.True(t, held)
+	_ = l.Unlock(t.Context())
+}
+
+// The user of acl/members.acl takes, waits for, renews and gives back locks of a cluster, over mutual TLS,
+// while slots move, a master forgets and a replica takes over. No server refuses it anything.
+func TestUserOfTheShippedRulesDoesEverythingInAClusterOverMutualTLS(t *testing.T) {
+	t.Parallel()
+	ca := authority(t, "ca")
+	server, client := issue(t, ca, "server", "", time.Hour), issue(t, ca, "client", "client", time.Hour)
+	s := start(t, redistest.ShardedConfig{Replicas: 1,
+		Server: redistest.RealConfig{Args: []string{"--aclfile", rules(t, "members.acl")}}, TLS: &server, Authority: ca.File,
+	})
+	url := "rediss-cluster://locker@" + strings.Join(s.TLSAddrs(), ",") + "?failover_lag=0s&password_file=" + passwordFile(t) +
+		"&tls_ca=" + ca.File + "&tls_cert=" + client.Cert + "&tls_key=" + client.Key
+	const name = "app:secured"
+	n := int(slot.Of(name))
+	clients := []*redlock.Client{openAll(t, []string{url}, short), openAll(t, []string{url}, short)}
+	everything(t, clients, name)
+	from := s.Index(s.Owner(t.Context(), n))
+	require.NoError(t, s.Move(t.Context(), n, from, (from+1)%3))
+	everything(t, clients, name)
+	require.NoError(t, s.Servers[(from+1)%3].Flush())
+	everything(t, clients, name)
+	promote(t, s, 3+(from+1)%3, "TAKEOVER")
+	everything(t, clients, name)
+	undenied(t, s.Servers)
+}
+
+// So does the user of both files, with Sentinels, and with acknowledgements.
+func TestUserOfTheShippedRulesDoesEverythingWithSentinels(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, redistest.GroupConfig{
+		Server:   redistest.RealConfig{Args: []string{"--aclfile", rules(t, "members.acl")}},
+		Sentinel: []string{"aclfile " + rules(t, "sentinels.acl")},
+	})
+	file := passwordFile(t)
+	url := "redis-sentinel://locker@" + strings.Join(g.Addrs(), ",") + "/" + g.Name + "?failover_lag=0s&min_replicas_ack=1&password_file=" + file +
+		"&sentinel_user=locker&sentinel_password_file=" + file
+	clients := []*redlock.Client{openAll(t, []string{url}, short), openAll(t, []string{url}, short)}
+	everything(t, clients, "app:k")
+	undenied(t, g.Servers)
+	undenied(t, g.Sentinels)
+
+	wrong := filepath.Join(t.TempDir(), "wrong")
+	require.NoError(t, os.WriteFile(wrong, []byte("wrong-canary"), 0o600))
+	for kind, url := range map[string]string{
+		"WRONGPASS":  strings.Replace(url, "ack=1&password_file="+file, "ack=1&password_file="+wrong, 1),
+		"WRONGPASS ": strings.Replace(url, "sentinel_password_file="+file, "sentinel_password_file="+wrong, 1),
+	} {
+		t.Run(kind, func(t *testing.T) {
+			_, err := redlock.Open(t.Context(), []string{url}, quick)
+			require.ErrorContains(t, err, kind)
+			require.NotContains(t, err.Error(), password)
+			require.NotContains(t, err.Error(), "wrong-canary")
+		})
+	}
+}
+
+// A certificate that is refused, by either side, is reported as that.
+func TestCertificateThatIsRefusedIsSaidSo(t *testing.T) {
+	t.Parallel()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	ca, stranger := authority(t, "ca"), authority(t, "stranger")
+	good := issue(t, ca, "server", "", time.Hour)
+	client := issue(t, ca, "client", "client", time.Hour)
+	at := port(t)
+	r, err := redistest.StartReal(t.Context(), redistest.RealConfig{Args: []string{"--tls-port", at, "--aclfile", rules(t, "members.acl"),
+		"--tls-cert-file", good.Cert, "--tls-key-file", good.Key, "--tls-ca-cert-file", ca.File, "--tls-auth-clients", "yes"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+
+	url := func(user, host, ca string, c redistest.Certificate) string {
+		u := "rediss://" + user + net.JoinHostPort(host, at) + "?tls_ca=" + ca
+		if c.Cert != "" {
+			u += "&tls_cert=" + c.Cert + "&tls_key=" + c.Key
+		}
+		return u
+	}
+	var invalid x509.CertificateInvalidError
+	var host x509.HostnameError
+	var unknown x509.UnknownAuthorityError
+	var alert *net.OpError // "remote error"
+	silence := new(interface{ Timeout() bool })
+	for _, c := range []struct {
+		name   string
+		server redistest.Certificate
+		url    string
+		text   string // "": it works
+		as     any
+	}{
+		{"all is well", good, url("", "127.0.0.1", ca.File, client), "", nil},
+		{"the server's has expired", issue(t, ca, "old", "", -time.Hour), url("", "127.0.0.1", ca.File, client), "expired", &invalid},
+		{"the server's is for another name", issue(t, ca, "other", "other.example", time.Hour), url("", "127.0.0.1", ca.File, client), "127.0.0.1", &host},
+		{"another name that is expected", issue(t, ca, "named", "other.example", time.Hour), url("", "127.0.0.1", ca.File, client) + "&tls_server_name=other.example", "", nil},
+		{"the server's is from a stranger", good, url("", "127.0.0.1", stranger.File, client), "unknown authority", &unknown},
+		{"ours is missing, with a password", good, url("locker:"+password+"@", "127.0.0.1", ca.File, redistest.Certificate{}), "certificate required", &alert},
+		{"ours is missing, without a password", good, url("", "127.0.0.1", ca.File, redistest.Certificate{}), "certificate required", &alert},
+		{"ours is from a stranger", good, url("", "127.0.0.1", ca.File, issue(t, stranger, "strange", "client", time.Hour)), "unknown certificate authority", &alert},
+		{"ours has expired", good, url("", "127.0.0.1", ca.File, issue(t, ca, "stale", "client", -time.Hour)), "expired certificate", &alert},
+		{"the server does not speak TLS", good, "rediss://" + r.Addr(), "no answer to the TLS handshake", silence},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := r.Do(t.Context(), "CONFIG", "SET", "tls-cert-file", c.server.Cert, "tls-key-file", c.server.Key)
+			require.NoError(t, err)
+			if c.text == "" {
+				l, err := openAll(t, []string{c.url}).Mutex("k").TryLock(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, l.Unlock(t.Context()))
+				return
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			_, err = redlock.Open(ctx, []string{c.url}, quick)
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.ErrorContains(t, err, c.text)
+			require.ErrorAs(t, err, c.as)
+			require.NotContains(t, err.Error(), password)
+		})
+	}
+}
