@@ -41,6 +41,7 @@ type Cluster struct {
 	tracks [slot.Count]track
 	queued atomic.Int64 // calls in detours
 	closed atomic.Bool
+	tried  atomic.Bool // every master that the first topology named
 
 	errClosed, errOverflow, errEnded, errNobody, errMoving error
 
@@ -315,8 +316,11 @@ func (cl *Cluster) State() quorum.State {
 	} else if m := t.of(0); m != nil {
 		out.RunID = m.node.State().RunID
 	}
-	if untried {
+	if untried && !cl.tried.Load() {
 		out.Up, out.Votes, out.Inbox, out.Err = false, false, false, quorum.ErrConnecting
+	}
+	if !untried && len(t.masters) > 1 {
+		cl.tried.Store(true) // masters that come later do not take away what the others are good for
 	}
 	if out.Up {
 		out.Err = nil

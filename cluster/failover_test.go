@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -153,9 +154,11 @@ func TestFlushOfOneMasterIsSeenByItsNextGrant(t *testing.T) {
 	t.Parallel()
 	s := start(t, redistest.ShardedConfig{})
 	slow := func(c *redlock.Config) { c.PingInterval = 2 * time.Second } // no ping sees it first
-	a, b := open(t, s, short, slow), open(t, s, short, slow)
+	url := []string{strings.Replace(urlOf(s), "lag=0s", "lag=700ms", 1)}
+	a, b := openAll(t, url, short, slow), openAll(t, url, short, slow)
 	lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(t.Context())
 	require.NoError(t, err)
+	flushed := time.Now()
 	require.NoError(t, s.Servers[0].Flush())
 	for range 50 {
 		l, err := b.Mutex(names[0]).TryLock(t.Context())
@@ -171,8 +174,35 @@ func TestFlushOfOneMasterIsSeenByItsNextGrant(t *testing.T) {
 	next, err := b.Mutex(names[0]).Lock(t.Context())
 	require.NoError(t, err)
 	require.Error(t, lease.Err(), "two holders")
+	require.GreaterOrEqual(t, time.Since(flushed), 2700*time.Millisecond, "the longest lease, and failover_lag")
 	require.Greater(t, next.Token(), lease.Token())
 	require.NoError(t, next.Unlock(t.Context()))
+}
+
+// A master that gets its first slots from masters that remember has nothing to forget.
+func TestMasterThatIsNewInTheClusterVotesAtOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t, redistest.ShardedConfig{Masters: 4, Spare: 1})
+	patient := func(c *redlock.Config) { c.MemberTimeout = 2 * time.Second }
+	a, b := open(t, s, patient), open(t, s, patient) // MaxTTL is 30 s
+	held, err := a.Mutex(names[0]).Lock(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.Move(t.Context(), int(slot.Of(names[0])), 0, 3))
+	_, err = b.Mutex(names[0]).TryLock(t.Context())
+	require.Error(t, err, "it moved along")
+	require.NoError(t, held.Err())
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	got := make(chan error, 1)
+	go func() {
+		next, err := b.Mutex(names[0]).Lock(ctx)
+		if err == nil && next.Token() <= held.Token() {
+			err = errors.New("the token fell")
+		}
+		got <- err
+	}()
+	require.NoError(t, held.Unlock(t.Context()))
+	require.NoError(t, <-got)
 }
 
 // What a failover does to counters, in a quorum of three of which one is a cluster: the others restore it.

@@ -35,8 +35,15 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 	for {
 		news := g.news()
 		if n.cfg.Shard != nil {
-			if err := n.settle(); err != nil {
+			switch err := n.settle(); {
+			case err == nil:
+			case clock.Elapsed(began, time.Now()) >= n.cfg.DialTimeout:
 				return admission{}, err
+			default: // a topology that names it is about to come
+				if err := n.pauseFor(s, news, 5*time.Millisecond); err != nil {
+					return admission{}, err
+				}
+				continue
 			}
 		}
 		m, err := n.askMarker(n.ctx, s, n.lookCommand())
@@ -55,7 +62,7 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 		// Its slot was marked for this process: somebody is about to carry the marker here.
 		v.young = v.young || m.id == "" && strings.HasPrefix(m.stamp, runID+" ")
 		do, quarantine := decide(m, runID, v)
-		if do == markLost && n.cfg.Shard != nil && m.id == "" && n.inherited(s) {
+		if do == markLost && n.cfg.Shard != nil && m.id == "" && !m.promoted() && n.inherited(s) {
 			do, quarantine = markNew, 0
 		}
 		if do == markLost {

@@ -97,7 +97,7 @@ var (
 func shardScripts() []string { return []string{shardLua, carryLua, renameLua, stampLua, refillLua} }
 
 // errSlots: a topology that names this master must come first.
-var errSlots = errors.New("not known to serve any slot")
+var errSlots = fmt.Errorf("%w: the server is not known to serve any slot", quorum.ErrConnecting)
 
 // errReplica: the server became a replica, or was one all along.
 var errReplica = errors.New("the server is a replica")
@@ -231,7 +231,10 @@ func (m recall) known() bool { return m.repl == m.now }
 
 // renamed reports whether the replication id changed without a promotion: a first replica came, or the
 // last one was gone for long.
-func (m recall) renamed() bool { return m.repl != m.now && strings.Trim(m.older, "0") == "" }
+func (m recall) renamed() bool { return m.repl != m.now && !m.promoted() }
+
+// promoted reports whether the process was a replica before, or at least not whether it never was.
+func (m recall) promoted() bool { return strings.Trim(m.older, "0") != "" }
 
 func readMemory(e []quorum.Reply) recall {
 	if len(e) < 10 {
@@ -306,8 +309,8 @@ func (n *Node) bulk(ctx context.Context, s *session, cmds [][]byte, each func(c 
 }
 
 // inherited reports whether a master without a marker has all its slots from masters that remember, by the
-// stamps in them: it is new in the cluster, and forgot nothing. A replica that took over has those of a
-// master that is none any more.
+// stamps in them: it is new in the cluster, and forgot nothing. A replica that took over has the stamps of a
+// master that is none any more, perhaps without our knowing: see promoted.
 func (n *Node) inherited(s *session) bool {
 	good := make(map[string]bool)
 	for _, o := range n.cfg.Guard.masters(n.cfg.Shard.Group) {

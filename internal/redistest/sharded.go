@@ -26,6 +26,7 @@ type Sharded struct {
 // ShardedConfig describes a Redis Cluster. The zero value of a field is its default.
 type ShardedConfig struct {
 	Masters, Replicas int           // default 3, and no replica per master
+	Spare             int           // of the masters: the last so many have no slots
 	NodeTimeout       time.Duration // default 1 s
 	Server            RealConfig
 	// TLS: with this certificate for servers and bus, of this authority, from which clients need one, too.
@@ -70,7 +71,7 @@ func StartSharded(ctx context.Context, c ShardedConfig) (*Sharded, error) {
 				s.ports[i] = r.port
 			}
 		}
-		err = s.form(ctx)
+		err = s.form(ctx, c.Masters-c.Spare)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -78,7 +79,7 @@ func StartSharded(ctx context.Context, c ShardedConfig) (*Sharded, error) {
 	return s, nil
 }
 
-func (s *Sharded) form(ctx context.Context) error {
+func (s *Sharded) form(ctx context.Context, serving int) error {
 	for i, r := range s.Servers {
 		id, err := r.Do(ctx, "CLUSTER", "MYID")
 		if err != nil {
@@ -88,8 +89,8 @@ func (s *Sharded) form(ctx context.Context) error {
 		if _, err := r.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)); err != nil {
 			return err
 		}
-		if i < s.Masters {
-			from, to := i*Slots/s.Masters, (i+1)*Slots/s.Masters-1
+		if i < serving {
+			from, to := i*Slots/serving, (i+1)*Slots/serving-1
 			if _, err := r.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(from), strconv.Itoa(to)); err != nil {
 				return err
 			}
