@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -192,7 +193,11 @@ func (cl *Cluster) Done(c *quorum.Call) {
 		if t.detour == nil {
 			t.detour = &detour{}
 		}
-		t.detour.back = append(t.detour.back, c)
+		if t.detour.alone {
+			t.detour.back = slices.Insert(t.detour.back, 0, c)
+		} else {
+			t.detour.back = append(t.detour.back, c)
+		}
 		t.detour.step = st
 		cl.queued.Add(1)
 		if c.Route.Hops > 1 { // they disagree: a moment for them to agree
@@ -200,6 +205,9 @@ func (cl *Cluster) Done(c *quorum.Call) {
 		}
 	} else if t.detour != nil {
 		t.detour.at, t.detour.tries = time.Time{}, 0
+	}
+	if t.detour != nil {
+		t.detour.alone = false
 	}
 	ready := t.detour != nil && t.calls == 0
 	t.mu.Unlock()

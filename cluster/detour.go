@@ -17,6 +17,7 @@ type detour struct {
 	tries       int  // in a row without progress
 	at          time.Time
 	stamping    bool
+	alone       bool // the first call is on its way by itself: it comes back before the others
 }
 
 // maxQueued bounds the calls in all detours.
@@ -225,6 +226,7 @@ func (cl *Cluster) probe(t *track, to *master, asking bool, now time.Time) {
 		wait := min(pauseMin<<min(d.tries, 10), pauseMax)
 		d.tries++
 		d.at = now.Add(wait)
+		d.alone = true
 		t.owner = to
 		t.calls++
 		t.mu.Unlock()
