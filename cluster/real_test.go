@@ -218,8 +218,7 @@ func TestManyLeasesOfManySlotsAreRenewed(t *testing.T) {
 
 // A quorum of five of which one is a cluster. The cluster is down at first, then joins, then is what
 // makes a majority.
-func TestClusterIsOneVoteOfFive(t *testing.T) {
-	t.Parallel()
+func TestLongClusterIsOneVoteOfFive(t *testing.T) {
 	s := start(t, redistest.ShardedConfig{})
 	plain := rt.Real(t, 4)
 	urls := []string{urlOf(s)}
