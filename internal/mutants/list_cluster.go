@@ -1,0 +1,96 @@
+package main
+
+// clusters are the guards of members that are more than one server.
+var clusters = []mutant{
+	{
+		name: "a call is passed to a slot's new master while earlier ones are at the former: they may overtake each other",
+		file: "cluster/cluster.go",
+		old:  "if t.detour != nil || t.calls > 0 && t.owner != want {", new: "if t.detour != nil {",
+		tests: by("cluster", "TestCallIsNotPassedOn"),
+	}, {
+		name: "a call that came back is repeated behind its release: a key that nobody owns",
+		file: "cluster/cluster.go",
+		old:  "if c.Ended != nil && c.Ended.Load() || cl.closed.Load() {", new: "if cl.closed.Load() {",
+		tests: by("cluster", "TestCallThatComesBack"),
+	}, {
+		name: "a call that came back alone goes behind those that wait: their order is lost",
+		file: "cluster/cluster.go",
+		old:  "if t.detour.alone {", new: "if t.calls < 0 {",
+		tests: by("cluster", "TestSlotThatNobodyServesForAMoment"),
+	}, {
+		name: "redirects are followed for ever",
+		file: "cluster/redirect.go",
+		old:  "case r.hops >= maxHops:", new: "case r.hops > 250:",
+		tests: by("cluster", "TestMastersThatSend|TestRedirectIsDecided"),
+	}, {
+		name: "a redirect that speaks of another slot is followed",
+		file: "cluster/redirect.go",
+		old:  "err != nil || uint16(n) != slot", new: "err != nil || uint16(n) > 16383",
+		tests: by("cluster", "TestRedirectIsDecided"),
+	}, {
+		name: "a topology with two masters for a slot is believed",
+		file: "cluster/topology.go",
+		old:  "if taken[s] {", new: "if taken[s] && len(masters) == 0 {",
+		tests: by("cluster", "TestTopologyIsRead"),
+	}, {
+		name: "a release that a topology refused is forgotten",
+		file: "cluster/cluster.go",
+		old:  "err != cl.errEnded && owing(c)", new: "err != cl.errEnded && c == nil",
+		tests: by("cluster", "TestReleaseThatWasNotDelivered"),
+	}, {
+		name: "ASKING is not sent",
+		file: "node/session.go",
+		old:  "	if c.Route.Asking {\n		s.askingLocked()\n	}\n	before := len(s.wbuf)\n	s.wbuf = s.node.appendCall", new: "	before := len(s.wbuf)\n	s.wbuf = s.node.appendCall",
+		tests: by("cluster", "TestAskIsOneCalls"),
+	}, {
+		name: "a master that was demoted and promoted again is what it was: its replica's memory counts as its own",
+		file: "node/shard.go",
+		old:  "return m.repl == m.now }", new: "return true }",
+		tests: by("cluster", "TestMasterThatComesBack|TestMasterThatSentinelsBringBack"),
+	}, {
+		name: "a replica that took over counts as new in the cluster: it votes at once",
+		file: "node/admit.go",
+		old:  `m.id == "" && !m.promoted() && n.inherited(s)`, new: `m.id == ""`,
+		tests: by("cluster", "TestReplicaThatTakesOver"),
+	}, {
+		name: "a master that is new in the cluster counts as one that forgot",
+		file: "node/admit.go",
+		old:  `m.id == "" && !m.promoted() && n.inherited(s)`, new: `m.id == "" && n.isClosing()`,
+		tests: by("cluster", "TestMasterThatIsNew"),
+	}, {
+		name: "the former master may go on granting while its successor votes",
+		file: "node/admit.go",
+		old:  "quarantine += n.cfg.FailoverLag", new: "quarantine += 0",
+		tests: by("cluster", "TestFlushOfOneMaster"),
+	}, {
+		name: "a flushed master is stamped again, and its slot used",
+		file: "node/shard.go",
+		old:  "if err != nil || m.id != id || !m.known() {\n		select", new: "if err != nil || m.id == \"x\" {\n		select",
+		tests: by("cluster", "TestFlushOfOneMaster"),
+	}, {
+		name: "the switch that Sentinels announce is not heard: the client stays with a master that hangs",
+		file: "node/watch.go",
+		old:  "if !still {", new: "if !still && w.n == nil {",
+		tests: by("cluster", "TestMasterThatSentinelsReplace"),
+	}, {
+		name: "WAIT's answer does not matter",
+		file: "node/session.go",
+		old:  "w.Reply.Int >= int64(s.node.cfg.MinReplicasAck)", new: "w.Reply.Int >= 0",
+		tests: by("cluster", "TestVoteThatNoReplica"),
+	}, {
+		name: "a pushed grant that no replica has counts",
+		file: "node/inbox.go",
+		old:  "if in.node.waits != nil {", new: "if in.node.waits != nil && in.node == nil {",
+		tests: by("cluster", "TestVoteThatNoReplica"),
+	}, {
+		name: "WAIT is sent without being asked for",
+		file: "node/node.go",
+		old:  "if c.MinReplicasAck > 0 {", new: "if c.MinReplicasAck >= 0 {",
+		tests: by("cluster", "TestNoWaitIsSent"),
+	}, {
+		name: "the reason why a certificate of ours was refused is lost",
+		file: "node/link.go",
+		old:  `said.Op == "remote error"`, new: `said.Op == ""`,
+		tests: by("cluster", "TestCertificateThatIsRefused"),
+	},
+}
