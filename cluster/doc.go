@@ -10,8 +10,9 @@
 // and closes nodes, owed.go keeps the releases that were not delivered. How one master is reached, and
 // what it remembers, is package node's (node/shard.go).
 //
-// Calls of one slot are executed in the order of their submission. Two rules see to it. A new call waits
-// in the detour of its slot while calls are on their way to another master than the slot's present one,
-// or have come back from there. And a call that came back is not repeated once the release of its attempt
-// has begun (quorum.Call.Ended): it would execute behind it.
+// Nothing is executed twice, nothing behind the release of its attempt, and calls of one slot in the order of
+// their submission, but for those that a server refused while later ones were on their way to it already.
+// Two rules see to it. A new call waits in the detour of its slot while calls are on their way to another
+// master than the slot's present one, or have come back. And a call that came back is not repeated once the
+// release of its attempt has begun (quorum.Call.Ended): it would execute behind it.
 package cluster

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -552,6 +553,95 @@ func TestMastersComeAndGo(t *testing.T) {
 		require.Len(t, cl.masters, 1)
 		cl.mu.Unlock()
 	}
+}
+
+// Every slot changes hands and states all the time, each server sends calls away as it likes. A call is
+// executed at most once, an answer is the truth, nothing follows the release of its attempt, and everything
+// ends.
+func TestStormOfRedirectsExecutesEachCallOnceAndNoneBehindItsRelease(t *testing.T) {
+	fs := startFakes(t, 3)
+	cl := fs.connect()
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(1, 2))
+	executed := make(map[string]int)
+	released := make(map[string]bool)
+	var behind []string
+	calm := false
+	for i, f := range fs.masters {
+		f.says(func(cmd string, _ bool) string {
+			mu.Lock()
+			defer mu.Unlock()
+			slot, rest, _ := strings.Cut(cmd, " ")
+			s, _ := strconv.Atoi(slot)
+			attempt, what, _ := strings.Cut(rest, " ")
+			to := random.IntN(3)
+			if !calm {
+				switch random.IntN(12) {
+				case 0, 1:
+					return fs.moved(uint16(s), to)
+				case 2, 3:
+					return fmt.Sprintf("-ASK %d %s\r\n", s, fs.masters[to].addr())
+				case 4:
+					return "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
+				case 5:
+					return "-CLUSTERDOWN Hash slot not served\r\n"
+				case 6:
+					return "-LOADING Redis is loading the dataset in memory\r\n"
+				}
+			}
+			if executed[cmd]++; released[attempt] && what != "release" {
+				behind = append(behind, cmd)
+			}
+			released[attempt] = released[attempt] || what == "release"
+			return fmt.Sprintf(":%d\r\n", i+1)
+		})
+	}
+	var wg sync.WaitGroup
+	var answered, given atomic.Int64
+	for w := range 64 {
+		wg.Go(func() {
+			for n := range 8 {
+				slot := uint16(w % 40 * 401)
+				attempt := fmt.Sprintf("%d.%d", w, n)
+				var ended atomic.Bool
+				acquire := newCall(slot, fmt.Sprintf("%d %s acquire", slot, attempt))
+				acquire.Ended = &ended
+				cl.Submit(&acquire.Call)
+				if n%2 == 0 {
+					acquire.wait(t)
+				}
+				ended.Store(true)
+				release := submit(cl, slot, fmt.Sprintf("%d %s release", slot, attempt))
+				for _, c := range []*call{acquire, release} {
+					cmd := fmt.Sprintf("%d %s acquire", slot, attempt)
+					if c == release {
+						cmd = fmt.Sprintf("%d %s release", slot, attempt)
+					}
+					c.wait(t)
+					mu.Lock()
+					times := executed[cmd]
+					mu.Unlock()
+					if want := map[bool]int{true: 1}[c.Outcome == quorum.Answered]; times != want {
+						t.Errorf("%s: executed %d times, and %v %v", cmd, times, c.Outcome, c.Err)
+					}
+					if answered.Add(1); c.Outcome != quorum.Answered {
+						given.Add(1)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	mu.Lock()
+	calm = true
+	require.Empty(t, behind, "executed behind their release")
+	mu.Unlock()
+	t.Logf("%d calls, %d of them given up", answered.Load(), given.Load())
+	require.Less(t, given.Load(), answered.Load()/4)
+	for s := range 40 {
+		submit(cl, uint16(s*401), fmt.Sprintf("%d after it", s*401)).answered(t)
+	}
+	require.Zero(t, cl.queued.Load())
 }
 
 func TestCloseEndsWhatWaits(t *testing.T) {

@@ -198,7 +198,7 @@ var guards = []mutant{
 	}, {
 		name: "counters of a member that has forgotten since are lent",
 		file: "node/admit.go",
-		old:  `if err != nil || m.id != p.admission.marker.id || m.state == forgot || m.left > 0 {`, new: `if err != nil {`,
+		old:  `if err != nil || m.id != p.admission.marker.id || m.state == forgot || m.left > 0 || !m.known() {`, new: `if err != nil {`,
 		tests: by("redlock", "TestCountersOfAMemberThatForgotSinceAreNotLent"),
 	}, {
 		name: "a state of g votes: before its counters are restored",
