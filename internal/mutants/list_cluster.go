@@ -8,11 +8,6 @@ var clusters = []mutant{
 		old:  "if t.detour != nil || t.calls > 0 && t.owner != want {", new: "if t.detour != nil {",
 		tests: by("cluster", "TestCallIsNotPassedOn"),
 	}, {
-		name: "a call that came back is repeated behind its release: a key that nobody owns",
-		file: "cluster/cluster.go",
-		old:  "if c.Ended != nil && c.Ended.Load() || cl.closed.Load() {", new: "if cl.closed.Load() {",
-		tests: by("cluster", "TestCallThatComesBack"),
-	}, {
 		name: "a call that came back alone goes behind those that wait: their order is lost",
 		file: "cluster/cluster.go",
 		old:  "if t.detour.alone {", new: "if t.calls < 0 {",
