@@ -305,3 +305,30 @@ func startPlain(t *testing.T, n int) (urls []string) {
 	}
 	return urls
 }
+
+// Without the guard a master is believed to remember what it kept over a restart, and a replica is not.
+func TestLongGuardOffBelievesAMasterAndNoReplica(t *testing.T) {
+	g := startGroup(t, redistest.GroupConfig{})
+	off := func(c *redlock.Config) { c.RestartGuard = redlock.GuardOff }
+	c := openAll(t, []string{groupURL(g)}, short, off)
+	take := func() {
+		t.Helper()
+		l, err := c.Mutex("k").Lock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+	}
+	take()
+	former := g.Master(t.Context())
+	require.NoError(t, g.Server(former).Restart(true))
+	take()
+	seen, err := g.Server(former).Do(t.Context(), "HGET", "redquorum:boot", "state")
+	require.NoError(t, err)
+	require.Equal(t, "n", seen, "it forgot nothing")
+	g.Server(former).Kill()
+	now := awaitFailover(t, g, former)
+	require.Eventually(t, func() bool {
+		seen, err := now.Do(t.Context(), "HGET", "redquorum:boot", "state")
+		return err == nil && seen != "n"
+	}, 20*time.Second, 5*time.Millisecond, "it forgot")
+	take()
+}

@@ -70,6 +70,11 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 		}
 		switch do {
 		case accept:
+			if !m.known() { // GuardOff, and another process
+				if m, err = n.askMarker(n.ctx, s, n.guardCommand(renameLua, m.id, m.now)); err != nil {
+					return admission{}, err
+				}
+			}
 			return n.accepted(s, m)
 		case markNew, markLost:
 			return n.mark(s, m, runID, do, quarantine)

@@ -21,7 +21,8 @@ const (
 	// of going on from the servers' clocks.
 	GuardStrict
 	// GuardOff: a member that comes back with an old marker is believed to remember everything. For
-	// members with appendfsync always. One without a marker has forgotten all the same.
+	// members with appendfsync always. One without a marker has forgotten all the same, and so has a
+	// replica that took over.
 	GuardOff
 )
 
@@ -171,7 +172,7 @@ func decide(m marker, runID string, v view) (do action, quarantine time.Duration
 	switch {
 	case m.of(runID):
 		return accept, 0
-	case m.id != "" && v.mode == GuardOff:
+	case m.id != "" && v.mode == GuardOff && (m.known() || !m.promoted()): // its own data, and no replica's
 		return accept, 0
 	case m.id != "":
 		return markLost, v.q

@@ -29,6 +29,8 @@ func TestWhatAMarkerMeans(t *testing.T) {
 		{"names an earlier process", old, all, markLost, q},
 		{"names an earlier process, strict", old, with(func(v *view) { v.mode = GuardStrict }), markLost, q},
 		{"names an earlier process, guard off", old, with(func(v *view) { v.mode = GuardOff }), accept, 0},
+		{"names an earlier process of a master, guard off", marker{id: "other 1", recall: recall{repl: "a", now: "b", older: "000"}}, with(func(v *view) { v.mode = GuardOff }), accept, 0},
+		{"names the master of before, guard off", marker{id: "other 1", recall: recall{repl: "a", now: "b", older: "a"}}, with(func(v *view) { v.mode = GuardOff }), markLost, q},
 		{"missing, guard off", none, with(func(v *view) { v.mode, v.known = GuardOff, true }), markLost, q},
 		{"missing at all members, old servers", none, all, markNew, 0},
 		{"missing at all, young servers", none, with(func(v *view) { v.uptime = 10 * time.Second }), markNew, 21 * time.Second},

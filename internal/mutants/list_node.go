@@ -118,7 +118,7 @@ var guards = []mutant{
 	{
 		name: "a marker of an earlier process is believed: a member that forgot votes at once",
 		file: "node/guard.go",
-		old:  `case m.id != "" && v.mode == GuardOff:`, new: `case m.id != "":`,
+		old:  `case m.id != "" && v.mode == GuardOff && (`, new: `case m.id != "" && (`,
 		tests: by("node", "TestWhatAMarkerMeans"),
 	}, {
 		name: "quarantine skipped: a member that forgot votes under a living holder",
