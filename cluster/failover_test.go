@@ -160,16 +160,13 @@ func TestFlushOfOneMasterIsSeenByItsNextGrant(t *testing.T) {
 	require.NoError(t, err)
 	flushed := time.Now()
 	require.NoError(t, s.Servers[0].Flush())
-	for range 50 {
+	require.Eventually(t, func() bool {
 		l, err := b.Mutex(names[0]).TryLock(t.Context())
 		require.Error(t, err)
 		require.Nil(t, l)
 		var until *quorum.QuarantineError
-		if errors.As(err, &until) {
-			require.Greater(t, until.Until.Sub(flushed), 2600*time.Millisecond, "the longest lease, and failover_lag")
-			break
-		}
-	}
+		return errors.As(err, &until) && until.Until.Sub(flushed) > 2600*time.Millisecond
+	}, 2*time.Second, time.Millisecond, "the longest lease, and failover_lag")
 	l, err := b.Mutex(names[1]).TryLock(t.Context())
 	require.NoError(t, err, "another master remembers")
 	require.NoError(t, l.Unlock(t.Context()))
