@@ -82,7 +82,9 @@ func replaced(t *testing.T, ways ...string) {
 			require.Error(t, err)
 			require.Less(t, time.Since(began), 2*time.Second, "nobody waits past its deadline")
 
-			next, err := b.Mutex("k").Lock(t.Context())
+			enough, stop := context.WithTimeout(t.Context(), 40*time.Second) // and not the minute of a stall
+			defer stop()
+			next, err := b.Mutex("k").Lock(enough)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, time.Since(before), 2*time.Second, "the longest lease")
 			require.Error(t, lease.Err(), "two holders")
