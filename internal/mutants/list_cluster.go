@@ -86,6 +86,6 @@ var clusters = []mutant{
 		name: "the reason why a certificate of ours was refused is lost",
 		file: "node/link.go",
 		old:  `said.Op == "remote error"`, new: `said.Op == ""`,
-		tests: by("cluster", "TestCertificateThatIsRefused"),
+		tests: by("node", "TestWriteThatFails"),
 	},
 }
