@@ -22,14 +22,13 @@ import (
 //	go test -run '^$' -bench Router -benchtime 20x ./cluster
 func BenchmarkRouter(b *testing.B) {
 	s := start(b, redistest.ShardedConfig{Masters: 3})
-	calm := func(c *redlock.Config) { c.MemberTimeout = 10 * time.Second }
-	over := open(b, s, calm)
+	over := open(b, s)
 	var plain [3]*redlock.Client
 	for i := range plain {
 		r, err := redistest.StartReal(b.Context(), redistest.RealConfig{})
 		require.NoError(b, err)
 		b.Cleanup(func() { _ = r.Close() })
-		plain[i] = openAll(b, []string{"redis://" + r.Addr()}, calm)
+		plain[i] = openAll(b, []string{"redis://" + r.Addr()})
 	}
 	const callers, keys = 64, 64
 	names := make([][keys]string, callers)

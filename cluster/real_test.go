@@ -39,9 +39,11 @@ func urlOf(s *redistest.Sharded) string {
 	return "redis-cluster://" + strings.Join(s.Addrs(), ",") + "?failover_lag=0s"
 }
 
+// quick looks often, and is patient with a machine that has other things to do.
 func quick(c *redlock.Config) {
 	c.FreshMembers = true
 	c.PingInterval = 200 * time.Millisecond
+	c.MemberTimeout, c.DialTimeout, c.StallTimeout, c.NoQuorumAfter = 5*time.Second, 10*time.Second, 10*time.Second, -1
 }
 
 func open(t testing.TB, s *redistest.Sharded, opts ...redlock.Option) *redlock.Client {

@@ -207,7 +207,7 @@ func TestCertificateThatIsRefusedIsSaidSo(t *testing.T) {
 		{"ours is missing, without a password", good, url("", "127.0.0.1", ca.File, redistest.Certificate{}), "certificate required", &alert},
 		{"ours is from a stranger", good, url("", "127.0.0.1", ca.File, issue(t, stranger, "strange", "client", time.Hour)), "unknown certificate authority", &alert},
 		{"ours has expired", good, url("", "127.0.0.1", ca.File, issue(t, ca, "stale", "client", -time.Hour)), "expired certificate", &alert},
-		{"the server does not speak TLS", good, "rediss://" + r.Addr(), "no answer to the TLS handshake", silence},
+		{"the server does not speak TLS", good, "rediss://" + r.Addr() + "?dial_timeout=1s", "no answer to the TLS handshake", silence},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := r.Do(t.Context(), "CONFIG", "SET", "tls-cert-file", c.server.Cert, "tls-key-file", c.server.Key)
