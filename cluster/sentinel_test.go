@@ -3,11 +3,14 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
@@ -94,35 +97,99 @@ func replaced(t *testing.T, ways ...string) {
 	}
 }
 
-// Demoted and promoted again between two looks, its process unchanged: the same marker, and the memory of
-// whoever was the master meanwhile.
+// Demoted and promoted again while nobody looks, its process unchanged: it has the memory of whoever was the
+// master meanwhile. Either the marker is the same, or it is gone, because that one never had it; and to a
+// client that comes now, the server has been up for longer than any lease.
 func TestMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
-	t.Parallel()
-	g := startGroup(t, redistest.GroupConfig{})
-	a := openAll(t, []string{groupURL(g)}, short)
-	first, err := a.Mutex("k").Lock(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, first.Unlock(t.Context()))
-	require.NoError(t, a.Close())
-	for i, r := range []*redistest.Real{g.Servers[1], g.Servers[0]} { // too quick for the Sentinels
-		_, err := r.Do(t.Context(), "REPLICAOF", "NO", "ONE")
-		require.NoError(t, err)
-		host, port, _ := net.SplitHostPort(r.Addr())
-		_, err = g.Servers[i].Do(t.Context(), "REPLICAOF", host, port)
-		require.NoError(t, err)
-		require.Eventually(t, func() bool {
-			info, _ := g.Servers[i].Do(t.Context(), "INFO", "replication")
-			text, _ := info.(string)
-			return strings.Contains(text, "master_link_status:up")
-		}, 20*time.Second, time.Millisecond)
+	for _, reached := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the marker had reached the replica: %v", reached), func(t *testing.T) {
+			t.Parallel()
+			g := startGroup(t, redistest.GroupConfig{Server: redistest.RealConfig{Args: []string{"--repl-diskless-sync-delay", "0"}}})
+			master, replica := g.Servers[0], g.Servers[1]
+			if !reached {
+				follow(t, replica, nil)
+			}
+			a := openAll(t, []string{groupURL(g)}, short)
+			first, err := a.Mutex("k").Lock(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, first.Unlock(t.Context()))
+			require.NoError(t, a.Close())
+			before := bootOf(t, master)
+			if reached {
+				require.Eventually(t, func() bool { return assert.ObjectsAreEqual(before, bootOf(t, replica)) }, 20*time.Second, time.Millisecond)
+				follow(t, replica, nil)
+			}
+			follow(t, master, replica) // too quick for the Sentinels
+			follow(t, master, nil)
+			follow(t, replica, master)
+			state := "w" // it forgot, and its counters were given up
+			if reached {
+				require.Equal(t, before, bootOf(t, master))
+			} else {
+				require.Equal(t, []any{nil, nil}, bootOf(t, master))
+				state = "n" // nobody has a marker: it counts as new, and as one that may have lost everything
+			}
+			require.Eventually(t, func() bool { return uptime(t, master) > 3*time.Second }, 20*time.Second, 10*time.Millisecond)
+
+			b := openAll(t, []string{groupURL(g)}, short, func(c *redlock.Config) { c.FreshMembers = false })
+			second, err := b.Mutex("k").Lock(t.Context())
+			require.NoError(t, err)
+			after := bootOf(t, master)
+			require.NotEqual(t, before, after)
+			satOut(t, after)
+			require.Equal(t, state, after[1])
+			require.Greater(t, second.Token(), first.Token())
+			require.NoError(t, second.Unlock(t.Context()))
+		})
 	}
-	began := time.Now()
-	b := openAll(t, []string{groupURL(g)}, short)
-	second, err := b.Mutex("k").Lock(t.Context())
+}
+
+// follow makes r a replica of another server and waits until it has what that one has, or a master of its own.
+func follow(t *testing.T, r, of *redistest.Real) {
+	t.Helper()
+	host, port := "NO", "ONE"
+	if of != nil {
+		host, port, _ = net.SplitHostPort(of.Addr())
+	}
+	_, err := r.Do(t.Context(), "REPLICAOF", host, port)
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond, "a quarantine, of which opening may have been a part")
-	require.Greater(t, second.Token(), first.Token())
-	require.NoError(t, second.Unlock(t.Context()))
+	require.Eventually(t, func() bool {
+		info, _ := r.Do(t.Context(), "INFO", "replication")
+		text, _ := info.(string)
+		return of == nil || strings.Contains(text, "master_link_status:up")
+	}, 20*time.Second, time.Millisecond)
+}
+
+// bootOf is the id and state of the marker of a server that is no part of a cluster.
+func bootOf(t *testing.T, r *redistest.Real) []any {
+	t.Helper()
+	v, err := r.Do(t.Context(), "HMGET", "redquorum:boot", "id", "state")
+	require.NoError(t, err)
+	return v.([]any)
+}
+
+func uptime(t *testing.T, r *redistest.Real) time.Duration {
+	t.Helper()
+	v, err := r.Do(t.Context(), "INFO", "server")
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(v.(string), "uptime_in_seconds:")
+	require.True(t, ok)
+	text, _, _ := strings.Cut(rest, "\r")
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return time.Duration(n) * time.Second
+}
+
+// satOut makes sure that a master with this marker, which has just given a vote, gave none for the longest lease
+// of short after it was marked. The id ends with the moment of the marking.
+func satOut(t *testing.T, marker []any) {
+	t.Helper()
+	_, text, ok := strings.Cut(marker[0].(string), " ")
+	require.True(t, ok)
+	micros, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(t, err)
+	const rounding = 5 * time.Millisecond
+	require.GreaterOrEqual(t, time.Since(time.UnixMicro(micros)), 2*time.Second-rounding, "a quarantine")
 }
 
 func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {

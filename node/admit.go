@@ -65,7 +65,7 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 		if do == markLost && n.cfg.Shard != nil && m.id == "" && !m.promoted() && n.inherited(s) {
 			do, quarantine = markNew, 0
 		}
-		if do == markLost {
+		if do == markLost || quarantine > 0 && m.promoted() {
 			quarantine += n.cfg.FailoverLag
 		}
 		switch do {
@@ -163,6 +163,10 @@ func (n *Node) mark(s *session, old marker, runID string, do action, quarantine 
 	g.found(n.seat, m)
 	a := admission{marker: m}.dated()
 	until := time.Now().Add(m.left).Round(time.Second).Format(time.TimeOnly)
+	why := "it is younger than the longest lease, so it may be one that lost everything"
+	if old.promoted() {
+		why = "it was a replica, so it may have taken over before what was granted had reached it"
+	}
 	switch {
 	case m.state == forgot && old.id == "":
 		n.cfg.Logger.Warn("member has no memory of its locks and does not vote yet", "member", n.name,
@@ -174,7 +178,7 @@ func (n *Node) mark(s *session, old marker, runID string, do action, quarantine 
 		g.event(n.name, "forgot", a.votesFrom)
 	case m.left > 0:
 		n.cfg.Logger.Warn("member is used for the first time and does not vote yet", "member", n.name,
-			"why", "it is younger than the longest lease, so it may be one that lost everything", "for", m.left, "until", until,
+			"why", why, "for", m.left, "until", until,
 			"skip", "WithFreshMembers, if nothing was ever held at these members")
 		g.event(n.name, "marked", a.votesFrom)
 	default:

@@ -182,6 +182,9 @@ func decide(m marker, runID string, v view) (do action, quarantine time.Duration
 		if v.fresh {
 			return markNew, 0
 		}
+		if m.promoted() { // perhaps before a marker reached it: its process is older than its memory
+			return markNew, v.q
+		}
 		// uptime_in_seconds runs up to a second ahead.
 		return markNew, max(0, v.q-max(0, v.uptime-time.Second))
 	case !v.saw && v.waited < v.patience:

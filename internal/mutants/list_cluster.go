@@ -43,6 +43,11 @@ var clusters = []mutant{
 		old:  "return m.repl == m.now }", new: "return true }",
 		tests: by("cluster", "TestMasterThatComesBack|TestMasterThatSentinelsBringBack"),
 	}, {
+		name: "a replica that took over before the marker reached it is as old as its process: it votes at once",
+		file: "node/guard.go",
+		old:  "if m.promoted() { // perhaps", new: "if v.fresh { // perhaps",
+		tests: by("cluster", "TestMasterThatSentinelsBringBack"),
+	}, {
 		name: "a replica that took over counts as new in the cluster: it votes at once",
 		file: "node/admit.go",
 		old:  `m.id == "" && !m.promoted() && n.inherited(s)`, new: `m.id == ""`,
