@@ -136,7 +136,7 @@ func TestMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
 			require.NoError(t, err)
 			after := bootOf(t, master)
 			require.NotEqual(t, before, after)
-			satOut(t, after)
+			satOut(t, after, 2*time.Second)
 			require.Equal(t, state, after[1])
 			require.Greater(t, second.Token(), first.Token())
 			require.NoError(t, second.Unlock(t.Context()))
@@ -180,16 +180,16 @@ func uptime(t *testing.T, r *redistest.Real) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// satOut makes sure that a master with this marker, which has just given a vote, gave none for the longest lease
-// of short after it was marked. The id ends with the moment of the marking.
-func satOut(t *testing.T, marker []any) {
+// satOut makes sure that a vote which was just given comes so long after the marking, the moment of which is the
+// end of a marker's id.
+func satOut(t *testing.T, marker []any, quarantine time.Duration) {
 	t.Helper()
 	_, text, ok := strings.Cut(marker[0].(string), " ")
 	require.True(t, ok)
 	micros, err := strconv.ParseInt(text, 10, 64)
 	require.NoError(t, err)
 	const rounding = 5 * time.Millisecond
-	require.GreaterOrEqual(t, time.Since(time.UnixMicro(micros)), 2*time.Second-rounding, "a quarantine")
+	require.GreaterOrEqual(t, time.Since(time.UnixMicro(micros)), quarantine-rounding, "a quarantine")
 }
 
 func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {

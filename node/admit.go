@@ -156,7 +156,7 @@ func (n *Node) mark(s *session, old marker, runID string, do action, quarantine 
 		return admission{}, errMarker
 	}
 	if n.cfg.Shard != nil {
-		if err := n.stampAll(s, m.id, state == forgot); err != nil {
+		if err := n.stampAll(s, m); err != nil {
 			return admission{}, err
 		}
 	}

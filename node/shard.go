@@ -276,13 +276,16 @@ func flag(b bool) string {
 }
 
 // stampAll writes the marker's id into every slot of the master, so that a grant which meets a new bucket
-// there finds it. forget: their counters are not to be trusted, and are deleted.
-func (n *Node) stampAll(s *session, id string, forget bool) error {
+// there finds it. If it forgot, their counters are not to be trusted, and are deleted. While it does not vote,
+// neither does who gets one of the slots: see Stamp.
+func (n *Node) stampAll(s *session, m marker) error {
 	var cmds [][]byte
 	for _, sl := range n.cfg.Shard.Slots() {
-		stamp := []string{"HSET", tokensOf(sl), "id", id}
-		if forget {
+		stamp := []string{"HSET", tokensOf(sl), "id", m.id}
+		if m.state == forgot {
 			cmds = append(cmds, resp.Command("DEL", tokensOf(sl)))
+		}
+		if m.state == forgot || m.left > 0 {
 			stamp = append(stamp, "forgot", "1")
 		}
 		cmds = append(cmds, resp.Command(stamp...))

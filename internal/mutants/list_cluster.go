@@ -53,6 +53,11 @@ var clusters = []mutant{
 		old:  `m.id == "" && !m.promoted() && n.inherited(s)`, new: `m.id == ""`,
 		tests: by("cluster", "TestReplicaThatTakesOver"),
 	}, {
+		name: "a slot of a master that does not vote yet is used by the one that gets it",
+		file: "node/shard.go",
+		old:  "if m.state == forgot || m.left > 0 {", new: "if m.state == forgot {",
+		tests: by("cluster", "TestFirstStartAtAMaster"),
+	}, {
 		name: "a master that is new in the cluster counts as one that forgot",
 		file: "node/admit.go",
 		old:  `m.id == "" && !m.promoted() && n.inherited(s)`, new: `m.id == "" && n.isClosing()`,
