@@ -146,8 +146,8 @@ func (c *Client) appendStatesOf(out []quorum.State, slot uint16) []quorum.State 
 
 // stateOf is what member i is good for in a slot now.
 func (c *Client) stateOf(i int, slot uint16) quorum.State {
-	if s := c.slotted[i]; s != nil {
-		return c.unlessBarred(i, s.StateOf(slot))
+	if c.perSlot && c.slotted[i] != nil {
+		return c.unlessBarred(i, c.slotted[i].StateOf(slot))
 	}
 	return c.state(i)
 }
