@@ -207,19 +207,21 @@ func TestFirstStartAtAMasterThatTookOverWaitsWhereverItsSlotsGo(t *testing.T) {
 	promote(t, s, 3, "")
 	waitOwner(t, s, 3)
 	require.Eventually(t, func() bool { return uptime(t, s.Servers[3]) > 3*time.Second }, 20*time.Second, 10*time.Millisecond)
+	settled, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, s.Await(settled)) // the others are told of the take-over one by one
 	url := strings.Replace(urlOf(s), "lag=0s", "lag=3s", 1)
 	c := openAll(t, []string{url}, short, func(c *redlock.Config) { c.FreshMembers = false })
 	other, err := c.Mutex(names[1]).Lock(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, other.Unlock(t.Context()))
-	var marker []any
 	require.Eventually(t, func() bool {
 		_, err := c.Mutex(names[0]).TryLock(t.Context())
 		require.Error(t, err)
 		var until *quorum.QuarantineError
 		return errors.As(err, &until)
 	}, 5*time.Second, time.Millisecond, "a quarantine")
-	marker = markerOf(t, s.Servers[3])
+	marker := markerOf(t, s.Servers[3])
 	require.NoError(t, s.Move(t.Context(), int(slot.Of(names[0])), 3, 1))
 	l, err := c.Mutex(names[0]).Lock(t.Context())
 	require.NoError(t, err)
