@@ -103,10 +103,10 @@ func (l *testLog) Write(p []byte) (int, error) {
 
 func TestLocksAreTakenHeldAndHandedOverInACluster(t *testing.T) {
 	t.Parallel()
-	s := start(t, redistest.ShardedConfig{})
+	s := shared(t)
 	a, b := open(t, s), open(t, s)
 	for i := range 20 {
-		name := fmt.Sprintf("k%d", i)
+		name := fmt.Sprintf("handed%d", i)
 		lease, err := a.Mutex(name).Lock(t.Context())
 		require.NoError(t, err)
 		_, err = b.Mutex(name).TryLock(t.Context())
@@ -132,14 +132,14 @@ func TestLocksAreTakenHeldAndHandedOverInACluster(t *testing.T) {
 
 func TestEverySlotIsCoveredByLocks(t *testing.T) {
 	t.Parallel()
-	s := start(t, redistest.ShardedConfig{})
+	s := shared(t)
 	c := open(t, s)
 	var wg sync.WaitGroup
 	var failed atomic.Pointer[error]
 	for w := range 64 {
 		wg.Go(func() {
 			for i := w; i < slot.Count; i += 64 {
-				lease, err := c.Mutex("lock:{" + slot.TagOf(uint16(i)) + "}").TryLock(t.Context())
+				lease, err := c.Mutex("every:{" + slot.TagOf(uint16(i)) + "}").TryLock(t.Context())
 				if err == nil {
 					err = lease.Unlock(t.Context())
 				}
@@ -154,18 +154,22 @@ func TestEverySlotIsCoveredByLocks(t *testing.T) {
 	if err := failed.Load(); err != nil {
 		require.NoError(t, *err)
 	}
-	total := 0
-	for _, r := range s.Servers {
-		n, err := r.Do(t.Context(), "DBSIZE")
-		require.NoError(t, err)
-		total += int(n.(int64))
+	count := func(pattern string) (n int) {
+		for _, r := range s.Servers[:s.Masters] {
+			found, err := r.Do(t.Context(), "KEYS", pattern)
+			require.NoError(t, err)
+			n += len(found.([]any))
+		}
+		return n
 	}
-	require.Equal(t, slot.Count+3, total, "one key of counters for each slot and one marker for each master")
+	require.Equal(t, slot.Count, count("redquorum:tokens:*"), "one key of counters for each slot")
+	require.Equal(t, s.Masters, count("redquorum:boot:*"), "one marker for each master")
+	require.Zero(t, count("every:*"), "nothing is left of a lock")
 }
 
 func TestNamesOfEveryShapeAreLocksInACluster(t *testing.T) {
 	t.Parallel()
-	s := start(t, redistest.ShardedConfig{})
+	s := shared(t)
 	a, b := open(t, s), open(t, s)
 	for _, name := range []string{
 		"plain", "{tag}", "a{tag}b", "{}", "{}x", "a{b", "a}b{c", "{{a}}", "a{b}{c}", "}{", "{", "}", " ", "\x00\xff\r\n$", "{\r\n}", "$16\r\nredquorum:tokens\r\n$14\r\nredquorum:boot\r\n",
@@ -200,11 +204,11 @@ func TestNamesOfEveryShapeAreLocksInACluster(t *testing.T) {
 
 func TestManyLeasesOfManySlotsAreRenewed(t *testing.T) {
 	t.Parallel()
-	s := start(t, redistest.ShardedConfig{})
+	s := shared(t)
 	c := open(t, s)
 	var leases []*redlock.Lease
 	for i := range 300 {
-		lease, err := c.Mutex(fmt.Sprintf("k%d", i), redlock.AutoRenew(2*time.Second)).Lock(t.Context())
+		lease, err := c.Mutex(fmt.Sprintf("lease%d", i), redlock.AutoRenew(2*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		leases = append(leases, lease)
 	}

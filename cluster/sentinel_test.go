@@ -101,6 +101,7 @@ func replaced(t *testing.T, ways ...string) {
 // master meanwhile. Either the marker is the same, or it is gone, because that one never had it; and to a
 // client that comes now, the server has been up for longer than any lease.
 func TestMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
+	t.Parallel()
 	for _, reached := range []bool{true, false} {
 		t.Run(fmt.Sprintf("the marker had reached the replica: %v", reached), func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,61 @@
+package cluster_test
+
+import (
+	"context"
+	"flag"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+// Tests of real clusters wait for servers more than they compute: more of them run at a time than there are
+// processors, unless -parallel says otherwise.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
+	if !asked {
+		_ = flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0))))
+	}
+	goleak.VerifyTestMain(withShared{m})
+}
+
+// withShared runs all tests, and then ends the cluster that some of them share.
+type withShared struct{ m *testing.M }
+
+func (w withShared) Run() int {
+	code := w.m.Run()
+	if common.s != nil {
+		_ = common.s.Close()
+	}
+	return code
+}
+
+var common struct {
+	once sync.Once
+	s    *redistest.Sharded
+	err  error
+}
+
+// shared is a cluster of three masters and three replicas for tests that break nothing. Each has names of its
+// own there.
+func shared(t testing.TB) *redistest.Sharded {
+	t.Helper()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	common.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		common.s, common.err = redistest.StartSharded(ctx, redistest.ShardedConfig{Replicas: 1})
+	})
+	require.NoError(t, common.err)
+	return common.s
+}
