@@ -90,6 +90,21 @@ type Dialer interface {
 // and may lock the user out.
 const AuthBackoff = 30 * time.Second
 
+// DefaultTLS is for a Config that was made of a URL: where its scheme asks for TLS and no option says how,
+// t says it, to Sentinels as well. A nil t changes nothing.
+func (c *Config) DefaultTLS(t *tls.Config) {
+	bare := func(x *tls.Config) bool {
+		return t != nil && x != nil && x.RootCAs == nil && len(x.Certificates) == 0 && x.ServerName == ""
+	}
+	if bare(c.TLS) {
+		c.TLS = t
+	}
+	if c.Sentinels != nil && bare(c.Sentinels.Config.TLS) {
+		s := *c.Sentinels
+		s.Config.TLS, c.Sentinels = t, &s
+	}
+}
+
 func (c Config) withDefaults() Config {
 	orDuration := func(d *time.Duration, value time.Duration) {
 		if *d == 0 {

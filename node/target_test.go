@@ -47,6 +47,35 @@ func TestParseTarget(t *testing.T) {
 	}
 }
 
+func TestDefaultTLSIsForURLsThatSayNothingOfIt(t *testing.T) {
+	ours := &tls.Config{ServerName: "ours"}
+	for url, want := range map[string]string{
+		"redis://h": "", "redis-sentinel://h/m": "", "rediss://h": "ours", "rediss-cluster://h": "ours", "rediss-sentinel://h/m": "ours, and Sentinels ours",
+		"rediss://h?tls_server_name=x": "x", "rediss-sentinel://h/m?tls_server_name=x": "x, and Sentinels x",
+	} {
+		target, err := ParseTarget(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := target.Config
+		c.DefaultTLS(nil)
+		if c.TLS == ours {
+			t.Errorf("%s: nil is no default", url)
+		}
+		c.DefaultTLS(ours)
+		got := ""
+		if c.TLS != nil {
+			got = c.TLS.ServerName
+		}
+		if c.Sentinels != nil && c.Sentinels.Config.TLS != nil {
+			got += ", and Sentinels " + c.Sentinels.Config.TLS.ServerName
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", url, got, want)
+		}
+	}
+}
+
 // describe shows everything of a target, passwords included.
 func describe(t Target) string {
 	config := func(c Config) string {

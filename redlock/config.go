@@ -60,8 +60,8 @@ type Config struct {
 	StallTimeout time.Duration
 	// PingInterval between health checks of an idle connection. Default 1 s.
 	PingInterval time.Duration
-	// TLS is how members with a rediss URL are spoken to: authorities, a certificate of ours. Default:
-	// the system's authorities, TLS 1.2 or later.
+	// TLS is how members with a rediss URL are spoken to that has no tls_ option of its own: authorities, a
+	// certificate of ours. Default: the system's authorities, TLS 1.2 or later.
 	TLS *tls.Config
 }
 

@@ -124,9 +124,7 @@ func (c Config) node(n node.Config) node.Config {
 	set(&n.DialTimeout, c.DialTimeout)
 	set(&n.StallTimeout, c.StallTimeout)
 	set(&n.PingInterval, c.PingInterval)
-	if n.TLS != nil && c.TLS != nil {
-		n.TLS = c.TLS
-	}
+	n.DefaultTLS(c.TLS)
 	n.Scripts = c.scripts()
 	n.Logger = c.Logger
 	return n

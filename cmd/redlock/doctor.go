@@ -111,10 +111,9 @@ func examine(ctx context.Context, s *settings.Settings, key string, sample time.
 
 func target(m *node.Node, url string, own *tls.Config) doctor.Target {
 	t := doctor.Target{Node: m, Addr: m.Name()}
-	if cfg, err := node.ParseURL(url); err == nil && cfg.TLS != nil {
-		if t.TLS = cfg.TLS; own != nil {
-			t.TLS = own
-		}
+	if cfg, err := node.ParseURL(url); err == nil {
+		cfg.DefaultTLS(own)
+		t.TLS = cfg.TLS
 	}
 	return t
 }

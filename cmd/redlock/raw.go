@@ -100,9 +100,7 @@ func rawMembers(s *settings.Settings) ([]*node.Node, error) {
 			closeAll(out)
 			return nil, &settings.Error{Problem: fmt.Sprintf("member %d: %v (this command knows single servers only)", i+1, err)}
 		}
-		if cfg.TLS != nil && t != nil {
-			cfg.TLS = t
-		}
+		cfg.DefaultTLS(t)
 		cfg.ClientName, cfg.DialTimeout = "redlock", s.DialTimeout
 		n, err := node.New(cfg)
 		if err != nil {

@@ -275,10 +275,7 @@ func (s *Settings) check() error {
 		return bad("tls-ca", "TLS files are given, and no member's URL begins with rediss://")
 	}
 	for i, m := range s.Members {
-		if strings.Contains(m, "-cluster://") || strings.Contains(m, "-sentinel://") {
-			continue // known to redlock.Open, which checks them
-		}
-		if _, err := node.ParseURL(m); err != nil {
+		if _, err := node.ParseTarget(m); err != nil {
 			return bad("members", "member %d: %v", i+1, err)
 		}
 	}
@@ -297,7 +294,16 @@ func authority(u string) (scheme, auth, rest string) {
 
 func hasPassword(u string) bool {
 	_, auth, rest := authority(u)
-	return strings.Contains(auth, "@") || strings.Contains(rest, "@") // a raw / in a password ends the authority early
+	return strings.Contains(auth, "@") || strings.Contains(rest, "@") || // a raw / in a password ends the authority early
+		strings.Contains(rest, sentinelPassword)
+}
+
+// The option of a URL that is a secret itself.
+const sentinelPassword = "sentinel_password="
+
+// namesPassword: an option of the URL says where the password is.
+func namesPassword(rest string) bool {
+	return strings.Contains(rest, "?password_") || strings.Contains(rest, "&password_")
 }
 
 // Redact shows a URL without what may be secret.
@@ -306,9 +312,15 @@ func Redact(u string) string {
 	if strings.Contains(rest, "@") || !strings.Contains(u, "://") {
 		return "(malformed URL, not shown)"
 	}
+	if head, tail, ok := strings.Cut(rest, sentinelPassword); ok {
+		_, tail, more := strings.Cut(tail, "&")
+		if rest = head + sentinelPassword + "******"; more {
+			rest += "&" + tail
+		}
+	}
 	user, host, found := strings.Cut(auth, "@")
 	if !found {
-		return u
+		return scheme + "://" + auth + rest
 	}
 	name, _, found := strings.Cut(user, ":")
 	if !found { // perhaps a password that lacks its colon
@@ -322,7 +334,7 @@ func (s *Settings) URLs() []string {
 	out := make([]string, len(s.Members))
 	for i, m := range s.Members {
 		scheme, auth, rest := authority(m)
-		if s.Password != "" && !strings.Contains(auth, "@") {
+		if s.Password != "" && !strings.Contains(auth, "@") && !namesPassword(rest) {
 			m = scheme + "://" + url.UserPassword(s.Username, string(s.Password)).String() + "@" + auth + rest
 		}
 		out[i] = m

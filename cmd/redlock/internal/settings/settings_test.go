@@ -70,19 +70,19 @@ const canary = "c4n4ry"
 // No way of looking at settings, and no mistake in them, shows a secret.
 func TestNothingSecretIsShown(t *testing.T) {
 	t.Parallel()
-	all := env("REDLOCK_MEMBERS", "redis://user:"+canary+"@a:1/2,redis://:"+canary+"@b,redis://c:3?db=1,redis-cluster://u:"+canary+"@d:1,e:2", "REDLOCK_PASSWORD", canary)
+	all := env("REDLOCK_MEMBERS", "redis://user:"+canary+"@a:1/2,redis://:"+canary+"@b,redis://c:3?db=1,redis-cluster://u:"+canary+"@d:1,e:2,redis-sentinel://f,g/m?sentinel_password="+canary+"&sentinel_user=s", "REDLOCK_PASSWORD", canary)
 	s, err := Load(nil, all, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Members) != 4 {
+	if len(s.Members) != 5 {
 		t.Fatalf("%d members", len(s.Members))
 	}
 	shown, _ := json.Marshal(s.Show())
 	if strings.Contains(string(shown), canary) || strings.Contains(fmt.Sprintf("%+v", s.Show()), canary) {
 		t.Errorf("shown: %s", shown)
 	}
-	for _, want := range []string{"redis://user:******@a:1/2", "redis://:******@b", "redis://c:3?db=1", "redis-cluster://u:******@d:1,e:2"} {
+	for _, want := range []string{"redis://user:******@a:1/2", "redis://:******@b", "redis://c:3?db=1", "redis-cluster://u:******@d:1,e:2", "redis-sentinel://f,g/m?sentinel_password=******"} {
 		if !strings.Contains(string(shown), want) {
 			t.Errorf("%s lacks %s", shown, want)
 		}
@@ -109,12 +109,12 @@ func TestNothingSecretIsShown(t *testing.T) {
 func TestUserIsPutIntoURLsThatHaveNone(t *testing.T) {
 	t.Parallel()
 	file := write(t, "p@ss/w#rd\nsecond line\n")
-	s, err := Load(nil, env("REDLOCK_MEMBERS", "redis://a:1,redis://:own@b:2,rediss-cluster://c:1,d:2/?db=0", "REDLOCK_USERNAME", "app", "REDLOCK_PASSWORD_FILE", file), "")
+	s, err := Load(nil, env("REDLOCK_MEMBERS", "redis://a:1,redis://:own@b:2,rediss-cluster://c:1,d:2/?db=0,redis://e:3?password_file="+file, "REDLOCK_USERNAME", "app", "REDLOCK_PASSWORD_FILE", file), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := strings.Join(s.URLs(), " ")
-	if want := "redis://app:p%40ss%2Fw%23rd@a:1 redis://:own@b:2 rediss-cluster://app:p%40ss%2Fw%23rd@c:1,d:2/?db=0"; got != want {
+	if want := "redis://app:p%40ss%2Fw%23rd@a:1 redis://:own@b:2 rediss-cluster://app:p%40ss%2Fw%23rd@c:1,d:2/?db=0 redis://e:3?password_file=" + file; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }
@@ -130,6 +130,8 @@ func TestMistakes(t *testing.T) {
 		flag  bool
 	}{
 		{flags: map[string]string{"members": "redis://:p@h"}, want: "readable by everybody", flag: true},
+		{flags: map[string]string{"members": "redis-sentinel://h/m?sentinel_password=p"}, want: "readable by everybody", flag: true},
+		{env: []string{"REDLOCK_MEMBERS", "redis-cluster://h,h"}, want: "names a host twice"},
 		{flags: map[string]string{"ttl": "x"}, want: "--ttl", flag: true},
 		{flags: map[string]string{"username": "u"}, want: "no password", flag: true},
 		{env: []string{"REDLOCK_PASSWORD", "p", "REDLOCK_PASSWORD_FILE", empty}, want: "choose one"},
