@@ -66,15 +66,17 @@ type Cluster struct {
 	patches  map[uint16]patch // slots that a MOVED put elsewhere than the last topology did
 	listener quorum.Listener
 	channel  string
-	seen     error // why there is no topology
+	seen     error  // why there is no topology
+	numbered uint64 // masters so far
 }
 
 // master is one node of the cluster that serves slots, or is about to.
 type master struct {
-	cl    *Cluster
-	addr  string // announced
-	node  *node.Node
-	slots atomic.Pointer[[]uint16] // as a topology named them; nil before one did
+	cl     *Cluster
+	addr   string // announced
+	number uint64 // no two are alike, nor 0
+	node   *node.Node
+	slots  atomic.Pointer[[]uint16] // as a topology named them; nil before one did
 }
 
 // table says who owns which slot. It is replaced as a whole.
@@ -291,7 +293,7 @@ func (cl *Cluster) StateOf(s uint16) quorum.State {
 		return quorum.State{Gen: cl.group.Era(), Err: cl.errNobody}
 	}
 	st := m.node.State()
-	st.Gen = cl.group.Era()
+	st.Gen, st.Server = cl.group.Era(), m.number
 	return st
 }
 

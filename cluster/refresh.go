@@ -308,7 +308,8 @@ func (cl *Cluster) openLocked(addr string, slots *[]uint16) (*master, error) {
 	if cl.masters == nil || cl.closed.Load() {
 		return nil, errClosing
 	}
-	m := &master{cl: cl, addr: addr}
+	cl.numbered++
+	m := &master{cl: cl, addr: addr, number: cl.numbered}
 	m.slots.Store(slots)
 	c := cl.cfg.Node
 	c.Network, c.Addr = "tcp", cl.dial(addr)

@@ -184,7 +184,10 @@ type State struct {
 	Votes bool   // may vote: Up, and not suspected of having forgotten
 	Inbox bool   // the subscription of the inbox is confirmed
 	RunID string // identity of the server process, "" where it will not tell
-	Err   error  // why it is not Up
+	// Server tells the servers of a Slotted member apart; 0 where there is only one. Another one may have
+	// sent pushes before its inbox was subscribed.
+	Server uint64
+	Err    error // why it is not Up
 
 	// Quarantine is not zero while the member is Up and may not vote because it may have forgotten:
 	// when the quarantine ends. Counters may remain to be restored after that.

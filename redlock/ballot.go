@@ -48,6 +48,7 @@ type voter struct {
 	kept     bool      // a yield gave the vote back: do not offer it again before something changes
 	again    bool      // a yield was lost: the member keeps for us the vote that was to be given up
 	off      bool      // was not to be waited at: ask when it is again
+	place    uint64    // State.Server when it was looked at last
 	refused  bool      // its last word was that the lock is another's
 	raised   bool      // confirmed the token
 	slow     bool      // its last grant had ended by the time that it was heard of
@@ -470,12 +471,16 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		if m.slow {
 			slow++
 		}
-		if !states[i].Votes || !states[i].Inbox {
+		switch {
+		case !states[i].Votes || !states[i].Inbox:
 			m.off = true
-		} else if m.off {
+		case m.off || m.place != states[i].Server && m.place != 0:
+			// A push may be lost. In a Redis Cluster another server has the slot now, and may have handed
+			// the lock over before we listened there.
 			m.off = false
 			woken = woken.With(i)
 		}
+		m.place = states[i].Server
 		if states[i].Votes && m.err == nil && !(m.pending > 0 && silent) {
 			able++
 		} else if !states[i].Quarantine.IsZero() {

@@ -68,6 +68,11 @@ var clusters = []mutant{
 		old:  "quarantine += n.cfg.FailoverLag", new: "quarantine += 0",
 		tests: by("cluster", "TestFlushOfOneMaster"),
 	}, {
+		name: "a slot moves to a master where nobody listens yet, and who waits does not ask again: a heartbeat is lost",
+		file: "redlock/ballot.go",
+		old:  "case m.off || m.place != states[i].Server && m.place != 0:", new: "case m.off:",
+		tests: by("redlock", "TestMemberIsAskedAtOnceWhenAnotherOfItsServers"),
+	}, {
 		name: "a flushed master is stamped again, and its slot used",
 		file: "node/shard.go",
 		old:  "if err != nil || m.id != id || !m.known() {\n		select", new: "if err != nil || m.id == \"x\" {\n		select",
