@@ -250,6 +250,9 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 	r := k.renew(&renewal{items: []renewItem{{l: l, ttl: ttl}}, manual: true}, now)
 	defer r.Free()
 	v, cause := r.Wait(ctx, k.c.cfg.MemberTimeout)
+	if v == quorum.Won { // whoever books the vote that decided may not have come to it yet, and others have
+		l.renewed(now.Add(clock.Validity(ttl, k.c.cfg.Drift)), now, ttl, true)
+	}
 	if l.Err() != nil {
 		return l.notHeld(opExtend)
 	}
