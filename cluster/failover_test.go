@@ -211,7 +211,7 @@ func TestFirstStartAtAMasterThatTookOverWaitsWhereverItsSlotsGo(t *testing.T) {
 	settled, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	require.NoError(t, s.Await(settled)) // the others are told of the take-over one by one
-	url := strings.Replace(urlOf(s), "lag=0s", "lag=3s", 1)
+	url := strings.Replace(urlOf(s), "lag=0s", "lag=1s", 1)
 	c := openAll(t, []string{url}, short, func(c *redlock.Config) { c.FreshMembers = false })
 	other, err := c.Mutex(names[1]).Lock(t.Context())
 	require.NoError(t, err)
@@ -226,7 +226,7 @@ func TestFirstStartAtAMasterThatTookOverWaitsWhereverItsSlotsGo(t *testing.T) {
 	require.NoError(t, s.Move(t.Context(), int(slot.Of(names[0])), 3, 1))
 	l, err := c.Mutex(names[0]).Lock(t.Context())
 	require.NoError(t, err)
-	satOut(t, marker, 5*time.Second)
+	satOut(t, marker, 3*time.Second)
 	require.NoError(t, l.Unlock(t.Context()))
 }
 

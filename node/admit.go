@@ -59,6 +59,9 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 		g.found(n.seat, m)
 		waited := clock.Elapsed(began, time.Now())
 		v := g.view(n.seat, uptime+waited, waited, n.cfg.DialTimeout)
+		if n.replicated() {
+			v.lag = max(0, n.cfg.FailoverLag)
+		}
 		// Its slot was marked for this process: somebody is about to carry the marker here.
 		v.young = v.young || m.id == "" && strings.HasPrefix(m.stamp, runID+" ")
 		do, quarantine := decide(m, runID, v)

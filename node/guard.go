@@ -146,6 +146,7 @@ type view struct {
 	members  int
 	q        time.Duration
 	uptime   time.Duration // of the server process
+	lag      time.Duration // Config.FailoverLag, where a replica may replace the server
 	waited   time.Duration // since the first look at this member found it unmarked
 	patience time.Duration // for the other members' first answers
 	young    bool          // a marker of another member is of state n and not yet youngMarker old
@@ -185,8 +186,9 @@ func decide(m marker, runID string, v view) (do action, quarantine time.Duration
 		if m.promoted() { // perhaps before a marker reached it: its process is older than its memory
 			return markNew, v.q
 		}
-		// uptime_in_seconds runs up to a second ahead.
-		return markNew, max(0, v.q-max(0, v.uptime-time.Second))
+		// uptime_in_seconds runs up to a second ahead. A process that has just begun, empty, may have taken over
+		// a moment before it ended: then the former master goes on granting for a while.
+		return markNew, max(0, v.q+v.lag-max(0, v.uptime-time.Second))
 	case !v.saw && v.waited < v.patience:
 		return waitFirst, 0
 	case v.young && v.waited < lookAgain:

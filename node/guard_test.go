@@ -35,6 +35,8 @@ func TestWhatAMarkerMeans(t *testing.T) {
 		{"missing at all members, old servers", none, all, markNew, 0},
 		{"missing at all, young servers", none, with(func(v *view) { v.uptime = 10 * time.Second }), markNew, 21 * time.Second},
 		{"missing at all, just started", none, with(func(v *view) { v.uptime = 0 }), markNew, q},
+		{"missing at all, just started, perhaps in another's place", none, with(func(v *view) { v.uptime, v.lag = 0, 15*time.Second }), markNew, q + 15*time.Second},
+		{"missing at all, older than any lease of who was replaced", none, with(func(v *view) { v.uptime, v.lag = q+16*time.Second, 15*time.Second }), markNew, 0},
 		{"missing at all, old servers, this one was a replica", marker{recall: recall{now: "b", older: "a"}}, all, markNew, q},
 		{"the same, fresh", marker{recall: recall{now: "b", older: "a"}}, with(func(v *view) { v.fresh = true }), markNew, 0},
 		{"missing at all, fresh", none, with(func(v *view) { v.uptime, v.fresh = 0, true }), markNew, 0},
