@@ -151,11 +151,15 @@ func reshard(t *testing.T, server redistest.RealConfig, length time.Duration) {
 	require.Less(t, pause, heartbeat+2*waited)
 }
 
+// Three seconds, by servers with sharded channels and without.
 func TestSlotIsMovedBackAndForthUnderItsContenders(t *testing.T) {
 	t.Parallel()
-	reshard(t, redistest.RealConfig{}, 5*time.Second)
+	reshardBoth(t, 3*time.Second)
 }
 
-func TestLongSlotIsMovedBackAndForthUnderItsContenders(t *testing.T) {
-	reshard(t, redistest.RealConfig{}, 30*time.Second)
+func TestLongSlotIsMovedBackAndForthUnderItsContenders(t *testing.T) { reshardBoth(t, 30*time.Second) }
+
+func reshardBoth(t *testing.T, length time.Duration) {
+	t.Run("sharded", func(t *testing.T) { reshard(t, redistest.RealConfig{}, length) })
+	t.Run("not sharded", func(t *testing.T) { reshard(t, unsharded, length) })
 }

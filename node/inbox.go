@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/quorum"
+	hashslot "github.com/redquorum/redquorum/slot"
 )
 
 // listen owns the inbox: one connection that does nothing but receive. It ends with Close.
@@ -119,6 +121,8 @@ type inbox struct {
 	channel  string
 	channels quorum.ChannelListener // hears the other channels; may be nil
 	sent     map[string]struct{}    // those that were subscribed; watch's
+
+	sharded sharded // of a master of a cluster
 }
 
 func (in *inbox) write(l *link, b []byte) error {
@@ -139,6 +143,9 @@ func (in *inbox) watch(l *link) error {
 	if err := in.subscribe(l, true); err != nil {
 		return err
 	}
+	if err := in.subscribeSharded(l); err != nil {
+		return err
+	}
 	for {
 		select {
 		case <-in.gone:
@@ -148,6 +155,9 @@ func (in *inbox) watch(l *link) error {
 		case <-n.recheck:
 			if p := n.published.Load(); p.state.Up && !in.same(p) {
 				return errMoved
+			}
+			if err := in.subscribeSharded(l); err != nil {
+				return err
 			}
 		case <-n.alter:
 			if err := in.subscribe(l, false); err != nil {
@@ -170,6 +180,9 @@ func (in *inbox) watch(l *link) error {
 					return err
 				}
 				asked, wait = now, min(n.cfg.StallTimeout, n.cfg.PingInterval)
+			}
+			if err := in.subscribeSharded(l); err != nil {
+				return err
 			}
 			timer.Reset(wait)
 		}
@@ -222,7 +235,10 @@ func (in *inbox) messages(br *bufio.Reader) error {
 		in.count.Add(1)
 		switch {
 		case r.Kind == '-':
-			return fmt.Errorf("SUBSCRIBE: %w", classify(string(r.Str)))
+			refused := classify(string(r.Str))
+			if !in.shardedRefused(refused) {
+				return fmt.Errorf("SUBSCRIBE: %w", refused)
+			}
 		case r.Kind == '$' && string(r.Str) == "PONG":
 		case r.Kind != '*' || len(r.Elems) == 0:
 			return protocolError("neither a message nor a pong")
@@ -232,6 +248,12 @@ func (in *inbox) messages(br *bufio.Reader) error {
 			} else {
 				in.push(r.Elems[2].Str, now)
 			}
+		case string(r.Elems[0].Str) == "smessage" && len(r.Elems) == 3:
+			in.push(r.Elems[2].Str, now)
+		case string(r.Elems[0].Str) == "ssubscribe" && len(r.Elems) == 3:
+			in.shardedSubscribed(string(r.Elems[1].Str), true)
+		case string(r.Elems[0].Str) == "sunsubscribe" && len(r.Elems) == 3: // the slot was given away
+			in.shardedSubscribed(string(r.Elems[1].Str), false)
 		case string(r.Elems[0].Str) == "subscribe" && !subscribed:
 			subscribed = true
 			close(in.confirmed)
@@ -349,6 +371,75 @@ func (in *inbox) subscribe(l *link, all bool) error {
 		return nil
 	}
 	return in.write(l, b)
+}
+
+// sharded is the inbox as a sharded channel (Redis 7.0), in the slot of a master where its marker is. What is
+// published there is not sent to all servers of the cluster. It comes besides the other one, to which scripts
+// publish while nobody hears this one: where the server has none, and while the slot is being moved.
+type sharded struct {
+	asked   string // hash tag of the slot it was asked for in, or ""; guarded by Node.mu, as the others
+	heard   string // likewise, where the server confirmed it
+	pending bool   // an answer is to come
+	never   bool   // the server does not know or permit it
+}
+
+// shardedIn is the name of the channel in a slot.
+func (in *inbox) shardedIn(tag string) string {
+	base := in.channel[:len(in.channel)-len(in.id)-1]
+	return base + ":{" + tag + "}:" + in.id
+}
+
+// subscribeSharded subscribes where the marker is now, unless that was done. It runs on watch.
+func (in *inbox) subscribeSharded(l *link) error {
+	n := in.node
+	h := n.home.Load()
+	if n.cfg.Shard == nil || h == nil || !strings.HasSuffix(in.channel, ":"+in.id) {
+		return nil
+	}
+	tag := hashslot.TagOf(h.slot)
+	n.mu.Lock()
+	s := &in.sharded
+	if s.never || s.pending || s.asked == tag {
+		n.mu.Unlock()
+		return nil
+	}
+	s.asked, s.pending = tag, true
+	n.mu.Unlock()
+	return in.write(l, resp.Command("SSUBSCRIBE", in.shardedIn(tag)))
+}
+
+// shardedRefused takes an error that is the answer to SSUBSCRIBE; false: it is not.
+func (in *inbox) shardedRefused(refused *quorum.ReplyError) bool {
+	n := in.node
+	n.mu.Lock()
+	s := &in.sharded
+	was := s.pending
+	s.asked, s.pending = "", false // watch tries again
+	s.never = was && refused.Kind != quorum.KindCluster && refused.Kind != quorum.KindLoading
+	n.mu.Unlock()
+	return was
+}
+
+// shardedSubscribed takes the server's word that it sends, or does not any more, what is published.
+func (in *inbox) shardedSubscribed(channel string, on bool) {
+	n := in.node
+	n.change(func(*published) {
+		s := &in.sharded
+		if !on && channel == in.shardedIn(s.heard) {
+			s.heard = ""
+		}
+		if s.asked == "" || channel != in.shardedIn(s.asked) {
+			return // an earlier one
+		}
+		if on {
+			s.heard, s.pending = s.asked, false
+		} else if !s.pending {
+			s.asked = ""
+		}
+	})
+	if !on {
+		n.signalRecheck()
+	}
 }
 
 // inboxOf is the channel at a master of a cluster, where every server hears every message: one for each

@@ -72,7 +72,7 @@ type published struct {
 	state   quorum.State
 	session *session // nil unless state.Up
 	err     error    // what a call gets while session is nil
-	tag     string   // appended to Tagged calls: the marker id; noHandOver while the member may not vote
+	tag     string   // appended to Tagged calls: the marker id, and where its inbox is sharded; noHandOver while the member may not vote
 	barred  error    // not nil while it may not vote: what a Tagged call gets then
 
 	admission admission // by the guard, if there is one
@@ -288,8 +288,13 @@ func (n *Node) publishLocked(p *published) {
 	if n.cfg.Guard != nil {
 		may := p.mayVote(time.Now())
 		p.state.Votes = p.state.Up && may
-		if p.tag = p.admission.marker.id; !may {
+		switch in := n.inbox; {
+		case !may:
 			p.tag = noHandOver
+		case in != nil && in.id == p.admission.marker.id && in.sharded.heard != "":
+			p.tag = in.id + "/" + in.sharded.heard
+		default:
+			p.tag = p.admission.marker.id
 		}
 		if p.state.Up && !may {
 			p.state.Quarantine = p.admission.votesFrom

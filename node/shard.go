@@ -265,6 +265,7 @@ func (n *Node) rehome(s *session) error {
 		return errMarker
 	}
 	n.take(now)
+	n.signalRecheck() // the sharded inbox goes along
 	return nil
 }
 

@@ -68,6 +68,16 @@ var clusters = []mutant{
 		old:  "quarantine += n.cfg.FailoverLag", new: "quarantine += 0",
 		tests: by("cluster", "TestFlushOfOneMaster"),
 	}, {
+		name: "who is not heard in the sharded inbox is not told elsewhere: a push is lost while its slot is given away",
+		file: "redlock/script/lib.lua",
+		old:  "if type(heard) == 'number' and heard > 0 then return end", new: "do return end",
+		tests: by("cluster", "TestShardedInboxIsInASlot"),
+	}, {
+		name: "a young server in a replicated deployment is waited for no longer than its own leases: the master it replaced may still grant",
+		file: "node/guard.go",
+		old:  "v.q+v.lag-max", new: "v.q-max",
+		tests: by("node", "TestWhatAMarkerMeans"),
+	}, {
 		name: "a slot moves to a master where nobody listens yet, and who waits does not ask again: a heartbeat is lost",
 		file: "redlock/ballot.go",
 		old:  "case m.off || m.place != states[i].Server && m.place != 0:", new: "case m.off:",

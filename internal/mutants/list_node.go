@@ -138,7 +138,7 @@ var guards = []mutant{
 	}, {
 		name: "a new deployment on young servers votes at once: all may have lost everything",
 		file: "node/guard.go",
-		old:  `return markNew, max(0, v.q-max(0, v.uptime-time.Second))`, new: `return markNew, 0`,
+		old:  `return markNew, max(0, v.q+v.lag-max(0, v.uptime-time.Second))`, new: `return markNew, 0`,
 		tests: by("node", "TestWhatAMarkerMeans"),
 	}, {
 		name: "uptime is believed to the second: it runs up to a second ahead, two holders for 662 ms",
@@ -268,7 +268,9 @@ var guards = []mutant{
 	}, {
 		name: "a release in quarantine hands over: a restored queue is served",
 		file: "node/node.go",
-		old:  `if p.tag = p.admission.marker.id; !may {`, new: `if p.tag = p.admission.marker.id; !may && p.tag == "" {`,
+		old: `		case !may:
+			p.tag = noHandOver
+`, new: ``,
 		tests: by("redlock", "TestReleaseInQuarantineHandsOverToNobody"),
 	}, {
 		name: "the guard gives no vote away but still says who votes: members in quarantine count as voting",

@@ -1,13 +1,13 @@
 -- Asks for the lock once. The steady case costs PTTL, HINCRBY, HSET and PEXPIRE.
 --   KEYS[1] lock   KEYS[2] token counters   KEYS[3] marker
---   ARGV[1] bucket   ARGV[2] owner   ARGV[3] TTL, ms   ARGV[4] marker id, '' = not checked
+--   ARGV[1] bucket   ARGV[2] owner   ARGV[3] TTL, ms   ARGV[4] marker id, perhaps with a / and more; '' = not checked
 -- Returns the token (> 0) if the owner has the vote now or had it before, else minus the PTTL of the
 -- lock (at most -1). Errors: FOREIGN no ttl, FORGOT marker; nothing is written then.
 local left = redis.call('PTTL', KEYS[1])
 if left == -2 then
   local n = redis.call('HINCRBY', KEYS[2], ARGV[1], 1)
   if n == 1 then
-    if ARGV[4] ~= '' and redis.call('HGET', KEYS[3], 'id') ~= ARGV[4] then
+    if ARGV[4] ~= '' and redis.call('HGET', KEYS[3], 'id') ~= string.match(ARGV[4], '^[^/]*') then
       redis.call('HDEL', KEYS[2], ARGV[1])
       return redis.error_reply('FORGOT marker')
     end

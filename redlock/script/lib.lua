@@ -8,15 +8,28 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local bucket, tag = ARGV[1], ARGV[#ARGV]
 
--- In a Redis Cluster every server hears every message: there a client has one inbox per master.
-local inbox = KEYS[2] == KEYS[3] and ':' .. tag or ''
+-- In a Redis Cluster a client has an inbox at every master, named by the marker id, because what is published
+-- there goes to all servers. Where there are sharded channels, which stay with the master, the last argument is
+-- "marker id/hash tag of the slot that the inbox is in".
+local inbox, place = ''
+if KEYS[2] == KEYS[3] then
+  local id, at = string.match(tag, '^(.*)/(.*)$')
+  if id then tag, place = id, at end
+  inbox = ':' .. tag
+end
 
 local function text(n) return string.format('%.0f', n) end
 
 -- There is no roll-back: a notification that is denied must not undo what it tells.
 local function push(owner, message)
   local client = string.match(owner, '^([^:]+):%d+$')
-  if client then redis.pcall('PUBLISH', 'redquorum:inbox:' .. client .. inbox, message) end
+  if not client then return end
+  local channel = 'redquorum:inbox:' .. client
+  if place then
+    local heard = redis.pcall('SPUBLISH', channel .. ':{' .. place .. '}' .. inbox, message)
+    if type(heard) == 'number' and heard > 0 then return end
+  end -- that slot was given away, or the client does not listen there yet: it does here
+  redis.pcall('PUBLISH', channel .. inbox, message)
 end
 
 -- The next token, or nil where this member lost its counters since the session began.
