@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -240,6 +241,16 @@ func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 	voting(5)
 	held, err := c.Mutex(names[0], redlock.AutoRenew(2*time.Second)).Lock(t.Context())
 	require.NoError(t, err)
+	// Callers with the time-outs that are shipped see nothing of it, at a lock of the master that is lost.
+	during, over := context.WithCancel(t.Context())
+	defer over()
+	excuse := busy(during, s.Servers[1])
+	var callers contest
+	var contending sync.WaitGroup
+	for i := range 4 {
+		d := openAll(t, urls, asShipped, func(c *redlock.Config) { c.MaxTTL, c.TTL = 2*time.Second, 2*time.Second })
+		contending.Go(func() { callers.run(during, d, "{"+names[0]+"}contended", int64(i+1)) })
+	}
 	former := g.Master(t.Context())
 	g.Server(former).Kill()
 	promote(t, s, 3, "TAKEOVER")
@@ -248,6 +259,9 @@ func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 	last := held.Token()
 	require.NoError(t, held.Unlock(t.Context()))
 	voting(5) // restored from the others
+	over()
+	contending.Wait()
+	callers.check(t, excuse())
 	plain.Kill(0, 1)
 	for range 20 {
 		l, err := c.Mutex(names[0]).Lock(t.Context())
