@@ -92,6 +92,20 @@ func (e spent) Unwrap() error { return e.error }
 // try asks once: PROTOCOLS §4. nil error: won. The attempt must be released in any other case, unless
 // it goes on waiting.
 func (a *attempt) try(ctx context.Context) (grant, error) {
+	r := a.acquire()
+	defer r.Free()
+	v, err := r.Wait(ctx, a.c.cfg.MemberTimeout)
+	if err != nil {
+		return grant{}, a.interrupted(opAcquire, r, err)
+	}
+	if v != quorum.Won {
+		return grant{}, a.refusal(r, v)
+	}
+	return a.settle(ctx)
+}
+
+// acquire asks all members for their votes.
+func (a *attempt) acquire() *quorum.Round {
 	all := quorum.All(len(a.c.members))
 	sent := time.Now()
 	a.mu.Lock()
@@ -106,15 +120,7 @@ func (a *attempt) try(ctx context.Context) (grant, error) {
 		Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Ended: &a.ended, Judge: a,
 	})
 	a.c.buffers.Put(cmd)
-	defer r.Free()
-	v, err := r.Wait(ctx, a.c.cfg.MemberTimeout)
-	if err != nil {
-		return grant{}, a.interrupted(opAcquire, r, err)
-	}
-	if v != quorum.Won {
-		return grant{}, a.refusal(r, v)
-	}
-	return a.settle(ctx)
+	return r
 }
 
 // settle turns a majority of votes into a token and a validity, with a second round where the counters

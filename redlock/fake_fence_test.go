@@ -72,6 +72,27 @@ func TestSecondRoundHappensExactlyWhenTheCountersOfTheMajorityDisagree(t *testin
 	}
 }
 
+// A vote below the token that comes between the decision and the grant is raised as well.
+func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		skew(t, cluster, "k", 9, 9, 5)
+		a := p.newAttempt(p.cfg.keysOf("k"), terms{ttl: time.Second})
+		r := a.acquire()
+		synctest.Wait() // the caller is slow: all have answered
+		g, err := a.settle(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, int64(10), g.token)
+		require.False(t, g.raised, "a majority was in step")
+		synctest.Wait()
+		for i, s := range cluster.Servers {
+			require.Equal(t, int64(10), counter(t, s, "k"), i)
+		}
+		r.Free()
+		a.abandon()
+	})
+}
+
 // The member that gave the token is gone at the next acquisition, and so is the one that never heard of
 // the first: only what the raise left at the third keeps the order.
 func TestTokensRiseWithoutTheMemberThatGaveTheGreatest(t *testing.T) {

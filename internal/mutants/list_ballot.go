@@ -224,7 +224,7 @@ var rounds = []mutant{
 		name: "late votes below the token are not raised when the attempt has won",
 		file: "redlock/attempt.go",
 		old:  `if behind != 0 {`, new: `if behind != 0 && token < 0 {`,
-		tests: by("redlock", "TestSecondRoundHappens"),
+		tests: by("redlock", "TestVoteThatComesBeforeTheGrantIsRaised"),
 	}, {
 		name: "late votes below the token are not raised when they come as answers",
 		file: "redlock/attempt.go",
