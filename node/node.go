@@ -44,6 +44,7 @@ type Node struct {
 	published atomic.Pointer[published]
 	seat      int           // in the guard
 	suspect   chan struct{} // capacity 1: a reply says that the member may not be what it was
+	offset    atomic.Pointer[offset]
 
 	mu         sync.Mutex // guards what follows; held neither during I/O nor around a Listener
 	listener   quorum.Listener

@@ -21,6 +21,7 @@ type guardWatch struct {
 	looks chan *quorum.Call // capacity 1: the look is done
 	next  time.Time         // of the next look
 	busy  bool              // a look is in line
+	sent  time.Time         // since when
 	calm  time.Time         // not before is a suspicion followed up again
 
 	ctx       context.Context
@@ -59,7 +60,7 @@ func (w *guardWatch) tick(now time.Time) time.Duration {
 	if until := clock.Until(w.next, now); until > 0 {
 		wait = min(wait, until)
 	} else if !w.busy {
-		w.busy = true
+		w.busy, w.sent = true, time.Now()
 		w.look = quorum.Call{Cmd: lookCommand, Late: true, Sink: w}
 		if w.s.submit(&w.look, true) != nil {
 			return wait // broken: serve ends by that
@@ -116,6 +117,7 @@ func (w *guardWatch) restore(id string, now time.Time) {
 // looked takes the result of a look.
 func (w *guardWatch) looked(c *quorum.Call) error {
 	w.busy = false
+	w.n.toldTime(c, w.sent)
 	w.next = time.Now().Add(w.n.cfg.PingInterval)
 	if w.n.looked(c) {
 		return w.begin()
