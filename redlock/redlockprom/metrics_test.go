@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -227,7 +228,7 @@ func TestRequestsAndWakeupsAreCounted(t *testing.T) {
 	}
 }
 
-// The dashboard asks for metrics that exist, and for all of them.
+// The dashboard asks for metrics that exist, and for all of them; the document lists the same.
 func TestDashboardAsksForWhatExists(t *testing.T) {
 	t.Parallel()
 	registry := play(t, New(), "invoice")
@@ -272,6 +273,22 @@ func TestDashboardAsksForWhatExists(t *testing.T) {
 	for name, asked := range exists {
 		if !asked {
 			t.Errorf("no panel shows %s", name)
+		}
+	}
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, found := range name.FindAllString(string(text), -1) {
+		listed[found] = true
+		if _, ok := exists[found]; !ok {
+			t.Errorf("docs/metrics.md tells of %s, which does not exist", found)
+		}
+	}
+	for name := range exists {
+		if !listed[name] {
+			t.Errorf("docs/metrics.md does not tell of %s", name)
 		}
 	}
 }
