@@ -173,6 +173,11 @@ func TestWhatMovesAWaiterIsTold(t *testing.T) {
 		waiting := p.lockLater(at(t.Context(), "job"), "k")
 		time.Sleep(4*time.Second + 500*time.Millisecond)
 		require.Equal(t, map[string]int{"k poll job/acquire": 4}, li.woken(), "a heartbeat a second, the registration not counted")
+		for a := range p.waiting.m { // a push that proves nothing is no grant: it makes it ask
+			admin(t, cluster.Servers[0], "PUBLISH", inboxPrefix+p.uuid, "g "+a.owner+" 5 1 -")
+		}
+		synctest.Wait()
+		require.Equal(t, map[string]int{"k expiry job/acquire": 1}, li.woken())
 		require.NoError(t, held.Unlock(t.Context()))
 		lease := waiting.get(t)
 		synctest.Wait()
