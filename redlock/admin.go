@@ -106,6 +106,10 @@ func (v *MemberView) read(r *quorum.Reply) {
 		v.Err = errReply
 		return
 	}
+	if e[1].Int == -1 {
+		v.Err = &quorum.ReplyError{Kind: quorum.KindForeign, Text: "FOREIGN no ttl"}
+		return
+	}
 	now := e[0].Int
 	v.TTL = time.Duration(max(0, e[1].Int)) * time.Millisecond
 	v.Counter = uint64(number(e[2]))

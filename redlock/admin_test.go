@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/quorum"
 )
 
 func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
@@ -118,6 +119,21 @@ func TestForceUnlockLeavesForeignKeysAlone(t *testing.T) {
 		seen, err := p.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Error(t, seen.Members[0].Err)
+
+		// A hash that never ends is shown as what it is, and not as somebody's lock.
+		for _, s := range cluster.Servers {
+			admin(t, s, "HSET", "h", "field", "precious")
+		}
+		seen, err = p.Inspect(t.Context(), "h")
+		require.NoError(t, err)
+		require.Empty(t, seen.Holder)
+		for _, v := range seen.Members {
+			require.Equal(t, quorum.KindForeign, kindOf(v.Err))
+			require.Empty(t, v.Owner)
+		}
+		_, err = p.ForceUnlockSeen(t.Context(), &Inspection{Key: "h", holder: sha1Hex([]byte("field"))})
+		require.ErrorIs(t, err, ErrForeignKey)
+		require.Equal(t, "precious", admin(t, cluster.Servers[0], "HGET", "h", "field"))
 	})
 }
 
