@@ -32,6 +32,8 @@ type Node struct {
 
 	errOverflow, errClosed, errEnded error // made once, with the name
 
+	offset atomic.Pointer[offset] // of its clock
+
 	accepting context.Context // ends when Close begins
 	refuse    context.CancelFunc
 	ctx       context.Context // ends when Close has nothing to wait for, or no patience
@@ -44,7 +46,6 @@ type Node struct {
 	published atomic.Pointer[published]
 	seat      int           // in the guard
 	suspect   chan struct{} // capacity 1: a reply says that the member may not be what it was
-	offset    atomic.Pointer[offset]
 
 	mu         sync.Mutex // guards what follows; held neither during I/O nor around a Listener
 	listener   quorum.Listener

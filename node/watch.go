@@ -21,8 +21,8 @@ type guardWatch struct {
 	looks chan *quorum.Call // capacity 1: the look is done
 	next  time.Time         // of the next look
 	busy  bool              // a look is in line
-	sent  time.Time         // since when
 	calm  time.Time         // not before is a suspicion followed up again
+	sent  time.Time         // when the look was
 
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -48,7 +48,10 @@ func (w *guardWatch) stop() {
 }
 
 // Done implements quorum.Sink for the look.
-func (w *guardWatch) Done(c *quorum.Call) { w.looks <- c }
+func (w *guardWatch) Done(c *quorum.Call) {
+	w.n.toldTime(c, w.sent)
+	w.looks <- c
+}
 
 // tick does what is due and returns the time until more is.
 func (w *guardWatch) tick(now time.Time) time.Duration {
@@ -117,7 +120,6 @@ func (w *guardWatch) restore(id string, now time.Time) {
 // looked takes the result of a look.
 func (w *guardWatch) looked(c *quorum.Call) error {
 	w.busy = false
-	w.n.toldTime(c, w.sent)
 	w.next = time.Now().Add(w.n.cfg.PingInterval)
 	if w.n.looked(c) {
 		return w.begin()
