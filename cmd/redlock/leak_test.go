@@ -24,7 +24,7 @@ type leakless struct{ m *testing.M }
 func (l leakless) Run() int {
 	// Scripts wait for other processes most of the time: more of them at once than there are processors.
 	// A -parallel on the command line comes after this, and wins.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "12"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
