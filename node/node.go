@@ -35,6 +35,8 @@ type Node struct {
 
 	errOverflow, errClosed, errEnded error // made once, with the name
 
+	offset atomic.Pointer[offset] // of its clock
+
 	accepting context.Context // ends when Close begins
 	refuse    context.CancelFunc
 	ctx       context.Context // ends when Close has nothing to wait for, or no patience

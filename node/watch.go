@@ -23,6 +23,7 @@ type guardWatch struct {
 	busy  bool              // a look is in line
 	lost  int               // looks in a row that were sent elsewhere
 	calm  time.Time         // not before is a suspicion followed up again
+	sent  time.Time         // when the look was
 
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -51,7 +52,10 @@ func (w *guardWatch) stop() {
 }
 
 // Done implements quorum.Sink for the look.
-func (w *guardWatch) Done(c *quorum.Call) { w.looks <- c }
+func (w *guardWatch) Done(c *quorum.Call) {
+	w.n.toldTime(c, w.sent)
+	w.looks <- c
+}
 
 // tick does what is due and returns the time until more is.
 func (w *guardWatch) tick(now time.Time) time.Duration {
@@ -63,7 +67,7 @@ func (w *guardWatch) tick(now time.Time) time.Duration {
 	if until := clock.Until(w.next, now); until > 0 {
 		wait = min(wait, until)
 	} else if !w.busy {
-		w.busy = true
+		w.busy, w.sent = true, time.Now()
 		w.look = quorum.Call{Cmd: n.lookCommand(), Late: true, Sink: w}
 		if w.s.submit(&w.look, true) != nil {
 			return wait // broken: serve ends by that

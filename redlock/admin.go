@@ -2,8 +2,9 @@ package redlock
 
 import (
 	"context"
-	"crypto/sha256"
+	"crypto/sha1"
 	"encoding/hex"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,8 @@ type Inspection struct {
 	Token   uint64 // the greatest token of that owner's votes; its lease's own is this or smaller
 	Votes   int    // members that name it
 	Members []MemberView
+
+	holder string // as MemberView.owner
 }
 
 // MemberView is one member's. Owners are told by a hash of six hexadecimal digits, because an owner's
@@ -33,6 +36,8 @@ type MemberView struct {
 	Token   uint64        // of that vote
 	Counter uint64        // the last token given out in this lock's bucket
 	Queue   []Waiter      // in order of arrival
+
+	owner string // the SHA-1 of the owner's name, of which Owner is the beginning
 }
 
 // Waiter is one standing request at one member.
@@ -60,16 +65,16 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 	})
 	tally := make(map[string]int)
 	for _, v := range out.Members {
-		if v.Owner == "" {
+		if v.owner == "" {
 			continue
 		}
-		tally[v.Owner]++
-		if tally[v.Owner] >= c.need {
-			out.Holder = v.Owner
+		tally[v.owner]++
+		if tally[v.owner] >= c.need {
+			out.Holder, out.holder = v.Owner, v.owner
 		}
 	}
 	for _, v := range out.Members {
-		if out.Holder != "" && v.Owner == out.Holder {
+		if out.holder != "" && v.owner == out.holder {
 			out.Votes++
 			out.Token = max(out.Token, v.Token)
 		}
@@ -101,13 +106,18 @@ func (v *MemberView) read(r *quorum.Reply) {
 		v.Err = errReply
 		return
 	}
+	if e[1].Int == -1 {
+		v.Err = &quorum.ReplyError{Kind: quorum.KindForeign, Text: "FOREIGN no ttl"}
+		return
+	}
 	now := e[0].Int
 	v.TTL = time.Duration(max(0, e[1].Int)) * time.Millisecond
 	v.Counter = uint64(number(e[2]))
-	v.Owner, v.Token = hashed(e[4].Str), uint64(number(e[5]))
+	v.owner, v.Token = sha1Hex(e[4].Str), uint64(number(e[5]))
+	v.Owner = shown(v.owner)
 	for w := e[6:]; len(w) > 0; w = w[4:] {
 		v.Queue = append(v.Queue, Waiter{
-			Owner:   hashed(w[0].Str),
+			Owner:   shown(sha1Hex(w[0].Str)),
 			Waiting: time.Duration(now-number(w[1])) * time.Microsecond,
 			Live:    number(w[2])*1000 >= now,
 		})
@@ -120,33 +130,69 @@ func number(r quorum.Reply) int64 {
 	return n
 }
 
-// hashed tells owners apart without naming them.
-func hashed(owner []byte) string {
+// sha1Hex tells owners apart without naming them: their names are too random to be guessed. It is the one
+// hash that scripts have.
+func sha1Hex(owner []byte) string {
 	if len(owner) == 0 {
 		return ""
 	}
-	sum := sha256.Sum256(owner)
-	return hex.EncodeToString(sum[:3])
+	sum := sha1.Sum(owner)
+	return hex.EncodeToString(sum[:])
 }
 
+// shown is what people see of a hash.
+func shown(hash string) string { return hash[:min(6, len(hash))] }
+
 // Hash is how Inspect names the owner of this lease.
-func (l *Lease) Hash() string { return hashed([]byte(l.a.owner)) }
+func (l *Lease) Hash() string { return shown(sha1Hex([]byte(l.a.owner))) }
 
 // ForceUnlock takes a lock from whoever holds it, at every member that can be reached. The next waiter
 // gets it, as after an Unlock. The holder's context ends at its next renewal, at the latest when its
 // validity is over: until then two believe that they hold, and only fencing tells them apart. It is for
-// a person who knows that the holder is gone.
+// a person who knows that the holder is gone; ForceUnlockSeen, for one who has looked at it.
 //
 // It returns whether anybody held it at a majority. Errors: ErrNoQuorum if fewer than a majority
 // answered (what answered has been freed), ErrForeignKey, ErrInput.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
+	freed, err := c.force(ctx, name, "")
+	return err == nil && freed >= c.need, err
+}
+
+// ForceUnlockSeen is ForceUnlock for the holder that seen shows, and for nobody else: each member compares,
+// in the step that takes the vote, so that who got the lock meanwhile keeps it, however late the request
+// arrives. Where no holder is shown, votes are taken from those who are shown to have one.
+//
+// It returns at how many members the lock was taken; 0: the holder has changed, and nothing was done.
+// (A Redisson thread is the same holder when it has unlocked and locked again.) seen is of this client or of another one
+// of the same deployment. Errors as of ForceUnlock.
+func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed int, err error) {
+	if seen == nil {
+		return 0, badInput("force unlock", "nothing was seen: give it what Inspect returned")
+	}
+	if seen.holder != "" {
+		return c.force(ctx, seen.Key, seen.holder)
+	}
+	done := map[string]bool{"": true}
+	for _, v := range seen.Members {
+		if done[v.owner] {
+			continue
+		}
+		done[v.owner] = true
+		n, oneErr := c.force(ctx, seen.Key, v.owner)
+		freed, err = freed+n, errors.Join(err, oneErr)
+	}
+	return freed, err
+}
+
+// force takes the lock from the owner with this hash; "": from whoever holds it.
+func (c *Client) force(ctx context.Context, name, owner string) (freed int, err error) {
 	if err := c.Mutex(name).check("force unlock", ctx); err != nil {
-		return false, err
+		return 0, err
 	}
 	k := c.cfg.keysOf(name)
 	votes := make([]quorum.MemberVote, len(c.members))
-	freed, answered := 0, 0
-	c.askAll(ctx, &k, k.force(nil), func(i int, r quorum.Reply, err error) {
+	answered := 0
+	c.askAll(ctx, &k, k.force(nil, owner), func(i int, r quorum.Reply, err error) {
 		votes[i] = quorum.MemberVote{Member: c.members[i].Name(), Vote: quorum.No, Err: err}
 		if err == nil {
 			answered++
@@ -155,13 +201,15 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err e
 			}
 		}
 	})
-	c.log.Warn("redlock: lock forced open", "key", quorum.Quote(name), "members_freed", freed, "members_asked", len(c.members))
+	if freed > 0 {
+		c.log.Warn("redlock: lock forced open", "key", quorum.Quote(name), "members_freed", freed, "members_asked", len(c.members))
+	}
 	if answered < c.need {
 		kind := reasonOf(votes, c.need)
-		return false, &QuorumError{
+		return freed, &QuorumError{
 			Failure: quorum.Failure{Op: "force unlock", Key: name, Need: c.need, Votes: votes},
 			kind:    kind, cause: ctx.Err(),
 		}
 	}
-	return freed >= c.need, nil
+	return freed, nil
 }

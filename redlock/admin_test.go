@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/quorum"
 )
 
 func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
@@ -117,5 +119,83 @@ func TestForceUnlockLeavesForeignKeysAlone(t *testing.T) {
 		seen, err := p.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Error(t, seen.Members[0].Err)
+
+		// A hash that never ends is shown as what it is, and not as somebody's lock.
+		for _, s := range cluster.Servers {
+			admin(t, s, "HSET", "h", "field", "precious")
+		}
+		seen, err = p.Inspect(t.Context(), "h")
+		require.NoError(t, err)
+		require.Empty(t, seen.Holder)
+		for _, v := range seen.Members {
+			require.Equal(t, quorum.KindForeign, kindOf(v.Err))
+			require.Empty(t, v.Owner)
+		}
+		_, err = p.ForceUnlockSeen(t.Context(), &Inspection{Key: "h", holder: sha1Hex([]byte("field"))})
+		require.ErrorIs(t, err, ErrForeignKey)
+		require.Equal(t, "precious", admin(t, cluster.Servers[0], "HGET", "h", "field"))
+	})
+}
+
+// A person looks, thinks, and says yes. Whoever got the lock meanwhile keeps it.
+func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		a, b, c := join(t, cluster), join(t, cluster), join(t, cluster)
+		first := a.hold(t, "k")
+		seen, err := c.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.NotContains(t, fmt.Sprintf("%+v %#v", seen, seen), first.a.owner)
+		freed, err := c.ForceUnlockSeen(t.Context(), seen)
+		require.NoError(t, err)
+		require.Equal(t, 3, freed)
+
+		second := b.hold(t, "k")
+		freed, err = c.ForceUnlockSeen(t.Context(), seen)
+		require.NoError(t, err)
+		require.Zero(t, freed, "seen was another")
+		require.Equal(t, 3, votesAt(cluster, second))
+
+		// A request that is on its way for long, and executed at the end of it, is as harmless.
+		seen, err = c.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		c.slow(time.Second, time.Second, time.Second)
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			_ = second.Unlock(t.Context())
+		}()
+		freed, err = c.ForceUnlockSeen(t.Context(), seen)
+		require.ErrorIs(t, err, ErrNoQuorum, "nobody answers in time")
+		require.Zero(t, freed)
+		third := a.hold(t, "k")
+		time.Sleep(2 * time.Second)
+		require.NoError(t, third.Err())
+		require.Equal(t, 3, votesAt(cluster, third))
+		require.NoError(t, third.Unlock(t.Context()))
+		_, err = c.ForceUnlockSeen(t.Context(), nil)
+		require.ErrorIs(t, err, ErrInput)
+	})
+}
+
+// Where too few members could be asked to name a holder, those who were shown to have votes lose them.
+func TestForceUnlockOfVotesThatWereSeen(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		a, c := join(t, cluster), join(t, cluster)
+		held := a.hold(t, "k", TTL(20*time.Second))
+		admin(t, cluster.Servers[0], "DEL", "k")
+		c.links[1].Refuse(true)
+		c.links[1].Cut()
+		time.Sleep(time.Millisecond)
+		seen, err := c.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Empty(t, seen.Holder)
+		freed, err := c.ForceUnlockSeen(t.Context(), seen)
+		require.NoError(t, err)
+		require.Equal(t, 1, freed)
+		require.Equal(t, 1, votesAt(cluster, held))
+		empty, err := c.Inspect(t.Context(), "nobody's")
+		require.NoError(t, err)
+		freed, err = c.ForceUnlockSeen(t.Context(), empty)
+		require.NoError(t, err)
+		require.Zero(t, freed)
 	})
 }

@@ -34,6 +34,8 @@ type attempt struct {
 	n     uint64      // the number in owner: where pushes find it
 	ended atomic.Bool // its release has begun: see quorum.Call.Ended
 
+	traced *traced // nil without a Tracer
+
 	mu       sync.Mutex
 	b        ballot
 	wake     chan struct{} // capacity 1; nil unless waiting
@@ -41,11 +43,15 @@ type attempt struct {
 	behind   quorum.Set    // members to be released once more then
 }
 
-func (c *Client) newAttempt(k keys, t terms) *attempt {
+// newAttempt: in is the context of the acquisition for the tracer, nil without one.
+func (c *Client) newAttempt(k keys, t terms, in context.Context) *attempt {
 	n := c.seq.Add(1)
 	a, voters := newAttempt(len(c.members))
 	a.c, a.keys, a.terms, a.owner, a.n = c, k, t, ownerOf(c.uuid, n), n
 	a.b = ballotOf(a.owner, voters, t, &c.cfg)
+	if in != nil {
+		a.traced = &traced{acquire: in}
+	}
 	c.attempts.put(a)
 	return a
 }
@@ -243,6 +249,9 @@ func (a *attempt) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 		a.raiseLate(quorum.Set(0).With(i), token)
 	}
 	signal(wake)
+	if a.c.trace.request != nil {
+		a.requested(r, c)
+	}
 	if r.Op != opRelease && ans.idle() {
 		return quorum.Unsure // an answer that does not count is no refusal either
 	}
@@ -286,9 +295,10 @@ func (a *attempt) hear(i int, p push, st quorum.State, at time.Time) {
 	if a.ended.Load() {
 		return // the release that ended it stands behind the grant and frees it
 	}
+	counts := false
 	a.mu.Lock()
 	if p.grant {
-		a.b.pushed(i, p.token, p.server, p.other, st, at)
+		counts = a.b.pushed(i, p.token, p.server, p.other, st, at)
 	} else {
 		a.b.announced(i, p.other)
 	}
@@ -302,6 +312,9 @@ func (a *attempt) hear(i int, p push, st quorum.State, at time.Time) {
 		a.raiseLate(quorum.Set(0).With(i), token)
 	}
 	signal(wake)
+	if counts {
+		a.woken(WokenByGrant)
+	}
 }
 
 func signal(ch chan struct{}) {
@@ -338,6 +351,7 @@ func (a *attempt) wait(ctx context.Context) (grant, error) {
 		case deedDecide:
 			return a.settle(ctx)
 		case deedAsk:
+			a.woken(s.why)
 			if s.freed {
 				a.askFreed(s.to, now, states)
 			} else {

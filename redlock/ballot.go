@@ -226,25 +226,27 @@ func (b *ballot) anchored(m *voter, a answer) {
 }
 
 // pushed takes a grant that a member made on its own, when it executed our standing request. st is the
-// member's state when the push arrived. A push that proves nothing makes the attempt ask.
-func (b *ballot) pushed(i int, token, server int64, next string, st quorum.State, at time.Time) {
+// member's state when the push arrived. A push that proves nothing makes the attempt ask. It reports
+// whether the grant counts.
+func (b *ballot) pushed(i int, token, server int64, next string, st quorum.State, at time.Time) bool {
 	m := &b.m[i]
 	if !st.Votes || st.Gen < m.gen {
-		return
+		return false
 	}
 	m.enter(st.Gen)
 	b.hear(&b.next, next, i)
 	if token <= m.yielded || token <= m.token {
-		return // known, or given up since
+		return false // known, or given up since
 	}
 	end, ok := b.endOfPushed(m, server, st.Epoch, at)
 	if !ok {
 		m.retry = at
-		return
+		return false
 	}
 	m.vote = vote{token: token, end: end, server: server, voteOf: st.Gen}
 	m.kept, m.slow, m.again = false, false, false
 	m.retry = time.Time{}
+	return true
 }
 
 // endOfPushed dates a grant that the member made at server: from the latest anchor of this connection,
@@ -428,7 +430,8 @@ type step struct {
 	in     quorum.Set
 	until  time.Time
 	yields []yielded
-	freed  bool // of deedAsk: others have freed the lock at step.to
+	freed  bool       // of deedAsk: others have freed the lock at step.to
+	why    WakeReason // of deedAsk; "" for the first time
 }
 
 type yielded struct {
@@ -537,7 +540,11 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 	}
 
 	// Ask again: as heartbeat, when a member's lock should have ended, or when one can be asked again.
+	why := WakeReason("")
 	due := clock.Until(b.beat, now) <= 0
+	if due && !b.asked.IsZero() {
+		why = WokenByPoll
+	}
 	floor := b.asked.Add(time.Millisecond)
 	for i := range b.m {
 		if retry := b.m[i].retry; !retry.IsZero() && states[i].Votes {
@@ -545,6 +552,9 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 				retry = floor
 			}
 			if clock.Until(retry, now) <= 0 {
+				if !due {
+					why = WokenByExpiry
+				}
 				due = true
 			}
 			wake = earlier(wake, retry)
@@ -564,14 +574,18 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		for i := range b.m {
 			b.m[i].retry = time.Time{}
 		}
-		return step{deed: deedAsk, to: quorum.All(n)}
+		return step{deed: deedAsk, to: quorum.All(n), why: why}
 	}
 	if woken != 0 {
-		return step{deed: deedAsk, to: woken}
+		return step{deed: deedAsk, to: woken, why: WokenByMember}
 	}
 	if b.shared != nil {
 		if to, freed := b.shared.ask(); to != 0 {
-			return step{deed: deedAsk, to: to, freed: freed}
+			why := WokenByMember
+			if freed {
+				why = WokenByGrant
+			}
+			return step{deed: deedAsk, to: to, freed: freed, why: why}
 		}
 	}
 	return step{deed: deedWait, wake: wake}

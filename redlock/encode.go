@@ -197,11 +197,12 @@ func (k *keys) rejoin(b []byte, owner string, ttl time.Duration, token int64) []
 
 func (k *keys) peek(b []byte) []byte { return k.appendFive(appendEval(b, peekScript, 5, 1)) }
 
-func (k *keys) force(b []byte) []byte {
+// force: owner is the SHA-1 of an owner's name, or "" for whoever it is.
+func (k *keys) force(b []byte, owner string) []byte {
 	if k.shared != nil {
-		return k.evalShared(b, interopForce)
+		return k.evalShared(b, interopForce, owner)
 	}
-	return k.appendFive(appendEval(b, forceScript, 5, 1))
+	return resp.AppendBulk(k.appendFive(appendEval(b, forceScript, 5, 2)), owner)
 }
 
 // sharedAt is where the shared keys begin in a command about this lock: behind the lock's own name, which

@@ -77,7 +77,7 @@ func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 9, 9, 5)
-		a := p.newAttempt(p.cfg.keysOf("k"), terms{ttl: time.Second})
+		a := p.newAttempt(p.cfg.keysOf("k"), terms{ttl: time.Second}, t.Context())
 		r := a.acquire()
 		synctest.Wait() // the caller is slow: all have answered
 		g, err := a.settle(t.Context())

@@ -122,7 +122,7 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	// before that.
 	until := now.Add(clock.Validity(h.terms.ttl, c.cfg.Drift))
 	l := newLease(ctx, a, grant{token: int64(h.token), until: until}, false, now)
-	r := c.keeper.renew(&renewal{items: []renewItem{{l: l, ttl: h.terms.ttl}}, manual: true, adopt: true}, now)
+	r := c.keeper.renew(&renewal{items: []renewItem{{l: l, ttl: h.terms.ttl}}, manual: true, adopt: true, ctx: ctx}, now)
 	defer r.Free()
 	v, cause := r.Wait(ctx, c.cfg.MemberTimeout)
 	if v == quorum.Won && l.Err() == nil && c.keeper.add(l) {

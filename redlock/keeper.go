@@ -247,12 +247,11 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 	if l.clamp(now.Add(clock.Validity(ttl, k.c.cfg.Drift))) {
 		return nil
 	}
-	r := k.renew(&renewal{items: []renewItem{{l: l, ttl: ttl}}, manual: true}, now)
+	n := &renewal{items: []renewItem{{l: l, ttl: ttl}}, manual: true, ctx: ctx}
+	r := k.renew(n, now)
 	defer r.Free()
 	v, cause := r.Wait(ctx, k.c.cfg.MemberTimeout)
-	if v == quorum.Won { // whoever books the vote that decided may not have come to it yet, and others have
-		l.renewed(now.Add(clock.Validity(ttl, k.c.cfg.Drift)), now, ttl, true)
-	}
+	n.settle()
 	if l.Err() != nil {
 		return l.notHeld(opExtend)
 	}
@@ -270,8 +269,9 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 type renewal struct {
 	k      *keeper
 	sent   time.Time
-	manual bool // asked for by a caller, who waits for the round
-	adopt  bool // not known to be held: nothing is given back to members that do not have it
+	manual bool            // asked for by a caller, who waits for the round
+	adopt  bool            // not known to be held: nothing is given back to members that do not have it
+	ctx    context.Context // of the caller, for the tracer; or nil
 
 	mu    sync.Mutex // guards the sets of the items; never held around Submit
 	items []renewItem
@@ -283,6 +283,8 @@ type renewItem struct {
 	yes     quorum.Set
 	refused quorum.Set // once refused: a member that takes the lease back does not undo its refusal
 	decided bool
+	lost    bool // with decided: by refusals
+	done    bool // and carried out
 }
 
 func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
@@ -309,6 +311,7 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
 // Judge books one member's answer for every lease of the script. Its vote is that for the first lease:
 // only Extend, which asks for one, waits for the round.
 func (n *renewal) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
+	n.requested(r, c)
 	if c.Outcome != quorum.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.state(c.Index).Gen {
 		return voteOf(c.Outcome, false)
 	}
@@ -328,6 +331,18 @@ func (n *renewal) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 	return voteOf(c.Outcome, c.Reply.Elems[0].Int == 1)
 }
 
+// requested tells the tracer.
+func (n *renewal) requested(r *quorum.Round, c *quorum.Call) {
+	if n.k.c.trace.request == nil {
+		return
+	}
+	key := ""
+	if len(n.items) == 1 {
+		key = n.items[0].l.key
+	}
+	n.k.c.requested(n.ctx, key, r, c)
+}
+
 // book counts one member's word for one lease and acts when that decides it: a majority of ours renews
 // it, a majority of refusals ends it at once. Silence is neither; the validity ends it in time.
 func (n *renewal) book(j, i int, yes bool) {
@@ -341,7 +356,7 @@ func (n *renewal) book(j, i int, yes bool) {
 	}
 	won := !it.decided && it.yes.Len() >= n.k.c.need
 	lost := !it.decided && it.refused.Len() >= n.k.c.need
-	it.decided = it.decided || won || lost
+	it.decided, it.lost = it.decided || won || lost, it.lost || lost
 	ttl := it.ttl
 	n.mu.Unlock()
 
@@ -361,6 +376,26 @@ func (n *renewal) book(j, i int, yes bool) {
 		}
 		l.lose(LostRefused)
 	}
+	if won || lost {
+		n.mu.Lock()
+		n.items[j].done = true
+		n.mu.Unlock()
+	}
+}
+
+// settle does what was decided of the first lease. Members are heard on goroutines of their own: the one
+// that booked the deciding word may not have come to it when the round, by the others' words, has ended.
+func (n *renewal) settle() {
+	n.mu.Lock()
+	it := n.items[0]
+	n.mu.Unlock()
+	switch {
+	case !it.decided, it.done:
+	case it.lost:
+		it.l.lose(LostRefused)
+	default:
+		it.l.renewed(n.sent.Add(clock.Validity(it.ttl, n.k.c.cfg.Drift)), n.sent, it.ttl, n.manual)
+	}
 }
 
 // rejoin gives the lease back to a member that does not have it: one that forgot it, or was not
@@ -372,13 +407,14 @@ func (n *renewal) rejoin(j, i int) {
 	}
 	to := quorum.Set(0).With(i)
 	a := l.a
+	now := time.Now()
 	a.mu.Lock()
-	a.b.submitted(i, false, time.Now())
+	a.b.submitted(i, false, now)
 	a.mu.Unlock()
 	cmd := n.k.c.buffer()
 	*cmd = a.keys.rejoin((*cmd)[:0], a.owner, ttl, int64(l.token))
 	n.k.c.rounds.Start(n.k.c.members, quorum.Question{
-		Op: opRejoin, Sent: n.sent, To: to, Need: 1, Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Late: true, Ended: &a.ended,
+		Op: opRejoin, Sent: now, To: to, Need: 1, Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Late: true, Ended: &a.ended,
 		Judge: rejoinJudge{n, j},
 	}).Free()
 	n.k.c.buffers.Put(cmd)
@@ -392,7 +428,10 @@ type rejoinJudge struct {
 
 // Judge counts a member that took the lease back as a vote of the renewal: it did so after the renewal
 // was sent.
-func (r rejoinJudge) Judge(_ *quorum.Round, c *quorum.Call) quorum.Vote {
+func (r rejoinJudge) Judge(round *quorum.Round, c *quorum.Call) quorum.Vote {
+	if r.n.k.c.trace.request != nil {
+		r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.key, round, c)
+	}
 	yes := c.Outcome == quorum.Answered && c.Reply.Int == 1 && c.State.Gen == r.n.k.c.state(c.Index).Gen
 	if yes {
 		r.n.book(r.j, c.Index, true)

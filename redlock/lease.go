@@ -253,6 +253,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if !l.end(ErrReleased) {
 		return l.notHeld("unlock")
 	}
+	l.a.unlocking(ctx)
 	r := l.a.release(false)
 	defer r.Free()
 	v, cause := r.Wait(ctx, l.c.cfg.MemberTimeout)

@@ -21,6 +21,11 @@ type MemberInfo struct {
 	Since time.Time // when this client saw it come into that state
 	Until time.Time // MemberQuarantined: the end of the quarantine
 	Err   error     // MemberDown: why
+
+	// ClockAhead is by how much its wall clock was ahead of this machine's when it was asked last, about a
+	// PingInterval ago, and ClockWithin how wrong that may be: half a round trip. ClockWithin is 0 where
+	// nothing is known. Leases rest on how fast clocks run and not on what they say.
+	ClockAhead, ClockWithin time.Duration
 }
 
 // Members tells the state of every member, in the order they were given.
@@ -33,6 +38,9 @@ func (c *Client) Members() []MemberInfo {
 		l.mu.Unlock()
 		if out[i].State == MemberQuarantined {
 			out[i].Until = st.Quarantine
+		}
+		if m, ok := c.members[i].(quorum.Clocked); ok {
+			out[i].ClockAhead, out[i].ClockWithin, _ = m.ClockOffset()
 		}
 	}
 	return out

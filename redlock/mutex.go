@@ -96,7 +96,9 @@ type result struct {
 	waited bool
 }
 
-func (m *Mutex) traced(ctx context.Context, try bool, get func(context.Context) (*Lease, result, error)) (*Lease, error) {
+// traced tells the tracer of an acquisition. The tracer's context is for its events alone: the lease has
+// the values of the caller's.
+func (m *Mutex) traced(ctx context.Context, try bool, get func(ctx, in context.Context) (*Lease, result, error)) (*Lease, error) {
 	op := "lock"
 	if try {
 		op = "try lock"
@@ -105,12 +107,12 @@ func (m *Mutex) traced(ctx context.Context, try bool, get func(context.Context) 
 		return nil, err
 	}
 	if m.c.trace.Tracer == nil {
-		lease, _, err := get(ctx)
+		lease, _, err := get(ctx, nil)
 		return lease, err
 	}
 	start := time.Now()
-	ctx = m.c.trace.AcquireStart(ctx, AcquireStart{Key: m.name, Try: try, TTL: m.terms.ttl})
-	lease, res, err := get(ctx)
+	in := m.c.trace.AcquireStart(ctx, AcquireStart{Key: m.name, Try: try, TTL: m.terms.ttl})
+	lease, res, err := get(ctx, in)
 	e := AcquireEnd{
 		Key: m.name, Err: err, Elapsed: clock.Elapsed(start, time.Now()),
 		Votes: res.votes, SecondRound: res.raised, Waited: res.waited,
@@ -118,18 +120,18 @@ func (m *Mutex) traced(ctx context.Context, try bool, get func(context.Context) 
 	if err == nil {
 		e.Token, e.Validity = lease.Token(), clock.Until(lease.ValidUntil(), time.Now())
 	}
-	m.c.trace.AcquireEnd(ctx, e)
+	m.c.trace.AcquireEnd(in, e)
 	return lease, err
 }
 
-func (m *Mutex) tryLock(ctx context.Context) (*Lease, result, error) {
+func (m *Mutex) tryLock(ctx, in context.Context) (*Lease, result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, result{}, &keyError{op: "try lock", key: m.name, err: err}
 	}
 	if l := m.c.owners.again(m); l != nil {
 		return l, result{}, nil
 	}
-	a := m.c.newAttempt(m.c.cfg.keysOf(m.name), m.terms)
+	a := m.c.newAttempt(m.c.cfg.keysOf(m.name), m.terms, in)
 	g, err := a.try(ctx)
 	if err != nil {
 		a.abandon()
@@ -146,7 +148,7 @@ func (m *Mutex) tryLock(ctx context.Context) (*Lease, result, error) {
 	return l, result{grant: g}, err
 }
 
-func (m *Mutex) lock(ctx context.Context) (*Lease, result, error) {
+func (m *Mutex) lock(ctx, in context.Context) (*Lease, result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, result{}, &keyError{op: "lock", key: m.name, err: err}
 	}
@@ -168,7 +170,7 @@ func (m *Mutex) lock(ctx context.Context) (*Lease, result, error) {
 	const tries = 3     // attempts that had a majority and were too slow to use it
 	var since time.Time // of the first that had one, and could not confirm its token
 	for slow := 0; ; {
-		a := m.c.newAttempt(k, m.terms)
+		a := m.c.newAttempt(k, m.terms, in)
 		res, err := m.one(ctx, a, contended)
 		if err == nil {
 			l, err := m.hold(ctx, a, res.grant, res.waited)

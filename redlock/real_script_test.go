@@ -802,7 +802,7 @@ var adminCases = []scriptCase{
 		s.line(bob, 50*second, minute)
 		s.past(now + 50_000)
 		before := s.now()
-		require.EqualValues(s, 1, s.number(s.force(nil)))
+		require.EqualValues(s, 1, s.number(s.force(nil, "")))
 		require.Equal(s, map[string]string{bob: text(token + 1)}, s.hash(s.name))
 		s.lives(s.name, 50*second)
 		require.Empty(s, s.waitersInOrder())
@@ -812,34 +812,48 @@ var adminCases = []scriptCase{
 		require.Equal(s, token+1, s.token(bob))
 	}},
 	{name: "force frees the lock where nobody waits, and nothing where nobody holds", test: func(s *scripted) {
-		require.EqualValues(s, 0, s.number(s.force(nil)))
+		require.EqualValues(s, 0, s.number(s.force(nil, "")))
 		require.Empty(s, s.state())
 		s.take(alice, minute)
-		require.EqualValues(s, 1, s.number(s.force(nil)))
+		require.EqualValues(s, 1, s.number(s.force(nil, "")))
 		require.Len(s, s.state(), 1, "only the counters are left")
+	}},
+	{name: "force takes the vote from the owner that it names, and from nobody else", test: func(s *scripted) {
+		require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(alice)))))
+		token := s.take(alice, minute)
+		s.line(bob, minute, minute)
+		for _, other := range []string{bob, carol} {
+			require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(other)))))
+		}
+		require.Equal(s, map[string]string{alice: text(token)}, s.hash(s.name))
+		require.Equal(s, []string{bob}, s.waitersInOrder())
+		require.EqualValues(s, 1, s.number(s.force(nil, sha1Hex([]byte(alice)))))
+		require.Equal(s, map[string]string{bob: text(token + 1)}, s.hash(s.name))
+		require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(alice)))), "executed once more, and late: the next holder keeps it")
+		require.Equal(s, map[string]string{bob: text(token + 1)}, s.hash(s.name))
 	}},
 	{name: "force with ! hands over to nobody", test: func(s *scripted) {
 		s.take(alice, minute)
 		s.line(bob, minute, minute)
 		s.tag = "!"
-		require.EqualValues(s, 1, s.number(s.force(nil)))
+		require.EqualValues(s, 1, s.number(s.force(nil, "")))
 		require.Empty(s, s.hash(s.name))
 		require.Equal(s, []string{bob}, s.waitersInOrder())
 		s.hears("w " + alice + " " + bob)
 	}},
 	{name: "force does not delete what is no lock", test: func(s *scripted) {
 		s.ask("HSET", s.name, "somebody", "1")
-		s.fails("FOREIGN no ttl", s.force(nil))
+		s.fails("FOREIGN no ttl", s.force(nil, ""))
 		s.ask("DEL", s.name)
 		s.ask("SET", s.name, "data", "PX", "60000")
-		s.fails("WRONGTYPE", s.force(nil))
+		s.fails("WRONGTYPE", s.force(nil, ""))
 	}},
 	{name: "force in a bucket that was forgotten frees, hands over to nobody and says so", test: func(s *scripted) {
 		s.take(alice, minute)
 		s.line(bob, minute, minute)
 		s.ask("DEL", tokensKey)
 		s.tag = "run 1"
-		_, err := s.run(s.force(nil))
+		_, err := s.run(s.force(nil, ""))
 		require.ErrorContains(s, err, "FORGOT marker")
 		require.Empty(s, s.hash(s.name))
 		require.Empty(s, s.counter())

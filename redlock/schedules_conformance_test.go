@@ -82,7 +82,7 @@ func (c modelCall) bytes(k keys) []byte {
 	case opRejoin:
 		return k.rejoin(nil, c.owner, ms(c.ttl), c.token)
 	case opForce:
-		return k.force(nil)
+		return k.force(nil, "")
 	case opExtend:
 		b := appendEval(nil, extendScript, 1, 2)
 		b = resp.AppendBulk(b, k.name)

@@ -3,6 +3,9 @@ package redlock
 import (
 	"context"
 	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/quorum"
 )
 
 // Tracer hears what a client does, for metrics and spans. Further events are heard by implementing
@@ -10,7 +13,8 @@ import (
 // Methods are called concurrently, never under a lock of the library, and must be quick: some run on
 // the goroutine that reads a member's answers. No event holds a secret.
 type Tracer interface {
-	// AcquireStart is called by Lock and TryLock; the context it returns goes to AcquireEnd.
+	// AcquireStart is called by Lock and TryLock; the context it returns goes to AcquireEnd, and to what
+	// RequestTracer and WakeTracer hear of this attempt.
 	AcquireStart(ctx context.Context, e AcquireStart) context.Context
 	AcquireEnd(ctx context.Context, e AcquireEnd)
 }
@@ -59,12 +63,117 @@ type GuardTracer interface {
 	Guard(member, step string, until time.Time)
 }
 
+// RequestTracer hears of every request about a lock that was sent to a member, when its answer has
+// arrived, or when it is known that none will. Late answers are told as well: after the acquisition that
+// they belong to.
+type RequestTracer interface {
+	// Request is called on the goroutine that read the answer. ctx is that of the acquisition, for a
+	// release that of Unlock, for an Extend its own; a renewal of the client's own has none but
+	// context.Background().
+	Request(ctx context.Context, e Request)
+}
+
+// Request is one command to one member.
+type Request struct {
+	Key    string // "" for a renewal of several leases, which share one
+	Member string
+	Op     string        // acquire, wait, yield, raise, release, extend, rejoin
+	Sent   time.Time     // before it was submitted: time in line counts
+	Took   time.Duration // from then
+	// Err is nil where the member answered, with a refusal too; a *quorum.ReplyError where it answered
+	// with an error. With any other it is not known whether the command was executed.
+	Err error
+}
+
+// WakeTracer hears of what moves a Lock that waits.
+type WakeTracer interface {
+	Woken(ctx context.Context, e Wake)
+}
+
+// Wake is one such event.
+type Wake struct {
+	Key string
+	By  WakeReason
+}
+
+// WakeReason says what it was.
+type WakeReason string
+
+// A grant is one member's vote. All else makes the waiter ask: the member that came back, or all of them.
+const (
+	WokenByGrant  WakeReason = "notify" // a member carried out the request that waits there, and told
+	WokenByPoll   WakeReason = "poll"   // it repeated its request, as it does every third of Config.Entry
+	WokenByExpiry WakeReason = "expiry" // a member's lock should have ended, by its own word; or a grant was told that proves nothing
+	WokenByMember WakeReason = "member" // a member can be asked that could not before
+)
+
+// traced is where the requests of an attempt belong.
+type traced struct{ acquire, unlock context.Context }
+
+// requested tells of a request that has ended.
+func (c *Client) requested(ctx context.Context, key string, r *quorum.Round, call *quorum.Call) {
+	if call.Outcome == quorum.NotSent {
+		return
+	}
+	at := call.At
+	if at.IsZero() {
+		at = time.Now()
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	c.trace.request.Request(ctx, Request{
+		Key: key, Member: c.members[call.Index].Name(), Op: r.Op, Sent: r.Sent, Took: clock.Elapsed(r.Sent, at), Err: call.Err,
+	})
+}
+
+// requested is that of an attempt.
+func (a *attempt) requested(r *quorum.Round, call *quorum.Call) {
+	var ctx context.Context
+	a.mu.Lock()
+	if t := a.traced; t != nil {
+		if ctx = t.acquire; r.Op == opRelease && t.unlock != nil {
+			ctx = t.unlock
+		}
+	}
+	a.mu.Unlock()
+	a.c.requested(ctx, a.keys.name, r, call)
+}
+
+// unlocking makes ctx the one that the release belongs to.
+func (a *attempt) unlocking(ctx context.Context) {
+	if a.c.trace.request == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.traced == nil { // adopted
+		a.traced = &traced{acquire: ctx}
+	}
+	a.traced.unlock = ctx
+}
+
+// woken tells what moves the attempt.
+func (a *attempt) woken(by WakeReason) {
+	t := a.c.trace.wake
+	if t == nil || by == "" {
+		return
+	}
+	ctx := context.Background()
+	if a.traced != nil {
+		ctx = a.traced.acquire
+	}
+	t.Woken(ctx, Wake{Key: a.keys.name, By: by})
+}
+
 type tracers struct {
 	Tracer
 	lost    LostTracer
 	release ReleaseTracer
 	renew   RenewTracer
 	member  MemberTracer
+	request RequestTracer
+	wake    WakeTracer
 }
 
 func newTracers(t Tracer) tracers {
@@ -73,5 +182,7 @@ func newTracers(t Tracer) tracers {
 	out.release, _ = t.(ReleaseTracer)
 	out.renew, _ = t.(RenewTracer)
 	out.member, _ = t.(MemberTracer)
+	out.request, _ = t.(RequestTracer)
+	out.wake, _ = t.(WakeTracer)
 	return out
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 	"time"
 
@@ -210,25 +211,36 @@ func (c *common) adopt(cmd *cobra.Command, file, key string) (*connection, *redl
 func newRelease() *cobra.Command {
 	var c common
 	var force, yes bool
+	var fence uint64
 	file := ""
 	cmd := &cobra.Command{
 		Use:   "release KEY",
 		Short: "Release a lock that acquire left, or take it from its holder",
 		Long: `release frees a lock that "redlock acquire" took. Exit code 79 says that it was not held any more.
 
-With --force it takes the lock from whoever holds it: it shows the holder, asks, looks again, and ends with
-75 if the holder has changed meanwhile. The holder is told at its next renewal, at the latest when
-its validity is over: until then two believe that they hold it, and only fencing tells them apart. It is
-for a person who knows that the holder is gone.
+With --force it takes the lock from its holder: it shows the holder, asks, and takes the lock from that
+holder alone. Each member compares in the step that takes its vote, so whoever got the lock meanwhile
+keeps it; exit code 75 says that the holder had changed and nothing was done. With --if-fence N the holder must be
+the one with the token N besides, as "redlock inspect", "redlock fence" or its own log told it. Nothing happens, with
+exit code 0, where nobody holds it. The holder is told at its next renewal, at the latest when its validity
+is over: until then two believe that they hold it, and only fencing tells them apart. It is for a person who
+knows that the holder is gone.
 
 ` + leaseHelp + "\n\n" + configHelp,
 		Example: `  redlock release nightly
   redlock release nightly --force
-  redlock release nightly --force --yes 2>>audit.log`,
+  redlock release nightly --force --if-fence 1795255221307363 --yes 2>>audit.log`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if force {
-				return c.force(cmd, args[0], yes)
+			var only *uint64
+			if cmd.Flags().Changed("if-fence") {
+				only = &fence
+			}
+			switch {
+			case force:
+				return c.force(cmd, args[0], yes, only)
+			case yes, only != nil:
+				return usage("--yes and --if-fence are for --force")
 			}
 			conn, lease, err := c.adopt(cmd, file, args[0])
 			if err != nil {
@@ -239,13 +251,15 @@ for a person who knows that the holder is gone.
 		},
 	}
 	c.flags(cmd.Flags())
-	cmd.Flags().BoolVar(&force, "force", false, "take the lock from whoever holds it")
+	cmd.Flags().BoolVar(&force, "force", false, "take the lock from its holder")
 	cmd.Flags().BoolVar(&yes, "yes", false, "with --force: do not ask")
+	cmd.Flags().Uint64Var(&fence, "if-fence", 0, "with --force: only if this is the token of the holder")
 	cmd.Flags().StringVar(&file, "lease-file", "", "file with the lease; - is standard input")
 	return cmd
 }
 
-func (c *common) force(cmd *cobra.Command, key string, yes bool) error {
+// force takes the lock from its holder; only, if not nil, is the holder's token.
+func (c *common) force(cmd *cobra.Command, key string, yes bool, only *uint64) error {
 	ctx := cmd.Context()
 	conn, err := c.open(ctx, cmd)
 	if err != nil {
@@ -253,34 +267,56 @@ func (c *common) force(cmd *cobra.Command, key string, yes bool) error {
 	}
 	defer conn.close()
 	key = conn.name(key)
-	before, err := conn.Inspect(ctx, key)
+	seen, err := conn.Inspect(ctx, key)
 	if err != nil {
 		return err
 	}
-	printInspection(cmd.ErrOrStderr(), before)
-	if err := answered(before); err != nil {
+	printInspection(cmd.ErrOrStderr(), seen)
+	if err := answered(seen); err != nil {
 		return err
+	}
+	if only != nil {
+		if err := holds(seen, *only); err != nil {
+			return err
+		}
 	}
 	if !yes {
 		if err := confirm(cmd, "Take the lock from its holder?"); err != nil {
 			return err
 		}
 	}
-	after, err := conn.Inspect(ctx, key)
-	if err != nil {
-		return err
-	}
-	if after.Holder != before.Holder || after.Token != before.Token {
+	freed, err := conn.ForceUnlockSeen(ctx, seen)
+	if freed == 0 && err == nil && anybody(seen) {
 		return &exitError{exitNotObtained, errors.New("the holder has changed meanwhile: nothing was done")}
 	}
-	held, err := conn.ForceUnlock(ctx, key)
 	who := "unknown"
 	if u, userErr := user.Current(); userErr == nil {
 		who = u.Username
 	}
 	host, _ := os.Hostname()
-	conn.log.Warn("audit: lock forced open", "key", key, "holder", before.Holder, "token", before.Token, "was_held", held, "by", who, "host", host, "error", err)
+	what := "audit: lock forced open"
+	if freed == 0 {
+		what = "audit: lock not forced open"
+	}
+	conn.log.Warn(what, "key", key, "holder", seen.Holder, "token", seen.Token,
+		"was_held", seen.Holder != "", "members_freed", freed, "by", who, "host", host, "error", err)
 	return err
+}
+
+// holds returns an error unless n is the token of the holder.
+func holds(seen *redlock.Inspection, n uint64) error {
+	switch verified(seen, n) {
+	case yes:
+		return nil
+	case no:
+		return &exitError{exitNotObtained, fmt.Errorf("%d is not the token of the holder: nothing was done", n)}
+	}
+	return &exitError{exitUnavailable, fmt.Errorf("too few members answered to tell whose token %d is: %w", n, errorsOf(seen))}
+}
+
+// anybody reports whether a member has given its vote to somebody.
+func anybody(seen *redlock.Inspection) bool {
+	return slices.ContainsFunc(seen.Members, func(v redlock.MemberView) bool { return v.Owner != "" })
 }
 
 // confirm asks on the terminal. Without one, nobody can answer.

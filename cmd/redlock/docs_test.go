@@ -79,11 +79,50 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 }
 
-func readme(t *testing.T) string {
+// documents are all of them that people read, by their paths.
+func documents(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	all := map[string]string{}
+	for _, pattern := range []string{"*.md", "*/*.md"} {
+		paths, err := filepath.Glob(filepath.Join(repository, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rel, _ := filepath.Rel(repository, path)
+			all[rel] = string(text)
+		}
+	}
+	if all["README.md"] == "" || all[filepath.Join("docs", "README.md")] == "" {
+		t.Fatal("README.md is missing")
+	}
+	return all
+}
+
+// What the documents say to make can be made.
+func TestDocumentsNameTargetsThatExist(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	named := regexp.MustCompile("(?m)(?:`|^ *)make ([a-z][a-z-]*)[^\\n`]*(?:`|$)")
+	seen := 0
+	for name, text := range documents(t) {
+		for _, part := range append(fenced.FindAllString(text, -1), regexp.MustCompile("`make [^`\n]*`").FindAllString(text, -1)...) {
+			for _, m := range named.FindAllStringSubmatch(part, -1) {
+				seen++
+				if !regexp.MustCompile(`(?m)^` + m[1] + `:`).Match(makefile) {
+					t.Errorf("%s says make %s", name, m[1])
+				}
+			}
+		}
+	}
+	if seen < 15 {
+		t.Errorf("only %d targets were found", seen)
+	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
 )
 
-// Every command says what it does, and every command line in its help and in README.md is one that the
+// Every command says what it does, and every command line in its help and in the documents is one that the
 // parser takes.
 func TestHelpIsTrue(t *testing.T) {
 	t.Parallel()
@@ -30,7 +30,32 @@ func TestHelpIsTrue(t *testing.T) {
 		}
 	}
 	walk(newRoot(demo.Run))
-	checkLines(t, "README.md", readme(t))
+	seen := 0
+	for name, text := range documents(t) {
+		seen += checkLines(t, name, text)
+		for _, block := range fenced.FindAllString(text, -1) {
+			seen += checkLines(t, name, oneEachLine(block))
+		}
+	}
+	if seen < 25 {
+		t.Errorf("only %d command lines were found in the documents", seen)
+	}
+}
+
+var (
+	fenced = regexp.MustCompile("(?ms)^```\\w*\n.*?^```")
+	start  = regexp.MustCompile(`(?m)^(?:\$ )?|(?:;|&&|\|\|?|&|\() `)
+)
+
+// oneEachLine makes of shell text what checkLines knows: each command at the beginning of an indented line.
+func oneEachLine(shell string) string { return start.ReplaceAllString(shell, "\n    ") }
+
+func TestCommandLinesOfDocumentsAreFound(t *testing.T) {
+	t.Parallel()
+	const shell = "```\n$ redlock ls; redlock watch k | tail -1\nredlock inspect k   # comment\neval \"$(redlock nodes up)\" && redlock run k -- redlock\n```"
+	if n := checkLines(t, "test", oneEachLine(fenced.FindString(shell))); n != 5 {
+		t.Errorf("%d of 5 lines", n)
+	}
 }
 
 var (
@@ -39,17 +64,20 @@ var (
 	flagged = regexp.MustCompile(`--?[a-zA-Z][a-z-]*`)
 )
 
-// checkLines looks at everything in text that reads like a call of this program with a command of its.
-func checkLines(t *testing.T, where, text string) {
+// checkLines looks at everything in text that reads like a call of this program with a command of its, and
+// counts it.
+func checkLines(t *testing.T, where, text string) (n int) {
 	t.Helper()
 	for _, m := range called.FindAllStringSubmatch(text, -1) {
+		n++
 		line := comment.ReplaceAllString(m[1], "")
 		ours, _, _ := strings.Cut(line, " -- ")
 		words := strings.Fields(ours)
 		root := newRoot(demo.Run)
 		root.InitDefaultHelpCmd()
-		cmd, _, err := root.Find(words)
-		if err != nil || cmd == root {
+		cmd, rest, err := root.Find(words)
+		unknown := err == nil && cmd.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-")
+		if err != nil || cmd == root || unknown {
 			t.Errorf("%s: %q is no command", where, m[0])
 			continue
 		}
@@ -64,4 +92,5 @@ func checkLines(t *testing.T, where, text string) {
 			}
 		}
 	}
+	return n
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -21,6 +22,12 @@ func TestMain(m *testing.M) {
 type leakless struct{ m *testing.M }
 
 func (l leakless) Run() int {
+	// Scripts wait for other processes most of the time: more of them at once than there are processors.
+	// A -parallel on the command line comes after this, and wins.
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	code := l.m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {

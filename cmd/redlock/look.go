@@ -115,7 +115,7 @@ func newInspect() *cobra.Command {
 by a hash, because an owner's name is the authority to release. It changes nothing, and each member
 answers at a moment of its own: good for looking, never for deciding.
 
-Exit code 0 whether the lock is held or not; 69 if no majority answers.
+Exit code 0 whether the lock is held or not; 65 if the key is no lock; 69 if no majority answers.
 
 ` + configHelp,
 		Example: `  redlock inspect nightly

@@ -92,9 +92,11 @@ func real(t *testing.T, n int) (*redistest.Cluster, []string) {
 
 func markFresh(t *testing.T, urls []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
-	c, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	c, err := redlock.Open(ctx, urls, redlock.WithConfig(redlock.Config{ // of a busy machine
+		MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second,
+	}), redlock.WithFreshMembers())
 	if err != nil {
 		t.Fatal(err)
 	}

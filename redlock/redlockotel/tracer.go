@@ -11,16 +11,30 @@
 //	redlock.fence        the token
 //	redlock.validity_ms  left at the grant
 //
-// and events "wait" (it was refused first) and "second round" (the token needed one). Where it failed, each
-// member's failure is an event "member". A lease that ends without its holder is a span "redlock lost" of no length, with
+// and events "wait" (it was refused first), "wakeup" (redlock.source: notify, a member granted what waited there;
+// expiry, a member's lock should have ended; member, one came back; the heartbeat of each second is none) and
+// "second round" (the token needed one). Where it failed, each member's failure is an event "member". A lease that ends without its holder is a span "redlock lost" of no length, with
 // redlock.reason. A lock's name is an attribute (redlock.key) only with WithKey. No span holds a secret.
 //
-// The spans end here: there are none for the commands at the members.
+// Below it, and below the span in the context of Unlock and of Extend, each request to a member is a span
+// of kind CLIENT, by the conventions for Redis: "EVALSHA acquire", with
+//
+//	db.system.name            redis
+//	db.operation.name         EVALSHA
+//	db.stored_procedure.name  acquire, wait, yield, raise, release, extend or rejoin
+//	server.address, .port     the member
+//	error.type                where it failed, with db.response.status_code if the member said so: OOM, NOPERM, ...
+//
+// They have the times of the request, and end when the answer arrives: that of a slow member after the
+// acquisition, which does not wait for it. Without a sampled span to belong to there is none: so the renewals of
+// the client's own have none. WithoutRequests leaves all of them out.
 package redlockotel
 
 import (
 	"context"
 	"errors"
+	"net"
+	"strconv"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -35,8 +49,9 @@ const scope = "github.com/redquorum/redquorum/redlock/redlockotel"
 
 // Tracer is a redlock.Tracer. Several clients may share one.
 type Tracer struct {
-	tracer trace.Tracer
-	key    func(string) string
+	tracer   trace.Tracer
+	key      func(string) string
+	requests bool
 }
 
 // Option changes New.
@@ -45,6 +60,7 @@ type Option func(*options)
 type options struct {
 	provider trace.TracerProvider
 	key      func(string) string
+	requests bool
 }
 
 // WithTracerProvider replaces the global provider.
@@ -53,13 +69,16 @@ func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options)
 // WithKey adds what f makes of a lock's name as redlock.key.
 func WithKey(f func(name string) string) Option { return func(o *options) { o.key = f } }
 
+// WithoutRequests leaves out the spans of requests to members.
+func WithoutRequests() Option { return func(o *options) { o.requests = false } }
+
 // New makes a Tracer.
 func New(opts ...Option) *Tracer {
-	o := options{provider: otel.GetTracerProvider()}
+	o := options{provider: otel.GetTracerProvider(), requests: true}
 	for _, apply := range opts {
 		apply(&o)
 	}
-	return &Tracer{tracer: o.provider.Tracer(scope), key: o.key}
+	return &Tracer{tracer: o.provider.Tracer(scope), key: o.key, requests: o.requests}
 }
 
 func (t *Tracer) named(name string, attrs ...attribute.KeyValue) []attribute.KeyValue {
@@ -112,7 +131,7 @@ func (t *Tracer) failed(span trace.Span, outcome string, err error) {
 		if v.Err == nil {
 			continue
 		}
-		attrs := []attribute.KeyValue{attribute.String("server.address", v.Member)}
+		attrs := server(v.Member)
 		if reply := (*quorum.ReplyError)(nil); errors.As(v.Err, &reply) {
 			attrs = append(attrs, attribute.String("db.response.status_code", firstWord(reply.Text)))
 		}
@@ -153,4 +172,43 @@ func (t *Tracer) Lost(e *redlock.LostError) {
 		attribute.String("redlock.reason", string(e.Reason)), attribute.Int64("redlock.fence", int64(e.Token)))...))
 	span.SetStatus(codes.Error, string(e.Reason))
 	span.End()
+}
+
+// Woken implements redlock.WakeTracer. Heartbeats would fill the span of a long wait.
+func (t *Tracer) Woken(ctx context.Context, e redlock.Wake) {
+	if e.By != redlock.WokenByPoll {
+		trace.SpanFromContext(ctx).AddEvent("wakeup", trace.WithAttributes(attribute.String("redlock.source", string(e.By))))
+	}
+}
+
+// Request implements redlock.RequestTracer. Of an error it takes the kind and not the text, which may quote
+// what the member was told.
+func (t *Tracer) Request(ctx context.Context, e redlock.Request) {
+	if !t.requests || !trace.SpanContextFromContext(ctx).IsSampled() {
+		return
+	}
+	attrs := t.named(e.Key, attribute.String("db.system.name", "redis"), attribute.String("db.operation.name", "EVALSHA"),
+		attribute.String("db.stored_procedure.name", e.Op))
+	attrs = append(attrs, server(e.Member)...)
+	_, span := t.tracer.Start(ctx, "EVALSHA "+e.Op, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(e.Sent), trace.WithAttributes(attrs...))
+	if e.Err != nil {
+		kind := "unanswered" // and perhaps executed
+		if reply := (*quorum.ReplyError)(nil); errors.As(e.Err, &reply) {
+			kind = firstWord(reply.Text)
+			span.SetAttributes(attribute.String("db.response.status_code", kind))
+		}
+		span.SetAttributes(attribute.String("error.type", kind))
+		span.SetStatus(codes.Error, kind)
+	}
+	span.End(trace.WithTimestamp(e.Sent.Add(e.Took)))
+}
+
+// server tells which member it was.
+func server(member string) []attribute.KeyValue {
+	host, port, err := net.SplitHostPort(member)
+	n, notNumber := strconv.Atoi(port)
+	if err != nil || notNumber != nil {
+		return []attribute.KeyValue{attribute.String("server.address", member)}
+	}
+	return []attribute.KeyValue{attribute.String("server.address", host), attribute.Int("server.port", n)}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/quorum"
@@ -32,7 +32,7 @@ func open(t *testing.T, tracer *Tracer) (*redistest.Cluster, *redlock.Client) {
 		}
 		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
 	}
-	client, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second}),
+	client, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second}),
 		redlock.WithFreshMembers(), redlock.WithTracer(tracer))
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +48,104 @@ func attributes(all []attribute.KeyValue) map[string]string {
 		out[string(a.Key)] = a.Value.Emit()
 	}
 	return out
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never")
+		}
+	}
+}
+
+// of returns the spans whose names begin with prefix, in the order of their ends.
+func of(recorder *tracetest.SpanRecorder, prefix string) (out []trace.ReadOnlySpan) {
+	for _, s := range recorder.Ended() {
+		if strings.HasPrefix(s.Name(), prefix) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Each request is a span below that which it was made for, with its own times.
+func TestRequestsAreSpans(t *testing.T) {
+	recorder := tracetest.NewSpanRecorder()
+	provider := trace.NewTracerProvider(trace.WithSpanProcessor(recorder))
+	tracer := New(WithTracerProvider(provider))
+	cluster, client := open(t, tracer)
+	ctx, job := provider.Tracer("test").Start(t.Context(), "job")
+	lease, err := client.Mutex("a").Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return len(of(recorder, "EVALSHA acquire")) == 3 })
+	end, last := provider.Tracer("test").Start(t.Context(), "end")
+	if err := lease.Unlock(end); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return len(of(recorder, "EVALSHA release")) == 3 })
+	acquire := of(recorder, "redlock acquire")[0]
+	for prefix, parent := range map[string]oteltrace.SpanID{"EVALSHA acquire": acquire.SpanContext().SpanID(), "EVALSHA release": last.SpanContext().SpanID()} {
+		ports := map[string]bool{}
+		for _, s := range of(recorder, prefix) {
+			got := attributes(s.Attributes())
+			_, op, _ := strings.Cut(prefix, " ")
+			if s.Parent().SpanID() != parent || s.SpanKind() != oteltrace.SpanKindClient || got["db.system.name"] != "redis" || got["db.operation.name"] != "EVALSHA" ||
+				got["db.stored_procedure.name"] != op || s.Status().Code == codes.Error || !s.EndTime().After(s.StartTime()) {
+				t.Errorf("%s: %v %v", s.Name(), got, s.Status())
+			}
+			if host, _, _ := strings.Cut(cluster.Servers[0].Addr(), ":"); got["server.address"] != host {
+				t.Errorf("address %q", got["server.address"])
+			}
+			ports[got["server.port"]] = true
+		}
+		if len(ports) != 3 {
+			t.Errorf("%s: members %v", prefix, ports)
+		}
+	}
+	if s := of(recorder, "EVALSHA acquire")[0]; s.StartTime().Before(acquire.StartTime()) {
+		t.Error("asked before it began")
+	}
+
+	// What belongs to nothing that is sampled is no span, and errors are told by their kind.
+	before := len(recorder.Ended())
+	tracer.Request(t.Context(), redlock.Request{Op: "extend", Member: "a:1"})
+	New(WithTracerProvider(provider), WithoutRequests()).Request(ctx, redlock.Request{Op: "extend", Member: "a:1"})
+	if n := len(recorder.Ended()); n != before {
+		t.Errorf("%d spans too many", n-before)
+	}
+	for want, failure := range map[string]error{"OOM": &quorum.ReplyError{Text: "OOM " + canary}, "unanswered": quorum.ErrBroken} {
+		before := len(of(recorder, "EVALSHA raise"))
+		tracer.Request(ctx, redlock.Request{Op: "raise", Member: "/run/redis.sock", Err: failure, Sent: time.Now(), Took: time.Second})
+		s := of(recorder, "EVALSHA raise")[before]
+		got := attributes(s.Attributes())
+		if got["error.type"] != want || (got["db.response.status_code"] == want) != (want == "OOM") || got["server.address"] != "/run/redis.sock" ||
+			s.Status().Code != codes.Error || s.EndTime().Sub(s.StartTime()) != time.Second || strings.Contains(fmt.Sprint(got, s.Status()), canary) {
+			t.Errorf("%s: %v %v", want, got, s.Status())
+		}
+	}
+	job.End()
+	last.End()
+}
+
+// A wait shows what moved it, and not its heartbeats.
+func TestWakeupsAreEvents(t *testing.T) {
+	recorder := tracetest.NewSpanRecorder()
+	tracer := New(WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))))
+	ctx := tracer.AcquireStart(t.Context(), redlock.AcquireStart{Key: "a"})
+	for _, by := range []redlock.WakeReason{redlock.WokenByPoll, redlock.WokenByExpiry, redlock.WokenByGrant} {
+		tracer.Woken(ctx, redlock.Wake{Key: "a", By: by})
+	}
+	tracer.AcquireEnd(ctx, redlock.AcquireEnd{Key: "a"})
+	var got []string
+	for _, e := range recorder.Ended()[0].Events() {
+		got = append(got, e.Name+" "+attributes(e.Attributes)["redlock.source"])
+	}
+	if fmt.Sprint(got) != "[wakeup expiry wakeup notify]" {
+		t.Error(got)
+	}
 }
 
 func TestSpansTellWhatHappened(t *testing.T) {
@@ -68,13 +166,9 @@ func TestSpansTellWhatHappened(t *testing.T) {
 	if err := lease.Extend(ctx, 30*time.Second); !errors.Is(err, redlock.ErrLost) {
 		t.Fatal(err)
 	}
-	spans := recorder.Ended()
-	for end := time.Now().Add(20 * time.Second); len(spans) < 3 && time.Now().Before(end); spans = recorder.Ended() {
-		runtime.Gosched() // a loss is told by whoever finds it first, and that may not be Extend
-	}
-	if len(spans) != 3 {
-		t.Fatalf("%d spans", len(spans))
-	}
+	var spans []trace.ReadOnlySpan
+	// A loss is told by whoever finds it first, and that may not be Extend; members answer when they do.
+	eventually(t, func() bool { spans = of(recorder, "redlock "); return len(spans) == 3 })
 	granted, held, lost := spans[0], spans[1], spans[2]
 	got := attributes(granted.Attributes())
 	if granted.Name() != "redlock acquire" || granted.Parent().SpanID() != parent.SpanContext().SpanID() || got["redlock.outcome"] != "granted" ||
@@ -89,7 +183,7 @@ func TestSpansTellWhatHappened(t *testing.T) {
 	if lost.Name() != "redlock lost" || got["redlock.reason"] != "refused" || lost.Status().Code != codes.Error {
 		t.Errorf("lost: %s %v", lost.Name(), got)
 	}
-	for _, s := range spans {
+	for _, s := range recorder.Ended() {
 		if _, named := attributes(s.Attributes())["redlock.key"]; named {
 			t.Errorf("%s tells the lock's name", s.Name())
 		}
@@ -131,7 +225,7 @@ func TestSpansHoldNoSecret(t *testing.T) {
 		if strings.Contains(all, canary) || strings.Contains(all, string(secret)) || strings.Contains(all, "invoice") != named {
 			t.Error(all)
 		}
-		for _, want := range []string{"wait", "second round", "server.address:b:1", "db.response.status_code:NOPERM"} {
+		for _, want := range []string{"wait", "second round", "server.address:b", "server.port:1", "db.response.status_code:NOPERM"} {
 			if !strings.Contains(all, want) {
 				t.Errorf("lacks %s:\n%s", want, all)
 			}

@@ -44,10 +44,12 @@ type Metrics struct {
 	released  *prometheus.CounterVec
 	nodeError *prometheus.CounterVec
 	guard     *prometheus.CounterVec
+	request   *prometheus.HistogramVec
+	wakeups   *prometheus.CounterVec
 	build     prometheus.Gauge
 	all       []prometheus.Collector
 
-	held, oldest, waiters, up, voting *prometheus.Desc
+	held, oldest, waiters, up, voting, offset *prometheus.Desc
 
 	mu     sync.Mutex
 	client *redlock.Client
@@ -97,6 +99,8 @@ func New(opts ...Option) *Metrics {
 	m.released = counter("redlock_release_total", "Calls of Unlock, by outcome: released, lost, in_doubt, error.", labels("outcome")...)
 	m.nodeError = counter("redlock_node_errors_total", "Failures of a member that were seen when it went down or when no quorum was found, by kind.", "node", "kind")
 	m.guard = counter("redlock_guard_events_total", "Steps of the restart guard at a member: marked, forgot, quarantined, lifted, restored, tokens_by_clock.", "node", "step")
+	m.request = histogram("redlock_node_request_duration_seconds", "Time until a member answered a request, waiting in line included, by operation: acquire, wait, yield, raise, release, extend, rejoin.", quick, "node", "op")
+	m.wakeups = counter("redlock_wakeups_total", "What moved callers of Lock that wait, by source: notify (a member has granted and told), and what makes them ask again: poll (a heartbeat, one a second), expiry (a member's lock should have ended), member (a member came back).", labels("source")...)
 	m.build = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "redlock_build_info", Help: "Always 1; the version of the library is a label.", ConstLabels: prometheus.Labels{"version": version()},
 	})
@@ -107,6 +111,7 @@ func New(opts ...Option) *Metrics {
 	m.waiters = prometheus.NewDesc("redlock_waiters", "Callers of Lock that wait.", nil, nil)
 	m.up = prometheus.NewDesc("redlock_node_up", "1 while the member can be reached.", []string{"node"}, nil)
 	m.voting = prometheus.NewDesc("redlock_node_voting", "1 while the member votes: it can be reached, and is not suspected of having forgotten.", []string{"node"}, nil)
+	m.offset = prometheus.NewDesc("redlock_node_clock_offset_seconds", "By how much the member's wall clock is ahead of this machine's, give or take half a round trip. None where it was not asked yet.", []string{"node"}, nil)
 	return m
 }
 
@@ -136,7 +141,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.all {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{m.held, m.oldest, m.waiters, m.up, m.voting} {
+	for _, d := range []*prometheus.Desc{m.held, m.oldest, m.waiters, m.up, m.voting, m.offset} {
 		ch <- d
 	}
 }
@@ -166,6 +171,9 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, i := range client.Members() {
 		gauge(m.up, is(i.State != redlock.MemberDown), i.Name)
 		gauge(m.voting, is(i.State == redlock.MemberVoting), i.Name)
+		if i.ClockWithin > 0 {
+			gauge(m.offset, i.ClockAhead.Seconds(), i.Name)
+		}
 	}
 }
 
@@ -307,4 +315,16 @@ func (m *Metrics) Member(name string, up bool, cause error) {
 // Guard implements redlock.GuardTracer.
 func (m *Metrics) Guard(member, step string, _ time.Time) {
 	m.guard.WithLabelValues(member, step).Inc()
+}
+
+// Request implements redlock.RequestTracer. A request that was never answered has no duration.
+func (m *Metrics) Request(_ context.Context, e redlock.Request) {
+	if reply := (*quorum.ReplyError)(nil); e.Err == nil || errors.As(e.Err, &reply) {
+		m.request.WithLabelValues(e.Member, e.Op).Observe(e.Took.Seconds())
+	}
+}
+
+// Woken implements redlock.WakeTracer.
+func (m *Metrics) Woken(_ context.Context, e redlock.Wake) {
+	m.wakeups.WithLabelValues(m.with(e.Key, string(e.By))...).Inc()
 }

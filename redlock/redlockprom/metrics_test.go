@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -39,7 +40,11 @@ func members(t *testing.T, n int) (*redistest.Cluster, []string) {
 
 func open(t *testing.T, urls []string, m *Metrics) *redlock.Client {
 	t.Helper()
-	client, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second}),
+	client, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{
+		MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second, // of a busy machine
+		Entry:        30 * time.Second, // what is granted to a waiter is not renewed before the figures are read
+		PingInterval: 50 * time.Millisecond,
+	}),
 		redlock.WithFreshMembers(), redlock.WithTracer(m))
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +78,18 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 		}
 		got <- l
 	}()
-	eventually(t, func() bool { return client.Stats().Waiting == 1 })
+	eventually(t, func() bool { // it waits at every member, and so is told of each one's grant
+		seen, err := client.Inspect(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range seen.Members {
+			if len(v.Queue) != 1 {
+				return false
+			}
+		}
+		return client.Stats().Waiting == 1
+	})
 	if err := lease.Unlock(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -84,13 +100,23 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 	if err := lease.Extend(ctx, 30*time.Second); !errors.Is(err, redlock.ErrLost) {
 		t.Fatal(err)
 	}
-	if _, err := client.Mutex(name, redlock.TTL(500*time.Millisecond)).Lock(ctx); err != nil {
+	// Whoever books a loss tells it, and that may not be Extend.
+	eventually(t, func() bool { return testutil.ToFloat64(m.lost.WithLabelValues(m.with(name, "refused")...)) == 1 })
+	if _, err := client.Mutex(name, redlock.TTL(time.Second)).Lock(ctx); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { return testutil.ToFloat64(m.lost.WithLabelValues(m.with(name, "expired")...)) == 1 })
 	if _, err := client.Mutex(name).Lock(ctx); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, func() bool {
+		for _, member := range client.Members() {
+			if member.ClockWithin == 0 {
+				return false
+			}
+		}
+		return true
+	})
 	m.AcquireEnd(ctx, redlock.AcquireEnd{Key: name, Votes: 2, SecondRound: true, Validity: time.Second})
 	m.Member("a:1", false, fmt.Errorf("a:1: %w", &quorum.ReplyError{Kind: quorum.KindAuth, Text: "WRONGPASS"}))
 	registry := prometheus.NewPedanticRegistry()
@@ -111,6 +137,7 @@ func eventually(t *testing.T, ok func() bool) {
 
 // The figures are those of what was done.
 func TestMetricsCount(t *testing.T) {
+	t.Parallel()
 	m := New()
 	registry := play(t, m, "invoice")
 	want := `
@@ -151,8 +178,59 @@ redlock_waiters 0
 	}
 }
 
-// The dashboard asks for metrics that exist, and for all of them.
+// values of a metric by its labels: of a histogram, how many samples it has.
+func values(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, one := range f.GetMetric() {
+			var labels []string
+			for _, l := range one.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			if f.GetName() == name {
+				out[strings.Join(labels, " ")] = one.GetGauge().GetValue() + one.GetCounter().GetValue() + float64(one.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return out
+}
+
+// Of members, the time of what was answered; of waiters, what moved them.
+func TestRequestsAndWakeupsAreCounted(t *testing.T) {
+	t.Parallel()
+	m := New()
+	registry := play(t, m, "invoice")
+	if n := testutil.ToFloat64(m.wakeups.WithLabelValues("notify")); n < 2 {
+		t.Errorf("told of %v grants: a majority of three was needed", n)
+	}
+	offsets := values(t, registry, "redlock_node_clock_offset_seconds")
+	if len(offsets) != 3 {
+		t.Errorf("clocks: %v", offsets)
+	}
+	for node, ahead := range offsets {
+		if ahead < -30 || ahead > 30 {
+			t.Errorf("the clock of %s, which is in this process, is %v s ahead", node, ahead)
+		}
+		for _, op := range []string{"acquire", "wait", "release", "extend"} {
+			eventually(t, func() bool { return values(t, registry, "redlock_node_request_duration_seconds")[node+" "+op] > 0 })
+		}
+	}
+	for _, err := range []error{nil, fmt.Errorf("a:1: %w", &quorum.ReplyError{Text: "OOM"}), quorum.ErrBroken} {
+		m.Request(t.Context(), redlock.Request{Member: "a:1", Op: "acquire", Took: time.Second, Err: err})
+	}
+	if n := values(t, registry, "redlock_node_request_duration_seconds")["a:1 acquire"]; n != 2 {
+		t.Errorf("%v durations of two answers", n)
+	}
+}
+
+// The dashboard asks for metrics that exist, and for all of them; the document lists the same.
 func TestDashboardAsksForWhatExists(t *testing.T) {
+	t.Parallel()
 	registry := play(t, New(), "invoice")
 	families, err := registry.Gather()
 	if err != nil {
@@ -197,10 +275,27 @@ func TestDashboardAsksForWhatExists(t *testing.T) {
 			t.Errorf("no panel shows %s", name)
 		}
 	}
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, found := range name.FindAllString(string(text), -1) {
+		listed[found] = true
+		if _, ok := exists[found]; !ok {
+			t.Errorf("docs/metrics.md tells of %s, which does not exist", found)
+		}
+	}
+	for name := range exists {
+		if !listed[name] {
+			t.Errorf("docs/metrics.md does not tell of %s", name)
+		}
+	}
 }
 
 // Neither a password, nor an owner, nor a name gets into a metric; a name only as WithKeyLabel says.
 func TestMetricsHoldNoSecret(t *testing.T) {
+	t.Parallel()
 	exposed := func(m *Metrics, name string) string {
 		registry := play(t, m, name)
 		m.AcquireEnd(t.Context(), redlock.AcquireEnd{Key: name, Err: &redlock.QuorumError{Failure: quorum.Failure{
@@ -220,6 +315,7 @@ func TestMetricsHoldNoSecret(t *testing.T) {
 }
 
 func TestOutcomes(t *testing.T) {
+	t.Parallel()
 	for want, err := range map[string]error{
 		"granted": nil, "held": errors.Join(redlock.ErrHeld, context.DeadlineExceeded), "canceled": errors.Join(redlock.ErrHeld, context.Canceled),
 		"no_quorum": errors.Join(redlock.ErrNoQuorum, context.DeadlineExceeded), "expired": redlock.ErrTooSlow, "error": redlock.ErrForeignKey,

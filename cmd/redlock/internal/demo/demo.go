@@ -71,7 +71,7 @@ const (
 
 // stallTTL is the lease of the worker that stalls: short, since the rest waits for its end.
 func (o Options) stallTTL() time.Duration {
-	return min(max(o.Duration/20, 100*time.Millisecond), 500*time.Millisecond)
+	return min(max(o.Duration/20, 250*time.Millisecond), 500*time.Millisecond)
 }
 
 // maxTTL is the longest lease, and so the quarantine of a member that comes back empty.

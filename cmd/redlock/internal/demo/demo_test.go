@@ -55,18 +55,25 @@ func TestWorkersThatDoNotExcludeEachOtherAreFound(t *testing.T) {
 func TestStoreRefusesStaleWrites(t *testing.T) {
 	t.Parallel()
 	var s store
-	if err := s.write(0, 10, s.read()+1); err != nil {
+	read := func(token uint64) int {
+		v, err := s.read(token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if err := s.write(0, 10, read(10)+1); err != nil {
 		t.Fatal(err)
 	}
 	overtaken := s.watch(10)
-	if err := s.write(0, 10, s.read()+1); err != nil { // its own: not an overtaking
+	if err := s.write(0, 10, read(10)+1); err != nil { // its own: not an overtaking
 		t.Fatal(err)
 	}
 	if len(overtaken) != 0 {
 		t.Error("overtaken by itself")
 	}
 	for range 2 { // the second is told to nobody
-		if err := s.write(1, 12, s.read()+1); err != nil {
+		if err := s.write(1, 12, read(12)+1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,6 +85,14 @@ func TestStoreRefusesStaleWrites(t *testing.T) {
 	}
 	if value, accepted, refused := s.books(); value != 4 || accepted != 4 || refused != 1 {
 		t.Errorf("value %d, %d accepted, %d refused", value, accepted, refused)
+	}
+	if _, err := s.read(10); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("stale read: %v", err)
+	}
+	// Who has read with a later token is not undone by who has not written yet.
+	read(13)
+	if err := s.write(1, 12, 88); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("write after a later read: %v", err)
 	}
 }
 

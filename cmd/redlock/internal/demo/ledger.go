@@ -12,6 +12,9 @@ import (
 //     with a grant, so it is enough to look at every grant whether an earlier belief is still alive;
 //   - tokens rise strictly in the order of the grants.
 //
+// Of a grant that is told after its lease has ended nothing follows but that its token is its own: its
+// worker got no processor time in between, and others may have held the lock since.
+//
 // It is pure: no clock and no lock. Its caller must tell of events in the order in which they happen,
 // at instants that do not fall.
 type ledger struct {
@@ -41,12 +44,20 @@ func newLedger(workers int) *ledger { return &ledger{open: make([]belief, worker
 // time from the unlock of the holder before to this grant, if somebody was waiting at that unlock.
 func (l *ledger) granted(worker int, token uint64, requested, now time.Time, until func() time.Time) (handoff time.Duration, ok bool) {
 	l.grants++
+	if token == l.highest {
+		l.falling++
+	}
+	if !until().After(now) {
+		l.highest = max(l.highest, token)
+		l.open[worker] = belief{}
+		return 0, false
+	}
 	for _, b := range l.open {
 		if b.held && b.until().After(now) {
 			l.overlaps++
 		}
 	}
-	if token <= l.highest {
+	if token < l.highest {
 		l.falling++
 	}
 	l.highest = max(l.highest, token)

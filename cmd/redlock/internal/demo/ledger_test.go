@@ -70,6 +70,36 @@ func TestLedgerFollowsRenewals(t *testing.T) {
 	}
 }
 
+// A worker that is told of its grant, and gets no processor time until its lease is over, is no evidence
+// against the lock; but its token must still be its own.
+func TestLedgerOfAGrantThatIsToldTooLate(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		token             uint64 // of the late one; the other has 7
+		until             int    // of the late one, told at 20
+		overlaps, falling int
+	}{
+		"overtaken":                    {6, 15, 0, 0},
+		"ended at the instant":         {6, 20, 0, 0},
+		"still valid":                  {6, 21, 1, 1},
+		"the same token":               {7, 15, 0, 1},
+		"the same token, still valid":  {7, 21, 1, 1},
+		"a greater token, still valid": {8, 21, 1, 0},
+	} {
+		l := newLedger(2)
+		l.granted(1, 7, ms(0), ms(16), until(100))
+		l.granted(0, tc.token, ms(0), ms(20), until(tc.until))
+		if l.overlaps != tc.overlaps || l.falling != tc.falling || l.grants != 2 {
+			t.Errorf("%s: %d overlaps, %d falling", name, l.overlaps, l.falling)
+		}
+		l.ended(0, ms(30))
+		l.granted(0, 9, ms(18), ms(101), until(200))
+		if l.overlaps != tc.overlaps || len(l.handoffs) != 0 {
+			t.Errorf("%s, and later: %d overlaps, hand-offs %v", name, l.overlaps, l.handoffs)
+		}
+	}
+}
+
 func TestLedgerSeesTokensThatDoNotRise(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -12,7 +12,8 @@ import (
 const account = "account"
 
 // store is what the lock protects: one number, which workers read, think about, and write back. The
-// check of the token and the write are one step (fence.Memory.Do), as they must be.
+// check of the token and what follows are one step (fence.Memory.Do), as they must be, at a read too:
+// otherwise an earlier holder's write could still come between a later one's read and its write.
 //
 // Every accepted write adds 1 to what its worker has read, so the number must be equal to the count of
 // accepted writes in the end: an update that is lost is another sign of two holders.
@@ -33,22 +34,28 @@ type overtaking struct {
 	token  uint64
 }
 
-func (s *store) read() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.value
+func (s *store) read(token uint64) (value int, err error) {
+	err = s.admit(token, func() { value = s.value })
+	return value, err
 }
 
 func (s *store) write(worker int, token uint64, value int) error {
-	err := s.guard.Do(context.Background(), account, token, func() error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	return s.admit(token, func() {
 		s.value = value
 		s.accepted++
 		if s.watched != 0 && token > s.watched {
 			s.watched = 0
 			s.overtook <- overtaking{worker, token} // capacity 1, and one watch sends once
 		}
+	})
+}
+
+// admit does something, under the mutex, if the token is not too old.
+func (s *store) admit(token uint64, do func()) error {
+	err := s.guard.Do(context.Background(), account, token, func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		do()
 		return nil
 	})
 	if errors.Is(err, fence.ErrStale) {

@@ -57,7 +57,11 @@ func (w *worker) hold(ctx context.Context) {
 		return
 	}
 	defer w.unlock(ctx, lease)
-	value := w.store.read()
+	value, err := w.store.read(lease.Token())
+	if err != nil {
+		w.board.failed(w.i, err)
+		return
+	}
 	if sleep(lease.Context(), between(holdMin, holdMax)); lease.Err() != nil {
 		return
 	}
@@ -100,7 +104,11 @@ func (w *worker) oversleep(ctx context.Context) bool {
 	if lease == nil {
 		return false
 	}
-	value := w.store.read()
+	value, err := w.store.read(lease.Token())
+	if err != nil { // overslept already, and overtaken
+		w.unlockLate(ctx, lease)
+		return false
+	}
 	overtaken := w.store.watch(lease.Token())
 	w.board.does(w.i, stalls)
 	began := time.Now()

@@ -1,0 +1,266 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// listener is a tracer that hears of requests and of what wakes waiters, and where each belongs.
+type listener struct {
+	mu       sync.Mutex
+	requests []Request
+	in       []string // what the context says of each
+	wakes    []Wake
+	wakesIn  []string
+}
+
+type whereKey struct{}
+
+func at(ctx context.Context, where string) context.Context {
+	return context.WithValue(ctx, whereKey{}, where)
+}
+
+func (li *listener) AcquireStart(ctx context.Context, _ AcquireStart) context.Context {
+	return at(ctx, fmt.Sprint(ctx.Value(whereKey{}), "/acquire"))
+}
+func (li *listener) AcquireEnd(context.Context, AcquireEnd) {}
+
+func (li *listener) Request(ctx context.Context, e Request) {
+	li.mu.Lock()
+	defer li.mu.Unlock()
+	li.requests = append(li.requests, e)
+	li.in = append(li.in, fmt.Sprint(ctx.Value(whereKey{})))
+}
+
+func (li *listener) Woken(ctx context.Context, e Wake) {
+	li.mu.Lock()
+	defer li.mu.Unlock()
+	li.wakes = append(li.wakes, e)
+	li.wakesIn = append(li.wakesIn, fmt.Sprint(ctx.Value(whereKey{})))
+}
+
+// take forgets what was heard, and returns the requests as "op member latency where", in order.
+func (li *listener) take(p *peer) (all []string) {
+	li.mu.Lock()
+	defer li.mu.Unlock()
+	for i, e := range li.requests {
+		member := slices.IndexFunc(p.members, func(m quorum.Member) bool { return m.Name() == e.Member })
+		all = append(all, fmt.Sprint(e.Op, " ", e.Key, " ", member, " ", e.Took, " ", li.in[i]))
+	}
+	li.requests, li.in = nil, nil
+	slices.Sort(all)
+	return all
+}
+
+func (li *listener) woken() map[string]int {
+	li.mu.Lock()
+	defer li.mu.Unlock()
+	n := make(map[string]int)
+	for i, e := range li.wakes {
+		n[fmt.Sprint(e.Key, " ", e.By, " ", li.wakesIn[i])]++
+	}
+	li.wakes, li.wakesIn = nil, nil
+	return n
+}
+
+func TestEveryRequestIsToldWithItsLatency(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		li := &listener{}
+		p, other := join(t, cluster, WithTracer(li), quiet), join(t, cluster, quiet)
+		const ms = time.Millisecond
+		skew(t, cluster, "k", 7, 7, 7) // no second round
+		p.slow(10*ms, 20*ms, 30*ms)
+		ctx := at(t.Context(), "job")
+		lease, err := p.Mutex("k").Lock(ctx)
+		require.NoError(t, err)
+		require.Equal(t, "job", lease.Context().Value(whereKey{}), "the values of the caller's context, not the tracer's")
+		time.Sleep(time.Second)
+		require.Equal(t, []string{
+			"acquire k 0 10ms job/acquire", "acquire k 1 20ms job/acquire", "acquire k 2 30ms job/acquire", // the last one is late
+		}, li.take(p))
+
+		require.NoError(t, lease.Extend(at(t.Context(), "more"), 30*time.Second))
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"extend k 0 10ms more", "extend k 1 20ms more", "extend k 2 30ms more"}, li.take(p))
+		time.Sleep(10 * time.Second) // the keeper's own
+		require.Equal(t, []string{"extend k 0 10ms <nil>", "extend k 1 20ms <nil>", "extend k 2 30ms <nil>"}, li.take(p))
+
+		require.NoError(t, lease.Unlock(at(t.Context(), "end")))
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"release k 0 10ms end", "release k 1 20ms end", "release k 2 30ms end"}, li.take(p))
+
+		// A refusal is an answer; an error is told, and so is that nothing is known. What was not sent is not told.
+		held := other.hold(t, "k")
+		p.links[1].Fail(redistest.Named("EVALSHA"), 1, "OOM command not allowed")
+		rule := p.links[2].CutAfter(redistest.Named("EVALSHA"), 1)
+		p.links[0].Cut()
+		p.links[0].Refuse(true)
+		synctest.Wait()
+		_, err = p.Mutex("k").TryLock(ctx)
+		require.Error(t, err)
+		<-rule.Fired()
+		time.Sleep(time.Second)
+		li.mu.Lock()
+		var reply *quorum.ReplyError
+		causes := map[string]error{}
+		for _, e := range li.requests {
+			if e.Op == opAcquire {
+				causes[e.Member] = e.Err
+			}
+		}
+		li.mu.Unlock()
+		require.Len(t, causes, 2)
+		require.ErrorAs(t, causes[p.members[1].Name()], &reply)
+		require.Equal(t, quorum.KindOverloaded, reply.Kind)
+		require.ErrorIs(t, causes[p.members[2].Name()], quorum.ErrBroken)
+		require.NoError(t, held.Unlock(t.Context()))
+	})
+}
+
+func TestRefusalIsAnAnswer(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		li := &listener{}
+		p, other := join(t, cluster, WithTracer(li), quiet), join(t, cluster, quiet)
+		other.hold(t, "k")
+		_, err := p.Mutex("k").TryLock(t.Context())
+		require.ErrorIs(t, err, ErrHeld)
+		synctest.Wait()
+		acquires, releases := 0, 0
+		for _, e := range li.requests {
+			require.NoError(t, e.Err)
+			switch e.Op {
+			case opAcquire:
+				acquires++
+			case opRelease:
+				releases++
+			}
+		}
+		require.Equal(t, []int{3, 3}, []int{acquires, releases})
+		require.NotContains(t, li.in, "<nil>", "the clean-up belongs to the acquisition")
+	})
+}
+
+func TestMemberThatTakesALeaseBackIsToldWithItsOwnLatency(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		li := &listener{}
+		p := join(t, cluster, WithTracer(li), quiet)
+		p.slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
+		p.hold(t, "k", AutoRenew(3*time.Second))
+		time.Sleep(100 * time.Millisecond)
+		li.take(p)
+		admin(t, cluster.Servers[1], "DEL", "k")
+		time.Sleep(1100 * time.Millisecond)
+		require.Equal(t, []string{"extend k 0 10ms <nil>", "extend k 1 10ms <nil>", "extend k 2 10ms <nil>", "rejoin k 1 10ms <nil>"}, li.take(p))
+	})
+}
+
+func TestWhatMovesAWaiterIsTold(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		li := &listener{}
+		holder, p := join(t, cluster, quiet), join(t, cluster, WithTracer(li), quiet)
+		held := holder.hold(t, "k")
+		waiting := p.lockLater(at(t.Context(), "job"), "k")
+		time.Sleep(4*time.Second + 500*time.Millisecond)
+		require.Equal(t, map[string]int{"k poll job/acquire": 4}, li.woken(), "a heartbeat a second, the registration not counted")
+		for a := range p.waiting.m { // a push that proves nothing is no grant: it makes it ask
+			admin(t, cluster.Servers[0], "PUBLISH", inboxPrefix+p.uuid, "g "+a.owner+" 5 1 -")
+		}
+		synctest.Wait()
+		require.Equal(t, map[string]int{"k expiry job/acquire": 1}, li.woken())
+		require.NoError(t, held.Unlock(t.Context()))
+		lease := waiting.get(t)
+		synctest.Wait()
+		require.Equal(t, map[string]int{"k notify job/acquire": 3}, li.woken(), "a grant of each member")
+		require.NoError(t, lease.Unlock(t.Context()))
+
+		// A holder that dies is found out by the end of its key.
+		holder.hold(t, "k", TTL(1500*time.Millisecond))
+		waiting = p.lockLater(at(t.Context(), "job"), "k")
+		time.Sleep(100 * time.Millisecond)
+		holder.die()
+		lease = waiting.get(t)
+		woken := li.woken()
+		require.Equal(t, 1, woken["k expiry job/acquire"], woken)
+		require.Zero(t, woken["k notify job/acquire"], woken)
+		require.NoError(t, lease.Unlock(t.Context()))
+	})
+}
+
+func TestMemberThatComesBackMovesAWaiter(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		li := &listener{}
+		holder, p := join(t, cluster, quiet), join(t, cluster, WithTracer(li), quiet, func(c *Config) { c.Entry = time.Hour })
+		holder.hold(t, "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := p.lockLater(ctx, "k")
+		time.Sleep(time.Second)
+		p.links[0].Cut()
+		time.Sleep(5 * time.Second)
+		require.Equal(t, 1, li.woken()["k member <nil>/acquire"])
+		cancel()
+		<-waiting.done
+		require.True(t, errors.Is(waiting.err, context.Canceled))
+	})
+}
+
+func TestMembersTellHowFarTheirClocksAreFromOurs(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, WithFreshMembers())
+		p.voting(t, 3)
+		for _, m := range p.Members() {
+			require.Zero(t, m.ClockWithin, "not asked yet")
+		}
+		cluster.Embedded(1).Step(5 * time.Second)
+		p.slow(0, 20*time.Millisecond, 2*time.Millisecond)
+		time.Sleep(2500 * time.Millisecond)
+		members := p.Members()
+		for i, want := range []struct{ ahead, within time.Duration }{
+			{0, time.Microsecond}, {5 * time.Second, 10 * time.Millisecond}, {0, time.Millisecond},
+		} {
+			require.Equal(t, want.within, members[i].ClockWithin)
+			require.InDelta(t, want.ahead, members[i].ClockAhead, float64(time.Microsecond), i)
+		}
+	})
+}
+
+// refusals holds up the goroutine that books the refusal which decides.
+type refusals struct {
+	listener
+	hold chan struct{}
+}
+
+func (r *refusals) Renewed(_ string, ok bool, _ time.Duration) {
+	if !ok {
+		<-r.hold
+	}
+}
+
+// The answers are read on a goroutine per member: the one that decides may come to its work after the
+// others have ended the round. Extend must not say that the old validity stands.
+func TestExtendThatAMajorityRefusesIsALossWhoeverBooksIt(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		slow := &refusals{hold: make(chan struct{})}
+		p, other := join(t, cluster, WithTracer(slow), quiet), join(t, cluster, quiet)
+		p.slow(0, time.Millisecond, 2*time.Millisecond)
+		lease := p.hold(t, "k")
+		time.Sleep(10 * time.Millisecond)
+		_, err := other.ForceUnlock(t.Context(), "k")
+		require.NoError(t, err)
+		blocker := other.hold(t, "k") // so that no member takes the lease back
+		err = lease.Extend(t.Context(), 30*time.Second)
+		close(slow.hold)
+		require.ErrorIs(t, err, ErrLost)
+		require.NoError(t, blocker.Unlock(t.Context()))
+	})
+}
