@@ -69,8 +69,7 @@ func (e *Failure) Error() string {
 		switch {
 		case v.Err != nil:
 			b.WriteString("; " + v.cause().Error())
-		case v.Vote == Open && e.Early:
-			fmt.Fprintf(&b, "; %s: not waited for", v.Member)
+		case v.Vote == Open && e.Early: // counted above; it is no cause
 		case v.Vote == Open || v.Vote == Unsure:
 			fmt.Fprintf(&b, "; %s: no answer", v.Member)
 		}

@@ -248,7 +248,7 @@ func TestFailureTellsCountsAndEveryCause(t *testing.T) {
 	early := *f
 	early.Early = true
 	require.Equal(t, `acquire "k": 1 of 6 members agreed, need 3 (1 refused, 2 failed or silent, 1 not waited for, 1 not asked); `+
-		`c:1: BUSY Redis is busy; d:1: member stopped answering; e:1: not waited for`, early.Error())
+		`c:1: BUSY Redis is busy; d:1: member stopped answering`, early.Error())
 	err := error(f)
 	require.ErrorIs(t, err, ErrStalled)
 	var reply *ReplyError

@@ -73,6 +73,18 @@ func checkFormat(format string) error {
 const leaseHelp = `The lease is read from REDLOCK_LEASE, or from --lease-file (- is standard input). It is the authority to
 release the lock: keep it from other users.`
 
+// forEval prints what gives a failure its exit code under eval as well: eval "" succeeds, and a script that
+// forgets to look at the command substitution would go on without the lock.
+func forEval(format *string, run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		if err != nil && *format == "env" {
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "(exit %d)\n", codeOf(cmd.Context(), err))
+		}
+		return err
+	}
+}
+
 func newAcquire() *cobra.Command {
 	var c common
 	var w waiting
@@ -85,15 +97,15 @@ has passed. Nothing renews it but "redlock extend". Where one command is to run 
 is the safer way: it renews, and stops the command in time.
 
 It prints variables for eval, or JSON. REDLOCK_LEASE among them is the authority to release: treat it as
-a secret.
+a secret. Look at the exit code before eval, as below: eval of nothing succeeds.
 
 ` + configHelp,
-		Example: `  eval "$(redlock acquire nightly --ttl 30s --wait 0)" || exit
+		Example: `  lease=$(redlock acquire nightly --ttl 30s --wait 0) && eval "$lease" || exit
   redlock extend nightly >/dev/null
   redlock release nightly
   redlock acquire nightly --format json`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: forEval(&format, func(cmd *cobra.Command, args []string) error {
 			patience, err := w.patience()
 			if err == nil {
 				err = checkFormat(format)
@@ -111,7 +123,7 @@ a secret.
 				return err
 			}
 			return conn.detach(context.WithoutCancel(cmd.Context()), cmd.OutOrStdout(), lease, format)
-		},
+		}),
 	}
 	c.flags(cmd.Flags())
 	w.flags(cmd.Flags())
@@ -161,9 +173,9 @@ func newExtend() *cobra.Command {
 is not held any more: stop.
 
 ` + leaseHelp + "\n\n" + configHelp,
-		Example: `  eval "$(redlock extend nightly --ttl 30s)" || exit`,
+		Example: `  lease=$(redlock extend nightly --ttl 30s) && eval "$lease" || exit`,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: forEval(&format, func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
 			}
@@ -178,7 +190,7 @@ is not held any more: stop.
 				return err
 			}
 			return conn.detach(ctx, cmd.OutOrStdout(), lease, format)
-		},
+		}),
 	}
 	c.flags(cmd.Flags())
 	cmd.Flags().StringVar(&format, "format", "env", "env or json")
