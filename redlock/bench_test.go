@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/quorum"
 )
 
 // open connects to the cluster as a user would: over TCP, without fault links. Its servers were made for
@@ -64,5 +68,49 @@ func BenchmarkLockUnlock(b *testing.B) {
 				})
 			})
 		}
+	}
+}
+
+// What 10,000 leases cost a client each time they are renewed, without the servers and the network: a
+// renewal is decided by one member's answer after the other.
+func BenchmarkRenewalIsBooked(b *testing.B) {
+	const leases = 10_000
+	for _, n := range []int{1, 5} {
+		b.Run(fmt.Sprintf("members=%d", n), func(b *testing.B) {
+			c := open(b, rt.Real(b, n))
+			var batches [][]renewItem
+			for i := range leases {
+				if i%perCall == 0 {
+					batches = append(batches, nil)
+				}
+				a := c.newAttempt(c.cfg.keysOf(fmt.Sprintf("lease:%d", i)), terms{ttl: time.Hour, renew: true}, nil)
+				l := newLease(b.Context(), a, grant{token: int64(i) + 1, until: time.Now().Add(time.Hour)}, false, time.Now())
+				c.keeper.add(l)
+				last := &batches[len(batches)-1]
+				*last = append(*last, renewItem{l: l, ttl: time.Hour})
+			}
+			calls := make([]quorum.Call, n)
+			for i := range calls {
+				require.Eventually(b, func() bool { return c.state(i).Votes }, 5*time.Second, time.Millisecond)
+				calls[i] = quorum.Call{Index: i, Outcome: quorum.Answered, State: c.state(i)}
+				for range perCall {
+					calls[i].Reply.Elems = append(calls[i].Reply.Elems, quorum.Reply{Int: 1})
+				}
+			}
+			items := make([]renewItem, perCall)
+			b.ReportAllocs()
+			round := 0
+			for b.Loop() {
+				batch := batches[round%len(batches)]
+				round++
+				r := &renewal{k: &c.keeper, sent: time.Now(), items: items[:copy(items, batch)]}
+				for i := range calls {
+					calls[i].Reply.Elems = calls[i].Reply.Elems[:len(batch)]
+					r.Judge(nil, &calls[i])
+					calls[i].Reply.Elems = calls[i].Reply.Elems[:perCall]
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/perCall, "ns/renewal")
+		})
 	}
 }

@@ -321,7 +321,7 @@ func TestRenewalLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
 		p.keeper.remove(l) // no timer
 		time.Sleep(3 * time.Second)
 		now := time.Now()
-		require.False(t, l.renewed(now.Add(time.Second), now, time.Second, true))
+		require.False(t, l.renewed(now.Add(time.Second), now, time.Second, true, now))
 		require.Equal(t, LostExpired, lostFor(l))
 	})
 }

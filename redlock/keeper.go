@@ -3,6 +3,8 @@ package redlock
 import (
 	"cmp"
 	"context"
+	"iter"
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -31,7 +33,7 @@ const (
 	lookAgain = time.Second
 	// perCall is how many leases one extend script carries: enough to save the cost of a call, few
 	// enough not to hold up a member.
-	perCall = 64
+	perCall = 64 // no more: renewal.book has a bit for each
 	// atOnce is how many renewals go out together where so many are due soon. Four calls hold up a
 	// member for less than a millisecond; with a Redis Cluster it may be a call per lease, spread over
 	// its masters.
@@ -97,6 +99,7 @@ func (l *Lease) renewSoonLocked(now time.Time) bool {
 
 func (k *keeper) handle(due []*Lease, now time.Time) {
 	var batch []renewItem
+	again := due[:0] // those that are not over
 	for _, l := range due {
 		l.mu.Lock()
 		past := clock.Until(l.until, now) <= 0
@@ -109,16 +112,22 @@ func (k *keeper) handle(due []*Lease, now time.Time) {
 			l.renewAt = now.Add(retryAfter(l.ttl)) // unless this one succeeds
 		}
 		l.mu.Unlock()
-		switch {
-		case past:
+		if past {
 			l.expire()
-		case ask && clock.Validity(ttl, k.c.cfg.Drift) > 0:
+			continue
+		}
+		again = append(again, l)
+		if ask && clock.Validity(ttl, k.c.cfg.Drift) > 0 {
 			batch = append(batch, renewItem{l: l, ttl: ttl})
-			k.update(l)
-		default:
-			k.update(l)
 		}
 	}
+	var first time.Time
+	k.mu.Lock()
+	for _, l := range again {
+		first = k.putLocked(l, first)
+	}
+	k.nudgeLocked(first)
+	k.mu.Unlock()
 	if k.c.perSlot { // a script's keys must be in one slot there
 		slices.SortStableFunc(batch, func(x, y renewItem) int { return cmp.Compare(x.l.a.keys.bucket, y.l.a.keys.bucket) })
 	}
@@ -175,8 +184,11 @@ func (k *keeper) arm(now time.Time) (time.Duration, bool) {
 	return sleep, true
 }
 
-// nudgeLocked makes run look again at t, unless it will before.
+// nudgeLocked makes run look again at t, unless it will before, or t is zero.
 func (k *keeper) nudgeLocked(t time.Time) {
+	if t.IsZero() {
+		return
+	}
 	if k.armed.IsZero() || clock.Until(t, k.armed) < 0 {
 		signal(k.poke)
 	}
@@ -203,13 +215,18 @@ func (k *keeper) add(l *Lease) bool {
 	return !ended
 }
 
-// update puts a lease where its next event belongs. Both mutexes at once, the keeper's first: of two
-// updates the later must not be overtaken by what the earlier has read.
+// update puts a lease where its next event belongs.
 func (k *keeper) update(l *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.nudgeLocked(k.putLocked(l, time.Time{}))
+}
+
+// putLocked returns the moment of the lease's next event, or first if that is sooner. Both mutexes at once,
+// the keeper's first: of two updates the later must not be overtaken by what the earlier has read.
+func (k *keeper) putLocked(l *Lease, first time.Time) time.Time {
 	if l.gone {
-		return
+		return first
 	}
 	l.mu.Lock()
 	due := l.until
@@ -218,7 +235,10 @@ func (k *keeper) update(l *Lease) {
 	}
 	l.mu.Unlock()
 	k.leases.put(l, due)
-	k.nudgeLocked(due)
+	if first.IsZero() || due.Before(first) {
+		return due
+	}
+	return first
 }
 
 func (k *keeper) remove(l *Lease) {
@@ -315,17 +335,11 @@ func (n *renewal) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 	if c.Outcome != quorum.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.state(c.Index).Gen {
 		return voteOf(c.Outcome, false)
 	}
+	n.book(c.Index, 0, c.Reply.Elems)
 	for j := range c.Reply.Elems {
-		switch c.Reply.Elems[j].Int {
-		case 1:
-			n.book(j, c.Index, true)
-		case 0:
-			n.book(j, c.Index, false)
-			if !n.adopt {
-				n.rejoin(j, c.Index)
-			}
-		default:
-			n.book(j, c.Index, false) // another's data under the name: nothing to be had there
+		// 1: it is ours there. 0: it is not. Anything else: another's data under the name, nothing to be had there.
+		if c.Reply.Elems[j].Int == 0 && !n.adopt {
+			n.rejoin(j, c.Index)
 		}
 	}
 	return voteOf(c.Outcome, c.Reply.Elems[0].Int == 1)
@@ -343,44 +357,93 @@ func (n *renewal) requested(r *quorum.Round, c *quorum.Call) {
 	n.k.c.requested(n.ctx, key, r, c)
 }
 
-// book counts one member's word for one lease and acts when that decides it: a majority of ours renews
-// it, a majority of refusals ends it at once. Silence is neither; the validity ends it in time.
-func (n *renewal) book(j, i int, yes bool) {
-	l := n.items[j].l
+// book counts one member's word for the leases from first on, and acts where that decides: a majority of
+// ours renews a lease, a majority of refusals ends it at once. Silence is neither; the validity ends it in
+// time. All of a script at once: with thousands of leases, what is done for each is what they cost.
+func (n *renewal) book(i, first int, words []quorum.Reply) {
+	need := n.k.c.need
+	var won, lost uint64 // by item; perCall of them
 	n.mu.Lock()
-	it := &n.items[j]
-	if yes {
-		it.yes = it.yes.With(i)
-	} else {
-		it.refused = it.refused.With(i)
+	for j := range words {
+		it := &n.items[first+j]
+		if words[j].Int == 1 {
+			it.yes = it.yes.With(i)
+		} else {
+			it.refused = it.refused.With(i)
+		}
+		switch {
+		case it.decided:
+		case it.yes.Len() >= need:
+			it.decided = true
+			won |= 1 << (first + j)
+		case it.refused.Len() >= need:
+			it.decided, it.lost = true, true
+			lost |= 1 << (first + j)
+		}
 	}
-	won := !it.decided && it.yes.Len() >= n.k.c.need
-	lost := !it.decided && it.refused.Len() >= n.k.c.need
-	it.decided, it.lost = it.decided || won || lost, it.lost || lost
-	ttl := it.ttl
 	n.mu.Unlock()
 
-	end := n.sent.Add(clock.Validity(ttl, n.k.c.cfg.Drift))
-	l.a.mu.Lock()
-	l.a.b.renewed(i, yes, end)
-	l.a.mu.Unlock()
-	switch {
-	case won:
-		ok := l.renewed(end, n.sent, ttl, n.manual)
-		if t := n.k.c.trace.renew; t != nil {
-			t.Renewed(l.key, ok, clock.Until(l.ValidUntil(), time.Now()))
+	var end time.Time
+	ttl := time.Duration(-1)
+	for j := range words {
+		it := &n.items[first+j] // its lease and TTL never change
+		if it.ttl != ttl {
+			ttl = it.ttl
+			end = n.end(ttl)
 		}
-	case lost:
-		if t := n.k.c.trace.renew; t != nil {
-			t.Renewed(l.key, false, 0)
-		}
-		l.lose(LostRefused)
+		it.l.a.mu.Lock()
+		it.l.a.b.renewed(i, words[j].Int == 1, end)
+		it.l.a.mu.Unlock()
 	}
-	if won || lost {
-		n.mu.Lock()
+	if won|lost == 0 {
+		return
+	}
+	now, trace := time.Now(), n.k.c.trace.renew
+	var renewed uint64
+	for j := range among(won) {
+		it := &n.items[j]
+		ok := it.l.renewed(n.end(it.ttl), n.sent, it.ttl, n.manual, now)
+		if ok {
+			renewed |= 1 << j
+		}
+		if trace != nil {
+			trace.Renewed(it.l.key, ok, clock.Until(it.l.ValidUntil(), now))
+		}
+	}
+	var next time.Time
+	n.k.mu.Lock()
+	for j := range among(renewed) {
+		next = n.k.putLocked(n.items[j].l, next)
+	}
+	n.k.nudgeLocked(next)
+	n.k.mu.Unlock()
+	for j := range among(lost) {
+		if trace != nil {
+			trace.Renewed(n.items[j].l.key, false, 0)
+		}
+		n.items[j].l.lose(LostRefused)
+	}
+	n.mu.Lock()
+	for j := range among(won | lost) {
 		n.items[j].done = true
-		n.mu.Unlock()
 	}
+	n.mu.Unlock()
+}
+
+// among ranges over the bits that are set.
+func among(bitset uint64) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for ; bitset != 0; bitset &= bitset - 1 {
+			if !yield(bits.TrailingZeros64(bitset)) {
+				return
+			}
+		}
+	}
+}
+
+// end of the validity of what this renewal wins.
+func (n *renewal) end(ttl time.Duration) time.Time {
+	return n.sent.Add(clock.Validity(ttl, n.k.c.cfg.Drift))
 }
 
 // settle does what was decided of the first lease. Members are heard on goroutines of their own: the one
@@ -394,7 +457,9 @@ func (n *renewal) settle() {
 	case it.lost:
 		it.l.lose(LostRefused)
 	default:
-		it.l.renewed(n.sent.Add(clock.Validity(it.ttl, n.k.c.cfg.Drift)), n.sent, it.ttl, n.manual)
+		if it.l.renewed(n.end(it.ttl), n.sent, it.ttl, n.manual, time.Now()) {
+			n.k.update(it.l)
+		}
 	}
 }
 
@@ -434,7 +499,7 @@ func (r rejoinJudge) Judge(round *quorum.Round, c *quorum.Call) quorum.Vote {
 	}
 	yes := c.Outcome == quorum.Answered && c.Reply.Int == 1 && c.State.Gen == r.n.k.c.state(c.Index).Gen
 	if yes {
-		r.n.book(r.j, c.Index, true)
+		r.n.book(c.Index, r.j, []quorum.Reply{{Int: 1}})
 	}
 	return voteOf(c.Outcome, yes)
 }

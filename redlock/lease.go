@@ -351,8 +351,7 @@ func (l *Lease) clamp(until time.Time) bool {
 
 // renewed takes a majority's confirmation: trusted until until. A lease past its validity stays dead,
 // even if this was on its way in time: another may have held the lock in between.
-func (l *Lease) renewed(until time.Time, sent time.Time, ttl time.Duration, manual bool) bool {
-	now := time.Now()
+func (l *Lease) renewed(until time.Time, sent time.Time, ttl time.Duration, manual bool, now time.Time) bool {
 	l.mu.Lock()
 	if l.err != nil || clock.Until(l.until, now) <= 0 {
 		l.mu.Unlock()
@@ -375,7 +374,6 @@ func (l *Lease) renewed(until time.Time, sent time.Time, ttl time.Duration, manu
 		l.renewAt = sent.Add(ttl / 3)
 	}
 	l.mu.Unlock()
-	l.c.keeper.update(l)
 	return true
 }
 

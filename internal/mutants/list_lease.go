@@ -4,27 +4,27 @@ var leases = []mutant{
 	{
 		name: "a minority renews: two holders",
 		file: "redlock/keeper.go",
-		old:  `won := !it.decided && it.yes.Len() >= n.k.c.need`, new: `won := !it.decided && it.yes.Len() >= 1`,
+		old:  `case it.yes.Len() >= need:`, new: `case it.yes.Len() >= 1:`,
 		tests: by("redlock", "TestRenewalWithoutAMajority|TestRenewalRefusedByAMajority"),
 	}, {
 		name: "a majority of refusals does not end the lease: two holders until its validity is over",
 		file: "redlock/keeper.go",
-		old:  `lost := !it.decided && it.refused.Len() >= n.k.c.need`, new: `lost := !it.decided && it.refused.Len() < 0`,
+		old:  `case it.refused.Len() >= need:`, new: `case it.refused.Len() < 0:`,
 		tests: by("redlock", "TestRenewalRefusedByAMajority"),
 	}, {
 		name: "one refusal ends the lease",
 		file: "redlock/keeper.go",
-		old:  `lost := !it.decided && it.refused.Len() >= n.k.c.need`, new: `lost := !it.decided && it.refused.Len() >= 1`,
+		old:  `case it.refused.Len() >= need:`, new: `case it.refused.Len() >= 1:`,
 		tests: by("redlock", "TestRenewalRefusedByAMinority"),
 	}, {
 		name: "a renewal counts from its answers and not from before the request: trusted beyond the key",
 		file: "redlock/keeper.go",
-		old:  `end := n.sent.Add(clock.Validity(ttl, n.k.c.cfg.Drift))`, new: `end := time.Now().Add(clock.Validity(ttl, n.k.c.cfg.Drift))`,
+		old:  `return n.sent.Add(clock.Validity(ttl, n.k.c.cfg.Drift))`, new: `return time.Now().Add(clock.Validity(ttl, n.k.c.cfg.Drift))`,
 		tests: by("redlock", "TestValidityOfARenewalCounts|TestExtend"),
 	}, {
 		name: "no renewal",
 		file: "redlock/keeper.go",
-		old:  `case ask && clock.Validity(ttl, k.c.cfg.Drift) > 0:`, new: `case ask && ttl < 0:`,
+		old:  `if ask && clock.Validity(ttl, k.c.cfg.Drift) > 0 {`, new: `if ask && ttl < 0 {`,
 		tests: by("redlock", "TestFirstComeFirstServedInFakeTime"),
 	}, {
 		name: "a renewal that was not confirmed is not asked for again",
@@ -44,12 +44,12 @@ var leases = []mutant{
 	}, {
 		name: "a lease is not given back to members that lost it: one after the other they all do",
 		file: "redlock/keeper.go",
-		old:  `if !n.adopt {`, new: `if n.adopt {`,
+		old:  `.Int == 0 && !n.adopt {`, new: `.Int == 0 && n.adopt {`,
 		tests: by("redlock", "TestRenewalGivesTheLeaseBack"),
 	}, {
 		name: "a handed-off lease is taken from nobody: members that do not have it are given it before a majority confirms",
 		file: "redlock/keeper.go",
-		old:  `if !n.adopt {`, new: `if n != nil {`,
+		old:  `.Int == 0 && !n.adopt {`, new: `.Int == 0 && n != nil {`,
 		tests: by("redlock", "TestAdoptionNeedsAMajority"),
 	}, {
 		name: "a late renewal revives a lease that was over: another held the lock in between",
