@@ -40,7 +40,8 @@ type Cluster struct {
 
 	table  atomic.Pointer[table]
 	tracks [slot.Count]track
-	queued atomic.Int64 // calls in detours
+	queued atomic.Int64  // calls in detours
+	ear    atomic.Uint64 // the greatest of any inbox: see quorum.State
 	closed atomic.Bool
 	tried  atomic.Bool // every master that the first topology named
 
@@ -66,17 +67,15 @@ type Cluster struct {
 	patches  map[uint16]patch // slots that a MOVED put elsewhere than the last topology did
 	listener quorum.Listener
 	channel  string
-	seen     error  // why there is no topology
-	numbered uint64 // masters so far
+	seen     error // why there is no topology
 }
 
 // master is one node of the cluster that serves slots, or is about to.
 type master struct {
-	cl     *Cluster
-	addr   string // announced
-	number uint64 // no two are alike, nor 0
-	node   *node.Node
-	slots  atomic.Pointer[[]uint16] // as a topology named them; nil before one did
+	cl    *Cluster
+	addr  string // announced
+	node  *node.Node
+	slots atomic.Pointer[[]uint16] // as a topology named them; nil before one did
 }
 
 // table says who owns which slot. It is replaced as a whole.
@@ -293,7 +292,7 @@ func (cl *Cluster) StateOf(s uint16) quorum.State {
 		return quorum.State{Gen: cl.group.Era(), Err: cl.errNobody}
 	}
 	st := m.node.State()
-	st.Gen, st.Server = cl.group.Era(), m.number
+	st.Gen, st.Ear = cl.group.Era(), cl.ear.Load()
 	return st
 }
 
@@ -364,6 +363,11 @@ func (m *master) Push(msg []byte, st quorum.State, at time.Time) {
 // Changed implements quorum.Listener for one master.
 func (m *master) Changed(st quorum.State) {
 	cl := m.cl
+	// A new inbox at any master concerns the waiters of every slot: it is not known for certain whose a slot
+	// was when something was pushed.
+	for old := cl.ear.Load(); old < st.Ear && !cl.ear.CompareAndSwap(old, st.Ear); {
+		old = cl.ear.Load()
+	}
 	if !st.Up {
 		cl.refreshSoon()
 	}

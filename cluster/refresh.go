@@ -308,8 +308,7 @@ func (cl *Cluster) openLocked(addr string, slots *[]uint16) (*master, error) {
 	if cl.masters == nil || cl.closed.Load() {
 		return nil, errClosing
 	}
-	cl.numbered++
-	m := &master{cl: cl, addr: addr, number: cl.numbered}
+	m := &master{cl: cl, addr: addr}
 	m.slots.Store(slots)
 	c := cl.cfg.Node
 	c.Network, c.Addr = "tcp", cl.dial(addr)

@@ -69,7 +69,7 @@ func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ err
 		return false, err
 	}
 	in := &inbox{
-		node: n, listener: l, base: time.Now(), named: n.cfg.ClientName != "",
+		ear: ears.Add(1), node: n, listener: l, base: time.Now(), named: n.cfg.ClientName != "",
 		confirmed: make(chan struct{}), gone: make(chan struct{}), gen: n.State().Gen, era: n.era(),
 		channel: channel,
 	}
@@ -101,8 +101,12 @@ func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ err
 	return true, in.watch(link)
 }
 
+// ears numbers the inboxes of all nodes: see quorum.State.
+var ears atomic.Uint64
+
 // inbox is one connection in subscribed mode.
 type inbox struct {
+	ear      uint64
 	node     *Node
 	listener quorum.Listener
 	base     time.Time

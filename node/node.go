@@ -303,7 +303,10 @@ func (n *Node) publishLocked(p *published) {
 			p.barred = fmt.Errorf("%s: %w", n.name, &quorum.QuarantineError{Until: p.admission.votesFrom, Restoring: p.admission.marker.state == forgot})
 		}
 	}
-	p.state.Inbox = p.state.Up && n.inbox != nil && n.inbox.same(p)
+	p.state.Inbox, p.state.Ear = p.state.Up && n.inbox != nil && n.inbox.same(p), 0
+	if p.state.Inbox {
+		p.state.Ear = n.inbox.ear
+	}
 	old := n.published.Load()
 	if !p.state.Up && !old.state.Up && p.state.Err.Error() == old.state.Err.Error() {
 		p.state.Err, p.err = old.state.Err, old.err // the same failure again is no change

@@ -183,11 +183,11 @@ type State struct {
 	Up    bool   // has a connection
 	Votes bool   // may vote: Up, and not suspected of having forgotten
 	Inbox bool   // the subscription of the inbox is confirmed
+	// Ear changes when a subscription of the inbox begins, at any server of the member; 0: not told. What was
+	// pushed before may be missed.
+	Ear   uint64
 	RunID string // identity of the server process, "" where it will not tell
-	// Server tells the servers of a Slotted member apart; 0 where there is only one. Another one may have
-	// sent pushes before its inbox was subscribed.
-	Server uint64
-	Err    error // why it is not Up
+	Err   error  // why it is not Up
 
 	// Quarantine is not zero while the member is Up and may not vote because it may have forgotten:
 	// when the quarantine ends. Counters may remain to be restored after that.

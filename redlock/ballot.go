@@ -48,7 +48,7 @@ type voter struct {
 	kept     bool      // a yield gave the vote back: do not offer it again before something changes
 	again    bool      // a yield was lost: the member keeps for us the vote that was to be given up
 	off      bool      // was not to be waited at: ask when it is again
-	place    uint64    // State.Server when it was looked at last
+	ear      uint64    // State.Ear when it could be waited at last
 	refused  bool      // its last word was that the lock is another's
 	raised   bool      // confirmed the token
 	slow     bool      // its last grant had ended by the time that it was heard of
@@ -474,16 +474,16 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		if m.slow {
 			slow++
 		}
-		switch {
-		case !states[i].Votes || !states[i].Inbox:
+		if !states[i].Votes || !states[i].Inbox {
 			m.off = true
-		case m.off || m.place != states[i].Server && m.place != 0:
-			// A push may be lost. In a Redis Cluster another server has the slot now, and may have handed
-			// the lock over before we listened there.
-			m.off = false
-			woken = woken.With(i)
+		} else {
+			// A push may be lost where we began to listen, also if nobody looked while we did not; in a Redis
+			// Cluster, where the slot was then.
+			if m.off || m.ear != 0 && m.ear != states[i].Ear {
+				woken = woken.With(i)
+			}
+			m.off, m.ear = false, states[i].Ear
 		}
-		m.place = states[i].Server
 		if states[i].Votes && m.err == nil && !(m.pending > 0 && silent) {
 			able++
 		} else if !states[i].Quarantine.IsZero() {

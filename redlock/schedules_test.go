@@ -1155,7 +1155,7 @@ func queued(m *modelMember) (out []string) {
 
 // key names a state: what can still matter of it, with everything that has a date relative to now, and the
 // members in an order of their own, since they are alike. Left out of the ballot: rtt, which moves by parts
-// of a tick; gen and off, which change only where members forget; place, which does only in a Redis Cluster; err and refused, which only explain; left and disowned,
+// of a tick; gen and off, which change only where members forget; ear, which only real members tell; err and refused, which only explain; left and disowned,
 // which only a release looks at. TestSchedulesKeyKnowsTheBallot says when there is more to think of.
 func (s *search) key(w *schedWorld) [2]uint64 {
 	var blocks [schedMembers][]byte

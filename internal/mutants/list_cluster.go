@@ -78,10 +78,10 @@ var clusters = []mutant{
 		old:  "v.q+v.lag-max", new: "v.q-max",
 		tests: by("node", "TestWhatAMarkerMeans"),
 	}, {
-		name: "a slot moves to a master where nobody listens yet, and who waits does not ask again: a heartbeat is lost",
+		name: "who listens anew does not ask again where nobody looked meanwhile: a heartbeat is lost",
 		file: "redlock/ballot.go",
-		old:  "case m.off || m.place != states[i].Server && m.place != 0:", new: "case m.off:",
-		tests: by("redlock", "TestMemberIsAskedAtOnceWhenAnotherOfItsServers"),
+		old:  "if m.off || m.ear != 0 && m.ear != states[i].Ear {", new: "if m.off {",
+		tests: by("redlock", "TestMemberIsAskedAtOnceWhenItIsListened"),
 	}, {
 		name: "a flushed master is stamped again, and its slot used",
 		file: "node/shard.go",
