@@ -68,13 +68,14 @@ func (c *contest) run(ctx context.Context, client *redlock.Client, name string, 
 	}
 }
 
-// check says what callers must never see; waited is what busy has measured.
+// check says what callers must never see; waited is what busy has measured, or as much.
 func (c *contest) check(t *testing.T, waited time.Duration) {
 	t.Helper()
 	pause := time.Duration(c.longest.Load())
 	t.Logf("%d grants, longest pause %v, longest wait for a PING %v", c.grants.Load(), pause, waited)
 	for _, err := range c.errs { // an answer that comes after MemberTimeout: here it is the machine that is late, if a PING takes a quarter as long
 		require.True(t, errors.Is(err, redlock.ErrInDoubt) && waited >= memberTimeout/4, "%v", err)
+		t.Log("excused:", err)
 	}
 	require.Zero(t, c.lost.Load(), "leases that ended under their holders")
 	require.Zero(t, c.overlap.Load(), "two holders")
@@ -139,12 +140,12 @@ func reshard(t *testing.T, server redistest.RealConfig, length time.Duration) {
 	for i := range 64 {
 		wg.Go(func() { c.run(ctx, clients[i%4], name, int64(i+1)) })
 	}
-	moves := 0
+	moves, slowest := 0, time.Duration(0)
 	for ctx.Err() == nil {
 		to := (from + 1) % s.Masters
-		if err := s.Move(context.WithoutCancel(ctx), n, from, to); err != nil {
-			require.NoError(t, err)
-		}
+		began := time.Now()
+		require.NoError(t, s.Move(context.WithoutCancel(ctx), n, from, to))
+		slowest = max(slowest, time.Since(began))
 		from = to
 		moves++
 		select {
@@ -153,9 +154,10 @@ func reshard(t *testing.T, server redistest.RealConfig, length time.Duration) {
 		}
 	}
 	wg.Wait()
-	t.Logf("%d moves", moves)
+	t.Logf("%d moves, the slowest took %v", moves, slowest)
 	require.Greater(t, moves, 2)
-	c.check(t, excuse())
+	// While the slot is between its masters nobody serves it: a machine that is slow to move it is busy, too.
+	c.check(t, max(excuse(), slowest/2))
 }
 
 // Three seconds, by servers with sharded channels and without.
