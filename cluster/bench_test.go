@@ -2,6 +2,8 @@ package cluster_test
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,22 +25,38 @@ func BenchmarkRouter(b *testing.B) {
 	s := start(b, redistest.ShardedConfig{Masters: 3})
 	over := open(b, s)
 	var plain [3]*redlock.Client
+	servers := map[string][]*redistest.Real{"cluster": s.Servers}
 	for i := range plain {
 		r, err := redistest.StartReal(b.Context(), redistest.RealConfig{})
 		require.NoError(b, err)
 		b.Cleanup(func() { _ = r.Close() })
 		plain[i] = openAll(b, []string{"redis://" + r.Addr()})
+		servers["plain"] = append(servers["plain"], r)
 	}
 	clientOf := map[string]func(name string) *redlock.Client{
 		"cluster": func(string) *redlock.Client { return over },
 		"plain":   func(name string) *redlock.Client { return plain[int(slot.Of(name))*3/slot.Count] },
 	}
 	for _, callers := range []int{1, 64, 512} {
-		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) { compare(b, clientOf, callers) })
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) { compare(b, servers, clientOf, callers) })
 	}
 }
 
-func compare(b *testing.B, clientOf map[string]func(name string) *redlock.Client, callers int) {
+// spentBy is the processor time that servers have used.
+func spentBy(b *testing.B, servers []*redistest.Real) (sum float64) {
+	for _, r := range servers {
+		info, err := r.Do(b.Context(), "INFO", "cpu")
+		require.NoError(b, err)
+		for _, m := range regexp.MustCompile(`used_cpu_(?:sys|user):([\d.]+)`).FindAllStringSubmatch(info.(string), -1) {
+			seconds, err := strconv.ParseFloat(m[1], 64)
+			require.NoError(b, err)
+			sum += seconds
+		}
+	}
+	return sum
+}
+
+func compare(b *testing.B, servers map[string][]*redistest.Real, clientOf map[string]func(name string) *redlock.Client, callers int) {
 	keys := max(64, 4096/callers)
 	names := make([][]string, callers)
 	for w := range names {
@@ -78,6 +96,7 @@ func compare(b *testing.B, clientOf map[string]func(name string) *redlock.Client
 	clear(done)
 	clear(spent)
 	kinds := []string{"cluster", "plain"}
+	before := map[string]float64{"cluster": spentBy(b, servers["cluster"]), "plain": spentBy(b, servers["plain"])}
 	for i := 0; b.Loop(); i++ {
 		turn(kinds[i%2], 150*time.Millisecond)
 		turn(kinds[(i+1)%2], 150*time.Millisecond)
@@ -85,6 +104,7 @@ func compare(b *testing.B, clientOf map[string]func(name string) *redlock.Client
 	rate := func(kind string) float64 { return float64(done[kind]) / spent[kind].Seconds() }
 	for _, kind := range kinds {
 		b.ReportMetric(rate(kind), kind+"/s")
+		b.ReportMetric((spentBy(b, servers[kind])-before[kind])*1e6/float64(done[kind]), kind+"-server-us/op")
 	}
 	b.ReportMetric(rate("cluster")/rate("plain"), "ratio")
 }
