@@ -68,6 +68,9 @@ func (c *contest) run(ctx context.Context, client *redlock.Client, name string, 
 	}
 }
 
+// few grants show nothing.
+const few = 20
+
 // check says what callers must never see; waited is what busy has measured, or as much.
 func (c *contest) check(t *testing.T, waited time.Duration) {
 	t.Helper()
@@ -80,7 +83,7 @@ func (c *contest) check(t *testing.T, waited time.Duration) {
 	require.Zero(t, c.lost.Load(), "leases that ended under their holders")
 	require.Zero(t, c.overlap.Load(), "two holders")
 	require.Zero(t, c.fell, "tokens that do not rise")
-	require.Greater(t, c.grants.Load(), int64(20))
+	require.Greater(t, c.grants.Load(), int64(few))
 	require.Less(t, pause, heartbeat+2*waited)
 }
 
@@ -132,7 +135,7 @@ func reshard(t *testing.T, server redistest.RealConfig, length time.Duration) {
 	}
 	from := s.Index(s.Owner(t.Context(), n))
 	replica := s.Servers[s.Masters]
-	ctx, cancel := context.WithTimeout(t.Context(), length)
+	ctx, cancel := context.WithTimeout(t.Context(), length+time.Minute)
 	defer cancel()
 	excuse := busy(ctx, replica)
 	var c contest
@@ -141,7 +144,11 @@ func reshard(t *testing.T, server redistest.RealConfig, length time.Duration) {
 		wg.Go(func() { c.run(ctx, clients[i%4], name, int64(i+1)) })
 	}
 	moves, slowest := 0, time.Duration(0)
-	for ctx.Err() == nil {
+	for start := time.Now(); ctx.Err() == nil; {
+		if time.Since(start) >= length && moves > 2 && c.grants.Load() > few { // a busy machine takes longer
+			cancel()
+			break
+		}
 		to := (from + 1) % s.Masters
 		began := time.Now()
 		require.NoError(t, s.Move(context.WithoutCancel(ctx), n, from, to))

@@ -259,6 +259,7 @@ func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 	last := held.Token()
 	require.NoError(t, held.Unlock(t.Context()))
 	voting(5) // restored from the others
+	require.Eventually(t, func() bool { return callers.grants.Load() > few }, 40*time.Second, 10*time.Millisecond)
 	over()
 	contending.Wait()
 	callers.check(t, excuse())
