@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -260,6 +261,17 @@ func startZooKeeper(ctx context.Context, n int, dir string) (Set, error) {
 			return nil, err
 		}
 		s.procs = append(s.procs, p)
+	}
+	// A connection that is accepted before the server serves is never answered, and its client waits ten
+	// session time-outs for that.
+	if err := s.procs[0].await(ctx, 60*time.Second, func(context.Context) error {
+		if _, ok := zk.FLWSrvr(s.members, time.Second); !ok {
+			return errors.New("it does not answer srvr")
+		}
+		return nil
+	}); err != nil {
+		s.Close()
+		return nil, err
 	}
 	c, events, err := zk.Connect(s.members, 10*time.Second, zk.WithLogInfo(false), zk.WithLogger(silent{}))
 	if err != nil {

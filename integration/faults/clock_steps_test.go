@@ -129,7 +129,7 @@ func TestClockStepsWithinTheMargin(t *testing.T) {
 	w := start(t, cluster, x)
 	<-time.After(span(time.Second))
 	require.Eventually(t, func() bool { return steps.Load() >= 5 }, 60*time.Second, 5*time.Millisecond)
-	w.progress(t, 8)
+	w.progress(t, 15)
 	r := w.end()
 	t.Logf("two of five clocks set by one second, %d times", steps.Load())
 	r.safe(t, 15)
@@ -151,6 +151,9 @@ func TestClockStepsBeyondTheMargin(t *testing.T) {
 	require.Zero(t, r.guarded, "lost updates of the guarded set")
 }
 
+// enough tenures to say anything of.
+const enough = 12
+
 // drifting lets leases run to their end, with clocks that are fast by ppm, until enough of them have.
 func drifting(t *testing.T, drift float64, ppm ...int64) (*redistest.Cluster, result) {
 	const ttl = time.Second
@@ -167,7 +170,7 @@ func drifting(t *testing.T, drift float64, ppm ...int64) (*redistest.Cluster, re
 	}
 	w := start(t, cluster, x)
 	<-time.After(span(ttl))
-	w.progress(t, 8)
+	w.progress(t, enough)
 	return cluster, w.end()
 }
 
@@ -186,7 +189,7 @@ func TestClockRatesWithinTheDrift(t *testing.T) {
 			continue
 		}
 		cluster, r := drifting(t, c.drift, c.rates...)
-		r.safe(t, 12)
+		r.safe(t, enough)
 		nothingLeft(t, cluster)
 	}
 }
