@@ -196,3 +196,17 @@ func FuzzParseTarget(f *testing.F) {
 		}
 	})
 }
+
+func TestFailoverLagDependsOnTheKindOfMember(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]time.Duration{
+		"redis://a": 0, "redis-cluster://a": 15 * time.Second, "redis-sentinel://a/m": 10 * time.Second,
+		"redis-cluster://a?failover_lag=3s": 3 * time.Second, "redis-cluster://a?failover_lag=0s": 0,
+		"redis-sentinel://a/m?failover_lag=0s": 0,
+	} {
+		target, err := ParseTarget(url)
+		if err != nil || target.FailoverLag() != want {
+			t.Errorf("%s: %v, %v, want %v", url, target.FailoverLag(), err, want)
+		}
+	}
+}
