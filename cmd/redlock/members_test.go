@@ -63,6 +63,7 @@ func succeed(t *testing.T, says string, args ...string) string {
 
 func fail(t *testing.T, code int, says string, args ...string) string {
 	t.Helper()
+	args = append(args, "--dial-timeout=5s", "--member-timeout=5s") // of a busy machine
 	got, stdout, stderr := command(t, args...)
 	if got != code || !regexp.MustCompile(says).MatchString(stdout+stderr) {
 		t.Fatalf("%v: code %d, want %d and %q\n%s%s", args, got, code, says, stdout, stderr)
@@ -82,7 +83,7 @@ func do(t *testing.T, servers []*redistest.Real, args ...string) {
 // holdsLocks takes a lock of each name, and makes sure that the commands that look at locks see them.
 func holdsLocks(t *testing.T, url string, names []string) {
 	t.Helper()
-	members := []string{"--members", url, "--dial-timeout", "5s", "--member-timeout", "5s"}
+	members := []string{"--members", url}
 	with := func(args ...string) []string { return append(args, members...) }
 	for _, name := range names {
 		succeed(t, "REDLOCK_VOTES=1/1", with("acquire", name, "--ttl", "30s")...)
@@ -110,7 +111,7 @@ func holdsLocks(t *testing.T, url string, names []string) {
 // isNew makes sure that the member waits for somebody who vouches for it, once.
 func isNew(t *testing.T, url string) {
 	t.Helper()
-	args := []string{"init", "--fresh", "--members", url, "--dial-timeout", "5s", "--member-timeout", "5s"}
+	args := []string{"init", "--fresh", "--members", url}
 	fail(t, exitUsage, "say --yes", args...)
 	succeed(t, "1 members vote", append(args, "--yes")...)
 }
@@ -175,6 +176,11 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	want(t, r, doctor.Warning, "^server: .*: 127.0.0.1:1 does not answer")
 	_, r = diagnose(t, "--members", at(masters...)+options+"&min_replicas_ack=2")
 	want(t, r, doctor.Critical, "^replicas: "+masters[0].Addr()+": min_replicas_ack is 2, and it has 1")
+	_, r = diagnose(t, "--members", url+"&addr_map="+masters[0].Addr()+"/"+masters[1].Addr())
+	want(t, r, doctor.Critical, "^mode: "+masters[0].Addr()+": another server answers")
+	want(t, r, doctor.Critical, "^identity: .*which the cluster has as another master")
+	_, r = diagnose(t, "--members", url+"&addr_map="+replicas[2].Addr()+"/127.0.0.1:1")
+	want(t, r, doctor.Warning, "^replicas: "+masters[2].Addr()+": its replica "+replicas[2].Addr()+" does not answer")
 	for _, args := range [][]string{{"doctor"}, {"ls"}, {"init", "--fresh", "--yes"}, {"inspect", "x"}} {
 		fail(t, exitUsage, "plain masters only", append(args, "--interop", "--members", url)...)
 	}
@@ -189,8 +195,8 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	// One of three members.
 	_, plain := real(t, 2)
 	two := url + "," + plain[0] // both votes are needed
-	succeed(t, "REDLOCK_VOTES=2/2", "acquire", "mixed", "--members", two, "--dial-timeout", "5s", "--member-timeout", "5s")
-	succeed(t, `^"mixed" +token [0-9]+ +2/2 `, "ls", "mixed", "--members", two, "--dial-timeout", "5s")
+	succeed(t, "REDLOCK_VOTES=2/2", "acquire", "mixed", "--members", two)
+	succeed(t, `^"mixed" +token [0-9]+ +2/2 `, "ls", "mixed", "--members", two)
 	if code, r = diagnose(t, "--members", two+","+plain[1]); code != 0 || !r.Restart || len(r.Members) != 3 {
 		t.Errorf("one of three members: %d, %+v", code, r)
 	}
@@ -201,6 +207,9 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	do(t, masters[:1], "CLUSTER", "DELSLOTS", "17")
 	_, r = diagnose(t, "--members", url)
 	want(t, r, doctor.Warning, "^slots: .*do not agree")
+	if found(r, doctor.Critical, "served by nobody") {
+		t.Error("one server of six is believed")
+	}
 	want(t, r, doctor.Critical, "^cluster: "+masters[0].Addr()+": cluster_state is fail")
 	_, r = diagnose(t, "--members", at(masters[0])+options)
 	want(t, r, doctor.Critical, "^slots: .*1 of 16384 slots are served by nobody")
@@ -223,6 +232,14 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 		_, r = diagnose(t, "--members", url)
 		return found(r, doctor.Warning, "^restart guard: "+replicas[0].Addr()+": it may have forgotten")
 	})
+
+	v, err := masters[1].Do(ctx, "KEYS", "redquorum:boot:*")
+	if all, _ := v.([]any); len(all) != 1 {
+		t.Fatalf("markers of a master: %v, %v", v, err)
+	}
+	do(t, masters[1:2], "DEL", v.([]any)[0].(string))
+	_, r = diagnose(t, "--members", url)
+	want(t, r, doctor.Warning, "^restart guard: "+masters[1].Addr()+": it has no marker, and slots that were used")
 
 	masters[2].Kill()
 	code, r = diagnose(t, "--members", url)
@@ -247,7 +264,7 @@ func clusterUser(t *testing.T, s *redistest.Sharded) {
 	words := strings.Fields(strings.ReplaceAll(strings.TrimSpace(string(text)), ">CHANGE-ME", ">pw-canary"))
 	do(t, s.Servers, append(append([]string{"ACL", "SETUSER"}, words[1:]...), "+acl|whoami", "+acl|dryrun", "+config|get")...)
 	file := filepath.Join(t.TempDir(), "redlock.json")
-	config := fmt.Sprintf(`{"members": "redis-cluster://locker:pw-canary@%s?failover_lag=20s"}`, strings.Join(s.Addrs(), ","))
+	config := fmt.Sprintf(`{"members": "redis-cluster://locker:pw-canary@%s?failover_lag=20s&min_replicas_ack=1"}`, strings.Join(s.Addrs(), ","))
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -261,9 +278,9 @@ func clusterUser(t *testing.T, s *redistest.Sharded) {
 	if r := ask(); r.Severity > doctor.OK || found(r, doctor.OK, "permissions|not known") || found(r, doctor.Warning, "") || found(r, doctor.Critical, "") {
 		t.Errorf("%+v", r.Findings)
 	}
-	do(t, s.Servers[:1], "ACL", "SETUSER", "locker", "-asking", "-spublish")
+	do(t, s.Servers[:1], "ACL", "SETUSER", "locker", "-asking", "-spublish", "-wait")
 	r := ask()
-	want(t, r, doctor.Critical, "^permissions: "+s.Servers[0].Addr()+": the user may not: ASKING$")
+	want(t, r, doctor.Critical, "^permissions: "+s.Servers[0].Addr()+": the user may not: ASKING, WAIT$")
 	want(t, r, doctor.Warning, "^permissions: "+s.Servers[0].Addr()+": the user may not: SPUBLISH$")
 	do(t, s.Servers[:1], "ACL", "SETUSER", "locker", "-config|get")
 	want(t, ask(), doctor.OK, "^failover lag: "+s.Servers[0].Addr()+": cluster-node-timeout is not known")
@@ -311,6 +328,8 @@ func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
 
 	_, r = diagnose(t, "--members", url+"?failover_lag=9s")
 	want(t, r, doctor.Critical, "^failover lag: mymaster@.*: min-replicas-max-lag is 10s, failover_lag 9s")
+	_, r = diagnose(t, "--members", url+"?addr_map="+replica.Addr()+"/127.0.0.1:1")
+	want(t, r, doctor.Warning, "^replicas: mymaster@.*: its replica "+replica.Addr()+" does not answer")
 	_, r = diagnose(t, "--members", url+",redis://"+master.Addr()+",redis://"+replica.Addr())
 	want(t, r, doctor.Critical, "^identity: "+master.Addr()+": it is the same Redis as mymaster@")
 	want(t, r, doctor.Critical, "^replication: "+replica.Addr()+": it replicates another member")

@@ -414,8 +414,8 @@ func (j *judge) guard(f *Facts) {
 	case "restarted":
 		j.say(Warning, "restart guard", f.Member, "it has restarted, and no client has noticed yet", fmt.Sprintf("it does not vote for %v from when one does", j.terms.MaxTTL), "wait")
 	case "joined":
-		j.say(Warning, "restart guard", f.Member, "it has slots that came from other masters, and no client has noticed yet",
-			fmt.Sprintf("it votes once a client has, or, unless all of them came from masters that remember, %v later", j.terms.MaxTTL+f.Lag), "wait; restart no other member")
+		j.say(Warning, "restart guard", f.Member, "it has no marker, and slots that were used: they came from other masters, or it forgot, and no client has noticed yet",
+			fmt.Sprintf("it votes once a client has, or %v later, unless all of them came from masters that remember", j.terms.MaxTTL+f.Lag), "wait; restart no other member")
 	case "replaced":
 		j.say(Warning, "restart guard", f.Member, "a replica has taken over, or it has restarted, and no client has noticed yet",
 			fmt.Sprintf("it may lack what its former master granted, and does not vote for %v from when one does", j.terms.MaxTTL+f.Lag), "wait; restart no other member")

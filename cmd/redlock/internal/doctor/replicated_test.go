@@ -117,7 +117,7 @@ func TestJudgeOfClustersAndSentinels(t *testing.T) {
 		}, Warning, "restart guard", "mymaster@", "taken over", true},
 		"took over long ago": {func(s set) set { s[1].Parts[0].Info["master_replid2"] = "abc"; return s }, OK, "failover", "cluster", "", false},
 		"renamed":            {func(s set) set { s[1].Parts[0].Info["master_replid"] = "new"; return s }, OK, "failover", "cluster", "", false},
-		"joined":             {func(s set) set { s[1].Parts[0].Marker, s[1].Parts[0].Stamped = "", true; return s }, Warning, "restart guard", "10.0.0.11", "came from other masters", true},
+		"joined":             {func(s set) set { s[1].Parts[0].Marker, s[1].Parts[0].Stamped = "", true; return s }, Warning, "restart guard", "10.0.0.11", "slots that were used", true},
 		"a new master":       {func(s set) set { s[1].Parts[0].Marker = ""; return s }, Warning, "restart guard", "10.0.0.11", "no client has used it", true},
 		"quarantined master": {func(s set) set { s[1].Parts[2].State, s[1].Parts[2].Left = "g", time.Second; return s }, Warning, "restart guard", "10.0.0.13", "1s more", true},
 		"sharded channels":   {func(s set) set { s[1].Parts[2].Denied = []string{"SSUBSCRIBE"}; return s }, Warning, "permissions", "10.0.0.13", "SSUBSCRIBE", false},
