@@ -129,6 +129,11 @@ func awaitVotes(ctx context.Context, client *redlock.Client) error {
 // in a Redis Cluster, any slot bears the stamp of one, which stays with it wherever the slot goes.
 func (m *rawMember) used(ctx context.Context) (bool, error) {
 	for _, s := range m.servers {
+		if m.target.Kind != node.OneServer {
+			if err := s.isMaster(ctx); err != nil {
+				return false, err
+			}
+		}
 		var keys []string
 		for _, sl := range s.slots {
 			keys = append(keys, "redquorum:tokens:{"+slot.TagOf(sl)+"}")
@@ -150,11 +155,6 @@ func (m *rawMember) used(ctx context.Context) (bool, error) {
 			wg.Wait()
 			if err := errors.Join(failed...); err != nil || slices.Contains(there, true) {
 				return err == nil, err
-			}
-		}
-		if m.target.Kind != node.OneServer {
-			if err := s.isMaster(ctx); err != nil {
-				return false, err
 			}
 		}
 	}

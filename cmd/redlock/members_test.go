@@ -150,6 +150,7 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	want(t, r, doctor.OK, "^coverage: ")
 	want(t, r, doctor.OK, "^failover: .*a replica may take over")
 	do(t, replicas, "CONFIG", "SET", "cluster-replica-validity-factor", "10")
+
 	isNew(t, at(masters[0])+options)
 	if code, r = diagnose(t, "--members", url); code != 0 || len(r.Members[0].Masters) != 3 || r.Members[0].State != "voting" {
 		t.Errorf("a cluster that is fit: %d, %+v", code, r)
@@ -330,6 +331,8 @@ func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
 	want(t, r, doctor.Critical, "^failover lag: mymaster@.*: min-replicas-max-lag is 10s, failover_lag 9s")
 	_, r = diagnose(t, "--members", url+"?addr_map="+replica.Addr()+"/127.0.0.1:1")
 	want(t, r, doctor.Warning, "^replicas: mymaster@.*: its replica "+replica.Addr()+" does not answer")
+	_, r = diagnose(t, "--members", url+"?addr_map="+master.Addr()+"/127.0.0.1:1")
+	want(t, r, doctor.Critical, "^reachable: mymaster@.*dial tcp 127.0.0.1:1")
 	_, r = diagnose(t, "--members", url+",redis://"+master.Addr()+",redis://"+replica.Addr())
 	want(t, r, doctor.Critical, "^identity: "+master.Addr()+": it is the same Redis as mymaster@")
 	want(t, r, doctor.Critical, "^replication: "+replica.Addr()+": it replicates another member")
@@ -361,6 +364,7 @@ func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
 	_, r = diagnose(t, "--members", url)
 	want(t, r, doctor.Critical, "^role: mymaster@.*: it is a replica of "+replica.Addr())
 	fail(t, exitUnavailable, "it is a replica now", "ls", "--members", url)
+	fail(t, exitUnavailable, "it is a replica now", "init", "--fresh", "--yes", "--members", url)
 	g.Sentinels[0].Kill()
 	_, r = diagnose(t, "--members", url)
 	want(t, r, doctor.Critical, "^reachable: mymaster@.*: sentinel 127")
@@ -368,8 +372,8 @@ func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
 	fail(t, exitUnavailable, "all members must be there", "init", "--fresh", "--yes", "--members", url)
 }
 
-// A master over TLS, and what its replica says, by a certificate that ends soon.
-func TestDoctorKnowsAClusterOverTLS(t *testing.T) {
+// Masters and replicas over TLS, with a certificate that ends soon.
+func TestCommandsKnowAClusterOverTLS(t *testing.T) {
 	t.Parallel()
 	if err := redistest.Available(); err != nil {
 		t.Skip(err)
@@ -378,7 +382,7 @@ func TestDoctorKnowsAClusterOverTLS(t *testing.T) {
 	ca.issue(t, "server", 100*time.Hour)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 1, Replicas: 1,
+	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, Replicas: 1,
 		TLS: &redistest.Certificate{Cert: ca.path("server.crt"), Key: ca.path("server.key")}, Authority: ca.path("ca.crt")})
 	if err != nil {
 		t.Fatal(err)
@@ -392,8 +396,31 @@ func TestDoctorKnowsAClusterOverTLS(t *testing.T) {
 	files = append(files, "--tls-cert", ca.path("server.crt"), "--tls-key", ca.path("server.key"))
 	_, r = diagnose(t, files...)
 	want(t, r, doctor.Warning, "^tls: "+addrs[0]+": the member's certificate expires on ")
-	want(t, r, doctor.Warning, "^failover: "+addrs[0]+": cluster-replica-validity-factor of its replica "+addrs[1]+" is 0")
+	want(t, r, doctor.Warning, "^failover: "+addrs[0]+": cluster-replica-validity-factor of its replica "+addrs[2]+" is 0")
 	if found(r, doctor.Critical, "") || found(r, doctor.Warning, "does not answer") {
 		t.Errorf("%+v", r.Findings)
+	}
+
+	// One master refuses to be marked for a while, when the other one votes already.
+	do(t, s.Servers[1:2], "CONFIG", "SET", "min-replicas-to-write", "5")
+	done := make(chan int, 1)
+	go func() {
+		code, _, stderr := command(t, append([]string{"init", "--fresh", "--yes", "--dial-timeout", "5s"}, files...)...)
+		t.Log(code, stderr) // on a machine that is too busy it may be the quarantine's
+		done <- code
+	}()
+	eventually(t, "the marker of the other master", func() bool {
+		v, _ := s.Servers[0].Do(ctx, "KEYS", "redquorum:boot:*")
+		all, _ := v.([]any)
+		return len(all) == 1
+	})
+	select {
+	case code := <-done:
+		t.Errorf("a cluster of which one master does not vote is told to vote: %d", code)
+	case <-time.After(300 * time.Millisecond):
+		do(t, s.Servers[1:2], "CONFIG", "SET", "min-replicas-to-write", "0")
+		if code := <-done; code != 0 && code != exitUnavailable {
+			t.Error(code)
+		}
 	}
 }
