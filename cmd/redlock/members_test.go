@@ -163,7 +163,7 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	}
 	holdsLocks(t, url, names)
 
-	code, r = diagnose(t, "--members", at(s.Servers...)+"?failover_lag=19s")
+	_, r = diagnose(t, "--members", at(s.Servers...)+"?failover_lag=19s")
 	for i, m := range masters {
 		want(t, r, doctor.Critical, "^failover lag: "+m.Addr()+": cluster-node-timeout is 20s, failover_lag 19s")
 		want(t, r, doctor.Critical, "^failover lag: "+m.Addr()+": cluster-node-timeout of its replica "+replicas[i].Addr()+" is 20s")
