@@ -168,10 +168,12 @@ func (cl *Cluster) askMaster(m *master) ([]masterInfo, error) {
 	return parseSlots(&r, m.addr)
 }
 
-func (cl *Cluster) askSeed(seed string) ([]masterInfo, error) {
-	c := cl.cfg.Node
-	c.Addr, c.Guard, c.Scripts = cl.dial(seed), nil, nil
-	replies, err := node.Query(cl.ctx, c, clusterShards, clusterSlots)
+func (cl *Cluster) askSeed(seed string) ([]masterInfo, error) { return cl.cfg.ask(cl.ctx, seed) }
+
+func (cfg *Config) ask(ctx context.Context, seed string) ([]masterInfo, error) {
+	c := cfg.Node
+	c.Addr, c.Guard, c.Scripts = cfg.dial(seed), nil, nil
+	replies, err := node.Query(ctx, c, clusterShards, clusterSlots)
 	if err != nil {
 		return nil, err
 	}
@@ -189,8 +191,8 @@ func (cl *Cluster) askSeed(seed string) ([]masterInfo, error) {
 }
 
 // dial is the address to dial for an announced one.
-func (cl *Cluster) dial(addr string) string {
-	if to, ok := cl.cfg.Dial[addr]; ok {
+func (cfg *Config) dial(addr string) string {
+	if to, ok := cfg.Dial[addr]; ok {
 		return to
 	}
 	return addr
@@ -311,7 +313,7 @@ func (cl *Cluster) openLocked(addr string, slots *[]uint16) (*master, error) {
 	m := &master{cl: cl, addr: addr}
 	m.slots.Store(slots)
 	c := cl.cfg.Node
-	c.Network, c.Addr = "tcp", cl.dial(addr)
+	c.Network, c.Addr = "tcp", cl.cfg.dial(addr)
 	c.Shard = &node.Shard{Group: cl.group, Unknown: cl.doubted, Slots: func() []uint16 {
 		if s := m.slots.Load(); s != nil {
 			return *s

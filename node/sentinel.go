@@ -61,6 +61,47 @@ func (s *Sentinels) at(addr string) Config {
 type sighting struct {
 	addr  string
 	epoch int64 // of the configuration: a failover raises it
+	known map[string]string
+}
+
+// Sighting is what one Sentinel says of the master, for tools that look at a group.
+type Sighting struct {
+	Sentinel string // host:port
+	Err      error  // it could not be asked, or does not know the name; nothing else is set then
+	Master   string // host:port, as announced
+	Epoch    int64  // of the configuration: a failover raises it
+	Flags    string // "master", with ",s_down" or ",o_down" behind it where it is taken for dead
+	Quorum   int    // Sentinels that must find the master dead
+	Others   int    // other Sentinels that it knows
+	Replicas int
+}
+
+// Look asks all Sentinels at once, each for Config.DialTimeout at most. master is the address to dial of the
+// newest configuration that any of them tells, "" if none does.
+func (s *Sentinels) Look(ctx context.Context) (all []Sighting, master string) {
+	all = make([]Sighting, len(s.Addrs))
+	command := resp.Command("SENTINEL", "MASTER", s.Master)
+	var asking sync.WaitGroup
+	for i, addr := range s.Addrs {
+		asking.Go(func() {
+			replies, err := Query(ctx, s.at(addr), command)
+			var seen sighting
+			if err == nil {
+				seen, err = readSighting(&replies[0])
+			}
+			number := func(name string) int { n, _ := strconv.Atoi(seen.known[name]); return n }
+			all[i] = Sighting{Sentinel: addr, Err: err, Master: seen.addr, Epoch: seen.epoch, Flags: seen.known["flags"],
+				Quorum: number("quorum"), Others: number("num-other-sentinels"), Replicas: number("num-slaves")}
+		})
+	}
+	asking.Wait()
+	newest := int64(-1)
+	for _, a := range all {
+		if a.Err == nil && a.Epoch > newest {
+			newest, master = a.Epoch, s.dial(a.Master)
+		}
+	}
+	return all, master
 }
 
 // errNoMaster: the Sentinel does not know the name.
@@ -77,7 +118,7 @@ func readSighting(r *quorum.Reply) (sighting, error) {
 		return sighting{}, protocolError("answer to SENTINEL MASTER")
 	}
 	var host, port string
-	var out sighting
+	out := sighting{known: make(map[string]string)}
 	for i := 0; i < len(r.Elems); i += 2 {
 		value := string(r.Elems[i+1].Str)
 		switch string(r.Elems[i].Str) {
@@ -87,6 +128,8 @@ func readSighting(r *quorum.Reply) (sighting, error) {
 			port = value
 		case "config-epoch":
 			out.epoch, _ = strconv.ParseInt(value, 10, 64)
+		default:
+			out.known[string(r.Elems[i].Str)] = value
 		}
 	}
 	var ok bool

@@ -118,6 +118,16 @@ func newHome(s uint16, id string) *home {
 	return h
 }
 
+// MarkerKeys names the restart guard's marker at a master of a cluster, which serves these slots (ascending)
+// and has this id (CLUSTER MYID), and the key that is there during a quarantine. Without slots: at any other member.
+func MarkerKeys(slots []uint16, id string) (marker, quarantine string) {
+	if len(slots) == 0 {
+		return markerKey, quarantineKey
+	}
+	h := newHome(homeOf(slots), id)
+	return h.marker, h.quarantine
+}
+
 func (h *home) command(source string, args ...string) []byte {
 	all := append([]string{"EVAL", lookLua + shardLua + source, "3", h.marker, h.quarantine, h.tokens}, args...)
 	return resp.Command(all...)

@@ -27,6 +27,14 @@ const (
 	BySentinel
 )
 
+// FailoverLag is what Config.FailoverLag comes to for this kind of member; 0 for one server.
+func (t Target) FailoverLag() time.Duration {
+	if t.Kind == RedisCluster {
+		t.Config.Shard = &Shard{}
+	}
+	return t.Config.withDefaults().FailoverLag
+}
+
 // Ports that are left out of a URL.
 const (
 	defaultPort         = "6379"

@@ -4,11 +4,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
 )
 
 func TestParseTarget(t *testing.T) {
@@ -195,4 +198,58 @@ func FuzzParseTarget(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestFailoverLagDependsOnTheKindOfMember(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]time.Duration{
+		"redis://a": 0, "redis-cluster://a": 15 * time.Second, "redis-sentinel://a/m": 10 * time.Second,
+		"redis-cluster://a?failover_lag=3s": 3 * time.Second, "redis-cluster://a?failover_lag=0s": 0,
+		"redis-sentinel://a/m?failover_lag=0s": 0,
+	} {
+		target, err := ParseTarget(url)
+		if err != nil || target.FailoverLag() != want {
+			t.Errorf("%s: %v, %v, want %v", url, target.FailoverLag(), err, want)
+		}
+	}
+}
+
+// sentinelThatSays answers every command with what SENTINEL MASTER would tell.
+func sentinelThatSays(t *testing.T, port, epoch string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() { // ends with the listener
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+			_, _ = c.Read(make([]byte, 1000))
+			_, _ = c.Write(resp.Command("ip", "10.0.0.1", "port", port, "config-epoch", epoch, "quorum", "2", "num-other-sentinels", "4", "num-slaves", "1", "flags", "master"))
+			_, _ = c.Read(make([]byte, 1)) // until the other side has read it
+			_ = c.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestLookBelievesTheNewestConfiguration(t *testing.T) {
+	t.Parallel()
+	s := &Sentinels{Master: "m", Addrs: []string{sentinelThatSays(t, "1", "7"), sentinelThatSays(t, "2", "9"), sentinelThatSays(t, "3", "8"), "127.0.0.1:1"},
+		Config: Config{DialTimeout: 20 * time.Second}, Dial: map[string]string{"10.0.0.1:2": "h:2"}}
+	all, master := s.Look(t.Context())
+	if master != "h:2" {
+		t.Errorf("%s: %+v", master, all)
+	}
+	if want := (Sighting{Sentinel: s.Addrs[2], Master: "10.0.0.1:3", Epoch: 8, Flags: "master", Quorum: 2, Others: 4, Replicas: 1}); all[2] != want {
+		t.Errorf("%+v, want %+v", all[2], want)
+	}
+	if all[3].Err == nil || all[3].Master != "" {
+		t.Errorf("%+v", all[3])
+	}
 }

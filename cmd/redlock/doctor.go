@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
@@ -31,7 +30,9 @@ It looks at: whether members are reached, and how fast; versions; one Redis list
 another; eviction; persistence against the restart guard; clocks, their offset and their rate; the
 permissions of every command that the library uses (ACL DRYRUN, Redis 7 and later); certificates;
 output buffers; and members that do not vote yet, with the answer to whether one may be restarted now.
-Members that are a Redis Cluster, or watched by Sentinels, are not known to it.
+Of a Redis Cluster it asks every master, and looks for slots that nobody serves, servers that disagree, two
+members in one cluster, and cluster-node-timeout against failover_lag; of a master that Sentinels watch, for Sentinels
+that do not answer or disagree, the role of the server that they name, and min-replicas-to-write.
 
 Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 78 configuration.
 
@@ -76,7 +77,7 @@ Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 
 }
 
 func examine(ctx context.Context, s *settings.Settings, key string, sample time.Duration) (doctor.Report, error) {
-	members, err := rawMembers(s)
+	members, err := rawMembers(ctx, s)
 	if err != nil {
 		return doctor.Report{}, err
 	}
@@ -97,10 +98,17 @@ func examine(ctx context.Context, s *settings.Settings, key string, sample time.
 	facts := make([]doctor.Facts, len(members))
 	var wg sync.WaitGroup
 	for i, m := range members {
-		wg.Go(func() {
-			facts[i] = doctor.Ask(ctx, target(m, s.URLs()[i], own), terms)
-			facts[i].TLSErr = isTLS(facts[i].Err)
-		})
+		facts[i] = m.facts()
+		for k, at := range m.servers {
+			into := &facts[i]
+			if m.target.Kind == node.RedisCluster {
+				into = &facts[i].Parts[k]
+			}
+			wg.Go(func() {
+				*into = doctor.Ask(ctx, m.askable(at), terms)
+				into.TLSErr, into.Sightings = isTLS(into.Err), m.sightings
+			})
+		}
 	}
 	wg.Wait()
 	if err := ctx.Err(); err != nil {
@@ -109,11 +117,26 @@ func examine(ctx context.Context, s *settings.Settings, key string, sample time.
 	return doctor.Judge(facts, terms, time.Now()), nil
 }
 
-func target(m *node.Node, url string, own *tls.Config) doctor.Target {
-	t := doctor.Target{Node: m, Addr: m.Name()}
-	if cfg, err := node.ParseURL(url); err == nil {
-		cfg.DefaultTLS(own)
-		t.TLS = cfg.TLS
+// facts are those that are known before any server is asked.
+func (m *rawMember) facts() doctor.Facts {
+	f := doctor.Facts{
+		Member: m.name, Kind: m.target.Kind, Err: m.err, TLSErr: isTLS(m.err), Lag: m.target.FailoverLag(),
+		Views: m.views, Sightings: m.sightings,
+	}
+	if f.Kind == node.RedisCluster {
+		f.Parts = make([]doctor.Facts, len(m.servers))
+	}
+	return f
+}
+
+// askable is one of its servers as doctor.Ask wants it.
+func (m *rawMember) askable(s rawServer) doctor.Target {
+	t := doctor.Target{Node: s.Node, Config: s.cfg, Kind: m.target.Kind, Name: m.name, Slots: s.slots, ID: s.id, Lag: m.target.FailoverLag(), Dial: m.target.Dial}
+	switch {
+	case m.target.Kind == node.RedisCluster:
+		t.Name = s.name
+	case m.target.Config.Sentinels != nil:
+		t.Dial = m.target.Config.Sentinels.Dial
 	}
 	return t
 }
@@ -132,13 +155,19 @@ func showConfig(w io.Writer, s *settings.Settings, asJSON bool) error {
 func printReport(w io.Writer, r doctor.Report) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "MEMBER\tSTATE\tVERSION\tUPTIME\tROUND TRIP\tCLOCK OFFSET\tRATE")
-	for _, m := range r.Members {
-		if !m.Up {
-			_, _ = fmt.Fprintf(table, "%s\t%s\n", m.Member, m.State)
-			continue
+	row := func(name string, m doctor.Summary) {
+		if !m.Up || len(m.Masters) > 0 {
+			_, _ = fmt.Fprintf(table, "%s\t%s\n", name, m.State)
+			return
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%v\t%v\t%+.1f ms\t%+.0f ppm\n", m.Member, m.State, m.Version,
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%v\t%v\t%+.1f ms\t%+.0f ppm\n", name, m.State, m.Version,
 			time.Duration(m.Uptime)*time.Second, time.Duration(m.RTTUS)*time.Microsecond, m.Offset, m.Rate)
+	}
+	for _, m := range r.Members {
+		row(m.Member, m)
+		for _, part := range m.Masters {
+			row("  "+part.Member, part)
+		}
 	}
 	_ = table.Flush()
 	_, _ = fmt.Fprintln(w)

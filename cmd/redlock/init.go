@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/slot"
 )
 
 func newInit() *cobra.Command {
@@ -24,6 +29,8 @@ nothing was ever held at these members, so that a first deployment need not wait
 
 It asks before it does, and refuses where a member is known already: then the set is not new, and saying so
 could let two hold a lock. Never put it into a service's start: it would be said again after a disaster.
+
+In a Redis Cluster every master is marked, and through Sentinels the one that they name.
 
 Exit codes: 0 all members vote; 1 the set is not new, or you said no; 64 usage; 69 a member cannot be reached.
 
@@ -49,23 +56,23 @@ func (c *common) initFresh(cmd *cobra.Command, yes bool) error {
 	if err != nil {
 		return err
 	}
-	members, err := rawMembers(s)
+	members, err := rawMembers(cmd.Context(), s)
 	if err != nil {
 		return err
 	}
 	defer closeAll(members)
 	var known, names []string
 	for _, m := range members {
-		if err := ready(cmd.Context(), m, s.DialTimeout); err != nil {
+		if err := m.ready(cmd.Context(), s.DialTimeout); err != nil {
 			return &exitError{codeOfMembers([]error{err}, 1), fmt.Errorf("all members must be there: %w", err)}
 		}
-		r, err := ask(cmd.Context(), m, "EXISTS", "redquorum:boot")
+		used, err := m.used(cmd.Context())
 		if err != nil {
 			return &exitError{codeOfMembers([]error{err}, 1), err}
 		}
-		names = append(names, m.Name())
-		if r.Int == 1 {
-			known = append(known, m.Name())
+		names = append(names, m.name)
+		if used {
+			known = append(known, m.name)
 		}
 	}
 	if len(known) > 0 {
@@ -81,7 +88,13 @@ func (c *common) initFresh(cmd *cobra.Command, yes bool) error {
 		return err
 	}
 	defer conn.close()
-	if err := awaitVotes(cmd.Context(), conn.Client); err != nil {
+	err = awaitVotes(cmd.Context(), conn.Client)
+	for _, m := range members {
+		if err == nil {
+			err = m.awaitMarkers(cmd.Context())
+		}
+	}
+	if err != nil {
 		return endedOr(cmd.Context(), err)
 	}
 	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%d members vote\n", len(names))
@@ -110,4 +123,73 @@ func awaitVotes(ctx context.Context, client *redlock.Client) error {
 			return errors.Join(not...)
 		}
 	}
+}
+
+// used reports whether a client has ever used the member: whether a server has the restart guard's marker or,
+// in a Redis Cluster, any slot bears the stamp of one, which stays with it wherever the slot goes.
+func (m *rawMember) used(ctx context.Context) (bool, error) {
+	for _, s := range m.servers {
+		if m.target.Kind != node.OneServer {
+			if err := s.isMaster(ctx); err != nil {
+				return false, err
+			}
+		}
+		var keys []string
+		for _, sl := range s.slots {
+			keys = append(keys, "redquorum:tokens:{"+slot.TagOf(sl)+"}")
+		}
+		if m.target.Kind != node.RedisCluster {
+			boot, _ := node.MarkerKeys(nil, "")
+			keys = []string{boot}
+		}
+		for part := range slices.Chunk(keys, 512) {
+			there, failed := make([]bool, len(part)), make([]error, len(part))
+			var wg sync.WaitGroup
+			for i, key := range part { // all at once: one connection, in a pipeline
+				wg.Go(func() {
+					var r quorum.Reply
+					r, failed[i] = ask(ctx, s.Node, "EXISTS", key)
+					there[i] = r.Int == 1
+				})
+			}
+			wg.Wait()
+			if err := errors.Join(failed...); err != nil || slices.Contains(there, true) {
+				return err == nil, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// awaitMarkers waits until every master of a cluster has its marker: a cluster votes as soon as one of them does.
+func (m *rawMember) awaitMarkers(ctx context.Context) error {
+	if m.target.Kind != node.RedisCluster {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for _, s := range m.servers {
+		id, err := ask(ctx, s.Node, "CLUSTER", "MYID")
+		if err != nil {
+			return err
+		}
+		boot, quarantine := node.MarkerKeys(s.slots, string(id.Str))
+		for {
+			marked, err1 := ask(ctx, s.Node, "EXISTS", boot)
+			silent, err2 := ask(ctx, s.Node, "EXISTS", quarantine)
+			if err := errors.Join(err1, err2, ctx.Err()); err != nil {
+				return fmt.Errorf("%s does not vote: %w", s.name, errors.Join(err, redlock.ErrNoQuorum))
+			}
+			if marked.Int == 1 && silent.Int == 0 {
+				break
+			}
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil
 }

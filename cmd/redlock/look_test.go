@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -90,5 +91,39 @@ func TestGlobIsQuoted(t *testing.T) {
 	t.Parallel()
 	if got := globQuoted(`a*b?[c]\^`); got != `a\*b\?\[c\]\\\^` {
 		t.Error(got)
+	}
+}
+
+// A redirect says that a key went elsewhere; nothing else that a cluster refuses says that there is none.
+func TestRefusalsThatSayThatThereIsNoLock(t *testing.T) {
+	t.Parallel()
+	for text, none := range map[string]bool{"MOVED 1 a:1": true, "ASK 1 a:1": true, "CLUSTERDOWN The cluster is down": false, "TRYAGAIN x": false} {
+		if got := ignoreForeign(&quorum.ReplyError{Kind: quorum.KindCluster, Text: text}); (got == nil) != none {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
+
+// While its slot moves, a lock may be seen at both masters.
+func TestLockThatIsSeenAtTwoMastersOfAMemberHasOneVote(t *testing.T) {
+	t.Parallel()
+	cluster, urls := embedded(t, 2)
+	set := &settings.Settings{Members: urls, DialTimeout: 5 * time.Second}
+	both, err := rawMembers(t.Context(), set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(both)
+	for i := range 2 {
+		for _, cmd := range [][]string{{"HSET", "k", "client:1", "17"}, {"PEXPIRE", "k", "60000"}} {
+			if _, err := cluster.Servers[i].Do(t.Context(), cmd...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	one := &rawMember{name: "both", servers: []rawServer{both[0].servers[0], both[1].servers[0]}}
+	found, err := list(t.Context(), []*rawMember{one}, "", set.DialTimeout, true)
+	if err != nil || len(found) != 1 || found[0].Votes != 1 {
+		t.Errorf("%+v, %v", found, err)
 	}
 }

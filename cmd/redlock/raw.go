@@ -14,10 +14,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redquorum/redquorum/cluster"
+	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/slot"
 )
 
 // heldLock is one lock that ls found.
@@ -36,7 +39,9 @@ func newLs() *cobra.Command {
 		Short: "List the locks that are held",
 		Long: `ls walks over the keys of every member (SCAN, never KEYS) and lists the locks that a majority of the members
 name the same holder of; with --all also those with fewer votes. It sees what is there while it walks: locks
-that come and go meanwhile may be missing. It needs the permissions SCAN, HLEN, HGETALL and PTTL.
+that come and go meanwhile may be missing, and those whose slots are moved in a Redis Cluster, of which
+every master is asked. It needs the permissions SCAN, HLEN, HGETALL and PTTL, and in a Redis Cluster or with
+Sentinels INFO.
 
 ` + configHelp,
 		Example: `  redlock ls
@@ -48,7 +53,7 @@ that come and go meanwhile may be missing. It needs the permissions SCAN, HLEN, 
 			if err != nil {
 				return err
 			}
-			members, err := rawMembers(s)
+			members, err := rawMembers(cmd.Context(), s)
 			if err != nil {
 				return err
 			}
@@ -84,8 +89,27 @@ that come and go meanwhile may be missing. It needs the permissions SCAN, HLEN, 
 	return cmd
 }
 
-// rawMembers connects to every member without taking part in anything: no marker is written.
-func rawMembers(s *settings.Settings) ([]*node.Node, error) {
+// rawMember is a member that is looked at and not taken part in: no marker is written.
+type rawMember struct {
+	name      string // as a client names it
+	target    node.Target
+	servers   []rawServer     // one; of a Redis Cluster every master
+	err       error           // why there is none
+	views     []doctor.View   // of a cluster: what each of the servers that the URL names says of it
+	sightings []node.Sighting // of a master that Sentinels watch
+}
+
+// rawServer is one server of a member.
+type rawServer struct {
+	*node.Node
+	cfg   node.Config
+	name  string   // announced address
+	slots []uint16 // of a master of a cluster
+	id    string   // its node id, "" where its cluster does not tell
+}
+
+// rawMembers finds and connects to the servers of every member.
+func rawMembers(ctx context.Context, s *settings.Settings) ([]*rawMember, error) {
 	t, err := s.TLS()
 	if err != nil {
 		return nil, err
@@ -93,30 +117,184 @@ func rawMembers(s *settings.Settings) ([]*node.Node, error) {
 	if len(s.Members) == 0 {
 		return nil, &settings.Error{Problem: "no members: give --members, or set REDLOCK_MEMBERS to the URLs of 1, 3 or 5 independent Redis masters"}
 	}
-	var out []*node.Node
+	var out []*rawMember
 	for i, u := range s.URLs() {
-		cfg, err := node.ParseURL(u)
+		target, err := node.ParseTarget(u)
 		if err != nil {
-			closeAll(out)
-			return nil, &settings.Error{Problem: fmt.Sprintf("member %d: %v (this command knows single servers only)", i+1, err)}
+			return nil, &settings.Error{Problem: fmt.Sprintf("member %d: %v", i+1, err)}
 		}
-		cfg.DefaultTLS(t)
-		cfg.ClientName, cfg.DialTimeout = "redlock", s.DialTimeout
-		n, err := node.New(cfg)
-		if err != nil {
-			closeAll(out)
-			return nil, &settings.Error{Problem: err.Error()}
+		if s.Interop && target.Kind != node.OneServer {
+			return nil, usage("member %d: locks are shared with Redisson (--interop) at plain masters only, not at a Redis Cluster or through Sentinels", i+1)
 		}
-		out = append(out, n)
+		target.Config.DefaultTLS(t)
+		target.Config.ClientName = "redlock"
+		if target.Config.DialTimeout == 0 {
+			target.Config.DialTimeout = s.DialTimeout
+		}
+		if w := target.Config.Sentinels; w != nil {
+			w.Config.DialTimeout = target.Config.DialTimeout
+		}
+		out = append(out, &rawMember{target: target})
+	}
+	var wg sync.WaitGroup
+	for _, m := range out {
+		wg.Go(func() { m.find(ctx) })
+	}
+	wg.Wait()
+	for _, m := range out {
+		for i := range m.servers {
+			at := &m.servers[i]
+			if at.Node, err = node.New(at.cfg); err != nil {
+				closeAll(out)
+				return nil, &settings.Error{Problem: err.Error()}
+			}
+		}
 	}
 	return out, nil
 }
 
-func closeAll(members []*node.Node) {
+// find fills in the servers.
+func (m *rawMember) find(ctx context.Context) {
+	c := m.target.Config
+	switch m.target.Kind {
+	case node.RedisCluster:
+		m.name = strings.Join(m.target.Seeds, ",")
+		m.findMasters(ctx)
+	case node.BySentinel:
+		watched := c.Sentinels
+		m.name = watched.Master + "@" + strings.Join(watched.Addrs, ",")
+		c.Sentinels, c.Network = nil, "tcp"
+		if m.sightings, c.Addr = watched.Look(ctx); c.Addr != "" {
+			m.servers = []rawServer{{cfg: c, name: c.Addr}}
+			return
+		}
+		var failed []error
+		for _, s := range m.sightings {
+			failed = append(failed, fmt.Errorf("sentinel %s: %w", s.Sentinel, s.Err))
+		}
+		m.err = fmt.Errorf("%s: %w", m.name, errors.Join(failed...))
+	default:
+		m.name = c.Addr
+		m.servers = []rawServer{{cfg: c, name: c.Addr}}
+	}
+}
+
+// findMasters asks every server that the URL names who the masters are, and believes what most of them say.
+func (m *rawMember) findMasters(ctx context.Context) {
+	seeds := m.target.Seeds
+	told := make([][]cluster.Master, len(seeds))
+	m.views = make([]doctor.View, len(seeds))
+	var wg sync.WaitGroup
+	for i, seed := range seeds {
+		wg.Go(func() {
+			v := doctor.View{Server: seed}
+			told[i], v.Err = cluster.Topology(ctx, cluster.Config{Seeds: seeds[i : i+1], Node: m.target.Config, Dial: m.target.Dial})
+			for _, at := range told[i] {
+				who := at.ID
+				if who == "" {
+					who = at.Addr
+				}
+				v.Slots = append(v.Slots, fmt.Sprint(who, at.Slots))
+			}
+			slices.Sort(v.Slots)
+			m.views[i] = v
+		})
+	}
+	wg.Wait()
+	best, most := -1, 0
+	var failed []error
+	for i, v := range m.views {
+		if v.Err != nil {
+			failed = append(failed, v.Err)
+			continue
+		}
+		same := 0
+		for _, w := range m.views {
+			if w.Err == nil && slices.Equal(v.Slots, w.Slots) {
+				same++
+			}
+		}
+		if same > most {
+			best, most = i, same
+		}
+	}
+	if best < 0 {
+		m.err = fmt.Errorf("%s: %w", m.name, errors.Join(failed...))
+		return
+	}
+	for _, at := range told[best] {
+		c := m.target.Config
+		c.Network, c.Addr = "tcp", at.Dial
+		m.servers = append(m.servers, rawServer{cfg: c, name: at.Addr, slots: at.Slots, id: at.ID})
+	}
+}
+
+// ready waits until every server of the member is up, or one has failed.
+func (m *rawMember) ready(ctx context.Context, patience time.Duration) error {
+	if m.err != nil {
+		return m.err
+	}
+	for _, s := range m.servers {
+		if err := ready(ctx, s.Node, patience); err != nil {
+			return err
+		}
+	}
+	if n := m.served(); m.target.Kind == node.RedisCluster && n < slot.Count {
+		return fmt.Errorf("%s: %d of %d slots are served by nobody", m.name, slot.Count-n, slot.Count)
+	}
+	return nil
+}
+
+// served counts the slots that have a master.
+func (m *rawMember) served() (n int) {
+	for _, s := range m.servers {
+		n += len(s.slots)
+	}
+	return n
+}
+
+// isMaster makes sure that what a server told was that of a master: a replica redirects, or is behind.
+func (s *rawServer) isMaster(ctx context.Context) error {
+	r, err := ask(ctx, s.Node, "INFO", "replication")
+	if err == nil && !strings.Contains(string(r.Str), "role:master") {
+		err = fmt.Errorf("%s: it is a replica now", s.name)
+	}
+	return err
+}
+
+// scan is that of all servers. A key that moves between two of them may be missing.
+func (m *rawMember) scan(ctx context.Context, prefix string) ([]vote, error) {
+	all := make([][]vote, len(m.servers))
+	failed := make([]error, len(m.servers))
+	var wg sync.WaitGroup
+	for i, s := range m.servers {
+		wg.Go(func() {
+			if all[i], failed[i] = scan(ctx, s.Node, prefix); failed[i] == nil && m.target.Kind != node.OneServer {
+				failed[i] = s.isMaster(ctx)
+			}
+		})
+	}
+	wg.Wait()
+	var out []vote
+	seen := make(map[string]bool) // or it would have two votes, before and after its slot moved
+	for _, v := range slices.Concat(all...) {
+		if !seen[v.key] {
+			seen[v.key] = true
+			out = append(out, v)
+		}
+	}
+	return out, errors.Join(failed...)
+}
+
+func closeAll(members []*rawMember) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	for _, m := range members {
-		_ = m.Close(ctx)
+		for _, s := range m.servers {
+			if s.Node != nil {
+				_ = s.Close(ctx)
+			}
+		}
 	}
 }
 
@@ -155,14 +333,14 @@ type vote struct {
 }
 
 // list asks all members at once and counts.
-func list(ctx context.Context, members []*node.Node, prefix string, patience time.Duration, all bool) ([]heldLock, error) {
+func list(ctx context.Context, members []*rawMember, prefix string, patience time.Duration, all bool) ([]heldLock, error) {
 	votes := make([][]vote, len(members))
 	failed := make([]error, len(members))
 	var wg sync.WaitGroup
 	for i, m := range members {
 		wg.Go(func() {
-			if failed[i] = ready(ctx, m, patience); failed[i] == nil {
-				votes[i], failed[i] = scan(ctx, m, prefix)
+			if failed[i] = m.ready(ctx, patience); failed[i] == nil {
+				votes[i], failed[i] = m.scan(ctx, prefix)
 			}
 		})
 	}
@@ -230,7 +408,7 @@ func tally(votes [][]vote, need int, all bool) []heldLock {
 	return out
 }
 
-// scan walks over one member's keys.
+// scan walks over one server's keys.
 func scan(ctx context.Context, m *node.Node, prefix string) ([]vote, error) {
 	var out []vote
 	seen := make(map[string]bool) // SCAN may return a key twice
@@ -279,7 +457,7 @@ func voteFor(ctx context.Context, m *node.Node, key string) (*vote, error) {
 	}
 	ttl, err := ask(ctx, m, "PTTL", key)
 	if err != nil || ttl.Int <= 0 {
-		return nil, err
+		return nil, ignoreForeign(err)
 	}
 	h, err := ask(ctx, m, "HGETALL", key)
 	if err != nil || len(h.Elems) != 2 {
@@ -294,9 +472,14 @@ func voteFor(ctx context.Context, m *node.Node, key string) (*vote, error) {
 	return &vote{key: key, owner: owner, token: token, ttl: ttl.Int}, nil
 }
 
-// ignoreForeign drops the error of a key that became something else meanwhile.
+// ignoreForeign drops the error of a key that became something else meanwhile, or went to another server.
 func ignoreForeign(err error) error {
-	if refused := (*quorum.ReplyError)(nil); errors.As(err, &refused) && refused.Kind == quorum.KindForeign {
+	refused := (*quorum.ReplyError)(nil)
+	if !errors.As(err, &refused) {
+		return err
+	}
+	word, _, _ := strings.Cut(refused.Text, " ")
+	if refused.Kind == quorum.KindForeign || refused.Kind == quorum.KindCluster && (word == "MOVED" || word == "ASK") {
 		return nil
 	}
 	return err

@@ -10,18 +10,22 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/slot"
 )
 
-// Facts are what one member told.
+// Facts are what one member told, or one master of a Redis Cluster.
 type Facts struct {
 	Member string
-	Err    error // it could not be reached; nothing else is set then
-	TLSErr bool  // Err is about TLS
+	Kind   node.TargetKind
+	Addr   string // of the server
+	Err    error  // it could not be reached; nothing else is set then
+	TLSErr bool   // Err is about TLS
 
 	RTT    time.Duration     // median of five
 	Info   map[string]string // INFO
@@ -31,11 +35,54 @@ type Facts struct {
 	MarkerErr error // the restart guard's keys could not be read
 	Marker    string
 	State     string        // of the marker: n, g or w
+	Repl      string        // the replication id that the marker was made for, where replicas may take over
 	Left      time.Duration // of the quarantine
 
 	Denied  []string  // commands of ours that the user may not run
 	ACLErr  error     // that could not be found out
 	Expires time.Time // of the certificate; zero without TLS
+
+	// Of a member whose replicas may take over.
+	Lag       time.Duration   // failover_lag
+	Ack       int             // min_replicas_ack, of any member
+	Replicas  []Replica       // of the server
+	Sightings []node.Sighting // what each Sentinel says; Kind is BySentinel
+
+	// Of a Redis Cluster as a whole.
+	Views []View
+	Parts []Facts // its masters; nothing that servers tell is set beside them
+
+	// Of one of them.
+	Slots   int
+	Health  string // cluster_state, "" where that is not permitted
+	Missing bool   // it is not the server that the others mean
+	Stamped bool   // its slots were used under some master's marker
+}
+
+// View is what one server says of its cluster.
+type View struct {
+	Server string
+	Err    error
+	Slots  []string // for each master, which slots it serves, in some order that is always the same
+}
+
+// Replica is what a replica says of itself.
+type Replica struct {
+	Addr   string
+	Err    error
+	Config map[string]string // nil where that is not permitted
+}
+
+// servers are those whose facts f has: its own, or those of its parts.
+func (f *Facts) servers() []*Facts {
+	if f.Kind != node.RedisCluster || f.Slots > 0 {
+		return []*Facts{f}
+	}
+	var all []*Facts
+	for i := range f.Parts {
+		all = append(all, &f.Parts[i])
+	}
+	return all
 }
 
 // Reading is one look at a clock: it read Server between Sent and Arrived.
@@ -44,11 +91,16 @@ type Reading struct {
 	Server        time.Time
 }
 
-// Target is a member to ask.
+// Target is a server to ask.
 type Target struct {
-	Node *node.Node
-	Addr string
-	TLS  *tls.Config // nil: none
+	Node   *node.Node
+	Config node.Config       // that Node was made with
+	Dial   map[string]string // announced addresses to those that are dialled
+	Kind   node.TargetKind   // of the member that it belongs to
+	Name   string            // of the member, or of the master of a cluster
+	Slots  []uint16          // of a master of a cluster
+	ID     string            // its node id as the others tell it, "" if they do not
+	Lag    time.Duration     // failover_lag
 }
 
 // Terms are what the judgement depends on.
@@ -63,9 +115,9 @@ type Terms struct {
 	Between  time.Duration // the two readings of the clocks
 }
 
-// Ask gathers the facts about one member.
+// Ask gathers the facts about one server.
 func Ask(ctx context.Context, t Target, terms Terms) Facts {
-	f := Facts{Member: t.Node.Name()}
+	f := Facts{Member: t.Name, Kind: t.Kind, Addr: t.Config.Addr, Slots: len(t.Slots), Lag: t.Lag, Ack: t.Config.MinReplicasAck}
 	if f.Err = up(ctx, t.Node, terms.Dial); f.Err != nil {
 		return f
 	}
@@ -90,10 +142,18 @@ func Ask(ctx context.Context, t Target, terms Terms) Facts {
 	if r, err := ask("INFO"); err == nil {
 		f.Info = parseInfo(string(r.Str))
 	}
-	f.Config = config(ask)
-	f.marker(ask)
-	f.permissions(ask, terms)
-	if t.TLS != nil {
+	f.Config = config(ask, slices.Concat(settings, replicated[t.Kind]))
+	f.marker(ask, t)
+	f.permissions(ask, t, terms)
+	if t.Kind == node.RedisCluster {
+		if r, err := ask("CLUSTER", "INFO"); err == nil {
+			f.Health = parseInfo(string(r.Str))["cluster_state"]
+		}
+	}
+	if t.Kind != node.OneServer {
+		f.Replicas = replicas(ctx, f.Info, t)
+	}
+	if t.Config.TLS != nil {
 		f.Expires = expires(ctx, t, terms.Dial)
 	}
 	select {
@@ -148,9 +208,64 @@ func parseInfo(text string) map[string]string {
 	return out
 }
 
-func config(ask asker) map[string]string {
+// The settings that are looked at, and those that matter where a replica may take over.
+var (
+	settings   = []string{"appendfsync", "client-output-buffer-limit", "maxmemory-policy", "stop-writes-on-bgsave-error"}
+	replicated = map[node.TargetKind][]string{
+		node.RedisCluster: {"cluster-node-timeout", "cluster-require-full-coverage", "cluster-replica-validity-factor", "cluster-replica-no-failover"},
+		node.BySentinel:   {"min-replicas-to-write", "min-replicas-max-lag"},
+	}
+)
+
+// replicas asks those of a master for the settings that will count when one of them takes over.
+func replicas(ctx context.Context, info map[string]string, t Target) []Replica {
+	var out []Replica
+	for i := 0; ; i++ {
+		fields, ok := info["slave"+strconv.Itoa(i)] // ip=10.0.0.1,port=6379,state=online,...
+		if !ok {
+			break
+		}
+		of := make(map[string]string)
+		for f := range strings.SplitSeq(fields, ",") {
+			k, v, _ := strings.Cut(f, "=")
+			of[k] = v
+		}
+		out = append(out, Replica{Addr: net.JoinHostPort(of["ip"], of["port"])})
+	}
+	names := append([]string{"maxmemory-policy"}, replicated[t.Kind]...)
+	var cmds [][]byte
+	for _, name := range names {
+		cmds = append(cmds, resp.Command("CONFIG", "GET", name))
+	}
+	var wg sync.WaitGroup
+	for i := range out {
+		wg.Go(func() {
+			r := &out[i]
+			c := t.Config
+			if c.Addr = r.Addr; t.Dial[r.Addr] != "" {
+				c.Addr = t.Dial[r.Addr]
+			}
+			var replies []quorum.Reply
+			if replies, r.Err = node.Query(ctx, c, cmds...); r.Err != nil {
+				return
+			}
+			for k := range replies {
+				if e := replies[k].Elems; len(e) == 2 {
+					if r.Config == nil {
+						r.Config = make(map[string]string)
+					}
+					r.Config[names[k]] = string(e[1].Str)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+func config(ask asker, names []string) map[string]string {
 	var out map[string]string
-	for _, name := range []string{"appendfsync", "client-output-buffer-limit", "maxmemory-policy", "stop-writes-on-bgsave-error"} {
+	for _, name := range names {
 		r, err := ask("CONFIG", "GET", name)
 		if err != nil || len(r.Elems) != 2 {
 			continue
@@ -164,21 +279,41 @@ func config(ask asker) map[string]string {
 }
 
 // marker reads the restart guard's keys.
-func (f *Facts) marker(ask asker) {
-	r, err := ask("HMGET", "redquorum:boot", "id", "state")
-	if err != nil || len(r.Elems) != 2 {
+func (f *Facts) marker(ask asker, t Target) {
+	id := ""
+	if t.Kind == node.RedisCluster {
+		r, err := ask("CLUSTER", "MYID")
+		if err != nil {
+			f.MarkerErr = errors.Join(err, errors.New("the restart guard's marker cannot be found: CLUSTER MYID"))
+			return
+		}
+		id = string(r.Str)
+		f.Missing = t.ID != "" && t.ID != id
+	}
+	boot, quarantine := node.MarkerKeys(t.Slots, id)
+	r, err := ask("HMGET", boot, "id", "state", "repl")
+	if err != nil || len(r.Elems) != 3 {
 		f.MarkerErr = errors.Join(err, errors.New("the restart guard's marker cannot be read"))
 		return
 	}
-	f.Marker, f.State = string(r.Elems[0].Str), string(r.Elems[1].Str)
-	if r, err = ask("PTTL", "redquorum:quarantine"); err == nil {
+	f.Marker, f.State, f.Repl = string(r.Elems[0].Str), string(r.Elems[1].Str), string(r.Elems[2].Str)
+	if t.Kind == node.RedisCluster {
+		r, err := ask("HEXISTS", "redquorum:tokens:{"+slot.TagOf(t.Slots[0])+"}", "id")
+		f.Stamped = err == nil && r.Int == 1
+	}
+	if r, err = ask("PTTL", quarantine); err == nil {
 		f.Left = time.Duration(max(0, r.Int)) * time.Millisecond
 	}
 }
 
-// Commands are those that the library uses, with arguments as it uses them for a lock named key.
-func Commands(key string, interop bool) [][]string {
-	const tokens, inbox = "redquorum:tokens", "redquorum:inbox:doctor"
+// Commands are those that the library uses at a server, with arguments as it uses them for a lock named key.
+func Commands(t Target, key string, interop bool) [][]string {
+	tokens, inbox := "redquorum:tokens", "redquorum:inbox:doctor"
+	boot, quarantine := node.MarkerKeys(t.Slots, strings.Repeat("0", 40))
+	if t.Kind == node.RedisCluster {
+		tag := ":{" + slot.TagOf(slot.Of(key)) + "}"
+		tokens, inbox = tokens+tag, inbox+tag
+	}
 	queue, waiters := "redquorum:q:{"+key+"}", "redquorum:w:{"+key+"}"
 	out := [][]string{
 		{"EVAL", "return 1", "2", key, tokens}, {"EVALSHA", strings.Repeat("0", 40), "2", key, tokens}, {"SCRIPT", "LOAD", "return 1"},
@@ -188,7 +323,13 @@ func Commands(key string, interop bool) [][]string {
 		{"HGET", key, "f"}, {"HSET", key, "f", "v"}, {"HDEL", key, "f"}, {"HEXISTS", key, "f"}, {"HKEYS", key},
 		{"HMGET", waiters, "f"}, {"HGETALL", key}, {"HLEN", key}, {"HINCRBY", tokens, "f", "1"},
 		{"ZADD", queue, "1", "m"}, {"ZREM", queue, "m"}, {"ZRANGE", queue, "0", "-1"}, {"ZSCORE", queue, "m"},
-		{"HSET", "redquorum:boot", "id", "x"}, {"SET", "redquorum:quarantine", "1", "PX", "1"},
+		{"HSET", boot, "id", "x"}, {"SET", quarantine, "1", "PX", "1"},
+	}
+	if t.Kind == node.RedisCluster {
+		out = append(out, []string{"CLUSTER", "MYID"}, []string{"ASKING"}, []string{"SSUBSCRIBE", inbox}, []string{"SPUBLISH", inbox, "x"})
+	}
+	if t.Config.MinReplicasAck > 0 {
+		out = append(out, []string{"WAIT", "1", "100"})
 	}
 	if interop {
 		channel, counter := "redisson_lock__channel:{"+key+"}", "redisson_lock_token:{"+key+"}"
@@ -199,13 +340,13 @@ func Commands(key string, interop bool) [][]string {
 }
 
 // permissions asks the member what our user may do, without doing it.
-func (f *Facts) permissions(ask asker, terms Terms) {
+func (f *Facts) permissions(ask asker, t Target, terms Terms) {
 	who, err := ask("ACL", "WHOAMI")
 	if err != nil {
 		f.ACLErr = err
 		return
 	}
-	for _, c := range Commands(terms.Key, terms.Interop) {
+	for _, c := range Commands(t, terms.Key, terms.Interop) {
 		r, err := ask(append([]string{"ACL", "DRYRUN", string(who.Str)}, c...)...)
 		if err != nil {
 			f.ACLErr = err
@@ -220,11 +361,7 @@ func (f *Facts) permissions(ask asker, terms Terms) {
 // name is the command without arguments, with the key that it is denied for.
 func name(c []string) []string {
 	switch c[0] {
-	case "SCRIPT", "PUBSUB":
-		return c[:2]
-	case "CLIENT":
-		return c[:2]
-	case "PING", "INFO", "TIME":
+	case "PING", "INFO", "TIME", "ASKING", "WAIT", "SSUBSCRIBE", "SPUBLISH":
 		return c[:1]
 	case "EVAL", "EVALSHA":
 		return []string{c[0], c[3], c[4]}
@@ -236,11 +373,11 @@ func name(c []string) []string {
 func expires(ctx context.Context, t Target, patience time.Duration) time.Time {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	cfg := t.TLS.Clone()
+	cfg := t.Config.TLS.Clone()
 	if cfg.ServerName == "" {
-		cfg.ServerName, _, _ = net.SplitHostPort(t.Addr)
+		cfg.ServerName, _, _ = net.SplitHostPort(t.Config.Addr)
 	}
-	conn, err := (&tls.Dialer{Config: cfg}).DialContext(ctx, "tcp", t.Addr)
+	conn, err := (&tls.Dialer{Config: cfg}).DialContext(ctx, "tcp", t.Config.Addr)
 	if err != nil {
 		return time.Time{}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -58,6 +59,9 @@ type Summary struct {
 	State   string  `json:"state"`
 	Offset  float64 `json:"clock_offset_ms"`
 	Rate    float64 `json:"clock_rate_ppm"`
+
+	Master  string    `json:"master,omitempty"`  // that the Sentinels name
+	Masters []Summary `json:"masters,omitempty"` // of a Redis Cluster, which has nothing else but its state then
 }
 
 // judge collects.
@@ -80,18 +84,27 @@ func Judge(all []Facts, terms Terms, now time.Time) Report {
 	for i := range all {
 		f := &all[i]
 		j.out.Members = append(j.out.Members, j.summary(f))
+		j.sentinels(f)
+		j.cluster(f)
 		if f.Err != nil {
 			j.down(f)
 			continue
 		}
-		j.server(f)
-		j.memory(f)
-		j.persistence(f)
-		j.clocks(f)
-		j.guard(f)
-		j.permitted(f)
-		j.buffers(f)
-		j.certificate(f.Member, "the member's certificate", f.Expires, now)
+		for _, s := range f.servers() {
+			if s.Err != nil {
+				j.down(s)
+				continue
+			}
+			j.server(s)
+			j.memory(s)
+			j.persistence(s)
+			j.clocks(s)
+			j.guard(s)
+			j.permitted(s)
+			j.buffers(s)
+			j.certificate(s.Member, "the member's certificate", s.Expires, now)
+			j.replicas(s)
+		}
 	}
 	j.certificate("", "our own certificate", terms.Own, now)
 	j.spread()
@@ -103,8 +116,8 @@ func Judge(all []Facts, terms Terms, now time.Time) Report {
 func (j *judge) number() {
 	n := len(j.all)
 	up := 0
-	for _, f := range j.all {
-		if f.Err == nil {
+	for i := range j.all {
+		if j.all[i].up() {
 			up++
 		}
 	}
@@ -125,9 +138,13 @@ func (j *judge) number() {
 			fmt.Sprintf("%d tolerate no more failures than %d, and there is one more to fail", n, n-1), "use 3 or 5")
 	}
 	hosts := make(map[string]int)
-	for _, f := range j.all {
-		if host, _, err := net.SplitHostPort(f.Member); err == nil {
-			hosts[host]++
+	for i := range j.all {
+		seen := make(map[string]bool)
+		for _, s := range j.all[i].servers() {
+			if host, _, err := net.SplitHostPort(s.addr()); err == nil && !seen[host] {
+				seen[host] = true
+				hosts[host]++
+			}
 		}
 	}
 	for host, n := range hosts {
@@ -144,34 +161,88 @@ func (j *judge) number() {
 
 // identities looks for members that are one Redis, or replicate one another.
 func (j *judge) identities() {
-	seen := make(map[string]string)
-	for _, f := range j.all {
-		if f.Err != nil {
-			continue
-		}
-		if id := f.Info["run_id"]; id != "" {
-			if first, dup := seen[id]; dup {
-				j.say(Critical, "identity", f.Member, "it is the same Redis as "+first, "it would vote twice; the library refuses such a set", "list each master once")
+	type place struct {
+		member int
+		server *Facts
+	}
+	var all []place
+	seen := make(map[string]place)
+	told := make(map[[2]int]bool) // two clusters have many masters in common
+	for i := range j.all {
+		for _, f := range j.all[i].servers() {
+			if f.Err != nil {
+				continue
 			}
-			seen[id] = f.Member
+			at := place{i, f}
+			all = append(all, at)
+			id := f.Info["run_id"]
+			first, dup := seen[id]
+			switch {
+			case id == "":
+			case !dup:
+				seen[id] = at
+			case first.member == i:
+				j.say(Critical, "identity", f.Member, "it is the same Redis as "+first.server.Member+", which the cluster has as another master",
+					"calls for its slots are refused", "look at the addresses that the servers announce, and at addr_map")
+			case told[[2]int{first.member, i}]:
+			case f.Kind == node.RedisCluster && first.server.Kind == node.RedisCluster:
+				told[[2]int{first.member, i}] = true
+				j.say(Critical, "identity", j.all[i].Member, "it is the same Redis Cluster as "+j.all[first.member].Member,
+					"it would vote twice; the library refuses such a set", "list each cluster once, with all its addresses in one URL")
+			default:
+				j.say(Critical, "identity", f.Member, "it is the same Redis as "+first.server.Member, "it would vote twice; the library refuses such a set", "list each master once")
+			}
 		}
+	}
+	for _, at := range all {
+		f := at.server
 		if f.Info["role"] != "slave" {
 			continue
 		}
 		master := net.JoinHostPort(f.Info["master_host"], f.Info["master_port"])
 		what := "it is a replica of " + master
-		for _, other := range j.all {
-			if other.Err == nil && other.Member != f.Member && (other.Member == master || other.Info["master_replid"] == f.Info["master_replid"]) {
-				what = "it replicates another member, " + other.Member
+		for _, other := range all {
+			if other.member != at.member && (other.server.addr() == master || other.server.Info["master_replid"] == f.Info["master_replid"]) {
+				what = "it replicates another member, " + j.all[other.member].Member
 			}
 		}
-		j.say(Critical, "replication", f.Member, what, "it cannot vote, and would not be independent if it could", "use independent masters: REPLICAOF NO ONE")
+		switch f.Kind {
+		case node.RedisCluster:
+			j.say(Critical, "role", f.Member, what+", and the cluster names it as a master", "its slots give no vote", "look again when the failover is over; then CLUSTER NODES")
+		case node.BySentinel:
+			j.say(Critical, "role", f.Member, what+" ("+f.addr()+"), and the Sentinels name it as the master", "it does not vote", "look again when the failover is over; then SENTINEL MASTER")
+		default:
+			j.say(Critical, "replication", f.Member, what, "it cannot vote, and would not be independent if it could", "use independent masters: REPLICAOF NO ONE")
+		}
 	}
+}
+
+// up reports whether everything of the member can be reached that its vote for any lock needs.
+func (f *Facts) up() bool {
+	if f.Err != nil {
+		return false
+	}
+	for _, s := range f.servers() {
+		if s.Err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *Facts) addr() string {
+	if f.Addr != "" {
+		return f.Addr
+	}
+	return f.Member
 }
 
 func (j *judge) down(f *Facts) {
 	refused := (*quorum.ReplyError)(nil)
 	what := strings.TrimPrefix(f.Err.Error(), f.Member+": ")
+	if f.Slots > 0 {
+		what = fmt.Sprintf("a master, of %d slots: %s", f.Slots, what)
+	}
 	switch {
 	case errors.As(f.Err, &refused) && refused.Kind == quorum.KindAuth:
 		j.say(Critical, "auth", f.Member, what, "it does not vote", "check user, password (REDLOCK_PASSWORD_FILE) and permissions")
@@ -192,7 +263,14 @@ func (j *judge) server(f *Facts) {
 	} else if v := f.Info["redis_version"]; v != "" && older(v, 6, 2) {
 		j.say(Critical, "version", f.Member, "Redis "+v, "the scripts are written for Redis 6.2 and later", "upgrade")
 	}
-	if f.Info["redis_mode"] == "cluster" || f.Info["cluster_enabled"] == "1" {
+	if f.Kind == node.RedisCluster {
+		switch {
+		case f.Missing:
+			j.say(Critical, "mode", f.Member, "another server answers than the one that the cluster means", "calls for its slots are refused", "look at the addresses that the servers announce, and at addr_map")
+		case f.Health != "" && f.Health != "ok":
+			j.say(Critical, "cluster", f.Member, "cluster_state is "+f.Health+" there", "it refuses every command", "CLUSTER INFO and CLUSTER NODES say why")
+		}
+	} else if f.Info["redis_mode"] == "cluster" || f.Info["cluster_enabled"] == "1" {
 		j.say(Critical, "mode", f.Member, "it belongs to a Redis Cluster", "as a plain member, keys of other slots are refused", "give the whole cluster as one member")
 	}
 	if f.Info["loading"] == "1" {
@@ -290,13 +368,27 @@ func (j *judge) clocks(f *Facts) {
 // state of a member, as redlock.Client.Members tells it.
 func (f *Facts) state() string {
 	run := f.Info["run_id"]
+	if parts := f.Parts; len(parts) > 0 { // that of the worst master
+		states := []string{"voting", "restoring", "quarantined", "new", "joined", "replaced", "restarted", "unknown", "down"}
+		worst := 0
+		for i := range parts {
+			worst = max(worst, slices.Index(states, parts[i].state()))
+		}
+		return states[worst]
+	}
 	switch {
 	case f.Err != nil:
 		return "down"
 	case f.MarkerErr != nil:
 		return "unknown"
+	case f.Marker == "" && f.Kind != node.OneServer && f.promoted():
+		return "replaced"
+	case f.Marker == "" && f.Stamped:
+		return "joined"
 	case f.Marker == "":
 		return "new"
+	case f.Kind != node.OneServer && f.Repl != f.Info["master_replid"] && f.promoted():
+		return "replaced"
 	case run != "" && !strings.HasPrefix(f.Marker, run+" "):
 		return "restarted"
 	case f.Left > 0:
@@ -306,6 +398,9 @@ func (f *Facts) state() string {
 	}
 	return "voting"
 }
+
+// promoted reports whether the process was a replica before.
+func (f *Facts) promoted() bool { return strings.Trim(f.Info["master_replid2"], "0") != "" }
 
 func (j *judge) guard(f *Facts) {
 	until := "for " + f.Left.Round(time.Second).String() + " more"
@@ -318,6 +413,12 @@ func (j *judge) guard(f *Facts) {
 			"for a deployment that never held a lock: redlock init --fresh; otherwise wait")
 	case "restarted":
 		j.say(Warning, "restart guard", f.Member, "it has restarted, and no client has noticed yet", fmt.Sprintf("it does not vote for %v from when one does", j.terms.MaxTTL), "wait")
+	case "joined":
+		j.say(Warning, "restart guard", f.Member, "it has no marker, and slots that were used: they came from other masters, or it forgot, and no client has noticed yet",
+			fmt.Sprintf("it votes once a client has, or %v later, unless all of them came from masters that remember", j.terms.MaxTTL+f.Lag), "wait; restart no other member")
+	case "replaced":
+		j.say(Warning, "restart guard", f.Member, "a replica has taken over, or it has restarted, and no client has noticed yet",
+			fmt.Sprintf("it may lack what its former master granted, and does not vote for %v from when one does", j.terms.MaxTTL+f.Lag), "wait; restart no other member")
 	case "quarantined":
 		j.say(Warning, "restart guard", f.Member, "it may have forgotten what it granted, and does not vote "+until, "fewer members bear the locks meanwhile", "wait; restart no other member")
 	case "restoring":
@@ -326,8 +427,20 @@ func (j *judge) guard(f *Facts) {
 }
 
 func (j *judge) permitted(f *Facts) {
-	if len(f.Denied) > 0 {
-		j.say(Critical, "permissions", f.Member, "the user may not: "+strings.Join(f.Denied, ", "),
+	var denied, sharded []string
+	for _, c := range f.Denied {
+		if c == "SSUBSCRIBE" || c == "SPUBLISH" {
+			sharded = append(sharded, c)
+		} else {
+			denied = append(denied, c)
+		}
+	}
+	if len(sharded) > 0 {
+		j.say(Warning, "permissions", f.Member, "the user may not: "+strings.Join(sharded, ", "),
+			"each hand-off is told to every server of the cluster, and not to one", "+ssubscribe +spublish")
+	}
+	if len(denied) > 0 {
+		j.say(Critical, "permissions", f.Member, "the user may not: "+strings.Join(denied, ", "),
 			"locks fail, or restarts and broken connections are not dealt with", "the README has the user's permissions on one line; --key names a lock to check them for")
 	}
 	if f.ACLErr != nil {
@@ -369,15 +482,17 @@ func (j *judge) certificate(member, what string, expires, now time.Time) {
 func (j *judge) spread() {
 	var low, high time.Duration
 	first := true
-	for _, f := range j.all {
-		if f.Err != nil || f.Clock[0].Sent.IsZero() {
-			continue
+	for i := range j.all {
+		for _, f := range j.all[i].servers() {
+			if f.Err != nil || f.Clock[0].Sent.IsZero() {
+				continue
+			}
+			d, _ := offset(f.Clock[0])
+			if first {
+				low, high, first = d, d, false
+			}
+			low, high = min(low, d), max(high, d)
 		}
-		d, _ := offset(f.Clock[0])
-		if first {
-			low, high, first = d, d, false
-		}
-		low, high = min(low, d), max(high, d)
 	}
 	if high-low > 500*time.Millisecond {
 		j.say(Warning, "clock offset", "", fmt.Sprintf("the members' clocks differ by %v", (high-low).Round(time.Millisecond)),
@@ -411,6 +526,16 @@ func (j *judge) summary(f *Facts) Summary {
 	s := Summary{Member: f.Member, State: f.state()}
 	if f.Err != nil {
 		return s
+	}
+	if len(f.Parts) > 0 {
+		s.Up = f.up()
+		for i := range f.Parts {
+			s.Masters = append(s.Masters, j.summary(&f.Parts[i]))
+		}
+		return s
+	}
+	if f.Kind == node.BySentinel {
+		s.Master = f.Addr
 	}
 	s.Up, s.RTTUS, s.Version = true, f.RTT.Microseconds(), f.Info["redis_version"]
 	if v := f.Info["valkey_version"]; v != "" {

@@ -92,7 +92,7 @@ func duration(name, def, help string, field func(*Settings) *time.Duration) Opti
 // Options lists every setting, in the order of the help.
 var Options = []Option{
 	{
-		Name: "members", Kind: "urls", Help: "URLs of the members, separated by commas: redis://host:port, rediss://… with TLS",
+		Name: "members", Kind: "urls", Help: "URLs of the members, separated by commas: redis://host:port, redis-cluster://host:port,…, redis-sentinel://host:port,…/name; rediss… with TLS",
 		set: func(s *Settings, v string) error {
 			s.Members = splitMembers(v)
 			return nil

@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Master is one master of a Redis Cluster, for tools that look at a cluster without being its clients.
+type Master struct {
+	ID    string   // node id; "" where the server is too old to tell
+	Addr  string   // host:port, as announced
+	Dial  string   // the address to dial, by Config.Dial
+	Slots []uint16 // ascending, at least one
+}
+
+// Topology asks the seeds, one after the other, until one tells who serves which slots. Masters without
+// slots are left out. Of c it needs Seeds, Node without a Guard, and Dial.
+func Topology(ctx context.Context, c Config) ([]Master, error) {
+	errs := []error{errors.New("cluster: Config.Seeds is empty")}
+	for i, seed := range c.Seeds {
+		infos, err := c.ask(ctx, seed)
+		if err == nil {
+			out := make([]Master, len(infos))
+			for k, m := range infos {
+				out[k] = Master{ID: m.id, Addr: m.addr, Dial: c.dial(m.addr), Slots: m.slots}
+			}
+			return out, nil
+		}
+		errs = append(errs[:i], err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+var _ quorum.Clocked = (*Cluster)(nil)
+
+// ClockOffset implements quorum.Clocked: that of the master whose clock is farthest from ours, of those that know it.
+func (cl *Cluster) ClockOffset() (ahead, within time.Duration, ok bool) {
+	for _, m := range cl.table.Load().masters[1:] {
+		if a, w, known := m.node.ClockOffset(); known && (!ok || a.Abs() > ahead.Abs()) {
+			ahead, within, ok = a, w, true
+		}
+	}
+	return ahead, within, ok
+}

@@ -1,0 +1,426 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// diagnose runs the doctor.
+func diagnose(t *testing.T, args ...string) (int, doctor.Report) {
+	t.Helper()
+	code, stdout, stderr := command(t, append([]string{"doctor", "--json", "--sample", "50ms", "--dial-timeout", "5s"}, args...)...)
+	var r struct {
+		doctor.Report
+		Severity string           `json:"severity"`
+		Findings []map[string]any `json:"findings"`
+	}
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatalf("%v: %v\n%s%s", args, err, stdout, stderr)
+	}
+	for _, f := range r.Findings {
+		text := func(name string) string { s, _ := f[name].(string); return s }
+		one := doctor.Finding{Check: text("check"), Member: text("member"), What: text("what"), Risk: text("risk"), Cure: text("cure")}
+		one.Severity = map[string]doctor.Severity{"warning": doctor.Warning, "critical": doctor.Critical}[text("severity")]
+		r.Report.Findings = append(r.Report.Findings, one)
+	}
+	return code, r.Report
+}
+
+// found looks for a finding whose "check: member: what" matches.
+func found(r doctor.Report, s doctor.Severity, pattern string) bool {
+	re := regexp.MustCompile(pattern)
+	for _, f := range r.Findings {
+		if f.Severity == s && re.MatchString(f.Check+": "+f.Member+": "+f.What) {
+			return true
+		}
+	}
+	return false
+}
+
+func want(t *testing.T, r doctor.Report, s doctor.Severity, pattern string) {
+	t.Helper()
+	if !found(r, s, pattern) {
+		t.Errorf("no finding of severity %v matches %s:\n%+v", s, pattern, r.Findings)
+	}
+}
+
+func succeed(t *testing.T, says string, args ...string) string {
+	t.Helper()
+	return fail(t, 0, says, args...)
+}
+
+func fail(t *testing.T, code int, says string, args ...string) string {
+	t.Helper()
+	args = append(args, "--dial-timeout=5s", "--member-timeout=5s") // of a busy machine
+	got, stdout, stderr := command(t, args...)
+	if got != code || !regexp.MustCompile(says).MatchString(stdout+stderr) {
+		t.Fatalf("%v: code %d, want %d and %q\n%s%s", args, got, code, says, stdout, stderr)
+	}
+	return stdout
+}
+
+func do(t *testing.T, servers []*redistest.Real, args ...string) {
+	t.Helper()
+	for _, r := range servers {
+		if _, err := r.Do(t.Context(), args...); err != nil {
+			t.Fatalf("%s: %v: %v", r.Addr(), args, err)
+		}
+	}
+}
+
+// holdsLocks takes a lock of each name, and makes sure that the commands that look at locks see them.
+func holdsLocks(t *testing.T, url string, names []string) {
+	t.Helper()
+	members := []string{"--members", url}
+	with := func(args ...string) []string { return append(args, members...) }
+	for _, name := range names {
+		succeed(t, "REDLOCK_VOTES=1/1", with("acquire", name, "--ttl", "30s")...)
+	}
+	listed := succeed(t, "", with("ls")...)
+	for _, name := range names {
+		if n := strings.Count(listed, fmt.Sprintf("%q", name)); n != 1 {
+			t.Errorf("%s is listed %d times:\n%s", name, n, listed)
+		}
+		token := strings.TrimSpace(succeed(t, `^\d+\s`, with("fence", name)...))
+		succeed(t, "^$", with("fence", name, "--verify", token)...)
+		fail(t, 1, "^$", with("fence", name, "--verify", "1")...)
+	}
+	if n := strings.Count(succeed(t, "", with("ls", names[0])...), "\n"); n != 1 {
+		t.Errorf("%d locks begin with %s", n, names[0])
+	}
+	succeed(t, "held by .* at 1 of 1 members", with("inspect", names[0])...)
+	fail(t, 0, "members_freed=1", with("release", names[0], "--force", "--yes")...)
+	succeed(t, "not held, 0 waiting", with("watch", names[0], "--until-free")...)
+	if strings.Contains(succeed(t, "", with("ls")...), fmt.Sprintf("%q", names[0])) {
+		t.Error("a lock that was forced open is listed")
+	}
+}
+
+// isNew makes sure that the member waits for somebody who vouches for it, once.
+func isNew(t *testing.T, url string) {
+	t.Helper()
+	args := []string{"init", "--fresh", "--members", url}
+	fail(t, exitUsage, "say --yes", args...)
+	succeed(t, "1 members vote", append(args, "--yes")...)
+}
+
+func TestCommandsKnowAClusterAsAMember(t *testing.T) {
+	t.Parallel()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Replicas: 1, NodeTimeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	masters, replicas := s.Servers[:3], s.Servers[3:]
+	const options = "?failover_lag=20s"
+	at := func(servers ...*redistest.Real) string {
+		var addrs []string
+		for _, r := range servers {
+			addrs = append(addrs, r.Addr())
+		}
+		return "redis-cluster://" + strings.Join(addrs, ",")
+	}
+	url := at(s.Servers...) + options
+
+	code, r := diagnose(t, "--members", url)
+	if code != 1 {
+		t.Errorf("a new cluster: %d", code)
+	}
+	for i, m := range masters {
+		want(t, r, doctor.Warning, "^restart guard: "+m.Addr()+": no client has used it")
+		want(t, r, doctor.Warning, "^failover: "+m.Addr()+": cluster-replica-validity-factor of its replica "+replicas[i].Addr()+" is 0")
+	}
+	want(t, r, doctor.OK, "^coverage: ")
+	want(t, r, doctor.OK, "^failover: .*a replica may take over")
+	do(t, replicas, "CONFIG", "SET", "cluster-replica-validity-factor", "10")
+
+	isNew(t, at(masters[0])+options)
+	if code, r = diagnose(t, "--members", url); code != 0 || len(r.Members[0].Masters) != 3 || r.Members[0].State != "voting" {
+		t.Errorf("a cluster that is fit: %d, %+v", code, r)
+	}
+	fail(t, 1, "not a new set", "init", "--fresh", "--yes", "--members", url)
+
+	var names []string
+	for i := range 6 {
+		names = append(names, fmt.Sprintf("{%s}lock%d", slot.TagOf(uint16(i*slot.Count/6)), i)) // two at each master
+	}
+	holdsLocks(t, url, names)
+
+	_, r = diagnose(t, "--members", at(s.Servers...)+"?failover_lag=19s")
+	for i, m := range masters {
+		want(t, r, doctor.Critical, "^failover lag: "+m.Addr()+": cluster-node-timeout is 20s, failover_lag 19s")
+		want(t, r, doctor.Critical, "^failover lag: "+m.Addr()+": cluster-node-timeout of its replica "+replicas[i].Addr()+" is 20s")
+	}
+	_, r = diagnose(t, "--members", at(masters...)+options+","+at(replicas...)+options)
+	want(t, r, doctor.Critical, "^identity: "+replicas[0].Addr()+".*: it is the same Redis Cluster as "+masters[0].Addr())
+	code, r = diagnose(t, "--members", "redis-cluster://127.0.0.1:1,"+s.Servers[0].Addr()+options)
+	if code != 1 {
+		t.Errorf("one address is wrong: %d", code)
+	}
+	want(t, r, doctor.Warning, "^server: .*: 127.0.0.1:1 does not answer")
+	_, r = diagnose(t, "--members", at(masters...)+options+"&min_replicas_ack=2")
+	want(t, r, doctor.Critical, "^replicas: "+masters[0].Addr()+": min_replicas_ack is 2, and it has 1")
+	_, r = diagnose(t, "--members", url+"&addr_map="+masters[0].Addr()+"/"+masters[1].Addr())
+	want(t, r, doctor.Critical, "^mode: "+masters[0].Addr()+": another server answers")
+	want(t, r, doctor.Critical, "^identity: .*which the cluster has as another master")
+	_, r = diagnose(t, "--members", url+"&addr_map="+replicas[2].Addr()+"/127.0.0.1:1")
+	want(t, r, doctor.Warning, "^replicas: "+masters[2].Addr()+": its replica "+replicas[2].Addr()+" does not answer")
+	for _, args := range [][]string{{"doctor"}, {"ls"}, {"init", "--fresh", "--yes"}, {"inspect", "x"}} {
+		fail(t, exitUsage, "plain masters only", append(args, "--interop", "--members", url)...)
+	}
+
+	do(t, masters[1:2], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	do(t, replicas[2:], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	_, r = diagnose(t, "--members", url)
+	want(t, r, doctor.Warning, "^eviction: "+masters[1].Addr()+": maxmemory-policy is")
+	want(t, r, doctor.Warning, "^eviction: "+masters[2].Addr()+": maxmemory-policy of its replica "+replicas[2].Addr())
+	do(t, s.Servers, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+	// One of three members.
+	_, plain := real(t, 2)
+	two := url + "," + plain[0] // both votes are needed
+	succeed(t, "REDLOCK_VOTES=2/2", "acquire", "mixed", "--members", two)
+	succeed(t, `^"mixed" +token [0-9]+ +2/2 `, "ls", "mixed", "--members", two)
+	if code, r = diagnose(t, "--members", two+","+plain[1]); code != 0 || !r.Restart || len(r.Members) != 3 {
+		t.Errorf("one of three members: %d, %+v", code, r)
+	}
+
+	t.Run("permissions", func(t *testing.T) { clusterUser(t, s) })
+
+	// One master gives a slot away that nobody takes.
+	do(t, masters[:1], "CLUSTER", "DELSLOTS", "17")
+	_, r = diagnose(t, "--members", url)
+	want(t, r, doctor.Warning, "^slots: .*do not agree")
+	if found(r, doctor.Critical, "served by nobody") {
+		t.Error("one server of six is believed")
+	}
+	want(t, r, doctor.Critical, "^cluster: "+masters[0].Addr()+": cluster_state is fail")
+	_, r = diagnose(t, "--members", at(masters[0])+options)
+	want(t, r, doctor.Critical, "^slots: .*1 of 16384 slots are served by nobody")
+	fail(t, exitUnavailable, "served by nobody", "ls", "--members", at(masters[0])+options)
+	do(t, masters[:1], "CLUSTER", "ADDSLOTS", "17")
+
+	// A replica takes over, and then a client sees it.
+	if err := s.Promote(ctx, 3, "TAKEOVER"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "what a replica that took over is known as", func() bool {
+		code, r = diagnose(t, "--members", url)
+		return code == 1 && found(r, doctor.Warning, "^restart guard: "+replicas[0].Addr()+": a replica has taken over, or it has restarted, and no client")
+	})
+	if r.Restart || r.Members[0].State != "replaced" {
+		t.Errorf("%+v", r)
+	}
+	_, _, _ = command(t, "inspect", "x", "--members", url)
+	eventually(t, "the quarantine of the master that took over", func() bool {
+		_, r = diagnose(t, "--members", url)
+		return found(r, doctor.Warning, "^restart guard: "+replicas[0].Addr()+": it may have forgotten")
+	})
+
+	v, err := masters[1].Do(ctx, "KEYS", "redquorum:boot:*")
+	if all, _ := v.([]any); len(all) != 1 {
+		t.Fatalf("markers of a master: %v, %v", v, err)
+	}
+	do(t, masters[1:2], "DEL", v.([]any)[0].(string))
+	_, r = diagnose(t, "--members", url)
+	want(t, r, doctor.Warning, "^restart guard: "+masters[1].Addr()+": it has no marker, and slots that were used")
+
+	masters[2].Kill()
+	code, r = diagnose(t, "--members", url)
+	if code != 2 || r.Members[0].State != "down" {
+		t.Errorf("a master is dead: %d, %+v", code, r.Members)
+	}
+	want(t, r, doctor.Critical, "^reachable: "+masters[2].Addr()+": a master, of 546[0-9] slots: ")
+	want(t, r, doctor.Critical, "^quorum: : 0 of 1 members")
+	fail(t, exitUnavailable, "no quorum", "ls", "--members", url)
+	fail(t, exitUnavailable, "all members must be there", "init", "--fresh", "--yes", "--members", url)
+	fail(t, exitUnavailable, "127.0.0.1:1", "ls", "--members", "redis-cluster://127.0.0.1:1")
+	_, r = diagnose(t, "--members", "redis-cluster://127.0.0.1:1,127.0.0.1:2")
+	want(t, r, doctor.Critical, "^reachable: 127.0.0.1:1,127.0.0.1:2: ")
+}
+
+// clusterUser looks at a cluster as the user that acl/members.acl has for it.
+func clusterUser(t *testing.T, s *redistest.Sharded) {
+	text, err := os.ReadFile(filepath.Join(repository, "acl", "members.acl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Fields(strings.ReplaceAll(strings.TrimSpace(string(text)), ">CHANGE-ME", ">pw-canary"))
+	do(t, s.Servers, append(append([]string{"ACL", "SETUSER"}, words[1:]...), "+acl|whoami", "+acl|dryrun", "+config|get")...)
+	file := filepath.Join(t.TempDir(), "redlock.json")
+	config := fmt.Sprintf(`{"members": "redis-cluster://locker:pw-canary@%s?failover_lag=20s&min_replicas_ack=1"}`, strings.Join(s.Addrs(), ","))
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask := func() doctor.Report {
+		_, r := diagnose(t, "--config", file, "--key", "app:x")
+		if text := fmt.Sprint(r); strings.Contains(text, "canary") {
+			t.Errorf("a password is shown: %s", text)
+		}
+		return r
+	}
+	if r := ask(); r.Severity > doctor.OK || found(r, doctor.OK, "permissions|not known") || found(r, doctor.Warning, "") || found(r, doctor.Critical, "") {
+		t.Errorf("%+v", r.Findings)
+	}
+	do(t, s.Servers[:1], "ACL", "SETUSER", "locker", "-asking", "-spublish", "-wait")
+	r := ask()
+	want(t, r, doctor.Critical, "^permissions: "+s.Servers[0].Addr()+": the user may not: ASKING, WAIT$")
+	want(t, r, doctor.Warning, "^permissions: "+s.Servers[0].Addr()+": the user may not: SPUBLISH$")
+	do(t, s.Servers[:1], "ACL", "SETUSER", "locker", "-config|get")
+	want(t, ask(), doctor.OK, "^failover lag: "+s.Servers[0].Addr()+": cluster-node-timeout is not known")
+	do(t, s.Servers[:1], "ACL", "SETUSER", "locker", "-cluster|myid")
+	want(t, ask(), doctor.Critical, "^restart guard: "+s.Servers[0].Addr()+": .*NOPERM")
+	do(t, s.Servers, "ACL", "SETUSER", "locker", "reset")
+	want(t, ask(), doctor.Critical, "^auth: ")
+	fail(t, exitAuth, "WRONGPASS", "ls", "--config", file)
+}
+
+func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
+	t.Parallel()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	g, err := redistest.StartGroup(ctx, redistest.GroupConfig{DownAfter: time.Minute, Server: redistest.RealConfig{Args: []string{"--repl-diskless-sync-delay", "0"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close() })
+	url := "redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/" + g.Name
+	master, replica := g.Servers[0], g.Servers[1]
+
+	code, r := diagnose(t, "--members", url)
+	if code != 2 {
+		t.Errorf("a former master goes on for ever: %d", code)
+	}
+	want(t, r, doctor.Critical, "^failover lag: mymaster@.*: min-replicas-to-write is 0")
+	want(t, r, doctor.Critical, "^failover lag: mymaster@.*: min-replicas-to-write of its replica "+replica.Addr()+" is 0")
+	do(t, g.Servers, "CONFIG", "SET", "min-replicas-to-write", "1")
+	do(t, g.Servers, "CONFIG", "SET", "min-replicas-max-lag", "10")
+	if code, r = diagnose(t, "--members", url); code != 1 {
+		t.Errorf("a new master: %d, %+v", code, r.Findings)
+	}
+	want(t, r, doctor.Warning, "^restart guard: mymaster@.*: no client has used it")
+	isNew(t, url)
+	if code, r = diagnose(t, "--members", url); code != 0 || r.Members[0].State != "voting" || r.Members[0].Master != master.Addr() {
+		t.Errorf("a master that is fit: %d, %+v", code, r)
+	}
+	want(t, r, doctor.OK, "^failover: mymaster@.*a replica may take over from the master")
+	fail(t, 1, "not a new set", "init", "--fresh", "--yes", "--members", url)
+	holdsLocks(t, url, []string{"a", "b", "c"})
+
+	_, r = diagnose(t, "--members", url+"?failover_lag=9s")
+	want(t, r, doctor.Critical, "^failover lag: mymaster@.*: min-replicas-max-lag is 10s, failover_lag 9s")
+	_, r = diagnose(t, "--members", url+"?addr_map="+replica.Addr()+"/127.0.0.1:1")
+	want(t, r, doctor.Warning, "^replicas: mymaster@.*: its replica "+replica.Addr()+" does not answer")
+	_, r = diagnose(t, "--members", url+"?addr_map="+master.Addr()+"/127.0.0.1:1")
+	want(t, r, doctor.Critical, "^reachable: mymaster@.*dial tcp 127.0.0.1:1")
+	_, r = diagnose(t, "--members", url+",redis://"+master.Addr()+",redis://"+replica.Addr())
+	want(t, r, doctor.Critical, "^identity: "+master.Addr()+": it is the same Redis as mymaster@")
+	want(t, r, doctor.Critical, "^replication: "+replica.Addr()+": it replicates another member")
+	_, r = diagnose(t, "--members", "redis-sentinel://"+g.Addrs()[0]+"/"+g.Name)
+	want(t, r, doctor.Warning, "^sentinel: .*: the URL names 1 of 3 Sentinels")
+	_, r = diagnose(t, "--members", "redis-sentinel://"+strings.Join(g.Addrs(), ",")+"/other")
+	want(t, r, doctor.Critical, "^reachable: other@.*it watches no master of this name")
+
+	// One Sentinel is told of another master; then two are dead, of which one was right.
+	do(t, g.Sentinels[2:], "SENTINEL", "REMOVE", g.Name)
+	host, port, _ := net.SplitHostPort(replica.Addr())
+	do(t, g.Sentinels[2:], "SENTINEL", "MONITOR", g.Name, host, port, "2")
+	_, r = diagnose(t, "--members", url)
+	want(t, r, doctor.Critical, "^sentinel: .*different masters: .*: "+replica.Addr())
+	do(t, g.Sentinels[2:], "SENTINEL", "REMOVE", g.Name)
+	code, r = diagnose(t, "--members", url)
+	if code != 1 {
+		t.Errorf("two of three Sentinels: %d, %+v", code, r.Findings)
+	}
+	want(t, r, doctor.Warning, "^sentinel: .*: "+g.Sentinels[2].Addr()+" does not answer")
+	g.Sentinels[1].Kill()
+	_, r = diagnose(t, "--members", url)
+	want(t, r, doctor.Critical, "^sentinel: .*: 1 of 3 Sentinels answer, which is no majority")
+	want(t, r, doctor.Warning, "^sentinel: .*: 1 Sentinels answer; 2 must find the master dead, and a majority of 3")
+
+	// The master is no master any more, which the last Sentinel has not seen.
+	do(t, []*redistest.Real{replica}, "REPLICAOF", "NO", "ONE")
+	do(t, []*redistest.Real{master}, "REPLICAOF", host, port)
+	_, r = diagnose(t, "--members", url)
+	want(t, r, doctor.Critical, "^role: mymaster@.*: it is a replica of "+replica.Addr())
+	fail(t, exitUnavailable, "it is a replica now", "ls", "--members", url)
+	fail(t, exitUnavailable, "it is a replica now", "init", "--fresh", "--yes", "--members", url)
+	g.Sentinels[0].Kill()
+	_, r = diagnose(t, "--members", url)
+	want(t, r, doctor.Critical, "^reachable: mymaster@.*: sentinel 127")
+	fail(t, exitUnavailable, "sentinel 127", "ls", "--members", url)
+	fail(t, exitUnavailable, "all members must be there", "init", "--fresh", "--yes", "--members", url)
+}
+
+// Masters and replicas over TLS, with a certificate that ends soon.
+func TestCommandsKnowAClusterOverTLS(t *testing.T) {
+	t.Parallel()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	ca := newAuthority(t, "ca")
+	ca.issue(t, "server", 100*time.Hour)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, Replicas: 1,
+		TLS: &redistest.Certificate{Cert: ca.path("server.crt"), Key: ca.path("server.key")}, Authority: ca.path("ca.crt")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	addrs := s.TLSAddrs()
+	url := "rediss-cluster://" + strings.Join(addrs, ",")
+	files := []string{"--members", url, "--tls-ca", ca.path("ca.crt")}
+	_, r := diagnose(t, files...)
+	want(t, r, doctor.Critical, "^tls: "+strings.Join(addrs, ","))
+	files = append(files, "--tls-cert", ca.path("server.crt"), "--tls-key", ca.path("server.key"))
+	_, r = diagnose(t, files...)
+	want(t, r, doctor.Warning, "^tls: "+addrs[0]+": the member's certificate expires on ")
+	want(t, r, doctor.Warning, "^failover: "+addrs[0]+": cluster-replica-validity-factor of its replica "+addrs[2]+" is 0")
+	if found(r, doctor.Critical, "") || found(r, doctor.Warning, "does not answer") {
+		t.Errorf("%+v", r.Findings)
+	}
+
+	// One master refuses to be marked for a while, when the other one votes already.
+	do(t, s.Servers[1:2], "CONFIG", "SET", "min-replicas-to-write", "5")
+	done := make(chan int, 1)
+	go func() {
+		code, _, stderr := command(t, append([]string{"init", "--fresh", "--yes", "--dial-timeout", "5s"}, files...)...)
+		t.Log(code, stderr) // on a machine that is too busy it may be the quarantine's
+		done <- code
+	}()
+	eventually(t, "the marker of the other master", func() bool {
+		v, _ := s.Servers[0].Do(ctx, "KEYS", "redquorum:boot:*")
+		all, _ := v.([]any)
+		return len(all) == 1
+	})
+	select {
+	case code := <-done:
+		t.Errorf("a cluster of which one master does not vote is told to vote: %d", code)
+	case <-time.After(300 * time.Millisecond):
+		do(t, s.Servers[1:2], "CONFIG", "SET", "min-replicas-to-write", "0")
+		if code := <-done; code != 0 && code != exitUnavailable {
+			t.Error(code)
+		}
+	}
+}
