@@ -2,8 +2,9 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -265,8 +266,10 @@ func startZooKeeper(ctx context.Context, n int, dir string) (Set, error) {
 	// A connection that is accepted before the server serves is never answered, and its client waits ten
 	// session time-outs for that.
 	if err := s.procs[0].await(ctx, 60*time.Second, func(context.Context) error {
-		if _, ok := zk.FLWSrvr(s.members, time.Second); !ok {
-			return errors.New("it does not answer srvr")
+		for _, m := range s.members {
+			if err := serves(m); err != nil {
+				return err
+			}
 		}
 		return nil
 	}); err != nil {
@@ -305,6 +308,24 @@ func startZooKeeper(ctx context.Context, n int, dir string) (Set, error) {
 		return left, err
 	}
 	return s, nil
+}
+
+// serves asks a ZooKeeper server whether it does.
+func serves(addr string) error {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(time.Second))
+	if _, err := io.WriteString(c, "srvr"); err != nil {
+		return err
+	}
+	text, err := io.ReadAll(c)
+	if err == nil && !strings.HasPrefix(string(text), "Zookeeper version") {
+		err = fmt.Errorf("not yet: %.100q", text)
+	}
+	return err
 }
 
 type silent struct{}
