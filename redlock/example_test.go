@@ -131,7 +131,7 @@ func ExampleLease_Token() {
 		return guard.Do(ctx, "account", token, func() error { balance = value; return nil })
 	}
 
-	paused, err := client.Mutex("account", redlock.TTL(50*time.Millisecond)).Lock(ctx)
+	paused, err := client.Mutex("account", redlock.TTL(500*time.Millisecond)).Lock(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
