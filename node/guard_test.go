@@ -54,6 +54,10 @@ func TestWhatAMarkerMeans(t *testing.T) {
 		require.Equal(t, tc.do, do, tc.name)
 		require.Equal(t, tc.quarantine, quarantine, tc.name)
 	}
+	do, _ := decide(old, unknownRun, all)
+	require.Equal(t, accept, do, "who may not ask for the process believes the marker")
+	do, _ = decide(marker{id: "?", recall: recall{repl: "a", now: "b", older: "a"}}, unknownRun, all)
+	require.Equal(t, markLost, do, "but not one that a replica had")
 }
 
 func TestCountersAreRestoredToTheGreatestThatEnoughMembersKnow(t *testing.T) {

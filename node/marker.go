@@ -40,9 +40,10 @@ type marker struct {
 	recall                // of a master that a replica may replace; else empty
 }
 
-// of reports whether the marker was made for the process runID.
+// of reports whether the marker was made for the process runID. Who may not ask which process it is believes
+// whatever marker is there: one of its own would not be believed by those who may, nor theirs by it.
 func (m marker) of(runID string) bool {
-	return m.id != "" && strings.HasPrefix(m.id, runID+" ") && m.known()
+	return m.id != "" && (runID == unknownRun || strings.HasPrefix(m.id, runID+" ")) && m.known()
 }
 
 var (

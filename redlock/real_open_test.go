@@ -290,6 +290,39 @@ func denials(t testing.TB, cluster *redistest.Cluster) (out []string) {
 // quickQuarantine has a member that was emptied back after a second.
 func quickQuarantine(c *Config) { c.MaxTTL, c.PingInterval = time.Second, 100*time.Millisecond }
 
+// It believes the markers that are there; if it made its own, those of everybody else would mean another process to it,
+// and its own to them.
+func TestUserWithoutInfoLeavesTheMarkersAlone(t *testing.T) {
+	cluster := rt.Real(t, 3)
+	full := func(user string, but string) *Client {
+		commands := slices.DeleteFunc(slices.Clone(permittedCommands), func(c string) bool { return c == but })
+		c, err := Open(t.Context(), restricted(t, cluster, user, append(commands, "~*")...), patient, WithFreshMembers(), func(c *Config) { c.PingInterval = 10 * time.Millisecond })
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	with := full("with", "")
+	works(t, with)
+	markers := func() (ids []any) {
+		for _, s := range cluster.Servers {
+			id, err := s.Do(t.Context(), "HGET", "redquorum:boot", "id")
+			require.NoError(t, err)
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	before := markers()
+	without := full("without", "+info")
+	for range 20 {
+		works(t, without)
+		works(t, with)
+	}
+	require.Equal(t, before, markers())
+	for _, m := range append(with.Members(), without.Members()...) {
+		require.Equal(t, MemberVoting, m.State, m.Name)
+	}
+}
+
 func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	cluster := rt.Real(t, 3)
 	list := restricted(t, cluster, "locker", permittedCommands...)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strconv"
@@ -39,6 +40,33 @@ func TestScriptsDoWhatTheProtocolSays(t *testing.T) {
 					c.test(newScripted(t, server))
 				})
 			}
+		})
+	}
+}
+
+// A server that refuses to write ends the script. One that went on would meet an entry that it cannot remove for
+// ever, and nobody could use that server any more.
+func TestScriptEndsWhereTheServerRefusesToWrite(t *testing.T) {
+	for _, refusal := range []struct {
+		name, says string
+		begin, end []string
+	}{
+		{"too few replicas", "NOREPLICAS", []string{"CONFIG", "SET", "min-replicas-to-write", "1"}, []string{"CONFIG", "SET", "min-replicas-to-write", "0"}},
+		{"no permission for ZREM", "can't run this command", []string{"ACL", "SETUSER", "default", "-zrem"}, []string{"ACL", "SETUSER", "default", "+zrem"}},
+		{"no permission for ZRANGE", "can't run this command", []string{"ACL", "SETUSER", "default", "-zrange"}, []string{"ACL", "SETUSER", "default", "+zrange"}},
+	} {
+		t.Run(refusal.name, func(t *testing.T) {
+			s := newScripted(t, rt.Real(t, 1).Servers[0])
+			s.take(alice, minute)
+			s.line(bob, minute, minute)
+			s.line(carol, minute, minute)
+			s.ask("HSET", s.waiters(), bob, "1 60000") // it has run out
+			s.ask(refusal.begin...)
+			_, err := s.run(s.release(nil, alice, ""))
+			require.ErrorContains(t, err, refusal.says)
+			s.ask(refusal.end...)
+			require.Equal(t, int64(1), s.number(s.release(nil, alice, "")))
+			require.Equal(t, []string{carol}, slices.Collect(maps.Keys(s.hash(s.name))))
 		})
 	}
 }

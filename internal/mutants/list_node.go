@@ -116,6 +116,11 @@ var members = []mutant{
 
 var guards = []mutant{
 	{
+		name: "who may not ask for the process marks anew: it and those who may put all members into quarantine for ever",
+		file: "node/marker.go",
+		old:  `(runID == unknownRun || strings.HasPrefix(m.id, runID+" "))`, new: `strings.HasPrefix(m.id, runID+" ")`,
+		tests: by("redlock", "TestUserWithoutInfo"),
+	}, {
 		name: "a marker of an earlier process is believed: a member that forgot votes at once",
 		file: "node/guard.go",
 		old:  `case m.id != "" && v.mode == GuardOff && (`, new: `case m.id != "" && (`,

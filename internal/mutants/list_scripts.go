@@ -39,6 +39,11 @@ var scripts = []mutant{
 		old:  `if left == -2 then`, new: `if left ~= -1 then`,
 		tests: script("^acquire"),
 	}, {
+		name: "a script goes on where the server refuses to write: it meets the same entry for ever, and nobody can use that server",
+		file: "redlock/script/lib.lua",
+		old:  `if not string.find(answer.err, 'non local key', 1, true) then`, new: `if false then`,
+		tests: by("redlock", "TestScriptEndsWhereTheServerRefuses"),
+	}, {
 		name: "a grant writes the vote before its token: FORGOT leaves a vote behind",
 		file: "redlock/script/lib.lua",
 		old:  "local function grant(owner, ttl)\n", new: "local function grant(owner, ttl)\n  redis.call('HSET', KEYS[1], owner, '1')\n",

@@ -59,10 +59,17 @@ local function lengthen(key, ttl)
 end
 
 -- A key that the script itself has emptied cannot be asked while its slot is given to another master of a
--- Redis Cluster, hence pcall; and a hand-over writes the new owner before it deletes the old one.
+-- Redis Cluster: nothing is there then. (And a hand-over writes the new owner before it deletes the old one.)
+-- Whatever else is refused ends the script, by being asked again.
+local function ask(...)
+  local answer = redis.pcall(...)
+  if type(answer) ~= 'table' or not answer.err then return answer end
+  if not string.find(answer.err, 'non local key', 1, true) then return redis.call(...) end
+end
+
 local function drop(owner)
-  redis.pcall('ZREM', KEYS[4], owner)
-  redis.pcall('HDEL', KEYS[5], owner)
+  ask('ZREM', KEYS[4], owner)
+  ask('HDEL', KEYS[5], owner)
 end
 
 -- The TTL that a registered owner asked for, or nil if its entry has run out.
@@ -74,7 +81,10 @@ local function live(owner)
   return tonumber(ttl)
 end
 
-local function head() return redis.pcall('ZRANGE', KEYS[4], 0, 0)[1] or '-' end
+local function head()
+  local first = ask('ZRANGE', KEYS[4], 0, 0)
+  return first and first[1] or '-'
+end
 
 -- Executes a waiter's request and tells it, and who comes after it.
 local function hand(owner, ttl)
@@ -86,7 +96,8 @@ local function hand(owner, ttl)
 end
 
 -- Who gets a vote that is given up: the hint if it waits and is live, else the first live one in line.
--- Entries that have run out are removed when met.
+-- Entries that have run out are removed when met; where one cannot be, the script has ended, and does not
+-- meet it for ever.
 local function successor(hint)
   if hint ~= '' and redis.call('ZSCORE', KEYS[4], hint) then
     local ttl = live(hint)
