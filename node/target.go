@@ -2,6 +2,7 @@ package node
 
 import (
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -154,6 +155,13 @@ func hostPort(host, port string) (string, error) {
 	return c.Addr, nil
 }
 
+// allOptions are the names that a URL of any kind may have.
+var allOptions = []string{
+	"db", "client_name", "password_env", "password_file", "min_replicas_ack", "dial_timeout", "write_timeout", "stall_timeout",
+	"tls_ca", "tls_cert", "tls_key", "tls_server_name", "addr_map", "failover_lag",
+	"sentinel_user", "sentinel_password", "sentinel_password_env", "sentinel_password_file",
+}
+
 // ownOptions takes the options out that one server does not have.
 func (t *Target) ownOptions(query string, s *Sentinels) (rest string, _ error) {
 	if query == "" {
@@ -161,8 +169,13 @@ func (t *Target) ownOptions(query string, s *Sentinels) (rest string, _ error) {
 	}
 	var others []string
 	seen := make(map[string]bool)
+	// What follows an & in a password looks like an option: it must not be quoted.
+	secret := strings.Contains(query, "sentinel_password=")
 	for part := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(part, "=")
+		if secret && !slices.Contains(allOptions, name) {
+			return "", &URLError{"has an unknown option; write an & in a password as %26"}
+		}
 		own := name == "addr_map" || name == "failover_lag" || t.Kind == BySentinel && strings.HasPrefix(name, "sentinel_")
 		if !own {
 			others = append(others, part)

@@ -139,6 +139,9 @@ func TestParseTargetSaysWhatIsWrong(t *testing.T) {
 		"redis-sentinel://a/m?sentinel_user=s3cret":                             "without a password",
 		"redis-sentinel://a/m?sentinel_password=s3cret&sentinel_password_env=X": "twice",
 		"redis-sentinel://a/m?sentinel_x=s3cret":                                "unknown option",
+		"redis-sentinel://a/m?sentinel_password=x&s3cret":                       "write an & in a password as %26",
+		"redis-sentinel://a/m?sentinel_password=x&s3cret=y":                     "unknown option",
+		"redis-sentinel://a/m?s3cret=y&sentinel_password=x":                     "unknown option",
 		"redis-sentinel://a/m?sentinel_user=%zz":                                "malformed",
 	} {
 		got, err := ParseTarget(in)

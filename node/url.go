@@ -54,7 +54,7 @@ func ParseURL(s string) (Config, error) {
 	case "redis+unix":
 		err = c.fromSocket(u)
 	default:
-		err = &URLError{"has a scheme other than redis, rediss and redis+unix"}
+		err = &URLError{"has an unknown scheme: there are redis, rediss, redis+unix, redis-cluster, rediss-cluster, redis-sentinel and rediss-sentinel"}
 	}
 	if err == nil {
 		err = c.fromUser(u)
