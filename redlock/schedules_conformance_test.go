@@ -306,6 +306,9 @@ var mishaps = []mishap{
 		w.m.owner, w.m.token, w.m.end = "", 0, 0
 	}},
 	{"the entries lapse", func(w *twin) {
+		if w.ask("EXISTS", w.queue()) == int64(0) { // at this very millisecond: HSET would make them anew
+			w.m.queue, w.m.queueEnd = nil, 0
+		}
 		for i := range w.m.queue {
 			w.ask("HSET", w.waiters(), w.m.queue[i].owner, "1 "+text(w.m.queue[i].ttl))
 			w.m.queue = append([]modelWaiter(nil), w.m.queue...)
