@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -67,6 +68,7 @@ type others struct {
 	version string
 	procs   []*process
 	dir     string
+	mu      sync.Mutex // held while left uses the one connection that it has
 	left    func(ctx context.Context, prefix string) (int, error)
 	close   func()
 }
@@ -75,6 +77,8 @@ func (s *others) Members() []string                                  { return s.
 func (s *others) Version() string                                    { return s.version }
 func (s *others) Commands(context.Context) (map[string]int64, error) { return nil, nil }
 func (s *others) Left(ctx context.Context, prefix string) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.left(ctx, prefix)
 }
 
