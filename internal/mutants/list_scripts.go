@@ -29,8 +29,8 @@ var scripts = []mutant{
 	}, {
 		name: "acquire does not count on: two holders with one token",
 		file: "redlock/script/acquire.lua",
-		old:  `local n = redis.call('HINCRBY', KEYS[2], ARGV[1], 1)`,
-		new:  `local n = redis.call('HINCRBY', KEYS[2], ARGV[1], redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 and 0 or 1)`,
+		old:  `local n = redis.call('HINCRBY', KEYS[2], ARGV[1], '1')`,
+		new:  `local n = redis.call('HINCRBY', KEYS[2], ARGV[1], redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 and '0' or '1')`,
 
 		tests: script("^acquire"),
 	}, {

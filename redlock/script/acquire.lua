@@ -5,7 +5,7 @@
 -- lock (at most -1). Errors: FOREIGN no ttl, FORGOT marker; nothing is written then.
 local left = redis.call('PTTL', KEYS[1])
 if left == -2 then
-  local n = redis.call('HINCRBY', KEYS[2], ARGV[1], 1)
+  local n = redis.call('HINCRBY', KEYS[2], ARGV[1], '1') -- a string: Redis writes a number as a double, in twice the time
   if n == 1 then
     if ARGV[4] ~= '' and redis.call('HGET', KEYS[3], 'id') ~= string.match(ARGV[4], '^[^/]*') then
       redis.call('HDEL', KEYS[2], ARGV[1])

@@ -34,7 +34,7 @@ end
 
 -- The next token, or nil where this member lost its counters since the session began.
 local function count()
-  local n = redis.call('HINCRBY', KEYS[2], bucket, 1)
+  local n = redis.call('HINCRBY', KEYS[2], bucket, '1')
   if n == 1 then
     if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then
       redis.call('HDEL', KEYS[2], bucket)

@@ -1,0 +1,142 @@
+package entry
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What a lock and unlock costs a server, in instructions of its own (not the kernel's), which repeat whatever
+// else the machine does: bare (SET NX PX and a delete script) and with redquorum's scripts, on a plain server and
+// on one in cluster mode, one request at a time and 16 in one write.
+//
+//	go test ./entry -run '^$' -bench ServerInstructions -benchtime 1x
+//
+// It needs valgrind, and takes a minute.
+func BenchmarkServerInstructions(b *testing.B) {
+	if _, err := exec.LookPath("valgrind"); err != nil {
+		b.Skip("valgrind is not installed: it counts the instructions")
+	}
+	for _, cluster := range []bool{false, true} {
+		mode := map[bool]string{false: "plain", true: "cluster"}[cluster]
+		for _, scripts := range []bool{false, true} {
+			what := map[bool]string{false: "bare", true: "scripts"}[scripts]
+			for _, depth := range []int{1, 16} {
+				b.Run(fmt.Sprintf("%s/%s/depth=%d", mode, what, depth), func(b *testing.B) {
+					var each float64
+					for b.Loop() {
+						const few, many = 320, 2320
+						less := instructions(b, cluster, scripts, few, depth)
+						each = float64(instructions(b, cluster, scripts, many, depth)-less) / (many - few)
+					}
+					b.ReportMetric(each, "instructions/op")
+					b.ReportMetric(0, "ns/op") // of valgrind: it says nothing
+				})
+			}
+		}
+	}
+}
+
+var collected = regexp.MustCompile(`Collected : (\d+)`)
+
+// instructions is what a server executes from its start to its end, with n locks and unlocks of fresh names
+// between, depth of them in one write.
+func instructions(b *testing.B, cluster, scripts bool, n, depth int) int {
+	b.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	port := free.Addr().(*net.TCPAddr).Port
+	require.NoError(b, free.Close())
+	args := []string{"--tool=callgrind", "--callgrind-out-file=/dev/null", "redis-server", "--port", strconv.Itoa(port),
+		"--bind", "127.0.0.1", "--save", "", "--hz", "1", "--dir", b.TempDir()}
+	if cluster {
+		args = append(args, "--cluster-enabled", "yes", "--cluster-port", "0")
+		if port > 55535 { // the port of the cluster's own talk would be 10,000 higher
+			return instructions(b, cluster, scripts, n, depth)
+		}
+	}
+	var said bytes.Buffer
+	server := exec.CommandContext(b.Context(), "valgrind", args...)
+	server.Stderr = &said
+	require.NoError(b, server.Start())
+	ended := false
+	defer func() {
+		if !ended {
+			_ = server.Process.Kill()
+			_ = server.Wait()
+		}
+	}()
+	var conn net.Conn
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if conn, err = net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			break
+		}
+		require.True(b, time.Now().Before(end), "%v", err)
+	}
+	defer func() { _ = conn.Close() }()
+	in := bufio.NewReader(conn)
+	ask := func(request []byte, answers int) {
+		_, err := conn.Write(request)
+		require.NoError(b, err)
+		for range answers {
+			_, err = readReply(in)
+			require.NoError(b, err)
+		}
+	}
+	if cluster {
+		ask(command("CLUSTER", "ADDSLOTSRANGE", "0", "16383"), 1)
+		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			_, err = conn.Write(command("SET", "ready", "1"))
+			require.NoError(b, err)
+			if _, err = readReply(in); err == nil {
+				break
+			}
+			require.True(b, time.Now().Before(end), "%v", err)
+		}
+	}
+	r := bareRequests
+	if scripts {
+		r, err = scriptRequests()
+		require.NoError(b, err)
+	}
+	tokens, marker := "redquorum:tokens", "redquorum:boot"
+	if cluster { // one key, of the slot
+		tokens, marker = "redquorum:tokens:{l}", "redquorum:tokens:{l}"
+	}
+	for _, s := range r.scripts {
+		ask(command("SCRIPT", "LOAD", s), 1)
+	}
+	const owner = "0123456789abcdefghijkl:1"
+	for i := 0; i < n; i += depth {
+		var locks, unlocks []byte
+		for k := range depth {
+			name := fmt.Sprintf("{l}:%09d", i+k)
+			if !scripts {
+				locks, unlocks = r.acquire(locks, name, owner, "9000"), r.release(unlocks, name, owner)
+				continue
+			}
+			locks = appendCommand(locks, "EVALSHA", sha1hex(r.scripts[0]), "3", name, tokens, marker, "7", owner, "9000", "")
+			unlocks = appendCommand(unlocks, "EVALSHA", sha1hex(r.scripts[1]), "5", name, tokens, marker,
+				"redquorum:q:"+name, "redquorum:w:"+name, "7", owner, "", "")
+		}
+		ask(locks, depth)
+		ask(unlocks, depth)
+	}
+	require.NoError(b, server.Process.Signal(os.Interrupt))
+	err = server.Wait()
+	ended = true
+	found := collected.FindStringSubmatch(said.String())
+	require.NotNil(b, found, "%v: %s", err, said.String())
+	total, err := strconv.Atoi(found[1])
+	require.NoError(b, err)
+	return total
+}
