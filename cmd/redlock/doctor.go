@@ -15,6 +15,7 @@ import (
 	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
 	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/slot"
 )
 
 func newDoctor() *cobra.Command {
@@ -157,7 +158,11 @@ func printReport(w io.Writer, r doctor.Report) error {
 	_, _ = fmt.Fprintln(table, "MEMBER\tSTATE\tVERSION\tUPTIME\tROUND TRIP\tCLOCK OFFSET\tRATE")
 	row := func(name string, m doctor.Summary) {
 		if !m.Up || len(m.Masters) > 0 {
-			_, _ = fmt.Fprintf(table, "%s\t%s\n", name, m.State)
+			state := m.State
+			if m.SilentSlots > 0 && len(m.Masters) > 0 {
+				state += fmt.Sprintf(": %d of %d slots", m.SilentSlots, slot.Count)
+			}
+			_, _ = fmt.Fprintf(table, "%s\t%s\n", name, state)
 			return
 		}
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%v\t%v\t%+.1f ms\t%+.0f ppm\n", name, m.State, m.Version,

@@ -62,11 +62,17 @@ type Summary struct {
 
 	Master  string    `json:"master,omitempty"`  // that the Sentinels name
 	Masters []Summary `json:"masters,omitempty"` // of a Redis Cluster, which has nothing else but its state then
+
+	// Of a Redis Cluster, or one of its masters: the slots for which it does not vote, and the end of the last
+	// quarantine among them, by the clock of this machine.
+	SilentSlots int        `json:"silent_slots,omitempty"`
+	SilentUntil *time.Time `json:"silent_until,omitempty"`
 }
 
 // judge collects.
 type judge struct {
 	terms Terms
+	now   time.Time
 	all   []Facts
 	out   Report
 }
@@ -78,7 +84,7 @@ func (j *judge) say(s Severity, check, member, what, risk, cure string) {
 
 // Judge says what is wrong with members of which these facts are known, in the order of severity.
 func Judge(all []Facts, terms Terms, now time.Time) Report {
-	j := &judge{terms: terms, all: all}
+	j := &judge{terms: terms, now: now, all: all}
 	j.number()
 	j.identities()
 	for i := range all {
@@ -524,13 +530,25 @@ func (j *judge) restart() {
 
 func (j *judge) summary(f *Facts) Summary {
 	s := Summary{Member: f.Member, State: f.state()}
+	if f.Slots > 0 && s.State != "voting" {
+		s.SilentSlots = f.Slots
+		if f.Left > 0 {
+			until := j.now.Add(f.Left)
+			s.SilentUntil = &until
+		}
+	}
 	if f.Err != nil {
 		return s
 	}
 	if len(f.Parts) > 0 {
 		s.Up = f.up()
 		for i := range f.Parts {
-			s.Masters = append(s.Masters, j.summary(&f.Parts[i]))
+			m := j.summary(&f.Parts[i])
+			s.Masters = append(s.Masters, m)
+			s.SilentSlots += m.SilentSlots
+			if m.SilentUntil != nil && (s.SilentUntil == nil || m.SilentUntil.After(*s.SilentUntil)) {
+				s.SilentUntil = m.SilentUntil
+			}
 		}
 		return s
 	}
