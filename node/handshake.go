@@ -270,3 +270,19 @@ func (n *Node) script(cmd []byte) (source string, rest []byte, ok bool) {
 	source, ok = n.scripts[string(sha[:shaSize])]
 	return source, sha[shaSize+2:], ok
 }
+
+// sourceOf is the script that cmd executes: one of ours, or one that it has in full; "" if it is no script.
+func (n *Node) sourceOf(cmd []byte) string {
+	if source, _, ok := n.script(cmd); ok {
+		return source
+	}
+	_, rest, ok := bytes.Cut(cmd, []byte("\r\n$4\r\nEVAL\r\n$"))
+	if !ok {
+		return ""
+	}
+	size, source, _ := bytes.Cut(rest, []byte("\r\n"))
+	if n, err := strconv.Atoi(string(size)); err == nil && n >= 0 && n <= len(source) {
+		return string(source[:n])
+	}
+	return ""
+}

@@ -447,10 +447,10 @@ func (j *judge) permitted(f *Facts) {
 	}
 	if len(denied) > 0 {
 		j.say(Critical, "permissions", f.Member, "the user may not: "+strings.Join(denied, ", "),
-			"locks fail, or restarts and broken connections are not dealt with", "the README has the user's permissions on one line; --key names a lock to check them for")
+			"locks fail, or restarts and broken connections are not dealt with", "add them to the user's rules: acl/members.acl in the source tree has all of them; --key names a lock to check them for")
 	}
 	if f.ACLErr != nil {
-		j.say(OK, "permissions", f.Member, "not checked: ACL DRYRUN is not permitted, or not known before Redis 7", "", "+acl|whoami +acl|dryrun, for this check alone")
+		j.say(OK, "permissions", f.Member, "not all checked: "+f.ACLErr.Error(), "", "+acl|whoami +acl|dryrun, for this check alone (Redis 7)")
 	}
 }
 
