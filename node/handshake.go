@@ -39,9 +39,13 @@ func (n *Node) connect() (*session, error) {
 	s := n.newSession(l)
 	runID, uptime, err := n.introduce(ctx, s)
 	s.runID, s.uptime, s.introduced = runID, uptime, time.Now()
+	if err != nil {
+		err = n.unlessTLS(n.accepting, l.addr, err)
+	}
 	var standing admission
 	if err == nil && n.cfg.Guard != nil {
 		standing, err = n.admit(s, runID, uptime)
+		err = n.unlessCluster(err)
 	}
 	if err != nil {
 		s.end(err)
@@ -123,6 +127,9 @@ func (n *Node) introduce(ctx context.Context, s *session) (runID string, uptime 
 	case !n.permitted(c, "INFO: restarts of the server are not seen"+zombieRisk):
 		return "", 0, fmt.Errorf("INFO: %w", c.Err)
 	case c.Outcome == quorum.Answered:
+		if err := n.ofKind(c.Reply.Str); err != nil {
+			return "", 0, err
+		}
 		runID = field(c.Reply.Str, "run_id:")
 		seconds, _ := strconv.ParseInt(field(c.Reply.Str, "uptime_in_seconds:"), 10, 64)
 		uptime = time.Duration(seconds) * time.Second

@@ -244,14 +244,16 @@ func (f *Facts) addr() string {
 }
 
 func (j *judge) down(f *Facts) {
-	refused := (*quorum.ReplyError)(nil)
+	refused, other := (*quorum.ReplyError)(nil), (*node.SchemeError)(nil)
 	what := strings.TrimPrefix(f.Err.Error(), f.Member+": ")
 	if f.Slots > 0 {
 		what = fmt.Sprintf("a master, of %d slots: %s", f.Slots, what)
 	}
 	switch {
-	case errors.As(f.Err, &refused) && refused.Kind == quorum.KindAuth:
+	case errors.As(f.Err, &refused) && refused.Kind == quorum.KindAuth && !errors.As(f.Err, &other):
 		j.say(Critical, "auth", f.Member, what, "it does not vote", "check user, password (REDLOCK_PASSWORD_FILE) and permissions")
+	case errors.As(f.Err, &other):
+		j.say(Critical, "scheme", f.Member, what, "it does not vote", "write "+other.Scheme+" in its URL, or another address: README.md has the form of each")
 	case f.TLSErr:
 		j.say(Critical, "tls", f.Member, what, "it does not vote", "check the certificates on both sides (--tls-ca, --tls-cert, --tls-key), and that both speak TLS")
 	default:

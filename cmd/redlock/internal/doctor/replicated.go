@@ -122,7 +122,9 @@ func (j *judge) failover(f *Facts, who, what string) {
 // unheard is a server, or a Sentinel, that a URL names and that does not answer.
 func (j *judge) unheard(check, member, who string, err error, risk string) {
 	cure := "start it, look at the network between, or take it off the URL"
-	if refused := (*quorum.ReplyError)(nil); errors.As(err, &refused) && refused.Kind == quorum.KindAuth {
+	if other := (*node.SchemeError)(nil); errors.As(err, &other) {
+		cure = "take it off the URL; " + other.Scheme + " is the scheme for what it is"
+	} else if refused := (*quorum.ReplyError)(nil); errors.As(err, &refused) && refused.Kind == quorum.KindAuth {
 		cure = "check user, password and permissions there (acl/ in the source tree; sentinel_password_file for Sentinels)"
 	}
 	j.say(Warning, check, member, who+" does not answer: "+strings.TrimPrefix(err.Error(), who+": "), risk, cure)
