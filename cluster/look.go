@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redquorum/redquorum/quorum"
@@ -34,7 +35,46 @@ func Topology(ctx context.Context, c Config) ([]Master, error) {
 	return nil, errors.Join(errs...)
 }
 
-var _ quorum.Clocked = (*Cluster)(nil)
+var (
+	_ quorum.Clocked = (*Cluster)(nil)
+	_ quorum.Parted  = (*Cluster)(nil)
+)
+
+// Silence implements quorum.Parted. State votes if any master does.
+func (cl *Cluster) Silence() quorum.Silence {
+	t := cl.table.Load()
+	var out quorum.Silence
+	slots := make([]int, len(t.masters))
+	for _, at := range t.owner {
+		slots[at]++
+	}
+	for i, m := range t.masters {
+		if i == 0 || slots[i] == 0 {
+			continue
+		}
+		st := m.node.State()
+		if st.Votes {
+			continue
+		}
+		out.Masters++
+		out.Slots += slots[i]
+		if st.Quarantine.After(out.Until) {
+			out.Until = st.Quarantine
+		}
+		if out.Err == nil || !st.Quarantine.IsZero() && !errors.Is(out.Err, quorum.ErrQuarantined) {
+			out.Err = m.node.WhyNot()
+		}
+	}
+	if out.Slots += slots[0]; out.Slots > 0 && out.Err == nil {
+		cl.mu.Lock()
+		seen := cl.seen
+		cl.mu.Unlock()
+		if out.Err = cl.errNobody; len(t.masters) == 1 && seen != nil {
+			out.Err = fmt.Errorf("%w: %w", quorum.ErrDown, seen)
+		}
+	}
+	return out
+}
 
 // ClockOffset implements quorum.Clocked: that of the master whose clock is farthest from ours, of those that know it.
 func (cl *Cluster) ClockOffset() (ahead, within time.Duration, ok bool) {

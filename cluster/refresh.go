@@ -185,7 +185,7 @@ func (cfg *Config) ask(ctx context.Context, seed string) ([]masterInfo, error) {
 		err = refused
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", seed, err)
+		return nil, fmt.Errorf("%s: %w", seed, node.Expect(ctx, c, node.RedisCluster, err))
 	}
 	return infos, nil
 }

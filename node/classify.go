@@ -1,6 +1,9 @@
 package node
 
 import (
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redquorum/redquorum/quorum"
@@ -15,7 +18,80 @@ func classify(reply string) *quorum.ReplyError {
 	if len(text) > maxText {
 		text = text[:maxText]
 	}
-	return &quorum.ReplyError{Kind: kindOf(text), Text: strings.Clone(text)}
+	kind := kindOf(text)
+	if said, ok := deniedInScript(text); ok {
+		text = insideScript + ": " + said
+		return &quorum.ReplyError{Kind: kind, Text: text[:min(len(text), maxText)]}
+	}
+	return &quorum.ReplyError{Kind: kind, Text: strings.Clone(text)}
+}
+
+// insideScript begins what is made of an ACL's refusal inside a script. Servers call that ERR as a rule, and the same
+// refusal outside NOPERM.
+const insideScript = "NOPERM inside a script"
+
+// Refusals of an ACL inside a script: what the script wrote before stays written. Until 7.0 they do not name the
+// command.
+var denials = []string{
+	"The user executing the script can't",              // 6 and 7.0
+	"ACL failure in script: ", "ACL failure in script", // 7.2
+}
+
+// deniedInScript returns what the ACL said.
+func deniedInScript(text string) (string, bool) {
+	rest := text
+	for _, prefix := range []string{"ERR ", "-", "NOPERM "} {
+		rest = strings.TrimPrefix(rest, prefix)
+	}
+	for _, d := range denials {
+		if strings.HasPrefix(rest, d) {
+			return strings.TrimPrefix(rest, "ACL failure in script: "), true
+		}
+	}
+	return "", false
+}
+
+// naming adds the command to a refusal inside a script whose text does not name it. reply is the whole one: it has the
+// line of the script, which names the command, or calls one that was passed to it.
+func naming(e *quorum.ReplyError, reply, source string) *quorum.ReplyError {
+	said, ok := strings.CutPrefix(e.Text, insideScript+": ")
+	if !ok || strings.Contains(said, "' command") {
+		return e
+	}
+	at := lineOf.FindStringSubmatch(reply)
+	if at == nil {
+		return e
+	}
+	n, _ := strconv.Atoi(at[1])
+	lines := strings.Split(source, "\n")
+	if n < 1 || n > len(lines) {
+		return e
+	}
+	called := namesIn(calls, lines[n-1])
+	if len(called) == 0 {
+		called = namesIn(asked, source)
+	}
+	if len(called) == 0 {
+		return e
+	}
+	return &quorum.ReplyError{Kind: e.Kind, Text: insideScript + ", " + strings.Join(called, " or ") + ": " + said}
+}
+
+// How our scripts call commands, and how they pass them to a function that does (ask in redlock/script/lib.lua).
+var (
+	lineOf = regexp.MustCompile(`@user_script:\s*([0-9]+)`)
+	calls  = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'(?:, '([A-Z]+)')?`)
+	asked  = regexp.MustCompile(`\bask\('([A-Z]+)'`)
+)
+
+// namesIn lists each command once, in order.
+func namesIn(pattern *regexp.Regexp, text string) (out []string) {
+	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
+		if name := strings.Join(slices.DeleteFunc(m[1:], func(s string) bool { return s == "" }), " "); !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // withoutArguments drops the arguments that Redis repeats when it does not know a command: they can be
@@ -93,14 +169,13 @@ var codes = map[string]quorum.Kind{
 	"CROSSSLOT":   quorum.KindCluster,
 }
 
-// phrases are errors whose code is a plain ERR. The ACL ones come from inside a script: what the
-// script wrote before stays written.
+// phrases are errors whose code is a plain ERR.
 var phrases = []struct {
 	text string
 	kind quorum.Kind
 }{
-	{"The user executing the script can't", quorum.KindAuth}, // 6 and 7.0
-	{"ACL failure in script", quorum.KindAuth},               // 7.2
+	{"The user executing the script can't", quorum.KindAuth}, // see denials
+	{"ACL failure in script", quorum.KindAuth},
 	{"AUTH <password> called without any password", quorum.KindAuth},
 	{"Client sent AUTH, but no password is set", quorum.KindAuth}, // 5
 	{"invalid password", quorum.KindAuth},                         // 5
@@ -131,7 +206,7 @@ func firstWord(text string) string {
 // notPermitted tells an error that forbids or lacks a command from all others: what was asked for can
 // be done without.
 func notPermitted(e *quorum.ReplyError) bool {
-	return e.Kind == quorum.KindOther || e.Kind == quorum.KindAuth && firstWord(e.Text) == "NOPERM"
+	return e.Kind == quorum.KindOther || e.Kind == quorum.KindAuth && firstWord(e.Text) == "NOPERM" && !strings.HasPrefix(e.Text, insideScript)
 }
 
 // passing tells whether the same call may well succeed a little later on the same server.

@@ -78,6 +78,7 @@ type Config struct {
 	// Logger gets changes of the connection and what the server does not permit. Default: discarded.
 	Logger *slog.Logger
 
+	kind   TargetKind                              // of the member, by its URL
 	jitter func(limit time.Duration) time.Duration // fullJitter, fixed in tests
 }
 

@@ -39,9 +39,13 @@ func (n *Node) connect() (*session, error) {
 	s := n.newSession(l)
 	runID, uptime, err := n.introduce(ctx, s)
 	s.runID, s.uptime, s.introduced = runID, uptime, time.Now()
+	if err != nil {
+		err = n.unlessTLS(n.accepting, l.addr, err)
+	}
 	var standing admission
 	if err == nil && n.cfg.Guard != nil {
 		standing, err = n.admit(s, runID, uptime)
+		err = n.unlessCluster(err)
 	}
 	if err != nil {
 		s.end(err)
@@ -123,6 +127,9 @@ func (n *Node) introduce(ctx context.Context, s *session) (runID string, uptime 
 	case !n.permitted(c, "INFO: restarts of the server are not seen"+zombieRisk):
 		return "", 0, fmt.Errorf("INFO: %w", c.Err)
 	case c.Outcome == quorum.Answered:
+		if err := n.ofKind(c.Reply.Str); err != nil {
+			return "", 0, err
+		}
 		runID = field(c.Reply.Str, "run_id:")
 		seconds, _ := strconv.ParseInt(field(c.Reply.Str, "uptime_in_seconds:"), 10, 64)
 		uptime = time.Duration(seconds) * time.Second
@@ -269,4 +276,20 @@ func (n *Node) script(cmd []byte) (source string, rest []byte, ok bool) {
 	sha := cmd[end+len(evalsha):]
 	source, ok = n.scripts[string(sha[:shaSize])]
 	return source, sha[shaSize+2:], ok
+}
+
+// sourceOf is the script that cmd executes: one of ours, or one that it has in full; "" if it is no script.
+func (n *Node) sourceOf(cmd []byte) string {
+	if source, _, ok := n.script(cmd); ok {
+		return source
+	}
+	_, rest, ok := bytes.Cut(cmd, []byte("\r\n$4\r\nEVAL\r\n$"))
+	if !ok {
+		return ""
+	}
+	size, source, _ := bytes.Cut(rest, []byte("\r\n"))
+	if n, err := strconv.Atoi(string(size)); err == nil && n >= 0 && n <= len(source) {
+		return string(source[:n])
+	}
+	return ""
 }

@@ -62,10 +62,21 @@ func (n *Node) dial(ctx context.Context) (*link, error) {
 		if l.socket != nil {
 			_ = l.socket.Close()
 		}
-		return nil, withoutSecrets(err, string(n.cfg.Password))
+		err = withoutSecrets(err, string(n.cfg.Password))
+		if n.cfg.DB != 0 { // SELECT is what other servers do not know
+			err = Expect(ctx, n.one(l.addr), n.expected(), err)
+		}
+		return nil, n.unlessTLS(ctx, l.addr, err)
 	}
 	l.conn = conn
 	return l, nil
+}
+
+// one is how to reach one server by itself.
+func (n *Node) one(addr string) Config {
+	c := n.cfg
+	c.Addr, c.Guard, c.Shard, c.Sentinels, c.Scripts = addr, nil, nil, nil, nil
+	return c
 }
 
 type dialFunc func(ctx context.Context) (net.Conn, error)
@@ -86,9 +97,12 @@ func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
 		return socket, nil
 	}
 	secure := tls.Client(socket, n.tlsFor(l.addr))
-	if err := secure.HandshakeContext(ctx); err != nil {
+	if err := n.handshake(ctx, secure, l.addr); err != nil {
 		_ = socket.Close()
 		step := "TLS: "
+		if other := (*SchemeError)(nil); errors.As(err, &other) {
+			step = ""
+		}
 		if errors.Is(err, context.DeadlineExceeded) {
 			step = "no answer to the TLS handshake (is this the port for TLS?): "
 		}

@@ -151,6 +151,16 @@ func (n *Node) Name() string { return n.name }
 // State costs one atomic load.
 func (n *Node) State() quorum.State { return n.published.Load().state }
 
+// WhyNot is what keeps the node from voting: what a call gets, quorum.ErrDown or quorum.ErrQuarantined with
+// the rest. nil while it votes.
+func (n *Node) WhyNot() error {
+	p := n.published.Load()
+	if p.session == nil {
+		return p.err
+	}
+	return p.barred
+}
+
 // Submit queues c and returns. See quorum.Member and quorum.Call.
 //
 // The goroutine that calls it may write what is queued to the socket, while so little is unanswered

@@ -22,6 +22,7 @@ func Query(ctx context.Context, c Config, cmds ...[]byte) ([]quorum.Reply, error
 	if c.TLS != nil {
 		n.tls = tlsConfig(c)
 	}
+	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, c.DialTimeout)
 	defer cancel()
 	l, err := n.dial(ctx)
@@ -56,7 +57,7 @@ func Query(ctx context.Context, c Config, cmds ...[]byte) ([]quorum.Reply, error
 		failed = ctx.Err()
 	}
 	if failed != nil {
-		return nil, fmt.Errorf("%s: %w", c.Addr, failed)
+		return nil, fmt.Errorf("%s: %w", c.Addr, n.unlessTLS(whole, c.Addr, failed))
 	}
 	return replies, nil
 }

@@ -53,7 +53,7 @@ func (s *Sentinels) validate() error {
 func (s *Sentinels) at(addr string) Config {
 	c := s.Config
 	c.Network, c.Addr, c.DB = "tcp", addr, 0
-	c.Scripts, c.Guard, c.Shard, c.Sentinels = nil, nil, nil, nil
+	c.Scripts, c.Guard, c.Shard, c.Sentinels, c.kind = nil, nil, nil, nil, BySentinel
 	return c
 }
 
@@ -84,11 +84,7 @@ func (s *Sentinels) Look(ctx context.Context) (all []Sighting, master string) {
 	var asking sync.WaitGroup
 	for i, addr := range s.Addrs {
 		asking.Go(func() {
-			replies, err := Query(ctx, s.at(addr), command)
-			var seen sighting
-			if err == nil {
-				seen, err = readSighting(&replies[0])
-			}
+			seen, err := s.ask(ctx, addr, command)
 			number := func(name string) int { n, _ := strconv.Atoi(seen.known[name]); return n }
 			all[i] = Sighting{Sentinel: addr, Err: err, Master: seen.addr, Epoch: seen.epoch, Flags: seen.known["flags"],
 				Quorum: number("quorum"), Others: number("num-other-sentinels"), Replicas: number("num-slaves")}
@@ -102,6 +98,19 @@ func (s *Sentinels) Look(ctx context.Context) (all []Sighting, master string) {
 		}
 	}
 	return all, master
+}
+
+// ask puts SENTINEL MASTER to one of them.
+func (s *Sentinels) ask(ctx context.Context, addr string, command []byte) (sighting, error) {
+	replies, err := Query(ctx, s.at(addr), command)
+	if err != nil {
+		return sighting{}, err
+	}
+	seen, err := readSighting(&replies[0])
+	if err != nil {
+		err = Expect(ctx, s.at(addr), BySentinel, err)
+	}
+	return seen, err
 }
 
 // errNoMaster: the Sentinel does not know the name.
@@ -171,10 +180,7 @@ func (s *Sentinels) find(ctx context.Context) (string, error) {
 	for _, addr := range s.Addrs {
 		asking.Go(func() {
 			a := answer{at: addr}
-			var replies []quorum.Reply
-			if replies, a.err = Query(ask, s.at(addr), command); a.err == nil {
-				a.sighting, a.err = readSighting(&replies[0])
-			}
+			a.sighting, a.err = s.ask(ask, addr, command)
 			answers <- a
 		})
 	}

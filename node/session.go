@@ -433,6 +433,9 @@ func (s *session) complete(entry slot) {
 			return
 		}
 	}
+	if refused.Kind == quorum.KindAuth {
+		refused = naming(refused, string(c.Reply.Str), s.node.sourceOf(c.Cmd))
+	}
 	s.leave(entry)
 	if s.node.suspects(refused) && c.State.Gen == s.node.State().Gen {
 		select {

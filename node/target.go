@@ -120,7 +120,7 @@ func ParseTarget(s string) (Target, error) {
 	if t.Config, err = ParseURL(plain + user + "host" + path + query); err != nil {
 		return Target{}, err
 	}
-	t.Config.Addr, t.Config.FailoverLag = "", lag
+	t.Config.Addr, t.Config.FailoverLag, t.Config.kind = "", lag, t.Kind
 	if t.Kind == BySentinel {
 		if sentinels.Config.Username != "" && sentinels.Config.Password == "" {
 			return Target{}, &URLError{`has the option "sentinel_user" without a password for it`}

@@ -44,6 +44,7 @@ func TestParseTarget(t *testing.T) {
 			t.Errorf("%s: %v", in, err)
 			continue
 		}
+		want.Config.kind = want.Kind
 		if g, w := describe(got), describe(want); g != w {
 			t.Errorf("%s\n got %s\nwant %s", in, g, w)
 		}

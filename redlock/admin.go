@@ -57,7 +57,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 	out := &Inspection{Key: name, Members: make([]MemberView, len(c.members))}
 	infos := c.Members()
 	c.askAll(ctx, &k, k.peek(nil), func(i int, r quorum.Reply, err error) {
-		v := MemberView{Member: infos[i].Name, State: infos[i].State, Err: err}
+		v := MemberView{Member: infos[i].Name, State: standingOf(c.stateOf(i, k.slot())), Err: err}
 		if err == nil {
 			v.read(&r)
 		}

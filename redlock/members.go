@@ -8,7 +8,7 @@ import (
 
 // The states of a member, as Client.Members tells them.
 const (
-	MemberVoting      = "voting"      // up, and trusted to remember
+	MemberVoting      = "voting"      // up, and trusted to remember; of a cluster a part may not vote: MemberInfo.Silent
 	MemberQuarantined = "quarantined" // up, and may have forgotten: does not vote until Until
 	MemberRestoring   = "restoring"   // its quarantine has ended, its token counters are not restored yet
 	MemberDown        = "down"        // not reachable
@@ -21,6 +21,11 @@ type MemberInfo struct {
 	Since time.Time // when this client saw it come into that state
 	Until time.Time // MemberQuarantined: the end of the quarantine
 	Err   error     // MemberDown: why
+
+	// Silent is the part of a Redis Cluster that does not vote. The cluster is MemberVoting if any of its masters
+	// votes: locks in the slots of the others lack this vote meanwhile, and where it is the only member nobody
+	// can take them. Zero while all vote, and always for a member that is one server.
+	Silent quorum.Silence
 
 	// ClockAhead is by how much its wall clock was ahead of this machine's when it was asked last, about a
 	// PingInterval ago, and ClockWithin how wrong that may be: half a round trip. ClockWithin is 0 where
@@ -41,6 +46,9 @@ func (c *Client) Members() []MemberInfo {
 		}
 		if m, ok := c.members[i].(quorum.Clocked); ok {
 			out[i].ClockAhead, out[i].ClockWithin, _ = m.ClockOffset()
+		}
+		if m, ok := c.members[i].(quorum.Parted); ok {
+			out[i].Silent = m.Silence()
 		}
 	}
 	return out

@@ -24,7 +24,8 @@ import (
 // cluster or Sentinels also addr_map, failover_lag, and sentinel_user, sentinel_password (or with _env, _file).
 //
 // ctx bounds Open alone. Errors: ErrNoQuorum with each member's cause if fewer than a majority are
-// up within the dial time-out, ErrDuplicateMember, ErrInput.
+// up within the dial time-out, ErrDuplicateMember, ErrInput. A cause is a *node.SchemeError where a server is of another
+// kind than its URL says.
 func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 	if ctx == nil {
 		return nil, badInput("open", "nil context")

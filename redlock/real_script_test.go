@@ -746,6 +746,32 @@ var renewCases = []scriptCase{
 		require.Equal(s, before, s.state())
 		require.Equal(s, text(token), s.counter())
 	}},
+	{name: "extend that may not ask whose a lock is says so, and not that it is another's", test: func(s *scripted) {
+		s.take(alice, minute)
+		extend := resp.AppendInt(resp.AppendBulk(resp.AppendBulk(appendEval(nil, extendScript, 1, 2), s.name), alice), millis(2*minute))
+		s.ask("ACL", "SETUSER", "few", "on", "nopass", "~*", "+@all", "-hexists")
+		s.ask("AUTH", "few", "")
+		_, err := s.run(slices.Clone(extend))
+		require.ErrorContains(s, err, "can't run this command")
+		s.ask("AUTH", "default", "")
+		require.Equal(s, []any{int64(1)}, s.list(extend))
+	}, acl: true},
+	{name: "a vote that may not be given an end is not given", test: func(s *scripted) {
+		s.ask("ACL", "SETUSER", "few", "on", "nopass", "~*", "&*", "+@all", "-pexpire")
+		for who, cmd := range map[string]func() []byte{
+			"acquire": func() []byte { return s.acquire(nil, alice, minute) },
+			"wait":    func() []byte { return s.wait(nil, alice, minute, minute) },
+			"rejoin":  func() []byte { return s.rejoin(nil, alice, minute, 7) },
+		} {
+			s.ask("AUTH", "few", "")
+			_, err := s.run(cmd())
+			s.ask("AUTH", "default", "")
+			require.ErrorContains(s, err, "can't run this command", who)
+			require.Regexp(s, "on @user_script:[0-9]+", err.Error(), "the line that names the command")
+			require.Empty(s, s.hash(s.name), "%s: it would be there for ever", who)
+		}
+		require.Positive(s, s.take(bob, minute))
+	}, acl: true},
 	{name: "raise lifts the counter for the holder and never lowers it", test: func(s *scripted) {
 		token := s.take(alice, minute)
 		require.EqualValues(s, 1, s.number(s.raise(nil, alice, token+10)))

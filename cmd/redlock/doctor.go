@@ -15,6 +15,7 @@ import (
 	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
 	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/slot"
 )
 
 func newDoctor() *cobra.Command {
@@ -28,7 +29,8 @@ unlike a client it does not even leave the restart guard's marker.
 
 It looks at: whether members are reached, and how fast; versions; one Redis listed twice, or replicating
 another; eviction; persistence against the restart guard; clocks, their offset and their rate; the
-permissions of every command that the library uses (ACL DRYRUN, Redis 7 and later); certificates;
+permissions of every command that the library uses (by ACL DRYRUN; where that is not permitted, each is tried in a way
+that has no effect but an entry in ACL LOG for what is refused; Redis 7 and later); certificates;
 output buffers; and members that do not vote yet, with the answer to whether one may be restarted now.
 Of a Redis Cluster it asks every master, and looks for slots that nobody serves, servers that disagree, two
 members in one cluster, and cluster-node-timeout against failover_lag; of a master that Sentinels watch, for Sentinels
@@ -157,7 +159,11 @@ func printReport(w io.Writer, r doctor.Report) error {
 	_, _ = fmt.Fprintln(table, "MEMBER\tSTATE\tVERSION\tUPTIME\tROUND TRIP\tCLOCK OFFSET\tRATE")
 	row := func(name string, m doctor.Summary) {
 		if !m.Up || len(m.Masters) > 0 {
-			_, _ = fmt.Fprintf(table, "%s\t%s\n", name, m.State)
+			state := m.State
+			if m.SilentSlots > 0 && len(m.Masters) > 0 {
+				state += fmt.Sprintf(": %d of %d slots", m.SilentSlots, slot.Count)
+			}
+			_, _ = fmt.Fprintf(table, "%s\t%s\n", name, state)
 			return
 		}
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%v\t%v\t%+.1f ms\t%+.0f ppm\n", name, m.State, m.Version,

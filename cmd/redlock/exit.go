@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
+	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -113,23 +114,29 @@ func codeOfQuorum(err error) int {
 	if !errors.As(err, &q) {
 		return exitUnavailable
 	}
-	auth, secure := 0, 0
+	auth, config := 0, 0
 	for _, v := range q.Votes {
 		var refused *quorum.ReplyError
 		switch {
 		case errors.As(v.Err, &refused) && refused.Kind == quorum.KindAuth:
 			auth++
-		case isTLS(v.Err):
-			secure++
+		case isConfig(v.Err):
+			config++
 		}
 	}
 	switch enough := len(q.Votes) - q.Need; {
 	case auth > enough:
 		return exitAuth
-	case secure > enough, auth+secure > enough && secure > 0:
+	case config > enough, auth+config > enough && config > 0:
 		return exitConfig
 	}
 	return exitUnavailable
+}
+
+// isConfig reports whether err says that a member is not what its URL says, or is about TLS.
+func isConfig(err error) bool {
+	var other *node.SchemeError
+	return errors.As(err, &other) || isTLS(err)
 }
 
 // isTLS reports whether err is about certificates or the TLS handshake rather than about the network.

@@ -243,6 +243,10 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 		_, r = diagnose(t, "--members", url)
 		return found(r, doctor.Warning, "^restart guard: "+replicas[0].Addr()+": it may have forgotten")
 	})
+	want(t, r, doctor.Warning, "^part: .*: 1 of its 3 masters do not vote, for 546[0-9] of 16384 slots: "+replicas[0].Addr()+" is quarantined until ")
+	if m := r.Members[0]; m.SilentSlots < 5460 || m.SilentSlots > 5462 || m.SilentUntil == nil {
+		t.Errorf("%+v", m)
+	}
 
 	v, err := masters[1].Do(ctx, "KEYS", "redquorum:boot:*")
 	if all, _ := v.([]any); len(all) != 1 {

@@ -360,20 +360,20 @@ func list(ctx context.Context, members []*rawMember, prefix string, patience tim
 
 // codeOfMembers is codeOfQuorum for members that were asked one by one.
 func codeOfMembers(failed []error, need int) int {
-	auth, secure := 0, 0
+	auth, config := 0, 0
 	for _, err := range failed {
 		var refused *quorum.ReplyError
 		switch {
 		case errors.As(err, &refused) && refused.Kind == quorum.KindAuth:
 			auth++
-		case isTLS(err):
-			secure++
+		case isConfig(err):
+			config++
 		}
 	}
 	switch enough := len(failed) - need; {
 	case auth > enough:
 		return exitAuth
-	case auth+secure > enough && secure > 0:
+	case auth+config > enough && config > 0:
 		return exitConfig
 	}
 	return exitUnavailable

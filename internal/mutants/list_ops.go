@@ -3,6 +3,32 @@ package main
 // operators are the guards of what people and their scripts use: the command, and what it stands on.
 var operators = []mutant{
 	{
+		name: "the part of a cluster that does not vote is not told",
+		file: "cluster/look.go",
+		old:  "if st.Votes {\n\t\t\tcontinue", new: "if true {\n\t\t\tcontinue",
+		tests: by("redlock", "TestPartOfAClusterThatDoesNotVoteIsTold"),
+	}, {
+		name: "a server of another kind than its URL says is not named",
+		file: "node/scheme.go",
+		old:  `if kind == want {`, new: `if true {`,
+		tests: by("node", "TestServerOfAnotherKindIsNamed"),
+	}, {
+		name: "a server that speaks TLS, behind a URL without, is a connection that breaks",
+		file: "node/scheme.go",
+		old:  `if failed == nil || errors.As(failed, &alert) && alert.Op == "remote error" {`, new: `if errors.As(failed, &alert) && alert == nil {`,
+		tests: by("node", "TestTLSOnOneSideAloneIsNamed"),
+	}, {
+		name: "a server without TLS that says nothing to TLS is not asked without",
+		file: "node/scheme.go",
+		old:  `if plain = n.plainly(ctx, addr); plain {`, new: `if false {`,
+		tests: by("node", "TestTLSOnOneSideAloneIsNamed"),
+	}, {
+		name: "the doctor takes what a script could not try for permitted",
+		file: "cmd/redlock/internal/doctor/facts.go",
+		old:  `case err != nil || len(r.Elems) != len(inScript):`, new: `case false:`,
+		tests: by("cmd/redlock/internal/doctor", "TestPermissionsThatCannotBeTried"),
+	},
+	{
 		name: "force takes the lock from whoever has it, although another was looked at: the next holder loses it",
 		file: "redlock/script/force.lua",
 		old:  `if ARGV[2] ~= '' and redis.sha1hex(redis.call('HKEYS', KEYS[1])[1]) ~= ARGV[2] then return 0 end`, new: ``,

@@ -99,6 +99,16 @@ var scripts = []mutant{
 		old:  `if held == 1 then`, new: `if held == 1 or held == 0 then`,
 		tests: script("^extend"),
 	}, {
+		name: "extend takes what a server refuses for a lock of another's: leases end that are held",
+		file: "redlock/script/extend.lua",
+		old:  `if not string.find(held.err, 'WRONGTYPE', 1, true) then redis.call('HEXISTS', key, ARGV[2 * i - 1]) end`, new: ``,
+		tests: by("redlock", "TestScriptsDoWhatTheProtocolSays/real/extend_that_may_not_ask"),
+	}, {
+		name: "a vote that cannot be given an end stays: the name is taken for ever",
+		file: "redlock/script/lib.lua",
+		old:  "    redis.call('HDEL', KEYS[1], owner)\n    redis.call('PEXPIRE', KEYS[1], ttl)", new: "    redis.call('PEXPIRE', KEYS[1], ttl)",
+		tests: by("redlock", "TestScriptsDoWhatTheProtocolSays/real/a_vote_that_may_not"),
+	}, {
 		name: "raise without the owner check: a counter is lifted where nothing is held",
 		file: "redlock/script/raise.lua",
 		old:  `not vote or tonumber(vote) > tonumber(ARGV[3])`, new: `vote and tonumber(vote) > tonumber(ARGV[3])`,

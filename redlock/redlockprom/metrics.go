@@ -49,7 +49,7 @@ type Metrics struct {
 	build     prometheus.Gauge
 	all       []prometheus.Collector
 
-	held, oldest, waiters, up, voting, offset *prometheus.Desc
+	held, oldest, waiters, up, voting, silent, offset *prometheus.Desc
 
 	mu     sync.Mutex
 	client *redlock.Client
@@ -111,6 +111,7 @@ func New(opts ...Option) *Metrics {
 	m.waiters = prometheus.NewDesc("redlock_waiters", "Callers of Lock that wait.", nil, nil)
 	m.up = prometheus.NewDesc("redlock_node_up", "1 while the member can be reached.", []string{"node"}, nil)
 	m.voting = prometheus.NewDesc("redlock_node_voting", "1 while the member votes: it can be reached, and is not suspected of having forgotten.", []string{"node"}, nil)
+	m.silent = prometheus.NewDesc("redlock_node_silent_slots", "Hash slots of a Redis Cluster for whose locks it does not vote, while it votes for others; 0 for one server.", []string{"node"}, nil)
 	m.offset = prometheus.NewDesc("redlock_node_clock_offset_seconds", "By how much the member's wall clock is ahead of this machine's, give or take half a round trip. None where it was not asked yet.", []string{"node"}, nil)
 	return m
 }
@@ -141,7 +142,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.all {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{m.held, m.oldest, m.waiters, m.up, m.voting, m.offset} {
+	for _, d := range []*prometheus.Desc{m.held, m.oldest, m.waiters, m.up, m.voting, m.silent, m.offset} {
 		ch <- d
 	}
 }
@@ -171,6 +172,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, i := range client.Members() {
 		gauge(m.up, is(i.State != redlock.MemberDown), i.Name)
 		gauge(m.voting, is(i.State == redlock.MemberVoting), i.Name)
+		gauge(m.silent, float64(i.Silent.Slots), i.Name)
 		if i.ClockWithin > 0 {
 			gauge(m.offset, i.ClockAhead.Seconds(), i.Name)
 		}

@@ -16,7 +16,10 @@ if left == -2 then
     redis.call('HSET', KEYS[2], ARGV[1], string.format('%.0f', n))
   end
   redis.call('HSET', KEYS[1], ARGV[2], string.format('%.0f', n))
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  if type(redis.pcall('PEXPIRE', KEYS[1], ARGV[3])) == 'table' then -- see own in lib.lua
+    redis.call('HDEL', KEYS[1], ARGV[2])
+    return redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  end
   return n
 end
 if left == -1 then return redis.error_reply('FOREIGN no ttl') end

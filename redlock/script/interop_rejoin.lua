@@ -3,8 +3,7 @@ local owner, ttl, token = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return forgot() end
 lift(token)
 if redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('HSET', KEYS[1], owner, text(token))
-  redis.call('PEXPIRE', KEYS[1], ttl)
+  own(owner, token, ttl)
   drop(owner)
   return 1
 end

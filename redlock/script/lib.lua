@@ -46,11 +46,20 @@ local function count()
   return n
 end
 
+-- A vote that cannot be given an end (PEXPIRE is not permitted) must not stay: it would be there for ever, and be
+-- no lock to others. Asked again, the command ends the script and is named by the error.
+local function own(owner, n, ttl)
+  redis.call('HSET', KEYS[1], owner, text(n))
+  if type(redis.pcall('PEXPIRE', KEYS[1], ttl)) == 'table' then
+    redis.call('HDEL', KEYS[1], owner)
+    redis.call('PEXPIRE', KEYS[1], ttl)
+  end
+end
+
 local function grant(owner, ttl)
   local n = count()
   if not n then return nil end
-  redis.call('HSET', KEYS[1], owner, text(n))
-  redis.call('PEXPIRE', KEYS[1], ttl)
+  own(owner, n, ttl)
   return n
 end
 

@@ -7,8 +7,7 @@ local n = tonumber(redis.call('HGET', KEYS[2], bucket) or 0)
 if n == 0 and tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return forgot() end
 if n < token then redis.call('HSET', KEYS[2], bucket, text(token)) end
 if redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('HSET', KEYS[1], owner, text(token))
-  redis.call('PEXPIRE', KEYS[1], ttl)
+  own(owner, token, ttl)
   drop(owner)
   return 1
 end

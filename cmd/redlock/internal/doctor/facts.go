@@ -144,7 +144,7 @@ func Ask(ctx context.Context, t Target, terms Terms) Facts {
 	}
 	f.Config = config(ask, slices.Concat(settings, replicated[t.Kind]))
 	f.marker(ask, t)
-	f.permissions(ask, t, terms)
+	f.permissions(ctx, ask, t, terms)
 	if t.Kind == node.RedisCluster {
 		if r, err := ask("CLUSTER", "INFO"); err == nil {
 			f.Health = parseInfo(string(r.Str))["cluster_state"]
@@ -339,23 +339,106 @@ func Commands(t Target, key string, interop bool) [][]string {
 	return out
 }
 
-// permissions asks the member what our user may do, without doing it.
-func (f *Facts) permissions(ask asker, t Target, terms Terms) {
+// permissions asks the member what our user may do, without doing it: by ACL DRYRUN, or by trying where that is not
+// permitted.
+func (f *Facts) permissions(ctx context.Context, ask asker, t Target, terms Terms) {
+	all := Commands(t, terms.Key, terms.Interop)
 	who, err := ask("ACL", "WHOAMI")
-	if err != nil {
-		f.ACLErr = err
+	for i := 0; err == nil && i < len(all); i++ {
+		var r quorum.Reply
+		if r, err = ask(append([]string{"ACL", "DRYRUN", string(who.Str)}, all[i]...)...); err == nil && string(r.Str) != "OK" {
+			f.Denied = append(f.Denied, strings.Join(name(all[i]), " "))
+		}
+	}
+	if err == nil {
 		return
 	}
-	for _, c := range Commands(t, terms.Key, terms.Interop) {
-		r, err := ask(append([]string{"ACL", "DRYRUN", string(who.Str)}, c...)...)
-		if err != nil {
-			f.ACLErr = err
-			return
+	f.Denied, f.ACLErr = nil, nil
+	for _, c := range try(ctx, ask, t, all, &f.ACLErr) {
+		f.Denied = append(f.Denied, strings.Join(name(c), " "))
+	}
+}
+
+// tryScript calls each command, in a script that must not write: of one that the user may not run the server says so,
+// and of one that would write, that this script may not. Redis checks in this order, since 7.0.
+//
+//	ARGV: for each command, the number of its words, and they. Returns per command the error, or ''.
+const tryScript = `#!lua flags=no-writes
+local out, i = {}, 1
+while i <= #ARGV do
+  local n = tonumber(ARGV[i])
+  local r = redis.pcall(unpack(ARGV, i + 1, i + n))
+  out[#out + 1] = type(r) == 'table' and r.err or ''
+  i = i + n + 1
+end
+return out`
+
+// try finds out what the user may not do by trying all of it, so that nothing happens: what is sent here is refused
+// for another reason, or has no effect.
+func try(ctx context.Context, ask asker, t Target, all [][]string, failed *error) (denied [][]string) {
+	var inScript [][]string
+	args := []string{"EVAL", tryScript, "0"}
+	for _, c := range all {
+		said := error(nil)
+		switch c[0] {
+		case "EVAL": // with the script below
+		case "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE": // on a connection of its own
+			said = once(ctx, t, c)
+		case "SCRIPT":
+			_, said = ask("SCRIPT", "LOAD", "no script")
+		case "WAIT":
+			_, said = ask("WAIT", "0", "1")
+		case "CLIENT":
+			if c[1] == "KILL" {
+				c = []string{"CLIENT", "KILL", "ID", "0"} // there is none
+			} else if c[1] == "SETNAME" {
+				c = []string{"CLIENT", "SETNAME", t.Config.ClientName}
+			}
+			_, said = ask(c...)
+		case "PUBLISH", "SPUBLISH": // where nobody listens
+			_, said = ask(c[0], c[1]+":redquorum-doctor", "x")
+		case "EVALSHA", "PING", "INFO", "TIME", "ASKING", "CLUSTER", "PUBSUB":
+			_, said = ask(c...)
+		default:
+			inScript = append(inScript, c)
+			args = append(append(args, strconv.Itoa(len(c))), c...)
 		}
-		if string(r.Str) != "OK" {
-			f.Denied = append(f.Denied, strings.Join(name(c), " "))
+		if forbids(said) {
+			denied = append(denied, c)
 		}
 	}
+	r, err := ask(args...)
+	switch {
+	case forbids(err):
+		denied = append(denied, all[0])
+		*failed = errors.New("what scripts may call is not known, because EVAL is not permitted")
+	case err != nil || len(r.Elems) != len(inScript):
+		*failed = errors.New("ACL DRYRUN is not permitted, and the server is older than Redis 7, or refuses a script that does not write")
+	default:
+		for i, c := range inScript {
+			if text := string(r.Elems[i].Str); forbids(node.Refusal(&quorum.Reply{Kind: '-', Str: []byte(text)})) {
+				denied = append(denied, c)
+			}
+		}
+	}
+	return denied
+}
+
+// forbids reports whether a server said that the user may not do something.
+func forbids(err error) bool {
+	var refused *quorum.ReplyError
+	return errors.As(err, &refused) && refused.Kind == quorum.KindAuth
+}
+
+// once asks on a connection that is closed then.
+func once(ctx context.Context, t Target, c []string) error {
+	replies, err := node.Query(ctx, t.Config, resp.Command(c...))
+	if err == nil {
+		if refused := node.Refusal(&replies[0]); refused != nil {
+			err = refused
+		}
+	}
+	return err
 }
 
 // name is the command without arguments, with the key that it is denied for.

@@ -62,11 +62,17 @@ type Summary struct {
 
 	Master  string    `json:"master,omitempty"`  // that the Sentinels name
 	Masters []Summary `json:"masters,omitempty"` // of a Redis Cluster, which has nothing else but its state then
+
+	// Of a Redis Cluster, or one of its masters: the slots for which it does not vote, and the end of the last
+	// quarantine among them, by the clock of this machine.
+	SilentSlots int        `json:"silent_slots,omitempty"`
+	SilentUntil *time.Time `json:"silent_until,omitempty"`
 }
 
 // judge collects.
 type judge struct {
 	terms Terms
+	now   time.Time
 	all   []Facts
 	out   Report
 }
@@ -78,7 +84,7 @@ func (j *judge) say(s Severity, check, member, what, risk, cure string) {
 
 // Judge says what is wrong with members of which these facts are known, in the order of severity.
 func Judge(all []Facts, terms Terms, now time.Time) Report {
-	j := &judge{terms: terms, all: all}
+	j := &judge{terms: terms, now: now, all: all}
 	j.number()
 	j.identities()
 	for i := range all {
@@ -238,14 +244,16 @@ func (f *Facts) addr() string {
 }
 
 func (j *judge) down(f *Facts) {
-	refused := (*quorum.ReplyError)(nil)
+	refused, other := (*quorum.ReplyError)(nil), (*node.SchemeError)(nil)
 	what := strings.TrimPrefix(f.Err.Error(), f.Member+": ")
 	if f.Slots > 0 {
 		what = fmt.Sprintf("a master, of %d slots: %s", f.Slots, what)
 	}
 	switch {
-	case errors.As(f.Err, &refused) && refused.Kind == quorum.KindAuth:
+	case errors.As(f.Err, &refused) && refused.Kind == quorum.KindAuth && !errors.As(f.Err, &other):
 		j.say(Critical, "auth", f.Member, what, "it does not vote", "check user, password (REDLOCK_PASSWORD_FILE) and permissions")
+	case errors.As(f.Err, &other):
+		j.say(Critical, "scheme", f.Member, what, "it does not vote", "write "+other.Scheme+" in its URL, or another address: README.md has the form of each")
 	case f.TLSErr:
 		j.say(Critical, "tls", f.Member, what, "it does not vote", "check the certificates on both sides (--tls-ca, --tls-cert, --tls-key), and that both speak TLS")
 	default:
@@ -441,10 +449,10 @@ func (j *judge) permitted(f *Facts) {
 	}
 	if len(denied) > 0 {
 		j.say(Critical, "permissions", f.Member, "the user may not: "+strings.Join(denied, ", "),
-			"locks fail, or restarts and broken connections are not dealt with", "the README has the user's permissions on one line; --key names a lock to check them for")
+			"locks fail, or restarts and broken connections are not dealt with", "add them to the user's rules: acl/members.acl in the source tree has all of them; --key names a lock to check them for")
 	}
 	if f.ACLErr != nil {
-		j.say(OK, "permissions", f.Member, "not checked: ACL DRYRUN is not permitted, or not known before Redis 7", "", "+acl|whoami +acl|dryrun, for this check alone")
+		j.say(OK, "permissions", f.Member, "not all checked: "+f.ACLErr.Error(), "", "+acl|whoami +acl|dryrun, for this check alone (Redis 7)")
 	}
 }
 
@@ -524,13 +532,25 @@ func (j *judge) restart() {
 
 func (j *judge) summary(f *Facts) Summary {
 	s := Summary{Member: f.Member, State: f.state()}
+	if f.Slots > 0 && s.State != "voting" {
+		s.SilentSlots = f.Slots
+		if f.Left > 0 {
+			until := j.now.Add(f.Left)
+			s.SilentUntil = &until
+		}
+	}
 	if f.Err != nil {
 		return s
 	}
 	if len(f.Parts) > 0 {
 		s.Up = f.up()
 		for i := range f.Parts {
-			s.Masters = append(s.Masters, j.summary(&f.Parts[i]))
+			m := j.summary(&f.Parts[i])
+			s.Masters = append(s.Masters, m)
+			s.SilentSlots += m.SilentSlots
+			if m.SilentUntil != nil && (s.SilentUntil == nil || m.SilentUntil.After(*s.SilentUntil)) {
+				s.SilentUntil = m.SilentUntil
+			}
 		}
 		return s
 	}

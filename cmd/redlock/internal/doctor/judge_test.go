@@ -113,7 +113,7 @@ func TestJudge(t *testing.T) {
 		"restored":              {func(s set, _ *Terms) set { s[1].State = "w"; return s }, OK, "", "", false},
 		"marker not permitted":  {func(s set, _ *Terms) set { s[1].MarkerErr = errors.New("NOPERM"); return s }, Critical, "restart guard", "NOPERM", true},
 		"not permitted":         {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT KILL"}; return s }, Critical, "permissions", "CLIENT KILL", false},
-		"permissions not known": {func(s set, _ *Terms) set { s[1].ACLErr = errors.New("x"); return s }, OK, "permissions", "not checked", false},
+		"permissions not known": {func(s set, _ *Terms) set { s[1].ACLErr = errors.New("x"); return s }, OK, "permissions", "not all checked: x", false},
 		"small buffers":         {func(s set, _ *Terms) set { s[1].Config["client-output-buffer-limit"] = "pubsub 65536 0 0"; return s }, Warning, "buffers", "65536", false},
 		"small buffers, soft": {func(s set, _ *Terms) set {
 			s[1].Config["client-output-buffer-limit"] = "normal 0 0 0 pubsub 0 1000 60"

@@ -63,6 +63,7 @@ func (j *judge) cluster(f *Facts) {
 		j.say(Critical, "slots", f.Member, fmt.Sprintf("%d of %d slots are served by nobody", slot.Count-served, slot.Count), risk+j.alone("; no lock can be taken there"),
 			"redis-cli --cluster fix, or bring the master back that served them")
 	}
+	j.silent(f)
 	if full {
 		j.say(OK, "coverage", f.Member, "cluster-require-full-coverage is yes", "when one master is lost without a replica, this member votes for no lock at all, and not only for none in its slots"+
 			j.alone("; nobody can lock"), "cluster-require-full-coverage no")
@@ -73,6 +74,34 @@ func (j *judge) cluster(f *Facts) {
 	if replicas > 0 {
 		j.failover(f, "one of its masters", "locks in its slots lack this vote")
 	}
+}
+
+// silent says for how many slots the cluster does not vote, and until when: for the library it votes while any
+// of its masters does. Why each of them does not, and what cures it, is said of it.
+func (j *judge) silent(f *Facts) {
+	var who []string
+	slots := 0
+	for i := range f.Parts {
+		m := j.summary(&f.Parts[i])
+		if m.SilentSlots == 0 {
+			continue
+		}
+		slots += m.SilentSlots
+		text := m.Member + " is " + m.State
+		if m.SilentUntil != nil {
+			text += " until " + m.SilentUntil.Format(time.TimeOnly)
+		}
+		who = append(who, text)
+	}
+	if len(who) == 0 {
+		return
+	}
+	more, count := "", len(who)
+	if n := count - 8; n > 0 {
+		who, more = who[:8], fmt.Sprintf(", and %d more", n)
+	}
+	j.say(Warning, "part", f.Member, fmt.Sprintf("%d of its %d masters do not vote, for %d of %d slots: %s%s", count, len(f.Parts), slots, slot.Count, strings.Join(who, ", "), more),
+		"locks in these slots lack this vote, those in others have it"+j.alone("; nobody can take those that lack it"), "see these masters; restart no other member until all of them vote")
 }
 
 // alone is added to what is worse where no other member votes.
@@ -93,7 +122,9 @@ func (j *judge) failover(f *Facts, who, what string) {
 // unheard is a server, or a Sentinel, that a URL names and that does not answer.
 func (j *judge) unheard(check, member, who string, err error, risk string) {
 	cure := "start it, look at the network between, or take it off the URL"
-	if refused := (*quorum.ReplyError)(nil); errors.As(err, &refused) && refused.Kind == quorum.KindAuth {
+	if other := (*node.SchemeError)(nil); errors.As(err, &other) {
+		cure = "take it off the URL; " + other.Scheme + " is the scheme for what it is"
+	} else if refused := (*quorum.ReplyError)(nil); errors.As(err, &refused) && refused.Kind == quorum.KindAuth {
 		cure = "check user, password and permissions there (acl/ in the source tree; sentinel_password_file for Sentinels)"
 	}
 	j.say(Warning, check, member, who+" does not answer: "+strings.TrimPrefix(err.Error(), who+": "), risk, cure)

@@ -120,8 +120,14 @@ func TestJudgeOfClustersAndSentinels(t *testing.T) {
 		"joined":             {func(s set) set { s[1].Parts[0].Marker, s[1].Parts[0].Stamped = "", true; return s }, Warning, "restart guard", "10.0.0.11", "slots that were used", true},
 		"a new master":       {func(s set) set { s[1].Parts[0].Marker = ""; return s }, Warning, "restart guard", "10.0.0.11", "no client has used it", true},
 		"quarantined master": {func(s set) set { s[1].Parts[2].State, s[1].Parts[2].Left = "g", time.Second; return s }, Warning, "restart guard", "10.0.0.13", "1s more", true},
-		"sharded channels":   {func(s set) set { s[1].Parts[2].Denied = []string{"SSUBSCRIBE"}; return s }, Warning, "permissions", "10.0.0.13", "SSUBSCRIBE", false},
-		"asking":             {func(s set) set { s[1].Parts[2].Denied = []string{"SSUBSCRIBE", "ASKING"}; return s }, Critical, "permissions", "10.0.0.13", "not: ASKING", false},
+		"quarantined part": {func(s set) set { s[1].Parts[2].State, s[1].Parts[2].Left = "g", time.Second; return s }, Warning, "part", "cluster",
+			"1 of its 3 masters do not vote, for 5461 of 16384 slots: 10.0.0.13:6379 is quarantined until " + now.Add(time.Second).Format(time.TimeOnly), true},
+		"two parts": {func(s set) set {
+			s[1].Parts[0].Marker, s[1].Parts[2].State, s[1].Parts[2].Left = "", "g", time.Second
+			return s
+		}, Warning, "part", "cluster", "2 of its 3 masters do not vote, for 10923 of 16384 slots: 10.0.0.11:6379 is new, 10.0.0.13:6379 is quarantined", true},
+		"sharded channels": {func(s set) set { s[1].Parts[2].Denied = []string{"SSUBSCRIBE"}; return s }, Warning, "permissions", "10.0.0.13", "SSUBSCRIBE", false},
+		"asking":           {func(s set) set { s[1].Parts[2].Denied = []string{"SSUBSCRIBE", "ASKING"}; return s }, Critical, "permissions", "10.0.0.13", "not: ASKING", false},
 		"clocks apart": {func(s set) set {
 			for k := range s[1].Parts[2].Clock {
 				s[1].Parts[2].Clock[k].Server = s[1].Parts[2].Clock[k].Server.Add(600 * time.Millisecond)
@@ -186,4 +192,36 @@ func TestJudgeOfClustersAndSentinels(t *testing.T) {
 			t.Errorf("%s: %+v has %s %d times", name, r.Findings, tc.check, found)
 		}
 	}
+}
+
+// A cluster of which a part does not vote says how large it is, and until when.
+func TestSilentPartOfAClusterIsInItsSummary(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	judged := func(change func(f *Facts)) Report {
+		f := goodCluster(11)
+		change(&f)
+		return Judge([]Facts{f}, Terms{Drift: 0.01, MaxTTL: 30 * time.Second}, now)
+	}
+	s := judged(func(*Facts) {}).Members[0]
+	if s.State != "voting" || s.SilentSlots != 0 || s.SilentUntil != nil {
+		t.Errorf("all vote: %+v", s)
+	}
+	r := judged(func(f *Facts) {
+		f.Parts[0].State, f.Parts[0].Left = "g", 20*time.Second
+		f.Parts[1].State, f.Parts[1].Left = "g", 10*time.Second
+	})
+	s = r.Members[0]
+	if s.State != "quarantined" || s.SilentSlots != 2*(slot.Count/3)+1 || s.SilentUntil == nil || s.SilentUntil.Sub(now.Add(20*time.Second)).Abs() > time.Second {
+		t.Errorf("two do not vote: %+v", s)
+	}
+	if s.Masters[0].SilentSlots != slot.Count/3+1 || s.Masters[2].SilentSlots != 0 || s.Masters[2].SilentUntil != nil {
+		t.Errorf("masters: %+v", s.Masters)
+	}
+	for _, f := range r.Findings {
+		if f.Check == "part" && strings.Contains(f.Risk, "nobody can take") {
+			return
+		}
+	}
+	t.Errorf("the only member, and no word of what that means: %+v", r.Findings)
 }

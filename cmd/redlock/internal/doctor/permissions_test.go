@@ -1,0 +1,153 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// asUser connects as the user of the rules that are shipped, which does not permit ACL DRYRUN.
+func asUser(t *testing.T) (*redistest.Real, Target, asker) {
+	t.Helper()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	s, err := redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	rules(t, s)
+	c := node.Config{Addr: s.Addr(), Username: "locker", Password: "pw-canary", ClientName: "redlock", DialTimeout: 20 * time.Second, StallTimeout: 20 * time.Second}
+	n, err := node.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close(context.Background()) })
+	if err := up(t.Context(), n, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(args ...string) (quorum.Reply, error) {
+		return quorum.Ask(t.Context(), n, resp.Command(args...), false)
+	}
+	return s, Target{Node: n, Config: c, Name: s.Addr()}, ask
+}
+
+// rules gives the user what acl/members.acl has, and returns the commands of it.
+func rules(t *testing.T, s *redistest.Real, more ...string) (commands []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../../../acl/members.acl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Fields(strings.ReplaceAll(string(text), ">CHANGE-ME", ">pw-canary"))[1:]
+	if _, err := s.Do(t.Context(), append(append([]string{"ACL", "SETUSER"}, words...), more...)...); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range words {
+		if c, ok := strings.CutPrefix(w, "+"); ok {
+			commands = append(commands, c)
+		}
+	}
+	return commands
+}
+
+// The rules that are shipped do not permit ACL DRYRUN. What the user lacks is found all the same, and finding
+// it changes nothing.
+func TestWhatTheUserLacksIsFoundByTrying(t *testing.T) {
+	t.Parallel()
+	s, target, ask := asUser(t)
+	terms := Terms{Key: "app:held"}
+	if _, err := s.Do(t.Context(), "HSET", terms.Key, "f", "v"); err != nil {
+		t.Fatal(err)
+	}
+	look := func() (f Facts) {
+		f.permissions(t.Context(), ask, target, terms)
+		return f
+	}
+	if f := look(); f.ACLErr != nil || len(f.Denied) > 0 {
+		t.Errorf("may do everything: %v, %v", f.Denied, f.ACLErr)
+	}
+	// What one server, which needs no acknowledgement of replicas, is never asked.
+	others := []string{"select", "wait", "asking", "ssubscribe", "spublish", "cluster|shards", "cluster|slots", "cluster|myid"}
+	tried := 0
+	for _, c := range rules(t, s) {
+		if slices.Contains(others, c) {
+			continue
+		}
+		tried++
+		rules(t, s, "-"+c)
+		f := look()
+		rules(t, s)
+		want := strings.ToUpper(strings.ReplaceAll(c, "|", " "))
+		missing := func(d string) bool { return d == want || strings.HasPrefix(d, want+" ") }
+		if len(f.Denied) == 0 || !slices.ContainsFunc(f.Denied, missing) || slices.ContainsFunc(f.Denied, func(d string) bool { return !missing(d) }) {
+			t.Errorf("without %s: %v", c, f.Denied)
+		}
+		if (f.ACLErr != nil) != (c == "eval") {
+			t.Errorf("without %s: %v", c, f.ACLErr)
+		}
+	}
+	if tried < 25 {
+		t.Errorf("only %d commands are in the rules", tried)
+	}
+
+	terms.Key = "other"
+	if f := look(); f.ACLErr != nil || !slices.Contains(f.Denied, "HSET other") || !slices.Contains(f.Denied, "PTTL other") || slices.Contains(f.Denied, "PING") {
+		t.Errorf("a key that the rules do not have: %v, %v", f.Denied, f.ACLErr)
+	}
+	terms.Key = "app:held"
+	rules(t, s, "resetchannels")
+	if f := look(); !slices.Equal(f.Denied, []string{"SUBSCRIBE redquorum:inbox:doctor", "PUBLISH redquorum:inbox:doctor"}) {
+		t.Errorf("without channels: %v", f.Denied)
+	}
+	rules(t, s)
+	target.Config.MinReplicasAck = 1
+	rules(t, s, "-wait")
+	if f := look(); !slices.Equal(f.Denied, []string{"WAIT"}) {
+		t.Errorf("without wait: %v", f.Denied)
+	}
+
+	keys, err := s.Do(t.Context(), "KEYS", "*")
+	if all, _ := keys.([]any); err != nil || len(all) != 1 || all[0] != "app:held" {
+		t.Errorf("it left %v, %v", keys, err)
+	}
+	value, err := s.Do(t.Context(), "HGETALL", "app:held")
+	if all, _ := value.([]any); err != nil || len(all) != 2 {
+		t.Errorf("the lock is now %v, %v", value, err)
+	}
+	if ttl, err := s.Do(t.Context(), "PTTL", "app:held"); err != nil || ttl != int64(-1) {
+		t.Errorf("its TTL is %v, %v", ttl, err)
+	}
+}
+
+// A server that cannot tell, because it is older, is not taken for one that permits everything.
+func TestPermissionsThatCannotBeTriedAreNotTakenForGranted(t *testing.T) {
+	t.Parallel()
+	old := func(args ...string) (quorum.Reply, error) {
+		if args[0] == "ACL" || args[0] == "EVAL" {
+			return quorum.Reply{}, &quorum.ReplyError{Text: "ERR"}
+		}
+		return quorum.Reply{}, nil
+	}
+	var f Facts
+	f.permissions(t.Context(), old, Target{Config: node.Config{Addr: "127.0.0.1:1"}}, Terms{Key: "x"})
+	if f.ACLErr == nil || len(f.Denied) > 0 {
+		t.Errorf("%v, %v", f.ACLErr, f.Denied)
+	}
+	broken := func(...string) (quorum.Reply, error) { return quorum.Reply{}, errors.New("broken") }
+	f = Facts{}
+	f.permissions(t.Context(), broken, Target{Config: node.Config{Addr: "127.0.0.1:1"}}, Terms{Key: "x"})
+	if f.ACLErr == nil {
+		t.Error("nothing was answered, and nothing is said of that")
+	}
+}

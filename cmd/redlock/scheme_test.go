@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+// A URL whose scheme is that of another kind of server is a mistake in the configuration: what is there, and which
+// scheme it has, is said by every command, and by the doctor.
+func TestSchemeOfAnotherKindOfServer(t *testing.T) {
+	t.Parallel()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	start := func(args ...string) *redistest.Real {
+		r, err := redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile, Args: args})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = r.Close() })
+		return r
+	}
+	ours := newAuthority(t, "ours")
+	ours.issue(t, "member", 100*time.Hour)
+	tlsPort, busPort := strconv.Itoa(freePorts(1)), strconv.Itoa(freePorts(1))
+	single := start("--tls-port", tlsPort, "--tls-cert-file", ours.path("member.crt"), "--tls-key-file", ours.path("member.key"), "--tls-ca-cert-file", ours.path("ca.crt"))
+	ofCluster := start("--cluster-enabled", "yes", "--cluster-port", busPort)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	group, err := redistest.StartGroup(ctx, redistest.GroupConfig{Sentinels: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = group.Close() })
+	replace := strings.NewReplacer("SINGLE", single.Addr(), "TLS", "127.0.0.1:"+tlsPort, "CLUSTER", ofCluster.Addr(), "SENTINEL", group.Addrs()[0])
+	for _, tc := range []struct{ url, found, scheme string }{
+		{"redis://CLUSTER", "a server of a Redis Cluster", "redis-cluster://"},
+		{"redis://CLUSTER/1", "a server of a Redis Cluster", "redis-cluster://"},
+		{"redis-sentinel://CLUSTER/mymaster", "a server of a Redis Cluster", "redis-cluster://"},
+		{"redis://SENTINEL", "a Sentinel", "redis-sentinel://"},
+		{"redis://SENTINEL/1", "a Sentinel", "redis-sentinel://"},
+		{"redis-cluster://SENTINEL", "a Sentinel", "redis-sentinel://"},
+		{"redis-cluster://SINGLE", "a single server", "redis://"},
+		{"redis-sentinel://SINGLE/mymaster", "a single server", "redis://"},
+		{"redis://TLS", "a server that speaks TLS", "rediss://"},
+		{"redis-cluster://TLS", "a server that speaks TLS", "rediss-cluster://"},
+		{"redis-sentinel://TLS/mymaster", "a server that speaks TLS", "rediss-sentinel://"},
+		{"rediss://SINGLE", "a server that speaks without TLS", "redis://"},
+		{"rediss-cluster://CLUSTER", "a server that speaks without TLS", "redis-cluster://"},
+		{"rediss-sentinel://SENTINEL/mymaster", "a server that speaks without TLS", "redis-sentinel://"},
+	} {
+		t.Run(tc.url, func(t *testing.T) {
+			t.Parallel()
+			url := replace.Replace(tc.url)
+			says := "this is " + tc.found + ", for which it is " + tc.scheme
+			fail(t, exitConfig, says, "acquire", "x", "--wait", "0", "--members", url)
+			if !strings.HasPrefix(url, "rediss") { // those servers are silent, and it takes its time to be sure
+				fail(t, exitConfig, says, "ls", "--members", url)
+			}
+			code, r := diagnose(t, "--members", url)
+			if code != 2 {
+				t.Errorf("doctor: %d", code)
+			}
+			want(t, r, doctor.Critical, "^scheme: .*"+says)
+			for _, f := range r.Findings {
+				if f.Check == "scheme" && !strings.Contains(f.Cure, tc.scheme) {
+					t.Errorf("the cure does not name the scheme: %+v", f)
+				}
+			}
+		})
+	}
+}

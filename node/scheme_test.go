@@ -1,0 +1,209 @@
+package node
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// A server that is not what the URL says names itself by INFO, or where that is not permitted by what it refuses.
+func TestServerOfAnotherKindIsNamed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mode   string // in INFO; "": not permitted
+		eval   string // the answer to the guard's scripts
+		sentry bool   // without a guard
+		want   string // scheme, "" for an error of another kind
+	}{
+		"cluster":                {mode: "cluster", want: "redis-cluster://"},
+		"cluster, without guard": {mode: "cluster", sentry: true, want: "redis-cluster://"},
+		"Sentinel":               {mode: "sentinel", want: "redis-sentinel://"},
+		"CROSSSLOT":              {eval: "-CROSSSLOT Keys in request don't hash to the same slot\r\n", want: "redis-cluster://"},
+		"MOVED":                  {eval: "-MOVED 12182 127.0.0.1:7001\r\n", want: "redis-cluster://"},
+		"single server":          {mode: "standalone", eval: "-OOM command not allowed\r\n"},
+		"says nothing":           {eval: "-NOPERM no\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(func(_ int64, args []string) string {
+				switch {
+				case args[0] == "INFO" && tc.mode == "":
+					return "-NOPERM this user has no permissions to run the 'info' command\r\n"
+				case args[0] == "INFO":
+					return bulk("run_id:x\r\nredis_mode:" + tc.mode + "\r\nuptime_in_seconds:1000\r\n")
+				case args[0] == "EVAL":
+					return tc.eval
+				}
+				return "default"
+			})
+			c := Config{Dialer: f}
+			if !tc.sentry {
+				c.Guard = NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})
+			}
+			n := start(t, c)
+			until(t, "refused", func() bool { err := n.State().Err; return err != nil && !errors.Is(err, quorum.ErrConnecting) })
+			var other *SchemeError
+			got := ""
+			if errors.As(n.State().Err, &other) {
+				got = other.Scheme
+			}
+			if got != tc.want {
+				t.Errorf("%q, want %q: %v", got, tc.want, n.State().Err)
+			}
+		})
+	}
+	f := newFake(func(_ int64, args []string) string {
+		if args[0] == "INFO" {
+			return bulk("run_id:x\r\nredis_mode:standalone\r\n")
+		}
+		return "default"
+	})
+	up(t, Config{Dialer: f})
+	target, err := ParseTarget("redis-cluster://a,b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f = newFake(func(_ int64, args []string) string {
+		if args[0] == "INFO" {
+			return bulk("run_id:x\r\nredis_mode:cluster\r\n")
+		}
+		return "default"
+	})
+	target.Config.Dialer, target.Config.Addr = f, "a:1"
+	up(t, target.Config) // for a tool, which looks at one of its servers
+}
+
+// listening serves connections with handle until the test ends.
+func listening(t *testing.T, handle func(c net.Conn)) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer c.Close()
+				handle(c)
+			})
+		}
+	})
+	t.Cleanup(func() { _ = ln.Close(); serving.Wait() })
+	return ln.Addr().String()
+}
+
+func selfSigned(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// TLS on one side alone ends in ways that say little: the other side closes, or waits for more. So it is tried
+// the other way.
+func TestTLSOnOneSideAloneIsNamed(t *testing.T) {
+	certificate := selfSigned(t)
+	secure := func(c *tls.Config) func(net.Conn) {
+		c.Certificates = []tls.Certificate{certificate}
+		return func(conn net.Conn) { _ = tls.Server(conn, c).Handshake() }
+	}
+	// An answer to what is sent without TLS, and another one to the beginning of TLS.
+	plainly := func(answer, toTLS string) func(net.Conn) {
+		return func(c net.Conn) {
+			first := make([]byte, 1)
+			if _, err := c.Read(first); err != nil {
+				return
+			}
+			say := answer
+			if first[0] != '*' {
+				say = toTLS
+			}
+			if _, err := c.Write([]byte(say)); err == nil {
+				_, _ = io.Copy(io.Discard, c) // until the other side closes
+			}
+		}
+	}
+	resets := func(c net.Conn) {
+		first := make([]byte, 1)
+		if _, _ = c.Read(first); first[0] == '*' {
+			_, _ = c.Write([]byte("+PONG\r\n"))
+			_, _ = io.Copy(io.Discard, c)
+		}
+	}
+	for name, tc := range map[string]struct {
+		url, want string // with ADDR
+		serve     func(net.Conn)
+	}{
+		"TLS":                              {"redis://ADDR", "rediss://", secure(&tls.Config{})},
+		"TLS, with a password":             {"redis://:secret@ADDR", "rediss://", secure(&tls.Config{})},
+		"TLS that wants our certificate":   {"redis://ADDR", "rediss://", secure(&tls.Config{ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12})},
+		"TLS in a cluster":                 {"redis-cluster://ADDR", "rediss-cluster://", secure(&tls.Config{})},
+		"TLS of Sentinels":                 {"redis-sentinel://ADDR/m", "rediss-sentinel://", secure(&tls.Config{})},
+		"no TLS, silent":                   {"rediss://ADDR", "redis://", plainly("+PONG\r\n", "")},
+		"no TLS, an error":                 {"rediss://ADDR", "redis://", plainly("-NOAUTH Authentication required.\r\n", "-ERR unknown command\r\n")},
+		"no TLS, silent, password":         {"rediss://ADDR", "redis://", plainly("-NOAUTH Authentication required.\r\n", "")},
+		"no TLS, closes":                   {"rediss://ADDR", "redis://", resets},
+		"no TLS in a cluster":              {"rediss-cluster://ADDR", "redis-cluster://", plainly("+PONG\r\n", "")},
+		"no TLS of Sentinels":              {"rediss-sentinel://ADDR/m", "redis-sentinel://", plainly("+PONG\r\n", "")},
+		"closes whatever is said":          {"redis://ADDR", "", func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }},
+		"closes whatever is said, TLS":     {"rediss://ADDR", "", func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }},
+		"another protocol":                 {"rediss://ADDR", "", plainly("220 mail.example.com\r\n", "220 mail.example.com\r\n")},
+		"TLS whose certificate is unknown": {"rediss://ADDR", "", secure(&tls.Config{})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addr := listening(t, tc.serve)
+			target, err := ParseTarget(strings.ReplaceAll(tc.url, "ADDR", addr))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := target.Config
+			c.DialTimeout = 2 * time.Second
+			switch target.Kind {
+			case OneServer:
+				n := start(t, c)
+				until(t, "refused", func() bool { e := n.State().Err; return e != nil && !errors.Is(e, quorum.ErrConnecting) })
+				err = n.State().Err
+			case RedisCluster:
+				c.Addr = addr
+				_, err = Query(t.Context(), c, ping)
+			case BySentinel:
+				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // of which half is for the Sentinels
+				defer cancel()
+				_, err = c.withDefaults().Sentinels.find(ctx)
+			}
+			var other *SchemeError
+			got := ""
+			if errors.As(err, &other) {
+				got = other.Scheme
+			}
+			if got != tc.want || err == nil || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%q, want %q: %v", got, tc.want, err)
+			}
+		})
+	}
+}

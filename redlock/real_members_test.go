@@ -1,0 +1,82 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// A cluster votes while any of its masters does: which part of it does not, and until when, must be told.
+func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
+	t.Parallel()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, NodeTimeout: 20 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	plain := redistest.NewEmbedded()
+	t.Cleanup(func() { _ = plain.Close() })
+	require.NoError(t, plain.ServeTCP("127.0.0.1:0"))
+	urls := []string{"redis-cluster://" + strings.Join(s.Addrs(), ",") + "?failover_lag=1m", "redis://" + plain.Addr()}
+	c, err := Open(ctx, urls, WithConfig(Config{FreshMembers: true, PingInterval: 100 * time.Millisecond, DialTimeout: 10 * time.Second,
+		StallTimeout: 10 * time.Second, MemberTimeout: 10 * time.Second}))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	await := func(what string, ok func(m MemberInfo) bool) MemberInfo {
+		t.Helper()
+		require.Eventually(t, func() bool { return ok(c.Members()[0]) }, 20*time.Second, 5*time.Millisecond, what)
+		m := c.Members()[0]
+		require.True(t, ok(m), what)
+		require.Equal(t, quorum.Silence{}, c.Members()[1].Silent, "one server has no parts")
+		return m
+	}
+	await("all vote", func(m MemberInfo) bool { return m.State == MemberVoting && m.Silent == quorum.Silence{} })
+
+	flushed := time.Now()
+	_, err = s.Servers[0].Do(ctx, "FLUSHALL")
+	require.NoError(t, err)
+	m := await("one master forgot", func(m MemberInfo) bool { return m.Silent.Masters == 1 && m.Silent.Until.After(time.Now()) })
+	require.Equal(t, MemberVoting, m.State, "it votes for the locks of the other master")
+	require.Zero(t, m.Until, "the cluster itself is in no quarantine")
+	require.Equal(t, slot.Count/2, m.Silent.Slots)
+	var quarantine *quorum.QuarantineError
+	require.ErrorAs(t, m.Silent.Err, &quarantine)
+	require.Equal(t, quarantine.Until, m.Silent.Until)
+	require.ErrorContains(t, m.Silent.Err, s.Servers[0].Addr())
+	const long = 30*time.Second + time.Minute // MaxTTL and failover_lag
+	require.WithinRange(t, m.Silent.Until, flushed.Add(long-time.Second), time.Now().Add(long+time.Second))
+	names := [2]string{}
+	for i := 0; names[0] == "" || names[1] == ""; i++ {
+		name := "lock" + string(rune('a'+i))
+		names[int(slot.Of(name))*2/slot.Count] = name
+	}
+	for i, want := range []string{MemberQuarantined, MemberVoting} {
+		seen, err := c.Inspect(ctx, names[i])
+		require.NoError(t, err)
+		require.Equal(t, want, seen.Members[0].State, "for a lock of master %d", i)
+	}
+
+	s.Servers[1].Kill()
+	m = await("the other master is down", func(m MemberInfo) bool { return m.Silent.Masters == 2 })
+	require.Equal(t, MemberQuarantined, m.State)
+	require.Equal(t, slot.Count, m.Silent.Slots)
+	require.ErrorIs(t, m.Silent.Err, ErrQuarantined, "that has an end")
+	require.Equal(t, quarantine.Until, m.Silent.Until)
+
+	s.Servers[0].Kill()
+	m = await("nobody is left", func(m MemberInfo) bool { return m.State == MemberDown })
+	require.Equal(t, 2, m.Silent.Masters)
+	require.Zero(t, m.Silent.Until)
+	require.True(t, errors.Is(m.Silent.Err, quorum.ErrDown) && !errors.Is(m.Silent.Err, ErrQuarantined), "%v", m.Silent.Err)
+}
