@@ -343,6 +343,76 @@ func TestFirstStartAtAMasterThatTookOverWaitsWhereverItsSlotsGo(t *testing.T) {
 	released(t, other)
 }
 
+// A server that took over long ago does not know it any more: it has been without replicas for repl-backlog-ttl. Where
+// other masters have markers it gives no vote all the same. Where nobody has one, all that is left is how old its
+// process is: see "What a replica is worth" in README.md, which has it that MaxTTL and failover_lag must be less than
+// repl-backlog-ttl. Here they are not.
+func TestMasterThatHasForgottenThatItTookOver(t *testing.T) {
+	t.Parallel()
+	for _, used := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the cluster was used before: %v", used), func(t *testing.T) {
+			t.Parallel()
+			s := start(t, redistest.ShardedConfig{Replicas: 1, Server: redistest.RealConfig{Args: []string{"--repl-backlog-ttl", "1"}}})
+			if used {
+				a := open(t, s, short)
+				l, err := a.Mutex(names[0]).Lock(t.Context())
+				require.NoError(t, err)
+				released(t, l)
+				require.NoError(t, a.Close())
+			}
+			s.Servers[0].Kill()
+			promote(t, s, 3, "TAKEOVER")
+			require.Eventually(t, func() bool {
+				info, _ := s.Servers[3].Do(t.Context(), "INFO", "replication")
+				text, _ := info.(string)
+				return strings.Contains(text, "role:master") && strings.Contains(text, "master_replid2:0000000000000000000000000000000000000000")
+			}, 20*time.Second, 10*time.Millisecond, "it forgets")
+			require.Eventually(t, func() bool { return uptime(t, s.Servers[3]) > 3*time.Second }, 20*time.Second, 10*time.Millisecond)
+			var said told
+			b := open(t, s, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
+			quarantine, err := s.Servers[3].Do(t.Context(), "KEYS", "redquorum:quarantine:*")
+			require.NoError(t, err)
+			l, err := b.Mutex(names[0]).Lock(t.Context())
+			at := time.Now()
+			require.NoError(t, err)
+			marker := markerOf(t, s.Servers[3])
+			if used {
+				require.Equal(t, "w", marker[1], "it forgot, and its counters were given up")
+				said.satOut(t, s.Servers[3].Addr(), marker, 2*time.Second, at)
+			} else {
+				require.Equal(t, "n", marker[1], "taken for a server that always was a master")
+				require.Empty(t, quarantine, "and for one as old as its process")
+			}
+			released(t, l)
+		})
+	}
+}
+
+// A replica that took over and then lost everything at once looks like a new server. Its former master may go on
+// granting for failover_lag, so it is waited for from the start of the process.
+func TestFirstStartAtAMasterThatTookOverAndRestartedEmptyWaitsForItsPredecessor(t *testing.T) {
+	t.Parallel()
+	s := start(t, redistest.ShardedConfig{Replicas: 1})
+	s.Servers[0].Kill()
+	promote(t, s, 3, "TAKEOVER")
+	before := time.Now()
+	require.NoError(t, s.Servers[3].Restart(false))
+	ready, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, s.Await(ready))
+	var said told
+	const lag = 20 * time.Second // longer than a busy machine takes to come here
+	url := strings.Replace(urlOf(s), "lag=0s", "lag="+lag.String(), 1)
+	c := openAll(t, []string{url}, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
+	_, err := c.Mutex(names[0]).TryLock(t.Context())
+	require.ErrorIs(t, err, redlock.ErrQuarantined)
+	ends := said.since(s.Servers[3].Addr(), time.Time{})
+	require.NotEmpty(t, ends)
+	for _, end := range ends {
+		require.GreaterOrEqual(t, end.Sub(before), 2*time.Second+lag, "the longest lease, and failover_lag")
+	}
+}
+
 // A master that gets its first slots from masters that remember has nothing to forget.
 func TestMasterThatIsNewInTheClusterVotesAtOnce(t *testing.T) {
 	t.Parallel()
@@ -409,53 +479,76 @@ func votes(c *redlock.Client, name string) int {
 	return n
 }
 
-// Contenders on every master, with masters killed and replicas taking over beneath them: no two holders,
-// and tokens rise.
+// Contenders on every master, with masters killed and replicas taking over beneath them: no two holders, tokens
+// rise, and callers see nothing but what a failover may do to a lock that has no other member.
 func TestLongMastersFailUnderTheirContenders(t *testing.T) {
 	t.Parallel()
 	s := start(t, redistest.ShardedConfig{Replicas: 1})
+	var said told
 	var clients []*redlock.Client
 	for range 3 {
-		clients = append(clients, open(t, s, short))
+		clients = append(clients, open(t, s, short, redlock.WithTracer(&said)))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var contests [3]contest
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
 	for k := range contests {
 		for i := range 12 {
 			wg.Go(func() { contests[k].run(ctx, clients[i%3], names[k]) })
 		}
 	}
-	for round := 0; ctx.Err() == nil; round++ {
-		down := -1
-		if round%2 == 0 {
-			down = s.Index(s.Owner(context.WithoutCancel(ctx), 0))
-			s.Servers[down].Kill()
-		} else {
-			for i := range s.Servers {
-				_, _ = s.Servers[i].Do(context.WithoutCancel(ctx), "CLUSTER", "FAILOVER")
-			}
-		}
-		select {
-		case <-time.After(5 * time.Second):
-		case <-ctx.Done():
-		}
-		if down >= 0 {
-			require.NoError(t, s.Servers[down].Restart(true))
-			select {
-			case <-time.After(2 * time.Second):
-			case <-ctx.Done():
-			}
+	served := func() {
+		t.Helper()
+		for k := range contests {
+			require.NoError(t, contests[k].more(ctx, 20), names[k])
 		}
 	}
+	// replace has a replica take the place of the master of a slot, however do brings that about.
+	replace := func(slot int, do func(master, heir int)) (master int) {
+		t.Helper()
+		master = s.Index(s.Owner(ctx, slot))
+		require.GreaterOrEqual(t, master, 0)
+		heir := (master + s.Masters) % len(s.Servers)
+		before, err := s.Epoch(ctx, heir)
+		require.NoError(t, err)
+		do(master, heir)
+		require.Eventually(t, func() bool { return s.Owner(ctx, slot) == s.Servers[heir] }, time.Minute, 5*time.Millisecond, "%d takes over from %d", heir, master)
+		after, err := s.Epoch(ctx, heir)
+		require.NoError(t, err)
+		require.Greater(t, after, before, "a configuration of its own")
+		served()
+		said.satOut(t, s.Servers[heir].Addr(), markerOf(t, s.Servers[heir]), 2*time.Second, time.Now())
+		return master
+	}
+	served()
+	killed, replaced := 0, 0
+	for began := time.Now(); time.Since(began) < 30*time.Second || replaced < 3; {
+		down := replace(0, func(master, _ int) { s.Servers[master].Kill() })
+		killed++
+		require.NoError(t, s.Servers[down].Restart(true))
+		require.NoError(t, s.Synced(ctx, s.Servers[down]))
+		require.NoError(t, s.Await(ctx))
+		for k := range contests {
+			replace(k*slot.Count/3+1, func(_, heir int) { promote(t, s, heir, "") })
+			replaced++
+		}
+	}
+	cancel()
 	wg.Wait()
+	t.Logf("%d masters were killed, and %d replaced by command", killed, replaced)
 	for k := range contests {
 		c := &contests[k]
 		t.Logf("%s: %d grants, longest pause %v, %d errors", names[k], c.grants.Load(), c.longest, len(c.errs))
-		require.Zero(t, c.overlap.Load(), "two holders")
-		require.Zero(t, c.fell, "tokens that do not rise")
-		require.Greater(t, c.grants.Load(), int64(20))
+		require.LessOrEqual(t, len(c.errs), killed+replaced, "of one holder at a time: %v", c.errs)
+		for _, err := range c.errs {
+			// Who unlocks cannot reach the master, or finds a successor that never had the lock. Lock waits,
+			// and may be told in the end that a busy machine left nothing of the lease.
+			require.True(t, errors.Is(err, redlock.ErrInDoubt) || errors.Is(err, redlock.ErrLost) || errors.Is(err, redlock.ErrTooSlow), "%v", err)
+		}
+		c.safe(t)
 	}
 }
 
