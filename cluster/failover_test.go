@@ -106,7 +106,7 @@ func TestReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.
 			for range 20 { // the others are none the worse
 				l, err := b.Mutex(names[2]).Lock(t.Context())
 				require.NoError(t, err)
-				require.NoError(t, l.Unlock(t.Context()))
+				released(t, l)
 			}
 			r := <-got
 			require.NoError(t, r.err)
@@ -115,8 +115,8 @@ func TestReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.
 			require.Greater(t, r.lease.Token(), lease.Token())
 			require.Equal(t, others, []any{markerOf(t, s.Servers[1]), markerOf(t, s.Servers[2])})
 			released(t, r.lease)
-			if kept() {
-				require.NoError(t, other.Unlock(t.Context()))
+			if err := other.Unlock(t.Context()); kept() {
+				require.NoError(t, err)
 			}
 
 			// And a client that comes now finds nothing to wait for.
@@ -268,7 +268,7 @@ func TestMasterThatComesBackIsNotWhatItWas(t *testing.T) {
 	a := open(t, s, short)
 	first, err := a.Mutex(names[0]).Lock(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, first.Unlock(t.Context()))
+	released(t, first)
 	require.NoError(t, a.Close())
 	before := markerOf(t, s.Servers[0])
 	for _, i := range []int{3, 0} { // nobody looks
@@ -285,7 +285,7 @@ func TestMasterThatComesBackIsNotWhatItWas(t *testing.T) {
 	said.satOut(t, s.Servers[0].Addr(), after, 2*time.Second, at)
 	require.Equal(t, "w", after[1], "it forgot, and its counters were given up")
 	require.Greater(t, second.Token(), first.Token())
-	require.NoError(t, second.Unlock(t.Context()))
+	released(t, second)
 }
 
 func TestFlushOfOneMasterIsSeenByItsNextGrant(t *testing.T) {
@@ -307,13 +307,13 @@ func TestFlushOfOneMasterIsSeenByItsNextGrant(t *testing.T) {
 	}, 20*time.Second, time.Millisecond, "the longest lease, and failover_lag")
 	l, err := b.Mutex(names[1]).TryLock(t.Context())
 	require.NoError(t, err, "another master remembers")
-	require.NoError(t, l.Unlock(t.Context()))
+	released(t, l)
 	next, err := b.Mutex(names[0]).Lock(t.Context())
 	require.NoError(t, err)
 	require.Error(t, lease.Err(), "two holders")
 	require.GreaterOrEqual(t, time.Since(flushed), 4900*time.Millisecond)
 	require.Greater(t, next.Token(), lease.Token())
-	require.NoError(t, next.Unlock(t.Context()))
+	released(t, next)
 }
 
 // A first start at a cluster of which one master took over some time ago. It may have done so before the marker
@@ -449,7 +449,7 @@ func TestCountersOfAReplicaThatTookOverAreRestored(t *testing.T) {
 	for range 3 {
 		l, err := c.Mutex(names[0]).Lock(t.Context())
 		require.NoError(t, err)
-		require.NoError(t, l.Unlock(t.Context()))
+		released(t, l)
 	}
 	seen, err := c.Inspect(t.Context(), names[0])
 	require.NoError(t, err)
@@ -572,7 +572,7 @@ func TestLongGuardOffBelievesAMasterAndNoReplica(t *testing.T) {
 		t.Helper()
 		l, err := c.Mutex("k").Lock(t.Context())
 		require.NoError(t, err)
-		require.NoError(t, l.Unlock(t.Context()))
+		released(t, l)
 	}
 	take()
 	former := g.Master(t.Context())

@@ -263,7 +263,7 @@ func TestLongClusterIsOneVoteOfFive(t *testing.T) {
 			}, 30*time.Second, 10*time.Millisecond)
 			require.Greater(t, lease.Token(), last)
 			last = lease.Token()
-			require.NoError(t, lease.Unlock(t.Context()))
+			released(t, lease)
 		}
 	}
 	locked(3)

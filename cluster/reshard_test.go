@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -188,19 +189,26 @@ func reshard(t *testing.T, server redistest.RealConfig, length time.Duration) {
 	for i := range callers {
 		wg.Go(func() { c.run(ctx, clients[i%4], name) })
 	}
-	moves, slowest := 0, time.Duration(0)
-	for start := time.Now(); time.Since(start) < length || moves < 20; moves++ {
+	var moves, pauses []time.Duration
+	for start := time.Now(); time.Since(start) < length || len(moves) < 20; {
 		to := (from + 1) % s.Masters
 		began := time.Now()
 		require.NoError(t, s.Move(ctx, n, from, to))
-		slowest = max(slowest, time.Since(began))
+		moves = append(moves, time.Since(began))
 		from = to
+		require.NoError(t, c.more(ctx, 1))
+		pauses = append(pauses, time.Since(began))
 		require.NoError(t, c.more(ctx, callers)) // what a move may have lost shows before the next one
 	}
 	end(nil)
 	wg.Wait()
 	require.NotErrorIs(t, context.Cause(ctx), errUntold)
-	t.Logf("%d moves, the slowest took %v", moves, slowest)
+	slices.Sort(moves)
+	slices.Sort(pauses)
+	move, pause := moves[len(moves)/2], pauses[len(pauses)/2]
+	t.Logf("%d moves, in the middle of %v; from its beginning to the next grant %v", len(moves), move, pause)
+	// As many calls as a move takes the callers to go on, of machines however slow; and MemberTimeout as it is shipped.
+	require.Less(t, pause, 200*time.Millisecond+8*move, "what moving a slot costs")
 	c.check(t)
 	heard.check(t)
 	// In line everybody waits for the others once. Who is passed over does so for most of the 1280 grants.

@@ -97,7 +97,7 @@ func replaced(t *testing.T, ways ...string) {
 			said.satOut(t, nameOf(g), bootOf(t, master), 2*time.Second, at)
 			require.Error(t, lease.Err(), "two holders")
 			require.Greater(t, next.Token(), lease.Token())
-			require.NoError(t, next.Unlock(t.Context()))
+			released(t, next)
 		})
 	}
 }
@@ -118,7 +118,7 @@ func TestMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
 			a := openAll(t, []string{groupURL(g)}, short)
 			first, err := a.Mutex("k").Lock(t.Context())
 			require.NoError(t, err)
-			require.NoError(t, first.Unlock(t.Context()))
+			released(t, first)
 			require.NoError(t, a.Close())
 			before := bootOf(t, master)
 			if reached {
@@ -147,7 +147,7 @@ func TestMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
 			said.satOut(t, nameOf(g), after, 2*time.Second, at)
 			require.Equal(t, state, after[1])
 			require.Greater(t, second.Token(), first.Token())
-			require.NoError(t, second.Unlock(t.Context()))
+			released(t, second)
 		})
 	}
 }
@@ -199,7 +199,7 @@ func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {
 	c := openAll(t, []string{url}, short)
 	lease, err := c.Mutex("k").Lock(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, lease.Unlock(t.Context()))
+	released(t, lease)
 
 	_, err = redlock.Open(t.Context(), []string{"redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/other"}, quick)
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
@@ -236,7 +236,7 @@ func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 	kept := control(t, 2*time.Second)
 	held, err := c.Mutex(names[0], redlock.AutoRenew(2*time.Second)).Lock(t.Context())
 	require.NoError(t, err)
-	// Callers with the time-outs that are shipped see nothing of it, at a lock of the master that is lost.
+	// Callers see nothing of it, at a lock of the master that is lost.
 	during, over := context.WithCancel(t.Context())
 	defer over()
 	var callers contest
@@ -264,7 +264,7 @@ func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, l.Token(), last)
 		last = l.Token()
-		require.NoError(t, l.Unlock(t.Context()))
+		released(t, l)
 	}
 	seen, err := c.Inspect(t.Context(), names[0])
 	require.NoError(t, err)
