@@ -193,8 +193,8 @@ func (g *told) since(member string, from time.Time) (ends []time.Time) {
 	return ends
 }
 
-// satOut makes sure that who marked a member, at the moment which is the end of a marker's id, set it so long a
-// quarantine, and that a vote which was given at the moment at came after the end of that.
+// satOut makes sure that whoever marked a member, at the moment which is the end of a marker's id, set it so long a
+// quarantine, which no machine is too slow for, and that a vote which was heard of at a moment came no earlier.
 func (g *told) satOut(t *testing.T, member string, marker []any, quarantine time.Duration, at time.Time) {
 	t.Helper()
 	const rounding = 5 * time.Millisecond
