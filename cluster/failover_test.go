@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,9 +31,12 @@ func short(c *redlock.Config) {
 	c.MaxTTL, c.TTL = 2*time.Second, 2*time.Second
 }
 
-// takeover is a way for a replica to become a master.
+// takeover is a way for a replica to become a master. cut: it never gets what the master granted last, which is
+// what the replication of Redis, asynchronous as it is, may do at any time. (CLUSTER FAILOVER alone is refused
+// to a replica that lags.)
 type takeover struct {
 	name string
+	cut  bool
 	do   func(t *testing.T, s *redistest.Sharded)
 }
 
@@ -47,11 +51,21 @@ func promote(t *testing.T, s *redistest.Sharded, i int, how string) {
 	require.NoError(t, s.Promote(ctx, i, how), "CLUSTER FAILOVER %s", how)
 }
 
-var takeovers = []takeover{
-	{"the master is killed", func(_ *testing.T, s *redistest.Sharded) { s.Servers[0].Kill() }},
-	{"CLUSTER FAILOVER", manual("")},
-	{"CLUSTER FAILOVER FORCE", manual("FORCE")},
+func cut(t *testing.T, s *redistest.Sharded, i int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, s.Cut(ctx, s.Servers[i]))
 }
+
+var takeovers = []takeover{
+	{"the master is killed", true, func(_ *testing.T, s *redistest.Sharded) { s.Servers[0].Kill() }},
+	{"CLUSTER FAILOVER", false, manual("")},
+	{"CLUSTER FAILOVER FORCE", true, manual("FORCE")},
+}
+
+// partly goes on with the slots whose masters are left while others have none.
+var partly = redistest.RealConfig{Args: []string{"--cluster-require-full-coverage", "no"}}
 
 // A replica that takes over may lack what the master granted. So nobody gets the lock from it until the
 // longest lease has ended, whether the holder still believes or is gone, and the other masters go on.
@@ -60,16 +74,23 @@ func TestReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.
 	for _, way := range takeovers {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, redistest.ShardedConfig{Replicas: 1})
-			a, b := open(t, s, short), open(t, s, short)
+			s := start(t, redistest.ShardedConfig{Replicas: 1, Server: partly})
+			var said told
+			a, b := open(t, s, short, redlock.WithTracer(&said)), open(t, s, short, redlock.WithTracer(&said))
+			if way.cut {
+				cut(t, s, 3)
+			}
 			lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(t.Context())
 			require.NoError(t, err)
+			kept := control(t, 2*time.Second)
 			other, err := a.Mutex(names[1]).Lock(t.Context())
 			require.NoError(t, err)
-			require.NoError(t, s.Synced(t.Context(), s.Servers[3]))
-			before := time.Now()
+			others := []any{markerOf(t, s.Servers[1]), markerOf(t, s.Servers[2])}
 			way.do(t, s)
 			waitOwner(t, s, 3)
+			if way.cut {
+				lacks(t, s.Servers[3], names[0])
+			}
 
 			type result struct {
 				lease *redlock.Lease
@@ -84,15 +105,18 @@ func TestReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.
 			for range 20 { // the others are none the worse
 				l, err := b.Mutex(names[2]).Lock(t.Context())
 				require.NoError(t, err)
-				require.NoError(t, l.Unlock(t.Context()))
+				released(t, l)
 			}
 			r := <-got
 			require.NoError(t, r.err)
-			require.GreaterOrEqual(t, r.at.Sub(before), 2*time.Second, "the longest lease")
+			require.Error(t, lease.Err(), "two holders")
+			said.satOut(t, s.Servers[3].Addr(), markerOf(t, s.Servers[3]), 2*time.Second, r.at)
 			require.Greater(t, r.lease.Token(), lease.Token())
-			require.Error(t, lease.Err())
-			require.NoError(t, r.lease.Unlock(t.Context()))
-			require.NoError(t, other.Unlock(t.Context()))
+			require.Equal(t, others, []any{markerOf(t, s.Servers[1]), markerOf(t, s.Servers[2])})
+			released(t, r.lease)
+			if err := other.Unlock(t.Context()); kept() {
+				require.NoError(t, err)
+			}
 
 			// And a client that comes now finds nothing to wait for.
 			c := open(t, s, short, func(c *redlock.Config) { c.FreshMembers = false })
@@ -101,9 +125,95 @@ func TestReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.
 			require.NoError(t, err)
 			require.Equal(t, whole, markerOf(t, s.Servers[3]), "whole again")
 			require.Greater(t, l.Token(), r.lease.Token())
-			require.NoError(t, l.Unlock(t.Context()))
+			released(t, l)
 		})
 	}
+}
+
+// lacks makes sure that a server does not have a lock.
+func lacks(t *testing.T, r *redistest.Real, name string) {
+	t.Helper()
+	n, err := r.Do(t.Context(), "EXISTS", name)
+	require.NoError(t, err)
+	require.Zero(t, n, "it has %s: this shows nothing", name)
+}
+
+// released unlocks a lease of seconds that was got a moment ago. On a machine that has slept for as long it may have
+// ended by itself, and not otherwise.
+func released(t *testing.T, l *redlock.Lease) {
+	t.Helper()
+	err := l.Unlock(t.Context())
+	var lost *redlock.LostError
+	if !errors.As(err, &lost) || time.Now().Before(lost.Until) {
+		require.NoError(t, err)
+	}
+}
+
+// control holds a lease at a server of its own to which nothing happens. Where that is lost, too, the machine was too
+// busy to renew a lease of this length in time, whatever else happened.
+func control(t *testing.T, ttl time.Duration) (kept func() bool) {
+	t.Helper()
+	c := openAll(t, startPlain(t, 1), short, func(c *redlock.Config) { c.MaxTTL, c.TTL = ttl, ttl })
+	l, err := c.Mutex("control").Lock(t.Context())
+	require.NoError(t, err)
+	return func() bool { return l.Err() == nil }
+}
+
+// told hears what clients say of quarantines: when one ends, as soon as it begins.
+type told struct {
+	mu   sync.Mutex
+	ends map[string][]time.Time // by member
+}
+
+func (g *told) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context { return ctx }
+func (g *told) AcquireEnd(context.Context, redlock.AcquireEnd)                           {}
+
+// Guard implements redlock.GuardTracer.
+func (g *told) Guard(member, step string, until time.Time) {
+	switch step {
+	case "marked", "forgot", "quarantined":
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.ends == nil {
+			g.ends = make(map[string][]time.Time)
+		}
+		g.ends[member] = append(g.ends[member], until)
+	}
+}
+
+// since is what was said of a member from a moment on.
+func (g *told) since(member string, from time.Time) (ends []time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, end := range g.ends[member] {
+		if !end.Before(from) {
+			ends = append(ends, end)
+		}
+	}
+	return ends
+}
+
+// satOut makes sure that whoever marked a member, at the moment which is the end of a marker's id, set it so long a
+// quarantine, which no machine is too slow for, and that a vote which was heard of at a moment came no earlier.
+func (g *told) satOut(t *testing.T, member string, marker []any, quarantine time.Duration, at time.Time) {
+	t.Helper()
+	const rounding = 5 * time.Millisecond
+	marked := markedAt(t, marker)
+	ends := g.since(member, marked.Add(-rounding))
+	require.NotEmpty(t, ends, "nobody said that %s does not vote", member)
+	for _, end := range ends {
+		require.GreaterOrEqual(t, end.Sub(marked), quarantine-rounding, "a quarantine")
+	}
+	require.GreaterOrEqual(t, at.Sub(marked), quarantine-rounding, "a vote before the end of the quarantine")
+}
+
+func markedAt(t *testing.T, marker []any) time.Time {
+	t.Helper()
+	_, text, ok := strings.Cut(marker[0].(string), " ")
+	require.True(t, ok)
+	micros, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(t, err)
+	return time.UnixMicro(micros)
 }
 
 // markerOf is the id and state of a master's marker.
@@ -133,18 +243,21 @@ func waitOwner(t *testing.T, s *redistest.Sharded, want int) {
 func TestLockThatTheReplicaNeverGotIsNotGivenAway(t *testing.T) {
 	t.Parallel()
 	s := start(t, redistest.ShardedConfig{Replicas: 1})
-	a, b := open(t, s, short), open(t, s, short)
-	s.Servers[3].Pause()
+	var said told
+	a, b := open(t, s, short, redlock.WithTracer(&said)), open(t, s, short, redlock.WithTracer(&said))
+	cut(t, s, 3)
 	lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(t.Context())
 	require.NoError(t, err)
 	s.Servers[0].Kill()
-	s.Servers[3].Resume()
 	promote(t, s, 3, "TAKEOVER")
+	lacks(t, s.Servers[3], names[0])
 	next, err := b.Mutex(names[0]).Lock(t.Context())
+	at := time.Now()
 	require.NoError(t, err)
 	require.Error(t, lease.Err(), "two holders")
+	said.satOut(t, s.Servers[3].Addr(), markerOf(t, s.Servers[3]), 2*time.Second, at)
 	require.Greater(t, next.Token(), lease.Token())
-	require.NoError(t, next.Unlock(t.Context()))
+	released(t, next)
 }
 
 // Demoted and promoted again, its process unchanged.
@@ -154,22 +267,24 @@ func TestMasterThatComesBackIsNotWhatItWas(t *testing.T) {
 	a := open(t, s, short)
 	first, err := a.Mutex(names[0]).Lock(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, first.Unlock(t.Context()))
+	released(t, first)
 	require.NoError(t, a.Close())
 	before := markerOf(t, s.Servers[0])
 	for _, i := range []int{3, 0} { // nobody looks
 		promote(t, s, i, "TAKEOVER")
 		require.NoError(t, s.Synced(t.Context(), s.Servers[3-i]))
 	}
-	b := open(t, s, short)
+	var said told
+	b := open(t, s, short, redlock.WithTracer(&said))
 	second, err := b.Mutex(names[0]).Lock(t.Context())
+	at := time.Now()
 	require.NoError(t, err)
 	after := markerOf(t, s.Servers[0])
 	require.NotEqual(t, before, after)
-	satOut(t, after, 2*time.Second)
+	said.satOut(t, s.Servers[0].Addr(), after, 2*time.Second, at)
 	require.Equal(t, "w", after[1], "it forgot, and its counters were given up")
 	require.Greater(t, second.Token(), first.Token())
-	require.NoError(t, second.Unlock(t.Context()))
+	released(t, second)
 }
 
 func TestFlushOfOneMasterIsSeenByItsNextGrant(t *testing.T) {
@@ -191,13 +306,13 @@ func TestFlushOfOneMasterIsSeenByItsNextGrant(t *testing.T) {
 	}, 20*time.Second, time.Millisecond, "the longest lease, and failover_lag")
 	l, err := b.Mutex(names[1]).TryLock(t.Context())
 	require.NoError(t, err, "another master remembers")
-	require.NoError(t, l.Unlock(t.Context()))
+	released(t, l)
 	next, err := b.Mutex(names[0]).Lock(t.Context())
 	require.NoError(t, err)
 	require.Error(t, lease.Err(), "two holders")
 	require.GreaterOrEqual(t, time.Since(flushed), 4900*time.Millisecond)
 	require.Greater(t, next.Token(), lease.Token())
-	require.NoError(t, next.Unlock(t.Context()))
+	released(t, next)
 }
 
 // A first start at a cluster of which one master took over some time ago. It may have done so before the marker
@@ -212,22 +327,89 @@ func TestFirstStartAtAMasterThatTookOverWaitsWhereverItsSlotsGo(t *testing.T) {
 	defer cancel()
 	require.NoError(t, s.Await(settled)) // the others are told of the take-over one by one
 	url := strings.Replace(urlOf(s), "lag=0s", "lag=1s", 1)
-	c := openAll(t, []string{url}, short, func(c *redlock.Config) { c.FreshMembers = false })
-	other, err := c.Mutex(names[1]).Lock(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, other.Unlock(t.Context()))
-	require.Eventually(t, func() bool {
-		_, err := c.Mutex(names[0]).TryLock(t.Context())
-		require.Error(t, err)
-		var until *quorum.QuarantineError
-		return errors.As(err, &until)
-	}, 5*time.Second, time.Millisecond, "a quarantine")
+	var said told
+	c := openAll(t, []string{url}, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
+	require.Eventually(t, func() bool { return len(said.since(s.Servers[3].Addr(), time.Time{})) > 0 }, 20*time.Second, time.Millisecond, "a quarantine")
 	marker := markerOf(t, s.Servers[3])
 	require.NoError(t, s.Move(t.Context(), int(slot.Of(names[0])), 3, 1))
 	l, err := c.Mutex(names[0]).Lock(t.Context())
+	at := time.Now()
 	require.NoError(t, err)
-	satOut(t, marker, 3*time.Second)
-	require.NoError(t, l.Unlock(t.Context()))
+	said.satOut(t, s.Servers[3].Addr(), marker, 3*time.Second, at)
+	released(t, l)
+	other, err := c.Mutex(names[1]).Lock(t.Context())
+	require.NoError(t, err)
+	released(t, other)
+}
+
+// A server that took over long ago does not know it any more: it has been without replicas for repl-backlog-ttl. Where
+// other masters have markers it gives no vote all the same. Where nobody has one, all that is left is how old its
+// process is: see "What a replica is worth" in README.md, which has it that MaxTTL and failover_lag must be less than
+// repl-backlog-ttl. Here they are not.
+func TestMasterThatHasForgottenThatItTookOver(t *testing.T) {
+	t.Parallel()
+	for _, used := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the cluster was used before: %v", used), func(t *testing.T) {
+			t.Parallel()
+			s := start(t, redistest.ShardedConfig{Replicas: 1, Server: redistest.RealConfig{Args: []string{"--repl-backlog-ttl", "1"}}})
+			if used {
+				a := open(t, s, short)
+				l, err := a.Mutex(names[0]).Lock(t.Context())
+				require.NoError(t, err)
+				released(t, l)
+				require.NoError(t, a.Close())
+			}
+			s.Servers[0].Kill()
+			promote(t, s, 3, "TAKEOVER")
+			require.Eventually(t, func() bool {
+				info, _ := s.Servers[3].Do(t.Context(), "INFO", "replication")
+				text, _ := info.(string)
+				return strings.Contains(text, "role:master") && strings.Contains(text, "master_replid2:0000000000000000000000000000000000000000")
+			}, 20*time.Second, 10*time.Millisecond, "it forgets")
+			require.Eventually(t, func() bool { return uptime(t, s.Servers[3]) > 3*time.Second }, 20*time.Second, 10*time.Millisecond)
+			var said told
+			b := open(t, s, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
+			quarantine, err := s.Servers[3].Do(t.Context(), "KEYS", "redquorum:quarantine:*")
+			require.NoError(t, err)
+			l, err := b.Mutex(names[0]).Lock(t.Context())
+			at := time.Now()
+			require.NoError(t, err)
+			marker := markerOf(t, s.Servers[3])
+			if used {
+				require.Equal(t, "w", marker[1], "it forgot, and its counters were given up")
+				said.satOut(t, s.Servers[3].Addr(), marker, 2*time.Second, at)
+			} else {
+				require.Equal(t, "n", marker[1], "taken for a server that always was a master")
+				require.Empty(t, quarantine, "and for one as old as its process")
+			}
+			released(t, l)
+		})
+	}
+}
+
+// A replica that took over and then lost everything at once looks like a new server. Its former master may go on
+// granting for failover_lag, so it is waited for from the start of the process.
+func TestFirstStartAtAMasterThatTookOverAndRestartedEmptyWaitsForItsPredecessor(t *testing.T) {
+	t.Parallel()
+	s := start(t, redistest.ShardedConfig{Replicas: 1})
+	s.Servers[0].Kill()
+	promote(t, s, 3, "TAKEOVER")
+	before := time.Now()
+	require.NoError(t, s.Servers[3].Restart(false))
+	ready, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, s.Await(ready))
+	var said told
+	const lag = 20 * time.Second // longer than a busy machine takes to come here
+	url := strings.Replace(urlOf(s), "lag=0s", "lag="+lag.String(), 1)
+	c := openAll(t, []string{url}, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
+	_, err := c.Mutex(names[0]).TryLock(t.Context())
+	require.ErrorIs(t, err, redlock.ErrQuarantined)
+	ends := said.since(s.Servers[3].Addr(), time.Time{})
+	require.NotEmpty(t, ends)
+	for _, end := range ends {
+		require.GreaterOrEqual(t, end.Sub(before), 2*time.Second+lag, "the longest lease, and failover_lag")
+	}
 }
 
 // A master that gets its first slots from masters that remember has nothing to forget.
@@ -266,7 +448,7 @@ func TestCountersOfAReplicaThatTookOverAreRestored(t *testing.T) {
 	for range 3 {
 		l, err := c.Mutex(names[0]).Lock(t.Context())
 		require.NoError(t, err)
-		require.NoError(t, l.Unlock(t.Context()))
+		released(t, l)
 	}
 	seen, err := c.Inspect(t.Context(), names[0])
 	require.NoError(t, err)
@@ -296,53 +478,76 @@ func votes(c *redlock.Client, name string) int {
 	return n
 }
 
-// Contenders on every master, with masters killed and replicas taking over beneath them: no two holders,
-// and tokens rise.
+// Contenders on every master, with masters killed and replicas taking over beneath them: no two holders, tokens
+// rise, and callers see nothing but what a failover may do to a lock that has no other member.
 func TestLongMastersFailUnderTheirContenders(t *testing.T) {
 	t.Parallel()
 	s := start(t, redistest.ShardedConfig{Replicas: 1})
+	var said told
 	var clients []*redlock.Client
 	for range 3 {
-		clients = append(clients, open(t, s, short))
+		clients = append(clients, open(t, s, short, redlock.WithTracer(&said)))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var contests [3]contest
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
 	for k := range contests {
 		for i := range 12 {
-			wg.Go(func() { contests[k].run(ctx, clients[i%3], names[k], int64(i+1)) })
+			wg.Go(func() { contests[k].run(ctx, clients[i%3], names[k]) })
 		}
 	}
-	for round := 0; ctx.Err() == nil; round++ {
-		down := -1
-		if round%2 == 0 {
-			down = s.Index(s.Owner(context.WithoutCancel(ctx), 0))
-			s.Servers[down].Kill()
-		} else {
-			for i := range s.Servers {
-				_, _ = s.Servers[i].Do(context.WithoutCancel(ctx), "CLUSTER", "FAILOVER")
-			}
-		}
-		select {
-		case <-time.After(5 * time.Second):
-		case <-ctx.Done():
-		}
-		if down >= 0 {
-			require.NoError(t, s.Servers[down].Restart(true))
-			select {
-			case <-time.After(2 * time.Second):
-			case <-ctx.Done():
-			}
+	served := func() {
+		t.Helper()
+		for k := range contests {
+			require.NoError(t, contests[k].more(ctx, 20), names[k])
 		}
 	}
+	// replace has a replica take the place of the master of a slot, however do brings that about.
+	replace := func(slot int, do func(master, heir int)) (master int) {
+		t.Helper()
+		master = s.Index(s.Owner(ctx, slot))
+		require.GreaterOrEqual(t, master, 0)
+		heir := (master + s.Masters) % len(s.Servers)
+		before, err := s.Epoch(ctx, heir)
+		require.NoError(t, err)
+		do(master, heir)
+		require.Eventually(t, func() bool { return s.Owner(ctx, slot) == s.Servers[heir] }, time.Minute, 5*time.Millisecond, "%d takes over from %d", heir, master)
+		after, err := s.Epoch(ctx, heir)
+		require.NoError(t, err)
+		require.Greater(t, after, before, "a configuration of its own")
+		served()
+		said.satOut(t, s.Servers[heir].Addr(), markerOf(t, s.Servers[heir]), 2*time.Second, time.Now())
+		return master
+	}
+	served()
+	killed, replaced := 0, 0
+	for began := time.Now(); time.Since(began) < 30*time.Second || replaced < 3; {
+		down := replace(0, func(master, _ int) { s.Servers[master].Kill() })
+		killed++
+		require.NoError(t, s.Servers[down].Restart(true))
+		require.NoError(t, s.Synced(ctx, s.Servers[down]))
+		require.NoError(t, s.Await(ctx))
+		for k := range contests {
+			replace(k*slot.Count/3+1, func(_, heir int) { promote(t, s, heir, "") })
+			replaced++
+		}
+	}
+	cancel()
 	wg.Wait()
+	t.Logf("%d masters were killed, and %d replaced by command", killed, replaced)
 	for k := range contests {
 		c := &contests[k]
-		t.Logf("%s: %d grants, longest pause %v, %d errors", names[k], c.grants.Load(), time.Duration(c.longest.Load()), len(c.errs))
-		require.Zero(t, c.overlap.Load(), "two holders")
-		require.Zero(t, c.fell, "tokens that do not rise")
-		require.Greater(t, c.grants.Load(), int64(20))
+		t.Logf("%s: %d grants, longest pause %v, %d errors", names[k], c.grants.Load(), c.longest, len(c.errs))
+		require.LessOrEqual(t, len(c.errs), killed+replaced, "of one holder at a time: %v", c.errs)
+		for _, err := range c.errs {
+			// Who unlocks cannot reach the master, or finds a successor that never had the lock. Lock waits,
+			// and may be told in the end that a busy machine left nothing of the lease.
+			require.True(t, errors.Is(err, redlock.ErrInDoubt) || errors.Is(err, redlock.ErrLost) || errors.Is(err, redlock.ErrTooSlow), "%v", err)
+		}
+		c.safe(t)
 	}
 }
 
@@ -366,7 +571,7 @@ func TestLongGuardOffBelievesAMasterAndNoReplica(t *testing.T) {
 		t.Helper()
 		l, err := c.Mutex("k").Lock(t.Context())
 		require.NoError(t, err)
-		require.NoError(t, l.Unlock(t.Context()))
+		released(t, l)
 	}
 	take()
 	former := g.Master(t.Context())

@@ -219,7 +219,7 @@ func (fs *fakes) connect(seeds ...string) *Cluster {
 	}
 	cl, err := New(Config{Seeds: seeds, Node: node.Config{
 		Guard:       node.NewGuard(node.GuardConfig{Members: 1, MaxTTL: time.Second}),
-		DialTimeout: 2 * time.Second, StallTimeout: 30 * time.Second, BackoffMax: 50 * time.Millisecond,
+		DialTimeout: 2 * time.Second, StallTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, BackoffMax: 50 * time.Millisecond,
 	}})
 	require.NoError(fs.t, err)
 	fs.t.Cleanup(func() {

@@ -37,6 +37,9 @@ func groupURL(g *redistest.Group) string {
 	return "redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/" + g.Name + "?failover_lag=0s"
 }
 
+// nameOf is what a client calls the group.
+func nameOf(g *redistest.Group) string { return g.Name + "@" + strings.Join(g.Addrs(), ",") }
+
 func awaitFailover(t *testing.T, g *redistest.Group, former string) *redistest.Real {
 	t.Helper()
 	var now string
@@ -62,11 +65,11 @@ func replaced(t *testing.T, ways ...string) {
 			if way == "the master hangs" {
 				url[0] += "&stall_timeout=1m" // nothing ends the connection but what the Sentinels say
 			}
-			a, b := openAll(t, url, short), openAll(t, url, short)
+			var said told
+			a, b := openAll(t, url, short, redlock.WithTracer(&said)), openAll(t, url, short, redlock.WithTracer(&said))
 			lease, err := a.Mutex("k", redlock.TTL(2*time.Second)).Lock(t.Context())
 			require.NoError(t, err)
 			former := g.Master(t.Context())
-			before := time.Now()
 			switch way {
 			case "the master is killed":
 				g.Server(former).Kill()
@@ -77,7 +80,7 @@ func replaced(t *testing.T, ways ...string) {
 				_, err := g.Sentinels[0].Do(t.Context(), "SENTINEL", "FAILOVER", g.Name)
 				require.NoError(t, err)
 			}
-			awaitFailover(t, g, former)
+			master := awaitFailover(t, g, former)
 
 			hurried, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
@@ -89,11 +92,12 @@ func replaced(t *testing.T, ways ...string) {
 			enough, stop := context.WithTimeout(t.Context(), 40*time.Second) // and not the minute of a stall
 			defer stop()
 			next, err := b.Mutex("k").Lock(enough)
+			at := time.Now()
 			require.NoError(t, err)
-			require.GreaterOrEqual(t, time.Since(before), 2*time.Second, "the longest lease")
+			said.satOut(t, nameOf(g), bootOf(t, master), 2*time.Second, at)
 			require.Error(t, lease.Err(), "two holders")
 			require.Greater(t, next.Token(), lease.Token())
-			require.NoError(t, next.Unlock(t.Context()))
+			released(t, next)
 		})
 	}
 }
@@ -114,7 +118,7 @@ func TestMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
 			a := openAll(t, []string{groupURL(g)}, short)
 			first, err := a.Mutex("k").Lock(t.Context())
 			require.NoError(t, err)
-			require.NoError(t, first.Unlock(t.Context()))
+			released(t, first)
 			require.NoError(t, a.Close())
 			before := bootOf(t, master)
 			if reached {
@@ -133,15 +137,17 @@ func TestMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
 			}
 			require.Eventually(t, func() bool { return uptime(t, master) > 3*time.Second }, 20*time.Second, 10*time.Millisecond)
 
-			b := openAll(t, []string{groupURL(g)}, short, func(c *redlock.Config) { c.FreshMembers = false })
+			var said told
+			b := openAll(t, []string{groupURL(g)}, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
 			second, err := b.Mutex("k").Lock(t.Context())
+			at := time.Now()
 			require.NoError(t, err)
 			after := bootOf(t, master)
 			require.NotEqual(t, before, after)
-			satOut(t, after, 2*time.Second)
+			said.satOut(t, nameOf(g), after, 2*time.Second, at)
 			require.Equal(t, state, after[1])
 			require.Greater(t, second.Token(), first.Token())
-			require.NoError(t, second.Unlock(t.Context()))
+			released(t, second)
 		})
 	}
 }
@@ -182,18 +188,6 @@ func uptime(t *testing.T, r *redistest.Real) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// satOut makes sure that a vote which was just given comes so long after the marking, the moment of which is the
-// end of a marker's id.
-func satOut(t *testing.T, marker []any, quarantine time.Duration) {
-	t.Helper()
-	_, text, ok := strings.Cut(marker[0].(string), " ")
-	require.True(t, ok)
-	micros, err := strconv.ParseInt(text, 10, 64)
-	require.NoError(t, err)
-	const rounding = 5 * time.Millisecond
-	require.GreaterOrEqual(t, time.Since(time.UnixMicro(micros)), quarantine-rounding, "a quarantine")
-}
-
 func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, redistest.GroupConfig{})
@@ -205,7 +199,7 @@ func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {
 	c := openAll(t, []string{url}, short)
 	lease, err := c.Mutex("k").Lock(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, lease.Unlock(t.Context()))
+	released(t, lease)
 
 	_, err = redlock.Open(t.Context(), []string{"redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/other"}, quick)
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
@@ -239,37 +233,38 @@ func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 		}, 40*time.Second, 10*time.Millisecond, "%d votes", n)
 	}
 	voting(5)
+	kept := control(t, 2*time.Second)
 	held, err := c.Mutex(names[0], redlock.AutoRenew(2*time.Second)).Lock(t.Context())
 	require.NoError(t, err)
-	// Callers with the time-outs that are shipped see nothing of it, at a lock of the master that is lost.
+	// Callers see nothing of it, at a lock of the master that is lost.
 	during, over := context.WithCancel(t.Context())
 	defer over()
-	excuse := busy(during, s.Servers[1])
 	var callers contest
 	var contending sync.WaitGroup
-	for i := range 4 {
-		d := openAll(t, urls, asShipped, func(c *redlock.Config) { c.MaxTTL, c.TTL = 2*time.Second, 2*time.Second })
-		contending.Go(func() { callers.run(during, d, "{"+names[0]+"}contended", int64(i+1)) })
+	for range 4 {
+		d := openAll(t, urls, unhurried, func(c *redlock.Config) { c.MaxTTL, c.TTL = 2*time.Second, 2*time.Second })
+		contending.Go(func() { callers.run(during, d, "{"+names[0]+"}contended") })
 	}
 	former := g.Master(t.Context())
 	g.Server(former).Kill()
 	promote(t, s, 3, "TAKEOVER")
 	awaitFailover(t, g, former)
-	require.NoError(t, held.Err(), "three members remember")
 	last := held.Token()
-	require.NoError(t, held.Unlock(t.Context()))
+	if err := held.Unlock(t.Context()); kept() {
+		require.NoError(t, err, "three members remember")
+	}
 	voting(5) // restored from the others
-	require.Eventually(t, func() bool { return callers.grants.Load() > few }, 40*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return callers.grants.Load() > 20 }, 40*time.Second, 10*time.Millisecond)
 	over()
 	contending.Wait()
-	callers.check(t, excuse())
+	callers.check(t)
 	plain.Kill(0, 1)
 	for range 20 {
 		l, err := c.Mutex(names[0]).Lock(t.Context())
 		require.NoError(t, err)
 		require.Greater(t, l.Token(), last)
 		last = l.Token()
-		require.NoError(t, l.Unlock(t.Context()))
+		released(t, l)
 	}
 	seen, err := c.Inspect(t.Context(), names[0])
 	require.NoError(t, err)

@@ -13,6 +13,26 @@ var clusters = []mutant{
 		old:  "if t.detour.alone {", new: "if t.calls < 0 {",
 		tests: by("cluster", "TestSlotThatNobodyServesForAMoment"),
 	}, {
+		name: "a release does not follow its slot: its caller is told that it is in doubt",
+		file: "cluster/cluster.go",
+		old:  "	if st.do != deliver && st.do != giveUp {", new: "	if !c.OweUntil.IsZero() && st.do != deliver {\n		st = step{}\n	}\n	if st.do != deliver && st.do != giveUp {",
+		tests: by("cluster", "TestSlotIsMovedBackAndForthUnderItsContenders/^sharded"),
+	}, {
+		name: "nobody is pushed to in a cluster: each hand-over takes a heartbeat",
+		file: "redlock/script/lib.lua",
+		old:  "  if not client then return end", new: "  if not client or KEYS[2] == KEYS[3] then return end",
+		tests: by("cluster", "TestSlotIsMovedBackAndForthUnderItsContenders/^sharded"),
+	}, {
+		name: "a push that a slot's new master sends, and that nothing dates, makes nobody ask: the hand-over takes a heartbeat",
+		file: "redlock/ballot.go",
+		old:  "		m.retry = at\n		return false", new: "		return false",
+		tests: by("cluster", "TestSlotIsMovedBackAndForthUnderItsContenders/^sharded"),
+	}, {
+		name: "who came last is served first: one waiter waits for ever while all others have their turns",
+		file: "redlock/script/lib.lua",
+		old:  "ask('ZRANGE', KEYS[4], 0, 0)", new: "ask('ZRANGE', KEYS[4], -1, -1)",
+		tests: by("cluster", "TestSlotIsMovedBackAndForthUnderItsContenders/^sharded"),
+	}, {
 		name: "redirects are followed for ever",
 		file: "cluster/redirect.go",
 		old:  "case r.hops >= maxHops:", new: "case r.hops > 250:",
@@ -52,6 +72,16 @@ var clusters = []mutant{
 		file: "node/admit.go",
 		old:  `m.id == "" && !m.promoted() && n.inherited(s)`, new: `m.id == ""`,
 		tests: by("cluster", "TestReplicaThatTakesOver"),
+	}, {
+		name: "a replica that took over sits out no quarantine: what its master granted last is granted again",
+		file: "node/admit.go",
+		old:  "if do == markLost || quarantine > 0 && m.promoted() {", new: "if m.promoted() {\n			quarantine = 0\n		} else if do == markLost {",
+		tests: by("cluster", "TestReplicaThatTakesOver/the_master_is_killed|TestLockThatTheReplicaNeverGot"),
+	}, {
+		name: "a master without a marker counts as new in the cluster, whoever stamped its slots: a take-over that its server has forgotten is not seen",
+		file: "node/shard.go",
+		old:  "c.Outcome == quorum.Answered && good[string(c.Reply.Str)] })", new: "c.Outcome == quorum.Answered })",
+		tests: by("cluster", "TestMasterThatHasForgottenThatItTookOver"),
 	}, {
 		name: "a slot of a master that does not vote yet is used by the one that gets it",
 		file: "node/shard.go",

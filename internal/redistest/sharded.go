@@ -264,6 +264,36 @@ func (s *Sharded) Promote(ctx context.Context, i int, how string) error {
 	})
 }
 
+// Cut ends the link of a replica to its master for good: it has what it has, and gets nothing that the master
+// executes when Cut has returned. The servers still reach one another by the bus.
+func (s *Sharded) Cut(ctx context.Context, r *Real) error {
+	for _, cmd := range [][]string{
+		{"CONFIG", "SET", "masterauth", "refused"}, // by a master without a password
+		{"CLIENT", "KILL", "TYPE", "master"},
+	} {
+		if _, err := r.Do(ctx, cmd...); err != nil {
+			return err
+		}
+	}
+	return until(ctx, func() bool {
+		info, _ := r.Do(ctx, "INFO", "replication")
+		text, _ := info.(string)
+		return strings.Contains(text, "master_link_status:down")
+	})
+}
+
+// Epoch is the configuration epoch of a server as it says itself: taking over gives it a greater one.
+func (s *Sharded) Epoch(ctx context.Context, i int) (int, error) {
+	v, err := s.Servers[i].Do(ctx, "CLUSTER", "INFO")
+	if err != nil {
+		return 0, err
+	}
+	info, _ := v.(string)
+	_, rest, _ := strings.Cut(info, "cluster_my_epoch:")
+	text, _, _ := strings.Cut(rest, "\r")
+	return strconv.Atoi(text)
+}
+
 // serves reports whether a server is a master with slots, by its own word.
 func (s *Sharded) serves(ctx context.Context, i int) bool {
 	v, err := s.Servers[i].Do(ctx, "CLUSTER", "NODES")
