@@ -50,7 +50,7 @@ func (c *common) flags(f *pflag.FlagSet) {
 			flag.NoOptDefVal = "true"
 		}
 	}
-	f.CountVarP(&c.verbose, "verbose", "v", "say more on stderr: changes of state; twice: every round")
+	f.CountVarP(&c.verbose, "verbose", "v", "say more on stderr: changes of state; twice: details as well")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "say nothing on stderr but errors")
 }
 

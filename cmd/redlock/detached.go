@@ -97,7 +97,8 @@ has passed. Nothing renews it but "redlock extend". Where one command is to run 
 is the safer way: it renews, and stops the command in time.
 
 It prints variables for eval, or JSON. REDLOCK_LEASE among them is the authority to release: treat it as
-a secret. Look at the exit code before eval, as below: eval of nothing succeeds.
+a secret. Look at the exit code before eval, as below: eval of nothing succeeds. Where the lock was not obtained, "(exit N)"
+is printed in their place, so that eval fails as well; do not give -E 0 then.
 
 ` + configHelp,
 		Example: `  lease=$(redlock acquire nightly --ttl 30s --wait 0) && eval "$lease" || exit

@@ -58,6 +58,8 @@ func toJSON(in *redlock.Inspection) inspectionJSON {
 
 func headline(in *redlock.Inspection) string {
 	switch {
+	case in.Holder == "" && answered(in) != nil && foreign(in) > 0:
+		return fmt.Sprintf("%s: no lock, but another key, at %d of %d members", quorum.Quote(in.Key), foreign(in), len(in.Members))
 	case in.Holder == "" && answered(in) != nil:
 		return fmt.Sprintf("%s: not known, too few members answered", quorum.Quote(in.Key))
 	case in.Holder == "":
@@ -97,13 +99,20 @@ func answered(in *redlock.Inspection) error {
 	if n >= quorum.Majority(len(in.Members)) {
 		return nil
 	}
-	code := exitUnavailable
-	for _, err := range causes {
-		if refused := (*quorum.ReplyError)(nil); errors.As(err, &refused) && refused.Kind == quorum.KindForeign {
-			code = exitForeign
+	if f := foreign(in); f > 0 {
+		return &exitError{exitForeign, fmt.Errorf("the key is no lock at %d of %d members: %w", f, len(in.Members), errors.Join(causes...))}
+	}
+	return &exitError{exitUnavailable, fmt.Errorf("%d of %d members answered, which tells nothing: %w", n, len(in.Members), errors.Join(causes...))}
+}
+
+// foreign counts the members where the key is no lock.
+func foreign(in *redlock.Inspection) (n int) {
+	for _, v := range in.Members {
+		if refused := (*quorum.ReplyError)(nil); errors.As(v.Err, &refused) && refused.Kind == quorum.KindForeign {
+			n++
 		}
 	}
-	return &exitError{code, fmt.Errorf("%d of %d members answered, which tells nothing: %w", n, len(in.Members), errors.Join(causes...))}
+	return n
 }
 
 func newInspect() *cobra.Command {

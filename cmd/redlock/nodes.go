@@ -32,7 +32,7 @@ call does no harm. For development: the members share a machine, so they fail to
   redlock nodes pause 2           member 2 hangs
   redlock nodes resume 2
   redlock nodes kill 3            member 3 dies, and its memory is what is on its disk
-  redlock nodes up                member 3 comes back, and votes again after 30s
+  redlock nodes up                member 3 comes back, and votes again 30s after it was first used
   redlock nodes down`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -76,9 +76,10 @@ func newNodesUp(dir *string) *cobra.Command {
 		Short: "Start the servers that do not run",
 		Long: `up makes a set, or starts again what does not run of the one that is there, and prints REDLOCK_MEMBERS for
 eval. The servers write every command to disk (appendfsync always) and listen on 127.0.0.1. A new set votes
-at once (init --fresh); a server that was killed votes again after the longest lease, as in production.
+at once (init --fresh); a server that was killed votes again as in production: when the longest lease has passed since a
+client found it restarted.
 
---count and --port are those of a new set.`,
+--count and --port are those of a new set: one that is there keeps its ports.`,
 		Example: `  eval "$(redlock nodes up)"
   eval "$(redlock nodes up --count 5 --port 7101 --dir ./nodes)"`,
 		Args: cobra.NoArgs,
