@@ -112,14 +112,13 @@ bench: try-redis ## Compare with other locks on servers it starts itself (about 
 bench-full: try-redis ## The same with all workloads (hours; goes on where it was stopped)
 	@cd bench && go run . -full $(ARGS)
 
-# MEMBERS are servers that run already; otherwise those of the compose file, if there is one.
+# MEMBERS are servers that run already; otherwise five are brought up in containers, and down again.
 .PHONY: bench-docker
-COMPOSE := $(firstword $(wildcard docker/compose.yaml docker/compose.yml docker/docker-compose.yml docker/docker-compose.yaml))
-bench-docker: ## Compare on servers that run already: MEMBERS=host:port,… or those of docker/
+bench-docker: ## Compare on five members in containers, or on servers that run: MEMBERS=host:port,…
 	@if [ -n "$(MEMBERS)" ]; then cd bench && go run . -members "$(MEMBERS)" $(ARGS); \
-	elif [ -z "$(COMPOSE)" ]; then echo "docker/ has no compose file; name servers that run: make bench-docker MEMBERS=host:port,host:port,host:port" >&2; exit 1; \
-	elif ! command -v docker >/dev/null; then echo "docker is not installed; name servers that run: make bench-docker MEMBERS=host:port,…" >&2; exit 1; \
-	else docker compose -f $(COMPOSE) up -d --wait && (cd bench && go run . -members 127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003,127.0.0.1:7004,127.0.0.1:7005 $(ARGS)); fi
+	else docker/set up masters5 >/dev/null || exit 1; status=0; \
+		(cd bench && go run . -members 127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003,127.0.0.1:7004,127.0.0.1:7005 $(ARGS)) || status=$$?; \
+		docker/set down || true; exit $$status; fi
 
 .PHONY: bench-setup
 bench-setup: ## Build what bench compares with in other languages (Node with npm, Java 17 with Maven)

@@ -113,7 +113,36 @@ func New(opts ...Option) *Metrics {
 	m.voting = prometheus.NewDesc("redlock_node_voting", "1 while the member votes: it can be reached, and is not suspected of having forgotten.", []string{"node"}, nil)
 	m.silent = prometheus.NewDesc("redlock_node_silent_slots", "Hash slots of a Redis Cluster for whose locks it does not vote, while it votes for others; 0 for one server.", []string{"node"}, nil)
 	m.offset = prometheus.NewDesc("redlock_node_clock_offset_seconds", "By how much the member's wall clock is ahead of this machine's, give or take half a round trip. None where it was not asked yet.", []string{"node"}, nil)
+	m.begin()
 	return m
+}
+
+// The values of the labels outcome, reason and step.
+var (
+	outcomes = []string{"granted", "held", "no_quorum", "expired", "canceled", "error"}
+	reasons  = []redlock.LostReason{redlock.LostExpired, redlock.LostRefused, redlock.LostMaxHold, redlock.LostClosed}
+	steps    = []string{"marked", "forgot", "quarantined", "lifted", "restored", "tokens_by_clock"}
+)
+
+// begin has counters begin at 0, so that their first increase is one for rate and increase. With a label "key"
+// it is not known what to begin.
+func (m *Metrics) begin() {
+	if m.key != nil {
+		return
+	}
+	for _, o := range outcomes {
+		m.acquired.WithLabelValues(o)
+	}
+	for _, r := range reasons {
+		m.lost.WithLabelValues(string(r))
+	}
+	for _, o := range []string{"renewed", "refused"} {
+		m.extended.WithLabelValues(o)
+	}
+	for _, o := range []string{"released", "lost", "in_doubt", "error"} {
+		m.released.WithLabelValues(o)
+	}
+	m.raised.WithLabelValues()
 }
 
 // version of the library in this program.
@@ -132,6 +161,11 @@ func version() string {
 
 // Watch has the gauges tell of client. Without it there are only counters.
 func (m *Metrics) Watch(client *redlock.Client) {
+	for _, i := range client.Members() {
+		for _, step := range steps {
+			m.guard.WithLabelValues(i.Name, step)
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.client = client
