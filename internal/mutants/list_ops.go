@@ -3,6 +3,11 @@ package main
 // operators are the guards of what people and their scripts use: the command, and what it stands on.
 var operators = []mutant{
 	{
+		name: "a round of renewals is told before a member that took the lease back decides it",
+		file: "redlock/keeper.go",
+		old:  "\t\tn.trace.left++\n", new: "",
+		tests: by("redlock", "TestRoundOfRenewalsIsToldOnce"),
+	}, {
 		name: "the part of a cluster that does not vote is not told",
 		file: "cluster/look.go",
 		old:  "if st.Votes {\n\t\t\tcontinue", new: "if true {\n\t\t\tcontinue",
