@@ -28,6 +28,17 @@ const (
 	BySentinel
 )
 
+// Name is that of the member that is made of it.
+func (t Target) Name() string {
+	switch t.Kind {
+	case RedisCluster:
+		return strings.Join(t.Seeds, ",")
+	case BySentinel:
+		return t.Config.Sentinels.nameOrNone()
+	}
+	return t.Config.Addr
+}
+
 // FailoverLag is what Config.FailoverLag comes to for this kind of member; 0 for one server.
 func (t Target) FailoverLag() time.Duration {
 	if t.Kind == RedisCluster {

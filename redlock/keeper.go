@@ -291,7 +291,8 @@ type renewal struct {
 	sent   time.Time
 	manual bool            // asked for by a caller, who waits for the round
 	adopt  bool            // not known to be held: nothing is given back to members that do not have it
-	ctx    context.Context // of the caller, for the tracer; or nil
+	ctx    context.Context // of the caller, or of the round's own trace; or nil
+	trace  *renewalTrace   // nil without a RenewalTracer, and for a caller's
 
 	mu    sync.Mutex // guards the sets of the items; never held around Submit
 	items []renewItem
@@ -309,6 +310,9 @@ type renewItem struct {
 
 func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
 	n.k, n.sent = k, now
+	if t := k.c.trace.renewal; t != nil && !n.manual {
+		n.traced(t)
+	}
 	items := n.items
 	cmd := k.c.buffer()
 	b := appendEval((*cmd)[:0], extendScript, len(items), 2*len(items))
@@ -332,6 +336,7 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
 // only Extend, which asks for one, waits for the round.
 func (n *renewal) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 	n.requested(r, c)
+	defer n.heard(c.Outcome == quorum.Answered)
 	if c.Outcome != quorum.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.state(c.Index).Gen {
 		return voteOf(c.Outcome, false)
 	}
@@ -427,6 +432,9 @@ func (n *renewal) book(i, first int, words []quorum.Reply) {
 	for j := range among(won | lost) {
 		n.items[j].done = true
 	}
+	if n.trace != nil {
+		n.countLocked(renewed, lost, won|lost)
+	}
 	n.mu.Unlock()
 }
 
@@ -470,6 +478,11 @@ func (n *renewal) rejoin(j, i int) {
 	if !l.alive(time.Now()) {
 		return
 	}
+	if n.trace != nil {
+		n.mu.Lock()
+		n.trace.left++
+		n.mu.Unlock()
+	}
 	to := quorum.Set(0).With(i)
 	a := l.a
 	now := time.Now()
@@ -501,5 +514,6 @@ func (r rejoinJudge) Judge(round *quorum.Round, c *quorum.Call) quorum.Vote {
 	if yes {
 		r.n.book(c.Index, r.j, []quorum.Reply{{Int: 1}})
 	}
+	r.n.heard(false)
 	return voteOf(c.Outcome, yes)
 }

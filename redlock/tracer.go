@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"context"
+	"iter"
+	"math/bits"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
@@ -51,6 +53,37 @@ type RenewTracer interface {
 	Renewed(key string, ok bool, validity time.Duration)
 }
 
+// RenewalTracer hears of the rounds by which the client renews leases by itself: one script for up to 64 leases,
+// sent to all members. An Extend is none of them.
+type RenewalTracer interface {
+	// RenewalStart is called before the round is sent. The context it returns goes to RenewalEnd, and to what
+	// RequestTracer hears of the round.
+	RenewalStart(e RenewalStart) context.Context
+	// RenewalEnd is called once for each round: when all of its leases are decided, or when every member has answered
+	// or failed. Members may still answer then.
+	RenewalEnd(ctx context.Context, e RenewalEnd)
+}
+
+// RenewalStart tells of a round that begins.
+type RenewalStart struct {
+	Leases int
+	// Each ranges over them: the lock's name, and the context of the acquisition, as AcquireStart returned it;
+	// context.Background() for a lease that was adopted. It is valid during the call.
+	Each iter.Seq2[string, context.Context]
+}
+
+// RenewalEnd tells how it ended.
+type RenewalEnd struct {
+	Leases    int
+	Renewed   int // by a majority, and not ended meanwhile
+	Refused   int // by a majority: lost
+	Undecided int // neither: asked again soon, while their validity lasts
+	Members   int // that had answered
+	Need      int // of them
+	Elapsed   time.Duration
+	Validity  time.Duration // the least that is left of a lease which was renewed
+}
+
 // MemberTracer hears of members that come and go.
 type MemberTracer interface {
 	Member(name string, up bool, cause error)
@@ -68,8 +101,8 @@ type GuardTracer interface {
 // they belong to.
 type RequestTracer interface {
 	// Request is called on the goroutine that read the answer. ctx is that of the acquisition, for a
-	// release that of Unlock, for an Extend its own; a renewal of the client's own has none but
-	// context.Background().
+	// release that of Unlock, for an Extend its own, for a renewal of the client's own that of RenewalStart, or
+	// context.Background() without a RenewalTracer.
 	Request(ctx context.Context, e Request)
 }
 
@@ -166,11 +199,84 @@ func (a *attempt) woken(by WakeReason) {
 	t.Woken(ctx, Wake{Key: a.keys.name, By: by})
 }
 
+// renewalTrace is what a round of renewals collects for its tracer. Guarded by renewal.mu.
+type renewalTrace struct {
+	left     int // calls that are not done, those of rejoin among them
+	answered int // members
+	renewed  int
+	refused  int
+	decided  int
+	end      time.Time // the earliest validity of a lease that was renewed
+	told     bool
+}
+
+// traced begins the trace of a round.
+func (n *renewal) traced(t RenewalTracer) {
+	n.trace = &renewalTrace{left: len(n.k.c.members)}
+	n.ctx = t.RenewalStart(RenewalStart{Leases: len(n.items), Each: func(yield func(string, context.Context) bool) {
+		for i := range n.items {
+			l := n.items[i].l
+			ctx := context.Background()
+			l.a.mu.Lock()
+			if l.a.traced != nil {
+				ctx = l.a.traced.acquire
+			}
+			l.a.mu.Unlock()
+			if !yield(l.key, ctx) {
+				return
+			}
+		}
+	}})
+}
+
+// countLocked books what was decided of some leases.
+func (n *renewal) countLocked(renewed, lost, decided uint64) {
+	t := n.trace
+	t.renewed += bits.OnesCount64(renewed)
+	t.refused += bits.OnesCount64(lost)
+	t.decided += bits.OnesCount64(decided)
+	for j := range among(renewed) {
+		if end := n.end(n.items[j].ttl); t.end.IsZero() || end.Before(t.end) {
+			t.end = end
+		}
+	}
+}
+
+// heard is called when a call of the round is done, and everything that followed from it.
+func (n *renewal) heard(answered bool) {
+	t := n.trace
+	if t == nil {
+		return
+	}
+	n.mu.Lock()
+	t.left--
+	if answered {
+		t.answered++
+	}
+	tell := !t.told && (t.left == 0 || t.decided == len(n.items))
+	t.told = t.told || tell
+	e := RenewalEnd{
+		Leases: len(n.items), Renewed: t.renewed, Refused: t.refused, Undecided: len(n.items) - t.decided,
+		Members: t.answered, Need: n.k.c.need,
+	}
+	end := t.end
+	n.mu.Unlock()
+	if !tell {
+		return
+	}
+	now := time.Now()
+	if e.Elapsed = clock.Elapsed(n.sent, now); !end.IsZero() {
+		e.Validity = max(0, clock.Until(end, now))
+	}
+	n.k.c.trace.renewal.RenewalEnd(n.ctx, e)
+}
+
 type tracers struct {
 	Tracer
 	lost    LostTracer
 	release ReleaseTracer
 	renew   RenewTracer
+	renewal RenewalTracer
 	member  MemberTracer
 	request RequestTracer
 	wake    WakeTracer
@@ -181,6 +287,7 @@ func newTracers(t Tracer) tracers {
 	out.lost, _ = t.(LostTracer)
 	out.release, _ = t.(ReleaseTracer)
 	out.renew, _ = t.(RenewTracer)
+	out.renewal, _ = t.(RenewalTracer)
 	out.member, _ = t.(MemberTracer)
 	out.request, _ = t.(RequestTracer)
 	out.wake, _ = t.(WakeTracer)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -162,6 +163,119 @@ func TestMemberThatTakesALeaseBackIsToldWithItsOwnLatency(t *testing.T) {
 		admin(t, cluster.Servers[1], "DEL", "k")
 		time.Sleep(1100 * time.Millisecond)
 		require.Equal(t, []string{"extend k 0 10ms <nil>", "extend k 1 10ms <nil>", "extend k 2 10ms <nil>", "rejoin k 1 10ms <nil>"}, li.take(p))
+	})
+}
+
+// rounds is a listener that hears of renewals, too.
+type rounds struct {
+	listener
+	began, ended []string
+}
+
+func (r *rounds) RenewalStart(e RenewalStart) context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var names []string
+	for name, acquired := range e.Each {
+		names = append(names, fmt.Sprint(name, " ", acquired.Value(whereKey{})))
+	}
+	slices.Sort(names)
+	r.began = append(r.began, fmt.Sprint(e.Leases, names))
+	return at(context.Background(), "renew")
+}
+
+func (r *rounds) RenewalEnd(ctx context.Context, e RenewalEnd) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = append(r.ended, fmt.Sprintf("%v: %d: %d renewed %d refused %d undecided, %d of %d members, %v, %v", ctx.Value(whereKey{}),
+		e.Leases, e.Renewed, e.Refused, e.Undecided, e.Members, e.Need, e.Elapsed, e.Validity.Round(time.Second)))
+}
+
+// told forgets what was heard of rounds.
+func (r *rounds) told() (began, ended []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	began, ended = r.began, r.ended
+	r.began, r.ended = nil, nil
+	return began, ended
+}
+
+// A round of renewals is told once, however it ends, and its requests belong to it.
+func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		r := &rounds{}
+		p := join(t, cluster, WithTracer(r), quiet)
+		p.slow(10*time.Millisecond, 20*time.Millisecond, 30*time.Millisecond)
+		held := []*Lease{}
+		for _, name := range []string{"a", "b"} {
+			l, err := p.Mutex(name, AutoRenew(30*time.Second)).Lock(at(t.Context(), name))
+			require.NoError(t, err)
+			held = append(held, l)
+		}
+		time.Sleep(5 * time.Second)
+		r.take(p)
+		for _, l := range held {
+			require.NoError(t, l.Extend(t.Context(), 30*time.Second))
+		}
+		time.Sleep(time.Second)
+		began, ended := r.told()
+		require.Empty(t, append(began, ended...), "an Extend is no round of the client's")
+		r.take(p)
+		time.Sleep(10 * time.Second)
+		began, ended = r.told()
+		require.Equal(t, []string{"2 [a a/acquire b b/acquire]"}, began)
+		require.Equal(t, []string{"renew: 2: 2 renewed 0 refused 0 undecided, 2 of 2 members, 20ms, 30s"}, ended)
+		require.Equal(t, []string{"extend  0 10ms renew", "extend  1 20ms renew", "extend  2 30ms renew"}, r.take(p))
+
+		// The vote that decides may be that of a member which took the lease back.
+		require.NoError(t, held[1].Unlock(t.Context()))
+		gone := func(l *redistest.Link) { l.Refuse(true); l.Cut() }
+		p.everyLink(gone, 2)
+		time.Sleep(time.Second)
+		admin(t, cluster.Servers[1], "DEL", "a")
+		time.Sleep(10 * time.Second)
+		_, ended = r.told()
+		require.Equal(t, []string{"renew: 1: 1 renewed 0 refused 0 undecided, 2 of 2 members, 40ms, 30s"}, ended)
+
+		// Nobody answers.
+		p.everyLink(gone, 0, 1)
+		time.Sleep(10 * time.Second)
+		began, ended = r.told()
+		require.NotEmpty(t, ended)
+		require.Len(t, ended, len(began), "each that began has ended")
+		for _, e := range ended {
+			require.Contains(t, e, "renew: 1: 0 renewed 0 refused 1 undecided, 0 of 2 members")
+		}
+
+		// A majority says that it is another's.
+		p.everyLink(func(l *redistest.Link) { l.Refuse(false); l.Heal() }, 0, 1)
+		time.Sleep(2 * time.Second)
+		r.told()
+		admin(t, cluster.Servers[0], "DEL", "a")
+		admin(t, cluster.Servers[1], "DEL", "a")
+		time.Sleep(10 * time.Second)
+		_, ended = r.told()
+		require.Contains(t, ended[0], "renew: 1: 0 renewed 1 refused 0 undecided, 2 of 2 members")
+		require.ErrorIs(t, held[0].Err(), ErrLost)
+	})
+}
+
+// Renewals of thousands of leases are the hottest path: whoever does not listen to them does not pay.
+func TestRenewalWithoutARenewalTracerAllocatesOnlyItself(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(renewal{}), uintptr(96), "the next size of an allocation is 112")
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, quiet)
+		l := p.hold(t, "k", AutoRenew(30*time.Second))
+		call := quorum.Call{Outcome: quorum.Answered, State: p.state(0), Reply: quorum.Reply{Elems: []quorum.Reply{{Int: 1}}}}
+		items := []renewItem{{l: l, ttl: 30 * time.Second}}
+		allocated := testing.AllocsPerRun(100, func() {
+			items[0] = renewItem{l: l, ttl: 30 * time.Second}
+			n := &renewal{k: &p.keeper, sent: time.Now(), items: items}
+			for call.Index = range 3 {
+				n.Judge(nil, &call)
+			}
+		})
+		require.LessOrEqual(t, allocated, 1.0)
 	})
 }
 

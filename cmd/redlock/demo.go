@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
+	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
 )
 
 // demoFunc is demo.Run, or what stands for it in a test.
@@ -20,6 +21,7 @@ type demoFunc func(context.Context, demo.Options) (demo.Result, error)
 
 func newDemo(run demoFunc) *cobra.Command {
 	opts := demo.Options{}
+	var members []string
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -36,17 +38,22 @@ one lock, and checks from the outside what a lock promises:
 The members are Redis servers embedded in this program (miniredis, over real TCP on loopback), unless
 --redis or --members says otherwise. With --members none is killed; the run uses a lock name of its own
 and leaves nothing but the token counter that all locks of its hash slot share (redquorum:tokens), and
-the marker of each member (redquorum:boot).
+the marker of each member (redquorum:boot), or of each master of a Redis Cluster with the stamps of its slots.
 
 The exit code is 0 only if everything above was seen to hold; 1 if not, 64 for wrong flags, 69 if the
-members cannot be started or reached, 130 after Ctrl-C.`,
+members cannot be started or reached, 77 if they refuse the user, 78 if they are not what their URLs say or
+list one Redis twice, 130 after Ctrl-C.`,
 		Example: `  redlock demo
   redlock demo --duration 1m --workers 8
   redlock demo --redis
   redlock demo --members redis://10.0.0.1:6379,redis://10.0.0.2:6379,redis://10.0.0.3:6379
+  redlock demo --members redis-cluster://10.0.1.1:7000,10.0.1.2:7000
   redlock demo --json 2>/dev/null`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, list := range members {
+				opts.Members = append(opts.Members, settings.SplitMembers(list)...)
+			}
 			if err := opts.Validate(); err != nil {
 				return &exitError{exitUsage, err}
 			}
@@ -68,7 +75,11 @@ members cannot be started or reached, 130 after Ctrl-C.`,
 			}
 			result, err := run(cmd.Context(), opts)
 			if err != nil {
-				return &exitError{exitUnavailable, err}
+				code := codeOf(cmd.Context(), err)
+				if code == exitInternal { // what could not be started
+					code = exitUnavailable
+				}
+				return &exitError{code, err}
 			}
 			if err := printResult(stdout, result, asJSON, opts.Progress.Color); err != nil {
 				return &exitError{exitFailed, err}
@@ -80,7 +91,7 @@ members cannot be started or reached, 130 after Ctrl-C.`,
 	f.DurationVar(&opts.Duration, "duration", 10*time.Second, "how long to run, 1s to 1h")
 	f.IntVar(&opts.Workers, "workers", 3, "how many workers contend, 2 to 64")
 	f.BoolVar(&opts.Redis, "redis", false, "start five redis-server processes instead of embedded members")
-	f.StringSliceVar(&opts.Members, "members", nil, "use your own Redis masters, by URL; none of them is killed")
+	f.StringArrayVar(&members, "members", nil, "use your own members, by URL as everywhere, clusters and Sentinel groups too; none of them is killed")
 	f.BoolVar(&opts.Fresh, "fresh", false, "with --members: no lock was ever held there, so they need not be older than the longest lease")
 	f.BoolVar(&asJSON, "json", false, "print only the result, as one line of JSON (progress goes to stderr)")
 	return cmd

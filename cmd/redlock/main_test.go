@@ -112,6 +112,68 @@ func TestDemoLeavesNothingAtGivenMembers(t *testing.T) {
 	}
 }
 
+// Members of every kind that the command takes, in one list: the commas in a URL do not end it.
+func TestDemoOnMembersOfEveryKind(t *testing.T) {
+	t.Parallel()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, NodeTimeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	group, err := redistest.StartGroup(ctx, redistest.GroupConfig{Sentinels: 2, DownAfter: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = group.Close() })
+	plain := redistest.NewEmbedded()
+	t.Cleanup(func() { _ = plain.Close() })
+	if err := plain.ServeTCP("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	members := "redis-cluster://" + strings.Join(s.Addrs(), ",") + ",redis-sentinel://" + strings.Join(group.Addrs(), ",") + "/mymaster,redis://" + plain.Addr()
+	code, stdout, stderr := command(t, "demo", "--json", "--duration", "1s", "--fresh", "--members", members)
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if !strings.Contains(stdout, `"members":3`) {
+		t.Errorf("not three members:\n%s%s", stdout, stderr)
+	}
+	for _, r := range append(s.Servers, group.Servers[0]) {
+		keys, err := r.Do(ctx, "KEYS", "*")
+		all, _ := keys.([]any)
+		for _, k := range all {
+			if name, _ := k.(string); !strings.HasPrefix(name, "redquorum:tokens") && !strings.HasPrefix(name, "redquorum:boot") {
+				t.Errorf("left behind at %s: %v", r.Addr(), k)
+			}
+		}
+		if err != nil || len(all) == 0 {
+			t.Errorf("%s took no part: %v, %v", r.Addr(), all, err)
+		}
+	}
+
+	// What is wrong with them has the exit code that it has everywhere.
+	for _, tc := range []struct {
+		members string
+		code    int
+		says    string
+	}{
+		{"redis-cluster://" + group.Servers[0].Addr(), exitConfig, "redis://"},
+		{"redis://" + s.Addrs()[0], exitConfig, "redis-cluster://"},
+		{"redis-sentinel://" + strings.Join(group.Addrs(), ","), exitUsage, "name of the master"},
+		{"redis://" + plain.Addr() + ",redis://" + plain.Addr(), exitConfig, "members 1 and 2"},
+	} {
+		code, _, stderr := command(t, "demo", "--json", "--duration", "1s", "--members", tc.members)
+		if code != tc.code || !strings.Contains(stderr, tc.says) {
+			t.Errorf("%s: %d, want %d and %q: %s", tc.members, code, tc.code, tc.says, stderr)
+		}
+	}
+}
+
 func TestDemoInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
 	defer cancel()

@@ -156,13 +156,12 @@ func rawMembers(ctx context.Context, s *settings.Settings) ([]*rawMember, error)
 // find fills in the servers.
 func (m *rawMember) find(ctx context.Context) {
 	c := m.target.Config
+	m.name = m.target.Name()
 	switch m.target.Kind {
 	case node.RedisCluster:
-		m.name = strings.Join(m.target.Seeds, ",")
 		m.findMasters(ctx)
 	case node.BySentinel:
 		watched := c.Sentinels
-		m.name = watched.Master + "@" + strings.Join(watched.Addrs, ",")
 		c.Sentinels, c.Network = nil, "tcp"
 		if m.sightings, c.Addr = watched.Look(ctx); c.Addr != "" {
 			m.servers = []rawServer{{cfg: c, name: c.Addr}}
@@ -174,7 +173,6 @@ func (m *rawMember) find(ctx context.Context) {
 		}
 		m.err = fmt.Errorf("%s: %w", m.name, errors.Join(failed...))
 	default:
-		m.name = c.Addr
 		m.servers = []rawServer{{cfg: c, name: c.Addr}}
 	}
 }

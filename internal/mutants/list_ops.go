@@ -3,6 +3,21 @@ package main
 // operators are the guards of what people and their scripts use: the command, and what it stands on.
 var operators = []mutant{
 	{
+		name: "the clock of a cluster is that of its first master",
+		file: "cluster/look.go",
+		old:  `known && (!ok || a.Abs() > ahead.Abs())`, new: `known && !ok`,
+		tests: by("cluster", "TestClockOfAClusterIsTheFarthest"),
+	}, {
+		name: "a clock that is behind is never the farthest of a cluster",
+		file: "cluster/look.go",
+		old:  `a.Abs() > ahead.Abs()`, new: `a > ahead`,
+		tests: by("cluster", "TestClockOfAClusterIsTheFarthest"),
+	}, {
+		name: "a round of renewals is told before a member that took the lease back decides it",
+		file: "redlock/keeper.go",
+		old:  "\t\tn.trace.left++\n", new: "",
+		tests: by("redlock", "TestRoundOfRenewalsIsToldOnce"),
+	}, {
 		name: "the part of a cluster that does not vote is not told",
 		file: "cluster/look.go",
 		old:  "if st.Votes {\n\t\t\tcontinue", new: "if true {\n\t\t\tcontinue",

@@ -26,8 +26,19 @@
 //	error.type                where it failed, with db.response.status_code if the member said so: OOM, NOPERM, ...
 //
 // They have the times of the request, and end when the answer arrives: that of a slow member after the
-// acquisition, which does not wait for it. Without a sampled span to belong to there is none: so the renewals of
-// the client's own have none. WithoutRequests leaves all of them out.
+// acquisition, which does not wait for it. Without a sampled span to belong to there is none. WithoutRequests leaves
+// all of them out.
+//
+// Renewals of the client's own belong to nobody's request, go on for as long as anything is held, and carry up to 64
+// leases each. They have spans only with WithRenewals: "redlock renew", the root of a trace for each round, with a link
+// to the acquisition of each lease in it that had a span, the requests to the members below it, and
+//
+//	redlock.outcome      renewed; refused, where a majority refused any lease; no_quorum, where any was not decided
+//	redlock.leases       in the round, of which redlock.renewed and redlock.refused
+//	redlock.votes        members that had answered when it was decided, of redlock.quorum that are needed
+//	redlock.validity_ms  the least that is left of a lease which was renewed
+//
+// redlock.key is there where it is one lease, and WithKey is given.
 package redlockotel
 
 import (
@@ -52,6 +63,7 @@ type Tracer struct {
 	tracer   trace.Tracer
 	key      func(string) string
 	requests bool
+	renewals bool
 }
 
 // Option changes New.
@@ -61,6 +73,7 @@ type options struct {
 	provider trace.TracerProvider
 	key      func(string) string
 	requests bool
+	renewals bool
 }
 
 // WithTracerProvider replaces the global provider.
@@ -72,13 +85,17 @@ func WithKey(f func(name string) string) Option { return func(o *options) { o.ke
 // WithoutRequests leaves out the spans of requests to members.
 func WithoutRequests() Option { return func(o *options) { o.requests = false } }
 
+// WithRenewals adds the spans of renewals that the client makes by itself: a trace for up to 64 leases each third of
+// their TTL; in a Redis Cluster for each slot with leases.
+func WithRenewals() Option { return func(o *options) { o.renewals = true } }
+
 // New makes a Tracer.
 func New(opts ...Option) *Tracer {
 	o := options{provider: otel.GetTracerProvider(), requests: true}
 	for _, apply := range opts {
 		apply(&o)
 	}
-	return &Tracer{tracer: o.provider.Tracer(scope), key: o.key, requests: o.requests}
+	return &Tracer{tracer: o.provider.Tracer(scope), key: o.key, requests: o.requests, renewals: o.renewals}
 }
 
 func (t *Tracer) named(name string, attrs ...attribute.KeyValue) []attribute.KeyValue {
@@ -172,6 +189,51 @@ func (t *Tracer) Lost(e *redlock.LostError) {
 		attribute.String("redlock.reason", string(e.Reason)), attribute.Int64("redlock.fence", int64(e.Token)))...))
 	span.SetStatus(codes.Error, string(e.Reason))
 	span.End()
+}
+
+// RenewalStart implements redlock.RenewalTracer.
+func (t *Tracer) RenewalStart(e redlock.RenewalStart) context.Context {
+	ctx := context.Background()
+	if !t.renewals {
+		return ctx
+	}
+	attrs := []attribute.KeyValue{attribute.Int("redlock.leases", e.Leases)}
+	var links []trace.Link
+	for name, acquired := range e.Each {
+		if e.Leases == 1 {
+			attrs = t.named(name, attrs...)
+		}
+		if s := trace.SpanContextFromContext(acquired); s.IsValid() {
+			links = append(links, trace.Link{SpanContext: s})
+		}
+	}
+	ctx, _ = t.tracer.Start(ctx, "redlock renew", trace.WithNewRoot(), trace.WithLinks(links...), trace.WithAttributes(attrs...))
+	return ctx
+}
+
+// RenewalEnd implements redlock.RenewalTracer.
+func (t *Tracer) RenewalEnd(ctx context.Context, e redlock.RenewalEnd) {
+	if !t.renewals {
+		return
+	}
+	span := trace.SpanFromContext(ctx)
+	defer span.End()
+	outcome := "renewed"
+	switch {
+	case e.Refused > 0:
+		outcome = "refused"
+	case e.Undecided > 0:
+		outcome = "no_quorum"
+	}
+	span.SetAttributes(attribute.String("redlock.outcome", outcome), attribute.Int("redlock.renewed", e.Renewed), attribute.Int("redlock.refused", e.Refused),
+		attribute.Int("redlock.votes", e.Members), attribute.Int("redlock.quorum", e.Need))
+	if e.Renewed > 0 {
+		span.SetAttributes(attribute.Int64("redlock.validity_ms", e.Validity.Milliseconds()))
+	}
+	if outcome != "renewed" {
+		span.SetStatus(codes.Error, outcome)
+		span.SetAttributes(attribute.String("error.type", outcome))
+	}
 }
 
 // Woken implements redlock.WakeTracer. Heartbeats would fill the span of a long wait.

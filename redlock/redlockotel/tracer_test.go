@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 
 const canary = "c4n4ry"
 
-func open(t *testing.T, tracer *Tracer) (*redistest.Cluster, *redlock.Client) {
+func open(t *testing.T, tracer redlock.Tracer) (*redistest.Cluster, *redlock.Client) {
 	t.Helper()
 	cluster := redistest.NewEmbeddedCluster(3)
 	t.Cleanup(func() { _ = cluster.Close() })
@@ -128,6 +129,102 @@ func TestRequestsAreSpans(t *testing.T) {
 	}
 	job.End()
 	last.End()
+}
+
+// renewing counts the renewals that were decided.
+type renewing struct {
+	*Tracer
+	decided *atomic.Int64
+}
+
+func (r renewing) Renewed(string, bool, time.Duration) { r.decided.Add(1) }
+
+// A round of renewals is one trace, however many leases it has, with a link to the acquisition of each.
+func TestRenewalsAreSpansIfWanted(t *testing.T) {
+	t.Parallel()
+	const leases = 3
+	start := func(t *testing.T, opts ...Option) *tracetest.SpanRecorder {
+		recorder := tracetest.NewSpanRecorder()
+		opts = append(opts, WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))), WithKey(strings.ToUpper))
+		tracer := renewing{New(opts...), new(atomic.Int64)}
+		_, client := open(t, tracer)
+		for i := range leases { // renewed after three seconds, and lost not before nine
+			if _, err := client.Mutex(fmt.Sprint("lock", i), redlock.AutoRenew(9*time.Second)).Lock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, func() bool { return tracer.decided.Load() >= leases })
+		return recorder
+	}
+	t.Run("not wanted", func(t *testing.T) {
+		t.Parallel()
+		recorder := start(t)
+		if n := len(of(recorder, "redlock renew")) + len(of(recorder, "EVALSHA extend")); n > 0 {
+			t.Errorf("%d spans that nobody wanted", n)
+		}
+	})
+	t.Run("wanted", func(t *testing.T) {
+		t.Parallel()
+		recorder := start(t, WithRenewals())
+		acquired := map[oteltrace.SpanID]bool{}
+		for _, s := range of(recorder, "redlock acquire") {
+			acquired[s.SpanContext().SpanID()] = true
+		}
+		var rounds []trace.ReadOnlySpan
+		linked := map[oteltrace.SpanID]bool{}
+		eventually(t, func() bool { // those that are due at the same time go together
+			rounds = of(recorder, "redlock renew")
+			for _, s := range rounds {
+				for _, l := range s.Links() {
+					linked[l.SpanContext.SpanID()] = true
+				}
+			}
+			return len(linked) == leases
+		})
+		for id := range linked {
+			if !acquired[id] {
+				t.Errorf("linked to %v, which is no acquisition", id)
+			}
+		}
+		for _, s := range rounds {
+			got := attributes(s.Attributes())
+			if s.Parent().IsValid() || s.SpanKind() != oteltrace.SpanKindInternal || got["redlock.leases"] != fmt.Sprint(len(s.Links())) ||
+				got["redlock.outcome"] != "renewed" || got["redlock.renewed"] != got["redlock.leases"] || got["redlock.refused"] != "0" ||
+				got["redlock.votes"] < "2" || got["redlock.quorum"] != "2" || got["redlock.validity_ms"] < "1" || s.Status().Code == codes.Error {
+				t.Errorf("%v %v", got, s.Status())
+			}
+			if (got["redlock.key"] != "") != (len(s.Links()) == 1) {
+				t.Errorf("key %q of %d leases", got["redlock.key"], len(s.Links()))
+			}
+		}
+		// The requests of a round are below it, one for each member.
+		round := rounds[0].SpanContext()
+		eventually(t, func() bool {
+			below := 0
+			for _, s := range of(recorder, "EVALSHA extend") {
+				if s.Parent().SpanID() == round.SpanID() && s.SpanContext().TraceID() == round.TraceID() {
+					below++
+				}
+			}
+			return below == 3
+		})
+	})
+}
+
+func TestRenewalsThatFailSaySo(t *testing.T) {
+	recorder := tracetest.NewSpanRecorder()
+	tracer := New(WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))), WithRenewals())
+	none := func(func(string, context.Context) bool) {}
+	for _, e := range []redlock.RenewalEnd{{Leases: 2, Renewed: 1, Refused: 1}, {Leases: 2, Renewed: 1, Undecided: 1}, {Leases: 2, Refused: 1, Undecided: 1}, {Leases: 2, Renewed: 1}} {
+		tracer.RenewalEnd(tracer.RenewalStart(redlock.RenewalStart{Leases: e.Leases, Each: none}), e)
+	}
+	for i, want := range []string{"refused", "no_quorum", "refused", "renewed"} {
+		s := recorder.Ended()[i]
+		got := attributes(s.Attributes())
+		if got["redlock.outcome"] != want || (s.Status().Code == codes.Error) != (want != "renewed") || (got["error.type"] == want) != (want != "renewed") {
+			t.Errorf("%d: %v %v", i, got, s.Status())
+		}
+	}
 }
 
 // A wait shows what moved it, and not its heartbeats.

@@ -18,7 +18,7 @@ type Options struct {
 	Duration time.Duration // 1 s to 1 h
 	Workers  int           // 2 to 64
 	Redis    bool          // start redis-server processes instead of embedded members
-	Members  []string      // URLs of masters that run already; none of them is killed
+	Members  []string      // URLs of members that run already; none of them is killed
 	Fresh    bool          // no lock was ever held at Members
 	Progress Progress
 }

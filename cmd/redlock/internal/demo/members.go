@@ -11,7 +11,7 @@ import (
 // own is how many members the demo starts where it is given none.
 const own = 5
 
-// members are the Redis masters of a run.
+// members are those of a run: masters, and of the user's also whole clusters and Sentinel groups.
 type members struct {
 	kind    string
 	urls    []string
@@ -32,11 +32,11 @@ func startMembers(ctx context.Context, o Options) (*members, error) {
 func givenMembers(urls []string) (*members, error) {
 	m := &members{kind: fmt.Sprintf("members: %d of yours", len(urls)), urls: urls}
 	for i, u := range urls {
-		config, err := node.ParseURL(u)
+		t, err := node.ParseTarget(u)
 		if err != nil {
 			return nil, fmt.Errorf("member %d: %w", i+1, err)
 		}
-		m.names = append(m.names, config.Addr)
+		m.names = append(m.names, t.Name())
 	}
 	return m, nil
 }

@@ -94,7 +94,7 @@ var Options = []Option{
 	{
 		Name: "members", Kind: "urls", Help: "URLs of the members, separated by commas: redis://host:port, redis-cluster://host:port,…, redis-sentinel://host:port,…/name; rediss… with TLS",
 		set: func(s *Settings, v string) error {
-			s.Members = splitMembers(v)
+			s.Members = SplitMembers(v)
 			return nil
 		},
 		show: func(s *Settings) string {
@@ -157,8 +157,8 @@ var Options = []Option{
 
 var guards = map[string]redlock.RestartGuard{"quarantine": redlock.Quarantine, "strict": redlock.Strict, "off": redlock.GuardOff}
 
-// splitMembers splits at commas that begin a new URL: the hosts of one URL are separated by commas too.
-func splitMembers(v string) (all []string) {
+// SplitMembers reads a list of members: it splits at commas that begin a new URL: the hosts of one URL are separated by commas too.
+func SplitMembers(v string) (all []string) {
 	for _, part := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' }) {
 		if n := len(all); n > 0 && !strings.Contains(part, "://") {
 			all[n-1] += "," + part
