@@ -111,7 +111,9 @@ validity, SIGKILL half of that before it, at most 1s. So the section is over whi
 that the lease is not ours any more (somebody forced the lock open), the command is killed at once.
 
 The command has a process group of its own (not with a terminal on stdin, where it shares ours), and gets
-the signals INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT and WINCH that redlock gets. Its environment has
+the signals INT, TERM, HUP, QUIT, USR1, USR2, CONT and WINCH that redlock gets; one that is stopped goes on with
+any of the first four. Ctrl-Z (TSTP) stops neither: a command that is stopped would hold the lock meanwhile,
+and one whose redlock is stopped would lose it. Its environment has
 
   REDLOCK_KEY          the lock's name
   REDLOCK_FENCE        the fencing token: give it to the storage with each write
