@@ -103,6 +103,9 @@ func (c *common) open(ctx context.Context, cmd *cobra.Command, more ...redlock.O
 		return nil, err
 	}
 	log := c.logger(cmd.ErrOrStderr())
+	for _, w := range s.Warnings {
+		log.Warn(w)
+	}
 	opts := append([]redlock.Option{redlock.WithConfig(cfg), redlock.WithLogger(log)}, more...)
 	client, err := redlock.Open(ctx, s.URLs(), opts...)
 	if err != nil {
