@@ -114,12 +114,13 @@ is printed in their place, so that eval fails as well; do not give -E 0 then.
 			if err != nil {
 				return err
 			}
-			conn, err := c.open(cmd.Context(), cmd)
+			began := time.Now()
+			conn, err := c.openWithin(cmd.Context(), cmd, patience)
 			if err != nil {
-				return err
+				return endedOr(cmd.Context(), err)
 			}
 			defer conn.close()
-			lease, err := w.obtain(cmd.Context(), conn.Mutex(conn.name(args[0]), redlock.TTL(conn.set.TTL)), patience, conn.set.TTL)
+			lease, err := w.obtain(cmd.Context(), conn.Mutex(conn.name(args[0]), redlock.TTL(conn.set.TTL)), rest(patience, began), conn.set.TTL)
 			if err != nil {
 				return err
 			}

@@ -31,7 +31,7 @@ type waiting struct {
 }
 
 func (w *waiting) flags(f *pflag.FlagSet) {
-	f.StringVarP(&w.wait, "wait", "w", "forever", "how long to wait for the lock: 0, a duration such as 30s, or forever")
+	f.StringVarP(&w.wait, "wait", "w", "forever", "how long to wait for the lock, or for a majority of the members: 0, a duration such as 30s, or forever")
 	f.BoolVarP(&w.once, "nonblock", "n", false, "the same as --wait 0")
 	f.IntVarP(&w.code, "conflict-exit-code", "E", exitNotObtained, "exit code when the lock is not obtained in time")
 	f.BoolVar(&w.shared, "shared", false, "reserved for read locks")
@@ -225,14 +225,15 @@ func (f *runFlags) run(cmd *cobra.Command, key string, command []string) (runSta
 	signal.Notify(signals, child.Signals...)
 	defer signal.Stop(signals)
 	ctx, stop := endedBy(cmd.Context(), signals)
-	conn, err := f.open(ctx, cmd)
+	began := time.Now()
+	conn, err := f.openWithin(ctx, cmd, patience)
 	if err != nil {
 		stop()
 		return status, endedOr(ctx, err)
 	}
 	defer conn.close()
 	key = conn.name(key)
-	lease, err := f.obtain(ctx, conn.Mutex(key), patience, s.TTL)
+	lease, err := f.obtain(ctx, conn.Mutex(key), rest(patience, began), s.TTL)
 	stop()
 	if err != nil {
 		return status, endedOr(ctx, err)

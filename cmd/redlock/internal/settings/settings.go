@@ -136,7 +136,7 @@ var Options = []Option{
 	},
 	duration("member-timeout", "200ms", "patience with a member whose vote matters", func(s *Settings) *time.Duration { return &s.MemberTimeout }),
 	duration("dial-timeout", "1s", "patience with a member when connecting", func(s *Settings) *time.Duration { return &s.DialTimeout }),
-	duration("no-quorum-after", "2s", "waiting ends when no majority could be asked for so long; negative: never. At the start one must be reached at once", func(s *Settings) *time.Duration { return &s.NoQuorumAfter }),
+	duration("no-quorum-after", "2s", "waiting, for the members at the start as for the lock, ends when no majority could be asked for so long; negative: never", func(s *Settings) *time.Duration { return &s.NoQuorumAfter }),
 	{
 		Name: "restart-guard", Kind: "mode", Default: "quarantine", Help: "members that may have forgotten: quarantine, strict or off. The same for all clients",
 		set: func(s *Settings, v string) error {
