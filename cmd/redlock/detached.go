@@ -98,7 +98,7 @@ is the safer way: it renews, and stops the command in time.
 
 It prints variables for eval, or JSON. REDLOCK_LEASE among them is the authority to release: treat it as
 a secret. Look at the exit code before eval, as below: eval of nothing succeeds. Where the lock was not obtained, "(exit N)"
-is printed in their place, so that eval fails as well; do not give -E 0 then.
+is printed in their place, so that eval fails as well; -E 0 is refused, because the script would go on.
 
 ` + configHelp,
 		Example: `  lease=$(redlock acquire nightly --ttl 30s --wait 0) && eval "$lease" || exit
@@ -108,6 +108,9 @@ is printed in their place, so that eval fails as well; do not give -E 0 then.
 		Args: cobra.ExactArgs(1),
 		RunE: forEval(&format, func(cmd *cobra.Command, args []string) error {
 			patience, err := w.patience()
+			if err == nil && w.code == 0 {
+				err = usage("--conflict-exit-code is 0: the script would go on without the lock")
+			}
 			if err == nil {
 				err = checkFormat(format)
 			}
