@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
 )
@@ -27,6 +28,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // ownSignals marks a command that handles signals itself.
 const ownSignals = "own-signals"
+
+// flagHint marks a command with what to say of a flag that it does not know.
+const flagHint = "flag-hint"
 
 // execute runs root, which tests make with a demo of their own.
 func execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
@@ -63,7 +67,12 @@ func (e *misuse) Unwrap() error { return e.error }
 
 // mark has every error of cobra's known as one, below cmd too.
 func mark(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &misuse{err} })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) && cmd.Annotations[flagHint] != "" {
+			err = fmt.Errorf("%w (%s)", err, cmd.Annotations[flagHint])
+		}
+		return &misuse{err}
+	})
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {

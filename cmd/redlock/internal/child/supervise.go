@@ -73,7 +73,7 @@ func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.S
 		switch {
 		case action == Terminate && last == Run:
 			out.Stopped = out.Stopped || !stray
-			log.Warn("the lease was not renewed in time: the command is asked to end",
+			log.Warn("the lease ends and is not renewed: the command is asked to end",
 				"left", time.Until(lease.ValidUntil()).Round(time.Millisecond))
 			p.Terminate()
 			last = Terminate
