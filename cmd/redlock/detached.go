@@ -315,8 +315,12 @@ func (c *common) force(cmd *cobra.Command, key string, yes bool, only *uint64) e
 	if freed == 0 {
 		what = "audit: lock not forced open"
 	}
-	conn.log.Warn(what, "key", key, "holder", seen.Holder, "token", seen.Token,
-		"was_held", seen.Holder != "", "members_freed", freed, "by", who, "host", host, "error", err)
+	about := []any{"key", key, "holder", seen.Holder, "token", seen.Token, "was_held", seen.Holder != "",
+		"members_freed", freed, "by", who, "host", host}
+	if err != nil {
+		about = append(about, "error", err)
+	}
+	conn.log.Warn(what, about...)
 	return err
 }
 
