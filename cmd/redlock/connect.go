@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -62,8 +63,8 @@ func (c *common) load() (*settings.Settings, error) {
 	return settings.Load(c.given, os.LookupEnv, file)
 }
 
-// logger writes to stderr: text, or one JSON object a line.
-func (c *common) logger(w io.Writer) *slog.Logger {
+// logger writes to stderr: text, or one JSON object a line. What it says may be changed by the level.
+func (c *common) logger(w io.Writer) (*slog.Logger, *slog.LevelVar) {
 	level := slog.LevelWarn
 	switch {
 	case c.quiet:
@@ -73,11 +74,13 @@ func (c *common) logger(w io.Writer) *slog.Logger {
 	case c.verbose > 1:
 		level = slog.LevelDebug
 	}
-	opts := &slog.HandlerOptions{Level: level}
+	v := new(slog.LevelVar)
+	v.Set(level)
+	opts := &slog.HandlerOptions{Level: v}
 	if c.json {
-		return slog.New(slog.NewJSONHandler(w, opts))
+		return slog.New(slog.NewJSONHandler(w, opts)), v
 	}
-	return slog.New(slog.NewTextHandler(w, opts))
+	return slog.New(slog.NewTextHandler(w, opts)), v
 }
 
 // connection is a client with what it was made from.
@@ -90,7 +93,15 @@ type connection struct {
 // name puts the prefix before a lock's name.
 func (c *connection) name(key string) string { return c.set.Prefix + key }
 
+// open connects once.
 func (c *common) open(ctx context.Context, cmd *cobra.Command, more ...redlock.Option) (*connection, error) {
+	return c.openWithin(ctx, cmd, 0, more...)
+}
+
+// openWithin connects, and tries again for as long as waiting for a lock goes on without a majority: for
+// patience (negative: for ever), --no-quorum-after at most. What another try does not mend, such as a wrong password,
+// ends it at once.
+func (c *common) openWithin(ctx context.Context, cmd *cobra.Command, patience time.Duration, more ...redlock.Option) (*connection, error) {
 	s, err := c.load()
 	if err != nil {
 		return nil, err
@@ -102,13 +113,101 @@ func (c *common) open(ctx context.Context, cmd *cobra.Command, more ...redlock.O
 	if err != nil {
 		return nil, err
 	}
-	log := c.logger(cmd.ErrOrStderr())
-	opts := append([]redlock.Option{redlock.WithConfig(cfg), redlock.WithLogger(log)}, more...)
-	client, err := redlock.Open(ctx, s.URLs(), opts...)
-	if err != nil {
-		return nil, fmt.Errorf("%w", err)
+	log, level := c.logger(cmd.ErrOrStderr())
+	for _, w := range s.Warnings {
+		log.Warn(w)
 	}
-	return &connection{client, s, log}, nil
+	opts := append([]redlock.Option{redlock.WithConfig(cfg), redlock.WithLogger(log)}, more...)
+	try, usual := newRetry(patience, s.NoQuorumAfter), level.Level()
+	for {
+		client, err := try.open(ctx, s.URLs(), opts)
+		level.Set(usual)
+		if err == nil {
+			conn := &connection{client, s, log}
+			if try.n > 0 {
+				conn.tellMissing()
+			}
+			return conn, nil
+		}
+		if ctx.Err() != nil || codeOf(ctx, err) != exitUnavailable || !try.again() {
+			return nil, fmt.Errorf("%w", err)
+		}
+		if try.n == 1 {
+			log.Warn("no majority of the members answers: asking again", "error", err)
+		}
+		if usual == slog.LevelWarn { // each try would say the same of each member
+			level.Set(slog.LevelError)
+		}
+		select {
+		case <-time.After(try.pause):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w", err)
+		}
+	}
+}
+
+// tellMissing says after several tries what the library says at the first.
+func (c *connection) tellMissing() {
+	for _, m := range c.Members() {
+		if m.State == redlock.MemberDown {
+			c.log.Warn("started without a member", "member", m.Name, "error", m.Err)
+		}
+	}
+}
+
+// retry says how long to go on trying to connect.
+type retry struct {
+	began time.Time
+	limit time.Duration // 0: one try; negative: for ever
+	n     int           // tries that failed
+	last  error         // of the last try that was not cut short
+	pause time.Duration // before the next
+}
+
+func newRetry(patience, noQuorumAfter time.Duration) *retry {
+	if noQuorumAfter == 0 { // as the library has it
+		noQuorumAfter = 2 * time.Second
+	}
+	if patience < 0 || noQuorumAfter >= 0 && noQuorumAfter < patience {
+		patience = noQuorumAfter
+	}
+	return &retry{began: time.Now(), limit: patience, pause: 25 * time.Millisecond}
+}
+
+// open tries once. The first try has the time that it takes, further ones what is left.
+func (r *retry) open(ctx context.Context, urls []string, opts []redlock.Option) (*redlock.Client, error) {
+	within := ctx
+	if r.n > 0 && r.limit > 0 {
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeout(ctx, r.limit-time.Since(r.began))
+		defer cancel()
+	}
+	client, err := redlock.Open(within, urls, opts...)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		return nil, r.last // which says more
+	}
+	r.last = err
+	return client, err
+}
+
+// again reports, after a try that failed, whether there is time for another, and sets the pause before it.
+func (r *retry) again() bool {
+	r.n++
+	r.pause = min(2*r.pause, time.Second)
+	if r.limit < 0 {
+		return true
+	}
+	left := r.limit - time.Since(r.began)
+	r.pause = min(r.pause, left)
+	return left > 0
+}
+
+// rest is what is left of the patience with a lock, since the start; it is 0, for one try, once there is nothing.
+func rest(patience time.Duration, since time.Time) time.Duration {
+	if patience <= 0 {
+		return patience
+	}
+	return max(0, patience-time.Since(since))
 }
 
 func (c *connection) close() { _ = c.Client.Close() }

@@ -98,7 +98,7 @@ is the safer way: it renews, and stops the command in time.
 
 It prints variables for eval, or JSON. REDLOCK_LEASE among them is the authority to release: treat it as
 a secret. Look at the exit code before eval, as below: eval of nothing succeeds. Where the lock was not obtained, "(exit N)"
-is printed in their place, so that eval fails as well; do not give -E 0 then.
+is printed in their place, so that eval fails as well; -E 0 is refused, because the script would go on.
 
 ` + configHelp,
 		Example: `  lease=$(redlock acquire nightly --ttl 30s --wait 0) && eval "$lease" || exit
@@ -108,18 +108,22 @@ is printed in their place, so that eval fails as well; do not give -E 0 then.
 		Args: cobra.ExactArgs(1),
 		RunE: forEval(&format, func(cmd *cobra.Command, args []string) error {
 			patience, err := w.patience()
+			if err == nil && w.code == 0 {
+				err = usage("--conflict-exit-code is 0: the script would go on without the lock")
+			}
 			if err == nil {
 				err = checkFormat(format)
 			}
 			if err != nil {
 				return err
 			}
-			conn, err := c.open(cmd.Context(), cmd)
+			began := time.Now()
+			conn, err := c.openWithin(cmd.Context(), cmd, patience)
 			if err != nil {
-				return err
+				return endedOr(cmd.Context(), err)
 			}
 			defer conn.close()
-			lease, err := w.obtain(cmd.Context(), conn.Mutex(conn.name(args[0]), redlock.TTL(conn.set.TTL)), patience, conn.set.TTL)
+			lease, err := w.obtain(cmd.Context(), conn.Mutex(conn.name(args[0]), redlock.TTL(conn.set.TTL)), rest(patience, began), conn.set.TTL)
 			if err != nil {
 				return err
 			}
@@ -311,8 +315,12 @@ func (c *common) force(cmd *cobra.Command, key string, yes bool, only *uint64) e
 	if freed == 0 {
 		what = "audit: lock not forced open"
 	}
-	conn.log.Warn(what, "key", key, "holder", seen.Holder, "token", seen.Token,
-		"was_held", seen.Holder != "", "members_freed", freed, "by", who, "host", host, "error", err)
+	about := []any{"key", key, "holder", seen.Holder, "token", seen.Token, "was_held", seen.Holder != "",
+		"members_freed", freed, "by", who, "host", host}
+	if err != nil {
+		about = append(about, "error", err)
+	}
+	conn.log.Warn(what, about...)
 	return err
 }
 

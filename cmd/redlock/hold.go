@@ -53,13 +53,14 @@ of --ttl, at most 5 s: stop now; "lost", with exit code 79, when it is over; "re
 			signal.Notify(signals, child.Signals...)
 			defer signal.Stop(signals)
 			ctx, stop := endedBy(cmd.Context(), signals)
-			conn, err := c.open(ctx, cmd)
+			began := time.Now()
+			conn, err := c.openWithin(ctx, cmd, patience)
 			if err != nil {
 				stop()
 				return endedOr(ctx, err)
 			}
 			defer conn.close()
-			lease, err := w.obtain(ctx, conn.Mutex(conn.name(args[0])), patience, conn.set.TTL)
+			lease, err := w.obtain(ctx, conn.Mutex(conn.name(args[0])), rest(patience, began), conn.set.TTL)
 			stop()
 			if err != nil {
 				return endedOr(ctx, err)

@@ -97,6 +97,10 @@ func (c *common) initFresh(cmd *cobra.Command, yes bool) error {
 	if err != nil {
 		return endedOr(cmd.Context(), err)
 	}
+	if len(names) == 1 {
+		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "1 member votes")
+		return err
+	}
 	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%d members vote\n", len(names))
 	return err
 }

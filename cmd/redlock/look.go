@@ -252,7 +252,7 @@ func newFence() *cobra.Command {
 		Long: `fence prints the fencing token under which KEY is held; exit code 1 if nobody holds it.
 
 With --verify N it prints nothing and says by its exit code whether N is the token of the holder: 0 yes; 1 no,
-somebody else has held the lock since, or nobody does; 69 if too few members answered to tell. It is for
+somebody else has held the lock since, or nobody does; 65 the key is no lock; 69 too few members answered to tell. It is for
 scripts that guard a storage which cannot compare tokens itself. It is weaker than such a storage: the
 lock can change hands between the check and the write.
 
@@ -279,6 +279,9 @@ both pass --verify.
 					return nil
 				case no:
 					return &exitError{exitFailed, nil}
+				}
+				if err := answered(in); err != nil {
+					return err
 				}
 				return &exitError{exitUnavailable, fmt.Errorf("too few members answered to tell: %w", errorsOf(in))}
 			}

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
 )
@@ -27,6 +28,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // ownSignals marks a command that handles signals itself.
 const ownSignals = "own-signals"
+
+// flagHint marks a command with what to say of a flag that it does not know.
+const flagHint = "flag-hint"
 
 // execute runs root, which tests make with a demo of their own.
 func execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
@@ -61,9 +65,19 @@ type misuse struct{ error }
 
 func (e *misuse) Unwrap() error { return e.error }
 
-// mark has every error of cobra's known as one, below cmd too.
+// mark has every error of cobra's known as one, and the values of flags completed, below cmd too.
 func mark(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &misuse{err} })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) && cmd.Annotations[flagHint] != "" {
+			err = fmt.Errorf("%w (%s)", err, cmd.Annotations[flagHint])
+		}
+		return &misuse{err}
+	})
+	for name, words := range choices {
+		if cmd.Flags().Lookup(name) != nil {
+			_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
@@ -93,16 +107,40 @@ Exit codes: 0 done; 1 no, or something did not hold; 64 usage; 65 the key is no 
   redlock run nightly --wait 0 -- ./nightly.sh     run a command while holding a lock
   redlock doctor                                   is this set of members fit to lock?`,
 		Args:          cobra.NoArgs,
+		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(newDemo(runDemo), newRun(), newHold(), newAcquire(), newExtend(), newRelease(),
 		newInspect(), newLs(), newWatch(), newFence(), newDoctor(), newInit(), newNodes(), newBench(), newVersion())
+	root.Flags().Bool("version", false, "print the version of this program") // cobra's own takes -v, which is --verbose elsewhere
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion": // so that its arguments are looked at: it has none but the shells
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		case "help":
+			cmd.Args = helpTopic
+		}
+	}
 	mark(root)
 	return root
 }
+
+// helpTopic accepts the words that name a command.
+func helpTopic(cmd *cobra.Command, args []string) error {
+	topic, rest, err := cmd.Root().Find(args)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("unknown command %q for %q", rest[0], topic.CommandPath())
+	}
+	return err
+}
+
+// choices are the flags of which only some words are values.
+var choices = map[string][]string{"format": {"env", "json"}, "restart-guard": {"quarantine", "strict", "off"}}
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{

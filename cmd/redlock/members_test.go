@@ -123,7 +123,7 @@ func isNew(t *testing.T, url string) {
 	t.Helper()
 	args := []string{"init", "--fresh", "--members", url}
 	fail(t, exitUsage, "say --yes", args...)
-	succeed(t, "1 members vote", append(args, "--yes")...)
+	succeed(t, "1 member votes", append(args, "--yes")...)
 }
 
 func TestCommandsKnowAClusterAsAMember(t *testing.T) {

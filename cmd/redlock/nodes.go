@@ -79,13 +79,16 @@ eval. The servers write every command to disk (appendfsync always) and listen on
 at once (init --fresh); a server that was killed votes again as in production: when the longest lease has passed since a
 client found it restarted.
 
---count and --port are those of a new set: one that is there keeps its ports.`,
+--count and --port are those of a new set: one that is there keeps its ports, and others are refused.`,
 		Example: `  eval "$(redlock nodes up)"
   eval "$(redlock nodes up --count 5 --port 7101 --dir ./nodes)"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if count < 1 || count > 32 || port < 1024 || port+count > 65536 {
-				return usage("--count must be between 1 and 32, and --port between 1024 and 65535")
+			if count < 1 || count > 32 {
+				return usage("--count is %d, must be between 1 and 32", count)
+			}
+			if last := 65536 - count; port < 1024 || port > last {
+				return usage("--port is %d, must be between 1024 and %d for --count %d", port, last, count)
 			}
 			path, err := nodesDir(*dir)
 			if err != nil {
@@ -97,10 +100,14 @@ client found it restarted.
 			}
 			set, err := nodes.Open(path)
 			fresh := errors.Is(err, nodes.ErrNone)
-			if fresh {
+			switch {
+			case fresh:
 				set, err = nodes.Create(path, count, port)
-			} else if err == nil && cmd.Flags().Changed("count") && count != set.Len() {
+			case err != nil:
+			case cmd.Flags().Changed("count") && count != set.Len():
 				return usage("the set that is there has %d servers: \"redlock nodes down\" first", set.Len())
+			case cmd.Flags().Changed("port") && port != set.Port():
+				return usage("the set that is there begins at port %d: \"redlock nodes down\" first", set.Port())
 			}
 			if err != nil {
 				return err
@@ -196,7 +203,11 @@ func newNodesLs(dir *string) *cobra.Command {
 			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
 			for _, n := range set.Nodes() {
-				_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%d\n", n.N, n.Addr, n.State, n.Pid)
+				pid := "-"
+				if n.Pid != 0 {
+					pid = strconv.Itoa(n.Pid)
+				}
+				_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s\n", n.N, n.Addr, n.State, pid)
 			}
 			return table.Flush()
 		},

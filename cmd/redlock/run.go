@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -31,7 +32,7 @@ type waiting struct {
 }
 
 func (w *waiting) flags(f *pflag.FlagSet) {
-	f.StringVarP(&w.wait, "wait", "w", "forever", "how long to wait for the lock: 0, a duration such as 30s, or forever")
+	f.StringVarP(&w.wait, "wait", "w", "forever", "how long to wait for the lock, or for a majority of the members: 0, a duration such as 30s, or forever")
 	f.BoolVarP(&w.once, "nonblock", "n", false, "the same as --wait 0")
 	f.IntVarP(&w.code, "conflict-exit-code", "E", exitNotObtained, "exit code when the lock is not obtained in time")
 	f.BoolVar(&w.shared, "shared", false, "reserved for read locks")
@@ -111,7 +112,9 @@ validity, SIGKILL half of that before it, at most 1s. So the section is over whi
 that the lease is not ours any more (somebody forced the lock open), the command is killed at once.
 
 The command has a process group of its own (not with a terminal on stdin, where it shares ours), and gets
-the signals INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT and WINCH that redlock gets. Its environment has
+the signals INT, TERM, HUP, QUIT, USR1, USR2, CONT and WINCH that redlock gets; one that is stopped goes on with
+any of the first four. Ctrl-Z (TSTP) stops neither: a command that is stopped would hold the lock meanwhile,
+and one whose redlock is stopped would lose it. Its environment has
 
   REDLOCK_KEY          the lock's name
   REDLOCK_FENCE        the fencing token: give it to the storage with each write
@@ -133,14 +136,18 @@ in time (-E changes it), 77 the members refuse the user, 78 configuration or TLS
 the command stopped, 126 the command cannot be executed, 127 it was not found, 130 or 143 interrupted
 while waiting. --status-file says which of the two an exit code is of.
 
+A key that begins with - has a -- of its own before it: redlock run [flags] -- KEY -- COMMAND.
+
 ` + configHelp,
 		Example: `  redlock run nightly -- ./nightly.sh                  wait, run, release
   redlock run nightly -n -E 0 -- ./nightly.sh          skip it where another machine runs it
   redlock run deploy --wait 5m --ttl 10s -- make deploy
   redlock run report --status-file /run/report.json -- ./report.sh`,
-		Annotations: map[string]string{ownSignals: "yes"},
+		Annotations: map[string]string{ownSignals: "yes", flagHint: "a key that begins with - has a -- of its own before it: redlock run [flags] -- KEY -- COMMAND"},
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch dash := cmd.ArgsLenAtDash(); {
+			case ownDash(cmd, args):
+				return nil
 			case dash < 0 && len(args) > 1, dash > 1, dash == 0:
 				return errors.New("write: redlock run KEY [flags] -- COMMAND [ARG...]")
 			case len(args) < 2:
@@ -149,7 +156,11 @@ while waiting. --status-file says which of the two an exit code is of.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			status, err := f.run(cmd, args[0], args[1:])
+			command := args[1:]
+			if ownDash(cmd, args) {
+				command = args[2:]
+			}
+			status, err := f.run(cmd, args[0], command)
 			code := 0
 			if err != nil {
 				code = codeOf(cmd.Context(), err)
@@ -166,6 +177,11 @@ while waiting. --status-file says which of the two an exit code is of.
 	return cmd
 }
 
+// ownDash reports whether the key has a -- of its own: run [flags] -- KEY -- COMMAND.
+func ownDash(cmd *cobra.Command, args []string) bool {
+	return cmd.ArgsLenAtDash() == 0 && len(args) > 2 && args[0] != "--" && args[1] == "--"
+}
+
 // runStatus is what --status-file holds.
 type runStatus struct {
 	Key     string `json:"key"`
@@ -177,7 +193,7 @@ type runStatus struct {
 }
 
 func (f *runFlags) report(s runStatus, code int, err error) error {
-	if f.statusFile == "" {
+	if unwritable := (*statusError)(nil); f.statusFile == "" || errors.As(err, &unwritable) {
 		return nil
 	}
 	s.Code = code
@@ -196,6 +212,38 @@ func (f *runFlags) report(s runStatus, code int, err error) error {
 	}
 	return os.WriteFile(f.statusFile, append(text, '\n'), 0o644)
 }
+
+// writable returns an error unless the status can be written to path, as far as one can know without
+// touching what is there: before anything is locked. A pipe or a terminal is taken at its word.
+func writable(path string) error {
+	if path == "" {
+		return nil
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && !info.Mode().IsRegular() && !info.IsDir():
+		return nil
+	case err == nil:
+		var file *os.File
+		if file, err = os.OpenFile(path, os.O_WRONLY, 0); err == nil {
+			err = file.Close()
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		var file *os.File
+		if file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644); err == nil {
+			err = errors.Join(file.Close(), os.Remove(path))
+		}
+	}
+	if err != nil {
+		return &statusError{usage("--status-file: %w", err)}
+	}
+	return nil
+}
+
+// statusError: the status cannot be written, so nobody tries.
+type statusError struct{ error }
+
+func (e *statusError) Unwrap() error { return e.error }
 
 func (f *runFlags) run(cmd *cobra.Command, key string, command []string) (runStatus, error) {
 	status := runStatus{Key: key}
@@ -218,19 +266,26 @@ func (f *runFlags) run(cmd *cobra.Command, key string, command []string) (runSta
 		}
 		plan = child.PlanFor(f.killAfter)
 	}
+	if s.MaxHold > 0 && s.MaxHold <= plan.KillAfter {
+		return status, usage("--max-hold is %v, must be more than --kill-after (%v): the command would be asked to end when it starts", s.MaxHold, plan.KillAfter)
+	}
+	if err := writable(f.statusFile); err != nil {
+		return status, err
+	}
 
 	signals := make(chan os.Signal, 32)
 	signal.Notify(signals, child.Signals...)
 	defer signal.Stop(signals)
 	ctx, stop := endedBy(cmd.Context(), signals)
-	conn, err := f.open(ctx, cmd)
+	began := time.Now()
+	conn, err := f.openWithin(ctx, cmd, patience)
 	if err != nil {
 		stop()
 		return status, endedOr(ctx, err)
 	}
 	defer conn.close()
 	key = conn.name(key)
-	lease, err := f.obtain(ctx, conn.Mutex(key), patience, s.TTL)
+	lease, err := f.obtain(ctx, conn.Mutex(key), rest(patience, began), s.TTL)
 	stop()
 	if err != nil {
 		return status, endedOr(ctx, err)
@@ -238,6 +293,7 @@ func (f *runFlags) run(cmd *cobra.Command, key string, command []string) (runSta
 	if ctx.Err() != nil { // granted at the moment of the signal
 		return status, errors.Join(context.Cause(ctx), lease.Unlock(context.Background()))
 	}
+	obtained := time.Now()
 	status.Fence = lease.Token()
 	conn.log.Info("lock obtained", "key", key, "token", lease.Token(), "votes", lease.Votes(), "until", lease.ValidUntil())
 
@@ -255,16 +311,21 @@ func (f *runFlags) run(cmd *cobra.Command, key string, command []string) (runSta
 		status.Outcome, status.Reason = "lost", "something of the command cannot be ended"
 		return status, &exitError{exitLost, fmt.Errorf("the lease of %s has ended, and something of the command still runs: it cannot be killed", key)}
 	}
-	return f.release(conn.log, lease, out, status)
+	capped := s.MaxHold > 0 && clock.Until(lease.ValidUntil(), obtained) > s.MaxHold-s.TTL/3
+	return f.release(conn.log, lease, out, status, capped)
 }
 
-// release gives the lock back after the command, and says how it went.
-func (f *runFlags) release(log *slog.Logger, lease *redlock.Lease, out child.Outcome, status runStatus) (runStatus, error) {
+// release gives the lock back after the command, and says how it went. capped: what ends the lease is
+// --max-hold, beyond which it is not renewed, or would have been before the renewal after.
+func (f *runFlags) release(log *slog.Logger, lease *redlock.Lease, out child.Outcome, status runStatus, capped bool) (runStatus, error) {
 	ended := lease.Err()
 	err := lease.Unlock(context.Background())
 	if out.Stopped {
 		status.Outcome = "lost"
 		why := "it could not be renewed in time"
+		if capped {
+			why = string(redlock.LostMaxHold)
+		}
 		if lost := (*redlock.LostError)(nil); errors.As(ended, &lost) {
 			why = string(lost.Reason)
 		}

@@ -73,5 +73,20 @@ var operators = []mutant{
 		file: "cmd/redlock/run.go",
 		old:  `return nil, errors.Join(err, lease.Unlock(context.WithoutCancel(ctx)))`, new: `return lease, nil`,
 		tests: by("cmd/redlock", "TestCommandDoesNotStart"),
+	}, {
+		name: "a command that Ctrl-Z has stopped stays stopped, and the terminal is nobody's",
+		file: "cmd/redlock/internal/child/supervise.go",
+		old:  "			p.Continue()\n", new: "",
+		tests: by("cmd/redlock/internal/child", "TestSuperviseUndoesAStop"),
+	}, {
+		name: "the command is given a patience with members that are gone which the user did not give",
+		file: "cmd/redlock/connect.go",
+		old:  "		patience = noQuorumAfter\n", new: "",
+		tests: by("cmd/redlock", "TestRetryLastsAsLong"),
+	}, {
+		name: "where a password is to be found is taken for one",
+		file: "cmd/redlock/internal/settings/settings.go",
+		old:  `at >= 0 && strings.Contains(auth[:at], ":")`, new: `at >= 0`,
+		tests: by("cmd/redlock/internal/settings", "TestUsersMayBe"),
 	},
 }

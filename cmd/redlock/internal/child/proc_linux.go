@@ -100,11 +100,31 @@ func (p *proc) Code() int               { return p.code }
 // terminal's foreground group with us.
 func (p *proc) Forward(sig syscall.Signal) {
 	switch {
+	case p.group && Ends(sig):
+		p.all(sig, syscall.SIGCONT)
+		return
 	case p.group:
 		p.all(sig)
-	case sig == syscall.SIGINT || sig == syscall.SIGQUIT || sig == syscall.SIGTSTP || sig == syscall.SIGCONT || sig == syscall.SIGWINCH:
+		return
+	case sig == syscall.SIGINT || sig == syscall.SIGQUIT || sig == syscall.SIGCONT || sig == syscall.SIGWINCH:
 	case !isClosed(p.exited):
 		_ = unix.Kill(p.pid, sig)
+	}
+	if Ends(sig) {
+		p.Continue()
+	}
+}
+
+// Continue implements Process. What the terminal stops is in our group; what has another one, such as the
+// jobs of a shell that the command is, was stopped by somebody else.
+func (p *proc) Continue() {
+	if p.group || isClosed(p.gone) {
+		return
+	}
+	for _, pid := range descendants(os.Getpid()) {
+		if group, err := unix.Getpgid(pid); err == nil && group == unix.Getpgrp() {
+			_ = unix.Kill(pid, syscall.SIGCONT)
+		}
 	}
 }
 

@@ -57,10 +57,23 @@ func (p *proc) Code() int               { return p.code }
 
 // Forward implements Process.
 func (p *proc) Forward(sig syscall.Signal) {
-	if !p.group && (sig == syscall.SIGINT || sig == syscall.SIGQUIT || sig == syscall.SIGTSTP || sig == syscall.SIGCONT || sig == syscall.SIGWINCH) {
-		return // the terminal has sent it to the command as well
+	switch {
+	case !p.group && (sig == syscall.SIGINT || sig == syscall.SIGQUIT || sig == syscall.SIGCONT || sig == syscall.SIGWINCH):
+		// the terminal has sent it to the command as well
+	default:
+		p.all(sig)
 	}
-	p.all(sig)
+	if Ends(sig) {
+		p.all(syscall.SIGCONT)
+		p.Continue()
+	}
+}
+
+// Continue implements Process: for all of our group, where who descends from the command is not known.
+func (p *proc) Continue() {
+	if !p.group {
+		_ = syscall.Kill(0, syscall.SIGCONT)
+	}
 }
 
 func (p *proc) Terminate() {

@@ -18,6 +18,7 @@ type fake struct {
 	asked        []time.Time
 	killed       time.Time
 	forwarded    []syscall.Signal
+	continued    []time.Time
 	code         int
 }
 
@@ -29,6 +30,7 @@ func (p *fake) Exited() <-chan struct{}    { return p.exited }
 func (p *fake) Gone() <-chan struct{}      { return p.gone }
 func (p *fake) Code() int                  { return p.code }
 func (p *fake) Forward(sig syscall.Signal) { p.forwarded = append(p.forwarded, sig) }
+func (p *fake) Continue()                  { p.continued = append(p.continued, time.Now()) }
 func (p *fake) Terminate()                 { p.asked = append(p.asked, time.Now()); p.onTerminate(p) }
 func (p *fake) Kill() {
 	if p.killed.IsZero() {

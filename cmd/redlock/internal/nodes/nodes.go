@@ -87,6 +87,9 @@ func Create(dir string, n, port int) (*Set, error) {
 // Len is the number of servers.
 func (s *Set) Len() int { return len(s.ports) }
 
+// Port is that of the first.
+func (s *Set) Port() int { return s.ports[0] }
+
 // URLs are the servers' as members.
 func (s *Set) URLs() []string {
 	var out []string

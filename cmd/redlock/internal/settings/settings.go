@@ -12,8 +12,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,6 +44,9 @@ type Settings struct {
 	NoQuorumAfter time.Duration
 	RestartGuard  string
 	Interop       bool
+
+	// Warnings are what works and should not be so.
+	Warnings []string
 
 	from map[string]string // name of an option to where its value came from
 }
@@ -131,7 +136,7 @@ var Options = []Option{
 	},
 	duration("member-timeout", "200ms", "patience with a member whose vote matters", func(s *Settings) *time.Duration { return &s.MemberTimeout }),
 	duration("dial-timeout", "1s", "patience with a member when connecting", func(s *Settings) *time.Duration { return &s.DialTimeout }),
-	duration("no-quorum-after", "2s", "waiting ends when no majority could be asked for so long; negative: never. At the start one must be reached at once", func(s *Settings) *time.Duration { return &s.NoQuorumAfter }),
+	duration("no-quorum-after", "2s", "waiting, for the members at the start as for the lock, ends when no majority could be asked for so long; negative: never", func(s *Settings) *time.Duration { return &s.NoQuorumAfter }),
 	{
 		Name: "restart-guard", Kind: "mode", Default: "quarantine", Help: "members that may have forgotten: quarantine, strict or off. The same for all clients",
 		set: func(s *Settings, v string) error {
@@ -216,6 +221,9 @@ func readFile(path string) (map[string]string, error) {
 	if err := d.Decode(&values); err != nil { // its text may quote a character, not a value
 		return nil, &Error{Problem: "configuration file: not a JSON object: " + err.Error()}
 	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, &Error{Problem: "configuration file: there is something behind the JSON object"}
+	}
 	out := make(map[string]string)
 	for key, v := range values {
 		if !slices.ContainsFunc(Options, func(o Option) bool { return o.key() == key }) {
@@ -264,6 +272,9 @@ func (s *Settings) check() error {
 		if s.Password = node.Secret(strings.TrimRight(line, "\r")); s.Password == "" {
 			return bad("", "password file: its first line is empty")
 		}
+		if info, err := os.Stat(s.PasswordFile); err == nil && info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("the password file is open to other users of this machine (mode %#o): chmod 600 it", info.Mode().Perm()))
+		}
 	}
 	if s.Username != "" && s.Password == "" {
 		return bad("username", "a username is given, and no password: use REDLOCK_PASSWORD_FILE")
@@ -273,6 +284,13 @@ func (s *Settings) check() error {
 	}
 	if s.TLSCA+s.TLSCert != "" && len(s.Members) > 0 && !slices.ContainsFunc(s.Members, func(m string) bool { return strings.HasPrefix(m, "rediss") }) {
 		return bad("tls-ca", "TLS files are given, and no member's URL begins with rediss://")
+	}
+	if s.MaxTTL > 0 && s.TTL > s.MaxTTL {
+		option := "ttl"
+		if s.from["max-ttl"] == "flag" {
+			option = "max-ttl"
+		}
+		return bad(option, "--ttl is %v, more than --max-ttl (%v): raise --max-ttl for all clients, or let a shorter lease be renewed", s.TTL, s.MaxTTL)
 	}
 	for i, m := range s.Members {
 		if _, err := node.ParseTarget(m); err != nil {
@@ -292,10 +310,23 @@ func authority(u string) (scheme, auth, rest string) {
 	return scheme, rest[:end], rest[end:]
 }
 
+// hasPassword: a user alone is none, and neither is the name of a file or variable that holds one.
 func hasPassword(u string) bool {
 	_, auth, rest := authority(u)
-	return strings.Contains(auth, "@") || strings.Contains(rest, "@") || // a raw / in a password ends the authority early
-		strings.Contains(rest, sentinelPassword)
+	if strings.Contains(rest, "@") { // a raw / in a password ends the authority early
+		return true
+	}
+	if at := strings.LastIndex(auth, "@"); at >= 0 && strings.Contains(auth[:at], ":") {
+		return true
+	}
+	_, query, _ := strings.Cut(rest, "?")
+	options, err := url.ParseQuery(query)
+	for name := range options {
+		if strings.HasSuffix(name, "password") {
+			return true
+		}
+	}
+	return err != nil
 }
 
 // The option of a URL that is a secret itself.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -130,7 +131,15 @@ func TestMistakes(t *testing.T) {
 		flag  bool
 	}{
 		{flags: map[string]string{"members": "redis://:p@h"}, want: "readable by everybody", flag: true},
+		{flags: map[string]string{"members": "redis://h,redis://u:p@h"}, want: "readable by everybody", flag: true},
+		{flags: map[string]string{"members": "redis://u:p/w@h"}, want: "readable by everybody", flag: true},
+		{flags: map[string]string{"members": "redis://u@v:p@h"}, want: "readable by everybody", flag: true},
 		{flags: map[string]string{"members": "redis-sentinel://h/m?sentinel_password=p"}, want: "readable by everybody", flag: true},
+		{flags: map[string]string{"members": "redis-sentinel://h/m?sentinel%5Fpassword=p"}, want: "readable by everybody", flag: true},
+		{flags: map[string]string{"members": "redis://h?db=1&password=p"}, want: "readable by everybody", flag: true},
+		{flags: map[string]string{"ttl": "1h"}, want: "raise --max-ttl", flag: true},
+		{flags: map[string]string{"max-ttl": "10s"}, want: "raise --max-ttl", flag: true},
+		{env: []string{"REDLOCK_TTL", "1h"}, want: "raise --max-ttl"},
 		{env: []string{"REDLOCK_MEMBERS", "redis-cluster://h,h"}, want: "names a host twice"},
 		{flags: map[string]string{"ttl": "x"}, want: "--ttl", flag: true},
 		{flags: map[string]string{"username": "u"}, want: "no password", flag: true},
@@ -140,6 +149,8 @@ func TestMistakes(t *testing.T) {
 		{env: []string{"REDLOCK_TLS_CERT", "c"}, want: "give both"},
 		{env: []string{"REDLOCK_TLS_CA", "c", "REDLOCK_MEMBERS", "redis://h"}, want: "rediss://"},
 		{file: `{"password": ["a"`, want: "not a JSON object"},
+		{file: `{"members": ["redis://h"]} trailing`, want: "behind the JSON object"},
+		{file: `{"members": ["redis://h"]} {}`, want: "behind the JSON object"},
 		{file: `{"nonsense": 1}`, want: `"nonsense"`},
 		{file: `{"members": [1]}`, want: "list of strings"},
 		{file: `{"ttl": null}`, want: "must be a string"},
@@ -162,5 +173,46 @@ func TestMistakes(t *testing.T) {
 	s = &Settings{TLSCert: empty, TLSKey: empty}
 	if _, err := s.TLS(); err == nil {
 		t.Error("a wrong certificate passes")
+	}
+}
+
+// A user is no secret, and where the password is to be found is none either.
+func TestUsersMayBeOnTheCommandLine(t *testing.T) {
+	t.Setenv("MYPW", canary)
+	file := write(t, canary+"\n")
+	for _, u := range []string{
+		"redis://locker@h?password_env=MYPW", "redis://locker@h/0?db=0&password_file=" + file,
+		"redis-cluster://locker@h:1,g:2?password_env=MYPW", "redis-sentinel://locker@h:1,g:2/m?password_env=MYPW&sentinel_password_env=MYPW",
+	} {
+		if _, err := Load(map[string]string{"members": u}, env(), ""); err != nil {
+			t.Errorf("%s: %v", u, err)
+		}
+	}
+	// What may be a password that lacks its colon is not told.
+	for _, u := range []string{"redis://" + canary + "@h:x", "redis://" + canary + "@", "redis://" + canary + "@h?password_env=NONE"} {
+		s, err := Load(map[string]string{"members": u}, env(), "")
+		if err != nil && strings.Contains(err.Error(), canary) {
+			t.Errorf("told: %v", err)
+		}
+		if s != nil && strings.Contains(fmt.Sprint(s.Show()), canary) {
+			t.Errorf("shown: %v", s.Show())
+		}
+	}
+}
+
+func TestPasswordFileThatOthersCanRead(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("files have no mode here: run it on a Unix system")
+	}
+	file := write(t, canary+"\n")
+	for mode, warnings := range map[os.FileMode]int{0o600: 0, 0o400: 0, 0o640: 1, 0o604: 1} {
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Load(nil, env("REDLOCK_PASSWORD_FILE", file), "")
+		if err != nil || len(s.Warnings) != warnings || strings.Contains(strings.Join(s.Warnings, ""), canary) {
+			t.Errorf("mode %o: %v, %v", mode, s, err)
+		}
 	}
 }

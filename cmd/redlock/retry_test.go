@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// heard is what a program has written so far.
+type heard struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (h *heard) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.Write(b)
+}
+
+func (h *heard) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.String()
+}
+
+// Who is told to wait waits for the members too, and takes the lock when a majority is back.
+func TestWaitingBeginsBeforeAMajorityIsThere(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string]string{
+		"run":     "run k --no-quorum-after -1s -- true",
+		"wait":    "run k --wait 1h --no-quorum-after -1s -- true",
+		"hold":    "hold k --no-quorum-after 1h",
+		"acquire": "acquire k --no-quorum-after -1s",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster, urls := embedded(t, 3)
+			cluster.Kill(1, 2)
+			cmd, output := started(t, urls, args)
+			eventually(t, "it says that it tries again", func() bool { return strings.Contains(output.String(), "asking again") })
+			if err := cluster.Restart(true, 1, 2); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("%v\n%s", err, output)
+			}
+		})
+	}
+}
+
+// A signal ends it with the signal's code.
+func TestWaitingForAMajorityIsEndedByASignal(t *testing.T) {
+	t.Parallel()
+	for _, args := range []string{"run k --no-quorum-after -1s -- true", "hold k --no-quorum-after -1s", "acquire k --no-quorum-after -1s"} {
+		cluster, urls := embedded(t, 3)
+		cluster.Kill(1, 2)
+		cmd, output := started(t, urls, args)
+		eventually(t, "it says that it tries again", func() bool { return strings.Contains(output.String(), "asking again") })
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 143 {
+			t.Errorf("%s: %v, want 143\n%s", args, cmd.ProcessState, output)
+		}
+	}
+}
+
+func started(t *testing.T, urls []string, args string) (*exec.Cmd, *heard) {
+	t.Helper()
+	cmd, output := exec.Command("redlock", strings.Fields(args)...), &heard{}
+	cmd.Env = append(os.Environ(), "REDLOCK_MEMBERS="+strings.Join(urls, ","), "REDLOCK_MEMBER_TIMEOUT=5s", "REDLOCK_DIAL_TIMEOUT=5s",
+		"REDLOCK_RESTART_GUARD=off") // they come back with what they knew
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd, output
+}
+
+// One try alone is one try, and what another does not mend is told at once, however much patience there is.
+func TestStartIsNotTriedAgainInVain(t *testing.T) {
+	t.Parallel()
+	gone := "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3"
+	for _, tc := range []struct {
+		args string
+		code int
+	}{
+		{"run k -n --no-quorum-after -1s --members " + gone + " -- true", exitUnavailable},
+		{"acquire k --wait 0 --no-quorum-after -1s --members " + gone, exitUnavailable},
+		{"inspect k --no-quorum-after -1s --members " + gone, exitUnavailable},
+		{"run k --no-quorum-after -1s --members redis://127.0.0.1:1,redis://127.0.0.1:1 -- true", exitConfig},
+		{"run k --no-quorum-after -1s --members redis://h?nonsense=1 -- true", exitUsage},
+	} {
+		code, _, stderr := command(t, strings.Fields(tc.args)...)
+		if code != tc.code || strings.Contains(stderr, "asking again") {
+			t.Errorf("%s: exit code %d, want %d\n%s", tc.args, code, tc.code, stderr)
+		}
+	}
+	for _, limit := range []string{"--wait 200ms --no-quorum-after -1s", "--wait forever --no-quorum-after 200ms", "--wait 200ms --no-quorum-after 1h", "--wait 1h --no-quorum-after 200ms"} {
+		code, _, stderr := command(t, strings.Fields("acquire k "+limit+" --members "+gone)...)
+		if code != exitUnavailable || strings.Count(stderr, "asking again") > 1 || strings.Contains(stderr, "deadline") {
+			t.Errorf("%s: exit code %d, want %d\n%s", limit, code, exitUnavailable, stderr)
+		}
+	}
+}
+
+// In fake time: tries go on for as long as both patiences last, with pauses that grow to 1 s.
+func TestRetryLastsAsLongAsBothPatiences(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ wait, noQuorum, want time.Duration }{
+		{0, -1, 0},
+		{0, time.Minute, 0},
+		{time.Minute, -1, time.Minute},
+		{time.Minute, time.Hour, time.Minute},
+		{-1, time.Minute, time.Minute},
+		{time.Hour, time.Minute, time.Minute},
+		{-1, 0, 2 * time.Second}, // the default
+		{-1, -1, -1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began, r := time.Now(), newRetry(tc.wait, tc.noQuorum)
+			for r.again() && r.n < 1000 {
+				if r.pause <= 0 || r.pause > time.Second {
+					t.Fatalf("%+v: pause %v", tc, r.pause)
+				}
+				time.Sleep(r.pause)
+			}
+			if took := time.Since(began); took != tc.want && (tc.want >= 0 || r.n < 1000) {
+				t.Errorf("%+v: ended after %v and %d tries", tc, took, r.n)
+			}
+		})
+	}
+	if rest(-1, time.Now()) != -1 || rest(0, time.Now()) != 0 || rest(time.Second, time.Now().Add(-time.Minute)) != 0 || rest(time.Hour, time.Now()) <= 59*time.Minute {
+		t.Error("rest")
+	}
+}
