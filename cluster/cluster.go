@@ -227,7 +227,8 @@ func (cl *Cluster) Done(c *quorum.Call) {
 	}
 }
 
-// judge decides what becomes of a call that is done. It counts hops.
+// judge decides what becomes of a call that is done. It counts hops: servers that disagree, one after the other. A
+// pause begins anew: while a slot moves its owner says ASK and the other one TRYAGAIN, again and again, and agree.
 func (cl *Cluster) judge(c *quorum.Call, by *master) step {
 	var st step
 	switch {
@@ -256,6 +257,9 @@ func (cl *Cluster) judge(c *quorum.Call, by *master) step {
 	}
 	if st.do == deliver || st.do == giveUp {
 		return st
+	}
+	if st.do == backoff {
+		c.Route.Hops = 0
 	}
 	if c.Ended != nil && c.Ended.Load() || cl.closed.Load() {
 		// Its release has begun, and may have been executed: the call must not be, any more.

@@ -386,6 +386,39 @@ func TestSlotThatNobodyServesForAMomentCostsAPauseAndNoError(t *testing.T) {
 	}
 }
 
+// The lock has gone and the counters of its slot have too, and the slot is not yet given: the owner says ASK, and who gets
+// the slot TRYAGAIN, because the lock that it was asked for is not there.
+func TestSlotWhoseLastStepIsLateCostsAPauseAndNoError(t *testing.T) {
+	fs := startFakes(t, 2)
+	cl := fs.connect()
+	moving := func(string, bool) string { return fmt.Sprintf("-ASK 5 %s\r\n", fs.masters[1].addr()) }
+	var tries atomic.Int64
+	const late = 3 * maxHops
+	fs.masters[0].says(moving)
+	fs.masters[1].says(func(_ string, asking bool) string {
+		switch {
+		case tries.Add(1) > late:
+			return ":1\r\n"
+		case asking:
+			return "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
+		}
+		return fs.moved(5, 0)
+	})
+	a, b := submit(cl, 5, "a"), submit(cl, 5, "b")
+	a.answered(t)
+	b.answered(t)
+	done := fs.masters[1].commands()[late:]
+	require.Equal(t, []string{"ASKING a", "ASKING b"}, done)
+
+	// And it ends, where that step never comes.
+	cl.patience = 300 * time.Millisecond
+	tries.Store(-1 << 40)
+	began := time.Now()
+	c := submit(cl, 5, "c").wait(t)
+	require.Equal(t, quorum.Refused, c.Outcome)
+	require.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond)
+}
+
 func TestSlotThatNobodyServesForLongIsARefusalInTime(t *testing.T) {
 	fs := startFakes(t, 1)
 	cl := fs.connect()

@@ -189,16 +189,24 @@ func reshard(t *testing.T, server redistest.RealConfig, length time.Duration) {
 	for i := range callers {
 		wg.Go(func() { c.run(ctx, clients[i%4], name) })
 	}
+	// Nobody else wants this one. While the slot moves it is nowhere, and its counters are: TRYAGAIN.
+	var alone contest
+	wg.Go(func() { alone.run(ctx, clients[0], "{"+name+"} alone") })
 	var moves, pauses []time.Duration
 	for start := time.Now(); time.Since(start) < length || len(moves) < 12; {
 		to := (from + 1) % s.Masters
+		between := func() {}
+		if len(moves)%4 == 3 { // whoever moves it is slow with the last step: nobody can be served meanwhile
+			between = func() { time.Sleep(200 * time.Millisecond) }
+		}
 		began := time.Now()
-		require.NoError(t, s.Move(ctx, n, from, to))
+		require.NoError(t, s.MoveWith(ctx, n, from, to, between))
 		moves = append(moves, time.Since(began))
 		from = to
 		require.NoError(t, c.more(ctx, 1))
 		pauses = append(pauses, time.Since(began))
 		require.NoError(t, c.more(ctx, callers)) // what a move may have lost shows before the next one
+		require.NoError(t, alone.more(ctx, 1))
 	}
 	end(nil)
 	wg.Wait()
@@ -212,6 +220,7 @@ func reshard(t *testing.T, server redistest.RealConfig, length time.Duration) {
 	require.Less(t, pause, 200*time.Millisecond+8*move, "what moving a slot costs")
 	c.check(t)
 	heard.check(t)
+	alone.check(t)
 	// In line everybody waits for the others once. Who is passed over does so for most of the grants, 768 at least.
 	require.Less(t, c.passed, int64(8*callers), "grants to others while one waited")
 }

@@ -33,6 +33,11 @@ var clusters = []mutant{
 		old:  "ask('ZRANGE', KEYS[4], 0, 0)", new: "ask('ZRANGE', KEYS[4], -1, -1)",
 		tests: by("cluster", "TestSlotIsMovedBackAndForthUnderItsContenders/^sharded"),
 	}, {
+		name: "servers that agree while a slot moves are taken for ones that send a call round in circles: its caller gets an error",
+		file: "cluster/cluster.go",
+		old:  "		c.Route.Hops = 0\n", new: "",
+		tests: by("cluster", "TestSlotIsMovedBackAndForthUnderItsContenders/^sharded"),
+	}, {
 		name: "redirects are followed for ever",
 		file: "cluster/redirect.go",
 		old:  "case r.hops >= maxHops:", new: "case r.hops > 250:",

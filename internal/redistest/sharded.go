@@ -223,6 +223,11 @@ func (s *Sharded) Index(r *Real) int {
 
 // Move gives a slot with its keys from one server to another, as redis-cli does.
 func (s *Sharded) Move(ctx context.Context, slot, from, to int) error {
+	return s.MoveWith(ctx, slot, from, to, func() {})
+}
+
+// MoveWith is Move with something between: the keys have gone, and the slot is not given yet.
+func (s *Sharded) MoveWith(ctx context.Context, slot, from, to int, between func()) error {
 	number := strconv.Itoa(slot)
 	for _, step := range []struct {
 		at   int
@@ -238,6 +243,7 @@ func (s *Sharded) Move(ctx context.Context, slot, from, to int) error {
 	if err := s.MoveKeys(ctx, slot, from, to); err != nil {
 		return err
 	}
+	between()
 	for _, at := range []int{to, from} {
 		if _, err := s.Servers[at].Do(ctx, "CLUSTER", "SETSLOT", number, "NODE", s.IDs[to]); err != nil {
 			return err
