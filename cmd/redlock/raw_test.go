@@ -80,7 +80,7 @@ func TestServersOfAClusterThatContradictEachOther(t *testing.T) {
 		{lying.addr + "," + other.addr, right.addr},
 		{lying.addr + "," + newOfCluster(t, lying.addr).addr, closed.Addr().String()}, // nobody confirms either
 		{lying.addr + ",127.0.0.1:1", closed.Addr().String()},
-		{lying.addr + "," + newOfCluster(t, closed.Addr().String()).addr + "," + right.addr, closed.Addr().String()}, // two say it
+		{right.addr + "," + lying.addr + "," + newOfCluster(t, closed.Addr().String()).addr, closed.Addr().String()}, // two say it
 	} {
 		target, err := node.ParseTarget("redis-cluster://" + tc.seeds)
 		if err != nil {
