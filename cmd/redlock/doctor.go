@@ -166,8 +166,12 @@ func printReport(w io.Writer, r doctor.Report) error {
 			_, _ = fmt.Fprintf(table, "%s\t%s\n", name, state)
 			return
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%v\t%v\t%+.1f ms\t%+.0f ppm\n", name, m.State, m.Version,
-			time.Duration(m.Uptime)*time.Second, time.Duration(m.RTTUS)*time.Microsecond, m.Offset, m.Rate)
+		rate := "not known" // a short --sample, or a slow network
+		if m.Rate != nil {
+			rate = fmt.Sprintf("%+.0f ppm", *m.Rate)
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%v\t%v\t%+.1f ms\t%s\n", name, m.State, m.Version,
+			time.Duration(m.Uptime)*time.Second, time.Duration(m.RTTUS)*time.Microsecond, m.Offset, rate)
 	}
 	for _, m := range r.Members {
 		row(m.Member, m)
