@@ -261,3 +261,18 @@ func TestLookBelievesTheNewestConfiguration(t *testing.T) {
 		t.Errorf("%+v", all[3])
 	}
 }
+
+func TestSentinelThatDoesNotAnswerIsNamedOnce(t *testing.T) {
+	t.Parallel()
+	unknown := listening(t, func(c net.Conn) {
+		if _, err := c.Read(make([]byte, 100)); err == nil {
+			_, _ = c.Write([]byte("-ERR No such master with that name\r\n"))
+			_, _ = c.Read(make([]byte, 1)) // until the other side has read it
+		}
+	})
+	s := &Sentinels{Master: "m", Addrs: []string{"127.0.0.1:1", unknown}, Config: Config{DialTimeout: 20 * time.Second}}
+	_, err := s.find(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "sentinel 127.0.0.1:1: dial ") || !strings.Contains(err.Error(), "sentinel "+unknown+": it watches no master") {
+		t.Error(err)
+	}
+}
