@@ -122,14 +122,20 @@ func Judge(all []Facts, terms Terms, now time.Time) Report {
 
 func (j *judge) number() {
 	n := len(j.all)
-	up := 0
+	up, partly := 0, 0
 	for i := range j.all {
-		if j.all[i].up() {
+		switch f := &j.all[i]; {
+		case f.up():
 			up++
+		case f.Err == nil && slices.ContainsFunc(f.Parts, func(p Facts) bool { return p.Err == nil && p.MarkerErr == nil }):
+			partly++
 		}
 	}
 	need := quorum.Majority(n)
 	switch {
+	case up < need && up+partly >= need:
+		j.say(Critical, "quorum", "", fmt.Sprintf("%d of %d members can be reached, and %d in part, %d are needed", up, n, partly, need),
+			"no lock can be taken in the slots of the masters that are away, only in the others", "see the members below")
 	case up < need:
 		j.say(Critical, "quorum", "", fmt.Sprintf("%d of %d members can be reached, %d are needed", up, n, need),
 			"no lock can be taken", "see the members below")

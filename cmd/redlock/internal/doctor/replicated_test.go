@@ -76,10 +76,22 @@ func TestJudgeOfClustersAndSentinels(t *testing.T) {
 			s[1].Parts[2] = Facts{Member: "m", Slots: 5461, Kind: node.RedisCluster, Err: refused}
 			return s
 		}, Critical, "reachable", "m", "a master, of 5461 slots: refused", true},
-		"a master and 1": {func(s set) set { s[1].Parts[2].Err, s[0].Err = refused, refused; return s }, Critical, "quorum", "", "1 of 3 members can be reached", true},
-		"another":        {func(s set) set { s[1].Parts[2].Missing = true; return s }, Critical, "mode", "10.0.0.13", "another server", false},
-		"fail":           {func(s set) set { s[1].Parts[2].Health = "fail"; return s }, Critical, "cluster", "10.0.0.13", "is fail", false},
-		"demoted":        {func(s set) set { s[1].Parts[2].Info["role"] = "slave"; return s }, Critical, "role", "10.0.0.13", "the cluster names it", false},
+		"a master and 1": {func(s set) set { s[1].Parts[2].Err, s[0].Err = refused, refused; return s }, Critical, "quorum", "", "1 of 3 members can be reached, and 1 in part, 2 are needed", true},
+		"no master and 1": {func(s set) set {
+			s[0].Err = refused
+			for i := range s[1].Parts {
+				s[1].Parts[i].Err = refused
+			}
+			return s
+		}, Critical, "quorum", "", "1 of 3 members can be reached, 2 are needed", true},
+		"no master takes commands, and 1": {func(s set) set {
+			s[0].Err, s[1].Parts[0].Err = refused, refused
+			s[1].Parts[1].MarkerErr, s[1].Parts[2].MarkerErr = refused, refused
+			return s
+		}, Critical, "quorum", "", "1 of 3 members can be reached, 2 are needed", true},
+		"another": {func(s set) set { s[1].Parts[2].Missing = true; return s }, Critical, "mode", "10.0.0.13", "another server", false},
+		"fail":    {func(s set) set { s[1].Parts[2].Health = "fail"; return s }, Critical, "cluster", "10.0.0.13", "is fail", false},
+		"demoted": {func(s set) set { s[1].Parts[2].Info["role"] = "slave"; return s }, Critical, "role", "10.0.0.13", "the cluster names it", false},
 		"same twice": {func(s set) set {
 			s[1].Parts[2].Info["run_id"], s[1].Parts[2].Marker = s[1].Parts[1].Info["run_id"], s[1].Parts[1].Marker
 			return s
