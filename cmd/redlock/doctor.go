@@ -74,7 +74,7 @@ Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 
 	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&show, "show-config", false, "print every setting and where it comes from, without secrets, and ask nobody")
 	cmd.Flags().StringVar(&key, "key", key, "a lock's name, for the check of permissions")
-	cmd.Flags().DurationVar(&sample, "sample", sample, "time between the two readings of each clock, 10ms to 1m")
+	cmd.Flags().DurationVar(&sample, "sample", sample, "time between the two readings of each clock, 10ms to 1m; a short one leaves the rate unknown")
 	return cmd
 }
 
