@@ -109,7 +109,19 @@ func TestParseURL(t *testing.T) {
 func TestParseURLSaysWhatIsWrong(t *testing.T) {
 	for in, want := range map[string]string{
 		"redis://:s3cr%zzet@h":             "malformed",
-		"redis://u:s3cret":                 "malformed", // taken for a port
+		"redis://u:s3cret":                 "its port is no number", // and is the password
+		"redis://127.0.0.1:abc":            "malformed: its port is no number",
+		"redis://:s3cret@h:abc/1?db=1":     "its port is no number",
+		"redis://:s3cret@a,b":              "a list of hosts needs redis-cluster:// or redis-sentinel://",
+		"rediss://:s3cret@h:1,h:2/1":       "a list of hosts needs rediss-cluster:// or rediss-sentinel://",
+		"redis://h:x,h:2":                  "a list of hosts",
+		"redis://:s3,cret/@h":              "malformed", // or a list of hosts
+		"redis://::1:23411":                "an IPv6 address needs brackets",
+		"redis://:s3cret@::1":              "an IPv6 address needs brackets",
+		"redis://fe80::1":                  "an IPv6 address needs brackets",
+		"redis://[::1":                     "malformed (",
+		"redis://h?failover_lag=3s":        `"failover_lag", which is of clusters and Sentinels only`,
+		"redis+unix:///a?addr_map=a/b":     `"addr_map", which is of clusters and Sentinels only`,
 		"http://:s3cret@h":                 "scheme",
 		"h:6379":                           "scheme",
 		"":                                 "scheme",

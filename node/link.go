@@ -96,15 +96,19 @@ func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
 	if n.tls == nil {
 		return socket, nil
 	}
-	secure := tls.Client(socket, n.tlsFor(l.addr))
+	lacking := false // a certificate of ours
+	secure := tls.Client(socket, n.tlsFor(l.addr, &lacking))
 	if err := n.handshake(ctx, secure, l.addr); err != nil {
 		_ = socket.Close()
 		step := "TLS: "
-		if other := (*SchemeError)(nil); errors.As(err, &other) {
+		if other := (*SchemeError)(nil); errors.As(err, &other) || strings.Contains(err.Error(), "tls: ") {
 			step = ""
 		}
-		if errors.Is(err, context.DeadlineExceeded) {
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
 			step = "no answer to the TLS handshake (is this the port for TLS?): "
+		case lacking:
+			err = fmt.Errorf("%w: the server asks for a client certificate and the URL has none (tls_cert, tls_key)", err)
 		}
 		return nil, &dialError{step, err}
 	}
@@ -137,13 +141,20 @@ func (s *secured) Write(p []byte) (int, error) {
 // alertWait is how long a write that failed looks for the reason, which is there already or never comes.
 const alertWait = 20 * time.Millisecond
 
-// tlsFor is the configuration for an address: that of a master which Sentinels name is known now.
-func (n *Node) tlsFor(addr string) *tls.Config {
-	if n.cfg.Sentinels == nil || n.tls.ServerName != "" {
-		return n.tls
-	}
+// tlsFor is the configuration for an address: that of a master which Sentinels name is known now. It notes in
+// lacking that the server asked for a certificate of ours where there is none: under TLS 1.2 it then refuses the
+// handshake without a word about certificates. It may also only have asked, and be content.
+func (n *Node) tlsFor(addr string, lacking *bool) *tls.Config {
 	c := n.tls.Clone()
-	c.ServerName, _, _ = net.SplitHostPort(addr)
+	if n.cfg.Sentinels != nil && c.ServerName == "" {
+		c.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	if len(c.Certificates) == 0 && c.GetClientCertificate == nil {
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // by the handshake, which is waited for
+			*lacking = true
+			return &tls.Certificate{}, nil
+		}
+	}
 	return c
 }
 

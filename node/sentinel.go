@@ -189,7 +189,7 @@ func (s *Sentinels) find(ctx context.Context) (string, error) {
 	for range s.Addrs {
 		a := <-answers
 		if a.err != nil {
-			errs = append(errs, fmt.Errorf("sentinel %s: %w", a.at, a.err))
+			errs = append(errs, ofSentinel(a.at, a.err))
 			continue
 		}
 		if heard++; a.epoch > best.epoch {
@@ -204,6 +204,14 @@ func (s *Sentinels) find(ctx context.Context) (string, error) {
 		return "", errors.Join(errs...)
 	}
 	return s.dial(best.addr), nil
+}
+
+// ofSentinel says which Sentinel an error is of, once: most name the address already.
+func ofSentinel(addr string, err error) error {
+	if strings.HasPrefix(err.Error(), addr+": ") {
+		return fmt.Errorf("sentinel %w", err)
+	}
+	return fmt.Errorf("sentinel %s: %w", addr, err)
 }
 
 func (s *Sentinels) dial(addr string) string {

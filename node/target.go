@@ -114,8 +114,13 @@ func ParseTarget(s string) (Target, error) {
 	path, query, _ := strings.Cut(tail, "?")
 	if t.Kind == BySentinel {
 		name, err := url.PathUnescape(strings.TrimPrefix(path, "/"))
-		if err != nil || name == "" || strings.ContainsAny(name, "/#") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' }) {
+		switch {
+		case err != nil || name == "":
 			return Target{}, &URLError{"lacks the name of the master, behind the hosts: redis-sentinel://host,host/name"}
+		case strings.Contains(name, "/"):
+			return Target{}, &URLError{"has a / in the name of the master: write redis-sentinel://host,host/name, and a database as the option db"}
+		case strings.Contains(name, "#") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' }):
+			return Target{}, &URLError{"has a special character in the name of the master: write redis-sentinel://host,host/name"}
 		}
 		master, path = name, ""
 	} else if strings.Trim(path, "/") != "" {
@@ -152,9 +157,12 @@ func hostPort(host, port string) (string, error) {
 	if host == "" || strings.ContainsAny(host, "/?#@%") {
 		return "", &URLError{"has an empty host in its list, or one with a special character"}
 	}
+	if err := oneHost("", host); err != nil {
+		return "", err
+	}
 	u, err := url.Parse("redis://" + host)
 	if err != nil {
-		return "", &URLError{"has a malformed host in its list"}
+		return "", &URLError{"has a malformed host in its list, or a port that is no number"}
 	}
 	var c Config
 	if err := c.fromHost(u); err != nil {
@@ -218,8 +226,11 @@ func (t *Target) ownOption(name, value string, s *Sentinels) error {
 			from, to, ok := strings.Cut(pair, "/")
 			announced, err1 := hostPort(from, defaultPort)
 			dialled, err2 := hostPort(to, defaultPort)
-			if !ok || err1 != nil || err2 != nil || t.Dial[announced] != "" {
+			if !ok || err1 != nil || err2 != nil {
 				return &URLError{`has a wrong value for the option "addr_map": write announced/dialled,announced/dialled`}
+			}
+			if t.Dial[announced] != "" {
+				return &URLError{`has the option "addr_map", which maps an address twice`}
 			}
 			t.Dial[announced] = dialled
 		}

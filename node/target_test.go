@@ -117,7 +117,10 @@ func TestParseTargetSaysWhatIsWrong(t *testing.T) {
 		"redis-cluster://:s3@cret@a":                                            "@",
 		"redis-cluster://u@a":                                                   "without a password",
 		"redis-cluster://:s3cret@a?addr_map=x":                                  `"addr_map"`,
-		"redis-cluster://:s3cret@a?addr_map=x/y,x:6379/z":                       `"addr_map"`,
+		"redis-cluster://:s3cret@a?addr_map=x/y,x:6379/z":                       `"addr_map", which maps an address twice`,
+		"redis-cluster://:s3cret@a?addr_map=x/y,z":                              `wrong value for the option "addr_map"`,
+		"redis-cluster://:s3cret@a,::1:7000":                                    "an IPv6 address needs brackets",
+		"redis-cluster://:s3cret@a,b:s3cret":                                    "a port that is no number",
 		"redis-cluster://:s3cret@a?addr_map=x/y&addr_map=y/z":                   "more than once",
 		"redis-cluster://:s3cret@a?failover_lag=-1s":                            `"failover_lag"`,
 		"redis-cluster://:s3cret@a?min_replicas_ack=-1":                         `"min_replicas_ack"`,
@@ -135,8 +138,9 @@ func TestParseTargetSaysWhatIsWrong(t *testing.T) {
 		"redis://a?password_file=" + dir + "/s3cret":                            "no such file",
 		"redis-sentinel://:s3cret@a":                                            "name of the master",
 		"redis-sentinel://:s3cret@a/":                                           "name of the master",
-		"redis-sentinel://:s3cret@a/x/y":                                        "name of the master",
-		"redis-sentinel://:s3cret@a/x%20y":                                      "name of the master",
+		"redis-sentinel://:s3cret@a/x/y":                                        "has a / in the name of the master",
+		"redis-sentinel://:s3cret@a/x/":                                         "has a / in the name of the master",
+		"redis-sentinel://:s3cret@a/x%20y":                                      "a special character in the name of the master",
 		"redis-sentinel://a/m?sentinel_user=s3cret":                             "without a password",
 		"redis-sentinel://a/m?sentinel_password=s3cret&sentinel_password_env=X": "twice",
 		"redis-sentinel://a/m?sentinel_x=s3cret":                                "unknown option",
@@ -255,5 +259,20 @@ func TestLookBelievesTheNewestConfiguration(t *testing.T) {
 	}
 	if all[3].Err == nil || all[3].Master != "" {
 		t.Errorf("%+v", all[3])
+	}
+}
+
+func TestSentinelThatDoesNotAnswerIsNamedOnce(t *testing.T) {
+	t.Parallel()
+	unknown := listening(t, func(c net.Conn) {
+		if _, err := c.Read(make([]byte, 100)); err == nil {
+			_, _ = c.Write([]byte("-ERR No such master with that name\r\n"))
+			_, _ = c.Read(make([]byte, 1)) // until the other side has read it
+		}
+	})
+	s := &Sentinels{Master: "m", Addrs: []string{"127.0.0.1:1", unknown}, Config: Config{DialTimeout: 20 * time.Second}}
+	_, err := s.find(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "sentinel 127.0.0.1:1: dial ") || !strings.Contains(err.Error(), "sentinel "+unknown+": it watches no master") {
+		t.Error(err)
 	}
 }

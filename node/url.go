@@ -40,7 +40,7 @@ func (e *URLError) Error() string { return "node: redis URL " + e.Problem }
 func ParseURL(s string) (Config, error) {
 	u, err := url.Parse(s)
 	if err != nil { // its text quotes s
-		return Config{}, &URLError{"is malformed (does it begin with redis://, and are special characters of the password percent-encoded?)"}
+		return Config{}, malformed(s)
 	}
 	// A raw / ? or # in the password ends the authority early; what follows is then a piece of the
 	// password, and must not be quoted as the name of an option below.
@@ -71,9 +71,43 @@ func ParseURL(s string) (Config, error) {
 	return c, nil
 }
 
+// malformed says what is wrong with a URL that is none, as far as that can be seen without quoting it.
+func malformed(s string) error {
+	scheme, rest, _ := strings.Cut(s, "://")
+	authority, tail := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		authority, tail = rest[:i], rest[i:]
+	}
+	host := authority[strings.LastIndexByte(authority, '@')+1:]
+	if (scheme == "redis" || scheme == "rediss") && !strings.Contains(tail, "@") {
+		if err := oneHost(scheme, host); err != nil {
+			return err
+		}
+		colon := strings.LastIndexByte(host, ':')
+		if port := host[colon+1:]; colon >= 0 && !strings.Contains(port, "]") && strings.Trim(port, "0123456789") != "" {
+			return &URLError{"is malformed: its port is no number (if that is a piece of the password, percent-encode its special characters, and end it with @)"}
+		}
+	}
+	return &URLError{"is malformed (does it begin with redis://, and are special characters of the password percent-encoded?)"}
+}
+
+// oneHost refuses what is no host, with or without a port, and would be looked up as a name.
+func oneHost(scheme, host string) error {
+	switch {
+	case strings.Contains(host, ","):
+		return &URLError{"names several hosts: a list of hosts needs " + scheme + "-cluster:// or " + scheme + "-sentinel://, and each of several members a URL of its own"}
+	case !strings.Contains(host, "[") && strings.Count(host, ":") > 1:
+		return &URLError{"has more than one colon in its host: an IPv6 address needs brackets, as in [::1]:6379"}
+	}
+	return nil
+}
+
 func (c *Config) fromHost(u *url.URL) error {
 	if u.Opaque != "" {
 		return &URLError{"lacks // behind its scheme"}
+	}
+	if err := oneHost(u.Scheme, u.Host); err != nil {
+		return err
 	}
 	host, port := u.Hostname(), u.Port()
 	if host == "" {
@@ -279,6 +313,8 @@ func (c *Config) option(name, value string, u *url.URL) error {
 		return duration(&c.WriteTimeout)
 	case "stall_timeout":
 		return duration(&c.StallTimeout)
+	case "addr_map", "failover_lag": // see ParseTarget
+		return &URLError{"has the option " + strconv.Quote(name) + ", which is of clusters and Sentinels only"}
 	}
 	return &URLError{"has an unknown option " + strconv.Quote(name)}
 }

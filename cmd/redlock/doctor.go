@@ -74,7 +74,7 @@ Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 
 	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&show, "show-config", false, "print every setting and where it comes from, without secrets, and ask nobody")
 	cmd.Flags().StringVar(&key, "key", key, "a lock's name, for the check of permissions")
-	cmd.Flags().DurationVar(&sample, "sample", sample, "time between the two readings of each clock, 10ms to 1m")
+	cmd.Flags().DurationVar(&sample, "sample", sample, "time between the two readings of each clock, 10ms to 1m; a short one leaves the rate unknown")
 	return cmd
 }
 
@@ -166,8 +166,12 @@ func printReport(w io.Writer, r doctor.Report) error {
 			_, _ = fmt.Fprintf(table, "%s\t%s\n", name, state)
 			return
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%v\t%v\t%+.1f ms\t%+.0f ppm\n", name, m.State, m.Version,
-			time.Duration(m.Uptime)*time.Second, time.Duration(m.RTTUS)*time.Microsecond, m.Offset, m.Rate)
+		rate := "not known" // a short --sample, or a slow network
+		if m.Rate != nil {
+			rate = fmt.Sprintf("%+.0f ppm", *m.Rate)
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%v\t%v\t%+.1f ms\t%s\n", name, m.State, m.Version,
+			time.Duration(m.Uptime)*time.Second, time.Duration(m.RTTUS)*time.Microsecond, m.Offset, rate)
 	}
 	for _, m := range r.Members {
 		row(m.Member, m)

@@ -340,6 +340,12 @@ func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
 	want(t, r, doctor.OK, "^failover: mymaster@.*a replica may take over from the master")
 	fail(t, 1, "not a new set", "init", "--fresh", "--yes", "--members", url)
 	holdsLocks(t, url, []string{"a", "b", "c"})
+	do(t, g.Servers[:1], "CONFIG", "SET", "min-replicas-to-write", "2")
+	if code, r = diagnose(t, "--members", url); code != 2 || r.Restart {
+		t.Errorf("a master that refuses writes: %d, %+v", code, r)
+	}
+	want(t, r, doctor.Critical, `^replicas: mymaster@.*: it refuses writes \(NOREPLICAS\): min-replicas-to-write is 2, and 1 of its replicas keep up`)
+	do(t, g.Servers[:1], "CONFIG", "SET", "min-replicas-to-write", "1")
 
 	_, r = diagnose(t, "--members", url+"?failover_lag=9s")
 	want(t, r, doctor.Critical, "^failover lag: mymaster@.*: min-replicas-max-lag is 10s, failover_lag 9s")

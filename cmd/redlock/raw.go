@@ -169,7 +169,11 @@ func (m *rawMember) find(ctx context.Context) {
 		}
 		var failed []error
 		for _, s := range m.sightings {
-			failed = append(failed, fmt.Errorf("sentinel %s: %w", s.Sentinel, s.Err))
+			who := "sentinel "
+			if !strings.HasPrefix(s.Err.Error(), s.Sentinel+": ") {
+				who += s.Sentinel + ": "
+			}
+			failed = append(failed, fmt.Errorf("%s%w", who, s.Err))
 		}
 		m.err = fmt.Errorf("%s: %w", m.name, errors.Join(failed...))
 	default:
@@ -177,7 +181,8 @@ func (m *rawMember) find(ctx context.Context) {
 	}
 }
 
-// findMasters asks every server that the URL names who the masters are, and believes what most of them say.
+// findMasters asks every server that the URL names who the masters are, and believes what most of them say; where as
+// many say something else, what the masters themselves confirm.
 func (m *rawMember) findMasters(ctx context.Context) {
 	seeds := m.target.Seeds
 	told := make([][]cluster.Master, len(seeds))
@@ -186,45 +191,97 @@ func (m *rawMember) findMasters(ctx context.Context) {
 	for i, seed := range seeds {
 		wg.Go(func() {
 			v := doctor.View{Server: seed}
-			told[i], v.Err = cluster.Topology(ctx, cluster.Config{Seeds: seeds[i : i+1], Node: m.target.Config, Dial: m.target.Dial})
+			told[i], v.Err = m.topology(ctx, seed)
 			for _, at := range told[i] {
-				who := at.ID
-				if who == "" {
-					who = at.Addr
-				}
-				v.Slots = append(v.Slots, fmt.Sprint(who, at.Slots))
+				v.Slots = append(v.Slots, serves(at))
 			}
 			slices.Sort(v.Slots)
 			m.views[i] = v
 		})
 	}
 	wg.Wait()
-	best, most := -1, 0
+	var tied []int // the first of each view that most of them have
+	most := 0
 	var failed []error
 	for i, v := range m.views {
 		if v.Err != nil {
 			failed = append(failed, v.Err)
 			continue
 		}
+		alike := func(k int) bool { return m.views[k].Err == nil && slices.Equal(v.Slots, m.views[k].Slots) }
 		same := 0
-		for _, w := range m.views {
-			if w.Err == nil && slices.Equal(v.Slots, w.Slots) {
+		for k := range m.views {
+			if alike(k) {
 				same++
 			}
 		}
 		if same > most {
-			best, most = i, same
+			tied, most = nil, same
+		}
+		if same == most && !slices.ContainsFunc(tied, alike) {
+			tied = append(tied, i)
 		}
 	}
-	if best < 0 {
-		m.err = fmt.Errorf("%s: %w", m.name, errors.Join(failed...))
+	if len(tied) == 0 {
+		if m.err = errors.Join(failed...); !strings.HasPrefix(m.err.Error(), m.name+": ") { // of one server, it names it
+			m.err = fmt.Errorf("%s: %w", m.name, m.err)
+		}
 		return
 	}
-	for _, at := range told[best] {
+	for _, at := range told[m.confirmed(ctx, told, tied)] {
 		c := m.target.Config
 		c.Network, c.Addr = "tcp", at.Dial
 		m.servers = append(m.servers, rawServer{cfg: c, name: at.Addr, slots: at.Slots, id: at.ID})
 	}
+}
+
+// topology is what one server says of its cluster.
+func (m *rawMember) topology(ctx context.Context, server string) ([]cluster.Master, error) {
+	return cluster.Topology(ctx, cluster.Config{Seeds: []string{server}, Node: m.target.Config, Dial: m.target.Dial})
+}
+
+// serves says which slots a master serves, so that two servers that mean the same say the same.
+func serves(at cluster.Master) string {
+	who := at.ID
+	if who == "" {
+		who = at.Addr
+	}
+	return fmt.Sprint(who, at.Slots)
+}
+
+// confirmed chooses one of several views: the one in which most slots have a master that answers, and says so itself.
+func (m *rawMember) confirmed(ctx context.Context, told [][]cluster.Master, views []int) int {
+	if len(views) == 1 {
+		return views[0]
+	}
+	var masters []string
+	for _, i := range views {
+		for _, at := range told[i] {
+			if !slices.Contains(masters, at.Addr) {
+				masters = append(masters, at.Addr)
+			}
+		}
+	}
+	say := make([][]cluster.Master, len(masters))
+	var wg sync.WaitGroup
+	for k, addr := range masters {
+		wg.Go(func() { say[k], _ = m.topology(ctx, addr) })
+	}
+	wg.Wait()
+	best, most := views[0], 0
+	for _, i := range views {
+		n := 0
+		for _, at := range told[i] {
+			own := say[slices.Index(masters, at.Addr)]
+			if slices.ContainsFunc(own, func(o cluster.Master) bool { return serves(o) == serves(at) }) {
+				n += len(at.Slots)
+			}
+		}
+		if n > most {
+			best, most = i, n
+		}
+	}
+	return best
 }
 
 // ready waits until every server of the member is up, or one has failed.

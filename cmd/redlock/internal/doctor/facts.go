@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -129,7 +130,7 @@ func Ask(ctx context.Context, t Target, terms Terms) Facts {
 	var rtts []time.Duration
 	for range 5 {
 		start := time.Now()
-		if _, err := ask("PING"); err != nil {
+		if _, err := ask("PING"); err != nil && !forbids(err) { // which is an answer, too
 			f.Err = err
 			return f
 		}
@@ -210,10 +211,10 @@ func parseInfo(text string) map[string]string {
 
 // The settings that are looked at, and those that matter where a replica may take over.
 var (
-	settings   = []string{"appendfsync", "client-output-buffer-limit", "maxmemory-policy", "stop-writes-on-bgsave-error"}
+	settings   = []string{"appendfsync", "client-output-buffer-limit", "maxmemory-policy", "min-replicas-to-write", "stop-writes-on-bgsave-error"}
 	replicated = map[node.TargetKind][]string{
 		node.RedisCluster: {"cluster-node-timeout", "cluster-require-full-coverage", "cluster-replica-validity-factor", "cluster-replica-no-failover"},
-		node.BySentinel:   {"min-replicas-to-write", "min-replicas-max-lag"},
+		node.BySentinel:   {"min-replicas-max-lag"},
 	}
 )
 
@@ -232,7 +233,7 @@ func replicas(ctx context.Context, info map[string]string, t Target) []Replica {
 		}
 		out = append(out, Replica{Addr: net.JoinHostPort(of["ip"], of["port"])})
 	}
-	names := append([]string{"maxmemory-policy"}, replicated[t.Kind]...)
+	names := append([]string{"maxmemory-policy", "min-replicas-to-write"}, replicated[t.Kind]...)
 	var cmds [][]byte
 	for _, name := range names {
 		cmds = append(cmds, resp.Command("CONFIG", "GET", name))
@@ -284,7 +285,7 @@ func (f *Facts) marker(ask asker, t Target) {
 	if t.Kind == node.RedisCluster {
 		r, err := ask("CLUSTER", "MYID")
 		if err != nil {
-			f.MarkerErr = errors.Join(err, errors.New("the restart guard's marker cannot be found: CLUSTER MYID"))
+			f.MarkerErr = fmt.Errorf("the restart guard's marker cannot be found: CLUSTER MYID: %w", err)
 			return
 		}
 		id = string(r.Str)
@@ -292,8 +293,11 @@ func (f *Facts) marker(ask asker, t Target) {
 	}
 	boot, quarantine := node.MarkerKeys(t.Slots, id)
 	r, err := ask("HMGET", boot, "id", "state", "repl")
-	if err != nil || len(r.Elems) != 3 {
-		f.MarkerErr = errors.Join(err, errors.New("the restart guard's marker cannot be read"))
+	if err == nil && len(r.Elems) != 3 {
+		err = errors.New("HMGET: reply of an unexpected shape")
+	}
+	if err != nil {
+		f.MarkerErr = fmt.Errorf("the restart guard's marker cannot be read: %w", err)
 		return
 	}
 	f.Marker, f.State, f.Repl = string(r.Elems[0].Str), string(r.Elems[1].Str), string(r.Elems[2].Str)

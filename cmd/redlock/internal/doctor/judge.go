@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,14 +52,14 @@ type Report struct {
 
 // Summary is one member in a line.
 type Summary struct {
-	Member  string  `json:"member"`
-	Up      bool    `json:"up"`
-	Version string  `json:"version,omitempty"`
-	RTTUS   int64   `json:"rtt_us,omitempty"`
-	Uptime  int64   `json:"uptime_s,omitempty"`
-	State   string  `json:"state"`
-	Offset  float64 `json:"clock_offset_ms"`
-	Rate    float64 `json:"clock_rate_ppm"`
+	Member  string   `json:"member"`
+	Up      bool     `json:"up"`
+	Version string   `json:"version,omitempty"`
+	RTTUS   int64    `json:"rtt_us,omitempty"`
+	Uptime  int64    `json:"uptime_s,omitempty"`
+	State   string   `json:"state"`
+	Offset  float64  `json:"clock_offset_ms"`
+	Rate    *float64 `json:"clock_rate_ppm"` // nil: not known, the readings took too long beside --sample
 
 	Master  string    `json:"master,omitempty"`  // that the Sentinels name
 	Masters []Summary `json:"masters,omitempty"` // of a Redis Cluster, which has nothing else but its state then
@@ -93,12 +94,12 @@ func Judge(all []Facts, terms Terms, now time.Time) Report {
 		j.sentinels(f)
 		j.cluster(f)
 		if f.Err != nil {
-			j.down(f)
+			j.down(f, f)
 			continue
 		}
 		for _, s := range f.servers() {
 			if s.Err != nil {
-				j.down(s)
+				j.down(s, f)
 				continue
 			}
 			j.server(s)
@@ -121,14 +122,20 @@ func Judge(all []Facts, terms Terms, now time.Time) Report {
 
 func (j *judge) number() {
 	n := len(j.all)
-	up := 0
+	up, partly := 0, 0
 	for i := range j.all {
-		if j.all[i].up() {
+		switch f := &j.all[i]; {
+		case f.up():
 			up++
+		case f.Err == nil && slices.ContainsFunc(f.Parts, func(p Facts) bool { return p.Err == nil && p.MarkerErr == nil }):
+			partly++
 		}
 	}
 	need := quorum.Majority(n)
 	switch {
+	case up < need && up+partly >= need:
+		j.say(Critical, "quorum", "", fmt.Sprintf("%d of %d members can be reached, and %d in part, %d are needed", up, n, partly, need),
+			"no lock can be taken in the slots of the masters that are away, only in the others", "see the members below")
 	case up < need:
 		j.say(Critical, "quorum", "", fmt.Sprintf("%d of %d members can be reached, %d are needed", up, n, need),
 			"no lock can be taken", "see the members below")
@@ -243,9 +250,21 @@ func (f *Facts) addr() string {
 	return f.Member
 }
 
-func (j *judge) down(f *Facts) {
+// bare is the text of an error without the names of the server in front of it, or of a cause: every finding has one.
+func (f *Facts) bare(err error) string {
+	text := ": " + err.Error()
+	for _, name := range []string{f.Member, f.Addr} {
+		for name != "" && strings.Contains(text, ": "+name+": ") {
+			text = strings.Replace(text, ": "+name+": ", ": ", 1)
+		}
+	}
+	return strings.TrimPrefix(text, ": ")
+}
+
+// down says why a member, or a part of it, does not answer.
+func (j *judge) down(f, member *Facts) {
 	refused, other := (*quorum.ReplyError)(nil), (*node.SchemeError)(nil)
-	what := strings.TrimPrefix(f.Err.Error(), f.Member+": ")
+	what := f.bare(f.Err)
 	if f.Slots > 0 {
 		what = fmt.Sprintf("a master, of %d slots: %s", f.Slots, what)
 	}
@@ -254,11 +273,23 @@ func (j *judge) down(f *Facts) {
 		j.say(Critical, "auth", f.Member, what, "it does not vote", "check user, password (REDLOCK_PASSWORD_FILE) and permissions")
 	case errors.As(f.Err, &other):
 		j.say(Critical, "scheme", f.Member, what, "it does not vote", "write "+other.Scheme+" in its URL, or another address: README.md has the form of each")
+	case f.TLSErr && (strings.Contains(what, "asks for a client certificate") || strings.Contains(what, "certificate required")): // TLS 1.2, 1.3
+		j.say(Critical, "tls", f.Member, what, "it does not vote", "give a certificate that its authority has signed: tls_cert and tls_key in the URL, or --tls-cert and --tls-key where it has no options of TLS")
 	case f.TLSErr:
 		j.say(Critical, "tls", f.Member, what, "it does not vote", "check the certificates on both sides (--tls-ca, --tls-cert, --tls-key), and that both speak TLS")
+	case f.toldBy(member):
+		j.say(Critical, "reachable", f.Member, what, "it does not vote", "start it, or look at the network between, or map its address with addr_map, if the servers announce addresses that cannot be dialled from here")
 	default:
 		j.say(Critical, "reachable", f.Member, what, "it does not vote", "start it, or look at the network between")
 	}
+}
+
+// toldBy reports whether the address of a server is one that others announce: none that is in the URL or in addr_map.
+func (f *Facts) toldBy(member *Facts) bool {
+	if f.Slots > 0 {
+		return f.Addr == f.Member && !slices.ContainsFunc(member.Views, func(v View) bool { return v.Server == f.Addr })
+	}
+	return f.Addr != "" && slices.ContainsFunc(f.Sightings, func(s node.Sighting) bool { return s.Master == f.Addr })
 }
 
 func (j *judge) server(f *Facts) {
@@ -359,8 +390,15 @@ func rate(c [2]Reading) (share, within float64) {
 	return float64(theirs-ours) / float64(ours), float64(unsure) / float64(ours)
 }
 
+// rated is the rate, if it is known well enough to be judged: what the readings took is short beside the time between
+// them. Half of the default of --drift is as good as it must be.
+func (j *judge) rated(f *Facts) (share, within float64, ok bool) {
+	share, within = rate(f.Clock)
+	return share, within, within <= max(j.terms.Drift, 0.01)/2
+}
+
 func (j *judge) clocks(f *Facts) {
-	if share, within := rate(f.Clock); math.Abs(share)-within > j.terms.Drift/2 {
+	if share, within, ok := j.rated(f); ok && math.Abs(share)-within > j.terms.Drift/2 {
 		j.say(Critical, "clock rate", f.Member, fmt.Sprintf("its clock and ours differ by %+.0f ppm (within %.0f)", share*1e6, within*1e6),
 			fmt.Sprintf("locks are safe while each clock is within %.0f ppm (half of --drift)", j.terms.Drift/2*1e6), "mend the clock, or raise --drift for all clients")
 	}
@@ -414,7 +452,7 @@ func (j *judge) guard(f *Facts) {
 	until := "for " + f.Left.Round(time.Second).String() + " more"
 	switch f.state() {
 	case "unknown":
-		j.say(Critical, "restart guard", f.Member, f.MarkerErr.Error(), "it does not vote", "permit ~redquorum:*")
+		j.say(Critical, "restart guard", f.Member, f.bare(f.MarkerErr), "it does not vote", unreadable(f.MarkerErr))
 	case "new":
 		j.say(Warning, "restart guard", f.Member, "no client has used it yet",
 			fmt.Sprintf("it does not vote until the server is older than %v, and until all members answer", j.terms.MaxTTL),
@@ -434,11 +472,41 @@ func (j *judge) guard(f *Facts) {
 	}
 }
 
+// unreadable is the cure for a marker that a server does not show.
+func unreadable(err error) string {
+	var refused *quorum.ReplyError
+	switch {
+	case !errors.As(err, &refused):
+		return "look again; then look into its log, and at the network between"
+	case refused.Kind == quorum.KindCluster:
+		return "CLUSTER INFO and CLUSTER NODES say why"
+	case refused.Kind != quorum.KindAuth:
+		return "look again when it takes commands; its log says why it does not"
+	}
+	if command := forbidden.FindStringSubmatch(refused.Text); command != nil {
+		return "+" + strings.ToLower(command[1])
+	}
+	return "permit ~redquorum:*"
+}
+
+// forbidden finds the command in "NOPERM this user has no permissions to run the 'hmget' command".
+var forbidden = regexp.MustCompile(`run the '([^']+)' command`)
+
+// What the library can do without, and at what price: see introduce in node/handshake.go.
+var dispensable = map[string][2]string{
+	"PING": {"+ping", "the connection that hand-offs come on is opened anew after each silence, and one that comes meanwhile is seen late; " +
+		"a server that loads, or is busy, is taken for one that is up until it refuses a lock"},
+	"CLIENT SETNAME": {"+client|setname", "CLIENT LIST does not tell which connections are those of the library"},
+	"SCRIPT LOAD":    {"+script|load", "scripts are sent in full when a server does not have them, which costs a round trip more each time"},
+}
+
 func (j *judge) permitted(f *Facts) {
 	var denied, sharded []string
 	for _, c := range f.Denied {
 		if c == "SSUBSCRIBE" || c == "SPUBLISH" {
 			sharded = append(sharded, c)
+		} else if without, ok := dispensable[c]; ok {
+			j.say(Warning, "permissions", f.Member, "the user may not: "+c, without[1], without[0])
 		} else {
 			denied = append(denied, c)
 		}
@@ -514,10 +582,13 @@ func (j *judge) restart() {
 	voting := 0
 	var not []string
 	for i := range j.all {
-		if s := j.all[i].state(); s == "voting" {
-			voting++
-		} else {
+		switch s := j.all[i].state(); {
+		case s != "voting":
 			not = append(not, j.all[i].Member+" is "+s)
+		case slices.ContainsFunc(j.all[i].servers(), (*Facts).lonely):
+			not = append(not, j.all[i].Member+" refuses writes")
+		default:
+			voting++
 		}
 	}
 	switch {
@@ -566,8 +637,9 @@ func (j *judge) summary(f *Facts) Summary {
 		d, _ := offset(f.Clock[0])
 		s.Offset = float64(d.Microseconds()) / 1000
 	}
-	if share, within := rate(f.Clock); !math.IsInf(within, 1) {
-		s.Rate = math.Round(share * 1e6)
+	if share, _, ok := j.rated(f); ok {
+		ppm := math.Round(share * 1e6)
+		s.Rate = &ppm
 	}
 	return s
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -94,6 +95,10 @@ func TestJudge(t *testing.T) {
 			s[1].Clock[1].Server = s[1].Clock[1].Server.Add(6 * time.Millisecond)
 			return s
 		}, OK, "", "", false},
+		"clock read slowly": {func(s set, _ *Terms) set {
+			s[1].Clock[1] = Reading{s[1].Clock[0].Sent.Add(50 * time.Millisecond), s[1].Clock[0].Sent.Add(60 * time.Millisecond), s[1].Clock[0].Server.Add(30 * time.Millisecond)}
+			return s
+		}, OK, "", "", false},
 		"clock off": {func(s set, _ *Terms) set {
 			for k := range s[1].Clock {
 				s[1].Clock[k].Server = s[1].Clock[k].Server.Add(time.Hour)
@@ -106,12 +111,24 @@ func TestJudge(t *testing.T) {
 			}
 			return s
 		}, Warning, "clock offset", "differ by 600ms", false},
-		"new":                   {func(s set, _ *Terms) set { s[1].Marker, s[1].State = "", ""; return s }, Warning, "restart guard", "no client", true},
-		"restarted":             {func(s set, _ *Terms) set { s[1].Marker = "other 17"; return s }, Warning, "restart guard", "no client has noticed", true},
-		"quarantined":           {func(s set, _ *Terms) set { s[1].State, s[1].Left = "g", 12*time.Second; return s }, Warning, "restart guard", "12s more", true},
-		"restoring":             {func(s set, _ *Terms) set { s[1].State = "g"; return s }, Warning, "restart guard", "not restored", true},
-		"restored":              {func(s set, _ *Terms) set { s[1].State = "w"; return s }, OK, "", "", false},
-		"marker not permitted":  {func(s set, _ *Terms) set { s[1].MarkerErr = errors.New("NOPERM"); return s }, Critical, "restart guard", "NOPERM", true},
+		"new":                  {func(s set, _ *Terms) set { s[1].Marker, s[1].State = "", ""; return s }, Warning, "restart guard", "no client", true},
+		"restarted":            {func(s set, _ *Terms) set { s[1].Marker = "other 17"; return s }, Warning, "restart guard", "no client has noticed", true},
+		"quarantined":          {func(s set, _ *Terms) set { s[1].State, s[1].Left = "g", 12*time.Second; return s }, Warning, "restart guard", "12s more", true},
+		"restoring":            {func(s set, _ *Terms) set { s[1].State = "g"; return s }, Warning, "restart guard", "not restored", true},
+		"restored":             {func(s set, _ *Terms) set { s[1].State = "w"; return s }, OK, "", "", false},
+		"marker not permitted": {func(s set, _ *Terms) set { s[1].MarkerErr = errors.New("NOPERM"); return s }, Critical, "restart guard", "NOPERM", true},
+		"refuses writes": {func(s set, _ *Terms) set {
+			s[1].Info["min_slaves_good_slaves"], s[1].Config["min-replicas-to-write"] = "1", "2"
+			return s
+		}, Critical, "replicas", "min-replicas-to-write is 2, and 1 of its replicas keep up", true},
+		"refuses writes, not permitted": {func(s set, _ *Terms) set { s[1].Info["min_slaves_good_slaves"] = "0"; return s }, Critical, "replicas", "is not 0, and 0", true},
+		"takes writes": {func(s set, _ *Terms) set {
+			s[1].Info["min_slaves_good_slaves"], s[1].Config["min-replicas-to-write"] = "2", "2"
+			return s
+		}, OK, "", "", false},
+		"ping":                  {func(s set, _ *Terms) set { s[1].Denied = []string{"PING"}; return s }, Warning, "permissions", "not: PING", false},
+		"its name":              {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT SETNAME"}; return s }, Warning, "permissions", "not: CLIENT SETNAME", false},
+		"script load":           {func(s set, _ *Terms) set { s[1].Denied = []string{"SCRIPT LOAD", "PING"}; return s }, Warning, "permissions", "not: SCRIPT LOAD", false},
 		"not permitted":         {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT KILL"}; return s }, Critical, "permissions", "CLIENT KILL", false},
 		"permissions not known": {func(s set, _ *Terms) set { s[1].ACLErr = errors.New("x"); return s }, OK, "permissions", "not all checked: x", false},
 		"small buffers":         {func(s set, _ *Terms) set { s[1].Config["client-output-buffer-limit"] = "pubsub 65536 0 0"; return s }, Warning, "buffers", "65536", false},
@@ -157,5 +174,81 @@ func TestInfoIsRead(t *testing.T) {
 	got := parseInfo("# Server\r\nredis_version:7.0.15\r\nexecutable:/a:b\r\n\r\n")
 	if want := map[string]string{"redis_version": "7.0.15", "executable": "/a:b"}; !maps.Equal(got, want) {
 		t.Errorf("%v", got)
+	}
+}
+
+// The cure is for what the server said, and the member is named once.
+func TestCureIsForWhatTheServerSaid(t *testing.T) {
+	t.Parallel()
+	noperm := func(text string) error { return &quorum.ReplyError{Kind: quorum.KindAuth, Text: "NOPERM " + text} }
+	at := func(name string, err error) error { return fmt.Errorf("%s: %w", name, err) }
+	unread := func(err error) func(f *Facts) {
+		return func(f *Facts) {
+			f.MarkerErr = fmt.Errorf("the restart guard's marker cannot be read: %w", at(f.Member, err))
+		}
+	}
+	down := func(err error) func(f *Facts) {
+		return func(f *Facts) { *f = Facts{Member: f.Member, Addr: f.Addr, Err: at(f.Member, at(f.Member, err))} }
+	}
+	refused := errors.New("dial tcp 10.0.0.1:6379: connect: connection refused")
+	for name, tc := range map[string]struct {
+		change            func(f *Facts)
+		check, what, cure string
+	}{
+		"command":         {unread(noperm("this user has no permissions to run the 'hmget' command")), "restart guard", "the restart guard's marker cannot be read: NOPERM this user", "+hmget"},
+		"subcommand":      {unread(noperm("User x has no permissions to run the 'cluster|myid' command")), "restart guard", "", "+cluster|myid"},
+		"6":               {unread(noperm("this user has no permissions to run the 'hmget' command or its subcommand")), "restart guard", "", "+hmget"},
+		"key":             {unread(noperm("No permissions to access a key")), "restart guard", "", "permit ~redquorum:*"},
+		"key, 6":          {unread(noperm("this user has no permissions to access one of the keys used as arguments")), "restart guard", "", "permit ~redquorum:*"},
+		"cluster is down": {unread(&quorum.ReplyError{Kind: quorum.KindCluster, Text: "CLUSTERDOWN The cluster is down"}), "restart guard", "", "CLUSTER INFO and CLUSTER NODES say why"},
+		"loads":           {unread(&quorum.ReplyError{Kind: quorum.KindLoading, Text: "LOADING"}), "restart guard", "", "look again when it takes commands"},
+		"silent":          {unread(errors.New("timeout")), "restart guard", "marker cannot be read: timeout", "look again"},
+		"away":            {down(refused), "reachable", refused.Error(), "start it, or look at the network between"},
+		"wrong scheme":    {down(&node.SchemeError{Found: "a Sentinel", Scheme: "redis-sentinel://"}), "scheme", "wrong scheme", "write redis-sentinel://"},
+		"TLS 1.2": {func(f *Facts) {
+			down(errors.New("remote error: tls: handshake failure: the server asks for a client certificate and the URL has none (tls_cert, tls_key)"))(f)
+			f.TLSErr = true
+		}, "tls", "remote error", "tls_cert and tls_key in the URL, or --tls-cert"},
+		"TLS 1.3": {func(f *Facts) { down(errors.New("remote error: tls: certificate required"))(f); f.TLSErr = true }, "tls", "remote error", "tls_cert and tls_key in the URL"},
+		"TLS":     {func(f *Facts) { down(errors.New("remote error: tls: bad certificate"))(f); f.TLSErr = true }, "tls", "remote error", "on both sides"},
+	} {
+		f := good(1)
+		f.Addr = f.Member
+		tc.change(&f)
+		found := false
+		for _, x := range Judge([]Facts{f}, Terms{Drift: 0.01, MaxTTL: 30 * time.Second}, time.Now()).Findings {
+			if x.Check != tc.check {
+				continue
+			}
+			found = true
+			if !strings.HasPrefix(x.What, tc.what) && !strings.Contains(x.What, tc.what) || strings.HasPrefix(x.What, f.Member) || strings.Contains(x.What, ": "+f.Member+": ") || strings.Contains(x.What, "\n") {
+				t.Errorf("%s: %q, want %q", name, x.What, tc.what)
+			}
+			if tc.cure == "" || !strings.HasPrefix(x.Cure, tc.cure) && !strings.Contains(x.Cure, tc.cure) {
+				t.Errorf("%s: cure %q, want %q", name, x.Cure, tc.cure)
+			}
+			if strings.Contains(x.Cure, "addr_map") {
+				t.Errorf("%s: its address is that of the URL, and the cure is %q", name, x.Cure)
+			}
+		}
+		if !found {
+			t.Errorf("%s: nothing of %s", name, tc.check)
+		}
+	}
+}
+
+// A rate of a clock is told only where the readings were short beside the time between them.
+func TestRateIsToldOnlyWhereItIsKnown(t *testing.T) {
+	t.Parallel()
+	f := good(1)
+	told := func() *float64 {
+		return Judge([]Facts{f}, Terms{Drift: 0.01, MaxTTL: 30 * time.Second}, time.Now()).Members[0].Rate
+	}
+	if r := told(); r == nil || *r != 0 {
+		t.Errorf("%v", r)
+	}
+	f.Clock[1].Arrived = f.Clock[1].Sent.Add(4 * time.Millisecond) // 5000 ppm, with the other
+	if r := told(); r != nil {
+		t.Errorf("%v", *r)
 	}
 }

@@ -151,3 +151,42 @@ func TestPermissionsThatCannotBeTriedAreNotTakenForGranted(t *testing.T) {
 		t.Error("nothing was answered, and nothing is said of that")
 	}
 }
+
+// What a permission that is missing does to locks is what the finding says of it, and its cure names it.
+func TestEachMissingPermissionHasItsSeverityAndCure(t *testing.T) {
+	t.Parallel()
+	s, target, _ := asUser(t)
+	for without, want := range map[string]struct {
+		check    string
+		severity Severity
+		cure     string
+	}{
+		"ping":           {"permissions", Warning, "+ping"},
+		"client|setname": {"permissions", Warning, "+client|setname"},
+		"script|load":    {"permissions", Warning, "+script|load"},
+		"zadd":           {"permissions", Critical, "acl/members.acl"},
+		"hmget":          {"restart guard", Critical, "+hmget"},
+	} {
+		rules(t, s, "-"+without)
+		f := Ask(t.Context(), target, Terms{Key: "app:held", Dial: 20 * time.Second})
+		rules(t, s)
+		if f.Err != nil || f.RTT <= 0 || f.state() == "down" {
+			t.Errorf("without %s: %v", without, f.Err)
+			continue
+		}
+		r := Judge([]Facts{f}, Terms{Drift: 0.01, MaxTTL: 30 * time.Second}, time.Now())
+		found := false
+		for _, x := range r.Findings {
+			if x.Check == "quorum" || strings.Contains(x.What, "\n") || strings.Contains(x.What, f.Member) {
+				t.Errorf("without %s: %+v", without, x)
+			}
+			found = found || x.Check == want.check && x.Severity == want.severity && strings.Contains(x.Cure, want.cure)
+			if want.severity == Warning && x.Severity == Critical {
+				t.Errorf("without %s: %+v", without, x)
+			}
+		}
+		if !found {
+			t.Errorf("without %s: %+v", without, r.Findings)
+		}
+	}
+}

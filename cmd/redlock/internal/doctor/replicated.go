@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -127,7 +128,8 @@ func (j *judge) unheard(check, member, who string, err error, risk string) {
 	} else if refused := (*quorum.ReplyError)(nil); errors.As(err, &refused) && refused.Kind == quorum.KindAuth {
 		cure = "check user, password and permissions there (acl/ in the source tree; sentinel_password_file for Sentinels)"
 	}
-	j.say(Warning, check, member, who+" does not answer: "+strings.TrimPrefix(err.Error(), who+": "), risk, cure)
+	text := strings.TrimPrefix(err.Error(), who[strings.LastIndexByte(who, ' ')+1:]+": ") // "its replica h:p"
+	j.say(Warning, check, member, who+" does not answer: "+text, risk, cure)
 }
 
 // sentinels judges those who watch a master.
@@ -191,6 +193,10 @@ func (j *judge) replicas(f *Facts) {
 	if n, _ := strconv.Atoi(f.Info["connected_slaves"]); f.Ack > n && f.Info != nil {
 		j.say(Critical, "replicas", f.Member, fmt.Sprintf("min_replicas_ack is %d, and it has %d replicas", f.Ack, n), "no vote of it ever counts", "more replicas, or a smaller min_replicas_ack")
 	}
+	if f.lonely() {
+		j.say(Critical, "replicas", f.Member, fmt.Sprintf("it refuses writes (NOREPLICAS): min-replicas-to-write is %s, and %s of its replicas keep up",
+			cmp.Or(f.Config["min-replicas-to-write"], "not 0"), f.Info["min_slaves_good_slaves"]), "it does not vote", "bring its replicas back; wait until they have caught up")
+	}
 	if f.Kind == node.OneServer || f.Kind == node.BySentinel && !f.replaceable() {
 		return
 	}
@@ -210,6 +216,17 @@ func (j *judge) replicas(f *Facts) {
 				"cluster-replica-validity-factor 10, the default, or cluster-replica-no-failover yes")
 		}
 	}
+}
+
+// lonely reports whether a master refuses writes, because too few of its replicas are there. Redis tells how many are
+// only where it wants any.
+func (f *Facts) lonely() bool {
+	there, err := strconv.Atoi(f.Info["min_slaves_good_slaves"])
+	if err != nil || f.Info["role"] != "master" {
+		return false
+	}
+	need, err := strconv.Atoi(f.Config["min-replicas-to-write"])
+	return there < need || err != nil && there == 0
 }
 
 // replaceable reports whether there is a replica, connected now or not.
@@ -250,7 +267,14 @@ func (j *judge) lag(f *Facts, who string, c map[string]string, asked bool) {
 			j.say(OK, "failover lag", f.Member, "min-replicas-to-write and min-replicas-max-lag"+whose+" are not known: CONFIG GET is not permitted",
 				fmt.Sprintf("they must be at least 1, and not above failover_lag, %v", f.Lag), "+config|get, for this check alone")
 		case ok1 && (write < 1 || lag <= 0):
-			j.say(Critical, "failover lag", f.Member, "min-replicas-to-write"+whose+" is 0, or min-replicas-max-lag is", risk,
+			what := "min-replicas-max-lag" + whose + " is 0"
+			switch {
+			case write < 1 && ok2 && lag <= 0:
+				what = "min-replicas-to-write and min-replicas-max-lag" + whose + " are 0"
+			case write < 1:
+				what = "min-replicas-to-write" + whose + " is 0"
+			}
+			j.say(Critical, "failover lag", f.Member, what, risk,
 				fmt.Sprintf("min-replicas-to-write 1 and min-replicas-max-lag %d, on the master and all its replicas", max(1, int(f.Lag/time.Second))))
 		case lag > f.Lag:
 			j.say(Critical, "failover lag", f.Member, fmt.Sprintf("min-replicas-max-lag%s is %v, failover_lag %v", whose, lag, f.Lag), risk,

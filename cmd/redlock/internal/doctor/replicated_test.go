@@ -76,10 +76,22 @@ func TestJudgeOfClustersAndSentinels(t *testing.T) {
 			s[1].Parts[2] = Facts{Member: "m", Slots: 5461, Kind: node.RedisCluster, Err: refused}
 			return s
 		}, Critical, "reachable", "m", "a master, of 5461 slots: refused", true},
-		"a master and 1": {func(s set) set { s[1].Parts[2].Err, s[0].Err = refused, refused; return s }, Critical, "quorum", "", "1 of 3 members can be reached", true},
-		"another":        {func(s set) set { s[1].Parts[2].Missing = true; return s }, Critical, "mode", "10.0.0.13", "another server", false},
-		"fail":           {func(s set) set { s[1].Parts[2].Health = "fail"; return s }, Critical, "cluster", "10.0.0.13", "is fail", false},
-		"demoted":        {func(s set) set { s[1].Parts[2].Info["role"] = "slave"; return s }, Critical, "role", "10.0.0.13", "the cluster names it", false},
+		"a master and 1": {func(s set) set { s[1].Parts[2].Err, s[0].Err = refused, refused; return s }, Critical, "quorum", "", "1 of 3 members can be reached, and 1 in part, 2 are needed", true},
+		"no master and 1": {func(s set) set {
+			s[0].Err = refused
+			for i := range s[1].Parts {
+				s[1].Parts[i].Err = refused
+			}
+			return s
+		}, Critical, "quorum", "", "1 of 3 members can be reached, 2 are needed", true},
+		"no master takes commands, and 1": {func(s set) set {
+			s[0].Err, s[1].Parts[0].Err = refused, refused
+			s[1].Parts[1].MarkerErr, s[1].Parts[2].MarkerErr = refused, refused
+			return s
+		}, Critical, "quorum", "", "1 of 3 members can be reached, 2 are needed", true},
+		"another": {func(s set) set { s[1].Parts[2].Missing = true; return s }, Critical, "mode", "10.0.0.13", "another server", false},
+		"fail":    {func(s set) set { s[1].Parts[2].Health = "fail"; return s }, Critical, "cluster", "10.0.0.13", "is fail", false},
+		"demoted": {func(s set) set { s[1].Parts[2].Info["role"] = "slave"; return s }, Critical, "role", "10.0.0.13", "the cluster names it", false},
 		"same twice": {func(s set) set {
 			s[1].Parts[2].Info["run_id"], s[1].Parts[2].Marker = s[1].Parts[1].Info["run_id"], s[1].Parts[1].Marker
 			return s
@@ -157,11 +169,15 @@ func TestJudgeOfClustersAndSentinels(t *testing.T) {
 		"Sentinels apart":  {func(s set) set { s[2].Sightings[1].Master = "z"; return s }, Critical, "sentinel", "mymaster@", "different masters: s1 and s3: 10.0.0.21:6379; s2: z", false},
 		"dead to one":      {func(s set) set { s[2].Sightings[1].Flags = "s_down,master"; return s }, Warning, "sentinel", "mymaster@", "for dead", false},
 		"not the master":   {func(s set) set { s[2].Info["role"] = "slave"; return s }, Critical, "role", "mymaster@", "the Sentinels name it", false},
-		"writes alone":     {func(s set) set { s[2].Config["min-replicas-to-write"] = "0"; return s }, Critical, "failover lag", "mymaster@", "is 0", false},
-		"writes for ever":  {func(s set) set { s[2].Config["min-replicas-max-lag"] = "0"; return s }, Critical, "failover lag", "mymaster@", "max-lag is", false},
-		"writes for long":  {func(s set) set { s[2].Config["min-replicas-max-lag"] = "16"; return s }, Critical, "failover lag", "mymaster@", "16s, failover_lag 15s", false},
-		"replica would":    {func(s set) set { s[2].Replicas[0].Config["min-replicas-to-write"] = "0"; return s }, Critical, "failover lag", "mymaster@", "its replica 10.0.1.21", false},
-		"replica is away":  {func(s set) set { s[2].Replicas, s[2].Config["min-replicas-to-write"] = nil, "0"; return s }, Critical, "failover lag", "mymaster@", "is 0", false},
+		"writes alone":     {func(s set) set { s[2].Config["min-replicas-to-write"] = "0"; return s }, Critical, "failover lag", "mymaster@", "min-replicas-to-write is 0", false},
+		"writes for ever":  {func(s set) set { s[2].Config["min-replicas-max-lag"] = "0"; return s }, Critical, "failover lag", "mymaster@", "min-replicas-max-lag is 0", false},
+		"writes alone for ever": {func(s set) set {
+			s[2].Config["min-replicas-to-write"], s[2].Config["min-replicas-max-lag"] = "0", "0"
+			return s
+		}, Critical, "failover lag", "mymaster@", "min-replicas-to-write and min-replicas-max-lag are 0", false},
+		"writes for long": {func(s set) set { s[2].Config["min-replicas-max-lag"] = "16"; return s }, Critical, "failover lag", "mymaster@", "16s, failover_lag 15s", false},
+		"replica would":   {func(s set) set { s[2].Replicas[0].Config["min-replicas-to-write"] = "0"; return s }, Critical, "failover lag", "mymaster@", "its replica 10.0.1.21", false},
+		"replica is away": {func(s set) set { s[2].Replicas, s[2].Config["min-replicas-to-write"] = nil, "0"; return s }, Critical, "failover lag", "mymaster@", "is 0", false},
 		"nobody to promote": {func(s set) set {
 			s[2].Replicas, s[2].Config["min-replicas-to-write"] = nil, "0"
 			for i := range s[2].Sightings {
@@ -224,4 +240,37 @@ func TestSilentPartOfAClusterIsInItsSummary(t *testing.T) {
 		}
 	}
 	t.Errorf("the only member, and no word of what that means: %+v", r.Findings)
+}
+
+// A master at an address that only the servers announce may be one that cannot be dialled from here.
+func TestAnnouncedAddressThatCannotBeDialledLeadsToAddrMap(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("10.0.0.11:6379: dial tcp 10.0.0.11:6379: i/o timeout")
+	for name, tc := range map[string]struct {
+		change func(cluster, group *Facts)
+		maps   bool
+	}{
+		"announced":        {func(c, _ *Facts) { c.Parts[0].Err = refused }, true},
+		"in the URL":       {func(c, _ *Facts) { c.Parts[0].Err, c.Views[1].Server = refused, c.Parts[0].Addr }, false},
+		"mapped":           {func(c, _ *Facts) { c.Parts[0].Err, c.Parts[0].Addr = refused, "127.0.0.1:7000" }, false},
+		"by Sentinels":     {func(_, g *Facts) { g.Err = refused }, true},
+		"mapped, of them":  {func(_, g *Facts) { g.Err, g.Addr = refused, "127.0.0.1:7000" }, false},
+		"no Sentinel":      {func(_, g *Facts) { g.Err, g.Addr = refused, "" }, false},
+		"no server at all": {func(c, _ *Facts) { c.Err, c.Parts = refused, nil }, false},
+	} {
+		c, g := goodCluster(11), goodGroup(21)
+		tc.change(&c, &g)
+		found := 0
+		for _, f := range Judge([]Facts{c, g}, Terms{Drift: 0.01, MaxTTL: 30 * time.Second}, time.Now()).Findings {
+			if f.Check != "reachable" {
+				continue
+			}
+			if found++; strings.Contains(f.Cure, "map its address with addr_map, if the servers announce addresses that cannot be dialled from here") != tc.maps {
+				t.Errorf("%s: %q", name, f.Cure)
+			}
+		}
+		if found != 1 {
+			t.Errorf("%s: found %d times", name, found)
+		}
+	}
 }
