@@ -183,6 +183,14 @@ redlock_waiters 0
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}
+	began := values(t, registry, "redlock_guard_events_total")
+	for _, member := range m.client.Members() {
+		for _, step := range steps {
+			if _, ok := began[member.Name+" "+step]; !ok {
+				t.Errorf("the first step %q of %s would be no increase: %v", step, member.Name, began)
+			}
+		}
+	}
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 		t.Errorf("names: %v, %v", problems, err)
 	}
