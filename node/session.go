@@ -33,6 +33,7 @@ type slot struct {
 	size     int  // bytes, as written
 	repaired bool // answered NOSCRIPT once
 	acked    bool // a WAIT follows, and its answer decides
+	joined   bool // answered together with others
 }
 
 // session is one command connection after authentication. Calls are queued in one order, written in
@@ -63,7 +64,10 @@ type session struct {
 	mu          sync.Mutex // never held during I/O
 	queue       []slot     // behind the reader's batch
 	wbuf, spare []byte
-	queued      uint64 // calls that entered the line
+	items       []*quorum.Call // the last ones of the line, behind wbuf: they may still become one command
+	itemsTag    string         // their tag
+	apart       bool           // no more joining
+	queued      uint64         // calls that entered the line
 	queuedBytes int64
 	sent        uint64 // calls of queued whose bytes were handed to a write
 	flushing    bool   // somebody writes, or the flusher has been woken to
@@ -77,6 +81,7 @@ type session struct {
 	batch []slot
 	next  int
 	now   time.Time
+	joint quorum.Reply // of several calls
 	held  *quorum.Call // answered, and its WAIT is not
 }
 
@@ -177,22 +182,25 @@ func (s *session) submit(c *quorum.Call, own bool) error {
 		s.mu.Unlock()
 		return s.node.errOverflow
 	}
-	c.Outcome, c.Err, c.State = quorum.Unanswered, nil, now.state
+	c.Outcome, c.Err, c.State, c.Joined = quorum.Unanswered, nil, now.state, 0
 	if calls == 0 {
 		s.touch(time.Now())
 	}
-	if c.Route.Asking {
-		s.askingLocked()
-	}
-	before := len(s.wbuf)
-	s.wbuf = s.node.appendCall(s.wbuf, c)
-	if c.Tagged {
-		s.wbuf = resp.AppendBulk(s.wbuf, now.tag)
-	}
-	acked := s.node.waits != nil && c.Tagged && !c.Always && !own
-	s.enqueueLocked(slot{call: c, size: len(s.wbuf) - before, acked: acked})
-	if acked {
-		s.waitLocked()
+	if !s.apart && s.node.joins(c) {
+		s.itemLocked(c, now.tag)
+		s.enqueueLocked(slot{call: c, size: size})
+	} else {
+		s.joinLocked()
+		if c.Route.Asking {
+			s.askingLocked()
+		}
+		before := len(s.wbuf)
+		s.wbuf = s.node.appendTagged(s.wbuf, c, now.tag)
+		acked := s.node.waits != nil && c.Tagged && !c.Always && !own
+		s.enqueueLocked(slot{call: c, size: len(s.wbuf) - before, acked: acked})
+		if acked {
+			s.waitLocked()
+		}
 	}
 	if s.flushing {
 		s.mu.Unlock()
@@ -273,7 +281,7 @@ func (s *session) writeInline(others int) {
 	err := s.write(buf)
 	s.mu.Lock()
 	s.giveLocked(buf)
-	more := len(s.wbuf) > 0
+	more := !s.emptyLocked()
 	s.flushing = more
 	s.mu.Unlock()
 	if err != nil {
@@ -287,11 +295,15 @@ func (s *session) writeInline(others int) {
 
 // takeLocked takes the buffer for writing. From here on its calls count as sent.
 func (s *session) takeLocked() []byte {
+	s.joinLocked()
 	buf := s.wbuf
 	s.wbuf, s.spare = s.spare[:0], nil
 	s.sent = s.queued
 	return buf
 }
+
+// emptyLocked reports whether nothing waits to be written.
+func (s *session) emptyLocked() bool { return len(s.wbuf) == 0 && len(s.items) == 0 }
 
 func (s *session) giveLocked(buf []byte) {
 	if cap(buf) <= keepBuffer {
@@ -341,7 +353,7 @@ func (s *session) flush() {
 			s.mu.Unlock()
 			return
 		}
-		if len(s.wbuf) == 0 {
+		if s.emptyLocked() {
 			s.flushing = false
 			s.mu.Unlock()
 			return
@@ -384,6 +396,12 @@ func (s *session) replies(br *bufio.Reader) error {
 		}
 		if s.next == len(s.batch) && !s.refill() {
 			return protocolError("a reply to nothing")
+		}
+		if n := s.batch[s.next].call.Joined; n > 1 {
+			if err := s.joined(br, int(n)); err != nil {
+				return err
+			}
+			continue
 		}
 		entry := s.batch[s.next]
 		if err := readReply(br, &entry.call.Reply, 0); err != nil {
@@ -434,6 +452,11 @@ func (s *session) complete(entry slot) {
 		}
 	}
 	if refused.Kind == quorum.KindAuth {
+		if entry.joined { // which command it was is told to calls that travel alone
+			s.mu.Lock()
+			s.apart = true
+			s.mu.Unlock()
+		}
 		refused = naming(refused, string(c.Reply.Str), s.node.sourceOf(c.Cmd))
 	}
 	s.leave(entry)
@@ -478,6 +501,7 @@ func (s *session) repair(entry slot) (done bool, _ error) {
 	if s.reloading == 0 {
 		s.reloadLocked()
 	}
+	s.joinLocked()
 	if c.Route.Asking {
 		s.askingLocked()
 	}
@@ -531,7 +555,7 @@ func (r *reload) Done(*quorum.Call) {
 func (s *session) abandon() {
 	s.mu.Lock()
 	rest, sent, unsent, lost := s.queue, s.sent, s.err, s.lost
-	s.queue, s.wbuf, s.spare = nil, nil, nil
+	s.queue, s.wbuf, s.spare, s.items = nil, nil, nil, nil
 	s.mu.Unlock()
 	position := s.answered.Load() // the number of the first call in line
 	for _, part := range [][]slot{s.batch[s.next:], rest} {

@@ -138,8 +138,13 @@ type Call struct {
 	// none. A member that keeps one such key per slot writes its own names in their place, so that one
 	// encoding serves all members.
 	Shared int32
-	Sink   Sink
-	Index  int // the owner's: position of the member in the round
+	// Item lets a member execute the call together with others that wait in its line.
+	Item  Item
+	Sink  Sink
+	Index int // the owner's: position of the member in the round
+
+	// Joined is the member's: how many calls of its line, from this one on, are answered together.
+	Joined int32
 
 	// Via is the member's: what it sets here is told of the result instead of Sink, and tells Sink.
 	Via Sink
@@ -151,6 +156,15 @@ type Call struct {
 	Err     error     // any other outcome
 	State   State     // of the member when the call was submitted: Gen, Epoch
 	At      time.Time // when the answer arrived
+}
+
+// Item is how a Tagged call whose Cmd is EVALSHA, with a key of its own and then the names of Shared, travels in
+// one script call with others: as one of its items, in their order, with an answer of its own.
+type Item struct {
+	Batch  string // SHA-1 in hex of the script that carries such calls, one of the member's; "": it travels alone
+	Letter byte   // says what it is
+	Keys   uint8  // its own
+	Args   uint8  // without the tag
 }
 
 // Route is what a member that passes calls on to several servers remembers of one of them.

@@ -46,6 +46,7 @@ type Question struct {
 	Ended    *atomic.Bool
 	Slot     uint16
 	Shared   int32
+	Item     Item
 	Judge    Judge
 }
 
@@ -106,7 +107,7 @@ func (p *Rounds) Start(members []Member, q Question) *Round {
 		}
 		c := &r.calls[i]
 		c.Cmd, c.Tagged, c.Late, c.OweUntil, c.Always, c.Ended = r.cmd, q.Tagged, q.Late, q.OweUntil, q.Always, q.Ended
-		c.Slot, c.Shared, c.Via, c.Route = q.Slot, q.Shared, nil, Route{}
+		c.Slot, c.Shared, c.Item, c.Joined, c.Via, c.Route = q.Slot, q.Shared, q.Item, 0, nil, Route{}
 		c.Sink, c.Index = r, i
 		c.Outcome, c.Err, c.State, c.At = Unanswered, nil, State{}, time.Time{}
 		m.Submit(c)

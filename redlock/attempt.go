@@ -123,7 +123,7 @@ func (a *attempt) acquire() *quorum.Round {
 	*cmd = a.keys.acquire((*cmd)[:0], a.owner, a.terms.ttl)
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
 		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: all, Need: a.b.need,
-		Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Ended: &a.ended, Judge: a,
+		Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Item: a.keys.item(acquireItem), Tagged: true, Ended: &a.ended, Judge: a,
 	})
 	a.c.buffers.Put(cmd)
 	return r
@@ -456,7 +456,7 @@ func (a *attempt) submitRelease(to quorum.Set, late bool) *quorum.Round {
 	now := time.Now()
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
 		Op: opRelease, Sent: now, To: to, Need: a.b.need,
-		Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Always: true, Late: late, OweUntil: now.Add(max(a.terms.ttl, a.b.entry) + time.Second), Judge: a,
+		Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Item: a.keys.item(releaseItem), Tagged: true, Always: true, Late: late, OweUntil: now.Add(max(a.terms.ttl, a.b.entry) + time.Second), Judge: a,
 	})
 	a.c.buffers.Put(cmd)
 	return r

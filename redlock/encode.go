@@ -6,9 +6,11 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -30,6 +32,10 @@ var (
 	libLua string
 	//go:embed script/acquire.lua
 	acquireLua string
+	//go:embed script/vote.lua
+	voteLua string
+	//go:embed script/batch.lua
+	batchLua string
 	//go:embed script/wait.lua
 	waitLua string
 	//go:embed script/release.lua
@@ -49,7 +55,7 @@ var (
 	//go:embed script/force.lua
 	forceLua string
 
-	acquireScript = newScript(acquireLua)
+	acquireScript = newScript(acquireLua, voteLua)
 	waitScript    = newScript(libLua, waitLua)
 	releaseScript = newScript(releaseLua, libLua, passLua)
 	yieldScript   = newScript(libLua, yieldLua)
@@ -58,6 +64,10 @@ var (
 	rejoinScript  = newScript(libLua, rejoinLua)
 	peekScript    = newScript(peekLua)
 	forceScript   = newScript(libLua, forceLua)
+	batchScript   = newScript(strings.NewReplacer("--include vote.lua\n", voteLua, "--include lib.lua\n", libLua, "--include pass.lua\n", passLua).Replace(batchLua))
+
+	acquireItem = quorum.Item{Batch: batchScript.sha, Letter: 'a', Keys: 1, Args: 3}
+	releaseItem = quorum.Item{Batch: batchScript.sha, Letter: 'r', Keys: 3, Args: 3}
 )
 
 // Scripts returns the Lua sources that a member must know before it can vote, for those who build
@@ -71,7 +81,7 @@ func Scripts(opts ...Option) []string {
 }
 
 func (c Config) scripts() []string {
-	list := []script{acquireScript, waitScript, releaseScript, yieldScript, raiseScript, extendScript, rejoinScript, peekScript, forceScript}
+	list := []script{acquireScript, waitScript, releaseScript, yieldScript, raiseScript, extendScript, rejoinScript, peekScript, forceScript, batchScript}
 	if c.Interop {
 		list = append(interopScripts(), extendScript, peekScript)
 	}
@@ -216,6 +226,14 @@ func (k *keys) sharedAt(cmd []byte) int32 {
 			return int32(at)
 		}
 	}
+}
+
+// item is how a command about this lock may travel with others: those of Config.Interop have scripts of their own.
+func (k *keys) item(i quorum.Item) quorum.Item {
+	if k.shared != nil {
+		return quorum.Item{}
+	}
+	return i
 }
 
 // slot is that of all keys of the lock.

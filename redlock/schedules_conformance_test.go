@@ -35,6 +35,18 @@ func TestSchedulesModelDoesWhatTheScriptsDo(t *testing.T) {
 			w.random(30, true)
 		})
 	})
+	t.Run("batches, real", func(t *testing.T) {
+		w := newTwin(t, rt.Real(t, 1).Servers[0], 1000)
+		w.joined = true
+		w.random(100, false)
+	})
+	t.Run("batches, embedded", func(t *testing.T) {
+		fakeTime(t, func(t *testing.T) {
+			w := newTwin(t, rt.Embedded(t, 1).Servers[0], 1)
+			w.joined = true
+			w.random(30, true)
+		})
+	})
 }
 
 // schedulesLarge reports whether there is time for the large searches: make soak.
@@ -143,7 +155,8 @@ func (w *twin) play(c modelCall) modelReply {
 	}
 	// One write: the time before, the call, a push that ends what the call pushed, and all keys.
 	b := resp.Command("TIME")
-	b = append(b, resp.AppendBulk(cmd, c.tag)...)
+	whole, replyOf := w.tagged(cmd, c.tag)
+	b = append(b, whole...)
 	b = append(b, resp.Command("PUBLISH", inboxPrefix+"end", "end")...)
 	b = append(b, resp.Command("EVAL", dumpLua, "5", w.name, tokensKey, markerKey, w.queue(), w.waiters(), strconv.FormatInt(w.bucket, 10))...)
 	_, err := w.c.Conn().Write(b)
@@ -153,6 +166,7 @@ func (w *twin) play(c modelCall) modelReply {
 		got[i], err = w.c.ReceiveFor(10 * time.Second)
 		require.NoError(w, err)
 	}
+	got[1] = replyOf(got[1])
 	clock := got[0].([]any)
 	sec, _ := strconv.ParseInt(clock[0].(string), 10, 64)
 	usec, _ := strconv.ParseInt(clock[1].(string), 10, 64)

@@ -30,7 +30,7 @@ func init() {
 var ourInner = []string{"pttl", "hincrby", "hset", "hget", "hdel", "hexists", "hkeys", "hlen", "hgetall", "pexpire", "time",
 	"exists", "zadd", "zrem", "zrange", "zscore", "publish", "del"}
 
-// scriptRequests finds the two scripts by what their first lines say they do.
+// scriptRequests finds the scripts by what their first lines say they do. The floor does not batch them.
 func scriptRequests() (requests, error) {
 	find := func(first string) (string, error) {
 		for _, s := range redlock.Scripts() {
@@ -48,11 +48,15 @@ func scriptRequests() (requests, error) {
 	if err != nil {
 		return requests{}, err
 	}
+	batch, err := find("-- Carries several acquires and releases")
+	if err != nil {
+		return requests{}, err
+	}
 	acquireSHA, releaseSHA := sha1hex(acquire), sha1hex(release)
 	const tokens, marker = "redquorum:tokens", "redquorum:boot"
 	bucket := func(name string) string { return strconv.Itoa(int(slot.Of(name))) }
 	return requests{
-		scripts: []string{acquire, release},
+		scripts: []string{acquire, release, batch},
 		acquire: func(b []byte, name, owner, ms string) []byte {
 			return appendCommand(b, "EVALSHA", acquireSHA, "3", name, tokens, marker, bucket(name), owner, ms, "")
 		},

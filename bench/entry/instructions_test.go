@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,31 +27,46 @@ func BenchmarkServerInstructions(b *testing.B) {
 	if _, err := exec.LookPath("valgrind"); err != nil {
 		b.Skip("valgrind is not installed: it counts the instructions")
 	}
+	for _, depth := range []int{1, 2, 4, 8, 16, 64} {
+		b.Run(fmt.Sprintf("plain/batch/depth=%d", depth), func(b *testing.B) {
+			measure(b, false, batched, depth)
+		})
+	}
 	for _, cluster := range []bool{false, true} {
 		mode := map[bool]string{false: "plain", true: "cluster"}[cluster]
-		for _, scripts := range []bool{false, true} {
-			what := map[bool]string{false: "bare", true: "scripts"}[scripts]
+		for _, what := range []string{bare, ours} {
 			for _, depth := range []int{1, 16} {
 				b.Run(fmt.Sprintf("%s/%s/depth=%d", mode, what, depth), func(b *testing.B) {
-					var each float64
-					for b.Loop() {
-						const few, many = 320, 2320
-						less := instructions(b, cluster, scripts, few, depth)
-						each = float64(instructions(b, cluster, scripts, many, depth)-less) / (many - few)
-					}
-					b.ReportMetric(each, "instructions/op")
-					b.ReportMetric(0, "ns/op") // of valgrind: it says nothing
+					measure(b, cluster, what, depth)
 				})
 			}
 		}
 	}
 }
 
+// What is sent.
+const (
+	bare    = "bare"
+	ours    = "scripts"
+	batched = "batch"
+)
+
+func measure(b *testing.B, cluster bool, what string, depth int) {
+	var each float64
+	for b.Loop() {
+		const few, many = 320, 2240
+		less := instructions(b, cluster, what, few, depth)
+		each = float64(instructions(b, cluster, what, many, depth)-less) / (many - few)
+	}
+	b.ReportMetric(each, "instructions/op")
+	b.ReportMetric(0, "ns/op") // of valgrind: it says nothing
+}
+
 var collected = regexp.MustCompile(`Collected : (\d+)`)
 
 // instructions is what a server executes from its start to its end, with n locks and unlocks of fresh names
 // between, depth of them in one write.
-func instructions(b *testing.B, cluster, scripts bool, n, depth int) int {
+func instructions(b *testing.B, cluster bool, what string, n, depth int) int {
 	b.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(b, err)
@@ -61,7 +77,7 @@ func instructions(b *testing.B, cluster, scripts bool, n, depth int) int {
 	if cluster {
 		args = append(args, "--cluster-enabled", "yes", "--cluster-port", "0")
 		if port > 55535 { // the port of the cluster's own talk would be 10,000 higher
-			return instructions(b, cluster, scripts, n, depth)
+			return instructions(b, cluster, what, n, depth)
 		}
 	}
 	var said bytes.Buffer
@@ -104,7 +120,7 @@ func instructions(b *testing.B, cluster, scripts bool, n, depth int) int {
 		}
 	}
 	r := bareRequests
-	if scripts {
+	if what != bare {
 		r, err = scriptRequests()
 		require.NoError(b, err)
 	}
@@ -118,9 +134,15 @@ func instructions(b *testing.B, cluster, scripts bool, n, depth int) int {
 	const owner = "0123456789abcdefghijkl:1"
 	for i := 0; i < n; i += depth {
 		var locks, unlocks []byte
+		if what == batched {
+			locks, unlocks = batches(r.scripts[2], i, depth, owner)
+			ask(locks, 1)
+			ask(unlocks, 1)
+			continue
+		}
 		for k := range depth {
 			name := fmt.Sprintf("{l}:%09d", i+k)
-			if !scripts {
+			if what == bare {
 				locks, unlocks = r.acquire(locks, name, owner, "9000"), r.release(unlocks, name, owner)
 				continue
 			}
@@ -139,4 +161,21 @@ func instructions(b *testing.B, cluster, scripts bool, n, depth int) int {
 	total, err := strconv.Atoi(found[1])
 	require.NoError(b, err)
 	return total
+}
+
+// batches are n locks in one call, and n unlocks in another.
+func batches(script string, first, n int, owner string) (locks, unlocks []byte) {
+	lock := []string{"EVALSHA", sha1hex(script), strconv.Itoa(2 + n), "redquorum:tokens", "redquorum:boot"}
+	unlock := []string{"EVALSHA", sha1hex(script), strconv.Itoa(2 + 3*n), "redquorum:tokens", "redquorum:boot"}
+	for i := range n {
+		name := fmt.Sprintf("{l}:%09d", first+i)
+		lock = append(lock, name)
+		unlock = append(unlock, name, "redquorum:q:"+name, "redquorum:w:"+name)
+	}
+	lock, unlock = append(lock, strings.Repeat("a", n)), append(unlock, strings.Repeat("r", n))
+	for range n {
+		lock = append(lock, "7", owner, "9000")
+		unlock = append(unlock, "7", owner, "")
+	}
+	return command(append(lock, "")...), command(append(unlock, "")...)
 }

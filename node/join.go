@@ -1,0 +1,131 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Calls that wait in line one behind the other can be one command: a script that executes them in their order
+// and returns an array of their answers (redlock/script/batch.lua). That costs the server less than one command
+// for each, and more where they are few.
+const (
+	joinFew  = 3   // fewer travel alone
+	joinMost = 128 // a server does nothing else meanwhile
+)
+
+// joins reports whether c may be part of a command. A master of a cluster takes no keys of several slots in one,
+// and a vote that replicas must acknowledge has its own WAIT.
+func (n *Node) joins(c *quorum.Call) bool {
+	return c.Item.Batch != "" && c.Tagged && n.cfg.Shard == nil && n.waits == nil && !c.Route.Asking
+}
+
+// itemLocked queues a call whose encoding waits until it is known what stands behind it.
+func (s *session) itemLocked(c *quorum.Call, tag string) {
+	if n := len(s.items); n > 0 && (n == joinMost || tag != s.itemsTag || c.Item.Batch != s.items[0].Item.Batch) {
+		s.joinLocked()
+	}
+	s.itemsTag = tag
+	s.items = append(s.items, c)
+}
+
+// joinLocked encodes what itemLocked has queued. The calls are not done yet: whoever ends them needs mu before.
+func (s *session) joinLocked() {
+	switch {
+	case len(s.items) == 0:
+		return
+	case len(s.items) < joinFew:
+		for _, c := range s.items {
+			s.wbuf = s.node.appendTagged(s.wbuf, c, s.itemsTag)
+		}
+	default:
+		s.items[0].Joined = int32(len(s.items))
+		s.wbuf = appendJoined(s.wbuf, s.items, s.itemsTag)
+	}
+	clear(s.items)
+	s.items = s.items[:0]
+}
+
+// appendTagged writes a call that travels alone.
+func (n *Node) appendTagged(b []byte, c *quorum.Call, tag string) []byte {
+	b = n.appendCall(b, c)
+	if c.Tagged {
+		b = resp.AppendBulk(b, tag)
+	}
+	return b
+}
+
+// appendJoined writes calls as one: the names that all locks share, once; the keys of each; a letter for each;
+// the arguments of each; the tag.
+func appendJoined(b []byte, calls []*quorum.Call, tag string) []byte {
+	keys, args := 2, 1
+	for _, c := range calls {
+		keys += int(c.Item.Keys)
+		args += int(c.Item.Args)
+	}
+	b = resp.AppendArray(b, 3+keys+args+1)
+	b = append(b, evalsha[len("\r\n"):]...)
+	b = append(b, calls[0].Item.Batch...)
+	b = append(b, '\r', '\n')
+	b = resp.AppendInt(b, int64(keys))
+	b = append(append(b, tokensBulk...), markerBulk...)
+	var letters [joinMost]byte
+	var behind [joinMost]int32 // where the arguments of each begin
+	for i, c := range calls {
+		own := bytes.IndexByte(c.Cmd, '\n') + 1
+		for range 3 { // EVALSHA, the script, the number of keys
+			own = skip(c.Cmd, own)
+		}
+		b = append(b, c.Cmd[own:c.Shared]...)
+		own = int(c.Shared) + len(tokensBulk) + len(markerBulk)
+		end := own
+		for range c.Item.Keys - 1 {
+			end = skip(c.Cmd, end)
+		}
+		b = append(b, c.Cmd[own:end]...)
+		letters[i], behind[i] = c.Item.Letter, int32(end)
+	}
+	b = resp.AppendBulk(b, letters[:len(calls)])
+	for i, c := range calls {
+		b = append(b, c.Cmd[behind[i]:]...)
+	}
+	return resp.AppendBulk(b, tag)
+}
+
+// skip returns where the bulk string ends that begins at i in one of our own commands.
+func skip(cmd []byte, i int) int {
+	n := 0
+	for i++; cmd[i] != '\r'; i++ {
+		n = n*10 + int(cmd[i]-'0')
+	}
+	return i + len("\r\n") + n + len("\r\n")
+}
+
+// joined reads the answer to n calls and completes them. It runs on the reader.
+func (s *session) joined(br *bufio.Reader, n int) error {
+	all := &s.joint
+	if err := readReply(br, all, 0); err != nil {
+		return err
+	}
+	if all.Kind != '-' && (all.Kind != '*' || len(all.Elems) != n) {
+		return protocolError("not as many answers as calls")
+	}
+	for i := range n {
+		if s.next == len(s.batch) && !s.refill() {
+			return protocolError("a reply to nothing")
+		}
+		entry := s.batch[s.next]
+		s.batch[s.next] = slot{}
+		s.next++
+		entry.joined, entry.call.Joined = true, 0
+		if r := &entry.call.Reply; all.Kind == '*' {
+			*r, all.Elems[i] = all.Elems[i], *r // the memory of both is used again
+		} else { // the whole script was refused, or ended
+			r.Kind, r.Int, r.Str, r.Elems = all.Kind, 0, append(r.Str[:0], all.Str...), r.Elems[:0]
+		}
+		s.complete(entry)
+	}
+	return nil
+}

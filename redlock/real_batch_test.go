@@ -1,0 +1,182 @@
+package redlock
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// words takes a command apart.
+func words(cmd []byte) (out []string) {
+	f := strings.Split(string(cmd), "\r\n")
+	for i := 2; i < len(f); i += 2 {
+		out = append(out, f[i])
+	}
+	return out
+}
+
+// itemOf is how a command may travel with others, Batch "" if it may not.
+func itemOf(cmd []byte) quorum.Item {
+	switch words(cmd)[1] {
+	case acquireScript.sha:
+		return acquireItem
+	case releaseScript.sha:
+		return releaseItem
+	}
+	return quorum.Item{}
+}
+
+// joinCommands makes one command of acquires and releases, the slow way: what node does, from the text of the
+// protocol.
+func joinCommands(tag string, cmds ...[]byte) []byte {
+	keys, letters, args := []string{tokensKey, markerKey}, "", []string(nil)
+	for _, cmd := range cmds {
+		w, item := words(cmd), itemOf(cmd)
+		n, err := strconv.Atoi(w[2])
+		if err != nil {
+			panic(err)
+		}
+		for _, k := range w[3 : 3+n] {
+			if k != tokensKey && k != markerKey {
+				keys = append(keys, k)
+			}
+		}
+		letters += string(item.Letter)
+		args = append(args, w[3+n:]...)
+	}
+	all := append([]string{"EVALSHA", batchScript.sha, strconv.Itoa(len(keys))}, keys...)
+	all = append(append(append(all, letters), args...), tag)
+	return resp.Command(all...)
+}
+
+// tagged completes a command as the node does, and says how its reply is found. joined: between an acquire and a
+// release of another lock, and behind one that fails.
+func (s *scripted) tagged(cmd []byte, tag string) (whole []byte, reply func(any) any) {
+	if !s.joined || itemOf(cmd).Batch == "" {
+		return resp.AppendBulk(cmd, tag), func(v any) any { return v }
+	}
+	other, foreign := keysOf("another"), keysOf("no lock")
+	s.ask("SET", foreign.name, "text", "PX", "600000")
+	fails := foreign.acquire(nil, carol, minute)
+	cmds := [][]byte{fails, other.release(nil, carol, ""), cmd, other.release(nil, carol, "")}
+	if !s.recovers() {
+		cmds[0] = cmds[1]
+	}
+	return joinCommands(tag, cmds...), func(v any) any {
+		all, ok := v.([]any)
+		require.True(s, ok, "%v", v)
+		require.Len(s, all, 4)
+		if s.recovers() {
+			require.ErrorContains(s, all[0].(error), "WRONGTYPE")
+		}
+		if _, failed := all[2].(error); s.recovers() || !failed {
+			require.Equal(s, []any{int64(0), int64(0)}, []any{all[1], all[3]})
+		}
+		s.ask("DEL", foreign.name)
+		return all[2]
+	}
+}
+
+// recovers reports whether a script can go on behind an error that it has caught. The embedded server repeats the
+// error then.
+func (s *scripted) recovers() bool {
+	_, real := s.server.(*redistest.Real)
+	return real
+}
+
+// Every case of acquire and release holds in a batch as well.
+func TestBatchesDoWhatTheProtocolSays(t *testing.T) {
+	onServers(t, func(t *testing.T, server redistest.Server, acl bool) {
+		for _, c := range scriptCases {
+			if c.acl && !acl {
+				continue
+			}
+			t.Run(c.name, func(t *testing.T) {
+				require.NoError(t, server.Flush())
+				s := newScripted(t, server)
+				s.joined = true
+				c.test(s)
+			})
+		}
+	})
+}
+
+// The calls of a batch are executed in their order, each sees what those before it did, and those behind one that
+// fails are executed.
+func TestBatchIsOneAfterTheOther(t *testing.T) {
+	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
+		s := newScripted(t, server)
+		other, foreign := keysOf("other"), keysOf("foreign")
+		s.past(100)
+		s.ask("HSET", tokensKey, strconv.FormatInt(other.bucket, 10), "500")
+		s.ask("SET", foreign.name, "text", "PX", "600000")
+		fails, failsToo := foreign.acquire(nil, bob, minute), foreign.release(nil, bob, "")
+		if !s.recovers() {
+			third := keysOf("third")
+			fails, failsToo = third.release(nil, bob, ""), third.release(nil, bob, "")
+		}
+		all := s.batch(
+			s.acquire(nil, alice, minute),
+			s.acquire(nil, bob, minute), // refused
+			other.acquire(nil, bob, minute),
+			fails,
+			s.acquire(nil, alice, minute), // has it
+			s.release(nil, alice, ""),
+			s.release(nil, alice, ""), // not any more
+			s.acquire(nil, carol, minute),
+			failsToo,
+			other.release(nil, bob, ""),
+		)
+		first := all[0].(int64)
+		require.Positive(t, first)
+		refused := all[1].(int64)
+		require.InDelta(t, -minute.Milliseconds(), refused, 10_000)
+		require.Equal(t, []any{int64(501), first, int64(1), int64(0), first + 1, int64(1)},
+			[]any{all[2], all[4], all[5], all[6], all[7], all[9]})
+		if s.recovers() {
+			require.ErrorContains(t, all[3].(error), "WRONGTYPE")
+			require.ErrorContains(t, all[8].(error), "WRONGTYPE")
+		}
+		require.Equal(t, map[string]string{carol: fmt.Sprint(first + 1)}, s.hash(s.name))
+		require.Empty(t, s.hash(other.name))
+	})
+}
+
+// A hand-over in a batch goes on in the batch: who is behind it finds the lock taken.
+func TestBatchHandsOver(t *testing.T) {
+	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
+		s := newScripted(t, server)
+		token := s.take(alice, minute)
+		s.line(bob, minute, minute)
+		all := s.batch(
+			s.release(nil, alice, ""),
+			s.acquire(nil, carol, minute), // bob has it
+			s.release(nil, bob, ""),
+			s.acquire(nil, carol, minute),
+		)
+		require.Equal(t, int64(1), all[0])
+		require.Negative(t, all[1])
+		require.Equal(t, int64(1), all[2])
+		require.Equal(t, token+2, all[3])
+	})
+}
+
+// batch executes commands in one call.
+func (s *scripted) batch(cmds ...[]byte) []any {
+	s.Helper()
+	_, err := s.c.Conn().Write(joinCommands("", cmds...))
+	require.NoError(s, err)
+	v, err := s.c.ReceiveFor(10 * time.Second)
+	require.NoError(s, err)
+	require.IsType(s, []any(nil), v)
+	require.Len(s, v, len(cmds))
+	return v.([]any)
+}
