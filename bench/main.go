@@ -62,6 +62,7 @@ func run(args []string) error {
 	reps := f.Int("reps", 5, "repetitions, interleaved")
 	lease := f.Duration("lease", 9*time.Second, "of every lock")
 	out := f.String("out", "", "folder of the results (default bench-results/TIME; with -full bench-results/full)")
+	profiles := f.String("cpuprofile", "", "folder for a processor profile of each cell and entry, for go tool pprof")
 	show := f.Bool("list", false, "list the entries and end")
 	f.Usage = func() {
 		_, _ = fmt.Fprintln(f.Output(), "usage: bench [flags]            run and report\n       bench report [-out DIR] FILE...   report on raw data")
@@ -120,6 +121,11 @@ func run(args []string) error {
 	if err := os.MkdirAll(*out, 0o755); err != nil {
 		return err
 	}
+	if *profiles != "" {
+		if err := os.MkdirAll(*profiles, 0o755); err != nil {
+			return err
+		}
+	}
 	file, have, err := suite.OpenFile(filepath.Join(*out, "raw.jsonl"))
 	if err != nil {
 		return err
@@ -133,7 +139,7 @@ func run(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	show2 := suite.NewProgress(os.Stderr)
-	config := suite.Config{Cells: cells, Entries: specs, Reps: *reps, Slice: *slice, Warm: *warm, Lease: *lease, Own: list(*own), Out: file, Have: have, Show: show2}
+	config := suite.Config{Cells: cells, Entries: specs, Reps: *reps, Slice: *slice, Warm: *warm, Lease: *lease, Own: list(*own), Out: file, Have: have, Show: show2, Profiles: *profiles}
 	runErr := suite.Run(ctx, config)
 	if errors.Is(runErr, context.Canceled) {
 		runErr = fmt.Errorf("interrupted; the same command with -out %s goes on", *out)

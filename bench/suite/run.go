@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/bench/entry"
@@ -29,6 +30,8 @@ type Config struct {
 	Out     *File
 	Have    []Record // what Out has already
 	Show    Progress
+
+	Profiles string // folder for processor profiles of the children; "": none
 }
 
 // Progress is told of each slice before it runs.
@@ -238,8 +241,12 @@ func (t team) bad() error {
 }
 
 func (r *runner) team(spec *entry.Spec, cell Cell, members []string) (t team, err error) {
-	for range max(cell.Procs, 1) {
-		c, err := startChild(spec, r.openOrder(cell, members))
+	for i := range max(cell.Procs, 1) {
+		o := r.openOrder(cell, members)
+		if r.Profiles != "" {
+			o.Profile = profileName(r.Profiles, cell, spec.Name, i)
+		}
+		c, err := startChild(spec, o)
 		if err != nil {
 			t.close()
 			return nil, err
@@ -247,6 +254,25 @@ func (r *runner) team(spec *entry.Spec, cell Cell, members []string) (t team, er
 		t = append(t, c)
 	}
 	return t, nil
+}
+
+// profileName is the file of a child's profile: the cell without what a shell would need quotes for. A cell whose
+// children are started anew keeps the last one.
+func profileName(dir string, cell Cell, entry string, process int) string {
+	name := strings.Map(func(c rune) rune {
+		if c < 0x7f && strings.ContainsRune("\"'+ ", c) || c >= 0x7f {
+			return '-'
+		}
+		return c
+	}, cell.String())
+	if process > 0 {
+		entry += fmt.Sprintf("-%d", process)
+	}
+	abs, err := filepath.Abs(dir) // children have folders of their own
+	if err != nil {
+		abs = dir
+	}
+	return filepath.Join(abs, name+"-"+entry+".pprof")
 }
 
 // cell runs all rounds of a cell without a fault. The children of all entries live through all of them;

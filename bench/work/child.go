@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 	"slices"
 	"sync"
 	"time"
@@ -50,6 +51,7 @@ type session struct {
 	spec    *entry.Spec
 	lockers []entry.Locker // one, or one per caller
 	callers []*caller      // kept from slice to slice, for their room
+	profile *os.File       // being written; nil without Order.Profile
 }
 
 func (s *session) do(o *Order) (*Result, error) {
@@ -97,6 +99,14 @@ func (s *session) start(o *Order) (*Result, error) {
 	for i := range o.Callers {
 		s.callers = append(s.callers, &caller{number: i, locker: s.lockers[i%n]})
 	}
+	if o.Profile != "" {
+		if s.profile, err = os.Create(o.Profile); err != nil {
+			return nil, err
+		}
+		if err := pprof.StartCPUProfile(s.profile); err != nil {
+			return nil, err
+		}
+	}
 	return &Result{Version: versionOf(spec)}, nil
 }
 
@@ -109,6 +119,13 @@ func (s *session) dial() (entry.Locker, error) {
 func (s *session) lease() time.Duration { return time.Duration(s.open.LeaseMS) * time.Millisecond }
 
 func (s *session) close() {
+	if s.profile != nil {
+		pprof.StopCPUProfile()
+		if err := s.profile.Close(); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, "profile:", err)
+		}
+		s.profile = nil
+	}
 	for _, l := range s.lockers {
 		l.Close()
 	}

@@ -27,6 +27,7 @@ type Order struct {
 	Warm    int    `json:"warm,omitempty"`     // uncontended: so many names in turn; 0: a fresh one each time
 	Rate    int    `json:"rate,omitempty"`     // uncontended: arrivals per second on a schedule; 0: closed loop
 	Count   int    `json:"count,omitempty"`    // renewed and memory: leases, waiters
+	Profile string `json:"profile,omitempty"`  // file for a processor profile of what comes; children of other languages take none
 
 	// Of slice.
 	Prefix  string `json:"prefix,omitempty"`  // of all names
