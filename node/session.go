@@ -21,6 +21,8 @@ const (
 	// socket buffer then has room whatever the peer does, so that the caller cannot be blocked by a
 	// peer that has stopped reading; everything beyond is left to the flusher.
 	inlineBytes = 64 << 10
+	// enough calls are written without waiting for more.
+	enough = 16
 	// chunk is the most that is written under one write deadline.
 	chunk = 256 << 10
 	// keepBuffer is the largest write buffer that is kept for the next write.
@@ -71,6 +73,8 @@ type session struct {
 	queuedBytes int64
 	sent        uint64 // calls of queued whose bytes were handed to a write
 	flushing    bool   // somebody writes, or the flusher has been woken to
+	gathering   bool   // who is to write lets others append before
+	turn        uint64 // of gathering
 	closing     bool   // no calls from outside any more
 	reloading   int    // SCRIPT LOADs under way after a NOSCRIPT
 	broke       *broke // not nil: why the session ended
@@ -202,11 +206,11 @@ func (s *session) submit(c *quorum.Call, own bool) error {
 			s.waitLocked()
 		}
 	}
-	if s.flushing {
+	if s.flushing && !(s.gathering && s.queued-s.sent >= enough) {
 		s.mu.Unlock()
 		return nil
 	}
-	s.flushing = true
+	s.flushing, s.gathering = true, false
 	if c.Late || inFlight+int64(size) > inlineBytes {
 		s.mu.Unlock()
 		s.wake()
@@ -261,11 +265,18 @@ func (s *session) enqueueLocked(entry slot) {
 // writeInline writes the buffer on the goroutine of a caller, which holds mu; others is the number of
 // calls that were in flight before. It returns without mu.
 func (s *session) writeInline(others int) {
-	if others >= 2 {
+	if others >= 2 && s.queued-s.sent < enough {
 		// Company: whoever is runnable appends first. This gathers batches without a timer.
+		turn := s.turn + 1
+		s.turn, s.gathering = turn, true
 		s.mu.Unlock()
 		runtime.Gosched()
 		s.mu.Lock()
+		if s.turn != turn || !s.gathering { // another caller has taken over
+			s.mu.Unlock()
+			return
+		}
+		s.gathering = false
 		if _, size := s.inFlightLocked(); size > inlineBytes {
 			s.mu.Unlock()
 			s.wake()
