@@ -188,6 +188,7 @@ func (cl *Cluster) Done(c *quorum.Call) {
 	t.calls--
 	st := cl.judge(c, t.owner)
 	if st.do != deliver && st.do != giveUp {
+		c.Item = quorum.Item{} // by itself: then it is told where it belongs
 		if c.Route.Since.IsZero() {
 			c.Route.Since = time.Now()
 		}

@@ -16,10 +16,9 @@ const (
 	joinMost = 128 // a server does nothing else meanwhile
 )
 
-// joins reports whether c may be part of a command. A master of a cluster takes no keys of several slots in one,
-// and a vote that replicas must acknowledge has its own WAIT.
+// joins reports whether c may be part of a command. A vote that replicas must acknowledge has its own WAIT.
 func (n *Node) joins(c *quorum.Call) bool {
-	return c.Item.Batch != "" && c.Tagged && n.cfg.Shard == nil && n.waits == nil && !c.Route.Asking
+	return c.Item.Batch != "" && c.Tagged && n.waits == nil && !c.Route.Asking
 }
 
 // itemLocked queues a call whose encoding waits until it is known what stands behind it.
@@ -42,7 +41,7 @@ func (s *session) joinLocked() {
 		}
 	default:
 		s.items[0].Joined = int32(len(s.items))
-		s.wbuf = appendJoined(s.wbuf, s.items, s.itemsTag)
+		s.wbuf = appendJoined(s.wbuf, s.items, s.itemsTag, s.node.cfg.Shard != nil)
 	}
 	clear(s.items)
 	s.items = s.items[:0]
@@ -57,21 +56,37 @@ func (n *Node) appendTagged(b []byte, c *quorum.Call, tag string) []byte {
 	return b
 }
 
-// appendJoined writes calls as one: the names that all locks share, once; the keys of each; a letter for each;
-// the arguments of each; the tag.
-func appendJoined(b []byte, calls []*quorum.Call, tag string) []byte {
-	keys, args := 2, 1
+// appendJoined writes calls as one, as the script that carries them wants it. sharded: at a master of a cluster, which
+// takes no keys of several slots; there they are arguments, each with the counters of its own slot.
+func appendJoined(b []byte, calls []*quorum.Call, tag string, sharded bool) []byte {
+	keys, args := 0, 0
 	for _, c := range calls {
 		keys += int(c.Item.Keys)
 		args += int(c.Item.Args)
 	}
-	b = resp.AppendArray(b, 3+keys+args+1)
+	words := 4 // the script, the number of keys, the letters, the tag
+	if sharded {
+		keys += len(calls)
+		words++
+	} else {
+		keys += 2
+	}
+	b = resp.AppendArray(b, 1+words+keys+args)
 	b = append(b, evalsha[len("\r\n"):]...)
 	b = append(b, calls[0].Item.Batch...)
 	b = append(b, '\r', '\n')
-	b = resp.AppendInt(b, int64(keys))
-	b = append(append(b, tokensBulk...), markerBulk...)
 	var letters [joinMost]byte
+	for i, c := range calls {
+		letters[i] = c.Item.Letter
+	}
+	if sharded {
+		b = resp.AppendInt(b, 0)
+		b = resp.AppendBulk(b, letters[:len(calls)])
+		b = resp.AppendInt(b, int64(3+keys)) // where the arguments begin
+	} else {
+		b = resp.AppendInt(b, int64(keys))
+		b = append(append(b, tokensBulk...), markerBulk...)
+	}
 	var behind [joinMost]int32 // where the arguments of each begin
 	for i, c := range calls {
 		own := bytes.IndexByte(c.Cmd, '\n') + 1
@@ -79,15 +94,20 @@ func appendJoined(b []byte, calls []*quorum.Call, tag string) []byte {
 			own = skip(c.Cmd, own)
 		}
 		b = append(b, c.Cmd[own:c.Shared]...)
+		if sharded {
+			b = appendTokens(b, c.Slot)
+		}
 		own = int(c.Shared) + len(tokensBulk) + len(markerBulk)
 		end := own
 		for range c.Item.Keys - 1 {
 			end = skip(c.Cmd, end)
 		}
 		b = append(b, c.Cmd[own:end]...)
-		letters[i], behind[i] = c.Item.Letter, int32(end)
+		behind[i] = int32(end)
 	}
-	b = resp.AppendBulk(b, letters[:len(calls)])
+	if !sharded {
+		b = resp.AppendBulk(b, letters[:len(calls)])
+	}
 	for i, c := range calls {
 		b = append(b, c.Cmd[behind[i]:]...)
 	}
@@ -109,8 +129,13 @@ func (s *session) joined(br *bufio.Reader, n int) error {
 	if err := readReply(br, all, 0); err != nil {
 		return err
 	}
-	if all.Kind != '-' && (all.Kind != '*' || len(all.Elems) != n) {
+	switch {
+	case all.Kind == '*' && len(all.Elems) == n:
+	case all.Kind != '-':
 		return protocolError("not as many answers as calls")
+	case classify(string(all.Str)).Kind == quorum.KindCluster: // of nothing that was executed
+		all.Str = append(append([]byte(nil), "TRYAGAIN alone: "...), all.Str...)
+		s.travelApart()
 	}
 	for i := range n {
 		if s.next == len(s.batch) && !s.refill() {
@@ -128,4 +153,11 @@ func (s *session) joined(br *bufio.Reader, n int) error {
 		s.complete(entry)
 	}
 	return nil
+}
+
+// travelApart ends the joining of calls: what this server says of them says too little, or it takes no such command.
+func (s *session) travelApart() {
+	s.mu.Lock()
+	s.apart = true
+	s.mu.Unlock()
 }

@@ -464,9 +464,7 @@ func (s *session) complete(entry slot) {
 	}
 	if refused.Kind == quorum.KindAuth {
 		if entry.joined { // which command it was is told to calls that travel alone
-			s.mu.Lock()
-			s.apart = true
-			s.mu.Unlock()
+			s.travelApart()
 		}
 		refused = naming(refused, string(c.Reply.Str), s.node.sourceOf(c.Cmd))
 	}

@@ -215,16 +215,20 @@ func (n *Node) appendCall(b []byte, c *quorum.Call) []byte {
 	}
 	rest := c.Cmd[c.Shared:]
 	b = append(b, c.Cmd[:c.Shared]...)
-	tag := hashslot.TagOf(c.Slot)
 	for _, bulk := range [][]byte{tokensBulk, markerBulk} { // the script finds its marker's id in the same key
 		if len(rest) >= len(bulk) && string(rest[:len(bulk)]) == string(bulk) {
 			rest = rest[len(bulk):]
-			b = append(b, "$22\r\nredquorum:tokens:{"...)
-			b = append(b, tag...)
-			b = append(b, "}\r\n"...)
+			b = appendTokens(b, c.Slot)
 		}
 	}
 	return append(b, rest...)
+}
+
+// appendTokens writes the name of a slot's counters.
+func appendTokens(b []byte, s uint16) []byte {
+	b = append(b, "$22\r\nredquorum:tokens:{"...)
+	b = append(b, hashslot.TagOf(s)...)
+	return append(b, "}\r\n"...)
 }
 
 // memory is what a master's script says of its process, beside the marker.

@@ -3,9 +3,17 @@
 --   KEYS[1] token counters   KEYS[2] marker   then for an acquire: lock; for a release: lock, queue, waiters
 --   ARGV[1] a letter for each: a = acquire, r = release   then for each: bucket, owner, and TTL (ms) or hint
 --   ARGV[#ARGV] marker id, as in acquire and release
--- Returns an array of what each would have returned, errors among them.
-local keys, args = KEYS, ARGV
-local letters, tokens, marker, id = args[1], keys[1], keys[2], args[#args]
+-- At a master of a Redis Cluster, where a call can have the keys of one slot only, there are no KEYS. ARGV[2] says
+-- where the buckets begin, and between are for an acquire: lock, the slot's counters; for a release: lock, the slot's
+-- counters, queue, waiters. A slot that the master gives away is found at the first key that is asked for.
+-- Returns an array of what each would have returned, errors among them; TRYAGAIN if it was not executed.
+local keys, args, letters, id = KEYS, ARGV, ARGV[1], ARGV[#ARGV]
+local key, arg, more = 3, 2, 0 -- where those of the next one begin; 1 where each has counters of its own
+local tokens, marker = keys[1], keys[2]
+if not tokens then
+  keys, arg, more = args, tonumber(args[2]), 1
+end
+local began -- what cannot be asked for again has been executed
 
 local function acquire(name, bucket, owner, ttl)
 --include vote.lua
@@ -16,33 +24,38 @@ local function pass(owner, hint, KEYS, ARGV)
 --include pass.lua
 end
 
+local function acquires() return acquire(keys[key], args[arg], args[arg + 1], args[arg + 2]) end
+
+local function releases()
+  local name, queue, owner = keys[key], keys[key + 1 + more], args[arg + 1]
+  if redis.call('EXISTS', queue) == 0 then return redis.call('HDEL', name, owner) end
+  began = true
+  return pass(owner, args[arg + 2], {name, tokens, marker, queue, keys[key + 2 + more]}, {args[arg], id})
+end
+
 -- What a script that ends by an error would have replied: Redis 7 gives its text, those before it and with it the
 -- position.
 local function raised(said)
   said = tostring(said)
+  if not began and string.find(said, 'non local key', 1, true) then return {err = 'TRYAGAIN the slot is being given away'} end
   if not string.match(said, '^%u+ ') then said = 'ERR Error running script (call to batch): ' .. said end
   return {err = said}
 end
 
-local key, arg = 3, 2 -- where those of the next one begin
-
-local function acquires() return acquire(keys[key], args[arg], args[arg + 1], args[arg + 2]) end
-
-local function releases()
-  local name, queue, owner = keys[key], keys[key + 1], args[arg + 1]
-  if redis.call('EXISTS', queue) == 0 then return redis.call('HDEL', name, owner) end
-  return pass(owner, args[arg + 2], {name, tokens, marker, queue, keys[key + 2]}, {args[arg], id})
-end
-
 local out = {}
 for i = 1, #letters do
+  if more == 1 then
+    tokens = keys[key + 1]
+    marker = tokens
+  end
   local ok, said
+  began = false
   if string.byte(letters, i) == 97 then
     ok, said = pcall(acquires)
-    key = key + 1
+    key = key + 1 + more
   else
     ok, said = pcall(releases)
-    key = key + 3
+    key = key + 3 + more
   end
   arg = arg + 3
   if ok then out[i] = said else out[i] = raised(said) end
