@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -236,4 +239,121 @@ func TestLongSlotIsMovedBackAndForthUnderItsContenders(t *testing.T) { reshardBo
 func reshardBoth(t *testing.T, length time.Duration) {
 	t.Run("sharded", func(t *testing.T) { reshard(t, redistest.RealConfig{}, length) })
 	t.Run("not sharded", func(t *testing.T) { reshard(t, unsharded, length) })
+}
+
+// Callers whose calls travel together, on names of their own, under slots that move: one that has moved away is
+// found in the middle of such a command, and costs the others nothing.
+func TestCallsTravelTogetherWhileSlotsMove(t *testing.T) {
+	t.Parallel()
+	s := start(t, redistest.ShardedConfig{Masters: 3})
+	client := open(t, s, unhurried)
+	const callers = 64
+	all := []string{"a", "b", "c", "d", "e", "f", "g", "h"} // the first two move
+	ctx, end := context.WithTimeout(t.Context(), time.Minute)
+	defer end()
+	var done atomic.Int64
+	errs := make(chan error, callers)
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for i := range callers {
+		wg.Go(func() {
+			slots := all
+			if i%2 == 0 {
+				slots = all[2:]
+			}
+			var last uint64
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				lease, err := client.Mutex(fmt.Sprintf("{%s}:%d", slots[(i+n)%len(slots)], i)).TryLock(ctx)
+				if err == nil {
+					if n%len(slots) == 0 { // the same slot as before
+						if lease.Token() <= last {
+							err = fmt.Errorf("token %d after %d", lease.Token(), last)
+						}
+						last = lease.Token()
+					}
+					err = errors.Join(err, lease.Unlock(ctx))
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	moves := 0
+	for began := time.Now(); time.Since(began) < 2*time.Second || moves < 12; moves++ {
+		n := int(slot.Of("{" + all[moves%2] + "}"))
+		from := s.Index(s.Owner(ctx, n))
+		require.NoError(t, s.MoveWith(ctx, n, from, (from+1)%s.Masters, func() {
+			for want := done.Load() + callers/2; done.Load() < want && ctx.Err() == nil; { // those of other slots go on
+				time.Sleep(time.Millisecond)
+			}
+		}))
+	}
+	close(stop)
+	wg.Wait()
+	select {
+	case err := <-errs:
+		require.NoError(t, err)
+	default:
+	}
+	commands := 0
+	for _, r := range s.Servers[:s.Masters] {
+		info, err := r.Do(t.Context(), "INFO", "commandstats")
+		require.NoError(t, err)
+		m := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`).FindStringSubmatch(info.(string))
+		require.NotNil(t, m)
+		calls, err := strconv.Atoi(m[1])
+		require.NoError(t, err)
+		commands += calls
+		keys, err := r.Do(t.Context(), "KEYS", "{[a-h]}:*")
+		require.NoError(t, err)
+		require.Empty(t, keys, "locks that are left")
+	}
+	t.Logf("%d locks in %d commands, %d moves", done.Load(), commands, moves)
+	require.Less(t, int64(commands), done.Load(), "each lock is two calls")
+}
+
+// A master says of each item of a batch whether it serves its slot, and executes the others. What it does not serve
+// it has not touched: an unlock is not told that it was interrupted.
+func TestBatchAtAMasterOfSomeOfItsSlots(t *testing.T) {
+	t.Parallel()
+	s := start(t, redistest.ShardedConfig{Masters: 3})
+	batch := ""
+	for _, source := range redlock.Scripts() {
+		if strings.Contains(source, "Carries several acquires and releases") {
+			batch = source
+		}
+	}
+	require.NotEmpty(t, batch)
+	here := s.Owner(t.Context(), int(slot.Of("here")))
+	away := ""
+	for i := 0; away == "" || s.Owner(t.Context(), int(slot.Of(away))) == here; i++ {
+		away = fmt.Sprint("away", i)
+	}
+	key := func(prefix, name string) string { return slot.Sibling(prefix, name) }
+	args := []string{"EVAL", batch, "0", "arar", "15"}
+	for _, name := range []string{"here", away} {
+		tokens := key("redquorum:tokens", name)
+		args = append(args, name, tokens, name, tokens, key("redquorum:q", name), key("redquorum:w", name))
+	}
+	for range 4 {
+		args = append(args, "7", "owner:1", "60000")
+	}
+	// The third argument of a release is the waiter to prefer; nobody is called 60000.
+	got, err := here.Do(t.Context(), append(args, "")...)
+	require.NoError(t, err)
+	all := got.([]any)
+	require.Len(t, all, 4)
+	require.Positive(t, all[0])
+	require.Equal(t, int64(1), all[1])
+	for _, refused := range all[2:] {
+		require.ErrorContains(t, refused.(error), "TRYAGAIN the slot is not served here")
+	}
 }

@@ -16,6 +16,10 @@ const (
 	joinMost = 128 // a server does nothing else meanwhile
 )
 
+// alone is the refusal of a call that was not executed because it travelled with others, of a server that takes no
+// such commands.
+const alone = "TRYAGAIN alone"
+
 // joins reports whether c may be part of a command. A vote that replicas must acknowledge has its own WAIT.
 func (n *Node) joins(c *quorum.Call) bool {
 	return c.Item.Batch != "" && c.Tagged && n.waits == nil && !c.Route.Asking
@@ -134,8 +138,7 @@ func (s *session) joined(br *bufio.Reader, n int) error {
 	case all.Kind != '-':
 		return protocolError("not as many answers as calls")
 	case classify(string(all.Str)).Kind == quorum.KindCluster: // of nothing that was executed
-		all.Str = append(append([]byte(nil), "TRYAGAIN alone: "...), all.Str...)
-		s.travelApart()
+		all.Str = append([]byte(alone+": "), all.Str...)
 	}
 	for i := range n {
 		if s.next == len(s.batch) && !s.refill() {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -462,10 +463,10 @@ func (s *session) complete(entry slot) {
 			return
 		}
 	}
+	if entry.joined && (refused.Kind == quorum.KindAuth || strings.HasPrefix(refused.Text, alone)) {
+		s.travelApart() // such a call is told which command it was
+	}
 	if refused.Kind == quorum.KindAuth {
-		if entry.joined { // which command it was is told to calls that travel alone
-			s.travelApart()
-		}
 		refused = naming(refused, string(c.Reply.Str), s.node.sourceOf(c.Cmd))
 	}
 	s.leave(entry)

@@ -36,8 +36,9 @@ func itemOf(cmd []byte) quorum.Item {
 
 // joinCommands makes one command of acquires and releases, the slow way: what node does, from the text of the
 // protocol.
-func joinCommands(tag string, cmds ...[]byte) []byte {
-	keys, letters, args := []string{tokensKey, markerKey}, "", []string(nil)
+func joinCommands(tag string, sharded bool, cmds ...[]byte) []byte {
+	var keys, args []string
+	letters := ""
 	for _, cmd := range cmds {
 		w, item := words(cmd), itemOf(cmd)
 		n, err := strconv.Atoi(w[2])
@@ -45,16 +46,20 @@ func joinCommands(tag string, cmds ...[]byte) []byte {
 			panic(err)
 		}
 		for _, k := range w[3 : 3+n] {
-			if k != tokensKey && k != markerKey {
+			if k == tokensKey && sharded || k != tokensKey && k != markerKey {
 				keys = append(keys, k)
 			}
 		}
 		letters += string(item.Letter)
 		args = append(args, w[3+n:]...)
 	}
-	all := append([]string{"EVALSHA", batchScript.sha, strconv.Itoa(len(keys))}, keys...)
-	all = append(append(append(all, letters), args...), tag)
-	return resp.Command(all...)
+	all := []string{"EVALSHA", batchScript.sha}
+	if sharded {
+		all = append(append(all, "0", letters, strconv.Itoa(3+len(keys))), keys...)
+	} else {
+		all = append(append(all, strconv.Itoa(2+len(keys)), tokensKey, markerKey), append(keys, letters)...)
+	}
+	return resp.Command(append(append(all, args...), tag)...)
 }
 
 // tagged completes a command as the node does, and says how its reply is found. joined: between an acquire and a
@@ -70,7 +75,7 @@ func (s *scripted) tagged(cmd []byte, tag string) (whole []byte, reply func(any)
 	if !s.recovers() {
 		cmds[0] = cmds[1]
 	}
-	return joinCommands(tag, cmds...), func(v any) any {
+	return joinCommands(tag, false, cmds...), func(v any) any {
 		all, ok := v.([]any)
 		require.True(s, ok, "%v", v)
 		require.Len(s, all, 4)
@@ -112,8 +117,7 @@ func TestBatchesDoWhatTheProtocolSays(t *testing.T) {
 // The calls of a batch are executed in their order, each sees what those before it did, and those behind one that
 // fails are executed.
 func TestBatchIsOneAfterTheOther(t *testing.T) {
-	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
-		s := newScripted(t, server)
+	bothForms(t, func(t *testing.T, s *scripted) {
 		other, foreign := keysOf("other"), keysOf("foreign")
 		s.past(100)
 		s.ask("HSET", tokensKey, strconv.FormatInt(other.bucket, 10), "500")
@@ -152,8 +156,7 @@ func TestBatchIsOneAfterTheOther(t *testing.T) {
 
 // A hand-over in a batch goes on in the batch: who is behind it finds the lock taken.
 func TestBatchHandsOver(t *testing.T) {
-	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
-		s := newScripted(t, server)
+	bothForms(t, func(t *testing.T, s *scripted) {
 		token := s.take(alice, minute)
 		s.line(bob, minute, minute)
 		all := s.batch(
@@ -169,10 +172,48 @@ func TestBatchHandsOver(t *testing.T) {
 	})
 }
 
+// bothForms runs a test with what plain members get and with what masters of a cluster get.
+func bothForms(t *testing.T, test func(t *testing.T, s *scripted)) {
+	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
+		for _, sharded := range []bool{false, true} {
+			t.Run(fmt.Sprint("sharded ", sharded), func(t *testing.T) {
+				require.NoError(t, server.Flush())
+				s := newScripted(t, server)
+				s.sharded = sharded
+				test(t, s)
+			})
+		}
+	})
+}
+
+// What a member forgot between two calls of a batch concerns those of that bucket.
+func TestBatchAtAMemberThatForgot(t *testing.T) {
+	bothForms(t, func(t *testing.T, s *scripted) {
+		s.tag = "run 1"
+		if s.sharded { // one key, of the slot
+			s.ask("HSET", tokensKey, "id", "run 2")
+		} else {
+			s.ask("HSET", markerKey, "id", "run 2")
+		}
+		other := keysOf("other")
+		s.ask("HSET", tokensKey, strconv.FormatInt(other.bucket, 10), "500")
+		fails := s.acquire(nil, alice, minute)
+		if !s.recovers() {
+			fails = other.release(nil, carol, "")
+		}
+		all := s.batch(fails, other.acquire(nil, bob, minute), other.release(nil, bob, ""))
+		if s.recovers() {
+			require.ErrorContains(t, all[0].(error), "FORGOT marker")
+		}
+		require.Equal(t, []any{int64(501), int64(1)}, all[1:])
+		require.Empty(t, s.hash(s.name))
+	})
+}
+
 // batch executes commands in one call.
 func (s *scripted) batch(cmds ...[]byte) []any {
 	s.Helper()
-	_, err := s.c.Conn().Write(joinCommands("", cmds...))
+	_, err := s.c.Conn().Write(joinCommands(s.tag, s.sharded, cmds...))
 	require.NoError(s, err)
 	v, err := s.c.ReceiveFor(10 * time.Second)
 	require.NoError(s, err)

@@ -86,6 +86,8 @@ type scripted struct {
 	keys
 	tag    string // marker id in every call
 	joined bool   // acquire and release travel in a batch
+
+	sharded bool // as at a master of a cluster
 }
 
 func newScripted(t *testing.T, server redistest.Server) *scripted {

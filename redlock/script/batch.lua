@@ -6,7 +6,7 @@
 -- At a master of a Redis Cluster, where a call can have the keys of one slot only, there are no KEYS. ARGV[2] says
 -- where the buckets begin, and between are for an acquire: lock, the slot's counters; for a release: lock, the slot's
 -- counters, queue, waiters. A slot that the master gives away is found at the first key that is asked for.
--- Returns an array of what each would have returned, errors among them; TRYAGAIN if it was not executed.
+-- Returns an array of what each would have returned, errors among them; TRYAGAIN where the master does not serve the slot: it was not executed.
 local keys, args, letters, id = KEYS, ARGV, ARGV[1], ARGV[#ARGV]
 local key, arg, more = 3, 2, 0 -- where those of the next one begin; 1 where each has counters of its own
 local tokens, marker = keys[1], keys[2]
@@ -37,7 +37,8 @@ end
 -- position.
 local function raised(said)
   said = tostring(said)
-  if not began and string.find(said, 'non local key', 1, true) then return {err = 'TRYAGAIN the slot is being given away'} end
+  if string.find(said, 'hash to the same slot', 1, true) then return {err = 'TRYAGAIN alone'} end
+  if not began and string.find(said, 'cript attempted to', 1, true) then return {err = 'TRYAGAIN the slot is not served here'} end
   if not string.match(said, '^%u+ ') then said = 'ERR Error running script (call to batch): ' .. said end
   return {err = said}
 end

@@ -1,0 +1,511 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/quorum"
+	hashslot "github.com/redquorum/redquorum/slot"
+)
+
+// A batch of these returns for each item its first argument, and its letter.
+const (
+	itemScript  = `return ARGV[2]`
+	itemsScript = `local out, arg = {}, 2
+for i = 1, #ARGV[1] do
+  out[i] = string.sub(ARGV[1], i, i) .. ' ' .. ARGV[arg]
+  arg = arg + 2
+end
+return out`
+)
+
+// item is a call that may travel with others: letter a has one key, r has three; and two arguments.
+func item(letter byte, name, arg string) *result {
+	n := map[byte]int{'a': 1, 'r': 3}[letter]
+	args := []string{"EVALSHA", scriptSHA(itemScript), fmt.Sprint(2 + n), name, tokensKey, markerKey}
+	for i := 1; i < n; i++ {
+		args = append(args, fmt.Sprint(name, ":", i))
+	}
+	shared := len(resp.Command(args[:4]...))
+	r := newCall(append(args, arg, "more", "tag")...)
+	r.Cmd, r.Tagged = r.Cmd[:len(r.Cmd)-len("$3\r\ntag\r\n")], true
+	r.Shared = int32(shared + digits(len(args)+3) - digits(4))
+	r.Slot = hashslot.Of(name)
+	r.Item = quorum.Item{Batch: scriptSHA(itemsScript), Letter: letter, Keys: uint8(n), Args: 2}
+	return r
+}
+
+func digits(n int) int { return len(fmt.Sprint(n)) }
+
+// together has calls wait in line until all of them do.
+func together(n *Node, calls ...*result) {
+	s := n.published.Load().session
+	s.mu.Lock()
+	s.flushing = true
+	s.mu.Unlock()
+	for _, c := range calls {
+		n.Submit(&c.Call)
+	}
+	s.wake()
+}
+
+// joining starts a node at a server that answers as handle says.
+func joining(t *testing.T, handle func(id int64, args []string) string, edit ...func(*Config)) (*Node, *fake) {
+	t.Helper()
+	f := newFake(handle)
+	c := Config{Dialer: f, Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour, StallTimeout: time.Hour, BackoffMin: time.Millisecond}
+	for _, e := range edit {
+		e(&c)
+	}
+	n := up(t, c)
+	n.setTag("id")
+	return n, f
+}
+
+// isBatch tells the command that carries items.
+func isBatch(args []string) bool { return args[0] == "EVALSHA" && args[1] == scriptSHA(itemsScript) }
+
+func TestCallsThatWaitTravelTogether(t *testing.T) {
+	var mu sync.Mutex
+	var sent []string
+	n, _ := joining(t, func(_ int64, args []string) string {
+		if !isBatch(args) {
+			return "default"
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		sent = append(sent, strings.Join(args, " "))
+		return "*3\r\n:7\r\n-WRONGTYPE no lock\r\n*2\r\n:1\r\n" + bulk("next")
+	})
+	calls := []*result{item('a', "one", "x"), item('r', "two", "y"), item('a', "three", "z")}
+	together(n, calls...)
+	for _, c := range calls {
+		c.wait(t)
+	}
+	want := strings.Join([]string{"EVALSHA", scriptSHA(itemsScript), "7", tokensKey, markerKey, "one", "two", "two:1", "two:2", "three",
+		"ara", "x", "more", "y", "more", "z", "more", "id"}, " ")
+	mu.Lock()
+	if len(sent) != 1 || sent[0] != want {
+		t.Errorf("sent %q\nwant %q", sent, want)
+	}
+	mu.Unlock()
+	if c := calls[0]; c.Outcome != quorum.Answered || c.Reply.Int != 7 || c.Joined != 0 {
+		t.Errorf("first: %v %+v", c.Outcome, c.Reply)
+	}
+	var refused *quorum.ReplyError
+	if c := calls[1]; c.Outcome != quorum.Refused || !errors.As(c.Err, &refused) || refused.Kind != quorum.KindForeign {
+		t.Errorf("second: %v %v", c.Outcome, c.Err)
+	}
+	if c := calls[2]; c.Outcome != quorum.Answered || show(c.Reply) != "[1 next]" {
+		t.Errorf("third: %v %+v", c.Outcome, c.Reply)
+	}
+	if calls, size := n.published.Load().session.inFlight(); calls != 0 || size != 0 {
+		t.Errorf("%d calls and %d bytes are still in line", calls, size)
+	}
+}
+
+// What may not be joined, and where a batch ends. Each line is what is sent; a batch is its letters and names.
+func TestCallsThatTravelApart(t *testing.T) {
+	echo := func() *result { return newCall("ECHO", "between") }
+	for _, c := range []struct {
+		name  string
+		calls func(n *Node) []*result
+		edit  func(*Config)
+		want  []string
+	}{
+		{name: "two are too few", calls: func(*Node) []*result {
+			return []*result{item('a', "one", "x"), item('a', "two", "x")}
+		}, want: []string{"one", "two"}},
+		{name: "in order with others", calls: func(*Node) []*result {
+			return []*result{item('a', "1", "x"), item('a', "2", "x"), item('r', "3", "x"), echo(),
+				item('r', "4", "x"), item('a', "5", "x"), item('a', "6", "x"), item('a', "7", "x"), echo(), item('a', "8", "x")}
+		}, want: []string{"aar 1 2 3", "between", "raaa 4 5 6 7", "between", "8"}},
+		{name: "with another script", calls: func(*Node) []*result {
+			other := item('a', "4", "x")
+			other.Item.Batch = scriptSHA("another")
+			return []*result{item('a', "1", "x"), item('a', "2", "x"), item('a', "3", "x"), other}
+		}, want: []string{"aaa 1 2 3", "4"}},
+		{name: "replicas must acknowledge", edit: func(c *Config) { c.MinReplicasAck = 1 }, calls: func(*Node) []*result {
+			return []*result{item('a', "1", "x"), item('a', "2", "x"), item('a', "3", "x")}
+		}, want: []string{"1", "WAIT", "2", "WAIT", "3", "WAIT"}},
+		{name: "one that is asked for another master", calls: func(*Node) []*result {
+			odd := item('a', "4", "x")
+			odd.Route.Asking = true
+			return []*result{item('a', "1", "x"), item('a', "2", "x"), item('a', "3", "x"), odd, item('a', "5", "x")}
+		}, want: []string{"aaa 1 2 3", "ASKING", "4", "5"}},
+		{name: "as many as a batch takes", calls: func(*Node) (out []*result) {
+			for range joinMost + 3 {
+				out = append(out, item('a', "n", "x"))
+			}
+			return out
+		}, want: []string{strings.Repeat("a", joinMost) + strings.Repeat(" n", joinMost), "aaa n n n"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var mu sync.Mutex
+			var sent []string
+			n, _ := joining(t, func(_ int64, args []string) string {
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case isBatch(args):
+					letters, line, answer := "", "", ""
+					for _, a := range args[5:] {
+						if strings.Trim(a, "ar") == "" {
+							letters = a
+							break
+						}
+						if !strings.Contains(a, ":") {
+							line += " " + a
+						}
+					}
+					for range letters {
+						answer += ":1\r\n"
+					}
+					sent = append(sent, letters+line)
+					return fmt.Sprintf("*%d\r\n%s", len(letters), answer)
+				case args[0] == "EVALSHA":
+					sent = append(sent, args[3])
+					return ":1\r\n"
+				case args[0] == "WAIT" || args[0] == "ASKING":
+					sent = append(sent, args[0])
+					return ":1\r\n"
+				case args[0] == "ECHO":
+					sent = append(sent, args[1])
+				}
+				return "default"
+			}, func(cfg *Config) {
+				if c.edit != nil {
+					c.edit(cfg)
+				}
+			})
+			calls := c.calls(n)
+			together(n, calls...)
+			for _, c := range calls {
+				if c.wait(t); c.Outcome != quorum.Answered {
+					t.Errorf("%v: %v", c.Outcome, c.Err)
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if got, want := strings.Join(sent, "\n"), strings.Join(c.want, "\n"); got != want {
+				t.Errorf("sent\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// A batch carries one tag: calls that were submitted under different ones are not in one.
+func TestBatchHasTheTagOfItsCalls(t *testing.T) {
+	var mu sync.Mutex
+	tags := map[string]int{}
+	n, _ := joining(t, func(_ int64, args []string) string {
+		if !isBatch(args) {
+			return "default"
+		}
+		mu.Lock()
+		tags[args[len(args)-1]]++
+		mu.Unlock()
+		return "*3\r\n:1\r\n:1\r\n:1\r\n"
+	})
+	s := n.published.Load().session
+	s.mu.Lock()
+	s.flushing = true
+	s.mu.Unlock()
+	var calls []*result
+	for _, tag := range []string{"first", "second"} {
+		n.setTag(tag)
+		for range 3 {
+			c := item('r', "name", "x")
+			calls = append(calls, c)
+			n.Submit(&c.Call)
+		}
+	}
+	s.wake()
+	for _, c := range calls {
+		c.wait(t)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if tags["first"] != 1 || tags["second"] != 1 || len(tags) != 2 {
+		t.Errorf("tags %v", tags)
+	}
+}
+
+// A server that has lost the script did nothing: each call is repeated by itself, once.
+func TestBatchWithoutItsScriptIsRepairedCallByCall(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.addr(), Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour})
+	n.setTag("id")
+	for _, step := range []string{"loaded", "flushed", "loaded again"} {
+		if step == "flushed" {
+			s.cli("SCRIPT", "FLUSH")
+		}
+		var calls []*result
+		for i := range 5 {
+			calls = append(calls, item("ar"[i%2], fmt.Sprint("k", i), fmt.Sprint("v", i)))
+		}
+		together(n, calls...)
+		for i, c := range calls {
+			want := fmt.Sprintf("%c v%d", "ar"[i%2], i)
+			if step == "flushed" {
+				want = "more" // of the script for one: its second argument
+			}
+			if c.wait(t); c.Outcome != quorum.Answered || string(c.Reply.Str) != want {
+				t.Errorf("%s: call %d: %v, %q, %v; want %q", step, i, c.Outcome, c.Reply.Str, c.Err, want)
+			}
+		}
+	}
+}
+
+// Of a batch that was sent and not answered nothing is known: each call is Unknown, and each release is owed.
+func TestBatchThatIsNotAnsweredIsUnknown(t *testing.T) {
+	var mu sync.Mutex
+	var alone []string
+	cut := make(chan struct{}, 1)
+	n, f := joining(t, func(_ int64, args []string) string {
+		switch {
+		case isBatch(args):
+			cut <- struct{}{}
+			return ""
+		case args[0] == "EVALSHA":
+			mu.Lock()
+			alone = append(alone, args[3])
+			mu.Unlock()
+		}
+		return "default"
+	})
+	calls := []*result{item('a', "one", "x"), item('r', "two", "x"), item('r', "three", "x")}
+	calls[1].OweUntil = time.Now().Add(time.Hour)
+	together(n, calls...)
+	<-cut
+	f.cut()
+	for i, c := range calls {
+		if c.wait(t); c.Outcome != quorum.Unknown || !errors.Is(c.Err, quorum.ErrBroken) {
+			t.Errorf("call %d: %v, %v", i, c.Outcome, c.Err)
+		}
+	}
+	until(t, "paid", func() bool { mu.Lock(); defer mu.Unlock(); return len(alone) > 0 })
+	if mu.Lock(); len(alone) != 1 || alone[0] != "two" {
+		t.Errorf("sent again: %v", alone)
+	}
+	mu.Unlock()
+}
+
+// Calls that were never written are NotSent, also those that were to be a batch.
+func TestBatchThatWasNotWrittenIsNotSent(t *testing.T) {
+	n, f := joining(t, nil)
+	s := n.published.Load().session
+	s.mu.Lock()
+	s.flushing = true // and nobody is woken to write
+	s.mu.Unlock()
+	calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
+	for _, c := range calls {
+		n.Submit(&c.Call)
+	}
+	f.cut()
+	for i, c := range calls {
+		if c.wait(t); c.Outcome != quorum.NotSent {
+			t.Errorf("call %d: %v, %v", i, c.Outcome, c.Err)
+		}
+	}
+}
+
+// A reply of another shape ends the connection: whose answer is whose is not known any more.
+func TestBatchAnsweredInAnotherNumberBreaksTheConnection(t *testing.T) {
+	for _, answer := range []string{"*2\r\n:1\r\n:1\r\n", ":1\r\n", "*-1\r\n", "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n"} {
+		n, _ := joining(t, func(_ int64, args []string) string {
+			if isBatch(args) {
+				return answer
+			}
+			return "default"
+		})
+		calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
+		together(n, calls...)
+		for i, c := range calls {
+			if c.wait(t); c.Outcome != quorum.Unknown || !strings.Contains(c.Err.Error(), "not as many answers as calls") {
+				t.Errorf("%q: call %d: %v, %v", answer, i, c.Outcome, c.Err)
+			}
+		}
+	}
+}
+
+// Where a server refuses batches, or does not say what it does not permit, calls travel alone from then on.
+func TestServerThatRefusesABatchGetsNoMore(t *testing.T) {
+	for _, c := range []struct {
+		answer string
+		kind   quorum.Kind
+		text   string
+	}{
+		{"-CROSSSLOT Keys in request don't hash to the same slot\r\n", quorum.KindCluster, "TRYAGAIN alone: CROSSSLOT Keys in request don't hash to the same slot"},
+		{"*3\r\n:1\r\n:1\r\n-TRYAGAIN alone\r\n", quorum.KindCluster, "TRYAGAIN alone"},
+		{"*3\r\n:1\r\n:1\r\n-ERR The user executing the script can't run this command or subcommand\r\n", quorum.KindAuth, "can't run this command"},
+		{"-NOPERM this user has no permissions to run the 'evalsha' command\r\n", quorum.KindAuth, "NOPERM"},
+	} {
+		var mu sync.Mutex
+		batches, singles := 0, 0
+		n, _ := joining(t, func(_ int64, args []string) string {
+			mu.Lock()
+			defer mu.Unlock()
+			if isBatch(args) {
+				batches++
+				return c.answer
+			}
+			if args[0] == "EVALSHA" {
+				singles++
+			}
+			return "default"
+		})
+		for round := range 2 {
+			calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
+			together(n, calls...)
+			for _, c := range calls {
+				c.wait(t)
+			}
+			last := calls[2]
+			var refused *quorum.ReplyError
+			if round == 0 && (last.Outcome != quorum.Refused || !errors.As(last.Err, &refused) || refused.Kind != c.kind || !strings.Contains(refused.Text, c.text)) {
+				t.Errorf("%q: %v, %v", c.answer, last.Outcome, last.Err)
+			}
+			if round == 1 && last.Outcome != quorum.Answered {
+				t.Errorf("%q: alone: %v, %v", c.answer, last.Outcome, last.Err)
+			}
+		}
+		mu.Lock()
+		if batches != 1 || singles != 3 {
+			t.Errorf("%q: %d batches and %d alone", c.answer, batches, singles)
+		}
+		mu.Unlock()
+	}
+}
+
+// A transient refusal of the whole is one of each, and no reason to give batches up.
+func TestBatchThatABusyServerRefuses(t *testing.T) {
+	var mu sync.Mutex
+	batches := 0
+	n, _ := joining(t, func(_ int64, args []string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if !isBatch(args) {
+			return "default"
+		}
+		if batches++; batches == 1 {
+			return "-LOADING Redis is loading the dataset in memory\r\n"
+		}
+		return "*3\r\n:1\r\n:1\r\n:1\r\n"
+	})
+	for round := range 2 {
+		calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
+		together(n, calls...)
+		for i, c := range calls {
+			c.wait(t)
+			var refused *quorum.ReplyError
+			if round == 0 && (!errors.As(c.Err, &refused) || refused.Kind != quorum.KindLoading) || round == 1 && c.Outcome != quorum.Answered {
+				t.Errorf("round %d, call %d: %v, %v", round, i, c.Outcome, c.Err)
+			}
+		}
+	}
+}
+
+// Many callers and a server that is cut off now and then: each call is done once, and with its own answer.
+func TestEveryItemHasItsOwnAnswerUnderKills(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.addr(), Scripts: []string{itemScript, itemsScript}, BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond})
+	stop := make(chan struct{})
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				s.cli("CLIENT", "KILL", "TYPE", "normal")
+			}
+		}
+	})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	outcomes := map[string]int{}
+	for g := range 200 {
+		wg.Go(func() {
+			for i := range 200 {
+				letter := "ar"[i%2]
+				arg := fmt.Sprintf("%d-%d", g, i)
+				c := item(letter, arg, arg)
+				c.Late = g%8 == 0
+				n.Submit(&c.Call)
+				c.wait(t)
+				how := c.Outcome.String()
+				switch got := string(c.Reply.Str); {
+				case c.Outcome != quorum.Answered:
+					time.Sleep(time.Millisecond)
+				case got == fmt.Sprintf("%c %s", letter, arg):
+					how = "together"
+				case got != "more":
+					t.Errorf("got %q for %c %s", got, letter, arg)
+				}
+				mu.Lock()
+				outcomes[how]++
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	killer.Wait()
+	t.Log(outcomes)
+	if outcomes["together"] == 0 || outcomes[quorum.Unanswered.String()]+outcomes[quorum.Refused.String()] > 0 {
+		t.Errorf("outcomes %v", outcomes)
+	}
+}
+
+// The two encodings, of names of every shape: a server reads from them what it would read from each call.
+func FuzzBatch(f *testing.F) {
+	f.Add("one", "two", "three", "tag", byte(0))
+	f.Add("", "{a}\r\n$3\r\n", strings.Repeat("long", 99), "id/tag", byte(7))
+	f.Fuzz(func(t *testing.T, a, b, c, tag string, kinds byte) {
+		var calls []*quorum.Call
+		for i, name := range []string{a, b, c} {
+			calls = append(calls, &item("ar"[kinds>>i&1], name, name+"!").Call)
+		}
+		for _, sharded := range []bool{false, true} {
+			var r quorum.Reply
+			br := bufio.NewReader(bytes.NewReader(appendJoined(nil, calls, tag, sharded)))
+			if err := readReply(br, &r, 0); err != nil || br.Buffered() > 0 {
+				t.Fatalf("%v, %d bytes behind", err, br.Buffered())
+			}
+			var got []string
+			for _, e := range r.Elems {
+				got = append(got, string(e.Str))
+			}
+			letters, keys, args := "", []string(nil), []string(nil)
+			for i, name := range []string{a, b, c} {
+				letters += string(calls[i].Item.Letter)
+				keys = append(keys, name)
+				if sharded {
+					keys = append(keys, tokensOf(calls[i].Slot))
+				}
+				if calls[i].Item.Letter == 'r' {
+					keys = append(keys, name+":1", name+":2")
+				}
+				args = append(args, name+"!", "more")
+			}
+			want := []string{"EVALSHA", scriptSHA(itemsScript)}
+			if sharded {
+				want = append(append(want, "0", letters, fmt.Sprint(3+len(keys))), keys...)
+			} else {
+				want = append(append(append(want, fmt.Sprint(2+len(keys)), tokensKey, markerKey), keys...), letters)
+			}
+			want = append(append(want, args...), tag)
+			if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
+				t.Errorf("got  %q\nwant %q", got, want)
+			}
+		}
+	})
+}
