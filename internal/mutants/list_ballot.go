@@ -248,8 +248,8 @@ var rounds = []mutant{
 	}, {
 		name:  "a call of an attempt may be repeated behind its release: a key that nobody owns",
 		file:  "redlock/attempt.go",
-		old:   `Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Ended: &a.ended, Judge: a,`,
-		new:   `Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Judge: a,`,
+		old:   `Item: a.keys.item(acquireItem), Tagged: true, Ended: &a.ended, Judge: a,`,
+		new:   `Item: a.keys.item(acquireItem), Tagged: true, Judge: a,`,
 		tests: by("redlock", "TestNothingIsRepeatedBehindItsRelease"),
 	}, {
 		name: "what overtook its release is not released again: a key that nobody owns",

@@ -8,34 +8,34 @@ func script(cases string) []tests {
 var scripts = []mutant{
 	{
 		name: "acquire by the holder sets the TTL whatever is left: an older, longer validity outlives its key",
-		file: "redlock/script/acquire.lua",
-		old:  `if left < tonumber(ARGV[3]) then`, new: `if true then`,
+		file: "redlock/script/vote.lua",
+		old:  `if left < tonumber(ttl) then`, new: `if true then`,
 		tests: script("^acquire"),
 	}, {
 		name: "acquire does not compare the marker in a new bucket: a flushed member grants beside the holder",
-		file: "redlock/script/acquire.lua",
-		old:  `if ARGV[4] ~= '' and redis.call('HGET', KEYS[3], 'id') ~= string.match(ARGV[4], '^[^/]*') then`, new: `if false then`,
+		file: "redlock/script/vote.lua",
+		old:  `if id ~= '' and redis.call('HGET', marker, 'id') ~= string.match(id, '^[^/]*') then`, new: `if false then`,
 		tests: script("^acquire"),
 	}, {
 		name: "acquire takes a key without TTL for a lock: a lock that never ends",
-		file: "redlock/script/acquire.lua",
+		file: "redlock/script/vote.lua",
 		old:  `if left == -1 then return redis.error_reply('FOREIGN no ttl') end`, new: ``,
 		tests: script("^acquire"),
 	}, {
 		name: "a new bucket starts at 1 and not at the server's time: tokens fall after a flush",
-		file: "redlock/script/acquire.lua",
+		file: "redlock/script/vote.lua",
 		old:  `n = t[1] * 1000000 + t[2]`, new: `n = 1`,
 		tests: script("^acquire"),
 	}, {
 		name: "acquire does not count on: two holders with one token",
-		file: "redlock/script/acquire.lua",
-		old:  `local n = redis.call('HINCRBY', KEYS[2], ARGV[1], '1')`,
-		new:  `local n = redis.call('HINCRBY', KEYS[2], ARGV[1], redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 and '0' or '1')`,
+		file: "redlock/script/vote.lua",
+		old:  `local n = redis.call('HINCRBY', tokens, bucket, '1')`,
+		new:  `local n = redis.call('HINCRBY', tokens, bucket, redis.call('HEXISTS', tokens, bucket) == 1 and '0' or '1')`,
 
 		tests: script("^acquire"),
 	}, {
 		name: "acquire gives the vote whoever has it: two holders",
-		file: "redlock/script/acquire.lua",
+		file: "redlock/script/vote.lua",
 		old:  `if left == -2 then`, new: `if left ~= -1 then`,
 		tests: script("^acquire"),
 	}, {

@@ -1,0 +1,96 @@
+package main
+
+// Calls that travel together.
+var batches = []mutant{
+	{
+		name: "what fails in a batch ends it: calls that were executed are told that they were not",
+		file: "redlock/script/batch.lua",
+		old:  `ok, said = pcall(acquires)`, new: `ok, said = true, acquires()`,
+		tests: by("redlock", "TestBatch"),
+	}, {
+		name: "a release that fails in a batch ends it",
+		file: "redlock/script/batch.lua",
+		old:  `ok, said = pcall(releases)`, new: `ok, said = true, releases()`,
+		tests: by("redlock", "TestBatch"),
+	}, {
+		name: "a release in a batch hands nothing over: waiters wait for a heartbeat",
+		file: "redlock/script/batch.lua",
+		old:  `if redis.call('EXISTS', queue) == 0 then`, new: `if true then`,
+		tests: by("redlock", "TestBatch"),
+	}, {
+		name: "a release in a batch does not say whether it freed the lock: an unlock succeeds that was too late",
+		file: "redlock/script/batch.lua",
+		old:  `return redis.call('HDEL', name, owner) end`, new: `redis.call('HDEL', name, owner) return 1 end`,
+		tests: by("redlock", "TestBatch"),
+	}, {
+		name: "the items of a batch at a master have the counters of the first: tokens of one slot in another's",
+		file: "redlock/script/batch.lua",
+		old:  `if more == 1 then`, new: `if more == 1 and i == 1 then`,
+		tests: by("cluster", "TestCallsTravelTogether|TestBatchAt"),
+	}, {
+		name: "a slot that is not served counts as an interruption: an unlock that did nothing succeeds",
+		file: "redlock/script/batch.lua",
+		old:  `if not began and string.find(said, 'cript attempted to', 1, true) then`, new: `if false then`,
+		tests: by("cluster", "TestBatchAt"),
+	}, {
+		name: "a batch takes calls of different tags: a vote at a member in quarantine hands over",
+		file: "node/join.go",
+		old:  `n == joinMost || tag != s.itemsTag ||`, new: `n == joinMost ||`,
+		tests: by("node", "TestBatchHasTheTag"),
+	}, {
+		name: "a batch has no limit: a server does nothing else",
+		file: "node/join.go",
+		old:  `n == joinMost || tag`, new: `n == 2*joinMost || tag`,
+		tests: by("node", "TestCallsThatTravelApart"),
+	}, {
+		name: "a call behind a batch is written before it",
+		file: "node/session.go",
+		old:  "	} else {\n		s.joinLocked()\n", new: "	} else {\n",
+		tests: by("node", "TestCallsThatTravelApart"),
+	}, {
+		name: "a vote that replicas must acknowledge travels in a batch, and nobody waits for them",
+		file: "node/join.go",
+		old:  `c.Tagged && n.waits == nil && !c.Route.Asking`, new: `c.Tagged && !c.Route.Asking`,
+		tests: by("node", "TestCallsThatTravelApart"),
+	}, {
+		name: "a call that is to be asked of another master travels in a batch without it",
+		file: "node/join.go",
+		old:  `c.Tagged && n.waits == nil && !c.Route.Asking`, new: `c.Tagged && n.waits == nil`,
+		tests: by("node", "TestCallsThatTravelApart"),
+	}, {
+		name: "the answers of a batch are given to its calls in another number",
+		file: "node/join.go",
+		old:  `case all.Kind == '*' && len(all.Elems) == n:`, new: `case all.Kind == '*' && len(all.Elems) >= n:`,
+		tests: by("node", "TestBatchAnsweredInAnotherNumber"),
+	}, {
+		name: "a call that was repaired counts as a batch still: it takes the answers of others",
+		file: "node/join.go",
+		old:  `entry.joined, entry.call.Joined = true, 0`, new: `entry.joined = true`,
+		tests: by("node", "TestCallsThatWaitTravelTogether|TestBatchWithoutItsScript"),
+	}, {
+		name: "a server that takes no batches gets them again and again",
+		file: "node/session.go",
+		old:  `if !s.apart && s.node.joins(c) {`, new: `if s.node.joins(c) {`,
+		tests: by("node", "TestServerThatRefusesABatch"),
+	}, {
+		name: "a batch that is refused as a whole by a cluster is an error of its callers",
+		file: "node/join.go",
+		old:  `case classify(string(all.Str)).Kind == quorum.KindCluster:`, new: `case false:`,
+		tests: by("node", "TestServerThatRefusesABatch"),
+	}, {
+		name: "a call that came back travels in a batch again: it is never told where it belongs",
+		file: "cluster/cluster.go",
+		old:  "		c.Item = quorum.Item{} // by itself: then it is told where it belongs\n", new: "",
+		tests: by("cluster", "TestCallsTravelTogether"),
+	}, {
+		name: "calls of another script's keys travel in a batch",
+		file: "redlock/encode.go",
+		old:  "	if k.shared != nil {\n		return quorum.Item{}\n	}\n", new: "",
+		tests: by("redlock", "TestInterop"),
+	}, {
+		name: "calls that were to be written by who gathers are written by nobody",
+		file: "node/session.go",
+		old:  "	s.flushing, s.gathering = true, false\n", new: "	s.flushing = true\n",
+		tests: by("node", "TestEveryItem|TestEveryAnswer"),
+	},
+}
