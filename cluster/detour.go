@@ -29,6 +29,9 @@ const (
 	pauseMax = 50 * time.Millisecond
 )
 
+// pauseAfter is how long a slot waits that was tried so often in a row without progress.
+func pauseAfter(tries int) time.Duration { return min(pauseMin<<min(tries, 10), pauseMax) }
+
 // queueLocked puts a new call behind what waits; false: too many wait.
 func (cl *Cluster) queueLocked(t *track, c *quorum.Call) bool {
 	if cl.queued.Load() >= maxQueued {
@@ -182,7 +185,7 @@ func (cl *Cluster) pause(t *track, now time.Time) (time.Duration, bool) {
 
 func (cl *Cluster) pauseLocked(t *track, now time.Time) time.Duration {
 	d := t.detour
-	wait := min(pauseMin<<min(d.tries, 10), pauseMax)
+	wait := pauseAfter(d.tries)
 	d.tries++
 	d.at = now.Add(wait)
 	return wait
@@ -223,7 +226,7 @@ func (cl *Cluster) probe(t *track, to *master, asking bool, now time.Time) {
 			continue
 		}
 		// Whatever comes of it the others go next, after a pause if it comes back again.
-		wait := min(pauseMin<<min(d.tries, 10), pauseMax)
+		wait := pauseAfter(d.tries)
 		d.tries++
 		d.at = now.Add(wait)
 		d.alone = true

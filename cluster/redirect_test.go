@@ -95,3 +95,14 @@ func FuzzDecide(f *testing.F) {
 		}
 	})
 }
+
+// A reshard costs its callers tens of milliseconds more than the move, whatever it takes; a slot that is not served
+// for long is not asked for more than twenty times a second.
+func TestPausesOfASlotThatNobodyServes(t *testing.T) {
+	var pauses []int64
+	for tries := range 9 {
+		pauses = append(pauses, pauseAfter(tries).Milliseconds())
+	}
+	require.Equal(t, []int64{1, 2, 4, 8, 16, 32, 50, 50, 50}, pauses)
+	require.Equal(t, 50*time.Millisecond, pauseAfter(1<<40))
+}

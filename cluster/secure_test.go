@@ -197,20 +197,25 @@ func TestCertificateThatIsRefusedIsSaidSo(t *testing.T) {
 		url    string
 		text   string // "": it works
 		as     any
+		only   string // version of TLS
 	}{
-		{"all is well", good, url("", "127.0.0.1", ca.File, client), "", nil},
-		{"the server's has expired", issue(t, ca, "old", "", -time.Hour), url("", "127.0.0.1", ca.File, client), "expired", &invalid},
-		{"the server's is for another name", issue(t, ca, "other", "other.example", time.Hour), url("", "127.0.0.1", ca.File, client), "127.0.0.1", &host},
-		{"another name that is expected", issue(t, ca, "named", "other.example", time.Hour), url("", "127.0.0.1", ca.File, client) + "&tls_server_name=other.example", "", nil},
-		{"the server's is from a stranger", good, url("", "127.0.0.1", stranger.File, client), "unknown authority", &unknown},
-		{"ours is missing, with a password", good, url("locker:"+password+"@", "127.0.0.1", ca.File, redistest.Certificate{}), "certificate required", &alert},
-		{"ours is missing, without a password", good, url("", "127.0.0.1", ca.File, redistest.Certificate{}), "certificate required", &alert},
-		{"ours is from a stranger", good, url("", "127.0.0.1", ca.File, issue(t, stranger, "strange", "client", time.Hour)), "unknown certificate authority", &alert},
-		{"ours has expired", good, url("", "127.0.0.1", ca.File, issue(t, ca, "stale", "client", -time.Hour)), "expired certificate", &alert},
-		{"the server does not speak TLS", good, "rediss://" + r.Addr() + "?dial_timeout=1s", "no answer to the TLS handshake", silence},
+		{"all is well", good, url("", "127.0.0.1", ca.File, client), "", nil, ""},
+		{"the server's has expired", issue(t, ca, "old", "", -time.Hour), url("", "127.0.0.1", ca.File, client), "expired", &invalid, ""},
+		{"the server's is for another name", issue(t, ca, "other", "other.example", time.Hour), url("", "127.0.0.1", ca.File, client), "127.0.0.1", &host, ""},
+		{"another name that is expected", issue(t, ca, "named", "other.example", time.Hour), url("", "127.0.0.1", ca.File, client) + "&tls_server_name=other.example", "", nil, ""},
+		{"the server's is from a stranger", good, url("", "127.0.0.1", stranger.File, client), "unknown authority", &unknown, ""},
+		{"ours is missing, with a password", good, url("locker:"+password+"@", "127.0.0.1", ca.File, redistest.Certificate{}), "certificate required", &alert, ""},
+		{"ours is missing, without a password", good, url("", "127.0.0.1", ca.File, redistest.Certificate{}), "certificate required", &alert, ""},
+		{"ours is from a stranger", good, url("", "127.0.0.1", ca.File, issue(t, stranger, "strange", "client", time.Hour)), "unknown certificate authority", &alert, ""},
+		{"ours has expired", good, url("", "127.0.0.1", ca.File, issue(t, ca, "stale", "client", -time.Hour)), "expired certificate", &alert, ""},
+		{"the server does not speak TLS", good, "rediss://" + r.Addr() + "?dial_timeout=1s", "no answer to the TLS handshake", silence, ""},
+		{"all is well under TLS 1.2", good, url("", "127.0.0.1", ca.File, client), "", nil, "TLSv1.2"},
+		{"ours is missing under TLS 1.2, with a password", good, url("locker:"+password+"@", "127.0.0.1", ca.File, redistest.Certificate{}), "the server asks for a client certificate and the URL has none", &alert, "TLSv1.2"},
+		{"ours is missing under TLS 1.2, without a password", good, url("", "127.0.0.1", ca.File, redistest.Certificate{}), "the server asks for a client certificate and the URL has none", &alert, "TLSv1.2"},
+		{"ours is from a stranger under TLS 1.2", good, url("", "127.0.0.1", ca.File, issue(t, stranger, "strange12", "client", time.Hour)), "unknown certificate authority", &alert, "TLSv1.2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := r.Do(t.Context(), "CONFIG", "SET", "tls-cert-file", c.server.Cert, "tls-key-file", c.server.Key)
+			_, err := r.Do(t.Context(), "CONFIG", "SET", "tls-cert-file", c.server.Cert, "tls-key-file", c.server.Key, "tls-protocols", c.only)
 			require.NoError(t, err)
 			if c.text == "" {
 				l, err := openAll(t, []string{c.url}).Mutex("k").TryLock(t.Context())
