@@ -113,8 +113,13 @@ func TestRun(t *testing.T) {
 			require.Equal(t, 1, s.Registered, "one registered attempt for all waiters of a process")
 		default:
 			require.Positive(t, s.Total.Count, "%s in %s", s.Entry, s.Cell)
-			// A release and an acquisition at each of three members, at least.
-			require.GreaterOrEqual(t, s.Commands, 5.9, "%s in %s", s.Entry, s.Cell)
+			// A release and an acquisition at each of three members, at least; those of several callers may travel
+			// together.
+			least := 5.9
+			if s.Entry == "redquorum" && s.Cell.Workload == "W2" {
+				least /= float64(s.Cell.Callers)
+			}
+			require.GreaterOrEqual(t, s.Commands, least, "%s in %s", s.Entry, s.Cell)
 		}
 		if s.Entry == "redquorum" {
 			require.Zero(t, s.Left, "%s", s.Cell)
