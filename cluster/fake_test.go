@@ -386,6 +386,27 @@ func TestSlotThatNobodyServesForAMomentCostsAPauseAndNoError(t *testing.T) {
 	}
 }
 
+// A call that was not executed where it was sent travels by itself from then on: a server tells only such a call where
+// it belongs.
+func TestCallThatComesBackTravelsAlone(t *testing.T) {
+	fs := startFakes(t, 1)
+	cl := fs.connect()
+	var tries atomic.Int64
+	fs.masters[0].says(func(string, bool) string {
+		if tries.Add(1) == 1 {
+			return "-TRYAGAIN the slot is not served here\r\n"
+		}
+		return ":1\r\n"
+	})
+	for _, again := range []bool{true, false} {
+		c := newCall(5, "name")
+		c.Item = quorum.Item{Batch: "a script", Letter: 'a', Keys: 1, Args: 1}
+		cl.Submit(&c.Call)
+		c.answered(t)
+		require.Equal(t, again, c.Item.Batch == "")
+	}
+}
+
 // The lock has gone and the counters of its slot have too, and the slot is not yet given: the owner says ASK, and who gets
 // the slot TRYAGAIN, because the lock that it was asked for is not there.
 func TestSlotWhoseLastStepIsLateCostsAPauseAndNoError(t *testing.T) {

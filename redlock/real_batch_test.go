@@ -210,6 +210,14 @@ func TestBatchAtAMemberThatForgot(t *testing.T) {
 	})
 }
 
+// Config.Interop has scripts of its own, which no batch carries.
+func TestBatchesAreNotForInterop(t *testing.T) {
+	shared := keysOf("invoice:42")
+	require.Equal(t, acquireItem, shared.item(acquireItem))
+	shared.shared = &sharedKeys{}
+	require.Zero(t, shared.item(acquireItem))
+}
+
 // batch executes commands in one call.
 func (s *scripted) batch(cmds ...[]byte) []any {
 	s.Helper()

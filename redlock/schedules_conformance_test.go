@@ -359,6 +359,8 @@ const (
 	twinShort = twinTTL / 2
 )
 
+var twinTimed = []int64{500, 1500, 4000} // ms: these do, with the clock
+
 // moves are the calls that are worth making now, by two owners.
 func (w *twin) moves() []modelCall {
 	var out []modelCall
@@ -449,6 +451,9 @@ func (w *twin) apart(d time.Duration) time.Duration {
 	w.Helper()
 	now := w.now() / 1000
 	ends := []int64{w.m.end, w.m.queueEnd}
+	for _, entry := range twinTimed {
+		ends = append(ends, w.m.queueEnd-entry*3/2) // where the next registration lengthens it
+	}
 	for _, q := range w.m.queue {
 		ends = append(ends, q.deadline)
 	}
@@ -474,7 +479,7 @@ func (w *twin) random(sequences int, timed bool) {
 	owners := []string{alice, bob, carol}
 	ttls := []int64{twinShort, twinTTL, twinLong}
 	if timed {
-		ttls = []int64{500, 1500, 4000}
+		ttls = twinTimed
 	}
 	w.calls = 0
 	ops := []string{opAcquire, opWait, opWait, opRelease, opYield, opYield, opExtend, opRaise, opRejoin, opForce}

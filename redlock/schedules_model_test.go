@@ -366,6 +366,8 @@ func (x *modelStep) register(owner string, ttl, entry int64) bool {
 			return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.owner, b.owner))
 		})
 	}
-	x.queueEnd = max(x.queueEnd, x.now/1000+2*entry)
+	if x.queueEnd-x.now/1000 < entry*3/2 {
+		x.queueEnd = x.now/1000 + 2*entry
+	}
 	return i < 0
 }

@@ -52,11 +52,15 @@ func scriptRequests() (requests, error) {
 	if err != nil {
 		return requests{}, err
 	}
+	wait, err := find("-- Asks for the lock and stays registered")
+	if err != nil {
+		return requests{}, err
+	}
 	acquireSHA, releaseSHA := sha1hex(acquire), sha1hex(release)
 	const tokens, marker = "redquorum:tokens", "redquorum:boot"
 	bucket := func(name string) string { return strconv.Itoa(int(slot.Of(name))) }
 	return requests{
-		scripts: []string{acquire, release, batch},
+		scripts: []string{acquire, release, batch, wait},
 		acquire: func(b []byte, name, owner, ms string) []byte {
 			return appendCommand(b, "EVALSHA", acquireSHA, "3", name, tokens, marker, bucket(name), owner, ms, "")
 		},

@@ -32,6 +32,9 @@ func BenchmarkServerInstructions(b *testing.B) {
 			measure(b, false, batched, depth)
 		})
 	}
+	for _, what := range []string{passed, handed} {
+		b.Run("plain/"+what, func(b *testing.B) { measure(b, false, what, 1) })
+	}
 	for _, cluster := range []bool{false, true} {
 		mode := map[bool]string{false: "plain", true: "cluster"}[cluster]
 		for _, what := range []string{bare, ours} {
@@ -49,6 +52,8 @@ const (
 	bare    = "bare"
 	ours    = "scripts"
 	batched = "batch"
+	passed  = "hand-over"          // a refused request that registers, and a release that executes it
+	handed  = "hand-over/standing" // the same in the scripts of floor-standing
 )
 
 func measure(b *testing.B, cluster bool, what string, depth int) {
@@ -128,12 +133,18 @@ func instructions(b *testing.B, cluster bool, what string, n, depth int) int {
 	if cluster { // one key, of the slot
 		tokens, marker = "redquorum:tokens:{l}", "redquorum:tokens:{l}"
 	}
-	for _, s := range r.scripts {
+	for _, s := range append(r.scripts, standingWait, standingRelease) {
 		ask(command("SCRIPT", "LOAD", s), 1)
 	}
 	const owner = "0123456789abcdefghijkl:1"
 	for i := 0; i < n; i += depth {
 		var locks, unlocks []byte
+		if what == passed || what == handed {
+			locks, unlocks = handOver(r.scripts, what, i)
+			ask(locks, 1)
+			ask(unlocks, 1)
+			continue
+		}
 		if what == batched {
 			locks, unlocks = batches(r.scripts[2], i, depth, owner)
 			ask(locks, 1)
@@ -178,4 +189,16 @@ func batches(script string, first, n int, owner string) (locks, unlocks []byte) 
 		unlock = append(unlock, "7", owner, "")
 	}
 	return command(append(lock, "")...), command(append(unlock, "")...)
+}
+
+// handOver is the i-th of a row of owners who wait for one lock, and the release of the one before.
+func handOver(scripts []string, what string, i int) (wait, release []byte) {
+	owner := func(i int) string { return fmt.Sprintf("0123456789abcdefghijkl:%09d", i) }
+	if what == handed {
+		return command("EVALSHA", standingWaitSHA, "4", "lock", "standing:tokens", "queue:lock", "ttls:lock", owner(i+1), "9000", "7"),
+			command("EVALSHA", standingReleaseSHA, "4", "lock", "standing:tokens", "queue:lock", "ttls:lock", owner(i), owner(i+1), "7")
+	}
+	keys := []string{"5", "lock", "redquorum:tokens", "redquorum:boot", "redquorum:q:lock", "redquorum:w:lock", "7"}
+	wait = command(append(append([]string{"EVALSHA", sha1hex(scripts[3])}, keys...), owner(i+1), "9000", "30000", "")...)
+	return wait, command(append(append([]string{"EVALSHA", sha1hex(scripts[1])}, keys...), owner(i), owner(i+1), "")...)
 }

@@ -81,12 +81,12 @@ var batches = []mutant{
 		name: "a call that came back travels in a batch again: it is never told where it belongs",
 		file: "cluster/cluster.go",
 		old:  "		c.Item = quorum.Item{} // by itself: then it is told where it belongs\n", new: "",
-		tests: by("cluster", "TestCallsTravelTogether"),
+		tests: by("cluster", "TestCallThatComesBackTravelsAlone"),
 	}, {
 		name: "calls of another script's keys travel in a batch",
 		file: "redlock/encode.go",
 		old:  "	if k.shared != nil {\n		return quorum.Item{}\n	}\n", new: "",
-		tests: by("redlock", "TestInterop"),
+		tests: by("redlock", "TestScriptsBesideTheReferenceSystem|TestBatchesAreNotForInterop"),
 	}, {
 		name: "calls that were to be written by who gathers are written by nobody",
 		file: "node/session.go",

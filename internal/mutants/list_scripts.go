@@ -61,8 +61,23 @@ var scripts = []mutant{
 	}, {
 		name: "lengthen shortens: an older, longer validity outlives its key",
 		file: "redlock/script/lib.lua",
-		old:  `if redis.call('PTTL', key) < tonumber(ttl) then`, new: `if true then`,
+		old:  `if redis.call('PTTL', key) < tonumber(least or ttl) then`, new: `if true then`,
 		tests: script("^(wait|rejoin)"),
+	}, {
+		name: "a queue lives no longer than half an entry: a waiter is forgotten before its time",
+		file: "redlock/script/lib.lua",
+		old:  `lengthen(KEYS[4], 2 * entry, 1.5 * entry)`, new: `lengthen(KEYS[4], 2 * entry, entry / 2)`,
+		tests: by("redlock", "TestScriptsDoWhatTheProtocolSays/embedded/^wait|TestSchedulesModel"),
+	}, {
+		name: "who leaves the queue stays among the waiters: keys are left behind",
+		file: "redlock/script/lib.lua",
+		old:  `if ask('ZREM', KEYS[4], owner) ~= 0 then ask('HDEL', KEYS[5], owner) end`, new: `ask('ZREM', KEYS[4], owner)`,
+		tests: script("^(wait|release)"),
+	}, {
+		name: "the time is told without its zeros: a registration of the first tenth of a second is in front of all",
+		file: "redlock/script/lib.lua",
+		old:  `string.sub('000000' .. time[2], -6)`, new: `time[2]`,
+		tests: by("redlock", "TestSchedulesModel"),
 	}, {
 		name: "the hint is ignored: members choose different successors",
 		file: "redlock/script/lib.lua",
@@ -76,7 +91,7 @@ var scripts = []mutant{
 	}, {
 		name: "a heartbeat loses its place: waiters overtake each other for ever",
 		file: "redlock/script/lib.lua",
-		old:  `redis.call('ZADD', KEYS[4], 'NX', text(now), owner)`, new: `redis.call('ZADD', KEYS[4], text(now), owner)`,
+		old:  `redis.call('ZADD', KEYS[4], 'NX', stamp, owner)`, new: `redis.call('ZADD', KEYS[4], stamp, owner)`,
 		tests: script("^wait"),
 	}, {
 		name: "wait takes a key without TTL for a lock",
@@ -86,7 +101,7 @@ var scripts = []mutant{
 	}, {
 		name: "a waiter that was granted stays in the queue: it is served twice",
 		file: "redlock/script/wait.lua",
-		old:  "lengthen(KEYS[1], ttl)\n  drop(owner)", new: "lengthen(KEYS[1], ttl)",
+		old:  "lengthen(KEYS[1], ttl)\n    drop(owner)", new: "lengthen(KEYS[1], ttl)",
 		tests: script("^wait"),
 	}, {
 		name: "extend shortens: an older, longer validity outlives its key",

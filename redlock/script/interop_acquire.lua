@@ -1,6 +1,6 @@
 -- acquire, with Config.Interop: refuses also while the lock is left to others.
 --   ARGV[2] owner   ARGV[3] TTL, ms
-local owner, ttl = ARGV[2], tonumber(ARGV[3])
+local owner, ttl = ARGV[2], ARGV[3]
 local left = redis.call('PTTL', KEYS[1])
 if left == -2 then
   local wait = turn()

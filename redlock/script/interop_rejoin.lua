@@ -3,7 +3,7 @@ local owner, ttl, token = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return forgot() end
 lift(token)
 if redis.call('EXISTS', KEYS[1]) == 0 then
-  own(owner, token, ttl)
+  own(owner, ARGV[4], ARGV[3])
   drop(owner)
   return 1
 end

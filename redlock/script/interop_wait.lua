@@ -4,7 +4,7 @@ do
   if ARGV[5] == '1' then redis.call('DEL', KEYS[7]) end
   local left = turn()
   if left and redis.call('EXISTS', KEYS[1]) == 0 then
-    register(ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]))
+    register(ARGV[2], ARGV[3], tonumber(ARGV[4]))
     return {-left, now, '-'}
   end
 end

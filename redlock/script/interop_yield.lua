@@ -3,7 +3,7 @@ do
   local waiting = others()
   if waiting > 0 and redis.call('HGET', KEYS[1], ARGV[2]) == ARGV[3] then
     redis.call('HDEL', KEYS[1], ARGV[2])
-    register(ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5]))
+    register(ARGV[2], ARGV[4], tonumber(ARGV[5]))
     leave(waiting)
     return {0, now}
   end

@@ -6,6 +6,7 @@
 -- "deadline_ms ttl_ms". Server time only, read before anything is granted, so that no grant starts before it.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local stamp = time[1] .. string.sub('000000' .. time[2], -6) -- now, as text: cheaper than to print a number
 local bucket, tag = ARGV[1], ARGV[#ARGV]
 
 -- In a Redis Cluster a client has an inbox at every master, named by the marker id, because what is published
@@ -48,23 +49,26 @@ end
 
 -- A vote that cannot be given an end (PEXPIRE is not permitted) must not stay: it would be there for ever, and be
 -- no lock to others. Asked again, the command ends the script and is named by the error.
-local function own(owner, n, ttl)
-  redis.call('HSET', KEYS[1], owner, text(n))
+local function own(owner, token, ttl)
+  redis.call('HSET', KEYS[1], owner, token)
   if type(redis.pcall('PEXPIRE', KEYS[1], ttl)) == 'table' then
     redis.call('HDEL', KEYS[1], owner)
     redis.call('PEXPIRE', KEYS[1], ttl)
   end
 end
 
+-- Returns the token, and as text.
 local function grant(owner, ttl)
   local n = count()
   if not n then return nil end
-  own(owner, n, ttl)
-  return n
+  local token = text(n)
+  own(owner, token, ttl)
+  return n, token
 end
 
-local function lengthen(key, ttl)
-  if redis.call('PTTL', key) < tonumber(ttl) then redis.call('PEXPIRE', key, ttl) end
+-- least: where that much is left, nothing is done; ttl itself if it is not given.
+local function lengthen(key, ttl, least)
+  if redis.call('PTTL', key) < tonumber(least or ttl) then redis.call('PEXPIRE', key, ttl) end
 end
 
 -- A key that the script itself has emptied cannot be asked while its slot is given to another master of a
@@ -76,18 +80,18 @@ local function ask(...)
   if not string.find(answer.err, 'non local key', 1, true) then return redis.call(...) end
 end
 
+-- Who is not in the queue has nothing in waiters that anybody would look at.
 local function drop(owner)
-  ask('ZREM', KEYS[4], owner)
-  ask('HDEL', KEYS[5], owner)
+  if ask('ZREM', KEYS[4], owner) ~= 0 then ask('HDEL', KEYS[5], owner) end
 end
 
--- The TTL that a registered owner asked for, or nil if its entry has run out.
+-- The TTL that a registered owner asked for, as text, or nil if its entry has run out.
 local function live(owner)
   local entry = redis.call('HGET', KEYS[5], owner)
   if not entry then return nil end
   local deadline, ttl = string.match(entry, '^(%d+) (%d+)$')
   if not deadline or tonumber(deadline) * 1000 < now then return nil end
-  return tonumber(ttl)
+  return ttl
 end
 
 local function head()
@@ -97,10 +101,10 @@ end
 
 -- Executes a waiter's request and tells it, and who comes after it.
 local function hand(owner, ttl)
-  local n = grant(owner, ttl)
+  local n, token = grant(owner, ttl)
   if not n then return nil end
   drop(owner)
-  push(owner, 'g ' .. owner .. ' ' .. text(n) .. ' ' .. text(now) .. ' ' .. head())
+  push(owner, 'g ' .. owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. head())
   return n
 end
 
@@ -122,11 +126,12 @@ local function successor(hint)
   end
 end
 
+-- ttl is text. The keys live half as long again as the entry, at least.
 local function register(owner, ttl, entry)
-  local first = redis.call('ZADD', KEYS[4], 'NX', text(now), owner)
-  redis.call('HSET', KEYS[5], owner, text(math.floor(now / 1000) + entry) .. ' ' .. text(ttl))
-  lengthen(KEYS[4], 2 * entry)
-  lengthen(KEYS[5], 2 * entry)
+  local first = redis.call('ZADD', KEYS[4], 'NX', stamp, owner)
+  redis.call('HSET', KEYS[5], owner, text(math.floor(now / 1000) + entry) .. ' ' .. ttl)
+  lengthen(KEYS[4], 2 * entry, 1.5 * entry)
+  lengthen(KEYS[5], 2 * entry, 1.5 * entry)
   return first == 1
 end
 

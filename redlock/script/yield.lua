@@ -2,7 +2,7 @@
 --   ARGV[2] owner   ARGV[3] the token of the vote it yields   ARGV[4] TTL of a grant, ms
 --   ARGV[5] lifetime of the entry, ms
 -- Returns {new token if the owner keeps the vote, else 0, server time in µs}. Error FORGOT marker.
-local owner, ttl, entry = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
+local owner, ttl, entry = ARGV[2], ARGV[4], tonumber(ARGV[5])
 if redis.call('HGET', KEYS[1], owner) ~= ARGV[3] then return {0, now} end
 local heir, lowest, heirTTL = owner, redis.sha1hex(owner), nil
 for _, waiter in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
