@@ -357,3 +357,33 @@ func TestBatchAtAMasterOfSomeOfItsSlots(t *testing.T) {
 		require.ErrorContains(t, refused.(error), "TRYAGAIN the slot is not served here")
 	}
 }
+
+// A release whose lock has gone with its slot, and whose queue has not, has done nothing: it is to be asked again, and
+// not told that it was interrupted, which counts as a success.
+func TestBatchIsStoppedBeforeItWrites(t *testing.T) {
+	t.Parallel()
+	s := start(t, redistest.ShardedConfig{Masters: 2})
+	const name = "moving"
+	n := int(slot.Of(name))
+	here := s.Owner(t.Context(), n)
+	key := func(prefix string) string { return slot.Sibling(prefix, name) }
+	do := func(args ...string) any {
+		t.Helper()
+		got, err := here.Do(t.Context(), args...)
+		require.NoError(t, err)
+		return got
+	}
+	do("ZADD", key("redquorum:q"), "1", "waiter:1")
+	do("HSET", key("redquorum:w"), "waiter:1", "99999999999999 60000")
+	do("HSET", key("redquorum:tokens"), "7", "5")
+	do("CLUSTER", "SETSLOT", strconv.Itoa(n), "MIGRATING", s.IDs[(s.Index(here)+1)%2])
+	for _, source := range redlock.Scripts() {
+		if !strings.Contains(source, "Carries several acquires and releases") {
+			continue
+		}
+		all := do("EVAL", source, "0", "r", "7", name, key("redquorum:tokens"), key("redquorum:q"), key("redquorum:w"), "7", "owner:1", "", "").([]any)
+		require.Len(t, all, 1)
+		require.ErrorContains(t, all[0].(error), "TRYAGAIN the slot is not served here")
+	}
+	require.Equal(t, int64(1), do("ZCARD", key("redquorum:q")))
+}

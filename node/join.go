@@ -16,8 +16,7 @@ const (
 	joinMost = 128 // a server does nothing else meanwhile
 )
 
-// alone is the refusal of a call that was not executed because it travelled with others, of a server that takes no
-// such commands.
+// alone is how the script refuses a call because it travels with others: such a server takes no such commands.
 const alone = "TRYAGAIN alone"
 
 // joins reports whether c may be part of a command. A vote that replicas must acknowledge has its own WAIT.
@@ -133,12 +132,17 @@ func (s *session) joined(br *bufio.Reader, n int) error {
 	if err := readReply(br, all, 0); err != nil {
 		return err
 	}
+	refused := false
 	switch {
 	case all.Kind == '*' && len(all.Elems) == n:
 	case all.Kind != '-':
 		return protocolError("not as many answers as calls")
-	case classify(string(all.Str)).Kind == quorum.KindCluster: // of nothing that was executed
-		all.Str = append([]byte(alone+": "), all.Str...)
+	default:
+		// Keys of several slots, a key that the user may not touch: nothing was executed because of one of them.
+		kind := classify(string(all.Str)).Kind
+		if refused = kind == quorum.KindCluster || kind == quorum.KindAuth; refused {
+			s.travelApart()
+		}
 	}
 	for i := range n {
 		if s.next == len(s.batch) && !s.refill() {
@@ -147,7 +151,7 @@ func (s *session) joined(br *bufio.Reader, n int) error {
 		entry := s.batch[s.next]
 		s.batch[s.next] = slot{}
 		s.next++
-		entry.joined, entry.call.Joined = true, 0
+		entry.joined, entry.refused, entry.call.Joined = true, refused, 0
 		if r := &entry.call.Reply; all.Kind == '*' {
 			*r, all.Elems[i] = all.Elems[i], *r // the memory of both is used again
 		} else { // the whole script was refused, or ended
@@ -156,6 +160,11 @@ func (s *session) joined(br *bufio.Reader, n int) error {
 		s.complete(entry)
 	}
 	return nil
+}
+
+// repeatAlone puts a call in line again that was refused together with others, and not executed.
+func (s *session) repeatAlone(entry slot) (done bool, _ error) {
+	return s.repeat(entry, entry.repaired, func() {}, func() { s.wbuf = s.node.appendCall(s.wbuf, entry.call) })
 }
 
 // travelApart ends the joining of calls: what this server says of them says too little, or it takes no such command.

@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -336,17 +338,18 @@ func TestBatchAnsweredInAnotherNumberBreaksTheConnection(t *testing.T) {
 	}
 }
 
-// Where a server refuses batches, or does not say what it does not permit, calls travel alone from then on.
+// Where a server refuses batches, or does not say what in them it does not permit, calls travel alone from then on. Those
+// that were refused as a whole at once: nothing of them was executed.
 func TestServerThatRefusesABatchGetsNoMore(t *testing.T) {
 	for _, c := range []struct {
 		answer string
-		kind   quorum.Kind
+		kind   quorum.Kind // of the last one's refusal; KindOther: it was answered, alone
 		text   string
 	}{
-		{"-CROSSSLOT Keys in request don't hash to the same slot\r\n", quorum.KindCluster, "TRYAGAIN alone: CROSSSLOT Keys in request don't hash to the same slot"},
+		{"-CROSSSLOT Keys in request don't hash to the same slot\r\n", quorum.KindOther, ""},
+		{"-NOPERM this user has no permissions to access one of the keys used as arguments\r\n", quorum.KindOther, ""},
 		{"*3\r\n:1\r\n:1\r\n-TRYAGAIN alone\r\n", quorum.KindCluster, "TRYAGAIN alone"},
 		{"*3\r\n:1\r\n:1\r\n-ERR The user executing the script can't run this command or subcommand\r\n", quorum.KindAuth, "can't run this command"},
-		{"-NOPERM this user has no permissions to run the 'evalsha' command\r\n", quorum.KindAuth, "NOPERM"},
 	} {
 		var mu sync.Mutex
 		batches, singles := 0, 0
@@ -362,26 +365,221 @@ func TestServerThatRefusesABatchGetsNoMore(t *testing.T) {
 			}
 			return "default"
 		})
+		want := 0
 		for round := range 2 {
 			calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
 			together(n, calls...)
-			for _, c := range calls {
-				c.wait(t)
+			for i, call := range calls {
+				call.wait(t)
+				var refused *quorum.ReplyError
+				switch {
+				case round > 0 || i < 2 || c.text == "":
+					if call.Outcome != quorum.Answered {
+						t.Errorf("%q: %d of round %d: %v, %v", c.answer, i, round, call.Outcome, call.Err)
+					}
+				case call.Outcome != quorum.Refused || !errors.As(call.Err, &refused) || refused.Kind != c.kind || !strings.Contains(refused.Text, c.text):
+					t.Errorf("%q: %v, %v", c.answer, call.Outcome, call.Err)
+				}
 			}
-			last := calls[2]
-			var refused *quorum.ReplyError
-			if round == 0 && (last.Outcome != quorum.Refused || !errors.As(last.Err, &refused) || refused.Kind != c.kind || !strings.Contains(refused.Text, c.text)) {
-				t.Errorf("%q: %v, %v", c.answer, last.Outcome, last.Err)
-			}
-			if round == 1 && last.Outcome != quorum.Answered {
-				t.Errorf("%q: alone: %v, %v", c.answer, last.Outcome, last.Err)
+			if round > 0 || c.text == "" {
+				want += len(calls)
 			}
 		}
 		mu.Lock()
-		if batches != 1 || singles != 3 {
-			t.Errorf("%q: %d batches and %d alone", c.answer, batches, singles)
+		if batches != 1 || singles != want {
+			t.Errorf("%q: %d batches and %d alone, want 1 and %d", c.answer, batches, singles, want)
 		}
 		mu.Unlock()
+		if calls, size := n.published.Load().session.inFlight(); calls != 0 || size != 0 {
+			t.Errorf("%d calls and %d bytes are still in line", calls, size)
+		}
+	}
+}
+
+// A call that was refused together with others is not repeated behind its own release.
+func TestRefusedBatchIsNotRepeatedBehindItsRelease(t *testing.T) {
+	var ended atomic.Bool
+	n, _ := joining(t, func(_ int64, args []string) string {
+		if isBatch(args) {
+			ended.Store(true)
+			return "-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+		}
+		return "default"
+	})
+	calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
+	calls[1].Ended = &ended
+	together(n, calls...)
+	for i, c := range calls {
+		want := quorum.Answered
+		if i == 1 {
+			want = quorum.NotSent
+		}
+		if c.wait(t); c.Outcome != want || i == 1 && !errors.Is(c.Err, quorum.ErrEnded) {
+			t.Errorf("%d: %v, %v", i, c.Outcome, c.Err)
+		}
+	}
+}
+
+// One key that the user may not touch is one call's misfortune.
+func TestKeyThatIsNotPermittedFailsAlone(t *testing.T) {
+	s := startRedis(t)
+	s.cli("ACL", "SETUSER", "default", "resetkeys", "~a*", "~redquorum*")
+	n := up(t, Config{Addr: s.addr(), Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour})
+	n.setTag("id")
+	calls := []*result{item('a', "a1", "x"), item('a', "a2", "x"), item('a', "b", "x"), item('a', "a3", "x")}
+	together(n, calls...)
+	for i, c := range calls {
+		c.wait(t)
+		if (c.Outcome == quorum.Answered) != (i != 2) {
+			t.Errorf("call %d: %v %v", i, c.Outcome, c.Err)
+		}
+	}
+}
+
+// Calls that wait while the scripts are loaded again are written before that, as they stand in line.
+func TestRepairGoesBehindWhatWaits(t *testing.T) {
+	for _, waiting := range []int{1, 2, 3, 5} {
+		hold, held := make(chan struct{}), make(chan struct{}, 1)
+		var mu sync.Mutex
+		first := true
+		n, _ := joining(t, func(_ int64, args []string) string {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case isBatch(args):
+				return fmt.Sprintf("*%d\r\n%s", waiting, strings.Repeat(":7\r\n", waiting))
+			case args[0] == "EVALSHA" && first && args[3] == "lost":
+				first = false
+				held <- struct{}{}
+				<-hold
+				return "-NOSCRIPT No matching script. Please use EVAL.\r\n"
+			case args[0] == "EVALSHA", args[0] == "EVAL":
+				return ":7\r\n"
+			}
+			return "default"
+		})
+		lost := item('a', "lost", "x")
+		n.Submit(&lost.Call)
+		<-held
+		s := n.published.Load().session
+		s.mu.Lock()
+		s.flushing = true // somebody writes
+		s.mu.Unlock()
+		var calls []*result
+		for i := range waiting {
+			c := item('a', fmt.Sprint("k", i), "x")
+			calls = append(calls, c)
+			n.Submit(&c.Call)
+		}
+		close(hold)
+		until(t, "repair", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.reloading > 0 || s.broke != nil })
+		s.wake()
+		for i, c := range append(calls, lost) {
+			if c.wait(t); c.Outcome != quorum.Answered || c.Reply.Kind != ':' || c.Reply.Int != 7 {
+				t.Errorf("%d waiting: call %d: %v %c %q %v", waiting, i, c.Outcome, c.Reply.Kind, c.Reply.Str, c.Err)
+			}
+		}
+	}
+}
+
+// Where scripts cannot be loaded, the batches' never is there, and nobody goes on asking for it.
+func TestServerThatMayNotLoadScriptsGetsNoBatches(t *testing.T) {
+	s := startRedis(t)
+	s.cli("ACL", "SETUSER", "default", "-script|load")
+	n := up(t, Config{Addr: s.addr(), Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour})
+	n.setTag("id")
+	const rounds, each = 4, 5
+	for range rounds {
+		var calls []*result
+		for i := range each {
+			calls = append(calls, item("ar"[i%2], fmt.Sprint("k", i), fmt.Sprint("v", i)))
+		}
+		together(n, calls...)
+		for i, c := range calls {
+			if c.wait(t); c.Outcome != quorum.Answered {
+				t.Errorf("call %d: %v, %v", i, c.Outcome, c.Err)
+			}
+		}
+		do(t, n, "PING") // behind the loads
+	}
+	if got := s.cli("INFO", "commandstats"); !strings.Contains(got, fmt.Sprintf("cmdstat_eval:calls=%d,", each)) {
+		t.Errorf("want %d scripts in full: %s", each, got)
+	}
+}
+
+// gated is a connection whose writes wait.
+type gated struct {
+	net.Conn
+	began, open chan struct{}
+}
+
+func (g *gated) Write(b []byte) (int, error) {
+	g.began <- struct{}{}
+	<-g.open
+	return g.Conn.Write(b)
+}
+
+// A call that comes while another is written is written behind it, though nobody comes after.
+func TestItemThatComesDuringAWriteIsWritten(t *testing.T) {
+	n, _ := joining(t, func(_ int64, args []string) string {
+		if args[0] == "EVALSHA" {
+			return ":1\r\n"
+		}
+		return "default"
+	})
+	s := n.published.Load().session
+	g := &gated{s.link.wire, make(chan struct{}, 9), make(chan struct{})}
+	s.link.wire = g
+	one, two := item('a', "one", "x"), item('a', "two", "x")
+	var wg sync.WaitGroup
+	wg.Go(func() { n.Submit(&one.Call) })
+	<-g.began
+	n.Submit(&two.Call)
+	close(g.open)
+	wg.Wait()
+	for _, c := range []*result{one, two} {
+		if c.wait(t); c.Outcome != quorum.Answered {
+			t.Error(c.Outcome, c.Err)
+		}
+	}
+}
+
+// Calls that were refused together share no memory: each has its own answer when it is used again.
+func TestCallsThatWereRefusedTogetherShareNothing(t *testing.T) {
+	var mu sync.Mutex
+	busy := true
+	n, _ := joining(t, func(_ int64, args []string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case isBatch(args) && busy:
+			busy = false
+			return "-LOADING Redis is loading the dataset in memory\r\n"
+		case isBatch(args):
+			return "*3\r\n" + bulk("first") + bulk("other") + bulk("third")
+		}
+		return "default"
+	})
+	calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
+	together(n, calls...)
+	for _, c := range calls {
+		c.wait(t)
+		c.done = make(chan struct{})
+	}
+	// Their texts are kept for the next answers, which are written into the same memory one after the other.
+	for i, c := range calls {
+		c.Reply.Str = append(c.Reply.Str[:0], fmt.Sprint("own ", i)...)
+	}
+	for i, c := range calls {
+		if string(c.Reply.Str) != fmt.Sprint("own ", i) {
+			t.Errorf("call %d has %q", i, c.Reply.Str)
+		}
+	}
+	together(n, calls...)
+	for i, want := range []string{"first", "other", "third"} {
+		if c := calls[i].wait(t); string(c.Reply.Str) != want {
+			t.Errorf("call %d: %q", i, c.Reply.Str)
+		}
 	}
 }
 

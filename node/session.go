@@ -37,6 +37,7 @@ type slot struct {
 	repaired bool // answered NOSCRIPT once
 	acked    bool // a WAIT follows, and its answer decides
 	joined   bool // answered together with others
+	refused  bool // with them, for a reason that may be another one's
 }
 
 // session is one command connection after authentication. Calls are queued in one order, written in
@@ -74,8 +75,7 @@ type session struct {
 	queuedBytes int64
 	sent        uint64 // calls of queued whose bytes were handed to a write
 	flushing    bool   // somebody writes, or the flusher has been woken to
-	gathering   bool   // who is to write lets others append before
-	turn        uint64 // of gathering
+	gathering   bool   // who is to write lets others append before: the right to write, for one who takes it
 	closing     bool   // no calls from outside any more
 	reloading   int    // SCRIPT LOADs under way after a NOSCRIPT
 	broke       *broke // not nil: why the session ended
@@ -268,12 +268,11 @@ func (s *session) enqueueLocked(entry slot) {
 func (s *session) writeInline(others int) {
 	if others >= 2 && s.queued-s.sent < enough {
 		// Company: whoever is runnable appends first. This gathers batches without a timer.
-		turn := s.turn + 1
-		s.turn, s.gathering = turn, true
+		s.gathering = true
 		s.mu.Unlock()
 		runtime.Gosched()
 		s.mu.Lock()
-		if s.turn != turn || !s.gathering { // another caller has taken over
+		if !s.gathering { // another caller has taken over
 			s.mu.Unlock()
 			return
 		}
@@ -454,8 +453,12 @@ func (s *session) complete(entry slot) {
 		return
 	}
 	refused := classify(string(c.Reply.Str))
-	if refused.Kind == quorum.KindNoScript && !entry.repaired {
-		if done, err := s.repair(entry); done {
+	if again := refused.Kind == quorum.KindNoScript && !entry.repaired; again || entry.refused {
+		repeat := s.repair
+		if !again {
+			repeat = s.repeatAlone
+		}
+		if done, err := repeat(entry); done {
 			return
 		} else if err != nil {
 			s.leave(entry)
@@ -482,11 +485,6 @@ func (s *session) complete(entry slot) {
 // repair puts a call that was answered NOSCRIPT, and so was not executed, in line again as EVAL with
 // the source of the script. It reports whether it did; an error says that the call must not be sent
 // again, and neither that the script is not ours.
-//
-// That the attempt has not begun its release is checked in the critical section that queues: the
-// attempt sets Ended before it submits the release, so either the release sees the repaired call
-// before it in line, or this sees Ended. Otherwise the call would execute behind its own release and
-// leave a key that nobody owns.
 func (s *session) repair(entry slot) (done bool, _ error) {
 	c := entry.call
 	cmd := c.Cmd
@@ -497,6 +495,31 @@ func (s *session) repair(entry slot) (done bool, _ error) {
 	if !ok {
 		return false, nil
 	}
+	return s.repeat(entry, true, func() {
+		if s.reloading == 0 {
+			s.reloadLocked()
+		}
+	}, func() {
+		if _, size := s.inFlightLocked(); size+int64(len(source)) <= int64(s.node.cfg.MaxBytes) {
+			args, _, _ := bytes.Cut(cmd, []byte("\r\n"))
+			s.wbuf = append(append(s.wbuf, args...), "\r\n$4\r\nEVAL\r\n"...)
+			s.wbuf = resp.AppendBulk(s.wbuf, source)
+			s.wbuf = append(s.wbuf, rest...)
+		} else {
+			s.wbuf = append(s.wbuf, cmd...) // enough EVALs of it are in line already, they load it
+		}
+	})
+}
+
+// repeat puts a call that was not executed in line again, as encode writes it, behind what first writes. repaired: it is
+// not repaired once more.
+//
+// That the attempt has not begun its release is checked in the critical section that queues: the
+// attempt sets Ended before it submits the release, so either the release sees the repeated call
+// before it in line, or this sees Ended. Otherwise the call would execute behind its own release and
+// leave a key that nobody owns.
+func (s *session) repeat(entry slot, repaired bool, first, encode func()) (done bool, _ error) {
+	c := entry.call
 	s.mu.Lock()
 	if s.broke != nil {
 		err := s.err
@@ -508,27 +531,18 @@ func (s *session) repair(entry slot) (done bool, _ error) {
 		s.mu.Unlock()
 		return false, s.node.errEnded
 	}
-	if s.reloading == 0 {
-		s.reloadLocked()
-	}
-	s.joinLocked()
+	s.joinLocked() // what waits in line is written before
+	first()
 	if c.Route.Asking {
 		s.askingLocked()
 	}
 	before := len(s.wbuf)
-	if _, size := s.inFlightLocked(); size+int64(len(source)) <= int64(s.node.cfg.MaxBytes) {
-		args, _, _ := bytes.Cut(cmd, []byte("\r\n"))
-		s.wbuf = append(append(s.wbuf, args...), "\r\n$4\r\nEVAL\r\n"...)
-		s.wbuf = resp.AppendBulk(s.wbuf, source)
-		s.wbuf = append(s.wbuf, rest...)
-	} else {
-		s.wbuf = append(s.wbuf, cmd...) // enough EVALs of it are in line already, they load it
-	}
+	encode()
 	if c.Tagged {
 		s.wbuf = resp.AppendBulk(s.wbuf, now.tag)
 	}
 	s.leave(entry) // the old place in line
-	s.enqueueLocked(slot{call: c, size: len(s.wbuf) - before, repaired: true, acked: entry.acked})
+	s.enqueueLocked(slot{call: c, size: len(s.wbuf) - before, repaired: repaired, acked: entry.acked})
 	if entry.acked {
 		s.waitLocked()
 	}
@@ -553,10 +567,14 @@ func (s *session) reloadLocked() {
 // reload counts the SCRIPT LOADs of a session that are done.
 type reload session
 
-func (r *reload) Done(*quorum.Call) {
+func (r *reload) Done(c *quorum.Call) {
 	s := (*session)(r)
+	refused, _ := c.Err.(*quorum.ReplyError)
 	s.mu.Lock()
 	s.reloading--
+	if refused != nil && notPermitted(refused) {
+		s.apart = true // the batches' script comes by no other way
+	}
 	s.mu.Unlock()
 }
 

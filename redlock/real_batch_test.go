@@ -139,6 +139,11 @@ func TestBatchIsOneAfterTheOther(t *testing.T) {
 			failsToo,
 			other.release(nil, bob, ""),
 		)
+		odd := keysOf("odd") // a field that is no number: tampered with
+		s.ask("HSET", odd.name, alice, "what")
+		s.ask("PEXPIRE", odd.name, "60000")
+		require.Equal(t, []any{nil, int64(0)}, s.batch(odd.acquire(nil, alice, minute), other.release(nil, bob, "")))
+		s.ask("DEL", odd.name)
 		first := all[0].(int64)
 		require.Positive(t, first)
 		refused := all[1].(int64)

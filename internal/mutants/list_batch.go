@@ -30,7 +30,7 @@ var batches = []mutant{
 	}, {
 		name: "a slot that is not served counts as an interruption: an unlock that did nothing succeeds",
 		file: "redlock/script/batch.lua",
-		old:  `if not began and string.find(said, 'cript attempted to', 1, true) then`, new: `if false then`,
+		old:  `if string.find(said, 'cript attempted to', 1, true) then`, new: `if false then`,
 		tests: by("cluster", "TestBatchAt"),
 	}, {
 		name: "a batch takes calls of different tags: a vote at a member in quarantine hands over",
@@ -65,7 +65,7 @@ var batches = []mutant{
 	}, {
 		name: "a call that was repaired counts as a batch still: it takes the answers of others",
 		file: "node/join.go",
-		old:  `entry.joined, entry.call.Joined = true, 0`, new: `entry.joined = true`,
+		old:  `entry.joined, entry.refused, entry.call.Joined = true, refused, 0`, new: `entry.joined, entry.refused = true, refused`,
 		tests: by("node", "TestCallsThatWaitTravelTogether|TestBatchWithoutItsScript"),
 	}, {
 		name: "a server that takes no batches gets them again and again",
@@ -73,10 +73,45 @@ var batches = []mutant{
 		old:  `if !s.apart && s.node.joins(c) {`, new: `if s.node.joins(c) {`,
 		tests: by("node", "TestServerThatRefusesABatch"),
 	}, {
-		name: "a batch that is refused as a whole by a cluster is an error of its callers",
+		name: "a batch that is refused for one of its calls fails for all of them",
 		file: "node/join.go",
-		old:  `case classify(string(all.Str)).Kind == quorum.KindCluster:`, new: `case false:`,
-		tests: by("node", "TestServerThatRefusesABatch"),
+		old:  `if refused = kind == quorum.KindCluster || kind == quorum.KindAuth; refused {`, new: `if refused = kind == quorum.KindOther; refused {`,
+		tests: by("node", "TestServerThatRefusesABatch|TestKeyThatIsNot"),
+	}, {
+		name: "a call that was refused with others is repeated behind its release: a key that nobody owns",
+		file: "node/session.go",
+		old:  "c.Ended != nil && c.Ended.Load() || c.Tagged && !c.Always", new: "c.Tagged && !c.Always",
+		tests: by("node", "TestRefusedBatchIsNotRepeated"),
+	}, {
+		name: "a repair goes in front of what waits in line: calls get the answers of others",
+		file: "node/session.go",
+		old:  "	s.joinLocked() // what waits in line is written before\n", new: "",
+		tests: by("node", "TestRepairGoesBehind"),
+	}, {
+		name: "the scripts are loaded in front of what waits in line: calls get the answers of others",
+		file: "node/session.go",
+		old:  "	s.joinLocked() // what waits in line is written before\n	first()\n", new: "	first()\n	s.joinLocked()\n",
+		tests: by("node", "TestRepairGoesBehind"),
+	}, {
+		name: "batches go on where scripts cannot be loaded: each call is sent in full, for ever",
+		file: "node/session.go",
+		old:  "if refused != nil && notPermitted(refused) {", new: "if refused != nil && refused == nil {",
+		tests: by("node", "TestServerThatMayNotLoad"),
+	}, {
+		name: "a call that comes during a write is written by nobody",
+		file: "node/session.go",
+		old:  `more := !s.emptyLocked()`, new: `more := len(s.wbuf) > 0`,
+		tests: by("node", "TestItemThatComesDuringAWrite"),
+	}, {
+		name: "calls that are refused together share the memory of the refusal",
+		file: "node/join.go",
+		old:  `append(r.Str[:0], all.Str...), r.Elems[:0]`, new: `all.Str, r.Elems[:0]`,
+		tests: by("node", "TestCallsThatWereRefusedTogether"),
+	}, {
+		name: "a null among the answers of a batch cuts off the rest",
+		file: "redlock/script/batch.lua",
+		old:  `out[i] = said or false else`, new: `out[i] = said else`,
+		tests: by("redlock", "TestBatchIsOneAfterTheOther"),
 	}, {
 		name: "a call that came back travels in a batch again: it is never told where it belongs",
 		file: "cluster/cluster.go",

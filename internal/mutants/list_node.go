@@ -79,7 +79,7 @@ var members = []mutant{
 	}, {
 		name: "a repaired call carries the tag of before: a flush goes unseen",
 		file: "node/session.go",
-		old:  "} else {\n		s.wbuf = append(s.wbuf, cmd...) // enough EVALs of it are in line already, they load it\n	}\n	if c.Tagged {\n		s.wbuf = resp.AppendBulk(s.wbuf, now.tag)", new: "} else {\n		s.wbuf = append(s.wbuf, cmd...) // enough EVALs of it are in line already, they load it\n	}\n	if c.Tagged {\n		s.wbuf = resp.AppendBulk(s.wbuf, \"\")",
+		old:  "	if c.Tagged {\n		s.wbuf = resp.AppendBulk(s.wbuf, now.tag)", new: "	if c.Tagged {\n		s.wbuf = resp.AppendBulk(s.wbuf, \"\")",
 		tests: by("node", "TestTagIsRead"),
 	}, {
 		name: "a member in quarantine is asked for votes",
