@@ -45,6 +45,7 @@ func BenchmarkServerInstructions(b *testing.B) {
 			}
 		}
 	}
+	b.Run("cluster/batch/depth=16", func(b *testing.B) { measure(b, true, batched, 16) })
 }
 
 // What is sent.
@@ -146,7 +147,7 @@ func instructions(b *testing.B, cluster bool, what string, n, depth int) int {
 			continue
 		}
 		if what == batched {
-			locks, unlocks = batches(r.scripts[2], i, depth, owner)
+			locks, unlocks = batches(r.scripts[2], i, depth, owner, cluster)
 			ask(locks, 1)
 			ask(unlocks, 1)
 			continue
@@ -174,21 +175,31 @@ func instructions(b *testing.B, cluster bool, what string, n, depth int) int {
 	return total
 }
 
-// batches are n locks in one call, and n unlocks in another.
-func batches(script string, first, n int, owner string) (locks, unlocks []byte) {
-	lock := []string{"EVALSHA", sha1hex(script), strconv.Itoa(2 + n), "redquorum:tokens", "redquorum:boot"}
-	unlock := []string{"EVALSHA", sha1hex(script), strconv.Itoa(2 + 3*n), "redquorum:tokens", "redquorum:boot"}
+// batches are n locks in one call, and n unlocks in another; sharded: as a master of a cluster gets them.
+func batches(script string, first, n int, owner string, sharded bool) (locks, unlocks []byte) {
+	var lock, unlock []string // keys
 	for i := range n {
 		name := fmt.Sprintf("{l}:%09d", first+i)
-		lock = append(lock, name)
-		unlock = append(unlock, name, "redquorum:q:"+name, "redquorum:w:"+name)
+		lock, unlock = append(lock, name), append(unlock, name)
+		if sharded {
+			lock, unlock = append(lock, "redquorum:tokens:{l}"), append(unlock, "redquorum:tokens:{l}")
+		}
+		unlock = append(unlock, "redquorum:q:"+name, "redquorum:w:"+name)
 	}
-	lock, unlock = append(lock, strings.Repeat("a", n)), append(unlock, strings.Repeat("r", n))
-	for range n {
-		lock = append(lock, "7", owner, "9000")
-		unlock = append(unlock, "7", owner, "")
+	whole := func(letter, last string, keys []string) []byte {
+		all := []string{"EVALSHA", sha1hex(script)}
+		letters := strings.Repeat(letter, n)
+		if sharded {
+			all = append(append(all, "0", letters, strconv.Itoa(3+len(keys))), keys...)
+		} else {
+			all = append(append(append(all, strconv.Itoa(2+len(keys)), "redquorum:tokens", "redquorum:boot"), keys...), letters)
+		}
+		for range n {
+			all = append(all, "7", owner, last)
+		}
+		return command(append(all, "")...)
 	}
-	return command(append(lock, "")...), command(append(unlock, "")...)
+	return whole("a", "9000", lock), whole("r", "", unlock)
 }
 
 // handOver is the i-th of a row of owners who wait for one lock, and the release of the one before.
