@@ -437,6 +437,59 @@ func TestMasterThatIsNewInTheClusterVotesAtOnce(t *testing.T) {
 	require.NoError(t, <-got)
 }
 
+// A master's marker stays in its slot when the range grows behind it and no client is there to carry it along. The
+// next client finds it: nothing was forgotten. Where something was, it finds none that it believes.
+func TestMarkerThatNobodyCarriedIsFound(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		before func(t *testing.T, s *redistest.Sharded)
+		forgot bool
+	}{
+		{name: "as it was", before: func(*testing.T, *redistest.Sharded) {}},
+		{name: "emptied", forgot: true, before: func(t *testing.T, s *redistest.Sharded) {
+			require.NoError(t, s.Servers[0].Flush())
+		}},
+		{name: "marked again later", forgot: true, before: func(t *testing.T, s *redistest.Sharded) {
+			key := "redquorum:tokens:{" + slot.TagOf(17) + "}"
+			id, err := s.Servers[0].Do(t.Context(), "HGET", key, "id")
+			require.NoError(t, err)
+			run, micros, ok := strings.Cut(id.(string), " ")
+			require.True(t, ok, "%q", id)
+			made, err := strconv.ParseInt(micros, 10, 64)
+			require.NoError(t, err)
+			_, err = s.Servers[0].Do(t.Context(), "HSET", key, "id", run+" "+strconv.FormatInt(made+1, 10))
+			require.NoError(t, err)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, redistest.ShardedConfig{Masters: 3})
+			name := ""
+			for i := 0; name == ""; i++ {
+				if n := fmt.Sprint("lock", i); int(slot.Of(n)) < 5000 {
+					name = n
+				}
+			}
+			first := open(t, s) // MaxTTL is 30 s
+			l, err := first.Mutex(name).Lock(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, l.Unlock(t.Context()))
+			require.NoError(t, first.Close())
+			c.before(t, s)
+			require.NoError(t, s.Move(t.Context(), slot.Count/3, 1, 0)) // behind the range of master 0
+			require.NoError(t, s.Move(t.Context(), slot.Count/3+1, 1, 0))
+			next, err := open(t, s).Mutex(name).TryLock(t.Context())
+			if c.forgot {
+				require.ErrorIs(t, err, redlock.ErrQuarantined)
+				return
+			}
+			require.NoError(t, err)
+			require.Greater(t, next.Token(), l.Token())
+		})
+	}
+}
+
 // What a failover does to counters, in a quorum of three of which one is a cluster: the others restore it.
 func TestCountersOfAReplicaThatTookOverAreRestored(t *testing.T) {
 	t.Parallel()

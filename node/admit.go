@@ -32,6 +32,7 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 		runID = unknownRun
 	}
 	began := time.Now()
+	searched := false
 	for {
 		news := g.news()
 		if n.cfg.Shard != nil {
@@ -55,6 +56,16 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 				n.cfg.Shard.Unknown()
 			}
 			return admission{}, errReplica
+		}
+		if n.cfg.Shard != nil && m.id == "" && runID != unknownRun && !searched {
+			searched = true
+			carried, err := n.stray(s, runID)
+			if err != nil {
+				return admission{}, err
+			}
+			if carried.id != "" {
+				m = carried
+			}
 		}
 		g.found(n.seat, m)
 		waited := clock.Elapsed(began, time.Now())

@@ -283,6 +283,48 @@ func (n *Node) rehome(s *session) error {
 	return nil
 }
 
+// stray carries the marker of this process home from where resharding left it: in another slot of the master, because
+// no client was there to carry it when the home became another one. Where a slot bears the stamp of a later marking,
+// whose marker is gone, what is found is not believed. The zero marker: there is none.
+func (n *Node) stray(s *session, runID string) (marker, error) {
+	slots := n.cfg.Shard.Slots()
+	cmds := make([][]byte, 0, 2*len(slots))
+	for _, sl := range slots {
+		cmds = append(cmds, resp.Command("HGET", newHome(sl, n.masterID).marker, "id"), resp.Command("HGET", tokensOf(sl), "id"))
+	}
+	var id string
+	var at uint16
+	var made, stamped int64
+	i := -1
+	err := n.bulk(n.ctx, s, cmds, func(c *quorum.Call) {
+		i++
+		found, micros := strings.CutPrefix(string(c.Reply.Str), runID+" ")
+		if c.Outcome != quorum.Answered || !micros {
+			return
+		}
+		when, err := strconv.ParseInt(found, 10, 64)
+		switch {
+		case err != nil:
+		case i%2 == 1:
+			stamped = max(stamped, when)
+		case when > made:
+			id, at, made = string(c.Reply.Str), slots[i/2], when
+		}
+	})
+	if err != nil || id == "" || stamped > made {
+		return marker{}, err
+	}
+	m, err := n.askMarker(n.ctx, s, newHome(at, n.masterID).look)
+	if err != nil || m.id != id || !m.of(runID) {
+		return marker{}, err
+	}
+	m, err = n.askMarker(n.ctx, s, n.guardCommand(carryLua, m.id, m.state, millis(m.q), flag(m.clk), m.recall.repl, millis(m.left)))
+	if err == nil {
+		n.cfg.Logger.Info("marker is carried along: a slot range grew or shrank while no client was there", "member", n.name, "from", at)
+	}
+	return m, err
+}
+
 func flag(b bool) string {
 	if b {
 		return "1"

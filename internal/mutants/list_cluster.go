@@ -58,6 +58,16 @@ var clusters = []mutant{
 		old:  "err != cl.errEnded && owing(c)", new: "err != cl.errEnded && c == nil",
 		tests: by("cluster", "TestReleaseThatWasNotDelivered"),
 	}, {
+		name: "a marker that nobody carried along is not looked for: a reshard silences a master",
+		file: "node/admit.go",
+		old:  `m.id == "" && runID != unknownRun && !searched {`, new: `m.id == "" && runID == unknownRun && !searched {`,
+		tests: by("cluster", "TestMarkerThatNobody"),
+	}, {
+		name: "a marker is believed beside the stamp of a later one: a master that forgot votes",
+		file: "node/shard.go",
+		old:  `id == "" || stamped > made {`, new: `id == "" {`,
+		tests: by("cluster", "TestMarkerThatNobody"),
+	}, {
 		name: "ASKING is not sent",
 		file: "node/session.go",
 		old:  "		if c.Route.Asking {\n			s.askingLocked()\n		}\n", new: "",
