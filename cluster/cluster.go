@@ -313,6 +313,9 @@ func (cl *Cluster) State() quorum.State {
 		out.Up = out.Up || st.Up
 		out.Votes = out.Votes || st.Votes
 		out.Inbox = out.Inbox || st.Inbox
+		if out.Deaf == nil {
+			out.Deaf = st.Deaf
+		}
 		if st.Quarantine.After(out.Quarantine) {
 			out.Quarantine = st.Quarantine
 		}

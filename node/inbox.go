@@ -28,7 +28,7 @@ func (n *Node) listen(channel string, l quorum.Listener) {
 			}
 		}
 		confirmed, err := n.receive(to, l)
-		n.setInbox(nil)
+		n.lost(err)
 		if n.isClosing() {
 			return
 		}
@@ -56,7 +56,19 @@ func (n *Node) listen(channel string, l quorum.Listener) {
 var errMoved = errors.New("the server was restarted, emptied, or marked")
 
 func (n *Node) setInbox(in *inbox) {
-	n.change(func(*published) { n.inbox = in })
+	n.change(func(*published) { n.inbox, n.deaf = in, nil })
+}
+
+// lost is the end of an inbox, or of the attempt to open one. The same failure again is no change.
+func (n *Node) lost(why error) {
+	n.change(func(*published) {
+		n.inbox = nil
+		if errors.Is(why, errMoved) {
+			n.deaf = nil
+		} else if why = fmt.Errorf("%s: inbox: %w", n.name, why); n.deaf == nil || n.deaf.Error() != why.Error() {
+			n.deaf = why
+		}
+	})
 }
 
 // receive subscribes and delivers until the connection ends, stops answering, or turns out to lead to

@@ -58,6 +58,7 @@ type Node struct {
 	listener   quorum.Listener
 	inboxDone  chan struct{} // not nil after Listen
 	inbox      *inbox        // whose subscription is confirmed
+	deaf       error         // why there was none, the last time that one was tried
 	changes    []quorum.State
 	delivering bool
 	wanted     map[string]int      // channels beside the inbox, and how often they were asked for
@@ -313,9 +314,12 @@ func (n *Node) publishLocked(p *published) {
 			p.barred = fmt.Errorf("%s: %w", n.name, &quorum.QuarantineError{Until: p.admission.votesFrom, Restoring: p.admission.marker.state == forgot})
 		}
 	}
-	p.state.Inbox, p.state.Ear = p.state.Up && n.inbox != nil && n.inbox.same(p), 0
-	if p.state.Inbox {
+	p.state.Inbox, p.state.Ear, p.state.Deaf = p.state.Up && n.inbox != nil && n.inbox.same(p), 0, nil
+	switch {
+	case p.state.Inbox:
 		p.state.Ear = n.inbox.ear
+	case p.state.Up && n.inbox == nil:
+		p.state.Deaf = n.deaf
 	}
 	old := n.published.Load()
 	if !p.state.Up && !old.state.Up && p.state.Err.Error() == old.state.Err.Error() {

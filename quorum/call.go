@@ -202,6 +202,7 @@ type State struct {
 	Ear   uint64
 	RunID string // identity of the server process, "" where it will not tell
 	Err   error  // why it is not Up
+	Deaf  error  // why it has no Inbox while it is Up; nil: it has, or that is not known
 
 	// Quarantine is not zero while the member is Up and may not vote because it may have forgotten:
 	// when the quarantine ends. Counters may remain to be restored after that.

@@ -527,6 +527,8 @@ func (a *attempt) standing() []quorum.MemberVote {
 			if v.Err == nil {
 				v.Err = quorum.ErrDown
 			}
+		case m.err == nil && !states[i].Inbox && states[i].Deaf != nil:
+			v.Err = states[i].Deaf
 		case m.err == nil && !m.refused:
 			v.Vote = quorum.Open
 		}

@@ -484,16 +484,16 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 			}
 			m.off, m.ear = false, states[i].Ear
 		}
-		if states[i].Votes && m.err == nil && !(m.pending > 0 && silent) {
+		if states[i].Votes && states[i].Inbox && m.err == nil && !(m.pending > 0 && silent) {
 			able++
 		} else if !states[i].Quarantine.IsZero() {
 			resting++
 		}
-		switch kindOf(m.err) {
-		case quorum.KindForeign:
+		switch {
+		case kindOf(m.err) == quorum.KindForeign:
 			foreign++
 			hopeless++
-		case quorum.KindAuth:
+		case kindOf(m.err) == quorum.KindAuth, kindOf(states[i].Deaf) == quorum.KindAuth:
 			hopeless++
 		}
 	}

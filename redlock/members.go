@@ -20,7 +20,7 @@ type MemberInfo struct {
 	State string    // MemberVoting, MemberQuarantined, MemberRestoring or MemberDown
 	Since time.Time // when this client saw it come into that state
 	Until time.Time // MemberQuarantined: the end of the quarantine
-	Err   error     // MemberDown: why
+	Err   error     // MemberDown: why. In any other state: why nobody can wait for a lock there, who may be told of it
 
 	// Silent is the part of a Redis Cluster that does not vote. The cluster is MemberVoting if any of its masters
 	// votes: locks in the slots of the others lack this vote meanwhile, and where it is the only member nobody
@@ -41,6 +41,9 @@ func (c *Client) Members() []MemberInfo {
 		l.mu.Lock()
 		out[i] = MemberInfo{Name: c.members[i].Name(), State: standingOf(st), Since: l.since, Err: st.Err}
 		l.mu.Unlock()
+		if st.Up {
+			out[i].Err = st.Deaf
+		}
 		if out[i].State == MemberQuarantined {
 			out[i].Until = st.Quarantine
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -79,4 +80,30 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	require.Equal(t, 2, m.Silent.Masters)
 	require.Zero(t, m.Silent.Until)
 	require.True(t, errors.Is(m.Silent.Err, quorum.ErrDown) && !errors.Is(m.Silent.Err, ErrQuarantined), "%v", m.Silent.Err)
+}
+
+// Who may not subscribe cannot be told of a lock that is handed over: a Lock that has to wait says so, and at once, and
+// what does not wait works.
+func TestUserWhoMayNotSubscribeIsTold(t *testing.T) {
+	t.Parallel()
+	r := rt.Real(t, 1).Servers[0].(*redistest.Real)
+	_, err := r.Do(t.Context(), "ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all", "-subscribe")
+	require.NoError(t, err)
+	c, err := Open(t.Context(), []string{"redis://locker:secret@" + r.Addr()}, WithConfig(Config{FreshMembers: true, NoQuorumAfter: time.Minute}))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	held, err := c.Mutex("name").TryLock(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err = c.Mutex("name").Lock(ctx)
+	require.ErrorIs(t, err, ErrNoQuorum)
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "SUBSCRIBE")
+	require.ErrorContains(t, err, "NOPERM")
+	require.NotContains(t, err.Error(), "secret")
+	m := c.Members()[0]
+	require.Equal(t, MemberVoting, m.State)
+	require.ErrorContains(t, m.Err, "NOPERM")
+	require.NoError(t, held.Unlock(t.Context()))
 }
