@@ -2,6 +2,7 @@ package node
 
 import (
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,6 +54,9 @@ const (
 	defaultSentinelPort = "26379"
 )
 
+// behindHost finds a host, or one with a port, in front of user and password.
+var behindHost = regexp.MustCompile(`^[^:]*,|^[^:]*:[0-9]{1,5},`)
+
 // ParseTarget reads what ParseURL does, and
 //
 //	redis-cluster://[user:password@]host[:port],host[:port]...[?option=value&...]     rediss-cluster://
@@ -92,6 +96,9 @@ func ParseTarget(s string) (Target, error) {
 	}
 	if strings.Contains(strings.TrimSuffix(user, "@"), "@") || strings.Contains(tail, "@") {
 		return Target{}, &URLError{"has an @ behind the host: percent-encode special characters of the password"}
+	}
+	if behindHost.MatchString(user) {
+		return Target{}, &URLError{"has user and password behind its first host: they stand before it, once (a comma that is theirs is written %2C)"}
 	}
 	port := defaultPort
 	if t.Kind == BySentinel {

@@ -112,6 +112,8 @@ func TestParseTargetSaysWhatIsWrong(t *testing.T) {
 		"redis-cluster://:s3cret@a/1":                                           "path",
 		"redis-cluster://:s3cret@a?db=1":                                        "database",
 		"redis-cluster://:s3cret@a?sentinel_user=x":                             `unknown option "sentinel_user"`,
+		"redis-cluster://127.0.0.1:7000,u:s3cret@127.0.0.1:7001":                "behind its first host",
+		"redis-sentinel://a,u:s3cret@b/m":                                       "behind its first host",
 		"redis-cluster://:s3/cret@a":                                            "@",
 		"redis-cluster://:s3?cret@a":                                            "@",
 		"redis-cluster://:s3@cret@a":                                            "@",
