@@ -615,18 +615,7 @@ func TestBatchThatABusyServerRefuses(t *testing.T) {
 func TestEveryItemHasItsOwnAnswerUnderKills(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.addr(), Scripts: []string{itemScript, itemsScript}, BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond})
-	stop := make(chan struct{})
-	var killer sync.WaitGroup
-	killer.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(10 * time.Millisecond):
-				s.cli("CLIENT", "KILL", "TYPE", "normal")
-			}
-		}
-	})
+	stop := killing(s)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	outcomes := map[string]int{}
@@ -655,8 +644,7 @@ func TestEveryItemHasItsOwnAnswerUnderKills(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	close(stop)
-	killer.Wait()
+	stop()
 	t.Log(outcomes)
 	if outcomes["together"] == 0 || outcomes[quorum.Unanswered.String()]+outcomes[quorum.Refused.String()] > 0 {
 		t.Errorf("outcomes %v", outcomes)

@@ -66,18 +66,7 @@ func TestDoEndsWithItsContext(t *testing.T) {
 func TestEveryAnswerReachesItsCallUnderKills(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.addr(), BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond})
-	stop := make(chan struct{})
-	var killer sync.WaitGroup
-	killer.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(10 * time.Millisecond):
-				s.cli("CLIENT", "KILL", "TYPE", "normal")
-			}
-		}
-	})
+	stop := killing(s)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	outcomes := map[quorum.Outcome]int{}
@@ -99,10 +88,26 @@ func TestEveryAnswerReachesItsCallUnderKills(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	close(stop)
-	killer.Wait()
+	stop()
 	t.Log(outcomes)
 	if outcomes[quorum.Answered] == 0 || outcomes[quorum.Unanswered]+outcomes[quorum.Refused] > 0 {
 		t.Errorf("outcomes %v", outcomes)
 	}
+}
+
+// killing cuts all clients of a server off every 10 ms, until stop returns.
+func killing(s *redisServer) (stop func()) {
+	end := make(chan struct{})
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		for {
+			select {
+			case <-end:
+				return
+			case <-time.After(10 * time.Millisecond):
+				s.cli("CLIENT", "KILL", "TYPE", "normal")
+			}
+		}
+	})
+	return func() { close(end); killer.Wait() }
 }

@@ -98,21 +98,7 @@ func (s *scripted) recovers() bool {
 }
 
 // Every case of acquire and release holds in a batch as well.
-func TestBatchesDoWhatTheProtocolSays(t *testing.T) {
-	onServers(t, func(t *testing.T, server redistest.Server, acl bool) {
-		for _, c := range scriptCases {
-			if c.acl && !acl {
-				continue
-			}
-			t.Run(c.name, func(t *testing.T) {
-				require.NoError(t, server.Flush())
-				s := newScripted(t, server)
-				s.joined = true
-				c.test(s)
-			})
-		}
-	})
-}
+func TestBatchesDoWhatTheProtocolSays(t *testing.T) { everyCase(t, true) }
 
 // The calls of a batch are executed in their order, each sees what those before it did, and those behind one that
 // fails are executed.

@@ -22,6 +22,11 @@ import (
 // The scripts' own text, against what the protocol says that they reply and leave behind: one table,
 // run on a real server and on the embedded one that the tests in fake time stand on.
 func TestScriptsDoWhatTheProtocolSays(t *testing.T) {
+	everyCase(t, false)
+}
+
+// everyCase runs the table. joined: acquires and releases travel in a batch.
+func everyCase(t *testing.T, joined bool) {
 	onServers(t, func(t *testing.T, server redistest.Server, acl bool) {
 		for _, c := range scriptCases {
 			if c.acl && !acl {
@@ -29,7 +34,9 @@ func TestScriptsDoWhatTheProtocolSays(t *testing.T) {
 			}
 			t.Run(c.name, func(t *testing.T) {
 				require.NoError(t, server.Flush())
-				c.test(newScripted(t, server))
+				s := newScripted(t, server)
+				s.joined = joined
+				c.test(s)
 			})
 		}
 	})
