@@ -55,7 +55,7 @@ Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 
 			if sample < 10*time.Millisecond || sample > time.Minute {
 				return usage("--sample is %v, must be between 10ms and 1m", sample)
 			}
-			report, err := examine(cmd.Context(), s, s.Prefix+key, sample)
+			report, err := examine(cmd.Context(), s, s.Prefix+key, cmd.Flags().Changed("key"), sample)
 			if err != nil {
 				return err
 			}
@@ -78,7 +78,7 @@ Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 
 	return cmd
 }
 
-func examine(ctx context.Context, s *settings.Settings, key string, sample time.Duration) (doctor.Report, error) {
+func examine(ctx context.Context, s *settings.Settings, key string, chosen bool, sample time.Duration) (doctor.Report, error) {
 	members, err := rawMembers(ctx, s)
 	if err != nil {
 		return doctor.Report{}, err
@@ -90,7 +90,7 @@ func examine(ctx context.Context, s *settings.Settings, key string, sample time.
 	}
 	terms := doctor.Terms{
 		Drift: s.Drift, MaxTTL: s.MaxTTL, GuardOff: s.RestartGuard == "off", Interop: s.Interop,
-		Key: key, Dial: s.DialTimeout, Between: sample,
+		Key: key, KeyChosen: chosen, Dial: s.DialTimeout, Between: sample,
 	}
 	if own != nil && len(own.Certificates) > 0 {
 		if cert, err := x509.ParseCertificate(own.Certificates[0].Certificate[0]); err == nil {

@@ -110,10 +110,12 @@ type Terms struct {
 	MaxTTL   time.Duration
 	GuardOff bool
 	Interop  bool
-	Key      string    // a lock's name, for permissions
-	Own      time.Time // when our own certificate expires; zero: none
-	Dial     time.Duration
-	Between  time.Duration // the two readings of the clocks
+	Key      string // a lock's name, for permissions
+	// KeyChosen: the user named Key. Whether locks may have a name that nobody chose does not matter.
+	KeyChosen bool
+	Own       time.Time // when our own certificate expires; zero: none
+	Dial      time.Duration
+	Between   time.Duration // the two readings of the clocks
 }
 
 // Ask gathers the facts about one server.

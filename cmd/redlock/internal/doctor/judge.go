@@ -500,9 +500,27 @@ var dispensable = map[string][2]string{
 	"SCRIPT LOAD":    {"+script|load", "scripts are sent in full when a server does not have them, which costs a round trip more each time"},
 }
 
+// name splits off what the user may not do to the key of the terms, if that is everything.
+func (j *judge) name(f *Facts) (rest []string, all bool) {
+	of := func(c string) bool { return strings.Contains(c+" ", " "+j.terms.Key+" ") }
+	for _, c := range Commands(Target{Kind: f.Kind}, j.terms.Key, false) {
+		if n := strings.Join(name(c), " "); len(c) > 1 && c[1] == j.terms.Key && !slices.Contains(f.Denied, n) {
+			return f.Denied, false
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(f.Denied), of), true
+}
+
 func (j *judge) permitted(f *Facts) {
 	var denied, sharded []string
-	for _, c := range f.Denied {
+	rest, name := j.name(f)
+	switch {
+	case name && j.terms.KeyChosen:
+		j.say(Critical, "permissions", f.Member, "the user may not use the name "+strconv.Quote(j.terms.Key), "locks of that name fail", "permit ~"+j.terms.Key+", or a pattern that it matches")
+	case name:
+		j.say(OK, "permissions", f.Member, "not checked for locks: the user may use certain names only, and not "+strconv.Quote(j.terms.Key), "", "--key with the name of one of your locks")
+	}
+	for _, c := range rest {
 		if c == "SSUBSCRIBE" || c == "SPUBLISH" {
 			sharded = append(sharded, c)
 		} else if without, ok := dispensable[c]; ok {

@@ -105,7 +105,20 @@ func TestWhatTheUserLacksIsFoundByTrying(t *testing.T) {
 	if f := look(); f.ACLErr != nil || !slices.Contains(f.Denied, "HSET other") || !slices.Contains(f.Denied, "PTTL other") || slices.Contains(f.Denied, "PING") {
 		t.Errorf("a key that the rules do not have: %v, %v", f.Denied, f.ACLErr)
 	}
-	terms.Key = "app:held"
+	for chosen, want := range map[bool]Severity{true: Critical, false: OK} {
+		terms.KeyChosen = chosen
+		report := Judge([]Facts{look()}, terms, time.Now())
+		i := slices.IndexFunc(report.Findings, func(f Finding) bool { return f.Check == "permissions" && f.Severity == want })
+		if i < 0 || slices.ContainsFunc(report.Findings, func(f Finding) bool { return f.Check == "permissions" && f.Severity > want }) {
+			t.Errorf("a name that the rules do not have, chosen: %v: %v", chosen, report.Findings)
+		}
+	}
+	rules(t, s, "-zadd")
+	if report := Judge([]Facts{look()}, terms, time.Now()); !slices.ContainsFunc(report.Findings, func(f Finding) bool { return f.Severity == Critical && strings.Contains(f.What, "ZADD") }) {
+		t.Errorf("without zadd, and for a name that the rules do not have: %v", report.Findings)
+	}
+	rules(t, s)
+	terms.Key, terms.KeyChosen = "app:held", false
 	rules(t, s, "resetchannels")
 	if f := look(); !slices.Equal(f.Denied, []string{"SUBSCRIBE redquorum:inbox:doctor", "PUBLISH redquorum:inbox:doctor"}) {
 		t.Errorf("without channels: %v", f.Denied)
