@@ -67,7 +67,7 @@ func naming(e *quorum.ReplyError, reply, source string) *quorum.ReplyError {
 	if n < 1 || n > len(lines) {
 		return e
 	}
-	called := namesIn(calls, lines[n-1])
+	called := append(namesIn(calls, lines[n-1]), namesIn(asked, lines[n-1])...)
 	if len(called) == 0 {
 		called = namesIn(asked, source)
 	}
@@ -77,7 +77,7 @@ func naming(e *quorum.ReplyError, reply, source string) *quorum.ReplyError {
 	return &quorum.ReplyError{Kind: e.Kind, Text: insideScript + ", " + strings.Join(called, " or ") + ": " + said}
 }
 
-// How our scripts call commands, and how they pass them to a function that does (ask in redlock/script/lib.lua).
+// How our scripts call commands, and how they pass them to a function that does (ask in redlock/script/base.lua).
 var (
 	lineOf = regexp.MustCompile(`@user_script:\s*([0-9]+)`)
 	calls  = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'(?:, '([A-Z]+)')?`)

@@ -135,6 +135,7 @@ func TestCommandThatAScriptMayNotCallIsNamed(t *testing.T) {
 		{[]string{"EVAL", "if redis.call('PTTL', KEYS[1]) < 1 then redis.call('PEXPIRE', KEYS[1], 1) end", "1", "k"}, insideScript + ", PTTL or PEXPIRE" + said},
 		{[]string{"EVAL", "return redis.call('PUBSUB', 'NUMSUB', 'x')", "0"}, insideScript + ", PUBSUB NUMSUB" + said},
 		{[]string{"EVAL", asking + "ask('ZREM', KEYS[1], 'x')\nask('HDEL', KEYS[1], 'x')", "1", "k"}, insideScript + ", ZREM or HDEL" + said},
+		{[]string{"EVAL", "local ask = redis.call\nask('PTTL', KEYS[1])\nask('ZREM', KEYS[1], 'x')\nask('HDEL', KEYS[1], 'x')", "1", "k"}, insideScript + ", ZREM" + said},
 		{[]string{"EVAL", "return redis.call(ARGV[1], KEYS[1], 'f')", "1", "k", "HEXISTS"}, insideScript + said},
 		{[]string{"HSET", "k", "f", "v"}, "NOPERM this user has no permissions to run the 'hset' command"},
 	} {

@@ -3,8 +3,9 @@ package redlock
 import (
 	"bytes"
 	"crypto/sha1"
-	_ "embed"
+	"embed"
 	"encoding/hex"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -17,54 +18,52 @@ import (
 // script is one Lua source and the name Redis calls it by.
 type script struct{ source, sha string }
 
-func newScript(parts ...string) script {
-	var s script
-	for _, p := range parts {
-		s.source += p
+// parts are the scripts, and what they include.
+//
+//go:embed script/*.lua
+var parts embed.FS
+
+func newScript(name string) script {
+	source := include(name, map[string]bool{})
+	sum := sha1.Sum([]byte(source))
+	return script{source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+// include returns a part, with others in place of its lines "--include NAME". One that is indented is for the block
+// that it is in; one that is not is there from then on, and is not included twice.
+func include(name string, there map[string]bool) string {
+	text, err := parts.ReadFile("script/" + name)
+	if err != nil {
+		panic(err)
 	}
-	sum := sha1.Sum([]byte(s.source))
-	s.sha = hex.EncodeToString(sum[:])
-	return s
+	var out strings.Builder
+	for line := range strings.Lines(string(text)) {
+		wanted, found := strings.CutPrefix(strings.TrimSpace(line), "--include ")
+		switch {
+		case !found:
+			out.WriteString(line)
+		case there[wanted]:
+		case line[0] == ' ':
+			out.WriteString(include(wanted, maps.Clone(there)))
+		default:
+			there[wanted] = true
+			out.WriteString(include(wanted, there))
+		}
+	}
+	return out.String()
 }
 
 var (
-	//go:embed script/lib.lua
-	libLua string
-	//go:embed script/acquire.lua
-	acquireLua string
-	//go:embed script/vote.lua
-	voteLua string
-	//go:embed script/batch.lua
-	batchLua string
-	//go:embed script/wait.lua
-	waitLua string
-	//go:embed script/release.lua
-	releaseLua string
-	//go:embed script/pass.lua
-	passLua string
-	//go:embed script/yield.lua
-	yieldLua string
-	//go:embed script/raise.lua
-	raiseLua string
-	//go:embed script/extend.lua
-	extendLua string
-	//go:embed script/rejoin.lua
-	rejoinLua string
-	//go:embed script/peek.lua
-	peekLua string
-	//go:embed script/force.lua
-	forceLua string
-
-	acquireScript = newScript(acquireLua, voteLua)
-	waitScript    = newScript(libLua, waitLua)
-	releaseScript = newScript(releaseLua, libLua, passLua)
-	yieldScript   = newScript(libLua, yieldLua)
-	raiseScript   = newScript(raiseLua)
-	extendScript  = newScript(extendLua)
-	rejoinScript  = newScript(libLua, rejoinLua)
-	peekScript    = newScript(peekLua)
-	forceScript   = newScript(libLua, forceLua)
-	batchScript   = newScript(strings.NewReplacer("--include vote.lua\n", voteLua, "--include lib.lua\n", libLua, "--include pass.lua\n", passLua).Replace(batchLua))
+	acquireScript = newScript("acquire.lua")
+	waitScript    = newScript("wait.lua")
+	releaseScript = newScript("release.lua")
+	yieldScript   = newScript("yield.lua")
+	raiseScript   = newScript("raise.lua")
+	extendScript  = newScript("extend.lua")
+	rejoinScript  = newScript("rejoin.lua")
+	peekScript    = newScript("peek.lua")
+	forceScript   = newScript("force.lua")
+	batchScript   = newScript("batch.lua")
 
 	acquireItem = quorum.Item{Batch: batchScript.sha, Letter: 'a', Keys: 1, Args: 3}
 	releaseItem = quorum.Item{Batch: batchScript.sha, Letter: 'r', Keys: 3, Args: 3}

@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	_ "embed"
 	"strconv"
 	"sync"
 	"time"
@@ -17,30 +16,13 @@ import (
 // lock's hash and we look only at ours, so exclusion needs nothing of this.
 
 var (
-	//go:embed script/interop.lua
-	interopLua string
-	//go:embed script/interop_acquire.lua
-	interopAcquireLua string
-	//go:embed script/interop_wait.lua
-	interopWaitLua string
-	//go:embed script/interop_release.lua
-	interopReleaseLua string
-	//go:embed script/interop_yield.lua
-	interopYieldLua string
-	//go:embed script/interop_raise.lua
-	interopRaiseLua string
-	//go:embed script/interop_rejoin.lua
-	interopRejoinLua string
-	//go:embed script/interop_force.lua
-	interopForceLua string
-
-	interopAcquire = newScript(libLua, interopLua, interopAcquireLua)
-	interopWait    = newScript(libLua, interopLua, interopWaitLua, waitLua)
-	interopRelease = newScript(libLua, interopLua, interopReleaseLua)
-	interopYield   = newScript(libLua, interopLua, interopYieldLua, yieldLua)
-	interopRaise   = newScript(libLua, interopLua, interopRaiseLua)
-	interopRejoin  = newScript(libLua, interopLua, interopRejoinLua)
-	interopForce   = newScript(libLua, interopLua, interopForceLua)
+	interopAcquire = newScript("interop_acquire.lua")
+	interopWait    = newScript("interop_wait.lua")
+	interopRelease = newScript("interop_release.lua")
+	interopYield   = newScript("interop_yield.lua")
+	interopRaise   = newScript("interop_raise.lua")
+	interopRejoin  = newScript("interop_rejoin.lua")
+	interopForce   = newScript("interop_force.lua")
 )
 
 func interopScripts() []script {

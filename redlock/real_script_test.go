@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
@@ -59,19 +60,25 @@ func TestScriptEndsWhereTheServerRefusesToWrite(t *testing.T) {
 		{"no permission for ZREM", "can't run this command", []string{"ACL", "SETUSER", "default", "-zrem"}, []string{"ACL", "SETUSER", "default", "+zrem"}},
 		{"no permission for ZRANGE", "can't run this command", []string{"ACL", "SETUSER", "default", "-zrange"}, []string{"ACL", "SETUSER", "default", "+zrange"}},
 	} {
-		t.Run(refusal.name, func(t *testing.T) {
+		ends := func(t *testing.T, sharded bool) {
 			s := newScripted(t, rt.Real(t, 1).Servers[0])
 			s.take(alice, minute)
 			s.line(bob, minute, minute)
 			s.line(carol, minute, minute)
 			s.ask("HSET", s.waiters(), bob, "1 60000") // it has run out
 			s.ask(refusal.begin...)
-			_, err := s.run(s.release(nil, alice, ""))
+			release := s.release(nil, alice, "")
+			if sharded { // the slot's counters are the marker's key
+				release = bytes.Replace(release, []byte("$14\r\n"+markerKey), []byte("$16\r\n"+tokensKey), 1)
+			}
+			_, err := s.run(release)
 			require.ErrorContains(t, err, refusal.says)
 			s.ask(refusal.end...)
 			require.Equal(t, int64(1), s.number(s.release(nil, alice, "")))
 			require.Equal(t, []string{carol}, slices.Collect(maps.Keys(s.hash(s.name))))
-		})
+		}
+		t.Run(refusal.name, func(t *testing.T) { ends(t, false) })
+		t.Run(refusal.name+", at a master", func(t *testing.T) { ends(t, true) })
 	}
 }
 
@@ -373,6 +380,26 @@ var acquireCases = []scriptCase{
 		s.tag = "run 2"
 		require.Positive(s, s.take(alice, minute))
 	}},
+	{name: "a token that ends in zeros is written in full, by acquire, wait, release and yield", test: func(s *scripted) {
+		const hundred = 100_000_000_000_000
+		next := func(n int64) int64 { s.ask("HSET", tokensKey, text(s.bucket), text(n*hundred-1)); return n * hundred }
+		order := byHash(alice, bob)
+		n := next(17)
+		require.Equal(s, n, s.take(order[0], minute))
+		require.Equal(s, n, s.token(order[0]))
+		s.line(order[1], minute, minute)
+		n = next(18)
+		require.EqualValues(s, 1, s.number(s.release(nil, order[0], "")))
+		require.Equal(s, n, s.token(order[1]))
+		require.EqualValues(s, 1, s.number(s.release(nil, order[1], "")))
+		n = next(19)
+		require.Equal(s, n, s.line(order[0], minute, minute)[0])
+		require.Equal(s, n, s.token(order[0]))
+		yielded := n
+		n = next(20)
+		require.Equal(s, n, s.list(s.yield(nil, order[0], yielded, minute, minute))[0])
+		require.Equal(s, n, s.token(order[0]))
+	}},
 	{name: "acquire in a known bucket does not look at the marker", test: func(s *scripted) {
 		s.tag = "run 1"
 		s.ask("HSET", tokensKey, text(s.bucket), "41")
@@ -559,6 +586,20 @@ var releaseCases = []scriptCase{
 		s.past(now + 50_000)
 		require.EqualValues(s, 1, s.number(s.release(nil, alice, bob)))
 		require.Len(s, s.state(), 1, "only the counters are left")
+	}},
+	{name: "release ignores a hint that has left the queue, but not its entry", test: func(s *scripted) {
+		token := s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.ask("HSET", s.waiters(), carol, text(s.now()/1000+60_000)+" 60000")
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, carol)))
+		require.Equal(s, token+1, s.token(bob))
+		s.ask("HSET", s.waiters(), carol, text(s.now()/1000+60_000)+" 60000")
+		s.line(alice, minute, minute)
+		s.ask("ZREM", s.queue(), alice)
+		s.ask("ZADD", s.queue(), "1", alice, "2", carol)
+		s.ask("HDEL", s.waiters(), alice, carol)
+		require.EqualValues(s, 1, s.number(s.release(nil, bob, carol)))
+		require.Empty(s, s.hash(s.name), "nobody has an entry")
 	}},
 	{name: "release skips a waiter that is queued without an entry", test: func(s *scripted) {
 		s.take(alice, minute)

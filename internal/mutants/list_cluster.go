@@ -19,7 +19,7 @@ var clusters = []mutant{
 		tests: by("cluster", "TestSlotIsMovedBackAndForthUnderItsContenders/^sharded"),
 	}, {
 		name: "nobody is pushed to in a cluster: each hand-over takes a heartbeat",
-		file: "redlock/script/lib.lua",
+		file: "redlock/script/push.lua",
 		old:  "  if not client then return end", new: "  if not client or KEYS[2] == KEYS[3] then return end",
 		tests: by("cluster", "TestSlotIsMovedBackAndForthUnderItsContenders/^sharded"),
 	}, {
@@ -29,8 +29,8 @@ var clusters = []mutant{
 		tests: by("cluster", "TestSlotIsMovedBackAndForthUnderItsContenders/^sharded"),
 	}, {
 		name: "who came last is served first: one waiter waits for ever while all others have their turns",
-		file: "redlock/script/lib.lua",
-		old:  "ask('ZRANGE', KEYS[4], 0, 0)", new: "ask('ZRANGE', KEYS[4], -1, -1)",
+		file: "redlock/script/line.lua",
+		old:  "ask('ZRANGE', KEYS[4], '0', '0')", new: "ask('ZRANGE', KEYS[4], '-1', '-1')",
 		tests: by("cluster", "TestSlotIsMovedBackAndForthUnderItsContenders/^sharded"),
 	}, {
 		name: "servers that agree while a slot moves are taken for ones that send a call round in circles: its caller gets an error",
@@ -114,7 +114,7 @@ var clusters = []mutant{
 		tests: by("cluster", "TestFlushOfOneMaster"),
 	}, {
 		name: "who is not heard in the sharded inbox is not told elsewhere: a push is lost while its slot is given away",
-		file: "redlock/script/lib.lua",
+		file: "redlock/script/push.lua",
 		old:  "if type(heard) == 'number' and heard > 0 then return end", new: "do return end",
 		tests: by("cluster", "TestShardedInboxIsInASlot"),
 	}, {

@@ -40,57 +40,78 @@ var scripts = []mutant{
 		tests: script("^acquire"),
 	}, {
 		name: "a script goes on where the server refuses to write: it meets the same entry for ever, and nobody can use that server",
-		file: "redlock/script/lib.lua",
-		old:  `if not string.find(answer.err, 'non local key', 1, true) then`, new: `if false then`,
+		file: "redlock/script/base.lua",
+		old:  `local ask = redis.call`, new: `local ask = redis.pcall`,
 		tests: by("redlock", "TestScriptEndsWhereTheServerRefuses"),
 	}, {
 		name: "a grant writes the vote before its token: FORGOT leaves a vote behind",
-		file: "redlock/script/lib.lua",
-		old:  "local function grant(owner, ttl)\n", new: "local function grant(owner, ttl)\n  redis.call('HSET', KEYS[1], owner, '1')\n",
+		file: "redlock/script/wait.lua",
+		old:  "  local n = count()\n", new: "  own(owner, '1', ttl)\n  local n = count()\n",
 		tests: script("^wait"),
 	}, {
 		name: "wait and hand-over do not compare the marker in a new bucket: a flushed member grants",
-		file: "redlock/script/lib.lua",
+		file: "redlock/script/grant.lua",
 		old:  `if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then`, new: `if false then`,
 		tests: script("^wait"),
 	}, {
 		name: "entries that have run out count: the vote goes to a waiter that is gone",
-		file: "redlock/script/lib.lua",
-		old:  `if not deadline or tonumber(deadline) * 1000 < now then`, new: `if not deadline then`,
+		file: "redlock/script/hand.lua",
+		old:  `if not deadline or deadline * 1000 < now then`, new: `if not deadline then`,
 		tests: script("^release"),
 	}, {
 		name: "lengthen shortens: an older, longer validity outlives its key",
-		file: "redlock/script/lib.lua",
+		file: "redlock/script/register.lua",
 		old:  `if redis.call('PTTL', key) < tonumber(least or ttl) then`, new: `if true then`,
 		tests: script("^(wait|rejoin)"),
 	}, {
 		name: "a queue lives no longer than half an entry: a waiter is forgotten before its time",
-		file: "redlock/script/lib.lua",
+		file: "redlock/script/register.lua",
 		old:  `lengthen(KEYS[4], 2 * entry, 1.5 * entry)`, new: `lengthen(KEYS[4], 2 * entry, entry / 2)`,
 		tests: by("redlock", "TestScriptsDoWhatTheProtocolSays/embedded/^wait|TestSchedulesModel"),
 	}, {
 		name: "who leaves the queue stays among the waiters: keys are left behind",
-		file: "redlock/script/lib.lua",
-		old:  `if ask('ZREM', KEYS[4], owner) ~= 0 then ask('HDEL', KEYS[5], owner) end`, new: `ask('ZREM', KEYS[4], owner)`,
+		file: "redlock/script/line.lua",
+		old:  `if queued then ask('HDEL', KEYS[5], owner) end`, new: ``,
 		tests: script("^(wait|release)"),
 	}, {
 		name: "the time is told without its zeros: a registration of the first tenth of a second is in front of all",
-		file: "redlock/script/lib.lua",
-		old:  `string.sub('000000' .. time[2], -6)`, new: `time[2]`,
+		file: "redlock/script/base.lua",
+		old:  `(#time[2] == 6 and time[2] or string.sub('000000' .. time[2], -6))`, new: `time[2]`,
 		tests: by("redlock", "TestSchedulesModel"),
 	}, {
 		name: "the hint is ignored: members choose different successors",
-		file: "redlock/script/lib.lua",
-		old:  `if hint ~= '' and redis.call('ZSCORE', KEYS[4], hint) then`, new: `if false then`,
+		file: "redlock/script/hand.lua",
+		old:  `if hint == '' then next = head() end`, new: `next = head()`,
 		tests: script("^release"),
 	}, {
 		name: "who was served stays in the queue: it is served again",
-		file: "redlock/script/lib.lua",
-		old:  "if not n then return nil end\n  drop(owner)\n", new: "if not n then return nil end\n",
+		file: "redlock/script/hand.lua",
+		old:  `if drop(next) and ttl then`, new: `if ttl or drop(next) and ttl then`,
 		tests: script("^release"),
 	}, {
+		name: "a hint that does not wait gets the vote: nobody has the lock until its TTL ends",
+		file: "redlock/script/hand.lua",
+		old:  `if drop(next) and ttl then`, new: `drop(next)
+    if ttl then`,
+		tests: script("^release"),
+	}, {
+		name: "where nothing can be counted the first in line loses its place",
+		file: "redlock/script/hand.lua",
+		old:  `if not n then return nil end`, new: `if not n then return drop(next) and nil end`,
+		tests: script("^release"),
+	}, {
+		name: "wait shortens: an older, longer validity outlives its key",
+		file: "redlock/script/wait.lua",
+		old:  `if left < ttl + 0 then`, new: `if true then`,
+		tests: script("^wait"),
+	}, {
+		name: "at a master of a cluster a script goes on where the server refuses to write",
+		file: "redlock/script/base.lua",
+		old:  `if not string.find(answer.err, 'non local key', 1, true) then`, new: `if false then`,
+		tests: by("redlock", "TestScriptEndsWhereTheServerRefuses"),
+	}, {
 		name: "a heartbeat loses its place: waiters overtake each other for ever",
-		file: "redlock/script/lib.lua",
+		file: "redlock/script/register.lua",
 		old:  `redis.call('ZADD', KEYS[4], 'NX', stamp, owner)`, new: `redis.call('ZADD', KEYS[4], stamp, owner)`,
 		tests: script("^wait"),
 	}, {
@@ -101,7 +122,7 @@ var scripts = []mutant{
 	}, {
 		name: "a waiter that was granted stays in the queue: it is served twice",
 		file: "redlock/script/wait.lua",
-		old:  "lengthen(KEYS[1], ttl)\n    drop(owner)", new: "lengthen(KEYS[1], ttl)",
+		old:  "    drop(owner)\n", new: "",
 		tests: script("^wait"),
 	}, {
 		name: "extend shortens: an older, longer validity outlives its key",
@@ -120,7 +141,7 @@ var scripts = []mutant{
 		tests: by("redlock", "TestScriptsDoWhatTheProtocolSays/real/extend_that_may_not_ask"),
 	}, {
 		name: "a vote that cannot be given an end stays: the name is taken for ever",
-		file: "redlock/script/lib.lua",
+		file: "redlock/script/grant.lua",
 		old:  "    redis.call('HDEL', KEYS[1], owner)\n    redis.call('PEXPIRE', KEYS[1], ttl)", new: "    redis.call('PEXPIRE', KEYS[1], ttl)",
 		tests: by("redlock", "TestScriptsDoWhatTheProtocolSays/real/a_vote_that_may_not"),
 	}, {
@@ -146,7 +167,7 @@ var scripts = []mutant{
 	}, {
 		name: "rejoin does not compare the marker in a new bucket: a stale client makes the counter that the guard misses",
 		file: "redlock/script/rejoin.lua",
-		old:  `if n == 0 and tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return forgot() end`, new: ``,
+		old:  `if n == 0 and tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return redis.error_reply('FORGOT marker') end`, new: ``,
 		tests: script("^rejoin"),
 	}, {
 		name: "rejoin without lifting the counter: the next token is lower",
@@ -171,7 +192,7 @@ var scripts = []mutant{
 	}, {
 		name: "release hands over although told not to: a restored queue is served in quarantine",
 		file: "redlock/script/pass.lua",
-		old:  `if tag ~= '!' then heir`, new: `if tag then heir`,
+		old:  `tag ~= '!' and hand(hint)`, new: `hand(hint)`,
 		tests: script("^release"),
 	}, {
 		name: "release keeps the place in the queue: a waiter that gave up gets the lock",
@@ -186,7 +207,7 @@ var scripts = []mutant{
 	}, {
 		name: "yield keeps the vote under the old token: pushes and replies of before count again",
 		file: "redlock/script/yield.lua",
-		old:  "local n = count()\n", new: "local n = tonumber(ARGV[3])\n",
+		old:  "  local n = count()\n", new: "  local n = tonumber(ARGV[3])\n",
 		tests: script("^yield"),
 	}, {
 		name: "force deletes what is no lock",

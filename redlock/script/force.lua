@@ -3,12 +3,12 @@
 --           that who has the vote meanwhile keeps it, however late this is executed
 -- Returns 1 if the vote was taken, 0 if there was none, or not of that owner. Errors: WRONGTYPE and
 -- FOREIGN no ttl, because what is no lock is not ours to delete.
+--include lib.lua
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 redis.call('HLEN', KEYS[1])
 if redis.call('PTTL', KEYS[1]) == -1 then return redis.error_reply('FOREIGN no ttl') end
 if ARGV[2] ~= '' and redis.sha1hex(redis.call('HKEYS', KEYS[1])[1]) ~= ARGV[2] then return 0 end
 redis.call('DEL', KEYS[1])
 if tag == '!' then return 1 end
-local heir, ttl = successor('')
-if heir and not hand(heir, ttl) then return forgot() end
+if hand('') == nil then return redis.error_reply('FORGOT marker') end
 return 1

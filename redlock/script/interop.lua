@@ -1,4 +1,4 @@
--- Put behind lib.lua for clients with Config.Interop, in all their scripts but extend and peek:
+-- Included behind lib.lua for clients with Config.Interop, in all their scripts but extend and peek:
 --   KEYS[6] the name's counter, from which the reference system's fenced lock draws as well
 --   KEYS[7] turn: exists while the lock is left to the reference system's waiters
 --   ARGV[#ARGV-2] the channel that they listen to   ARGV[#ARGV-1] ours beside it
@@ -14,15 +14,15 @@ count = function()
   local floor = redis.call('HGET', KEYS[2], bucket)
   local drawn = redis.call('INCR', KEYS[6])
   local n = math.max(drawn, floor and tonumber(floor) + 1 or now)
-  if n > drawn then redis.call('SET', KEYS[6], text(n)) end
-  redis.call('HSET', KEYS[2], bucket, text(n))
+  if n > drawn then redis.call('SET', KEYS[6], n) end
+  redis.call('HSET', KEYS[2], bucket, n)
   return n
 end
 
 -- Lifts both counters to a token.
 local function lift(token)
-  if tonumber(redis.call('HGET', KEYS[2], bucket) or 0) < token then redis.call('HSET', KEYS[2], bucket, text(token)) end
-  if tonumber(redis.call('GET', KEYS[6]) or 0) < token then redis.call('SET', KEYS[6], text(token)) end
+  if tonumber(redis.call('HGET', KEYS[2], bucket) or 0) < token then redis.call('HSET', KEYS[2], bucket, token) end
+  if tonumber(redis.call('GET', KEYS[6]) or 0) < token then redis.call('SET', KEYS[6], token) end
 end
 
 -- How many of the reference system's clients wait here. Ours subscribe both channels in one command, so
@@ -57,13 +57,7 @@ local function pass(hint)
     return true
   end
   local waiting = others()
-  local heir, ttl
-  if waiting == 0 then heir, ttl = successor(hint) end
-  if not heir then
-    leave(waiting)
-  elseif not hand(heir, ttl) then
-    leave(0)
-    return false
-  end
-  return true
+  local handed = waiting == 0 and hand(hint)
+  if not handed then leave(waiting) end
+  return handed ~= nil
 end

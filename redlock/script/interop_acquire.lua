@@ -1,12 +1,15 @@
 -- acquire, with Config.Interop: refuses also while the lock is left to others.
 --   ARGV[2] owner   ARGV[3] TTL, ms
+--include lib.lua
+--include interop.lua
 local owner, ttl = ARGV[2], ARGV[3]
 local left = redis.call('PTTL', KEYS[1])
 if left == -2 then
   local wait = turn()
   if wait then return -wait end
-  local n = grant(owner, ttl)
-  if not n then return forgot() end
+  local n = count()
+  if not n then return redis.error_reply('FORGOT marker') end
+  own(owner, n, ttl)
   return n
 end
 if left == -1 then return redis.error_reply('FOREIGN no ttl') end

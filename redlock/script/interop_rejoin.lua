@@ -1,6 +1,8 @@
 -- rejoin, with Config.Interop.   ARGV[2] owner   ARGV[3] TTL, ms   ARGV[4] the lease's token
+--include lib.lua
+--include interop.lua
 local owner, ttl, token = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return forgot() end
+if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return redis.error_reply('FORGOT marker') end
 lift(token)
 if redis.call('EXISTS', KEYS[1]) == 0 then
   own(owner, ARGV[4], ARGV[3])

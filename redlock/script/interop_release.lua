@@ -1,6 +1,8 @@
 -- release, with Config.Interop.   ARGV[2] owner   ARGV[3] hint
+--include lib.lua
+--include interop.lua
 local owner, hint = ARGV[2], ARGV[3]
 local had = redis.call('HDEL', KEYS[1], owner)
 drop(owner)
-if had == 1 and not pass(hint) then return forgot() end
+if had == 1 and not pass(hint) then return redis.error_reply('FORGOT marker') end
 return had

@@ -1,5 +1,7 @@
--- Put before wait with Config.Interop. While the lock is left to others a request is registered only.
+-- In front of wait with Config.Interop. While the lock is left to others a request is registered only.
 --   ARGV[5] '1': others have freed the lock by the word of their message, so that their turn is over
+--include lib.lua
+--include interop.lua
 do
   if ARGV[5] == '1' then redis.call('DEL', KEYS[7]) end
   local left = turn()
@@ -8,3 +10,4 @@ do
     return {-left, now, '-'}
   end
 end
+--include wait.lua

@@ -9,10 +9,10 @@ if left == -2 then
     end
     local t = redis.call('TIME')
     n = t[1] * 1000000 + t[2]
-    redis.call('HSET', tokens, bucket, string.format('%.0f', n))
+    redis.call('HSET', tokens, bucket, n)
   end
-  redis.call('HSET', name, owner, string.format('%.0f', n))
-  if type(redis.pcall('PEXPIRE', name, ttl)) == 'table' then -- see own in lib.lua
+  redis.call('HSET', name, owner, n) -- which Redis writes in full
+  if type(redis.pcall('PEXPIRE', name, ttl)) == 'table' then -- see own in grant.lua
     redis.call('HDEL', name, owner)
     return redis.call('PEXPIRE', name, ttl)
   end
