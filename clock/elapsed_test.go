@@ -44,6 +44,9 @@ func TestElapsedIsWhatTheFasterClockSays(t *testing.T) {
 		{"neither has one, clock set back", bare, bare.Add(-time.Minute), -time.Minute},
 		{"zero times", time.Time{}, time.Time{}, 0},
 		{"longer than a duration", time.Time{}, base, math.MaxInt64},
+		{"as long as a duration", bare, bare.Add(math.MaxInt64), math.MaxInt64},
+		{"272 years and a nanosecond", bare, bare.Add(1<<33*time.Second + 1), 1<<33*time.Second + 1},
+		{"272 years less a nanosecond", bare, bare.Add(1<<33*time.Second - 1), 1<<33*time.Second - 1},
 	} {
 		assert.Equal(t, tc.want, clock.Elapsed(tc.since, tc.now), tc.name)
 	}
@@ -90,5 +93,15 @@ func TestReadingTheClocksDoesNotAllocate(t *testing.T) {
 		start, _ := anchor.Start(500_000, now, clock.DefaultDrift)
 		sum += now.Sub(start)
 	}))
+	_ = sum
+}
+
+func BenchmarkUntil(b *testing.B) {
+	now := time.Now()
+	deadline := now.Add(time.Second)
+	var sum time.Duration
+	for b.Loop() {
+		sum += clock.Until(deadline, now)
+	}
 	_ = sum
 }
