@@ -41,6 +41,8 @@ const (
 	// bytesPerCall bounds the names of one such script: names may be so long (Config.MaxName) that a
 	// full one would never fit into a member's queue.
 	bytesPerCall = 64 << 10
+	// bytesAtOnce bounds the names of those that are renewed before they are due.
+	bytesAtOnce = 4 * bytesPerCall
 )
 
 func (k *keeper) init(c *Client) { k.c, k.poke = c, make(chan struct{}, 1) }
@@ -74,11 +76,12 @@ func (k *keeper) run() {
 func (k *keeper) takeDue(now time.Time) (due []*Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for len(k.leases) > 0 {
+	for size := 0; len(k.leases) > 0; {
 		first := k.leases[0]
-		if clock.Until(first.due, now) > 0 && (len(due)%atOnce == 0 || !first.l.renewSoon(now)) {
+		if clock.Until(first.due, now) > 0 && (len(due)%atOnce == 0 || size >= bytesAtOnce || !first.l.renewSoon(now)) {
 			break
 		}
+		size += len(first.l.key)
 		k.leases.remove(0)
 		due = append(due, first.l)
 	}

@@ -441,8 +441,8 @@ var waitCases = []scriptCase{
 		require.Equal(s, []string{bob}, s.waitersInOrder())
 		require.Equal(s, text(now), s.ask("ZSCORE", s.queue(), bob))
 		require.Equal(s, map[string]string{bob: text(now/1000+30_000) + " 20000"}, s.hash(s.waiters()))
-		s.lives(s.queue(), minute) // twice the entry
-		s.lives(s.waiters(), minute)
+		s.lives(s.queue(), minute+time.Millisecond) // twice the entry
+		s.lives(s.waiters(), minute+time.Millisecond)
 		s.hears("w " + alice + " " + bob)
 
 		s.past(now + 1000)
@@ -453,8 +453,8 @@ var waitCases = []scriptCase{
 		require.Greater(s, s.left(s.queue()), 40*second, "never shortened")
 		require.Greater(s, s.left(s.waiters()), 40*second)
 		s.line(bob, 10*second, minute)
-		s.lives(s.queue(), 2*minute)
-		s.lives(s.waiters(), 2*minute)
+		s.lives(s.queue(), 2*minute+time.Millisecond)
+		s.lives(s.waiters(), 2*minute+time.Millisecond)
 		s.hears()
 	}},
 	{name: "wait takes no token while the lock is another's", test: func(s *scripted) {

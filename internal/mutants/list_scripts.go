@@ -66,7 +66,7 @@ var scripts = []mutant{
 	}, {
 		name: "a queue lives no longer than half an entry: a waiter is forgotten before its time",
 		file: "redlock/script/register.lua",
-		old:  `lengthen(KEYS[4], 2 * entry, 1.5 * entry)`, new: `lengthen(KEYS[4], 2 * entry, entry / 2)`,
+		old:  `lengthen(KEYS[4], 2 * entry + 1, 1.5 * entry)`, new: `lengthen(KEYS[4], 2 * entry, entry / 2)`,
 		tests: by("redlock", "TestScriptsDoWhatTheProtocolSays/embedded/^wait|TestSchedulesModel"),
 	}, {
 		name: "who leaves the queue stays among the waiters: keys are left behind",
@@ -86,19 +86,33 @@ var scripts = []mutant{
 	}, {
 		name: "who was served stays in the queue: it is served again",
 		file: "redlock/script/hand.lua",
-		old:  `if drop(next) and ttl then`, new: `if ttl or drop(next) and ttl then`,
+		old:  `if not drop(owner) then`, new: `if false then`,
 		tests: script("^release"),
 	}, {
 		name: "a hint that does not wait gets the vote: nobody has the lock until its TTL ends",
 		file: "redlock/script/hand.lua",
-		old:  `if drop(next) and ttl then`, new: `drop(next)
-    if ttl then`,
+		old:  `if not drop(owner) then`, new: `if not drop(owner) and false then`,
 		tests: script("^release"),
 	}, {
 		name: "where nothing can be counted the first in line loses its place",
 		file: "redlock/script/hand.lua",
 		old:  `if not n then return nil end`, new: `if not n then return drop(next) and nil end`,
 		tests: script("^release"),
+	}, {
+		name: "who does not wait is passed over, and has a vote beside the next one's",
+		file: "redlock/script/hand.lua",
+		old:  `redis.call('HDEL', KEYS[1], owner)`, new: ``,
+		tests: script("^release"),
+	}, {
+		name: "a token that ends in eight zeros is given to Redis as a number: 7.2.0 writes 1.7e+15, and the holder's word is not believed",
+		file: "redlock/script/vote.lua",
+		old:  `n % 100000000 == 0 and string.format('%.0f', n) or n`, new: `n`,
+		tests: by("redlock", "TestNumbersThatRedisWritesShort"),
+	}, {
+		name: "a counter that ends in eight zeros is given to Redis as a number: 7.2.0 writes 1.7e+15, and never counts on",
+		file: "redlock/script/grant.lua",
+		old:  `redis.call('HSET', KEYS[2], bucket, string.format('%.0f', n))`, new: `redis.call('HSET', KEYS[2], bucket, n)`,
+		tests: by("redlock", "TestNumbersThatRedisWritesShort"),
 	}, {
 		name: "wait shortens: an older, longer validity outlives its key",
 		file: "redlock/script/wait.lua",

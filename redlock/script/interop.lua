@@ -7,6 +7,8 @@
 local channel, ours = ARGV[#ARGV - 2], ARGV[#ARGV - 1]
 local patience = 50 -- ms that the lock is left to others at most
 
+local function text(n) return string.format('%.0f', n) end
+
 -- In place of lib's: others write to the name's counter too, so it says nothing of this member's memory,
 -- and every grant compares the marker.
 count = function()
@@ -14,15 +16,15 @@ count = function()
   local floor = redis.call('HGET', KEYS[2], bucket)
   local drawn = redis.call('INCR', KEYS[6])
   local n = math.max(drawn, floor and tonumber(floor) + 1 or now)
-  if n > drawn then redis.call('SET', KEYS[6], n) end
-  redis.call('HSET', KEYS[2], bucket, n)
+  if n > drawn then redis.call('SET', KEYS[6], text(n)) end
+  redis.call('HSET', KEYS[2], bucket, text(n))
   return n
 end
 
 -- Lifts both counters to a token.
 local function lift(token)
-  if tonumber(redis.call('HGET', KEYS[2], bucket) or 0) < token then redis.call('HSET', KEYS[2], bucket, token) end
-  if tonumber(redis.call('GET', KEYS[6]) or 0) < token then redis.call('SET', KEYS[6], token) end
+  if tonumber(redis.call('HGET', KEYS[2], bucket) or 0) < token then redis.call('HSET', KEYS[2], bucket, text(token)) end
+  if tonumber(redis.call('GET', KEYS[6]) or 0) < token then redis.call('SET', KEYS[6], text(token)) end
 end
 
 -- How many of the reference system's clients wait here. Ours subscribe both channels in one command, so

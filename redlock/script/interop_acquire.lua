@@ -9,7 +9,7 @@ if left == -2 then
   if wait then return -wait end
   local n = count()
   if not n then return redis.error_reply('FORGOT marker') end
-  own(owner, n, ttl)
+  own(owner, text(n), ttl)
   return n
 end
 if left == -1 then return redis.error_reply('FOREIGN no ttl') end
