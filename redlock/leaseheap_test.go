@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,5 +34,27 @@ func TestLeaseHeapGivesTheSoonestFirst(t *testing.T) {
 				t.Fatalf("at %d: %v", i, h)
 			}
 		}
+	}
+}
+
+// Renewals that are not due yet go out with those that are, but not so many that their names fill a member's queue.
+func TestRenewalsThatAreNotDueAreBoundedInBytes(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		key  int // bytes
+		want int // leases
+	}{
+		{"short names", 8, atOnce},
+		{"long names", 8 << 10, bytesAtOnce >> 13},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var k keeper
+			now := time.Now()
+			for i := range 2 * atOnce {
+				l := &Lease{pos: -1, key: strings.Repeat("k", tc.key), ttl: 9 * time.Second, renewAt: now.Add(time.Duration(i) * time.Microsecond)}
+				k.leases.put(l, l.renewAt)
+			}
+			require.Len(t, k.takeDue(now), tc.want)
+		})
 	}
 }
