@@ -27,6 +27,9 @@ func (s Set) Has(i int) bool { return s>>i&1 == 1 }
 // With returns the set with member i in it.
 func (s Set) With(i int) Set { return s | 1<<i }
 
+// Without returns the set without member i.
+func (s Set) Without(i int) Set { return s &^ (1 << i) }
+
 // Len counts the members of the set.
 func (s Set) Len() int { return bits.OnesCount32(uint32(s)) }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -39,15 +40,22 @@ type attempt struct {
 	mu       sync.Mutex
 	b        ballot
 	wake     chan struct{} // capacity 1; nil unless waiting
+	longest  time.Duration // the longest TTL that a member was asked for
+	taking   int           // rejoins without an answer
 	released bool          // the release has been submitted
+	handed   bool          // there will be none: see handOff
+	left     bool          // Close need not wait for it any more
 	behind   quorum.Set    // members to be released once more then
 }
 
-// newAttempt: in is the context of the acquisition for the tracer, nil without one.
+// newAttempt: in is the context of the acquisition for the tracer, nil without one. nil: the client is closed.
 func (c *Client) newAttempt(k keys, t terms, in context.Context) *attempt {
+	if !c.alive.enter() {
+		return nil
+	}
 	n := c.seq.Add(1)
 	a, voters := newAttempt(len(c.members))
-	a.c, a.keys, a.terms, a.owner, a.n = c, k, t, ownerOf(c.uuid, n), n
+	a.c, a.keys, a.terms, a.owner, a.n, a.longest = c, k, t, ownerOf(c.uuid, n), n, t.ttl
 	a.b = ballotOf(a.owner, voters, t, &c.cfg)
 	if in != nil {
 		a.traced = &traced{acquire: in}
@@ -89,9 +97,13 @@ type grant struct {
 	raised bool
 }
 
-// spent is the end of an attempt that had a majority and could not make a lease of it. Another attempt
-// may succeed.
-type spent struct{ error }
+// spent is the end of an attempt that another one may succeed: it had a majority and could not make a lease of it,
+// or, with back, it made room for those who can have one.
+type spent struct {
+	error
+	back bool
+	vain quorum.Set // with back: members that could be asked and did not answer
+}
 
 func (e spent) Unwrap() error { return e.error }
 
@@ -159,7 +171,7 @@ func (a *attempt) raise(ctx context.Context, token int64, in quorum.Set) (grant,
 	}
 	if v != quorum.Won {
 		votes := r.Votes(a.c.members)
-		return grant{}, spent{a.quorumError(opRaise, votes, ErrNoQuorum, nil)}
+		return grant{}, spent{error: a.quorumError(opRaise, votes, ErrNoQuorum, nil)}
 	}
 	states := a.c.statesOf(a.keys.slot())
 	a.mu.Lock()
@@ -173,7 +185,7 @@ func (a *attempt) raise(ctx context.Context, token int64, in quorum.Set) (grant,
 }
 
 func (a *attempt) tooSlow() error {
-	return spent{&keyError{op: opAcquire, key: a.keys.name, err: ErrTooSlow}}
+	return spent{error: &keyError{op: opAcquire, key: a.keys.name, err: ErrTooSlow}}
 }
 
 // wonLocked books the win and unlocks. raised: the members that were asked to lift their counters.
@@ -241,7 +253,12 @@ func (a *attempt) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 		yes = a.b.releaseAnswered(i, ans)
 	}
 	wake := a.wake
+	orphaned := a.handed && yes && r.Op != opRelease
 	a.mu.Unlock()
+	if orphaned {
+		a.orphaned(i)
+	}
+	a.leave()
 	if ans.n < 0 && (r.Op == opAcquire || r.Op == opWait) {
 		a.c.contended(a.keys.name, ans.at)
 	}
@@ -329,7 +346,9 @@ func signal(ch chan struct{}) {
 func (a *attempt) wait(ctx context.Context) (grant, error) {
 	a.mu.Lock()
 	a.wake = make(chan struct{}, 1)
-	a.b.darkSince = a.c.dark.get()
+	if a.b.darkSince.IsZero() {
+		a.b.darkSince = a.c.dark.get()
+	}
 	wake := a.wake
 	a.mu.Unlock()
 	a.c.waiting.add(a)
@@ -371,6 +390,8 @@ func (a *attempt) wait(ctx context.Context) (grant, error) {
 			return grant{}, a.tooSlow()
 		case deedNoQuorum:
 			return grant{}, a.failure(opWait, ErrNoQuorum, nil)
+		case deedStandBack:
+			return grant{}, spent{a.failure(opWait, ErrNoQuorum, nil), true, s.in}
 		}
 		timer.Reset(max(0, clock.Until(s.wake, now)))
 		select {
@@ -426,7 +447,106 @@ func (a *attempt) release(late bool) *quorum.Round {
 		a.submitRelease(again, late).Free()
 	}
 	a.c.attempts.remove(a)
+	a.leave()
 	return r
+}
+
+// leave tells Close that nothing of the attempt is left to be submitted: its release has been, or, where the lease was
+// handed off, every call is answered that may take a vote.
+func (a *attempt) leave() {
+	a.mu.Lock()
+	leave := !a.left && (a.released || a.handed && a.takingLocked() == 0)
+	a.left = a.left || leave
+	a.mu.Unlock()
+	if leave {
+		a.c.alive.leave()
+	}
+}
+
+// takingLocked counts the calls without an answer that may take a vote.
+func (a *attempt) takingLocked() int {
+	n := a.taking
+	for i := range a.b.m {
+		n += a.b.m[i].pending
+	}
+	return n
+}
+
+// handOff leaves the votes to whoever adopts the lease. Its release is that client's, and goes another way than the
+// calls of this attempt which are still under way: see orphaned.
+func (a *attempt) handOff() {
+	a.c.attempts.remove(a)
+	a.mu.Lock()
+	a.handed = true
+	a.mu.Unlock()
+	a.leave()
+}
+
+// rejoined books the answer to a rejoin.
+func (a *attempt) rejoined(i int, took bool) {
+	a.mu.Lock()
+	a.taking--
+	orphaned := a.handed && took
+	a.mu.Unlock()
+	if orphaned {
+		a.orphaned(i)
+	}
+	a.leave()
+}
+
+// orphaned is called when member i has given a vote after the lease was handed off. If a majority no longer has the lease,
+// then its release has been at the member before that vote, which is nobody's then. (A lease that a majority does not
+// have never comes back, so that nobody can be hurt; while a majority has it, its release is still to come.)
+func (a *attempt) orphaned(i int) {
+	if !a.c.alive.enter() {
+		return
+	}
+	cmd := a.c.buffer()
+	b := appendEval((*cmd)[:0], extendScript, 1, 2)
+	b = resp.AppendBulk(b, a.keys.name)
+	b = resp.AppendBulk(b, a.owner)
+	*cmd = resp.AppendInt(b, 1) // which lengthens nothing
+	a.c.rounds.Start(a.c.members, quorum.Question{
+		Op: opExtend, Sent: time.Now(), To: quorum.All(len(a.c.members)), Need: a.b.need,
+		Cmd: *cmd, Slot: a.keys.slot(), Tagged: true, Late: true, Judge: &orphan{a: a, at: i, open: len(a.c.members)},
+	}).Free()
+	a.c.buffers.Put(cmd)
+}
+
+// orphan counts who still has a lease that was handed off.
+type orphan struct {
+	a  *attempt
+	at int // the member with a vote that may be nobody's
+
+	mu   sync.Mutex
+	open int
+	gone int
+}
+
+// Judge implements quorum.Judge.
+func (o *orphan) Judge(_ *quorum.Round, c *quorum.Call) quorum.Vote {
+	gone := c.Outcome == quorum.Answered && len(c.Reply.Elems) == 1 && c.Reply.Elems[0].Int == 0
+	o.mu.Lock()
+	o.open--
+	if gone {
+		o.gone++
+	}
+	release, last := gone && o.gone == o.a.b.need, o.open == 0
+	o.mu.Unlock()
+	if release {
+		o.a.submitRelease(quorum.Set(0).With(o.at), true).Free()
+	}
+	if last {
+		o.a.c.alive.leave()
+	}
+	return voteOf(c.Outcome, gone)
+}
+
+// asks notes the TTL of a request.
+func (a *attempt) asks(ttl time.Duration) {
+	a.mu.Lock()
+	a.longest = max(a.longest, ttl)
+	a.mu.Unlock()
 }
 
 // overtaken is called after something that may take a vote was submitted to member i: if the attempt had
@@ -449,14 +569,14 @@ func (a *attempt) overtaken(i int) {
 
 func (a *attempt) submitRelease(to quorum.Set, late bool) *quorum.Round {
 	a.mu.Lock()
-	hint := a.b.hint()
+	hint, longest := a.b.hint(), max(a.longest, a.b.entry)
 	a.mu.Unlock()
 	cmd := a.c.buffer()
 	*cmd = a.keys.release((*cmd)[:0], a.owner, hint)
 	now := time.Now()
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
 		Op: opRelease, Sent: now, To: to, Need: a.b.need,
-		Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Item: a.keys.item(releaseItem), Tagged: true, Always: true, Late: late, OweUntil: now.Add(max(a.terms.ttl, a.b.entry) + time.Second), Judge: a,
+		Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Item: a.keys.item(releaseItem), Tagged: true, Always: true, Late: late, OweUntil: now.Add(longest + time.Second), Judge: a,
 	})
 	a.c.buffers.Put(cmd)
 	return r

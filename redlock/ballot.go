@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"errors"
+	"hash/fnv"
 	"slices"
 	"time"
 
@@ -29,10 +31,13 @@ type ballot struct {
 	rtt   time.Duration
 	token int64 // once won
 
-	asked     time.Time // last submission of wait to all
-	beat      time.Time // next heartbeat
-	split     time.Time // when to yield, if still no majority; zero: no split seen
-	darkSince time.Time // since when fewer than a majority could be asked; zero: not so
+	asked     time.Time  // last submission of wait to all
+	notYet    time.Time  // do not ask before: a former attempt found that asking was in vain
+	doubt     quorum.Set // members that did not answer then, until they do
+	lame      time.Time  // since when fewer than a majority can be asked or answer; zero: not so
+	beat      time.Time  // next heartbeat
+	split     time.Time  // when to yield, if still no majority; zero: no split seen
+	darkSince time.Time  // since when fewer than a majority could be asked; zero: not so
 
 	shared *sharedBallot // with Config.Interop only
 }
@@ -52,6 +57,7 @@ type voter struct {
 	refused  bool      // its last word was that the lock is another's
 	raised   bool      // confirmed the token
 	slow     bool      // its last grant had ended by the time that it was heard of
+	crowded  int       // calls in a row that did not fit into its line
 	gone     bool      // had a vote of the lease and, by the word of a renewal, has it no longer
 	left     bool      // has answered a release...
 	disowned bool      // ...that it was not ours
@@ -165,11 +171,27 @@ func (b *ballot) settled(i int, a answer, asking bool) bool {
 		return false
 	}
 	m.err, m.refused = a.err, false
+	if errors.Is(a.err, quorum.ErrOverflow) {
+		m.crowded++
+		m.retry = a.sent.Add(b.patience(m.crowded))
+		return false
+	}
+	m.crowded = 0
 	if a.outcome != quorum.Answered {
 		return false
 	}
+	b.doubt = b.doubt.Without(i)
 	m.enter(a.from.Gen)
 	return true
+}
+
+// patience is the pause before a call that did not fit into a member's line is made again: some milliseconds, longer
+// from one time to the next, and another one for each owner, so that a crowd spreads.
+func (b *ballot) patience(times int) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(b.owner))
+	most := 4 * time.Millisecond << min(times, 5) // 128 ms
+	return most/4 + time.Duration(uint64(most)*3/4*uint64((h.Sum32()+uint32(times)*2654435769)>>16)>>16)
 }
 
 // answered takes the result of an acquire or a wait. lease is the TTL it asked for.
@@ -412,13 +434,14 @@ func (b *ballot) owed() quorum.Set {
 type deed uint8
 
 const (
-	deedWait     deed = iota // nothing before step.wake, unless something is heard
-	deedDecide               // a majority is in hand: step.token, step.exact
-	deedAsk                  // submit wait to step.to
-	deedYield                // submit a yield for each of step.yields
-	deedForeign              // the key is no lock at so many members that a majority is impossible
-	deedTooSlow              // a majority grants, and so late that nothing is left of it
-	deedNoQuorum             // fewer than a majority could be asked for too long, or will never answer
+	deedWait      deed = iota // nothing before step.wake, unless something is heard
+	deedDecide                // a majority is in hand: step.token, step.exact
+	deedAsk                   // submit wait to step.to
+	deedYield                 // submit a yield for each of step.yields
+	deedForeign               // the key is no lock at so many members that a majority is impossible
+	deedTooSlow               // a majority grants, and so late that nothing is left of it
+	deedNoQuorum              // fewer than a majority could be asked for too long, or will never answer
+	deedStandBack             // fewer than a majority can be asked now: give up what is in hand, and begin anew later
 )
 
 type step struct {
@@ -448,9 +471,12 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 	}
 	var (
 		woken    quorum.Set // can be waited at again
+		vain     quorum.Set // can be asked, and owe an answer for too long, or fail
 		settled  = true     // every member has answered, failed, or been silent for too long
 		offers   = 0        // votes in hand that may be yielded
-		able     = 0        // members that can be asked
+		open     = 0        // members that can be asked
+		able     = 0        // and answer
+		sure     = 0        // those of them that are not in doubt
 		resting  = 0        // members that will vote again by themselves, after a quarantine
 		foreign  = 0
 		slow     = 0 // granted in vain
@@ -458,12 +484,18 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 	)
 	for i := range b.m {
 		m := &b.m[i]
-		silent := clock.Elapsed(m.since, now) >= b.timeout
-		if (m.pending > 0 || m.yielding) && !silent {
+		late := clock.Elapsed(m.since, now) >= b.timeout
+		if (m.pending > 0 || m.yielding) && !late {
 			settled = false
+		}
+		if m.pending > 0 && late || m.err != nil && m.crowded == 0 {
+			vain = vain.With(i)
 		}
 		if m.token > 0 && !b.valid(i, now, states) {
 			m.vote = vote{}
+			if m.retry.IsZero() {
+				m.retry = now // it may be free
+			}
 		}
 		if b.shared != nil && m.kept {
 			b.offerAgain(i, now)
@@ -484,8 +516,14 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 			}
 			m.off, m.ear = false, states[i].Ear
 		}
-		if states[i].Votes && states[i].Inbox && m.err == nil && !(m.pending > 0 && silent) {
+		if states[i].Votes && states[i].Inbox {
+			open++
+		}
+		if states[i].Votes && states[i].Inbox && !vain.Has(i) {
 			able++
+			if !b.doubt.Has(i) {
+				sure++
+			}
 		} else if !states[i].Quarantine.IsZero() {
 			resting++
 		}
@@ -507,8 +545,8 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 	if n-hopeless < b.need {
 		return step{deed: deedNoQuorum}
 	}
-	wake := b.beat
-	if able+resting >= b.need {
+	wake, dark := b.beat, time.Time{}
+	if sure+resting >= b.need {
 		b.darkSince = time.Time{}
 	} else if b.giveUp >= 0 {
 		if b.darkSince.IsZero() {
@@ -518,7 +556,27 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		if clock.Until(end, now) <= 0 {
 			return step{deed: deedNoQuorum}
 		}
+		wake, dark = earlier(wake, end), end
+	}
+
+	// Without a majority that answers no vote is of use here, and each is kept from somebody who may have the others.
+	switch standing := b.owed() != 0; {
+	case able >= b.need, !standing && open >= b.need:
+		b.lame = time.Time{}
+	case !standing: // a change of a member wakes
+		return step{deed: deedWait, wake: earlier(dark, now.Add(b.entry/3))}
+	default:
+		if b.lame.IsZero() {
+			b.lame = now
+		}
+		end := b.lame.Add(b.timeout)
+		if clock.Until(end, now) <= 0 {
+			return step{deed: deedStandBack, in: vain}
+		}
 		wake = earlier(wake, end)
+	}
+	if clock.Until(b.notYet, now) > 0 {
+		return step{deed: deedWait, wake: earlier(dark, b.notYet)}
 	}
 
 	// A split: several attempts have some votes, nobody a majority. All members give to the same one.
@@ -541,17 +599,25 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 
 	// Ask again: as heartbeat, when a member's lock should have ended, or when one can be asked again.
 	why := WakeReason("")
-	due := clock.Until(b.beat, now) <= 0
+	beat := b.beat
+	if in != 0 && !b.asked.IsZero() { // before what is in hand ends
+		beat = earlier(beat, b.asked.Add(b.part/3))
+		wake = earlier(wake, beat)
+	}
+	due := clock.Until(beat, now) <= 0
 	if due && !b.asked.IsZero() {
 		why = WokenByPoll
 	}
 	floor := b.asked.Add(time.Millisecond)
+	var room quorum.Set // members that may have room in their line again
 	for i := range b.m {
 		if retry := b.m[i].retry; !retry.IsZero() && states[i].Votes {
 			if clock.Until(floor, retry) > 0 {
 				retry = floor
 			}
-			if clock.Until(retry, now) <= 0 {
+			if clock.Until(retry, now) <= 0 && b.m[i].crowded > 0 {
+				room = room.With(i)
+			} else if clock.Until(retry, now) <= 0 {
 				if !due {
 					why = WokenByExpiry
 				}
@@ -576,7 +642,12 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		}
 		return step{deed: deedAsk, to: quorum.All(n), why: why}
 	}
-	if woken != 0 {
+	if woken |= room; woken != 0 {
+		for i := range b.m {
+			if woken.Has(i) {
+				b.m[i].retry = time.Time{}
+			}
+		}
 		return step{deed: deedAsk, to: woken, why: WokenByMember}
 	}
 	if b.shared != nil {

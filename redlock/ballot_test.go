@@ -365,26 +365,53 @@ func TestMemberIsAskedAtOnceWhenItIsListenedToAnew(t *testing.T) {
 }
 
 func TestWaitingEndsWithoutAQuorumToAsk(t *testing.T) {
-	d := ready(3)
+	d := newDesk(3) // a fresh attempt: nothing is in hand anywhere
 	d.states[0].Votes, d.states[1].Votes = false, false
 	s := d.advance(d.at(10), d.states)
-	require.Equal(t, deedWait, s.deed)
-	require.Equal(t, d.beat, s.wake)
+	require.Equal(t, deedWait, s.deed, "no majority can be asked: so nobody is")
+	require.Equal(t, d.at(10).Add(d.entry/3), s.wake)
 	d.states[1].Votes = true // a majority again: the patience starts anew
-	d.advance(d.at(500), d.states)
+	require.Equal(t, deedAsk, d.advance(d.at(500), d.states).deed)
 	d.states[1].Votes = false
 	now, last := d.at(600), s
 	for range 100 {
 		last = d.advance(now, d.states)
-		if last.deed == deedNoQuorum {
+		if last.deed != deedWait {
 			break
 		}
-		if last.deed == deedWait {
-			now = last.wake
-		}
+		now = last.wake
 	}
 	require.Equal(t, deedNoQuorum, last.deed)
 	require.Equal(t, d.at(600).Add(d.giveUp), now)
+}
+
+// A vote that makes no majority is of no use to who cannot have one, and may be what another needs.
+func TestWaiterWithoutAMajorityToAskGivesUpWhatItHas(t *testing.T) {
+	for name, lose := range map[string]func(d *desk){
+		"two are down":            func(d *desk) { d.states[1].Votes, d.states[2].Votes = false, false },
+		"two refuse all commands": func(d *desk) { d.fail(1, quorum.Refused, errReply, 2); d.fail(2, quorum.Refused, errReply, 2) },
+		"one hangs, one is down":  func(d *desk) { d.wait(1, 3); d.states[2].Votes = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := ready(3)
+			lose(d)
+			now := d.at(10)
+			s := d.advance(now, d.states)
+			for ; s.deed == deedWait || s.deed == deedAsk; s = d.advance(now, d.states) {
+				require.Less(t, now.Sub(d.start), time.Second)
+				if s.deed == deedWait {
+					now = s.wake
+				}
+			}
+			require.Equal(t, deedStandBack, s.deed)
+			require.LessOrEqual(t, now.Sub(d.start), 2*d.timeout+20*time.Millisecond)
+
+			next := newDesk(3)
+			retreat{}.again(&d.ballot, s.in, now).tell(&next.ballot)
+			next.states = d.states
+			require.Equal(t, deedWait, next.advance(now, next.states).deed, "the next attempt does not take it again at once")
+		})
+	}
 }
 
 func TestErrorsThatWillNotPassEndTheWaitAtOnce(t *testing.T) {

@@ -5,6 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +39,8 @@ type Client struct {
 	dark     dark
 	owners   owners
 	keeper   keeper
+	teller   teller
+	alive    alive // what Close waits for
 
 	listening listening // with Config.Interop only
 
@@ -46,8 +51,7 @@ type Client struct {
 	barring sync.Mutex
 	barred  atomic.Uint32 // members that turned out to be one Redis with another: they do not vote
 	closing sync.Once
-	closed  chan struct{}
-	wg      sync.WaitGroup // the keeper
+	closed  chan struct{} // Close has begun
 }
 
 // New makes a client over members of your own making: fakes in tests, or anything that keeps the
@@ -67,6 +71,7 @@ func New(members []quorum.Member, opts ...Option) (*Client, error) {
 		members: members, need: quorum.Majority(len(members)),
 		uuid: rand.Text(), closed: make(chan struct{}),
 	}
+	c.alive.none = make(chan struct{}, 1)
 	c.changes.ch = make(chan struct{})
 	for _, m := range members {
 		s, _ := m.(quorum.Slotted)
@@ -74,7 +79,10 @@ func New(members []quorum.Member, opts ...Option) (*Client, error) {
 		c.perSlot = c.perSlot || s != nil
 	}
 	c.keeper.init(c)
-	c.wg.Go(c.keeper.run)
+	c.teller.init(c)
+	go c.keeper.run()
+	go c.keeper.renewing()
+	go c.teller.run()
 	for i, m := range members {
 		l := &link{c: c, i: i, state: standingOf(m.State()), since: time.Now()}
 		c.links = append(c.links, l)
@@ -83,26 +91,114 @@ func New(members []quorum.Member, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Close unlocks every lease that is still held (their contexts end with ErrClosed), ends all waits, and
-// closes the members. It returns within two seconds or so, also when members hang. Safe to call twice.
+// Close gives back everything that the client has at the members, and ends its goroutines. When it returns the context
+// of every lease has ended, with ErrClosed where it was held; Lock, TryLock and Adopt that were under way have returned
+// ErrClosed or are about to; and no member that can be reached has a vote, a place in a queue or a subscription of this
+// client. Leases that were handed off are not its own any more. It returns within two seconds or so, also when members
+// hang: what could not be given back there ends with its TTL. Safe to call twice, and from a Tracer or a Logger: there
+// it returns at once, and the closing goes on by itself.
 func (c *Client) Close() error {
-	c.closing.Do(func() {
-		close(c.closed)
-		c.keeper.endAll()
-		c.wg.Wait()
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		var wg sync.WaitGroup
-		for _, m := range c.members {
-			wg.Go(func() {
-				if err := m.Close(ctx); err != nil {
-					c.log.Warn("redlock: member closed with work undone", "member", m.Name(), "error", err)
-				}
-			})
-		}
-		wg.Wait()
-	})
+	if calledBack() {
+		go c.shut() // it ends with the client
+	} else {
+		c.shut()
+	}
 	return nil
+}
+
+// shut is Close for everybody else.
+func (c *Client) shut() { c.closing.Do(c.close) }
+
+const (
+	closeWithin = 2 * time.Second
+	// calls that have begun end within so long, or what they have is released under them.
+	callsWithin = closeWithin / 2
+)
+
+// close is what Close does. First nothing new begins, then everything that has begun comes to
+// its release, and only then are the members closed: they carry out what was submitted before.
+func (c *Client) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	defer cancel()
+	c.alive.end()
+	close(c.closed)
+	<-c.keeper.done
+	c.keeper.endAll()
+	calls, stop := context.WithTimeout(ctx, callsWithin)
+	defer stop()
+	select {
+	case <-c.alive.none:
+	case <-calls.Done():
+		c.attempts.each(func(a *attempt) { a.release(true).Free() })
+	}
+	c.teller.end()
+	var wg sync.WaitGroup
+	for _, m := range c.members {
+		wg.Go(func() {
+			if err := m.Close(ctx); err != nil {
+				c.log.Warn("redlock: member closed with work undone", "member", m.Name(), "error", err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, done := range []chan struct{}{c.keeper.paused, c.teller.done} { // unless the user's code blocks them
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// calledBack reports whether its caller's caller is code of the user's that the library has called: a Tracer or the
+// handler of a Logger, on a goroutine that Close might wait for. What Mutex.Do calls is not.
+func calledBack() bool {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		f, more := frames.Next()
+		name, ours := strings.CutPrefix(f.Function, "github.com/redquorum/redquorum/")
+		if pkg, method, _ := strings.Cut(name, "."); ours && !strings.HasSuffix(f.File, "_test.go") {
+			switch pkg {
+			case "redlock":
+				return !strings.HasPrefix(method, "(*Mutex).Do")
+			case "node", "cluster", "quorum":
+				return true
+			}
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+// alive counts what Close waits for: attempts until nothing of them is left to be submitted, and calls that may have to be
+// followed by another.
+type alive struct {
+	n    atomic.Int64  // with aliveEnded added when no more may enter
+	none chan struct{} // capacity 1: there are none, and no more may enter
+}
+
+const aliveEnded = 1 << 62
+
+// enter reports whether there may be one more. Each that may is followed by leave.
+func (a *alive) enter() bool {
+	if a.n.Add(1) > aliveEnded {
+		a.leave()
+		return false
+	}
+	return true
+}
+
+func (a *alive) leave() {
+	if a.n.Add(-1) == aliveEnded {
+		signal(a.none)
+	}
+}
+
+func (a *alive) end() {
+	if a.n.Add(aliveEnded) == aliveEnded {
+		signal(a.none)
+	}
 }
 
 func (c *Client) isClosed() bool {
@@ -313,6 +409,19 @@ func (s *attempts) get(n uint64) *attempt {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return sh.m[n]
+}
+
+// each calls f for all of them, under no lock.
+func (s *attempts) each(f func(a *attempt)) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		all := slices.Collect(maps.Values(sh.m))
+		sh.mu.Unlock()
+		for _, a := range all {
+			f(a)
+		}
+	}
 }
 
 func (s *attempts) remove(a *attempt) {

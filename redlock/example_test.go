@@ -183,15 +183,11 @@ func ExampleClient_Adopt() {
 		fmt.Println(err)
 		return
 	}
-	text, err := handoff.MarshalText() // one printable word, for a pipe or a queue
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	secret := handoff.Secret() // one printable word, for a pipe or a queue
 	fmt.Println("first:", errors.Is(lease.Err(), redlock.ErrHandedOff))
 
-	var received redlock.Handoff
-	if err := received.UnmarshalText(text); err != nil {
+	received, err := redlock.ParseHandoff(secret)
+	if err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -12,11 +14,12 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Handoff is a lease in transit to another process: what Client.Adopt needs to go on with it. Whoever
-// has it can release the lock, so treat it as a secret: its String is masked, MarshalText is not.
+// Handoff is a lease in transit to another process: what Client.Adopt needs to go on with it. Whoever has it can
+// release the lock, so it is a secret: fmt, slog, JSON and other encoders print its key and token only. Secret gives
+// all of it, as text for ParseHandoff.
 type Handoff struct {
 	key   string
-	owner string
+	owner *string // not to be seen by what prints the fields of a value
 	token uint64
 	terms terms
 }
@@ -33,34 +36,33 @@ type handoffWire struct {
 
 const handoffPrefix = "redquorum1."
 
-// MarshalText encodes the handoff as one printable word.
-func (h Handoff) MarshalText() ([]byte, error) {
-	b, err := json.Marshal(handoffWire{
-		Key: []byte(h.key), Owner: h.owner, Token: h.token, Format: 1,
+// Secret encodes the handoff as one printable word, with the authority to release the lock. The zero Handoff has none.
+func (h Handoff) Secret() string {
+	if h.owner == nil {
+		return ""
+	}
+	b, _ := json.Marshal(handoffWire{ // of strings, numbers and booleans: it cannot fail
+		Key: []byte(h.key), Owner: *h.owner, Token: h.token, Format: 1,
 		TTL: millis(h.terms.ttl), Renew: h.terms.renew, MaxMS: h.terms.maxHold.Milliseconds(),
 	})
-	if err != nil {
-		return nil, err
-	}
-	return []byte(handoffPrefix + base64.RawURLEncoding.EncodeToString(b)), nil
+	return handoffPrefix + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// UnmarshalText decodes what MarshalText made. The error is an *InputError and quotes nothing.
-func (h *Handoff) UnmarshalText(text []byte) error {
-	body, found := strings.CutPrefix(string(text), handoffPrefix)
+// ParseHandoff decodes what Secret gave. The error is an *InputError and quotes nothing.
+func ParseHandoff(secret string) (Handoff, error) {
+	body, found := strings.CutPrefix(secret, handoffPrefix)
 	raw, err := base64.RawURLEncoding.DecodeString(body)
 	if !found || err != nil {
-		return badInput("handoff", "not a lease: it must begin with %q and be whole", handoffPrefix)
+		return Handoff{}, badInput("handoff", "not a lease: it must begin with %q and be whole", handoffPrefix)
 	}
 	var w handoffWire
 	if json.Unmarshal(raw, &w) != nil || w.Format != 1 || len(w.Key) == 0 || w.Token == 0 ||
 		w.TTL < 1 || w.TTL > int64(1<<40) || !strings.Contains(w.Owner, ":") {
-		return badInput("handoff", "not a lease, or one of another version")
+		return Handoff{}, badInput("handoff", "not a lease, or one of another version")
 	}
-	*h = Handoff{key: string(w.Key), owner: w.Owner, token: w.Token, terms: terms{
+	return Handoff{key: string(w.Key), owner: &w.Owner, token: w.Token, terms: terms{
 		ttl: time.Duration(w.TTL) * time.Millisecond, renew: w.Renew, maxHold: time.Duration(w.MaxMS) * time.Millisecond,
-	}}
-	return nil
+	}}, nil
 }
 
 // Key returns the name of the lock.
@@ -73,46 +75,62 @@ func (h Handoff) String() string {
 	return fmt.Sprintf("lease %s (token %d)", quorum.Quote(h.key), h.token)
 }
 
-// GoString masks the owner, as String does.
-func (h Handoff) GoString() string { return h.String() }
+// Format prints the same with every verb of fmt.
+func (h Handoff) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, h.String()) }
+
+// LogValue prints the same in every handler of slog.
+func (h Handoff) LogValue() slog.Value { return slog.StringValue(h.String()) }
+
+// MarshalText prints the same in JSON and other encodings. It cannot be read back: Secret can.
+func (h Handoff) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
 // Handoff stops looking after the lease without releasing it: its context ends with ErrHandedOff, no
-// renewal is sent, and the members keep it for what is left of its TTL. Another process, or another
-// client of this one, takes it over with Client.Adopt before that.
+// renewal is sent, and the members keep it for what is left of its TTL, which is at most Config.Entry where the lease
+// was had by waiting a moment ago. Another process, or another client of this one, takes it over with Client.Adopt
+// before that, on the terms that it had: an auto-renewed lease is renewed, for what is left of its MaxHold, and one of
+// fixed TTL ends when it would have ended.
 func (l *Lease) Handoff() (Handoff, error) {
+	l = l.whole()
 	if l.Err() != nil || !l.end(ErrHandedOff) {
 		return Handoff{}, l.notHeld("handoff")
 	}
-	l.c.attempts.remove(l.a)
+	now := time.Now()
 	l.mu.Lock()
 	t := l.a.terms
-	if !t.renew {
-		t.ttl = max(time.Millisecond, min(t.ttl, clock.Until(l.until, time.Now())))
+	switch left := clock.Until(l.until, now); {
+	case t.renew && !l.limit.IsZero():
+		t.maxHold = max(time.Millisecond, clock.Until(l.limit, now))
+	case t.renew:
+	case !l.limit.IsZero(): // granted for less while waiting, and to be renewed once
+		t.ttl = max(time.Millisecond, min(t.ttl, clock.Until(l.limit, now)))
+	default:
+		t.ttl = max(time.Millisecond, min(t.ttl, left))
 	}
 	l.mu.Unlock()
-	return Handoff{key: l.key, owner: l.a.owner, token: l.token, terms: t}, nil
+	l.a.handOff()
+	return Handoff{key: l.key, owner: &l.a.owner, token: l.token, terms: t}, nil
 }
 
 // Adopt takes over a lease that was handed off, with one round that extends it: for its own TTL if it
 // is auto-renewed, for what was left of it otherwise. It has the same token. The lease must not be
-// adopted twice.
+// adopted twice; after ErrNoQuorum, which leaves it as it was, Adopt may be tried again while the lease lasts.
 //
-// Errors: ErrNotHeld if a majority no longer has it, ErrNoQuorum if too few members answered, ErrInput.
+// Errors: ErrNotHeld if a majority no longer has it, ErrNoQuorum if too few members answered, ErrClosed, ErrInput.
 func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	if ctx == nil {
 		return nil, badInput("adopt", "nil context")
 	}
-	if h.key == "" {
+	if h.key == "" || h.owner == nil {
 		return nil, badInput("adopt", "empty handoff")
 	}
 	if err := checkTTL(h.terms.ttl, c.cfg); err != nil {
 		return nil, badInput("adopt", "TTL: %v", err)
 	}
-	if c.isClosed() {
+	if !c.alive.enter() {
 		return nil, &keyError{op: "adopt", key: h.key, err: ErrClosed}
 	}
-	a := &attempt{c: c, keys: c.cfg.keysOf(h.key), terms: h.terms, owner: h.owner}
-	a.b = newBallot(h.owner, len(c.members), h.terms, &c.cfg)
+	a := &attempt{c: c, keys: c.cfg.keysOf(h.key), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
+	a.b = newBallot(a.owner, len(c.members), h.terms, &c.cfg)
 	a.b.token = int64(h.token)
 	for i := range a.b.m {
 		a.b.m[i].sent = 1 // each may have it: all are owed the release
@@ -125,11 +143,16 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	r := c.keeper.renew(&renewal{items: []renewItem{{l: l, ttl: h.terms.ttl}}, manual: true, adopt: true, ctx: ctx}, now)
 	defer r.Free()
 	v, cause := r.Wait(ctx, c.cfg.MemberTimeout)
-	if v == quorum.Won && l.Err() == nil && c.keeper.add(l) {
+	if v == quorum.Won && l.Err() == nil {
+		if !c.keeper.add(l) {
+			return nil, &keyError{op: "adopt", key: h.key, err: ErrClosed}
+		}
 		return l, nil
 	}
 	f := quorum.Failure{Op: "adopt", Key: h.key, Need: c.need, Votes: r.Votes(c.members), Early: v == quorum.Lost}
-	l.end(ErrNotHeld)
+	if l.end(ErrNotHeld) { // it is the members' as before
+		c.alive.leave()
+	}
 	if _, no, _ := f.Counts(); no >= c.need {
 		return nil, &QuorumError{Failure: f, kind: ErrNotHeld, cause: cause}
 	}

@@ -14,23 +14,34 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// keeper renews and ends the leases of a client: one goroutine and one timer for all of them. It never
-// waits for a member, so that the end of a lease comes on time even if every member hangs; what the
+// keeper renews and ends the leases of a client. It never waits for a member and calls nothing of the user's where
+// it ends leases, so that their contexts end on time even if every member hangs and a Tracer blocks; what the
 // members answer is booked by the renewal, on the goroutines that read the answers.
+//
+// Two goroutines: run ends what is over, and gives back at the members what was ended; renewing sends the renewals
+// that run has found due. A third tells the user: see teller.
 type keeper struct {
-	c    *Client
-	poke chan struct{} // capacity 1: look again
+	c      *Client
+	poke   chan struct{} // capacity 1: run looks again
+	asked  chan struct{} // capacity 1: there is something in queue
+	done   chan struct{} // run has ended
+	paused chan struct{} // renewing has ended
 
-	mu     sync.Mutex // guards the fields below and pos, gone of every lease
+	mu     sync.Mutex // guards the fields below and pos, gone, queued of every lease
 	leases leaseHeap
+	queue  []*Lease  // to be renewed now
 	armed  time.Time // when run looks again; zero: when poked
+	wall   time.Time // a reading since which wall and monotonic clock have run together
 	ended  bool
 }
 
 const (
-	// lookAgain bounds how long the keeper sleeps while there are leases: after a suspend its timer is
-	// late by as long as the machine slept, since it runs on the monotonic clock.
-	lookAgain = time.Second
+	// lookAgain bounds how long the keeper sleeps while there are leases: after a suspend its timer is late by as
+	// long as the machine slept, since it runs on the monotonic clock.
+	lookAgain = 100 * time.Millisecond
+	// apart is by how much the wall clock may gain on the monotonic one before all leases are dated anew: less than
+	// the allowance for drift of the shortest lease (clock.Delta).
+	apart = time.Millisecond
 	// perCall is how many leases one extend script carries: enough to save the cost of a call, few
 	// enough not to hold up a member.
 	perCall = 64 // no more: renewal.book has a bit for each
@@ -43,18 +54,40 @@ const (
 	bytesPerCall = 64 << 10
 	// bytesAtOnce bounds the names of those that are renewed before they are due.
 	bytesAtOnce = 4 * bytesPerCall
+	// releasesAtOnce is how many leases that are over are released before the keeper looks for others that are.
+	releasesAtOnce = 64
 )
 
-func (k *keeper) init(c *Client) { k.c, k.poke = c, make(chan struct{}, 1) }
+func (k *keeper) init(c *Client) {
+	k.c, k.poke, k.asked = c, make(chan struct{}, 1), make(chan struct{}, 1)
+	k.done, k.paused = make(chan struct{}), make(chan struct{})
+}
 
-// run is owned by the client: started by New, ended by Close, which waits for it.
+// run is owned by the client: started by New, ended by Close, which waits for it. Contexts end first, and the members
+// hear of it afterwards.
 func (k *keeper) run() {
+	defer close(k.done)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	var over []*LostError
+	var owed []*attempt
 	for {
 		now := time.Now()
-		due := k.takeDue(now)
-		k.handle(due, now)
+		for _, l := range k.takeDue(now) {
+			if err := l.over(l.lapsed()); err != nil {
+				over, owed = append(over, err), append(owed, l.a)
+			}
+		}
+		k.c.teller.tell(over...)
+		over = over[:0]
+		n := min(len(owed), releasesAtOnce)
+		for _, a := range owed[:n] {
+			a.release(true).Free()
+		}
+		if owed = owed[n:]; len(owed) > 0 {
+			continue
+		}
+		owed = nil
 		k.c.lines.sweep(now)
 		if sleep, ok := k.arm(time.Now()); ok {
 			timer.Reset(sleep)
@@ -70,22 +103,51 @@ func (k *keeper) run() {
 	}
 }
 
-// takeDue takes the leases that something is to be done for, and along with them, up to a multiple of
-// atOnce, those that are to be renewed soon: most of the cost of a renewal is that of the call and of
-// the write. They are put back by handle.
-func (k *keeper) takeDue(now time.Time) (due []*Lease) {
+// takeDue takes the leases that are over, and queues those that are to be renewed for renewing, which it wakes. With
+// the latter go, up to a multiple of atOnce, those that are to be renewed soon: most of the cost of a renewal is
+// that of the call and of the write.
+func (k *keeper) takeDue(now time.Time) (over []*Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for size := 0; len(k.leases) > 0; {
+	k.datedLocked(now)
+	for n, size := 0, 0; len(k.leases) > 0; {
 		first := k.leases[0]
-		if clock.Until(first.due, now) > 0 && (len(due)%atOnce == 0 || size >= bytesAtOnce || !first.l.renewSoon(now)) {
+		if clock.Until(first.due, now) > 0 && (n%atOnce == 0 || size >= bytesAtOnce || !first.l.renewSoon(now)) {
 			break
 		}
-		size += len(first.l.key)
-		k.leases.remove(0)
-		due = append(due, first.l)
+		held, ask := first.l.ask(now)
+		if !held {
+			k.leases.remove(0)
+			over = append(over, first.l)
+			continue
+		}
+		k.putLocked(first.l, now, time.Time{})
+		if ask && !first.l.queued {
+			first.l.queued = true
+			k.queue = append(k.queue, first.l)
+			n, size = n+1, size+len(first.l.key)
+		}
 	}
-	return due
+	if len(k.queue) > 0 {
+		signal(k.asked)
+	}
+	return over
+}
+
+// datedLocked dates all leases anew where the wall clock has gained on the monotonic one: after a suspend, or where
+// it was set. The heap compares monotonic readings, by which a lease from before would hide behind younger ones.
+func (k *keeper) datedLocked(now time.Time) {
+	gained := now.Round(0).Sub(k.wall.Round(0)) - now.Sub(k.wall)
+	if k.wall.IsZero() || gained < 0 {
+		k.wall = now
+	}
+	if k.wall.IsZero() || gained <= apart {
+		return
+	}
+	k.wall = now
+	for _, e := range slices.Clone(k.leases) {
+		k.putLocked(e.l, now, time.Time{})
+	}
 }
 
 func (l *Lease) renewSoon(now time.Time) bool {
@@ -97,40 +159,61 @@ func (l *Lease) renewSoon(now time.Time) bool {
 // renewSoonLocked: a renewal may come before its time by a part of the pause after one that was not
 // confirmed, never by all of it, or it would be asked for again at once.
 func (l *Lease) renewSoonLocked(now time.Time) bool {
-	return !l.renewAt.IsZero() && clock.Until(l.renewAt, now) <= retryAfter(l.ttl)/4
+	return !l.renewAt.IsZero() && clock.Until(l.renewAt, now) <= l.retryLocked(now)/4
 }
 
-func (k *keeper) handle(due []*Lease, now time.Time) {
-	var batch []renewItem
-	again := due[:0] // those that are not over
+// retryLocked is the pause before a renewal that was not confirmed is asked for again: there must be several before
+// the validity is over, however little is left of it.
+func (l *Lease) retryLocked(now time.Time) time.Duration {
+	return min(retryAfter(l.ttl), max(clock.Until(l.until, now)/3, time.Millisecond))
+}
+
+// ask reports whether a lease is held and valid, and whether it is to be renewed, which is booked then.
+func (l *Lease) ask(now time.Time) (held, ask bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held = l.err == nil && clock.Until(l.until, now) > 0
+	if ask = held && l.renewSoonLocked(now); ask {
+		l.renewAt = now.Add(l.retryLocked(now)) // unless this one succeeds
+	}
+	return held, ask
+}
+
+// renewing sends the renewals that are due. It is owned by the client as run is. It calls RenewalTracer: one that
+// blocks ends leases, by their validity, and does not keep any alive.
+func (k *keeper) renewing() {
+	defer close(k.paused)
+	for {
+		select {
+		case <-k.asked:
+		case <-k.c.closed:
+			return
+		}
+		k.mu.Lock()
+		due := k.queue
+		k.queue = nil
+		for _, l := range due {
+			l.queued = false
+		}
+		k.mu.Unlock()
+		k.renewAll(due, time.Now())
+	}
+}
+
+// renewAll renews those of some leases that are held.
+func (k *keeper) renewAll(due []*Lease, now time.Time) {
+	batch := make([]renewItem, 0, len(due))
 	for _, l := range due {
 		l.mu.Lock()
-		past := clock.Until(l.until, now) <= 0
-		ask := !past && l.err == nil && l.renewSoonLocked(now)
-		ttl := l.ttl
-		if ask {
-			if !l.limit.IsZero() {
-				ttl = min(ttl, clock.Until(l.limit, now))
-			}
-			l.renewAt = now.Add(retryAfter(l.ttl)) // unless this one succeeds
+		ttl, held := l.ttl, l.err == nil && clock.Until(l.until, now) > 0
+		if !l.limit.IsZero() {
+			ttl = min(ttl, clock.Until(l.limit, now))
 		}
 		l.mu.Unlock()
-		if past {
-			l.expire()
-			continue
-		}
-		again = append(again, l)
-		if ask && clock.Validity(ttl, k.c.cfg.Drift) > 0 {
+		if held && clock.Validity(ttl, k.c.cfg.Drift) > 0 {
 			batch = append(batch, renewItem{l: l, ttl: ttl})
 		}
 	}
-	var first time.Time
-	k.mu.Lock()
-	for _, l := range again {
-		first = k.putLocked(l, first)
-	}
-	k.nudgeLocked(first)
-	k.mu.Unlock()
 	if k.c.perSlot { // a script's keys must be in one slot there
 		slices.SortStableFunc(batch, func(x, y renewItem) int { return cmp.Compare(x.l.a.keys.bucket, y.l.a.keys.bucket) })
 	}
@@ -220,23 +303,26 @@ func (k *keeper) add(l *Lease) bool {
 
 // update puts a lease where its next event belongs.
 func (k *keeper) update(l *Lease) {
+	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.nudgeLocked(k.putLocked(l, time.Time{}))
+	k.nudgeLocked(k.putLocked(l, now, time.Time{}))
 }
 
-// putLocked returns the moment of the lease's next event, or first if that is sooner. Both mutexes at once,
+// putLocked returns the moment of the lease's next event, or first if that is sooner. It is counted from now, by the
+// reading of the clock that leaves less, so that the heap may compare it with others by either. Both mutexes at once,
 // the keeper's first: of two updates the later must not be overtaken by what the earlier has read.
-func (k *keeper) putLocked(l *Lease, first time.Time) time.Time {
+func (k *keeper) putLocked(l *Lease, now, first time.Time) time.Time {
 	if l.gone {
 		return first
 	}
 	l.mu.Lock()
-	due := l.until
+	left := clock.Until(l.until, now)
 	if !l.renewAt.IsZero() {
-		due = sooner(due, l.renewAt)
+		left = min(left, clock.Until(l.renewAt, now))
 	}
 	l.mu.Unlock()
+	due := now.Add(left)
 	k.leases.put(l, due)
 	if first.IsZero() || due.Before(first) {
 		return due
@@ -253,7 +339,8 @@ func (k *keeper) remove(l *Lease) {
 	}
 }
 
-// endAll ends every lease because the client closes.
+// endAll ends every lease because the client closes. Those that run has in hand are over, and it ends them before it
+// returns.
 func (k *keeper) endAll() {
 	k.mu.Lock()
 	k.ended = true
@@ -270,6 +357,7 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 	if l.clamp(now.Add(clock.Validity(ttl, k.c.cfg.Drift))) {
 		return nil
 	}
+	l.a.asks(ttl)
 	n := &renewal{items: []renewItem{{l: l, ttl: ttl}}, manual: true, ctx: ctx}
 	r := k.renew(n, now)
 	defer r.Free()
@@ -421,7 +509,7 @@ func (n *renewal) book(i, first int, words []quorum.Reply) {
 	var next time.Time
 	n.k.mu.Lock()
 	for j := range among(renewed) {
-		next = n.k.putLocked(n.items[j].l, next)
+		next = n.k.putLocked(n.items[j].l, now, next)
 	}
 	n.k.nudgeLocked(next)
 	n.k.mu.Unlock()
@@ -478,6 +566,10 @@ func (n *renewal) settle() {
 // reached before. Only while it is held and valid.
 func (n *renewal) rejoin(j, i int) {
 	l, ttl := n.items[j].l, n.items[j].ttl
+	if !n.k.c.alive.enter() {
+		return
+	}
+	defer n.k.c.alive.leave() // not before what overtaken makes of it is submitted
 	if !l.alive(time.Now()) {
 		return
 	}
@@ -491,6 +583,7 @@ func (n *renewal) rejoin(j, i int) {
 	now := time.Now()
 	a.mu.Lock()
 	a.b.submitted(i, false, now)
+	a.taking++
 	a.mu.Unlock()
 	cmd := n.k.c.buffer()
 	*cmd = a.keys.rejoin((*cmd)[:0], a.owner, ttl, int64(l.token))
@@ -513,7 +606,9 @@ func (r rejoinJudge) Judge(round *quorum.Round, c *quorum.Call) quorum.Vote {
 	if r.n.k.c.trace.request != nil {
 		r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.key, round, c)
 	}
-	yes := c.Outcome == quorum.Answered && c.Reply.Int == 1 && c.State.Gen == r.n.k.c.state(c.Index).Gen
+	took := c.Outcome == quorum.Answered && c.Reply.Int == 1
+	r.n.items[r.j].l.a.rejoined(c.Index, took)
+	yes := took && c.State.Gen == r.n.k.c.state(c.Index).Gen
 	if yes {
 		r.n.book(c.Index, r.j, []quorum.Reply{{Int: 1}})
 	}

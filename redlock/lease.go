@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
@@ -24,6 +25,9 @@ type Lease struct {
 	granted time.Time
 	values  context.Context // the acquiring context: for its values, never for its end
 
+	of    *Lease      // not nil: this is one hold of that lease, Do's own
+	spent atomic.Bool // with of: it is unlocked
+
 	mu      sync.Mutex // guards the fields below; never held around a call to a member
 	until   time.Time  // trusted until
 	limit   time.Time  // never renewed beyond: end of a fixed TTL, or MaxHold; zero: none
@@ -31,13 +35,14 @@ type Lease struct {
 	renewAt time.Time // zero: not to be renewed (any more)
 	holds   int       // Locks by the same owner that are still to be unlocked
 	err     error     // why it ended
-	over    time.Time // when it ended; meaningful once err is set
+	ended   time.Time // when it did; meaningful once err is set
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 
 	// Guarded by keeper.mu.
-	pos  int  // in the keeper's heap, -1: not in it
-	gone bool // never to be put there again
+	pos    int  // in the keeper's heap, -1: not in it
+	gone   bool // never to be put there again
+	queued bool // to be renewed now
 }
 
 func newLease(ctx context.Context, a *attempt, g grant, waited bool, now time.Time) *Lease {
@@ -56,10 +61,23 @@ func newLease(ctx context.Context, a *attempt, g grant, waited bool, now time.Ti
 			l.limit = now.Add(t.maxHold)
 			l.until = sooner(l.until, l.limit)
 		}
-		l.renewAt = now.Add(asked / 3)
+		l.renewAt = now.Add(min(asked/3, clock.Until(l.until, now)/2))
 	case asked < t.ttl: // granted for less while waiting: renewed once, to its end
 		l.limit = now.Add(t.ttl)
-		l.renewAt = now.Add(asked / 3)
+		l.renewAt = now.Add(min(asked/3, clock.Until(l.until, now)/2))
+	}
+	return l
+}
+
+// hold is a lease of the hold that Do has, where an owner may have several: unlocking it twice gives up one.
+func (l *Lease) hold() *Lease {
+	return &Lease{c: l.c, a: l.a, key: l.key, token: l.token, as: l.as, granted: l.granted, values: l.values, of: l, pos: -1}
+}
+
+// whole is the lease that l is, or is a hold of.
+func (l *Lease) whole() *Lease {
+	if l.of != nil {
+		return l.of
 	}
 	return l
 }
@@ -81,10 +99,11 @@ func (l *Lease) Token() uint64 { return l.token }
 // ValidUntil is the instant until which the lease may be relied on, as of now: renewals move it, and it is
 // never later than the lease's end. It is on the local clock and carries a monotonic reading.
 func (l *Lease) ValidUntil() time.Time {
+	l = l.whole()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
-		return sooner(l.until, l.over)
+		return sooner(l.until, l.ended)
 	}
 	return l.until
 }
@@ -119,6 +138,7 @@ func (l *Lease) Margin() int { return max(0, l.Votes()-l.c.need) }
 // of the context given to Lock, and not its end. Its Err and Done look at the clock, so they tell the end at
 // once even after a suspend; contexts derived from it, and who waits for its end, hear of it a moment later.
 func (l *Lease) Context() context.Context {
+	l = l.whole()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx == nil {
@@ -174,6 +194,7 @@ func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 // Err is nil while the lease is held and valid; then ErrReleased, ErrHandedOff, or a *LostError. It
 // looks at the clock, so it is true at the instant of the call even after a suspend.
 func (l *Lease) Err() error {
+	l = l.whole()
 	l.mu.Lock()
 	err, past := l.err, clock.Until(l.until, time.Now()) <= 0
 	l.mu.Unlock()
@@ -199,7 +220,13 @@ func (l *Lease) end(err error) bool {
 		l.mu.Unlock()
 		return false
 	}
-	l.err, l.over = err, time.Now()
+	l.endLocked(err)
+	return true
+}
+
+// endLocked unlocks.
+func (l *Lease) endLocked(err error) {
+	l.err, l.ended = err, time.Now()
 	cancel := l.cancel
 	l.mu.Unlock()
 	l.c.keeper.remove(l)
@@ -207,31 +234,37 @@ func (l *Lease) end(err error) bool {
 	if cancel != nil {
 		cancel(err)
 	}
-	return true
 }
 
 // expire ends a lease whose validity is over.
-func (l *Lease) expire() {
+func (l *Lease) expire() { l.lose(l.lapsed()) }
+
+// lapsed says why the validity is over.
+func (l *Lease) lapsed() LostReason {
 	l.mu.Lock()
-	reason := LostExpired
+	defer l.mu.Unlock()
 	if l.a.terms.renew && !l.limit.IsZero() && clock.Until(l.limit, l.until) <= clock.Drift(l.ttl, l.c.cfg.Drift) {
-		reason = LostMaxHold
+		return LostMaxHold
 	}
-	l.mu.Unlock()
-	l.lose(reason)
+	return LostExpired
 }
 
-// lose ends a lease that its holder did not end. Holders are told first, then the members.
+// lose ends a lease that its holder did not end: its holder is told first, then the members, then the Logger and the
+// Tracer, on a goroutine that holds up nobody else.
 func (l *Lease) lose(reason LostReason) {
+	if err := l.over(reason); err != nil {
+		l.a.release(true).Free()
+		l.c.teller.tell(err)
+	}
+}
+
+// over ends the lease for its holder; the caller owes the rest. nil: it had ended before.
+func (l *Lease) over(reason LostReason) *LostError {
 	err := &LostError{Key: l.key, Token: l.token, Reason: reason, Until: l.validity()}
 	if !l.end(err) {
-		return
+		return nil
 	}
-	l.a.release(true).Free()
-	l.c.log.Warn("redlock: lease lost", "key", quorum.Quote(l.key), "token", l.token, "reason", string(reason))
-	if l.c.trace.lost != nil {
-		l.c.trace.lost.Lost(err)
-	}
+	return err
 }
 
 // Unlock ends the lease and frees the lock: the next waiter has it as soon as a majority of the members
@@ -244,13 +277,19 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return badInput("unlock", "nil context")
 	}
+	if l.of != nil {
+		if !l.spent.CompareAndSwap(false, true) {
+			return &keyError{op: "unlock", key: l.key, err: ErrNotHeld, cause: ErrReleased}
+		}
+		l = l.of
+	}
 	if ctx.Value(ownLease{}) == l { // it ends with the lease, that is, now
 		ctx = context.WithoutCancel(ctx)
 	}
-	if err := l.Err(); err == nil && l.inner() {
+	switch inner, ended := l.unhold(); {
+	case inner:
 		return nil
-	}
-	if !l.end(ErrReleased) {
+	case !ended:
 		return l.notHeld("unlock")
 	}
 	l.a.unlocking(ctx)
@@ -264,15 +303,22 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return err
 }
 
-// inner reports whether this unlock only undoes a re-entry.
-func (l *Lease) inner() bool {
+// unhold gives up one hold. inner: it only undid a re-entry. ended: it was the last, and ended the lease. Neither: the
+// lease had ended. In one step, so that a re-entry comes before it or finds the lease ended.
+func (l *Lease) unhold() (inner, ended bool) {
+	_ = l.Err() // ends it if its validity is over
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil && l.holds > 1 {
+	switch {
+	case l.err != nil:
+		l.mu.Unlock()
+		return false, false
+	case l.holds > 1:
 		l.holds--
-		return true
+		l.mu.Unlock()
+		return true, false
 	}
-	return false
+	l.endLocked(ErrReleased)
+	return false, true
 }
 
 // unlockError judges a release by what the members said of it: done where a majority have nothing of ours
@@ -323,6 +369,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := checkTTL(ttl, l.c.cfg); err != nil {
 		return badInput("extend", "TTL: %v", err)
 	}
+	l = l.whole()
 	if l.Err() != nil {
 		return l.notHeld("extend")
 	}

@@ -51,10 +51,11 @@ func TestRenewalsThatAreNotDueAreBoundedInBytes(t *testing.T) {
 			var k keeper
 			now := time.Now()
 			for i := range 2 * atOnce {
-				l := &Lease{pos: -1, key: strings.Repeat("k", tc.key), ttl: 9 * time.Second, renewAt: now.Add(time.Duration(i) * time.Microsecond)}
+				l := &Lease{pos: -1, key: strings.Repeat("k", tc.key), ttl: 9 * time.Second, until: now.Add(6 * time.Second), renewAt: now.Add(time.Duration(i) * time.Microsecond)}
 				k.leases.put(l, l.renewAt)
 			}
-			require.Len(t, k.takeDue(now), tc.want)
+			require.Empty(t, k.takeDue(now))
+			require.Len(t, k.queue, tc.want)
 		})
 	}
 }

@@ -51,23 +51,27 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 }
 
 // Do runs fn while holding the lock. The context given to fn is ctx's child and ends with the lease, so
-// fn must stop when it ends; the storage must be given lease.Token. fn may unlock early. Do returns fn's error, joined with
-// what went wrong with the lease or its release.
+// fn must stop when it ends; the storage must be given lease.Token. fn may unlock early, or hand the lease off. Do
+// returns fn's error, joined with what went wrong with the lease or its release.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
 	lease, err := m.Lock(ctx)
 	if err != nil {
 		return err
+	}
+	if m.as != "" {
+		lease = lease.hold()
 	}
 	held, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })
 	defer func() { // also when fn panics
 		stop()
 		cancel(context.Canceled)
-		if !errors.Is(lease.Err(), ErrReleased) { // unless fn did it
+		end := lease.Err()
+		if done := lease.spent.Load() || errors.Is(end, ErrReleased) || errors.Is(end, ErrHandedOff); !done { // by fn
 			err = errors.Join(err, lease.Unlock(context.WithoutCancel(ctx)))
 		}
 	}()
-	return fn(leaseContext{held, lease, cancel}, lease)
+	return fn(leaseContext{held, lease.whole(), cancel}, lease)
 }
 
 func (m *Mutex) check(op string, ctx context.Context) error {
@@ -132,6 +136,9 @@ func (m *Mutex) tryLock(ctx, in context.Context) (*Lease, result, error) {
 		return l, result{}, nil
 	}
 	a := m.c.newAttempt(m.c.cfg.keysOf(m.name), m.terms, in)
+	if a == nil {
+		return nil, result{}, &keyError{op: "try lock", key: m.name, err: ErrClosed}
+	}
 	g, err := a.try(ctx)
 	if err != nil {
 		a.abandon()
@@ -169,8 +176,13 @@ func (m *Mutex) lock(ctx, in context.Context) (*Lease, result, error) {
 	k := m.c.cfg.keysOf(m.name)
 	const tries = 3     // attempts that had a majority and were too slow to use it
 	var since time.Time // of the first that had one, and could not confirm its token
+	var back retreat
 	for slow := 0; ; {
 		a := m.c.newAttempt(k, m.terms, in)
+		if a == nil {
+			return nil, result{}, &keyError{op: "lock", key: m.name, err: ErrClosed}
+		}
+		back.tell(&a.b)
 		res, err := m.one(ctx, a, contended)
 		if err == nil {
 			l, err := m.hold(ctx, a, res.grant, res.waited)
@@ -184,6 +196,9 @@ func (m *Mutex) lock(ctx, in context.Context) (*Lease, result, error) {
 		}
 		now, dark := time.Now(), false
 		switch {
+		case s.back:
+			back = back.again(&a.b, s.vain, now)
+			continue
 		case errors.Is(err, ErrTooSlow):
 			slow++
 		case since.IsZero():
@@ -196,6 +211,27 @@ func (m *Mutex) lock(ctx, in context.Context) (*Lease, result, error) {
 		}
 	}
 }
+
+// retreat is what an attempt that stood back leaves to the next one.
+type retreat struct {
+	times  int        // in a row, because of them
+	vain   quorum.Set // members that could be asked and did not answer
+	notYet time.Time
+	dark   time.Time
+}
+
+// again is the retreat after one more. Only asking tells that a member which was silent answers again, and who asks may
+// have a vote for MemberTimeout that others want: so seldom, and more seldom from one time to the next.
+func (r retreat) again(b *ballot, vain quorum.Set, now time.Time) retreat {
+	out := retreat{vain: vain, dark: b.darkSince}
+	if vain != 0 {
+		out.times = r.times + 1
+		out.notYet = now.Add(min(b.timeout<<min(r.times, 10), max(b.timeout, time.Second)))
+	}
+	return out
+}
+
+func (r retreat) tell(b *ballot) { b.doubt, b.notYet, b.darkSince = r.vain, r.notYet, r.dark }
 
 // one carries an attempt through: it asks first, unless the lock is known to be contended, and waits
 // where it is refused, keeping what votes it got.

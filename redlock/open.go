@@ -86,7 +86,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 		return nil, err
 	}
 	if err := c.ready(ctx, targets[0].Config.DialTimeout); err != nil {
-		_ = c.Close()
+		c.shut()
 		return nil, err
 	}
 	return c, nil

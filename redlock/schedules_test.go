@@ -963,7 +963,12 @@ func (s *search) watch(c int) {
 		ttl = min(ttl, clock.Until(l.limit, s.now))
 	}
 	before := len(cl.req[0])
-	s.stubs[c].keeper.handle([]*Lease{l}, s.now)
+	k := &s.stubs[c].keeper
+	if held, ask := l.ask(s.now); ask {
+		k.renewAll([]*Lease{l}, s.now)
+	} else if !held {
+		l.expire()
+	}
 	s.keep(c, l)
 	if cl.phase == schedHolding && len(cl.req[0]) > before {
 		s.say("  %s renews", name(c))

@@ -49,11 +49,7 @@ func (c *connection) detach(ctx context.Context, w io.Writer, lease *redlock.Lea
 	if err != nil {
 		return err
 	}
-	text, err := h.MarshalText()
-	if err != nil {
-		return err
-	}
-	d.Lease = string(text)
+	d.Lease = h.Secret()
 	if err := d.print(w, format); err != nil {
 		if back, adoptErr := c.Adopt(ctx, h); adoptErr == nil {
 			return errors.Join(err, back.Unlock(ctx))
@@ -139,31 +135,32 @@ is printed in their place, so that eval fails as well; -E 0 is refused, because 
 // readLease finds the lease of key.
 func readLease(cmd *cobra.Command, file, key string) (redlock.Handoff, error) {
 	text := os.Getenv("REDLOCK_LEASE")
-	var h redlock.Handoff
+	var none redlock.Handoff
 	if file != "" {
 		in := cmd.InOrStdin()
 		if file != "-" {
 			f, err := os.Open(file)
 			if err != nil {
-				return h, &exitError{exitUsage, err}
+				return none, &exitError{exitUsage, err}
 			}
 			defer func() { _ = f.Close() }()
 			in = f
 		}
 		raw, err := io.ReadAll(io.LimitReader(in, 1<<16))
 		if err != nil {
-			return h, &exitError{exitUsage, err}
+			return none, &exitError{exitUsage, err}
 		}
 		text = string(raw)
 	}
 	if text = strings.TrimSpace(text); text == "" {
-		return h, usage("no lease: eval what \"redlock acquire\" prints, or give --lease-file")
+		return none, usage("no lease: eval what \"redlock acquire\" prints, or give --lease-file")
 	}
-	if err := h.UnmarshalText([]byte(text)); err != nil {
-		return h, err
+	h, err := redlock.ParseHandoff(text)
+	if err != nil {
+		return none, err
 	}
 	if h.Key() != key {
-		return h, usage("the lease is not one of %q", key)
+		return none, usage("the lease is not one of %q", key)
 	}
 	return h, nil
 }

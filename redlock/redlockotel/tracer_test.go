@@ -311,7 +311,7 @@ func TestSpansHoldNoSecret(t *testing.T) {
 			{Member: "b:1", Err: errors.New("password " + canary)}, {Member: "b:2", Err: &quorum.ReplyError{Text: "NOPERM user " + canary}},
 		}}}})
 		tracer.Lost(&redlock.LostError{Key: name, Reason: redlock.LostExpired})
-		secret, _ := h.MarshalText()
+		secret := h.Secret()
 		all := ""
 		for _, s := range recorder.Ended() {
 			all += fmt.Sprintln(s.Name(), s.Status(), attributes(s.Attributes()))
