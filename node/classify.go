@@ -208,12 +208,3 @@ func firstWord(text string) string {
 func notPermitted(e *quorum.ReplyError) bool {
 	return e.Kind == quorum.KindOther || e.Kind == quorum.KindAuth && firstWord(e.Text) == "NOPERM" && !strings.HasPrefix(e.Text, insideScript)
 }
-
-// passing tells whether the same call may well succeed a little later on the same server.
-func passing(e *quorum.ReplyError) bool {
-	switch e.Kind {
-	case quorum.KindLoading, quorum.KindBusy, quorum.KindOverloaded, quorum.KindReadOnly, quorum.KindNoScript:
-		return true
-	}
-	return false
-}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"strconv"
 	"sync"
@@ -107,7 +108,7 @@ func New(c Config) (*Node, error) {
 	n.errOverflow = fmt.Errorf("%s: %w", n.name, quorum.ErrOverflow)
 	n.errClosed = fmt.Errorf("%s: %w", n.name, quorum.ErrClosed)
 	n.errEnded = fmt.Errorf("%s: %w", n.name, quorum.ErrEnded)
-	n.owed = newOwed(c.PingInterval, func() {
+	n.owed = newOwed(c.PingInterval/16, c.PingInterval, func() {
 		c.Logger.Warn("too many releases are owed, the oldest are dropped: their keys last until their TTL", "member", n.name)
 	})
 	for _, source := range c.Scripts {
@@ -188,11 +189,11 @@ func (n *Node) Submit(c *quorum.Call) {
 }
 
 // finish completes a call that has no reply but an error, and takes on the debt of a release that was
-// not refused. A call of ErrEnded or ErrClosed leaves none: the first is no release, the second has nobody left to pay.
+// not delivered. A call of ErrEnded or ErrClosed leaves none: the first is no release, the second has nobody left to pay.
 // Nor does one that Via is told of: what is owed then may have to go to another server.
 func (n *Node) finish(c *quorum.Call, outcome quorum.Outcome, err error) {
 	c.Outcome, c.Err = outcome, err
-	if outcome != quorum.Refused && !c.OweUntil.IsZero() && err != n.errEnded && err != n.errClosed && c.Via == nil {
+	if !c.OweUntil.IsZero() && c.Undelivered() && err != n.errEnded && err != n.errClosed && c.Via == nil {
 		n.owed.add(c)
 	}
 	c.Finish()
@@ -214,8 +215,9 @@ func (n *Node) Listen(channel string, l quorum.Listener) {
 }
 
 // Close refuses new calls, waits until those in flight are done and owed releases were answered, then
-// ends the connections and all goroutines. Where the server is down and releases are owed, it tries
-// once more to connect. When ctx ends first, calls in flight are Unknown and the error wraps ctx's.
+// ends the connections and all goroutines: the server has ended the subscriptions by then. Where the server is down
+// and releases are owed, it tries once more to connect, and more often if the server is there and cannot serve, or the
+// connection breaks. When ctx ends first, calls in flight are Unknown and the error wraps ctx's.
 // Close may be called again, and concurrently; it must not be called from a Sink or a Listener.
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(n.stop)
@@ -358,6 +360,7 @@ func (n *Node) supervise() {
 	last := false
 	for failures := 0; ; {
 		s, err := n.connect()
+		there := err == nil || passes(err)
 		if err == nil {
 			failures = 0
 			err = n.serve(s)
@@ -377,11 +380,29 @@ func (n *Node) supervise() {
 		}
 		if n.isClosing() {
 			n.deliver()
-			if last || n.ctx.Err() != nil || !n.owed.any(time.Now()) {
+			if n.ctx.Err() != nil || !n.owed.any(time.Now()) || last && (!there || !n.rest(err)) {
 				return
 			}
-			last = true // one more attempt, at once, for the owed releases
+			last = true // once more, at once, for the owed releases; and again while the server is there
 		}
+	}
+}
+
+// passes reports whether a server was reached that refused for a reason that passes.
+func passes(err error) bool {
+	var refused *quorum.ReplyError
+	return errors.As(err, &refused) && refused.Kind.Passes()
+}
+
+// rest is the pause between two attempts while the node is closing. It reports whether there is time for another.
+func (n *Node) rest(err error) bool {
+	timer := time.NewTimer(n.pause(0, err))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-n.ctx.Done():
+		return false
 	}
 }
 
@@ -509,12 +530,22 @@ func (n *Node) tick(s *session) time.Duration {
 // room is the pause before another look when the line is full and releases are owed.
 const room = 20 * time.Millisecond
 
-// pay submits the debts that are due. all ignores how full the line is: for a new connection, on which
-// debts come before anything else. It returns the time until more are due, 0 for none.
+// pay submits the debts that are due, as many as half of the line takes: the other half is for calls from outside.
+// all ignores how full the line is: for a new connection, on which debts come before anything else. It returns the
+// time until more are due, 0 for none.
 func (n *Node) pay(s *session, all bool) time.Duration {
-	debts, more := n.owed.due(time.Now())
+	limit := math.MaxInt
+	if !all {
+		if n.owed.none() {
+			return 0
+		}
+		if limit = n.places(s); limit <= 0 {
+			return room
+		}
+	}
+	debts, more := n.owed.due(time.Now(), limit, all)
 	for i, d := range debts {
-		if calls, size := s.inFlight(); !all && (2*calls > n.cfg.MaxCalls || 2*size > int64(n.cfg.MaxBytes)) {
+		if !all && n.places(s) <= 0 {
 			n.owed.release(debts[i:])
 			return room
 		}
@@ -523,5 +554,17 @@ func (n *Node) pay(s *session, all bool) time.Duration {
 			return more
 		}
 	}
+	if len(debts) == limit {
+		return room
+	}
 	return more
+}
+
+// places is how many debts the line takes now.
+func (n *Node) places(s *session) int {
+	calls, size := s.inFlight()
+	if 2*size > int64(n.cfg.MaxBytes) {
+		return 0
+	}
+	return n.cfg.MaxCalls/2 - calls + 1
 }

@@ -9,30 +9,31 @@ import (
 )
 
 // Bounds of the debts of one node. Beyond either the oldest is dropped; its key then lives until its
-// TTL ends.
+// TTL ends. All leases of a busy client may end at once: a release is some 300 bytes and three times its lock's
+// name, and the bytes are enough for as many debts as there may be with names of 60.
 const (
-	maxDebts     = 65536
-	maxDebtBytes = 16 << 20
+	maxDebts     = 1 << 17
+	maxDebtBytes = 64 << 20
 )
 
-// debt is a release that must still reach the server: a copy of the call that was NotSent or whose
-// outcome is Unknown.
+// debt is a release that must still reach the server: a copy of a call that was not delivered.
 type debt struct {
 	owed  *owed
 	call  quorum.Call
 	until time.Time
 
 	// guarded by owed.mu
-	flying     bool      // submitted and not done
-	after      time.Time // not again before this moment
-	gone       bool      // no longer in the list
+	flying     bool          // submitted and not done
+	after      time.Time     // not again on the same connection before this moment
+	pause      time.Duration // before that; zero until the server has refused it
+	gone       bool          // no longer in the list
 	prev, next *debt
 }
 
 // owed is the list of debts, oldest first. Safe for concurrent use; its mutex is a leaf.
 type owed struct {
 	cmdLimit, byteLimit int
-	retry               time.Duration // pause after a passing refusal
+	pauseMin, pauseMax  time.Duration // after a refusal that passes, doubled with each
 	kick                chan struct{} // capacity 1: there may be something to send
 	dropped             func()        // told of the first drop; not under mu
 
@@ -41,16 +42,20 @@ type owed struct {
 	count       int
 	bytes       int
 	warned      bool
+	next        time.Time // of the next look at debts that wait, zero if none is planned
 }
 
-func newOwed(retry time.Duration, dropped func()) *owed {
-	return &owed{cmdLimit: maxDebts, byteLimit: maxDebtBytes, retry: retry, dropped: dropped,
-		kick: make(chan struct{}, 1)}
+func newOwed(pauseMin, pauseMax time.Duration, dropped func()) *owed {
+	return &owed{cmdLimit: maxDebts, byteLimit: maxDebtBytes, pauseMin: max(pauseMin, time.Millisecond), pauseMax: pauseMax,
+		dropped: dropped, kick: make(chan struct{}, 1)}
 }
 
-// add copies c, which the caller still owns.
+// add copies c, which the caller still owns. What the server has refused is not sent to it again at once.
 func (o *owed) add(c *quorum.Call) {
 	d := &debt{owed: o, until: c.OweUntil}
+	if c.Outcome == quorum.Refused {
+		d.refused()
+	}
 	d.call = quorum.Call{Cmd: bytes.Clone(c.Cmd), Tagged: c.Tagged, Always: c.Always, Late: true, Sink: d}
 	o.mu.Lock()
 	d.prev = o.last
@@ -68,18 +73,30 @@ func (o *owed) add(c *quorum.Call) {
 		o.warned = true
 		o.removeLocked(o.first)
 	}
+	o.wakeLocked(d)
 	o.mu.Unlock()
 	if warn {
 		o.dropped()
 	}
-	o.wake()
 }
 
-func (o *owed) wake() {
+// wakeLocked has the supervisor look, unless it is about to when d is due. It does not block.
+func (o *owed) wakeLocked(d *debt) {
+	if !d.after.IsZero() && !o.next.IsZero() && !d.after.Before(o.next) {
+		return
+	}
+	o.next = d.after
 	select {
 	case o.kick <- struct{}{}:
 	default:
 	}
+}
+
+// none reports whether there is no debt at all.
+func (o *owed) none() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.first == nil
 }
 
 func (o *owed) removeLocked(d *debt) {
@@ -102,37 +119,44 @@ func (o *owed) removeLocked(d *debt) {
 	o.bytes -= len(d.call.Cmd)
 }
 
+// refused has the debt wait, twice as long as after the refusal before. A burst of releases does not hammer a server
+// that can do nothing for seconds, and one that could do nothing for a moment gets them soon.
+func (d *debt) refused() {
+	d.pause = min(max(2*d.pause, d.owed.pauseMin), d.owed.pauseMax)
+	d.after = time.Now().Add(d.pause)
+}
+
 // Done is the outcome of one try to pay d. The debt ends when the server has answered; a refusal that
 // will pass is tried again after a while, anything without an answer on the next connection.
 func (d *debt) Done(c *quorum.Call) {
 	o := d.owed
-	refused, _ := c.Err.(*quorum.ReplyError)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	d.flying = false
 	switch {
 	case d.gone:
-	case c.Outcome == quorum.Answered:
-		o.removeLocked(d)
-	case c.Outcome == quorum.Refused && !passing(refused):
+	case !c.Undelivered():
 		o.removeLocked(d)
 	case c.Outcome == quorum.Refused:
-		d.after = time.Now().Add(o.retry)
+		d.refused()
+		o.wakeLocked(d)
 	}
 }
 
 // due returns the debts to submit now, oldest first, and marks them as flying; those whose time has
-// passed are forgotten. more is the time until the next one that waits, 0 if none does.
-func (o *owed) due(now time.Time) (debts []*debt, more time.Duration) {
+// passed are forgotten. They are limit at the most; there may be others then. more is the time until the next one
+// that waits, 0 if none does. all: the connection is new, and what was refused on the one before waits no longer,
+// because its server may be another.
+func (o *owed) due(now time.Time, limit int, all bool) (debts []*debt, more time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for d := o.first; d != nil; {
+	for d := o.first; d != nil && len(debts) < limit; {
 		next := d.next
 		switch wait := d.after.Sub(now); {
 		case d.flying:
 		case !now.Before(d.until):
 			o.removeLocked(d)
-		case wait > 0:
+		case wait > 0 && !all:
 			if more == 0 || wait < more {
 				more = wait
 			}
@@ -141,6 +165,9 @@ func (o *owed) due(now time.Time) (debts []*debt, more time.Duration) {
 			debts = append(debts, d)
 		}
 		d = next
+	}
+	if o.next = (time.Time{}); more > 0 {
+		o.next = now.Add(more)
 	}
 	return debts, more
 }

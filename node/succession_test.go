@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -378,9 +379,128 @@ func TestRefusalThatPassesKeepsTheDebt(t *testing.T) {
 		busy.Store(true)
 		f.set(func() { f.refuse = nil })
 		time.Sleep(2500 * time.Millisecond)
+		if tries := len(h.take()) - 2; tries != 6 { // after 62, 125, 250, 500 and 1000 ms
+			t.Errorf("%d tries in 2.5 s", tries)
+		}
 		busy.Store(false)
 		time.Sleep(5 * time.Second)
-		h.expect(t, "until it passed", "CLIENT ID", "INFO server", "RELEASE a", "RELEASE a", "RELEASE a", "RELEASE a")
+		h.expect(t, "when it has passed", "RELEASE a")
+	})
+}
+
+// What a server refuses because of its state is owed; what it forbids, or does not know, never is.
+func TestReleaseRefusedForAPassingReasonIsOwed(t *testing.T) {
+	for refusal, owed := range map[string]bool{
+		"NOREPLICAS Not enough good replicas to write.":                      true,
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL": true,
+		"MISCONF Redis is configured to save RDB snapshots":                  true,
+		"OOM command not allowed when used memory > 'maxmemory'.":            true,
+		"READONLY You can't write against a read only replica.":              true,
+		"LOADING Redis is loading the dataset in memory":                     true,
+		"MASTERDOWN Link with MASTER is down":                                true,
+		"CLUSTERDOWN The cluster is down":                                    true,
+		"NOPERM this user has no permissions to run the 'evalsha' command":   false,
+		"ERR something else": false,
+		"WRONGTYPE Operation against a key holding the wrong kind of value": false,
+		"FORGOT marker": false, // the vote is freed
+	} {
+		t.Run(strings.Fields(refusal)[0], func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var tries []time.Duration
+				began := time.Now()
+				f := newFake(nil)
+				f.handle = func(_ int64, args []string) string {
+					if args[0] == "RELEASE" {
+						tries = append(tries, time.Since(began))
+						if len(tries) <= 3 {
+							return "-" + refusal + "\r\n"
+						}
+					}
+					return "default"
+				}
+				n := start(t, Config{Dialer: f, PingInterval: 1600 * time.Millisecond})
+				synctest.Wait()
+				r := release("a", time.Minute)
+				n.Submit(&r.Call)
+				if <-r.done; r.Outcome != quorum.Refused {
+					t.Fatalf("%v, %v", r.Outcome, r.Err)
+				}
+				time.Sleep(10 * time.Second)
+				ms := time.Millisecond
+				want := []time.Duration{0, 100 * ms, 300 * ms, 700 * ms} // a pause that is doubled each time
+				if !owed {
+					want = want[:1]
+				}
+				if !slices.Equal(tries, want) {
+					t.Errorf("tried at %v, want %v", tries, want)
+				}
+			})
+		})
+	}
+}
+
+// What one server refused is not held back from the one that takes its place.
+func TestRefusedReleaseIsFirstOnTheNextConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h history
+		f := newFake(h.record(func(id int64, args []string) string {
+			if args[0] == "RELEASE" && id == 1 {
+				return "-READONLY You can't write against a read only replica.\r\n"
+			}
+			return "default"
+		}))
+		n := start(t, Config{Dialer: f, PingInterval: time.Hour, jitter: longest})
+		synctest.Wait()
+		n.Submit(&release("a", time.Minute).Call)
+		synctest.Wait()
+		f.set(func() { f.runID = "run-2" })
+		h.take()
+		f.cut()
+		time.Sleep(50 * time.Millisecond)
+		synctest.Wait()
+		h.expect(t, "its successor", "CLIENT ID", "INFO server", "RELEASE a")
+	})
+}
+
+// A client whose leases all end at once, at a member that hangs meanwhile, owes more releases than the line takes.
+func TestReleasesOfAHundredThousandLeasesThatEndAtOnceAreAllPaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const leases = 100000
+		hold := make(chan struct{})
+		var paid atomic.Int64
+		f := newFake(func(_ int64, args []string) string {
+			switch args[0] {
+			case "HOLD":
+				<-hold
+			case "RELEASE":
+				paid.Add(1)
+				return ":1\r\n"
+			}
+			return "default"
+		})
+		n := start(t, Config{Dialer: f})
+		synctest.Wait()
+		submit(n, "HOLD")
+		name := strings.Repeat("n", 300) // and the keys of its queue and its counters
+		for range leases {
+			c := &quorum.Call{Cmd: resp.Command("RELEASE", name), Sink: discard{}, OweUntil: time.Now().Add(time.Minute), Late: true}
+			n.Submit(c)
+		}
+		if calls, size := func() (int, int64) { return n.published.Load().session.inFlight() }(); size > 1<<20 || calls > 16384 {
+			t.Errorf("%d calls of %d bytes in line", calls, size)
+		}
+		began := time.Now()
+		close(hold)
+		for n.owed.any(time.Now()) && time.Since(began) < time.Minute {
+			time.Sleep(room)
+			synctest.Wait()
+		}
+		if got := paid.Load(); got != leases {
+			t.Errorf("%d of %d releases were executed", got, leases)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("that took %v", took)
+		}
 	})
 }
 
@@ -413,12 +533,12 @@ func TestReleaseThatFoundTheLineFullIsOwed(t *testing.T) {
 
 func TestDebtsAreBounded(t *testing.T) {
 	drops := 0
-	o := newOwed(time.Second, func() { drops++ })
+	o := newOwed(time.Second, time.Second, func() { drops++ })
 	o.cmdLimit, o.byteLimit = 3, 1000
 	now := time.Now()
 	add := func(cmd string) { o.add(&quorum.Call{Cmd: []byte(cmd), OweUntil: now.Add(time.Minute)}) }
 	left := func() (cmds []string) {
-		debts, _ := o.due(now)
+		debts, _ := o.due(now, math.MaxInt, false)
 		for _, d := range debts {
 			cmds = append(cmds, string(d.call.Cmd[:1]))
 		}
@@ -435,7 +555,7 @@ func TestDebtsAreBounded(t *testing.T) {
 	if got := left(); !slices.Equal(got, []string{"d", "e", "f"}) && !slices.Equal(got, []string{"e", "f"}) {
 		t.Errorf("left %v", got)
 	}
-	debts, _ := o.due(now)
+	debts, _ := o.due(now, math.MaxInt, false)
 	for _, d := range debts { // also while they are on the wire
 		add("g")
 		d.call.Outcome = quorum.Answered
@@ -444,7 +564,7 @@ func TestDebtsAreBounded(t *testing.T) {
 	if o.count != len(left()) || o.count > 3 || o.any(now.Add(time.Hour)) {
 		t.Errorf("%d left", o.count)
 	}
-	o.due(now.Add(time.Hour))
+	o.due(now.Add(time.Hour), math.MaxInt, false)
 	if o.count != 0 || o.bytes != 0 || o.first != nil || o.last != nil {
 		t.Errorf("%d debts of %d bytes after their time", o.count, o.bytes)
 	}

@@ -67,6 +67,16 @@ const (
 	KindCluster                // MOVED, ASK, TRYAGAIN, CLUSTERDOWN, CROSSSLOT, a slot given away under a script
 )
 
+// Passes reports whether the same call may well be executed a little later: it was refused for a state of the
+// server, or for where a slot was at that moment. What a server forbids or does not know does not pass.
+func (k Kind) Passes() bool {
+	switch k {
+	case KindNoScript, KindReadOnly, KindLoading, KindBusy, KindOverloaded, KindCluster:
+		return true
+	}
+	return false
+}
+
 // ReplyError is an error reply of a member. Text is the reply without script positions; it never
 // holds an owner token, because no script of ours puts one into an error.
 type ReplyError struct {
@@ -123,8 +133,9 @@ type Call struct {
 	// Late: submitted from a Sink or a Listener, that is, from the reader of a connection. Such a call
 	// is queued and written by another goroutine, because a reader that writes can deadlock.
 	Late bool
-	// OweUntil: not zero for a release. If its outcome is NotSent or Unknown the member keeps a copy
-	// and sends it again after the next succession, until it is answered or this moment has passed.
+	// OweUntil: not zero for a release. If it is Undelivered the member keeps a copy and sends it again,
+	// until it is answered or this moment has passed: after a pause where it was refused, else as soon as
+	// there is a connection with room for it.
 	OweUntil time.Time
 	// Always: a Tagged call that also goes to a member that may not vote: a release, which only ever
 	// gives up.
@@ -156,6 +167,19 @@ type Call struct {
 	Err     error     // any other outcome
 	State   State     // of the member when the call was submitted: Gen, Epoch
 	At      time.Time // when the answer arrived
+}
+
+// Undelivered reports whether a call that is done may not have been executed and may still be if it is sent again:
+// nobody answered it, or what answered refused it for a reason that passes.
+func (c *Call) Undelivered() bool {
+	switch c.Outcome {
+	case NotSent, Unknown:
+		return true
+	case Refused:
+		var reply *ReplyError
+		return errors.As(c.Err, &reply) && reply.Kind.Passes()
+	}
+	return false
 }
 
 // Item is how a Tagged call whose Cmd is EVALSHA, with a key of its own and then the names of Shared, travels in
