@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,6 +189,109 @@ func TestCloseWaitsForADebtThatIsRefusedForAWhile(t *testing.T) {
 			t.Errorf("closed after %v, sent %v", took, f.commands())
 		}
 	})
+}
+
+// Close goes on connecting for what is owed while the server is there: one that is loading its data, or that ends each
+// connection for a while.
+func TestClosePaysDebtsHoweverOftenTheConnectionEnds(t *testing.T) {
+	for name, refuse := range map[string]func(f *fake, id int64, args []string) string{
+		"it ends each connection at the release": func(f *fake, id int64, args []string) string {
+			if args[0] == "RELEASE" && id < 5 {
+				f.cut()
+				return ""
+			}
+			return "default"
+		},
+		"it is loading": func(_ *fake, id int64, args []string) string {
+			if args[0] == "PING" && id > 1 && id < 5 {
+				return "-LOADING Redis is loading the dataset in memory\r\n"
+			}
+			return "default"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var f *fake
+				f = newFake(func(id int64, args []string) string { return refuse(f, id, args) })
+				n := start(t, Config{Dialer: f, BackoffMin: 10 * time.Millisecond, jitter: longest})
+				synctest.Wait()
+				f.cut()
+				synctest.Wait()
+				n.Submit(&release("a", time.Hour).Call)
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+				defer cancel()
+				if err := n.Close(ctx); err != nil {
+					t.Error(err)
+				}
+				if got := f.commands(); len(got) != 1 {
+					t.Errorf("the server executed %q", got)
+				}
+			})
+		})
+	}
+}
+
+// A release that is refused while Close goes on is repeated before the connection ends.
+func TestReleaseThatIsRefusedDuringCloseIsRepeatedBeforeItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tries atomic.Int64
+		hold := make(chan struct{})
+		f := newFake(func(_ int64, args []string) string {
+			if args[0] == "RELEASE" && tries.Add(1) == 1 {
+				<-hold
+				return "-NOREPLICAS Not enough good replicas to write.\r\n"
+			}
+			return "default"
+		})
+		n := start(t, Config{Dialer: f})
+		synctest.Wait()
+		r := release("a", time.Hour)
+		n.Submit(&r.Call)
+		closed := make(chan error)
+		go func() { closed <- n.Close(context.Background()) }()
+		synctest.Wait()
+		close(hold)
+		if err := <-closed; err != nil || r.Outcome != quorum.Refused || len(f.commands()) != 1 {
+			t.Errorf("%v, %v, executed %q", err, r.Outcome, f.commands())
+		}
+	})
+}
+
+// A member that has no marker, and must wait for others to be looked at, gets what is owed all the same.
+func TestClosePaysAMemberWithoutAStanding(t *testing.T) {
+	s := startRedis(t)
+	n := start(t, Config{Addr: s.addr(), DialTimeout: time.Minute, Guard: NewGuard(GuardConfig{Members: 3, MaxTTL: time.Minute})})
+	r := newCall("SADD", "released", "a")
+	r.OweUntil = time.Now().Add(time.Minute)
+	n.Submit(&r.Call)
+	until(t, "looked at", func() bool { return strings.Contains(s.cli("INFO", "commandstats"), "cmdstat_eval:") })
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := n.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if got := s.cli("SCARD", "released"); r.Outcome != quorum.NotSent || got != "1" {
+		t.Errorf("%v; %s of 1 release was executed", r.Outcome, got)
+	}
+}
+
+// The server has ended the inbox when Close returns: nobody can find a subscriber of it any more.
+func TestNoSubscriptionIsLeftWhenCloseReturns(t *testing.T) {
+	s := startRedis(t)
+	for i := range 20 {
+		n := up(t, Config{Addr: s.addr()})
+		n.Listen("inbox", &pushLog{})
+		if i%2 == 0 { // otherwise it may be about to subscribe
+			until(t, "listening", func() bool { return n.State().Inbox })
+		}
+		s.cli("DEBUG", "SLEEP", "0.01") // what it has not read yet it reads later
+		if err := n.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if got := s.cli("PUBSUB", "CHANNELS"); got != "[]" {
+			t.Fatalf("round %d: %s", i, got)
+		}
+	}
 }
 
 func TestListenAfterCloseDoesNothing(t *testing.T) {

@@ -45,6 +45,9 @@ func (n *Node) connect() (*session, error) {
 	var standing admission
 	if err == nil && n.cfg.Guard != nil {
 		standing, err = n.admit(s, runID, uptime)
+		if err == n.errClosed { // Close does not wait for a standing: who has none only gives up
+			standing, err = admission{}, nil
+		}
 		err = n.unlessCluster(err)
 	}
 	if err != nil {
@@ -56,7 +59,7 @@ func (n *Node) connect() (*session, error) {
 		n.newEra()
 	}
 	if n.cfg.Guard != nil { // what is owed must carry the new standing: a restored queue is not to be served
-		n.change(func(p *published) { p.admission, p.admitted = standing, true })
+		n.stands(standing)
 	}
 	n.pay(s, true)
 	n.change(func(p *published) {
@@ -74,6 +77,16 @@ func (n *Node) connect() (*session, error) {
 	n.cfg.Logger.Info("member is up", "member", n.name)
 	n.signalRecheck()
 	return s, nil
+}
+
+// stands publishes the standing that what is owed is paid under, also while the node is closing.
+func (n *Node) stands(a admission) {
+	n.mu.Lock()
+	p := *n.published.Load()
+	p.admission, p.admitted = a, a.marker.id != ""
+	n.publishLocked(&p)
+	n.mu.Unlock()
+	n.deliver()
 }
 
 // signalRecheck has the inbox look whether it stands at the same process, with the same memory.

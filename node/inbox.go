@@ -107,6 +107,9 @@ func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ err
 	case <-in.gone:
 		return false, in.err
 	case <-ctx.Done():
+		if n.isClosing() {
+			in.leave(link)
+		}
 		return false, fmt.Errorf("SUBSCRIBE: %w", ctx.Err())
 	}
 	n.setInbox(in)
@@ -149,6 +152,23 @@ func (in *inbox) write(l *link, b []byte) error {
 	return err
 }
 
+// leave has the server end the connection, and its subscriptions with it, and waits until it has: behind everything
+// that was asked of it before. A server that does not answer is not waited for when Close is not, either.
+func (in *inbox) leave(l *link) {
+	if in.write(l, quit) != nil {
+		return
+	}
+	timer := time.NewTimer(in.node.cfg.StallTimeout)
+	defer timer.Stop()
+	select {
+	case <-in.gone:
+	case <-timer.C:
+	case <-in.node.ctx.Done():
+	}
+}
+
+var quit = resp.Command("QUIT")
+
 // watch pings and waits for the end, with one timer.
 func (in *inbox) watch(l *link) error {
 	n := in.node
@@ -167,6 +187,7 @@ func (in *inbox) watch(l *link) error {
 		case <-in.gone:
 			return in.err
 		case <-n.accepting.Done():
+			in.leave(l)
 			return n.errClosed
 		case <-n.recheck:
 			if p := n.published.Load(); p.state.Up && !in.same(p) {

@@ -173,6 +173,21 @@ func TestDebtsCarryTheNewStanding(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{id}, *sent)
 	})
+	// Also what Close pays.
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, short, WithFreshMembers())
+		p.voting(t, 3)
+		held := p.hold(t, "k")
+		sent := tags(p.links[2], releaseScript)
+		p.links[2].Refuse(true)
+		p.links[2].Cut()
+		require.NoError(t, held.Unlock(t.Context()))
+		require.NoError(t, cluster.Restart(true, 2))
+		p.links[2].Refuse(false)
+		require.NoError(t, p.Close())
+		require.Equal(t, []string{"!"}, *sent)
+		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
+	})
 }
 
 // Two clients that meet the same new servers: the second sees the first one's markers and waits a second

@@ -39,18 +39,73 @@ var members = []mutant{
 	}, {
 		name: "debts are paid under the standing of before: a restored queue is served",
 		file: "node/handshake.go",
-		old:  "n.change(func(p *published) { p.admission, p.admitted = standing, true })\n	}\n	n.pay(s, true)", new: "defer n.change(func(p *published) { p.admission, p.admitted = standing, true })\n	}\n	n.pay(s, true)",
+		old:  "n.stands(standing)\n	}\n	n.pay(s, true)", new: "defer n.stands(standing)\n	}\n	n.pay(s, true)",
 		tests: by("redlock", "TestDebtsCarryTheNewStanding"),
 	}, {
 		name: "a release that may not have arrived is not owed",
 		file: "node/node.go",
-		old:  `if outcome != quorum.Refused && !c.OweUntil.IsZero() && err != n.errEnded`, new: `if outcome == quorum.Answered && !c.OweUntil.IsZero() && err != n.errEnded`,
+		old:  `if !c.OweUntil.IsZero() && c.Undelivered() && err != n.errEnded`, new: `if c.Outcome == quorum.Refused && !c.OweUntil.IsZero() && c.Undelivered() && err != n.errEnded`,
 		tests: by("node", "TestOwedRelease"),
 	}, {
 		name: "a release that was refused for a while is forgotten",
 		file: "node/owed.go",
-		old:  `case c.Outcome == quorum.Refused && !passing(refused):`, new: `case c.Outcome == quorum.Refused && refused != nil:`,
+		old:  `case !c.Undelivered():`, new: `case !c.Undelivered() || c.Outcome == quorum.Refused:`,
 		tests: by("node", "TestRefusalThatPasses"),
+	}, {
+		name: "a release that the server cannot execute at the moment is forgotten: its lock stays for its whole TTL",
+		file: "node/node.go",
+		old:  `c.Undelivered() && err != n.errEnded`, new: `c.Undelivered() && c.Outcome != quorum.Refused && err != n.errEnded`,
+		tests: by("node", "TestReleaseRefusedForAPassingReason|TestReleaseThatIsRefusedDuringClose"),
+	}, {
+		name: "a server that misses its replicas is taken for one that forbids: the release is forgotten",
+		file: "quorum/call.go",
+		old:  `case KindNoScript, KindReadOnly, KindLoading`, new: `case KindNoScript, KindLoading`,
+		tests: by("node", "TestReleaseRefusedForAPassingReason"),
+	}, {
+		name: "a refused release is sent again at once: a burst of them hammers a server that can do nothing",
+		file: "node/owed.go",
+		old:  "	if c.Outcome == quorum.Refused {\n		d.refused()\n	}\n", new: "",
+		tests: by("node", "TestReleaseRefusedForAPassingReason"),
+	}, {
+		name: "the pause after a refusal never grows: all releases hammer a server that can do nothing for long",
+		file: "node/owed.go",
+		old:  `max(2*d.pause, d.owed.pauseMin)`, new: `max(0, d.owed.pauseMin)`,
+		tests: by("node", "TestReleaseRefusedForAPassingReason"),
+	}, {
+		name: "the pause after a refusal ends without anybody looking: the release waits for a ping",
+		file: "node/owed.go",
+		old:  "		d.refused()\n		o.wakeLocked(d)\n", new: "		d.refused()\n",
+		tests: by("node", "TestReleaseRefusedForAPassingReason"),
+	}, {
+		name: "what a demoted master refused waits out its pause at its successor",
+		file: "node/owed.go",
+		old:  `case wait > 0 && !all:`, new: `case wait > 0:`,
+		tests: by("node", "TestRefusedReleaseIsFirst"),
+	}, {
+		name: "there is too little room for what is owed: of many leases that end at once some keep their keys",
+		file: "node/owed.go",
+		old:  `maxDebtBytes = 64 << 20`, new: `maxDebtBytes = 16 << 20`,
+		tests: by("node", "TestReleasesOfAHundredThousand"),
+	}, {
+		name: "Close gives up what is owed when the connection ends once more",
+		file: "node/node.go",
+		old:  `last && (!there || !n.rest(err))`, new: `last`,
+		tests: by("node", "TestClosePaysDebtsHoweverOften"),
+	}, {
+		name: "Close does not wait for its subscriptions: a server finds a listener that is none",
+		file: "node/inbox.go",
+		old:  "			in.leave(l)\n", new: "",
+		tests: by("node", "TestNoSubscriptionIsLeft"),
+	}, {
+		name: "Close pays under the standing of before: a restored queue is served",
+		file: "node/handshake.go",
+		old:  "	p.admission, p.admitted = a, a.marker.id != \"\"\n", new: "	if n.isClosing() {\n		n.mu.Unlock()\n		return\n	}\n	p.admission, p.admitted = a, a.marker.id != \"\"\n",
+		tests: by("redlock", "TestDebtsCarryTheNewStanding"),
+	}, {
+		name: "Close drops what is owed to a member that waits for a standing",
+		file: "node/handshake.go",
+		old:  `if err == n.errClosed {`, new: `if err == nil {`,
+		tests: by("node", "TestClosePaysAMemberWithoutAStanding"),
 	}, {
 		name: "debts are sent for ever, also when their locks have ended",
 		file: "node/owed.go",
