@@ -38,12 +38,13 @@ type Cluster struct {
 	patience time.Duration // of a call for a slot that nobody serves
 	group    *node.Group
 
-	table  atomic.Pointer[table]
-	tracks [slot.Count]track
-	queued atomic.Int64  // calls in detours
-	ear    atomic.Uint64 // the greatest of any inbox: see quorum.State
-	closed atomic.Bool
-	tried  atomic.Bool // every master that the first topology named
+	table   atomic.Pointer[table]
+	tracks  [slot.Count]track
+	queued  atomic.Int64  // calls in detours
+	ear     atomic.Uint64 // the greatest of any inbox: see quorum.State
+	closing atomic.Bool   // no calls from outside any more
+	closed  atomic.Bool   // no call is sent anywhere any more
+	tried   atomic.Bool   // every master that the first topology named
 
 	errClosed, errOverflow, errEnded, errNobody, errMoving error
 
@@ -94,6 +95,8 @@ type patch struct {
 
 // track is the order of one slot's calls.
 type track struct {
+	open atomic.Int32 // calls that came in, and neither their owners nor owed know the outcome yet
+
 	mu     sync.Mutex // never held around Submit or Done
 	calls  int32      // passed on and not done
 	owner  *master    // where they went
@@ -133,7 +136,9 @@ func New(c Config) (*Cluster, error) {
 	cl.group.Changed, cl.group.Masters = cl.eraChanged, func() int { return cl.table.Load().known }
 	cl.table.Store(&table{masters: []*master{nil}})
 	cl.ready.kick = make(chan struct{}, 1)
-	cl.owed.init()
+	cl.owed.init(func() {
+		log.Warn("too many releases are owed, some are dropped: their keys last until their TTL", "member", cl.name)
+	})
 	cl.ctx, cl.cancel = context.WithCancel(context.Background())
 	cl.wg.Go(cl.route)
 	cl.wg.Go(cl.refresh)
@@ -151,13 +156,17 @@ var (
 func (cl *Cluster) Name() string { return cl.name }
 
 // Submit passes c on to the master of its slot. See quorum.Member.
-func (cl *Cluster) Submit(c *quorum.Call) {
+func (cl *Cluster) Submit(c *quorum.Call) { cl.submit(c, &cl.closing) }
+
+// submit is Submit until refused. For what is owed that is later than for calls from outside.
+func (cl *Cluster) submit(c *quorum.Call, refused *atomic.Bool) {
 	c.Via, c.Route = cl, quorum.Route{Gen: cl.group.Era()}
-	if cl.closed.Load() {
+	t := cl.track(c)
+	t.open.Add(1)
+	if refused.Load() {
 		cl.end(c, quorum.NotSent, cl.errClosed)
 		return
 	}
-	t := &cl.tracks[c.Slot&(slot.Count-1)]
 	t.mu.Lock()
 	want := cl.table.Load().of(c.Slot)
 	if t.detour != nil || t.calls > 0 && t.owner != want {
@@ -180,10 +189,12 @@ func (cl *Cluster) Submit(c *quorum.Call) {
 	want.node.Submit(c)
 }
 
+func (cl *Cluster) track(c *quorum.Call) *track { return &cl.tracks[c.Slot&(slot.Count-1)] }
+
 // Done implements quorum.Sink for calls that were passed on: it takes back those that were not executed
 // because of where they went. It runs on readers.
 func (cl *Cluster) Done(c *quorum.Call) {
-	t := &cl.tracks[c.Slot&(slot.Count-1)]
+	t := cl.track(c)
 	t.mu.Lock()
 	t.calls--
 	st := cl.judge(c, t.owner)
@@ -283,11 +294,13 @@ func (cl *Cluster) waited(c *quorum.Call) time.Duration {
 func (cl *Cluster) end(c *quorum.Call, outcome quorum.Outcome, err error) {
 	c.Outcome, c.Err = outcome, err
 	c.State.Gen = c.Route.Gen
-	if !c.OweUntil.IsZero() && err != nil && err != cl.errClosed && err != cl.errEnded && owing(c) {
+	if !c.OweUntil.IsZero() && err != nil && err != cl.errClosed && err != cl.errEnded && c.Undelivered() {
 		cl.owed.add(c)
 	}
 	c.Via = nil
+	t := cl.track(c)
 	c.Sink.Done(c)
+	t.open.Add(-1) // behind what is owed: see settled
 }
 
 // StateOf implements quorum.Slotted.
@@ -390,9 +403,11 @@ func (cl *Cluster) eraChanged() {
 	}
 }
 
-// Close ends everything. See quorum.Member.
+// Close refuses new calls, waits until those that came before are done and what is owed was answered, wherever
+// they are sent meanwhile, and ends everything. When ctx ends first its error is returned.
 func (cl *Cluster) Close(ctx context.Context) error {
-	cl.owed.drain(ctx, cl.ctx)
+	cl.closing.Store(true)
+	unsettled := cl.settle(ctx)
 	cl.closed.Store(true)
 	cl.wakeAll()
 	cl.cancel()
@@ -411,5 +426,33 @@ func (cl *Cluster) Close(ctx context.Context) error {
 	wg.Wait()
 	cl.wg.Wait()
 	cl.abandon()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, unsettled)...)
+}
+
+// settle waits until everything is settled. An error says that ctx ended first.
+func (cl *Cluster) settle(ctx context.Context) error {
+	again := time.NewTicker(2 * time.Millisecond)
+	defer again.Stop()
+	for !cl.settled() {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: closed before everything was answered: %w", cl.name, context.Cause(ctx))
+		case <-cl.ctx.Done(): // closed by somebody else
+			return nil
+		}
+	}
+	return nil
+}
+
+// settled reports whether no call is on its way or waits, and nothing is owed. Of a call that is not open any more
+// the debt is on the list, and one on the list leaves it only when it is paid: so that looking at both, one after
+// the other, misses none.
+func (cl *Cluster) settled() bool {
+	for i := range cl.tracks {
+		if cl.tracks[i].open.Load() > 0 {
+			return false
+		}
+	}
+	return cl.owed.none()
 }

@@ -698,6 +698,7 @@ func TestStormOfRedirectsExecutesEachCallOnceAndNoneBehindItsRelease(t *testing.
 	require.Zero(t, cl.queued.Load())
 }
 
+// What waits for a slot that nobody serves does not hold Close up for longer than its context.
 func TestCloseEndsWhatWaits(t *testing.T) {
 	fs := startFakes(t, 1)
 	cl := fs.connect()
@@ -707,13 +708,146 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	for range 5 {
 		calls = append(calls, submit(cl, 5, "x"))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	require.NoError(t, cl.Close(ctx))
+	require.ErrorIs(t, cl.Close(ctx), context.DeadlineExceeded)
 	for _, c := range calls {
 		require.NotEqual(t, quorum.Answered, c.wait(t).Outcome)
 	}
 	last := submit(cl, 5, "late").wait(t)
 	require.Equal(t, quorum.NotSent, last.Outcome)
 	require.ErrorIs(t, last.Err, quorum.ErrClosed)
+}
+
+// owedRelease is a call that is owed for a minute.
+func owedRelease(slot uint16, name string) *call {
+	c := newCall(slot, name)
+	c.OweUntil = time.Now().Add(time.Minute)
+	return c
+}
+
+// closing20 closes cl, for 20 s at the most.
+func closing20(t *testing.T, cl *Cluster) <-chan error {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	closed := make(chan error, 1)
+	go func() {
+		defer cancel()
+		closed <- cl.Close(ctx)
+	}()
+	return closed
+}
+
+// Whatever a server says to a release while Close goes on, what was submitted before is executed, once, wherever the
+// slot is by then.
+func TestEveryCallBeforeCloseIsExecutedWhereverItsSlotGoes(t *testing.T) {
+	for name, refusal := range map[string]func(fs *fakes, cmd string, asking bool) string{
+		"moved": func(fs *fakes, _ string, _ bool) string { return fs.moved(5, 1) },
+		"asked elsewhere": func(fs *fakes, _ string, _ bool) string {
+			return fmt.Sprintf("-ASK 5 %s\r\n", fs.masters[1].addr())
+		},
+		"not served": func(*fakes, string, bool) string { return "-TRYAGAIN later\r\n" },
+		"not now":    func(*fakes, string, bool) string { return "-BUSY Redis is busy running a script\r\n" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := startFakes(t, 2)
+			cl := fs.connect()
+			closing, held := make(chan struct{}), make(chan struct{}, 1)
+			var refused atomic.Int64
+			fs.masters[0].says(func(cmd string, asking bool) string {
+				select {
+				case held <- struct{}{}:
+				default:
+				}
+				<-closing // the first answer comes when Close has begun
+				if refused.Add(1) <= 12 {
+					return refusal(fs, cmd, asking)
+				}
+				return ":1\r\n"
+			})
+			var calls []*call
+			for i := range 4 { // three wait behind the first, and come back as well
+				c := owedRelease(5, fmt.Sprint("release", i))
+				cl.Submit(&c.Call)
+				calls = append(calls, c)
+			}
+			<-held
+			closed := closing20(t, cl)
+			require.Eventually(t, cl.closing.Load, 10*time.Second, time.Millisecond)
+			late := submit(cl, 5, "late").wait(t)
+			require.Equal(t, quorum.NotSent, late.Outcome)
+			require.ErrorIs(t, late.Err, quorum.ErrClosed)
+			close(closing)
+			require.NoError(t, <-closed)
+			executed := make(map[string]int)
+			if name == "moved" || name == "asked elsewhere" {
+				for _, cmd := range fs.masters[1].commands() {
+					executed[strings.TrimPrefix(cmd, "ASKING ")]++
+				}
+			} else {
+				for i, cmd := range fs.masters[0].commands() {
+					if i >= 12 {
+						executed[cmd]++
+					}
+				}
+			}
+			for i, c := range calls {
+				c.wait(t)
+				require.Equal(t, 1, executed[fmt.Sprint("release", i)], "%v %v: %v", c.Outcome, c.Err, executed)
+			}
+		})
+	}
+}
+
+// A call that came in before Close may wait in a detour for those before it.
+func TestCloseSendsWhatWaitsBehindARedirect(t *testing.T) {
+	fs := startFakes(t, 2)
+	cl := fs.connect()
+	hold, held := make(chan struct{}), make(chan struct{})
+	fs.masters[0].says(func(string, bool) string {
+		close(held)
+		<-hold
+		return fs.moved(5, 1)
+	})
+	first := owedRelease(5, "first")
+	cl.Submit(&first.Call)
+	<-held
+	fs.grant([]uint16{6, 8191}, []uint16{0, 5, 8192, 16383})
+	cl.refreshSoon()
+	require.Eventually(t, func() bool { return cl.table.Load().of(5).addr == fs.masters[1].addr() }, 10*time.Second, time.Millisecond)
+	second := owedRelease(5, "second")
+	cl.Submit(&second.Call)
+	require.EqualValues(t, 1, cl.queued.Load())
+	closed := closing20(t, cl)
+	require.Eventually(t, cl.closing.Load, 10*time.Second, time.Millisecond)
+	close(hold)
+	require.NoError(t, <-closed)
+	first.answered(t)
+	second.answered(t)
+	require.Equal(t, []string{"first", "second"}, fs.masters[1].commands())
+}
+
+// A refusal that passes leaves the release owed, with a pause that grows; one that does not is the end of it.
+func TestReleaseThatIsRefusedForAPassingReasonIsOwedInACluster(t *testing.T) {
+	for refusal, owed := range map[string]bool{
+		"NOREPLICAS Not enough good replicas to write.": true, "BUSY Redis is busy running a script.": true,
+		"MISCONF Redis is configured to save": true, "OOM command not allowed": true, "READONLY You can't write": true,
+		"NOPERM this user has no permissions": false, "ERR something else": false, "WRONGTYPE Operation against": false,
+	} {
+		t.Run(refusal[:4], func(t *testing.T) {
+			fs := startFakes(t, 1)
+			cl := fs.connect()
+			var tries atomic.Int64
+			fs.masters[0].says(func(string, bool) string {
+				if tries.Add(1) <= 3 {
+					return "-" + refusal + "\r\n"
+				}
+				return ":1\r\n"
+			})
+			c := owedRelease(5, "release")
+			cl.Submit(&c.Call)
+			require.Equal(t, quorum.Refused, c.wait(t).Outcome)
+			require.NoError(t, <-closing20(t, cl)) // waits for what is owed
+			require.Len(t, fs.masters[0].commands(), map[bool]int{true: 4, false: 1}[owed])
+		})
+	}
 }

@@ -2,26 +2,36 @@ package cluster
 
 import (
 	"bytes"
-	"context"
 	"sync"
 	"time"
 
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Bounds of what is owed, as in package node.
+// Bounds of what is owed. Beyond either a debt is not taken on; its key then lives until its TTL ends.
 const (
-	maxDebts = 65536
-	retry    = 100 * time.Millisecond // pause before a debt is tried again
+	maxDebts     = 1 << 17
+	maxDebtBytes = 64 << 20
+	maxFlying    = 1024 // at a time, so that a master has room for other calls
+)
+
+// The pause before a debt is tried again, doubled each time: most wait for a slot that is on its way, or for room.
+const (
+	owedMin = 10 * time.Millisecond
+	owedMax = 320 * time.Millisecond
 )
 
 // owed are the releases that must still reach a master: which one is known when they are sent. A debt is
 // tried until it is answered or its time has passed.
 type owed struct {
-	kick chan struct{} // capacity 1
+	kick    chan struct{} // capacity 1
+	dropped func()        // told of the first debt that is not taken on; not under mu
 
-	mu    sync.Mutex // a leaf
-	debts map[*debt]struct{}
+	mu     sync.Mutex // a leaf
+	debts  map[*debt]struct{}
+	bytes  int
+	flying int
+	warned bool
 }
 
 type debt struct {
@@ -29,61 +39,67 @@ type debt struct {
 	call  quorum.Call
 	until time.Time
 
-	flying bool      // guarded by owed.mu
-	after  time.Time // likewise
+	// guarded by owed.mu
+	flying bool
+	after  time.Time
+	pause  time.Duration // before after
 }
 
-// owing reports whether a release has to be sent again. One that the topology refused was not executed.
-func owing(c *quorum.Call) bool {
-	if c.Outcome != quorum.Refused {
-		return c.Outcome != quorum.Answered
-	}
-	switch refusalKind(c.Err) {
-	case quorum.KindCluster, quorum.KindLoading, quorum.KindReadOnly, quorum.KindBusy, quorum.KindOverloaded:
-		return true
-	}
-	return false
-}
-
-func refusalKind(err error) quorum.Kind {
-	switch e := err.(type) {
-	case *quorum.ReplyError:
-		return e.Kind
-	case *RedirectError:
-		return quorum.KindCluster
-	}
-	return quorum.KindOther
-}
-
-func (o *owed) init() {
-	o.kick, o.debts = make(chan struct{}, 1), make(map[*debt]struct{})
+func (o *owed) init(dropped func()) {
+	o.kick, o.dropped, o.debts = make(chan struct{}, 1), dropped, make(map[*debt]struct{})
 }
 
 // add copies c, which stays its owner's.
 func (o *owed) add(c *quorum.Call) {
-	d := &debt{owed: o, until: c.OweUntil, after: time.Now().Add(retry / 10)}
+	d := &debt{owed: o, until: c.OweUntil}
+	d.again()
 	d.call = quorum.Call{Cmd: bytes.Clone(c.Cmd), Tagged: c.Tagged, Always: c.Always, Slot: c.Slot, Shared: c.Shared, Late: true, Sink: d}
 	o.mu.Lock()
-	if len(o.debts) < maxDebts {
+	fits := len(o.debts) < maxDebts && o.bytes+len(d.call.Cmd) <= maxDebtBytes
+	if fits {
 		o.debts[d] = struct{}{}
+		o.bytes += len(d.call.Cmd)
 	}
+	warn := !fits && !o.warned
+	o.warned = o.warned || warn
 	o.mu.Unlock()
+	if warn {
+		o.dropped()
+	}
+	o.wake()
+}
+
+// again has d wait, twice as long as the time before.
+func (d *debt) again() {
+	d.pause = min(max(2*d.pause, owedMin), owedMax)
+	d.after = time.Now().Add(d.pause)
+}
+
+// wake has the router look. It does not block.
+func (o *owed) wake() {
 	select {
 	case o.kick <- struct{}{}:
 	default:
 	}
 }
 
+func (o *owed) removeLocked(d *debt) {
+	delete(o.debts, d)
+	o.bytes -= len(d.call.Cmd)
+}
+
 // Done implements quorum.Sink.
 func (d *debt) Done(c *quorum.Call) {
-	d.owed.mu.Lock()
-	defer d.owed.mu.Unlock()
+	o := d.owed
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	d.flying = false
-	if c.Outcome == quorum.Answered || !owing(c) {
-		delete(d.owed.debts, d)
+	o.flying--
+	if !c.Undelivered() {
+		o.removeLocked(d)
 		return
 	}
-	d.after = time.Now().Add(retry)
+	d.again()
 }
 
 // due marks the debts to be sent now as flying; next is when there are more.
@@ -93,46 +109,36 @@ func (o *owed) due(now time.Time) (out []*debt, next time.Duration) {
 	defer o.mu.Unlock()
 	for d := range o.debts {
 		switch {
+		case o.flying >= maxFlying:
+			return out, owedMin
 		case d.flying:
+			next = min(next, 2*owedMin)
 		case !now.Before(d.until):
-			delete(o.debts, d)
+			o.removeLocked(d)
 		case d.after.After(now):
 			next = min(next, d.after.Sub(now))
 		default:
 			d.flying = true
+			o.flying++
 			out = append(out, d)
-			next = min(next, retry)
+			next = min(next, 2*owedMin)
 		}
 	}
 	return out, next
+}
+
+// none reports whether nothing is owed.
+func (o *owed) none() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.debts) == 0
 }
 
 // pay sends what is due.
 func (cl *Cluster) pay(now time.Time) (next time.Duration) {
 	debts, next := cl.owed.due(now)
 	for _, d := range debts {
-		cl.Submit(&d.call)
+		cl.submit(&d.call, &cl.closed)
 	}
 	return next
-}
-
-// drain waits until nothing is owed, or ctx or life ends.
-func (o *owed) drain(ctx, life context.Context) {
-	again := time.NewTicker(5 * time.Millisecond)
-	defer again.Stop()
-	for {
-		o.mu.Lock()
-		left := len(o.debts)
-		o.mu.Unlock()
-		if left == 0 {
-			return
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return
-		case <-life.Done():
-			return
-		}
-	}
 }

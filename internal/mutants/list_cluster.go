@@ -55,8 +55,28 @@ var clusters = []mutant{
 	}, {
 		name: "a release that a topology refused is forgotten",
 		file: "cluster/cluster.go",
-		old:  "err != cl.errEnded && owing(c)", new: "err != cl.errEnded && c == nil",
+		old:  "err != cl.errEnded && c.Undelivered()", new: "err != cl.errEnded && c == nil",
 		tests: by("cluster", "TestReleaseThatWasNotDelivered"),
+	}, {
+		name: "Close drops the releases whose slot moves meanwhile",
+		file: "cluster/cluster.go",
+		old:  "unsettled := cl.settle(ctx)", new: "var unsettled error",
+		tests: by("cluster", "TestEveryCallBeforeClose|TestCloseSendsWhatWaits"),
+	}, {
+		name: "Close does not wait for releases that are owed to a cluster",
+		file: "cluster/cluster.go",
+		old:  "return cl.owed.none()", new: "return true",
+		tests: by("cluster", "TestEveryCallBeforeClose|TestReleaseThatIsRefused"),
+	}, {
+		name: "calls are taken in while a cluster is being closed: Close never ends under load",
+		file: "cluster/cluster.go",
+		old:  "cl.submit(c, &cl.closing)", new: "cl.submit(c, &cl.closed)",
+		tests: by("cluster", "TestEveryCallBeforeClose"),
+	}, {
+		name: "what is owed is refused while a cluster is being closed",
+		file: "cluster/owed.go",
+		old:  "cl.submit(&d.call, &cl.closed)", new: "cl.submit(&d.call, &cl.closing)",
+		tests: by("cluster", "TestEveryCallBeforeClose|TestReleaseThatIsRefused"),
 	}, {
 		name: "a marker that nobody carried along is not looked for: a reshard silences a master",
 		file: "node/admit.go",
