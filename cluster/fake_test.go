@@ -752,6 +752,8 @@ func TestEveryCallBeforeCloseIsExecutedWhereverItsSlotGoes(t *testing.T) {
 			fs := startFakes(t, 2)
 			cl := fs.connect()
 			closing, held := make(chan struct{}), make(chan struct{}, 1)
+			begun := sync.OnceFunc(func() { close(closing) })
+			defer begun()
 			var refused atomic.Int64
 			fs.masters[0].says(func(cmd string, asking bool) string {
 				select {
@@ -776,7 +778,7 @@ func TestEveryCallBeforeCloseIsExecutedWhereverItsSlotGoes(t *testing.T) {
 			late := submit(cl, 5, "late").wait(t)
 			require.Equal(t, quorum.NotSent, late.Outcome)
 			require.ErrorIs(t, late.Err, quorum.ErrClosed)
-			close(closing)
+			begun()
 			require.NoError(t, <-closed)
 			executed := make(map[string]int)
 			if name == "moved" || name == "asked elsewhere" {

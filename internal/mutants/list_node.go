@@ -89,13 +89,13 @@ var members = []mutant{
 	}, {
 		name: "Close gives up what is owed when the connection ends once more",
 		file: "node/node.go",
-		old:  `last && (!there || !n.rest(err))`, new: `last`,
+		old:  `last && (!there || !n.rest(err))`, new: `last && (!there || !n.rest(err) || n != nil)`,
 		tests: by("node", "TestClosePaysDebtsHoweverOften"),
 	}, {
 		name: "Close does not wait for its subscriptions: a server finds a listener that is none",
 		file: "node/inbox.go",
 		old:  "			in.leave(l)\n", new: "",
-		tests: by("node", "TestNoSubscriptionIsLeft"),
+		tests: by("node", "TestServerHasEndedTheInbox"),
 	}, {
 		name: "Close pays under the standing of before: a restored queue is served",
 		file: "node/handshake.go",
