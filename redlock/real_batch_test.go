@@ -163,6 +163,39 @@ func TestBatchHandsOver(t *testing.T) {
 	})
 }
 
+// A TTL counts from the beginning of the script (Redis 7.2), so what a batch grants is dated by one reading of the clock,
+// before the first: read again for an item, it would promise more than its key gives.
+func TestEverythingThatABatchGrantsIsDatedByOneTime(t *testing.T) {
+	bothForms(t, func(t *testing.T, s *scripted) {
+		const items = 20
+		var cmds [][]byte
+		for i := range items {
+			held, free := keysOf(fmt.Sprint("held:", i)), keysOf(fmt.Sprint("free:", i))
+			s.number(held.acquire(nil, alice, minute))
+			s.list(held.wait(nil, bob, minute, minute))
+			s.ask("HDEL", tokensKey, strconv.FormatInt(free.bucket, 10)) // the token is the time then
+			cmds = append(cmds, held.release(nil, alice, ""), free.acquire(nil, carol, minute))
+		}
+		for range items {
+			_, err := s.inbox.ReceiveFor(10 * time.Second) // the waiters announce themselves
+			require.NoError(t, err)
+		}
+		times := map[int64]bool{}
+		for i, reply := range s.batch(cmds...) {
+			if i%2 == 1 {
+				times[reply.(int64)] = true
+				continue
+			}
+			v, err := s.inbox.ReceiveFor(10 * time.Second)
+			require.NoError(t, err)
+			p, ok := parsePush(v.([]any)[3].(string))
+			require.True(t, ok)
+			times[p.server] = true
+		}
+		require.Len(t, times, 1, "%v", times)
+	})
+}
+
 // bothForms runs a test with what plain members get and with what masters of a cluster get.
 func bothForms(t *testing.T, test func(t *testing.T, s *scripted)) {
 	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {

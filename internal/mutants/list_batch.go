@@ -3,6 +3,11 @@ package main
 // Calls that travel together.
 var batches = []mutant{
 	{
+		name: "the items of a batch read the clock anew: a grant is believed from a moment after its TTL has begun to count",
+		file: "redlock/script/base.lua",
+		old:  `--include time.lua`, new: `local time = redis.call('TIME')`,
+		tests: by("redlock", "TestEverythingThatABatchGrants"),
+	}, {
 		name: "what fails in a batch ends it: calls that were executed are told that they were not",
 		file: "redlock/script/batch.lua",
 		old:  `ok, said = pcall(acquires)`, new: `ok, said = true, acquires()`,

@@ -24,7 +24,7 @@ var scripts = []mutant{
 	}, {
 		name: "a new bucket starts at 1 and not at the server's time: tokens fall after a flush",
 		file: "redlock/script/vote.lua",
-		old:  `n = t[1] * 1000000 + t[2]`, new: `n = 1`,
+		old:  `n = time[1] * 1000000 + time[2]`, new: `n = 1`,
 		tests: script("^acquire"),
 	}, {
 		name: "acquire does not count on: two holders with one token",
