@@ -148,8 +148,9 @@ func unwrap(text string, from int) string {
 // codes are the first words of error replies that mean something to us.
 var codes = map[string]quorum.Kind{
 	"WRONGTYPE":   quorum.KindForeign,
-	"FOREIGN":     quorum.KindForeign, // our scripts: a lock key without a TTL
-	"FORGOT":      quorum.KindForgot,  // our scripts: the marker is not the one we know
+	"FOREIGN":     quorum.KindForeign,   // our scripts: a lock key without a TTL
+	"FORGOT":      quorum.KindForgot,    // our scripts: the marker is not the one we know
+	"EXHAUSTED":   quorum.KindExhausted, // our scripts: no token is left
 	"NOSCRIPT":    quorum.KindNoScript,
 	"READONLY":    quorum.KindReadOnly,
 	"MISCONF":     quorum.KindReadOnly,

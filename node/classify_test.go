@@ -19,6 +19,7 @@ func TestClassify(t *testing.T) {
 		reply, text string // no text: the reply itself
 	}{
 		{quorum.KindForeign, "WRONGTYPE Operation against a key holding the wrong kind of value", ""},
+		{quorum.KindExhausted, "EXHAUSTED tokens: the counter is at 2^53", ""},
 		{quorum.KindForeign, "WRONGTYPE Operation against a key" + behind, "WRONGTYPE Operation against a key"},
 		{quorum.KindForeign, six + "WRONGTYPE Operation against a key", "WRONGTYPE Operation against a key"},
 		{quorum.KindForeign, mini + "WRONGTYPE Operation against a key\nstack traceback:\n\t[G]: in function 'call'", "WRONGTYPE Operation against a key"},

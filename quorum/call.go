@@ -65,6 +65,7 @@ const (
 	KindOverloaded             // OOM, max number of clients
 	KindAuth                   // NOAUTH, WRONGPASS, NOPERM, and their forms inside scripts: never retried blindly
 	KindCluster                // MOVED, ASK, TRYAGAIN, CLUSTERDOWN, CROSSSLOT, a slot given away under a script
+	KindExhausted              // no token is left in the lock's bucket; the error matches ErrTokensExhausted
 )
 
 // Passes reports whether the same call may well be executed a little later: it was refused for a state of the
@@ -86,6 +87,11 @@ type ReplyError struct {
 
 func (e *ReplyError) Error() string { return e.Text }
 
+// Is matches ErrTokensExhausted where that is what the member said.
+func (e *ReplyError) Is(target error) bool {
+	return target == ErrTokensExhausted && e.Kind == KindExhausted
+}
+
 // Errors of a call that got no answer. They appear wrapped, with the member's own cause.
 var (
 	ErrDown       = errors.New("member is down")           // NotSent: no connection
@@ -99,6 +105,11 @@ var (
 
 	ErrEnded = errors.New("attempt has ended") // NotSent again: not repeated after NOSCRIPT
 )
+
+// ErrTokensExhausted: a member's counter of tokens has reached 2^53, where numbers in scripts are not exact any more.
+// Counters begin at the server's time in µs, and get there only by a clock beyond the year 2255, or by hand.
+var ErrTokensExhausted = errors.New("no token is left: set right the member's clock, and while no lock of the bucket is held" +
+	" delete its field of redquorum:tokens at all members (a clock beyond the year 2255 or a hand has set it)")
 
 // ErrQuarantined: the member may have forgotten what it granted, and does not vote yet. The error in
 // the chain is a *QuarantineError.

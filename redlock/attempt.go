@@ -389,7 +389,7 @@ func (a *attempt) wait(ctx context.Context) (grant, error) {
 		case deedTooSlow:
 			return grant{}, a.tooSlow()
 		case deedNoQuorum:
-			return grant{}, a.failure(opWait, ErrNoQuorum, nil)
+			return grant{}, a.failure(opWait, a.hopeless(), nil)
 		case deedStandBack:
 			return grant{}, spent{a.failure(opWait, ErrNoQuorum, nil), true, s.in}
 		}
@@ -625,6 +625,14 @@ func (a *attempt) failure(op string, kind, cause error) error {
 	return a.quorumError(op, a.standing(), kind, cause)
 }
 
+// hopeless is why an attempt stops waiting for a majority that it can ask.
+func (a *attempt) hopeless() error {
+	if why := a.reason(); why == ErrTokensExhausted {
+		return why
+	}
+	return ErrNoQuorum
+}
+
 func (a *attempt) reason() error { return reasonOf(a.standing(), a.b.need) }
 
 // standing is each member's part in a wait, as votes.
@@ -660,9 +668,11 @@ func (a *attempt) standing() []quorum.MemberVote {
 // reasonOf says why a majority was not to be had: refusals alone, keys that are no locks, members that
 // may have forgotten, or members that could not be asked. Silence is never reported as "held".
 func reasonOf(votes []quorum.MemberVote, need int) error {
-	refused, foreign, resting, failed := 0, 0, 0, 0
+	refused, foreign, spentOut, resting, failed := 0, 0, 0, 0, 0
 	for _, v := range votes {
 		switch {
+		case kindOf(v.Err) == quorum.KindExhausted:
+			spentOut++
 		case kindOf(v.Err) == quorum.KindForeign:
 			foreign++
 		case v.Vote == quorum.No && v.Err == nil:
@@ -676,6 +686,8 @@ func reasonOf(votes []quorum.MemberVote, need int) error {
 	switch n := len(votes); {
 	case n-foreign < need:
 		return ErrForeignKey
+	case n-spentOut < need:
+		return ErrTokensExhausted
 	case n-foreign-refused < need:
 		return ErrHeld
 	case resting > 0 && n-foreign-refused-failed >= need:

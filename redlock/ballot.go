@@ -531,7 +531,7 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		case kindOf(m.err) == quorum.KindForeign:
 			foreign++
 			hopeless++
-		case kindOf(m.err) == quorum.KindAuth, kindOf(states[i].Deaf) == quorum.KindAuth:
+		case kindOf(m.err) == quorum.KindExhausted, kindOf(m.err) == quorum.KindAuth, kindOf(states[i].Deaf) == quorum.KindAuth:
 			hopeless++
 		}
 	}

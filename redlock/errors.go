@@ -34,6 +34,9 @@ var (
 	// ErrForeignKey: the key exists on the members and is no lock of ours: another type, or without
 	// a TTL. Waiting would be for ever. Choose another name, or delete the key.
 	ErrForeignKey = errors.New("key is not a lock")
+	// ErrTokensExhausted: at so many members that a majority is impossible no token is left for this lock, since the
+	// counter of its bucket has reached 2^53. The clock of a server beyond the year 2255 set it there, or a hand.
+	ErrTokensExhausted = quorum.ErrTokensExhausted
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("client is closed")
 	// ErrDuplicateMember: two addresses lead to one Redis, which would vote twice.
@@ -44,7 +47,7 @@ var (
 
 // QuorumError reports an operation that too few members confirmed. It matches ErrHeld when the lock is
 // another's at so many members that a majority is impossible, ErrForeignKey when keys are in the way that
-// are no locks, ErrQuarantined when members that do not vote yet would make the difference, and
+// are no locks, ErrTokensExhausted when they have no token left, ErrQuarantined when members that do not vote yet would make the difference, and
 // ErrNoQuorum otherwise. Through its members' causes it may match further ones: test for ErrHeld first.
 type QuorumError struct {
 	quorum.Failure

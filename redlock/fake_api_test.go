@@ -673,3 +673,35 @@ func TestMemberThatIsListedTwiceVotesOnce(t *testing.T) {
 		require.ErrorIs(t, err, ErrNoQuorum, "one server is no majority of three")
 	})
 }
+
+// Tokens are numbers of scripts, which are exact below 2^53: the last ones are given out one by one, and then none, with
+// an error that says so, to who asks once and to who waits.
+func TestTokensAreNeverEqualAtTheEndOfTheirRange(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p, other := join(t, cluster), join(t, cluster)
+		skew(t, cluster, "k", 1<<53-3, 1<<53-3, 1<<53-3)
+		for want := uint64(1<<53 - 2); want < 1<<53; want++ {
+			l := p.hold(t, "k")
+			require.Equal(t, want, l.Token())
+			if want == 1<<53-1 {
+				waiting := other.lockLater(t.Context(), "k")
+				synctest.Wait()
+				require.NoError(t, l.Unlock(t.Context()))
+				<-waiting.done
+				require.ErrorIs(t, waiting.err, ErrTokensExhausted)
+				require.NotErrorIs(t, waiting.err, ErrHeld)
+				break
+			}
+			require.NoError(t, l.Unlock(t.Context()))
+		}
+		for _, get := range []func(context.Context) (*Lease, error){p.Mutex("k").TryLock, p.Mutex("k").Lock} {
+			start := time.Now()
+			_, err := get(t.Context())
+			require.ErrorIs(t, err, ErrTokensExhausted)
+			require.Less(t, time.Since(start), time.Second)
+			require.ErrorContains(t, err, "2255")
+		}
+		skew(t, cluster, "k", 7, 7, 1<<53) // a minority is no harm
+		require.NoError(t, p.hold(t, "k").Unlock(t.Context()))
+	})
+}

@@ -412,6 +412,19 @@ var sharedCases = []struct {
 		require.EqualValues(s, 1, s.number(s.rejoin(nil, alice, minute, token)))
 		require.Equal(s, text(token+200), s.count(), "never down")
 	}},
+	{"no token is 2^53 or above, by whichever counter", func(s *shares) {
+		const last = "9007199254740991"
+		for bucket, counter := range map[string]string{last: "7", "7": last, "9007199254740993": "9007199254740995"} {
+			s.ask("HSET", tokensKey, text(s.bucket), bucket)
+			s.ask("SET", s.java.counter(), counter)
+			_, err := s.run(s.acquire(nil, alice, minute))
+			require.ErrorContains(s, err, "EXHAUSTED tokens")
+			_, err = s.run(s.wait(nil, alice, minute, minute))
+			require.ErrorContains(s, err, "EXHAUSTED tokens")
+			require.Empty(s, s.hash(s.name))
+			require.Equal(s, bucket, s.scripted.counter())
+		}
+	}},
 	{"a counter that is none is left alone", func(s *shares) {
 		s.ask("SET", s.java.counter(), "data")
 		s.fails("ERR value is not an integer", s.acquire(nil, alice, minute))

@@ -414,6 +414,33 @@ var acquireCases = []scriptCase{
 		require.EqualValues(s, 9007199254740991, s.take(alice, minute))
 		require.Equal(s, map[string]string{alice: "9007199254740991"}, s.hash(s.name))
 	}},
+	{name: "no token is 2^53 or above: where numbers are not exact any more, acquire, wait and yield say so and grant nothing", test: func(s *scripted) {
+		order := byHash(alice, bob)
+		set := func(n string) { s.ask("HSET", tokensKey, text(s.bucket), n) }
+		for _, n := range []string{"9007199254740991", "9007199254740992", "9007199254740993", "9223372036854775000"} {
+			set(n)
+			s.fails("EXHAUSTED tokens", s.acquire(nil, alice, minute))
+			s.fails("EXHAUSTED tokens", s.wait(nil, alice, minute, minute))
+			require.EqualValues(s, 1, s.number(s.rejoin(nil, order[0], minute, 5)))
+			s.fails("EXHAUSTED tokens", s.yield(nil, order[0], 5, minute, minute))
+			s.line(order[1], minute, minute)
+			s.hears("w " + order[0] + " " + order[1])
+			require.EqualValues(s, 1, s.number(s.release(nil, order[0], "")), "freed, and handed over to nobody")
+			require.Empty(s, s.hash(s.name))
+			require.Equal(s, []string{order[1]}, s.waitersInOrder(), "who waits is told when it asks")
+			require.Equal(s, n, s.counter())
+			require.EqualValues(s, 1, s.number(s.rejoin(nil, order[1], minute, 5)))
+			s.line(order[0], minute, minute)
+			_, err := s.run(s.yield(nil, order[1], 5, minute, minute))
+			require.ErrorContains(s, err, "EXHAUSTED tokens")
+			require.Empty(s, s.hash(s.name))
+			require.Equal(s, n, s.counter())
+			s.hears("w " + order[1] + " " + order[0])
+			s.ask("DEL", s.queue(), s.waiters())
+		}
+		set("9007199254740990")
+		require.EqualValues(s, 1<<53-1, s.take(alice, minute))
+	}},
 }
 
 var waitCases = []scriptCase{

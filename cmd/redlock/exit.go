@@ -100,7 +100,7 @@ func codeOf(ctx context.Context, err error) int {
 	case errors.Is(err, redlock.ErrLost), errors.Is(err, redlock.ErrNotHeld):
 		return exitLost
 	case errors.Is(err, redlock.ErrNoQuorum), errors.Is(err, redlock.ErrTooSlow),
-		errors.Is(err, redlock.ErrInDoubt), errors.Is(err, redlock.ErrQuarantined):
+		errors.Is(err, redlock.ErrInDoubt), errors.Is(err, redlock.ErrQuarantined), errors.Is(err, redlock.ErrTokensExhausted):
 		return codeOfQuorum(err)
 	case errors.Is(err, redlock.ErrInput):
 		return exitUsage

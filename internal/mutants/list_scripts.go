@@ -7,6 +7,26 @@ func script(cases string) []tests {
 
 var scripts = []mutant{
 	{
+		name: "acquire grants from 2^53 on: two holders with one token",
+		file: "redlock/script/vote.lua",
+		old:  `if n >= 9007199254740992 then`, new: `if false then`,
+		tests: script("^no_token_is"),
+	}, {
+		name: "a grant while waiting, or by a yield, may be from 2^53 on: two holders with one token",
+		file: "redlock/script/grant.lua",
+		old:  `if n >= 9007199254740992 then`, new: `if false then`,
+		tests: script("^no_token_is"),
+	}, {
+		name: "with interop tokens go on from 2^53 on: two holders with one token",
+		file: "redlock/script/interop.lua",
+		old:  `if n >= 9007199254740992 then`, new: `if false then`,
+		tests: by("redlock", "TestScriptsBesideTheReferenceSystem/embedded/no_token_is"),
+	}, {
+		name: "who waits for a lock without a token is not told: it waits for ever",
+		file: "redlock/ballot.go",
+		old:  `case kindOf(m.err) == quorum.KindExhausted, `, new: `case `,
+		tests: by("redlock", "TestTokensAreNeverEqual"),
+	}, {
 		name: "acquire by the holder sets the TTL whatever is left: an older, longer validity outlives its key",
 		file: "redlock/script/vote.lua",
 		old:  `if left < tonumber(ttl) then`, new: `if true then`,
@@ -46,7 +66,7 @@ var scripts = []mutant{
 	}, {
 		name: "a grant writes the vote before its token: FORGOT leaves a vote behind",
 		file: "redlock/script/wait.lua",
-		old:  "  local n = count()\n", new: "  own(owner, '1', ttl)\n  local n = count()\n",
+		old:  "  local n, why = count()\n", new: "  own(owner, '1', ttl)\n  local n, why = count()\n",
 		tests: script("^wait"),
 	}, {
 		name: "wait and hand-over do not compare the marker in a new bucket: a flushed member grants",
@@ -96,7 +116,7 @@ var scripts = []mutant{
 	}, {
 		name: "where nothing can be counted the first in line loses its place",
 		file: "redlock/script/hand.lua",
-		old:  `if not n then return nil end`, new: `if not n then return drop(next) and nil end`,
+		old:  `if not n then return n end`, new: `if not n then return drop(next) and nil end`,
 		tests: script("^release"),
 	}, {
 		name: "who does not wait is passed over, and has a vote beside the next one's",
@@ -221,7 +241,7 @@ var scripts = []mutant{
 	}, {
 		name: "yield keeps the vote under the old token: pushes and replies of before count again",
 		file: "redlock/script/yield.lua",
-		old:  "  local n = count()\n", new: "  local n = tonumber(ARGV[3])\n",
+		old:  "  local n, why = count()\n", new: "  local n, why = tonumber(ARGV[3]), ''\n",
 		tests: script("^yield"),
 	}, {
 		name: "force deletes what is no lock",

@@ -286,7 +286,7 @@ func (m *Metrics) failures(err error) {
 var kinds = map[quorum.Kind]string{
 	quorum.KindOther: "other", quorum.KindForeign: "foreign", quorum.KindForgot: "forgot", quorum.KindNoScript: "no_script",
 	quorum.KindReadOnly: "read_only", quorum.KindLoading: "loading", quorum.KindBusy: "busy", quorum.KindOverloaded: "overloaded",
-	quorum.KindAuth: "auth", quorum.KindCluster: "cluster",
+	quorum.KindAuth: "auth", quorum.KindCluster: "cluster", quorum.KindExhausted: "exhausted",
 }
 
 // kindOf has few values.

@@ -12,10 +12,13 @@ local function text(n) return string.format('%.0f', n) end
 -- In place of lib's: others write to the name's counter too, so it says nothing of this member's memory,
 -- and every grant compares the marker.
 count = function()
-  if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return nil end
+  if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return nil, redis.error_reply('FORGOT marker') end
   local floor = redis.call('HGET', KEYS[2], bucket)
   local drawn = redis.call('INCR', KEYS[6])
   local n = math.max(drawn, floor and tonumber(floor) + 1 or now)
+  if n >= 9007199254740992 then -- the number drawn is nobody's
+    return false, redis.error_reply('EXHAUSTED tokens: the counter is at 2^53')
+  end
   if n > drawn then redis.call('SET', KEYS[6], text(n)) end
   redis.call('HSET', KEYS[2], bucket, text(n))
   return n

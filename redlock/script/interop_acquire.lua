@@ -7,8 +7,8 @@ local left = redis.call('PTTL', KEYS[1])
 if left == -2 then
   local wait = turn()
   if wait then return -wait end
-  local n = count()
-  if not n then return redis.error_reply('FORGOT marker') end
+  local n, why = count()
+  if not n then return why end
   own(owner, text(n), ttl)
   return n
 end
