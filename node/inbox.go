@@ -330,11 +330,11 @@ func (in *inbox) push(msg []byte, at time.Time) {
 	}
 }
 
-// undated takes the server's time out of a grant, "g owner token now next": no replica has acknowledged it,
+// undated takes the server's time out of a grant, "g owner token now next ttl": no replica has acknowledged it,
 // so that the waiter must ask, and be answered behind a WAIT.
 func undated(msg []byte) []byte {
 	parts := bytes.Split(msg, []byte(" "))
-	if len(parts) != 5 || string(parts[0]) != "g" {
+	if len(parts) != 6 || string(parts[0]) != "g" {
 		return msg
 	}
 	parts[3] = []byte("0")

@@ -314,15 +314,18 @@ func (a *attempt) hear(i int, p push, st quorum.State, at time.Time) {
 	}
 	counts := false
 	a.mu.Lock()
-	if p.grant {
-		counts = a.b.pushed(i, p.token, p.server, p.other, st, at)
-	} else {
+	switch {
+	case p.grant:
+		counts = a.b.pushed(i, p, st, at)
+	case p.gone:
+		a.b.withdrawn(p.other)
+	default:
 		a.b.announced(i, p.other)
 	}
 	late, token := a.b.late(i), a.b.token
 	wake := a.wake
 	a.mu.Unlock()
-	if !p.grant {
+	if !p.grant && !p.gone {
 		a.c.contended(a.keys.name, at)
 	}
 	if late {

@@ -250,37 +250,38 @@ func (b *ballot) anchored(m *voter, a answer) {
 // pushed takes a grant that a member made on its own, when it executed our standing request. st is the
 // member's state when the push arrived. A push that proves nothing makes the attempt ask. It reports
 // whether the grant counts.
-func (b *ballot) pushed(i int, token, server int64, next string, st quorum.State, at time.Time) bool {
+func (b *ballot) pushed(i int, p push, st quorum.State, at time.Time) bool {
 	m := &b.m[i]
 	if !st.Votes || st.Gen < m.gen {
 		return false
 	}
 	m.enter(st.Gen)
-	b.hear(&b.next, next, i)
-	if token <= m.yielded || token <= m.token {
+	b.hear(&b.next, p.other, i)
+	if p.token <= m.yielded || p.token <= m.token {
 		return false // known, or given up since
 	}
-	end, ok := b.endOfPushed(m, server, st.Epoch, at)
+	end, ok := b.endOfPushed(m, p, st.Epoch, at)
 	if !ok {
 		m.retry = at
 		return false
 	}
-	m.vote = vote{token: token, end: end, server: server, voteOf: st.Gen}
+	m.vote = vote{token: p.token, end: end, server: p.server, voteOf: st.Gen}
 	m.kept, m.slow, m.again = false, false, false
 	m.retry = time.Time{}
 	return true
 }
 
-// endOfPushed dates a grant that the member made at server: from the latest anchor of this connection,
-// or, before any wait was answered, from the first wait's submission.
-func (b *ballot) endOfPushed(m *voter, server int64, epoch uint64, at time.Time) (time.Time, bool) {
+// endOfPushed dates a grant that the member made at p.server: from the latest anchor of this connection,
+// or, before any wait was answered, from the first wait's submission. It lasts as long as the member says, which may be
+// less than was asked for, and is never more.
+func (b *ballot) endOfPushed(m *voter, p push, epoch uint64, at time.Time) (time.Time, bool) {
 	start := m.first
 	switch {
-	case server <= 0: // the member does not vouch for it
+	case p.server <= 0: // the member does not vouch for it
 		return time.Time{}, false
 	case !m.anchor.Sent.IsZero():
 		var ok bool
-		if start, ok = m.anchor.Start(server, at, b.factor); !ok || m.distrust || m.anchor.Epoch != epoch {
+		if start, ok = m.anchor.Start(p.server, at, b.factor); !ok || m.distrust || m.anchor.Epoch != epoch {
 			return time.Time{}, false
 		}
 	case start.IsZero():
@@ -288,7 +289,7 @@ func (b *ballot) endOfPushed(m *voter, server int64, epoch uint64, at time.Time)
 	case clock.Until(start, at) > 0:
 		start = at
 	}
-	end := start.Add(clock.Validity(b.part, b.factor))
+	end := start.Add(clock.Validity(min(p.ttl, b.part), b.factor))
 	return end, clock.Until(end, at) > 0
 }
 
@@ -296,6 +297,12 @@ func (b *ballot) endOfPushed(m *voter, server int64, epoch uint64, at time.Time)
 func (b *ballot) announced(i int, waiter string) {
 	b.hear(&b.heard, waiter, i)
 	b.m[i].kept = false
+}
+
+// withdrawn forgets a waiter that has given up. Its name is never used again.
+func (b *ballot) withdrawn(waiter string) {
+	named := func(n named) bool { return n.owner == waiter }
+	b.next, b.heard = slices.DeleteFunc(b.next, named), slices.DeleteFunc(b.heard, named)
 }
 
 // yieldAnswered takes the result of a yield: a new token if the vote stayed ours.
@@ -322,6 +329,11 @@ func (b *ballot) raiseAnswered(i int, a answer) bool {
 	return ok
 }
 
+// hearMost is how many waiters are remembered. A hint needs those of late only: who has been passed over by so many is named
+// again by its members, as the next in line. And others decide how many there are.
+const hearMost = 32
+
+// hear remembers a waiter that member i named, in place of the one heard of first where there are too many.
 func (b *ballot) hear(list *[]named, owner string, i int) {
 	if owner == "" || owner == "-" || owner == b.owner {
 		return
@@ -331,6 +343,9 @@ func (b *ballot) hear(list *[]named, owner string, i int) {
 			(*list)[k].by = (*list)[k].by.With(i)
 			return
 		}
+	}
+	if len(*list) == hearMost {
+		*list = slices.Delete(*list, 0, 1)
 	}
 	*list = append(*list, named{owner, quorum.Set(0).With(i)})
 }

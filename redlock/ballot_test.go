@@ -50,7 +50,43 @@ func (d *desk) fail(i int, o quorum.Outcome, err error, sent float64) {
 }
 
 func (d *desk) push(i int, token int64, server, got float64, next string) {
-	d.pushed(i, token, micros(server), next, d.states[i], d.at(got))
+	d.pushed(i, push{token: token, server: micros(server), other: next, ttl: d.part}, d.states[i], d.at(got))
+}
+
+// A member may grant less than was asked for, and says how much. More than was asked for is nobody's promise.
+func TestPushIsBelievedForWhatTheMemberGrantedAndWasAskedFor(t *testing.T) {
+	for _, tc := range []struct{ told, believed time.Duration }{
+		{time.Second, time.Second}, {3 * time.Second, 3 * time.Second}, {time.Hour, 3 * time.Second},
+	} {
+		d := newDesk(1)
+		d.wait(0, 0)
+		d.reply(0, -1000, 0, 2, 1, "")
+		p := push{token: 7, server: micros(1), other: "-", ttl: tc.told}
+		require.True(t, d.pushed(0, p, d.states[0], d.at(10)))
+		require.Equal(t, 1, d.votes(float64(clock.Validity(tc.believed, d.factor).Milliseconds()-1)))
+		require.Equal(t, 0, d.votes(float64(clock.Validity(tc.believed, d.factor).Milliseconds()+1)))
+	}
+	d := newDesk(1)
+	d.wait(0, 0)
+	p := push{token: 7, server: micros(0), other: "-", ttl: time.Millisecond}
+	require.False(t, d.pushed(0, p, d.states[0], d.at(1)), "nothing is left of it: ask")
+}
+
+// What a script pushes is understood as it is, and nothing else is.
+func TestPushIsParsedInFullOrNotAtAll(t *testing.T) {
+	p, ok := parsePush("g me:1 7 1000 other:2 2500")
+	require.True(t, ok)
+	require.Equal(t, push{grant: true, owner: "me:1", n: 1, token: 7, server: 1000, other: "other:2", ttl: 2500 * time.Millisecond}, p)
+	p, ok = parsePush("x me:1 other:2")
+	require.True(t, ok)
+	require.Equal(t, push{gone: true, owner: "me:1", n: 1, other: "other:2"}, p)
+	for _, bad := range []string{
+		"", "x me:1", "g me:1 7 1000 -", "g me:1 7 1000 - 1 1", "g me:1 7 1000 - -1", "g me:1 7 1000 - x", "g me:1 0 1000 - 1", "g me 7 1000 - 1",
+		"g me:1 7 1000 - 99999999999999999", "w me:1", "w me:1 a b", "y me:1 a",
+	} {
+		_, ok := parsePush(bad)
+		require.False(t, ok, bad)
+	}
 }
 
 func (d *desk) votes(now float64) int {
@@ -188,7 +224,7 @@ func TestWhatAnEndedGenerationSaidCountsForNothing(t *testing.T) {
 	d.states[1].Gen = 2
 	d.answered(1, answer{outcome: quorum.Answered, n: 50, server: 1, sent: d.at(0), at: d.at(3), from: old, now: d.states[1]}, d.part)
 	require.Equal(t, 0, d.votes(3), "an answer")
-	d.pushed(2, 50, micros(0), "-", quorum.State{Gen: 1}, d.at(3))
+	d.pushed(2, push{token: 50, server: micros(0), other: "-", ttl: d.part}, quorum.State{Gen: 1}, d.at(3))
 	require.Equal(t, 0, d.votes(3), "a push of a member that may not vote")
 	// A restored counter may lie below a token yielded before: the new generation starts afresh.
 	d.m[0].yielded = 50
@@ -207,6 +243,34 @@ func TestMemberThatMayNotVoteDoesNotCount(t *testing.T) {
 	d.reply(0, 8, 2, 3, 2.5, "-")
 	d.states[0].Votes = true
 	require.EqualValues(t, 7, d.m[0].token, "answered while it might not vote")
+}
+
+func TestHintIsOfNobodyWhoHasGivenUp(t *testing.T) {
+	d := newDesk(3)
+	d.hear(&d.next, "gone:1", 0)
+	d.hear(&d.next, "gone:1", 1)
+	d.hear(&d.next, "next:2", 2)
+	d.announced(0, "gone:1")
+	d.announced(0, "waits:3")
+	d.withdrawn("gone:1")
+	require.Equal(t, "next:2", d.hint())
+	d.withdrawn("next:2")
+	require.Equal(t, "waits:3", d.hint())
+	d.withdrawn("waits:3")
+	require.Empty(t, d.hint())
+}
+
+// Others decide how many waiters there are, and for how long a lock is held: what is remembered of them has a limit.
+func TestWaitersRememberedAreFew(t *testing.T) {
+	d := newDesk(1)
+	for n := range 1000 {
+		d.announced(0, ownerOf("heard", uint64(n)))
+		d.hear(&d.next, ownerOf("next", uint64(n)), 0)
+	}
+	require.Len(t, d.heard, 32)
+	require.Len(t, d.next, 32)
+	require.Equal(t, "next:968", d.hint(), "the first heard of those that are remembered")
+	require.Equal(t, "heard:999", d.heard[31].owner)
 }
 
 func TestHintPrefersWhoIsNextInLineAtMostMembers(t *testing.T) {

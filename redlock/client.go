@@ -349,30 +349,34 @@ func (c *Client) barDuplicates() {
 	c.barred.Store(bar)
 }
 
-// push is a message in the inbox: "g owner token now next" for a grant, "w holder waiter" for a waiter
-// that announces itself.
+// push is a message in the inbox: "g owner token now next ttl" for a grant, with its TTL in ms, "w holder waiter" for a
+// waiter that announces itself, "x holder waiter" for one that has given up.
 type push struct {
 	grant  bool
+	gone   bool
 	owner  string
 	n      uint64 // the owner's number
 	token  int64
 	server int64
 	other  string // next in line, or the waiter
+	ttl    time.Duration
 }
 
 func parsePush(msg string) (p push, ok bool) {
 	f := strings.Fields(msg)
 	switch {
-	case len(f) == 5 && f[0] == "g":
+	case len(f) == 6 && f[0] == "g":
 		p = push{grant: true, owner: f[1], other: f[4]}
 		var err1, err2 error
 		p.token, err1 = strconv.ParseInt(f[2], 10, 64)
 		p.server, err2 = strconv.ParseInt(f[3], 10, 64)
-		if err1 != nil || err2 != nil || p.token <= 0 {
+		ttl, err3 := strconv.ParseUint(f[5], 10, 40) // 40 bits: no overflow below
+		if err1 != nil || err2 != nil || err3 != nil || p.token <= 0 {
 			return push{}, false
 		}
-	case len(f) == 3 && f[0] == "w":
-		p = push{owner: f[1], other: f[2]}
+		p.ttl = time.Duration(ttl) * time.Millisecond
+	case len(f) == 3 && (f[0] == "w" || f[0] == "x"):
+		p = push{owner: f[1], other: f[2], gone: f[0] == "x"}
 	default:
 		return push{}, false
 	}

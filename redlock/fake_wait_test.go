@@ -399,8 +399,8 @@ func TestLatePushesMakeNobodyAHolder(t *testing.T) {
 
 func TestWaiterThatDiesDelaysOthersByItsEntryAtMost(t *testing.T) {
 	for _, tc := range []struct{ pause, least, most time.Duration }{
-		// Its entry is live: the members hand over to it, and take the lock back when its vote ends.
-		{100 * time.Millisecond, 2900 * time.Millisecond, 3010 * time.Millisecond},
+		// Its entry is live: the members hand over to it, and take the lock back where its entry would have ended.
+		{100 * time.Millisecond, 2600 * time.Millisecond, 2710 * time.Millisecond},
 		// Its entry has run out before the release: nobody gives it anything.
 		{3100 * time.Millisecond, 0, 0},
 	} {
@@ -723,5 +723,134 @@ func TestLockWaitsForAQuorumWhereItIsTold(t *testing.T) {
 		require.NoError(t, cluster.Restart(true, 1, 2))
 		synctest.Wait()
 		leftovers(t, cluster)
+	})
+}
+
+// Waiters that died are handed votes, by an unlock here and a cancelled waiter there, at moments far apart. All of that
+// ends with their entries, an entry's lifetime after their last heartbeat, and whoever waits then has the lock.
+func TestNextHolderComesWithinOneEntryWhateverDeadWaitersAreHanded(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		h, v := join(t, cluster, quiet), join(t, cluster, quiet)
+		behind := func() *peer { // the vote that V has it keeps when it yields: its owner hashes lowest
+			for {
+				p := join(t, cluster, quiet)
+				if sha1Hex([]byte(ownerOf(p.uuid, 1))) > sha1Hex([]byte(ownerOf(v.uuid, 1))) {
+					return p
+				}
+				require.NoError(t, p.Close())
+			}
+		}
+		d, x := behind(), behind()
+		// H has members 1 and 2, V has member 0; at the others the one that dies is before V in the queue.
+		h.everyLink(func(l *redistest.Link) { l.Pause() }, 0)
+		held := h.hold(t, "k")
+		v.slow(0, 200*time.Millisecond, 200*time.Millisecond)
+		ctx, giveUp := context.WithCancel(t.Context())
+		defer giveUp()
+		vWaits := v.lockLater(ctx, "k")
+		time.Sleep(10 * time.Millisecond)
+		d.lockLater(t.Context(), "k")
+		time.Sleep(time.Second)
+		h.everyLink(func(l *redistest.Link) { l.Resume() }, 0)
+		v.slow(0, 0, 0)
+		xWaits := x.lockLater(t.Context(), "k")
+		time.Sleep(4010 * time.Millisecond)
+		d.die()
+		cluster.Kill(2)
+		died := time.Now()
+		require.NoError(t, held.Unlock(t.Context())) // member 1 goes to the dead
+		time.Sleep(2800 * time.Millisecond)
+		giveUp() // and member 0 would
+		<-vWaits.done
+		l := xWaits.get(t)
+		require.LessOrEqual(t, xWaits.at.Sub(died), 3*time.Second+10*time.Millisecond)
+		require.Empty(t, overBelief(cluster, l))
+	})
+}
+
+// The same with any number of waiters that die, give up or live on, of which each may be the first at any member, and with a
+// member that dies, at any time.
+func TestNextHolderComesWithinOneEntryInAnyOrder(t *testing.T) {
+	for seed := range seeds(60) {
+		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+			rng := rand.New(rand.NewPCG(seed, 9))
+			within := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
+			h := join(t, cluster, quiet)
+			held := h.hold(t, "k", TTL(30*time.Second))
+			var gone []*locking
+			var dead []*peer
+			cancels := map[time.Duration]context.CancelFunc{}
+			n := 3 + rng.IntN(4)
+			all := peers(t, cluster, n+2, quiet)
+			for i, p := range all {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				p.slow(within(20*time.Millisecond), within(20*time.Millisecond), within(20*time.Millisecond))
+				w := p.lockLater(ctx, "k")
+				switch {
+				case i >= n:
+				case rng.IntN(2) == 0:
+					dead = append(dead, p)
+				default:
+					cancels[within(3*time.Second)] = cancel
+				}
+				gone = append(gone, w)
+				time.Sleep(within(30 * time.Millisecond))
+			}
+			time.Sleep(3*time.Second + within(time.Second))
+			for _, p := range dead {
+				p.die()
+			}
+			if rng.IntN(2) == 0 {
+				cluster.Kill(2)
+			}
+			last := time.Now()
+			for at, cancel := range cancels {
+				time.AfterFunc(at, cancel)
+			}
+			time.Sleep(within(100 * time.Millisecond))
+			require.NoError(t, held.Unlock(t.Context()))
+			least := time.Duration(-1)
+			for least < 0 {
+				time.Sleep(time.Millisecond)
+				for i, w := range gone {
+					if !w.pending() && w.err == nil && !slices.Contains(dead, all[i]) {
+						least = w.at.Sub(last)
+					}
+				}
+				require.Less(t, time.Since(last), 20*time.Second, "seed %d", seed)
+			}
+			if least > 3*time.Second+300*time.Millisecond {
+				t.Errorf("seed %d: the next holder came %v after the last death", seed, least)
+			}
+		})
+	}
+}
+
+// A lock that is held for long, and that others look at with a short patience again and again.
+func TestHolderForgetsWaitersThatGaveUp(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		h, looks, stays := join(t, cluster, quiet), join(t, cluster, quiet), join(t, cluster, quiet)
+		held := h.hold(t, "leader")
+		names := func() (heard, next int, hint string) {
+			synctest.Wait()
+			held.a.mu.Lock()
+			defer held.a.mu.Unlock()
+			return len(held.a.b.heard), len(held.a.b.next), held.a.b.hint()
+		}
+		for range 50 {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			_, err := looks.Mutex("leader").Lock(ctx)
+			cancel()
+			require.ErrorIs(t, err, ErrHeld)
+			heard, next, hint := names()
+			require.Zero(t, heard+next)
+			require.Empty(t, hint)
+		}
+		waiting := stays.lockLater(t.Context(), "leader")
+		_, _, hint := names()
+		require.Equal(t, ownerOf(stays.uuid, 1), hint, "who waits is named")
+		require.NoError(t, held.Unlock(t.Context()))
+		waiting.get(t)
 	})
 }

@@ -262,7 +262,7 @@ func TestPushOfAnEndedGenerationTakesNothingAway(t *testing.T) {
 		d.states[0].Gen, d.states[0].Epoch = old.Gen+1, old.Epoch+connections
 		d.wait(0, 5)
 		d.reply(0, 20, 5, 7, 6, "-")
-		d.pushed(0, 50, micros(7), "-", old, d.at(8))
+		d.pushed(0, push{token: 50, server: micros(7), other: "-", ttl: d.part}, old, d.at(8))
 		require.Equal(t, 1, d.votes(8))
 		require.EqualValues(t, 20, d.m[0].token)
 	}
@@ -270,7 +270,7 @@ func TestPushOfAnEndedGenerationTakesNothingAway(t *testing.T) {
 	d.wait(1, 5)
 	resting := d.states[1]
 	resting.Votes = false
-	d.pushed(1, 9, micros(7), "-", resting, d.at(8))
+	d.pushed(1, push{token: 9, server: micros(7), other: "-", ttl: d.part}, resting, d.at(8))
 	require.Equal(t, 1, d.votes(8), "nor one of a member that may not vote")
 }
 

@@ -425,6 +425,13 @@ var sharedCases = []struct {
 			require.Equal(s, bucket, s.scripted.counter())
 		}
 	}},
+	{"a waiter of ours that gives up tells the holder", func(s *shares) {
+		s.take(alice, minute)
+		s.line(bob, minute, minute)
+		require.EqualValues(s, 0, s.number(s.release(nil, bob, "")))
+		require.EqualValues(s, 0, s.number(s.release(nil, bob, "")))
+		s.hears("w "+alice+" "+bob, "x "+alice+" "+bob)
+	}},
 	{"a counter that is none is left alone", func(s *shares) {
 		s.ask("SET", s.java.counter(), "data")
 		s.fails("ERR value is not an integer", s.acquire(nil, alice, minute))
@@ -465,8 +472,8 @@ var sharedCases = []struct {
 	{"a release hands over while only ours wait, and tells them nothing", func(s *shares) {
 		defer func(c *redistest.Client) { _ = c.Close() }(s.ours())
 		s.take(alice, minute)
-		s.line(bob, minute, 3*second)
-		s.line(carol, minute, 3*second)
+		s.line(bob, minute, minute)
+		s.line(carol, minute, minute)
 		require.EqualValues(s, 1, s.number(s.release(nil, alice, carol)))
 		s.token(carol)
 		s.told()

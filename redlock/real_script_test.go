@@ -561,6 +561,18 @@ var releaseCases = []scriptCase{
 		require.EqualValues(s, 0, s.number(s.release(nil, carol, "")))
 		require.Len(s, s.state(), 2, "empty queues are gone")
 		require.Equal(s, s.token(alice), s.take(alice, second))
+		s.hears("w "+alice+" "+bob, "w "+alice+" "+carol, "x "+alice+" "+bob, "x "+alice+" "+carol)
+	}},
+	{name: "release by a waiter tells the holder, by no other and where nobody holds tells nobody", test: func(s *scripted) {
+		s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.line(carol, minute, minute)
+		require.EqualValues(s, 0, s.number(s.release(nil, "DDDD:4", "")), "it did not wait")
+		require.EqualValues(s, 0, s.number(s.release(nil, bob, "")))
+		require.EqualValues(s, 0, s.number(s.release(nil, bob, "")), "sent again")
+		s.ask("DEL", s.name)
+		require.EqualValues(s, 0, s.number(s.release(nil, carol, "")))
+		s.hears("w "+alice+" "+bob, "w "+alice+" "+carol, "x "+alice+" "+bob)
 	}},
 	{name: "release hands over to the first of the queue for the TTL it asked, and tells it", test: func(s *scripted) {
 		token := s.take(alice, 25*second)
@@ -604,6 +616,42 @@ var releaseCases = []scriptCase{
 		require.EqualValues(s, 1, s.number(s.release(nil, alice, "DDDD:4")))
 		require.Positive(s, s.token(bob))
 		require.Empty(s, s.waitersInOrder())
+	}},
+	{name: "release hands over for what remains of the waiter's entry, and tells how much that is", test: func(s *scripted) {
+		token := s.take(alice, minute)
+		at := s.line(bob, 50*second, 30*second)[1].(int64)
+		before := s.now()
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, "")))
+		require.Less(s, s.left(s.name), 30*second+time.Millisecond)
+		end := s.now()/1000 + s.left(s.name).Milliseconds()
+		require.InDelta(s, at/1000+30_000, end, 2, "the grant ends where the entry would have")
+		require.Less(s, s.grantHeard(before, bob, token+1, "-", "w "+alice+" "+bob), 30*second+time.Millisecond)
+	}},
+	{name: "release passes over a waiter that has missed a heartbeat, be it the hint, for the first that has not", test: func(s *scripted) {
+		token := s.take(alice, minute)
+		s.line(bob, minute, 20*second) // less than half of its TTL remains of its entry
+		s.line("DDDD:4", minute, 20*second)
+		s.line(carol, minute, minute)
+		before := s.now()
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, "DDDD:4")))
+		require.Equal(s, token+1, s.token(carol))
+		require.Equal(s, []string{bob, "DDDD:4"}, s.waitersInOrder(), "who was passed over keeps its place")
+		s.grantHeard(before, carol, token+1, bob, "w "+alice+" "+bob, "w "+alice+" DDDD:4", "w "+alice+" "+carol)
+		require.EqualValues(s, 1, s.number(s.release(nil, carol, "DDDD:4")))
+		require.Equal(s, token+2, s.token(bob), "nobody else is there: the first in line, and not the hint")
+		require.Equal(s, []string{"DDDD:4"}, s.waitersInOrder())
+		s.lives(s.name, 20*second)
+	}},
+	{name: "yield does not give to a waiter that has missed a heartbeat", test: func(s *scripted) {
+		order := byHash(alice, bob, carol)
+		token := s.take(order[2], minute)
+		s.line(order[0], minute, 20*second)
+		require.Equal(s, token+1, s.list(s.yield(nil, order[2], token, minute, minute))[0])
+		s.line(order[1], minute, 40*second)
+		require.EqualValues(s, 0, s.list(s.yield(nil, order[2], token+1, minute, minute))[0])
+		require.Equal(s, token+2, s.token(order[1]))
+		require.LessOrEqual(s, s.left(s.name), 40*second)
+		require.Equal(s, []string{order[0], order[2]}, s.waitersInOrder())
 	}},
 	{name: "release frees the lock when only waiters are left whose entry has run out", test: func(s *scripted) {
 		s.take(alice, minute)
@@ -705,8 +753,8 @@ var releaseCases = []scriptCase{
 	}},
 }
 
-// grantHeard expects the messages, and then the grant, whose time is not before the release was asked.
-func (s *scripted) grantHeard(before int64, owner string, token int64, next string, messages ...string) {
+// grantHeard expects the messages, and then the grant, whose time is not before the release was asked. It returns the TTL.
+func (s *scripted) grantHeard(before int64, owner string, token int64, next string, messages ...string) time.Duration {
 	s.Helper()
 	for _, want := range messages {
 		v, err := s.inbox.ReceiveFor(10 * time.Second)
@@ -720,9 +768,12 @@ func (s *scripted) grantHeard(before int64, owner string, token int64, next stri
 	require.True(s, ok, got[3])
 	require.GreaterOrEqual(s, p.server, before)
 	require.LessOrEqual(s, p.server, s.now())
-	require.Equal(s, "g "+owner+" "+text(token)+" "+text(p.server)+" "+next, got[3])
+	require.Equal(s, "g "+owner+" "+text(token)+" "+text(p.server)+" "+next+" "+text(p.ttl.Milliseconds()), got[3])
+	require.LessOrEqual(s, s.left(s.name), p.ttl, "the key has the TTL that the waiter was told")
+	require.Greater(s, s.left(s.name), p.ttl-20*second)
 	require.Equal(s, inboxPrefix+owner[:4], got[2])
 	s.hears()
+	return p.ttl
 }
 
 var yieldCases = []scriptCase{

@@ -231,8 +231,10 @@ func (w *twin) play(c modelCall) modelReply {
 	w.check(want == reply, "model replies %+v, script %+v", want, reply)
 	var wantPushes []string
 	for _, p := range published {
-		if p.grant {
-			wantPushes = append(wantPushes, fmt.Sprintf("g %s %d %d %s", p.owner, p.token, p.server, p.other))
+		if p.gone {
+			wantPushes = append(wantPushes, fmt.Sprintf("x %s %s", p.owner, p.other))
+		} else if p.grant {
+			wantPushes = append(wantPushes, fmt.Sprintf("g %s %d %d %s %d", p.owner, p.token, p.server, p.other, p.ttl.Milliseconds()))
 		} else {
 			wantPushes = append(wantPushes, fmt.Sprintf("w %s %s", p.owner, p.other))
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // modelMember is one lock at one member, as the scripts keep it: script/*.lua in Go, line by line, with
@@ -171,7 +172,9 @@ func (x *modelStep) run(c modelCall) modelReply {
 		if len(x.queue) == 0 {
 			return modelReply{n: one(had)}
 		}
-		x.drop(c.owner)
+		if x.drop(c.owner) && !had && c.tag != "!" && x.owner != "" {
+			x.publish(push{gone: true, owner: x.owner, other: c.owner})
+		}
 		if !had || c.tag == "!" {
 			return modelReply{n: one(had)}
 		}
@@ -231,10 +234,11 @@ func (x *modelStep) yield(c modelCall) modelReply {
 	heir, lowest, ttl := c.owner, x.rank(c.owner), int64(0)
 	for _, w := range x.queue {
 		if h := x.rank(w.owner); h < lowest {
-			if x.live(w) {
-				heir, lowest, ttl = w.owner, h, w.ttl
-			} else {
+			switch left := x.left(w); {
+			case left < 1:
 				x.drop(w.owner)
+			case !x.missed(w):
+				heir, lowest, ttl = w.owner, h, x.granted(w)
 			}
 		}
 	}
@@ -299,16 +303,26 @@ func (x *modelStep) find(owner string) int {
 	return slices.IndexFunc(x.queue, func(w modelWaiter) bool { return w.owner == owner })
 }
 
-func (x *modelStep) drop(owner string) {
-	if i := x.find(owner); i >= 0 {
-		x.queue = slices.Concat(x.queue[:i], x.queue[i+1:])
-		if len(x.queue) == 0 {
-			x.queue, x.queueEnd = nil, 0
-		}
+func (x *modelStep) drop(owner string) bool {
+	i := x.find(owner)
+	if i < 0 {
+		return false
 	}
+	x.queue = slices.Concat(x.queue[:i], x.queue[i+1:])
+	if len(x.queue) == 0 {
+		x.queue, x.queueEnd = nil, 0
+	}
+	return true
 }
 
-func (x *modelStep) live(w modelWaiter) bool { return w.deadline*1000 >= x.now }
+// left is what remains of an entry, ms.
+func (x *modelStep) left(w modelWaiter) int64 { return w.deadline - x.now/1000 }
+
+// granted is what a waiter is granted, ms.
+func (x *modelStep) granted(w modelWaiter) int64 { return min(w.ttl, x.left(w)) }
+
+// missed reports whether a waiter has missed a heartbeat.
+func (x *modelStep) missed(w modelWaiter) bool { return 2*x.left(w) < w.ttl }
 
 func (x *modelStep) head() string {
 	if len(x.queue) == 0 {
@@ -333,24 +347,34 @@ func (x *modelStep) hand(owner string, ttl int64) bool {
 		return false
 	}
 	x.drop(owner)
-	x.publish(push{grant: true, owner: owner, token: n, server: x.now, other: x.head()})
+	x.publish(push{grant: true, owner: owner, token: n, server: x.now, other: x.head(), ttl: time.Duration(ttl) * time.Millisecond})
 	return true
 }
 
 func (x *modelStep) successor(hint string) (string, int64) {
 	if i := x.find(hint); hint != "" && i >= 0 {
-		if w := x.queue[i]; x.live(w) {
-			return w.owner, w.ttl
+		switch w := x.queue[i]; {
+		case x.left(w) < 1:
+			x.drop(hint)
+		case !x.missed(w):
+			return w.owner, x.granted(w)
 		}
-		x.drop(hint)
 	}
-	for len(x.queue) > 0 {
-		if w := x.queue[0]; x.live(w) {
-			return w.owner, w.ttl
+	late, lateTTL := "", int64(0)
+	for i := 0; i < len(x.queue); {
+		switch w := x.queue[i]; {
+		case x.left(w) < 1:
+			x.drop(w.owner)
+		case !x.missed(w):
+			return w.owner, x.granted(w)
+		default:
+			if late == "" {
+				late, lateTTL = w.owner, x.granted(w)
+			}
+			i++
 		}
-		x.drop(x.queue[0].owner)
 	}
-	return "", 0
+	return late, lateTTL
 }
 
 func (x *modelStep) register(owner string, ttl, entry int64) bool {

@@ -1313,10 +1313,11 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 		}
 		b = append(b, byte(len(cl.push[i])))
 		for _, p := range cl.push[i] {
-			b = append(b, flag(p.grant))
+			b = append(b, flag(p.grant), flag(p.gone))
 			b = appendText(b, p.other)
 			b = binary.AppendVarint(b, p.token)
 			b = binary.AppendVarint(b, p.server-schedNow)
+			b = binary.AppendVarint(b, int64(p.ttl))
 		}
 	}
 	return b

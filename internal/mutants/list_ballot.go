@@ -79,8 +79,28 @@ var ballots = []mutant{
 	}, {
 		name: "a push is dated by its arrival: trusted beyond the key, by as long as it travelled",
 		file: "redlock/ballot.go",
-		old:  `end := start.Add(clock.Validity(b.part, b.factor))`, new: `end := at.Add(clock.Validity(b.part, b.factor))`,
+		old:  `end := start.Add(clock.Validity(min(p.ttl, b.part), b.factor))`, new: `end := at.Add(clock.Validity(min(p.ttl, b.part), b.factor))`,
 		tests: by("redlock", "TestPushIsDated|TestPushBeforeAnyAnswer"),
+	}, {
+		name: "a push is believed for what was asked for, and not for what the member granted: trusted beyond the key",
+		file: "redlock/ballot.go",
+		old:  `end := start.Add(clock.Validity(min(p.ttl, b.part), b.factor))`, new: `end := start.Add(clock.Validity(b.part, b.factor))`,
+		tests: by("redlock", "TestPushIsBelieved"),
+	}, {
+		name: "a push is believed for more than was asked for",
+		file: "redlock/ballot.go",
+		old:  `end := start.Add(clock.Validity(min(p.ttl, b.part), b.factor))`, new: `end := start.Add(clock.Validity(p.ttl, b.factor))`,
+		tests: by("redlock", "TestPushIsBelieved"),
+	}, {
+		name: "the holder names a waiter that has given up: members choose different successors",
+		file: "redlock/ballot.go",
+		old:  `named := func(n named) bool { return n.owner == waiter }`, new: `named := func(n named) bool { return n.owner == "" }`,
+		tests: by("redlock", "TestHintIsOfNobodyWhoHasGivenUp"),
+	}, {
+		name: "what a holder has heard of waiters has no limit: others fill its memory",
+		file: "redlock/ballot.go",
+		old:  `if len(*list) == hearMost {`, new: `if len(*list) < 0 {`,
+		tests: by("redlock", "TestWaitersRememberedAreFew"),
 	}, {
 		name: "a push is dated by a clock that stepped",
 		file: "redlock/ballot.go",

@@ -76,7 +76,7 @@ var scripts = []mutant{
 	}, {
 		name: "entries that have run out count: the vote goes to a waiter that is gone",
 		file: "redlock/script/hand.lua",
-		old:  `if not deadline or deadline * 1000 < now then`, new: `if not deadline then`,
+		old:  `if left < 1 then return nil end`, new: `left = math.max(left, 1)`,
 		tests: script("^release"),
 	}, {
 		name: "lengthen shortens: an older, longer validity outlives its key",
@@ -99,9 +99,44 @@ var scripts = []mutant{
 		old:  `(#time[2] == 6 and time[2] or string.sub('000000' .. time[2], -6))`, new: `time[2]`,
 		tests: by("redlock", "TestSchedulesModel"),
 	}, {
+		name: "what a waiter is handed outlives its entry: dead waiters hold up members one after the other",
+		file: "redlock/script/hand.lua",
+		old:  `if left < ttl + 0 then`, new: `if false then`,
+		tests: by("redlock", "TestNextHolderComesWithinOneEntry|TestScriptsDoWhatTheProtocolSays/embedded/^release"),
+	}, {
+		name: "a waiter that has missed a heartbeat comes before one that has not: its short grants end unheard",
+		file: "redlock/script/hand.lua",
+		old:  `local missed = left < ttl / 2`, new: `local missed = false`,
+		tests: by("redlock", "TestNextHolderComesWithinOneEntry|TestScriptsDoWhatTheProtocolSays/embedded/^release"),
+	}, {
+		name: "who has missed a heartbeat is never handed anything, nor who waits behind it",
+		file: "redlock/script/hand.lua",
+		old:  `if not late then return false end`, new: `if true then return false end`,
+		tests: script("^release"),
+	}, {
+		name: "a hint that has missed a heartbeat moves everybody on by one",
+		file: "redlock/script/hand.lua",
+		old:  `elseif not hinted then`, new: `else`,
+		tests: script("^release"),
+	}, {
+		name: "yield gives to a waiter that has missed a heartbeat",
+		file: "redlock/script/yield.lua",
+		old:  `elseif not missed then`, new: `else`,
+		tests: script("^yield"),
+	}, {
+		name: "a waiter that gives up tells nobody: the holder names it as its successor",
+		file: "redlock/script/withdraw.lua",
+		old:  `if waited and tag ~= '!' then`, new: `if false then`,
+		tests: by("redlock", "TestHolderForgetsWaitersThatGaveUp|TestScriptsDoWhatTheProtocolSays/embedded/^release"),
+	}, {
+		name: "who did not wait tells the holder that it has given up",
+		file: "redlock/script/withdraw.lua",
+		old:  `if waited and tag`, new: `if tag`,
+		tests: script("^release"),
+	}, {
 		name: "the hint is ignored: members choose different successors",
 		file: "redlock/script/hand.lua",
-		old:  `if hint == '' then next = head() end`, new: `next = head()`,
+		old:  `if not hinted then next = head() end`, new: `next, hinted = head(), false`,
 		tests: script("^release"),
 	}, {
 		name: "who was served stays in the queue: it is served again",
@@ -221,7 +256,7 @@ var scripts = []mutant{
 	}, {
 		name: "release by somebody else hands over: two holders",
 		file: "redlock/script/pass.lua",
-		old:  `if had == 0 then return 0 end`, new: ``,
+		old:  "if had == 0 then\n", new: "if had == 0 and false then\n",
 		tests: script("^release"),
 	}, {
 		name: "release hands over although told not to: a restored queue is served in quarantine",
@@ -231,7 +266,7 @@ var scripts = []mutant{
 	}, {
 		name: "release keeps the place in the queue: a waiter that gave up gets the lock",
 		file: "redlock/script/pass.lua",
-		old:  "drop(owner)\n", new: "",
+		old:  "local waited = drop(owner)\n", new: "local waited = false\n",
 		tests: script("^release"),
 	}, {
 		name: "yield does not look at the token: a late one gives up a later vote, two holders",

@@ -3,6 +3,10 @@
 --include interop.lua
 local owner, hint = ARGV[2], ARGV[3]
 local had = redis.call('HDEL', KEYS[1], owner)
-drop(owner)
-if had == 1 and not pass(hint) then return redis.error_reply('FORGOT marker') end
+local waited = drop(owner)
+if had == 0 then
+  --include withdraw.lua
+  return 0
+end
+if not pass(hint) then return redis.error_reply('FORGOT marker') end
 return had
