@@ -854,3 +854,22 @@ func TestHolderForgetsWaitersThatGaveUp(t *testing.T) {
 		waiting.get(t)
 	})
 }
+
+// While somebody holds and somebody waits nothing is handed over, and the keys of the queue never end by themselves.
+func TestEntriesOfDeadWaitersAreRemovedWhileTheLockIsHeld(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		h, live := join(t, cluster), join(t, cluster)
+		l := h.hold(t, "k")
+		live.lockLater(t.Context(), "k")
+		for range 40 {
+			p := join(t, cluster)
+			p.lockLater(t.Context(), "k")
+			synctest.Wait()
+			p.die()
+		}
+		require.EqualValues(t, 41, admin(t, cluster.Servers[0], "HLEN", keysOf("k").waiters()))
+		time.Sleep(5 * time.Minute) // of heartbeats of one waiter
+		require.LessOrEqual(t, admin(t, cluster.Servers[0], "HLEN", keysOf("k").waiters()), int64(8))
+		require.NoError(t, l.Unlock(t.Context()))
+	})
+}

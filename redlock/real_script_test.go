@@ -492,6 +492,24 @@ var waitCases = []scriptCase{
 		require.Equal(s, []string{bob, carol}, s.waitersInOrder())
 		s.hears("w "+alice+" "+bob, "w "+alice+" "+carol)
 	}},
+	{name: "wait removes entries that have run out from a long queue, and leaves a short one alone", test: func(s *scripted) {
+		s.take(alice, minute)
+		for n := range 8 {
+			s.line(ownerOf("DEAD", uint64(n)), minute, minute)
+			s.ask("HSET", s.waiters(), ownerOf("DEAD", uint64(n)), "1 60000")
+		}
+		s.ask("HSET", s.waiters(), ownerOf("DEAD", 5), text(s.now()/1000+60_000)+" 60000") // but for this one
+		s.ask("ZREM", s.queue(), ownerOf("DEAD", 7))
+		s.ask("HDEL", s.waiters(), ownerOf("DEAD", 7))
+		s.line(bob, minute, minute)
+		require.Len(s, s.waitersInOrder(), 8)
+		s.line(carol, minute, minute)
+		require.Less(s, len(s.waitersInOrder()), 9, "the head, or two")
+		s.line(carol, minute, minute)
+		require.Contains(s, s.waitersInOrder(), ownerOf("DEAD", 5))
+		require.Contains(s, s.waitersInOrder(), bob)
+		require.Contains(s, s.waitersInOrder(), carol)
+	}},
 	{name: "wait announces nobody to a holder without an inbox", test: func(s *scripted) {
 		s.take("somebody else", minute)
 		s.line(bob, minute, minute)

@@ -163,6 +163,9 @@ func (x *modelStep) run(c modelCall) modelReply {
 		if x.register(c.owner, c.ttl, c.entry) {
 			x.publish(push{owner: x.owner, other: c.owner})
 		}
+		if len(x.queue) > 8 {
+			panic("the model has no long queues")
+		}
 		return modelReply{n: -max(x.end-x.now/1000, 1), server: x.now, next: "-"}
 	case opRelease:
 		had := x.owner == c.owner

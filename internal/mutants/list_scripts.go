@@ -134,6 +134,16 @@ var scripts = []mutant{
 		old:  `if waited and tag`, new: `if tag`,
 		tests: script("^release"),
 	}, {
+		name: "entries of dead waiters stay while the lock is held: each yield looks at all of them",
+		file: "redlock/script/tidy.lua",
+		old:  `(deadline or 0) * 1000 < now`, new: `false`,
+		tests: by("redlock", "TestEntriesOfDeadWaiters|TestScriptsDoWhatTheProtocolSays/embedded/^wait_removes"),
+	}, {
+		name: "a registration removes the entries of living waiters",
+		file: "redlock/script/tidy.lua",
+		old:  `(deadline or 0) * 1000 < now`, new: `true`,
+		tests: script("^wait_removes"),
+	}, {
 		name: "the hint is ignored: members choose different successors",
 		file: "redlock/script/hand.lua",
 		old:  `if not hinted then next = head() end`, new: `next, hinted = head(), false`,
