@@ -53,7 +53,7 @@ func (c *Client) newAttempt(k keys, t terms, in context.Context) *attempt {
 	if !c.alive.enter() {
 		return nil
 	}
-	n := c.seq.Add(1)
+	n := c.number()
 	a, voters := newAttempt(len(c.members))
 	a.c, a.keys, a.terms, a.owner, a.n, a.longest = c, k, t, ownerOf(c.uuid, n), n, t.ttl
 	a.b = ballotOf(a.owner, voters, t, &c.cfg)

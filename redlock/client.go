@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"maps"
@@ -30,6 +31,7 @@ type Client struct {
 	need    int
 	uuid    string // this client, at the members: never logged
 	seq     atomic.Uint64
+	number  func() uint64 // of the next attempt
 
 	rounds   quorum.Rounds
 	buffers  sync.Pool // *[]byte for encoding
@@ -71,6 +73,7 @@ func New(members []quorum.Member, opts ...Option) (*Client, error) {
 		members: members, need: quorum.Majority(len(members)),
 		uuid: rand.Text(), closed: make(chan struct{}),
 	}
+	c.number = c.nextNumber
 	c.alive.none = make(chan struct{}, 1)
 	c.changes.ch = make(chan struct{})
 	for _, m := range members {
@@ -199,6 +202,15 @@ func (a *alive) end() {
 	if a.n.Add(aliveEnded) == aliveEnded {
 		signal(a.none)
 	}
+}
+
+// nextNumber is one that no other attempt of this client has, and none of a copy of this process either: a snapshot of
+// a machine that runs twice has the client's name and its counter twice, and members would take both for one owner. So a
+// part of it is drawn from the system at that moment, which draws anew after a snapshot where it can tell.
+func (c *Client) nextNumber() uint64 {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return c.seq.Add(1)<<24 | uint64(binary.BigEndian.Uint32(b[:])>>8)
 }
 
 func (c *Client) isClosed() bool {

@@ -228,9 +228,13 @@ func AutoRenew(d time.Duration) MutexOption {
 	return func(t *terms) { t.ttl, t.renew = d, true }
 }
 
-// MaxHold caps an auto-renewed lease; it replaces Config.MaxHold. Negative: no limit.
+// MaxHold caps an auto-renewed lease; it replaces Config.MaxHold. Negative: no limit. 0: that of the Config.
 func MaxHold(d time.Duration) MutexOption {
-	return func(t *terms) { t.maxHold = d }
+	return func(t *terms) {
+		if d != 0 {
+			t.maxHold = d
+		}
+	}
 }
 
 // As names the owner for re-entry: while this client holds the lock as the same owner, Lock and TryLock

@@ -358,7 +358,8 @@ func (l *Lease) notHeld(op string) error {
 
 // Extend asks the members to keep the lease for ttl from now, and moves ValidUntil accordingly. Less
 // than what is left shortens only what this process relies on, never what the members keep. The new end
-// also bounds a lease with a fixed TTL; one that is auto-renewed goes on being renewed.
+// also bounds a lease with a fixed TTL; one that is auto-renewed goes on being renewed, until its MaxHold, beyond which
+// no Extend moves it: ValidUntil tells.
 //
 // Errors: ErrNotHeld or a *LostError if the lease has ended, ErrNoQuorum if too few members confirmed
 // (the old validity stands), ErrInput.

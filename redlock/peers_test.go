@@ -351,8 +351,8 @@ func ownerThatBeginsAnother(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			all := peers(t, cluster, 2, quiet)
 			all[1].uuid = all[0].uuid // owners differ by their last digits only
-			all[0].seq.Store(numbers[0] - 1)
-			all[1].seq.Store(numbers[1] - 1)
+			all[0].number = func() uint64 { return numbers[0] }
+			all[1].number = func() uint64 { return numbers[1] }
 			first := all[0].hold(t, "k", TTL(10*time.Second))
 			_, err := all[1].Mutex("k").TryLock(t.Context())
 			require.ErrorIs(t, err, ErrHeld)

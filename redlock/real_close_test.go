@@ -189,7 +189,7 @@ func TestNothingOfAClientIsLeftAfterClose(t *testing.T) {
 
 func (d *deployment) open(t *testing.T) *Client {
 	t.Helper()
-	c, err := Open(t.Context(), d.urls, WithFreshMembers())
+	c, err := Open(t.Context(), d.urls, WithConfig(Config{FreshMembers: true, DialTimeout: 10 * time.Second}))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	require.Eventually(t, func() bool {

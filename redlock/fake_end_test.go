@@ -1,0 +1,553 @@
+package redlock
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// What ends, and when: leases, clients, owners, and what is owed for them.
+
+// stuck is a Tracer that blocks in one kind of call until it is let go.
+type stuck struct {
+	tracer
+	at      string
+	in, out chan struct{}
+	once    sync.Once
+}
+
+func sticking(at string) *stuck {
+	return &stuck{at: at, in: make(chan struct{}), out: make(chan struct{})}
+}
+
+func (s *stuck) wait(at string) {
+	if at == s.at {
+		s.once.Do(func() { close(s.in) })
+		<-s.out
+	}
+}
+
+func (s *stuck) Lost(*LostError)                        { s.wait("lost") }
+func (s *stuck) RenewalEnd(context.Context, RenewalEnd) {}
+func (s *stuck) RenewalStart(RenewalStart) context.Context {
+	s.wait("renewal")
+	return context.Background()
+}
+func (s *stuck) Enabled(context.Context, slog.Level) bool  { return true }
+func (s *stuck) Handle(context.Context, slog.Record) error { s.wait("log"); return nil }
+func (s *stuck) WithAttrs([]slog.Attr) slog.Handler        { return s }
+func (s *stuck) WithGroup(string) slog.Handler             { return s }
+
+// hasEnded looks at the channel alone: the methods of a lease look at the clock.
+func hasEnded(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestContextsEndOnTimeAlthoughATracerOrALoggerBlocks(t *testing.T) {
+	for _, at := range []string{"lost", "log", "renewal"} {
+		t.Run(at, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+				hook := sticking(at)
+				p := join(t, cluster, WithTracer(hook), WithLogger(slog.New(hook)))
+				defer func() { _ = p.Close() }()
+				defer close(hook.out)
+				p.hold(t, "first", TTL(4*time.Second))
+				p.hold(t, "renewed", AutoRenew(12*time.Second))
+				second := p.hold(t, "second", TTL(14*time.Second))
+				done, until := second.Done(), second.ValidUntil()
+				<-hook.in
+				time.Sleep(time.Until(until) + time.Microsecond)
+				synctest.Wait()
+				require.True(t, hasEnded(done))
+			})
+		})
+	}
+}
+
+func TestCloseEndsEveryLeaseAlthoughATracerBlocks(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		hook := sticking("lost")
+		p := join(t, cluster, WithTracer(hook))
+		defer close(hook.out)
+		p.hold(t, "one", TTL(4*time.Second))
+		two := p.hold(t, "two")
+		done := two.Done()
+		<-hook.in
+		start := time.Now()
+		require.NoError(t, p.Close())
+		require.LessOrEqual(t, time.Since(start), closeWithin)
+		require.True(t, hasEnded(done))
+		require.Equal(t, LostClosed, lostFor(two))
+		leftovers(t, cluster)
+	})
+}
+
+func TestCloseAtAnyMomentEndsEveryLease(t *testing.T) {
+	for round := range 30 {
+		c, err := New([]quorum.Member{&yes{}}, WithConfig(Config{TTL: 300 * time.Millisecond}))
+		require.NoError(t, err)
+		var dones []<-chan struct{}
+		for i := range 500 {
+			l, err := c.Mutex(fmt.Sprint("k", i)).Lock(t.Context())
+			if errors.Is(err, ErrTooSlow) { // on a busy machine
+				continue
+			}
+			require.NoError(t, err)
+			dones = append(dones, l.Done())
+		}
+		timer := time.NewTimer(time.Duration(round) * 5 * time.Millisecond) // any moment of a renewal
+		<-timer.C
+		require.NoError(t, c.Close())
+		for _, done := range dones {
+			require.True(t, hasEnded(done))
+		}
+	}
+}
+
+// slowMember takes its time to be told of a release, as the submission of very many does.
+type slowMember struct {
+	yes
+	releases atomic.Int64
+}
+
+func (m *slowMember) Submit(c *quorum.Call) {
+	if bytes.Contains(c.Cmd, []byte(releaseScript.sha)) {
+		m.releases.Add(1)
+		time.Sleep(time.Millisecond)
+	}
+	m.yes.Submit(c)
+}
+
+func TestManyLeasesThatEndAtOnceAllEndInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &slowMember{}
+		c, err := New([]quorum.Member{m})
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		const n = 2000
+		var late []<-chan struct{}
+		var until time.Time
+		for i := range n {
+			l, err := c.Mutex(fmt.Sprint("k", i), TTL(4*time.Second)).Lock(t.Context())
+			require.NoError(t, err)
+			late, until = append(late, l.Done()), l.ValidUntil()
+		}
+		time.Sleep(time.Until(until) + time.Microsecond)
+		synctest.Wait()
+		open := 0
+		for _, done := range late {
+			if !hasEnded(done) {
+				open++
+			}
+		}
+		require.Zero(t, open, "contexts that wait for the releases of others")
+		require.Less(t, m.releases.Load(), int64(n))
+		time.Sleep(n * time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, int64(n), m.releases.Load(), "and all are released")
+	})
+}
+
+// apartBy moves base by mono on the monotonic and by wall on the wall clock.
+func apartBy(base time.Time, mono, wall time.Duration) time.Time {
+	moved := base.Add(wall)
+	*(*int64)(unsafe.Add(unsafe.Pointer(&moved), 8)) += int64(mono - wall)
+	return moved
+}
+
+func TestLeaseThatASuspendEndedIsNotHiddenByYoungerOnes(t *testing.T) {
+	before := time.Now()
+	after := apartBy(before, 500*time.Millisecond, time.Minute) // the machine slept for a minute
+	for name, until := range map[string]time.Time{
+		"over when it wakes":  before.Add(29 * time.Second),
+		"over a moment later": before.Add(time.Minute + 500*time.Millisecond),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var k keeper
+			require.Empty(t, k.takeDue(before))
+			old := &Lease{pos: -1, key: "old", ttl: 30 * time.Second, until: until}
+			k.putLocked(old, before, time.Time{})
+			for i := range 20 {
+				young := &Lease{pos: -1, key: "young", ttl: 3 * time.Second, until: after.Add(time.Second + time.Duration(i))}
+				k.putLocked(young, after, time.Time{})
+			}
+			over := k.takeDue(after)
+			if len(over) == 0 {
+				over = k.takeDue(after.Add(500 * time.Millisecond))
+			}
+			require.Equal(t, []*Lease{old}, over)
+		})
+	}
+}
+
+func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
+	c, err := New([]quorum.Member{&yes{}})
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	l, err := c.Mutex("job", TTL(20*time.Second)).Lock(t.Context())
+	require.NoError(t, err)
+	done := l.Done()
+	_, err = c.Mutex("younger", TTL(2*time.Second)).Lock(t.Context())
+	require.NoError(t, err)
+	// What a suspend of a minute does: the lease ended long ago on the wall clock, and is to end on the other one.
+	l.mu.Lock()
+	l.until = apartBy(l.until, 0, -time.Minute)
+	l.mu.Unlock()
+	c.keeper.mu.Lock()
+	c.keeper.wall = apartBy(c.keeper.wall, 0, -time.Minute)
+	c.keeper.mu.Unlock()
+	start := time.Now()
+	select {
+	case <-done:
+		t.Logf("%v after the machine woke up", time.Since(start))
+	case <-time.After(10 * time.Second):
+		t.Fatal("it hides behind younger leases")
+	}
+}
+
+func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
+	c, err := New([]quorum.Member{&yes{}})
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	now := time.Now()
+	for _, left := range []time.Duration{10 * time.Millisecond, 89 * time.Millisecond, 980 * time.Millisecond, 3 * time.Second} {
+		for _, renew := range []bool{true, false} {
+			a := c.newAttempt(c.cfg.keysOf("k"), terms{ttl: 30 * time.Second, renew: renew}, nil)
+			l := newLease(t.Context(), a, grant{token: 7, until: now.Add(left)}, true, now)
+			require.Greater(t, left, l.renewAt.Sub(now), "an answer takes time")
+			for tries := 0; ; tries++ { // that are not confirmed
+				at := l.renewAt
+				if at.Sub(now) >= left {
+					require.Greater(t, tries, 2, "one that is lost must not cost the lease")
+					break
+				}
+				held, ask := l.ask(at)
+				require.True(t, held)
+				require.True(t, ask)
+				if tries > 1000 {
+					t.Fatal("asked without a pause")
+				}
+			}
+			a.abandon()
+		}
+	}
+}
+
+func TestWaiterWithAShortTTLHasTheLockAsSoonAsItIsFree(t *testing.T) {
+	for _, ttl := range []time.Duration{300 * time.Millisecond, time.Second} {
+		for beat := range 10 { // any moment between two heartbeats
+			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+				h, w := join(t, cluster), join(t, cluster)
+				h.everyLink(func(l *redistest.Link) { l.Pause() }, 0) // it has the other two, and the waiter one
+				held := h.hold(t, "k")
+				waiting := w.lockLater(t.Context(), "k", AutoRenew(ttl))
+				synctest.Wait()
+				h.everyLink(func(l *redistest.Link) { l.Resume() }, 0)
+				cluster.Kill(2)
+				time.Sleep(3*time.Second + time.Duration(beat)*100*time.Millisecond)
+				start := time.Now()
+				require.NoError(t, held.Unlock(t.Context()))
+				l := waiting.get(t)
+				require.Less(t, time.Since(start), 20*time.Millisecond, "two members of three are up and free")
+				time.Sleep(3 * time.Second)
+				require.NoError(t, l.Err(), "two members of three have renewed it")
+			})
+		}
+	}
+}
+
+func TestWaiterWithoutAMajorityLeavesItsVoteToOthers(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		never := func(c *Config) { c.NoQuorumAfter = -1 }
+		cut := join(t, cluster, never)
+		cluster.Kill(2)
+		cut.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
+		synctest.Wait()
+		for range 8 { // of either rank
+			other := connect(t, cluster, never)
+			other.settle(t, 2)
+			ctx, giveUp := context.WithCancel(t.Context())
+			cut.lockLater(ctx, "k")
+			time.Sleep(50 * time.Millisecond)
+			start := time.Now()
+			l := other.lock(t, "k")
+			require.Less(t, time.Since(start), time.Second)
+			require.NoError(t, l.Unlock(t.Context()))
+			giveUp()
+			synctest.Wait()
+		}
+		cut.everyLink(func(l *redistest.Link) { l.Heal() }, 0)
+		start := time.Now()
+		l := cut.lock(t, "k")
+		require.Less(t, time.Since(start), 2*time.Second, "and it has the lock when it can")
+		require.NoError(t, l.Unlock(t.Context()))
+	})
+}
+
+func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		var members []quorum.Member
+		for _, s := range cluster.Servers {
+			nc := Config{}.withDefaults().node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: s.Path(), MaxBytes: 8 << 10})
+			n, err := node.New(nc)
+			require.NoError(t, err)
+			members = append(members, n)
+		}
+		c, err := New(members)
+		require.NoError(t, err)
+		p := &peer{Client: c}
+		defer func() { _ = c.Close() }()
+		p.settle(t, 3)
+		const n = 1000
+		errs := make(chan error, n)
+		start := time.Now()
+		for i := range n {
+			go func() {
+				l, err := c.Mutex(fmt.Sprint("k", i)).Lock(t.Context())
+				if err == nil {
+					err = l.Unlock(t.Context())
+				}
+				errs <- err
+			}()
+		}
+		for range n {
+			if err := <-errs; !errors.Is(err, ErrInDoubt) { // a release that did not fit is owed
+				require.NoError(t, err)
+			}
+		}
+		require.Less(t, time.Since(start), 500*time.Millisecond)
+	})
+}
+
+func TestUnlockInAnInnerDoLeavesTheOuterHeld(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		m := p.Mutex("k", As("me"))
+		require.NoError(t, m.Do(t.Context(), func(ctx context.Context, outer *Lease) error {
+			beside, err := m.Lock(ctx) // another goroutine of the same owner
+			require.NoError(t, err)
+			require.NoError(t, m.Do(ctx, func(ctx context.Context, inner *Lease) error {
+				require.NoError(t, inner.Unlock(context.Background())) // early
+				require.ErrorIs(t, inner.Unlock(context.Background()), ErrNotHeld, "it has one hold")
+				return nil
+			}))
+			require.NoError(t, beside.Err())
+			require.NoError(t, beside.Unlock(ctx))
+			return outer.Err()
+		}), "the outer one is held until its own end")
+		synctest.Wait()
+		leftovers(t, cluster)
+	})
+}
+
+func TestDoThatHandsItsLeaseOffSucceeds(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p, q := join(t, cluster), join(t, cluster)
+		var h Handoff
+		require.NoError(t, p.Mutex("k").Do(t.Context(), func(_ context.Context, l *Lease) (err error) {
+			h, err = l.Handoff()
+			return err
+		}))
+		next, err := q.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		require.NoError(t, next.Unlock(t.Context()))
+	})
+}
+
+func TestReentryComesBeforeTheLastUnlockOrFindsTheLeaseEnded(t *testing.T) {
+	c, err := New([]quorum.Member{&yes{}})
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	m := c.Mutex("k", As("me"))
+	var wg sync.WaitGroup
+	var taken atomic.Int64
+	for range 8 {
+		wg.Go(func() {
+			for range 20_000 {
+				l, err := m.Lock(context.Background())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := l.Unlock(context.Background()); errors.Is(err, ErrNotHeld) {
+					taken.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Zero(t, taken.Load(), "leases that were ended under who had just entered them")
+}
+
+func TestReleaseIsOwedUntilTheLongestTTLThatWasAskedForIsOver(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p, q := join(t, cluster), join(t, cluster)
+		l := p.hold(t, "k", TTL(time.Second))
+		require.NoError(t, l.Extend(t.Context(), 30*time.Second))
+		first := p.hold(t, "handed", TTL(time.Second))
+		require.NoError(t, first.Extend(t.Context(), 30*time.Second))
+		synctest.Wait()
+		h, err := first.Handoff()
+		require.NoError(t, err)
+		adopted, err := q.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		synctest.Wait()
+		away := func(l *redistest.Link) { l.Refuse(true); l.Cut() }
+		p.everyLink(away, 2)
+		q.everyLink(away, 2)
+		synctest.Wait()
+		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, adopted.Unlock(t.Context()))
+		time.Sleep(10 * time.Second)
+		p.everyLink(func(l *redistest.Link) { l.Heal() }, 2)
+		q.everyLink(func(l *redistest.Link) { l.Heal() }, 2)
+		time.Sleep(5 * time.Second)
+		leftovers(t, cluster)
+	})
+}
+
+func TestHandoffIsShownByNoPrinterAndNoEncoder(t *testing.T) {
+	owner := "ABCDEFGHIJKLMNOPQRSTUVWXYZ:7"
+	h := Handoff{key: "k", owner: &owner, token: 5, terms: terms{ttl: time.Second}}
+	type around struct {
+		H Handoff
+		h Handoff
+	}
+	var out bytes.Buffer
+	for _, v := range []any{h, &h, []Handoff{h}, map[string]Handoff{"x": h}, around{h, h}, &around{h, h}} {
+		for _, handler := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
+			slog.New(handler).Info("handing off", "lease", v)
+		}
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%o"} {
+			fmt.Fprintf(&out, verb, v)
+		}
+		_ = json.NewEncoder(&out).Encode(v)
+	}
+	for _, secret := range []string{h.Secret(), owner, owner[:26], fmt.Sprintf("%x", owner[:26]), fmt.Sprintf("%X", owner[:26])} {
+		require.NotContains(t, out.String(), secret)
+	}
+	require.Contains(t, out.String(), "(token 5)")
+	back, err := ParseHandoff(h.Secret())
+	require.NoError(t, err)
+	require.Equal(t, h, back)
+	require.Empty(t, Handoff{}.Secret())
+}
+
+func TestHandedOffLeaseHasTheTermsOfItsOwner(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opts []MutexOption
+		ends time.Duration // after the grant; 0: not within a minute
+	}{
+		"fixed":       {[]MutexOption{TTL(30 * time.Second)}, 30 * time.Second},
+		"renewed":     {[]MutexOption{AutoRenew(20 * time.Second)}, 0},
+		"for a while": {[]MutexOption{AutoRenew(20 * time.Second), MaxHold(40 * time.Second)}, 40 * time.Second},
+		"for long":    {[]MutexOption{MaxHold(0)}, 0}, // as the Config says
+	} {
+		for _, waited := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, waited for %v", name, waited), func(t *testing.T) {
+				bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+					h, p, q := join(t, cluster), join(t, cluster), join(t, cluster)
+					var mine *Lease
+					if waited {
+						before := h.hold(t, "k")
+						w := p.lockLater(t.Context(), "k", tc.opts...)
+						time.Sleep(100 * time.Millisecond)
+						require.NoError(t, before.Unlock(t.Context()))
+						mine = w.get(t)
+					} else {
+						mine = p.lock(t, "k", tc.opts...)
+					}
+					granted := time.Now()
+					time.Sleep(500 * time.Millisecond)
+					hand, err := mine.Handoff()
+					require.NoError(t, err)
+					next, err := q.Adopt(t.Context(), hand)
+					require.NoError(t, err)
+					if tc.ends == 0 {
+						time.Sleep(time.Minute)
+						require.NoError(t, next.Err())
+						require.NoError(t, next.Unlock(t.Context()))
+						return
+					}
+					<-next.Done()
+					require.InDelta(t, tc.ends.Seconds(), time.Since(granted).Seconds(), tc.ends.Seconds()/50)
+				})
+			})
+		}
+	}
+}
+
+func TestCallsOfALeaseThatWasHandedOffLeaveNoVoteOfNobody(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p, q := join(t, cluster), join(t, cluster)
+		p.everyLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
+		l := p.lock(t, "k")
+		kept := p.lock(t, "kept")
+		h, err := l.Handoff()
+		require.NoError(t, err)
+		keptHand, err := kept.Handoff()
+		require.NoError(t, err)
+		next, err := q.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		require.NoError(t, next.Unlock(t.Context()))
+		still, err := q.Adopt(t.Context(), keptHand)
+		require.NoError(t, err)
+		synctest.Wait()
+		p.everyLink(func(l *redistest.Link) { l.Resume() }, 2)
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, int64(-2), admin(t, cluster.Servers[2], "PTTL", "k"), "it had been released there before")
+		require.Equal(t, 3, votesAt(cluster, still), "a vote of a lease that is held is one more")
+		require.NoError(t, still.Unlock(t.Context()))
+		synctest.Wait()
+		leftovers(t, cluster)
+	})
+}
+
+func TestClosedClientSaysSo(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		p, q := join(t, cluster), join(t, cluster)
+		h, err := p.lock(t, "k").Handoff()
+		require.NoError(t, err)
+		require.NoError(t, q.Close())
+		_, err = q.Adopt(t.Context(), h)
+		require.ErrorIs(t, err, ErrClosed)
+		_, err = q.Mutex("j").Lock(t.Context())
+		require.ErrorIs(t, err, ErrClosed)
+		l, err := p.Adopt(t.Context(), h)
+		require.NoError(t, err, "it was not touched")
+		require.NoError(t, l.Unlock(t.Context()))
+	})
+}
+
+// A snapshot of a machine that is started twice: both have the client's name, and the number of its next attempt.
+func TestCopyOfAProcessIsAnotherOwner(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		one, two := join(t, cluster), join(t, cluster)
+		two.uuid = one.uuid
+		two.seq.Store(one.seq.Load())
+		l := one.hold(t, "k")
+		_, err := two.Mutex("k").TryLock(t.Context())
+		require.ErrorIs(t, err, ErrHeld)
+		require.NoError(t, l.Unlock(t.Context()))
+	})
+}
