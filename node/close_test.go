@@ -260,7 +260,8 @@ func TestReleaseThatIsRefusedDuringCloseIsRepeatedBeforeItsEnd(t *testing.T) {
 // A member that has no marker, and must wait for others to be looked at, gets what is owed all the same.
 func TestClosePaysAMemberWithoutAStanding(t *testing.T) {
 	s := startRedis(t)
-	n := start(t, Config{Addr: s.addr(), DialTimeout: time.Minute, Guard: NewGuard(GuardConfig{Members: 3, MaxTTL: time.Minute})})
+	guard := NewGuard(GuardConfig{Members: 3, MaxTTL: time.Minute})
+	n := start(t, Config{Addr: s.addr(), DialTimeout: time.Minute, Guard: guard})
 	r := newCall("SADD", "released", "a")
 	r.OweUntil = time.Now().Add(time.Minute)
 	n.Submit(&r.Call)

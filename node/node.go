@@ -189,7 +189,8 @@ func (n *Node) Submit(c *quorum.Call) {
 }
 
 // finish completes a call that has no reply but an error, and takes on the debt of a release that was
-// not delivered. A call of ErrEnded or ErrClosed leaves none: the first is no release, the second has nobody left to pay.
+// not delivered. A call of ErrEnded or ErrClosed leaves none: the first is no release, the second has nobody left to
+// pay.
 // Nor does one that Via is told of: what is owed then may have to go to another server.
 func (n *Node) finish(c *quorum.Call, outcome quorum.Outcome, err error) {
 	c.Outcome, c.Err = outcome, err

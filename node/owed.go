@@ -46,8 +46,10 @@ type owed struct {
 }
 
 func newOwed(pauseMin, pauseMax time.Duration, dropped func()) *owed {
-	return &owed{cmdLimit: maxDebts, byteLimit: maxDebtBytes, pauseMin: max(pauseMin, time.Millisecond), pauseMax: pauseMax,
-		dropped: dropped, kick: make(chan struct{}, 1)}
+	return &owed{
+		cmdLimit: maxDebts, byteLimit: maxDebtBytes, dropped: dropped, kick: make(chan struct{}, 1),
+		pauseMin: max(pauseMin, time.Millisecond), pauseMax: pauseMax,
+	}
 }
 
 // add copies c, which the caller still owns. What the server has refused is not sent to it again at once.

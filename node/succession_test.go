@@ -483,10 +483,10 @@ func TestReleasesOfAHundredThousandLeasesThatEndAtOnceAreAllPaid(t *testing.T) {
 		submit(n, "HOLD")
 		name := strings.Repeat("n", 300) // and the keys of its queue and its counters
 		for range leases {
-			c := &quorum.Call{Cmd: resp.Command("RELEASE", name), Sink: discard{}, OweUntil: time.Now().Add(time.Minute), Late: true}
-			n.Submit(c)
+			cmd := resp.Command("RELEASE", name)
+			n.Submit(&quorum.Call{Cmd: cmd, Sink: discard{}, OweUntil: time.Now().Add(time.Minute), Late: true})
 		}
-		if calls, size := func() (int, int64) { return n.published.Load().session.inFlight() }(); size > 1<<20 || calls > 16384 {
+		if calls, size := n.published.Load().session.inFlight(); size > 1<<20 || calls > 16384 {
 			t.Errorf("%d calls of %d bytes in line", calls, size)
 		}
 		began := time.Now()

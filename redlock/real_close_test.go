@@ -44,11 +44,12 @@ func plainDeployment(t *testing.T) *deployment {
 // hangingDeployment has a member that hangs when its client is closed.
 func hangingDeployment(t *testing.T) *deployment {
 	cluster := rt.Real(t, 3)
-	d := &deployment{servers: servers(cluster.Servers), away: cluster.Servers[2], stop: cluster.Real(2).Pause, resume: cluster.Real(2).Resume}
+	away := cluster.Real(2)
+	d := &deployment{servers: servers(cluster.Servers), away: away, stop: away.Pause, resume: away.Resume}
 	for _, s := range cluster.Servers {
 		d.urls = append(d.urls, "redis://"+s.Addr())
 	}
-	t.Cleanup(cluster.Real(2).Resume)
+	t.Cleanup(away.Resume)
 	return d
 }
 
@@ -61,7 +62,8 @@ func shardedDeployment(t *testing.T) *deployment {
 	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 3, NodeTimeout: 20 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
-	return &deployment{urls: []string{"redis-cluster://" + strings.Join(s.Addrs(), ",") + "?failover_lag=0s"}, servers: servers(s.Servers)}
+	url := "redis-cluster://" + strings.Join(s.Addrs(), ",") + "?failover_lag=0s"
+	return &deployment{urls: []string{url}, servers: servers(s.Servers)}
 }
 
 func groupDeployment(t *testing.T) *deployment {
@@ -288,7 +290,8 @@ func (d *deployment) left(t *testing.T, c *Client, round int) (r remains) {
 		}
 		channels, _ := admin(t, s, "PUBSUB", "CHANNELS", inboxPrefix+c.uuid+"*").([]any)
 		for _, channel := range channels {
-			r.channels = append(r.channels, fmt.Sprintf("%v at server %d", strings.TrimPrefix(channel.(string), inboxPrefix+c.uuid), i))
+			rest := strings.TrimPrefix(channel.(string), inboxPrefix+c.uuid)
+			r.channels = append(r.channels, fmt.Sprintf("%v at server %d", rest, i))
 		}
 	}
 	return r
