@@ -15,7 +15,7 @@ import (
 // a node without a guard.
 type admission struct {
 	marker    marker
-	votesFrom time.Time // quarantined until then, by our clock
+	votesFrom time.Time // quarantined until then, by our monotonic clock: see reads
 	lifted    time.Time // until then other clients may not know our MaxTTL
 }
 
@@ -69,7 +69,8 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 		}
 		g.found(n.seat, m)
 		waited := clock.Elapsed(began, time.Now())
-		v := g.view(n.seat, uptime+waited, waited, n.cfg.DialTimeout)
+		// Of what the clocks say the server's age gets the least: a wall clock set forward makes nothing older.
+		v := g.view(n.seat, uptime+time.Since(began), waited, n.cfg.DialTimeout)
 		if n.replicated() {
 			v.lag = max(0, n.cfg.FailoverLag)
 		}
@@ -77,7 +78,7 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 		v.young = v.young || m.id == "" && strings.HasPrefix(m.stamp, runID+" ")
 		do, quarantine := decide(m, runID, v)
 		if do == markLost && n.cfg.Shard != nil && m.id == "" && !m.promoted() && n.inherited(s) {
-			do, quarantine = markNew, 0
+			do, quarantine, v.q = markNew, 0, g.longest()
 		}
 		if do == markLost || quarantine > 0 && m.promoted() {
 			quarantine += n.cfg.FailoverLag
@@ -91,7 +92,7 @@ func (n *Node) admit(s *session, runID string, uptime time.Duration) (admission,
 			}
 			return n.accepted(s, m)
 		case markNew, markLost:
-			return n.mark(s, m, runID, do, quarantine)
+			return n.mark(s, m, runID, do, v.q, quarantine)
 		}
 		if err := n.pauseFor(s, news, 100*time.Millisecond); err != nil {
 			return admission{}, err
@@ -118,7 +119,10 @@ func (n *Node) pauseFor(s *session, news <-chan struct{}, d time.Duration) error
 // may be. The member votes when all others have had a ping's time to learn of it.
 func (n *Node) accepted(s *session, m marker) (admission, error) {
 	g := n.cfg.Guard
-	a := admission{marker: m}
+	var a admission
+	if before := n.published.Load().admission; before.marker.id == m.id {
+		a = before // of one marking, whatever the connection
+	}
 	if m.q < g.cfg.MaxTTL {
 		lifted, err := n.askMarker(n.ctx, s, n.guardCommand(liftLua, m.id, millis(g.cfg.MaxTTL)))
 		if err != nil {
@@ -127,14 +131,14 @@ func (n *Node) accepted(s *session, m marker) (admission, error) {
 		if lifted.id != m.id {
 			return admission{}, errMarker
 		}
-		a.marker = lifted
+		m = lifted
 		n.cfg.Logger.Info("member learns of longer leases and votes after one ping", "member", n.name, "max_ttl", g.cfg.MaxTTL)
 		g.event(n.name, "lifted", lifted.arrived.Add(n.cfg.PingInterval))
 	}
-	if r := a.marker.raised; r >= 0 && r < n.cfg.PingInterval { // by this client or another
-		a.lifted = a.marker.arrived.Add(n.cfg.PingInterval - r)
+	if r := m.raised; r >= 0 && r < n.cfg.PingInterval { // by this client or another
+		a.lifted = m.arrived.Add(n.cfg.PingInterval - r)
 	}
-	a = a.dated()
+	a = a.reads(m)
 	switch {
 	case a.marker.state == forgot:
 		n.cfg.Logger.Info("member may have forgotten, and does not vote yet", "member", n.name, "for", a.marker.left)
@@ -146,23 +150,30 @@ func (n *Node) accepted(s *session, m marker) (admission, error) {
 	return a, nil
 }
 
-// dated computes votesFrom.
-func (a admission) dated() admission {
-	a.votesFrom = a.marker.arrived.Add(a.marker.left)
-	if clock.Until(a.lifted, a.votesFrom) > 0 {
+// reads takes a newer reading of the marker. What is left of a quarantine runs on our monotonic clock. A later
+// reading of the same marking may prolong it, by as much as its answer took or by what q was raised, and never
+// shortens it: a server whose clock was set forward ends the key early, and what it says then ends nothing here.
+func (a admission) reads(m marker) admission {
+	if until := m.arrived.Add(m.left); m.left > 0 && until.After(a.votesFrom) {
+		a.votesFrom = until
+	}
+	if a.lifted.After(a.votesFrom) {
 		a.votesFrom = a.lifted
 	}
+	a.marker = m
 	return a
 }
 
-func (n *Node) mark(s *session, old marker, runID string, do action, quarantine time.Duration) (admission, error) {
+// mark writes a new marker. q is what the quarantine was decided with: a greater one that was heard of meanwhile
+// must be seen to be greater when the member is restored.
+func (n *Node) mark(s *session, old marker, runID string, do action, q, quarantine time.Duration) (admission, error) {
 	g := n.cfg.Guard
 	state := forgot
 	if do == markNew {
 		state = neverForgot
 		g.marking()
 	}
-	m, err := n.askMarker(n.ctx, s, n.markCommand(runID, old.now, g.longest(), quarantine, state))
+	m, err := n.askMarker(n.ctx, s, n.markCommand(runID, old.now, q, quarantine, state))
 	if err != nil {
 		return admission{}, err
 	}
@@ -175,7 +186,7 @@ func (n *Node) mark(s *session, old marker, runID string, do action, quarantine 
 		}
 	}
 	g.found(n.seat, m)
-	a := admission{marker: m}.dated()
+	a := admission{}.reads(m)
 	until := time.Now().Add(m.left).Round(time.Second).Format(time.TimeOnly)
 	why := "it is younger than the longest lease, so it may be one that lost everything"
 	if old.promoted() {
@@ -243,15 +254,17 @@ func (n *Node) take(m marker) {
 		// A look that was answered before the restoring may be taken after it: nothing of one id goes
 		// back from whole.
 		if p.admitted && old.id == m.id && !(old.state == whole && m.state == forgot) {
-			p.admission.marker = m
-			p.admission = p.admission.dated()
+			p.admission = p.admission.reads(m)
 		}
 	})
 }
 
-// mayVote is whether the guard lets the member vote at now.
+// mayVote is whether the guard lets the member vote at now. Two must have ended the quarantine: the member, which
+// others may have told of longer leases, and our own count of it. That count is on the monotonic clock alone,
+// which leaves the most: after a suspend the member waits longer than it had to.
 func (p *published) mayVote(now time.Time) bool {
-	return p.admitted && p.admission.marker.state != forgot && clock.Until(p.admission.votesFrom, now) <= 0
+	m := p.admission.marker
+	return p.admitted && m.state != forgot && m.left == 0 && now.Sub(p.admission.votesFrom) >= 0
 }
 
 // lastMarker is the last reading of the member's marker, and when it was made.
@@ -269,7 +282,8 @@ func (n *Node) suspects(e *quorum.ReplyError) bool {
 }
 
 // restore makes a member that forgot whole again: it collects the counters of enough members that know
-// and writes the maximum of each bucket. It runs on a goroutine of serve, which waits for it. patient:
+// and writes the maximum of each bucket. Where they know of longer leases than whoever marked it, it prolongs the
+// quarantine instead. It runs on a goroutine of serve, which waits for it. patient:
 // another attempt will be made, so that too few sources are no reason yet to go on from the clocks.
 func (n *Node) restore(ctx context.Context, id string, patient bool) (marker, error) {
 	g := n.cfg.Guard
@@ -283,7 +297,8 @@ func (n *Node) restore(ctx context.Context, id string, patient bool) (marker, er
 	if byClock {
 		clk = "1"
 	}
-	args := []string{id, clk}
+	q := longestOf(g.longest(), sources)
+	args := []string{id, clk, millis(q)}
 	if n.cfg.Shard != nil {
 		if err := n.refill(ctx, id, table); err != nil {
 			return marker{}, err
@@ -298,6 +313,11 @@ func (n *Node) restore(ctx context.Context, id string, patient bool) (marker, er
 		return marker{}, err
 	}
 	m, err := readMarker(&r, time.Now())
+	if err == nil && m.id == id && m.left > 0 {
+		n.cfg.Logger.Warn("member stays silent for longer: leases may run that are longer than was known when it was marked",
+			"member", n.name, "max_ttl", m.q, "for", m.left)
+		g.event(n.name, "quarantined", m.arrived.Add(m.left))
+	}
 	if err != nil || m.id != id || m.state != whole {
 		return m, err
 	}
@@ -331,7 +351,7 @@ func (n *Node) counters(ctx context.Context) (source, bool) {
 	if err != nil || m.id != p.admission.marker.id || m.state == forgot || m.left > 0 || !m.known() {
 		return source{}, false
 	}
-	src := source{clk: m.clk, counters: make(map[string]int64)}
+	src := source{clk: m.clk, q: m.q, counters: make(map[string]int64)}
 	flat := r.Elems[len(r.Elems)-1].Elems
 	for i := 0; i+1 < len(flat); i += 2 {
 		token, err := strconv.ParseInt(string(flat[i+1].Str), 10, 64)

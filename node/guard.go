@@ -343,5 +343,17 @@ func merge(sources []source, enough int) (table map[string]int64, byClock bool) 
 // source is the table of a member that knows.
 type source struct {
 	clk      bool
+	q        time.Duration // the greatest MaxTTL that it was told of
 	counters map[string]int64
+}
+
+// longestOf is the q that the quarantine of a member must have lasted for when it is restored: the greatest that
+// the client knows by now or that a source tells. Who counts a member's vote has raised q there first. So where
+// as many sources tell as merge wants, one of them was told of every lease that counted the member's old votes,
+// whatever the client that marked it had seen by then.
+func longestOf(known time.Duration, sources []source) time.Duration {
+	for _, s := range sources {
+		known = max(known, s.q)
+	}
+	return known
 }

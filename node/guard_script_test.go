@@ -141,7 +141,7 @@ var guardCases = []guardCase{
 	{"restore raises the counters and makes the member whole", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
 		s.ask("HSET", tokensKey, "7", "50", "8", "60") // granted since
-		m = s.run(guardCommand(restoreLua, m.id, "0", "7", "100", "8", "55", "9", "1"))
+		m = s.run(guardCommand(restoreLua, m.id, "0", millis(leases), "7", "100", "8", "55", "9", "1"))
 		require.Equal(s, whole, m.state)
 		require.False(s, m.clk)
 		for bucket, want := range map[string]string{"7": "100", "8": "60", "9": "1"} {
@@ -150,23 +150,23 @@ var guardCases = []guardCase{
 	}},
 	{"restore tells where order goes on from the clocks", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		require.True(s, s.run(guardCommand(restoreLua, m.id, "1")).clk)
+		require.True(s, s.run(guardCommand(restoreLua, m.id, "1", millis(leases))).clk)
 	}},
 	{"restore for another marking does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.unchanged(guardCommand(restoreLua, m.id+"0", "0", "7", "100"))
-		s.unchanged(guardCommand(restoreLua, "run 1", "0", "7", "100"))
+		s.unchanged(guardCommand(restoreLua, m.id+"0", "0", millis(leases), "7", "100"))
+		s.unchanged(guardCommand(restoreLua, "run 1", "0", millis(leases), "7", "100"))
 	}},
 	{"restore of a member in quarantine does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, rest, forgot))
-		s.unchanged(guardCommand(restoreLua, m.id, "0", "7", "100"))
+		s.unchanged(guardCommand(restoreLua, m.id, "0", millis(leases), "7", "100"))
 	}},
 	{"restore of a member that is whole, or never forgot, does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.run(guardCommand(restoreLua, m.id, "0", "7", "100"))
-		s.unchanged(guardCommand(restoreLua, m.id, "1", "7", "200")) // a second client's, late
+		s.run(guardCommand(restoreLua, m.id, "0", millis(leases), "7", "100"))
+		s.unchanged(guardCommand(restoreLua, m.id, "1", millis(leases), "7", "200")) // a second client's, late
 		m = s.run(markCommand("other", leases, 0, neverForgot))
-		s.unchanged(guardCommand(restoreLua, m.id, "1", "7", "200"))
+		s.unchanged(guardCommand(restoreLua, m.id, "1", millis(leases), "7", "200"))
 	}},
 	{"lift raises q and says when", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))

@@ -49,14 +49,19 @@ func (m marker) of(runID string) bool {
 var (
 	//go:embed script/look.lua
 	lookLua string
+	//go:embed script/raise.lua
+	raiseLua string
 	//go:embed script/mark.lua
 	markLua string
 	//go:embed script/lift.lua
-	liftLua string
+	liftOnlyLua string
 	//go:embed script/table.lua
 	tableLua string
 	//go:embed script/restore.lua
-	restoreLua string
+	restoreOnlyLua string
+
+	liftLua    = raiseLua + liftOnlyLua
+	restoreLua = raiseLua + restoreOnlyLua
 
 	lookCommand  = guardCommand("return look()")
 	tableCommand = guardCommand(tableLua)

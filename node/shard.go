@@ -75,13 +75,15 @@ var (
 	//go:embed script/shard.lua
 	shardLua string
 	//go:embed script/carry.lua
-	carryLua string
+	carryOnlyLua string
 	//go:embed script/rename.lua
 	renameLua string
 	//go:embed script/stamp.lua
 	stampLua string
 	//go:embed script/refill.lua
 	refillLua string
+
+	carryLua = raiseLua + carryOnlyLua
 
 	// The look at a master that Sentinels watch.
 	groupLookCommand = guardCommand(shardLua + "return look()")
@@ -269,7 +271,7 @@ func (n *Node) rehome(s *session) error {
 	if !p.admitted {
 		return nil
 	}
-	left := max(0, m.left-time.Since(m.arrived)) // of the quarantine
+	left := max(0, m.left-time.Since(m.arrived), time.Until(p.admission.votesFrom)) // of the quarantine
 	now, err := n.askMarker(n.ctx, s, n.guardCommand(carryLua, m.id, m.state, millis(m.q), flag(m.clk), m.recall.repl, millis(left)))
 	if err != nil {
 		n.home.Store(old)
@@ -472,7 +474,7 @@ func clusterCounters(ctx context.Context, masters []*Node) (source, bool) {
 		if err != nil || m.id != before.admission.marker.id || !m.known() || m.state == forgot || m.left > 0 {
 			return source{}, false
 		}
-		src.clk = src.clk || m.clk
+		src.clk, src.q = src.clk || m.clk, max(src.q, m.q)
 	}
 	return src, true
 }

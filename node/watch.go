@@ -77,10 +77,18 @@ func (w *guardWatch) tick(now time.Time) time.Duration {
 	if !p.admitted || p.state.Votes {
 		return wait
 	}
-	left := clock.Until(p.admission.votesFrom, now)
+	left := p.admission.votesFrom.Sub(now) // on the monotonic clock: see mayVote
 	switch {
 	case left > 0:
+		w.since = time.Time{}
 		return min(wait, left)
+	case p.admission.marker.state != forgot && p.admission.marker.left > 0:
+		// The quarantine is over by our count. The member must say so, too: q may have been raised since.
+		if !w.busy && w.sent.Before(p.admission.votesFrom) {
+			w.next = now
+			return 0
+		}
+		return wait
 	case p.admission.marker.state != forgot:
 		n.change(func(*published) {}) // the quarantine is over: Votes is computed anew
 		return wait
@@ -128,7 +136,7 @@ func (w *guardWatch) restore(id string, now time.Time) {
 	if w.since.IsZero() {
 		w.since = now
 	}
-	patient := clock.Elapsed(w.since, now) < n.cfg.PingInterval
+	patient := now.Sub(w.since) < n.cfg.PingInterval // on the monotonic clock: a step of the other is no patience
 	// Whole tables are read and written. Where they are long and all is slow, an attempt is given twice the
 	// time of the one before, up to 32 times the first; otherwise none would ever succeed.
 	limit := n.cfg.DialTimeout << w.slow
@@ -183,7 +191,7 @@ func (w *guardWatch) suspected() error {
 func (w *guardWatch) begin() error {
 	w.calm = time.Now().Add(50 * time.Millisecond)
 	w.since = time.Time{}
-	return w.n.readmit(w.s, w.s.runID, w.s.uptime+clock.Elapsed(w.s.introduced, time.Now()))
+	return w.n.readmit(w.s, w.s.runID, w.s.uptime+time.Since(w.s.introduced))
 }
 
 // shardLooked takes what is particular to a look at a master that a replica may replace. again: it was looked at anew.
