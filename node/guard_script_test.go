@@ -176,6 +176,46 @@ var guardCases = []guardCase{
 		require.GreaterOrEqual(s, m.raised, time.Duration(0))
 		require.Less(s, m.raised, 20*time.Second)
 	}},
+	{"lift prolongs a quarantine by the difference, once", func(s *memory) {
+		for _, state := range []string{forgot, neverForgot} {
+			require.NoError(s, s.server.Flush())
+			m := s.run(markCommand("run", leases, rest, state))
+			for _, q := range []time.Duration{2 * leases, 2 * leases, 3 * leases} { // of three clients
+				m = s.run(guardCommand(liftLua, m.id, millis(q)))
+			}
+			require.Equal(s, 3*leases, m.q)
+			require.Greater(s, m.left, rest+2*leases-20*time.Second)
+			require.LessOrEqual(s, m.left, rest+2*leases)
+		}
+	}},
+	{"lift of a member that waits to be restored begins another quarantine", func(s *memory) {
+		m := s.run(markCommand("run", leases, 0, forgot))
+		m = s.run(guardCommand(liftLua, m.id, millis(2*leases)))
+		require.Equal(s, forgot, m.state)
+		require.Greater(s, m.left, leases-20*time.Second)
+		require.LessOrEqual(s, m.left, leases)
+	}},
+	{"lift of a member that votes silences nobody", func(s *memory) {
+		m := s.run(markCommand("run", leases, 0, neverForgot))
+		require.Zero(s, s.run(guardCommand(liftLua, m.id, millis(2*leases))).left)
+		m = s.run(markCommand("other", leases, 0, forgot))
+		s.run(guardCommand(restoreLua, m.id, "0", millis(leases)))
+		require.Zero(s, s.run(guardCommand(liftLua, m.id, millis(2*leases))).left)
+	}},
+	{"restore with a greater q prolongs the quarantine and restores nothing", func(s *memory) {
+		m := s.run(markCommand("run", leases, 0, forgot))
+		m = s.run(guardCommand(restoreLua, m.id, "0", millis(2*leases), "7", "100"))
+		require.Equal(s, forgot, m.state)
+		require.Equal(s, 2*leases, m.q)
+		require.Greater(s, m.left, leases-20*time.Second)
+		require.LessOrEqual(s, m.left, leases)
+		require.GreaterOrEqual(s, m.raised, time.Duration(0), "clients that ask for so much must wait until all know")
+		require.EqualValues(s, 0, s.ask("EXISTS", tokensKey))
+		s.ask("DEL", quarantineKey) // it is over
+		m = s.run(guardCommand(restoreLua, m.id, "0", millis(leases), "7", "100"))
+		require.Equal(s, whole, m.state, "a client that knows less does not prolong it")
+		require.Equal(s, 2*leases, m.q)
+	}},
 	{"lift never lowers, and leaves another marking alone", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))
 		s.unchanged(guardCommand(liftLua, m.id, millis(leases-time.Second)))

@@ -263,12 +263,12 @@ var guards = []mutant{
 	}, {
 		name: "a state of g votes: before its counters are restored",
 		file: "node/admit.go",
-		old:  `p.admitted && p.admission.marker.state != forgot && clock`, new: `p.admitted && clock`,
+		old:  `p.admitted && m.state != forgot && m`, new: `p.admitted && m`,
 		tests: by("redlock", "TestStrictKeeps|TestCountersAreRestoredBefore"),
 	}, {
 		name: "the end of the quarantine is not awaited",
 		file: "node/admit.go",
-		old:  `p.admission.marker.state != forgot && clock.Until(p.admission.votesFrom, now) <= 0`, new: `p.admission.marker.state != forgot`,
+		old:  `m.left == 0 && now.Sub(p.admission.votesFrom) >= 0`, new: `true`,
 		tests: by("redlock", "TestFirstStartWaits"),
 	}, {
 		name: "a new generation keeps the number of the old one: votes of before a flush count",
@@ -320,6 +320,49 @@ var guards = []mutant{
 		file: "node/admit.go",
 		old:  `r >= 0 && r < n.cfg.PingInterval {`, new: `r < 0 && r > n.cfg.PingInterval {`,
 		tests: by("redlock", "TestGreaterMaxTTL|TestSecondClientWithAGreater"),
+	}, {
+		name: "a member is restored by the q of whoever does it alone: two holders, where a majority knew of longer leases than who marked it",
+		file: "node/admit.go",
+		old:  `q := longestOf(g.longest(), sources)`, new: `q := longestOf(g.cfg.MaxTTL, nil)`,
+		tests: by("redlock", "TestQuarantineLastsForTheLongest|TestClientThatWasStopped"),
+	}, {
+		name: "sources do not tell their q: a quarantine that is too short stays so",
+		file: "node/admit.go",
+		old:  `source{clk: m.clk, q: m.q, `, new: `source{clk: m.clk, `,
+		tests: by("redlock", "TestQuarantineLastsForTheLongest|TestClientThatWasStopped"),
+	}, {
+		name: "the longest lease is that of the last source",
+		file: "node/guard.go",
+		old:  `known = max(known, s.q)`, new: `known = s.q`,
+		tests: by("node", "TestLongestLeaseIsThatOfAnySource"),
+	}, {
+		name: "a quarantine ends by our count alone: longer leases that the member was told of meanwhile are not waited for",
+		file: "node/admit.go",
+		old:  `m.left == 0 && now.Sub(`, new: `now.Sub(`,
+		tests: by("node", "TestQuarantineDoesNotEnd"),
+	}, {
+		name: "a quarantine ends by the member's word alone: a server whose clock was set forward votes under a living holder",
+		file: "node/admit.go",
+		old:  `m.left == 0 && now.Sub(p.admission.votesFrom) >= 0`, new: `m.left == 0`,
+		tests: by("node", "TestMemberThatOthersRestored"),
+	}, {
+		name: "a quarantine ends by the client's wall clock: set forward, it lets a member vote under a living holder",
+		file: "node/admit.go",
+		old:  `now.Sub(p.admission.votesFrom) >= 0`, new: `clock.Until(p.admission.votesFrom, now) <= 0`,
+		tests: by("node", "TestQuarantineDoesNotEnd"),
+	}, {
+		name: "a later look shortens a quarantine: a server's clock that was set forward ends it",
+		file: "node/admit.go",
+		old:  `m.left > 0 && until.After(a.votesFrom) {`, new: `m.left > 0 {`,
+		tests: by("node", "TestLaterLookNeverShortens"),
+	}, {
+		name: "the end of a quarantine is not looked at: the member votes a ping later than it could",
+		file: "node/watch.go",
+		old:  "			w.next = now
+			return 0
+", new: "			return wait
+",
+		tests: by("redlock", "TestFirstStartWaitsUntil"),
 	}, {
 		name: "a run_id that begins like another is the same process",
 		file: "node/marker.go",

@@ -343,19 +343,39 @@ var guardScripts = []mutant{
 		old:  `if n < tonumber(ARGV[i + 1]) then`, new: `if true then`,
 		tests: guardScript("^restore"),
 	}, {
+		name: "restore does not prolong: a quarantine that was too short for the longest leases ends",
+		file: "node/script/restore.lua",
+		old:  `if raise(ARGV[3]) then return look() end`, new: ``,
+		tests: guardScript("^restore"),
+	}, {
 		name: "lift does not compare the id: a member marked anew is told a q that nobody waited for",
 		file: "node/script/lift.lua",
-		old:  `redis.call('HGET', KEYS[1], 'id') == ARGV[1] and `, new: ``,
+		old:  `if redis.call('HGET', KEYS[1], 'id') == ARGV[1] then raise(ARGV[2]) end`, new: `raise(ARGV[2])`,
 		tests: guardScript("^lift"),
 	}, {
-		name: "lift lowers q: a quarantine that is too short for the longest leases",
-		file: "node/script/lift.lua",
-		old:  ` and tonumber(redis.call('HGET', KEYS[1], 'q') or 0) < tonumber(ARGV[2]) then`, new: ` then`,
+		name: "q is lowered: a quarantine that is too short for the longest leases",
+		file: "node/script/raise.lua",
+		old:  `if q <= old then return false end`, new: ``,
 		tests: guardScript("^lift"),
 	}, {
-		name: "lift does not say when: a second client with longer leases does not wait until all know",
-		file: "node/script/lift.lua",
-		old:  `'q', ARGV[2], 'lifted', string.format('%.0f', t[1] * 1000000 + t[2]))`, new: `'q', ARGV[2])`,
+		name: "a greater q does not say when: a second client with longer leases does not wait until all know",
+		file: "node/script/raise.lua",
+		old:  `, 'lifted', string.format('%.0f', t[1] * 1000000 + t[2]))`, new: `)`,
+		tests: guardScript("^(lift|restore)"),
+	}, {
+		name: "a greater q does not prolong a quarantine: who tells of it may hold there",
+		file: "node/script/raise.lua",
+		old:  `if left > 0 or h[2] == 'g' then`, new: `if left < 0 and h[2] == 'g' then`,
 		tests: guardScript("^lift"),
+	}, {
+		name: "a greater q does not prolong the quarantine of a member that waits to be restored",
+		file: "node/script/raise.lua",
+		old:  `if left > 0 or h[2] == 'g' then`, new: `if left > 0 then`,
+		tests: guardScript("^lift|^restore"),
+	}, {
+		name: "a greater q is all of a new quarantine, and not the difference: each client prolongs it by its whole MaxTTL",
+		file: "node/script/raise.lua",
+		old:  `+ q - old))`, new: `+ q))`,
+		tests: guardScript("^lift|^restore"),
 	},
 }

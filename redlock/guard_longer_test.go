@@ -1,0 +1,129 @@
+package redlock
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+// longer is short with a greater MaxTTL: that of the clients which are rolled out.
+func longer(c *Config) {
+	short(c)
+	c.MaxTTL = 30 * time.Second
+}
+
+// older is a deployment of three members that clients with short leases have used for a while.
+func older(t *testing.T, cluster *redistest.Cluster) *peer {
+	a := guarded(t, cluster, short, WithFreshMembers())
+	a.voting(t, 3)
+	time.Sleep(10 * time.Second)
+	return a
+}
+
+// excluded waits until rival has the lock, and fails if held is still trusted then.
+func excluded(t *testing.T, rival *peer, held *Lease) {
+	t.Helper()
+	require.NoError(t, held.Err())
+	l, err := rival.Mutex("k").Lock(t.Context())
+	require.NoError(t, err)
+	require.Error(t, held.Err(), "two holders: tokens %d and %d, the first is trusted for %v more", held.Token(), l.Token(), time.Until(held.ValidUntil()))
+	require.Greater(t, l.Token(), held.Token())
+	require.NoError(t, l.Unlock(t.Context()))
+}
+
+// A client with long leases reaches a majority, so that the third member does not know of them. One member of that
+// majority forgets, and a client that starts then has only seen the one that does not know when it marks it.
+func TestQuarantineLastsForTheLongestLeaseThatAMajorityKnowsOf(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		a := older(t, cluster)
+		b := guarded(t, cluster, longer)
+		b.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
+		b.voting(t, 2)
+		held, err := b.Mutex("k", TTL(25*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NoError(t, a.Close())
+		b.everyLink(func(l *redistest.Link) { l.Refuse(true) }, 2) // b would tell it
+		cluster.Kill(2)
+		require.NoError(t, cluster.Restart(false, 2))
+		d := guarded(t, cluster, short)
+		late := redistest.Delay{Fixed: 50 * time.Millisecond}
+		d.links[1].SetDelay(late, late)
+		time.Sleep(40 * time.Millisecond)
+		require.Equal(t, "g", markerOf(t, cluster, 2, "state"))
+		require.Equal(t, "1000", markerOf(t, cluster, 2, "q"), "d has met member 0 alone")
+		excluded(t, d, held)
+		require.Equal(t, "30000", markerOf(t, cluster, 2, "q"))
+	})
+}
+
+// A client that was stopped wakes up beside a member that has forgotten, and marks it before it looks at the others.
+func TestClientThatWasStoppedMarksForNoLessThanTheLongestLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		d := older(t, cluster)
+		d.everyLink(func(l *redistest.Link) { l.Pause() })
+		b := guarded(t, cluster, longer)
+		b.voting(t, 3)
+		held, err := b.Mutex("k", TTL(25*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return held.Votes() == 3 }, time.Second, time.Millisecond)
+		b.everyLink(func(l *redistest.Link) { l.Refuse(true) }, 2)
+		cluster.Kill(2)
+		require.NoError(t, cluster.Restart(false, 2))
+		steal(t, cluster, "k", time.Millisecond, 1) // and member 1 has lost the vote, too
+		d.links[2].Heal()
+		d.until(t, 2, MemberQuarantined)
+		require.Equal(t, "1000", markerOf(t, cluster, 2, "q"), "d has heard of nothing else")
+		d.everyLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
+		excluded(t, d, held)
+	})
+}
+
+// A majority forgets, so that no member can tell. The client with the long leases comes back in time.
+func TestClientWithAGreaterMaxTTLProlongsAQuarantineThatItMeets(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		d := older(t, cluster)
+		b := guarded(t, cluster, longer)
+		b.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
+		b.voting(t, 2)
+		d.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 1, 2) // it hears nothing of that
+		held, err := b.Mutex("k", TTL(25*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, d.Close())
+		b.everyLink(func(l *redistest.Link) { l.Refuse(true) }, 1, 2)
+		cluster.Kill(1, 2)
+		require.NoError(t, cluster.Restart(false, 1, 2))
+		d = guarded(t, cluster, short)
+		d.until(t, 1, MemberQuarantined)
+		d.until(t, 2, MemberQuarantined)
+		require.Equal(t, "1000", markerOf(t, cluster, 1, "q"))
+		c := guarded(t, cluster, longer, func(c *Config) { c.MaxTTL = 20 * time.Second }) // prolongs, too: by its part of the difference
+		c.until(t, 1, MemberQuarantined)
+		c.until(t, 2, MemberQuarantined)
+		b.everyLink(func(l *redistest.Link) { l.Refuse(false) }, 1, 2)
+		began := time.Now()
+		excluded(t, d, held)
+		require.Less(t, time.Since(began), 33*time.Second, "by each difference once")
+	})
+}
+
+// In a first deployment, too; and who counts the quarantine looks once more before it believes that it is over.
+func TestFirstStartWaitsForTheLongestLeaseThatAClientCameToTellOf(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		began := time.Now()
+		a := guarded(t, cluster, short, func(c *Config) { c.PingInterval = time.Hour })
+		a.until(t, 2, MemberQuarantined)
+		require.Equal(t, "n", markerOf(t, cluster, 2, "state"))
+		time.Sleep(500 * time.Millisecond)
+		b := guarded(t, cluster, longer)
+		b.until(t, 0, MemberQuarantined)
+		a.voting(t, 3)
+		require.GreaterOrEqual(t, time.Since(began), 30*time.Second)
+		require.Less(t, time.Since(began), 33*time.Second)
+		b.voting(t, 3)
+	})
+}
