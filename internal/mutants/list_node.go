@@ -358,10 +358,7 @@ var guards = []mutant{
 	}, {
 		name: "the end of a quarantine is not looked at: the member votes a ping later than it could",
 		file: "node/watch.go",
-		old:  "			w.next = now
-			return 0
-", new: "			return wait
-",
+		old:  "w.next = now\n			return 0\n", new: "return wait\n",
 		tests: by("redlock", "TestFirstStartWaitsUntil"),
 	}, {
 		name: "a run_id that begins like another is the same process",
