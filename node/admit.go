@@ -139,6 +139,7 @@ func (n *Node) accepted(s *session, m marker) (admission, error) {
 		a.lifted = m.arrived.Add(n.cfg.PingInterval - r)
 	}
 	a = a.reads(m)
+	g.tell(n.seat)
 	switch {
 	case a.marker.state == forgot:
 		n.cfg.Logger.Info("member may have forgotten, and does not vote yet", "member", n.name, "for", a.marker.left)
@@ -186,6 +187,10 @@ func (n *Node) mark(s *session, old marker, runID string, do action, q, quaranti
 		}
 	}
 	g.found(n.seat, m)
+	if m.q < g.cfg.MaxTTL { // marked meanwhile, by a client that does not know how long our leases may be
+		return n.accepted(s, m)
+	}
+	g.tell(n.seat)
 	a := admission{}.reads(m)
 	until := time.Now().Add(m.left).Round(time.Second).Format(time.TimeOnly)
 	why := "it is younger than the longest lease, so it may be one that lost everything"
@@ -237,6 +242,9 @@ func (n *Node) looked(c *quorum.Call) (again bool) {
 	}
 	m, err := readMarker(&c.Reply, c.At)
 	if err != nil || m.id != p.admission.marker.id {
+		return true
+	}
+	if m.q < n.cfg.Guard.cfg.MaxTTL { // carried by a client that had not learnt of it
 		return true
 	}
 	if n.replicated() && (!m.known() || m.role != "master") {

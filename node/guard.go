@@ -5,9 +5,11 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/quorum"
 )
 
 // RestartGuard says what happens to a member that may have forgotten.
@@ -56,11 +58,18 @@ type Guard struct {
 	nodes   []*Node
 	free    []int // seats of nodes that have left
 	contact []contact
+	told    []bool        // it was read that this member knows of our MaxTTL
 	known   []bool        // a marker of this member was seen or made: if it has none now, it forgot
 	saw     bool          // a marker that this client did not make in a first deployment
 	first   time.Time     // when this client began to mark a first deployment; zero: it did not
 	q       time.Duration // the greatest MaxTTL known
 	changed chan struct{} // closed and replaced when contact or saw changes
+
+	// met: a majority was told of our MaxTTL. No member votes for this client before that, and it costs nothing: there
+	// is no lock without a majority. A vote that one member alone gave before would count in a lease which the others
+	// learn of only when they give theirs; the first may have forgotten it by then, and been restored from others
+	// that had not learnt of it yet.
+	met atomic.Bool
 }
 
 // contact is what the first look at a member found.
@@ -87,12 +96,13 @@ func (g *Guard) join(n *Node) int {
 	if last := len(g.free) - 1; last >= 0 {
 		seat := g.free[last]
 		g.free = g.free[:last]
-		g.nodes[seat], g.contact[seat], g.known[seat] = n, notYet, false
+		g.nodes[seat], g.contact[seat], g.known[seat], g.told[seat] = n, notYet, false, false
 		return seat
 	}
 	g.nodes = append(g.nodes, n)
 	g.contact = append(g.contact, notYet)
 	g.known = append(g.known, false)
+	g.told = append(g.told, false)
 	return len(g.nodes) - 1
 }
 
@@ -218,6 +228,47 @@ func (g *Guard) view(seat int, uptime, waited, patience time.Duration) view {
 		}
 	}
 	return v
+}
+
+// tell books that a member knows of our MaxTTL, and has all members vote once a majority does.
+func (g *Guard) tell(seat int) {
+	if g.met.Load() {
+		return
+	}
+	g.mu.Lock()
+	g.told[seat] = true
+	met := enoughToVote(g.toldLocked(), g.cfg.Members)
+	nodes := slices.Clone(g.nodes)
+	g.mu.Unlock()
+	if !met || g.met.Swap(true) {
+		return
+	}
+	for _, n := range nodes {
+		n.change(func(*published) {}) // Votes is computed anew
+	}
+}
+
+// enoughToVote is whether a client may use votes when so many members have learnt of its MaxTTL.
+func enoughToVote(told, members int) bool { return told >= quorum.Majority(members) }
+
+// toldLocked counts the members that know of our MaxTTL: a cluster, when all its masters do.
+func (g *Guard) toldLocked() (count int) {
+	masters := make(map[*Group]int)
+	for i, told := range g.told {
+		switch group := g.nodes[i].cfg.Shard.group(); {
+		case !told || g.nodes[i].isClosing():
+		case group == nil:
+			count++
+		default:
+			masters[group]++
+		}
+	}
+	for group, n := range masters {
+		if want := group.Masters(); want > 0 && n >= want {
+			count++
+		}
+	}
+	return count
 }
 
 // marking books that this client marks a first deployment.

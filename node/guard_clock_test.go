@@ -70,6 +70,7 @@ func TestLaterLookNeverShortensAQuarantine(t *testing.T) {
 func TestMemberThatOthersRestoredEarlyWaitsForOurOwnCount(t *testing.T) {
 	n := &Node{cfg: Config{Guard: NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})}, accepting: t.Context()}
 	n.cfg.Guard.join(n)
+	n.cfg.Guard.met.Store(true)
 	a := admission{}.reads(marker{id: "run 1", state: forgot, left: time.Minute, arrived: time.Now()})
 	n.published.Store(&published{state: quorum.State{Up: true, Gen: 1}, admitted: true, admission: a})
 	n.take(marker{id: "run 1", state: whole, arrived: time.Now()})

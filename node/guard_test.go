@@ -140,6 +140,7 @@ func TestSomebodyElseIsMarkingWhereAMarkerIsYoung(t *testing.T) {
 func TestLookFromBeforeTheRestoringIsNotTaken(t *testing.T) {
 	n := &Node{cfg: Config{Guard: NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})}, accepting: t.Context()}
 	n.cfg.Guard.join(n)
+	n.cfg.Guard.met.Store(true)
 	n.published.Store(&published{state: quorum.State{Up: true, Gen: 1}, admitted: true,
 		admission: admission{marker: marker{id: "run 1", state: forgot, left: time.Minute, arrived: time.Now()}}})
 	known := func() marker { m, _ := n.lastMarker(); return m }

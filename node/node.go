@@ -302,7 +302,8 @@ func (n *Node) change(edit func(p *published)) {
 func (n *Node) publishLocked(p *published) {
 	p.state.Votes, p.barred, p.state.Quarantine = p.state.Up, nil, time.Time{}
 	if n.cfg.Guard != nil {
-		may := p.mayVote(time.Now())
+		fit := p.mayVote(time.Now())
+		may := fit && n.cfg.Guard.met.Load()
 		p.state.Votes = p.state.Up && may
 		switch in := n.inbox; {
 		case !may:
@@ -312,7 +313,10 @@ func (n *Node) publishLocked(p *published) {
 		default:
 			p.tag = p.admission.marker.id
 		}
-		if p.state.Up && !may {
+		if p.state.Up && fit && !may { // until a majority was met: see Guard.met
+			p.barred = fmt.Errorf("%s: %w", n.name, quorum.ErrConnecting)
+		}
+		if p.state.Up && !fit {
 			p.state.Quarantine = p.admission.votesFrom
 			p.barred = fmt.Errorf("%s: %w", n.name, &quorum.QuarantineError{Until: p.admission.votesFrom, Restoring: p.admission.marker.state == forgot})
 		}
