@@ -353,15 +353,15 @@ func (r *qRules) search() (schedule []string, states int, all bool) {
 
 // What can be taken out. Each finds two holders then.
 var qRulesOut = map[string]func(r *qRules){
-	"what the sources know of longer leases":         func(r *qRules) { r.noSources = true },
-	"the growth of the quarantine":                   func(r *qRules) { r.noProlonging = true },
-	"no votes before a majority knows of our MaxTTL": func(r *qRules) { r.noMajority = true },
+	"what the sources know of longer leases":        func(r *qRules) { r.noSources = true },
+	"the growth of the quarantine":                  func(r *qRules) { r.noProlonging = true },
+	"the wait until a majority knows of our MaxTTL": func(r *qRules) { r.noMajority = true },
 }
 
 const (
 	qOfSources = "what the sources know of longer leases"
 	qOfGrowth  = "the growth of the quarantine"
-	qMajority  = "no votes before a majority knows of our MaxTTL"
+	qMajority  = "the wait until a majority knows of our MaxTTL"
 )
 
 var qSearches = []struct {
@@ -408,14 +408,14 @@ func searchQuarantines(t *testing.T, long bool, limit int) {
 }
 
 func TestNoScheduleOfForgetfulMembersAndGreaterMaxTTLHasTwoHolders(t *testing.T) {
-	searchQuarantines(t, false, 400_000)
+	searchQuarantines(t, false, 300_000)
 }
 
 func TestLongNoScheduleOfForgetfulMembersAndGreaterMaxTTLHasTwoHolders(t *testing.T) {
 	if os.Getenv("REDQUORUM_LONG") == "" {
 		t.Skip("LONG: all states of more clients and faults; `make test-long` sets REDQUORUM_LONG=1 and runs it")
 	}
-	searchQuarantines(t, true, 12_000_000)
+	searchQuarantines(t, true, 6_000_000)
 }
 
 func init() {

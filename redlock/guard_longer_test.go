@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,5 +127,50 @@ func TestFirstStartWaitsForTheLongestLeaseThatAClientCameToTellOf(t *testing.T) 
 		require.GreaterOrEqual(t, time.Since(began), 30*time.Second)
 		require.Less(t, time.Since(began), 33*time.Second)
 		b.voting(t, 3)
+	})
+}
+
+// A vote that one member alone gave would count in a lease that the others learn of too late.
+func TestNoVoteIsUsedBeforeAMajorityKnowsOfTheLongestLease(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		older(t, cluster)
+		b := guarded(t, cluster, longer)
+		b.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 1, 2)
+		locking := b.lockLater(t.Context(), "k", TTL(25*time.Second))
+		time.Sleep(5 * time.Second)
+		require.Equal(t, "30000", markerOf(t, cluster, 0, "q"))
+		require.Equal(t, "1000", markerOf(t, cluster, 1, "q"))
+		require.False(t, b.state(0).Votes)
+		keys, err := cluster.Keys(t.Context())
+		require.NoError(t, err)
+		require.NotContains(t, keys[0], "k")
+		b.everyLink(func(l *redistest.Link) { l.Refuse(false) }, 1)
+		require.NoError(t, locking.get(t).Unlock(t.Context()))
+	})
+}
+
+// Two clients mark a member that forgot, and the one with the longer leases comes second.
+func TestClientThatFindsAMemberMarkedMeanwhileTellsItsMaxTTL(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		a := older(t, cluster)
+		require.NoError(t, a.Close())
+		b := guarded(t, cluster, longer)
+		b.voting(t, 3)
+		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "g" }
+		b.links[2].Call(marking, 1, func([]string) {
+			info, err := cluster.Servers[2].Do(context.Background(), "INFO", "server")
+			require.NoError(t, err)
+			_, id, _ := strings.Cut(info.(string), "run_id:")
+			admin(t, cluster.Servers[2], "HSET", "redquorum:boot", "id", strings.Fields(id)[0]+" 5", "state", "g", "q", "1000")
+			admin(t, cluster.Servers[2], "SET", "redquorum:quarantine", "1", "PX", "1000")
+		})
+		cluster.Kill(2)
+		require.NoError(t, cluster.Restart(false, 2))
+		began := time.Now()
+		b.until(t, 2, MemberQuarantined)
+		require.Contains(t, markerOf(t, cluster, 2, "id"), " 5")
+		require.Equal(t, "30000", markerOf(t, cluster, 2, "q"))
+		b.voting(t, 3)
+		require.GreaterOrEqual(t, time.Since(began), 30*time.Second)
 	})
 }
