@@ -296,7 +296,7 @@ func (n *Node) suspects(e *quorum.ReplyError) bool {
 func (n *Node) restore(ctx context.Context, id string, patient bool) (marker, error) {
 	g := n.cfg.Guard
 	sources := g.sources(ctx, n.seat)
-	enough := g.cfg.Members - quorum.Majority(g.cfg.Members) + 1
+	enough := g.enough()
 	if len(sources) < enough && (patient || g.cfg.Mode == GuardStrict) {
 		return marker{}, fmt.Errorf("%d members know the counters, %d are needed", len(sources), enough)
 	}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -251,20 +252,26 @@ func (g *Guard) tell(seat int) {
 // enoughToVote is whether a client may use votes when so many members have learnt of its MaxTTL.
 func enoughToVote(told, members int) bool { return told >= quorum.Majority(members) }
 
-// toldLocked counts the members that know of our MaxTTL: a cluster, when all its masters do.
+// toldLocked counts the members that know of our MaxTTL: a cluster, when all its masters do that serve slots and
+// can be reached. One that comes later is told before it votes.
 func (g *Guard) toldLocked() (count int) {
-	masters := make(map[*Group]int)
+	clusters := make(map[*Group]bool)
 	for i, told := range g.told {
-		switch group := g.nodes[i].cfg.Shard.group(); {
-		case !told || g.nodes[i].isClosing():
-		case group == nil:
+		n := g.nodes[i]
+		group := n.cfg.Shard.group()
+		switch all, met := clusters[group]; {
+		case n.isClosing():
+		case group == nil && told:
 			count++
-		default:
-			masters[group]++
+		case group == nil:
+		case told:
+			clusters[group] = all || !met
+		case len(n.cfg.Shard.Slots()) > 0 && errors.Is(n.published.Load().state.Err, quorum.ErrConnecting):
+			clusters[group] = false
 		}
 	}
-	for group, n := range masters {
-		if want := group.Masters(); want > 0 && n >= want {
+	for _, all := range clusters {
+		if all {
 			count++
 		}
 	}
@@ -279,6 +286,16 @@ func (g *Guard) marking() {
 	}
 	g.mu.Unlock()
 }
+
+// heard adopts a greater q that was read elsewhere.
+func (g *Guard) heard(q time.Duration) {
+	g.mu.Lock()
+	g.q = max(g.q, q)
+	g.mu.Unlock()
+}
+
+// enough members of those that know meet every majority without the one that forgot.
+func (g *Guard) enough() int { return g.cfg.Members - quorum.Majority(g.cfg.Members) + 1 }
 
 func (g *Guard) longest() time.Duration {
 	g.mu.Lock()

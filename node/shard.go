@@ -47,6 +47,28 @@ type Group struct {
 
 	mu      sync.Mutex           // a leaf
 	covered [hashslot.Count]bool // slots of masters that had a marker
+	lonely  time.Time            // since when too few members tell how long a slot must rest; zero: enough did
+	last    time.Time            // when that was found last
+}
+
+// patient reports whether other members are still waited for: for a ping, as at a restore.
+func (g *Group) patient(ping time.Duration) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.lonely.IsZero() || time.Since(g.last) > 10*ping {
+		g.lonely = time.Now()
+	}
+	g.last = time.Now()
+	return time.Since(g.lonely) < ping
+}
+
+// asked books that other members were asked, and whether enough of them told.
+func (g *Group) asked(enough bool) {
+	if enough {
+		g.mu.Lock()
+		g.lonely = time.Time{}
+		g.mu.Unlock()
+	}
 }
 
 // cover notes that the master of these slots has a marker.
@@ -371,13 +393,25 @@ func (n *Node) bulk(ctx context.Context, s *session, cmds [][]byte, each func(c 
 }
 
 // inherited reports whether a master without a marker has all its slots from masters that remember, by the
-// stamps in them: it is new in the cluster, and forgot nothing. A replica that took over has the stamps of a
+// stamps in them: it is new in the cluster, and forgot nothing. They are looked at once more, so that its q is no
+// less than theirs: leases came with the slots. A replica that took over has the stamps of a
 // master that is none any more, perhaps without our knowing: see promoted.
 func (n *Node) inherited(s *session) bool {
 	good := make(map[string]bool)
 	for _, o := range n.cfg.Guard.masters(n.cfg.Shard.Group) {
-		if p := o.published.Load(); o != n && p.state.Votes && p.admitted {
-			good[p.admission.marker.id] = true
+		p := o.published.Load()
+		if o == n || !p.state.Votes || !p.admitted {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(n.ctx, n.cfg.DialTimeout)
+		r, err := quorum.AskSlot(ctx, o, o.lookCommand(), false, 0, 0)
+		cancel()
+		if err != nil {
+			continue
+		}
+		if m, err := readMarker(&r, time.Now()); err == nil && m.id == p.admission.marker.id {
+			n.cfg.Guard.heard(m.q)
+			good[m.id] = true
 		}
 	}
 	var cmds [][]byte
@@ -398,8 +432,21 @@ func (n *Node) Stamp(ctx context.Context, s uint16) error {
 		return fmt.Errorf("%s: %w", n.name, quorum.ErrDown)
 	}
 	id := p.admission.marker.id
-	cmd := resp.Command("EVAL", stampLua, "1", tokensOf(s), id, millis(n.cfg.Guard.longest()+n.cfg.FailoverLag+time.Second))
-	calls, err := n.ask(ctx, p.session, [][]byte{cmd, n.lookCommand()})
+	stamp := func(longest time.Duration, told bool) ([]quorum.Call, error) {
+		cmd := resp.Command("EVAL", stampLua, "1", tokensOf(s), id, millis(longest+n.cfg.FailoverLag+time.Second), flag(told))
+		return n.ask(ctx, p.session, [][]byte{cmd, n.lookCommand()})
+	}
+	g := n.cfg.Guard
+	calls, err := stamp(g.longest(), false)
+	if err == nil && calls[0].Outcome == quorum.Answered && calls[0].Reply.Int < 0 {
+		// As at a restore: the master that the slot came from was marked by somebody who may not have known.
+		sources := g.sources(ctx, n.seat)
+		if len(sources) < g.enough() && (g.cfg.Mode == GuardStrict || n.cfg.Shard.Group.patient(n.cfg.PingInterval)) {
+			return &quorum.ReplyError{Kind: quorum.KindForgot, Text: "FORGOT slot: it came from a master that forgot, and too few members tell for how long"}
+		}
+		n.cfg.Shard.Group.asked(len(sources) >= g.enough())
+		calls, err = stamp(longestOf(g.longest(), sources), true)
+	}
 	if err != nil {
 		return err
 	}

@@ -77,6 +77,7 @@ func (w *guardWatch) tick(now time.Time) time.Duration {
 	if !p.admitted || p.state.Votes {
 		return wait
 	}
+	n.cfg.Guard.tell(n.seat)               // of a cluster, masters may have been found to be down since
 	left := p.admission.votesFrom.Sub(now) // on the monotonic clock: see mayVote
 	switch {
 	case left > 0:

@@ -247,8 +247,8 @@ var guards = []mutant{
 		tests: by("node", "TestCountersAreRestored"),
 	}, {
 		name: "one source too few restores: the greatest counter may be missing",
-		file: "node/admit.go",
-		old:  `enough := g.cfg.Members - quorum.Majority(g.cfg.Members) + 1`, new: `enough := g.cfg.Members - quorum.Majority(g.cfg.Members)`,
+		file: "node/guard.go",
+		old:  `return g.cfg.Members - quorum.Majority(g.cfg.Members) + 1 }`, new: `return g.cfg.Members - quorum.Majority(g.cfg.Members) }`,
 		tests: by("redlock", "TestStrictKeeps"),
 	}, {
 		name: "strict goes on from the clocks",
@@ -360,6 +360,26 @@ var guards = []mutant{
 		file: "node/watch.go",
 		old:  "w.next = now\n			return 0\n", new: "return wait\n",
 		tests: by("redlock", "TestFirstStartWaitsUntil"),
+	}, {
+		name: "votes are used before a majority knows of our MaxTTL: two holders in 15 steps",
+		file: "node/node.go",
+		old:  `may := fit && n.cfg.Guard.met.Load()`, new: `may := fit`,
+		tests: by("redlock", "TestNoVoteIsUsedBefore"),
+	}, {
+		name: "one member that knows of our MaxTTL is a majority: two holders in 15 steps",
+		file: "node/guard.go",
+		old:  `return told >= quorum.Majority(members) }`, new: `return told >= 1 }`,
+		tests: by("redlock", "TestNoVoteIsUsedBefore"),
+	}, {
+		name: "members that were met before a majority was are not looked at again: they do not vote until the next ping",
+		file: "node/guard.go",
+		old:  "		n.change(func(*published) {}) // Votes is computed anew\n", new: "		_ = n\n",
+		tests: by("redlock", "TestFreshMembersVoteAtOnce"),
+	}, {
+		name: "a member that another client marked meanwhile is not told of our MaxTTL",
+		file: "node/admit.go",
+		old:  "if m.q < g.cfg.MaxTTL { // marked meanwhile", new: "if m.q < 0 { // marked meanwhile",
+		tests: by("redlock", "TestClientThatFindsAMemberMarkedMeanwhile"),
 	}, {
 		name: "a run_id that begins like another is the same process",
 		file: "node/marker.go",
