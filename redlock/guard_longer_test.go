@@ -26,6 +26,11 @@ func older(t *testing.T, cluster *redistest.Cluster) *peer {
 	return a
 }
 
+// without has a client not reach some members.
+func without(members ...int) func(p *peer) {
+	return func(p *peer) { p.everyLink(func(l *redistest.Link) { l.Refuse(true) }, members...) }
+}
+
 // excluded waits until rival has the lock, and fails if held is still trusted then.
 func excluded(t *testing.T, rival *peer, held *Lease) {
 	t.Helper()
@@ -42,8 +47,7 @@ func excluded(t *testing.T, rival *peer, held *Lease) {
 func TestQuarantineLastsForTheLongestLeaseThatAMajorityKnowsOf(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		a := older(t, cluster)
-		b := guarded(t, cluster, longer)
-		b.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
+		b := guardedVia(t, cluster, without(0), longer)
 		b.voting(t, 2)
 		held, err := b.Mutex("k", TTL(25*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
@@ -52,9 +56,8 @@ func TestQuarantineLastsForTheLongestLeaseThatAMajorityKnowsOf(t *testing.T) {
 		b.everyLink(func(l *redistest.Link) { l.Refuse(true) }, 2) // b would tell it
 		cluster.Kill(2)
 		require.NoError(t, cluster.Restart(false, 2))
-		d := guarded(t, cluster, short)
 		late := redistest.Delay{Fixed: 50 * time.Millisecond}
-		d.links[1].SetDelay(late, late)
+		d := guardedVia(t, cluster, func(p *peer) { p.links[1].SetDelay(late, late) }, short)
 		time.Sleep(40 * time.Millisecond)
 		require.Equal(t, "g", markerOf(t, cluster, 2, "state"))
 		require.Equal(t, "1000", markerOf(t, cluster, 2, "q"), "d has met member 0 alone")
@@ -89,8 +92,7 @@ func TestClientThatWasStoppedMarksForNoLessThanTheLongestLease(t *testing.T) {
 func TestClientWithAGreaterMaxTTLProlongsAQuarantineThatItMeets(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		d := older(t, cluster)
-		b := guarded(t, cluster, longer)
-		b.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
+		b := guardedVia(t, cluster, without(0), longer)
 		b.voting(t, 2)
 		d.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 1, 2) // it hears nothing of that
 		held, err := b.Mutex("k", TTL(25*time.Second)).Lock(t.Context())
@@ -134,8 +136,7 @@ func TestFirstStartWaitsForTheLongestLeaseThatAClientCameToTellOf(t *testing.T) 
 func TestNoVoteIsUsedBeforeAMajorityKnowsOfTheLongestLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		older(t, cluster)
-		b := guarded(t, cluster, longer)
-		b.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 1, 2)
+		b := guardedVia(t, cluster, without(1, 2), longer)
 		locking := b.lockLater(t.Context(), "k", TTL(25*time.Second))
 		time.Sleep(5 * time.Second)
 		require.Equal(t, "30000", markerOf(t, cluster, 0, "q"))

@@ -20,7 +20,17 @@ import (
 // guarded is connect with the restart guard, as Open sets it up.
 func guarded(t testing.TB, cluster *redistest.Cluster, opts ...Option) *peer {
 	t.Helper()
+	return guardedVia(t, cluster, func(*peer) {}, opts...)
+}
+
+// guardedVia is guarded over links that prepare has changed before anybody dials.
+func guardedVia(t testing.TB, cluster *redistest.Cluster, prepare func(p *peer), opts ...Option) *peer {
+	t.Helper()
 	p := &peer{}
+	for _, s := range cluster.Servers {
+		p.links = append(p.links, s.Path())
+	}
+	prepare(p)
 	var cfg Config
 	for _, o := range opts {
 		o(&cfg)
@@ -28,10 +38,8 @@ func guarded(t testing.TB, cluster *redistest.Cluster, opts ...Option) *peer {
 	cfg = cfg.withDefaults()
 	guard := cfg.guard(cluster.Len())
 	var members []quorum.Member
-	for _, s := range cluster.Servers {
-		link := s.Path()
-		p.links = append(p.links, link)
-		nc := cfg.node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: link})
+	for i, s := range cluster.Servers {
+		nc := cfg.node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.links[i]})
 		nc.Guard = guard
 		n, err := node.New(nc)
 		require.NoError(t, err)
