@@ -80,7 +80,7 @@ func TestMemberThatOthersRestoredEarlyWaitsForOurOwnCount(t *testing.T) {
 	require.Equal(t, a.votesFrom, n.State().Quarantine)
 }
 
-func TestLongestLeaseIsThatOfAnySource(t *testing.T) {
+func TestAnySourceTellsOfTheLongestLease(t *testing.T) {
 	require.Equal(t, time.Second, longestOf(time.Second, nil))
 	require.Equal(t, 30*time.Second, longestOf(time.Second, []source{{q: time.Second}, {q: 30 * time.Second}, {q: 2 * time.Second}}))
 	require.Equal(t, time.Minute, longestOf(time.Minute, []source{{q: time.Second}}), "or what the client knows itself")

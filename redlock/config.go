@@ -18,7 +18,8 @@ type Config struct {
 	// for at most this long. Renewed every third of it. Default 30 s, at most MaxTTL.
 	TTL time.Duration
 	// MaxTTL is the longest lease that any client of this deployment may ask for. A member that has
-	// restarted has to stay silent for as long, so do not raise it without need. Default 30 s.
+	// restarted has to stay silent for as long, so do not raise it without need. A greater one may be rolled
+	// out client by client: members are told of it before it is used. Default 30 s.
 	MaxTTL time.Duration
 	// MaxHold ends an auto-renewed lease that was never unlocked, for holders that forget. Default
 	// 24 h; negative: no limit.

@@ -334,7 +334,7 @@ var guards = []mutant{
 		name: "the longest lease is that of the last source",
 		file: "node/guard.go",
 		old:  `known = max(known, s.q)`, new: `known = s.q`,
-		tests: by("node", "TestLongestLeaseIsThatOfAnySource"),
+		tests: by("node", "TestAnySourceTellsOf"),
 	}, {
 		name: "a quarantine ends by our count alone: longer leases that the member was told of meanwhile are not waited for",
 		file: "node/admit.go",
