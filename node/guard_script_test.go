@@ -12,6 +12,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -221,6 +222,34 @@ var guardCases = []guardCase{
 		s.unchanged(guardCommand(liftLua, m.id, millis(leases-time.Second)))
 		s.unchanged(guardCommand(liftLua, m.id, millis(leases)))
 		s.unchanged(guardCommand(liftLua, "run 1", millis(2*leases)))
+	}},
+	{"stamp of a slot whose master forgot waits until others were asked for how long", func(s *memory) {
+		key := tokensOf(7)
+		stamp := func(told string) int64 {
+			return s.send(resp.Command("EVAL", stampLua, "1", key, "new 9", millis(leases), told)).Int
+		}
+		s.ask("HSET", key, "id", "old 5", "forgot", "1")
+		require.EqualValues(s, -1, stamp("0"))
+		require.Equal(s, "old 5", s.ask("HGET", key, "id"))
+		require.EqualValues(s, 1, stamp("1"))
+		require.Equal(s, "new 9", s.ask("HGET", key, "id"))
+		s.ask("HSET", key, "id", "old "+strconv.FormatInt(time.Now().UnixMicro(), 10), "forgot", "1")
+		require.EqualValues(s, 0, stamp("1"), "marked a moment ago")
+		s.ask("HDEL", key, "forgot")
+		require.EqualValues(s, 1, stamp("0"), "its master remembers")
+	}},
+	{"carry of a marker that another client has carried raises its q", func(s *memory) {
+		info, _ := s.ask("INFO", "replication").(string)
+		repl := field([]byte(info), "master_replid:")
+		if repl == "" {
+			return // the embedded server has no replication id
+		}
+		s.ask("HSET", markerKey, "id", "run 5", "state", forgot, "q", millis(leases), "repl", repl)
+		s.ask("SET", quarantineKey, "1", "PX", millis(rest))
+		m := s.run(guardCommand(shardLua+carryLua, "run 5", forgot, millis(2*leases), "0", repl, "0"))
+		require.Equal(s, 2*leases, m.q)
+		require.Greater(s, m.left, rest+leases-20*time.Second)
+		s.unchanged(guardCommand(shardLua+carryLua, "run 5", forgot, millis(3*leases), "0", "other", "0"))
 	}},
 	{"table tells marker and counters", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))

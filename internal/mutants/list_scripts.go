@@ -377,5 +377,15 @@ var guardScripts = []mutant{
 		file: "node/script/raise.lua",
 		old:  `+ q - old))`, new: `+ q))`,
 		tests: guardScript("^lift|^restore"),
+	}, {
+		name: "a slot that moved is stamped without asking how long leases may be: it rests too short a time",
+		file: "node/script/stamp.lua",
+		old:  `if ARGV[3] ~= '1' then return -1 end`, new: ``,
+		tests: guardScript("^stamp"),
+	}, {
+		name: "a marker that another client carried keeps the smaller q",
+		file: "node/script/carry.lua",
+		old:  `if repl == ARGV[5] and id == ARGV[1] then raise(ARGV[3]) end`, new: ``,
+		tests: by("node", "TestGuardScriptsDoWhatTheProtocolSays/real/^carry"),
 	},
 }
