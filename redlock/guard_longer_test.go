@@ -175,3 +175,25 @@ func TestClientThatFindsAMemberMarkedMeanwhileTellsItsMaxTTL(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(began), 30*time.Second)
 	})
 }
+
+// The last look at a source may be older than what it was told since: its table tells q, too.
+func TestSourcesTellOfLongerLeasesThanTheLastLookFound(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		a := older(t, cluster)
+		d := guarded(t, cluster, short, func(c *Config) { c.PingInterval, c.StallTimeout = time.Hour, 3*time.Hour })
+		d.voting(t, 3)
+		require.NoError(t, a.Close())
+		b := guarded(t, cluster, longer)
+		b.voting(t, 3)
+		held, err := b.Mutex("k", TTL(25*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		b.everyLink(func(l *redistest.Link) { l.Refuse(true) }, 2)
+		cluster.Kill(2)
+		require.NoError(t, cluster.Restart(false, 2))
+		steal(t, cluster, "k", time.Millisecond, 1) // and member 1 has lost the vote, too
+		d.until(t, 2, MemberQuarantined)
+		require.Equal(t, "1000", markerOf(t, cluster, 2, "q"))
+		excluded(t, d, held)
+	})
+}

@@ -329,7 +329,7 @@ var guards = []mutant{
 		name: "sources do not tell their q: a quarantine that is too short stays so",
 		file: "node/admit.go",
 		old:  `source{clk: m.clk, q: m.q, `, new: `source{clk: m.clk, `,
-		tests: by("redlock", "TestQuarantineLastsForTheLongest|TestClientThatWasStopped"),
+		tests: by("redlock", "TestSourcesTellOfLonger"),
 	}, {
 		name: "the longest lease is that of the last source",
 		file: "node/guard.go",
