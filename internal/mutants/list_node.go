@@ -356,11 +356,6 @@ var guards = []mutant{
 		old:  `m.left > 0 && until.After(a.votesFrom) {`, new: `m.left > 0 {`,
 		tests: by("node", "TestLaterLookNeverShortens"),
 	}, {
-		name: "the end of a quarantine is not looked at: the member votes a ping later than it could",
-		file: "node/watch.go",
-		old:  "w.next = now\n			return 0\n", new: "return wait\n",
-		tests: by("redlock", "TestFirstStartWaitsUntil"),
-	}, {
 		name: "votes are used before a majority knows of our MaxTTL: two holders in 15 steps",
 		file: "node/node.go",
 		old:  `may := fit && n.cfg.Guard.met.Load()`, new: `may := fit`,
@@ -370,11 +365,6 @@ var guards = []mutant{
 		file: "node/guard.go",
 		old:  `return told >= quorum.Majority(members) }`, new: `return told >= 1 }`,
 		tests: by("redlock", "TestNoVoteIsUsedBefore"),
-	}, {
-		name: "members that were met before a majority was are not looked at again: they do not vote until the next ping",
-		file: "node/guard.go",
-		old:  "		n.change(func(*published) {}) // Votes is computed anew\n", new: "		_ = n\n",
-		tests: by("redlock", "TestFreshMembersVoteAtOnce"),
 	}, {
 		name: "a member that another client marked meanwhile is not told of our MaxTTL",
 		file: "node/admit.go",
