@@ -88,6 +88,14 @@ SEEDS ?= 1000
 soak: ## Play SEEDS (1000) random schedules in fake time, and the large exhaustive search
 	@set -o pipefail; REDQUORUM_SEEDS=$(SEEDS) go test -json -count=1 -timeout 24h -run '^Test(Seeds|Schedules)' $(ARGS) ./redlock | $(report)
 
+# The random application of integration/README.md. OUT gets a chart and its figures; without the race detector, for pace.
+DURATION ?= 2h
+OUT ?= integration/results
+.PHONY: soak-app
+soak-app: try-redis ## Run clients that do everything at random beside random faults, for DURATION (2h)
+	@set -o pipefail; { cd integration && REDQUORUM_APP_SOAK=$(DURATION) REDQUORUM_APP_OUT=$(abspath $(OUT)) \
+		nice go test -json -count=1 -timeout 24h -run '^TestRandomApplication$$' $(ARGS) ./faults; } | $(report)
+
 .PHONY: mutants
 mutants: ## Take every guard out once, and list the test that notices
 	@go run ./internal/mutants $(ARGS)

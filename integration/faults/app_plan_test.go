@@ -1,0 +1,478 @@
+//go:build linux || darwin
+
+package faults
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+// What happens to the random application. Three hands draw from seeds of their own, one after the other of what
+// each can do: the first at members and paths, the second at processes, the third at delays.
+
+// trouble is something that a hand can do. It ends with ctx at the latest, and heals what it broke.
+type trouble struct {
+	weight int
+	name   string
+	do     func(ctx context.Context, rng *rand.Rand)
+}
+
+// hand does one trouble after the other until ctx ends.
+func (r *appRun) hand(ctx context.Context, rng *rand.Rand, rest time.Duration, all []trouble) {
+	sum := 0
+	for _, x := range all {
+		sum += x.weight
+	}
+	for {
+		pause(ctx, upTo(rng, rest))
+		if ctx.Err() != nil {
+			return
+		}
+		n := rng.IntN(sum)
+		for _, x := range all {
+			if n -= x.weight; n < 0 {
+				x.do(ctx, rng)
+				break
+			}
+		}
+	}
+}
+
+// plan lets all hands go until ctx ends, and waits until everything is healed.
+func (r *appRun) plan(ctx context.Context, seed uint64) {
+	var hands sync.WaitGroup
+	for i, x := range []struct {
+		rest time.Duration
+		all  []trouble
+	}{
+		{1500 * time.Millisecond, []trouble{
+			{4, "crash", r.crash}, {2, "flush", r.flush}, {2, "freeze", r.freeze}, {1, "no memory", r.starve}, {4, "refuse", r.refuse},
+			{1, "kill connections", r.disconnect}, {3, "cut", r.cut}, {2, "roll out", r.rollOut}, {2, "force beside", r.forceBeside},
+			{3, "deaths together", r.deaths}, {1, "beyond a minority", r.beyond},
+		}},
+		{2500 * time.Millisecond, []trouble{
+			{4, "kill process", r.killProcess}, {3, "stop process", r.stopProcess}, {5, "reopen", r.reopen},
+		}},
+		{3 * time.Second, []trouble{{1, "delay", r.delay}}},
+	} {
+		hands.Go(func() { r.hand(ctx, rand.New(rand.NewPCG(seed, uint64(100+i))), x.rest, x.all) })
+	}
+	hands.Wait()
+}
+
+// spare draws a member whose loss leaves a majority; false: there is none now.
+func (r *appRun) spare(rng *rand.Rand) (int, bool) {
+	r.j.mu.Lock()
+	defer r.j.mu.Unlock()
+	now := history.Now()
+	bad := map[int]bool{}
+	for m := range r.j.members {
+		blind := 0 // seats for which it does not vote
+		for _, s := range r.j.seats {
+			if !s.stopped && s.votes != 0 && s.votes>>m&1 == 0 {
+				blind++
+			}
+		}
+		if !r.j.servers[m].well(now-int64(500*time.Millisecond)) || blind > len(r.j.seats)/3 {
+			bad[m] = true
+		}
+	}
+	if len(bad) >= r.j.members-r.j.need {
+		return 0, false
+	}
+	return rng.IntN(r.j.members), true // one that is bad is bad for a second reason
+}
+
+// broken keeps a server broken for a time.
+func (r *appRun) broken(ctx context.Context, what string, m int, long time.Duration, heal func()) {
+	r.j.fault("member %d: %s for %v", m, what, long)
+	pause(ctx, long)
+	heal()
+	r.j.fault("member %d: no more %s", m, what)
+}
+
+// comeBack restarts a member that is dead, in one of the ways there are.
+func (r *appRun) comeBack(rng *rand.Rand, m int) (how string) {
+	s := r.cluster.Servers[m]
+	var err error
+	switch rng.IntN(4) {
+	case 0, 1:
+		how, err = "empty", s.Restart(false)
+	case 2:
+		how, err = "with its AOF", s.Restart(true)
+	default:
+		if how, err = "with old data", s.Rollback(); err != nil { // there was no snapshot yet
+			how, err = "empty", s.Restart(false)
+		}
+	}
+	if err != nil {
+		r.t.Errorf("restart of member %d: %v", m, err)
+	}
+	return how
+}
+
+func (r *appRun) crash(ctx context.Context, rng *rand.Rand) {
+	m, ok := r.spare(rng)
+	if !ok {
+		return
+	}
+	if rng.IntN(2) == 0 {
+		_ = r.cluster.Servers[m].Snapshot()
+		pause(ctx, upTo(rng, time.Second))
+	}
+	r.j.server(m, true)
+	defer r.j.server(m, false)
+	r.cluster.Kill(m)
+	r.broken(ctx, "dead", m, upTo(rng, 2500*time.Millisecond), func() { r.j.fault("member %d came back %s", m, r.comeBack(rng, m)) })
+}
+
+func (r *appRun) flush(ctx context.Context, rng *rand.Rand) {
+	if m, ok := r.spare(rng); ok {
+		r.j.server(m, true)
+		defer r.j.server(m, false)
+		r.j.fault("member %d: FLUSHALL", m)
+		_ = r.cluster.Flush(m)
+	}
+}
+
+func (r *appRun) freeze(ctx context.Context, rng *rand.Rand) {
+	if m, ok := r.spare(rng); ok {
+		r.j.server(m, true)
+		defer r.j.server(m, false)
+		r.cluster.Pause(m)
+		r.broken(ctx, "stopped", m, 100*time.Millisecond+upTo(rng, 2500*time.Millisecond), func() { r.cluster.Resume(m) })
+	}
+}
+
+// set changes a setting of a server.
+func (r *appRun) set(m int, name, value string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if _, err := r.cluster.Servers[m].Do(ctx, "CONFIG", "SET", name, value); err != nil {
+		r.t.Errorf("member %d: CONFIG SET %s: %v", m, name, err)
+	}
+}
+
+func (r *appRun) starve(ctx context.Context, rng *rand.Rand) {
+	if m, ok := r.spare(rng); ok {
+		r.j.server(m, true)
+		defer r.j.server(m, false)
+		r.set(m, "maxmemory", "1")
+		r.broken(ctx, "without memory", m, 100*time.Millisecond+upTo(rng, 2*time.Second), func() { r.set(m, "maxmemory", "0") })
+	}
+}
+
+// refuse makes members refuse writes for a while, as those of a group do whose replicas are gone: one of them, or
+// all, which is a passing reason for a release to be refused.
+func (r *appRun) refuse(ctx context.Context, rng *rand.Rand) {
+	m, ok := r.spare(rng)
+	if !ok {
+		return
+	}
+	members := []int{m}
+	if rng.IntN(3) == 0 {
+		members = rng.Perm(r.j.members)
+	}
+	for _, m := range members {
+		r.j.server(m, true)
+		defer r.j.server(m, false)
+		r.set(m, "min-replicas-to-write", "1")
+	}
+	r.j.fault("members %v refuse writes", members)
+	pause(ctx, 50*time.Millisecond+upTo(rng, 700*time.Millisecond))
+	for _, m := range members {
+		r.set(m, "min-replicas-to-write", "0")
+	}
+	r.j.fault("members %v accept writes", members)
+}
+
+func (r *appRun) disconnect(ctx context.Context, rng *rand.Rand) {
+	m, ok := r.spare(rng)
+	if !ok {
+		return
+	}
+	r.j.server(m, true)
+	defer r.j.server(m, false)
+	kind := drawn(rng, []string{"normal", "pubsub"})
+	r.j.fault("member %d: CLIENT KILL TYPE %s", m, kind)
+	asking, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, _ = r.cluster.Servers[m].Do(asking, "CLIENT", "KILL", "TYPE", kind)
+}
+
+// off breaks some paths, and returns what mends them.
+func (r *appRun) off(how func(*redistest.Link), paths [][2]int) (heal func()) {
+	for _, p := range paths {
+		r.j.path(p[0], p[1], true)
+		how(r.links[p[0]][p[1]])
+	}
+	return func() {
+		for _, p := range paths {
+			r.mend(p[0], p[1])
+			r.j.path(p[0], p[1], false)
+		}
+	}
+}
+
+// mend ends all faults of a path, and what is mute because it lost something.
+func (r *appRun) mend(seat, m int) {
+	l := r.links[seat][m]
+	l.Heal()
+	l.Cut()
+	r.listen(seat, m)
+}
+
+func refused(l *redistest.Link) { l.Refuse(true); l.Cut() }
+
+// cut cuts some seats off from some members, in one of several ways.
+func (r *appRun) cut(ctx context.Context, rng *rand.Rand) {
+	var paths [][2]int
+	for seat := range r.links {
+		if rng.IntN(3) == 0 {
+			paths = append(paths, [2]int{seat, rng.IntN(r.j.members)})
+		}
+	}
+	which := rng.IntN(4)
+	how := []func(*redistest.Link){refused, (*redistest.Link).BlackHole, (*redistest.Link).DropReplies, (*redistest.Link).Pause}[which]
+	r.j.fault("paths %v: %s", paths, [...]string{"refused", "black hole", "replies lost", "stuck"}[which])
+	heal := r.off(how, paths)
+	pause(ctx, 100*time.Millisecond+upTo(rng, 2*time.Second))
+	heal()
+	r.j.fault("paths %v: mended", paths)
+}
+
+// delay makes some paths slow for a while. What is said of paths that are well holds for them, too.
+func (r *appRun) delay(ctx context.Context, rng *rand.Rand) {
+	var slow [][2]int
+	for seat := range r.links {
+		if rng.IntN(3) == 0 {
+			p := [2]int{seat, rng.IntN(r.j.members)}
+			d := redistest.Delay{Fixed: upTo(rng, 30*time.Millisecond), Jitter: 1 + upTo(rng, 10*time.Millisecond)}
+			r.links[p[0]][p[1]].SetDelay(d, d)
+			slow = append(slow, p)
+		}
+	}
+	r.j.fault("paths %v: slow", slow)
+	pause(ctx, 500*time.Millisecond+upTo(rng, 4*time.Second))
+	for _, p := range slow {
+		r.links[p[0]][p[1]].SetDelay(redistest.Delay{}, redistest.Delay{})
+	}
+	r.j.fault("paths %v: quick", slow)
+}
+
+// mortal draws a process that may be killed.
+func (r *appRun) mortal(rng *rand.Rand) *appProcess {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.slots[1+rng.IntN(len(r.slots)-1)]
+}
+
+func (r *appRun) killProcess(ctx context.Context, rng *rand.Rand) {
+	p := r.mortal(rng)
+	r.j.fault("process %d (seats %v): SIGKILL", p.number, p.seats)
+	r.kill(p)
+	pause(ctx, upTo(rng, 500*time.Millisecond))
+	r.spawn(p.slot)
+}
+
+func (r *appRun) stopProcess(ctx context.Context, rng *rand.Rand) {
+	p := r.mortal(rng)
+	long := 50*time.Millisecond + upTo(rng, 4*time.Second)
+	r.j.fault("process %d (seats %v): SIGSTOP for %v", p.number, p.seats, long)
+	r.stop(p)
+	pause(ctx, long)
+	r.resume(p)
+	r.j.fault("process %d: SIGCONT", p.number)
+}
+
+// reopen closes a client, with all that is going on, and opens another one.
+func (r *appRun) reopen(ctx context.Context, rng *rand.Rand) {
+	seat := appSeats + rng.IntN(len(r.links)-appSeats)
+	r.j.fault("seat %d: close and open", seat)
+	r.tell(seat, appCommand{Do: "close"})
+	pause(ctx, upTo(rng, time.Second))
+	r.tell(seat, appCommand{Do: "open"})
+}
+
+// deaths kills a member and a process within a moment of each other.
+func (r *appRun) deaths(ctx context.Context, rng *rand.Rand) {
+	m, ok := r.spare(rng)
+	if !ok {
+		return
+	}
+	p := r.mortal(rng)
+	r.j.server(m, true)
+	defer r.j.server(m, false)
+	killMember := func() { r.cluster.Kill(m) }
+	killProcess := func() { r.kill(p); r.spawn(p.slot) }
+	both := []func(){killMember, killProcess}
+	rng.Shuffle(2, func(i, k int) { both[i], both[k] = both[k], both[i] })
+	r.j.fault("member %d and process %d (seats %v) die", m, p.number, p.seats)
+	both[0]()
+	pause(ctx, upTo(rng, 20*time.Millisecond))
+	both[1]()
+	r.broken(ctx, "dead", m, 2*time.Second+upTo(rng, 5*time.Second), func() { r.j.fault("member %d came back %s", m, r.comeBack(rng, m)) })
+}
+
+// beyond breaks more than a minority for a moment.
+func (r *appRun) beyond(ctx context.Context, rng *rand.Rand) {
+	members := rng.Perm(r.j.members)[:r.j.need+rng.IntN(r.j.members-r.j.need+1)]
+	for _, m := range members {
+		r.j.server(m, true)
+		defer r.j.server(m, false)
+	}
+	switch rng.IntN(3) {
+	case 0:
+		r.j.fault("members %v: SIGSTOP", members)
+		r.cluster.Pause(members...)
+		pause(ctx, 100*time.Millisecond+upTo(rng, 2*time.Second))
+		r.cluster.Resume(members...)
+	case 1:
+		r.j.fault("members %v: FLUSHALL", members)
+		_ = r.cluster.Flush(members...)
+	default:
+		r.j.fault("members %v: SIGKILL", members)
+		r.cluster.Kill(members...)
+		pause(ctx, upTo(rng, time.Second))
+		for _, m := range members {
+			r.j.fault("member %d came back %s", m, r.comeBack(rng, m))
+		}
+	}
+	r.j.fault("members %v: mended", members)
+}
+
+// seatsApart draws n seats of different processes, not of the one that lives as long as the run.
+func (r *appRun) seatsApart(rng *rand.Rand, n int) (seats []int) {
+	for _, p := range rng.Perm(appProcesses - 1)[:n] {
+		seats = append(seats, (p+1)*appSeats+rng.IntN(appSeats))
+	}
+	return seats
+}
+
+// heard waits for word of a seat.
+func heard(ctx context.Context, ch <-chan struct{}, patience time.Duration) bool {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-ch:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// rollOut lets one client have a greater MaxTTL than all others, while it does not reach all members, and hold a
+// lease that long. Then one of the members that it does reach forgets, while clients come that reach others first.
+func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
+	order := rng.Perm(r.j.members)
+	far, rest := order[:r.j.members-r.j.need], order[r.j.members-r.j.need:] // rest is what the client reaches
+	forgets := rest[0]
+	seats := r.seatsApart(rng, 2)
+	first, second := seats[0], seats[1]
+	r.j.mu.Lock()
+	greatest := r.j.greatest
+	r.j.mu.Unlock()
+	if greatest < 8*time.Second {
+		greatest += time.Second + upTo(rng, 2*time.Second)
+	}
+	name := drawn(rng, appLong)
+	var paths [][2]int
+	for _, m := range far {
+		paths = append(paths, [2]int{first, m})
+	}
+	r.j.fault("roll-out: seat %d closes, and opens with MaxTTL %v, cut off from %v", first, greatest, far)
+	closed := r.nextOf("closed", first, "")
+	r.tell(first, appCommand{Do: "close"})
+	if !heard(ctx, closed, 5*time.Second) {
+		r.tell(first, appCommand{Do: "open"})
+		return
+	}
+	heal := r.off(refused, paths)
+	defer func() { heal(); r.j.fault("paths %v: mended", paths) }()
+	opened := r.nextOf("open", first, "")
+	r.tell(first, appCommand{Do: "open", MaxTTL: greatest, Entry: time.Second})
+	if !heard(ctx, opened, 5*time.Second) {
+		return
+	}
+	pause(ctx, 300*time.Millisecond) // a ping, which it waits before it grants as long
+	granted := r.nextOf("grant", first, name)
+	r.tell(first, appCommand{Do: "take", Name: name, TTL: greatest * 9 / 10, Hold: greatest, Fixed: true})
+	if !heard(ctx, granted, 5*time.Second) {
+		return
+	}
+	if _, ok := r.spare(rng); !ok {
+		return
+	}
+	// Another client begins while a member forgets that it, of all, reaches first.
+	closed = r.nextOf("closed", second, "")
+	r.tell(second, appCommand{Do: "close"})
+	if !heard(ctx, closed, 5*time.Second) {
+		r.tell(second, appCommand{Do: "open"})
+		return
+	}
+	slow := rest[1:]
+	d := redistest.Delay{Fixed: 20*time.Millisecond + upTo(rng, 80*time.Millisecond)}
+	for _, m := range slow {
+		r.links[second][m].SetDelay(d, d)
+	}
+	var others [][2]int
+	for seat := range r.links {
+		if seat != second {
+			others = append(others, [2]int{seat, forgets})
+		}
+	}
+	back := r.off(refused, others)
+	r.j.server(forgets, true)
+	r.j.fault("roll-out: member %d forgets, only seat %d reaches it, which reaches %v slowly (%v)", forgets, second, slow, d.Fixed)
+	if rng.IntN(2) == 0 {
+		_ = r.cluster.Flush(forgets)
+	} else if err := r.cluster.Restart(false, forgets); err != nil {
+		r.t.Errorf("restart of member %d: %v", forgets, err)
+	}
+	r.j.server(forgets, false)
+	r.tell(second, appCommand{Do: "open", MaxTTL: time.Second, Entry: 300 * time.Millisecond})
+	pause(ctx, 300*time.Millisecond+upTo(rng, 500*time.Millisecond))
+	back()
+	r.j.fault("paths %v: mended", others)
+	r.tell(second, appCommand{Do: "take", Name: name, TTL: 500 * time.Millisecond, Hold: 300 * time.Millisecond})
+	pause(ctx, time.Second+upTo(rng, 3*time.Second))
+	for _, m := range slow {
+		r.links[second][m].SetDelay(redistest.Delay{}, redistest.Delay{})
+	}
+}
+
+// forceBeside has a lease forced out by a client that does not reach all members, while the holder reaches some of
+// them later than others.
+func (r *appRun) forceBeside(ctx context.Context, rng *rand.Rand) {
+	order := rng.Perm(r.j.members)
+	seats := r.seatsApart(rng, 2)
+	holder, forcer := seats[0], seats[1]
+	name := drawn(rng, appLong)
+	granted := r.nextOf("grant", holder, name)
+	ttl := 600*time.Millisecond + upTo(rng, 400*time.Millisecond)
+	r.tell(holder, appCommand{Do: "take", Name: name, TTL: ttl, Hold: 6 * time.Second})
+	if !heard(ctx, granted, 5*time.Second) {
+		return
+	}
+	pause(ctx, upTo(rng, time.Second))
+	var paths [][2]int
+	for _, m := range order[:r.j.members-r.j.need] {
+		paths = append(paths, [2]int{forcer, m})
+	}
+	slow := order[len(order)-1]
+	d := redistest.Delay{Fixed: 5*time.Millisecond + upTo(rng, 40*time.Millisecond)}
+	r.links[holder][slow].SetDelay(d, d)
+	r.j.fault("force: seat %d holds, and reaches member %d in %v; seat %d forces, cut off from %v", holder, slow, d.Fixed, forcer, paths)
+	heal := r.off(refused, paths)
+	r.tell(forcer, appCommand{Do: "force", Name: name})
+	pause(ctx, 2*time.Second+upTo(rng, 2*time.Second))
+	heal()
+	r.links[holder][slow].SetDelay(redistest.Delay{}, redistest.Delay{})
+	r.j.fault("paths %v: mended", paths)
+}

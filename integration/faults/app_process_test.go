@@ -1,0 +1,701 @@
+//go:build linux || darwin
+
+package faults
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// The processes of the random application. Each is this test binary again, running TestApplicationProcess. It has
+// seats, of which each is a client at a time, and workers at each seat that do at random what a program can
+// do with locks. It tells all that it believes on its standard output, one event a line, and is told on its
+// standard input what only the parent can arrange.
+
+const appEnv = "REDQUORUM_APPLICATION"
+
+// appOrders are what a process is told at its start.
+type appOrders struct {
+	Process int
+	Seed    uint64
+	Seats   []appSeat
+	Steady  bool // the first client lives as long as the process
+	Workers int  // at each seat
+	Hot     []string
+	Warm    []string
+	Long    []string
+}
+
+// appSeat is a place for one client after the other.
+type appSeat struct {
+	Seat    int
+	URLs    []string
+	MaxTTLs []time.Duration // one of them is drawn for each client
+	Entries []time.Duration
+}
+
+// appEvent is what a process tells. Times are those of history.Now.
+type appEvent struct {
+	Kind    string        `json:"k"`
+	Seat    int           `json:"s"`
+	Client  int           `json:"c,omitempty"` // how many clients the seat had before
+	Attempt uint64        `json:"a,omitempty"`
+	Name    string        `json:"n,omitempty"`
+	At      int64         `json:"t"`
+	Since   int64         `json:"b,omitempty"` // when what is told of began
+	Until   int64         `json:"u,omitempty"` // validity
+	Back    int64         `json:"r,omitempty"` // Unlock returned
+	TTL     time.Duration `json:"d,omitempty"`
+	Entry   time.Duration `json:"e,omitempty"`
+	Token   uint64        `json:"o,omitempty"`
+	Owner   string        `json:"h,omitempty"` // a hash
+	Text    string        `json:"x,omitempty"`
+	Error   string        `json:"f,omitempty"`
+	Votes   uint32        `json:"v,omitempty"` // a bit for each member that votes
+	Number  int64         `json:"i,omitempty"`
+	Heap    uint64        `json:"m,omitempty"`
+	Try     bool          `json:"y,omitempty"`
+}
+
+// appCommand is what a process is told while it runs.
+type appCommand struct {
+	Do     string // adopt, close, open, take, force, quit
+	Seat   int
+	Text   string        `json:",omitempty"` // of the handoff
+	Name   string        `json:",omitempty"`
+	TTL    time.Duration `json:",omitempty"`
+	Hold   time.Duration `json:",omitempty"`
+	Fixed  bool          `json:",omitempty"`
+	MaxTTL time.Duration `json:",omitempty"`
+	Entry  time.Duration `json:",omitempty"`
+}
+
+// application is the process.
+type application struct {
+	appOrders
+	seats    []*seat
+	attempts atomic.Uint64
+	stalled  atomic.Int64 // in all, in nanoseconds: how late this process was in what it meant to do
+
+	mu  sync.Mutex // of out
+	out *bufio.Writer
+	enc *json.Encoder
+}
+
+// seat is one client after the other.
+type seat struct {
+	app *application
+	appSeat
+	turn sync.Mutex      // of who closes or opens
+	told chan appCommand // close and open, in their order
+
+	mu     sync.Mutex
+	c      *redlock.Client
+	n      int
+	maxTTL time.Duration
+	entry  time.Duration
+	opened int64
+	shut   bool // by the parent, who will open it
+}
+
+// TestApplicationProcess is no test of its own: it is what the processes of TestRandomApplication run.
+func TestApplicationProcess(t *testing.T) {
+	text := os.Getenv(appEnv)
+	if text == "" {
+		return
+	}
+	out := bufio.NewWriter(os.Stdout)
+	app := &application{out: out, enc: json.NewEncoder(out)}
+	require.NoError(t, json.Unmarshal([]byte(text), &app.appOrders))
+	ctx, stop := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	rng := rand.New(rand.NewPCG(app.Seed, uint64(app.Process)))
+	for _, s := range app.Seats {
+		s := &seat{app: app, appSeat: s, told: make(chan appCommand, 64)}
+		app.seats = append(app.seats, s)
+		s.open(rng, appCommand{})
+		work.Go(func() { s.watch(ctx) })
+		work.Go(func() { s.turns(ctx) })
+		for w := range app.Workers {
+			rng := rand.New(rand.NewPCG(app.Seed, uint64(s.Seat)<<8+uint64(w)))
+			work.Go(func() {
+				for ctx.Err() == nil {
+					s.act(ctx, rng)
+				}
+			})
+		}
+	}
+	work.Go(func() { app.measure(ctx) })
+	app.obey(ctx, &work, rng) // until the parent closes the pipe, or says quit
+	var closing sync.WaitGroup
+	for _, s := range app.seats {
+		closing.Go(s.close) // busy as it is
+	}
+	closing.Wait()
+	stop()
+	work.Wait()
+	app.say(appEvent{Kind: "gone"})
+}
+
+// say writes an event at once: what was said before a SIGKILL is in the pipe.
+func (app *application) say(e appEvent) {
+	if e.At == 0 {
+		e.At = history.Now()
+	}
+	app.mu.Lock()
+	defer app.mu.Unlock()
+	_ = app.enc.Encode(e)
+	_ = app.out.Flush()
+}
+
+// obey does what the parent says.
+func (app *application) obey(ctx context.Context, work *sync.WaitGroup, rng *rand.Rand) {
+	in := bufio.NewReader(os.Stdin)
+	for {
+		line, err := in.ReadBytes('\n')
+		var x appCommand
+		if err != nil || json.Unmarshal(line, &x) != nil || x.Do == "quit" {
+			return
+		}
+		for _, s := range app.seats {
+			if s.Seat != x.Seat {
+				continue
+			}
+			if x.Do == "close" || x.Do == "open" {
+				s.told <- x
+				continue
+			}
+			mine := rand.New(rand.NewPCG(rng.Uint64(), 1))
+			work.Go(func() {
+				switch x.Do {
+				case "adopt":
+					s.adopt(ctx, mine, x.Text)
+				case "force":
+					if c, _ := s.client(); c != nil {
+						s.force(ctx, c, x.Name)
+					}
+				case "take":
+					opt := redlock.AutoRenew(x.TTL)
+					if x.Fixed {
+						opt = redlock.TTL(x.TTL)
+					}
+					if h := s.lock(ctx, x.Name, x.TTL, 10*time.Second, false, opt); h != nil {
+						h.hold(ctx, x.Hold)
+						h.unlock()
+					}
+				}
+			})
+		}
+	}
+}
+
+// measure tells of stalls of this process, and of what it uses.
+func (app *application) measure(ctx context.Context) {
+	const beat = 10 * time.Millisecond
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	last, told := history.Now(), int64(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := history.Now()
+		if late := now - last - int64(beat); late > int64(20*time.Millisecond) {
+			app.stalled.Add(late)
+			app.say(appEvent{Kind: "stall", At: now, Since: last, Number: late})
+		}
+		last = now
+		if now-told > int64(2*time.Second) {
+			told = now
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			rss := uint64(0)
+			if text, err := os.ReadFile("/proc/self/statm"); err == nil {
+				if f := strings.Fields(string(text)); len(f) > 1 {
+					pages, _ := strconv.ParseUint(f[1], 10, 64)
+					rss = pages * uint64(os.Getpagesize())
+				}
+			}
+			app.say(appEvent{Kind: "use", Number: int64(runtime.NumGoroutine()), Heap: m.HeapAlloc, Token: rss})
+		}
+	}
+}
+
+// open opens a client, with what is drawn where x does not say it.
+func (s *seat) open(rng *rand.Rand, x appCommand) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if c, _ := s.client(); c != nil {
+		return
+	}
+	if x.MaxTTL == 0 {
+		x.MaxTTL = s.MaxTTLs[rng.IntN(len(s.MaxTTLs))]
+	}
+	if x.Entry == 0 {
+		x.Entry = s.Entries[rng.IntN(len(s.Entries))]
+	}
+	opened := history.Now()
+	config := redlock.Config{MaxTTL: x.MaxTTL, FreshMembers: true, ClientName: fmt.Sprintf("app-%d", s.Seat)}
+	quick(&config)
+	config.Entry = x.Entry
+	c, err := redlock.Open(context.Background(), s.URLs, redlock.WithConfig(config))
+	if err != nil {
+		s.app.say(appEvent{Kind: "not open", Seat: s.Seat, Error: kindOf(err)})
+		return
+	}
+	s.mu.Lock()
+	s.c, s.maxTTL, s.entry, s.opened = c, x.MaxTTL, x.Entry, opened
+	s.n++
+	n := s.n
+	s.mu.Unlock()
+	s.app.say(appEvent{Kind: "open", Seat: s.Seat, Client: n, Since: opened, TTL: x.MaxTTL, Entry: x.Entry})
+}
+
+// close closes the client, however busy it is.
+func (s *seat) close() {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	s.mu.Lock()
+	c, n, opened := s.c, s.n, s.opened
+	s.mu.Unlock()
+	if c == nil {
+		return
+	}
+	began := history.Now()
+	s.app.say(appEvent{Kind: "closing", Seat: s.Seat, Client: n, At: began})
+	_ = c.Close()
+	s.app.say(appEvent{Kind: "closed", Seat: s.Seat, Client: n, Since: began, Number: opened})
+	s.mu.Lock()
+	s.c = nil
+	s.mu.Unlock()
+}
+
+// turns closes and opens as the parent says.
+func (s *seat) turns(ctx context.Context) {
+	rng := rand.New(rand.NewPCG(s.app.Seed, uint64(s.Seat)<<8+254))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case x := <-s.told:
+			s.mu.Lock()
+			s.shut = x.Do == "close"
+			s.mu.Unlock()
+			if x.Do == "close" {
+				s.close()
+			} else {
+				s.open(rng, x)
+			}
+		}
+	}
+}
+
+// client is the one at the seat now, nil between two.
+func (s *seat) client() (*redlock.Client, time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.c, s.maxTTL
+}
+
+// watch tells which members vote for this client, and opens the next one where opening failed.
+func (s *seat) watch(ctx context.Context) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	rng := rand.New(rand.NewPCG(s.app.Seed, uint64(s.Seat)<<8+255))
+	last, empty := uint32(0), 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		shut := s.shut
+		s.mu.Unlock()
+		votes := uint32(0)
+		c, _ := s.client()
+		if empty++; c != nil || shut {
+			empty = 0
+		}
+		if empty > 20 {
+			s.open(rng, appCommand{})
+		}
+		if c != nil {
+			for i, m := range c.Members() {
+				if m.State == redlock.MemberVoting {
+					votes |= 1 << i
+				}
+			}
+		}
+		if votes != last {
+			last = votes
+			s.app.say(appEvent{Kind: "votes", Seat: s.Seat, Votes: votes})
+		}
+	}
+}
+
+// held is a lease that a worker has.
+type held struct {
+	s       *seat
+	attempt uint64
+	name    string
+	lease   *redlock.Lease
+	ttl     time.Duration
+	until   int64 // as it was told last
+	over    bool  // its end was told
+}
+
+// kindOf names an error in the words of the package.
+func kindOf(err error) string {
+	for _, x := range []struct {
+		err  error
+		name string
+	}{
+		{redlock.ErrHeld, "held"}, {redlock.ErrQuarantined, "quarantined"}, {redlock.ErrTooSlow, "too slow"},
+		{redlock.ErrInDoubt, "in doubt"}, {redlock.ErrClosed, "closed"}, {redlock.ErrLost, "lost"}, {redlock.ErrNotHeld, "not held"},
+		{redlock.ErrNoQuorum, "no quorum"}, {redlock.ErrInput, "input"},
+		{context.DeadlineExceeded, "deadline"}, {context.Canceled, "canceled"},
+	} {
+		if errors.Is(err, x.err) {
+			return x.name
+		}
+	}
+	if err != nil {
+		return "unknown: " + err.Error()
+	}
+	return ""
+}
+
+// lock takes a lock; nil: it has not got it.
+func (s *seat) lock(ctx context.Context, name string, ttl, patience time.Duration, try bool, opts ...redlock.MutexOption) *held {
+	s.mu.Lock()
+	c, n, entry := s.c, s.n, s.entry
+	s.mu.Unlock()
+	if c == nil {
+		pause(ctx, 10*time.Millisecond)
+		return nil
+	}
+	h := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s.app.say(appEvent{Kind: "ask", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: name, TTL: ttl, Entry: entry, Try: try})
+	m := c.Mutex(name, opts...)
+	lock := m.Lock
+	if try {
+		lock = m.TryLock
+	}
+	lease, err := lock(ctx)
+	if err != nil {
+		s.app.say(appEvent{Kind: "fail", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: name, Error: kindOf(err)})
+		if !errors.Is(err, redlock.ErrHeld) {
+			pause(ctx, 5*time.Millisecond)
+		}
+		return nil
+	}
+	h.granted(lease, "", n)
+	return h
+}
+
+func (h *held) granted(lease *redlock.Lease, how string, client int) {
+	now := history.Now()
+	h.lease, h.until = lease, history.At(lease.ValidUntil())
+	h.s.app.say(appEvent{Kind: "grant", Seat: h.s.Seat, Client: client, Attempt: h.attempt, Name: h.name, At: now, Until: h.until, TTL: h.ttl,
+		Token: lease.Token(), Owner: lease.Hash(), Text: how})
+}
+
+// valid tells the validity if it has moved.
+func (h *held) valid() {
+	if until := history.At(h.lease.ValidUntil()); until > h.until+int64(time.Millisecond) {
+		h.until = until
+		h.s.app.say(appEvent{Kind: "valid", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, Until: until})
+	}
+}
+
+// hold holds for d, or until the lease ends; and looks whether its context ends in time.
+func (h *held) hold(ctx context.Context, d time.Duration) {
+	done := h.lease.Done()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	began := h.s.app.stalled.Load()
+	slack := int64(h.ttl/100 + 2*time.Millisecond)
+	for {
+		select {
+		case <-done:
+			now := history.Now()
+			var lost *redlock.LostError
+			if errors.As(h.lease.Err(), &lost) {
+				h.late(now, history.At(lost.Until), slack, began, "ended")
+			}
+			return
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case <-tick.C:
+			h.valid()
+			until := history.At(h.lease.ValidUntil()) // read first: it can only be later than at now
+			if now := history.Now(); now > until+slack+int64(300*time.Millisecond) && going(done) {
+				h.late(now, until, slack, began, "open")
+				return
+			}
+		}
+	}
+}
+
+// late tells of a context that ended, or is open, after its validity.
+func (h *held) late(now, until, slack, began int64, how string) {
+	if late := now - until - slack; late > 0 {
+		h.s.app.say(appEvent{Kind: "late", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, At: now, Until: until, TTL: h.ttl, Number: late,
+			Since: h.s.app.stalled.Load() - began, Text: how})
+	}
+}
+
+// unlock tells the end of what was believed.
+func (h *held) unlock() {
+	if h == nil || h.over {
+		return
+	}
+	h.over = true
+	h.valid()
+	h.s.mu.Lock()
+	n := h.s.n
+	h.s.mu.Unlock()
+	until := history.At(h.lease.ValidUntil())
+	e := appEvent{Kind: "end", Seat: h.s.Seat, Client: n, Attempt: h.attempt, Name: h.name, At: min(history.Now(), until), Until: until, TTL: h.ttl, Text: "unlock"}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := h.lease.Unlock(ctx)
+	if errors.Is(err, redlock.ErrLost) {
+		e.Text = "lost"
+	}
+	e.Error, e.Back = kindOf(err), history.Now()
+	h.s.app.say(e)
+}
+
+// handoff gives the lease to the parent, which gives it to another process.
+func (h *held) handoff() {
+	h.valid()
+	e := appEvent{Kind: "end", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, TTL: h.ttl, Text: "handoff"}
+	e.Until = history.At(h.lease.ValidUntil())
+	e.At = min(history.Now(), e.Until)
+	x, err := h.lease.Handoff()
+	if err != nil {
+		h.unlock()
+		return
+	}
+	h.over = true
+	e.Back = history.Now()
+	h.s.app.say(e)
+	if text, err := x.MarshalText(); err == nil {
+		h.s.app.say(appEvent{Kind: "handoff", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, Text: string(text)})
+	}
+}
+
+// adopt takes over a lease of another process.
+func (s *seat) adopt(ctx context.Context, rng *rand.Rand, text string) {
+	var x redlock.Handoff
+	if x.UnmarshalText([]byte(text)) != nil {
+		return
+	}
+	s.mu.Lock()
+	c, n, ttl := s.c, s.n, s.maxTTL
+	s.mu.Unlock()
+	if c == nil {
+		return
+	}
+	h := &held{s: s, attempt: s.app.attempts.Add(1), name: x.Key(), ttl: ttl}
+	s.app.say(appEvent{Kind: "adopting", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: h.name, TTL: ttl})
+	lease, err := c.Adopt(ctx, x)
+	if err != nil {
+		s.app.say(appEvent{Kind: "not adopted", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: h.name, TTL: ttl, Error: kindOf(err)})
+		return
+	}
+	h.granted(lease, "adopted", n)
+	h.hold(ctx, upTo(rng, time.Second))
+	h.unlock()
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
+
+func drawn[T any](rng *rand.Rand, list []T) T { return list[rng.IntN(len(list))] }
+
+// act does one thing that programs do.
+func (s *seat) act(ctx context.Context, rng *rand.Rand) {
+	c, maxTTL := s.client()
+	if c == nil {
+		pause(ctx, 10*time.Millisecond)
+		return
+	}
+	app := s.app
+	names := drawn(rng, [][]string{app.Hot, app.Warm, app.Warm, app.Long, app.Long})
+	name := drawn(rng, names)
+	ttl := min(maxTTL, 300*time.Millisecond+upTo(rng, maxTTL))
+	if rng.IntN(3) == 0 {
+		ttl = maxTTL
+	}
+	switch dice := rng.IntN(1000); {
+	case dice < 780: // what most programs do all the time
+		h := s.lock(ctx, drawn(rng, app.Hot), ttl, 100*time.Millisecond+upTo(rng, 3*time.Second), false, redlock.AutoRenew(ttl))
+		if h != nil {
+			h.hold(ctx, upTo(rng, 2*time.Millisecond))
+			h.unlock()
+		}
+		pause(ctx, upTo(rng, 60*time.Millisecond))
+	case dice < 840:
+		h := s.lock(ctx, drawn(rng, app.Warm), ttl, upTo(rng, 8*time.Second)+1, false, redlock.AutoRenew(ttl))
+		if h != nil {
+			h.hold(ctx, upTo(rng, 200*time.Millisecond))
+			h.unlock()
+		}
+	case dice < 880: // held for long, renewed
+		if h := s.lock(ctx, drawn(rng, app.Long), ttl, upTo(rng, 15*time.Second)+1, false, redlock.AutoRenew(ttl)); h != nil {
+			h.hold(ctx, upTo(rng, 5*time.Second))
+			h.unlock()
+		}
+	case dice < 900: // a fixed length, extended now and then, and left to its end now and then
+		if h := s.lock(ctx, name, ttl, upTo(rng, 5*time.Second)+1, false, redlock.TTL(ttl)); h != nil {
+			h.hold(ctx, upTo(rng, ttl))
+			if rng.IntN(2) == 0 {
+				longer := min(maxTTL, 100*time.Millisecond+upTo(rng, maxTTL))
+				h.ttl = max(h.ttl, longer)
+				app.say(appEvent{Kind: "extend", Seat: s.Seat, Attempt: h.attempt, Name: name, TTL: longer})
+				extending, cancel := context.WithTimeout(ctx, time.Second)
+				_ = h.lease.Extend(extending, longer)
+				cancel()
+				h.hold(ctx, upTo(rng, 2*maxTTL))
+			}
+			h.unlock()
+		}
+	case dice < 925:
+		if h := s.lock(ctx, name, ttl, time.Second, true, redlock.AutoRenew(ttl)); h != nil {
+			h.hold(ctx, upTo(rng, 20*time.Millisecond))
+			h.unlock()
+		}
+	case dice < 955: // callers that lose their patience
+		s.lock(ctx, name, ttl, upTo(rng, 30*time.Millisecond)+1, false, redlock.AutoRenew(ttl)).unlock()
+	case dice < 970:
+		s.again(ctx, rng, c, name, ttl)
+	case dice < 980:
+		if h := s.lock(ctx, drawn(rng, app.Long), ttl, 5*time.Second, false, redlock.AutoRenew(ttl)); h != nil {
+			h.hold(ctx, upTo(rng, time.Second))
+			h.handoff()
+		}
+	case dice < 990:
+		s.do(ctx, rng, c, name, ttl)
+	case dice < 992:
+		s.force(ctx, c, drawn(rng, app.Long))
+	case dice < 994 && !app.Steady: // with all that is going on
+		s.close()
+		pause(ctx, upTo(rng, 300*time.Millisecond))
+		s.open(rng, appCommand{})
+	}
+}
+
+// again takes the lock as an owner, and takes it again.
+func (s *seat) again(ctx context.Context, rng *rand.Rand, c *redlock.Client, name string, ttl time.Duration) {
+	as := redlock.As(fmt.Sprint("worker ", s.app.attempts.Add(1)))
+	h := s.lock(ctx, name, ttl, 3*time.Second, false, redlock.AutoRenew(ttl), as)
+	if h == nil {
+		return
+	}
+	defer h.unlock()
+	h.hold(ctx, upTo(rng, 20*time.Millisecond))
+	patience, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	inner, err := c.Mutex(name, redlock.AutoRenew(ttl), as).TryLock(patience)
+	switch {
+	case err != nil: // the lease was lost meanwhile
+		return
+	case inner != h.lease: // it was lost, and this is another one
+		h.unlock()
+		g := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl}
+		s.mu.Lock()
+		n := s.n
+		s.mu.Unlock()
+		g.granted(inner, "again", n)
+		g.unlock()
+		return
+	}
+	h.hold(ctx, upTo(rng, 20*time.Millisecond))
+	if err := inner.Unlock(ctx); err == nil && errors.Is(h.lease.Err(), redlock.ErrReleased) {
+		s.app.say(appEvent{Kind: "wrong", Seat: s.Seat, Attempt: h.attempt, Name: name, Text: "the inner Unlock ended the lease"})
+	}
+}
+
+// do uses Mutex.Do. What the function does with its context is looked at: it ends with the lease.
+func (s *seat) do(ctx context.Context, rng *rand.Rand, c *redlock.Client, name string, ttl time.Duration) {
+	s.mu.Lock()
+	n, entry := s.n, s.entry
+	s.mu.Unlock()
+	h := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl}
+	patience, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	s.app.say(appEvent{Kind: "ask", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: name, TTL: ttl, Entry: entry})
+	err := c.Mutex(name, redlock.AutoRenew(ttl)).Do(patience, func(inner context.Context, lease *redlock.Lease) error {
+		h.granted(lease, "do", n)
+		h.hold(inner, upTo(rng, 100*time.Millisecond))
+		h.unlock() // fn may unlock early, and only so is the end of what it believes known
+		return nil
+	})
+	if h.lease == nil {
+		s.app.say(appEvent{Kind: "fail", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: name, Error: kindOf(err)})
+	}
+}
+
+// force takes the lock from whoever is seen to hold it.
+func (s *seat) force(ctx context.Context, c *redlock.Client, name string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	seen, err := c.Inspect(ctx, name)
+	if err != nil {
+		return
+	}
+	owners := map[string]bool{}
+	for _, m := range seen.Members {
+		if m.Owner != "" && (seen.Holder == "" || m.Owner == seen.Holder) {
+			owners[m.Owner] = true
+		}
+	}
+	if len(owners) == 0 {
+		return
+	}
+	var list []string
+	for owner := range owners {
+		list = append(list, owner)
+	}
+	e := appEvent{Kind: "forcing", Seat: s.Seat, Attempt: s.app.attempts.Add(1), Name: name, Text: strings.Join(list, " ")}
+	s.app.say(e)
+	freed, err := c.ForceUnlockSeen(ctx, seen)
+	e.Kind, e.At, e.Number, e.Error, e.Owner = "forced", history.Now(), int64(freed), kindOf(err), seen.Holder
+	s.app.say(e)
+}

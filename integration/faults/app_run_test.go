@@ -1,0 +1,474 @@
+//go:build linux || darwin
+
+package faults
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha1"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// appRun is a run of the random application: servers, paths, processes, and the judge.
+type appRun struct {
+	t       testing.TB
+	j       *appJudge
+	cluster *redistest.Cluster
+	links   [][]*redistest.Link // [seat][member]
+	urls    [][]string
+	orders  appOrders
+	checks  sync.WaitGroup // looks at what closed clients left
+	busy    chan struct{}  // one for each of them
+
+	mu      sync.Mutex
+	slots   []*appProcess
+	next    int
+	use     appUse // of the process that lives as long as the run
+	closes  int    // closes of clients that were looked at, times members
+	waiters map[string][]chan struct{}
+}
+
+// appUse is what the longest-lived process uses.
+type appUse struct {
+	rss, heap  uint64
+	goroutines int64
+}
+
+// appProcess is a process as its parent sees it.
+type appProcess struct {
+	number int
+	slot   int
+	seats  []int
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	ended  chan struct{}
+	noise  bytes.Buffer
+
+	mu     sync.Mutex // of kill, stop, resume, quit
+	killed bool
+	gone   bool // it said that it was done
+}
+
+const (
+	appProcesses = 5
+	appSeats     = 2 // of each
+)
+
+var (
+	appHot  = []string{"app:hot:1", "app:hot:2"}
+	appWarm = []string{"app:warm:1", "app:warm:2"}
+	appLong = []string{"app:long:1", "app:long:2"}
+)
+
+func newAppRun(t testing.TB, cluster *redistest.Cluster, seed uint64, report func(finding)) *appRun {
+	seats := appProcesses * appSeats
+	r := &appRun{
+		t: t, cluster: cluster, j: newAppJudge(cluster.Len(), seats, report), slots: make([]*appProcess, appProcesses),
+		busy: make(chan struct{}, 8), waiters: map[string][]chan struct{}{},
+		orders: appOrders{Seed: seed, Workers: 3, Hot: appHot, Warm: appWarm, Long: appLong},
+	}
+	for seat := range seats {
+		var links []*redistest.Link
+		var urls []string
+		for _, s := range cluster.Servers {
+			l := s.Path()
+			front, err := l.Listen("127.0.0.1:0")
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = front.Close() })
+			links, urls = append(links, l), append(urls, "redis://"+front.Addr())
+		}
+		r.links, r.urls = append(r.links, links), append(r.urls, urls)
+		for m := range links {
+			r.listen(seat, m)
+		}
+	}
+	return r
+}
+
+// listen learns the uuid of each client, by which its owners are told at the members, from its subscription.
+func (r *appRun) listen(seat, m int) {
+	r.links[seat][m].Call(redistest.Named("SUBSCRIBE"), -1, func(cmd []string) {
+		for _, channel := range cmd[1:] {
+			if uuid, found := strings.CutPrefix(channel, "redquorum:inbox:"); found {
+				r.j.seen(seat, uuid)
+			}
+		}
+	})
+}
+
+// spawn starts a process in a slot.
+func (r *appRun) spawn(place int) {
+	o := r.orders
+	r.mu.Lock()
+	r.next++
+	o.Process = r.next
+	r.mu.Unlock()
+	o.Steady = place == 0
+	p := &appProcess{number: o.Process, slot: place, ended: make(chan struct{})}
+	for i := range appSeats {
+		seat := place*appSeats + i
+		p.seats = append(p.seats, seat)
+		o.Seats = append(o.Seats, appSeat{
+			Seat: seat, URLs: r.urls[seat],
+			MaxTTLs: []time.Duration{time.Second, 2 * time.Second, 3 * time.Second},
+			Entries: []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second},
+		})
+	}
+	o.Seed += uint64(o.Process)
+	text, err := json.Marshal(o)
+	require.NoError(r.t, err)
+	p.cmd = exec.Command(os.Args[0], "-test.run=^TestApplicationProcess$", "-test.timeout=0")
+	p.cmd.Env = append(os.Environ(), appEnv+"="+string(text))
+	p.cmd.Stderr = &p.noise
+	p.in, err = p.cmd.StdinPipe()
+	require.NoError(r.t, err)
+	out, err := p.cmd.StdoutPipe()
+	require.NoError(r.t, err)
+	r.j.fresh(p.number, p.seats)
+	require.NoError(r.t, p.cmd.Start())
+	r.mu.Lock()
+	r.slots[place] = p
+	r.mu.Unlock()
+	go func() { // ends with the process
+		defer close(p.ended)
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			var e appEvent
+			if json.Unmarshal(lines.Bytes(), &e) == nil && e.Kind != "" {
+				r.hear(p, e)
+			}
+		}
+		_ = p.cmd.Wait()
+	}()
+}
+
+// hear takes an event: to the judge, and to who waits for it.
+func (r *appRun) hear(p *appProcess, e appEvent) {
+	switch e.Kind {
+	case "use":
+		if p.slot == 0 {
+			r.mu.Lock()
+			r.use = appUse{rss: e.Token, heap: e.Heap, goroutines: e.Number}
+			r.mu.Unlock()
+		}
+		return
+	case "gone":
+		p.gone = true // read after ended is closed
+		return
+	case "handoff":
+		r.handOver(p, e)
+		return
+	}
+	r.j.hear(p.number, e)
+	if e.Kind == "closed" {
+		r.closed(p, e)
+	}
+	r.mu.Lock()
+	about := fmt.Sprint(e.Kind, " ", e.Seat, " ", e.Name)
+	for _, ch := range r.waiters[about] {
+		close(ch)
+	}
+	delete(r.waiters, about)
+	r.mu.Unlock()
+}
+
+// nextOf returns a channel that is closed when a seat tells of something next; name "": of no lock.
+func (r *appRun) nextOf(kind string, seat int, name string) <-chan struct{} {
+	ch := make(chan struct{})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	about := fmt.Sprint(kind, " ", seat, " ", name)
+	r.waiters[about] = append(r.waiters[about], ch)
+	return ch
+}
+
+// handOver gives a lease to a seat of another process.
+func (r *appRun) handOver(p *appProcess, e appEvent) {
+	if owner := ownerIn(e.Text); owner != "" {
+		r.j.mu.Lock()
+		now := history.Now()
+		r.j.handed[owner] = now
+		for o, at := range r.j.handed {
+			if at < now-int64(2*time.Minute) {
+				delete(r.j.handed, o)
+			}
+		}
+		r.j.mu.Unlock()
+	}
+	to := (e.Seat + appSeats + int(e.Attempt)%appSeats) % len(r.links)
+	r.tell(to, appCommand{Do: "adopt", Text: e.Text})
+}
+
+// ownerIn is the owner's name in a handoff.
+func ownerIn(text string) string {
+	_, body, _ := strings.Cut(text, ".")
+	raw, err := base64.RawURLEncoding.DecodeString(body)
+	var w struct {
+		Owner string `json:"o"`
+	}
+	if err != nil || json.Unmarshal(raw, &w) != nil {
+		return ""
+	}
+	return w.Owner
+}
+
+// at is the process at a seat.
+func (r *appRun) at(seat int) *appProcess {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.slots[seat/appSeats]
+}
+
+// tell gives a command to the process at a seat. A process that is dead does not hear it. Never called while a
+// process is stopped for long enough to fill the pipe: commands are short and rare.
+func (r *appRun) tell(seat int, x appCommand) {
+	x.Seat = seat
+	text, err := json.Marshal(x)
+	if err == nil {
+		_, _ = r.at(seat).in.Write(append(text, '\n'))
+	}
+}
+
+// kill ends a process as SIGKILL does.
+func (r *appRun) kill(p *appProcess) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.killed = true
+	at := history.Now()
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+	r.j.stopped(p.number, at)
+}
+
+func (r *appRun) stop(p *appProcess) {
+	r.j.stopped(p.number, 0)
+	_ = unix.Kill(p.cmd.Process.Pid, unix.SIGSTOP)
+}
+
+func (r *appRun) resume(p *appProcess) {
+	_ = unix.Kill(p.cmd.Process.Pid, unix.SIGCONT)
+	r.j.resumed(p.number)
+}
+
+// quit closes all clients of a process, and ends it.
+func (r *appRun) quit(p *appProcess) bool {
+	r.tell(p.seats[0], appCommand{Do: "quit"})
+	select {
+	case <-p.ended:
+	case <-time.After(15 * time.Second):
+		r.kill(p)
+		return false
+	}
+	r.j.stopped(p.number, history.Now())
+	return p.gone
+}
+
+// leftScript lists what a client has at a member: ARGV[1] is its uuid, then come names, queues and waiters.
+const leftScript = `
+local out, mine = {}, ARGV[1] .. ':'
+local function look(what, name, all)
+  if type(all) ~= 'table' or all.err then return end
+  for _, x in ipairs(all) do
+    if string.sub(x, 1, #mine) == mine then out[#out + 1] = what .. '|' .. name .. '|' .. x .. '|' .. redis.call('PTTL', name) end
+  end
+end
+for i = 2, #ARGV, 3 do
+  look('vote', ARGV[i], redis.pcall('HKEYS', ARGV[i]))
+  look('place in the queue', ARGV[i + 1], redis.pcall('ZRANGE', ARGV[i + 1], 0, -1))
+  look('entry', ARGV[i + 2], redis.pcall('HKEYS', ARGV[i + 2]))
+end
+return out`
+
+// left lists what a client has at a member.
+func (r *appRun) left(ctx context.Context, m int, uuid string) (out []string, err error) {
+	args := []string{"EVAL", leftScript, "0", uuid}
+	for _, name := range slices.Concat(appHot, appWarm, appLong) {
+		args = append(args, name, slot.Sibling("redquorum:q", name), slot.Sibling("redquorum:w", name))
+	}
+	v, err := r.cluster.Servers[m].Do(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	list, _ := v.([]any)
+	r.j.mu.Lock()
+	defer r.j.mu.Unlock()
+	for _, x := range list {
+		f := strings.Split(fmt.Sprint(x), "|")
+		if len(f) == 4 && r.j.handed[f[2]] == 0 {
+			_, n, _ := strings.Cut(f[2], ":")
+			out = append(out, fmt.Sprintf("member %d: %s of attempt %s in %s, for %s ms", m, f[0], n, f[1], f[3]))
+		}
+	}
+	v, err = r.cluster.Servers[m].Do(ctx, "PUBSUB", "NUMSUB", "redquorum:inbox:"+uuid)
+	if err != nil {
+		return nil, err
+	}
+	if n, _ := v.([]any); len(n) == 2 && fmt.Sprint(n[1]) != "0" {
+		out = append(out, fmt.Sprintf("member %d: a subscription", m))
+	}
+	return out, nil
+}
+
+// closed looks whether a client that was closed has left something at members that were well all the time.
+func (r *appRun) closed(p *appProcess, e appEvent) {
+	r.j.mu.Lock()
+	s := r.j.seats[e.Seat]
+	members := slices.Clone(s.closing)
+	uuid := ""
+	for id, at := range s.clients {
+		if at >= e.Number && at <= e.Since {
+			uuid = id
+		}
+	}
+	r.j.mu.Unlock()
+	if uuid == "" || len(members) == 0 {
+		return
+	}
+	select {
+	case r.busy <- struct{}{}:
+	default:
+		return // enough of them are being looked at
+	}
+	r.checks.Go(func() {
+		defer func() { <-r.busy }()
+		for _, m := range members {
+			r.lookAt(m, e, uuid)
+		}
+	})
+}
+
+// lookAt gives a member a moment: the last request may be on its way through the harness.
+func (r *appRun) lookAt(m int, e appEvent, uuid string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	began := history.Now()
+	var left []string
+	var err error
+	for history.Now() < began+int64(250*time.Millisecond)+r.stalledSince(e.Since) {
+		left, err = r.left(ctx, m, uuid)
+		if err == nil && len(left) == 0 {
+			break
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+	r.mu.Lock()
+	r.closes++
+	r.mu.Unlock()
+	r.j.mu.Lock()
+	defer r.j.mu.Unlock()
+	since := e.Since - int64(settled)
+	s := r.j.seats[e.Seat]
+	if err != nil || len(left) == 0 || !r.j.servers[m].well(since) || !s.paths[m].well(since) || s.resumed > since && s.resumed < history.Now() && s.stopped {
+		return
+	}
+	r.j.wrong("left after Close", "", "seat %d, client %d: %d things are left at member %d, %v after Close returned: %s", e.Seat, e.Client, len(left), m,
+		time.Duration(history.Now()-e.At), strings.Join(left[:min(5, len(left))], "; "))
+}
+
+func (r *appRun) stalledSince(at int64) int64 {
+	r.j.mu.Lock()
+	defer r.j.mu.Unlock()
+	return r.j.stalledSince(at)
+}
+
+// collect looks whether releases that a member refused, or did not get, came to it later.
+func (r *appRun) collect(ctx context.Context) {
+	r.j.mu.Lock()
+	now := history.Now()
+	type look struct {
+		d *debt
+		m int
+	}
+	var looks []look
+	r.j.debts = slices.DeleteFunc(r.j.debts, func(d *debt) bool {
+		s := r.j.seats[d.seat]
+		if now > d.until || s.process != d.process || s.client != d.client || s.stopped {
+			return true
+		}
+		for m := range r.j.members {
+			if d.settled>>m&1 == 0 && r.j.well(d.seat, m, now) && d.back < now-int64(settled) {
+				looks = append(looks, look{d, m})
+			}
+		}
+		return false
+	})
+	r.j.mu.Unlock()
+	for _, x := range looks {
+		left, err := r.votes(ctx, x.m, x.d.name, x.d.owner)
+		r.j.mu.Lock()
+		if err == nil {
+			x.d.settled |= 1 << x.m
+			s := r.j.seats[x.d.seat]
+			if left > 0 && r.j.well(x.d.seat, x.m, now) && s.client == x.d.client && s.process == x.d.process && len(s.clients) > 0 {
+				r.j.wrong("release not repeated", x.d.name, "member %d keeps owner %s for %v more, %v after Unlock of seat %d returned, though it has been well for %v",
+					x.m, x.d.owner, left, time.Duration(now-x.d.back), x.d.seat, settled)
+			}
+		}
+		r.j.mu.Unlock()
+	}
+}
+
+// votes is how long a member keeps its vote for an owner that is told by its hash.
+func (r *appRun) votes(ctx context.Context, m int, name, hash string) (left time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	v, err := r.cluster.Servers[m].Do(ctx, "HKEYS", name)
+	if err != nil {
+		return 0, err
+	}
+	fields, _ := v.([]any)
+	for _, f := range fields {
+		sum := sha1.Sum([]byte(fmt.Sprint(f)))
+		if hex.EncodeToString(sum[:])[:6] == hash {
+			v, err := r.cluster.Servers[m].Do(ctx, "PTTL", name)
+			n, _ := v.(int64)
+			return time.Duration(n) * time.Millisecond, err
+		}
+	}
+	return 0, nil
+}
+
+// load adds up what the members say of connections and keys. It is false where one does not answer.
+func (r *appRun) load(ctx context.Context) (connections, keys int, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	for _, s := range r.cluster.Servers {
+		v, err := s.Do(ctx, "INFO", "clients")
+		text, _ := v.(string)
+		_, rest, found := strings.Cut(text, "connected_clients:")
+		if err != nil || !found {
+			return 0, 0, false
+		}
+		digits, _, _ := strings.Cut(rest, "\r")
+		n, _ := strconv.Atoi(digits)
+		connections += n - 1 // but for this one
+		size, err := s.Do(ctx, "DBSIZE")
+		if err != nil {
+			return 0, 0, false
+		}
+		k, _ := size.(int64)
+		keys += int(k)
+	}
+	return connections, keys, true
+}

@@ -1,0 +1,236 @@
+//go:build linux || darwin
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+)
+
+// appSpan is how long the random application runs: 20 s in make test, ten minutes in make test-faults, and as
+// long as REDQUORUM_APP_SOAK says in make soak-app.
+func appSpan(t testing.TB) (span time.Duration, soak bool) {
+	t.Helper()
+	if text := os.Getenv("REDQUORUM_APP_SOAK"); text != "" {
+		d, err := time.ParseDuration(text)
+		require.NoError(t, err, "REDQUORUM_APP_SOAK")
+		return d, true
+	}
+	if long() {
+		return 10 * time.Minute, false
+	}
+	return 20 * time.Second, false
+}
+
+// Several processes with clients of different settings do at random what programs do with locks, while members,
+// paths and processes fail. All is judged from outside, on one clock:
+//
+//   - nobody believes in a lock that another believes in, but one that was forced out;
+//   - tokens rise, lock by lock;
+//   - a client that was closed leaves nothing at the members, whatever it was doing, and in the end nothing is left;
+//   - where a majority is well and somebody waits, the lock is had when the leases have ended that are left, or
+//     within the lifetime of an entry;
+//   - a lease that was forced out at a majority is not renewed;
+//   - a release that a member refused for a passing reason comes to it when the reason has passed;
+//   - a lease's context ends with its validity.
+func TestRandomApplication(t *testing.T) {
+	span, soak := appSpan(t)
+	seed := seeded(t).Uint64()
+	if text := os.Getenv("REDQUORUM_SEED"); text == "" {
+		t.Logf("(its plan: REDQUORUM_SEED as above; the timing is the machine's)")
+	}
+	members := 3
+	if rand.New(rand.NewPCG(seed, 0)).IntN(3) == 0 {
+		members = 5
+	}
+	cluster := rt.Real(t, members)
+	var mu sync.Mutex
+	var findings []finding
+	r := newAppRun(t, cluster, seed, func(f finding) {
+		mu.Lock()
+		defer mu.Unlock()
+		findings = append(findings, f)
+		t.Log(f.text)
+	})
+	t.Cleanup(r.end)
+	ctx, cancel := context.WithTimeout(t.Context(), span)
+	defer cancel()
+	for place := range appProcesses {
+		r.spawn(place)
+	}
+	var beside sync.WaitGroup
+	beside.Go(func() { r.watch(ctx) })
+	var samples []appSample
+	beside.Go(func() { samples = r.sample(ctx, max(time.Second, span/1000)) })
+	if soak {
+		beside.Go(func() { r.tellNow(ctx) })
+	}
+	pause(ctx, 2*time.Second) // of quiet
+	r.plan(ctx, seed)
+	beside.Wait()
+	whole := r.finish()
+	t.Logf("%d members: %s", members, r.j.summary())
+	t.Logf("%d looks at what closed clients left", r.closes)
+	if soak {
+		r.write(t, span, samples)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	kinds := map[string]int{}
+	for _, f := range findings {
+		kinds[f.kind]++
+	}
+	require.Empty(t, kinds, "seed %d", seed)
+	require.True(t, whole, "a process did not end by itself")
+	require.GreaterOrEqual(t, r.j.grants, int(span.Seconds())*5, "too little happened to say anything")
+	for seat := range r.links {
+		require.Positive(t, r.j.perSeat[seat], "seat %d never had a lock", seat)
+	}
+}
+
+// watch looks at the clock until ctx ends.
+func (r *appRun) watch(ctx context.Context) {
+	const beat = 50 * time.Millisecond
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	last := history.Now()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := history.Now()
+		r.j.tick(now - last - int64(beat))
+		last = now
+		if n%5 == 0 {
+			r.collect(ctx)
+		}
+		r.notEnded()
+	}
+}
+
+// notEnded finds processes that ended though nobody killed them.
+func (r *appRun) notEnded() {
+	r.mu.Lock()
+	all := slices.Clone(r.slots)
+	r.mu.Unlock()
+	for _, p := range all {
+		select {
+		case <-p.ended:
+		default:
+			continue
+		}
+		p.mu.Lock()
+		died := !p.killed
+		p.killed = true
+		p.mu.Unlock()
+		if died {
+			r.j.mu.Lock()
+			r.j.wrong("process", "", "process %d (seats %v) has ended: %s", p.number, p.seats, &p.noise)
+			r.j.mu.Unlock()
+		}
+	}
+}
+
+// sample looks at what is in use, every so often.
+func (r *appRun) sample(ctx context.Context, every time.Duration) (samples []appSample) {
+	for {
+		pause(ctx, every)
+		if ctx.Err() != nil {
+			return samples
+		}
+		connections, keys, ok := r.load(ctx)
+		if !ok {
+			continue
+		}
+		r.mu.Lock()
+		use := r.use
+		r.mu.Unlock()
+		r.j.mu.Lock()
+		samples = append(samples, appSample{after: time.Duration(history.Now() - r.j.began), grants: r.j.grants, rss: use.rss, heap: use.heap,
+			goroutines: use.goroutines, connections: connections, keys: keys})
+		r.j.mu.Unlock()
+	}
+}
+
+// tellNow tells every minute how far it is.
+func (r *appRun) tellNow(ctx context.Context) {
+	for {
+		pause(ctx, time.Minute)
+		if ctx.Err() != nil {
+			return
+		}
+		goroutines, heap := footprint()
+		fmt.Fprintf(os.Stderr, "%s; the judge: %d goroutines, %d KiB\n", r.j.summary(), goroutines, heap>>10)
+	}
+}
+
+// finish closes all clients in processes that live, and looks whether anything is left when all that was killed
+// must have ended.
+func (r *appRun) finish() (whole bool) {
+	r.j.fault("all is mended; all clients are closed")
+	pause(r.t.Context(), 2*settled)
+	var done sync.WaitGroup
+	var mu sync.Mutex
+	whole = true
+	for _, p := range slices.Clone(r.slots) {
+		done.Go(func() {
+			if !r.quit(p) {
+				mu.Lock()
+				whole = false
+				mu.Unlock()
+			}
+		})
+	}
+	done.Wait()
+	r.checks.Wait()
+	r.j.mu.Lock()
+	greatest := r.j.greatest
+	r.j.mu.Unlock()
+	pause(r.t.Context(), greatest+100*time.Millisecond) // nothing can be waited for: nothing may happen
+	left, err := r.cluster.Leftovers(r.t.Context(), lasting...)
+	if err != nil || len(left) > 0 {
+		r.j.mu.Lock()
+		r.j.wrong("left in the end", "", "%v, %v", left, err)
+		r.j.mu.Unlock()
+	}
+	return whole
+}
+
+// end kills what still runs.
+func (r *appRun) end() {
+	r.mu.Lock()
+	all := slices.Clone(r.slots)
+	r.mu.Unlock()
+	for _, p := range all {
+		if p != nil {
+			r.kill(p)
+		}
+	}
+}
+
+// write keeps the samples of a soak, and their chart, where REDQUORUM_APP_OUT says.
+func (r *appRun) write(t testing.TB, span time.Duration, samples []appSample) {
+	dir := os.Getenv("REDQUORUM_APP_OUT")
+	if dir == "" {
+		dir = "."
+	}
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, writeCSV(filepath.Join(dir, "app-soak.csv"), samples))
+	title := "The random application, " + span.String() + ", " + strconv.Itoa(r.j.grants) + " grants"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "app-soak.svg"), []byte(chart(title, samples)), 0o644))
+}

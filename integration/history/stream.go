@@ -1,0 +1,105 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Belief is a tenure as Stream takes it: of one owner, in one process.
+type Belief struct {
+	Key      string
+	Owner    string // tells leases apart: a lease that was handed over has one owner and one token
+	Who      string // for the reader of a finding
+	Token    uint64
+	From, To int64
+}
+
+func (b Belief) String() string {
+	return fmt.Sprintf("%s: %s, owner %s, token %d, from %d to %d (%v)", b.Key, b.Who, b.Owner, b.Token, b.From, b.To, time.Duration(b.To-b.From))
+}
+
+// streamKeep is for how long a belief that is over is kept: a process that was stopped tells of what it
+// believed when it runs again.
+const streamKeep = int64(time.Minute)
+
+// Stream judges beliefs while they come in, in any order, and forgets those that nothing can come to lie
+// beside any more. So its memory does not grow with the length of a run. The zero value is ready. Not safe for
+// concurrent use.
+type Stream struct {
+	// Excused says that two may believe at once: one of them was forced out. nil: never.
+	Excused func(x, y Belief) bool
+
+	lines map[string]*line
+}
+
+// line is what is kept of one key.
+type line struct {
+	open map[string]int64 // begun and not ended: where from
+	past []Belief
+	top  Belief // of those forgotten, the one with the greatest token
+}
+
+func (s *Stream) line(key string) *line {
+	if s.lines == nil {
+		s.lines = map[string]*line{}
+	}
+	if s.lines[key] == nil {
+		s.lines[key] = &line{open: map[string]int64{}}
+	}
+	return s.lines[key]
+}
+
+// Begin says that a belief has begun, so that what it may overlap with is kept. id is the caller's.
+func (s *Stream) Begin(key, id string, from int64) { s.line(key).open[id] = from }
+
+// End judges a belief that is over against all others of its key.
+func (s *Stream) End(id string, b Belief) (overlaps, regressions []string) {
+	l := s.line(b.Key)
+	delete(l.open, id)
+	believed := b.To > b.From // or its validity had ended before its holder looked
+	for _, x := range l.past {
+		switch {
+		case x.Token == b.Token && x.Owner != b.Owner:
+			regressions = append(regressions, fmt.Sprintf("token given out twice: %v, and %v", x, b))
+		case !believed || x.To <= x.From:
+		case x.From < b.To && b.From < x.To:
+			if s.Excused == nil || !s.Excused(x, b) {
+				overlaps = append(overlaps, fmt.Sprintf("%v, and %v", x, b))
+			}
+		case x.Owner != b.Owner && (x.To <= b.From) != (x.Token < b.Token):
+			regressions = append(regressions, fmt.Sprintf("%v, and %v", x, b))
+		}
+	}
+	if believed && l.top.Token >= b.Token && l.top.Owner != b.Owner && l.top.To <= b.From {
+		regressions = append(regressions, fmt.Sprintf("%v, and later %v", l.top, b))
+	}
+	l.past = append(l.past, b)
+	if len(l.past)%64 == 0 {
+		l.forget(b.To - streamKeep)
+	}
+	return overlaps, regressions
+}
+
+// Kept is the number of beliefs in memory.
+func (s *Stream) Kept() (n int) {
+	for _, l := range s.lines {
+		n += len(l.past) + len(l.open)
+	}
+	return n
+}
+
+func (l *line) forget(before int64) {
+	for _, from := range l.open {
+		before = min(before, from)
+	}
+	l.past = slices.DeleteFunc(l.past, func(x Belief) bool {
+		if x.To >= before {
+			return false
+		}
+		if x.To > x.From && x.Token > l.top.Token {
+			l.top = x
+		}
+		return true
+	})
+}
