@@ -53,7 +53,8 @@ func (r *appRun) plan(ctx context.Context, seed uint64) {
 		{1500 * time.Millisecond, []trouble{
 			{4, "crash", r.crash}, {2, "flush", r.flush}, {2, "freeze", r.freeze}, {1, "no memory", r.starve}, {4, "refuse", r.refuse},
 			{1, "kill connections", r.disconnect}, {3, "cut", r.cut}, {2, "roll out", r.rollOut}, {2, "force beside", r.forceBeside},
-			{3, "deaths together", r.deaths}, {1, "beyond a minority", r.beyond},
+			{4, "crowd", r.crowd},
+			{2, "deaths together", r.deaths}, {1, "beyond a minority", r.beyond},
 		}},
 		{2500 * time.Millisecond, []trouble{
 			{4, "kill process", r.killProcess}, {3, "stop process", r.stopProcess}, {5, "reopen", r.reopen},
@@ -368,33 +369,32 @@ func heard(ctx context.Context, ch <-chan struct{}, patience time.Duration) bool
 }
 
 // rollOut lets one client have a greater MaxTTL than all others, while it does not reach all members, and hold a
-// lease that long. Then one of the members that it does reach forgets, while clients come that reach others first.
+// lease that long. Then one of the members that it does reach forgets, while a client comes that reaches others first.
 func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
 	order := rng.Perm(r.j.members)
-	far, rest := order[:r.j.members-r.j.need], order[r.j.members-r.j.need:] // rest is what the client reaches
-	forgets := rest[0]
+	far, near := order[:r.j.members-r.j.need], order[r.j.members-r.j.need:] // near is what the client reaches
+	forgets, slow := near[0], near[1:]
 	seats := r.seatsApart(rng, 2)
 	first, second := seats[0], seats[1]
 	r.j.mu.Lock()
-	greatest := r.j.greatest
+	before := r.j.greatest
 	r.j.mu.Unlock()
-	if greatest < 8*time.Second {
-		greatest += time.Second + upTo(rng, 2*time.Second)
+	greatest := before
+	if before < 9*time.Second { // each restart costs a quarantine that long
+		greatest += 3*time.Second + upTo(rng, 2*time.Second)
 	}
-	name := drawn(rng, appLong)
-	var paths [][2]int
-	for _, m := range far {
-		paths = append(paths, [2]int{first, m})
+	name := drawn(rng, appRare)
+	r.j.fault("roll-out: seat %d closes, and opens with MaxTTL %v, cut off from %v; seat %d closes", first, greatest, far, second)
+	for _, seat := range seats {
+		closed := r.nextOf("closed", seat, "")
+		r.tell(seat, appCommand{Do: "close"})
+		defer r.tell(seat, appCommand{Do: "open"}) // if it is not open
+		if !heard(ctx, closed, 5*time.Second) {
+			return
+		}
 	}
-	r.j.fault("roll-out: seat %d closes, and opens with MaxTTL %v, cut off from %v", first, greatest, far)
-	closed := r.nextOf("closed", first, "")
-	r.tell(first, appCommand{Do: "close"})
-	if !heard(ctx, closed, 5*time.Second) {
-		r.tell(first, appCommand{Do: "open"})
-		return
-	}
-	heal := r.off(refused, paths)
-	defer func() { heal(); r.j.fault("paths %v: mended", paths) }()
+	heal := r.off(refused, across([]int{first}, far))
+	defer func() { heal(); r.j.fault("seat %d reaches all members", first) }()
 	opened := r.nextOf("open", first, "")
 	r.tell(first, appCommand{Do: "open", MaxTTL: greatest, Entry: time.Second})
 	if !heard(ctx, opened, 5*time.Second) {
@@ -402,32 +402,21 @@ func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
 	}
 	pause(ctx, 300*time.Millisecond) // a ping, which it waits before it grants as long
 	granted := r.nextOf("grant", first, name)
-	r.tell(first, appCommand{Do: "take", Name: name, TTL: greatest * 9 / 10, Hold: greatest, Fixed: true})
+	r.tell(first, appCommand{Do: "take", Name: name, TTL: greatest, Hold: greatest, Fixed: true})
 	if !heard(ctx, granted, 5*time.Second) {
 		return
 	}
-	if _, ok := r.spare(rng); !ok {
-		return
-	}
-	// Another client begins while a member forgets that it, of all, reaches first.
-	closed = r.nextOf("closed", second, "")
-	r.tell(second, appCommand{Do: "close"})
-	if !heard(ctx, closed, 5*time.Second) {
-		r.tell(second, appCommand{Do: "open"})
-		return
-	}
-	slow := rest[1:]
 	d := redistest.Delay{Fixed: 20*time.Millisecond + upTo(rng, 80*time.Millisecond)}
 	for _, m := range slow {
 		r.links[second][m].SetDelay(d, d)
 	}
-	var others [][2]int
+	var others []int
 	for seat := range r.links {
 		if seat != second {
-			others = append(others, [2]int{seat, forgets})
+			others = append(others, seat)
 		}
 	}
-	back := r.off(refused, others)
+	back := r.off(refused, across(others, []int{forgets}))
 	r.j.server(forgets, true)
 	r.j.fault("roll-out: member %d forgets, only seat %d reaches it, which reaches %v slowly (%v)", forgets, second, slow, d.Fixed)
 	if rng.IntN(2) == 0 {
@@ -439,11 +428,68 @@ func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
 	r.tell(second, appCommand{Do: "open", MaxTTL: time.Second, Entry: 300 * time.Millisecond})
 	pause(ctx, 300*time.Millisecond+upTo(rng, 500*time.Millisecond))
 	back()
-	r.j.fault("paths %v: mended", others)
+	r.j.fault("roll-out: all reach member %d", forgets)
 	r.tell(second, appCommand{Do: "take", Name: name, TTL: 500 * time.Millisecond, Hold: 300 * time.Millisecond})
-	pause(ctx, time.Second+upTo(rng, 3*time.Second))
+	pause(ctx, min(before, 6*time.Second)+upTo(rng, 2*time.Second))
 	for _, m := range slow {
 		r.links[second][m].SetDelay(redistest.Delay{}, redistest.Delay{})
+	}
+}
+
+// across are the paths from all of these seats to all of these members.
+func across(seats, members []int) (paths [][2]int) {
+	for _, seat := range seats {
+		for _, m := range members {
+			paths = append(paths, [2]int{seat, m})
+		}
+	}
+	return paths
+}
+
+// crowd lets four clients want one lock within a moment, of which some reach some members late. While the first holds it,
+// the process of one that waits dies, and a member; and when the lock is free, another one loses its patience.
+func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
+	m, ok := r.spare(rng)
+	if !ok {
+		return
+	}
+	pause(ctx, settled) // so that what follows is judged
+	seats := r.seatsApart(rng, appProcesses-1)
+	name := drawn(rng, appRare)
+	var slow [][2]int
+	for _, seat := range seats {
+		if rng.IntN(2) == 0 {
+			p := [2]int{seat, rng.IntN(r.j.members)}
+			d := redistest.Delay{Fixed: upTo(rng, 60*time.Millisecond)}
+			r.links[p[0]][p[1]].SetDelay(d, d)
+			slow = append(slow, p)
+		}
+	}
+	hold := 300*time.Millisecond + upTo(rng, 500*time.Millisecond)
+	r.j.fault("crowd at %s: seats %v, slow paths %v", name, seats, slow)
+	granted := r.nextOf("grant", seats[0], name)
+	for i, seat := range seats {
+		x := appCommand{Do: "take", Name: name, Hold: hold, Patience: 10 * time.Second}
+		if i == 1 {
+			x.Patience = hold + upTo(rng, 4*time.Second)
+		}
+		r.tell(seat, x)
+		pause(ctx, upTo(rng, 50*time.Millisecond))
+	}
+	if heard(ctx, granted, 5*time.Second) {
+		p := r.at(seats[2])
+		pause(ctx, upTo(rng, hold/2))
+		r.j.fault("crowd: process %d (seats %v) dies", p.number, p.seats)
+		r.kill(p)
+		r.spawn(p.slot)
+		pause(ctx, upTo(rng, hold/2))
+		r.j.server(m, true)
+		defer r.j.server(m, false)
+		r.cluster.Kill(m)
+		r.broken(ctx, "dead", m, 5*time.Second+upTo(rng, 3*time.Second), func() { r.j.fault("member %d came back %s", m, r.comeBack(rng, m)) })
+	}
+	for _, p := range slow {
+		r.links[p[0]][p[1]].SetDelay(redistest.Delay{}, redistest.Delay{})
 	}
 }
 
@@ -453,7 +499,7 @@ func (r *appRun) forceBeside(ctx context.Context, rng *rand.Rand) {
 	order := rng.Perm(r.j.members)
 	seats := r.seatsApart(rng, 2)
 	holder, forcer := seats[0], seats[1]
-	name := drawn(rng, appLong)
+	name := drawn(rng, appRare)
 	granted := r.nextOf("grant", holder, name)
 	ttl := 600*time.Millisecond + upTo(rng, 400*time.Millisecond)
 	r.tell(holder, appCommand{Do: "take", Name: name, TTL: ttl, Hold: 6 * time.Second})
@@ -461,10 +507,7 @@ func (r *appRun) forceBeside(ctx context.Context, rng *rand.Rand) {
 		return
 	}
 	pause(ctx, upTo(rng, time.Second))
-	var paths [][2]int
-	for _, m := range order[:r.j.members-r.j.need] {
-		paths = append(paths, [2]int{forcer, m})
-	}
+	paths := across([]int{forcer}, order[:r.j.members-r.j.need])
 	slow := order[len(order)-1]
 	d := redistest.Delay{Fixed: 5*time.Millisecond + upTo(rng, 40*time.Millisecond)}
 	r.links[holder][slow].SetDelay(d, d)

@@ -41,6 +41,7 @@ type appOrders struct {
 	Hot     []string
 	Warm    []string
 	Long    []string
+	Rare    []string
 }
 
 // appSeat is a place for one client after the other.
@@ -76,15 +77,16 @@ type appEvent struct {
 
 // appCommand is what a process is told while it runs.
 type appCommand struct {
-	Do     string // adopt, close, open, take, force, quit
-	Seat   int
-	Text   string        `json:",omitempty"` // of the handoff
-	Name   string        `json:",omitempty"`
-	TTL    time.Duration `json:",omitempty"`
-	Hold   time.Duration `json:",omitempty"`
-	Fixed  bool          `json:",omitempty"`
-	MaxTTL time.Duration `json:",omitempty"`
-	Entry  time.Duration `json:",omitempty"`
+	Do       string // adopt, close, open, take, force, quit
+	Seat     int
+	Text     string        `json:",omitempty"` // of the handoff
+	Name     string        `json:",omitempty"`
+	TTL      time.Duration `json:",omitempty"`
+	Hold     time.Duration `json:",omitempty"`
+	Fixed    bool          `json:",omitempty"`
+	Patience time.Duration `json:",omitempty"`
+	MaxTTL   time.Duration `json:",omitempty"`
+	Entry    time.Duration `json:",omitempty"`
 }
 
 // application is the process.
@@ -137,7 +139,7 @@ func TestApplicationProcess(t *testing.T) {
 			rng := rand.New(rand.NewPCG(app.Seed, uint64(s.Seat)<<8+uint64(w)))
 			work.Go(func() {
 				for ctx.Err() == nil {
-					s.act(ctx, rng)
+					s.act(ctx, rng, w == 0)
 				}
 			})
 		}
@@ -192,11 +194,21 @@ func (app *application) obey(ctx context.Context, work *sync.WaitGroup, rng *ran
 						s.force(ctx, c, x.Name)
 					}
 				case "take":
+					_, longest := s.client()
+					if x.TTL = min(x.TTL, longest); x.TTL == 0 {
+						x.TTL = longest
+					}
+					if x.Patience == 0 {
+						x.Patience = 10 * time.Second
+					}
+					if longest == 0 {
+						return
+					}
 					opt := redlock.AutoRenew(x.TTL)
 					if x.Fixed {
 						opt = redlock.TTL(x.TTL)
 					}
-					if h := s.lock(ctx, x.Name, x.TTL, 10*time.Second, false, opt); h != nil {
+					if h := s.lock(ctx, x.Name, x.TTL, x.Patience, false, opt); h != nil {
 						h.hold(ctx, x.Hold)
 						h.unlock()
 					}
@@ -549,28 +561,28 @@ func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(
 
 func drawn[T any](rng *rand.Rand, list []T) T { return list[rng.IntN(len(list))] }
 
-// act does one thing that programs do.
-func (s *seat) act(ctx context.Context, rng *rand.Rand) {
+// act does one thing that programs do. Who is brisk does what takes no time.
+func (s *seat) act(ctx context.Context, rng *rand.Rand, brisk bool) {
 	c, maxTTL := s.client()
 	if c == nil {
 		pause(ctx, 10*time.Millisecond)
 		return
 	}
 	app := s.app
-	names := drawn(rng, [][]string{app.Hot, app.Warm, app.Warm, app.Long, app.Long})
+	names := drawn(rng, [][]string{app.Hot, app.Warm, app.Warm, app.Long, app.Long, app.Rare})
 	name := drawn(rng, names)
 	ttl := min(maxTTL, 300*time.Millisecond+upTo(rng, maxTTL))
 	if rng.IntN(3) == 0 {
 		ttl = maxTTL
 	}
 	switch dice := rng.IntN(1000); {
-	case dice < 780: // what most programs do all the time
+	case brisk, dice < 700: // what most programs do all the time
 		h := s.lock(ctx, drawn(rng, app.Hot), ttl, 100*time.Millisecond+upTo(rng, 3*time.Second), false, redlock.AutoRenew(ttl))
 		if h != nil {
 			h.hold(ctx, upTo(rng, 2*time.Millisecond))
 			h.unlock()
 		}
-		pause(ctx, upTo(rng, 60*time.Millisecond))
+		pause(ctx, upTo(rng, 80*time.Millisecond))
 	case dice < 840:
 		h := s.lock(ctx, drawn(rng, app.Warm), ttl, upTo(rng, 8*time.Second)+1, false, redlock.AutoRenew(ttl))
 		if h != nil {

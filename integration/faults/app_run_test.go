@@ -74,10 +74,15 @@ const (
 	appSeats     = 2 // of each
 )
 
+var appEntries = []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second}
+
+// Names of locks: those that all want all the time, those that many want, those that are held for long, and those that
+// hardly anybody wants but for what the plan arranges.
 var (
 	appHot  = []string{"app:hot:1", "app:hot:2"}
 	appWarm = []string{"app:warm:1", "app:warm:2"}
 	appLong = []string{"app:long:1", "app:long:2"}
+	appRare = []string{"app:rare:1", "app:rare:2"}
 )
 
 func newAppRun(t testing.TB, cluster *redistest.Cluster, seed uint64, report func(finding)) *appRun {
@@ -85,7 +90,7 @@ func newAppRun(t testing.TB, cluster *redistest.Cluster, seed uint64, report fun
 	r := &appRun{
 		t: t, cluster: cluster, j: newAppJudge(cluster.Len(), seats, report), slots: make([]*appProcess, appProcesses),
 		busy: make(chan struct{}, 8), waiters: map[string][]chan struct{}{},
-		orders: appOrders{Seed: seed, Workers: 3, Hot: appHot, Warm: appWarm, Long: appLong},
+		orders: appOrders{Seed: seed, Workers: 3, Hot: appHot, Warm: appWarm, Long: appLong, Rare: appRare},
 	}
 	for seat := range seats {
 		var links []*redistest.Link
@@ -131,7 +136,7 @@ func (r *appRun) spawn(place int) {
 		o.Seats = append(o.Seats, appSeat{
 			Seat: seat, URLs: r.urls[seat],
 			MaxTTLs: []time.Duration{time.Second, 2 * time.Second, 3 * time.Second},
-			Entries: []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second},
+			Entries: appEntries,
 		})
 	}
 	o.Seed += uint64(o.Process)
@@ -303,7 +308,7 @@ return out`
 // left lists what a client has at a member.
 func (r *appRun) left(ctx context.Context, m int, uuid string) (out []string, err error) {
 	args := []string{"EVAL", leftScript, "0", uuid}
-	for _, name := range slices.Concat(appHot, appWarm, appLong) {
+	for _, name := range slices.Concat(appHot, appWarm, appLong, appRare) {
 		args = append(args, name, slot.Sibling("redquorum:q", name), slot.Sibling("redquorum:w", name))
 	}
 	v, err := r.cluster.Servers[m].Do(ctx, args...)
@@ -379,7 +384,7 @@ func (r *appRun) lookAt(m int, e appEvent, uuid string) {
 	defer r.j.mu.Unlock()
 	since := e.Since - int64(settled)
 	s := r.j.seats[e.Seat]
-	if err != nil || len(left) == 0 || !r.j.servers[m].well(since) || !s.paths[m].well(since) || s.resumed > since && s.resumed < history.Now() && s.stopped {
+	if err != nil || len(left) == 0 || !r.j.servers[m].well(since) || !s.paths[m].well(since) || s.stopped || s.resumed > since {
 		return
 	}
 	r.j.wrong("left after Close", "", "seat %d, client %d: %d things are left at member %d, %v after Close returned: %s", e.Seat, e.Client, len(left), m,
