@@ -446,51 +446,55 @@ func across(seats, members []int) (paths [][2]int) {
 	return paths
 }
 
-// crowd lets four clients want one lock within a moment, of which some reach some members late. While the first holds it,
-// the process of one that waits dies, and a member; and when the lock is free, another one loses its patience.
+// crowd lets four clients want one lock. The first has it, in most cases without a vote of one member, which the second
+// reaches late. The third dies while it waits, and so does another member, shortly before the lock is free; and the
+// second loses its patience after that. The fourth only waits.
 func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
-	m, ok := r.spare(rng)
-	if !ok {
+	if _, ok := r.spare(rng); !ok {
+		return
+	}
+	seats := r.seatsApart(rng, 4)
+	first, second, third, fourth := seats[0], seats[1], seats[2], seats[3]
+	order := rng.Perm(r.j.members)
+	late, dies := order[0], order[1]
+	name := drawn(rng, appRare)
+	opened := r.nextOf("open", third, "")
+	r.tell(third, appCommand{Do: "close"})
+	r.tell(third, appCommand{Do: "open", MaxTTL: 3 * time.Second, Entry: drawn(rng, appEntries[1:])})
+	if !heard(ctx, opened, 5*time.Second) {
 		return
 	}
 	pause(ctx, settled) // so that what follows is judged
-	seats := r.seatsApart(rng, appProcesses-1)
-	name := drawn(rng, appRare)
-	var slow [][2]int
-	for _, seat := range seats {
-		if rng.IntN(2) == 0 {
-			p := [2]int{seat, rng.IntN(r.j.members)}
-			d := redistest.Delay{Fixed: upTo(rng, 60*time.Millisecond)}
-			r.links[p[0]][p[1]].SetDelay(d, d)
-			slow = append(slow, p)
-		}
+	hold := 2*time.Second + upTo(rng, 1500*time.Millisecond)
+	d := redistest.Delay{Fixed: upTo(rng, 200*time.Millisecond)}
+	r.j.fault("crowd at %s: seats %v; member %d hears late of the second (%v), member %d dies", name, seats, late, d.Fixed, dies)
+	heal := func() {}
+	if rng.IntN(4) > 0 {
+		heal = r.off((*redistest.Link).Pause, across(seats[:1], []int{late}))
 	}
-	hold := 300*time.Millisecond + upTo(rng, 500*time.Millisecond)
-	r.j.fault("crowd at %s: seats %v, slow paths %v", name, seats, slow)
-	granted := r.nextOf("grant", seats[0], name)
-	for i, seat := range seats {
-		x := appCommand{Do: "take", Name: name, Hold: hold, Patience: 10 * time.Second}
-		if i == 1 {
-			x.Patience = hold + upTo(rng, 4*time.Second)
-		}
-		r.tell(seat, x)
-		pause(ctx, upTo(rng, 50*time.Millisecond))
+	granted := r.nextOf("grant", first, name)
+	r.tell(first, appCommand{Do: "take", Name: name, Hold: hold})
+	held := heard(ctx, granted, 5*time.Second)
+	r.links[second][late].SetDelay(d, d)
+	r.tell(second, appCommand{Do: "take", Name: name, Hold: time.Millisecond, Patience: hold + upTo(rng, 3500*time.Millisecond)})
+	pause(ctx, upTo(rng, 30*time.Millisecond))
+	r.tell(third, appCommand{Do: "take", Name: name, Hold: time.Millisecond})
+	pause(ctx, 300*time.Millisecond)
+	heal()
+	r.links[second][late].SetDelay(redistest.Delay{}, redistest.Delay{})
+	r.tell(fourth, appCommand{Do: "take", Name: name, Hold: time.Millisecond, Patience: 12 * time.Second})
+	if !held {
+		return
 	}
-	if heard(ctx, granted, 5*time.Second) {
-		p := r.at(seats[2])
-		pause(ctx, upTo(rng, hold/2))
-		r.j.fault("crowd: process %d (seats %v) dies", p.number, p.seats)
-		r.kill(p)
-		r.spawn(p.slot)
-		pause(ctx, upTo(rng, hold/2))
-		r.j.server(m, true)
-		defer r.j.server(m, false)
-		r.cluster.Kill(m)
-		r.broken(ctx, "dead", m, 5*time.Second+upTo(rng, 3*time.Second), func() { r.j.fault("member %d came back %s", m, r.comeBack(rng, m)) })
-	}
-	for _, p := range slow {
-		r.links[p[0]][p[1]].SetDelay(redistest.Delay{}, redistest.Delay{})
-	}
+	pause(ctx, hold-time.Duration(float64(600*time.Millisecond)*rng.Float64())-350*time.Millisecond)
+	r.j.server(dies, true)
+	defer r.j.server(dies, false)
+	p := r.at(third)
+	r.j.fault("crowd: process %d (seats %v) dies", p.number, p.seats)
+	r.kill(p)
+	r.cluster.Kill(dies)
+	r.spawn(p.slot)
+	r.broken(ctx, "dead", dies, 5*time.Second+upTo(rng, 3*time.Second), func() { r.j.fault("member %d came back %s", dies, r.comeBack(rng, dies)) })
 }
 
 // forceBeside has a lease forced out by a client that does not reach all members, while the holder reaches some of

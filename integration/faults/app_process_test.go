@@ -38,6 +38,7 @@ type appOrders struct {
 	Seats   []appSeat
 	Steady  bool // the first client lives as long as the process
 	Workers int  // at each seat
+	Brisk   int  // of them: see act
 	Hot     []string
 	Warm    []string
 	Long    []string
@@ -139,7 +140,7 @@ func TestApplicationProcess(t *testing.T) {
 			rng := rand.New(rand.NewPCG(app.Seed, uint64(s.Seat)<<8+uint64(w)))
 			work.Go(func() {
 				for ctx.Err() == nil {
-					s.act(ctx, rng, w == 0)
+					s.act(ctx, rng, w < app.Brisk)
 				}
 			})
 		}
@@ -582,7 +583,7 @@ func (s *seat) act(ctx context.Context, rng *rand.Rand, brisk bool) {
 			h.hold(ctx, upTo(rng, 2*time.Millisecond))
 			h.unlock()
 		}
-		pause(ctx, upTo(rng, 80*time.Millisecond))
+		pause(ctx, upTo(rng, 90*time.Millisecond))
 	case dice < 840:
 		h := s.lock(ctx, drawn(rng, app.Warm), ttl, upTo(rng, 8*time.Second)+1, false, redlock.AutoRenew(ttl))
 		if h != nil {
