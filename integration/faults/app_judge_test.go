@@ -76,15 +76,16 @@ type appName struct {
 
 // appSeatView is a seat as the parent sees it.
 type appSeatView struct {
-	process int
-	paths   []spell
-	votes   uint32
-	voting  []int64 // since when each member votes for it
-	stopped bool
-	resumed int64
-	client  int
-	clients map[string]int64 // uuid -> first seen; the last few
-	closing []int            // members that were well for it when it began to close its client
+	process  int
+	paths    []spell
+	votes    uint32
+	voting   []int64 // since when each member votes for it
+	stopped  bool
+	resumed  int64
+	client   int
+	clients  map[string]int64 // uuid -> first seen; the last few
+	shutting int64            // when it began to close its client; 0: it did not
+	closing  []int            // members that were well for it when it began to close its client
 }
 
 // belief is a lease that somebody believes in.
@@ -362,7 +363,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	id := attemptID{process, e.Attempt}
-	if e.Name != "" && e.Kind != "valid" {
+	if e.Name != "" && e.Kind != "valid" && e.Kind != "ending" {
 		n := j.name(e.Name)
 		n.note(fmt.Sprintf("%s seat %d (process %d) %d %s %s %s%s", j.ms(cmp.Or(e.At, e.Since)), e.Seat, process, e.Attempt, e.Kind, e.Text, e.Error, details(e)))
 		if e.Entry > 0 {
@@ -371,11 +372,11 @@ func (j *appJudge) hear(process int, e appEvent) {
 	}
 	switch e.Kind {
 	case "open":
-		j.seats[e.Seat].client, j.seats[e.Seat].process = e.Client, process
+		j.seats[e.Seat].client, j.seats[e.Seat].process, j.seats[e.Seat].shutting = e.Client, process, 0
 		j.greatest = max(j.greatest, e.TTL)
 	case "closing":
 		s := j.seats[e.Seat]
-		s.closing = nil
+		s.closing, s.shutting = nil, e.At
 		for m := range j.members {
 			if j.well(e.Seat, m, e.At) {
 				s.closing = append(s.closing, m)
@@ -426,6 +427,10 @@ func (j *appJudge) hear(process int, e appEvent) {
 	case "extend":
 		if b := j.open[id]; b != nil {
 			b.ttl = max(b.ttl, e.TTL)
+		}
+	case "ending":
+		if b := j.open[id]; b != nil {
+			b.To = e.At
 		}
 	case "end":
 		j.ended(id, e)
@@ -575,7 +580,14 @@ func (j *appJudge) stopped(process int, killed int64) {
 		if killed > 0 {
 			n.note(fmt.Sprintf("%s the process of attempt %d, which holds, is killed", j.ms(now), id.attempt))
 			delete(j.open, id)
-			j.over(b, min(killed, b.until))
+			to := min(killed, b.until)
+			if b.To > 0 { // it was about to unlock
+				to = min(to, b.To)
+			}
+			if at := j.seats[b.seat].shutting; at > 0 && j.seats[b.seat].client == b.client {
+				to = min(to, at) // Close unlocks what is held
+			}
+			j.over(b, to)
 		}
 	}
 }
@@ -608,7 +620,7 @@ func (j *appJudge) fresh(process int, seats []int) {
 	defer j.mu.Unlock()
 	for _, i := range seats {
 		s := j.seats[i]
-		s.process, s.stopped, s.votes, s.resumed = process, false, 0, 0
+		s.process, s.stopped, s.votes, s.resumed, s.client, s.shutting = process, false, 0, 0, 0, 0
 	}
 }
 

@@ -496,6 +496,7 @@ func (h *held) unlock() {
 	h.s.mu.Unlock()
 	until := history.At(h.lease.ValidUntil())
 	e := appEvent{Kind: "end", Seat: h.s.Seat, Client: n, Attempt: h.attempt, Name: h.name, At: min(history.Now(), until), Until: until, TTL: h.ttl, Text: "unlock"}
+	h.ending(e)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err := h.lease.Unlock(ctx)
@@ -506,12 +507,19 @@ func (h *held) unlock() {
 	h.s.app.say(e)
 }
 
+// ending tells what is believed no more, before any member hears of it: the process may be killed in between.
+func (h *held) ending(e appEvent) {
+	e.Kind = "ending"
+	h.s.app.say(e)
+}
+
 // handoff gives the lease to the parent, which gives it to another process.
 func (h *held) handoff() {
 	h.valid()
 	e := appEvent{Kind: "end", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, TTL: h.ttl, Text: "handoff"}
 	e.Until = history.At(h.lease.ValidUntil())
 	e.At = min(history.Now(), e.Until)
+	h.ending(e)
 	x, err := h.lease.Handoff()
 	if err != nil {
 		h.unlock()
