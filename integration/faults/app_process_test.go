@@ -528,15 +528,13 @@ func (h *held) handoff() {
 	h.over = true
 	e.Back = history.Now()
 	h.s.app.say(e)
-	if text, err := x.MarshalText(); err == nil {
-		h.s.app.say(appEvent{Kind: "handoff", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, Text: string(text)})
-	}
+	h.s.app.say(appEvent{Kind: "handoff", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, Text: x.Secret()})
 }
 
 // adopt takes over a lease of another process.
 func (s *seat) adopt(ctx context.Context, rng *rand.Rand, text string) {
-	var x redlock.Handoff
-	if x.UnmarshalText([]byte(text)) != nil {
+	x, err := redlock.ParseHandoff(text)
+	if err != nil {
 		return
 	}
 	s.mu.Lock()
