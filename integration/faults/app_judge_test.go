@@ -509,7 +509,8 @@ func (j *appJudge) ended(id attemptID, e appEvent) {
 	}
 	if e.Back > 0 && b.ttl > settled && len(j.debts) < 64 {
 		for m := range j.members {
-			if !j.servers[m].well(now - int64(50*time.Millisecond)) {
+			lately := now - int64(50*time.Millisecond)
+			if !j.servers[m].well(lately) || !j.seats[b.seat].paths[m].well(lately) {
 				j.debts = append(j.debts, &debt{name: b.Key, owner: b.Owner, seat: b.seat, client: b.client, process: id.process, back: now, until: e.Back + int64(b.ttl)})
 				break
 			}

@@ -276,9 +276,7 @@ func (r *appRun) mortal(rng *rand.Rand) *appProcess {
 func (r *appRun) killProcess(ctx context.Context, rng *rand.Rand) {
 	p := r.mortal(rng)
 	r.j.fault("process %d (seats %v): SIGKILL", p.number, p.seats)
-	r.kill(p)
-	pause(ctx, upTo(rng, 500*time.Millisecond))
-	r.spawn(p.slot)
+	r.replace(ctx, p, upTo(rng, 500*time.Millisecond))
 }
 
 func (r *appRun) stopProcess(ctx context.Context, rng *rand.Rand) {
@@ -310,7 +308,7 @@ func (r *appRun) deaths(ctx context.Context, rng *rand.Rand) {
 	r.j.server(m, true)
 	defer r.j.server(m, false)
 	killMember := func() { r.cluster.Kill(m) }
-	killProcess := func() { r.kill(p); r.spawn(p.slot) }
+	killProcess := func() { r.replace(ctx, p, 0) }
 	both := []func(){killMember, killProcess}
 	rng.Shuffle(2, func(i, k int) { both[i], both[k] = both[k], both[i] })
 	r.j.fault("member %d and process %d (seats %v) die", m, p.number, p.seats)
@@ -491,9 +489,8 @@ func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 	defer r.j.server(dies, false)
 	p := r.at(third)
 	r.j.fault("crowd: process %d (seats %v) dies", p.number, p.seats)
-	r.kill(p)
 	r.cluster.Kill(dies)
-	r.spawn(p.slot)
+	r.replace(ctx, p, 0)
 	r.broken(ctx, "dead", dies, 5*time.Second+upTo(rng, 3*time.Second), func() { r.j.fault("member %d came back %s", dies, r.comeBack(rng, dies)) })
 }
 

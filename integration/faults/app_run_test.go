@@ -39,6 +39,7 @@ type appRun struct {
 	orders  appOrders
 	checks  sync.WaitGroup // looks at what closed clients left
 	busy    chan struct{}  // one for each of them
+	turns   []sync.Mutex   // of each slot: of who replaces its process
 
 	mu      sync.Mutex
 	slots   []*appProcess
@@ -89,7 +90,7 @@ func newAppRun(t testing.TB, cluster *redistest.Cluster, seed uint64, report fun
 	seats := appProcesses * appSeats
 	r := &appRun{
 		t: t, cluster: cluster, j: newAppJudge(cluster.Len(), seats, report), slots: make([]*appProcess, appProcesses),
-		busy: make(chan struct{}, 8), waiters: map[string][]chan struct{}{},
+		busy: make(chan struct{}, 8), turns: make([]sync.Mutex, appProcesses), waiters: map[string][]chan struct{}{},
 		orders: appOrders{Seed: seed, Workers: 4, Brisk: 2, Hot: appHot, Warm: appWarm, Long: appLong, Rare: appRare},
 	}
 	for seat := range seats {
@@ -266,13 +267,25 @@ func (r *appRun) kill(p *appProcess) {
 	r.j.stopped(p.number, at)
 }
 
+// replace kills a process and starts another one, unless somebody else does.
+func (r *appRun) replace(ctx context.Context, p *appProcess, rest time.Duration) {
+	r.turns[p.slot].Lock()
+	defer r.turns[p.slot].Unlock()
+	if r.at(p.seats[0]) != p {
+		return
+	}
+	r.kill(p)
+	pause(ctx, rest)
+	r.spawn(p.slot)
+}
+
 func (r *appRun) stop(p *appProcess) {
 	r.j.stopped(p.number, 0)
-	_ = unix.Kill(p.cmd.Process.Pid, unix.SIGSTOP)
+	_ = p.cmd.Process.Signal(unix.SIGSTOP) // an error: it was killed
 }
 
 func (r *appRun) resume(p *appProcess) {
-	_ = unix.Kill(p.cmd.Process.Pid, unix.SIGCONT)
+	_ = p.cmd.Process.Signal(unix.SIGCONT)
 	r.j.resumed(p.number)
 }
 
@@ -317,7 +330,6 @@ func (r *appRun) left(ctx context.Context, m int, uuid string) (out []string, er
 	}
 	list, _ := v.([]any)
 	r.j.mu.Lock()
-	defer r.j.mu.Unlock()
 	for _, x := range list {
 		f := strings.Split(fmt.Sprint(x), "|")
 		if len(f) == 4 && r.j.handed[f[2]] == 0 {
@@ -325,6 +337,7 @@ func (r *appRun) left(ctx context.Context, m int, uuid string) (out []string, er
 			out = append(out, fmt.Sprintf("member %d: %s of attempt %s in %s, for %s ms", m, f[0], n, f[1], f[3]))
 		}
 	}
+	r.j.mu.Unlock()
 	v, err = r.cluster.Servers[m].Do(ctx, "PUBSUB", "NUMSUB", "redquorum:inbox:"+uuid)
 	if err != nil {
 		return nil, err
