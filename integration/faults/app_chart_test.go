@@ -64,14 +64,16 @@ func writeCSV(path string, samples []appSample) error {
 	return w.Error()
 }
 
-// chart draws the samples as one SVG, a panel for each series. Of many samples, each point is the mean of neighbours, and
-// a paler band goes from the least of them to the greatest.
+// chart draws the samples as one SVG, a panel for each series. Of many samples, each point is the mean of
+// neighbours, and a paler band goes from the least of them to the greatest.
 func chart(title string, samples []appSample) string {
 	const width, height, left, gap, top = 760, 90, 60, 44, 40
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" `+
+		`font-family="sans-serif" font-size="12">`+"\n",
 		width+left+20, top+len(appSeries)*(height+gap))
-	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/><text x="8" y="20" font-size="15">%s</text>`+"\n", title)
+	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/>`+
+		`<text x="8" y="20" font-size="15">%s</text>`+"\n", title)
 	const points = 240
 	per := max(1, (len(samples)+points-1)/points)
 	for i, s := range appSeries {
@@ -104,7 +106,8 @@ func chart(title string, samples []appSample) string {
 		y := func(v float64) float64 { return y0 + height - v/most*height }
 		fmt.Fprintf(&b, `<text x="%d" y="%.0f">%s</text>`+"\n", left, y0-5, s.title)
 		for _, v := range []float64{0, most} {
-			fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%.4g</text>`+"\n",
+			fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#ddd"/>`+
+				`<text x="%d" y="%.1f" text-anchor="end">%.4g</text>`+"\n",
 				left, left+width, y(v), y(v), left-6, y(v)+4, v)
 		}
 		var band, mean strings.Builder
@@ -115,12 +118,14 @@ func chart(title string, samples []appSample) string {
 		for k := len(line) - 1; k >= 0; k-- {
 			fmt.Fprintf(&band, "%.1f,%.1f ", x(line[k].at), y(line[k].low))
 		}
-		fmt.Fprintf(&b, `<polygon points="%s" fill="#cfe2f3"/><polyline points="%s" fill="none" stroke="#1f5f99" stroke-width="1.3"/>`+"\n",
+		fmt.Fprintf(&b, `<polygon points="%s" fill="#cfe2f3"/>`+
+			`<polyline points="%s" fill="none" stroke="#1f5f99" stroke-width="1.3"/>`+"\n",
 			strings.TrimSpace(band.String()), strings.TrimSpace(mean.String()))
 		if i == len(appSeries)-1 {
 			for k := range 5 {
 				at := end * float64(k) / 4
-				fmt.Fprintf(&b, `<text x="%.0f" y="%.0f" text-anchor="middle">%v</text>`+"\n", x(at), y0+height+16, time.Duration(at*1e9).Round(time.Second))
+				fmt.Fprintf(&b, `<text x="%.0f" y="%.0f" text-anchor="middle">%v</text>`+"\n",
+					x(at), y0+height+16, time.Duration(at*1e9).Round(time.Second))
 			}
 		}
 	}
@@ -131,7 +136,10 @@ func chart(title string, samples []appSample) string {
 func TestChartShowsEverySeriesOfARun(t *testing.T) {
 	var samples []appSample
 	for i := range 1000 {
-		samples = append(samples, appSample{after: time.Duration(i) * time.Second, grants: 70 * i, rss: 20 << 20, heap: 8 << 20, goroutines: 40, connections: 60, keys: 12})
+		samples = append(samples, appSample{
+			after: time.Duration(i) * time.Second, grants: 70 * i, rss: 20 << 20, heap: 8 << 20,
+			goroutines: 40, connections: 60, keys: 12,
+		})
 	}
 	text := chart("a run", samples)
 	for _, s := range appSeries {

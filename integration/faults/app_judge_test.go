@@ -129,11 +129,14 @@ type debt struct {
 func newAppJudge(members, seats int, report func(finding)) *appJudge {
 	j := &appJudge{
 		members: members, need: members/2 + 1, began: history.Now(), report: report,
-		names: map[string]*appName{}, servers: make([]spell, members), open: map[attemptID]*belief{}, asks: map[attemptID]*asking{},
-		forced: map[string]*forcing{}, found: map[string]int{}, handed: map[string]int64{}, perSeat: map[int]int{}, errors: map[string]int{}, longest: map[string]time.Duration{},
+		names: map[string]*appName{}, servers: make([]spell, members), open: map[attemptID]*belief{},
+		asks: map[attemptID]*asking{}, forced: map[string]*forcing{}, found: map[string]int{}, handed: map[string]int64{},
+		perSeat: map[int]int{}, errors: map[string]int{}, longest: map[string]time.Duration{},
 	}
 	for range seats {
-		j.seats = append(j.seats, &appSeatView{paths: make([]spell, members), voting: make([]int64, members), clients: map[string]int64{}})
+		j.seats = append(j.seats, &appSeatView{
+			paths: make([]spell, members), voting: make([]int64, members), clients: map[string]int64{},
+		})
 	}
 	j.stream.Excused = func(x, y history.Belief) bool {
 		for _, b := range []history.Belief{x, y} {
@@ -255,7 +258,8 @@ func (j *appJudge) stalledSince(since int64) (sum int64) {
 	return sum
 }
 
-// stall books that something came late. Several processes feel the same one: it counts more than once, which is on the safe side.
+// stall books that something came late. Several processes feel the same one: it counts more than once, which is on
+// the safe side.
 func (j *appJudge) stall(at, long int64) {
 	j.stalls = append(j.stalls, stall{at, long})
 	if len(j.stalls) > 4096 {
@@ -335,7 +339,8 @@ func (j *appJudge) gap(name string, now int64, ended bool) {
 	}
 	if over := now - bound - int64(gapAllowance) - 2*j.stalledSince(begin); over > 0 && !n.told {
 		n.told = true
-		j.wrong("gap", name, "%s: nobody has had it for %v, though %d members were well all the time and a client waited; bound by leases left %v, entries %v",
+		j.wrong("gap", name, "%s: nobody has had it for %v, though %d members were well all the time and a client waited; "+
+			"bound by leases left %v, entries %v",
 			name, long, len(clean), time.Duration(max(0, ends[j.need-1]-begin)), entry)
 	}
 }
@@ -365,7 +370,8 @@ func (j *appJudge) hear(process int, e appEvent) {
 	id := attemptID{process, e.Attempt}
 	if e.Name != "" && e.Kind != "valid" && e.Kind != "ending" {
 		n := j.name(e.Name)
-		n.note(fmt.Sprintf("%s seat %d (process %d) %d %s %s %s%s", j.ms(cmp.Or(e.At, e.Since)), e.Seat, process, e.Attempt, e.Kind, e.Text, e.Error, details(e)))
+		n.note(fmt.Sprintf("%s seat %d (process %d) %d %s %s %s%s", j.ms(cmp.Or(e.At, e.Since)), e.Seat, process, e.Attempt,
+			e.Kind, e.Text, e.Error, details(e)))
 		if e.Entry > 0 {
 			n.entries[e.Entry] = e.At
 		}
@@ -417,7 +423,9 @@ func (j *appJudge) hear(process int, e appEvent) {
 		n := j.name(e.Name)
 		n.free, n.told = e.At, false
 		b := &belief{id: id, seat: e.Seat, client: e.Client, until: e.Until, ttl: e.TTL, Belief: history.Belief{
-			Key: e.Name, Owner: e.Owner, Token: e.Token, From: e.At, Who: fmt.Sprintf("seat %d (process %d, attempt %d)", e.Seat, process, e.Attempt)}}
+			Key: e.Name, Owner: e.Owner, Token: e.Token, From: e.At,
+			Who: fmt.Sprintf("seat %d (process %d, attempt %d)", e.Seat, process, e.Attempt),
+		}}
 		j.open[id] = b
 		j.stream.Begin(e.Name, fmt.Sprint(id), e.At)
 	case "valid":
@@ -511,7 +519,10 @@ func (j *appJudge) ended(id attemptID, e appEvent) {
 		for m := range j.members {
 			lately := now - int64(50*time.Millisecond)
 			if !j.servers[m].well(lately) || !j.seats[b.seat].paths[m].well(lately) {
-				j.debts = append(j.debts, &debt{name: b.Key, owner: b.Owner, seat: b.seat, client: b.client, process: id.process, back: now, until: e.Back + int64(b.ttl)})
+				j.debts = append(j.debts, &debt{
+					name: b.Key, owner: b.Owner, seat: b.seat, client: b.client, process: id.process,
+					back: now, until: e.Back + int64(b.ttl),
+				})
 				break
 			}
 		}
@@ -543,7 +554,8 @@ func (j *appJudge) late(process int, e appEvent) {
 		return // its process was stopped
 	}
 	if beyond := e.Number - e.Since - 2*j.stalledSince(e.Until) - int64(100*time.Millisecond); beyond > 0 {
-		j.wrong("late end", e.Name, "seat %d: its context %s %v after its validity and its slack; TTL %v", e.Seat, e.Text, time.Duration(e.Number), e.TTL)
+		j.wrong("late end", e.Name, "seat %d: its context %s %v after its validity and its slack; TTL %v",
+			e.Seat, e.Text, time.Duration(e.Number), e.TTL)
 	} else {
 		j.lateness = max(j.lateness, time.Duration(e.Number))
 	}
@@ -645,7 +657,8 @@ func (j *appJudge) summary() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	seconds := float64(history.Now()-j.began) / 1e9
-	return fmt.Sprintf("%d grants in %.0f s (%.0f a second), %d leases adopted, %d forced out; longest time without a holder while a majority was well: %v, %v beyond what was left of leases; "+
+	return fmt.Sprintf("%d grants in %.0f s (%.0f a second), %d leases adopted, %d forced out; "+
+		"longest time without a holder while a majority was well: %v, %v beyond what was left of leases; "+
 		"latest end of a context after its slack %v; %d beliefs in memory; errors of Lock %v; found %v",
 		j.grants, seconds, float64(j.grants)/seconds, j.adopted, j.forces, j.longest["all"].Round(time.Millisecond),
 		j.longest["beyond what was left"].Round(time.Millisecond), j.lateness, j.stream.Kept(), j.errors, j.found)

@@ -51,9 +51,9 @@ func (r *appRun) plan(ctx context.Context, seed uint64) {
 		all  []trouble
 	}{
 		{1500 * time.Millisecond, []trouble{
-			{4, "crash", r.crash}, {2, "flush", r.flush}, {2, "freeze", r.freeze}, {1, "no memory", r.starve}, {4, "refuse", r.refuse},
-			{1, "kill connections", r.disconnect}, {3, "cut", r.cut}, {2, "roll out", r.rollOut}, {2, "force beside", r.forceBeside},
-			{4, "crowd", r.crowd},
+			{4, "crash", r.crash}, {2, "flush", r.flush}, {2, "freeze", r.freeze}, {1, "no memory", r.starve},
+			{4, "refuse", r.refuse}, {1, "kill connections", r.disconnect}, {3, "cut", r.cut},
+			{2, "roll out", r.rollOut}, {2, "force beside", r.forceBeside}, {4, "crowd", r.crowd},
 			{2, "deaths together", r.deaths}, {1, "beyond a minority", r.beyond},
 		}},
 		{2500 * time.Millisecond, []trouble{
@@ -117,6 +117,11 @@ func (r *appRun) comeBack(rng *rand.Rand, m int) (how string) {
 	return how
 }
 
+// dead keeps a member that was killed dead for a time.
+func (r *appRun) dead(ctx context.Context, rng *rand.Rand, m int, long time.Duration) {
+	r.broken(ctx, "dead", m, long, func() { r.j.fault("member %d came back %s", m, r.comeBack(rng, m)) })
+}
+
 func (r *appRun) crash(ctx context.Context, rng *rand.Rand) {
 	m, ok := r.spare(rng)
 	if !ok {
@@ -129,7 +134,7 @@ func (r *appRun) crash(ctx context.Context, rng *rand.Rand) {
 	r.j.server(m, true)
 	defer r.j.server(m, false)
 	r.cluster.Kill(m)
-	r.broken(ctx, "dead", m, upTo(rng, 2500*time.Millisecond), func() { r.j.fault("member %d came back %s", m, r.comeBack(rng, m)) })
+	r.dead(ctx, rng, m, upTo(rng, 2500*time.Millisecond))
 }
 
 func (r *appRun) flush(ctx context.Context, rng *rand.Rand) {
@@ -164,7 +169,8 @@ func (r *appRun) starve(ctx context.Context, rng *rand.Rand) {
 		r.j.server(m, true)
 		defer r.j.server(m, false)
 		r.set(m, "maxmemory", "1")
-		r.broken(ctx, "without memory", m, 100*time.Millisecond+upTo(rng, 2*time.Second), func() { r.set(m, "maxmemory", "0") })
+		long := 100*time.Millisecond + upTo(rng, 2*time.Second)
+		r.broken(ctx, "without memory", m, long, func() { r.set(m, "maxmemory", "0") })
 	}
 }
 
@@ -239,7 +245,9 @@ func (r *appRun) cut(ctx context.Context, rng *rand.Rand) {
 		}
 	}
 	which := rng.IntN(4)
-	how := []func(*redistest.Link){refused, (*redistest.Link).BlackHole, (*redistest.Link).DropReplies, (*redistest.Link).Pause}[which]
+	how := []func(*redistest.Link){
+		refused, (*redistest.Link).BlackHole, (*redistest.Link).DropReplies, (*redistest.Link).Pause,
+	}[which]
 	r.j.fault("paths %v: %s", paths, [...]string{"refused", "black hole", "replies lost", "stuck"}[which])
 	heal := r.off(how, paths)
 	pause(ctx, 100*time.Millisecond+upTo(rng, 2*time.Second))
@@ -315,7 +323,7 @@ func (r *appRun) deaths(ctx context.Context, rng *rand.Rand) {
 	both[0]()
 	pause(ctx, upTo(rng, 20*time.Millisecond))
 	both[1]()
-	r.broken(ctx, "dead", m, 2*time.Second+upTo(rng, 5*time.Second), func() { r.j.fault("member %d came back %s", m, r.comeBack(rng, m)) })
+	r.dead(ctx, rng, m, 2*time.Second+upTo(rng, 5*time.Second))
 }
 
 // beyond breaks more than a minority for a moment.
@@ -382,7 +390,8 @@ func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
 		greatest += 3*time.Second + upTo(rng, 2*time.Second)
 	}
 	name := drawn(rng, appRare)
-	r.j.fault("roll-out: seat %d closes, and opens with MaxTTL %v, cut off from %v; seat %d closes", first, greatest, far, second)
+	r.j.fault("roll-out: seat %d closes, and opens with MaxTTL %v, cut off from %v; seat %d closes",
+		first, greatest, far, second)
 	for _, seat := range seats {
 		closed := r.nextOf("closed", seat, "")
 		r.tell(seat, appCommand{Do: "close"})
@@ -416,7 +425,8 @@ func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
 	}
 	back := r.off(refused, across(others, []int{forgets}))
 	r.j.server(forgets, true)
-	r.j.fault("roll-out: member %d forgets, only seat %d reaches it, which reaches %v slowly (%v)", forgets, second, slow, d.Fixed)
+	r.j.fault("roll-out: member %d forgets, only seat %d reaches it, which reaches %v slowly (%v)",
+		forgets, second, slow, d.Fixed)
 	if rng.IntN(2) == 0 {
 		_ = r.cluster.Flush(forgets)
 	} else if err := r.cluster.Restart(false, forgets); err != nil {
@@ -465,7 +475,8 @@ func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 	pause(ctx, settled) // so that what follows is judged
 	hold := 2*time.Second + upTo(rng, 1500*time.Millisecond)
 	d := redistest.Delay{Fixed: upTo(rng, 200*time.Millisecond)}
-	r.j.fault("crowd at %s: seats %v; member %d hears late of the second (%v), member %d dies", name, seats, late, d.Fixed, dies)
+	r.j.fault("crowd at %s: seats %v; member %d hears late of the second (%v), member %d dies",
+		name, seats, late, d.Fixed, dies)
 	heal := func() {}
 	if rng.IntN(4) > 0 {
 		heal = r.off((*redistest.Link).Pause, across(seats[:1], []int{late}))
@@ -474,7 +485,8 @@ func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 	r.tell(first, appCommand{Do: "take", Name: name, Hold: hold})
 	held := heard(ctx, granted, 5*time.Second)
 	r.links[second][late].SetDelay(d, d)
-	r.tell(second, appCommand{Do: "take", Name: name, Hold: time.Millisecond, Patience: hold + upTo(rng, 3500*time.Millisecond)})
+	patience := hold + upTo(rng, 3500*time.Millisecond)
+	r.tell(second, appCommand{Do: "take", Name: name, Hold: time.Millisecond, Patience: patience})
 	pause(ctx, upTo(rng, 30*time.Millisecond))
 	r.tell(third, appCommand{Do: "take", Name: name, Hold: time.Millisecond})
 	pause(ctx, 300*time.Millisecond)
@@ -491,7 +503,7 @@ func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 	r.j.fault("crowd: process %d (seats %v) dies", p.number, p.seats)
 	r.cluster.Kill(dies)
 	r.replace(ctx, p, 0)
-	r.broken(ctx, "dead", dies, 5*time.Second+upTo(rng, 3*time.Second), func() { r.j.fault("member %d came back %s", dies, r.comeBack(rng, dies)) })
+	r.dead(ctx, rng, dies, 5*time.Second+upTo(rng, 3*time.Second))
 }
 
 // forceBeside has a lease forced out by a client that does not reach all members, while the holder reaches some of
@@ -512,7 +524,8 @@ func (r *appRun) forceBeside(ctx context.Context, rng *rand.Rand) {
 	slow := order[len(order)-1]
 	d := redistest.Delay{Fixed: 5*time.Millisecond + upTo(rng, 40*time.Millisecond)}
 	r.links[holder][slow].SetDelay(d, d)
-	r.j.fault("force: seat %d holds, and reaches member %d in %v; seat %d forces, cut off from %v", holder, slow, d.Fixed, forcer, paths)
+	r.j.fault("force: seat %d holds, and reaches member %d in %v; seat %d forces, cut off from %v",
+		holder, slow, d.Fixed, forcer, paths)
 	heal := r.off(refused, paths)
 	r.tell(forcer, appCommand{Do: "force", Name: name})
 	pause(ctx, 2*time.Second+upTo(rng, 2*time.Second))

@@ -384,7 +384,8 @@ func kindOf(err error) string {
 		name string
 	}{
 		{redlock.ErrHeld, "held"}, {redlock.ErrQuarantined, "quarantined"}, {redlock.ErrTooSlow, "too slow"},
-		{redlock.ErrInDoubt, "in doubt"}, {redlock.ErrClosed, "closed"}, {redlock.ErrLost, "lost"}, {redlock.ErrNotHeld, "not held"},
+		{redlock.ErrInDoubt, "in doubt"}, {redlock.ErrClosed, "closed"}, {redlock.ErrLost, "lost"},
+		{redlock.ErrNotHeld, "not held"},
 		{redlock.ErrNoQuorum, "no quorum"}, {redlock.ErrInput, "input"},
 		{context.DeadlineExceeded, "deadline"}, {context.Canceled, "canceled"},
 	} {
@@ -399,7 +400,8 @@ func kindOf(err error) string {
 }
 
 // lock takes a lock; nil: it has not got it.
-func (s *seat) lock(ctx context.Context, name string, ttl, patience time.Duration, try bool, opts ...redlock.MutexOption) *held {
+func (s *seat) lock(ctx context.Context, name string, ttl, patience time.Duration, try bool,
+	opts ...redlock.MutexOption) *held {
 	s.mu.Lock()
 	c, n, entry := s.c, s.n, s.entry
 	s.mu.Unlock()
@@ -410,7 +412,9 @@ func (s *seat) lock(ctx context.Context, name string, ttl, patience time.Duratio
 	h := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s.app.say(appEvent{Kind: "ask", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: name, TTL: ttl, Entry: entry, Try: try})
+	ask := h.event("ask", n)
+	ask.Entry, ask.Try = entry, try
+	s.app.say(ask)
 	m := c.Mutex(name, opts...)
 	lock := m.Lock
 	if try {
@@ -428,11 +432,17 @@ func (s *seat) lock(ctx context.Context, name string, ttl, patience time.Duratio
 	return h
 }
 
+// event is one about this lease, or the call that may get it.
+func (h *held) event(kind string, client int) appEvent {
+	return appEvent{Kind: kind, Seat: h.s.Seat, Client: client, Attempt: h.attempt, Name: h.name, TTL: h.ttl}
+}
+
 func (h *held) granted(lease *redlock.Lease, how string, client int) {
 	now := history.Now()
 	h.lease, h.until = lease, history.At(lease.ValidUntil())
-	h.s.app.say(appEvent{Kind: "grant", Seat: h.s.Seat, Client: client, Attempt: h.attempt, Name: h.name, At: now, Until: h.until, TTL: h.ttl,
-		Token: lease.Token(), Owner: lease.Hash(), Text: how})
+	e := h.event("grant", client)
+	e.At, e.Until, e.Token, e.Owner, e.Text = now, h.until, lease.Token(), lease.Hash(), how
+	h.s.app.say(e)
 }
 
 // valid tells the validity if it has moved.
@@ -479,8 +489,9 @@ func (h *held) hold(ctx context.Context, d time.Duration) {
 // late tells of a context that ended, or is open, after its validity.
 func (h *held) late(now, until, slack, began int64, how string) {
 	if late := now - until - slack; late > 0 {
-		h.s.app.say(appEvent{Kind: "late", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, At: now, Until: until, TTL: h.ttl, Number: late,
-			Since: h.s.app.stalled.Load() - began, Text: how})
+		e := h.event("late", 0)
+		e.At, e.Until, e.Number, e.Since, e.Text = now, until, late, h.s.app.stalled.Load()-began, how
+		h.s.app.say(e)
 	}
 }
 
@@ -495,7 +506,8 @@ func (h *held) unlock() {
 	n := h.s.n
 	h.s.mu.Unlock()
 	until := history.At(h.lease.ValidUntil())
-	e := appEvent{Kind: "end", Seat: h.s.Seat, Client: n, Attempt: h.attempt, Name: h.name, At: min(history.Now(), until), Until: until, TTL: h.ttl, Text: "unlock"}
+	e := h.event("end", n)
+	e.At, e.Until, e.Text = min(history.Now(), until), until, "unlock"
 	h.ending(e)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -547,7 +559,9 @@ func (s *seat) adopt(ctx context.Context, rng *rand.Rand, text string) {
 	s.app.say(appEvent{Kind: "adopting", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: h.name, TTL: ttl})
 	lease, err := c.Adopt(ctx, x)
 	if err != nil {
-		s.app.say(appEvent{Kind: "not adopted", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: h.name, TTL: ttl, Error: kindOf(err)})
+		e := h.event("not adopted", n)
+		e.Error = kindOf(err)
+		s.app.say(e)
 		return
 	}
 	h.granted(lease, "adopted", n)
@@ -584,8 +598,8 @@ func (s *seat) act(ctx context.Context, rng *rand.Rand, brisk bool) {
 	}
 	switch dice := rng.IntN(1000); {
 	case brisk, dice < 700: // what most programs do all the time
-		h := s.lock(ctx, drawn(rng, app.Hot), ttl, 100*time.Millisecond+upTo(rng, 3*time.Second), false, redlock.AutoRenew(ttl))
-		if h != nil {
+		patience := 100*time.Millisecond + upTo(rng, 3*time.Second)
+		if h := s.lock(ctx, drawn(rng, app.Hot), ttl, patience, false, redlock.AutoRenew(ttl)); h != nil {
 			h.hold(ctx, upTo(rng, 2*time.Millisecond))
 			h.unlock()
 		}
@@ -667,7 +681,9 @@ func (s *seat) again(ctx context.Context, rng *rand.Rand, c *redlock.Client, nam
 	}
 	h.hold(ctx, upTo(rng, 20*time.Millisecond))
 	if err := inner.Unlock(ctx); err == nil && errors.Is(h.lease.Err(), redlock.ErrReleased) {
-		s.app.say(appEvent{Kind: "wrong", Seat: s.Seat, Attempt: h.attempt, Name: name, Text: "the inner Unlock ended the lease"})
+		e := h.event("wrong", 0)
+		e.Text = "the inner Unlock ended the lease"
+		s.app.say(e)
 	}
 }
 

@@ -308,7 +308,9 @@ local out, mine = {}, ARGV[1] .. ':'
 local function look(what, name, all)
   if type(all) ~= 'table' or all.err then return end
   for _, x in ipairs(all) do
-    if string.sub(x, 1, #mine) == mine then out[#out + 1] = what .. '|' .. name .. '|' .. x .. '|' .. redis.call('PTTL', name) end
+    if string.sub(x, 1, #mine) == mine then
+      out[#out + 1] = what .. '|' .. name .. '|' .. x .. '|' .. redis.call('PTTL', name)
+    end
   end
 end
 for i = 2, #ARGV, 3 do
@@ -397,11 +399,12 @@ func (r *appRun) lookAt(m int, e appEvent, uuid string) {
 	defer r.j.mu.Unlock()
 	since := e.Since - int64(settled)
 	s := r.j.seats[e.Seat]
-	if err != nil || len(left) == 0 || !r.j.servers[m].well(since) || !s.paths[m].well(since) || s.stopped || s.resumed > since {
+	felt := !r.j.servers[m].well(since) || !s.paths[m].well(since) || s.stopped || s.resumed > since
+	if err != nil || len(left) == 0 || felt {
 		return
 	}
-	r.j.wrong("left after Close", "", "seat %d, client %d: %d things are left at member %d, %v after Close returned: %s", e.Seat, e.Client, len(left), m,
-		time.Duration(history.Now()-e.At), strings.Join(left[:min(5, len(left))], "; "))
+	r.j.wrong("left after Close", "", "seat %d, client %d: %d things are left at member %d, %v after Close returned: %s",
+		e.Seat, e.Client, len(left), m, time.Duration(history.Now()-e.At), strings.Join(left[:min(5, len(left))], "; "))
 }
 
 func (r *appRun) stalledSince(at int64) int64 {
@@ -438,8 +441,10 @@ func (r *appRun) collect(ctx context.Context) {
 		if err == nil {
 			x.d.settled |= 1 << x.m
 			s := r.j.seats[x.d.seat]
-			if left > 0 && r.j.well(x.d.seat, x.m, now) && s.client == x.d.client && s.process == x.d.process && len(s.clients) > 0 {
-				r.j.wrong("release not repeated", x.d.name, "member %d keeps owner %s for %v more, %v after Unlock of seat %d returned, though it has been well for %v",
+			same := s.client == x.d.client && s.process == x.d.process
+			if left > 0 && same && r.j.well(x.d.seat, x.m, now) {
+				r.j.wrong("release not repeated", x.d.name, "member %d keeps owner %s for %v more, "+
+					"%v after Unlock of seat %d returned, though it has been well for %v",
 					x.m, x.d.owner, left, time.Duration(now-x.d.back), x.d.seat, settled)
 			}
 		}

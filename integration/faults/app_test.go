@@ -150,8 +150,10 @@ func (r *appRun) sample(ctx context.Context, every time.Duration) (samples []app
 		use := r.use
 		r.mu.Unlock()
 		r.j.mu.Lock()
-		samples = append(samples, appSample{after: time.Duration(history.Now() - r.j.began), grants: r.j.grants, rss: use.rss, heap: use.heap,
-			goroutines: use.goroutines, connections: connections, keys: keys})
+		samples = append(samples, appSample{
+			after: time.Duration(history.Now() - r.j.began), grants: r.j.grants,
+			rss: use.rss, heap: use.heap, goroutines: use.goroutines, connections: connections, keys: keys,
+		})
 		r.j.mu.Unlock()
 	}
 }

@@ -16,7 +16,8 @@ type Belief struct {
 }
 
 func (b Belief) String() string {
-	return fmt.Sprintf("%s: %s, owner %s, token %d, from %d to %d (%v)", b.Key, b.Who, b.Owner, b.Token, b.From, b.To, time.Duration(b.To-b.From))
+	return fmt.Sprintf("%s: %s, owner %s, token %d, from %d to %d (%v)",
+		b.Key, b.Who, b.Owner, b.Token, b.From, b.To, time.Duration(b.To-b.From))
 }
 
 // streamKeep is for how long a belief that is over is kept: a process that was stopped tells of what it

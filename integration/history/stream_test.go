@@ -43,8 +43,11 @@ func TestStreamForgetsWhatNothingCanLieBesideAnyMore(t *testing.T) {
 	var s Stream
 	s.Begin("k", "long", 0)
 	step := int64(10 * time.Millisecond)
+	one := func(i int64, token uint64) Belief {
+		return Belief{Key: "k", Owner: fmt.Sprint(i), Token: token, From: i * step, To: i*step + 1}
+	}
 	for i := range int64(10_000) {
-		o, r := s.End(fmt.Sprint(i), Belief{Key: "k", Owner: fmt.Sprint(i), Token: uint64(i) + 1, From: i * step, To: i*step + 1})
+		o, r := s.End(fmt.Sprint(i), one(i, uint64(i)+1))
 		require.Empty(t, o)
 		require.Empty(t, r)
 	}
@@ -53,7 +56,7 @@ func TestStreamForgetsWhatNothingCanLieBesideAnyMore(t *testing.T) {
 	require.Len(t, o, 1)
 	for i := range int64(10_000) {
 		i += 10_000
-		s.End(fmt.Sprint(i), Belief{Key: "k", Owner: fmt.Sprint(i), Token: 20_001 + uint64(i), From: i * step, To: i*step + 1})
+		s.End(fmt.Sprint(i), one(i, 20_001+uint64(i)))
 	}
 	require.Less(t, s.Kept(), 6_200)
 	_, r := s.End("", Belief{Key: "k", Owner: "low", Token: 3, From: 20_000 * step, To: 20_001 * step})
