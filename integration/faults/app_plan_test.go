@@ -386,7 +386,7 @@ func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
 	before := r.j.greatest
 	r.j.mu.Unlock()
 	greatest := before
-	if before < 9*time.Second { // each restart costs a quarantine that long
+	if before < 7*time.Second { // each restart costs a quarantine that long
 		greatest += 3*time.Second + upTo(rng, 2*time.Second)
 	}
 	name := drawn(rng, appRare)

@@ -80,7 +80,7 @@ var appEntries = []time.Duration{300 * time.Millisecond, time.Second, 3 * time.S
 // Names of locks: those that all want all the time, those that many want, those that are held for long, and those that
 // hardly anybody wants but for what the plan arranges.
 var (
-	appHot  = []string{"app:hot:1", "app:hot:2", "app:hot:3"}
+	appHot  = []string{"app:hot:1", "app:hot:2", "app:hot:3", "app:hot:4"}
 	appWarm = []string{"app:warm:1", "app:warm:2"}
 	appLong = []string{"app:long:1", "app:long:2"}
 	appRare = []string{"app:rare:1", "app:rare:2"}
@@ -91,7 +91,7 @@ func newAppRun(t testing.TB, cluster *redistest.Cluster, seed uint64, report fun
 	r := &appRun{
 		t: t, cluster: cluster, j: newAppJudge(cluster.Len(), seats, report), slots: make([]*appProcess, appProcesses),
 		busy: make(chan struct{}, 8), turns: make([]sync.Mutex, appProcesses), waiters: map[string][]chan struct{}{},
-		orders: appOrders{Seed: seed, Workers: 4, Brisk: 2, Hot: appHot, Warm: appWarm, Long: appLong, Rare: appRare},
+		orders: appOrders{Seed: seed, Workers: 5, Brisk: 3, Hot: appHot, Warm: appWarm, Long: appLong, Rare: appRare},
 	}
 	for seat := range seats {
 		var links []*redistest.Link
