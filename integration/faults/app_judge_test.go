@@ -62,7 +62,10 @@ type spell struct {
 // well says that nothing has been wrong since then.
 func (s spell) well(since int64) bool { return s.on == 0 && s.until < since }
 
-type stall struct{ at, long int64 }
+type stall struct {
+	at, long int64
+	process  int // 0: the judge's own
+}
 
 // appName is one lock.
 type appName struct {
@@ -248,21 +251,23 @@ func (j *appJudge) promise(name string, seat int, until, now int64, all bool) {
 	}
 }
 
-// stalledSince is for how long the machine did not do what it should have done, since then.
-func (j *appJudge) stalledSince(since int64) (sum int64) {
+// stalledSince is for how long the machine did not do what it should have done, since then: in the process for which
+// that was the longest.
+func (j *appJudge) stalledSince(since int64) (most int64) {
+	sums := map[int]int64{}
 	for _, s := range j.stalls {
 		if s.at >= since {
-			sum += s.long
+			sums[s.process] += s.long
+			most = max(most, sums[s.process])
 		}
 	}
-	return sum
+	return most
 }
 
-// stall books that something came late. Several processes feel the same one: it counts more than once, which is on
-// the safe side.
-func (j *appJudge) stall(at, long int64) {
-	j.stalls = append(j.stalls, stall{at, long})
-	if len(j.stalls) > 4096 {
+// stall books that something came late in a process.
+func (j *appJudge) stall(at, long int64, process int) {
+	j.stalls = append(j.stalls, stall{at, long, process})
+	if len(j.stalls) > 8192 {
 		j.stalls = slices.DeleteFunc(j.stalls, func(s stall) bool { return s.at < at-int64(time.Minute) })
 	}
 }
@@ -337,7 +342,8 @@ func (j *appJudge) gap(name string, now int64, ended bool) {
 	if beyond := time.Duration(now - max(begin, ends[j.need-1])); beyond > 0 {
 		j.longest["beyond what was left"] = max(j.longest["beyond what was left"], beyond)
 	}
-	if over := now - bound - int64(gapAllowance) - 2*j.stalledSince(begin); over > 0 && !n.told {
+	late := now - bound - int64(gapAllowance)
+	if late > 0 && late > 2*j.stalledSince(begin) && !n.told {
 		n.told = true
 		j.wrong("gap", name, "%s: nobody has had it for %v, though %d members were well all the time and a client waited; "+
 			"bound by leases left %v, entries %v",
@@ -351,7 +357,7 @@ func (j *appJudge) tick(late int64) {
 	defer j.mu.Unlock()
 	now := history.Now()
 	if late > int64(20*time.Millisecond) {
-		j.stall(now, late)
+		j.stall(now, late, 0)
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.names)) {
 		j.gap(name, now, false)
@@ -398,7 +404,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 		s.votes = e.Votes
 	case "stall":
 		if s := j.ofProcess(process); s == nil || !s.stopped && s.resumed < e.Since {
-			j.stall(e.At, e.Number)
+			j.stall(e.At, e.Number, process)
 		}
 	case "ask":
 		j.asks[id] = &asking{e.Seat, e.Name, e.At, e.TTL, e.Entry, e.Try}

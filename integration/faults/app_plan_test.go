@@ -455,7 +455,7 @@ func across(seats, members []int) (paths [][2]int) {
 }
 
 // crowd lets four clients want one lock. The first has it, in most cases without a vote of one member, which the second
-// reaches late. The third dies while it waits, and so does another member, shortly before the lock is free; and the
+// reaches sooner than all others. The third dies while it waits, and so does another member, shortly before the lock is free; and the
 // second loses its patience after that. The fourth only waits.
 func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 	if _, ok := r.spare(rng); !ok {
@@ -464,34 +464,38 @@ func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 	seats := r.seatsApart(rng, 4)
 	first, second, third, fourth := seats[0], seats[1], seats[2], seats[3]
 	order := rng.Perm(r.j.members)
-	late, dies := order[0], order[1]
+	apart, dies := order[0], order[1]
 	name := drawn(rng, appRare)
 	opened := r.nextOf("open", third, "")
 	r.tell(third, appCommand{Do: "close"})
-	r.tell(third, appCommand{Do: "open", MaxTTL: 3 * time.Second, Entry: drawn(rng, appEntries[1:])})
+	r.tell(third, appCommand{Do: "open", MaxTTL: 3 * time.Second, Entry: 3 * time.Second})
 	if !heard(ctx, opened, 5*time.Second) {
 		return
 	}
 	pause(ctx, settled) // so that what follows is judged
 	hold := 2*time.Second + upTo(rng, 1500*time.Millisecond)
-	d := redistest.Delay{Fixed: upTo(rng, 200*time.Millisecond)}
-	r.j.fault("crowd at %s: seats %v; member %d hears late of the second (%v), member %d dies",
-		name, seats, late, d.Fixed, dies)
+	d := redistest.Delay{Fixed: upTo(rng, 150*time.Millisecond)}
+	r.j.fault("crowd at %s: seats %v; the second reaches member %d sooner than others (%v), member %d dies",
+		name, seats, apart, d.Fixed, dies)
 	heal := func() {}
 	if rng.IntN(4) > 0 {
-		heal = r.off((*redistest.Link).Pause, across(seats[:1], []int{late}))
+		heal = r.off((*redistest.Link).Pause, across(seats[:1], []int{apart}))
 	}
 	granted := r.nextOf("grant", first, name)
 	r.tell(first, appCommand{Do: "take", Name: name, Hold: hold})
 	held := heard(ctx, granted, 5*time.Second)
-	r.links[second][late].SetDelay(d, d)
+	for _, m := range order[1:] {
+		r.links[second][m].SetDelay(d, d)
+	}
 	patience := hold + upTo(rng, 3500*time.Millisecond)
 	r.tell(second, appCommand{Do: "take", Name: name, Hold: time.Millisecond, Patience: patience})
 	pause(ctx, upTo(rng, 30*time.Millisecond))
 	r.tell(third, appCommand{Do: "take", Name: name, Hold: time.Millisecond})
 	pause(ctx, 300*time.Millisecond)
 	heal()
-	r.links[second][late].SetDelay(redistest.Delay{}, redistest.Delay{})
+	for _, m := range order[1:] {
+		r.links[second][m].SetDelay(redistest.Delay{}, redistest.Delay{})
+	}
 	r.tell(fourth, appCommand{Do: "take", Name: name, Hold: time.Millisecond, Patience: 12 * time.Second})
 	if !held {
 		return
