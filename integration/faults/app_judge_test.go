@@ -114,9 +114,8 @@ type asking struct {
 
 // forcing is a lease that somebody forces out.
 type forcing struct {
-	at    int64
-	by    int64 // done at a majority; 0: not (yet)
-	about string
+	at int64
+	by int64 // done at a majority; 0: not (yet)
 }
 
 // debt is a release that must come to every member.
@@ -307,11 +306,11 @@ func (j *appJudge) cleanFor(seats map[int]bool, now int64) (members []int) {
 const gapAllowance = 500 * time.Millisecond
 
 // gap looks at a name for which somebody waits, and which nobody has.
-func (j *appJudge) gap(name string, now int64, ended bool) {
+func (j *appJudge) gap(name string, now int64) {
 	n := j.name(name)
 	held := false
 	for _, b := range j.open {
-		held = held || b.Key == name && !b.asleep && !ended
+		held = held || b.Key == name && !b.asleep
 	}
 	seats, waits := j.waiting(name)
 	clean := j.cleanFor(seats, now)
@@ -360,7 +359,7 @@ func (j *appJudge) tick(late int64) {
 		j.stall(now, late, 0)
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.names)) {
-		j.gap(name, now, false)
+		j.gap(name, now)
 	}
 	for owner, f := range j.forced {
 		if f.at < now-int64(2*time.Minute) {
@@ -410,7 +409,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 		j.asks[id] = &asking{e.Seat, e.Name, e.At, e.TTL, e.Entry, e.Try}
 	case "fail":
 		if a := j.asks[id]; a != nil {
-			j.gap(e.Name, e.At, false)
+			j.gap(e.Name, e.At)
 			delete(j.asks, id)
 			j.promise(e.Name, e.Seat, max(a.at+int64(a.ttl), e.At+int64(a.entry)), e.At, false)
 		}
@@ -419,7 +418,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 			j.wrong("error", e.Name, "Lock: %s", e.Error)
 		}
 	case "grant":
-		j.gap(e.Name, e.At, false)
+		j.gap(e.Name, e.At)
 		delete(j.asks, id)
 		j.grants++
 		j.perSeat[e.Seat]++
