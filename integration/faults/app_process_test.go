@@ -424,7 +424,7 @@ func (s *seat) lock(ctx context.Context, name string, ttl, patience time.Duratio
 	if err != nil {
 		s.app.say(appEvent{Kind: "fail", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: name, Error: kindOf(err)})
 		if !errors.Is(err, redlock.ErrHeld) {
-			pause(ctx, 5*time.Millisecond)
+			pause(ctx, 20*time.Millisecond)
 		}
 		return nil
 	}
