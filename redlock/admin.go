@@ -147,8 +147,10 @@ func shown(hash string) string { return hash[:min(6, len(hash))] }
 func (l *Lease) Hash() string { return shown(sha1Hex([]byte(l.a.owner))) }
 
 // ForceUnlock takes a lock from whoever holds it, at every member that can be reached. The next waiter
-// gets it, as after an Unlock. The holder's context ends at its next renewal, at the latest when its
-// validity is over: until then two believe that they hold, and only fencing tells them apart. It is for
+// gets it, as after an Unlock. Where a majority was reached that is final: the holder's context ends at its next renewal, at
+// the latest when its validity is over, and no renewal gives it the lock back. Until then two believe that they hold, and only
+// fencing tells them apart. (A member that was reached takes no lease of the name back from a later holder either, until the
+// longest lease could have ended: Config.MaxTTL.) It is for
 // a person who knows that the holder is gone; ForceUnlockSeen, for one who has looked at it.
 //
 // It returns whether anybody held it at a majority. Errors: ErrNoQuorum if fewer than a majority
@@ -192,7 +194,7 @@ func (c *Client) force(ctx context.Context, name, owner string) (freed int, err 
 	k := c.cfg.keysOf(name)
 	votes := make([]quorum.MemberVote, len(c.members))
 	answered := 0
-	c.askAll(ctx, &k, k.force(nil, owner), func(i int, r quorum.Reply, err error) {
+	c.askAll(ctx, &k, k.force(nil, owner, c.cfg.MaxTTL), func(i int, r quorum.Reply, err error) {
 		votes[i] = quorum.MemberVote{Member: c.members[i].Name(), Vote: quorum.No, Err: err}
 		if err == nil {
 			answered++

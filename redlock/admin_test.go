@@ -95,7 +95,7 @@ func TestForceUnlockIsNotUndoneByARejoin(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, forced)
 		<-held.Done()
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(30 * time.Second) // the longest lease that there may have been
 		synctest.Wait()
 		leftovers(t, cluster)
 		forced, err = b.ForceUnlock(t.Context(), "k")
@@ -198,4 +198,35 @@ func TestForceUnlockOfVotesThatWereSeen(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, freed)
 	})
+}
+
+// A member that answers the holder's renewal early is not given the lease back before a later one refuses.
+func TestForceIsFinalWhateverTheHoldersRenewalsDo(t *testing.T) {
+	for _, seen := range []bool{false, true} {
+		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+			h, p := join(t, cluster), join(t, cluster)
+			l := h.hold(t, "k", AutoRenew(9*time.Second))
+			h.slow(time.Millisecond, 20*time.Millisecond, time.Millisecond)
+			look, err := p.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			p.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 2)
+			synctest.Wait()
+			if seen {
+				freed, err := p.ForceUnlockSeen(t.Context(), look)
+				require.NoError(t, err)
+				require.Equal(t, 2, freed)
+			} else {
+				held, err := p.ForceUnlock(t.Context(), "k")
+				require.NoError(t, err)
+				require.True(t, held)
+			}
+			forced := time.Now()
+			<-l.Done()
+			require.LessOrEqual(t, time.Since(forced), 3*time.Second+50*time.Millisecond, "at its next renewal")
+			require.ErrorIs(t, l.Err(), ErrLost)
+			next := p.hold(t, "k", AutoRenew(3*time.Second))
+			time.Sleep(time.Minute)
+			require.NoError(t, next.Err())
+		})
+	}
 }

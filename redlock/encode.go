@@ -116,7 +116,7 @@ const (
 // queue is a zset: waiting owner -> server time of its registration.
 func (k keys) queue() string { return slot.Sibling(queuePrefix, k.name) }
 
-// waiters is a hash: waiting owner -> its deadline and TTL.
+// waiters is a hash: waiting owner -> its deadline and TTL; and of locks taken by force, until when nobody is re-joined.
 func (k keys) waiters() string { return slot.Sibling(waitersPrefix, k.name) }
 
 // appendEval opens EVALSHA with so many keys and arguments; one more argument, the marker id, is added
@@ -206,12 +206,13 @@ func (k *keys) rejoin(b []byte, owner string, ttl time.Duration, token int64) []
 
 func (k *keys) peek(b []byte) []byte { return k.appendFive(appendEval(b, peekScript, 5, 1)) }
 
-// force: owner is the SHA-1 of an owner's name, or "" for whoever it is.
-func (k *keys) force(b []byte, owner string) []byte {
+// force: owner is the SHA-1 of an owner's name, or "" for whoever it is. longest is the longest lease that may be held.
+func (k *keys) force(b []byte, owner string, longest time.Duration) []byte {
 	if k.shared != nil {
-		return k.evalShared(b, interopForce, owner)
+		return k.evalShared(b, interopForce, owner, decimal(millis(longest)))
 	}
-	return resp.AppendBulk(k.appendFive(appendEval(b, forceScript, 5, 2)), owner)
+	b = resp.AppendBulk(k.appendFive(appendEval(b, forceScript, 5, 3)), owner)
+	return resp.AppendInt(b, millis(longest))
 }
 
 // sharedAt is where the shared keys begin in a command about this lock: behind the lock's own name, which

@@ -334,7 +334,7 @@ var sharedCases = []struct {
 		s.ask("HSET", s.name, s.java.owner, "1")
 		s.fails("FOREIGN no ttl", s.acquire(nil, alice, minute))
 		s.fails("FOREIGN no ttl", s.wait(nil, alice, minute, second))
-		s.fails("FOREIGN no ttl", s.force(nil, ""))
+		s.fails("FOREIGN no ttl", s.force(nil, "", minute))
 	}},
 	{"tokens rise over both sides, in every kind of grant", func(s *shares) {
 		last := int64(0)
@@ -360,7 +360,7 @@ var sharedCases = []struct {
 			s.other.release()
 			rises(s.line(carol, minute, 3*second)[0].(int64))
 			s.line(bob, minute, 3*second)
-			s.number(s.force(nil, ""))
+			s.number(s.force(nil, "", minute))
 			rises(s.token(bob))
 			s.number(s.release(nil, bob, ""))
 		}
@@ -425,6 +425,14 @@ var sharedCases = []struct {
 			require.Equal(s, bucket, s.scripted.counter())
 		}
 	}},
+	{"a lock of ours that was taken by force is not given back by a re-join", func(s *shares) {
+		token := s.take(alice, minute)
+		require.EqualValues(s, 1, s.number(s.force(nil, "", minute)))
+		s.told("0")
+		require.EqualValues(s, 0, s.number(s.rejoin(nil, alice, minute, token)))
+		require.Empty(s, s.hash(s.name))
+		require.Positive(s, s.java.take(minute))
+	}},
 	{"a waiter of ours that gives up tells the holder", func(s *shares) {
 		s.take(alice, minute)
 		s.line(bob, minute, minute)
@@ -477,22 +485,22 @@ var sharedCases = []struct {
 		require.EqualValues(s, 1, s.number(s.release(nil, alice, carol)))
 		s.token(carol)
 		s.told()
-		require.EqualValues(s, 1, s.number(s.force(nil, "")))
+		require.EqualValues(s, 1, s.number(s.force(nil, "", minute)))
 		s.token(bob)
 		s.told()
 	}},
 	{"force takes the lock from the owner that it names, on either side, and from nobody else", func(s *shares) {
 		token := s.take(alice, minute)
 		theirs := sha1Hex([]byte(s.java.owner))
-		require.EqualValues(s, 0, s.number(s.force(nil, theirs)))
+		require.EqualValues(s, 0, s.number(s.force(nil, theirs, minute)))
 		require.Equal(s, map[string]string{alice: text(token)}, s.hash(s.name))
-		require.EqualValues(s, 1, s.number(s.force(nil, sha1Hex([]byte(alice)))))
+		require.EqualValues(s, 1, s.number(s.force(nil, sha1Hex([]byte(alice)), minute)))
 		require.Empty(s, s.hash(s.name))
 		_, _, ok := s.java.try(minute)
 		require.True(s, ok)
-		require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(alice)))), "late")
+		require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(alice)), minute)), "late")
 		require.Len(s, s.hash(s.name), 1)
-		require.EqualValues(s, 1, s.number(s.force(nil, theirs)))
+		require.EqualValues(s, 1, s.number(s.force(nil, theirs, minute)))
 		require.Empty(s, s.hash(s.name))
 	}},
 	{"a release leaves the lock to them where they wait, and ours stand back until they had it", func(s *shares) {
@@ -504,7 +512,7 @@ var sharedCases = []struct {
 			case "release":
 				require.EqualValues(s, 1, s.number(s.release(nil, alice, bob)))
 			case "force":
-				require.EqualValues(s, 1, s.number(s.force(nil, "")))
+				require.EqualValues(s, 1, s.number(s.force(nil, "", minute)))
 			case "yield":
 				require.Equal(s, int64(0), s.list(s.yield(nil, alice, s.token(alice), minute, 3*second))[0])
 				require.Equal(s, []string{bob, alice}, s.waitersInOrder())
@@ -534,6 +542,7 @@ var sharedCases = []struct {
 			require.NoError(s, ours.Close())
 			require.Eventually(s, func() bool { return numsub(s, s.server, s.java.channel()) == 0 }, 10*time.Second, time.Millisecond)
 		}
+		s.ask("DEL", s.waiters()) // a lock was taken by force
 		require.ElementsMatch(s, []any{tokensKey, s.java.counter()}, s.ask("KEYS", "*"))
 	}},
 	{"a turn that nobody takes ends by itself", func(s *shares) {
@@ -554,7 +563,7 @@ var sharedCases = []struct {
 		require.EqualValues(s, 0, s.ask("EXISTS", s.shared.turn))
 		s.told("0")
 		s.java.take(minute)
-		require.EqualValues(s, 1, s.number(s.force(nil, "")))
+		require.EqualValues(s, 1, s.number(s.force(nil, "", minute)))
 		s.told("0")
 	}},
 }

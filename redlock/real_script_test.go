@@ -245,7 +245,9 @@ func (s *scripted) waitersInOrder() []string {
 	}
 	registered := make([]string, 0)
 	for owner := range s.hash(s.waiters()) {
-		registered = append(registered, owner)
+		if owner[0] != '!' { // of a lock taken by force
+			registered = append(registered, owner)
+		}
 	}
 	sorted := slices.Clone(out)
 	sort.Strings(sorted)
@@ -1013,7 +1015,7 @@ var adminCases = []scriptCase{
 		s.line(bob, 50*second, minute)
 		s.past(now + 50_000)
 		before := s.now()
-		require.EqualValues(s, 1, s.number(s.force(nil, "")))
+		require.EqualValues(s, 1, s.number(s.force(nil, "", minute)))
 		require.Equal(s, map[string]string{bob: text(token + 1)}, s.hash(s.name))
 		s.lives(s.name, 50*second)
 		require.Empty(s, s.waitersInOrder())
@@ -1023,48 +1025,95 @@ var adminCases = []scriptCase{
 		require.Equal(s, token+1, s.token(bob))
 	}},
 	{name: "force frees the lock where nobody waits, and nothing where nobody holds", test: func(s *scripted) {
-		require.EqualValues(s, 0, s.number(s.force(nil, "")))
-		require.Empty(s, s.state())
+		require.EqualValues(s, 0, s.number(s.force(nil, "", minute)))
+		require.Len(s, s.state(), 1, "who is not to be re-joined")
 		s.take(alice, minute)
-		require.EqualValues(s, 1, s.number(s.force(nil, "")))
-		require.Len(s, s.state(), 1, "only the counters are left")
+		require.EqualValues(s, 1, s.number(s.force(nil, "", minute)))
+		require.Len(s, s.state(), 2, "that, and the counters")
+		require.EqualValues(s, 1, s.ask("EXISTS", s.waiters()))
+		s.lives(s.waiters(), minute+time.Millisecond)
+	}},
+	{name: "force is final: no re-join gives the lock back, wherever the vote was, until every lease of before is over", test: func(s *scripted) {
+		rejoins := func(owner string) int64 { return s.number(s.rejoin(nil, owner, second, 7)) }
+		token := s.take(alice, minute)
+		for _, tag := range []string{"", "!"} { // in quarantine as well
+			s.tag = tag
+			require.EqualValues(s, 1-len(tag), s.number(s.force(nil, "", 30*second)))
+			s.tag = ""
+			require.EqualValues(s, 0, rejoins(alice))
+			require.EqualValues(s, 0, rejoins(bob), "of whoever held it")
+			require.Empty(s, s.hash(s.name))
+			s.lives(s.waiters(), minute+time.Millisecond) // the vote's TTL was more than the longest lease
+		}
+		require.Equal(s, token+1, s.take(bob, minute), "the next holder is not concerned")
+		require.EqualValues(s, 1, rejoins(bob), "nor what it has")
+		s.line(carol, minute, 2*minute)
+		require.Equal(s, []string{carol}, s.waitersInOrder())
+		s.lives(s.waiters(), 4*minute+time.Millisecond)
+		s.ask("DEL", s.name)
+		s.ask("HSET", markerKey, "q", "600000") // another client has longer leases
+		s.number(s.force(nil, "", second))
+		s.lives(s.waiters(), 10*minute+time.Millisecond)
+		deadline, err := strconv.ParseInt(s.hash(s.waiters())["!"], 10, 64)
+		require.NoError(s, err)
+		require.InDelta(s, s.now()/1000+600_000, deadline, 20_000)
+		s.number(s.force(nil, "", second))
+		s.ask("DEL", markerKey)
+		s.number(s.force(nil, "", second))
+		later, err := strconv.ParseInt(s.hash(s.waiters())["!"], 10, 64)
+		require.NoError(s, err)
+		require.GreaterOrEqual(s, later, deadline, "never shortened")
+		s.ask("HSET", s.waiters(), "!", text(s.now()/1000))
+		s.past(s.now() + 1000)
+		require.EqualValues(s, 1, rejoins(alice), "it is over")
+	}},
+	{name: "force that names an owner refuses the re-join of that one, and of nobody else", test: func(s *scripted) {
+		token := s.take(bob, minute)
+		require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(alice)), minute)))
+		require.Equal(s, map[string]string{bob: text(token)}, s.hash(s.name))
+		s.ask("DEL", s.name)
+		require.EqualValues(s, 0, s.number(s.rejoin(nil, alice, minute, token)))
+		require.EqualValues(s, 1, s.number(s.rejoin(nil, bob, minute, token)))
+		s.ask("DEL", s.name)
+		s.ask("HSET", s.waiters(), "!"+sha1Hex([]byte(alice)), "1")
+		require.EqualValues(s, 1, s.number(s.rejoin(nil, alice, minute, token)))
 	}},
 	{name: "force takes the vote from the owner that it names, and from nobody else", test: func(s *scripted) {
-		require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(alice)))))
+		require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(alice)), minute)))
 		token := s.take(alice, minute)
 		s.line(bob, minute, minute)
 		for _, other := range []string{bob, carol} {
-			require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(other)))))
+			require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(other)), minute)))
 		}
 		require.Equal(s, map[string]string{alice: text(token)}, s.hash(s.name))
 		require.Equal(s, []string{bob}, s.waitersInOrder())
-		require.EqualValues(s, 1, s.number(s.force(nil, sha1Hex([]byte(alice)))))
+		require.EqualValues(s, 1, s.number(s.force(nil, sha1Hex([]byte(alice)), minute)))
 		require.Equal(s, map[string]string{bob: text(token + 1)}, s.hash(s.name))
-		require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(alice)))), "executed once more, and late: the next holder keeps it")
+		require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(alice)), minute)), "executed once more, and late: the next holder keeps it")
 		require.Equal(s, map[string]string{bob: text(token + 1)}, s.hash(s.name))
 	}},
 	{name: "force with ! hands over to nobody", test: func(s *scripted) {
 		s.take(alice, minute)
 		s.line(bob, minute, minute)
 		s.tag = "!"
-		require.EqualValues(s, 1, s.number(s.force(nil, "")))
+		require.EqualValues(s, 1, s.number(s.force(nil, "", minute)))
 		require.Empty(s, s.hash(s.name))
 		require.Equal(s, []string{bob}, s.waitersInOrder())
 		s.hears("w " + alice + " " + bob)
 	}},
 	{name: "force does not delete what is no lock", test: func(s *scripted) {
 		s.ask("HSET", s.name, "somebody", "1")
-		s.fails("FOREIGN no ttl", s.force(nil, ""))
+		s.fails("FOREIGN no ttl", s.force(nil, "", minute))
 		s.ask("DEL", s.name)
 		s.ask("SET", s.name, "data", "PX", "60000")
-		s.fails("WRONGTYPE", s.force(nil, ""))
+		s.fails("WRONGTYPE", s.force(nil, "", minute))
 	}},
 	{name: "force in a bucket that was forgotten frees, hands over to nobody and says so", test: func(s *scripted) {
 		s.take(alice, minute)
 		s.line(bob, minute, minute)
 		s.ask("DEL", tokensKey)
 		s.tag = "run 1"
-		_, err := s.run(s.force(nil, ""))
+		_, err := s.run(s.force(nil, "", minute))
 		require.ErrorContains(s, err, "FORGOT marker")
 		require.Empty(s, s.hash(s.name))
 		require.Empty(s, s.counter())

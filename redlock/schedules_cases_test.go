@@ -109,6 +109,12 @@ var schedCases = []schedCase{
 		found:  "sB xB0 xB1 eB xB0 xB1 t sA xA0 xA1",
 	},
 	{
+		// One member answers the renewal, and takes the lease back, before the other has executed it.
+		name: "force does not refuse re-joins: undone by a renewal", rules: schedRules{modelRules: modelRules{forceForgets: true}}, wrong: "forced to give up",
+		bounds: schedBounds{renew: true, forced: 2, ticks: 1, alone: true, prompt: true},
+		found:  "sA xA0 xA1 xA2 F0 F1 t xA0 xA0 xA2",
+	},
+	{
 		name: "voting again at once: two holders", rules: schedRules{noQuarantine: true}, wrong: "two holders",
 		bounds: schedBounds{prompt: true, forgets: 1, ttl: 1},
 		found:  "sA xA0 xA1 f0 sB xB0 xB2 xB0 xB2",

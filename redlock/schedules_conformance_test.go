@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -94,7 +95,7 @@ func (c modelCall) bytes(k keys) []byte {
 	case opRejoin:
 		return k.rejoin(nil, c.owner, ms(c.ttl), c.token)
 	case opForce:
-		return k.force(nil, "")
+		return k.force(nil, sha1Hex([]byte(c.owner)), ms(c.ttl)) // of nobody: ""
 	case opExtend:
 		b := appendEval(nil, extendScript, 1, 2)
 		b = resp.AppendBulk(b, k.name)
@@ -275,6 +276,8 @@ func (w *twin) same(dump []any) {
 	pairs := map[string]string{}
 	for _, q := range m.queue {
 		queue = append(queue, q.owner, text(q.since))
+	}
+	for _, q := range slices.Concat(m.strays, m.queue) {
 		pairs[q.owner] = text(q.deadline) + " " + text(q.ttl)
 	}
 	for o, v := range pairs {
@@ -297,9 +300,20 @@ func (w *twin) same(dump []any) {
 		gotQueue = append(gotQueue, s)
 	}
 	var gotWaiters []string
+	buried := 0
 	for flat := strs(dump[5]); len(flat) > 1; flat = flat[2:] {
+		if flat[0][0] == '!' { // of locks taken by force: compared by the TTL, which counts from the same moment
+			k := slices.IndexFunc(m.buried, func(b modelBurial) bool { return flat[0] == "!"+sha1Hex([]byte(b.owner)) })
+			w.check(k >= 0, "model has buried %v, member %s", m.buried, flat[0])
+			until, err := strconv.ParseInt(flat[1], 10, 64)
+			require.NoError(w, err)
+			w.near(until, m.buried[k].until, "no re-join until")
+			buried++
+			continue
+		}
 		gotWaiters = append(gotWaiters, flat[0]+" "+flat[1])
 	}
+	w.check(buried == len(m.buried), "model has buried %v, member %d", m.buried, buried)
 	sort.Strings(waiters)
 	sort.Strings(gotWaiters)
 	got := fmt.Sprintf("lock %q counter %s queue %q waiters %q", strs(dump[1]), dump[3], gotQueue, gotWaiters)
@@ -307,7 +321,7 @@ func (w *twin) same(dump []any) {
 	w.check(got == want, "model has  %s\nmember has %s", want, got)
 	w.near(dump[2].(int64), ttl(m.end, m.owner != ""), "TTL of the lock")
 	w.near(dump[6].(int64), ttl(m.queueEnd, len(m.queue) > 0), "TTL of the queue")
-	w.near(dump[7].(int64), ttl(m.queueEnd, len(m.queue) > 0), "TTL of the waiters")
+	w.near(dump[7].(int64), ttl(m.waitEnd, len(m.queue)+len(m.strays)+len(m.buried) > 0), "TTL of the waiters")
 }
 
 // A mishap is something that befalls a member: what lapses, without the wait for it, and what is lost.
@@ -323,6 +337,7 @@ var mishaps = []mishap{
 	}},
 	{"the entries lapse", func(w *twin) {
 		if w.ask("EXISTS", w.queue()) == int64(0) { // at this very millisecond: HSET would make them anew
+			w.m.expire(w.now())
 			w.m.queue, w.m.queueEnd = nil, 0
 		}
 		for i := range w.m.queue {
@@ -334,6 +349,7 @@ var mishaps = []mishap{
 	{"the queue lapses", func(w *twin) {
 		w.ask("DEL", w.queue(), w.waiters())
 		w.m.queue, w.m.queueEnd = nil, 0
+		w.m.buried, w.m.strays, w.m.waitEnd = nil, nil, 0
 	}},
 	{"the counters are lost", func(w *twin) {
 		w.ask("DEL", tokensKey)
@@ -359,6 +375,8 @@ const (
 	twinTTL   = int64(300_000_000) // ms: no key of these lapses by itself
 	twinLong  = 2 * twinTTL
 	twinShort = twinTTL / 2
+
+	twinBuried = 5 * twinTTL // longer than everything else in waiters
 )
 
 var twinTimed = []int64{500, 1500, 4000} // ms: these do, with the clock
@@ -387,7 +405,8 @@ func (w *twin) moves() []modelCall {
 		add(modelCall{op: opRejoin, ttl: twinLong, token: w.m.counter + 2})
 		add(modelCall{op: opRejoin, ttl: twinShort, token: 1})
 	}
-	return append(out, modelCall{op: opForce, tag: twinTag}, modelCall{op: opForce, tag: "!"},
+	return append(out, modelCall{op: opForce, ttl: twinBuried, tag: twinTag}, modelCall{op: opForce, ttl: twinBuried, tag: "!"},
+		modelCall{op: opForce, owner: alice, ttl: twinBuried, tag: twinTag},
 		modelCall{op: opRelease, owner: alice, tag: "!"}, modelCall{op: opAcquire, owner: alice, ttl: twinTTL})
 }
 
@@ -508,7 +527,9 @@ func (w *twin) random(sequences int, timed bool) {
 			}
 			switch c.op {
 			case opForce:
-				c.owner = ""
+				if c.ttl = twinBuried; rng.IntN(2) == 0 {
+					c.owner = ""
+				}
 			case opRelease:
 				if rng.IntN(2) == 0 {
 					c.hint = pick()

@@ -21,7 +21,16 @@ type modelMember struct {
 	counter  int64  // 0: the bucket has none
 	id       string // of the restart guard's marker
 	queue    []modelWaiter
-	queueEnd int64 // of both keys of the queue, ms
+	queueEnd int64         // of the queue, ms
+	buried   []modelBurial // of the lock, by force
+	waitEnd  int64         // of waiters, ms: longer than the queue's where something is buried
+	strays   []modelWaiter // what is in waiters still, when the queue has lapsed
+}
+
+// modelBurial: no re-join of an owner, "" of any, until a time in ms.
+type modelBurial struct {
+	owner string
+	until int64
 }
 
 type modelWaiter struct {
@@ -79,6 +88,7 @@ type modelRules struct {
 	raiseAnyone    bool // raise does not ask whose the vote is
 	raiseAnyVote   bool // raise does not ask which vote the owner has
 	extendShortens bool
+	forceForgets   bool // force does not refuse re-joins
 }
 
 // modelServer executes calls at members.
@@ -126,7 +136,13 @@ func (m *modelMember) expire(now int64) {
 	if m.owner != "" && m.end <= now/1000 {
 		m.owner, m.token, m.end = "", 0, 0
 	}
+	if m.waitEnd <= now/1000 {
+		m.buried, m.strays, m.waitEnd = nil, nil, 0
+	}
 	if len(m.queue) > 0 && m.queueEnd <= now/1000 {
+		if m.waitEnd > 0 {
+			m.strays = slices.Concat(m.strays, m.queue)
+		}
 		m.queue, m.queueEnd = nil, 0
 	}
 }
@@ -183,7 +199,8 @@ func (x *modelStep) run(c modelCall) modelReply {
 		}
 		return x.pass(c.hint)
 	case opForce:
-		if x.owner == "" {
+		x.bury(c)
+		if x.owner == "" || c.owner != "" && c.owner != x.owner {
 			return modelReply{n: 0}
 		}
 		x.free()
@@ -218,6 +235,11 @@ func (x *modelStep) run(c modelCall) modelReply {
 		x.counter = max(x.counter, c.token)
 		switch x.owner {
 		case "":
+			if slices.ContainsFunc(x.buried, func(b modelBurial) bool {
+				return (b.owner == "" || b.owner == c.owner) && b.until*1000 > x.now
+			}) {
+				return modelReply{n: 0}
+			}
 			x.modelMember.owner, x.modelMember.token, x.end = c.owner, c.token, x.now/1000+c.ttl
 			x.drop(c.owner)
 			return modelReply{n: 1}
@@ -314,8 +336,28 @@ func (x *modelStep) drop(owner string) bool {
 	x.queue = slices.Concat(x.queue[:i], x.queue[i+1:])
 	if len(x.queue) == 0 {
 		x.queue, x.queueEnd = nil, 0
+		if len(x.buried)+len(x.strays) == 0 {
+			x.waitEnd = 0
+		}
 	}
 	return true
+}
+
+func (x *modelStep) bury(c modelCall) {
+	if x.forceForgets {
+		return
+	}
+	most := c.ttl
+	if x.owner != "" {
+		most = max(most, x.end-x.now/1000)
+	}
+	b := modelBurial{c.owner, x.now/1000 + most + 1}
+	if i := slices.IndexFunc(x.buried, func(o modelBurial) bool { return o.owner == b.owner }); i >= 0 {
+		b.until = max(b.until, x.buried[i].until)
+		x.buried = slices.Concat(x.buried[:i], x.buried[i+1:])
+	}
+	x.buried = append(slices.Clip(x.buried), b)
+	x.waitEnd = max(x.waitEnd, x.now/1000+most+1)
 }
 
 // left is what remains of an entry, ms.
@@ -396,5 +438,9 @@ func (x *modelStep) register(owner string, ttl, entry int64) bool {
 	if x.queueEnd-x.now/1000 < entry*3/2 {
 		x.queueEnd = x.now/1000 + 2*entry
 	}
+	if x.waitEnd-x.now/1000 < entry*3/2 {
+		x.waitEnd = x.now/1000 + 2*entry
+	}
+	x.strays = slices.DeleteFunc(slices.Clone(x.strays), func(w modelWaiter) bool { return w.owner == owner })
 	return i < 0
 }

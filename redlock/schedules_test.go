@@ -86,6 +86,8 @@ type schedBounds struct {
 	prompt    bool // answers arrive with their execution
 	forgets   int  // members that restart without memory: quarantined for the TTL, then restored
 	lapses    int  // votes that a member loses before their time: only tokens are judged then
+	alone     bool // one client has an attempt, the other none
+	forced    int  // members at which the lock is taken from whoever holds it
 	others    int  // members, from the first, that a third client has at the start, and frees some time
 	counters  [schedMembers]int64
 	maxStates int
@@ -123,6 +125,7 @@ type schedRenewal struct {
 	ttl          time.Duration
 	yes, refused quorum.Set
 	decided      bool
+	forced       bool // sent when a majority had been forced
 }
 
 type schedClientState struct {
@@ -134,6 +137,7 @@ type schedClientState struct {
 	round    [schedMembers]quorum.Vote // of acquire or raise
 	asked    time.Time                 // when that was sent
 	token    int64                     // to raise to, then the lease's
+	forced   quorum.Set                // members at which the lease was taken by force
 	in       quorum.Set
 	until    time.Time // the lease's fields
 	limit    time.Time
@@ -151,7 +155,7 @@ type schedClientState struct {
 type schedWorld struct {
 	m       [schedMembers]modelMember
 	c       [schedClients]schedClientState
-	used    struct{ ticks, breaks, lost, cancels, extends, lapses, forgets int }
+	used    struct{ ticks, breaks, lost, cancels, extends, lapses, forgets, forced int }
 	gen     [schedMembers]uint64 // memories that a member lost
 	rest    [schedMembers]int    // ticks until its quarantine ends
 	won     int64                // greatest token of an attempt that won
@@ -183,6 +187,7 @@ const (
 	actLapse // a member loses a vote
 	actOther // a third client's release arrives
 	actForget
+	actForce // an operator takes the lock at a member
 )
 
 // search is one search.
@@ -318,6 +323,9 @@ func (s *search) terms() terms { return terms{ttl: s.cfg.TTL, renew: s.bounds.re
 
 func (s *search) initial() *schedWorld {
 	w := &schedWorld{}
+	if s.bounds.alone {
+		w.c[1].phase = schedDone
+	}
 	for i := range w.m {
 		w.m[i].counter = s.bounds.counters[i]
 		if w.m[i].counter == 0 {
@@ -420,6 +428,9 @@ func (s *search) enabled(w *schedWorld) []schedAction {
 		if busy && w.used.forgets < s.bounds.forgets && !(s.bounds.hung && i == schedMembers-1) {
 			add(actForget, 0, i)
 		}
+		if w.used.forced < s.bounds.forced && holding(w) {
+			add(actForce, 0, i)
+		}
 		if w.m[i].owner == schedOther {
 			add(actOther, 0, i)
 		} else if w.m[i].owner != "" && w.used.lapses < s.bounds.lapses {
@@ -493,6 +504,8 @@ func (s *search) do(w *schedWorld, a schedAction) *schedWorld {
 		v.used.lapses++
 	case actForget:
 		s.forget(v, i)
+	case actForce:
+		s.force(v, i)
 	case actOther:
 		s.execute(v, c, i, schedMsg{modelCall: modelCall{op: opRelease, owner: schedOther}})
 	}
@@ -501,7 +514,7 @@ func (s *search) do(w *schedWorld, a schedAction) *schedWorld {
 		for c := range v.c {
 			s.settleClient(v, c)
 		}
-	case a.kind != actExec && a.kind != actOther && a.kind != actLapse || s.bounds.prompt:
+	case a.kind != actExec && a.kind != actOther && a.kind != actForce && a.kind != actLapse || s.bounds.prompt:
 		s.settleClient(v, c)
 	}
 	s.check(v)
@@ -589,6 +602,29 @@ func (s *search) forget(w *schedWorld, i int) {
 		s.broken(w, c, i)
 		w.c[c].push[i] = nil
 	}
+}
+
+func holding(w *schedWorld) bool {
+	for c := range w.c {
+		if w.c[c].phase == schedHolding {
+			return true
+		}
+	}
+	return false
+}
+
+// force takes the lock at member i from whoever holds it. An acquire of the holder that arrives behind it gives a vote: it is no
+// re-join.
+func (s *search) force(w *schedWorld, i int) {
+	w.used.forced++
+	s.count("locks forced")
+	for c := range w.c {
+		late := slices.ContainsFunc(w.c[c].req[i], func(m schedMsg) bool { return m.op == opAcquire || m.op == opWait })
+		if w.c[c].phase == schedHolding && !late {
+			w.c[c].forced = w.c[c].forced.With(i)
+		}
+	}
+	s.execute(w, 0, i, schedMsg{modelCall: modelCall{op: opForce, ttl: s.cfg.TTL.Milliseconds()}})
 }
 
 // restore gives a member that forgot the counters of the others.
@@ -921,7 +957,7 @@ func (s *search) over(c int) {
 	owner := cl.b.owner
 	cl.b = ballot{owner: owner}
 	cl.until, cl.limit, cl.renewAt, cl.asked = time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	cl.waited, cl.token, cl.in = false, 0, 0
+	cl.waited, cl.token, cl.in, cl.forced = false, 0, 0, 0
 	cl.round = [schedMembers]quorum.Vote{}
 }
 
@@ -972,7 +1008,7 @@ func (s *search) watch(c int) {
 	s.keep(c, l)
 	if cl.phase == schedHolding && len(cl.req[0]) > before {
 		s.say("  %s renews", name(c))
-		cl.renewals = append(cl.renewals, schedRenewal{sent: s.now, ttl: ttl})
+		cl.renewals = append(cl.renewals, schedRenewal{sent: s.now, ttl: ttl, forced: cl.forced.Len() >= cl.b.need})
 	} else if cl.phase != schedHolding {
 		s.count("leases that ended by themselves")
 	}
@@ -1012,6 +1048,9 @@ func (s *search) renewed(c int, m schedMsg, call *quorum.Call) {
 	}
 	if !was && it.decided && l.err == nil {
 		s.count("renewals")
+		if st.forced {
+			s.wrong("a lease was renewed that a majority had been forced to give up")
+		}
 	}
 	s.keep(c, l)
 }
@@ -1053,6 +1092,11 @@ func (s *search) tick(w *schedWorld) {
 		}
 		if len(m.queue) > 0 {
 			m.queueEnd += d.Milliseconds()
+		}
+		m.waitEnd += d.Milliseconds()
+		m.buried, m.strays = slices.Clone(m.buried), nil
+		for k := range m.buried {
+			m.buried[k].until += d.Milliseconds()
 		}
 		m.expire(schedNow)
 	}
@@ -1179,7 +1223,7 @@ func (s *search) key(w *schedWorld) [2]uint64 {
 	}
 	slices.SortFunc(alike, slices.Compare)
 	out := s.out[:0]
-	out = append(out, byte(w.used.ticks), byte(w.used.breaks), byte(w.used.lost), byte(w.used.cancels), byte(w.used.extends), byte(w.used.lapses), byte(w.used.forgets))
+	out = append(out, byte(w.used.ticks), byte(w.used.breaks), byte(w.used.lost), byte(w.used.cancels), byte(w.used.extends), byte(w.used.lapses), byte(w.used.forgets), byte(w.used.forced))
 	out = binary.AppendVarint(out, w.won)
 	if s.bounds.lapses > 0 { // else the greatest says it all
 		for _, n := range w.tokens {
@@ -1208,7 +1252,7 @@ func (s *search) key(w *schedWorld) [2]uint64 {
 		}
 		for _, r := range cl.renewals {
 			out = s.appendTime(out, r.sent)
-			out = append(out, flag(r.decided), byte(r.ttl/schedTick))
+			out = append(out, flag(r.decided), byte(r.ttl/schedTick), flag(r.forced))
 		}
 	}
 	for _, m := range blocks {
@@ -1253,6 +1297,10 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 			}
 		}
 	}
+	b = append(b, byte(len(m.buried)))
+	for _, o := range m.buried {
+		b = binary.AppendVarint(b, o.until-schedNow/1000)
+	}
 	b = append(b, byte(len(m.queue)))
 	for _, q := range m.queue {
 		b = appendText(b, q.owner)
@@ -1262,7 +1310,7 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 	}
 	for c := range w.c {
 		cl := &w.c[c]
-		b = append(b, byte(cl.round[i]), flag(cl.in.Has(i)))
+		b = append(b, byte(cl.round[i]), flag(cl.in.Has(i)), flag(cl.forced.Has(i)))
 		if len(cl.b.m) > 0 {
 			v := &cl.b.m[i]
 			b = append(b, flag(v.sent > 0), byte(v.pending), flag(v.yielding), flag(v.kept), flag(v.again), flag(v.raised), flag(v.slow), flag(v.gone), flag(v.distrust))
@@ -1549,6 +1597,9 @@ var (
 		{name: "a member hangs, two attempts each, a tick", bounds: schedBounds{prompt: true, hung: true, attempts: 2, ticks: 1},
 			states: 32_000, needs: []string{"votes by push"}, when: plain},
 
+		{name: "a lock is forced under a renewal", bounds: schedBounds{renew: true, forced: 2, ticks: 1, alone: true},
+			states: 3_800, needs: []string{"locks forced", "renewals"}, when: plain},
+
 		{name: "any order, counters that differ", bounds: schedBounds{counters: schedSkew},
 			states: 777_000, needs: []string{"won with a second round", "pushes that cross an answer"}, when: large},
 		{name: "any order, a caller gives up", bounds: schedBounds{cancels: 1},
@@ -1632,7 +1683,7 @@ func TestSchedulesExplored(t *testing.T) {
 
 // schedLetters spell the kinds of actions in a recorded schedule: "xB2" is that member 2 executes the next
 // request of client B.
-const schedLetters = "sxaplbztucevof"
+const schedLetters = "sxaplbztucevofF"
 
 func (a schedAction) String() string {
 	l := string(schedLetters[a.kind])
@@ -1641,7 +1692,7 @@ func (a schedAction) String() string {
 		return l
 	case actStart, actUnlock, actCancel, actExtend:
 		return l + name(int(a.c))
-	case actLapse, actOther, actForget:
+	case actLapse, actOther, actForget, actForce:
 		return fmt.Sprint(l, a.i)
 	}
 	return fmt.Sprint(l, name(int(a.c)), a.i)

@@ -289,6 +289,31 @@ var scripts = []mutant{
 		old:  "  local n, why = count()\n", new: "  local n, why = tonumber(ARGV[3]), ''\n",
 		tests: script("^yield"),
 	}, {
+		name: "force is undone by a re-join: a forced lease is renewed, beside the next one",
+		file: "redlock/script/rejoin.lua",
+		old:  `if buried(owner) then return 0 end`, new: ``,
+		tests: script("^force"),
+	}, {
+		name: "with interop force is undone by a re-join",
+		file: "redlock/script/interop_rejoin.lua",
+		old:  `if buried(owner) then return 0 end`, new: ``,
+		tests: by("redlock", "TestScriptsBesideTheReferenceSystem/embedded/a_lock_of_ours_that_was_taken"),
+	}, {
+		name: "a force that names an owner keeps others from being re-joined",
+		file: "redlock/script/bury.lua",
+		old:  `'!' .. ARGV[2]`, new: `'!'`,
+		tests: script("^force"),
+	}, {
+		name: "a second force shortens the first: a long lease is re-joined after it",
+		file: "redlock/script/bury.lua",
+		old:  `if tonumber(redis.call('HGET', KEYS[5], field) or 0) < least then`, new: `if true then`,
+		tests: script("^force"),
+	}, {
+		name: "force does not look how long leases may be: one of a client with longer ones is re-joined",
+		file: "redlock/script/bury.lua",
+		old:  `tonumber(redis.call('HGET', KEYS[3], 'q') or 0)`, new: `0`,
+		tests: script("^force"),
+	}, {
 		name: "force deletes what is no lock",
 		file: "redlock/script/force.lua",
 		old:  `if redis.call('PTTL', KEYS[1]) == -1 then return redis.error_reply('FOREIGN no ttl') end`, new: ``,

@@ -5,6 +5,8 @@ local owner, ttl, token = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return redis.error_reply('FORGOT marker') end
 lift(token)
 if redis.call('EXISTS', KEYS[1]) == 0 then
+  --include buried.lua
+  if buried(owner) then return 0 end
   own(owner, ARGV[4], ARGV[3])
   drop(owner)
   return 1

@@ -1,13 +1,15 @@
 -- Gives a lease that is held and valid a further vote, at a member that lost it or joined late.
 --   ARGV[2] owner   ARGV[3] TTL, ms   ARGV[4] the lease's token
 -- The counter first: a vote below it could let a later token fall behind.
--- Returns 1 if the vote is the owner's now, 0 if it is another's. Error FORGOT marker.
+-- Returns 1 if the vote is the owner's now, 0 if it is another's, or was taken from the owner by force. Error FORGOT marker.
 --include lib.lua
 local owner, ttl, token = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local n = tonumber(redis.call('HGET', KEYS[2], bucket) or 0)
 if n == 0 and tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return redis.error_reply('FORGOT marker') end
 if n < token then redis.call('HSET', KEYS[2], bucket, ARGV[4]) end
 if redis.call('EXISTS', KEYS[1]) == 0 then
+  --include buried.lua
+  if buried(owner) then return 0 end
   own(owner, ARGV[4], ttl)
   drop(owner)
   return 1

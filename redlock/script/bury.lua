@@ -1,0 +1,12 @@
+-- A lock that was taken by force is not given back to its holder by a re-join: beside that, another has it. Waiters has the
+-- field '!' for any owner, or '!' and the SHA-1 of one, with the server time (ms) until which re-joins are refused: until every
+-- lease that was held before is over. Left wherever this arrives, since a member that the holder has lost would be re-joined
+-- first; one that names the owner is no matter to others, and one that does not only delays a re-join of theirs.
+do
+  local most = math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[3]), tonumber(redis.call('HGET', KEYS[3], 'q') or 0))
+  local field, least = '!' .. ARGV[2], (now - now % 1000) / 1000 + most + 1
+  if tonumber(redis.call('HGET', KEYS[5], field) or 0) < least then
+    redis.call('HSET', KEYS[5], field, string.format('%.0f', least))
+  end
+  lengthen(KEYS[5], string.format('%.0f', most + 1))
+end
