@@ -39,7 +39,7 @@ var ballots = []mutant{
 	}, {
 		name: "a push counts although its vote was yielded: two holders in 10 steps",
 		file: "redlock/ballot.go",
-		old:  `if token <= m.yielded || token <= m.token {`, new: `if token <= m.token {`,
+		old:  `if p.token <= m.yielded || p.token <= m.token {`, new: `if p.token <= m.token {`,
 		tests: by("redlock", "TestLatePushAfterAYield"),
 	}, {
 		name: "a vote whose yield was lost stays: nobody ever has that member",
