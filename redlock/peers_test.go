@@ -530,6 +530,7 @@ func extendAfterAnother(t *testing.T) {
 			synctest.Wait()
 			require.NoError(t, l.Err())
 			require.ErrorIs(t, l.Extend(t.Context(), 25*time.Second), ErrLost)
+			time.Sleep(31 * time.Second) // for as long as nobody is re-joined
 			synctest.Wait()
 			leftovers(t, cluster)
 		})
