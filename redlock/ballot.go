@@ -550,6 +550,9 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 			hopeless++
 		}
 	}
+	if woken != 0 { // what was in vain may not be any more
+		b.notYet, b.doubt = time.Time{}, b.doubt&^woken
+	}
 	n := len(b.m)
 	if n-foreign < b.need {
 		return step{deed: deedForeign}

@@ -214,7 +214,7 @@ func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
 	l.until = apartBy(l.until, 0, -time.Minute)
 	l.mu.Unlock()
 	c.keeper.mu.Lock()
-	c.keeper.wall = apartBy(c.keeper.wall, 0, -time.Minute)
+	c.keeper.wall = apartBy(time.Now(), 0, -time.Minute)
 	c.keeper.mu.Unlock()
 	start := time.Now()
 	select {

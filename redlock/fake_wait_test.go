@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -849,7 +850,7 @@ func TestHolderForgetsWaitersThatGaveUp(t *testing.T) {
 		}
 		waiting := stays.lockLater(t.Context(), "leader")
 		_, _, hint := names()
-		require.Equal(t, ownerOf(stays.uuid, 1), hint, "who waits is named")
+		require.True(t, strings.HasPrefix(hint, stays.uuid+":"), "who waits is named")
 		require.NoError(t, held.Unlock(t.Context()))
 		waiting.get(t)
 	})

@@ -1117,7 +1117,7 @@ func (s *search) tick(w *schedWorld) {
 			micros(&v.server)
 			micros(&v.anchor.Server)
 		}
-		for _, t := range []*time.Time{&cl.b.asked, &cl.b.beat, &cl.b.split, &cl.b.darkSince, &cl.asked, &cl.until, &cl.limit, &cl.renewAt} {
+		for _, t := range []*time.Time{&cl.b.asked, &cl.b.beat, &cl.b.split, &cl.b.darkSince, &cl.b.lame, &cl.asked, &cl.until, &cl.limit, &cl.renewAt} {
 			back(t)
 		}
 		for n := range cl.renewals {
@@ -1237,7 +1237,7 @@ func (s *search) key(w *schedWorld) [2]uint64 {
 		out = append(out, byte(cl.phase), byte(cl.attempt), flag(cl.waited))
 		out = s.appendTime(out, cl.asked)
 		out = binary.AppendVarint(out, cl.token)
-		for _, t := range []time.Time{cl.until, cl.limit, cl.renewAt, cl.b.beat, cl.b.split} {
+		for _, t := range []time.Time{cl.until, cl.limit, cl.renewAt, cl.b.beat, cl.b.split, cl.b.lame} {
 			out = s.appendTime(out, t)
 		}
 		if d := clock.Until(cl.b.asked, s.now); d > -2*schedTick {
@@ -1526,8 +1526,9 @@ func (s *search) follow(schedule []schedAction) *schedWorld {
 }
 
 func TestSchedulesKeyKnowsTheBallot(t *testing.T) {
-	require.Equal(t, 18, reflect.TypeFor[ballot]().NumField(), "is a new field of the ballot in search.key and search.tick?")
-	require.Equal(t, 22, reflect.TypeFor[voter]().NumField(), "is a new field of the voter in search.key and search.tick?")
+	// notYet and doubt are what Mutex.lock tells a later attempt, and crowded what a full line does: neither is played.
+	require.Equal(t, 21, reflect.TypeFor[ballot]().NumField(), "is a new field of the ballot in search.key and search.tick?")
+	require.Equal(t, 23, reflect.TypeFor[voter]().NumField(), "is a new field of the voter in search.key and search.tick?")
 	require.Equal(t, 4, reflect.TypeFor[vote]().NumField(), "is a new field of the vote in search.key and search.tick?")
 }
 
