@@ -141,7 +141,6 @@ func answering(t testing.TB, f func(c net.Conn)) (addr string) {
 func TestNoErrorOrLogHoldsTheSecret(t *testing.T) {
 	const canary, token = "c4n4ry", "t0k3n"
 	s, tlsAddr, pool := startTLS(t)
-	closed := net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
 	repeat := answering(t, func(c net.Conn) {
 		_ = c.SetDeadline(time.Now().Add(time.Second))
 		_, _ = io.CopyN(c, c, 200)
@@ -170,7 +169,7 @@ func TestNoErrorOrLogHoldsTheSecret(t *testing.T) {
 		"TLS to a plain port":  {Config{Addr: s.addr(), Password: canary, TLS: &tls.Config{RootCAs: pool}}, nil, nil},
 		"plain to a TLS port":  {Config{Addr: tlsAddr, Password: canary}, nil, nil},
 		"unknown authority":    {Config{Addr: tlsAddr, Password: canary, TLS: &tls.Config{}}, nil, new(*tls.CertificateVerificationError)},
-		"connection refused":   {Config{Addr: closed, Password: canary}, syscall.ECONNREFUSED, &dial},
+		"connection refused":   {Config{Addr: "127.0.0.1:1", Password: canary}, syscall.ECONNREFUSED, &dial},
 		"TLS to a plain peer":  {Config{Addr: unknown("HTTP/1.1 400 %s %s\r\n\r\n"), Password: canary, TLS: &tls.Config{}}, nil, nil},
 		"repeats what is sent": {Config{Addr: repeat, Password: canary, Username: "u"}, nil, nil},
 		"AUTH unknown":         {Config{Addr: unknown("-ERR unknown command '%s', with args beginning with: '%s'\r\n"), Password: canary}, nil, &refused},

@@ -406,10 +406,13 @@ func TestReleaseRefusedForAPassingReasonIsOwed(t *testing.T) {
 	} {
 		t.Run(strings.Fields(refusal)[0], func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
 				var tries []time.Duration
 				began := time.Now()
 				f := newFake(nil)
 				f.handle = func(_ int64, args []string) string {
+					mu.Lock()
+					defer mu.Unlock()
 					if args[0] == "RELEASE" {
 						tries = append(tries, time.Since(began))
 						if len(tries) <= 3 {
@@ -431,6 +434,8 @@ func TestReleaseRefusedForAPassingReasonIsOwed(t *testing.T) {
 				if !owed {
 					want = want[:1]
 				}
+				mu.Lock()
+				defer mu.Unlock()
 				if !slices.Equal(tries, want) {
 					t.Errorf("tried at %v, want %v", tries, want)
 				}

@@ -449,6 +449,49 @@ func TestWaitingEndsWithoutAQuorumToAsk(t *testing.T) {
 	require.Equal(t, d.at(600).Add(d.giveUp), now)
 }
 
+func TestVoteThatEndsWhileWaitingIsAskedForAtOnce(t *testing.T) {
+	cfg := Config{}.withDefaults()
+	d := newDesk(3)
+	d.ballot = newBallot("me:1", 3, terms{ttl: 300 * time.Millisecond}, &cfg)
+	d.beat, d.asked = d.at(1000), d.at(0)
+	for i := range 3 {
+		d.wait(i, 0)
+	}
+	d.reply(0, 7, 0, 1, 0.5, "-")
+	d.reply(1, -100_000, 0, 1, 0.5, "-")
+	d.reply(2, -100_000, 0, 1, 0.5, "-")
+	d.asked = d.at(250) // a heartbeat whose answers were lost
+	s := d.advance(d.at(301), d.states)
+	require.Equal(t, deedAsk, s.deed, "it may be free")
+}
+
+// A line of our own that is full says nothing of the member.
+func TestFullLineIsNotADeadMember(t *testing.T) {
+	d := newDesk(3)
+	var pauses []time.Duration
+	for now := d.start; now.Sub(d.start) < 10*time.Second; {
+		s := d.advance(now, d.states)
+		if s.deed == deedAsk {
+			for i := range 3 {
+				d.submitted(i, true, now)
+				d.waitSubmitted(i, d.states[i].Gen, now)
+				d.answered(i, answer{outcome: quorum.NotSent, err: quorum.ErrOverflow, sent: now, from: d.states[i], now: d.states[i]}, d.part)
+			}
+			s = d.advance(now, d.states)
+			pauses = append(pauses, clock.Until(s.wake, now))
+		}
+		require.Equal(t, deedWait, s.deed)
+		require.True(t, s.wake.After(now))
+		now = s.wake
+	}
+	require.Less(t, pauses[0], 10*time.Millisecond)
+	for _, p := range pauses {
+		require.Positive(t, p)
+		require.LessOrEqual(t, p, 128*time.Millisecond)
+	}
+	require.Zero(t, d.darkSince)
+}
+
 // A vote that makes no majority is of no use to who cannot have one, and may be what another needs.
 func TestWaiterWithoutAMajorityToAskGivesUpWhatItHas(t *testing.T) {
 	for name, lose := range map[string]func(d *desk){

@@ -304,6 +304,39 @@ func TestWaiterWithoutAMajorityLeavesItsVoteToOthers(t *testing.T) {
 	})
 }
 
+// Asking anew is how it is found out that a member answers again. That is no reason to begin to be patient anew.
+func TestWaiterGivesUpInTimeAlthoughMembersHang(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, func(c *Config) { c.StallTimeout, c.PingInterval = time.Hour, time.Hour })
+		p.everyLink(func(l *redistest.Link) { l.PauseReplies() }, 0, 1)
+		start := time.Now()
+		_, err := p.Mutex("k").Lock(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.Less(t, time.Since(start), 3*time.Second, "NoQuorumAfter is two")
+		require.GreaterOrEqual(t, time.Since(start), 2*time.Second)
+		p.everyLink(func(l *redistest.Link) { l.Resume() }, 0, 1)
+		time.Sleep(5 * time.Second)
+		leftovers(t, cluster)
+	})
+}
+
+func TestCloseReleasesUnderACallThatWaits(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, func(c *Config) { c.MemberTimeout = time.Minute })
+		p.everyLink(func(l *redistest.Link) { l.Pause() }, 0, 1)
+		w := p.lockLater(t.Context(), "k")
+		synctest.Wait()
+		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", "k"))
+		start := time.Now()
+		require.NoError(t, p.Close())
+		require.LessOrEqual(t, time.Since(start), closeWithin)
+		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
+		p.everyLink(func(l *redistest.Link) { l.Cut(); l.Heal() }, 0, 1)
+		<-w.done
+		require.ErrorIs(t, w.err, ErrClosed)
+	})
+}
+
 func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		var members []quorum.Member

@@ -166,12 +166,17 @@ func forcedOpenIsFree(t *testing.T) {
 		held, err := all[1].ForceUnlock(t.Context(), "k")
 		require.NoError(t, err)
 		require.True(t, held)
-		leftovers(t, cluster)
+		for _, s := range cluster.Servers {
+			require.Equal(t, int64(0), admin(t, s, "EXISTS", "k"))
+		}
 		held, err = all[1].ForceUnlock(t.Context(), "k")
 		require.NoError(t, err)
 		require.False(t, held)
-		_, err = all[1].Mutex("k").TryLock(t.Context())
+		l, err := all[1].Mutex("k").TryLock(t.Context())
 		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+		time.Sleep(31 * time.Second) // for as long as nobody is re-joined
+		leftovers(t, cluster)
 	})
 }
 

@@ -18,5 +18,5 @@ func by(pkg, run string) []tests { return []tests{{"./" + pkg, run}} }
 
 // mutants are all of them. Keep the old text short, so that changes beside it do not matter.
 func mutants() []mutant {
-	return slices.Concat(scripts, guardScripts, ballots, rounds, clocks, leases, members, guards, tokens, clusters, operators, batches)
+	return slices.Concat(scripts, guardScripts, ballots, rounds, clocks, leases, ends, members, guards, tokens, clusters, operators, batches)
 }

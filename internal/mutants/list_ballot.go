@@ -134,7 +134,7 @@ var ballots = []mutant{
 	}, {
 		name: "a split waits for a hung member: nobody gets the lock while one is stopped",
 		file: "redlock/ballot.go",
-		old:  `if (m.pending > 0 || m.yielding) && !silent {`, new: `if m.pending > 0 || m.yielding {`,
+		old:  `if (m.pending > 0 || m.yielding) && !late {`, new: `if m.pending > 0 || m.yielding {`,
 		tests: by("redlock", "TestSilentMemberDoesNot"),
 	}, {
 		name: "no yield: a split is a deadlock",
@@ -149,7 +149,7 @@ var ballots = []mutant{
 	}, {
 		name: "no heartbeat: a lost push is never healed",
 		file: "redlock/ballot.go",
-		old:  `due := clock.Until(b.beat, now) <= 0`, new: `due := b.asked.IsZero()`,
+		old:  `due := clock.Until(beat, now) <= 0`, new: `due := b.asked.IsZero()`,
 		tests: by("redlock", "TestWaitIsRepeated"),
 	}, {
 		name: "the lease is trusted until the last of its votes ends, not until a majority is left",
@@ -253,7 +253,7 @@ var rounds = []mutant{
 	}, {
 		name: "a release that found no connection is forgotten: the lock lasts until its TTL",
 		file: "redlock/attempt.go",
-		old:  `OweUntil: now.Add(max(a.terms.ttl, a.b.entry) + time.Second), `, new: ``,
+		old:  `OweUntil: now.Add(longest + time.Second), `, new: ``,
 		tests: by("redlock", "TestReleaseIsRepeatedOnTheNextConnection"),
 	}, {
 		name: "a release does not go to members in quarantine at once: an unlock is in doubt",
@@ -263,7 +263,7 @@ var rounds = []mutant{
 	}, {
 		name: "a release names no successor: members choose different ones",
 		file: "redlock/attempt.go",
-		old:  `hint := a.b.hint()`, new: `hint := ""`,
+		old:  `hint, longest := a.b.hint(), `, new: `hint, longest := "", `,
 		tests: by("redlock", "TestReleaseNamesOneSuccessor"),
 	}, {
 		name:  "a call of an attempt may be repeated behind its release: a key that nobody owns",

@@ -24,12 +24,12 @@ var leases = []mutant{
 	}, {
 		name: "no renewal",
 		file: "redlock/keeper.go",
-		old:  `if ask && clock.Validity(ttl, k.c.cfg.Drift) > 0 {`, new: `if ask && ttl < 0 {`,
+		old:  `if held && clock.Validity(ttl, k.c.cfg.Drift) > 0 {`, new: `if held && ttl < 0 {`,
 		tests: by("redlock", "TestFirstComeFirstServedInFakeTime"),
 	}, {
 		name: "a renewal that was not confirmed is not asked for again",
 		file: "redlock/keeper.go",
-		old:  `l.renewAt = now.Add(retryAfter(l.ttl))`, new: `l.renewAt = now.Add(l.ttl)`,
+		old:  `l.renewAt = now.Add(l.retryLocked(now))`, new: `l.renewAt = now.Add(l.ttl)`,
 		tests: by("redlock", "TestRenewalsBeyondAMembersQueue"),
 	}, {
 		name: "an answer of an ended generation renews: the member has forgotten the lease since",
@@ -64,7 +64,7 @@ var leases = []mutant{
 	}, {
 		name: "a lease that was given back still tells the validity it had",
 		file: "redlock/lease.go",
-		old:  `return sooner(l.until, l.over)`, new: `return l.until`,
+		old:  `return sooner(l.until, l.ended)`, new: `return l.until`,
 		tests: by("redlock", "TestPeersFaults/V3"),
 	}, {
 		name: "the context of a lease does not look at the clock",
@@ -94,7 +94,7 @@ var leases = []mutant{
 	}, {
 		name: "a lease is adopted without a majority that has it: two holders",
 		file: "redlock/handoff.go",
-		old:  `if v == quorum.Won && l.Err() == nil && c.keeper.add(l) {`, new: `if v != quorum.Lost && l.Err() == nil && c.keeper.add(l) {`,
+		old:  `if v == quorum.Won && l.Err() == nil {`, new: `if v != quorum.Lost && l.Err() == nil {`,
 		tests: by("redlock", "TestAdoptionNeedsAMajority"),
 	}, {
 		name: "an adopted lease is released nowhere",

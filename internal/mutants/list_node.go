@@ -313,7 +313,7 @@ var guards = []mutant{
 	}, {
 		name: "a client with longer leases does not raise q: quarantines are too short for them",
 		file: "node/admit.go",
-		old:  `if m.q < g.cfg.MaxTTL {`, new: `if m.q < 0 {`,
+		old:  "if m.q < g.cfg.MaxTTL {\n\t\tlifted", new: "if m.q < 0 {\n\t\tlifted",
 		tests: by("redlock", "TestGreaterMaxTTL"),
 	}, {
 		name: "longer leases are granted before all have learnt of them",
