@@ -38,7 +38,6 @@ type appJudge struct {
 	perSeat  map[int]int
 	errors   map[string]int
 	longest  map[string]time.Duration // gaps: of all, and beyond what a lease that is left explains
-	gaps     int
 	lateness time.Duration
 	forces   int
 	adopted  int
