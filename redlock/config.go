@@ -12,7 +12,7 @@ import (
 )
 
 // Config is what all locks of a Client share. The zero value works: each field states its default.
-// All clients of one deployment should use the same Drift, MaxTTL and Entry.
+// All clients of one deployment should use the same Drift and RestartGuard; MaxTTL and Entry may differ.
 type Config struct {
 	// TTL of leases that are renewed by the client (the watchdog). A holder that dies blocks the lock
 	// for at most this long. Renewed every third of it. Default 30 s, at most MaxTTL.
@@ -33,8 +33,10 @@ type Config struct {
 	// NoQuorumAfter: Lock gives up with ErrNoQuorum when for so long fewer than a majority of the
 	// members could be asked. Default 2 s; negative: never, only its context ends it.
 	NoQuorumAfter time.Duration
-	// Entry is the lifetime of a waiter's entry at a member, and the TTL of what is granted while
-	// waiting. Heartbeats come every third of it. Default 3 s; 100 ms to 1 h, of which grants use MaxTTL at most.
+	// Entry is the lifetime of a waiter's entry at a member, and the longest TTL of what is granted while waiting.
+	// Heartbeats come every third of it, and every third of the TTL while there are votes in hand. All that is
+	// granted to a waiter which died has ended when its entry has. Default 3 s; 100 ms to 1 h, of which grants
+	// use MaxTTL at most.
 	Entry time.Duration
 	// MaxName is the longest name of a lock, in bytes. Default 1024.
 	MaxName int
