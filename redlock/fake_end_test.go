@@ -556,6 +556,27 @@ func TestCallsOfALeaseThatWasHandedOffLeaveNoVoteOfNobody(t *testing.T) {
 	})
 }
 
+func TestRejoinOfALeaseThatWasHandedOffLeavesNoVoteOfNobody(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p, q := join(t, cluster), join(t, cluster)
+		l := p.hold(t, "k", AutoRenew(9*time.Second))
+		admin(t, cluster.Servers[2], "DEL", "k")
+		p.slow(0, 0, 400*time.Millisecond)
+		time.Sleep(3*time.Second + 500*time.Millisecond) // it was renewed, refused by one member, and is given back there now
+		h, err := l.Handoff()
+		require.NoError(t, err)
+		next, err := q.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		require.NoError(t, next.Unlock(t.Context()))
+		synctest.Wait()
+		leftovers(t, cluster)
+		time.Sleep(150 * time.Millisecond)
+		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", "k"), "the re-join came behind the release")
+		time.Sleep(time.Second)
+		leftovers(t, cluster)
+	})
+}
+
 func TestClosedClientSaysSo(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
 		p, q := join(t, cluster), join(t, cluster)

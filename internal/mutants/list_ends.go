@@ -123,6 +123,11 @@ var ends = []mutant{
 		old:  `orphaned := a.handed && yes && r.Op != opRelease`, new: `orphaned := false`,
 		tests: by("redlock", "TestCallsOfALeaseThatWasHandedOff"),
 	}, {
+		name: "a lease that was handed off and unlocked is given back to a member, and is nobody's there",
+		file: "redlock/attempt.go",
+		old:  `orphaned := a.handed && took`, new: `orphaned := false`,
+		tests: by("redlock", "TestRejoinOfALeaseThatWasHandedOff"),
+	}, {
 		name: "a late vote of a lease that was handed off is taken from its adopter",
 		file: "redlock/attempt.go",
 		old:  `release, last := gone && o.gone == o.a.b.need, o.open == 0`, new: `release, last := o.open == 0, o.open == 0`,
