@@ -269,6 +269,7 @@ func TestWaiterWithAShortTTLHasTheLockAsSoonAsItIsFree(t *testing.T) {
 				require.NoError(t, held.Unlock(t.Context()))
 				l := waiting.get(t)
 				require.Less(t, time.Since(start), 20*time.Millisecond, "two members of three are up and free")
+				require.Greater(t, time.Until(l.ValidUntil()), ttl/2, "the vote in hand was kept fresh")
 				time.Sleep(3 * time.Second)
 				require.NoError(t, l.Err(), "two members of three have renewed it")
 			})

@@ -253,7 +253,7 @@ var rounds = []mutant{
 	}, {
 		name: "a release that found no connection is forgotten: the lock lasts until its TTL",
 		file: "redlock/attempt.go",
-		old:  `OweUntil: now.Add(longest + time.Second), `, new: ``,
+		old:  `OweUntil: now.Add(longest + time.Second), `, new: `OweUntil: time.Time{}.Add(0 * longest), `,
 		tests: by("redlock", "TestReleaseIsRepeatedOnTheNextConnection"),
 	}, {
 		name: "a release does not go to members in quarantine at once: an unlock is in doubt",

@@ -105,7 +105,7 @@ var ends = []mutant{
 	}, {
 		name: "fmt prints the fields of a handoff",
 		file: "redlock/handoff.go",
-		old:  `func (h Handoff) Format(f fmt.State, _ rune) {`, new: `func (h Handoff) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, h.Secret())`,
+		old:  `_, _ = io.WriteString(f, h.String())`, new: `_, _ = io.WriteString(f, h.Secret())`,
 		tests: by("redlock", "TestHandoffIsShownByNo|TestHandedOffLeaseGoesOn"),
 	}, {
 		name: "a lease of fixed TTL that was waited for is handed off for what its votes have",
