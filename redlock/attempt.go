@@ -102,7 +102,7 @@ type grant struct {
 type spent struct {
 	error
 	back bool
-	vain quorum.Set // with back: members that could be asked and did not answer
+	vain quorum.Set // with back: members that could be asked, and failed
 }
 
 func (e spent) Unwrap() error { return e.error }
@@ -120,6 +120,33 @@ func (a *attempt) try(ctx context.Context) (grant, error) {
 		return grant{}, a.refusal(r, v)
 	}
 	return a.settle(ctx)
+}
+
+// perCaller is what the callers of a crowd leave each other: about what a lock and unlock cost.
+const perCaller = 30 * time.Microsecond
+
+// crowdedOut waits until an attempt that was refused by this client's own full lines may try again. False: it was not, or
+// ctx or the client has ended.
+func (a *attempt) crowdedOut(ctx context.Context) bool {
+	var few fewStates
+	states, now := a.c.appendStatesOf(few[:0], a.keys.slot()), time.Now()
+	a.mu.Lock()
+	pause := a.b.crowdedOut(now, states)
+	a.mu.Unlock()
+	if pause == 0 {
+		return false
+	}
+	crowd := a.c.crowd.Add(1)
+	defer a.c.crowd.Add(-1)
+	timer := time.NewTimer(max(pause, a.b.spread(2*time.Duration(crowd)*perCaller, int(crowd))))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-a.c.closed:
+	}
+	return false
 }
 
 // acquire asks all members for their votes.

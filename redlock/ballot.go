@@ -188,10 +188,32 @@ func (b *ballot) settled(i int, a answer, asking bool) bool {
 // patience is the pause before a call that did not fit into a member's line is made again: some milliseconds, longer
 // from one time to the next, and another one for each owner, so that a crowd spreads.
 func (b *ballot) patience(times int) time.Duration {
+	return b.spread(4*time.Millisecond<<min(times, 5), times) // 128 ms
+}
+
+// spread is a part of most, a quarter at least: another one for each owner, and for each time.
+func (b *ballot) spread(most time.Duration, times int) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(b.owner))
-	most := 4 * time.Millisecond << min(times, 5) // 128 ms
 	return most/4 + time.Duration(uint64(most)*3/4*uint64((h.Sum32()+uint32(times)*2654435769)>>16)>>16)
+}
+
+// crowdedOut is the pause before the lock is tried for again where only full lines were in the way of a majority; else 0.
+func (b *ballot) crowdedOut(now time.Time, states []quorum.State) (pause time.Duration) {
+	n := 0
+	for i := range b.m {
+		switch m := &b.m[i]; {
+		case m.crowded > 0:
+			pause = max(pause, b.patience(m.crowded))
+			n++
+		case b.valid(i, now, states):
+			n++
+		}
+	}
+	if n < b.need {
+		return 0
+	}
+	return pause
 }
 
 // answered takes the result of an acquire or a wait. lease is the TTL it asked for.
@@ -486,12 +508,12 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 	}
 	var (
 		woken    quorum.Set // can be waited at again
-		vain     quorum.Set // can be asked, and owe an answer for too long, or fail
+		vain     quorum.Set // fail whatever is asked of them
 		settled  = true     // every member has answered, failed, or been silent for too long
 		offers   = 0        // votes in hand that may be yielded
 		open     = 0        // members that can be asked
-		able     = 0        // and answer
-		sure     = 0        // those of them that are not in doubt
+		able     = 0        // and do not fail
+		sure     = 0        // nor owe an answer for too long, nor are in doubt
 		resting  = 0        // members that will vote again by themselves, after a quarantine
 		foreign  = 0
 		slow     = 0 // granted in vain
@@ -503,7 +525,7 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		if (m.pending > 0 || m.yielding) && !late {
 			settled = false
 		}
-		if m.pending > 0 && late || m.err != nil && m.crowded == 0 {
+		if m.err != nil && m.crowded == 0 {
 			vain = vain.With(i)
 		}
 		if m.token > 0 && !b.valid(i, now, states) {
@@ -531,16 +553,18 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 			}
 			m.off, m.ear = false, states[i].Ear
 		}
-		if states[i].Votes && states[i].Inbox {
+		switch {
+		case !states[i].Quarantine.IsZero():
+			resting++
+		case states[i].Votes && states[i].Inbox:
 			open++
-		}
-		if states[i].Votes && states[i].Inbox && !vain.Has(i) {
+			if vain.Has(i) {
+				break
+			}
 			able++
-			if !b.doubt.Has(i) {
+			if !b.doubt.Has(i) && !(m.pending > 0 && late) {
 				sure++
 			}
-		} else if !states[i].Quarantine.IsZero() {
-			resting++
 		}
 		switch {
 		case kindOf(m.err) == quorum.KindForeign:
@@ -577,7 +601,8 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		wake, dark = earlier(wake, end), end
 	}
 
-	// Without a majority that answers no vote is of use here, and each is kept from somebody who may have the others.
+	// Without a majority to ask no vote is of use here, and each is kept from somebody who may have the others. (A member
+	// that hangs is one that cannot be asked as soon as its connection has stalled.)
 	switch standing := b.owed() != 0; {
 	case able >= b.need, !standing && open >= b.need:
 		b.lame = time.Time{}

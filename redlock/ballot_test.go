@@ -497,7 +497,6 @@ func TestWaiterWithoutAMajorityToAskGivesUpWhatItHas(t *testing.T) {
 	for name, lose := range map[string]func(d *desk){
 		"two are down":            func(d *desk) { d.states[1].Votes, d.states[2].Votes = false, false },
 		"two refuse all commands": func(d *desk) { d.fail(1, quorum.Refused, errReply, 2); d.fail(2, quorum.Refused, errReply, 2) },
-		"one hangs, one is down":  func(d *desk) { d.wait(1, 3); d.states[2].Votes = false },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := ready(3)

@@ -42,7 +42,8 @@ type Client struct {
 	owners   owners
 	keeper   keeper
 	teller   teller
-	alive    alive // what Close waits for
+	alive    alive        // what Close waits for
+	crowd    atomic.Int64 // callers that wait for room in our own lines
 
 	listening listening // with Config.Interop only
 

@@ -306,19 +306,29 @@ func TestWaiterWithoutAMajorityLeavesItsVoteToOthers(t *testing.T) {
 }
 
 // Asking anew is how it is found out that a member answers again. That is no reason to begin to be patient anew.
-func TestWaiterGivesUpInTimeAlthoughMembersHang(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, func(c *Config) { c.StallTimeout, c.PingInterval = time.Hour, time.Hour })
-		p.everyLink(func(l *redistest.Link) { l.PauseReplies() }, 0, 1)
-		start := time.Now()
-		_, err := p.Mutex("k").Lock(t.Context())
-		require.ErrorIs(t, err, ErrNoQuorum)
-		require.Less(t, time.Since(start), 3*time.Second, "NoQuorumAfter is two")
-		require.GreaterOrEqual(t, time.Since(start), 2*time.Second)
-		p.everyLink(func(l *redistest.Link) { l.Resume() }, 0, 1)
-		time.Sleep(5 * time.Second)
-		leftovers(t, cluster)
-	})
+func TestWaiterGivesUpInTimeAlthoughMembersHangOrFail(t *testing.T) {
+	for name, fault := range map[string]func(l *redistest.Link){
+		"hang": func(l *redistest.Link) { l.PauseReplies() },
+		"fail": func(l *redistest.Link) {
+			l.Fail(redistest.Named("EVALSHA"), -1, "OOM command not allowed when used memory > 'maxmemory'.")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+				p := join(t, cluster, func(c *Config) { c.StallTimeout, c.PingInterval = time.Hour, time.Hour })
+				p.everyLink(fault, 0, 1)
+				start := time.Now()
+				_, err := p.Mutex("k").Lock(t.Context())
+				require.ErrorIs(t, err, ErrNoQuorum)
+				require.Less(t, time.Since(start), 3*time.Second, "NoQuorumAfter is two")
+				require.GreaterOrEqual(t, time.Since(start), 2*time.Second)
+				p.everyLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
+				p.everyLink(func(l *redistest.Link) { l.Cut() }, 0, 1)
+				time.Sleep(5 * time.Second)
+				leftovers(t, cluster)
+			})
+		})
+	}
 }
 
 func TestCloseReleasesUnderACallThatWaits(t *testing.T) {

@@ -215,12 +215,12 @@ func (m *Mutex) lock(ctx, in context.Context) (*Lease, result, error) {
 // retreat is what an attempt that stood back leaves to the next one.
 type retreat struct {
 	times  int        // in a row, because of them
-	vain   quorum.Set // members that could be asked and did not answer
+	vain   quorum.Set // members that could be asked, and failed
 	notYet time.Time
 	dark   time.Time
 }
 
-// again is the retreat after one more. Only asking tells that a member which was silent answers again, and who asks may
+// again is the retreat after one more. Only asking tells that a member which failed does so no more, and who asks may
 // have a vote for MemberTimeout that others want: so seldom, and more seldom from one time to the next.
 func (r retreat) again(b *ballot, vain quorum.Set, now time.Time) retreat {
 	out := retreat{vain: vain, dark: b.darkSince}
@@ -237,7 +237,10 @@ func (r retreat) tell(b *ballot) { b.doubt, b.notYet, b.darkSince = r.vain, r.no
 // where it is refused, keeping what votes it got.
 func (m *Mutex) one(ctx context.Context, a *attempt, contended bool) (res result, err error) {
 	if !contended {
-		if res.grant, err = a.try(ctx); err == nil {
+		for res.grant, err = a.try(ctx); err != nil && a.crowdedOut(ctx); {
+			res.grant, err = a.try(ctx)
+		}
+		if err == nil {
 			return res, nil
 		}
 		var s spent
