@@ -507,8 +507,9 @@ func TestHandedOffLeaseHasTheTermsOfItsOwner(t *testing.T) {
 		"for a while": {[]MutexOption{AutoRenew(20 * time.Second), MaxHold(40 * time.Second)}, 40 * time.Second},
 		"for long":    {[]MutexOption{MaxHold(0)}, 0}, // as the Config says
 	} {
-		for _, waited := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, waited for %v", name, waited), func(t *testing.T) {
+		for n := range 4 {
+			waited, after := n%2 == 0, []time.Duration{500 * time.Millisecond, 8 * time.Second}[n/2]
+			t.Run(fmt.Sprintf("%s, waited for %v, after %v", name, waited, after), func(t *testing.T) {
 				bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 					h, p, q := join(t, cluster), join(t, cluster), join(t, cluster)
 					var mine *Lease
@@ -522,7 +523,7 @@ func TestHandedOffLeaseHasTheTermsOfItsOwner(t *testing.T) {
 						mine = p.lock(t, "k", tc.opts...)
 					}
 					granted := time.Now()
-					time.Sleep(500 * time.Millisecond)
+					time.Sleep(after)
 					hand, err := mine.Handoff()
 					require.NoError(t, err)
 					next, err := q.Adopt(t.Context(), hand)

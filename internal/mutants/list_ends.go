@@ -70,7 +70,7 @@ var ends = []mutant{
 	}, {
 		name: "the patience of who stood back begins anew: it never gives up",
 		file: "redlock/ballot.go",
-		old:  `if !b.doubt.Has(i) {`, new: `if i >= 0 {`,
+		old:  `if !b.doubt.Has(i) && !(m.pending > 0 && late) {`, new: `if !(m.pending > 0 && late) {`,
 		tests: by("redlock", "TestWaiterGivesUpInTime"),
 	}, {
 		name: "a full line of the client's own is waited for as a member is",
