@@ -351,17 +351,20 @@ func TestCloseReleasesUnderACallThatWaits(t *testing.T) {
 func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		var members []quorum.Member
+		p := &peer{}
 		for _, s := range cluster.Servers {
-			nc := Config{}.withDefaults().node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: s.Path(), MaxBytes: 8 << 10})
+			p.links = append(p.links, s.Path())
+			nc := Config{}.withDefaults().node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.links[len(p.links)-1], MaxBytes: 8 << 10})
 			n, err := node.New(nc)
 			require.NoError(t, err)
 			members = append(members, n)
 		}
 		c, err := New(members)
 		require.NoError(t, err)
-		p := &peer{Client: c}
+		p.Client = c
 		defer func() { _ = c.Close() }()
 		p.settle(t, 3)
+		waits := p.count(waitScript)
 		const n = 1000
 		errs := make(chan error, n)
 		start := time.Now()
@@ -380,6 +383,7 @@ func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t 
 			}
 		}
 		require.Less(t, time.Since(start), 500*time.Millisecond)
+		require.Equal(t, []int{0, 0, 0}, hits(waits), "who finds no room registers nowhere")
 	})
 }
 

@@ -76,6 +76,11 @@ var ends = []mutant{
 		name: "a full line of the client's own is waited for as a member is",
 		file: "redlock/ballot.go",
 		old:  `m.retry = a.sent.Add(b.patience(m.crowded))`, new: ``,
+		tests: by("redlock", "TestFullLineIsNotADeadMember"),
+	}, {
+		name: "callers that do not fit into a line wait as those who were refused do",
+		file: "redlock/mutex.go",
+		old:  `err != nil && a.crowdedOut(ctx); {`, new: `err != nil && a == nil; {`,
 		tests: by("redlock", "TestCallersThatDoNotFit"),
 	}, {
 		name: "a full line of the client's own is a member that cannot be asked",
