@@ -37,8 +37,9 @@ type fake struct {
 	i      int
 	ln     net.Listener
 	down   atomic.Bool
-	shards atomic.Pointer[string] // what it answers to CLUSTER SHARDS, instead of the truth
-	asked  atomic.Int64           // for CLUSTER SHARDS
+	mute   atomic.Pointer[chan struct{}] // not nil: it takes connections, says nothing, and ends them when the channel is closed
+	shards atomic.Pointer[string]        // what it answers to CLUSTER SHARDS, instead of the truth
+	asked  atomic.Int64                  // for CLUSTER SHARDS
 
 	mu    sync.Mutex
 	reply func(cmd string, asking bool) string // to a command of the test; "" holds the connection until hold is closed
@@ -86,6 +87,10 @@ func (f *fake) accept(wg *sync.WaitGroup) {
 		}
 		if f.down.Load() {
 			_ = c.Close()
+			continue
+		}
+		if mute := f.mute.Load(); mute != nil {
+			wg.Go(func() { <-*mute; _ = c.Close() })
 			continue
 		}
 		f.mu.Lock()
@@ -607,6 +612,31 @@ func TestMastersComeAndGo(t *testing.T) {
 		require.Len(t, cl.masters, 1)
 		cl.mu.Unlock()
 	}
+}
+
+// A master that is found to be down does not keep the others from voting for as much as a ping.
+func TestMastersVoteAsSoonAsTheLastOneIsFoundToBeDown(t *testing.T) {
+	fs := startFakes(t, 3)
+	ends := make(chan struct{})
+	fs.masters[2].mute.Store(&ends)
+	end := sync.OnceFunc(func() { close(ends) })
+	t.Cleanup(end)
+	cl, err := New(Config{Seeds: []string{fs.masters[0].addr()}, Node: node.Config{
+		Guard:       node.NewGuard(node.GuardConfig{Members: 1, MaxTTL: time.Second}),
+		DialTimeout: 20 * time.Second, StallTimeout: time.Minute, WriteTimeout: time.Minute, PingInterval: time.Minute, BackoffMax: 50 * time.Millisecond,
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = cl.Close(context.WithoutCancel(t.Context())) })
+	up := func(votes bool) func() bool {
+		return func() bool {
+			first, second := cl.StateOf(0), cl.StateOf(8000)
+			return first.Up && second.Up && first.Votes == votes && second.Votes == votes
+		}
+	}
+	require.Eventually(t, up(false), 10*time.Second, time.Millisecond, "the third may have to be told of our leases first")
+	end()
+	require.Eventually(t, up(true), 10*time.Second, time.Millisecond)
+	submit(cl, 0, "x").answered(t)
 }
 
 // Every slot changes hands and states all the time, each server sends calls away as it likes. A call is

@@ -231,13 +231,24 @@ func (g *Guard) view(seat int, uptime, waited, patience time.Duration) view {
 	return v
 }
 
-// tell books that a member knows of our MaxTTL, and has all members vote once a majority does.
+// tell books that a member knows of our MaxTTL.
 func (g *Guard) tell(seat int) {
 	if g.met.Load() {
 		return
 	}
 	g.mu.Lock()
 	g.told[seat] = true
+	g.mu.Unlock()
+	g.meet()
+}
+
+// meet has all members vote once a majority knows of our MaxTTL: when one was told, and when a master of a cluster was
+// found to be down, for which the others need not wait any more.
+func (g *Guard) meet() {
+	if g.met.Load() {
+		return
+	}
+	g.mu.Lock()
 	met := enoughToVote(g.toldLocked(), g.cfg.Members)
 	nodes := slices.Clone(g.nodes)
 	g.mu.Unlock()

@@ -372,6 +372,9 @@ func (n *Node) supervise() {
 			s.end(err)
 		}
 		n.change(func(p *published) { n.fall(p, err) })
+		if n.cfg.Guard != nil {
+			n.cfg.Guard.meet()
+		}
 		if !n.isClosing() {
 			wait := n.pause(failures, err)
 			n.logFailure("member is down", failures, err, wait)

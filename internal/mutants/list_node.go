@@ -361,6 +361,11 @@ var guards = []mutant{
 		old:  `may := fit && n.cfg.Guard.met.Load()`, new: `may := fit`,
 		tests: by("redlock", "TestNoVoteIsUsedBefore"),
 	}, {
+		name: "a master that is found to be down keeps the others of its cluster from voting until the next ping",
+		file: "node/node.go",
+		old:  "			n.cfg.Guard.meet()\n", new: "",
+		tests: by("cluster", "TestMastersVoteAsSoonAsTheLastOne"),
+	}, {
 		name: "one member that knows of our MaxTTL is a majority: two holders in 15 steps",
 		file: "node/guard.go",
 		old:  `return told >= quorum.Majority(members) }`, new: `return told >= 1 }`,
