@@ -136,12 +136,17 @@ var scripts = []mutant{
 	}, {
 		name: "entries of dead waiters stay while the lock is held: each yield looks at all of them",
 		file: "redlock/script/tidy.lua",
-		old:  `(deadline or 0) * 1000 < now`, new: `false`,
+		old:  `or 0) * 1000 < now`, new: `or 0) < 0`,
 		tests: by("redlock", "TestEntriesOfDeadWaiters|TestScriptsDoWhatTheProtocolSays/embedded/^wait_removes"),
 	}, {
 		name: "a registration removes the entries of living waiters",
 		file: "redlock/script/tidy.lua",
-		old:  `(deadline or 0) * 1000 < now`, new: `true`,
+		old:  `or 0) * 1000 < now`, new: `or 0) > 0`,
+		tests: script("^wait_removes"),
+	}, {
+		name: "what is over of a force and of a queue that has ended stays for ever at a lock that is never idle",
+		file: "redlock/script/tidy.lua",
+		old:  `if first == 0 and head`, new: `if false and head`,
 		tests: script("^wait_removes"),
 	}, {
 		name: "the hint is ignored: members choose different successors",
