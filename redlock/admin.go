@@ -150,7 +150,8 @@ func (l *Lease) Hash() string { return shown(sha1Hex([]byte(l.a.owner))) }
 // gets it, as after an Unlock. Where a majority was reached that is final: the holder's context ends at its next renewal, at
 // the latest when its validity is over, and no renewal gives it the lock back. Until then two believe that they hold, and only
 // fencing tells them apart. (A member that was reached takes no lease of the name back from a later holder either, until the
-// longest lease could have ended: Config.MaxTTL.) It is for
+// longest lease could have ended: Config.MaxTTL. And a holder that got the lock by waiting, less than Config.Entry ago, may
+// still stand in line at a member whose vote it has not, and be served there; ForceUnlockSeen takes its place away.) It is for
 // a person who knows that the holder is gone; ForceUnlockSeen, for one who has looked at it.
 //
 // It returns whether anybody held it at a majority. Errors: ErrNoQuorum if fewer than a majority

@@ -1104,11 +1104,21 @@ var adminCases = []scriptCase{
 		s.ask("HSET", s.waiters(), "!"+sha1Hex([]byte(alice)), "1")
 		require.EqualValues(s, 1, s.number(s.rejoin(nil, alice, minute, token)))
 	}},
+	{name: "force that names an owner takes its place in the queue too: it is not served where it still waits", test: func(s *scripted) {
+		s.take(alice, minute)
+		s.line(bob, minute, minute)
+		s.line(carol, minute, minute)
+		require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(bob)), minute)))
+		require.Equal(s, []string{carol}, s.waitersInOrder())
+		require.EqualValues(s, 1, s.number(s.release(nil, alice, "")))
+		require.Equal(s, []string{carol}, slices.Collect(maps.Keys(s.hash(s.name))))
+		require.EqualValues(s, 0, s.number(s.rejoin(nil, bob, minute, 7)))
+	}},
 	{name: "force takes the vote from the owner that it names, and from nobody else", test: func(s *scripted) {
 		require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(alice)), minute)))
 		token := s.take(alice, minute)
 		s.line(bob, minute, minute)
-		for _, other := range []string{bob, carol} {
+		for _, other := range []string{carol, ownerOf("DDDD", 4)} {
 			require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(other)), minute)))
 		}
 		require.Equal(s, map[string]string{alice: text(token)}, s.hash(s.name))

@@ -347,6 +347,9 @@ func (x *modelStep) bury(c modelCall) {
 	if x.forceForgets {
 		return
 	}
+	if c.owner != "" {
+		x.drop(c.owner)
+	}
 	most := c.ttl
 	if x.owner != "" {
 		most = max(most, x.end-x.now/1000)

@@ -144,6 +144,11 @@ var scripts = []mutant{
 		old:  `or 0) * 1000 < now`, new: `or 0) > 0`,
 		tests: script("^wait_removes"),
 	}, {
+		name: "a holder that was forced out stays in the queue of a member, and is served there",
+		file: "redlock/script/bury.lua",
+		old:  `== ARGV[2] then drop(waiter)`, new: `== '' then drop(waiter)`,
+		tests: script("^force"),
+	}, {
 		name: "what is over of a force and of a queue that has ended stays for ever at a lock that is never idle",
 		file: "redlock/script/tidy.lua",
 		old:  `if first == 0 and head`, new: `if false and head`,

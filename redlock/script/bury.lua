@@ -2,7 +2,11 @@
 -- field '!' for any owner, or '!' and the SHA-1 of one, with the server time (ms) until which re-joins are refused: until every
 -- lease that was held before is over. Left wherever this arrives, since a member that the holder has lost would be re-joined
 -- first; one that names the owner is no matter to others, and one that does not only delays a re-join of theirs.
+-- Who is named loses its place in the queue as well: a holder that others served while it waited here would be served again.
 do
+  for _, waiter in ipairs(ARGV[2] ~= '' and redis.call('ZRANGE', KEYS[4], 0, -1) or {}) do
+    if redis.sha1hex(waiter) == ARGV[2] then drop(waiter) end
+  end
   local most = math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[3]), tonumber(redis.call('HGET', KEYS[3], 'q') or 0))
   local field, least = '!' .. ARGV[2], (now - now % 1000) / 1000 + most + 1
   if tonumber(redis.call('HGET', KEYS[5], field) or 0) < least then
