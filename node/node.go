@@ -314,7 +314,7 @@ func (n *Node) publishLocked(p *published) {
 			p.tag = p.admission.marker.id
 		}
 		if p.state.Up && fit && !may { // until a majority was met: see Guard.met
-			p.barred = fmt.Errorf("%s: %w", n.name, quorum.ErrConnecting)
+			p.barred = fmt.Errorf("%s: it does not vote before a majority of the members was met: %w", n.name, quorum.ErrConnecting)
 		}
 		if p.state.Up && !fit {
 			p.state.Quarantine = p.admission.votesFrom

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -147,6 +148,26 @@ func TestNoVoteIsUsedBeforeAMajorityKnowsOfTheLongestLease(t *testing.T) {
 		require.NotContains(t, keys[0], "k")
 		b.everyLink(func(l *redistest.Link) { l.Refuse(false) }, 1)
 		require.NoError(t, locking.get(t).Unlock(t.Context()))
+	})
+}
+
+// Who cannot have a vote is told why: not that the member is down, and nothing more.
+func TestMemberThatDoesNotVoteAloneSaysWhy(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		older(t, cluster)
+		b := guardedVia(t, cluster, without(1, 2), longer)
+		time.Sleep(5 * time.Second) // and a ping has passed since it was told of longer leases
+		for i, m := range b.Members() {
+			require.Equal(t, MemberDown, m.State)
+			require.Equal(t, i == 0, errors.Is(m.Err, errUnmet), "%v", m.Err)
+			require.Error(t, m.Err)
+		}
+		_, err := b.Mutex("k").TryLock(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorContains(t, err, "before a majority of the members was met")
+		b.everyLink(func(l *redistest.Link) { l.Refuse(false) }, 1)
+		b.until(t, 0, MemberVoting)
+		require.NoError(t, b.Members()[0].Err)
 	})
 }
 

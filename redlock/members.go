@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/redquorum/redquorum/quorum"
@@ -11,8 +12,10 @@ const (
 	MemberVoting      = "voting"      // up, and trusted to remember; of a cluster a part may not vote: MemberInfo.Silent
 	MemberQuarantined = "quarantined" // up, and may have forgotten: does not vote until Until
 	MemberRestoring   = "restoring"   // its quarantine has ended, its token counters are not restored yet
-	MemberDown        = "down"        // not reachable
+	MemberDown        = "down"        // not reachable, or of no use: MemberInfo.Err
 )
+
+var errUnmet = fmt.Errorf("it does not vote before this client has met a majority of the members: %w", quorum.ErrConnecting)
 
 // MemberInfo is one member as this client sees it.
 type MemberInfo struct {
@@ -41,8 +44,14 @@ func (c *Client) Members() []MemberInfo {
 		l.mu.Lock()
 		out[i] = MemberInfo{Name: c.members[i].Name(), State: standingOf(st), Since: l.since, Err: st.Err}
 		l.mu.Unlock()
-		if st.Up {
+		switch {
+		case !st.Up:
+		case out[i].State != MemberDown:
 			out[i].Err = st.Deaf
+		case c.barred.Load()>>i&1 == 1:
+			out[i].Err = ErrDuplicateMember
+		default: // see node.Guard
+			out[i].Err = errUnmet
 		}
 		if out[i].State == MemberQuarantined {
 			out[i].Until = st.Quarantine

@@ -361,6 +361,11 @@ var guards = []mutant{
 		old:  `may := fit && n.cfg.Guard.met.Load()`, new: `may := fit`,
 		tests: by("redlock", "TestNoVoteIsUsedBefore"),
 	}, {
+		name: "a member that does not vote alone is said to be down, and not why",
+		file: "redlock/members.go",
+		old:  `out[i].Err = errUnmet`, new: `out[i].Err = nil`,
+		tests: by("redlock", "TestMemberThatDoesNotVoteAlone"),
+	}, {
 		name: "a master that is found to be down keeps the others of its cluster from voting until the next ping",
 		file: "node/node.go",
 		old:  "			n.cfg.Guard.meet()\n", new: "",
