@@ -316,12 +316,13 @@ func (n *Node) restore(ctx context.Context, id string, patient bool) (marker, er
 			args = append(args, bucket, strconv.FormatInt(token, 10))
 		}
 	}
+	known := n.published.Load().admission.marker.q
 	r, err := quorum.Ask(ctx, n, n.guardCommand(restoreLua, args...), false)
 	if err != nil {
 		return marker{}, err
 	}
 	m, err := readMarker(&r, time.Now())
-	if err == nil && m.id == id && m.left > 0 {
+	if err == nil && m.id == id && m.left > 0 && m.q > known { // else its clock only runs behind ours
 		n.cfg.Logger.Warn("member stays silent for longer: leases may run that are longer than was known when it was marked",
 			"member", n.name, "max_ttl", m.q, "for", m.left)
 		g.event(n.name, "quarantined", m.arrived.Add(m.left))

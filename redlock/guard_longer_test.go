@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -216,5 +217,28 @@ func TestSourcesTellOfLongerLeasesThanTheLastLookFound(t *testing.T) {
 		d.until(t, 2, MemberQuarantined)
 		require.Equal(t, "1000", markerOf(t, cluster, 2, "q"))
 		excluded(t, d, held)
+	})
+}
+
+// Where the member's clock runs behind, its quarantine ends a little later there than by the client's count.
+func TestQuarantineThatEndsLaterByTheMembersClockIsNoSignOfLongerLeases(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		log := slog.New(slog.NewTextHandler(writer(func(b []byte) (int, error) {
+			if strings.Contains(string(b), "stays silent for longer") {
+				t.Errorf("told without a reason: %s", b)
+			}
+			return len(b), nil
+		}), nil))
+		p := guarded(t, cluster, short, WithFreshMembers(), WithLogger(log), func(c *Config) { c.PingInterval, c.StallTimeout = 20*time.Second, time.Minute })
+		p.voting(t, 3)
+		time.Sleep(10 * time.Second)
+		cluster.Kill(2)
+		require.NoError(t, cluster.Restart(false, 2))
+		p.until(t, 2, MemberQuarantined)
+		synctest.Wait()
+		began := time.Now()
+		require.EqualValues(t, 1, admin(t, cluster.Servers[2], "PEXPIRE", "redquorum:quarantine", "2000"))
+		p.voting(t, 3)
+		require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
 	})
 }

@@ -366,6 +366,11 @@ var guards = []mutant{
 		old:  `out[i].Err = errUnmet`, new: `out[i].Err = nil`,
 		tests: by("redlock", "TestMemberThatDoesNotVoteAlone"),
 	}, {
+		name: "a quarantine that a member's clock ends a moment later is told as one that was too short",
+		file: "node/admit.go",
+		old:  ` && m.left > 0 && m.q > known {`, new: ` && m.left > 0 && m.q >= known {`,
+		tests: by("redlock", "TestQuarantineThatEndsLater"),
+	}, {
 		name: "a master that is found to be down keeps the others of its cluster from voting until the next ping",
 		file: "node/node.go",
 		old:  "			n.cfg.Guard.meet()\n", new: "",
