@@ -99,7 +99,7 @@ func New(members []quorum.Member, opts ...Option) (*Client, error) {
 // of every lease has ended, with ErrClosed where it was held; Lock, TryLock and Adopt that were under way have returned
 // ErrClosed or are about to; and no member that can be reached has a vote, a place in a queue or a subscription of this
 // client. Leases that were handed off are not its own any more. It returns within two seconds or so, also when members
-// hang: what could not be given back there ends with its TTL. Safe to call twice, and from a Tracer or a Logger: there
+// hang or a Tracer blocks: what could not be given back there ends with its TTL. Safe to call twice, and from a Tracer or a Logger: there
 // it returns at once, and the closing goes on by itself.
 func (c *Client) Close() error {
 	if calledBack() {
@@ -117,13 +117,17 @@ const (
 	closeWithin = 2 * time.Second
 	// calls that have begun end within so long, or what they have is released under them.
 	callsWithin = closeWithin / 2
+	// members cut their connections then, which takes no longer unless the user's code blocks the reader of one.
+	cutWithin = closeWithin / 8
 )
 
 // close is what Close does. First nothing new begins, then everything that has begun comes to
 // its release, and only then are the members closed: they carry out what was submitted before.
 func (c *Client) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	last, cancel := context.WithTimeout(context.Background(), closeWithin+cutWithin)
 	defer cancel()
+	ctx, end := context.WithTimeout(last, closeWithin)
+	defer end()
 	c.alive.end()
 	close(c.closed)
 	<-c.keeper.done
@@ -144,8 +148,14 @@ func (c *Client) close() {
 			}
 		})
 	}
-	wg.Wait()
-	for _, done := range []chan struct{}{c.keeper.paused, c.teller.done} { // unless the user's code blocks them
+	cut := make(chan struct{})
+	go func() { wg.Wait(); close(cut) }()
+	// Unless the user's code blocks them:
+	select {
+	case <-cut:
+	case <-last.Done():
+	}
+	for _, done := range []chan struct{}{c.keeper.paused, c.teller.done} {
 		select {
 		case <-done:
 		case <-ctx.Done():

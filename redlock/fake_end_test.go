@@ -27,6 +27,7 @@ import (
 type stuck struct {
 	tracer
 	at      string
+	idle    atomic.Bool // it lets all pass
 	in, out chan struct{}
 	once    sync.Once
 }
@@ -36,13 +37,15 @@ func sticking(at string) *stuck {
 }
 
 func (s *stuck) wait(at string) {
-	if at == s.at {
+	if at == s.at && !s.idle.Load() {
 		s.once.Do(func() { close(s.in) })
 		<-s.out
 	}
 }
 
 func (s *stuck) Lost(*LostError)                        { s.wait("lost") }
+func (s *stuck) Request(context.Context, Request)       { s.wait("request") }
+func (s *stuck) Member(string, bool, error)             { s.wait("member") }
 func (s *stuck) RenewalEnd(context.Context, RenewalEnd) {}
 func (s *stuck) RenewalStart(RenewalStart) context.Context {
 	s.wait("renewal")
@@ -100,6 +103,30 @@ func TestCloseEndsEveryLeaseAlthoughATracerBlocks(t *testing.T) {
 		require.Equal(t, LostClosed, lostFor(two))
 		leftovers(t, cluster)
 	})
+}
+
+func TestCloseReturnsInTimeWhicheverCallOfATracerBlocks(t *testing.T) {
+	for _, at := range []string{"lost", "log", "renewal", "request", "member"} {
+		t.Run(at, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+				hook := sticking(at)
+				hook.idle.Store(true)
+				p := join(t, cluster, WithTracer(hook), WithLogger(slog.New(hook)))
+				lease := p.hold(t, "k", AutoRenew(12*time.Second))
+				done := lease.Done()
+				p.hold(t, "short", TTL(time.Second))
+				hook.idle.Store(false)
+				p.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
+				<-hook.in
+				start := time.Now()
+				require.NoError(t, p.Close())
+				took := time.Since(start)
+				close(hook.out)
+				require.LessOrEqual(t, took, closeWithin+cutWithin)
+				require.True(t, hasEnded(done))
+			})
+		})
+	}
 }
 
 func TestCloseAtAnyMomentEndsEveryLease(t *testing.T) {

@@ -138,6 +138,11 @@ var ends = []mutant{
 		old:  `release, last := gone && o.gone == o.a.b.need, o.open == 0`, new: `release, last := o.open == 0, o.open == 0`,
 		tests: by("redlock", "TestCallsOfALeaseThatWasHandedOff"),
 	}, {
+		name: "a Tracer that blocks the reader of a member blocks Close for ever",
+		file: "redlock/client.go",
+		old:  "case <-cut:\n\tcase <-last.Done():", new: `case <-cut:`,
+		tests: by("redlock", "TestCloseReturnsInTime"),
+	}, {
 		name: "a snapshot of a machine that runs twice is one owner twice: two holders with one token",
 		file: "redlock/client.go",
 		old:  `return c.seq.Add(1)<<24 | uint64(binary.BigEndian.Uint32(b[:])>>8)`, new: `return c.seq.Add(1) + uint64(binary.BigEndian.Uint32(b[:]))>>32`,
