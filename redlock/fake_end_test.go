@@ -636,6 +636,27 @@ func TestClosedClientSaysSo(t *testing.T) {
 	})
 }
 
+func TestAdoptThatCloseInterruptsSaysSoAndLeavesTheLeaseAsItWas(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p, next := join(t, cluster), join(t, cluster)
+		q := join(t, cluster, func(c *Config) { c.MemberTimeout, c.StallTimeout, c.PingInterval = time.Minute, time.Hour, time.Hour })
+		h, err := p.lock(t, "k").Handoff()
+		require.NoError(t, err)
+		q.everyLink(func(l *redistest.Link) { l.PauseReplies() })
+		adopted := make(chan error, 1)
+		go func() {
+			_, err := q.Adopt(context.Background(), h)
+			adopted <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, q.Close())
+		require.ErrorIs(t, <-adopted, ErrClosed)
+		l, err := next.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+	})
+}
+
 // A snapshot of a machine that is started twice: both have the client's name, and the number of its next attempt.
 func TestCopyOfAProcessIsAnotherOwner(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {

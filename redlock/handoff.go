@@ -156,5 +156,8 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	if _, no, _ := f.Counts(); no >= c.need {
 		return nil, &QuorumError{Failure: f, kind: ErrNotHeld, cause: cause}
 	}
+	if c.isClosed() { // perhaps under the round: then that is why
+		return nil, &keyError{op: "adopt", key: h.key, err: ErrClosed}
+	}
 	return nil, &QuorumError{Failure: f, kind: ErrNoQuorum, cause: cause}
 }

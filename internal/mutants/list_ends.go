@@ -143,6 +143,11 @@ var ends = []mutant{
 		old:  "case <-cut:\n\tcase <-last.Done():", new: `case <-cut:`,
 		tests: by("redlock", "TestCloseReturnsInTime"),
 	}, {
+		name: "an Adopt that Close interrupts blames the members",
+		file: "redlock/handoff.go",
+		old:  `if c.isClosed() { // perhaps under the round`, new: `if false { // perhaps under the round`,
+		tests: by("redlock", "TestAdoptThatCloseInterrupts"),
+	}, {
 		name: "a snapshot of a machine that runs twice is one owner twice: two holders with one token",
 		file: "redlock/client.go",
 		old:  `return c.seq.Add(1)<<24 | uint64(binary.BigEndian.Uint32(b[:])>>8)`, new: `return c.seq.Add(1) + uint64(binary.BigEndian.Uint32(b[:]))>>32`,
