@@ -435,6 +435,18 @@ func TestUnlockInAnInnerDoLeavesTheOuterHeld(t *testing.T) {
 	})
 }
 
+func TestUnlockIsDecidedByTheMembersAlsoUnderTheContextOfAnInnerDo(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		p.slow(time.Millisecond, time.Millisecond, time.Millisecond)
+		require.NoError(t, p.Mutex("outer").Do(t.Context(), func(ctx context.Context, outer *Lease) error {
+			return p.Mutex("inner").Do(ctx, func(ctx context.Context, _ *Lease) error {
+				return outer.Unlock(ctx) // which ends with it
+			})
+		}))
+	})
+}
+
 func TestDoThatHandsItsLeaseOffSucceeds(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, q := join(t, cluster), join(t, cluster)

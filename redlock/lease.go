@@ -151,8 +151,9 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// ownLease is the key under which a context that ends with a lease tells which.
-type ownLease struct{}
+// ownLease is the key under which a context tells that it ends with the lease. Contexts of several leases may be children
+// of each other, and end with all of them.
+type ownLease struct{ l *Lease }
 
 // leaseContext looks at the clock before it says that all is well: after a suspend, timers are late.
 type leaseContext struct {
@@ -170,7 +171,7 @@ func (c leaseContext) look() {
 
 // Value tells the lease, beside what the context of Lock has.
 func (c leaseContext) Value(key any) any {
-	if key == (ownLease{}) {
+	if key == (ownLease{c.l}) {
 		return c.l
 	}
 	return c.Context.Value(key)
@@ -283,7 +284,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		}
 		l = l.of
 	}
-	if ctx.Value(ownLease{}) == l { // it ends with the lease, that is, now
+	if ctx.Value(ownLease{l}) != nil { // it ends with the lease, that is, now
 		ctx = context.WithoutCancel(ctx)
 	}
 	switch inner, ended := l.unhold(); {

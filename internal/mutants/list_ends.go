@@ -148,6 +148,11 @@ var ends = []mutant{
 		old:  `if c.isClosed() { // perhaps under the round`, new: `if false { // perhaps under the round`,
 		tests: by("redlock", "TestAdoptThatCloseInterrupts"),
 	}, {
+		name: "an Unlock under the context of an inner Do is in doubt: that context ends with it",
+		file: "redlock/lease.go",
+		old:  `if ctx.Value(ownLease{l}) != nil {`, new: `if x, ok := ctx.(leaseContext); ok && x.l == l {`,
+		tests: by("redlock", "TestUnlockIsDecidedByTheMembersAlso"),
+	}, {
 		name: "a snapshot of a machine that runs twice is one owner twice: two holders with one token",
 		file: "redlock/client.go",
 		old:  `return c.seq.Add(1)<<24 | uint64(binary.BigEndian.Uint32(b[:])>>8)`, new: `return c.seq.Add(1) + uint64(binary.BigEndian.Uint32(b[:]))>>32`,
