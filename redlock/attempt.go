@@ -280,7 +280,7 @@ func (a *attempt) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 		yes = a.b.releaseAnswered(i, ans)
 	}
 	wake := a.wake
-	orphaned := a.handed && yes && r.Op != opRelease
+	orphaned := a.handed && mayHaveLeft(r.Op, ans)
 	a.mu.Unlock()
 	if orphaned {
 		a.orphaned(i)
@@ -300,6 +300,17 @@ func (a *attempt) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 		return quorum.Unsure // an answer that does not count is no refusal either
 	}
 	return voteOf(c.Outcome, yes)
+}
+
+// mayHaveLeft reports whether a call has left a vote or a place in the queue at the member, or may have.
+func mayHaveLeft(op string, ans answer) bool {
+	switch {
+	case op != opAcquire && op != opWait:
+		return false
+	case ans.outcome == quorum.Answered:
+		return op == opWait || ans.n > 0
+	}
+	return ans.outcome == quorum.Unknown
 }
 
 func voteOf(o quorum.Outcome, yes bool) quorum.Vote {
@@ -512,11 +523,11 @@ func (a *attempt) handOff() {
 	a.leave()
 }
 
-// rejoined books the answer to a rejoin.
-func (a *attempt) rejoined(i int, took bool) {
+// rejoined books the answer to a rejoin, by which the member may have taken the lease back.
+func (a *attempt) rejoined(i int, mayHave bool) {
 	a.mu.Lock()
 	a.taking--
-	orphaned := a.handed && took
+	orphaned := a.handed && mayHave
 	a.mu.Unlock()
 	if orphaned {
 		a.orphaned(i)
@@ -524,9 +535,10 @@ func (a *attempt) rejoined(i int, took bool) {
 	a.leave()
 }
 
-// orphaned is called when member i has given a vote after the lease was handed off. If a majority no longer has the lease,
-// then its release has been at the member before that vote, which is nobody's then. (A lease that a majority does not
-// have never comes back, so that nobody can be hurt; while a majority has it, its release is still to come.)
+// orphaned is called when member i has, or may have, given a vote or a place in its queue after the lease was handed off.
+// If a majority no longer has the lease, then its release has been at the member before that, which is nobody's then. (A
+// lease that a majority does not have never comes back, so that nobody can be hurt; while a majority has it, its release
+// is still to come.)
 func (a *attempt) orphaned(i int) {
 	if !a.c.alive.enter() {
 		return
@@ -546,7 +558,7 @@ func (a *attempt) orphaned(i int) {
 // orphan counts who still has a lease that was handed off.
 type orphan struct {
 	a  *attempt
-	at int // the member with a vote that may be nobody's
+	at int // the member with a vote, or a place, that may be nobody's
 
 	mu   sync.Mutex
 	open int

@@ -632,6 +632,38 @@ func TestRejoinOfALeaseThatWasHandedOffLeavesNoVoteOfNobody(t *testing.T) {
 	})
 }
 
+func TestWaitOfALeaseThatWasHandedOffLeavesNothingOfNobody(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		t.Run(fmt.Sprintf("its connection breaks: %v", broken), func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+				h, p, q, r := join(t, cluster), join(t, cluster), join(t, cluster), join(t, cluster)
+				first := h.hold(t, "k")
+				p.everyLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
+				w := p.lockLater(t.Context(), "k")
+				time.Sleep(50 * time.Millisecond)
+				require.NoError(t, first.Unlock(t.Context()))
+				hand, err := w.get(t).Handoff()
+				require.NoError(t, err)
+				next, err := q.Adopt(t.Context(), hand)
+				require.NoError(t, err)
+				require.NoError(t, next.Unlock(t.Context()))
+				other := r.hold(t, "k")
+				p.everyLink(func(l *redistest.Link) {
+					if broken { // it carries the wait out, and the answer is lost
+						l.CutAfter(redistest.WithArg(waitScript.sha), 1)
+					}
+					l.Resume()
+				}, 2)
+				time.Sleep(time.Second)
+				require.Equal(t, int64(0), admin(t, cluster.Servers[2], "ZCARD", "redquorum:q:{k}"), "the wait came behind the release")
+				require.NoError(t, other.Unlock(t.Context()))
+				synctest.Wait()
+				leftovers(t, cluster)
+			})
+		})
+	}
+}
+
 func TestClosedClientSaysSo(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
 		p, q := join(t, cluster), join(t, cluster)

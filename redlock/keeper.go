@@ -607,7 +607,7 @@ func (r rejoinJudge) Judge(round *quorum.Round, c *quorum.Call) quorum.Vote {
 		r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.key, round, c)
 	}
 	took := c.Outcome == quorum.Answered && c.Reply.Int == 1
-	r.n.items[r.j].l.a.rejoined(c.Index, took)
+	r.n.items[r.j].l.a.rejoined(c.Index, took || c.Outcome == quorum.Unknown)
 	yes := took && c.State.Gen == r.n.k.c.state(c.Index).Gen
 	if yes {
 		r.n.book(c.Index, r.j, []quorum.Reply{{Int: 1}})

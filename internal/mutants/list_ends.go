@@ -125,13 +125,23 @@ var ends = []mutant{
 	}, {
 		name: "a late vote of a lease that was handed off and unlocked is nobody's",
 		file: "redlock/attempt.go",
-		old:  `orphaned := a.handed && yes && r.Op != opRelease`, new: `orphaned := false`,
+		old:  `orphaned := a.handed && mayHaveLeft(r.Op, ans)`, new: `orphaned := false`,
 		tests: by("redlock", "TestCallsOfALeaseThatWasHandedOff"),
 	}, {
 		name: "a lease that was handed off and unlocked is given back to a member, and is nobody's there",
 		file: "redlock/attempt.go",
 		old:  `orphaned := a.handed && took`, new: `orphaned := false`,
 		tests: by("redlock", "TestRejoinOfALeaseThatWasHandedOff"),
+	}, {
+		name: "a late place in a queue of a lease that was handed off and unlocked is nobody's",
+		file: "redlock/attempt.go",
+		old:  `return op == opWait || ans.n > 0`, new: `return ans.n > 0`,
+		tests: by("redlock", "TestWaitOfALeaseThatWasHandedOff"),
+	}, {
+		name: "what a broken connection has left of a lease that was handed off and unlocked is nobody's",
+		file: "redlock/attempt.go",
+		old:  `return ans.outcome == quorum.Unknown`, new: `return false`,
+		tests: by("redlock", "TestWaitOfALeaseThatWasHandedOff"),
 	}, {
 		name: "a late vote of a lease that was handed off is taken from its adopter",
 		file: "redlock/attempt.go",
