@@ -34,6 +34,7 @@ type ballot struct {
 	asked     time.Time  // last submission of wait to all
 	notYet    time.Time  // do not ask before: a former attempt found that asking was in vain
 	doubt     quorum.Set // members that did not answer then, until they do
+	woken     quorum.Set // members that can be waited at again, and have not been asked since
 	lame      time.Time  // since when fewer than a majority can be asked or answer; zero: not so
 	beat      time.Time  // next heartbeat
 	split     time.Time  // when to yield, if still no majority; zero: no split seen
@@ -507,7 +508,7 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		return step{deed: deedDecide, token: token, exact: exact >= b.need, in: in, until: until}
 	}
 	var (
-		woken    quorum.Set // can be waited at again
+		woken    quorum.Set // can be waited at again, as of now
 		vain     quorum.Set // fail whatever is asked of them
 		settled  = true     // every member has answered, failed, or been silent for too long
 		offers   = 0        // votes in hand that may be yielded
@@ -544,7 +545,7 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 			slow++
 		}
 		if !states[i].Votes || !states[i].Inbox {
-			m.off = true
+			m.off, b.woken = true, b.woken.Without(i)
 		} else {
 			// A push may be lost where we began to listen, also if nobody looked while we did not; in a Redis
 			// Cluster, where the slot was then.
@@ -575,7 +576,7 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		}
 	}
 	if woken != 0 { // what was in vain may not be any more
-		b.notYet, b.doubt = time.Time{}, b.doubt&^woken
+		b.notYet, b.doubt, b.woken = time.Time{}, b.doubt&^woken, b.woken|woken
 	}
 	n := len(b.m)
 	if n-foreign < b.need {
@@ -679,19 +680,20 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 		}
 	}
 	if due {
-		b.asked, b.beat = now, now.Add(b.entry/3)
+		b.asked, b.beat, b.woken = now, now.Add(b.entry/3), 0
 		for i := range b.m {
 			b.m[i].retry = time.Time{}
 		}
 		return step{deed: deedAsk, to: quorum.All(n), why: why}
 	}
-	if woken |= room; woken != 0 {
+	if to := b.woken | room; to != 0 {
+		b.woken = 0
 		for i := range b.m {
-			if woken.Has(i) {
+			if to.Has(i) {
 				b.m[i].retry = time.Time{}
 			}
 		}
-		return step{deed: deedAsk, to: woken, why: WokenByMember}
+		return step{deed: deedAsk, to: to, why: WokenByMember}
 	}
 	if b.shared != nil {
 		if to, freed := b.shared.ask(); to != 0 {

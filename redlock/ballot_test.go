@@ -411,6 +411,37 @@ func TestMemberIsAskedAtOnceWhenItCanBeAgain(t *testing.T) {
 	require.Equal(t, deedWait, d.advance(d.at(4), d.states).deed)
 }
 
+func TestMemberThatIsBackIsAskedAlsoWhereSomethingElseComesFirst(t *testing.T) {
+	d := ready(3)
+	d.states[2].Inbox = false
+	d.wait(0, 10)
+	d.reply(0, 7, 10, 11, 10.5, "-")
+	s := d.advance(d.at(11), d.states)
+	require.Equal(t, deedWait, s.deed)
+	d.states[2].Inbox = true
+	at := s.wake
+	require.Equal(t, deedYield, d.advance(at, d.states).deed, "a vote in vain")
+	s = d.advance(at, d.states)
+	require.Equal(t, deedAsk, s.deed)
+	require.Equal(t, quorum.Set(0).With(2), s.to)
+	require.Equal(t, deedWait, d.advance(at, d.states).deed, "once")
+
+	d = ready(3)
+	for i := range d.m { // whoever asked them reached none
+		d.wait(i, 10)
+		d.fail(i, quorum.NotSent, quorum.ErrDown, 10)
+		d.m[i].sent = 0
+		d.states[i].Inbox = false
+	}
+	require.Equal(t, deedWait, d.advance(d.at(11), d.states).deed)
+	d.states[0].Inbox = true
+	require.Equal(t, deedWait, d.advance(d.at(12), d.states).deed, "one of three")
+	d.states[1].Inbox = true
+	s = d.advance(d.at(13), d.states)
+	require.Equal(t, deedAsk, s.deed)
+	require.Equal(t, quorum.Set(0).With(0).With(1), s.to)
+}
+
 // Whoever listens anew may have missed a push, also if nobody looked while it did not listen.
 func TestMemberIsAskedAtOnceWhenItIsListenedToAnew(t *testing.T) {
 	d := ready(3)

@@ -22,6 +22,11 @@ var ballots = []mutant{
 		old:  `(a.from.Gen != a.now.Gen || !a.now.Votes)`, new: `!a.now.Votes`,
 		tests: by("redlock", "TestWhatAnEndedGeneration|TestAnswerOfAnEndedGeneration"),
 	}, {
+		name: "a member that is back waits for the next heartbeat, where a split is yielded first",
+		file: "redlock/ballot.go",
+		old:  `if to := b.woken | room; to != 0 {`, new: `if to := woken | room; to != 0 {`,
+		tests: by("redlock", "TestMemberThatIsBackIsAskedAlso"),
+	}, {
 		name: "an answer of a member in quarantine counts",
 		file: "redlock/ballot.go",
 		old:  `(a.from.Gen != a.now.Gen || !a.now.Votes)`, new: `a.from.Gen != a.now.Gen`,
