@@ -58,6 +58,7 @@ type Cluster struct {
 		kick  chan struct{} // capacity 1
 	}
 	owed    owed
+	dropped atomic.Bool   // releases that were owed, and the Logger is to be told of it
 	renew   chan struct{} // capacity 1: the topology is wanted
 	learnt  time.Time     // the refresher's: when the topology was asked for last
 	sources int           // the refresher's: turns
@@ -137,7 +138,8 @@ func New(c Config) (*Cluster, error) {
 	cl.table.Store(&table{masters: []*master{nil}})
 	cl.ready.kick = make(chan struct{}, 1)
 	cl.owed.init(func() {
-		log.Warn("too many releases are owed, some are dropped: their keys last until their TTL", "member", cl.name)
+		cl.dropped.Store(true)
+		cl.refreshSoon()
 	})
 	cl.ctx, cl.cancel = context.WithCancel(context.Background())
 	cl.wg.Go(cl.route)

@@ -25,7 +25,7 @@ const (
 // tried until it is answered or its time has passed.
 type owed struct {
 	kick    chan struct{} // capacity 1
-	dropped func()        // told of the first debt that is not taken on; not under mu
+	dropped func()        // told of the first debt that is not taken on; not under mu. It must not block
 
 	mu     sync.Mutex // a leaf
 	debts  map[*debt]struct{}

@@ -52,6 +52,7 @@ func (cl *Cluster) refresh() {
 		case <-cl.renew:
 		default:
 		}
+		cl.tellDropped()
 		cl.learnt = time.Now()
 		wait := refreshEvery
 		if err := cl.learn(); err != nil {
@@ -63,6 +64,13 @@ func (cl *Cluster) refresh() {
 			failures = 0
 		}
 		timer.Reset(wait)
+	}
+}
+
+// tellDropped warns of releases that were dropped. Whoever released must not wait for the Logger: it ends leases.
+func (cl *Cluster) tellDropped() {
+	if cl.dropped.CompareAndSwap(true, false) {
+		cl.log.Warn("too many releases are owed, some are dropped: their keys last until their TTL", "member", cl.name)
 	}
 }
 

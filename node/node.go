@@ -65,6 +65,8 @@ type Node struct {
 	wanted     map[string]int      // channels beside the inbox, and how often they were asked for
 	altered    map[string]struct{} // those of them that the inbox has not been told of
 
+	dropped atomic.Bool // releases that were owed, and the Logger is to be told of it
+
 	// the supervisor's
 	before   predecessor
 	warnings map[string]bool
@@ -108,9 +110,7 @@ func New(c Config) (*Node, error) {
 	n.errOverflow = fmt.Errorf("%s: %w", n.name, quorum.ErrOverflow)
 	n.errClosed = fmt.Errorf("%s: %w", n.name, quorum.ErrClosed)
 	n.errEnded = fmt.Errorf("%s: %w", n.name, quorum.ErrEnded)
-	n.owed = newOwed(c.PingInterval/16, c.PingInterval, func() {
-		c.Logger.Warn("too many releases are owed, the oldest are dropped: their keys last until their TTL", "member", n.name)
-	})
+	n.owed = newOwed(c.PingInterval/16, c.PingInterval, func() { n.dropped.Store(true) })
 	for _, source := range c.Scripts {
 		n.scripts[scriptSHA(source)] = source
 		n.loads = append(n.loads, resp.Command("SCRIPT", "LOAD", source))
@@ -364,6 +364,7 @@ func (n *Node) supervise() {
 	defer n.sentinels.Wait()
 	last := false
 	for failures := 0; ; {
+		n.tellDropped()
 		s, err := n.connect()
 		there := err == nil || passes(err)
 		if err == nil {
@@ -393,6 +394,13 @@ func (n *Node) supervise() {
 			}
 			last = true // once more, at once, for the owed releases; and again while the server is there
 		}
+	}
+}
+
+// tellDropped warns of releases that were dropped. Whoever released must not wait for the Logger: it ends leases.
+func (n *Node) tellDropped() {
+	if n.dropped.CompareAndSwap(true, false) {
+		n.cfg.Logger.Warn("too many releases are owed, the oldest are dropped: their keys last until their TTL", "member", n.name)
 	}
 }
 
@@ -515,6 +523,7 @@ func (discard) Done(*quorum.Call) {}
 
 // tick does what is due and returns the time until it must be called again at the latest.
 func (n *Node) tick(s *session) time.Duration {
+	n.tellDropped()
 	wait := min(n.cfg.PingInterval, n.cfg.StallTimeout)
 	if more := n.pay(s, false); more > 0 {
 		wait = min(wait, more)

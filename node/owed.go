@@ -35,7 +35,7 @@ type owed struct {
 	cmdLimit, byteLimit int
 	pauseMin, pauseMax  time.Duration // after a refusal that passes, doubled with each
 	kick                chan struct{} // capacity 1: there may be something to send
-	dropped             func()        // told of the first drop; not under mu
+	dropped             func()        // told of the first drop; not under mu. It must not block
 
 	mu          sync.Mutex
 	first, last *debt

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -85,6 +86,30 @@ func TestContextsEndOnTimeAlthoughATracerOrALoggerBlocks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// So many releases are owed to a member that is away that some are dropped, and the Logger is told of it.
+func TestContextsEndOnTimeAlthoughALoggerBlocksThatIsToldOfDroppedReleases(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		hook := sticking("log")
+		hook.idle.Store(true)
+		p := join(t, cluster, WithLogger(slog.New(hook)), func(c *Config) { c.MaxName = 1 << 20 })
+		defer func() { _ = p.Close() }()
+		defer close(hook.out)
+		long := strings.Repeat("x", 100_000)
+		for i := range 250 { // three times the name each, of 64 MB
+			p.lock(t, fmt.Sprint(long, i), TTL(4*time.Second))
+		}
+		second := p.hold(t, "second", TTL(14*time.Second))
+		done, until := second.Done(), second.ValidUntil()
+		p.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
+		time.Sleep(2 * time.Second) // that it is down has been told
+		hook.idle.Store(false)
+		<-hook.in
+		time.Sleep(time.Until(until) + time.Microsecond)
+		synctest.Wait()
+		require.True(t, hasEnded(done))
+	})
 }
 
 func TestCloseEndsEveryLeaseAlthoughATracerBlocks(t *testing.T) {

@@ -163,6 +163,11 @@ var ends = []mutant{
 		old:  `if ctx.Value(ownLease{l}) != nil {`, new: `if x, ok := ctx.(leaseContext); ok && x.l == l {`,
 		tests: by("redlock", "TestUnlockIsDecidedByTheMembersAlso"),
 	}, {
+		name: "a Logger that is told of dropped releases holds up the ends of leases",
+		file: "node/node.go",
+		old:  `func() { n.dropped.Store(true) }`, new: `func() { n.dropped.Store(true); n.tellDropped() }`,
+		tests: by("redlock", "TestContextsEndOnTimeAlthoughALoggerBlocksThat"),
+	}, {
 		name: "a snapshot of a machine that runs twice is one owner twice: two holders with one token",
 		file: "redlock/client.go",
 		old:  `return c.seq.Add(1)<<24 | uint64(binary.BigEndian.Uint32(b[:])>>8)`, new: `return c.seq.Add(1) + uint64(binary.BigEndian.Uint32(b[:]))>>32`,
