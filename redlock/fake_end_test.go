@@ -449,6 +449,9 @@ func TestUnlockInAnInnerDoLeavesTheOuterHeld(t *testing.T) {
 			require.NoError(t, m.Do(ctx, func(ctx context.Context, inner *Lease) error {
 				require.NoError(t, inner.Unlock(context.Background())) // early
 				require.ErrorIs(t, inner.Unlock(context.Background()), ErrNotHeld, "it has one hold")
+				_, err := inner.Handoff()
+				require.ErrorIs(t, err, ErrNotHeld)
+				require.ErrorIs(t, inner.Extend(context.Background(), time.Second), ErrNotHeld)
 				return nil
 			}))
 			require.NoError(t, beside.Err())

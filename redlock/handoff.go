@@ -90,6 +90,9 @@ func (h Handoff) MarshalText() ([]byte, error) { return []byte(h.String()), nil 
 // before that, on the terms that it had: an auto-renewed lease is renewed, for what is left of its MaxHold, and one of
 // fixed TTL ends when it would have ended.
 func (l *Lease) Handoff() (Handoff, error) {
+	if l.spent.Load() {
+		return Handoff{}, l.givenUp("handoff")
+	}
 	l = l.whole()
 	if l.Err() != nil || !l.end(ErrHandedOff) {
 		return Handoff{}, l.notHeld("handoff")

@@ -280,7 +280,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	}
 	if l.of != nil {
 		if !l.spent.CompareAndSwap(false, true) {
-			return &keyError{op: "unlock", key: l.key, err: ErrNotHeld, cause: ErrReleased}
+			return l.givenUp("unlock")
 		}
 		l = l.of
 	}
@@ -347,6 +347,11 @@ func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) erro
 	return &QuorumError{Failure: q, kind: ErrInDoubt, cause: cause}
 }
 
+// givenUp is the error where a hold is used that was unlocked: what is left of the lease is others'.
+func (l *Lease) givenUp(op string) error {
+	return &keyError{op: op, key: l.key, err: ErrNotHeld, cause: ErrReleased}
+}
+
 // notHeld explains why an operation on a lease that has ended cannot be.
 func (l *Lease) notHeld(op string) error {
 	l.mu.Lock()
@@ -370,6 +375,9 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 	if err := checkTTL(ttl, l.c.cfg); err != nil {
 		return badInput("extend", "TTL: %v", err)
+	}
+	if l.spent.Load() {
+		return l.givenUp("extend")
 	}
 	l = l.whole()
 	if l.Err() != nil {

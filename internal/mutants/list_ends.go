@@ -168,6 +168,16 @@ var ends = []mutant{
 		old:  `func() { n.dropped.Store(true) }`, new: `func() { n.dropped.Store(true); n.tellDropped() }`,
 		tests: by("redlock", "TestContextsEndOnTimeAlthoughALoggerBlocksThat"),
 	}, {
+		name: "a hold that was unlocked hands the outer one off",
+		file: "redlock/handoff.go",
+		old:  `if l.spent.Load() {`, new: `if false {`,
+		tests: by("redlock", "TestUnlockInAnInnerDo"),
+	}, {
+		name: "a hold that was unlocked shortens the outer one",
+		file: "redlock/lease.go",
+		old:  `if l.spent.Load() {`, new: `if false {`,
+		tests: by("redlock", "TestUnlockInAnInnerDo"),
+	}, {
 		name: "a snapshot of a machine that runs twice is one owner twice: two holders with one token",
 		file: "redlock/client.go",
 		old:  `return c.seq.Add(1)<<24 | uint64(binary.BigEndian.Uint32(b[:])>>8)`, new: `return c.seq.Add(1) + uint64(binary.BigEndian.Uint32(b[:]))>>32`,
