@@ -514,6 +514,18 @@ func TestReentryComesBeforeTheLastUnlockOrFindsTheLeaseEnded(t *testing.T) {
 	require.Zero(t, taken.Load(), "leases that were ended under who had just entered them")
 }
 
+func TestLeaseThatEndsWhileItIsMadeIsNotKeptForItsOwner(t *testing.T) {
+	c, err := New([]quorum.Member{&yes{}})
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	l, err := c.Mutex("k", As("me")).Lock(t.Context())
+	require.NoError(t, err)
+	require.Len(t, c.owners.m, 1)
+	require.NoError(t, l.Unlock(t.Context()))
+	c.owners.put(l) // as Lock does, a moment after the lease can be ended
+	require.Empty(t, c.owners.m)
+}
+
 func TestReleaseIsOwedUntilTheLongestTTLThatWasAskedForIsOver(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, q := join(t, cluster), join(t, cluster)

@@ -465,11 +465,14 @@ func (o *owners) put(l *Lease) {
 		return
 	}
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	if o.m == nil {
 		o.m = make(map[[2]string]*Lease)
 	}
 	o.m[[2]string{l.key, l.as}] = l
+	o.mu.Unlock()
+	if l.Err() != nil { // perhaps before it was here
+		o.remove(l)
+	}
 }
 
 func (o *owners) remove(l *Lease) {

@@ -178,6 +178,11 @@ var ends = []mutant{
 		old:  `if l.spent.Load() {`, new: `if false {`,
 		tests: by("redlock", "TestUnlockInAnInnerDo"),
 	}, {
+		name: "a lease that ends while it is made is kept for its owner for ever",
+		file: "redlock/lease.go",
+		old:  `if l.Err() != nil { // perhaps before`, new: `if false { // perhaps before`,
+		tests: by("redlock", "TestLeaseThatEndsWhileItIsMade"),
+	}, {
 		name: "a snapshot of a machine that runs twice is one owner twice: two holders with one token",
 		file: "redlock/client.go",
 		old:  `return c.seq.Add(1)<<24 | uint64(binary.BigEndian.Uint32(b[:])>>8)`, new: `return c.seq.Add(1) + uint64(binary.BigEndian.Uint32(b[:]))>>32`,
