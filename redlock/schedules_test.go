@@ -1293,7 +1293,7 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 		b = append(b, byte(w.gen[i]), byte(w.rest[i]))
 		for c := range w.c {
 			if cl := &w.c[c]; len(cl.b.m) > 0 {
-				b = append(b, byte(cl.b.m[i].gen), byte(cl.b.m[i].voteOf), flag(cl.b.m[i].off))
+				b = append(b, byte(cl.b.m[i].gen), byte(cl.b.m[i].voteOf), flag(cl.b.m[i].off), flag(cl.b.woken.Has(i)))
 			}
 		}
 	}
@@ -1527,7 +1527,7 @@ func (s *search) follow(schedule []schedAction) *schedWorld {
 
 func TestSchedulesKeyKnowsTheBallot(t *testing.T) {
 	// notYet and doubt are what Mutex.lock tells a later attempt, and crowded what a full line does: neither is played.
-	require.Equal(t, 21, reflect.TypeFor[ballot]().NumField(), "is a new field of the ballot in search.key and search.tick?")
+	require.Equal(t, 22, reflect.TypeFor[ballot]().NumField(), "is a new field of the ballot in search.key and search.tick?")
 	require.Equal(t, 23, reflect.TypeFor[voter]().NumField(), "is a new field of the voter in search.key and search.tick?")
 	require.Equal(t, 4, reflect.TypeFor[vote]().NumField(), "is a new field of the vote in search.key and search.tick?")
 }
