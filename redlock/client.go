@@ -99,8 +99,8 @@ func New(members []quorum.Member, opts ...Option) (*Client, error) {
 // of every lease has ended, with ErrClosed where it was held; Lock, TryLock and Adopt that were under way have returned
 // ErrClosed or are about to; and no member that can be reached has a vote, a place in a queue or a subscription of this
 // client. Leases that were handed off are not its own any more. It returns within two seconds or so, also when members
-// hang or a Tracer blocks: what could not be given back there ends with its TTL. Safe to call twice, and from a Tracer or a Logger: there
-// it returns at once, and the closing goes on by itself.
+// hang or a Tracer blocks: what could not be given back there ends with its TTL. Safe to call twice, and from a Tracer or
+// a Logger: there it returns at once, and the closing goes on by itself.
 func (c *Client) Close() error {
 	if calledBack() {
 		go c.shut() // it ends with the client
