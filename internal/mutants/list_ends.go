@@ -130,7 +130,7 @@ var ends = []mutant{
 	}, {
 		name: "a lease that was handed off and unlocked is given back to a member, and is nobody's there",
 		file: "redlock/attempt.go",
-		old:  `orphaned := a.handed && took`, new: `orphaned := false`,
+		old:  "a.taking--\n\torphaned := a.handed && mayHave", new: "a.taking--\n\torphaned := false && mayHave",
 		tests: by("redlock", "TestRejoinOfALeaseThatWasHandedOff"),
 	}, {
 		name: "a late place in a queue of a lease that was handed off and unlocked is nobody's",
