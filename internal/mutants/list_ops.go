@@ -45,13 +45,13 @@ var operators = []mutant{
 	},
 	{
 		name: "force takes the lock from whoever has it, although another was looked at: the next holder loses it",
-		file: "redlock/script/force.lua",
-		old:  `if ARGV[2] ~= '' and redis.sha1hex(redis.call('HKEYS', KEYS[1])[1]) ~= ARGV[2] then return 0 end`, new: ``,
+		file: "redlock/script/rob.lua",
+		old:  `if redis.sha1hex(owner) == ARGV[2] then from = owner end`, new: `from = owner`,
 		tests: script("^force"),
 	}, {
 		name: "with interop, force takes the lock from whoever has it: the next holder loses it",
-		file: "redlock/script/interop_force.lua",
-		old:  `if ARGV[2] ~= '' and redis.sha1hex(redis.call('HKEYS', KEYS[1])[1]) ~= ARGV[2] then return 0 end`, new: ``,
+		file: "redlock/script/rob.lua",
+		old:  `if redis.sha1hex(owner) == ARGV[2] then from = owner end`, new: `from = owner`,
 		tests: by("redlock", "TestScriptsBesideTheReferenceSystem"),
 	}, {
 		name: "the holder that was looked at is not told to the members",

@@ -5,6 +5,11 @@ func script(cases string) []tests {
 	return by("redlock", "TestScriptsDoWhatTheProtocolSays/embedded/"+cases)
 }
 
+// stopped names cases of the scripts that end in the middle and are repeated.
+func stopped(cases string) []tests {
+	return by("redlock", "TestScriptThatEndsInTheMiddleAndIsRepeatedGivesOneVote/"+cases)
+}
+
 var scripts = []mutant{
 	{
 		name: "acquire grants from 2^53 on: two holders with one token",
@@ -39,7 +44,7 @@ var scripts = []mutant{
 	}, {
 		name: "acquire takes a key without TTL for a lock: a lock that never ends",
 		file: "redlock/script/vote.lua",
-		old:  `if left == -1 then return redis.error_reply('FOREIGN no ttl') end`, new: ``,
+		old:  `if left == -1 and type(redis.pcall('HGET', name, owner)) ~= 'string' then`, new: `if false then`,
 		tests: script("^acquire"),
 	}, {
 		name: "a new bucket starts at 1 and not at the server's time: tokens fall after a flush",
@@ -206,7 +211,7 @@ var scripts = []mutant{
 	}, {
 		name: "wait takes a key without TTL for a lock",
 		file: "redlock/script/wait.lua",
-		old:  `if left == -1 then return redis.error_reply('FOREIGN no ttl') end`, new: ``,
+		old:  `if left == -1 and type(redis.pcall('HGET', KEYS[1], owner)) ~= 'string' then`, new: `if false then`,
 		tests: script("^wait"),
 	}, {
 		name: "a waiter that was granted stays in the queue: it is served twice",
@@ -281,7 +286,7 @@ var scripts = []mutant{
 	}, {
 		name: "release hands over although told not to: a restored queue is served in quarantine",
 		file: "redlock/script/pass.lua",
-		old:  `tag ~= '!' and hand(hint)`, new: `hand(hint)`,
+		old:  `tag ~= '!' and redis.call('HLEN', KEYS[1]) == 1 and hand(hint)`, new: `redis.call('HLEN', KEYS[1]) == 1 and hand(hint)`,
 		tests: script("^release"),
 	}, {
 		name: "release keeps the place in the queue: a waiter that gave up gets the lock",
@@ -298,6 +303,51 @@ var scripts = []mutant{
 		file: "redlock/script/yield.lua",
 		old:  "  local n, why = count()\n", new: "  local n, why = tonumber(ARGV[3]), ''\n",
 		tests: script("^yield"),
+	}, {
+		name: "a release that is repeated hands over once more: two holders",
+		file: "redlock/script/pass.lua",
+		old:  `redis.call('HLEN', KEYS[1]) == 1 and `, new: ``,
+		tests: stopped("release_that_hands_over$"),
+	}, {
+		name: "a yield that is repeated gives or keeps the vote once more: two holders",
+		file: "redlock/script/yield.lua",
+		old:  `if redis.call('HLEN', KEYS[1]) > 1 then`, new: `if false then`,
+		tests: stopped("yield_that"),
+	}, {
+		name: "with interop a release hands over what a yield has given already: two holders",
+		file: "redlock/script/interop_release.lua",
+		old:  `if redis.call('HLEN', KEYS[1]) > 1 then`, new: `if false then`,
+		tests: stopped("release.*with_interop"),
+	}, {
+		name: "a lock is forced open, and with it the vote of the next holder: two holders",
+		file: "redlock/script/rob.lua",
+		old:  `if #owners > 1 then return`, new: `if false then return`,
+		tests: stopped("force_of_one_owner_in_the_middle"),
+	}, {
+		name: "who has given its vote up is told that it has it, beside the next holder",
+		file: "redlock/script/mine.lua",
+		old:  `return heir == owner`, new: `return true`,
+		tests: stopped(""),
+	}, {
+		name: "a waiter is told of a vote that could not be given an end, and is deleted",
+		file: "redlock/script/grant.lua",
+		old:  `error('ERR a vote could not be given an end', 0)`, new: ``,
+		tests: stopped("release_that_hands_over"),
+	}, {
+		name: "an acquire that was ended before it gave its vote an end is refused for ever",
+		file: "redlock/script/vote.lua",
+		old:  `type(redis.pcall('HGET', name, owner)) ~= 'string'`, new: `true`,
+		tests: stopped("acquire"),
+	}, {
+		name: "a bucket that was counted up and is not begun goes on from 1, without a look at the marker",
+		file: "redlock/script/vote.lua",
+		old:  `redis.call('HDEL', tokens, bucket) --`, new: `--`,
+		tests: stopped("acquire"),
+	}, {
+		name: "a grant while waiting begins a bucket at 2, without a look at the marker",
+		file: "redlock/script/grant.lua",
+		old:  `redis.call('HDEL', KEYS[2], bucket) --`, new: `--`,
+		tests: stopped("wait"),
 	}, {
 		name: "force is undone by a re-join: a forced lease is renewed, beside the next one",
 		file: "redlock/script/rejoin.lua",

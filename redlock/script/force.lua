@@ -8,9 +8,7 @@
 redis.call('HLEN', KEYS[1])
 if redis.call('PTTL', KEYS[1]) == -1 then return redis.error_reply('FOREIGN no ttl') end
 --include bury.lua
-if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-if ARGV[2] ~= '' and redis.sha1hex(redis.call('HKEYS', KEYS[1])[1]) ~= ARGV[2] then return 0 end
-redis.call('DEL', KEYS[1])
+--include rob.lua
 if tag == '!' then return 1 end
 if hand('') == nil then return redis.error_reply('FORGOT marker') end
 return 1

@@ -54,15 +54,12 @@ local function leave(waiting)
   redis.pcall('PUBLISH', channel, '0')
 end
 
--- What becomes of a vote that was given up: it is left to others where they wait, else handed over as
+-- What becomes of a vote that its owner gives up: it is left to others where they wait, else handed over as
 -- ever, else free. False: nothing could be handed over.
-local function pass(hint)
-  if tag == '!' then
-    leave(0)
-    return true
-  end
-  local waiting = others()
-  local handed = waiting == 0 and hand(hint)
+local function pass(owner, hint)
+  local waiting = tag == '!' and 0 or others()
+  local handed = tag ~= '!' and waiting == 0 and hand(hint)
+  redis.call('HDEL', KEYS[1], owner)
   if not handed then leave(waiting) end
   return handed ~= nil
 end

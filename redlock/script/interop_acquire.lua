@@ -12,10 +12,12 @@ if left == -2 then
   own(owner, text(n), ttl)
   return n
 end
-if left == -1 then return redis.error_reply('FOREIGN no ttl') end
-local mine = redis.call('HGET', KEYS[1], owner)
-if mine then
+if left == -1 and type(redis.pcall('HGET', KEYS[1], owner)) ~= 'string' then return redis.error_reply('FOREIGN no ttl') end
+local token = redis.call('HGET', KEYS[1], owner)
+if token then
+  --include mine.lua
+  if not mine(KEYS[1], owner) then return -math.max(left, 1) end
   lengthen(KEYS[1], ttl)
-  return tonumber(mine)
+  return tonumber(token)
 end
 return -math.max(left, 1)

@@ -4,8 +4,8 @@
 do
   local waiting = others()
   if waiting > 0 and redis.call('HGET', KEYS[1], ARGV[2]) == ARGV[3] then
-    redis.call('HDEL', KEYS[1], ARGV[2])
     register(ARGV[2], ARGV[4], tonumber(ARGV[5]))
+    redis.call('HDEL', KEYS[1], ARGV[2])
     leave(waiting)
     return {0, now}
   end

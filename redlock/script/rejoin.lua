@@ -14,7 +14,8 @@ if redis.call('EXISTS', KEYS[1]) == 0 then
   drop(owner)
   return 1
 end
-if redis.call('HEXISTS', KEYS[1], owner) == 1 then
+--include mine.lua
+if redis.call('HEXISTS', KEYS[1], owner) == 1 and mine(KEYS[1], owner) then
   lengthen(KEYS[1], ttl)
   return 1
 end

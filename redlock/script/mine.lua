@@ -1,0 +1,12 @@
+-- Whether the vote is that of an owner who is in the hash. A hand-over writes the new owner before it deletes the old one:
+-- where it was interrupted between, there are both, and the vote is that of the greater token. The other one is given up,
+-- though who gives it up has not been told so, and asks again.
+local function mine(key, owner)
+  if redis.call('HLEN', key) == 1 then return true end
+  local all, heir, most = redis.call('HGETALL', key), nil, -1
+  for i = 1, #all, 2 do
+    local token = tonumber(all[i + 1]) or 0
+    if token > most then heir, most = all[i], token end
+  end
+  return heir == owner
+end

@@ -1,0 +1,369 @@
+package redlock
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/internal/resp"
+)
+
+// A script that ends in the middle leaves what it has done, and is asked for again. Whatever ended it, and behind
+// whichever of its commands: nobody comes to a vote that another believes to have, no vote is without an end, no counter
+// falls, and in the end nothing is left.
+func TestScriptThatEndsInTheMiddleAndIsRepeatedGivesOneVote(t *testing.T) {
+	server := rt.Embedded(t, 1).Servers[0]
+	for _, interop := range []bool{false, true} {
+		for _, c := range stopCases {
+			t.Run(c.name+map[bool]string{true: ", with interop"}[interop], func(t *testing.T) {
+				s := newScripted(t, server)
+				s.keys = (&Config{Interop: interop}).keysOf(s.name)
+				if c.theirs {
+					s.ask("SET", "unused", "") // the connection is there
+					_, err := s.inbox.Do(t.Context(), "SUBSCRIBE", theirs("redisson_lock__channel", s.name))
+					require.NoError(t, err)
+				}
+				commands := 0
+				for how := range 1 << 3 {
+					once, meanwhile, moving := how&1 != 0, how&2 != 0, how&4 != 0
+					if moving && interop {
+						continue
+					}
+					for after := 0; ; after++ {
+						require.NoError(t, server.Flush())
+						s.joined = c.joined && !interop
+						p := &stopPlay{scripted: s, moving: moving, believed: map[string]int64{}, yielded: map[string]int64{}, gone: map[string]bool{}}
+						p.what = fmt.Sprintf("stopped after %d commands, once %v, others meanwhile %v, slot moving %v", after, once, meanwhile, moving)
+						if !p.play(c, after, once, meanwhile) {
+							commands = max(commands, after)
+							break
+						}
+					}
+				}
+				require.Positive(t, commands)
+			})
+		}
+	}
+}
+
+type stopCase struct {
+	name      string
+	set       func(p *stopPlay)
+	ask       func(p *stopPlay) stopAsk
+	then      func(p *stopPlay) stopAsk // what comes between the script and its repetition
+	joined    bool                      // acquires and releases travel in a batch
+	forgotten bool                      // the member lost its memory: it gives nothing
+	theirs    bool                      // a client of the reference system waits
+}
+
+// stopAsk is one call of a script for an owner.
+type stopAsk struct {
+	owner, kind string
+	cmd         []byte
+}
+
+func (p *stopPlay) wants(owner string) stopAsk {
+	return stopAsk{owner, "wait", p.wait(nil, owner, minute, minute)}
+}
+
+func (p *stopPlay) gives(owner, hint string) stopAsk {
+	return stopAsk{owner, "release", p.release(nil, owner, hint)}
+}
+
+// heldBy: the first of the owners has the lock, the others wait for it.
+func heldBy(owners ...string) func(p *stopPlay) {
+	return func(p *stopPlay) {
+		for _, o := range owners {
+			p.must(p.wants(o))
+		}
+	}
+}
+
+var stopCases = []stopCase{
+	{name: "acquire", set: func(*stopPlay) {},
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.acquire(nil, alice, minute)} }},
+	{name: "acquire, in a batch", set: func(*stopPlay) {}, joined: true,
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.acquire(nil, alice, minute)} }},
+	{name: "acquire where the counters are lost", set: func(p *stopPlay) { p.tag = "run 1" }, forgotten: true,
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.acquire(nil, alice, minute)} }},
+	{name: "acquire by the holder", set: heldBy(alice, bob, carol),
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.acquire(nil, alice, 2*minute)} }},
+	{name: "wait that is granted", set: func(*stopPlay) {}, ask: func(p *stopPlay) stopAsk { return p.wants(alice) }},
+	{name: "wait where the counters are lost", set: func(p *stopPlay) { p.tag = "run 1" }, forgotten: true,
+		ask: func(p *stopPlay) stopAsk { return p.wants(alice) }},
+	{name: "wait that registers", set: heldBy(alice, bob), ask: func(p *stopPlay) stopAsk { return p.wants(carol) }},
+	{name: "wait by the holder", set: heldBy(alice, bob),
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "wait", p.wait(nil, alice, 2*minute, minute)} }},
+	{name: "release", set: heldBy(alice), ask: func(p *stopPlay) stopAsk { return p.gives(alice, "") }},
+	{name: "release that hands over", set: heldBy(alice, bob, carol), ask: func(p *stopPlay) stopAsk { return p.gives(alice, "") }},
+	{name: "release that hands over, in a batch", set: heldBy(alice, bob, carol), joined: true,
+		ask: func(p *stopPlay) stopAsk { return p.gives(alice, "") }},
+	{name: "release that hands over to the hint", set: heldBy(alice, bob, carol),
+		ask: func(p *stopPlay) stopAsk { return p.gives(alice, carol) }},
+	{name: "release where others wait", set: heldBy(alice, bob), theirs: true,
+		ask: func(p *stopPlay) stopAsk { return p.gives(alice, "") }},
+	{name: "release by a waiter", set: heldBy(alice, bob, carol), ask: func(p *stopPlay) stopAsk { return p.gives(bob, "") }},
+	{name: "yield that gives the vote", set: func(p *stopPlay) {
+		order := byHash(alice, bob, carol)
+		heldBy(order[2], order[1], order[0])(p)
+	}, ask: func(p *stopPlay) stopAsk {
+		o := byHash(alice, bob, carol)[2]
+		return stopAsk{o, "yield", p.yield(nil, o, p.believed[o], minute, minute)}
+	}},
+	{name: "yield where others wait", set: heldBy(alice, bob), theirs: true, ask: func(p *stopPlay) stopAsk {
+		return stopAsk{alice, "yield", p.yield(nil, alice, p.believed[alice], minute, minute)}
+	}},
+	{name: "yield that keeps the vote", set: func(p *stopPlay) { heldBy(byHash(alice, bob, carol)...)(p) }, ask: func(p *stopPlay) stopAsk {
+		o := byHash(alice, bob, carol)[0]
+		return stopAsk{o, "yield", p.yield(nil, o, p.believed[o], minute, minute)}
+	}},
+	{name: "rejoin", set: func(*stopPlay) {},
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "rejoin", p.rejoin(nil, alice, minute, p.begun)} }},
+	{name: "rejoin by the holder", set: heldBy(alice, bob), ask: func(p *stopPlay) stopAsk {
+		return stopAsk{alice, "rejoin", p.rejoin(nil, alice, 2*minute, p.believed[alice])}
+	}},
+	{name: "raise", set: heldBy(alice, bob), ask: func(p *stopPlay) stopAsk {
+		return stopAsk{alice, "raise", p.raise(nil, alice, p.believed[alice]+5)}
+	}},
+	{name: "force", set: heldBy(alice, bob, carol),
+		ask: func(p *stopPlay) stopAsk { return stopAsk{"", "force", p.force(nil, "", minute)} }},
+	{name: "force of one owner in the middle of its release", set: heldBy(alice, bob, carol), ask: func(p *stopPlay) stopAsk {
+		return p.gives(alice, "")
+	}, then: func(p *stopPlay) stopAsk { return stopAsk{alice, "force", p.force(nil, hashed(alice), minute)} }},
+	{name: "force of one owner", set: heldBy(alice, bob, carol),
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "force", p.force(nil, hashed(alice), minute)} }},
+}
+
+func hashed(owner string) string {
+	sum := sha1.Sum([]byte(owner))
+	return hex.EncodeToString(sum[:])
+}
+
+// stopPlay is one run of a case. An owner believes what a reply or a push says, as a ballot does.
+type stopPlay struct {
+	*scripted
+	what     string
+	moving   bool  // keys are those of a cluster's master, and what ends the script says that a key is not there
+	begun    int64 // server time, µs
+	counted  int64
+	believed map[string]int64
+	yielded  map[string]int64
+	gone     map[string]bool
+	met      []string
+}
+
+// play reports whether the script was stopped.
+func (p *stopPlay) play(c stopCase, after int, once, meanwhile bool) bool {
+	p.begun, p.tag = p.now(), ""
+	c.set(p)
+	ask := c.ask(p)
+	p.meet(ask.owner)
+	p.do(ask, after, once)
+	stopped := p.ask("EXISTS", "stopped").(int64) == 1
+	p.probe()
+	if c.then != nil {
+		p.must(c.then(p))
+	}
+	if meanwhile && !c.forgotten {
+		p.round()
+		p.probe()
+	}
+	if stopped && (!p.gone[ask.owner] || ask.kind == "release" || ask.kind == "force") {
+		switch err := p.do(ask, -1, false); {
+		case c.forgotten:
+		case ask.kind == "force" && err != nil: // the next holder has not given its vote an end yet
+			require.ErrorContains(p, err, "FOREIGN no ttl", p.what)
+		default:
+			require.NoError(p, err, "%s: repeated", p.what)
+		}
+	}
+	require.LessOrEqual(p, len(p.hash(p.name)), 1, "%s: owners of the lock: %v", p.what, p.hash(p.name))
+	if c.forgotten {
+		require.Empty(p, p.believed, p.what)
+		require.Empty(p, p.hash(p.name), p.what)
+		return stopped
+	}
+	for i := 0; i < 20 && slices.ContainsFunc(p.met, func(o string) bool { return !p.gone[o] }); i++ {
+		p.round()
+	}
+	for _, o := range p.met {
+		require.True(p, p.gone[o], "%s: %s is never served", p.what, o)
+	}
+	for key, is := range p.state() {
+		switch {
+		case key == "told", key == "stopped", key == tokensKey, key == "unused":
+		case key == p.waiters() && p.left(key) > 0: // of a lock taken by force; or of no waiter, with an end
+		case p.shared != nil && (key == p.shared.counter || key == p.shared.turn):
+		default:
+			require.Fail(p, "left", "%s: %s is %s", p.what, key, is)
+		}
+	}
+	return stopped
+}
+
+func (p *stopPlay) meet(owner string) {
+	if owner != "" && !slices.Contains(p.met, owner) {
+		p.met = append(p.met, owner)
+	}
+}
+
+// round has everybody do what comes next: who believes to have the lock gives it up, the others ask.
+func (p *stopPlay) round() {
+	if p.shared != nil {
+		p.ask("DEL", p.shared.turn) // others' turn is over
+	}
+	for _, o := range p.met {
+		switch token := p.believed[o]; {
+		case p.gone[o]:
+		case token > 0:
+			p.must(p.gives(o, ""))
+		default:
+			if err := p.do(p.wants(o), -1, false); err != nil { // until its owner has given it one
+				require.ErrorContains(p, err, "FOREIGN no ttl", p.what)
+			}
+			if vote, there := p.hash(p.name)[o]; there && p.believed[o] == 0 && vote == text(p.yielded[o]) { // offered again
+				p.must(stopAsk{o, "yield", p.yield(nil, o, p.yielded[o], minute, minute)})
+			}
+		}
+	}
+}
+
+// probe asks whose vote it is: nobody may be told so beside one that believes it already.
+func (p *stopPlay) probe() {
+	for holder := range maps.Clone(p.believed) {
+		for _, o := range p.met {
+			if o == holder {
+				continue
+			}
+			extend := appendEval(nil, extendScript, 1, 2)
+			extend = resp.AppendInt(resp.AppendBulk(resp.AppendBulk(extend, p.name), o), millis(minute))
+			is, err := p.raw(extend, -1, false)
+			require.NoError(p, err)
+			require.Equal(p, []any{int64(0)}, is, "%s: the lease of %s is renewed beside %s", p.what, o, holder)
+			if len(p.hash(p.name)) > 0 {
+				is, err = p.raw(p.rejoin(nil, o, minute, p.believed[holder]), -1, false)
+				require.NoError(p, err)
+				require.Zero(p, is, "%s: the lease of %s is joined beside %s", p.what, o, holder)
+			}
+		}
+	}
+}
+
+func (p *stopPlay) must(ask stopAsk) {
+	p.Helper()
+	p.meet(ask.owner)
+	require.NoError(p, p.do(ask, -1, false), "%s: %s of %s", p.what, ask.kind, ask.owner)
+}
+
+// do calls a script that is stopped after so many commands, or not at all, and books what its owner is told.
+func (p *stopPlay) do(ask stopAsk, after int, once bool) error {
+	p.Helper()
+	switch ask.kind {
+	case "release":
+		p.gone[ask.owner] = true
+		delete(p.believed, ask.owner)
+	case "yield":
+		p.yielded[ask.owner] = max(p.yielded[ask.owner], p.believed[ask.owner])
+		delete(p.believed, ask.owner)
+	case "force":
+		for o := range p.believed {
+			if ask.owner == "" || o == ask.owner {
+				delete(p.believed, o)
+				p.gone[o] = true
+			}
+		}
+	}
+	reply, err := p.raw(ask.cmd, after, once)
+	said, _ := reply.(int64)
+	if list, ok := reply.([]any); ok && len(list) > 0 {
+		said, _ = list[0].(int64)
+	}
+	switch {
+	case err != nil:
+	case ask.kind == "rejoin" && said == 1:
+		p.believe(ask.owner, max(p.begun, p.believed[ask.owner]))
+	case ask.kind == "acquire" || ask.kind == "wait" || ask.kind == "yield":
+		p.believe(ask.owner, said)
+	}
+	for _, told := range p.ask("LRANGE", "told", "0", "-1").([]any) {
+		if f := strings.Fields(told.(string)); f[0] == "g" {
+			token, _ := strconv.ParseInt(f[2], 10, 64)
+			p.believe(f[1], token)
+		}
+	}
+	p.ask("DEL", "told")
+	require.LessOrEqual(p, len(p.believed), 1, "%s: %s of %s: each believes to have the lock: %v", p.what, ask.kind, ask.owner, p.believed)
+	if counted, err := strconv.ParseInt(p.counter(), 10, 64); err == nil {
+		require.GreaterOrEqual(p, counted, p.counted, "%s: a counter fell", p.what)
+		p.counted = counted
+	}
+	if after < 0 && ask.kind != "raise" && len(p.believed) > 0 {
+		require.Positive(p, p.ask("PTTL", p.name), "%s: a vote without an end", p.what)
+	}
+	return err
+}
+
+func (p *stopPlay) believe(owner string, token int64) {
+	if token <= p.yielded[owner] || p.gone[owner] {
+		return
+	}
+	require.GreaterOrEqual(p, token, p.begun, "%s: a token below the server's time", p.what)
+	p.believed[owner] = token
+}
+
+// raw runs a script, with a redis of ours in front of the server's.
+func (p *stopPlay) raw(cmd []byte, after int, once bool) (any, error) {
+	batch := p.joined && itemOf(cmd).Batch != ""
+	if batch {
+		cmd = joinCommands(p.tag, false, cmd)
+	} else {
+		cmd = resp.AppendBulk(cmd, p.tag)
+	}
+	w := words(cmd)
+	all := append(Config{}.scripts(), Config{Interop: true}.scripts()...)
+	at := slices.IndexFunc(all, func(source string) bool {
+		sum := sha1.Sum([]byte(source))
+		return hex.EncodeToString(sum[:]) == w[1]
+	})
+	require.GreaterOrEqual(p, at, 0)
+	says := "ERR stopped"
+	if p.moving {
+		says = "ERR Script attempted to access a non local key in a cluster node"
+		if !batch && len(w) > 5 && w[4] == tokensKey && w[5] == markerKey { // the slot's counters are the marker's key
+			w[5] = tokensKey
+		}
+	}
+	if after < 0 {
+		after = 1 << 30
+	}
+	// A count that begins no bucket is taken back at once (begun): who may write the one may write the other.
+	stop := fmt.Sprintf(`local redis = (function(real) local left, once, begun = %d, %t `+
+		`local function stops(name) local taken = begun and name == 'HDEL' begun = false if taken then return false end `+
+		`if left > 0 then left = left - 1 return false end `+
+		`if left == 0 then left = -1 real.call('SET', 'stopped', '1') return true end return not once end `+
+		`local function run(how, ...) local a = {...} `+
+		`if a[1] == 'HINCRBY' then local n = how(...) begun = n == 1 return n end `+
+		`if a[1] == 'PUBLISH' or a[1] == 'SPUBLISH' then real.call('RPUSH', 'told', a[3]) end return how(...) end `+
+		`return {call = function(...) if stops(...) then error('%s', 0) end return run(real.call, ...) end, `+
+		`pcall = function(...) if stops(...) then return {err = '%s'} end return run(real.pcall, ...) end, `+
+		`error_reply = real.error_reply, sha1hex = real.sha1hex} end)(redis) `, after, once, says, says)
+	v, err := p.c.Do(p.Context(), append([]string{"EVAL", stop + all[at]}, w[2:]...)...)
+	if err != nil {
+		return nil, err
+	}
+	if batch {
+		v = v.([]any)[0]
+	}
+	if failed, ok := v.(error); ok {
+		return nil, failed
+	}
+	return v, nil
+}
