@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sort"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +81,49 @@ func TestScriptEndsWhereTheServerRefusesToWrite(t *testing.T) {
 		t.Run(refusal.name, func(t *testing.T) { ends(t, false) })
 		t.Run(refusal.name+", at a master", func(t *testing.T) { ends(t, true) })
 	}
+}
+
+// Where replicas must have a vote before it counts, WAIT follows the call. From Redis 7.2 on it waits for what the
+// connection itself has written: what it is only told may be known to no replica. So whatever says "yours" writes, also
+// where the lock lives longer than was asked for.
+func TestWhoIsToldThatALockIsItsHasWritten(t *testing.T) {
+	server := rt.Real(t, 1).Servers[0]
+	for _, interop := range []bool{false, true} {
+		s := newScripted(t, server)
+		s.keys = (&Config{Interop: interop}).keysOf(s.name)
+		for _, source := range (Config{Interop: interop}).scripts() {
+			s.ask("SCRIPT", "LOAD", source)
+		}
+		token := s.take(alice, 2*minute)
+		extend := resp.AppendInt(resp.AppendBulk(resp.AppendBulk(appendEval(nil, extendScript, 1, 2), s.name), alice), millis(minute))
+		for name, cmd := range map[string][]byte{
+			"acquire": s.acquire(nil, alice, minute),
+			"wait":    s.wait(nil, alice, minute, minute),
+			"extend":  extend,
+			"rejoin":  s.rejoin(nil, alice, minute, token),
+			"raise":   s.raise(nil, alice, token),
+		} {
+			before := s.changes()
+			_, err := s.run(cmd)
+			require.NoError(t, err, name)
+			require.Greater(t, s.changes(), before, "%s, interop %v", name, interop)
+			s.lives(s.name, 2*minute)
+		}
+		before := s.changes()
+		require.Positive(t, s.list(s.yield(nil, alice, token, minute, minute))[0])
+		require.Greater(t, s.changes(), before)
+		require.NoError(t, server.Flush())
+	}
+}
+
+// changes is how much the server has written since it saved its data.
+func (s *scripted) changes() int {
+	s.Helper()
+	_, found, ok := strings.Cut(s.ask("INFO", "persistence").(string), "rdb_changes_since_last_save:")
+	require.True(s, ok)
+	n, err := strconv.Atoi(strings.Fields(found)[0])
+	require.NoError(s, err)
+	return n
 }
 
 const (

@@ -33,8 +33,8 @@ var scripts = []mutant{
 		tests: by("redlock", "TestTokensAreNeverEqual"),
 	}, {
 		name: "acquire by the holder sets the TTL whatever is left: an older, longer validity outlives its key",
-		file: "redlock/script/vote.lua",
-		old:  `if left < tonumber(ttl) then`, new: `if true then`,
+		file: "redlock/script/mine.lua",
+		old:  `left < tonumber(ttl) and ttl or string.format('%.0f', left)`, new: `ttl`,
 		tests: script("^acquire"),
 	}, {
 		name: "acquire does not compare the marker in a new bucket: a flushed member grants beside the holder",
@@ -196,7 +196,7 @@ var scripts = []mutant{
 	}, {
 		name: "wait shortens: an older, longer validity outlives its key",
 		file: "redlock/script/wait.lua",
-		old:  `if left < ttl + 0 then`, new: `if true then`,
+		old:  `keep(KEYS[1], ttl)`, new: `redis.call('PEXPIRE', KEYS[1], ttl)`,
 		tests: script("^wait"),
 	}, {
 		name: "at a master of a cluster a script goes on where the server refuses to write",
@@ -221,7 +221,7 @@ var scripts = []mutant{
 	}, {
 		name: "extend shortens: an older, longer validity outlives its key",
 		file: "redlock/script/extend.lua",
-		old:  `if redis.call('PTTL', key) < tonumber(ARGV[2 * i]) then`, new: `if true then`,
+		old:  `left < tonumber(ttl) and ttl or string.format('%.0f', left)`, new: `ttl`,
 		tests: script("^extend"),
 	}, {
 		name: "extend renews another's lock and says yes: two holders",
@@ -251,12 +251,12 @@ var scripts = []mutant{
 	}, {
 		name: "raise does nothing: the next token is lower",
 		file: "redlock/script/raise.lua",
-		old:  `if n < tonumber(ARGV[3]) then`, new: `if false then`,
+		old:  `tonumber(n) < tonumber(ARGV[3]) and ARGV[3] or n`, new: `n`,
 		tests: script("^raise"),
 	}, {
 		name: "raise lowers a counter: the next token is one that was given out",
 		file: "redlock/script/raise.lua",
-		old:  `if n < tonumber(ARGV[3]) then`, new: `if true then`,
+		old:  `tonumber(n) < tonumber(ARGV[3]) and ARGV[3] or n`, new: `ARGV[3]`,
 		tests: script("^raise"),
 	}, {
 		name: "rejoin does not compare the marker in a new bucket: a stale client makes the counter that the guard misses",
@@ -348,6 +348,21 @@ var scripts = []mutant{
 		file: "redlock/script/grant.lua",
 		old:  `redis.call('HDEL', KEYS[2], bucket) --`, new: `--`,
 		tests: stopped("wait"),
+	}, {
+		name: "a vote is repeated without a write: it counts though no replica has it",
+		file: "redlock/script/mine.lua",
+		old:  `redis.call('PEXPIRE', key, left < tonumber(ttl) and ttl or string.format('%.0f', left))`, new: `if left < tonumber(ttl) then redis.call('PEXPIRE', key, ttl) end`,
+		tests: by("redlock", "TestWhoIsToldThatALockIsItsHasWritten"),
+	}, {
+		name: "a lease is renewed without a write: it counts though no replica has it",
+		file: "redlock/script/extend.lua",
+		old:  `redis.call('PEXPIRE', key, left < tonumber(ttl) and ttl or string.format('%.0f', left))`, new: `if left < tonumber(ttl) then redis.call('PEXPIRE', key, ttl) end`,
+		tests: by("redlock", "TestWhoIsToldThatALockIsItsHasWritten"),
+	}, {
+		name: "a counter is raised without a write: it counts though no replica has it",
+		file: "redlock/script/raise.lua",
+		old:  `redis.call('HSET', KEYS[2], ARGV[1], tonumber(n)`, new: `if tonumber(n) < tonumber(ARGV[3]) then redis.call('HSET', KEYS[2], ARGV[1], ARGV[3]) end --`,
+		tests: by("redlock", "TestWhoIsToldThatALockIsItsHasWritten"),
 	}, {
 		name: "force is undone by a re-join: a forced lease is renewed, beside the next one",
 		file: "redlock/script/rejoin.lua",

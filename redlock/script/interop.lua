@@ -26,7 +26,7 @@ end
 
 -- Lifts both counters to a token.
 local function lift(token)
-  if tonumber(redis.call('HGET', KEYS[2], bucket) or 0) < token then redis.call('HSET', KEYS[2], bucket, text(token)) end
+  redis.call('HSET', KEYS[2], bucket, text(math.max(redis.call('HGET', KEYS[2], bucket) or 0, token))) -- in any case: see keep
   if tonumber(redis.call('GET', KEYS[6]) or 0) < token then redis.call('SET', KEYS[6], text(token)) end
 end
 

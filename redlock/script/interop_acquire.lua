@@ -17,7 +17,7 @@ local token = redis.call('HGET', KEYS[1], owner)
 if token then
   --include mine.lua
   if not mine(KEYS[1], owner) then return -math.max(left, 1) end
-  lengthen(KEYS[1], ttl)
+  keep(KEYS[1], ttl)
   return tonumber(token)
 end
 return -math.max(left, 1)

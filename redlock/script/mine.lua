@@ -10,3 +10,10 @@ local function mine(key, owner)
   end
   return heir == owner
 end
+
+-- Lengthens what is the owner's, and writes in any case: from Redis 7.2 on WAIT waits for what its connection has written,
+-- and where replicas must have a vote, it is of no use that another connection wrote it.
+local function keep(key, ttl)
+  local left = redis.call('PTTL', key)
+  redis.call('PEXPIRE', key, left < tonumber(ttl) and ttl or string.format('%.0f', left))
+end

@@ -16,7 +16,7 @@ if redis.call('EXISTS', KEYS[1]) == 0 then
 end
 --include mine.lua
 if redis.call('HEXISTS', KEYS[1], owner) == 1 and mine(KEYS[1], owner) then
-  lengthen(KEYS[1], ttl)
+  keep(KEYS[1], ttl)
   return 1
 end
 return 0
