@@ -80,10 +80,10 @@ func TestReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.
 			if way.cut {
 				cut(t, s, 3)
 			}
-			lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(t.Context())
+			lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(ending(t))
 			require.NoError(t, err)
 			kept := control(t, 2*time.Second)
-			other, err := a.Mutex(names[1]).Lock(t.Context())
+			other, err := a.Mutex(names[1]).Lock(ending(t))
 			require.NoError(t, err)
 			others := []any{markerOf(t, s.Servers[1]), markerOf(t, s.Servers[2])}
 			way.do(t, s)
@@ -99,11 +99,11 @@ func TestReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.
 			}
 			got := make(chan result, 1)
 			go func() {
-				l, err := b.Mutex(names[0]).Lock(t.Context())
+				l, err := b.Mutex(names[0]).Lock(ending(t))
 				got <- result{l, err, time.Now()}
 			}()
 			for range 20 { // the others are none the worse
-				l, err := b.Mutex(names[2]).Lock(t.Context())
+				l, err := b.Mutex(names[2]).Lock(ending(t))
 				require.NoError(t, err)
 				released(t, l)
 			}
@@ -121,7 +121,7 @@ func TestReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.
 			// And a client that comes now finds nothing to wait for.
 			c := open(t, s, short, func(c *redlock.Config) { c.FreshMembers = false })
 			whole := markerOf(t, s.Servers[3])
-			l, err := c.Mutex(names[0]).Lock(t.Context())
+			l, err := c.Mutex(names[0]).Lock(ending(t))
 			require.NoError(t, err)
 			require.Equal(t, whole, markerOf(t, s.Servers[3]), "whole again")
 			require.Greater(t, l.Token(), r.lease.Token())
@@ -154,7 +154,7 @@ func released(t *testing.T, l *redlock.Lease) {
 func control(t *testing.T, ttl time.Duration) (kept func() bool) {
 	t.Helper()
 	c := openAll(t, startPlain(t, 1), short, func(c *redlock.Config) { c.MaxTTL, c.TTL = ttl, ttl })
-	l, err := c.Mutex("control").Lock(t.Context())
+	l, err := c.Mutex("control").Lock(ending(t))
 	require.NoError(t, err)
 	return func() bool { return l.Err() == nil }
 }
@@ -246,12 +246,12 @@ func TestLockThatTheReplicaNeverGotIsNotGivenAway(t *testing.T) {
 	var said told
 	a, b := open(t, s, short, redlock.WithTracer(&said)), open(t, s, short, redlock.WithTracer(&said))
 	cut(t, s, 3)
-	lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(t.Context())
+	lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(ending(t))
 	require.NoError(t, err)
 	s.Servers[0].Kill()
 	promote(t, s, 3, "TAKEOVER")
 	lacks(t, s.Servers[3], names[0])
-	next, err := b.Mutex(names[0]).Lock(t.Context())
+	next, err := b.Mutex(names[0]).Lock(ending(t))
 	at := time.Now()
 	require.NoError(t, err)
 	require.Error(t, lease.Err(), "two holders")
@@ -265,7 +265,7 @@ func TestMasterThatComesBackIsNotWhatItWas(t *testing.T) {
 	t.Parallel()
 	s := start(t, redistest.ShardedConfig{Replicas: 1})
 	a := open(t, s, short)
-	first, err := a.Mutex(names[0]).Lock(t.Context())
+	first, err := a.Mutex(names[0]).Lock(ending(t))
 	require.NoError(t, err)
 	released(t, first)
 	require.NoError(t, a.Close())
@@ -276,7 +276,7 @@ func TestMasterThatComesBackIsNotWhatItWas(t *testing.T) {
 	}
 	var said told
 	b := open(t, s, short, redlock.WithTracer(&said))
-	second, err := b.Mutex(names[0]).Lock(t.Context())
+	second, err := b.Mutex(names[0]).Lock(ending(t))
 	at := time.Now()
 	require.NoError(t, err)
 	after := markerOf(t, s.Servers[0])
@@ -293,7 +293,7 @@ func TestFlushOfOneMasterIsSeenByItsNextGrant(t *testing.T) {
 	slow := func(c *redlock.Config) { c.PingInterval = time.Second } // no ping sees it first
 	url := []string{strings.Replace(urlOf(s), "lag=0s", "lag=3s", 1)}
 	a, b := openAll(t, url, short, slow), openAll(t, url, short, slow)
-	lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(t.Context())
+	lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(ending(t))
 	require.NoError(t, err)
 	flushed := time.Now()
 	require.NoError(t, s.Servers[0].Flush())
@@ -307,7 +307,7 @@ func TestFlushOfOneMasterIsSeenByItsNextGrant(t *testing.T) {
 	l, err := b.Mutex(names[1]).TryLock(t.Context())
 	require.NoError(t, err, "another master remembers")
 	released(t, l)
-	next, err := b.Mutex(names[0]).Lock(t.Context())
+	next, err := b.Mutex(names[0]).Lock(ending(t))
 	require.NoError(t, err)
 	require.Error(t, lease.Err(), "two holders")
 	require.GreaterOrEqual(t, time.Since(flushed), 4900*time.Millisecond)
@@ -332,12 +332,12 @@ func TestFirstStartAtAMasterThatTookOverWaitsWhereverItsSlotsGo(t *testing.T) {
 	require.Eventually(t, func() bool { return len(said.since(s.Servers[3].Addr(), time.Time{})) > 0 }, 20*time.Second, time.Millisecond, "a quarantine")
 	marker := markerOf(t, s.Servers[3])
 	require.NoError(t, s.Move(t.Context(), int(slot.Of(names[0])), 3, 1))
-	l, err := c.Mutex(names[0]).Lock(t.Context())
+	l, err := c.Mutex(names[0]).Lock(ending(t))
 	at := time.Now()
 	require.NoError(t, err)
 	said.satOut(t, s.Servers[3].Addr(), marker, 3*time.Second, at)
 	released(t, l)
-	other, err := c.Mutex(names[1]).Lock(t.Context())
+	other, err := c.Mutex(names[1]).Lock(ending(t))
 	require.NoError(t, err)
 	released(t, other)
 }
@@ -354,7 +354,7 @@ func TestMasterThatHasForgottenThatItTookOver(t *testing.T) {
 			s := start(t, redistest.ShardedConfig{Replicas: 1, Server: redistest.RealConfig{Args: []string{"--repl-backlog-ttl", "1"}}})
 			if used {
 				a := open(t, s, short)
-				l, err := a.Mutex(names[0]).Lock(t.Context())
+				l, err := a.Mutex(names[0]).Lock(ending(t))
 				require.NoError(t, err)
 				released(t, l)
 				require.NoError(t, a.Close())
@@ -371,7 +371,7 @@ func TestMasterThatHasForgottenThatItTookOver(t *testing.T) {
 			b := open(t, s, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
 			quarantine, err := s.Servers[3].Do(t.Context(), "KEYS", "redquorum:quarantine:*")
 			require.NoError(t, err)
-			l, err := b.Mutex(names[0]).Lock(t.Context())
+			l, err := b.Mutex(names[0]).Lock(ending(t))
 			at := time.Now()
 			require.NoError(t, err)
 			marker := markerOf(t, s.Servers[3])
@@ -417,7 +417,7 @@ func TestMasterThatIsNewInTheClusterVotesAtOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t, redistest.ShardedConfig{Masters: 4, Spare: 1})
 	a, b := open(t, s), open(t, s) // MaxTTL is 30 s
-	held, err := a.Mutex(names[0]).Lock(t.Context())
+	held, err := a.Mutex(names[0]).Lock(ending(t))
 	require.NoError(t, err)
 	require.NoError(t, s.Move(t.Context(), int(slot.Of(names[0])), 0, 3))
 	_, err = b.Mutex(names[0]).TryLock(t.Context())
@@ -472,7 +472,7 @@ func TestMarkerThatNobodyCarriedIsFound(t *testing.T) {
 				}
 			}
 			first := open(t, s) // MaxTTL is 30 s
-			l, err := first.Mutex(name).Lock(t.Context())
+			l, err := first.Mutex(name).Lock(ending(t))
 			require.NoError(t, err)
 			require.NoError(t, l.Unlock(t.Context()))
 			require.NoError(t, first.Close())
@@ -499,7 +499,7 @@ func TestCountersOfAReplicaThatTookOverAreRestored(t *testing.T) {
 	urls = append(plain, urlOf(s))
 	c := openAll(t, urls, short)
 	for range 3 {
-		l, err := c.Mutex(names[0]).Lock(t.Context())
+		l, err := c.Mutex(names[0]).Lock(ending(t))
 		require.NoError(t, err)
 		released(t, l)
 	}
@@ -622,7 +622,7 @@ func TestLongGuardOffBelievesAMasterAndNoReplica(t *testing.T) {
 	c := openAll(t, []string{groupURL(g)}, short, off)
 	take := func() {
 		t.Helper()
-		l, err := c.Mutex("k").Lock(t.Context())
+		l, err := c.Mutex("k").Lock(ending(t))
 		require.NoError(t, err)
 		released(t, l)
 	}

@@ -38,7 +38,7 @@ func calls(t *testing.T, s *redistest.Sharded, command string) (n int) {
 // pushed hands a lock over by push, while meanwhile happens after the waiter has begun to wait.
 func pushed(t *testing.T, a, b *redlock.Client, name string, meanwhile func()) {
 	t.Helper()
-	l, err := a.Mutex(name).Lock(t.Context())
+	l, err := a.Mutex(name).Lock(ending(t))
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

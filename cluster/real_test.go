@@ -51,6 +51,13 @@ func open(t testing.TB, s *redistest.Sharded, opts ...redlock.Option) *redlock.C
 	return openAll(t, []string{urlOf(s)}, opts...)
 }
 
+// ending is the context of a call that is to succeed: what cannot, fails, and does not hold up the others.
+func ending(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func openAll(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Client {
 	t.Helper()
 	patient := make([]string, len(urls)) // a write, too, takes longer than usual where the machine is busy before it
@@ -115,14 +122,14 @@ func TestLocksAreTakenHeldAndHandedOverInACluster(t *testing.T) {
 	a, b := open(t, s), open(t, s)
 	for i := range 20 {
 		name := fmt.Sprintf("handed%d", i)
-		lease, err := a.Mutex(name).Lock(t.Context())
+		lease, err := a.Mutex(name).Lock(ending(t))
 		require.NoError(t, err)
 		_, err = b.Mutex(name).TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		got := make(chan *redlock.Lease, 1)
 		errs := make(chan error, 1)
 		go func() {
-			l, err := b.Mutex(name).Lock(t.Context())
+			l, err := b.Mutex(name).Lock(ending(t))
 			errs <- err
 			got <- l
 		}()
@@ -183,11 +190,11 @@ func TestNamesOfEveryShapeAreLocksInACluster(t *testing.T) {
 		"plain", "{tag}", "a{tag}b", "{}", "{}x", "a{b", "a}b{c", "{{a}}", "a{b}{c}", "}{", "{", "}", " ", "\x00\xff\r\n$", "{\r\n}", "$16\r\nredquorum:tokens\r\n$14\r\nredquorum:boot\r\n",
 		strings.Repeat("n", 1024), "{" + slot.TagOf(0) + "}", "ключ", "{0x}:{y}",
 	} {
-		lease, err := a.Mutex(name).Lock(t.Context())
+		lease, err := a.Mutex(name).Lock(ending(t))
 		require.NoError(t, err, "%q", name)
 		got := make(chan *redlock.Lease, 1)
 		go func() {
-			l, err := b.Mutex(name).Lock(t.Context())
+			l, err := b.Mutex(name).Lock(ending(t))
 			if err != nil {
 				t.Error(err)
 			}
@@ -206,7 +213,7 @@ func TestNamesOfEveryShapeAreLocksInACluster(t *testing.T) {
 		require.True(t, held)
 		_ = next.Unlock(t.Context())
 	}
-	_, err := a.Mutex("").Lock(t.Context())
+	_, err := a.Mutex("").Lock(ending(t))
 	require.ErrorIs(t, err, redlock.ErrInput)
 }
 
@@ -216,7 +223,7 @@ func TestManyLeasesOfManySlotsAreRenewed(t *testing.T) {
 	c := open(t, s)
 	var leases []*redlock.Lease
 	for i := range 300 {
-		lease, err := c.Mutex(fmt.Sprintf("lease%d", i), redlock.AutoRenew(2*time.Second)).Lock(t.Context())
+		lease, err := c.Mutex(fmt.Sprintf("lease%d", i), redlock.AutoRenew(2*time.Second)).Lock(ending(t))
 		require.NoError(t, err)
 		leases = append(leases, lease)
 	}
@@ -259,7 +266,7 @@ func TestLongClusterIsOneVoteOfFive(t *testing.T) {
 		for i := range 20 {
 			var lease *redlock.Lease
 			require.Eventually(t, func() bool {
-				l, err := c.Mutex(fmt.Sprintf("{five}%d", i)).Lock(t.Context())
+				l, err := c.Mutex(fmt.Sprintf("{five}%d", i)).Lock(ending(t))
 				if err != nil {
 					return false
 				}

@@ -164,10 +164,12 @@ func (cl *Cluster) askMaster(m *master) ([]masterInfo, error) {
 	defer cancel()
 	r, err := quorum.Ask(ctx, m.node, clusterShards, false)
 	if err == nil {
-		return parseShards(&r, m.addr, cl.cfg.Node.TLS != nil)
+		if infos, doubt := parseShards(&r, m.addr, cl.cfg.Node.TLS != nil); doubt == nil {
+			return infos, nil
+		}
 	}
 	var refused *quorum.ReplyError
-	if !errors.As(err, &refused) {
+	if err != nil && !errors.As(err, &refused) {
 		return nil, err
 	}
 	if r, err = quorum.Ask(ctx, m.node, clusterSlots, false); err != nil {

@@ -47,11 +47,11 @@ func waits(t *testing.T, r *redistest.Real) bool {
 func handOver(t *testing.T, a, b *redlock.Client) {
 	t.Helper()
 	for range 5 {
-		l, err := a.Mutex("k").Lock(t.Context())
+		l, err := a.Mutex("k").Lock(ending(t))
 		require.NoError(t, err)
 		got := make(chan error, 1)
 		go func() {
-			next, err := b.Mutex("k").Lock(t.Context())
+			next, err := b.Mutex("k").Lock(ending(t))
 			if err == nil {
 				err = next.Unlock(context.WithoutCancel(t.Context()))
 			}
@@ -83,7 +83,7 @@ func TestVoteThatNoReplicaHasAcknowledgedDoesNotCount(t *testing.T) {
 	master, replica := startPair(t)
 	url := []string{"redis://" + master.Addr() + "?min_replicas_ack=1"}
 	a, b := openAll(t, url), openAll(t, url)
-	lease, err := a.Mutex("k").Lock(t.Context())
+	lease, err := a.Mutex("k").Lock(ending(t))
 	require.NoError(t, err)
 	waiting, give := context.WithTimeout(t.Context(), 2*time.Second)
 	defer give()

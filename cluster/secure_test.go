@@ -84,7 +84,7 @@ func everything(t *testing.T, clients []*redlock.Client, name string) {
 	for _, c := range clients {
 		wg.Go(func() {
 			for range 10 {
-				l, err := c.Mutex(name).Lock(t.Context())
+				l, err := c.Mutex(name).Lock(ending(t))
 				if err == nil {
 					time.Sleep(time.Millisecond) // others queue
 					err = l.Unlock(t.Context())
@@ -98,7 +98,7 @@ func everything(t *testing.T, clients []*redlock.Client, name string) {
 	for err := range errs {
 		require.NoError(t, err)
 	}
-	l, err := clients[0].Mutex(name).Lock(t.Context())
+	l, err := clients[0].Mutex(name).Lock(ending(t))
 	require.NoError(t, err)
 	require.NoError(t, l.Extend(t.Context(), 2*time.Second))
 	_, err = clients[1].Inspect(t.Context(), name)

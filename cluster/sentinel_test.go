@@ -67,7 +67,7 @@ func replaced(t *testing.T, ways ...string) {
 			}
 			var said told
 			a, b := openAll(t, url, short, redlock.WithTracer(&said)), openAll(t, url, short, redlock.WithTracer(&said))
-			lease, err := a.Mutex("k", redlock.TTL(2*time.Second)).Lock(t.Context())
+			lease, err := a.Mutex("k", redlock.TTL(2*time.Second)).Lock(ending(t))
 			require.NoError(t, err)
 			former := g.Master(t.Context())
 			switch way {
@@ -116,7 +116,7 @@ func TestMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
 				follow(t, replica, nil)
 			}
 			a := openAll(t, []string{groupURL(g)}, short)
-			first, err := a.Mutex("k").Lock(t.Context())
+			first, err := a.Mutex("k").Lock(ending(t))
 			require.NoError(t, err)
 			released(t, first)
 			require.NoError(t, a.Close())
@@ -139,7 +139,7 @@ func TestMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
 
 			var said told
 			b := openAll(t, []string{groupURL(g)}, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
-			second, err := b.Mutex("k").Lock(t.Context())
+			second, err := b.Mutex("k").Lock(ending(t))
 			at := time.Now()
 			require.NoError(t, err)
 			after := bootOf(t, master)
@@ -197,7 +197,7 @@ func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {
 	defer mute.Close()
 	url := "redis-sentinel://" + strings.Join(append([]string{mute.Addr().String(), stranger.Addr(), "127.0.0.1:1"}, g.Addrs()...), ",") + "/" + g.Name + "?dial_timeout=4s"
 	c := openAll(t, []string{url}, short)
-	lease, err := c.Mutex("k").Lock(t.Context())
+	lease, err := c.Mutex("k").Lock(ending(t))
 	require.NoError(t, err)
 	released(t, lease)
 
@@ -234,7 +234,7 @@ func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 	}
 	voting(5)
 	kept := control(t, 2*time.Second)
-	held, err := c.Mutex(names[0], redlock.AutoRenew(2*time.Second)).Lock(t.Context())
+	held, err := c.Mutex(names[0], redlock.AutoRenew(2*time.Second)).Lock(ending(t))
 	require.NoError(t, err)
 	// Callers see nothing of it, at a lock of the master that is lost.
 	during, over := context.WithCancel(t.Context())
@@ -260,7 +260,7 @@ func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 	callers.check(t)
 	plain.Kill(0, 1)
 	for range 20 {
-		l, err := c.Mutex(names[0]).Lock(t.Context())
+		l, err := c.Mutex(names[0]).Lock(ending(t))
 		require.NoError(t, err)
 		require.Greater(t, l.Token(), last)
 		last = l.Token()

@@ -23,7 +23,9 @@ type errTopology string
 func (e errTopology) Error() string { return "topology: " + string(e) }
 
 // parseShards reads the answer to CLUSTER SHARDS (Redis 7). from is the address of the server that gave
-// it. Masters without slots are left out.
+// it. Masters without slots are left out. But Redis 7.2 and 7.4 tell the slots of the shard's first server, and of none if
+// that is the master that another one has replaced: where one is not online, CLUSTER SLOTS has to be asked.
+// (https://github.com/redis/redis/issues/13414)
 func parseShards(r *quorum.Reply, from string, tls bool) ([]masterInfo, error) {
 	if r.Kind != '*' {
 		return nil, errTopology("no list of shards")
@@ -36,6 +38,9 @@ func parseShards(r *quorum.Reply, from string, tls bool) ([]masterInfo, error) {
 			return nil, errTopology("a shard without slots or nodes")
 		}
 		if len(ranges.Elems) == 0 {
+			if replaced(nodes) {
+				return nil, errTopology("a shard without slots whose master is not online")
+			}
 			continue
 		}
 		var slots []uint16
@@ -53,6 +58,14 @@ func parseShards(r *quorum.Reply, from string, tls bool) ([]masterInfo, error) {
 		out = append(out, m)
 	}
 	return checked(out)
+}
+
+// replaced reports whether a shard has a master that is not online.
+func replaced(nodes *quorum.Reply) bool {
+	return slices.ContainsFunc(nodes.Elems, func(n quorum.Reply) bool {
+		f := pairs(&n)
+		return text(f["role"]) == "master" && text(f["health"]) != "online"
+	})
 }
 
 // masterOf finds the master of a shard. While one replaces another both may be named: the healthy one.

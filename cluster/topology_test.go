@@ -45,7 +45,7 @@ func TestTopologyIsReadAndCheckedAsAWhole(t *testing.T) {
 		r := arr(shards...)
 		return parseShards(&r, "10.0.0.9:7000", tls)
 	}
-	got, err := read(false, shard([]int64{5, 6, 0, 1}, replica, a), shard([]int64{2, 4}, b), shard(nil, failed))
+	got, err := read(false, shard([]int64{5, 6, 0, 1}, replica, a), shard([]int64{2, 4}, b), shard(nil, unknown))
 	require.NoError(t, err)
 	require.Equal(t, []masterInfo{{"A", "a.example:1", []uint16{0, 1, 5, 6}}, {"B", "10.0.0.2:2", []uint16{2, 3, 4}}}, got)
 
@@ -67,6 +67,7 @@ func TestTopologyIsReadAndCheckedAsAWhole(t *testing.T) {
 	for name, shards := range map[string][]quorum.Reply{
 		"nothing":        nil,
 		"no slots":       {shard(nil, a)},
+		"replaced":       {shard([]int64{0, 5}, a), shard(nil, failed, b)}, // as Redis 7.2 tells of a failover
 		"two masters":    {shard([]int64{0, 5}, a), shard([]int64{5, 6}, b)},
 		"one address":    {shard([]int64{0, 5}, a), shard([]int64{6, 6}, a)},
 		"out of bounds":  {shard([]int64{0, 16384}, a)},

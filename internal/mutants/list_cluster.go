@@ -8,6 +8,11 @@ var clusters = []mutant{
 		old:  "if t.detour != nil || t.calls > 0 && t.owner != want {", new: "if t.detour != nil {",
 		tests: by("cluster", "TestCallIsNotPassedOn"),
 	}, {
+		name: "a shard whose master was replaced is left out: no master is found for its slots",
+		file: "cluster/topology.go",
+		old:  `if replaced(nodes) {`, new: `if false {`,
+		tests: by("cluster", "TestTopologyIsRead"),
+	}, {
 		name: "a call that came back alone goes behind those that wait: their order is lost",
 		file: "cluster/cluster.go",
 		old:  "if t.detour.alone {", new: "if t.calls < 0 {",
