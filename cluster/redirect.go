@@ -80,7 +80,7 @@ func decide(r refusal, patience time.Duration) step {
 // interrupted tells a script that was stopped in the middle from one that was not executed. Ours can be
 // repeated: each finds what it has done before.
 func interrupted(text string) bool {
-	return strings.Contains(text, "cript attempted to access a non local key")
+	return strings.Contains(text, "ttempted to access a non local key")
 }
 
 // target reads "3999 127.0.0.1:6381". A host that is empty or unknown ("?") is that of the server which

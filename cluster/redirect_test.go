@@ -38,6 +38,7 @@ func TestRedirectIsDecidedByItsText(t *testing.T) {
 		{text: "LOADING Redis is loading the dataset in memory", want: step{do: backoff}},
 		{text: "FORGOT marker", want: step{do: stamp}},
 		{text: "ERR Script attempted to access a non local key in a cluster node", want: step{do: backoff}},
+		{text: "ERR Attempted to access a non local key in a cluster node", want: step{do: backoff}}, // Valkey 9.1
 		{text: "CROSSSLOT Keys in request don't hash to the same slot", want: step{}},
 		// What is no redirect is not followed.
 		{text: "MOVED 4000 127.0.0.1:6381", want: step{}},

@@ -42,6 +42,14 @@ func (k TargetKind) scheme(secure bool) string {
 	return s + [...]string{"", "-cluster", "-sentinel"}[k] + "://"
 }
 
+// modeOf is what INFO says of the kind of a server. Valkey calls it another name from 8.0 on.
+func modeOf(info []byte) string {
+	if mode := field(info, "redis_mode:"); mode != "" {
+		return mode
+	}
+	return field(info, "server_mode:")
+}
+
 // found makes a SchemeError of what redis_mode in INFO says; nil if that is what was expected, or is not known.
 func found(mode string, want TargetKind, secure bool, err error) error {
 	kind, what := want, ""
@@ -79,7 +87,7 @@ func Expect(ctx context.Context, c Config, want TargetKind, err error) error {
 	if failed != nil {
 		return err
 	}
-	if other := found(field(replies[0].Str, "redis_mode:"), want, c.TLS != nil, refused); other != nil {
+	if other := found(modeOf(replies[0].Str), want, c.TLS != nil, refused); other != nil {
 		return other
 	}
 	return err
@@ -95,7 +103,7 @@ func (n *Node) expected() TargetKind {
 
 // ofKind checks that against INFO.
 func (n *Node) ofKind(info []byte) error {
-	mode := field(info, "redis_mode:")
+	mode := modeOf(info)
 	if n.expected() == RedisCluster && mode == "standalone" {
 		return nil // CLUSTER MYID said it, where it matters
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -22,6 +23,7 @@ import (
 // A server that is not what the URL says names itself by INFO, or where that is not permitted by what it refuses.
 func TestServerOfAnotherKindIsNamed(t *testing.T) {
 	for name, tc := range map[string]struct {
+		says   string // before it, else redis_mode:
 		mode   string // in INFO; "": not permitted
 		eval   string // the answer to the guard's scripts
 		sentry bool   // without a guard
@@ -29,6 +31,7 @@ func TestServerOfAnotherKindIsNamed(t *testing.T) {
 	}{
 		"cluster":                {mode: "cluster", want: "redis-cluster://"},
 		"cluster, without guard": {mode: "cluster", sentry: true, want: "redis-cluster://"},
+		"cluster of Valkey 8":    {mode: "cluster", says: "server_mode:", want: "redis-cluster://"},
 		"Sentinel":               {mode: "sentinel", want: "redis-sentinel://"},
 		"CROSSSLOT":              {eval: "-CROSSSLOT Keys in request don't hash to the same slot\r\n", want: "redis-cluster://"},
 		"MOVED":                  {eval: "-MOVED 12182 127.0.0.1:7001\r\n", want: "redis-cluster://"},
@@ -42,7 +45,7 @@ func TestServerOfAnotherKindIsNamed(t *testing.T) {
 				case args[0] == "INFO" && tc.mode == "":
 					return "-NOPERM this user has no permissions to run the 'info' command\r\n"
 				case args[0] == "INFO":
-					return bulk("run_id:x\r\nredis_mode:" + tc.mode + "\r\nuptime_in_seconds:1000\r\n")
+					return bulk("run_id:x\r\n" + cmp.Or(tc.says, "redis_mode:") + tc.mode + "\r\nuptime_in_seconds:1000\r\n")
 				case args[0] == "EVAL":
 					return tc.eval
 				}

@@ -35,7 +35,7 @@ var batches = []mutant{
 	}, {
 		name: "a slot that is not served counts as an interruption: an unlock that did nothing succeeds",
 		file: "redlock/script/batch.lua",
-		old:  `if string.find(said, 'cript attempted to', 1, true) then`, new: `if false then`,
+		old:  `if string.find(said, 'non local key', 1, true) then`, new: `if false then`,
 		tests: by("cluster", "TestBatchAt"),
 	}, {
 		name: "a batch takes calls of different tags: a vote at a member in quarantine hands over",

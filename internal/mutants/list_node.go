@@ -7,6 +7,11 @@ var members = []mutant{
 		old:  `old.id != 0 && runID != "" && runID == old.runID && id != old.id {`, new: `old.id < 0 && runID != "" && runID == old.runID && id != old.id {`,
 		tests: by("node", "TestPredecessors"),
 	}, {
+		name: "INFO of Valkey is not understood: a wrong scheme is not named",
+		file: "node/scheme.go",
+		old:  `return field(info, "server_mode:")`, new: `return ""`,
+		tests: by("node", "TestServerOfAnotherKindIsNamed"),
+	}, {
 		name: "an id of an earlier process is killed: it is a stranger's",
 		file: "node/handshake.go",
 		old:  `runID != "" && runID == old.runID && id != old.id`, new: `runID != "" && id != old.id`,

@@ -309,7 +309,7 @@ func (j *judge) server(f *Facts) {
 		case f.Health != "" && f.Health != "ok":
 			j.say(Critical, "cluster", f.Member, "cluster_state is "+f.Health+" there", "it refuses every command", "CLUSTER INFO and CLUSTER NODES say why")
 		}
-	} else if f.Info["redis_mode"] == "cluster" || f.Info["cluster_enabled"] == "1" {
+	} else if f.Info["redis_mode"] == "cluster" || f.Info["server_mode"] == "cluster" || f.Info["cluster_enabled"] == "1" {
 		j.say(Critical, "mode", f.Member, "it belongs to a Redis Cluster", "as a plain member, keys of other slots are refused", "give the whole cluster as one member")
 	}
 	if f.Info["loading"] == "1" {
