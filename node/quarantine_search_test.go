@@ -379,9 +379,6 @@ var qSearches = []struct {
 	{"a majority forgets, and the client with the longer leases comes in time", qRules{longest: []int8{3, 2}, faults: 2, met: 0b111, raised: true, byClock: true},
 		[]string{qOfGrowth}, true},
 	{"a client starts", qRules{longest: []int8{3, 1}, faults: 1}, []string{qOfSources}, true},
-	{"two forget, one after the other", qRules{longest: []int8{3, 1}, faults: 2, met: 0b111}, []string{qOfSources, qMajority}, true},
-	{"three clients", qRules{longest: []int8{3, 1, 1}, faults: 1, met: 0b111, raised: true}, []string{qOfSources}, true},
-	{"three lengths", qRules{longest: []int8{3, 2, 1}, faults: 1, met: 0b111}, []string{qOfSources}, true},
 }
 
 func searchQuarantines(t *testing.T, long bool, limit int) {
@@ -413,9 +410,9 @@ func TestNoScheduleOfForgetfulMembersAndGreaterMaxTTLHasTwoHolders(t *testing.T)
 
 func TestLongNoScheduleOfForgetfulMembersAndGreaterMaxTTLHasTwoHolders(t *testing.T) {
 	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: all states of more clients and faults; `make test-long` sets REDQUORUM_LONG=1 and runs it")
+		t.Skip("LONG: more states, from more beginnings; `make test-long` sets REDQUORUM_LONG=1 and runs it")
 	}
-	searchQuarantines(t, true, 6_000_000)
+	searchQuarantines(t, true, 700_000)
 }
 
 func init() {
