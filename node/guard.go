@@ -66,10 +66,10 @@ type Guard struct {
 	q       time.Duration // the greatest MaxTTL known
 	changed chan struct{} // closed and replaced when contact or saw changes
 
-	// met: a majority was told of our MaxTTL. No member votes for this client before that, and it costs nothing: there
-	// is no lock without a majority. A vote that one member alone gave before would count in a lease which the others
-	// learn of only when they give theirs; the first may have forgotten it by then, and been restored from others
-	// that had not learnt of it yet.
+	// met: a majority was told of our MaxTTL (docs/protocol.md, "Greater MaxTTL"). No member votes for this client
+	// before that, and it costs nothing: there is no lock without a majority. A vote that one member alone gave
+	// before would count in a lease which the others learn of only when they give theirs; the first may have
+	// forgotten it by then, and been restored from others that had not learnt of it yet.
 	met atomic.Bool
 }
 
@@ -179,7 +179,8 @@ const (
 	waitFirst        // not all members have been looked at yet
 )
 
-// decide is the whole rule of PROTOCOLS §7.1–7.3. quarantine is that of a marking.
+// decide is the whole rule of docs/protocol.md, "Marker" and docs/protocol.md, "First start". quarantine is that of a
+// marking.
 func decide(m marker, runID string, v view) (do action, quarantine time.Duration) {
 	switch {
 	case m.of(runID):
@@ -426,10 +427,10 @@ type source struct {
 	counters map[string]int64
 }
 
-// longestOf is the q that the quarantine of a member must have lasted for when it is restored: the greatest that
-// the client knows by now or that a source tells. Who counts a member's vote has raised q there first. So where
-// as many sources tell as merge wants, one of them was told of every lease that counted the member's old votes,
-// whatever the client that marked it had seen by then.
+// longestOf is the q that the quarantine of a member must have lasted for when it is restored (docs/protocol.md,
+// "Restore"): the greatest that the client knows by now or that a source tells. Who counts a member's vote has raised
+// q there first. So where as many sources tell as merge wants, one of them was told of every lease that counted the
+// member's old votes, whatever the client that marked it had seen by then.
 func longestOf(known time.Duration, sources []source) time.Duration {
 	for _, s := range sources {
 		known = max(known, s.q)

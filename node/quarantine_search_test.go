@@ -13,8 +13,9 @@ import (
 )
 
 // A search of all schedules in which members forget under clients of different MaxTTL. It drives decide, longestOf,
-// admission.reads and published.mayVote as they are; what the scripts do is written out in qMember, and
-// TestScriptsDoWhatTheSearchTakesThemToDo compares that with their text.
+// admission.reads and published.mayVote as they are; what the scripts do is written out in qMember, and a case of
+// TestGuardScriptsDoWhatTheProtocolSays compares that with their text (init, below). The rules: docs/protocol.md,
+// "Restart guard".
 //
 // Time goes in ticks, at one rate for all. Every step of every client may be arbitrarily late, so a client that is
 // stopped and resumed with what it knew is one of the schedules. A member that forgets is another process with

@@ -107,7 +107,7 @@ type spent struct {
 
 func (e spent) Unwrap() error { return e.error }
 
-// try asks once: PROTOCOLS §4. nil error: won. The attempt must be released in any other case, unless
+// try asks once: docs/protocol.md, "Asking". nil error: won. The attempt must be released in any other case, unless
 // it goes on waiting.
 func (a *attempt) try(ctx context.Context) (grant, error) {
 	r := a.acquire()
@@ -188,7 +188,7 @@ func (a *attempt) settle(ctx context.Context) (grant, error) {
 }
 
 // raise makes sure that a majority that still holds for us has its counter at the token, so that every
-// later attempt draws a greater one. Why no clock is needed: PROTOCOLS §4.3.
+// later attempt draws a greater one. Why no clock is needed: docs/protocol.md, "Fencing tokens".
 func (a *attempt) raise(ctx context.Context, token int64, in quorum.Set) (grant, error) {
 	r := a.ask(opRaise, in, time.Now(), 0, func(b []byte) []byte { return a.keys.raise(b, a.owner, token) }, false)
 	defer r.Free()
@@ -382,7 +382,7 @@ func signal(ch chan struct{}) {
 	}
 }
 
-// wait goes on where try was refused: PROTOCOLS §5. The attempt is registered at the members, keeps the
+// wait goes on where try was refused: docs/protocol.md, "Waiting". The attempt is registered at the members, keeps the
 // votes it has, and is told of those it gets. nil error: won.
 func (a *attempt) wait(ctx context.Context) (grant, error) {
 	a.mu.Lock()
@@ -471,7 +471,7 @@ func (a *attempt) registerAt(to quorum.Set, now time.Time, states []quorum.State
 }
 
 // release frees every vote and every place in line, at all members that a write may have reached, in
-// order behind it. It belongs to the client and not to any caller: no context ends it. late: on a
+// order behind it: docs/protocol.md, "Lost". It belongs to the client and not to any caller: no context ends it. late: on a
 // goroutine that must not write to a socket. The caller frees the round.
 func (a *attempt) release(late bool) *quorum.Round {
 	a.ended.Store(true)

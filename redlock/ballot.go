@@ -13,8 +13,7 @@ import (
 // A ballot is everything one attempt knows: the vote of each member, where it is registered, who waits
 // behind it. It decides what to do next and does nothing itself: no I/O, no clock, no lock. Each method
 // takes the instant it is called at, and the members' states where they matter, so that every
-// interleaving can be played in a test. The rules are those of the protocol description, section by
-// section in the comments.
+// interleaving can be played in a test. The rules are those of docs/protocol.md, "Client steps".
 type ballot struct {
 	owner   string
 	need    int
@@ -294,9 +293,9 @@ func (b *ballot) pushed(i int, p push, st quorum.State, at time.Time) bool {
 	return true
 }
 
-// endOfPushed dates a grant that the member made at p.server: from the latest anchor of this connection,
-// or, before any wait was answered, from the first wait's submission. It lasts as long as the member says, which may be
-// less than was asked for, and is never more.
+// endOfPushed dates a grant that the member made at p.server (docs/protocol.md, "Pushes"): from the latest anchor of
+// this connection, or, before any wait was answered, from the first wait's submission. It lasts as long as the member
+// says, which may be less than was asked for, and is never more.
 func (b *ballot) endOfPushed(m *voter, p push, epoch uint64, at time.Time) (time.Time, bool) {
 	start := m.first
 	switch {

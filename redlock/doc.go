@@ -16,5 +16,6 @@
 // it wakes: give Lease.Token to the storage, and let package fence refuse what comes too late.
 //
 // Start at Mutex.Lock in mutex.go. The decisions are in ballot.go (pure), the scripts that the members
-// run in script/, deadlines in package clock and nowhere else.
+// run in script/, deadlines in package clock and nowhere else. Keys, scripts, the steps of a client and why they are
+// safe: docs/protocol.md in the repository.
 package redlock

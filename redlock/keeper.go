@@ -376,7 +376,7 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 }
 
 // renewal is one extend script for up to perCall leases, sent to all members. Each lease is decided on
-// its own: PROTOCOLS §6.
+// its own: docs/protocol.md, "Renewal".
 type renewal struct {
 	k      *keeper
 	sent   time.Time

@@ -19,6 +19,8 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
+// docs/protocol.md, "Exhaustive search" says how far this goes.
+//
 // Every interleaving of a few clients at three members: which request a member executes next, which
 // answer or push a client hears next, what is lost, when a connection breaks, when time passes, when a
 // holder unlocks or a caller gives up. Breadth first, so that the first violation has the shortest

@@ -231,7 +231,7 @@ func TestSpecStep5FailureUnlocksAllInstances(t *testing.T) {
 }
 
 // Retry on failure: contenders that split the votes must come apart again. The page desynchronises them
-// by chance; ours yield to one of them (PROTOCOLS §5).
+// by chance; ours yield to one of them (docs/protocol.md, "Split votes").
 func TestSpecRetrySplitVotesAreResolved(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 3, quiet)
@@ -363,8 +363,8 @@ func TestSpecPerformanceOneRoundTrip(t *testing.T) {
 }
 
 // Performance, crash recovery and fsync: an instance that comes back without its memory must not help a
-// second client to a majority while the first one's lock is valid. (Delayed restarts; the restart guard,
-// PROTOCOLS §7.)
+// second client to a majority while the first one's lock is valid. (Delayed restarts: docs/protocol.md,
+// "Restart guard".)
 func TestSpecRestartedInstanceDoesNotVoteBeforeOldLocksAreOver(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p, other := guarded(t, cluster, WithFreshMembers()), guarded(t, cluster, WithFreshMembers())

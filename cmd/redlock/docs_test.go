@@ -11,26 +11,14 @@ import (
 
 const repository = "../.."
 
-// What README.md and ARCHITECTURE.md name must exist: tests by their functions, files by their paths,
+// protocol is the document whose headings comments cite, as in protocol, "Heading".
+const protocol = "docs/protocol.md"
+
+// What README.md, ARCHITECTURE.md and docs/protocol.md name must exist: tests by their functions, files by their paths,
 // and functions in the file that is named behind them.
 func TestDocumentsNameWhatExists(t *testing.T) {
 	t.Parallel()
-	sources := map[string]string{} // path from the root of the repository to content
-	err := filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		if ext := filepath.Ext(path); ext != ".go" && ext != ".lua" && ext != ".md" {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		rel, _ := filepath.Rel(repository, path)
-		sources[filepath.ToSlash(rel)] = string(text)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sources := textsOf(t)
 	files := func(name string) (found []string) {
 		for path := range sources {
 			if path == name || strings.HasSuffix(path, "/"+name) {
@@ -50,7 +38,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 		fileName = regexp.MustCompile(`\b[\w/]+\.(?:go|lua|md)\b`)
 		funcIn   = regexp.MustCompile("`(?:([A-Za-z]+)\\.)?([A-Za-z]+)`(?:, `(?:[A-Za-z]+\\.)?[A-Za-z]+`)* \\(([\\w/]+\\.go)\\b")
 	)
-	for _, document := range []string{"README.md", "ARCHITECTURE.md"} {
+	for _, document := range []string{"README.md", "ARCHITECTURE.md", protocol} {
 		text := sources[document]
 		if text == "" {
 			t.Errorf("%s is missing", document)
@@ -76,6 +64,65 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 				t.Errorf("%s names %s.%s in %s, which is not there", document, receiver, name, file)
 			}
 		}
+	}
+}
+
+// textsOf is the content of everything that is read, by its path from the root of the repository.
+func textsOf(t *testing.T) map[string]string {
+	t.Helper()
+	sources := map[string]string{}
+	err := filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if ext := filepath.Ext(path); ext != ".go" && ext != ".lua" && ext != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		rel, _ := filepath.Rel(repository, path)
+		sources[filepath.ToSlash(rel)] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sources
+}
+
+// A citation names a heading of the protocol, in the code and in the protocol itself. No text cites a numbered
+// section: such a citation is of a document that the repository does not have.
+func TestCitationsNameHeadingsOfTheProtocol(t *testing.T) {
+	t.Parallel()
+	sources := textsOf(t)
+	headings, anchors := map[string]bool{}, map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(sources[protocol], -1) {
+		anchor := strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")
+		if headings[m[1]] || anchors[anchor] {
+			t.Errorf("%s has two headings %q", protocol, m[1])
+		}
+		headings[m[1]], anchors[anchor] = true, true
+	}
+	cites := regexp.MustCompile(regexp.QuoteMeta(protocol) + `,[\s/-]*"([^"]+)"`) // a comment may break the line in it
+	seen := 0
+	for path, text := range sources {
+		for _, m := range cites.FindAllStringSubmatch(text, -1) {
+			seen++
+			heading := regexp.MustCompile(`\s+(?:(?://|--)\s*)?`).ReplaceAllString(m[1], " ")
+			if !headings[heading] {
+				t.Errorf("%s cites the heading %q, which %s does not have", path, heading, protocol)
+			}
+		}
+		if strings.Contains(text, "\u00a7") {
+			t.Errorf("%s cites a numbered section: name a heading of %s", path, protocol)
+		}
+	}
+	for _, m := range regexp.MustCompile(`\]\(#([^)]+)\)`).FindAllStringSubmatch(sources[protocol], -1) {
+		if seen++; !anchors[m[1]] {
+			t.Errorf("%s links to #%s, which it does not have", protocol, m[1])
+		}
+	}
+	if seen < 20 {
+		t.Errorf("only %d citations were found", seen)
 	}
 }
 
