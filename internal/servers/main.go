@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		for _, s := range list {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.name, s.version, with(s.tls, "with TLS", "without TLS"), with(store.has(s), "here", ""))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name(), s.Version, with(s.tls, "with TLS", "without TLS"), with(store.has(s), "here", ""))
 		}
 		return w.Flush()
 	}
@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("one version at a time; without one, all are listed")
 	}
 	for _, s := range list {
-		if s.name != args[0] {
+		if s.Name() != args[0] {
 			continue
 		}
 		if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {

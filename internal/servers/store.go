@@ -33,13 +33,13 @@ func (s server) pins() string {
 }
 
 func (st store) has(s server) bool {
-	there, err := os.ReadFile(filepath.Join(st.dir, s.name, pins))
+	there, err := os.ReadFile(filepath.Join(st.dir, s.Name(), pins))
 	return err == nil && string(there) == s.pins()
 }
 
 // get returns the folder of a server. It is made beside, and gets its name when it is whole.
 func (st store) get(ctx context.Context, s server) (_ string, err error) {
-	dir := filepath.Join(st.dir, s.name)
+	dir := filepath.Join(st.dir, s.Name())
 	if st.has(s) {
 		return dir, nil
 	}
@@ -51,14 +51,14 @@ func (st store) get(ctx context.Context, s server) (_ string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	made := filepath.Join(work, s.name)
+	made := filepath.Join(work, s.Name())
 	for i, p := range s.packages {
 		there := filepath.Join(work, fmt.Sprint("package", i))
 		if err := os.Mkdir(there, 0o755); err != nil {
 			return "", err
 		}
 		if err := st.fetch(ctx, p, there, made); err != nil {
-			return "", fmt.Errorf("%s: %s %s: %w", s.name, p.name, p.version, err)
+			return "", fmt.Errorf("%s: %s %s: %w", s.Name(), p.name, p.version, err)
 		}
 		for link, to := range p.links {
 			if err := os.Symlink(to, filepath.Join(made, link)); err != nil {
@@ -176,10 +176,10 @@ func tell(ctx context.Context, dir string, s server) error {
 	defer cancel()
 	said, err := exec.CommandContext(ctx, filepath.Join(dir, "redis-server"), "--version").CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s does not run here: %w: %s", s.name, err, strings.TrimSpace(string(said)))
+		return fmt.Errorf("%s does not run here: %w: %s", s.Name(), err, strings.TrimSpace(string(said)))
 	}
-	if !strings.Contains(string(said), "v="+s.version+" ") {
-		return fmt.Errorf("%s should be %s, but says %s", s.name, s.version, strings.TrimSpace(string(said)))
+	if !strings.Contains(string(said), "v="+s.Version+" ") {
+		return fmt.Errorf("%s should be %s, but says %s", s.Name(), s.Version, strings.TrimSpace(string(said)))
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/redquorum/redquorum/internal/tested"
 )
 
 // packed makes a package with a redis-server that tells a version, and returns how it is fetched and what it is.
@@ -33,7 +35,7 @@ func packed(t *testing.T, version string) (func(context.Context, pkg, string) (s
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(whole)
-	s := server{name: "redis-1.2", version: "1.2.3", packages: []pkg{{
+	s := server{Server: tested.Server{Brand: "Redis", Version: "1.2.3"}, packages: []pkg{{
 		from: pypi, name: "a", version: "1", sum: hex.EncodeToString(sum[:]),
 		files: map[string]string{"inside/redis-server": "redis-server"},
 	}}}
@@ -104,13 +106,13 @@ func TestWhatIsNotPinnedLeavesNothingBehind(t *testing.T) {
 func TestEachServerIsPinned(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range list {
-		if seen[s.name] || len(s.packages) == 0 {
-			t.Errorf("%s is listed twice, or is made of nothing", s.name)
+		if seen[s.Name()] || len(s.packages) == 0 {
+			t.Errorf("%s is listed twice, or is made of nothing", s.Name())
 		}
-		seen[s.name] = true
+		seen[s.Name()] = true
 		for _, p := range s.packages {
 			if sum, err := hex.DecodeString(p.sum); err != nil || len(sum) != sha256.Size {
-				t.Errorf("%s: %s has no SHA-256", s.name, p.name)
+				t.Errorf("%s: %s has no SHA-256", s.Name(), p.name)
 			}
 		}
 	}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/tested"
+)
+
+// Every version that tests run on is fetched from a registry, in the order in which people read of them.
+func TestListHasEachVersionThatIsTested(t *testing.T) {
+	t.Parallel()
+	var fetched []tested.Server
+	for _, s := range list {
+		fetched = append(fetched, s.Server)
+	}
+	assert.Equal(t, tested.Servers, fetched)
+}
+
+// The documents name the versions that the tests run on, and no others.
+func TestDocumentsNameTheVersionsThatAreTested(t *testing.T) {
+	t.Parallel()
+	var lines, versions []string
+	for _, s := range tested.Servers {
+		lines = append(lines, s.Brand+" "+s.Line())
+		versions = append(versions, "| "+s.Brand+" "+s.Line()+" | "+s.Version+" |")
+	}
+	assert.Equal(t, lines, linesOf(t, read(t, "README.md")), "README.md")
+	assert.Equal(t, versions, rowsOf(t, read(t, "docs/servers.md")), "docs/servers.md")
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../" + path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// linesOf reads "Tested with Redis 7.0 and 7.2, Valkey 8.0: …", of which a document has one.
+func linesOf(t *testing.T, text string) (out []string) {
+	t.Helper()
+	said := regexp.MustCompile(`(?i)\btested (?:with|on) [^:]*:`).FindAllString(strings.ReplaceAll(text, "\n", " "), -1)
+	require.Len(t, said, 1)
+	brand := ""
+	for _, word := range regexp.MustCompile(`Redis|Valkey|[0-9]+(?:\.[0-9]+)+`).FindAllString(said[0], -1) {
+		if word[0] >= 'A' {
+			brand = word
+			continue
+		}
+		out = append(out, brand+" "+word)
+	}
+	return out
+}
+
+// rowsOf are those of the table below the heading "Tested" that begin with a version.
+func rowsOf(t *testing.T, text string) []string {
+	t.Helper()
+	_, section, ok := strings.Cut(text, "\n## Tested\n")
+	require.True(t, ok, "no section says what is tested")
+	section, _, _ = strings.Cut(section, "\n## ")
+	return regexp.MustCompile(`(?m)^\| \w+ [0-9.]+ \| .*$`).FindAllString(section, -1)
+}
