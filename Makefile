@@ -67,7 +67,7 @@ test-faults: try-redis ## Run every fault of integration/README.md on real serve
 
 .PHONY: test-interop
 test-interop: try-redis ## Contend with the reference system's Java client (needs Java 17 and Maven)
-	@set -o pipefail; { cd integration && $(gotest) -timeout 30m $(ARGS) ./interop/...; } | $(report)
+	@set -o pipefail; $(on) { cd integration && $(gotest) -timeout 30m $(ARGS) ./interop/...; } | $(report)
 
 # Members in containers. PROFILE: masters3, masters5, toxiproxy, tls, cluster, sentinel; REDIS_IMAGE chooses
 # the server, and "docker/set image" makes one where there is no registry.
