@@ -81,7 +81,8 @@ client found it restarted.
 
 --count and --port are those of a new set: one that is there keeps its ports, and others are refused.`,
 		Example: `  eval "$(redlock nodes up)"
-  eval "$(redlock nodes up --count 5 --port 7101 --dir ./nodes)"`,
+  eval "$(redlock nodes up --count 5 --port 7101 --dir ./nodes)"
+  eval "$(redlock nodes up --server /opt/valkey/bin)"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if count < 1 || count > 32 {
@@ -129,13 +130,17 @@ client found it restarted.
 	}
 	cmd.Flags().IntVar(&count, "count", count, "how many servers, 1 to 32")
 	cmd.Flags().IntVar(&port, "port", port, "port of the first; the others follow")
-	cmd.Flags().StringVar(&binary, "server", "", "the program (default redis-server or valkey-server)")
+	cmd.Flags().StringVar(&binary, "server", "", "the program, or the folder that it is in (default redis-server or valkey-server)")
 	return cmd
 }
 
 func serverBinary(given string) (string, error) {
 	names := []string{"redis-server", "valkey-server"}
-	if given != "" {
+	if is, err := os.Stat(given); err == nil && is.IsDir() {
+		for i := range names {
+			names[i] = given + string(filepath.Separator) + names[i] // not Join: "./x" is not looked for in PATH
+		}
+	} else if given != "" {
 		names = []string{given}
 	}
 	for _, name := range names {
