@@ -27,7 +27,8 @@ func newDoctor() *cobra.Command {
 		Long: `doctor asks every member and reports what is wrong, what that risks, and what cures it. It changes nothing:
 unlike a client it does not even leave the restart guard's marker.
 
-It looks at: whether members are reached, and how fast; versions; one Redis listed twice, or replicating
+It looks at: whether members are reached, and how fast; versions that no test runs on, and known faults
+of others; one Redis listed twice, or replicating
 another; eviction; persistence against the restart guard; clocks, their offset and their rate; the
 permissions of every command that the library uses (by ACL DRYRUN; where that is not permitted, each is tried in a way
 that has no effect but an entry in ACL LOG for what is refused; Redis 7 and later); certificates;

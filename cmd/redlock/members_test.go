@@ -6,19 +6,24 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/tested"
 	"github.com/redquorum/redquorum/slot"
 )
 
 // diagnose runs the doctor, and leaves out what it says of a busy machine: round trips and clocks, which are
-// measured by them. Its exit code is without them, too.
+// measured by them. It also leaves out that the redis-server in PATH is not tested. Its exit code is without them, too.
 func diagnose(t *testing.T, args ...string) (int, doctor.Report) {
 	t.Helper()
 	code, stdout, stderr := command(t, append([]string{"doctor", "--json", "--sample", "50ms", "--dial-timeout", "5s"}, args...)...)
@@ -31,12 +36,13 @@ func diagnose(t *testing.T, args ...string) (int, doctor.Report) {
 		t.Fatalf("%v: %v\n%s%s", args, err, stdout, stderr)
 	}
 	worst, before := doctor.OK, doctor.OK
+	of := inPath(t)
 	for _, f := range r.Findings {
 		text := func(name string) string { s, _ := f[name].(string); return s }
 		one := doctor.Finding{Check: text("check"), Member: text("member"), What: text("what"), Risk: text("risk"), Cure: text("cure")}
 		one.Severity = map[string]doctor.Severity{"warning": doctor.Warning, "critical": doctor.Critical}[text("severity")]
 		before = max(before, one.Severity)
-		if one.Check == "rtt" || strings.HasPrefix(one.Check, "clock") {
+		if one.Check == "rtt" || strings.HasPrefix(one.Check, "clock") || one.Check == "version" && !of.Tested() {
 			continue
 		}
 		worst = max(worst, one.Severity)
@@ -46,6 +52,41 @@ func diagnose(t *testing.T, args ...string) (int, doctor.Report) {
 		code = int(worst)
 	}
 	return code, r.Report
+}
+
+// inPath is the version of the redis-server in PATH.
+func inPath(t *testing.T) tested.Server {
+	t.Helper()
+	said, err := exec.CommandContext(t.Context(), "redis-server", "--version").Output() // Valkey server v=9.1.2 sha=…
+	require.NoError(t, err)
+	m := regexp.MustCompile(`^(\w+) server v=(\S+) `).FindSubmatch(said)
+	require.NotNil(t, m, "%s", said)
+	return tested.Server{Brand: string(m[1]), Version: string(m[2])}
+}
+
+// Whatever the tests run on, the doctor names it, and says which known faults it has in a cluster.
+func TestDoctorKnowsTheServerOfTheTests(t *testing.T) {
+	t.Parallel()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	is := inPath(t)
+	s, err := redistest.StartSharded(t.Context(), redistest.ShardedConfig{Masters: 2})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	_, r := diagnose(t, "--members", "redis-cluster://"+strings.Join(s.Addrs(), ","))
+	for _, m := range r.Members[0].Masters {
+		version := m.Version
+		if is.Brand == "Redis" {
+			version = "Redis " + version
+		}
+		assert.Equal(t, strings.ToLower(is.String()), strings.ToLower(version))
+	}
+	assert.False(t, found(r, doctor.Warning, "^version: "), "%+v", r.Findings)
+	faulty := map[string][2]bool{"redis-7.2": {true, false}, "redis-7.4": {true, true}, "valkey-7.2": {true, false}}[is.Name()]
+	assert.Equal(t, faulty, [2]bool{
+		found(r, doctor.OK, "^known fault: .*CLUSTER SHARDS"), found(r, doctor.OK, "^known fault: .*SPUBLISH"),
+	}, "%+v", r.Findings)
 }
 
 // found looks for a finding whose "check: member: what" matches.

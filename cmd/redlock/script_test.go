@@ -148,6 +148,15 @@ func runScripts(t *testing.T, dir, members string) {
 			"eventually": scriptEventually,
 			"stopped":    scriptStopped,
 		},
+		Condition: func(cond string) (bool, error) {
+			switch is := inPath(t); cond {
+			case "tested":
+				return is.Tested(), nil
+			case "redis6":
+				return is.Brand == "Redis" && strings.HasPrefix(is.Version, "6."), nil
+			}
+			return false, fmt.Errorf("no condition is called %q", cond)
+		},
 		RequireExplicitExec: true,
 	})
 }

@@ -42,6 +42,31 @@ var operators = []mutant{
 		file: "cmd/redlock/internal/doctor/facts.go",
 		old:  `case err != nil || len(r.Elems) != len(inScript):`, new: `case false:`,
 		tests: by("cmd/redlock/internal/doctor", "TestPermissionsThatCannotBeTried"),
+	}, {
+		name: "the doctor says nothing of a version that no test runs on",
+		file: "cmd/redlock/internal/doctor/version.go",
+		old:  `case !s.Tested():`, new: `case false:`,
+		tests: by("cmd/redlock/internal/doctor", "TestJudge$"),
+	}, {
+		name: "a fork is taken for the version of Redis that it is like",
+		file: "cmd/redlock/internal/doctor/version.go",
+		old:  `strings.ToLower(brand)+"_version"`, new: `"no"+"_version"`,
+		tests: by("cmd/redlock/internal/doctor", "TestJudge$|TestSummaryNames"),
+	}, {
+		name: "a fault of one master is not told while the first one has it not",
+		file: "cmd/redlock/internal/doctor/version.go",
+		old:  `range f.Parts {`, new: `range f.Parts[:1] {`,
+		tests: by("cmd/redlock/internal/doctor", "TestKnownFaultIsToldOnce"),
+	}, {
+		name: "a name that nobody chose, and that the user may not use on Redis 6.2, is critical",
+		file: "cmd/redlock/internal/doctor/judge.go",
+		old:  `if f.ACLErr != nil && !slices`, new: `if false && !slices`,
+		tests: by("cmd/redlock/internal/doctor", "TestJudge$"),
+	}, {
+		name: "a version of one server is taken for tested where that of another is",
+		file: "internal/tested/tested.go",
+		old:  `s.Name() == known.Name()`, new: `s.Line() == known.Line()`,
+		tests: by("internal/tested", "TestServerIsTested"),
 	},
 	{
 		name: "force takes the lock from whoever has it, although another was looked at: the next holder loses it",

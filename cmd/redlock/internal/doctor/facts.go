@@ -332,7 +332,7 @@ func Commands(t Target, key string, interop bool) [][]string {
 		{"HSET", boot, "id", "x"}, {"SET", quarantine, "1", "PX", "1"},
 	}
 	if t.Kind == node.RedisCluster {
-		out = append(out, []string{"CLUSTER", "MYID"}, []string{"ASKING"}, []string{"SSUBSCRIBE", inbox}, []string{"SPUBLISH", inbox, "x"})
+		out = append(out, []string{"CLUSTER", "MYID"}, []string{"CLUSTER", "SLOTS"}, []string{"ASKING"}, []string{"SSUBSCRIBE", inbox}, []string{"SPUBLISH", inbox, "x"})
 	}
 	if t.Config.MinReplicasAck > 0 {
 		out = append(out, []string{"WAIT", "1", "100"})
@@ -419,7 +419,7 @@ func try(ctx context.Context, ask asker, t Target, all [][]string, failed *error
 		denied = append(denied, all[0])
 		*failed = errors.New("what scripts may call is not known, because EVAL is not permitted")
 	case err != nil || len(r.Elems) != len(inScript):
-		*failed = errors.New("ACL DRYRUN is not permitted, and the server is older than Redis 7, or refuses a script that does not write")
+		*failed = errors.New("the server has neither ACL DRYRUN nor scripts that only read, as Redis 7 has, or does not permit them")
 	default:
 		for i, c := range inScript {
 			if text := string(r.Elems[i].Str); forbids(node.Refusal(&quorum.Reply{Kind: '-', Str: []byte(text)})) {

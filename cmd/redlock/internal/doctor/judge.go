@@ -93,6 +93,7 @@ func Judge(all []Facts, terms Terms, now time.Time) Report {
 		j.out.Members = append(j.out.Members, j.summary(f))
 		j.sentinels(f)
 		j.cluster(f)
+		j.faults(f)
 		if f.Err != nil {
 			j.down(f, f)
 			continue
@@ -297,11 +298,7 @@ func (j *judge) server(f *Facts) {
 		j.say(Warning, "info", f.Member, "INFO is not permitted", "restarts are not noticed, and little of this list can be checked", "+info")
 		return
 	}
-	if v, ok := f.Info["valkey_version"]; ok {
-		j.say(OK, "version", f.Member, "Valkey "+v, "", "")
-	} else if v := f.Info["redis_version"]; v != "" && older(v, 6, 2) {
-		j.say(Critical, "version", f.Member, "Redis "+v, "the scripts are written for Redis 6.2 and later", "upgrade")
-	}
+	j.version(f)
 	if f.Kind == node.RedisCluster {
 		switch {
 		case f.Missing:
@@ -497,12 +494,20 @@ var dispensable = map[string][2]string{
 	"PING": {"+ping", "the connection that hand-offs come on is opened anew after each silence, and one that comes meanwhile is seen late; " +
 		"a server that loads, or is busy, is taken for one that is up until it refuses a lock"},
 	"CLIENT SETNAME": {"+client|setname", "CLIENT LIST does not tell which connections are those of the library"},
-	"SCRIPT LOAD":    {"+script|load", "scripts are sent in full when a server does not have them, which costs a round trip more each time"},
+	"CLUSTER SLOTS": {"+cluster|slots", "Redis 6.2 tells clients no master, and 7.2 and 7.4 none for the slots of one that has failed: CLUSTER SHARDS " +
+		"is not enough there"},
+	"SCRIPT LOAD": {"+script|load", "scripts are sent in full when a server does not have them, which costs a round trip more each time"},
 }
 
 // name splits off what the user may not do to the key of the terms, if that is everything.
 func (j *judge) name(f *Facts) (rest []string, all bool) {
 	of := func(c string) bool { return strings.Contains(c+" ", " "+j.terms.Key+" ") }
+	if !slices.ContainsFunc(f.Denied, of) {
+		return f.Denied, false
+	}
+	if f.ACLErr != nil && !slices.ContainsFunc(f.Denied, func(c string) bool { return strings.HasPrefix(c, "EVAL ") }) {
+		return slices.DeleteFunc(slices.Clone(f.Denied), of), true // Redis 6.2: of commands with the key EVALSHA alone was tried
+	}
 	for _, c := range Commands(Target{Kind: f.Kind}, j.terms.Key, false) {
 		if n := strings.Join(name(c), " "); len(c) > 1 && c[1] == j.terms.Key && !slices.Contains(f.Denied, n) {
 			return f.Denied, false
@@ -646,9 +651,11 @@ func (j *judge) summary(f *Facts) Summary {
 	if f.Kind == node.BySentinel {
 		s.Master = f.Addr
 	}
-	s.Up, s.RTTUS, s.Version = true, f.RTT.Microseconds(), f.Info["redis_version"]
-	if v := f.Info["valkey_version"]; v != "" {
-		s.Version = "valkey " + v
+	s.Up, s.RTTUS = true, f.RTT.Microseconds()
+	if is := program(f.Info); is.Brand == "Redis" {
+		s.Version = is.Version
+	} else {
+		s.Version = strings.ToLower(is.String())
 	}
 	s.Uptime, _ = strconv.ParseInt(f.Info["uptime_in_seconds"], 10, 64)
 	if !f.Clock[0].Sent.IsZero() {

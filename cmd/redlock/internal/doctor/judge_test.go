@@ -65,12 +65,31 @@ func TestJudge(t *testing.T) {
 			s[1].Info["role"], s[1].Info["master_replid"] = "slave", s[2].Info["master_replid"]
 			return s
 		}, Critical, "replication", "another member, 10.0.0.3", false},
-		"old":     {func(s set, _ *Terms) set { s[1].Info["redis_version"] = "6.0.9"; return s }, Critical, "version", "6.0.9", false},
-		"cluster": {func(s set, _ *Terms) set { s[1].Info["redis_mode"] = "cluster"; return s }, Critical, "mode", "Cluster", false},
-		"loading": {func(s set, _ *Terms) set { s[1].Info["loading"] = "1"; return s }, Warning, "loading", "", false},
-		"no info": {func(s set, _ *Terms) set { s[1].Info = nil; return s }, Warning, "info", "", false},
-		"crowded": {func(s set, _ *Terms) set { s[1].Info["connected_clients"] = "9000"; return s }, Warning, "clients", "9000", false},
-		"far":     {func(s set, _ *Terms) set { s[1].RTT = 80 * time.Millisecond; return s }, Warning, "rtt", "80ms", false},
+		"old":           {func(s set, _ *Terms) set { s[1].Info["redis_version"] = "6.0.9"; return s }, Critical, "version", "6.0.9", false},
+		"not tested":    {func(s set, _ *Terms) set { s[1].Info["redis_version"] = "8.0.0"; return s }, Warning, "version", "Redis 8.0.0 is not tested", false},
+		"another patch": {func(s set, _ *Terms) set { s[1].Info["redis_version"] = "7.2.13"; return s }, OK, "", "", false},
+		"fork": {func(s set, _ *Terms) set {
+			s[1].Info["redis_version"], s[1].Info["valkey_version"] = "7.2.4", "8.1.1"
+			return s
+		}, OK, "", "", false},
+		"fork, not tested": {func(s set, _ *Terms) set {
+			s[1].Info["redis_version"], s[1].Info["valkey_version"] = "7.2.4", "7.2.7"
+			return s
+		}, Warning, "version", "Valkey 7.2.7 is not tested", false},
+		"another server": {func(s set, _ *Terms) set {
+			s[1].Info["redis_version"], s[1].Info["dragonfly_version"] = "7.4.0", "df-v1.40.1"
+			return s
+		}, Warning, "version", "Dragonfly df-v1.40.1 is not tested", false},
+		"KeyDB": {func(s set, _ *Terms) set {
+			s[1].Info["redis_version"], s[1].Info["mvcc_depth"] = "6.3.4", "0"
+			return s
+		}, Warning, "version", "KeyDB 6.3.4 is not tested", false},
+		"version not told": {func(s set, _ *Terms) set { delete(s[1].Info, "redis_version"); return s }, OK, "version", "does not tell", false},
+		"cluster":          {func(s set, _ *Terms) set { s[1].Info["redis_mode"] = "cluster"; return s }, Critical, "mode", "Cluster", false},
+		"loading":          {func(s set, _ *Terms) set { s[1].Info["loading"] = "1"; return s }, Warning, "loading", "", false},
+		"no info":          {func(s set, _ *Terms) set { s[1].Info = nil; return s }, Warning, "info", "", false},
+		"crowded":          {func(s set, _ *Terms) set { s[1].Info["connected_clients"] = "9000"; return s }, Warning, "clients", "9000", false},
+		"far":              {func(s set, _ *Terms) set { s[1].RTT = 80 * time.Millisecond; return s }, Warning, "rtt", "80ms", false},
 		"evicts": {func(s set, _ *Terms) set {
 			s[1].Info["maxmemory_policy"], s[1].Info["maxmemory"] = "allkeys-lru", "100"
 			return s
@@ -126,10 +145,22 @@ func TestJudge(t *testing.T) {
 			s[1].Info["min_slaves_good_slaves"], s[1].Config["min-replicas-to-write"] = "2", "2"
 			return s
 		}, OK, "", "", false},
-		"ping":                  {func(s set, _ *Terms) set { s[1].Denied = []string{"PING"}; return s }, Warning, "permissions", "not: PING", false},
-		"its name":              {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT SETNAME"}; return s }, Warning, "permissions", "not: CLIENT SETNAME", false},
-		"script load":           {func(s set, _ *Terms) set { s[1].Denied = []string{"SCRIPT LOAD", "PING"}; return s }, Warning, "permissions", "not: SCRIPT LOAD", false},
-		"not permitted":         {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT KILL"}; return s }, Critical, "permissions", "CLIENT KILL", false},
+		"ping":          {func(s set, _ *Terms) set { s[1].Denied = []string{"PING"}; return s }, Warning, "permissions", "not: PING", false},
+		"its name":      {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT SETNAME"}; return s }, Warning, "permissions", "not: CLIENT SETNAME", false},
+		"script load":   {func(s set, _ *Terms) set { s[1].Denied = []string{"SCRIPT LOAD", "PING"}; return s }, Warning, "permissions", "not: SCRIPT LOAD", false},
+		"not permitted": {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT KILL"}; return s }, Critical, "permissions", "CLIENT KILL", false},
+		"another name, Redis 6.2": {func(s set, x *Terms) set {
+			x.Key, s[1].ACLErr, s[1].Denied = "a", errors.New("x"), []string{"EVALSHA a redquorum:tokens"}
+			return s
+		}, OK, "permissions", "not checked for locks", false},
+		"another name and command, Redis 6.2": {func(s set, x *Terms) set {
+			x.Key, s[1].ACLErr, s[1].Denied = "a", errors.New("x"), []string{"EVALSHA a redquorum:tokens", "CLIENT KILL"}
+			return s
+		}, Critical, "permissions", "may not: CLIENT KILL", false},
+		"no scripts": {func(s set, x *Terms) set {
+			x.Key, s[1].ACLErr, s[1].Denied = "a", errors.New("x"), []string{"EVAL a redquorum:tokens", "EVALSHA a redquorum:tokens"}
+			return s
+		}, Critical, "permissions", "may not: EVAL a", false},
 		"permissions not known": {func(s set, _ *Terms) set { s[1].ACLErr = errors.New("x"); return s }, OK, "permissions", "not all checked: x", false},
 		"small buffers":         {func(s set, _ *Terms) set { s[1].Config["client-output-buffer-limit"] = "pubsub 65536 0 0"; return s }, Warning, "buffers", "65536", false},
 		"small buffers, soft": {func(s set, _ *Terms) set {
