@@ -20,8 +20,8 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
-// appSpan is how long the random application runs: 20 s in make test, ten minutes in make test-faults, and as
-// long as REDQUORUM_APP_SOAK says in make soak-app.
+// appSpan is how long the random application runs: 20 s in make test, ten minutes in make test-faults (two with
+// FAULTS=each), and as long as REDQUORUM_APP_SOAK says in make soak-app.
 func appSpan(t testing.TB) (span time.Duration, soak bool) {
 	t.Helper()
 	if text := os.Getenv("REDQUORUM_APP_SOAK"); text != "" {
@@ -29,8 +29,11 @@ func appSpan(t testing.TB) (span time.Duration, soak bool) {
 		require.NoError(t, err, "REDQUORUM_APP_SOAK")
 		return d, true
 	}
-	if long() {
+	switch {
+	case whole():
 		return 10 * time.Minute, false
+	case long():
+		return 2 * time.Minute, false
 	}
 	return 20 * time.Second, false
 }

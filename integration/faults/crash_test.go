@@ -240,13 +240,16 @@ func (d *deployment) check(t testing.TB) {
 }
 
 // One or two of five members are killed under traffic, and come back in every way and order. Locks are
-// taken all the time, never by two at once, and tokens rise. make test draws 20 of the 285; make
-// test-faults plays all.
+// taken all the time, never by two at once, and tokens rise. make test draws 20 of the 285, make
+// test-faults plays all, and draws 60 with FAULTS=each.
 func TestMembersCrashAndComeBack(t *testing.T) {
 	rng := seeded(t)
 	n, lanes, shift := 20, 2, 10
-	if long() {
+	switch {
+	case whole():
 		n, shift = -1, 12
+	case long():
+		n = 60
 	}
 	plan := drawCrashes(rng, n)
 	var next atomic.Int64

@@ -34,7 +34,10 @@ type episode struct {
 const floor = 2.0
 
 // long reports whether faults are to last as long as in make test-faults.
-func long() bool { return os.Getenv("REDQUORUM_FAULTS") == "all" }
+func long() bool { return whole() || os.Getenv("REDQUORUM_FAULTS") == "each" }
+
+// whole reports whether every combination of crashes is to be played, and the random application for long, too.
+func whole() bool { return os.Getenv("REDQUORUM_FAULTS") == "all" }
 
 // span is how long a fault lasts: this long in make test, and 10 s in make test-faults.
 func span(short time.Duration) time.Duration {
