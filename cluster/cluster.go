@@ -11,12 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/slot"
 )
 
-var _ quorum.Slotted = (*Cluster)(nil)
+var _ member.Slotted = (*Cluster)(nil)
 
 // Config says how to reach a Redis Cluster.
 type Config struct {
@@ -41,7 +41,7 @@ type Cluster struct {
 	table   atomic.Pointer[table]
 	tracks  [slot.Count]track
 	queued  atomic.Int64  // calls in detours
-	ear     atomic.Uint64 // the greatest of any inbox: see quorum.State
+	ear     atomic.Uint64 // the greatest of any inbox: see member.State
 	closing atomic.Bool   // no calls from outside any more
 	closed  atomic.Bool   // no call is sent anywhere any more
 	tried   atomic.Bool   // every master that the first topology named
@@ -57,6 +57,7 @@ type Cluster struct {
 		slots []uint16
 		kick  chan struct{} // capacity 1
 	}
+	routes  sync.Pool // of *route
 	owed    owed
 	dropped atomic.Bool   // releases that were owed, and the Logger is to be told of it
 	renew   chan struct{} // capacity 1: the topology is wanted
@@ -67,7 +68,7 @@ type Cluster struct {
 	mu       sync.Mutex // guards the fields below and the making of tables; not held during I/O
 	masters  map[string]*master
 	patches  map[uint16]patch // slots that a MOVED put elsewhere than the last topology did
-	listener quorum.Listener
+	listener member.Listener
 	channel  string
 	seen     error // why there is no topology
 }
@@ -122,7 +123,7 @@ func New(c Config) (*Cluster, error) {
 	cl := &Cluster{
 		cfg: c, name: strings.Join(c.Seeds, ","), log: log, patience: c.Node.StallTimeout,
 		group: &node.Group{}, renew: make(chan struct{}, 1),
-		masters: make(map[string]*master), patches: make(map[uint16]patch), seen: quorum.ErrConnecting,
+		masters: make(map[string]*master), patches: make(map[uint16]patch), seen: member.ErrConnecting,
 	}
 	if cl.patience <= 0 {
 		cl.patience = 2 * time.Second
@@ -130,7 +131,7 @@ func New(c Config) (*Cluster, error) {
 	for _, e := range []struct {
 		err   *error
 		cause error
-	}{{&cl.errClosed, quorum.ErrClosed}, {&cl.errOverflow, quorum.ErrOverflow}, {&cl.errEnded, quorum.ErrEnded},
+	}{{&cl.errClosed, member.ErrClosed}, {&cl.errOverflow, member.ErrOverflow}, {&cl.errEnded, member.ErrEnded},
 		{&cl.errNobody, errNobody}, {&cl.errMoving, errMoving}} {
 		*e.err = fmt.Errorf("%s: %w", cl.name, e.cause)
 	}
@@ -150,23 +151,23 @@ func New(c Config) (*Cluster, error) {
 
 // What a call gets that could not be passed on. Both are NotSent.
 var (
-	errNobody = fmt.Errorf("%w: no master is known for the slot", quorum.ErrDown)
-	errMoving = fmt.Errorf("%w: the slot is being moved", quorum.ErrDown)
+	errNobody = fmt.Errorf("%w: no master is known for the slot", member.ErrDown)
+	errMoving = fmt.Errorf("%w: the slot is being moved", member.ErrDown)
 )
 
 // Name is the list of seeds.
 func (cl *Cluster) Name() string { return cl.name }
 
-// Submit passes c on to the master of its slot. See quorum.Member.
-func (cl *Cluster) Submit(c *quorum.Call) { cl.submit(c, &cl.closing) }
+// Submit passes c on to the master of its slot. See member.Member.
+func (cl *Cluster) Submit(c *member.Call) { cl.submit(c, &cl.closing) }
 
 // submit is Submit until refused. For what is owed that is later than for calls from outside.
-func (cl *Cluster) submit(c *quorum.Call, refused *atomic.Bool) {
-	c.Via, c.Route = cl, quorum.Route{Gen: cl.group.Era()}
+func (cl *Cluster) submit(c *member.Call, refused *atomic.Bool) {
+	cl.begin(c)
 	t := cl.track(c)
 	t.open.Add(1)
 	if refused.Load() {
-		cl.end(c, quorum.NotSent, cl.errClosed)
+		cl.end(c, member.NotSent, cl.errClosed)
 		return
 	}
 	t.mu.Lock()
@@ -175,14 +176,14 @@ func (cl *Cluster) submit(c *quorum.Call, refused *atomic.Bool) {
 		ok := cl.queueLocked(t, c)
 		t.mu.Unlock()
 		if !ok {
-			cl.end(c, quorum.NotSent, cl.errOverflow)
+			cl.end(c, member.NotSent, cl.errOverflow)
 		}
 		return
 	}
 	if want == nil {
 		t.mu.Unlock()
 		cl.refreshSoon()
-		cl.end(c, quorum.NotSent, cl.errNobody)
+		cl.end(c, member.NotSent, cl.errNobody)
 		return
 	}
 	t.owner = want
@@ -191,19 +192,19 @@ func (cl *Cluster) submit(c *quorum.Call, refused *atomic.Bool) {
 	want.node.Submit(c)
 }
 
-func (cl *Cluster) track(c *quorum.Call) *track { return &cl.tracks[c.Slot&(slot.Count-1)] }
+func (cl *Cluster) track(c *member.Call) *track { return &cl.tracks[c.Slot&(slot.Count-1)] }
 
-// Done implements quorum.Sink for calls that were passed on: it takes back those that were not executed
-// because of where they went. It runs on readers.
-func (cl *Cluster) Done(c *quorum.Call) {
-	t := cl.track(c)
+// done is told of calls that were passed on: it takes back those that were not executed because of where they went. It
+// runs on readers.
+func (cl *Cluster) done(c *member.Call) {
+	t, r := cl.track(c), routeOf(c)
 	t.mu.Lock()
 	t.calls--
 	st := cl.judge(c, t.owner)
 	if st.do != deliver && st.do != giveUp {
-		c.Item = quorum.Item{} // by itself: then it is told where it belongs
-		if c.Route.Since.IsZero() {
-			c.Route.Since = time.Now()
+		c.Item = member.Item{} // by itself: then it is told where it belongs
+		if r.since.IsZero() {
+			r.since = time.Now()
 		}
 		if t.detour == nil {
 			t.detour = &detour{}
@@ -215,8 +216,8 @@ func (cl *Cluster) Done(c *quorum.Call) {
 		}
 		t.detour.step = st
 		cl.queued.Add(1)
-		if c.Route.Hops > 1 { // they disagree: a moment for them to agree
-			t.detour.at = c.Route.Since.Add(time.Millisecond << c.Route.Hops)
+		if r.hops > 1 { // they disagree: a moment for them to agree
+			t.detour.at = r.since.Add(time.Millisecond << r.hops)
 		}
 	} else if t.detour != nil {
 		t.detour.at, t.detour.tries = time.Time{}, 0
@@ -231,10 +232,10 @@ func (cl *Cluster) Done(c *quorum.Call) {
 	}
 	switch st.do {
 	case giveUp:
-		last, _ := c.Err.(*quorum.ReplyError)
-		cl.end(c, quorum.Refused, &RedirectError{Hops: int(c.Route.Hops), Last: last})
+		last, _ := c.Err.(*member.ReplyError)
+		cl.end(c, member.Refused, &RedirectError{Hops: int(r.hops), Last: last})
 	case deliver:
-		if c.Outcome == quorum.NotSent && c.Err != cl.errEnded || c.Outcome == quorum.Unknown {
+		if c.Outcome == member.NotSent && c.Err != cl.errEnded || c.Outcome == member.Unknown {
 			cl.refreshSoon()
 		}
 		cl.end(c, c.Outcome, c.Err)
@@ -243,73 +244,67 @@ func (cl *Cluster) Done(c *quorum.Call) {
 
 // judge decides what becomes of a call that is done. It counts hops: servers that disagree, one after the other. A
 // pause begins anew: while a slot moves its owner says ASK and the other one TRYAGAIN, again and again, and agree.
-func (cl *Cluster) judge(c *quorum.Call, by *master) step {
+func (cl *Cluster) judge(c *member.Call, by *master) step {
+	r := routeOf(c)
 	var st step
 	switch {
-	case c.Outcome == quorum.Answered || c.Outcome == quorum.Unknown:
+	case c.Outcome == member.Answered || c.Outcome == member.Unknown:
 		return step{}
-	case c.Outcome == quorum.NotSent:
+	case c.Outcome == member.NotSent:
 		// The node is new, or left the cluster a moment ago.
-		if cl.closed.Load() || !errors.Is(c.Err, quorum.ErrConnecting) && !errors.Is(c.Err, quorum.ErrClosed) {
+		if cl.closed.Load() || !errors.Is(c.Err, member.ErrConnecting) && !errors.Is(c.Err, member.ErrClosed) {
 			return step{}
 		}
-		if st = (step{do: backoff}); cl.waited(c) >= cl.patience {
+		if st = (step{do: backoff}); r.waited() >= cl.patience {
 			return step{}
 		}
 	default:
-		refused, ok := c.Err.(*quorum.ReplyError)
+		refused, ok := c.Err.(*member.ReplyError)
 		if !ok {
 			return step{}
 		}
-		st = decide(refusal{refused.Kind, refused.Text, by.addr, c.Slot, c.Route.Hops, cl.waited(c)}, cl.patience)
+		st = decide(refusal{refused.Kind, refused.Text, by.addr, c.Slot, r.hops, r.waited()}, cl.patience)
 		if st.do == follow || st.do == ask {
-			c.Route.Hops++
+			r.hops++
 		}
 		if st.do == backoff && interrupted(refused.Text) {
-			c.Route.Interrupted = true
+			c.Interrupted = true
 		}
 	}
 	if st.do == deliver || st.do == giveUp {
 		return st
 	}
 	if st.do == backoff {
-		c.Route.Hops = 0
+		r.hops = 0
 	}
-	if c.Ended != nil && c.Ended.Load() || cl.closed.Load() {
+	if c.Over() || cl.closed.Load() {
 		// Its release has begun, and may have been executed: the call must not be, any more.
-		if !c.Route.Interrupted {
-			c.Outcome, c.Err = quorum.NotSent, cl.errEnded
+		if !c.Interrupted {
+			c.Outcome, c.Err = member.NotSent, cl.errEnded
 		}
 		return step{}
 	}
 	return st
 }
 
-func (cl *Cluster) waited(c *quorum.Call) time.Duration {
-	if c.Route.Since.IsZero() {
-		return 0
-	}
-	return time.Since(c.Route.Since)
-}
-
 // end delivers a call.
-func (cl *Cluster) end(c *quorum.Call, outcome quorum.Outcome, err error) {
+func (cl *Cluster) end(c *member.Call, outcome member.Outcome, err error) {
 	c.Outcome, c.Err = outcome, err
-	c.State.Gen = c.Route.Gen
+	c.State.Gen = routeOf(c).gen
 	if !c.OweUntil.IsZero() && err != nil && err != cl.errClosed && err != cl.errEnded && c.Undelivered() {
 		cl.owed.add(c)
 	}
-	c.Via = nil
+	cl.forget(c)
 	t := cl.track(c)
 	c.Sink.Done(c)
 	t.open.Add(-1) // behind what is owed: see settled
 }
 
-// StateOf implements quorum.Slotted.
-func (cl *Cluster) StateOf(s uint16) quorum.State {
+// StateOf implements member.Slotted.
+func (cl *Cluster) StateOf(s uint16) member.State {
 	m := cl.table.Load().of(s)
 	if m == nil {
-		return quorum.State{Gen: cl.group.Era(), Err: cl.errNobody}
+		return member.State{Gen: cl.group.Era(), Err: cl.errNobody}
 	}
 	st := m.node.State()
 	st.Gen, st.Ear = cl.group.Era(), cl.ear.Load()
@@ -318,13 +313,13 @@ func (cl *Cluster) StateOf(s uint16) quorum.State {
 
 // State is that of the cluster: Up, Votes and Inbox if they are true of any master. It is up when every
 // master has been tried. RunID is that of the master of slot 0.
-func (cl *Cluster) State() quorum.State {
+func (cl *Cluster) State() member.State {
 	t := cl.table.Load()
-	out := quorum.State{Gen: cl.group.Era()}
+	out := member.State{Gen: cl.group.Era()}
 	untried := false
 	for _, m := range t.masters[1:] {
 		st := m.node.State()
-		untried = untried || !st.Up && errors.Is(st.Err, quorum.ErrConnecting)
+		untried = untried || !st.Up && errors.Is(st.Err, member.ErrConnecting)
 		out.Up = out.Up || st.Up
 		out.Votes = out.Votes || st.Votes
 		out.Inbox = out.Inbox || st.Inbox
@@ -349,7 +344,7 @@ func (cl *Cluster) State() quorum.State {
 		out.RunID = m.node.State().RunID
 	}
 	if untried && !cl.tried.Load() {
-		out.Up, out.Votes, out.Inbox, out.Err = false, false, false, quorum.ErrConnecting
+		out.Up, out.Votes, out.Inbox, out.Err = false, false, false, member.ErrConnecting
 	}
 	if !untried && len(t.masters) > 1 {
 		cl.tried.Store(true) // masters that come later do not take away what the others are good for
@@ -360,8 +355,8 @@ func (cl *Cluster) State() quorum.State {
 	return out
 }
 
-// Listen subscribes an inbox at every master. See quorum.Member.
-func (cl *Cluster) Listen(channel string, l quorum.Listener) {
+// Listen subscribes an inbox at every master. See member.Member.
+func (cl *Cluster) Listen(channel string, l member.Listener) {
 	cl.mu.Lock()
 	if cl.listener != nil {
 		panic("cluster: Listen called twice")
@@ -377,14 +372,14 @@ func (cl *Cluster) Listen(channel string, l quorum.Listener) {
 	}
 }
 
-// Push implements quorum.Listener for one master's inbox.
-func (m *master) Push(msg []byte, st quorum.State, at time.Time) {
+// Push implements member.Listener for one master's inbox.
+func (m *master) Push(msg []byte, st member.State, at time.Time) {
 	st.Gen = m.cl.group.Era()
 	m.cl.listener.Push(msg, st, at)
 }
 
-// Changed implements quorum.Listener for one master.
-func (m *master) Changed(st quorum.State) {
+// Changed implements member.Listener for one master.
+func (m *master) Changed(st member.State) {
 	cl := m.cl
 	// A new inbox at any master concerns the waiters of every slot: it is not known for certain whose a slot
 	// was when something was pushed.

@@ -5,14 +5,14 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
 )
 
 // detour is where calls of a slot wait that cannot be passed on: those that came back, then those that
 // came after. It goes on when no call of the slot is on its way.
 type detour struct {
-	back, queue []*quorum.Call
+	back, queue []*member.Call
 	step        step // what was last said to one that came back
 	tries       int  // in a row without progress
 	at          time.Time
@@ -33,14 +33,14 @@ const (
 func pauseAfter(tries int) time.Duration { return min(pauseMin<<min(tries, 10), pauseMax) }
 
 // queueLocked puts a new call behind what waits; false: too many wait.
-func (cl *Cluster) queueLocked(t *track, c *quorum.Call) bool {
+func (cl *Cluster) queueLocked(t *track, c *member.Call) bool {
 	if cl.queued.Load() >= maxQueued {
 		return false
 	}
 	if t.detour == nil {
 		t.detour = &detour{}
 	}
-	c.Route.Since = time.Now()
+	routeOf(c).since = time.Now()
 	t.detour.queue = append(t.detour.queue, c)
 	cl.queued.Add(1)
 	return true
@@ -150,19 +150,19 @@ func (cl *Cluster) advance(s uint16, now time.Time) (wait time.Duration, done bo
 // reachable: a node that has not tried to connect yet may still come up.
 func reachable(m *master) bool {
 	st := m.node.State()
-	return st.Up || !errors.Is(st.Err, quorum.ErrConnecting)
+	return st.Up || !errors.Is(st.Err, member.ErrConnecting)
 }
 
 // pause lets a slot wait, longer each time, and gives up what has waited too long.
 func (cl *Cluster) pause(t *track, now time.Time) (time.Duration, bool) {
 	t.mu.Lock()
 	wait := cl.pauseLocked(t, now)
-	var over []*quorum.Call
+	var over []*member.Call
 	d := t.detour
-	keep := func(list []*quorum.Call) []*quorum.Call {
+	keep := func(list []*member.Call) []*member.Call {
 		out := list[:0]
 		for _, c := range list {
-			if now.Sub(c.Route.Since) >= cl.patience || c.Ended != nil && c.Ended.Load() {
+			if now.Sub(routeOf(c).since) >= cl.patience || c.Over() {
 				over = append(over, c)
 			} else {
 				out = append(out, c)
@@ -192,13 +192,13 @@ func (cl *Cluster) pauseLocked(t *track, now time.Time) time.Duration {
 }
 
 // expire delivers a call of a detour that is not tried any more.
-func (cl *Cluster) expire(c *quorum.Call) {
+func (cl *Cluster) expire(c *member.Call) {
 	cl.queued.Add(-1)
 	switch {
-	case c.Ended != nil && c.Ended.Load() && !c.Route.Interrupted:
-		cl.end(c, quorum.NotSent, cl.errEnded)
-	case c.Outcome == quorum.Unanswered:
-		cl.end(c, quorum.NotSent, cl.errMoving)
+	case c.Over() && !c.Interrupted:
+		cl.end(c, member.NotSent, cl.errEnded)
+	case c.Outcome == member.Unanswered:
+		cl.end(c, member.NotSent, cl.errMoving)
 	default:
 		cl.end(c, c.Outcome, c.Err)
 	}
@@ -220,7 +220,7 @@ func (cl *Cluster) probe(t *track, to *master, asking bool, now time.Time) {
 		}
 		c := (*from)[0]
 		*from = (*from)[1:]
-		if now.Sub(c.Route.Since) >= cl.patience || c.Ended != nil && c.Ended.Load() {
+		if now.Sub(routeOf(c).since) >= cl.patience || c.Over() {
 			t.mu.Unlock()
 			cl.expire(c)
 			continue
@@ -234,7 +234,7 @@ func (cl *Cluster) probe(t *track, to *master, asking bool, now time.Time) {
 		t.calls++
 		t.mu.Unlock()
 		cl.queued.Add(-1)
-		c.Route.Asking, c.Late = asking, true
+		routeOf(c).asking, c.Late = asking, true
 		to.node.Submit(c)
 		return
 	}
@@ -257,12 +257,12 @@ func (cl *Cluster) flush(t *track, to *master) {
 		t.mu.Unlock()
 		cl.queued.Add(-int64(len(batch)))
 		for _, c := range batch {
-			c.Route.Asking, c.Late = false, true
-			if c.Ended != nil && c.Ended.Load() {
-				if !c.Route.Interrupted {
-					c.Outcome, c.Err = quorum.NotSent, cl.errEnded
+			routeOf(c).asking, c.Late = false, true
+			if c.Over() {
+				if !c.Interrupted {
+					c.Outcome, c.Err = member.NotSent, cl.errEnded
 				}
-				cl.Done(c)
+				cl.done(c)
 				continue
 			}
 			to.node.Submit(c)
@@ -288,7 +288,7 @@ func (cl *Cluster) stamp(t *track, s uint16, m *master) bool {
 			defer cancel()
 			err = m.node.Stamp(ctx, s)
 		}
-		var over []*quorum.Call
+		var over []*member.Call
 		t.mu.Lock()
 		d := t.detour
 		d.stamping, d.step = false, step{}
@@ -317,7 +317,7 @@ func (cl *Cluster) abandon() {
 		}
 		for _, c := range append(d.back, d.queue...) {
 			cl.queued.Add(-1)
-			cl.end(c, quorum.NotSent, cl.errClosed)
+			cl.end(c, member.NotSent, cl.errClosed)
 		}
 	}
 }

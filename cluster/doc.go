@@ -1,12 +1,12 @@
 // Package cluster makes one Redis Cluster one member of a quorum: each call goes to the master that owns
 // its slot, and follows the slot when it moves.
 //
-//	Submit -> track of the slot -> node of its master -> Done -> the caller's Sink
+//	Submit -> track of the slot -> node of its master -> done -> the caller's Sink
 //	                 ^                                    |
 //	                 +------- detour <--- redirected -----+
 //
 // What a redirect means is decided in redirect.go, and what a topology says in topology.go, both pure.
-// cluster.go passes calls on, detour.go carries redirects out, refresh.go learns the topology and opens
+// cluster.go passes calls on, route.go is what it notes of each, detour.go carries redirects out, refresh.go learns the topology and opens
 // and closes nodes, owed.go keeps the releases that were not delivered. How one master is reached, and
 // what it remembers, is package node's (node/shard.go).
 //
@@ -14,5 +14,5 @@
 // their submission, but for those that a server refused while later ones were on their way to it already.
 // Two rules see to it. A new call waits in the detour of its slot while calls are on their way to another
 // master than the slot's present one, or have come back. And a call that came back is not repeated once the
-// release of its attempt has begun (quorum.Call.Ended): it would execute behind it.
+// release of its attempt has begun (member.Delivery.Ended): it would execute behind it.
 package cluster

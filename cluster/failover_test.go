@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -301,7 +301,7 @@ func TestFlushOfOneMasterIsSeenByItsNextGrant(t *testing.T) {
 		l, err := b.Mutex(names[0]).TryLock(t.Context())
 		require.Error(t, err)
 		require.Nil(t, l)
-		var until *quorum.QuarantineError
+		var until *member.QuarantineError
 		return errors.As(err, &until) && until.Until.Sub(flushed) > 4900*time.Millisecond
 	}, 20*time.Second, time.Millisecond, "the longest lease, and failover_lag")
 	l, err := b.Mutex(names[1]).TryLock(t.Context())

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // fakes is a Redis Cluster in this process that says what it is told to say. Its masters answer the
@@ -250,15 +250,15 @@ func (fs *fakes) settle(cl *Cluster) {
 
 // call is one call of a test, and its own sink.
 type call struct {
-	quorum.Call
+	member.Call
 	done chan struct{}
 }
 
-func (c *call) Done(*quorum.Call) { close(c.done) }
+func (c *call) Done(*member.Call) { close(c.done) }
 
 func newCall(slot uint16, name string) *call {
 	c := &call{done: make(chan struct{})}
-	c.Call = quorum.Call{Cmd: resp.Command("TEST", name), Slot: slot, Sink: c}
+	c.Call = member.Call{Command: member.Command{Cmd: resp.Command("TEST", name), Slot: slot}, Sink: c}
 	return c
 }
 
@@ -268,7 +268,7 @@ func submit(cl *Cluster, slot uint16, name string) *call {
 	return c
 }
 
-func (c *call) wait(t *testing.T) *quorum.Call {
+func (c *call) wait(t *testing.T) *member.Call {
 	t.Helper()
 	select {
 	case <-c.done:
@@ -281,7 +281,7 @@ func (c *call) wait(t *testing.T) *quorum.Call {
 func (c *call) answered(t *testing.T) {
 	t.Helper()
 	c.wait(t)
-	require.Equal(t, quorum.Answered, c.Outcome, "%v", c.Err)
+	require.Equal(t, member.Answered, c.Outcome, "%v", c.Err)
 }
 
 func (fs *fakes) moved(slot uint16, to int) string {
@@ -306,7 +306,6 @@ func TestCallGoesToTheMasterOfItsSlotAndFollowsIt(t *testing.T) {
 	fs.masters[0].says(func(cmd string, _ bool) string { return fs.moved(5, 1) })
 	c := submit(cl, 5, "c")
 	c.answered(t)
-	require.EqualValues(t, 1, c.Route.Hops)
 	submit(cl, 5, "d").answered(t)
 	require.Equal(t, []string{"a", "c"}, fs.masters[0].commands(), "the slot was patched at once")
 	require.Equal(t, []string{"b", "c", "d"}, fs.masters[1].commands())
@@ -353,13 +352,13 @@ func TestMastersThatSendACallRoundInCirclesAreGivenUp(t *testing.T) {
 	fs.masters[0].says(func(string, bool) string { return fs.moved(5, 1) })
 	fs.masters[1].says(func(string, bool) string { return fs.moved(5, 0) })
 	c := submit(cl, 5, "x").wait(t)
-	require.Equal(t, quorum.Refused, c.Outcome)
+	require.Equal(t, member.Refused, c.Outcome)
 	var circles *RedirectError
 	require.ErrorAs(t, c.Err, &circles)
 	require.Equal(t, maxHops, circles.Hops)
-	var last *quorum.ReplyError
+	var last *member.ReplyError
 	require.ErrorAs(t, c.Err, &last)
-	require.Equal(t, quorum.KindCluster, last.Kind)
+	require.Equal(t, member.KindCluster, last.Kind)
 	require.Equal(t, maxHops+1, len(fs.masters[0].commands())+len(fs.masters[1].commands()))
 }
 
@@ -405,7 +404,7 @@ func TestCallThatComesBackTravelsAlone(t *testing.T) {
 	})
 	for _, again := range []bool{true, false} {
 		c := newCall(5, "name")
-		c.Item = quorum.Item{Batch: "a script", Letter: 'a', Keys: 1, Args: 1}
+		c.Item = member.Item{Batch: "a script", Letter: 'a', Keys: 1, Args: 1}
 		cl.Submit(&c.Call)
 		c.answered(t)
 		require.Equal(t, again, c.Item.Batch == "")
@@ -441,7 +440,7 @@ func TestSlotWhoseLastStepIsLateCostsAPauseAndNoError(t *testing.T) {
 	tries.Store(-1 << 40)
 	began := time.Now()
 	c := submit(cl, 5, "c").wait(t)
-	require.Equal(t, quorum.Refused, c.Outcome)
+	require.Equal(t, member.Refused, c.Outcome)
 	require.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond)
 }
 
@@ -453,9 +452,9 @@ func TestSlotThatNobodyServesForLongIsARefusalInTime(t *testing.T) {
 	began := time.Now()
 	first, second := submit(cl, 5, "a"), submit(cl, 5, "b")
 	c := first.wait(t)
-	require.Equal(t, quorum.Refused, c.Outcome)
+	require.Equal(t, member.Refused, c.Outcome)
 	require.ErrorContains(t, c.Err, "CLUSTERDOWN")
-	require.Contains(t, []quorum.Outcome{quorum.Refused, quorum.NotSent}, second.wait(t).Outcome)
+	require.Contains(t, []member.Outcome{member.Refused, member.NotSent}, second.wait(t).Outcome)
 	require.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond)
 	fs.masters[0].says(func(string, bool) string { return ":1\r\n" })
 	submit(cl, 5, "c").answered(t)
@@ -515,8 +514,8 @@ func TestCallThatComesBackAfterItsReleaseHasBegunIsNotRepeated(t *testing.T) {
 		ended.Store(true)
 		second := submit(cl, 5, "release") // behind it on the same connection, and executed there
 		close(release)
-		require.Equal(t, quorum.NotSent, first.wait(t).Outcome, refusal)
-		require.ErrorIs(t, first.Err, quorum.ErrEnded)
+		require.Equal(t, member.NotSent, first.wait(t).Outcome, refusal)
+		require.ErrorIs(t, first.Err, member.ErrEnded)
 		second.answered(t)
 		require.Equal(t, []string{"acquire", "release"}, fs.masters[0].commands())
 		require.Empty(t, fs.masters[1].commands())
@@ -534,7 +533,7 @@ func TestReleaseThatWasNotDeliveredGoesToWhoeverOwnsTheSlotThen(t *testing.T) {
 	c := newCall(5, "release")
 	c.OweUntil = time.Now().Add(time.Minute)
 	cl.Submit(&c.Call)
-	require.Equal(t, quorum.Unknown, c.wait(t).Outcome)
+	require.Equal(t, member.Unknown, c.wait(t).Outcome)
 	fs.grant(nil, []uint16{0, 16383})
 	require.Eventually(t, func() bool { return slices.Contains(fs.masters[1].commands(), "release") }, 20*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { cl.owed.mu.Lock(); defer cl.owed.mu.Unlock(); return len(cl.owed.debts) == 0 }, 10*time.Second, time.Millisecond)
@@ -569,7 +568,7 @@ func TestSeedThatLiesOrIsDeadDoesNoHarm(t *testing.T) {
 			for _, slot := range []uint16{5, 6000, 12000} {
 				require.Eventually(t, func() bool {
 					c := submit(cl, slot, strconv.Itoa(int(slot))).wait(t)
-					return c.Outcome == quorum.Answered
+					return c.Outcome == member.Answered
 				}, 20*time.Second, 10*time.Millisecond)
 			}
 		})
@@ -705,10 +704,10 @@ func TestStormOfRedirectsExecutesEachCallOnceAndNoneBehindItsRelease(t *testing.
 					mu.Lock()
 					times := executed[cmd]
 					mu.Unlock()
-					if want := map[bool]int{true: 1}[c.Outcome == quorum.Answered]; times != want {
+					if want := map[bool]int{true: 1}[c.Outcome == member.Answered]; times != want {
 						t.Errorf("%s: executed %d times, and %v %v", cmd, times, c.Outcome, c.Err)
 					}
-					if answered.Add(1); c.Outcome != quorum.Answered {
+					if answered.Add(1); c.Outcome != member.Answered {
 						given.Add(1)
 					}
 				}
@@ -742,11 +741,11 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, cl.Close(ctx), context.DeadlineExceeded)
 	for _, c := range calls {
-		require.NotEqual(t, quorum.Answered, c.wait(t).Outcome)
+		require.NotEqual(t, member.Answered, c.wait(t).Outcome)
 	}
 	last := submit(cl, 5, "late").wait(t)
-	require.Equal(t, quorum.NotSent, last.Outcome)
-	require.ErrorIs(t, last.Err, quorum.ErrClosed)
+	require.Equal(t, member.NotSent, last.Outcome)
+	require.ErrorIs(t, last.Err, member.ErrClosed)
 }
 
 // owedRelease is a call that is owed for a minute.
@@ -806,8 +805,8 @@ func TestEveryCallBeforeCloseIsExecutedWhereverItsSlotGoes(t *testing.T) {
 			closed := closing20(t, cl)
 			require.Eventually(t, cl.closing.Load, 10*time.Second, time.Millisecond)
 			late := submit(cl, 5, "late").wait(t)
-			require.Equal(t, quorum.NotSent, late.Outcome)
-			require.ErrorIs(t, late.Err, quorum.ErrClosed)
+			require.Equal(t, member.NotSent, late.Outcome)
+			require.ErrorIs(t, late.Err, member.ErrClosed)
 			begun()
 			require.NoError(t, <-closed)
 			executed := make(map[string]int)
@@ -877,7 +876,7 @@ func TestReleaseThatIsRefusedForAPassingReasonIsOwedInACluster(t *testing.T) {
 			})
 			c := owedRelease(5, "release")
 			cl.Submit(&c.Call)
-			require.Equal(t, quorum.Refused, c.wait(t).Outcome)
+			require.Equal(t, member.Refused, c.wait(t).Outcome)
 			require.NoError(t, <-closing20(t, cl)) // waits for what is owed
 			require.Len(t, fs.masters[0].commands(), map[bool]int{true: 4, false: 1}[owed])
 		})

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // Master is one master of a Redis Cluster, for tools that look at a cluster without being its clients.
@@ -36,14 +36,14 @@ func Topology(ctx context.Context, c Config) ([]Master, error) {
 }
 
 var (
-	_ quorum.Clocked = (*Cluster)(nil)
-	_ quorum.Parted  = (*Cluster)(nil)
+	_ member.Clocked = (*Cluster)(nil)
+	_ member.Parted  = (*Cluster)(nil)
 )
 
-// Silence implements quorum.Parted. State votes if any master does.
-func (cl *Cluster) Silence() quorum.Silence {
+// Silence implements member.Parted. State votes if any master does.
+func (cl *Cluster) Silence() member.Silence {
 	t := cl.table.Load()
-	var out quorum.Silence
+	var out member.Silence
 	slots := make([]int, len(t.masters))
 	for _, at := range t.owner {
 		slots[at]++
@@ -61,7 +61,7 @@ func (cl *Cluster) Silence() quorum.Silence {
 		if st.Quarantine.After(out.Until) {
 			out.Until = st.Quarantine
 		}
-		if out.Err == nil || !st.Quarantine.IsZero() && !errors.Is(out.Err, quorum.ErrQuarantined) {
+		if out.Err == nil || !st.Quarantine.IsZero() && !errors.Is(out.Err, member.ErrQuarantined) {
 			out.Err = m.node.WhyNot()
 		}
 	}
@@ -70,13 +70,13 @@ func (cl *Cluster) Silence() quorum.Silence {
 		seen := cl.seen
 		cl.mu.Unlock()
 		if out.Err = cl.errNobody; len(t.masters) == 1 && seen != nil {
-			out.Err = fmt.Errorf("%w: %w", quorum.ErrDown, seen)
+			out.Err = fmt.Errorf("%w: %w", member.ErrDown, seen)
 		}
 	}
 	return out
 }
 
-// ClockOffset implements quorum.Clocked: that of the master whose clock is farthest from ours, of those that know it.
+// ClockOffset implements member.Clocked: that of the master whose clock is farthest from ours, of those that know it.
 func (cl *Cluster) ClockOffset() (ahead, within time.Duration, ok bool) {
 	for _, m := range cl.table.Load().masters[1:] {
 		if a, w, known := m.node.ClockOffset(); known && (!ok || a.Abs() > ahead.Abs()) {

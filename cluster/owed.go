@@ -1,11 +1,10 @@
 package cluster
 
 import (
-	"bytes"
 	"sync"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // Bounds of what is owed. Beyond either a debt is not taken on; its key then lives until its TTL ends.
@@ -36,7 +35,7 @@ type owed struct {
 
 type debt struct {
 	owed  *owed
-	call  quorum.Call
+	call  member.Call
 	until time.Time
 
 	// guarded by owed.mu
@@ -50,10 +49,10 @@ func (o *owed) init(dropped func()) {
 }
 
 // add copies c, which stays its owner's.
-func (o *owed) add(c *quorum.Call) {
+func (o *owed) add(c *member.Call) {
 	d := &debt{owed: o, until: c.OweUntil}
 	d.again()
-	d.call = quorum.Call{Cmd: bytes.Clone(c.Cmd), Tagged: c.Tagged, Always: c.Always, Slot: c.Slot, Shared: c.Shared, Late: true, Sink: d}
+	d.call = c.Again(d)
 	o.mu.Lock()
 	fits := len(o.debts) < maxDebts && o.bytes+len(d.call.Cmd) <= maxDebtBytes
 	if fits {
@@ -88,8 +87,8 @@ func (o *owed) removeLocked(d *debt) {
 	o.bytes -= len(d.call.Cmd)
 }
 
-// Done implements quorum.Sink.
-func (d *debt) Done(c *quorum.Call) {
+// Done implements member.Sink.
+func (d *debt) Done(c *member.Call) {
 	o := d.owed
 	o.mu.Lock()
 	defer o.mu.Unlock()

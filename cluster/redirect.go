@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // maxHops is how many servers may send a call elsewhere.
@@ -36,7 +36,7 @@ type step struct {
 
 // refusal is what decide looks at.
 type refusal struct {
-	kind   quorum.Kind
+	kind   member.Kind
 	text   string
 	from   string // announced address of the server that refused
 	slot   uint16
@@ -47,7 +47,7 @@ type refusal struct {
 // decide says what becomes of a refused call. A redirect that is malformed, or speaks of another slot, is
 // no redirect: the call is delivered with the refusal.
 func decide(r refusal, patience time.Duration) step {
-	if r.kind != quorum.KindCluster && r.kind != quorum.KindLoading && r.kind != quorum.KindForgot {
+	if r.kind != member.KindCluster && r.kind != member.KindLoading && r.kind != member.KindForgot {
 		return step{do: deliver}
 	}
 	if r.waited >= patience {
@@ -119,7 +119,7 @@ func join(host, port, from string) (addr string, ok bool) {
 // RedirectError is a call that too many servers sent elsewhere.
 type RedirectError struct {
 	Hops int
-	Last *quorum.ReplyError
+	Last *member.ReplyError
 }
 
 func (e *RedirectError) Error() string {

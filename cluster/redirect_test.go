@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 func TestRedirectIsDecidedByItsText(t *testing.T) {
@@ -49,18 +49,18 @@ func TestRedirectIsDecidedByItsText(t *testing.T) {
 		{text: "MOVED 3999 127.0.0.1:+1", want: step{}}, {text: "MOVED 3999 127.0.0.1:", want: step{}},
 		{text: "MOVED 3999 a@b:6381", want: step{}}, {text: "MOVED 3999 a/b:6381", want: step{}},
 	} {
-		kind := quorum.KindCluster
+		kind := member.KindCluster
 		switch word, _, _ := strings.Cut(tc.text, " "); word {
 		case "LOADING":
-			kind = quorum.KindLoading
+			kind = member.KindLoading
 		case "FORGOT":
-			kind = quorum.KindForgot
+			kind = member.KindForgot
 		}
 		got := decide(refusal{kind: kind, text: tc.text, from: "10.0.0.9:7000", slot: 3999, hops: tc.hops, waited: tc.wait}, patience)
 		require.Equal(t, tc.want, got, "%s after %d hops: %v", tc.text, tc.hops, got.do)
 	}
-	for kind := quorum.KindOther; kind <= quorum.KindCluster; kind++ {
-		if kind != quorum.KindCluster && kind != quorum.KindLoading && kind != quorum.KindForgot {
+	for kind := member.KindOther; kind <= member.KindCluster; kind++ {
+		if kind != member.KindCluster && kind != member.KindLoading && kind != member.KindForgot {
 			require.Equal(t, step{}, decide(refusal{kind: kind, text: "MOVED 1 a:1", from: "a:2", slot: 1}, patience), kind)
 		}
 	}
@@ -71,7 +71,7 @@ func FuzzDecide(f *testing.F) {
 		f.Add(text, "10.0.0.9:7000", uint16(3999), uint8(0))
 	}
 	f.Fuzz(func(t *testing.T, text, from string, slot uint16, hops uint8) {
-		st := decide(refusal{kind: quorum.KindCluster, text: text, from: from, slot: slot, hops: hops}, time.Second)
+		st := decide(refusal{kind: member.KindCluster, text: text, from: from, slot: slot, hops: hops}, time.Second)
 		switch st.do {
 		case follow, ask, giveUp:
 			host, port, err := net.SplitHostPort(st.addr)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // How often the topology is asked for: not more often than the first, however many calls are redirected;
@@ -162,17 +162,17 @@ func (cl *Cluster) doubted() {
 func (cl *Cluster) askMaster(m *master) ([]masterInfo, error) {
 	ctx, cancel := context.WithTimeout(cl.ctx, cl.timeout())
 	defer cancel()
-	r, err := quorum.Ask(ctx, m.node, clusterShards, false)
+	r, err := member.Ask(ctx, m.node, member.Command{Cmd: clusterShards})
 	if err == nil {
 		if infos, doubt := parseShards(&r, m.addr, cl.cfg.Node.TLS != nil); doubt == nil {
 			return infos, nil
 		}
 	}
-	var refused *quorum.ReplyError
+	var refused *member.ReplyError
 	if err != nil && !errors.As(err, &refused) {
 		return nil, err
 	}
-	if r, err = quorum.Ask(ctx, m.node, clusterSlots, false); err != nil {
+	if r, err = member.Ask(ctx, m.node, member.Command{Cmd: clusterSlots}); err != nil {
 		return nil, err
 	}
 	return parseSlots(&r, m.addr)

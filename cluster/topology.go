@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -26,7 +26,7 @@ func (e errTopology) Error() string { return "topology: " + string(e) }
 // it. Masters without slots are left out. But Redis 7.2 and 7.4 tell the slots of the shard's first server, and of none if
 // that is the master that another one has replaced: where one is not online, CLUSTER SLOTS has to be asked.
 // (https://github.com/redis/redis/issues/13414)
-func parseShards(r *quorum.Reply, from string, tls bool) ([]masterInfo, error) {
+func parseShards(r *member.Reply, from string, tls bool) ([]masterInfo, error) {
 	if r.Kind != '*' {
 		return nil, errTopology("no list of shards")
 	}
@@ -61,15 +61,15 @@ func parseShards(r *quorum.Reply, from string, tls bool) ([]masterInfo, error) {
 }
 
 // replaced reports whether a shard has a master that is not online.
-func replaced(nodes *quorum.Reply) bool {
-	return slices.ContainsFunc(nodes.Elems, func(n quorum.Reply) bool {
+func replaced(nodes *member.Reply) bool {
+	return slices.ContainsFunc(nodes.Elems, func(n member.Reply) bool {
 		f := pairs(&n)
 		return text(f["role"]) == "master" && text(f["health"]) != "online"
 	})
 }
 
 // masterOf finds the master of a shard. While one replaces another both may be named: the healthy one.
-func masterOf(nodes *quorum.Reply, from string, tls bool) (found masterInfo, ok bool) {
+func masterOf(nodes *member.Reply, from string, tls bool) (found masterInfo, ok bool) {
 	for i := range nodes.Elems {
 		f := pairs(&nodes.Elems[i])
 		if text(f["role"]) != "master" {
@@ -93,7 +93,7 @@ func masterOf(nodes *quorum.Reply, from string, tls bool) (found masterInfo, ok 
 }
 
 // parseSlots reads the answer to CLUSTER SLOTS, which is older and gives the port of the connection's kind.
-func parseSlots(r *quorum.Reply, from string) ([]masterInfo, error) {
+func parseSlots(r *member.Reply, from string) ([]masterInfo, error) {
 	if r.Kind != '*' {
 		return nil, errTopology("no list of slots")
 	}
@@ -148,7 +148,7 @@ func checked(masters []masterInfo) ([]masterInfo, error) {
 	return masters, nil
 }
 
-func appendRange(slots []uint16, from, to *quorum.Reply) ([]uint16, error) {
+func appendRange(slots []uint16, from, to *member.Reply) ([]uint16, error) {
 	lo, err1 := strconv.ParseUint(text(from), 10, 16)
 	hi, err2 := strconv.ParseUint(text(to), 10, 16)
 	if err := errors.Join(err1, err2); err != nil || lo > hi || hi >= slot.Count || len(slots)+int(hi-lo) >= slot.Count {
@@ -161,8 +161,8 @@ func appendRange(slots []uint16, from, to *quorum.Reply) ([]uint16, error) {
 }
 
 // pairs reads a flat list of names and values.
-func pairs(r *quorum.Reply) map[string]*quorum.Reply {
-	out := make(map[string]*quorum.Reply, len(r.Elems)/2)
+func pairs(r *member.Reply) map[string]*member.Reply {
+	out := make(map[string]*member.Reply, len(r.Elems)/2)
 	for i := 0; i+1 < len(r.Elems); i += 2 {
 		out[string(r.Elems[i].Str)] = &r.Elems[i+1]
 	}
@@ -170,7 +170,7 @@ func pairs(r *quorum.Reply) map[string]*quorum.Reply {
 }
 
 // text is an integer or a string as text, "" for anything else.
-func text(r *quorum.Reply) string {
+func text(r *member.Reply) string {
 	switch {
 	case r == nil:
 		return ""

@@ -6,14 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
-func str(s string) quorum.Reply          { return quorum.Reply{Kind: '$', Str: []byte(s)} }
-func num(n int64) quorum.Reply           { return quorum.Reply{Kind: ':', Int: n} }
-func arr(e ...quorum.Reply) quorum.Reply { return quorum.Reply{Kind: '*', Elems: e} }
-func null() quorum.Reply                 { return quorum.Reply{Kind: '_'} }
-func member(kv ...string) (r quorum.Reply) {
+func str(s string) member.Reply          { return member.Reply{Kind: '$', Str: []byte(s)} }
+func num(n int64) member.Reply           { return member.Reply{Kind: ':', Int: n} }
+func arr(e ...member.Reply) member.Reply { return member.Reply{Kind: '*', Elems: e} }
+func null() member.Reply                 { return member.Reply{Kind: '_'} }
+func described(kv ...string) (r member.Reply) {
 	r.Kind = '*'
 	for i, s := range kv {
 		if i%2 == 1 && (kv[i-1] == "port" || kv[i-1] == "tls-port") {
@@ -26,7 +26,7 @@ func member(kv ...string) (r quorum.Reply) {
 	return r
 }
 
-func shard(slots []int64, nodes ...quorum.Reply) quorum.Reply {
+func shard(slots []int64, nodes ...member.Reply) member.Reply {
 	list := arr()
 	for _, s := range slots {
 		list.Elems = append(list.Elems, num(s))
@@ -35,13 +35,13 @@ func shard(slots []int64, nodes ...quorum.Reply) quorum.Reply {
 }
 
 func TestTopologyIsReadAndCheckedAsAWhole(t *testing.T) {
-	a := member("id", "A", "port", "1", "tls-port", "11", "ip", "10.0.0.1", "endpoint", "a.example", "role", "master", "health", "online")
-	b := member("id", "B", "port", "2", "tls-port", "12", "ip", "10.0.0.2", "endpoint", "", "role", "master", "health", "online")
-	replica := member("id", "C", "port", "3", "ip", "10.0.0.3", "endpoint", "10.0.0.3", "role", "replica", "health", "online")
-	failed := member("id", "D", "port", "4", "ip", "10.0.0.4", "endpoint", "10.0.0.4", "role", "master", "health", "fail")
-	unknown := member("id", "E", "port", "5", "ip", "", "endpoint", "?", "role", "master", "health", "online")
+	a := described("id", "A", "port", "1", "tls-port", "11", "ip", "10.0.0.1", "endpoint", "a.example", "role", "master", "health", "online")
+	b := described("id", "B", "port", "2", "tls-port", "12", "ip", "10.0.0.2", "endpoint", "", "role", "master", "health", "online")
+	replica := described("id", "C", "port", "3", "ip", "10.0.0.3", "endpoint", "10.0.0.3", "role", "replica", "health", "online")
+	failed := described("id", "D", "port", "4", "ip", "10.0.0.4", "endpoint", "10.0.0.4", "role", "master", "health", "fail")
+	unknown := described("id", "E", "port", "5", "ip", "", "endpoint", "?", "role", "master", "health", "online")
 
-	read := func(tls bool, shards ...quorum.Reply) ([]masterInfo, error) {
+	read := func(tls bool, shards ...member.Reply) ([]masterInfo, error) {
 		r := arr(shards...)
 		return parseShards(&r, "10.0.0.9:7000", tls)
 	}
@@ -64,7 +64,7 @@ func TestTopologyIsReadAndCheckedAsAWhole(t *testing.T) {
 	require.Equal(t, "10.0.0.9:5", got[0].addr, "the host that was asked")
 	require.Len(t, got[0].slots, 16384)
 
-	for name, shards := range map[string][]quorum.Reply{
+	for name, shards := range map[string][]member.Reply{
 		"nothing":        nil,
 		"no slots":       {shard(nil, a)},
 		"replaced":       {shard([]int64{0, 5}, a), shard(nil, failed, b)}, // as Redis 7.2 tells of a failover
@@ -75,7 +75,7 @@ func TestTopologyIsReadAndCheckedAsAWhole(t *testing.T) {
 		"half a range":   {shard([]int64{5}, a)},
 		"negative":       {shard([]int64{-1, 4}, a)},
 		"only a replica": {shard([]int64{0, 5}, replica)},
-		"without TLS":    {shard([]int64{0, 5}, member("id", "A", "port", "0", "ip", "a", "endpoint", "a", "role", "master"))},
+		"without TLS":    {shard([]int64{0, 5}, described("id", "A", "port", "0", "ip", "a", "endpoint", "a", "role", "master"))},
 		"too many":       {shard([]int64{0, 16383, 0, 16383, 0, 16383}, a)},
 		"other shape":    {str("x")},
 	} {
@@ -92,7 +92,7 @@ func TestTopologyIsReadAndCheckedAsAWhole(t *testing.T) {
 	got, err = parseSlots(&old, "10.0.0.9:7000")
 	require.NoError(t, err)
 	require.Equal(t, []masterInfo{{"A", "10.0.0.1:1", []uint16{0, 1, 5}}, {"B", "10.0.0.9:2", []uint16{2, 3, 4}}}, got)
-	for _, r := range []quorum.Reply{null(), arr(), arr(arr()), arr(arr(num(0), num(1), arr())), arr(arr(num(0), num(1), arr(str("a"), num(0))))} {
+	for _, r := range []member.Reply{null(), arr(), arr(arr()), arr(arr(num(0), num(1), arr())), arr(arr(num(0), num(1), arr(str("a"), num(0))))} {
 		_, err := parseSlots(&r, "a:1")
 		require.Error(t, err)
 	}
@@ -129,7 +129,7 @@ func FuzzTopology(f *testing.F) {
 }
 
 // reply builds a reply from bytes, mostly of what a topology is made of.
-func reply(b *[]byte, depth int) quorum.Reply {
+func reply(b *[]byte, depth int) member.Reply {
 	next := func() byte {
 		if len(*b) == 0 {
 			return 0

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // admission is the standing of a member with the restart guard, as published. The zero value is that of
@@ -235,10 +235,10 @@ func (n *Node) readmit(s *session, runID string, uptime time.Duration) error {
 }
 
 // looked takes what a health look found, on the supervisor. again: the generation has ended.
-func (n *Node) looked(c *quorum.Call) (again bool) {
+func (n *Node) looked(c *member.Call) (again bool) {
 	p := n.published.Load()
-	if c.Outcome != quorum.Answered {
-		return c.Outcome == quorum.Refused
+	if c.Outcome != member.Answered {
+		return c.Outcome == member.Refused
 	}
 	m, err := readMarker(&c.Reply, c.At)
 	if err != nil || m.id != p.admission.marker.id {
@@ -282,11 +282,11 @@ func (n *Node) lastMarker() (marker, time.Time) {
 }
 
 // suspects reports whether a refusal means that the member may be another than it was.
-func (n *Node) suspects(e *quorum.ReplyError) bool {
-	if n.cfg.Shard != nil && e.Kind == quorum.KindForgot {
+func (n *Node) suspects(e *member.ReplyError) bool {
+	if n.cfg.Shard != nil && e.Kind == member.KindForgot {
 		return false // perhaps the slot alone: see Stamp
 	}
-	return e.Kind == quorum.KindForgot || e.Kind == quorum.KindLoading || strings.HasPrefix(e.Text, "READONLY")
+	return e.Kind == member.KindForgot || e.Kind == member.KindLoading || strings.HasPrefix(e.Text, "READONLY")
 }
 
 // restore makes a member that forgot whole again: it collects the counters of enough members that know
@@ -317,7 +317,7 @@ func (n *Node) restore(ctx context.Context, id string, patient bool) (marker, er
 		}
 	}
 	known := n.published.Load().admission.marker.q
-	r, err := quorum.Ask(ctx, n, n.guardCommand(restoreLua, args...), false)
+	r, err := member.Ask(ctx, n, member.Command{Cmd: n.guardCommand(restoreLua, args...)})
 	if err != nil {
 		return marker{}, err
 	}
@@ -352,7 +352,7 @@ func (n *Node) counters(ctx context.Context) (source, bool) {
 	if !p.state.Votes {
 		return source{}, false
 	}
-	r, err := quorum.Ask(ctx, n, n.guardCommand(tableLua), false)
+	r, err := member.Ask(ctx, n, member.Command{Cmd: n.guardCommand(tableLua)})
 	if err != nil || r.Kind != '*' || len(r.Elems) < 8 {
 		return source{}, false
 	}

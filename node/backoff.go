@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // ceiling is the longest pause before attempt number k (from 0) to connect: low*2^k, at most high.
@@ -39,8 +39,8 @@ func fullJitter() func(limit time.Duration) time.Duration {
 
 // pause is the time to wait after the k-th failure in a row, which was cause.
 func (n *Node) pause(k int, cause error) time.Duration {
-	var refused *quorum.ReplyError
-	if errors.As(cause, &refused) && refused.Kind == quorum.KindAuth {
+	var refused *member.ReplyError
+	if errors.As(cause, &refused) && refused.Kind == member.KindAuth {
 		return AuthBackoff
 	}
 	return n.cfg.jitter(ceiling(k, n.cfg.BackoffMin, n.cfg.BackoffMax))

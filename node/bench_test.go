@@ -6,24 +6,24 @@ import (
 	"testing"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // signal is a Sink for one call at a time.
 type signal chan struct{}
 
-func (s signal) Done(*quorum.Call) { s <- struct{}{} }
+func (s signal) Done(*member.Call) { s <- struct{}{} }
 
 func TestAnsweredCallAllocatesNothing(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript, delScript}})
 	eval := resp.Command("EVALSHA", scriptSHA(setScript), "1", "k", "v", "tag")
-	for name, c := range map[string]*quorum.Call{
-		"integer":       {Cmd: resp.Command("INCR", "n")},
-		"string":        {Cmd: resp.Command("ECHO", "hello")},
-		"array":         {Cmd: resp.Command("TIME")},
-		"tagged script": {Cmd: eval[:len(eval)-len("$3\r\ntag\r\n")], Tagged: true},
-		"late":          {Cmd: resp.Command("INCR", "n"), Late: true},
+	for name, c := range map[string]*member.Call{
+		"integer":       {Command: member.Command{Cmd: resp.Command("INCR", "n")}},
+		"string":        {Command: member.Command{Cmd: resp.Command("ECHO", "hello")}},
+		"array":         {Command: member.Command{Cmd: resp.Command("TIME")}},
+		"tagged script": {Command: member.Command{Cmd: eval[:len(eval)-len("$3\r\ntag\r\n")], Tagged: true}},
+		"late":          {Command: member.Command{Cmd: resp.Command("INCR", "n")}, Delivery: member.Delivery{Late: true}},
 	} {
 		done := make(signal, 1)
 		c.Sink = done
@@ -32,7 +32,7 @@ func TestAnsweredCallAllocatesNothing(t *testing.T) {
 			<-done
 		}
 		one()
-		if allocs := testing.AllocsPerRun(2000, one); allocs != 0 || c.Outcome != quorum.Answered {
+		if allocs := testing.AllocsPerRun(2000, one); allocs != 0 || c.Outcome != member.Answered {
 			t.Errorf("%s: %v allocations, %v, %v", name, allocs, c.Outcome, c.Err)
 		}
 	}
@@ -45,10 +45,10 @@ func BenchmarkSubmit(b *testing.B) {
 	eval := resp.Command("EVALSHA", scriptSHA(setScript), "1", "k", "v", "tag")
 	for _, bench := range []struct {
 		name string
-		call quorum.Call
+		call member.Call
 	}{
-		{"SET", quorum.Call{Cmd: set}},
-		{"EVALSHA", quorum.Call{Cmd: eval}},
+		{"SET", member.Call{Command: member.Command{Cmd: set}}},
+		{"EVALSHA", member.Call{Command: member.Command{Cmd: eval}}},
 	} {
 		for _, callers := range []int{1, 64, 1024} {
 			b.Run(fmt.Sprintf("%s/callers=%d", bench.name, callers), func(b *testing.B) {
@@ -104,7 +104,7 @@ func BenchmarkSubmitDown(b *testing.B) {
 	f := newFake(nil)
 	f.refuse = errConnecting
 	n := start(b, Config{Dialer: f})
-	c := &quorum.Call{Cmd: ping, Sink: discard{}}
+	c := &member.Call{Command: member.Command{Cmd: ping}, Sink: discard{}}
 	b.ReportAllocs()
 	for b.Loop() {
 		n.Submit(c)

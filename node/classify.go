@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // The texts of servers that something here depends on, because there is no code for what they say. They were seen on
@@ -24,7 +24,7 @@ import (
 const maxText = 300
 
 // classify reads the text of an error reply, without its leading minus.
-func classify(reply string) *quorum.ReplyError {
+func classify(reply string) *member.ReplyError {
 	text := withoutPosition(withoutArguments(reply))
 	if len(text) > maxText {
 		text = text[:maxText]
@@ -32,9 +32,9 @@ func classify(reply string) *quorum.ReplyError {
 	kind := kindOf(text)
 	if said, ok := deniedInScript(text); ok {
 		text = insideScript + ": " + said
-		return &quorum.ReplyError{Kind: kind, Text: text[:min(len(text), maxText)]}
+		return &member.ReplyError{Kind: kind, Text: text[:min(len(text), maxText)]}
 	}
-	return &quorum.ReplyError{Kind: kind, Text: strings.Clone(text)}
+	return &member.ReplyError{Kind: kind, Text: strings.Clone(text)}
 }
 
 // insideScript begins what is made of an ACL's refusal inside a script. Servers call that ERR as a rule, and the same
@@ -64,7 +64,7 @@ func deniedInScript(text string) (string, bool) {
 
 // naming adds the command to a refusal inside a script whose text does not name it. reply is the whole one: it has the
 // line of the script, which names the command, or calls one that was passed to it.
-func naming(e *quorum.ReplyError, reply, source string) *quorum.ReplyError {
+func naming(e *member.ReplyError, reply, source string) *member.ReplyError {
 	said, ok := strings.CutPrefix(e.Text, insideScript+": ")
 	if !ok || strings.Contains(said, "' command") {
 		return e
@@ -85,7 +85,7 @@ func naming(e *quorum.ReplyError, reply, source string) *quorum.ReplyError {
 	if len(called) == 0 {
 		return e
 	}
-	return &quorum.ReplyError{Kind: e.Kind, Text: insideScript + ", " + strings.Join(called, " or ") + ": " + said}
+	return &member.ReplyError{Kind: e.Kind, Text: insideScript + ", " + strings.Join(called, " or ") + ": " + said}
 }
 
 // How our scripts call commands, and how they pass them to a function that does (ask in redlock/script/base.lua).
@@ -158,48 +158,48 @@ func unwrap(text string, from int) string {
 }
 
 // codes are the first words of error replies that mean something to us.
-var codes = map[string]quorum.Kind{
-	"WRONGTYPE":   quorum.KindForeign,
-	"FOREIGN":     quorum.KindForeign,   // our scripts: a lock key without a TTL
-	"FORGOT":      quorum.KindForgot,    // our scripts: the marker is not the one we know
-	"EXHAUSTED":   quorum.KindExhausted, // our scripts: no token is left
-	"NOSCRIPT":    quorum.KindNoScript,
-	"READONLY":    quorum.KindReadOnly,
-	"MISCONF":     quorum.KindReadOnly,
-	"NOREPLICAS":  quorum.KindReadOnly,
-	"MASTERDOWN":  quorum.KindReadOnly,
-	"LOADING":     quorum.KindLoading,
-	"BUSY":        quorum.KindBusy,
-	"OOM":         quorum.KindOverloaded,
-	"NOAUTH":      quorum.KindAuth,
-	"WRONGPASS":   quorum.KindAuth,
-	"NOPERM":      quorum.KindAuth,
-	"DENIED":      quorum.KindAuth, // protected mode
-	"MOVED":       quorum.KindCluster,
-	"ASK":         quorum.KindCluster,
-	"TRYAGAIN":    quorum.KindCluster,
-	"CLUSTERDOWN": quorum.KindCluster,
-	"CROSSSLOT":   quorum.KindCluster,
+var codes = map[string]member.Kind{
+	"WRONGTYPE":   member.KindForeign,
+	"FOREIGN":     member.KindForeign,   // our scripts: a lock key without a TTL
+	"FORGOT":      member.KindForgot,    // our scripts: the marker is not the one we know
+	"EXHAUSTED":   member.KindExhausted, // our scripts: no token is left
+	"NOSCRIPT":    member.KindNoScript,
+	"READONLY":    member.KindReadOnly,
+	"MISCONF":     member.KindReadOnly,
+	"NOREPLICAS":  member.KindReadOnly,
+	"MASTERDOWN":  member.KindReadOnly,
+	"LOADING":     member.KindLoading,
+	"BUSY":        member.KindBusy,
+	"OOM":         member.KindOverloaded,
+	"NOAUTH":      member.KindAuth,
+	"WRONGPASS":   member.KindAuth,
+	"NOPERM":      member.KindAuth,
+	"DENIED":      member.KindAuth, // protected mode
+	"MOVED":       member.KindCluster,
+	"ASK":         member.KindCluster,
+	"TRYAGAIN":    member.KindCluster,
+	"CLUSTERDOWN": member.KindCluster,
+	"CROSSSLOT":   member.KindCluster,
 }
 
 // phrases are errors whose code is a plain ERR.
 var phrases = []struct {
 	text string
-	kind quorum.Kind
+	kind member.Kind
 }{
-	{"The user executing the script can't", quorum.KindAuth}, // see denials
-	{"ACL failure in script", quorum.KindAuth},
-	{"AUTH <password> called without any password", quorum.KindAuth},
-	{"Client sent AUTH, but no password is set", quorum.KindAuth}, // 5
-	{"invalid password", quorum.KindAuth},                         // 5
-	{"max number of clients reached", quorum.KindOverloaded},
+	{"The user executing the script can't", member.KindAuth}, // see denials
+	{"ACL failure in script", member.KindAuth},
+	{"AUTH <password> called without any password", member.KindAuth},
+	{"Client sent AUTH, but no password is set", member.KindAuth}, // 5
+	{"invalid password", member.KindAuth},                         // 5
+	{"max number of clients reached", member.KindOverloaded},
 	// A slot that is being given away: the script was stopped at a key that is not there any more.
-	{"Script attempted to access a non local key", quorum.KindCluster},     // 7
-	{"Lua script attempted to access a non local key", quorum.KindCluster}, // 6
-	{"Attempted to access a non local key", quorum.KindCluster},            // Valkey 9.1
+	{"Script attempted to access a non local key", member.KindCluster},     // 7
+	{"Lua script attempted to access a non local key", member.KindCluster}, // 6
+	{"Attempted to access a non local key", member.KindCluster},            // Valkey 9.1
 }
 
-func kindOf(text string) quorum.Kind {
+func kindOf(text string) member.Kind {
 	if kind, ok := codes[firstWord(text)]; ok {
 		return kind
 	}
@@ -209,7 +209,7 @@ func kindOf(text string) quorum.Kind {
 			return p.kind
 		}
 	}
-	return quorum.KindOther
+	return member.KindOther
 }
 
 func firstWord(text string) string {
@@ -219,6 +219,6 @@ func firstWord(text string) string {
 
 // notPermitted tells an error that forbids or lacks a command from all others: what was asked for can
 // be done without.
-func notPermitted(e *quorum.ReplyError) bool {
-	return e.Kind == quorum.KindOther || e.Kind == quorum.KindAuth && firstWord(e.Text) == "NOPERM" && !strings.HasPrefix(e.Text, insideScript)
+func notPermitted(e *member.ReplyError) bool {
+	return e.Kind == member.KindOther || e.Kind == member.KindAuth && firstWord(e.Text) == "NOPERM" && !strings.HasPrefix(e.Text, insideScript)
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 func TestClassify(t *testing.T) {
@@ -15,59 +15,59 @@ func TestClassify(t *testing.T) {
 		mini   = "ERR Error compiling script (new function): <string>:1: "
 	)
 	for _, tc := range []struct {
-		kind        quorum.Kind
+		kind        member.Kind
 		reply, text string // no text: the reply itself
 	}{
-		{quorum.KindForeign, "WRONGTYPE Operation against a key holding the wrong kind of value", ""},
-		{quorum.KindExhausted, "EXHAUSTED tokens: the counter is at 2^53", ""},
-		{quorum.KindForeign, "WRONGTYPE Operation against a key" + behind, "WRONGTYPE Operation against a key"},
-		{quorum.KindForeign, six + "WRONGTYPE Operation against a key", "WRONGTYPE Operation against a key"},
-		{quorum.KindForeign, mini + "WRONGTYPE Operation against a key\nstack traceback:\n\t[G]: in function 'call'", "WRONGTYPE Operation against a key"},
-		{quorum.KindForeign, "FOREIGN no ttl", ""},
-		{quorum.KindForeign, six + "FOREIGN no ttl", "FOREIGN no ttl"},
-		{quorum.KindForgot, "FORGOT marker", ""},
-		{quorum.KindForgot, mini + "FORGOT marker", "FORGOT marker"},
-		{quorum.KindNoScript, "NOSCRIPT No matching script. Please use EVAL.", ""},
-		{quorum.KindReadOnly, "READONLY You can't write against a read only replica.", ""},
-		{quorum.KindReadOnly, "READONLY You can't write against a read only replica." + behind, "READONLY You can't write against a read only replica."},
-		{quorum.KindReadOnly, six + "@user_script: 12: -READONLY You can't write against a read only replica.", "READONLY You can't write against a read only replica."},
-		{quorum.KindReadOnly, "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk.", ""},
-		{quorum.KindReadOnly, "NOREPLICAS Not enough good replicas to write.", ""},
-		{quorum.KindReadOnly, "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", ""},
-		{quorum.KindLoading, "LOADING Redis is loading the dataset in memory", ""},
-		{quorum.KindBusy, "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", ""},
-		{quorum.KindOverloaded, "OOM command not allowed when used memory > 'maxmemory'.", ""},
-		{quorum.KindOverloaded, "OOM command not allowed when used memory > 'maxmemory'." + behind, "OOM command not allowed when used memory > 'maxmemory'."},
-		{quorum.KindOverloaded, six + "@user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.", "OOM command not allowed when used memory > 'maxmemory'."},
-		{quorum.KindOverloaded, "ERR max number of clients reached", ""},
-		{quorum.KindAuth, "NOAUTH Authentication required.", ""},
-		{quorum.KindAuth, "WRONGPASS invalid username-password pair or user is disabled.", ""},
-		{quorum.KindAuth, "NOPERM this user has no permissions to run the 'client|kill' command", ""},
-		{quorum.KindAuth, "NOPERM this user has no permissions to access one of the keys used as arguments", ""},
-		{quorum.KindAuth, "ERR The user executing the script can't run this command or subcommand" + behind, "NOPERM inside a script: The user executing the script can't run this command or subcommand"},
-		{quorum.KindAuth, "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments" + behind, "NOPERM inside a script: The user executing the script can't access at least one of the keys mentioned in the command arguments"},
-		{quorum.KindAuth, "ERR The user executing the script can't publish to the channel mentioned in the command" + behind, "NOPERM inside a script: The user executing the script can't publish to the channel mentioned in the command"},
-		{quorum.KindAuth, six + "@user_script: 12: The user executing the script can't run this command or subcommand", "NOPERM inside a script: The user executing the script can't run this command or subcommand"},
-		{quorum.KindAuth, six + "@user_script: 12: -NOPERM The user executing the script can't run this command", "NOPERM inside a script: The user executing the script can't run this command"},
-		{quorum.KindAuth, "ERR ACL failure in script: User default has no permissions to run the 'get' command" + behind, "NOPERM inside a script: User default has no permissions to run the 'get' command"},
-		{quorum.KindAuth, "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?", ""},
-		{quorum.KindAuth, "DENIED Redis is running in protected mode because protected mode is enabled", ""},
-		{quorum.KindCluster, "MOVED 12182 127.0.0.1:7001", ""},
-		{quorum.KindCluster, "ASK 3300 127.0.0.1:7001", ""},
-		{quorum.KindCluster, "TRYAGAIN Multiple keys request during rehashing of slot", ""},
-		{quorum.KindCluster, "CLUSTERDOWN Hash slot not served", ""},
-		{quorum.KindCluster, "CROSSSLOT Keys in request don't hash to the same slot", ""},
-		{quorum.KindOther, "ERR unknown command 'EVALSHA', with args beginning with: 'sha' '1' 'key' 'owner:token' ", "ERR unknown command 'EVALSHA'"},
-		{quorum.KindOther, "ERR unknown command `AUTH`, with args beginning with: `secret`, ", "ERR unknown command `AUTH`"},
-		{quorum.KindOther, "ERR Error compiling script (new function): user_script:1: unexpected symbol near ')'", ""},
-		{quorum.KindOther, "ERR user_script:1: boom" + behind, "ERR user_script:1: boom"},
-		{quorum.KindCluster, "ERR Script attempted to access a non local key in a cluster node" + behind, "ERR Script attempted to access a non local key in a cluster node"},
-		{quorum.KindCluster, "ERR Attempted to access a non local key in a cluster node script: on @user_script:1.", "ERR Attempted to access a non local key in a cluster node"},
-		{quorum.KindForeign, "WRONGTYPE Operation against a key script: on @user_script:1.", "WRONGTYPE Operation against a key"},
-		{quorum.KindOther, "UNKILLABLE Sorry the script already executed write commands", ""},
-		{quorum.KindOther, "OOMPH is another word", ""},
-		{quorum.KindOther, "ERR value BUSY is not an integer", ""},
-		{quorum.KindOther, "", ""},
+		{member.KindForeign, "WRONGTYPE Operation against a key holding the wrong kind of value", ""},
+		{member.KindExhausted, "EXHAUSTED tokens: the counter is at 2^53", ""},
+		{member.KindForeign, "WRONGTYPE Operation against a key" + behind, "WRONGTYPE Operation against a key"},
+		{member.KindForeign, six + "WRONGTYPE Operation against a key", "WRONGTYPE Operation against a key"},
+		{member.KindForeign, mini + "WRONGTYPE Operation against a key\nstack traceback:\n\t[G]: in function 'call'", "WRONGTYPE Operation against a key"},
+		{member.KindForeign, "FOREIGN no ttl", ""},
+		{member.KindForeign, six + "FOREIGN no ttl", "FOREIGN no ttl"},
+		{member.KindForgot, "FORGOT marker", ""},
+		{member.KindForgot, mini + "FORGOT marker", "FORGOT marker"},
+		{member.KindNoScript, "NOSCRIPT No matching script. Please use EVAL.", ""},
+		{member.KindReadOnly, "READONLY You can't write against a read only replica.", ""},
+		{member.KindReadOnly, "READONLY You can't write against a read only replica." + behind, "READONLY You can't write against a read only replica."},
+		{member.KindReadOnly, six + "@user_script: 12: -READONLY You can't write against a read only replica.", "READONLY You can't write against a read only replica."},
+		{member.KindReadOnly, "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk.", ""},
+		{member.KindReadOnly, "NOREPLICAS Not enough good replicas to write.", ""},
+		{member.KindReadOnly, "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", ""},
+		{member.KindLoading, "LOADING Redis is loading the dataset in memory", ""},
+		{member.KindBusy, "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", ""},
+		{member.KindOverloaded, "OOM command not allowed when used memory > 'maxmemory'.", ""},
+		{member.KindOverloaded, "OOM command not allowed when used memory > 'maxmemory'." + behind, "OOM command not allowed when used memory > 'maxmemory'."},
+		{member.KindOverloaded, six + "@user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.", "OOM command not allowed when used memory > 'maxmemory'."},
+		{member.KindOverloaded, "ERR max number of clients reached", ""},
+		{member.KindAuth, "NOAUTH Authentication required.", ""},
+		{member.KindAuth, "WRONGPASS invalid username-password pair or user is disabled.", ""},
+		{member.KindAuth, "NOPERM this user has no permissions to run the 'client|kill' command", ""},
+		{member.KindAuth, "NOPERM this user has no permissions to access one of the keys used as arguments", ""},
+		{member.KindAuth, "ERR The user executing the script can't run this command or subcommand" + behind, "NOPERM inside a script: The user executing the script can't run this command or subcommand"},
+		{member.KindAuth, "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments" + behind, "NOPERM inside a script: The user executing the script can't access at least one of the keys mentioned in the command arguments"},
+		{member.KindAuth, "ERR The user executing the script can't publish to the channel mentioned in the command" + behind, "NOPERM inside a script: The user executing the script can't publish to the channel mentioned in the command"},
+		{member.KindAuth, six + "@user_script: 12: The user executing the script can't run this command or subcommand", "NOPERM inside a script: The user executing the script can't run this command or subcommand"},
+		{member.KindAuth, six + "@user_script: 12: -NOPERM The user executing the script can't run this command", "NOPERM inside a script: The user executing the script can't run this command"},
+		{member.KindAuth, "ERR ACL failure in script: User default has no permissions to run the 'get' command" + behind, "NOPERM inside a script: User default has no permissions to run the 'get' command"},
+		{member.KindAuth, "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?", ""},
+		{member.KindAuth, "DENIED Redis is running in protected mode because protected mode is enabled", ""},
+		{member.KindCluster, "MOVED 12182 127.0.0.1:7001", ""},
+		{member.KindCluster, "ASK 3300 127.0.0.1:7001", ""},
+		{member.KindCluster, "TRYAGAIN Multiple keys request during rehashing of slot", ""},
+		{member.KindCluster, "CLUSTERDOWN Hash slot not served", ""},
+		{member.KindCluster, "CROSSSLOT Keys in request don't hash to the same slot", ""},
+		{member.KindOther, "ERR unknown command 'EVALSHA', with args beginning with: 'sha' '1' 'key' 'owner:token' ", "ERR unknown command 'EVALSHA'"},
+		{member.KindOther, "ERR unknown command `AUTH`, with args beginning with: `secret`, ", "ERR unknown command `AUTH`"},
+		{member.KindOther, "ERR Error compiling script (new function): user_script:1: unexpected symbol near ')'", ""},
+		{member.KindOther, "ERR user_script:1: boom" + behind, "ERR user_script:1: boom"},
+		{member.KindCluster, "ERR Script attempted to access a non local key in a cluster node" + behind, "ERR Script attempted to access a non local key in a cluster node"},
+		{member.KindCluster, "ERR Attempted to access a non local key in a cluster node script: on @user_script:1.", "ERR Attempted to access a non local key in a cluster node"},
+		{member.KindForeign, "WRONGTYPE Operation against a key script: on @user_script:1.", "WRONGTYPE Operation against a key"},
+		{member.KindOther, "UNKILLABLE Sorry the script already executed write commands", ""},
+		{member.KindOther, "OOMPH is another word", ""},
+		{member.KindOther, "ERR value BUSY is not an integer", ""},
+		{member.KindOther, "", ""},
 	} {
 		want := tc.text
 		if want == "" {
@@ -86,18 +86,18 @@ func TestClassifyARealServer(t *testing.T) {
 	s.cli("HSET", "hash", "a", "1")
 	s.cli("ACL", "SETUSER", "default", "-get", "resetchannels", "&mine")
 	for _, tc := range []struct {
-		kind quorum.Kind
+		kind member.Kind
 		args []string
 	}{
-		{quorum.KindForeign, []string{"EVAL", "return redis.call('SETRANGE', 'hash', '0', 'x')", "0"}},
-		{quorum.KindForgot, []string{"EVAL", "return redis.error_reply('FORGOT marker')", "0"}},
-		{quorum.KindForeign, []string{"EVAL", "return redis.error_reply('FOREIGN no ttl')", "0"}},
-		{quorum.KindAuth, []string{"GET", "k"}},
-		{quorum.KindAuth, []string{"EVAL", "return redis.call('GET', 'k')", "0"}},
-		{quorum.KindAuth, []string{"EVAL", "return redis.call('PUBLISH', 'theirs', 'k')", "0"}},
-		{quorum.KindAuth, []string{"AUTH", "x"}},
-		{quorum.KindNoScript, []string{"EVALSHA", strings.Repeat("0", 40), "0"}},
-		{quorum.KindOther, []string{"NOSUCH", "owner:token"}},
+		{member.KindForeign, []string{"EVAL", "return redis.call('SETRANGE', 'hash', '0', 'x')", "0"}},
+		{member.KindForgot, []string{"EVAL", "return redis.error_reply('FORGOT marker')", "0"}},
+		{member.KindForeign, []string{"EVAL", "return redis.error_reply('FOREIGN no ttl')", "0"}},
+		{member.KindAuth, []string{"GET", "k"}},
+		{member.KindAuth, []string{"EVAL", "return redis.call('GET', 'k')", "0"}},
+		{member.KindAuth, []string{"EVAL", "return redis.call('PUBLISH', 'theirs', 'k')", "0"}},
+		{member.KindAuth, []string{"AUTH", "x"}},
+		{member.KindNoScript, []string{"EVALSHA", strings.Repeat("0", 40), "0"}},
+		{member.KindOther, []string{"NOSUCH", "owner:token"}},
 	} {
 		got := classify(strings.TrimPrefix(s.cli(tc.args...), "-"))
 		if got.Kind != tc.kind || strings.Contains(got.Text, "user_script") || strings.Contains(got.Text, "token") {
@@ -105,17 +105,17 @@ func TestClassifyARealServer(t *testing.T) {
 		}
 	}
 	s.cli("CONFIG", "SET", "maxmemory", "1")
-	if got := classify(s.cli("EVAL", "#!lua flags=no-cluster\nreturn redis.call('SET', 'a', 'b')", "0")[1:]); got.Kind != quorum.KindOverloaded {
+	if got := classify(s.cli("EVAL", "#!lua flags=no-cluster\nreturn redis.call('SET', 'a', 'b')", "0")[1:]); got.Kind != member.KindOverloaded {
 		t.Errorf("OOM: %d %q", got.Kind, got.Text)
 	}
 	s.cli("CONFIG", "SET", "maxmemory", "0")
 	s.cli("CONFIG", "SET", "min-replicas-to-write", "1")
-	if got := classify(s.cli("EVAL", "return redis.call('SET', 'a', 'b')", "0")[1:]); got.Kind != quorum.KindReadOnly {
+	if got := classify(s.cli("EVAL", "return redis.call('SET', 'a', 'b')", "0")[1:]); got.Kind != member.KindReadOnly {
 		t.Errorf("NOREPLICAS: %d %q", got.Kind, got.Text)
 	}
 	s.cli("CONFIG", "SET", "min-replicas-to-write", "0")
 	s.cli("REPLICAOF", "127.0.0.1", "1")
-	if got := classify(s.cli("EVAL", "return redis.call('SET', 'a', 'b')", "0")[1:]); got.Kind != quorum.KindReadOnly {
+	if got := classify(s.cli("EVAL", "return redis.call('SET', 'a', 'b')", "0")[1:]); got.Kind != member.KindReadOnly {
 		t.Errorf("READONLY: %d %q", got.Kind, got.Text)
 	}
 }
@@ -143,11 +143,11 @@ func TestCommandThatAScriptMayNotCallIsNamed(t *testing.T) {
 		{[]string{"HSET", "k", "f", "v"}, "NOPERM this user has no permissions to run the 'hset' command"},
 	} {
 		c := submit(n, tc.args...).wait(t)
-		refused, _ := c.Err.(*quorum.ReplyError)
-		if refused != nil && refused.Kind == quorum.KindAuth && strings.Contains(refused.Text, "User user has no permissions to run the '") {
+		refused, _ := c.Err.(*member.ReplyError)
+		if refused != nil && refused.Kind == member.KindAuth && strings.Contains(refused.Text, "User user has no permissions to run the '") {
 			continue // from 7.2 on it says which itself
 		}
-		if refused == nil || refused.Kind != quorum.KindAuth || strings.TrimSuffix(refused.Text, " or its subcommand") != tc.want {
+		if refused == nil || refused.Kind != member.KindAuth || strings.TrimSuffix(refused.Text, " or its subcommand") != tc.want {
 			t.Errorf("%v\n got %v\nwant %s", tc.args, c.Err, tc.want)
 		}
 	}
@@ -157,7 +157,7 @@ func TestCommandThatAScriptMayNotCallIsNamed(t *testing.T) {
 		t.Errorf("%q", got.Text)
 	}
 	for _, reply := range []string{"", "on @user_script:0.", "on @user_script:2.", "on @user_script:99999999999999999999."} {
-		if got := naming(&quorum.ReplyError{Kind: quorum.KindAuth, Text: insideScript + ": x"}, reply, "redis.call('HSET')"); got.Text != insideScript+": x" {
+		if got := naming(&member.ReplyError{Kind: member.KindAuth, Text: insideScript + ": x"}, reply, "redis.call('HSET')"); got.Text != insideScript+": x" {
 			t.Errorf("%q: %q", reply, got.Text)
 		}
 	}
@@ -168,8 +168,8 @@ func TestRefusalReachesTheCall(t *testing.T) {
 	n := up(t, Config{Addr: s.addr()})
 	do(t, n, "HSET", "hash", "a", "1")
 	c := submit(n, "GET", "hash").wait(t)
-	var refused *quorum.ReplyError
-	if c.Outcome != quorum.Refused || !errors.As(c.Err, &refused) || refused.Kind != quorum.KindForeign {
+	var refused *member.ReplyError
+	if c.Outcome != member.Refused || !errors.As(c.Err, &refused) || refused.Kind != member.KindForeign {
 		t.Errorf("%v, %v", c.Outcome, c.Err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // A bubble of synctest ends only when every goroutine in it has: these tests check for leaks as well.
@@ -39,7 +39,7 @@ func TestCloseWaitsForWhatIsInFlight(t *testing.T) {
 		}
 		synctest.Wait()
 		late := submit(n, "LATE")
-		if late.Outcome != quorum.NotSent || !errors.Is(late.Err, quorum.ErrClosed) {
+		if late.Outcome != member.NotSent || !errors.Is(late.Err, member.ErrClosed) {
 			t.Errorf("while closing: %v, %v", late.Outcome, late.Err)
 		}
 		began := time.Now()
@@ -48,12 +48,12 @@ func TestCloseWaitsForWhatIsInFlight(t *testing.T) {
 			t.Errorf("closed after %v", took)
 		}
 		for _, c := range calls {
-			if c.Outcome != quorum.Answered {
+			if c.Outcome != member.Answered {
 				t.Errorf("%v, %v", c.Outcome, c.Err)
 			}
 		}
 		st := n.State()
-		if st.Up || st.Inbox || st.Votes || !errors.Is(st.Err, quorum.ErrClosed) {
+		if st.Up || st.Inbox || st.Votes || !errors.Is(st.Err, member.ErrClosed) {
 			t.Errorf("%+v", st)
 		}
 		if changes := l.changes(); changes[len(changes)-1] != st {
@@ -88,7 +88,7 @@ func TestCloseEndsWithItsContext(t *testing.T) {
 		if took := time.Since(began); took != 300*time.Millisecond {
 			t.Errorf("closed after %v", took)
 		}
-		if <-c.done; c.Outcome != quorum.Unknown || !errors.Is(c.Err, quorum.ErrBroken) {
+		if <-c.done; c.Outcome != member.Unknown || !errors.Is(c.Err, member.ErrBroken) {
 			t.Errorf("%v, %v", c.Outcome, c.Err)
 		}
 	})
@@ -251,7 +251,7 @@ func TestReleaseThatIsRefusedDuringCloseIsRepeatedBeforeItsEnd(t *testing.T) {
 		go func() { closed <- n.Close(context.Background()) }()
 		synctest.Wait()
 		close(hold)
-		if err := <-closed; err != nil || r.Outcome != quorum.Refused || len(f.commands()) != 1 {
+		if err := <-closed; err != nil || r.Outcome != member.Refused || len(f.commands()) != 1 {
 			t.Errorf("%v, %v, executed %q", err, r.Outcome, f.commands())
 		}
 	})
@@ -271,7 +271,7 @@ func TestClosePaysAMemberWithoutAStanding(t *testing.T) {
 	if err := n.Close(ctx); err != nil {
 		t.Error(err)
 	}
-	if got := s.cli("SCARD", "released"); r.Outcome != quorum.NotSent || got != "1" {
+	if got := s.cli("SCARD", "released"); r.Outcome != member.NotSent || got != "1" {
 		t.Errorf("%v; %s of 1 release was executed", r.Outcome, got)
 	}
 }
@@ -359,10 +359,10 @@ func TestCloseAtAnyMoment(t *testing.T) {
 					c.OweUntil = time.Now().Add(time.Second)
 					n.Submit(&c.Call)
 					<-c.done
-					if errors.Is(c.Err, quorum.ErrClosed) {
+					if errors.Is(c.Err, member.ErrClosed) {
 						return
 					}
-					if c.Outcome != quorum.Answered {
+					if c.Outcome != member.Answered {
 						time.Sleep(100 * time.Microsecond)
 					}
 				}

@@ -1,4 +1,4 @@
-// Package node makes one Redis server a voter: a quorum.Member with one ordered command connection,
+// Package node makes one Redis server a voter: a member.Member with one ordered command connection,
 // scripts, health and an inbox.
 //
 // What it decides: when the server is up, how calls are batched into writes, which outcome a call

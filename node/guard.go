@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // RestartGuard says what happens to a member that may have forgotten.
@@ -262,7 +262,7 @@ func (g *Guard) meet() {
 }
 
 // enoughToVote is whether a client may use votes when so many members have learnt of its MaxTTL.
-func enoughToVote(told, members int) bool { return told >= quorum.Majority(members) }
+func enoughToVote(told, members int) bool { return told >= member.Majority(members) }
 
 // toldLocked counts the members that know of our MaxTTL: a cluster, when all its masters do that serve slots and
 // can be reached. One that comes later is told before it votes.
@@ -278,7 +278,7 @@ func (g *Guard) toldLocked() (count int) {
 		case group == nil:
 		case told:
 			clusters[group] = all || !met
-		case len(n.cfg.Shard.Slots()) > 0 && errors.Is(n.published.Load().state.Err, quorum.ErrConnecting):
+		case len(n.cfg.Shard.Slots()) > 0 && errors.Is(n.published.Load().state.Err, member.ErrConnecting):
 			clusters[group] = false
 		}
 	}
@@ -307,7 +307,7 @@ func (g *Guard) heard(q time.Duration) {
 }
 
 // enough members of those that know meet every majority without the one that forgot.
-func (g *Guard) enough() int { return g.cfg.Members - quorum.Majority(g.cfg.Members) + 1 }
+func (g *Guard) enough() int { return g.cfg.Members - member.Majority(g.cfg.Members) + 1 }
 
 func (g *Guard) longest() time.Duration {
 	g.mu.Lock()
@@ -387,9 +387,9 @@ func (s *Shard) group() *Group {
 	return s.Group
 }
 
-func (g *Guard) event(member, step string, until time.Time) {
+func (g *Guard) event(name, step string, until time.Time) {
 	if g.cfg.Event != nil {
-		g.cfg.Event(GuardEvent{Member: member, Step: step, Until: until})
+		g.cfg.Event(GuardEvent{Member: name, Step: step, Until: until})
 	}
 }
 

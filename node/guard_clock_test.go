@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // apart returns base moved by mono on the monotonic and by wall on the wall clock, as after a suspend, or after
@@ -72,7 +72,7 @@ func TestMemberThatOthersRestoredEarlyWaitsForOurOwnCount(t *testing.T) {
 	n.cfg.Guard.join(n)
 	n.cfg.Guard.met.Store(true)
 	a := admission{}.reads(marker{id: "run 1", state: forgot, left: time.Minute, arrived: time.Now()})
-	n.published.Store(&published{state: quorum.State{Up: true, Gen: 1}, admitted: true, admission: a})
+	n.published.Store(&published{state: member.State{Up: true, Gen: 1}, admitted: true, admission: a})
 	n.take(marker{id: "run 1", state: whole, arrived: time.Now()})
 	require.False(t, n.State().Votes)
 	require.Equal(t, a.votesFrom, n.State().Quarantine)

@@ -13,7 +13,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // The text of the guard's scripts, on a real server and on the embedded one that tests in fake time use.
@@ -48,7 +48,7 @@ type memory struct {
 	br     *bufio.Reader
 }
 
-func (s *memory) send(cmd []byte) (r quorum.Reply) {
+func (s *memory) send(cmd []byte) (r member.Reply) {
 	s.Helper()
 	_, err := s.conn.Write(cmd)
 	require.NoError(s, err)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 func TestWhatAMarkerMeans(t *testing.T) {
@@ -81,22 +81,22 @@ func TestCountersAreRestoredToTheGreatestThatEnoughMembersKnow(t *testing.T) {
 }
 
 func TestMarkerIsReadAsItWasWritten(t *testing.T) {
-	str := func(s string) quorum.Reply { return quorum.Reply{Kind: '$', Str: []byte(s)} }
-	num := func(n int64) quorum.Reply { return quorum.Reply{Kind: ':', Int: n} }
+	str := func(s string) member.Reply { return member.Reply{Kind: '$', Str: []byte(s)} }
+	num := func(n int64) member.Reply { return member.Reply{Kind: ':', Int: n} }
 	now := time.Now()
-	m, err := readMarker(&quorum.Reply{Kind: '*', Elems: []quorum.Reply{
+	m, err := readMarker(&member.Reply{Kind: '*', Elems: []member.Reply{
 		str("run 5000000"), str("g"), str("30000"), num(1500), str("1"), num(7000000), str("6500000")}}, now)
 	require.NoError(t, err)
 	require.Equal(t, marker{id: "run 5000000", state: forgot, q: 30 * time.Second, left: 1500 * time.Millisecond,
 		clk: true, age: 2 * time.Second, raised: 500 * time.Millisecond, arrived: now}, m)
-	m, err = readMarker(&quorum.Reply{Kind: '*', Elems: []quorum.Reply{str(""), str(""), str("0"), num(-2), str(""), num(1), str("")}}, now)
+	m, err = readMarker(&member.Reply{Kind: '*', Elems: []member.Reply{str(""), str(""), str("0"), num(-2), str(""), num(1), str("")}}, now)
 	require.NoError(t, err)
 	require.Empty(t, m.id)
 	require.Zero(t, m.left)
-	for _, bad := range []quorum.Reply{
+	for _, bad := range []member.Reply{
 		{Kind: ':'}, {Kind: '*'},
-		{Kind: '*', Elems: []quorum.Reply{str("run 5"), str("?"), str("1"), num(0), str(""), num(0), str("")}},
-		{Kind: '*', Elems: []quorum.Reply{str("run 5"), str("n"), str("x"), num(0), str(""), num(0), str("")}},
+		{Kind: '*', Elems: []member.Reply{str("run 5"), str("?"), str("1"), num(0), str(""), num(0), str("")}},
+		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("x"), num(0), str(""), num(0), str("")}},
 	} {
 		_, err := readMarker(&bad, now)
 		require.Error(t, err)
@@ -141,7 +141,7 @@ func TestLookFromBeforeTheRestoringIsNotTaken(t *testing.T) {
 	n := &Node{cfg: Config{Guard: NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})}, accepting: t.Context()}
 	n.cfg.Guard.join(n)
 	n.cfg.Guard.met.Store(true)
-	n.published.Store(&published{state: quorum.State{Up: true, Gen: 1}, admitted: true,
+	n.published.Store(&published{state: member.State{Up: true, Gen: 1}, admitted: true,
 		admission: admission{marker: marker{id: "run 1", state: forgot, left: time.Minute, arrived: time.Now()}}})
 	known := func() marker { m, _ := n.lastMarker(); return m }
 

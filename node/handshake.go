@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // predecessor is the last connection that carried commands. What was written to it may still be on its
@@ -118,7 +118,7 @@ func (n *Node) introduce(ctx context.Context, s *session) (runID string, uptime 
 	}
 	if n.cfg.Shard != nil {
 		c := &calls[len(calls)-1]
-		if c.Outcome != quorum.Answered {
+		if c.Outcome != member.Answered {
 			return "", 0, fmt.Errorf("CLUSTER MYID: %w", c.Err)
 		}
 		if n.masterID = string(c.Reply.Str); n.masterID == "" {
@@ -127,19 +127,19 @@ func (n *Node) introduce(ctx context.Context, s *session) (runID string, uptime 
 	}
 	var id int64
 	switch c := &calls[0]; {
-	case c.Outcome == quorum.Answered && c.Reply.Kind != ':':
+	case c.Outcome == member.Answered && c.Reply.Kind != ':':
 		return "", 0, protocolError("answer to CLIENT ID")
 	case !n.permitted(c, "CLIENT ID"+zombieRisk):
 		return "", 0, fmt.Errorf("CLIENT ID: %w", c.Err)
-	case c.Outcome == quorum.Answered:
+	case c.Outcome == member.Answered:
 		id = c.Reply.Int
 	}
 	switch c := &calls[1]; {
-	case c.Outcome == quorum.Answered && c.Reply.Kind != '$':
+	case c.Outcome == member.Answered && c.Reply.Kind != '$':
 		return "", 0, protocolError("answer to INFO")
 	case !n.permitted(c, "INFO: restarts of the server are not seen"+zombieRisk):
 		return "", 0, fmt.Errorf("INFO: %w", c.Err)
-	case c.Outcome == quorum.Answered:
+	case c.Outcome == member.Answered:
 		if err := n.ofKind(c.Reply.Str); err != nil {
 			return "", 0, err
 		}
@@ -177,7 +177,7 @@ func (n *Node) kill(ctx context.Context, s *session, id int64) error {
 		return err
 	}
 	c := &calls[0]
-	if refused, ok := c.Err.(*quorum.ReplyError); ok && strings.Contains(refused.Text, "No such client") {
+	if refused, ok := c.Err.(*member.ReplyError); ok && strings.Contains(refused.Text, "No such client") {
 		return nil
 	}
 	if !n.permitted(c, "CLIENT KILL"+zombieRisk) {
@@ -188,11 +188,11 @@ func (n *Node) kill(ctx context.Context, s *session, id int64) error {
 
 // permitted reports whether c was answered, or refused because the server lacks or forbids the
 // command: then it warns, once for each consequence.
-func (n *Node) permitted(c *quorum.Call, consequence string) bool {
-	if c.Outcome == quorum.Answered {
+func (n *Node) permitted(c *member.Call, consequence string) bool {
+	if c.Outcome == member.Answered {
 		return true
 	}
-	refused, ok := c.Err.(*quorum.ReplyError)
+	refused, ok := c.Err.(*member.ReplyError)
 	if !ok || !notPermitted(refused) {
 		return false
 	}
@@ -205,8 +205,8 @@ func (n *Node) permitted(c *quorum.Call, consequence string) bool {
 
 // loaded is permitted for SCRIPT LOAD, where an error other than that of the ACL is a mistake in the
 // script.
-func (n *Node) loaded(c *quorum.Call) bool {
-	if refused, ok := c.Err.(*quorum.ReplyError); ok && strings.Contains(refused.Text, "compiling script") {
+func (n *Node) loaded(c *member.Call) bool {
+	if refused, ok := c.Err.(*member.ReplyError); ok && strings.Contains(refused.Text, "compiling script") {
 		return false
 	}
 	return n.permitted(c, "SCRIPT LOAD: every script is sent in full")
@@ -214,12 +214,12 @@ func (n *Node) loaded(c *quorum.Call) bool {
 
 // ask submits cmds and waits until all are done; an error says that not all were answered or refused. It is
 // the server's own where that said why it was about to close the connection.
-func (n *Node) ask(ctx context.Context, s *session, cmds [][]byte) ([]quorum.Call, error) {
+func (n *Node) ask(ctx context.Context, s *session, cmds [][]byte) ([]member.Call, error) {
 	w := &waiter{done: make(chan struct{})}
 	w.left.Store(int32(len(cmds)))
-	calls := make([]quorum.Call, len(cmds))
+	calls := make([]member.Call, len(cmds))
 	for i, cmd := range cmds {
-		calls[i] = quorum.Call{Cmd: cmd, Late: true, Sink: w}
+		calls[i] = *ownCall(cmd, w)
 		if s.submit(&calls[i], true) != nil { // broken: those before are done by its reader
 			for range cmds[i:] {
 				w.Done(nil)
@@ -235,10 +235,10 @@ func (n *Node) ask(ctx context.Context, s *session, cmds [][]byte) ([]quorum.Cal
 	var reason error
 	for i := range calls {
 		switch c := &calls[i]; {
-		case c.Outcome != quorum.Answered && c.Outcome != quorum.Refused:
+		case c.Outcome != member.Answered && c.Outcome != member.Refused:
 			return nil, cmp.Or(reason, s.cause())
-		case reason == nil && c.Outcome == quorum.Refused:
-			if refused, ok := c.Err.(*quorum.ReplyError); ok && !notPermitted(refused) {
+		case reason == nil && c.Outcome == member.Refused:
+			if refused, ok := c.Err.(*member.ReplyError); ok && !notPermitted(refused) {
 				reason = refused
 			}
 		}
@@ -252,8 +252,8 @@ type waiter struct {
 	done chan struct{}
 }
 
-// Done implements quorum.Sink.
-func (w *waiter) Done(*quorum.Call) {
+// Done implements member.Sink.
+func (w *waiter) Done(*member.Call) {
 	if w.left.Add(-1) == 0 {
 		close(w.done)
 	}

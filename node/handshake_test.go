@@ -7,7 +7,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 type dials chan net.Conn // the servers' ends of connections
@@ -30,8 +30,8 @@ func TestServerThatSaysWhyItClosesIsQuoted(t *testing.T) {
 		_ = c.Close()
 	}
 	until(t, "the reason", func() bool {
-		var refused *quorum.ReplyError
-		return errors.As(n.State().Err, &refused) && refused.Kind == quorum.KindOverloaded
+		var refused *member.ReplyError
+		return errors.As(n.State().Err, &refused) && refused.Kind == member.KindOverloaded
 	})
 	go func() { // whoever still dials gets an end
 		for c := range ends {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // longest is a jitter that always draws the longest pause.
@@ -49,15 +49,15 @@ func TestStallEndsTheConnectionExactlyOnTime(t *testing.T) {
 		}
 		<-second.done
 		for _, c := range []*result{first, second} {
-			if c.Outcome != quorum.Unknown || !errors.Is(c.Err, quorum.ErrStalled) || errors.Is(c.Err, quorum.ErrBroken) {
+			if c.Outcome != member.Unknown || !errors.Is(c.Err, member.ErrStalled) || errors.Is(c.Err, member.ErrBroken) {
 				t.Errorf("%v, %v", c.Outcome, c.Err)
 			}
 		}
 		synctest.Wait()
-		if st := n.State(); st.Up || !errors.Is(st.Err, quorum.ErrStalled) {
+		if st := n.State(); st.Up || !errors.Is(st.Err, member.ErrStalled) {
 			t.Errorf("state %+v", st)
 		}
-		if c := submit(n, "C"); c.Outcome != quorum.NotSent || !errors.Is(c.Err, quorum.ErrDown) || errors.Is(c.Err, quorum.ErrStalled) {
+		if c := submit(n, "C"); c.Outcome != member.NotSent || !errors.Is(c.Err, member.ErrDown) || errors.Is(c.Err, member.ErrStalled) {
 			t.Errorf("while down: %v, %v", c.Outcome, c.Err)
 		}
 	})
@@ -78,7 +78,7 @@ func TestShortStallLeavesTheConnectionInUse(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		for range 5 {
-			if _, err := quorum.Ask(ctx, n, resp.Command("SLOW"), false); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := member.Ask(ctx, n, member.Command{Cmd: resp.Command("SLOW")}); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v", err)
 			}
 		}
@@ -111,7 +111,7 @@ func TestAnswersWithinTheStallTimeoutKeepTheConnection(t *testing.T) {
 			calls = append(calls, submit(n, "SLOW"))
 		}
 		for i, c := range calls { // each is first in line for 1.9 s, the last waits for 9.5 s
-			if <-c.done; c.Outcome != quorum.Answered {
+			if <-c.done; c.Outcome != member.Answered {
 				t.Errorf("call %d: %v, %v", i, c.Outcome, c.Err)
 			}
 		}
@@ -218,11 +218,11 @@ func TestRefusedCredentialsWaitLong(t *testing.T) {
 				})
 				n := start(t, Config{Dialer: f, Password: Secret(tc.config)})
 				time.Sleep(29 * time.Second)
-				var refused *quorum.ReplyError
-				if st := n.State(); !errors.As(st.Err, &refused) || refused.Kind != quorum.KindAuth {
+				var refused *member.ReplyError
+				if st := n.State(); !errors.As(st.Err, &refused) || refused.Kind != member.KindAuth {
 					t.Errorf("state %+v", st)
 				}
-				if c := submit(n, "PING"); !errors.As(c.Err, &refused) || !errors.Is(c.Err, quorum.ErrDown) {
+				if c := submit(n, "PING"); !errors.As(c.Err, &refused) || !errors.Is(c.Err, member.ErrDown) {
 					t.Errorf("call: %v", c.Err)
 				}
 				f.set(func() {
@@ -295,7 +295,7 @@ func TestSlowWriteEndsTheConnection(t *testing.T) {
 		}
 		synctest.Wait()
 		late := submit(n, "LATE") // is not part of the write that hangs
-		count := map[quorum.Outcome]int{}
+		count := map[member.Outcome]int{}
 		for _, c := range append(calls, late) {
 			<-c.done
 			count[c.Outcome]++
@@ -303,10 +303,10 @@ func TestSlowWriteEndsTheConnection(t *testing.T) {
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("ended after %v", took)
 		}
-		if late.Outcome != quorum.NotSent || count[quorum.Unknown] == 0 {
+		if late.Outcome != member.NotSent || count[member.Unknown] == 0 {
 			t.Errorf("late: %v, %v, all: %v", late.Outcome, late.Err, count)
 		}
-		if !errors.Is(calls[0].Err, quorum.ErrBroken) {
+		if !errors.Is(calls[0].Err, member.ErrBroken) {
 			t.Errorf("%v", calls[0].Err)
 		}
 	})
@@ -387,7 +387,7 @@ func TestLateCallIsWrittenBySomebodyElse(t *testing.T) {
 		if time.Since(began) != 0 {
 			t.Error("Submit of a late call wrote")
 		}
-		if <-c.done; c.Outcome != quorum.Answered {
+		if <-c.done; c.Outcome != member.Answered {
 			t.Errorf("%v, %v", c.Outcome, c.Err)
 		}
 	})
@@ -405,17 +405,17 @@ func TestOverflowIsToldAtOnce(t *testing.T) {
 				t.Fatalf("%v, %v", c.Outcome, c.Err)
 			}
 		}
-		if c := submit(n, "X"); c.Outcome != quorum.NotSent || !errors.Is(c.Err, quorum.ErrOverflow) || !strings.HasPrefix(c.Err.Error(), "member:6379: ") {
+		if c := submit(n, "X"); c.Outcome != member.NotSent || !errors.Is(c.Err, member.ErrOverflow) || !strings.HasPrefix(c.Err.Error(), "member:6379: ") {
 			t.Errorf("11th call: %v, %v", c.Outcome, c.Err)
 		}
 		silent.Store(false)
 		f.cut()
 		time.Sleep(time.Second)
-		if c := submit(n, "X", strings.Repeat("x", 1000)); !errors.Is(c.Err, quorum.ErrOverflow) {
+		if c := submit(n, "X", strings.Repeat("x", 1000)); !errors.Is(c.Err, member.ErrOverflow) {
 			t.Errorf("1000 bytes: %v, %v", c.Outcome, c.Err)
 		}
 		c := submit(n, "X", strings.Repeat("x", 900))
-		if <-c.done; c.Outcome != quorum.Answered {
+		if <-c.done; c.Outcome != member.Answered {
 			t.Errorf("900 bytes: %v, %v", c.Outcome, c.Err)
 		}
 	})
@@ -425,7 +425,7 @@ func TestCapacityComesBackWithTheAnswers(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.addr(), MaxCalls: 4, MaxBytes: 200})
 	for i := range 1000 {
-		if c := submit(n, "ECHO", "0123456789").wait(t); c.Outcome != quorum.Answered {
+		if c := submit(n, "ECHO", "0123456789").wait(t); c.Outcome != member.Answered {
 			t.Fatalf("call %d: %v", i, c.Err)
 		}
 	}
@@ -436,9 +436,9 @@ func TestDownMemberCostsNothing(t *testing.T) {
 	f.refuse = errors.New("connection refused")
 	n := start(t, Config{Dialer: f, BackoffMin: time.Hour, BackoffMax: time.Hour})
 	until(t, "down", func() bool { return errors.Is(n.State().Err, f.refuse) })
-	c := &quorum.Call{Cmd: ping, Sink: discard{}}
+	c := &member.Call{Command: member.Command{Cmd: ping}, Sink: discard{}}
 	allocs := testing.AllocsPerRun(1000, func() { n.Submit(c) })
-	if allocs != 0 || c.Outcome != quorum.NotSent || !errors.Is(c.Err, quorum.ErrDown) || !errors.Is(c.Err, f.refuse) {
+	if allocs != 0 || c.Outcome != member.NotSent || !errors.Is(c.Err, member.ErrDown) || !errors.Is(c.Err, f.refuse) {
 		t.Errorf("%v allocations, %v, %v", allocs, c.Outcome, c.Err)
 	}
 	f.set(func() {
@@ -464,12 +464,12 @@ func TestAnswerToNothingEndsTheConnection(t *testing.T) {
 		c := submit(n, "TWICE")
 		<-c.done
 		synctest.Wait()
-		if st := n.State(); st.Up || c.Outcome != quorum.Answered || c.Reply.Int != 1 {
+		if st := n.State(); st.Up || c.Outcome != member.Answered || c.Reply.Int != 1 {
 			t.Errorf("%v %+v", c.Outcome, st)
 		}
 		time.Sleep(time.Second)
 		c = submit(n, "GARBAGE")
-		if <-c.done; c.Outcome != quorum.Unknown || strings.Contains(c.Err.Error(), "HTTP") {
+		if <-c.done; c.Outcome != member.Unknown || strings.Contains(c.Err.Error(), "HTTP") {
 			t.Errorf("%v, %v", c.Outcome, c.Err)
 		}
 	})

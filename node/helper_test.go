@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	"go.uber.org/goleak"
 )
 
@@ -93,14 +93,14 @@ func (s *redisServer) cli(args ...string) string {
 	if _, err := c.Write(resp.Command(args...)); err != nil {
 		s.t.Fatal(err)
 	}
-	var r quorum.Reply
+	var r member.Reply
 	if err := readReply(bufio.NewReader(c), &r, 0); err != nil {
 		s.t.Fatal(err)
 	}
 	return show(r)
 }
 
-func show(r quorum.Reply) string {
+func show(r member.Reply) string {
 	switch r.Kind {
 	case ':':
 		return strconv.FormatInt(r.Int, 10)
@@ -156,7 +156,7 @@ func (f *fake) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
 func (f *fake) serve(id int64, c net.Conn) {
 	defer c.Close()
 	br := bufio.NewReader(c)
-	var r quorum.Reply
+	var r member.Reply
 	for readReply(br, &r, 0) == nil {
 		var args []string
 		for _, e := range r.Elems {
@@ -522,7 +522,7 @@ func until(t testing.TB, what string, cond func() bool) {
 
 // result is a Sink that can be waited for.
 type result struct {
-	quorum.Call
+	member.Call
 	done  chan struct{}
 	count int
 }
@@ -533,7 +533,7 @@ func newCall(args ...string) *result {
 	return r
 }
 
-func (r *result) Done(c *quorum.Call) {
+func (r *result) Done(c *member.Call) {
 	r.count++
 	close(r.done) // panics on a second Done
 }
@@ -558,17 +558,17 @@ func (r *result) wait(t testing.TB) *result {
 	return r
 }
 
-func submit(n quorum.Member, args ...string) *result {
+func submit(n member.Member, args ...string) *result {
 	r := newCall(args...)
 	n.Submit(&r.Call)
 	return r
 }
 
-func do(t testing.TB, n quorum.Member, args ...string) string {
+func do(t testing.TB, n member.Member, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	r, err := quorum.Ask(ctx, n, resp.Command(args...), false)
+	r, err := member.Ask(ctx, n, member.Command{Cmd: resp.Command(args...)})
 	if err != nil {
 		t.Fatalf("%s: %v", args[0], err)
 	}

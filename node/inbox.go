@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	hashslot "github.com/redquorum/redquorum/slot"
 )
 
 // listen owns the inbox: one connection that does nothing but receive. It ends with Close.
-func (n *Node) listen(channel string, l quorum.Listener) {
+func (n *Node) listen(channel string, l member.Listener) {
 	defer close(n.inboxDone)
 	for failures := 0; ; {
 		to := channel
@@ -73,7 +73,7 @@ func (n *Node) lost(why error) {
 
 // receive subscribes and delivers until the connection ends, stops answering, or turns out to lead to
 // another server process than the commands do.
-func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ error) {
+func (n *Node) receive(channel string, l member.Listener) (confirmed bool, _ error) {
 	ctx, cancel := context.WithTimeout(n.accepting, n.cfg.DialTimeout)
 	defer cancel()
 	link, err := n.dial(ctx)
@@ -85,7 +85,7 @@ func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ err
 		confirmed: make(chan struct{}), gone: make(chan struct{}), gen: n.State().Gen, era: n.era(),
 		channel: channel,
 	}
-	in.channels, _ = l.(quorum.ChannelListener)
+	in.channels, _ = l.(member.ChannelListener)
 	var reader sync.WaitGroup
 	reader.Go(func() { link.read(in.read) })
 	defer reader.Wait()
@@ -116,14 +116,14 @@ func (n *Node) receive(channel string, l quorum.Listener) (confirmed bool, _ err
 	return true, in.watch(link)
 }
 
-// ears numbers the inboxes of all nodes: see quorum.State.
+// ears numbers the inboxes of all nodes: see member.State.
 var ears atomic.Uint64
 
 // inbox is one connection in subscribed mode.
 type inbox struct {
 	ear      uint64
 	node     *Node
-	listener quorum.Listener
+	listener member.Listener
 	base     time.Time
 	heard    atomic.Int64  // ns after base: the last arrival
 	count    atomic.Uint64 // arrivals; a clock may stand still between a PING and its answer
@@ -138,7 +138,7 @@ type inbox struct {
 	err       error // before gone is closed
 
 	channel  string
-	channels quorum.ChannelListener // hears the other channels; may be nil
+	channels member.ChannelListener // hears the other channels; may be nil
 	sent     map[string]struct{}    // those that were subscribed; watch's
 
 	sharded sharded // of a master of a cluster
@@ -208,7 +208,7 @@ func (in *inbox) watch(l *link) error {
 			wait := n.cfg.PingInterval - now.Sub(heard)
 			switch {
 			case !asked.IsZero() && now.Sub(asked) >= n.cfg.StallTimeout:
-				return fmt.Errorf("%w: no answer to PING for %v", quorum.ErrStalled, n.cfg.StallTimeout)
+				return fmt.Errorf("%w: no answer to PING for %v", member.ErrStalled, n.cfg.StallTimeout)
 			case !asked.IsZero():
 				wait = min(n.cfg.StallTimeout-now.Sub(asked), n.cfg.PingInterval)
 			case wait <= 0:
@@ -239,7 +239,7 @@ func (in *inbox) read(br *bufio.Reader) {
 }
 
 func (in *inbox) messages(br *bufio.Reader) error {
-	var r quorum.Reply
+	var r member.Reply
 	if in.named {
 		if err := readReply(br, &r, 0); err != nil {
 			return err
@@ -301,7 +301,7 @@ func (in *inbox) messages(br *bufio.Reader) error {
 }
 
 // readMarker learns what memory the member has that this connection stands at.
-func (in *inbox) readMarker(br *bufio.Reader, r *quorum.Reply) error {
+func (in *inbox) readMarker(br *bufio.Reader, r *member.Reply) error {
 	if err := readReply(br, r, 0); err != nil {
 		return err
 	}
@@ -341,10 +341,10 @@ func undated(msg []byte) []byte {
 	return bytes.Join(parts, []byte(" "))
 }
 
-// Subscribe implements quorum.Subscriber.
+// Subscribe implements member.Subscriber.
 func (n *Node) Subscribe(channels ...string) { n.want(1, channels) }
 
-// Unsubscribe implements quorum.Subscriber.
+// Unsubscribe implements member.Subscriber.
 func (n *Node) Unsubscribe(channels ...string) { n.want(-1, channels) }
 
 func (n *Node) want(more int, channels []string) {
@@ -446,13 +446,13 @@ func (in *inbox) subscribeSharded(l *link) error {
 }
 
 // shardedRefused takes an error that is the answer to SSUBSCRIBE; false: it is not.
-func (in *inbox) shardedRefused(refused *quorum.ReplyError) bool {
+func (in *inbox) shardedRefused(refused *member.ReplyError) bool {
 	n := in.node
 	n.mu.Lock()
 	s := &in.sharded
 	was := s.pending
 	s.asked, s.pending = "", false // watch tries again
-	s.never = was && refused.Kind != quorum.KindCluster && refused.Kind != quorum.KindLoading
+	s.never = was && refused.Kind != member.KindCluster && refused.Kind != member.KindLoading
 	n.mu.Unlock()
 	return was
 }

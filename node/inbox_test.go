@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 const (
@@ -58,16 +58,16 @@ func shovel(from, to net.Conn) {
 type pushLog struct {
 	mu     sync.Mutex
 	pushes []string
-	states []quorum.State
+	states []member.State
 }
 
-func (l *pushLog) Push(msg []byte, st quorum.State, _ time.Time) {
+func (l *pushLog) Push(msg []byte, st member.State, _ time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pushes = append(l.pushes, string(msg))
 }
 
-func (l *pushLog) Changed(st quorum.State) {
+func (l *pushLog) Changed(st member.State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.states = append(l.states, st)
@@ -79,7 +79,7 @@ func (l *pushLog) messages() []string {
 	return slices.Clone(l.pushes)
 }
 
-func (l *pushLog) changes() []quorum.State {
+func (l *pushLog) changes() []member.State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.states)
@@ -193,7 +193,7 @@ func TestPushOfAnotherProcessIsDropped(t *testing.T) {
 // The same process with another memory: flushed, or marked, between the connections.
 func TestPushOfAnotherMemoryIsDropped(t *testing.T) {
 	n := &Node{cfg: Config{Guard: NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})}}
-	n.published.Store(&published{state: quorum.State{Up: true, RunID: "run", Gen: 2},
+	n.published.Store(&published{state: member.State{Up: true, RunID: "run", Gen: 2},
 		admission: admission{marker: marker{id: "run 5", state: neverForgot}}})
 	var l pushLog
 	for name, in := range map[string]*inbox{
@@ -301,9 +301,9 @@ func TestListenerMaySubmit(t *testing.T) {
 	seen := 0
 	for seen < 2 {
 		c := (<-l.echoed).wait(t)
-		if c.Outcome == quorum.Answered {
+		if c.Outcome == member.Answered {
 			seen++
-		} else if !errors.Is(c.Err, quorum.ErrDown) {
+		} else if !errors.Is(c.Err, member.ErrDown) {
 			t.Errorf("%v", c.Err)
 		}
 	}
@@ -323,8 +323,8 @@ func (l *submitter) submit() {
 	default:
 	}
 }
-func (l *submitter) Push([]byte, quorum.State, time.Time) { l.submit() }
-func (l *submitter) Changed(quorum.State)                 { l.submit() }
+func (l *submitter) Push([]byte, member.State, time.Time) { l.submit() }
+func (l *submitter) Changed(member.State)                 { l.submit() }
 
 func TestListenTwicePanics(t *testing.T) {
 	n := start(t, Config{Dialer: newFake(nil)})

@@ -5,7 +5,7 @@ import (
 	"bytes"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // Calls that wait in line one behind the other can be one command: a script that executes them in their order
@@ -20,12 +20,12 @@ const (
 const alone = "TRYAGAIN alone"
 
 // joins reports whether c may be part of a command. A vote that replicas must acknowledge has its own WAIT.
-func (n *Node) joins(c *quorum.Call) bool {
-	return c.Item.Batch != "" && c.Tagged && n.waits == nil && !c.Route.Asking
+func (n *Node) joins(c *member.Call) bool {
+	return c.Item.Batch != "" && c.Tagged && n.waits == nil && !c.Asking()
 }
 
 // itemLocked queues a call whose encoding waits until it is known what stands behind it.
-func (s *session) itemLocked(c *quorum.Call, tag string) {
+func (s *session) itemLocked(c *member.Call, tag string) {
 	if n := len(s.items); n > 0 && (n == joinMost || tag != s.itemsTag || c.Item.Batch != s.items[0].Item.Batch) {
 		s.joinLocked()
 	}
@@ -43,7 +43,7 @@ func (s *session) joinLocked() {
 			s.wbuf = s.node.appendTagged(s.wbuf, c, s.itemsTag)
 		}
 	default:
-		s.items[0].Joined = int32(len(s.items))
+		s.queue[len(s.queue)-len(s.items)].together = int32(len(s.items))
 		s.wbuf = appendJoined(s.wbuf, s.items, s.itemsTag, s.node.cfg.Shard != nil)
 	}
 	clear(s.items)
@@ -51,7 +51,7 @@ func (s *session) joinLocked() {
 }
 
 // appendTagged writes a call that travels alone.
-func (n *Node) appendTagged(b []byte, c *quorum.Call, tag string) []byte {
+func (n *Node) appendTagged(b []byte, c *member.Call, tag string) []byte {
 	b = n.appendCall(b, c)
 	if c.Tagged {
 		b = resp.AppendBulk(b, tag)
@@ -61,7 +61,7 @@ func (n *Node) appendTagged(b []byte, c *quorum.Call, tag string) []byte {
 
 // appendJoined writes calls as one, as the script that carries them wants it. sharded: at a master of a cluster, which
 // takes no keys of several slots; there they are arguments, each with the counters of its own slot.
-func appendJoined(b []byte, calls []*quorum.Call, tag string, sharded bool) []byte {
+func appendJoined(b []byte, calls []*member.Call, tag string, sharded bool) []byte {
 	keys, args := 0, 0
 	for _, c := range calls {
 		keys += int(c.Item.Keys)
@@ -140,7 +140,7 @@ func (s *session) joined(br *bufio.Reader, n int) error {
 	default:
 		// Keys of several slots, a key that the user may not touch: nothing was executed because of one of them.
 		kind := classify(string(all.Str)).Kind
-		if refused = kind == quorum.KindCluster || kind == quorum.KindAuth; refused {
+		if refused = kind == member.KindCluster || kind == member.KindAuth; refused {
 			s.travelApart()
 		}
 	}
@@ -151,7 +151,7 @@ func (s *session) joined(br *bufio.Reader, n int) error {
 		entry := s.batch[s.next]
 		s.batch[s.next] = slot{}
 		s.next++
-		entry.joined, entry.refused, entry.call.Joined = true, refused, 0
+		entry.joined, entry.refused = true, refused
 		if r := &entry.call.Reply; all.Kind == '*' {
 			*r, all.Elems[i] = all.Elems[i], *r // the memory of both is used again
 		} else { // the whole script was refused, or ended

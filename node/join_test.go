@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	hashslot "github.com/redquorum/redquorum/slot"
 )
 
@@ -40,7 +40,7 @@ func item(letter byte, name, arg string) *result {
 	r.Cmd, r.Tagged = r.Cmd[:len(r.Cmd)-len("$3\r\ntag\r\n")], true
 	r.Shared = int32(shared + digits(len(args)+3) - digits(4))
 	r.Slot = hashslot.Of(name)
-	r.Item = quorum.Item{Batch: scriptSHA(itemsScript), Letter: letter, Keys: uint8(n), Args: 2}
+	r.Item = member.Item{Batch: scriptSHA(itemsScript), Letter: letter, Keys: uint8(n), Args: 2}
 	return r
 }
 
@@ -98,20 +98,25 @@ func TestCallsThatWaitTravelTogether(t *testing.T) {
 		t.Errorf("sent %q\nwant %q", sent, want)
 	}
 	mu.Unlock()
-	if c := calls[0]; c.Outcome != quorum.Answered || c.Reply.Int != 7 || c.Joined != 0 {
+	if c := calls[0]; c.Outcome != member.Answered || c.Reply.Int != 7 {
 		t.Errorf("first: %v %+v", c.Outcome, c.Reply)
 	}
-	var refused *quorum.ReplyError
-	if c := calls[1]; c.Outcome != quorum.Refused || !errors.As(c.Err, &refused) || refused.Kind != quorum.KindForeign {
+	var refused *member.ReplyError
+	if c := calls[1]; c.Outcome != member.Refused || !errors.As(c.Err, &refused) || refused.Kind != member.KindForeign {
 		t.Errorf("second: %v %v", c.Outcome, c.Err)
 	}
-	if c := calls[2]; c.Outcome != quorum.Answered || show(c.Reply) != "[1 next]" {
+	if c := calls[2]; c.Outcome != member.Answered || show(c.Reply) != "[1 next]" {
 		t.Errorf("third: %v %+v", c.Outcome, c.Reply)
 	}
 	if calls, size := n.published.Load().session.inFlight(); calls != 0 || size != 0 {
 		t.Errorf("%d calls and %d bytes are still in line", calls, size)
 	}
 }
+
+// sentHere is the Hop of a call that another server sent here.
+type sentHere struct{ member.Sink }
+
+func (sentHere) Asking() bool { return true }
 
 // What may not be joined, and where a batch ends. Each line is what is sent; a batch is its letters and names.
 func TestCallsThatTravelApart(t *testing.T) {
@@ -139,7 +144,7 @@ func TestCallsThatTravelApart(t *testing.T) {
 		}, want: []string{"1", "WAIT", "2", "WAIT", "3", "WAIT"}},
 		{name: "one that is asked for another master", calls: func(*Node) []*result {
 			odd := item('a', "4", "x")
-			odd.Route.Asking = true
+			odd.Hop = sentHere{odd.Sink}
 			return []*result{item('a', "1", "x"), item('a', "2", "x"), item('a', "3", "x"), odd, item('a', "5", "x")}
 		}, want: []string{"aaa 1 2 3", "ASKING", "4", "5"}},
 		{name: "as many as a batch takes", calls: func(*Node) (out []*result) {
@@ -190,7 +195,7 @@ func TestCallsThatTravelApart(t *testing.T) {
 			calls := c.calls(n)
 			together(n, calls...)
 			for _, c := range calls {
-				if c.wait(t); c.Outcome != quorum.Answered {
+				if c.wait(t); c.Outcome != member.Answered {
 					t.Errorf("%v: %v", c.Outcome, c.Err)
 				}
 			}
@@ -259,7 +264,7 @@ func TestBatchWithoutItsScriptIsRepairedCallByCall(t *testing.T) {
 			if step == "flushed" {
 				want = "more" // of the script for one: its second argument
 			}
-			if c.wait(t); c.Outcome != quorum.Answered || string(c.Reply.Str) != want {
+			if c.wait(t); c.Outcome != member.Answered || string(c.Reply.Str) != want {
 				t.Errorf("%s: call %d: %v, %q, %v; want %q", step, i, c.Outcome, c.Reply.Str, c.Err, want)
 			}
 		}
@@ -289,7 +294,7 @@ func TestBatchThatIsNotAnsweredIsUnknown(t *testing.T) {
 	<-cut
 	f.cut()
 	for i, c := range calls {
-		if c.wait(t); c.Outcome != quorum.Unknown || !errors.Is(c.Err, quorum.ErrBroken) {
+		if c.wait(t); c.Outcome != member.Unknown || !errors.Is(c.Err, member.ErrBroken) {
 			t.Errorf("call %d: %v, %v", i, c.Outcome, c.Err)
 		}
 	}
@@ -313,7 +318,7 @@ func TestBatchThatWasNotWrittenIsNotSent(t *testing.T) {
 	}
 	f.cut()
 	for i, c := range calls {
-		if c.wait(t); c.Outcome != quorum.NotSent {
+		if c.wait(t); c.Outcome != member.NotSent {
 			t.Errorf("call %d: %v, %v", i, c.Outcome, c.Err)
 		}
 	}
@@ -331,7 +336,7 @@ func TestBatchAnsweredInAnotherNumberBreaksTheConnection(t *testing.T) {
 		calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
 		together(n, calls...)
 		for i, c := range calls {
-			if c.wait(t); c.Outcome != quorum.Unknown || !strings.Contains(c.Err.Error(), "not as many answers as calls") {
+			if c.wait(t); c.Outcome != member.Unknown || !strings.Contains(c.Err.Error(), "not as many answers as calls") {
 				t.Errorf("%q: call %d: %v, %v", answer, i, c.Outcome, c.Err)
 			}
 		}
@@ -343,13 +348,13 @@ func TestBatchAnsweredInAnotherNumberBreaksTheConnection(t *testing.T) {
 func TestServerThatRefusesABatchGetsNoMore(t *testing.T) {
 	for _, c := range []struct {
 		answer string
-		kind   quorum.Kind // of the last one's refusal; KindOther: it was answered, alone
+		kind   member.Kind // of the last one's refusal; KindOther: it was answered, alone
 		text   string
 	}{
-		{"-CROSSSLOT Keys in request don't hash to the same slot\r\n", quorum.KindOther, ""},
-		{"-NOPERM this user has no permissions to access one of the keys used as arguments\r\n", quorum.KindOther, ""},
-		{"*3\r\n:1\r\n:1\r\n-TRYAGAIN alone\r\n", quorum.KindCluster, "TRYAGAIN alone"},
-		{"*3\r\n:1\r\n:1\r\n-ERR The user executing the script can't run this command or subcommand\r\n", quorum.KindAuth, "can't run this command"},
+		{"-CROSSSLOT Keys in request don't hash to the same slot\r\n", member.KindOther, ""},
+		{"-NOPERM this user has no permissions to access one of the keys used as arguments\r\n", member.KindOther, ""},
+		{"*3\r\n:1\r\n:1\r\n-TRYAGAIN alone\r\n", member.KindCluster, "TRYAGAIN alone"},
+		{"*3\r\n:1\r\n:1\r\n-ERR The user executing the script can't run this command or subcommand\r\n", member.KindAuth, "can't run this command"},
 	} {
 		var mu sync.Mutex
 		batches, singles := 0, 0
@@ -371,13 +376,13 @@ func TestServerThatRefusesABatchGetsNoMore(t *testing.T) {
 			together(n, calls...)
 			for i, call := range calls {
 				call.wait(t)
-				var refused *quorum.ReplyError
+				var refused *member.ReplyError
 				switch {
 				case round > 0 || i < 2 || c.text == "":
-					if call.Outcome != quorum.Answered {
+					if call.Outcome != member.Answered {
 						t.Errorf("%q: %d of round %d: %v, %v", c.answer, i, round, call.Outcome, call.Err)
 					}
-				case call.Outcome != quorum.Refused || !errors.As(call.Err, &refused) || refused.Kind != c.kind || !strings.Contains(refused.Text, c.text):
+				case call.Outcome != member.Refused || !errors.As(call.Err, &refused) || refused.Kind != c.kind || !strings.Contains(refused.Text, c.text):
 					t.Errorf("%q: %v, %v", c.answer, call.Outcome, call.Err)
 				}
 			}
@@ -410,11 +415,11 @@ func TestRefusedBatchIsNotRepeatedBehindItsRelease(t *testing.T) {
 	calls[1].Ended = &ended
 	together(n, calls...)
 	for i, c := range calls {
-		want := quorum.Answered
+		want := member.Answered
 		if i == 1 {
-			want = quorum.NotSent
+			want = member.NotSent
 		}
-		if c.wait(t); c.Outcome != want || i == 1 && !errors.Is(c.Err, quorum.ErrEnded) {
+		if c.wait(t); c.Outcome != want || i == 1 && !errors.Is(c.Err, member.ErrEnded) {
 			t.Errorf("%d: %v, %v", i, c.Outcome, c.Err)
 		}
 	}
@@ -430,7 +435,7 @@ func TestKeyThatIsNotPermittedFailsAlone(t *testing.T) {
 	together(n, calls...)
 	for i, c := range calls {
 		c.wait(t)
-		if (c.Outcome == quorum.Answered) != (i != 2) {
+		if (c.Outcome == member.Answered) != (i != 2) {
 			t.Errorf("call %d: %v %v", i, c.Outcome, c.Err)
 		}
 	}
@@ -475,7 +480,7 @@ func TestRepairGoesBehindWhatWaits(t *testing.T) {
 		until(t, "repair", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.reloading > 0 || s.broke != nil })
 		s.wake()
 		for i, c := range append(calls, lost) {
-			if c.wait(t); c.Outcome != quorum.Answered || c.Reply.Kind != ':' || c.Reply.Int != 7 {
+			if c.wait(t); c.Outcome != member.Answered || c.Reply.Kind != ':' || c.Reply.Int != 7 {
 				t.Errorf("%d waiting: call %d: %v %c %q %v", waiting, i, c.Outcome, c.Reply.Kind, c.Reply.Str, c.Err)
 			}
 		}
@@ -496,7 +501,7 @@ func TestServerThatMayNotLoadScriptsGetsNoBatches(t *testing.T) {
 		}
 		together(n, calls...)
 		for i, c := range calls {
-			if c.wait(t); c.Outcome != quorum.Answered {
+			if c.wait(t); c.Outcome != member.Answered {
 				t.Errorf("call %d: %v, %v", i, c.Outcome, c.Err)
 			}
 		}
@@ -538,8 +543,43 @@ func TestItemThatComesDuringAWriteIsWritten(t *testing.T) {
 	close(g.open)
 	wg.Wait()
 	for _, c := range []*result{one, two} {
-		if c.wait(t); c.Outcome != quorum.Answered {
+		if c.wait(t); c.Outcome != member.Answered {
 			t.Error(c.Outcome, c.Err)
+		}
+	}
+}
+
+// The reader takes over the line before it is known which of its last calls are one command.
+func TestItemsThatAreNotWrittenYetStillTravelTogether(t *testing.T) {
+	answer := make(chan struct{})
+	n, _ := joining(t, func(_ int64, args []string) string {
+		switch {
+		case args[0] == "ECHO":
+			<-answer
+			return bulk("first")
+		case isBatch(args):
+			return "*3\r\n:1\r\n:2\r\n:3\r\n"
+		}
+		return "default"
+	})
+	first := newCall("ECHO", "first")
+	n.Submit(&first.Call)
+	s := n.published.Load().session
+	s.mu.Lock()
+	s.flushing = true
+	s.mu.Unlock()
+	calls := []*result{item('a', "one", "x"), item('r', "two", "x"), item('a', "three", "x")}
+	for _, c := range calls {
+		n.Submit(&c.Call)
+	}
+	close(answer)
+	if first.wait(t); first.Outcome != member.Answered {
+		t.Fatal(first.Outcome, first.Err)
+	}
+	s.wake()
+	for i, c := range calls {
+		if c.wait(t); c.Outcome != member.Answered || c.Reply.Int != int64(i)+1 {
+			t.Errorf("call %d: %v %v %+v", i, c.Outcome, c.Err, c.Reply)
 		}
 	}
 }
@@ -603,8 +643,8 @@ func TestBatchThatABusyServerRefuses(t *testing.T) {
 		together(n, calls...)
 		for i, c := range calls {
 			c.wait(t)
-			var refused *quorum.ReplyError
-			if round == 0 && (!errors.As(c.Err, &refused) || refused.Kind != quorum.KindLoading) || round == 1 && c.Outcome != quorum.Answered {
+			var refused *member.ReplyError
+			if round == 0 && (!errors.As(c.Err, &refused) || refused.Kind != member.KindLoading) || round == 1 && c.Outcome != member.Answered {
 				t.Errorf("round %d, call %d: %v, %v", round, i, c.Outcome, c.Err)
 			}
 		}
@@ -630,7 +670,7 @@ func TestEveryItemHasItsOwnAnswerUnderKills(t *testing.T) {
 				c.wait(t)
 				how := c.Outcome.String()
 				switch got := string(c.Reply.Str); {
-				case c.Outcome != quorum.Answered:
+				case c.Outcome != member.Answered:
 					time.Sleep(time.Millisecond)
 				case got == fmt.Sprintf("%c %s", letter, arg):
 					how = "together"
@@ -646,7 +686,7 @@ func TestEveryItemHasItsOwnAnswerUnderKills(t *testing.T) {
 	wg.Wait()
 	stop()
 	t.Log(outcomes)
-	if outcomes["together"] == 0 || outcomes[quorum.Unanswered.String()]+outcomes[quorum.Refused.String()] > 0 {
+	if outcomes["together"] == 0 || outcomes[member.Unanswered.String()]+outcomes[member.Refused.String()] > 0 {
 		t.Errorf("outcomes %v", outcomes)
 	}
 }
@@ -656,12 +696,12 @@ func FuzzBatch(f *testing.F) {
 	f.Add("one", "two", "three", "tag", byte(0))
 	f.Add("", "{a}\r\n$3\r\n", strings.Repeat("long", 99), "id/tag", byte(7))
 	f.Fuzz(func(t *testing.T, a, b, c, tag string, kinds byte) {
-		var calls []*quorum.Call
+		var calls []*member.Call
 		for i, name := range []string{a, b, c} {
 			calls = append(calls, &item("ar"[kinds>>i&1], name, name+"!").Call)
 		}
 		for _, sharded := range []bool{false, true} {
-			var r quorum.Reply
+			var r member.Reply
 			br := bufio.NewReader(bytes.NewReader(appendJoined(nil, calls, tag, sharded)))
 			if err := readReply(br, &r, 0); err != nil || br.Buffered() > 0 {
 				t.Fatalf("%v, %d bytes behind", err, br.Buffered())

@@ -17,7 +17,7 @@ import (
 	"github.com/mediocregopher/radix/v4"
 	"github.com/mediocregopher/radix/v4/resp"
 	"github.com/mediocregopher/radix/v4/resp/resp3"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 const (
@@ -196,12 +196,12 @@ func withoutSecrets(err error, password string) error {
 }
 
 // withhold drops the text of an error that repeats the password, or by chance looks as if it did.
-func withhold(e *quorum.ReplyError, password string) *quorum.ReplyError {
+func withhold(e *member.ReplyError, password string) *member.ReplyError {
 	if password == "" || !strings.Contains(e.Text, password) {
 		return e
 	}
 	const why = "refused by the server (text withheld: the password occurs in it)"
-	return &quorum.ReplyError{Kind: e.Kind, Text: why}
+	return &member.ReplyError{Kind: e.Kind, Text: why}
 }
 
 // cut ends the connection at once and from any goroutine: no farewell of TLS, which could wait for a

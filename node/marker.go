@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // Keys of the restart guard at every member.
@@ -99,7 +99,7 @@ func millis(d time.Duration) string {
 var errMarker = errors.New("marker: reply of an unexpected shape")
 
 // readMarker decodes what look returns.
-func readMarker(r *quorum.Reply, arrived time.Time) (marker, error) {
+func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 	e := r.Elems
 	if r.Kind != '*' || len(e) < 7 || e[3].Kind != ':' || e[5].Kind != ':' {
 		return marker{}, errMarker
@@ -136,7 +136,7 @@ func (n *Node) askMarker(ctx context.Context, s *session, cmd []byte) (marker, e
 	if err != nil {
 		return marker{}, fmt.Errorf("marker: %w", err)
 	}
-	if c := &calls[0]; c.Outcome != quorum.Answered {
+	if c := &calls[0]; c.Outcome != member.Answered {
 		return marker{}, fmt.Errorf("marker: %w", c.Err)
 	}
 	return readMarker(&calls[0].Reply, calls[0].At)

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
-var _ quorum.Member = (*Node)(nil)
+var _ member.Member = (*Node)(nil)
 
 // Node is one Redis server as a voter. It connects in the background, from New on, and connects
 // again whenever the connection breaks. Safe for concurrent use.
@@ -56,11 +56,11 @@ type Node struct {
 	sentinels sync.WaitGroup       // the goroutines that listen to them; the supervisor waits for it
 
 	mu         sync.Mutex // guards what follows; held neither during I/O nor around a Listener
-	listener   quorum.Listener
+	listener   member.Listener
 	inboxDone  chan struct{} // not nil after Listen
 	inbox      *inbox        // whose subscription is confirmed
 	deaf       error         // why there was none, the last time that one was tried
-	changes    []quorum.State
+	changes    []member.State
 	delivering bool
 	wanted     map[string]int      // channels beside the inbox, and how often they were asked for
 	altered    map[string]struct{} // those of them that the inbox has not been told of
@@ -75,7 +75,7 @@ type Node struct {
 
 // published is everything that Submit and State look at, replaced as a whole.
 type published struct {
-	state   quorum.State
+	state   member.State
 	session *session // nil unless state.Up
 	err     error    // what a call gets while session is nil
 	tag     string   // appended to Tagged calls: the marker id, and where its inbox is sharded; noHandOver while the member may not vote
@@ -91,7 +91,7 @@ const ackPatience = 100 * time.Millisecond
 // noHandOver tells a release to free the vote and not to execute a waiter's request.
 const noHandOver = "!"
 
-var errConnecting = quorum.ErrConnecting
+var errConnecting = member.ErrConnecting
 
 // New starts to connect to the server in the background and returns at once. An error lists every
 // mistake in the Config. The Node must be closed.
@@ -107,9 +107,9 @@ func New(c Config) (*Node, error) {
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.accepting, n.refuse = context.WithCancel(n.ctx)
-	n.errOverflow = fmt.Errorf("%s: %w", n.name, quorum.ErrOverflow)
-	n.errClosed = fmt.Errorf("%s: %w", n.name, quorum.ErrClosed)
-	n.errEnded = fmt.Errorf("%s: %w", n.name, quorum.ErrEnded)
+	n.errOverflow = fmt.Errorf("%s: %w", n.name, member.ErrOverflow)
+	n.errClosed = fmt.Errorf("%s: %w", n.name, member.ErrClosed)
+	n.errEnded = fmt.Errorf("%s: %w", n.name, member.ErrEnded)
 	n.owed = newOwed(c.PingInterval/16, c.PingInterval, func() { n.dropped.Store(true) })
 	for _, source := range c.Scripts {
 		n.scripts[scriptSHA(source)] = source
@@ -121,7 +121,7 @@ func New(c Config) (*Node, error) {
 	if c.TLS != nil {
 		n.tls = tlsConfig(c)
 	}
-	first := &published{state: quorum.State{Gen: 1}}
+	first := &published{state: member.State{Gen: 1}}
 	n.fall(first, errConnecting)
 	n.published.Store(first)
 	if c.Guard != nil { // which looks at what is published
@@ -151,9 +151,9 @@ func tlsConfig(c Config) *tls.Config {
 func (n *Node) Name() string { return n.name }
 
 // State costs one atomic load.
-func (n *Node) State() quorum.State { return n.published.Load().state }
+func (n *Node) State() member.State { return n.published.Load().state }
 
-// WhyNot is what keeps the node from voting: what a call gets, quorum.ErrDown or quorum.ErrQuarantined with
+// WhyNot is what keeps the node from voting: what a call gets, member.ErrDown or member.ErrQuarantined with
 // the rest. nil while it votes.
 func (n *Node) WhyNot() error {
 	p := n.published.Load()
@@ -163,16 +163,16 @@ func (n *Node) WhyNot() error {
 	return p.barred
 }
 
-// Submit queues c and returns. See quorum.Member and quorum.Call.
+// Submit queues c and returns. See member.Member and member.Call.
 //
 // The goroutine that calls it may write what is queued to the socket, while so little is unanswered
 // that the socket's buffer takes it; unless c.Late.
-func (n *Node) Submit(c *quorum.Call) {
+func (n *Node) Submit(c *member.Call) {
 	for {
 		p := n.published.Load()
 		if p.session == nil {
 			c.State = p.state
-			n.finish(c, quorum.NotSent, p.err)
+			n.finish(c, member.NotSent, p.err)
 			return
 		}
 		err := p.session.submit(c, false)
@@ -183,7 +183,7 @@ func (n *Node) Submit(c *quorum.Call) {
 			continue // broke and was succeeded while we looked
 		}
 		c.State = p.state
-		n.finish(c, quorum.NotSent, err)
+		n.finish(c, member.NotSent, err)
 		return
 	}
 }
@@ -191,10 +191,10 @@ func (n *Node) Submit(c *quorum.Call) {
 // finish completes a call that has no reply but an error, and takes on the debt of a release that was
 // not delivered. A call of ErrEnded or ErrClosed leaves none: the first is no release, the second has nobody left to
 // pay.
-// Nor does one that Via is told of: what is owed then may have to go to another server.
-func (n *Node) finish(c *quorum.Call, outcome quorum.Outcome, err error) {
+// Nor does one with a Hop: what is owed then may have to go to another server.
+func (n *Node) finish(c *member.Call, outcome member.Outcome, err error) {
 	c.Outcome, c.Err = outcome, err
-	if !c.OweUntil.IsZero() && c.Undelivered() && err != n.errEnded && err != n.errClosed && c.Via == nil {
+	if !c.OweUntil.IsZero() && c.Undelivered() && err != n.errEnded && err != n.errClosed && c.Hop == nil {
 		n.owed.add(c)
 	}
 	c.Finish()
@@ -202,7 +202,7 @@ func (n *Node) finish(c *quorum.Call, outcome quorum.Outcome, err error) {
 
 // Listen subscribes channel on a connection of its own, now and after every reconnect, and reports to
 // l. Called once; a second call panics. It does nothing after Close.
-func (n *Node) Listen(channel string, l quorum.Listener) {
+func (n *Node) Listen(channel string, l member.Listener) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.listener != nil {
@@ -273,7 +273,7 @@ func (n *Node) fall(p *published, cause error) {
 	}
 	p.state.Up, p.session = false, nil
 	p.state.Err = fmt.Errorf("%s: %w", n.name, cause)
-	p.err = fmt.Errorf("%s: %w: %w", n.name, quorum.ErrDown, reason)
+	p.err = fmt.Errorf("%s: %w: %w", n.name, member.ErrDown, reason)
 }
 
 // fell publishes that s has broken, if s was up.
@@ -314,11 +314,11 @@ func (n *Node) publishLocked(p *published) {
 			p.tag = p.admission.marker.id
 		}
 		if p.state.Up && fit && !may { // until a majority was met: see Guard.met
-			p.barred = fmt.Errorf("%s: it does not vote before a majority of the members was met: %w", n.name, quorum.ErrConnecting)
+			p.barred = fmt.Errorf("%s: it does not vote before a majority of the members was met: %w", n.name, member.ErrConnecting)
 		}
 		if p.state.Up && !fit {
 			p.state.Quarantine = p.admission.votesFrom
-			p.barred = fmt.Errorf("%s: %w", n.name, &quorum.QuarantineError{Until: p.admission.votesFrom, Restoring: p.admission.marker.state == forgot})
+			p.barred = fmt.Errorf("%s: %w", n.name, &member.QuarantineError{Until: p.admission.votesFrom, Restoring: p.admission.marker.state == forgot})
 		}
 	}
 	p.state.Inbox, p.state.Ear, p.state.Deaf = p.state.Up && n.inbox != nil && n.inbox.same(p), 0, nil
@@ -406,7 +406,7 @@ func (n *Node) tellDropped() {
 
 // passes reports whether a server was reached that refused for a reason that passes.
 func passes(err error) bool {
-	var refused *quorum.ReplyError
+	var refused *member.ReplyError
 	return errors.As(err, &refused) && refused.Kind.Passes()
 }
 
@@ -498,16 +498,16 @@ func (n *Node) serve(s *session) error {
 // drainer finds out when everything in line is done: a PING behind it is answered last. What entered
 // behind the PING, a repaired call or a debt, takes another one.
 type drainer struct {
-	call  quorum.Call
+	call  member.Call
 	empty chan struct{}
 }
 
 func (d *drainer) ask(s *session) {
-	d.call = quorum.Call{Cmd: ping, Late: true, Sink: d}
+	d.call = *ownCall(ping, d)
 	_ = s.submit(&d.call, true) // an error means that it is broken, and serve ends by that
 }
 
-func (d *drainer) Done(*quorum.Call) {
+func (d *drainer) Done(*member.Call) {
 	select {
 	case d.empty <- struct{}{}:
 	default:
@@ -519,7 +519,7 @@ var ping = resp.Command("PING")
 // discard is the Sink of calls whose outcome does not matter.
 type discard struct{}
 
-func (discard) Done(*quorum.Call) {}
+func (discard) Done(*member.Call) {}
 
 // tick does what is due and returns the time until it must be called again at the latest.
 func (n *Node) tick(s *session) time.Duration {
@@ -533,11 +533,11 @@ func (n *Node) tick(s *session) time.Duration {
 	silence := now.Sub(since)
 	switch {
 	case busy && silence >= n.cfg.StallTimeout:
-		s.fail(quorum.ErrStalled, fmt.Errorf("no answer for %v", n.cfg.StallTimeout))
+		s.fail(member.ErrStalled, fmt.Errorf("no answer for %v", n.cfg.StallTimeout))
 	case busy:
 		wait = min(wait, n.cfg.StallTimeout-silence)
 	case silence >= n.cfg.PingInterval:
-		_ = s.submit(&quorum.Call{Cmd: ping, Late: true, Sink: discard{}}, true)
+		_ = s.submit(ownCall(ping, discard{}), true)
 	default:
 		wait = min(wait, n.cfg.PingInterval-silence)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 func TestRepliesOfEveryShape(t *testing.T) {
@@ -54,10 +54,10 @@ func TestDoEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		if _, err := quorum.Ask(ctx, n, resp.Command("SILENCE"), false); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 20*time.Millisecond {
+		if _, err := member.Ask(ctx, n, member.Command{Cmd: resp.Command("SILENCE")}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 20*time.Millisecond {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
-		if _, err := quorum.Ask(ctx, n, resp.Command("ECHO", "x"), false); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := member.Ask(ctx, n, member.Command{Cmd: resp.Command("ECHO", "x")}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("context that has ended: %v", err)
 		}
 	})
@@ -69,16 +69,16 @@ func TestEveryAnswerReachesItsCallUnderKills(t *testing.T) {
 	stop := killing(s)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	outcomes := map[quorum.Outcome]int{}
+	outcomes := map[member.Outcome]int{}
 	for g := range 200 {
 		wg.Go(func() {
 			for i := range 200 {
 				want := fmt.Sprintf("%d-%d", g, i)
 				c := submit(n, "ECHO", want).wait(t)
-				if c.Outcome == quorum.Answered && string(c.Reply.Str) != want {
+				if c.Outcome == member.Answered && string(c.Reply.Str) != want {
 					t.Errorf("got %q, want %q", c.Reply.Str, want)
 				}
-				if c.Outcome != quorum.Answered {
+				if c.Outcome != member.Answered {
 					time.Sleep(time.Millisecond)
 				}
 				mu.Lock()
@@ -90,7 +90,7 @@ func TestEveryAnswerReachesItsCallUnderKills(t *testing.T) {
 	wg.Wait()
 	stop()
 	t.Log(outcomes)
-	if outcomes[quorum.Answered] == 0 || outcomes[quorum.Unanswered]+outcomes[quorum.Refused] > 0 {
+	if outcomes[member.Answered] == 0 || outcomes[member.Unanswered]+outcomes[member.Refused] > 0 {
 		t.Errorf("outcomes %v", outcomes)
 	}
 }

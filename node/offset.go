@@ -3,7 +3,7 @@ package node
 import (
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // offset is how far the member's wall clock is from ours, as one look at its marker told.
@@ -16,14 +16,14 @@ func offsetOf(server int64, sent, arrived time.Time) offset {
 }
 
 // toldTime takes the server's time from an answer to a look that was sent at sent.
-func (n *Node) toldTime(c *quorum.Call, sent time.Time) {
-	if e := c.Reply.Elems; c.Outcome == quorum.Answered && len(e) > 5 && e[5].Kind == ':' {
+func (n *Node) toldTime(c *member.Call, sent time.Time) {
+	if e := c.Reply.Elems; c.Outcome == member.Answered && len(e) > 5 && e[5].Kind == ':' {
 		o := offsetOf(e[5].Int, sent, c.At)
 		n.offset.Store(&o)
 	}
 }
 
-// ClockOffset implements quorum.Clocked. It is as old as the last look at the marker, PingInterval or so;
+// ClockOffset implements member.Clocked. It is as old as the last look at the marker, PingInterval or so;
 // without a restart guard there is none.
 func (n *Node) ClockOffset() (ahead, within time.Duration, ok bool) {
 	o := n.offset.Load()

@@ -1,11 +1,10 @@
 package node
 
 import (
-	"bytes"
 	"sync"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // Bounds of the debts of one node. Beyond either the oldest is dropped; its key then lives until its
@@ -19,7 +18,7 @@ const (
 // debt is a release that must still reach the server: a copy of a call that was not delivered.
 type debt struct {
 	owed  *owed
-	call  quorum.Call
+	call  member.Call
 	until time.Time
 
 	// guarded by owed.mu
@@ -53,12 +52,12 @@ func newOwed(pauseMin, pauseMax time.Duration, dropped func()) *owed {
 }
 
 // add copies c, which the caller still owns. What the server has refused is not sent to it again at once.
-func (o *owed) add(c *quorum.Call) {
+func (o *owed) add(c *member.Call) {
 	d := &debt{owed: o, until: c.OweUntil}
-	if c.Outcome == quorum.Refused {
+	if c.Outcome == member.Refused {
 		d.refused()
 	}
-	d.call = quorum.Call{Cmd: bytes.Clone(c.Cmd), Tagged: c.Tagged, Always: c.Always, Late: true, Sink: d}
+	d.call = c.Again(d)
 	o.mu.Lock()
 	d.prev = o.last
 	if o.last != nil {
@@ -130,7 +129,7 @@ func (d *debt) refused() {
 
 // Done is the outcome of one try to pay d. The debt ends when the server has answered; a refusal that
 // will pass is tried again after a while, anything without an answer on the next connection.
-func (d *debt) Done(c *quorum.Call) {
+func (d *debt) Done(c *member.Call) {
 	o := d.owed
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -139,7 +138,7 @@ func (d *debt) Done(c *quorum.Call) {
 	case d.gone:
 	case !c.Undelivered():
 		o.removeLocked(d)
-	case c.Outcome == quorum.Refused:
+	case c.Outcome == member.Refused:
 		d.refused()
 		o.wakeLocked(d)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // protocolError is a reply that no Redis sends. It says what was wrong and never quotes the peer,
@@ -24,7 +24,7 @@ const (
 
 // readReply parses one RESP2 reply (and the null of RESP3) into r, whose slices are used again. After
 // an error the position in the stream is unknown and the connection must end.
-func readReply(br *bufio.Reader, r *quorum.Reply, depth int) error {
+func readReply(br *bufio.Reader, r *member.Reply, depth int) error {
 	if depth > maxDepth {
 		return protocolError("arrays too deep")
 	}
@@ -60,7 +60,7 @@ func readReply(br *bufio.Reader, r *quorum.Reply, depth int) error {
 	return protocolError(fmt.Sprintf("reply of type 0x%02x", line[0]))
 }
 
-func readBulk(br *bufio.Reader, r *quorum.Reply, header []byte) error {
+func readBulk(br *bufio.Reader, r *member.Reply, header []byte) error {
 	size, err := number(header)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func readBulk(br *bufio.Reader, r *quorum.Reply, header []byte) error {
 	return err
 }
 
-func readArray(br *bufio.Reader, r *quorum.Reply, header []byte, depth int) error {
+func readArray(br *bufio.Reader, r *member.Reply, header []byte, depth int) error {
 	size, err := number(header)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func readArray(br *bufio.Reader, r *quorum.Reply, header []byte, depth int) erro
 		if i < cap(r.Elems) {
 			r.Elems = r.Elems[:i+1] // keeps the slices of the element that was there
 		} else {
-			r.Elems = append(r.Elems, quorum.Reply{})
+			r.Elems = append(r.Elems, member.Reply{})
 		}
 		if err := readReply(br, &r.Elems[i], depth+1); err != nil {
 			return err

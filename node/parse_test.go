@@ -11,12 +11,12 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
-func parse(s string) (quorum.Reply, string, error) {
+func parse(s string) (member.Reply, string, error) {
 	br := bufio.NewReaderSize(iotest.OneByteReader(strings.NewReader(s)), 64)
-	var r quorum.Reply
+	var r member.Reply
 	err := readReply(br, &r, 0)
 	rest, _ := io.ReadAll(br)
 	return r, string(rest), err
@@ -82,7 +82,7 @@ func TestParseTrustsNoLength(t *testing.T) {
 
 func TestParseUsesMemoryAgain(t *testing.T) {
 	in := "*3\r\n:123456\r\n$5\r\nhello\r\n*2\r\n$2\r\nab\r\n$-1\r\n"
-	var r quorum.Reply
+	var r member.Reply
 	reader := strings.NewReader(in)
 	br := bufio.NewReader(reader)
 	read := func() {
@@ -101,7 +101,7 @@ func TestParseUsesMemoryAgain(t *testing.T) {
 	}
 }
 
-func encode(b []byte, r quorum.Reply) []byte {
+func encode(b []byte, r member.Reply) []byte {
 	switch r.Kind {
 	case ':':
 		return append(b, ":"+show(r)+"\r\n"...)
@@ -110,7 +110,7 @@ func encode(b []byte, r quorum.Reply) []byte {
 	case '_':
 		return append(b, "$-1\r\n"...)
 	case '*':
-		b = append(b, "*"+show(quorum.Reply{Kind: ':', Int: int64(len(r.Elems))})+"\r\n"...)
+		b = append(b, "*"+show(member.Reply{Kind: ':', Int: int64(len(r.Elems))})+"\r\n"...)
 		for _, e := range r.Elems {
 			b = encode(b, e)
 		}
@@ -125,7 +125,7 @@ func FuzzReply(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		var r, again quorum.Reply
+		var r, again member.Reply
 		br := bufio.NewReader(bytes.NewReader(in))
 		for range 3 { // into the memory of the one before
 			if readReply(br, &r, 0) != nil {
@@ -147,7 +147,7 @@ func FuzzNumber(f *testing.F) {
 	f.Add(int64(math.MinInt64))
 	f.Add(int64(math.MaxInt64))
 	f.Fuzz(func(t *testing.T, n int64) {
-		if got, err := number([]byte(show(quorum.Reply{Kind: ':', Int: n}))); err != nil || got != n {
+		if got, err := number([]byte(show(member.Reply{Kind: ':', Int: n}))); err != nil || got != n {
 			t.Errorf("%d = %d, %v", n, got, err)
 		}
 	})

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // Query asks one server something on a connection of its own, which it closes: who is the master, how a
 // cluster is made up. An error reply is an element of Kind '-' with its text in Str. ctx and
 // Config.DialTimeout bound it.
-func Query(ctx context.Context, c Config, cmds ...[]byte) ([]quorum.Reply, error) {
+func Query(ctx context.Context, c Config, cmds ...[]byte) ([]member.Reply, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func Query(ctx context.Context, c Config, cmds ...[]byte) ([]quorum.Reply, error
 	}
 	stop := context.AfterFunc(ctx, l.cut)
 	defer stop()
-	replies := make([]quorum.Reply, len(cmds))
+	replies := make([]member.Reply, len(cmds))
 	failed := l.wire.SetWriteDeadline(time.Now().Add(c.WriteTimeout))
 	for _, cmd := range cmds {
 		if failed == nil {
@@ -63,7 +63,7 @@ func Query(ctx context.Context, c Config, cmds ...[]byte) ([]quorum.Reply, error
 }
 
 // Refusal classifies an error reply that Query returned.
-func Refusal(r *quorum.Reply) *quorum.ReplyError {
+func Refusal(r *member.Reply) *member.ReplyError {
 	if r.Kind != '-' {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // SchemeError says that a server is of another kind than its URL says: a server of a Redis Cluster, one that is in
@@ -70,7 +70,7 @@ func found(mode string, want TargetKind, secure bool, err error) error {
 // Expect makes the error that a server showed, which was asked something that only a server of one kind knows, one
 // that says of which kind it is instead, if it tells. Any other error is returned as it is.
 func Expect(ctx context.Context, c Config, want TargetKind, err error) error {
-	var refused *quorum.ReplyError
+	var refused *member.ReplyError
 	if !errors.As(err, &refused) {
 		return err
 	}
@@ -112,8 +112,8 @@ func (n *Node) ofKind(info []byte) error {
 
 // unlessCluster names a refusal that only servers of a cluster make: where INFO is not permitted.
 func (n *Node) unlessCluster(err error) error {
-	var refused *quorum.ReplyError
-	if n.expected() == OneServer && errors.As(err, &refused) && refused.Kind == quorum.KindCluster {
+	var refused *member.ReplyError
+	if n.expected() == OneServer && errors.As(err, &refused) && refused.Kind == member.KindCluster {
 		return found("cluster", OneServer, n.cfg.TLS != nil, refused)
 	}
 	return err
@@ -124,7 +124,7 @@ func (n *Node) unlessCluster(err error) error {
 // a connection has worked.
 func (n *Node) unlessTLS(ctx context.Context, addr string, err error) error {
 	var ours *dialError
-	var refused *quorum.ReplyError
+	var refused *member.ReplyError
 	var other *SchemeError
 	if p := n.published.Load(); p != nil && p.state.Epoch > 0 {
 		return err

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // A server that is not what the URL says names itself by INFO, or where that is not permitted by what it refuses.
@@ -56,7 +56,7 @@ func TestServerOfAnotherKindIsNamed(t *testing.T) {
 				c.Guard = NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})
 			}
 			n := start(t, c)
-			until(t, "refused", func() bool { err := n.State().Err; return err != nil && !errors.Is(err, quorum.ErrConnecting) })
+			until(t, "refused", func() bool { err := n.State().Err; return err != nil && !errors.Is(err, member.ErrConnecting) })
 			var other *SchemeError
 			got := ""
 			if errors.As(n.State().Err, &other) {
@@ -189,7 +189,7 @@ func TestTLSOnOneSideAloneIsNamed(t *testing.T) {
 			switch target.Kind {
 			case OneServer:
 				n := start(t, c)
-				until(t, "refused", func() bool { e := n.State().Err; return e != nil && !errors.Is(e, quorum.ErrConnecting) })
+				until(t, "refused", func() bool { e := n.State().Err; return e != nil && !errors.Is(e, member.ErrConnecting) })
 				err = n.State().Err
 			case RedisCluster:
 				c.Addr = addr

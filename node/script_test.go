@@ -13,7 +13,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 const (
@@ -44,7 +44,7 @@ func TestScriptsAreLoadedAndRepaired(t *testing.T) {
 		}
 		c := tagged(setScript, "k", "v")
 		n.Submit(&c.Call)
-		if c.wait(t); c.Outcome != quorum.Answered || string(c.Reply.Str) != "" || c.Reply.Kind != '$' {
+		if c.wait(t); c.Outcome != member.Answered || string(c.Reply.Str) != "" || c.Reply.Kind != '$' {
 			t.Errorf("%s: %v, %+v, %v", step, c.Outcome, c.Reply, c.Err)
 		}
 		n.setTag("marker 7")
@@ -95,7 +95,7 @@ func TestManyCallsAreRepairedAtOnce(t *testing.T) {
 		}
 		s.signal(contSignal)
 		for i, c := range calls {
-			if c.wait(t); c.Outcome != quorum.Answered {
+			if c.wait(t); c.Outcome != member.Answered {
 				t.Fatalf("call %d: %v, %v", i, c.Outcome, c.Err)
 			}
 		}
@@ -141,7 +141,7 @@ func TestRepairSendsTheSourceOnlyAsOftenAsThereIsRoom(t *testing.T) {
 		synctest.Wait()
 		close(hold)
 		for _, c := range all {
-			if <-c.done; c.Outcome != quorum.Answered {
+			if <-c.done; c.Outcome != member.Answered {
 				t.Fatalf("%v, %v", c.Outcome, c.Err)
 			}
 		}
@@ -156,8 +156,8 @@ func TestScriptOfSomebodyElseIsRefused(t *testing.T) {
 	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript}})
 	c := scriptCall("return 'not ours'", "k")
 	n.Submit(&c.Call)
-	var refused *quorum.ReplyError
-	if c.wait(t); c.Outcome != quorum.Refused || !errors.As(c.Err, &refused) || refused.Kind != quorum.KindNoScript {
+	var refused *member.ReplyError
+	if c.wait(t); c.Outcome != member.Refused || !errors.As(c.Err, &refused) || refused.Kind != member.KindNoScript {
 		t.Errorf("%v, %v", c.Outcome, c.Err)
 	}
 }
@@ -176,8 +176,8 @@ func TestRepairHappensOnce(t *testing.T) {
 		h.take()
 		c := scriptCall(delScript, "k")
 		n.Submit(&c.Call)
-		var refused *quorum.ReplyError
-		if <-c.done; c.Outcome != quorum.Refused || !errors.As(c.Err, &refused) || refused.Kind != quorum.KindNoScript {
+		var refused *member.ReplyError
+		if <-c.done; c.Outcome != member.Refused || !errors.As(c.Err, &refused) || refused.Kind != member.KindNoScript {
 			t.Errorf("%v, %v", c.Outcome, c.Err)
 		}
 		h.expect(t, "repair", "EVALSHA "+scriptSHA(delScript)+" 1 k", "SCRIPT LOAD "+delScript, "EVAL "+delScript+" 1 k")
@@ -206,7 +206,7 @@ func TestEndedAttemptIsNotRepaired(t *testing.T) {
 		ended.Store(true)
 		release := submit(n, "DEL", "k")
 		close(answer)
-		if <-acquire.done; acquire.Outcome != quorum.NotSent || !errors.Is(acquire.Err, quorum.ErrEnded) {
+		if <-acquire.done; acquire.Outcome != member.NotSent || !errors.Is(acquire.Err, member.ErrEnded) {
 			t.Errorf("%v, %v", acquire.Outcome, acquire.Err)
 		}
 		<-release.done
@@ -236,10 +236,10 @@ func TestCallOfAnEndedGenerationIsNotRepaired(t *testing.T) {
 		n.Submit(&release.Call)
 		n.change(func(p *published) { p.state.Gen++ })
 		close(answer)
-		if <-acquire.done; acquire.Outcome != quorum.NotSent || !errors.Is(acquire.Err, quorum.ErrEnded) {
+		if <-acquire.done; acquire.Outcome != member.NotSent || !errors.Is(acquire.Err, member.ErrEnded) {
 			t.Errorf("%v, %v", acquire.Outcome, acquire.Err)
 		}
-		if <-release.done; release.Outcome != quorum.Answered {
+		if <-release.done; release.Outcome != member.Answered {
 			t.Errorf("release: %v, %v", release.Outcome, release.Err)
 		}
 		for _, line := range h.take() {
@@ -270,7 +270,7 @@ func TestRepairNeverOvertakesTheRelease(t *testing.T) {
 			over.Store(true)
 			release := submit(n, "DEL", key) // needs no repair, which would put it behind the acquire again
 			<-release.done
-			if release.Outcome != quorum.Answered {
+			if release.Outcome != member.Answered {
 				t.Errorf("release: %v, %v", release.Outcome, release.Err)
 			}
 		})
@@ -278,9 +278,9 @@ func TestRepairNeverOvertakesTheRelease(t *testing.T) {
 		wg.Wait()
 		f.wait(t)
 		switch {
-		case acquire.Outcome == quorum.Answered:
+		case acquire.Outcome == member.Answered:
 			repaired++
-		case errors.Is(acquire.Err, quorum.ErrEnded):
+		case errors.Is(acquire.Err, member.ErrEnded):
 			ended++
 		default:
 			t.Fatalf("%v, %v", acquire.Outcome, acquire.Err)
@@ -309,7 +309,7 @@ func TestForbiddenScriptLoadIsDoneWithout(t *testing.T) {
 	for range 2 {
 		c := scriptCall(delScript, "k")
 		n.Submit(&c.Call)
-		if c.wait(t); c.Outcome != quorum.Answered {
+		if c.wait(t); c.Outcome != member.Answered {
 			t.Errorf("%v, %v", c.Outcome, c.Err)
 		}
 	}
@@ -342,13 +342,13 @@ func TestMiniredisInFakeTime(t *testing.T) {
 		do(t, n, "SCRIPT", "FLUSH")
 		c := tagged(setScript, "k", "v")
 		n.Submit(&c.Call)
-		if <-c.done; c.Outcome != quorum.Answered || string(c.Reply.Str) != "" {
+		if <-c.done; c.Outcome != member.Answered || string(c.Reply.Str) != "" {
 			t.Errorf("%v, %v", c.Outcome, c.Err)
 		}
 		w := scriptCall(`return redis.call('HGET', KEYS[1], 'f')`, "k")
 		n.Submit(&w.Call)
-		var refused *quorum.ReplyError
-		if <-w.done; !errors.As(w.Err, &refused) || refused.Kind != quorum.KindForeign || !strings.HasPrefix(refused.Text, "WRONGTYPE ") {
+		var refused *member.ReplyError
+		if <-w.done; !errors.As(w.Err, &refused) || refused.Kind != member.KindForeign || !strings.HasPrefix(refused.Text, "WRONGTYPE ") {
 			t.Errorf("%v", w.Err)
 		}
 		do(t, n, "PUBLISH", "inbox", "hello")

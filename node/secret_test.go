@@ -23,7 +23,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // testCertificate writes a self-signed certificate for 127.0.0.1 and returns a pool that trusts it.
@@ -149,13 +149,13 @@ func TestNoErrorOrLogHoldsTheSecret(t *testing.T) {
 		return answering(t, func(c net.Conn) {
 			_ = c.SetDeadline(time.Now().Add(time.Second))
 			br := bufio.NewReader(c)
-			var r quorum.Reply
+			var r member.Reply
 			for readReply(br, &r, 0) == nil {
 				fmt.Fprintf(c, format, r.Elems[0].Str, r.Elems[len(r.Elems)-1].Str) // of AUTH, or of a PING that looks who is there
 			}
 		})
 	}
-	var refused *quorum.ReplyError
+	var refused *member.ReplyError
 	var dial *net.OpError
 	for name, tc := range map[string]struct {
 		config Config
@@ -234,7 +234,7 @@ func TestOwnerTokenIsNotRepeatedByAnError(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.addr()})
 	c := submit(n, "EVALSHAA", "sha", "t0k3n").wait(t)
-	if c.Outcome != quorum.Refused || strings.Contains(c.Err.Error(), "t0k3n") {
+	if c.Outcome != member.Refused || strings.Contains(c.Err.Error(), "t0k3n") {
 		t.Errorf("%v, %v", c.Outcome, c.Err)
 	}
 }

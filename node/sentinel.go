@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // Sentinels makes a Node the master of a replicated group, whichever server that is: a majority of its
@@ -117,7 +117,7 @@ func (s *Sentinels) ask(ctx context.Context, addr string, command []byte) (sight
 var errNoMaster = errors.New("it watches no master of this name")
 
 // readSighting reads the answer to SENTINEL MASTER.
-func readSighting(r *quorum.Reply) (sighting, error) {
+func readSighting(r *member.Reply) (sighting, error) {
 	switch {
 	case r.Kind == '-' && strings.Contains(string(r.Str), "No such master"):
 		return sighting{}, errNoMaster
@@ -306,10 +306,10 @@ func (n *Node) hear(addr string) (heard bool, _ error) {
 		case <-again.C: // it has had a PING's time to say anything
 			now := arrived.Load()
 			if now == before {
-				return now > 0, fmt.Errorf("%w: no answer to PING for %v", quorum.ErrStalled, n.cfg.StallTimeout)
+				return now > 0, fmt.Errorf("%w: no answer to PING for %v", member.ErrStalled, n.cfg.StallTimeout)
 			}
 			if before = now; write(ping) != nil {
-				return now > 0, quorum.ErrBroken
+				return now > 0, member.ErrBroken
 			}
 		}
 	}
@@ -317,7 +317,7 @@ func (n *Node) hear(addr string) (heard bool, _ error) {
 
 // switched reads what a Sentinel publishes.
 func (n *Node) switched(br *bufio.Reader, arrived *atomic.Int64) error {
-	var r quorum.Reply
+	var r member.Reply
 	for {
 		if err := readReply(br, &r, 0); err != nil {
 			return err

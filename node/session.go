@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 const (
@@ -32,12 +32,15 @@ const (
 
 // slot is one call in line.
 type slot struct {
-	call     *quorum.Call
+	call     *member.Call
 	size     int  // bytes, as written
 	repaired bool // answered NOSCRIPT once
 	acked    bool // a WAIT follows, and its answer decides
 	joined   bool // answered together with others
 	refused  bool // with them, for a reason that may be another one's
+	// together is how many calls, from this one on, are one command: their answers come as one. It is known when they
+	// are encoded, and 0 for all others.
+	together int32
 }
 
 // session is one command connection after authentication. Calls are queued in one order, written in
@@ -68,7 +71,7 @@ type session struct {
 	mu          sync.Mutex // never held during I/O
 	queue       []slot     // behind the reader's batch
 	wbuf, spare []byte
-	items       []*quorum.Call // the last ones of the line, behind wbuf: they may still become one command
+	items       []*member.Call // the last ones of the line, behind wbuf: they may still become one command
 	itemsTag    string         // their tag
 	apart       bool           // no more joining
 	queued      uint64         // calls that entered the line
@@ -86,8 +89,8 @@ type session struct {
 	batch []slot
 	next  int
 	now   time.Time
-	joint quorum.Reply // of several calls
-	held  *quorum.Call // answered, and its WAIT is not
+	joint member.Reply // of several calls
+	held  *member.Call // answered, and its WAIT is not
 }
 
 // newSession starts the goroutines of a session over l. They end after fail; end waits for them.
@@ -98,7 +101,7 @@ func (n *Node) newSession(l *link) *session {
 	return s
 }
 
-// broke is why a connection ended: kind is quorum.ErrBroken or ErrStalled.
+// broke is why a connection ended: kind is member.ErrBroken or ErrStalled.
 type broke struct{ kind, cause error }
 
 func (b *broke) Error() string   { return b.kind.Error() + ": " + b.cause.Error() }
@@ -107,17 +110,17 @@ func (b *broke) Unwrap() []error { return []error{b.kind, b.cause} }
 // end breaks the session, if it is not yet, and waits until all its calls are done and its goroutines
 // have ended. Not for the reader, nor for anything that runs on it.
 func (s *session) end(cause error) {
-	s.fail(quorum.ErrBroken, cause)
+	s.fail(member.ErrBroken, cause)
 	s.gone.Wait()
 }
 
-// fail ends the connection. kind is quorum.ErrBroken or ErrStalled. Only the first call counts.
+// fail ends the connection. kind is member.ErrBroken or ErrStalled. Only the first call counts.
 func (s *session) fail(kind, cause error) {
 	s.mu.Lock()
 	first := s.broke == nil
 	if first {
 		s.broke = &broke{kind, cause}
-		s.err = fmt.Errorf("%s: %w: %w", s.node.name, quorum.ErrDown, cause)
+		s.err = fmt.Errorf("%s: %w: %w", s.node.name, member.ErrDown, cause)
 		s.lost = fmt.Errorf("%s: %w", s.node.name, s.broke)
 		close(s.broken)
 	}
@@ -162,7 +165,7 @@ func (s *session) touch(now time.Time) { s.progress.Store(int64(now.Sub(s.base))
 
 // submit puts c in line, or returns why not; then nothing of c was sent and c is still the caller's.
 // own calls are those of the node: they are queued without limits, and while the session is closing.
-func (s *session) submit(c *quorum.Call, own bool) error {
+func (s *session) submit(c *member.Call, own bool) error {
 	s.mu.Lock()
 	switch {
 	case s.broke != nil:
@@ -187,7 +190,7 @@ func (s *session) submit(c *quorum.Call, own bool) error {
 		s.mu.Unlock()
 		return s.node.errOverflow
 	}
-	c.Outcome, c.Err, c.State, c.Joined = quorum.Unanswered, nil, now.state, 0
+	c.Outcome, c.Err, c.State = member.Unanswered, nil, now.state
 	if calls == 0 {
 		s.touch(time.Now())
 	}
@@ -196,7 +199,7 @@ func (s *session) submit(c *quorum.Call, own bool) error {
 		s.enqueueLocked(slot{call: c, size: size})
 	} else {
 		s.joinLocked()
-		if c.Route.Asking {
+		if c.Asking() {
 			s.askingLocked()
 		}
 		before := len(s.wbuf)
@@ -221,6 +224,11 @@ func (s *session) submit(c *quorum.Call, own bool) error {
 	return nil
 }
 
+// ownCall is a call of the node's own, for goroutines that must not write.
+func ownCall(cmd []byte, sink member.Sink) *member.Call {
+	return &member.Call{Command: member.Command{Cmd: cmd}, Delivery: member.Delivery{Late: true}, Sink: sink}
+}
+
 // tagSize is the length of tag as a RESP bulk string.
 func tagSize(tag string) int {
 	var digits [20]byte
@@ -230,30 +238,30 @@ func tagSize(tag string) int {
 // askingLocked queues what makes a master of a cluster take the next call for a slot that it is about to get.
 func (s *session) askingLocked() {
 	s.wbuf = append(s.wbuf, asking...)
-	s.enqueueLocked(slot{call: &quorum.Call{Cmd: asking, Sink: discard{}}, size: len(asking)})
+	s.enqueueLocked(slot{call: ownCall(asking, discard{}), size: len(asking)})
 }
 
 // waitLocked queues WAIT behind a call whose answer counts only if replicas have it.
 func (s *session) waitLocked() {
 	s.wbuf = append(s.wbuf, s.node.waits...)
-	s.enqueueLocked(slot{call: &quorum.Call{Cmd: s.node.waits, Sink: (*acknowledged)(s)}, size: len(s.node.waits)})
+	s.enqueueLocked(slot{call: ownCall(s.node.waits, (*acknowledged)(s)), size: len(s.node.waits)})
 }
 
 // acknowledged is the Sink of a WAIT: it ends the call before it. It runs on the reader.
 type acknowledged session
 
-func (a *acknowledged) Done(w *quorum.Call) {
+func (a *acknowledged) Done(w *member.Call) {
 	s := (*session)(a)
 	c := s.held
 	s.held = nil
 	switch {
 	case c == nil: // it was refused
-	case w.Outcome == quorum.Answered && w.Reply.Kind == ':' && w.Reply.Int >= int64(s.node.cfg.MinReplicasAck):
+	case w.Outcome == member.Answered && w.Reply.Kind == ':' && w.Reply.Int >= int64(s.node.cfg.MinReplicasAck):
 		c.Finish()
-	case w.Outcome == quorum.Answered:
-		s.node.finish(c, quorum.Unknown, fmt.Errorf("%s: %w: %d of %d", s.node.name, quorum.ErrUnacknowledged, w.Reply.Int, s.node.cfg.MinReplicasAck))
+	case w.Outcome == member.Answered:
+		s.node.finish(c, member.Unknown, fmt.Errorf("%s: %w: %d of %d", s.node.name, member.ErrUnacknowledged, w.Reply.Int, s.node.cfg.MinReplicasAck))
 	default:
-		s.node.finish(c, quorum.Unknown, fmt.Errorf("%s: %w: WAIT: %w", s.node.name, quorum.ErrUnacknowledged, w.Err))
+		s.node.finish(c, member.Unknown, fmt.Errorf("%s: %w: WAIT: %w", s.node.name, member.ErrUnacknowledged, w.Err))
 	}
 }
 
@@ -296,7 +304,7 @@ func (s *session) writeInline(others int) {
 	s.flushing = more
 	s.mu.Unlock()
 	if err != nil {
-		s.fail(quorum.ErrBroken, fmt.Errorf("write: %w", err))
+		s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
 		return
 	}
 	if more { // gathered during the write: not this caller's any more
@@ -372,7 +380,7 @@ func (s *session) flush() {
 		buf := s.takeLocked()
 		s.mu.Unlock()
 		if err := s.write(buf); err != nil {
-			s.fail(quorum.ErrBroken, fmt.Errorf("write: %w", err))
+			s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
 			return
 		}
 		s.mu.Lock()
@@ -391,7 +399,7 @@ func (s *session) reader(br *bufio.Reader) {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("closed by the server: %w", io.ErrUnexpectedEOF)
 	}
-	s.fail(quorum.ErrBroken, err)
+	s.fail(member.ErrBroken, err)
 	s.node.fell(s) // before the calls are done: whoever then looks at State sees that it is down
 	s.abandon()
 }
@@ -408,7 +416,7 @@ func (s *session) replies(br *bufio.Reader) error {
 		if s.next == len(s.batch) && !s.refill() {
 			return protocolError("a reply to nothing")
 		}
-		if n := s.batch[s.next].call.Joined; n > 1 {
+		if n := s.batch[s.next].together; n > 1 {
 			if err := s.joined(br, int(n)); err != nil {
 				return err
 			}
@@ -424,11 +432,15 @@ func (s *session) replies(br *bufio.Reader) error {
 	}
 }
 
-// refill takes the line over from the callers, and reports whether there is one.
+// refill takes the line over from the callers, and reports whether there is one. Items stay theirs: nobody answers
+// what is not encoded yet, and joinLocked counts them in the queue.
 func (s *session) refill() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.batch, s.queue = s.queue, s.batch[:0]
+	encoded := len(s.queue) - len(s.items)
+	items := s.queue[encoded:]
+	s.batch, s.queue = s.queue[:encoded], append(s.batch[:0], items...)
+	clear(items)
 	s.next = 0
 	return len(s.batch) > 0
 }
@@ -444,7 +456,7 @@ func (s *session) complete(entry slot) {
 	c.At = s.now
 	if c.Reply.Kind != '-' {
 		s.leave(entry)
-		c.Outcome = quorum.Answered
+		c.Outcome = member.Answered
 		if entry.acked {
 			s.held = c
 			return
@@ -453,7 +465,7 @@ func (s *session) complete(entry slot) {
 		return
 	}
 	refused := classify(string(c.Reply.Str))
-	if again := refused.Kind == quorum.KindNoScript && !entry.repaired; again || entry.refused {
+	if again := refused.Kind == member.KindNoScript && !entry.repaired; again || entry.refused {
 		repeat := s.repair
 		if !again {
 			repeat = s.repeatAlone
@@ -462,14 +474,14 @@ func (s *session) complete(entry slot) {
 			return
 		} else if err != nil {
 			s.leave(entry)
-			s.node.finish(c, quorum.NotSent, err)
+			s.node.finish(c, member.NotSent, err)
 			return
 		}
 	}
-	if entry.joined && (refused.Kind == quorum.KindAuth || strings.HasPrefix(refused.Text, alone)) {
+	if entry.joined && (refused.Kind == member.KindAuth || strings.HasPrefix(refused.Text, alone)) {
 		s.travelApart() // such a call is told which command it was
 	}
-	if refused.Kind == quorum.KindAuth {
+	if refused.Kind == member.KindAuth {
 		refused = naming(refused, string(c.Reply.Str), s.node.sourceOf(c.Cmd))
 	}
 	s.leave(entry)
@@ -479,7 +491,7 @@ func (s *session) complete(entry slot) {
 		default:
 		}
 	}
-	s.node.finish(c, quorum.Refused, refused)
+	s.node.finish(c, member.Refused, refused)
 }
 
 // repair puts a call that was answered NOSCRIPT, and so was not executed, in line again as EVAL with
@@ -527,13 +539,13 @@ func (s *session) repeat(entry slot, repaired bool, first, encode func()) (done 
 		return false, err
 	}
 	now := s.node.published.Load()
-	if c.Ended != nil && c.Ended.Load() || c.Tagged && !c.Always && c.State.Gen != now.state.Gen {
+	if c.Over() || c.Tagged && !c.Always && c.State.Gen != now.state.Gen {
 		s.mu.Unlock()
 		return false, s.node.errEnded
 	}
 	s.joinLocked() // what waits in line is written before
 	first()
-	if c.Route.Asking {
+	if c.Asking() {
 		s.askingLocked()
 	}
 	before := len(s.wbuf)
@@ -560,16 +572,16 @@ func (s *session) reloadLocked() {
 	for _, load := range s.node.loads {
 		s.reloading++
 		s.wbuf = append(s.wbuf, load...)
-		s.enqueueLocked(slot{call: &quorum.Call{Cmd: load, Late: true, Sink: (*reload)(s)}, size: len(load)})
+		s.enqueueLocked(slot{call: ownCall(load, (*reload)(s)), size: len(load)})
 	}
 }
 
 // reload counts the SCRIPT LOADs of a session that are done.
 type reload session
 
-func (r *reload) Done(c *quorum.Call) {
+func (r *reload) Done(c *member.Call) {
 	s := (*session)(r)
-	refused, _ := c.Err.(*quorum.ReplyError)
+	refused, _ := c.Err.(*member.ReplyError)
 	s.mu.Lock()
 	s.reloading--
 	if refused != nil && notPermitted(refused) {
@@ -590,9 +602,9 @@ func (s *session) abandon() {
 		for _, entry := range part {
 			s.leave(entry)
 			if position < sent {
-				s.node.finish(entry.call, quorum.Unknown, lost)
+				s.node.finish(entry.call, member.Unknown, lost)
 			} else {
-				s.node.finish(entry.call, quorum.NotSent, unsent)
+				s.node.finish(entry.call, member.NotSent, unsent)
 			}
 			position++
 		}

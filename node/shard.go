@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	hashslot "github.com/redquorum/redquorum/slot"
 )
 
@@ -121,7 +121,7 @@ var (
 func shardScripts() []string { return []string{shardLua, carryLua, renameLua, stampLua, refillLua} }
 
 // errSlots: a topology that names this master must come first.
-var errSlots = fmt.Errorf("%w: the server is not known to serve any slot", quorum.ErrConnecting)
+var errSlots = fmt.Errorf("%w: the server is not known to serve any slot", member.ErrConnecting)
 
 // errReplica: the server became a replica, or was one all along.
 var errReplica = errors.New("the server is a replica")
@@ -233,7 +233,7 @@ func (n *Node) era() uint64 {
 }
 
 // appendCall writes a call, with the keys of its slot in the place of those that all locks share.
-func (n *Node) appendCall(b []byte, c *quorum.Call) []byte {
+func (n *Node) appendCall(b []byte, c *member.Call) []byte {
 	if n.cfg.Shard == nil || c.Shared == 0 || int(c.Shared) > len(c.Cmd) {
 		return append(b, c.Cmd...)
 	}
@@ -274,7 +274,7 @@ func (m recall) renamed() bool { return m.repl != m.now && !m.promoted() }
 // promoted reports whether the process was a replica before, or at least not whether it never was.
 func (m recall) promoted() bool { return strings.Trim(m.older, "0") != "" }
 
-func readMemory(e []quorum.Reply) recall {
+func readMemory(e []member.Reply) recall {
 	if len(e) < 10 {
 		return recall{}
 	}
@@ -320,10 +320,10 @@ func (n *Node) stray(s *session, runID string) (marker, error) {
 	var at uint16
 	var made, stamped int64
 	i := -1
-	err := n.bulk(n.ctx, s, cmds, func(c *quorum.Call) {
+	err := n.bulk(n.ctx, s, cmds, func(c *member.Call) {
 		i++
 		found, micros := strings.CutPrefix(string(c.Reply.Str), runID+" ")
-		if c.Outcome != quorum.Answered || !micros {
+		if c.Outcome != member.Answered || !micros {
 			return
 		}
 		when, err := strconv.ParseInt(found, 10, 64)
@@ -371,11 +371,11 @@ func (n *Node) stampAll(s *session, m marker) error {
 		}
 		cmds = append(cmds, resp.Command(stamp...))
 	}
-	return n.bulk(n.ctx, s, cmds, func(*quorum.Call) {})
+	return n.bulk(n.ctx, s, cmds, func(*member.Call) {})
 }
 
 // bulk puts many small commands to the server, some at a time. What the server refuses is left to each.
-func (n *Node) bulk(ctx context.Context, s *session, cmds [][]byte, each func(c *quorum.Call)) error {
+func (n *Node) bulk(ctx context.Context, s *session, cmds [][]byte, each func(c *member.Call)) error {
 	for len(cmds) > 0 {
 		part := cmds[:min(len(cmds), 1024)]
 		cmds = cmds[len(part):]
@@ -404,7 +404,7 @@ func (n *Node) inherited(s *session) bool {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(n.ctx, n.cfg.DialTimeout)
-		r, err := quorum.AskSlot(ctx, o, o.lookCommand(), false, 0, 0)
+		r, err := member.Ask(ctx, o, member.Command{Cmd: o.lookCommand()})
 		cancel()
 		if err != nil {
 			continue
@@ -419,7 +419,7 @@ func (n *Node) inherited(s *session) bool {
 		cmds = append(cmds, resp.Command("HGET", tokensOf(sl), "id"))
 	}
 	all := len(cmds) > 0 && len(good) > 0
-	err := n.bulk(n.ctx, s, cmds, func(c *quorum.Call) { all = all && c.Outcome == quorum.Answered && good[string(c.Reply.Str)] })
+	err := n.bulk(n.ctx, s, cmds, func(c *member.Call) { all = all && c.Outcome == member.Answered && good[string(c.Reply.Str)] })
 	return err == nil && all
 }
 
@@ -429,20 +429,20 @@ func (n *Node) inherited(s *session) bool {
 func (n *Node) Stamp(ctx context.Context, s uint16) error {
 	p := n.published.Load()
 	if p.session == nil || !p.admitted || !p.state.Votes {
-		return fmt.Errorf("%s: %w", n.name, quorum.ErrDown)
+		return fmt.Errorf("%s: %w", n.name, member.ErrDown)
 	}
 	id := p.admission.marker.id
-	stamp := func(longest time.Duration, told bool) ([]quorum.Call, error) {
+	stamp := func(longest time.Duration, told bool) ([]member.Call, error) {
 		cmd := resp.Command("EVAL", stampLua, "1", tokensOf(s), id, millis(longest+n.cfg.FailoverLag+time.Second), flag(told))
 		return n.ask(ctx, p.session, [][]byte{cmd, n.lookCommand()})
 	}
 	g := n.cfg.Guard
 	calls, err := stamp(g.longest(), false)
-	if err == nil && calls[0].Outcome == quorum.Answered && calls[0].Reply.Int < 0 {
+	if err == nil && calls[0].Outcome == member.Answered && calls[0].Reply.Int < 0 {
 		// As at a restore: the master that the slot came from was marked by somebody who may not have known.
 		sources := g.sources(ctx, n.seat)
 		if len(sources) < g.enough() && (g.cfg.Mode == GuardStrict || n.cfg.Shard.Group.patient(n.cfg.PingInterval)) {
-			return &quorum.ReplyError{Kind: quorum.KindForgot, Text: "FORGOT slot: it came from a master that forgot, and too few members tell for how long"}
+			return &member.ReplyError{Kind: member.KindForgot, Text: "FORGOT slot: it came from a master that forgot, and too few members tell for how long"}
 		}
 		n.cfg.Shard.Group.asked(len(sources) >= g.enough())
 		calls, err = stamp(longestOf(g.longest(), sources), true)
@@ -451,7 +451,7 @@ func (n *Node) Stamp(ctx context.Context, s uint16) error {
 		return err
 	}
 	for i := range calls {
-		if calls[i].Outcome != quorum.Answered {
+		if calls[i].Outcome != member.Answered {
 			return calls[i].Err
 		}
 	}
@@ -461,10 +461,10 @@ func (n *Node) Stamp(ctx context.Context, s uint16) error {
 		case n.suspect <- struct{}{}:
 		default:
 		}
-		return &quorum.ReplyError{Kind: quorum.KindForgot, Text: "FORGOT marker"}
+		return &member.ReplyError{Kind: member.KindForgot, Text: "FORGOT marker"}
 	}
 	if calls[0].Reply.Int != 1 {
-		return &quorum.ReplyError{Kind: quorum.KindForgot, Text: "FORGOT slot: it came from a master that forgot a moment ago"}
+		return &member.ReplyError{Kind: member.KindForgot, Text: "FORGOT slot: it came from a master that forgot a moment ago"}
 	}
 	return nil
 }
@@ -473,7 +473,7 @@ func (n *Node) Stamp(ctx context.Context, s uint16) error {
 func (n *Node) slotCounters(ctx context.Context, into map[string]int64) error {
 	p := n.published.Load()
 	if !p.state.Votes {
-		return quorum.ErrDown
+		return member.ErrDown
 	}
 	slots := n.cfg.Shard.Slots()
 	cmds := make([][]byte, len(slots))
@@ -482,10 +482,10 @@ func (n *Node) slotCounters(ctx context.Context, into map[string]int64) error {
 	}
 	var bad error
 	i := -1
-	err := n.bulk(ctx, p.session, cmds, func(c *quorum.Call) {
+	err := n.bulk(ctx, p.session, cmds, func(c *member.Call) {
 		i++
 		switch {
-		case c.Outcome != quorum.Answered:
+		case c.Outcome != member.Answered:
 			bad = c.Err
 		case c.Reply.Kind == '$':
 			token, err := strconv.ParseInt(string(c.Reply.Str), 10, 64)
@@ -513,7 +513,7 @@ func clusterCounters(ctx context.Context, masters []*Node) (source, bool) {
 		if err := n.slotCounters(ctx, src.counters); err != nil {
 			return source{}, false
 		}
-		r, err := quorum.AskSlot(ctx, n, n.lookCommand(), false, 0, 0)
+		r, err := member.Ask(ctx, n, member.Command{Cmd: n.lookCommand()})
 		if err != nil {
 			return source{}, false
 		}
@@ -538,11 +538,11 @@ func (n *Node) refill(ctx context.Context, id string, table map[string]int64) er
 	}
 	p := n.published.Load()
 	if p.session == nil {
-		return quorum.ErrDown
+		return member.ErrDown
 	}
 	var bad error
-	err := n.bulk(ctx, p.session, cmds, func(c *quorum.Call) {
-		if c.Outcome != quorum.Answered {
+	err := n.bulk(ctx, p.session, cmds, func(c *member.Call) {
+		if c.Outcome != member.Answered {
 			bad = c.Err
 		} else if c.Reply.Int != 1 {
 			bad = errMarker

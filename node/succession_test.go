@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // lateWrite breaks a connection while a SET is on its way, waits for the next connection, deletes the
@@ -28,7 +28,7 @@ func lateWrite(t *testing.T, s *redisServer, c Config) bool {
 	write := submit(n, "SET", "late", "1", "PX", "30000")
 	until(t, "at the proxy", func() bool { return p.holds() >= len(write.Cmd) })
 	p.breakOff()
-	if write.wait(t); write.Outcome != quorum.Unknown || !errors.Is(write.Err, quorum.ErrBroken) {
+	if write.wait(t); write.Outcome != member.Unknown || !errors.Is(write.Err, member.ErrBroken) {
 		t.Fatalf("%v, %v", write.Outcome, write.Err)
 	}
 	if n.State().Epoch == 1 && n.State().Up {
@@ -233,8 +233,8 @@ func TestLoadingServerIsNotUp(t *testing.T) {
 		})
 		n := start(t, Config{Dialer: f})
 		time.Sleep(time.Second)
-		var refused *quorum.ReplyError
-		if st := n.State(); st.Up || !errors.As(st.Err, &refused) || refused.Kind != quorum.KindLoading {
+		var refused *member.ReplyError
+		if st := n.State(); st.Up || !errors.As(st.Err, &refused) || refused.Kind != member.KindLoading {
 			t.Errorf("state %+v", st)
 		}
 		loading.Store(false)
@@ -267,7 +267,7 @@ func TestOwedReleaseComesFirstOnTheNextConnection(t *testing.T) {
 		synctest.Wait()
 		f.cut()
 		<-acquire.done
-		if <-unknown.done; unknown.Outcome != quorum.Unknown {
+		if <-unknown.done; unknown.Outcome != member.Unknown {
 			t.Fatalf("%v, %v", unknown.Outcome, unknown.Err)
 		}
 		for i := range unknown.Cmd { // it is ours again
@@ -277,7 +277,7 @@ func TestOwedReleaseComesFirstOnTheNextConnection(t *testing.T) {
 		n.Submit(&down.Call)
 		short := release("c", 40*time.Millisecond) // its lock is gone when the connection is back
 		n.Submit(&short.Call)
-		if down.Outcome != quorum.NotSent || !errors.Is(down.Err, quorum.ErrDown) {
+		if down.Outcome != member.NotSent || !errors.Is(down.Err, member.ErrDown) {
 			t.Fatalf("%v, %v", down.Outcome, down.Err)
 		}
 		h.expect(t, "old connection", "ACQUIRE a", "RELEASE a")
@@ -299,8 +299,8 @@ type upCall struct {
 	call *result
 }
 
-func (l *upCall) Push([]byte, quorum.State, time.Time) {}
-func (l *upCall) Changed(st quorum.State) {
+func (l *upCall) Push([]byte, member.State, time.Time) {}
+func (l *upCall) Changed(st member.State) {
 	if st.Up && st.Epoch == 2 && !st.Inbox {
 		l.n.Submit(&l.call.Call)
 	}
@@ -425,7 +425,7 @@ func TestReleaseRefusedForAPassingReasonIsOwed(t *testing.T) {
 				synctest.Wait()
 				r := release("a", time.Minute)
 				n.Submit(&r.Call)
-				if <-r.done; r.Outcome != quorum.Refused {
+				if <-r.done; r.Outcome != member.Refused {
 					t.Fatalf("%v, %v", r.Outcome, r.Err)
 				}
 				time.Sleep(10 * time.Second)
@@ -489,7 +489,7 @@ func TestReleasesOfAHundredThousandLeasesThatEndAtOnceAreAllPaid(t *testing.T) {
 		name := strings.Repeat("n", 300) // and the keys of its queue and its counters
 		for range leases {
 			cmd := resp.Command("RELEASE", name)
-			n.Submit(&quorum.Call{Cmd: cmd, Sink: discard{}, OweUntil: time.Now().Add(time.Minute), Late: true})
+			n.Submit(&member.Call{Command: member.Command{Cmd: cmd}, Delivery: member.Delivery{OweUntil: time.Now().Add(time.Minute), Late: true}, Sink: discard{}})
 		}
 		if calls, size := n.published.Load().session.inFlight(); size > 1<<20 || calls > 16384 {
 			t.Errorf("%d calls of %d bytes in line", calls, size)
@@ -526,7 +526,7 @@ func TestReleaseThatFoundTheLineFullIsOwed(t *testing.T) {
 		submit(n, "X")
 		r := release("a", time.Minute)
 		n.Submit(&r.Call)
-		if !errors.Is(r.Err, quorum.ErrOverflow) {
+		if !errors.Is(r.Err, member.ErrOverflow) {
 			t.Fatalf("%v, %v", r.Outcome, r.Err)
 		}
 		time.Sleep(500 * time.Millisecond)
@@ -541,7 +541,9 @@ func TestDebtsAreBounded(t *testing.T) {
 	o := newOwed(time.Second, time.Second, func() { drops++ })
 	o.cmdLimit, o.byteLimit = 3, 1000
 	now := time.Now()
-	add := func(cmd string) { o.add(&quorum.Call{Cmd: []byte(cmd), OweUntil: now.Add(time.Minute)}) }
+	add := func(cmd string) {
+		o.add(&member.Call{Command: member.Command{Cmd: []byte(cmd)}, Delivery: member.Delivery{OweUntil: now.Add(time.Minute)}})
+	}
 	left := func() (cmds []string) {
 		debts, _ := o.due(now, math.MaxInt, false)
 		for _, d := range debts {
@@ -563,7 +565,7 @@ func TestDebtsAreBounded(t *testing.T) {
 	debts, _ := o.due(now, math.MaxInt, false)
 	for _, d := range debts { // also while they are on the wire
 		add("g")
-		d.call.Outcome = quorum.Answered
+		d.call.Outcome = member.Answered
 		d.Done(&d.call)
 	}
 	if o.count != len(left()) || o.count > 3 || o.any(now.Add(time.Hour)) {
@@ -582,7 +584,7 @@ func TestManyDebtsAreAllPaid(t *testing.T) {
 	p.holdAll()
 	const debts = 30000
 	for i := range debts {
-		c := &quorum.Call{Cmd: resp.Command("INCR", "paid"), Sink: discard{}, OweUntil: time.Now().Add(time.Minute)}
+		c := &member.Call{Command: member.Command{Cmd: resp.Command("INCR", "paid")}, Delivery: member.Delivery{OweUntil: time.Now().Add(time.Minute)}, Sink: discard{}}
 		c.Late = i%2 == 0
 		n.Submit(c)
 	}
@@ -632,7 +634,7 @@ func TestNoDebtIsLostInTheMomentOfABreak(t *testing.T) {
 	if err := n.Close(ctx); err != nil {
 		t.Error(err)
 	}
-	if got := s.cli("SCARD", "released"); got != show(quorum.Reply{Kind: ':', Int: sent.Load()}) {
+	if got := s.cli("SCARD", "released"); got != show(member.Reply{Kind: ':', Int: sent.Load()}) {
 		t.Errorf("%s of %d releases were executed", got, sent.Load())
 	}
 }

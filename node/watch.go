@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // guardWatch is the guard's part of serve, for one session: the look at the marker every PingInterval,
@@ -17,8 +17,8 @@ type guardWatch struct {
 	n *Node
 	s *session
 
-	look  quorum.Call
-	looks chan *quorum.Call // capacity 1: the look is done
+	look  member.Call
+	looks chan *member.Call // capacity 1: the look is done
 	next  time.Time         // of the next look
 	busy  bool              // a look is in line
 	lost  int               // looks in a row that were sent elsewhere
@@ -40,7 +40,7 @@ type guardWatch struct {
 
 // watch begins to guard s.
 func (n *Node) watch(s *session) *guardWatch {
-	w := &guardWatch{n: n, s: s, looks: make(chan *quorum.Call, 1), restored: make(chan struct{}, 1), sought: make(chan bool, 1)}
+	w := &guardWatch{n: n, s: s, looks: make(chan *member.Call, 1), restored: make(chan struct{}, 1), sought: make(chan bool, 1)}
 	w.ctx, w.cancel = context.WithCancel(n.ctx)
 	w.next = time.Now().Add(n.cfg.PingInterval)
 	return w
@@ -51,8 +51,8 @@ func (w *guardWatch) stop() {
 	w.work.Wait()
 }
 
-// Done implements quorum.Sink for the look.
-func (w *guardWatch) Done(c *quorum.Call) {
+// Done implements member.Sink for the look.
+func (w *guardWatch) Done(c *member.Call) {
 	w.n.toldTime(c, w.sent)
 	w.looks <- c
 }
@@ -68,7 +68,7 @@ func (w *guardWatch) tick(now time.Time) time.Duration {
 		wait = min(wait, until)
 	} else if !w.busy {
 		w.busy, w.sent = true, time.Now()
-		w.look = quorum.Call{Cmd: n.lookCommand(), Late: true, Sink: w}
+		w.look = *ownCall(n.lookCommand(), w)
 		if w.s.submit(&w.look, true) != nil {
 			return wait // broken: serve ends by that
 		}
@@ -159,7 +159,7 @@ func (w *guardWatch) restore(id string, now time.Time) {
 }
 
 // looked takes the result of a look.
-func (w *guardWatch) looked(c *quorum.Call) error {
+func (w *guardWatch) looked(c *member.Call) error {
 	w.busy = false
 	w.next = time.Now().Add(w.n.cfg.PingInterval)
 	if w.n.replicated() {
@@ -196,9 +196,9 @@ func (w *guardWatch) begin() error {
 }
 
 // shardLooked takes what is particular to a look at a master that a replica may replace. again: it was looked at anew.
-func (w *guardWatch) shardLooked(c *quorum.Call) (again bool, _ error) {
+func (w *guardWatch) shardLooked(c *member.Call) (again bool, _ error) {
 	n := w.n
-	if e, ok := c.Err.(*quorum.ReplyError); ok && e.Kind == quorum.KindCluster && n.cfg.Shard != nil {
+	if e, ok := c.Err.(*member.ReplyError); ok && e.Kind == member.KindCluster && n.cfg.Shard != nil {
 		n.cfg.Shard.Unknown() // the marker's slot is elsewhere, or nowhere for a moment
 		if slots := n.cfg.Shard.Slots(); len(slots) > 0 && homeOf(slots) == n.home.Load().slot {
 			w.next = time.Now().Add(min(n.cfg.PingInterval, 20*time.Millisecond))
@@ -207,7 +207,7 @@ func (w *guardWatch) shardLooked(c *quorum.Call) (again bool, _ error) {
 			}
 			return true, errSlots
 		}
-	} else if c.Outcome == quorum.Answered {
+	} else if c.Outcome == member.Answered {
 		w.lost = 0
 		m, err := readMarker(&c.Reply, c.At)
 		if err == nil && m.role != "master" {

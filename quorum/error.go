@@ -2,10 +2,11 @@ package quorum
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/hashicorp/go-multierror"
+
+	"github.com/redquorum/redquorum/member"
 )
 
 // MemberVote is one member's part in a round.
@@ -48,7 +49,7 @@ func (e *Failure) Error() string {
 	var b strings.Builder
 	name := ""
 	if e.Key != "" {
-		name = " " + Quote(e.Key)
+		name = " " + member.Quote(e.Key)
 	}
 	early := 0
 	for _, v := range e.Votes {
@@ -94,13 +95,4 @@ func (v MemberVote) cause() error {
 		return v.Err
 	}
 	return fmt.Errorf("%s: %w", v.Member, v.Err)
-}
-
-// Quote renders a lock's name for an error or a log: quoted, and cut after 64 bytes, because a name
-// may be binary and of any length.
-func Quote(key string) string {
-	if len(key) <= 64 {
-		return strconv.Quote(key)
-	}
-	return strconv.Quote(key[:64]) + fmt.Sprintf("… (%d bytes)", len(key))
 }

@@ -2,55 +2,32 @@ package quorum
 
 import (
 	"context"
-	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redquorum/redquorum/member"
 )
 
 // Judge says what an answer counts for. It is called once for every member asked, in any order, also
 // for answers that come after the decision; on the goroutine that completed the call, which it must
 // not block. It may lock a mutex that nobody holds around Start.
 type Judge interface {
-	Judge(r *Round, c *Call) Vote
+	Judge(r *Round, c *member.Call) Vote
 }
 
-// Set is a set of members by position.
-type Set uint32
-
-// All returns the set of the first n members.
-func All(n int) Set { return Set(1)<<n - 1 }
-
-// Has reports whether member i is in the set.
-func (s Set) Has(i int) bool { return s>>i&1 == 1 }
-
-// With returns the set with member i in it.
-func (s Set) With(i int) Set { return s | 1<<i }
-
-// Without returns the set without member i.
-func (s Set) Without(i int) Set { return s &^ (1 << i) }
-
-// Len counts the members of the set.
-func (s Set) Len() int { return bits.OnesCount32(uint32(s)) }
-
-// Question is what a Round asks. Cmd is encoded once and shared by all calls; it is copied into the
-// round, so that the caller may reuse its buffer.
+// Question is what a Round asks, of all members in the same words. Cmd is encoded once and shared by all calls; it is
+// copied into the round, so that the caller may reuse its buffer.
 type Question struct {
-	Op       string        // for the Judge and for errors
-	Sent     time.Time     // taken before the first call was submitted: validity counts from here
-	TTL      time.Duration // what the question asks for, for the Judge
-	To       Set           // the members asked; the others count as lost votes
-	Need     int           // yes votes to win
-	Cmd      []byte
-	Tagged   bool
-	Late     bool
-	OweUntil time.Time
-	Always   bool
-	Ended    *atomic.Bool
-	Slot     uint16
-	Shared   int32
-	Item     Item
-	Judge    Judge
+	Op    string        // for the Judge and for errors
+	Sent  time.Time     // taken before the first call was submitted: validity counts from here
+	TTL   time.Duration // what the question asks for, for the Judge
+	To    Set           // the members asked; the others count as lost votes
+	Need  int           // yes votes to win
+	Judge Judge
+
+	member.Command
+	member.Delivery
 }
 
 // Rounds recycles rounds. One per client and never global: a round holds a channel and a timer, which
@@ -64,7 +41,7 @@ type Rounds struct{ pool sync.Pool }
 type Round struct {
 	Question
 	rounds  *Rounds
-	calls   []Call
+	calls   []member.Call
 	cmd     []byte
 	decided chan struct{} // capacity 1: at most one wake-up
 	timer   *time.Timer   // made by the first Wait that needs one
@@ -79,14 +56,14 @@ type Round struct {
 }
 
 // Start submits q to the members of q.To, in order. The caller owns the round until it calls Free.
-func (p *Rounds) Start(members []Member, q Question) *Round {
+func (p *Rounds) Start(members []member.Member, q Question) *Round {
 	r, _ := p.pool.Get().(*Round)
 	if r == nil {
 		r = &Round{rounds: p, decided: make(chan struct{}, 1)}
 	}
 	n := len(members)
 	if len(r.calls) != n {
-		r.calls, r.votes, r.errs = make([]Call, n), make([]Vote, n), make([]error, n)
+		r.calls, r.votes, r.errs = make([]member.Call, n), make([]Vote, n), make([]error, n)
 	}
 	r.Question = q
 	r.cmd = append(r.cmd[:0], q.Cmd...)
@@ -109,17 +86,17 @@ func (p *Rounds) Start(members []Member, q Question) *Round {
 			continue
 		}
 		c := &r.calls[i]
-		c.Cmd, c.Tagged, c.Late, c.OweUntil, c.Always, c.Ended = r.cmd, q.Tagged, q.Late, q.OweUntil, q.Always, q.Ended
-		c.Slot, c.Shared, c.Item, c.Joined, c.Via, c.Route = q.Slot, q.Shared, q.Item, 0, nil, Route{}
-		c.Sink, c.Index = r, i
-		c.Outcome, c.Err, c.State, c.At = Unanswered, nil, State{}, time.Time{}
+		*c = member.Call{
+			Command: r.Command, Delivery: r.Delivery, Sink: r, Index: i,
+			Result: member.Result{Reply: c.Reply}, // its memory is used again
+		}
 		m.Submit(c)
 	}
 	return r
 }
 
-// Done implements Sink.
-func (r *Round) Done(c *Call) {
+// Done implements member.Sink.
+func (r *Round) Done(c *member.Call) {
 	v := r.Judge.Judge(r, c)
 	r.mu.Lock()
 	r.votes[c.Index], r.errs[c.Index] = v, c.Err
@@ -191,7 +168,7 @@ func (r *Round) result() Verdict {
 }
 
 // Votes appends the votes and their causes, in member order, as they stand now.
-func (r *Round) Votes(members []Member) []MemberVote {
+func (r *Round) Votes(members []member.Member) []MemberVote {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := make([]MemberVote, len(r.votes))

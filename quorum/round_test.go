@@ -11,32 +11,34 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/member"
 )
 
 // fake is a member that answers when it is told to.
 type fake struct {
 	name string
 	mu   sync.Mutex
-	got  []*Call
-	auto Outcome // answer inside Submit, if not Unanswered
+	got  []*member.Call
+	auto member.Outcome // answer inside Submit, if not Unanswered
 	err  error
 }
 
-func (f *fake) Name() string                { return f.name }
-func (f *fake) State() State                { return State{Gen: 1, Up: true, Votes: true} }
-func (f *fake) Listen(string, Listener)     {}
-func (f *fake) Close(context.Context) error { return nil }
-func (f *fake) Submit(c *Call) {
+func (f *fake) Name() string                   { return f.name }
+func (f *fake) State() member.State            { return member.State{Gen: 1, Up: true, Votes: true} }
+func (f *fake) Listen(string, member.Listener) {}
+func (f *fake) Close(context.Context) error    { return nil }
+func (f *fake) Submit(c *member.Call) {
 	f.mu.Lock()
 	f.got = append(f.got, c)
 	f.mu.Unlock()
-	if f.auto != Unanswered {
+	if f.auto != member.Unanswered {
 		f.answer(f.auto, f.err)
 	}
 }
 
 // answer completes the oldest call.
-func (f *fake) answer(o Outcome, err error) {
+func (f *fake) answer(o member.Outcome, err error) {
 	f.mu.Lock()
 	c := f.got[0]
 	f.got = f.got[1:]
@@ -51,21 +53,21 @@ type judge struct {
 	seen []int
 }
 
-func (j *judge) Judge(_ *Round, c *Call) Vote {
+func (j *judge) Judge(_ *Round, c *member.Call) Vote {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.seen = append(j.seen, c.Index)
 	switch c.Outcome {
-	case Answered:
+	case member.Answered:
 		return Yes
-	case Unknown:
+	case member.Unknown:
 		return Unsure
 	}
 	return No
 }
 
-func fakes(n int) ([]*fake, []Member) {
-	fs, ms := make([]*fake, n), make([]Member, n)
+func fakes(n int) ([]*fake, []member.Member) {
+	fs, ms := make([]*fake, n), make([]member.Member, n)
 	for i := range fs {
 		fs[i] = &fake{name: string(rune('a' + i))}
 		ms[i] = fs[i]
@@ -73,8 +75,8 @@ func fakes(n int) ([]*fake, []Member) {
 	return fs, ms
 }
 
-func start(ms []Member, j Judge) *Round {
-	return new(Rounds).Start(ms, Question{To: All(len(ms)), Need: Majority(len(ms)), Judge: j, Cmd: []byte("x")})
+func start(ms []member.Member, j Judge) *Round {
+	return new(Rounds).Start(ms, Question{To: All(len(ms)), Need: member.Majority(len(ms)), Judge: j, Command: member.Command{Cmd: []byte("x")}})
 }
 
 func TestRoundIsDecidedWithoutTheSlowest(t *testing.T) {
@@ -85,7 +87,7 @@ func TestRoundIsDecidedWithoutTheSlowest(t *testing.T) {
 		go func() {
 			for i := range 3 {
 				time.Sleep(time.Millisecond)
-				fs[i].answer(Answered, nil)
+				fs[i].answer(member.Answered, nil)
 			}
 		}()
 		began := time.Now()
@@ -95,8 +97,8 @@ func TestRoundIsDecidedWithoutTheSlowest(t *testing.T) {
 		require.Equal(t, 3*time.Millisecond, time.Since(began))
 		r.Free()
 		// Stragglers still reach the judge, after the caller has gone.
-		fs[3].answer(Answered, nil)
-		fs[4].answer(Unknown, ErrBroken)
+		fs[3].answer(member.Answered, nil)
+		fs[4].answer(member.Unknown, member.ErrBroken)
 		require.Equal(t, []int{0, 1, 2, 3, 4}, j.seen)
 	})
 }
@@ -107,11 +109,11 @@ func TestRoundIsLostAsSoonAsAMajorityIsImpossible(t *testing.T) {
 			fs, ms := fakes(n)
 			r := start(ms, &judge{})
 			defer r.Free()
-			lost := n - Majority(n) + 1
+			lost := n - member.Majority(n) + 1
 			go func() {
 				for i := range lost {
 					time.Sleep(time.Millisecond)
-					fs[i].answer(Unknown, ErrBroken)
+					fs[i].answer(member.Unknown, member.ErrBroken)
 				}
 			}()
 			began := time.Now()
@@ -145,7 +147,7 @@ func TestRoundReturnsAtItsTimeoutAndAtTheContextsEnd(t *testing.T) {
 func TestRoundDecidedInsideSubmitWakesItsCaller(t *testing.T) {
 	fs, ms := fakes(3)
 	for _, f := range fs {
-		f.auto, f.err = NotSent, ErrDown
+		f.auto, f.err = member.NotSent, member.ErrDown
 	}
 	r := start(ms, &judge{})
 	defer r.Free()
@@ -160,7 +162,7 @@ func TestRoundAsksOnlyWhomItIsTold(t *testing.T) {
 	defer r.Free()
 	require.Empty(t, fs[0].got)
 	require.Empty(t, fs[2].got)
-	fs[1].answer(Answered, nil)
+	fs[1].answer(member.Answered, nil)
 	v, err := r.Wait(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, Won, v)
@@ -179,14 +181,14 @@ func TestRoundsAreRecycledClean(t *testing.T) {
 	var pool Rounds
 	for i := range 200 {
 		cmd := []byte(strings.Repeat("c", i))
-		r := pool.Start(ms, Question{To: All(3), Need: 2, Judge: &judge{}, Cmd: cmd})
+		r := pool.Start(ms, Question{To: All(3), Need: 2, Judge: &judge{}, Command: member.Command{Cmd: cmd}})
 		for k := range cmd {
 			cmd[k] = '!' // the caller's buffer is its own again
 		}
 		require.Equal(t, strings.Repeat("c", i), string(fs[0].got[0].Cmd))
-		o, want := Answered, Won
+		o, want := member.Answered, Won
 		if i%2 == 1 {
-			o, want = Refused, Lost
+			o, want = member.Refused, Lost
 		}
 		for _, f := range fs[:2] {
 			f.answer(o, nil)
@@ -197,16 +199,16 @@ func TestRoundsAreRecycledClean(t *testing.T) {
 			require.Equal(t, want, v)
 		}
 		r.Free()
-		fs[2].answer(Answered, nil)
+		fs[2].answer(member.Answered, nil)
 	}
 }
 
 func TestRoundsFromManyGoroutines(t *testing.T) {
 	_, ms := fakes(5)
 	for _, m := range ms {
-		m.(*fake).auto = Answered
+		m.(*fake).auto = member.Answered
 	}
-	async := make([]Member, 5)
+	async := make([]member.Member, 5)
 	for i, m := range ms {
 		async[i] = asyncMember{m}
 	}
@@ -215,7 +217,7 @@ func TestRoundsFromManyGoroutines(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 500 {
-				r := pool.Start(async, Question{To: All(5), Need: 3, Judge: &judge{}, Cmd: []byte("x")})
+				r := pool.Start(async, Question{To: All(5), Need: 3, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}})
 				v, err := r.Wait(t.Context(), time.Minute)
 				if v != Won || err != nil {
 					t.Errorf("%v %v", v, err)
@@ -228,20 +230,20 @@ func TestRoundsFromManyGoroutines(t *testing.T) {
 }
 
 // asyncMember answers on goroutines of its own, in any order.
-type asyncMember struct{ Member }
+type asyncMember struct{ member.Member }
 
-func (m asyncMember) Submit(c *Call) {
+func (m asyncMember) Submit(c *member.Call) {
 	go func() {
 		runtime.Gosched()
-		c.Outcome = Answered
+		c.Outcome = member.Answered
 		c.Sink.Done(c)
 	}()
 }
 
 func TestFailureTellsCountsAndEveryCause(t *testing.T) {
-	cause := &ReplyError{Kind: KindBusy, Text: "BUSY Redis is busy"}
+	cause := &member.ReplyError{Kind: member.KindBusy, Text: "BUSY Redis is busy"}
 	f := &Failure{Op: "acquire", Key: "k", Need: 3, Votes: []MemberVote{
-		{"a:1", Yes, nil}, {"b:1", No, nil}, {"c:1", No, cause}, {"d:1", Unsure, ErrStalled}, {"e:1", Open, nil}, {"f:1", NotAsked, nil},
+		{"a:1", Yes, nil}, {"b:1", No, nil}, {"c:1", No, cause}, {"d:1", Unsure, member.ErrStalled}, {"e:1", Open, nil}, {"f:1", NotAsked, nil},
 	}}
 	require.Equal(t, `acquire "k": 1 of 6 members agreed, need 3 (1 refused, 3 failed or silent, 1 not asked); `+
 		`c:1: BUSY Redis is busy; d:1: member stopped answering; e:1: no answer`, f.Error())
@@ -250,23 +252,23 @@ func TestFailureTellsCountsAndEveryCause(t *testing.T) {
 	require.Equal(t, `acquire "k": 1 of 6 members agreed, need 3 (1 refused, 2 failed or silent, 1 not waited for, 1 not asked); `+
 		`c:1: BUSY Redis is busy; d:1: member stopped answering`, early.Error())
 	err := error(f)
-	require.ErrorIs(t, err, ErrStalled)
-	var reply *ReplyError
+	require.ErrorIs(t, err, member.ErrStalled)
+	var reply *member.ReplyError
 	require.ErrorAs(t, err, &reply)
-	require.Equal(t, KindBusy, reply.Kind)
+	require.Equal(t, member.KindBusy, reply.Kind)
 	require.NoError(t, (&Failure{Votes: []MemberVote{{"a", No, nil}}}).Unwrap())
 	require.NotErrorIs(t, err, errors.New("other"))
-	require.Less(t, len(Quote(strings.Repeat("\x00", 5000))), 300)
+	require.Less(t, len(member.Quote(strings.Repeat("\x00", 5000))), 300)
 }
 
 func BenchmarkRound(b *testing.B) {
 	_, ms := fakes(5)
 	for i, m := range ms {
-		m.(*fake).auto = Answered
+		m.(*fake).auto = member.Answered
 		ms[i] = instant{}
 	}
 	var pool Rounds
-	q := Question{To: All(5), Need: 3, Judge: yes{}, Cmd: make([]byte, 300)}
+	q := Question{To: All(5), Need: 3, Judge: yes{}, Command: member.Command{Cmd: make([]byte, 300)}}
 	b.ReportAllocs()
 	for b.Loop() {
 		r := pool.Start(ms, q)
@@ -279,15 +281,15 @@ func BenchmarkRound(b *testing.B) {
 
 type yes struct{}
 
-func (yes) Judge(*Round, *Call) Vote { return Yes }
+func (yes) Judge(*Round, *member.Call) Vote { return Yes }
 
 type instant struct{}
 
-func (instant) Name() string                { return "instant" }
-func (instant) State() State                { return State{} }
-func (instant) Listen(string, Listener)     {}
-func (instant) Close(context.Context) error { return nil }
-func (instant) Submit(c *Call) {
-	c.Outcome = Answered
+func (instant) Name() string                   { return "instant" }
+func (instant) State() member.State            { return member.State{} }
+func (instant) Listen(string, member.Listener) {}
+func (instant) Close(context.Context) error    { return nil }
+func (instant) Submit(c *member.Call) {
+	c.Outcome = member.Answered
 	c.Sink.Done(c)
 }

@@ -4,10 +4,6 @@ package quorum
 // committee. Five is usual, nine is a lot.
 const MaxMembers = 31
 
-// Majority returns the number of yes votes that any two rounds share a voter at: n/2 + 1. For even n
-// that is one more than half, so a tie is lost, never won twice.
-func Majority(n int) int { return n/2 + 1 }
-
 // Vote is what one member's answer counts for.
 type Vote uint8
 

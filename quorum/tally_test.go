@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/member"
 )
 
 // votes reads a picture: Y yes, N no, ? unsure, . open.
@@ -30,15 +32,7 @@ func TestTallyDecidesAsSoonAsItCan(t *testing.T) {
 		{"YYYNNN", Lost}, {"YYYYNN", Won},
 	} {
 		v := votes(tc.votes)
-		require.Equal(t, tc.want, Tally(v, Majority(len(v))), tc.votes)
-	}
-}
-
-func TestMajoritiesShareAVoter(t *testing.T) {
-	for n := 1; n <= MaxMembers; n++ {
-		require.Greater(t, 2*Majority(n), n, "two majorities of %d must meet", n)
-		require.LessOrEqual(t, Majority(n), n)
-		require.LessOrEqual(t, 2*(Majority(n)-1), n, "%d: no more than needed", n)
+		require.Equal(t, tc.want, Tally(v, member.Majority(len(v))), tc.votes)
 	}
 }
 
@@ -51,7 +45,7 @@ func TestTallyAgreesWithTryingEveryFuture(t *testing.T) {
 		for i := range v {
 			v[i] = Vote(rng.IntN(4))
 		}
-		need := Majority(n)
+		need := member.Majority(n)
 		canWin, canLose := false, false
 		open := 0
 		for _, x := range v {

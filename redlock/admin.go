@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -56,7 +57,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 	k := c.cfg.keysOf(name)
 	out := &Inspection{Key: name, Members: make([]MemberView, len(c.members))}
 	infos := c.Members()
-	c.askAll(ctx, &k, k.peek(nil), func(i int, r quorum.Reply, err error) {
+	c.askAll(ctx, &k, k.peek(nil), func(i int, r member.Reply, err error) {
 		v := MemberView{Member: infos[i].Name, State: standingOf(c.stateOf(i, k.slot())), Err: err}
 		if err == nil {
 			v.read(&r)
@@ -83,14 +84,14 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 }
 
 // askAll puts one command to every member at once and reports each answer from one goroutine at a time.
-func (c *Client) askAll(ctx context.Context, k *keys, cmd []byte, report func(i int, r quorum.Reply, err error)) {
+func (c *Client) askAll(ctx context.Context, k *keys, cmd []byte, report func(i int, r member.Reply, err error)) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.MemberTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for i, m := range c.members {
 		wg.Go(func() {
-			r, err := quorum.AskSlot(ctx, m, cmd, true, k.slot(), k.sharedAt(cmd))
+			r, err := member.Ask(ctx, m, k.command(cmd, member.Item{}))
 			mu.Lock()
 			defer mu.Unlock()
 			report(i, r, err)
@@ -100,14 +101,14 @@ func (c *Client) askAll(ctx context.Context, k *keys, cmd []byte, report func(i 
 }
 
 // read decodes what peek returns.
-func (v *MemberView) read(r *quorum.Reply) {
+func (v *MemberView) read(r *member.Reply) {
 	e := r.Elems
 	if len(e) < 6 || (len(e)-6)%4 != 0 {
 		v.Err = errReply
 		return
 	}
 	if e[1].Int == -1 {
-		v.Err = &quorum.ReplyError{Kind: quorum.KindForeign, Text: "FOREIGN no ttl"}
+		v.Err = &member.ReplyError{Kind: member.KindForeign, Text: "FOREIGN no ttl"}
 		return
 	}
 	now := e[0].Int
@@ -124,7 +125,7 @@ func (v *MemberView) read(r *quorum.Reply) {
 	}
 }
 
-func number(r quorum.Reply) int64 {
+func number(r member.Reply) int64 {
 	text, _, _ := strings.Cut(string(r.Str), ".")
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
@@ -195,7 +196,7 @@ func (c *Client) force(ctx context.Context, name, owner string) (freed int, err 
 	k := c.cfg.keysOf(name)
 	votes := make([]quorum.MemberVote, len(c.members))
 	answered := 0
-	c.askAll(ctx, &k, k.force(nil, owner, c.cfg.MaxTTL), func(i int, r quorum.Reply, err error) {
+	c.askAll(ctx, &k, k.force(nil, owner, c.cfg.MaxTTL), func(i int, r member.Reply, err error) {
 		votes[i] = quorum.MemberVote{Member: c.members[i].Name(), Vote: quorum.No, Err: err}
 		if err == nil {
 			answered++
@@ -205,7 +206,7 @@ func (c *Client) force(ctx context.Context, name, owner string) (freed int, err 
 		}
 	})
 	if freed > 0 {
-		c.log.Warn("redlock: lock forced open", "key", quorum.Quote(name), "members_freed", freed, "members_asked", len(c.members))
+		c.log.Warn("redlock: lock forced open", "key", member.Quote(name), "members_freed", freed, "members_asked", len(c.members))
 	}
 	if answered < c.need {
 		kind := reasonOf(votes, c.need)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -33,7 +34,7 @@ type attempt struct {
 	terms terms
 	owner string
 	n     uint64      // the number in owner: where pushes find it
-	ended atomic.Bool // its release has begun: see quorum.Call.Ended
+	ended atomic.Bool // its release has begun: see member.Delivery.Ended
 
 	traced *traced // nil without a Tracer
 
@@ -161,8 +162,8 @@ func (a *attempt) acquire() *quorum.Round {
 	cmd := a.c.buffer()
 	*cmd = a.keys.acquire((*cmd)[:0], a.owner, a.terms.ttl)
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
-		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: all, Need: a.b.need,
-		Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Item: a.keys.item(acquireItem), Tagged: true, Ended: &a.ended, Judge: a,
+		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: all, Need: a.b.need, Judge: a,
+		Command: a.keys.command(*cmd, acquireItem), Delivery: member.Delivery{Ended: &a.ended},
 	})
 	a.c.buffers.Put(cmd)
 	return r
@@ -249,16 +250,22 @@ func (a *attempt) ask(op string, to quorum.Set, sent time.Time, ttl time.Duratio
 	cmd := a.c.buffer()
 	*cmd = encode((*cmd)[:0])
 	q := quorum.Question{
-		Op: op, Sent: sent, TTL: ttl, To: to, Need: a.b.need,
-		Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Late: late, Ended: &a.ended, Judge: a,
+		Op: op, Sent: sent, TTL: ttl, To: to, Need: a.b.need, Judge: a,
+		Command: a.keys.command(*cmd, member.Item{}), Delivery: member.Delivery{Late: late, Ended: &a.ended},
 	}
 	r := a.c.rounds.Start(a.c.members, q)
 	a.c.buffers.Put(cmd)
 	return r
 }
 
+// command is a script call about this lock, as members take it. item says how it may travel with others; those of
+// Config.Interop travel alone.
+func (k *keys) command(cmd []byte, item member.Item) member.Command {
+	return member.Command{Cmd: cmd, Tagged: true, Slot: k.slot(), Shared: k.sharedAt(cmd), Item: k.item(item)}
+}
+
 // Judge books an answer, on the goroutine that read it.
-func (a *attempt) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
+func (a *attempt) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	i := c.Index
 	ans := decode(r, c, a.c.stateOf(i, a.keys.slot()))
 	yes := false
@@ -274,7 +281,7 @@ func (a *attempt) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 	case opRaise:
 		yes = a.b.raiseAnswered(i, ans)
 	case opRelease:
-		if c.Route.Interrupted && ans.outcome == quorum.Answered {
+		if c.Interrupted && ans.outcome == member.Answered {
 			ans.n = 1 // it is only stopped where it has freed the vote and is to hand it over
 		}
 		yes = a.b.releaseAnswered(i, ans)
@@ -307,15 +314,15 @@ func mayHaveLeft(op string, ans answer) bool {
 	switch {
 	case op != opAcquire && op != opWait:
 		return false
-	case ans.outcome == quorum.Answered:
+	case ans.outcome == member.Answered:
 		return op == opWait || ans.n > 0
 	}
-	return ans.outcome == quorum.Unknown
+	return ans.outcome == member.Unknown
 }
 
-func voteOf(o quorum.Outcome, yes bool) quorum.Vote {
+func voteOf(o member.Outcome, yes bool) quorum.Vote {
 	switch {
-	case o == quorum.Unknown:
+	case o == member.Unknown:
 		return quorum.Unsure
 	case yes:
 		return quorum.Yes
@@ -324,9 +331,9 @@ func voteOf(o quorum.Outcome, yes bool) quorum.Vote {
 }
 
 // decode reads the three shapes of reply that the scripts give.
-func decode(r *quorum.Round, c *quorum.Call, now quorum.State) answer {
+func decode(r *quorum.Round, c *member.Call, now member.State) answer {
 	a := answer{outcome: c.Outcome, err: c.Err, sent: r.Sent, at: c.At, from: c.State, now: now}
-	if c.Outcome != quorum.Answered {
+	if c.Outcome != member.Answered {
 		return a
 	}
 	switch rep := &c.Reply; {
@@ -338,7 +345,7 @@ func decode(r *quorum.Round, c *quorum.Call, now quorum.State) answer {
 			a.next = string(rep.Elems[2].Str)
 		}
 	default:
-		a.outcome, a.err = quorum.Refused, errReply
+		a.outcome, a.err = member.Refused, errReply
 	}
 	return a
 }
@@ -346,7 +353,7 @@ func decode(r *quorum.Round, c *quorum.Call, now quorum.State) answer {
 var errReply = errors.New("reply of an unexpected shape")
 
 // hear takes a push for this attempt.
-func (a *attempt) hear(i int, p push, st quorum.State, at time.Time) {
+func (a *attempt) hear(i int, p push, st member.State, at time.Time) {
 	if a.ended.Load() {
 		return // the release that ended it stands behind the grant and frees it
 	}
@@ -448,13 +455,13 @@ func (a *attempt) wait(ctx context.Context) (grant, error) {
 
 // askWait registers at every member of the set whose inbox subscription is confirmed: a grant that
 // cannot be heard of helps nobody.
-func (a *attempt) askWait(to quorum.Set, now time.Time, states []quorum.State) {
+func (a *attempt) askWait(to quorum.Set, now time.Time, states []member.State) {
 	a.registerAt(to, now, states, func(b []byte) []byte {
 		return a.keys.wait(b, a.owner, a.b.part, a.b.entry)
 	})
 }
 
-func (a *attempt) registerAt(to quorum.Set, now time.Time, states []quorum.State, encode func([]byte) []byte) {
+func (a *attempt) registerAt(to quorum.Set, now time.Time, states []member.State, encode func([]byte) []byte) {
 	var at quorum.Set
 	a.mu.Lock()
 	for i, st := range states {
@@ -550,7 +557,8 @@ func (a *attempt) orphaned(i int) {
 	*cmd = resp.AppendInt(b, 1) // which lengthens nothing
 	a.c.rounds.Start(a.c.members, quorum.Question{
 		Op: opExtend, Sent: time.Now(), To: quorum.All(len(a.c.members)), Need: a.b.need,
-		Cmd: *cmd, Slot: a.keys.slot(), Tagged: true, Late: true, Judge: &orphan{a: a, at: i, open: len(a.c.members)},
+		Judge:   &orphan{a: a, at: i, open: len(a.c.members)},
+		Command: member.Command{Cmd: *cmd, Slot: a.keys.slot(), Tagged: true}, Delivery: member.Delivery{Late: true},
 	}).Free()
 	a.c.buffers.Put(cmd)
 }
@@ -566,8 +574,8 @@ type orphan struct {
 }
 
 // Judge implements quorum.Judge.
-func (o *orphan) Judge(_ *quorum.Round, c *quorum.Call) quorum.Vote {
-	gone := c.Outcome == quorum.Answered && len(c.Reply.Elems) == 1 && c.Reply.Elems[0].Int == 0
+func (o *orphan) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
+	gone := c.Outcome == member.Answered && len(c.Reply.Elems) == 1 && c.Reply.Elems[0].Int == 0
 	o.mu.Lock()
 	o.open--
 	if gone {
@@ -617,8 +625,9 @@ func (a *attempt) submitRelease(to quorum.Set, late bool) *quorum.Round {
 	*cmd = a.keys.release((*cmd)[:0], a.owner, hint)
 	now := time.Now()
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
-		Op: opRelease, Sent: now, To: to, Need: a.b.need,
-		Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Item: a.keys.item(releaseItem), Tagged: true, Always: true, Late: late, OweUntil: now.Add(longest + time.Second), Judge: a,
+		Op: opRelease, Sent: now, To: to, Need: a.b.need, Judge: a,
+		Command:  a.keys.command(*cmd, releaseItem),
+		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
 	})
 	a.c.buffers.Put(cmd)
 	return r
@@ -691,11 +700,11 @@ func (a *attempt) standing() []quorum.MemberVote {
 		case a.b.valid(i, now, states):
 			v.Vote, v.Err = quorum.Yes, nil
 		case !states[i].Quarantine.IsZero():
-			v.Err = &quorum.QuarantineError{Until: states[i].Quarantine}
+			v.Err = &member.QuarantineError{Until: states[i].Quarantine}
 		case !states[i].Up:
 			v.Err = states[i].Err
 			if v.Err == nil {
-				v.Err = quorum.ErrDown
+				v.Err = member.ErrDown
 			}
 		case m.err == nil && !states[i].Inbox && states[i].Deaf != nil:
 			v.Err = states[i].Deaf
@@ -713,9 +722,9 @@ func reasonOf(votes []quorum.MemberVote, need int) error {
 	refused, foreign, spentOut, resting, failed := 0, 0, 0, 0, 0
 	for _, v := range votes {
 		switch {
-		case kindOf(v.Err) == quorum.KindExhausted:
+		case kindOf(v.Err) == member.KindExhausted:
 			spentOut++
-		case kindOf(v.Err) == quorum.KindForeign:
+		case kindOf(v.Err) == member.KindForeign:
 			foreign++
 		case v.Vote == quorum.No && v.Err == nil:
 			refused++
@@ -739,10 +748,10 @@ func reasonOf(votes []quorum.MemberVote, need int) error {
 }
 
 // kindOf classifies a member's cause.
-func kindOf(err error) quorum.Kind {
-	var reply *quorum.ReplyError
+func kindOf(err error) member.Kind {
+	var reply *member.ReplyError
 	if errors.As(err, &reply) {
 		return reply.Kind
 	}
-	return quorum.KindOther
+	return member.KindOther
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -96,7 +97,7 @@ func ballotOf(owner string, voters []voter, t terms, cfg *Config) ballot {
 		shared = &sharedBallot{offers: make([]offer, len(voters))}
 	}
 	return ballot{
-		owner: owner, need: quorum.Majority(len(voters)), m: voters,
+		owner: owner, need: member.Majority(len(voters)), m: voters,
 		ttl: t.ttl, part: min(t.ttl, cfg.Entry), entry: cfg.Entry,
 		factor: cfg.Drift, timeout: cfg.MemberTimeout, giveUp: cfg.NoQuorumAfter,
 		rtt: time.Millisecond, shared: shared,
@@ -140,27 +141,27 @@ func (m *voter) enter(gen uint64) {
 // answer is the result of a call, decoded. n is the script's number, server its time in µs (0 where the
 // script does not tell), next the head of the queue.
 type answer struct {
-	outcome quorum.Outcome
+	outcome member.Outcome
 	err     error
 	n       int64
 	server  int64
 	next    string
 	sent    time.Time // before it was submitted
 	at      time.Time // when the answer arrived
-	from    quorum.State
-	now     quorum.State // of the member now
+	from    member.State
+	now     member.State // of the member now
 }
 
 // idle reports whether an answer counts for nothing: that of an ended generation, or of a member that
 // may not vote.
 func (a answer) idle() bool {
-	return a.outcome == quorum.Answered && (a.from.Gen != a.now.Gen || !a.now.Votes)
+	return a.outcome == member.Answered && (a.from.Gen != a.now.Gen || !a.now.Votes)
 }
 
 // settled books the outcome of any call and reports whether the answer may count at all.
 func (b *ballot) settled(i int, a answer, asking bool) bool {
 	m := &b.m[i]
-	if a.outcome == quorum.NotSent {
+	if a.outcome == member.NotSent {
 		m.sent--
 	}
 	if asking {
@@ -171,13 +172,13 @@ func (b *ballot) settled(i int, a answer, asking bool) bool {
 		return false
 	}
 	m.err, m.refused = a.err, false
-	if errors.Is(a.err, quorum.ErrOverflow) {
+	if errors.Is(a.err, member.ErrOverflow) {
 		m.crowded++
 		m.retry = a.sent.Add(b.patience(m.crowded))
 		return false
 	}
 	m.crowded = 0
-	if a.outcome != quorum.Answered {
+	if a.outcome != member.Answered {
 		return false
 	}
 	b.doubt = b.doubt.Without(i)
@@ -199,7 +200,7 @@ func (b *ballot) spread(most time.Duration, times int) time.Duration {
 }
 
 // crowdedOut is the pause before the lock is tried for again where only full lines were in the way of a majority; else 0.
-func (b *ballot) crowdedOut(now time.Time, states []quorum.State) (pause time.Duration) {
+func (b *ballot) crowdedOut(now time.Time, states []member.State) (pause time.Duration) {
 	n := 0
 	for i := range b.m {
 		switch m := &b.m[i]; {
@@ -272,7 +273,7 @@ func (b *ballot) anchored(m *voter, a answer) {
 // pushed takes a grant that a member made on its own, when it executed our standing request. st is the
 // member's state when the push arrived. A push that proves nothing makes the attempt ask. It reports
 // whether the grant counts.
-func (b *ballot) pushed(i int, p push, st quorum.State, at time.Time) bool {
+func (b *ballot) pushed(i int, p push, st member.State, at time.Time) bool {
 	m := &b.m[i]
 	if !st.Votes || st.Gen < m.gen {
 		return false
@@ -391,14 +392,14 @@ func (b *ballot) hint() string {
 }
 
 // valid reports whether the vote of member i counts now.
-func (b *ballot) valid(i int, now time.Time, states []quorum.State) bool {
+func (b *ballot) valid(i int, now time.Time, states []member.State) bool {
 	m := &b.m[i]
 	return m.token > 0 && states[i].Votes && m.voteOf == states[i].Gen && clock.Until(m.end, now) > 0
 }
 
 // tally counts the votes in hand: their set, the greatest token, how many have exactly that, and until
 // when a majority of them is trusted (the need-th latest of their ends).
-func (b *ballot) tally(now time.Time, states []quorum.State) (in quorum.Set, token int64, exact int, until time.Time) {
+func (b *ballot) tally(now time.Time, states []member.State) (in quorum.Set, token int64, exact int, until time.Time) {
 	var buf [quorum.MaxMembers]time.Time
 	ends := buf[:0]
 	for i := range b.m {
@@ -429,7 +430,7 @@ func (b *ballot) mayHaveVoted(in quorum.Set) quorum.Set {
 
 // confirmed is tally over the votes that a raise to the token has confirmed. A vote above the token came
 // after the one that was confirmed: another may have held the lock, and drawn as much, in between.
-func (b *ballot) confirmed(token int64, now time.Time, states []quorum.State) (in quorum.Set, until time.Time) {
+func (b *ballot) confirmed(token int64, now time.Time, states []member.State) (in quorum.Set, until time.Time) {
 	var buf [quorum.MaxMembers]time.Time
 	ends := buf[:0]
 	for i := range b.m {
@@ -501,7 +502,7 @@ type yielded struct {
 
 // advance decides what a waiting attempt does now. It books what it tells the caller to do, which must
 // then be done: every wait and yield of the step is submitted.
-func (b *ballot) advance(now time.Time, states []quorum.State) step {
+func (b *ballot) advance(now time.Time, states []member.State) step {
 	in, token, exact, until := b.tally(now, states)
 	if in.Len() >= b.need {
 		return step{deed: deedDecide, token: token, exact: exact >= b.need, in: in, until: until}
@@ -567,10 +568,10 @@ func (b *ballot) advance(now time.Time, states []quorum.State) step {
 			}
 		}
 		switch {
-		case kindOf(m.err) == quorum.KindForeign:
+		case kindOf(m.err) == member.KindForeign:
 			foreign++
 			hopeless++
-		case kindOf(m.err) == quorum.KindExhausted, kindOf(m.err) == quorum.KindAuth, kindOf(states[i].Deaf) == quorum.KindAuth:
+		case kindOf(m.err) == member.KindExhausted, kindOf(m.err) == member.KindAuth, kindOf(states[i].Deaf) == member.KindAuth:
 			hopeless++
 		}
 	}
@@ -738,7 +739,7 @@ func earlier(x, y time.Time) time.Time {
 // lock was another's all along, "not yours" is what a release wants to hear; where it was ours, a loss.
 func (b *ballot) releaseAnswered(i int, a answer) bool {
 	m := &b.m[i]
-	if a.outcome != quorum.Answered {
+	if a.outcome != member.Answered {
 		return false
 	}
 	if !m.left { // a second release finds nothing

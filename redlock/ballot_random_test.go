@@ -8,13 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
 // flight is a call without an answer.
 type flight struct {
 	sent  float64
-	from  quorum.State
+	from  member.State
 	yield bool
 }
 
@@ -53,11 +54,11 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 							d.waitSubmitted(i, st.Gen, now)
 							d.submitted(i, true, now)
 							if rng.IntN(6) == 0 {
-								err := quorum.ErrDown
+								err := member.ErrDown
 								if rng.IntN(2) == 0 {
-									err = quorum.ErrOverflow
+									err = member.ErrOverflow
 								}
-								d.answered(i, answer{outcome: quorum.NotSent, err: err, sent: now, at: now, from: st, now: st}, d.part)
+								d.answered(i, answer{outcome: member.NotSent, err: err, sent: now, at: now, from: st, now: st}, d.part)
 								continue
 							}
 							fl[i] = append(fl[i], flight{ms, st, false})
@@ -113,14 +114,14 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 				}
 				f := fl[i][0]
 				fl[i] = fl[i][1:]
-				a := answer{outcome: quorum.Answered, sent: d.at(f.sent), at: d.at(ms), server: micros((ms + f.sent) / 2), from: f.from, now: d.states[i]}
+				a := answer{outcome: member.Answered, sent: d.at(f.sent), at: d.at(ms), server: micros((ms + f.sent) / 2), from: f.from, now: d.states[i]}
 				switch rng.IntN(8) {
 				case 0:
-					a.outcome, a.err = quorum.Unknown, quorum.ErrBroken
+					a.outcome, a.err = member.Unknown, member.ErrBroken
 				case 1:
-					a.outcome, a.err = quorum.Refused, errors.New("x")
+					a.outcome, a.err = member.Refused, errors.New("x")
 				case 2:
-					a.outcome, a.err = quorum.Refused, &quorum.ReplyError{Kind: []quorum.Kind{quorum.KindForeign, quorum.KindAuth, quorum.KindExhausted, quorum.KindOther}[rng.IntN(4)]}
+					a.outcome, a.err = member.Refused, &member.ReplyError{Kind: []member.Kind{member.KindForeign, member.KindAuth, member.KindExhausted, member.KindOther}[rng.IntN(4)]}
 				case 3, 4:
 					tok++
 					a.n = tok

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -14,14 +15,14 @@ import (
 type desk struct {
 	ballot
 	start  time.Time
-	states []quorum.State
+	states []member.State
 }
 
 func newDesk(n int) *desk {
 	cfg := Config{}.withDefaults()
 	d := &desk{ballot: newBallot("me:1", n, terms{ttl: 10 * time.Second, renew: true}, &cfg), start: time.Now()}
 	for range n {
-		d.states = append(d.states, quorum.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true})
+		d.states = append(d.states, member.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true})
 	}
 	return d
 }
@@ -40,12 +41,12 @@ func (d *desk) wait(i int, sent float64) {
 // reply is member i's answer n to a wait: submitted at sent, arrived at got, server time in ms.
 func (d *desk) reply(i int, n int64, sent, got, server float64, next string) {
 	d.answered(i, answer{
-		outcome: quorum.Answered, n: n, server: micros(server), next: next,
+		outcome: member.Answered, n: n, server: micros(server), next: next,
 		sent: d.at(sent), at: d.at(got), from: d.states[i], now: d.states[i],
 	}, d.part)
 }
 
-func (d *desk) fail(i int, o quorum.Outcome, err error, sent float64) {
+func (d *desk) fail(i int, o member.Outcome, err error, sent float64) {
 	d.answered(i, answer{outcome: o, err: err, sent: d.at(sent), from: d.states[i], now: d.states[i]}, d.part)
 }
 
@@ -222,9 +223,9 @@ func TestWhatAnEndedGenerationSaidCountsForNothing(t *testing.T) {
 	require.Equal(t, 0, d.votes(2), "a vote")
 	d.wait(1, 0)
 	d.states[1].Gen = 2
-	d.answered(1, answer{outcome: quorum.Answered, n: 50, server: 1, sent: d.at(0), at: d.at(3), from: old, now: d.states[1]}, d.part)
+	d.answered(1, answer{outcome: member.Answered, n: 50, server: 1, sent: d.at(0), at: d.at(3), from: old, now: d.states[1]}, d.part)
 	require.Equal(t, 0, d.votes(3), "an answer")
-	d.pushed(2, push{token: 50, server: micros(0), other: "-", ttl: d.part}, quorum.State{Gen: 1}, d.at(3))
+	d.pushed(2, push{token: 50, server: micros(0), other: "-", ttl: d.part}, member.State{Gen: 1}, d.at(3))
 	require.Equal(t, 0, d.votes(3), "a push of a member that may not vote")
 	// A restored counter may lie below a token yielded before: the new generation starts afresh.
 	d.m[0].yielded = 50
@@ -343,7 +344,7 @@ func TestVoteThatAYieldKeptIsNotOfferedAgainInVain(t *testing.T) {
 	s := d.advance(d.at(20), d.states)
 	require.Equal(t, deedYield, s.deed)
 	d.submitted(0, false, d.at(20))
-	d.yieldAnswered(0, answer{outcome: quorum.Answered, n: 8, server: micros(21), sent: d.at(20), at: d.at(22), from: d.states[0], now: d.states[0]})
+	d.yieldAnswered(0, answer{outcome: member.Answered, n: 8, server: micros(21), sent: d.at(20), at: d.at(22), from: d.states[0], now: d.states[0]})
 	in, token, _, _ := d.tally(d.at(22), d.states)
 	require.Equal(t, 1, in.Len())
 	require.EqualValues(t, 8, token)
@@ -359,7 +360,7 @@ func TestVoteThatAYieldKeptIsNotOfferedAgainInVain(t *testing.T) {
 // The connection broke before the yield was executed. The vote may never count again, and each heartbeat
 // lengthens it: without a second yield nobody would ever have this member.
 func TestVoteWhoseYieldWasLostIsOfferedAgain(t *testing.T) {
-	for _, o := range []quorum.Outcome{quorum.Unknown, quorum.NotSent} {
+	for _, o := range []member.Outcome{member.Unknown, member.NotSent} {
 		d := ready(3)
 		d.wait(0, 10)
 		d.reply(0, 7, 10, 11, 10.5, "-")
@@ -369,7 +370,7 @@ func TestVoteWhoseYieldWasLostIsOfferedAgain(t *testing.T) {
 		d.wait(0, 21)
 		d.reply(0, 7, 21, 22, 21.5, "-") // the yield is under way
 		require.Equal(t, deedWait, d.advance(d.at(23), d.states).deed)
-		d.yieldAnswered(0, answer{outcome: o, err: quorum.ErrDown, sent: d.at(20), at: d.at(25), from: d.states[0], now: d.states[0]})
+		d.yieldAnswered(0, answer{outcome: o, err: member.ErrDown, sent: d.at(20), at: d.at(25), from: d.states[0], now: d.states[0]})
 		require.Equal(t, deedWait, d.advance(d.at(30), d.states).deed)
 		d.wait(0, 40)
 		d.reply(0, 7, 40, 41, 40.5, "-")
@@ -379,7 +380,7 @@ func TestVoteWhoseYieldWasLostIsOfferedAgain(t *testing.T) {
 		require.Equal(t, deedYield, s.deed)
 		require.Equal(t, []yielded{{0, 7}}, s.yields)
 		d.submitted(0, false, d.at(60))
-		d.yieldAnswered(0, answer{outcome: quorum.Answered, n: 9, server: micros(61), sent: d.at(60), at: d.at(62), from: d.states[0], now: d.states[0]})
+		d.yieldAnswered(0, answer{outcome: member.Answered, n: 9, server: micros(61), sent: d.at(60), at: d.at(62), from: d.states[0], now: d.states[0]})
 		require.Equal(t, 1, d.votes(62))
 		require.Equal(t, deedWait, d.advance(d.at(80), d.states).deed)
 	}
@@ -429,7 +430,7 @@ func TestMemberThatIsBackIsAskedAlsoWhereSomethingElseComesFirst(t *testing.T) {
 	d = ready(3)
 	for i := range d.m { // whoever asked them reached none
 		d.wait(i, 10)
-		d.fail(i, quorum.NotSent, quorum.ErrDown, 10)
+		d.fail(i, member.NotSent, member.ErrDown, 10)
 		d.m[i].sent = 0
 		d.states[i].Inbox = false
 	}
@@ -506,7 +507,7 @@ func TestFullLineIsNotADeadMember(t *testing.T) {
 			for i := range 3 {
 				d.submitted(i, true, now)
 				d.waitSubmitted(i, d.states[i].Gen, now)
-				d.answered(i, answer{outcome: quorum.NotSent, err: quorum.ErrOverflow, sent: now, from: d.states[i], now: d.states[i]}, d.part)
+				d.answered(i, answer{outcome: member.NotSent, err: member.ErrOverflow, sent: now, from: d.states[i], now: d.states[i]}, d.part)
 			}
 			s = d.advance(now, d.states)
 			pauses = append(pauses, clock.Until(s.wake, now))
@@ -527,7 +528,7 @@ func TestFullLineIsNotADeadMember(t *testing.T) {
 func TestWaiterWithoutAMajorityToAskGivesUpWhatItHas(t *testing.T) {
 	for name, lose := range map[string]func(d *desk){
 		"two are down":            func(d *desk) { d.states[1].Votes, d.states[2].Votes = false, false },
-		"two refuse all commands": func(d *desk) { d.fail(1, quorum.Refused, errReply, 2); d.fail(2, quorum.Refused, errReply, 2) },
+		"two refuse all commands": func(d *desk) { d.fail(1, member.Refused, errReply, 2); d.fail(2, member.Refused, errReply, 2) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := ready(3)
@@ -552,9 +553,9 @@ func TestWaiterWithoutAMajorityToAskGivesUpWhatItHas(t *testing.T) {
 }
 
 func TestErrorsThatWillNotPassEndTheWaitAtOnce(t *testing.T) {
-	foreign := &quorum.ReplyError{Kind: quorum.KindForeign, Text: "WRONGTYPE"}
-	denied := &quorum.ReplyError{Kind: quorum.KindAuth, Text: "NOPERM"}
-	busy := &quorum.ReplyError{Kind: quorum.KindBusy, Text: "BUSY"}
+	foreign := &member.ReplyError{Kind: member.KindForeign, Text: "WRONGTYPE"}
+	denied := &member.ReplyError{Kind: member.KindAuth, Text: "NOPERM"}
+	busy := &member.ReplyError{Kind: member.KindBusy, Text: "BUSY"}
 	for _, tc := range []struct {
 		err  error
 		at   int
@@ -567,7 +568,7 @@ func TestErrorsThatWillNotPassEndTheWaitAtOnce(t *testing.T) {
 		d := ready(5)
 		for i := range tc.at {
 			d.wait(i, 2)
-			d.fail(i, quorum.Refused, tc.err, 2)
+			d.fail(i, member.Refused, tc.err, 2)
 		}
 		require.Equal(t, tc.want, d.advance(d.at(3), d.states).deed, "%v at %d", tc.err, tc.at)
 	}
@@ -578,8 +579,8 @@ func TestReleaseIsOwedWhereAWriteMayHaveGone(t *testing.T) {
 	for i := range 4 {
 		d.wait(i, 0)
 	}
-	d.fail(0, quorum.NotSent, quorum.ErrDown, 0)
-	d.fail(1, quorum.Unknown, quorum.ErrBroken, 0)
+	d.fail(0, member.NotSent, member.ErrDown, 0)
+	d.fail(1, member.Unknown, member.ErrBroken, 0)
 	d.reply(2, -5, 0, 1, 0.5, "-")
 	require.Equal(t, quorum.All(4)&^quorum.All(1), d.owed(), "all but the one that nothing was sent to")
 	require.Equal(t, 0, d.votes(1), "unknown is never a yes")
@@ -595,7 +596,7 @@ func TestOnlyConfirmedVotesThatStillCountMakeAGrantAfterARaise(t *testing.T) {
 	require.EqualValues(t, 7, token)
 	require.Equal(t, 1, exact)
 	ok := func(n int64) answer {
-		return answer{outcome: quorum.Answered, n: n, sent: d.at(2), at: d.at(3), from: d.states[0], now: d.states[0]}
+		return answer{outcome: member.Answered, n: n, sent: d.at(2), at: d.at(3), from: d.states[0], now: d.states[0]}
 	}
 	for i := range 3 {
 		d.submitted(i, false, d.at(2))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // open connects to the cluster as a user would: over TCP, without fault links. Its servers were made for
@@ -89,12 +89,12 @@ func BenchmarkRenewalIsBooked(b *testing.B) {
 				last := &batches[len(batches)-1]
 				*last = append(*last, renewItem{l: l, ttl: time.Hour})
 			}
-			calls := make([]quorum.Call, n)
+			calls := make([]member.Call, n)
 			for i := range calls {
 				require.Eventually(b, func() bool { return c.state(i).Votes }, 5*time.Second, time.Millisecond)
-				calls[i] = quorum.Call{Index: i, Outcome: quorum.Answered, State: c.state(i)}
+				calls[i] = member.Call{Index: i, Result: member.Result{Outcome: member.Answered, State: c.state(i)}}
 				for range perCall {
-					calls[i].Reply.Elems = append(calls[i].Reply.Elems, quorum.Reply{Int: 1})
+					calls[i].Reply.Elems = append(calls[i].Reply.Elems, member.Reply{Int: 1})
 				}
 			}
 			items := make([]renewItem, perCall)

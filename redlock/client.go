@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -24,8 +25,8 @@ type Client struct {
 	cfg     Config
 	log     *slog.Logger
 	trace   tracers
-	members []quorum.Member
-	slotted []quorum.Slotted // nil where a member is one server
+	members []member.Member
+	slotted []member.Slotted // nil where a member is one server
 	perSlot bool             // one of them is not
 	links   []*link
 	need    int
@@ -58,9 +59,9 @@ type Client struct {
 }
 
 // New makes a client over members of your own making: fakes in tests, or anything that keeps the
-// contract of quorum.Member and knows Scripts. It takes the members over: Close closes them. Most
+// contract of member.Member and knows Scripts. It takes the members over: Close closes them. Most
 // users want Open.
-func New(members []quorum.Member, opts ...Option) (*Client, error) {
+func New(members []member.Member, opts ...Option) (*Client, error) {
 	var cfg Config
 	for _, o := range opts {
 		o(&cfg)
@@ -71,14 +72,14 @@ func New(members []quorum.Member, opts ...Option) (*Client, error) {
 	}
 	c := &Client{
 		cfg: cfg, log: cfg.Logger, trace: newTracers(cfg.Tracer),
-		members: members, need: quorum.Majority(len(members)),
+		members: members, need: member.Majority(len(members)),
 		uuid: rand.Text(), closed: make(chan struct{}),
 	}
 	c.number = c.nextNumber
 	c.alive.none = make(chan struct{}, 1)
 	c.changes.ch = make(chan struct{})
 	for _, m := range members {
-		s, _ := m.(quorum.Slotted)
+		s, _ := m.(member.Slotted)
 		c.slotted = append(c.slotted, s)
 		c.perSlot = c.perSlot || s != nil
 	}
@@ -242,8 +243,8 @@ func (c *Client) buffer() *[]byte {
 }
 
 // states is what every member is good for now.
-func (c *Client) states() []quorum.State {
-	out := make([]quorum.State, len(c.members))
+func (c *Client) states() []member.State {
+	out := make([]member.State, len(c.members))
 	for i := range out {
 		out[i] = c.state(i)
 	}
@@ -251,12 +252,12 @@ func (c *Client) states() []quorum.State {
 }
 
 // statesOf is what every member is good for in a slot now.
-func (c *Client) statesOf(slot uint16) []quorum.State { return c.appendStatesOf(nil, slot) }
+func (c *Client) statesOf(slot uint16) []member.State { return c.appendStatesOf(nil, slot) }
 
 // fewStates is room for those of a usual number of members, on the stack of who asks.
-type fewStates [5]quorum.State
+type fewStates [5]member.State
 
-func (c *Client) appendStatesOf(out []quorum.State, slot uint16) []quorum.State {
+func (c *Client) appendStatesOf(out []member.State, slot uint16) []member.State {
 	for i := range c.members {
 		out = append(out, c.stateOf(i, slot))
 	}
@@ -264,7 +265,7 @@ func (c *Client) appendStatesOf(out []quorum.State, slot uint16) []quorum.State 
 }
 
 // stateOf is what member i is good for in a slot now.
-func (c *Client) stateOf(i int, slot uint16) quorum.State {
+func (c *Client) stateOf(i int, slot uint16) member.State {
 	if c.perSlot && c.slotted[i] != nil {
 		return c.unlessBarred(i, c.slotted[i].StateOf(slot))
 	}
@@ -272,9 +273,9 @@ func (c *Client) stateOf(i int, slot uint16) quorum.State {
 }
 
 // state is what member i is good for now.
-func (c *Client) state(i int) quorum.State { return c.unlessBarred(i, c.members[i].State()) }
+func (c *Client) state(i int) member.State { return c.unlessBarred(i, c.members[i].State()) }
 
-func (c *Client) unlessBarred(i int, st quorum.State) quorum.State {
+func (c *Client) unlessBarred(i int, st member.State) member.State {
 	if c.barred.Load()>>i&1 == 1 {
 		st.Votes = false
 	}
@@ -299,8 +300,8 @@ type link struct {
 	since time.Time // of state
 }
 
-// Push implements quorum.Listener.
-func (l *link) Push(msg []byte, st quorum.State, at time.Time) {
+// Push implements member.Listener.
+func (l *link) Push(msg []byte, st member.State, at time.Time) {
 	p, ok := parsePush(string(msg))
 	if !ok {
 		return
@@ -310,8 +311,8 @@ func (l *link) Push(msg []byte, st quorum.State, at time.Time) {
 	}
 }
 
-// Changed implements quorum.Listener.
-func (l *link) Changed(st quorum.State) {
+// Changed implements member.Listener.
+func (l *link) Changed(st member.State) {
 	l.mu.Lock()
 	told := l.up == st.Up
 	l.up = st.Up

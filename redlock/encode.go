@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -65,8 +65,8 @@ var (
 	forceScript   = newScript("force.lua")
 	batchScript   = newScript("batch.lua")
 
-	acquireItem = quorum.Item{Batch: batchScript.sha, Letter: 'a', Keys: 1, Args: 3}
-	releaseItem = quorum.Item{Batch: batchScript.sha, Letter: 'r', Keys: 3, Args: 3}
+	acquireItem = member.Item{Batch: batchScript.sha, Letter: 'a', Keys: 1, Args: 3}
+	releaseItem = member.Item{Batch: batchScript.sha, Letter: 'r', Keys: 3, Args: 3}
 )
 
 // Scripts returns the Lua sources that a member must know before it can vote, for those who build
@@ -120,7 +120,7 @@ func (k keys) queue() string { return slot.Sibling(queuePrefix, k.name) }
 func (k keys) waiters() string { return slot.Sibling(waitersPrefix, k.name) }
 
 // appendEval opens EVALSHA with so many keys and arguments; one more argument, the marker id, is added
-// by the member (quorum.Call.Tagged).
+// by the member (member.Command.Tagged).
 func appendEval(b []byte, s script, nkeys, nargs int) []byte {
 	b = resp.AppendArray(b, 3+nkeys+nargs+1)
 	b = append(b, "$7\r\nEVALSHA\r\n$40\r\n"...)
@@ -229,9 +229,9 @@ func (k *keys) sharedAt(cmd []byte) int32 {
 }
 
 // item is how a command about this lock may travel with others: those of Config.Interop have scripts of their own.
-func (k *keys) item(i quorum.Item) quorum.Item {
+func (k *keys) item(i member.Item) member.Item {
 	if k.shared != nil {
-		return quorum.Item{}
+		return member.Item{}
 	}
 	return i
 }

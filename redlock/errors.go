@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -29,14 +30,14 @@ var (
 	// background; where it does not arrive, the member frees the lock when the lease's TTL ends.
 	ErrInDoubt = errors.New("release in doubt")
 	// ErrQuarantined: too many members may have forgotten what they granted and do not vote yet. The
-	// chain has a *quorum.QuarantineError per member, which says until when.
-	ErrQuarantined = quorum.ErrQuarantined
+	// chain has a *member.QuarantineError per member, which says until when.
+	ErrQuarantined = member.ErrQuarantined
 	// ErrForeignKey: the key exists on the members and is no lock of ours: another type, or without
 	// a TTL. Waiting would be for ever. Choose another name, or delete the key.
 	ErrForeignKey = errors.New("key is not a lock")
 	// ErrTokensExhausted: at so many members that a majority is impossible no token is left for this lock, since the
 	// counter of its bucket has reached 2^53. The clock of a server beyond the year 2255 set it there, or a hand.
-	ErrTokensExhausted = quorum.ErrTokensExhausted
+	ErrTokensExhausted = member.ErrTokensExhausted
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("client is closed")
 	// ErrDuplicateMember: two addresses lead to one Redis, which would vote twice.
@@ -93,7 +94,7 @@ const (
 )
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("redlock: lease %s (token %d) lost: %s", quorum.Quote(e.Key), e.Token, e.Reason)
+	return fmt.Sprintf("redlock: lease %s (token %d) lost: %s", member.Quote(e.Key), e.Token, e.Reason)
 }
 
 // Is matches ErrLost, and ErrClosed where the client was closed.
@@ -122,7 +123,7 @@ type keyError struct {
 }
 
 func (e *keyError) Error() string {
-	text := "redlock: " + e.op + " " + quorum.Quote(e.key) + ": " + e.err.Error()
+	text := "redlock: " + e.op + " " + member.Quote(e.key) + ": " + e.err.Error()
 	if e.cause != nil {
 		text += ": " + e.cause.Error()
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
 )
@@ -85,7 +86,7 @@ func TestMistakesInAConfigAreAllReportedAtOnce(t *testing.T) {
 	for _, field := range []string{"no members", "TTL", "Drift", "MemberTimeout", "Entry", "MaxName", "StallTimeout"} {
 		require.ErrorContains(t, err, field)
 	}
-	_, err = New(make([]quorum.Member, quorum.MaxMembers+1))
+	_, err = New(make([]member.Member, quorum.MaxMembers+1))
 	require.ErrorContains(t, err, "at most")
 }
 
@@ -369,7 +370,7 @@ func TestSilenceIsNotReportedAsHeld(t *testing.T) {
 					require.NotContains(t, try.Error(), "no answer", "who was not waited for is not blamed")
 				}
 				if len(tc.dead) > 0 {
-					require.ErrorIs(t, try, quorum.ErrDown, "each member's cause can be asked for")
+					require.ErrorIs(t, try, member.ErrDown, "each member's cause can be asked for")
 				}
 			})
 		})
@@ -653,7 +654,7 @@ func TestTracerHearsWhatHappens(t *testing.T) {
 // Two of three addresses lead to one server: it votes once.
 func TestMemberThatIsListedTwiceVotesOnce(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, cluster *redistest.Cluster) {
-		var members []quorum.Member
+		var members []member.Member
 		for i, s := range []redistest.Server{cluster.Servers[0], cluster.Servers[1], cluster.Servers[1]} {
 			n, err := node.New(Config{}.withDefaults().node(node.Config{Network: "tcp", Addr: fmt.Sprintf("member%d:1", i), Dialer: s.Path()}))
 			require.NoError(t, err)

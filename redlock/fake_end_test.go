@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // What ends, and when: leases, clients, owners, and what is owed for them.
@@ -156,7 +156,7 @@ func TestCloseReturnsInTimeWhicheverCallOfATracerBlocks(t *testing.T) {
 
 func TestCloseAtAnyMomentEndsEveryLease(t *testing.T) {
 	for round := range 30 {
-		c, err := New([]quorum.Member{&yes{}}, WithConfig(Config{TTL: 300 * time.Millisecond}))
+		c, err := New([]member.Member{&yes{}}, WithConfig(Config{TTL: 300 * time.Millisecond}))
 		require.NoError(t, err)
 		var dones []<-chan struct{}
 		for i := range 500 {
@@ -182,7 +182,7 @@ type slowMember struct {
 	releases atomic.Int64
 }
 
-func (m *slowMember) Submit(c *quorum.Call) {
+func (m *slowMember) Submit(c *member.Call) {
 	if bytes.Contains(c.Cmd, []byte(releaseScript.sha)) {
 		m.releases.Add(1)
 		time.Sleep(time.Millisecond)
@@ -193,7 +193,7 @@ func (m *slowMember) Submit(c *quorum.Call) {
 func TestManyLeasesThatEndAtOnceAllEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &slowMember{}
-		c, err := New([]quorum.Member{m})
+		c, err := New([]member.Member{m})
 		require.NoError(t, err)
 		defer func() { _ = c.Close() }()
 		const n = 2000
@@ -253,7 +253,7 @@ func TestLeaseThatASuspendEndedIsNotHiddenByYoungerOnes(t *testing.T) {
 }
 
 func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
-	c, err := New([]quorum.Member{&yes{}})
+	c, err := New([]member.Member{&yes{}})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	l, err := c.Mutex("job", TTL(20*time.Second)).Lock(t.Context())
@@ -278,7 +278,7 @@ func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
 }
 
 func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
-	c, err := New([]quorum.Member{&yes{}})
+	c, err := New([]member.Member{&yes{}})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	now := time.Now()
@@ -402,7 +402,7 @@ func TestCloseReleasesUnderACallThatWaits(t *testing.T) {
 
 func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		var members []quorum.Member
+		var members []member.Member
 		p := &peer{}
 		for _, s := range cluster.Servers {
 			p.links = append(p.links, s.Path())
@@ -490,7 +490,7 @@ func TestDoThatHandsItsLeaseOffSucceeds(t *testing.T) {
 }
 
 func TestReentryComesBeforeTheLastUnlockOrFindsTheLeaseEnded(t *testing.T) {
-	c, err := New([]quorum.Member{&yes{}})
+	c, err := New([]member.Member{&yes{}})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	m := c.Mutex("k", As("me"))
@@ -515,7 +515,7 @@ func TestReentryComesBeforeTheLastUnlockOrFindsTheLeaseEnded(t *testing.T) {
 }
 
 func TestLeaseThatEndsWhileItIsMadeIsNotKeptForItsOwner(t *testing.T) {
-	c, err := New([]quorum.Member{&yes{}})
+	c, err := New([]member.Member{&yes{}})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	l, err := c.Mutex("k", As("me")).Lock(t.Context())

@@ -15,7 +15,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/redistest"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // What must always hold, in fake time on embedded members. All times are exact: a round trip takes
@@ -544,7 +544,7 @@ func TestTenThousandLeasesShareOneGoroutineAndFewRenewals(t *testing.T) {
 	fakeTime(t, func(t *testing.T) {
 		const leases = 10000
 		members := []*yes{{}, {}, {}}
-		c, err := New([]quorum.Member{members[0], members[1], members[2]})
+		c, err := New([]member.Member{members[0], members[1], members[2]})
 		require.NoError(t, err)
 		p := &peer{Client: c}
 		defer c.Close()
@@ -594,7 +594,7 @@ func TestRenewalsOfDifferentMomentsAreBatched(t *testing.T) {
 	fakeTime(t, func(t *testing.T) {
 		const leases = 2000
 		members := []*yes{{}, {}, {}}
-		c, err := New([]quorum.Member{members[0], members[1], members[2]})
+		c, err := New([]member.Member{members[0], members[1], members[2]})
 		require.NoError(t, err)
 		p := &peer{Client: c}
 		defer c.Close()

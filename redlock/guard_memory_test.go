@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // The restart guard on the wire, in fake time: what a member is sent, and what of its words counts, while
@@ -247,7 +247,7 @@ func TestAnswerOfAnEndedGenerationDoesNotCountInTheNext(t *testing.T) {
 	d.wait(0, 0)
 	d.states[0].Gen, d.states[0].Epoch = 2, 2
 	d.wait(0, 5) // the attempt has gone on: what it keeps is of the new generation now
-	d.answered(0, answer{outcome: quorum.Answered, n: 50, server: micros(1), sent: d.at(0), at: d.at(6), from: old, now: d.states[0]}, d.part)
+	d.answered(0, answer{outcome: member.Answered, n: 50, server: micros(1), sent: d.at(0), at: d.at(6), from: old, now: d.states[0]}, d.part)
 	require.Equal(t, 0, d.votes(6))
 	d.reply(0, 20, 5, 7, 6, "-")
 	require.Equal(t, 1, d.votes(7), "a restored counter may lie below")
@@ -278,10 +278,10 @@ func TestPushOfAnEndedGenerationTakesNothingAway(t *testing.T) {
 type aged struct {
 	yes
 	ended *bool // set between calls
-	say   func(script string) (n int64, ended bool, o quorum.Outcome)
+	say   func(script string) (n int64, ended bool, o member.Outcome)
 }
 
-func (a *aged) State() quorum.State {
+func (a *aged) State() member.State {
 	st := a.yes.State()
 	if *a.ended {
 		st.Gen++
@@ -289,7 +289,7 @@ func (a *aged) State() quorum.State {
 	return st
 }
 
-func (a *aged) Submit(c *quorum.Call) {
+func (a *aged) Submit(c *member.Call) {
 	if a.say == nil || !*a.ended {
 		a.yes.Submit(c) // answers of the generation that has ended, or will
 		return
@@ -299,15 +299,15 @@ func (a *aged) Submit(c *quorum.Call) {
 	if ended {
 		c.State = a.yes.State()
 	}
-	c.Reply = quorum.Reply{Kind: ':', Int: n}
+	c.Reply = member.Reply{Kind: ':', Int: n}
 	if scriptOf(c) == extendScript.sha {
-		c.Reply = quorum.Reply{Kind: '*', Elems: []quorum.Reply{c.Reply}}
+		c.Reply = member.Reply{Kind: '*', Elems: []member.Reply{c.Reply}}
 	}
 	c.Sink.Done(c)
 }
 
 // scriptOf finds which script a call is of.
-func scriptOf(c *quorum.Call) string {
+func scriptOf(c *member.Call) string {
 	const head = "$40\r\n"
 	for i := 0; i+len(head)+40 <= len(c.Cmd); i++ {
 		if string(c.Cmd[i:i+len(head)]) == head {
@@ -317,8 +317,8 @@ func scriptOf(c *quorum.Call) string {
 	return ""
 }
 
-func agedClient(t *testing.T, ended *bool, say ...func(string) (int64, bool, quorum.Outcome)) *Client {
-	members := make([]quorum.Member, 3)
+func agedClient(t *testing.T, ended *bool, say ...func(string) (int64, bool, member.Outcome)) *Client {
+	members := make([]member.Member, 3)
 	for i := range members {
 		a := &aged{ended: ended}
 		if i < len(say) {
@@ -354,14 +354,14 @@ func TestRejoinByAnEndedGenerationDoesNotCount(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		fakeTime(t, func(t *testing.T) {
 			ended := false
-			has := func(string) (int64, bool, quorum.Outcome) { return 1, false, quorum.Answered }
-			lost := func(script string) (int64, bool, quorum.Outcome) {
+			has := func(string) (int64, bool, member.Outcome) { return 1, false, member.Answered }
+			lost := func(script string) (int64, bool, member.Outcome) {
 				if script == rejoinScript.sha {
-					return 1, old, quorum.Answered
+					return 1, old, member.Answered
 				}
-				return 0, false, quorum.Answered
+				return 0, false, member.Answered
 			}
-			silent := func(string) (int64, bool, quorum.Outcome) { return 0, false, quorum.Unknown }
+			silent := func(string) (int64, bool, member.Outcome) { return 0, false, member.Unknown }
 			l, err := agedClient(t, &ended, has, lost, silent).Mutex("k", TTL(10*time.Second)).Lock(t.Context())
 			require.NoError(t, err)
 			time.Sleep(time.Second)
@@ -487,12 +487,12 @@ func TestUnlockIsDoneByMembersInQuarantineToo(t *testing.T) {
 
 // before is a member with something that happens at the moment before a script is submitted to it.
 type before struct {
-	quorum.Member
+	member.Member
 	script script
 	do     func()
 }
 
-func (m *before) Submit(c *quorum.Call) {
+func (m *before) Submit(c *member.Call) {
 	if m.do != nil && scriptOf(c) == m.script.sha {
 		m.do()
 	}
@@ -503,7 +503,7 @@ func (m *before) Submit(c *quorum.Call) {
 // a key that nobody owns. So the member is released once more.
 func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		var members []quorum.Member
+		var members []member.Member
 		for _, s := range cluster.Servers {
 			n, err := node.New(Config{}.withDefaults().node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: s.Path()}))
 			require.NoError(t, err)

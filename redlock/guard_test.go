@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
 )
@@ -37,7 +38,7 @@ func guardedVia(t testing.TB, cluster *redistest.Cluster, prepare func(p *peer),
 	}
 	cfg = cfg.withDefaults()
 	guard := cfg.guard(cluster.Len())
-	var members []quorum.Member
+	var members []member.Member
 	for i, s := range cluster.Servers {
 		nc := cfg.node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.links[i]})
 		nc.Guard = guard
@@ -151,7 +152,7 @@ func TestFirstStartWaitsUntilTheServersAreOlderThanTheLongestLease(t *testing.T)
 		p.until(t, 4, MemberQuarantined)
 		_, err := p.Mutex("k").TryLock(t.Context())
 		require.ErrorIs(t, err, ErrQuarantined)
-		var q *quorum.QuarantineError
+		var q *member.QuarantineError
 		require.ErrorAs(t, err, &q)
 		require.WithinDuration(t, began.Add(time.Second), q.Until, 100*time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -366,10 +367,10 @@ func TestReleaseReachesAMemberInQuarantine(t *testing.T) {
 }
 
 func TestQuarantineIsNotNoQuorum(t *testing.T) {
-	resting := &quorum.QuarantineError{Until: time.Now()}
+	resting := &member.QuarantineError{Until: time.Now()}
 	vote := func(v quorum.Vote, err error) quorum.MemberVote { return quorum.MemberVote{Vote: v, Err: err} }
 	yes, no := vote(quorum.Yes, nil), vote(quorum.No, nil)
-	rest, down := vote(quorum.No, resting), vote(quorum.No, quorum.ErrDown)
+	rest, down := vote(quorum.No, resting), vote(quorum.No, member.ErrDown)
 	for _, tc := range []struct {
 		votes []quorum.MemberVote
 		want  error

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -72,7 +73,7 @@ func (h Handoff) Key() string { return h.key }
 func (h Handoff) Token() uint64 { return h.token }
 
 func (h Handoff) String() string {
-	return fmt.Sprintf("lease %s (token %d)", quorum.Quote(h.key), h.token)
+	return fmt.Sprintf("lease %s (token %d)", member.Quote(h.key), h.token)
 }
 
 // Format prints the same with every verb of fmt.

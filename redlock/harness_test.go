@@ -17,8 +17,8 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // peer is one client of a cluster, as a process of its own would be: with its own network paths.
@@ -44,7 +44,7 @@ func connect(t testing.TB, cluster *redistest.Cluster, opts ...Option) *peer {
 	for _, o := range opts {
 		o(&cfg)
 	}
-	members := make([]quorum.Member, cluster.Len())
+	members := make([]member.Member, cluster.Len())
 	for i, s := range cluster.Servers {
 		link := s.Path()
 		p.links = append(p.links, link)
@@ -403,15 +403,15 @@ type yes struct {
 }
 
 func (y *yes) Name() string                   { return "yes" }
-func (y *yes) Listen(string, quorum.Listener) {}
+func (y *yes) Listen(string, member.Listener) {}
 func (y *yes) Close(context.Context) error    { return nil }
-func (y *yes) State() quorum.State {
-	return quorum.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true}
+func (y *yes) State() member.State {
+	return member.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true}
 }
 func (y *yes) called(s script) int { y.mu.Lock(); defer y.mu.Unlock(); return y.calls[s.sha] }
-func (y *yes) Submit(c *quorum.Call) {
+func (y *yes) Submit(c *member.Call) {
 	words := strings.Split(string(c.Cmd), "\r\n") // *n $7 EVALSHA $40 sha $1 keys
-	r := quorum.Reply{Kind: ':', Int: 1}
+	r := member.Reply{Kind: ':', Int: 1}
 	y.mu.Lock()
 	if y.calls == nil {
 		y.calls = make(map[string]int)
@@ -423,10 +423,10 @@ func (y *yes) Submit(c *quorum.Call) {
 		r.Int = y.tokens
 	case extendScript.sha:
 		n, _ := strconv.Atoi(words[6])
-		r = quorum.Reply{Kind: '*', Elems: slices.Repeat([]quorum.Reply{r}, n)}
+		r = member.Reply{Kind: '*', Elems: slices.Repeat([]member.Reply{r}, n)}
 	}
 	y.mu.Unlock()
-	c.Outcome, c.Reply, c.State, c.At = quorum.Answered, r, y.State(), time.Now()
+	c.Outcome, c.Reply, c.State, c.At = member.Answered, r, y.State(), time.Now()
 	c.Sink.Done(c)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -98,7 +99,7 @@ func (a *attempt) listen() (stop func()) {
 	s.m[k.channel][a] = struct{}{}
 	s.mu.Unlock()
 	for _, m := range a.c.members {
-		if m, ok := m.(quorum.Subscriber); ok {
+		if m, ok := m.(member.Subscriber); ok {
 			m.Subscribe(k.channel, k.ours)
 		}
 	}
@@ -109,7 +110,7 @@ func (a *attempt) listen() (stop func()) {
 		}
 		s.mu.Unlock()
 		for _, m := range a.c.members {
-			if m, ok := m.(quorum.Subscriber); ok {
+			if m, ok := m.(member.Subscriber); ok {
 				m.Unsubscribe(k.channel, k.ours)
 			}
 		}
@@ -117,13 +118,13 @@ func (a *attempt) listen() (stop func()) {
 }
 
 // askFreed is askWait where others have freed the lock.
-func (a *attempt) askFreed(to quorum.Set, now time.Time, states []quorum.State) {
+func (a *attempt) askFreed(to quorum.Set, now time.Time, states []member.State) {
 	a.registerAt(to, now, states, func(b []byte) []byte {
 		return a.keys.waitShared(b, a.owner, a.b.part, a.b.entry, true)
 	})
 }
 
-// Channel implements quorum.ChannelListener. What is heard here proves nothing: it only makes the
+// Channel implements member.ChannelListener. What is heard here proves nothing: it only makes the
 // attempt ask.
 func (l *link) Channel(channel string, msg []byte, _ time.Time) {
 	what := overheardFreed

@@ -18,6 +18,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -625,7 +626,7 @@ func TestVoteThatAYieldKeptIsOfferedToThemAgain(t *testing.T) {
 			token++
 			d.submitted(0, false, d.at(now))
 			d.yieldAnswered(0, answer{
-				outcome: quorum.Answered, n: token, server: micros(now), sent: d.at(now), at: d.at(now),
+				outcome: member.Answered, n: token, server: micros(now), sent: d.at(now), at: d.at(now),
 				from: d.states[0], now: d.states[0],
 			})
 		case deedWait:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -416,8 +417,9 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
 	}
 	*cmd = b
 	r := k.c.rounds.Start(k.c.members, quorum.Question{
-		Op: opExtend, Sent: now, To: quorum.All(len(k.c.members)), Need: k.c.need,
-		Cmd: b, Slot: items[0].l.a.keys.slot(), Tagged: true, Late: !n.manual, Judge: n,
+		Op: opExtend, Sent: now, To: quorum.All(len(k.c.members)), Need: k.c.need, Judge: n,
+		Command:  member.Command{Cmd: b, Slot: items[0].l.a.keys.slot(), Tagged: true},
+		Delivery: member.Delivery{Late: !n.manual},
 	})
 	k.c.buffers.Put(cmd)
 	return r
@@ -425,10 +427,10 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
 
 // Judge books one member's answer for every lease of the script. Its vote is that for the first lease:
 // only Extend, which asks for one, waits for the round.
-func (n *renewal) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
+func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	n.requested(r, c)
-	defer n.heard(c.Outcome == quorum.Answered)
-	if c.Outcome != quorum.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.state(c.Index).Gen {
+	defer n.heard(c.Outcome == member.Answered)
+	if c.Outcome != member.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.state(c.Index).Gen {
 		return voteOf(c.Outcome, false)
 	}
 	n.book(c.Index, 0, c.Reply.Elems)
@@ -442,7 +444,7 @@ func (n *renewal) Judge(r *quorum.Round, c *quorum.Call) quorum.Vote {
 }
 
 // requested tells the tracer.
-func (n *renewal) requested(r *quorum.Round, c *quorum.Call) {
+func (n *renewal) requested(r *quorum.Round, c *member.Call) {
 	if n.k.c.trace.request == nil {
 		return
 	}
@@ -456,7 +458,7 @@ func (n *renewal) requested(r *quorum.Round, c *quorum.Call) {
 // book counts one member's word for the leases from first on, and acts where that decides: a majority of
 // ours renews a lease, a majority of refusals ends it at once. Silence is neither; the validity ends it in
 // time. All of a script at once: with thousands of leases, what is done for each is what they cost.
-func (n *renewal) book(i, first int, words []quorum.Reply) {
+func (n *renewal) book(i, first int, words []member.Reply) {
 	need := n.k.c.need
 	var won, lost uint64 // by item; perCall of them
 	n.mu.Lock()
@@ -588,8 +590,8 @@ func (n *renewal) rejoin(j, i int) {
 	cmd := n.k.c.buffer()
 	*cmd = a.keys.rejoin((*cmd)[:0], a.owner, ttl, int64(l.token))
 	n.k.c.rounds.Start(n.k.c.members, quorum.Question{
-		Op: opRejoin, Sent: now, To: to, Need: 1, Cmd: *cmd, Slot: a.keys.slot(), Shared: a.keys.sharedAt(*cmd), Tagged: true, Late: true, Ended: &a.ended,
-		Judge: rejoinJudge{n, j},
+		Op: opRejoin, Sent: now, To: to, Need: 1, Judge: rejoinJudge{n, j},
+		Command: a.keys.command(*cmd, member.Item{}), Delivery: member.Delivery{Late: true, Ended: &a.ended},
 	}).Free()
 	n.k.c.buffers.Put(cmd)
 	a.overtaken(i) // the lease may have ended since it was found alive
@@ -602,15 +604,15 @@ type rejoinJudge struct {
 
 // Judge counts a member that took the lease back as a vote of the renewal: it did so after the renewal
 // was sent.
-func (r rejoinJudge) Judge(round *quorum.Round, c *quorum.Call) quorum.Vote {
+func (r rejoinJudge) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 	if r.n.k.c.trace.request != nil {
 		r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.key, round, c)
 	}
-	took := c.Outcome == quorum.Answered && c.Reply.Int == 1
-	r.n.items[r.j].l.a.rejoined(c.Index, took || c.Outcome == quorum.Unknown)
+	took := c.Outcome == member.Answered && c.Reply.Int == 1
+	r.n.items[r.j].l.a.rejoined(c.Index, took || c.Outcome == member.Unknown)
 	yes := took && c.State.Gen == r.n.k.c.state(c.Index).Gen
 	if yes {
-		r.n.book(c.Index, r.j, []quorum.Reply{{Int: 1}})
+		r.n.book(c.Index, r.j, []member.Reply{{Int: 1}})
 	}
 	r.n.heard(false)
 	return voteOf(c.Outcome, yes)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // The states of a member, as Client.Members tells them.
@@ -15,7 +15,7 @@ const (
 	MemberDown        = "down"        // not reachable, or of no use: MemberInfo.Err
 )
 
-var errUnmet = fmt.Errorf("it does not vote before this client has met a majority of the members: %w", quorum.ErrConnecting)
+var errUnmet = fmt.Errorf("it does not vote before this client has met a majority of the members: %w", member.ErrConnecting)
 
 // MemberInfo is one member as this client sees it.
 type MemberInfo struct {
@@ -28,7 +28,7 @@ type MemberInfo struct {
 	// Silent is the part of a Redis Cluster that does not vote. The cluster is MemberVoting if any of its masters
 	// votes: locks in the slots of the others lack this vote meanwhile, and where it is the only member nobody
 	// can take them. Zero while all vote, and always for a member that is one server.
-	Silent quorum.Silence
+	Silent member.Silence
 
 	// ClockAhead is by how much its wall clock was ahead of this machine's when it was asked last, about a
 	// PingInterval ago, and ClockWithin how wrong that may be: half a round trip. ClockWithin is 0 where
@@ -56,17 +56,17 @@ func (c *Client) Members() []MemberInfo {
 		if out[i].State == MemberQuarantined {
 			out[i].Until = st.Quarantine
 		}
-		if m, ok := c.members[i].(quorum.Clocked); ok {
+		if m, ok := c.members[i].(member.Clocked); ok {
 			out[i].ClockAhead, out[i].ClockWithin, _ = m.ClockOffset()
 		}
-		if m, ok := c.members[i].(quorum.Parted); ok {
+		if m, ok := c.members[i].(member.Parted); ok {
 			out[i].Silent = m.Silence()
 		}
 	}
 	return out
 }
 
-func standingOf(st quorum.State) string {
+func standingOf(st member.State) string {
 	switch {
 	case st.Votes:
 		return MemberVoting

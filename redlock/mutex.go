@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -270,7 +271,7 @@ func (m *Mutex) hold(ctx context.Context, a *attempt, g grant, waited bool) (*Le
 	}
 	m.c.owners.put(l)
 	if m.c.log.Enabled(ctx, slog.LevelDebug) && l.Margin() == 0 && len(m.c.members) > 1 {
-		m.c.log.Debug("redlock: held by a bare majority", "key", quorum.Quote(m.name), "token", l.token)
+		m.c.log.Debug("redlock: held by a bare majority", "key", member.Quote(m.name), "token", l.token)
 	}
 	return l, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/cluster"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
 )
@@ -37,7 +38,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 	if err := errors.Join(checkMembers(len(urls)), cfg.withDefaults().validate()); err != nil {
 		return nil, err
 	}
-	members := make([]quorum.Member, 0, len(urls))
+	members := make([]member.Member, 0, len(urls))
 	closeAll := func() {
 		for _, m := range members {
 			_ = m.Close(context.WithoutCancel(ctx))
@@ -73,7 +74,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 	}
 	guard := cfg.withDefaults().guard(len(urls))
 	for _, t := range targets {
-		m, err := member(t, guard)
+		m, err := memberOf(t, guard)
 		if err != nil {
 			closeAll()
 			return nil, badInput("open", "%v", err)
@@ -110,8 +111,8 @@ func addresses(t node.Target) []string {
 	return []string{t.Config.Addr}
 }
 
-// member makes what a URL names.
-func member(t node.Target, guard *node.Guard) (quorum.Member, error) {
+// memberOf makes what a URL names.
+func memberOf(t node.Target, guard *node.Guard) (member.Member, error) {
 	t.Config.Guard = guard
 	if t.Kind == node.RedisCluster {
 		return cluster.New(cluster.Config{Seeds: t.Seeds, Node: t.Config, Dial: t.Dial})
@@ -162,7 +163,7 @@ func (c *Client) ready(ctx context.Context, patience time.Duration) error {
 			if st.Up {
 				up++
 			}
-			if st.Up || st.Err != nil && !errors.Is(st.Err, quorum.ErrConnecting) {
+			if st.Up || st.Err != nil && !errors.Is(st.Err, member.ErrConnecting) {
 				tried++
 			}
 		}

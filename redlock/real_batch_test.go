@@ -11,7 +11,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // words takes a command apart.
@@ -24,14 +24,14 @@ func words(cmd []byte) (out []string) {
 }
 
 // itemOf is how a command may travel with others, Batch "" if it may not.
-func itemOf(cmd []byte) quorum.Item {
+func itemOf(cmd []byte) member.Item {
 	switch words(cmd)[1] {
 	case acquireScript.sha:
 		return acquireItem
 	case releaseScript.sha:
 		return releaseItem
 	}
-	return quorum.Item{}
+	return member.Item{}
 }
 
 // joinCommands makes one command of acquires and releases, the slow way: what node does, from the text of the

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -39,10 +39,10 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 		require.Eventually(t, func() bool { return ok(c.Members()[0]) }, 20*time.Second, 5*time.Millisecond, what)
 		m := c.Members()[0]
 		require.True(t, ok(m), what)
-		require.Equal(t, quorum.Silence{}, c.Members()[1].Silent, "one server has no parts")
+		require.Equal(t, member.Silence{}, c.Members()[1].Silent, "one server has no parts")
 		return m
 	}
-	await("all vote", func(m MemberInfo) bool { return m.State == MemberVoting && m.Silent == quorum.Silence{} })
+	await("all vote", func(m MemberInfo) bool { return m.State == MemberVoting && m.Silent == member.Silence{} })
 
 	flushed := time.Now()
 	_, err = s.Servers[0].Do(ctx, "FLUSHALL")
@@ -51,7 +51,7 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	require.Equal(t, MemberVoting, m.State, "it votes for the locks of the other master")
 	require.Zero(t, m.Until, "the cluster itself is in no quarantine")
 	require.Equal(t, slot.Count/2, m.Silent.Slots)
-	var quarantine *quorum.QuarantineError
+	var quarantine *member.QuarantineError
 	require.ErrorAs(t, m.Silent.Err, &quarantine)
 	require.Equal(t, quarantine.Until, m.Silent.Until)
 	require.ErrorContains(t, m.Silent.Err, s.Servers[0].Addr())
@@ -79,7 +79,7 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	m = await("nobody is left", func(m MemberInfo) bool { return m.State == MemberDown })
 	require.Equal(t, 2, m.Silent.Masters)
 	require.Zero(t, m.Silent.Until)
-	require.True(t, errors.Is(m.Silent.Err, quorum.ErrDown) && !errors.Is(m.Silent.Err, ErrQuarantined), "%v", m.Silent.Err)
+	require.True(t, errors.Is(m.Silent.Err, member.ErrDown) && !errors.Is(m.Silent.Err, ErrQuarantined), "%v", m.Silent.Err)
 }
 
 // Who may not subscribe cannot be told of a lock that is handed over: a Lock that has to wait says so, and at once, and

@@ -19,6 +19,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
 )
@@ -165,9 +166,9 @@ func TestWrongPasswordIsSaidToBeThatAndIsNotTold(t *testing.T) {
 		_, err := Open(t.Context(), []string{url}, WithLogger(log.logger()))
 		require.ErrorIs(t, err, ErrNoQuorum)
 		require.ErrorContains(t, err, said)
-		var reply *quorum.ReplyError
+		var reply *member.ReplyError
 		require.ErrorAs(t, err, &reply)
-		require.Equal(t, quorum.KindAuth, reply.Kind)
+		require.Equal(t, member.KindAuth, reply.Kind)
 		require.NotContains(t, err.Error()+log.String(), canary)
 		require.NotContains(t, fmt.Sprintf("%+v %#v", err, err), canary)
 	}
@@ -487,19 +488,19 @@ func TestWithoutPUBLISHAWaiterHasTheLockAtItsNextHeartbeat(t *testing.T) {
 }
 
 // doTagged executes a script at one member, as a round would.
-func doTagged(ctx context.Context, m quorum.Member, cmd []byte) (quorum.Reply, error) {
+func doTagged(ctx context.Context, m member.Member, cmd []byte) (member.Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	done := make(chan *quorum.Call, 1)
-	m.Submit(&quorum.Call{Cmd: cmd, Tagged: true, Sink: sinkFunc(func(c *quorum.Call) { done <- c })})
+	done := make(chan *member.Call, 1)
+	m.Submit(&member.Call{Command: member.Command{Cmd: cmd, Tagged: true}, Sink: sinkFunc(func(c *member.Call) { done <- c })})
 	select {
 	case c := <-done:
 		return c.Reply, c.Err
 	case <-ctx.Done():
-		return quorum.Reply{}, errors.New("no answer")
+		return member.Reply{}, errors.New("no answer")
 	}
 }
 
-type sinkFunc func(*quorum.Call)
+type sinkFunc func(*member.Call)
 
-func (f sinkFunc) Done(c *quorum.Call) { f(c) }
+func (f sinkFunc) Done(c *member.Call) { f(c) }

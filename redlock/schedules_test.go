@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -229,11 +230,11 @@ type recorder struct {
 }
 
 func (r recorder) Name() string                   { return fmt.Sprint("member ", r.i) }
-func (r recorder) Listen(string, quorum.Listener) {}
+func (r recorder) Listen(string, member.Listener) {}
 func (r recorder) Close(context.Context) error    { return nil }
-func (r recorder) State() quorum.State            { return r.s.state(r.c, r.i) }
-func (s *search) state(c, i int) quorum.State {
-	st := quorum.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true}
+func (r recorder) State() member.State            { return r.s.state(r.c, r.i) }
+func (s *search) state(c, i int) member.State {
+	st := member.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true}
 	if s.w != nil {
 		st.Epoch += s.w.c[c].epoch[i]
 		st.Gen += s.w.gen[i]
@@ -244,16 +245,16 @@ func (s *search) state(c, i int) quorum.State {
 	return st
 }
 
-func (s *search) states(c int) []quorum.State {
-	out := make([]quorum.State, schedMembers)
+func (s *search) states(c int) []member.State {
+	out := make([]member.State, schedMembers)
 	for i := range out {
 		out[i] = s.state(c, i)
 	}
 	return out
 }
 
-// Submit implements quorum.Member: the end of the line in the session.
-func (r recorder) Submit(c *quorum.Call) {
+// Submit implements member.Member: the end of the line in the session.
+func (r recorder) Submit(c *member.Call) {
 	round := c.Sink.(*quorum.Round)
 	cl := &r.s.w.c[r.c]
 	call, ok := r.s.calls[string(c.Cmd)]
@@ -306,11 +307,11 @@ func newSearch(t *testing.T, bounds schedBounds, rules schedRules) *search {
 		s.cfg.MemberTimeout = time.Hour
 	}
 	for c := range s.stubs {
-		members := make([]quorum.Member, schedMembers)
+		members := make([]member.Member, schedMembers)
 		for i := range members {
 			members[i] = recorder{s, c, i}
 		}
-		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, need: quorum.Majority(schedMembers), closed: make(chan struct{})}
+		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, need: member.Majority(schedMembers), closed: make(chan struct{})}
 		if rules.renewNeed > 0 {
 			stub.need = rules.renewNeed
 		}
@@ -467,9 +468,9 @@ func (s *search) do(w *schedWorld, a schedAction) *schedWorld {
 		cl.rep[i] = cl.rep[i][1:]
 		s.say("%s hears member %d on %s: %v", name(c), i, m.op, m.reply)
 		if m.idle {
-			s.answer(c, i, m, quorum.NotSent)
+			s.answer(c, i, m, member.NotSent)
 		} else {
-			s.answer(c, i, m, quorum.Answered)
+			s.answer(c, i, m, member.Answered)
 		}
 	case actPush:
 		cl := s.client(v, c)
@@ -552,7 +553,7 @@ func (s *search) execute(w *schedWorld, c, i int, m schedMsg) {
 		if s.bounds.prompt {
 			cl := s.client(w, c)
 			cl.rep[i] = cl.rep[i][:len(cl.rep[i])-1]
-			s.answer(c, i, m, quorum.Answered)
+			s.answer(c, i, m, member.Answered)
 		}
 	}
 }
@@ -583,7 +584,7 @@ func (s *search) broken(w *schedWorld, c, i int) {
 	cl.req[i] = owed
 	for _, m := range calls {
 		if m.op != opRelease && cl.live(m.owner) {
-			s.answer(c, i, m, quorum.Unknown)
+			s.answer(c, i, m, member.Unknown)
 		}
 	}
 }
@@ -672,28 +673,28 @@ func (s *search) start(w *schedWorld, c int) {
 	cl.b = a.b
 	s.stubs[c].rounds.Start(s.stubs[c].members, quorum.Question{
 		Op: opAcquire, Sent: s.now, TTL: t.ttl, To: quorum.All(schedMembers), Need: a.b.need,
-		Cmd: a.keys.acquire(nil, a.owner, t.ttl), Tagged: true, Judge: a,
+		Judge: a, Command: member.Command{Cmd: a.keys.acquire(nil, a.owner, t.ttl), Tagged: true},
 	})
 }
 
 // answer gives an answer to what judges it.
-func (s *search) answer(c, i int, m schedMsg, o quorum.Outcome) {
+func (s *search) answer(c, i int, m schedMsg, o member.Outcome) {
 	cl := &s.w.c[c]
 	if !cl.live(m.owner) {
 		return
 	}
-	call := &quorum.Call{Index: i, Outcome: o, At: s.now, State: s.state(c, i)}
+	call := &member.Call{Index: i, Result: member.Result{Outcome: o, At: s.now, State: s.state(c, i)}}
 	call.State.Epoch = m.epoch + 1
-	num := func(n int64) quorum.Reply { return quorum.Reply{Kind: ':', Int: n} }
+	num := func(n int64) member.Reply { return member.Reply{Kind: ':', Int: n} }
 	switch {
-	case o == quorum.Unknown:
-		call.Err = quorum.ErrBroken
-	case o == quorum.NotSent:
-		call.Err = &quorum.QuarantineError{Until: call.State.Quarantine}
+	case o == member.Unknown:
+		call.Err = member.ErrBroken
+	case o == member.NotSent:
+		call.Err = &member.QuarantineError{Until: call.State.Quarantine}
 	case m.op == opExtend:
-		call.Reply = quorum.Reply{Kind: '*', Elems: []quorum.Reply{num(m.reply.n)}}
+		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{num(m.reply.n)}}
 	case m.reply.server > 0:
-		call.Reply = quorum.Reply{Kind: '*', Elems: []quorum.Reply{num(m.reply.n), num(m.reply.server), {Kind: '$', Str: []byte(m.reply.next)}}}
+		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{num(m.reply.n), num(m.reply.server), {Kind: '$', Str: []byte(m.reply.next)}}}
 	default:
 		call.Reply = num(m.reply.n)
 	}
@@ -715,7 +716,7 @@ func (s *search) answer(c, i int, m schedMsg, o quorum.Outcome) {
 	a := s.attempt(c)
 	vote := a.Judge(r, call)
 	cl.b = a.b
-	if s.rules.raiseAnywhere && m.op == opRaise && o == quorum.Answered {
+	if s.rules.raiseAnywhere && m.op == opRaise && o == member.Answered {
 		vote = quorum.Yes
 	}
 	if (m.op == opAcquire && cl.phase == schedTrying) || (m.op == opRaise && cl.phase == schedRaising) {
@@ -1017,7 +1018,7 @@ func (s *search) watch(c int) {
 }
 
 // renewed gives an answer to a renewal.
-func (s *search) renewed(c int, m schedMsg, call *quorum.Call) {
+func (s *search) renewed(c int, m schedMsg, call *member.Call) {
 	cl := &s.w.c[c]
 	if cl.phase != schedHolding || m.round.n >= len(cl.renewals) {
 		return

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -113,7 +114,7 @@ type Request struct {
 	Op     string        // acquire, wait, yield, raise, release, extend, rejoin
 	Sent   time.Time     // before it was submitted: time in line counts
 	Took   time.Duration // from then
-	// Err is nil where the member answered, with a refusal too; a *quorum.ReplyError where it answered
+	// Err is nil where the member answered, with a refusal too; a *member.ReplyError where it answered
 	// with an error. With any other it is not known whether the command was executed.
 	Err error
 }
@@ -144,8 +145,8 @@ const (
 type traced struct{ acquire, unlock context.Context }
 
 // requested tells of a request that has ended.
-func (c *Client) requested(ctx context.Context, key string, r *quorum.Round, call *quorum.Call) {
-	if call.Outcome == quorum.NotSent {
+func (c *Client) requested(ctx context.Context, key string, r *quorum.Round, call *member.Call) {
+	if call.Outcome == member.NotSent {
 		return
 	}
 	at := call.At
@@ -161,7 +162,7 @@ func (c *Client) requested(ctx context.Context, key string, r *quorum.Round, cal
 }
 
 // requested is that of an attempt.
-func (a *attempt) requested(r *quorum.Round, call *quorum.Call) {
+func (a *attempt) requested(r *quorum.Round, call *member.Call) {
 	var ctx context.Context
 	a.mu.Lock()
 	if t := a.traced; t != nil {

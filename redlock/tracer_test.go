@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 )
 
 // listener is a tracer that hears of requests and of what wakes waiters, and where each belongs.
@@ -56,7 +56,7 @@ func (li *listener) take(p *peer) (all []string) {
 	li.mu.Lock()
 	defer li.mu.Unlock()
 	for i, e := range li.requests {
-		member := slices.IndexFunc(p.members, func(m quorum.Member) bool { return m.Name() == e.Member })
+		member := slices.IndexFunc(p.members, func(m member.Member) bool { return m.Name() == e.Member })
 		all = append(all, fmt.Sprint(e.Op, " ", e.Key, " ", member, " ", e.Took, " ", li.in[i]))
 	}
 	li.requests, li.in = nil, nil
@@ -113,7 +113,7 @@ func TestEveryRequestIsToldWithItsLatency(t *testing.T) {
 		<-rule.Fired()
 		time.Sleep(time.Second)
 		li.mu.Lock()
-		var reply *quorum.ReplyError
+		var reply *member.ReplyError
 		causes := map[string]error{}
 		for _, e := range li.requests {
 			if e.Op == opAcquire {
@@ -123,8 +123,8 @@ func TestEveryRequestIsToldWithItsLatency(t *testing.T) {
 		li.mu.Unlock()
 		require.Len(t, causes, 2)
 		require.ErrorAs(t, causes[p.members[1].Name()], &reply)
-		require.Equal(t, quorum.KindOverloaded, reply.Kind)
-		require.ErrorIs(t, causes[p.members[2].Name()], quorum.ErrBroken)
+		require.Equal(t, member.KindOverloaded, reply.Kind)
+		require.ErrorIs(t, causes[p.members[2].Name()], member.ErrBroken)
 		require.NoError(t, held.Unlock(t.Context()))
 	})
 }
@@ -266,7 +266,7 @@ func TestRenewalWithoutARenewalTracerAllocatesOnlyItself(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
 		l := p.hold(t, "k", AutoRenew(30*time.Second))
-		call := quorum.Call{Outcome: quorum.Answered, State: p.state(0), Reply: quorum.Reply{Elems: []quorum.Reply{{Int: 1}}}}
+		call := member.Call{Result: member.Result{Outcome: member.Answered, State: p.state(0), Reply: member.Reply{Elems: []member.Reply{{Int: 1}}}}}
 		items := []renewItem{{l: l, ttl: 30 * time.Second}}
 		allocated := testing.AllocsPerRun(100, func() {
 			items[0] = renewItem{l: l, ttl: 30 * time.Second}

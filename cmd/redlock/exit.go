@@ -12,8 +12,8 @@ import (
 	"syscall"
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -116,9 +116,9 @@ func codeOfQuorum(err error) int {
 	}
 	auth, config := 0, 0
 	for _, v := range q.Votes {
-		var refused *quorum.ReplyError
+		var refused *member.ReplyError
 		switch {
-		case errors.As(v.Err, &refused) && refused.Kind == quorum.KindAuth:
+		case errors.As(v.Err, &refused) && refused.Kind == member.KindAuth:
 			auth++
 		case isConfig(v.Err):
 			config++

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -154,7 +154,7 @@ func (m *rawMember) used(ctx context.Context) (bool, error) {
 			var wg sync.WaitGroup
 			for i, key := range part { // all at once: one connection, in a pipeline
 				wg.Go(func() {
-					var r quorum.Reply
+					var r member.Reply
 					r, failed[i] = ask(ctx, s.Node, "EXISTS", key)
 					there[i] = r.Int == 1
 				})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -59,13 +59,13 @@ func toJSON(in *redlock.Inspection) inspectionJSON {
 func headline(in *redlock.Inspection) string {
 	switch {
 	case in.Holder == "" && answered(in) != nil && foreign(in) > 0:
-		return fmt.Sprintf("%s: no lock, but another key, at %d of %d members", quorum.Quote(in.Key), foreign(in), len(in.Members))
+		return fmt.Sprintf("%s: no lock, but another key, at %d of %d members", member.Quote(in.Key), foreign(in), len(in.Members))
 	case in.Holder == "" && answered(in) != nil:
-		return fmt.Sprintf("%s: not known, too few members answered", quorum.Quote(in.Key))
+		return fmt.Sprintf("%s: not known, too few members answered", member.Quote(in.Key))
 	case in.Holder == "":
-		return fmt.Sprintf("%s: not held", quorum.Quote(in.Key))
+		return fmt.Sprintf("%s: not held", member.Quote(in.Key))
 	}
-	return fmt.Sprintf("%s: held by %s, token %d, at %d of %d members", quorum.Quote(in.Key), in.Holder, in.Token, in.Votes, len(in.Members))
+	return fmt.Sprintf("%s: held by %s, token %d, at %d of %d members", member.Quote(in.Key), in.Holder, in.Token, in.Votes, len(in.Members))
 }
 
 func printInspection(w io.Writer, in *redlock.Inspection) {
@@ -96,7 +96,7 @@ func answered(in *redlock.Inspection) error {
 		}
 		causes = append(causes, v.Err)
 	}
-	if n >= quorum.Majority(len(in.Members)) {
+	if n >= member.Majority(len(in.Members)) {
 		return nil
 	}
 	if f := foreign(in); f > 0 {
@@ -108,7 +108,7 @@ func answered(in *redlock.Inspection) error {
 // foreign counts the members where the key is no lock.
 func foreign(in *redlock.Inspection) (n int) {
 	for _, v := range in.Members {
-		if refused := (*quorum.ReplyError)(nil); errors.As(v.Err, &refused) && refused.Kind == quorum.KindForeign {
+		if refused := (*member.ReplyError)(nil); errors.As(v.Err, &refused) && refused.Kind == member.KindForeign {
 			n++
 		}
 	}
@@ -289,7 +289,7 @@ both pass --verify.
 				return err
 			}
 			if in.Holder == "" {
-				return &exitError{exitFailed, fmt.Errorf("%s is not held", quorum.Quote(in.Key))}
+				return &exitError{exitFailed, fmt.Errorf("%s is not held", member.Quote(in.Key))}
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), in.Token)
 			return err
@@ -320,7 +320,7 @@ const (
 // of the members voted with at most N, and the counters of a majority were at N or above. So a later holder has votes
 // above N at a majority: of its votes fewer than a majority are at most N. And no holder's token is above all of its votes.
 func verified(in *redlock.Inspection, n uint64) verdict3 {
-	need := quorum.Majority(len(in.Members))
+	need := member.Majority(len(in.Members))
 	votes := make(map[string]int) // by owner: members that name it
 	below := make(map[string]int) // by owner: votes of at most n
 	top := make(map[string]uint64)

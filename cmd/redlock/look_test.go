@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -21,7 +21,7 @@ func TestFenceVerifiesTheHolderAlone(t *testing.T) {
 	told := map[verdict3]int{}
 	for range 5000 {
 		n := []int{1, 2, 3, 5}[random.IntN(4)]
-		need := quorum.Majority(n)
+		need := member.Majority(n)
 		counters := make([]uint64, n)
 		for i := range counters {
 			counters[i] = uint64(random.IntN(10))
@@ -98,7 +98,7 @@ func TestGlobIsQuoted(t *testing.T) {
 func TestRefusalsThatSayThatThereIsNoLock(t *testing.T) {
 	t.Parallel()
 	for text, none := range map[string]bool{"MOVED 1 a:1": true, "ASK 1 a:1": true, "CLUSTERDOWN The cluster is down": false, "TRYAGAIN x": false} {
-		if got := ignoreForeign(&quorum.ReplyError{Kind: quorum.KindCluster, Text: text}); (got == nil) != none {
+		if got := ignoreForeign(&member.ReplyError{Kind: member.KindCluster, Text: text}); (got == nil) != none {
 			t.Errorf("%s: %v", text, got)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
 	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -78,7 +78,7 @@ Sentinels INFO.
 			}
 			table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 			for _, l := range locks {
-				_, _ = fmt.Fprintf(table, "%s\ttoken %d\t%d/%d\t%v\n", quorum.Quote(l.Key), l.Fence, l.Votes, len(members), time.Duration(l.TTLMS)*time.Millisecond)
+				_, _ = fmt.Fprintf(table, "%s\ttoken %d\t%d/%d\t%v\n", member.Quote(l.Key), l.Fence, l.Votes, len(members), time.Duration(l.TTLMS)*time.Millisecond)
 			}
 			return table.Flush()
 		},
@@ -363,7 +363,7 @@ func ready(ctx context.Context, m *node.Node, patience time.Duration) error {
 		switch st := m.State(); {
 		case st.Up:
 			return nil
-		case st.Err != nil && !errors.Is(st.Err, quorum.ErrConnecting):
+		case st.Err != nil && !errors.Is(st.Err, member.ErrConnecting):
 			return st.Err // which names the member
 		}
 		select {
@@ -374,10 +374,10 @@ func ready(ctx context.Context, m *node.Node, patience time.Duration) error {
 	}
 }
 
-func ask(ctx context.Context, m *node.Node, args ...string) (quorum.Reply, error) {
+func ask(ctx context.Context, m *node.Node, args ...string) (member.Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return quorum.Ask(ctx, m, resp.Command(args...), false)
+	return member.Ask(ctx, m, member.Command{Cmd: resp.Command(args...)})
 }
 
 // vote is one member's for one lock.
@@ -400,7 +400,7 @@ func list(ctx context.Context, members []*rawMember, prefix string, patience tim
 		})
 	}
 	wg.Wait()
-	need := quorum.Majority(len(members))
+	need := member.Majority(len(members))
 	silent := 0
 	for _, err := range failed {
 		if err != nil {
@@ -417,9 +417,9 @@ func list(ctx context.Context, members []*rawMember, prefix string, patience tim
 func codeOfMembers(failed []error, need int) int {
 	auth, config := 0, 0
 	for _, err := range failed {
-		var refused *quorum.ReplyError
+		var refused *member.ReplyError
 		switch {
-		case errors.As(err, &refused) && refused.Kind == quorum.KindAuth:
+		case errors.As(err, &refused) && refused.Kind == member.KindAuth:
 			auth++
 		case isConfig(err):
 			config++
@@ -529,12 +529,12 @@ func voteFor(ctx context.Context, m *node.Node, key string) (*vote, error) {
 
 // ignoreForeign drops the error of a key that became something else meanwhile, or went to another server.
 func ignoreForeign(err error) error {
-	refused := (*quorum.ReplyError)(nil)
+	refused := (*member.ReplyError)(nil)
 	if !errors.As(err, &refused) {
 		return err
 	}
 	word, _, _ := strings.Cut(refused.Text, " ")
-	if refused.Kind == quorum.KindForeign || refused.Kind == quorum.KindCluster && (word == "MOVED" || word == "ASK") {
+	if refused.Kind == member.KindForeign || refused.Kind == member.KindCluster && (word == "MOVED" || word == "ASK") {
 		return nil
 	}
 	return err

@@ -17,15 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 )
 
 // A refusal is a state of a server in which it answers with an error.
 type refusal struct {
 	code  string // of the error
-	kind  quorum.Kind
+	kind  member.Kind
 	mute  bool // INFO is refused meanwhile, too
 	keeps bool // what is held can be extended and released all the same
 	begin func(t testing.TB, s *redistest.Real) (end func())
@@ -37,17 +37,17 @@ func config(t testing.TB, s redistest.Server, option, value string) {
 }
 
 var refusals = []refusal{
-	{code: "OOM", kind: quorum.KindOverloaded, keeps: true, begin: func(t testing.TB, s *redistest.Real) func() {
+	{code: "OOM", kind: member.KindOverloaded, keeps: true, begin: func(t testing.TB, s *redistest.Real) func() {
 		config(t, s, "maxmemory", "1")
 		return func() { config(t, s, "maxmemory", "0") }
 	}},
-	{code: "READONLY", kind: quorum.KindReadOnly, begin: func(t testing.TB, s *redistest.Real) func() {
+	{code: "READONLY", kind: member.KindReadOnly, begin: func(t testing.TB, s *redistest.Real) func() {
 		admin(t, s, "REPLICAOF", "127.0.0.1", "1") // a master that is not there
 		return func() { admin(t, s, "REPLICAOF", "NO", "ONE") }
 	}},
-	{code: "MISCONF", kind: quorum.KindReadOnly, begin: misconf},
-	{code: "BUSY", kind: quorum.KindBusy, mute: true, begin: busy},
-	{code: "max number of clients", kind: quorum.KindOverloaded, mute: true, begin: crowded},
+	{code: "MISCONF", kind: member.KindReadOnly, begin: misconf},
+	{code: "BUSY", kind: member.KindBusy, mute: true, begin: busy},
+	{code: "max number of clients", kind: member.KindOverloaded, mute: true, begin: crowded},
 }
 
 // misconf makes a server fail to save itself: in the place of its file is a directory. It refuses all
@@ -223,7 +223,7 @@ func oneOf(t testing.TB, err error, expected ...error) {
 
 // told waits until a client is told that there is no quorum because these members answer with this kind
 // of error.
-func told(t testing.TB, c *redlock.Client, kind quorum.Kind, members ...int) {
+func told(t testing.TB, c *redlock.Client, kind member.Kind, members ...int) {
 	t.Helper()
 	var err error
 	defer func() {
@@ -242,7 +242,7 @@ func told(t testing.TB, c *redlock.Client, kind quorum.Kind, members ...int) {
 			return false
 		}
 		for _, i := range members {
-			var reply *quorum.ReplyError
+			var reply *member.ReplyError
 			if !errors.As(q.Votes[i].Err, &reply) || reply.Kind != kind {
 				return false
 			}
@@ -261,7 +261,7 @@ func TestPasswordDemanded(t *testing.T) {
 		c.TTL, c.MaxTTL, c.FreshMembers = time.Second, time.Second, true
 	})
 	voting(t, probe, 5)
-	r := refusal{code: "NOAUTH", kind: quorum.KindAuth, begin: func(t testing.TB, s *redistest.Real) func() {
+	r := refusal{code: "NOAUTH", kind: member.KindAuth, begin: func(t testing.TB, s *redistest.Real) func() {
 		c, err := redistest.DialClient(context.Background(), s.Dialer(), s.Addr())
 		require.NoError(t, err)
 		_, err = c.Do(t.Context(), "CONFIG", "SET", "requirepass", "secret")
@@ -277,7 +277,7 @@ func TestPasswordDemanded(t *testing.T) {
 	two := r.at(t, cluster, 0, 1)
 	w.progress(t, 20)
 	third := r.at(t, cluster, 2)
-	told(t, probe, quorum.KindAuth, 0, 1, 2)
+	told(t, probe, member.KindAuth, 0, 1, 2)
 	two()
 	third()
 	took := time.Since(began)

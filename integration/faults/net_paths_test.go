@@ -15,8 +15,8 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -157,7 +157,7 @@ func TestNameAndPortGone(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	var (
 		resolve resolver
-		members []quorum.Member
+		members []member.Member
 		fronts  []*redistest.Front
 		urls    []string
 		config  redlock.Config

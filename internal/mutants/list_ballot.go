@@ -207,14 +207,14 @@ var ballots = []mutant{
 var rounds = []mutant{
 	{
 		name: "the majority is one too few: two holders",
-		file: "quorum/tally.go",
+		file: "member/majority.go",
 		old:  `func Majority(n int) int { return n/2 + 1 }`, new: `func Majority(n int) int { return max(1, n/2) }`,
-		tests: by("quorum", "TestMajorities"),
+		tests: by("member", "TestMajorities"),
 	}, {
 		name: "half of an even number is a majority: a tie is won twice",
-		file: "quorum/tally.go",
+		file: "member/majority.go",
 		old:  `func Majority(n int) int { return n/2 + 1 }`, new: `func Majority(n int) int { return (n + 1) / 2 }`,
-		tests: by("quorum", "TestMajorities"),
+		tests: by("member", "TestMajorities"),
 	}, {
 		name: "a round is won by one vote less than asked for",
 		file: "quorum/tally.go",
@@ -228,7 +228,7 @@ var rounds = []mutant{
 	}, {
 		name: "an unknown outcome counts as a vote",
 		file: "redlock/attempt.go",
-		old:  "case o == quorum.Unknown:\n		return quorum.Unsure", new: "case o == quorum.Unknown:\n		return quorum.Yes",
+		old:  "case o == member.Unknown:\n		return quorum.Unsure", new: "case o == member.Unknown:\n		return quorum.Yes",
 		tests: by("redlock", "TestUnknownIsNeverAYes"),
 	}, {
 		name: "no second round where the counters disagree: equal or falling tokens",
@@ -258,12 +258,12 @@ var rounds = []mutant{
 	}, {
 		name: "a release that found no connection is forgotten: the lock lasts until its TTL",
 		file: "redlock/attempt.go",
-		old:  `OweUntil: now.Add(longest + time.Second), `, new: `OweUntil: time.Time{}.Add(0 * longest), `,
+		old:  `OweUntil: now.Add(longest + time.Second)}`, new: `OweUntil: time.Time{}.Add(0 * longest)}`,
 		tests: by("redlock", "TestReleaseIsRepeatedOnTheNextConnection"),
 	}, {
 		name: "a release does not go to members in quarantine at once: an unlock is in doubt",
 		file: "redlock/attempt.go",
-		old:  `Tagged: true, Always: true, Late: late,`, new: `Tagged: true, Late: late,`,
+		old:  `Always: true, Late: late,`, new: `Late: late,`,
 		tests: by("redlock", "TestUnlockIsDoneByMembersInQuarantine"),
 	}, {
 		name: "a release names no successor: members choose different ones",
@@ -273,8 +273,8 @@ var rounds = []mutant{
 	}, {
 		name:  "a call of an attempt may be repeated behind its release: a key that nobody owns",
 		file:  "redlock/attempt.go",
-		old:   `Item: a.keys.item(acquireItem), Tagged: true, Ended: &a.ended, Judge: a,`,
-		new:   `Item: a.keys.item(acquireItem), Tagged: true, Judge: a,`,
+		old:   `acquireItem), Delivery: member.Delivery{Ended: &a.ended},`,
+		new:   `acquireItem),`,
 		tests: by("redlock", "TestNothingIsRepeatedBehindItsRelease"),
 	}, {
 		name: "what overtook its release is not released again: a key that nobody owns",

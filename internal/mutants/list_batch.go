@@ -55,12 +55,12 @@ var batches = []mutant{
 	}, {
 		name: "a vote that replicas must acknowledge travels in a batch, and nobody waits for them",
 		file: "node/join.go",
-		old:  `c.Tagged && n.waits == nil && !c.Route.Asking`, new: `c.Tagged && !c.Route.Asking`,
+		old:  `c.Tagged && n.waits == nil && !c.Asking()`, new: `c.Tagged && !c.Asking()`,
 		tests: by("node", "TestCallsThatTravelApart"),
 	}, {
 		name: "a call that is to be asked of another master travels in a batch without it",
 		file: "node/join.go",
-		old:  `c.Tagged && n.waits == nil && !c.Route.Asking`, new: `c.Tagged && n.waits == nil`,
+		old:  `c.Tagged && n.waits == nil && !c.Asking()`, new: `c.Tagged && n.waits == nil`,
 		tests: by("node", "TestCallsThatTravelApart"),
 	}, {
 		name: "the answers of a batch are given to its calls in another number",
@@ -69,9 +69,14 @@ var batches = []mutant{
 		tests: by("node", "TestBatchAnsweredInAnotherNumber"),
 	}, {
 		name: "a call that was repaired counts as a batch still: it takes the answers of others",
-		file: "node/join.go",
-		old:  `entry.joined, entry.refused, entry.call.Joined = true, refused, 0`, new: `entry.joined, entry.refused = true, refused`,
+		file: "node/session.go",
+		old:  `repaired: repaired, acked: entry.acked})`, new: `repaired: repaired, acked: entry.acked, together: entry.together})`,
 		tests: by("node", "TestCallsThatWaitTravelTogether|TestBatchWithoutItsScript"),
+	}, {
+		name: "the reader takes over calls that are not written yet: nobody knows which of them are one command",
+		file: "node/session.go",
+		old:  `encoded := len(s.queue) - len(s.items)`, new: `encoded := len(s.queue)`,
+		tests: by("node", "TestItemsThatAreNotWrittenYet"),
 	}, {
 		name: "a server that takes no batches gets them again and again",
 		file: "node/session.go",
@@ -80,12 +85,12 @@ var batches = []mutant{
 	}, {
 		name: "a batch that is refused for one of its calls fails for all of them",
 		file: "node/join.go",
-		old:  `if refused = kind == quorum.KindCluster || kind == quorum.KindAuth; refused {`, new: `if refused = kind == quorum.KindOther; refused {`,
+		old:  `if refused = kind == member.KindCluster || kind == member.KindAuth; refused {`, new: `if refused = kind == member.KindOther; refused {`,
 		tests: by("node", "TestServerThatRefusesABatch|TestKeyThatIsNot"),
 	}, {
 		name: "a call that was refused with others is repeated behind its release: a key that nobody owns",
 		file: "node/session.go",
-		old:  "c.Ended != nil && c.Ended.Load() || c.Tagged && !c.Always", new: "c.Tagged && !c.Always",
+		old:  "c.Over() || c.Tagged && !c.Always", new: "c.Tagged && !c.Always",
 		tests: by("node", "TestRefusedBatchIsNotRepeated"),
 	}, {
 		name: "a repair goes in front of what waits in line: calls get the answers of others",
@@ -120,12 +125,12 @@ var batches = []mutant{
 	}, {
 		name: "a call that came back travels in a batch again: it is never told where it belongs",
 		file: "cluster/cluster.go",
-		old:  "		c.Item = quorum.Item{} // by itself: then it is told where it belongs\n", new: "",
+		old:  "		c.Item = member.Item{} // by itself: then it is told where it belongs\n", new: "",
 		tests: by("cluster", "TestCallThatComesBackTravelsAlone"),
 	}, {
 		name: "calls of another script's keys travel in a batch",
 		file: "redlock/encode.go",
-		old:  "	if k.shared != nil {\n		return quorum.Item{}\n	}\n", new: "",
+		old:  "	if k.shared != nil {\n		return member.Item{}\n	}\n", new: "",
 		tests: by("redlock", "TestScriptsBesideTheReferenceSystem|TestBatchesAreNotForInterop"),
 	}, {
 		name: "calls that were to be written by who gathers are written by nobody",

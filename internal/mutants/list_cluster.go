@@ -40,8 +40,13 @@ var clusters = []mutant{
 	}, {
 		name: "servers that agree while a slot moves are taken for ones that send a call round in circles: its caller gets an error",
 		file: "cluster/cluster.go",
-		old:  "		c.Route.Hops = 0\n", new: "",
+		old:  "		r.hops = 0\n", new: "",
 		tests: by("cluster", "TestSlotIsMovedBackAndForthUnderItsContenders/^sharded"),
+	}, {
+		name: "a call begins where the one before that had its route has ended",
+		file: "cluster/route.go",
+		old:  `*r = route{cl: cl, gen: cl.group.Era()}`, new: `r.cl, r.gen = cl, cl.group.Era()`,
+		tests: by("cluster", "TestRoutesAreRecycledClean"),
 	}, {
 		name: "redirects are followed for ever",
 		file: "cluster/redirect.go",
@@ -95,7 +100,7 @@ var clusters = []mutant{
 	}, {
 		name: "ASKING is not sent",
 		file: "node/session.go",
-		old:  "		if c.Route.Asking {\n			s.askingLocked()\n		}\n", new: "",
+		old:  "		if c.Asking() {\n			s.askingLocked()\n		}\n", new: "",
 		tests: by("cluster", "TestAskIsOneCalls"),
 	}, {
 		name: "a master that was demoted and promoted again is what it was: its replica's memory counts as its own",
@@ -120,7 +125,7 @@ var clusters = []mutant{
 	}, {
 		name: "a master without a marker counts as new in the cluster, whoever stamped its slots: a take-over that its server has forgotten is not seen",
 		file: "node/shard.go",
-		old:  "c.Outcome == quorum.Answered && good[string(c.Reply.Str)] })", new: "c.Outcome == quorum.Answered })",
+		old:  "c.Outcome == member.Answered && good[string(c.Reply.Str)] })", new: "c.Outcome == member.Answered })",
 		tests: by("cluster", "TestMasterThatHasForgottenThatItTookOver"),
 	}, {
 		name: "a slot of a master that does not vote yet is used by the one that gets it",

@@ -140,7 +140,7 @@ var ends = []mutant{
 	}, {
 		name: "what a broken connection has left of a lease that was handed off and unlocked is nobody's",
 		file: "redlock/attempt.go",
-		old:  `return ans.outcome == quorum.Unknown`, new: `return false`,
+		old:  `return ans.outcome == member.Unknown`, new: `return false`,
 		tests: by("redlock", "TestWaitOfALeaseThatWasHandedOff"),
 	}, {
 		name: "a late vote of a lease that was handed off is taken from its adopter",

@@ -49,27 +49,27 @@ var members = []mutant{
 	}, {
 		name: "a release that may not have arrived is not owed",
 		file: "node/node.go",
-		old:  `if !c.OweUntil.IsZero() && c.Undelivered() && err != n.errEnded`, new: `if c.Outcome == quorum.Refused && !c.OweUntil.IsZero() && c.Undelivered() && err != n.errEnded`,
+		old:  `if !c.OweUntil.IsZero() && c.Undelivered() && err != n.errEnded`, new: `if c.Outcome == member.Refused && !c.OweUntil.IsZero() && c.Undelivered() && err != n.errEnded`,
 		tests: by("node", "TestOwedRelease"),
 	}, {
 		name: "a release that was refused for a while is forgotten",
 		file: "node/owed.go",
-		old:  `case !c.Undelivered():`, new: `case !c.Undelivered() || c.Outcome == quorum.Refused:`,
+		old:  `case !c.Undelivered():`, new: `case !c.Undelivered() || c.Outcome == member.Refused:`,
 		tests: by("node", "TestRefusalThatPasses"),
 	}, {
 		name: "a release that the server cannot execute at the moment is forgotten: its lock stays for its whole TTL",
 		file: "node/node.go",
-		old:  `c.Undelivered() && err != n.errEnded`, new: `c.Undelivered() && c.Outcome != quorum.Refused && err != n.errEnded`,
+		old:  `c.Undelivered() && err != n.errEnded`, new: `c.Undelivered() && c.Outcome != member.Refused && err != n.errEnded`,
 		tests: by("node", "TestReleaseRefusedForAPassingReason|TestReleaseThatIsRefusedDuringClose"),
 	}, {
 		name: "a server that misses its replicas is taken for one that forbids: the release is forgotten",
-		file: "quorum/call.go",
+		file: "member/error.go",
 		old:  `case KindNoScript, KindReadOnly, KindLoading`, new: `case KindNoScript, KindLoading`,
 		tests: by("node", "TestReleaseRefusedForAPassingReason"),
 	}, {
 		name: "a refused release is sent again at once: a burst of them hammers a server that can do nothing",
 		file: "node/owed.go",
-		old:  "	if c.Outcome == quorum.Refused {\n		d.refused()\n	}\n", new: "",
+		old:  "	if c.Outcome == member.Refused {\n		d.refused()\n	}\n", new: "",
 		tests: by("node", "TestReleaseRefusedForAPassingReason"),
 	}, {
 		name: "the pause after a refusal never grows: all releases hammer a server that can do nothing for long",
@@ -129,12 +129,12 @@ var members = []mutant{
 	}, {
 		name: "a call is repeated although its release has begun: a key that nobody owns",
 		file: "node/session.go",
-		old:  `if c.Ended != nil && c.Ended.Load() || c.Tagged`, new: `if c.Tagged`,
+		old:  `if c.Over() || c.Tagged`, new: `if c.Tagged`,
 		tests: by("node", "TestEndedAttempt"),
 	}, {
 		name: "a call is repeated in another generation",
 		file: "node/session.go",
-		old:  `c.Ended.Load() || c.Tagged && !c.Always && c.State.Gen != now.state.Gen {`, new: `c.Ended.Load() {`,
+		old:  `c.Over() || c.Tagged && !c.Always && c.State.Gen != now.state.Gen {`, new: `c.Over() {`,
 		tests: by("node", "TestCallOfAnEndedGenerationIsNotRepaired"),
 	}, {
 		name: "a repaired call carries the tag of before: a flush goes unseen",
@@ -253,7 +253,7 @@ var guards = []mutant{
 	}, {
 		name: "one source too few restores: the greatest counter may be missing",
 		file: "node/guard.go",
-		old:  `return g.cfg.Members - quorum.Majority(g.cfg.Members) + 1 }`, new: `return g.cfg.Members - quorum.Majority(g.cfg.Members) }`,
+		old:  `return g.cfg.Members - member.Majority(g.cfg.Members) + 1 }`, new: `return g.cfg.Members - member.Majority(g.cfg.Members) }`,
 		tests: by("redlock", "TestStrictKeeps"),
 	}, {
 		name: "strict goes on from the clocks",
@@ -303,12 +303,12 @@ var guards = []mutant{
 	}, {
 		name: "FORGOT is ignored: a flushed member is believed until the next ping",
 		file: "node/admit.go",
-		old:  `e.Kind == quorum.KindForgot || `, new: ``,
+		old:  `e.Kind == member.KindForgot || `, new: ``,
 		tests: by("redlock", "TestFlushIsSeenByTheFirstGrant"),
 	}, {
 		name: "LOADING does not end the generation: the server has restarted",
 		file: "node/admit.go",
-		old:  ` || e.Kind == quorum.KindLoading || `, new: ` || `,
+		old:  ` || e.Kind == member.KindLoading || `, new: ` || `,
 		tests: by("redlock", "TestRefusalThatMayMeanAnotherMemory"),
 	}, {
 		name: "READONLY does not end the generation: the server was demoted",
@@ -383,7 +383,7 @@ var guards = []mutant{
 	}, {
 		name: "one member that knows of our MaxTTL is a majority: two holders in 15 steps",
 		file: "node/guard.go",
-		old:  `return told >= quorum.Majority(members) }`, new: `return told >= 1 }`,
+		old:  `return told >= member.Majority(members) }`, new: `return told >= 1 }`,
 		tests: by("redlock", "TestNoVoteIsUsedBefore"),
 	}, {
 		name: "a member that another client marked meanwhile is not told of our MaxTTL",

@@ -29,7 +29,7 @@ var scripts = []mutant{
 	}, {
 		name: "who waits for a lock without a token is not told: it waits for ever",
 		file: "redlock/ballot.go",
-		old:  `case kindOf(m.err) == quorum.KindExhausted, `, new: `case `,
+		old:  `case kindOf(m.err) == member.KindExhausted, `, new: `case `,
 		tests: by("redlock", "TestTokensAreNeverEqual"),
 	}, {
 		name: "acquire by the holder sets the TTL whatever is left: an older, longer validity outlives its key",

@@ -52,7 +52,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -149,7 +149,7 @@ func (t *Tracer) failed(span trace.Span, outcome string, err error) {
 			continue
 		}
 		attrs := server(v.Member)
-		if reply := (*quorum.ReplyError)(nil); errors.As(v.Err, &reply) {
+		if reply := (*member.ReplyError)(nil); errors.As(v.Err, &reply) {
 			attrs = append(attrs, attribute.String("db.response.status_code", firstWord(reply.Text)))
 		}
 		span.AddEvent("member", trace.WithAttributes(attrs...))
@@ -255,7 +255,7 @@ func (t *Tracer) Request(ctx context.Context, e redlock.Request) {
 	_, span := t.tracer.Start(ctx, "EVALSHA "+e.Op, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(e.Sent), trace.WithAttributes(attrs...))
 	if e.Err != nil {
 		kind := "unanswered" // and perhaps executed
-		if reply := (*quorum.ReplyError)(nil); errors.As(e.Err, &reply) {
+		if reply := (*member.ReplyError)(nil); errors.As(e.Err, &reply) {
 			kind = firstWord(reply.Text)
 			span.SetAttributes(attribute.String("db.response.status_code", kind))
 		}

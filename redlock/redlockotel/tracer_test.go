@@ -16,6 +16,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -117,7 +118,7 @@ func TestRequestsAreSpans(t *testing.T) {
 	if n := len(recorder.Ended()); n != before {
 		t.Errorf("%d spans too many", n-before)
 	}
-	for want, failure := range map[string]error{"OOM": &quorum.ReplyError{Text: "OOM " + canary}, "unanswered": quorum.ErrBroken} {
+	for want, failure := range map[string]error{"OOM": &member.ReplyError{Text: "OOM " + canary}, "unanswered": member.ErrBroken} {
 		before := len(of(recorder, "EVALSHA raise"))
 		tracer.Request(ctx, redlock.Request{Op: "raise", Member: "/run/redis.sock", Err: failure, Sent: time.Now(), Took: time.Second})
 		s := of(recorder, "EVALSHA raise")[before]
@@ -308,7 +309,7 @@ func TestSpansHoldNoSecret(t *testing.T) {
 		}
 		ctx := tracer.AcquireStart(context.Background(), redlock.AcquireStart{Key: name})
 		tracer.AcquireEnd(ctx, redlock.AcquireEnd{Key: name, Waited: true, SecondRound: true, Err: &redlock.QuorumError{Failure: quorum.Failure{Key: name, Votes: []quorum.MemberVote{
-			{Member: "b:1", Err: errors.New("password " + canary)}, {Member: "b:2", Err: &quorum.ReplyError{Text: "NOPERM user " + canary}},
+			{Member: "b:1", Err: errors.New("password " + canary)}, {Member: "b:2", Err: &member.ReplyError{Text: "NOPERM user " + canary}},
 		}}}})
 		tracer.Lost(&redlock.LostError{Key: name, Reason: redlock.LostExpired})
 		secret := h.Secret()

@@ -19,7 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -283,15 +283,15 @@ func (m *Metrics) failures(err error) {
 	}
 }
 
-var kinds = map[quorum.Kind]string{
-	quorum.KindOther: "other", quorum.KindForeign: "foreign", quorum.KindForgot: "forgot", quorum.KindNoScript: "no_script",
-	quorum.KindReadOnly: "read_only", quorum.KindLoading: "loading", quorum.KindBusy: "busy", quorum.KindOverloaded: "overloaded",
-	quorum.KindAuth: "auth", quorum.KindCluster: "cluster", quorum.KindExhausted: "exhausted",
+var kinds = map[member.Kind]string{
+	member.KindOther: "other", member.KindForeign: "foreign", member.KindForgot: "forgot", member.KindNoScript: "no_script",
+	member.KindReadOnly: "read_only", member.KindLoading: "loading", member.KindBusy: "busy", member.KindOverloaded: "overloaded",
+	member.KindAuth: "auth", member.KindCluster: "cluster", member.KindExhausted: "exhausted",
 }
 
 // kindOf has few values.
 func kindOf(err error) string {
-	var reply *quorum.ReplyError
+	var reply *member.ReplyError
 	switch {
 	case errors.As(err, &reply):
 		if k := kinds[reply.Kind]; k != "" {
@@ -300,11 +300,11 @@ func kindOf(err error) string {
 		return "other"
 	case errors.Is(err, redlock.ErrQuarantined):
 		return "quarantined"
-	case errors.Is(err, quorum.ErrStalled):
+	case errors.Is(err, member.ErrStalled):
 		return "stalled"
-	case errors.Is(err, quorum.ErrOverflow):
+	case errors.Is(err, member.ErrOverflow):
 		return "overflow"
-	case errors.Is(err, quorum.ErrBroken):
+	case errors.Is(err, member.ErrBroken):
 		return "broken"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return "silent"
@@ -343,7 +343,7 @@ func (m *Metrics) Released(key string, held time.Duration, err error) {
 
 // Member implements redlock.MemberTracer.
 func (m *Metrics) Member(name string, up bool, cause error) {
-	if !up && cause != nil && !errors.Is(cause, quorum.ErrConnecting) {
+	if !up && cause != nil && !errors.Is(cause, member.ErrConnecting) {
 		m.nodeError.WithLabelValues(name, kindOf(cause)).Inc()
 	}
 }
@@ -355,7 +355,7 @@ func (m *Metrics) Guard(member, step string, _ time.Time) {
 
 // Request implements redlock.RequestTracer. A request that was never answered has no duration.
 func (m *Metrics) Request(_ context.Context, e redlock.Request) {
-	if reply := (*quorum.ReplyError)(nil); e.Err == nil || errors.As(e.Err, &reply) {
+	if reply := (*member.ReplyError)(nil); e.Err == nil || errors.As(e.Err, &reply) {
 		m.request.WithLabelValues(e.Member, e.Op).Observe(e.Took.Seconds())
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"net/http/httptest"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -119,7 +120,7 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 		return true
 	})
 	m.AcquireEnd(ctx, redlock.AcquireEnd{Key: name, Votes: 2, SecondRound: true, Validity: time.Second})
-	m.Member("a:1", false, fmt.Errorf("a:1: %w", &quorum.ReplyError{Kind: quorum.KindAuth, Text: "WRONGPASS"}))
+	m.Member("a:1", false, fmt.Errorf("a:1: %w", &member.ReplyError{Kind: member.KindAuth, Text: "WRONGPASS"}))
 	registry := prometheus.NewPedanticRegistry()
 	if err := registry.Register(m); err != nil {
 		t.Fatal(err)
@@ -238,7 +239,7 @@ func TestRequestsAndWakeupsAreCounted(t *testing.T) {
 			eventually(t, func() bool { return values(t, registry, "redlock_node_request_duration_seconds")[node+" "+op] > 0 })
 		}
 	}
-	for _, err := range []error{nil, fmt.Errorf("a:1: %w", &quorum.ReplyError{Text: "OOM"}), quorum.ErrBroken} {
+	for _, err := range []error{nil, fmt.Errorf("a:1: %w", &member.ReplyError{Text: "OOM"}), member.ErrBroken} {
 		m.Request(t.Context(), redlock.Request{Member: "a:1", Op: "acquire", Took: time.Second, Err: err})
 	}
 	if n := values(t, registry, "redlock_node_request_duration_seconds")["a:1 acquire"]; n != 2 {
@@ -343,8 +344,8 @@ func TestOutcomes(t *testing.T) {
 		}
 	}
 	for want, err := range map[string]error{
-		"auth": &quorum.ReplyError{Kind: quorum.KindAuth}, "stalled": quorum.ErrStalled, "silent": context.DeadlineExceeded, "down": quorum.ErrDown,
-		"quarantined": &quorum.QuarantineError{}, "overflow": quorum.ErrOverflow, "broken": quorum.ErrBroken, "other": &quorum.ReplyError{},
+		"auth": &member.ReplyError{Kind: member.KindAuth}, "stalled": member.ErrStalled, "silent": context.DeadlineExceeded, "down": member.ErrDown,
+		"quarantined": &member.QuarantineError{}, "overflow": member.ErrOverflow, "broken": member.ErrBroken, "other": &member.ReplyError{},
 	} {
 		if got := kindOf(err); got != want {
 			t.Errorf("%v: %s, want %s", err, got, want)

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -233,4 +233,4 @@ func (o observer) AcquireEnd(context.Context, redlock.AcquireEnd) {}
 func (o observer) Member(name string, up bool, _ error)           { o.board.member(o.worker, name, up) }
 
 // need is how many members make a majority.
-func (s snapshot) need() int { return quorum.Majority(len(s.up)) }
+func (s snapshot) need() int { return member.Majority(len(s.up)) }

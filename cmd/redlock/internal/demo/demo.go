@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -150,7 +150,7 @@ func (d *demo) awaitVotes(ctx context.Context) {
 				until = m.Until
 			}
 		}
-		if voting >= quorum.Majority(len(members)) {
+		if voting >= member.Majority(len(members)) {
 			break
 		}
 		if !told && !until.IsZero() {
@@ -246,7 +246,7 @@ func (d *demo) direct(ctx context.Context) {
 func (d *demo) kill() {
 	d.members.kill(victim)
 	d.killed = true
-	d.board.say("member %d is killed: %d of %d are left, %d are enough", victim+1, own-1, own, quorum.Majority(own))
+	d.board.say("member %d is killed: %d of %d are left, %d are enough", victim+1, own-1, own, member.Majority(own))
 }
 
 func (d *demo) restart() {

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -124,10 +124,10 @@ func Ask(ctx context.Context, t Target, terms Terms) Facts {
 	if f.Err = up(ctx, t.Node, terms.Dial); f.Err != nil {
 		return f
 	}
-	ask := func(args ...string) (quorum.Reply, error) {
+	ask := func(args ...string) (member.Reply, error) {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
-		return quorum.Ask(ctx, t.Node, resp.Command(args...), false)
+		return member.Ask(ctx, t.Node, member.Command{Cmd: resp.Command(args...)})
 	}
 	var rtts []time.Duration
 	for range 5 {
@@ -167,7 +167,7 @@ func Ask(ctx context.Context, t Target, terms Terms) Facts {
 	return f
 }
 
-type asker func(args ...string) (quorum.Reply, error)
+type asker func(args ...string) (member.Reply, error)
 
 // up waits for the connection.
 func up(ctx context.Context, m *node.Node, patience time.Duration) error {
@@ -179,7 +179,7 @@ func up(ctx context.Context, m *node.Node, patience time.Duration) error {
 		switch st := m.State(); {
 		case st.Up:
 			return nil
-		case st.Err != nil && !errors.Is(st.Err, quorum.ErrConnecting):
+		case st.Err != nil && !errors.Is(st.Err, member.ErrConnecting):
 			return st.Err
 		}
 		select {
@@ -248,7 +248,7 @@ func replicas(ctx context.Context, info map[string]string, t Target) []Replica {
 			if c.Addr = r.Addr; t.Dial[r.Addr] != "" {
 				c.Addr = t.Dial[r.Addr]
 			}
-			var replies []quorum.Reply
+			var replies []member.Reply
 			if replies, r.Err = node.Query(ctx, c, cmds...); r.Err != nil {
 				return
 			}
@@ -351,7 +351,7 @@ func (f *Facts) permissions(ctx context.Context, ask asker, t Target, terms Term
 	all := Commands(t, terms.Key, terms.Interop)
 	who, err := ask("ACL", "WHOAMI")
 	for i := 0; err == nil && i < len(all); i++ {
-		var r quorum.Reply
+		var r member.Reply
 		if r, err = ask(append([]string{"ACL", "DRYRUN", string(who.Str)}, all[i]...)...); err == nil && string(r.Str) != "OK" {
 			f.Denied = append(f.Denied, strings.Join(name(all[i]), " "))
 		}
@@ -422,7 +422,7 @@ func try(ctx context.Context, ask asker, t Target, all [][]string, failed *error
 		*failed = errors.New("the server has neither ACL DRYRUN nor scripts that only read, as Redis 7 has, or does not permit them")
 	default:
 		for i, c := range inScript {
-			if text := string(r.Elems[i].Str); forbids(node.Refusal(&quorum.Reply{Kind: '-', Str: []byte(text)})) {
+			if text := string(r.Elems[i].Str); forbids(node.Refusal(&member.Reply{Kind: '-', Str: []byte(text)})) {
 				denied = append(denied, c)
 			}
 		}
@@ -432,8 +432,8 @@ func try(ctx context.Context, ask asker, t Target, all [][]string, failed *error
 
 // forbids reports whether a server said that the user may not do something.
 func forbids(err error) bool {
-	var refused *quorum.ReplyError
-	return errors.As(err, &refused) && refused.Kind == quorum.KindAuth
+	var refused *member.ReplyError
+	return errors.As(err, &refused) && refused.Kind == member.KindAuth
 }
 
 // once asks on a connection that is closed then.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // Severity orders findings; as an exit code it is that of a monitoring plugin.
@@ -132,7 +132,7 @@ func (j *judge) number() {
 			partly++
 		}
 	}
-	need := quorum.Majority(n)
+	need := member.Majority(n)
 	switch {
 	case up < need && up+partly >= need:
 		j.say(Critical, "quorum", "", fmt.Sprintf("%d of %d members can be reached, and %d in part, %d are needed", up, n, partly, need),
@@ -263,14 +263,14 @@ func (f *Facts) bare(err error) string {
 }
 
 // down says why a member, or a part of it, does not answer.
-func (j *judge) down(f, member *Facts) {
-	refused, other := (*quorum.ReplyError)(nil), (*node.SchemeError)(nil)
+func (j *judge) down(f, of *Facts) {
+	refused, other := (*member.ReplyError)(nil), (*node.SchemeError)(nil)
 	what := f.bare(f.Err)
 	if f.Slots > 0 {
 		what = fmt.Sprintf("a master, of %d slots: %s", f.Slots, what)
 	}
 	switch {
-	case errors.As(f.Err, &refused) && refused.Kind == quorum.KindAuth && !errors.As(f.Err, &other):
+	case errors.As(f.Err, &refused) && refused.Kind == member.KindAuth && !errors.As(f.Err, &other):
 		j.say(Critical, "auth", f.Member, what, "it does not vote", "check user, password (REDLOCK_PASSWORD_FILE) and permissions")
 	case errors.As(f.Err, &other):
 		j.say(Critical, "scheme", f.Member, what, "it does not vote", "write "+other.Scheme+" in its URL, or another address: README.md has the form of each")
@@ -278,7 +278,7 @@ func (j *judge) down(f, member *Facts) {
 		j.say(Critical, "tls", f.Member, what, "it does not vote", "give a certificate that its authority has signed: tls_cert and tls_key in the URL, or --tls-cert and --tls-key where it has no options of TLS")
 	case f.TLSErr:
 		j.say(Critical, "tls", f.Member, what, "it does not vote", "check the certificates on both sides (--tls-ca, --tls-cert, --tls-key), and that both speak TLS")
-	case f.toldBy(member):
+	case f.toldBy(of):
 		j.say(Critical, "reachable", f.Member, what, "it does not vote", "start it, or look at the network between, or map its address with addr_map, if the servers announce addresses that cannot be dialled from here")
 	default:
 		j.say(Critical, "reachable", f.Member, what, "it does not vote", "start it, or look at the network between")
@@ -286,9 +286,9 @@ func (j *judge) down(f, member *Facts) {
 }
 
 // toldBy reports whether the address of a server is one that others announce: none that is in the URL or in addr_map.
-func (f *Facts) toldBy(member *Facts) bool {
+func (f *Facts) toldBy(of *Facts) bool {
 	if f.Slots > 0 {
-		return f.Addr == f.Member && !slices.ContainsFunc(member.Views, func(v View) bool { return v.Server == f.Addr })
+		return f.Addr == f.Member && !slices.ContainsFunc(of.Views, func(v View) bool { return v.Server == f.Addr })
 	}
 	return f.Addr != "" && slices.ContainsFunc(f.Sightings, func(s node.Sighting) bool { return s.Master == f.Addr })
 }
@@ -471,13 +471,13 @@ func (j *judge) guard(f *Facts) {
 
 // unreadable is the cure for a marker that a server does not show.
 func unreadable(err error) string {
-	var refused *quorum.ReplyError
+	var refused *member.ReplyError
 	switch {
 	case !errors.As(err, &refused):
 		return "look again; then look into its log, and at the network between"
-	case refused.Kind == quorum.KindCluster:
+	case refused.Kind == member.KindCluster:
 		return "CLUSTER INFO and CLUSTER NODES say why"
-	case refused.Kind != quorum.KindAuth:
+	case refused.Kind != member.KindAuth:
 		return "look again when it takes commands; its log says why it does not"
 	}
 	if command := forbidden.FindStringSubmatch(refused.Text); command != nil {
@@ -601,7 +601,7 @@ func (j *judge) spread() {
 
 // restart decides whether one member may be restarted.
 func (j *judge) restart() {
-	need := quorum.Majority(len(j.all))
+	need := member.Majority(len(j.all))
 	voting := 0
 	var not []string
 	for i := range j.all {

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // good is a member with which nothing is wrong.
@@ -47,7 +47,7 @@ func TestJudge(t *testing.T) {
 		"bare majority": {func(s set, _ *Terms) set { s[1] = Facts{Member: s[1].Member, Err: errors.New("refused")}; return s }, Critical, "quorum", "bare majority", true},
 		"two down":      {func(s set, _ *Terms) set { s[1].Err, s[2].Err = errors.New("x"), errors.New("x"); return s }, Critical, "quorum", "1 of 3", true},
 		"wrong password": {func(s set, _ *Terms) set {
-			s[1].Err = &quorum.ReplyError{Kind: quorum.KindAuth, Text: "WRONGPASS"}
+			s[1].Err = &member.ReplyError{Kind: member.KindAuth, Text: "WRONGPASS"}
 			return s
 		}, Critical, "auth", "WRONGPASS", true},
 		"wrong certificate": {func(s set, _ *Terms) set { s[1].Err, s[1].TLSErr = errors.New("unknown authority"), true; return s }, Critical, "tls", "unknown authority", true},
@@ -211,7 +211,7 @@ func TestInfoIsRead(t *testing.T) {
 // The cure is for what the server said, and the member is named once.
 func TestCureIsForWhatTheServerSaid(t *testing.T) {
 	t.Parallel()
-	noperm := func(text string) error { return &quorum.ReplyError{Kind: quorum.KindAuth, Text: "NOPERM " + text} }
+	noperm := func(text string) error { return &member.ReplyError{Kind: member.KindAuth, Text: "NOPERM " + text} }
 	at := func(name string, err error) error { return fmt.Errorf("%s: %w", name, err) }
 	unread := func(err error) func(f *Facts) {
 		return func(f *Facts) {
@@ -231,8 +231,8 @@ func TestCureIsForWhatTheServerSaid(t *testing.T) {
 		"6":               {unread(noperm("this user has no permissions to run the 'hmget' command or its subcommand")), "restart guard", "", "+hmget"},
 		"key":             {unread(noperm("No permissions to access a key")), "restart guard", "", "permit ~redquorum:*"},
 		"key, 6":          {unread(noperm("this user has no permissions to access one of the keys used as arguments")), "restart guard", "", "permit ~redquorum:*"},
-		"cluster is down": {unread(&quorum.ReplyError{Kind: quorum.KindCluster, Text: "CLUSTERDOWN The cluster is down"}), "restart guard", "", "CLUSTER INFO and CLUSTER NODES say why"},
-		"loads":           {unread(&quorum.ReplyError{Kind: quorum.KindLoading, Text: "LOADING"}), "restart guard", "", "look again when it takes commands"},
+		"cluster is down": {unread(&member.ReplyError{Kind: member.KindCluster, Text: "CLUSTERDOWN The cluster is down"}), "restart guard", "", "CLUSTER INFO and CLUSTER NODES say why"},
+		"loads":           {unread(&member.ReplyError{Kind: member.KindLoading, Text: "LOADING"}), "restart guard", "", "look again when it takes commands"},
 		"silent":          {unread(errors.New("timeout")), "restart guard", "marker cannot be read: timeout", "look again"},
 		"away":            {down(refused), "reachable", refused.Error(), "start it, or look at the network between"},
 		"wrong scheme":    {down(&node.SchemeError{Found: "a Sentinel", Scheme: "redis-sentinel://"}), "scheme", "wrong scheme", "write redis-sentinel://"},

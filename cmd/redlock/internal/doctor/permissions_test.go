@@ -11,8 +11,8 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // asUser connects as the user of the rules that are shipped, which does not permit ACL DRYRUN.
@@ -36,8 +36,8 @@ func asUser(t *testing.T) (*redistest.Real, Target, asker) {
 	if err := up(t.Context(), n, 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(args ...string) (quorum.Reply, error) {
-		return quorum.Ask(t.Context(), n, resp.Command(args...), false)
+	ask := func(args ...string) (member.Reply, error) {
+		return member.Ask(t.Context(), n, member.Command{Cmd: resp.Command(args...)})
 	}
 	return s, Target{Node: n, Config: c, Name: s.Addr()}, ask
 }
@@ -146,18 +146,18 @@ func TestWhatTheUserLacksIsFoundByTrying(t *testing.T) {
 // A server that cannot tell, because it is older, is not taken for one that permits everything.
 func TestPermissionsThatCannotBeTriedAreNotTakenForGranted(t *testing.T) {
 	t.Parallel()
-	old := func(args ...string) (quorum.Reply, error) {
+	old := func(args ...string) (member.Reply, error) {
 		if args[0] == "ACL" || args[0] == "EVAL" {
-			return quorum.Reply{}, &quorum.ReplyError{Text: "ERR"}
+			return member.Reply{}, &member.ReplyError{Text: "ERR"}
 		}
-		return quorum.Reply{}, nil
+		return member.Reply{}, nil
 	}
 	var f Facts
 	f.permissions(t.Context(), old, Target{Config: node.Config{Addr: "127.0.0.1:1"}}, Terms{Key: "x"})
 	if f.ACLErr == nil || len(f.Denied) > 0 {
 		t.Errorf("%v, %v", f.ACLErr, f.Denied)
 	}
-	broken := func(...string) (quorum.Reply, error) { return quorum.Reply{}, errors.New("broken") }
+	broken := func(...string) (member.Reply, error) { return member.Reply{}, errors.New("broken") }
 	f = Facts{}
 	f.permissions(t.Context(), broken, Target{Config: node.Config{Addr: "127.0.0.1:1"}}, Terms{Key: "x"})
 	if f.ACLErr == nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -121,15 +121,15 @@ func (j *judge) failover(f *Facts, who, what string) {
 }
 
 // unheard is a server, or a Sentinel, that a URL names and that does not answer.
-func (j *judge) unheard(check, member, who string, err error, risk string) {
+func (j *judge) unheard(check, name, who string, err error, risk string) {
 	cure := "start it, look at the network between, or take it off the URL"
 	if other := (*node.SchemeError)(nil); errors.As(err, &other) {
 		cure = "take it off the URL; " + other.Scheme + " is the scheme for what it is"
-	} else if refused := (*quorum.ReplyError)(nil); errors.As(err, &refused) && refused.Kind == quorum.KindAuth {
+	} else if refused := (*member.ReplyError)(nil); errors.As(err, &refused) && refused.Kind == member.KindAuth {
 		cure = "check user, password and permissions there (acl/ in the source tree; sentinel_password_file for Sentinels)"
 	}
 	text := strings.TrimPrefix(err.Error(), who[strings.LastIndexByte(who, ' ')+1:]+": ") // "its replica h:p"
-	j.say(Warning, check, member, who+" does not answer: "+text, risk, cure)
+	j.say(Warning, check, name, who+" does not answer: "+text, risk, cure)
 }
 
 // sentinels judges those who watch a master.

@@ -1,4 +1,4 @@
-package quorum
+package member
 
 import (
 	"bytes"
@@ -10,21 +10,17 @@ import (
 // first. It is for administration, tools and tests; the lock path submits one command to many members
 // and waits once. The call also goes to a member that may not vote.
 //
-// cmd is copied. tagged is Call.Tagged. The Reply belongs to the caller. An error names the member and
-// wraps a *ReplyError, one of the errors of Call, or that of ctx; in the last case it is not known
-// whether the command was executed, or will be.
-func Ask(ctx context.Context, m Member, cmd []byte, tagged bool) (Reply, error) {
-	return AskSlot(ctx, m, cmd, tagged, 0, 0)
-}
-
-// AskSlot is Ask for a command whose keys are in a slot; shared is Call.Shared.
-func AskSlot(ctx context.Context, m Member, cmd []byte, tagged bool, slot uint16, shared int32) (Reply, error) {
+// Ask copies the command's bytes. The Reply belongs to the caller. An error names the member and wraps a
+// *ReplyError, one of the errors of a call without an answer, or that of ctx. If ctx ended first, it is not known
+// whether the member executes the command.
+func Ask(ctx context.Context, m Member, cmd Command) (Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return Reply{}, fmt.Errorf("%s: %w", m.Name(), err)
 	}
 	// The record is not used again: after ctx has ended it still belongs to the member.
 	done := make(asker)
-	c := &Call{Cmd: bytes.Clone(cmd), Tagged: tagged, Always: true, Late: true, Slot: slot, Shared: shared, Sink: done}
+	cmd.Cmd = bytes.Clone(cmd.Cmd)
+	c := &Call{Command: cmd, Delivery: Delivery{Always: true, Late: true}, Sink: done}
 	m.Submit(c)
 	select {
 	case <-done:

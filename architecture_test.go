@@ -1,0 +1,68 @@
+package redquorum_test
+
+import (
+	"go/build"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/redquorum/redquorum/"
+
+// walls is the picture of ARCHITECTURE.md: each package, lowest first, and all that it imports of this module. A package
+// may import only what the list names before it.
+var walls = []struct {
+	pkg     string
+	imports []string
+	pure    bool // does no I/O: see still
+}{
+	{"internal/resp", nil, true},
+	{"clock", nil, true},
+	{"slot", nil, true},
+	{"member", nil, true},
+	{"quorum", []string{"member"}, true},
+	{"fence", nil, true},
+	{"node", []string{"clock", "internal/resp", "member", "slot"}, false},
+	{"cluster", []string{"internal/resp", "member", "node", "slot"}, false},
+	{"redlock", []string{"clock", "cluster", "internal/resp", "member", "node", "quorum", "slot"}, false},
+}
+
+// still are the packages that a pure package may import: none of them opens a file, a connection or a process.
+var still = []string{
+	"bytes", "context", "errors", "fmt", "maps", "math", "math/bits", "strconv", "strings", "sync", "sync/atomic", "time", "unsafe",
+	"github.com/hashicorp/go-multierror", "github.com/sigurn/crc16",
+}
+
+// onlyIn names the files that alone may import a package.
+var onlyIn = map[string]string{"redlock -> node": "open.go", "redlock -> cluster": "open.go"}
+
+func TestPackagesImportWhatArchitectureSays(t *testing.T) {
+	var below []string
+	for _, w := range walls {
+		p, err := build.ImportDir(filepath.FromSlash(w.pkg), 0)
+		require.NoError(t, err)
+		var ours []string
+		for _, path := range p.Imports {
+			name, inside := strings.CutPrefix(path, module)
+			if !inside {
+				if w.pure {
+					require.Contains(t, still, path, "%s does no I/O", w.pkg)
+				}
+				continue
+			}
+			ours = append(ours, name)
+			require.Contains(t, below, name, "%s may import only what stands below it", w.pkg)
+			if file := onlyIn[w.pkg+" -> "+name]; file != "" {
+				for _, at := range p.ImportPos[path] {
+					require.Equal(t, file, filepath.Base(at.Filename), "%s imports %s in one file", w.pkg, name)
+				}
+			}
+		}
+		slices.Sort(ours)
+		require.Equal(t, w.imports, ours, w.pkg)
+		below = append(below, w.pkg)
+	}
+}

@@ -1,0 +1,19 @@
+// Package member is the contract between a client and a member: one Redis master with one vote, or whatever behaves
+// like one. It decides nothing and does no I/O.
+//
+// A Call goes to a Member and comes back with a Result, exactly once:
+//
+//	Call = Command   what the member is asked
+//	     + Delivery  how the call gets there, and what happens if it does not
+//	     + Sink      who learns the Result
+//	     + Hop       the member's own note while the call is on its way
+//
+//	Submit -> the member executes it, refuses it, or loses its connection -> Sink.Done
+//
+// The Outcome of a Result says whether the member executed the command, may have executed it, or never received a byte.
+// What an answer counts for is decided by package quorum and its Judge. How a call reaches a server is decided by the
+// members: package node for one Redis server, package cluster for a Redis Cluster.
+//
+// Start at Member in member.go, then Call in call.go. The causes of a failure are in error.go. Slotted, Subscriber,
+// Clocked and Parted are what some members can do besides.
+package member
