@@ -86,10 +86,8 @@ func (p *Rounds) Start(members []member.Member, q Question) *Round {
 			continue
 		}
 		c := &r.calls[i]
-		*c = member.Call{
-			Command: r.Command, Delivery: r.Delivery, Sink: r, Index: i,
-			Result: member.Result{Reply: c.Reply}, // its memory is used again
-		}
+		c.Command, c.Delivery, c.Sink, c.Index, c.Hop = r.Command, r.Delivery, r, i, nil
+		c.Result = member.Result{Reply: c.Reply} // its memory is used again
 		m.Submit(c)
 	}
 	return r
