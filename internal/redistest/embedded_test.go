@@ -302,7 +302,8 @@ func storm(t *testing.T, c *redistest.Cluster, length time.Duration) {
 					}
 					count, isInt := got.(int64)
 					_, isErr := got.(redistest.Error)
-					if !(isInt && count > seen || isErr) || echo != tag {
+					loading := isErr && echo == got // Redis 6.2 then refuses ECHO, too
+					if !(isInt && count > seen || isErr) || echo != tag && !loading {
 						t.Errorf("asked %s after %d, got %v %v", tag, seen, got, echo)
 					}
 					if isInt {

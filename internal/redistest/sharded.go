@@ -90,8 +90,11 @@ func (s *Sharded) form(ctx context.Context, serving int) error {
 			return err
 		}
 		if i < serving {
-			from, to := i*Slots/serving, (i+1)*Slots/serving-1
-			if _, err := r.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(from), strconv.Itoa(to)); err != nil {
+			add := []string{"CLUSTER", "ADDSLOTS"} // ADDSLOTSRANGE came with Redis 7.0
+			for n := i * Slots / serving; n < (i+1)*Slots/serving; n++ {
+				add = append(add, strconv.Itoa(n))
+			}
+			if _, err := r.Do(ctx, add...); err != nil {
 				return err
 			}
 		}

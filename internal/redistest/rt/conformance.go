@@ -86,6 +86,18 @@ type suite struct {
 
 func newSuite(t *testing.T, start Start) *suite { return &suite{T: t, Server: start(t)} }
 
+// has: an embedded server has everything.
+func (s *suite) has(f redistest.Feature) bool {
+	_, real := s.Server.(*redistest.Real)
+	return !real || Installed(s).Has(f)
+}
+
+func (s *suite) needs(f redistest.Feature) {
+	if !s.has(f) {
+		Needs(s, f)
+	}
+}
+
 const (
 	soon  = 10 * time.Second      // what must come comes within
 	quiet = 30 * time.Millisecond // what must not come is waited for
@@ -218,7 +230,9 @@ func handshake(s *suite) {
 	require.Greater(s, idB, idA, "b connected later")
 	require.Contains(s, s.ask(b, "CLIENT", "LIST"), "name=redquorum-test")
 
-	require.Equal(s, "OK", s.ask(a, "CLIENT", "NO-EVICT", "on"))
+	if s.has(redistest.NoEvict) {
+		require.Equal(s, "OK", s.ask(a, "CLIENT", "NO-EVICT", "on"))
+	}
 	require.Equal(s, list("maxmemory-policy", "noeviction"), s.ask(a, "CONFIG", "GET", "maxmemory-policy"))
 	require.Equal(s, "master", s.ask(a, "ROLE").([]any)[0])
 	require.Equal(s, "default", s.ask(a, "ACL", "WHOAMI"))
@@ -484,6 +498,7 @@ func pubSub(s *suite) {
 }
 
 func shardedPubSub(s *suite) {
+	s.needs(redistest.ShardedChannels)
 	sub, c := s.dial(), s.dial()
 	require.Equal(s, list("ssubscribe", "ch", int64(1)), s.ask(sub, "SSUBSCRIBE", "ch"))
 	require.EqualValues(s, 0, s.ask(c, "PUBLISH", "ch", "x"))
@@ -552,7 +567,9 @@ func restartKeep(s *suite) {
 	left, _ := s.ask(c, "PTTL", "leased").(int64)
 	require.Positive(s, left)
 	require.EqualValues(s, 0, s.ask(c, "EXISTS", "brief"))
-	require.True(s, strings.HasPrefix(string(s.refused(c, "EVALSHA", sha(releaseLua), "1", "N", "o")), "NOSCRIPT "))
+	if s.has(redistest.ForgetsScripts) {
+		require.True(s, strings.HasPrefix(string(s.refused(c, "EVALSHA", sha(releaseLua), "1", "N", "o")), "NOSCRIPT "))
+	}
 
 	require.NoError(s, s.Restart(true), "also without Kill before")
 	s.ended(c)

@@ -38,6 +38,30 @@ func RealWith(t testing.TB, n int, config redistest.RealConfig) *redistest.Clust
 	return c
 }
 
+// Needs skips the test, by the server's name, if the redis-server in PATH is missing or lacks a feature.
+func Needs(t testing.TB, features ...redistest.Feature) {
+	t.Helper()
+	if err := redistest.Available(); err != nil {
+		t.Skip(err)
+	}
+	build := Installed(t)
+	for _, f := range features {
+		if why := build.Why(f); why != "" {
+			t.Skip(why)
+		}
+	}
+}
+
+// Installed is the redis-server in PATH.
+func Installed(t testing.TB) redistest.Build {
+	t.Helper()
+	build, err := redistest.Installed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return build
+}
+
 func closeAtEnd(t testing.TB, c *redistest.Cluster) {
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
