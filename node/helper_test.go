@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"go.uber.org/goleak"
@@ -36,9 +38,7 @@ type redisServer struct {
 // startRedis starts a redis-server of its own for this test on a free port.
 func startRedis(t testing.TB, args ...string) *redisServer {
 	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		t.Skip("REDIS MISSING: install redis-server and put it in PATH")
-	}
+	rt.Needs(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -54,8 +54,11 @@ func (s *redisServer) addr() string { return net.JoinHostPort("127.0.0.1", strco
 
 func (s *redisServer) start() {
 	s.t.Helper()
-	args := append([]string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no",
-		"--enable-debug-command", "yes"}, s.args...)
+	args := []string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no"}
+	if rt.Installed(s.t).Has(redistest.DebugOption) {
+		args = append(args, "--enable-debug-command", "yes")
+	}
+	args = append(args, s.args...)
 	s.cmd = exec.Command("redis-server", args...)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)

@@ -490,7 +490,7 @@ func TestRepairGoesBehindWhatWaits(t *testing.T) {
 // Where scripts cannot be loaded, the batches' never is there, and nobody goes on asking for it.
 func TestServerThatMayNotLoadScriptsGetsNoBatches(t *testing.T) {
 	s := startRedis(t)
-	s.cli("ACL", "SETUSER", "default", "-script|load")
+	s.cli("ACL", "SETUSER", "default", "-script")
 	n := up(t, Config{Addr: s.addr(), Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour})
 	n.setTag("id")
 	const rounds, each = 4, 5

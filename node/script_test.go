@@ -303,7 +303,7 @@ func TestWrongScriptKeepsTheMemberDown(t *testing.T) {
 
 func TestForbiddenScriptLoadIsDoneWithout(t *testing.T) {
 	s := startRedis(t)
-	s.cli("ACL", "SETUSER", "default", "-script|load")
+	s.cli("ACL", "SETUSER", "default", "-script")
 	var log logBuffer
 	n := up(t, Config{Addr: s.addr(), Scripts: []string{delScript}, Logger: log.logger()})
 	for range 2 {

@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -70,6 +72,7 @@ func freePort(t testing.TB) int {
 
 // startTLS starts a server with a plain and a TLS port, and the user "u" with password "pw".
 func startTLS(t testing.TB) (s *redisServer, tlsAddr string, pool *x509.CertPool) {
+	rt.Needs(t, redistest.TLS)
 	certFile, keyFile, pool := testCertificate(t, t.TempDir())
 	port := freePort(t)
 	s = startRedis(t, "--tls-port", strconv.Itoa(port), "--tls-cert-file", certFile, "--tls-key-file", keyFile,

@@ -61,7 +61,7 @@ func TestNothingOfABrokenConnectionIsExecutedLater(t *testing.T) {
 // The counterpart: without the kill the late write is executed, and the operator is told.
 func TestForbiddenKillIsToldOnce(t *testing.T) {
 	s := startRedis(t)
-	s.cli("ACL", "SETUSER", "default", "-client|kill")
+	s.cli("ACL", "SETUSER", "default", "-client", "+client|id", "+client|setname")
 	var log logBuffer
 	if !lateWrite(t, s, Config{Logger: log.logger()}) {
 		t.Error("the late write was not executed: the test above proves nothing")

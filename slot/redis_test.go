@@ -14,6 +14,7 @@ import (
 	"github.com/mediocregopher/radix/v4"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -21,13 +22,11 @@ import (
 // connection to it. A node that is in no cluster serves no slots, but it answers CLUSTER KEYSLOT.
 func startClusterNode(t *testing.T) radix.Conn {
 	t.Helper()
-	server, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Skip("REDIS MISSING: redis-server is not in PATH; `make redis` installs it and enables this test")
-	}
+	rt.Needs(t)
 	var conn radix.Conn
+	var err error
 	for attempt := range 5 { // another process may take the port between the choice and the start
-		if conn, err = tryClusterNode(t, server); err == nil {
+		if conn, err = tryClusterNode(t); err == nil {
 			return conn
 		}
 		t.Logf("attempt %d: %v", attempt, err)
@@ -36,7 +35,7 @@ func startClusterNode(t *testing.T) radix.Conn {
 	return nil
 }
 
-func tryClusterNode(t *testing.T, server string) (radix.Conn, error) {
+func tryClusterNode(t *testing.T) (radix.Conn, error) {
 	// The cluster bus takes port+10000, and only since Redis 7 can it be told otherwise: so not one of
 	// the system's free ports, which go up to 65535.
 	port := 20_000 + rand.IntN(20_000)
@@ -45,7 +44,7 @@ func tryClusterNode(t *testing.T, server string) (radix.Conn, error) {
 		return nil, err
 	}
 	_ = listener.Close()
-	cmd := exec.Command(server, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", "",
+	cmd := exec.Command("redis-server", "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", "",
 		"--appendonly", "no", "--cluster-enabled", "yes", "--daemonize", "no")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
