@@ -10,12 +10,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
 )
 
 // unsharded are servers without sharded channels, as before Redis 7.0.
-var unsharded = redistest.RealConfig{Args: []string{"--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", ""}}
+func unsharded(t *testing.T) redistest.RealConfig {
+	t.Helper()
+	rt.Needs(t)
+	if !rt.Installed(t).Has(redistest.ShardedChannels) {
+		return redistest.RealConfig{}
+	}
+	return redistest.RealConfig{Args: []string{"--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", ""}}
+}
+
+// sharded are servers with sharded channels.
+func sharded(t *testing.T) redistest.RealConfig {
+	t.Helper()
+	rt.Needs(t, redistest.ShardedChannels)
+	return redistest.RealConfig{}
+}
 
 // slow has heartbeats that are too late to help: a hand-over that does not come by push fails the test.
 func slow(c *redlock.Config) { c.Entry = 3 * time.Minute }
@@ -64,12 +79,12 @@ func TestPushesAreShardedWhereTheServersCan(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []struct {
 		name     string
-		server   redistest.RealConfig
+		server   func(t *testing.T) redistest.RealConfig
 		yes, not string
-	}{{"sharded", redistest.RealConfig{}, "spublish", "publish"}, {"not sharded", unsharded, "publish", "spublish"}} {
+	}{{"sharded", sharded, "spublish", "publish"}, {"not sharded", unsharded, "publish", "spublish"}} {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, redistest.ShardedConfig{Server: kind.server})
+			s := start(t, redistest.ShardedConfig{Server: kind.server(t)})
 			a, b := open(t, s, slow), open(t, s, slow)
 			require.Eventually(t, func() bool { // once both have subscribed
 				before := calls(t, s, kind.not)
@@ -86,20 +101,20 @@ func TestPushesAreShardedWhereTheServersCan(t *testing.T) {
 // the inbox is in another one.
 func TestShardedInboxIsInASlotOfItsMasterAgain(t *testing.T) {
 	t.Parallel()
-	s := start(t, redistest.ShardedConfig{})
+	s := start(t, redistest.ShardedConfig{Server: sharded(t)})
 	a, b := open(t, s, slow), open(t, s, slow)
-	sharded := func() bool {
+	spared := func() bool {
 		before := calls(t, s, "publish")
 		pushed(t, a, b, names[0], func() {})
 		return calls(t, s, "publish") == before
 	}
-	require.Eventually(t, sharded, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, spared, 20*time.Second, 10*time.Millisecond)
 	for range 2 {
 		keys, err := s.Servers[0].Do(t.Context(), "KEYS", "redquorum:boot:*"+nodeID(t, s.Servers[0]))
 		require.NoError(t, err)
 		require.Len(t, keys, 1)
 		home := int(slot.Of(keys.([]any)[0].(string)))
 		pushed(t, a, b, names[0], func() { require.NoError(t, s.Move(t.Context(), home, 0, 1)) })
-		require.Eventually(t, sharded, 20*time.Second, 10*time.Millisecond)
+		require.Eventually(t, spared, 20*time.Second, 10*time.Millisecond)
 	}
 }

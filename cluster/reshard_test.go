@@ -237,8 +237,8 @@ func TestSlotIsMovedBackAndForthUnderItsContenders(t *testing.T) {
 func TestLongSlotIsMovedBackAndForthUnderItsContenders(t *testing.T) { reshardBoth(t, 30*time.Second) }
 
 func reshardBoth(t *testing.T, length time.Duration) {
-	t.Run("sharded", func(t *testing.T) { reshard(t, redistest.RealConfig{}, length) })
-	t.Run("not sharded", func(t *testing.T) { reshard(t, unsharded, length) })
+	t.Run("sharded", func(t *testing.T) { reshard(t, sharded(t), length) })
+	t.Run("not sharded", func(t *testing.T) { reshard(t, unsharded(t), length) })
 }
 
 // Callers whose calls travel together, on names of their own, under slots that move: one that has moved away is

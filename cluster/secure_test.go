@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -23,7 +24,7 @@ import (
 
 const password = "hunter2canary" // that nothing may print
 
-// rules writes one of the shipped ACL files with a password in it.
+// rules writes one of the shipped ACL files with a password in it, in the wording that the server knows.
 func rules(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "acl", name))
@@ -113,10 +114,11 @@ func everything(t *testing.T, clients []*redlock.Client, name string) {
 // while slots move, a master forgets and a replica takes over. No server refuses it anything.
 func TestUserOfTheShippedRulesDoesEverythingInAClusterOverMutualTLS(t *testing.T) {
 	t.Parallel()
+	rt.Needs(t, redistest.TLS)
 	ca := authority(t, "ca")
 	server, client := issue(t, ca, "server", "", time.Hour), issue(t, ca, "client", "client", time.Hour)
 	s := start(t, redistest.ShardedConfig{Replicas: 1,
-		Server: redistest.RealConfig{Args: []string{"--aclfile", rules(t, "members.acl")}}, TLS: &server, Authority: ca.File,
+		Server: redistest.RealConfig{Args: []string{"--aclfile", rules(t, rt.Installed(t).Rules())}}, TLS: &server, Authority: ca.File,
 	})
 	url := "rediss-cluster://locker@" + strings.Join(s.TLSAddrs(), ",") + "?failover_lag=0s&password_file=" + passwordFile(t) +
 		"&tls_ca=" + ca.File + "&tls_cert=" + client.Cert + "&tls_key=" + client.Key
@@ -137,8 +139,9 @@ func TestUserOfTheShippedRulesDoesEverythingInAClusterOverMutualTLS(t *testing.T
 // So does the user of both files, with Sentinels, and with acknowledgements.
 func TestUserOfTheShippedRulesDoesEverythingWithSentinels(t *testing.T) {
 	t.Parallel()
+	rt.Needs(t)
 	g := startGroup(t, redistest.GroupConfig{
-		Server:   redistest.RealConfig{Args: []string{"--aclfile", rules(t, "members.acl")}},
+		Server:   redistest.RealConfig{Args: []string{"--aclfile", rules(t, rt.Installed(t).Rules())}},
 		Sentinel: []string{"aclfile " + rules(t, "sentinels.acl")},
 	})
 	file := passwordFile(t)
@@ -167,15 +170,22 @@ func TestUserOfTheShippedRulesDoesEverythingWithSentinels(t *testing.T) {
 // A certificate that is refused, by either side, is reported as that.
 func TestCertificateThatIsRefusedIsSaidSo(t *testing.T) {
 	t.Parallel()
-	if err := redistest.Available(); err != nil {
-		t.Skip(err)
-	}
+	rt.Needs(t, redistest.TLS)
 	ca, stranger := authority(t, "ca"), authority(t, "stranger")
 	good := issue(t, ca, "server", "", time.Hour)
 	client := issue(t, ca, "client", "client", time.Hour)
 	at := port(t)
-	r, err := redistest.StartReal(t.Context(), redistest.RealConfig{Args: []string{"--tls-port", at, "--aclfile", rules(t, "members.acl"),
-		"--tls-cert-file", good.Cert, "--tls-key-file", good.Key, "--tls-ca-cert-file", ca.File, "--tls-auth-clients", "yes"}})
+	served := redistest.Certificate{Cert: filepath.Join(t.TempDir(), "served.crt"), Key: filepath.Join(t.TempDir(), "served.key")}
+	serve := func(c redistest.Certificate) {
+		for to, from := range map[string]string{served.Cert: c.Cert, served.Key: c.Key} {
+			b, err := os.ReadFile(from)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(to, b, 0o600))
+		}
+	}
+	serve(good)
+	r, err := redistest.StartReal(t.Context(), redistest.RealConfig{Args: []string{"--tls-port", at, "--aclfile", rules(t, rt.Installed(t).Rules()),
+		"--tls-cert-file", served.Cert, "--tls-key-file", served.Key, "--tls-ca-cert-file", ca.File, "--tls-auth-clients", "yes"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 
@@ -215,8 +225,12 @@ func TestCertificateThatIsRefusedIsSaidSo(t *testing.T) {
 		{"ours is from a stranger under TLS 1.2", good, url("", "127.0.0.1", ca.File, issue(t, stranger, "strange12", "client", time.Hour)), "unknown certificate authority", &alert, "TLSv1.2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := r.Do(t.Context(), "CONFIG", "SET", "tls-cert-file", c.server.Cert, "tls-key-file", c.server.Key, "tls-protocols", c.only)
-			require.NoError(t, err)
+			serve(c.server)
+			// One option at a time, as before Redis 7.0. Each has the server read both files.
+			for option, value := range map[string]string{"tls-protocols": c.only, "tls-cert-file": served.Cert} {
+				_, err := r.Do(t.Context(), "CONFIG", "SET", option, value)
+				require.NoError(t, err)
+			}
 			if c.text == "" {
 				l, err := openAll(t, []string{c.url}).Mutex("k").TryLock(t.Context())
 				require.NoError(t, err)
@@ -225,7 +239,7 @@ func TestCertificateThatIsRefusedIsSaidSo(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			_, err = redlock.Open(ctx, []string{c.url}, quick)
+			_, err := redlock.Open(ctx, []string{c.url}, quick)
 			require.ErrorIs(t, err, redlock.ErrNoQuorum)
 			require.ErrorContains(t, err, c.text)
 			require.ErrorAs(t, err, c.as)

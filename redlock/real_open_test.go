@@ -401,6 +401,10 @@ func TestShippedRulesAreThoseThatAreTested(t *testing.T) {
 	require.NoError(t, err)
 	more := []string{"user", "locker", "on", ">CHANGE-ME", "-@all", "+select", "+wait", "+asking", "+ssubscribe", "+spublish", "+cluster|shards", "+cluster|slots", "+cluster|myid"}
 	require.ElementsMatch(t, slices.Concat(more, permittedKeys, permittedCommands), strings.Fields(string(b)))
+
+	old, err := os.ReadFile(filepath.Join("..", "acl", "members-6.2.acl"))
+	require.NoError(t, err)
+	require.Equal(t, strings.Replace(string(b), " +ssubscribe +spublish", "", 1), string(old), "what Redis 6.2 does not know, and nothing else")
 }
 
 func TestNoPermissionIsListedThatIsNotNeeded(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/tested"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -311,9 +312,10 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	want(t, r, doctor.Critical, "^reachable: 127.0.0.1:1,127.0.0.1:2: ")
 }
 
-// clusterUser looks at a cluster as the user that acl/members.acl has for it.
+// clusterUser looks at a cluster as the user that the shipped rules have for it.
 func clusterUser(t *testing.T, s *redistest.Sharded) {
-	text, err := os.ReadFile(filepath.Join(repository, "acl", "members.acl"))
+	rt.Needs(t, redistest.DryRun)
+	text, err := os.ReadFile(filepath.Join(repository, "acl", rt.Installed(t).Rules()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,9 +438,7 @@ func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
 // Masters and replicas over TLS, with a certificate that ends soon.
 func TestCommandsKnowAClusterOverTLS(t *testing.T) {
 	t.Parallel()
-	if err := redistest.Available(); err != nil {
-		t.Skip(err)
-	}
+	rt.Needs(t, redistest.TLS)
 	ca := newAuthority(t, "ca")
 	ca.issue(t, "server", 100*time.Hour)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -9,36 +9,38 @@ import (
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // A URL whose scheme is that of another kind of server is a mistake in the configuration: what is there, and which
 // scheme it has, is said by every command, and by the doctor.
 func TestSchemeOfAnotherKindOfServer(t *testing.T) {
 	t.Parallel()
-	if err := redistest.Available(); err != nil {
-		t.Skip(err)
+	rt.Needs(t)
+	tlsPort, withTLS := strconv.Itoa(freePorts(1)), []string(nil)
+	if rt.Installed(t).Has(redistest.TLS) {
+		ours := newAuthority(t, "ours")
+		ours.issue(t, "member", 100*time.Hour)
+		withTLS = []string{"--tls-port", tlsPort, "--tls-cert-file", ours.path("member.crt"), "--tls-key-file", ours.path("member.key"), "--tls-ca-cert-file", ours.path("ca.crt")}
 	}
-	start := func(args ...string) *redistest.Real {
-		r, err := redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile, Args: args})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = r.Close() })
-		return r
-	}
-	ours := newAuthority(t, "ours")
-	ours.issue(t, "member", 100*time.Hour)
-	tlsPort, busPort := strconv.Itoa(freePorts(1)), strconv.Itoa(freePorts(1))
-	single := start("--tls-port", tlsPort, "--tls-cert-file", ours.path("member.crt"), "--tls-key-file", ours.path("member.key"), "--tls-ca-cert-file", ours.path("ca.crt"))
-	ofCluster := start("--cluster-enabled", "yes", "--cluster-port", busPort)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	single, err := redistest.StartReal(ctx, redistest.RealConfig{Persist: redistest.Volatile, Args: withTLS})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = single.Close() })
+	cluster, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cluster.Close() })
 	group, err := redistest.StartGroup(ctx, redistest.GroupConfig{Sentinels: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = group.Close() })
-	replace := strings.NewReplacer("SINGLE", single.Addr(), "TLS", "127.0.0.1:"+tlsPort, "CLUSTER", ofCluster.Addr(), "SENTINEL", group.Addrs()[0])
+	replace := strings.NewReplacer("SINGLE", single.Addr(), "TLS", "127.0.0.1:"+tlsPort, "CLUSTER", cluster.Servers[0].Addr(), "SENTINEL", group.Addrs()[0])
 	for _, tc := range []struct{ url, found, scheme string }{
 		{"redis://CLUSTER", "a server of a Redis Cluster", "redis-cluster://"},
 		{"redis://CLUSTER/1", "a server of a Redis Cluster", "redis-cluster://"},
@@ -57,6 +59,9 @@ func TestSchemeOfAnotherKindOfServer(t *testing.T) {
 	} {
 		t.Run(tc.url, func(t *testing.T) {
 			t.Parallel()
+			if strings.Contains(tc.url, "//TLS") {
+				rt.Needs(t, redistest.TLS)
+			}
 			url := replace.Replace(tc.url)
 			says := "this is " + tc.found + ", for which it is " + tc.scheme
 			fail(t, exitConfig, says, "acquire", "x", "--wait", "0", "--members", url)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // authority signs certificates for 127.0.0.1 and writes them into a directory.
@@ -73,9 +74,7 @@ func (a *authority) path(file string) string { return filepath.Join(a.dir, file)
 // code for configuration, not as a network failure.
 func TestMembersWithTLS(t *testing.T) {
 	t.Parallel()
-	if err := redistest.Available(); err != nil {
-		t.Skip(err)
-	}
+	rt.Needs(t, redistest.TLS)
 	ours, strange := newAuthority(t, "ours"), newAuthority(t, "strange")
 	ours.issue(t, "member", 100*time.Hour)
 	ours.issue(t, "client", 1000*time.Hour)
@@ -86,7 +85,7 @@ func TestMembersWithTLS(t *testing.T) {
 		"--tls-ca-cert-file", ours.path("ca.crt"),
 	}})
 	if err != nil {
-		t.Skip("redis-server without TLS, use one that is built with BUILD_TLS=yes: ", err)
+		t.Fatal(err)
 	}
 	defer func() { _ = server.Close() }()
 	markFresh(t, []string{"redis://" + server.Addr()})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
@@ -18,9 +19,7 @@ import (
 // asUser connects as the user of the rules that are shipped, which does not permit ACL DRYRUN.
 func asUser(t *testing.T) (*redistest.Real, Target, asker) {
 	t.Helper()
-	if err := redistest.Available(); err != nil {
-		t.Skip(err)
-	}
+	rt.Needs(t, redistest.ScriptFlags) // by which it tries what a user may do
 	s, err := redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile})
 	if err != nil {
 		t.Fatal(err)
@@ -42,10 +41,10 @@ func asUser(t *testing.T) (*redistest.Real, Target, asker) {
 	return s, Target{Node: n, Config: c, Name: s.Addr()}, ask
 }
 
-// rules gives the user what acl/members.acl has, and returns the commands of it.
+// rules gives the user what the shipped file has, and returns the commands of it.
 func rules(t *testing.T, s *redistest.Real, more ...string) (commands []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../../../acl/members.acl")
+	text, err := os.ReadFile("../../../../acl/" + rt.Installed(t).Rules())
 	if err != nil {
 		t.Fatal(err)
 	}
