@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -76,16 +77,44 @@ func TestNoWaitIsSentUnlessItIsAskedFor(t *testing.T) {
 	}
 }
 
+// lengthen has the only waiter for a name ask for ten minutes more, in the entry that a hand-over reads.
+func lengthen(t *testing.T, master *redistest.Real) {
+	t.Helper()
+	keys, err := master.Do(t.Context(), "KEYS", "redquorum:w*")
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+	key := keys.([]any)[0].(string)
+	entry, err := master.Do(t.Context(), "HGETALL", key)
+	require.NoError(t, err)
+	require.Len(t, entry, 2, "an owner, and its entry")
+	var until, ttl int64
+	_, err = fmt.Sscan(entry.([]any)[1].(string), &until, &ttl)
+	require.NoError(t, err)
+	more := (10 * time.Minute).Milliseconds()
+	_, err = master.Do(t.Context(), "HSET", key, entry.([]any)[0].(string), fmt.Sprint(until+more, " ", ttl+more))
+	require.NoError(t, err)
+}
+
 // A vote that no replica has acknowledged is none, and is taken back: neither one that was asked for nor one
-// that was handed over.
+// that was handed over. From Redis 7.2 on, WAIT waits for what its own connection has written. A waiter that is told of
+// its vote must so have written, also if the vote already lives longer than the waiter asks for.
 func TestVoteThatNoReplicaHasAcknowledgedDoesNotCount(t *testing.T) {
 	t.Parallel()
+	for _, longer := range []bool{false, true} {
+		t.Run(fmt.Sprint("handed over for longer than asked: ", longer), func(t *testing.T) {
+			t.Parallel()
+			unacknowledged(t, longer)
+		})
+	}
+}
+
+func unacknowledged(t *testing.T, longer bool) {
 	master, replica := startPair(t)
 	url := []string{"redis://" + master.Addr() + "?min_replicas_ack=1"}
 	a, b := openAll(t, url), openAll(t, url)
 	lease, err := a.Mutex("k").Lock(ending(t))
 	require.NoError(t, err)
-	waiting, give := context.WithTimeout(t.Context(), 2*time.Second)
+	waiting, give := context.WithCancel(ending(t))
 	defer give()
 	got := make(chan error, 1)
 	go func() {
@@ -96,8 +125,17 @@ func TestVoteThatNoReplicaHasAcknowledgedDoesNotCount(t *testing.T) {
 		seen, err := a.Inspect(t.Context(), "k")
 		return err == nil && len(seen.Members[0].Queue) == 1
 	}, 20*time.Second, time.Millisecond)
+	if longer {
+		lengthen(t, master)
+	}
+	require.Eventually(t, func() bool { // that the waiter has entered is known to the replica, and its WAIT is answered
+		info, _ := master.Do(t.Context(), "INFO", "replication")
+		offset := regexp.MustCompile(`,offset=(\d+),[^$]*master_repl_offset:(\d+)\r`).FindStringSubmatch(fmt.Sprint(info))
+		return offset != nil && offset[1] == offset[2]
+	}, 20*time.Second, time.Millisecond)
 	replica.Pause()
 	_ = lease.Unlock(t.Context()) // handed over at the master
+	defer time.AfterFunc(2*time.Second, give).Stop()
 	require.Error(t, <-got, "the replica does not have it")
 	for i := range 3 {
 		_, err = a.Mutex(fmt.Sprint("k", i)).TryLock(t.Context())
