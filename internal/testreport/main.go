@@ -3,7 +3,9 @@
 //
 //	go test -json ./... | go run ./internal/testreport
 //
-// With -v it also prints what tests that passed have logged, as each of them ends.
+// With -v it also prints what tests that passed have logged, as each of them ends. With -servers, for what
+// `go run ./internal/servers -test` prints, it counts for each server, too: the part of a package's name before the
+// first slash. A server on which no test ran has failed.
 //
 // Packages are reported as they end, failures in full. At the end come the names of all failed tests,
 // every test that did not run with its reason, so that nothing is skipped silently, and one line
@@ -25,8 +27,9 @@ import (
 
 func main() {
 	logs := flag.Bool("v", false, "print what passed tests have logged, too")
+	servers := flag.Bool("servers", false, "count for each server, too")
 	flag.Parse()
-	ok, err := run(os.Stdin, os.Stdout, *logs)
+	ok, err := run(os.Stdin, os.Stdout, *logs, *servers)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 	}

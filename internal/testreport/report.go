@@ -27,6 +27,7 @@ type event struct {
 type report struct {
 	out     io.Writer
 	logs    bool            // show what passed tests logged, too
+	servers []*server       // as they came; nil if they are not counted
 	open    map[string]*pkg // without a result yet
 	order   []string        // names of open packages as they came
 	passed  int
@@ -52,9 +53,19 @@ type test struct {
 
 type skip struct{ name, reason string }
 
+// server is what is counted of the packages whose names begin with its.
+type server struct {
+	name                    string
+	passed, failed, skipped int
+	seconds                 float64
+}
+
 // run reads events until the end of in. It returns whether everything passed; err is about reading alone.
-func run(in io.Reader, out io.Writer, logs bool) (ok bool, err error) {
+func run(in io.Reader, out io.Writer, logs, servers bool) (ok bool, err error) {
 	r := &report{out: out, logs: logs, open: make(map[string]*pkg)}
+	if servers {
+		r.servers = []*server{}
+	}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n') // a line may be longer than a Scanner takes
@@ -94,8 +105,24 @@ func (r *report) pkg(name string) *pkg {
 		p = &pkg{tests: make(map[string]*test)}
 		r.open[name] = p
 		r.order = append(r.order, name)
+		r.server(name)
 	}
 	return p
+}
+
+// server is the one of a package; a count that nobody reads where servers are not counted.
+func (r *report) server(pkg string) *server {
+	name, _, _ := strings.Cut(pkg, "/")
+	for _, s := range r.servers {
+		if s.name == name {
+			return s
+		}
+	}
+	s := &server{name: name}
+	if r.servers != nil {
+		r.servers = append(r.servers, s)
+	}
+	return s
 }
 
 func (r *report) testEvent(p *pkg, e event) {
@@ -114,6 +141,7 @@ func (r *report) testEvent(p *pkg, e event) {
 	case "pass":
 		if !t.hasSubtests {
 			r.passed++
+			r.server(e.Package).passed++
 			p.ran++
 		}
 		if r.logs {
@@ -122,6 +150,7 @@ func (r *report) testEvent(p *pkg, e event) {
 		p.drop(e.Test)
 	case "skip":
 		r.skipped = append(r.skipped, skip{e.Package + "." + e.Test, reason(t.output.String())})
+		r.server(e.Package).skipped++
 		p.ran++
 		p.skips++
 		p.drop(e.Test)
@@ -140,6 +169,7 @@ func (r *report) failTest(p *pkg, pkgName, name string) {
 	}
 	if !t.failedBelow {
 		r.failed = append(r.failed, pkgName+"."+name)
+		r.server(pkgName).failed++
 		p.ran++
 		p.failed++
 	}
@@ -167,6 +197,7 @@ func (p *pkg) drop(name string) {
 }
 
 func (r *report) packageEvent(p *pkg, e event) {
+	r.server(e.Package).seconds += e.Elapsed
 	switch e.Action {
 	case "output":
 		p.output.WriteString(e.Output)
@@ -187,6 +218,7 @@ func (r *report) packageEvent(p *pkg, e event) {
 		why := ""
 		if p.failed == 0 { // the build, TestMain, or an exit in the middle
 			r.failed = append(r.failed, e.Package)
+			r.server(e.Package).failed++
 			if why = "  failed outside its tests"; e.FailedBuild != "" {
 				why = "  did not build"
 			}
@@ -258,9 +290,15 @@ func (r *report) finish() bool {
 		r.closePackage(p, name)
 		if len(r.failed) == before {
 			r.failed = append(r.failed, name)
+			r.server(name).failed++
 		}
 		r.printFailures(p, name)
 		r.printf("FAIL  %s  no result\n", name)
+	}
+	for _, s := range r.servers {
+		if s.passed+s.failed == 0 {
+			r.failed = append(r.failed, s.name+": no test ran")
+		}
 	}
 	if len(r.failed) > 0 {
 		r.printf("\nfailed:\n")
@@ -277,6 +315,12 @@ func (r *report) finish() bool {
 	ran := r.passed + len(r.failed)
 	if ran == 0 {
 		r.printf("\nno test ran\n")
+	}
+	if len(r.servers) > 0 {
+		r.printf("\n")
+	}
+	for _, s := range r.servers {
+		r.printf("%-12s  %4d passed  %3d failed  %3d skipped  %5.0fs\n", s.name, s.passed, s.failed, s.skipped, s.seconds)
 	}
 	r.printf("\n%d passed, %d failed, %d skipped\n", r.passed, len(r.failed), len(r.skipped))
 	return ran > 0 && len(r.failed) == 0

@@ -78,7 +78,7 @@ func TestReportOfOnePackage(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out strings.Builder
-			ok, err := run(strings.NewReader(recording(t, tc.name)), &out, false)
+			ok, err := run(strings.NewReader(recording(t, tc.name)), &out, false, false)
 			require.NoError(t, err)
 			assert.Equal(t, tc.ok, ok)
 			rest := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
@@ -108,7 +108,7 @@ func TestPackagesAreReportedWhenTheyEnd(t *testing.T) {
 	ok, err := run(readerFunc(func(b []byte) (int, error) {
 		seen <- out.String()
 		return reader.Read(b)
-	}), &out, false)
+	}), &out, false, false)
 	require.NoError(t, err)
 	assert.True(t, ok)
 	close(seen)
@@ -130,7 +130,7 @@ func TestLogsOfPassedTestsAreShownWhereTheyAreAskedFor(t *testing.T) {
 	}, "\n")
 	for _, logs := range []bool{false, true} {
 		var out strings.Builder
-		ok, err := run(strings.NewReader(in), &out, logs)
+		ok, err := run(strings.NewReader(in), &out, logs, false)
 		require.NoError(t, err)
 		assert.True(t, ok)
 		assert.Equal(t, logs, strings.Contains(out.String(), "    a_test.go:7: 42 tenures\n"))
@@ -156,7 +156,7 @@ func TestOneFailureFailsTheWhole(t *testing.T) {
 		{"go: errors parsing go.mod\n", false, "0 passed, 0 failed, 0 skipped"},
 	} {
 		var out strings.Builder
-		ok, err := run(strings.NewReader(tc.input), &out, false)
+		ok, err := run(strings.NewReader(tc.input), &out, false, false)
 		require.NoError(t, err)
 		assert.Equal(t, tc.ok, ok, out.String())
 		assert.True(t, strings.HasSuffix(out.String(), "\n"+tc.last+"\n"), out.String())
@@ -172,7 +172,7 @@ func TestSkipsAloneAreNoSuccess(t *testing.T) {
 {"Action":"pass","Package":"p"}
 `
 	var out strings.Builder
-	ok, err := run(strings.NewReader(p), &out, false)
+	ok, err := run(strings.NewReader(p), &out, false, false)
 	require.NoError(t, err)
 	assert.False(t, ok)
 	assert.Contains(t, out.String(), "  p.TestX: why: because\n\nno test ran\n\n0 passed, 0 failed, 1 skipped\n")
@@ -184,7 +184,7 @@ func TestTruncatedOutputFails(t *testing.T) {
 	lines = lines[:len(lines)-1]
 	for n := range lines { // all but the whole
 		var out strings.Builder
-		ok, err := run(strings.NewReader(strings.Join(lines[:n], "")), &out, false)
+		ok, err := run(strings.NewReader(strings.Join(lines[:n], "")), &out, false, false)
 		require.NoError(t, err)
 		assert.False(t, ok, "after %d lines:\n%s", n, out.String())
 	}
@@ -192,14 +192,14 @@ func TestTruncatedOutputFails(t *testing.T) {
 
 func TestReadErrorFails(t *testing.T) {
 	broken := errors.New("broken pipe")
-	ok, err := run(io.MultiReader(strings.NewReader(recording(t, "good")), iotest.ErrReader(broken)), io.Discard, false)
+	ok, err := run(io.MultiReader(strings.NewReader(recording(t, "good")), iotest.ErrReader(broken)), io.Discard, false, false)
 	assert.False(t, ok)
 	assert.ErrorIs(t, err, broken)
 }
 
 func TestOtherLinesAreShown(t *testing.T) {
 	var out strings.Builder
-	_, err := run(strings.NewReader("go: downloading x v1.0.0\n{not json\n"+recording(t, "good")), &out, false)
+	_, err := run(strings.NewReader("go: downloading x v1.0.0\n{not json\n"+recording(t, "good")), &out, false, false)
 	require.NoError(t, err)
 	assert.Contains(t, out.String(), "go: downloading x v1.0.0\n{not json\n")
 }
@@ -208,7 +208,7 @@ func TestLongLinesAreRead(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	in := strings.ReplaceAll(recording(t, "mixed"), "got 1,", long)
 	var out strings.Builder
-	ok, err := run(strings.NewReader(in), &out, false)
+	ok, err := run(strings.NewReader(in), &out, false, false)
 	require.NoError(t, err)
 	assert.False(t, ok)
 	assert.Contains(t, out.String(), long)
@@ -220,8 +220,46 @@ func FuzzReportNeverLosesAFailure(f *testing.F) {
 	f.Fuzz(func(t *testing.T, noise string) {
 		const failure = `{"Action":"run","Package":"fuzz","Test":"TestLast"}` + "\n" +
 			`{"Action":"fail","Package":"fuzz","Test":"TestLast"}` + "\n" + `{"Action":"fail","Package":"fuzz"}` + "\n"
-		ok, err := run(strings.NewReader(noise+"\n"+failure), io.Discard, false)
+		ok, err := run(strings.NewReader(noise+"\n"+failure), io.Discard, false, false)
 		assert.NoError(t, err)
 		assert.False(t, ok)
 	})
+}
+
+// Each server has a line of its own, and one on which no test ran has failed.
+func TestServersAreCountedEachAndOneOnWhichNothingRanFails(t *testing.T) {
+	on := func(server, name string) string {
+		return strings.ReplaceAll(recording(t, name), "example.test/sample/", server+"/")
+	}
+	for _, tc := range []struct {
+		in    string
+		ok    bool
+		lines []string
+	}{
+		{on("a-1.0", "good") + on("b-1.0", "good"), true, []string{
+			"ok    a-1.0/good", "ok    b-1.0/good",
+			"a-1.0            4 passed    0 failed    0 skipped", "b-1.0            4 passed    0 failed    0 skipped", "\n8 passed, 0 failed, 0 skipped",
+		}},
+		{on("a-1.0", "good") + on("b-1.0", "mixed") + on("b-1.0", "exits"), false, []string{
+			"failed:", "  b-1.0/mixed.TestTable/a/b", "did not run:", "  b-1.0/mixed.TestTable/skipped: REDIS MISSING",
+			"a-1.0            4 passed    0 failed    0 skipped", "b-1.0            6 passed    2 failed    3 skipped", "\n10 passed, 2 failed, 3 skipped",
+		}},
+		{on("a-1.0", "good") + on("b-1.0", "none"), false, []string{
+			"failed:", "  b-1.0: no test ran", "b-1.0            0 passed    0 failed", "\n4 passed, 1 failed, 0 skipped",
+		}},
+		{on("a-1.0", "good") + `{"Action":"output","Package":"b-1.0","Output":"no such package\n"}` + "\n" + `{"Action":"fail","Package":"b-1.0"}` + "\n", false, []string{
+			"=== b-1.0, outside its tests\nno such package", "failed:", "  b-1.0\n", "b-1.0            0 passed    1 failed", "\n4 passed, 1 failed, 0 skipped",
+		}},
+	} {
+		var out strings.Builder
+		ok, err := run(strings.NewReader(tc.in), &out, false, true)
+		require.NoError(t, err)
+		require.Equal(t, tc.ok, ok)
+		rest := out.String()
+		for _, line := range tc.lines {
+			_, after, found := strings.Cut(rest, line)
+			require.True(t, found, "%q in\n%s", line, &out)
+			rest = after
+		}
+	}
 }

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// usual is the version that `make test` runs on where nothing else is asked for: the one of Debian.
+const usual = "redis-7.0"
+
+// elsewhere are tests that have make targets of their own.
+var elsewhere = regexp.MustCompile(`^Test(Long|Interop|Faults)`)
+
+// built is the tests of one package that need a server. They are built once, for all versions.
+type built struct {
+	name, dir string // below the module
+	binary    string
+	tests     []string
+}
+
+// build builds every package that has tests that need a server.
+func build(ctx context.Context, to string) (all []built, err error) {
+	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.Module.Path}}\t{{.ImportPath}}\t{{.Dir}}\t{{join .TestGoFiles \"\t\"}}\t{{join .XTestGoFiles \"\t\"}}", "./...")
+	list.Stderr = os.Stderr
+	said, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	for line := range strings.Lines(string(said)) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		s := built{name: strings.TrimPrefix(f[1], f[0]+"/"), dir: f[2], binary: filepath.Join(to, fmt.Sprint(len(all), ".test"))}
+		var files []string
+		for _, name := range f[3:] {
+			if name != "" {
+				files = append(files, filepath.Join(s.dir, name))
+			}
+		}
+		found, err := needing(files...)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range found {
+			if !elsewhere.MatchString(name) {
+				s.tests = append(s.tests, name)
+			}
+		}
+		if len(s.tests) == 0 {
+			continue
+		}
+		if err := command(ctx, ".", "go", "test", "-c", "-o", s.binary, f[1]); err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// matrix runs all tests that need a server on each version. It writes what `go test -json` would, with the version in
+// front of a package's name. A version that cannot be fetched is a package that failed.
+func matrix(ctx context.Context, versions []server, get func(context.Context, server) (string, error), packages []built, out io.Writer) error {
+	all := &whole{out: out}
+	for _, v := range versions {
+		dir, err := get(ctx, v)
+		if err != nil {
+			all.fails(v.Name(), err)
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "%s: %s\n", v.Name(), v.Version)
+		var wg sync.WaitGroup
+		room := make(chan struct{}, runtime.GOMAXPROCS(0))
+		for _, s := range packages {
+			wg.Go(func() {
+				room <- struct{}{}
+				all.take(s.run(ctx, v.Name(), dir))
+				<-room
+			})
+		}
+		wg.Wait()
+	}
+	return errors.Join(all.err, ctx.Err())
+}
+
+// run runs the tests of one package on the server in a folder. If tests fail, the events tell so.
+func (s built) run(ctx context.Context, version, dir string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", version+"/"+s.name, s.binary,
+		"-test.v=test2json", "-test.paniconexit0", "-test.timeout=10m", "-test.run", "^("+strings.Join(s.tests, "|")+")$")
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Stderr = os.Stderr
+	events, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = nil
+	}
+	return events, err
+}
+
+// whole writes the events of one package at a time.
+type whole struct {
+	mu  sync.Mutex
+	out io.Writer
+	err error
+}
+
+func (w *whole) take(events []byte, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, failed := w.out.Write(events)
+	w.err = errors.Join(w.err, err, failed)
+}
+
+func (w *whole) fails(name string, why error) {
+	var events bytes.Buffer
+	to := json.NewEncoder(&events)
+	err := errors.Join(
+		to.Encode(map[string]string{"Action": "output", "Package": name, "Output": why.Error() + "\n"}),
+		to.Encode(map[string]string{"Action": "fail", "Package": name}),
+	)
+	w.take(events.Bytes(), err)
+}
