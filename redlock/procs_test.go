@@ -360,7 +360,7 @@ func TestLockOfAKilledProcessIsFreeWhenItsLeaseEndsAndNotBefore(t *testing.T) {
 	}
 	got := make(chan grant, 1)
 	go func() {
-		l, err := b.Mutex("k").Lock(t.Context())
+		l, err := b.Mutex("k").Lock(ending(t))
 		got <- grant{l, err, machineNow()}
 	}()
 	require.NoError(t, inLine(t.Context(), cluster.Servers, "k", 1))

@@ -334,7 +334,7 @@ func TestCloseFromACallbackReturnsAtOnceAndCompletes(t *testing.T) {
 			x := &closer{at: at, result: make(chan error, 1)}
 			c, err := Open(t.Context(), d.urls, WithFreshMembers(), WithTracer(x), WithLogger(slog.New(x)))
 			require.NoError(t, err)
-			lease, err := c.Mutex("closed:0:held", AutoRenew(300*time.Millisecond)).Lock(t.Context())
+			lease, err := c.Mutex("closed:0:held", AutoRenew(300*time.Millisecond)).Lock(ending(t))
 			require.NoError(t, err)
 			x.mu.Lock()
 			x.c = c

@@ -101,7 +101,7 @@ func several(t testing.TB, cluster *redistest.Cluster, n int, opts ...Option) (o
 func full(t testing.TB, c *Client, name string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		lease, err := c.Mutex(name).Lock(t.Context())
+		lease, err := c.Mutex(name).Lock(ending(t))
 		if err != nil {
 			return false
 		}
@@ -145,7 +145,7 @@ func TestWorkGoesOnWhileTwoOfFiveAreDeadAndTheyVoteAgainAfterwards(t *testing.T)
 func TestThreeOfFiveDeadIsNoQuorumWithThreeCausesAndHealsByItself(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	c := dialed(t, cluster, func(c *Config) { c.NoQuorumAfter = 300 * time.Millisecond })
-	held, err := c.Mutex("held").Lock(t.Context())
+	held, err := c.Mutex("held").Lock(ending(t))
 	require.NoError(t, err)
 	cluster.Kill(1, 2, 4)
 
@@ -170,7 +170,7 @@ func TestThreeOfFiveDeadIsNoQuorumWithThreeCausesAndHealsByItself(t *testing.T) 
 	require.Less(t, time.Since(start), 5*time.Second)
 
 	start = time.Now()
-	_, err = c.Mutex("k").Lock(t.Context())
+	_, err = c.Mutex("k").Lock(ending(t))
 	noQuorum(err)
 	t.Logf("Lock after %v", time.Since(start))
 	require.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
@@ -272,7 +272,7 @@ func TestLeaseIsRenewedWhileMinoritiesAreStopped(t *testing.T) {
 	const ttl = 1500 * time.Millisecond
 	cluster := rt.Real(t, 5)
 	c := dialed(t, cluster, func(c *Config) { c.TTL = ttl })
-	lease, err := c.Mutex("k").Lock(t.Context())
+	lease, err := c.Mutex("k").Lock(ending(t))
 	require.NoError(t, err)
 	lowest := ttl
 	for _, stopped := range [][]int{{0, 1}, {2, 3}} {
@@ -318,7 +318,7 @@ func manyLeases(t *testing.T, total int, ttl time.Duration) {
 	together(t, workers, func(w int) error {
 		for i := w; i < total; i += workers {
 			var err error
-			if leases[i], err = c.Mutex("lease:" + strconv.Itoa(i)).Lock(t.Context()); err != nil {
+			if leases[i], err = c.Mutex("lease:" + strconv.Itoa(i)).Lock(ending(t)); err != nil {
 				return err
 			}
 		}
@@ -367,7 +367,7 @@ func TestReleaseOfABareMajorityIsNotInDoubtWhileAMemberHangs(t *testing.T) {
 			_, err = s.Do(t.Context(), "PEXPIRE", key, "60000")
 			require.NoError(t, err)
 		}
-		lease, err := c.Mutex(key).Lock(t.Context())
+		lease, err := c.Mutex(key).Lock(ending(t))
 		require.NoError(t, err)
 		cluster.Pause(4)
 		start := time.Now()
@@ -382,7 +382,7 @@ func TestReleaseOfALeaseThatAMajorityForgotIsALoss(t *testing.T) {
 	c := dialed(t, cluster, patient)
 	for round := range 10 {
 		key := "k" + strconv.Itoa(round)
-		lease, err := c.Mutex(key).Lock(t.Context())
+		lease, err := c.Mutex(key).Lock(ending(t))
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return lease.Votes() == 5 }, 20*time.Second, time.Millisecond)
 		for _, s := range cluster.Servers[:2+round%4] {
@@ -403,7 +403,7 @@ func TestHeldLockIsSaidToBeHeldWhileAMinorityIsDead(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	a, b := dialed(t, cluster, patient), dialed(t, cluster, patient)
 	cluster.Kill(1, 3)
-	lease, err := a.Mutex("k").Lock(t.Context())
+	lease, err := a.Mutex("k").Lock(ending(t))
 	require.NoError(t, err)
 	for range 200 {
 		_, err := b.Mutex("k").TryLock(t.Context())

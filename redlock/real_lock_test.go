@@ -17,6 +17,13 @@ import (
 
 // The promises of a lock, on five real servers.
 
+// ending is the context of a call that is to succeed: one that cannot fails, and holds up no other test.
+func ending(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func TestTenThousandLocksLeaveNothingButCounters(t *testing.T) {
 	const total, workers = 10_000, 32
 	cluster := rt.Real(t, 5)
@@ -24,7 +31,7 @@ func TestTenThousandLocksLeaveNothingButCounters(t *testing.T) {
 	start := time.Now()
 	together(t, workers, func(w int) error {
 		for i := w; i < total; i += workers {
-			lease, err := a.Mutex("order:" + strconv.Itoa(i)).Lock(t.Context())
+			lease, err := a.Mutex("order:" + strconv.Itoa(i)).Lock(ending(t))
 			if err != nil {
 				return err
 			}
@@ -44,12 +51,12 @@ func TestTenThousandLocksLeaveNothingButCounters(t *testing.T) {
 func TestWaiterHasTheLockWhenItIsUnlockedAndNotBefore(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	a, b := join(t, cluster, patient), join(t, cluster, patient)
-	held, err := a.Mutex("k").Lock(t.Context())
+	held, err := a.Mutex("k").Lock(ending(t))
 	require.NoError(t, err)
 	got := make(chan *Lease, 1)
 	errs := make(chan error, 1)
 	go func() {
-		l, err := b.Mutex("k").Lock(t.Context())
+		l, err := b.Mutex("k").Lock(ending(t))
 		errs <- err
 		got <- l
 	}()
@@ -75,7 +82,7 @@ func TestTwoThatRaceForAFreedLockBothGetItOneAtATime(t *testing.T) {
 	h := newHistory()
 	for round := range 20 {
 		key := "k" + strconv.Itoa(round)
-		held, err := a.Mutex(key).Lock(t.Context())
+		held, err := a.Mutex(key).Lock(ending(t))
 		require.NoError(t, err)
 		unlocked := make(chan error, 1)
 		go func() {
@@ -102,7 +109,7 @@ func TestTwoThatRaceForAFreedLockBothGetItOneAtATime(t *testing.T) {
 func TestWaitEndsWithItsContextAndNotWithTheLease(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	a, b := join(t, cluster, patient), join(t, cluster, patient)
-	held, err := a.Mutex("k", TTL(2*time.Second)).Lock(t.Context())
+	held, err := a.Mutex("k", TTL(2*time.Second)).Lock(ending(t))
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

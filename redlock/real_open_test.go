@@ -53,7 +53,7 @@ func (l *transcript) logger() *slog.Logger {
 // works takes, waits for, extends and gives back a lock.
 func works(t testing.TB, c *Client) {
 	t.Helper()
-	lease, err := c.Mutex("k").Lock(t.Context())
+	lease, err := c.Mutex("k").Lock(ending(t))
 	require.NoError(t, err)
 	_, err = c.Mutex("k").TryLock(t.Context())
 	require.ErrorIs(t, err, ErrHeld)
@@ -62,7 +62,7 @@ func works(t testing.TB, c *Client) {
 	errs := make(chan error, 1)
 	go func() {
 		var err error
-		next, err = c.Mutex("k").Lock(t.Context())
+		next, err = c.Mutex("k").Lock(ending(t))
 		errs <- err
 	}()
 	time.Sleep(20 * time.Millisecond) // long enough for it to wait, which nothing below depends on
@@ -234,7 +234,7 @@ func TestLocksOverASocketInADatabaseUnderAName(t *testing.T) {
 		c, err := Open(t.Context(), []string{url}, patient)
 		require.NoError(t, err)
 		(&peer{Client: c}).settle(t, 1)
-		lease, err := c.Mutex("k").Lock(t.Context())
+		lease, err := c.Mutex("k").Lock(ending(t))
 		require.NoError(t, err)
 		keyspace, err := s.Do(t.Context(), "INFO", "keyspace")
 		require.NoError(t, err)
@@ -355,7 +355,7 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	}
 	contend(5)
 	// Succession: a broken connection is killed before the next one is used.
-	lease, err := clients[0].Mutex("app:held").Lock(t.Context())
+	lease, err := clients[0].Mutex("app:held").Lock(ending(t))
 	require.NoError(t, err)
 	killConnections(t.Context(), cluster, []int{0}, "normal")
 	for _, c := range clients {
@@ -374,7 +374,7 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	require.NoError(t, lease.Extend(t.Context(), time.Second))
 	require.NoError(t, lease.Unlock(t.Context()))
 	// Admin, and the restart guard at a member that was emptied.
-	lease, err = c.Mutex("app:held").Lock(t.Context())
+	lease, err = c.Mutex("app:held").Lock(ending(t))
 	require.NoError(t, err)
 	_, err = c.Inspect(t.Context(), "app:held")
 	require.NoError(t, err)
@@ -438,11 +438,11 @@ func TestWithoutCLIENTAndINFOLocksWorkAndTheRiskIsSaid(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	(&peer{Client: c}).settle(t, 3)
-	lease, err := c.Mutex("app:k").Lock(t.Context())
+	lease, err := c.Mutex("app:k").Lock(ending(t))
 	require.NoError(t, err)
 	next := make(chan error, 1)
 	go func() {
-		l, err := c.Mutex("app:k").Lock(t.Context())
+		l, err := c.Mutex("app:k").Lock(ending(t))
 		if err == nil {
 			err = l.Unlock(t.Context())
 		}
@@ -472,11 +472,11 @@ func TestWithoutPUBLISHAWaiterHasTheLockAtItsNextHeartbeat(t *testing.T) {
 		(&peer{Client: c}).settle(t, 3)
 		clients = append(clients, c)
 	}
-	lease, err := clients[0].Mutex("app:k").Lock(t.Context())
+	lease, err := clients[0].Mutex("app:k").Lock(ending(t))
 	require.NoError(t, err)
 	next := make(chan error, 1)
 	go func() {
-		l, err := clients[1].Mutex("app:k").Lock(t.Context())
+		l, err := clients[1].Mutex("app:k").Lock(ending(t))
 		if err == nil {
 			err = l.Unlock(t.Context())
 		}

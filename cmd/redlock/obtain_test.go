@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -38,7 +39,9 @@ func holding(t *testing.T, urls []string, key string) (*redlock.Client, *redlock
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	lease, err := client.Mutex(key).Lock(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	lease, err := client.Mutex(key).Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
