@@ -316,6 +316,8 @@ func (s *scripted) state() map[string]string {
 			out[key] = fmt.Sprint(s.ask("ZRANGE", key, "0", "-1", "WITHSCORES"))
 		case "string":
 			out[key] = s.ask("GET", key).(string)
+		case "none": // it has run out since
+			continue
 		default:
 			s.Fatalf("%s is a %s", key, kind)
 		}
