@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -27,63 +28,63 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 )
 
+const (
+	root       = "../.."
+	modulePath = "github.com/redquorum/redquorum"
+)
+
 // A mutant that no longer applies, or does not compile, tests nothing: that is told here, and not an hour
 // into a run.
 func TestMutantsApply(t *testing.T) {
-	root, err := findRoot()
+	list, err := mutants()
 	require.NoError(t, err)
-	list := mutants()
-	require.GreaterOrEqual(t, len(list), 40)
-	pkgs := loadPackages(t, root, list)
-	redis := redistest.NewEmbedded()
-	defer redis.Close()
+	require.GreaterOrEqual(t, len(list), 380)
+	var changes []change
 	names := make(map[string]bool)
 	for _, m := range list {
 		assert.False(t, names[m.name], "listed twice: %s", m.name)
 		names[m.name] = true
-		assert.NotEmpty(t, m.tests, m.name)
-		text, err := m.apply(root)
-		if !assert.NoError(t, err) {
-			continue
+		if c, err := m.apply(root); assert.NoError(t, err) {
+			changes = append(changes, c)
 		}
-		if strings.HasSuffix(m.file, ".lua") {
-			_, err := redis.Do(t.Context(), "SCRIPT", "LOAD", string(text))
-			assert.NoError(t, err, m.name)
-			_, err = linkScript((&bench{root: root}).scriptVariable(m.file), text)
-			assert.NoError(t, err, m.name)
-			continue
+	}
+	pkgs := loadPackages(t, changes)
+	redis := redistest.NewEmbedded()
+	defer redis.Close()
+	for _, c := range changes {
+		if strings.HasSuffix(c.file, ".lua") {
+			_, err := redis.Do(t.Context(), "SCRIPT", "LOAD", string(c.text))
+			assert.NoError(t, err, c.name)
+		} else {
+			assert.NoError(t, pkgs[path.Dir(c.file)].check(c.file, c.text), c.name)
 		}
-		assert.NoError(t, pkgs[filepath.Dir(m.file)].check(m.file, text), m.name)
 	}
 }
 
 // Each pattern names a test that exists, or the tests that should notice do not run.
 func TestMutantsNameTestsThatExist(t *testing.T) {
-	root, err := findRoot()
+	list, err := mutants()
 	require.NoError(t, err)
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	found := make(map[string][]string)
-	for _, m := range mutants() {
-		for _, at := range m.tests {
-			if found[at.pkg] == nil {
-				files, err := filepath.Glob(filepath.Join(root, at.pkg, "*_test.go"))
+	for _, m := range list {
+		pkg := m.tests.pkg
+		if found[pkg] == nil {
+			files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
+			require.NoError(t, err)
+			for _, f := range files {
+				text, err := os.ReadFile(f)
 				require.NoError(t, err)
-				for _, f := range files {
-					text, err := os.ReadFile(f)
-					require.NoError(t, err)
-					for _, d := range declared.FindAllStringSubmatch(string(text), -1) {
-						found[at.pkg] = append(found[at.pkg], d[1])
-					}
+				for _, d := range declared.FindAllStringSubmatch(string(text), -1) {
+					found[pkg] = append(found[pkg], d[1])
 				}
 			}
-			run, _, _ := strings.Cut(at.run, "/")
-			for one := range strings.SplitSeq(run, "|") {
-				pattern, err := regexp.Compile(one)
-				require.NoError(t, err)
-				if !slices.ContainsFunc(found[at.pkg], pattern.MatchString) {
-					t.Errorf("%s: no test of %s matches %q", m.name, at.pkg, one)
-				}
-			}
+		}
+		run, _, _ := strings.Cut(m.tests.run, "/")
+		for one := range strings.SplitSeq(run, "|") {
+			pattern, err := regexp.Compile(one)
+			require.NoError(t, err)
+			assert.True(t, slices.ContainsFunc(found[pkg], pattern.MatchString), "%s: no test of %s matches %q", m.name, pkg, one)
 		}
 	}
 }
@@ -97,11 +98,11 @@ type checked struct {
 }
 
 // loadPackages parses the packages of the mutants, with the compiler's export data for what they import.
-func loadPackages(t *testing.T, root string, list []mutant) map[string]*checked {
+func loadPackages(t *testing.T, list []change) map[string]*checked {
 	dirs := make(map[string]*checked)
 	args := []string{"list", "-export", "-deps", "-json=Dir,ImportPath,Export,GoFiles"}
-	for _, m := range list {
-		if dir := filepath.Dir(m.file); strings.HasSuffix(m.file, ".go") && dirs[dir] == nil {
+	for _, c := range list {
+		if dir := path.Dir(c.file); strings.HasSuffix(c.file, ".go") && dirs[dir] == nil {
 			dirs[dir] = &checked{}
 			args = append(args, "./"+dir)
 		}
@@ -161,19 +162,78 @@ func (c *checked) check(file string, text []byte) error {
 	return err
 }
 
-func TestApplyWantsItsTextOnce(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), []byte("one two two"), 0o600))
-	got, err := mutant{file: "f", old: "one", new: "1"}.apply(dir)
-	require.NoError(t, err)
-	require.Equal(t, "1 two two", string(got))
+// files writes a small module into a folder of its own.
+func files(t *testing.T, texts map[string]string) (dir string) {
+	dir = t.TempDir()
+	for name, text := range texts {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	return dir
+}
+
+func TestMutantIsFoundWhereverItsPlaceIs(t *testing.T) {
+	const source = "package p\n\ntype T[K any] struct{ n int }\n\nfunc (t *T[K]) M() int { return 1 }\n\nfunc (t T[K]) M2() int { return 1 }\n\n" +
+		"func M() int { return 1 }\n\n// most is 1\nconst (\n\tmost, least = 1, 0\n\tother = 1\n)\n"
+	dir := files(t, map[string]string{
+		"a/p/z.go": source, "a/p/z_test.go": source, "a/p/doc.go": "// Package p returns 1.\npackage p\n",
+		"x/script/one.lua": "return 1\n", "x/script/two.lua": "return 1\n", "y/script/two.lua": "return 1\n", ".git/one.lua": "return 1\n", "y/three.lua": "xxx", "y/someone.lua": "return 1\n",
+	})
+	for _, tc := range []struct{ in, old, file, want string }{
+		{"a/p.(*T).M", "return 1", "a/p/z.go", strings.Replace(source, "return 1", "2", 1)},
+		{"a/p.T.M2", "return 1", "a/p/z.go", strings.Replace(source, "M2() int { return 1", "M2() int { 2", 1)},
+		{"a/p.M", "return 1", "a/p/z.go", strings.Replace(source, "func M() int { return 1", "func M() int { 2", 1)},
+		{"a/p", "other = 1", "a/p/z.go", strings.Replace(source, "other = 1", "2", 1)},
+		{"one.lua", "1", "x/script/one.lua", "return 2\n"},
+		{"y/script/two.lua", "1", "y/script/two.lua", "return 2\n"},
+	} {
+		got, err := mutant{in: tc.in, old: tc.old, new: "2"}.apply(dir)
+		require.NoError(t, err, tc.in)
+		require.Equal(t, tc.file, got.file, tc.in)
+		require.Equal(t, tc.want, string(got.text), tc.in)
+	}
 	for _, m := range []mutant{
-		{name: "gone", file: "f", old: "three", new: "3"},
-		{name: "ambiguous", file: "f", old: "two", new: "2"},
-		{name: "no change", file: "f", old: "one", new: "one"},
+		{name: "gone", in: "a/p.M", old: "return 2"},
+		{name: "in another function", in: "a/p.M", old: "M2"},
+		{name: "ambiguous", in: "a/p.M", old: "t"},
+		{name: "overlapping", in: "three.lua", old: "xx"},
+		{name: "no such function", in: "a/p.N", old: "return 1"},
+		{name: "two such scripts", in: "two.lua", old: "1"},
+		{name: "no such folder", in: "b.M", old: "1"},
 	} {
 		_, err := m.apply(dir)
 		require.ErrorContains(t, err, m.name)
+	}
+}
+
+func TestListIsRead(t *testing.T) {
+	list, err := parse(`# A comment.
+
+the first: it follows
+in p.M
+- old
+-  text
+-
++ new
+run p Test One|Test-Two
+
+# About the second.
+in spite of all
+in vote.lua
+- old
+run a/b TestThree
+`)
+	require.NoError(t, err)
+	require.Equal(t, []mutant{
+		{name: "the first: it follows", in: "p.M", old: "old\n text\n", new: "new", tests: tests{"./p", "Test One|Test-Two"}},
+		{name: "in spite of all", in: "vote.lua", old: "old", tests: tests{"./a/b", "TestThree"}},
+	}, list)
+	for _, text := range []string{
+		"name\n- old\nrun p T", "name\nin p.M\nrun p T", "name\nin p.M\n+ new\nrun p T", "name\nin p.M\n- old", "name\nin p.M\n- old\nrun p",
+		"name\nin p.M\n- old\n+ old\nrun p T", "name\nin p.M\nin p.N\n- old\nrun p T", "name\nin p.M\n- old\nrun p T\nrun p T", "name\nin p.M\nold\n- old\nrun p T",
+	} {
+		_, err := parse(text)
+		require.ErrorContains(t, err, "name", text)
 	}
 }
 
@@ -217,44 +277,44 @@ func TestOutcomeOfARun(t *testing.T) {
 
 // The program itself, on a module of a few lines: what is caught, what survives, what does not compile.
 func TestMutantsOfASmallModule(t *testing.T) {
-	dir := t.TempDir()
-	files := map[string]string{
-		"go.mod":          "module " + modulePath + "\n\ngo 1.25\n",
-		"p/add.go":        "package p\n\nfunc Add(a, b int) int { return a + b } // sum\n",
-		"p/add_test.go":   "package p\n\nimport \"testing\"\n\nfunc TestAdd(t *testing.T) { if Add(2, 3) != 5 { t.Fatal() } }\n",
-		"p/lua.go":        "package p\n\nimport _ \"embed\"\n\nvar (\n\t//go:embed script/it.lua\n\titLua string\n)\n",
-		"p/script/it.lua": "-- 'says' \"it\"\nreturn 'it'\n",
-		"p/lua_test.go":   "package p\n\nimport (\n\"strings\"\n\"testing\"\n)\n\nfunc TestLua(t *testing.T) { if !strings.Contains(itLua, \"\\nreturn 'it'\\n\") { t.Fatal(itLua) } }\n",
+	texts := map[string]string{
+		"go.mod":        "module " + modulePath + "\n\ngo 1.25\n",
+		"p/add.go":      "package p\n\nimport _ \"embed\"\n\n//go:embed it.lua\nvar it string\n\nfunc Add(a, b int) int { return a + b /* sum */ }\n",
+		"p/add_test.go": "package p\n\nimport \"testing\"\n\nfunc TestAdd(t *testing.T) { if Add(2, 3) != 5 { t.Fatal() } }\n",
+		"p/it.lua":      "-- says it\nreturn 'it'\n",
+		"p/lua_test.go": "package p\n\nimport (\n\"strings\"\n\"testing\"\n)\n\nfunc TestLua(t *testing.T) { if !strings.Contains(it, \"\\nreturn 'it'\\n\") { t.Fatal(it) } }\n",
 	}
-	for name, text := range files {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
+	dir := files(t, texts)
 	t.Setenv("GOWORK", "off")
+	add, lua := tests{"./p", "TestAdd"}, tests{"./p", "TestLua"}
 	var out bytes.Buffer
 	b := &bench{root: dir, jobs: 2, limit: time.Second, wide: true, out: &out}
 	results, err := b.all(t.Context(), []mutant{
-		{name: "minus", file: "p/add.go", old: "a + b", new: "a - b", tests: by("p", "TestAdd")},
-		{name: "other order", file: "p/add.go", old: "a + b", new: "b + a", tests: by("p", "TestAdd")},
-		{name: "no Go", file: "p/add.go", old: "a + b", new: "a +", tests: by("p", "TestAdd")},
-		{name: "for ever", file: "p/add.go", old: "return a", new: "for {}; return a", tests: by("p", "TestAdd")},
-		{name: "no test", file: "p/add.go", old: "// sum", new: "// ", tests: by("p", "TestNothing")},
-		{name: "another script", file: "p/script/it.lua", old: "'it'\n", new: "'that'\n", tests: by("p", "TestLua")},
-		{name: "the same script", file: "p/script/it.lua", old: "says", new: "tells", tests: by("p", "TestLua")},
+		{name: "minus", in: "p.Add", old: "a + b", new: "a - b", tests: add},
+		{name: "other order", in: "p.Add", old: "a + b", new: "b + a", tests: add},
+		{name: "no Go", in: "p.Add", old: "a + b", new: "a +", tests: add},
+		{name: "for ever", in: "p.Add", old: "return a", new: "for {}; return a", tests: add},
+		{name: "no test", in: "p.Add", old: "sum", new: "", tests: tests{"./p", "TestNothing"}},
+		{name: "another script", in: "it.lua", old: "'it'\n", new: "'that'\n", tests: lua},
+		{name: "the same script", in: "it.lua", old: "says", new: "tells", tests: lua},
+		{name: "not the test that is named", in: "p.Add", old: "a + b", new: "a - b", tests: lua},
 	})
 	require.NoError(t, err)
-	require.Equal(t, "TestAdd", results[0].by)
-	require.False(t, results[0].hung)
-	require.Empty(t, results[1].by)
-	require.NoError(t, results[1].err)
-	require.ErrorContains(t, results[2].err, "does not compile")
-	require.Equal(t, "TestAdd", results[3].by)
-	require.True(t, results[3].hung)
-	require.ErrorContains(t, results[4].err, "no test")
-	require.Equal(t, "TestLua", results[5].by)
-	require.Empty(t, results[6].by)
-	require.NoError(t, results[6].err)
-	for name, text := range files {
+	for i, want := range []struct{ end, by string }{
+		{caught, "`TestAdd`"},
+		{survived, "**survived**"},
+		{untried, "does not compile"},
+		{caught, "`TestAdd` (hung)"},
+		{untried, "no test of ./p matches"},
+		{caught, "`TestLua`"},
+		{survived, "**survived**"},
+		{caught, "`TestAdd`"},
+	} {
+		require.Equal(t, want.end, results[i].end, results[i].name)
+		require.Contains(t, results[i].by, want.by, results[i].name)
+		require.Contains(t, out.String(), results[i].name+" ("+results[i].in+"): "+results[i].by+"\n")
+	}
+	for name, text := range texts {
 		now, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err)
 		require.Equal(t, text, string(now), "the checkout is not touched")
@@ -262,16 +322,16 @@ func TestMutantsOfASmallModule(t *testing.T) {
 	require.NoDirExists(t, b.tmp)
 	var md bytes.Buffer
 	table(&md, results)
-	require.Contains(t, md.String(), "| minus | p/add.go | `TestAdd` |\n| other order | p/add.go | **survived** |\n")
+	require.Contains(t, md.String(), "| minus | p.Add | `TestAdd` |\n| other order | p.Add | **survived** |\n")
 
-	broken := mutant{name: "minus", file: "p/add_test.go", old: "5", new: "6", tests: by("p", "TestAdd")}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "p/add.go"), []byte("package p\n\nfunc Add(a, b int) int { return 0 }\n"), 0o600))
-	_, err = b.all(t.Context(), []mutant{broken})
+	same := []mutant{{name: "minus", in: "p.Add", old: "return 0", new: "return 1", tests: add}}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "p/add.go"), []byte("package p\n\nconst it = `\nreturn 'it'\n`\n\nfunc Add(a, b int) int { return 0 }\n"), 0o600))
+	_, err = b.all(t.Context(), same)
 	require.ErrorContains(t, err, "unchanged: TestAdd fails")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = b.all(ctx, []mutant{broken})
+	_, err = b.all(ctx, same)
 	require.Error(t, err)
 	require.NoDirExists(t, b.tmp)
 }

@@ -2,9 +2,8 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"io"
 	"strings"
 )
@@ -30,61 +29,39 @@ type event struct{ Action, Test, Output, FailedBuild string }
 // test that the process died in is a failure of that test.
 func read(in io.Reader) (o outcome, _ error) {
 	var leaked bool
-	var died string              // the test that ran when the process died
-	lines := bufio.NewReader(in) // a line may be longer than a Scanner takes
-	for {
-		line, err := lines.ReadBytes('\n')
-		switch {
-		case errors.Is(err, io.EOF) && len(line) == 0:
-			return o, nil
-		case err != nil && !errors.Is(err, io.EOF):
-			return o, err
-		}
+	var died string // the test that ran when the process died
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<30)
+	for o.failed == "" && lines.Scan() {
 		var e event
-		if !bytes.HasPrefix(line, []byte("{")) || json.Unmarshal(line, &e) != nil {
-			o.output.Write(line)
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			fmt.Fprintln(&o.output, lines.Text())
 			continue
 		}
-		switch e.Action {
-		case "build-output":
-			o.output.WriteString(e.Output)
-		case "build-fail":
+		o.output.WriteString(e.Output)
+		switch {
+		case e.Action == "build-fail" || e.FailedBuild != "":
 			o.unbuilt = true
-		case "output":
-			o.output.WriteString(e.Output)
-			leaked = leaked || strings.HasPrefix(e.Output, "goleak: ")
-			switch {
-			case e.Test == "" || died != "":
-			case strings.HasPrefix(e.Output, "panic: test timed out after"):
-				o.failed, o.hung = e.Test, true
-				return o, nil
-			case strings.HasPrefix(e.Output, "panic: ") || strings.HasPrefix(e.Output, "fatal error: "):
-				died = e.Test
-			}
-		case "skip":
-			if e.Test != "" {
-				o.skipped = append(o.skipped, e.Test)
-			}
-		case "pass":
-			if e.Test != "" {
-				o.ran++
-			} else {
-				o.ended = true
-			}
-		case "fail":
-			switch {
-			case e.Test != "":
-				o.failed = e.Test
-				return o, nil
-			case e.FailedBuild != "":
-				o.unbuilt = true
-			case died != "":
-				o.failed = died
-				return o, nil
-			case leaked && !o.unbuilt:
-				o.failed = leaks
-				return o, nil
-			}
+		case e.Action == "skip" && e.Test != "":
+			o.skipped = append(o.skipped, e.Test)
+		case e.Action == "pass" && e.Test != "":
+			o.ran++
+		case e.Action == "pass":
+			o.ended = true
+		case e.Action == "fail" && e.Test != "":
+			o.failed = e.Test
+		case e.Action == "fail" && died != "":
+			o.failed = died
+		case e.Action == "fail" && leaked && !o.unbuilt:
+			o.failed = leaks
+		case strings.HasPrefix(e.Output, "goleak: "):
+			leaked = true
+		case e.Test == "" || died != "":
+		case strings.HasPrefix(e.Output, "panic: test timed out after"):
+			o.failed, o.hung = e.Test, true
+		case strings.HasPrefix(e.Output, "panic: ") || strings.HasPrefix(e.Output, "fatal error: "):
+			died = e.Test
 		}
 	}
+	return o, lines.Err()
 }
