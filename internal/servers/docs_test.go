@@ -34,6 +34,17 @@ func TestDocumentsNameTheVersionsThatAreTested(t *testing.T) {
 	assert.Equal(t, versions, rowsOf(t, read(t, "docs/servers.md")), "docs/servers.md")
 }
 
+// Continuous integration runs the tests on all of them: make test on the usual one, make test-servers on the others.
+func TestContinuousIntegrationRunsEachVersion(t *testing.T) {
+	t.Parallel()
+	steps := strings.Split(read(t, ".ci/run"), "\n")
+	assert.Contains(t, steps, "step make redis")
+	assert.Contains(t, steps, "step make test")
+	assert.Contains(t, steps, "step make test-servers")
+	assert.Contains(t, tested.Servers, tested.Redis70)
+	assert.Equal(t, usual, tested.Redis70.Name())
+}
+
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../" + path)
