@@ -344,7 +344,7 @@ func TestFirstStartAtAMasterThatTookOverWaitsWhereverItsSlotsGo(t *testing.T) {
 
 // A server that took over long ago does not know it any more: it has been without replicas for repl-backlog-ttl. Where
 // other masters have markers it gives no vote all the same. Where nobody has one, all that is left is how old its
-// process is: see "What a replica is worth" in README.md, which has it that MaxTTL and failover_lag must be less than
+// process is: see docs/clusters.md, "As the only member", which has it that MaxTTL and failover_lag must be less than
 // repl-backlog-ttl. Here they are not.
 func TestMasterThatHasForgottenThatItTookOver(t *testing.T) {
 	t.Parallel()

@@ -1080,7 +1080,7 @@ func TestNothingOfInteropIsThereByDefault(t *testing.T) {
 	})
 }
 
-// interopPermissions is what README.md lists beside permittedCommands.
+// interopPermissions is what docs/servers.md lists beside permittedCommands.
 var interopPermissions = []string{"+incr", "+get", "+pubsub|numsub", "+unsubscribe", "~redisson_lock_token:*", "&redisson_lock__channel:*", "&redquorum:ours:*"}
 
 func TestUserWithTheListedPermissionsCanShareLocks(t *testing.T) {

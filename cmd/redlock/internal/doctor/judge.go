@@ -273,7 +273,7 @@ func (j *judge) down(f, of *Facts) {
 	case errors.As(f.Err, &refused) && refused.Kind == member.KindAuth && !errors.As(f.Err, &other):
 		j.say(Critical, "auth", f.Member, what, "it does not vote", "check user, password (REDLOCK_PASSWORD_FILE) and permissions")
 	case errors.As(f.Err, &other):
-		j.say(Critical, "scheme", f.Member, what, "it does not vote", "write "+other.Scheme+" in its URL, or another address: README.md has the form of each")
+		j.say(Critical, "scheme", f.Member, what, "it does not vote", "write "+other.Scheme+" in its URL, or another address: docs/configuration.md has the form of each")
 	case f.TLSErr && (strings.Contains(what, "asks for a client certificate") || strings.Contains(what, "certificate required")): // TLS 1.2, 1.3
 		j.say(Critical, "tls", f.Member, what, "it does not vote", "give a certificate that its authority has signed: tls_cert and tls_key in the URL, or --tls-cert and --tls-key where it has no options of TLS")
 	case f.TLSErr:
