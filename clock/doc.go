@@ -1,7 +1,7 @@
 // Package clock holds the arithmetic of time that leases rest on: how much time has passed, how much
-// is left, how long a grant may be trusted, and when a grant began that another machine decided.
+// is left, how long the validity of a grant is, and when a grant began that another machine decided.
 //
-//	trusted until = moment the request left + TTL - (TTL * factor + 2 ms)
+//	end of validity = moment the request left + TTL - (TTL * factor + 2 ms)
 //
 // Everything is a pure function of time.Time and time.Duration values. Nothing here reads a clock or
 // starts a timer: callers pass the times, so that tests can make them up.

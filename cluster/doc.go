@@ -5,14 +5,17 @@
 //	                 ^                                    |
 //	                 +------- detour <--- redirected -----+
 //
-// What a redirect means is decided in redirect.go, and what a topology says in topology.go, both pure.
-// cluster.go passes calls on, route.go is what it notes of each, detour.go carries redirects out, refresh.go learns the topology and opens
-// and closes nodes, owed.go keeps the releases that were not delivered. How one master is reached, and
-// what it remembers, is package node's (node/shard.go).
+// redirect.go decides what a redirect means, and topology.go what a topology says; both are pure.
+// cluster.go passes calls on, route.go is what it notes of each call, and detour.go carries redirects out.
+// refresh.go learns the topology and opens and closes nodes, and owed.go keeps the releases that were not
+// delivered. Package node reaches one master, and knows what that master remembers (node/shard.go).
 //
-// Nothing is executed twice, nothing behind the release of its attempt, and calls of one slot in the order of
-// their submission, but for those that a server refused while later ones were on their way to it already.
-// Two rules see to it. A new call waits in the detour of its slot while calls are on their way to another
-// master than the slot's present one, or have come back. And a call that came back is not repeated once the
-// release of its attempt has begun (member.Delivery.Ended): it would execute behind it.
+// No call is executed twice, and none behind the release of its attempt. Calls of one slot are executed in
+// the order of their submission. The exception is a call that a server refused while later calls were on
+// their way to that server. Two rules keep this order:
+//
+//   - If calls are on their way to another master than the slot's present one, or have come back, a new
+//     call waits in the detour of its slot.
+//   - If the release of an attempt has begun (member.Delivery.Ended), a call of it that came back is not
+//     repeated, because the call would execute behind the release.
 package cluster

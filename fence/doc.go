@@ -10,8 +10,10 @@
 //	lock      holder A gets token 33, pauses, its lease ends; holder B gets token 34
 //	storage   write with 34 accepted; late write with 33 refused
 //
-// It needs no clock. It does need the storage: a token that nobody checks protects nothing. And it is
-// only a fence, not a lock: until B has shown its token, A's writes are still accepted.
+// Fencing needs no clock. It does need the storage: a token that no storage checks protects nothing. A
+// guard is no lock: until B has shown its token, the storage accepts A's writes. So B shows its token
+// before the first read that a write of B depends on. Otherwise A can write between that read and the
+// write, and B overwrites an update of A that the storage has acknowledged.
 //
 // Sources: M. Kleppmann, "How to do distributed locking" (2016), section "Making the lock safe with
 // fencing", https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html; M. Burrows, "The

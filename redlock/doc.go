@@ -1,7 +1,7 @@
-// Package redlock takes a lock by asking a majority of independent Redis masters (members), and tells
-// its holder until when the lock may be relied on:
+// Package redlock takes a lock by asking a majority of independent Redis masters, its members. The
+// holder of the lock may rely on it until the end of its validity:
 //
-//	trusted until = moment before the first request left + TTL − drift,   drift = TTL·f + 2 ms
+//	end of validity = moment before the first request left + TTL − drift,   drift = TTL·f + 2 ms
 //
 // It promises, in this order:
 //
@@ -13,9 +13,9 @@
 //     wakes a waiter at once.
 //
 // A lock is a lease and ends by itself. A process that is paused past that moment can still write when
-// it wakes: give Lease.Token to the storage, and let package fence refuse what comes too late.
+// it wakes up. So give Lease.Token to the storage, and let package fence refuse what comes too late.
 //
 // Start at Mutex.Lock in mutex.go. The decisions are in ballot.go (pure), the scripts that the members
-// run in script/, deadlines in package clock and nowhere else. Keys, scripts, the steps of a client and why they are
-// safe: docs/protocol.md in the repository.
+// run in script/, deadlines in package clock and nowhere else. docs/protocol.md in the repository has
+// the keys, the scripts, the steps of a client, and why they are safe.
 package redlock
