@@ -25,6 +25,7 @@ func TestServerOfAnotherKindIsNamed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		says   string // before it, else redis_mode:
 		mode   string // in INFO; "": not permitted
+		db     string // the answer to SELECT
 		eval   string // the answer to the guard's scripts
 		sentry bool   // without a guard
 		want   string // scheme, "" for an error of another kind
@@ -32,6 +33,8 @@ func TestServerOfAnotherKindIsNamed(t *testing.T) {
 		"cluster":                {mode: "cluster", want: "redis-cluster://"},
 		"cluster, without guard": {mode: "cluster", sentry: true, want: "redis-cluster://"},
 		"cluster of Valkey 8":    {mode: "cluster", says: "server_mode:", want: "redis-cluster://"},
+		"cluster of Valkey 9":    {mode: "cluster", says: "server_mode:", db: "-ERR DB index is out of range\r\n", want: "redis-cluster://"},
+		"no such database":       {mode: "standalone", db: "-ERR DB index is out of range\r\n"},
 		"Sentinel":               {mode: "sentinel", want: "redis-sentinel://"},
 		"CROSSSLOT":              {eval: "-CROSSSLOT Keys in request don't hash to the same slot\r\n", want: "redis-cluster://"},
 		"MOVED":                  {eval: "-MOVED 12182 127.0.0.1:7001\r\n", want: "redis-cluster://"},
@@ -46,12 +49,17 @@ func TestServerOfAnotherKindIsNamed(t *testing.T) {
 					return "-NOPERM this user has no permissions to run the 'info' command\r\n"
 				case args[0] == "INFO":
 					return bulk("run_id:x\r\n" + cmp.Or(tc.says, "redis_mode:") + tc.mode + "\r\nuptime_in_seconds:1000\r\n")
+				case args[0] == "SELECT":
+					return tc.db
 				case args[0] == "EVAL":
 					return tc.eval
 				}
 				return "default"
 			})
 			c := Config{Dialer: f}
+			if tc.db != "" {
+				c.DB = 1
+			}
 			if !tc.sentry {
 				c.Guard = NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})
 			}
