@@ -147,7 +147,9 @@ func TestDemoOnMembersOfEveryKind(t *testing.T) {
 		keys, err := r.Do(ctx, "KEYS", "*")
 		all, _ := keys.([]any)
 		for _, k := range all {
-			if name, _ := k.(string); !strings.HasPrefix(name, "redquorum:tokens") && !strings.HasPrefix(name, "redquorum:boot") {
+			// A quarantine ends by itself. There is one where the demo met a busy server too late for its first look.
+			name, _ := k.(string)
+			if !strings.HasPrefix(name, "redquorum:tokens") && !strings.HasPrefix(name, "redquorum:boot") && !strings.HasPrefix(name, "redquorum:quarantine") {
 				t.Errorf("left behind at %s: %v", r.Addr(), k)
 			}
 		}
