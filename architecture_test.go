@@ -27,12 +27,13 @@ var walls = []struct {
 	{"fence", nil, true},
 	{"node", []string{"clock", "internal/resp", "member", "slot"}, false},
 	{"cluster", []string{"internal/resp", "member", "node", "slot"}, false},
-	{"redlock", []string{"clock", "cluster", "internal/resp", "member", "node", "quorum", "slot"}, false},
+	{"redlock/internal/ballot", []string{"clock", "member", "quorum"}, true},
+	{"redlock", []string{"clock", "cluster", "internal/resp", "member", "node", "quorum", "redlock/internal/ballot", "slot"}, false},
 }
 
 // still are the packages that a pure package may import: none of them opens a file, a connection or a process.
 var still = []string{
-	"bytes", "context", "errors", "fmt", "maps", "math", "math/bits", "strconv", "strings", "sync", "sync/atomic", "time", "unsafe",
+	"bytes", "context", "encoding/binary", "errors", "fmt", "hash/fnv", "maps", "math", "math/bits", "slices", "strconv", "strings", "sync", "sync/atomic", "time", "unsafe",
 	"github.com/hashicorp/go-multierror", "github.com/sigurn/crc16",
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
 )
 
 func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
@@ -128,7 +129,7 @@ func TestForceUnlockLeavesForeignKeysAlone(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, seen.Holder)
 		for _, v := range seen.Members {
-			require.Equal(t, member.KindForeign, kindOf(v.Err))
+			require.Equal(t, member.KindForeign, ballot.KindOf(v.Err))
 			require.Empty(t, v.Owner)
 		}
 		_, err = p.ForceUnlockSeen(t.Context(), &Inspection{Key: "h", holder: sha1Hex([]byte("field"))})

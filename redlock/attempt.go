@@ -11,6 +11,7 @@ import (
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
 )
 
 // The questions of a round, as the Judge sees them.
@@ -24,8 +25,14 @@ const (
 	opRejoin  = "rejoin"
 )
 
+// What a caller asks for, as errors name it.
+const (
+	opLock    = "lock"
+	opTryLock = "try lock"
+)
+
 // attempt is one try to get one lock, under an owner name of its own that is never used again, and
-// then the hold itself. It carries out what its ballot decides.
+// then the hold itself. It does what its ballot says: it submits, sleeps, and books.
 //
 // Its mutex guards the ballot. It is never held around Submit, because a member may answer inside it.
 type attempt struct {
@@ -38,8 +45,14 @@ type attempt struct {
 
 	traced *traced // nil without a Tracer
 
+	// Of the caller that wants the lock, whose goroutine runs the attempt.
+	round *quorum.Round // decides; nil: none does
+	ear   chan struct{} // what wake was made as; nil: it has not come to wait
+	timer *time.Timer   // with ear
+	deaf  func()        // with ear: ends a subscription; nil: there is none
+
 	mu       sync.Mutex
-	b        ballot
+	b        ballot.Ballot
 	wake     chan struct{} // capacity 1; nil unless waiting
 	longest  time.Duration // the longest TTL that a member was asked for
 	taking   int           // rejoins without an answer
@@ -50,14 +63,14 @@ type attempt struct {
 }
 
 // newAttempt: in is the context of the acquisition for the tracer, nil without one. nil: the client is closed.
-func (c *Client) newAttempt(k keys, t terms, in context.Context) *attempt {
+func (c *Client) newAttempt(k keys, t terms, past ballot.Past, in context.Context) *attempt {
 	if !c.alive.enter() {
 		return nil
 	}
 	n := c.number()
 	a, voters := newAttempt(len(c.members))
 	a.c, a.keys, a.terms, a.owner, a.n, a.longest = c, k, t, ownerOf(c.uuid, n), n, t.ttl
-	a.b = ballotOf(a.owner, voters, t, &c.cfg)
+	a.b = ballot.New(a.owner, voters, c.cfg.ballotTerms(t.ttl), past)
 	if in != nil {
 		a.traced = &traced{acquire: in}
 	}
@@ -65,195 +78,282 @@ func (c *Client) newAttempt(k keys, t terms, in context.Context) *attempt {
 	return a
 }
 
+// ballotTerms are what a ballot is to know of the configuration.
+func (c *Config) ballotTerms(ttl time.Duration) ballot.Terms {
+	return ballot.Terms{
+		TTL: ttl, Entry: c.Entry, Drift: c.Drift, Timeout: c.MemberTimeout, GiveUp: c.NoQuorumAfter, Shared: c.Interop,
+	}
+}
+
 // newAttempt makes an attempt with its voters: in one piece of memory for the usual numbers of members.
-func newAttempt(members int) (*attempt, []voter) {
+func newAttempt(members int) (*attempt, []ballot.Voter) {
 	switch members {
 	case 1:
 		x := new(struct {
 			attempt
-			voters [1]voter
+			voters [1]ballot.Voter
 		})
 		return &x.attempt, x.voters[:]
 	case 3:
 		x := new(struct {
 			attempt
-			voters [3]voter
+			voters [3]ballot.Voter
 		})
 		return &x.attempt, x.voters[:]
 	case 5:
 		x := new(struct {
 			attempt
-			voters [5]voter
+			voters [5]ballot.Voter
 		})
 		return &x.attempt, x.voters[:]
 	}
-	return new(attempt), make([]voter, members)
+	return new(attempt), make([]ballot.Voter, members)
 }
 
-// grant is what a won attempt was worth when it was decided.
-type grant struct {
-	token  int64
-	until  time.Time
-	votes  int
-	raised bool
+// result is a grant and how it was obtained.
+type result struct {
+	ballot.Grant
+	waited bool
 }
 
-// spent is the end of an attempt that another one may succeed: it had a majority and could not make a lease of it,
-// or, with back, it made room for those who can have one.
-type spent struct {
-	error
-	back bool
-	vain quorum.Set // with back: members that could be asked, and failed
-}
-
-func (e spent) Unwrap() error { return e.error }
-
-// try asks once: docs/protocol.md, "Asking". nil error: won. The attempt must be released in any other case, unless
-// it goes on waiting.
-func (a *attempt) try(ctx context.Context) (grant, error) {
-	r := a.acquire()
-	defer r.Free()
-	v, err := r.Wait(ctx, a.c.cfg.MemberTimeout)
-	if err != nil {
-		return grant{}, a.interrupted(opAcquire, r, err)
+// obtain makes one attempt after the other, until one has the lock or none can have it.
+func (c *Client) obtain(ctx, in context.Context, op, name string, t terms, past ballot.Past) (*Lease, result, error) {
+	k := c.cfg.keysOf(name)
+	for {
+		a := c.newAttempt(k, t, past, in)
+		if a == nil {
+			return nil, result{}, &keyError{op: op, key: name, err: ErrClosed}
+		}
+		s, err := a.run(ctx)
+		res := result{Grant: s.Grant, waited: a.b.Waited() && s.Do != ballot.Listen}
+		if err == nil {
+			l, err := a.hold(ctx, res)
+			return l, res, err
+		}
+		a.abandon()
+		if s.Do != ballot.Again || ctx.Err() != nil {
+			return nil, res, err
+		}
+		past = a.b.Past()
 	}
-	if v != quorum.Won {
-		return grant{}, a.refusal(r, v)
+}
+
+// run does what the ballot says, until the attempt has the lock or has ended. It must be released then, unless it has
+// the lock.
+func (a *attempt) run(ctx context.Context) (ballot.Step, error) {
+	defer a.rest()
+	for {
+		now := time.Now()
+		s := a.next(now)
+		if s.Do == ballot.Listen && ctx.Err() != nil { // perhaps only now: the refusal does not tell
+			return s, a.failure(opAcquire, a.reason(), ctx.Err())
+		}
+		a.do(&s, now)
+		if s.Ends() {
+			return s, a.end(ctx, &s)
+		}
+		if err := a.sleep(ctx, &s, now); err != nil {
+			return s, err
+		}
 	}
-	return a.settle(ctx)
+}
+
+// next asks the ballot.
+func (a *attempt) next(now time.Time) ballot.Step {
+	var few fewStates
+	states := a.c.appendStatesOf(few[:0], a.keys.slot())
+	a.mu.Lock()
+	s := a.b.Next(now, states)
+	dark := a.b.DarkSince()
+	a.mu.Unlock()
+	if a.ear != nil {
+		a.c.dark.set(dark)
+	}
+	return s
+}
+
+// do carries out a step, without waiting for anything.
+func (a *attempt) do(s *ballot.Step, now time.Time) {
+	switch s.Do {
+	case ballot.Acquire:
+		a.poll(a.acquire(now))
+	case ballot.Listen:
+		a.listen()
+	case ballot.Register:
+		a.woken(wokenBy[s.Why])
+		if s.To != 0 {
+			a.register(s.To, s.Freed, now).Free()
+		}
+	case ballot.Yield:
+		for _, o := range s.Offers {
+			a.ask(opYield, quorum.Set(0).With(o.Member), now, a.b.Part(), func(b []byte) []byte {
+				return a.keys.yield(b, a.owner, o.Token, a.b.Part(), a.c.cfg.Entry)
+			}, false).Free()
+		}
+	case ballot.Raise:
+		a.poll(a.raise(s.To, s.Token, now, false))
+	case ballot.Win:
+		if s.To != 0 {
+			a.raise(s.To, s.Grant.Token, now, true).Free()
+		}
+	}
+}
+
+// sleep returns when the ballot is to be asked again. An error ends the attempt.
+func (a *attempt) sleep(ctx context.Context, s *ballot.Step, now time.Time) error {
+	switch {
+	case s.Do == ballot.MakeRoom:
+		return a.makeRoom(ctx, s.Pause)
+	case s.Poll:
+		if _, err := a.round.Wait(ctx, max(clock.Until(s.Wake, now), 1)); err != nil {
+			return a.interrupted(a.round.Op, a.round, err)
+		}
+		return nil
+	case s.Do != ballot.Sleep:
+		return nil
+	}
+	a.timer.Reset(max(0, clock.Until(s.Wake, now)))
+	select {
+	case <-a.ear:
+	case <-a.timer.C:
+	case <-ctx.Done():
+		return a.failure(opWait, a.reason(), ctx.Err())
+	case <-a.c.closed:
+		return &keyError{op: opWait, key: a.keys.name, err: ErrClosed}
+	}
+	return nil
 }
 
 // perCaller is what the callers of a crowd leave each other: about what a lock and unlock cost.
 const perCaller = 30 * time.Microsecond
 
-// crowdedOut waits until an attempt that was refused by this client's own full lines may try again. False: it was not, or
-// ctx or the client has ended.
-func (a *attempt) crowdedOut(ctx context.Context) bool {
-	var few fewStates
-	states, now := a.c.appendStatesOf(few[:0], a.keys.slot()), time.Now()
-	a.mu.Lock()
-	pause := a.b.crowdedOut(now, states)
-	a.mu.Unlock()
-	if pause == 0 {
-		return false
-	}
+// makeRoom leaves the client's own lines alone for a pause, or for longer where many callers are in the way of each
+// other.
+func (a *attempt) makeRoom(ctx context.Context, pause time.Duration) error {
 	crowd := a.c.crowd.Add(1)
 	defer a.c.crowd.Add(-1)
-	timer := time.NewTimer(max(pause, a.b.spread(2*time.Duration(crowd)*perCaller, int(crowd))))
+	timer := time.NewTimer(max(pause, a.b.Spread(2*time.Duration(crowd)*perCaller, int(crowd))))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
+		return nil
 	case <-ctx.Done():
+		return a.failure(opAcquire, a.reason(), ctx.Err())
 	case <-a.c.closed:
+		return &keyError{op: opWait, key: a.keys.name, err: ErrClosed}
 	}
-	return false
+}
+
+// listen has the attempt woken by what is heard from now on.
+func (a *attempt) listen() {
+	a.poll(nil)
+	a.ear, a.timer = make(chan struct{}, 1), time.NewTimer(time.Hour)
+	dark := a.c.dark.get()
+	a.mu.Lock()
+	a.wake = a.ear
+	a.b.Dark(dark)
+	a.mu.Unlock()
+	a.c.waiting.add(a)
+	if a.keys.shared != nil {
+		a.deaf = a.subscribe()
+	}
+}
+
+// rest ends what the attempt has used to get the lock.
+func (a *attempt) rest() {
+	a.poll(nil)
+	if a.ear == nil {
+		return
+	}
+	a.timer.Stop()
+	a.c.waiting.remove(a)
+	a.mu.Lock()
+	a.wake = nil
+	a.mu.Unlock()
+	if a.deaf != nil {
+		a.deaf()
+	}
+	a.ear, a.timer, a.deaf = nil, nil, nil // a lease may be held for long
+}
+
+// poll makes r the round that decides.
+func (a *attempt) poll(r *quorum.Round) {
+	if a.round != nil {
+		a.round.Free()
+	}
+	a.round = r
+}
+
+// wokenBy are the tracer's words.
+var wokenBy = [...]WakeReason{
+	ballot.ByNothing: "", ballot.ByPoll: WokenByPoll, ballot.ByExpiry: WokenByExpiry, ballot.ByMember: WokenByMember,
+	ballot.ByGrant: WokenByGrant,
+}
+
+// end is why the attempt has ended: nil where it has the lock.
+func (a *attempt) end(ctx context.Context, s *ballot.Step) error {
+	if s.Do == ballot.Win {
+		return nil
+	}
+	switch s.Cause {
+	case ballot.Refused:
+		return a.refusal(a.round, s.Early)
+	case ballot.Foreign:
+		return a.failure(opWait, ErrForeignKey, nil)
+	case ballot.TooSlow:
+		return &keyError{op: opAcquire, key: a.keys.name, err: ErrTooSlow}
+	case ballot.Unconfirmed:
+		return a.quorumError(opRaise, a.round.Votes(a.c.members), ErrNoQuorum, nil)
+	case ballot.StoodBack:
+		return a.failure(opWait, ErrNoQuorum, ctx.Err())
+	}
+	return a.failure(opWait, a.hopeless(), nil)
 }
 
 // acquire asks all members for their votes.
-func (a *attempt) acquire() *quorum.Round {
-	all := quorum.All(len(a.c.members))
-	sent := time.Now()
-	a.mu.Lock()
-	for i := range a.b.m {
-		a.b.submitted(i, true, sent)
-	}
-	a.mu.Unlock()
+func (a *attempt) acquire(sent time.Time) *quorum.Round {
 	cmd := a.c.buffer()
 	*cmd = a.keys.acquire((*cmd)[:0], a.owner, a.terms.ttl)
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
-		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: all, Need: a.b.need, Judge: a,
+		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: quorum.All(len(a.c.members)), Need: a.b.Need(), Judge: a,
 		Command: a.keys.command(*cmd, acquireItem), Delivery: member.Delivery{Ended: &a.ended},
 	})
 	a.c.buffers.Put(cmd)
 	return r
 }
 
-// settle turns a majority of votes into a token and a validity, with a second round where the counters
-// disagree.
-func (a *attempt) settle(ctx context.Context) (grant, error) {
-	var few fewStates
-	states := a.c.appendStatesOf(few[:0], a.keys.slot())
-	a.mu.Lock()
-	in, token, exact, until := a.b.tally(time.Now(), states)
-	if in.Len() < a.b.need {
-		a.mu.Unlock()
-		return grant{}, a.tooSlow()
-	}
-	if exact >= a.b.need {
-		return a.wonLocked(token, until, in.Len(), 0), nil
-	}
-	in = a.b.mayHaveVoted(in) // so that one slow confirmation of those that decided does not hold it up
-	a.mu.Unlock()
-	return a.raise(ctx, token, in)
-}
-
-// raise makes sure that a majority that still holds for us has its counter at the token, so that every
-// later attempt draws a greater one. Why no clock is needed: docs/protocol.md, "Fencing tokens".
-func (a *attempt) raise(ctx context.Context, token int64, in quorum.Set) (grant, error) {
-	r := a.ask(opRaise, in, time.Now(), 0, func(b []byte) []byte { return a.keys.raise(b, a.owner, token) }, false)
-	defer r.Free()
-	v, err := r.Wait(ctx, a.c.cfg.MemberTimeout)
-	if err != nil {
-		return grant{}, a.interrupted(opRaise, r, err)
-	}
-	if v != quorum.Won {
-		votes := r.Votes(a.c.members)
-		return grant{}, spent{error: a.quorumError(opRaise, votes, ErrNoQuorum, nil)}
-	}
-	states := a.c.statesOf(a.keys.slot())
-	a.mu.Lock()
-	// Votes may have ended while the members answered: only what is confirmed and still counts, counts.
-	confirmed, until := a.b.confirmed(token, time.Now(), states)
-	if confirmed.Len() < a.b.need {
-		a.mu.Unlock()
-		return grant{}, a.tooSlow()
-	}
-	return a.wonLocked(token, until, confirmed.Len(), in), nil
-}
-
-func (a *attempt) tooSlow() error {
-	return spent{error: &keyError{op: opAcquire, key: a.keys.name, err: ErrTooSlow}}
-}
-
-// wonLocked books the win and unlocks. raised: the members that were asked to lift their counters.
-func (a *attempt) wonLocked(token int64, until time.Time, votes int, raised quorum.Set) grant {
-	a.b.token = token
-	a.wake = nil
-	var behind quorum.Set
-	for i := range a.b.m {
-		if a.b.late(i) && !raised.Has(i) {
-			behind = behind.With(i)
+// register asks for the lock, now or when it is handed over.
+func (a *attempt) register(to quorum.Set, freed bool, now time.Time) *quorum.Round {
+	return a.ask(opWait, to, now, a.b.Part(), func(b []byte) []byte {
+		if freed {
+			return a.keys.waitShared(b, a.owner, a.b.Part(), a.c.cfg.Entry, true)
 		}
-	}
-	a.mu.Unlock()
-	if behind != 0 {
-		a.raiseLate(behind, token)
-	}
-	return grant{token: token, until: until, votes: votes, raised: raised != 0}
+		return a.keys.wait(b, a.owner, a.b.Part(), a.c.cfg.Entry)
+	}, false)
 }
 
-// raiseLate brings members whose vote lies below the token back into step. Nobody waits for it.
-func (a *attempt) raiseLate(to quorum.Set, token int64) {
-	a.ask(opRaise, to, time.Now(), 0, func(b []byte) []byte { return a.keys.raise(b, a.owner, token) }, true).Free()
+// raise lifts the counters of members to the token.
+func (a *attempt) raise(to quorum.Set, token int64, now time.Time, late bool) *quorum.Round {
+	return a.ask(opRaise, to, now, 0, func(b []byte) []byte { return a.keys.raise(b, a.owner, token) }, late)
+}
+
+// raiseLate brings a member whose vote came after the decision, and lies below the token, back into step. Nobody
+// waits for it.
+func (a *attempt) raiseLate(i int, token int64) {
+	a.mu.Lock()
+	a.b.Submitted(i)
+	a.mu.Unlock()
+	a.raise(quorum.Set(0).With(i), token, time.Now(), true).Free()
 }
 
 // ask submits one question of this attempt to some members.
 func (a *attempt) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, encode func([]byte) []byte, late bool) *quorum.Round {
-	a.mu.Lock()
-	for i := range a.b.m {
-		if to.Has(i) {
-			a.b.submitted(i, op == opWait, sent)
-		}
-	}
-	a.mu.Unlock()
 	cmd := a.c.buffer()
 	*cmd = encode((*cmd)[:0])
-	q := quorum.Question{
-		Op: op, Sent: sent, TTL: ttl, To: to, Need: a.b.need, Judge: a,
+	r := a.c.rounds.Start(a.c.members, quorum.Question{
+		Op: op, Sent: sent, TTL: ttl, To: to, Need: a.b.Need(), Judge: a,
 		Command: a.keys.command(*cmd, member.Item{}), Delivery: member.Delivery{Late: late, Ended: &a.ended},
-	}
-	r := a.c.rounds.Start(a.c.members, q)
+	})
 	a.c.buffers.Put(cmd)
 	return r
 }
@@ -265,87 +365,72 @@ func (k *keys) command(cmd []byte, item member.Item) member.Command {
 }
 
 // Judge books an answer, on the goroutine that read it.
-func (a *attempt) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
+func (a *attempt) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	i := c.Index
 	ans := decode(r, c, a.c.stateOf(i, a.keys.slot()))
-	yes := false
 	late, token := false, int64(0)
 	a.mu.Lock()
 	switch r.Op {
 	case opAcquire, opWait:
-		a.b.answered(i, ans, r.TTL)
-		yes = ans.n > 0 && a.b.m[i].token > 0
-		late, token = a.b.late(i), a.b.token
+		v = a.b.Answered(i, ans, r.TTL)
+		token, late = a.b.Late(i)
 	case opYield:
-		a.b.yieldAnswered(i, ans)
+		v = a.b.YieldAnswered(i, ans)
 	case opRaise:
-		yes = a.b.raiseAnswered(i, ans)
+		v = a.b.RaiseAnswered(i, ans)
 	case opRelease:
-		if c.Interrupted && ans.outcome == member.Answered {
-			ans.n = 1 // it is only stopped where it has freed the vote and is to hand it over
+		if c.Interrupted && ans.Outcome == member.Answered {
+			ans.N = 1 // it is only stopped where it has freed the vote and is to hand it over
 		}
-		yes = a.b.releaseAnswered(i, ans)
+		v = ballot.VoteOf(c.Outcome, a.b.ReleaseAnswered(i, ans))
 	}
 	wake := a.wake
-	orphaned := a.handed && mayHaveLeft(r.Op, ans)
+	orphaned := a.handed && mayHaveLeft(r.Op, &ans)
 	a.mu.Unlock()
 	if orphaned {
 		a.orphaned(i)
 	}
 	a.leave()
-	if ans.n < 0 && (r.Op == opAcquire || r.Op == opWait) {
-		a.c.contended(a.keys.name, ans.at)
+	if ans.N < 0 && (r.Op == opAcquire || r.Op == opWait) {
+		a.c.contended(a.keys.name, ans.At)
 	}
 	if late && !a.ended.Load() {
-		a.raiseLate(quorum.Set(0).With(i), token)
+		a.raiseLate(i, token)
 	}
 	signal(wake)
 	if a.c.trace.request != nil {
 		a.requested(r, c)
 	}
-	if r.Op != opRelease && ans.idle() {
-		return quorum.Unsure // an answer that does not count is no refusal either
-	}
-	return voteOf(c.Outcome, yes)
+	return v
 }
 
 // mayHaveLeft reports whether a call has left a vote or a place in the queue at the member, or may have.
-func mayHaveLeft(op string, ans answer) bool {
+func mayHaveLeft(op string, ans *ballot.Answer) bool {
 	switch {
 	case op != opAcquire && op != opWait:
 		return false
-	case ans.outcome == member.Answered:
-		return op == opWait || ans.n > 0
+	case ans.Outcome == member.Answered:
+		return op == opWait || ans.N > 0
 	}
-	return ans.outcome == member.Unknown
-}
-
-func voteOf(o member.Outcome, yes bool) quorum.Vote {
-	switch {
-	case o == member.Unknown:
-		return quorum.Unsure
-	case yes:
-		return quorum.Yes
-	}
-	return quorum.No
+	return ans.Outcome == member.Unknown
 }
 
 // decode reads the three shapes of reply that the scripts give.
-func decode(r *quorum.Round, c *member.Call, now member.State) answer {
-	a := answer{outcome: c.Outcome, err: c.Err, sent: r.Sent, at: c.At, from: c.State, now: now}
+func decode(r *quorum.Round, c *member.Call, now member.State) ballot.Answer {
+	a := ballot.Answer{Outcome: c.Outcome, Err: c.Err, Sent: r.Sent, At: c.At, From: c.State, Now: now}
 	if c.Outcome != member.Answered {
 		return a
 	}
 	switch rep := &c.Reply; {
 	case rep.Kind == ':':
-		a.n = rep.Int
+		a.N = rep.Int
 	case rep.Kind == '*' && len(rep.Elems) >= 2:
-		a.n, a.server = rep.Elems[0].Int, rep.Elems[1].Int
+		a.N, a.Server = rep.Elems[0].Int, rep.Elems[1].Int
 		if len(rep.Elems) > 2 && len(rep.Elems[2].Str) > 1 {
-			a.next = string(rep.Elems[2].Str)
+			a.Next = string(rep.Elems[2].Str)
 		}
 	default:
-		a.outcome, a.err = member.Refused, errReply
+		a.Outcome, a.Err = member.Refused, errReply
 	}
 	return a
 }
@@ -361,20 +446,20 @@ func (a *attempt) hear(i int, p push, st member.State, at time.Time) {
 	a.mu.Lock()
 	switch {
 	case p.grant:
-		counts = a.b.pushed(i, p, st, at)
+		counts = a.b.Pushed(i, ballot.Push{Token: p.token, Server: p.server, Next: p.other, TTL: p.ttl}, st, at)
 	case p.gone:
-		a.b.withdrawn(p.other)
+		a.b.Withdrawn(p.other)
 	default:
-		a.b.announced(i, p.other)
+		a.b.Announced(i, p.other)
 	}
-	late, token := a.b.late(i), a.b.token
+	token, late := a.b.Late(i)
 	wake := a.wake
 	a.mu.Unlock()
 	if !p.grant && !p.gone {
 		a.c.contended(a.keys.name, at)
 	}
 	if late {
-		a.raiseLate(quorum.Set(0).With(i), token)
+		a.raiseLate(i, token)
 	}
 	signal(wake)
 	if counts {
@@ -389,101 +474,13 @@ func signal(ch chan struct{}) {
 	}
 }
 
-// wait goes on where try was refused: docs/protocol.md, "Waiting". The attempt is registered at the members, keeps the
-// votes it has, and is told of those it gets. nil error: won.
-func (a *attempt) wait(ctx context.Context) (grant, error) {
-	a.mu.Lock()
-	a.wake = make(chan struct{}, 1)
-	if a.b.darkSince.IsZero() {
-		a.b.darkSince = a.c.dark.get()
-	}
-	wake := a.wake
-	a.mu.Unlock()
-	a.c.waiting.add(a)
-	defer a.c.waiting.remove(a)
-	if a.keys.shared != nil {
-		defer a.listen()()
-	}
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		now := time.Now()
-		states := a.c.statesOf(a.keys.slot())
-		a.mu.Lock()
-		s := a.b.advance(now, states)
-		dark := a.b.darkSince
-		a.mu.Unlock()
-		a.c.dark.set(dark)
-		switch s.deed {
-		case deedDecide:
-			return a.settle(ctx)
-		case deedAsk:
-			a.woken(s.why)
-			if s.freed {
-				a.askFreed(s.to, now, states)
-			} else {
-				a.askWait(s.to, now, states)
-			}
-			continue
-		case deedYield:
-			for _, y := range s.yields {
-				a.ask(opYield, quorum.Set(0).With(y.member), now, a.b.part, func(b []byte) []byte {
-					return a.keys.yield(b, a.owner, y.token, a.b.part, a.b.entry)
-				}, false).Free()
-			}
-			continue
-		case deedForeign:
-			return grant{}, a.failure(opWait, ErrForeignKey, nil)
-		case deedTooSlow:
-			return grant{}, a.tooSlow()
-		case deedNoQuorum:
-			return grant{}, a.failure(opWait, a.hopeless(), nil)
-		case deedStandBack:
-			return grant{}, spent{a.failure(opWait, ErrNoQuorum, nil), true, s.in}
-		}
-		timer.Reset(max(0, clock.Until(s.wake, now)))
-		select {
-		case <-wake:
-		case <-timer.C:
-		case <-ctx.Done():
-			return grant{}, a.failure(opWait, a.reason(), ctx.Err())
-		case <-a.c.closed:
-			return grant{}, &keyError{op: opWait, key: a.keys.name, err: ErrClosed}
-		}
-	}
-}
-
-// askWait registers at every member of the set whose inbox subscription is confirmed: a grant that
-// cannot be heard of helps nobody.
-func (a *attempt) askWait(to quorum.Set, now time.Time, states []member.State) {
-	a.registerAt(to, now, states, func(b []byte) []byte {
-		return a.keys.wait(b, a.owner, a.b.part, a.b.entry)
-	})
-}
-
-func (a *attempt) registerAt(to quorum.Set, now time.Time, states []member.State, encode func([]byte) []byte) {
-	var at quorum.Set
-	a.mu.Lock()
-	for i, st := range states {
-		if to.Has(i) && st.Votes && st.Inbox {
-			at = at.With(i)
-			a.b.waitSubmitted(i, st.Gen, now)
-		}
-	}
-	a.mu.Unlock()
-	if at == 0 {
-		return
-	}
-	a.ask(opWait, at, now, a.b.part, encode, false).Free()
-}
-
 // release frees every vote and every place in line, at all members that a write may have reached, in
 // order behind it: docs/protocol.md, "Lost". It belongs to the client and not to any caller: no context ends it. late: on a
 // goroutine that must not write to a socket. The caller frees the round.
 func (a *attempt) release(late bool) *quorum.Round {
 	a.ended.Store(true)
 	a.mu.Lock()
-	to := a.b.owed()
+	to := a.b.Owed()
 	a.wake = nil
 	a.mu.Unlock()
 	r := a.submitRelease(to, late)
@@ -503,21 +500,12 @@ func (a *attempt) release(late bool) *quorum.Round {
 // handed off, every call is answered that may take a vote.
 func (a *attempt) leave() {
 	a.mu.Lock()
-	leave := !a.left && (a.released || a.handed && a.takingLocked() == 0)
+	leave := !a.left && (a.released || a.handed && a.taking+a.b.Taking() == 0)
 	a.left = a.left || leave
 	a.mu.Unlock()
 	if leave {
 		a.c.alive.leave()
 	}
-}
-
-// takingLocked counts the calls without an answer that may take a vote.
-func (a *attempt) takingLocked() int {
-	n := a.taking
-	for i := range a.b.m {
-		n += a.b.m[i].pending
-	}
-	return n
 }
 
 // handOff leaves the votes to whoever adopts the lease. Its release is that client's, and goes another way than the
@@ -556,7 +544,7 @@ func (a *attempt) orphaned(i int) {
 	b = resp.AppendBulk(b, a.owner)
 	*cmd = resp.AppendInt(b, 1) // which lengthens nothing
 	a.c.rounds.Start(a.c.members, quorum.Question{
-		Op: opExtend, Sent: time.Now(), To: quorum.All(len(a.c.members)), Need: a.b.need,
+		Op: opExtend, Sent: time.Now(), To: quorum.All(len(a.c.members)), Need: a.b.Need(),
 		Judge:   &orphan{a: a, at: i, open: len(a.c.members)},
 		Command: member.Command{Cmd: *cmd, Slot: a.keys.slot(), Tagged: true}, Delivery: member.Delivery{Late: true},
 	}).Free()
@@ -581,7 +569,7 @@ func (o *orphan) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
 	if gone {
 		o.gone++
 	}
-	release, last := gone && o.gone == o.a.b.need, o.open == 0
+	release, last := gone && o.gone == o.a.b.Need(), o.open == 0
 	o.mu.Unlock()
 	if release {
 		o.a.submitRelease(quorum.Set(0).With(o.at), true).Free()
@@ -589,7 +577,7 @@ func (o *orphan) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
 	if last {
 		o.a.c.alive.leave()
 	}
-	return voteOf(c.Outcome, gone)
+	return ballot.VoteOf(c.Outcome, gone)
 }
 
 // asks notes the TTL of a request.
@@ -619,13 +607,13 @@ func (a *attempt) overtaken(i int) {
 
 func (a *attempt) submitRelease(to quorum.Set, late bool) *quorum.Round {
 	a.mu.Lock()
-	hint, longest := a.b.hint(), max(a.longest, a.b.entry)
+	hint, longest := a.b.Hint(), max(a.longest, a.c.cfg.Entry)
 	a.mu.Unlock()
 	cmd := a.c.buffer()
 	*cmd = a.keys.release((*cmd)[:0], a.owner, hint)
 	now := time.Now()
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
-		Op: opRelease, Sent: now, To: to, Need: a.b.need, Judge: a,
+		Op: opRelease, Sent: now, To: to, Need: a.b.Need(), Judge: a,
 		Command:  a.keys.command(*cmd, releaseItem),
 		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
 	})
@@ -638,14 +626,14 @@ func (a *attempt) abandon() { a.release(false).Free() }
 
 // refusal explains a round that was not won. One that was decided is not waited out: a member without an
 // answer is not silent then, and where a majority could be asked it was the refusals that decided.
-func (a *attempt) refusal(r *quorum.Round, v quorum.Verdict) error {
+func (a *attempt) refusal(r *quorum.Round, early bool) error {
 	votes := r.Votes(a.c.members)
-	kind := reasonOf(votes, a.b.need)
-	if v == quorum.Lost && kind == ErrNoQuorum && len(votes)-failed(votes) >= a.b.need {
+	kind := reasonOf(votes, a.b.Need())
+	if early && kind == ErrNoQuorum && len(votes)-failed(votes) >= a.b.Need() {
 		kind = ErrHeld
 	}
 	e := a.quorumError(opAcquire, votes, kind, nil)
-	e.Early = v == quorum.Lost
+	e.Early = early
 	return e
 }
 
@@ -661,12 +649,12 @@ func failed(votes []quorum.MemberVote) (n int) {
 
 func (a *attempt) interrupted(op string, r *quorum.Round, cause error) error {
 	votes := r.Votes(a.c.members)
-	return a.quorumError(op, votes, reasonOf(votes, a.b.need), cause)
+	return a.quorumError(op, votes, reasonOf(votes, a.b.Need()), cause)
 }
 
 func (a *attempt) quorumError(op string, votes []quorum.MemberVote, kind, cause error) *QuorumError {
 	return &QuorumError{
-		Failure: quorum.Failure{Op: op, Key: a.keys.name, Need: a.b.need, Votes: votes},
+		Failure: quorum.Failure{Op: op, Key: a.keys.name, Need: a.b.Need(), Votes: votes},
 		kind:    kind, cause: cause,
 	}
 }
@@ -684,7 +672,7 @@ func (a *attempt) hopeless() error {
 	return ErrNoQuorum
 }
 
-func (a *attempt) reason() error { return reasonOf(a.standing(), a.b.need) }
+func (a *attempt) reason() error { return reasonOf(a.standing(), a.b.Need()) }
 
 // standing is each member's part in a wait, as votes.
 func (a *attempt) standing() []quorum.MemberVote {
@@ -694,11 +682,11 @@ func (a *attempt) standing() []quorum.MemberVote {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range out {
-		m := &a.b.m[i]
-		v := quorum.MemberVote{Member: a.c.members[i].Name(), Vote: quorum.No, Err: m.err}
+		part, err := a.b.Standing(i, now, states)
+		v := quorum.MemberVote{Member: a.c.members[i].Name(), Vote: quorum.No, Err: err}
 		switch {
-		case a.b.valid(i, now, states):
-			v.Vote, v.Err = quorum.Yes, nil
+		case part == ballot.Votes:
+			v.Vote = quorum.Yes
 		case !states[i].Quarantine.IsZero():
 			v.Err = &member.QuarantineError{Until: states[i].Quarantine}
 		case !states[i].Up:
@@ -706,9 +694,9 @@ func (a *attempt) standing() []quorum.MemberVote {
 			if v.Err == nil {
 				v.Err = member.ErrDown
 			}
-		case m.err == nil && !states[i].Inbox && states[i].Deaf != nil:
+		case part != ballot.Fails && !states[i].Inbox && states[i].Deaf != nil:
 			v.Err = states[i].Deaf
-		case m.err == nil && !m.refused:
+		case part == ballot.Undecided:
 			v.Vote = quorum.Open
 		}
 		out[i] = v
@@ -722,9 +710,9 @@ func reasonOf(votes []quorum.MemberVote, need int) error {
 	refused, foreign, spentOut, resting, failed := 0, 0, 0, 0, 0
 	for _, v := range votes {
 		switch {
-		case kindOf(v.Err) == member.KindExhausted:
+		case ballot.KindOf(v.Err) == member.KindExhausted:
 			spentOut++
-		case kindOf(v.Err) == member.KindForeign:
+		case ballot.KindOf(v.Err) == member.KindForeign:
 			foreign++
 		case v.Vote == quorum.No && v.Err == nil:
 			refused++
@@ -745,13 +733,4 @@ func reasonOf(votes []quorum.MemberVote, need int) error {
 		return ErrQuarantined
 	}
 	return ErrNoQuorum
-}
-
-// kindOf classifies a member's cause.
-func kindOf(err error) member.Kind {
-	var reply *member.ReplyError
-	if errors.As(err, &reply) {
-		return reply.Kind
-	}
-	return member.KindOther
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
 )
 
 // open connects to the cluster as a user would: over TCP, without fault links. Its servers were made for
@@ -83,8 +84,8 @@ func BenchmarkRenewalIsBooked(b *testing.B) {
 				if i%perCall == 0 {
 					batches = append(batches, nil)
 				}
-				a := c.newAttempt(c.cfg.keysOf(fmt.Sprintf("lease:%d", i)), terms{ttl: time.Hour, renew: true}, nil)
-				l := newLease(b.Context(), a, grant{token: int64(i) + 1, until: time.Now().Add(time.Hour)}, false, time.Now())
+				a := c.newAttempt(c.cfg.keysOf(fmt.Sprintf("lease:%d", i)), terms{ttl: time.Hour, renew: true}, ballot.Past{}, nil)
+				l := newLease(b.Context(), a, result{Grant: ballot.Grant{Token: int64(i) + 1, Until: time.Now().Add(time.Hour)}}, time.Now())
 				c.keeper.add(l)
 				last := &batches[len(batches)-1]
 				*last = append(*last, renewItem{l: l, ttl: time.Hour})

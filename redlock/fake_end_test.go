@@ -20,6 +20,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
 )
 
 // What ends, and when: leases, clients, owners, and what is owed for them.
@@ -284,8 +285,8 @@ func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
 	now := time.Now()
 	for _, left := range []time.Duration{10 * time.Millisecond, 89 * time.Millisecond, 980 * time.Millisecond, 3 * time.Second} {
 		for _, renew := range []bool{true, false} {
-			a := c.newAttempt(c.cfg.keysOf("k"), terms{ttl: 30 * time.Second, renew: renew}, nil)
-			l := newLease(t.Context(), a, grant{token: 7, until: now.Add(left)}, true, now)
+			a := c.newAttempt(c.cfg.keysOf("k"), terms{ttl: 30 * time.Second, renew: renew}, ballot.Past{}, nil)
+			l := newLease(t.Context(), a, result{Grant: ballot.Grant{Token: 7, Until: now.Add(left)}, waited: true}, now)
 			require.Greater(t, left, l.renewAt.Sub(now), "an answer takes time")
 			for tries := 0; ; tries++ { // that are not confirmed
 				at := l.renewAt

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
 )
 
 // Fencing tokens, in fake time on embedded members whose counters disagree.
@@ -77,18 +78,19 @@ func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 9, 9, 5)
-		a := p.newAttempt(p.cfg.keysOf("k"), terms{ttl: time.Second}, t.Context())
-		r := a.acquire()
+		a := p.newAttempt(p.cfg.keysOf("k"), terms{ttl: time.Second}, ballot.Past{}, t.Context())
+		now := time.Now()
+		ask := a.next(now)
+		a.do(&ask, now)
 		synctest.Wait() // the caller is slow: all have answered
-		g, err := a.settle(t.Context())
+		s, err := a.run(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, int64(10), g.token)
-		require.False(t, g.raised, "a majority was in step")
+		require.Equal(t, int64(10), s.Grant.Token)
+		require.False(t, s.Grant.Raised, "a majority was in step")
 		synctest.Wait()
 		for i, s := range cluster.Servers {
 			require.Equal(t, int64(10), counter(t, s, "k"), i)
 		}
-		r.Free()
 		a.abandon()
 	})
 }

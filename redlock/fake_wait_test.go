@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
 )
 
 // Waiting as standing requests, in fake time on embedded members: bursts, order, lost and late pushes,
@@ -45,11 +46,13 @@ func peers(t testing.TB, cluster *redistest.Cluster, n int, opts ...Option) []*p
 func overBelief(cluster *redistest.Cluster, l *Lease) (wrong []string) {
 	now := time.Now()
 	l.a.mu.Lock()
-	votes := slices.Clone(l.a.b.m)
+	b := ballot.Probe{Ballot: &l.a.b}
+	votes := b.Clone()
 	l.a.mu.Unlock()
-	for i, m := range votes {
-		if m.token > 0 && m.end.After(now) && !has(cluster.Servers[i], l) {
-			wrong = append(wrong, fmt.Sprintf("member %d, believed for %v more", i, m.end.Sub(now)))
+	b.Ballot = &votes
+	for i := range cluster.Servers {
+		if v := b.Vote(i); v.Token > 0 && v.Until.After(now) && !has(cluster.Servers[i], l) {
+			wrong = append(wrong, fmt.Sprintf("member %d, believed for %v more", i, v.Until.Sub(now)))
 		}
 	}
 	return wrong
@@ -565,7 +568,7 @@ func TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt(t *testing.T) {
 						l := p.lock(t, "k", TTL(900*time.Millisecond))
 						n := watch(t, cluster, l, fmt.Sprint("seed ", seed))
 						l.a.mu.Lock()
-						waited := !l.a.b.anchorsEmpty()
+						waited := ballot.Probe{Ballot: &l.a.b}.Dated()
 						l.a.mu.Unlock()
 						mu.Lock()
 						checks += n
@@ -583,16 +586,6 @@ func TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt(t *testing.T) {
 	}
 }
 
-// anchorsEmpty reports whether no member answered a wait.
-func (b *ballot) anchorsEmpty() bool {
-	for i := range b.m {
-		if !b.m[i].anchor.Sent.IsZero() {
-			return false
-		}
-	}
-	return true
-}
-
 // watch looks at a lease until it ends, at regular moments and just before each of its votes ends, and
 // returns how often.
 func watch(t testing.TB, cluster *redistest.Cluster, l *Lease, what string) (n int) {
@@ -605,8 +598,8 @@ func watch(t testing.TB, cluster *redistest.Cluster, l *Lease, what string) (n i
 		now := time.Now()
 		next := now.Add(100 * time.Millisecond)
 		l.a.mu.Lock()
-		for _, m := range l.a.b.m {
-			if last := m.end.Add(-1); last.After(now) && last.Before(next) {
+		for i := range cluster.Servers {
+			if last := (ballot.Probe{Ballot: &l.a.b}).Vote(i).Until.Add(-1); last.After(now) && last.Before(next) {
 				next = last
 			}
 		}
@@ -833,23 +826,23 @@ func TestHolderForgetsWaitersThatGaveUp(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		h, looks, stays := join(t, cluster, quiet), join(t, cluster, quiet), join(t, cluster, quiet)
 		held := h.hold(t, "leader")
-		names := func() (heard, next int, hint string) {
+		names := func() (named int, hint string) {
 			synctest.Wait()
 			held.a.mu.Lock()
 			defer held.a.mu.Unlock()
-			return len(held.a.b.heard), len(held.a.b.next), held.a.b.hint()
+			return ballot.Probe{Ballot: &held.a.b}.Named(), held.a.b.Hint()
 		}
 		for range 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 			_, err := looks.Mutex("leader").Lock(ctx)
 			cancel()
 			require.ErrorIs(t, err, ErrHeld)
-			heard, next, hint := names()
-			require.Zero(t, heard+next)
+			named, hint := names()
+			require.Zero(t, named)
 			require.Empty(t, hint)
 		}
 		waiting := stays.lockLater(t.Context(), "leader")
-		_, _, hint := names()
+		_, hint := names()
 		require.True(t, strings.HasPrefix(hint, stays.uuid+":"), "who waits is named")
 		require.NoError(t, held.Unlock(t.Context()))
 		waiting.get(t)

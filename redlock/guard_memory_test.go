@@ -240,40 +240,6 @@ func TestCountersOfAMemberThatForgotSinceAreNotLent(t *testing.T) {
 	})
 }
 
-// Questions of one generation, answers of the next.
-func TestAnswerOfAnEndedGenerationDoesNotCountInTheNext(t *testing.T) {
-	d := newDesk(3)
-	old := d.states[0]
-	d.wait(0, 0)
-	d.states[0].Gen, d.states[0].Epoch = 2, 2
-	d.wait(0, 5) // the attempt has gone on: what it keeps is of the new generation now
-	d.answered(0, answer{outcome: member.Answered, n: 50, server: micros(1), sent: d.at(0), at: d.at(6), from: old, now: d.states[0]}, d.part)
-	require.Equal(t, 0, d.votes(6))
-	d.reply(0, 20, 5, 7, 6, "-")
-	require.Equal(t, 1, d.votes(7), "a restored counter may lie below")
-}
-
-func TestPushOfAnEndedGenerationTakesNothingAway(t *testing.T) {
-	var d *desk
-	for connections := range uint64(2) { // a member that was flushed forgets without a new one
-		d = newDesk(3)
-		old := d.states[0]
-		d.wait(0, 0)
-		d.states[0].Gen, d.states[0].Epoch = old.Gen+1, old.Epoch+connections
-		d.wait(0, 5)
-		d.reply(0, 20, 5, 7, 6, "-")
-		d.pushed(0, push{token: 50, server: micros(7), other: "-", ttl: d.part}, old, d.at(8))
-		require.Equal(t, 1, d.votes(8))
-		require.EqualValues(t, 20, d.m[0].token)
-	}
-
-	d.wait(1, 5)
-	resting := d.states[1]
-	resting.Votes = false
-	d.pushed(1, push{token: 9, server: micros(7), other: "-", ttl: d.part}, resting, d.at(8))
-	require.Equal(t, 1, d.votes(8), "nor one of a member that may not vote")
-}
-
 // aged is a member whose generation ends while its answers are on their way.
 type aged struct {
 	yes

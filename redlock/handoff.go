@@ -13,6 +13,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
 )
 
 // Handoff is a lease in transit to another process: what Client.Adopt needs to go on with it. Whoever has it can
@@ -134,16 +135,12 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 		return nil, &keyError{op: "adopt", key: h.key, err: ErrClosed}
 	}
 	a := &attempt{c: c, keys: c.cfg.keysOf(h.key), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
-	a.b = newBallot(a.owner, len(c.members), h.terms, &c.cfg)
-	a.b.token = int64(h.token)
-	for i := range a.b.m {
-		a.b.m[i].sent = 1 // each may have it: all are owed the release
-	}
+	a.b = ballot.Adopt(a.owner, make([]ballot.Voter, len(c.members)), c.cfg.ballotTerms(h.terms.ttl), int64(h.token))
 	now := time.Now()
 	// What a majority is about to confirm, and no more: a renewal only lengthens. Nobody has the lease
 	// before that.
 	until := now.Add(clock.Validity(h.terms.ttl, c.cfg.Drift))
-	l := newLease(ctx, a, grant{token: int64(h.token), until: until}, false, now)
+	l := newLease(ctx, a, result{Grant: ballot.Grant{Token: int64(h.token), Until: until}}, now)
 	r := c.keeper.renew(&renewal{items: []renewItem{{l: l, ttl: h.terms.ttl}}, manual: true, adopt: true, ctx: ctx}, now)
 	defer r.Free()
 	v, cause := r.Wait(ctx, c.cfg.MemberTimeout)

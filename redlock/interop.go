@@ -5,10 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -85,9 +84,8 @@ type listening struct {
 	m  map[string]map[*attempt]struct{}
 }
 
-// listen subscribes what tells a waiting attempt that its lock is free, at every member that can, and
-// returns what ends it.
-func (a *attempt) listen() (stop func()) {
+// subscribe has the members that can tell a waiting attempt that its lock is free, and returns what ends it.
+func (a *attempt) subscribe() (stop func()) {
 	k, s := a.keys.shared, &a.c.listening
 	s.mu.Lock()
 	if s.m == nil {
@@ -117,25 +115,18 @@ func (a *attempt) listen() (stop func()) {
 	}
 }
 
-// askFreed is askWait where others have freed the lock.
-func (a *attempt) askFreed(to quorum.Set, now time.Time, states []member.State) {
-	a.registerAt(to, now, states, func(b []byte) []byte {
-		return a.keys.waitShared(b, a.owner, a.b.part, a.b.entry, true)
-	})
-}
-
 // Channel implements member.ChannelListener. What is heard here proves nothing: it only makes the
 // attempt ask.
 func (l *link) Channel(channel string, msg []byte, _ time.Time) {
-	what := overheardFreed
+	what := ballot.Freed
 	if msg == nil {
-		what = overheardConfirmed
+		what = ballot.Confirmed
 	}
 	if name, ok := cutOurs(channel); ok {
 		if channel = name; msg == nil {
 			return // confirmed together with the other
 		}
-		what = overheardTurn
+		what = ballot.Turn
 	}
 	s := &l.c.listening
 	s.mu.Lock()
@@ -146,7 +137,7 @@ func (l *link) Channel(channel string, msg []byte, _ time.Time) {
 	s.mu.Unlock()
 	for _, a := range all {
 		a.mu.Lock()
-		a.b.overhears(l.i, what)
+		a.b.Overhears(l.i, what)
 		wake := a.wake
 		a.mu.Unlock()
 		signal(wake)
@@ -160,65 +151,4 @@ func cutOurs(channel string) (string, bool) {
 		return "", false
 	}
 	return theirs + channel[len(ours):], true
-}
-
-// overheard is what a waiting attempt learns from the channels of its lock.
-type overheard uint8
-
-const (
-	overheardConfirmed overheard = iota // the subscription: what was told before is lost
-	overheardTurn                       // a release of ours leaves the lock to others: the message after this one is its
-	overheardFreed
-)
-
-// sharedBallot is what a ballot knows besides with Config.Interop.
-type sharedBallot struct {
-	freed  quorum.Set // others have freed the lock there, by their own message: ask
-	again  quorum.Set // the subscription is new there: ask
-	turn   quorum.Set // the next message there is of our own making
-	offers []offer    // by member
-}
-
-// offer is when a vote that a yield gave back is offered again, and the pause before that.
-type offer struct {
-	at    time.Time
-	pause time.Duration
-}
-
-// overhears books what was heard of member i.
-func (b *ballot) overhears(i int, what overheard) {
-	s, one := b.shared, quorum.Set(0).With(i)
-	switch {
-	case what == overheardConfirmed:
-		s.again |= one
-	case what == overheardTurn:
-		s.turn |= one
-	case s.turn.Has(i):
-		s.turn &^= one
-	default:
-		s.freed |= one
-	}
-}
-
-// ask takes the members that are to be asked for what was heard of them.
-func (s *sharedBallot) ask() (to quorum.Set, freed bool) {
-	if to = s.freed; to != 0 {
-		s.freed, s.again = 0, s.again&^to
-		return to, true
-	}
-	to, s.again = s.again, 0
-	return to, false
-}
-
-// offerAgain has a vote that a yield gave back for one yielded again after a pause, each twice as long as
-// the one before. Redisson's waiters do not announce themselves: one that came meanwhile, perhaps with all
-// the other votes, then waits for ours no longer than it was away, instead of until our next heartbeat.
-func (b *ballot) offerAgain(i int, now time.Time) {
-	switch o := &b.shared.offers[i]; {
-	case o.at.IsZero():
-		o.pause = min(max(10*time.Millisecond, 2*o.pause), b.entry/3)
-		o.at = now.Add(o.pause)
-	case clock.Until(o.at, now) <= 0:
-		o.at, b.m[i].kept = time.Time{}, false
-	}
 }

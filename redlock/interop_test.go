@@ -18,8 +18,6 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
-	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // The reference system's side is played here by its script steps: what Redisson does at a server, in
@@ -567,81 +565,6 @@ var sharedCases = []struct {
 		require.EqualValues(s, 1, s.number(s.force(nil, "", minute)))
 		s.told("0")
 	}},
-}
-
-// newSharedDesk is newDesk with Config.Interop.
-func newSharedDesk(n int) *desk {
-	d := newDesk(n)
-	cfg := Config{Interop: true}.withDefaults()
-	d.ballot = newBallot("me:1", n, terms{ttl: 10 * time.Second, renew: true}, &cfg)
-	return d
-}
-
-// Our own release is told in their channel too; it is not their word that the lock is free.
-func TestMessageOfOurOwnMakingIsNotTheirs(t *testing.T) {
-	d := newSharedDesk(3)
-	hears := func(i int, what ...overheard) (quorum.Set, bool) {
-		for _, w := range what {
-			d.overhears(i, w)
-		}
-		return d.shared.ask()
-	}
-	to, freed := hears(1, overheardFreed)
-	require.Equal(t, quorum.Set(1<<1), to)
-	require.True(t, freed)
-	to, _ = hears(1, overheardTurn, overheardFreed)
-	require.Zero(t, to, "it is their turn")
-	to, freed = hears(1, overheardFreed)
-	require.Equal(t, quorum.Set(1<<1), to, "they had it")
-	require.True(t, freed)
-	d.overhears(2, overheardTurn)
-	to, freed = hears(0, overheardFreed)
-	require.Equal(t, quorum.Set(1<<0), to, "each member has a channel of its own")
-	require.True(t, freed)
-	to, freed = hears(2, overheardConfirmed)
-	require.Equal(t, quorum.Set(1<<2), to)
-	require.False(t, freed, "a subscription says nothing of the lock")
-	to, _ = hears(2)
-	require.Zero(t, to, "once")
-}
-
-// Redisson's waiters do not announce themselves: one may wait for a vote that a yield gave back, with all
-// the others in its hand.
-func TestVoteThatAYieldKeptIsOfferedToThemAgain(t *testing.T) {
-	d := newSharedDesk(3)
-	for i := range 3 {
-		d.wait(i, 0)
-	}
-	d.reply(0, 7, 0, 1, 0.5, "-")
-	d.reply(1, -9000, 0, 1, 0.5, "-")
-	d.reply(2, -9000, 0, 1, 0.5, "-")
-	d.beat = d.at(1000)
-	now, token := 1.0, int64(7)
-	var yields []float64
-	for now < 400 {
-		switch s := d.advance(d.at(now), d.states); s.deed {
-		case deedYield:
-			require.Equal(t, []yielded{{0, token}}, s.yields)
-			yields = append(yields, now)
-			token++
-			d.submitted(0, false, d.at(now))
-			d.yieldAnswered(0, answer{
-				outcome: member.Answered, n: token, server: micros(now), sent: d.at(now), at: d.at(now),
-				from: d.states[0], now: d.states[0],
-			})
-		case deedWait:
-			next := float64(s.wake.Sub(d.start)) / float64(time.Millisecond)
-			require.Greater(t, next, now, "no spinning")
-			now = next
-		default:
-			t.Fatalf("deed %d at %v", s.deed, now)
-		}
-	}
-	var pauses []int
-	for i := range yields[1:] {
-		pauses = append(pauses, int(yields[i+1]-yields[i])/10*10)
-	}
-	require.Equal(t, []int{10, 20, 40, 80, 160}, pauses)
 }
 
 func TestTheirReleaseWakesAWaiterOfOursAtOnce(t *testing.T) {

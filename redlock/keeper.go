@@ -13,6 +13,7 @@ import (
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
 )
 
 // keeper renews and ends the leases of a client. It never waits for a member and calls nothing of the user's where
@@ -431,7 +432,7 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	n.requested(r, c)
 	defer n.heard(c.Outcome == member.Answered)
 	if c.Outcome != member.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.state(c.Index).Gen {
-		return voteOf(c.Outcome, false)
+		return ballot.VoteOf(c.Outcome, false)
 	}
 	n.book(c.Index, 0, c.Reply.Elems)
 	for j := range c.Reply.Elems {
@@ -440,7 +441,7 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 			n.rejoin(j, c.Index)
 		}
 	}
-	return voteOf(c.Outcome, c.Reply.Elems[0].Int == 1)
+	return ballot.VoteOf(c.Outcome, c.Reply.Elems[0].Int == 1)
 }
 
 // requested tells the tracer.
@@ -490,7 +491,7 @@ func (n *renewal) book(i, first int, words []member.Reply) {
 			end = n.end(ttl)
 		}
 		it.l.a.mu.Lock()
-		it.l.a.b.renewed(i, words[j].Int == 1, end)
+		it.l.a.b.Renewed(i, words[j].Int == 1, end)
 		it.l.a.mu.Unlock()
 	}
 	if won|lost == 0 {
@@ -584,7 +585,7 @@ func (n *renewal) rejoin(j, i int) {
 	a := l.a
 	now := time.Now()
 	a.mu.Lock()
-	a.b.submitted(i, false, now)
+	a.b.Submitted(i)
 	a.taking++
 	a.mu.Unlock()
 	cmd := n.k.c.buffer()
@@ -615,5 +616,5 @@ func (r rejoinJudge) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 		r.n.book(c.Index, r.j, []member.Reply{{Int: 1}})
 	}
 	r.n.heard(false)
-	return voteOf(c.Outcome, yes)
+	return ballot.VoteOf(c.Outcome, yes)
 }

@@ -3,11 +3,13 @@ package redlock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -45,15 +47,34 @@ type Lease struct {
 	queued bool // to be renewed now
 }
 
-func newLease(ctx context.Context, a *attempt, g grant, waited bool, now time.Time) *Lease {
+// hold makes a lease of a grant.
+func (a *attempt) hold(ctx context.Context, res result) (*Lease, error) {
+	l := newLease(ctx, a, res, time.Now())
+	l.as = a.terms.as
+	if clock.Until(l.until, time.Now()) <= 0 {
+		a.abandon()
+		return nil, &keyError{op: opAcquire, key: l.key, err: ErrTooSlow}
+	}
+	if !a.c.keeper.add(l) {
+		a.abandon()
+		return nil, &keyError{op: opAcquire, key: l.key, err: ErrClosed}
+	}
+	a.c.owners.put(l)
+	if a.c.log.Enabled(ctx, slog.LevelDebug) && l.Margin() == 0 && len(a.c.members) > 1 {
+		a.c.log.Debug("redlock: held by a bare majority", "key", member.Quote(l.key), "token", l.token)
+	}
+	return l, nil
+}
+
+func newLease(ctx context.Context, a *attempt, res result, now time.Time) *Lease {
 	t := a.terms
 	l := &Lease{
-		c: a.c, a: a, key: a.keys.name, token: uint64(g.token), granted: now,
-		values: ctx, until: g.until, ttl: t.ttl, holds: 1, pos: -1,
+		c: a.c, a: a, key: a.keys.name, token: uint64(res.Token), granted: now,
+		values: ctx, until: res.Until, ttl: t.ttl, holds: 1, pos: -1,
 	}
 	asked := t.ttl // what the votes in hand were granted for
-	if waited {
-		asked = a.b.part
+	if res.waited {
+		asked = a.b.Part()
 	}
 	switch {
 	case t.renew:
@@ -121,13 +142,7 @@ func (l *Lease) Votes() int {
 	now := time.Now()
 	l.a.mu.Lock()
 	defer l.a.mu.Unlock()
-	n := 0
-	for i := range l.a.b.m {
-		if m := &l.a.b.m[i]; m.token > 0 && clock.Until(m.end, now) > 0 {
-			n++
-		}
-	}
-	return n
+	return l.a.b.Votes(now)
 }
 
 // Margin is the number of members that may forget the lease without another being able to get it:
@@ -326,7 +341,7 @@ func (l *Lease) unhold() (inner, ended bool) {
 // any more, and lost where more had nothing before than a majority can do without.
 func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) error {
 	l.a.mu.Lock()
-	disowned := l.a.b.disowned()
+	disowned := l.a.b.Disowned()
 	l.a.mu.Unlock()
 	switch {
 	case disowned > len(l.c.members)-l.c.need:

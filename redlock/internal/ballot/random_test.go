@@ -1,4 +1,4 @@
-package redlock
+package ballot
 
 import (
 	"errors"
@@ -12,6 +12,12 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
+// ending is how a game ends.
+type ending struct {
+	do  Deed
+	why Cause
+}
+
 // flight is a call without an answer.
 type flight struct {
 	sent  float64
@@ -22,13 +28,13 @@ type flight struct {
 // Members come and go, refuse, fail, forget, are moved and have full lines, in any order: what a waiter is to do next always
 // comes to an end, and it never sleeps for longer than until its next heartbeat.
 func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
-	ends := map[deed]int{}
-	for seed := range seeds(12_000) {
+	ends := map[ending]int{}
+	for seed := range uint64(12_000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		n := []int{1, 3, 5}[rng.IntN(3)]
 		d := newDesk(n)
 		if rng.IntN(2) == 0 {
-			d.giveUp = -1
+			d.terms.GiveUp = -1
 		}
 		if rng.IntN(4) == 0 {
 			d.part = 15 * time.Millisecond
@@ -47,18 +53,16 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 					t.Fatalf("seed %d: spins", seed)
 				}
 				now := d.at(ms)
-				s := d.advance(now, d.states)
-				if s.deed == deedAsk {
+				s := d.Next(now, d.states)
+				if s.Do == Register {
 					for i, st := range d.states {
-						if s.to.Has(i) && st.Votes && st.Inbox {
-							d.waitSubmitted(i, st.Gen, now)
-							d.submitted(i, true, now)
+						if s.To.Has(i) && st.Votes && st.Inbox {
 							if rng.IntN(6) == 0 {
 								err := member.ErrDown
 								if rng.IntN(2) == 0 {
 									err = member.ErrOverflow
 								}
-								d.answered(i, answer{outcome: member.NotSent, err: err, sent: now, at: now, from: st, now: st}, d.part)
+								d.Answered(i, Answer{Outcome: member.NotSent, Err: err, Sent: now, At: now, From: st, Now: st}, d.part)
 								continue
 							}
 							fl[i] = append(fl[i], flight{ms, st, false})
@@ -66,30 +70,33 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 					}
 					continue
 				}
-				if s.deed == deedYield {
-					for _, y := range s.yields {
-						d.submitted(y.member, false, now)
-						fl[y.member] = append(fl[y.member], flight{ms, d.states[y.member], true})
+				if s.Do == Yield {
+					for _, y := range s.Offers {
+						fl[y.Member] = append(fl[y.Member], flight{ms, d.states[y.Member], true})
 					}
 					continue
 				}
-				if s.deed != deedWait {
-					ends[s.deed]++
+				if s.Do != Sleep {
+					ends[ending{s.Do, s.Cause}]++
 					break game
 				}
-				if !s.wake.After(now) {
-					t.Fatalf("seed %d: wakes at once: %v, %v", seed, s.wake.Sub(now), ms)
+				if !s.Wake.After(now) {
+					t.Fatalf("seed %d: wakes at once: %v, %v", seed, s.Wake.Sub(now), ms)
 				}
-				if s.wake.Sub(now) > d.entry/3+time.Millisecond {
-					t.Fatalf("seed %d: sleeps for %v", seed, s.wake.Sub(now))
+				if s.Wake.Sub(now) > d.terms.Entry/3+time.Millisecond {
+					t.Fatalf("seed %d: sleeps for %v", seed, s.Wake.Sub(now))
 				}
 				switch rng.IntN(4) {
 				case 0:
-					ms = float64(s.wake.Sub(d.start)) / 1e6
+					ms = float64(s.Wake.Sub(d.start)) / 1e6
 				default:
-					ms = min(ms+rng.Float64()*[]float64{1, 10, 300}[rng.IntN(3)], float64(s.wake.Sub(d.start))/1e6)
+					ms = min(ms+rng.Float64()*[]float64{1, 10, 300}[rng.IntN(3)], float64(s.Wake.Sub(d.start))/1e6)
 				}
 				break
+			}
+			for i := range n {
+				name, exists := Probe{&d.Ballot}.Combination(i)
+				require.True(t, exists, "seed %d: %s", seed, name)
 			}
 			i := rng.IntN(n)
 			switch rng.IntN(10) {
@@ -107,37 +114,37 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 				d.states[i].Gen++
 			case 4:
 				tok++
-				d.pushed(i, push{token: tok, server: micros(ms - rng.Float64()), other: "-", ttl: d.part}, d.states[i], d.at(ms))
+				d.Pushed(i, Push{Token: tok, Server: micros(ms - rng.Float64()), Next: "-", TTL: d.part}, d.states[i], d.at(ms))
 			default:
 				if len(fl[i]) == 0 {
 					break
 				}
 				f := fl[i][0]
 				fl[i] = fl[i][1:]
-				a := answer{outcome: member.Answered, sent: d.at(f.sent), at: d.at(ms), server: micros((ms + f.sent) / 2), from: f.from, now: d.states[i]}
+				a := Answer{Outcome: member.Answered, Sent: d.at(f.sent), At: d.at(ms), Server: micros((ms + f.sent) / 2), From: f.from, Now: d.states[i]}
 				switch rng.IntN(8) {
 				case 0:
-					a.outcome, a.err = member.Unknown, member.ErrBroken
+					a.Outcome, a.Err = member.Unknown, member.ErrBroken
 				case 1:
-					a.outcome, a.err = member.Refused, errors.New("x")
+					a.Outcome, a.Err = member.Refused, errors.New("x")
 				case 2:
-					a.outcome, a.err = member.Refused, &member.ReplyError{Kind: []member.Kind{member.KindForeign, member.KindAuth, member.KindExhausted, member.KindOther}[rng.IntN(4)]}
+					a.Outcome, a.Err = member.Refused, &member.ReplyError{Kind: []member.Kind{member.KindForeign, member.KindAuth, member.KindExhausted, member.KindOther}[rng.IntN(4)]}
 				case 3, 4:
 					tok++
-					a.n = tok
+					a.N = tok
 				default:
-					a.n = -int64(rng.IntN(3000))
+					a.N = -int64(rng.IntN(3000))
 				}
 				if f.yield {
-					a.n = max(a.n, 0)
-					d.yieldAnswered(i, a)
+					a.N = max(a.N, 0)
+					d.YieldAnswered(i, a)
 				} else {
-					d.answered(i, a, d.part)
+					d.Answered(i, a, d.part)
 				}
 			}
 		}
 	}
-	for _, deed := range []deed{deedDecide, deedForeign, deedNoQuorum, deedStandBack} {
-		require.NotZero(t, ends[deed], "deed %d: %v", deed, ends)
+	for _, e := range []ending{{Win, 0}, {Raise, 0}, {Lose, Foreign}, {Lose, NoQuorum}, {Again, StoodBack}} {
+		require.NotZero(t, ends[e], "%v: %v", e, ends)
 	}
 }

@@ -1,6 +1,8 @@
-package redlock
+package ballot
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -13,14 +15,18 @@ import (
 
 // desk plays events into a ballot by hand: no members, no clock but its own.
 type desk struct {
-	ballot
+	Ballot
 	start  time.Time
 	states []member.State
 }
 
+// usual are the terms of a lock without options.
+var usual = Terms{TTL: 10 * time.Second, Entry: 3 * time.Second, Drift: clock.DefaultDrift, Timeout: 200 * time.Millisecond, GiveUp: 2 * time.Second}
+
+// newDesk is one at which a waiting attempt lies.
 func newDesk(n int) *desk {
-	cfg := Config{}.withDefaults()
-	d := &desk{ballot: newBallot("me:1", n, terms{ttl: 10 * time.Second, renew: true}, &cfg), start: time.Now()}
+	d := &desk{Ballot: New("me:1", make([]Voter, n), usual, Past{Start: WaitFirst}), start: time.Now()}
+	d.Next(d.start, nil) // Listen
 	for range n {
 		d.states = append(d.states, member.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true})
 	}
@@ -34,24 +40,23 @@ func (d *desk) at(ms float64) time.Time {
 
 // wait submits a wait to member i at sent.
 func (d *desk) wait(i int, sent float64) {
-	d.submitted(i, true, d.at(sent))
-	d.waitSubmitted(i, d.states[i].Gen, d.at(sent))
+	d.m[i].registers(d.states[i].Gen, d.at(sent))
 }
 
 // reply is member i's answer n to a wait: submitted at sent, arrived at got, server time in ms.
 func (d *desk) reply(i int, n int64, sent, got, server float64, next string) {
-	d.answered(i, answer{
-		outcome: member.Answered, n: n, server: micros(server), next: next,
-		sent: d.at(sent), at: d.at(got), from: d.states[i], now: d.states[i],
+	d.Answered(i, Answer{
+		Outcome: member.Answered, N: n, Server: micros(server), Next: next,
+		Sent: d.at(sent), At: d.at(got), From: d.states[i], Now: d.states[i],
 	}, d.part)
 }
 
 func (d *desk) fail(i int, o member.Outcome, err error, sent float64) {
-	d.answered(i, answer{outcome: o, err: err, sent: d.at(sent), from: d.states[i], now: d.states[i]}, d.part)
+	d.Answered(i, Answer{Outcome: o, Err: err, Sent: d.at(sent), From: d.states[i], Now: d.states[i]}, d.part)
 }
 
 func (d *desk) push(i int, token int64, server, got float64, next string) {
-	d.pushed(i, push{token: token, server: micros(server), other: next, ttl: d.part}, d.states[i], d.at(got))
+	d.Pushed(i, Push{Token: token, Server: micros(server), Next: next, TTL: d.part}, d.states[i], d.at(got))
 }
 
 // A member may grant less than was asked for, and says how much. More than was asked for is nobody's promise.
@@ -62,32 +67,15 @@ func TestPushIsBelievedForWhatTheMemberGrantedAndWasAskedFor(t *testing.T) {
 		d := newDesk(1)
 		d.wait(0, 0)
 		d.reply(0, -1000, 0, 2, 1, "")
-		p := push{token: 7, server: micros(1), other: "-", ttl: tc.told}
-		require.True(t, d.pushed(0, p, d.states[0], d.at(10)))
-		require.Equal(t, 1, d.votes(float64(clock.Validity(tc.believed, d.factor).Milliseconds()-1)))
-		require.Equal(t, 0, d.votes(float64(clock.Validity(tc.believed, d.factor).Milliseconds()+1)))
+		p := Push{Token: 7, Server: micros(1), Next: "-", TTL: tc.told}
+		require.True(t, d.Pushed(0, p, d.states[0], d.at(10)))
+		require.Equal(t, 1, d.votes(float64(clock.Validity(tc.believed, d.terms.Drift).Milliseconds()-1)))
+		require.Equal(t, 0, d.votes(float64(clock.Validity(tc.believed, d.terms.Drift).Milliseconds()+1)))
 	}
 	d := newDesk(1)
 	d.wait(0, 0)
-	p := push{token: 7, server: micros(0), other: "-", ttl: time.Millisecond}
-	require.False(t, d.pushed(0, p, d.states[0], d.at(1)), "nothing is left of it: ask")
-}
-
-// What a script pushes is understood as it is, and nothing else is.
-func TestPushIsParsedInFullOrNotAtAll(t *testing.T) {
-	p, ok := parsePush("g me:1 7 1000 other:2 2500")
-	require.True(t, ok)
-	require.Equal(t, push{grant: true, owner: "me:1", n: 1, token: 7, server: 1000, other: "other:2", ttl: 2500 * time.Millisecond}, p)
-	p, ok = parsePush("x me:1 other:2")
-	require.True(t, ok)
-	require.Equal(t, push{gone: true, owner: "me:1", n: 1, other: "other:2"}, p)
-	for _, bad := range []string{
-		"", "x me:1", "g me:1 7 1000 -", "g me:1 7 1000 - 1 1", "g me:1 7 1000 - -1", "g me:1 7 1000 - x", "g me:1 0 1000 - 1", "g me 7 1000 - 1",
-		"g me:1 7 1000 - 99999999999999999", "w me:1", "w me:1 a b", "y me:1 a",
-	} {
-		_, ok := parsePush(bad)
-		require.False(t, ok, bad)
-	}
+	p := Push{Token: 7, Server: micros(0), Next: "-", TTL: time.Millisecond}
+	require.False(t, d.Pushed(0, p, d.states[0], d.at(1)), "nothing is left of it: ask")
 }
 
 func (d *desk) votes(now float64) int {
@@ -106,7 +94,7 @@ func TestVoteCountsFromBeforeItsRequestToValidity(t *testing.T) {
 	require.Equal(t, 1, in.Len())
 	require.EqualValues(t, 7, token)
 	require.Equal(t, 1, exact)
-	require.Equal(t, d.at(5).Add(clock.Validity(d.part, d.factor)), until, "from the request, not from the answer")
+	require.Equal(t, d.at(5).Add(clock.Validity(d.part, d.terms.Drift)), until, "from the request, not from the answer")
 	require.Equal(t, 0, d.votes(5+3000), "ended")
 }
 
@@ -117,7 +105,7 @@ func TestAttemptIsTrustedUntilTheNeedthLatestEnd(t *testing.T) {
 		d.reply(i, 7, sent, sent+1, 0.1, "-")
 	}
 	_, _, _, until := d.tally(d.at(50), d.states)
-	require.Equal(t, d.at(20).Add(clock.Validity(d.part, d.factor)), until)
+	require.Equal(t, d.at(20).Add(clock.Validity(d.part, d.terms.Drift)), until)
 	require.Zero(t, nthLatest([]time.Time{d.start}, 2))
 }
 
@@ -129,7 +117,7 @@ func TestLatePushAfterAYieldDoesNotCount(t *testing.T) {
 	d.push(0, 8, 2, 3, "-")
 	require.Equal(t, 1, d.votes(3))
 	out := d.yield(d.at(4))
-	require.Equal(t, []yielded{{0, 8}}, out)
+	require.Equal(t, []Offer{{0, 8}}, out)
 	require.Equal(t, 0, d.votes(4))
 	d.push(0, 8, 2, 5, "-") // the same grant, heard again
 	require.Equal(t, 0, d.votes(5))
@@ -160,11 +148,11 @@ func TestPushIsDatedByTheLatestAnchor(t *testing.T) {
 	d.reply(0, -500, 0, 1, 1000, "-")
 	d.push(0, 8, 1400, 600, "-") // 400 ms of server time after the anchor
 	_, _, _, until := d.tally(d.at(600), d.states)
-	require.Equal(t, d.at(400*(1-d.factor)).Add(clock.Validity(d.part, d.factor)), until)
+	require.Equal(t, d.at(400*(1-d.terms.Drift)).Add(clock.Validity(d.part, d.terms.Drift)), until)
 	// Never later than its arrival, even where the server's clock has run a little ahead of ours.
 	d.push(0, 9, 1708, 700, "-")
 	_, _, _, until = d.tally(d.at(700), d.states)
-	require.Equal(t, d.at(700).Add(clock.Validity(d.part, d.factor)), until)
+	require.Equal(t, d.at(700).Add(clock.Validity(d.part, d.terms.Drift)), until)
 }
 
 func TestPushThatProvesNothingMakesTheAttemptAsk(t *testing.T) {
@@ -185,7 +173,7 @@ func TestPushThatProvesNothingMakesTheAttemptAsk(t *testing.T) {
 			d.beat, d.asked = d.at(1e6), d.at(0)
 			prepare(d)
 			require.Equal(t, 0, d.votes(60))
-			require.Equal(t, deedAsk, d.advance(d.at(20_001), d.states).deed)
+			require.Equal(t, Register, d.Next(d.at(20_001), d.states).Do)
 		})
 	}
 }
@@ -196,7 +184,7 @@ func TestTwoAgreeingAnchorsRestoreTrustAfterAStep(t *testing.T) {
 	d.reply(0, -9000, 0, 1, 1000, "-")
 	d.wait(0, 20)
 	d.reply(0, -9000, 20, 21, 5000, "-")
-	require.True(t, d.m[0].distrust)
+	require.Equal(t, stepped, d.m[0].dating)
 	d.wait(0, 40)
 	d.reply(0, -9000, 40, 41, 5020, "-")
 	d.push(0, 8, 5030, 60, "-")
@@ -210,7 +198,7 @@ func TestPushBeforeAnyAnswerIsDatedByTheFirstWait(t *testing.T) {
 	d.wait(0, 5)
 	d.push(0, 8, 10, 20, "-")
 	_, _, _, until := d.tally(d.at(20), d.states)
-	require.Equal(t, d.at(5).Add(clock.Validity(d.part, d.factor)), until)
+	require.Equal(t, d.at(5).Add(clock.Validity(d.part, d.terms.Drift)), until)
 }
 
 func TestWhatAnEndedGenerationSaidCountsForNothing(t *testing.T) {
@@ -223,9 +211,9 @@ func TestWhatAnEndedGenerationSaidCountsForNothing(t *testing.T) {
 	require.Equal(t, 0, d.votes(2), "a vote")
 	d.wait(1, 0)
 	d.states[1].Gen = 2
-	d.answered(1, answer{outcome: member.Answered, n: 50, server: 1, sent: d.at(0), at: d.at(3), from: old, now: d.states[1]}, d.part)
+	d.Answered(1, Answer{Outcome: member.Answered, N: 50, Server: 1, Sent: d.at(0), At: d.at(3), From: old, Now: d.states[1]}, d.part)
 	require.Equal(t, 0, d.votes(3), "an answer")
-	d.pushed(2, push{token: 50, server: micros(0), other: "-", ttl: d.part}, member.State{Gen: 1}, d.at(3))
+	d.Pushed(2, Push{Token: 50, Server: micros(0), Next: "-", TTL: d.part}, member.State{Gen: 1}, d.at(3))
 	require.Equal(t, 0, d.votes(3), "a push of a member that may not vote")
 	// A restored counter may lie below a token yielded before: the new generation starts afresh.
 	d.m[0].yielded = 50
@@ -251,47 +239,47 @@ func TestHintIsOfNobodyWhoHasGivenUp(t *testing.T) {
 	d.hear(&d.next, "gone:1", 0)
 	d.hear(&d.next, "gone:1", 1)
 	d.hear(&d.next, "next:2", 2)
-	d.announced(0, "gone:1")
-	d.announced(0, "waits:3")
-	d.withdrawn("gone:1")
-	require.Equal(t, "next:2", d.hint())
-	d.withdrawn("next:2")
-	require.Equal(t, "waits:3", d.hint())
-	d.withdrawn("waits:3")
-	require.Empty(t, d.hint())
+	d.Announced(0, "gone:1")
+	d.Announced(0, "waits:3")
+	d.Withdrawn("gone:1")
+	require.Equal(t, "next:2", d.Hint())
+	d.Withdrawn("next:2")
+	require.Equal(t, "waits:3", d.Hint())
+	d.Withdrawn("waits:3")
+	require.Empty(t, d.Hint())
 }
 
 // Others decide how many waiters there are, and for how long a lock is held: what is remembered of them has a limit.
 func TestWaitersRememberedAreFew(t *testing.T) {
 	d := newDesk(1)
 	for n := range 1000 {
-		d.announced(0, ownerOf("heard", uint64(n)))
-		d.hear(&d.next, ownerOf("next", uint64(n)), 0)
+		d.Announced(0, fmt.Sprint("heard:", n))
+		d.hear(&d.next, fmt.Sprint("next:", n), 0)
 	}
 	require.Len(t, d.heard, 32)
 	require.Len(t, d.next, 32)
-	require.Equal(t, "next:968", d.hint(), "the first heard of those that are remembered")
+	require.Equal(t, "next:968", d.Hint(), "the first heard of those that are remembered")
 	require.Equal(t, "heard:999", d.heard[31].owner)
 }
 
 func TestHintPrefersWhoIsNextInLineAtMostMembers(t *testing.T) {
 	d := newDesk(5)
-	require.Empty(t, d.hint())
+	require.Empty(t, d.Hint())
 	for i := range 5 {
-		d.announced(i, "newcomer:9") // all members announce it
+		d.Announced(i, "newcomer:9") // all members announce it
 	}
-	require.Equal(t, "newcomer:9", d.hint())
+	require.Equal(t, "newcomer:9", d.Hint())
 	d.hear(&d.next, "a:1", 0)
-	require.Equal(t, "a:1", d.hint(), "announcements count only when nobody is named as next")
+	require.Equal(t, "a:1", d.Hint(), "announcements count only when nobody is named as next")
 	d.hear(&d.next, "b:2", 1)
-	require.Equal(t, "a:1", d.hint(), "ties go to the first heard")
+	require.Equal(t, "a:1", d.Hint(), "ties go to the first heard")
 	d.hear(&d.next, "b:2", 2)
 	d.hear(&d.next, "b:2", 2)
-	require.Equal(t, "b:2", d.hint())
+	require.Equal(t, "b:2", d.Hint())
 	d.hear(&d.next, "me:1", 3)
 	d.hear(&d.next, "me:1", 4)
 	d.hear(&d.next, "me:1", 0)
-	require.Equal(t, "b:2", d.hint(), "never itself")
+	require.Equal(t, "b:2", d.Hint(), "never itself")
 }
 
 // ready is a desk of n on which every member has refused, so that only what a test does matters.
@@ -310,16 +298,16 @@ func TestSplitIsYieldedOnceEveryMemberHasAnswered(t *testing.T) {
 	d.wait(0, 10)
 	d.wait(1, 10)
 	d.reply(0, 7, 10, 11, 10.5, "-")
-	s := d.advance(d.at(11), d.states)
-	require.Equal(t, deedWait, s.deed, "a majority may still come")
+	s := d.Next(d.at(11), d.states)
+	require.Equal(t, Sleep, s.Do, "a majority may still come")
 	d.reply(1, -100_000, 10, 12, 10.5, "-")
-	s = d.advance(d.at(12), d.states)
-	require.Equal(t, deedWait, s.deed)
+	s = d.Next(d.at(12), d.states)
+	require.Equal(t, Sleep, s.Do)
 	pause := max(time.Millisecond, 2*d.rtt)
-	require.Equal(t, d.at(12).Add(pause), s.wake, "two round trips of grace")
-	s = d.advance(s.wake, d.states)
-	require.Equal(t, deedYield, s.deed)
-	require.Equal(t, []yielded{{0, 7}}, s.yields)
+	require.Equal(t, d.at(12).Add(pause), s.Wake, "two round trips of grace")
+	s = d.Next(s.Wake, d.states)
+	require.Equal(t, Yield, s.Do)
+	require.Equal(t, []Offer{{0, 7}}, s.Offers)
 }
 
 // Waiting for a hung member's answer: no acquisition at all with one member stopped.
@@ -328,33 +316,32 @@ func TestSilentMemberDoesNotHoldUpAYield(t *testing.T) {
 	d.wait(0, 10)
 	d.wait(1, 10)
 	d.reply(0, 7, 10, 11, 10.5, "-")
-	s := d.advance(d.at(11), d.states)
-	require.Equal(t, d.at(10).Add(d.timeout), s.wake, "it looks again when the silence counts")
-	s = d.advance(s.wake, d.states)
-	require.Equal(t, deedWait, s.deed)
-	s = d.advance(s.wake, d.states)
-	require.Equal(t, deedYield, s.deed)
+	s := d.Next(d.at(11), d.states)
+	require.Equal(t, d.at(10).Add(d.terms.Timeout), s.Wake, "it looks again when the silence counts")
+	s = d.Next(s.Wake, d.states)
+	require.Equal(t, Sleep, s.Do)
+	s = d.Next(s.Wake, d.states)
+	require.Equal(t, Yield, s.Do)
 }
 
 func TestVoteThatAYieldKeptIsNotOfferedAgainInVain(t *testing.T) {
 	d := ready(3)
 	d.wait(0, 10)
 	d.reply(0, 7, 10, 11, 10.5, "-")
-	d.advance(d.at(11), d.states)
-	s := d.advance(d.at(20), d.states)
-	require.Equal(t, deedYield, s.deed)
-	d.submitted(0, false, d.at(20))
-	d.yieldAnswered(0, answer{outcome: member.Answered, n: 8, server: micros(21), sent: d.at(20), at: d.at(22), from: d.states[0], now: d.states[0]})
+	d.Next(d.at(11), d.states)
+	s := d.Next(d.at(20), d.states)
+	require.Equal(t, Yield, s.Do)
+	d.YieldAnswered(0, Answer{Outcome: member.Answered, N: 8, Server: micros(21), Sent: d.at(20), At: d.at(22), From: d.states[0], Now: d.states[0]})
 	in, token, _, _ := d.tally(d.at(22), d.states)
 	require.Equal(t, 1, in.Len())
 	require.EqualValues(t, 8, token)
-	require.Equal(t, d.at(20).Add(clock.Validity(d.part, d.factor)), d.m[0].end, "from the yield's submission")
+	require.Equal(t, d.at(20).Add(clock.Validity(d.part, d.terms.Drift)), d.m[0].end, "from the yield's submission")
 	for ms := 22.0; ms < 900; ms += 50 {
-		require.Equal(t, deedWait, d.advance(d.at(ms), d.states).deed)
+		require.Equal(t, Sleep, d.Next(d.at(ms), d.states).Do)
 	}
-	d.announced(0, "other:3") // somebody new waits there
-	d.advance(d.at(900), d.states)
-	require.Equal(t, deedYield, d.advance(d.at(950), d.states).deed)
+	d.Announced(0, "other:3") // somebody new waits there
+	d.Next(d.at(900), d.states)
+	require.Equal(t, Yield, d.Next(d.at(950), d.states).Do)
 }
 
 // The connection broke before the yield was executed. The vote may never count again, and each heartbeat
@@ -364,52 +351,50 @@ func TestVoteWhoseYieldWasLostIsOfferedAgain(t *testing.T) {
 		d := ready(3)
 		d.wait(0, 10)
 		d.reply(0, 7, 10, 11, 10.5, "-")
-		d.advance(d.at(11), d.states)
-		require.Equal(t, deedYield, d.advance(d.at(20), d.states).deed)
-		d.submitted(0, false, d.at(20))
+		d.Next(d.at(11), d.states)
+		require.Equal(t, Yield, d.Next(d.at(20), d.states).Do)
 		d.wait(0, 21)
 		d.reply(0, 7, 21, 22, 21.5, "-") // the yield is under way
-		require.Equal(t, deedWait, d.advance(d.at(23), d.states).deed)
-		d.yieldAnswered(0, answer{outcome: o, err: member.ErrDown, sent: d.at(20), at: d.at(25), from: d.states[0], now: d.states[0]})
-		require.Equal(t, deedWait, d.advance(d.at(30), d.states).deed)
+		require.Equal(t, Sleep, d.Next(d.at(23), d.states).Do)
+		d.YieldAnswered(0, Answer{Outcome: o, Err: member.ErrDown, Sent: d.at(20), At: d.at(25), From: d.states[0], Now: d.states[0]})
+		require.Equal(t, Sleep, d.Next(d.at(30), d.states).Do)
 		d.wait(0, 40)
 		d.reply(0, 7, 40, 41, 40.5, "-")
 		require.Equal(t, 0, d.votes(41), "it may not count any more")
-		d.advance(d.at(41), d.states)
-		s := d.advance(d.at(60), d.states)
-		require.Equal(t, deedYield, s.deed)
-		require.Equal(t, []yielded{{0, 7}}, s.yields)
-		d.submitted(0, false, d.at(60))
-		d.yieldAnswered(0, answer{outcome: member.Answered, n: 9, server: micros(61), sent: d.at(60), at: d.at(62), from: d.states[0], now: d.states[0]})
+		d.Next(d.at(41), d.states)
+		s := d.Next(d.at(60), d.states)
+		require.Equal(t, Yield, s.Do)
+		require.Equal(t, []Offer{{0, 7}}, s.Offers)
+		d.YieldAnswered(0, Answer{Outcome: member.Answered, N: 9, Server: micros(61), Sent: d.at(60), At: d.at(62), From: d.states[0], Now: d.states[0]})
 		require.Equal(t, 1, d.votes(62))
-		require.Equal(t, deedWait, d.advance(d.at(80), d.states).deed)
+		require.Equal(t, Sleep, d.Next(d.at(80), d.states).Do)
 	}
 }
 
 func TestWaitIsRepeatedAsHeartbeatAndWhenALeaseShouldHaveEnded(t *testing.T) {
 	d := ready(3)
-	require.Equal(t, deedWait, d.advance(d.at(2), d.states).deed)
-	s := d.advance(d.at(1000), d.states)
-	require.Equal(t, deedAsk, s.deed)
-	require.Equal(t, quorum.All(3), s.to)
-	require.Equal(t, d.at(1000).Add(d.entry/3), d.beat)
+	require.Equal(t, Sleep, d.Next(d.at(2), d.states).Do)
+	s := d.Next(d.at(1000), d.states)
+	require.Equal(t, Register, s.Do)
+	require.Equal(t, quorum.All(3), s.To)
+	require.Equal(t, d.at(1000).Add(d.terms.Entry/3), d.beat)
 	d.wait(1, 1000)
 	d.reply(1, -50, 1000, 1001, 1000.5, "-") // its lease has 50 ms left
-	s = d.advance(d.at(1002), d.states)
-	require.Equal(t, deedWait, s.deed)
-	require.Equal(t, d.at(1001+51), s.wake)
-	require.Equal(t, deedAsk, d.advance(d.at(1052), d.states).deed)
+	s = d.Next(d.at(1002), d.states)
+	require.Equal(t, Sleep, s.Do)
+	require.Equal(t, d.at(1001+51), s.Wake)
+	require.Equal(t, Register, d.Next(d.at(1052), d.states).Do)
 }
 
 func TestMemberIsAskedAtOnceWhenItCanBeAgain(t *testing.T) {
 	d := ready(3)
 	d.states[1].Inbox = false
-	require.Equal(t, deedWait, d.advance(d.at(2), d.states).deed)
+	require.Equal(t, Sleep, d.Next(d.at(2), d.states).Do)
 	d.states[1].Inbox = true
-	s := d.advance(d.at(3), d.states)
-	require.Equal(t, deedAsk, s.deed)
-	require.Equal(t, quorum.Set(0).With(1), s.to)
-	require.Equal(t, deedWait, d.advance(d.at(4), d.states).deed)
+	s := d.Next(d.at(3), d.states)
+	require.Equal(t, Register, s.Do)
+	require.Equal(t, quorum.Set(0).With(1), s.To)
+	require.Equal(t, Sleep, d.Next(d.at(4), d.states).Do)
 }
 
 func TestMemberThatIsBackIsAskedAlsoWhereSomethingElseComesFirst(t *testing.T) {
@@ -417,15 +402,15 @@ func TestMemberThatIsBackIsAskedAlsoWhereSomethingElseComesFirst(t *testing.T) {
 	d.states[2].Inbox = false
 	d.wait(0, 10)
 	d.reply(0, 7, 10, 11, 10.5, "-")
-	s := d.advance(d.at(11), d.states)
-	require.Equal(t, deedWait, s.deed)
+	s := d.Next(d.at(11), d.states)
+	require.Equal(t, Sleep, s.Do)
 	d.states[2].Inbox = true
-	at := s.wake
-	require.Equal(t, deedYield, d.advance(at, d.states).deed, "a vote in vain")
-	s = d.advance(at, d.states)
-	require.Equal(t, deedAsk, s.deed)
-	require.Equal(t, quorum.Set(0).With(2), s.to)
-	require.Equal(t, deedWait, d.advance(at, d.states).deed, "once")
+	at := s.Wake
+	require.Equal(t, Yield, d.Next(at, d.states).Do, "a vote in vain")
+	s = d.Next(at, d.states)
+	require.Equal(t, Register, s.Do)
+	require.Equal(t, quorum.Set(0).With(2), s.To)
+	require.Equal(t, Sleep, d.Next(at, d.states).Do, "once")
 
 	d = ready(3)
 	for i := range d.m { // whoever asked them reached none
@@ -434,57 +419,60 @@ func TestMemberThatIsBackIsAskedAlsoWhereSomethingElseComesFirst(t *testing.T) {
 		d.m[i].sent = 0
 		d.states[i].Inbox = false
 	}
-	require.Equal(t, deedWait, d.advance(d.at(11), d.states).deed)
+	require.Equal(t, Sleep, d.Next(d.at(11), d.states).Do)
 	d.states[0].Inbox = true
-	require.Equal(t, deedWait, d.advance(d.at(12), d.states).deed, "one of three")
+	require.Equal(t, Sleep, d.Next(d.at(12), d.states).Do, "one of three")
 	d.states[1].Inbox = true
-	s = d.advance(d.at(13), d.states)
-	require.Equal(t, deedAsk, s.deed)
-	require.Equal(t, quorum.Set(0).With(0).With(1), s.to)
+	s = d.Next(d.at(13), d.states)
+	require.Equal(t, Register, s.Do)
+	require.Equal(t, quorum.Set(0).With(0).With(1), s.To)
 }
 
 // Whoever listens anew may have missed a push, also if nobody looked while it did not listen.
 func TestMemberIsAskedAtOnceWhenItIsListenedToAnew(t *testing.T) {
 	d := ready(3)
 	d.states[1].Ear = 1
-	require.Equal(t, deedWait, d.advance(d.at(2), d.states).deed, "the first that is seen")
+	require.Equal(t, Sleep, d.Next(d.at(2), d.states).Do, "the first that is seen")
 	d.states[1].Ear = 2
-	s := d.advance(d.at(3), d.states)
-	require.Equal(t, deedAsk, s.deed)
-	require.Equal(t, quorum.Set(0).With(1), s.to)
-	require.Equal(t, deedWait, d.advance(d.at(4), d.states).deed)
+	s := d.Next(d.at(3), d.states)
+	require.Equal(t, Register, s.Do)
+	require.Equal(t, quorum.Set(0).With(1), s.To)
+	require.Equal(t, Sleep, d.Next(d.at(4), d.states).Do)
 	d.states[1].Ear, d.states[1].Inbox = 0, false
-	require.Equal(t, deedWait, d.advance(d.at(5), d.states).deed, "it cannot be heard yet")
+	require.Equal(t, Sleep, d.Next(d.at(5), d.states).Do, "it cannot be heard yet")
 	d.states[1].Ear, d.states[1].Inbox = 3, true
-	require.Equal(t, deedAsk, d.advance(d.at(6), d.states).deed)
-	require.Equal(t, deedWait, d.advance(d.at(7), d.states).deed)
+	require.Equal(t, Register, d.Next(d.at(6), d.states).Do)
+	require.Equal(t, Sleep, d.Next(d.at(7), d.states).Do)
 }
 
 func TestWaitingEndsWithoutAQuorumToAsk(t *testing.T) {
 	d := newDesk(3) // a fresh attempt: nothing is in hand anywhere
 	d.states[0].Votes, d.states[1].Votes = false, false
-	s := d.advance(d.at(10), d.states)
-	require.Equal(t, deedWait, s.deed, "no majority can be asked: so nobody is")
-	require.Equal(t, d.at(10).Add(d.entry/3), s.wake)
+	s := d.Next(d.at(10), d.states)
+	require.Equal(t, Sleep, s.Do, "no majority can be asked: so nobody is")
+	require.Equal(t, d.at(10).Add(d.terms.Entry/3), s.Wake)
 	d.states[1].Votes = true // a majority again: the patience starts anew
-	require.Equal(t, deedAsk, d.advance(d.at(500), d.states).deed)
+	require.Equal(t, Register, d.Next(d.at(500), d.states).Do)
+	for i := 1; i < 3; i++ { // it reaches nobody
+		d.fail(i, member.NotSent, member.ErrDown, 500)
+	}
 	d.states[1].Votes = false
 	now, last := d.at(600), s
 	for range 100 {
-		last = d.advance(now, d.states)
-		if last.deed != deedWait {
+		last = d.Next(now, d.states)
+		if last.Do != Sleep {
 			break
 		}
-		now = last.wake
+		now = last.Wake
 	}
-	require.Equal(t, deedNoQuorum, last.deed)
-	require.Equal(t, d.at(600).Add(d.giveUp), now)
+	require.Equal(t, Lose, last.Do)
+	require.Equal(t, NoQuorum, last.Cause)
+	require.Equal(t, d.at(600).Add(d.terms.GiveUp), now)
 }
 
 func TestVoteThatEndsWhileWaitingIsAskedForAtOnce(t *testing.T) {
-	cfg := Config{}.withDefaults()
 	d := newDesk(3)
-	d.ballot = newBallot("me:1", 3, terms{ttl: 300 * time.Millisecond}, &cfg)
+	d.part = 300 * time.Millisecond
 	d.beat, d.asked = d.at(1000), d.at(0)
 	for i := range 3 {
 		d.wait(i, 0)
@@ -493,8 +481,8 @@ func TestVoteThatEndsWhileWaitingIsAskedForAtOnce(t *testing.T) {
 	d.reply(1, -100_000, 0, 1, 0.5, "-")
 	d.reply(2, -100_000, 0, 1, 0.5, "-")
 	d.asked = d.at(250) // a heartbeat whose answers were lost
-	s := d.advance(d.at(301), d.states)
-	require.Equal(t, deedAsk, s.deed, "it may be free")
+	s := d.Next(d.at(301), d.states)
+	require.Equal(t, Register, s.Do, "it may be free")
 }
 
 // A line of our own that is full says nothing of the member.
@@ -502,19 +490,17 @@ func TestFullLineIsNotADeadMember(t *testing.T) {
 	d := newDesk(3)
 	var pauses []time.Duration
 	for now := d.start; now.Sub(d.start) < 10*time.Second; {
-		s := d.advance(now, d.states)
-		if s.deed == deedAsk {
+		s := d.Next(now, d.states)
+		if s.Do == Register {
 			for i := range 3 {
-				d.submitted(i, true, now)
-				d.waitSubmitted(i, d.states[i].Gen, now)
-				d.answered(i, answer{outcome: member.NotSent, err: member.ErrOverflow, sent: now, from: d.states[i], now: d.states[i]}, d.part)
+				d.Answered(i, Answer{Outcome: member.NotSent, Err: member.ErrOverflow, Sent: now, From: d.states[i], Now: d.states[i]}, d.part)
 			}
-			s = d.advance(now, d.states)
-			pauses = append(pauses, clock.Until(s.wake, now))
+			s = d.Next(now, d.states)
+			pauses = append(pauses, clock.Until(s.Wake, now))
 		}
-		require.Equal(t, deedWait, s.deed)
-		require.True(t, s.wake.After(now))
-		now = s.wake
+		require.Equal(t, Sleep, s.Do)
+		require.True(t, s.Wake.After(now))
+		now = s.Wake
 	}
 	require.Less(t, pauses[0], 10*time.Millisecond)
 	for _, p := range pauses {
@@ -527,27 +513,30 @@ func TestFullLineIsNotADeadMember(t *testing.T) {
 // A vote that makes no majority is of no use to who cannot have one, and may be what another needs.
 func TestWaiterWithoutAMajorityToAskGivesUpWhatItHas(t *testing.T) {
 	for name, lose := range map[string]func(d *desk){
-		"two are down":            func(d *desk) { d.states[1].Votes, d.states[2].Votes = false, false },
-		"two refuse all commands": func(d *desk) { d.fail(1, member.Refused, errReply, 2); d.fail(2, member.Refused, errReply, 2) },
+		"two are down": func(d *desk) { d.states[1].Votes, d.states[2].Votes = false, false },
+		"two refuse all commands": func(d *desk) {
+			d.fail(1, member.Refused, errors.New("a reply of another shape"), 2)
+			d.fail(2, member.Refused, errors.New("a reply of another shape"), 2)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := ready(3)
 			lose(d)
 			now := d.at(10)
-			s := d.advance(now, d.states)
-			for ; s.deed == deedWait || s.deed == deedAsk; s = d.advance(now, d.states) {
+			s := d.Next(now, d.states)
+			for ; s.Do == Sleep || s.Do == Register; s = d.Next(now, d.states) {
 				require.Less(t, now.Sub(d.start), time.Second)
-				if s.deed == deedWait {
-					now = s.wake
+				if s.Do == Sleep {
+					now = s.Wake
 				}
 			}
-			require.Equal(t, deedStandBack, s.deed)
-			require.LessOrEqual(t, now.Sub(d.start), 2*d.timeout+20*time.Millisecond)
+			require.Equal(t, Again, s.Do)
+			require.Equal(t, StoodBack, s.Cause)
+			require.LessOrEqual(t, now.Sub(d.start), 2*d.terms.Timeout+20*time.Millisecond)
 
-			next := newDesk(3)
-			retreat{}.again(&d.ballot, s.in, now).tell(&next.ballot)
-			next.states = d.states
-			require.Equal(t, deedWait, next.advance(now, next.states).deed, "the next attempt does not take it again at once")
+			next := New("me:2", make([]Voter, 3), usual, d.Past())
+			next.Next(now, d.states) // Listen
+			require.Equal(t, Sleep, next.Next(now, d.states).Do, "the next attempt does not take it again at once")
 		})
 	}
 }
@@ -559,18 +548,20 @@ func TestErrorsThatWillNotPassEndTheWaitAtOnce(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
 		at   int
-		want deed
+		want Step
 	}{
-		{foreign, 2, deedWait}, {foreign, 3, deedForeign},
-		{denied, 2, deedWait}, {denied, 3, deedNoQuorum},
-		{busy, 5, deedWait},
+		{foreign, 2, Step{}}, {foreign, 3, Step{Do: Lose, Cause: Foreign}},
+		{denied, 2, Step{}}, {denied, 3, Step{Do: Lose, Cause: NoQuorum}},
+		{busy, 5, Step{}},
 	} {
 		d := ready(5)
 		for i := range tc.at {
 			d.wait(i, 2)
 			d.fail(i, member.Refused, tc.err, 2)
 		}
-		require.Equal(t, tc.want, d.advance(d.at(3), d.states).deed, "%v at %d", tc.err, tc.at)
+		s := d.Next(d.at(3), d.states)
+		s.Wake = time.Time{}
+		require.Equal(t, tc.want, s, "%v at %d", tc.err, tc.at)
 	}
 }
 
@@ -582,7 +573,7 @@ func TestReleaseIsOwedWhereAWriteMayHaveGone(t *testing.T) {
 	d.fail(0, member.NotSent, member.ErrDown, 0)
 	d.fail(1, member.Unknown, member.ErrBroken, 0)
 	d.reply(2, -5, 0, 1, 0.5, "-")
-	require.Equal(t, quorum.All(4)&^quorum.All(1), d.owed(), "all but the one that nothing was sent to")
+	require.Equal(t, quorum.All(4)&^quorum.All(1), d.Owed(), "all but the one that nothing was sent to")
 	require.Equal(t, 0, d.votes(1), "unknown is never a yes")
 }
 
@@ -595,22 +586,25 @@ func TestOnlyConfirmedVotesThatStillCountMakeAGrantAfterARaise(t *testing.T) {
 	_, token, exact, _ := d.tally(d.at(2), d.states)
 	require.EqualValues(t, 7, token)
 	require.Equal(t, 1, exact)
-	ok := func(n int64) answer {
-		return answer{outcome: member.Answered, n: n, sent: d.at(2), at: d.at(3), from: d.states[0], now: d.states[0]}
+	ok := func(n int64) Answer {
+		return Answer{Outcome: member.Answered, N: n, Sent: d.at(2), At: d.at(3), From: d.states[0], Now: d.states[0]}
 	}
-	for i := range 3 {
-		d.submitted(i, false, d.at(2))
-	}
-	require.True(t, d.raiseAnswered(0, ok(1)))
-	require.False(t, d.raiseAnswered(1, ok(0)), "not its vote any more")
-	require.True(t, d.raiseAnswered(2, ok(1)))
-	in, until := d.confirmed(7, d.at(3), d.states)
+	s := d.Next(d.at(2), d.states)
+	require.Equal(t, Raise, s.Do)
+	require.EqualValues(t, 7, s.Token)
+	require.Equal(t, quorum.All(3), s.To)
+	require.Equal(t, quorum.Yes, d.RaiseAnswered(0, ok(1)))
+	require.Equal(t, quorum.No, d.RaiseAnswered(1, ok(0)), "not its vote any more")
+	require.Equal(t, quorum.Yes, d.RaiseAnswered(2, ok(1)))
+	in, until := d.confirmed(d.at(3), d.states)
 	require.Equal(t, 2, in.Len())
 	require.False(t, until.IsZero())
-	above, _ := d.confirmed(6, d.at(3), d.states)
+	d.poll.token = 6
+	above, _ := d.confirmed(d.at(3), d.states)
+	d.poll.token = 7
 	require.Equal(t, 1, above.Len(), "a vote above the token is another than the one that was confirmed")
 	d.states[2].Gen = 2
-	in, until = d.confirmed(7, d.at(3), d.states)
+	in, until = d.confirmed(d.at(3), d.states)
 	require.Equal(t, 1, in.Len())
 	require.True(t, until.IsZero())
 }
@@ -619,10 +613,14 @@ func TestVoteBelowTheTokenIsLate(t *testing.T) {
 	d := newDesk(3)
 	d.wait(2, 0)
 	d.reply(2, 5, 0, 1, 0.5, "-")
-	require.False(t, d.late(2), "nothing is decided")
+	late := func(i int) bool {
+		_, late := d.Late(i)
+		return late
+	}
+	require.False(t, late(2), "nothing is decided")
 	d.token = 9
-	require.True(t, d.late(2))
-	require.False(t, d.late(1), "no vote")
+	require.True(t, late(2))
+	require.False(t, late(1), "no vote")
 	d.token = 5
-	require.False(t, d.late(2))
+	require.False(t, late(2))
 }

@@ -1,0 +1,386 @@
+package ballot
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Terms are what an attempt asks for, and the bounds within which it does.
+type Terms struct {
+	TTL     time.Duration // of a vote from acquire
+	Entry   time.Duration // lifetime of a place in the queues
+	Drift   float64
+	Timeout time.Duration // silence of a member that counts as no answer
+	GiveUp  time.Duration // without a majority to ask for so long: NoQuorum; < 0 never
+	Shared  bool          // the lock is shared with Redisson
+}
+
+// Ballot is one attempt. The zero value is an attempt that has ended and has nothing.
+type Ballot struct {
+	owner string
+	need  int
+	terms Terms
+	part  time.Duration // TTL of a vote granted while waiting: min(TTL, Entry)
+
+	phase phase
+	poll  poll // while asking or raising
+	start Start
+	tried tried
+	token int64 // once won
+
+	m     []Voter
+	next  []named // waiters that members named as the next in line, in order of hearing
+	heard []named // waiters that announced themselves
+	rtt   time.Duration
+
+	// While waiting.
+	asked     time.Time  // last submission of wait to all
+	notYet    time.Time  // do not ask before: a former attempt found that asking was in vain
+	doubt     quorum.Set // members that did not answer then, until they do
+	off       quorum.Set // members that could not be waited at: they are asked when they can be
+	woken     quorum.Set // members that can be waited at again, and have not been asked since
+	lame      time.Time  // since when fewer than a majority can be asked or answer; zero: not so
+	beat      time.Time  // next heartbeat
+	split     time.Time  // when to yield, if still no majority; zero: no split seen
+	darkSince time.Time  // since when fewer than a majority could be asked; zero: not so
+
+	shared *shared // nil unless Terms.Shared
+}
+
+// Voter is one member, as an attempt sees it. A caller makes room for them and looks into none.
+type Voter struct {
+	vote
+	has   standing
+	yield yield
+	word  word
+	left  leaving
+
+	sent    int32     // calls submitted that may have reached it: it is owed a release
+	pending int32     // acquire and wait calls without an answer
+	since   time.Time // submission of the oldest of those, at most
+	retry   time.Time // when its lock ends by its own word: worth asking then
+	crowded int       // calls in a row that did not fit into its line
+	ear     uint64    // State.Ear when it could be waited at last
+	err     error     // why its last call failed
+
+	// What follows belongs to a generation of the member (a restored counter may lie below a yielded
+	// token, and its clock may be another's).
+	gen     uint64
+	yielded int64 // greatest token given up here: a vote counts only above it
+	dating  dating
+	anchor  clock.Anchor // of the latest wait answered, unless undated
+	first   time.Time    // submission of the first wait
+}
+
+// vote is a grant: identified by member and token, trusted until end.
+type vote struct {
+	token  int64 // 0: none
+	end    time.Time
+	server int64 // server time of the grant, µs; 0 where it was not told
+	voteOf uint64
+}
+
+// standing says what we have of a member. doc.go has the table of what it goes together with.
+type standing uint8
+
+const (
+	none  standing = iota // no vote
+	held                  // a vote, which counts until its end
+	tardy                 // its last grant had ended by the time it was heard of
+	gone                  // by the word of a renewal, the vote that it had for the lease is there no longer
+)
+
+// yield says how far the giving up of a vote has come.
+type yield uint8
+
+const (
+	settled yield = iota // nothing was given up, or the member has given it to another
+	offered              // a yield is on its way
+	kept                 // a yield gave the vote back: it is not offered again before something changes
+	undone               // a yield was lost: the member still keeps for us the vote that was to be given up
+)
+
+// word is what the last answer said.
+type word uint8
+
+const (
+	open    word = iota // nothing yet, or nothing that stands in the way of a vote
+	refused             // the lock is another's
+	failed              // the call failed: Voter.err
+)
+
+// leaving is what a release was answered.
+type leaving uint8
+
+const (
+	staying  leaving = iota // none has been answered
+	freed                   // the vote was ours, and is free
+	disowned                // there was no vote of ours
+)
+
+// dating says whether pushes of a member can be dated.
+type dating uint8
+
+const (
+	undated dating = iota // no wait has been answered: only the first wait's submission is known
+	dated                 // by the anchor
+	stepped               // its clock stepped: a push proves nothing until two anchors agree
+)
+
+// New begins an attempt under an owner of its own, with room for its members. past is what the attempts before
+// it left, or how the first one begins.
+func New(owner string, voters []Voter, t Terms, past Past) Ballot {
+	b := Ballot{
+		owner: owner, need: member.Majority(len(voters)), m: voters, terms: t, part: min(t.TTL, t.Entry),
+		rtt: time.Millisecond, phase: fresh, start: past.Start,
+		tried: past.tried, doubt: past.doubt, notYet: past.notYet, darkSince: past.dark,
+	}
+	if t.Shared {
+		b.shared = &shared{pauses: make([]pause, len(voters))}
+	}
+	return b
+}
+
+// Adopt is an attempt that another client made, and won with token. Each member may have its vote: all are owed
+// the release.
+func Adopt(owner string, voters []Voter, t Terms, token int64) Ballot {
+	b := New(owner, voters, t, Past{})
+	b.phase, b.token = over, token
+	for i := range b.m {
+		b.m[i].sent = 1
+	}
+	return b
+}
+
+// Need is how many votes decide.
+func (b *Ballot) Need() int { return b.need }
+
+// Part is the TTL of what is granted while waiting.
+func (b *Ballot) Part() time.Duration { return b.part }
+
+// Waited reports whether the attempt has come to wait.
+func (b *Ballot) Waited() bool { return b.start == WaitFirst }
+
+// Submitted notes that a call is about to go to member i which no Step told to make.
+func (b *Ballot) Submitted(i int) { b.m[i].sent++ }
+
+// asks books a call that may give a vote.
+func (m *Voter) asks(at time.Time) {
+	m.sent++
+	if m.pending == 0 {
+		m.since = at
+	}
+	m.pending++
+}
+
+// registers books a wait. The first of a generation is the only anchor there is before its answer.
+func (m *Voter) registers(gen uint64, at time.Time) {
+	m.enter(gen)
+	if m.first.IsZero() {
+		m.first = at
+	}
+	m.reconsider()
+	m.asks(at)
+}
+
+// reconsider makes a vote that a yield gave back one that may be offered again.
+func (m *Voter) reconsider() {
+	if m.yield == kept {
+		m.yield = settled
+	}
+}
+
+// enter drops what belonged to an earlier generation.
+func (m *Voter) enter(gen uint64) {
+	if gen <= m.gen {
+		return
+	}
+	m.gen, m.yielded, m.dating, m.anchor, m.first = gen, 0, undated, clock.Anchor{}, time.Time{}
+	if m.yield == undone {
+		m.yield = settled
+	}
+	if m.voteOf != gen {
+		m.drop()
+	}
+}
+
+// take books a vote. What was to be given up is past with it.
+func (m *Voter) take(v vote) {
+	m.vote, m.has = v, held
+	if m.yield == undone {
+		m.yield = settled
+	}
+}
+
+// drop forgets the vote.
+func (m *Voter) drop() {
+	m.vote = vote{}
+	if m.has == held {
+		m.has = none
+	}
+}
+
+// valid reports whether the vote of member i counts now.
+func (b *Ballot) valid(i int, now time.Time, states []member.State) bool {
+	m := &b.m[i]
+	return m.token > 0 && states[i].Votes && m.voteOf == states[i].Gen && clock.Until(m.end, now) > 0
+}
+
+// tally counts the votes in hand: their set, the greatest token, how many have exactly that, and until
+// when a majority of them is trusted (the need-th latest of their ends).
+func (b *Ballot) tally(now time.Time, states []member.State) (in quorum.Set, token int64, exact int, until time.Time) {
+	var buf [quorum.MaxMembers]time.Time
+	ends := buf[:0]
+	for i := range b.m {
+		if b.valid(i, now, states) {
+			in = in.With(i)
+			token = max(token, b.m[i].token)
+			ends = append(ends, b.m[i].end)
+		}
+	}
+	for i := range b.m {
+		if in.Has(i) && b.m[i].token == token {
+			exact++
+		}
+	}
+	return in, token, exact, nthLatest(ends, b.need)
+}
+
+// mayHaveVoted adds to in the members with a call under way that may give a vote. What is submitted now
+// reaches them behind it.
+func (b *Ballot) mayHaveVoted(in quorum.Set) quorum.Set {
+	for i := range b.m {
+		if b.m[i].pending > 0 {
+			in = in.With(i)
+		}
+	}
+	return in
+}
+
+// confirmed is tally over the votes that the raise to the token has confirmed. A vote above the token came
+// after the one that was confirmed: another may have held the lock, and drawn as much, in between.
+func (b *Ballot) confirmed(now time.Time, states []member.State) (in quorum.Set, until time.Time) {
+	var buf [quorum.MaxMembers]time.Time
+	ends := buf[:0]
+	for i := range b.m {
+		if b.poll.yes.Has(i) && b.m[i].token <= b.poll.token && b.valid(i, now, states) {
+			in = in.With(i)
+			ends = append(ends, b.m[i].end)
+		}
+	}
+	return in, nthLatest(ends, b.need)
+}
+
+// nthLatest returns the n-th latest instant, zero if there are fewer.
+func nthLatest(ends []time.Time, n int) time.Time {
+	if len(ends) < n {
+		return time.Time{}
+	}
+	slices.SortFunc(ends, func(x, y time.Time) int { return y.Compare(x) })
+	return ends[n-1]
+}
+
+// Late reports whether a vote that came after the decision lies below the token, so that its member's
+// counter must be lifted, without anybody waiting for it.
+func (b *Ballot) Late(i int) (token int64, late bool) {
+	return b.token, b.token > 0 && b.m[i].token > 0 && b.m[i].token < b.token
+}
+
+// Taking counts the calls without an answer that may take a vote.
+func (b *Ballot) Taking() (n int) {
+	for i := range b.m {
+		n += int(b.m[i].pending)
+	}
+	return n
+}
+
+// Owed is the set of members that a release must go to: all that a write may have reached.
+func (b *Ballot) Owed() quorum.Set {
+	var s quorum.Set
+	for i := range b.m {
+		if b.m[i].sent > 0 {
+			s = s.With(i)
+		}
+	}
+	return s
+}
+
+// Votes counts the members that have the lease, by their own last word.
+func (b *Ballot) Votes(now time.Time) (n int) {
+	for i := range b.m {
+		if m := &b.m[i]; m.token > 0 && clock.Until(m.end, now) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// Renewed books a member's word in a renewal: the lease is its own there until end, or it is not there.
+func (b *Ballot) Renewed(i int, ok bool, end time.Time) {
+	m := &b.m[i]
+	if !ok {
+		if m.token > 0 {
+			m.vote, m.has = vote{}, gone
+		}
+		return
+	}
+	if m.token == 0 {
+		m.take(vote{token: b.token, voteOf: m.gen})
+	}
+	m.has = held
+	if m.end.IsZero() || clock.Until(end, m.end) > 0 {
+		m.end = end
+	}
+}
+
+// ReleaseAnswered reports whether nothing of the attempt is left at member i, as it should be. Where the
+// lock was another's all along, "not yours" is what a release wants to hear; where it was ours, a loss.
+func (b *Ballot) ReleaseAnswered(i int, a Answer) bool {
+	m := &b.m[i]
+	if a.Outcome != member.Answered {
+		return false
+	}
+	if m.left == staying { // a second release finds nothing
+		if m.left = freed; a.N != 1 {
+			m.left = disowned
+		}
+	}
+	return a.N == 1 || m.token == 0 && m.has != gone
+}
+
+// Disowned counts the members that said, when it was released, that the lock was not ours.
+func (b *Ballot) Disowned() (n int) {
+	for i := range b.m {
+		if b.m[i].left == disowned {
+			n++
+		}
+	}
+	return n
+}
+
+// Standing is the part of a member in an attempt that fails.
+type Standing uint8
+
+const (
+	Undecided Standing = iota // it has not answered
+	Votes                     // it votes for us
+	Refuses                   // the lock is another's
+	Fails                     // its last call failed
+)
+
+// Standing is the part of member i, and why its last call failed.
+func (b *Ballot) Standing(i int, now time.Time, states []member.State) (Standing, error) {
+	switch m := &b.m[i]; {
+	case b.valid(i, now, states):
+		return Votes, nil
+	case m.word == failed:
+		return Fails, m.err
+	case m.word == refused:
+		return Refuses, nil
+	}
+	return Undecided, nil
+}

@@ -1,0 +1,248 @@
+package ballot
+
+import (
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// phase is how far an attempt has come.
+type phase uint8
+
+const (
+	over    phase = iota // won or ended
+	fresh                // nothing has been asked
+	asking               // acquire is out
+	full                 // the client's own lines are: it is asked again later
+	raising              // raise is out
+	waiting              // registered, or about to be
+)
+
+// poll is a question whose answers are counted, as those of a quorum.Round.
+type poll struct {
+	sent  time.Time // which question it is
+	to    quorum.Set
+	open  quorum.Set
+	yes   quorum.Set
+	token int64 // of a raise
+}
+
+// book counts the answer to the question that was sent at a moment.
+func (p *poll) book(i int, sent time.Time, v quorum.Vote) {
+	if !p.open.Has(i) || !p.sent.Equal(sent) {
+		return // a straggler of an earlier one
+	}
+	p.open = p.open.Without(i)
+	if v == quorum.Yes {
+		p.yes = p.yes.With(i)
+	}
+}
+
+// verdict is that of the answers until now.
+func (p *poll) verdict(need int) quorum.Verdict {
+	return quorum.Decide(p.yes.Len(), p.open.Len(), need)
+}
+
+// Deed is what an attempt has to do.
+type Deed uint8
+
+const (
+	Sleep    Deed = iota // nothing, unless something is heard, before Step.Wake
+	Acquire              // submit acquire to Step.To
+	MakeRoom             // leave the client's own lines alone for Step.Pause, or for longer
+	Listen               // be woken by what is heard from now on
+	Register             // submit wait to Step.To
+	Yield                // submit a yield for each of Step.Offers
+	Raise                // submit raise with Step.Token to Step.To
+	Win                  // Step.Grant; submit raise with its token to Step.To
+	Again                // release everything; another attempt follows: Ballot.Past
+	Lose                 // release everything
+)
+
+// Cause is why an attempt has ended without the lock.
+type Cause uint8
+
+const (
+	Refused     Cause = iota // to the question that was asked
+	Foreign                  // the key is no lock at so many members that a majority is impossible
+	TooSlow                  // a majority granted, and so late that nothing is left of it
+	Unconfirmed              // a majority granted, and too few confirmed the token
+	NoQuorum                 // fewer than a majority could be asked for too long, or will never answer
+	StoodBack                // fewer than a majority can be asked now, and what was in hand may be of use to others
+)
+
+// Why says what made a waiting attempt ask.
+type Why uint8
+
+const (
+	ByNothing Why = iota // it is the first time
+	ByPoll               // the heartbeat
+	ByExpiry             // a member's lock should have ended, by its own word; or a push proved nothing
+	ByMember             // a member can be asked that could not before
+	ByGrant              // others have freed the lock
+)
+
+// Step is what to do next. The ballot has booked it: every call of it must be submitted.
+type Step struct {
+	Do     Deed
+	Wake   time.Time     // of Acquire, Raise, Sleep: when to look again
+	Poll   bool          // look again, too, when the question is decided; else whatever is heard
+	To     quorum.Set    // the members that are asked
+	Pause  time.Duration // of MakeRoom
+	Token  int64         // of Raise
+	Offers []Offer       // of Yield
+	Why    Why           // of Register
+	Freed  bool          // of Register: Redisson has freed the lock there
+	Grant  Grant         // of Win
+	Cause  Cause         // of Again and Lose
+	Early  bool          // of Refused: by those who answered, without waiting for the others
+}
+
+// Ends reports whether it is the last step of the attempt.
+func (s *Step) Ends() bool { return s.Do >= Win }
+
+// Grant is what a won attempt was worth when it was decided.
+type Grant struct {
+	Token  int64
+	Until  time.Time
+	In     quorum.Set // the members whose votes counted
+	Raised bool       // with a second round
+}
+
+// Next says what to do now.
+func (b *Ballot) Next(now time.Time, states []member.State) Step {
+	switch b.phase {
+	case fresh:
+		if b.start == WaitFirst {
+			return b.listen()
+		}
+		return b.ask(now)
+	case full:
+		return b.ask(now)
+	case asking:
+		switch v := b.poll.verdict(b.need); {
+		case v == quorum.Won:
+			return b.decide(now, states)
+		case v == quorum.Lost || b.silent(now):
+			return b.refused(v == quorum.Lost, now, states)
+		}
+		return Step{Do: Sleep, Wake: b.pollEnd(), Poll: true}
+	case raising:
+		switch v := b.poll.verdict(b.need); {
+		case v == quorum.Won:
+			return b.raised(now, states)
+		case v == quorum.Lost || b.silent(now):
+			return b.spent(Unconfirmed, now, states)
+		}
+		return Step{Do: Sleep, Wake: b.pollEnd(), Poll: true}
+	case waiting:
+		return b.wait(now, states)
+	}
+	panic("ballot: the attempt is over")
+}
+
+// pollEnd is when members that have not answered count as silent.
+func (b *Ballot) pollEnd() time.Time { return b.poll.sent.Add(b.terms.Timeout) }
+
+func (b *Ballot) silent(now time.Time) bool { return clock.Until(b.pollEnd(), now) <= 0 }
+
+// ask asks all members for their votes: docs/protocol.md, "Asking".
+func (b *Ballot) ask(now time.Time) Step {
+	all := quorum.All(len(b.m))
+	for i := range b.m {
+		b.m[i].asks(now)
+	}
+	b.phase, b.poll = asking, poll{sent: now, to: all, open: all}
+	return Step{Do: Acquire, To: all, Wake: b.pollEnd(), Poll: true}
+}
+
+// refused says how it goes on after a question that was not won.
+func (b *Ballot) refused(early bool, now time.Time, states []member.State) Step {
+	if s, ok := b.makeRoom(now, states); ok {
+		return s
+	}
+	foreign := 0
+	for i := range b.m {
+		if KindOf(b.m[i].err) == member.KindForeign {
+			foreign++
+		}
+	}
+	if b.start == TryOnce || len(b.m)-foreign < b.need {
+		b.phase = over
+		return Step{Do: Lose, Cause: Refused, Early: early}
+	}
+	return b.listen()
+}
+
+// makeRoom tries again, with the votes in hand, where only full lines of this client's own were in the way.
+func (b *Ballot) makeRoom(now time.Time, states []member.State) (Step, bool) {
+	if b.start != AskFirst {
+		return Step{}, false
+	}
+	pause := b.crowdedOut(now, states)
+	if pause == 0 {
+		return Step{}, false
+	}
+	b.phase = full
+	return Step{Do: MakeRoom, Pause: pause}, true
+}
+
+// listen goes on waiting, with the votes in hand.
+func (b *Ballot) listen() Step {
+	b.phase, b.poll, b.start = waiting, poll{}, WaitFirst
+	return Step{Do: Listen}
+}
+
+// decide turns a majority of votes into a token and a validity, with a second round where the counters disagree.
+func (b *Ballot) decide(now time.Time, states []member.State) Step {
+	in, token, exact, until := b.tally(now, states)
+	switch {
+	case in.Len() < b.need:
+		return b.spent(TooSlow, now, states)
+	case exact >= b.need:
+		return b.win(Grant{Token: token, Until: until, In: in})
+	}
+	return b.raise(token, in, now)
+}
+
+// raise makes sure that a majority that still holds for us has its counter at the token, so that every
+// later attempt draws a greater one. Members that may have voted are asked, too, so that one slow confirmation of those
+// that decided does not hold it up. Why no clock is needed: docs/protocol.md, "Fencing tokens".
+func (b *Ballot) raise(token int64, in quorum.Set, now time.Time) Step {
+	in = b.mayHaveVoted(in)
+	for i := range b.m {
+		if in.Has(i) {
+			b.m[i].sent++
+		}
+	}
+	b.phase, b.poll = raising, poll{sent: now, to: in, open: in, token: token}
+	return Step{Do: Raise, To: in, Token: token, Wake: b.pollEnd(), Poll: true}
+}
+
+// raised wins if votes enough are confirmed: some may have ended while the members answered.
+func (b *Ballot) raised(now time.Time, states []member.State) Step {
+	in, until := b.confirmed(now, states)
+	if in.Len() < b.need {
+		return b.spent(TooSlow, now, states)
+	}
+	return b.win(Grant{Token: b.poll.token, Until: until, In: in, Raised: true})
+}
+
+// win books the lease. Votes below its token that no raise has gone to are raised without anybody waiting.
+func (b *Ballot) win(g Grant) Step {
+	asked := quorum.Set(0)
+	if g.Raised {
+		asked = b.poll.to
+	}
+	b.phase, b.poll, b.token = over, poll{}, g.Token
+	s := Step{Do: Win, Grant: g}
+	for i := range b.m {
+		if _, late := b.Late(i); late && !asked.Has(i) {
+			s.To = s.To.With(i)
+			b.m[i].sent++
+		}
+	}
+	return s
+}

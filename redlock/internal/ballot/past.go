@@ -1,0 +1,81 @@
+package ballot
+
+import (
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Start is how an attempt begins.
+type Start uint8
+
+const (
+	AskFirst  Start = iota // ask, and wait where that is refused
+	WaitFirst              // the lock is known to be contended: wait
+	TryOnce                // ask, and never wait
+)
+
+// Past is how an attempt begins, and what the attempts of one caller before it have left to it.
+type Past struct {
+	Start  Start
+	tried  tried
+	notYet time.Time  // see Ballot
+	doubt  quorum.Set // see Ballot
+	dark   time.Time  // since when fewer than a majority could be asked
+}
+
+// tried counts attempts of one caller.
+type tried struct {
+	slow  int32     // had a majority, and were too slow to use it
+	back  int32     // stood back in a row because of members that fail
+	since time.Time // the end of the first that had a majority, and could not confirm its token
+}
+
+// tries is how many attempts may have a majority and be too slow to use it.
+const tries = 3
+
+// Past is what the attempt leaves to the next one, after Again.
+func (b *Ballot) Past() Past {
+	return Past{Start: b.start, tried: b.tried, notYet: b.notYet, doubt: b.doubt, dark: b.darkSince}
+}
+
+// spent ends an attempt that another one may succeed.
+func (b *Ballot) spent(why Cause, now time.Time, states []member.State) Step {
+	if s, ok := b.makeRoom(now, states); ok {
+		return s
+	}
+	b.phase, b.poll = over, poll{}
+	if b.start == TryOnce || !b.tried.allows(why, now, b.terms.GiveUp) {
+		return Step{Do: Lose, Cause: why}
+	}
+	b.start = WaitFirst
+	return Step{Do: Again, Cause: why}
+}
+
+// allows reports whether another attempt may follow one that had a majority in vain, and counts that one.
+func (p *tried) allows(why Cause, now time.Time, giveUp time.Duration) bool {
+	switch {
+	case why == TooSlow:
+		p.slow++
+		return p.slow < tries
+	case p.since.IsZero():
+		p.since = now
+		return true
+	}
+	return giveUp < 0 || clock.Elapsed(p.since, now) < giveUp
+}
+
+// standBack makes room for those who can have a majority. Only asking tells that a member which fails does so no more, and
+// who asks may have a vote for Timeout that others want: so seldom, and more seldom from one time to the next.
+func (b *Ballot) standBack(vain quorum.Set, now time.Time) Step {
+	b.phase, b.doubt, b.notYet = over, vain, time.Time{}
+	if vain == 0 {
+		b.tried.back = 0
+		return Step{Do: Again, Cause: StoodBack}
+	}
+	b.notYet = now.Add(min(b.terms.Timeout<<min(b.tried.back, 10), max(b.terms.Timeout, time.Second)))
+	b.tried.back++
+	return Step{Do: Again, Cause: StoodBack}
+}

@@ -1,0 +1,221 @@
+package ballot
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Probe opens a ballot to the search of all schedules (redlock/schedules_test.go), which copies ballots, names their
+// states, sets them back in time, and takes single guards out. Nothing else uses it.
+type Probe struct{ *Ballot }
+
+// Clone returns a copy that shares nothing.
+func (p Probe) Clone() Ballot {
+	b := *p.Ballot
+	b.m, b.next, b.heard = slices.Clone(b.m), slices.Clone(b.next), slices.Clone(b.heard)
+	return b
+}
+
+// Shift moves everything that has a date.
+func (p Probe) Shift(d time.Duration) {
+	b := p.Ballot
+	all := []*time.Time{&b.poll.sent, &b.asked, &b.beat, &b.split, &b.darkSince, &b.lame}
+	for i := range b.m {
+		m := &b.m[i]
+		all = append(all, &m.end, &m.since, &m.retry, &m.anchor.Sent, &m.first)
+		for _, n := range []*int64{&m.server, &m.anchor.Server} {
+			if *n != 0 {
+				*n += d.Microseconds()
+			}
+		}
+	}
+	for _, t := range all {
+		if !t.IsZero() {
+			*t = t.Add(d)
+		}
+	}
+}
+
+// Clocks write dates as a state has them: relative to now.
+type Clocks struct {
+	Time   func(b []byte, t time.Time) []byte
+	Server int64  // what the servers' clocks read, µs
+	Epoch  uint64 // of the member's connection
+	Recent time.Time
+}
+
+// AppendKey writes what can still matter, but for what AppendVoter writes. Left out: rtt, which moves by parts of what a
+// search calls a moment; need, terms and part, which never change; notYet, doubt, darkSince and tried, since no
+// attempt of the search has any; off and woken, which AppendMemory writes where members forget; shared.
+func (p Probe) AppendKey(out []byte, c Clocks) []byte {
+	b := p.Ballot
+	out = append(out, byte(b.phase), byte(b.start))
+	for _, t := range []time.Time{b.poll.sent, b.beat, b.split, b.lame} {
+		out = c.Time(out, t)
+	}
+	if !b.asked.Before(c.Recent) {
+		out = c.Time(out, b.asked)
+	}
+	out = binary.AppendVarint(out, b.poll.token)
+	out = binary.AppendVarint(out, b.token)
+	for _, list := range [][]named{b.next, b.heard} {
+		out = append(out, byte(len(list)))
+		for _, n := range list {
+			out = append(append(out, byte(len(n.owner))), n.owner...)
+		}
+	}
+	return out
+}
+
+// AppendVoter writes the same of member i. Left out: err and word, which only explain; left, which only a release looks
+// at; crowded and ear, which only real members have.
+func (p Probe) AppendVoter(out []byte, i int, c Clocks) []byte {
+	b := p.Ballot
+	if len(b.m) == 0 {
+		return out
+	}
+	m := &b.m[i]
+	out = append(out, bit(b.poll.to.Has(i))|bit(b.poll.open.Has(i))<<1|bit(b.poll.yes.Has(i))<<2,
+		byte(m.has), byte(m.yield), bit(m.sent > 0)|bit(m.dating == stepped)<<1, byte(m.pending))
+	if m.pending > 0 || m.yield == offered {
+		out = c.Time(out, m.since)
+	}
+	out = c.Time(out, m.retry)
+	out = binary.AppendVarint(out, m.yielded)
+	out = binary.AppendVarint(out, m.token)
+	if m.token > 0 {
+		out = c.Time(out, m.end)
+		out = binary.AppendVarint(out, m.server-c.Server)
+	}
+	if m.dating == undated {
+		out = c.Time(out, m.first)
+	} else {
+		out = c.Time(out, m.anchor.Sent)
+		out = binary.AppendVarint(out, m.anchor.Server-c.Server)
+		out = append(out, bit(m.anchor.Epoch == c.Epoch))
+	}
+	for _, list := range [][]named{b.next, b.heard} {
+		for _, n := range list {
+			out = append(out, bit(n.by.Has(i)))
+		}
+	}
+	return out
+}
+
+// AppendMemory writes what belongs to generations of member i.
+func (p Probe) AppendMemory(out []byte, i int) []byte {
+	if len(p.m) == 0 {
+		return out
+	}
+	m := &p.m[i]
+	return append(out, byte(m.gen), byte(m.voteOf), bit(p.off.Has(i)), bit(p.woken.Has(i)))
+}
+
+func bit(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Combination names the states of member i, and reports whether they go together: see the table in doc.go.
+func (p Probe) Combination(i int) (name string, exists bool) {
+	if len(p.m) == 0 {
+		return "", true
+	}
+	m := &p.m[i]
+	token := m.token > 0
+	exists = together[m.has][m.yield] && (m.has == tardy || token == (m.has == held))
+	return fmt.Sprintf("%v and %v, token %d", m.has, m.yield, m.token), exists
+}
+
+var together = [...][4]bool{
+	none:  {settled: true, offered: true, kept: true, undone: true},
+	held:  {settled: true, offered: true, kept: true},
+	tardy: {settled: true, offered: true},
+	gone:  {settled: true, offered: true, kept: true},
+}
+
+func (s standing) String() string { return [...]string{"none", "held", "tardy", "gone"}[s] }
+func (y yield) String() string    { return [...]string{"settled", "offered", "kept", "undone"}[y] }
+
+// Vote is the vote of a member, as it is: its token, and until when it counts.
+type Vote struct {
+	Token int64
+	Until time.Time
+}
+
+// Vote is that of member i.
+func (p Probe) Vote(i int) Vote { return Vote{p.m[i].token, p.m[i].end} }
+
+// SetVote gives it another token and end.
+func (p Probe) SetVote(i int, v Vote) { p.m[i].token, p.m[i].end = v.Token, v.Until }
+
+// Dated reports whether a member has answered a wait.
+func (p Probe) Dated() bool {
+	return slices.ContainsFunc(p.m, func(m Voter) bool { return m.dating != undated })
+}
+
+// Named counts the waiters that are remembered.
+func (p Probe) Named() int { return len(p.next) + len(p.heard) }
+
+// SetNeed has other than a majority decide.
+func (p Probe) SetNeed(n int) { p.need = n }
+
+// SetPart has what is granted while waiting be believed for longer.
+func (p Probe) SetPart(d time.Duration) { p.part = d }
+
+// Forget has member i have nothing of ours that was yielded. It returns what to give to Yielded afterwards.
+func (p Probe) Forget(i int) (yielded int64) {
+	yielded, p.m[i].yielded = p.m[i].yielded, 0
+	return yielded
+}
+
+// Yielded is the greatest token given up at member i.
+func (p Probe) Yielded(i int, token int64) { p.m[i].yielded = token }
+
+// Believe counts a vote of member i whatever dates it.
+func (p Probe) Believe(i int, v Vote, server int64) {
+	p.m[i].take(vote{token: v.Token, end: v.Until, server: server, voteOf: p.m[i].gen})
+}
+
+// Keep takes back that member i was told to yield.
+func (p Probe) Keep(i int, before *Ballot) {
+	p.m[i] = before.m[i]
+	p.m[i].yield = kept
+}
+
+// RaiseEverywhere asks everybody to confirm, and takes any answer for a yes.
+func (p Probe) RaiseEverywhere() {
+	p.poll.to = quorum.All(len(p.m))
+	p.poll.open = p.poll.to
+}
+
+// Confirm takes the answer of member i for a yes.
+func (p Probe) Confirm(i int) { p.poll.yes = p.poll.yes.With(i) }
+
+// Unraised wins with the votes in hand and the token to raise to, whoever confirmed it; false: nothing counts any more.
+func (p Probe) Unraised(now time.Time, states []member.State) (Step, bool) {
+	in, _, _, until := p.tally(now, states)
+	if in.Len() < p.need {
+		return Step{}, false
+	}
+	return p.win(Grant{Token: p.poll.token, Until: until, In: in, Raised: true}), true
+}
+
+// Raising reports whether a raise is out, and how it stands.
+func (p Probe) Raising() (quorum.Verdict, bool) { return p.poll.verdict(p.need), p.phase == raising }
+
+// String tells the votes.
+func (p Probe) String() string {
+	var out []int64
+	for i := range p.m {
+		out = append(out, p.m[i].token)
+	}
+	return fmt.Sprint(out)
+}

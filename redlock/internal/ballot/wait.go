@@ -1,0 +1,333 @@
+package ballot
+
+import (
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Dark tells since when the client has known that fewer than a majority can be asked; zero: they can.
+func (b *Ballot) Dark(since time.Time) {
+	if b.darkSince.IsZero() {
+		b.darkSince = since
+	}
+}
+
+// DarkSince is the same, as the attempt knows it.
+func (b *Ballot) DarkSince() time.Time { return b.darkSince }
+
+// wait decides what a waiting attempt does: docs/protocol.md, "Waiting".
+func (b *Ballot) wait(now time.Time, states []member.State) Step {
+	in, _, _, _ := b.tally(now, states)
+	if in.Len() >= b.need {
+		return b.decide(now, states)
+	}
+	b.refresh(now, states)
+	back := b.look(states)
+	c := b.census(now, states)
+	b.welcome(back)
+
+	if cause, ends := c.hopeless(len(b.m), b.need); ends {
+		return b.end(cause, now, states)
+	}
+	dark, ends := b.darkness(&c, now)
+	if ends {
+		return b.end(NoQuorum, now, states)
+	}
+	lame, can := b.lameness(&c, now)
+	switch {
+	case !can && lame.IsZero(): // a change of a member wakes
+		return Step{Do: Sleep, Wake: earliest(dark, now.Add(b.terms.Entry/3))}
+	case !can:
+		return b.standBack(c.vain, now)
+	case clock.Until(b.notYet, now) > 0:
+		return Step{Do: Sleep, Wake: earliest(dark, b.notYet)}
+	}
+	out, split := b.splitUp(&c, now)
+	if len(out) > 0 {
+		return Step{Do: Yield, Offers: out}
+	}
+	if s, ok := b.askAgain(in != 0, now, states); ok {
+		return s
+	}
+	return Step{Do: Sleep, Wake: earliest(b.beat, dark, lame, split, b.before(in != 0), b.retryAt(states), b.silence(now))}
+}
+
+// end gives up.
+func (b *Ballot) end(why Cause, now time.Time, states []member.State) Step {
+	if why == TooSlow {
+		return b.spent(TooSlow, now, states)
+	}
+	b.phase = over
+	return Step{Do: Lose, Cause: why}
+}
+
+// refresh drops votes that have ended.
+func (b *Ballot) refresh(now time.Time, states []member.State) {
+	for i := range b.m {
+		m := &b.m[i]
+		if m.token > 0 && !b.valid(i, now, states) {
+			if m.drop(); m.retry.IsZero() {
+				m.retry = now // it may be free
+			}
+		}
+		if b.shared != nil && m.yield == kept {
+			b.offerAgain(i, now)
+		}
+	}
+}
+
+// look returns the members that can be waited at again, as of now. A push may be lost where we began to listen, also
+// if nobody looked while we did not; in a Redis Cluster, where the slot was then.
+func (b *Ballot) look(states []member.State) (back quorum.Set) {
+	for i := range b.m {
+		m := &b.m[i]
+		if !states[i].Votes || !states[i].Inbox {
+			b.off, b.woken = b.off.With(i), b.woken.Without(i)
+			continue
+		}
+		if b.off.Has(i) || m.ear != 0 && m.ear != states[i].Ear {
+			back = back.With(i)
+		}
+		b.off, m.ear = b.off.Without(i), states[i].Ear
+	}
+	return back
+}
+
+// welcome books members that can be waited at again: what was in vain may not be any more.
+func (b *Ballot) welcome(back quorum.Set) {
+	if back != 0 {
+		b.notYet, b.doubt, b.woken = time.Time{}, b.doubt&^back, b.woken|back
+	}
+}
+
+// census counts what the members are good for.
+type census struct {
+	settled bool       // every member has answered, failed, or been silent for too long
+	vain    quorum.Set // fail whatever is asked of them
+	offers  int        // have a vote of ours that may be yielded
+	open    int        // can be asked
+	able    int        // and do not fail
+	sure    int        // nor owe an answer for too long, nor are in doubt
+	resting int        // will vote again by themselves, after a quarantine
+	slow    int        // granted in vain
+	foreign int        // the key is no lock there
+	never   int        // will not vote, however long it is waited for
+}
+
+func (b *Ballot) census(now time.Time, states []member.State) census {
+	c := census{settled: true}
+	for i := range b.m {
+		m, st := &b.m[i], &states[i]
+		late := clock.Elapsed(m.since, now) >= b.terms.Timeout
+		c.settled = c.settled && (m.pending == 0 && m.yield != offered || late)
+		if m.mayBeOffered() {
+			c.offers++
+		}
+		if m.has == tardy {
+			c.slow++
+		}
+		if m.word == failed && m.crowded == 0 {
+			c.vain = c.vain.With(i)
+		}
+		switch {
+		case !st.Quarantine.IsZero():
+			c.resting++
+		case st.Votes && st.Inbox:
+			c.open++
+			if c.vain.Has(i) {
+				break
+			}
+			c.able++
+			if !b.doubt.Has(i) && !(m.pending > 0 && late) {
+				c.sure++
+			}
+		}
+		switch KindOf(m.err) {
+		case member.KindForeign:
+			c.foreign++
+			c.never++
+		case member.KindExhausted, member.KindAuth:
+			c.never++
+		default:
+			if KindOf(st.Deaf) == member.KindAuth {
+				c.never++
+			}
+		}
+	}
+	return c
+}
+
+// hopeless says why nothing is to be waited for, if so.
+func (c *census) hopeless(n, need int) (why Cause, ends bool) {
+	switch {
+	case n-c.foreign < need:
+		return Foreign, true
+	case c.slow >= need:
+		return TooSlow, true
+	case n-c.never < need:
+		return NoQuorum, true
+	}
+	return 0, false
+}
+
+// darkness says when to give up because fewer than a majority can be asked, zero while they can, and whether that is
+// now.
+func (b *Ballot) darkness(c *census, now time.Time) (at time.Time, ends bool) {
+	switch {
+	case c.sure+c.resting >= b.need:
+		b.darkSince = time.Time{}
+		return time.Time{}, false
+	case b.terms.GiveUp < 0:
+		return time.Time{}, false
+	case b.darkSince.IsZero():
+		b.darkSince = now
+	}
+	at = b.darkSince.Add(b.terms.GiveUp)
+	return at, clock.Until(at, now) <= 0
+}
+
+// lameness says whether a majority can be asked, or may be able to be: until at. Without one no vote is of use here, and
+// each is kept from somebody who may have the others. (A member that hangs is one that cannot be asked as soon as its
+// connection has stalled.) A zero at beside false: nothing is in hand.
+func (b *Ballot) lameness(c *census, now time.Time) (at time.Time, can bool) {
+	standing := b.Owed() != 0
+	switch {
+	case c.able >= b.need, !standing && c.open >= b.need:
+		b.lame = time.Time{}
+		return time.Time{}, true
+	case !standing:
+		return time.Time{}, false
+	case b.lame.IsZero():
+		b.lame = now
+	}
+	at = b.lame.Add(b.terms.Timeout)
+	return at, clock.Until(at, now) > 0
+}
+
+// askAgain asks as a heartbeat, when a member's lock should have ended, or when one can be asked again. inHand: there
+// are votes.
+func (b *Ballot) askAgain(inHand bool, now time.Time, states []member.State) (Step, bool) {
+	expired, room := b.retries(now, states)
+	beat := clock.Until(earliest(b.beat, b.before(inHand)), now) <= 0
+	switch {
+	case beat || expired:
+		why := ByExpiry
+		if beat && b.asked.IsZero() {
+			why = ByNothing
+		} else if beat {
+			why = ByPoll
+		}
+		b.asked, b.beat, b.woken = now, now.Add(b.terms.Entry/3), 0
+		return b.register(quorum.All(len(b.m)), why, now, states), true
+	case b.woken|room != 0:
+		to := b.woken | room
+		b.woken = 0
+		return b.register(to, ByMember, now, states), true
+	case b.shared != nil:
+		to, freed := b.shared.ask()
+		if to == 0 {
+			break
+		}
+		s := b.registerAt(to, ByMember, now, states)
+		if s.Freed = freed; freed {
+			s.Why = ByGrant
+		}
+		return s, true
+	}
+	return Step{}, false
+}
+
+// before is a heartbeat that comes before the votes in hand end.
+func (b *Ballot) before(inHand bool) time.Time {
+	if !inHand || b.asked.IsZero() {
+		return time.Time{}
+	}
+	return b.asked.Add(b.part / 3)
+}
+
+// retries says whether the lock of a member should have ended by its own word, and which of our own lines may have room
+// again.
+func (b *Ballot) retries(now time.Time, states []member.State) (expired bool, room quorum.Set) {
+	for i := range b.m {
+		switch at := b.retryOf(i, states); {
+		case at.IsZero() || clock.Until(at, now) > 0:
+		case b.m[i].crowded > 0:
+			room = room.With(i)
+		default:
+			expired = true
+		}
+	}
+	return expired, room
+}
+
+// retryAt is when retries has something new to say.
+func (b *Ballot) retryAt(states []member.State) (wake time.Time) {
+	for i := range b.m {
+		wake = earliest(wake, b.retryOf(i, states))
+	}
+	return wake
+}
+
+// retryOf is when member i is worth asking by what it said, but for a moment after everybody was asked; zero: it is not.
+func (b *Ballot) retryOf(i int, states []member.State) time.Time {
+	at, floor := b.m[i].retry, b.asked.Add(time.Millisecond)
+	if at.IsZero() || !states[i].Votes {
+		return time.Time{}
+	}
+	if clock.Until(floor, at) > 0 {
+		return floor
+	}
+	return at
+}
+
+// silence is when the silence of a member begins to count as an answer, or a vote may be offered again.
+func (b *Ballot) silence(now time.Time) (wake time.Time) {
+	for i := range b.m {
+		m := &b.m[i]
+		if m.pending > 0 || m.yield == offered {
+			if end := m.since.Add(b.terms.Timeout); clock.Until(end, now) > 0 {
+				wake = earliest(wake, end)
+			}
+		}
+		if b.shared != nil && m.yield == kept {
+			wake = earliest(wake, b.shared.pauses[i].at)
+		}
+	}
+	return wake
+}
+
+// register is registerAt for members whose retry is due, or as good as due.
+func (b *Ballot) register(to quorum.Set, why Why, now time.Time, states []member.State) Step {
+	for i := range b.m {
+		if to.Has(i) {
+			b.m[i].retry = time.Time{}
+		}
+	}
+	return b.registerAt(to, why, now, states)
+}
+
+// registerAt asks every member of the set that votes and whose inbox is confirmed: a grant that cannot be heard of
+// helps nobody.
+func (b *Ballot) registerAt(to quorum.Set, why Why, now time.Time, states []member.State) Step {
+	s := Step{Do: Register, Why: why}
+	for i := range b.m {
+		if to.Has(i) && states[i].Votes && states[i].Inbox {
+			s.To = s.To.With(i)
+			b.m[i].registers(states[i].Gen, now)
+		}
+	}
+	return s
+}
+
+// earliest is the first of the moments that are not zero, if there are any.
+func earliest(all ...time.Time) (first time.Time) {
+	for _, t := range all {
+		if first.IsZero() || !t.IsZero() && clock.Until(t, first) < 0 {
+			first = t
+		}
+	}
+	return first
+}
