@@ -208,8 +208,8 @@ func checkMembers(n int) error {
 	return nil
 }
 
-// MutexOption is a rare per-lock change, given to Client.Mutex.
-type MutexOption func(*terms)
+// LockOption is a rare per-lock change, given to Client.Mutex.
+type LockOption func(*terms)
 
 // terms are what a lock asks for.
 type terms struct {
@@ -221,18 +221,18 @@ type terms struct {
 
 // TTL asks for a lease of fixed length that is not renewed: it ends after d at the latest, whatever
 // the holder does. Bounds: 10 ms or so (what the drift allowance leaves) to Config.MaxTTL.
-func TTL(d time.Duration) MutexOption {
+func TTL(d time.Duration) LockOption {
 	return func(t *terms) { t.ttl, t.renew = d, false }
 }
 
 // AutoRenew asks for a lease of d that the client renews every third of d until it is unlocked, lost,
 // or held for MaxHold. Without options a Mutex is AutoRenew(Config.TTL).
-func AutoRenew(d time.Duration) MutexOption {
+func AutoRenew(d time.Duration) LockOption {
 	return func(t *terms) { t.ttl, t.renew = d, true }
 }
 
 // MaxHold caps an auto-renewed lease; it replaces Config.MaxHold. Negative: no limit. 0: that of the Config.
-func MaxHold(d time.Duration) MutexOption {
+func MaxHold(d time.Duration) LockOption {
 	return func(t *terms) {
 		if d != 0 {
 			t.maxHold = d
@@ -244,6 +244,6 @@ func MaxHold(d time.Duration) MutexOption {
 // return the same lease again at once, and it takes as many Unlocks to free it. The count lives in the
 // client; the members see one hold. Without As a second Lock waits for the first, in the same goroutine
 // too.
-func As(owner string) MutexOption {
+func As(owner string) LockOption {
 	return func(t *terms) { t.as = owner }
 }

@@ -31,7 +31,7 @@ func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
 		ctx := t.Context()
 		for _, tc := range []struct {
 			name    string
-			opts    []MutexOption
+			opts    []LockOption
 			ctx     context.Context
 			problem string
 		}{
@@ -39,12 +39,12 @@ func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
 			{"", nil, ctx, "empty"},
 			{strings.Repeat("x", 1025), nil, ctx, "1025 bytes"},
 			{"redquorum:tokens", nil, ctx, "library's own"},
-			{"k", []MutexOption{TTL(0)}, ctx, "not positive"},
-			{"k", []MutexOption{TTL(-time.Second)}, ctx, "not positive"},
-			{"k", []MutexOption{TTL(time.Nanosecond)}, ctx, "no validity"},
-			{"k", []MutexOption{TTL(2 * time.Millisecond)}, ctx, "no validity"},
-			{"k", []MutexOption{TTL(31 * time.Second)}, ctx, "MaxTTL"},
-			{"k", []MutexOption{AutoRenew(0)}, ctx, "not positive"},
+			{"k", []LockOption{TTL(0)}, ctx, "not positive"},
+			{"k", []LockOption{TTL(-time.Second)}, ctx, "not positive"},
+			{"k", []LockOption{TTL(time.Nanosecond)}, ctx, "no validity"},
+			{"k", []LockOption{TTL(2 * time.Millisecond)}, ctx, "no validity"},
+			{"k", []LockOption{TTL(31 * time.Second)}, ctx, "MaxTTL"},
+			{"k", []LockOption{AutoRenew(0)}, ctx, "not positive"},
 		} {
 			m := p.Mutex(tc.name, tc.opts...)
 			for op, call := range map[string]func() error{
@@ -397,7 +397,7 @@ func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 				said = append(said, u.Error())
 			}
 		}
-		try := func(name string, opts ...MutexOption) error {
+		try := func(name string, opts ...LockOption) error {
 			_, err := p.Mutex(name, opts...).TryLock(t.Context())
 			return err
 		}

@@ -583,13 +583,13 @@ func TestHandoffIsShownByNoPrinterAndNoEncoder(t *testing.T) {
 
 func TestHandedOffLeaseHasTheTermsOfItsOwner(t *testing.T) {
 	for name, tc := range map[string]struct {
-		opts []MutexOption
+		opts []LockOption
 		ends time.Duration // after the grant; 0: not within a minute
 	}{
-		"fixed":       {[]MutexOption{TTL(30 * time.Second)}, 30 * time.Second},
-		"renewed":     {[]MutexOption{AutoRenew(20 * time.Second)}, 0},
-		"for a while": {[]MutexOption{AutoRenew(20 * time.Second), MaxHold(40 * time.Second)}, 40 * time.Second},
-		"for long":    {[]MutexOption{MaxHold(0)}, 0}, // as the Config says
+		"fixed":       {[]LockOption{TTL(30 * time.Second)}, 30 * time.Second},
+		"renewed":     {[]LockOption{AutoRenew(20 * time.Second)}, 0},
+		"for a while": {[]LockOption{AutoRenew(20 * time.Second), MaxHold(40 * time.Second)}, 40 * time.Second},
+		"for long":    {[]LockOption{MaxHold(0)}, 0}, // as the Config says
 	} {
 		for n := range 4 {
 			waited, after := n%2 == 0, []time.Duration{500 * time.Millisecond, 8 * time.Second}[n/2]

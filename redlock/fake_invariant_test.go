@@ -272,7 +272,7 @@ func TestValidityCountsFromBeforeTheFirstRequest(t *testing.T) {
 }
 
 func TestLeaseEndsExactlyWithItsValidityWhileEveryMemberHangs(t *testing.T) {
-	for _, opt := range []MutexOption{TTL(10 * time.Second), AutoRenew(10 * time.Second)} {
+	for _, opt := range []LockOption{TTL(10 * time.Second), AutoRenew(10 * time.Second)} {
 		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 			p := join(t, cluster)
 			start := time.Now()

@@ -430,7 +430,7 @@ func TestWaiterThatDiesDelaysOthersByItsEntryAtMost(t *testing.T) {
 }
 
 func TestHolderThatDiesIsSucceededWhenItsLeaseEnds(t *testing.T) {
-	for _, opt := range []MutexOption{TTL(10 * time.Second), AutoRenew(10 * time.Second)} {
+	for _, opt := range []LockOption{TTL(10 * time.Second), AutoRenew(10 * time.Second)} {
 		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 			all := peers(t, cluster, 2)
 			held := all[0].hold(t, "k", opt)

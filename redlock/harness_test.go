@@ -164,7 +164,7 @@ func hits(rules []*redistest.Rule) (n []int) {
 }
 
 // lock takes a lock that is expected to be had.
-func (p *peer) lock(t testing.TB, name string, opts ...MutexOption) *Lease {
+func (p *peer) lock(t testing.TB, name string, opts ...LockOption) *Lease {
 	t.Helper()
 	l, err := p.Mutex(name, opts...).Lock(t.Context())
 	require.NoError(t, err)
@@ -172,7 +172,7 @@ func (p *peer) lock(t testing.TB, name string, opts ...MutexOption) *Lease {
 }
 
 // hold is lock for the goroutine of the test, and waits for the members that did not decide.
-func (p *peer) hold(t testing.TB, name string, opts ...MutexOption) *Lease {
+func (p *peer) hold(t testing.TB, name string, opts ...LockOption) *Lease {
 	t.Helper()
 	l := p.lock(t, name, opts...)
 	synctest.Wait()
@@ -187,7 +187,7 @@ type locking struct {
 	at    time.Time // when it returned
 }
 
-func (p *peer) lockLater(ctx context.Context, name string, opts ...MutexOption) *locking {
+func (p *peer) lockLater(ctx context.Context, name string, opts ...LockOption) *locking {
 	w := &locking{done: make(chan struct{})}
 	go func() {
 		defer close(w.done)

@@ -21,7 +21,7 @@ type Mutex struct {
 
 // Mutex names a lock. Any bytes will do, up to Config.MaxName of them; mistakes in name and options are
 // reported by Lock. Without options the lease is renewed until it is unlocked (AutoRenew(Config.TTL)).
-func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
+func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 	m := &Mutex{c: c, name: name, terms: terms{ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold}}
 	for _, o := range opts {
 		o(&m.terms)

@@ -368,7 +368,7 @@ func ttlOfNothing(t *testing.T) {
 		p := join(t, cluster, quiet)
 		asked := p.count(acquireScript)
 		for _, ttl := range []time.Duration{-time.Second, 0, 1, time.Microsecond, 999 * time.Microsecond, time.Millisecond, 2 * time.Millisecond} {
-			for _, opt := range []MutexOption{TTL(ttl), AutoRenew(ttl)} {
+			for _, opt := range []LockOption{TTL(ttl), AutoRenew(ttl)} {
 				_, err := p.Mutex("k", opt).Lock(t.Context())
 				require.ErrorIs(t, err, ErrInput, "%v", ttl)
 				_, err = p.Mutex("k", opt).TryLock(t.Context())

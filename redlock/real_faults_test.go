@@ -35,7 +35,7 @@ type traffic struct {
 }
 
 // drive starts the traffic of these clients.
-func drive(t testing.TB, clients []*Client, opts ...MutexOption) *traffic {
+func drive(t testing.TB, clients []*Client, opts ...LockOption) *traffic {
 	ctx, stop := context.WithCancel(context.Background())
 	tr := &traffic{history: newHistory(), workers: 2 * len(clients), stop: stop}
 	for i, c := range clients {
@@ -47,7 +47,7 @@ func drive(t testing.TB, clients []*Client, opts ...MutexOption) *traffic {
 	return tr
 }
 
-func (tr *traffic) work(ctx context.Context, c *Client, who int, key string, opts []MutexOption) {
+func (tr *traffic) work(ctx context.Context, c *Client, who int, key string, opts []LockOption) {
 	for ctx.Err() == nil {
 		start := time.Now()
 		err := tr.tenure(ctx, c, who, key, func(*Lease) { time.Sleep(time.Millisecond) }, opts...)

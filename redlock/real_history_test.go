@@ -41,7 +41,7 @@ func newHistory() *history {
 }
 
 // tenure takes the lock, does work, and books what it may have believed in between.
-func (h *history) tenure(ctx context.Context, c *Client, who int, key string, work func(*Lease), opts ...MutexOption) error {
+func (h *history) tenure(ctx context.Context, c *Client, who int, key string, work func(*Lease), opts ...LockOption) error {
 	patience, cancel := context.WithTimeout(ctx, time.Minute) // longer than any lease lives by itself
 	defer cancel()
 	lease, err := c.Mutex(key, opts...).Lock(patience)

@@ -20,7 +20,7 @@ func init() {
 
 type redquorum struct {
 	client *redlock.Client
-	option redlock.MutexOption
+	option redlock.LockOption
 	counts redquorumCounts
 }
 

@@ -401,7 +401,7 @@ func kindOf(err error) string {
 
 // lock takes a lock; nil: it has not got it.
 func (s *seat) lock(ctx context.Context, name string, ttl, patience time.Duration, try bool,
-	opts ...redlock.MutexOption) *held {
+	opts ...redlock.LockOption) *held {
 	s.mu.Lock()
 	c, n, entry := s.c, s.n, s.entry
 	s.mu.Unlock()

@@ -33,7 +33,7 @@ func TestThreeMembersDieAndComeBack(t *testing.T) {
 			w.progress(t, 50)
 			client := w.clients[0]
 			held := map[string]*redlock.Lease{}
-			for name, opts := range map[string][]redlock.MutexOption{
+			for name, opts := range map[string][]redlock.LockOption{
 				"renewed": nil, "fixed": {redlock.TTL(maxTTL)}, "given back": {redlock.TTL(maxTTL)},
 			} {
 				lease, err := client.Mutex("held:"+name, opts...).Lock(t.Context())

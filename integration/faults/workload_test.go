@@ -153,7 +153,7 @@ type later struct{ c *redlock.Client }
 func (l later) String() string { return fmt.Sprint(l.c.Members()) }
 
 func (w *workload) work(ctx context.Context, who int) {
-	var opts []redlock.MutexOption
+	var opts []redlock.LockOption
 	if w.terms.ttl > 0 {
 		opts = append(opts, redlock.TTL(w.terms.ttl))
 	}
@@ -173,7 +173,7 @@ func (w *workload) work(ctx context.Context, who int) {
 
 // tenure takes a key, works, and books what it believed. An error of Unlock is no failure of the tenure: the
 // lease may have been lost.
-func (w *workload) tenure(ctx context.Context, who int, key string, opts []redlock.MutexOption) error {
+func (w *workload) tenure(ctx context.Context, who int, key string, opts []redlock.LockOption) error {
 	x := history.Tenure{Client: who, Key: key, Asked: history.Now()}
 	lease, err := w.clients[who].Mutex(key, opts...).Lock(ctx)
 	if err != nil {

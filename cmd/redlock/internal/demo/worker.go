@@ -71,7 +71,7 @@ func (w *worker) hold(ctx context.Context) {
 }
 
 // take waits for the lock; nil: there is nothing to unlock.
-func (w *worker) take(ctx context.Context, opts ...redlock.MutexOption) *redlock.Lease {
+func (w *worker) take(ctx context.Context, opts ...redlock.LockOption) *redlock.Lease {
 	w.board.does(w.i, waits)
 	requested := time.Now()
 	lease, err := w.client.Mutex(w.key, opts...).Lock(ctx)
