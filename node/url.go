@@ -18,7 +18,7 @@ type URLError struct {
 	Problem string
 }
 
-func (e *URLError) Error() string { return "node: redis URL " + e.Problem }
+func (e *URLError) Error() string { return "redis URL " + e.Problem }
 
 // ParseURL reads
 //

@@ -22,7 +22,7 @@ import (
 // detachedLease is what acquire and extend print.
 type detachedLease struct {
 	Key     string    `json:"key"`
-	Fence   uint64    `json:"fence"`
+	Token   uint64    `json:"token"`
 	Until   time.Time `json:"valid_until"`
 	Votes   int       `json:"votes"`
 	Members int       `json:"members"`
@@ -33,8 +33,8 @@ func (d detachedLease) print(w io.Writer, format string) error {
 	if format == "json" {
 		return json.NewEncoder(w).Encode(d)
 	}
-	_, err := fmt.Fprintf(w, "export REDLOCK_KEY=%s\nexport REDLOCK_FENCE=%d\nexport REDLOCK_VALID_UNTIL=%s\nexport REDLOCK_VOTES=%d/%d\nexport REDLOCK_LEASE=%s\n",
-		quoted(d.Key), d.Fence, d.Until.Format(time.RFC3339Nano), d.Votes, d.Members, d.Lease)
+	_, err := fmt.Fprintf(w, "export REDLOCK_KEY=%s\nexport REDLOCK_TOKEN=%d\nexport REDLOCK_VALID_UNTIL=%s\nexport REDLOCK_VOTES=%d/%d\nexport REDLOCK_LEASE=%s\n",
+		quoted(d.Key), d.Token, d.Until.Format(time.RFC3339Nano), d.Votes, d.Members, d.Lease)
 	return err
 }
 
@@ -44,7 +44,7 @@ func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) +
 // detach ends our part in a lease without ending the lease, and prints what goes on with it. Where that
 // cannot be printed, nobody could release the lock: so it is given back.
 func (c *connection) detach(ctx context.Context, w io.Writer, lease *redlock.Lease, format string) error {
-	d := detachedLease{Key: lease.Key(), Fence: lease.Token(), Until: lease.ValidUntil(), Votes: lease.Votes(), Members: len(c.set.Members)}
+	d := detachedLease{Key: lease.Key(), Token: lease.Token(), Until: lease.ValidUntil(), Votes: lease.Votes(), Members: len(c.set.Members)}
 	h, err := lease.Handoff()
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func (c *common) adopt(cmd *cobra.Command, file, key string) (*connection, *redl
 func newRelease() *cobra.Command {
 	var c common
 	var force, yes bool
-	var fence uint64
+	var token uint64
 	file := ""
 	cmd := &cobra.Command{
 		Use:   "release KEY",
@@ -234,8 +234,8 @@ func newRelease() *cobra.Command {
 
 With --force it takes the lock from its holder: it shows the holder, asks, and takes the lock from that
 holder alone. Each member compares in the step that takes its vote, so whoever got the lock meanwhile
-keeps it; exit code 75 says that the holder had changed and nothing was done. With --if-fence N the holder must be
-the one with the token N besides, as "redlock inspect", "redlock fence" or its own log told it. Nothing happens, with
+keeps it; exit code 75 says that the holder had changed and nothing was done. With --if-token N the holder must be
+the one with the token N besides, as "redlock inspect", "redlock token" or its own log told it. Nothing happens, with
 exit code 0, where nobody holds it. The holder is told at its next renewal, at the latest when its validity
 is over: until then two believe that they hold it, and only fencing tells them apart. It is for a person who
 knows that the holder is gone.
@@ -243,18 +243,18 @@ knows that the holder is gone.
 ` + leaseHelp + "\n\n" + configHelp,
 		Example: `  redlock release nightly
   redlock release nightly --force
-  redlock release nightly --force --if-fence 1795255221307363 --yes 2>>audit.log`,
+  redlock release nightly --force --if-token 1795255221307363 --yes 2>>audit.log`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var only *uint64
-			if cmd.Flags().Changed("if-fence") {
-				only = &fence
+			if cmd.Flags().Changed("if-token") {
+				only = &token
 			}
 			switch {
 			case force:
 				return c.force(cmd, args[0], yes, only)
 			case yes, only != nil:
-				return usage("--yes and --if-fence are for --force")
+				return usage("--yes and --if-token are for --force")
 			}
 			conn, lease, err := c.adopt(cmd, file, args[0])
 			if err != nil {
@@ -267,7 +267,7 @@ knows that the holder is gone.
 	c.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&force, "force", false, "take the lock from its holder")
 	cmd.Flags().BoolVar(&yes, "yes", false, "with --force: do not ask")
-	cmd.Flags().Uint64Var(&fence, "if-fence", 0, "with --force: only if this is the token of the holder")
+	cmd.Flags().Uint64Var(&token, "if-token", 0, "with --force: only if this is the token of the holder")
 	cmd.Flags().StringVar(&file, "lease-file", "", "file with the lease; - is standard input")
 	return cmd
 }

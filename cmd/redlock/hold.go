@@ -19,7 +19,7 @@ import (
 type event struct {
 	Event   string    `json:"event"` // held, losing, lost or released
 	Key     string    `json:"key"`
-	Fence   uint64    `json:"fence"`
+	Token   uint64    `json:"token"`
 	Votes   int       `json:"votes"`
 	Members int       `json:"members"`
 	Until   time.Time `json:"valid_until"`

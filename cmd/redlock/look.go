@@ -19,7 +19,7 @@ import (
 type inspectionJSON struct {
 	Key     string           `json:"key"`
 	Holder  string           `json:"holder"` // hash of the owner, "" if nobody holds it at a majority
-	Fence   uint64           `json:"fence"`
+	Token   uint64           `json:"token"`
 	Votes   int              `json:"votes"`
 	Members []memberViewJSON `json:"members"`
 }
@@ -42,7 +42,7 @@ type waiterJSON struct {
 }
 
 func toJSON(in *redlock.Inspection) inspectionJSON {
-	out := inspectionJSON{Key: in.Key, Holder: in.Holder, Fence: in.Token, Votes: in.Votes}
+	out := inspectionJSON{Key: in.Key, Holder: in.Holder, Token: in.Token, Votes: in.Votes}
 	for _, v := range in.Members {
 		m := memberViewJSON{Member: v.Member, State: v.State, Owner: v.Owner, TTLMS: v.TTL.Milliseconds(), Token: v.Token, Counter: v.Counter}
 		if v.Err != nil {
@@ -243,13 +243,13 @@ func printWatch(w io.Writer, in *redlock.Inspection, line string, asJSON bool) e
 	}{time.Now(), toJSON(in)})
 }
 
-func newFence() *cobra.Command {
+func newToken() *cobra.Command {
 	var c common
 	var verify uint64
 	cmd := &cobra.Command{
-		Use:   "fence KEY",
+		Use:   "token KEY",
 		Short: "Print or check the fencing token of a lock's holder",
-		Long: `fence prints the fencing token under which KEY is held; exit code 1 if nobody holds it.
+		Long: `token prints the fencing token under which KEY is held; exit code 1 if nobody holds it.
 
 With --verify N it prints nothing and says by its exit code whether N is the token of the holder: 0 yes; 1 no,
 somebody else has held the lock since, or nobody does; 65 the key is no lock; 69 too few members answered to tell. It is for
@@ -260,8 +260,8 @@ Where members granted with different tokens, the greatest is printed; the holder
 both pass --verify.
 
 ` + configHelp,
-		Example: `  redlock fence nightly
-  redlock fence nightly --verify "$REDLOCK_FENCE" && cp report.csv /srv/reports/`,
+		Example: `  redlock token nightly
+  redlock token nightly --verify "$REDLOCK_TOKEN" && cp report.csv /srv/reports/`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			conn, err := c.open(cmd.Context(), cmd)

@@ -14,7 +14,7 @@ import (
 
 // Whatever members granted to whom: the holder's token passes, every earlier one fails, and silence of
 // members turns either into "cannot tell" at worst.
-func TestFenceVerifiesTheHolderAlone(t *testing.T) {
+func TestTokenVerifiesTheHolderAlone(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))

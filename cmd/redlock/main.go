@@ -113,7 +113,7 @@ Exit codes: 0 done; 1 no, or something did not hold; 64 usage; 65 the key is no 
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(newDemo(runDemo), newRun(), newHold(), newAcquire(), newExtend(), newRelease(),
-		newInspect(), newLs(), newWatch(), newFence(), newDoctor(), newInit(), newNodes(), newBench(), newVersion())
+		newInspect(), newLs(), newWatch(), newToken(), newDoctor(), newInit(), newNodes(), newBench(), newVersion())
 	root.Flags().Bool("version", false, "print the version of this program") // cobra's own takes -v, which is --verbose elsewhere
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.InitDefaultCompletionCmd()

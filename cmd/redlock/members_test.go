@@ -145,9 +145,9 @@ func holdsLocks(t *testing.T, url string, names []string) {
 		if n := strings.Count(listed, fmt.Sprintf("%q", name)); n != 1 {
 			t.Errorf("%s is listed %d times:\n%s", name, n, listed)
 		}
-		token := strings.TrimSpace(succeed(t, `^\d+\s`, with("fence", name)...))
-		succeed(t, "^$", with("fence", name, "--verify", token)...)
-		fail(t, 1, "^$", with("fence", name, "--verify", "1")...)
+		token := strings.TrimSpace(succeed(t, `^\d+\s`, with("token", name)...))
+		succeed(t, "^$", with("token", name, "--verify", token)...)
+		fail(t, 1, "^$", with("token", name, "--verify", "1")...)
 	}
 	if n := strings.Count(succeed(t, "", with("ls", names[0])...), "\n"); n != 1 {
 		t.Errorf("%d locks begin with %s", n, names[0])

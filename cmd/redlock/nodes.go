@@ -237,7 +237,7 @@ func newNodesSignal(dir *string, verb, short string, do func(*nodes.Set, int) er
 				return err
 			}
 			if n < 1 || n > set.Len() {
-				return usage("there is no node %d: they are 1 to %d", n, set.Len())
+				return usage("there is no member %d: they are 1 to %d", n, set.Len())
 			}
 			if err := do(set, n); err != nil {
 				return &exitError{exitFailed, err}

@@ -27,7 +27,7 @@ import (
 type heldLock struct {
 	Key   string `json:"key"`
 	Votes int    `json:"votes"`
-	Fence uint64 `json:"fence"`
+	Token uint64 `json:"token"`
 	TTLMS int64  `json:"ttl_ms"` // the longest of the votes
 }
 
@@ -78,7 +78,7 @@ Sentinels INFO.
 			}
 			table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 			for _, l := range locks {
-				_, _ = fmt.Fprintf(table, "%s\ttoken %d\t%d/%d\t%v\n", member.Quote(l.Key), l.Fence, l.Votes, len(members), time.Duration(l.TTLMS)*time.Millisecond)
+				_, _ = fmt.Fprintf(table, "%s\ttoken %d\t%d/%d\t%v\n", member.Quote(l.Key), l.Token, l.Votes, len(members), time.Duration(l.TTLMS)*time.Millisecond)
 			}
 			return table.Flush()
 		},
@@ -445,7 +445,7 @@ func tally(votes [][]vote, need int, all bool) []heldLock {
 				found[[2]string{v.key, v.owner}] = l
 			}
 			l.Votes++
-			l.Fence, l.TTLMS = max(l.Fence, v.token), max(l.TTLMS, v.ttl)
+			l.Token, l.TTLMS = max(l.Token, v.token), max(l.TTLMS, v.ttl)
 		}
 	}
 	var out []heldLock

@@ -117,7 +117,7 @@ any of the first four. Ctrl-Z (TSTP) stops neither: a command that is stopped wo
 and one whose redlock is stopped would lose it. Its environment has
 
   REDLOCK_KEY          the lock's name
-  REDLOCK_FENCE        the fencing token: give it to the storage with each write
+  REDLOCK_TOKEN        the fencing token: give it to the storage with each write
   REDLOCK_VALID_UNTIL  end of the validity when the command was started (RFC 3339); renewals move it
   REDLOCK_VOTES        members that granted, of how many: 3/5
   REDLOCK_HELD         1
@@ -185,7 +185,7 @@ func ownDash(cmd *cobra.Command, args []string) bool {
 // runStatus is what --status-file holds.
 type runStatus struct {
 	Key     string `json:"key"`
-	Fence   uint64 `json:"fence,omitempty"`
+	Token   uint64 `json:"token,omitempty"`
 	Outcome string `json:"outcome"`      // command, lost, not_obtained, or failed
 	Code    int    `json:"exit_code"`    // of this program
 	Command *int   `json:"command_code"` // of the command, null if it did not run
@@ -294,7 +294,7 @@ func (f *runFlags) run(cmd *cobra.Command, key string, command []string) (runSta
 		return status, errors.Join(context.Cause(ctx), lease.Unlock(context.Background()))
 	}
 	obtained := time.Now()
-	status.Fence = lease.Token()
+	status.Token = lease.Token()
 	conn.log.Info("lock obtained", "key", key, "token", lease.Token(), "votes", lease.Votes(), "until", lease.ValidUntil())
 
 	p, err := child.Start(child.Command{
@@ -399,7 +399,7 @@ func environment(ours []string, key string, lease *redlock.Lease, members int) [
 func lines(lease *redlock.Lease, members int) []string {
 	return []string{
 		"REDLOCK_KEY=" + lease.Key(),
-		fmt.Sprintf("REDLOCK_FENCE=%d", lease.Token()),
+		fmt.Sprintf("REDLOCK_TOKEN=%d", lease.Token()),
 		"REDLOCK_VALID_UNTIL=" + lease.ValidUntil().Format(time.RFC3339Nano),
 		fmt.Sprintf("REDLOCK_VOTES=%d/%d", lease.Votes(), members),
 		"REDLOCK_HELD=1",

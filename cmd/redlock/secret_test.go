@@ -46,7 +46,7 @@ func TestNothingSecretLeaves(t *testing.T) {
 		"config":      {in + server.Addr(), "doctor --show-config --json", 0},
 		"ls":          {in + server.Addr(), "ls -vv --json --all", 0},
 		"force":       {in + server.Addr(), "release k --force --yes -vv", 0},
-		"fence":       {in + server.Addr(), "fence k --verify 1 -vv", 1},
+		"token":       {in + server.Addr(), "token k --verify 1 -vv", 1},
 	} {
 		args := strings.Fields(tc.args)
 		if i := strings.Index(tc.args, "sh -c "); i >= 0 {
@@ -89,7 +89,7 @@ func TestNothingSecretLeaves(t *testing.T) {
 	}
 	_ = holder.Process.Signal(os.Interrupt)
 	_ = holder.Wait()
-	if text := output.String(); strings.Contains(text, owner) || strings.Contains(text, canary) || !strings.Contains(text, "REDLOCK_FENCE=") {
+	if text := output.String(); strings.Contains(text, owner) || strings.Contains(text, canary) || !strings.Contains(text, "REDLOCK_TOKEN=") {
 		t.Errorf("the holder tells a secret, or nothing:\n%s", text)
 	}
 }

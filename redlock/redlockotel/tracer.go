@@ -8,7 +8,7 @@
 //	redlock.try          whether it was TryLock
 //	redlock.ttl_ms       what was asked for
 //	redlock.votes        members that had granted, of redlock.quorum that were needed where it failed
-//	redlock.fence        the token
+//	redlock.token        the token
 //	redlock.validity_ms  left at the grant
 //
 // and events "wait" (it was refused first), "wakeup" (redlock.source: notify, a member granted what waited there;
@@ -125,7 +125,7 @@ func (t *Tracer) AcquireEnd(ctx context.Context, e redlock.AcquireEnd) {
 		span.AddEvent("second round")
 	}
 	if e.Err == nil {
-		span.SetAttributes(attribute.Int("redlock.votes", e.Votes), attribute.Int64("redlock.fence", int64(e.Token)),
+		span.SetAttributes(attribute.Int("redlock.votes", e.Votes), attribute.Int64("redlock.token", int64(e.Token)),
 			attribute.Int64("redlock.validity_ms", e.Validity.Milliseconds()))
 		return
 	}
@@ -186,7 +186,7 @@ func outcomeOf(err error) string {
 // Lost implements redlock.LostTracer.
 func (t *Tracer) Lost(e *redlock.LostError) {
 	_, span := t.tracer.Start(context.Background(), "redlock lost", trace.WithAttributes(t.named(e.Key,
-		attribute.String("redlock.reason", string(e.Reason)), attribute.Int64("redlock.fence", int64(e.Token)))...))
+		attribute.String("redlock.reason", string(e.Reason)), attribute.Int64("redlock.token", int64(e.Token)))...))
 	span.SetStatus(codes.Error, string(e.Reason))
 	span.End()
 }

@@ -270,7 +270,7 @@ func TestSpansTellWhatHappened(t *testing.T) {
 	granted, held, lost := spans[0], spans[1], spans[2]
 	got := attributes(granted.Attributes())
 	if granted.Name() != "redlock acquire" || granted.Parent().SpanID() != parent.SpanContext().SpanID() || got["redlock.outcome"] != "granted" ||
-		got["redlock.fence"] != fmt.Sprint(lease.Token()) || got["redlock.try"] != "false" || got["redlock.ttl_ms"] != "30000" || got["redlock.votes"] < "2" || got["redlock.validity_ms"] < "1" {
+		got["redlock.token"] != fmt.Sprint(lease.Token()) || got["redlock.try"] != "false" || got["redlock.ttl_ms"] != "30000" || got["redlock.votes"] < "2" || got["redlock.validity_ms"] < "1" {
 		t.Errorf("granted: %s %v", granted.Name(), got)
 	}
 	got = attributes(held.Attributes())

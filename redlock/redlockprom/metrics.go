@@ -32,22 +32,22 @@ var Dashboard []byte
 type Metrics struct {
 	key func(string) string
 
-	acquired  *prometheus.CounterVec
-	took      *prometheus.HistogramVec
-	waited    *prometheus.HistogramVec
-	hold      *prometheus.HistogramVec
-	validity  *prometheus.HistogramVec
-	votes     *prometheus.HistogramVec
-	raised    *prometheus.CounterVec
-	extended  *prometheus.CounterVec
-	lost      *prometheus.CounterVec
-	released  *prometheus.CounterVec
-	nodeError *prometheus.CounterVec
-	guard     *prometheus.CounterVec
-	request   *prometheus.HistogramVec
-	wakeups   *prometheus.CounterVec
-	build     prometheus.Gauge
-	all       []prometheus.Collector
+	acquired    *prometheus.CounterVec
+	took        *prometheus.HistogramVec
+	waited      *prometheus.HistogramVec
+	hold        *prometheus.HistogramVec
+	validity    *prometheus.HistogramVec
+	votes       *prometheus.HistogramVec
+	raised      *prometheus.CounterVec
+	extended    *prometheus.CounterVec
+	lost        *prometheus.CounterVec
+	released    *prometheus.CounterVec
+	memberError *prometheus.CounterVec
+	guard       *prometheus.CounterVec
+	request     *prometheus.HistogramVec
+	wakeups     *prometheus.CounterVec
+	build       prometheus.Gauge
+	all         []prometheus.Collector
 
 	held, oldest, waiters, up, voting, silent, offset *prometheus.Desc
 
@@ -93,13 +93,13 @@ func New(opts ...Option) *Metrics {
 	m.hold = histogram("redlock_hold_duration_seconds", "Time from grant to unlock.", long, labels()...)
 	m.validity = histogram("redlock_grant_validity_seconds", "Validity left when a lock was granted.", validities, labels()...)
 	m.votes = histogram("redlock_grant_votes", "Members that had granted when a lock was granted.", []float64{1, 2, 3, 4, 5, 6, 7}, labels()...)
-	m.raised = counter("redlock_fence_writeback_total", "Grants whose token needed a second round, because the members' counters disagreed.", labels()...)
+	m.raised = counter("redlock_token_writeback_total", "Grants whose token needed a second round, because the members' counters disagreed.", labels()...)
 	m.extended = counter("redlock_extend_total", "Renewals that were decided, by outcome: renewed, refused.", labels("outcome")...)
 	m.lost = counter("redlock_lost_total", "Leases that ended without their holder, by reason: expired, refused, max_hold, closed.", labels("reason")...)
 	m.released = counter("redlock_release_total", "Calls of Unlock, by outcome: released, lost, in_doubt, error.", labels("outcome")...)
-	m.nodeError = counter("redlock_node_errors_total", "Failures of a member that were seen when it went down or when no quorum was found, by kind.", "node", "kind")
-	m.guard = counter("redlock_guard_events_total", "Steps of the restart guard at a member: marked, forgot, quarantined, lifted, restored, tokens_by_clock.", "node", "step")
-	m.request = histogram("redlock_node_request_duration_seconds", "Time until a member answered a request, waiting in line included, by operation: acquire, wait, yield, raise, release, extend, rejoin.", quick, "node", "op")
+	m.memberError = counter("redlock_member_errors_total", "Failures of a member that were seen when it went down or when no quorum was found, by error.", "member", "error")
+	m.guard = counter("redlock_guard_events_total", "Steps of the restart guard at a member: marked, forgot, quarantined, lifted, restored, tokens_by_clock.", "member", "step")
+	m.request = histogram("redlock_member_request_duration_seconds", "Time until a member answered a request, waiting in line included, by operation: acquire, wait, yield, raise, release, extend, rejoin.", quick, "member", "op")
 	m.wakeups = counter("redlock_wakeups_total", "What moved callers of Lock that wait, by source: notify (a member has granted and told), and what makes them ask again: poll (a heartbeat, one a second), expiry (a member's lock should have ended), member (a member came back).", labels("source")...)
 	m.build = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "redlock_build_info", Help: "Always 1; the version of the library is a label.", ConstLabels: prometheus.Labels{"version": version()},
@@ -109,10 +109,10 @@ func New(opts ...Option) *Metrics {
 	m.held = prometheus.NewDesc("redlock_held", "Leases that are held.", nil, nil)
 	m.oldest = prometheus.NewDesc("redlock_oldest_held_seconds", "Age of the oldest lease that is held, 0 if there is none.", nil, nil)
 	m.waiters = prometheus.NewDesc("redlock_waiters", "Callers of Lock that wait.", nil, nil)
-	m.up = prometheus.NewDesc("redlock_node_up", "1 while the member can be reached.", []string{"node"}, nil)
-	m.voting = prometheus.NewDesc("redlock_node_voting", "1 while the member votes: it can be reached, and is not suspected of having forgotten.", []string{"node"}, nil)
-	m.silent = prometheus.NewDesc("redlock_node_silent_slots", "Hash slots of a Redis Cluster for whose locks it does not vote, while it votes for others; 0 for one server.", []string{"node"}, nil)
-	m.offset = prometheus.NewDesc("redlock_node_clock_offset_seconds", "By how much the member's wall clock is ahead of this machine's, give or take half a round trip. None where it was not asked yet.", []string{"node"}, nil)
+	m.up = prometheus.NewDesc("redlock_member_up", "1 while the member can be reached.", []string{"member"}, nil)
+	m.voting = prometheus.NewDesc("redlock_member_voting", "1 while the member votes: it can be reached, and is not suspected of having forgotten.", []string{"member"}, nil)
+	m.silent = prometheus.NewDesc("redlock_member_silent_slots", "Hash slots of a Redis Cluster for whose locks it does not vote, while it votes for others; 0 for one server.", []string{"member"}, nil)
+	m.offset = prometheus.NewDesc("redlock_member_clock_offset_seconds", "By how much the member's wall clock is ahead of this machine's, give or take half a round trip. None where it was not asked yet.", []string{"member"}, nil)
 	m.begin()
 	return m
 }
@@ -278,7 +278,7 @@ func (m *Metrics) failures(err error) {
 	}
 	for _, v := range q.Votes {
 		if v.Err != nil {
-			m.nodeError.WithLabelValues(v.Member, kindOf(v.Err)).Inc()
+			m.memberError.WithLabelValues(v.Member, kindOf(v.Err)).Inc()
 		}
 	}
 }
@@ -344,7 +344,7 @@ func (m *Metrics) Released(key string, held time.Duration, err error) {
 // Member implements redlock.MemberTracer.
 func (m *Metrics) Member(name string, up bool, cause error) {
 	if !up && cause != nil && !errors.Is(cause, member.ErrConnecting) {
-		m.nodeError.WithLabelValues(name, kindOf(cause)).Inc()
+		m.memberError.WithLabelValues(name, kindOf(cause)).Inc()
 	}
 }
 

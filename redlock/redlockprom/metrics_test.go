@@ -164,9 +164,9 @@ redlock_lost_total{reason="closed"} 0
 redlock_lost_total{reason="expired"} 1
 redlock_lost_total{reason="max_hold"} 0
 redlock_lost_total{reason="refused"} 1
-# HELP redlock_node_errors_total Failures of a member that were seen when it went down or when no quorum was found, by kind.
-# TYPE redlock_node_errors_total counter
-redlock_node_errors_total{kind="auth",node="a:1"} 1
+# HELP redlock_member_errors_total Failures of a member that were seen when it went down or when no quorum was found, by error.
+# TYPE redlock_member_errors_total counter
+redlock_member_errors_total{error="auth",member="a:1"} 1
 # HELP redlock_release_total Calls of Unlock, by outcome: released, lost, in_doubt, error.
 # TYPE redlock_release_total counter
 redlock_release_total{outcome="error"} 0
@@ -227,22 +227,22 @@ func TestRequestsAndWakeupsAreCounted(t *testing.T) {
 	if n := testutil.ToFloat64(m.wakeups.WithLabelValues("notify")); n < 2 {
 		t.Errorf("told of %v grants: a majority of three was needed", n)
 	}
-	offsets := values(t, registry, "redlock_node_clock_offset_seconds")
+	offsets := values(t, registry, "redlock_member_clock_offset_seconds")
 	if len(offsets) != 3 {
 		t.Errorf("clocks: %v", offsets)
 	}
-	for node, ahead := range offsets {
+	for name, ahead := range offsets {
 		if ahead < -30 || ahead > 30 {
-			t.Errorf("the clock of %s, which is in this process, is %v s ahead", node, ahead)
+			t.Errorf("the clock of %s, which is in this process, is %v s ahead", name, ahead)
 		}
 		for _, op := range []string{"acquire", "wait", "release", "extend"} {
-			eventually(t, func() bool { return values(t, registry, "redlock_node_request_duration_seconds")[node+" "+op] > 0 })
+			eventually(t, func() bool { return values(t, registry, "redlock_member_request_duration_seconds")[name+" "+op] > 0 })
 		}
 	}
 	for _, err := range []error{nil, fmt.Errorf("a:1: %w", &member.ReplyError{Text: "OOM"}), member.ErrBroken} {
 		m.Request(t.Context(), redlock.Request{Member: "a:1", Op: "acquire", Took: time.Second, Err: err})
 	}
-	if n := values(t, registry, "redlock_node_request_duration_seconds")["a:1 acquire"]; n != 2 {
+	if n := values(t, registry, "redlock_member_request_duration_seconds")["a:1 acquire"]; n != 2 {
 		t.Errorf("%v durations of two answers", n)
 	}
 }
@@ -324,7 +324,7 @@ func TestMetricsHoldNoSecret(t *testing.T) {
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		return w.Body.String()
 	}
-	if text := exposed(New(), "invoice:"+canary); strings.Contains(text, canary) || strings.Contains(text, "invoice") || !strings.Contains(text, `node="b:1"`) {
+	if text := exposed(New(), "invoice:"+canary); strings.Contains(text, canary) || strings.Contains(text, "invoice") || !strings.Contains(text, `member="b:1"`) {
 		t.Error(text)
 	}
 	byKind := New(WithKeyLabel(func(name string) string { kind, _, _ := strings.Cut(name, ":"); return kind }))

@@ -46,7 +46,7 @@ type Node struct {
 }
 
 // ErrNone: there is no set in the directory.
-var ErrNone = errors.New("no set of nodes here: start one with \"redlock nodes up\"")
+var ErrNone = errors.New("no set of members here: start one with \"redlock nodes up\"")
 
 type record struct {
 	Ports []int `json:"ports"`
@@ -128,7 +128,7 @@ func (s *Set) start(ctx context.Context, binary string, i int) error {
 		"--port", strconv.Itoa(s.ports[i]), "--bind", "127.0.0.1", "--dir", home, "--pidfile", pidfile, "--logfile", filepath.Join(home, "log"),
 		"--daemonize", "yes", "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("node %d: %s: %w: %s", i+1, binary, err, bytes.TrimSpace(out))
+		return fmt.Errorf("member %d: %s: %w: %s", i+1, binary, err, bytes.TrimSpace(out))
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -142,7 +142,7 @@ func (s *Set) start(ctx context.Context, binary string, i int) error {
 		case <-again.C:
 		case <-ctx.Done():
 			log, _ := os.ReadFile(filepath.Join(home, "log"))
-			return fmt.Errorf("node %d does not answer on port %d; the end of its log:\n%s", i+1, s.ports[i], log[max(0, len(log)-500):])
+			return fmt.Errorf("member %d does not answer on port %d; the end of its log:\n%s", i+1, s.ports[i], log[max(0, len(log)-500):])
 		}
 	}
 }
@@ -227,21 +227,21 @@ func (s *Set) Resume(n int) error { return s.send(n, cont, Running) }
 // send signals a node and waits until it shows.
 func (s *Set) send(n int, sig syscall.Signal, want State) error {
 	if n < 1 || n > len(s.ports) {
-		return fmt.Errorf("there is no node %d: they are 1 to %d", n, len(s.ports))
+		return fmt.Errorf("there is no member %d: they are 1 to %d", n, len(s.ports))
 	}
 	node := s.node(n - 1)
 	if node.State == want {
 		return nil
 	}
 	if node.State == Dead {
-		return fmt.Errorf("node %d is dead: start it with \"redlock nodes up\"", n)
+		return fmt.Errorf("member %d is dead: start it with \"redlock nodes up\"", n)
 	}
 	p, err := os.FindProcess(node.Pid)
 	if err == nil {
 		err = p.Signal(sig)
 	}
 	if err != nil {
-		return fmt.Errorf("node %d: %w", n, err)
+		return fmt.Errorf("member %d: %w", n, err)
 	}
 	return s.await(n, want, 5*time.Second)
 }
@@ -252,7 +252,7 @@ func (s *Set) await(n int, want State, patience time.Duration) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("node %d is still %s", n, s.node(n-1).State)
+	return fmt.Errorf("member %d is still %s", n, s.node(n-1).State)
 }
 
 // Down ends all, and deletes the set unless keep.
