@@ -208,11 +208,12 @@ func checkMembers(n int) error {
 	return nil
 }
 
-// LockOption is a rare per-lock change, given to Client.Mutex.
+// LockOption changes the terms of one lock. Client.Mutex takes it, and so does each kind of lock.
 type LockOption func(*terms)
 
 // terms are what a lock asks for.
 type terms struct {
+	kind    Kind
 	ttl     time.Duration
 	renew   bool
 	maxHold time.Duration

@@ -78,6 +78,7 @@ func (e *QuorumError) Unwrap() []error {
 // LostError says why a lease ended without its holder. It matches ErrLost.
 type LostError struct {
 	Key    string
+	Kind   Kind
 	Token  uint64
 	Reason LostReason
 	Until  time.Time // the validity it had

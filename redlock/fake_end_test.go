@@ -3,6 +3,7 @@ package redlock
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -556,7 +557,7 @@ func TestReleaseIsOwedUntilTheLongestTTLThatWasAskedForIsOver(t *testing.T) {
 
 func TestHandoffIsShownByNoPrinterAndNoEncoder(t *testing.T) {
 	owner := "ABCDEFGHIJKLMNOPQRSTUVWXYZ:7"
-	h := Handoff{key: "k", owner: &owner, token: 5, terms: terms{ttl: time.Second}}
+	h := Handoff{key: "k", owner: &owner, token: 5, terms: terms{kind: KindMutex, ttl: time.Second}}
 	type around struct {
 		H Handoff
 		h Handoff
@@ -574,11 +575,28 @@ func TestHandoffIsShownByNoPrinterAndNoEncoder(t *testing.T) {
 	for _, secret := range []string{h.Secret(), owner, owner[:26], fmt.Sprintf("%x", owner[:26]), fmt.Sprintf("%X", owner[:26])} {
 		require.NotContains(t, out.String(), secret)
 	}
-	require.Contains(t, out.String(), "(token 5)")
+	require.Contains(t, out.String(), "(mutex, token 5)")
 	back, err := ParseHandoff(h.Secret())
 	require.NoError(t, err)
 	require.Equal(t, h, back)
 	require.Empty(t, Handoff{}.Secret())
+	require.Equal(t, KindMutex, back.Kind())
+}
+
+func TestHandoffOfAnotherKindIsRefused(t *testing.T) {
+	text := func(kind, format string) string {
+		return handoffPrefix + base64.RawURLEncoding.EncodeToString([]byte(`{`+kind+`"k":"aw==","o":"A:7","t":5,"l":1000,"v":`+format+`}`))
+	}
+	for _, kind := range []string{``, `"c":"mutex",`} { // a text without a kind is that of a mutex
+		h, err := ParseHandoff(text(kind, "1"))
+		require.NoError(t, err)
+		require.Equal(t, KindMutex, h.Kind())
+	}
+	_, err := ParseHandoff(text(`"c":"semaphore",`, "1"))
+	require.ErrorIs(t, err, ErrInput)
+	require.ErrorContains(t, err, "a kind that this version does not know")
+	_, err = ParseHandoff(text(`"c":"semaphore",`, "2"))
+	require.ErrorContains(t, err, "another version")
 }
 
 func TestHandedOffLeaseHasTheTermsOfItsOwner(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 )
 
 // Handoff is a lease in transit to another process: what Client.Adopt needs to go on with it. Whoever has it can
-// release the lock, so it is a secret: fmt, slog, JSON and other encoders print its key and token only. Secret gives
+// release the lock, so it is a secret: fmt, slog, JSON and other encoders print its key, kind and token only. Secret gives
 // all of it, as text for ParseHandoff.
 type Handoff struct {
 	key   string
@@ -26,7 +26,11 @@ type Handoff struct {
 	terms terms
 }
 
+// handoffWire is the text of a handoff. Format 1 is that of a mutex: a text without a kind is one. A client ignores
+// fields that it does not know, and refuses formats that it does not know. So every other kind needs a Format above 1:
+// clients that know none but the mutex then refuse it.
 type handoffWire struct {
+	Kind   Kind   `json:"c"`
 	Key    []byte `json:"k"`
 	Owner  string `json:"o"`
 	Token  uint64 `json:"t"`
@@ -44,7 +48,7 @@ func (h Handoff) Secret() string {
 		return ""
 	}
 	b, _ := json.Marshal(handoffWire{ // of strings, numbers and booleans: it cannot fail
-		Key: []byte(h.key), Owner: *h.owner, Token: h.token, Format: 1,
+		Kind: h.terms.kind, Key: []byte(h.key), Owner: *h.owner, Token: h.token, Format: 1,
 		TTL: millis(h.terms.ttl), Renew: h.terms.renew, MaxMS: h.terms.maxHold.Milliseconds(),
 	})
 	return handoffPrefix + base64.RawURLEncoding.EncodeToString(b)
@@ -62,19 +66,25 @@ func ParseHandoff(secret string) (Handoff, error) {
 		w.TTL < 1 || w.TTL > int64(1<<40) || !strings.Contains(w.Owner, ":") {
 		return Handoff{}, badInput("handoff", "not a lease, or one of another version")
 	}
+	if w.Kind != KindMutex && w.Kind != "" {
+		return Handoff{}, badInput("handoff", "a lease of a kind that this version does not know")
+	}
 	return Handoff{key: string(w.Key), owner: &w.Owner, token: w.Token, terms: terms{
-		ttl: time.Duration(w.TTL) * time.Millisecond, renew: w.Renew, maxHold: time.Duration(w.MaxMS) * time.Millisecond,
+		kind: KindMutex, ttl: time.Duration(w.TTL) * time.Millisecond, renew: w.Renew, maxHold: time.Duration(w.MaxMS) * time.Millisecond,
 	}}, nil
 }
 
 // Key returns the name of the lock.
 func (h Handoff) Key() string { return h.key }
 
+// Kind returns the kind of the lock, "" for the zero Handoff.
+func (h Handoff) Kind() Kind { return h.terms.kind }
+
 // Token returns the fencing token.
 func (h Handoff) Token() uint64 { return h.token }
 
 func (h Handoff) String() string {
-	return fmt.Sprintf("lease %s (token %d)", member.Quote(h.key), h.token)
+	return fmt.Sprintf("lease %s (%s, token %d)", member.Quote(h.key), h.terms.kind, h.token)
 }
 
 // Format prints the same with every verb of fmt.

@@ -355,13 +355,13 @@ func (tr *tracer) Lost(e *LostError) {
 	tr.lost = append(tr.lost, e)
 }
 
-func (tr *tracer) Released(key string, _ time.Duration, err error) {
+func (tr *tracer) Released(e Released) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.released = append(tr.released, fmt.Sprint(key, " ", err))
+	tr.released = append(tr.released, fmt.Sprint(e.Kind, " ", e.Key, " ", e.Err))
 }
 
-func (tr *tracer) Renewed(string, bool, time.Duration) {
+func (tr *tracer) Renewed(e Renewed) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.renewed++

@@ -449,11 +449,11 @@ func (n *renewal) requested(r *quorum.Round, c *member.Call) {
 	if n.k.c.trace.request == nil {
 		return
 	}
-	key := ""
+	var lock LockName // of several: none
 	if len(n.items) == 1 {
-		key = n.items[0].l.key
+		lock = n.items[0].l.a.lock()
 	}
-	n.k.c.requested(n.ctx, key, r, c)
+	n.k.c.requested(n.ctx, lock, r, c)
 }
 
 // book counts one member's word for the leases from first on, and acts where that decides: a majority of
@@ -506,7 +506,7 @@ func (n *renewal) book(i, first int, words []member.Reply) {
 			renewed |= 1 << j
 		}
 		if trace != nil {
-			trace.Renewed(it.l.key, ok, clock.Until(it.l.ValidUntil(), now))
+			trace.Renewed(it.l.renewal(ok, clock.Until(it.l.ValidUntil(), now)))
 		}
 	}
 	var next time.Time
@@ -518,7 +518,7 @@ func (n *renewal) book(i, first int, words []member.Reply) {
 	n.k.mu.Unlock()
 	for j := range among(lost) {
 		if trace != nil {
-			trace.Renewed(n.items[j].l.key, false, 0)
+			trace.Renewed(n.items[j].l.renewal(false, 0))
 		}
 		n.items[j].l.lose(LostRefused)
 	}
@@ -607,7 +607,7 @@ type rejoinJudge struct {
 // was sent.
 func (r rejoinJudge) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 	if r.n.k.c.trace.request != nil {
-		r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.key, round, c)
+		r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.a.lock(), round, c)
 	}
 	took := c.Outcome == member.Answered && c.Reply.Int == 1
 	r.n.items[r.j].l.a.rejoined(c.Index, took || c.Outcome == member.Unknown)

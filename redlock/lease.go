@@ -276,7 +276,7 @@ func (l *Lease) lose(reason LostReason) {
 
 // over ends the lease for its holder; the caller owes the rest. nil: it had ended before.
 func (l *Lease) over(reason LostReason) *LostError {
-	err := &LostError{Key: l.key, Token: l.token, Reason: reason, Until: l.validity()}
+	err := &LostError{Key: l.key, Kind: l.a.terms.kind, Token: l.token, Reason: reason, Until: l.validity()}
 	if !l.end(err) {
 		return nil
 	}
@@ -314,7 +314,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	v, cause := r.Wait(ctx, l.c.cfg.MemberTimeout)
 	err := l.unlockError(v, r, cause)
 	if l.c.trace.release != nil {
-		l.c.trace.release.Released(l.key, clock.Elapsed(l.granted, time.Now()), err)
+		l.c.trace.release.Released(Released{Key: l.key, Kind: l.a.terms.kind, Held: clock.Elapsed(l.granted, time.Now()), Err: err})
 	}
 	return err
 }
@@ -345,7 +345,7 @@ func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) erro
 	l.a.mu.Unlock()
 	switch {
 	case disowned > len(l.c.members)-l.c.need:
-		return &LostError{Key: l.key, Token: l.token, Reason: LostRefused, Until: l.validity()}
+		return &LostError{Key: l.key, Kind: l.a.terms.kind, Token: l.token, Reason: LostRefused, Until: l.validity()}
 	case v == quorum.Won:
 		return nil
 	}

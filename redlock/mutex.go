@@ -22,7 +22,7 @@ type Mutex struct {
 // Mutex names a lock. Any bytes will do, up to Config.MaxName of them; mistakes in name and options are
 // reported by Lock. Without options the lease is renewed until it is unlocked (AutoRenew(Config.TTL)).
 func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
-	m := &Mutex{c: c, name: name, terms: terms{ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold}}
+	m := &Mutex{c: c, name: name, terms: terms{kind: KindMutex, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold}}
 	for _, o := range opts {
 		o(&m.terms)
 	}
@@ -104,10 +104,10 @@ func (m *Mutex) traced(ctx context.Context, op string, get func(ctx, in context.
 		return lease, err
 	}
 	start := time.Now()
-	in := m.c.trace.AcquireStart(ctx, AcquireStart{Key: m.name, Try: op == opTryLock, TTL: m.terms.ttl})
+	in := m.c.trace.AcquireStart(ctx, AcquireStart{Key: m.name, Kind: m.terms.kind, Try: op == opTryLock, TTL: m.terms.ttl})
 	lease, res, err := get(ctx, in)
 	e := AcquireEnd{
-		Key: m.name, Err: err, Elapsed: clock.Elapsed(start, time.Now()),
+		Key: m.name, Kind: m.terms.kind, Err: err, Elapsed: clock.Elapsed(start, time.Now()),
 		Votes: res.In.Len(), SecondRound: res.Raised, Waited: res.waited,
 	}
 	if err == nil {

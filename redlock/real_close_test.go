@@ -318,7 +318,7 @@ func (x *closer) event(kind string) {
 func (x *closer) AcquireStart(ctx context.Context, _ AcquireStart) context.Context { return ctx }
 func (x *closer) AcquireEnd(context.Context, AcquireEnd)                           { x.event("AcquireEnd") }
 func (x *closer) Lost(*LostError)                                                  { x.event("Lost") }
-func (x *closer) Renewed(string, bool, time.Duration)                              { x.event("Renewed") }
+func (x *closer) Renewed(Renewed)                                                  { x.event("Renewed") }
 func (x *closer) Request(context.Context, Request)                                 { x.event("Request") }
 func (x *closer) Member(string, bool, error)                                       { x.event("Member") }
 func (x *closer) Enabled(context.Context, slog.Level) bool                         { return true }

@@ -24,14 +24,16 @@ type Tracer interface {
 
 // AcquireStart tells of a Lock or TryLock that begins.
 type AcquireStart struct {
-	Key string
-	Try bool
-	TTL time.Duration
+	Key  string
+	Kind Kind
+	Try  bool
+	TTL  time.Duration
 }
 
 // AcquireEnd tells how it ended. Err is nil for a grant.
 type AcquireEnd struct {
 	Key         string
+	Kind        Kind
 	Err         error
 	Token       uint64
 	Votes       int           // members that had granted when it was decided
@@ -44,14 +46,30 @@ type AcquireEnd struct {
 // LostTracer hears of leases that end without their holder.
 type LostTracer interface{ Lost(e *LostError) }
 
-// ReleaseTracer hears of unlocks; err is what Unlock returned.
-type ReleaseTracer interface {
-	Released(key string, held time.Duration, err error)
+// ReleaseTracer hears of unlocks.
+type ReleaseTracer interface{ Released(e Released) }
+
+// Released tells of one. Err is what Unlock returned.
+type Released struct {
+	Key  string
+	Kind Kind
+	Held time.Duration // from the grant to the end of Unlock
+	Err  error
 }
 
 // RenewTracer hears of every renewal that was decided.
-type RenewTracer interface {
-	Renewed(key string, ok bool, validity time.Duration)
+type RenewTracer interface{ Renewed(e Renewed) }
+
+// Renewed tells of one lease.
+type Renewed struct {
+	Key      string
+	Kind     Kind
+	OK       bool          // a majority renewed it before it ended; false: it is lost
+	Validity time.Duration // left then, if OK
+}
+
+func (l *Lease) renewal(ok bool, validity time.Duration) Renewed {
+	return Renewed{Key: l.key, Kind: l.a.terms.kind, OK: ok, Validity: validity}
 }
 
 // RenewalTracer hears of the rounds by which the client renews leases by itself: one script for up to 64 leases,
@@ -68,9 +86,9 @@ type RenewalTracer interface {
 // RenewalStart tells of a round that begins.
 type RenewalStart struct {
 	Leases int
-	// Each ranges over them: the lock's name, and the context of the acquisition, as AcquireStart returned it;
+	// Each ranges over them: the lock, and the context of the acquisition, as AcquireStart returned it;
 	// context.Background() for a lease that was adopted. It is valid during the call.
-	Each iter.Seq2[string, context.Context]
+	Each iter.Seq2[LockName, context.Context]
 }
 
 // RenewalEnd tells how it ended.
@@ -109,7 +127,8 @@ type RequestTracer interface {
 
 // Request is one command to one member.
 type Request struct {
-	Key    string // "" for a renewal of several leases, which share one
+	Key    string // "" for a renewal of several leases, which share one; Kind likewise
+	Kind   Kind
 	Member string
 	Op     string        // acquire, wait, yield, raise, release, extend, rejoin
 	Sent   time.Time     // before it was submitted: time in line counts
@@ -126,8 +145,9 @@ type WakeTracer interface {
 
 // Wake is one such event.
 type Wake struct {
-	Key string
-	By  WakeReason
+	Key  string
+	Kind Kind
+	By   WakeReason
 }
 
 // WakeReason says what it was.
@@ -145,7 +165,7 @@ const (
 type traced struct{ acquire, unlock context.Context }
 
 // requested tells of a request that has ended.
-func (c *Client) requested(ctx context.Context, key string, r *quorum.Round, call *member.Call) {
+func (c *Client) requested(ctx context.Context, lock LockName, r *quorum.Round, call *member.Call) {
 	if call.Outcome == member.NotSent {
 		return
 	}
@@ -157,9 +177,11 @@ func (c *Client) requested(ctx context.Context, key string, r *quorum.Round, cal
 		ctx = context.Background()
 	}
 	c.trace.request.Request(ctx, Request{
-		Key: key, Member: c.members[call.Index].Name(), Op: r.Op, Sent: r.Sent, Took: clock.Elapsed(r.Sent, at), Err: call.Err,
+		Key: lock.Key, Kind: lock.Kind, Member: c.members[call.Index].Name(), Op: r.Op, Sent: r.Sent, Took: clock.Elapsed(r.Sent, at), Err: call.Err,
 	})
 }
+
+func (a *attempt) lock() LockName { return LockName{Kind: a.terms.kind, Key: a.keys.name} }
 
 // requested is that of an attempt.
 func (a *attempt) requested(r *quorum.Round, call *member.Call) {
@@ -171,7 +193,7 @@ func (a *attempt) requested(r *quorum.Round, call *member.Call) {
 		}
 	}
 	a.mu.Unlock()
-	a.c.requested(ctx, a.keys.name, r, call)
+	a.c.requested(ctx, a.lock(), r, call)
 }
 
 // unlocking makes ctx the one that the release belongs to.
@@ -197,7 +219,7 @@ func (a *attempt) woken(by WakeReason) {
 	if a.traced != nil {
 		ctx = a.traced.acquire
 	}
-	t.Woken(ctx, Wake{Key: a.keys.name, By: by})
+	t.Woken(ctx, Wake{Key: a.keys.name, Kind: a.terms.kind, By: by})
 }
 
 // renewalTrace is what a round of renewals collects for its tracer. Guarded by renewal.mu.
@@ -214,7 +236,7 @@ type renewalTrace struct {
 // traced begins the trace of a round.
 func (n *renewal) traced(t RenewalTracer) {
 	n.trace = &renewalTrace{left: len(n.k.c.members)}
-	n.ctx = t.RenewalStart(RenewalStart{Leases: len(n.items), Each: func(yield func(string, context.Context) bool) {
+	n.ctx = t.RenewalStart(RenewalStart{Leases: len(n.items), Each: func(yield func(LockName, context.Context) bool) {
 		for i := range n.items {
 			l := n.items[i].l
 			ctx := context.Background()
@@ -223,7 +245,7 @@ func (n *renewal) traced(t RenewalTracer) {
 				ctx = l.a.traced.acquire
 			}
 			l.a.mu.Unlock()
-			if !yield(l.key, ctx) {
+			if !yield(l.a.lock(), ctx) {
 				return
 			}
 		}

@@ -177,7 +177,7 @@ func (r *rounds) RenewalStart(e RenewalStart) context.Context {
 	defer r.mu.Unlock()
 	var names []string
 	for name, acquired := range e.Each {
-		names = append(names, fmt.Sprint(name, " ", acquired.Value(whereKey{})))
+		names = append(names, fmt.Sprint(name.Key, " ", acquired.Value(whereKey{})))
 	}
 	slices.Sort(names)
 	r.began = append(r.began, fmt.Sprint(e.Leases, names))
@@ -354,8 +354,8 @@ type refusals struct {
 	hold chan struct{}
 }
 
-func (r *refusals) Renewed(_ string, ok bool, _ time.Duration) {
-	if !ok {
+func (r *refusals) Renewed(e Renewed) {
+	if !e.OK {
 		<-r.hold
 	}
 }
@@ -376,5 +376,69 @@ func TestExtendThatAMajorityRefusesIsALossWhoeverBooksIt(t *testing.T) {
 		close(slow.hold)
 		require.ErrorIs(t, err, ErrLost)
 		require.NoError(t, blocker.Unlock(t.Context()))
+	})
+}
+
+// kindListener notes the kind of lock that each event tells of.
+type kindListener struct {
+	mu    sync.Mutex
+	heard map[string]Kind
+}
+
+func (k *kindListener) hear(event string, kind Kind) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.heard[event] = kind
+}
+
+func (k *kindListener) AcquireStart(ctx context.Context, e AcquireStart) context.Context {
+	k.hear("AcquireStart", e.Kind)
+	return ctx
+}
+func (k *kindListener) AcquireEnd(_ context.Context, e AcquireEnd) { k.hear("AcquireEnd", e.Kind) }
+func (k *kindListener) Lost(e *LostError)                          { k.hear("Lost", e.Kind) }
+func (k *kindListener) Released(e Released)                        { k.hear("Released", e.Kind) }
+func (k *kindListener) Renewed(e Renewed)                          { k.hear(fmt.Sprint("Renewed ", e.OK), e.Kind) }
+func (k *kindListener) Woken(_ context.Context, e Wake)            { k.hear("Woken", e.Kind) }
+func (k *kindListener) Request(_ context.Context, e Request) {
+	k.hear("Request "+e.Op+" "+e.Key, e.Kind)
+}
+func (k *kindListener) RenewalEnd(context.Context, RenewalEnd) {}
+func (k *kindListener) RenewalStart(e RenewalStart) context.Context {
+	for lock := range e.Each {
+		k.hear("RenewalStart "+lock.Key, lock.Kind)
+	}
+	return context.Background()
+}
+
+func TestEventsTellTheKindOfTheLock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		k := &kindListener{heard: map[string]Kind{}}
+		p, other := join(t, cluster, WithTracer(k), quiet), join(t, cluster, quiet)
+		before := other.hold(t, "a")
+		waits := p.lockLater(t.Context(), "a", AutoRenew(3*time.Second))
+		synctest.Wait()
+		require.NoError(t, before.Unlock(t.Context()))
+		a := waits.get(t)
+		time.Sleep(1500 * time.Millisecond)
+		b := p.hold(t, "b")
+		time.Sleep(1500 * time.Millisecond)
+		require.NoError(t, b.Extend(t.Context(), 30*time.Second))
+		require.NoError(t, b.Unlock(t.Context()))
+		_, err := other.ForceUnlock(t.Context(), "a")
+		require.NoError(t, err)
+		<-a.Done()
+		synctest.Wait()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		for _, event := range []string{
+			"AcquireStart", "AcquireEnd", "Woken", "Request acquire a", "Request wait a", "Request acquire b", "Request extend a",
+			"RenewalStart a", "Renewed true", "Renewed false", "Request extend b", "Released", "Request release b", "Lost",
+		} {
+			require.Contains(t, k.heard, event)
+		}
+		for event, kind := range k.heard {
+			require.Equal(t, KindMutex, kind, event)
+		}
 	})
 }

@@ -3,7 +3,6 @@ package entry
 import (
 	"context"
 	"sync/atomic"
-	"time"
 
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -40,8 +39,8 @@ func (c *redquorumCounts) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
 	}
 }
 
-func (c *redquorumCounts) Renewed(_ string, ok bool, _ time.Duration) {
-	if ok {
+func (c *redquorumCounts) Renewed(e redlock.Renewed) {
+	if e.OK {
 		c.renewed.Add(1)
 	}
 }

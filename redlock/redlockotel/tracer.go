@@ -4,6 +4,7 @@
 //
 // A span "redlock acquire" covers each Lock and TryLock, a child of the span in their context, with
 //
+//	redlock.kind         the kind of the lock: mutex
 //	redlock.outcome      granted, held, no_quorum, expired, canceled or error
 //	redlock.try          whether it was TryLock
 //	redlock.ttl_ms       what was asked for
@@ -14,7 +15,7 @@
 // and events "wait" (it was refused first), "wakeup" (redlock.source: notify, a member granted what waited there;
 // expiry, a member's lock should have ended; member, one came back; the heartbeat of each second is none) and
 // "second round" (the token needed one). Where it failed, each member's failure is an event "member". A lease that ends without its holder is a span "redlock lost" of no length, with
-// redlock.reason. A lock's name is an attribute (redlock.key) only with WithKey. No span holds a secret.
+// redlock.kind and redlock.reason. A lock's name is an attribute (redlock.key) only with WithKey. No span holds a secret.
 //
 // Below it, and below the span in the context of Unlock and of Extend, each request to a member is a span
 // of kind CLIENT, by the conventions for Redis: "EVALSHA acquire", with
@@ -38,7 +39,7 @@
 //	redlock.votes        members that had answered when it was decided, of redlock.quorum that are needed
 //	redlock.validity_ms  the least that is left of a lease which was renewed
 //
-// redlock.key is there where it is one lease, and WithKey is given.
+// If a round has one lease, it has redlock.kind too, and redlock.key with WithKey.
 package redlockotel
 
 import (
@@ -98,7 +99,11 @@ func New(opts ...Option) *Tracer {
 	return &Tracer{tracer: o.provider.Tracer(scope), key: o.key, requests: o.requests, renewals: o.renewals}
 }
 
-func (t *Tracer) named(name string, attrs ...attribute.KeyValue) []attribute.KeyValue {
+// named adds what tells the lock: nothing for a request about several.
+func (t *Tracer) named(kind redlock.Kind, name string, attrs ...attribute.KeyValue) []attribute.KeyValue {
+	if kind != "" {
+		attrs = append(attrs, attribute.String("redlock.kind", string(kind)))
+	}
 	if t.key != nil {
 		attrs = append(attrs, attribute.String("redlock.key", t.key(name)))
 	}
@@ -107,7 +112,7 @@ func (t *Tracer) named(name string, attrs ...attribute.KeyValue) []attribute.Key
 
 // AcquireStart implements redlock.Tracer.
 func (t *Tracer) AcquireStart(ctx context.Context, e redlock.AcquireStart) context.Context {
-	ctx, _ = t.tracer.Start(ctx, "redlock acquire", trace.WithAttributes(t.named(e.Key,
+	ctx, _ = t.tracer.Start(ctx, "redlock acquire", trace.WithAttributes(t.named(e.Kind, e.Key,
 		attribute.Bool("redlock.try", e.Try), attribute.Int64("redlock.ttl_ms", e.TTL.Milliseconds()))...))
 	return ctx
 }
@@ -185,7 +190,7 @@ func outcomeOf(err error) string {
 
 // Lost implements redlock.LostTracer.
 func (t *Tracer) Lost(e *redlock.LostError) {
-	_, span := t.tracer.Start(context.Background(), "redlock lost", trace.WithAttributes(t.named(e.Key,
+	_, span := t.tracer.Start(context.Background(), "redlock lost", trace.WithAttributes(t.named(e.Kind, e.Key,
 		attribute.String("redlock.reason", string(e.Reason)), attribute.Int64("redlock.token", int64(e.Token)))...))
 	span.SetStatus(codes.Error, string(e.Reason))
 	span.End()
@@ -199,9 +204,9 @@ func (t *Tracer) RenewalStart(e redlock.RenewalStart) context.Context {
 	}
 	attrs := []attribute.KeyValue{attribute.Int("redlock.leases", e.Leases)}
 	var links []trace.Link
-	for name, acquired := range e.Each {
+	for lock, acquired := range e.Each {
 		if e.Leases == 1 {
-			attrs = t.named(name, attrs...)
+			attrs = t.named(lock.Kind, lock.Key, attrs...)
 		}
 		if s := trace.SpanContextFromContext(acquired); s.IsValid() {
 			links = append(links, trace.Link{SpanContext: s})
@@ -249,7 +254,7 @@ func (t *Tracer) Request(ctx context.Context, e redlock.Request) {
 	if !t.requests || !trace.SpanContextFromContext(ctx).IsSampled() {
 		return
 	}
-	attrs := t.named(e.Key, attribute.String("db.system.name", "redis"), attribute.String("db.operation.name", "EVALSHA"),
+	attrs := t.named(e.Kind, e.Key, attribute.String("db.system.name", "redis"), attribute.String("db.operation.name", "EVALSHA"),
 		attribute.String("db.stored_procedure.name", e.Op))
 	attrs = append(attrs, server(e.Member)...)
 	_, span := t.tracer.Start(ctx, "EVALSHA "+e.Op, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(e.Sent), trace.WithAttributes(attrs...))

@@ -95,7 +95,7 @@ func TestRequestsAreSpans(t *testing.T) {
 			got := attributes(s.Attributes())
 			_, op, _ := strings.Cut(prefix, " ")
 			if s.Parent().SpanID() != parent || s.SpanKind() != oteltrace.SpanKindClient || got["db.system.name"] != "redis" || got["db.operation.name"] != "EVALSHA" ||
-				got["db.stored_procedure.name"] != op || s.Status().Code == codes.Error || !s.EndTime().After(s.StartTime()) {
+				got["db.stored_procedure.name"] != op || got["redlock.kind"] != "mutex" || s.Status().Code == codes.Error || !s.EndTime().After(s.StartTime()) {
 				t.Errorf("%s: %v %v", s.Name(), got, s.Status())
 			}
 			if host, _, _ := strings.Cut(cluster.Servers[0].Addr(), ":"); got["server.address"] != host {
@@ -138,7 +138,7 @@ type renewing struct {
 	decided *atomic.Int64
 }
 
-func (r renewing) Renewed(string, bool, time.Duration) { r.decided.Add(1) }
+func (r renewing) Renewed(redlock.Renewed) { r.decided.Add(1) }
 
 // A round of renewals is one trace, however many leases it has, with a link to the acquisition of each.
 func TestRenewalsAreSpansIfWanted(t *testing.T) {
@@ -194,8 +194,8 @@ func TestRenewalsAreSpansIfWanted(t *testing.T) {
 				got["redlock.votes"] < "2" || got["redlock.quorum"] != "2" || got["redlock.validity_ms"] < "1" || s.Status().Code == codes.Error {
 				t.Errorf("%v %v", got, s.Status())
 			}
-			if (got["redlock.key"] != "") != (len(s.Links()) == 1) {
-				t.Errorf("key %q of %d leases", got["redlock.key"], len(s.Links()))
+			if alone := len(s.Links()) == 1; (got["redlock.key"] != "") != alone || (got["redlock.kind"] == "mutex") != alone {
+				t.Errorf("%s %q of %d leases", got["redlock.kind"], got["redlock.key"], len(s.Links()))
 			}
 		}
 		// The requests of a round are below it, one for each member.
@@ -215,7 +215,7 @@ func TestRenewalsAreSpansIfWanted(t *testing.T) {
 func TestRenewalsThatFailSaySo(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := New(WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))), WithRenewals())
-	none := func(func(string, context.Context) bool) {}
+	none := func(func(redlock.LockName, context.Context) bool) {}
 	for _, e := range []redlock.RenewalEnd{{Leases: 2, Renewed: 1, Refused: 1}, {Leases: 2, Renewed: 1, Undecided: 1}, {Leases: 2, Refused: 1, Undecided: 1}, {Leases: 2, Renewed: 1}} {
 		tracer.RenewalEnd(tracer.RenewalStart(redlock.RenewalStart{Leases: e.Leases, Each: none}), e)
 	}
@@ -270,7 +270,7 @@ func TestSpansTellWhatHappened(t *testing.T) {
 	granted, held, lost := spans[0], spans[1], spans[2]
 	got := attributes(granted.Attributes())
 	if granted.Name() != "redlock acquire" || granted.Parent().SpanID() != parent.SpanContext().SpanID() || got["redlock.outcome"] != "granted" ||
-		got["redlock.token"] != fmt.Sprint(lease.Token()) || got["redlock.try"] != "false" || got["redlock.ttl_ms"] != "30000" || got["redlock.votes"] < "2" || got["redlock.validity_ms"] < "1" {
+		got["redlock.token"] != fmt.Sprint(lease.Token()) || got["redlock.kind"] != "mutex" || got["redlock.try"] != "false" || got["redlock.ttl_ms"] != "30000" || got["redlock.votes"] < "2" || got["redlock.validity_ms"] < "1" {
 		t.Errorf("granted: %s %v", granted.Name(), got)
 	}
 	got = attributes(held.Attributes())
@@ -278,7 +278,7 @@ func TestSpansTellWhatHappened(t *testing.T) {
 		t.Errorf("held: %v %v", got, held.Status())
 	}
 	got = attributes(lost.Attributes())
-	if lost.Name() != "redlock lost" || got["redlock.reason"] != "refused" || lost.Status().Code != codes.Error {
+	if lost.Name() != "redlock lost" || got["redlock.reason"] != "refused" || got["redlock.kind"] != "mutex" || lost.Status().Code != codes.Error {
 		t.Errorf("lost: %s %v", lost.Name(), got)
 	}
 	for _, s := range recorder.Ended() {

@@ -5,7 +5,8 @@
 //	client, err := redlock.Open(ctx, urls, redlock.WithTracer(metrics))
 //	metrics.Watch(client)
 //
-// A lock's name is no label, unless WithKeyLabel says how to make one of it: names are many, and may tell
+// The kind of a lock is a label of all that is counted per lock.
+// A lock's name is none, unless WithKeyLabel says how to make one of it: names are many, and may tell
 // what others should not read. No metric holds a secret. dashboard.json is a Grafana dashboard of all of them.
 package redlockprom
 
@@ -69,6 +70,7 @@ func New(opts ...Option) *Metrics {
 		o(m)
 	}
 	labels := func(own ...string) []string {
+		own = append(own, "kind")
 		if m.key != nil {
 			own = append(own, "key")
 		}
@@ -106,9 +108,9 @@ func New(opts ...Option) *Metrics {
 	})
 	m.build.Set(1)
 	m.all = append(m.all, m.build)
-	m.held = prometheus.NewDesc("redlock_held", "Leases that are held.", nil, nil)
-	m.oldest = prometheus.NewDesc("redlock_oldest_held_seconds", "Age of the oldest lease that is held, 0 if there is none.", nil, nil)
-	m.waiters = prometheus.NewDesc("redlock_waiters", "Callers of Lock that wait.", nil, nil)
+	m.held = prometheus.NewDesc("redlock_held", "Leases that are held.", []string{"kind"}, nil)
+	m.oldest = prometheus.NewDesc("redlock_oldest_held_seconds", "Age of the oldest lease that is held, 0 if there is none.", []string{"kind"}, nil)
+	m.waiters = prometheus.NewDesc("redlock_waiters", "Callers of Lock that wait.", []string{"kind"}, nil)
 	m.up = prometheus.NewDesc("redlock_member_up", "1 while the member can be reached.", []string{"member"}, nil)
 	m.voting = prometheus.NewDesc("redlock_member_voting", "1 while the member votes: it can be reached, and is not suspected of having forgotten.", []string{"member"}, nil)
 	m.silent = prometheus.NewDesc("redlock_member_silent_slots", "Hash slots of a Redis Cluster for whose locks it does not vote, while it votes for others; 0 for one server.", []string{"member"}, nil)
@@ -130,19 +132,20 @@ func (m *Metrics) begin() {
 	if m.key != nil {
 		return
 	}
+	kind := string(redlock.KindMutex)
 	for _, o := range outcomes {
-		m.acquired.WithLabelValues(o)
+		m.acquired.WithLabelValues(o, kind)
 	}
 	for _, r := range reasons {
-		m.lost.WithLabelValues(string(r))
+		m.lost.WithLabelValues(string(r), kind)
 	}
 	for _, o := range []string{"renewed", "refused"} {
-		m.extended.WithLabelValues(o)
+		m.extended.WithLabelValues(o, kind)
 	}
 	for _, o := range []string{"released", "lost", "in_doubt", "error"} {
-		m.released.WithLabelValues(o)
+		m.released.WithLabelValues(o, kind)
 	}
-	m.raised.WithLabelValues()
+	m.raised.WithLabelValues(kind)
 }
 
 // version of the library in this program.
@@ -195,14 +198,15 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	s := client.Stats()
-	gauge(m.held, float64(s.Held))
-	age := 0.0
-	if !s.Oldest.IsZero() {
-		age = time.Since(s.Oldest).Seconds()
+	for kind, s := range client.Stats() {
+		gauge(m.held, float64(s.Held), string(kind))
+		age := 0.0
+		if !s.Oldest.IsZero() {
+			age = time.Since(s.Oldest).Seconds()
+		}
+		gauge(m.oldest, age, string(kind))
+		gauge(m.waiters, float64(s.Waiting), string(kind))
 	}
-	gauge(m.oldest, age)
-	gauge(m.waiters, float64(s.Waiting))
 	for _, i := range client.Members() {
 		gauge(m.up, is(i.State != redlock.MemberDown), i.Name)
 		gauge(m.voting, is(i.State == redlock.MemberVoting), i.Name)
@@ -220,8 +224,9 @@ func is(b bool) float64 {
 	return 0
 }
 
-// with adds the label of the key, if there is to be one.
-func (m *Metrics) with(key string, own ...string) []string {
+// with adds the labels of the lock: its kind, and that of the key, if there is to be one.
+func (m *Metrics) with(kind redlock.Kind, key string, own ...string) []string {
+	own = append(own, string(kind))
 	if m.key != nil {
 		own = append(own, m.key(key))
 	}
@@ -236,19 +241,19 @@ func (m *Metrics) AcquireStart(ctx context.Context, _ redlock.AcquireStart) cont
 // AcquireEnd implements redlock.Tracer.
 func (m *Metrics) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
 	outcome := outcomeOf(e.Err)
-	m.acquired.WithLabelValues(m.with(e.Key, outcome)...).Inc()
-	m.took.WithLabelValues(m.with(e.Key, outcome)...).Observe(e.Elapsed.Seconds())
+	m.acquired.WithLabelValues(m.with(e.Kind, e.Key, outcome)...).Inc()
+	m.took.WithLabelValues(m.with(e.Kind, e.Key, outcome)...).Observe(e.Elapsed.Seconds())
 	if e.Err != nil {
 		m.failures(e.Err)
 		return
 	}
-	m.validity.WithLabelValues(m.with(e.Key)...).Observe(e.Validity.Seconds())
-	m.votes.WithLabelValues(m.with(e.Key)...).Observe(float64(e.Votes))
+	m.validity.WithLabelValues(m.with(e.Kind, e.Key)...).Observe(e.Validity.Seconds())
+	m.votes.WithLabelValues(m.with(e.Kind, e.Key)...).Observe(float64(e.Votes))
 	if e.Waited {
-		m.waited.WithLabelValues(m.with(e.Key)...).Observe(e.Elapsed.Seconds())
+		m.waited.WithLabelValues(m.with(e.Kind, e.Key)...).Observe(e.Elapsed.Seconds())
 	}
 	if e.SecondRound {
-		m.raised.WithLabelValues(m.with(e.Key)...).Inc()
+		m.raised.WithLabelValues(m.with(e.Kind, e.Key)...).Inc()
 	}
 }
 
@@ -313,32 +318,32 @@ func kindOf(err error) string {
 }
 
 // Renewed implements redlock.RenewTracer.
-func (m *Metrics) Renewed(key string, ok bool, _ time.Duration) {
+func (m *Metrics) Renewed(e redlock.Renewed) {
 	outcome := "refused"
-	if ok {
+	if e.OK {
 		outcome = "renewed"
 	}
-	m.extended.WithLabelValues(m.with(key, outcome)...).Inc()
+	m.extended.WithLabelValues(m.with(e.Kind, e.Key, outcome)...).Inc()
 }
 
 // Lost implements redlock.LostTracer.
 func (m *Metrics) Lost(e *redlock.LostError) {
-	m.lost.WithLabelValues(m.with(e.Key, string(e.Reason))...).Inc()
+	m.lost.WithLabelValues(m.with(e.Kind, e.Key, string(e.Reason))...).Inc()
 }
 
 // Released implements redlock.ReleaseTracer.
-func (m *Metrics) Released(key string, held time.Duration, err error) {
+func (m *Metrics) Released(e redlock.Released) {
 	outcome := "error"
 	switch {
-	case err == nil:
+	case e.Err == nil:
 		outcome = "released"
-	case errors.Is(err, redlock.ErrLost):
+	case errors.Is(e.Err, redlock.ErrLost):
 		outcome = "lost"
-	case errors.Is(err, redlock.ErrInDoubt):
+	case errors.Is(e.Err, redlock.ErrInDoubt):
 		outcome = "in_doubt"
 	}
-	m.released.WithLabelValues(m.with(key, outcome)...).Inc()
-	m.hold.WithLabelValues(m.with(key)...).Observe(held.Seconds())
+	m.released.WithLabelValues(m.with(e.Kind, e.Key, outcome)...).Inc()
+	m.hold.WithLabelValues(m.with(e.Kind, e.Key)...).Observe(e.Held.Seconds())
 }
 
 // Member implements redlock.MemberTracer.
@@ -362,5 +367,5 @@ func (m *Metrics) Request(_ context.Context, e redlock.Request) {
 
 // Woken implements redlock.WakeTracer.
 func (m *Metrics) Woken(_ context.Context, e redlock.Wake) {
-	m.wakeups.WithLabelValues(m.with(e.Key, string(e.By))...).Inc()
+	m.wakeups.WithLabelValues(m.with(e.Kind, e.Key, string(e.By))...).Inc()
 }

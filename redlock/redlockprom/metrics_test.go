@@ -90,7 +90,7 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 				return false
 			}
 		}
-		return client.Stats().Waiting == 1
+		return client.Stats()[redlock.KindMutex].Waiting == 1
 	})
 	if err := lease.Unlock(ctx); err != nil {
 		t.Fatal(err)
@@ -103,11 +103,15 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 		t.Fatal(err)
 	}
 	// Whoever books a loss tells it, and that may not be Extend.
-	eventually(t, func() bool { return testutil.ToFloat64(m.lost.WithLabelValues(m.with(name, "refused")...)) == 1 })
+	eventually(t, func() bool {
+		return testutil.ToFloat64(m.lost.WithLabelValues(m.with(redlock.KindMutex, name, "refused")...)) == 1
+	})
 	if _, err := client.Mutex(name, redlock.TTL(time.Second)).Lock(ctx); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return testutil.ToFloat64(m.lost.WithLabelValues(m.with(name, "expired")...)) == 1 })
+	eventually(t, func() bool {
+		return testutil.ToFloat64(m.lost.WithLabelValues(m.with(redlock.KindMutex, name, "expired")...)) == 1
+	})
 	if _, err := client.Mutex(name).Lock(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +123,7 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 		}
 		return true
 	})
-	m.AcquireEnd(ctx, redlock.AcquireEnd{Key: name, Votes: 2, SecondRound: true, Validity: time.Second})
+	m.AcquireEnd(ctx, redlock.AcquireEnd{Key: name, Kind: redlock.KindMutex, Votes: 2, SecondRound: true, Validity: time.Second})
 	m.Member("a:1", false, fmt.Errorf("a:1: %w", &member.ReplyError{Kind: member.KindAuth, Text: "WRONGPASS"}))
 	registry := prometheus.NewPedanticRegistry()
 	if err := registry.Register(m); err != nil {
@@ -145,37 +149,37 @@ func TestMetricsCount(t *testing.T) {
 	want := `
 # HELP redlock_acquire_total Calls of Lock and TryLock, by outcome: granted, held, no_quorum, expired, canceled, error.
 # TYPE redlock_acquire_total counter
-redlock_acquire_total{outcome="canceled"} 0
-redlock_acquire_total{outcome="error"} 0
-redlock_acquire_total{outcome="expired"} 0
-redlock_acquire_total{outcome="granted"} 5
-redlock_acquire_total{outcome="held"} 1
-redlock_acquire_total{outcome="no_quorum"} 0
+redlock_acquire_total{kind="mutex",outcome="canceled"} 0
+redlock_acquire_total{kind="mutex",outcome="error"} 0
+redlock_acquire_total{kind="mutex",outcome="expired"} 0
+redlock_acquire_total{kind="mutex",outcome="granted"} 5
+redlock_acquire_total{kind="mutex",outcome="held"} 1
+redlock_acquire_total{kind="mutex",outcome="no_quorum"} 0
 # HELP redlock_extend_total Renewals that were decided, by outcome: renewed, refused.
 # TYPE redlock_extend_total counter
-redlock_extend_total{outcome="refused"} 1
-redlock_extend_total{outcome="renewed"} 1
+redlock_extend_total{kind="mutex",outcome="refused"} 1
+redlock_extend_total{kind="mutex",outcome="renewed"} 1
 # HELP redlock_held Leases that are held.
 # TYPE redlock_held gauge
-redlock_held 1
+redlock_held{kind="mutex"} 1
 # HELP redlock_lost_total Leases that ended without their holder, by reason: expired, refused, max_hold, closed.
 # TYPE redlock_lost_total counter
-redlock_lost_total{reason="closed"} 0
-redlock_lost_total{reason="expired"} 1
-redlock_lost_total{reason="max_hold"} 0
-redlock_lost_total{reason="refused"} 1
+redlock_lost_total{kind="mutex",reason="closed"} 0
+redlock_lost_total{kind="mutex",reason="expired"} 1
+redlock_lost_total{kind="mutex",reason="max_hold"} 0
+redlock_lost_total{kind="mutex",reason="refused"} 1
 # HELP redlock_member_errors_total Failures of a member that were seen when it went down or when no quorum was found, by error.
 # TYPE redlock_member_errors_total counter
 redlock_member_errors_total{error="auth",member="a:1"} 1
 # HELP redlock_release_total Calls of Unlock, by outcome: released, lost, in_doubt, error.
 # TYPE redlock_release_total counter
-redlock_release_total{outcome="error"} 0
-redlock_release_total{outcome="in_doubt"} 0
-redlock_release_total{outcome="lost"} 0
-redlock_release_total{outcome="released"} 1
+redlock_release_total{kind="mutex",outcome="error"} 0
+redlock_release_total{kind="mutex",outcome="in_doubt"} 0
+redlock_release_total{kind="mutex",outcome="lost"} 0
+redlock_release_total{kind="mutex",outcome="released"} 1
 # HELP redlock_waiters Callers of Lock that wait.
 # TYPE redlock_waiters gauge
-redlock_waiters 0
+redlock_waiters{kind="mutex"} 0
 `
 	var names []string
 	for _, line := range regexp.MustCompile(`# TYPE (\S+)`).FindAllStringSubmatch(want, -1) {
@@ -224,7 +228,7 @@ func TestRequestsAndWakeupsAreCounted(t *testing.T) {
 	t.Parallel()
 	m := New()
 	registry := play(t, m, "invoice")
-	if n := testutil.ToFloat64(m.wakeups.WithLabelValues("notify")); n < 2 {
+	if n := testutil.ToFloat64(m.wakeups.WithLabelValues("notify", "mutex")); n < 2 {
 		t.Errorf("told of %v grants: a majority of three was needed", n)
 	}
 	offsets := values(t, registry, "redlock_member_clock_offset_seconds")
@@ -317,7 +321,7 @@ func TestMetricsHoldNoSecret(t *testing.T) {
 	t.Parallel()
 	exposed := func(m *Metrics, name string) string {
 		registry := play(t, m, name)
-		m.AcquireEnd(t.Context(), redlock.AcquireEnd{Key: name, Err: &redlock.QuorumError{Failure: quorum.Failure{
+		m.AcquireEnd(t.Context(), redlock.AcquireEnd{Key: name, Kind: redlock.KindMutex, Err: &redlock.QuorumError{Failure: quorum.Failure{
 			Votes: []quorum.MemberVote{{Member: "b:1", Vote: quorum.No, Err: errors.New("password " + canary)}},
 		}}})
 		w := httptest.NewRecorder()
@@ -327,8 +331,8 @@ func TestMetricsHoldNoSecret(t *testing.T) {
 	if text := exposed(New(), "invoice:"+canary); strings.Contains(text, canary) || strings.Contains(text, "invoice") || !strings.Contains(text, `member="b:1"`) {
 		t.Error(text)
 	}
-	byKind := New(WithKeyLabel(func(name string) string { kind, _, _ := strings.Cut(name, ":"); return kind }))
-	if text := exposed(byKind, "invoice:"+canary); strings.Contains(text, canary) || !strings.Contains(text, `redlock_acquire_total{key="invoice",outcome="granted"} 5`) {
+	byPart := New(WithKeyLabel(func(name string) string { part, _, _ := strings.Cut(name, ":"); return part }))
+	if text := exposed(byPart, "invoice:"+canary); strings.Contains(text, canary) || !strings.Contains(text, `redlock_acquire_total{key="invoice",kind="mutex",outcome="granted"} 5`) {
 		t.Error(text)
 	}
 }
