@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,28 +16,39 @@ import (
 )
 
 // Inspection is what the members say of one lock, each at a moment of its own: good for looking, never
-// for deciding.
+// for deciding. It tells owners by a hash of six hexadecimal digits, because an owner's name is the authority to
+// release.
 type Inspection struct {
 	Key     string
-	Holder  string // hash of the owner that a majority of the members name, or ""
-	Token   uint64 // the greatest token of that owner's votes; its lease's own is this or smaller
-	Votes   int    // members that name it
+	Kind    Kind     // the kind of lock that was looked for
+	Holders []Holder // the owners that a majority of the members name; of a mutex one at most
 	Members []MemberView
-
-	holder string // as MemberView.owner
 }
 
-// MemberView is one member's. Owners are told by a hash of six hexadecimal digits, because an owner's
-// name is the authority to release.
+// Holder is an owner that a majority of the members name.
+type Holder struct {
+	Owner string // hash of its name
+	Token uint64 // the greatest token of its votes; its lease's own is this or smaller
+	Votes int    // members that name it
+
+	owner string // as VoteView.owner
+}
+
+// MemberView is what one member says.
 type MemberView struct {
 	Member  string
-	Err     error         // it could not be asked, or the key is no lock; nothing else is set then
-	State   string        // as in MemberInfo
-	Owner   string        // who has its vote, or ""
-	TTL     time.Duration // of that vote
-	Token   uint64        // of that vote
-	Counter uint64        // the last token given out in this lock's bucket
-	Queue   []Waiter      // in order of arrival
+	Err     error      // it could not be asked, or the key is no lock; nothing else is set then
+	State   string     // as in MemberInfo
+	Votes   []VoteView // that it has given; of a mutex one at most
+	Counter uint64     // the last token given out in this lock's bucket
+	Queue   []Waiter   // in order of arrival
+}
+
+// VoteView is one vote that a member has given.
+type VoteView struct {
+	Owner string // hash of its owner's name
+	TTL   time.Duration
+	Token uint64
 
 	owner string // the SHA-1 of the owner's name, of which Owner is the beginning
 }
@@ -55,7 +67,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 		return nil, err
 	}
 	k := c.cfg.keysOf(name)
-	out := &Inspection{Key: name, Members: make([]MemberView, len(c.members))}
+	out := &Inspection{Key: name, Kind: KindMutex, Members: make([]MemberView, len(c.members))}
 	infos := c.Members()
 	c.askAll(ctx, &k, k.peek(nil), func(i int, r member.Reply, err error) {
 		v := MemberView{Member: infos[i].Name, State: standingOf(c.stateOf(i, k.slot())), Err: err}
@@ -64,23 +76,25 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 		}
 		out.Members[i] = v
 	})
-	tally := make(map[string]int)
-	for _, v := range out.Members {
-		if v.owner == "" {
-			continue
-		}
-		tally[v.owner]++
-		if tally[v.owner] >= c.need {
-			out.Holder, out.holder = v.Owner, v.owner
-		}
-	}
-	for _, v := range out.Members {
-		if out.holder != "" && v.owner == out.holder {
-			out.Votes++
-			out.Token = max(out.Token, v.Token)
-		}
-	}
+	out.Holders = holders(out.Members, c.need)
 	return out, nil
+}
+
+// holders are the owners that enough members name, in the order in which the members name them.
+func holders(members []MemberView, need int) []Holder {
+	var all []Holder
+	for _, m := range members {
+		for _, v := range m.Votes {
+			i := slices.IndexFunc(all, func(h Holder) bool { return h.owner == v.owner })
+			if i < 0 {
+				i = len(all)
+				all = append(all, Holder{Owner: v.Owner, owner: v.owner})
+			}
+			all[i].Votes++
+			all[i].Token = max(all[i].Token, v.Token)
+		}
+	}
+	return slices.DeleteFunc(all, func(h Holder) bool { return h.Votes < need })
 }
 
 // askAll puts one command to every member at once and reports each answer from one goroutine at a time.
@@ -112,10 +126,12 @@ func (v *MemberView) read(r *member.Reply) {
 		return
 	}
 	now := e[0].Int
-	v.TTL = time.Duration(max(0, e[1].Int)) * time.Millisecond
 	v.Counter = uint64(number(e[2]))
-	v.owner, v.Token = sha1Hex(e[4].Str), uint64(number(e[5]))
-	v.Owner = shown(v.owner)
+	if owner := sha1Hex(e[4].Str); owner != "" {
+		v.Votes = []VoteView{{
+			Owner: shown(owner), TTL: time.Duration(max(0, e[1].Int)) * time.Millisecond, Token: uint64(number(e[5])), owner: owner,
+		}}
+	}
 	for w := e[6:]; len(w) > 0; w = w[4:] {
 		v.Queue = append(v.Queue, Waiter{
 			Owner:   shown(sha1Hex(w[0].Str)),
@@ -162,7 +178,7 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err e
 	return err == nil && freed >= c.need, err
 }
 
-// ForceUnlockSeen is ForceUnlock for the holder that seen shows, and for nobody else: each member compares,
+// ForceUnlockSeen is ForceUnlock for the holders that seen shows, and for nobody else: each member compares,
 // in the step that takes the vote, so that who got the lock meanwhile keeps it, however late the request
 // arrives. Where no holder is shown, votes are taken from those who are shown to have one.
 //
@@ -173,16 +189,12 @@ func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed i
 	if seen == nil {
 		return 0, badInput("force unlock", "nothing was seen: give it what Inspect returned")
 	}
-	if seen.holder != "" {
-		return c.force(ctx, seen.Key, seen.holder)
+	from := seen.Holders
+	if len(from) == 0 {
+		from = holders(seen.Members, 1)
 	}
-	done := map[string]bool{"": true}
-	for _, v := range seen.Members {
-		if done[v.owner] {
-			continue
-		}
-		done[v.owner] = true
-		n, oneErr := c.force(ctx, seen.Key, v.owner)
+	for _, h := range from {
+		n, oneErr := c.force(ctx, seen.Key, h.owner)
 		freed, err = freed+n, errors.Join(err, oneErr)
 	}
 	return freed, err

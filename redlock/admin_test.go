@@ -20,7 +20,7 @@ func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
 		a, b := join(t, cluster), join(t, cluster)
 		seen, err := a.Inspect(t.Context(), "k")
 		require.NoError(t, err)
-		require.Empty(t, seen.Holder)
+		require.Empty(t, seen.Holders)
 		held, err := a.Mutex("k", TTL(10*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		synctest.Wait() // all five have voted
@@ -36,25 +36,39 @@ func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		seen, err = b.Inspect(t.Context(), "k")
 		require.NoError(t, err)
-		require.Equal(t, held.Hash(), seen.Holder)
-		require.Equal(t, held.Token(), seen.Token)
-		require.Equal(t, 4, seen.Votes)
+		require.Equal(t, KindMutex, seen.Kind)
+		require.Equal(t, []Holder{{Owner: held.Hash(), Token: held.Token(), Votes: 4, owner: sha1Hex([]byte(held.a.owner))}}, seen.Holders)
 		require.Error(t, seen.Members[4].Err)
 		require.Equal(t, MemberDown, seen.Members[4].State)
 		for _, v := range seen.Members[:4] {
 			require.NoError(t, v.Err)
-			require.InDelta(t, 9.5, v.TTL.Seconds(), 0.1)
+			require.Len(t, v.Votes, 1)
+			require.InDelta(t, 9.5, v.Votes[0].TTL.Seconds(), 0.1)
 			require.Equal(t, held.Token(), v.Counter)
 			require.Len(t, v.Queue, 1)
 			require.True(t, v.Queue[0].Live)
 			require.InDelta(t, 0.5, v.Queue[0].Waiting.Seconds(), 0.1)
-			require.NotContains(t, v.Owner+v.Queue[0].Owner, ":")
-			require.False(t, strings.HasPrefix(held.a.owner, v.Owner))
+			require.NotContains(t, v.Votes[0].Owner+v.Queue[0].Owner, ":")
+			require.Equal(t, held.Hash(), v.Votes[0].Owner)
+			require.False(t, strings.HasPrefix(held.a.owner, held.Hash()))
 		}
 		cancel()
 		<-done
 		require.NoError(t, held.Unlock(t.Context()))
 	})
+}
+
+// A kind with several holders names each whose votes are a majority, and no other.
+func TestHoldersAreThoseThatAMajorityNames(t *testing.T) {
+	vote := func(owner string, token uint64) VoteView { return VoteView{Owner: owner, Token: token, owner: owner} }
+	seen := []MemberView{
+		{Votes: []VoteView{vote("a", 3), vote("b", 5)}},
+		{Votes: []VoteView{vote("b", 4), vote("c", 6)}},
+		{Votes: []VoteView{vote("a", 7)}},
+	}
+	require.Equal(t, []Holder{{"a", 7, 2, "a"}, {"b", 5, 2, "b"}}, holders(seen, 2))
+	require.Len(t, holders(seen, 1), 3)
+	require.Empty(t, holders(seen, 3))
 }
 
 func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testing.T) {
@@ -127,12 +141,12 @@ func TestForceUnlockLeavesForeignKeysAlone(t *testing.T) {
 		}
 		seen, err = p.Inspect(t.Context(), "h")
 		require.NoError(t, err)
-		require.Empty(t, seen.Holder)
+		require.Empty(t, seen.Holders)
 		for _, v := range seen.Members {
 			require.Equal(t, member.KindForeign, ballot.KindOf(v.Err))
-			require.Empty(t, v.Owner)
+			require.Empty(t, v.Votes)
 		}
-		_, err = p.ForceUnlockSeen(t.Context(), &Inspection{Key: "h", holder: sha1Hex([]byte("field"))})
+		_, err = p.ForceUnlockSeen(t.Context(), &Inspection{Key: "h", Holders: []Holder{{owner: sha1Hex([]byte("field"))}}})
 		require.ErrorIs(t, err, ErrForeignKey)
 		require.Equal(t, "precious", admin(t, cluster.Servers[0], "HGET", "h", "field"))
 	})
@@ -188,7 +202,7 @@ func TestForceUnlockOfVotesThatWereSeen(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		seen, err := c.Inspect(t.Context(), "k")
 		require.NoError(t, err)
-		require.Empty(t, seen.Holder)
+		require.Empty(t, seen.Holders)
 		freed, err := c.ForceUnlockSeen(t.Context(), seen)
 		require.NoError(t, err)
 		require.Equal(t, 1, freed)

@@ -106,7 +106,7 @@ func seenLockedByOthers(t *testing.T) {
 		locked := func(p *peer) bool {
 			v, err := p.Inspect(t.Context(), "k")
 			require.NoError(t, err)
-			return v.Holder != ""
+			return len(v.Holders) > 0
 		}
 		for _, want := range []bool{false, true, false} {
 			var l *Lease
@@ -123,6 +123,13 @@ func seenLockedByOthers(t *testing.T) {
 	})
 }
 
+func holdersOf(in *Inspection) (all []string) {
+	for _, h := range in.Holders {
+		all = append(all, h.Owner)
+	}
+	return all
+}
+
 func heldByItsLeaseOnly(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2, quiet)
@@ -130,7 +137,7 @@ func heldByItsLeaseOnly(t *testing.T) {
 		require.NoError(t, l.Err())
 		v, err := all[1].Inspect(t.Context(), "k")
 		require.NoError(t, err)
-		require.Equal(t, l.Hash(), v.Holder)
+		require.Equal(t, []string{l.Hash()}, holdersOf(v))
 		for _, p := range all { // the same client is another caller
 			_, err := p.Mutex("k").TryLock(t.Context())
 			require.ErrorIs(t, err, ErrHeld)
@@ -140,8 +147,8 @@ func heldByItsLeaseOnly(t *testing.T) {
 		next := all[1].hold(t, "k")
 		v, err = all[0].Inspect(t.Context(), "k")
 		require.NoError(t, err)
-		require.Equal(t, next.Hash(), v.Holder)
-		require.NotEqual(t, l.Hash(), v.Holder)
+		require.Equal(t, []string{next.Hash()}, holdersOf(v))
+		require.NotEqual(t, l.Hash(), next.Hash())
 	})
 }
 

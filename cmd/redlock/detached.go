@@ -312,7 +312,11 @@ func (c *common) force(cmd *cobra.Command, key string, yes bool, only *uint64) e
 	if freed == 0 {
 		what = "audit: lock not forced open"
 	}
-	about := []any{"key", key, "holder", seen.Holder, "token", seen.Token, "was_held", seen.Holder != "",
+	owners, tokens := []string{}, []uint64{}
+	for _, h := range seen.Holders {
+		owners, tokens = append(owners, h.Owner), append(tokens, h.Token)
+	}
+	about := []any{"key", key, "holders", owners, "tokens", tokens, "was_held", len(owners) > 0,
 		"members_freed", freed, "by", who, "host", host}
 	if err != nil {
 		about = append(about, "error", err)
@@ -334,7 +338,7 @@ func holds(seen *redlock.Inspection, n uint64) error {
 
 // anybody reports whether a member has given its vote to somebody.
 func anybody(seen *redlock.Inspection) bool {
-	return slices.ContainsFunc(seen.Members, func(v redlock.MemberView) bool { return v.Owner != "" })
+	return slices.ContainsFunc(seen.Members, func(v redlock.MemberView) bool { return len(v.Votes) > 0 })
 }
 
 // confirm asks on the terminal. Without one, nobody can answer.

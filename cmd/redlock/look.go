@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -18,21 +19,30 @@ import (
 // inspectionJSON is redlock.Inspection for scripts.
 type inspectionJSON struct {
 	Key     string           `json:"key"`
-	Holder  string           `json:"holder"` // hash of the owner, "" if nobody holds it at a majority
-	Token   uint64           `json:"token"`
-	Votes   int              `json:"votes"`
+	Kind    redlock.Kind     `json:"kind"`
+	Holders []holderJSON     `json:"holders"` // none if nobody holds it at a majority
 	Members []memberViewJSON `json:"members"`
+}
+
+type holderJSON struct {
+	Owner string `json:"owner"` // hash
+	Token uint64 `json:"token"`
+	Votes int    `json:"votes"`
 }
 
 type memberViewJSON struct {
 	Member  string       `json:"member"`
 	State   string       `json:"state"`
 	Error   string       `json:"error,omitempty"`
-	Owner   string       `json:"owner"`
-	TTLMS   int64        `json:"ttl_ms"`
-	Token   uint64       `json:"token"`
+	Votes   []voteJSON   `json:"votes"`
 	Counter uint64       `json:"counter"`
 	Waiting []waiterJSON `json:"waiting,omitempty"`
+}
+
+type voteJSON struct {
+	Owner string `json:"owner"`
+	TTLMS int64  `json:"ttl_ms"`
+	Token uint64 `json:"token"`
 }
 
 type waiterJSON struct {
@@ -42,11 +52,17 @@ type waiterJSON struct {
 }
 
 func toJSON(in *redlock.Inspection) inspectionJSON {
-	out := inspectionJSON{Key: in.Key, Holder: in.Holder, Token: in.Token, Votes: in.Votes}
+	out := inspectionJSON{Key: in.Key, Kind: in.Kind, Holders: []holderJSON{}}
+	for _, h := range in.Holders {
+		out.Holders = append(out.Holders, holderJSON{h.Owner, h.Token, h.Votes})
+	}
 	for _, v := range in.Members {
-		m := memberViewJSON{Member: v.Member, State: v.State, Owner: v.Owner, TTLMS: v.TTL.Milliseconds(), Token: v.Token, Counter: v.Counter}
+		m := memberViewJSON{Member: v.Member, State: v.State, Votes: []voteJSON{}, Counter: v.Counter}
 		if v.Err != nil {
 			m.Error = v.Err.Error()
+		}
+		for _, vote := range v.Votes {
+			m.Votes = append(m.Votes, voteJSON{vote.Owner, vote.TTL.Milliseconds(), vote.Token})
 		}
 		for _, q := range v.Queue {
 			m.Waiting = append(m.Waiting, waiterJSON{q.Owner, q.Waiting.Milliseconds(), q.Live})
@@ -58,14 +74,18 @@ func toJSON(in *redlock.Inspection) inspectionJSON {
 
 func headline(in *redlock.Inspection) string {
 	switch {
-	case in.Holder == "" && answered(in) != nil && foreign(in) > 0:
+	case len(in.Holders) == 0 && answered(in) != nil && foreign(in) > 0:
 		return fmt.Sprintf("%s: no lock, but another key, at %d of %d members", member.Quote(in.Key), foreign(in), len(in.Members))
-	case in.Holder == "" && answered(in) != nil:
+	case len(in.Holders) == 0 && answered(in) != nil:
 		return fmt.Sprintf("%s: not known, too few members answered", member.Quote(in.Key))
-	case in.Holder == "":
+	case len(in.Holders) == 0:
 		return fmt.Sprintf("%s: not held", member.Quote(in.Key))
 	}
-	return fmt.Sprintf("%s: held by %s, token %d, at %d of %d members", member.Quote(in.Key), in.Holder, in.Token, in.Votes, len(in.Members))
+	var by []string
+	for _, h := range in.Holders {
+		by = append(by, fmt.Sprintf("by %s, token %d, at %d of %d members", h.Owner, h.Token, h.Votes, len(in.Members)))
+	}
+	return fmt.Sprintf("%s: held %s", member.Quote(in.Key), strings.Join(by, "; "))
 }
 
 func printInspection(w io.Writer, in *redlock.Inspection) {
@@ -77,11 +97,14 @@ func printInspection(w io.Writer, in *redlock.Inspection) {
 			_, _ = fmt.Fprintf(table, "  %s\t%s\t%v\n", v.Member, v.State, v.Err)
 			continue
 		}
-		owner, ttl, token := "-", "-", "-"
-		if v.Owner != "" {
-			owner, ttl, token = v.Owner, v.TTL.String(), fmt.Sprint(v.Token)
+		votes := "-\t-\t-"
+		for i, vote := range v.Votes {
+			if i > 0 { // in a row of its own
+				_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t\t\n", v.Member, v.State, votes)
+			}
+			votes = fmt.Sprintf("%s\t%v\t%d", vote.Owner, vote.TTL, vote.Token)
 		}
-		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%d\t%d\n", v.Member, v.State, owner, ttl, token, v.Counter, len(v.Queue))
+		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%d\t%d\n", v.Member, v.State, votes, v.Counter, len(v.Queue))
 	}
 	_ = table.Flush()
 }
@@ -128,7 +151,7 @@ Exit code 0 whether the lock is held or not; 65 if the key is no lock; 69 if no 
 
 ` + configHelp,
 		Example: `  redlock inspect nightly
-  redlock inspect nightly --json | jq -r .holder`,
+  redlock inspect nightly --json | jq -r '.holders[].owner'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			conn, err := c.open(cmd.Context(), cmd)
@@ -193,7 +216,7 @@ who wait have changed. It takes part in nothing. It ends with Ctrl-C, or with --
 						return err
 					}
 				}
-				if untilFree && in.Holder == "" && answered(in) == nil {
+				if untilFree && len(in.Holders) == 0 && answered(in) == nil {
 					return nil
 				}
 				select {
@@ -288,11 +311,15 @@ both pass --verify.
 			if err := answered(in); err != nil {
 				return err
 			}
-			if in.Holder == "" {
+			if len(in.Holders) == 0 {
 				return &exitError{exitFailed, fmt.Errorf("%s is not held", member.Quote(in.Key))}
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), in.Token)
-			return err
+			for _, h := range in.Holders {
+				if _, err := fmt.Fprintln(cmd.OutOrStdout(), h.Token); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 	c.flags(cmd.Flags())
@@ -324,18 +351,16 @@ func verified(in *redlock.Inspection, n uint64) verdict3 {
 	votes := make(map[string]int) // by owner: members that name it
 	below := make(map[string]int) // by owner: votes of at most n
 	top := make(map[string]uint64)
-	silent, free := 0, 0
+	silent := 0
 	for _, v := range in.Members {
-		switch {
-		case v.Err != nil:
+		if v.Err != nil {
 			silent++
-		case v.Owner == "":
-			free++
-		default:
-			votes[v.Owner]++
-			top[v.Owner] = max(top[v.Owner], v.Token)
-			if v.Token <= n {
-				below[v.Owner]++
+		}
+		for _, vote := range v.Votes {
+			votes[vote.Owner]++
+			top[vote.Owner] = max(top[vote.Owner], vote.Token)
+			if vote.Token <= n {
+				below[vote.Owner]++
 			}
 		}
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +37,7 @@ func TestTokenVerifiesTheHolderAlone(t *testing.T) {
 			token := uint64(0)
 			for k, i := range order[:granted] {
 				counters[i]++
-				in.Members[i].Owner, in.Members[i].Token = fmt.Sprint(holder), counters[i]
+				in.Members[i].Votes = []redlock.VoteView{{Owner: fmt.Sprint(holder), Token: counters[i]}}
 				if k < need { // later votes are not waited for
 					token = max(token, counters[i])
 				}
@@ -125,5 +127,32 @@ func TestLockThatIsSeenAtTwoMastersOfAMemberHasOneVote(t *testing.T) {
 	found, err := list(t.Context(), []*rawMember{one}, "", set.DialTimeout, true)
 	if err != nil || len(found) != 1 || found[0].Votes != 1 {
 		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+func TestSeveralHoldersAreShown(t *testing.T) {
+	in := &redlock.Inspection{
+		Key: "k", Kind: redlock.KindMutex,
+		Holders: []redlock.Holder{{Owner: "aaaaaa", Token: 7, Votes: 2}, {Owner: "bbbbbb", Token: 5, Votes: 2}},
+		Members: []redlock.MemberView{
+			{Member: "m:1", State: "voting", Counter: 7, Votes: []redlock.VoteView{{Owner: "aaaaaa", TTL: time.Second, Token: 7}, {Owner: "bbbbbb", TTL: 2 * time.Second, Token: 5}}},
+			{Member: "m:2", State: "voting", Counter: 9},
+		},
+	}
+	var text strings.Builder
+	printInspection(&text, in)
+	want := `"k": held by aaaaaa, token 7, at 2 of 2 members; by bbbbbb, token 5, at 2 of 2 members
+  MEMBER  STATE   OWNER   TTL  TOKEN  COUNTER  WAITING
+  m:1     voting  aaaaaa  1s   7               
+  m:1     voting  bbbbbb  2s   5      7        0
+  m:2     voting  -       -    -      9        0
+`
+	if text.String() != want {
+		t.Errorf("got\n%swant\n%s", &text, want)
+	}
+	line, err := json.Marshal(toJSON(in))
+	if want := `"holders":[{"owner":"aaaaaa","token":7,"votes":2},{"owner":"bbbbbb","token":5,"votes":2}],"members":[{"member":"m:1","state":"voting",` +
+		`"votes":[{"owner":"aaaaaa","ttl_ms":1000,"token":7},{"owner":"bbbbbb","ttl_ms":2000,"token":5}],"counter":7}`; err != nil || !strings.Contains(string(line), want) {
+		t.Errorf("got %s, %v", line, err)
 	}
 }

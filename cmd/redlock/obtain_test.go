@@ -111,7 +111,7 @@ func TestCommandDoesNotStartUnderALeaseThatCannotBeExtended(t *testing.T) {
 		t.Errorf("the command ran: %v\n%s", err, &output)
 	}
 	in, err := client.Inspect(t.Context(), "k")
-	if err != nil || in.Holder != "" {
+	if err != nil || len(in.Holders) > 0 {
 		t.Errorf("not given back: %+v, %v", in, err)
 	}
 }

@@ -716,9 +716,15 @@ func (s *seat) force(ctx context.Context, c *redlock.Client, name string) {
 		return
 	}
 	owners := map[string]bool{}
+	holder := ""
+	for _, h := range seen.Holders {
+		holder, owners[h.Owner] = h.Owner, true
+	}
 	for _, m := range seen.Members {
-		if m.Owner != "" && (seen.Holder == "" || m.Owner == seen.Holder) {
-			owners[m.Owner] = true
+		for _, v := range m.Votes {
+			if holder == "" {
+				owners[v.Owner] = true
+			}
 		}
 	}
 	if len(owners) == 0 {
@@ -731,6 +737,6 @@ func (s *seat) force(ctx context.Context, c *redlock.Client, name string) {
 	e := appEvent{Kind: "forcing", Seat: s.Seat, Attempt: s.app.attempts.Add(1), Name: name, Text: strings.Join(list, " ")}
 	s.app.say(e)
 	freed, err := c.ForceUnlockSeen(ctx, seen)
-	e.Kind, e.At, e.Number, e.Error, e.Owner = "forced", history.Now(), int64(freed), kindOf(err), seen.Holder
+	e.Kind, e.At, e.Number, e.Error, e.Owner = "forced", history.Now(), int64(freed), kindOf(err), holder
 	s.app.say(e)
 }
