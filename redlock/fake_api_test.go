@@ -331,6 +331,37 @@ func TestKeyThatIsNoLockIsReported(t *testing.T) {
 	}
 }
 
+// A derived key that a user could name would be lost as a lock, or locked as a key.
+func TestNoLockHasTheNameOfADerivedKey(t *testing.T) {
+	const derived, theirs = "redquorum:s1.3:{k}", "redisson_lock_token:{k}"
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		plain, shared := join(t, cluster), join(t, cluster, WithInterop())
+		evals := shared.links[0].Call(redistest.Named("EVALSHA"), -1, func([]string) {})
+		refused := func(p *peer, name, problem string) {
+			t.Helper()
+			owner := "A:1"
+			secret := Handoff{key: name, owner: &owner, token: 5, terms: terms{kind: KindMutex, ttl: time.Second}}.Secret()
+			handoff, err := ParseHandoff(secret)
+			require.NoError(t, err)
+			for op, call := range map[string]func() error{
+				"Lock":        func() error { _, err := p.Mutex(name).Lock(t.Context()); return err },
+				"Inspect":     func() error { _, err := p.Inspect(t.Context(), name); return err },
+				"ForceUnlock": func() error { _, err := p.ForceUnlock(t.Context(), name); return err },
+				"Adopt":       func() error { _, err := p.Adopt(t.Context(), handoff); return err },
+			} {
+				err := call()
+				require.ErrorIs(t, err, ErrInput, op)
+				require.ErrorContains(t, err, problem, op)
+			}
+		}
+		refused(plain, derived, "names that begin with redquorum: are the library's own keys")
+		refused(shared, derived, "names that begin with redquorum: are the library's own keys")
+		refused(shared, theirs, "counters of Redisson's locks")
+		require.Zero(t, evals.Hits(), "no member was asked")
+		require.NoError(t, plain.lock(t, theirs).Unlock(t.Context()))
+	})
+}
+
 func TestSilenceIsNotReportedAsHeld(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

@@ -138,6 +138,9 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	if h.key == "" || h.owner == nil {
 		return nil, badInput("adopt", "empty handoff")
 	}
+	if err := checkName(h.key, c.cfg); err != nil {
+		return nil, badInput("adopt", "%v", err)
+	}
 	if err := checkTTL(h.terms.ttl, c.cfg); err != nil {
 		return nil, badInput("adopt", "TTL: %v", err)
 	}

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
@@ -19,8 +18,8 @@ type Mutex struct {
 	as    string
 }
 
-// Mutex names a lock. Any bytes will do, up to Config.MaxName of them; mistakes in name and options are
-// reported by Lock. Without options the lease is renewed until it is unlocked (AutoRenew(Config.TTL)).
+// Mutex names a lock. Any bytes will do, up to Config.MaxName of them, but names that begin with "redquorum:" are the
+// library's own. Lock reports mistakes in name and options. Without options the lease is renewed until it is unlocked (AutoRenew(Config.TTL)).
 func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 	m := &Mutex{c: c, name: name, terms: terms{kind: KindMutex, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold}}
 	for _, o := range opts {
@@ -74,15 +73,11 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Leas
 }
 
 func (m *Mutex) check(op string, ctx context.Context) error {
-	switch {
-	case ctx == nil:
+	if ctx == nil {
 		return badInput(op, "nil context")
-	case m.name == "":
-		return badInput(op, "the name of a lock must not be empty")
-	case strings.HasPrefix(m.name, "redquorum:"):
-		return badInput(op, "names that begin with redquorum: are the library's own keys")
-	case len(m.name) > m.c.cfg.MaxName:
-		return badInput(op, "the name has %d bytes, at most %d (Config.MaxName)", len(m.name), m.c.cfg.MaxName)
+	}
+	if err := checkName(m.name, m.c.cfg); err != nil {
+		return badInput(op, "%v", err)
 	}
 	if err := checkTTL(m.terms.ttl, m.c.cfg); err != nil {
 		return badInput(op, "TTL: %v", err)
