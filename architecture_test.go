@@ -28,12 +28,13 @@ var walls = []struct {
 	{"node", []string{"clock", "internal/resp", "member", "slot"}, false},
 	{"cluster", []string{"internal/resp", "member", "node", "slot"}, false},
 	{"redlock/internal/ballot", []string{"clock", "member", "quorum"}, true},
-	{"redlock", []string{"clock", "cluster", "internal/resp", "member", "node", "quorum", "redlock/internal/ballot", "slot"}, false},
+	{"redlock/internal/script", []string{"internal/resp", "member", "slot"}, true},
+	{"redlock", []string{"clock", "cluster", "member", "node", "quorum", "redlock/internal/ballot", "redlock/internal/script"}, false},
 }
 
 // still are the packages that a pure package may import: none of them opens a file, a connection or a process.
 var still = []string{
-	"bytes", "context", "encoding/binary", "errors", "fmt", "hash/fnv", "maps", "math", "math/bits", "slices", "strconv", "strings", "sync", "sync/atomic", "time", "unsafe",
+	"bytes", "context", "crypto/sha1", "embed", "encoding/binary", "encoding/hex", "errors", "fmt", "hash/fnv", "maps", "math", "math/bits", "slices", "strconv", "strings", "sync", "sync/atomic", "time", "unsafe",
 	"github.com/hashicorp/go-multierror", "github.com/sigurn/crc16",
 }
 

@@ -202,7 +202,7 @@ func (cl *Cluster) done(c *member.Call) {
 	t.calls--
 	st := cl.judge(c, t.owner)
 	if st.do != deliver && st.do != giveUp {
-		c.Item = member.Item{} // by itself: then it is told where it belongs
+		c.Item = nil // by itself: then it is told where it belongs
 		if r.since.IsZero() {
 			r.since = time.Now()
 		}

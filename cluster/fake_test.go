@@ -404,10 +404,10 @@ func TestCallThatComesBackTravelsAlone(t *testing.T) {
 	})
 	for _, again := range []bool{true, false} {
 		c := newCall(5, "name")
-		c.Item = member.Item{Batch: "a script", Letter: 'a', Keys: 1, Args: 1}
+		c.Item = &member.Item{Batch: "a script", Letter: 'a', Keys: 1, Args: 1}
 		cl.Submit(&c.Call)
 		c.answered(t)
-		require.Equal(t, again, c.Item.Batch == "")
+		require.Equal(t, again, c.Item == nil)
 	}
 }
 

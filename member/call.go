@@ -31,22 +31,43 @@ type Command struct {
 	Tagged bool
 	// Slot is the hash slot of the keys. Only a member that spreads its keys over several servers looks at it.
 	Slot uint16
-	// Shared is where the names of the keys begin in Cmd that all locks of a member share, 0 if there are
-	// none. A member that keeps one such key per slot writes its own names in their place, so that one
-	// encoding serves all members.
-	Shared int32
-	// Item lets a member execute the call together with others that wait in its line.
-	Item Item
+	// Marks are where the parts of Cmd begin if it is a script call; else zero.
+	Marks Marks
+	// Item lets a member execute the call together with others that wait in its line; nil: the call travels alone.
+	Item *Item
 }
 
-// Item is how a Tagged call whose Cmd is EVALSHA, with a key of its own and then the names of Shared, travels in
-// one script call with others: as one of its items, in their order, with an answer of its own.
-type Item struct {
-	Batch  string // SHA-1 in hex of the script that carries such calls, one of the member's; "": it travels alone
-	Letter byte   // says what it is
-	Keys   uint8  // its own
-	Args   uint8  // without the tag
+// Marks note where the parts of a script call begin in its Cmd. A member writes the call in another form with their
+// help, and need not read the command:
+//
+//	*11 EVALSHA SHA-1   5        lock   counters marker   queue waiters   bucket owner …
+//	                    Count    Own    Shared            More            Args
+//
+// The parts from Own to Args are the keys. Those between Shared and More are the keys that all locks of a member
+// share. A member that has one such key per slot writes the name of that key in place of each of them, so that one
+// encoding serves all members.
+type Marks struct {
+	Count, Own         uint8
+	Sharing            uint8 // how many keys are shared
+	Shared, More, Args int32
 }
+
+// Item is how a Tagged script call travels in one command with others: as one item of another script, in the order of
+// submission, with an answer of its own. All calls of one script have the same Item, and nobody changes it.
+type Item struct {
+	Batch  string // SHA-1 in hex of the script that carries such calls, one of the member's
+	Letter byte   // tells that script what the call is
+	Keys   uint8  // keys that are not shared
+	Args   uint8  // arguments without the tag
+}
+
+// Keys that all locks of a member share.
+const (
+	// TokensKey is a hash: the number of a slot -> the last token that a lock of the slot was given.
+	TokensKey = "redquorum:tokens"
+	// MarkerKey is a hash: what the restart guard knows of the member.
+	MarkerKey = "redquorum:boot"
+)
 
 // Delivery is how a call reaches the member, and what the member does if it does not. The zero value suits a call from
 // a goroutine of its own to a member that may vote.
@@ -160,7 +181,7 @@ func (c *Call) Finish() {
 // Again returns a copy of a release that is owed, which stays its owner's. The copy travels by itself, and tells sink.
 func (c *Call) Again(sink Sink) Call {
 	again := Call{Command: c.Command, Delivery: Delivery{Always: c.Always, Late: true}, Sink: sink}
-	again.Cmd, again.Item = bytes.Clone(c.Cmd), Item{}
+	again.Cmd, again.Item = bytes.Clone(c.Cmd), nil
 	return again
 }
 

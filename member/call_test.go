@@ -61,14 +61,14 @@ func TestReleaseThatIsSentAgainSharesNothingWithItsCall(t *testing.T) {
 	var ended atomic.Bool
 	var first, again seen
 	c := &Call{
-		Command:  Command{Cmd: []byte("release"), Tagged: true, Slot: 7, Shared: 3, Item: Item{Batch: "a script", Letter: 'r'}},
+		Command:  Command{Cmd: []byte("release"), Tagged: true, Slot: 7, Marks: Marks{Shared: 3}, Item: &Item{Batch: "a script", Letter: 'r'}},
 		Delivery: Delivery{Always: true, OweUntil: time.Now(), Ended: &ended},
 		Sink:     &first, Index: 2, Hop: &first, Result: Result{Outcome: NotSent, Err: ErrDown},
 	}
 	copied := c.Again(&again)
 	clear(c.Cmd)
 	want := Call{
-		Command:  Command{Cmd: []byte("release"), Tagged: true, Slot: 7, Shared: 3},
+		Command:  Command{Cmd: []byte("release"), Tagged: true, Slot: 7, Marks: Marks{Shared: 3}},
 		Delivery: Delivery{Always: true, Late: true}, Sink: &again,
 	}
 	if !reflect.DeepEqual(copied, want) {

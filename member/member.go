@@ -12,6 +12,9 @@ type State struct {
 	Up    bool   // has a connection
 	Votes bool   // may vote: Up, and not suspected of having forgotten
 	Inbox bool   // the subscription of the inbox is confirmed
+	// Acks: replicas of the member must acknowledge a vote before it counts. They acknowledge answers and not pushes, so
+	// a push never dates a vote there.
+	Acks bool
 	// Ear changes when a subscription of the inbox begins, at any server of the member; 0: not told. What was
 	// pushed before may be missed.
 	Ear   uint64

@@ -14,7 +14,7 @@ import (
 // make test SERVER=…
 //
 //	a key that moved away while a script ran   phrases; interrupted in cluster/redirect.go; base.lua and batch.lua
-//	keys of two slots in one call              raised in redlock/script/batch.lua
+//	keys of two slots in one call              raised in batch.lua of redlock/internal/script
 //	an ACL's refusal inside a script           denials
 //	where in a script an error arose           withoutPosition, wrappers, lineOf
 //	arguments of a command that is unknown     withoutArguments
@@ -88,7 +88,7 @@ func naming(e *member.ReplyError, reply, source string) *member.ReplyError {
 	return &member.ReplyError{Kind: e.Kind, Text: insideScript + ", " + strings.Join(called, " or ") + ": " + said}
 }
 
-// How our scripts call commands, and how they pass them to a function that does (ask in redlock/script/base.lua).
+// How our scripts call commands, and how they pass them to a function that does (ask in base.lua of redlock/internal/script).
 var (
 	lineOf = regexp.MustCompile(`@user_script:\s*([0-9]+)`)
 	calls  = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'(?:, '([A-Z]+)')?`)

@@ -118,19 +118,19 @@ var guardCases = []guardCase{
 		require.Equal(s, m.state, again.state)
 	}},
 	{"mark of a member that forgot deletes its counters", func(s *memory) {
-		s.ask("HSET", tokensKey, "7", "41") // of a snapshot
+		s.ask("HSET", member.TokensKey, "7", "41") // of a snapshot
 		s.run(markCommand("run", leases, rest, forgot))
-		require.EqualValues(s, 0, s.ask("EXISTS", tokensKey))
+		require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
 	}},
 	{"mark after another client has meanwhile changes nothing", func(s *memory) {
 		s.run(markCommand("run", leases, rest, forgot))
-		s.ask("HSET", tokensKey, "7", "41") // restored by that client
+		s.ask("HSET", member.TokensKey, "7", "41") // restored by that client
 		s.unchanged(markCommand("run", 2*leases, 0, neverForgot))
 		s.unchanged(markCommand("run", 2*leases, 2*rest, forgot))
 	}},
 	{"mark of another process replaces all of the marker", func(s *memory) {
 		first := s.run(markCommand("run", leases, rest, neverForgot))
-		s.ask("HSET", markerKey, "clk", "1", "lifted", "5")
+		s.ask("HSET", member.MarkerKey, "clk", "1", "lifted", "5")
 		m := s.run(markCommand("ru", leases, 0, forgot)) // its name begins alike
 		require.True(s, m.of("ru"))
 		require.NotEqual(s, first.id, m.id)
@@ -141,12 +141,12 @@ var guardCases = []guardCase{
 	}},
 	{"restore raises the counters and makes the member whole", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.ask("HSET", tokensKey, "7", "50", "8", "60") // granted since
+		s.ask("HSET", member.TokensKey, "7", "50", "8", "60") // granted since
 		m = s.run(guardCommand(restoreLua, m.id, "0", millis(leases), "7", "100", "8", "55", "9", "1"))
 		require.Equal(s, whole, m.state)
 		require.False(s, m.clk)
 		for bucket, want := range map[string]string{"7": "100", "8": "60", "9": "1"} {
-			require.Equal(s, want, s.ask("HGET", tokensKey, bucket), "bucket %s: the greater of the two", bucket)
+			require.Equal(s, want, s.ask("HGET", member.TokensKey, bucket), "bucket %s: the greater of the two", bucket)
 		}
 	}},
 	{"restore tells where order goes on from the clocks", func(s *memory) {
@@ -211,7 +211,7 @@ var guardCases = []guardCase{
 		require.Greater(s, m.left, leases-20*time.Second)
 		require.LessOrEqual(s, m.left, leases)
 		require.GreaterOrEqual(s, m.raised, time.Duration(0), "clients that ask for so much must wait until all know")
-		require.EqualValues(s, 0, s.ask("EXISTS", tokensKey))
+		require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
 		s.ask("DEL", quarantineKey) // it is over
 		m = s.run(guardCommand(restoreLua, m.id, "0", millis(leases), "7", "100"))
 		require.Equal(s, whole, m.state, "a client that knows less does not prolong it")
@@ -244,7 +244,7 @@ var guardCases = []guardCase{
 		if repl == "" {
 			return // the embedded server has no replication id
 		}
-		s.ask("HSET", markerKey, "id", "run 5", "state", forgot, "q", millis(leases), "repl", repl)
+		s.ask("HSET", member.MarkerKey, "id", "run 5", "state", forgot, "q", millis(leases), "repl", repl)
 		s.ask("SET", quarantineKey, "1", "PX", millis(rest))
 		m := s.run(guardCommand(shardLua+carryLua, "run 5", forgot, millis(2*leases), "0", repl, "0"))
 		require.Equal(s, 2*leases, m.q)
@@ -253,7 +253,7 @@ var guardCases = []guardCase{
 	}},
 	{"table tells marker and counters", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))
-		s.ask("HSET", tokensKey, "7", "41")
+		s.ask("HSET", member.TokensKey, "7", "41")
 		r := s.send(tableCommand)
 		require.Len(s, r.Elems, 8)
 		require.Equal(s, m.id, string(r.Elems[0].Str))

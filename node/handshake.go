@@ -275,28 +275,27 @@ func scriptSHA(source string) string {
 }
 
 const (
-	evalsha = "\r\n$7\r\nEVALSHA\r\n$40\r\n"
+	evalsha = "$7\r\nEVALSHA\r\n$40\r\n"
 	shaSize = 40
 )
 
-// script finds the source that an EVALSHA command names, and what follows the SHA in it. ok is false
-// if cmd is not an EVALSHA of one of our scripts.
-func (n *Node) script(cmd []byte) (source string, rest []byte, ok bool) {
-	end := bytes.IndexByte(cmd, '\r')
-	if end < 0 || len(cmd) < end+len(evalsha)+shaSize+2 || string(cmd[end:end+len(evalsha)]) != evalsha {
-		return "", nil, false
+// script finds the source of the script that c calls, and where the call names it. ok is false if c is no call of one of our
+// scripts.
+func (n *Node) script(c *member.Call) (source string, at int, ok bool) {
+	end := int(c.Marks.Count) - len("\r\n")
+	if at = end - shaSize - len(evalsha); at <= 0 {
+		return "", 0, false
 	}
-	sha := cmd[end+len(evalsha):]
-	source, ok = n.scripts[string(sha[:shaSize])]
-	return source, sha[shaSize+2:], ok
+	source, ok = n.scripts[string(c.Cmd[end-shaSize:end])]
+	return source, at, ok
 }
 
-// sourceOf is the script that cmd executes: one of ours, or one that it has in full; "" if it is no script.
-func (n *Node) sourceOf(cmd []byte) string {
-	if source, _, ok := n.script(cmd); ok {
+// sourceOf is the script that c executes: one of ours, or one that it has in full; "" if it is no script.
+func (n *Node) sourceOf(c *member.Call) string {
+	if source, _, ok := n.script(c); ok {
 		return source
 	}
-	_, rest, ok := bytes.Cut(cmd, []byte("\r\n$4\r\nEVAL\r\n$"))
+	_, rest, ok := bytes.Cut(c.Cmd, []byte("\r\n$4\r\nEVAL\r\n$"))
 	if !ok {
 		return ""
 	}

@@ -2,7 +2,6 @@ package node
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -323,22 +322,8 @@ func (in *inbox) same(p *published) bool {
 // that forgot meanwhile: their votes are of another generation than this message.
 func (in *inbox) push(msg []byte, at time.Time) {
 	if p := in.node.published.Load(); in.same(p) {
-		if in.node.waits != nil {
-			msg = undated(msg)
-		}
 		in.listener.Push(msg, p.state, at)
 	}
-}
-
-// undated takes the server's time out of a grant, "g owner token now next ttl": no replica has acknowledged it,
-// so that the waiter must ask, and be answered behind a WAIT.
-func undated(msg []byte) []byte {
-	parts := bytes.Split(msg, []byte(" "))
-	if len(parts) != 6 || string(parts[0]) != "g" {
-		return msg
-	}
-	parts[3] = []byte("0")
-	return bytes.Join(parts, []byte(" "))
 }
 
 // Subscribe implements member.Subscriber.

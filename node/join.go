@@ -2,14 +2,13 @@ package node
 
 import (
 	"bufio"
-	"bytes"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
 
 // Calls that wait in line one behind the other can be one command: a script that executes them in their order
-// and returns an array of their answers (redlock/script/batch.lua). That costs the server less than one command
+// and returns an array of their answers (batch.lua of redlock/internal/script). That costs the server less than one command
 // for each, and more where they are few.
 const (
 	joinFew  = 3   // fewer travel alone
@@ -21,7 +20,7 @@ const alone = "TRYAGAIN alone"
 
 // joins reports whether c may be part of a command. A vote that replicas must acknowledge has its own WAIT.
 func (n *Node) joins(c *member.Call) bool {
-	return c.Item.Batch != "" && c.Tagged && n.waits == nil && !c.Asking()
+	return c.Item != nil && c.Tagged && n.waits == nil && !c.Asking()
 }
 
 // itemLocked queues a call whose encoding waits until it is known what stands behind it.
@@ -67,16 +66,17 @@ func appendJoined(b []byte, calls []*member.Call, tag string, sharded bool) []by
 		keys += int(c.Item.Keys)
 		args += int(c.Item.Args)
 	}
+	first := calls[0]
 	words := 4 // the script, the number of keys, the letters, the tag
 	if sharded {
 		keys += len(calls)
 		words++
 	} else {
-		keys += 2
+		keys += int(first.Marks.Sharing)
 	}
 	b = resp.AppendArray(b, 1+words+keys+args)
-	b = append(b, evalsha[len("\r\n"):]...)
-	b = append(b, calls[0].Item.Batch...)
+	b = append(b, evalsha...)
+	b = append(b, first.Item.Batch...)
 	b = append(b, '\r', '\n')
 	var letters [joinMost]byte
 	for i, c := range calls {
@@ -88,42 +88,23 @@ func appendJoined(b []byte, calls []*member.Call, tag string, sharded bool) []by
 		b = resp.AppendInt(b, int64(3+keys)) // where the arguments begin
 	} else {
 		b = resp.AppendInt(b, int64(keys))
-		b = append(append(b, tokensBulk...), markerBulk...)
+		b = append(b, first.Cmd[first.Marks.Shared:first.Marks.More]...)
 	}
-	var behind [joinMost]int32 // where the arguments of each begin
-	for i, c := range calls {
-		own := bytes.IndexByte(c.Cmd, '\n') + 1
-		for range 3 { // EVALSHA, the script, the number of keys
-			own = skip(c.Cmd, own)
-		}
-		b = append(b, c.Cmd[own:c.Shared]...)
+	for _, c := range calls {
+		m := &c.Marks
+		b = append(b, c.Cmd[m.Own:m.Shared]...)
 		if sharded {
 			b = appendTokens(b, c.Slot)
 		}
-		own = int(c.Shared) + len(tokensBulk) + len(markerBulk)
-		end := own
-		for range c.Item.Keys - 1 {
-			end = skip(c.Cmd, end)
-		}
-		b = append(b, c.Cmd[own:end]...)
-		behind[i] = int32(end)
+		b = append(b, c.Cmd[m.More:m.Args]...)
 	}
 	if !sharded {
 		b = resp.AppendBulk(b, letters[:len(calls)])
 	}
-	for i, c := range calls {
-		b = append(b, c.Cmd[behind[i]:]...)
+	for _, c := range calls {
+		b = append(b, c.Cmd[c.Marks.Args:]...)
 	}
 	return resp.AppendBulk(b, tag)
-}
-
-// skip returns where the bulk string ends that begins at i in one of our own commands.
-func skip(cmd []byte, i int) int {
-	n := 0
-	for i++; cmd[i] != '\r'; i++ {
-		n = n*10 + int(cmd[i]-'0')
-	}
-	return i + len("\r\n") + n + len("\r\n")
 }
 
 // joined reads the answer to n calls and completes them. It runs on the reader.

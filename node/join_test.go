@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	hashslot "github.com/redquorum/redquorum/slot"
 )
@@ -31,20 +30,17 @@ return out`
 // item is a call that may travel with others: letter a has one key, r has three; and two arguments.
 func item(letter byte, name, arg string) *result {
 	n := map[byte]int{'a': 1, 'r': 3}[letter]
-	args := []string{"EVALSHA", scriptSHA(itemScript), fmt.Sprint(2 + n), name, tokensKey, markerKey}
+	args := []string{"EVALSHA", scriptSHA(itemScript), fmt.Sprint(2 + n), name, member.TokensKey, member.MarkerKey}
 	for i := 1; i < n; i++ {
 		args = append(args, fmt.Sprint(name, ":", i))
 	}
-	shared := len(resp.Command(args[:4]...))
 	r := newCall(append(args, arg, "more", "tag")...)
 	r.Cmd, r.Tagged = r.Cmd[:len(r.Cmd)-len("$3\r\ntag\r\n")], true
-	r.Shared = int32(shared + digits(len(args)+3) - digits(4))
+	r.Marks = marks(r.Cmd, 2)
 	r.Slot = hashslot.Of(name)
-	r.Item = member.Item{Batch: scriptSHA(itemsScript), Letter: letter, Keys: uint8(n), Args: 2}
+	r.Item = &member.Item{Batch: scriptSHA(itemsScript), Letter: letter, Keys: uint8(n), Args: 2}
 	return r
 }
-
-func digits(n int) int { return len(fmt.Sprint(n)) }
 
 // together has calls wait in line until all of them do.
 func together(n *Node, calls ...*result) {
@@ -91,7 +87,7 @@ func TestCallsThatWaitTravelTogether(t *testing.T) {
 	for _, c := range calls {
 		c.wait(t)
 	}
-	want := strings.Join([]string{"EVALSHA", scriptSHA(itemsScript), "7", tokensKey, markerKey, "one", "two", "two:1", "two:2", "three",
+	want := strings.Join([]string{"EVALSHA", scriptSHA(itemsScript), "7", member.TokensKey, member.MarkerKey, "one", "two", "two:1", "two:2", "three",
 		"ara", "x", "more", "y", "more", "z", "more", "id"}, " ")
 	mu.Lock()
 	if len(sent) != 1 || sent[0] != want {
@@ -726,7 +722,7 @@ func FuzzBatch(f *testing.F) {
 			if sharded {
 				want = append(append(want, "0", letters, fmt.Sprint(3+len(keys))), keys...)
 			} else {
-				want = append(append(append(want, fmt.Sprint(2+len(keys)), tokensKey, markerKey), keys...), letters)
+				want = append(append(append(want, fmt.Sprint(2+len(keys)), member.TokensKey, member.MarkerKey), keys...), letters)
 			}
 			want = append(append(want, args...), tag)
 			if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {

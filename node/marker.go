@@ -13,12 +13,8 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// Keys of the restart guard at every member.
-const (
-	markerKey     = "redquorum:boot"
-	quarantineKey = "redquorum:quarantine"
-	tokensKey     = "redquorum:tokens"
-)
+// quarantineKey is there at a member while its quarantine lasts.
+const quarantineKey = "redquorum:quarantine"
 
 // The states of a marker.
 const (
@@ -76,7 +72,7 @@ func GuardScripts() []string {
 // guardCommand encodes one of the guard's scripts. They are rare, and sent in full: a member that has
 // just restarted has no script cache.
 func guardCommand(source string, args ...string) []byte {
-	all := append([]string{"EVAL", lookLua + source, "3", markerKey, quarantineKey, tokensKey}, args...)
+	all := append([]string{"EVAL", lookLua + source, "3", member.MarkerKey, quarantineKey, member.TokensKey}, args...)
 	return resp.Command(all...)
 }
 

@@ -121,7 +121,7 @@ func New(c Config) (*Node, error) {
 	if c.TLS != nil {
 		n.tls = tlsConfig(c)
 	}
-	first := &published{state: member.State{Gen: 1}}
+	first := &published{state: member.State{Gen: 1, Acks: n.waits != nil}}
 	n.fall(first, errConnecting)
 	n.published.Store(first)
 	if c.Guard != nil { // which looks at what is published

@@ -111,3 +111,13 @@ func killing(s *redisServer) (stop func()) {
 	})
 	return func() { close(end); killer.Wait() }
 }
+
+func TestMemberTellsThatReplicasMustAcknowledge(t *testing.T) {
+	answer := func(int64, []string) string { return "default" }
+	for acks := range 2 {
+		n, _ := joining(t, answer, func(c *Config) { c.MinReplicasAck = acks })
+		if st := n.State(); !st.Up || st.Acks != (acks > 0) {
+			t.Errorf("%d replicas: %+v", acks, st)
+		}
+	}
+}

@@ -1,9 +1,11 @@
 package node
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,7 +14,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -23,7 +24,35 @@ const (
 
 func scriptCall(source string, args ...string) *result {
 	r := newCall(append([]string{"EVALSHA", scriptSHA(source), "1"}, args...)...)
+	r.Marks = marks(r.Cmd, 0)
 	return r
+}
+
+// marks reads a script call as a server does. Some keys behind the first one are those that all locks share.
+func marks(cmd []byte, shared int) member.Marks {
+	at := bytes.IndexByte(cmd, '\n') + 1
+	next := func() (text string) {
+		head := bytes.IndexByte(cmd[at:], '\n') + 1
+		size, _ := strconv.Atoi(string(cmd[at+1 : at+head-2]))
+		text = string(cmd[at+head : at+head+size])
+		at += head + size + 2
+		return text
+	}
+	next()
+	next()
+	m := member.Marks{Count: uint8(at), Sharing: uint8(shared)}
+	keys, _ := strconv.Atoi(next())
+	m.Own = uint8(at)
+	for i := range keys {
+		if next(); i == 0 {
+			m.Shared = int32(at)
+		}
+		if i == shared {
+			m.More = int32(at)
+		}
+	}
+	m.Args = int32(at)
+	return m
 }
 
 // tagged appends the tag to the call's command, as one more argument that its header counts already.
@@ -361,10 +390,10 @@ func TestMiniredisInFakeTime(t *testing.T) {
 
 func BenchmarkScriptLookup(b *testing.B) {
 	n := &Node{scripts: map[string]string{scriptSHA(delScript): delScript}}
-	cmd := resp.Command("EVALSHA", scriptSHA(delScript), "1", "k")
+	c := scriptCall(delScript, "k")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, ok := n.script(cmd); !ok {
+		if _, _, ok := n.script(&c.Call); !ok {
 			b.Fatal("not found")
 		}
 	}

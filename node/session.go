@@ -2,7 +2,6 @@ package node
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -482,7 +481,7 @@ func (s *session) complete(entry slot) {
 		s.travelApart() // such a call is told which command it was
 	}
 	if refused.Kind == member.KindAuth {
-		refused = naming(refused, string(c.Reply.Str), s.node.sourceOf(c.Cmd))
+		refused = naming(refused, string(c.Reply.Str), s.node.sourceOf(c))
 	}
 	s.leave(entry)
 	if s.node.suspects(refused) && c.State.Gen == s.node.State().Gen {
@@ -499,11 +498,7 @@ func (s *session) complete(entry slot) {
 // again, and neither that the script is not ours.
 func (s *session) repair(entry slot) (done bool, _ error) {
 	c := entry.call
-	cmd := c.Cmd
-	if s.node.cfg.Shard != nil {
-		cmd = s.node.appendCall(nil, c)
-	}
-	source, rest, ok := s.node.script(cmd)
+	source, at, ok := s.node.script(c)
 	if !ok {
 		return false, nil
 	}
@@ -513,12 +508,11 @@ func (s *session) repair(entry slot) (done bool, _ error) {
 		}
 	}, func() {
 		if _, size := s.inFlightLocked(); size+int64(len(source)) <= int64(s.node.cfg.MaxBytes) {
-			args, _, _ := bytes.Cut(cmd, []byte("\r\n"))
-			s.wbuf = append(append(s.wbuf, args...), "\r\n$4\r\nEVAL\r\n"...)
+			s.wbuf = append(append(s.wbuf, c.Cmd[:at]...), "$4\r\nEVAL\r\n"...)
 			s.wbuf = resp.AppendBulk(s.wbuf, source)
-			s.wbuf = append(s.wbuf, rest...)
+			s.wbuf = s.node.appendFrom(s.wbuf, c, int(c.Marks.Count))
 		} else {
-			s.wbuf = append(s.wbuf, cmd...) // enough EVALs of it are in line already, they load it
+			s.wbuf = s.node.appendCall(s.wbuf, c) // enough EVALs of it are in line already, they load it
 		}
 	})
 }

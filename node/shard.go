@@ -20,8 +20,8 @@ import (
 // Shard makes a Node one master of a Redis Cluster, which is one member together with the others. What a
 // plain member keeps once, a master keeps per slot it serves, so that it moves with the slot:
 //
-//	redquorum:tokens:{t}            the slot's counters, and `id`, the marker id it was stamped with
-//	redquorum:boot:{t}:<node id>    the master's marker, in one of its slots (its home)
+//	member.TokensKey:{t}              the slot's counters, and `id`, the marker id it was stamped with
+//	member.MarkerKey:{t}:<node id>    the master's marker, in one of its slots (its home)
 //	redquorum:quarantine:{t}:<node id>
 //
 // t is hashslot.TagOf the slot. The memory of a master is that of its process and of its replication id: a
@@ -112,9 +112,6 @@ var (
 
 	clusterMyID = resp.Command("CLUSTER", "MYID")
 	asking      = resp.Command("ASKING")
-
-	tokensBulk = resp.AppendBulk(nil, tokensKey)
-	markerBulk = resp.AppendBulk(nil, markerKey)
 )
 
 // shardScripts are those of the guard that only masters of a cluster run.
@@ -126,7 +123,7 @@ var errSlots = fmt.Errorf("%w: the server is not known to serve any slot", membe
 // errReplica: the server became a replica, or was one all along.
 var errReplica = errors.New("the server is a replica")
 
-func tokensOf(s uint16) string { return tokensKey + ":{" + hashslot.TagOf(s) + "}" }
+func tokensOf(s uint16) string { return member.TokensKey + ":{" + hashslot.TagOf(s) + "}" }
 
 // home is where a master's marker is: a place in one of its slots.
 type home struct {
@@ -137,7 +134,7 @@ type home struct {
 
 func newHome(s uint16, id string) *home {
 	tag := ":{" + hashslot.TagOf(s) + "}"
-	h := &home{slot: s, marker: markerKey + tag + ":" + id, quarantine: quarantineKey + tag + ":" + id, tokens: tokensKey + tag}
+	h := &home{slot: s, marker: member.MarkerKey + tag + ":" + id, quarantine: quarantineKey + tag + ":" + id, tokens: tokensOf(s)}
 	h.look = h.command("return look()")
 	return h
 }
@@ -146,7 +143,7 @@ func newHome(s uint16, id string) *home {
 // and has this id (CLUSTER MYID), and the key that is there during a quarantine. Without slots: at any other member.
 func MarkerKeys(slots []uint16, id string) (marker, quarantine string) {
 	if len(slots) == 0 {
-		return markerKey, quarantineKey
+		return member.MarkerKey, quarantineKey
 	}
 	h := newHome(homeOf(slots), id)
 	return h.marker, h.quarantine
@@ -233,24 +230,31 @@ func (n *Node) era() uint64 {
 }
 
 // appendCall writes a call, with the keys of its slot in the place of those that all locks share.
-func (n *Node) appendCall(b []byte, c *member.Call) []byte {
-	if n.cfg.Shard == nil || c.Shared == 0 || int(c.Shared) > len(c.Cmd) {
-		return append(b, c.Cmd...)
+func (n *Node) appendCall(b []byte, c *member.Call) []byte { return n.appendFrom(b, c, 0) }
+
+// appendFrom writes what a call has from there on, which is in front of its shared keys.
+func (n *Node) appendFrom(b []byte, c *member.Call, from int) []byte {
+	m := &c.Marks
+	if n.cfg.Shard == nil || m.Sharing == 0 {
+		return append(b, c.Cmd[from:]...)
 	}
-	rest := c.Cmd[c.Shared:]
-	b = append(b, c.Cmd[:c.Shared]...)
-	for _, bulk := range [][]byte{tokensBulk, markerBulk} { // the script finds its marker's id in the same key
-		if len(rest) >= len(bulk) && string(rest[:len(bulk)]) == string(bulk) {
-			rest = rest[len(bulk):]
-			b = appendTokens(b, c.Slot)
-		}
+	b = append(b, c.Cmd[from:m.Shared]...)
+	for range m.Sharing { // the script finds its marker's id in the same key
+		b = appendTokens(b, c.Slot)
 	}
-	return append(b, rest...)
+	return append(b, c.Cmd[m.More:]...)
 }
+
+// tokensHead begins the name of a slot's counters as a bulk string. All tags have one length.
+var tokensHead = func() string {
+	name := tokensOf(0)
+	head, _, _ := strings.Cut(name, hashslot.TagOf(0))
+	return "$" + strconv.Itoa(len(name)) + "\r\n" + head
+}()
 
 // appendTokens writes the name of a slot's counters.
 func appendTokens(b []byte, s uint16) []byte {
-	b = append(b, "$22\r\nredquorum:tokens:{"...)
+	b = append(b, tokensHead...)
 	b = append(b, hashslot.TagOf(s)...)
 	return append(b, "}\r\n"...)
 }

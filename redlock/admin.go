@@ -2,17 +2,14 @@ package redlock
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // Inspection is what the members say of one lock, each at a moment of its own: good for looking, never
@@ -66,11 +63,11 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 	if err := c.Mutex(name).check("inspect", ctx); err != nil {
 		return nil, err
 	}
-	k := c.cfg.keysOf(name)
+	k := c.cfg.lockOf(name)
 	out := &Inspection{Key: name, Kind: KindMutex, Members: make([]MemberView, len(c.members))}
 	infos := c.Members()
-	c.askAll(ctx, &k, k.peek(nil), func(i int, r member.Reply, err error) {
-		v := MemberView{Member: infos[i].Name, State: standingOf(c.stateOf(i, k.slot())), Err: err}
+	c.askAll(ctx, k.Peek(nil), func(i int, r member.Reply, err error) {
+		v := MemberView{Member: infos[i].Name, State: standingOf(c.stateOf(i, k.Slot())), Err: err}
 		if err == nil {
 			v.read(&r)
 		}
@@ -98,14 +95,14 @@ func holders(members []MemberView, need int) []Holder {
 }
 
 // askAll puts one command to every member at once and reports each answer from one goroutine at a time.
-func (c *Client) askAll(ctx context.Context, k *keys, cmd []byte, report func(i int, r member.Reply, err error)) {
+func (c *Client) askAll(ctx context.Context, cmd member.Command, report func(i int, r member.Reply, err error)) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.MemberTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for i, m := range c.members {
 		wg.Go(func() {
-			r, err := member.Ask(ctx, m, k.command(cmd, member.Item{}))
+			r, err := member.Ask(ctx, m, cmd)
 			mu.Lock()
 			defer mu.Unlock()
 			report(i, r, err)
@@ -114,54 +111,31 @@ func (c *Client) askAll(ctx context.Context, k *keys, cmd []byte, report func(i 
 	wg.Wait()
 }
 
-// read decodes what peek returns.
+// read takes what the member replied to a Peek.
 func (v *MemberView) read(r *member.Reply) {
-	e := r.Elems
-	if len(e) < 6 || (len(e)-6)%4 != 0 {
+	seen, ok := script.ReadView(r)
+	switch {
+	case !ok:
 		v.Err = errReply
 		return
-	}
-	if e[1].Int == -1 {
+	case seen.Foreign:
 		v.Err = &member.ReplyError{Kind: member.KindForeign, Text: "FOREIGN no ttl"}
 		return
 	}
-	now := e[0].Int
-	v.Counter = uint64(number(e[2]))
-	if owner := sha1Hex(e[4].Str); owner != "" {
-		v.Votes = []VoteView{{
-			Owner: shown(owner), TTL: time.Duration(max(0, e[1].Int)) * time.Millisecond, Token: uint64(number(e[5])), owner: owner,
-		}}
+	v.Counter = uint64(seen.Counter)
+	if seen.Owner != "" {
+		v.Votes = []VoteView{{Owner: shown(seen.Owner), TTL: seen.TTL, Token: uint64(seen.Token), owner: seen.Owner}}
 	}
-	for w := e[6:]; len(w) > 0; w = w[4:] {
-		v.Queue = append(v.Queue, Waiter{
-			Owner:   shown(sha1Hex(w[0].Str)),
-			Waiting: time.Duration(now-number(w[1])) * time.Microsecond,
-			Live:    number(w[2])*1000 >= now,
-		})
+	for _, w := range seen.Queue {
+		v.Queue = append(v.Queue, Waiter{Owner: shown(w.Owner), Waiting: w.Waiting, Live: w.Live})
 	}
-}
-
-func number(r member.Reply) int64 {
-	text, _, _ := strings.Cut(string(r.Str), ".")
-	n, _ := strconv.ParseInt(text, 10, 64)
-	return n
-}
-
-// sha1Hex tells owners apart without naming them: their names are too random to be guessed. It is the one
-// hash that scripts have.
-func sha1Hex(owner []byte) string {
-	if len(owner) == 0 {
-		return ""
-	}
-	sum := sha1.Sum(owner)
-	return hex.EncodeToString(sum[:])
 }
 
 // shown is what people see of a hash.
 func shown(hash string) string { return hash[:min(6, len(hash))] }
 
 // Hash is how Inspect names the owner of this lease.
-func (l *Lease) Hash() string { return shown(sha1Hex([]byte(l.a.owner))) }
+func (l *Lease) Hash() string { return shown(script.Hash([]byte(l.a.owner))) }
 
 // ForceUnlock takes a lock from whoever holds it, at every member that can be reached. The next waiter
 // gets it, as after an Unlock. Where a majority was reached that is final: the holder's context ends at its next renewal, at
@@ -205,10 +179,10 @@ func (c *Client) force(ctx context.Context, name, owner string) (freed int, err 
 	if err := c.Mutex(name).check("force unlock", ctx); err != nil {
 		return 0, err
 	}
-	k := c.cfg.keysOf(name)
+	k := c.cfg.lockOf(name)
 	votes := make([]quorum.MemberVote, len(c.members))
 	answered := 0
-	c.askAll(ctx, &k, k.force(nil, owner, c.cfg.MaxTTL), func(i int, r member.Reply, err error) {
+	c.askAll(ctx, k.Force(nil, owner, c.cfg.MaxTTL), func(i int, r member.Reply, err error) {
 		votes[i] = quorum.MemberVote{Member: c.members[i].Name(), Vote: quorum.No, Err: err}
 		if err == nil {
 			answered++

@@ -13,6 +13,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
@@ -37,7 +38,7 @@ func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
 		seen, err = b.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Equal(t, KindMutex, seen.Kind)
-		require.Equal(t, []Holder{{Owner: held.Hash(), Token: held.Token(), Votes: 4, owner: sha1Hex([]byte(held.a.owner))}}, seen.Holders)
+		require.Equal(t, []Holder{{Owner: held.Hash(), Token: held.Token(), Votes: 4, owner: script.Hash([]byte(held.a.owner))}}, seen.Holders)
 		require.Error(t, seen.Members[4].Err)
 		require.Equal(t, MemberDown, seen.Members[4].State)
 		for _, v := range seen.Members[:4] {
@@ -146,7 +147,7 @@ func TestForceUnlockLeavesForeignKeysAlone(t *testing.T) {
 			require.Equal(t, member.KindForeign, ballot.KindOf(v.Err))
 			require.Empty(t, v.Votes)
 		}
-		_, err = p.ForceUnlockSeen(t.Context(), &Inspection{Key: "h", Holders: []Holder{{owner: sha1Hex([]byte("field"))}}})
+		_, err = p.ForceUnlockSeen(t.Context(), &Inspection{Key: "h", Holders: []Holder{{owner: script.Hash([]byte("field"))}}})
 		require.ErrorIs(t, err, ErrForeignKey)
 		require.Equal(t, "precious", admin(t, cluster.Servers[0], "HGET", "h", "field"))
 	})

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // The questions of a round, as the Judge sees them.
@@ -37,7 +37,7 @@ const (
 // Its mutex guards the ballot. It is never held around Submit, because a member may answer inside it.
 type attempt struct {
 	c     *Client
-	keys  keys
+	wire  script.Lock
 	terms terms
 	owner string
 	n     uint64      // the number in owner: where pushes find it
@@ -63,13 +63,13 @@ type attempt struct {
 }
 
 // newAttempt: in is the context of the acquisition for the tracer, nil without one. nil: the client is closed.
-func (c *Client) newAttempt(k keys, t terms, past ballot.Past, in context.Context) *attempt {
+func (c *Client) newAttempt(k script.Lock, t terms, past ballot.Past, in context.Context) *attempt {
 	if !c.alive.enter() {
 		return nil
 	}
 	n := c.number()
 	a, voters := newAttempt(len(c.members))
-	a.c, a.keys, a.terms, a.owner, a.n, a.longest = c, k, t, ownerOf(c.uuid, n), n, t.ttl
+	a.c, a.wire, a.terms, a.owner, a.n, a.longest = c, k, t, script.OwnerOf(c.uuid, n), n, t.ttl
 	a.b = ballot.New(a.owner, voters, c.cfg.ballotTerms(t.ttl), past)
 	if in != nil {
 		a.traced = &traced{acquire: in}
@@ -118,7 +118,7 @@ type result struct {
 
 // obtain makes one attempt after the other, until one has the lock or none can have it.
 func (c *Client) obtain(ctx, in context.Context, op, name string, t terms, past ballot.Past) (*Lease, result, error) {
-	k := c.cfg.keysOf(name)
+	k := c.cfg.lockOf(name)
 	for {
 		a := c.newAttempt(k, t, past, in)
 		if a == nil {
@@ -161,7 +161,7 @@ func (a *attempt) run(ctx context.Context) (ballot.Step, error) {
 // next asks the ballot.
 func (a *attempt) next(now time.Time) ballot.Step {
 	var few fewStates
-	states := a.c.appendStatesOf(few[:0], a.keys.slot())
+	states := a.c.appendStatesOf(few[:0], a.wire.Slot())
 	a.mu.Lock()
 	s := a.b.Next(now, states)
 	dark := a.b.DarkSince()
@@ -186,8 +186,8 @@ func (a *attempt) do(s *ballot.Step, now time.Time) {
 		}
 	case ballot.Yield:
 		for _, o := range s.Offers {
-			a.ask(opYield, quorum.Set(0).With(o.Member), now, a.b.Part(), func(b []byte) []byte {
-				return a.keys.yield(b, a.owner, o.Token, a.b.Part(), a.c.cfg.Entry)
+			a.ask(opYield, quorum.Set(0).With(o.Member), now, a.b.Part(), func(b *[]byte) member.Command {
+				return a.wire.Yield(b, a.owner, o.Token, a.b.Part(), a.c.cfg.Entry)
 			}, false).Free()
 		}
 	case ballot.Raise:
@@ -219,7 +219,7 @@ func (a *attempt) sleep(ctx context.Context, s *ballot.Step, now time.Time) erro
 	case <-ctx.Done():
 		return a.failure(opWait, a.reason(), ctx.Err())
 	case <-a.c.closed:
-		return &keyError{op: opWait, key: a.keys.name, err: ErrClosed}
+		return &keyError{op: opWait, key: a.wire.Name, err: ErrClosed}
 	}
 	return nil
 }
@@ -240,7 +240,7 @@ func (a *attempt) makeRoom(ctx context.Context, pause time.Duration) error {
 	case <-ctx.Done():
 		return a.failure(opAcquire, a.reason(), ctx.Err())
 	case <-a.c.closed:
-		return &keyError{op: opWait, key: a.keys.name, err: ErrClosed}
+		return &keyError{op: opWait, key: a.wire.Name, err: ErrClosed}
 	}
 }
 
@@ -254,7 +254,7 @@ func (a *attempt) listen() {
 	a.b.Dark(dark)
 	a.mu.Unlock()
 	a.c.waiting.add(a)
-	if a.keys.shared != nil {
+	if _, _, ok := a.wire.Channels(); ok {
 		a.deaf = a.subscribe()
 	}
 }
@@ -301,7 +301,7 @@ func (a *attempt) end(ctx context.Context, s *ballot.Step) error {
 	case ballot.Foreign:
 		return a.failure(opWait, ErrForeignKey, nil)
 	case ballot.TooSlow:
-		return &keyError{op: opAcquire, key: a.keys.name, err: ErrTooSlow}
+		return &keyError{op: opAcquire, key: a.wire.Name, err: ErrTooSlow}
 	case ballot.Unconfirmed:
 		return a.quorumError(opRaise, a.round.Votes(a.c.members), ErrNoQuorum, nil)
 	case ballot.StoodBack:
@@ -313,10 +313,10 @@ func (a *attempt) end(ctx context.Context, s *ballot.Step) error {
 // acquire asks all members for their votes.
 func (a *attempt) acquire(sent time.Time) *quorum.Round {
 	cmd := a.c.buffer()
-	*cmd = a.keys.acquire((*cmd)[:0], a.owner, a.terms.ttl)
+	command := a.wire.Acquire(cmd, a.owner, a.terms.ttl)
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
 		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: quorum.All(len(a.c.members)), Need: a.b.Need(), Judge: a,
-		Command: a.keys.command(*cmd, acquireItem), Delivery: member.Delivery{Ended: &a.ended},
+		Command: command, Delivery: member.Delivery{Ended: &a.ended},
 	})
 	a.c.buffers.Put(cmd)
 	return r
@@ -324,17 +324,17 @@ func (a *attempt) acquire(sent time.Time) *quorum.Round {
 
 // register asks for the lock, now or when it is handed over.
 func (a *attempt) register(to quorum.Set, freed bool, now time.Time) *quorum.Round {
-	return a.ask(opWait, to, now, a.b.Part(), func(b []byte) []byte {
+	return a.ask(opWait, to, now, a.b.Part(), func(b *[]byte) member.Command {
 		if freed {
-			return a.keys.waitShared(b, a.owner, a.b.Part(), a.c.cfg.Entry, true)
+			return a.wire.WaitFreed(b, a.owner, a.b.Part(), a.c.cfg.Entry)
 		}
-		return a.keys.wait(b, a.owner, a.b.Part(), a.c.cfg.Entry)
+		return a.wire.Wait(b, a.owner, a.b.Part(), a.c.cfg.Entry)
 	}, false)
 }
 
 // raise lifts the counters of members to the token.
 func (a *attempt) raise(to quorum.Set, token int64, now time.Time, late bool) *quorum.Round {
-	return a.ask(opRaise, to, now, 0, func(b []byte) []byte { return a.keys.raise(b, a.owner, token) }, late)
+	return a.ask(opRaise, to, now, 0, func(b *[]byte) member.Command { return a.wire.Raise(b, a.owner, token) }, late)
 }
 
 // raiseLate brings a member whose vote came after the decision, and lies below the token, back into step. Nobody
@@ -347,27 +347,21 @@ func (a *attempt) raiseLate(i int, token int64) {
 }
 
 // ask submits one question of this attempt to some members.
-func (a *attempt) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, encode func([]byte) []byte, late bool) *quorum.Round {
+func (a *attempt) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, encode func(*[]byte) member.Command, late bool) *quorum.Round {
 	cmd := a.c.buffer()
-	*cmd = encode((*cmd)[:0])
+	command := encode(cmd)
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
 		Op: op, Sent: sent, TTL: ttl, To: to, Need: a.b.Need(), Judge: a,
-		Command: a.keys.command(*cmd, member.Item{}), Delivery: member.Delivery{Late: late, Ended: &a.ended},
+		Command: command, Delivery: member.Delivery{Late: late, Ended: &a.ended},
 	})
 	a.c.buffers.Put(cmd)
 	return r
 }
 
-// command is a script call about this lock, as members take it. item says how it may travel with others; those of
-// Config.Interop travel alone.
-func (k *keys) command(cmd []byte, item member.Item) member.Command {
-	return member.Command{Cmd: cmd, Tagged: true, Slot: k.slot(), Shared: k.sharedAt(cmd), Item: k.item(item)}
-}
-
 // Judge books an answer, on the goroutine that read it.
 func (a *attempt) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	i := c.Index
-	ans := decode(r, c, a.c.stateOf(i, a.keys.slot()))
+	ans := decode(r, c, a.c.stateOf(i, a.wire.Slot()))
 	late, token := false, int64(0)
 	a.mu.Lock()
 	switch r.Op {
@@ -392,7 +386,7 @@ func (a *attempt) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	}
 	a.leave()
 	if ans.N < 0 && (r.Op == opAcquire || r.Op == opWait) {
-		a.c.contended(a.keys.name, ans.At)
+		a.c.contended(a.wire.Name, ans.At)
 	}
 	if late && !a.ended.Load() {
 		a.raiseLate(i, token)
@@ -415,48 +409,43 @@ func mayHaveLeft(op string, ans *ballot.Answer) bool {
 	return ans.Outcome == member.Unknown
 }
 
-// decode reads the three shapes of reply that the scripts give.
+// decode is what a member answered, as the ballot takes it.
 func decode(r *quorum.Round, c *member.Call, now member.State) ballot.Answer {
 	a := ballot.Answer{Outcome: c.Outcome, Err: c.Err, Sent: r.Sent, At: c.At, From: c.State, Now: now}
 	if c.Outcome != member.Answered {
 		return a
 	}
-	switch rep := &c.Reply; {
-	case rep.Kind == ':':
-		a.N = rep.Int
-	case rep.Kind == '*' && len(rep.Elems) >= 2:
-		a.N, a.Server = rep.Elems[0].Int, rep.Elems[1].Int
-		if len(rep.Elems) > 2 && len(rep.Elems[2].Str) > 1 {
-			a.Next = string(rep.Elems[2].Str)
-		}
-	default:
+	said, ok := script.ReadAnswer(&c.Reply)
+	if !ok {
 		a.Outcome, a.Err = member.Refused, errReply
+		return a
 	}
+	a.N, a.Server, a.Next = said.N, said.Server, said.Next
 	return a
 }
 
 var errReply = errors.New("reply of an unexpected shape")
 
 // hear takes a push for this attempt.
-func (a *attempt) hear(i int, p push, st member.State, at time.Time) {
+func (a *attempt) hear(i int, p script.Push, st member.State, at time.Time) {
 	if a.ended.Load() {
 		return // the release that ended it stands behind the grant and frees it
 	}
 	counts := false
 	a.mu.Lock()
 	switch {
-	case p.grant:
-		counts = a.b.Pushed(i, ballot.Push{Token: p.token, Server: p.server, Next: p.other, TTL: p.ttl}, st, at)
-	case p.gone:
-		a.b.Withdrawn(p.other)
+	case p.Grant:
+		counts = a.b.Pushed(i, ballot.Push{Token: p.Token, Server: p.Server, Next: p.Other, TTL: p.TTL}, st, at)
+	case p.Gone:
+		a.b.Withdrawn(p.Other)
 	default:
-		a.b.Announced(i, p.other)
+		a.b.Announced(i, p.Other)
 	}
 	token, late := a.b.Late(i)
 	wake := a.wake
 	a.mu.Unlock()
-	if !p.grant && !p.gone {
-		a.c.contended(a.keys.name, at)
+	if !p.Grant && !p.Gone {
+		a.c.contended(a.wire.Name, at)
 	}
 	if late {
 		a.raiseLate(i, token)
@@ -539,14 +528,11 @@ func (a *attempt) orphaned(i int) {
 		return
 	}
 	cmd := a.c.buffer()
-	b := appendEval((*cmd)[:0], extendScript, 1, 2)
-	b = resp.AppendBulk(b, a.keys.name)
-	b = resp.AppendBulk(b, a.owner)
-	*cmd = resp.AppendInt(b, 1) // which lengthens nothing
+	command := a.wire.Extend(cmd, a.owner, time.Millisecond) // which lengthens nothing
 	a.c.rounds.Start(a.c.members, quorum.Question{
 		Op: opExtend, Sent: time.Now(), To: quorum.All(len(a.c.members)), Need: a.b.Need(),
 		Judge:   &orphan{a: a, at: i, open: len(a.c.members)},
-		Command: member.Command{Cmd: *cmd, Slot: a.keys.slot(), Tagged: true}, Delivery: member.Delivery{Late: true},
+		Command: command, Delivery: member.Delivery{Late: true},
 	}).Free()
 	a.c.buffers.Put(cmd)
 }
@@ -610,11 +596,11 @@ func (a *attempt) submitRelease(to quorum.Set, late bool) *quorum.Round {
 	hint, longest := a.b.Hint(), max(a.longest, a.c.cfg.Entry)
 	a.mu.Unlock()
 	cmd := a.c.buffer()
-	*cmd = a.keys.release((*cmd)[:0], a.owner, hint)
+	command := a.wire.Release(cmd, a.owner, hint)
 	now := time.Now()
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
 		Op: opRelease, Sent: now, To: to, Need: a.b.Need(), Judge: a,
-		Command:  a.keys.command(*cmd, releaseItem),
+		Command:  command,
 		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
 	})
 	a.c.buffers.Put(cmd)
@@ -654,7 +640,7 @@ func (a *attempt) interrupted(op string, r *quorum.Round, cause error) error {
 
 func (a *attempt) quorumError(op string, votes []quorum.MemberVote, kind, cause error) *QuorumError {
 	return &QuorumError{
-		Failure: quorum.Failure{Op: op, Key: a.keys.name, Need: a.b.Need(), Votes: votes},
+		Failure: quorum.Failure{Op: op, Key: a.wire.Name, Need: a.b.Need(), Votes: votes},
 		kind:    kind, cause: cause,
 	}
 }
@@ -676,7 +662,7 @@ func (a *attempt) reason() error { return reasonOf(a.standing(), a.b.Need()) }
 
 // standing is each member's part in a wait, as votes.
 func (a *attempt) standing() []quorum.MemberVote {
-	states := a.c.statesOf(a.keys.slot())
+	states := a.c.statesOf(a.wire.Slot())
 	out := make([]quorum.MemberVote, len(states))
 	now := time.Now()
 	a.mu.Lock()

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // Client asks one set of members for locks. It is safe for concurrent use; a process needs one per
@@ -91,7 +91,7 @@ func New(members []member.Member, opts ...Option) (*Client, error) {
 	for i, m := range members {
 		l := &link{c: c, i: i, state: standingOf(m.State()), since: time.Now()}
 		c.links = append(c.links, l)
-		m.Listen(inboxPrefix+c.uuid, l)
+		m.Listen(script.Inbox(c.uuid), l)
 	}
 	return c, nil
 }
@@ -302,13 +302,23 @@ type link struct {
 
 // Push implements member.Listener.
 func (l *link) Push(msg []byte, st member.State, at time.Time) {
-	p, ok := parsePush(string(msg))
+	p, ok := pushOf(msg, st)
 	if !ok {
 		return
 	}
-	if a := l.c.attempts.get(p.n); a != nil && a.owner == p.owner {
+	if a := l.c.attempts.get(p.N); a != nil && a.owner == p.Owner {
 		a.hear(l.i, p, st, at)
 	}
+}
+
+// pushOf reads a push of a member. A grant that no replica has acknowledged has no date: the attempt asks for it, and the
+// member answers behind a WAIT.
+func pushOf(msg []byte, st member.State) (script.Push, bool) {
+	p, ok := script.ParsePush(string(msg))
+	if st.Acks {
+		p.Server = 0
+	}
+	return p, ok
 }
 
 // Changed implements member.Listener.
@@ -371,46 +381,6 @@ func (c *Client) barDuplicates() {
 		seen[id] = i
 	}
 	c.barred.Store(bar)
-}
-
-// push is a message in the inbox: "g owner token now next ttl" for a grant, with its TTL in ms, "w holder waiter" for a
-// waiter that announces itself, "x holder waiter" for one that has given up.
-type push struct {
-	grant  bool
-	gone   bool
-	owner  string
-	n      uint64 // the owner's number
-	token  int64
-	server int64
-	other  string // next in line, or the waiter
-	ttl    time.Duration
-}
-
-func parsePush(msg string) (p push, ok bool) {
-	f := strings.Fields(msg)
-	switch {
-	case len(f) == 6 && f[0] == "g":
-		p = push{grant: true, owner: f[1], other: f[4]}
-		var err1, err2 error
-		p.token, err1 = strconv.ParseInt(f[2], 10, 64)
-		p.server, err2 = strconv.ParseInt(f[3], 10, 64)
-		ttl, err3 := strconv.ParseUint(f[5], 10, 40) // 40 bits: no overflow below
-		if err1 != nil || err2 != nil || err3 != nil || p.token <= 0 {
-			return push{}, false
-		}
-		p.ttl = time.Duration(ttl) * time.Millisecond
-	case len(f) == 3 && (f[0] == "w" || f[0] == "x"):
-		p = push{owner: f[1], other: f[2], gone: f[0] == "x"}
-	default:
-		return push{}, false
-	}
-	_, number, found := strings.Cut(p.owner, ":")
-	n, err := strconv.ParseUint(number, 10, 64)
-	if !found || err != nil {
-		return push{}, false
-	}
-	p.n = n
-	return p, true
 }
 
 // attempts finds an attempt by its number: every one that may hear of waiters or grants. Sharded,

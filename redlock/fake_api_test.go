@@ -20,6 +20,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // What callers see: arguments that cannot work, calls after the end, re-entry, hand-off, errors, events.
@@ -441,10 +442,10 @@ func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 		note(err)
 		skew(t, cluster, "raise", 5, 7, 9)
 		p.slow(time.Millisecond, time.Millisecond, time.Millisecond)
-		p.everyLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(raiseScript.sha), 1, "ERR "+p.uuid[:3]) })
+		p.everyLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(script.Raise.SHA), 1, "ERR "+p.uuid[:3]) })
 		note(try("raise"))
 		note(try("slow", TTL(3*time.Millisecond)))
-		p.everyLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(acquireScript.sha), 1, "LOADING loading") })
+		p.everyLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(script.Acquire.SHA), 1, "LOADING loading") })
 		note(try("loading"))
 		l := p.hold(t, "stolen", AutoRenew(3*time.Second))
 		steal(t, cluster, "stolen", time.Minute, 0, 1, 2)
@@ -495,7 +496,7 @@ func TestSameOwnerEntersAgain(t *testing.T) {
 		first, err := m.Lock(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
-		evals := p.count(acquireScript)
+		evals := p.count(script.Acquire)
 		again, err := p.Mutex("k", As("job 7")).TryLock(t.Context())
 		require.NoError(t, err)
 		require.Same(t, first, again)

@@ -22,6 +22,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // What ends, and when: leases, clients, owners, and what is owed for them.
@@ -185,7 +186,7 @@ type slowMember struct {
 }
 
 func (m *slowMember) Submit(c *member.Call) {
-	if bytes.Contains(c.Cmd, []byte(releaseScript.sha)) {
+	if bytes.Contains(c.Cmd, []byte(script.Release.SHA)) {
 		m.releases.Add(1)
 		time.Sleep(time.Millisecond)
 	}
@@ -286,7 +287,7 @@ func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
 	now := time.Now()
 	for _, left := range []time.Duration{10 * time.Millisecond, 89 * time.Millisecond, 980 * time.Millisecond, 3 * time.Second} {
 		for _, renew := range []bool{true, false} {
-			a := c.newAttempt(c.cfg.keysOf("k"), terms{ttl: 30 * time.Second, renew: renew}, ballot.Past{}, nil)
+			a := c.newAttempt(c.cfg.lockOf("k"), terms{ttl: 30 * time.Second, renew: renew}, ballot.Past{}, nil)
 			l := newLease(t.Context(), a, result{Grant: ballot.Grant{Token: 7, Until: now.Add(left)}, waited: true}, now)
 			require.Greater(t, left, l.renewAt.Sub(now), "an answer takes time")
 			for tries := 0; ; tries++ { // that are not confirmed
@@ -418,7 +419,7 @@ func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t 
 		p.Client = c
 		defer func() { _ = c.Close() }()
 		p.settle(t, 3)
-		waits := p.count(waitScript)
+		waits := p.count(script.Wait)
 		const n = 1000
 		errs := make(chan error, n)
 		start := time.Now()
@@ -709,7 +710,7 @@ func TestWaitOfALeaseThatWasHandedOffLeavesNothingOfNobody(t *testing.T) {
 				other := r.hold(t, "k")
 				p.everyLink(func(l *redistest.Link) {
 					if broken { // it carries the wait out, and the answer is lost
-						l.CutAfter(redistest.WithArg(waitScript.sha), 1)
+						l.CutAfter(redistest.WithArg(script.Wait.SHA), 1)
 					}
 					l.Resume()
 				}, 2)

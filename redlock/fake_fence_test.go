@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // Fencing tokens, in fake time on embedded members whose counters disagree.
@@ -78,7 +80,7 @@ func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 9, 9, 5)
-		a := p.newAttempt(p.cfg.keysOf("k"), terms{ttl: time.Second}, ballot.Past{}, t.Context())
+		a := p.newAttempt(p.cfg.lockOf("k"), terms{ttl: time.Second}, ballot.Past{}, t.Context())
 		now := time.Now()
 		ask := a.next(now)
 		a.do(&ask, now)
@@ -114,7 +116,7 @@ func TestTokensRiseWithoutTheMemberThatGaveTheGreatest(t *testing.T) {
 }
 
 func TestTokenNeedsAMajorityThatConfirmsTheRaise(t *testing.T) {
-	raise := redistest.WithArg(raiseScript.sha)
+	raise := redistest.WithArg(script.Raise.SHA)
 	for _, tc := range []struct {
 		name  string
 		fault func(t *testing.T, cluster *redistest.Cluster, l *redistest.Link, i int)
@@ -157,7 +159,7 @@ func TestRaiseIsConfirmedByMembersThatVotedLater(t *testing.T) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 5, 7, 9, 3, 20)
 		p.slow(time.Millisecond, 2*time.Millisecond, 3*time.Millisecond, 4*time.Millisecond, 5*time.Millisecond)
-		p.links[2].LoseReply(redistest.WithArg(raiseScript.sha), 1)
+		p.links[2].LoseReply(redistest.WithArg(script.Raise.SHA), 1)
 		start := time.Now()
 		l := p.lock(t, "k")
 		require.Less(t, time.Since(start), p.cfg.MemberTimeout)
@@ -174,7 +176,7 @@ func TestLockTriesAgainWhereARaiseFailed(t *testing.T) {
 		skew(t, cluster, "k", 5, 7, 9)
 		p.slow(3*time.Millisecond, 2*time.Millisecond, time.Millisecond)
 		for _, i := range []int{1, 2} { // those that decide the first attempt
-			p.links[i].Call(redistest.WithArg(raiseScript.sha), 1, func([]string) { admin(t, cluster.Servers[i], "DEL", "k") })
+			p.links[i].Call(redistest.WithArg(script.Raise.SHA), 1, func([]string) { admin(t, cluster.Servers[i], "DEL", "k") })
 		}
 		l := p.lock(t, "k")
 		require.GreaterOrEqual(t, l.Token(), uint64(11), "above all that the first attempt drew")
@@ -190,7 +192,7 @@ func TestRaiseThatTakesTooLongLeavesNoLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 5, 7, 9)
-		p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(raiseScript.sha), 1, 100*time.Millisecond) })
+		p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Raise.SHA), 1, 100*time.Millisecond) })
 		_, err := p.Mutex("k", TTL(100*time.Millisecond)).TryLock(t.Context())
 		require.ErrorIs(t, err, ErrTooSlow)
 	})
@@ -203,7 +205,7 @@ func TestRaiseNeverLowersACounter(t *testing.T) {
 		skew(t, cluster, "k", 5, 7, 9)
 		p.slow(time.Millisecond, time.Millisecond, time.Millisecond) // all have voted before the first raise
 		p.everyLink(func(l *redistest.Link) {
-			l.Call(redistest.WithArg(raiseScript.sha), 1, func([]string) { skew(t, cluster, "k", 100, 100, 100) })
+			l.Call(redistest.WithArg(script.Raise.SHA), 1, func([]string) { skew(t, cluster, "k", 100, 100, 100) })
 		})
 		p.lock(t, "k")
 		time.Sleep(10 * time.Millisecond)
@@ -276,12 +278,12 @@ func TestTokensRiseWhateverMembersMiss(t *testing.T) {
 							down = -1
 						}
 					case 2:
-						p.links[i].CutAfter(redistest.WithArg(acquireScript.sha), 1)
+						p.links[i].CutAfter(redistest.WithArg(script.Acquire.SHA), 1)
 					case 3:
-						p.links[i].CutBefore(redistest.WithArg(raiseScript.sha), 1)
+						p.links[i].CutBefore(redistest.WithArg(script.Raise.SHA), 1)
 					case 4:
 						if i != down {
-							admin(t, cluster.Servers[i], "HINCRBY", tokensKey, bucketOf(name), strconv.Itoa(random.IntN(50)))
+							admin(t, cluster.Servers[i], "HINCRBY", member.TokensKey, bucketOf(name), strconv.Itoa(random.IntN(50)))
 						}
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)

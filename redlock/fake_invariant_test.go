@@ -16,6 +16,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // What must always hold, in fake time on embedded members. All times are exact: a round trip takes
@@ -28,17 +29,17 @@ var unanswered = []struct {
 	name  string
 	fault func(l *redistest.Link)
 }{
-	{"reply lost", func(l *redistest.Link) { l.LoseReply(redistest.WithArg(acquireScript.sha), 1) }},
-	{"connection cut behind it", func(l *redistest.Link) { l.CutAfter(redistest.WithArg(acquireScript.sha), 1) }},
-	{"connection cut before it", func(l *redistest.Link) { l.CutBefore(redistest.WithArg(acquireScript.sha), 1) }},
+	{"reply lost", func(l *redistest.Link) { l.LoseReply(redistest.WithArg(script.Acquire.SHA), 1) }},
+	{"connection cut behind it", func(l *redistest.Link) { l.CutAfter(redistest.WithArg(script.Acquire.SHA), 1) }},
+	{"connection cut before it", func(l *redistest.Link) { l.CutBefore(redistest.WithArg(script.Acquire.SHA), 1) }},
 	{"executed behind a broken connection", func(l *redistest.Link) {
-		l.ZombieOn(redistest.WithArg(acquireScript.sha), 1, 700*time.Millisecond)
+		l.ZombieOn(redistest.WithArg(script.Acquire.SHA), 1, 700*time.Millisecond)
 	}},
 	{"arrives late", func(l *redistest.Link) {
-		l.DelayCommand(redistest.WithArg(acquireScript.sha), 1, 900*time.Millisecond)
+		l.DelayCommand(redistest.WithArg(script.Acquire.SHA), 1, 900*time.Millisecond)
 	}},
 	{"reply late", func(l *redistest.Link) {
-		l.DelayReply(redistest.WithArg(acquireScript.sha), 1, 900*time.Millisecond)
+		l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, 900*time.Millisecond)
 	}},
 	{"path held", func(l *redistest.Link) { l.Pause(); time.AfterFunc(1500*time.Millisecond, l.Resume) }},
 	{"path lost", func(l *redistest.Link) { l.BlackHole(); time.AfterFunc(1500*time.Millisecond, l.Heal) }},
@@ -112,7 +113,7 @@ func TestCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 					if held {
 						time.Sleep(12 * time.Millisecond) // what is under way has arrived
 						for _, s := range cluster.Servers {
-							if n := admin(t, s, "ZCARD", keysOf(name).queue()); n != int64(0) {
+							if n := admin(t, s, "ZCARD", queueOf(name)); n != int64(0) {
 								queued++
 							}
 						}
@@ -394,7 +395,7 @@ func TestRenewalGivesTheLeaseBackToMembersThatDoNotHaveIt(t *testing.T) {
 		synctest.Wait()
 		for _, i := range []int{1, 3} { // forget
 			admin(t, cluster.Servers[i], "DEL", "k")
-			admin(t, cluster.Servers[i], "HSET", tokensKey, bucketOf("k"), "5")
+			admin(t, cluster.Servers[i], "HSET", member.TokensKey, bucketOf("k"), "5")
 		}
 		time.Sleep(2900 * time.Millisecond)
 		require.Equal(t, 3, votesAt(cluster, l))
@@ -432,7 +433,7 @@ func TestLeaseReturnsToMembersThatLostTheirMemory(t *testing.T) {
 func TestNothingIsGivenBackAfterTheEnd(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
-		rejoins := p.count(rejoinScript)
+		rejoins := p.count(script.Rejoin)
 		p.slow(10*time.Millisecond, 14*time.Millisecond, 18*time.Millisecond)
 		for at := time.Duration(0); at < 50*time.Millisecond; at += time.Millisecond {
 			name := fmt.Sprint("k", at)
@@ -460,9 +461,9 @@ func TestExtendNeverShortensAtTheMembers(t *testing.T) {
 			require.Equal(t, int64(19000), admin(t, s, "PTTL", "k"), "and not there")
 		}
 		// The script itself, whatever a client asks of it.
-		k := keysOf("k")
+		k := script.Exclusive("k")
 		for _, s := range cluster.Servers {
-			require.Equal(t, []any{int64(1)}, admin(t, s, "EVAL", extendScript.source, "1", k.name, l.a.owner, "1000", ""))
+			require.Equal(t, []any{int64(1)}, admin(t, s, "EVAL", script.Extend.Source, "1", k.Name, l.a.owner, "1000", ""))
 			require.Equal(t, int64(19000), admin(t, s, "PTTL", "k"))
 		}
 		<-l.Done()
@@ -528,7 +529,7 @@ func TestFixedLeaseGrantedWhileWaitingIsRenewedOnceToItsEnd(t *testing.T) {
 		held := holder.hold(t, "k")
 		waiting := p.lockLater(t.Context(), "k", TTL(20*time.Second))
 		time.Sleep(2 * time.Second)
-		extends := p.count(extendScript)
+		extends := p.count(script.Extend)
 		require.NoError(t, held.Unlock(t.Context()))
 		l := waiting.get(t)
 		granted := time.Now()
@@ -558,7 +559,7 @@ func TestTenThousandLeasesShareOneGoroutineAndFewRenewals(t *testing.T) {
 		require.LessOrEqual(t, runtime.NumGoroutine(), before+2)
 		time.Sleep(65 * time.Second) // six renewals
 		for _, m := range members {
-			require.InDelta(t, 6*leases/perCall, m.called(extendScript), 12)
+			require.InDelta(t, 6*leases/perCall, m.called(script.Extend), 12)
 		}
 		for _, l := range all {
 			require.NoError(t, l.Err())
@@ -576,7 +577,7 @@ func TestRenewalsAreBatched(t *testing.T) {
 		for i := range leases {
 			all = append(all, p.lock(t, fmt.Sprint("k", i), AutoRenew(30*time.Second)))
 		}
-		extends := p.count(extendScript)
+		extends := p.count(script.Extend)
 		time.Sleep(65 * time.Second) // six renewals
 		require.Equal(t, []int{24, 24, 24}, hits(extends))
 		for _, l := range all {
@@ -603,9 +604,9 @@ func TestRenewalsOfDifferentMomentsAreBatched(t *testing.T) {
 			all[i] = p.lock(t, fmt.Sprint("lease-", i), AutoRenew(9*time.Second))
 			time.Sleep(time.Millisecond)
 		}
-		before := members[0].called(extendScript)
+		before := members[0].called(script.Extend)
 		time.Sleep(12 * time.Second) // four renewals, or a little more as they come early
-		calls := members[0].called(extendScript) - before
+		calls := members[0].called(script.Extend) - before
 		require.GreaterOrEqual(t, calls, 4*leases/perCall)
 		require.Less(t, calls, 6*leases/perCall)
 		for _, l := range all {

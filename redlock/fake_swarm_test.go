@@ -24,6 +24,8 @@ import (
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // Seeds: clients on embedded members in fake time, with faults of every kind at random moments. A seed
@@ -492,7 +494,7 @@ func (s *swarm) chaos(random *rand.Rand) {
 		c := random.IntN(len(s.peers))
 		p := s.peers[c]
 		link, server := p.links[i], s.cluster.Servers[i]
-		script := redistest.WithArg([]script{acquireScript, waitScript, releaseScript, yieldScript, raiseScript, extendScript, rejoinScript}[random.IntN(7)].sha)
+		script := redistest.WithArg([]script.Script{script.Acquire, script.Wait, script.Release, script.Yield, script.Raise, script.Extend, script.Rejoin}[random.IntN(7)].SHA)
 		short := 1 + upTo(random, 300*time.Millisecond)
 		what := random.IntN(14)
 		s.book.event("fault %d at client %d, member %d for %v", what, c, i, d)
@@ -560,7 +562,7 @@ func (s *swarm) lapse(random *rand.Rand) bool {
 	switch {
 	case s.lowered:
 		for _, srv := range s.cluster.Servers {
-			admin(s.t, srv, "HSET", tokensKey, bucketOf(s.names[0]), "1000")
+			admin(s.t, srv, "HSET", member.TokensKey, bucketOf(s.names[0]), "1000")
 		}
 	case s.kind == sceneClocks: // back: what is held is held for longer
 		d := -upTo(random, time.Second)

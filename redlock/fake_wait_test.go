@@ -16,6 +16,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // Waiting as standing requests, in fake time on embedded members: bursts, order, lost and late pushes,
@@ -175,7 +176,7 @@ func TestReleaseNamesOneSuccessorWhereTheQueuesDiffer(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		for _, p := range all[1:] {
 			p.slow(slices.Repeat([]time.Duration{near}, 5)...)
-			yields = append(yields, p.count(yieldScript)...)
+			yields = append(yields, p.count(script.Yield)...)
 		}
 		for range waiting {
 			start := time.Now()
@@ -260,7 +261,7 @@ func TestVoteIsNotYieldedOverAndOver(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
 		steal(t, cluster, "k", time.Minute, 0, 1)
-		yields := p.count(yieldScript)
+		yields := p.count(script.Yield)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		_, err := p.Mutex("k").Lock(ctx)
@@ -332,7 +333,7 @@ func TestWaitingCostsOneMessageASecond(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2, quiet)
 		all[0].hold(t, "k") // renewed for ever
-		waits := all[1].count(waitScript)
+		waits := all[1].count(script.Wait)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := all[1].Mutex("k").Lock(ctx)
@@ -519,7 +520,7 @@ func TestSplitEndsAlthoughItsYieldsAreLost(t *testing.T) {
 		var lost []*redistest.Rule
 		for _, p := range all {
 			for _, l := range p.links {
-				lost = append(lost, l.CutBefore(redistest.WithArg(yieldScript.sha), 1))
+				lost = append(lost, l.CutBefore(redistest.WithArg(script.Yield.SHA), 1))
 			}
 		}
 		start := time.Now()
@@ -648,7 +649,7 @@ func TestPushFromAMemberWhoseClockWasSetIsNotTrusted(t *testing.T) {
 					time.Sleep(time.Duration(heartbeats) * time.Second)
 					const late = 400 * time.Millisecond
 					all[1].everyLink(func(l *redistest.Link) { l.DelayPush(redistest.Delay{Fixed: late}) })
-					waits := all[1].count(waitScript)
+					waits := all[1].count(script.Wait)
 					start := time.Now()
 					require.NoError(t, held.Unlock(t.Context()))
 					l := waiting.get(t)
@@ -728,7 +729,7 @@ func TestNextHolderComesWithinOneEntryWhateverDeadWaitersAreHanded(t *testing.T)
 		behind := func() *peer { // the vote that V has it keeps when it yields: its owner hashes lowest
 			for {
 				p := join(t, cluster, quiet)
-				if sha1Hex([]byte(ownerOf(p.uuid, 1))) > sha1Hex([]byte(ownerOf(v.uuid, 1))) {
+				if script.Hash([]byte(script.OwnerOf(p.uuid, 1))) > script.Hash([]byte(script.OwnerOf(v.uuid, 1))) {
 					return p
 				}
 				require.NoError(t, p.Close())
@@ -861,9 +862,9 @@ func TestEntriesOfDeadWaitersAreRemovedWhileTheLockIsHeld(t *testing.T) {
 			synctest.Wait()
 			p.die()
 		}
-		require.EqualValues(t, 41, admin(t, cluster.Servers[0], "HLEN", keysOf("k").waiters()))
+		require.EqualValues(t, 41, admin(t, cluster.Servers[0], "HLEN", waitersOf("k")))
 		time.Sleep(5 * time.Minute) // of heartbeats of one waiter
-		require.LessOrEqual(t, admin(t, cluster.Servers[0], "HLEN", keysOf("k").waiters()), int64(8))
+		require.LessOrEqual(t, admin(t, cluster.Servers[0], "HLEN", waitersOf("k")), int64(8))
 		require.NoError(t, l.Unlock(t.Context()))
 	})
 }

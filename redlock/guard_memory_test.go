@@ -11,6 +11,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // The restart guard on the wire, in fake time: what a member is sent, and what of its words counts, while
@@ -20,9 +21,9 @@ import (
 func rarely(c *Config) { c.PingInterval = time.Hour }
 
 // tags records the last argument, the marker id, of every call of a script on a path.
-func tags(l *redistest.Link, s script) *[]string {
+func tags(l *redistest.Link, s script.Script) *[]string {
 	var out []string
-	l.Call(redistest.WithArg(s.sha), -1, func(cmd []string) { out = append(out, cmd[len(cmd)-1]) })
+	l.Call(redistest.WithArg(s.SHA), -1, func(cmd []string) { out = append(out, cmd[len(cmd)-1]) })
 	return &out
 }
 
@@ -44,7 +45,7 @@ func TestRefusalThatMayMeanAnotherMemoryEndsTheGeneration(t *testing.T) {
 				p := guarded(t, cluster, short, rarely, WithFreshMembers())
 				p.voting(t, 3)
 				before := p.state(1)
-				p.links[1].Fail(redistest.WithArg(acquireScript.sha), 1, tc.text)
+				p.links[1].Fail(redistest.WithArg(script.Acquire.SHA), 1, tc.text)
 				cycle(t, p, "k")
 				synctest.Wait()
 				after := p.state(1)
@@ -61,7 +62,7 @@ func TestMemberDoesNotVoteWhileItIsLookedAt(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := guarded(t, cluster, short, rarely, WithFreshMembers())
 		p.voting(t, 3)
-		p.links[1].Fail(redistest.WithArg(acquireScript.sha), 1, "READONLY You can't write against a read only replica.")
+		p.links[1].Fail(redistest.WithArg(script.Acquire.SHA), 1, "READONLY You can't write against a read only replica.")
 		p.links[1].DelayReply(redistest.Named("EVAL"), 1, 300*time.Millisecond)
 		cycle(t, p, "k")
 		synctest.Wait()
@@ -96,8 +97,8 @@ func TestMemberInQuarantineIsAskedForNothing(t *testing.T) {
 		require.NoError(t, cluster.Restart(false, 2))
 		p.until(t, 2, MemberQuarantined)
 		sent := 0
-		for _, s := range []script{acquireScript, waitScript, yieldScript, raiseScript, extendScript, rejoinScript} {
-			p.links[2].Call(redistest.WithArg(s.sha), -1, func([]string) { sent++ })
+		for _, s := range []script.Script{script.Acquire, script.Wait, script.Yield, script.Raise, script.Extend, script.Rejoin} {
+			p.links[2].Call(redistest.WithArg(s.SHA), -1, func([]string) { sent++ })
 		}
 		waiting := p.lockLater(t.Context(), "other")
 		waiting.get(t)
@@ -121,7 +122,7 @@ func TestReleaseInQuarantineHandsOverToNobody(t *testing.T) {
 		q.voting(t, 3)
 		held := p.hold(t, "k")
 		waiting := q.lockLater(t.Context(), "k")
-		require.Eventually(t, func() bool { return admin(t, cluster.Servers[2], "EXISTS", keysOf("k").queue()) == int64(1) }, time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return admin(t, cluster.Servers[2], "EXISTS", queueOf("k")) == int64(1) }, time.Second, time.Millisecond)
 		q.links[2].Refuse(true) // what becomes of member 2 is p's doing alone
 		q.links[2].Cut()
 		cluster.Kill(2)
@@ -129,14 +130,14 @@ func TestReleaseInQuarantineHandsOverToNobody(t *testing.T) {
 		p.until(t, 2, MemberQuarantined)
 		// As if a client had restored it meanwhile: then FORGOT would not hold the grant back.
 		skew(t, cluster, "k", 0, 0, 0)
-		admin(t, cluster.Servers[2], "HSET", tokensKey, bucketOf("k"), "5")
-		sent := tags(p.links[2], releaseScript)
+		admin(t, cluster.Servers[2], "HSET", member.TokensKey, bucketOf("k"), "5")
+		sent := tags(p.links[2], script.Release)
 		require.NoError(t, held.Unlock(t.Context()))
 		waiting.get(t)
 		synctest.Wait()
 		require.Equal(t, []string{"!"}, *sent)
 		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
-		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", keysOf("k").queue()), "there was somebody to serve")
+		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", queueOf("k")), "there was somebody to serve")
 	})
 }
 
@@ -148,7 +149,7 @@ func TestDebtsCarryTheNewStanding(t *testing.T) {
 		p.voting(t, 3)
 		held := p.hold(t, "k")
 		id := markerOf(t, cluster, 2, "id")
-		sent := tags(p.links[2], releaseScript)
+		sent := tags(p.links[2], script.Release)
 		p.links[2].Refuse(true)
 		p.links[2].Cut()
 		require.NoError(t, held.Unlock(t.Context()))
@@ -178,7 +179,7 @@ func TestDebtsCarryTheNewStanding(t *testing.T) {
 		p := guarded(t, cluster, short, WithFreshMembers())
 		p.voting(t, 3)
 		held := p.hold(t, "k")
-		sent := tags(p.links[2], releaseScript)
+		sent := tags(p.links[2], script.Release)
 		p.links[2].Refuse(true)
 		p.links[2].Cut()
 		require.NoError(t, held.Unlock(t.Context()))
@@ -266,7 +267,7 @@ func (a *aged) Submit(c *member.Call) {
 		c.State = a.yes.State()
 	}
 	c.Reply = member.Reply{Kind: ':', Int: n}
-	if scriptOf(c) == extendScript.sha {
+	if scriptOf(c) == script.Extend.SHA {
 		c.Reply = member.Reply{Kind: '*', Elems: []member.Reply{c.Reply}}
 	}
 	c.Sink.Done(c)
@@ -321,8 +322,8 @@ func TestRejoinByAnEndedGenerationDoesNotCount(t *testing.T) {
 		fakeTime(t, func(t *testing.T) {
 			ended := false
 			has := func(string) (int64, bool, member.Outcome) { return 1, false, member.Answered }
-			lost := func(script string) (int64, bool, member.Outcome) {
-				if script == rejoinScript.sha {
+			lost := func(sha string) (int64, bool, member.Outcome) {
+				if sha == script.Rejoin.SHA {
 					return 1, old, member.Answered
 				}
 				return 0, false, member.Answered
@@ -405,7 +406,7 @@ func TestNothingIsRepeatedBehindItsRelease(t *testing.T) {
 		p.slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
 		for _, s := range cluster.Servers {
 			admin(t, s, "SCRIPT", "FLUSH")
-			admin(t, s, "SCRIPT", "LOAD", releaseScript.source) // which so needs no repair, behind the other
+			admin(t, s, "SCRIPT", "LOAD", script.Release.Source) // which so needs no repair, behind the other
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
@@ -428,7 +429,7 @@ func TestNobodyRegistersWithoutAnInbox(t *testing.T) {
 		q.lockLater(t.Context(), "k")
 		synctest.Wait()
 		for i, want := range []int64{1, 1, 0} {
-			require.Equal(t, want, admin(t, cluster.Servers[i], "EXISTS", keysOf("k").queue()), "member %d", i)
+			require.Equal(t, want, admin(t, cluster.Servers[i], "EXISTS", queueOf("k")), "member %d", i)
 		}
 		require.NoError(t, q.Close())
 	})
@@ -454,12 +455,12 @@ func TestUnlockIsDoneByMembersInQuarantineToo(t *testing.T) {
 // before is a member with something that happens at the moment before a script is submitted to it.
 type before struct {
 	member.Member
-	script script
+	script script.Script
 	do     func()
 }
 
 func (m *before) Submit(c *member.Call) {
-	if m.do != nil && scriptOf(c) == m.script.sha {
+	if m.do != nil && scriptOf(c) == m.script.SHA {
 		m.do()
 	}
 	m.Member.Submit(c)
@@ -475,7 +476,7 @@ func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
 			require.NoError(t, err)
 			members = append(members, n)
 		}
-		last := &before{Member: members[2], script: rejoinScript}
+		last := &before{Member: members[2], script: script.Rejoin}
 		members[2] = last
 		c, err := New(members)
 		require.NoError(t, err)

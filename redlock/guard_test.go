@@ -16,6 +16,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // guarded is connect with the restart guard, as Open sets it up.
@@ -112,7 +113,7 @@ func markerOf(t testing.TB, cluster *redistest.Cluster, i int, field string) str
 
 func tokenAt(t testing.TB, cluster *redistest.Cluster, i int, key string) int64 {
 	t.Helper()
-	v, err := cluster.Servers[i].Do(context.Background(), "HGET", "redquorum:tokens", strconv.FormatInt(keysOf(key).bucket, 10))
+	v, err := cluster.Servers[i].Do(context.Background(), "HGET", "redquorum:tokens", strconv.FormatInt(script.Exclusive(key).Bucket, 10))
 	require.NoError(t, err)
 	s, _ := v.(string)
 	n, _ := strconv.ParseInt(s, 10, 64)
@@ -183,7 +184,7 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 				q.voting(t, 5)
 				cycle(t, p, "k")
 				for i := range 5 { // counters far ahead of any clock: only memory keeps their order
-					_, err := cluster.Servers[i].Do(t.Context(), "HSET", "redquorum:tokens", keysOf("k").bucket10(), "9000000000000000")
+					_, err := cluster.Servers[i].Do(t.Context(), "HSET", "redquorum:tokens", bucketOf("k"), "9000000000000000")
 					require.NoError(t, err)
 				}
 				last := cycle(t, p, "k")
@@ -211,8 +212,6 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 		})
 	}
 }
-
-func (k keys) bucket10() string { return strconv.FormatInt(k.bucket, 10) }
 
 // Three of five lose their memory under a living holder: without the quarantine a rival has a majority.
 func TestMajorityThatForgetsUnderAHolderLetsNobodyIn(t *testing.T) {

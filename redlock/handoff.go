@@ -14,6 +14,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // Handoff is a lease in transit to another process: what Client.Adopt needs to go on with it. Whoever has it can
@@ -49,7 +50,7 @@ func (h Handoff) Secret() string {
 	}
 	b, _ := json.Marshal(handoffWire{ // of strings, numbers and booleans: it cannot fail
 		Kind: h.terms.kind, Key: []byte(h.key), Owner: *h.owner, Token: h.token, Format: 1,
-		TTL: millis(h.terms.ttl), Renew: h.terms.renew, MaxMS: h.terms.maxHold.Milliseconds(),
+		TTL: script.Millis(h.terms.ttl), Renew: h.terms.renew, MaxMS: h.terms.maxHold.Milliseconds(),
 	})
 	return handoffPrefix + base64.RawURLEncoding.EncodeToString(b)
 }
@@ -147,7 +148,7 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	if !c.alive.enter() {
 		return nil, &keyError{op: "adopt", key: h.key, err: ErrClosed}
 	}
-	a := &attempt{c: c, keys: c.cfg.keysOf(h.key), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
+	a := &attempt{c: c, wire: c.cfg.lockOf(h.key), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
 	a.b = ballot.Adopt(a.owner, make([]ballot.Voter, len(c.members)), c.cfg.ballotTerms(h.terms.ttl), int64(h.token))
 	now := time.Now()
 	// What a majority is about to confirm, and no more: a renewal only lengthens. Nobody has the lease

@@ -19,6 +19,8 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/slot"
 )
 
 // peer is one client of a cluster, as a process of its own would be: with its own network paths.
@@ -148,10 +150,10 @@ func (p *peer) die() {
 }
 
 // count counts the calls of a script on the path to each member from now on.
-func (p *peer) count(s script) []*redistest.Rule {
+func (p *peer) count(s script.Script) []*redistest.Rule {
 	var rules []*redistest.Rule
 	p.everyLink(func(l *redistest.Link) {
-		rules = append(rules, l.Call(redistest.WithArg(s.sha), -1, func([]string) {}))
+		rules = append(rules, l.Call(redistest.WithArg(s.SHA), -1, func([]string) {}))
 	})
 	return rules
 }
@@ -226,16 +228,20 @@ func admin(t testing.TB, s redistest.Server, args ...string) any {
 func skew(t testing.TB, cluster *redistest.Cluster, name string, counters ...int64) {
 	t.Helper()
 	for i, n := range counters {
-		admin(t, cluster.Servers[i], "HSET", tokensKey, bucketOf(name), strconv.FormatInt(n, 10))
+		admin(t, cluster.Servers[i], "HSET", member.TokensKey, bucketOf(name), strconv.FormatInt(n, 10))
 	}
 }
 
-func bucketOf(name string) string { return strconv.FormatInt(keysOf(name).bucket, 10) }
+// Keys of a lock's queue, and of who waits in it.
+func queueOf(name string) string   { return slot.Sibling("redquorum:q", name) }
+func waitersOf(name string) string { return slot.Sibling("redquorum:w", name) }
+
+func bucketOf(name string) string { return strconv.FormatInt(script.Exclusive(name).Bucket, 10) }
 
 // counter reads the token counter of a name at a member, 0 where it has none.
 func counter(t testing.TB, s redistest.Server, name string) int64 {
 	t.Helper()
-	v := admin(t, s, "HGET", tokensKey, bucketOf(name))
+	v := admin(t, s, "HGET", member.TokensKey, bucketOf(name))
 	if v == nil {
 		return 0
 	}
@@ -268,7 +274,7 @@ func steal(t testing.TB, cluster *redistest.Cluster, name string, ttl time.Durat
 	for _, i := range members {
 		admin(t, cluster.Servers[i], "DEL", name)
 		admin(t, cluster.Servers[i], "HSET", name, "somebody:1", "1")
-		admin(t, cluster.Servers[i], "PEXPIRE", name, strconv.FormatInt(millis(ttl), 10))
+		admin(t, cluster.Servers[i], "PEXPIRE", name, strconv.FormatInt(script.Millis(ttl), 10))
 	}
 }
 
@@ -408,7 +414,7 @@ func (y *yes) Close(context.Context) error    { return nil }
 func (y *yes) State() member.State {
 	return member.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true}
 }
-func (y *yes) called(s script) int { y.mu.Lock(); defer y.mu.Unlock(); return y.calls[s.sha] }
+func (y *yes) called(s script.Script) int { y.mu.Lock(); defer y.mu.Unlock(); return y.calls[s.SHA] }
 func (y *yes) Submit(c *member.Call) {
 	words := strings.Split(string(c.Cmd), "\r\n") // *n $7 EVALSHA $40 sha $1 keys
 	r := member.Reply{Kind: ':', Int: 1}
@@ -418,10 +424,10 @@ func (y *yes) Submit(c *member.Call) {
 	}
 	y.calls[words[4]]++
 	switch words[4] {
-	case acquireScript.sha:
+	case script.Acquire.SHA:
 		y.tokens++
 		r.Int = y.tokens
-	case extendScript.sha:
+	case script.Extend.SHA:
 		n, _ := strconv.Atoi(words[6])
 		r = member.Reply{Kind: '*', Elems: slices.Repeat([]member.Reply{r}, n)}
 	}

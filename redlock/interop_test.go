@@ -18,6 +18,9 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/slot"
 )
 
 // The reference system's side is played here by its script steps: what Redisson does at a server, in
@@ -101,9 +104,9 @@ func (r *reference) eval(script string, args ...string) any {
 // try returns its token, or the PTTL that it is refused with.
 func (r *reference) try(ttl time.Duration) (token, left int64, ok bool) {
 	r.Helper()
-	args := []string{"2", r.name, r.counter(), text(millis(ttl)), r.owner}
+	args := []string{"2", r.name, r.counter(), text(script.Millis(ttl)), r.owner}
 	if r.plain {
-		args = []string{"1", r.name, text(millis(ttl)), r.owner}
+		args = []string{"1", r.name, text(script.Millis(ttl)), r.owner}
 	}
 	v := r.eval(theirAcquire, args...).([]any)
 	return v[1].(int64), v[0].(int64), v[0] == int64(-1)
@@ -119,7 +122,7 @@ func (r *reference) take(ttl time.Duration) int64 {
 
 func (r *reference) renew(ttl time.Duration) any {
 	r.Helper()
-	return r.eval(theirRenew, "1", r.name, text(millis(ttl)), r.owner)
+	return r.eval(theirRenew, "1", r.name, text(script.Millis(ttl)), r.owner)
 }
 
 // release returns 1 free, 0 still held, nil not its own.
@@ -188,12 +191,12 @@ type shares struct {
 
 func newShares(t *testing.T, server redistest.Server, name string) *shares {
 	cfg := Config{Interop: true}
-	s := &shares{scripted: &scripted{T: t, server: server, keys: cfg.keysOf(name)}}
+	s := &shares{scripted: &scripted{T: t, server: server, Lock: cfg.lockOf(name)}}
 	s.c, s.inbox = s.dial(), s.dial()
 	for _, source := range Scripts(WithInterop()) {
 		s.ask("SCRIPT", "LOAD", source)
 	}
-	_, err := s.inbox.Do(t.Context(), "PSUBSCRIBE", inboxPrefix+"*")
+	_, err := s.inbox.Do(t.Context(), "PSUBSCRIBE", script.Inbox("*"))
 	require.NoError(t, err)
 	s.java, s.other = javaOf(t, server, name, 1), javaOf(t, server, name, 2)
 	s.theirs = s.dial()
@@ -218,7 +221,7 @@ func (s *shares) told(messages ...string) {
 		require.Equal(s, want, got[3])
 		switch want {
 		case "t":
-			require.Equal(s, theirs("redquorum:ours", s.name), got[2])
+			require.Equal(s, theirs("redquorum:ours", s.Name), got[2])
 		case "0":
 			require.Equal(s, s.java.channel(), got[2])
 		}
@@ -234,10 +237,14 @@ func (s *shares) count() string {
 // waiter subscribes as one of theirs, and ours as one of our clients.
 func (s *shares) waiter() *redistest.Client { s.Helper(); return s.java.listen() }
 
+// turn is there while the lock is left to their waiters.
+func (s *scripted) turn() string { return slot.Sibling("redquorum:turn", s.Name) }
+
 func (s *shares) ours() *redistest.Client {
 	s.Helper()
 	c := s.dial()
-	_, err := c.Do(s.Context(), "SUBSCRIBE", s.shared.channel, s.shared.ours)
+	theirs, ours, _ := s.Channels()
+	_, err := c.Do(s.Context(), "SUBSCRIBE", theirs, ours)
 	require.NoError(s, err)
 	return c
 }
@@ -274,7 +281,7 @@ func sharedName(s *shares) {
 	_, left, ok := s.java.try(minute)
 	require.False(s, ok)
 	require.Positive(s, left)
-	require.EqualValues(s, 1, s.number(s.release(nil, alice, "")))
+	require.EqualValues(s, 1, s.number(s.Release(nil, alice, "")))
 	s.told("0")
 	second := s.java.take(minute)
 	require.Equal(s, first+1, second)
@@ -282,9 +289,9 @@ func sharedName(s *shares) {
 	require.EqualValues(s, 1, s.java.release())
 	s.told("0")
 	require.Equal(s, second+1, s.take(alice, minute))
-	s.number(s.release(nil, alice, ""))
+	s.number(s.Release(nil, alice, ""))
 	s.told("0")
-	require.ElementsMatch(s, []any{tokensKey, s.java.counter()}, s.ask("KEYS", "*"), "the counters stay, nothing else")
+	require.ElementsMatch(s, []any{member.TokensKey, s.java.counter()}, s.ask("KEYS", "*"), "the counters stay, nothing else")
 }
 
 var sharedCases = []struct {
@@ -294,17 +301,17 @@ var sharedCases = []struct {
 	{"their hold is refused with its PTTL, and not touched, however often it was entered", func(s *shares) {
 		s.java.take(minute)
 		s.java.take(minute)
-		require.Equal(s, map[string]string{s.java.owner: "2"}, s.hash(s.name))
+		require.Equal(s, map[string]string{s.java.owner: "2"}, s.hash(s.Name))
 		left := s.take(alice, 2*minute)
 		require.Less(s, left, -(minute - 20*second).Milliseconds())
 		require.GreaterOrEqual(s, left, -minute.Milliseconds())
 		require.Negative(s, s.line(alice, 2*minute, 3*second)[0])
-		require.EqualValues(s, 0, s.number(s.raise(nil, alice, 1<<50)))
-		require.EqualValues(s, 0, s.number(s.rejoin(nil, alice, 2*minute, 1<<50)))
-		require.EqualValues(s, 0, s.number(s.release(nil, alice, bob)))
-		require.EqualValues(s, 0, s.list(s.yield(nil, alice, 2, minute, 3*second))[0])
-		require.Equal(s, map[string]string{s.java.owner: "2"}, s.hash(s.name))
-		s.lives(s.name, minute)
+		require.EqualValues(s, 0, s.number(s.Raise(nil, alice, 1<<50)))
+		require.EqualValues(s, 0, s.number(s.Rejoin(nil, alice, 2*minute, 1<<50)))
+		require.EqualValues(s, 0, s.number(s.Release(nil, alice, bob)))
+		require.EqualValues(s, 0, s.list(s.Yield(nil, alice, 2, minute, 3*second))[0])
+		require.Equal(s, map[string]string{s.java.owner: "2"}, s.hash(s.Name))
+		s.lives(s.Name, minute)
 		require.EqualValues(s, 1, s.java.renew(2*minute))
 		require.EqualValues(s, 0, s.java.release())
 		require.Negative(s, s.take(alice, minute), "entered twice")
@@ -324,16 +331,16 @@ var sharedCases = []struct {
 			require.EqualValues(s, 0, s.java.renew(minute))
 			require.Nil(s, s.java.release())
 		}
-		require.Equal(s, map[string]string{alice: text(token)}, s.hash(s.name))
-		require.EqualValues(s, 1, s.java.eval(theirForce, "2", s.name, s.java.channel()))
-		require.EqualValues(s, 0, s.number(s.release(nil, alice, "")), "forced open")
+		require.Equal(s, map[string]string{alice: text(token)}, s.hash(s.Name))
+		require.EqualValues(s, 1, s.java.eval(theirForce, "2", s.Name, s.java.channel()))
+		require.EqualValues(s, 0, s.number(s.Release(nil, alice, "")), "forced open")
 		s.told("0")
 	}},
 	{"a lock of theirs without TTL is FOREIGN", func(s *shares) {
-		s.ask("HSET", s.name, s.java.owner, "1")
-		s.fails("FOREIGN no ttl", s.acquire(nil, alice, minute))
-		s.fails("FOREIGN no ttl", s.wait(nil, alice, minute, second))
-		s.fails("FOREIGN no ttl", s.force(nil, "", minute))
+		s.ask("HSET", s.Name, s.java.owner, "1")
+		s.fails("FOREIGN no ttl", s.Acquire(nil, alice, minute))
+		s.fails("FOREIGN no ttl", s.Wait(nil, alice, minute, second))
+		s.fails("FOREIGN no ttl", s.Force(nil, "", minute))
 	}},
 	{"tokens rise over both sides, in every kind of grant", func(s *shares) {
 		last := int64(0)
@@ -350,25 +357,25 @@ var sharedCases = []struct {
 			s.java.release()
 			rises(s.take(alice, minute))
 			s.line(bob, minute, 3*second)
-			s.number(s.release(nil, alice, "")) // handed over
+			s.number(s.Release(nil, alice, "")) // handed over
 			rises(s.token(bob))
-			kept := s.list(s.yield(nil, bob, s.token(bob), minute, 3*second))
+			kept := s.list(s.Yield(nil, bob, s.token(bob), minute, 3*second))
 			rises(kept[0].(int64))
-			s.number(s.release(nil, bob, ""))
+			s.number(s.Release(nil, bob, ""))
 			rises(s.other.take(minute))
 			s.other.release()
 			rises(s.line(carol, minute, 3*second)[0].(int64))
 			s.line(bob, minute, 3*second)
-			s.number(s.force(nil, "", minute))
+			s.number(s.Force(nil, "", minute))
 			rises(s.token(bob))
-			s.number(s.release(nil, bob, ""))
+			s.number(s.Release(nil, bob, ""))
 		}
 	}},
 	{"a name's first token is the server's time, after whatever they counted", func(s *shares) {
 		for range 5 {
 			s.java.take(minute)
 		}
-		s.java.eval(theirForce, "2", s.name, s.java.channel())
+		s.java.eval(theirForce, "2", s.Name, s.java.channel())
 		before := s.now()
 		token := s.take(alice, minute)
 		require.GreaterOrEqual(s, token, before)
@@ -379,7 +386,7 @@ var sharedCases = []struct {
 	// The restart guard restores buckets. A name's counter that is behind them is not believed.
 	{"a counter that was lost, or is of a snapshot, leads nobody back", func(s *shares) {
 		last := s.take(alice, minute)
-		s.number(s.release(nil, alice, ""))
+		s.number(s.Release(nil, alice, ""))
 		for _, counter := range []string{"", "7", text(last - 1)} {
 			if s.ask("DEL", s.java.counter()); counter != "" {
 				s.ask("SET", s.java.counter(), counter)
@@ -387,7 +394,7 @@ var sharedCases = []struct {
 			token := s.take(alice, minute)
 			require.Equal(s, last+1, token, "with %q", counter)
 			require.Equal(s, text(token), s.count())
-			s.number(s.release(nil, alice, ""))
+			s.number(s.Release(nil, alice, ""))
 			last = token
 		}
 		// Nor a bucket that they have left behind.
@@ -397,83 +404,83 @@ var sharedCases = []struct {
 	}},
 	{"raise and re-join lift both counters", func(s *shares) {
 		token := s.take(alice, minute)
-		require.EqualValues(s, 1, s.number(s.raise(nil, alice, token+100)))
+		require.EqualValues(s, 1, s.number(s.Raise(nil, alice, token+100)))
 		require.Equal(s, text(token+100), s.count())
 		require.Equal(s, text(token+100), s.scripted.counter())
-		require.EqualValues(s, 1, s.number(s.raise(nil, alice, token)))
-		require.EqualValues(s, 0, s.number(s.raise(nil, alice, token-1)), "the vote is a later one")
+		require.EqualValues(s, 1, s.number(s.Raise(nil, alice, token)))
+		require.EqualValues(s, 0, s.number(s.Raise(nil, alice, token-1)), "the vote is a later one")
 		require.Equal(s, text(token+100), s.count(), "never down")
-		s.ask("DEL", s.name)
-		require.EqualValues(s, 1, s.number(s.rejoin(nil, alice, minute, token+200)))
+		s.ask("DEL", s.Name)
+		require.EqualValues(s, 1, s.number(s.Rejoin(nil, alice, minute, token+200)))
 		require.Equal(s, text(token+200), s.count())
 		require.Equal(s, text(token+200), s.scripted.counter())
 		require.Equal(s, token+200, s.token(alice))
-		require.EqualValues(s, 1, s.number(s.rejoin(nil, alice, minute, token)))
+		require.EqualValues(s, 1, s.number(s.Rejoin(nil, alice, minute, token)))
 		require.Equal(s, text(token+200), s.count(), "never down")
 	}},
 	{"no token is 2^53 or above, by whichever counter", func(s *shares) {
 		const last = "9007199254740991"
 		for bucket, counter := range map[string]string{last: "7", "7": last, "9007199254740993": "9007199254740995"} {
-			s.ask("HSET", tokensKey, text(s.bucket), bucket)
+			s.ask("HSET", member.TokensKey, text(s.Bucket), bucket)
 			s.ask("SET", s.java.counter(), counter)
-			_, err := s.run(s.acquire(nil, alice, minute))
+			_, err := s.run(s.Acquire(nil, alice, minute))
 			require.ErrorContains(s, err, "EXHAUSTED tokens")
-			_, err = s.run(s.wait(nil, alice, minute, minute))
+			_, err = s.run(s.Wait(nil, alice, minute, minute))
 			require.ErrorContains(s, err, "EXHAUSTED tokens")
-			require.Empty(s, s.hash(s.name))
+			require.Empty(s, s.hash(s.Name))
 			require.Equal(s, bucket, s.scripted.counter())
 		}
 	}},
 	{"a lock of ours that was taken by force is not given back by a re-join", func(s *shares) {
 		token := s.take(alice, minute)
-		require.EqualValues(s, 1, s.number(s.force(nil, "", minute)))
+		require.EqualValues(s, 1, s.number(s.Force(nil, "", minute)))
 		s.told("0")
-		require.EqualValues(s, 0, s.number(s.rejoin(nil, alice, minute, token)))
-		require.Empty(s, s.hash(s.name))
+		require.EqualValues(s, 0, s.number(s.Rejoin(nil, alice, minute, token)))
+		require.Empty(s, s.hash(s.Name))
 		require.Positive(s, s.java.take(minute))
 	}},
 	{"a waiter of ours that gives up tells the holder", func(s *shares) {
 		s.take(alice, minute)
 		s.line(bob, minute, minute)
-		require.EqualValues(s, 0, s.number(s.release(nil, bob, "")))
-		require.EqualValues(s, 0, s.number(s.release(nil, bob, "")))
+		require.EqualValues(s, 0, s.number(s.Release(nil, bob, "")))
+		require.EqualValues(s, 0, s.number(s.Release(nil, bob, "")))
 		s.hears("w "+alice+" "+bob, "x "+alice+" "+bob)
 	}},
 	{"a counter that is none is left alone", func(s *shares) {
 		s.ask("SET", s.java.counter(), "data")
-		s.fails("ERR value is not an integer", s.acquire(nil, alice, minute))
+		s.fails("ERR value is not an integer", s.Acquire(nil, alice, minute))
 		s.ask("DEL", s.java.counter())
 		s.ask("HSET", s.java.counter(), "a", "b")
-		s.fails("WRONGTYPE", s.acquire(nil, alice, minute))
+		s.fails("WRONGTYPE", s.Acquire(nil, alice, minute))
 	}},
 	// Theirs write to the counter too, so that it says nothing of the member's memory.
 	{"every grant compares the marker: a moved one is FORGOT, in a bucket that is known too", func(s *shares) {
 		s.tag = "run 1"
-		s.ask("HSET", markerKey, "id", "run 1")
+		s.ask("HSET", member.MarkerKey, "id", "run 1")
 		token := s.take(alice, minute)
-		s.number(s.release(nil, alice, ""))
+		s.number(s.Release(nil, alice, ""))
 		for _, moved := range []string{"run 2", ""} {
-			if s.ask("DEL", markerKey); moved != "" {
-				s.ask("HSET", markerKey, "id", moved)
+			if s.ask("DEL", member.MarkerKey); moved != "" {
+				s.ask("HSET", member.MarkerKey, "id", moved)
 			}
-			s.fails("FORGOT marker", s.acquire(nil, alice, minute))
-			s.fails("FORGOT marker", s.wait(nil, alice, minute, 3*second))
-			s.fails("FORGOT marker", s.rejoin(nil, alice, minute, token+1))
+			s.fails("FORGOT marker", s.Acquire(nil, alice, minute))
+			s.fails("FORGOT marker", s.Wait(nil, alice, minute, 3*second))
+			s.fails("FORGOT marker", s.Rejoin(nil, alice, minute, token+1))
 		}
-		s.ask("HSET", s.name, alice, text(token))
-		s.ask("PEXPIRE", s.name, "60000")
-		s.fails("FORGOT marker", s.yield(nil, alice, token, minute, 3*second))
+		s.ask("HSET", s.Name, alice, text(token))
+		s.ask("PEXPIRE", s.Name, "60000")
+		s.fails("FORGOT marker", s.Yield(nil, alice, token, minute, 3*second))
 		s.line(bob, minute, 3*second)
-		_, err := s.run(s.release(nil, alice, ""))
+		_, err := s.run(s.Release(nil, alice, ""))
 		require.ErrorContains(s, err, "FORGOT marker")
-		require.Empty(s, s.hash(s.name), "the vote is freed, and handed to nobody")
+		require.Empty(s, s.hash(s.Name), "the vote is freed, and handed to nobody")
 		s.told("0", "0")
 	}},
 	{"a release that finds nobody tells them all the same", func(s *shares) {
 		s.take(alice, minute)
-		s.number(s.release(nil, alice, ""))
+		s.number(s.Release(nil, alice, ""))
 		s.told("0")
-		require.EqualValues(s, 0, s.number(s.release(nil, alice, "")))
+		require.EqualValues(s, 0, s.number(s.Release(nil, alice, "")))
 		s.told()
 	}},
 	{"a release hands over while only ours wait, and tells them nothing", func(s *shares) {
@@ -481,26 +488,26 @@ var sharedCases = []struct {
 		s.take(alice, minute)
 		s.line(bob, minute, minute)
 		s.line(carol, minute, minute)
-		require.EqualValues(s, 1, s.number(s.release(nil, alice, carol)))
+		require.EqualValues(s, 1, s.number(s.Release(nil, alice, carol)))
 		s.token(carol)
 		s.told()
-		require.EqualValues(s, 1, s.number(s.force(nil, "", minute)))
+		require.EqualValues(s, 1, s.number(s.Force(nil, "", minute)))
 		s.token(bob)
 		s.told()
 	}},
 	{"force takes the lock from the owner that it names, on either side, and from nobody else", func(s *shares) {
 		token := s.take(alice, minute)
-		theirs := sha1Hex([]byte(s.java.owner))
-		require.EqualValues(s, 0, s.number(s.force(nil, theirs, minute)))
-		require.Equal(s, map[string]string{alice: text(token)}, s.hash(s.name))
-		require.EqualValues(s, 1, s.number(s.force(nil, sha1Hex([]byte(alice)), minute)))
-		require.Empty(s, s.hash(s.name))
+		theirs := script.Hash([]byte(s.java.owner))
+		require.EqualValues(s, 0, s.number(s.Force(nil, theirs, minute)))
+		require.Equal(s, map[string]string{alice: text(token)}, s.hash(s.Name))
+		require.EqualValues(s, 1, s.number(s.Force(nil, script.Hash([]byte(alice)), minute)))
+		require.Empty(s, s.hash(s.Name))
 		_, _, ok := s.java.try(minute)
 		require.True(s, ok)
-		require.EqualValues(s, 0, s.number(s.force(nil, sha1Hex([]byte(alice)), minute)), "late")
-		require.Len(s, s.hash(s.name), 1)
-		require.EqualValues(s, 1, s.number(s.force(nil, theirs, minute)))
-		require.Empty(s, s.hash(s.name))
+		require.EqualValues(s, 0, s.number(s.Force(nil, script.Hash([]byte(alice)), minute)), "late")
+		require.Len(s, s.hash(s.Name), 1)
+		require.EqualValues(s, 1, s.number(s.Force(nil, theirs, minute)))
+		require.Empty(s, s.hash(s.Name))
 	}},
 	{"a release leaves the lock to them where they wait, and ours stand back until they had it", func(s *shares) {
 		for _, end := range []string{"release", "force", "yield"} {
@@ -509,19 +516,19 @@ var sharedCases = []struct {
 			s.line(bob, minute, 3*second)
 			switch end {
 			case "release":
-				require.EqualValues(s, 1, s.number(s.release(nil, alice, bob)))
+				require.EqualValues(s, 1, s.number(s.Release(nil, alice, bob)))
 			case "force":
-				require.EqualValues(s, 1, s.number(s.force(nil, "", minute)))
+				require.EqualValues(s, 1, s.number(s.Force(nil, "", minute)))
 			case "yield":
-				require.Equal(s, int64(0), s.list(s.yield(nil, alice, s.token(alice), minute, 3*second))[0])
+				require.Equal(s, int64(0), s.list(s.Yield(nil, alice, s.token(alice), minute, 3*second))[0])
 				require.Equal(s, []string{bob, alice}, s.waitersInOrder())
-				s.number(s.release(nil, alice, ""))
+				s.number(s.Release(nil, alice, ""))
 			}
 			s.told("t", "0")
-			require.Empty(s, s.hash(s.name))
-			left := s.left(s.shared.turn)
+			require.Empty(s, s.hash(s.Name))
+			left := s.left(s.turn())
 			require.LessOrEqual(s, left, 50*time.Millisecond)
-			s.ask("PEXPIRE", s.shared.turn, "60000") // a slow machine must not end it here
+			s.ask("PEXPIRE", s.turn(), "60000") // a slow machine must not end it here
 			require.Negative(s, s.take(carol, minute))
 			got := s.line(bob, minute, 3*second)
 			require.Less(s, got[0], int64(-30_000))
@@ -531,24 +538,24 @@ var sharedCases = []struct {
 			s.java.release()
 			s.told("0")
 			require.Negative(s, s.line(bob, minute, 3*second)[0], "it asks by itself: perhaps before they came")
-			token := s.list(s.waitShared(nil, bob, minute, 3*second, true))[0].(int64)
+			token := s.list(s.WaitFreed(nil, bob, minute, 3*second))[0].(int64)
 			require.Positive(s, token, "it asks because they have freed it")
-			require.EqualValues(s, 0, s.ask("EXISTS", s.shared.turn))
+			require.EqualValues(s, 0, s.ask("EXISTS", s.turn()))
 			require.NoError(s, theirs.Close())
-			require.Eventually(s, func() bool { return numsub(s, s.server, s.java.channel()) == 1 }, 10*time.Second, time.Millisecond)
-			s.number(s.release(nil, bob, ""))
+			require.Eventually(s, func() bool { return numsub(s.T, s.server, s.java.channel()) == 1 }, 10*time.Second, time.Millisecond)
+			s.number(s.Release(nil, bob, ""))
 			s.told("0")
 			require.NoError(s, ours.Close())
-			require.Eventually(s, func() bool { return numsub(s, s.server, s.java.channel()) == 0 }, 10*time.Second, time.Millisecond)
+			require.Eventually(s, func() bool { return numsub(s.T, s.server, s.java.channel()) == 0 }, 10*time.Second, time.Millisecond)
 		}
-		s.ask("DEL", s.waiters()) // a lock was taken by force
-		require.ElementsMatch(s, []any{tokensKey, s.java.counter()}, s.ask("KEYS", "*"))
+		s.ask("DEL", waitersOf(s.Name)) // a lock was taken by force
+		require.ElementsMatch(s, []any{member.TokensKey, s.java.counter()}, s.ask("KEYS", "*"))
 	}},
 	{"a turn that nobody takes ends by itself", func(s *shares) {
 		theirs := s.waiter()
 		defer func() { _ = theirs.Close() }()
 		s.take(alice, minute)
-		s.number(s.release(nil, alice, ""))
+		s.number(s.Release(nil, alice, ""))
 		require.Eventually(s, func() bool { return s.take(alice, minute) > 0 }, 10*time.Second, time.Millisecond)
 	}},
 	{"at a member in quarantine a release frees, tells them, and hands over to nobody", func(s *shares) {
@@ -557,12 +564,12 @@ var sharedCases = []struct {
 		s.take(alice, minute)
 		s.line(bob, minute, 3*second)
 		s.tag = "!"
-		require.EqualValues(s, 1, s.number(s.release(nil, alice, bob)))
-		require.Empty(s, s.hash(s.name))
-		require.EqualValues(s, 0, s.ask("EXISTS", s.shared.turn))
+		require.EqualValues(s, 1, s.number(s.Release(nil, alice, bob)))
+		require.Empty(s, s.hash(s.Name))
+		require.EqualValues(s, 0, s.ask("EXISTS", s.turn()))
 		s.told("0")
 		s.java.take(minute)
-		require.EqualValues(s, 1, s.number(s.force(nil, "", minute)))
+		require.EqualValues(s, 1, s.number(s.Force(nil, "", minute)))
 		s.told("0")
 	}},
 }
@@ -986,7 +993,7 @@ func TestNothingOfInteropIsThereByDefault(t *testing.T) {
 	for _, source := range Scripts() {
 		require.NotContains(t, source, "NUMSUB")
 	}
-	require.Nil(t, new(Config).keysOf("k").shared)
+	require.Equal(t, script.Exclusive("k"), new(Config).lockOf("k"))
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
 		l := p.hold(t, "k")
@@ -1029,7 +1036,7 @@ func TestUserWithTheListedPermissionsCanShareLocks(t *testing.T) {
 		t.Cleanup(func() { _ = sub.Close() })
 		require.Positive(t, numsub(t, s, java[i].channel()))
 	}
-	_, err = doTagged(t.Context(), c.members[0], lease.a.keys.raise(nil, lease.a.owner, int64(lease.Token())))
+	_, err = doTagged(t.Context(), c.members[0], lease.a.wire.Raise(nil, lease.a.owner, int64(lease.Token())))
 	require.NoError(t, err)
 	_, err = c.ForceUnlock(t.Context(), "app:k")
 	require.NoError(t, err)

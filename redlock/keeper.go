@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // keeper renews and ends the leases of a client. It never waits for a member and calls nothing of the user's where
@@ -217,7 +217,7 @@ func (k *keeper) renewAll(due []*Lease, now time.Time) {
 		}
 	}
 	if k.c.perSlot { // a script's keys must be in one slot there
-		slices.SortStableFunc(batch, func(x, y renewItem) int { return cmp.Compare(x.l.a.keys.bucket, y.l.a.keys.bucket) })
+		slices.SortStableFunc(batch, func(x, y renewItem) int { return cmp.Compare(x.l.a.wire.Bucket, y.l.a.wire.Bucket) })
 	}
 	for len(batch) > 0 {
 		n := callSize(batch)
@@ -244,7 +244,7 @@ func callSize(batch []renewItem) int {
 // sameSlot is how many leases of the batch are in the slot of the first.
 func sameSlot(batch []renewItem) int {
 	for n := range batch {
-		if batch[n].l.a.keys.bucket != batch[0].l.a.keys.bucket {
+		if batch[n].l.a.wire.Bucket != batch[0].l.a.wire.Bucket {
 			return n
 		}
 	}
@@ -408,18 +408,17 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
 	}
 	items := n.items
 	cmd := k.c.buffer()
-	b := appendEval((*cmd)[:0], extendScript, len(items), 2*len(items))
+	renewal := script.Renew(cmd, len(items))
 	for i := range items {
-		b = resp.AppendBulk(b, items[i].l.key)
+		renewal.Lock(items[i].l.key)
 	}
 	for i := range items {
-		b = resp.AppendBulk(b, items[i].l.a.owner)
-		b = resp.AppendInt(b, millis(items[i].ttl))
+		renewal.Lease(items[i].l.a.owner, items[i].ttl)
 	}
-	*cmd = b
+	command := renewal.Command(items[0].l.a.wire.Slot())
 	r := k.c.rounds.Start(k.c.members, quorum.Question{
 		Op: opExtend, Sent: now, To: quorum.All(len(k.c.members)), Need: k.c.need, Judge: n,
-		Command:  member.Command{Cmd: b, Slot: items[0].l.a.keys.slot(), Tagged: true},
+		Command:  command,
 		Delivery: member.Delivery{Late: !n.manual},
 	})
 	k.c.buffers.Put(cmd)
@@ -589,10 +588,10 @@ func (n *renewal) rejoin(j, i int) {
 	a.taking++
 	a.mu.Unlock()
 	cmd := n.k.c.buffer()
-	*cmd = a.keys.rejoin((*cmd)[:0], a.owner, ttl, int64(l.token))
+	command := a.wire.Rejoin(cmd, a.owner, ttl, int64(l.token))
 	n.k.c.rounds.Start(n.k.c.members, quorum.Question{
 		Op: opRejoin, Sent: now, To: to, Need: 1, Judge: rejoinJudge{n, j},
-		Command: a.keys.command(*cmd, member.Item{}), Delivery: member.Delivery{Late: true, Ended: &a.ended},
+		Command: command, Delivery: member.Delivery{Late: true, Ended: &a.ended},
 	}).Free()
 	n.k.c.buffers.Put(cmd)
 	a.overtaken(i) // the lease may have ended since it was found alive

@@ -69,7 +69,7 @@ func (a *attempt) hold(ctx context.Context, res result) (*Lease, error) {
 func newLease(ctx context.Context, a *attempt, res result, now time.Time) *Lease {
 	t := a.terms
 	l := &Lease{
-		c: a.c, a: a, key: a.keys.name, token: uint64(res.Token), granted: now,
+		c: a.c, a: a, key: a.wire.Name, token: uint64(res.Token), granted: now,
 		values: ctx, until: res.Until, ttl: t.ttl, holds: 1, pos: -1,
 	}
 	asked := t.ttl // what the votes in hand were granted for

@@ -10,6 +10,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // Open connects to the Redis masters at urls, each of them one vote, and returns a client once a
@@ -130,6 +131,36 @@ func (c Config) node(n node.Config) node.Config {
 	n.Scripts = c.scripts()
 	n.Logger = c.Logger
 	return n
+}
+
+// Scripts returns the Lua sources that a member must know before it can vote, for those who build
+// members themselves (Open does it). Of the options only WithInterop matters.
+func Scripts(opts ...Option) []string {
+	var cfg Config
+	for _, o := range opts {
+		o(&cfg)
+	}
+	return cfg.scripts()
+}
+
+func (c Config) scripts() []string {
+	list := script.Own()
+	if c.Interop {
+		list = script.Redisson()
+	}
+	var all []string
+	for _, s := range list {
+		all = append(all, s.Source)
+	}
+	return all
+}
+
+// lockOf is the lock of a name, in the dialect of this configuration.
+func (c *Config) lockOf(name string) script.Lock {
+	if c.Interop {
+		return script.ExclusiveWithRedisson(name)
+	}
+	return script.Exclusive(name)
 }
 
 // guard is the restart guard that all members of a client share.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // Faults that other lock libraries have, or had, each as a test that it is not here. The numbers are
@@ -117,7 +118,7 @@ func cancelAtEveryStep(t *testing.T) {
 	t.Run("before anything is submitted", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			p := join(t, cluster, quiet)
-			asked := p.count(acquireScript)
+			asked := p.count(script.Acquire)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			for _, get := range []func(context.Context) (*Lease, error){p.Mutex("k").Lock, p.Mutex("k").TryLock} {
@@ -133,10 +134,10 @@ func cancelAtEveryStep(t *testing.T) {
 	// goes on after the call has begun; with is whose command the step is.
 	type step struct {
 		name   string
-		script script
+		script script.Script
 	}
-	acquires, waits, yields := step{"acquire", acquireScript}, step{"wait", waitScript}, step{"yield", yieldScript}
-	raises, releases := step{"raise", raiseScript}, step{"release", releaseScript}
+	acquires, waits, yields := step{"acquire", script.Acquire}, step{"wait", script.Wait}, step{"yield", script.Yield}
+	raises, releases := step{"raise", script.Raise}, step{"release", script.Release}
 	type situation struct {
 		name    string
 		steps   []step
@@ -207,7 +208,7 @@ func cancelAtEveryStep(t *testing.T) {
 							}
 							ctx, cancel := context.WithCancel(t.Context())
 							defer cancel()
-							met := whose.links[i].Call(redistest.WithArg(sc.script.sha), 1, func([]string) {
+							met := whose.links[i].Call(redistest.WithArg(sc.script.SHA), 1, func([]string) {
 								if d := m.after(rtts[i]); d > 0 {
 									time.AfterFunc(d, cancel)
 								} else {
@@ -366,7 +367,7 @@ func ownerThatBeginsAnother(t *testing.T) {
 func ttlOfNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
-		asked := p.count(acquireScript)
+		asked := p.count(script.Acquire)
 		for _, ttl := range []time.Duration{-time.Second, 0, 1, time.Microsecond, 999 * time.Microsecond, time.Millisecond, 2 * time.Millisecond} {
 			for _, opt := range []LockOption{TTL(ttl), AutoRenew(ttl)} {
 				_, err := p.Mutex("k", opt).Lock(t.Context())
@@ -563,7 +564,7 @@ func extendAfterTheEnd(t *testing.T) {
 		l := p.hold(t, "k", TTL(time.Second))
 		until := l.ValidUntil()
 		time.Sleep(time.Until(until)) // the members would have it for some milliseconds more
-		extends := p.count(extendScript)
+		extends := p.count(script.Extend)
 		require.ErrorIs(t, l.Extend(t.Context(), 10*time.Second), ErrLost)
 		require.Equal(t, []int{0, 0, 0}, hits(extends))
 		require.False(t, l.ValidUntil().After(until))
@@ -615,7 +616,7 @@ func endWhileARenewalHangs(t *testing.T) {
 		p := join(t, cluster, quiet, func(c *Config) { c.MemberTimeout = time.Minute })
 		l := p.hold(t, "k", AutoRenew(6*time.Second))
 		until := l.ValidUntil()
-		extends := p.count(extendScript)
+		extends := p.count(script.Extend)
 		time.Sleep(time.Second)
 		p.everyLink((*redistest.Link).PauseReplies) // renewed at the members, and not heard of
 		<-l.Done()

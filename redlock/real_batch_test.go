@@ -12,6 +12,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // words takes a command apart.
@@ -23,55 +24,44 @@ func words(cmd []byte) (out []string) {
 	return out
 }
 
-// itemOf is how a command may travel with others, Batch "" if it may not.
-func itemOf(cmd []byte) member.Item {
-	switch words(cmd)[1] {
-	case acquireScript.sha:
-		return acquireItem
-	case releaseScript.sha:
-		return releaseItem
-	}
-	return member.Item{}
-}
-
 // joinCommands makes one command of acquires and releases, the slow way: what node does, from the text of the
 // protocol.
-func joinCommands(tag string, sharded bool, cmds ...[]byte) []byte {
+func joinCommands(tag string, sharded bool, cmds ...member.Command) []byte {
 	var keys, args []string
 	letters := ""
 	for _, cmd := range cmds {
-		w, item := words(cmd), itemOf(cmd)
+		w := words(cmd.Cmd)
 		n, err := strconv.Atoi(w[2])
 		if err != nil {
 			panic(err)
 		}
 		for _, k := range w[3 : 3+n] {
-			if k == tokensKey && sharded || k != tokensKey && k != markerKey {
+			if k == member.TokensKey && sharded || k != member.TokensKey && k != member.MarkerKey {
 				keys = append(keys, k)
 			}
 		}
-		letters += string(item.Letter)
+		letters += string(cmd.Item.Letter)
 		args = append(args, w[3+n:]...)
 	}
-	all := []string{"EVALSHA", batchScript.sha}
+	all := []string{"EVALSHA", script.Batch.SHA}
 	if sharded {
 		all = append(append(all, "0", letters, strconv.Itoa(3+len(keys))), keys...)
 	} else {
-		all = append(append(all, strconv.Itoa(2+len(keys)), tokensKey, markerKey), append(keys, letters)...)
+		all = append(append(all, strconv.Itoa(2+len(keys)), member.TokensKey, member.MarkerKey), append(keys, letters)...)
 	}
 	return resp.Command(append(append(all, args...), tag)...)
 }
 
 // tagged completes a command as the node does, and says how its reply is found. joined: between an acquire and a
 // release of another lock, and behind one that fails.
-func (s *scripted) tagged(cmd []byte, tag string) (whole []byte, reply func(any) any) {
-	if !s.joined || itemOf(cmd).Batch == "" {
-		return resp.AppendBulk(cmd, tag), func(v any) any { return v }
+func (s *scripted) tagged(cmd member.Command, tag string) (whole []byte, reply func(any) any) {
+	if !s.joined || cmd.Item == nil {
+		return resp.AppendBulk(cmd.Cmd, tag), func(v any) any { return v }
 	}
-	other, foreign := keysOf("another"), keysOf("no lock")
-	s.ask("SET", foreign.name, "text", "PX", "600000")
-	fails := foreign.acquire(nil, carol, minute)
-	cmds := [][]byte{fails, other.release(nil, carol, ""), cmd, other.release(nil, carol, "")}
+	other, foreign := script.Exclusive("another"), script.Exclusive("no lock")
+	s.ask("SET", foreign.Name, "text", "PX", "600000")
+	fails := foreign.Acquire(nil, carol, minute)
+	cmds := []member.Command{fails, other.Release(nil, carol, ""), cmd, other.Release(nil, carol, "")}
 	if !s.recovers() {
 		cmds[0] = cmds[1]
 	}
@@ -85,7 +75,7 @@ func (s *scripted) tagged(cmd []byte, tag string) (whole []byte, reply func(any)
 		if _, failed := all[2].(error); s.recovers() || !failed {
 			require.Equal(s, []any{int64(0), int64(0)}, []any{all[1], all[3]})
 		}
-		s.ask("DEL", foreign.name)
+		s.ask("DEL", foreign.Name)
 		return all[2]
 	}
 }
@@ -104,32 +94,32 @@ func TestBatchesDoWhatTheProtocolSays(t *testing.T) { everyCase(t, true) }
 // fails are executed.
 func TestBatchIsOneAfterTheOther(t *testing.T) {
 	bothForms(t, func(t *testing.T, s *scripted) {
-		other, foreign := keysOf("other"), keysOf("foreign")
+		other, foreign := script.Exclusive("other"), script.Exclusive("foreign")
 		s.past(100)
-		s.ask("HSET", tokensKey, strconv.FormatInt(other.bucket, 10), "500")
-		s.ask("SET", foreign.name, "text", "PX", "600000")
-		fails, failsToo := foreign.acquire(nil, bob, minute), foreign.release(nil, bob, "")
+		s.ask("HSET", member.TokensKey, strconv.FormatInt(other.Bucket, 10), "500")
+		s.ask("SET", foreign.Name, "text", "PX", "600000")
+		fails, failsToo := foreign.Acquire(nil, bob, minute), foreign.Release(nil, bob, "")
 		if !s.recovers() {
-			third := keysOf("third")
-			fails, failsToo = third.release(nil, bob, ""), third.release(nil, bob, "")
+			third := script.Exclusive("third")
+			fails, failsToo = third.Release(nil, bob, ""), third.Release(nil, bob, "")
 		}
 		all := s.batch(
-			s.acquire(nil, alice, minute),
-			s.acquire(nil, bob, minute), // refused
-			other.acquire(nil, bob, minute),
+			s.Acquire(nil, alice, minute),
+			s.Acquire(nil, bob, minute), // refused
+			other.Acquire(nil, bob, minute),
 			fails,
-			s.acquire(nil, alice, minute), // has it
-			s.release(nil, alice, ""),
-			s.release(nil, alice, ""), // not any more
-			s.acquire(nil, carol, minute),
+			s.Acquire(nil, alice, minute), // has it
+			s.Release(nil, alice, ""),
+			s.Release(nil, alice, ""), // not any more
+			s.Acquire(nil, carol, minute),
 			failsToo,
-			other.release(nil, bob, ""),
+			other.Release(nil, bob, ""),
 		)
-		odd := keysOf("odd") // a field that is no number: tampered with
-		s.ask("HSET", odd.name, alice, "what")
-		s.ask("PEXPIRE", odd.name, "60000")
-		require.Equal(t, []any{nil, int64(0)}, s.batch(odd.acquire(nil, alice, minute), other.release(nil, bob, "")))
-		s.ask("DEL", odd.name)
+		odd := script.Exclusive("odd") // a field that is no number: tampered with
+		s.ask("HSET", odd.Name, alice, "what")
+		s.ask("PEXPIRE", odd.Name, "60000")
+		require.Equal(t, []any{nil, int64(0)}, s.batch(odd.Acquire(nil, alice, minute), other.Release(nil, bob, "")))
+		s.ask("DEL", odd.Name)
 		first := all[0].(int64)
 		require.Positive(t, first)
 		refused := all[1].(int64)
@@ -140,8 +130,8 @@ func TestBatchIsOneAfterTheOther(t *testing.T) {
 			require.ErrorContains(t, all[3].(error), "WRONGTYPE")
 			require.ErrorContains(t, all[8].(error), "WRONGTYPE")
 		}
-		require.Equal(t, map[string]string{carol: fmt.Sprint(first + 1)}, s.hash(s.name))
-		require.Empty(t, s.hash(other.name))
+		require.Equal(t, map[string]string{carol: fmt.Sprint(first + 1)}, s.hash(s.Name))
+		require.Empty(t, s.hash(other.Name))
 	})
 }
 
@@ -151,10 +141,10 @@ func TestBatchHandsOver(t *testing.T) {
 		token := s.take(alice, minute)
 		s.line(bob, minute, minute)
 		all := s.batch(
-			s.release(nil, alice, ""),
-			s.acquire(nil, carol, minute), // bob has it
-			s.release(nil, bob, ""),
-			s.acquire(nil, carol, minute),
+			s.Release(nil, alice, ""),
+			s.Acquire(nil, carol, minute), // bob has it
+			s.Release(nil, bob, ""),
+			s.Acquire(nil, carol, minute),
 		)
 		require.Equal(t, int64(1), all[0])
 		require.Negative(t, all[1])
@@ -168,13 +158,13 @@ func TestBatchHandsOver(t *testing.T) {
 func TestEverythingThatABatchGrantsIsDatedByOneTime(t *testing.T) {
 	bothForms(t, func(t *testing.T, s *scripted) {
 		const items = 20
-		var cmds [][]byte
+		var cmds []member.Command
 		for i := range items {
-			held, free := keysOf(fmt.Sprint("held:", i)), keysOf(fmt.Sprint("free:", i))
-			s.number(held.acquire(nil, alice, minute))
-			s.list(held.wait(nil, bob, minute, minute))
-			s.ask("HDEL", tokensKey, strconv.FormatInt(free.bucket, 10)) // the token is the time then
-			cmds = append(cmds, held.release(nil, alice, ""), free.acquire(nil, carol, minute))
+			held, free := script.Exclusive(fmt.Sprint("held:", i)), script.Exclusive(fmt.Sprint("free:", i))
+			s.number(held.Acquire(nil, alice, minute))
+			s.list(held.Wait(nil, bob, minute, minute))
+			s.ask("HDEL", member.TokensKey, strconv.FormatInt(free.Bucket, 10)) // the token is the time then
+			cmds = append(cmds, held.Release(nil, alice, ""), free.Acquire(nil, carol, minute))
 		}
 		for range items {
 			_, err := s.inbox.ReceiveFor(10 * time.Second) // the waiters announce themselves
@@ -188,9 +178,9 @@ func TestEverythingThatABatchGrantsIsDatedByOneTime(t *testing.T) {
 			}
 			v, err := s.inbox.ReceiveFor(10 * time.Second)
 			require.NoError(t, err)
-			p, ok := parsePush(v.([]any)[3].(string))
+			p, ok := script.ParsePush(v.([]any)[3].(string))
 			require.True(t, ok)
-			times[p.server] = true
+			times[p.Server] = true
 		}
 		require.Len(t, times, 1, "%v", times)
 	})
@@ -215,35 +205,36 @@ func TestBatchAtAMemberThatForgot(t *testing.T) {
 	bothForms(t, func(t *testing.T, s *scripted) {
 		s.tag = "run 1"
 		if s.sharded { // one key, of the slot
-			s.ask("HSET", tokensKey, "id", "run 2")
+			s.ask("HSET", member.TokensKey, "id", "run 2")
 		} else {
-			s.ask("HSET", markerKey, "id", "run 2")
+			s.ask("HSET", member.MarkerKey, "id", "run 2")
 		}
-		other := keysOf("other")
-		s.ask("HSET", tokensKey, strconv.FormatInt(other.bucket, 10), "500")
-		fails := s.acquire(nil, alice, minute)
+		other := script.Exclusive("other")
+		s.ask("HSET", member.TokensKey, strconv.FormatInt(other.Bucket, 10), "500")
+		fails := s.Acquire(nil, alice, minute)
 		if !s.recovers() {
-			fails = other.release(nil, carol, "")
+			fails = other.Release(nil, carol, "")
 		}
-		all := s.batch(fails, other.acquire(nil, bob, minute), other.release(nil, bob, ""))
+		all := s.batch(fails, other.Acquire(nil, bob, minute), other.Release(nil, bob, ""))
 		if s.recovers() {
 			require.ErrorContains(t, all[0].(error), "FORGOT marker")
 		}
 		require.Equal(t, []any{int64(501), int64(1)}, all[1:])
-		require.Empty(t, s.hash(s.name))
+		require.Empty(t, s.hash(s.Name))
 	})
 }
 
 // Config.Interop has scripts of its own, which no batch carries.
 func TestBatchesAreNotForInterop(t *testing.T) {
-	shared := keysOf("invoice:42")
-	require.Equal(t, acquireItem, shared.item(acquireItem))
-	shared.shared = &sharedKeys{}
-	require.Zero(t, shared.item(acquireItem))
+	own, shared := script.Exclusive("invoice:42"), script.ExclusiveWithRedisson("invoice:42")
+	require.NotNil(t, own.Acquire(nil, alice, minute).Item)
+	require.NotNil(t, own.Release(nil, alice, "").Item)
+	require.Nil(t, shared.Acquire(nil, alice, minute).Item)
+	require.Nil(t, shared.Release(nil, alice, "").Item)
 }
 
 // batch executes commands in one call.
-func (s *scripted) batch(cmds ...[]byte) []any {
+func (s *scripted) batch(cmds ...member.Command) []any {
 	s.Helper()
 	_, err := s.c.Conn().Write(joinCommands(s.tag, s.sharded, cmds...))
 	require.NoError(s, err)

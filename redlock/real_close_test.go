@@ -14,6 +14,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // deployment is a set of members that a client may be opened at.
@@ -288,9 +289,9 @@ func (d *deployment) left(t *testing.T, c *Client, round int) (r remains) {
 				}
 			}
 		}
-		channels, _ := admin(t, s, "PUBSUB", "CHANNELS", inboxPrefix+c.uuid+"*").([]any)
+		channels, _ := admin(t, s, "PUBSUB", "CHANNELS", script.Inbox(c.uuid)+"*").([]any)
 		for _, channel := range channels {
-			rest := strings.TrimPrefix(channel.(string), inboxPrefix+c.uuid)
+			rest := strings.TrimPrefix(channel.(string), script.Inbox(c.uuid))
 			r.channels = append(r.channels, fmt.Sprintf("%v at server %d", rest, i))
 		}
 	}

@@ -17,6 +17,8 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // Real servers that die, stop, forget their scripts or throw their clients out, under traffic.
@@ -195,8 +197,8 @@ func TestTokensRiseHoweverFarTheCountersAreApart(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(i), 3))
 			c, err := redistest.DialClient(ctx, s.Dialer(), s.Addr())
 			for ; err == nil && ctx.Err() == nil; time.Sleep(time.Millisecond) {
-				bucket, more := strconv.FormatInt(keysOf("shared").bucket, 10), strconv.Itoa(rng.IntN(1000))
-				_, err = c.Do(ctx, "HINCRBY", tokensKey, bucket, more)
+				bucket, more := strconv.FormatInt(script.Exclusive("shared").Bucket, 10), strconv.Itoa(rng.IntN(1000))
+				_, err = c.Do(ctx, "HINCRBY", member.TokensKey, bucket, more)
 			}
 		})
 	}

@@ -259,7 +259,7 @@ func inLine(ctx context.Context, servers []redistest.Server, name string, n int6
 	for {
 		there := 0
 		for _, s := range servers {
-			v, err := s.Do(ctx, "ZCARD", keysOf(name).queue())
+			v, err := s.Do(ctx, "ZCARD", queueOf(name))
 			if err != nil {
 				return err
 			}

@@ -22,6 +22,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // Starting up: members that are missing, wrong or not permitted, and how a client reaches them.
@@ -362,11 +363,11 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 		(&peer{Client: c}).settle(t, 3)
 	}
 	// What a running client seldom needs.
-	c, k := clients[0], keysOf("app:held")
-	for _, cmd := range [][]byte{
-		k.raise(nil, lease.a.owner, int64(lease.Token())),
-		k.rejoin(nil, lease.a.owner, time.Second, int64(lease.Token())),
-		k.yield(nil, "x:1", 1, time.Second, time.Second),
+	c, k := clients[0], script.Exclusive("app:held")
+	for _, cmd := range []member.Command{
+		k.Raise(nil, lease.a.owner, int64(lease.Token())),
+		k.Rejoin(nil, lease.a.owner, time.Second, int64(lease.Token())),
+		k.Yield(nil, "x:1", 1, time.Second, time.Second),
 	} {
 		_, err := doTagged(t.Context(), c.members[1], cmd)
 		require.NoError(t, err)
@@ -492,11 +493,11 @@ func TestWithoutPUBLISHAWaiterHasTheLockAtItsNextHeartbeat(t *testing.T) {
 }
 
 // doTagged executes a script at one member, as a round would.
-func doTagged(ctx context.Context, m member.Member, cmd []byte) (member.Reply, error) {
+func doTagged(ctx context.Context, m member.Member, cmd member.Command) (member.Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	done := make(chan *member.Call, 1)
-	m.Submit(&member.Call{Command: member.Command{Cmd: cmd, Tagged: true}, Sink: sinkFunc(func(c *member.Call) { done <- c })})
+	m.Submit(&member.Call{Command: cmd, Sink: sinkFunc(func(c *member.Call) { done <- c })})
 	select {
 	case c := <-done:
 		return c.Reply, c.Err

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // The cases of the reference system's own tests for its plain lock and its lock over several servers, by
@@ -406,7 +407,7 @@ func notRenewedAfterACancelledTryLock(t *testing.T) {
 			time.AfterFunc(after, cancel)
 			_, err := p.Mutex("k").TryLock(ctx)
 			require.ErrorIs(t, err, context.Canceled)
-			extends := p.count(extendScript)
+			extends := p.count(script.Extend)
 			time.Sleep(45 * time.Second)
 			require.Equal(t, []int{0, 0, 0}, hits(extends))
 			leftovers(t, cluster)

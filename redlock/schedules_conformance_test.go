@@ -16,6 +16,8 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // The schedules are played on a model of the scripts. Here the same calls go to the model and to the
@@ -73,34 +75,31 @@ const twinTag = "run 1" // the marker's id
 // reset empties both.
 func (w *twin) reset(title string) {
 	w.Helper()
-	w.ask("DEL", w.name, tokensKey, w.queue(), w.waiters(), markerKey)
-	w.ask("HSET", markerKey, "id", twinTag)
+	w.ask("DEL", w.Name, member.TokensKey, queueOf(w.Name), waitersOf(w.Name), member.MarkerKey)
+	w.ask("HSET", member.MarkerKey, "id", twinTag)
 	w.m, w.slack, w.log = modelMember{id: twinTag}, 0, []string{title}
 }
 
-// bytes encodes c as the client does.
-func (c modelCall) bytes(k keys) []byte {
+// command encodes c as the client does.
+func (c modelCall) command(k script.Lock) member.Command {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	switch c.op {
 	case opAcquire:
-		return k.acquire(nil, c.owner, ms(c.ttl))
+		return k.Acquire(nil, c.owner, ms(c.ttl))
 	case opWait:
-		return k.wait(nil, c.owner, ms(c.ttl), ms(c.entry))
+		return k.Wait(nil, c.owner, ms(c.ttl), ms(c.entry))
 	case opRelease:
-		return k.release(nil, c.owner, c.hint)
+		return k.Release(nil, c.owner, c.hint)
 	case opYield:
-		return k.yield(nil, c.owner, c.token, ms(c.ttl), ms(c.entry))
+		return k.Yield(nil, c.owner, c.token, ms(c.ttl), ms(c.entry))
 	case opRaise:
-		return k.raise(nil, c.owner, c.token)
+		return k.Raise(nil, c.owner, c.token)
 	case opRejoin:
-		return k.rejoin(nil, c.owner, ms(c.ttl), c.token)
+		return k.Rejoin(nil, c.owner, ms(c.ttl), c.token)
 	case opForce:
-		return k.force(nil, sha1Hex([]byte(c.owner)), ms(c.ttl)) // of nobody: ""
+		return k.Force(nil, script.Hash([]byte(c.owner)), ms(c.ttl)) // of nobody: ""
 	case opExtend:
-		b := appendEval(nil, extendScript, 1, 2)
-		b = resp.AppendBulk(b, k.name)
-		b = resp.AppendBulk(b, c.owner)
-		return resp.AppendInt(b, c.ttl)
+		return k.Extend(nil, c.owner, ms(c.ttl))
 	}
 	panic("no such script: " + c.op)
 }
@@ -118,21 +117,21 @@ func parseCall(cmd []byte) modelCall {
 		return n
 	}
 	switch sha { // arguments: number of keys, keys, bucket, owner, ...
-	case acquireScript.sha:
+	case script.Acquire.SHA:
 		return modelCall{op: opAcquire, owner: arg(5), ttl: num(6)}
-	case waitScript.sha:
+	case script.Wait.SHA:
 		return modelCall{op: opWait, owner: arg(7), ttl: num(8), entry: num(9)}
-	case releaseScript.sha:
+	case script.Release.SHA:
 		return modelCall{op: opRelease, owner: arg(7), hint: arg(8)}
-	case yieldScript.sha:
+	case script.Yield.SHA:
 		return modelCall{op: opYield, owner: arg(7), token: num(8), ttl: num(9), entry: num(10)}
-	case raiseScript.sha:
+	case script.Raise.SHA:
 		return modelCall{op: opRaise, owner: arg(4), token: num(5)}
-	case rejoinScript.sha:
+	case script.Rejoin.SHA:
 		return modelCall{op: opRejoin, owner: arg(7), ttl: num(8), token: num(9)}
-	case extendScript.sha:
+	case script.Extend.SHA:
 		return modelCall{op: opExtend, owner: arg(2), ttl: num(3)}
-	case forceScript.sha:
+	case script.Force.SHA:
 		return modelCall{op: opForce}
 	}
 	panic("unknown script " + sha)
@@ -148,9 +147,9 @@ func (w *twin) play(c modelCall) modelReply {
 	w.Helper()
 	w.calls++
 	w.log = append(w.log, c.String())
-	cmd := c.bytes(w.keys)
+	cmd := c.command(w.Lock)
 	if c.op != opForce {
-		back := parseCall(cmd)
+		back := parseCall(cmd.Cmd)
 		back.tag = c.tag
 		require.Equal(w, c, back, "as the schedules read it")
 	}
@@ -158,8 +157,8 @@ func (w *twin) play(c modelCall) modelReply {
 	b := resp.Command("TIME")
 	whole, replyOf := w.tagged(cmd, c.tag)
 	b = append(b, whole...)
-	b = append(b, resp.Command("PUBLISH", inboxPrefix+"end", "end")...)
-	b = append(b, resp.Command("EVAL", dumpLua, "5", w.name, tokensKey, markerKey, w.queue(), w.waiters(), strconv.FormatInt(w.bucket, 10))...)
+	b = append(b, resp.Command("PUBLISH", script.Inbox("end"), "end")...)
+	b = append(b, resp.Command("EVAL", dumpLua, "5", w.Name, member.TokensKey, member.MarkerKey, queueOf(w.Name), waitersOf(w.Name), strconv.FormatInt(w.Bucket, 10))...)
 	_, err := w.c.Conn().Write(b)
 	require.NoError(w, err)
 	var got [4]any
@@ -200,8 +199,8 @@ func (w *twin) play(c modelCall) modelReply {
 			break
 		}
 		pushes = append(pushes, msg)
-		if p, ok := parsePush(msg); ok && p.grant {
-			now = p.server
+		if p, ok := script.ParsePush(msg); ok && p.Grant {
+			now = p.Server
 		}
 	}
 	// A script tells its time in its reply, in a push, or as the first token of a bucket.
@@ -232,12 +231,12 @@ func (w *twin) play(c modelCall) modelReply {
 	w.check(want == reply, "model replies %+v, script %+v", want, reply)
 	var wantPushes []string
 	for _, p := range published {
-		if p.gone {
-			wantPushes = append(wantPushes, fmt.Sprintf("x %s %s", p.owner, p.other))
-		} else if p.grant {
-			wantPushes = append(wantPushes, fmt.Sprintf("g %s %d %d %s %d", p.owner, p.token, p.server, p.other, p.ttl.Milliseconds()))
+		if p.Gone {
+			wantPushes = append(wantPushes, fmt.Sprintf("x %s %s", p.Owner, p.Other))
+		} else if p.Grant {
+			wantPushes = append(wantPushes, fmt.Sprintf("g %s %d %d %s %d", p.Owner, p.Token, p.Server, p.Other, p.TTL.Milliseconds()))
 		} else {
-			wantPushes = append(wantPushes, fmt.Sprintf("w %s %s", p.owner, p.other))
+			wantPushes = append(wantPushes, fmt.Sprintf("w %s %s", p.Owner, p.Other))
 		}
 	}
 	w.check(fmt.Sprint(wantPushes) == fmt.Sprint(pushes), "model pushes %q, script %q", wantPushes, pushes)
@@ -303,7 +302,7 @@ func (w *twin) same(dump []any) {
 	buried := 0
 	for flat := strs(dump[5]); len(flat) > 1; flat = flat[2:] {
 		if flat[0][0] == '!' { // of locks taken by force: compared by the TTL, which counts from the same moment
-			k := slices.IndexFunc(m.buried, func(b modelBurial) bool { return flat[0] == "!"+sha1Hex([]byte(b.owner)) })
+			k := slices.IndexFunc(m.buried, func(b modelBurial) bool { return flat[0] == "!"+script.Hash([]byte(b.owner)) })
 			w.check(k >= 0, "model has buried %v, member %s", m.buried, flat[0])
 			until, err := strconv.ParseInt(flat[1], 10, 64)
 			require.NoError(w, err)
@@ -332,36 +331,36 @@ type mishap struct {
 
 var mishaps = []mishap{
 	{"the lock lapses", func(w *twin) {
-		w.ask("DEL", w.name)
+		w.ask("DEL", w.Name)
 		w.m.owner, w.m.token, w.m.end = "", 0, 0
 	}},
 	{"the entries lapse", func(w *twin) {
-		if w.ask("EXISTS", w.queue()) == int64(0) { // at this very millisecond: HSET would make them anew
+		if w.ask("EXISTS", queueOf(w.Name)) == int64(0) { // at this very millisecond: HSET would make them anew
 			w.m.expire(w.now())
 			w.m.queue, w.m.queueEnd = nil, 0
 		}
 		for i := range w.m.queue {
-			w.ask("HSET", w.waiters(), w.m.queue[i].owner, "1 "+text(w.m.queue[i].ttl))
+			w.ask("HSET", waitersOf(w.Name), w.m.queue[i].owner, "1 "+text(w.m.queue[i].ttl))
 			w.m.queue = append([]modelWaiter(nil), w.m.queue...)
 			w.m.queue[i].deadline = 1
 		}
 	}},
 	{"the queue lapses", func(w *twin) {
-		w.ask("DEL", w.queue(), w.waiters())
+		w.ask("DEL", queueOf(w.Name), waitersOf(w.Name))
 		w.m.queue, w.m.queueEnd = nil, 0
 		w.m.buried, w.m.strays, w.m.waitEnd = nil, nil, 0
 	}},
 	{"the counters are lost", func(w *twin) {
-		w.ask("DEL", tokensKey)
+		w.ask("DEL", member.TokensKey)
 		w.m.counter = 0
 	}},
 	{"the marker is lost", func(w *twin) {
-		w.ask("DEL", markerKey)
+		w.ask("DEL", member.MarkerKey)
 		w.m.id = ""
 	}},
 	{"another name draws tokens", func(w *twin) {
 		w.m.counter = max(w.m.counter, 1) + 3
-		w.ask("HSET", tokensKey, bucketOf(w.name), text(w.m.counter))
+		w.ask("HSET", member.TokensKey, bucketOf(w.Name), text(w.m.counter))
 	}},
 }
 

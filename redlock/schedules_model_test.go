@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // modelMember is one lock at one member, as the scripts keep it: script/*.lua in Go, line by line, with
@@ -118,14 +120,14 @@ type modelStep struct {
 	*modelMember
 	now int64 // µs
 	tag string
-	out []push
+	out []script.Push
 }
 
 const forgotMarker = "FORGOT marker"
 
 // call executes c at m when its clock reads now, in µs, and returns the reply and what is published to
 // clients' inboxes, in order.
-func (s *modelServer) call(m *modelMember, now int64, c modelCall) (modelReply, []push) {
+func (s *modelServer) call(m *modelMember, now int64, c modelCall) (modelReply, []script.Push) {
 	m.expire(now)
 	x := &modelStep{modelServer: s, modelMember: m, now: now, tag: c.tag}
 	r := x.run(c)
@@ -177,7 +179,7 @@ func (x *modelStep) run(c modelCall) modelReply {
 			return modelReply{n: x.token, server: x.now, next: x.head()}
 		}
 		if x.register(c.owner, c.ttl, c.entry) {
-			x.publish(push{owner: x.owner, other: c.owner})
+			x.publish(script.Push{Owner: x.owner, Other: c.owner})
 		}
 		if len(x.queue) > 8 {
 			panic("the model has no long queues")
@@ -192,7 +194,7 @@ func (x *modelStep) run(c modelCall) modelReply {
 			return modelReply{n: one(had)}
 		}
 		if x.drop(c.owner) && !had && c.tag != "!" && x.owner != "" {
-			x.publish(push{gone: true, owner: x.owner, other: c.owner})
+			x.publish(script.Push{Gone: true, Owner: x.owner, Other: c.owner})
 		}
 		if !had || c.tag == "!" {
 			return modelReply{n: one(had)}
@@ -379,11 +381,11 @@ func (x *modelStep) head() string {
 	return x.queue[0].owner
 }
 
-func (x *modelStep) publish(p push) {
-	if _, number, ok := strings.Cut(p.owner, ":"); ok {
+func (x *modelStep) publish(p script.Push) {
+	if _, number, ok := strings.Cut(p.Owner, ":"); ok {
 		n, err := strconv.ParseUint(number, 10, 64)
 		if err == nil {
-			p.n = n
+			p.N = n
 			x.out = append(x.out, p)
 		}
 	}
@@ -395,7 +397,7 @@ func (x *modelStep) hand(owner string, ttl int64) bool {
 		return false
 	}
 	x.drop(owner)
-	x.publish(push{grant: true, owner: owner, token: n, server: x.now, other: x.head(), ttl: time.Duration(ttl) * time.Millisecond})
+	x.publish(script.Push{Grant: true, Owner: owner, Token: n, Server: x.now, Other: x.head(), TTL: time.Duration(ttl) * time.Millisecond})
 	return true
 }
 

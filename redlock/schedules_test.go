@@ -17,6 +17,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // docs/protocol.md, "Exhaustive search" says how far this goes.
@@ -143,7 +144,7 @@ type schedClientState struct {
 	epoch    [schedMembers]uint64
 	req      [schedMembers][]schedMsg
 	rep      [schedMembers][]schedMsg
-	push     [schedMembers][]push
+	push     [schedMembers][]script.Push
 	zombies  [schedMembers][]schedMsg
 }
 
@@ -360,7 +361,7 @@ func (s *search) client(w *schedWorld, c int) *schedClientState {
 // attempt is the client's attempt, for one event.
 func (s *search) attempt(c int) *attempt {
 	cl := &s.w.c[c]
-	a := &attempt{c: s.stubs[c], keys: keysOf("k"), terms: s.terms(), owner: cl.name, n: uint64(cl.attempt), b: cl.b}
+	a := &attempt{c: s.stubs[c], wire: script.Exclusive("k"), terms: s.terms(), owner: cl.name, n: uint64(cl.attempt), b: cl.b}
 	a.ended.Store(cl.phase == schedIdle || cl.phase == schedDone)
 	return a
 }
@@ -536,11 +537,11 @@ func (s *search) execute(w *schedWorld, c, i int, m schedMsg) {
 	}
 	for _, p := range pushes {
 		for k := range w.c {
-			if w.c[k].live(p.owner) {
+			if w.c[k].live(p.Owner) {
 				w.c[k].push[i] = append(slices.Clip(w.c[k].push[i]), p)
 			}
 		}
-		if p.grant {
+		if p.Grant {
 			s.count("hand-overs")
 		}
 	}
@@ -649,7 +650,7 @@ func (s *search) start(w *schedWorld, c int) {
 	if s.bounds.wait {
 		past.Start = ballot.WaitFirst
 	}
-	a := s.stubs[c].newAttempt(keysOf("k"), s.terms(), past, nil)
+	a := s.stubs[c].newAttempt(script.Exclusive("k"), s.terms(), past, nil)
 	cl.phase, cl.name, cl.b, cl.token, cl.raise, cl.renewals = schedTrying, a.owner, a.b, 0, 0, nil
 	cl.until, cl.limit, cl.renewAt = time.Time{}, time.Time{}, time.Time{}
 	if s.rules.need > 0 {
@@ -703,11 +704,11 @@ func (s *search) answer(c, i int, m schedMsg, o member.Outcome) {
 }
 
 // pushed gives a push to the attempt that it names.
-func (s *search) pushed(c, i int, p push) {
+func (s *search) pushed(c, i int, p script.Push) {
 	cl := &s.w.c[c]
 	for _, q := range [][]schedMsg{cl.req[i], cl.rep[i]} {
 		for _, m := range q {
-			if p.grant && m.op == opWait {
+			if p.Grant && m.op == opWait {
 				s.count("pushes that cross an answer")
 			}
 		}
@@ -722,10 +723,10 @@ func (s *search) pushed(c, i int, p push) {
 	if s.rules.pushUnchecked {
 		cl.probe().Yielded(i, yielded)
 	}
-	if p.grant && s.rules.pushFromArrival && cl.probe().Vote(i).Token <= p.token {
-		cl.probe().Believe(i, ballot.Vote{Token: p.token, Until: s.now.Add(clock.Validity(cl.b.Part(), s.cfg.Drift))}, p.server)
+	if p.Grant && s.rules.pushFromArrival && cl.probe().Vote(i).Token <= p.Token {
+		cl.probe().Believe(i, ballot.Vote{Token: p.Token, Until: s.now.Add(clock.Validity(cl.b.Part(), s.cfg.Drift))}, p.Server)
 	}
-	if p.grant && cl.probe().Vote(i).Token == p.token {
+	if p.Grant && cl.probe().Vote(i).Token == p.Token {
 		s.count("votes by push")
 	}
 }
@@ -898,7 +899,7 @@ func (s *search) over(c int) {
 	if cl.attempt >= s.bounds.attempts {
 		cl.phase = schedDone
 	}
-	cl.rep, cl.push = [schedMembers][]schedMsg{}, [schedMembers][]push{}
+	cl.rep, cl.push = [schedMembers][]schedMsg{}, [schedMembers][]script.Push{}
 	cl.renewals = nil
 	cl.b = ballot.Ballot{}
 	cl.until, cl.limit, cl.renewAt = time.Time{}, time.Time{}, time.Time{}
@@ -1070,7 +1071,7 @@ func (s *search) tick(w *schedWorld) {
 			}
 			cl.push[i] = slices.Clone(cl.push[i])
 			for k := range cl.push[i] {
-				micros(&cl.push[i][k].server)
+				micros(&cl.push[i][k].Server)
 			}
 		}
 	}
@@ -1271,11 +1272,11 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 		}
 		b = append(b, byte(len(cl.push[i])))
 		for _, p := range cl.push[i] {
-			b = append(b, flag(p.grant), flag(p.gone))
-			b = appendText(b, p.other)
-			b = binary.AppendVarint(b, p.token)
-			b = binary.AppendVarint(b, p.server-schedNow)
-			b = binary.AppendVarint(b, int64(p.ttl))
+			b = append(b, flag(p.Grant), flag(p.Gone))
+			b = appendText(b, p.Other)
+			b = binary.AppendVarint(b, p.Token)
+			b = binary.AppendVarint(b, p.Server-schedNow)
+			b = binary.AppendVarint(b, int64(p.TTL))
 		}
 	}
 	return b

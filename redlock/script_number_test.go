@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	lua "github.com/yuin/gopher-lua"
+
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // Redis 7.2.0 to 7.2.4 write a number that a script gives to a command, and that ends in eight zeros or more, as
@@ -16,20 +18,20 @@ func TestNumbersThatRedisWritesShort(t *testing.T) {
 	const token = 17e14
 	for _, tc := range []struct {
 		name    string
-		script  script
+		script  script.Script
 		args    string            // ARGV, separated by blanks
 		replies map[string]string // to commands, otherwise 1; with blanks: an array
 		asked   string            // a command that is reached
 	}{
-		{"acquire", acquireScript, "7 o:1 50000000 -", map[string]string{"PTTL": "-2"}, "PEXPIRE"},
-		{"acquire in a new bucket", acquireScript, "7 o:1 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-"}, "TIME"},
-		{"wait that is granted", waitScript, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "-2", "ZRANGE": ""}, "ZREM"},
-		{"wait in a new bucket", waitScript, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-", "ZRANGE": ""}, "ZREM"},
-		{"wait that registers", waitScript, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "5000", "HGETALL": "p:1 5"}, "PUBLISH"},
-		{"release that hands over", releaseScript, "7 o:1 p:1 -", map[string]string{"HGET": "9999999999999_50000000", "ZRANGE": "q:1 r:1"}, "PUBLISH"},
-		{"yield that keeps the vote", yieldScript, "7 o:1 5 50000000 50000000 -", map[string]string{"HGET": "5", "ZRANGE": ""}, "PTTL"},
-		{"with interop, acquire", interopAcquire, "7 o:1 50000000 theirs ours 5", map[string]string{"PTTL": "-2", "HGET": "5"}, "PEXPIRE"},
-		{"with interop, raise", interopRaise, "7 o:1 1700000000000000 theirs ours -", map[string]string{"HGET": "5", "GET": "5"}, "SET"},
+		{"acquire", script.Acquire, "7 o:1 50000000 -", map[string]string{"PTTL": "-2"}, "PEXPIRE"},
+		{"acquire in a new bucket", script.Acquire, "7 o:1 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-"}, "TIME"},
+		{"wait that is granted", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "-2", "ZRANGE": ""}, "ZREM"},
+		{"wait in a new bucket", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-", "ZRANGE": ""}, "ZREM"},
+		{"wait that registers", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "5000", "HGETALL": "p:1 5"}, "PUBLISH"},
+		{"release that hands over", script.Release, "7 o:1 p:1 -", map[string]string{"HGET": "9999999999999_50000000", "ZRANGE": "q:1 r:1"}, "PUBLISH"},
+		{"yield that keeps the vote", script.Yield, "7 o:1 5 50000000 50000000 -", map[string]string{"HGET": "5", "ZRANGE": ""}, "PTTL"},
+		{"with interop, acquire", script.RedissonAcquire, "7 o:1 50000000 theirs ours 5", map[string]string{"PTTL": "-2", "HGET": "5"}, "PEXPIRE"},
+		{"with interop, raise", script.RedissonRaise, "7 o:1 1700000000000000 theirs ours -", map[string]string{"HGET": "5", "GET": "5"}, "SET"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := lua.NewState()
@@ -69,7 +71,7 @@ func TestNumbersThatRedisWritesShort(t *testing.T) {
 			l.SetGlobal("redis", redis)
 			l.SetGlobal("KEYS", texts("lock", "tokens", "boot", "queue", "waiters", "counter", "turn"))
 			l.SetGlobal("ARGV", texts(strings.Fields(tc.args)...))
-			require.NoError(t, l.DoString(tc.script.source))
+			require.NoError(t, l.DoString(tc.script.Source))
 			require.True(t, asked[tc.asked], "%v", asked)
 		})
 	}

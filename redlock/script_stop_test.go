@@ -14,6 +14,8 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/slot"
 )
 
 // A script that ends in the middle leaves what it has done, and is asked for again. Whatever ended it, and behind
@@ -25,10 +27,10 @@ func TestScriptThatEndsInTheMiddleAndIsRepeatedGivesOneVote(t *testing.T) {
 		for _, c := range stopCases {
 			t.Run(c.name+map[bool]string{true: ", with interop"}[interop], func(t *testing.T) {
 				s := newScripted(t, server)
-				s.keys = (&Config{Interop: interop}).keysOf(s.name)
+				s.Lock = (&Config{Interop: interop}).lockOf(s.Name)
 				if c.theirs {
 					s.ask("SET", "unused", "") // the connection is there
-					_, err := s.inbox.Do(t.Context(), "SUBSCRIBE", theirs("redisson_lock__channel", s.name))
+					_, err := s.inbox.Do(t.Context(), "SUBSCRIBE", theirs("redisson_lock__channel", s.Name))
 					require.NoError(t, err)
 				}
 				commands := 0
@@ -40,7 +42,7 @@ func TestScriptThatEndsInTheMiddleAndIsRepeatedGivesOneVote(t *testing.T) {
 					for after := 0; ; after++ {
 						require.NoError(t, server.Flush())
 						s.joined = c.joined && !interop
-						p := &stopPlay{scripted: s, moving: moving, believed: map[string]int64{}, yielded: map[string]int64{}, gone: map[string]bool{}}
+						p := &stopPlay{scripted: s, interop: interop, moving: moving, believed: map[string]int64{}, yielded: map[string]int64{}, gone: map[string]bool{}}
 						p.what = fmt.Sprintf("stopped after %d commands, once %v, others meanwhile %v, slot moving %v", after, once, meanwhile, moving)
 						if !p.play(c, after, once, meanwhile) {
 							commands = max(commands, after)
@@ -67,15 +69,15 @@ type stopCase struct {
 // stopAsk is one call of a script for an owner.
 type stopAsk struct {
 	owner, kind string
-	cmd         []byte
+	cmd         member.Command
 }
 
 func (p *stopPlay) wants(owner string) stopAsk {
-	return stopAsk{owner, "wait", p.wait(nil, owner, minute, minute)}
+	return stopAsk{owner, "wait", p.Wait(nil, owner, minute, minute)}
 }
 
 func (p *stopPlay) gives(owner, hint string) stopAsk {
-	return stopAsk{owner, "release", p.release(nil, owner, hint)}
+	return stopAsk{owner, "release", p.Release(nil, owner, hint)}
 }
 
 // heldBy: the first of the owners has the lock, the others wait for it.
@@ -89,19 +91,19 @@ func heldBy(owners ...string) func(p *stopPlay) {
 
 var stopCases = []stopCase{
 	{name: "acquire", set: func(*stopPlay) {},
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.acquire(nil, alice, minute)} }},
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.Acquire(nil, alice, minute)} }},
 	{name: "acquire, in a batch", set: func(*stopPlay) {}, joined: true,
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.acquire(nil, alice, minute)} }},
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.Acquire(nil, alice, minute)} }},
 	{name: "acquire where the counters are lost", set: func(p *stopPlay) { p.tag = "run 1" }, forgotten: true,
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.acquire(nil, alice, minute)} }},
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.Acquire(nil, alice, minute)} }},
 	{name: "acquire by the holder", set: heldBy(alice, bob, carol),
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.acquire(nil, alice, 2*minute)} }},
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.Acquire(nil, alice, 2*minute)} }},
 	{name: "wait that is granted", set: func(*stopPlay) {}, ask: func(p *stopPlay) stopAsk { return p.wants(alice) }},
 	{name: "wait where the counters are lost", set: func(p *stopPlay) { p.tag = "run 1" }, forgotten: true,
 		ask: func(p *stopPlay) stopAsk { return p.wants(alice) }},
 	{name: "wait that registers", set: heldBy(alice, bob), ask: func(p *stopPlay) stopAsk { return p.wants(carol) }},
 	{name: "wait by the holder", set: heldBy(alice, bob),
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "wait", p.wait(nil, alice, 2*minute, minute)} }},
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "wait", p.Wait(nil, alice, 2*minute, minute)} }},
 	{name: "release", set: heldBy(alice), ask: func(p *stopPlay) stopAsk { return p.gives(alice, "") }},
 	{name: "release that hands over", set: heldBy(alice, bob, carol), ask: func(p *stopPlay) stopAsk { return p.gives(alice, "") }},
 	{name: "release that hands over, in a batch", set: heldBy(alice, bob, carol), joined: true,
@@ -116,30 +118,30 @@ var stopCases = []stopCase{
 		heldBy(order[2], order[1], order[0])(p)
 	}, ask: func(p *stopPlay) stopAsk {
 		o := byHash(alice, bob, carol)[2]
-		return stopAsk{o, "yield", p.yield(nil, o, p.believed[o], minute, minute)}
+		return stopAsk{o, "yield", p.Yield(nil, o, p.believed[o], minute, minute)}
 	}},
 	{name: "yield where others wait", set: heldBy(alice, bob), theirs: true, ask: func(p *stopPlay) stopAsk {
-		return stopAsk{alice, "yield", p.yield(nil, alice, p.believed[alice], minute, minute)}
+		return stopAsk{alice, "yield", p.Yield(nil, alice, p.believed[alice], minute, minute)}
 	}},
 	{name: "yield that keeps the vote", set: func(p *stopPlay) { heldBy(byHash(alice, bob, carol)...)(p) }, ask: func(p *stopPlay) stopAsk {
 		o := byHash(alice, bob, carol)[0]
-		return stopAsk{o, "yield", p.yield(nil, o, p.believed[o], minute, minute)}
+		return stopAsk{o, "yield", p.Yield(nil, o, p.believed[o], minute, minute)}
 	}},
 	{name: "rejoin", set: func(*stopPlay) {},
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "rejoin", p.rejoin(nil, alice, minute, p.begun)} }},
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "rejoin", p.Rejoin(nil, alice, minute, p.begun)} }},
 	{name: "rejoin by the holder", set: heldBy(alice, bob), ask: func(p *stopPlay) stopAsk {
-		return stopAsk{alice, "rejoin", p.rejoin(nil, alice, 2*minute, p.believed[alice])}
+		return stopAsk{alice, "rejoin", p.Rejoin(nil, alice, 2*minute, p.believed[alice])}
 	}},
 	{name: "raise", set: heldBy(alice, bob), ask: func(p *stopPlay) stopAsk {
-		return stopAsk{alice, "raise", p.raise(nil, alice, p.believed[alice]+5)}
+		return stopAsk{alice, "raise", p.Raise(nil, alice, p.believed[alice]+5)}
 	}},
 	{name: "force", set: heldBy(alice, bob, carol),
-		ask: func(p *stopPlay) stopAsk { return stopAsk{"", "force", p.force(nil, "", minute)} }},
+		ask: func(p *stopPlay) stopAsk { return stopAsk{"", "force", p.Force(nil, "", minute)} }},
 	{name: "force of one owner in the middle of its release", set: heldBy(alice, bob, carol), ask: func(p *stopPlay) stopAsk {
 		return p.gives(alice, "")
-	}, then: func(p *stopPlay) stopAsk { return stopAsk{alice, "force", p.force(nil, hashed(alice), minute)} }},
+	}, then: func(p *stopPlay) stopAsk { return stopAsk{alice, "force", p.Force(nil, hashed(alice), minute)} }},
 	{name: "force of one owner", set: heldBy(alice, bob, carol),
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "force", p.force(nil, hashed(alice), minute)} }},
+		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "force", p.Force(nil, hashed(alice), minute)} }},
 }
 
 func hashed(owner string) string {
@@ -151,6 +153,7 @@ func hashed(owner string) string {
 type stopPlay struct {
 	*scripted
 	what     string
+	interop  bool
 	moving   bool  // keys are those of a cluster's master, and what ends the script says that a key is not there
 	begun    int64 // server time, µs
 	counted  int64
@@ -188,10 +191,10 @@ func (p *stopPlay) play(c stopCase, after int, once, meanwhile bool) bool {
 			require.NoError(p, err, "%s: repeated", p.what)
 		}
 	}
-	require.LessOrEqual(p, len(p.hash(p.name)), 1, "%s: owners of the lock: %v", p.what, p.hash(p.name))
+	require.LessOrEqual(p, len(p.hash(p.Name)), 1, "%s: owners of the lock: %v", p.what, p.hash(p.Name))
 	if c.forgotten {
 		require.Empty(p, p.believed, p.what)
-		require.Empty(p, p.hash(p.name), p.what)
+		require.Empty(p, p.hash(p.Name), p.what)
 		return stopped
 	}
 	for i := 0; i < 20 && slices.ContainsFunc(p.met, func(o string) bool { return !p.gone[o] }); i++ {
@@ -203,10 +206,10 @@ func (p *stopPlay) play(c stopCase, after int, once, meanwhile bool) bool {
 	for key, is := range p.state() {
 		switch {
 		case key == "told", key == "stopped", key == "unused": // the test's own
-		case key == tokensKey: // counters stay, so that no token comes twice
-		case key == p.waiters() && p.left(key) > 0: // of a lock taken by force; or of no waiter, with an end
-		case p.shared != nil && key == p.shared.counter: // the reference system's, which keeps it as well
-		case p.shared != nil && key == p.shared.turn: // it says whose turn is next, and ends by itself
+		case key == member.TokensKey: // counters stay, so that no token comes twice
+		case key == waitersOf(p.Name) && p.left(key) > 0: // of a lock taken by force; or of no waiter, with an end
+		case p.interop && key == slot.Compatible("redisson_lock_token", p.Name): // the reference system's, which keeps it as well
+		case p.interop && key == p.turn(): // it says whose turn is next, and ends by itself
 			require.NotContains(p, is, "for ever", p.what)
 		default:
 			require.Fail(p, "left", "%s: %s is %s", p.what, key, is)
@@ -223,8 +226,8 @@ func (p *stopPlay) meet(owner string) {
 
 // round has everybody do what comes next: who believes to have the lock gives it up, the others ask.
 func (p *stopPlay) round() {
-	if p.shared != nil {
-		p.ask("DEL", p.shared.turn) // others' turn is over
+	if p.interop {
+		p.ask("DEL", p.turn()) // others' turn is over
 	}
 	for _, o := range p.met {
 		switch token := p.believed[o]; {
@@ -235,8 +238,8 @@ func (p *stopPlay) round() {
 			if err := p.do(p.wants(o), -1, false); err != nil { // until its owner has given it one
 				require.ErrorContains(p, err, "FOREIGN no ttl", p.what)
 			}
-			if vote, there := p.hash(p.name)[o]; there && p.believed[o] == 0 && vote == text(p.yielded[o]) { // offered again
-				p.must(stopAsk{o, "yield", p.yield(nil, o, p.yielded[o], minute, minute)})
+			if vote, there := p.hash(p.Name)[o]; there && p.believed[o] == 0 && vote == text(p.yielded[o]) { // offered again
+				p.must(stopAsk{o, "yield", p.Yield(nil, o, p.yielded[o], minute, minute)})
 			}
 		}
 	}
@@ -249,13 +252,11 @@ func (p *stopPlay) probe() {
 			if o == holder {
 				continue
 			}
-			extend := appendEval(nil, extendScript, 1, 2)
-			extend = resp.AppendInt(resp.AppendBulk(resp.AppendBulk(extend, p.name), o), millis(minute))
-			is, err := p.raw(extend, -1, false)
+			is, err := p.raw(p.Extend(nil, o, minute), -1, false)
 			require.NoError(p, err)
 			require.Equal(p, []any{int64(0)}, is, "%s: the lease of %s is renewed beside %s", p.what, o, holder)
-			if len(p.hash(p.name)) > 0 {
-				is, err = p.raw(p.rejoin(nil, o, minute, p.believed[holder]), -1, false)
+			if len(p.hash(p.Name)) > 0 {
+				is, err = p.raw(p.Rejoin(nil, o, minute, p.believed[holder]), -1, false)
 				require.NoError(p, err)
 				require.Zero(p, is, "%s: the lease of %s is joined beside %s", p.what, o, holder)
 			}
@@ -312,7 +313,7 @@ func (p *stopPlay) do(ask stopAsk, after int, once bool) error {
 		p.counted = counted
 	}
 	if after < 0 && len(p.believed) > 0 {
-		require.Positive(p, p.ask("PTTL", p.name), "%s: a vote without an end", p.what)
+		require.Positive(p, p.ask("PTTL", p.Name), "%s: a vote without an end", p.what)
 	}
 	return err
 }
@@ -326,14 +327,13 @@ func (p *stopPlay) believe(owner string, token int64) {
 }
 
 // raw runs a script, with a redis of ours in front of the server's.
-func (p *stopPlay) raw(cmd []byte, after int, once bool) (any, error) {
-	batch := p.joined && itemOf(cmd).Batch != ""
+func (p *stopPlay) raw(cmd member.Command, after int, once bool) (any, error) {
+	batch := p.joined && cmd.Item != nil
+	whole := resp.AppendBulk(cmd.Cmd, p.tag)
 	if batch {
-		cmd = joinCommands(p.tag, false, cmd)
-	} else {
-		cmd = resp.AppendBulk(cmd, p.tag)
+		whole = joinCommands(p.tag, false, cmd)
 	}
-	w := words(cmd)
+	w := words(whole)
 	all := append(Config{}.scripts(), Config{Interop: true}.scripts()...)
 	at := slices.IndexFunc(all, func(source string) bool {
 		sum := sha1.Sum([]byte(source))
@@ -343,8 +343,8 @@ func (p *stopPlay) raw(cmd []byte, after int, once bool) (any, error) {
 	says := "ERR stopped"
 	if p.moving {
 		says = "ERR Script attempted to access a non local key in a cluster node"
-		if !batch && len(w) > 5 && w[4] == tokensKey && w[5] == markerKey { // the slot's counters are the marker's key
-			w[5] = tokensKey
+		if !batch && len(w) > 5 && w[4] == member.TokensKey && w[5] == member.MarkerKey { // the slot's counters are the marker's key
+			w[5] = member.TokensKey
 		}
 	}
 	if after < 0 {

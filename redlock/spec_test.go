@@ -13,6 +13,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // The published algorithm, one test for each of its rules, in the order of the page:
@@ -208,17 +209,17 @@ func TestSpecStep5FailureUnlocksAllInstances(t *testing.T) {
 	for name, fail := range map[string]func(p *peer, cluster *redistest.Cluster){
 		"too few": func(_ *peer, cluster *redistest.Cluster) { steal(t, cluster, "k", time.Minute, 0, 1, 2) },
 		"unanswered": func(p *peer, _ *redistest.Cluster) {
-			p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(acquireScript.sha), 1, time.Second) }, 0, 1, 2)
+			p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, time.Second) }, 0, 1, 2)
 		},
 		"no validity": func(p *peer, _ *redistest.Cluster) {
-			p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(acquireScript.sha), 1, 100*time.Millisecond) })
+			p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, 100*time.Millisecond) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 				p := join(t, cluster)
 				fail(p, cluster)
-				releases := p.count(releaseScript)
+				releases := p.count(script.Release)
 				_, err := p.Mutex("k", TTL(90*time.Millisecond)).TryLock(t.Context())
 				require.Error(t, err)
 				synctest.Wait()
@@ -269,7 +270,7 @@ func TestSpecRetryPartialLocksAreGivenBackAtOnce(t *testing.T) {
 func TestSpecReleaseGoesToAllInstances(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(acquireScript.sha), 1, time.Second) }, 3, 4)
+		p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, time.Second) }, 3, 4)
 		l := p.hold(t, "k")
 		require.Equal(t, 3, l.Votes())
 		require.Equal(t, 5, votesAt(cluster, l))

@@ -181,7 +181,7 @@ func (c *Client) requested(ctx context.Context, lock LockName, r *quorum.Round, 
 	})
 }
 
-func (a *attempt) lock() LockName { return LockName{Kind: a.terms.kind, Key: a.keys.name} }
+func (a *attempt) lock() LockName { return LockName{Kind: a.terms.kind, Key: a.wire.Name} }
 
 // requested is that of an attempt.
 func (a *attempt) requested(r *quorum.Round, call *member.Call) {
@@ -219,7 +219,7 @@ func (a *attempt) woken(by WakeReason) {
 	if a.traced != nil {
 		ctx = a.traced.acquire
 	}
-	t.Woken(ctx, Wake{Key: a.keys.name, Kind: a.terms.kind, By: by})
+	t.Woken(ctx, Wake{Key: a.wire.Name, Kind: a.terms.kind, By: by})
 }
 
 // renewalTrace is what a round of renewals collects for its tracer. Guarded by renewal.mu.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // listener is a tracer that hears of requests and of what wakes waiters, and where each belongs.
@@ -288,7 +289,7 @@ func TestWhatMovesAWaiterIsTold(t *testing.T) {
 		time.Sleep(4*time.Second + 500*time.Millisecond)
 		require.Equal(t, map[string]int{"k poll job/acquire": 4}, li.woken(), "a heartbeat a second, the registration not counted")
 		for a := range p.waiting.m { // a push that proves nothing is no grant: it makes it ask
-			admin(t, cluster.Servers[0], "PUBLISH", inboxPrefix+p.uuid, "g "+a.owner+" 5 1 - 3000")
+			admin(t, cluster.Servers[0], "PUBLISH", script.Inbox(p.uuid), "g "+a.owner+" 5 1 - 3000")
 		}
 		synctest.Wait()
 		require.Equal(t, map[string]int{"k expiry job/acquire": 1}, li.woken())

@@ -1,0 +1,108 @@
+package script
+
+import (
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/redquorum/redquorum/member"
+)
+
+// Script is one Lua source and the name Redis calls it by.
+type Script struct{ Source, SHA string }
+
+// parts are the scripts, and what they include.
+//
+//go:embed lua/*.lua
+var parts embed.FS
+
+func newScript(name string) Script {
+	source := include(name, map[string]bool{})
+	sum := sha1.Sum([]byte(source))
+	return Script{Source: source, SHA: hex.EncodeToString(sum[:])}
+}
+
+// include returns a part, with others in place of its lines "--include NAME". One that is indented is for the block
+// that it is in; one that is not is there from then on, and is not included twice.
+func include(name string, there map[string]bool) string {
+	text, err := parts.ReadFile("lua/" + name)
+	if err != nil {
+		panic(err)
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(text)) {
+		wanted, found := strings.CutPrefix(strings.TrimSpace(line), "--include ")
+		switch {
+		case !found:
+			out.WriteString(carries.Replace(line))
+		case there[wanted]:
+		case line[0] == ' ':
+			out.WriteString(include(wanted, maps.Clone(there)))
+		default:
+			there[wanted] = true
+			out.WriteString(include(wanted, there))
+		}
+	}
+	return out.String()
+}
+
+// The scripts of the exclusive lock.
+var (
+	Acquire = newScript("acquire.lua")
+	Wait    = newScript("wait.lua")
+	Release = newScript("release.lua")
+	Yield   = newScript("yield.lua")
+	Raise   = newScript("raise.lua")
+	Extend  = newScript("extend.lua")
+	Rejoin  = newScript("rejoin.lua")
+	Peek    = newScript("peek.lua")
+	Force   = newScript("force.lua")
+	Batch   = newScript("batch.lua")
+)
+
+// Those of its dialect that Redisson shares. Extend and Peek are the same there.
+var (
+	RedissonAcquire = newScript("interop_acquire.lua")
+	RedissonWait    = newScript("interop_wait.lua")
+	RedissonRelease = newScript("interop_release.lua")
+	RedissonYield   = newScript("interop_yield.lua")
+	RedissonRaise   = newScript("interop_raise.lua")
+	RedissonRejoin  = newScript("interop_rejoin.lua")
+	RedissonForce   = newScript("interop_force.lua")
+)
+
+// Own are the scripts that a member must know before it can vote.
+func Own() []Script {
+	return []Script{Acquire, Wait, Release, Yield, Raise, Extend, Rejoin, Peek, Force, Batch}
+}
+
+// Redisson are the scripts that a member must know where Redisson shares the locks.
+func Redisson() []Script {
+	return []Script{
+		RedissonAcquire, RedissonWait, RedissonRelease, RedissonYield, RedissonRaise, RedissonRejoin, RedissonForce, Extend, Peek,
+	}
+}
+
+// itemArgs is how many arguments each item of a batch has.
+const itemArgs = 3
+
+// What a batch can carry. batch.lua is given these numbers.
+var (
+	acquireItem = carried{letter: 'a', keys: 1}
+	releaseItem = carried{letter: 'r', keys: 3}
+
+	carries = strings.NewReplacer(
+		"${acquire.letter}", strconv.Itoa(int(acquireItem.letter)), "${acquire.keys}", strconv.Itoa(int(acquireItem.keys)),
+		"${release.keys}", strconv.Itoa(int(releaseItem.keys)), "${args}", strconv.Itoa(itemArgs),
+	)
+)
+
+// carried is one kind of item: its letter, and how many keys it has that are not shared.
+type carried struct{ letter, keys uint8 }
+
+func (c carried) item() *member.Item {
+	return &member.Item{Batch: Batch.SHA, Letter: c.letter, Keys: c.keys, Args: itemArgs}
+}

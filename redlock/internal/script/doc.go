@@ -1,0 +1,17 @@
+// Package script is the wire: all that this client and the members say to each other about locks. It does no I/O, and it
+// decides nothing.
+//
+//	lua/          the scripts, as they are sent with their includes
+//	catalog.go    the scripts by name, and what a batch can carry
+//	lock.go       Lock: the names of one lock at a member, and its calls: Acquire, Wait, Release …
+//	redisson.go   the same lock in the dialect that Redisson shares
+//	frame.go      how a call is encoded, with marks where its parts begin (member.Marks)
+//	reply.go      what the scripts reply
+//	push.go       what the scripts publish in a client's inbox
+//
+// A kind of lock has a table that names for each call the script, the keys and the number of arguments: dialect, in
+// lock.go. Two tables of one kind are two dialects, and a Lock is given one of them when it is made. A further kind has
+// a table of its own.
+//
+// Start at Exclusive in lock.go. docs/protocol.md says what each script is for.
+package script

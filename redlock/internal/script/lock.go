@@ -1,0 +1,231 @@
+package script
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// Lock is one lock at a member: the names of its keys, all in one slot, and how it is asked for. Its calls are encoded into
+// a buffer, whose bytes are replaced and may move; with a nil buffer, into new memory.
+//
+// The locks of a slot share their counter (the bucket), so that no key is left behind per name.
+type Lock struct {
+	Name   string
+	Bucket int64 // the number of the slot
+
+	how    *dialect
+	beside *beside // what else the lock has where Redisson shares it, or nil
+}
+
+// dialect is how the calls of a kind of lock are written.
+type dialect struct {
+	acquire, wait, waitFreed, release, yield, raise, rejoin, peek, force call
+}
+
+// call is one call about a lock. Its keys are the name of the lock, the shared ones, and those of reach; its arguments the
+// bucket, those that the call is made with, what is fixed, and those of reach.
+type call struct {
+	script *Script
+	shared uint8 // how many: the counters, or the marker as well
+	reach  reach
+	args   int    // that the call is made with
+	fixed  string // "" for none
+	item   *member.Item
+}
+
+// reach says which keys of its own a call needs besides the name of the lock.
+type reach uint8
+
+const (
+	nameAlone  reach = iota
+	withQueue        // queue and waiters
+	withBeside       // these, and the keys of beside, with its channels as the last arguments
+)
+
+var exclusive = dialect{
+	acquire:   call{script: &Acquire, shared: 2, args: 2, item: acquireItem.item()},
+	wait:      call{script: &Wait, shared: 2, reach: withQueue, args: 3},
+	waitFreed: call{script: &Wait, shared: 2, reach: withQueue, args: 3},
+	release:   call{script: &Release, shared: 2, reach: withQueue, args: 2, item: releaseItem.item()},
+	yield:     call{script: &Yield, shared: 2, reach: withQueue, args: 4},
+	raise:     call{script: &Raise, shared: 1, args: 2},
+	rejoin:    call{script: &Rejoin, shared: 2, reach: withQueue, args: 3},
+	peek:      call{script: &Peek, shared: 2, reach: withQueue},
+	force:     call{script: &Force, shared: 2, reach: withQueue, args: 2},
+}
+
+// Exclusive is the lock of a name that has one holder.
+func Exclusive(name string) Lock {
+	return Lock{Name: name, Bucket: int64(slot.Of(name)), how: &exclusive}
+}
+
+const (
+	queuePrefix   = "redquorum:q" // zset: waiting owner -> server time of its registration
+	waitersPrefix = "redquorum:w" // hash: waiting owner -> its deadline and TTL; and, of a lock taken by force, until when nobody is re-joined
+)
+
+// Slot is that of all keys of the lock.
+func (l *Lock) Slot() uint16 { return uint16(l.Bucket) }
+
+// begin encodes a call up to the bucket.
+func (l *Lock) begin(buf *[]byte, c *call) frame {
+	keys, args := 1+int(c.shared), 1+c.args
+	if c.fixed != "" {
+		args++
+	}
+	switch c.reach {
+	case withQueue:
+		keys += 2
+	case withBeside:
+		keys, args = keys+2+len(l.beside.keys), args+len(l.beside.channels)
+	}
+	f := begin(buf, c.script, keys, args)
+	f.text(l.Name)
+	f.share(c.shared)
+	if c.reach != nameAlone {
+		var space [128]byte // names of a usual length cost no memory
+		f.b = resp.AppendBulk(f.b, slot.AppendSibling(space[:0], queuePrefix, l.Name))
+		f.b = resp.AppendBulk(f.b, slot.AppendSibling(space[:0], waitersPrefix, l.Name))
+	}
+	if c.reach == withBeside {
+		for _, key := range l.beside.keys {
+			f.text(key)
+		}
+	}
+	f.keysEnd()
+	f.number(l.Bucket)
+	return f
+}
+
+// end encodes the rest of a call.
+func (l *Lock) end(f *frame, c *call) member.Command {
+	if c.fixed != "" {
+		f.text(c.fixed)
+	}
+	if c.reach == withBeside {
+		for _, channel := range l.beside.channels {
+			f.text(channel)
+		}
+	}
+	return f.command(l.Slot(), c.item)
+}
+
+// Acquire asks for the lock once. The reply is an Answer.
+func (l *Lock) Acquire(buf *[]byte, owner string, ttl time.Duration) member.Command {
+	f := l.begin(buf, &l.how.acquire)
+	f.text(owner)
+	f.millis(ttl)
+	return l.end(&f, &l.how.acquire)
+}
+
+// Wait asks for the lock, and registers the owner for so long where it is another's. The reply is an Answer.
+func (l *Lock) Wait(buf *[]byte, owner string, ttl, entry time.Duration) member.Command {
+	return l.waiting(buf, &l.how.wait, owner, ttl, entry)
+}
+
+// WaitFreed is Wait after Redisson has told that the lock is free: see Channels.
+func (l *Lock) WaitFreed(buf *[]byte, owner string, ttl, entry time.Duration) member.Command {
+	return l.waiting(buf, &l.how.waitFreed, owner, ttl, entry)
+}
+
+func (l *Lock) waiting(buf *[]byte, c *call, owner string, ttl, entry time.Duration) member.Command {
+	f := l.begin(buf, c)
+	f.text(owner)
+	f.millis(ttl)
+	f.millis(entry)
+	return l.end(&f, c)
+}
+
+// Release gives up the owner's vote and its place in the queue. hint is the waiter that the member should prefer, or "".
+// The reply is an Answer.
+func (l *Lock) Release(buf *[]byte, owner, hint string) member.Command {
+	f := l.begin(buf, &l.how.release)
+	f.text(owner)
+	f.text(hint)
+	return l.end(&f, &l.how.release)
+}
+
+// Yield gives up a vote with this token, unless its owner comes first of all that wait. The reply is an Answer.
+func (l *Lock) Yield(buf *[]byte, owner string, token int64, ttl, entry time.Duration) member.Command {
+	f := l.begin(buf, &l.how.yield)
+	f.text(owner)
+	f.number(token)
+	f.millis(ttl)
+	f.millis(entry)
+	return l.end(&f, &l.how.yield)
+}
+
+// Raise lifts the counter to a token, where the owner still has the vote. The reply is an Answer.
+func (l *Lock) Raise(buf *[]byte, owner string, token int64) member.Command {
+	f := l.begin(buf, &l.how.raise)
+	f.text(owner)
+	f.number(token)
+	return l.end(&f, &l.how.raise)
+}
+
+// Rejoin gives a lease with this token a further vote. The reply is an Answer.
+func (l *Lock) Rejoin(buf *[]byte, owner string, ttl time.Duration, token int64) member.Command {
+	f := l.begin(buf, &l.how.rejoin)
+	f.text(owner)
+	f.millis(ttl)
+	f.number(token)
+	return l.end(&f, &l.how.rejoin)
+}
+
+// Peek asks what the member knows of the lock. The reply is a View.
+func (l *Lock) Peek(buf *[]byte) member.Command {
+	f := l.begin(buf, &l.how.peek)
+	return l.end(&f, &l.how.peek)
+}
+
+// Force takes the lock from the owner with this Hash, or from anybody if it is "". longest is the longest lease that may be
+// held. The reply is an Answer.
+func (l *Lock) Force(buf *[]byte, owner string, longest time.Duration) member.Command {
+	f := l.begin(buf, &l.how.force)
+	f.text(owner)
+	f.millis(longest)
+	return l.end(&f, &l.how.force)
+}
+
+// Extend lengthens one lease. The reply is that to a Renewal of one.
+func (l *Lock) Extend(buf *[]byte, owner string, ttl time.Duration) member.Command {
+	r := Renew(buf, 1)
+	r.Lock(l.Name)
+	r.Lease(owner, ttl)
+	return r.Command(l.Slot())
+}
+
+// Renewal lengthens several leases in one call. First comes the name of each lock, then for each its owner and TTL. The
+// reply is an array of numbers, one for each: 1 the lease is lengthened, 0 the lock is not the owner's, -1 it is no lock.
+type Renewal struct{ f frame }
+
+// Renew begins a Renewal of so many leases.
+func Renew(buf *[]byte, leases int) Renewal { return Renewal{begin(buf, &Extend, leases, 2*leases)} }
+
+// Lock writes the name of a lock.
+func (r *Renewal) Lock(name string) { r.f.text(name) }
+
+// Lease writes an owner, and the TTL that its key shall have at least.
+func (r *Renewal) Lease(owner string, ttl time.Duration) {
+	if r.f.marks.Args == 0 {
+		r.f.share(0)
+		r.f.keysEnd()
+	}
+	r.f.text(owner)
+	r.f.millis(ttl)
+}
+
+// Command ends the call. All locks are in that slot, where a member spreads slots over several servers.
+func (r *Renewal) Command(slot uint16) member.Command { return r.f.command(slot, nil) }
+
+// OwnerOf is the name of an owner: of the client, and a number that no other attempt of the client has.
+func OwnerOf(client string, n uint64) string {
+	var space [64]byte
+	b := append(space[:0], client...)
+	b = append(b, ':')
+	return string(strconv.AppendUint(b, n, 10))
+}

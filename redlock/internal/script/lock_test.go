@@ -1,0 +1,157 @@
+package script
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/slot"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	ttl   = 30*time.Second + time.Microsecond // 30001 ms: it is rounded up
+	entry = 10 * time.Second
+)
+
+// words reads the words of a command as a server does, and where each of them begins. The last entry is the end.
+func words(t *testing.T, cmd []byte) (all []string, at []int) {
+	text := string(cmd)
+	head := strings.Index(text, "\r\n") + 2
+	for i := head; i < len(text); {
+		at = append(at, i)
+		size, rest, _ := strings.Cut(text[i:], "\r\n")
+		n, err := strconv.Atoi(strings.TrimPrefix(size, "$"))
+		require.NoError(t, err)
+		all = append(all, rest[:n])
+		i += len(size) + 2 + n + 2
+	}
+	return all, append(at, len(text))
+}
+
+// calls are all calls about a lock, by the name of the script and what it is asked.
+func calls(l Lock) map[string]member.Command {
+	return map[string]member.Command{
+		"acquire": l.Acquire(nil, "me:1", ttl), "wait": l.Wait(nil, "me:1", ttl, entry), "wait freed": l.WaitFreed(nil, "me:1", ttl, entry),
+		"release": l.Release(nil, "me:1", "other:2"), "yield": l.Yield(nil, "me:1", 7, ttl, entry), "raise": l.Raise(nil, "me:1", 7),
+		"rejoin": l.Rejoin(nil, "me:1", ttl, 7), "peek": l.Peek(nil), "force": l.Force(nil, "", ttl), "extend": l.Extend(nil, "me:1", ttl),
+	}
+}
+
+// Names as users choose them, and such as look like a part of a command.
+var names = []string{
+	"k", "{tag}", "a{tag}b", "{}", "}{", " ", "\x00\xff\r\n$", "$16\r\nredquorum:tokens\r\n$14\r\nredquorum:boot\r\n",
+	strings.Repeat("n", 9), strings.Repeat("n", 10), strings.Repeat("n", 99), strings.Repeat("n", 100), strings.Repeat("n", 1000),
+}
+
+// Each call, word by word, as docs/protocol.md has it. The tag comes behind the last one.
+func TestCallsHaveTheWordsOfTheProtocol(t *testing.T) {
+	const five, seven = "k redquorum:tokens redquorum:boot redquorum:q:{k} redquorum:w:{k} 7629 ", "k redquorum:tokens redquorum:boot " +
+		"redquorum:q:{k} redquorum:w:{k} redisson_lock_token:{k} redquorum:turn:{k} 7629 "
+	const last = " redisson_lock__channel:{k} redquorum:ours:{k}"
+	for what, want := range map[string][2]string{
+		"acquire":    {"3 k redquorum:tokens redquorum:boot 7629 me:1 30001", "7 " + seven + "me:1 30001" + last},
+		"wait":       {"5 " + five + "me:1 30001 10000", "7 " + seven + "me:1 30001 10000 0" + last},
+		"wait freed": {"5 " + five + "me:1 30001 10000", "7 " + seven + "me:1 30001 10000 1" + last},
+		"release":    {"5 " + five + "me:1 other:2", "7 " + seven + "me:1 other:2" + last},
+		"yield":      {"5 " + five + "me:1 7 30001 10000", "7 " + seven + "me:1 7 30001 10000" + last},
+		"raise":      {"2 k redquorum:tokens 7629 me:1 7", "7 " + seven + "me:1 7" + last},
+		"rejoin":     {"5 " + five + "me:1 30001 7", "7 " + seven + "me:1 30001 7" + last},
+		"peek":       {"5 " + five[:len(five)-1], "5 " + five[:len(five)-1]},
+		"force":      {"5 " + five + " 30001", "7 " + seven + " 30001" + last},
+		"extend":     {"1 k me:1 30001", "1 k me:1 30001"},
+	} {
+		for i, l := range []Lock{Exclusive("k"), ExclusiveWithRedisson("k")} {
+			cmd := calls(l)[what]
+			got, _ := words(t, cmd.Cmd)
+			require.Equal(t, want[i], strings.Join(got[2:], " "), "%s, dialect %d", what, i)
+			require.Equal(t, "EVALSHA", got[0])
+			require.True(t, strings.HasPrefix(string(cmd.Cmd), fmt.Sprintf("*%d\r\n", len(got)+1)), "%s: the tag is counted", what)
+			require.True(t, cmd.Tagged)
+			require.EqualValues(t, 7629, cmd.Slot)
+		}
+	}
+}
+
+// A member cuts a call at its marks and reads nothing of it, so they must be where a server reads the parts.
+func TestMarksAreWhereAServerReadsTheParts(t *testing.T) {
+	var buf []byte
+	for _, name := range names {
+		for _, l := range []Lock{Exclusive(name), ExclusiveWithRedisson(name)} {
+			renewal := Renew(&buf, 64)
+			for range 64 {
+				renewal.Lock(name)
+			}
+			for range 64 {
+				renewal.Lease("me:1", ttl)
+			}
+			all := calls(l)
+			all["renewal"] = renewal.Command(l.Slot())
+			for what, cmd := range all {
+				said := fmt.Sprintf("%s of %q", what, name)
+				got, at := words(t, cmd.Cmd)
+				keys, err := strconv.Atoi(got[2])
+				require.NoError(t, err)
+				m := cmd.Marks
+				require.EqualValues(t, at[2], m.Count, said)
+				require.EqualValues(t, at[3], m.Own, said)
+				require.EqualValues(t, at[3+keys], m.Args, said)
+				own, behind := at[4], at[4+m.Sharing]
+				if m.Sharing == 0 {
+					own, behind = at[3+keys], at[3+keys]
+				}
+				require.EqualValues(t, own, m.Shared, said)
+				require.EqualValues(t, behind, m.More, said)
+				require.Equal(t, []string{member.TokensKey, member.MarkerKey}[:m.Sharing], got[4 : 4+m.Sharing][:m.Sharing], said)
+				for i, key := range got[3 : 3+keys] {
+					shared := i > 0 && i <= int(m.Sharing)
+					require.Equal(t, shared, key == member.TokensKey || key == member.MarkerKey, said)
+					if _, _, beside := l.Channels(); !shared && !beside { // Redisson shares locks at plain masters only
+						require.Equal(t, l.Slot(), slot.Of(key), "%s: all keys that are not shared are in one slot", said)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A batch takes its items apart by these numbers, and so do the members that make one.
+func TestItemsAreWhatABatchReads(t *testing.T) {
+	letters := map[byte]string{}
+	for what, cmd := range calls(Exclusive("k")) {
+		if cmd.Item == nil {
+			continue
+		}
+		require.Equal(t, Batch.SHA, cmd.Item.Batch)
+		require.Empty(t, letters[cmd.Item.Letter], what)
+		letters[cmd.Item.Letter] = what
+		got, _ := words(t, cmd.Cmd)
+		keys, err := strconv.Atoi(got[2])
+		require.NoError(t, err)
+		require.EqualValues(t, keys-int(cmd.Marks.Sharing), cmd.Item.Keys, what)
+		require.EqualValues(t, len(got)-3-keys, cmd.Item.Args, what)
+		require.EqualValues(t, 2, cmd.Marks.Sharing, what)
+	}
+	require.Equal(t, map[byte]string{'a': "acquire", 'r': "release"}, letters)
+	require.Contains(t, Batch.Source, "string.byte(letters, i) == 97")
+	for what, cmd := range calls(ExclusiveWithRedisson("k")) {
+		require.Nil(t, cmd.Item, "%s: no batch carries the scripts of another dialect", what)
+	}
+	for _, s := range append(Own(), Redisson()...) {
+		require.NotContains(t, s.Source, "${")
+		require.NotContains(t, s.Source, "--include")
+	}
+}
+
+// Buffers are used again.
+func TestCallIsEncodedIntoItsBuffer(t *testing.T) {
+	l := Exclusive("k")
+	buf := []byte("what was there")
+	cmd := l.Acquire(&buf, "me:1", ttl)
+	require.Equal(t, l.Acquire(nil, "me:1", ttl), cmd)
+	require.Equal(t, cmd.Cmd, buf)
+	require.Zero(t, testing.AllocsPerRun(100, func() { l.Release(&buf, "me:1", "other:2") }))
+}

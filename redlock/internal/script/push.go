@@ -1,0 +1,51 @@
+package script
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Inbox is the channel of pushes to one client.
+func Inbox(client string) string { return "redquorum:inbox:" + client }
+
+// Push is a message in the inbox: "g owner token now next ttl" for a grant, with its TTL in ms, "w holder waiter" for a
+// waiter that announces itself, "x holder waiter" for one that has given up.
+type Push struct {
+	Grant  bool
+	Gone   bool
+	Owner  string // who is told
+	N      uint64 // the number in Owner: see OwnerOf
+	Token  int64
+	Server int64  // the member's time of the grant, µs
+	Other  string // next in line, or the waiter
+	TTL    time.Duration
+}
+
+// ParsePush reads a message. ok is false if it is none of ours.
+func ParsePush(msg string) (p Push, ok bool) {
+	f := strings.Fields(msg)
+	switch {
+	case len(f) == 6 && f[0] == "g":
+		p = Push{Grant: true, Owner: f[1], Other: f[4]}
+		var err1, err2 error
+		p.Token, err1 = strconv.ParseInt(f[2], 10, 64)
+		p.Server, err2 = strconv.ParseInt(f[3], 10, 64)
+		ttl, err3 := strconv.ParseUint(f[5], 10, 40) // 40 bits: no overflow below
+		if err1 != nil || err2 != nil || err3 != nil || p.Token <= 0 {
+			return Push{}, false
+		}
+		p.TTL = time.Duration(ttl) * time.Millisecond
+	case len(f) == 3 && (f[0] == "w" || f[0] == "x"):
+		p = Push{Owner: f[1], Other: f[2], Gone: f[0] == "x"}
+	default:
+		return Push{}, false
+	}
+	_, number, found := strings.Cut(p.Owner, ":")
+	n, err := strconv.ParseUint(number, 10, 64)
+	if !found || err != nil {
+		return Push{}, false
+	}
+	p.N = n
+	return p, true
+}

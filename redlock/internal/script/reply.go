@@ -1,0 +1,89 @@
+package script
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redquorum/redquorum/member"
+)
+
+// Answer is what a member replies to most calls about one lock.
+type Answer struct {
+	N      int64  // as the header of each script says
+	Server int64  // the member's time, µs; 0: not told
+	Next   string // the first waiter in line; "": none, or not told
+}
+
+// ReadAnswer decodes the three shapes of reply: a number; {number, time}; {number, time, head of the queue or "-"}. ok is
+// false if it has another.
+func ReadAnswer(r *member.Reply) (a Answer, ok bool) {
+	switch {
+	case r.Kind == ':':
+		return Answer{N: r.Int}, true
+	case r.Kind == '*' && len(r.Elems) >= 2:
+		a = Answer{N: r.Elems[0].Int, Server: r.Elems[1].Int}
+		if len(r.Elems) > 2 && len(r.Elems[2].Str) > 1 {
+			a.Next = string(r.Elems[2].Str)
+		}
+		return a, true
+	}
+	return Answer{}, false
+}
+
+// View is what one member knows of a lock.
+type View struct {
+	Foreign bool          // the key has no TTL: it is no lock
+	TTL     time.Duration // of the vote; 0: there is none
+	Counter int64         // the last token given out in the lock's bucket
+	Owner   string        // Hash of the owner of the vote, or ""
+	Token   int64         // of the vote
+	Queue   []Waiter      // in order of arrival
+}
+
+// Waiter is one entry of a queue.
+type Waiter struct {
+	Owner   string        // its Hash
+	Waiting time.Duration // since it registered
+	Live    bool          // its entry has not run out
+}
+
+// ReadView decodes what Peek is replied. ok is false if it has another shape.
+func ReadView(r *member.Reply) (v View, ok bool) {
+	e := r.Elems
+	if len(e) < 6 || (len(e)-6)%4 != 0 {
+		return View{}, false
+	}
+	if e[1].Int == -1 {
+		return View{Foreign: true}, true
+	}
+	now := e[0].Int
+	v = View{
+		TTL: time.Duration(max(0, e[1].Int)) * time.Millisecond, Counter: number(e[2]),
+		Owner: Hash(e[4].Str), Token: number(e[5]),
+	}
+	for w := e[6:]; len(w) > 0; w = w[4:] {
+		v.Queue = append(v.Queue, Waiter{
+			Owner: Hash(w[0].Str), Waiting: time.Duration(now-number(w[1])) * time.Microsecond, Live: number(w[2])*1000 >= now,
+		})
+	}
+	return v, true
+}
+
+func number(r member.Reply) int64 {
+	text, _, _ := strings.Cut(string(r.Str), ".")
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// Hash tells owners apart without naming them: their names are too random to be guessed. It is the one hash that scripts
+// have. "" for nobody.
+func Hash(owner []byte) string {
+	if len(owner) == 0 {
+		return ""
+	}
+	sum := sha1.Sum(owner)
+	return hex.EncodeToString(sum[:])
+}
