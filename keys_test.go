@@ -29,7 +29,7 @@ func TestNamesOfDerivedKeysAreThoseOfTheProtocol(t *testing.T) {
 	}
 	form := regexp.MustCompile(`^redquorum:(([a-z0-9]+)(\.[0-9]+)?(:(\{.*)?)?)?$`)
 	used := map[string]bool{}
-	for _, folder := range []string{"redlock", "node", "cluster"} {
+	for _, folder := range []string{"redlock", "member", "node", "cluster"} {
 		require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 			if ext := filepath.Ext(path); err != nil || d.IsDir() || ext != ".go" && ext != ".lua" || strings.HasSuffix(path, "_test.go") {
 				return err

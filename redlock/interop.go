@@ -78,12 +78,3 @@ func (l *link) Channel(channel string, msg []byte, _ time.Time) {
 		signal(wake)
 	}
 }
-
-// cutOurs returns the reference system's channel beside one of ours.
-func cutOurs(channel string) (string, bool) {
-	const ours, theirs = "redquorum:ours:", "redisson_lock__channel:"
-	if len(channel) < len(ours) || channel[:len(ours)] != ours {
-		return "", false
-	}
-	return theirs + channel[len(ours):], true
-}

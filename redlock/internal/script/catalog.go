@@ -89,14 +89,14 @@ func Redisson() []Script {
 // itemArgs is how many arguments each item of a batch has.
 const itemArgs = 3
 
-// What a batch can carry. batch.lua is given these numbers.
+// What a batch can carry. batch.lua is sent with these numbers in place of their names.
 var (
 	acquireItem = carried{letter: 'a', keys: 1}
 	releaseItem = carried{letter: 'r', keys: 3}
 
 	carries = strings.NewReplacer(
-		"${acquire.letter}", strconv.Itoa(int(acquireItem.letter)), "${acquire.keys}", strconv.Itoa(int(acquireItem.keys)),
-		"${release.keys}", strconv.Itoa(int(releaseItem.keys)), "${args}", strconv.Itoa(itemArgs),
+		"ACQUIRE_LETTER", strconv.Itoa(int(acquireItem.letter)), "ACQUIRE_KEYS", strconv.Itoa(int(acquireItem.keys)),
+		"RELEASE_KEYS", strconv.Itoa(int(releaseItem.keys)), "ITEM_ARGS", strconv.Itoa(itemArgs),
 	)
 )
 
