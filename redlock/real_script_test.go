@@ -301,6 +301,9 @@ func (s *scripted) waitersInOrder() []string {
 	sort.Strings(sorted)
 	sort.Strings(registered)
 	require.Equal(s, sorted, registered, "queue and waiters name the same owners")
+	if queue := s.left(queueOf(s.Name)); len(out) > 0 { // looked at first
+		require.LessOrEqual(s, s.left(waitersOf(s.Name)), queue+time.Millisecond, "waiters outlives the queue")
+	}
 	return out
 }
 
@@ -538,6 +541,22 @@ var waitCases = []scriptCase{
 		s.lives(queueOf(s.Name), 2*minute+time.Millisecond)
 		s.lives(waitersOf(s.Name), 2*minute+time.Millisecond)
 		s.hears()
+	}},
+	{name: "the queue lives as long as waiters, whoever lengthened that: no entry is left without a place", test: func(s *scripted) {
+		s.take(alice, minute)
+		s.number(s.Force(nil, "", 10*minute))
+		s.take(alice, minute)
+		s.line(bob, second, second) // after a force
+		s.waitersInOrder()
+		s.lives(queueOf(s.Name), 10*minute+time.Millisecond)
+		s.number(s.Force(nil, script.Hash([]byte(carol)), 20*minute)) // before one
+		s.waitersInOrder()
+		s.line(carol, minute, 20*minute)
+		s.line(bob, second, second) // by the entry of another
+		s.waitersInOrder()
+		s.number(s.Force(nil, script.Hash([]byte(carol)), second)) // never shortened
+		s.waitersInOrder()
+		s.lives(queueOf(s.Name), 40*minute+time.Millisecond)
 	}},
 	{name: "wait takes no token while the lock is another's", test: func(s *scripted) {
 		token := s.take(alice, minute)

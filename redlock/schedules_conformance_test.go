@@ -276,7 +276,7 @@ func (w *twin) same(dump []any) {
 	for _, q := range m.queue {
 		queue = append(queue, q.owner, text(q.since))
 	}
-	for _, q := range slices.Concat(m.strays, m.queue) {
+	for _, q := range m.queue {
 		pairs[q.owner] = text(q.deadline) + " " + text(q.ttl)
 	}
 	for o, v := range pairs {
@@ -319,8 +319,8 @@ func (w *twin) same(dump []any) {
 	want := fmt.Sprintf("lock %q counter %d queue %q waiters %q", lock, m.counter, queue, waiters)
 	w.check(got == want, "model has  %s\nmember has %s", want, got)
 	w.near(dump[2].(int64), ttl(m.end, m.owner != ""), "TTL of the lock")
-	w.near(dump[6].(int64), ttl(m.queueEnd, len(m.queue) > 0), "TTL of the queue")
-	w.near(dump[7].(int64), ttl(m.waitEnd, len(m.queue)+len(m.strays)+len(m.buried) > 0), "TTL of the waiters")
+	w.near(dump[6].(int64), ttl(m.waitEnd, len(m.queue) > 0), "TTL of the queue")
+	w.near(dump[7].(int64), ttl(m.waitEnd, len(m.queue)+len(m.buried) > 0), "TTL of the waiters")
 }
 
 // A mishap is something that befalls a member: what lapses, without the wait for it, and what is lost.
@@ -337,7 +337,7 @@ var mishaps = []mishap{
 	{"the entries lapse", func(w *twin) {
 		if w.ask("EXISTS", queueOf(w.Name)) == int64(0) { // at this very millisecond: HSET would make them anew
 			w.m.expire(w.now())
-			w.m.queue, w.m.queueEnd = nil, 0
+			w.m.queue = nil
 		}
 		for i := range w.m.queue {
 			w.ask("HSET", waitersOf(w.Name), w.m.queue[i].owner, "1 "+text(w.m.queue[i].ttl))
@@ -347,8 +347,7 @@ var mishaps = []mishap{
 	}},
 	{"the queue lapses", func(w *twin) {
 		w.ask("DEL", queueOf(w.Name), waitersOf(w.Name))
-		w.m.queue, w.m.queueEnd = nil, 0
-		w.m.buried, w.m.strays, w.m.waitEnd = nil, nil, 0
+		w.m.queue, w.m.buried, w.m.waitEnd = nil, nil, 0
 	}},
 	{"the counters are lost", func(w *twin) {
 		w.ask("DEL", member.TokensKey)
@@ -470,9 +469,9 @@ func (w *twin) pairs() {
 func (w *twin) apart(d time.Duration) time.Duration {
 	w.Helper()
 	now := w.now() / 1000
-	ends := []int64{w.m.end, w.m.queueEnd}
+	ends := []int64{w.m.end, w.m.waitEnd}
 	for _, entry := range twinTimed {
-		ends = append(ends, w.m.queueEnd-entry*3/2) // where the next registration lengthens it
+		ends = append(ends, w.m.waitEnd-entry*3/2) // where the next registration lengthens it
 	}
 	for _, q := range w.m.queue {
 		ends = append(ends, q.deadline)

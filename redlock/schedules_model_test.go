@@ -17,16 +17,14 @@ import (
 // ties it to the scripts. It is a value: the queue is never changed in place, so that a copy is another
 // member.
 type modelMember struct {
-	owner    string // of the vote, "" none
-	token    int64  // of the vote
-	end      int64  // of the vote, ms
-	counter  int64  // 0: the bucket has none
-	id       string // of the restart guard's marker
-	queue    []modelWaiter
-	queueEnd int64         // of the queue, ms
-	buried   []modelBurial // of the lock, by force
-	waitEnd  int64         // of waiters, ms: longer than the queue's where something is buried
-	strays   []modelWaiter // what is in waiters still, when the queue has lapsed
+	owner   string // of the vote, "" none
+	token   int64  // of the vote
+	end     int64  // of the vote, ms
+	counter int64  // 0: the bucket has none
+	id      string // of the restart guard's marker
+	queue   []modelWaiter
+	buried  []modelBurial // of the lock, by force
+	waitEnd int64         // of queue and waiters, ms
 }
 
 // modelBurial: no re-join of an owner, "" of any, until a time in ms.
@@ -139,13 +137,7 @@ func (m *modelMember) expire(now int64) {
 		m.owner, m.token, m.end = "", 0, 0
 	}
 	if m.waitEnd <= now/1000 {
-		m.buried, m.strays, m.waitEnd = nil, nil, 0
-	}
-	if len(m.queue) > 0 && m.queueEnd <= now/1000 {
-		if m.waitEnd > 0 {
-			m.strays = slices.Concat(m.strays, m.queue)
-		}
-		m.queue, m.queueEnd = nil, 0
+		m.queue, m.buried, m.waitEnd = nil, nil, 0
 	}
 }
 
@@ -337,8 +329,8 @@ func (x *modelStep) drop(owner string) bool {
 	}
 	x.queue = slices.Concat(x.queue[:i], x.queue[i+1:])
 	if len(x.queue) == 0 {
-		x.queue, x.queueEnd = nil, 0
-		if len(x.buried)+len(x.strays) == 0 {
+		x.queue = nil
+		if len(x.buried) == 0 {
 			x.waitEnd = 0
 		}
 	}
@@ -440,12 +432,8 @@ func (x *modelStep) register(owner string, ttl, entry int64) bool {
 			return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.owner, b.owner))
 		})
 	}
-	if x.queueEnd-x.now/1000 < entry*3/2 {
-		x.queueEnd = x.now/1000 + 2*entry
-	}
 	if x.waitEnd-x.now/1000 < entry*3/2 {
 		x.waitEnd = x.now/1000 + 2*entry
 	}
-	x.strays = slices.DeleteFunc(slices.Clone(x.strays), func(w modelWaiter) bool { return w.owner == owner })
 	return i < 0
 }

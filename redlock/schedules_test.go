@@ -1035,11 +1035,8 @@ func (s *search) tick(w *schedWorld) {
 			micros(&m.queue[k].since)
 			m.queue[k].deadline += d.Milliseconds()
 		}
-		if len(m.queue) > 0 {
-			m.queueEnd += d.Milliseconds()
-		}
 		m.waitEnd += d.Milliseconds()
-		m.buried, m.strays = slices.Clone(m.buried), nil
+		m.buried = slices.Clone(m.buried)
 		for k := range m.buried {
 			m.buried[k].until += d.Milliseconds()
 		}

@@ -12,5 +12,5 @@ do
   if tonumber(redis.call('HGET', KEYS[5], field) or 0) < least then
     redis.call('HSET', KEYS[5], field, string.format('%.0f', least))
   end
-  lengthen(KEYS[5], string.format('%.0f', most + 1))
+  for _, key in ipairs({KEYS[5], KEYS[4]}) do lengthen(key, string.format('%.0f', most + 1)) end -- see register.lua
 end
