@@ -125,7 +125,8 @@ func (c *Client) obtain(ctx, in context.Context, op, name string, t terms, past 
 			return nil, result{}, &keyError{op: op, key: name, err: ErrClosed}
 		}
 		s, err := a.run(ctx)
-		res := result{Grant: s.Grant, waited: a.b.Waited() && s.Do != ballot.Listen}
+		next, waited := a.past()
+		res := result{Grant: s.Grant, waited: waited && s.Do != ballot.Listen}
 		if err == nil {
 			l, err := a.hold(ctx, res)
 			return l, res, err
@@ -134,8 +135,15 @@ func (c *Client) obtain(ctx, in context.Context, op, name string, t terms, past 
 		if s.Do != ballot.Again || ctx.Err() != nil {
 			return nil, res, err
 		}
-		past = a.b.Past()
+		past = next
 	}
+}
+
+// past is what the attempt leaves to another one, and whether it has waited. Answers may still come to it.
+func (a *attempt) past() (past ballot.Past, waited bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.b.Past(), a.b.Waited()
 }
 
 // run does what the ballot says, until the attempt has the lock or has ended. It must be released then, unless it has
