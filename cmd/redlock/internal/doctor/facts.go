@@ -396,7 +396,7 @@ func try(ctx context.Context, ask asker, t Target, all [][]string, failed *error
 			_, said = ask("WAIT", "0", "1")
 		case "CLIENT":
 			if c[1] == "KILL" {
-				c = []string{"CLIENT", "KILL", "ID", "0"} // there is none
+				c = []string{"CLIENT", "KILL", "ID", "9223372036854775807"} // there is none (0 is every one, on Redis 6.2)
 			} else if c[1] == "SETNAME" {
 				c = []string{"CLIENT", "SETNAME", t.Config.ClientName}
 			}

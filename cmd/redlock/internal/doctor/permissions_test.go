@@ -60,6 +60,40 @@ func rules(t *testing.T, s *redistest.Real, more ...string) (commands []string) 
 	return commands
 }
 
+// On Redis 6.2, which has no ACL DRYRUN, CLIENT KILL ID 0 ends every connection but one's own.
+func TestTryingEndsNobodysConnection(t *testing.T) {
+	t.Parallel()
+	rt.Needs(t)
+	s, err := redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	start := func() *node.Node {
+		n, err := node.New(node.Config{Addr: s.Addr(), DialTimeout: 20 * time.Second, StallTimeout: 20 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = n.Close(context.Background()) })
+		if err := up(t.Context(), n, 20*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	witness, n := start(), start()
+	before := witness.State().Gen
+	var f Facts
+	f.permissions(t.Context(), func(args ...string) (member.Reply, error) {
+		return member.Ask(t.Context(), n, member.Command{Cmd: resp.Command(args...)})
+	}, Target{Node: n, Config: node.Config{Addr: s.Addr()}, Name: s.Addr()}, Terms{Key: "app:held"})
+	if _, err := member.Ask(t.Context(), witness, member.Command{Cmd: resp.Command("PING")}); err != nil {
+		t.Error(err)
+	}
+	if now := witness.State(); now.Gen != before || !now.Up {
+		t.Errorf("another's connection was ended: %+v", now)
+	}
+}
+
 // The rules that are shipped do not permit ACL DRYRUN. What the user lacks is found all the same, and finding
 // it changes nothing.
 func TestWhatTheUserLacksIsFoundByTrying(t *testing.T) {
