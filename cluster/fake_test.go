@@ -626,15 +626,14 @@ func TestMastersVoteAsSoonAsTheLastOneIsFoundToBeDown(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = cl.Close(context.WithoutCancel(t.Context())) })
-	up := func(votes bool) func() bool {
-		return func() bool {
-			first, second := cl.StateOf(0), cl.StateOf(8000)
-			return first.Up && second.Up && first.Votes == votes && second.Votes == votes
-		}
+	// Mostly they do not vote yet: the third may have to be told of our leases first. They do if both were told before the
+	// client had made out the third.
+	both := func(is func(member.State) bool) func() bool {
+		return func() bool { return is(cl.StateOf(0)) && is(cl.StateOf(8000)) }
 	}
-	require.Eventually(t, up(false), 10*time.Second, time.Millisecond, "the third may have to be told of our leases first")
+	require.Eventually(t, both(func(s member.State) bool { return s.Up }), 10*time.Second, time.Millisecond)
 	end()
-	require.Eventually(t, up(true), 10*time.Second, time.Millisecond)
+	require.Eventually(t, both(func(s member.State) bool { return s.Votes }), 10*time.Second, time.Millisecond)
 	submit(cl, 0, "x").answered(t)
 }
 
