@@ -189,15 +189,22 @@ func (s *Set) node(i int) Node {
 	if err != nil || convErr != nil || pid <= 1 {
 		return n
 	}
-	title, state := look(pid)
-	if !strings.Contains(title, ":"+strconv.Itoa(s.ports[i])) || strings.HasPrefix(state, "Z") {
-		return n
-	}
-	n.Pid, n.State = pid, Running
-	if strings.HasPrefix(state, "T") {
-		n.State = Paused
+	if n.State = stateOf(pid, s.ports[i]); n.State != Dead {
+		n.Pid = pid
 	}
 	return n
+}
+
+// stateOf is that of the process pid as the server on port: Dead when another process has the pid.
+func stateOf(pid, port int) State {
+	title, state := look(pid)
+	switch {
+	case !strings.Contains(title, ":"+strconv.Itoa(port)), strings.HasPrefix(state, "Z"):
+		return Dead
+	case strings.HasPrefix(state, "T"):
+		return Paused
+	}
+	return Running
 }
 
 // look returns a process' title and state.
@@ -243,16 +250,18 @@ func (s *Set) send(n int, sig syscall.Signal, want State) error {
 	if err != nil {
 		return fmt.Errorf("member %d: %w", n, err)
 	}
-	return s.await(n, want, 5*time.Second)
+	return s.await(node, want, 5*time.Second)
 }
 
-func (s *Set) await(n int, want State, patience time.Duration) error {
+// await waits until the process of node is as wanted. It asks for the process and not for the pid file,
+// because a server that ends deletes the file first and writes to its log afterwards.
+func (s *Set) await(node Node, want State, patience time.Duration) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if s.node(n-1).State == want {
+		if stateOf(node.Pid, s.ports[node.N-1]) == want {
 			return nil
 		}
 	}
-	return fmt.Errorf("member %d is still %s", n, s.node(n-1).State)
+	return fmt.Errorf("member %d is still %s", node.N, stateOf(node.Pid, s.ports[node.N-1]))
 }
 
 // Down ends all, and deletes the set unless keep.
@@ -269,8 +278,9 @@ func (s *Set) Down(keep bool) error {
 		}
 		_ = p.Signal(syscall.SIGTERM)
 		_ = p.Signal(cont) // one that is stopped cannot end in order
-		if s.await(i+1, Dead, 5*time.Second) != nil {
-			errs = append(errs, s.Kill(i+1))
+		if s.await(node, Dead, 5*time.Second) != nil {
+			_ = p.Signal(kill)
+			errs = append(errs, s.await(node, Dead, 5*time.Second))
 		}
 	}
 	if err := errors.Join(errs...); err != nil || keep {
