@@ -150,13 +150,13 @@ func (r refusal) at(t testing.TB, cluster *redistest.Cluster, members ...int) (e
 // Two members answer with errors: work goes on with the others. Three do: callers are told that there is
 // no quorum, and why, and all is well again afterwards.
 func TestErrorReplies(t *testing.T) {
-	// The last one takes a second to load its data.
+	// The last one takes a second to load its data, and answers after every 2 MB of them, which is all 50 ms.
 	slow := redistest.RealConfig{
 		Persist: redistest.SavedOnly,
-		Args:    []string{"--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024"},
+		Args:    []string{"--key-load-delay", "5000"},
 	}
 	cluster := servers(t, redistest.RealConfig{}, redistest.RealConfig{}, redistest.RealConfig{}, redistest.RealConfig{}, slow)
-	pad := make([]byte, 600)
+	pad := make([]byte, 200<<10)
 	for i := range 200 {
 		_, _ = rand.Read(pad)
 		admin(t, cluster.Servers[4], "SET", "pad:"+string(rune('a'+i%26))+string(rune('a'+i/26)), string(pad))

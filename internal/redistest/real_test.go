@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -87,6 +88,29 @@ func TestRealTakesArgumentsAndEnvironment(t *testing.T) {
 	config.Env = []string{"REDISTEST_MARK=here"}
 	_, err = rt.RealWith(t, 1, config).Servers[0].Do(t.Context(), "PING")
 	require.ErrorContains(t, err, "NOAUTH")
+}
+
+// A server that is full says so and closes. Its kernel may answer the client's first request with a reset;
+// the client reads what came before that all the same.
+func TestLinkPassesOnWhatAServerSaysBeforeItHangsUp(t *testing.T) {
+	r := rt.Real(t, 1).Real(0)
+	c, err := redistest.DialClient(t.Context(), r.Dialer(), r.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	_, err = c.Do(t.Context(), "CONFIG", "SET", "maxclients", "1")
+	require.NoError(t, err)
+	for range 300 {
+		conn, err := r.Dialer().DialContext(t.Context(), "tcp", r.Addr())
+		require.NoError(t, err)
+		for range 3 { // the server's side may be closed before the last
+			_, _ = conn.Write([]byte("PING\r\n"))
+			runtime.Gosched()
+		}
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "-ERR max number of clients reached\r\n", line)
+		require.NoError(t, conn.Close())
+	}
 }
 
 func TestRealSaysWhyItDoesNotStart(t *testing.T) {

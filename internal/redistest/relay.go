@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"io"
 	"net"
 	"os"
@@ -9,11 +10,12 @@ import (
 	"time"
 )
 
-// segment is a piece of a stream on its way. end marks the orderly end of the stream.
+// segment is a piece of a stream on its way. end marks the end of the stream, which is orderly without err.
 type segment struct {
 	data []byte
 	due  time.Time
 	end  bool
+	err  error
 }
 
 // stream is one direction of a connection.
@@ -67,6 +69,7 @@ type relay struct {
 	down    stream
 	arrived []byte // what Read may take; due passed before the latest fault
 	atEnd   bool   // after arrived comes the end of the stream
+	endErr  error  // what Read returns there; nil is io.EOF
 
 	// The client's side.
 	closed        bool  // by the client
@@ -117,8 +120,19 @@ func (r *relay) run() {
 			r.server.close()
 			return
 		case !r.forward(seg.data):
+			r.awaitGone()
 			return
 		}
+	}
+}
+
+// awaitGone waits until the server's side is known to have ended, if a request could not be sent. What the
+// server wrote before its end is read until then: a client gets that, too, before its socket is reset.
+func (r *relay) awaitGone() {
+	r.link.mu.Lock()
+	defer r.link.mu.Unlock()
+	for !r.dead && !r.closed && r.broken == nil {
+		r.change.Wait()
 	}
 }
 
@@ -437,10 +451,12 @@ func (r *relay) serverGone(err error) {
 	switch {
 	case r.down.lost || r.link.replies == lost:
 		r.down.lost = true
-	case err == io.EOF:
-		r.down.push(segment{end: true, due: time.Now().Add(draw(r.downSeed, time.Now(), r.link.repliesDelay))})
-	case r.broken == nil:
-		r.broken = reset("read")
+	default: // behind what the server wrote before
+		end := segment{end: true, due: time.Now().Add(draw(r.downSeed, time.Now(), r.link.repliesDelay))}
+		if err != io.EOF {
+			end.err = reset("read")
+		}
+		r.down.push(end)
 	}
 	r.change.Broadcast()
 }
@@ -453,7 +469,7 @@ func (r *relay) settleLocked(now time.Time) {
 	for len(r.down.queue) > 0 && !now.Before(r.down.queue[0].due) {
 		seg := r.down.pop()
 		if seg.end {
-			r.atEnd = true
+			r.atEnd, r.endErr = true, seg.err
 			continue
 		}
 		r.arrived = append(r.arrived, seg.data...)
@@ -520,8 +536,6 @@ func (c *conn) Read(p []byte) (int, error) {
 			return 0, c.opError("read", net.ErrClosed)
 		case passed(r.readDeadline, now):
 			return 0, c.opError("read", os.ErrDeadlineExceeded)
-		case r.broken != nil:
-			return 0, c.opError("read", r.broken)
 		case len(p) == 0:
 			return 0, nil
 		}
@@ -533,8 +547,11 @@ func (c *conn) Read(p []byte) (int, error) {
 			}
 			return n, nil
 		}
-		if r.atEnd {
+		if r.broken == nil && r.atEnd && r.endErr == nil {
 			return 0, io.EOF
+		}
+		if err := cmp.Or(r.broken, r.endErr); err != nil {
+			return 0, c.opError("read", err)
 		}
 		wake := r.readDeadline
 		if len(r.down.queue) > 0 && r.link.replies != held {
