@@ -71,10 +71,15 @@ func decide(r refusal, patience time.Duration) step {
 	case "FORGOT":
 		return step{do: stamp}
 	}
-	if interrupted(r.text) {
+	if interrupted(r.text) || unserved(r.text) {
 		return step{do: backoff}
 	}
 	return step{do: deliver}
+}
+
+// unserved tells a script that was stopped at its first command, because the server serves nothing now.
+func unserved(text string) bool {
+	return strings.Contains(text, "while the cluster is down") || strings.Contains(text, "attempted to access a slot not served")
 }
 
 // interrupted tells a script that was stopped in the middle from one that was not executed. Ours can be

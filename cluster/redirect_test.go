@@ -39,6 +39,10 @@ func TestRedirectIsDecidedByItsText(t *testing.T) {
 		{text: "FORGOT marker", want: step{do: stamp}},
 		{text: "ERR Script attempted to access a non local key in a cluster node", want: step{do: backoff}},
 		{text: "ERR Attempted to access a non local key in a cluster node", want: step{do: backoff}}, // Valkey 9.1
+		{text: "ERR Script attempted to access a slot not served", want: step{do: backoff}},          // Redis 7.4
+		{text: "ERR Script attempted to execute a command while the cluster is down", want: step{do: backoff}},
+		{text: "Lua script attempted to execute a write command while the cluster is down and readonly", want: step{do: backoff}}, // Redis 6.2
+		{text: "ERR Can not execute a command 'set' while the cluster is down", want: step{do: backoff}},                          // Valkey 9.1
 		{text: "CROSSSLOT Keys in request don't hash to the same slot", want: step{}},
 		// What is no redirect is not followed.
 		{text: "MOVED 4000 127.0.0.1:6381", want: step{}},

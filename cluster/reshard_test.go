@@ -369,6 +369,51 @@ func TestBatchAtAMasterOfSomeOfItsSlots(t *testing.T) {
 	}
 }
 
+// A master that finds the cluster down, or a slot without an owner, executes nothing: each item is to be asked again.
+func TestBatchAtAMasterThatServesNothingNow(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{"a slot is nobody's", "the cluster is down", "the cluster is down, reads are served"} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, redistest.ShardedConfig{Masters: 1})
+			name, other := "here", "other"
+			key := func(prefix string) string { return slot.Sibling(prefix, name) }
+			do := func(args ...string) any {
+				t.Helper()
+				got, err := s.Servers[0].Do(t.Context(), args...)
+				require.NoError(t, err)
+				return got
+			}
+			ruin := strconv.Itoa(int(slot.Of(other)))
+			switch state {
+			case "a slot is nobody's":
+				do("CONFIG", "SET", "cluster-require-full-coverage", "no")
+				ruin = strconv.Itoa(int(slot.Of(name)))
+			case "the cluster is down, reads are served":
+				do("CONFIG", "SET", "cluster-allow-reads-when-down", "yes")
+			}
+			do("CLUSTER", "DELSLOTS", ruin)
+			if state != "a slot is nobody's" {
+				require.Eventually(t, func() bool {
+					return strings.Contains(do("CLUSTER", "INFO").(string), "cluster_state:fail")
+				}, 10*time.Second, time.Millisecond)
+			}
+			for _, source := range redlock.Scripts() {
+				if !strings.Contains(source, "Carries several acquires and releases") {
+					continue
+				}
+				tokens := key("redquorum:tokens")
+				all := do("EVAL", source, "0", "ar", "7", name, tokens, name, tokens, key("redquorum:q"), key("redquorum:w"),
+					"7", "owner:1", "60000", "7", "owner:1", "", "").([]any)
+				require.Len(t, all, 2)
+				for _, refused := range all {
+					require.ErrorContains(t, refused.(error), "TRYAGAIN ")
+				}
+			}
+		})
+	}
+}
+
 // A release whose lock has gone with its slot, and whose queue has not, has done nothing: it is to be asked again, and
 // not told that it was interrupted, which counts as a success.
 func TestBatchIsStoppedBeforeItWrites(t *testing.T) {

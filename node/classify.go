@@ -197,6 +197,14 @@ var phrases = []struct {
 	{"Script attempted to access a non local key", member.KindCluster},     // 7
 	{"Lua script attempted to access a non local key", member.KindCluster}, // 6
 	{"Attempted to access a non local key", member.KindCluster},            // Valkey 9.1
+	{"Script attempted to access a slot not served", member.KindCluster},   // 7.4
+	// The state of the cluster is looked at when a script runs a command, if it declares no keys.
+	{"Script attempted to execute a command while the cluster is down", member.KindCluster},
+	{"Script attempted to execute a write command while the cluster is down", member.KindCluster},
+	{"Lua script attempted to execute a command while the cluster is down", member.KindCluster},       // 6
+	{"Lua script attempted to execute a write command while the cluster is down", member.KindCluster}, // 6
+	{"Can not execute a command '", member.KindCluster},                                               // Valkey 9.1
+	{"Can not execute a write command '", member.KindCluster},                                         // Valkey 9.1
 }
 
 func kindOf(text string) member.Kind {
