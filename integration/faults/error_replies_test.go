@@ -130,7 +130,11 @@ func (r refusal) felt(cluster *redistest.Cluster, members ...int) int {
 	if strings.Contains(r.code, " ") { // refused before there is anybody to answer
 		return counted(cluster, "stats", "rejected_connections:", members...)
 	}
-	return counted(cluster, "errorstats", "errorstat_"+r.code+":count=", members...)
+	n := counted(cluster, "errorstats", "errorstat_"+r.code+":count=", members...)
+	if b, err := redistest.Installed(); err == nil && !b.Has(redistest.ScriptErrorCodes) {
+		n += counted(cluster, "errorstats", "errorstat_ERR:count=", members...)
+	}
+	return n
 }
 
 // at begins a refusal at some members.
