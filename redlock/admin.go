@@ -12,53 +12,56 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
-// Inspection is what the members say of one lock, each at a moment of its own: good for looking, never
-// for deciding. It tells owners by a hash of six hexadecimal digits, because an owner's name is the authority to
-// release.
+// Inspection is what the members say of one lock. Each member is asked at a moment of its own, so
+// use an Inspection to look and never to decide. It shows each owner as a hash of six hexadecimal
+// digits, because the name of an owner is the authority to release.
 type Inspection struct {
 	Key     string
-	Kind    Kind     // the kind of lock that was looked for
-	Holders []Holder // the owners that a majority of the members name; of a mutex one at most
+	Kind    Kind     // the kind of lock that was asked about
+	Holders []Holder // owners that a majority of the members name; at most one for a mutex
 	Members []MemberView
 }
 
 // Holder is an owner that a majority of the members name.
 type Holder struct {
-	Owner string // hash of its name
-	Token uint64 // the greatest token of its votes; its lease's own is this or smaller
-	Votes int    // members that name it
+	Owner string // hash of the owner's name
+	Token uint64 // the greatest token of its votes; the token of its lease is at most this
+	Votes int    // number of members that name the owner
 
 	owner string // as VoteView.owner
 }
 
-// MemberView is what one member says.
+// MemberView is what one member says about a lock.
 type MemberView struct {
 	Member  string
-	Err     error      // it could not be asked, or the key is no lock; nothing else is set then
+	Err     error      // why there is no view: the member failed, or the key is no lock; set alone
 	State   string     // as in MemberInfo
-	Votes   []VoteView // that it has given; of a mutex one at most
-	Counter uint64     // the last token given out in this lock's bucket
-	Queue   []Waiter   // in order of arrival
+	Votes   []VoteView // votes that the member has given; at most one for a mutex
+	Counter uint64     // the last token that the lock's bucket gave out
+	Queue   []Waiter   // waiters in order of arrival
 }
 
 // VoteView is one vote that a member has given.
 type VoteView struct {
-	Owner string // hash of its owner's name
+	Owner string // hash of the owner's name
 	TTL   time.Duration
 	Token uint64
 
 	owner string // the SHA-1 of the owner's name, of which Owner is the beginning
 }
 
-// Waiter is one standing request at one member.
+// Waiter is one entry in a member's queue.
 type Waiter struct {
 	Owner   string
-	Waiting time.Duration // since it registered here
-	Live    bool          // its entry has not run out: it would be served
+	Waiting time.Duration // time since the entry was registered
+	Live    bool          // the entry has not run out, so the waiter can still be served
 }
 
-// Inspect asks every member what it knows of a lock. It changes nothing. What is wrong with a member
-// stands in its view. ctx bounds it, and Config.MemberTimeout each member. Errors: ErrClosed, ErrInput.
+// Inspect asks every member what it knows about a lock, and changes nothing. If a member fails, its
+// MemberView says why. Inspect returns when ctx ends, and waits at most Config.MemberTimeout for
+// each member.
+//
+// Errors: ErrClosed, ErrInput.
 func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) {
 	if err := c.Mutex(name).check("inspect", ctx); err != nil {
 		return nil, err
@@ -134,34 +137,46 @@ func (v *MemberView) read(r *member.Reply) {
 // shown is what people see of a hash.
 func shown(hash string) string { return hash[:min(6, len(hash))] }
 
-// Hash is how Inspect names the owner of this lease.
+// Hash returns the name under which Inspect shows the owner of this lease.
 func (l *Lease) Hash() string { return shown(script.Hash([]byte(l.a.owner))) }
 
-// ForceUnlock takes a lock from whoever holds it, at every member that can be reached. The next waiter
-// gets it, as after an Unlock. Where a majority was reached that is final: the holder's context ends at its next renewal, at
-// the latest when its validity is over, and no renewal gives it the lock back. Until then two believe that they hold, and only
-// fencing tells them apart. (A member that was reached takes no lease of the name back from a later holder either, until the
-// longest lease could have ended: Config.MaxTTL. And a holder that got the lock by waiting, less than Config.Entry ago, may
-// still stand in line at a member whose vote it has not, and be served there; ForceUnlockSeen takes its place away.) It is for
-// a person who knows that the holder is gone; ForceUnlockSeen, for one who has looked at it.
+// ForceUnlock takes a lock from its holder at every member that it can reach. The next waiter gets
+// the lock, as after an Unlock. It is for a person who knows that the holder is gone. If you have
+// inspected the holder, use ForceUnlockSeen instead.
 //
-// It returns whether anybody held it at a majority. Errors: ErrNoQuorum if fewer than a majority
-// answered (what answered has been freed), ErrForeignKey, ErrInput.
+// If ForceUnlock reaches a majority, the result is final: no renewal gives the lock back. The
+// context of the former holder ends at its next renewal, or when its validity ends, whichever comes
+// first. Until then two holders believe in their leases, and only fencing tells them apart.
+//
+// Two things can surprise:
+//
+//   - For up to Config.MaxTTL, a member that was reached does not restore any lease of this name
+//     that it has lost, not even one of a later holder.
+//   - If the former holder got the lock by waiting, less than Config.Entry ago, a member that did
+//     not vote for it may still have its entry and serve it. ForceUnlockSeen removes that entry.
+//
+// held reports whether a majority of the members had a holder. Errors:
+//
+//   - ErrNoQuorum: fewer than a majority answered. The members that answered have freed the lock.
+//   - ErrForeignKey: the key is not a lock.
+//   - ErrClosed, ErrInput.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
 	freed, err := c.force(ctx, name, "")
 	return err == nil && freed >= c.need, err
 }
 
-// ForceUnlockSeen is ForceUnlock for the holders that seen shows, and for nobody else: each member compares,
-// in the step that takes the vote, so that who got the lock meanwhile keeps it, however late the request
-// arrives. Where no holder is shown, votes are taken from those who are shown to have one.
+// ForceUnlockSeen takes the lock only from the holders that seen shows. Each member compares the
+// holder in the step that takes the vote. So an owner that got the lock in the meantime keeps it,
+// however late the request arrives. If seen shows no holder, ForceUnlockSeen takes the votes of
+// every owner that seen shows.
 //
-// It returns at how many members the lock was taken; 0: the holder has changed, and nothing was done.
-// (A Redisson thread is the same holder when it has unlocked and locked again.) seen is of this client or of another one
-// of the same deployment. Errors as of ForceUnlock.
+// freed is the number of members that took a vote away. If freed is 0, the holder has changed and
+// nothing was done. A Redisson thread that unlocks and locks again remains the same holder.
+//
+// seen may come from another client of the same deployment. Errors: as for ForceUnlock.
 func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed int, err error) {
 	if seen == nil {
-		return 0, badInput("force unlock", "nothing was seen: give it what Inspect returned")
+		return 0, badInput("force unlock", "nil inspection: pass what Inspect returned")
 	}
 	from := seen.Holders
 	if len(from) == 0 {

@@ -19,8 +19,8 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
-// Client asks one set of members for locks. It is safe for concurrent use; a process needs one per
-// deployment, however many locks it takes. Close it.
+// Client takes locks from one set of members. It is safe for concurrent use. A process needs one
+// Client per deployment, however many locks it takes. Call Close when you are done with it.
 type Client struct {
 	cfg     Config
 	log     *slog.Logger
@@ -58,9 +58,9 @@ type Client struct {
 	closed  chan struct{} // Close has begun
 }
 
-// New makes a client over members of your own making: fakes in tests, or anything that keeps the
-// contract of member.Member and knows Scripts. It takes the members over: Close closes them. Most
-// users want Open.
+// New makes a client over members that the caller provides: fakes in tests, or any implementation
+// of member.Member that knows Scripts. The client owns the members from then on, and Close closes
+// them. Most users want Open.
 func New(members []member.Member, opts ...Option) (*Client, error) {
 	var cfg Config
 	for _, o := range opts {
@@ -96,12 +96,19 @@ func New(members []member.Member, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Close gives back everything that the client has at the members, and ends its goroutines. When it returns the context
-// of every lease has ended, with ErrClosed where it was held; Lock, TryLock and Adopt that were under way have returned
-// ErrClosed or are about to; and no member that can be reached has a vote, a place in a queue or a subscription of this
-// client. Leases that were handed off are not its own any more. It returns within two seconds or so, also when members
-// hang or a Tracer blocks: what could not be given back there ends with its TTL. Safe to call twice, and from a Tracer or
-// a Logger: there it returns at once, and the closing goes on by itself.
+// Close gives back everything that the client has at the members, and ends its goroutines. When
+// Close returns:
+//
+//   - The context of every lease has ended. If the lease was held, its error matches ErrClosed.
+//   - Each Lock, TryLock and Adopt that was running has returned ErrClosed, or is about to.
+//   - No member that the client can reach has a vote, an entry or a subscription of this client.
+//
+// Leases that were handed off no longer belong to the client. Close returns within about two
+// seconds, even if members hang or a Tracer blocks. What it could not give back by then ends with
+// its TTL.
+//
+// Close may be called twice. If a Tracer or a Logger calls it, Close returns at once and completes
+// in the background.
 func (c *Client) Close() error {
 	if calledBack() {
 		go c.shut() // it ends with the client
@@ -373,7 +380,7 @@ func (c *Client) barDuplicates() {
 		if first, dup := seen[id]; dup {
 			bar |= 1 << i
 			if c.barred.Load()>>i&1 == 0 {
-				c.log.Error("redlock: two members are one Redis, the second does not vote",
+				c.log.Error("redlock: two members are one Redis; the second does not vote",
 					"member", m.Name(), "same_as", c.members[first].Name())
 			}
 			continue

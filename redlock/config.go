@@ -11,60 +11,66 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Config is what all locks of a Client share. The zero value works: each field states its default.
-// All clients of one deployment should use the same Drift and RestartGuard; MaxTTL and Entry may differ.
+// Config holds the settings that all locks of a Client share. The zero value works, and each field
+// states its default. Drift and RestartGuard should be the same for all clients of a deployment.
+// MaxTTL and Entry may differ.
 type Config struct {
-	// TTL of leases that are renewed by the client (the watchdog). A holder that dies blocks the lock
-	// for at most this long. Renewed every third of it. Default 30 s, at most MaxTTL.
+	// TTL is the length of leases that the client renews by itself. The client renews them every
+	// third of it. A holder that dies blocks the lock for at most this long. Default: 30 s or
+	// MaxTTL, whichever is less.
 	TTL time.Duration
-	// MaxTTL is the longest lease that any client of this deployment may ask for. A member that has
-	// restarted has to stay silent for as long, so do not raise it without need. A greater one may be rolled
-	// out client by client: members are told of it before it is used. Default 30 s.
+	// MaxTTL is the longest lease that this client may ask for. A member that has restarted does
+	// not vote for the greatest MaxTTL in the deployment, so raise it only if you need to. You may
+	// roll a greater value out client by client, because each client tells the members before using
+	// it. Default: 30 s.
 	MaxTTL time.Duration
-	// MaxHold ends an auto-renewed lease that was never unlocked, for holders that forget. Default
-	// 24 h; negative: no limit.
+	// MaxHold ends a renewed lease that its holder has forgotten to unlock. Default: 24 h. If it is
+	// negative, there is no limit.
 	MaxHold time.Duration
-	// Drift is the share of a TTL given up to clocks that disagree on the length of a second. Sound
-	// while each clock's rate is within half of it of real time. Default 0.01; at most 0.5.
+	// Drift is the share of a TTL that the client gives up, because clocks disagree on the length
+	// of a second. It is sound if the rate of each clock is within half of it of real time.
+	// Default: 0.01. At most 0.5.
 	Drift float64
-	// MemberTimeout is how long a round waits for members that do not answer, when their votes still
-	// matter. It bounds no healthy call: a round ends as soon as it is decided. Default 200 ms.
+	// MemberTimeout is how long a round waits for members that do not answer, while their votes
+	// still matter. It does not delay a healthy call, because a round ends as soon as it is
+	// decided. Default: 200 ms.
 	MemberTimeout time.Duration
-	// NoQuorumAfter: Lock gives up with ErrNoQuorum when for so long fewer than a majority of the
-	// members could be asked. Default 2 s; negative: never, only its context ends it.
+	// NoQuorumAfter is how long Lock tolerates having no reachable majority before it returns
+	// ErrNoQuorum. Default: 2 s. If it is negative, Lock waits until its context ends.
 	NoQuorumAfter time.Duration
-	// Entry is the lifetime of a waiter's entry at a member, and the longest TTL of what is granted while waiting.
-	// Heartbeats come every third of it, and every third of the TTL while there are votes in hand. All that is
-	// granted to a waiter which died has ended when its entry has. Default 3 s; 100 ms to 1 h, of which grants
-	// use MaxTTL at most.
+	// Entry is the lifetime of a waiter's entry at a member, and the longest TTL of a vote that is
+	// granted while waiting. Such votes never exceed MaxTTL. The waiter sends a heartbeat every
+	// third of Entry, and every third of the TTL while it has votes. If a waiter dies, every vote
+	// that it was given ends with its entry. Default: 3 s. At least 100 ms and at most 1 h.
 	Entry time.Duration
-	// MaxName is the longest name of a lock, in bytes. Default 1024.
+	// MaxName is the greatest length of a lock's name, in bytes. Default: 1024.
 	MaxName int
-	// RestartGuard says what happens to a member that may have forgotten what it granted: that restarted,
-	// was emptied, or restored from a snapshot. All clients of a deployment use the same. Default:
-	// Quarantine.
+	// RestartGuard says what happens to a member that may have forgotten its votes: one that
+	// restarted, was emptied, or was restored from a snapshot. All clients of a deployment must use
+	// the same value. Default: Quarantine.
 	RestartGuard RestartGuard
-	// FreshMembers: see WithFreshMembers.
+	// FreshMembers is the setting of WithFreshMembers.
 	FreshMembers bool
-	// Interop: see WithInterop.
+	// Interop is the setting of WithInterop.
 	Interop bool
-	// Logger gets one line per change of state, and no secret. Default: discard.
+	// Logger receives one line per change of state. No line contains a secret. Default: no log.
 	Logger *slog.Logger
-	// Tracer hears of acquisitions, waits, renewals and losses. nil costs nothing.
+	// Tracer receives events about acquisitions, waits, renewals and losses. nil costs nothing.
 	Tracer Tracer
 
 	// What follows is used by Open only.
 
-	// ClientName is shown by CLIENT LIST on the members. Default "redquorum".
+	// ClientName is the name that CLIENT LIST shows at the members. Default: "redquorum".
 	ClientName string
-	// DialTimeout bounds a dial with its handshake. Default 1 s.
+	// DialTimeout bounds a dial together with its handshake. Default: 1 s.
 	DialTimeout time.Duration
-	// StallTimeout: a connection whose oldest call has waited so long is ended. Default 2 s.
+	// StallTimeout is how long the oldest call on a connection may wait for its answer before the
+	// client ends the connection. Default: 2 s.
 	StallTimeout time.Duration
-	// PingInterval between health checks of an idle connection. Default 1 s.
+	// PingInterval is the pause between health checks of an idle connection. Default: 1 s.
 	PingInterval time.Duration
-	// TLS is how members with a rediss URL are spoken to that has no tls_ option of its own: authorities, a
-	// certificate of ours. Default: the system's authorities, TLS 1.2 or later.
+	// TLS configures connections to rediss:// members whose URL has no tls_ option. Default: the
+	// system's certificate authorities, and TLS 1.2 or later.
 	TLS *tls.Config
 }
 
@@ -72,48 +78,52 @@ type Config struct {
 type RestartGuard uint8
 
 const (
-	// Quarantine keeps such a member from voting until every lease that may have counted its old votes
-	// has ended (MaxTTL), and then restores its token counters from members that know. Where the
-	// client that restores it reaches too few that know for a PingInterval, order goes on from the
+	// Quarantine keeps such a member from voting until every lease that may rest on its old votes
+	// has ended (MaxTTL). Then the client restores the member's counters from members that know
+	// them. If the client reaches too few of those for a PingInterval, tokens continue from the
 	// servers' clocks, and the log says so.
 	Quarantine RestartGuard = iota
-	// Strict is Quarantine, and where too few know the counters the member stays out.
+	// Strict is Quarantine, except that a member stays out if too few members know its counters.
 	Strict
-	// GuardOff believes a member that comes back with an old marker: for members with appendfsync
-	// always. One that comes back without any has forgotten all the same.
+	// GuardOff trusts a member that comes back with an old marker. It is for members with
+	// appendfsync always. A member that comes back without a marker has forgotten nevertheless.
 	GuardOff
 )
 
 // Option changes a Config.
 type Option func(*Config)
 
-// WithConfig replaces the whole Config; options after it change what it says.
+// WithConfig replaces the whole Config. Options that follow it change the new one.
 func WithConfig(cfg Config) Option { return func(c *Config) { *c = cfg } }
 
-// WithFreshMembers says that nothing was ever held at these members, so that a first start need not wait
-// until servers younger than MaxTTL are older: they might be a deployment that lost everything at once.
-// For demos, tests and the very first start, by the word of a person; never in a service's
-// configuration, where it would be said again after a disaster.
+// WithFreshMembers declares that nobody has ever held a lock at these members. Without it, a first
+// start waits until the servers are older than MaxTTL, because they may have lost everything at
+// once.
+//
+// Use it for demos, for tests, and for a very first start, as the decision of a person. Never put
+// it into the configuration of a service, because it would be repeated after a disaster.
 func WithFreshMembers() Option { return func(c *Config) { c.FreshMembers = true } }
 
-// WithInterop shares locks with Redisson's RLock and RFencedLock of the same name on one Redis, and with
-// its RedLock over several (all of them plain masters, not a cluster). Off by default.
+// WithInterop shares locks with Redisson, by name: with RLock and RFencedLock on one Redis, and
+// with RedLock over several. All members must be plain masters, not clusters. It is off by default.
 //
-// What it promises: neither side gets what the other holds; each is woken by the other's release, and
-// both are served while both wait. With one member, tokens rise over both: each grant draws from the
-// counter that RFencedLock uses, redisson_lock_token:{name}. With several, only those of this library
-// are ordered, because Redisson has no token of a majority.
+// What it promises: neither library gets a lock that the other holds. Each is woken when the other
+// releases, and both are served while both wait. With one member, tokens rise over both, because
+// each grant draws from the counter that RFencedLock uses, redisson_lock_token:{name}. With several
+// members, only tokens of this library are ordered, because Redisson has no token of a majority.
 //
-// What it does not: Redisson knows nothing of the restart guard, of validity and of drift. It takes a
-// lock at a member that has forgotten, also one that is held here, and its tokens begin anew at a counter
-// that was lost. Tokens of this library go on rising after a restart as without the option.
+// What it does not promise: Redisson knows nothing of the restart guard, of validity and of drift.
+// It takes a lock at a member that has forgotten, even if a client of this library holds that lock.
+// Its tokens start anew if their counter is lost. Tokens of this library go on rising after a
+// restart, as without the option.
 //
-// What it costs: a string per name that stays for good, a subscription per member and waited name, and
-// more work in each script. A release that finds waiters of Redisson leaves the lock to them, for 50 ms
-// at most if none comes; TryLock is refused meanwhile. Inspect shows Redisson's count of re-entries as the token of its holds.
+// What it costs: one string per name, which stays for good; one subscription per member and name
+// that is waited for; and more work in each script. If a release finds waiters of Redisson, it
+// leaves the lock to them for at most 50 ms, and TryLock is refused meanwhile. For a lock that
+// Redisson holds, Inspect shows the count of re-entries as the token.
 //
-// All clients of a deployment that share names must use the same setting: a client without it does not
-// lift the counter that Redisson draws from, and does not wake its waiters.
+// All clients of a deployment that share names must use the same setting. A client without it
+// neither raises the counter that Redisson draws from nor wakes Redisson's waiters.
 func WithInterop() Option { return func(c *Config) { c.Interop = true } }
 
 // WithLogger sets Config.Logger.
@@ -191,9 +201,9 @@ func checkTTL(ttl time.Duration, c Config) error {
 	case ttl <= 0:
 		return fmt.Errorf("%v is not positive", ttl)
 	case ttl > c.MaxTTL:
-		return fmt.Errorf("%v is more than MaxTTL (%v): raise Config.MaxTTL for all clients, or renew a shorter lease", ttl, c.MaxTTL)
+		return fmt.Errorf("%v is more than MaxTTL (%v): raise Config.MaxTTL, or renew a shorter lease", ttl, c.MaxTTL)
 	case clock.Validity(ttl, c.Drift) <= 0:
-		return fmt.Errorf("%v leaves no validity after the drift allowance of %v: use at least 10ms, better seconds", ttl, clock.Drift(ttl, c.Drift))
+		return fmt.Errorf("%v leaves no validity after the drift allowance of %v: use at least 10ms, preferably seconds", ttl, clock.Drift(ttl, c.Drift))
 	}
 	return nil
 }
@@ -203,12 +213,13 @@ func checkMembers(n int) error {
 	case n == 0:
 		return badInput("open", "no members: list the addresses of 1, 3 or 5 independent Redis masters")
 	case n > quorum.MaxMembers:
-		return badInput("open", "%d members, at most %d", n, quorum.MaxMembers)
+		return badInput("open", "%d members, but at most %d are allowed", n, quorum.MaxMembers)
 	}
 	return nil
 }
 
-// LockOption changes the terms of one lock. Client.Mutex takes it, and so does each kind of lock.
+// LockOption changes the terms of one lock. Client.Mutex takes it, and every other kind of lock
+// does too.
 type LockOption func(*terms)
 
 // terms are what a lock asks for.
@@ -220,19 +231,22 @@ type terms struct {
 	as      string
 }
 
-// TTL asks for a lease of fixed length that is not renewed: it ends after d at the latest, whatever
-// the holder does. Bounds: 10 ms or so (what the drift allowance leaves) to Config.MaxTTL.
+// TTL asks for a lease of fixed length that the client does not renew. The lease ends after d at
+// the latest. d may be from about 10 ms, which is what the drift allowance leaves, to
+// Config.MaxTTL.
 func TTL(d time.Duration) LockOption {
 	return func(t *terms) { t.ttl, t.renew = d, false }
 }
 
-// AutoRenew asks for a lease of d that the client renews every third of d until it is unlocked, lost,
-// or held for MaxHold. Without options a Mutex is AutoRenew(Config.TTL).
+// AutoRenew asks for a lease of d that the client renews every third of d. Renewal stops when the
+// lease is unlocked, is lost, or has been held for MaxHold. A Mutex without options uses
+// AutoRenew(Config.TTL).
 func AutoRenew(d time.Duration) LockOption {
 	return func(t *terms) { t.ttl, t.renew = d, true }
 }
 
-// MaxHold caps an auto-renewed lease; it replaces Config.MaxHold. Negative: no limit. 0: that of the Config.
+// MaxHold caps a renewed lease and replaces Config.MaxHold. If d is negative, there is no limit. If
+// d is 0, Config.MaxHold applies.
 func MaxHold(d time.Duration) LockOption {
 	return func(t *terms) {
 		if d != 0 {
@@ -241,10 +255,10 @@ func MaxHold(d time.Duration) LockOption {
 	}
 }
 
-// As names the owner for re-entry: while this client holds the lock as the same owner, Lock and TryLock
-// return the same lease again at once, and it takes as many Unlocks to free it. The count lives in the
-// client; the members see one hold. Without As a second Lock waits for the first, in the same goroutine
-// too.
+// As names the owner for re-entry. While this client holds the lock for the same owner, Lock and
+// TryLock return the same lease at once. The lock is freed after as many Unlocks. The client keeps
+// the count, and the members see one lease. Without As, a second Lock waits for the first, even in
+// the same goroutine.
 func As(owner string) LockOption {
 	return func(t *terms) { t.as = owner }
 }

@@ -5,17 +5,18 @@
 //
 // It promises, in this order:
 //
-//  1. Fencing. The tokens of any two acquisitions of a key differ, and the later one has the greater
-//     token. This rests on a majority of members remembering their counters, not on any clock.
-//  2. Exclusion. While clocks drift within f and members keep their memory, at most one holder believes
-//     in its lease at any instant. Its context is cancelled before the lease can be another's.
-//  3. Progress. A minority of dead, hung or slow members costs nothing in latency, and a freed lock
-//     wakes a waiter at once.
+// 1. Fencing. The tokens of any two acquisitions of a key differ, and the later one has the greater
+// token. This rests on a majority of members that remember their counters, and on no clock. 2.
+// Exclusion. While clocks drift within f and members keep their memory, at most one holder believes
+// in its lease at any instant. The context of a lease is cancelled before another client can get
+// the lock. 3. Progress. A minority of dead, hung or slow members adds no latency. A lock that is
+// freed wakes a waiter at once.
 //
-// A lock is a lease and ends by itself. A process that is paused past that moment can still write when
-// it wakes up. So give Lease.Token to the storage, and let package fence refuse what comes too late.
+// A lock is a lease and ends by itself. A process that is paused past that moment can still write
+// when it wakes up. So give Lease.Token to the storage, and let package fence refuse late writes.
 //
-// Start at Mutex.Lock in mutex.go. The decisions are in ballot.go (pure), the scripts that the members
-// run in script/, deadlines in package clock and nowhere else. docs/protocol.md in the repository has
-// the keys, the scripts, the steps of a client, and why they are safe.
+// Start at Mutex.Lock in mutex.go. Package internal/ballot makes the decisions and is pure. Package
+// internal/script has the scripts that the members run. Package clock computes every deadline.
+// docs/protocol.md in the repository describes the keys, the scripts, the steps of a client, and
+// why they are safe.
 package redlock

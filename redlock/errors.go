@@ -9,47 +9,57 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Sentinels for what callers branch on, with errors.Is. What they log is in the structs below; a
-// QuorumError also unwraps to every member's own cause, and a context's error is always wrapped.
+// Callers branch on these errors with errors.Is. The structs below carry details for logs. A
+// QuorumError also unwraps to the cause of every member, and a context's error is always wrapped.
 var (
-	// ErrHeld: the lock is another's. Wait for it with Lock, or come back later.
+	// ErrHeld: another owner has the lock. Wait for it with Lock, or try again later.
 	ErrHeld = errors.New("lock is held")
-	// ErrNoQuorum: too few members could be asked. Nothing is known of the lock.
+	// ErrNoQuorum: too few members could be asked. The state of the lock is unknown.
 	ErrNoQuorum = errors.New("no quorum")
 	// ErrTooSlow: a majority agreed, but so late that no validity was left. Use a longer TTL.
 	ErrTooSlow = errors.New("no validity left when the majority had answered")
-	// ErrLost: the lease ended other than by its holder. Stop working on what it protects.
+	// ErrLost: the lease ended and its holder did not end it. Stop working on what the lock
+	// protects.
 	ErrLost = errors.New("lease lost")
-	// ErrReleased: the lease was unlocked by its holder.
+	// ErrReleased: the holder unlocked the lease.
 	ErrReleased = errors.New("lease released")
-	// ErrHandedOff: the lease goes on elsewhere (Lease.Handoff).
+	// ErrHandedOff: the lease was handed off and continues elsewhere (Lease.Handoff).
 	ErrHandedOff = errors.New("lease handed off")
-	// ErrNotHeld: unlock or extend of a lease that has been unlocked before, or was never ours.
+	// ErrNotHeld: the lease was unlocked or handed off before, or a majority of the members does
+	// not have the lease that Adopt was given.
 	ErrNotHeld = errors.New("lease is not held")
-	// ErrInDoubt: a release that too few members confirmed. It is still being delivered in the
-	// background; where it does not arrive, the member frees the lock when the lease's TTL ends.
+	// ErrInDoubt: too few members confirmed a release. The client goes on delivering it in the
+	// background. A member that it does not reach frees the lock when the lease's TTL ends.
 	ErrInDoubt = errors.New("release in doubt")
-	// ErrQuarantined: too many members may have forgotten what they granted and do not vote yet. The
-	// chain has a *member.QuarantineError per member, which says until when.
+	// ErrQuarantined: too many members do not vote yet, because they may have forgotten their
+	// votes. The chain has a *member.QuarantineError for each of these members, which says until
+	// when.
 	ErrQuarantined = member.ErrQuarantined
-	// ErrForeignKey: the key exists on the members and is no lock of ours: another type, or without
-	// a TTL. Waiting would be for ever. Choose another name, or delete the key.
+	// ErrForeignKey: the key exists on the members and is not a lock: it has another type, or no
+	// TTL. Waiting would never end. Choose another name, or delete the key.
 	ErrForeignKey = errors.New("key is not a lock")
-	// ErrTokensExhausted: at so many members that a majority is impossible no token is left for this lock, since the
-	// counter of its bucket has reached 2^53. The clock of a server beyond the year 2255 set it there, or a hand.
+	// ErrTokensExhausted: so many members have no token left for this lock that a majority is
+	// impossible. The counter of its bucket has reached 2^53. Either a server's clock went beyond
+	// the year 2255, or somebody set the counter by hand.
 	ErrTokensExhausted = member.ErrTokensExhausted
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("client is closed")
 	// ErrDuplicateMember: two addresses lead to one Redis, which would vote twice.
 	ErrDuplicateMember = errors.New("one Redis is listed twice")
-	// ErrInput: an argument that cannot work. The error is an *InputError that says which and why.
+	// ErrInput: an argument cannot work. The error is an *InputError that says which one and why.
 	ErrInput = errors.New("bad input")
 )
 
-// QuorumError reports an operation that too few members confirmed. It matches ErrHeld when the lock is
-// another's at so many members that a majority is impossible, ErrForeignKey when keys are in the way that
-// are no locks, ErrTokensExhausted when they have no token left, ErrQuarantined when members that do not vote yet would make the difference, and
-// ErrNoQuorum otherwise. Through its members' causes it may match further ones: test for ErrHeld first.
+// QuorumError reports an operation that too few members confirmed. It matches one of these:
+//
+//   - ErrHeld, if another owner has the lock at so many members that a majority is impossible.
+//   - ErrForeignKey, if keys that are not locks make a majority impossible.
+//   - ErrTokensExhausted, if members without a token left make a majority impossible.
+//   - ErrQuarantined, if a majority would be possible with the members that do not vote yet.
+//   - ErrInDoubt for an Unlock, ErrNotHeld for an Adopt, ErrDuplicateMember for an Open.
+//   - ErrNoQuorum otherwise.
+//
+// Through the causes of its members it may match further errors, so test for ErrHeld first.
 type QuorumError struct {
 	quorum.Failure
 	kind  error
@@ -64,7 +74,8 @@ func (e *QuorumError) Error() string {
 	return text
 }
 
-// Unwrap returns the sentinel, the context's error if one ended the operation, and the members' causes.
+// Unwrap returns the sentinel, the context's error if one ended the operation, and the causes of
+// the members.
 func (e *QuorumError) Unwrap() []error {
 	var all []error
 	for _, err := range []error{e.kind, e.cause, e.Failure.Unwrap()} {
@@ -75,35 +86,36 @@ func (e *QuorumError) Unwrap() []error {
 	return all
 }
 
-// LostError says why a lease ended without its holder. It matches ErrLost.
+// LostError says why a lease ended although its holder did not end it. It matches ErrLost.
 type LostError struct {
 	Key    string
 	Kind   Kind
 	Token  uint64
 	Reason LostReason
-	Until  time.Time // the validity it had
+	Until  time.Time // the end of the validity that the lease had
 }
 
 // LostReason names what ended a lease.
 type LostReason string
 
 const (
-	LostExpired LostReason = "expired"  // validity ended: no majority renewed it in time, or it was not to be renewed
-	LostRefused LostReason = "refused"  // a majority of members no longer had it
-	LostMaxHold LostReason = "max_hold" // the cap on an auto-renewed lease was reached
-	LostClosed  LostReason = "closed"   // Client.Close released it
+	// ^The validity ended: no majority renewed the lease in time, or it had a fixed length.
+	LostExpired LostReason = "expired"
+	LostRefused LostReason = "refused"  // a majority of the members no longer had the lease
+	LostMaxHold LostReason = "max_hold" // a renewed lease reached its MaxHold
+	LostClosed  LostReason = "closed"   // Client.Close released the lease
 )
 
 func (e *LostError) Error() string {
 	return fmt.Sprintf("redlock: lease %s (token %d) lost: %s", member.Quote(e.Key), e.Token, e.Reason)
 }
 
-// Is matches ErrLost, and ErrClosed where the client was closed.
+// Is reports whether target is ErrLost, or ErrClosed if Client.Close released the lease.
 func (e *LostError) Is(target error) bool {
 	return target == ErrLost || target == ErrClosed && e.Reason == LostClosed
 }
 
-// InputError names an argument that cannot work, and what would. It matches ErrInput.
+// InputError names an argument that cannot work, and says what would. It matches ErrInput.
 type InputError struct {
 	Op      string
 	Problem string

@@ -7,36 +7,43 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// The states of a member, as Client.Members tells them.
+// These are the states of a member that Client.Members reports.
 const (
-	MemberVoting      = "voting"      // up, and trusted to remember; of a cluster a part may not vote: MemberInfo.Silent
-	MemberQuarantined = "quarantined" // up, and may have forgotten: does not vote until Until
-	MemberRestoring   = "restoring"   // its quarantine has ended, its token counters are not restored yet
-	MemberDown        = "down"        // not reachable, or of no use: MemberInfo.Err
+	// The member is up and votes. Of a Redis Cluster, a part may not vote: see MemberInfo.Silent.
+	MemberVoting = "voting"
+	// The member is up and may have forgotten. It does not vote until MemberInfo.Until.
+	MemberQuarantined = "quarantined"
+	// The quarantine has ended, and the token counters are not restored yet.
+	MemberRestoring = "restoring"
+	// The member cannot be reached or used: see MemberInfo.Err.
+	MemberDown = "down"
 )
 
-var errUnmet = fmt.Errorf("it does not vote before this client has met a majority of the members: %w", member.ErrConnecting)
+var errUnmet = fmt.Errorf("member does not vote until this client has reached a majority of the members: %w", member.ErrConnecting)
 
-// MemberInfo is one member as this client sees it.
+// MemberInfo describes one member as this client sees it.
 type MemberInfo struct {
 	Name  string
 	State string    // MemberVoting, MemberQuarantined, MemberRestoring or MemberDown
-	Since time.Time // when this client saw it come into that state
-	Until time.Time // MemberQuarantined: the end of the quarantine
-	Err   error     // MemberDown: why. In any other state: why nobody can wait for a lock there, who may be told of it
+	Since time.Time // when this client saw the member enter that state
+	Until time.Time // the end of the quarantine, if State is MemberQuarantined
+	// Err is why the member is down, if State is MemberDown. In any other state it is why the
+	// member cannot tell waiters about a grant, or nil.
+	Err error
 
-	// Silent is the part of a Redis Cluster that does not vote. The cluster is MemberVoting if any of its masters
-	// votes: locks in the slots of the others lack this vote meanwhile, and where it is the only member nobody
-	// can take them. Zero while all vote, and always for a member that is one server.
+	// Silent is the part of a Redis Cluster that does not vote. A cluster counts as MemberVoting if
+	// any of its masters votes. Locks in the slots of the other masters lack this vote. If the
+	// cluster is the only member, nobody can take those locks. Silent is zero while all masters
+	// vote, and always for a single server.
 	Silent member.Silence
 
-	// ClockAhead is by how much its wall clock was ahead of this machine's when it was asked last, about a
-	// PingInterval ago, and ClockWithin how wrong that may be: half a round trip. ClockWithin is 0 where
-	// nothing is known. Leases rest on how fast clocks run and not on what they say.
+	// ClockAhead is how far the member's wall clock was ahead of this machine's at the last look,
+	// about a PingInterval ago. ClockWithin is its uncertainty, half a round trip, and 0 if nothing
+	// is known. Leases rest on the rates of clocks and not on their readings.
 	ClockAhead, ClockWithin time.Duration
 }
 
-// Members tells the state of every member, in the order they were given.
+// Members returns the state of every member, in the order in which they were given.
 func (c *Client) Members() []MemberInfo {
 	out := make([]MemberInfo, len(c.members))
 	for i, st := range c.states() {

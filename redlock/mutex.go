@@ -9,8 +9,9 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
 )
 
-// Mutex is the exclusive lock of one name. It holds no state of its own: the *Lease that Lock returns
-// is the owner, whichever goroutine has it. Safe for concurrent use, and cheap to make.
+// Mutex is the exclusive lock of one name. It holds no state of its own: the *Lease that Lock
+// returns is the owner, whichever goroutine has it. A Mutex is safe for concurrent use, and cheap
+// to make.
 type Mutex struct {
 	c     *Client
 	name  string
@@ -18,8 +19,11 @@ type Mutex struct {
 	as    string
 }
 
-// Mutex names a lock. Any bytes will do, up to Config.MaxName of them, but names that begin with "redquorum:" are the
-// library's own. Lock reports mistakes in name and options. Without options the lease is renewed until it is unlocked (AutoRenew(Config.TTL)).
+// Mutex returns the mutex of a name. A name may have any bytes, up to Config.MaxName of them. Names
+// that begin with "redquorum:" are reserved for the library. With Config.Interop, names that begin
+// with "redisson_lock_token:" are reserved too. Lock and TryLock report mistakes in name and
+// options. Without options, the client renews the lease until it is unlocked, as with
+// AutoRenew(Config.TTL).
 func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 	m := &Mutex{c: c, name: name, terms: terms{kind: KindMutex, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold}}
 	for _, o := range opts {
@@ -29,28 +33,36 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 	return m
 }
 
-// Lock waits until the lock is held, or ctx ends, or no majority of the members can be asked for
-// Config.NoQuorumAfter. ctx bounds this call and never the lease; its values go into Lease.Context.
+// Lock waits until it gets the lock, until ctx ends, or until no majority of the members can be
+// asked for Config.NoQuorumAfter. ctx bounds this call and never the lease. Lease.Context inherits
+// the values of ctx.
 //
-// Waiting is in order of arrival, and costs one message a second: the members keep the request and
-// carry it out the moment the lock is freed.
+// Waiters are served in order of arrival. The members keep the request of a waiter and carry it out
+// at the moment the lock is freed. Waiting costs each member one message every third of
+// Config.Entry. While too many members are in quarantine, Lock waits for them.
 //
-// Errors: ErrHeld, ErrNoQuorum or ErrQuarantined with ctx's error when it ended first; ErrNoQuorum,
-// ErrTooSlow, ErrForeignKey, ErrClosed, ErrInput. While members are in quarantine it waits. Nothing of the call stays at the members after an error.
+// After an error, the client takes back whatever the call has left at the members. Errors:
+//
+//   - ErrHeld, ErrNoQuorum or ErrQuarantined, wrapped with ctx's error, if ctx ended first.
+//   - ErrNoQuorum, if no majority could be asked for too long.
+//   - ErrTooSlow, ErrForeignKey, ErrTokensExhausted, ErrClosed, ErrInput.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.traced(ctx, opLock, m.lock)
 }
 
-// TryLock asks once and returns: ErrHeld if the lock is another's, ErrQuarantined if too many members do
-// not vote yet, otherwise as Lock. It takes one
-// round trip, or Config.MemberTimeout at most when members are silent.
+// TryLock asks once and does not wait for the lock. It takes one round trip, or at most
+// Config.MemberTimeout if members are silent. Errors:
+//
+//   - ErrHeld, if another owner has the lock.
+//   - ErrQuarantined, if too many members do not vote yet.
+//   - Otherwise as for Lock.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.traced(ctx, opTryLock, m.tryLock)
 }
 
-// Do runs fn while holding the lock. The context given to fn is ctx's child and ends with the lease, so
-// fn must stop when it ends; the storage must be given lease.Token. fn may unlock early, or hand the lease off. Do
-// returns fn's error, joined with what went wrong with the lease or its release.
+// Do runs fn while it holds the lock. The context that fn gets is a child of ctx and ends with the
+// lease, so fn must stop when it ends. Give lease.Token to the storage. fn may unlock the lease
+// early, or hand it off. Do returns fn's error, joined with any error of the lease or its release.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
 	lease, err := m.Lock(ctx)
 	if err != nil {

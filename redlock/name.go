@@ -22,7 +22,7 @@ func checkName(name string, c Config) error {
 	case c.Interop && strings.HasPrefix(name, theirCounters):
 		return fmt.Errorf("names that begin with %s are counters of Redisson's locks (WithInterop)", theirCounters)
 	case len(name) > c.MaxName:
-		return fmt.Errorf("the name has %d bytes, at most %d (Config.MaxName)", len(name), c.MaxName)
+		return fmt.Errorf("the name has %d bytes, but at most %d are allowed (Config.MaxName)", len(name), c.MaxName)
 	}
 	return nil
 }

@@ -13,21 +13,26 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
-// Open connects to the Redis masters at urls, each of them one vote, and returns a client once a
-// majority of them is up; who is missing is logged, and joins when it comes. Choose 3 or 5 that do not
-// replicate one another and do not share a machine; 1 is a plain lock on a single Redis.
+// Open connects to the Redis masters at urls, each of them one vote, and returns a client when a
+// majority of them is up. It logs the members that are missing, and they join when they come up.
+// Choose 3 or 5 masters that do not replicate one another and do not share a machine. With 1 you
+// get a plain lock on a single Redis.
 //
 //	redis://[user:password@]host[:port][/db]     rediss://… with TLS     redis+unix:///path
 //	redis-cluster://[user:password@]host[:port],host[:port]…     a Redis Cluster; rediss-cluster://…
 //	redis-sentinel://[user:password@]host[:port],host[:port]…/name     a master that Sentinels watch; rediss-sentinel://…
 //
-// A URL takes options, ?name=value&name=value: db, client_name; dial_timeout, write_timeout, stall_timeout
-// (500ms); password_env, password_file; tls_ca, tls_cert, tls_key, tls_server_name; min_replicas_ack; for a
-// cluster or Sentinels also addr_map, failover_lag, and sentinel_user, sentinel_password (or with _env, _file).
+// A URL takes options, ?name=value&name=value: db, client_name; dial_timeout, write_timeout,
+// stall_timeout (500ms); password_env, password_file; tls_ca, tls_cert, tls_key, tls_server_name;
+// min_replicas_ack; for a cluster or Sentinels also addr_map, failover_lag, and sentinel_user,
+// sentinel_password (or with _env, _file).
 //
-// ctx bounds Open alone. Errors: ErrNoQuorum with each member's cause if fewer than a majority are
-// up within the dial time-out, ErrDuplicateMember, ErrInput. A cause is a *node.SchemeError where a server is of another
-// kind than its URL says.
+// ctx bounds Open alone. Open decides when it has tried every member, or after two and a half dial
+// time-outs. Errors:
+//
+//   - ErrNoQuorum, with the cause of each member, if fewer than a majority are up. If a server is
+//     of another kind than its URL says, the cause is a *node.SchemeError.
+//   - ErrDuplicateMember, ErrInput.
 func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 	if ctx == nil {
 		return nil, badInput("open", "nil context")
@@ -55,7 +60,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 			continue
 		}
 		if cfg.Interop && t.Kind != node.OneServer {
-			bad = append(bad, badInput("open", "member %d: locks are shared with Redisson at plain masters only", i+1))
+			bad = append(bad, badInput("open", "member %d: WithInterop works with plain masters only", i+1))
 		}
 		for _, addr := range addresses(t) {
 			if j, dup := seen[addr]; dup {
@@ -133,8 +138,9 @@ func (c Config) node(n node.Config) node.Config {
 	return n
 }
 
-// Scripts returns the Lua sources that a member must know before it can vote, for those who build
-// members themselves (Open does it). Of the options only WithInterop matters.
+// Scripts returns the Lua sources that a member must know before it can vote. It is for callers who
+// build members themselves, because Open does this. WithInterop is the only option that matters
+// here.
 func Scripts(opts ...Option) []string {
 	var cfg Config
 	for _, o := range opts {

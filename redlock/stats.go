@@ -2,15 +2,16 @@ package redlock
 
 import "time"
 
-// Stats is what a client has in hand of one kind of lock, at one moment.
+// Stats describes what a client has of one kind of lock, at one moment.
 type Stats struct {
-	Held    int       // leases that are held; one that is just being renewed may be missing
-	Oldest  time.Time // when the oldest of them was granted; zero: there is none
-	Waiting int       // callers of Lock that were refused and wait
+	Held    int       // leases that are held, perhaps without those whose renewal has just begun
+	Oldest  time.Time // when the oldest of them was granted; zero if there is none
+	Waiting int       // callers of Lock that were refused and are waiting
 }
 
-// Stats looks at all leases of this client: for metrics, every few seconds. Each kind of lock has an entry, also
-// while the client has nothing of it.
+// Stats counts all leases and waiters of this client, by kind of lock. It looks at every lease, so
+// call it every few seconds, as metrics do. Every kind of lock has an entry, even if the client has
+// no lock of it.
 func (c *Client) Stats() map[Kind]Stats {
 	all := map[Kind]Stats{KindMutex: {}}
 	c.keeper.mu.Lock()

@@ -53,7 +53,7 @@ func (t *teller) run() {
 			}
 		}
 		if missed > 0 {
-			t.c.log.Warn("redlock: more leases were lost than the Logger or the Tracer could be told of", "missed", missed)
+			t.c.log.Warn("redlock: Logger or Tracer is too slow: lost leases were not reported", "missed", missed)
 		}
 		if ended {
 			return

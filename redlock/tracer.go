@@ -11,18 +11,22 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Tracer hears what a client does, for metrics and spans. Further events are heard by implementing
-// the optional interfaces below on the same value; they are found once, when the client is made.
-// Methods are called concurrently, never under a lock of the library, and must be quick: some run on
-// the goroutine that reads a member's answers. No event holds a secret.
+// Tracer receives events about what a client does, for metrics and spans. To receive further
+// events, implement the optional interfaces below on the same value. The client looks for them
+// once, in New.
+//
+// The client calls these methods concurrently, and never under a mutex of the library. They must be
+// quick, because some run on the goroutine that reads a member's answers. No event holds a secret.
 type Tracer interface {
-	// AcquireStart is called by Lock and TryLock; the context it returns goes to AcquireEnd, and to what
-	// RequestTracer and WakeTracer hear of this attempt.
+	// AcquireStart is called when Lock or TryLock begins. The context that it returns goes to
+	// AcquireEnd, and to the events of RequestTracer and WakeTracer that belong to this
+	// acquisition.
 	AcquireStart(ctx context.Context, e AcquireStart) context.Context
+	// AcquireEnd is called when Lock or TryLock returns.
 	AcquireEnd(ctx context.Context, e AcquireEnd)
 }
 
-// AcquireStart tells of a Lock or TryLock that begins.
+// AcquireStart describes a Lock or TryLock that begins.
 type AcquireStart struct {
 	Key  string
 	Kind Kind
@@ -30,26 +34,26 @@ type AcquireStart struct {
 	TTL  time.Duration
 }
 
-// AcquireEnd tells how it ended. Err is nil for a grant.
+// AcquireEnd describes how a Lock or TryLock ended. Err is nil for a grant.
 type AcquireEnd struct {
 	Key         string
 	Kind        Kind
 	Err         error
 	Token       uint64
-	Votes       int           // members that had granted when it was decided
-	Elapsed     time.Duration // of the whole call
-	Validity    time.Duration // left when it was decided
-	SecondRound bool          // the token needed a raise
-	Waited      bool          // it was refused first
+	Votes       int           // members whose votes counted for the grant; 0 without one
+	Elapsed     time.Duration // duration of the whole call
+	Validity    time.Duration // what was left when the call returned
+	SecondRound bool          // the counters disagreed, so the token needed a raise
+	Waited      bool          // the call had to wait for the lock
 }
 
-// LostTracer hears of leases that end without their holder.
+// LostTracer receives leases that ended although their holder did not end them.
 type LostTracer interface{ Lost(e *LostError) }
 
-// ReleaseTracer hears of unlocks.
+// ReleaseTracer receives unlocks.
 type ReleaseTracer interface{ Released(e Released) }
 
-// Released tells of one. Err is what Unlock returned.
+// Released describes an Unlock. Err is what Unlock returned.
 type Released struct {
 	Key  string
 	Kind Kind
@@ -57,108 +61,119 @@ type Released struct {
 	Err  error
 }
 
-// RenewTracer hears of every renewal that was decided.
+// RenewTracer receives every renewal that was decided.
 type RenewTracer interface{ Renewed(e Renewed) }
 
-// Renewed tells of one lease.
+// Renewed describes the renewal of one lease.
 type Renewed struct {
 	Key      string
 	Kind     Kind
-	OK       bool          // a majority renewed it before it ended; false: it is lost
-	Validity time.Duration // left then, if OK
+	OK       bool          // a majority renewed the lease before it ended; else it is lost
+	Validity time.Duration // what was left then, if OK
 }
 
 func (l *Lease) renewal(ok bool, validity time.Duration) Renewed {
 	return Renewed{Key: l.key, Kind: l.a.terms.kind, OK: ok, Validity: validity}
 }
 
-// RenewalTracer hears of the rounds by which the client renews leases by itself: one script for up to 64 leases,
-// sent to all members. An Extend is none of them.
+// RenewalTracer receives the rounds in which the client renews leases by itself. A round sends one
+// script for up to 64 leases to all members. An Extend is no such round.
 type RenewalTracer interface {
-	// RenewalStart is called before the round is sent. The context it returns goes to RenewalEnd, and to what
-	// RequestTracer hears of the round.
+	// RenewalStart is called before the round is sent. The context that it returns goes to
+	// RenewalEnd, and to the RequestTracer for each request of the round.
 	RenewalStart(e RenewalStart) context.Context
-	// RenewalEnd is called once for each round: when all of its leases are decided, or when every member has answered
-	// or failed. Members may still answer then.
+	// RenewalEnd is called once for each round: when all of its leases are decided, or when every
+	// member has answered or failed. Members may still answer later.
 	RenewalEnd(ctx context.Context, e RenewalEnd)
 }
 
-// RenewalStart tells of a round that begins.
+// RenewalStart describes a round of renewals that begins.
 type RenewalStart struct {
 	Leases int
-	// Each ranges over them: the lock, and the context of the acquisition, as AcquireStart returned it;
-	// context.Background() for a lease that was adopted. It is valid during the call.
+	// Each ranges over the leases. It yields each lock with the context that AcquireStart returned
+	// for it. The context is context.Background() for an adopted lease. Each may be used only
+	// during the call.
 	Each iter.Seq2[LockName, context.Context]
 }
 
-// RenewalEnd tells how it ended.
+// RenewalEnd describes how a round of renewals ended.
 type RenewalEnd struct {
 	Leases    int
-	Renewed   int // by a majority, and not ended meanwhile
-	Refused   int // by a majority: lost
-	Undecided int // neither: asked again soon, while their validity lasts
-	Members   int // that had answered
-	Need      int // of them
+	Renewed   int // a majority renewed them, and they had not ended meanwhile
+	Refused   int // a majority refused them, so they are lost
+	Undecided int // neither; the client asks again soon, while their validity lasts
+	Members   int // members that had answered
+	Need      int // answers that decide
 	Elapsed   time.Duration
-	Validity  time.Duration // the least that is left of a lease which was renewed
+	Validity  time.Duration // the least that is left of any renewed lease
 }
 
-// MemberTracer hears of members that come and go.
+// MemberTracer receives members that come up and go down.
 type MemberTracer interface {
 	Member(name string, up bool, cause error)
 }
 
-// GuardTracer hears of each step of the restart guard at a member: "marked" and "forgot" by this client,
-// or found "quarantined", with the end of the quarantine; "lifted" with the moment from which it votes;
-// "restored", or "tokens_by_clock" where order goes on from its clock.
+// GuardTracer receives each step of the restart guard at a member:
+//
+//   - "marked" and "forgot": this client marked the member.
+//   - "quarantined": the client found the member in quarantine. until is the end of the quarantine.
+//   - "lifted": the quarantine is over. until is the moment from which the member votes.
+//   - "restored": the counters were restored from other members.
+//   - "tokens_by_clock": tokens continue from the member's clock.
 type GuardTracer interface {
 	Guard(member, step string, until time.Time)
 }
 
-// RequestTracer hears of every request about a lock that was sent to a member, when its answer has
-// arrived, or when it is known that none will. Late answers are told as well: after the acquisition that
-// they belong to.
+// RequestTracer receives every request about a lock that was sent to a member. The event comes when
+// the answer arrives, or when it is known that no answer will come. The event of a late answer
+// comes after the end of its acquisition.
 type RequestTracer interface {
-	// Request is called on the goroutine that read the answer. ctx is that of the acquisition, for a
-	// release that of Unlock, for an Extend its own, for a renewal of the client's own that of RenewalStart, or
-	// context.Background() without a RenewalTracer.
+	// Request is called on the goroutine that read the answer. ctx is the context of the
+	// acquisition. For a release it is that of Unlock, and for an Extend that of Extend. For a
+	// renewal by the client it is that of RenewalStart, or context.Background() without a
+	// RenewalTracer.
 	Request(ctx context.Context, e Request)
 }
 
-// Request is one command to one member.
+// Request describes one command to one member.
 type Request struct {
-	Key    string // "" for a renewal of several leases, which share one; Kind likewise
+	// Key is empty if several leases share the request: a renewal. So is Kind.
+	Key    string
 	Kind   Kind
 	Member string
 	Op     string        // acquire, wait, yield, raise, release, extend, rejoin
-	Sent   time.Time     // before it was submitted: time in line counts
-	Took   time.Duration // from then
-	// Err is nil where the member answered, with a refusal too; a *member.ReplyError where it answered
-	// with an error. With any other it is not known whether the command was executed.
+	Sent   time.Time     // when the request was submitted, so that time in line counts
+	Took   time.Duration // time since Sent
+	// Err is nil if the member answered, even with a refusal. If the member answered with an error,
+	// Err is a *member.ReplyError. With any other error it is unknown whether the member executed
+	// the command.
 	Err error
 }
 
-// WakeTracer hears of what moves a Lock that waits.
+// WakeTracer receives what wakes a Lock that waits.
 type WakeTracer interface {
 	Woken(ctx context.Context, e Wake)
 }
 
-// Wake is one such event.
+// Wake describes one such event.
 type Wake struct {
 	Key  string
 	Kind Kind
 	By   WakeReason
 }
 
-// WakeReason says what it was.
+// WakeReason says what woke a waiting Lock.
 type WakeReason string
 
-// A grant is one member's vote. All else makes the waiter ask: the member that came back, or all of them.
+// A grant is one member's vote. For any other reason the waiter asks again: the member that came
+// back, or all members.
 const (
-	WokenByGrant  WakeReason = "notify" // a member carried out the request that waits there, and told
-	WokenByPoll   WakeReason = "poll"   // it repeated its request, as it does every third of Config.Entry
-	WokenByExpiry WakeReason = "expiry" // a member's lock should have ended, by its own word; or a grant was told that proves nothing
-	WokenByMember WakeReason = "member" // a member can be asked that could not before
+	// a member granted the waiting request
+	WokenByGrant WakeReason = "notify"
+	WokenByPoll  WakeReason = "poll" // a heartbeat, every third of Config.Entry
+	// The lock should have ended, by a member's word, or a push proved nothing.
+	WokenByExpiry WakeReason = "expiry"
+	WokenByMember WakeReason = "member" // a member can be asked that could not be asked before
 )
 
 // traced is where the requests of an attempt belong.

@@ -124,7 +124,7 @@ func rawMembers(ctx context.Context, s *settings.Settings) ([]*rawMember, error)
 			return nil, &settings.Error{Problem: fmt.Sprintf("member %d: %v", i+1, err)}
 		}
 		if s.Interop && target.Kind != node.OneServer {
-			return nil, usage("member %d: locks are shared with Redisson (--interop) at plain masters only, not at a Redis Cluster or through Sentinels", i+1)
+			return nil, usage("member %d: --interop works with plain masters only, not with a Redis Cluster or Sentinels", i+1)
 		}
 		target.Config.DefaultTLS(t)
 		target.Config.ClientName = "redlock"
