@@ -5,37 +5,40 @@ import (
 	"time"
 )
 
-// Anchor ties the clock of a server to the clock of this process: a request left at Sent, and the
+// Anchor ties the clock of a server to the clock of this process. A request left at Sent, and the
 // server that executed it later read Server on its own clock.
 //
-// With it a client can date what the server did of its own accord. If the server grants at its time S
-// and pushes the grant, the client cannot know when that was from the push alone, which may have
-// travelled for long. But S-Server, on the server's clock, is how long after the reading it happened,
-// and the reading was after Sent.
+// With an Anchor, a client can date what the server did of its own accord. Suppose that the server
+// grants at its time S and pushes the grant. The push alone does not tell the client when that was,
+// because it may have travelled for long. But S-Server, on the server's clock, says how long after
+// the reading the grant happened, and the reading was after Sent.
 type Anchor struct {
 	Sent   time.Time // before the request was submitted; local clock, with its monotonic reading
 	Server int64     // what the server's clock read when it executed the request, in microseconds
 
-	// Epoch is the connection, and Gen the incarnation of the server's data, on which the reply came.
-	// An anchor is void for pushes of any other: the owner of the anchor compares them, the methods
-	// here do not.
+	// Epoch is the connection on which the reply came, and Gen the generation of the server's data.
+	// An anchor is void for pushes of any other Epoch or Gen. The owner of the anchor compares
+	// them, because the methods here do not.
 	Epoch, Gen uint64
 }
 
-// Start returns a time at or before the moment at which the server's clock read server, in
-// microseconds: the time from which to count the validity of a grant that arrived as a push at
-// arrival. It is
+// Start returns the time from which to count the validity of a grant that arrived as a push at
+// arrival. It is a time at or before the moment at which the server's clock read server, in
+// microseconds:
 //
 //	Sent + (server - a.Server) * (1 - factor)
 //
-// and never later than arrival, on either reading of the local clock. It keeps the monotonic reading of
-// arrival. The bounds of factor are those of Drift.
+// It is never later than arrival, on either reading of the local clock, and keeps the monotonic
+// reading of arrival. The bounds of factor are those of Drift.
 //
-// The result is sound while the clocks of client and server each run within factor/2 of real time and
-// neither is set; it may be late by the microsecond in which the server reads its clock, which Delta
-// covers. ok is false, and the result means nothing, if the server's clock was evidently set:
-// when server lies before the anchor, or so far behind it that the grant would have begun more than
-// Delta after its own arrival. The caller must then ask the server instead.
+// The result is sound if the clocks of client and server each run within factor/2 of real time, and
+// nobody sets either clock. It may be late by the microsecond in which the server reads its clock,
+// which Delta covers.
+//
+// If the server's clock was evidently set, ok is false and the result means nothing. That is so if
+// server lies before the anchor. It is also so if server lies so far behind the anchor that the
+// grant would begin more than Delta after its own arrival. The caller must then ask the server
+// instead.
 func (a Anchor) Start(server int64, arrival time.Time, factor float64) (start time.Time, ok bool) {
 	if server < a.Server {
 		return time.Time{}, false
@@ -51,14 +54,14 @@ func (a Anchor) Start(server int64, arrival time.Time, factor float64) (start ti
 	return arrival.Add(-max(before, 0)), true
 }
 
-// Stepped reports whether the clock of the server was evidently set, or ran outside the drift that is
-// allowed, between two anchors of one connection: whether server time minus local time moved by more
-// than factor*elapsed + rtt, plus the microsecond in which the server reads its clock. rtt is the longer
-// round trip of the two requests, because each server reading belongs to some moment between a request
-// and its reply. The order of a and b does not matter.
+// Stepped reports whether, between two anchors of one connection, somebody evidently set the
+// server's clock, or the clock ran outside the allowed drift. That is so if server time minus local
+// time moved by more than factor*elapsed + rtt, plus the microsecond in which the server reads its
+// clock. rtt is the longer round trip of the two requests, because each reading belongs to some
+// moment between a request and its reply. The order of a and b does not matter.
 //
-// False does not prove a steady clock: a step smaller than the bound is not seen, and a grant may then
-// be trusted for too long by that much. A local clock that is set forward, too, makes it true.
+// False does not prove a steady clock. A step below the bound is not seen, and a grant may then be
+// trusted too long by the length of the step. A local clock that is set forward also makes it true.
 func Stepped(a, b Anchor, rtt time.Duration, factor float64) bool {
 	local := Elapsed(a.Sent, b.Sent)
 	if local < 0 {

@@ -1,24 +1,27 @@
-// Package clock holds the arithmetic of time that leases rest on: how much time has passed, how much
-// is left, how long the validity of a grant is, and when a grant began that another machine decided.
+// Package clock holds the arithmetic of time that leases rest on: how much time has passed, how
+// much is left, how long a grant is valid, and when a grant began that another machine made.
 //
 //	end of validity = moment the request left + TTL - (TTL * factor + 2 ms)
 //
-// Everything is a pure function of time.Time and time.Duration values. Nothing here reads a clock or
-// starts a timer: callers pass the times, so that tests can make them up.
+// Every function is a pure function of time.Time and time.Duration values. None reads a clock or
+// starts a timer. Callers pass the times, so tests can choose them.
 //
 // # Two clocks in one value
 //
 // A time.Time from time.Now carries two readings. The wall clock goes on while the machine is
-// suspended, but can be set to any value by anyone. The monotonic clock is never set, but on Linux it
-// stands still in suspend (Go reads CLOCK_MONOTONIC, golang.org/issue/24595), and time.Time.Sub uses
-// it alone. A lease that is judged by Sub therefore looks fresh to a laptop that has slept an hour.
-// Elapsed and Until take whichever reading says that more time has passed: a suspend ends leases, and
-// so does a wall clock that is set forward; a wall clock that is set back changes nothing. Only a
-// suspend during which the wall clock is also set back goes unnoticed.
+// suspended, but anybody can set it to any value. Nobody can set the monotonic clock, but on Linux
+// it stands still in suspend (Go reads CLOCK_MONOTONIC, golang.org/issue/24595). time.Time.Sub uses
+// the monotonic clock alone. So a lease that is judged by Sub looks fresh to a laptop that has
+// slept an hour.
 //
-// Times keep their monotonic reading through Add, and lose it through Round(0), UTC, In, Truncate and
-// any encoding. Without it only the wall clock is left, and setting it back does lengthen a lease.
+// Elapsed and Until use the reading that says that more time has passed. So a suspend ends leases,
+// and a wall clock that is set forward ends them too. A wall clock that is set back changes
+// nothing. Only a suspend during which the wall clock is also set back goes unnoticed.
 //
-// Start at Validity in validity.go; elapsed.go has the two readings, anchor.go the grants that a
-// server timed.
+// Times keep their monotonic reading through Add. They lose it through Round(0), UTC, In, Truncate
+// and any encoding. Without it only the wall clock is left, and setting that back does lengthen a
+// lease.
+//
+// Start at Validity in validity.go. elapsed.go has the two readings, and anchor.go the grants that
+// a server timed.
 package clock

@@ -6,25 +6,26 @@ import (
 )
 
 const (
-	// DefaultDrift is the share of a TTL that is given up to clocks that disagree on the length of a
-	// second. It covers a client and a server whose clocks each run up to half of it, 0.5 %, fast or
-	// slow. Quartz clocks stay within 0.01 %, and ntpd slews by 0.05 % at most; chronyd may slew by
-	// 8.3 % unless its maxslewrate is lowered to 5000 (parts per million) or less.
+	// DefaultDrift is the share of a TTL that is given up, because clocks disagree on the length of
+	// a second. It covers a client and a server whose clocks each run up to half of it, 0.5 %, fast
+	// or slow. Quartz clocks stay within 0.01 %, and ntpd slews by at most 0.05 %. chronyd may slew
+	// by 8.3 % unless its maxslewrate is lowered to 5000 (parts per million) or less.
 	DefaultDrift = 0.01
 
-	// Delta is given up besides, whatever the TTL. Redis expires keys by a clock of whole milliseconds,
-	// cut off, so that a key may end up to 1 ms early; the other millisecond is the least drift, for
-	// short TTLs. Source: the reference implementation, github.com/antirez/redlock-rb.
+	// Delta is given up in addition, whatever the TTL. One millisecond is for Redis, which expires
+	// keys by a clock cut off to whole milliseconds, so that a key may end up to 1 ms early. The
+	// other is the least drift, for short TTLs. Source: the reference implementation,
+	// github.com/antirez/redlock-rb.
 	Delta = 2 * time.Millisecond
 )
 
-// Drift returns what a lease of length ttl gives up to clock drift: ttl*factor, rounded up to a whole
-// nanosecond, plus Delta.
+// Drift returns what a lease of length ttl gives up to clock drift: ttl*factor, rounded up to a
+// whole nanosecond, plus Delta.
 //
-// A factor of zero or less gives up only Delta; one of 1 or more, or NaN, gives up the whole TTL. A
-// ttl of zero or less counts as zero. The share is computed in float64, whose error is below a
-// nanosecond for TTLs under 100 days and below 2^-52 of the TTL for all. The result stops at the
-// largest time.Duration.
+// A factor of zero or less gives up only Delta. A factor of 1 or more, or NaN, gives up the whole
+// TTL. A ttl of zero or less counts as zero. Drift computes the share in float64. Its error is
+// below a nanosecond for TTLs under 100 days, and below 2^-52 of the TTL for all. The result stops
+// at the largest time.Duration.
 func Drift(ttl time.Duration, factor float64) time.Duration {
 	given := share(ttl, factor)
 	if given > math.MaxInt64-Delta {
@@ -33,11 +34,11 @@ func Drift(ttl time.Duration, factor float64) time.Duration {
 	return given + Delta
 }
 
-// Validity returns for how long a lease of length ttl may be trusted, counted from the moment before
+// Validity returns how long a lease of length ttl may be trusted, counted from the moment before
 // its request was sent: ttl - ttl*factor - Delta, rounded down. The bounds of Drift apply.
 //
-// The result is zero or negative where drift leaves nothing: for a TTL of 2 ms or less, whatever the
-// factor, and for any TTL at a factor of 1. Such a lease must not be used, not even for an instant.
+// If drift leaves nothing, the result is zero or negative: for a TTL of 2 ms or less, and for any
+// TTL at a factor of 1. Such a lease must not be used, not even for an instant.
 func Validity(ttl time.Duration, factor float64) time.Duration {
 	return max(ttl, 0) - share(ttl, factor) - Delta
 }

@@ -11,15 +11,16 @@ import (
 //	prefix:key       tagged: key has a hash tag, and none of the other two forms would look like this
 //	prefix:{t}:key   any other key; t = TagOf(Of(key))
 //
-// For every string of bytes, Of(Sibling(prefix, key)) == Of(key). For one prefix, different keys have
-// different siblings. The third form is therefore also used for the tagged keys whose second form
-// would be the sibling of another key: "{a}", which would meet the plain key "a", and those that begin
-// with "{t}:", t being the tag of their own slot, which would meet the third form of what follows.
+// For every string of bytes, Of(Sibling(prefix, key)) == Of(key). For one prefix, different keys
+// have different siblings. Sibling therefore also uses the third form for a tagged key whose second
+// form would be the sibling of another key. There are two cases. The sibling of "{a}" would meet
+// that of the plain key "a". If t is the tag of its own slot, a key that begins with "{t}:" would
+// meet the third form of what follows.
 //
-// Between two prefixes siblings are distinct unless one prefix is the other followed by ':' and more.
+// Siblings of two prefixes are distinct unless one prefix is the other followed by ':' and more.
 //
-// It panics if prefix has a brace: the slot would be that of the prefix. It allocates the result and
-// nothing else.
+// Sibling panics if prefix has a brace, because the slot would be that of the prefix. It allocates
+// nothing but the result.
 func Sibling(prefix, key string) string {
 	mustBePlain(prefix)
 	open, tag, shut, last := around(key)
@@ -71,14 +72,18 @@ func mistakable(key string, start, end int) bool {
 //	prefix:{key}   key has no '{'
 //	prefix:key     key has one
 //
-// Source: RedissonObject.prefixName in Redisson. Use it only for names that Java clients share with
-// us, because it promises less than Sibling does. "a" and "{a}" have the same companion, so a message
-// in such a channel may concern the other object. The companions of some keys with unbalanced braces,
-// such as "a}b", and of the empty key are in another slot, or not certain to be in the same one: on a
-// cluster compare Of of both before a script names them together (Redisson itself cannot lock such
-// names there).
+// Source: RedissonObject.prefixName in Redisson.
 //
-// It panics if prefix has a brace.
+// Use it only for names that Java clients share with us, because it promises less than Sibling
+// does:
+//
+//   - "a" and "{a}" have the same companion, so a message in such a channel may concern the other
+//     object.
+//   - The companions of the empty key, and of some keys with unbalanced braces such as "a}b", may
+//     be in another slot. On a cluster, compare the slots of both names before a script uses them
+//     together. Redisson itself cannot lock such names there.
+//
+// Compatible panics if prefix has a brace.
 func Compatible(prefix, key string) string {
 	mustBePlain(prefix)
 	if strings.IndexByte(key, '{') < 0 {

@@ -14,8 +14,8 @@ const Count = 16384
 // 0, nothing reflected, no final XOR, 0x31C3 for "123456789".
 var xmodem = crc16.MakeTable(crc16.CRC16_XMODEM)
 
-// Of returns the slot of key, in 0..Count-1. Any bytes are a valid key, the empty string too (slot 0).
-// It does not allocate.
+// Of returns the slot of key, from 0 to Count-1. Any bytes are a valid key, even the empty string
+// (slot 0). Of does not allocate.
 //
 // Source: Redis Cluster specification, "Key distribution model" and "Hash tags",
 // https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/
@@ -23,8 +23,9 @@ func Of(key string) uint16 {
 	return sum(Tag(key)) % Count
 }
 
-// Tag returns the part of key that decides its slot: the bytes between the first '{' and the first
-// '}' after it, or all of key if there is no such pair or nothing between the two.
+// Tag returns the hash tag of key, the part that decides its slot. That is the bytes between the
+// first '{' and the first '}' after it. If there is no such pair, or nothing between the two, it is
+// all of key.
 //
 //	{user1}.following  user1
 //	a{b}{c}            b

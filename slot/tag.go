@@ -14,13 +14,13 @@ const tagLen = 3
 
 const tagAlphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// TagOf returns a string of three ASCII letters and digits whose slot is the given one, always the
-// same one. A key with the hash tag {TagOf(s)} is therefore kept in slot s. It panics if slot is not
-// below Count. After the first call, which fills the table, it does not allocate.
+// TagOf returns a string of three ASCII letters and digits whose slot is the given one. It always
+// returns the same one, so a key with the hash tag {TagOf(s)} is kept in slot s. It panics if slot
+// is not below Count. The first call fills the table, and later calls do not allocate.
 //
-// The tags are parts of key names in Redis: changing one would separate clients of different
-// versions. The tag of a slot is the first string of three characters that hashes to it, in byte
-// order.
+// The tags are parts of key names in Redis, so changing one would separate clients of different
+// versions. The tag of a slot is the first string of three characters, in byte order, that hashes
+// to it.
 func TagOf(slot uint16) string {
 	if slot >= Count {
 		panic(fmt.Sprintf("slot: TagOf(%d): slots are below %d", slot, Count))
