@@ -2,44 +2,55 @@
 //
 //	client, err := redlock.Open(ctx, urls, redlock.WithTracer(redlockotel.New()))
 //
-// A span "redlock acquire" covers each Lock and TryLock, a child of the span in their context, with
+// Each Lock and TryLock has a span "redlock acquire", a child of the span in its context, with the
+// attributes
 //
 //	redlock.kind         the kind of the lock: mutex
 //	redlock.outcome      granted, held, no_quorum, expired, canceled or error
-//	redlock.try          whether it was TryLock
-//	redlock.ttl_ms       what was asked for
-//	redlock.votes        members that had granted, of redlock.quorum that were needed where it failed
+//	redlock.try          true for TryLock
+//	redlock.ttl_ms       the TTL that was asked for
+//	redlock.votes        members that had granted; on a failure, redlock.quorum says how many were needed
 //	redlock.token        the token
 //	redlock.validity_ms  left at the grant
 //
-// and events "wait" (it was refused first), "wakeup" (redlock.source: notify, a member granted what waited there;
-// expiry, a member's lock should have ended; member, one came back; the heartbeat of each second is none) and
-// "second round" (the token needed one). Where it failed, each member's failure is an event "member". A lease that ends without its holder is a span "redlock lost" of no length, with
-// redlock.kind and redlock.reason. A lock's name is an attribute (redlock.key) only with WithKey. No span holds a secret.
+// It has these events:
 //
-// Below it, and below the span in the context of Unlock and of Extend, each request to a member is a span
-// of kind CLIENT, by the conventions for Redis: "EVALSHA acquire", with
+//   - "wait": the call had to wait for the lock.
+//   - "wakeup": something woke the waiter. redlock.source is notify (a member granted the waiting
+//     request), expiry (a member's lock should have ended) or member (a member came back).
+//     Heartbeats make no event.
+//   - "second round": the token needed a second round.
+//   - "member": the failure of one member, if the acquisition failed.
+//
+// A lease that ends although its holder did not end it has a span "redlock lost" of no length, with
+// redlock.kind and redlock.reason. Spans have the name of a lock, redlock.key, only with WithKey.
+// No span holds a secret.
+//
+// Each request to a member has a span of kind CLIENT, by the conventions for Redis. It is a child
+// of the acquisition, or of the span in the context of Unlock or Extend. Its name is "EVALSHA
+// acquire", for example, and its attributes are
 //
 //	db.system.name            redis
 //	db.operation.name         EVALSHA
 //	db.stored_procedure.name  acquire, wait, yield, raise, release, extend or rejoin
 //	server.address, .port     the member
-//	error.type                where it failed, with db.response.status_code if the member said so: OOM, NOPERM, ...
+//	error.type                on a failure; with db.response.status_code if the member said so: OOM, NOPERM, ...
 //
-// They have the times of the request, and end when the answer arrives: that of a slow member after the
-// acquisition, which does not wait for it. Without a sampled span to belong to there is none. WithoutRequests leaves
-// all of them out.
+// Its times are those of the request, so it ends when the answer arrives. The span of a slow member
+// ends after the acquisition, which does not wait for it. If no sampled span is its parent, a
+// request has no span. WithoutRequests leaves out the spans of all requests.
 //
-// Renewals of the client's own belong to nobody's request, go on for as long as anything is held, and carry up to 64
-// leases each. They have spans only with WithRenewals: "redlock renew", the root of a trace for each round, with a link
-// to the acquisition of each lease in it that had a span, the requests to the members below it, and
+// Renewals that the client makes by itself belong to no caller's request. They go on while any
+// lease is held, and carry up to 64 leases each. They have spans only with WithRenewals: "redlock
+// renew" for each round, the root of a trace of its own. It links to the acquisitions of its leases
+// that had a span, and has the requests to the members as children. Its attributes are
 //
-//	redlock.outcome      renewed; refused, where a majority refused any lease; no_quorum, where any was not decided
+//	redlock.outcome      renewed; refused, if a majority refused any lease; no_quorum, if any was not decided
 //	redlock.leases       in the round, of which redlock.renewed and redlock.refused
-//	redlock.votes        members that had answered when it was decided, of redlock.quorum that are needed
-//	redlock.validity_ms  the least that is left of a lease which was renewed
+//	redlock.votes        members that had answered when it was decided; redlock.quorum says how many were needed
+//	redlock.validity_ms  the least that is left of any renewed lease
 //
-// If a round has one lease, it has redlock.kind too, and redlock.key with WithKey.
+// If a round has a single lease, its span has redlock.kind too, and redlock.key with WithKey.
 package redlockotel
 
 import (
@@ -67,7 +78,7 @@ type Tracer struct {
 	renewals bool
 }
 
-// Option changes New.
+// Option changes the Tracer that New makes.
 type Option func(*options)
 
 type options struct {
@@ -80,14 +91,15 @@ type options struct {
 // WithTracerProvider replaces the global provider.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.provider = p } }
 
-// WithKey adds what f makes of a lock's name as redlock.key.
+// WithKey adds the attribute redlock.key with the value that f returns for a lock's name.
 func WithKey(f func(name string) string) Option { return func(o *options) { o.key = f } }
 
 // WithoutRequests leaves out the spans of requests to members.
 func WithoutRequests() Option { return func(o *options) { o.requests = false } }
 
-// WithRenewals adds the spans of renewals that the client makes by itself: a trace for up to 64 leases each third of
-// their TTL; in a Redis Cluster for each slot with leases.
+// WithRenewals adds the spans of renewals that the client makes by itself. There is one trace for
+// up to 64 leases, every third of their TTL. In a Redis Cluster there is one for each slot with
+// leases.
 func WithRenewals() Option { return func(o *options) { o.renewals = true } }
 
 // New makes a Tracer.
@@ -241,15 +253,16 @@ func (t *Tracer) RenewalEnd(ctx context.Context, e redlock.RenewalEnd) {
 	}
 }
 
-// Woken implements redlock.WakeTracer. Heartbeats would fill the span of a long wait.
+// Woken implements redlock.WakeTracer. It leaves out heartbeats, because they would fill the span
+// of a long wait.
 func (t *Tracer) Woken(ctx context.Context, e redlock.Wake) {
 	if e.By != redlock.WokenByPoll {
 		trace.SpanFromContext(ctx).AddEvent("wakeup", trace.WithAttributes(attribute.String("redlock.source", string(e.By))))
 	}
 }
 
-// Request implements redlock.RequestTracer. Of an error it takes the kind and not the text, which may quote
-// what the member was told.
+// Request implements redlock.RequestTracer. It records the kind of an error and not its text,
+// because the text may quote what the member was told.
 func (t *Tracer) Request(ctx context.Context, e redlock.Request) {
 	if !t.requests || !trace.SpanContextFromContext(ctx).IsSampled() {
 		return

@@ -1,13 +1,14 @@
-// Package redlockprom counts what a client of package redlock does, for Prometheus.
+// Package redlockprom exports Prometheus metrics of what a client of package redlock does.
 //
 //	metrics := redlockprom.New()
 //	prometheus.MustRegister(metrics)
 //	client, err := redlock.Open(ctx, urls, redlock.WithTracer(metrics))
 //	metrics.Watch(client)
 //
-// The kind of a lock is a label of all that is counted per lock.
-// A lock's name is none, unless WithKeyLabel says how to make one of it: names are many, and may tell
-// what others should not read. No metric holds a secret. dashboard.json is a Grafana dashboard of all of them.
+// Every metric that counts per lock has the kind of the lock as a label. The name of a lock is no
+// label, because there are many names, and a name may tell what others must not read. WithKeyLabel
+// makes a label of it. No metric holds a secret. dashboard.json is a Grafana dashboard of all
+// metrics.
 package redlockprom
 
 import (
@@ -24,12 +25,12 @@ import (
 	"github.com/redquorum/redquorum/redlock"
 )
 
-// Dashboard is a Grafana dashboard (JSON) of these metrics.
+// Dashboard is a Grafana dashboard of these metrics, as JSON.
 //
 //go:embed dashboard.json
 var Dashboard []byte
 
-// Metrics is a redlock.Tracer and a prometheus.Collector. Use one per client.
+// Metrics is a redlock.Tracer and a prometheus.Collector. Each client needs a Metrics of its own.
 type Metrics struct {
 	key func(string) string
 
@@ -56,14 +57,14 @@ type Metrics struct {
 	client *redlock.Client
 }
 
-// Option changes New.
+// Option changes the metrics that New makes.
 type Option func(*Metrics)
 
-// WithKeyLabel adds a label "key" with what f makes of a lock's name: let it return few values, such as
-// the part before a colon.
+// WithKeyLabel adds a label "key" with the value that f returns for a lock's name. f should return
+// few different values, such as the part before a colon.
 func WithKeyLabel(f func(name string) string) Option { return func(m *Metrics) { m.key = f } }
 
-// New makes the metrics. Register them, and give them to redlock.WithTracer.
+// New makes the metrics. Register them, and pass them to redlock.WithTracer.
 func New(opts ...Option) *Metrics {
 	m := &Metrics{}
 	for _, o := range opts {
@@ -91,18 +92,18 @@ func New(opts ...Option) *Metrics {
 	validities := []float64{.1, .25, .5, 1, 2, 5, 10, 20, 30, 60} // leases of seconds
 	m.acquired = counter("redlock_acquire_total", "Calls of Lock and TryLock, by outcome: granted, held, no_quorum, expired, canceled, error.", labels("outcome")...)
 	m.took = histogram("redlock_acquire_duration_seconds", "Duration of Lock and TryLock, waiting included, by outcome.", quick, labels("outcome")...)
-	m.waited = histogram("redlock_wait_duration_seconds", "Duration of the calls of Lock that were refused first, and granted in the end.", long, labels()...)
+	m.waited = histogram("redlock_wait_duration_seconds", "Duration of the calls of Lock that had to wait and were granted.", long, labels()...)
 	m.hold = histogram("redlock_hold_duration_seconds", "Time from grant to unlock.", long, labels()...)
 	m.validity = histogram("redlock_grant_validity_seconds", "Validity left when a lock was granted.", validities, labels()...)
 	m.votes = histogram("redlock_grant_votes", "Members that had granted when a lock was granted.", []float64{1, 2, 3, 4, 5, 6, 7}, labels()...)
 	m.raised = counter("redlock_token_writeback_total", "Grants whose token needed a second round, because the members' counters disagreed.", labels()...)
 	m.extended = counter("redlock_extend_total", "Renewals that were decided, by outcome: renewed, refused.", labels("outcome")...)
-	m.lost = counter("redlock_lost_total", "Leases that ended without their holder, by reason: expired, refused, max_hold, closed.", labels("reason")...)
+	m.lost = counter("redlock_lost_total", "Leases that ended although their holder did not end them, by reason: expired, refused, max_hold, closed.", labels("reason")...)
 	m.released = counter("redlock_release_total", "Calls of Unlock, by outcome: released, lost, in_doubt, error.", labels("outcome")...)
-	m.memberError = counter("redlock_member_errors_total", "Failures of a member that were seen when it went down or when no quorum was found, by error.", "member", "error")
+	m.memberError = counter("redlock_member_errors_total", "Failures of a member when it went down or when there was no quorum, by error.", "member", "error")
 	m.guard = counter("redlock_guard_events_total", "Steps of the restart guard at a member: marked, forgot, quarantined, lifted, restored, tokens_by_clock.", "member", "step")
-	m.request = histogram("redlock_member_request_duration_seconds", "Time until a member answered a request, waiting in line included, by operation: acquire, wait, yield, raise, release, extend, rejoin.", quick, "member", "op")
-	m.wakeups = counter("redlock_wakeups_total", "What moved callers of Lock that wait, by source: notify (a member has granted and told), and what makes them ask again: poll (a heartbeat, one a second), expiry (a member's lock should have ended), member (a member came back).", labels("source")...)
+	m.request = histogram("redlock_member_request_duration_seconds", "Time until a member answered a request, including the time in line, by operation: acquire, wait, yield, raise, release, extend, rejoin.", quick, "member", "op")
+	m.wakeups = counter("redlock_wakeups_total", "What woke waiting callers of Lock, by source: notify (a member granted the waiting request); and what makes them ask again: poll (a heartbeat, every third of Entry), expiry (a member's lock should have ended), member (a member came back).", labels("source")...)
 	m.build = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "redlock_build_info", Help: "Always 1; the version of the library is a label.", ConstLabels: prometheus.Labels{"version": version()},
 	})
@@ -110,11 +111,11 @@ func New(opts ...Option) *Metrics {
 	m.all = append(m.all, m.build)
 	m.held = prometheus.NewDesc("redlock_held", "Leases that are held.", []string{"kind"}, nil)
 	m.oldest = prometheus.NewDesc("redlock_oldest_held_seconds", "Age of the oldest lease that is held, 0 if there is none.", []string{"kind"}, nil)
-	m.waiters = prometheus.NewDesc("redlock_waiters", "Callers of Lock that wait.", []string{"kind"}, nil)
+	m.waiters = prometheus.NewDesc("redlock_waiters", "Callers of Lock that are waiting.", []string{"kind"}, nil)
 	m.up = prometheus.NewDesc("redlock_member_up", "1 while the member can be reached.", []string{"member"}, nil)
-	m.voting = prometheus.NewDesc("redlock_member_voting", "1 while the member votes: it can be reached, and is not suspected of having forgotten.", []string{"member"}, nil)
-	m.silent = prometheus.NewDesc("redlock_member_silent_slots", "Hash slots of a Redis Cluster for whose locks it does not vote, while it votes for others; 0 for one server.", []string{"member"}, nil)
-	m.offset = prometheus.NewDesc("redlock_member_clock_offset_seconds", "By how much the member's wall clock is ahead of this machine's, give or take half a round trip. None where it was not asked yet.", []string{"member"}, nil)
+	m.voting = prometheus.NewDesc("redlock_member_voting", "1 while the member votes: it can be reached and is trusted to remember.", []string{"member"}, nil)
+	m.silent = prometheus.NewDesc("redlock_member_silent_slots", "Hash slots for whose locks a Redis Cluster does not vote, while it votes for others; 0 for one server.", []string{"member"}, nil)
+	m.offset = prometheus.NewDesc("redlock_member_clock_offset_seconds", "How far the member's wall clock is ahead of this machine's, give or take half a round trip; absent before the first answer.", []string{"member"}, nil)
 	m.begin()
 	return m
 }
@@ -162,7 +163,7 @@ func version() string {
 	return "unknown"
 }
 
-// Watch has the gauges tell of client. Without it there are only counters.
+// Watch makes the gauges report on client. Without it, there are only counters and histograms.
 func (m *Metrics) Watch(client *redlock.Client) {
 	for _, i := range client.Members() {
 		for _, step := range steps {
@@ -358,7 +359,8 @@ func (m *Metrics) Guard(member, step string, _ time.Time) {
 	m.guard.WithLabelValues(member, step).Inc()
 }
 
-// Request implements redlock.RequestTracer. A request that was never answered has no duration.
+// Request implements redlock.RequestTracer. It ignores requests that were never answered, because
+// they have no duration.
 func (m *Metrics) Request(_ context.Context, e redlock.Request) {
 	if reply := (*member.ReplyError)(nil); e.Err == nil || errors.As(e.Err, &reply) {
 		m.request.WithLabelValues(e.Member, e.Op).Observe(e.Took.Seconds())

@@ -162,13 +162,13 @@ redlock_extend_total{kind="mutex",outcome="renewed"} 1
 # HELP redlock_held Leases that are held.
 # TYPE redlock_held gauge
 redlock_held{kind="mutex"} 1
-# HELP redlock_lost_total Leases that ended without their holder, by reason: expired, refused, max_hold, closed.
+# HELP redlock_lost_total Leases that ended although their holder did not end them, by reason: expired, refused, max_hold, closed.
 # TYPE redlock_lost_total counter
 redlock_lost_total{kind="mutex",reason="closed"} 0
 redlock_lost_total{kind="mutex",reason="expired"} 1
 redlock_lost_total{kind="mutex",reason="max_hold"} 0
 redlock_lost_total{kind="mutex",reason="refused"} 1
-# HELP redlock_member_errors_total Failures of a member that were seen when it went down or when no quorum was found, by error.
+# HELP redlock_member_errors_total Failures of a member when it went down or when there was no quorum, by error.
 # TYPE redlock_member_errors_total counter
 redlock_member_errors_total{error="auth",member="a:1"} 1
 # HELP redlock_release_total Calls of Unlock, by outcome: released, lost, in_doubt, error.
@@ -177,7 +177,7 @@ redlock_release_total{kind="mutex",outcome="error"} 0
 redlock_release_total{kind="mutex",outcome="in_doubt"} 0
 redlock_release_total{kind="mutex",outcome="lost"} 0
 redlock_release_total{kind="mutex",outcome="released"} 1
-# HELP redlock_waiters Callers of Lock that wait.
+# HELP redlock_waiters Callers of Lock that are waiting.
 # TYPE redlock_waiters gauge
 redlock_waiters{kind="mutex"} 0
 `
