@@ -6,13 +6,13 @@ import (
 	"fmt"
 )
 
-// Ask submits one command to one member and waits for the answer or for the end of ctx, whichever comes
-// first. It is for administration, tools and tests; the lock path submits one command to many members
-// and waits once. The call also goes to a member that may not vote.
+// Ask submits one command to one member, and waits for the answer or for the end of ctx, whichever
+// comes first. It is for administration, tools and tests. The lock path submits one command to many
+// members and waits once. Ask also reaches a member that may not vote.
 //
-// Ask copies the command's bytes. The Reply belongs to the caller. An error names the member and wraps a
-// *ReplyError, one of the errors of a call without an answer, or that of ctx. If ctx ended first, it is not known
-// whether the member executes the command.
+// Ask copies the bytes of the command, and the Reply belongs to the caller. An error names the
+// member and wraps a *ReplyError, an error of a call without an answer, or ctx's error. If ctx
+// ended first, it is unknown whether the member executes the command.
 func Ask(ctx context.Context, m Member, cmd Command) (Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return Reply{}, fmt.Errorf("%s: %w", m.Name(), err)

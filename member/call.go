@@ -7,116 +7,123 @@ import (
 	"time"
 )
 
-// Call is one command to one member, and then its result. The owner fills in Command, Delivery, Sink and Index, and
-// must leave the whole record alone until Sink.Done has been called, which happens exactly once.
+// Call is one command to one member, and then its result. The owner fills in Command, Delivery,
+// Sink and Index. It must leave the whole record alone until the member calls Sink.Done, which
+// happens exactly once.
 type Call struct {
 	Command
 	Delivery
 	Sink  Sink
-	Index int // the owner's: position of the member in its list
+	Index int // the owner's own: position of the member in its list
 
-	// Hop is the member's. The owner sets it to nil, and it is nil again when the call is done.
+	// Hop belongs to the member. The owner sets it to nil, and it is nil again when the call is
+	// done.
 	Hop Hop
 
 	Result
 }
 
-// Command is what a member is asked.
+// Command is what the owner asks of a member.
 type Command struct {
-	// Cmd is the RESP command. Several calls may share it; nobody changes it before all are done.
+	// Cmd is the RESP command. Several calls may share it. It must not change before all of them
+	// are done.
 	Cmd []byte
-	// Tagged: the member appends one more bulk string, its marker id (empty where it keeps none), as
-	// the last argument. The array header in Cmd counts it already. This is how one encoding serves
-	// all members and still carries what each of them must check.
+	// Tagged makes the member append its marker id as the last argument, or an empty string if it
+	// keeps none. The array header in Cmd already counts that argument. So one encoding serves all
+	// members, and still carries what each of them must check.
 	Tagged bool
-	// Slot is the hash slot of the keys. Only a member that spreads its keys over several servers looks at it.
+	// Slot is the hash slot of the keys. Only a member that spreads its keys over several servers
+	// looks at it.
 	Slot uint16
-	// Marks are where the parts of Cmd begin if it is a script call; else zero.
+	// Marks say where the parts of Cmd begin, if it is a script call. Otherwise they are zero.
 	Marks Marks
-	// Item lets a member execute the call together with others that wait in its line; nil: the call travels alone.
+	// Item lets the member execute the call together with others that wait in its line. If it is
+	// nil, the call travels alone.
 	Item *Item
 }
 
-// Marks note where the parts of a script call begin in its Cmd. A member writes the call in another form with their
-// help, and need not read the command:
+// Marks note where the parts of a script call begin in its Cmd. With them, a member can write the
+// call in another form without parsing the command:
 //
 //	*11 EVALSHA SHA-1   5        lock   counters marker   queue waiters   bucket owner …
 //	                    Count    Own    Shared            More            Args
 //
-// The parts from Own to Args are the keys. Those between Shared and More are the keys that all locks of a member
-// share. A member that has one such key per slot writes the name of that key in place of each of them, so that one
-// encoding serves all members.
+// The parts from Own to Args are the keys. Those between Shared and More are the keys that all
+// locks of a member share. A member may have one such key per slot. It then writes the name of that
+// key in place of each of them, so that one encoding serves all members.
 type Marks struct {
 	Count, Own         uint8
-	Sharing            uint8 // how many keys are shared
+	Sharing            uint8 // number of shared keys
 	Shared, More, Args int32
 }
 
-// Item is how a Tagged script call travels in one command with others: as one item of another script, in the order of
-// submission, with an answer of its own. All calls of one script have the same Item, and nobody changes it.
+// Item says how a Tagged script call travels in one command with others: as one item of another
+// script. Items are executed in the order of submission, and each has an answer of its own. All
+// calls of one script share an Item, which must not change.
 type Item struct {
-	Batch  string // SHA-1 in hex of the script that carries such calls, one of the member's
+	Batch  string // SHA-1 in hex of the member's script that carries such calls
 	Letter byte   // tells that script what the call is
-	Keys   uint8  // keys that are not shared
-	Args   uint8  // arguments without the tag
+	Keys   uint8  // number of keys that are not shared
+	Args   uint8  // number of arguments without the tag
 }
 
-// Keys that all locks of a member share.
+// All locks of a member share these keys.
 const (
-	// TokensKey is a hash: the number of a slot -> the last token that a lock of the slot was given.
+	// TokensKey is a hash: the number of a slot -> the last token that a lock of that slot got.
 	TokensKey = "redquorum:tokens"
 	// MarkerKey is a hash: what the restart guard knows of the member.
 	MarkerKey = "redquorum:boot"
 )
 
-// Delivery is how a call reaches the member, and what the member does if it does not. The zero value suits a call from
-// a goroutine of its own to a member that may vote.
+// Delivery says how a call reaches the member, and what the member does if it does not. The zero
+// value suits a call from an ordinary goroutine to a member that may vote.
 type Delivery struct {
-	// Late: submitted from a Sink or a Listener, that is, from the reader of a connection. Such a call
-	// is queued and written by another goroutine, because a reader that writes can deadlock.
+	// Late means that a Sink or a Listener submits the call, that is, the reader of a connection.
+	// The member queues such a call, and another goroutine writes it, because a reader that writes
+	// can deadlock.
 	Late bool
-	// Always: a Tagged call that also goes to a member that may not vote: a release, which only ever
-	// gives up.
+	// Always sends a Tagged call even to a member that may not vote. It is for a release, which
+	// only ever gives up.
 	Always bool
-	// OweUntil: not zero for a release. If it is Undelivered the member keeps a copy and sends it again,
-	// until it is answered or this moment has passed: after a pause where it was refused, else as soon as
-	// there is a connection with room for it.
+	// OweUntil is not zero for a release. If the release is Undelivered, the member keeps a copy
+	// and sends it again until an answer comes or this moment passes. If the server refused it, the
+	// member sends it after a pause. Otherwise it sends it as soon as a connection has room.
 	OweUntil time.Time
-	// Ended, if set, is true once the attempt that this call belongs to has begun its release. A call
-	// is then no longer repeated after NOSCRIPT: it would execute behind the release.
+	// Ended, if set, is true once the attempt of this call has begun its release. The member then
+	// does not repeat the call after NOSCRIPT, because it would execute behind the release.
 	Ended *atomic.Bool
 }
 
-// Over reports whether the attempt that the call belongs to has begun its release.
+// Over reports whether the attempt of this call has begun its release.
 func (d *Delivery) Over() bool { return d.Ended != nil && d.Ended.Load() }
 
 // Result is what became of a call. The member fills it in.
 type Result struct {
 	Outcome Outcome
-	Reply   Reply     // if Answered
-	Err     error     // with any other outcome
-	State   State     // of the member when the call was submitted: Gen, Epoch
+	Reply   Reply     // set if Answered
+	Err     error     // set with any other outcome
+	State   State     // state of the member when the call was submitted: Gen, Epoch
 	At      time.Time // when the answer arrived
-	// Interrupted: a server stopped the script in the middle, and the member sent the call again. What is
-	// answered is the word of the last time alone.
+	// Interrupted means that a server stopped the script in the middle, and the member sent the
+	// call again. The answer is that of the last execution alone.
 	Interrupted bool
 }
 
-// Outcome says what is known of a Call. The difference between Unknown and NotSent is the
-// difference between "clean up there" and "nothing to clean up".
+// Outcome says what is known of a Call. After Unknown there may be something to clean up at the
+// member. After NotSent there is nothing.
 type Outcome uint8
 
 const (
-	// Unanswered: queued or on the wire.
+	// Unanswered: the call is queued or on the wire.
 	Unanswered Outcome = iota
 	// Answered: Reply holds the member's answer.
 	Answered
-	// Refused: the member answered with an error; Err is a *ReplyError.
+	// Refused: the member answered with an error, and Err is a *ReplyError.
 	Refused
-	// Unknown: sent, perhaps in part, and no answer came. It may or may not have been executed,
-	// and may still be until the connection it travelled on is known to be dead.
+	// Unknown: the call was sent, perhaps in part, and no answer came. The member may have executed
+	// it. It may still do so until the connection is known to be dead.
 	Unknown
-	// NotSent: not a byte left this process.
+	// NotSent: no byte of the call left this process.
 	NotSent
 )
 
@@ -136,17 +143,17 @@ func (o Outcome) String() string {
 	return "invalid outcome"
 }
 
-// Reply is one parsed RESP reply. Str and Elems belong to the Call and are overwritten when the
+// Reply is one parsed RESP reply. Str and Elems belong to the Call, and are overwritten when the
 // Call is used again.
 type Reply struct {
 	Kind  byte    // ':' integer, '$' string (bulk or simple), '_' null, '*' array, '-' error inside an array
-	Int   int64   // integers
-	Str   []byte  // strings, and the text of an error inside an array
-	Elems []Reply // arrays
+	Int   int64   // of an integer
+	Str   []byte  // of a string; of an error inside an array, its text
+	Elems []Reply // of an array
 }
 
-// Undelivered reports whether a call that is done may not have been executed and may still be if it is sent again:
-// nobody answered it, or what answered refused it for a reason that passes.
+// Undelivered reports whether sending the call again may still execute it for the first time. That
+// is so if no answer came, or if the server refused the call for a reason that passes.
 func (r *Result) Undelivered() bool {
 	switch r.Outcome {
 	case NotSent, Unknown:
@@ -158,18 +165,22 @@ func (r *Result) Undelivered() bool {
 	return false
 }
 
-// Hop is what a member that passes a call on to one of several servers notes of it. Nobody else looks into it.
+// Hop is the note of a member that passes a call on to one of several servers. Only that member
+// looks into it.
 type Hop interface {
-	// Done is told of the result in place of the owner's Sink, and tells that in the end.
+	// Done receives the result in place of the owner's Sink, and passes it on to that Sink in the
+	// end.
 	Sink
-	// Asking: the server that the call goes to is told first that another one sent it there (ASKING).
+	// Asking reports whether the server must first be told that another server sent it the call
+	// (ASKING).
 	Asking() bool
 }
 
-// Asking reports whether the server that the call goes to is told first that another one sent it there.
+// Asking reports whether the server must first be told that another server sent it the call.
 func (c *Call) Asking() bool { return c.Hop != nil && c.Hop.Asking() }
 
-// Finish tells the result: the Hop if there is one, else the Sink. It is for members.
+// Finish delivers the result to the Hop if there is one, otherwise to the Sink. Only members call
+// it.
 func (c *Call) Finish() {
 	if c.Hop != nil {
 		c.Hop.Done(c)
@@ -178,13 +189,14 @@ func (c *Call) Finish() {
 	c.Sink.Done(c)
 }
 
-// Again returns a copy of a release that is owed, which stays its owner's. The copy travels by itself, and tells sink.
+// Again returns a copy of a release that is owed. The original remains its owner's. The copy
+// travels alone and reports to sink.
 func (c *Call) Again(sink Sink) Call {
 	again := Call{Command: c.Command, Delivery: Delivery{Always: c.Always, Late: true}, Sink: sink}
 	again.Cmd, again.Item = bytes.Clone(c.Cmd), nil
 	return again
 }
 
-// Sink learns the result of a call. Done runs on the reader of the member's connection, or inside
-// Submit: it must not block, and must not hold a mutex that its caller holds around Submit.
+// Sink receives the result of a call. Done runs on the reader of the member's connection, or inside
+// Submit. It must not block, and must not lock a mutex that its caller holds around Submit.
 type Sink interface{ Done(c *Call) }

@@ -1,5 +1,5 @@
-// Package member is the contract between a client and a member: one Redis master with one vote, or whatever behaves
-// like one. It decides nothing and does no I/O.
+// Package member is the contract between a client and a member: one Redis master with one vote, or
+// whatever behaves like one. It decides nothing and does no I/O.
 //
 // A Call goes to a Member and comes back with a Result, exactly once:
 //
@@ -10,10 +10,11 @@
 //
 //	Submit -> the member executes it, refuses it, or loses its connection -> Sink.Done
 //
-// The Outcome of a Result says whether the member executed the command, may have executed it, or never received a byte.
-// What an answer counts for is decided by package quorum and its Judge. How a call reaches a server is decided by the
-// members: package node for one Redis server, package cluster for a Redis Cluster.
+// The Outcome of a Result says whether the member executed the command, may have executed it, or
+// never received a byte. Package quorum and its Judge decide what an answer counts for. The members
+// decide how a call reaches a server: package node for one Redis server, package cluster for a
+// Redis Cluster.
 //
-// Start at Member in member.go, then Call in call.go. The causes of a failure are in error.go. Slotted, Subscriber,
-// Clocked and Parted are what some members can do besides.
+// Start at Member in member.go, then read Call in call.go. The causes of failures are in error.go.
+// Slotted, Subscriber, Clocked and Parted are abilities that only some members have.
 package member

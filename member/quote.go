@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Quote renders a lock's name for an error or a log: quoted, and cut after 64 bytes, because a name
-// may be binary and of any length.
+// Quote renders a lock's name for an error or a log. It quotes the name and cuts it after 64 bytes,
+// because a name may be binary and of any length.
 func Quote(key string) string {
 	if len(key) <= 64 {
 		return strconv.Quote(key)

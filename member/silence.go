@@ -2,20 +2,22 @@ package member
 
 import "time"
 
-// Silence is the part of a member that does not vote. Of one server it is everything or nothing, which its
-// State says; a member that spreads its keys over several servers votes for some locks and not for others.
+// Silence is the part of a member that does not vote. A member that is one server votes for all
+// locks or for none, as its State says. A member that spreads its keys over several servers may
+// vote for some locks and not for others.
 type Silence struct {
-	Masters int // that do not vote; those without slots do not count
-	Slots   int // for whose locks nobody votes: theirs, and those that nobody is known to serve
-	// Until is when the last quarantine among these masters ends, or ended if counters are still to be restored;
-	// zero if none of them is in quarantine. It does not speak for those that are down.
+	Masters int // masters that do not vote, without those that serve no slot
+	Slots   int // slots for whose locks nobody votes, also if no master is known to serve them
+	// Until is when the last quarantine among these masters ends. If it has passed, counters are
+	// still to be restored. It is zero if none of them is in quarantine, and ignores masters that
+	// are down.
 	Until time.Time
-	// Err is why: of a master in quarantine, before one that is down. It matches ErrQuarantined or ErrDown; nil
-	// if everything votes.
+	// Err is the cause: that of a master in quarantine rather than of one that is down. It matches
+	// ErrQuarantined or ErrDown, and is nil if everything votes.
 	Err error
 }
 
-// Parted is a Member of which a part may be silent while its State says that it votes.
+// Parted is a Member that may be silent in part, while its State says that it votes.
 type Parted interface {
 	Silence() Silence
 }

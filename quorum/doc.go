@@ -3,9 +3,10 @@
 //	won   = yes votes ≥ need
 //	lost  = yes votes + votes still open < need
 //
-// It decides nothing else, and does no I/O. What an answer means is the Judge's; how a member is reached is the
-// Member's (package member); what a won round is worth, and until when, is package redlock's.
+// It decides nothing else, and does no I/O. The Judge decides what an answer means. The Member
+// decides how it is reached (package member). Package redlock decides what a won round is worth,
+// and until when.
 //
-// Start at Decide in tally.go: it is the whole rule. round.go asks and counts, set.go names the members asked, and
-// error.go is the error in which a lost round names every member's cause.
+// Start at Decide in tally.go, which is the whole rule. round.go asks and counts, and set.go names
+// the members asked. error.go is the error in which a lost round names every member's cause.
 package quorum

@@ -11,24 +11,25 @@ import (
 
 // MemberVote is one member's part in a round.
 type MemberVote struct {
-	Member string // its Name
+	Member string // name of the member
 	Vote   Vote
 	Err    error // why it did not vote yes; nil for a plain yes or no
 }
 
 // Failure reports an operation that too few members confirmed. errors.Is and errors.As reach every
-// member's own cause. The text names operation, key, counts and causes, and never an owner token.
+// member's own cause. The text has the operation, key, counts and causes, and never the name of an
+// owner.
 type Failure struct {
 	Op, Key string
 	Need    int
 	Votes   []MemberVote // in member order
-	// Early: the others decided, and nobody waited for members whose vote is Open. Their silence says
-	// nothing of them.
+	// Early means that the other members decided, and the round did not wait for members whose vote
+	// is Open. Their silence proves nothing.
 	Early bool
 }
 
-// Counts returns how many members said yes, said no, and failed or left it open. Members that were not
-// asked are none of these.
+// Counts returns how many members said yes, how many said no, and how many failed or left it open.
+// Members that were not asked count as none of these.
 func (e *Failure) Counts() (yes, no, unsure int) {
 	for _, v := range e.Votes {
 		switch {
@@ -78,7 +79,7 @@ func (e *Failure) Error() string {
 	return b.String()
 }
 
-// Unwrap gathers the members' causes; nil when no member gave one.
+// Unwrap returns the members' causes together, or nil if no member gave one.
 func (e *Failure) Unwrap() error {
 	var all *multierror.Error
 	for _, v := range e.Votes {

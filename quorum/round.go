@@ -9,19 +9,21 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// Judge says what an answer counts for. It is called once for every member asked, in any order, also
-// for answers that come after the decision; on the goroutine that completed the call, which it must
-// not block. It may lock a mutex that nobody holds around Start.
+// Judge says what an answer counts for. The round calls it once for every member asked, in any
+// order, also for answers that come after the decision. The call happens on the goroutine that
+// completed the member's call, so Judge must not block. It may lock a mutex only if nobody holds
+// that mutex around Start.
 type Judge interface {
 	Judge(r *Round, c *member.Call) Vote
 }
 
-// Question is what a Round asks, of all members in the same words. Cmd is encoded once and shared by all calls; it is
-// copied into the round, so that the caller may reuse its buffer.
+// Question is what a Round asks, of all members in the same words. The caller encodes Cmd once.
+// Start copies it into the round, where all calls share it, so the caller may reuse its buffer.
 type Question struct {
-	Op    string        // for the Judge and for errors
-	Sent  time.Time     // taken before the first call was submitted: validity counts from here
-	TTL   time.Duration // what the question asks for, for the Judge
+	Op string // for the Judge and for errors
+	// Sent was taken before the first call was submitted: validity counts from here.
+	Sent  time.Time
+	TTL   time.Duration // what the question asks for; for the Judge
 	To    Set           // the members asked; the others count as lost votes
 	Need  int           // yes votes to win
 	Judge Judge
@@ -30,14 +32,14 @@ type Question struct {
 	member.Delivery
 }
 
-// Rounds recycles rounds. One per client and never global: a round holds a channel and a timer, which
-// must not travel between testing/synctest bubbles.
+// Rounds recycles rounds. Each client has its own, because a round holds a channel and a timer,
+// which must not travel between testing/synctest bubbles.
 type Rounds struct{ pool sync.Pool }
 
-// Round is one question to many members. The caller is woken once, when the round is decided; answers
-// that come later still reach the Judge. The round's memory is recycled after the last of them, so
-// stragglers own what they need and nobody waits for them. Their number and age is bounded by the
-// members (queue length, stall watchdog).
+// Round is one question to many members. It wakes its caller once, when it is decided. Answers that
+// come later still reach the Judge. The round's memory is recycled after the last answer, so nobody
+// waits for stragglers. The members bound their number and age, by the length of the queue and the
+// stall watchdog.
 type Round struct {
 	Question
 	rounds  *Rounds
@@ -114,8 +116,10 @@ func (r *Round) Done(c *member.Call) {
 	r.unref()
 }
 
-// Wait returns when the round is decided, or Undecided with a nil error after timeout (0: never), or
-// Undecided with ctx's error when ctx ends first. A decided round wins over both.
+// Wait returns when the round is decided. It returns Undecided with a nil error after timeout, and
+// Undecided with ctx's error if ctx ends first. A decision wins over both. A timeout of 0 means
+// none. If this process did not run while it waited, Wait waits once more, for at most the timeout,
+// so that answers can still be read.
 func (r *Round) Wait(ctx context.Context, timeout time.Duration) (Verdict, error) {
 	select {
 	case <-r.decided:
@@ -165,7 +169,7 @@ func (r *Round) result() Verdict {
 	return r.verdict
 }
 
-// Votes appends the votes and their causes, in member order, as they stand now.
+// Votes returns the votes and their causes as they stand now, in member order.
 func (r *Round) Votes(members []member.Member) []MemberVote {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,18 +1,19 @@
 package quorum
 
-// MaxMembers bounds N: a set of members fits a word, and a quorum of more is no longer a lock but a
-// committee. Five is usual, nine is a lot.
+// MaxMembers bounds the number of members, because a Set fits a word. Five members are usual, and
+// nine are many.
 const MaxMembers = 31
 
 // Vote is what one member's answer counts for.
 type Vote uint8
 
 const (
-	Open     Vote = iota // no answer yet
-	Yes                  // the member did it
-	No                   // the member said no, or refused with an error
-	Unsure               // the member may or may not have done it: never a yes, always cleaned up
-	NotAsked             // the question did not go to this member
+	Open Vote = iota // no answer yet
+	Yes              // the member did it
+	No               // the member said no, refused with an error, or never got the call
+	// The member may or may not have done it. Unsure is never a yes, and is always cleaned up.
+	Unsure
+	NotAsked // the question did not go to this member
 )
 
 func (v Vote) String() string {
@@ -52,7 +53,7 @@ func (v Verdict) String() string {
 	return "invalid verdict"
 }
 
-// Decide is the whole rule: yes votes, votes still open, and the number needed.
+// Decide is the whole rule: it takes the yes votes, the votes still open, and the number needed.
 func Decide(yes, open, need int) Verdict {
 	switch {
 	case yes >= need:
@@ -63,7 +64,7 @@ func Decide(yes, open, need int) Verdict {
 	return Undecided
 }
 
-// Tally decides over a list of votes.
+// Tally applies Decide to a list of votes.
 func Tally(votes []Vote, need int) Verdict {
 	yes, open := 0, 0
 	for _, v := range votes {
