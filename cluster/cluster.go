@@ -20,17 +20,18 @@ var _ member.Slotted = (*Cluster)(nil)
 
 // Config says how to reach a Redis Cluster.
 type Config struct {
-	// Seeds are addresses, host:port, of nodes of the cluster, masters or replicas. One that answers is
-	// enough, at the start and whenever no known master answers.
+	// Seeds are addresses, host:port, of nodes of the cluster, masters or replicas. One that
+	// answers is enough, at the start and whenever no known master answers.
 	Seeds []string
-	// Node is what all connections have in common; its Addr and Shard are not used. It needs a Guard.
+	// Node is what all connections have in common. Its Addr and Shard are not used. It needs a
+	// Guard.
 	Node node.Config
-	// Dial maps addresses that the cluster announces to those that are dialled, behind NAT or in
-	// containers. What is not in it is dialled as announced.
+	// Dial maps addresses that the cluster announces to addresses to dial, for NAT and containers.
+	// Any other address is dialled as announced.
 	Dial map[string]string
 }
 
-// Cluster is one Redis Cluster as a voter. Safe for concurrent use.
+// Cluster is one Redis Cluster as a member. It is safe for concurrent use.
 type Cluster struct {
 	cfg      Config
 	name     string
@@ -105,7 +106,7 @@ type track struct {
 	detour *detour    // not nil while new calls must wait
 }
 
-// New begins to learn the topology and to connect, in the background.
+// New returns a Cluster that learns the topology and connects in the background.
 func New(c Config) (*Cluster, error) {
 	if len(c.Seeds) == 0 {
 		return nil, errors.New("cluster: Config.Seeds is empty")
@@ -114,7 +115,7 @@ func New(c Config) (*Cluster, error) {
 		return nil, errors.New("cluster: Config.Node.Guard is missing")
 	}
 	if c.Node.DB != 0 {
-		return nil, errors.New("cluster: a Redis Cluster has no database but 0")
+		return nil, errors.New("cluster: a Redis Cluster has only database 0")
 	}
 	log := c.Node.Logger
 	if log == nil {
@@ -155,7 +156,7 @@ var (
 	errMoving = fmt.Errorf("%w: the slot is being moved", member.ErrDown)
 )
 
-// Name is the list of seeds.
+// Name returns the list of seeds.
 func (cl *Cluster) Name() string { return cl.name }
 
 // Submit passes c on to the master of its slot. See member.Member.
@@ -311,8 +312,9 @@ func (cl *Cluster) StateOf(s uint16) member.State {
 	return st
 }
 
-// State is that of the cluster: Up, Votes and Inbox if they are true of any master. It is up when every
-// master has been tried. RunID is that of the master of slot 0.
+// State returns the state of the cluster. Up, Votes and Inbox are true if they are true of any
+// master. The cluster is not up before New has tried every master once. RunID is that of the master
+// of slot 0.
 func (cl *Cluster) State() member.State {
 	t := cl.table.Load()
 	out := member.State{Gen: cl.group.Era()}
@@ -400,8 +402,9 @@ func (cl *Cluster) eraChanged() {
 	}
 }
 
-// Close refuses new calls, waits until those that came before are done and what is owed was answered, wherever
-// they are sent meanwhile, and ends everything. When ctx ends first its error is returned.
+// Close refuses new calls. It waits until earlier calls are done and owed releases are answered,
+// wherever they are sent meanwhile. Then it ends everything. If ctx ends first, Close returns its
+// error.
 func (cl *Cluster) Close(ctx context.Context) error {
 	cl.closing.Store(true)
 	unsettled := cl.settle(ctx)

@@ -1,21 +1,22 @@
-// Package cluster makes one Redis Cluster one member of a quorum: each call goes to the master that owns
-// its slot, and follows the slot when it moves.
+// Package cluster makes one Redis Cluster one member of a quorum. Each call goes to the master that
+// owns its slot, and follows the slot when it moves.
 //
 //	Submit -> track of the slot -> node of its master -> done -> the caller's Sink
 //	                 ^                                    |
 //	                 +------- detour <--- redirected -----+
 //
-// redirect.go decides what a redirect means, and topology.go what a topology says; both are pure.
-// cluster.go passes calls on, route.go is what it notes of each call, and detour.go carries redirects out.
-// refresh.go learns the topology and opens and closes nodes, and owed.go keeps the releases that were not
-// delivered. Package node reaches one master, and knows what that master remembers (node/shard.go).
+// redirect.go decides what a redirect means, and topology.go what a topology says. Both are pure.
+// cluster.go passes calls on, route.go is what it notes of each call, and detour.go carries
+// redirects out. refresh.go learns the topology, and opens and closes nodes. owed.go keeps the
+// releases that were not delivered. Package node reaches one master, and knows what that master
+// remembers (node/shard.go).
 //
-// No call is executed twice, and none behind the release of its attempt. Calls of one slot are executed in
-// the order of their submission. The exception is a call that a server refused while later calls were on
-// their way to that server. Two rules keep this order:
+// No call is executed twice, and none behind the release of its attempt. Calls of one slot are
+// executed in the order of their submission. The exception is a call that a server refused while
+// later calls were on their way to that server. Two rules keep this order:
 //
-//   - If calls are on their way to another master than the slot's present one, or have come back, a new
-//     call waits in the detour of its slot.
-//   - If the release of an attempt has begun (member.Delivery.Ended), a call of it that came back is not
-//     repeated, because the call would execute behind the release.
+//   - If calls are on their way to another master than the slot's present one, or have come back, a
+//     new call waits in the detour of its slot.
+//   - If the release of an attempt has begun (member.Delivery.Ended), a call of it that came back
+//     is not repeated, because the call would execute behind the release.
 package cluster

@@ -9,16 +9,17 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// Master is one master of a Redis Cluster, for tools that look at a cluster without being its clients.
+// Master is one master of a Redis Cluster. It is for tools that look at a cluster without being its
+// clients.
 type Master struct {
-	ID    string   // node id; "" where the server is too old to tell
+	ID    string   // node id; "" if the server is too old to tell
 	Addr  string   // host:port, as announced
 	Dial  string   // the address to dial, by Config.Dial
 	Slots []uint16 // ascending, at least one
 }
 
-// Topology asks the seeds, one after the other, until one tells who serves which slots. Masters without
-// slots are left out. Of c it needs Seeds, Node without a Guard, and Dial.
+// Topology asks the seeds, one after the other, until one of them says which master serves which
+// slots. It leaves out masters without slots. Of c it uses Seeds, Dial, and Node without a Guard.
 func Topology(ctx context.Context, c Config) ([]Master, error) {
 	errs := []error{errors.New("cluster: Config.Seeds is empty")}
 	for i, seed := range c.Seeds {
@@ -40,7 +41,7 @@ var (
 	_ member.Parted  = (*Cluster)(nil)
 )
 
-// Silence implements member.Parted. State votes if any master does.
+// Silence implements member.Parted. The State of the cluster votes if any master votes.
 func (cl *Cluster) Silence() member.Silence {
 	t := cl.table.Load()
 	var out member.Silence
@@ -76,7 +77,8 @@ func (cl *Cluster) Silence() member.Silence {
 	return out
 }
 
-// ClockOffset implements member.Clocked: that of the master whose clock is farthest from ours, of those that know it.
+// ClockOffset implements member.Clocked. It reports the master whose known clock is farthest from
+// ours.
 func (cl *Cluster) ClockOffset() (ahead, within time.Duration, ok bool) {
 	for _, m := range cl.table.Load().masters[1:] {
 		if a, w, known := m.node.ClockOffset(); known && (!ok || a.Abs() > ahead.Abs()) {

@@ -121,15 +121,15 @@ func join(host, port, from string) (addr string, ok bool) {
 	return net.JoinHostPort(host, port), true
 }
 
-// RedirectError is a call that too many servers sent elsewhere.
+// RedirectError reports a call that too many servers redirected.
 type RedirectError struct {
 	Hops int
 	Last *member.ReplyError
 }
 
 func (e *RedirectError) Error() string {
-	return "sent elsewhere " + strconv.Itoa(e.Hops) + " times: " + e.Last.Text
+	return "redirected " + strconv.Itoa(e.Hops) + " times: " + e.Last.Text
 }
 
-// Unwrap gives the last redirect.
+// Unwrap returns the last redirect.
 func (e *RedirectError) Unwrap() error { return e.Last }
