@@ -8,8 +8,8 @@ import (
 
 // Memory is a guard for storages in this process. The zero value is ready and has accepted nothing.
 //
-// It keeps one number for each resource, for ever: forgetting one would let overtaken holders of it in
-// again. Safe for concurrent use; must not be copied.
+// It keeps one number for each resource for good, because forgetting one would let overtaken
+// holders in again. It is safe for concurrent use, and must not be copied.
 type Memory struct {
 	mu      sync.Mutex
 	highest map[string]uint64 // guarded by mu: greatest accepted token, never 0
@@ -25,8 +25,9 @@ type turn struct {
 	users int           // guarded by Memory.mu: who has the turn or waits for it; removed at 0
 }
 
-// Check accepts or refuses a token, as Guard says. While a Do runs for the resource it waits, and
-// returns ctx.Err() if ctx ends first; so it must not be called for that resource from the write itself.
+// Check accepts or refuses a token, as Guard says. While a Do runs for the resource, Check waits,
+// and returns ctx.Err() if ctx ends first. So the write itself must not call Check for that
+// resource.
 func (m *Memory) Check(ctx context.Context, resource string, token uint64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -40,10 +41,10 @@ func (m *Memory) Check(ctx context.Context, resource string, token uint64) error
 	return m.Do(ctx, resource, token, func() error { return nil })
 }
 
-// Do runs write if the token is accepted, as AtomicGuard says. It waits for a Do of the same resource
-// that runs, and returns ctx.Err() without running write if ctx ends first. A token that is already
-// stale does not wait. If write panics, the resource is free again and the panic goes on. Write must not
-// call Check or Do for the same resource.
+// Do runs write if it accepts the token, as AtomicGuard says. It waits for a running Do of the same
+// resource. If ctx ends first, it returns ctx.Err() and does not run write. A token that is already
+// stale does not wait. If write panics, the resource is free again and the panic goes on. write
+// must not call Check or Do for the same resource.
 func (m *Memory) Do(ctx context.Context, resource string, token uint64, write func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -121,7 +122,7 @@ func (m *Memory) raiseLocked(resource string, token uint64) {
 	m.highest[resource] = token
 }
 
-// Highest returns the greatest token accepted for resource, 0 if there is none.
+// Highest returns the greatest token accepted for resource, or 0 if there is none.
 func (m *Memory) Highest(resource string) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,11 +130,12 @@ func (m *Memory) Highest(resource string) uint64 {
 }
 
 // Snapshot returns a copy of the greatest accepted token of every resource, for Restore. It has the
-// token of every Do whose write has begun, so data that is saved before the Snapshot is taken never has a
-// write that the Snapshot does not know: save the data first and the snapshot second, and make both
+// token of every Do whose write has begun. So data that was saved before the Snapshot never has a
+// write that the Snapshot does not know. Save the data first and the snapshot second, and make both
 // visible together.
 //
-// Resources are arbitrary bytes; a text format such as JSON keeps only those that are valid UTF-8 apart.
+// Resource names are arbitrary bytes. A text format such as JSON keeps names distinct only if they
+// are valid UTF-8.
 func (m *Memory) Snapshot() map[string]uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,8 +145,9 @@ func (m *Memory) Snapshot() map[string]uint64 {
 	return maps.Clone(m.highest)
 }
 
-// Restore takes over what Snapshot returned. It only raises: what m has accepted itself remains, so
-// Restore may be called at any time and more than once, but before the first Check to be of use.
+// Restore takes over what Snapshot returned. It only raises tokens, so what m has accepted itself
+// remains. Restore may be called at any time and more than once, but it is of use only before the
+// first Check.
 func (m *Memory) Restore(snapshot map[string]uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

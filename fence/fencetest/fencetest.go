@@ -1,11 +1,11 @@
-// Package fencetest tests that a fence.Guard refuses what it must: the contract of package fence, as a
-// suite that every guard passes, those of other modules too.
+// Package fencetest tests that a fence.Guard refuses what it must. It is the contract of package
+// fence as a suite, which every guard passes, also those of other modules.
 //
 //	func TestMyGuard(t *testing.T) {
 //		fencetest.Run(t, func(t *testing.T) fencetest.Fixture { ... })
 //	}
 //
-// Run it with the race detector. Start at Run; the concurrent checks are in concurrent.go.
+// Run it with the race detector. Start at Run. The concurrent checks are in concurrent.go.
 package fencetest
 
 import (
@@ -18,19 +18,21 @@ import (
 	"github.com/redquorum/redquorum/fence"
 )
 
-// Fixture is a guard under test that has accepted nothing yet. Its creator closes it with t.Cleanup.
+// Fixture is a guard under test that has accepted nothing yet. Its creator closes it with
+// t.Cleanup.
 type Fixture struct {
-	// Guard is the guard. If it is a fence.AtomicGuard, Do is tested as well.
+	// Guard is the guard. If it is a fence.AtomicGuard, Run tests Do as well.
 	Guard fence.Guard
 
 	// Reopen stops the storage behind the guard, starts it again with the data that it kept, and
-	// returns a guard over it; the old guard is not used after that. Nil if the storage cannot restart
-	// within a test: those tests are then skipped, and say so.
+	// returns a guard over it. Run does not use the old guard after that. Reopen is nil if the
+	// storage cannot restart within a test. Run then skips those tests and says so.
 	Reopen func() (fence.Guard, error)
 }
 
-// Run tests guards made by newGuard, one for each subtest. Tokens go up to 2^63-1, because databases
-// have signed integers; resource names are UTF-8 without zero bytes, up to 200 bytes long.
+// Run tests guards made by newGuard, one for each subtest. Tokens go up to 2^63-1, because
+// databases have signed integers. Resource names are UTF-8 without zero bytes, up to 200 bytes
+// long.
 func Run(t *testing.T, newGuard func(t *testing.T) Fixture) {
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) {
