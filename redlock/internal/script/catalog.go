@@ -11,7 +11,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// Script is one Lua source and the name Redis calls it by.
+// Script is one Lua source and the name by which Redis calls it.
 type Script struct{ Source, SHA string }
 
 // parts are the scripts, and what they include.
@@ -49,7 +49,7 @@ func include(name string, there map[string]bool) string {
 	return out.String()
 }
 
-// The scripts of the exclusive lock.
+// These are the scripts of the exclusive lock.
 var (
 	Acquire = newScript("acquire.lua")
 	Wait    = newScript("wait.lua")
@@ -63,7 +63,7 @@ var (
 	Batch   = newScript("batch.lua")
 )
 
-// Those of its dialect that Redisson shares. Extend and Peek are the same there.
+// These are the scripts of the dialect that Redisson shares. Extend and Peek are the same there.
 var (
 	RedissonAcquire = newScript("interop_acquire.lua")
 	RedissonWait    = newScript("interop_wait.lua")
@@ -74,12 +74,12 @@ var (
 	RedissonForce   = newScript("interop_force.lua")
 )
 
-// Own are the scripts that a member must know before it can vote.
+// Own returns the scripts that a member must know before it can vote.
 func Own() []Script {
 	return []Script{Acquire, Wait, Release, Yield, Raise, Extend, Rejoin, Peek, Force, Batch}
 }
 
-// Redisson are the scripts that a member must know where Redisson shares the locks.
+// Redisson returns the scripts that a member must know if Redisson shares the locks.
 func Redisson() []Script {
 	return []Script{
 		RedissonAcquire, RedissonWait, RedissonRelease, RedissonYield, RedissonRaise, RedissonRejoin, RedissonForce, Extend, Peek,

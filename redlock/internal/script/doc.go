@@ -1,5 +1,5 @@
-// Package script is the wire: all that this client and the members say to each other about locks. It does no I/O, and it
-// decides nothing.
+// Package script is the wire: everything that clients and members say to each other about locks. It
+// does no I/O and decides nothing.
 //
 //	lua/          the scripts, as they are sent with their includes
 //	catalog.go    the scripts by name, and what a batch can carry
@@ -9,9 +9,9 @@
 //	reply.go      what the scripts reply
 //	push.go       what the scripts publish in a client's inbox
 //
-// A kind of lock has a table that names for each call the script, the keys and the number of arguments: dialect, in
-// lock.go. Two tables of one kind are two dialects, and a Lock is given one of them when it is made. A further kind has
-// a table of its own.
+// Each kind of lock has a table, dialect in lock.go. For each call it names the script, the keys
+// and the number of arguments. Two tables of one kind are two dialects, and a Lock gets one of them
+// when it is made. A further kind has a table of its own.
 //
 // Start at Exclusive in lock.go. docs/protocol.md says what each script is for.
 package script

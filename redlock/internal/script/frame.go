@@ -58,7 +58,8 @@ func (f *frame) command(slot uint16, item *member.Item) member.Command {
 	return member.Command{Cmd: f.b, Tagged: true, Slot: slot, Marks: f.marks, Item: item}
 }
 
-// Millis rounds up: a member's key must never end before what the client believes of it.
+// Millis returns d in milliseconds, rounded up, because a key must never end before the client
+// believes that it does.
 func Millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/redquorum/redquorum/slot"
 )
 
-// Lock is one lock at a member: the names of its keys, all in one slot, and how it is asked for. Its calls are encoded into
-// a buffer, whose bytes are replaced and may move; with a nil buffer, into new memory.
+// Lock is one lock at a member: the names of its keys, all in one slot, and the calls about it.
+// Each call is encoded into a buffer. It replaces the bytes there, and may move them. With a nil
+// buffer, it uses new memory.
 //
 // The locks of a slot share their counter (the bucket), so that no key is left behind per name.
 type Lock struct {
 	Name   string
-	Bucket int64 // the number of the slot
+	Bucket int64 // number of the slot
 
 	how    *dialect
 	beside *beside // what else the lock has where Redisson shares it, or nil
@@ -58,7 +59,7 @@ var exclusive = dialect{
 	force:     call{script: &Force, shared: 2, reach: withQueue, args: 2},
 }
 
-// Exclusive is the lock of a name that has one holder.
+// Exclusive returns the lock of a name that has one holder.
 func Exclusive(name string) Lock {
 	return Lock{Name: name, Bucket: int64(slot.Of(name)), how: &exclusive}
 }
@@ -68,7 +69,7 @@ const (
 	waitersPrefix = "redquorum:w" // hash: waiting owner -> its deadline and TTL; and, of a lock taken by force, until when nobody is re-joined
 )
 
-// Slot is that of all keys of the lock.
+// Slot returns the hash slot of all keys of the lock.
 func (l *Lock) Slot() uint16 { return uint16(l.Bucket) }
 
 // begin encodes a call up to the bucket.
@@ -122,12 +123,13 @@ func (l *Lock) Acquire(buf *[]byte, owner string, ttl time.Duration) member.Comm
 	return l.end(&f, &l.how.acquire)
 }
 
-// Wait asks for the lock, and registers the owner for so long where it is another's. The reply is an Answer.
+// Wait asks for the lock. If another owner has it, Wait registers this owner for the duration
+// entry. The reply is an Answer.
 func (l *Lock) Wait(buf *[]byte, owner string, ttl, entry time.Duration) member.Command {
 	return l.waiting(buf, &l.how.wait, owner, ttl, entry)
 }
 
-// WaitFreed is Wait after Redisson has told that the lock is free: see Channels.
+// WaitFreed is Wait after Redisson has said that the lock is free. See Channels.
 func (l *Lock) WaitFreed(buf *[]byte, owner string, ttl, entry time.Duration) member.Command {
 	return l.waiting(buf, &l.how.waitFreed, owner, ttl, entry)
 }
@@ -140,8 +142,8 @@ func (l *Lock) waiting(buf *[]byte, c *call, owner string, ttl, entry time.Durat
 	return l.end(&f, c)
 }
 
-// Release gives up the owner's vote and its place in the queue. hint is the waiter that the member should prefer, or "".
-// The reply is an Answer.
+// Release gives up the owner's vote and its entry in the queue. hint is the waiter that the member
+// should prefer, or "". The reply is an Answer.
 func (l *Lock) Release(buf *[]byte, owner, hint string) member.Command {
 	f := l.begin(buf, &l.how.release)
 	f.text(owner)
@@ -149,7 +151,8 @@ func (l *Lock) Release(buf *[]byte, owner, hint string) member.Command {
 	return l.end(&f, &l.how.release)
 }
 
-// Yield gives up a vote with this token, unless its owner comes first of all that wait. The reply is an Answer.
+// Yield gives up a vote with this token, unless its owner comes first among all waiters. The reply
+// is an Answer.
 func (l *Lock) Yield(buf *[]byte, owner string, token int64, ttl, entry time.Duration) member.Command {
 	f := l.begin(buf, &l.how.yield)
 	f.text(owner)
@@ -159,7 +162,7 @@ func (l *Lock) Yield(buf *[]byte, owner string, token int64, ttl, entry time.Dur
 	return l.end(&f, &l.how.yield)
 }
 
-// Raise lifts the counter to a token, where the owner still has the vote. The reply is an Answer.
+// Raise lifts the counter to a token if the owner still has the vote. The reply is an Answer.
 func (l *Lock) Raise(buf *[]byte, owner string, token int64) member.Command {
 	f := l.begin(buf, &l.how.raise)
 	f.text(owner)
@@ -167,7 +170,7 @@ func (l *Lock) Raise(buf *[]byte, owner string, token int64) member.Command {
 	return l.end(&f, &l.how.raise)
 }
 
-// Rejoin gives a lease with this token a further vote. The reply is an Answer.
+// Rejoin gives the lease with this token a further vote. The reply is an Answer.
 func (l *Lock) Rejoin(buf *[]byte, owner string, ttl time.Duration, token int64) member.Command {
 	f := l.begin(buf, &l.how.rejoin)
 	f.text(owner)
@@ -182,8 +185,8 @@ func (l *Lock) Peek(buf *[]byte) member.Command {
 	return l.end(&f, &l.how.peek)
 }
 
-// Force takes the lock from the owner with this Hash, or from anybody if it is "". longest is the longest lease that may be
-// held. The reply is an Answer.
+// Force takes the lock from the owner with this Hash, or from any owner if it is "". longest is the
+// longest lease that a client may hold. The reply is an Answer.
 func (l *Lock) Force(buf *[]byte, owner string, longest time.Duration) member.Command {
 	f := l.begin(buf, &l.how.force)
 	f.text(owner)
@@ -191,7 +194,7 @@ func (l *Lock) Force(buf *[]byte, owner string, longest time.Duration) member.Co
 	return l.end(&f, &l.how.force)
 }
 
-// Extend lengthens one lease. The reply is that to a Renewal of one.
+// Extend lengthens one lease. The reply is that of a Renewal with one lease.
 func (l *Lock) Extend(buf *[]byte, owner string, ttl time.Duration) member.Command {
 	r := Renew(buf, 1)
 	r.Lock(l.Name)
@@ -199,17 +202,21 @@ func (l *Lock) Extend(buf *[]byte, owner string, ttl time.Duration) member.Comma
 	return r.Command(l.Slot())
 }
 
-// Renewal lengthens several leases in one call. First comes the name of each lock, then for each its owner and TTL. The
-// reply is an array of numbers, one for each: 1 the lease is lengthened, 0 the lock is not the owner's, -1 it is no lock.
+// Renewal lengthens several leases in one call. It has the name of each lock first, then the owner
+// and TTL of each. The reply is an array with one number per lease:
+//
+//   - 1: the lease is lengthened.
+//   - 0: the owner does not have the lock.
+//   - -1: the key is not a lock.
 type Renewal struct{ f frame }
 
-// Renew begins a Renewal of so many leases.
+// Renew begins a Renewal of the given number of leases.
 func Renew(buf *[]byte, leases int) Renewal { return Renewal{begin(buf, &Extend, leases, 2*leases)} }
 
 // Lock writes the name of a lock.
 func (r *Renewal) Lock(name string) { r.f.text(name) }
 
-// Lease writes an owner, and the TTL that its key shall have at least.
+// Lease writes an owner, and the TTL that its key must have at least.
 func (r *Renewal) Lease(owner string, ttl time.Duration) {
 	if r.f.marks.Args == 0 {
 		r.f.share(0)
@@ -219,10 +226,12 @@ func (r *Renewal) Lease(owner string, ttl time.Duration) {
 	r.f.millis(ttl)
 }
 
-// Command ends the call. All locks are in that slot, where a member spreads slots over several servers.
+// Command ends the call. If a member spreads slots over several servers, all locks must be in this
+// slot.
 func (r *Renewal) Command(slot uint16) member.Command { return r.f.command(slot, nil) }
 
-// OwnerOf is the name of an owner: of the client, and a number that no other attempt of the client has.
+// OwnerOf returns the name of an owner: the client, and a number that no other attempt of the
+// client has.
 func OwnerOf(client string, n uint64) string {
 	var space [64]byte
 	b := append(space[:0], client...)

@@ -6,23 +6,26 @@ import (
 	"time"
 )
 
-// Inbox is the channel of pushes to one client.
+// Inbox returns the channel of pushes to one client.
 func Inbox(client string) string { return "redquorum:inbox:" + client }
 
-// Push is a message in the inbox: "g owner token now next ttl" for a grant, with its TTL in ms, "w holder waiter" for a
-// waiter that announces itself, "x holder waiter" for one that has given up.
+// Push is a message in the inbox, in one of these forms:
+//
+//	g owner token now next ttl   a grant, with its TTL in ms
+//	w holder waiter              a waiter announces itself
+//	x holder waiter              a waiter has given up
 type Push struct {
 	Grant  bool
 	Gone   bool
-	Owner  string // who is told
+	Owner  string // the attempt that the message is for
 	N      uint64 // the number in Owner: see OwnerOf
 	Token  int64
 	Server int64  // the member's time of the grant, µs
-	Other  string // next in line, or the waiter
+	Other  string // the next in line, or the waiter
 	TTL    time.Duration
 }
 
-// ParsePush reads a message. ok is false if it is none of ours.
+// ParsePush reads a message. ok is false if it has none of these forms.
 func ParsePush(msg string) (p Push, ok bool) {
 	f := strings.Fields(msg)
 	switch {

@@ -32,7 +32,7 @@ const (
 	theirsPrefix = "redisson_lock__channel"
 )
 
-// ExclusiveWithRedisson is Exclusive, shared with Redisson.
+// ExclusiveWithRedisson returns the lock of Exclusive in the dialect that Redisson shares.
 func ExclusiveWithRedisson(name string) Lock {
 	l := Exclusive(name)
 	l.how = &redisson
@@ -44,8 +44,8 @@ func ExclusiveWithRedisson(name string) Lock {
 	return l
 }
 
-// Channels are where an attempt that waits hears of the lock: Redisson's, and ours beside it. Neither where Redisson does
-// not share the lock: ok is false.
+// Channels returns the channels that tell a waiting attempt about the lock: Redisson's, and ours
+// beside it. If Redisson does not share the lock, ok is false.
 func (l *Lock) Channels() (theirs, ours string, ok bool) {
 	if l.beside == nil {
 		return "", "", false
@@ -53,7 +53,8 @@ func (l *Lock) Channels() (theirs, ours string, ok bool) {
 	return l.beside.channels[0], l.beside.channels[1], true
 }
 
-// Beside returns Redisson's channel beside one of ours. ok is false if the channel is none of ours.
+// Beside returns Redisson's channel that belongs to one of our channels. If the channel is not
+// ours, ok is false.
 func Beside(channel string) (theirs string, ok bool) {
 	rest, ok := strings.CutPrefix(channel, oursPrefix+":")
 	if !ok {

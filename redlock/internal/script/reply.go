@@ -17,8 +17,8 @@ type Answer struct {
 	Next   string // the first waiter in line; "": none, or not told
 }
 
-// ReadAnswer decodes the three shapes of reply: a number; {number, time}; {number, time, head of the queue or "-"}. ok is
-// false if it has another.
+// ReadAnswer decodes the three shapes of reply: a number; {number, time}; {number, time, head of
+// the queue or "-"}. If the reply has another shape, ok is false.
 func ReadAnswer(r *member.Reply) (a Answer, ok bool) {
 	switch {
 	case r.Kind == ':':
@@ -35,9 +35,9 @@ func ReadAnswer(r *member.Reply) (a Answer, ok bool) {
 
 // View is what one member knows of a lock.
 type View struct {
-	Foreign bool          // the key has no TTL: it is no lock
+	Foreign bool          // the key has no TTL, so it is not a lock
 	TTL     time.Duration // of the vote; 0: there is none
-	Counter int64         // the last token given out in the lock's bucket
+	Counter int64         // the last token that the lock's bucket gave out
 	Owner   string        // Hash of the owner of the vote, or ""
 	Token   int64         // of the vote
 	Queue   []Waiter      // in order of arrival
@@ -45,12 +45,12 @@ type View struct {
 
 // Waiter is one entry of a queue.
 type Waiter struct {
-	Owner   string        // its Hash
-	Waiting time.Duration // since it registered
+	Owner   string        // Hash of the waiter
+	Waiting time.Duration // time since it registered
 	Live    bool          // its entry has not run out
 }
 
-// ReadView decodes what Peek is replied. ok is false if it has another shape.
+// ReadView decodes the reply to Peek. If the reply has another shape, ok is false.
 func ReadView(r *member.Reply) (v View, ok bool) {
 	e := r.Elems
 	if len(e) < 6 || (len(e)-6)%4 != 0 {
@@ -78,8 +78,9 @@ func number(r member.Reply) int64 {
 	return n
 }
 
-// Hash tells owners apart without naming them: their names are too random to be guessed. It is the one hash that scripts
-// have. "" for nobody.
+// Hash tells owners apart without naming them. Nobody can find the name from the hash, because
+// names of owners are random. It is the only hash that scripts can compute. The hash of no owner is
+// "".
 func Hash(owner []byte) string {
 	if len(owner) == 0 {
 		return ""
