@@ -10,18 +10,18 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Answer is the result of a call, decoded. N is the script's number, Server its time in µs (0 where the
-// script does not tell), Next the head of the queue.
+// Answer is the decoded result of a call. N is the number that the script replied. Server is the
+// member's time in µs, or 0 if the script does not tell it. Next is the head of the queue.
 type Answer struct {
 	Outcome member.Outcome
 	Err     error
 	N       int64
 	Server  int64
 	Next    string
-	Sent    time.Time // before it was submitted
+	Sent    time.Time // before the call was submitted
 	At      time.Time // when the answer arrived
 	From    member.State
-	Now     member.State // of the member now
+	Now     member.State // state of the member now
 }
 
 // idle reports whether an answer counts for nothing: that of an ended generation, or of a member that
@@ -38,7 +38,7 @@ func (a *Answer) counts(yes bool) quorum.Vote {
 	return VoteOf(a.Outcome, yes)
 }
 
-// VoteOf is what an answer counts for in a round. Unknown is never a yes.
+// VoteOf says what an answer counts for in a round. Unknown is never a yes.
 func VoteOf(o member.Outcome, yes bool) quorum.Vote {
 	switch {
 	case o == member.Unknown:
@@ -58,7 +58,8 @@ func KindOf(err error) member.Kind {
 	return member.KindOther
 }
 
-// Answered books the result of an acquire or a wait, and says what it counts for. lease is the TTL it asked for.
+// Answered books the result of an acquire or a wait, and says what it counts for. lease is the TTL
+// that the call asked for.
 func (b *Ballot) Answered(i int, a Answer, lease time.Duration) quorum.Vote {
 	m := &b.m[i]
 	m.pending--
@@ -161,16 +162,16 @@ func (b *Ballot) anchored(m *Voter, a *Answer) {
 	m.anchor, m.dating = fresh, now
 }
 
-// Push is a grant that a member made on its own, when it executed our standing request.
+// Push is a grant that a member made on its own, when it executed a waiting request of this client.
 type Push struct {
 	Token  int64
-	Server int64  // its time in µs
-	Next   string // in line
+	Server int64  // the member's time in µs
+	Next   string // the next in line
 	TTL    time.Duration
 }
 
-// Pushed books a push. st is the member's state when it arrived. A push that proves nothing makes the
-// attempt ask. It reports whether the grant counts.
+// Pushed books a push, and reports whether the grant counts. st is the member's state when the push
+// arrived. A push that proves nothing makes the attempt ask.
 func (b *Ballot) Pushed(i int, p Push, st member.State, at time.Time) bool {
 	m := &b.m[i]
 	if !st.Votes || st.Gen < m.gen {
@@ -220,7 +221,7 @@ func (b *Ballot) patience(times int) time.Duration {
 	return b.Spread(4*time.Millisecond<<min(times, 5), times) // 128 ms
 }
 
-// Spread is a part of most, a quarter at least: another one for each owner, and for each time.
+// Spread returns a part of most, at least a quarter. It differs for each owner, and for each time.
 func (b *Ballot) Spread(most time.Duration, times int) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(b.owner))

@@ -9,14 +9,14 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Terms are what an attempt asks for, and the bounds within which it does.
+// Terms are what an attempt asks for, and the bounds that it keeps.
 type Terms struct {
 	TTL     time.Duration // of a vote from acquire
-	Entry   time.Duration // lifetime of a place in the queues
+	Entry   time.Duration // lifetime of an entry in the queues
 	Drift   float64
 	Timeout time.Duration // silence of a member that counts as no answer
-	GiveUp  time.Duration // without a majority to ask for so long: NoQuorum; < 0 never
-	Shared  bool          // the lock is shared with Redisson
+	GiveUp  time.Duration // time without a majority to ask before NoQuorum; < 0: never
+	Shared  bool          // Redisson shares the lock
 }
 
 // Ballot is one attempt. The zero value is an attempt that has ended and has nothing.
@@ -51,7 +51,8 @@ type Ballot struct {
 	shared *shared // nil unless Terms.Shared
 }
 
-// Voter is one member, as an attempt sees it. A caller makes room for them and looks into none.
+// Voter is one member, as an attempt sees it. A caller provides the memory of voters, and looks
+// into none.
 type Voter struct {
 	vote
 	has   standing
@@ -131,8 +132,8 @@ const (
 	stepped               // its clock stepped: a push proves nothing until two anchors agree
 )
 
-// New begins an attempt under an owner of its own, with room for its members. past is what the attempts before
-// it left, or how the first one begins.
+// New begins an attempt under an owner of its own, with room for its members. past says how the
+// first attempt of a caller begins, or what the attempts before this one left.
 func New(owner string, voters []Voter, t Terms, past Past) Ballot {
 	b := Ballot{
 		owner: owner, need: member.Majority(len(voters)), m: voters, terms: t, part: min(t.TTL, t.Entry),
@@ -145,8 +146,8 @@ func New(owner string, voters []Voter, t Terms, past Past) Ballot {
 	return b
 }
 
-// Adopt is an attempt that another client made, and won with token. Each member may have its vote: all are owed
-// the release.
+// Adopt returns an attempt that another client made and won with token. Each member may have its
+// vote, so all of them are owed the release.
 func Adopt(owner string, voters []Voter, t Terms, token int64) Ballot {
 	b := New(owner, voters, t, Past{})
 	b.phase, b.token = over, token
@@ -156,16 +157,16 @@ func Adopt(owner string, voters []Voter, t Terms, token int64) Ballot {
 	return b
 }
 
-// Need is how many votes decide.
+// Need returns how many votes decide.
 func (b *Ballot) Need() int { return b.need }
 
-// Part is the TTL of what is granted while waiting.
+// Part returns the TTL of a vote that is granted while waiting.
 func (b *Ballot) Part() time.Duration { return b.part }
 
-// Waited reports whether the attempt has come to wait.
+// Waited reports whether the attempt has begun to wait.
 func (b *Ballot) Waited() bool { return b.start == WaitFirst }
 
-// Submitted notes that a call is about to go to member i which no Step told to make.
+// Submitted notes that a call is about to go to member i that no Step asked for.
 func (b *Ballot) Submitted(i int) { b.m[i].sent++ }
 
 // asks books a call that may give a vote.
@@ -284,8 +285,8 @@ func nthLatest(ends []time.Time, n int) time.Time {
 	return ends[n-1]
 }
 
-// Late reports whether a vote that came after the decision lies below the token, so that its member's
-// counter must be lifted, without anybody waiting for it.
+// Late reports whether a vote that came after the decision lies below the token. The member's
+// counter must then be lifted, and nobody waits for that.
 func (b *Ballot) Late(i int) (token int64, late bool) {
 	return b.token, b.token > 0 && b.m[i].token > 0 && b.m[i].token < b.token
 }
@@ -298,7 +299,7 @@ func (b *Ballot) Taking() (n int) {
 	return n
 }
 
-// Owed is the set of members that a release must go to: all that a write may have reached.
+// Owed returns the members that a release must go to: all that a write may have reached.
 func (b *Ballot) Owed() quorum.Set {
 	var s quorum.Set
 	for i := range b.m {
@@ -309,7 +310,7 @@ func (b *Ballot) Owed() quorum.Set {
 	return s
 }
 
-// Votes counts the members that have the lease, by their own last word.
+// Votes counts the members that have the lease, by the last word of each.
 func (b *Ballot) Votes(now time.Time) (n int) {
 	for i := range b.m {
 		if m := &b.m[i]; m.token > 0 && clock.Until(m.end, now) > 0 {
@@ -319,7 +320,7 @@ func (b *Ballot) Votes(now time.Time) (n int) {
 	return n
 }
 
-// Renewed books a member's word in a renewal: the lease is its own there until end, or it is not there.
+// Renewed books a member's word in a renewal: it has the lease until end, or it does not have it.
 func (b *Ballot) Renewed(i int, ok bool, end time.Time) {
 	m := &b.m[i]
 	if !ok {
@@ -337,8 +338,9 @@ func (b *Ballot) Renewed(i int, ok bool, end time.Time) {
 	}
 }
 
-// ReleaseAnswered reports whether nothing of the attempt is left at member i, as it should be. Where the
-// lock was another's all along, "not yours" is what a release wants to hear; where it was ours, a loss.
+// ReleaseAnswered reports whether the attempt has left nothing at member i, as it should be. If
+// another owner had the lock all along, "not yours" is the answer that a release expects. If the
+// lock was ours, it is a loss.
 func (b *Ballot) ReleaseAnswered(i int, a Answer) bool {
 	m := &b.m[i]
 	if a.Outcome != member.Answered {
@@ -352,7 +354,7 @@ func (b *Ballot) ReleaseAnswered(i int, a Answer) bool {
 	return a.N == 1 || m.token == 0 && m.has != gone
 }
 
-// Disowned counts the members that said, when it was released, that the lock was not ours.
+// Disowned counts the members that answered the release with "not yours".
 func (b *Ballot) Disowned() (n int) {
 	for i := range b.m {
 		if b.m[i].left == disowned {
@@ -366,13 +368,13 @@ func (b *Ballot) Disowned() (n int) {
 type Standing uint8
 
 const (
-	Undecided Standing = iota // it has not answered
-	Votes                     // it votes for us
-	Refuses                   // the lock is another's
-	Fails                     // its last call failed
+	Undecided Standing = iota // the member has not answered
+	Votes                     // the member votes for us
+	Refuses                   // another owner has the lock
+	Fails                     // the last call to the member failed
 )
 
-// Standing is the part of member i, and why its last call failed.
+// Standing returns the part of member i, and why its last call failed.
 func (b *Ballot) Standing(i int, now time.Time, states []member.State) (Standing, error) {
 	switch m := &b.m[i]; {
 	case b.valid(i, now, states):

@@ -1,9 +1,11 @@
-// Package ballot decides what an attempt to get a lock does next. It does nothing itself: no I/O, no clock, no lock.
-// Each method takes the instant at which it is called, and the members' states where they matter, so that every
-// interleaving can be played in a test. The rules are those of docs/protocol.md, "Client steps".
+// Package ballot decides what an attempt to get a lock does next. It does nothing itself: it has no
+// I/O, no clock and no mutex. Each method takes the instant at which it is called, and the members'
+// states if they matter. So a test can play every interleaving. The rules are those of
+// docs/protocol.md, "Client steps".
 //
-// A caller makes a Ballot, asks it for the next Step, carries that out, and tells the ballot what it hears: answers,
-// pushes, announcements. After each of them, and at Step.Wake, it asks again.
+// A caller makes a Ballot, asks it for the next Step, and carries that out. It tells the ballot
+// what it hears: answers, pushes, announcements. After each of them, and at Step.Wake, it asks
+// again.
 //
 //	       AskFirst, TryOnce                                   a majority in step
 //	fresh ───────────────────> asking ──────────────────────────────────────────────> Win
@@ -15,15 +17,18 @@
 //	  └──────────────────────────> waiting ─────────────┘  Again, Lose                 │
 //	                                 └──────────────── a majority in step ─────────────┘
 //
-// Again ends an attempt that another one may succeed: Ballot.Past is what it leaves. Lose ends the last one.
+// Again ends an attempt that another one may follow, and Ballot.Past is what it leaves. Lose ends
+// the last attempt.
 //
-// Start at Ballot.Next (next.go). wait.go has what a waiting attempt does, past.go when another attempt follows,
-// answer.go what an answer or a push counts for. exclusive.go has the rules of the exclusive lock, and nothing else has
-// any: what excludes what, who succeeds, how a split yields. shared.go has what a lock shared with Redisson adds.
+// Start at Ballot.Next (next.go). wait.go has what a waiting attempt does, and past.go says when
+// another attempt follows. answer.go says what an answer or a push counts for. exclusive.go alone
+// has the rules of the exclusive lock: what excludes what, who succeeds, how a split yields.
+// shared.go has what a lock shared with Redisson adds.
 //
 // # States of a member
 //
-// What we have of a member, and how far the giving up of its vote has come, are two states. These go together:
+// A voter has two states: what we have of the member, and how far the giving up of its vote has
+// come. These go together:
 //
 //	|       | settled | offered | kept | undone |
 //	| none  | yes     | yes     | yes  | yes    |
@@ -31,6 +36,7 @@
 //	| tardy | yes     | yes     | no   | no     |
 //	| gone  | yes     | yes     | yes  | no     |
 //
-// A held vote has a token, and a vote that is none or gone has none. A tardy vote keeps its token until it is dropped.
-// A member has a held vote beside an offer if it granted anew before the answer to the yield was heard.
+// A held vote has a token, and a vote that is none or gone has none. A tardy vote keeps its token
+// until it is dropped. A member has a held vote beside an offer if it granted anew before the
+// answer to the yield arrived.
 package ballot

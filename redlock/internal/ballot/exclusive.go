@@ -142,10 +142,10 @@ func (b *Ballot) hear(list *[]named, owner string, i int) {
 	*list = append(*list, named{owner, quorum.Set(0).With(i)})
 }
 
-// Hint names the successor for the release: of the waiters that members named as next in line, the one
-// most of them named, the first heard among equals; only without any, of those that announced
-// themselves. (Counting announcements first starves: a newcomer that all members announce would beat
-// older waiters whose members disagree.)
+// Hint names the successor for the release. It takes the waiter that most members named as next in
+// line, and among equals the one heard first. If members named none, it takes one of those that
+// announced themselves. (Counting announcements first starves, because a newcomer that all members
+// announce would beat older waiters whose members disagree.)
 func (b *Ballot) Hint() string {
 	list := b.next
 	if len(list) == 0 {

@@ -45,51 +45,51 @@ func (p *poll) verdict(need int) quorum.Verdict {
 	return quorum.Decide(p.yes.Len(), p.open.Len(), need)
 }
 
-// Deed is what an attempt has to do.
+// Deed says what an attempt has to do.
 type Deed uint8
 
 const (
-	Sleep    Deed = iota // nothing, unless something is heard, before Step.Wake
+	Sleep    Deed = iota // do nothing before Step.Wake, unless something is heard
 	Acquire              // submit acquire to Step.To
-	MakeRoom             // leave the client's own lines alone for Step.Pause, or for longer
-	Listen               // be woken by what is heard from now on
+	MakeRoom             // leave the client's own lines alone for at least Step.Pause
+	Listen               // let everything that is heard from now on wake the attempt
 	Register             // submit wait to Step.To
 	Yield                // submit a yield for each of Step.Offers
 	Raise                // submit raise with Step.Token to Step.To
-	Win                  // Step.Grant; submit raise with its token to Step.To
+	Win                  // take Step.Grant, and submit raise with its token to Step.To
 	Again                // release everything; another attempt follows: Ballot.Past
 	Lose                 // release everything
 )
 
-// Cause is why an attempt has ended without the lock.
+// Cause says why an attempt has ended without the lock.
 type Cause uint8
 
 const (
-	Refused     Cause = iota // to the question that was asked
-	Foreign                  // the key is no lock at so many members that a majority is impossible
-	TooSlow                  // a majority granted, and so late that nothing is left of it
+	Refused     Cause = iota // the members refused what was asked
+	Foreign                  // keys that are not locks make a majority impossible
+	TooSlow                  // a majority granted, so late that no validity is left
 	Unconfirmed              // a majority granted, and too few confirmed the token
-	NoQuorum                 // fewer than a majority could be asked for too long, or will never answer
-	StoodBack                // fewer than a majority can be asked now, and what was in hand may be of use to others
+	NoQuorum                 // fewer than a majority could be asked for too long, or will ever answer
+	StoodBack                // fewer than a majority can be asked now, and others may use the votes
 )
 
 // Why says what made a waiting attempt ask.
 type Why uint8
 
 const (
-	ByNothing Why = iota // it is the first time
+	ByNothing Why = iota // it asks for the first time
 	ByPoll               // the heartbeat
-	ByExpiry             // a member's lock should have ended, by its own word; or a push proved nothing
-	ByMember             // a member can be asked that could not before
+	ByExpiry             // a member's lock should have ended, by its word, or a push proved nothing
+	ByMember             // a member can be asked that could not be asked before
 	ByGrant              // others have freed the lock
 )
 
-// Step is what to do next. The ballot has booked it: every call of it must be submitted.
+// Step says what to do next. The ballot has booked it, so the caller must submit every call of it.
 type Step struct {
 	Do     Deed
 	Wake   time.Time     // of Acquire, Raise, Sleep: when to look again
-	Poll   bool          // look again, too, when the question is decided; else whatever is heard
-	To     quorum.Set    // the members that are asked
+	Poll   bool          // look again when the question is decided; false: at whatever is heard
+	To     quorum.Set    // the members to ask
 	Pause  time.Duration // of MakeRoom
 	Token  int64         // of Raise
 	Offers []Offer       // of Yield
@@ -97,10 +97,10 @@ type Step struct {
 	Freed  bool          // of Register: Redisson has freed the lock there
 	Grant  Grant         // of Win
 	Cause  Cause         // of Again and Lose
-	Early  bool          // of Refused: by those who answered, without waiting for the others
+	Early  bool          // of Refused: the answers decided, without waiting for the other members
 }
 
-// Ends reports whether it is the last step of the attempt.
+// Ends reports whether this is the last step of the attempt.
 func (s *Step) Ends() bool { return s.Do >= Win }
 
 // Grant is what a won attempt was worth when it was decided.
@@ -108,7 +108,7 @@ type Grant struct {
 	Token  int64
 	Until  time.Time
 	In     quorum.Set // the members whose votes counted
-	Raised bool       // with a second round
+	Raised bool       // it took a second round
 }
 
 // Next says what to do now.

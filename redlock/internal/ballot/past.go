@@ -8,16 +8,16 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Start is how an attempt begins.
+// Start says how an attempt begins.
 type Start uint8
 
 const (
-	AskFirst  Start = iota // ask, and wait where that is refused
-	WaitFirst              // the lock is known to be contended: wait
+	AskFirst  Start = iota // ask, and wait if refused
+	WaitFirst              // wait, because the lock is known to be contended
 	TryOnce                // ask, and never wait
 )
 
-// Past is how an attempt begins, and what the attempts of one caller before it have left to it.
+// Past says how an attempt begins, and what earlier attempts of the same caller have left to it.
 type Past struct {
 	Start  Start
 	tried  tried
@@ -36,7 +36,7 @@ type tried struct {
 // tries is how many attempts may have a majority and be too slow to use it.
 const tries = 3
 
-// Past is what the attempt leaves to the next one, after Again.
+// Past returns what the attempt leaves to the next one, after Again.
 func (b *Ballot) Past() Past {
 	return Past{Start: b.start, tried: b.tried, notYet: b.notYet, doubt: b.doubt, dark: b.darkSince}
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Probe opens a ballot to the search of all schedules (redlock/schedules_test.go), which copies ballots, names their
-// states, sets them back in time, and takes single guards out. Nothing else uses it.
+// Probe opens a ballot to the search of all schedules (redlock/schedules_test.go). The search
+// copies ballots, names their states, sets them back in time, and takes single guards out. Nothing
+// else uses Probe.
 type Probe struct{ *Ballot }
 
-// Clone returns a copy that shares nothing.
+// Clone returns a copy that shares nothing with the original.
 func (p Probe) Clone() Ballot {
 	b := *p.Ballot
 	b.m, b.next, b.heard = slices.Clone(b.m), slices.Clone(b.next), slices.Clone(b.heard)
@@ -49,9 +50,13 @@ type Clocks struct {
 	Recent time.Time
 }
 
-// AppendKey writes what can still matter, but for what AppendVoter writes. Left out: rtt, which moves by parts of what a
-// search calls a moment; need, terms and part, which never change; notYet, doubt, darkSince and tried, since no
-// attempt of the search has any; off and woken, which AppendMemory writes where members forget; shared.
+// AppendKey writes everything that can still matter, except what AppendVoter writes. It leaves out:
+//
+//   - rtt, which moves by parts of what a search calls a moment.
+//   - need, terms and part, which never change.
+//   - notYet, doubt, darkSince and tried, because no attempt of the search has any.
+//   - off and woken, which AppendMemory writes if members forget.
+//   - shared.
 func (p Probe) AppendKey(out []byte, c Clocks) []byte {
 	b := p.Ballot
 	out = append(out, byte(b.phase), byte(b.start))
@@ -72,8 +77,8 @@ func (p Probe) AppendKey(out []byte, c Clocks) []byte {
 	return out
 }
 
-// AppendVoter writes the same of member i. Left out: err and word, which only explain; left, which only a release looks
-// at; crowded and ear, which only real members have.
+// AppendVoter writes the same of member i. It leaves out err and word, which only explain; left,
+// which only a release looks at; and crowded and ear, which only real members have.
 func (p Probe) AppendVoter(out []byte, i int, c Clocks) []byte {
 	b := p.Ballot
 	if len(b.m) == 0 {
@@ -123,7 +128,8 @@ func bit(b bool) byte {
 	return 0
 }
 
-// Combination names the states of member i, and reports whether they go together: see the table in doc.go.
+// Combination names the states of member i, and reports whether they go together, by the table in
+// doc.go.
 func (p Probe) Combination(i int) (name string, exists bool) {
 	if len(p.m) == 0 {
 		return "", true
@@ -144,16 +150,16 @@ var together = [...][4]bool{
 func (s standing) String() string { return [...]string{"none", "held", "tardy", "gone"}[s] }
 func (y yield) String() string    { return [...]string{"settled", "offered", "kept", "undone"}[y] }
 
-// Vote is the vote of a member, as it is: its token, and until when it counts.
+// Vote is the vote of a member as it is: its token, and until when it counts.
 type Vote struct {
 	Token int64
 	Until time.Time
 }
 
-// Vote is that of member i.
+// Vote returns the vote of member i.
 func (p Probe) Vote(i int) Vote { return Vote{p.m[i].token, p.m[i].end} }
 
-// SetVote gives it another token and end.
+// SetVote gives the vote of member i another token and end.
 func (p Probe) SetVote(i int, v Vote) { p.m[i].token, p.m[i].end = v.Token, v.Until }
 
 // Dated reports whether a member has answered a wait.
@@ -161,22 +167,23 @@ func (p Probe) Dated() bool {
 	return slices.ContainsFunc(p.m, func(m Voter) bool { return m.dating != undated })
 }
 
-// Named counts the waiters that are remembered.
+// Named counts the waiters that the ballot remembers.
 func (p Probe) Named() int { return len(p.next) + len(p.heard) }
 
-// SetNeed has other than a majority decide.
+// SetNeed changes how many votes decide.
 func (p Probe) SetNeed(n int) { p.need = n }
 
-// SetPart has what is granted while waiting be believed for longer.
+// SetPart makes the ballot believe for longer what is granted while waiting.
 func (p Probe) SetPart(d time.Duration) { p.part = d }
 
-// Forget has member i have nothing of ours that was yielded. It returns what to give to Yielded afterwards.
+// Forget makes member i forget every vote of ours that was yielded. It returns what to pass to
+// Yielded afterwards.
 func (p Probe) Forget(i int) (yielded int64) {
 	yielded, p.m[i].yielded = p.m[i].yielded, 0
 	return yielded
 }
 
-// Yielded is the greatest token given up at member i.
+// Yielded sets the greatest token given up at member i.
 func (p Probe) Yielded(i int, token int64) { p.m[i].yielded = token }
 
 // Believe counts a vote of member i whatever dates it.
@@ -184,13 +191,13 @@ func (p Probe) Believe(i int, v Vote, server int64) {
 	p.m[i].take(vote{token: v.Token, end: v.Until, server: server, voteOf: p.m[i].gen})
 }
 
-// Keep takes back that member i was told to yield.
+// Keep takes back the order to yield at member i: it restores what before had there, as kept.
 func (p Probe) Keep(i int, before *Ballot) {
 	p.m[i] = before.m[i]
 	p.m[i].yield = kept
 }
 
-// RaiseEverywhere asks everybody to confirm, and takes any answer for a yes.
+// RaiseEverywhere asks every member to confirm, and takes any answer for a yes.
 func (p Probe) RaiseEverywhere() {
 	p.poll.to = quorum.All(len(p.m))
 	p.poll.open = p.poll.to
@@ -199,7 +206,8 @@ func (p Probe) RaiseEverywhere() {
 // Confirm takes the answer of member i for a yes.
 func (p Probe) Confirm(i int) { p.poll.yes = p.poll.yes.With(i) }
 
-// Unraised wins with the votes in hand and the token to raise to, whoever confirmed it; false: nothing counts any more.
+// Unraised wins with the votes in hand and the token to raise to, whoever confirmed it. It returns
+// false if nothing counts any more.
 func (p Probe) Unraised(now time.Time, states []member.State) (Step, bool) {
 	in, _, _, until := p.tally(now, states)
 	if in.Len() < p.need {
@@ -211,7 +219,7 @@ func (p Probe) Unraised(now time.Time, states []member.State) (Step, bool) {
 // Raising reports whether a raise is out, and how it stands.
 func (p Probe) Raising() (quorum.Verdict, bool) { return p.poll.verdict(p.need), p.phase == raising }
 
-// String tells the votes.
+// String shows the votes.
 func (p Probe) String() string {
 	var out []int64
 	for i := range p.m {

@@ -7,12 +7,12 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Overheard is what a waiting attempt learns from the channels of a lock that is shared with Redisson.
+// Overheard is what a waiting attempt learns from the channels of a lock that Redisson shares.
 type Overheard uint8
 
 const (
-	Confirmed Overheard = iota // the subscription: what was told before is lost
-	Turn                       // a release of ours leaves the lock to others: the message after this one is its
+	Confirmed Overheard = iota // the subscription is confirmed: earlier messages are lost
+	Turn                       // the next message is of our own release, which leaves the lock to others
 	Freed
 )
 
@@ -30,7 +30,7 @@ type pause struct {
 	off time.Duration
 }
 
-// Overhears books what was heard of member i.
+// Overhears books what the attempt heard of member i.
 func (b *Ballot) Overhears(i int, what Overheard) {
 	s, one := b.shared, quorum.Set(0).With(i)
 	switch {

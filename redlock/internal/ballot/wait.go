@@ -8,14 +8,15 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Dark tells since when the client has known that fewer than a majority can be asked; zero: they can.
+// Dark tells the ballot since when the client has known that fewer than a majority can be asked. A
+// zero time means that a majority can be asked.
 func (b *Ballot) Dark(since time.Time) {
 	if b.darkSince.IsZero() {
 		b.darkSince = since
 	}
 }
 
-// DarkSince is the same, as the attempt knows it.
+// DarkSince returns the same time, as the attempt knows it.
 func (b *Ballot) DarkSince() time.Time { return b.darkSince }
 
 // wait decides what a waiting attempt does: docs/protocol.md, "Waiting".
