@@ -293,3 +293,10 @@ func (instant) Submit(c *member.Call) {
 	c.Outcome = member.Answered
 	c.Sink.Done(c)
 }
+
+// A member that says no for a cause of its own has not looked at the lock: it is one of those that failed.
+func TestRefusalWithACauseIsNoPlainRefusal(t *testing.T) {
+	f := &Failure{Votes: []MemberVote{{"a", No, nil}, {"b", No, nil}, {"c", No, member.ErrStalled}}}
+	yes, no, unsure := f.Counts()
+	require.Equal(t, []int{0, 2, 1}, []int{yes, no, unsure})
+}
