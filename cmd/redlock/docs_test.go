@@ -14,7 +14,8 @@ const repository = "../.."
 // protocol is the document whose headings comments cite, as in protocol, "Heading".
 const protocol = "docs/protocol.md"
 
-// What README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/ name must exist: tests by their functions, files by their paths, and functions
+// What README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/ name must exist: tests by their functions, their cases by the lines of
+// testdata, files by their paths, and functions
 // in the file that is named behind them.
 func TestDocumentsNameWhatExists(t *testing.T) {
 	t.Parallel()
@@ -33,7 +34,9 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			tests.WriteString(text)
 		}
 	}
+	cases := casesOf(t)
 	var (
+		caseName = regexp.MustCompile("`Test[A-Z]\\w+/([^`]+)`")
 		testName = regexp.MustCompile(`\b(Test[A-Z]\w+)(…?)`)
 		fileName = regexp.MustCompile(`\b[a-zA-Z][\w/]*\.(?:go|lua|md)\b`)
 		funcIn   = regexp.MustCompile("`(?:([A-Za-z]+)\\.)?([A-Za-z]+)`(?:, `(?:[A-Za-z]+\\.)?[A-Za-z]+`)* \\(([\\w/]+\\.go)\\b")
@@ -45,6 +48,11 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 		for _, m := range testName.FindAllStringSubmatch(text, -1) {
 			if m[2] == "" && !strings.Contains(tests.String(), "func "+m[1]+"(") {
 				t.Errorf("%s names the test %s, which does not exist", document, m[1])
+			}
+		}
+		for _, m := range caseName.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(cases, "\ncase "+m[1]+"\n") {
+				t.Errorf("%s names the case %q, which does not exist", document, m[1])
 			}
 		}
 		for _, name := range fileName.FindAllString(text, -1) {
@@ -64,6 +72,24 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			}
 		}
 	}
+}
+
+// casesOf is all files of cases.
+func casesOf(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".txt" || filepath.Base(filepath.Dir(path)) != "testdata" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all.WriteString("\n" + string(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
 }
 
 // textsOf is the content of everything that is read, by its path from the root of the repository.
