@@ -8,8 +8,8 @@
 // redirect.go decides what a redirect means, and topology.go what a topology says. Both are pure.
 // cluster.go passes calls on, route.go is what it notes of each call, and detour.go carries
 // redirects out. refresh.go learns the topology, and opens and closes nodes. owed.go keeps the
-// releases that were not delivered. Package node reaches one master, and knows what that master
-// remembers (node/shard.go).
+// releases that were not delivered. Package node reaches one master, and node/guard knows what that
+// master remembers.
 //
 // No call is executed twice, and none behind the release of its attempt. Calls of one slot are
 // executed in the order of their submission. The exception is a call that a server refused while

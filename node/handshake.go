@@ -14,6 +14,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node/guard"
 )
 
 // predecessor is the last connection that carried commands. What was written to it may still be on its
@@ -37,16 +38,16 @@ func (n *Node) connect() (*session, error) {
 		return nil, err
 	}
 	s := n.newSession(l)
-	runID, uptime, err := n.introduce(ctx, s)
-	s.runID, s.uptime, s.introduced = runID, uptime, time.Now()
+	s.process, err = n.introduce(ctx, s)
+	s.process.Seen = time.Now()
 	if err != nil {
 		err = n.unlessTLS(n.accepting, l.addr, err)
 	}
-	var standing admission
-	if err == nil && n.cfg.Guard != nil {
-		standing, err = n.admit(s, runID, uptime)
-		if err == n.errClosed { // Close does not wait for a standing: who has none only gives up
-			standing, err = admission{}, nil
+	var standing guard.Standing
+	if err == nil {
+		standing, err = n.seat.Admit(s, s.process)
+		if err == n.errClosed { // Close does not wait for a standing: a node without one only gives up
+			standing, err = guard.Standing{}, nil
 		}
 		err = n.unlessCluster(err)
 	}
@@ -54,20 +55,19 @@ func (n *Node) connect() (*session, error) {
 		s.end(err)
 		return nil, err
 	}
-	before := n.published.Load().admission.marker.id
-	if st := n.State(); st.Epoch == 0 || st.RunID != runID || before != standing.marker.id {
-		n.newEra()
+	runID, before := s.process.RunID, n.published.Load().standing.Marker()
+	if st := n.State(); st.Epoch == 0 || st.RunID != runID || before != standing.Marker() {
+		n.seat.NewEra()
 	}
-	if n.cfg.Guard != nil { // what is owed must carry the new standing: a restored queue is not to be served
-		n.stands(standing)
-	}
+	// What is owed must carry the new standing, because a restored queue is not to be served.
+	n.stands(standing)
 	n.pay(s, true)
 	n.change(func(p *published) {
 		st := &p.state
-		if st.Epoch > 0 && (st.RunID != runID || before != standing.marker.id) {
+		if st.Epoch > 0 && (st.RunID != runID || before != standing.Marker()) {
 			st.Gen++ // another server process, or marked anew: it may have forgotten
 		}
-		st.Epoch = n.nextEpoch(st.Epoch)
+		st.Epoch = n.seat.Epoch(st.Epoch)
 		st.Up, st.RunID, st.Err = true, runID, nil
 		p.session, p.err = s, nil
 	})
@@ -80,10 +80,10 @@ func (n *Node) connect() (*session, error) {
 }
 
 // stands publishes the standing that what is owed is paid under, also while the node is closing.
-func (n *Node) stands(a admission) {
+func (n *Node) stands(a guard.Standing) {
 	n.mu.Lock()
 	p := *n.published.Load()
-	p.admission, p.admitted = a, a.marker.id != ""
+	p.standing = a
 	n.publishLocked(&p)
 	n.mu.Unlock()
 	n.deliver()
@@ -98,13 +98,14 @@ func (n *Node) signalRecheck() {
 }
 
 var (
-	clientID   = resp.Command("CLIENT", "ID")
-	infoServer = resp.Command("INFO", "server")
+	clientID    = resp.Command("CLIENT", "ID")
+	infoServer  = resp.Command("INFO", "server")
+	clusterMyID = resp.Command("CLUSTER", "MYID")
 )
 
 // introduce is the handshake: it learns who both sides are, loads the scripts, and then, once that is
 // known to be the same process, has the server kill our former connection.
-func (n *Node) introduce(ctx context.Context, s *session) (runID string, uptime time.Duration, err error) {
+func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err error) {
 	cmds := append([][]byte{clientID, infoServer, ping}, n.loads...)
 	if n.cfg.ClientName != "" {
 		cmds = append(cmds, resp.Command("CLIENT", "SETNAME", n.cfg.ClientName))
@@ -114,56 +115,56 @@ func (n *Node) introduce(ctx context.Context, s *session) (runID string, uptime 
 	}
 	calls, err := n.ask(ctx, s, cmds)
 	if err != nil {
-		return "", 0, fmt.Errorf("handshake: %w", err)
+		return p, fmt.Errorf("handshake: %w", err)
 	}
 	if n.cfg.Shard != nil {
 		c := &calls[len(calls)-1]
 		if c.Outcome != member.Answered {
-			return "", 0, fmt.Errorf("CLUSTER MYID: %w", c.Err)
+			return p, fmt.Errorf("CLUSTER MYID: %w", c.Err)
 		}
-		if n.masterID = string(c.Reply.Str); n.masterID == "" {
-			return "", 0, protocolError("answer to CLUSTER MYID")
+		if p.MasterID = string(c.Reply.Str); p.MasterID == "" {
+			return p, protocolError("answer to CLUSTER MYID")
 		}
 	}
 	var id int64
 	switch c := &calls[0]; {
 	case c.Outcome == member.Answered && c.Reply.Kind != ':':
-		return "", 0, protocolError("answer to CLIENT ID")
+		return p, protocolError("answer to CLIENT ID")
 	case !n.permitted(c, "CLIENT ID"+zombieRisk):
-		return "", 0, fmt.Errorf("CLIENT ID: %w", c.Err)
+		return p, fmt.Errorf("CLIENT ID: %w", c.Err)
 	case c.Outcome == member.Answered:
 		id = c.Reply.Int
 	}
 	switch c := &calls[1]; {
 	case c.Outcome == member.Answered && c.Reply.Kind != '$':
-		return "", 0, protocolError("answer to INFO")
+		return p, protocolError("answer to INFO")
 	case !n.permitted(c, "INFO: restarts of the server are not seen"+zombieRisk):
-		return "", 0, fmt.Errorf("INFO: %w", c.Err)
+		return p, fmt.Errorf("INFO: %w", c.Err)
 	case c.Outcome == member.Answered:
 		if err := n.ofKind(c.Reply.Str); err != nil {
-			return "", 0, err
+			return p, err
 		}
-		runID = field(c.Reply.Str, "run_id:")
-		seconds, _ := strconv.ParseInt(field(c.Reply.Str, "uptime_in_seconds:"), 10, 64)
-		uptime = time.Duration(seconds) * time.Second
+		p.RunID = resp.Field(c.Reply.Str, "run_id:")
+		seconds, _ := strconv.ParseInt(resp.Field(c.Reply.Str, "uptime_in_seconds:"), 10, 64)
+		p.Uptime = time.Duration(seconds) * time.Second
 	}
 	// A server that is loading, or busy with a script, answers the two above and nothing else.
 	if c := &calls[2]; !n.permitted(c, "PING") {
-		return "", 0, fmt.Errorf("PING: %w", c.Err)
+		return p, fmt.Errorf("PING: %w", c.Err)
 	}
 	for i := range n.loads {
 		if c := &calls[3+i]; !n.loaded(c) {
-			return "", 0, fmt.Errorf("SCRIPT LOAD: %w", c.Err)
+			return p, fmt.Errorf("SCRIPT LOAD: %w", c.Err)
 		}
 	}
 	// In another process the id belongs to a stranger. So it may in one that does not name itself.
-	if old := n.before; old.id != 0 && runID != "" && runID == old.runID && id != old.id {
+	if old := n.before; old.id != 0 && p.RunID != "" && p.RunID == old.runID && id != old.id {
 		if err := n.kill(ctx, s, old.id); err != nil {
-			return "", 0, fmt.Errorf("CLIENT KILL: %w", err)
+			return p, fmt.Errorf("CLIENT KILL: %w", err)
 		}
 	}
-	n.before = predecessor{runID, id}
-	return runID, uptime, nil
+	n.before = predecessor{p.RunID, id}
+	return p, nil
 }
 
 // zombieRisk is what follows when a former connection cannot be killed.
@@ -257,16 +258,6 @@ func (w *waiter) Done(*member.Call) {
 	if w.left.Add(-1) == 0 {
 		close(w.done)
 	}
-}
-
-// field finds the line that begins with name in the answer to INFO and returns the rest of it.
-func field(info []byte, name string) string {
-	for line := range strings.Lines(string(info)) {
-		if value, ok := strings.CutPrefix(line, name); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }
 
 func scriptSHA(source string) string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node/guard"
 	hashslot "github.com/redquorum/redquorum/slot"
 )
 
@@ -81,7 +82,7 @@ func (n *Node) receive(channel string, l member.Listener) (confirmed bool, _ err
 	}
 	in := &inbox{
 		ear: ears.Add(1), node: n, listener: l, base: time.Now(), named: n.cfg.ClientName != "",
-		confirmed: make(chan struct{}), gone: make(chan struct{}), gen: n.State().Gen, era: n.era(),
+		confirmed: make(chan struct{}), gone: make(chan struct{}), gen: n.State().Gen, era: n.seat.Era(),
 		channel: channel,
 	}
 	in.channels, _ = l.(member.ChannelListener)
@@ -91,9 +92,9 @@ func (n *Node) receive(channel string, l member.Listener) (confirmed bool, _ err
 	defer link.cut()
 
 	hello := resp.Command("INFO", "server")
-	if n.cfg.Guard != nil {
-		hello = append(hello, n.lookCommand()...)
-	}
+	look := n.seat.LookCommand()
+	in.looked = look != nil
+	hello = append(hello, look...)
 	hello = append(hello, resp.Command("SUBSCRIBE", channel)...)
 	if in.named {
 		hello = append(resp.Command("CLIENT", "SETNAME", n.cfg.ClientName), hello...)
@@ -127,6 +128,7 @@ type inbox struct {
 	heard    atomic.Int64  // ns after base: the last arrival
 	count    atomic.Uint64 // arrivals; a clock may stand still between a PING and its answer
 	named    bool          // the first reply is that to CLIENT SETNAME
+	looked   bool          // and there is one to a look at the marker
 
 	confirmed chan struct{}
 	runID     string // before confirmed is closed
@@ -249,7 +251,7 @@ func (in *inbox) messages(br *bufio.Reader) error {
 	}
 	switch r.Kind {
 	case '$':
-		in.runID = field(r.Str, "run_id:")
+		in.runID = resp.Field(r.Str, "run_id:")
 	case '-':
 		if refused := classify(string(r.Str)); !notPermitted(refused) {
 			return fmt.Errorf("INFO: %w", refused)
@@ -257,7 +259,7 @@ func (in *inbox) messages(br *bufio.Reader) error {
 	default:
 		return protocolError("answer to INFO")
 	}
-	if in.node.cfg.Guard != nil {
+	if in.looked {
 		if err := in.readMarker(br, &r); err != nil {
 			return err
 		}
@@ -307,15 +309,15 @@ func (in *inbox) readMarker(br *bufio.Reader, r *member.Reply) error {
 	if r.Kind == '-' {
 		return fmt.Errorf("marker: %w", classify(string(r.Str)))
 	}
-	m, err := readMarker(r, time.Now())
-	in.id = m.id
+	var err error
+	in.id, err = guard.MarkerOf(r)
 	return err
 }
 
 // same reports whether the commands go to the same server process, with the same memory, in the same
 // generation.
 func (in *inbox) same(p *published) bool {
-	return p.state.RunID == in.runID && p.state.Gen == in.gen && p.admission.marker.id == in.id && in.era == in.node.era()
+	return p.state.RunID == in.runID && p.state.Gen == in.gen && p.standing.Marker() == in.id && in.era == in.node.seat.Era()
 }
 
 // push delivers a message, unless the commands are known to go to another server process, or to one
@@ -414,11 +416,11 @@ func (in *inbox) shardedIn(tag string) string {
 // subscribeSharded subscribes where the marker is now, unless that was done. It runs on watch.
 func (in *inbox) subscribeSharded(l *link) error {
 	n := in.node
-	h := n.home.Load()
-	if n.cfg.Shard == nil || h == nil || !strings.HasSuffix(in.channel, ":"+in.id) {
+	home, ok := n.seat.HomeSlot()
+	if !ok || !strings.HasSuffix(in.channel, ":"+in.id) {
 		return nil
 	}
-	tag := hashslot.TagOf(h.slot)
+	tag := hashslot.TagOf(home)
 	n.mu.Lock()
 	s := &in.sharded
 	if s.never || s.pending || s.asked == tag {
@@ -468,8 +470,8 @@ func (in *inbox) shardedSubscribed(channel string, on bool) {
 // marker. It waits until there is one; "" means that the node is closing.
 func (n *Node) inboxOf(channel string) string {
 	for {
-		if p := n.published.Load(); p.admitted {
-			return channel + ":" + p.admission.marker.id
+		if at := n.published.Load().standing; at.Admitted() {
+			return channel + ":" + at.Marker()
 		}
 		select {
 		case <-n.recheck:

@@ -16,6 +16,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node/guard"
 )
 
 const (
@@ -190,11 +191,29 @@ func TestPushOfAnotherProcessIsDropped(t *testing.T) {
 	})
 }
 
+// marked is a session with a member whose marker has this id.
+type marked string
+
+func (m marked) Ask(context.Context, [][]byte) ([]member.Call, error) {
+	str := func(s string) member.Reply { return member.Reply{Kind: '$', Str: []byte(s)} }
+	num := func(n int64) member.Reply { return member.Reply{Kind: ':', Int: n} }
+	look := []member.Reply{str(string(m)), str("n"), str("1000"), num(-2), str(""), num(10), str("")}
+	return []member.Call{{Result: member.Result{Outcome: member.Answered, Reply: member.Reply{Kind: '*', Elems: look}}}}, nil
+}
+func (marked) Queue(*member.Call) error                   { return nil }
+func (marked) Pause(<-chan struct{}, time.Duration) error { return nil }
+
 // The same process with another memory: flushed, or marked, between the connections.
 func TestPushOfAnotherMemoryIsDropped(t *testing.T) {
-	n := &Node{cfg: Config{Guard: NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})}}
-	n.published.Store(&published{state: member.State{Up: true, RunID: "run", Gen: 2},
-		admission: admission{marker: marker{id: "run 5", state: neverForgot}}})
+	n := &Node{ctx: t.Context(), accepting: t.Context()}
+	n.published.Store(&published{state: member.State{Up: true, RunID: "run", Gen: 2}})
+	n.seat = guard.NewSeat(NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second}), (*host)(n), guard.Terms{Patience: time.Second})
+	n.seat.Join()
+	standing, err := n.seat.Admit(marked("run 5"), guard.Process{RunID: "run"})
+	if err != nil || standing.Marker() != "run 5" {
+		t.Fatal(standing.Marker(), err)
+	}
+	n.published.Store(&published{state: n.State(), standing: standing})
 	var l pushLog
 	for name, in := range map[string]*inbox{
 		"this one":            {runID: "run", gen: 2, id: "run 5"},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node/guard"
 )
 
 // Calls that wait in line one behind the other can be one command: a script that executes them in their order
@@ -47,6 +48,22 @@ func (s *session) joinLocked() {
 	}
 	clear(s.items)
 	s.items = s.items[:0]
+}
+
+// appendCall writes a call, with the keys of its slot in the place of those that all locks share.
+func (n *Node) appendCall(b []byte, c *member.Call) []byte { return n.appendFrom(b, c, 0) }
+
+// appendFrom writes what a call has from there on, which is in front of its shared keys.
+func (n *Node) appendFrom(b []byte, c *member.Call, from int) []byte {
+	m := &c.Marks
+	if n.cfg.Shard == nil || m.Sharing == 0 {
+		return append(b, c.Cmd[from:]...)
+	}
+	b = append(b, c.Cmd[from:m.Shared]...)
+	for range m.Sharing { // the script finds its marker's id in the same key
+		b = guard.AppendTokens(b, c.Slot)
+	}
+	return append(b, c.Cmd[m.More:]...)
 }
 
 // appendTagged writes a call that travels alone.
@@ -94,7 +111,7 @@ func appendJoined(b []byte, calls []*member.Call, tag string, sharded bool) []by
 		m := &c.Marks
 		b = append(b, c.Cmd[m.Own:m.Shared]...)
 		if sharded {
-			b = appendTokens(b, c.Slot)
+			b = guard.AppendTokens(b, c.Slot)
 		}
 		b = append(b, c.Cmd[m.More:m.Args]...)
 	}

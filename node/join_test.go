@@ -711,7 +711,7 @@ func FuzzBatch(f *testing.F) {
 				letters += string(calls[i].Item.Letter)
 				keys = append(keys, name)
 				if sharded {
-					keys = append(keys, tokensOf(calls[i].Slot))
+					keys = append(keys, member.TokensKey+":{"+hashslot.TagOf(calls[i].Slot)+"}")
 				}
 				if calls[i].Item.Letter == 'r' {
 					keys = append(keys, name+":1", name+":2")

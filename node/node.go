@@ -16,6 +16,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node/guard"
 )
 
 var _ member.Member = (*Node)(nil)
@@ -36,24 +37,20 @@ type Node struct {
 
 	errOverflow, errClosed, errEnded error // made once, with the name
 
-	offset atomic.Pointer[offset] // of its clock
-
 	accepting context.Context // ends when Close begins
 	refuse    context.CancelFunc
 	ctx       context.Context // ends when Close has nothing to wait for, or no patience
 	cancel    context.CancelFunc
 	closeOnce sync.Once
-	left      sync.Once     // the guard, by a master of a cluster
 	done      chan struct{} // the supervisor has ended
 	recheck   chan struct{} // capacity 1: the inbox compares its server with ours again
 	alter     chan struct{} // capacity 1: there is something in altered
 
 	published atomic.Pointer[published]
-	seat      int                  // in the guard
-	home      atomic.Pointer[home] // of the marker, at a master of a cluster; stored by the supervisor
-	suspect   chan struct{}        // capacity 1: a reply says that the member may not be what it was
-	seek      chan struct{}        // capacity 1: Sentinels may name another master
-	sentinels sync.WaitGroup       // the goroutines that listen to them; the supervisor waits for it
+	seat      *guard.Seat
+	suspect   chan struct{}  // capacity 1: a reply says that the member may not be what it was
+	seek      chan struct{}  // capacity 1: Sentinels may name another master
+	sentinels sync.WaitGroup // the goroutines that listen to them; the supervisor waits for it
 
 	mu         sync.Mutex // guards what follows; held neither during I/O nor around a Listener
 	listener   member.Listener
@@ -70,7 +67,6 @@ type Node struct {
 	// the supervisor's
 	before   predecessor
 	warnings map[string]bool
-	masterID string // of a master of a cluster
 }
 
 // published is everything that Submit and State look at, replaced as a whole.
@@ -78,18 +74,14 @@ type published struct {
 	state   member.State
 	session *session // nil unless state.Up
 	err     error    // what a call gets while session is nil
-	tag     string   // appended to Tagged calls: the marker id, and where its inbox is sharded; noHandOver while the member may not vote
-	barred  error    // not nil while it may not vote: what a Tagged call gets then
+	tag     string   // appended to Tagged calls: the guard's, and where the inbox is sharded
+	barred  error    // not nil while the member may not vote: what a Tagged call gets then
 
-	admission admission // by the guard, if there is one
-	admitted  bool
+	standing guard.Standing
 }
 
 // ackPatience is how long a server waits for its replicas before it answers what is behind a WAIT.
 const ackPatience = 100 * time.Millisecond
-
-// noHandOver tells a release to free the vote and not to execute a waiter's request.
-const noHandOver = "!"
 
 var errConnecting = member.ErrConnecting
 
@@ -116,7 +108,7 @@ func New(c Config) (*Node, error) {
 		n.loads = append(n.loads, resp.Command("SCRIPT", "LOAD", source))
 	}
 	if c.MinReplicasAck > 0 {
-		n.waits = resp.Command("WAIT", strconv.Itoa(c.MinReplicasAck), millis(ackPatience))
+		n.waits = resp.Command("WAIT", strconv.Itoa(c.MinReplicasAck), strconv.FormatInt(ackPatience.Milliseconds(), 10))
 	}
 	if c.TLS != nil {
 		n.tls = tlsConfig(c)
@@ -124,9 +116,11 @@ func New(c Config) (*Node, error) {
 	first := &published{state: member.State{Gen: 1, Acks: n.waits != nil}}
 	n.fall(first, errConnecting)
 	n.published.Store(first)
-	if c.Guard != nil { // which looks at what is published
-		n.seat = c.Guard.join(n)
-	}
+	n.seat = guard.NewSeat(c.Guard, (*host)(n), guard.Terms{
+		Ping: c.PingInterval, Patience: c.DialTimeout, Lag: c.FailoverLag, Logger: c.Logger,
+		Shard: c.Shard, Replicated: c.Shard != nil || c.Sentinels != nil,
+	})
+	n.seat.Join() // from here on the guard looks at what is published
 	if c.Sentinels != nil {
 		for _, addr := range c.Sentinels.Addrs {
 			n.sentinels.Go(func() { n.attend(addr) })
@@ -243,9 +237,7 @@ func (n *Node) Close(ctx context.Context) error {
 		}
 	}
 	n.cancel()
-	if n.cfg.Shard != nil {
-		n.left.Do(func() { n.cfg.Guard.leave(n.seat) })
-	}
+	n.seat.Leave()
 	return err
 }
 
@@ -300,26 +292,10 @@ func (n *Node) change(edit func(p *published)) {
 }
 
 func (n *Node) publishLocked(p *published) {
-	p.state.Votes, p.barred, p.state.Quarantine = p.state.Up, nil, time.Time{}
-	if n.cfg.Guard != nil {
-		fit := p.mayVote(time.Now())
-		may := fit && n.cfg.Guard.met.Load()
-		p.state.Votes = p.state.Up && may
-		switch in := n.inbox; {
-		case !may:
-			p.tag = noHandOver
-		case in != nil && in.id == p.admission.marker.id && in.sharded.heard != "":
-			p.tag = in.id + "/" + in.sharded.heard
-		default:
-			p.tag = p.admission.marker.id
-		}
-		if p.state.Up && fit && !may { // until a majority was met: see Guard.met
-			p.barred = fmt.Errorf("%s: it does not vote before a majority of the members was met: %w", n.name, member.ErrConnecting)
-		}
-		if p.state.Up && !fit {
-			p.state.Quarantine = p.admission.votesFrom
-			p.barred = fmt.Errorf("%s: %w", n.name, &member.QuarantineError{Until: p.admission.votesFrom, Restoring: p.admission.marker.state == forgot})
-		}
+	v := n.seat.Verdict(p.standing, p.state.Up)
+	p.state.Votes, p.state.Quarantine, p.barred, p.tag = v.Votes, v.Quarantine, v.Barred, v.Tag
+	if in := n.inbox; in != nil && in.id == v.Tag && in.sharded.heard != "" {
+		p.tag = in.id + "/" + in.sharded.heard
 	}
 	p.state.Inbox, p.state.Ear, p.state.Deaf = p.state.Up && n.inbox != nil && n.inbox.same(p), 0, nil
 	switch {
@@ -373,9 +349,7 @@ func (n *Node) supervise() {
 			s.end(err)
 		}
 		n.change(func(p *published) { n.fall(p, err) })
-		if n.cfg.Guard != nil {
-			n.cfg.Guard.meet()
-		}
+		n.seat.Fell()
 		if !n.isClosing() {
 			wait := n.pause(failures, err)
 			n.logFailure("member is down", failures, err, wait)
@@ -439,8 +413,10 @@ func (n *Node) isClosing() bool { return n.accepting.Err() != nil }
 func (n *Node) serve(s *session) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	guarding := n.watch(s)
-	defer guarding.stop()
+	watch := n.seat.Watch(s, s.process)
+	defer watch.Stop()
+	seeker := newSeeker(s)
+	defer seeker.stop()
 	closing := n.accepting.Done()
 	drain := &drainer{empty: make(chan struct{}, 1)}
 	unpaid := false // closing, nothing is in flight, but debts must wait for a moment
@@ -449,32 +425,29 @@ func (n *Node) serve(s *session) error {
 		case <-s.broken:
 			return s.cause()
 		case <-n.owed.kick:
-			timer.Reset(min(n.tick(s), guarding.tick(time.Now())))
+			timer.Reset(min(n.tick(s), watch.Tick(time.Now())))
 		case <-timer.C:
-			timer.Reset(min(n.tick(s), guarding.tick(time.Now())))
+			timer.Reset(min(n.tick(s), watch.Tick(time.Now())))
 			if unpaid {
 				unpaid = false
 				drain.ask(s)
 			}
 		case <-n.suspect:
-			if err := guarding.suspected(); err != nil {
+			if err := watch.Suspected(); err != nil {
 				return err
 			}
 			timer.Reset(0)
-		case c := <-guarding.looks:
-			if err := guarding.looked(c); err != nil {
+		case r := <-watch.Results:
+			if err := watch.Take(r); err != nil {
 				return err
 			}
 			timer.Reset(0)
 		case <-n.seek:
-			guarding.seek()
-		case still := <-guarding.sought:
-			if err := guarding.found(still); err != nil {
+			seeker.seek()
+		case still := <-seeker.sought:
+			if err := seeker.found(still); err != nil {
 				return err
 			}
-		case <-guarding.restored:
-			guarding.restoring = false
-			timer.Reset(0)
 		case <-closing:
 			closing = nil // once
 			n.deliver()

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -44,10 +45,10 @@ func (k TargetKind) scheme(secure bool) string {
 
 // modeOf is what INFO says of the kind of a server. Valkey calls it another name from 8.0 on.
 func modeOf(info []byte) string {
-	if mode := field(info, "redis_mode:"); mode != "" {
+	if mode := resp.Field(info, "redis_mode:"); mode != "" {
 		return mode
 	}
-	return field(info, "server_mode:")
+	return resp.Field(info, "server_mode:")
 }
 
 // found makes a SchemeError of what redis_mode in INFO says; nil if that is what was expected, or is not known.

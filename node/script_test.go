@@ -62,7 +62,14 @@ func tagged(source string, args ...string) *result {
 	return r
 }
 
-func (n *Node) setTag(tag string) { n.change(func(p *published) { p.tag = tag }) }
+// setTag is for nodes without a guard, which have no tag. It lasts until the node's state changes.
+func (n *Node) setTag(tag string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := *n.published.Load()
+	p.tag = tag
+	n.published.Store(&p)
+}
 
 func TestScriptsAreLoadedAndRepaired(t *testing.T) {
 	s := startRedis(t)

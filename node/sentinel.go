@@ -229,9 +229,6 @@ func (s *Sentinels) nameOrNone() string {
 	return s.Master + "@" + strings.Join(s.Addrs, ",")
 }
 
-// replicated: a replica may take this server's place, with a part of its memory.
-func (n *Node) replicated() bool { return n.cfg.Shard != nil || n.cfg.Sentinels != nil }
-
 // switches is the channel on which Sentinels tell of failovers.
 const switches = "+switch-master"
 
@@ -347,9 +344,58 @@ func (n *Node) switched(br *bufio.Reader, arrived *atomic.Int64) error {
 // errSwitched: the connection leads to a server that is the master no longer.
 var errSwitched = errors.New("another server is the master now")
 
-// stillMaster asks the Sentinels whether a connection leads to the master they name. If none of them
-// answers, it does. It runs on a goroutine of guardWatch.
-func (n *Node) stillMaster(ctx context.Context, s *session) bool {
-	addr, err := n.cfg.Sentinels.find(ctx)
-	return err != nil || addr == s.link.addr
+// seeker asks the Sentinels, for one session, whether its server is still the master. It belongs to the supervisor. The
+// only other goroutine is that of a question, and stop waits for it.
+type seeker struct {
+	s      *session
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	asking, again bool
+	sought        chan bool // capacity 1: whether this is still the master
+}
+
+func newSeeker(s *session) *seeker {
+	k := &seeker{s: s, sought: make(chan bool, 1)}
+	k.ctx, k.cancel = context.WithCancel(s.node.ctx)
+	return k
+}
+
+func (k *seeker) stop() {
+	k.cancel()
+	k.work.Wait()
+}
+
+// seek asks one question at a time. If the Sentinels have something new to say meanwhile, found asks once more.
+func (k *seeker) seek() {
+	if k.asking {
+		k.again = true
+		return
+	}
+	k.asking = true
+	k.work.Go(func() {
+		ctx, cancel := context.WithTimeout(k.ctx, k.s.node.cfg.DialTimeout)
+		defer cancel()
+		k.sought <- k.stillMaster(ctx)
+	})
+}
+
+// found takes the answer. An error ends the session.
+func (k *seeker) found(still bool) error {
+	k.asking = false
+	if !still {
+		return errSwitched
+	}
+	if k.again {
+		k.again = false
+		k.seek()
+	}
+	return nil
+}
+
+// stillMaster reports whether the session leads to the master that the Sentinels name. If no Sentinel answers, it does.
+func (k *seeker) stillMaster(ctx context.Context) bool {
+	addr, err := k.s.node.cfg.Sentinels.find(ctx)
+	return err != nil || addr == k.s.link.addr
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node/guard"
 )
 
 const (
@@ -54,10 +55,7 @@ type session struct {
 	link *link
 	base time.Time // progress counts from here
 
-	// Of the server process, learnt in the handshake. The supervisor's.
-	runID      string
-	uptime     time.Duration
-	introduced time.Time
+	process guard.Process // behind it, learnt in the handshake; the supervisor's
 
 	kick   chan struct{} // capacity 1: wakes the flusher
 	broken chan struct{} // closed by fail
@@ -233,6 +231,8 @@ func tagSize(tag string) int {
 	var digits [20]byte
 	return len("$\r\n\r\n") + len(strconv.AppendInt(digits[:0], int64(len(tag)), 10)) + len(tag)
 }
+
+var asking = resp.Command("ASKING")
 
 // askingLocked queues what makes a master of a cluster take the next call for a slot that it is about to get.
 func (s *session) askingLocked() {
@@ -484,11 +484,8 @@ func (s *session) complete(entry slot) {
 		refused = naming(refused, string(c.Reply.Str), s.node.sourceOf(c))
 	}
 	s.leave(entry)
-	if s.node.suspects(refused) && c.State.Gen == s.node.State().Gen {
-		select {
-		case s.node.suspect <- struct{}{}:
-		default:
-		}
+	if s.node.seat.Suspects(refused) && c.State.Gen == s.node.State().Gen {
+		s.node.suspicion()
 	}
 	s.node.finish(c, member.Refused, refused)
 }

@@ -1,4 +1,4 @@
-package node
+package guard
 
 import (
 	"testing"
@@ -27,11 +27,11 @@ func TestWhatAMarkerMeans(t *testing.T) {
 		{"names it, whatever else is known", ours, with(func(v *view) { v.saw, v.known = true, true }), accept, 0},
 		{"names a process whose name begins alike", marker{id: "run2 1"}, all, markLost, q},
 		{"names an earlier process", old, all, markLost, q},
-		{"names an earlier process, strict", old, with(func(v *view) { v.mode = GuardStrict }), markLost, q},
-		{"names an earlier process, guard off", old, with(func(v *view) { v.mode = GuardOff }), accept, 0},
-		{"names an earlier process of a master, guard off", marker{id: "other 1", recall: recall{repl: "a", now: "b", older: "000"}}, with(func(v *view) { v.mode = GuardOff }), accept, 0},
-		{"names the master of before, guard off", marker{id: "other 1", recall: recall{repl: "a", now: "b", older: "a"}}, with(func(v *view) { v.mode = GuardOff }), markLost, q},
-		{"missing, guard off", none, with(func(v *view) { v.mode, v.known = GuardOff, true }), markLost, q},
+		{"names an earlier process, strict", old, with(func(v *view) { v.mode = Strict }), markLost, q},
+		{"names an earlier process, guard off", old, with(func(v *view) { v.mode = Off }), accept, 0},
+		{"names an earlier process of a master, guard off", marker{id: "other 1", recall: recall{repl: "a", now: "b", older: "000"}}, with(func(v *view) { v.mode = Off }), accept, 0},
+		{"names the master of before, guard off", marker{id: "other 1", recall: recall{repl: "a", now: "b", older: "a"}}, with(func(v *view) { v.mode = Off }), markLost, q},
+		{"missing, guard off", none, with(func(v *view) { v.mode, v.known = Off, true }), markLost, q},
 		{"missing at all members, old servers", none, all, markNew, 0},
 		{"missing at all, young servers", none, with(func(v *view) { v.uptime = 10 * time.Second }), markNew, 21 * time.Second},
 		{"missing at all, just started", none, with(func(v *view) { v.uptime = 0 }), markNew, q},
@@ -81,8 +81,6 @@ func TestCountersAreRestoredToTheGreatestThatEnoughMembersKnow(t *testing.T) {
 }
 
 func TestMarkerIsReadAsItWasWritten(t *testing.T) {
-	str := func(s string) member.Reply { return member.Reply{Kind: '$', Str: []byte(s)} }
-	num := func(n int64) member.Reply { return member.Reply{Kind: ':', Int: n} }
 	now := time.Now()
 	m, err := readMarker(&member.Reply{Kind: '*', Elems: []member.Reply{
 		str("run 5000000"), str("g"), str("30000"), num(1500), str("1"), num(7000000), str("6500000")}}, now)
@@ -119,18 +117,16 @@ func TestSomebodyElseIsMarkingWhereAMarkerIsYoung(t *testing.T) {
 		{"no marker", 1, marker{state: neverForgot}, false},
 		{"its own", 0, marker{id: "run 1", state: neverForgot}, false},
 	} {
-		g := NewGuard(GuardConfig{Members: 2, MaxTTL: time.Second})
+		g := New(Config{Members: 2, MaxTTL: time.Second})
 		for seat := range 2 {
-			n := &Node{}
-			p := &published{}
+			h := &fakeHost{}
 			if seat == tc.seat {
-				p.admission.marker = tc.m
+				h.standing.marker = tc.m
 				if tc.m.arrived.IsZero() {
-					p.admission.marker.arrived = time.Now()
+					h.standing.marker.arrived = time.Now()
 				}
 			}
-			n.published.Store(p)
-			g.join(n)
+			NewSeat(g, h, Terms{}).Join()
 		}
 		require.Equal(t, tc.young, g.view(0, 0, 0, 0).young, tc.name)
 	}
@@ -138,21 +134,19 @@ func TestSomebodyElseIsMarkingWhereAMarkerIsYoung(t *testing.T) {
 
 // Looks are answered before the restoring and taken after it, and the other way round.
 func TestLookFromBeforeTheRestoringIsNotTaken(t *testing.T) {
-	n := &Node{cfg: Config{Guard: NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})}, accepting: t.Context()}
-	n.cfg.Guard.join(n)
-	n.cfg.Guard.met.Store(true)
-	n.published.Store(&published{state: member.State{Up: true, Gen: 1}, admitted: true,
-		admission: admission{marker: marker{id: "run 1", state: forgot, left: time.Minute, arrived: time.Now()}}})
-	known := func() marker { m, _ := n.lastMarker(); return m }
+	h := admitted(t, marker{id: "run 1", state: forgot, left: time.Minute, arrived: time.Now()})
+	known := func() marker { return h.Now().Standing.marker }
+	take := h.seat.take
 
-	n.take(marker{id: "run 1", state: forgot, arrived: time.Now()})
+	take(marker{id: "run 1", state: forgot, arrived: time.Now()})
 	require.Zero(t, known().left, "a newer reading")
-	require.False(t, n.State().Votes)
-	n.take(marker{id: "run 1", state: whole, arrived: time.Now()})
-	require.True(t, n.State().Votes)
-	n.take(marker{id: "run 1", state: forgot, arrived: time.Now()})
+	require.False(t, h.Now().State.Votes)
+	h.standing.votesFrom = time.Now() // by our own count, too
+	take(marker{id: "run 1", state: whole, arrived: time.Now()})
+	require.True(t, h.Now().State.Votes)
+	take(marker{id: "run 1", state: forgot, arrived: time.Now()})
 	require.Equal(t, whole, known().state, "answered before it was restored")
-	require.True(t, n.State().Votes)
-	n.take(marker{id: "run 2", state: neverForgot, arrived: time.Now()})
+	require.True(t, h.Now().State.Votes)
+	take(marker{id: "run 2", state: neverForgot, arrived: time.Now()})
 	require.Equal(t, "run 1", known().id, "another marking begins another generation first")
 }

@@ -1,8 +1,6 @@
-package node
+package guard
 
 import (
-	"bufio"
-	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,45 +14,86 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// The text of the guard's scripts, on a real server and on the embedded one that tests in fake time use.
+// The text of the guard's scripts, on a real server and on the embedded one that tests in fake time use. The server in
+// memory that stands for them here does the same.
 func TestGuardScriptsDoWhatTheProtocolSays(t *testing.T) {
 	for _, kind := range []struct {
 		name  string
-		start func(t *testing.T) redistest.Server
+		start func(t *testing.T) (do func(args ...string) member.Reply, flush func())
 	}{
-		{"embedded", func(t *testing.T) redistest.Server { return rt.Embedded(t, 1).Servers[0] }},
-		{"real", func(t *testing.T) redistest.Server { return rt.Real(t, 1).Servers[0] }},
+		{"in memory", func(*testing.T) (func(args ...string) member.Reply, func()) {
+			s := newServer("run")
+			return s.do, s.flush
+		}},
+		{"embedded", func(t *testing.T) (func(args ...string) member.Reply, func()) {
+			return served(t, rt.Embedded(t, 1).Servers[0])
+		}},
+		{"real", func(t *testing.T) (func(args ...string) member.Reply, func()) {
+			return served(t, rt.Real(t, 1).Servers[0])
+		}},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
-			server := kind.start(t)
+			do, flush := kind.start(t)
 			for _, c := range guardCases {
 				t.Run(c.name, func(t *testing.T) {
-					require.NoError(t, server.Flush())
-					conn, err := server.Dialer().DialContext(t.Context(), "tcp", server.Addr())
-					require.NoError(t, err)
-					defer conn.Close()
-					c.test(&memory{T: t, server: server, conn: conn, br: bufio.NewReader(conn)})
+					flush()
+					c.test(&memory{T: t, do: do, flush: flush})
 				})
 			}
 		})
 	}
 }
 
+func served(t *testing.T, server redistest.Server) (do func(args ...string) member.Reply, flush func()) {
+	do = func(args ...string) member.Reply {
+		v, err := server.Do(t.Context(), args...)
+		require.NoError(t, err, args)
+		return replyOf(v)
+	}
+	return do, func() { require.NoError(t, server.Flush()) }
+}
+
+// replyOf makes a reply of what a test server answers.
+func replyOf(v any) member.Reply {
+	switch v := v.(type) {
+	case nil:
+		return null
+	case int64:
+		return num(v)
+	case string:
+		return str(v)
+	case []any:
+		r := list()
+		for _, e := range v {
+			r.Elems = append(r.Elems, replyOf(e))
+		}
+		return r
+	}
+	panic(v)
+}
+
+func show(r member.Reply) string {
+	switch r.Kind {
+	case ':':
+		return strconv.FormatInt(r.Int, 10)
+	case '*':
+		var parts []string
+		for _, e := range r.Elems {
+			parts = append(parts, show(e))
+		}
+		return "[" + strings.Join(parts, " ") + "]"
+	}
+	return string(r.Str)
+}
+
 // memory is what one member knows of itself.
 type memory struct {
 	*testing.T
-	server redistest.Server
-	conn   net.Conn
-	br     *bufio.Reader
+	do    func(args ...string) member.Reply
+	flush func()
 }
 
-func (s *memory) send(cmd []byte) (r member.Reply) {
-	s.Helper()
-	_, err := s.conn.Write(cmd)
-	require.NoError(s, err)
-	require.NoError(s, readReply(s.br, &r, 0))
-	return r
-}
+func (s *memory) send(cmd []byte) member.Reply { s.Helper(); return s.do(words(cmd)...) }
 
 // run executes one of the guard's scripts.
 func (s *memory) run(cmd []byte) marker {
@@ -65,14 +104,24 @@ func (s *memory) run(cmd []byte) marker {
 	return m
 }
 
-func (s *memory) look() marker { s.Helper(); return s.run(lookCommand) }
+func (s *memory) look() marker { s.Helper(); return s.run(plainHome.look) }
 
 func (s *memory) ask(args ...string) any {
 	s.Helper()
-	v, err := s.server.Do(s.Context(), args...)
-	require.NoError(s, err)
-	return v
+	switch r := s.do(args...); r.Kind {
+	case ':':
+		return r.Int
+	case '$':
+		return string(r.Str)
+	}
+	return nil
 }
+
+func markCommand(runID string, q, quarantine time.Duration, state string) []byte {
+	return plainHome.markCommand(runID, "", q, quarantine, state)
+}
+
+var tableCommand = plainHome.command(tableLua)
 
 // unchanged runs a script that must do nothing but tell how things are.
 func (s *memory) unchanged(cmd []byte) {
@@ -142,7 +191,7 @@ var guardCases = []guardCase{
 	{"restore raises the counters and makes the member whole", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
 		s.ask("HSET", member.TokensKey, "7", "50", "8", "60") // granted since
-		m = s.run(guardCommand(restoreLua, m.id, "0", millis(leases), "7", "100", "8", "55", "9", "1"))
+		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "7", "100", "8", "55", "9", "1"))
 		require.Equal(s, whole, m.state)
 		require.False(s, m.clk)
 		for bucket, want := range map[string]string{"7": "100", "8": "60", "9": "1"} {
@@ -151,38 +200,38 @@ var guardCases = []guardCase{
 	}},
 	{"restore tells where order goes on from the clocks", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		require.True(s, s.run(guardCommand(restoreLua, m.id, "1", millis(leases))).clk)
+		require.True(s, s.run(plainHome.command(restoreLua, m.id, "1", millis(leases))).clk)
 	}},
 	{"restore for another marking does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.unchanged(guardCommand(restoreLua, m.id+"0", "0", millis(leases), "7", "100"))
-		s.unchanged(guardCommand(restoreLua, "run 1", "0", millis(leases), "7", "100"))
+		s.unchanged(plainHome.command(restoreLua, m.id+"0", "0", millis(leases), "7", "100"))
+		s.unchanged(plainHome.command(restoreLua, "run 1", "0", millis(leases), "7", "100"))
 	}},
 	{"restore of a member in quarantine does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, rest, forgot))
-		s.unchanged(guardCommand(restoreLua, m.id, "0", millis(leases), "7", "100"))
+		s.unchanged(plainHome.command(restoreLua, m.id, "0", millis(leases), "7", "100"))
 	}},
 	{"restore of a member that is whole, or never forgot, does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.run(guardCommand(restoreLua, m.id, "0", millis(leases), "7", "100"))
-		s.unchanged(guardCommand(restoreLua, m.id, "1", millis(leases), "7", "200")) // a second client's, late
+		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "7", "100"))
+		s.unchanged(plainHome.command(restoreLua, m.id, "1", millis(leases), "7", "200")) // a second client's, late
 		m = s.run(markCommand("other", leases, 0, neverForgot))
-		s.unchanged(guardCommand(restoreLua, m.id, "1", millis(leases), "7", "200"))
+		s.unchanged(plainHome.command(restoreLua, m.id, "1", millis(leases), "7", "200"))
 	}},
 	{"lift raises q and says when", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))
 		require.Negative(s, m.raised)
-		m = s.run(guardCommand(liftLua, m.id, millis(2*leases)))
+		m = s.run(plainHome.command(liftLua, m.id, millis(2*leases)))
 		require.Equal(s, 2*leases, m.q)
 		require.GreaterOrEqual(s, m.raised, time.Duration(0))
 		require.Less(s, m.raised, 20*time.Second)
 	}},
 	{"lift prolongs a quarantine by the difference, once", func(s *memory) {
 		for _, state := range []string{forgot, neverForgot} {
-			require.NoError(s, s.server.Flush())
+			s.flush()
 			m := s.run(markCommand("run", leases, rest, state))
 			for _, q := range []time.Duration{2 * leases, 2 * leases, 3 * leases} { // of three clients
-				m = s.run(guardCommand(liftLua, m.id, millis(q)))
+				m = s.run(plainHome.command(liftLua, m.id, millis(q)))
 			}
 			require.Equal(s, 3*leases, m.q)
 			require.Greater(s, m.left, rest+2*leases-20*time.Second)
@@ -191,21 +240,21 @@ var guardCases = []guardCase{
 	}},
 	{"lift of a member that waits to be restored begins another quarantine", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		m = s.run(guardCommand(liftLua, m.id, millis(2*leases)))
+		m = s.run(plainHome.command(liftLua, m.id, millis(2*leases)))
 		require.Equal(s, forgot, m.state)
 		require.Greater(s, m.left, leases-20*time.Second)
 		require.LessOrEqual(s, m.left, leases)
 	}},
 	{"lift of a member that votes silences nobody", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))
-		require.Zero(s, s.run(guardCommand(liftLua, m.id, millis(2*leases))).left)
+		require.Zero(s, s.run(plainHome.command(liftLua, m.id, millis(2*leases))).left)
 		m = s.run(markCommand("other", leases, 0, forgot))
-		s.run(guardCommand(restoreLua, m.id, "0", millis(leases)))
-		require.Zero(s, s.run(guardCommand(liftLua, m.id, millis(2*leases))).left)
+		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases)))
+		require.Zero(s, s.run(plainHome.command(liftLua, m.id, millis(2*leases))).left)
 	}},
 	{"restore with a greater q prolongs the quarantine and restores nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		m = s.run(guardCommand(restoreLua, m.id, "0", millis(2*leases), "7", "100"))
+		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(2*leases), "7", "100"))
 		require.Equal(s, forgot, m.state)
 		require.Equal(s, 2*leases, m.q)
 		require.Greater(s, m.left, leases-20*time.Second)
@@ -213,43 +262,43 @@ var guardCases = []guardCase{
 		require.GreaterOrEqual(s, m.raised, time.Duration(0), "clients that ask for so much must wait until all know")
 		require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
 		s.ask("DEL", quarantineKey) // it is over
-		m = s.run(guardCommand(restoreLua, m.id, "0", millis(leases), "7", "100"))
+		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "7", "100"))
 		require.Equal(s, whole, m.state, "a client that knows less does not prolong it")
 		require.Equal(s, 2*leases, m.q)
 	}},
 	{"lift never lowers, and leaves another marking alone", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))
-		s.unchanged(guardCommand(liftLua, m.id, millis(leases-time.Second)))
-		s.unchanged(guardCommand(liftLua, m.id, millis(leases)))
-		s.unchanged(guardCommand(liftLua, "run 1", millis(2*leases)))
+		s.unchanged(plainHome.command(liftLua, m.id, millis(leases-time.Second)))
+		s.unchanged(plainHome.command(liftLua, m.id, millis(leases)))
+		s.unchanged(plainHome.command(liftLua, "run 1", millis(2*leases)))
 	}},
 	{"stamp of a slot whose master forgot waits until others were asked for how long", func(s *memory) {
 		key := tokensOf(7)
-		stamp := func(told string) int64 {
-			return s.send(resp.Command("EVAL", stampLua, "1", key, "new 9", millis(leases), told)).Int
+		stamp := func(told bool) int64 {
+			return s.send(stampCommand(7, "new 9", leases, told)).Int
 		}
 		s.ask("HSET", key, "id", "old 5", "forgot", "1")
-		require.EqualValues(s, -1, stamp("0"))
+		require.EqualValues(s, -1, stamp(false))
 		require.Equal(s, "old 5", s.ask("HGET", key, "id"))
-		require.EqualValues(s, 1, stamp("1"))
+		require.EqualValues(s, 1, stamp(true))
 		require.Equal(s, "new 9", s.ask("HGET", key, "id"))
 		s.ask("HSET", key, "id", "old "+strconv.FormatInt(time.Now().UnixMicro(), 10), "forgot", "1")
-		require.EqualValues(s, 0, stamp("1"), "marked a moment ago")
+		require.EqualValues(s, 0, stamp(true), "marked a moment ago")
 		s.ask("HDEL", key, "forgot")
-		require.EqualValues(s, 1, stamp("0"), "its master remembers")
+		require.EqualValues(s, 1, stamp(false), "its master remembers")
 	}},
 	{"carry of a marker that another client has carried raises its q", func(s *memory) {
 		info, _ := s.ask("INFO", "replication").(string)
-		repl := field([]byte(info), "master_replid:")
+		repl := resp.Field([]byte(info), "master_replid:")
 		if repl == "" {
 			return // the embedded server has no replication id
 		}
 		s.ask("HSET", member.MarkerKey, "id", "run 5", "state", forgot, "q", millis(leases), "repl", repl)
 		s.ask("SET", quarantineKey, "1", "PX", millis(rest))
-		m := s.run(guardCommand(shardLua+carryLua, "run 5", forgot, millis(2*leases), "0", repl, "0"))
+		m := s.run(groupHome.command(carryLua, "run 5", forgot, millis(2*leases), "0", repl, "0"))
 		require.Equal(s, 2*leases, m.q)
 		require.Greater(s, m.left, rest+leases-20*time.Second)
-		s.unchanged(guardCommand(shardLua+carryLua, "run 5", forgot, millis(3*leases), "0", "other", "0"))
+		s.unchanged(groupHome.command(carryLua, "run 5", forgot, millis(3*leases), "0", "other", "0"))
 	}},
 	{"table tells marker and counters", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))

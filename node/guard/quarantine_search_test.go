@@ -1,4 +1,4 @@
-package node
+package guard
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 )
 
 // A search of all schedules in which members forget under clients of different MaxTTL. It drives decide, longestOf,
-// admission.reads and published.mayVote as they are; what the scripts do is written out in qMember, and a case of
+// Standing.reads and Standing.mayVote as they are; what the scripts do is written out in qMember, and a case of
 // TestGuardScriptsDoWhatTheProtocolSays compares that with their text (init, below). The rules: docs/protocol.md,
 // "Restart guard".
 //
@@ -24,7 +24,6 @@ import (
 
 const (
 	qMembers = 3
-	qEnough  = qMembers - (qMembers/2 + 1) + 1
 	qTick    = time.Hour // long beside what a test takes
 )
 
@@ -91,8 +90,8 @@ type qSeen struct {
 	learner int8 // ticks until all have learnt of our q
 }
 
-func (s *qSeen) admission() admission {
-	a := admission{votesFrom: qZero.Add(time.Duration(s.own) * qTick)}
+func (s *qSeen) standing() Standing {
+	a := Standing{admitted: true, votesFrom: qZero.Add(time.Duration(s.own) * qTick)}
 	if s.run > 0 {
 		a.marker = marker{id: qIDs[s.run-1], state: qStates[s.state]}
 	}
@@ -103,9 +102,9 @@ func (s *qSeen) admission() admission {
 }
 
 func (s *qSeen) reads(m *qMember) {
-	a := s.admission()
+	a := s.standing()
 	if s.run != m.run+1 {
-		a = admission{}
+		a = Standing{}
 	}
 	a = a.reads(m.marker())
 	*s = qSeen{run: m.run + 1, state: m.state, left: a.marker.left > 0, own: max(0, int8(a.votesFrom.Sub(qZero)/qTick)), learner: m.raised}
@@ -118,8 +117,7 @@ func (s *qSeen) votes(m *qMember) bool {
 	if s.learner > 0 || s.run != m.run+1 {
 		return false
 	}
-	p := &published{admission: s.admission(), admitted: true}
-	return p.mayVote(qZero)
+	return s.standing().mayVote(qZero)
 }
 
 type qClient struct {
@@ -217,7 +215,7 @@ func (r *qRules) next(w *qWorld, yield func(s qStep, w *qWorld)) {
 			})
 			if int(w.clients[ci].target) == i+1 {
 				try(ci, i, "restores", func(_ *qWorld, c *qClient, m *qMember) bool {
-					if bits.OnesCount8(c.read) < qEnough && !r.byClock {
+					if bits.OnesCount8(c.read) < enoughSources(qMembers) && !r.byClock {
 						return false
 					}
 					var sources []source
@@ -244,7 +242,7 @@ func (r *qRules) look(w *qWorld, c *qClient, m *qMember, i int, ttl int8) bool {
 			c.trust = 0
 		}
 	}
-	v := view{mode: GuardStrict, saw: c.saw, known: c.known&bit != 0, members: qMembers, unmarked: 1, q: time.Duration(c.q) * qTick,
+	v := view{mode: Strict, saw: c.saw, known: c.known&bit != 0, members: qMembers, unmarked: 1, q: time.Duration(c.q) * qTick,
 		waited: time.Hour, patience: time.Second}
 	switch do, quarantine := decide(m.marker(), qRuns[m.run], v); do {
 	case markLost:
@@ -420,7 +418,7 @@ func init() {
 	guardCases = append(guardCases, guardCase{"raise and restore do what the search takes them to do", func(s *memory) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		for range 40 {
-			require.NoError(s, s.server.Flush())
+			s.flush()
 			model := qMember{state: qState(1 + rng.IntN(2)), q: 1, left: int8(rng.IntN(2))}
 			m := s.run(markCommand("a", qTick, time.Duration(model.left)*qTick, qStates[model.state]))
 			for range 6 {
@@ -428,10 +426,10 @@ func init() {
 				switch rng.IntN(3) {
 				case 0:
 					model.raise(q, true)
-					s.run(guardCommand(liftLua, m.id, millis(time.Duration(q)*qTick)))
+					s.run(plainHome.command(liftLua, m.id, millis(time.Duration(q)*qTick)))
 				case 1:
 					model.restore(q, true)
-					s.run(guardCommand(restoreLua, m.id, "0", millis(time.Duration(q)*qTick)))
+					s.run(plainHome.command(restoreLua, m.id, "0", millis(time.Duration(q)*qTick)))
 				case 2:
 					model.left = 0
 					s.ask("DEL", quarantineKey)

@@ -1,4 +1,4 @@
-package node
+package guard
 
 import (
 	"testing"
@@ -6,8 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/redquorum/redquorum/member"
 )
 
 // apart returns base moved by mono on the monotonic and by wall on the wall clock, as after a suspend, or after
@@ -22,11 +20,11 @@ func apart(t *testing.T, base time.Time, mono, wall time.Duration) time.Time {
 
 func TestQuarantineDoesNotEndByTheWallClock(t *testing.T) {
 	base := time.Now()
-	resting := admission{}.reads(marker{id: "run 1", state: neverForgot, left: 30 * time.Second, arrived: base})
+	resting := Standing{}.reads(marker{id: "run 1", state: neverForgot, left: 30 * time.Second, arrived: base})
 	over := resting.reads(marker{id: "run 1", state: neverForgot, arrived: base.Add(time.Second)}) // by the member's word
 	for _, tc := range []struct {
 		name  string
-		a     admission
+		a     Standing
 		now   time.Time
 		votes bool
 	}{
@@ -36,8 +34,8 @@ func TestQuarantineDoesNotEndByTheWallClock(t *testing.T) {
 		{"the wall clock was set back", over, apart(t, base, 30*time.Second, -time.Hour), true},
 		{"the end by our count, and the member has not said so", resting, base.Add(time.Hour), false},
 	} {
-		p := &published{admission: tc.a, admitted: true}
-		require.Equal(t, tc.votes, p.mayVote(tc.now), tc.name)
+		tc.a.admitted = true
+		require.Equal(t, tc.votes, tc.a.mayVote(tc.now), tc.name)
 	}
 }
 
@@ -47,7 +45,7 @@ func TestLaterLookNeverShortensAQuarantine(t *testing.T) {
 	at := func(after, left time.Duration) marker {
 		return marker{id: "run 1", state: neverForgot, q: 30 * time.Second, left: left, arrived: base.Add(after)}
 	}
-	a := admission{}.reads(at(0, 30*time.Second))
+	a := Standing{}.reads(at(0, 30*time.Second))
 	require.Equal(t, base.Add(30*time.Second), a.votesFrom)
 	for _, m := range []marker{at(time.Second, 5*time.Second), at(2*time.Second, 0), at(3*time.Second, 27*time.Second)} {
 		a = a.reads(m)
@@ -68,16 +66,13 @@ func TestLaterLookNeverShortensAQuarantine(t *testing.T) {
 
 // Another client restores a member whose clock was set forward. Who has counted the quarantine goes on counting.
 func TestMemberThatOthersRestoredEarlyWaitsForOurOwnCount(t *testing.T) {
-	n := &Node{cfg: Config{Guard: NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})}, accepting: t.Context()}
-	n.cfg.Guard.join(n)
-	n.cfg.Guard.met.Store(true)
-	a := admission{}.reads(marker{id: "run 1", state: forgot, left: time.Minute, arrived: time.Now()})
-	n.published.Store(&published{state: member.State{Up: true, Gen: 1}, admitted: true, admission: a})
-	n.take(marker{id: "run 1", state: whole, arrived: time.Now()})
-	require.False(t, n.State().Votes)
-	require.Equal(t, a.votesFrom, n.State().Quarantine)
-	n.take(marker{id: "run 1", state: whole, arrived: time.Now().Add(time.Hour)})
-	require.Equal(t, a.votesFrom, n.State().Quarantine)
+	h := admitted(t, marker{id: "run 1", state: forgot, left: time.Minute, arrived: time.Now()})
+	from := h.Now().Standing.votesFrom
+	h.seat.take(marker{id: "run 1", state: whole, arrived: time.Now()})
+	require.False(t, h.Now().State.Votes)
+	require.Equal(t, from, h.Now().State.Quarantine)
+	h.seat.take(marker{id: "run 1", state: whole, arrived: time.Now().Add(time.Hour)})
+	require.Equal(t, from, h.Now().State.Quarantine)
 }
 
 func TestAnySourceTellsOfTheLongestLease(t *testing.T) {

@@ -1,0 +1,276 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
+)
+
+// Process is the server process behind a session.
+type Process struct {
+	RunID    string        // "" if the server does not tell
+	Uptime   time.Duration // at Seen
+	Seen     time.Time
+	MasterID string // CLUSTER MYID of a master of a cluster
+}
+
+var (
+	// errSlots: a topology that names this master must come first.
+	errSlots = fmt.Errorf("%w: the server is not known to serve any slot", member.ErrConnecting)
+	// errReplica: the server became a replica, or was one all along.
+	errReplica = errors.New("the server is a replica")
+)
+
+// place is where the member's marker is.
+func (s *Seat) place() *home {
+	if h := s.home.Load(); h != nil {
+		return h
+	}
+	if s.terms.Replicated {
+		return groupHome
+	}
+	return plainHome
+}
+
+// LookCommand is the look at the member's marker. It is nil for a member without a guard.
+func (s *Seat) LookCommand() []byte {
+	if s.guard == nil {
+		return nil
+	}
+	return s.place().look
+}
+
+// askMarker sends one of the guard's commands and reads the marker it returns.
+func (s *Seat) askMarker(ctx context.Context, on Session, cmd []byte) (marker, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.terms.Patience)
+	defer cancel()
+	calls, err := on.Ask(ctx, [][]byte{cmd})
+	if err != nil {
+		return marker{}, fmt.Errorf("marker: %w", err)
+	}
+	if c := &calls[0]; c.Outcome != member.Answered {
+		return marker{}, fmt.Errorf("marker: %w", c.Err)
+	}
+	return readMarker(&calls[0].Reply, calls[0].At)
+}
+
+// Admit reads the marker of the member on a new session, marks the member if it must be marked, and returns its
+// standing. Admit runs before the session is published, and again when a generation has ended. While the client has
+// not looked at the other members for the first time, Admit waits for them for up to Terms.Patience. Without a guard
+// the standing is the zero value.
+func (s *Seat) Admit(on Session, p Process) (Standing, error) {
+	if s.guard == nil {
+		return Standing{}, nil
+	}
+	if p.RunID == "" {
+		p.RunID = unknownRun
+	}
+	s.masterID = p.MasterID
+	a, err := s.admit(on, p)
+	a.admitted = a.marker.id != ""
+	return a, err
+}
+
+func (s *Seat) admit(on Session, p Process) (Standing, error) {
+	g, t, runID := s.guard, &s.terms, p.RunID
+	ctx := s.host.Context()
+	began := time.Now()
+	searched := false
+	for {
+		news := g.news()
+		if t.Shard != nil {
+			switch err := s.settle(); {
+			case err == nil:
+			case clock.Elapsed(began, time.Now()) >= t.Patience:
+				return Standing{}, err
+			default: // a topology that names it is about to come
+				if err := on.Pause(news, 5*time.Millisecond); err != nil {
+					return Standing{}, err
+				}
+				continue
+			}
+		}
+		m, err := s.askMarker(ctx, on, s.place().look)
+		if err != nil {
+			return Standing{}, err
+		}
+		if t.Replicated && m.role != "master" {
+			s.doubt()
+			return Standing{}, errReplica
+		}
+		if t.Shard != nil && m.id == "" && runID != unknownRun && !searched {
+			searched = true
+			carried, err := s.stray(on, runID)
+			if err != nil {
+				return Standing{}, err
+			}
+			if carried.id != "" {
+				m = carried
+			}
+		}
+		g.found(s.number, m)
+		waited := clock.Elapsed(began, time.Now())
+		// Of what the clocks say the server's age gets the least: a wall clock set forward makes nothing older.
+		v := g.view(s.number, p.Uptime+time.Since(p.Seen), waited, t.Patience)
+		if t.Replicated {
+			v.lag = max(0, t.Lag)
+		}
+		// Its slot was marked for this process: somebody is about to carry the marker here.
+		v.young = v.young || m.id == "" && strings.HasPrefix(m.stamp, runID+" ")
+		do, quarantine := decide(m, runID, v)
+		if do == markLost && t.Shard != nil && m.id == "" && !m.promoted() && s.inherited(on) {
+			do, quarantine, v.q = markNew, 0, g.longest()
+		}
+		switch do {
+		case accept:
+			if !m.known() { // Off, and another process
+				if m, err = s.askMarker(ctx, on, s.place().command(renameLua, m.id, m.now)); err != nil {
+					return Standing{}, err
+				}
+			}
+			return s.accepted(on, m)
+		case markNew, markLost:
+			return s.mark(on, m, runID, do, v.q, withLag(m, do, quarantine, t.Lag))
+		}
+		if err := on.Pause(news, 100*time.Millisecond); err != nil {
+			return Standing{}, err
+		}
+	}
+}
+
+// doubt tells the cluster that the topology does not fit this server.
+func (s *Seat) doubt() {
+	if s.terms.Shard != nil {
+		s.terms.Shard.Unknown()
+	}
+}
+
+// accepted takes over a standing. If the member does not know how long our leases may be, accepted raises its q. The
+// member votes when all other clients have had a ping's time to learn of it.
+func (s *Seat) accepted(on Session, m marker) (Standing, error) {
+	g, t := s.guard, &s.terms
+	var a Standing
+	if before := s.host.Now().Standing; before.marker.id == m.id {
+		a = before // of one marking, whatever the connection
+	}
+	if m.q < g.cfg.MaxTTL {
+		lifted, err := s.askMarker(s.host.Context(), on, s.place().command(liftLua, m.id, millis(g.cfg.MaxTTL)))
+		if err != nil {
+			return Standing{}, err
+		}
+		if lifted.id != m.id {
+			return Standing{}, errMarker
+		}
+		m = lifted
+		t.Logger.Info("member learns of longer leases and votes after one ping", "member", s.host.Name(), "max_ttl", g.cfg.MaxTTL)
+		s.event("lifted", lifted.arrived.Add(t.Ping))
+	}
+	if r := m.raised; r >= 0 && r < t.Ping { // by this client or another
+		a.lifted = m.arrived.Add(t.Ping - r)
+	}
+	a = a.reads(m)
+	g.tell(s.number)
+	switch {
+	case a.marker.state == forgot:
+		t.Logger.Info("member may have forgotten, and does not vote yet", "member", s.host.Name(), "for", a.marker.left)
+		s.event("quarantined", a.votesFrom)
+	case a.marker.left > 0:
+		t.Logger.Info("member is used for the first time, and does not vote yet", "member", s.host.Name(), "for", a.marker.left)
+		s.event("quarantined", a.votesFrom)
+	}
+	return a, nil
+}
+
+// mark writes a new marker. q is what the quarantine was decided with. If the client heard of a greater one meanwhile,
+// the restoring must see that it is greater.
+func (s *Seat) mark(on Session, old marker, runID string, do action, q, quarantine time.Duration) (Standing, error) {
+	g := s.guard
+	state := forgot
+	if do == markNew {
+		state = neverForgot
+		g.marking()
+	}
+	m, err := s.askMarker(s.host.Context(), on, s.place().markCommand(runID, old.now, q, quarantine, state))
+	if err != nil {
+		return Standing{}, err
+	}
+	if !m.of(runID) {
+		return Standing{}, errMarker
+	}
+	if s.terms.Shard != nil {
+		if err := s.stampAll(on, m); err != nil {
+			return Standing{}, err
+		}
+	}
+	g.found(s.number, m)
+	if m.q < g.cfg.MaxTTL { // marked meanwhile, by a client that does not know how long our leases may be
+		return s.accepted(on, m)
+	}
+	g.tell(s.number)
+	a := Standing{}.reads(m)
+	s.tellMarked(old, m, a.votesFrom)
+	return a, nil
+}
+
+// tellMarked logs what a marking means for the member.
+func (s *Seat) tellMarked(old, m marker, votesFrom time.Time) {
+	log, name := s.terms.Logger, s.host.Name()
+	until := time.Now().Add(m.left).Round(time.Second).Format(time.TimeOnly)
+	why := "it is younger than the longest lease, so it may be one that lost everything"
+	if old.promoted() {
+		why = "it was a replica, so it may have taken over before what was granted had reached it"
+	}
+	switch {
+	case m.state == forgot && old.id == "":
+		log.Warn("member has no memory of its locks and does not vote yet", "member", name,
+			"why", "it has no marker: it was emptied, or is new while not all members could be asked", "for", m.left, "until", until)
+		s.event("forgot", votesFrom)
+	case m.state == forgot:
+		log.Warn("member has restarted and does not vote yet", "member", name,
+			"why", "it may have forgotten leases that still run", "for", m.left, "until", until)
+		s.event("forgot", votesFrom)
+	case m.left > 0:
+		log.Warn("member is used for the first time and does not vote yet", "member", name,
+			"why", why, "for", m.left, "until", until,
+			"skip", "WithFreshMembers, if nothing was ever held at these members")
+		s.event("marked", votesFrom)
+	default:
+		s.event("marked", votesFrom)
+	}
+}
+
+// readmit ends the generation of a session: what was voted, promised or pushed before counts for nothing. Then it
+// begins the next one.
+func (s *Seat) readmit(on Session, p Process) error {
+	s.NewEra()
+	s.host.Publish(func(gen *uint64, a *Standing) {
+		*gen++
+		a.admitted = false
+	})
+	next, err := s.Admit(on, p)
+	if err != nil {
+		return err
+	}
+	s.host.Publish(func(_ *uint64, a *Standing) { *a = next })
+	s.host.Recheck()
+	return nil
+}
+
+// take publishes a newer reading of the same marker.
+func (s *Seat) take(m marker) {
+	s.guard.found(s.number, m)
+	s.host.Publish(func(_ *uint64, a *Standing) { *a = a.takes(m) })
+}
+
+// Suspects reports whether a refusal means that the member may be another than it was.
+func (s *Seat) Suspects(e *member.ReplyError) bool {
+	if s.terms.Shard != nil && e.Kind == member.KindForgot {
+		return false // perhaps the slot alone: see Stamp
+	}
+	return e.Kind == member.KindForgot || e.Kind == member.KindLoading || strings.HasPrefix(e.Text, "READONLY")
+}

@@ -1,0 +1,259 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/member"
+)
+
+// fakeHost is a member in memory: it publishes what its Seat finds, and looks after one session as a node does. mend
+// connects it to its server, and cut ends the session.
+type fakeHost struct {
+	name   string
+	seat   *Seat
+	server *server
+	ctx    context.Context
+	recur  int // how often the inbox was compared
+
+	mu       sync.Mutex
+	closing  bool
+	state    member.State
+	standing Standing
+	verdict  Verdict
+	session  *fakeSession
+	admitErr error
+	err      error // of the last session
+
+	suspect chan struct{}
+	work    sync.WaitGroup
+}
+
+func (h *fakeHost) Name() string             { return h.name }
+func (h *fakeHost) Context() context.Context { return h.ctx }
+
+func (h *fakeHost) Closing() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.closing
+}
+
+func (h *fakeHost) Recheck() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.recur++
+}
+
+func (h *fakeHost) Suspect() {
+	select {
+	case h.suspect <- struct{}{}:
+	default:
+	}
+}
+
+func (h *fakeHost) Now() Present {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := Present{State: h.state, Standing: h.standing}
+	if h.session != nil {
+		now.Session = h.session
+	}
+	return now
+}
+
+func (h *fakeHost) Publish(edit func(gen *uint64, s *Standing)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closing {
+		return
+	}
+	edit(&h.state.Gen, &h.standing)
+	h.judgeLocked()
+}
+
+func (h *fakeHost) judgeLocked() {
+	h.verdict = h.seat.Verdict(h.standing, h.state.Up)
+	h.state.Votes, h.state.Quarantine = h.verdict.Votes, h.verdict.Quarantine
+}
+
+func (h *fakeHost) Ask(ctx context.Context, cmd []byte) (member.Reply, error) {
+	on := h.Now().Session
+	if on == nil {
+		return member.Reply{}, member.ErrDown
+	}
+	calls, err := on.Ask(ctx, [][]byte{cmd})
+	if err != nil {
+		return member.Reply{}, err
+	}
+	return calls[0].Reply, calls[0].Err
+}
+
+// fakeSession carries commands to a server.
+type fakeSession struct {
+	server *server
+	run    string // the process that it leads to
+	broken chan struct{}
+	once   sync.Once
+}
+
+var errCut = errors.New("the connection has ended")
+
+func (s *fakeSession) end() { s.once.Do(func() { close(s.broken) }) }
+
+func (s *fakeSession) do(c *member.Call) error {
+	select {
+	case <-s.broken:
+		return errCut
+	default:
+	}
+	if s.server.process().RunID != s.run {
+		s.end()
+		return errCut
+	}
+	c.Reply, c.At = s.server.do(words(c.Cmd)...), time.Now()
+	c.Outcome, c.Err = member.Answered, nil
+	if c.Reply.Kind == '-' {
+		c.Outcome, c.Err = member.Refused, &member.ReplyError{Kind: member.KindCluster, Text: string(c.Reply.Str)}
+	}
+	return nil
+}
+
+func (s *fakeSession) Ask(_ context.Context, cmds [][]byte) ([]member.Call, error) {
+	calls := make([]member.Call, len(cmds))
+	for i, cmd := range cmds {
+		calls[i].Cmd = cmd
+		if err := s.do(&calls[i]); err != nil {
+			return nil, err
+		}
+	}
+	return calls, nil
+}
+
+func (s *fakeSession) Queue(c *member.Call) error {
+	if err := s.do(c); err != nil {
+		return err
+	}
+	c.Sink.Done(c)
+	return nil
+}
+
+func (s *fakeSession) Pause(news <-chan struct{}, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-news:
+	case <-timer.C:
+	case <-s.broken:
+		return errCut
+	}
+	return nil
+}
+
+// sit makes a host with a seat. Nothing looks after it before mend.
+func sit(t *testing.T, g *Guard, s *server, name string, terms Terms) *fakeHost {
+	if terms.Logger == nil {
+		terms.Logger = slog.New(slog.DiscardHandler)
+	}
+	if terms.Ping == 0 {
+		terms.Ping, terms.Patience = time.Second, time.Second
+	}
+	h := &fakeHost{name: name, server: s, ctx: t.Context(), suspect: make(chan struct{}, 1)}
+	h.state = member.State{Gen: 1, Err: member.ErrConnecting}
+	h.seat = NewSeat(g, h, terms)
+	h.seat.Join()
+	return h
+}
+
+// mend connects to the server and looks after the session until it ends, as a node's supervisor does.
+func (h *fakeHost) mend() {
+	on := &fakeSession{server: h.server, run: h.server.process().RunID, broken: make(chan struct{})}
+	process := h.server.process()
+	h.work.Go(func() {
+		a, err := h.seat.Admit(on, process)
+		h.mu.Lock()
+		h.admitErr = err
+		if err == nil && !h.closing {
+			if before := h.standing.Marker(); before != "" && before != a.Marker() {
+				h.state.Gen++
+			}
+			h.standing, h.session = a, on
+			h.state.Up, h.state.Err = true, nil
+			h.judgeLocked()
+		}
+		h.mu.Unlock()
+		if err == nil {
+			err = h.serve(on, process)
+		}
+		on.end()
+		h.mu.Lock()
+		h.state.Up, h.session, h.err = false, nil, err
+		h.state.Err = errCut
+		h.judgeLocked()
+		h.mu.Unlock()
+		h.seat.Fell()
+	})
+}
+
+func (h *fakeHost) serve(on *fakeSession, p Process) error {
+	w := h.seat.Watch(on, p)
+	defer w.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-on.broken:
+			return errCut
+		case <-timer.C:
+			timer.Reset(w.Tick(time.Now()))
+			if on.server.process().RunID != on.run {
+				on.end()
+			}
+		case r := <-w.Results:
+			if err := w.Take(r); err != nil {
+				return err
+			}
+			timer.Reset(0)
+		case <-h.suspect:
+			if err := w.Suspected(); err != nil {
+				return err
+			}
+			timer.Reset(0)
+		}
+	}
+}
+
+// cut ends the session, and returns when nothing looks after it any more.
+func (h *fakeHost) cut() {
+	if on, _ := h.Now().Session.(*fakeSession); on != nil {
+		on.end()
+	}
+	h.work.Wait()
+}
+
+// leave closes the host.
+func (h *fakeHost) leave() {
+	h.mu.Lock()
+	h.closing = true
+	h.mu.Unlock()
+	h.cut()
+	h.seat.Leave()
+}
+
+func (h *fakeHost) votes() bool { return h.Now().State.Votes }
+
+// admitted is the host of a member that is up and was admitted with m, and whose client has met a majority.
+func admitted(t *testing.T, m marker) *fakeHost {
+	h := sit(t, New(Config{Members: 1, MaxTTL: time.Second}), nil, "member", Terms{})
+	h.seat.guard.met.Store(true)
+	h.state.Up = true
+	a := Standing{admitted: true}.reads(m)
+	h.Publish(func(_ *uint64, s *Standing) { *s = a })
+	require.False(t, h.votes())
+	return h
+}

@@ -1,0 +1,143 @@
+package guard
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
+)
+
+// The states of a marker.
+const (
+	neverForgot = "n"
+	forgot      = "g" // and its counters are not restored yet
+	whole       = "w" // forgot, and was restored
+)
+
+// unknownRun stands for a run_id that the server does not tell: the client does not see restarts with memory then.
+const unknownRun = "?"
+
+// marker is what a member knows of its own memory, as a client read it at an instant.
+type marker struct {
+	id      string        // "run_id µs", unique for each marking; "" if there is no marker
+	state   string        // neverForgot, forgot or whole
+	q       time.Duration // the greatest MaxTTL in use
+	left    time.Duration // of the quarantine; 0 when it is over
+	clk     bool          // its order rests on the clocks
+	age     time.Duration // since it was marked, on its own clock
+	raised  time.Duration // since its q was raised last, on its own clock; < 0: never
+	arrived time.Time     // when the answer came: left runs from here on our clock
+	recall                // of a master that a replica may replace; else empty
+}
+
+// of reports whether the marker was made for the process runID. A client that may not ask which process it is believes
+// any marker. Clients that may ask would not believe a marker of its own, and it would not believe theirs.
+func (m marker) of(runID string) bool {
+	return m.id != "" && (runID == unknownRun || strings.HasPrefix(m.id, runID+" ")) && m.known()
+}
+
+// recall is what a master's script says of its process, beside the marker.
+type recall struct {
+	repl  string // replication id when it was marked
+	now   string // replication id now
+	older string // the one before it, if it was promoted
+	role  string
+	stamp string // what the home's slot is stamped with
+}
+
+// known reports whether the marker was made for the memory that the process has now.
+func (m recall) known() bool { return m.repl == m.now }
+
+// renamed reports whether the replication id changed without a promotion: a first replica came, or the last one was
+// gone for long.
+func (m recall) renamed() bool { return m.repl != m.now && !m.promoted() }
+
+// promoted reports whether the process was a replica before, as far as it remembers.
+func (m recall) promoted() bool { return strings.Trim(m.older, "0") != "" }
+
+func readRecall(e []member.Reply) recall {
+	if len(e) < 10 {
+		return recall{}
+	}
+	info := e[8].Str
+	return recall{
+		repl: string(e[7].Str), now: resp.Field(info, "master_replid:"), older: resp.Field(info, "master_replid2:"),
+		role: resp.Field(info, "role:"), stamp: string(e[9].Str),
+	}
+}
+
+var errMarker = errors.New("marker: reply of an unexpected shape")
+
+// readMarker decodes what look returns.
+func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
+	e := r.Elems
+	if r.Kind != '*' || len(e) < 7 || e[3].Kind != ':' || e[5].Kind != ':' {
+		return marker{}, errMarker
+	}
+	q, err := strconv.ParseInt(string(e[2].Str), 10, 64)
+	if err != nil {
+		return marker{}, errMarker
+	}
+	m := marker{
+		id: string(e[0].Str), state: string(e[1].Str), q: time.Duration(q) * time.Millisecond,
+		left: time.Duration(max(0, e[3].Int)) * time.Millisecond, clk: string(e[4].Str) == "1", arrived: arrived,
+	}
+	m.recall = readRecall(e)
+	m.raised = -1
+	if at, err := strconv.ParseInt(string(e[6].Str), 10, 64); err == nil {
+		m.raised = time.Duration(e[5].Int-at) * time.Microsecond
+	}
+	if _, micros, ok := strings.Cut(m.id, " "); ok {
+		if made, err := strconv.ParseInt(micros, 10, 64); err == nil {
+			m.age = time.Duration(e[5].Int-made) * time.Microsecond
+		}
+	}
+	if m.id != "" && m.state != neverForgot && m.state != forgot && m.state != whole {
+		return marker{}, errMarker
+	}
+	return m, nil
+}
+
+// MarkerOf reads the marker's id in the answer to Seat.LookCommand, and "" if the member has none.
+func MarkerOf(r *member.Reply) (id string, _ error) {
+	m, err := readMarker(r, time.Now())
+	return m.id, err
+}
+
+// readTable decodes what table.lua returns: a marker and all counters.
+func readTable(r *member.Reply, arrived time.Time) (marker, source, error) {
+	m, err := readMarker(r, arrived)
+	if err != nil || len(r.Elems) < 8 {
+		return marker{}, source{}, errMarker
+	}
+	src := source{clk: m.clk, q: m.q, counters: make(map[string]int64)}
+	flat := r.Elems[len(r.Elems)-1].Elems
+	for i := 0; i+1 < len(flat); i += 2 {
+		token, err := strconv.ParseInt(string(flat[i+1].Str), 10, 64)
+		if err != nil {
+			return marker{}, source{}, errMarker
+		}
+		src.counters[string(flat[i].Str)] = token
+	}
+	return m, src, nil
+}
+
+// Offset is how far a member's wall clock is from ours, as one look at its marker told.
+type Offset struct{ Ahead, Within time.Duration }
+
+// offsetOf dates the server's time at the middle of the round trip: the server read it at some moment of that.
+func offsetOf(server int64, sent, arrived time.Time) Offset {
+	half := arrived.Sub(sent) / 2
+	return Offset{time.UnixMicro(server).Sub(sent.Add(half).Round(0)), max(half, time.Microsecond)}
+}
+
+// readOffset takes the server's time from the answer to a look that was sent at sent.
+func readOffset(c *member.Call, sent time.Time) (o Offset, ok bool) {
+	if e := c.Reply.Elems; c.Outcome == member.Answered && len(e) > 5 && e[5].Kind == ':' {
+		return offsetOf(e[5].Int, sent, c.At), true
+	}
+	return Offset{}, false
+}

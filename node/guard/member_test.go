@@ -1,0 +1,471 @@
+package guard
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/member"
+)
+
+// What a member forgets, in fake time and without a socket: servers in memory, and a Seat for each in one Guard.
+
+const longest = 30 * time.Second // MaxTTL of the clients here
+
+// client is one client with its members.
+type client struct {
+	t     *testing.T
+	guard *Guard
+	hosts []*fakeHost
+
+	mu     sync.Mutex
+	events []string
+}
+
+// started are n servers that have run for as long.
+func started(n int, age time.Duration) (servers []*server) {
+	for i := range n {
+		s := newServer(fmt.Sprintf("run%d", i))
+		s.born = time.Now().Add(-age)
+		servers = append(servers, s)
+	}
+	return servers
+}
+
+// connect makes a client of these servers, and connects it.
+func connect(t *testing.T, edit func(*Config, *Terms), servers ...*server) *client {
+	c := &client{t: t}
+	cfg := Config{Members: len(servers), MaxTTL: longest, Event: func(e Event) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.events = append(c.events, e.Member+" "+e.Step)
+	}}
+	terms := Terms{}
+	edit(&cfg, &terms)
+	c.guard = New(cfg)
+	for i, s := range servers {
+		c.hosts = append(c.hosts, sit(t, c.guard, s, strconv.Itoa(i), terms))
+	}
+	for _, h := range c.hosts {
+		h.mend()
+	}
+	synctest.Wait()
+	return c
+}
+
+func plain(*Config, *Terms) {}
+
+func (c *client) close() {
+	for _, h := range c.hosts {
+		h.leave()
+	}
+}
+
+// voting are the members that vote.
+func (c *client) voting() (n int) {
+	for _, h := range c.hosts {
+		if h.votes() {
+			n++
+		}
+	}
+	return n
+}
+
+// after lets time pass.
+func (c *client) after(d time.Duration) { c.t.Helper(); time.Sleep(d); synctest.Wait() }
+
+func (c *client) told(event string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Contains(c.events, event)
+}
+
+func (h *fakeHost) stands() (s Standing, v Verdict, gen uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.standing, h.verdict, h.state.Gen
+}
+
+func TestFirstDeploymentVotesWhenItsServersAreOlderThanTheLongestLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := connect(t, plain, started(3, 10*time.Second)...)
+		defer c.close()
+		require.Zero(t, c.voting())
+		c.after(21*time.Second - time.Millisecond) // uptime_in_seconds runs up to a second ahead
+		require.Zero(t, c.voting())
+		c.after(time.Second)
+		require.Equal(t, 3, c.voting())
+		for _, h := range c.hosts {
+			require.Equal(t, neverForgot, h.Now().Standing.marker.state)
+		}
+	})
+}
+
+func TestMemberThatWasFlushedIsSilentForTheLongestLeaseAndRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(3, time.Hour)
+		c := connect(t, plain, servers...)
+		defer c.close()
+		require.Equal(t, 3, c.voting())
+		for i, s := range servers {
+			s.do("HSET", member.TokensKey, "7", strconv.Itoa(40+i), "8", "5")
+		}
+		_, before, gen := c.hosts[2].stands()
+		servers[2].flush()
+		c.after(1100 * time.Millisecond) // a ping
+		_, v, now := c.hosts[2].stands()
+		require.Equal(t, gen+1, now, "what it said before counts for nothing")
+		require.False(t, v.Votes)
+		require.Equal(t, NoHandOver, v.Tag)
+		require.ErrorAs(t, v.Barred, new(*member.QuarantineError))
+		require.WithinDuration(t, time.Now().Add(longest), v.Quarantine, 2*time.Second)
+		require.True(t, c.told("2 forgot"))
+		require.Equal(t, 2, c.voting(), "the others vote")
+
+		c.after(longest - 2*time.Second)
+		require.Equal(t, 2, c.voting())
+		c.after(3 * time.Second)
+		require.Equal(t, 3, c.voting())
+		a, v, _ := c.hosts[2].stands()
+		require.Equal(t, whole, a.marker.state)
+		require.NotEqual(t, before.Tag, v.Tag, "another marking")
+		require.Equal(t, "41", string(servers[2].do("HGET", member.TokensKey, "7").Str), "the greatest that the others know")
+		require.True(t, c.told("2 restored"))
+	})
+}
+
+func TestProcessThatIsNotTheOneOfTheMarkerHasForgotten(t *testing.T) {
+	for mode, forgets := range map[Mode]bool{Quarantine: true, Strict: true, Off: false} {
+		synctest.Test(t, func(t *testing.T) {
+			servers := started(3, time.Hour)
+			c := connect(t, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, servers...)
+			defer c.close()
+			servers[1].edit(func() { servers[1].run = "other" }) // with its data
+			c.after(2 * time.Second)
+			c.hosts[1].cut()
+			c.hosts[1].mend()
+			c.after(time.Millisecond)
+			require.Equal(t, !forgets, c.hosts[1].votes(), "mode %d", mode)
+			c.after(longest + time.Second)
+			require.Equal(t, 3, c.voting())
+		})
+	}
+}
+
+func TestMajorityThatForgotGoesOnFromTheClocksUnlessItIsStrict(t *testing.T) {
+	for _, mode := range []Mode{Quarantine, Strict} {
+		synctest.Test(t, func(t *testing.T) {
+			servers := started(3, time.Hour)
+			c := connect(t, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, servers...)
+			defer c.close()
+			servers[0].do("HSET", member.TokensKey, "7", "40")
+			servers[1].flush()
+			servers[2].flush()
+			c.after(longest + 5*time.Second)
+			if mode == Strict {
+				require.Equal(t, 1, c.voting())
+				return
+			}
+			require.Equal(t, 3, c.voting())
+			require.True(t, c.told("1 tokens_by_clock"))
+			require.True(t, c.hosts[1].Now().Standing.marker.clk)
+			require.Zero(t, servers[1].do("EXISTS", member.TokensKey).Int, "too few know, so nobody lends a counter")
+		})
+	}
+}
+
+func TestGreaterMaxTTLIsToldToEveryMemberBeforeItVotes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(3, time.Hour)
+		first := connect(t, plain, servers...)
+		defer first.close()
+		second := connect(t, func(cfg *Config, _ *Terms) { cfg.MaxTTL = 2 * longest }, servers...)
+		defer second.close()
+		require.Zero(t, second.voting(), "others may not have learnt of it")
+		require.Equal(t, 3, first.voting())
+		second.after(1100 * time.Millisecond)
+		require.Equal(t, 3, second.voting())
+		require.True(t, second.told("0 lifted"))
+		servers[0].flush() // and the first marks for the leases of the second
+		first.after(1100 * time.Millisecond)
+		require.WithinDuration(t, time.Now().Add(2*longest), first.hosts[0].Now().State.Quarantine, 2*time.Second)
+	})
+}
+
+func TestNoMemberVotesBeforeAMajorityHasBeenMet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(3, time.Hour)
+		earlier := connect(t, plain, servers...)
+		earlier.close()
+		c := &client{t: t, guard: New(Config{Members: 3, MaxTTL: longest})}
+		defer c.close()
+		for i, s := range servers {
+			c.hosts = append(c.hosts, sit(t, c.guard, s, strconv.Itoa(i), Terms{}))
+		}
+		c.hosts[0].mend()
+		c.after(3 * time.Second)
+		_, v, _ := c.hosts[0].stands()
+		require.False(t, v.Votes)
+		require.ErrorIs(t, v.Barred, member.ErrConnecting)
+		require.Zero(t, v.Quarantine)
+		c.hosts[1].mend()
+		c.after(3 * time.Second)
+		require.Equal(t, 2, c.voting())
+	})
+}
+
+func TestSuspicionLooksAtOnceAndOnlyOnceInAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(1, time.Hour)
+		c := connect(t, plain, servers...)
+		defer c.close()
+		h := c.hosts[0]
+		require.True(t, h.seat.Suspects(&member.ReplyError{Kind: member.KindForgot}))
+		require.False(t, h.seat.Suspects(&member.ReplyError{Kind: member.KindBusy}))
+		calls, _, gen := servers[0].calls, 0, h.Now().State.Gen
+		for range 10 {
+			h.Suspect()
+			synctest.Wait()
+		}
+		require.Equal(t, calls+1, servers[0].calls)
+		require.Equal(t, gen+1, h.Now().State.Gen)
+		c.after(60 * time.Millisecond)
+		require.Equal(t, calls+2, servers[0].calls, "and once more when the while is over")
+		require.True(t, h.votes())
+	})
+}
+
+func TestReplicaThatTookOverIsSilentForTheLongestLeaseAndTheLag(t *testing.T) {
+	const lag = 10 * time.Second
+	for _, reached := range []bool{true, false} { // the marker, before the master failed
+		synctest.Test(t, func(t *testing.T) {
+			master := newServer("master")
+			master.born = time.Now().Add(-time.Hour)
+			c := connect(t, func(_ *Config, terms *Terms) { terms.Replicated, terms.Lag = true, lag }, master)
+			defer c.close()
+			require.Equal(t, 1, c.voting())
+			replica := newServer("replica")
+			replica.succeed("replica", master)
+			replica.born = master.born
+			if !reached {
+				replica.flush()
+			}
+			h := c.hosts[0]
+			h.server = replica
+			h.cut()
+			h.mend()
+			c.after(longest + lag - time.Second)
+			require.False(t, h.votes())
+			c.after(3 * time.Second)
+			require.True(t, h.votes())
+
+			replica.edit(func() { replica.role = "slave" })
+			c.after(2 * time.Second)
+			require.False(t, h.Now().State.Up)
+			require.ErrorIs(t, h.err, errReplica)
+		})
+	}
+}
+
+func TestReplicationIDThatChangesWithoutAPromotionIsNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		master := newServer("master")
+		master.born = time.Now().Add(-time.Hour)
+		c := connect(t, func(_ *Config, terms *Terms) { terms.Replicated = true }, master)
+		defer c.close()
+		gen := c.hosts[0].Now().State.Gen
+		master.edit(func() { master.repl = "another" })
+		c.after(3 * time.Second)
+		require.True(t, c.hosts[0].votes())
+		require.Equal(t, gen, c.hosts[0].Now().State.Gen)
+		require.Equal(t, "another", string(master.do("HGET", member.MarkerKey, "repl").Str))
+	})
+}
+
+// masters is one cluster, which is the only member of a client.
+type masters struct {
+	*client
+	group *Group
+	mu    sync.Mutex
+	slots [][]uint16
+	doubt int
+	eras  int
+}
+
+func clustered(t *testing.T, servers []*server, slots ...[]uint16) *masters {
+	c := &masters{client: &client{t: t, guard: New(Config{Members: 1, MaxTTL: longest})}, slots: slots}
+	c.group = &Group{Changed: func() { c.eras++ }, Masters: func() (n int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, s := range c.slots {
+			if len(s) > 0 {
+				n++
+			}
+		}
+		return n
+	}}
+	for i, s := range servers {
+		c.add(i, s)
+	}
+	for _, h := range c.hosts {
+		h.mend()
+	}
+	synctest.Wait()
+	return c
+}
+
+func (c *masters) add(i int, s *server) {
+	shard := &Shard{Group: c.group, Unknown: func() { c.edit(func() { c.doubt++ }) }, Slots: func() (slots []uint16) {
+		c.edit(func() { slots = c.slots[i] })
+		return slots
+	}}
+	c.hosts = append(c.hosts, sit(c.t, c.guard, s, strconv.Itoa(i), Terms{Shard: shard, Replicated: true, Lag: time.Second}))
+}
+
+func (c *masters) edit(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+func span(from, to uint16) (slots []uint16) {
+	for s := from; s <= to; s++ {
+		slots = append(slots, s)
+	}
+	return slots
+}
+
+func TestMarkerGoesAlongWhenItsSlotIsGivenAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(1, 10*time.Second) // in quarantine, which goes along
+		c := clustered(t, servers, span(0, 9))
+		defer c.close()
+		h := c.hosts[0]
+		before := h.Now()
+		require.False(t, before.State.Votes)
+		at, _ := h.seat.HomeSlot()
+		require.EqualValues(t, 9, at)
+
+		servers[0].edit(func() { servers[0].stolen = map[uint16]bool{9: true} })
+		c.after(1200 * time.Millisecond)
+		require.Positive(t, c.doubt, "the topology is asked for")
+		c.edit(func() { c.slots[0] = span(0, 8) })
+		c.after(2 * time.Second)
+		at, _ = h.seat.HomeSlot()
+		require.EqualValues(t, 8, at)
+		now := h.Now()
+		require.Equal(t, before.Standing.Marker(), now.Standing.Marker())
+		require.Equal(t, before.State.Gen, now.State.Gen)
+		require.Equal(t, 1, h.recur, "the inbox looks where it stands")
+		require.WithinDuration(t, before.State.Quarantine, now.State.Quarantine, time.Second)
+		c.after(longest)
+		require.True(t, h.votes())
+	})
+}
+
+func TestMasterWithSlotsOfMastersThatRememberIsNew(t *testing.T) {
+	for _, stamped := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			servers := started(2, time.Hour)
+			c := clustered(t, servers, span(0, 9), span(10, 19))
+			defer c.close()
+			require.Equal(t, 2, c.voting())
+			joined := newServer("joined")
+			if stamped { // its slots came with what their former master wrote there
+				for _, s := range span(0, 4) {
+					joined.do("HSET", tokensOf(s), "id", c.hosts[0].Now().Standing.Marker())
+				}
+			}
+			c.edit(func() { c.slots = [][]uint16{span(5, 9), span(10, 19), span(0, 4)} })
+			c.add(2, joined)
+			c.hosts[2].mend()
+			c.after(time.Second / 2)
+			require.Equal(t, stamped, c.hosts[2].votes())
+		})
+	}
+}
+
+func TestMasterThatWasFlushedEndsTheEraOfItsCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(2, time.Hour)
+		c := clustered(t, servers, span(0, 9), span(10, 19))
+		defer c.close()
+		era, eras := c.group.Era(), c.eras
+		servers[1].flush()
+		c.after(1100 * time.Millisecond)
+		require.Greater(t, c.group.Era(), era)
+		require.Greater(t, c.eras, eras)
+		require.True(t, c.hosts[0].votes())
+		require.False(t, c.hosts[1].votes())
+		require.Equal(t, "1", string(servers[1].do("HGET", tokensOf(10), "forgot").Str), "nor does a master that gets the slot")
+		// Its slots go to the other one, as their keys do.
+		moved := c.hosts[1].Now().Standing.Marker()
+		servers[0].do("HSET", tokensOf(10), "id", moved, "forgot", "1")
+		require.ErrorContains(t, c.hosts[0].seat.Stamp(t.Context(), 10), "forgot a moment ago")
+		c.after(longest + 2*time.Second)
+		require.ErrorContains(t, c.hosts[0].seat.Stamp(t.Context(), 10), "too few members tell")
+		c.after(1100 * time.Millisecond)
+		require.NoError(t, c.hosts[0].seat.Stamp(t.Context(), 10), "there is nobody who could tell")
+		require.Equal(t, c.hosts[0].Now().Standing.Marker(), string(servers[0].do("HGET", tokensOf(10), "id").Str))
+	})
+}
+
+func TestMarkerThatNobodyCarriedIsLookedForInAllSlots(t *testing.T) {
+	for _, later := range []bool{false, true} { // a slot bears the stamp of a later marking
+		synctest.Test(t, func(t *testing.T) {
+			servers := started(1, time.Hour)
+			c := clustered(t, servers, span(0, 9))
+			before := c.hosts[0].Now().Standing.Marker()
+			c.close()
+			time.Sleep(time.Minute)
+			if later {
+				servers[0].do("HSET", tokensOf(3), "id", "run0 "+strconv.FormatInt(time.Now().Add(time.Second).UnixMicro(), 10))
+			}
+			again := clustered(t, servers, span(0, 12))
+			defer again.close()
+			again.after(time.Second / 2)
+			require.Equal(t, !later, again.hosts[0].Now().Standing.Marker() == before)
+		})
+	}
+}
+
+func TestMasterWithoutATopologyIsNotAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clustered(t, started(1, time.Hour), nil)
+		defer c.close()
+		require.Positive(t, c.doubt)
+		c.edit(func() { c.slots[0] = span(0, 9) })
+		c.after(20 * time.Millisecond)
+		require.True(t, c.hosts[0].votes(), "a topology that comes soon is waited for")
+
+		c = clustered(t, started(1, time.Hour), nil)
+		defer c.close()
+		c.after(2 * time.Second)
+		require.ErrorIs(t, c.hosts[0].admitErr, errSlots)
+		require.ErrorIs(t, c.hosts[0].admitErr, member.ErrConnecting)
+	})
+}
+
+// A member without a guard votes whenever it is up, and nothing is asked of it.
+func TestSeatWithoutAGuardAsksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer("run")
+		h := sit(t, nil, s, "alone", Terms{})
+		require.Nil(t, h.seat.LookCommand())
+		h.mend()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.True(t, h.votes())
+		require.Zero(t, s.calls)
+		_, ok := h.seat.HeardOffset()
+		require.False(t, ok)
+		h.leave()
+		require.False(t, h.votes())
+	})
+}

@@ -1,0 +1,357 @@
+package guard
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// server is a member's server in memory, without a socket: the few commands that the guard sends, and its scripts by
+// their headers. TestGuardScriptsDoWhatTheProtocolSays runs its cases on this server and on those that execute the Lua.
+type server struct {
+	mu     sync.Mutex
+	run    string // run_id
+	repl   string // replication id
+	older  string // the one before it
+	role   string
+	born   time.Time
+	hashes map[string]map[string]string
+	ends   map[string]time.Time // keys with a TTL
+	stolen map[uint16]bool      // slots that another master serves
+	calls  int                  // scripts executed
+}
+
+func newServer(run string) *server {
+	s := &server{}
+	s.restart(run)
+	return s
+}
+
+// restart is another process, with nothing in it.
+func (s *server) restart(run string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.run, s.repl, s.older, s.role, s.born = run, "repl-"+run, strings.Repeat("0", 40), "master", time.Now()
+	s.hashes, s.ends = make(map[string]map[string]string), make(map[string]time.Time)
+}
+
+// flush deletes all keys.
+func (s *server) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.hashes)
+	clear(s.ends)
+}
+
+// succeed is a replica that takes over, with a copy of what it had received.
+func (s *server) succeed(run string, of *server) {
+	s.restart(run)
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	s.older, s.repl = of.repl, "repl-of-"+run
+	for key, h := range of.hashes {
+		s.hashes[key] = maps.Clone(h)
+	}
+	maps.Copy(s.ends, of.ends)
+}
+
+// edit changes what is there.
+func (s *server) edit(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *server) process() Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Process{RunID: s.run, Uptime: time.Since(s.born), Seen: time.Now(), MasterID: "master-" + s.run}
+}
+
+func str(s string) member.Reply           { return member.Reply{Kind: '$', Str: []byte(s)} }
+func num(n int64) member.Reply            { return member.Reply{Kind: ':', Int: n} }
+func list(e ...member.Reply) member.Reply { return member.Reply{Kind: '*', Elems: e} }
+
+var null = member.Reply{Kind: '_'}
+
+// words are the arguments of an encoded command.
+func words(cmd []byte) (args []string) {
+	line := func() int {
+		head, rest, _ := bytes.Cut(cmd, []byte("\r\n"))
+		cmd = rest
+		n, err := strconv.Atoi(string(head[1:]))
+		if err != nil {
+			panic(err)
+		}
+		return n
+	}
+	for range line() {
+		n := line()
+		args = append(args, string(cmd[:n]))
+		cmd = cmd[n+2:]
+	}
+	return args
+}
+
+// do executes one command.
+func (s *server) do(args ...string) member.Reply {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := args[1]
+	if args[0] == "EVAL" {
+		key = args[3]
+	}
+	if _, tag, ok := strings.Cut(key, "{"); ok {
+		tag, _, _ = strings.Cut(tag, "}")
+		if at := slot.Of(tag); s.stolen[at] {
+			return member.Reply{Kind: '-', Str: fmt.Appendf(nil, "MOVED %d other:1", at)}
+		}
+	}
+	s.expire()
+	switch args[0] {
+	case "HGET":
+		if v, ok := s.hashes[key][args[2]]; ok {
+			return str(v)
+		}
+		return null
+	case "HSET":
+		s.hset(key, args[2:]...)
+		return num(1)
+	case "HDEL":
+		delete(s.hashes[key], args[2])
+		return num(1)
+	case "DEL":
+		s.del(key)
+		return num(1)
+	case "EXISTS":
+		_, hash := s.hashes[key]
+		_, other := s.ends[key]
+		if hash || other {
+			return num(1)
+		}
+		return num(0)
+	case "SET": // key 1 PX ms
+		s.ends[key] = time.Now().Add(ms(args[4]))
+		return str("OK")
+	case "INFO":
+		return str(s.info())
+	case "EVAL":
+		s.calls++
+		return s.eval(args[1], args[3:6], args)
+	}
+	panic(fmt.Sprintf("a command that the guard does not use: %q", args))
+}
+
+func (s *server) info() string {
+	return fmt.Sprintf("role:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", s.role, s.repl, s.older)
+}
+
+func ms(arg string) time.Duration { return time.Duration(integer(arg)) * time.Millisecond }
+
+func integer(arg string) int64 {
+	n, err := strconv.ParseInt(arg, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func (s *server) expire() {
+	for key, at := range s.ends {
+		if !time.Now().Before(at) {
+			delete(s.ends, key)
+		}
+	}
+}
+
+func (s *server) hset(key string, pairs ...string) {
+	if s.hashes[key] == nil {
+		s.hashes[key] = make(map[string]string)
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		s.hashes[key][pairs[i]] = pairs[i+1]
+	}
+}
+
+func (s *server) del(key string) {
+	delete(s.hashes, key)
+	delete(s.ends, key)
+}
+
+func micros() string { return strconv.FormatInt(time.Now().UnixMicro(), 10) }
+
+// eval executes a script of the guard.
+func (s *server) eval(source string, keys, whole []string) member.Reply {
+	switch source {
+	case stampLua:
+		return s.stamp(whole[3], whole[4:])
+	case refillLua:
+		return s.refill(whole[3], whole[4:])
+	}
+	source, plain := strings.CutPrefix(source, lookLua)
+	source, replicated := strings.CutPrefix(source, shardLua)
+	if !plain {
+		panic("a script that is not the guard's")
+	}
+	e := &execution{server: s, h: s.hashes[keys[0]], marker: keys[0], quarantine: keys[1], tokens: keys[2], replicated: replicated}
+	args := whole[6:]
+	switch source {
+	case lookSource:
+	case tableLua:
+		var flat []member.Reply
+		for bucket, token := range s.hashes[e.tokens] {
+			flat = append(flat, str(bucket), str(token))
+		}
+		r := e.look()
+		r.Elems = append(r.Elems, list(flat...))
+		return r
+	case markLua:
+		e.mark(args)
+	case liftLua:
+		if e.h["id"] == args[0] && e.h != nil {
+			e.raise(args[1])
+		}
+	case restoreLua:
+		e.restore(args)
+	case renameLua:
+		if e.h["id"] == args[0] && e.h != nil {
+			e.h["repl"] = args[1]
+		}
+	case carryLua:
+		e.carry(args)
+	default:
+		panic("a script that is not the guard's")
+	}
+	return e.look()
+}
+
+// execution is one script at one marker.
+type execution struct {
+	*server
+	h                          map[string]string
+	marker, quarantine, tokens string
+	replicated                 bool
+}
+
+func (e *execution) left() time.Duration { return max(0, time.Until(e.ends[e.quarantine])) }
+
+func (e *execution) look() member.Reply {
+	h := e.hashes[e.marker]
+	left := int64(-2)
+	if _, there := e.ends[e.quarantine]; there {
+		left = e.left().Milliseconds()
+	}
+	q := h["q"]
+	if q == "" {
+		q = "0"
+	}
+	r := list(str(h["id"]), str(h["state"]), str(q), num(left), str(h["clk"]), num(time.Now().UnixMicro()), str(h["lifted"]))
+	if e.replicated {
+		r.Elems = append(r.Elems, str(h["repl"]), str(e.info()), str(e.hashes[e.tokens]["id"]))
+	}
+	return r
+}
+
+func (e *execution) rests(d time.Duration) { e.ends[e.quarantine] = time.Now().Add(d) }
+
+func (e *execution) raise(q string) bool {
+	old := "0"
+	if e.h["q"] != "" {
+		old = e.h["q"]
+	}
+	if integer(q) <= integer(old) {
+		return false
+	}
+	e.hset(e.marker, "q", q, "lifted", micros())
+	if left := e.left(); left > 0 || e.h["state"] == forgot {
+		e.rests(left + ms(q) - ms(old))
+	}
+	return true
+}
+
+func (e *execution) mark(args []string) {
+	if strings.HasPrefix(e.h["id"], args[0]+" ") && (len(args) < 5 || e.h["repl"] == args[4]) {
+		return
+	}
+	e.del(e.marker)
+	e.hset(e.marker, "id", args[0]+" "+micros(), "q", args[1], "state", args[3])
+	if len(args) > 4 {
+		e.hset(e.marker, "repl", args[4])
+	}
+	e.del(e.quarantine)
+	if ms(args[2]) > 0 {
+		e.rests(ms(args[2]))
+	}
+	if args[3] == forgot {
+		e.del(e.tokens)
+	}
+}
+
+func (e *execution) restore(args []string) {
+	if e.h["id"] != args[0] || e.h["state"] != forgot || e.left() > 0 || e.raise(args[2]) {
+		return
+	}
+	for i := 3; i < len(args); i += 2 {
+		e.lift(e.tokens, args[i], args[i+1])
+	}
+	e.hset(e.marker, "state", whole, "clk", args[1])
+}
+
+func (e *execution) carry(args []string) {
+	made := func(id string) int64 {
+		_, at, ok := strings.Cut(id, " ")
+		if !ok {
+			return 0
+		}
+		return integer(at)
+	}
+	if e.repl == args[4] && e.h["id"] == args[0] {
+		e.raise(args[2])
+	}
+	if e.repl != args[4] || e.h["id"] == args[0] || made(e.h["id"]) > made(args[0]) {
+		return
+	}
+	e.del(e.marker)
+	e.hset(e.marker, "id", args[0], "state", args[1], "q", args[2], "clk", args[3], "repl", args[4])
+	if ms(args[5]) > 0 {
+		e.rests(ms(args[5]))
+	}
+}
+
+// lift raises a counter.
+func (s *server) lift(key, bucket, token string) {
+	if old := s.hashes[key][bucket]; old == "" || integer(old) < integer(token) {
+		s.hset(key, bucket, token)
+	}
+}
+
+func (s *server) stamp(key string, args []string) member.Reply {
+	h := s.hashes[key]
+	if id := h["id"]; id != "" && id != args[0] && h["forgot"] != "" {
+		_, made, _ := strings.Cut(id, " ")
+		if time.Now().UnixMicro()-integer(made) < integer(args[1])*1000 {
+			return num(0)
+		}
+		if args[2] != "1" {
+			return num(-1)
+		}
+	}
+	s.hset(key, "id", args[0])
+	delete(s.hashes[key], "forgot")
+	return num(1)
+}
+
+func (s *server) refill(key string, args []string) member.Reply {
+	if s.hashes[key]["id"] != args[0] {
+		return num(0)
+	}
+	s.lift(key, args[1], args[2])
+	return num(1)
+}

@@ -1,0 +1,264 @@
+package guard
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redquorum/redquorum/member"
+)
+
+// Mode says what happens to a member that may have forgotten.
+type Mode uint8
+
+const (
+	// Quarantine keeps the member from voting until every lease that may have counted its old votes has ended.
+	// Members that know then restore its token counters. This is the default.
+	Quarantine Mode = iota
+	// Strict is Quarantine, but if too few members know the counters, the member does not vote. With Quarantine its
+	// counters continue from the servers' clocks.
+	Strict
+	// Off believes that a member which comes back with an old marker remembers everything. It is for members with
+	// appendfsync always. A member without a marker has forgotten all the same, and so has a replica that took over.
+	Off
+)
+
+// youngMarker bounds the age of a marker by which a client sees that another client marks a first deployment.
+const youngMarker = 5 * time.Second
+
+// lookAgain is how long a process that never saw a marker waits for another client's marking.
+const lookAgain = time.Second
+
+// view is what decide needs to know beside the marker.
+type view struct {
+	mode     Mode
+	fresh    bool
+	saw      bool // the client has seen a marker of another client
+	known    bool // the client has seen a marker of this very member
+	unmarked int  // members whose first look found no marker
+	members  int
+	q        time.Duration
+	uptime   time.Duration // of the server process
+	lag      time.Duration // Terms.Lag, if a replica may replace the server
+	waited   time.Duration // since the first look at this member found no marker
+	patience time.Duration // for the other members' first answers
+	young    bool          // a marker of another member has state n and is younger than youngMarker
+}
+
+// action is what to do with a member whose marker was read.
+type action uint8
+
+const (
+	accept    action = iota
+	markNew          // first deployment: state n
+	markLost         // it forgot: state g
+	waitFirst        // the client has not looked at all members yet
+)
+
+// decide is the whole rule of docs/protocol.md, "Marker" and docs/protocol.md, "First start". If the member is to be
+// marked, quarantine is how long it then rests, without the lag that withLag adds.
+func decide(m marker, runID string, v view) (do action, quarantine time.Duration) {
+	switch {
+	case m.of(runID):
+		return accept, 0
+	case m.id != "" && v.mode == Off && (m.known() || !m.promoted()): // its own data, and no replica's
+		return accept, 0
+	case m.id != "":
+		return markLost, v.q
+	case v.known:
+		return markLost, v.q
+	case !v.saw && v.unmarked == v.members:
+		if v.fresh {
+			return markNew, 0
+		}
+		if m.promoted() { // perhaps before a marker reached it: its process is older than its memory
+			return markNew, v.q
+		}
+		// uptime_in_seconds runs up to a second ahead. A process that has just begun, empty, may have taken over
+		// a moment before it ended: then the former master goes on granting for a while.
+		return markNew, max(0, v.q+v.lag-max(0, v.uptime-time.Second))
+	case !v.saw && v.waited < v.patience:
+		return waitFirst, 0
+	case v.young && v.waited < lookAgain:
+		return waitFirst, 0
+	case !v.saw && v.fresh:
+		return markNew, 0 // a person vouches for those that do not answer, too
+	}
+	return markLost, v.q
+}
+
+// withLag is the whole quarantine of a marking. If the member may stand in the place of another master, that one may go
+// on granting for lag.
+func withLag(m marker, do action, quarantine, lag time.Duration) time.Duration {
+	if do == markLost || quarantine > 0 && m.promoted() {
+		quarantine += lag
+	}
+	return quarantine
+}
+
+// enoughToVote reports whether a client may use votes when told members have learnt of its MaxTTL.
+func enoughToVote(told, members int) bool { return told >= member.Majority(members) }
+
+// Standing is what the guard has found of a member, as the node publishes it. The zero value is the standing of a
+// member that the guard has not admitted.
+type Standing struct {
+	marker    marker
+	admitted  bool      // the marker is that of the running process, in this generation
+	votesFrom time.Time // the quarantine ends then, by our monotonic clock: see reads
+	lifted    time.Time // until then other clients may not know our MaxTTL
+}
+
+// Marker is the id of the member's marker, and "" if the member was never admitted. It names one memory of one
+// process.
+func (a Standing) Marker() string { return a.marker.id }
+
+// Admitted reports whether the guard has admitted the member in this generation.
+func (a Standing) Admitted() bool { return a.admitted }
+
+// reads takes a newer reading of the marker. What is left of a quarantine runs on our monotonic clock. A later
+// reading of the same marking may prolong it, by the time that its answer took or by what q was raised. It never
+// shortens it: a server whose clock was set forward ends the key early, and what it says then ends nothing here.
+func (a Standing) reads(m marker) Standing {
+	if until := m.arrived.Add(m.left); m.left > 0 && until.After(a.votesFrom) {
+		a.votesFrom = until
+	}
+	if a.lifted.After(a.votesFrom) {
+		a.votesFrom = a.lifted
+	}
+	a.marker = m
+	return a
+}
+
+// takes is reads, unless the reading is of another marking or older than a restoring: a look that was answered before
+// the restoring may be taken after it, and nothing of one id goes back from whole.
+func (a Standing) takes(m marker) Standing {
+	old := a.marker
+	if a.admitted && old.id == m.id && !(old.state == whole && m.state == forgot) {
+		return a.reads(m)
+	}
+	return a
+}
+
+// mayVote reports whether the guard lets the member vote at now. Two must have ended the quarantine: the member, which
+// others may have told of longer leases, and our own count. That count runs on the monotonic clock alone, which
+// leaves the most: after a suspend the member waits longer than it had to.
+func (a Standing) mayVote(now time.Time) bool {
+	m := a.marker
+	return a.admitted && m.state != forgot && m.left == 0 && now.Sub(a.votesFrom) >= 0
+}
+
+// stays reports whether a reading shows the memory of this standing, whose q is at least ours. replicated: a replica
+// may take the server's place, so the server must also be a master with the replication id of the marker.
+func (a Standing) stays(m marker, q time.Duration, replicated bool) bool {
+	return m.id == a.marker.id && m.q >= q && (!replicated || m.known() && m.role == "master")
+}
+
+// knows reports whether the member remembers everything, by a reading of its marker under this standing. Only then it
+// lends its counters.
+func (a Standing) knows(m marker) bool {
+	return m.id == a.marker.id && m.state != forgot && m.left == 0 && m.known()
+}
+
+// Verdict is what a member is good for, in the eyes of the guard.
+type Verdict struct {
+	Votes      bool
+	Tag        string    // for Tagged calls: the marker's id, or NoHandOver
+	Barred     error     // what a Tagged call gets while the member is up and does not vote
+	Quarantine time.Time // when the quarantine ends; zero while the member votes or is down
+}
+
+// NoHandOver is the tag that tells a release to free the vote and not to serve a waiter's request.
+const NoHandOver = "!"
+
+// verdict of a member that is up or not. met: a majority knows of our MaxTTL, see Guard.met.
+func (a Standing) verdict(name string, up, met bool, now time.Time) (v Verdict) {
+	fit := a.mayVote(now)
+	may := fit && met
+	v.Votes = up && may
+	v.Tag = a.marker.id
+	if !may {
+		v.Tag = NoHandOver
+	}
+	if up && fit && !may {
+		v.Barred = fmt.Errorf("%s: it does not vote before a majority of the members was met: %w", name, member.ErrConnecting)
+	}
+	if up && !fit {
+		v.Quarantine = a.votesFrom
+		v.Barred = fmt.Errorf("%s: %w", name, &member.QuarantineError{Until: a.votesFrom, Restoring: a.marker.state == forgot})
+	}
+	return v
+}
+
+// due is what a Watch has to do for a member that is admitted and does not vote.
+type due uint8
+
+const (
+	waits     due = iota
+	looksOnce     // our count is over, and the member must say so, too
+	publishes     // the quarantine is over
+	restores      // the counters may be restored
+)
+
+// dueNow is what is due at now. until is the rest of the quarantine by our count; asked is when the client sent its
+// last look, and busy says that the look is not answered.
+func (a Standing) dueNow(now, asked time.Time, busy bool) (do due, until time.Duration) {
+	left := a.votesFrom.Sub(now) // on the monotonic clock: see mayVote
+	switch m := a.marker; {
+	case left > 0:
+		return waits, left
+	case m.state == forgot:
+		return restores, 0
+	case m.left == 0:
+		return publishes, 0
+	case !busy && asked.Before(a.votesFrom): // q may have been raised since
+		return looksOnce, 0
+	}
+	return waits, 0
+}
+
+// source is the table of a member that knows.
+type source struct {
+	clk      bool
+	q        time.Duration // the greatest MaxTTL that the member was told of
+	counters map[string]int64
+}
+
+// merge is the table of counters that a member is restored to: the maximum of every bucket. If the order of a source
+// rests on the clocks, the source lends no absence: merge leaves out a bucket that it lacks, whatever the others hold,
+// and the bucket begins at server time. enough is how many sources must know.
+func merge(sources []source, enough int) (table map[string]int64, byClock bool) {
+	if len(sources) < enough {
+		return nil, true
+	}
+	table = make(map[string]int64)
+	for _, s := range sources {
+		for bucket, n := range s.counters {
+			table[bucket] = max(table[bucket], n)
+		}
+	}
+	for _, s := range sources {
+		if !s.clk {
+			continue
+		}
+		byClock = true
+		for bucket := range table {
+			if _, ok := s.counters[bucket]; !ok {
+				delete(table, bucket)
+			}
+		}
+	}
+	return table, byClock
+}
+
+// longestOf is the q that the quarantine of a member must have lasted for when it is restored (docs/protocol.md,
+// "Restore"): the greatest that the client knows or that a source tells. A client that counts a member's vote has
+// raised q there first. So if as many sources tell as merge wants, one of them was told of every lease that counted
+// the member's old votes. That holds whatever the client that marked the member had seen by then.
+func longestOf(known time.Duration, sources []source) time.Duration {
+	for _, s := range sources {
+		known = max(known, s.q)
+	}
+	return known
+}
+
+// enoughSources is how many of the members that know meet every majority without the one that forgot.
+func enoughSources(members int) int { return members - member.Majority(members) + 1 }

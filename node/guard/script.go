@@ -1,0 +1,171 @@
+package guard
+
+import (
+	_ "embed"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// quarantineKey is there at a member while its quarantine lasts.
+const quarantineKey = "redquorum:quarantine"
+
+var (
+	//go:embed script/look.lua
+	lookLua string
+	//go:embed script/raise.lua
+	raiseLua string
+	//go:embed script/mark.lua
+	markLua string
+	//go:embed script/lift.lua
+	liftOnlyLua string
+	//go:embed script/table.lua
+	tableLua string
+	//go:embed script/restore.lua
+	restoreOnlyLua string
+
+	//go:embed script/shard.lua
+	shardLua string
+	//go:embed script/carry.lua
+	carryOnlyLua string
+	//go:embed script/rename.lua
+	renameLua string
+	//go:embed script/stamp.lua
+	stampLua string
+	//go:embed script/refill.lua
+	refillLua string
+
+	liftLua    = raiseLua + liftOnlyLua
+	restoreLua = raiseLua + restoreOnlyLua
+	carryLua   = raiseLua + carryOnlyLua
+)
+
+// lookSource is the script that does nothing but look.
+const lookSource = "return look()"
+
+// Scripts returns the Lua sources of the restart guard, for those who write the permissions of a user at the members.
+func Scripts() []string {
+	return []string{lookLua, markLua, liftLua, tableLua, restoreLua, shardLua, carryLua, renameLua, stampLua, refillLua}
+}
+
+// home is where a member's marker is: at a master of a cluster a place in one of its slots. It encodes the scripts for
+// that place. They are rare, and sent in full: a member that has just restarted has no script cache.
+type home struct {
+	slot                       uint16
+	marker, quarantine, tokens string
+	prelude                    string // look, as this kind of member tells it
+	look                       []byte // the command
+}
+
+var (
+	// plainHome is that of a member which nothing replaces.
+	plainHome = newHome(0, member.MarkerKey, quarantineKey, member.TokensKey, lookLua)
+	// groupHome is that of a master that Sentinels watch.
+	groupHome = newHome(0, member.MarkerKey, quarantineKey, member.TokensKey, lookLua+shardLua)
+)
+
+func newHome(s uint16, marker, quarantine, tokens, prelude string) *home {
+	h := &home{slot: s, marker: marker, quarantine: quarantine, tokens: tokens, prelude: prelude}
+	h.look = h.command(lookSource)
+	return h
+}
+
+// slotHome is that of the master id of a cluster, in one of its slots.
+func slotHome(s uint16, id string) *home {
+	tag := ":{" + slot.TagOf(s) + "}"
+	return newHome(s, member.MarkerKey+tag+":"+id, quarantineKey+tag+":"+id, tokensOf(s), lookLua+shardLua)
+}
+
+// command encodes one of the guard's scripts.
+func (h *home) command(source string, args ...string) []byte {
+	all := append([]string{"EVAL", h.prelude + source, "3", h.marker, h.quarantine, h.tokens}, args...)
+	return resp.Command(all...)
+}
+
+// markCommand marks a member. repl is the replication id of a master that a replica may replace, else "".
+func (h *home) markCommand(runID, repl string, q, quarantine time.Duration, state string) []byte {
+	args := []string{runID, millis(q), millis(quarantine), state}
+	if h != plainHome {
+		args = append(args, repl)
+	}
+	return h.command(markLua, args...)
+}
+
+// carryCommand carries m to this place. left is what is left of its quarantine.
+func (h *home) carryCommand(m marker, left time.Duration) []byte {
+	return h.command(carryLua, m.id, m.state, millis(m.q), flag(m.clk), m.recall.repl, millis(left))
+}
+
+// stampIn reads the id that a slot is stamped with.
+func stampIn(s uint16) []byte { return resp.Command("HGET", tokensOf(s), "id") }
+
+// stampCommand stamps a slot with the marking id. resting is how old the stamp of another master that forgot must be;
+// told says that members which know have told how long leases may be.
+func stampCommand(s uint16, id string, resting time.Duration, told bool) []byte {
+	return resp.Command("EVAL", stampLua, "1", tokensOf(s), id, millis(resting), flag(told))
+}
+
+// refillCommand raises a slot's counter while the slot has the stamp of the marking id.
+func refillCommand(s uint16, id, bucket string, token int64) []byte {
+	return resp.Command("EVAL", refillLua, "1", tokensOf(s), id, bucket, strconv.FormatInt(token, 10))
+}
+
+// homeOf chooses the slot for the marker: the last one of the longest run of slots, because resharding takes slots
+// from the beginning.
+func homeOf(slots []uint16) uint16 {
+	best, length, run := uint16(0), 0, 0
+	for i, s := range slots {
+		if run++; i > 0 && slots[i-1]+1 != s {
+			run = 1
+		}
+		if run > length {
+			length = run
+		}
+		if run == length {
+			best = s
+		}
+	}
+	return best
+}
+
+// MarkerKeys names two keys of a master of a cluster that serves these slots (ascending) and has this id (CLUSTER
+// MYID): the restart guard's marker, and the key that is there during a quarantine. Without slots it names those of
+// any other member.
+func MarkerKeys(slots []uint16, id string) (marker, quarantine string) {
+	if len(slots) == 0 {
+		return member.MarkerKey, quarantineKey
+	}
+	h := slotHome(homeOf(slots), id)
+	return h.marker, h.quarantine
+}
+
+func tokensOf(s uint16) string { return member.TokensKey + ":{" + slot.TagOf(s) + "}" }
+
+// tokensHead begins the name of a slot's counters as a bulk string. All tags have one length.
+var tokensHead = func() string {
+	name := tokensOf(0)
+	head, _, _ := strings.Cut(name, slot.TagOf(0))
+	return "$" + strconv.Itoa(len(name)) + "\r\n" + head
+}()
+
+// AppendTokens writes the name of a slot's counters as a bulk string.
+func AppendTokens(b []byte, s uint16) []byte {
+	b = append(b, tokensHead...)
+	b = append(b, slot.TagOf(s)...)
+	return append(b, "}\r\n"...)
+}
+
+func millis(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}

@@ -1,0 +1,232 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
+)
+
+// Watch is the guard's part in looking after one session: the look at the marker at every ping, the end of a
+// quarantine, the restoring of counters. Without a guard it does nothing. All its methods belong to the goroutine that
+// looks after the session. The only other goroutine is that of a restore, and Stop waits for it.
+type Watch struct {
+	// Results tells what has ended. Take takes it.
+	Results chan Result // capacity 2: one look, and one restore
+
+	seat    *Seat
+	session Session
+	process Process
+
+	look member.Call
+	next time.Time // of the next look
+	busy bool      // a look is in line
+	lost int       // looks in a row that were sent elsewhere
+	calm time.Time // not before is a suspicion followed up again
+	sent time.Time // when the look was
+
+	ctx       context.Context
+	cancel    context.CancelFunc
+	work      sync.WaitGroup
+	restoring bool
+	retry     time.Time // of the next restore
+	slow      int       // restores that took longer than they were given
+	since     time.Time // of the first restore that did not succeed
+}
+
+// Result is a look that is done, or a restore that has ended.
+type Result struct{ look *member.Call }
+
+// Watch begins to guard a session.
+func (s *Seat) Watch(on Session, p Process) *Watch {
+	w := &Watch{Results: make(chan Result, 2), seat: s, session: on, process: p}
+	w.ctx, w.cancel = context.WithCancel(s.host.Context())
+	w.next = time.Now().Add(s.terms.Ping)
+	return w
+}
+
+// Stop ends a restore that is under way.
+func (w *Watch) Stop() {
+	w.cancel()
+	w.work.Wait()
+}
+
+// Done implements member.Sink for the look.
+func (w *Watch) Done(c *member.Call) {
+	if o, ok := readOffset(c, w.sent); ok {
+		w.seat.offset.Store(&o)
+	}
+	w.Results <- Result{c}
+}
+
+// Tick does what is due and returns the time until more is.
+func (w *Watch) Tick(now time.Time) time.Duration {
+	s := w.seat
+	if s.guard == nil {
+		return time.Hour
+	}
+	wait := s.terms.Ping
+	if until := clock.Until(w.next, now); until > 0 {
+		wait = min(wait, until)
+	} else if !w.busy {
+		w.busy, w.sent = true, time.Now()
+		w.look = member.Call{Command: member.Command{Cmd: s.place().look}, Delivery: member.Delivery{Late: true}, Sink: w}
+		if w.session.Queue(&w.look) != nil {
+			return wait // broken: whoever looks after the session ends by that
+		}
+	}
+	at := s.host.Now()
+	if !at.Standing.admitted || at.State.Votes {
+		return wait
+	}
+	s.guard.tell(s.number) // of a cluster, masters may have been found to be down since
+	do, until := at.Standing.dueNow(now, w.sent, w.busy)
+	switch {
+	case until > 0:
+		w.since = time.Time{}
+		return min(wait, until)
+	case do == looksOnce:
+		w.next = now
+		return 0
+	case do == publishes:
+		s.host.Publish(unedited) // Votes is computed anew
+		return wait
+	case do == waits || w.restoring:
+		return wait
+	}
+	if until := clock.Until(w.retry, now); until > 0 {
+		return min(wait, until)
+	}
+	w.restore(at.Standing.marker.id, now)
+	return wait
+}
+
+// restore starts one attempt to restore the counters.
+func (w *Watch) restore(id string, now time.Time) {
+	s := w.seat
+	if w.since.IsZero() {
+		w.since = now
+	}
+	patient := now.Sub(w.since) < s.terms.Ping // on the monotonic clock: a step of the other is no patience
+	// Whole tables are read and written. Where they are long and all is slow, an attempt is given twice the
+	// time of the one before, up to 32 times the first; otherwise none would ever succeed.
+	limit := s.terms.Patience << w.slow
+	w.restoring, w.retry = true, now.Add(max(s.terms.Ping/10, time.Millisecond))
+	w.work.Go(func() {
+		ctx, cancel := context.WithTimeout(w.ctx, limit)
+		defer cancel()
+		m, err := s.restore(ctx, id, patient)
+		if w.slow < 5 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			w.slow++ // Tick reads it only when Take has been told
+		}
+		if err == nil && m.id == id {
+			s.take(m)
+		} else if err != nil {
+			s.terms.Logger.Debug("counters are not restored yet", "member", s.host.Name(), "err", err)
+		}
+		w.Results <- Result{}
+	})
+}
+
+// Take takes a result. Tick is due afterwards. An error ends the session.
+func (w *Watch) Take(r Result) error {
+	if r.look == nil {
+		w.restoring = false
+		return nil
+	}
+	return w.looked(r.look)
+}
+
+// looked takes the result of a look.
+func (w *Watch) looked(c *member.Call) error {
+	s := w.seat
+	w.busy = false
+	w.next = time.Now().Add(s.terms.Ping)
+	if s.terms.Replicated {
+		if again, err := w.replicatedLooked(c); again || err != nil {
+			return err
+		}
+	}
+	switch c.Outcome {
+	case member.Answered:
+		m, err := readMarker(&c.Reply, c.At)
+		if err != nil || !s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL, s.terms.Replicated) {
+			return w.begin()
+		}
+		s.take(m)
+	case member.Refused:
+		return w.begin()
+	}
+	if s.host.Now().Standing.marker.state != forgot {
+		w.since = time.Time{}
+	}
+	return nil
+}
+
+// Suspected follows up a reply which says that the member may not be what it was. Tick is due afterwards. An error
+// ends the session.
+func (w *Watch) Suspected() error {
+	if w.seat.guard == nil {
+		return nil
+	}
+	if left := clock.Until(w.calm, time.Now()); left > 0 {
+		w.next = w.calm // a moment ago we looked: look once more then
+		return nil
+	}
+	return w.begin()
+}
+
+// begin ends the generation and begins the next one on the same session. An error ends the session.
+func (w *Watch) begin() error {
+	w.calm = time.Now().Add(50 * time.Millisecond)
+	w.since = time.Time{}
+	return w.seat.readmit(w.session, w.process)
+}
+
+// replicatedLooked takes what is particular to a look at a master that a replica may replace. again says that the
+// result needs nothing more.
+func (w *Watch) replicatedLooked(c *member.Call) (again bool, _ error) {
+	s, shard := w.seat, w.seat.terms.Shard
+	if e, ok := c.Err.(*member.ReplyError); ok && e.Kind == member.KindCluster && shard != nil {
+		shard.Unknown() // the marker's slot is elsewhere, or nowhere for a moment
+		if slots := shard.Slots(); len(slots) > 0 && homeOf(slots) == s.home.Load().slot {
+			w.next = time.Now().Add(min(s.terms.Ping, 20*time.Millisecond))
+			if w.lost++; w.lost < 50 {
+				return true, nil
+			}
+			return true, errSlots
+		}
+	} else if c.Outcome == member.Answered {
+		w.lost = 0
+		m, err := readMarker(&c.Reply, c.At)
+		if err == nil && m.role != "master" {
+			s.doubt()
+			return true, errReplica
+		}
+		if old := s.host.Now().Standing.marker; err == nil && m.id == old.id && m.now != old.now && m.renamed() {
+			return true, w.rename(m)
+		}
+	}
+	if shard == nil {
+		return false, nil
+	}
+	if slots := shard.Slots(); len(slots) == 0 || homeOf(slots) == s.home.Load().slot {
+		return false, nil
+	}
+	return true, s.rehome(w.session)
+}
+
+// rename notes a replication id that changed without a promotion.
+func (w *Watch) rename(m marker) error {
+	now, err := w.seat.askMarker(w.ctx, w.session, w.seat.place().command(renameLua, m.id, m.now))
+	if err == nil && (now.id != m.id || !now.known()) {
+		err = errMarker
+	}
+	if err == nil {
+		w.seat.take(now)
+	}
+	return err
+}
