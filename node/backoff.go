@@ -2,12 +2,9 @@ package node
 
 import (
 	crand "crypto/rand"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	"github.com/redquorum/redquorum/member"
 )
 
 // ceiling is the longest pause before attempt number k (from 0) to connect: low*2^k, at most high.
@@ -37,11 +34,6 @@ func fullJitter() func(limit time.Duration) time.Duration {
 	}
 }
 
-// pause is the time to wait after the k-th failure in a row, which was cause.
-func (n *Node) pause(k int, cause error) time.Duration {
-	var refused *member.ReplyError
-	if errors.As(cause, &refused) && refused.Kind == member.KindAuth {
-		return AuthBackoff
-	}
-	return n.cfg.jitter(ceiling(k, n.cfg.BackoffMin, n.cfg.BackoffMax))
-}
+// AuthBackoff is the pause after a server refused the credentials: asking again soon would not help,
+// and may lock the user out.
+const AuthBackoff = 30 * time.Second

@@ -18,7 +18,7 @@ import (
 //	an ACL's refusal inside a script           denials
 //	where in a script an error arose           withoutPosition, wrappers, lineOf
 //	arguments of a command that is unknown     withoutArguments
-//	a server that is in no cluster, or in one  Expect in scheme.go; redis_mode (server_mode from Valkey 8.0) in INFO
+//	a server that is in no cluster, or in one  Expect in query.go; redis_mode (server_mode from Valkey 8.0) in INFO
 //
 // maxText bounds the text kept of an error reply, in bytes.
 const maxText = 300

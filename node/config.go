@@ -39,8 +39,8 @@ type Config struct {
 	DialTimeout time.Duration
 	// WriteTimeout bounds one write of at most 256 KiB; a slower peer loses the connection. Default 1 s.
 	WriteTimeout time.Duration
-	// StallTimeout: when the oldest call in flight has been first in line for this long and nothing
-	// came, the connection is ended and everything in flight is Unknown. Default 2 s.
+	// StallTimeout bounds the wait for an answer. If the oldest call in flight has been first in line for this
+	// long and nothing came, the node ends the connection, and all calls in flight are Unknown. Default 2 s.
 	StallTimeout time.Duration
 	// PingInterval is the longest silence on an idle connection before a PING. Default 1 s.
 	PingInterval time.Duration
@@ -50,32 +50,32 @@ type Config struct {
 	// Defaults 50 ms and 500 ms.
 	BackoffMin, BackoffMax time.Duration
 
-	// MaxCalls and MaxBytes bound what is in flight, queued or unanswered. A call beyond either is
+	// MaxCalls and MaxBytes bound what is in flight, queued or unanswered. A call beyond either bound is
 	// NotSent with ErrOverflow at once. Defaults 16384 and 1 MiB.
 	MaxCalls int
 	MaxBytes int
 
-	// Scripts are Lua sources, loaded on every new command connection. An EVALSHA of one of them that
-	// is answered NOSCRIPT is repaired.
+	// Scripts are Lua sources. The node loads them on every new command connection. If the server answers
+	// an EVALSHA of one of them with NOSCRIPT, the node repairs the call.
 	Scripts []string
-	// Guard is the restart guard that this node shares with the other members of a client. nil: a server
-	// that comes back is believed to remember everything.
+	// Guard is the restart guard that this node shares with the other members of a client. If it is nil, the
+	// node believes that a server which comes back remembers everything.
 	Guard *Guard
 	// Shard makes this one master of a Redis Cluster: for package cluster. It needs a Guard.
 	Shard *Shard
 	// Sentinels, if not nil, name the server, in the place of Addr.
 	Sentinels *Sentinels
-	// FailoverLag is how long a master that was replaced may go on granting, at the most: of a master of
-	// a cluster, or one that Sentinels watch. Its successor does not vote for so much longer. Default:
-	// 15 s in a cluster (cluster-node-timeout), 10 s with Sentinels (min-replicas-max-lag); negative
-	// means none. All clients of a deployment use the same.
+	// FailoverLag is how long a master that was replaced may go on granting: a master of a cluster, or one
+	// that Sentinels watch. Its successor does not vote for that much longer. Default: 15 s in a cluster
+	// (cluster-node-timeout), 10 s with Sentinels (min-replicas-max-lag). A negative value means none. All
+	// clients of a deployment use the same.
 	FailoverLag time.Duration
-	// MinReplicasAck: a vote counts only when so many replicas have acknowledged it, within 100 ms
-	// (WAIT). It makes a failover less likely to lose a lock, and never impossible; it costs each call the
-	// way to the replicas, and the calls behind it on the connection, too. 0, the default: WAIT is never
-	// sent. At most 255.
+	// MinReplicasAck is how many replicas must acknowledge a vote within 100 ms (WAIT) before it counts. It
+	// makes a failover less likely to lose a lock, and never impossible. Each call waits for the replicas,
+	// and so do the calls behind it on the connection. At 0, the default, the node never sends WAIT. The
+	// greatest value is 255.
 	MinReplicasAck int
-	// Logger gets changes of the connection and what the server does not permit. Default: discarded.
+	// Logger gets changes of the connection and what the server does not permit. Default: none.
 	Logger *slog.Logger
 
 	kind   TargetKind                              // of the member, by its URL
@@ -87,12 +87,8 @@ type Dialer interface {
 	DialContext(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// AuthBackoff is the pause after a server refused the credentials: asking again soon would not help,
-// and may lock the user out.
-const AuthBackoff = 30 * time.Second
-
-// DefaultTLS is for a Config that was made of a URL: where its scheme asks for TLS and no option says how,
-// t says it, to Sentinels as well. A nil t changes nothing.
+// DefaultTLS is for a Config that was made of a URL. If its scheme asks for TLS and no option says how, t says it,
+// also for Sentinels. A nil t changes nothing.
 func (c *Config) DefaultTLS(t *tls.Config) {
 	bare := func(x *tls.Config) bool {
 		return t != nil && x != nil && x.RootCAs == nil && len(x.Certificates) == 0 && x.ServerName == ""
@@ -225,8 +221,8 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Secret is a string that no way of printing shows: fmt with any verb, JSON and other text encoders,
-// and slog print asterisks, or nothing if it is empty. Convert it to string to use it.
+// Secret is a string that no way of printing shows. fmt with any verb, JSON and other text encoders, and slog
+// print asterisks, or nothing if the Secret is empty. Convert it to string to use it.
 type Secret string
 
 const masked = "******"
@@ -255,3 +251,60 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // LogValue masks slog attributes.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// Sentinels makes a Node the master of a replicated group, whichever server that is. The node asks a majority of the
+// Sentinels before it opens a connection, and verifies the server's role on it.
+//
+// A replica that takes over may lack what the former master granted. So it has forgotten, like a server that
+// restarted without its data: its marker is that of another process, or of another replication id.
+type Sentinels struct {
+	// Addrs are the Sentinels, host:port. A majority of them should be named.
+	Addrs []string
+	// Master is the name they know the group by.
+	Master string
+	// Config is how to reach the Sentinels: credentials and TLS. Addr is not used.
+	Config Config
+	// Dial maps addresses that Sentinels announce to those that are dialled.
+	Dial map[string]string
+}
+
+func (s *Sentinels) validate() error {
+	if s.Master == "" || strings.ContainsFunc(s.Master, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return errors.New("node: Config.Sentinels.Master is missing, or has a space")
+	}
+	if len(s.Addrs) == 0 {
+		return errors.New("node: Config.Sentinels.Addrs is empty")
+	}
+	for _, a := range s.Addrs {
+		if err := s.at(a).withDefaults().validate(); err != nil {
+			return fmt.Errorf("sentinel: %w", err)
+		}
+	}
+	return nil
+}
+
+// at is the Config of one Sentinel.
+func (s *Sentinels) at(addr string) Config {
+	c := s.Config
+	c.Network, c.Addr, c.DB = "tcp", addr, 0
+	c.Scripts, c.Guard, c.Shard, c.Sentinels, c.kind = nil, nil, nil, nil, BySentinel
+	return c
+}
+
+// nameOrNone is that of the member, if there are Sentinels.
+func (s *Sentinels) nameOrNone() string {
+	if s == nil {
+		return ""
+	}
+	return s.Master + "@" + strings.Join(s.Addrs, ",")
+}
+
+// TargetKind is a kind of member.
+type TargetKind uint8
+
+// The kinds of members: one server, a whole Redis Cluster, and the master of a group that Sentinels watch.
+const (
+	OneServer TargetKind = iota
+	RedisCluster
+	BySentinel
+)

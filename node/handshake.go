@@ -1,15 +1,10 @@
 package node
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
@@ -17,23 +12,13 @@ import (
 	"github.com/redquorum/redquorum/node/guard"
 )
 
-// predecessor is the last connection that carried commands. What was written to it may still be on its
-// way, and would be executed when it arrives; so before the next connection carries commands, the
-// server is told to close it. There is never more than one: a connection whose handshake failed
-// carried nothing that could do harm late (SCRIPT LOAD, and CLIENT KILL of ids that a process does not
-// use twice), and where it succeeded, its own predecessor is dead.
-type predecessor struct {
-	runID string
-	id    int64 // CLIENT ID, 0 if the server would not tell
-}
-
 // connect opens the next command connection and publishes it. When it returns without an error, the
 // earlier connection is dead at the server (or the server does not permit that, and was warned about),
 // and the owed releases stand first in line. DialTimeout bounds it.
 func (n *Node) connect() (*session, error) {
 	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.DialTimeout)
 	defer cancel()
-	l, err := n.dial(ctx)
+	l, err := n.reach(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -87,14 +72,6 @@ func (n *Node) stands(a guard.Standing) {
 	n.publishLocked(&p)
 	n.mu.Unlock()
 	n.deliver()
-}
-
-// signalRecheck has the inbox look whether it stands at the same process, with the same memory.
-func (n *Node) signalRecheck() {
-	select {
-	case n.recheck <- struct{}{}:
-	default:
-	}
 }
 
 var (
@@ -211,88 +188,4 @@ func (n *Node) loaded(c *member.Call) bool {
 		return false
 	}
 	return n.permitted(c, "SCRIPT LOAD: every script is sent in full")
-}
-
-// ask submits cmds and waits until all are done; an error says that not all were answered or refused. It is
-// the server's own where that said why it was about to close the connection.
-func (n *Node) ask(ctx context.Context, s *session, cmds [][]byte) ([]member.Call, error) {
-	w := &waiter{done: make(chan struct{})}
-	w.left.Store(int32(len(cmds)))
-	calls := make([]member.Call, len(cmds))
-	for i, cmd := range cmds {
-		calls[i] = *ownCall(cmd, w)
-		if s.submit(&calls[i], true) != nil { // broken: those before are done by its reader
-			for range cmds[i:] {
-				w.Done(nil)
-			}
-			break
-		}
-	}
-	select {
-	case <-w.done:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	var reason error
-	for i := range calls {
-		switch c := &calls[i]; {
-		case c.Outcome != member.Answered && c.Outcome != member.Refused:
-			return nil, cmp.Or(reason, s.cause())
-		case reason == nil && c.Outcome == member.Refused:
-			if refused, ok := c.Err.(*member.ReplyError); ok && !notPermitted(refused) {
-				reason = refused
-			}
-		}
-	}
-	return calls, nil
-}
-
-// waiter is the Sink of several calls; done is closed with the last of them.
-type waiter struct {
-	left atomic.Int32
-	done chan struct{}
-}
-
-// Done implements member.Sink.
-func (w *waiter) Done(*member.Call) {
-	if w.left.Add(-1) == 0 {
-		close(w.done)
-	}
-}
-
-func scriptSHA(source string) string {
-	sum := sha1.Sum([]byte(source))
-	return hex.EncodeToString(sum[:])
-}
-
-const (
-	evalsha = "$7\r\nEVALSHA\r\n$40\r\n"
-	shaSize = 40
-)
-
-// script finds the source of the script that c calls, and where the call names it. ok is false if c is no call of one of our
-// scripts.
-func (n *Node) script(c *member.Call) (source string, at int, ok bool) {
-	end := int(c.Marks.Count) - len("\r\n")
-	if at = end - shaSize - len(evalsha); at <= 0 {
-		return "", 0, false
-	}
-	source, ok = n.scripts[string(c.Cmd[end-shaSize:end])]
-	return source, at, ok
-}
-
-// sourceOf is the script that c executes: one of ours, or one that it has in full; "" if it is no script.
-func (n *Node) sourceOf(c *member.Call) string {
-	if source, _, ok := n.script(c); ok {
-		return source
-	}
-	_, rest, ok := bytes.Cut(c.Cmd, []byte("\r\n$4\r\nEVAL\r\n$"))
-	if !ok {
-		return ""
-	}
-	size, source, _ := bytes.Cut(rest, []byte("\r\n"))
-	if n, err := strconv.Atoi(string(size)); err == nil && n >= 0 && n <= len(source) {
-		return string(source[:n])
-	}
-	return ""
 }

@@ -8,43 +8,6 @@ import (
 	"github.com/redquorum/redquorum/node/guard"
 )
 
-// The restart guard's types have their names here, too, for those who make a Config.
-type (
-	// Guard is the restart guard of one client. Every Node of the client has the same Guard in Config.Guard.
-	Guard = guard.Guard
-	// GuardConfig is what all members of a client share.
-	GuardConfig = guard.Config
-	// GuardEvent is one step of the restart guard at one member.
-	GuardEvent = guard.Event
-	// RestartGuard says what happens to a member that may have forgotten.
-	RestartGuard = guard.Mode
-	// Shard makes a Node one master of a Redis Cluster.
-	Shard = guard.Shard
-	// Group is what the masters of one Redis Cluster share.
-	Group = guard.Group
-)
-
-// The modes of the restart guard: see guard.Mode.
-const (
-	GuardQuarantine = guard.Quarantine
-	GuardStrict     = guard.Strict
-	GuardOff        = guard.Off
-)
-
-// NewGuard makes the guard for cfg.Members nodes.
-func NewGuard(cfg GuardConfig) *Guard { return guard.New(cfg) }
-
-// GuardScripts returns the Lua sources of the restart guard, for those who write the permissions of a user at the
-// members.
-func GuardScripts() []string { return guard.Scripts() }
-
-// MarkerKeys names two keys of a master of a cluster that serves these slots (ascending) and has this id (CLUSTER
-// MYID): the restart guard's marker, and the key that is there during a quarantine. Without slots it names those of
-// any other member.
-func MarkerKeys(slots []uint16, id string) (marker, quarantine string) {
-	return guard.MarkerKeys(slots, id)
-}
-
 // Recheck has the node compare its inbox with its commands' connection, and with the era.
 func (n *Node) Recheck() { n.signalRecheck() }
 
@@ -59,15 +22,7 @@ func (n *Node) ClockOffset() (ahead, within time.Duration, ok bool) {
 	return o.Ahead, o.Within, ok
 }
 
-// suspicion has the supervisor look whether the member is what it was.
-func (n *Node) suspicion() {
-	select {
-	case n.suspect <- struct{}{}:
-	default:
-	}
-}
-
-// host is the Node as the guard sees it.
+// host is the Node as the restart guard sees it.
 type host Node
 
 var _ guard.Host = (*host)(nil)

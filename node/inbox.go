@@ -76,7 +76,7 @@ func (n *Node) lost(why error) {
 func (n *Node) receive(channel string, l member.Listener) (confirmed bool, _ error) {
 	ctx, cancel := context.WithTimeout(n.accepting, n.cfg.DialTimeout)
 	defer cancel()
-	link, err := n.dial(ctx)
+	link, err := n.reach(ctx)
 	if err != nil {
 		return false, err
 	}

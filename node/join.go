@@ -3,18 +3,15 @@ package node
 import (
 	"bufio"
 
-	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/node/guard"
 )
 
 // Calls that wait in line one behind the other can be one command: a script that executes them in their order
 // and returns an array of their answers (batch.lua of redlock/internal/script). That costs the server less than one command
 // for each, and more where they are few.
-const (
-	joinFew  = 3   // fewer travel alone
-	joinMost = 128 // a server does nothing else meanwhile
-)
+//
+// joinFew is how many calls become one command at least. Fewer travel alone.
+const joinFew = 3
 
 // alone is how the script refuses a call because it travels with others: such a server takes no such commands.
 const alone = "TRYAGAIN alone"
@@ -48,80 +45,6 @@ func (s *session) joinLocked() {
 	}
 	clear(s.items)
 	s.items = s.items[:0]
-}
-
-// appendCall writes a call, with the keys of its slot in the place of those that all locks share.
-func (n *Node) appendCall(b []byte, c *member.Call) []byte { return n.appendFrom(b, c, 0) }
-
-// appendFrom writes what a call has from there on, which is in front of its shared keys.
-func (n *Node) appendFrom(b []byte, c *member.Call, from int) []byte {
-	m := &c.Marks
-	if n.cfg.Shard == nil || m.Sharing == 0 {
-		return append(b, c.Cmd[from:]...)
-	}
-	b = append(b, c.Cmd[from:m.Shared]...)
-	for range m.Sharing { // the script finds its marker's id in the same key
-		b = guard.AppendTokens(b, c.Slot)
-	}
-	return append(b, c.Cmd[m.More:]...)
-}
-
-// appendTagged writes a call that travels alone.
-func (n *Node) appendTagged(b []byte, c *member.Call, tag string) []byte {
-	b = n.appendCall(b, c)
-	if c.Tagged {
-		b = resp.AppendBulk(b, tag)
-	}
-	return b
-}
-
-// appendJoined writes calls as one, as the script that carries them wants it. sharded: at a master of a cluster, which
-// takes no keys of several slots; there they are arguments, each with the counters of its own slot.
-func appendJoined(b []byte, calls []*member.Call, tag string, sharded bool) []byte {
-	keys, args := 0, 0
-	for _, c := range calls {
-		keys += int(c.Item.Keys)
-		args += int(c.Item.Args)
-	}
-	first := calls[0]
-	words := 4 // the script, the number of keys, the letters, the tag
-	if sharded {
-		keys += len(calls)
-		words++
-	} else {
-		keys += int(first.Marks.Sharing)
-	}
-	b = resp.AppendArray(b, 1+words+keys+args)
-	b = append(b, evalsha...)
-	b = append(b, first.Item.Batch...)
-	b = append(b, '\r', '\n')
-	var letters [joinMost]byte
-	for i, c := range calls {
-		letters[i] = c.Item.Letter
-	}
-	if sharded {
-		b = resp.AppendInt(b, 0)
-		b = resp.AppendBulk(b, letters[:len(calls)])
-		b = resp.AppendInt(b, int64(3+keys)) // where the arguments begin
-	} else {
-		b = resp.AppendInt(b, int64(keys))
-		b = append(b, first.Cmd[first.Marks.Shared:first.Marks.More]...)
-	}
-	for _, c := range calls {
-		m := &c.Marks
-		b = append(b, c.Cmd[m.Own:m.Shared]...)
-		if sharded {
-			b = guard.AppendTokens(b, c.Slot)
-		}
-		b = append(b, c.Cmd[m.More:m.Args]...)
-	}
-	if !sharded {
-		b = resp.AppendBulk(b, letters[:len(calls)])
-	}
-	for _, c := range calls {
-		b = append(b, c.Cmd[c.Marks.Args:]...)
-	}
-	return resp.AppendBulk(b, tag)
 }
 
 // joined reads the answer to n calls and completes them. It runs on the reader.

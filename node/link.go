@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/mediocregopher/radix/v4"
 	"github.com/mediocregopher/radix/v4/resp"
@@ -34,15 +32,9 @@ type link struct {
 	addr   string   // that was dialled
 }
 
-// dial opens a link: connect, TLS, AUTH and SELECT. ctx bounds all of it.
-func (n *Node) dial(ctx context.Context) (*link, error) {
-	l := &link{addr: n.cfg.Addr}
-	if n.cfg.Sentinels != nil {
-		var err error
-		if l.addr, err = n.cfg.Sentinels.find(ctx); err != nil {
-			return nil, err
-		}
-	}
+// dial opens a link to addr: connect, TLS, AUTH and SELECT. ctx bounds all of it.
+func (n *Node) dial(ctx context.Context, addr string) (*link, error) {
+	l := &link{addr: addr}
 	d := radix.Dialer{
 		AuthUser:  n.cfg.Username,
 		AuthPass:  string(n.cfg.Password),
@@ -115,57 +107,6 @@ func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
 	l.wire = &secured{secure}
 	return l.wire, nil
 }
-
-// secured is a TLS connection whose Write gives the reason that the server gave. Under TLS 1.3 the handshake
-// is over for us before the server has looked at our certificate: if it refuses it, it says so and closes,
-// and the first write may fail before anybody has read why.
-type secured struct{ *tls.Conn }
-
-func (s *secured) Write(p []byte) (int, error) {
-	n, err := s.Conn.Write(p)
-	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		return n, err
-	}
-	_ = s.SetReadDeadline(time.Now().Add(alertWait))
-	var said *net.OpError
-	for scratch := make([]byte, 512); ; {
-		if _, readErr := s.Read(scratch); readErr == nil {
-			continue // the connection is lost, and so are the answers on it
-		} else if errors.As(readErr, &said) && said.Op == "remote error" {
-			return n, readErr
-		}
-		return n, err
-	}
-}
-
-// alertWait is how long a write that failed looks for the reason, which is there already or never comes.
-const alertWait = 20 * time.Millisecond
-
-// tlsFor is the configuration for an address: that of a master which Sentinels name is known now. It notes in
-// lacking that the server asked for a certificate of ours where there is none: under TLS 1.2 it then refuses the
-// handshake without a word about certificates. It may also only have asked, and be content.
-func (n *Node) tlsFor(addr string, lacking *bool) *tls.Config {
-	c := n.tls.Clone()
-	if n.cfg.Sentinels != nil && c.ServerName == "" {
-		c.ServerName, _, _ = net.SplitHostPort(addr)
-	}
-	if len(c.Certificates) == 0 && c.GetClientCertificate == nil {
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // by the handshake, which is waited for
-			*lacking = true
-			return &tls.Certificate{}, nil
-		}
-	}
-	return c
-}
-
-// dialError marks an error that came from our own dialer, before anything secret was sent.
-type dialError struct {
-	step string // as a prefix
-	err  error
-}
-
-func (e *dialError) Error() string { return e.step + e.err.Error() }
-func (e *dialError) Unwrap() error { return e.err }
 
 // withoutSecrets keeps of an error of radix's Dial what can be relied on to hold no secret. The server
 // may repeat what it was sent with AUTH, in an error or as anything else.

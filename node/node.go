@@ -1,15 +1,11 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-	"net"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,11 +17,11 @@ import (
 
 var _ member.Member = (*Node)(nil)
 
-// Node is one Redis server as a voter. It connects in the background, from New on, and connects
-// again whenever the connection breaks. Safe for concurrent use.
+// Node is one Redis server as a voter. From New on it connects in the background, and connects again
+// whenever the connection breaks. A Node is safe for concurrent use.
 //
-// While it is down, Submit costs one atomic load: the call is NotSent with an error that was made
-// when the connection broke.
+// While the Node is down, Submit costs one atomic load: the call is NotSent with an error that the Node
+// made when the connection broke.
 type Node struct {
 	cfg     Config
 	name    string
@@ -80,66 +76,7 @@ type published struct {
 	standing guard.Standing
 }
 
-// ackPatience is how long a server waits for its replicas before it answers what is behind a WAIT.
-const ackPatience = 100 * time.Millisecond
-
 var errConnecting = member.ErrConnecting
-
-// New starts to connect to the server in the background and returns at once. An error lists every
-// mistake in the Config. The Node must be closed.
-func New(c Config) (*Node, error) {
-	c = c.withDefaults()
-	if err := c.validate(); err != nil {
-		return nil, err
-	}
-	n := &Node{
-		cfg: c, name: cmp.Or(c.Addr, c.Sentinels.nameOrNone()),
-		done: make(chan struct{}), recheck: make(chan struct{}, 1), alter: make(chan struct{}, 1), suspect: make(chan struct{}, 1), seek: make(chan struct{}, 1),
-		scripts: make(map[string]string, len(c.Scripts)), warnings: make(map[string]bool),
-	}
-	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.accepting, n.refuse = context.WithCancel(n.ctx)
-	n.errOverflow = fmt.Errorf("%s: %w", n.name, member.ErrOverflow)
-	n.errClosed = fmt.Errorf("%s: %w", n.name, member.ErrClosed)
-	n.errEnded = fmt.Errorf("%s: %w", n.name, member.ErrEnded)
-	n.owed = newOwed(c.PingInterval/16, c.PingInterval, func() { n.dropped.Store(true) })
-	for _, source := range c.Scripts {
-		n.scripts[scriptSHA(source)] = source
-		n.loads = append(n.loads, resp.Command("SCRIPT", "LOAD", source))
-	}
-	if c.MinReplicasAck > 0 {
-		n.waits = resp.Command("WAIT", strconv.Itoa(c.MinReplicasAck), strconv.FormatInt(ackPatience.Milliseconds(), 10))
-	}
-	if c.TLS != nil {
-		n.tls = tlsConfig(c)
-	}
-	first := &published{state: member.State{Gen: 1, Acks: n.waits != nil}}
-	n.fall(first, errConnecting)
-	n.published.Store(first)
-	n.seat = guard.NewSeat(c.Guard, (*host)(n), guard.Terms{
-		Ping: c.PingInterval, Patience: c.DialTimeout, Lag: c.FailoverLag, Logger: c.Logger,
-		Shard: c.Shard, Replicated: c.Shard != nil || c.Sentinels != nil,
-	})
-	n.seat.Join() // from here on the guard looks at what is published
-	if c.Sentinels != nil {
-		for _, addr := range c.Sentinels.Addrs {
-			n.sentinels.Go(func() { n.attend(addr) })
-		}
-	}
-	go n.supervise()
-	return n, nil
-}
-
-func tlsConfig(c Config) *tls.Config {
-	t := c.TLS.Clone()
-	if t.MinVersion == 0 {
-		t.MinVersion = tls.VersionTLS12
-	}
-	if t.ServerName == "" && c.Network == "tcp" && c.Addr != "" {
-		t.ServerName, _, _ = net.SplitHostPort(c.Addr)
-	}
-	return t
-}
 
 // Name is the address of the server, or the name of the master and its Sentinels.
 func (n *Node) Name() string { return n.name }
@@ -147,8 +84,8 @@ func (n *Node) Name() string { return n.name }
 // State costs one atomic load.
 func (n *Node) State() member.State { return n.published.Load().state }
 
-// WhyNot is what keeps the node from voting: what a call gets, member.ErrDown or member.ErrQuarantined with
-// the rest. nil while it votes.
+// WhyNot returns what keeps the node from voting, and nil while it votes. It is the error that a call gets: one that
+// wraps member.ErrDown, member.ErrConnecting or member.ErrQuarantined.
 func (n *Node) WhyNot() error {
 	p := n.published.Load()
 	if p.session == nil {
@@ -159,8 +96,8 @@ func (n *Node) WhyNot() error {
 
 // Submit queues c and returns. See member.Member and member.Call.
 //
-// The goroutine that calls it may write what is queued to the socket, while so little is unanswered
-// that the socket's buffer takes it; unless c.Late.
+// While little is unanswered, the goroutine that calls Submit may write the queue to the socket, because the
+// socket's buffer takes it. If c.Late, another goroutine writes.
 func (n *Node) Submit(c *member.Call) {
 	for {
 		p := n.published.Load()
@@ -192,69 +129,6 @@ func (n *Node) finish(c *member.Call, outcome member.Outcome, err error) {
 		n.owed.add(c)
 	}
 	c.Finish()
-}
-
-// Listen subscribes channel on a connection of its own, now and after every reconnect, and reports to
-// l. Called once; a second call panics. It does nothing after Close.
-func (n *Node) Listen(channel string, l member.Listener) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.listener != nil {
-		panic("node: Listen called twice")
-	}
-	if n.isClosing() {
-		return
-	}
-	n.listener, n.inboxDone = l, make(chan struct{})
-	go n.listen(channel, l)
-}
-
-// Close refuses new calls, waits until those in flight are done and owed releases were answered, then
-// ends the connections and all goroutines: the server has ended the subscriptions by then. Where the server is down
-// and releases are owed, it tries once more to connect, and more often if the server is there and cannot serve, or the
-// connection breaks. When ctx ends first, calls in flight are Unknown and the error wraps ctx's.
-// Close may be called again, and concurrently; it must not be called from a Sink or a Listener.
-func (n *Node) Close(ctx context.Context) error {
-	n.closeOnce.Do(n.stop)
-	n.mu.Lock()
-	inboxDone := n.inboxDone
-	n.mu.Unlock()
-	var err error
-	for _, done := range []chan struct{}{n.done, inboxDone} {
-		if done == nil {
-			continue
-		}
-		select {
-		case <-done:
-		case <-ctx.Done():
-			select {
-			case <-done:
-			default:
-				err = fmt.Errorf("%s: closed before everything was answered: %w", n.name, context.Cause(ctx))
-				n.cancel()
-				<-done
-			}
-		}
-	}
-	n.cancel()
-	n.seat.Leave()
-	return err
-}
-
-func (n *Node) stop() {
-	n.mu.Lock()
-	old := n.published.Load()
-	if old.session != nil {
-		old.session.refuse()
-	}
-	p := *old
-	p.state.Up, p.state.Err, p.session, p.err = false, n.errClosed, nil, n.errClosed
-	n.publishLocked(&p)
-	n.refuse()
-	n.mu.Unlock()
-	if old.session == nil && !n.owed.any(time.Now()) {
-		n.cancel() // nothing to wait for, not even for a dial
-	}
 }
 
 // fall edits p to say that there is no connection, because of cause.
@@ -333,69 +207,6 @@ func (n *Node) deliver() {
 	n.changes, n.delivering = nil, false
 }
 
-// supervise owns the command connection: it is the only goroutine that opens and ends sessions. It
-// ends after Close.
-func (n *Node) supervise() {
-	defer close(n.done)
-	defer n.sentinels.Wait()
-	last := false
-	for failures := 0; ; {
-		n.tellDropped()
-		s, err := n.connect()
-		there := err == nil || passes(err)
-		if err == nil {
-			failures = 0
-			err = n.serve(s)
-			s.end(err)
-		}
-		n.change(func(p *published) { n.fall(p, err) })
-		n.seat.Fell()
-		if !n.isClosing() {
-			wait := n.pause(failures, err)
-			n.logFailure("member is down", failures, err, wait)
-			failures++
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-n.accepting.Done():
-				timer.Stop()
-			}
-		}
-		if n.isClosing() {
-			n.deliver()
-			if n.ctx.Err() != nil || !n.owed.any(time.Now()) || last && (!there || !n.rest(err)) {
-				return
-			}
-			last = true // once more, at once, for the owed releases; and again while the server is there
-		}
-	}
-}
-
-// tellDropped warns of releases that were dropped. Whoever released must not wait for the Logger: it ends leases.
-func (n *Node) tellDropped() {
-	if n.dropped.CompareAndSwap(true, false) {
-		n.cfg.Logger.Warn("too many releases are owed, the oldest are dropped: their keys last until their TTL", "member", n.name)
-	}
-}
-
-// passes reports whether a server was reached that refused for a reason that passes.
-func passes(err error) bool {
-	var refused *member.ReplyError
-	return errors.As(err, &refused) && refused.Kind.Passes()
-}
-
-// rest is the pause between two attempts while the node is closing. It reports whether there is time for another.
-func (n *Node) rest(err error) bool {
-	timer := time.NewTimer(n.pause(0, err))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-n.ctx.Done():
-		return false
-	}
-}
-
 // logFailure warns of the first failure in a row and keeps the others for debugging.
 func (n *Node) logFailure(what string, failures int, err error, wait time.Duration) {
 	level := slog.LevelDebug
@@ -407,154 +218,39 @@ func (n *Node) logFailure(what string, failures int, err error, wait time.Durati
 
 func (n *Node) isClosing() bool { return n.accepting.Err() != nil }
 
-// serve watches over a session that is up, with one timer: it sends the pings and the releases that
-// become owed, and ends the session when it stalls. It returns why the session is over; the caller
-// ends it.
-func (n *Node) serve(s *session) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	watch := n.seat.Watch(s, s.process)
-	defer watch.Stop()
-	seeker := newSeeker(s)
-	defer seeker.stop()
-	closing := n.accepting.Done()
-	drain := &drainer{empty: make(chan struct{}, 1)}
-	unpaid := false // closing, nothing is in flight, but debts must wait for a moment
-	for {
-		select {
-		case <-s.broken:
-			return s.cause()
-		case <-n.owed.kick:
-			timer.Reset(min(n.tick(s), watch.Tick(time.Now())))
-		case <-timer.C:
-			timer.Reset(min(n.tick(s), watch.Tick(time.Now())))
-			if unpaid {
-				unpaid = false
-				drain.ask(s)
-			}
-		case <-n.suspect:
-			if err := watch.Suspected(); err != nil {
-				return err
-			}
-			timer.Reset(0)
-		case r := <-watch.Results:
-			if err := watch.Take(r); err != nil {
-				return err
-			}
-			timer.Reset(0)
-		case <-n.seek:
-			seeker.seek()
-		case still := <-seeker.sought:
-			if err := seeker.found(still); err != nil {
-				return err
-			}
-		case <-closing:
-			closing = nil // once
-			n.deliver()
-			drain.ask(s)
-		case <-drain.empty:
-			switch calls, _ := s.inFlight(); {
-			case calls > 0:
-				drain.ask(s)
-			case n.owed.any(time.Now()):
-				unpaid = true
-				timer.Reset(n.tick(s))
-			default:
-				return n.errClosed
-			}
-		case <-n.ctx.Done():
-			return errors.New("closed before it answered")
-		}
+// pause is the time to wait after the k-th failure in a row, which was cause.
+func (n *Node) pause(k int, cause error) time.Duration {
+	var refused *member.ReplyError
+	if errors.As(cause, &refused) && refused.Kind == member.KindAuth {
+		return AuthBackoff
 	}
+	return n.cfg.jitter(ceiling(k, n.cfg.BackoffMin, n.cfg.BackoffMax))
 }
 
-// drainer finds out when everything in line is done: a PING behind it is answered last. What entered
-// behind the PING, a repaired call or a debt, takes another one.
-type drainer struct {
-	call  member.Call
-	empty chan struct{}
-}
-
-func (d *drainer) ask(s *session) {
-	d.call = *ownCall(ping, d)
-	_ = s.submit(&d.call, true) // an error means that it is broken, and serve ends by that
-}
-
-func (d *drainer) Done(*member.Call) {
+// suspicion has the supervisor look whether the member is what it was.
+func (n *Node) suspicion() {
 	select {
-	case d.empty <- struct{}{}:
+	case n.suspect <- struct{}{}:
 	default:
 	}
+}
+
+// signalRecheck has the inbox look whether it stands at the same process, with the same memory.
+func (n *Node) signalRecheck() {
+	select {
+	case n.recheck <- struct{}{}:
+	default:
+	}
+}
+
+// predecessor is the last connection that carried commands. What was written to it may still be on its
+// way, and would be executed when it arrives; so before the next connection carries commands, the
+// server is told to close it. There is never more than one: a connection whose handshake failed
+// carried nothing that could do harm late (SCRIPT LOAD, and CLIENT KILL of ids that a process does not
+// use twice), and where it succeeded, its own predecessor is dead.
+type predecessor struct {
+	runID string
+	id    int64 // CLIENT ID, 0 if the server would not tell
 }
 
 var ping = resp.Command("PING")
-
-// discard is the Sink of calls whose outcome does not matter.
-type discard struct{}
-
-func (discard) Done(*member.Call) {}
-
-// tick does what is due and returns the time until it must be called again at the latest.
-func (n *Node) tick(s *session) time.Duration {
-	n.tellDropped()
-	wait := min(n.cfg.PingInterval, n.cfg.StallTimeout)
-	if more := n.pay(s, false); more > 0 {
-		wait = min(wait, more)
-	}
-	now := time.Now()
-	since, busy := s.waiting()
-	silence := now.Sub(since)
-	switch {
-	case busy && silence >= n.cfg.StallTimeout:
-		s.fail(member.ErrStalled, fmt.Errorf("no answer for %v", n.cfg.StallTimeout))
-	case busy:
-		wait = min(wait, n.cfg.StallTimeout-silence)
-	case silence >= n.cfg.PingInterval:
-		_ = s.submit(ownCall(ping, discard{}), true)
-	default:
-		wait = min(wait, n.cfg.PingInterval-silence)
-	}
-	return wait
-}
-
-// room is the pause before another look when the line is full and releases are owed.
-const room = 20 * time.Millisecond
-
-// pay submits the debts that are due, as many as half of the line takes: the other half is for calls from outside.
-// all ignores how full the line is: for a new connection, on which debts come before anything else. It returns the
-// time until more are due, 0 for none.
-func (n *Node) pay(s *session, all bool) time.Duration {
-	limit := math.MaxInt
-	if !all {
-		if n.owed.none() {
-			return 0
-		}
-		if limit = n.places(s); limit <= 0 {
-			return room
-		}
-	}
-	debts, more := n.owed.due(time.Now(), limit, all)
-	for i, d := range debts {
-		if !all && n.places(s) <= 0 {
-			n.owed.release(debts[i:])
-			return room
-		}
-		if err := s.submit(&d.call, true); err != nil {
-			n.owed.release(debts[i:])
-			return more
-		}
-	}
-	if len(debts) == limit {
-		return room
-	}
-	return more
-}
-
-// places is how many debts the line takes now.
-func (n *Node) places(s *session) int {
-	calls, size := s.inFlight()
-	if 2*size > int64(n.cfg.MaxBytes) {
-		return 0
-	}
-	return n.cfg.MaxCalls/2 - calls + 1
-}

@@ -1,27 +1,18 @@
 package node
 
 import (
-	"bytes"
-	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
-	"io"
-	"net"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
 
-// SchemeError says that a server is of another kind than its URL says: a server of a Redis Cluster, one that is in
-// none, a Sentinel; or that it speaks TLS where the URL does not, or the other way round.
+// SchemeError says that a server is of another kind than its URL says: a server of a Redis Cluster, a server in no
+// cluster, or a Sentinel. Or one of the two speaks TLS, and the other does not.
 type SchemeError struct {
 	Found  string // what is there, such as "a Sentinel"
 	Scheme string // that would fit, such as "redis-sentinel://"
-	Err    error  // by what it was seen, where that was an error
+	Err    error  // the error that showed it, if it was an error
 }
 
 func (e *SchemeError) Error() string {
@@ -68,32 +59,6 @@ func found(mode string, want TargetKind, secure bool, err error) error {
 	return &SchemeError{what, kind.scheme(secure), err}
 }
 
-// Expect makes the error that a server showed, which was asked something that only a server of one kind knows, one
-// that says of which kind it is instead, if it tells. Any other error is returned as it is.
-func Expect(ctx context.Context, c Config, want TargetKind, err error) error {
-	var refused *member.ReplyError
-	if !errors.As(err, &refused) {
-		return err
-	}
-	switch text := refused.Text; {
-	case strings.Contains(text, "cluster support disabled"):
-		return found("standalone", want, c.TLS != nil, refused)
-	case strings.Contains(text, "not allowed in cluster mode"):
-		return found("cluster", want, c.TLS != nil, refused)
-	case !strings.HasPrefix(text, "ERR unknown command") && !strings.Contains(text, "DB index is out of range"):
-		return err // (From Valkey 9.0 on, a server of a cluster knows SELECT, and has one database.)
-	}
-	c.DB = 0
-	replies, failed := Query(ctx, c, infoServer)
-	if failed != nil {
-		return err
-	}
-	if other := found(modeOf(replies[0].Str), want, c.TLS != nil, refused); other != nil {
-		return other
-	}
-	return err
-}
-
 // expected is what the server behind this node must be. A master that Sentinels name is a single server.
 func (n *Node) expected() TargetKind {
 	if n.cfg.Shard != nil || n.cfg.kind == RedisCluster {
@@ -118,111 +83,4 @@ func (n *Node) unlessCluster(err error) error {
 		return found("cluster", OneServer, n.cfg.TLS != nil, refused)
 	}
 	return err
-}
-
-// unlessTLS names a server that speaks TLS, where it closed a connection without TLS before it answered anything:
-// err is how that ended. It asks the server itself, on another connection, on which nothing secret is sent; not once
-// a connection has worked.
-func (n *Node) unlessTLS(ctx context.Context, addr string, err error) error {
-	var ours *dialError
-	var refused *member.ReplyError
-	var other *SchemeError
-	if p := n.published.Load(); p != nil && p.state.Epoch > 0 {
-		return err
-	}
-	if n.tls != nil || n.cfg.Network != "tcp" || errors.As(err, &ours) || errors.As(err, &refused) ||
-		errors.As(err, &other) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || ctx.Err() != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.DialTimeout)
-	defer cancel()
-	socket, failed := n.cfg.Dialer.DialContext(ctx, n.cfg.Network, addr)
-	if failed != nil {
-		return err
-	}
-	defer func() { _ = socket.Close() }()
-	// Whose certificate it is does not matter here.
-	failed = tls.Client(socket, &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}).HandshakeContext(ctx)
-	var alert *net.OpError // it may want a certificate from us
-	if failed == nil || errors.As(failed, &alert) && alert.Op == "remote error" {
-		return &SchemeError{"a server that speaks TLS", n.cfg.kind.scheme(true), nil}
-	}
-	return err
-}
-
-// plainly asks a server without TLS whether it is a Redis.
-func (n *Node) plainly(ctx context.Context, addr string) bool {
-	socket, err := n.cfg.Dialer.DialContext(ctx, n.cfg.Network, addr)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = socket.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
-	defer stop()
-	answer := make([]byte, 5)
-	if _, err := socket.Write(ping); err != nil {
-		return false
-	}
-	_, err = io.ReadFull(socket, answer)
-	return err == nil && spokenPlainly(answer)
-}
-
-// spokenPlainly recognizes the beginning of what a Redis answers, which may be any error.
-func spokenPlainly(answer []byte) bool {
-	for _, begin := range []string{"+PONG", "-ERR ", "-NOAU", "-NOPE", "-DENI", "-LOAD", "-BUSY", "-MAST", "-MISC"} {
-		if bytes.HasPrefix(answer, []byte(begin)) {
-			return true
-		}
-	}
-	return false
-}
-
-// handshake is that of TLS. A server without it may say nothing to what it takes for the beginning of a long command:
-// so when half of the time has passed, it is asked without.
-func (n *Node) handshake(ctx context.Context, secure *tls.Conn, addr string) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var asking sync.WaitGroup
-	plain := false // by the goroutine, which is waited for
-	wait := n.cfg.DialTimeout / 2
-	if end, ok := ctx.Deadline(); ok {
-		wait = time.Until(end) / 2
-	}
-	asking.Add(1)
-	ask := time.AfterFunc(wait, func() {
-		defer asking.Done()
-		if plain = n.plainly(ctx, addr); plain {
-			cancel()
-		}
-	})
-	err := secure.HandshakeContext(ctx)
-	if err == nil {
-		cancel()
-	}
-	var record tls.RecordHeaderError
-	switch early := ask.Stop(); {
-	case early:
-		asking.Done()
-		if err == nil {
-			return nil
-		}
-		var untrusted *tls.CertificateVerificationError
-		var alert *net.OpError
-		switch {
-		case errors.As(err, &record):
-			plain = spokenPlainly(record.RecordHeader[:])
-		case errors.As(err, &untrusted), errors.As(err, &alert) && alert.Op == "remote error": // that is TLS
-		default: // it closed
-			plain = n.plainly(ctx, addr)
-		}
-	default:
-		asking.Wait()
-	}
-	switch {
-	case err == nil || !plain:
-		return err
-	case errors.Is(err, context.Canceled): // by us, before its time
-		err = fmt.Errorf("no answer to the TLS handshake: %w", context.DeadlineExceeded)
-	}
-	return &SchemeError{"a server that speaks without TLS", n.cfg.kind.scheme(false), err}
 }

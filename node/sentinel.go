@@ -18,45 +18,6 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// Sentinels makes a Node the master of a replicated group, whichever server that is: a majority of its
-// Sentinels is asked before each connection is opened, and the server's role is verified on it.
-//
-// A replica that takes over may lack what the former master granted. So it has forgotten, as a server that
-// restarted without its data: its marker is that of another process, or of another replication id.
-type Sentinels struct {
-	// Addrs are the Sentinels, host:port. A majority of them should be named.
-	Addrs []string
-	// Master is the name they know the group by.
-	Master string
-	// Config is how to reach the Sentinels: credentials and TLS. Addr is not used.
-	Config Config
-	// Dial maps addresses that Sentinels announce to those that are dialled.
-	Dial map[string]string
-}
-
-func (s *Sentinels) validate() error {
-	if s.Master == "" || strings.ContainsFunc(s.Master, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-		return errors.New("node: Config.Sentinels.Master is missing, or has a space")
-	}
-	if len(s.Addrs) == 0 {
-		return errors.New("node: Config.Sentinels.Addrs is empty")
-	}
-	for _, a := range s.Addrs {
-		if err := s.at(a).withDefaults().validate(); err != nil {
-			return fmt.Errorf("sentinel: %w", err)
-		}
-	}
-	return nil
-}
-
-// at is the Config of one Sentinel.
-func (s *Sentinels) at(addr string) Config {
-	c := s.Config
-	c.Network, c.Addr, c.DB = "tcp", addr, 0
-	c.Scripts, c.Guard, c.Shard, c.Sentinels, c.kind = nil, nil, nil, nil, BySentinel
-	return c
-}
-
 // sighting is what one Sentinel says of the master.
 type sighting struct {
 	addr  string
@@ -67,17 +28,17 @@ type sighting struct {
 // Sighting is what one Sentinel says of the master, for tools that look at a group.
 type Sighting struct {
 	Sentinel string // host:port
-	Err      error  // it could not be asked, or does not know the name; nothing else is set then
+	Err      error  // the Sentinel does not answer, or does not know the name; nothing else is set then
 	Master   string // host:port, as announced
 	Epoch    int64  // of the configuration: a failover raises it
-	Flags    string // "master", with ",s_down" or ",o_down" behind it where it is taken for dead
+	Flags    string // "master", with ",s_down" or ",o_down" behind it if the Sentinel takes it for dead
 	Quorum   int    // Sentinels that must find the master dead
 	Others   int    // other Sentinels that it knows
 	Replicas int
 }
 
-// Look asks all Sentinels at once, each for Config.DialTimeout at most. master is the address to dial of the
-// newest configuration that any of them tells, "" if none does.
+// Look asks all Sentinels at once, each for at most Config.DialTimeout. master is the address to dial of the newest
+// configuration that any Sentinel tells, and "" if none does.
 func (s *Sentinels) Look(ctx context.Context) (all []Sighting, master string) {
 	all = make([]Sighting, len(s.Addrs))
 	command := resp.Command("SENTINEL", "MASTER", s.Master)
@@ -206,6 +167,18 @@ func (s *Sentinels) find(ctx context.Context) (string, error) {
 	return s.dial(best.addr), nil
 }
 
+// reach opens a link to the server, or to the one that the Sentinels name.
+func (n *Node) reach(ctx context.Context) (*link, error) {
+	addr := n.cfg.Addr
+	if n.cfg.Sentinels != nil {
+		var err error
+		if addr, err = n.cfg.Sentinels.find(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return n.dial(ctx, addr)
+}
+
 // ofSentinel says which Sentinel an error is of, once: most name the address already.
 func ofSentinel(addr string, err error) error {
 	if strings.HasPrefix(err.Error(), addr+": ") {
@@ -219,14 +192,6 @@ func (s *Sentinels) dial(addr string) string {
 		return to
 	}
 	return addr
-}
-
-// nameOrNone is that of the member, if there are Sentinels.
-func (s *Sentinels) nameOrNone() string {
-	if s == nil {
-		return ""
-	}
-	return s.Master + "@" + strings.Join(s.Addrs, ",")
 }
 
 // switches is the channel on which Sentinels tell of failovers.
@@ -264,7 +229,7 @@ func (n *Node) hear(addr string) (heard bool, _ error) {
 	}
 	ctx, cancel := context.WithTimeout(n.accepting, c.DialTimeout)
 	defer cancel()
-	l, err := s.dial(ctx)
+	l, err := s.dial(ctx, addr)
 	if err != nil {
 		return false, err
 	}

@@ -2,11 +2,13 @@ package node
 
 import (
 	"bufio"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -224,12 +226,6 @@ func (s *session) submit(c *member.Call, own bool) error {
 // ownCall is a call of the node's own, for goroutines that must not write.
 func ownCall(cmd []byte, sink member.Sink) *member.Call {
 	return &member.Call{Command: member.Command{Cmd: cmd}, Delivery: member.Delivery{Late: true}, Sink: sink}
-}
-
-// tagSize is the length of tag as a RESP bulk string.
-func tagSize(tag string) int {
-	var digits [20]byte
-	return len("$\r\n\r\n") + len(strconv.AppendInt(digits[:0], int64(len(tag)), 10)) + len(tag)
 }
 
 var asking = resp.Command("ASKING")
@@ -601,4 +597,98 @@ func (s *session) abandon() {
 		}
 	}
 	s.batch, s.next = nil, 0
+}
+
+// ask submits cmds and waits until all are done; an error says that not all were answered or refused. It is
+// the server's own where that said why it was about to close the connection.
+func (n *Node) ask(ctx context.Context, s *session, cmds [][]byte) ([]member.Call, error) {
+	w := &waiter{done: make(chan struct{})}
+	w.left.Store(int32(len(cmds)))
+	calls := make([]member.Call, len(cmds))
+	for i, cmd := range cmds {
+		calls[i] = *ownCall(cmd, w)
+		if s.submit(&calls[i], true) != nil { // broken: those before are done by its reader
+			for range cmds[i:] {
+				w.Done(nil)
+			}
+			break
+		}
+	}
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	var reason error
+	for i := range calls {
+		switch c := &calls[i]; {
+		case c.Outcome != member.Answered && c.Outcome != member.Refused:
+			return nil, cmp.Or(reason, s.cause())
+		case reason == nil && c.Outcome == member.Refused:
+			if refused, ok := c.Err.(*member.ReplyError); ok && !notPermitted(refused) {
+				reason = refused
+			}
+		}
+	}
+	return calls, nil
+}
+
+// waiter is the Sink of several calls; done is closed with the last of them.
+type waiter struct {
+	left atomic.Int32
+	done chan struct{}
+}
+
+// Done implements member.Sink.
+func (w *waiter) Done(*member.Call) {
+	if w.left.Add(-1) == 0 {
+		close(w.done)
+	}
+}
+
+// discard is the Sink of calls whose outcome does not matter.
+type discard struct{}
+
+func (discard) Done(*member.Call) {}
+
+// room is the pause before another look when the line is full and releases are owed.
+const room = 20 * time.Millisecond
+
+// pay submits the debts that are due, as many as half of the line takes: the other half is for calls from outside.
+// all ignores how full the line is: for a new connection, on which debts come before anything else. It returns the
+// time until more are due, 0 for none.
+func (n *Node) pay(s *session, all bool) time.Duration {
+	limit := math.MaxInt
+	if !all {
+		if n.owed.none() {
+			return 0
+		}
+		if limit = n.places(s); limit <= 0 {
+			return room
+		}
+	}
+	debts, more := n.owed.due(time.Now(), limit, all)
+	for i, d := range debts {
+		if !all && n.places(s) <= 0 {
+			n.owed.release(debts[i:])
+			return room
+		}
+		if err := s.submit(&d.call, true); err != nil {
+			n.owed.release(debts[i:])
+			return more
+		}
+	}
+	if len(debts) == limit {
+		return room
+	}
+	return more
+}
+
+// places is how many debts the line takes now.
+func (n *Node) places(s *session) int {
+	calls, size := s.inFlight()
+	if 2*size > int64(n.cfg.MaxBytes) {
+		return 0
+	}
+	return n.cfg.MaxCalls/2 - calls + 1
 }

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Target is what a URL of a member names: one server, a whole Redis Cluster, or a master that Sentinels
-// watch.
+// Target is what a URL of a member names: one server, a whole Redis Cluster, or a master that Sentinels watch.
 type Target struct {
 	Kind   TargetKind
 	Config Config // of one server; else what all connections have in common, without Addr
@@ -20,16 +19,7 @@ type Target struct {
 	Dial map[string]string
 }
 
-// TargetKind is a kind of member.
-type TargetKind uint8
-
-const (
-	OneServer TargetKind = iota
-	RedisCluster
-	BySentinel
-)
-
-// Name is that of the member that is made of it.
+// Name is the name that the member of this URL has.
 func (t Target) Name() string {
 	switch t.Kind {
 	case RedisCluster:
@@ -40,7 +30,7 @@ func (t Target) Name() string {
 	return t.Config.Addr
 }
 
-// FailoverLag is what Config.FailoverLag comes to for this kind of member; 0 for one server.
+// FailoverLag is the FailoverLag that this kind of member gets by its Config and the defaults. It is 0 for one server.
 func (t Target) FailoverLag() time.Duration {
 	if t.Kind == RedisCluster {
 		t.Config.Shard = &Shard{}
@@ -69,7 +59,7 @@ var behindHost = regexp.MustCompile(`^[^:]*,|^[^:]*:[0-9]{1,5},`)
 //	sentinel_user, sentinel_password, sentinel_password_env, sentinel_password_file
 //
 // User and password of the URL are those of the cluster's servers, or of the master; Sentinels have their
-// own, or none. Errors as ParseURL's.
+// own, or none. The errors are those of ParseURL.
 func ParseTarget(s string) (Target, error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	var t Target

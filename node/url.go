@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// URLError says what is wrong with a URL, and never quotes it: the text of a URL may hold a password,
-// also where the URL is malformed.
+// URLError says what is wrong with a URL. It never quotes the URL, because the text may hold a password, even if the
+// URL is malformed.
 type URLError struct {
 	Problem string
 }
@@ -34,9 +34,9 @@ func (e *URLError) Error() string { return "redis URL " + e.Problem }
 //	tls_ca, tls_cert, tls_key, tls_server_name     files in PEM form, and the name in the certificate; with rediss
 //	min_replicas_ack                               see Config.MinReplicasAck
 //
-// The port defaults to 6379. Special characters of a password are percent-encoded. Variables and files
-// are read here, once. Every error is a *URLError and quotes nothing of the user, the password, the host
-// or a value.
+// The port defaults to 6379. A URL percent-encodes the special characters of a password. ParseURL reads
+// variables and files, once. Every error is a *URLError and quotes nothing of the user, the password, the
+// host or a value.
 func ParseURL(s string) (Config, error) {
 	u, err := url.Parse(s)
 	if err != nil { // its text quotes s

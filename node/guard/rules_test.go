@@ -1,0 +1,100 @@
+package guard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/member"
+)
+
+func TestWhatAStandingIsGoodFor(t *testing.T) {
+	now := time.Now()
+	voting := Standing{admitted: true, marker: marker{id: "run 1", state: neverForgot}, votesFrom: now}
+	with := func(edit func(a *Standing)) Standing { a := voting; edit(&a); return a }
+	for _, tc := range []struct {
+		name    string
+		a       Standing
+		up, met bool
+		votes   bool
+		tag     string
+		barred  error
+	}{
+		{"it remembers", voting, true, true, true, "run 1", nil},
+		{"it remembers and is down", voting, false, true, false, "run 1", nil},
+		{"no majority was met", voting, true, false, false, NoHandOver, member.ErrConnecting},
+		{"it is looked at", with(func(a *Standing) { a.admitted = false }), true, true, false, NoHandOver, member.ErrQuarantined},
+		{"its counters are not restored", with(func(a *Standing) { a.marker.state = forgot }), true, true, false, NoHandOver, member.ErrQuarantined},
+		{"it was restored", with(func(a *Standing) { a.marker.state = whole }), true, true, true, "run 1", nil},
+		{"its quarantine goes on by its word", with(func(a *Standing) { a.marker.left = 1 }), true, true, false, NoHandOver, member.ErrQuarantined},
+		{"and by our count", with(func(a *Standing) { a.votesFrom = now.Add(1) }), true, true, false, NoHandOver, member.ErrQuarantined},
+		{"and it is down", with(func(a *Standing) { a.votesFrom = now.Add(1) }), false, true, false, NoHandOver, nil},
+	} {
+		v := tc.a.verdict("member", tc.up, tc.met, now)
+		require.Equal(t, tc.votes, v.Votes, tc.name)
+		require.Equal(t, tc.tag, v.Tag, tc.name)
+		require.ErrorIs(t, v.Barred, tc.barred, tc.name)
+		require.Equal(t, tc.barred == member.ErrQuarantined, !v.Quarantine.IsZero(), tc.name)
+	}
+}
+
+func TestWhatIsDueForAMemberThatDoesNotVote(t *testing.T) {
+	now := time.Now()
+	for _, tc := range []struct {
+		name  string
+		m     marker
+		from  time.Duration // the end of the quarantine, from now on
+		asked time.Duration // the last look, from now on
+		busy  bool
+		do    due
+		until time.Duration
+	}{
+		{"our count goes on", marker{state: forgot}, time.Second, 0, false, waits, time.Second},
+		{"it forgot, and both are over", marker{state: forgot}, -1, 0, false, restores, 0},
+		{"it forgot, and its word is older than our count", marker{state: forgot, left: 1}, -1, 0, false, restores, 0},
+		{"both are over", marker{state: neverForgot}, -1, 0, false, publishes, 0},
+		{"its word is older than our count", marker{state: neverForgot, left: 1}, -1, -2, false, looksOnce, 0},
+		{"and a look is under way", marker{state: neverForgot, left: 1}, -1, -2, true, waits, 0},
+		{"it said after our count that its own goes on", marker{state: neverForgot, left: 1}, -1, 0, false, waits, 0},
+	} {
+		a := Standing{admitted: true, marker: tc.m, votesFrom: now.Add(tc.from)}
+		do, until := a.dueNow(now, now.Add(tc.asked), tc.busy)
+		require.Equal(t, tc.do, do, tc.name)
+		require.Equal(t, tc.until, until, tc.name)
+	}
+}
+
+func TestWhatALookMeansForAStanding(t *testing.T) {
+	a := Standing{admitted: true, marker: marker{id: "run 1", state: neverForgot}}
+	same := marker{id: "run 1", state: neverForgot, q: time.Second, recall: recall{role: "master", repl: "a", now: "a"}}
+	with := func(edit func(m *marker)) marker { m := same; edit(&m); return m }
+	for _, tc := range []struct {
+		name                     string
+		m                        marker
+		stays, replicated, knows bool
+	}{
+		{"nothing has changed", same, true, true, true},
+		{"another marking", with(func(m *marker) { m.id = "run 2" }), false, false, false},
+		{"emptied", with(func(m *marker) { m.id = "" }), false, false, false},
+		{"it does not know of our leases", with(func(m *marker) { m.q-- }), false, false, true},
+		{"another memory", with(func(m *marker) { m.now = "b" }), true, false, false},
+		{"a replica", with(func(m *marker) { m.role = "slave" }), true, false, true},
+		{"it forgot", with(func(m *marker) { m.state = forgot }), true, true, false},
+		{"its quarantine goes on", with(func(m *marker) { m.left = 1 }), true, true, false},
+	} {
+		require.Equal(t, tc.stays, a.stays(tc.m, time.Second, false), tc.name)
+		require.Equal(t, tc.replicated, a.stays(tc.m, time.Second, true), tc.name)
+		require.Equal(t, tc.knows, a.knows(tc.m), tc.name)
+	}
+}
+
+// A replica that took over must wait until its former master grants no more.
+func TestQuarantineGrowsByTheLagOfWhoMayStandInForAnother(t *testing.T) {
+	const q, lag = 30 * time.Second, 10 * time.Second
+	replica := marker{recall: recall{older: "a"}}
+	require.Equal(t, q+lag, withLag(marker{}, markLost, q, lag))
+	require.Equal(t, q+lag, withLag(replica, markNew, q, lag))
+	require.Equal(t, q, withLag(marker{}, markNew, q, lag), "decide has counted it")
+	require.Zero(t, withLag(replica, markNew, 0, lag), "a person vouches for it")
+}

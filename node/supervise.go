@@ -1,0 +1,292 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node/guard"
+)
+
+// ackPatience is how long a server waits for its replicas before it answers what is behind a WAIT.
+const ackPatience = 100 * time.Millisecond
+
+// New starts to connect to the server in the background and returns at once. An error lists every
+// mistake in the Config. The caller must close the Node.
+func New(c Config) (*Node, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{
+		cfg: c, name: cmp.Or(c.Addr, c.Sentinels.nameOrNone()),
+		done: make(chan struct{}), recheck: make(chan struct{}, 1), alter: make(chan struct{}, 1), suspect: make(chan struct{}, 1), seek: make(chan struct{}, 1),
+		scripts: make(map[string]string, len(c.Scripts)), warnings: make(map[string]bool),
+	}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.accepting, n.refuse = context.WithCancel(n.ctx)
+	n.errOverflow = fmt.Errorf("%s: %w", n.name, member.ErrOverflow)
+	n.errClosed = fmt.Errorf("%s: %w", n.name, member.ErrClosed)
+	n.errEnded = fmt.Errorf("%s: %w", n.name, member.ErrEnded)
+	n.owed = newOwed(c.PingInterval/16, c.PingInterval, func() { n.dropped.Store(true) })
+	for _, source := range c.Scripts {
+		n.scripts[scriptSHA(source)] = source
+		n.loads = append(n.loads, resp.Command("SCRIPT", "LOAD", source))
+	}
+	if c.MinReplicasAck > 0 {
+		n.waits = resp.Command("WAIT", strconv.Itoa(c.MinReplicasAck), strconv.FormatInt(ackPatience.Milliseconds(), 10))
+	}
+	if c.TLS != nil {
+		n.tls = tlsConfig(c)
+	}
+	first := &published{state: member.State{Gen: 1, Acks: n.waits != nil}}
+	n.fall(first, errConnecting)
+	n.published.Store(first)
+	n.seat = guard.NewSeat(c.Guard, (*host)(n), guard.Terms{
+		Ping: c.PingInterval, Patience: c.DialTimeout, Lag: c.FailoverLag, Logger: c.Logger,
+		Shard: c.Shard, Replicated: c.Shard != nil || c.Sentinels != nil,
+	})
+	n.seat.Join() // from here on the guard looks at what is published
+	if c.Sentinels != nil {
+		for _, addr := range c.Sentinels.Addrs {
+			n.sentinels.Go(func() { n.attend(addr) })
+		}
+	}
+	go n.supervise()
+	return n, nil
+}
+
+// Listen subscribes channel on a connection of its own, now and after every reconnect, and reports to
+// l. A second call panics. After Close, Listen does nothing.
+func (n *Node) Listen(channel string, l member.Listener) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listener != nil {
+		panic("node: Listen called twice")
+	}
+	if n.isClosing() {
+		return
+	}
+	n.listener, n.inboxDone = l, make(chan struct{})
+	go n.listen(channel, l)
+}
+
+// Close refuses new calls and waits until the server has answered the calls in flight and the owed releases.
+// Then it ends the connections and all goroutines; the server has ended the subscriptions by then.
+//
+// If the server is down and releases are owed, Close tries once more to connect. If the server is there and cannot
+// serve, or the connection breaks, Close tries again. If ctx ends first, the calls in flight are Unknown and the error
+// wraps the cause of ctx. Close may be called again and concurrently. A Sink or a Listener must not call it.
+func (n *Node) Close(ctx context.Context) error {
+	n.closeOnce.Do(n.stop)
+	n.mu.Lock()
+	inboxDone := n.inboxDone
+	n.mu.Unlock()
+	var err error
+	for _, done := range []chan struct{}{n.done, inboxDone} {
+		if done == nil {
+			continue
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+			select {
+			case <-done:
+			default:
+				err = fmt.Errorf("%s: closed before everything was answered: %w", n.name, context.Cause(ctx))
+				n.cancel()
+				<-done
+			}
+		}
+	}
+	n.cancel()
+	n.seat.Leave()
+	return err
+}
+
+func (n *Node) stop() {
+	n.mu.Lock()
+	old := n.published.Load()
+	if old.session != nil {
+		old.session.refuse()
+	}
+	p := *old
+	p.state.Up, p.state.Err, p.session, p.err = false, n.errClosed, nil, n.errClosed
+	n.publishLocked(&p)
+	n.refuse()
+	n.mu.Unlock()
+	if old.session == nil && !n.owed.any(time.Now()) {
+		n.cancel() // nothing to wait for, not even for a dial
+	}
+}
+
+// supervise owns the command connection: it is the only goroutine that opens and ends sessions. It
+// ends after Close.
+func (n *Node) supervise() {
+	defer close(n.done)
+	defer n.sentinels.Wait()
+	last := false
+	for failures := 0; ; {
+		n.tellDropped()
+		s, err := n.connect()
+		there := err == nil || passes(err)
+		if err == nil {
+			failures = 0
+			err = n.serve(s)
+			s.end(err)
+		}
+		n.change(func(p *published) { n.fall(p, err) })
+		n.seat.Fell()
+		if !n.isClosing() {
+			wait := n.pause(failures, err)
+			n.logFailure("member is down", failures, err, wait)
+			failures++
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-n.accepting.Done():
+				timer.Stop()
+			}
+		}
+		if n.isClosing() {
+			n.deliver()
+			if n.ctx.Err() != nil || !n.owed.any(time.Now()) || last && (!there || !n.rest(err)) {
+				return
+			}
+			last = true // once more, at once, for the owed releases; and again while the server is there
+		}
+	}
+}
+
+// tellDropped warns of releases that were dropped. Whoever released must not wait for the Logger: it ends leases.
+func (n *Node) tellDropped() {
+	if n.dropped.CompareAndSwap(true, false) {
+		n.cfg.Logger.Warn("too many releases are owed, the oldest are dropped: their keys last until their TTL", "member", n.name)
+	}
+}
+
+// passes reports whether a server was reached that refused for a reason that passes.
+func passes(err error) bool {
+	var refused *member.ReplyError
+	return errors.As(err, &refused) && refused.Kind.Passes()
+}
+
+// rest is the pause between two attempts while the node is closing. It reports whether there is time for another.
+func (n *Node) rest(err error) bool {
+	timer := time.NewTimer(n.pause(0, err))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-n.ctx.Done():
+		return false
+	}
+}
+
+// serve watches over a session that is up, with one timer: it sends the pings and the releases that
+// become owed, and ends the session when it stalls. It returns why the session is over; the caller
+// ends it.
+func (n *Node) serve(s *session) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	watch := n.seat.Watch(s, s.process)
+	defer watch.Stop()
+	seeker := newSeeker(s)
+	defer seeker.stop()
+	closing := n.accepting.Done()
+	drain := &drainer{empty: make(chan struct{}, 1)}
+	unpaid := false // closing, nothing is in flight, but debts must wait for a moment
+	for {
+		select {
+		case <-s.broken:
+			return s.cause()
+		case <-n.owed.kick:
+			timer.Reset(min(n.tick(s), watch.Tick(time.Now())))
+		case <-timer.C:
+			timer.Reset(min(n.tick(s), watch.Tick(time.Now())))
+			if unpaid {
+				unpaid = false
+				drain.ask(s)
+			}
+		case <-n.suspect:
+			if err := watch.Suspected(); err != nil {
+				return err
+			}
+			timer.Reset(0)
+		case r := <-watch.Results:
+			if err := watch.Take(r); err != nil {
+				return err
+			}
+			timer.Reset(0)
+		case <-n.seek:
+			seeker.seek()
+		case still := <-seeker.sought:
+			if err := seeker.found(still); err != nil {
+				return err
+			}
+		case <-closing:
+			closing = nil // once
+			n.deliver()
+			drain.ask(s)
+		case <-drain.empty:
+			switch calls, _ := s.inFlight(); {
+			case calls > 0:
+				drain.ask(s)
+			case n.owed.any(time.Now()):
+				unpaid = true
+				timer.Reset(n.tick(s))
+			default:
+				return n.errClosed
+			}
+		case <-n.ctx.Done():
+			return errors.New("closed before it answered")
+		}
+	}
+}
+
+// drainer finds out when everything in line is done: a PING behind it is answered last. What entered
+// behind the PING, a repaired call or a debt, takes another one.
+type drainer struct {
+	call  member.Call
+	empty chan struct{}
+}
+
+func (d *drainer) ask(s *session) {
+	d.call = *ownCall(ping, d)
+	_ = s.submit(&d.call, true) // an error means that it is broken, and serve ends by that
+}
+
+func (d *drainer) Done(*member.Call) {
+	select {
+	case d.empty <- struct{}{}:
+	default:
+	}
+}
+
+// tick does what is due and returns the time until it must be called again at the latest.
+func (n *Node) tick(s *session) time.Duration {
+	n.tellDropped()
+	wait := min(n.cfg.PingInterval, n.cfg.StallTimeout)
+	if more := n.pay(s, false); more > 0 {
+		wait = min(wait, more)
+	}
+	now := time.Now()
+	since, busy := s.waiting()
+	silence := now.Sub(since)
+	switch {
+	case busy && silence >= n.cfg.StallTimeout:
+		s.fail(member.ErrStalled, fmt.Errorf("no answer for %v", n.cfg.StallTimeout))
+	case busy:
+		wait = min(wait, n.cfg.StallTimeout-silence)
+	case silence >= n.cfg.PingInterval:
+		_ = s.submit(ownCall(ping, discard{}), true)
+	default:
+		wait = min(wait, n.cfg.PingInterval-silence)
+	}
+	return wait
+}
