@@ -228,15 +228,15 @@ func TestSuspicionLooksAtOnceAndOnlyOnceInAWhile(t *testing.T) {
 		h := c.hosts[0]
 		require.True(t, h.seat.Suspects(&member.ReplyError{Kind: member.KindForgot}))
 		require.False(t, h.seat.Suspects(&member.ReplyError{Kind: member.KindBusy}))
-		calls, _, gen := servers[0].calls, 0, h.Now().State.Gen
+		calls, _, gen := servers[0].executed(), 0, h.Now().State.Gen
 		for range 10 {
 			h.Suspect()
 			synctest.Wait()
 		}
-		require.Equal(t, calls+1, servers[0].calls)
+		require.Equal(t, calls+1, servers[0].executed())
 		require.Equal(t, gen+1, h.Now().State.Gen)
 		c.after(60 * time.Millisecond)
-		require.Equal(t, calls+2, servers[0].calls, "and once more when the while is over")
+		require.Equal(t, calls+2, servers[0].executed(), "and once more when the while is over")
 		require.True(t, h.votes())
 	})
 }
@@ -300,7 +300,7 @@ type masters struct {
 
 func clustered(t *testing.T, servers []*server, slots ...[]uint16) *masters {
 	c := &masters{client: &client{t: t, guard: New(Config{Members: 1, MaxTTL: longest})}, slots: slots}
-	c.group = &Group{Changed: func() { c.eras++ }, Masters: func() (n int) {
+	c.group = &Group{Changed: func() { c.edit(func() { c.eras++ }) }, Masters: func() (n int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, s := range c.slots {
@@ -462,7 +462,7 @@ func TestSeatWithoutAGuardAsksNothing(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		require.True(t, h.votes())
-		require.Zero(t, s.calls)
+		require.Zero(t, s.executed())
 		_, ok := h.seat.HeardOffset()
 		require.False(t, ok)
 		h.leave()

@@ -69,6 +69,13 @@ func (s *server) edit(f func()) {
 	f()
 }
 
+// executed is how many scripts the server has executed.
+func (s *server) executed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
 func (s *server) process() Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
