@@ -18,10 +18,10 @@ func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [-- FLAGS...]",
 		Short: "Run the quick benchmark suite of the source tree",
-		Long: `bench runs the suite that compares this lock with others, on servers that it starts itself (about five minutes).
-The suite is a module of its own in the source tree, because of what it compares with, so this needs the
-tree and Go: it looks in the current directory and above it, or in --dir. What stands behind -- are flags of
-the suite.
+		Long: `bench runs the suite that compares this lock with others, on servers that it starts itself. It takes
+about five minutes. The suite is a module of its own in the source tree, because it imports the
+other locks. So bench needs the source tree and Go. It looks for the tree in the current directory
+and above it, or in --dir. Flags after -- are flags of the suite.
 
 Exit codes: 0; 1 if the suite failed; 69 if it, or Go, is not found.`,
 		Example: `  git clone https://github.com/redquorum/redquorum && cd redquorum && redlock bench
@@ -29,7 +29,7 @@ Exit codes: 0; 1 if the suite failed; 69 if it, or Go, is not found.`,
   redlock bench -- -workloads W1 -n 3`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-				return errors.New("flags of the suite stand behind --")
+				return errors.New("flags of the suite go after --")
 			}
 			return nil
 		},
@@ -43,7 +43,7 @@ Exit codes: 0; 1 if the suite failed; 69 if it, or Go, is not found.`,
 			}
 			suite := findSuite(from)
 			if suite == "" {
-				return &exitError{exitUnavailable, errors.New("no benchmark suite here: clone https://" + modulePath + " and call this inside of it, or give --dir")}
+				return &exitError{exitUnavailable, errors.New("no benchmark suite here: clone https://" + modulePath + " and run this inside it, or pass --dir")}
 			}
 			run := exec.CommandContext(cmd.Context(), "go", append([]string{"run", "."}, args...)...)
 			run.Dir, run.Stdin, run.Stdout, run.Stderr = suite, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -56,12 +56,12 @@ Exit codes: 0; 1 if the suite failed; 69 if it, or Go, is not found.`,
 				return &exitError{exit.ExitCode(), nil}
 			}
 			if errors.Is(err, exec.ErrNotFound) {
-				return &exitError{exitUnavailable, errors.New("the suite is built when it is run, and Go is not installed")}
+				return &exitError{exitUnavailable, errors.New("the suite is built when it runs, and Go is not installed")}
 			}
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "the source tree, or a directory in it (default: where you are)")
+	cmd.Flags().StringVar(&dir, "dir", "", "the source tree, or a directory in it (default: the current directory)")
 	return cmd
 }
 

@@ -51,7 +51,7 @@ func (c *common) flags(f *pflag.FlagSet) {
 			flag.NoOptDefVal = "true"
 		}
 	}
-	f.CountVarP(&c.verbose, "verbose", "v", "say more on stderr: changes of state; twice: details as well")
+	f.CountVarP(&c.verbose, "verbose", "v", "say more on stderr: changes of state; if given twice, details too")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "say nothing on stderr but errors")
 }
 
@@ -107,7 +107,7 @@ func (c *common) openWithin(ctx context.Context, cmd *cobra.Command, patience ti
 		return nil, err
 	}
 	if len(s.Members) == 0 {
-		return nil, &settings.Error{Problem: "no members: give --members, or set REDLOCK_MEMBERS to the URLs of 1, 3 or 5 independent Redis masters"}
+		return nil, &settings.Error{Problem: "no members: use --members, or set REDLOCK_MEMBERS to the URLs of 1, 3 or 5 independent Redis masters"}
 	}
 	cfg, err := s.Config()
 	if err != nil {

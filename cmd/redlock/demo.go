@@ -26,22 +26,23 @@ func newDemo(run demoFunc) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show a lock at work: contention, a dead member, a late writer",
-		Long: `demo lets several workers, each with a client of its own as separate services would have, contend for
-one lock, and checks from the outside what a lock promises:
+		Long: `demo lets several workers contend for one lock. Each has a client of its own, as separate services
+would have. The demo checks the promises of the lock from the outside:
 
-  - a member is killed in the middle of it and comes back;
+  - a member is killed during the run and comes back;
   - a worker stalls while it holds the lock, wakes up after its lease has ended, and tries to write:
     the store, which checks fencing tokens, must refuse it;
   - at no instant may two workers believe that they hold the lock;
   - in the order in which the lock was granted, tokens must rise strictly.
 
-The members are Redis servers embedded in this program (miniredis, over real TCP on loopback), unless
---redis or --members says otherwise. With --members none is killed; the run uses a lock name of its own
-and leaves nothing but the token counter that all locks of its hash slot share (redquorum:tokens), and
-the marker of each member (redquorum:boot), or of each master of a Redis Cluster with the stamps of its slots.
+The members are Redis servers embedded in this program (miniredis, over real TCP on loopback),
+unless --redis or --members says otherwise. With --members the demo kills none, and uses a lock name
+of its own. It leaves the token counter that all locks of its hash slot share (redquorum:tokens),
+and the marker of each member (redquorum:boot). Of a Redis Cluster it leaves the marker of each
+master, with the stamps of its slots.
 
-The exit code is 0 only if everything above was seen to hold; 1 if not, 64 for wrong flags, 69 if the
-members cannot be started or reached, 77 if they refuse the user, 78 if they are not what their URLs say or
+The exit code is 0 only if every promise above held; 1 if not, 64 for wrong flags, 69 if the members
+cannot be started or reached, 77 if they refuse the user, 78 if they are not what their URLs say or
 list one Redis twice, 130 after Ctrl-C.`,
 		Example: `  redlock demo
   redlock demo --duration 1m --workers 8
@@ -91,8 +92,8 @@ list one Redis twice, 130 after Ctrl-C.`,
 	f.DurationVar(&opts.Duration, "duration", 10*time.Second, "how long to run, 1s to 1h")
 	f.IntVar(&opts.Workers, "workers", 3, "how many workers contend, 2 to 64")
 	f.BoolVar(&opts.Redis, "redis", false, "start five redis-server processes instead of embedded members")
-	f.StringArrayVar(&members, "members", nil, "use your own members, by URL as everywhere, clusters and Sentinel groups too; none of them is killed")
-	f.BoolVar(&opts.Fresh, "fresh", false, "with --members: no lock was ever held there, so they need not be older than the longest lease")
+	f.StringArrayVar(&members, "members", nil, "use your own members, by URL, including clusters and Sentinel groups; the demo kills none of them")
+	f.BoolVar(&opts.Fresh, "fresh", false, "with --members: nobody has ever held a lock there, so they need not be older than the longest lease")
 	f.BoolVar(&asJSON, "json", false, "print only the result, as one line of JSON (progress goes to stderr)")
 	return cmd
 }

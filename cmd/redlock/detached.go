@@ -66,8 +66,8 @@ func checkFormat(format string) error {
 	return nil
 }
 
-const leaseHelp = `The lease is read from REDLOCK_LEASE, or from --lease-file (- is standard input). It is the authority to
-release the lock: keep it from other users.`
+const leaseHelp = `The command reads the lease from REDLOCK_LEASE, or from --lease-file (- is standard input). The
+lease is the authority to release the lock, so keep it from other users.`
 
 // forEval prints what gives a failure its exit code under eval as well: eval "" succeeds, and a script that
 // forgets to look at the command substitution would go on without the lock.
@@ -88,13 +88,14 @@ func newAcquire() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "acquire KEY",
 		Short: "Take a lock and leave it held, for scripts",
-		Long: `acquire takes the lock KEY for --ttl and ends; the lock stays held until "redlock release", or until --ttl
-has passed. Nothing renews it but "redlock extend". Where one command is to run under the lock, "redlock run"
-is the safer way: it renews, and stops the command in time.
+		Long: `acquire takes the lock KEY for --ttl and ends. The lock stays held until "redlock release", or until
+--ttl has passed. Only "redlock extend" renews it. If one command needs the lock, "redlock run" is
+safer, because it renews the lease and stops the command in time.
 
-It prints variables for eval, or JSON. REDLOCK_LEASE among them is the authority to release: treat it as
-a secret. Look at the exit code before eval, as below: eval of nothing succeeds. Where the lock was not obtained, "(exit N)"
-is printed in their place, so that eval fails as well; -E 0 is refused, because the script would go on.
+acquire prints variables for eval, or JSON. One of them, REDLOCK_LEASE, is the authority to release,
+so treat it as a secret. Check the exit code before eval, as below, because eval of nothing
+succeeds. If acquire does not obtain the lock, it prints "(exit N)" instead, so that eval fails too.
+It refuses -E 0, because the script would go on.
 
 ` + configHelp,
 		Example: `  lease=$(redlock acquire nightly --ttl 30s --wait 0) && eval "$lease" || exit
@@ -153,14 +154,14 @@ func readLease(cmd *cobra.Command, file, key string) (redlock.Handoff, error) {
 		text = string(raw)
 	}
 	if text = strings.TrimSpace(text); text == "" {
-		return none, usage("no lease: eval what \"redlock acquire\" prints, or give --lease-file")
+		return none, usage("no lease: eval what \"redlock acquire\" prints, or use --lease-file")
 	}
 	h, err := redlock.ParseHandoff(text)
 	if err != nil {
 		return none, err
 	}
 	if h.Key() != key {
-		return none, usage("the lease is not one of %q", key)
+		return none, usage("the lease is not a lease of %q", key)
 	}
 	return h, nil
 }
@@ -171,8 +172,8 @@ func newExtend() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "extend KEY",
 		Short: "Lengthen a lease that acquire left",
-		Long: `extend asks the members to keep the lease for --ttl from now, and prints it anew. Exit code 79 says that it
-is not held any more: stop.
+		Long: `extend asks the members to keep the lease for --ttl from now, and prints it again. Exit code 79 says
+that it is no longer held: stop.
 
 ` + leaseHelp + "\n\n" + configHelp,
 		Example: `  lease=$(redlock extend nightly --ttl 30s) && eval "$lease" || exit`,
@@ -230,15 +231,18 @@ func newRelease() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release KEY",
 		Short: "Release a lock that acquire left, or take it from its holder",
-		Long: `release frees a lock that "redlock acquire" took. Exit code 79 says that it was not held any more.
+		Long: `release frees a lock that "redlock acquire" took. Exit code 79 says that it was no longer held.
 
-With --force it takes the lock from its holder: it shows the holder, asks, and takes the lock from that
-holder alone. Each member compares in the step that takes its vote, so whoever got the lock meanwhile
-keeps it; exit code 75 says that the holder had changed and nothing was done. With --if-token N the holder must be
-the one with the token N besides, as "redlock inspect", "redlock token" or its own log told it. Nothing happens, with
-exit code 0, where nobody holds it. The holder is told at its next renewal, at the latest when its validity
-is over: until then two believe that they hold it, and only fencing tells them apart. It is for a person who
-knows that the holder is gone.
+With --force it takes the lock from its holder. It is for a person who knows that the holder is
+gone. It shows the holder, asks, and takes the lock from that holder alone. Each member compares the
+holder in the step that takes its vote, so an owner that got the lock in the meantime keeps it. Exit
+code 75 says that the holder had changed and nothing was done. If nobody holds the lock, release
+--force does nothing and exits with 0.
+
+With --if-token N, the holder must also have the token N, as printed by "redlock inspect", "redlock
+token" or the holder's own log. The holder learns of the loss at its next renewal, or when its
+validity ends, whichever comes first. Until then two holders believe that they hold the lock, and
+only fencing tells them apart.
 
 ` + leaseHelp + "\n\n" + configHelp,
 		Example: `  redlock release nightly
@@ -301,7 +305,7 @@ func (c *common) force(cmd *cobra.Command, key string, yes bool, only *uint64) e
 	}
 	freed, err := conn.ForceUnlockSeen(ctx, seen)
 	if freed == 0 && err == nil && anybody(seen) {
-		return &exitError{exitNotObtained, errors.New("the holder has changed meanwhile: nothing was done")}
+		return &exitError{exitNotObtained, errors.New("the holder has changed in the meantime: nothing was done")}
 	}
 	who := "unknown"
 	if u, userErr := user.Current(); userErr == nil {
@@ -345,7 +349,7 @@ func anybody(seen *redlock.Inspection) bool {
 func confirm(cmd *cobra.Command, question string) error {
 	f, ok := cmd.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return usage("standard input is no terminal, so nobody can be asked: say --yes")
+		return usage("standard input is not a terminal, so nobody can answer: use --yes")
 	}
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s [yes/no] ", question)
 	answer, _ := bufio.NewReader(f).ReadString('\n')

@@ -24,18 +24,24 @@ func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Is this set of members fit to lock?",
-		Long: `doctor asks every member and reports what is wrong, what that risks, and what cures it. It changes nothing:
-unlike a client it does not even leave the restart guard's marker.
+		Long: `doctor asks every member and reports what is wrong, what that risks, and what cures it. It changes
+nothing. Unlike a client, it does not even leave the restart guard's marker.
 
-It looks at: whether members are reached, and how fast; versions that no test runs on, and known faults
-of others; one Redis listed twice, or replicating
-another; eviction; persistence against the restart guard; clocks, their offset and their rate; the
-permissions of every command that the library uses (by ACL DRYRUN; where that is not permitted, each is tried in a way
-that has no effect but an entry in ACL LOG for what is refused; Redis 7 and later); certificates;
-output buffers; and members that do not vote yet, with the answer to whether one may be restarted now.
-Of a Redis Cluster it asks every master, and looks for slots that nobody serves, servers that disagree, two
-members in one cluster, and cluster-node-timeout against failover_lag; of a master that Sentinels watch, for Sentinels
-that do not answer or disagree, the role of the server that they name, and min-replicas-to-write.
+It checks:
+
+  - whether it can reach the members, and how fast;
+  - versions that no test runs on, and known faults of others;
+  - one Redis listed twice, or replicating another;
+  - eviction, output buffers, certificates, and persistence against the restart guard;
+  - clocks, their offset and their rate;
+  - the permissions of every command that the library uses, on Redis 7 and later. It uses ACL
+    DRYRUN. If that is not permitted, it tries each command in a way that leaves at most an entry in
+    ACL LOG;
+  - members that do not vote yet, and whether one member may be restarted now;
+  - in a Redis Cluster, every master: slots that no master serves, servers that disagree, two
+    members in one cluster, and cluster-node-timeout against failover_lag;
+  - behind Sentinels: Sentinels that do not answer or disagree, the role of the server that they
+    name, and min-replicas-to-write.
 
 Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 78 configuration.
 
@@ -73,9 +79,9 @@ Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 
 	}
 	c.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&show, "show-config", false, "print every setting and where it comes from, without secrets, and ask nobody")
-	cmd.Flags().StringVar(&key, "key", key, "a lock's name, for the check of permissions")
-	cmd.Flags().DurationVar(&sample, "sample", sample, "time between the two readings of each clock, 10ms to 1m; a short one leaves the rate unknown")
+	cmd.Flags().BoolVar(&show, "show-config", false, "print every setting and where it comes from, without secrets, and contact no member")
+	cmd.Flags().StringVar(&key, "key", key, "name of a lock, for the check of permissions")
+	cmd.Flags().DurationVar(&sample, "sample", sample, "time between the two readings of each clock, 10ms to 1m; if it is short, the rate stays unknown")
 	return cmd
 }
 

@@ -32,12 +32,17 @@ func newHold() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hold KEY",
 		Short: "Hold a lock until stdin is closed, for programs in other languages",
-		Long: `hold takes the lock KEY, prints a line of JSON, and holds it until its standard input is closed or it is
-told to end by a signal; then it releases it and exits with 0. Start it with a pipe on its standard input,
-and stop working when its output ends.
+		Long: `hold takes the lock KEY, prints a line of JSON, and holds the lock until its standard input is
+closed or a signal ends it. Then it releases the lock and exits with 0. Start it with a pipe on its
+standard input, and stop working when its output ends.
 
-Lines: "held" when the lock is obtained; "losing" when it could not be renewed and the validity ends within a third
-of --ttl, at most 5 s: stop now; "lost", with exit code 79, when it is over; "released".
+It prints these lines:
+
+  - "held" when it has the lock;
+  - "losing" when it could not renew and the validity ends within a third of --ttl, at most 5 s:
+    stop now;
+  - "lost", with exit code 79, when the validity is over;
+  - "released".
 
 ` + configHelp,
 		Example: `  redlock hold nightly --wait 10s <pipe
@@ -73,7 +78,7 @@ of --ttl, at most 5 s: stop now; "lost", with exit code 79, when it is over; "re
 	}
 	c.flags(cmd.Flags())
 	w.flags(cmd.Flags())
-	cmd.Flags().BoolVar(&c.json, "json", false, "log one JSON object a line on stderr")
+	cmd.Flags().BoolVar(&c.json, "json", false, "log one JSON object per line on stderr")
 	return cmd
 }
 

@@ -23,14 +23,16 @@ func newInit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init --fresh",
 		Short: "Mark new members as holding nothing, so that they vote at once",
-		Long: `Members that no client has used do not vote until their servers are older than --max-ttl: they might be a
-deployment that lost everything at once, while somebody still holds. With init --fresh a person says that
-nothing was ever held at these members, so that a first deployment need not wait.
+		Long: `Members that no client has used do not vote until their servers are older than --max-ttl. They might
+be a deployment that lost everything at once, while somebody still holds a lock. With init --fresh a
+person declares that nobody has ever held a lock at these members, so that a first deployment need
+not wait.
 
-It asks before it does, and refuses where a member is known already: then the set is not new, and saying so
-could let two hold a lock. Never put it into a service's start: it would be said again after a disaster.
+init asks before it acts. It refuses if a member is already in use, because then the set is not new,
+and two holders could get one lock. Never put it into a service's start, because the service would
+repeat it after a disaster.
 
-In a Redis Cluster every master is marked, and through Sentinels the one that they name.
+In a Redis Cluster init marks every master, and through Sentinels the master that they name.
 
 Exit codes: 0 all members vote; 1 the set is not new, or you said no; 64 usage; 69 a member cannot be reached.
 
@@ -40,13 +42,13 @@ Exit codes: 0 all members vote; 1 the set is not new, or you said no; 64 usage; 
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !fresh {
-				return usage("init needs --fresh: your word that nothing was ever held at these members")
+				return usage("init needs --fresh: you declare that nobody has ever held a lock at these members")
 			}
 			return c.initFresh(cmd, yes)
 		},
 	}
 	c.flags(cmd.Flags())
-	cmd.Flags().BoolVar(&fresh, "fresh", false, "nothing was ever held at these members")
+	cmd.Flags().BoolVar(&fresh, "fresh", false, "nobody has ever held a lock at these members")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
@@ -64,7 +66,7 @@ func (c *common) initFresh(cmd *cobra.Command, yes bool) error {
 	var known, names []string
 	for _, m := range members {
 		if err := m.ready(cmd.Context(), s.DialTimeout); err != nil {
-			return &exitError{codeOfMembers([]error{err}, 1), fmt.Errorf("all members must be there: %w", err)}
+			return &exitError{codeOfMembers([]error{err}, 1), fmt.Errorf("init needs all members: %w", err)}
 		}
 		used, err := m.used(cmd.Context())
 		if err != nil {
@@ -76,7 +78,7 @@ func (c *common) initFresh(cmd *cobra.Command, yes bool) error {
 		}
 	}
 	if len(known) > 0 {
-		return &exitError{exitFailed, fmt.Errorf("not a new set: in use before: %s (\"redlock doctor\" says which of them vote)", strings.Join(known, ", "))}
+		return &exitError{exitFailed, fmt.Errorf("not a new set: already in use: %s (\"redlock doctor\" says which of them vote)", strings.Join(known, ", "))}
 	}
 	if !yes {
 		if err := confirm(cmd, "Was no lock ever held at "+strings.Join(names, ", ")+"?"); err != nil {

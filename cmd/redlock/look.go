@@ -75,9 +75,9 @@ func toJSON(in *redlock.Inspection) inspectionJSON {
 func headline(in *redlock.Inspection) string {
 	switch {
 	case len(in.Holders) == 0 && answered(in) != nil && foreign(in) > 0:
-		return fmt.Sprintf("%s: no lock, but another key, at %d of %d members", member.Quote(in.Key), foreign(in), len(in.Members))
+		return fmt.Sprintf("%s: not a lock but another key, at %d of %d members", member.Quote(in.Key), foreign(in), len(in.Members))
 	case len(in.Holders) == 0 && answered(in) != nil:
-		return fmt.Sprintf("%s: not known, too few members answered", member.Quote(in.Key))
+		return fmt.Sprintf("%s: unknown, too few members answered", member.Quote(in.Key))
 	case len(in.Holders) == 0:
 		return fmt.Sprintf("%s: not held", member.Quote(in.Key))
 	}
@@ -123,9 +123,9 @@ func answered(in *redlock.Inspection) error {
 		return nil
 	}
 	if f := foreign(in); f > 0 {
-		return &exitError{exitForeign, fmt.Errorf("the key is no lock at %d of %d members: %w", f, len(in.Members), errors.Join(causes...))}
+		return &exitError{exitForeign, fmt.Errorf("the key is not a lock at %d of %d members: %w", f, len(in.Members), errors.Join(causes...))}
 	}
-	return &exitError{exitUnavailable, fmt.Errorf("%d of %d members answered, which tells nothing: %w", n, len(in.Members), errors.Join(causes...))}
+	return &exitError{exitUnavailable, fmt.Errorf("%d of %d members answered, too few to tell: %w", n, len(in.Members), errors.Join(causes...))}
 }
 
 // foreign counts the members where the key is no lock.
@@ -143,11 +143,12 @@ func newInspect() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect KEY",
 		Short: "Show what every member knows of a lock",
-		Long: `inspect asks every member who has its vote, with which token and for how long, and who waits. Owners are told
-by a hash, because an owner's name is the authority to release. It changes nothing, and each member
-answers at a moment of its own: good for looking, never for deciding.
+		Long: `inspect asks every member who has its vote, with which token and for how long, and who waits. It
+shows each owner as a hash, because an owner's name is the authority to release. It changes nothing.
+Each member answers at a moment of its own, so use the answer to look and never to decide.
 
-Exit code 0 whether the lock is held or not; 65 if the key is no lock; 69 if no majority answers.
+The exit code is 0 whether the lock is held or not; 65 if the key is not a lock; 69 if no majority
+answers.
 
 ` + configHelp,
 		Example: `  redlock inspect nightly
@@ -184,8 +185,8 @@ func newWatch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch KEY",
 		Short: "Print a line whenever a lock's holder or queue changes",
-		Long: `watch asks the members again and again, and prints a line when the holder, its votes or the number of those
-who wait have changed. It takes part in nothing. It ends with Ctrl-C, or with --until-free.
+		Long: `watch asks the members again and again. It prints a line when the holder, its votes or the number of
+waiters has changed. It does not compete for the lock. It ends with Ctrl-C, or with --until-free.
 
 ` + configHelp,
 		Example: `  redlock watch nightly
@@ -228,9 +229,9 @@ who wait have changed. It takes part in nothing. It ends with Ctrl-C, or with --
 		},
 	}
 	c.flags(cmd.Flags())
-	cmd.Flags().BoolVar(&c.json, "json", false, "print one JSON object a line")
+	cmd.Flags().BoolVar(&c.json, "json", false, "print one JSON object per line")
 	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two looks, at least 10ms")
-	cmd.Flags().BoolVar(&untilFree, "until-free", false, "end with 0 when nobody holds the lock at a majority")
+	cmd.Flags().BoolVar(&untilFree, "until-free", false, "exit with 0 when nobody holds the lock at a majority")
 	return cmd
 }
 
@@ -272,15 +273,16 @@ func newToken() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token KEY",
 		Short: "Print or check the fencing token of a lock's holder",
-		Long: `token prints the fencing token under which KEY is held; exit code 1 if nobody holds it.
+		Long: `token prints the fencing token under which KEY is held. The exit code is 1 if nobody holds it.
 
-With --verify N it prints nothing and says by its exit code whether N is the token of the holder: 0 yes; 1 no,
-somebody else has held the lock since, or nobody does; 65 the key is no lock; 69 too few members answered to tell. It is for
-scripts that guard a storage which cannot compare tokens itself. It is weaker than such a storage: the
-lock can change hands between the check and the write.
+With --verify N it prints nothing, and its exit code says whether N is the token of the holder: 0
+yes; 1 no, because somebody else has held the lock since, or nobody does; 65 the key is not a lock;
+69 too few members answered to tell. It is for scripts that guard a storage that cannot compare
+tokens itself. It is weaker than a storage that can, because the lock can change hands between the
+check and the write.
 
-Where members granted with different tokens, the greatest is printed; the holder's own may be smaller, and
-both pass --verify.
+If members granted with different tokens, token prints the greatest. The holder's own may be
+smaller, and both pass --verify.
 
 ` + configHelp,
 		Example: `  redlock token nightly

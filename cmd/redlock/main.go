@@ -99,9 +99,10 @@ func newRoot(runDemo demoFunc) *cobra.Command {
 
 The lock itself is a Go library: see the package redlock in this module.
 
-Exit codes: 0 done; 1 no, or something did not hold; 64 usage; 65 the key is no lock; 69 no quorum;
-70 internal error; 75 not obtained in time; 77 the members refuse the user; 78 configuration or TLS;
-79 lost, or not held any more; 130 and 143 interrupted. "run" passes its command's on, see there.`,
+Exit codes: 0 done; 1 no, or a promise did not hold; 64 usage; 65 the key is not a lock; 69 no
+quorum; 70 internal error; 75 not obtained in time; 77 the members refuse the user; 78 configuration
+or TLS; 79 lost, or no longer held; 130 and 143 interrupted. "run" passes on the exit code of its
+command: see there.`,
 		Example: `  redlock demo                                     a lock at work, nothing to install
   eval "$(redlock nodes up)"                       three local members, and REDLOCK_MEMBERS
   redlock run nightly --wait 0 -- ./nightly.sh     run a command while holding a lock

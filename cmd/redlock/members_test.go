@@ -164,7 +164,7 @@ func holdsLocks(t *testing.T, url string, names []string) {
 func isNew(t *testing.T, url string) {
 	t.Helper()
 	args := []string{"init", "--fresh", "--members", url}
-	fail(t, exitUsage, "say --yes", args...)
+	fail(t, exitUsage, "use --yes", args...)
 	succeed(t, "1 member votes", append(args, "--yes")...)
 }
 
@@ -260,13 +260,13 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	do(t, masters[:1], "CLUSTER", "DELSLOTS", "17")
 	_, r = diagnose(t, "--members", url)
 	want(t, r, doctor.Warning, "^slots: .*do not agree")
-	if found(r, doctor.Critical, "served by nobody") {
+	if found(r, doctor.Critical, "no master serves") {
 		t.Error("one server of six is believed")
 	}
 	want(t, r, doctor.Critical, "^cluster: "+masters[0].Addr()+": cluster_state is fail")
 	_, r = diagnose(t, "--members", at(masters[0])+options)
-	want(t, r, doctor.Critical, "^slots: .*1 of 16384 slots are served by nobody")
-	fail(t, exitUnavailable, "served by nobody", "ls", "--members", at(masters[0])+options)
+	want(t, r, doctor.Critical, "^slots: .*no master serves 1 of 16384 slots")
+	fail(t, exitUnavailable, "no master serves", "ls", "--members", at(masters[0])+options)
 	do(t, masters[:1], "CLUSTER", "ADDSLOTS", "17")
 
 	// A replica takes over, and then a client sees it.
@@ -306,7 +306,7 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	want(t, r, doctor.Critical, "^reachable: "+masters[2].Addr()+": a master, of 546[0-9] slots: ")
 	want(t, r, doctor.Critical, "^quorum: : 0 of 1 members")
 	fail(t, exitUnavailable, "no quorum", "ls", "--members", url)
-	fail(t, exitUnavailable, "all members must be there", "init", "--fresh", "--yes", "--members", url)
+	fail(t, exitUnavailable, "init needs all members", "init", "--fresh", "--yes", "--members", url)
 	fail(t, exitUnavailable, "127.0.0.1:1", "ls", "--members", "redis-cluster://127.0.0.1:1")
 	_, r = diagnose(t, "--members", "redis-cluster://127.0.0.1:1,127.0.0.1:2")
 	want(t, r, doctor.Critical, "^reachable: 127.0.0.1:1,127.0.0.1:2: ")
@@ -432,7 +432,7 @@ func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
 	_, r = diagnose(t, "--members", url)
 	want(t, r, doctor.Critical, "^reachable: mymaster@.*: sentinel 127")
 	fail(t, exitUnavailable, "sentinel 127", "ls", "--members", url)
-	fail(t, exitUnavailable, "all members must be there", "init", "--fresh", "--yes", "--members", url)
+	fail(t, exitUnavailable, "init needs all members", "init", "--fresh", "--yes", "--members", url)
 }
 
 // Masters and replicas over TLS, with a certificate that ends soon.

@@ -24,9 +24,10 @@ func newNodes() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "Run a local set of Redis servers, and break them",
-		Long: `nodes starts redis-server processes on this machine, without containers, and stops, pauses and kills them.
-What it knows is in --dir, so that each call finds the set as the last one left it, and repeating a
-call does no harm. For development: the members share a machine, so they fail together.`,
+		Long: `nodes starts redis-server processes on this machine, without containers, and stops, pauses and kills
+them. It keeps what it knows in --dir. So each call finds the set as the last one left it, and
+repeating a call does no harm. It is for development only, because members that share a machine fail
+together.`,
 		Example: `  eval "$(redlock nodes up)"      three servers, and REDLOCK_MEMBERS
   redlock nodes ls
   redlock nodes pause 2           member 2 hangs
@@ -40,7 +41,7 @@ call does no harm. For development: the members share a machine, so they fail to
 	cmd.PersistentFlags().StringVar(&dir, "dir", "", "where the set lives (default redlock/nodes below $XDG_STATE_HOME or ~/.local/state)")
 	cmd.AddCommand(newNodesUp(&dir), newNodesDown(&dir), newNodesLs(&dir),
 		newNodesSignal(&dir, "kill", "End one server with SIGKILL", (*nodes.Set).Kill),
-		newNodesSignal(&dir, "pause", "Stop one server where it is (SIGSTOP): it hangs", (*nodes.Set).Pause),
+		newNodesSignal(&dir, "pause", "Stop one server with SIGSTOP, so that it hangs", (*nodes.Set).Pause),
 		newNodesSignal(&dir, "resume", "Let a paused server go on", (*nodes.Set).Resume))
 	return cmd
 }
@@ -73,13 +74,13 @@ func newNodesUp(dir *string) *cobra.Command {
 	count, port, binary := 3, 7001, ""
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Start the servers that do not run",
-		Long: `up makes a set, or starts again what does not run of the one that is there, and prints REDLOCK_MEMBERS for
-eval. The servers write every command to disk (appendfsync always) and listen on 127.0.0.1. A new set votes
-at once (init --fresh); a server that was killed votes again as in production: when the longest lease has passed since a
-client found it restarted.
+		Short: "Start the servers that are not running",
+		Long: `up makes a set, or starts the servers of the present set that are not running. It prints
+REDLOCK_MEMBERS for eval. The servers write every command to disk (appendfsync always) and listen on
+127.0.0.1. A new set votes at once (init --fresh). A server that was killed votes again as in
+production: when the longest lease has passed since a client found it restarted.
 
---count and --port are those of a new set: one that is there keeps its ports, and others are refused.`,
+--count and --port are for a new set. A present set keeps its own, and up refuses others.`,
 		Example: `  eval "$(redlock nodes up)"
   eval "$(redlock nodes up --count 5 --port 7101 --dir ./nodes)"
   eval "$(redlock nodes up --server /opt/valkey/bin)"`,
@@ -106,9 +107,9 @@ client found it restarted.
 				set, err = nodes.Create(path, count, port)
 			case err != nil:
 			case cmd.Flags().Changed("count") && count != set.Len():
-				return usage("the set that is there has %d servers: \"redlock nodes down\" first", set.Len())
+				return usage("the present set has %d servers: run \"redlock nodes down\" first", set.Len())
 			case cmd.Flags().Changed("port") && port != set.Port():
-				return usage("the set that is there begins at port %d: \"redlock nodes down\" first", set.Port())
+				return usage("the present set begins at port %d: run \"redlock nodes down\" first", set.Port())
 			}
 			if err != nil {
 				return err
@@ -129,8 +130,8 @@ client found it restarted.
 		},
 	}
 	cmd.Flags().IntVar(&count, "count", count, "how many servers, 1 to 32")
-	cmd.Flags().IntVar(&port, "port", port, "port of the first; the others follow")
-	cmd.Flags().StringVar(&binary, "server", "", "the program, or the folder that it is in (default redis-server or valkey-server)")
+	cmd.Flags().IntVar(&port, "port", port, "port of the first server; the others follow")
+	cmd.Flags().StringVar(&binary, "server", "", "the program, or its folder (default redis-server or valkey-server)")
 	return cmd
 }
 
@@ -217,7 +218,7 @@ func newNodesLs(dir *string) *cobra.Command {
 			return table.Flush()
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
 	return cmd
 }
 
@@ -230,14 +231,14 @@ func newNodesSignal(dir *string, verb, short string, do func(*nodes.Set, int) er
 		RunE: func(_ *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil {
-				return usage("N must be a number, as \"redlock nodes ls\" prints it")
+				return usage("N must be a number from \"redlock nodes ls\"")
 			}
 			set, err := openNodes(*dir)
 			if err != nil {
 				return err
 			}
 			if n < 1 || n > set.Len() {
-				return usage("there is no member %d: they are 1 to %d", n, set.Len())
+				return usage("there is no member %d: members are 1 to %d", n, set.Len())
 			}
 			if err := do(set, n); err != nil {
 				return &exitError{exitFailed, err}

@@ -37,11 +37,11 @@ func newLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [PREFIX]",
 		Short: "List the locks that are held",
-		Long: `ls walks over the keys of every member (SCAN, never KEYS) and lists the locks that a majority of the members
-name the same holder of; with --all also those with fewer votes. It sees what is there while it walks: locks
-that come and go meanwhile may be missing, and those whose slots are moved in a Redis Cluster, of which
-every master is asked. It needs the permissions SCAN, HLEN, HGETALL and PTTL, and in a Redis Cluster or with
-Sentinels INFO.
+		Long: `ls walks over the keys of every member (SCAN, never KEYS). It lists a lock if a majority of the
+members name the same holder; with --all it also lists locks with fewer votes. In a Redis Cluster it
+asks every master. Locks that come and go while it walks may be missing, and so may locks whose
+slots move. It needs the permissions SCAN, HLEN, HGETALL and PTTL, and in a Redis Cluster or with
+Sentinels also INFO.
 
 ` + configHelp,
 		Example: `  redlock ls
@@ -84,8 +84,8 @@ Sentinels INFO.
 		},
 	}
 	c.flags(cmd.Flags())
-	cmd.Flags().BoolVar(&c.json, "json", false, "print one JSON object a line")
-	cmd.Flags().BoolVar(&all, "all", false, "also list what is held at less than a majority")
+	cmd.Flags().BoolVar(&c.json, "json", false, "print one JSON object per line")
+	cmd.Flags().BoolVar(&all, "all", false, "also list locks that less than a majority grants")
 	return cmd
 }
 
@@ -115,7 +115,7 @@ func rawMembers(ctx context.Context, s *settings.Settings) ([]*rawMember, error)
 		return nil, err
 	}
 	if len(s.Members) == 0 {
-		return nil, &settings.Error{Problem: "no members: give --members, or set REDLOCK_MEMBERS to the URLs of 1, 3 or 5 independent Redis masters"}
+		return nil, &settings.Error{Problem: "no members: use --members, or set REDLOCK_MEMBERS to the URLs of 1, 3 or 5 independent Redis masters"}
 	}
 	var out []*rawMember
 	for i, u := range s.URLs() {
@@ -295,7 +295,7 @@ func (m *rawMember) ready(ctx context.Context, patience time.Duration) error {
 		}
 	}
 	if n := m.served(); m.target.Kind == node.RedisCluster && n < slot.Count {
-		return fmt.Errorf("%s: %d of %d slots are served by nobody", m.name, slot.Count-n, slot.Count)
+		return fmt.Errorf("%s: no master serves %d of %d slots", m.name, slot.Count-n, slot.Count)
 	}
 	return nil
 }

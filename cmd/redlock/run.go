@@ -103,18 +103,19 @@ func newRun() *cobra.Command {
 		Use:     "run KEY [flags] -- COMMAND [ARG...]",
 		Aliases: []string{"exec"},
 		Short:   "Run a command while holding a lock",
-		Long: `run takes the lock KEY, runs the command while it holds it, and releases it when the command and all that
-it started have ended: flock(1) for a fleet.
+		Long: `run takes the lock KEY, runs the command while it holds the lock, and releases it when the command
+and everything that it started have ended: flock(1) for a fleet.
 
-The lease is renewed while the command runs. If it cannot be renewed (no majority of the members answers),
-the command is stopped before the lease ends, not after: SIGTERM --kill-after before the end of the
-validity, SIGKILL half of that before it, at most 1s. So the section is over while it is still exclusive. If a majority says
-that the lease is not ours any more (somebody forced the lock open), the command is killed at once.
+run renews the lease while the command runs. If it cannot renew, because no majority of the members
+answers, it stops the command before the lease ends. It sends SIGTERM --kill-after before the end of
+the validity, and SIGKILL half of that before it, at most 1s. So the section is over while it is
+still exclusive. If a majority says that the lease is no longer ours (somebody forced the lock
+open), run kills the command at once.
 
-The command has a process group of its own (not with a terminal on stdin, where it shares ours), and gets
-the signals INT, TERM, HUP, QUIT, USR1, USR2, CONT and WINCH that redlock gets; one that is stopped goes on with
-any of the first four. Ctrl-Z (TSTP) stops neither: a command that is stopped would hold the lock meanwhile,
-and one whose redlock is stopped would lose it. Its environment has
+The command has a process group of its own, unless stdin is a terminal, where it shares ours. It
+gets the signals INT, TERM, HUP, QUIT, USR1, USR2, CONT and WINCH that redlock gets. A stopped
+command goes on with any of the first four. Ctrl-Z (TSTP) stops neither, because a stopped command
+would hold the lock, and a stopped redlock would lose it. The environment of the command has
 
   REDLOCK_KEY          the lock's name
   REDLOCK_TOKEN        the fencing token: give it to the storage with each write
@@ -122,28 +123,30 @@ and one whose redlock is stopped would lose it. Its environment has
   REDLOCK_VOTES        members that granted, of how many: 3/5
   REDLOCK_HELD         1
 
-and no other REDLOCK_ variable: settings, which may be secret, are removed.
+and no other REDLOCK_ variable. run removes settings, because they may be secret.
 
-What is stopped: on Linux the process group and every process that descends from the command, wherever it
-went; on other systems the process group. If redlock itself is killed with SIGKILL, the command dies with it
-(Linux), unless it is a set-user-ID program; processes that it started do not. A process in an
-uninterruptible system call dies when that returns. If redlock is stopped (SIGSTOP), gets no processor time
-for half of --kill-after (at most 1s), or the machine is suspended, nothing is stopped in time: there only
-the fencing token protects the storage.
+On Linux run stops the process group and every process that descends from the command, wherever it
+went. On other systems it stops the process group. If redlock itself is killed with SIGKILL, the
+command dies with it (Linux), unless it is a set-user-ID program. Processes that the command started
+live on. A process in an uninterruptible system call dies when that call returns.
+
+run can stop nothing in time if redlock is stopped (SIGSTOP), gets no processor time for half of
+--kill-after (at most 1s), or the machine is suspended. Then only the fencing token protects the
+storage.
 
 Exit codes: the command's own, or 128 + the signal that ended it; 69 no quorum, 75 the lock was not obtained
 in time (-E changes it), 77 the members refuse the user, 78 configuration or TLS, 79 the lock was lost and
 the command stopped, 126 the command cannot be executed, 127 it was not found, 130 or 143 interrupted
-while waiting. --status-file says which of the two an exit code is of.
+while waiting. --status-file says whether an exit code is the command's or redlock's.
 
-A key that begins with - has a -- of its own before it: redlock run [flags] -- KEY -- COMMAND.
+If a key begins with -, put a -- of its own before it: redlock run [flags] -- KEY -- COMMAND.
 
 ` + configHelp,
 		Example: `  redlock run nightly -- ./nightly.sh                  wait, run, release
   redlock run nightly -n -E 0 -- ./nightly.sh          skip it where another machine runs it
   redlock run deploy --wait 5m --ttl 10s -- make deploy
   redlock run report --status-file /run/report.json -- ./report.sh`,
-		Annotations: map[string]string{ownSignals: "yes", flagHint: "a key that begins with - has a -- of its own before it: redlock run [flags] -- KEY -- COMMAND"},
+		Annotations: map[string]string{ownSignals: "yes", flagHint: "if a key begins with -, put a -- of its own before it: redlock run [flags] -- KEY -- COMMAND"},
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch dash := cmd.ArgsLenAtDash(); {
 			case ownDash(cmd, args):

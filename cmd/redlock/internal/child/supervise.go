@@ -73,7 +73,7 @@ func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.S
 		switch {
 		case action == Terminate && last == Run:
 			out.Stopped = out.Stopped || !stray
-			log.Warn("the lease ends and is not renewed: the command is asked to end",
+			log.Warn("the lease ends and is not renewed: asking the command to end",
 				"left", time.Until(lease.ValidUntil()).Round(time.Millisecond))
 			p.Terminate()
 			last = Terminate
@@ -81,7 +81,7 @@ func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.S
 			if last != Kill {
 				out.Stopped = out.Stopped || !stray
 				killed = now
-				log.Warn("the command is killed", "left", time.Until(lease.ValidUntil()).Round(time.Millisecond), "lease_over", over)
+				log.Warn("killing the command", "left", time.Until(lease.ValidUntil()).Round(time.Millisecond), "lease_over", over)
 			}
 			if now.Sub(killed) > giveUp {
 				out.Left, out.Reason = true, lease.Err()
@@ -101,7 +101,7 @@ func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.S
 				p.Forward(sig.(syscall.Signal))
 				break
 			}
-			log.Warn("the command is not stopped: it would hold the lock meanwhile; Ctrl-C ends it")
+			log.Warn("not stopping the command, because it would hold the lock; Ctrl-C ends it")
 			again = undoAgain
 			undo.Reset(0)
 		case <-undo.C:
@@ -120,7 +120,7 @@ func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.S
 			case <-p.Gone():
 			default:
 				if !out.Stopped {
-					log.Warn("the command has ended and left processes behind: they are asked to end")
+					log.Warn("the command has ended and left processes behind: asking them to end")
 					p.Terminate()
 					stray, end = true, time.Now().Add(plan.KillAfter)
 				}

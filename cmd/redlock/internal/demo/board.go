@@ -38,7 +38,7 @@ const (
 )
 
 func (d doing) String() string {
-	return [...]string{"waits for the lock", "holds the lock, writes", "STALLED, does not look at its lease", "pauses", "stopped"}[d]
+	return [...]string{"waits for the lock", "holds the lock, writes", "STALLED, ignores its lease", "pauses", "stopped"}[d]
 }
 
 type workerState struct {
@@ -221,11 +221,11 @@ func (o observer) Guard(name, step string, until time.Time) {
 	i := 1 + slices.IndexFunc(o.board.members, func(m memberState) bool { return m.name == name })
 	switch step {
 	case "forgot", "quarantined":
-		o.board.say("member %d does not vote for %v: leases that it granted may still run", i, time.Until(until).Round(100*time.Millisecond))
+		o.board.say("member %d does not vote for %v, because leases that it granted may still run", i, time.Until(until).Round(100*time.Millisecond))
 	case "restored":
-		o.board.say("member %d votes again: the others gave it its token counters back", i)
+		o.board.say("member %d votes again, with its token counters from the others", i)
 	case "tokens_by_clock":
-		o.board.say("member %d votes again: its token counters go on from its clock", i)
+		o.board.say("member %d votes again, and its token counters continue from its clock", i)
 	}
 }
 

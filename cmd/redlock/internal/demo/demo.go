@@ -45,7 +45,7 @@ func (o Options) Validate() error {
 		bad("--redis starts members and --members uses yours: choose one")
 	}
 	if o.Fresh && len(o.Members) == 0 {
-		bad("--fresh is for --members; what the demo starts is fresh anyway")
+		bad("--fresh is for --members; members that the demo starts are always fresh")
 	}
 	if len(o.Members) > 0 {
 		if _, err := givenMembers(o.Members); err != nil {
@@ -155,7 +155,7 @@ func (d *demo) awaitVotes(ctx context.Context) {
 		}
 		if !told && !until.IsZero() {
 			told = true
-			d.board.say("waiting %v: too many members may have forgotten leases (--fresh, if none was ever held there)",
+			d.board.say("waiting %v: too many members may have forgotten leases (--fresh, if nobody has ever held a lock there)",
 				time.Until(until).Round(time.Second))
 		}
 	}

@@ -58,7 +58,7 @@ func embeddedMembers() (*members, error) {
 
 func realMembers(ctx context.Context) (*members, error) {
 	if err := redistest.Available(); err != nil {
-		return nil, fmt.Errorf("%w, or leave --redis out: the embedded members need nothing", err)
+		return nil, fmt.Errorf("%w, or run without --redis: the embedded members need nothing", err)
 	}
 	cluster, err := redistest.StartRealCluster(ctx, own, redistest.RealConfig{Persist: redistest.AppendAlways})
 	if err != nil {

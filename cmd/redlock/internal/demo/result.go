@@ -47,7 +47,7 @@ func (r Result) Missing() string {
 		all = append(all, "nobody ever got the lock")
 	}
 	if r.StaleRefused == 0 {
-		all = append(all, "no stale write came to be refused")
+		all = append(all, "no stale write was refused")
 	}
 	if r.RestartErr != nil {
 		all = append(all, fmt.Sprintf("the killed member could not be restarted: %v", r.RestartErr))
@@ -77,7 +77,7 @@ func (r Result) Text(color bool) string {
 	row(r.Monotonic, "tokens rise strictly", "%s", yes(r.Monotonic))
 	row(r.LostUpdates == 0, "lost updates", "%d", r.LostUpdates)
 	if r.Interrupted && r.StaleRefused == 0 {
-		plain("stale writes refused", "0, it did not come to that")
+		plain("stale writes refused", "0, there was none")
 	} else {
 		row(r.StaleRefused > 0, "stale writes refused", "%d", r.StaleRefused)
 	}

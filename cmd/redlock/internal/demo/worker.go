@@ -143,7 +143,7 @@ func (w *worker) unlockLate(ctx context.Context, lease *redlock.Lease) {
 	var lost *redlock.LostError
 	switch err := lease.Unlock(ctx); {
 	case errors.As(err, &lost):
-		w.board.say("worker %d unlocks and is told: lease lost (%s)", w.i+1, lost.Reason)
+		w.board.say("worker %d unlocks and learns: lease lost (%s)", w.i+1, lost.Reason)
 	case err != nil:
 		w.board.failed(w.i, err)
 	}

@@ -149,7 +149,7 @@ func (j *judge) number() {
 		j.say(OK, "number", "", "one member", "its restart or loss stops all locks", "use 3 or 5 independent masters")
 	case n%2 == 0:
 		j.say(Warning, "number", "", fmt.Sprintf("%d members: an even number", n),
-			fmt.Sprintf("%d tolerate no more failures than %d, and there is one more to fail", n, n-1), "use 3 or 5")
+			fmt.Sprintf("%d members tolerate no more failures than %d, and one more can fail", n, n-1), "use 3 or 5")
 	}
 	hosts := make(map[string]int)
 	for i := range j.all {
@@ -275,13 +275,13 @@ func (j *judge) down(f, of *Facts) {
 	case errors.As(f.Err, &other):
 		j.say(Critical, "scheme", f.Member, what, "it does not vote", "write "+other.Scheme+" in its URL, or another address: docs/configuration.md has the form of each")
 	case f.TLSErr && (strings.Contains(what, "asks for a client certificate") || strings.Contains(what, "certificate required")): // TLS 1.2, 1.3
-		j.say(Critical, "tls", f.Member, what, "it does not vote", "give a certificate that its authority has signed: tls_cert and tls_key in the URL, or --tls-cert and --tls-key where it has no options of TLS")
+		j.say(Critical, "tls", f.Member, what, "it does not vote", "use a certificate that its authority has signed: tls_cert and tls_key in the URL, or --tls-cert and --tls-key if the URL has no tls_ option")
 	case f.TLSErr:
 		j.say(Critical, "tls", f.Member, what, "it does not vote", "check the certificates on both sides (--tls-ca, --tls-cert, --tls-key), and that both speak TLS")
 	case f.toldBy(of):
-		j.say(Critical, "reachable", f.Member, what, "it does not vote", "start it, or look at the network between, or map its address with addr_map, if the servers announce addresses that cannot be dialled from here")
+		j.say(Critical, "reachable", f.Member, what, "it does not vote", "start it, or check the network; if the servers announce addresses that cannot be dialled from here, map them with addr_map")
 	default:
-		j.say(Critical, "reachable", f.Member, what, "it does not vote", "start it, or look at the network between")
+		j.say(Critical, "reachable", f.Member, what, "it does not vote", "start it, or check the network")
 	}
 }
 
@@ -295,19 +295,19 @@ func (f *Facts) toldBy(of *Facts) bool {
 
 func (j *judge) server(f *Facts) {
 	if f.Info == nil {
-		j.say(Warning, "info", f.Member, "INFO is not permitted", "restarts are not noticed, and little of this list can be checked", "+info")
+		j.say(Warning, "info", f.Member, "INFO is not permitted", "clients do not notice restarts, and doctor can check little of this list", "+info")
 		return
 	}
 	j.version(f)
 	if f.Kind == node.RedisCluster {
 		switch {
 		case f.Missing:
-			j.say(Critical, "mode", f.Member, "another server answers than the one that the cluster means", "calls for its slots are refused", "look at the addresses that the servers announce, and at addr_map")
+			j.say(Critical, "mode", f.Member, "another server answers than the one that the cluster names", "calls for its slots are refused", "look at the addresses that the servers announce, and at addr_map")
 		case f.Health != "" && f.Health != "ok":
 			j.say(Critical, "cluster", f.Member, "cluster_state is "+f.Health+" there", "it refuses every command", "CLUSTER INFO and CLUSTER NODES say why")
 		}
 	} else if f.Info["redis_mode"] == "cluster" || f.Info["server_mode"] == "cluster" || f.Info["cluster_enabled"] == "1" {
-		j.say(Critical, "mode", f.Member, "it belongs to a Redis Cluster", "as a plain member, keys of other slots are refused", "give the whole cluster as one member")
+		j.say(Critical, "mode", f.Member, "it belongs to a Redis Cluster", "as a plain member, it refuses keys of other slots", "list the whole cluster as one member")
 	}
 	if f.Info["loading"] == "1" {
 		j.say(Warning, "loading", f.Member, "it is loading its data", "it does not vote yet", "wait")
@@ -318,7 +318,7 @@ func (j *judge) server(f *Facts) {
 		j.say(Warning, "clients", f.Member, fmt.Sprintf("%d of %d client connections are in use", clients, limit), "new holders and waiters are refused", "raise maxclients, or look for a leak of connections")
 	}
 	if f.RTT > 50*time.Millisecond {
-		j.say(Warning, "rtt", f.Member, fmt.Sprintf("round trip %v", f.RTT.Round(time.Millisecond)), "acquiring takes as long, and validity is lost to it", "nearer members")
+		j.say(Warning, "rtt", f.Member, fmt.Sprintf("round trip %v", f.RTT.Round(time.Millisecond)), "every acquisition takes that long, and loses as much validity", "nearer members")
 	}
 }
 
@@ -344,7 +344,7 @@ func (j *judge) memory(f *Facts) {
 	if f.Info["maxmemory"] != "0" {
 		s = Critical
 	}
-	j.say(s, "eviction", f.Member, "maxmemory-policy is "+policy, "a lock that is held can be evicted: a vote is forgotten, and two may hold",
+	j.say(s, "eviction", f.Member, "maxmemory-policy is "+policy, "Redis can evict a held lock: the member forgets its vote, and two clients may hold the lock",
 		"CONFIG SET maxmemory-policy noeviction, and the same in its configuration file")
 }
 
@@ -474,11 +474,11 @@ func unreadable(err error) string {
 	var refused *member.ReplyError
 	switch {
 	case !errors.As(err, &refused):
-		return "look again; then look into its log, and at the network between"
+		return "run doctor again; then check its log and the network"
 	case refused.Kind == member.KindCluster:
 		return "CLUSTER INFO and CLUSTER NODES say why"
 	case refused.Kind != member.KindAuth:
-		return "look again when it takes commands; its log says why it does not"
+		return "run doctor again when it takes commands; its log says why it does not"
 	}
 	if command := forbidden.FindStringSubmatch(refused.Text); command != nil {
 		return "+" + strings.ToLower(command[1])
@@ -491,12 +491,12 @@ var forbidden = regexp.MustCompile(`run the '([^']+)' command`)
 
 // What the library can do without, and at what price: see introduce in node/handshake.go.
 var dispensable = map[string][2]string{
-	"PING": {"+ping", "the connection that hand-offs come on is opened anew after each silence, and one that comes meanwhile is seen late; " +
-		"a server that loads, or is busy, is taken for one that is up until it refuses a lock"},
-	"CLIENT SETNAME": {"+client|setname", "CLIENT LIST does not tell which connections are those of the library"},
-	"CLUSTER SLOTS": {"+cluster|slots", "Redis 6.2 tells clients no master, and 7.2 and 7.4 none for the slots of one that has failed: CLUSTER SHARDS " +
+	"PING": {"+ping", "the client reopens the connection for hand-overs after each silence, and sees a hand-over in between late; " +
+		"a server that loads or is busy counts as up until it refuses a lock"},
+	"CLIENT SETNAME": {"+client|setname", "CLIENT LIST does not show which connections belong to the library"},
+	"CLUSTER SLOTS": {"+cluster|slots", "Redis 6.2 names no master to clients, and 7.2 and 7.4 name none for the slots of a failed one: CLUSTER SHARDS " +
 		"is not enough there"},
-	"SCRIPT LOAD": {"+script|load", "scripts are sent in full when a server does not have them, which costs a round trip more each time"},
+	"SCRIPT LOAD": {"+script|load", "if a server lacks a script, the client sends it in full, which costs another round trip each time"},
 }
 
 // name splits off what the user may not do to the key of the terms, if that is everything.
@@ -523,7 +523,7 @@ func (j *judge) permitted(f *Facts) {
 	case name && j.terms.KeyChosen:
 		j.say(Critical, "permissions", f.Member, "the user may not use the name "+strconv.Quote(j.terms.Key), "locks of that name fail", "permit ~"+j.terms.Key+", or a pattern that it matches")
 	case name:
-		j.say(OK, "permissions", f.Member, "not checked for locks: the user may use certain names only, and not "+strconv.Quote(j.terms.Key), "", "--key with the name of one of your locks")
+		j.say(OK, "permissions", f.Member, "not checked for locks: the user may use only certain names, and not "+strconv.Quote(j.terms.Key), "", "--key with the name of one of your locks")
 	}
 	for _, c := range rest {
 		if c == "SSUBSCRIBE" || c == "SPUBLISH" {
@@ -536,11 +536,11 @@ func (j *judge) permitted(f *Facts) {
 	}
 	if len(sharded) > 0 {
 		j.say(Warning, "permissions", f.Member, "the user may not: "+strings.Join(sharded, ", "),
-			"each hand-off is told to every server of the cluster, and not to one", "+ssubscribe +spublish")
+			"each hand-over is sent to every server of the cluster, and not to one", "+ssubscribe +spublish")
 	}
 	if len(denied) > 0 {
 		j.say(Critical, "permissions", f.Member, "the user may not: "+strings.Join(denied, ", "),
-			"locks fail, or restarts and broken connections are not dealt with", "add them to the user's rules: acl/members.acl in the source tree has all of them; --key names a lock to check them for")
+			"locks fail, or the client cannot handle restarts and broken connections", "add them to the user's rules: acl/members.acl in the source tree has all of them; --key chooses the lock to check")
 	}
 	if f.ACLErr != nil {
 		j.say(OK, "permissions", f.Member, "not all checked: "+f.ACLErr.Error(), "", "+acl|whoami +acl|dryrun, for this check alone (Redis 7)")
@@ -558,7 +558,7 @@ func (j *judge) buffers(f *Facts) {
 		}
 		if words[i] == "pubsub" && least > 0 && least < 1<<20 {
 			j.say(Warning, "buffers", f.Member, fmt.Sprintf("client-output-buffer-limit pubsub is %d bytes", least),
-				"subscriptions break under load, and waiters are served by their heartbeat alone", "32mb 8mb 60, the default")
+				"subscriptions break under load, and waiters get the lock only at a heartbeat", "32mb 8mb 60, the default")
 		}
 	}
 }
@@ -618,7 +618,7 @@ func (j *judge) restart() {
 	case len(not) > 0:
 		j.out.RestartNo = strings.Join(not, ", ")
 	case voting-1 < need:
-		j.out.RestartNo = fmt.Sprintf("without it %d of %d would be left, %d are needed: locks cannot be taken meanwhile", voting-1, len(j.all), need)
+		j.out.RestartNo = fmt.Sprintf("without it %d of %d would be left, and %d are needed: nobody can take a lock", voting-1, len(j.all), need)
 	default:
 		j.out.Restart = true
 	}

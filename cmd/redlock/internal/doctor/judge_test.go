@@ -232,9 +232,9 @@ func TestCureIsForWhatTheServerSaid(t *testing.T) {
 		"key":             {unread(noperm("No permissions to access a key")), "restart guard", "", "permit ~redquorum:*"},
 		"key, 6":          {unread(noperm("this user has no permissions to access one of the keys used as arguments")), "restart guard", "", "permit ~redquorum:*"},
 		"cluster is down": {unread(&member.ReplyError{Kind: member.KindCluster, Text: "CLUSTERDOWN The cluster is down"}), "restart guard", "", "CLUSTER INFO and CLUSTER NODES say why"},
-		"loads":           {unread(&member.ReplyError{Kind: member.KindLoading, Text: "LOADING"}), "restart guard", "", "look again when it takes commands"},
-		"silent":          {unread(errors.New("timeout")), "restart guard", "marker cannot be read: timeout", "look again"},
-		"away":            {down(refused), "reachable", refused.Error(), "start it, or look at the network between"},
+		"loads":           {unread(&member.ReplyError{Kind: member.KindLoading, Text: "LOADING"}), "restart guard", "", "run doctor again when it takes commands"},
+		"silent":          {unread(errors.New("timeout")), "restart guard", "marker cannot be read: timeout", "run doctor again"},
+		"away":            {down(refused), "reachable", refused.Error(), "start it, or check the network"},
 		"wrong scheme":    {down(&node.SchemeError{Found: "a Sentinel", Scheme: "redis-sentinel://"}), "scheme", "wrong scheme", "write redis-sentinel://"},
 		"TLS 1.2": {func(f *Facts) {
 			down(errors.New("remote error: tls: handshake failure: the server asks for a client certificate and the URL has none (tls_cert, tls_key)"))(f)

@@ -35,11 +35,11 @@ func (j *judge) cluster(f *Facts) {
 	}
 	for _, v := range f.Views {
 		if v.Err != nil && answered > 0 {
-			j.unheard("server", f.Member, v.Server, v.Err, "the cluster is found through the others; when none of them answers, it does not vote")
+			j.unheard("server", f.Member, v.Server, v.Err, "clients find the cluster through the others; if none of them answers, it does not vote")
 		}
 	}
 	if !agreed {
-		j.say(Warning, "slots", f.Member, "its servers do not agree who serves which slots", "calls are redirected or wait until they do",
+		j.say(Warning, "slots", f.Member, "its servers do not agree on which master serves which slots", "calls are redirected or wait until they do",
 			"wait for the failover or the resharding to end; then look for a server that is cut off (redis-cli --cluster check)")
 	}
 	if f.Err != nil {
@@ -61,12 +61,12 @@ func (j *judge) cluster(f *Facts) {
 		if full {
 			risk = "with cluster-require-full-coverage yes, every server refuses every command"
 		}
-		j.say(Critical, "slots", f.Member, fmt.Sprintf("%d of %d slots are served by nobody", slot.Count-served, slot.Count), risk+j.alone("; no lock can be taken there"),
-			"redis-cli --cluster fix, or bring the master back that served them")
+		j.say(Critical, "slots", f.Member, fmt.Sprintf("no master serves %d of %d slots", slot.Count-served, slot.Count), risk+j.alone("; no lock can be taken there"),
+			"redis-cli --cluster fix, or bring back the master that served them")
 	}
 	j.silent(f)
 	if full {
-		j.say(OK, "coverage", f.Member, "cluster-require-full-coverage is yes", "when one master is lost without a replica, this member votes for no lock at all, and not only for none in its slots"+
+		j.say(OK, "coverage", f.Member, "cluster-require-full-coverage is yes", "if one master without a replica is lost, this member votes for no lock at all, in any slot"+
 			j.alone("; nobody can lock"), "cluster-require-full-coverage no")
 	}
 	if without > 0 {
@@ -102,7 +102,7 @@ func (j *judge) silent(f *Facts) {
 		who, more = who[:8], fmt.Sprintf(", and %d more", n)
 	}
 	j.say(Warning, "part", f.Member, fmt.Sprintf("%d of its %d masters do not vote, for %d of %d slots: %s%s", count, len(f.Parts), slots, slot.Count, strings.Join(who, ", "), more),
-		"locks in these slots lack this vote, those in others have it"+j.alone("; nobody can take those that lack it"), "see these masters; restart no other member until all of them vote")
+		"locks in these slots lack this vote; locks in other slots have it"+j.alone("; nobody can take locks without it"), "see these masters; restart no other member until all of them vote")
 }
 
 // alone is added to what is worse where no other member votes.
@@ -122,9 +122,9 @@ func (j *judge) failover(f *Facts, who, what string) {
 
 // unheard is a server, or a Sentinel, that a URL names and that does not answer.
 func (j *judge) unheard(check, name, who string, err error, risk string) {
-	cure := "start it, look at the network between, or take it off the URL"
+	cure := "start it, check the network, or remove it from the URL"
 	if other := (*node.SchemeError)(nil); errors.As(err, &other) {
-		cure = "take it off the URL; " + other.Scheme + " is the scheme for what it is"
+		cure = "remove it from the URL; " + other.Scheme + " is the scheme for what it is"
 	} else if refused := (*member.ReplyError)(nil); errors.As(err, &refused) && refused.Kind == member.KindAuth {
 		cure = "check user, password and permissions there (acl/ in the source tree; sentinel_password_file for Sentinels)"
 	}
@@ -149,7 +149,7 @@ func (j *judge) sentinels(f *Facts) {
 		quorate, known = max(quorate, s.Quorum), max(known, s.Others+1)
 		names[s.Master] = append(names[s.Master], s.Sentinel)
 		if strings.Contains(s.Flags, "_down") {
-			j.say(Warning, "sentinel", f.Member, s.Sentinel+" takes the master for dead: "+s.Flags, "a failover is about to begin", "look at the master, and at the network between them")
+			j.say(Warning, "sentinel", f.Member, s.Sentinel+" takes the master for dead: "+s.Flags, "a failover is about to begin", "check the master, and the network between them")
 		}
 	}
 	if heard == 0 {
@@ -157,7 +157,7 @@ func (j *judge) sentinels(f *Facts) {
 	}
 	if heard <= len(all)/2 {
 		j.say(Critical, "sentinel", f.Member, fmt.Sprintf("%d of %d Sentinels answer, which is no majority", heard, len(all)),
-			"they may name a master that was replaced, and its grants are not those of the new one: two holders", "bring the others back")
+			"they may name a master that was replaced, whose grants the new one does not know: two holders", "bring the others back")
 	}
 	switch {
 	case 2*len(all) <= known:
@@ -165,7 +165,7 @@ func (j *judge) sentinels(f *Facts) {
 			"those may name a master that was replaced", "name all of them")
 	case heard < quorate || 2*heard <= known:
 		j.say(Warning, "sentinel", f.Member, fmt.Sprintf("%d Sentinels answer; %d must find the master dead, and a majority of %d must agree to replace it", heard, quorate, known),
-			"if the master dies now, this member votes no more"+j.alone(": nobody can lock"), "bring the others back")
+			"if the master dies now, this member no longer votes"+j.alone(": nobody can lock"), "bring the others back")
 	}
 	if len(names) > 1 {
 		var parts []string
@@ -175,8 +175,8 @@ func (j *judge) sentinels(f *Facts) {
 		}
 		slices.Sort(parts)
 		j.say(Critical, "sentinel", f.Member, "the Sentinels name different masters: "+strings.Join(parts, "; "),
-			"the newest configuration that a majority tells is believed; clients that hear only of the other go on with the former master",
-			"wait for the failover to end; then SENTINEL RESET where it was missed, or look at the network")
+			"clients believe the newest configuration of a majority; clients that hear only of the other go on with the former master",
+			"wait for the failover to end; then use SENTINEL RESET on Sentinels that missed it, or check the network")
 	}
 	switch {
 	case f.Err != nil || f.Info == nil:
@@ -203,16 +203,16 @@ func (j *judge) replicas(f *Facts) {
 	j.lag(f, f.Member, f.Config, f.Info != nil)
 	for _, r := range f.Replicas {
 		if r.Err != nil {
-			j.unheard("replicas", f.Member, "its replica "+r.Addr, r.Err, "it cannot take over; or its settings are not known, with which it would")
+			j.unheard("replicas", f.Member, "its replica "+r.Addr, r.Err, "it cannot take over, or it would take over with unknown settings")
 			continue
 		}
 		j.lag(f, "its replica "+r.Addr, r.Config, true)
 		if p := r.Config["maxmemory-policy"]; p != "" && p != "noeviction" {
-			j.say(Warning, "eviction", f.Member, "maxmemory-policy of its replica "+r.Addr+" is "+p, "after a failover, a lock that is held can be evicted: two may hold", "CONFIG SET maxmemory-policy noeviction there")
+			j.say(Warning, "eviction", f.Member, "maxmemory-policy of its replica "+r.Addr+" is "+p, "after a failover, Redis can evict a held lock: two clients may hold it", "CONFIG SET maxmemory-policy noeviction there")
 		}
 		if f.Kind == node.RedisCluster && r.Config["cluster-replica-validity-factor"] == "0" && r.Config["cluster-replica-no-failover"] != "yes" {
 			j.say(Warning, "failover", f.Member, "cluster-replica-validity-factor of its replica "+r.Addr+" is 0: it takes over however long it was cut off",
-				"if it lacks the restart guard's marker, and no client looks for repl-backlog-ttl (1 h), it is taken for a server that always was a master",
+				"if it lacks the restart guard's marker, and no client looks for repl-backlog-ttl (1 h), it counts as a server that always was a master",
 				"cluster-replica-validity-factor 10, the default, or cluster-replica-no-failover yes")
 		}
 	}

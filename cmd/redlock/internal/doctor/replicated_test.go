@@ -265,7 +265,7 @@ func TestAnnouncedAddressThatCannotBeDialledLeadsToAddrMap(t *testing.T) {
 			if f.Check != "reachable" {
 				continue
 			}
-			if found++; strings.Contains(f.Cure, "map its address with addr_map, if the servers announce addresses that cannot be dialled from here") != tc.maps {
+			if found++; strings.Contains(f.Cure, "if the servers announce addresses that cannot be dialled from here, map them with addr_map") != tc.maps {
 				t.Errorf("%s: %q", name, f.Cure)
 			}
 		}

@@ -85,7 +85,7 @@ func (j *judge) faults(f *Facts) {
 	}
 	if len(lookup) > 0 {
 		j.say(OK, "known fault", f.Member, some(lookup)+": behind SPUBLISH a script looks its keys up in the channel's slot, and can fail while a slot moves",
-			"none for locks, whose scripts go around it; other scripts with SPUBLISH are concerned", "Redis 8")
+			"none for locks, whose scripts avoid it; it concerns other scripts with SPUBLISH", "Redis 8")
 	}
 }
 

@@ -234,7 +234,7 @@ func (s *Set) Resume(n int) error { return s.send(n, cont, Running) }
 // send signals a node and waits until it shows.
 func (s *Set) send(n int, sig syscall.Signal, want State) error {
 	if n < 1 || n > len(s.ports) {
-		return fmt.Errorf("there is no member %d: they are 1 to %d", n, len(s.ports))
+		return fmt.Errorf("there is no member %d: members are 1 to %d", n, len(s.ports))
 	}
 	node := s.node(n - 1)
 	if node.State == want {

@@ -120,12 +120,12 @@ var Options = []Option{
 	text("tls-ca", "file", "PEM file of the authorities that sign the members' certificates", func(s *Settings) *string { return &s.TLSCA }),
 	text("tls-cert", "file", "PEM file of our certificate", func(s *Settings) *string { return &s.TLSCert }),
 	text("tls-key", "file", "PEM file of its key", func(s *Settings) *string { return &s.TLSKey }),
-	text("prefix", "text", "put before every lock's name", func(s *Settings) *string { return &s.Prefix }),
-	duration("ttl", "30s", "length of a lease; a holder that dies blocks the lock for so long", func(s *Settings) *time.Duration { return &s.TTL }),
-	duration("max-ttl", "30s", "longest lease of any client; a member that forgot stays silent for so long. The same for all clients", func(s *Settings) *time.Duration { return &s.MaxTTL }),
+	text("prefix", "text", "prefix of every lock's name", func(s *Settings) *string { return &s.Prefix }),
+	duration("ttl", "30s", "length of a lease; a holder that dies blocks the lock for that long", func(s *Settings) *time.Duration { return &s.TTL }),
+	duration("max-ttl", "30s", "longest lease that this client may ask for; a member that forgot does not vote for the greatest one of any client", func(s *Settings) *time.Duration { return &s.MaxTTL }),
 	duration("max-hold", "24h", "longest time that a lease is renewed; negative: no limit", func(s *Settings) *time.Duration { return &s.MaxHold }),
 	{
-		Name: "drift", Kind: "share", Default: "0.01", Help: "share of a lease given up to clocks that disagree. The same for all clients",
+		Name: "drift", Kind: "share", Default: "0.01", Help: "share of a lease given up because clocks disagree; the same for all clients",
 		set: func(s *Settings, v string) (err error) {
 			if s.Drift, err = strconv.ParseFloat(v, 64); err != nil {
 				return errors.New("is not a number such as 0.01")
@@ -136,12 +136,12 @@ var Options = []Option{
 	},
 	duration("member-timeout", "200ms", "patience with a member whose vote matters", func(s *Settings) *time.Duration { return &s.MemberTimeout }),
 	duration("dial-timeout", "1s", "patience with a member when connecting", func(s *Settings) *time.Duration { return &s.DialTimeout }),
-	duration("no-quorum-after", "2s", "waiting, for the members at the start as for the lock, ends when no majority could be asked for so long; negative: never", func(s *Settings) *time.Duration { return &s.NoQuorumAfter }),
+	duration("no-quorum-after", "2s", "how long to wait, at the start and for the lock, while no majority can be asked; negative: for ever", func(s *Settings) *time.Duration { return &s.NoQuorumAfter }),
 	{
-		Name: "restart-guard", Kind: "mode", Default: "quarantine", Help: "members that may have forgotten: quarantine, strict or off. The same for all clients",
+		Name: "restart-guard", Kind: "mode", Default: "quarantine", Help: "members that may have forgotten: quarantine, strict or off; the same for all clients",
 		set: func(s *Settings, v string) error {
 			if _, ok := guards[v]; !ok {
-				return errors.New("is none of quarantine, strict and off")
+				return errors.New("must be quarantine, strict or off")
 			}
 			s.RestartGuard = v
 			return nil
@@ -152,7 +152,7 @@ var Options = []Option{
 		Name: "interop", Kind: "bool", Default: "false", Help: "share locks with Redisson",
 		set: func(s *Settings, v string) (err error) {
 			if s.Interop, err = strconv.ParseBool(v); err != nil {
-				return errors.New("is neither true nor false")
+				return errors.New("must be true or false")
 			}
 			return nil
 		},
@@ -222,7 +222,7 @@ func readFile(path string) (map[string]string, error) {
 		return nil, &Error{Problem: "configuration file: not a JSON object: " + err.Error()}
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, &Error{Problem: "configuration file: there is something behind the JSON object"}
+		return nil, &Error{Problem: "configuration file: text follows the JSON object"}
 	}
 	out := make(map[string]string)
 	for key, v := range values {
@@ -258,11 +258,11 @@ func (s *Settings) check() error {
 		return &Error{Flag: s.from[option] == "flag", Problem: fmt.Sprintf(format, args...)}
 	}
 	if s.from["members"] == "flag" && slices.ContainsFunc(s.Members, hasPassword) {
-		return bad("members", "--members: a password on the command line is readable by everybody on this machine: use REDLOCK_PASSWORD_FILE, or REDLOCK_MEMBERS")
+		return bad("members", "--members: every user of this machine can read a password on the command line: use REDLOCK_PASSWORD_FILE, or REDLOCK_MEMBERS")
 	}
 	if s.PasswordFile != "" {
 		if s.Password != "" {
-			return bad("password-file", "both a password and a password file are given: choose one")
+			return bad("password-file", "there is both a password and a password file: choose one")
 		}
 		raw, err := os.ReadFile(s.PasswordFile)
 		if err != nil {
@@ -273,24 +273,24 @@ func (s *Settings) check() error {
 			return bad("", "password file: its first line is empty")
 		}
 		if info, err := os.Stat(s.PasswordFile); err == nil && info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("the password file is open to other users of this machine (mode %#o): chmod 600 it", info.Mode().Perm()))
+			s.Warnings = append(s.Warnings, fmt.Sprintf("other users of this machine can read the password file (mode %#o): run chmod 600", info.Mode().Perm()))
 		}
 	}
 	if s.Username != "" && s.Password == "" {
-		return bad("username", "a username is given, and no password: use REDLOCK_PASSWORD_FILE")
+		return bad("username", "there is a username and no password: use REDLOCK_PASSWORD_FILE")
 	}
 	if (s.TLSCert == "") != (s.TLSKey == "") {
-		return bad("tls-cert", "a certificate needs its key and a key its certificate: give both")
+		return bad("tls-cert", "a certificate needs its key, and a key its certificate: set both")
 	}
 	if s.TLSCA+s.TLSCert != "" && len(s.Members) > 0 && !slices.ContainsFunc(s.Members, func(m string) bool { return strings.HasPrefix(m, "rediss") }) {
-		return bad("tls-ca", "TLS files are given, and no member's URL begins with rediss://")
+		return bad("tls-ca", "there are TLS files, but no member's URL begins with rediss://")
 	}
 	if s.MaxTTL > 0 && s.TTL > s.MaxTTL {
 		option := "ttl"
 		if s.from["max-ttl"] == "flag" {
 			option = "max-ttl"
 		}
-		return bad(option, "--ttl is %v, more than --max-ttl (%v): raise --max-ttl for all clients, or let a shorter lease be renewed", s.TTL, s.MaxTTL)
+		return bad(option, "--ttl is %v, more than --max-ttl (%v): raise --max-ttl, or use a shorter lease, which is renewed", s.TTL, s.MaxTTL)
 	}
 	for i, m := range s.Members {
 		if _, err := node.ParseTarget(m); err != nil {
