@@ -1,7 +1,7 @@
 // Command redlock shows and serves quorum locks on Redis from a terminal.
 //
-// main.go has the exit codes and the root command; each further file is one command, and what a
-// command does lives in a package of its own below internal.
+// main.go has the exit codes and the root command. Each further file is one command. What a command
+// does lives in a package of its own below internal.
 package main
 
 import (

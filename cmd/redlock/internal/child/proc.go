@@ -14,8 +14,9 @@ type Command struct {
 	Args                  []string
 	Env                   []string
 	Stdin, Stdout, Stderr *os.File
-	// OwnGroup puts it into a process group of its own. Not with a terminal on stdin: the terminal stops
-	// a background group that reads from it, and itself sends Ctrl-C to all of the foreground group.
+	// OwnGroup puts the command into a process group of its own. Do not set it if stdin is a
+	// terminal. The terminal stops a background group that reads from it, and sends Ctrl-C to the
+	// whole foreground group itself.
 	OwnGroup bool
 }
 
@@ -28,7 +29,7 @@ func Find(name string) (string, error) {
 	return path, nil
 }
 
-// Errors of Find and Start; the system's own is in the chain.
+// These are the errors of Find and Start. The system's own error is in the chain.
 var (
 	ErrNotFound    = errors.New("command not found")
 	ErrNotRunnable = errors.New("command cannot be executed")

@@ -7,11 +7,12 @@ import (
 	"syscall"
 )
 
-// Signals are those that are passed on to a command.
+// Signals are the signals that are passed on to a command.
 var Signals = []os.Signal{os.Interrupt, syscall.SIGTERM}
 
-// Stops reports whether sig is what a terminal stops programs with: here there is none.
+// Stops reports whether sig is the signal with which a terminal stops programs. This system has
+// none.
 func Stops(os.Signal) bool { return false }
 
-// Ends reports whether sig ends who waits for a lock.
+// Ends reports whether sig ends a wait for a lock.
 func Ends(os.Signal) bool { return true }

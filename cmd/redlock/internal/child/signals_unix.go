@@ -7,16 +7,16 @@ import (
 	"syscall"
 )
 
-// Signals are those that are passed on to a command, but the one that Stops.
+// Signals are the signals that are passed on to a command, except the one that Stops.
 var Signals = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH,
 }
 
-// Stops reports whether sig is what a terminal stops programs with.
+// Stops reports whether sig is the signal with which a terminal stops programs.
 func Stops(sig os.Signal) bool { return sig == syscall.SIGTSTP }
 
-// Ends reports whether sig ends who waits for a lock.
+// Ends reports whether sig ends a wait for a lock.
 func Ends(sig os.Signal) bool {
 	switch sig {
 	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:

@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// Lease is what a command needs of a lock that is held.
+// Lease is what a command needs of a held lock.
 type Lease interface {
 	ValidUntil() time.Time
 	Done() <-chan struct{}
 	Err() error
 }
 
-// Process is a command that runs.
+// Process is a running command.
 type Process interface {
-	// Exited is closed when the command itself has ended; Code is valid then.
+	// Exited is closed when the command itself has ended. Code is valid then.
 	Exited() <-chan struct{}
 	Code() int // its exit code, or 128 + the signal that ended it
-	// Gone is closed when it and all that it started and that can be known of have ended; before
-	// Exited, where it left nothing behind.
+	// Gone is closed when the command and all known processes that it started have ended. If it
+	// left nothing behind, that is before Exited.
 	Gone() <-chan struct{}
-	// Forward passes a signal on that was sent to us. Behind one that Ends, what is stopped goes on: it
-	// could not handle it.
+	// Forward passes on a signal that was sent to this process. After a signal that Ends, it
+	// continues what is stopped, because a stopped process could not handle the signal.
 	Forward(sig syscall.Signal)
-	// Continue lets go on what the terminal has stopped.
+	// Continue continues what the terminal has stopped.
 	Continue()
-	// Terminate asks all of it to end, Kill ends all of it. Neither waits.
+	// Terminate asks all of it to end, and Kill ends all of it. Neither waits.
 	Terminate()
 	Kill()
 }
@@ -35,15 +35,17 @@ type Process interface {
 // Outcome says how a command ended.
 type Outcome struct {
 	Code    int
-	Stopped bool  // by us, because the lease was ending
-	Reason  error // with Stopped: why the lease ended, or nil if it was given up in time
-	Left    bool  // something of it still runs: it cannot be ended
+	Stopped bool  // Supervise stopped it, because the lease was ending
+	Reason  error // if Stopped: why the lease ended; nil if it was given up in time
+	Left    bool  // something of it still runs and cannot be ended
 }
 
-// Supervise returns when nothing of the process runs any more, or, with keep, when the command itself has
-// ended by itself. signals are passed on, but one that Stops: a command that is stopped would hold the
-// lock for as long as nobody thinks of it. What the terminal has stopped on its own goes on at once, and so
-// does what was stopped a little later, or stops itself when told to.
+// Supervise returns when nothing of the process runs any more. With keep, it returns when the
+// command itself has ended by itself.
+//
+// It passes signals on, except one that Stops, because a stopped command would hold the lock until
+// somebody thinks of it. If the terminal has stopped the command by itself, Supervise continues it
+// at once. It does the same if the command is stopped a little later, or stops itself when told to.
 func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.Signal, log *slog.Logger) Outcome {
 	s := Stopper{Plan: plan}
 	timer := time.NewTimer(0)

@@ -18,12 +18,12 @@ type Options struct {
 	Duration time.Duration // 1 s to 1 h
 	Workers  int           // 2 to 64
 	Redis    bool          // start redis-server processes instead of embedded members
-	Members  []string      // URLs of members that run already; none of them is killed
-	Fresh    bool          // no lock was ever held at Members
+	Members  []string      // URLs of running members; the demo kills none of them
+	Fresh    bool          // nobody has ever held a lock at Members
 	Progress Progress
 }
 
-// Progress says where and how a run is shown while it lasts.
+// Progress says where and how to show a run.
 type Progress struct {
 	To    io.Writer // nil: nowhere
 	Live  bool      // To is a terminal: draw in place
@@ -91,8 +91,8 @@ type demo struct {
 	restartErr error
 }
 
-// Run carries a demo through and returns its result. An error says that it could not begin. When ctx
-// ends, the run ends early, and the result is what was seen until then.
+// Run carries out a demo and returns its result. An error says that the demo could not begin. If
+// ctx ends, the run ends early, and the result is what was seen until then.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if err := o.Validate(); err != nil {
 		return Result{}, err

@@ -1,10 +1,11 @@
-// Package demo runs the demonstration of the redlock command: workers contend for one lock while a
-// member dies and comes back and a worker stalls past the end of its lease.
+// Package demo runs the demonstration of the redlock command. Workers contend for one lock, while a
+// member dies and comes back, and a worker stalls past the end of its lease.
 //
-// It judges the lock from the outside. The ledger (ledger.go, pure) hears when each worker was granted
-// a lease, what it believes of it, and when it gave it up; the store (store.go) refuses writes whose
-// fencing token is older than one that it has seen. Neither asks the lock library whether all is well.
+// It judges the lock from the outside. The ledger (ledger.go, pure) hears when each worker was
+// granted a lease, what the worker believes of it, and when it gave it up. The store (store.go)
+// refuses a write whose fencing token is older than one that it has seen. Neither asks the lock
+// library.
 //
-// The course of events is in demo.go, what a worker does in worker.go, which members there are in
-// members.go, and what is shown in board.go (state) and view.go (drawing, pure).
+// demo.go has the course of events, worker.go what a worker does, and members.go the members.
+// board.go has the state that is shown, and view.go draws it (pure).
 package demo

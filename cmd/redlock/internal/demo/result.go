@@ -8,24 +8,26 @@ import (
 
 // Result is what was seen in a run. The fields with a name in JSON are a promise to scripts.
 type Result struct {
-	Acquisitions int   `json:"acquisitions"`
-	HandoffP50   int64 `json:"handoff_p50_us"` // from a holder's unlock to the next grant, if somebody was waiting
-	HandoffP99   int64 `json:"handoff_p99_us"`
-	Overlaps     int   `json:"overlaps"`         // grants while another worker believed that it held the lock
-	Monotonic    bool  `json:"tokens_monotonic"` // tokens rose strictly in the order of the grants
-	StaleRefused int   `json:"stale_writes_refused"`
-	Members      int   `json:"members"`
+	Acquisitions int `json:"acquisitions"`
+	// from a holder's unlock to the next grant, if a worker was waiting
+	HandoffP50 int64 `json:"handoff_p50_us"`
+	HandoffP99 int64 `json:"handoff_p99_us"`
+	// grants while another worker believed that it held the lock
+	Overlaps     int  `json:"overlaps"`
+	Monotonic    bool `json:"tokens_monotonic"` // tokens rose strictly in the order of the grants
+	StaleRefused int  `json:"stale_writes_refused"`
+	Members      int  `json:"members"`
 
 	Elapsed     time.Duration `json:"-"`
 	Interrupted bool          `json:"-"`
-	LostUpdates int           `json:"-"` // accepted writes that another one has undone
-	Errors      int           `json:"-"` // calls that failed without a reason in the plot
-	Killed      bool          `json:"-"` // one member was
-	RestartErr  error         `json:"-"` // why it did not come back
+	LostUpdates int           `json:"-"` // accepted writes that a later write undid
+	Errors      int           `json:"-"` // calls that failed for no planned reason
+	Killed      bool          `json:"-"` // a member was killed
+	RestartErr  error         `json:"-"` // why the killed member did not come back
 	ByWorker    []int         `json:"-"`
 }
 
-// Broken names what must never be and was seen, as one sentence; "" if nothing was.
+// Broken names each broken promise, as one sentence, or "" if none was broken.
 func (r Result) Broken() string {
 	var all []string
 	if r.Overlaps > 0 {
@@ -40,7 +42,8 @@ func (r Result) Broken() string {
 	return sentence(all)
 }
 
-// Missing names what a whole run has to show and this one has not, as one sentence; "" if nothing.
+// Missing names what a whole run must show and this run did not, as one sentence, or "" if nothing
+// is missing.
 func (r Result) Missing() string {
 	var all []string
 	if r.Acquisitions == 0 {
@@ -57,7 +60,7 @@ func (r Result) Missing() string {
 
 func sentence(parts []string) string { return strings.Join(parts, ", and ") }
 
-// Text is the result for people.
+// Text returns the result for people.
 func (r Result) Text(color bool) string {
 	var b strings.Builder
 	c := palette(color)

@@ -1,5 +1,5 @@
-// Package doctor judges whether a set of members is fit to lock: facts.go asks each member, changing
-// nothing, and judge.go says what is wrong, what that risks and what cures it (pure).
+// Package doctor judges whether a set of members is fit to lock. facts.go asks each member and
+// changes nothing. judge.go says what is wrong, what that risks and what cures it, and is pure.
 package doctor
 
 import (
@@ -25,22 +25,23 @@ type Facts struct {
 	Member string
 	Kind   node.TargetKind
 	Addr   string // of the server
-	Err    error  // it could not be reached; nothing else is set then
+	Err    error  // why it could not be reached; nothing else is set then
 	TLSErr bool   // Err is about TLS
 
 	RTT    time.Duration     // median of five
 	Info   map[string]string // INFO
-	Config map[string]string // CONFIG GET; nil where that is not permitted
+	Config map[string]string // CONFIG GET; nil if that is not permitted
 	Clock  [2]Reading        // of the member's clock
 
-	MarkerErr error // the restart guard's keys could not be read
+	MarkerErr error // why the restart guard's keys could not be read
 	Marker    string
-	State     string        // of the marker: n, g or w
-	Repl      string        // the replication id that the marker was made for, where replicas may take over
-	Left      time.Duration // of the quarantine
+	State     string // of the marker: n, g or w
+	// the replication id that the marker was made for, if replicas may take over
+	Repl string
+	Left time.Duration // of the quarantine
 
-	Denied  []string  // commands of ours that the user may not run
-	ACLErr  error     // that could not be found out
+	Denied  []string  // commands of the library that the user may not run
+	ACLErr  error     // why that could not be found out
 	Expires time.Time // of the certificate; zero without TLS
 
 	// Of a member whose replicas may take over.
@@ -55,8 +56,8 @@ type Facts struct {
 
 	// Of one of them.
 	Slots   int
-	Health  string // cluster_state, "" where that is not permitted
-	Missing bool   // it is not the server that the others mean
+	Health  string // cluster_state, "" if that is not permitted
+	Missing bool   // it is not the server that the others name
 	Stamped bool   // its slots were used under some master's marker
 }
 
@@ -71,7 +72,7 @@ type View struct {
 type Replica struct {
 	Addr   string
 	Err    error
-	Config map[string]string // nil where that is not permitted
+	Config map[string]string // nil if that is not permitted
 }
 
 // servers are those whose facts f has: its own, or those of its parts.
@@ -110,10 +111,11 @@ type Terms struct {
 	MaxTTL   time.Duration
 	GuardOff bool
 	Interop  bool
-	Key      string // a lock's name, for permissions
-	// KeyChosen: the user named Key. Whether locks may have a name that nobody chose does not matter.
+	Key      string // name of a lock, for permissions
+	// KeyChosen means that the user named Key. If nobody chose the name, it does not matter whether
+	// locks may have it.
 	KeyChosen bool
-	Own       time.Time // when our own certificate expires; zero: none
+	Own       time.Time // when our own certificate expires; zero: there is none
 	Dial      time.Duration
 	Between   time.Duration // the two readings of the clocks
 }
@@ -312,7 +314,8 @@ func (f *Facts) marker(ask asker, t Target) {
 	}
 }
 
-// Commands are those that the library uses at a server, with arguments as it uses them for a lock named key.
+// Commands returns the commands that the library uses at a server, with the arguments that it uses
+// for a lock named key.
 func Commands(t Target, key string, interop bool) [][]string {
 	tokens, inbox := "redquorum:tokens", "redquorum:inbox:doctor"
 	boot, quarantine := node.MarkerKeys(t.Slots, strings.Repeat("0", 40))

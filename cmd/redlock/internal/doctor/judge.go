@@ -15,10 +15,10 @@ import (
 	"github.com/redquorum/redquorum/node"
 )
 
-// Severity orders findings; as an exit code it is that of a monitoring plugin.
+// Severity orders findings. As an exit code, it is that of a monitoring plugin.
 type Severity uint8
 
-// The severities.
+// These are the severities.
 const (
 	OK       Severity = iota // good to know
 	Warning                  // works, and something will go wrong
@@ -30,7 +30,7 @@ func (s Severity) String() string { return [...]string{"ok", "warning", "critica
 // MarshalText implements encoding.TextMarshaler.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Finding is one thing that was noticed.
+// Finding is one thing that doctor noticed.
 type Finding struct {
 	Severity Severity `json:"severity"`
 	Check    string   `json:"check"`
@@ -45,21 +45,22 @@ type Report struct {
 	Severity Severity  `json:"severity"`
 	Members  []Summary `json:"members"`
 	Findings []Finding `json:"findings"`
-	// Restart says whether a member may be restarted now, without the set losing its majority.
+	// Restart says whether a member may be restarted now without the set losing its majority.
 	Restart   bool   `json:"may_restart_one"`
 	RestartNo string `json:"may_not_because,omitempty"`
 }
 
 // Summary is one member in a line.
 type Summary struct {
-	Member  string   `json:"member"`
-	Up      bool     `json:"up"`
-	Version string   `json:"version,omitempty"`
-	RTTUS   int64    `json:"rtt_us,omitempty"`
-	Uptime  int64    `json:"uptime_s,omitempty"`
-	State   string   `json:"state"`
-	Offset  float64  `json:"clock_offset_ms"`
-	Rate    *float64 `json:"clock_rate_ppm"` // nil: not known, the readings took too long beside --sample
+	Member  string  `json:"member"`
+	Up      bool    `json:"up"`
+	Version string  `json:"version,omitempty"`
+	RTTUS   int64   `json:"rtt_us,omitempty"`
+	Uptime  int64   `json:"uptime_s,omitempty"`
+	State   string  `json:"state"`
+	Offset  float64 `json:"clock_offset_ms"`
+	// nil: unknown, because the readings took too long beside --sample
+	Rate *float64 `json:"clock_rate_ppm"`
 
 	Master  string    `json:"master,omitempty"`  // that the Sentinels name
 	Masters []Summary `json:"masters,omitempty"` // of a Redis Cluster, which has nothing else but its state then
@@ -83,7 +84,7 @@ func (j *judge) say(s Severity, check, member, what, risk, cure string) {
 	j.out.Severity = max(j.out.Severity, s)
 }
 
-// Judge says what is wrong with members of which these facts are known, in the order of severity.
+// Judge says what is wrong with the members of these facts, ordered by severity.
 func Judge(all []Facts, terms Terms, now time.Time) Report {
 	j := &judge{terms: terms, now: now, all: all}
 	j.number()

@@ -1,6 +1,6 @@
-// Package nodes runs a local set of redis-server processes, without containers: for development, and to
-// break them on purpose. What it knows is in a directory, so that each call of a program finds the set
-// as the last one left it.
+// Package nodes runs a local set of redis-server processes, without containers, for development and
+// to break them on purpose. It keeps what it knows in a directory, so that each call of a program
+// finds the set as the last one left it.
 package nodes
 
 import (
@@ -27,10 +27,10 @@ type Set struct {
 	ports []int
 }
 
-// State of one server.
+// State is the state of one server.
 type State string
 
-// The states of a server.
+// These are the states of a server.
 const (
 	Running State = "running"
 	Paused  State = "paused"
@@ -45,14 +45,14 @@ type Node struct {
 	State State  `json:"state"`
 }
 
-// ErrNone: there is no set in the directory.
+// ErrNone: the directory has no set.
 var ErrNone = errors.New("no set of members here: start one with \"redlock nodes up\"")
 
 type record struct {
 	Ports []int `json:"ports"`
 }
 
-// Open finds the set in dir. ErrNone: there is none.
+// Open finds the set in dir. If there is none, it returns ErrNone.
 func Open(dir string) (*Set, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "nodes.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +68,7 @@ func Open(dir string) (*Set, error) {
 	return &Set{dir, r.Ports}, nil
 }
 
-// Create plans a set of n servers at port, port+1, … in dir. Nothing is started.
+// Create plans a set of n servers at port, port+1, … in dir. It starts nothing.
 func Create(dir string, n, port int) (*Set, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -84,13 +84,13 @@ func Create(dir string, n, port int) (*Set, error) {
 	return s, os.WriteFile(filepath.Join(dir, "nodes.json"), raw, 0o600)
 }
 
-// Len is the number of servers.
+// Len returns the number of servers.
 func (s *Set) Len() int { return len(s.ports) }
 
-// Port is that of the first.
+// Port returns the port of the first server.
 func (s *Set) Port() int { return s.ports[0] }
 
-// URLs are the servers' as members.
+// URLs returns the servers' URLs as members.
 func (s *Set) URLs() []string {
 	var out []string
 	for _, p := range s.ports {
@@ -103,7 +103,7 @@ func addr(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p
 
 func (s *Set) home(n int) string { return filepath.Join(s.dir, strconv.Itoa(n)) }
 
-// Up starts those that do not run. The binary is a redis-server or valkey-server.
+// Up starts the servers that are not running. The binary is a redis-server or valkey-server.
 func (s *Set) Up(ctx context.Context, binary string) (started int, err error) {
 	for i := range s.ports {
 		if s.node(i).State != Dead {
@@ -172,7 +172,7 @@ func answers(n Node) bool {
 	}
 }
 
-// Nodes are all of them as they are now.
+// Nodes returns all servers as they are now.
 func (s *Set) Nodes() []Node {
 	var out []Node
 	for i := range s.ports {
@@ -226,7 +226,8 @@ func look(pid int) (title, state string) {
 	return title, state
 }
 
-// Kill ends one at once, Pause stops it where it is, Resume lets it go on. n counts from 1. All may be repeated.
+// Kill ends one server at once, Pause stops it, and Resume continues it. n counts from 1. All three
+// may be repeated.
 func (s *Set) Kill(n int) error   { return s.send(n, kill, Dead) }
 func (s *Set) Pause(n int) error  { return s.send(n, stop, Paused) }
 func (s *Set) Resume(n int) error { return s.send(n, cont, Running) }
@@ -264,7 +265,7 @@ func (s *Set) await(node Node, want State, patience time.Duration) error {
 	return fmt.Errorf("member %d is still %s", node.N, stateOf(node.Pid, s.ports[node.N-1]))
 }
 
-// Down ends all, and deletes the set unless keep.
+// Down ends all servers, and deletes the set unless keep is true.
 func (s *Set) Down(keep bool) error {
 	var errs []error
 	for i := range s.ports {

@@ -1,8 +1,8 @@
-// Package settings finds out how a command shall reach the members and which terms all locks share: by
-// flags, then the environment, then a file, then defaults.
+// Package settings finds out how a command reaches the members, and which terms all locks share. It
+// takes each setting from the flags, else from the environment, else from a file, else the default.
 //
-// There is no flag for a password, and a URL on the command line must not hold one: command lines are
-// readable by everybody on the machine. Nothing here prints a secret.
+// There is no flag for a password, and a URL on the command line must not hold one, because every
+// user of the machine can read command lines. Nothing here prints a secret.
 package settings
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/redquorum/redquorum/redlock"
 )
 
-// Settings is what was found, and where.
+// Settings are what was found, and where.
 type Settings struct {
 	Members       []string // URLs, which may hold passwords
 	Username      string
@@ -45,7 +45,7 @@ type Settings struct {
 	RestartGuard  string
 	Interop       bool
 
-	// Warnings are what works and should not be so.
+	// Warnings are about settings that work and should be different.
 	Warnings []string
 
 	from map[string]string // name of an option to where its value came from
@@ -53,7 +53,7 @@ type Settings struct {
 
 // Error is a setting that cannot work. It quotes nothing that may be secret.
 type Error struct {
-	Flag    bool // it was given on the command line
+	Flag    bool // the setting came from the command line
 	Problem string
 }
 
@@ -70,7 +70,7 @@ type Option struct {
 	show    func(s *Settings) string
 }
 
-// Env is the option's name in the environment.
+// Env returns the option's name in the environment.
 func (o Option) Env() string { return "REDLOCK_" + strings.ToUpper(o.key()) }
 
 func (o Option) key() string { return strings.ReplaceAll(o.Name, "-", "_") }
@@ -162,7 +162,8 @@ var Options = []Option{
 
 var guards = map[string]redlock.RestartGuard{"quarantine": redlock.Quarantine, "strict": redlock.Strict, "off": redlock.GuardOff}
 
-// SplitMembers reads a list of members: it splits at commas that begin a new URL: the hosts of one URL are separated by commas too.
+// SplitMembers reads a list of members. It splits only at commas that begin a new URL, because
+// commas also separate the hosts of one URL.
 func SplitMembers(v string) (all []string) {
 	for _, part := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' }) {
 		if n := len(all); n > 0 && !strings.Contains(part, "://") {
@@ -174,8 +175,8 @@ func SplitMembers(v string) (all []string) {
 	return all
 }
 
-// Load merges what there is. flags has the options that were given on the command line; getenv is
-// os.LookupEnv; file is a path or "".
+// Load merges all sources. flags has the options that were given on the command line, getenv is
+// os.LookupEnv, and file is a path or "".
 func Load(flags map[string]string, getenv func(string) (string, bool), file string) (*Settings, error) {
 	s := &Settings{from: make(map[string]string)}
 	fromFile, err := readFile(file)
@@ -337,7 +338,7 @@ func namesPassword(rest string) bool {
 	return strings.Contains(rest, "?password_") || strings.Contains(rest, "&password_")
 }
 
-// Redact shows a URL without what may be secret.
+// Redact returns a URL without what may be secret.
 func Redact(u string) string {
 	scheme, auth, rest := authority(u)
 	if strings.Contains(rest, "@") || !strings.Contains(u, "://") {
@@ -360,7 +361,7 @@ func Redact(u string) string {
 	return scheme + "://" + name + ":******@" + host + rest
 }
 
-// URLs are the members' with the user put in where a URL has none.
+// URLs returns the members' URLs, with the user put in if a URL has none.
 func (s *Settings) URLs() []string {
 	out := make([]string, len(s.Members))
 	for i, m := range s.Members {
@@ -373,7 +374,7 @@ func (s *Settings) URLs() []string {
 	return out
 }
 
-// TLS is nil where no file was named.
+// TLS returns nil if no setting names a file.
 func (s *Settings) TLS() (*tls.Config, error) {
 	if s.TLSCA+s.TLSCert == "" {
 		return nil, nil
@@ -399,7 +400,7 @@ func (s *Settings) TLS() (*tls.Config, error) {
 	return c, nil
 }
 
-// Config is the library's.
+// Config returns the library's Config.
 func (s *Settings) Config() (redlock.Config, error) {
 	t, err := s.TLS()
 	return redlock.Config{
