@@ -1,5 +1,5 @@
-// Command bench compares distributed locks: it runs the same workloads over redquorum and other locks,
-// on real servers, side by side in one run. README.md says how, and what the figures mean.
+// Command bench compares distributed locks. It runs the same workloads over redquorum and other
+// locks, on real servers, side by side in one run. README.md says how, and what the figures mean.
 package main
 
 import (

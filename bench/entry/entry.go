@@ -1,9 +1,9 @@
-// Package entry has the locks that are compared: one adapter per file, all behind one interface that
-// adds as little as possible. An adapter uses its library as the library's documentation shows it; a
-// variant that departs from the defaults says so in its Note.
+// Package entry has the locks that the suite compares: one adapter per file, all behind one
+// interface that adds as little as possible. An adapter uses its library as the library's
+// documentation shows it. If a variant departs from the defaults, its Note says so.
 //
-// To add one: write a file with an init that calls register, and run the conformance test
-// (entry_test.go), which every registered entry has to pass.
+// To add one, write a file with an init that calls register. Then run the conformance test
+// (entry_test.go), which every registered entry must pass.
 package entry
 
 import (
@@ -18,7 +18,7 @@ import (
 // Kind says which servers an entry talks to.
 type Kind string
 
-// The kinds of servers.
+// These are the kinds of servers.
 const (
 	Redis     Kind = "redis"
 	Postgres  Kind = "postgres"
@@ -26,9 +26,9 @@ const (
 	ZooKeeper Kind = "zookeeper"
 )
 
-// The shapes of work an entry may be fit for, or not.
+// These are the shapes of work that an entry may be fit for.
 const (
-	Uncontended = "uncontended" // W1, W2, W4, W5, W8: nobody else wants the name
+	Uncontended = "uncontended" // W1, W2, W4, W5, W8: no other caller wants the name
 	Shared      = "shared"      // W3: contenders of one client
 	Separate    = "separate"    // W3d, burst: contenders with a client each
 	Renewed     = "renewed"     // W6: leases that are held
@@ -39,24 +39,24 @@ const (
 type Env struct {
 	Members []string      // addresses, host:port
 	Lease   time.Duration // of every lock
-	Shape   string        // what comes; only floors prepare for it
-	Renew   bool          // locks are held for long and have to be renewed until they are released
+	Shape   string        // the work that comes; only floors prepare for it
+	Renew   bool          // locks are held for long, and must be renewed until they are released
 }
 
-// Locker is one client: what a process would have one of.
+// Locker is one client: a process would have one of them.
 type Locker interface {
-	// Acquire waits for the lock until it has it or ctx ends.
+	// Acquire waits until it has the lock or ctx ends.
 	Acquire(ctx context.Context, name string) (Held, error)
 	// Close ends its connections.
 	Close()
 }
 
-// Held is a lock that is held.
+// Held is a held lock.
 type Held interface {
 	Release(ctx context.Context) error
 }
 
-// Extender is a Held that its user has to renew. The suite does it every third of the lease.
+// Extender is a Held that its user must renew. The suite does so every third of the lease.
 type Extender interface {
 	Extend(ctx context.Context) error
 }
@@ -71,7 +71,7 @@ type RoundCounter interface {
 	Rounds() (acquired, second int64)
 }
 
-// WaiterCounter is a Locker that can tell how many waiters a server knows of a name.
+// WaiterCounter is a Locker that can tell how many waiters a server knows for a name.
 type WaiterCounter interface {
 	Registered(ctx context.Context, name string) (int, error)
 }
@@ -81,11 +81,11 @@ type Spec struct {
 	Name    string
 	Note    string
 	Kind    Kind
-	Module  string   // whose version is recorded; the suite's own if empty
-	Members []int    // numbers of members it can work with; nil: any
-	Shapes  []string // what it is fit for; nil: all but Renewed and Memory
+	Module  string   // the module whose version is recorded; the suite's own if empty
+	Members []int    // numbers of members that it can work with; nil: any
+	Shapes  []string // work that it is fit for; nil: all but Renewed and Memory
 	Floor   bool     // no library: the least that any library has to do
-	Leaves  string   // why a minority of members may keep a key until its lease ends; empty: none ever does
+	Leaves  string   // why a minority of members may keep a key until its lease ends; empty: never
 	Inner   []string // commands that only run inside its scripts, as INFO commandstats names them
 	Child   *Child   // another runtime; nil: Open
 	Open    func(ctx context.Context, env Env) (Locker, error)
@@ -134,7 +134,7 @@ func Find(name string) (*Spec, error) {
 	return nil, fmt.Errorf("no entry %q; there are %s", name, strings.Join(names, ", "))
 }
 
-// Fits tells whether the entry takes part with so many members in such work.
+// Fits reports whether the entry takes part in such work with that many members.
 func (s *Spec) Fits(members int, shape string) bool {
 	if s.Members != nil && !slices.Contains(s.Members, members) {
 		return false
@@ -145,7 +145,7 @@ func (s *Spec) Fits(members int, shape string) bool {
 	return slices.Contains(s.Shapes, shape)
 }
 
-// Version is the version of the entry's library in this binary.
+// Version returns the version of the entry's library in this binary.
 func (s *Spec) Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || s.Module == "" {

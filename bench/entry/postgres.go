@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// PostgresTable is where the unique-row lock keeps its rows.
+// PostgresTable is the table in which the unique-row lock keeps its rows.
 const PostgresTable = `CREATE TABLE IF NOT EXISTS locks (name text PRIMARY KEY, owner text NOT NULL, until timestamptz NOT NULL)`
 
 func init() {

@@ -41,7 +41,7 @@ type Spread struct {
 	N                int
 }
 
-// New sorts records. Of slices that were measured twice the last counts.
+// New sorts records. If a slice was measured twice, the later record counts.
 func New(all []suite.Record) *Report {
 	r := &Report{}
 	cells := map[suite.Cell]*Cell{}
@@ -136,7 +136,8 @@ func spread(v []float64) Spread {
 	return Spread{Median: m, Min: v[0], Max: v[len(v)-1], N: len(v)}
 }
 
-// Of is the spread of a figure over the repetitions; those without it (NaN) are left out.
+// Of returns the spread of a figure over the repetitions. It leaves out repetitions without the
+// figure (NaN).
 func (row *Row) Of(figure func(*suite.Slice) float64) Spread {
 	var v []float64
 	for _, s := range row.reps {
@@ -147,7 +148,7 @@ func (row *Row) Of(figure func(*suite.Slice) float64) Spread {
 	return spread(v)
 }
 
-// Sum adds a figure up: violations are never averaged.
+// Sum adds up a figure, because violations are never averaged.
 func (row *Row) Sum(figure func(*suite.Slice) float64) (sum float64) {
 	for _, s := range row.reps {
 		sum += figure(s)
@@ -155,7 +156,7 @@ func (row *Row) Sum(figure func(*suite.Slice) float64) (sum float64) {
 	return sum
 }
 
-// To is the ratio of a figure to that of another row, repetition by repetition.
+// To returns the ratio of a figure to that of another row, repetition by repetition.
 func (row *Row) To(other *Row, figure func(*suite.Slice) float64) Spread {
 	if other == nil {
 		return Spread{}
@@ -171,7 +172,7 @@ func (row *Row) To(other *Row, figure func(*suite.Slice) float64) Spread {
 	return spread(v)
 }
 
-// Row finds an entry in a cell, or nil.
+// Row returns an entry of the cell, or nil.
 func (c *Cell) Row(name string) *Row {
 	if c == nil {
 		return nil
@@ -184,7 +185,7 @@ func (c *Cell) Row(name string) *Row {
 	return nil
 }
 
-// Cell finds a cell, or nil.
+// Cell returns a cell, or nil.
 func (r *Report) Cell(want suite.Cell) *Cell {
 	for _, c := range r.Cells {
 		if c.Cell == want {

@@ -65,7 +65,7 @@ var targets = []target{
 	{"W8 second rounds, 64 callers", cellW8, own(second), true, each(1), percent},
 }
 
-// Targets compares redquorum with what it has to reach. Rows that were not measured are left out.
+// Targets compares redquorum with what it must reach. It leaves out rows that were not measured.
 func (r *Report) Targets() Table {
 	t := Table{Title: "What redquorum has to reach", Head: []string{"medians", "N = 1", "N = 3", "N = 5"}}
 	line := func(text string, of func(n int) (Spread, float64, bool), most bool, show func(float64) string) {
@@ -131,7 +131,8 @@ func (r *Report) Targets() Table {
 	return t
 }
 
-// Violations lists every entry that broke a promise or left keys: overlaps and lost updates first.
+// Violations lists every entry that broke a promise or left keys. Overlaps and lost updates come
+// first.
 func (r *Report) Violations() (out []string) {
 	type sum struct {
 		overlaps, lost, left, stay float64

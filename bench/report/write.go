@@ -101,7 +101,7 @@ func (r *Report) machine() (lines []string) {
 
 const reading = "Medians of the repetitions, their range below. Ratios compare slices of the same repetition, which run one after the other. Violations and keys that were left are sums over all repetitions."
 
-// HTML is one page that needs nothing else.
+// HTML returns one page that needs no other file.
 func (r *Report) HTML() (string, error) {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"svg": func(c *Chart) template.HTML { return template.HTML(c.SVG()) },
@@ -142,7 +142,7 @@ func (r *Report) notes() (out [][2]string) {
 	return out
 }
 
-// Markdown has the same tables.
+// Markdown returns the same tables.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -212,7 +212,7 @@ func markdownTable(p func(string, ...any), t Table, ranges bool) {
 	}
 }
 
-// Summary is what a run prints at its end.
+// Summary returns what a run prints at its end.
 func (r *Report) Summary() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }

@@ -23,7 +23,8 @@ import (
 
 const zooKeeperJar = "/usr/share/java/zookeeper.jar"
 
-// Missing says why servers of a kind cannot be started, and what installs them; "" if they can.
+// Missing says why servers of a kind cannot be started, and what installs them. It returns "" if
+// they can be started.
 func Missing(kind entry.Kind) (why, install string) {
 	switch kind {
 	case entry.Redis:
@@ -49,7 +50,7 @@ func Missing(kind entry.Kind) (why, install string) {
 	return "", ""
 }
 
-// Start starts n servers of a kind other than Redis; what they write goes below dir.
+// Start starts n servers of a kind other than Redis. They write below dir.
 func Start(ctx context.Context, kind entry.Kind, n int, dir string) (Set, error) {
 	switch kind {
 	case entry.Postgres:

@@ -1,5 +1,5 @@
-// Package server runs what the entries talk to: Redis masters in sets, and PostgreSQL, etcd and ZooKeeper
-// from the system's packages, each in directories and on ports of its own.
+// Package server runs the servers that entries talk to: Redis masters in sets, and PostgreSQL, etcd
+// and ZooKeeper from the system's packages. Each has directories and ports of its own.
 package server
 
 import (
@@ -13,19 +13,19 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 )
 
-// Set is the servers that one entry uses: what the suite asks them besides.
+// Set is the servers that one entry uses, with what the suite asks them itself.
 type Set interface {
 	Members() []string
-	// Commands is how many commands they ran so far, by name.
+	// Commands returns how many commands they have run so far, by name.
 	Commands(ctx context.Context) (map[string]int64, error)
-	// Left counts what has the prefix in its name.
+	// Left counts keys whose name has the prefix.
 	Left(ctx context.Context, prefix string) (int, error)
 	Version() string
 	Pids() []int
 	Close()
 }
 
-// RedisSet is a set of masters that know nothing of one another.
+// RedisSet is a set of masters that do not know one another.
 type RedisSet struct {
 	real    []*redistest.Real // nil for somebody else's servers
 	front   *redistest.Front  // of member 0, where it can have faults
@@ -36,7 +36,7 @@ type RedisSet struct {
 	broken  bool // nobody reaches member 0: what it keeps is not counted
 }
 
-// StartRedis starts n masters without persistence. With faults, member 0 is reached through a proxy.
+// StartRedis starts n masters without persistence. With faults, member 0 is behind a proxy.
 func StartRedis(ctx context.Context, n int, faults bool) (*RedisSet, error) {
 	s := &RedisSet{}
 	for i := range n {
@@ -61,7 +61,7 @@ func StartRedis(ctx context.Context, n int, faults bool) (*RedisSet, error) {
 	return s, s.ask(ctx)
 }
 
-// UseRedis takes servers that run already. They may have a redis:// in front.
+// UseRedis takes running servers. Their addresses may begin with redis://.
 func UseRedis(ctx context.Context, members []string) (*RedisSet, error) {
 	s := &RedisSet{}
 	for _, m := range members {
@@ -94,10 +94,10 @@ func (s *RedisSet) ask(ctx context.Context) error {
 	return nil
 }
 
-// Members are the addresses for the entries.
+// Members returns the addresses for the entries.
 func (s *RedisSet) Members() []string { return s.members }
 
-// Pids are the processes of the servers.
+// Pids returns the processes of the servers.
 func (s *RedisSet) Pids() (pids []int) {
 	for _, r := range s.real {
 		if pid := r.Pid(); pid != 0 {
@@ -107,10 +107,10 @@ func (s *RedisSet) Pids() (pids []int) {
 	return pids
 }
 
-// Version is that of the servers.
+// Version returns the version of the servers.
 func (s *RedisSet) Version() string { return s.version }
 
-// Close ends what was started.
+// Close ends the servers that the set started.
 func (s *RedisSet) Close() {
 	if s.path != nil {
 		s.path.Heal()
@@ -158,7 +158,7 @@ func (s *RedisSet) live() []string {
 	return s.direct
 }
 
-// Commands adds up INFO commandstats of the members that live.
+// Commands adds up INFO commandstats of the living members.
 func (s *RedisSet) Commands(ctx context.Context) (map[string]int64, error) {
 	out := map[string]int64{}
 	for _, m := range s.live() {
@@ -177,13 +177,13 @@ func (s *RedisSet) Commands(ctx context.Context) (map[string]int64, error) {
 	return out, nil
 }
 
-// Housekeeping are the commands that are not counted: those of the suite, and of opening and keeping
-// connections.
+// Housekeeping lists the commands that do not count: those of the suite, and those that open and
+// keep connections.
 var Housekeeping = map[string]bool{"info": true, "dbsize": true, "scan": true, "ping": true, "hello": true, "auth": true, "select": true,
 	"command": true, "cluster": true, "role": true, "config": true}
 
-// Sent counts the commands that clients sent between two readings: all but those that only run inside
-// the entry's scripts.
+// Sent counts the commands that clients sent between two readings. It leaves out commands that run
+// only inside the entry's scripts.
 func Sent(before, after map[string]int64, inner []string) (n int64) {
 	inside := map[string]bool{}
 	for _, c := range inner {
@@ -199,8 +199,8 @@ func Sent(before, after map[string]int64, inner []string) (n int64) {
 	return n
 }
 
-// Left counts keys of the live members whose names contain the prefix. The keys that all locks share do
-// not contain it.
+// Left counts keys of the living members whose names contain the prefix. The keys that all locks
+// share do not contain it.
 func (s *RedisSet) Left(ctx context.Context, prefix string) (int, error) {
 	left := 0
 	for _, m := range s.live() {
@@ -230,7 +230,7 @@ func (s *RedisSet) Left(ctx context.Context, prefix string) (int, error) {
 	return left, nil
 }
 
-// The faults of member 0.
+// These are the faults of member 0.
 const (
 	BlackHole = "black hole" // swallows everything, connections included
 	Refuse    = "refuses"    // ends its connections and refuses new ones

@@ -1,5 +1,5 @@
-// Package suite plans the cells of a run, carries them out in interleaved slices, and writes one record
-// per slice.
+// Package suite plans the cells of a run, carries them out in interleaved slices, and writes one
+// record per slice.
 package suite
 
 import (
@@ -14,31 +14,32 @@ import (
 	"github.com/redquorum/redquorum/bench/work"
 )
 
-// Cell is one row of conditions; every entry that fits takes part in it.
+// Cell is one row of conditions. Every entry that fits takes part in it.
 type Cell struct {
 	Workload string `json:"workload"`
 	Members  int    `json:"members"`
 	Callers  int    `json:"callers"`
 	HoldUS   int    `json:"hold_us,omitempty"`
 	Random   bool   `json:"random,omitempty"` // the hold is uniform in 0..HoldUS
-	Warm     int    `json:"warm,omitempty"`   // so many names in turn; 0: a fresh one each time
-	Rate     int    `json:"rate,omitempty"`   // arrivals a second; 0: closed loop
-	Fault    string `json:"fault,omitempty"`  // of member 0 of the set
-	Phase    string `json:"phase,omitempty"`  // of a cell with a fault, see Phases
-	Procs    int    `json:"procs,omitempty"`  // processes the callers are spread over
-	Count    int    `json:"count,omitempty"`  // leases, waiters
-	Cold     bool   `json:"cold,omitempty"`   // on servers whose token counters were never used
+	// number of names used in turn; 0: a fresh one each time
+	Warm  int    `json:"warm,omitempty"`
+	Rate  int    `json:"rate,omitempty"`  // arrivals a second; 0: closed loop
+	Fault string `json:"fault,omitempty"` // of member 0 of the set
+	Phase string `json:"phase,omitempty"` // of a cell with a fault, see Phases
+	Procs int    `json:"procs,omitempty"` // number of processes that share the callers
+	Count int    `json:"count,omitempty"` // leases, waiters
+	Cold  bool   `json:"cold,omitempty"`  // on servers whose token counters were never used
 }
 
-// The phases of a cell with a fault: one client throughout, healthy and then from the moment of the
-// fault on; and a client that starts while the fault is there.
+// These are the phases of a cell with a fault. One client is healthy and then meets the fault.
+// Another client starts while the fault is there.
 const (
 	Healthy = "healthy"
 	After   = "after"
 	Start   = "start"
 )
 
-// String names the cell; it is its key in the file of records.
+// String names the cell. The name is its key in the file of records.
 func (c Cell) String() string {
 	b := []string{c.Workload, fmt.Sprintf("N=%d", c.Members)}
 	add := func(on bool, format string, args ...any) {
@@ -149,8 +150,8 @@ type Scope struct {
 	Faults    bool // servers can be broken
 }
 
-// Plan lists the cells in the order in which they run: by the number of members, because each has a set
-// of servers of its own.
+// Plan lists the cells in the order in which they run. The order follows the number of members,
+// because each number has a set of servers of its own.
 func Plan(s Scope) (cells []Cell) {
 	want := func(w string) bool {
 		if len(s.Workloads) > 0 {
@@ -198,7 +199,7 @@ func Plan(s Scope) (cells []Cell) {
 	return cells
 }
 
-// Workloads are the names that Scope.Workloads knows.
+// Workloads are the names that Scope.Workloads accepts.
 var Workloads = []string{"W1", "W2", "W3", "W3d", "W3p", "burst", "W4", "W5", "W6", "W7", "W8"}
 
 // order puts entries in the order of one round: the first one moves on from round to round, so that none

@@ -29,7 +29,7 @@ type child struct {
 	bad     error // it must not be used again
 }
 
-// ChildrenDir is where the entries of other languages are.
+// ChildrenDir returns the directory of the entries in other languages.
 func ChildrenDir() string {
 	_, file, _, _ := runtime.Caller(0)
 	for _, dir := range []string{filepath.Join(filepath.Dir(file), "..", "children"), "children", "bench/children"} {

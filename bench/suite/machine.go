@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is what a run was measured on and with.
+// Machine describes the machine and the programs of a run.
 type Machine struct {
 	System    string  `json:"system"`
 	Processor string  `json:"processor"`
@@ -26,7 +26,7 @@ type Machine struct {
 	Reps      int     `json:"reps"`
 }
 
-// ThisMachine describes where the suite runs.
+// ThisMachine describes the machine that the suite runs on.
 func ThisMachine() *Machine {
 	m := &Machine{CPUs: runtime.NumCPU(), Go: runtime.Version(), Processor: runtime.GOARCH, System: runtime.GOOS}
 	var u unix.Utsname

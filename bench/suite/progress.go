@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// NewProgress shows a bar on a terminal, and nothing but notes in a pipe.
+// NewProgress shows a bar on a terminal, and only notes in a pipe.
 func NewProgress(w *os.File) Progress {
 	if !term.IsTerminal(int(w.Fd())) {
 		return quiet{w}

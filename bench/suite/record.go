@@ -47,7 +47,7 @@ type Slice struct {
 	Rep   int    `json:"rep"`
 	Floor bool   `json:"floor,omitempty"`
 
-	Failed  string `json:"failed,omitempty"` // it could not run, and why
+	Failed  string `json:"failed,omitempty"` // why it could not run; "" if it ran
 	SliceMS int    `json:"slice_ms"`
 	OpenMS  int64  `json:"open_ms,omitempty"` // what opening took, in the phase Start
 	Version string `json:"version,omitempty"`
@@ -67,7 +67,7 @@ type Slice struct {
 
 	CPU       float64 `json:"cpu_s_per_10k"`        // client, seconds per 10,000 operations
 	ServerCPU float64 `json:"server_cpu_us_per_op"` // all servers; 0: unknown
-	OtherCPU  float64 `json:"other_cpus"`           // processors that strangers used meanwhile
+	OtherCPU  float64 `json:"other_cpus"`           // processors that other programs used meanwhile
 	Allocs    float64 `json:"allocs_per_op"`        // -1: the runtime does not tell
 	Bytes     float64 `json:"bytes_per_op"`
 	Commands  float64 `json:"commands_per_op"` // sent; -1: unknown
@@ -75,7 +75,7 @@ type Slice struct {
 	Contended bool    `json:"contended,omitempty"`
 	Jain      float64 `json:"jain,omitempty"`
 	WaitRatio float64 `json:"wait_ratio,omitempty"` // longest wait to mean wait
-	SelfShare float64 `json:"self_share,omitempty"` // hand-offs to who released
+	SelfShare float64 `json:"self_share,omitempty"` // hand-offs to the contender that released
 	Overlaps  int64   `json:"overlaps"`
 	Lost      int64   `json:"lost"`
 	Left      int     `json:"left"`           // keys 150 ms after the last release
@@ -91,7 +91,7 @@ type Slice struct {
 	Registered  int     `json:"registered,omitempty"`
 }
 
-// Violated tells whether the slice shows what a lock must never do.
+// Violated reports whether the slice shows what a lock must never do.
 func (s *Slice) Violated() bool { return s.Overlaps > 0 || s.Lost > 0 }
 
 func histogram(pairs work.Histogram) *hdr.Histogram {
@@ -124,7 +124,7 @@ func coarse(h *hdr.Histogram) work.Histogram {
 // File appends records, one per line.
 type File struct{ f *os.File }
 
-// OpenFile reads what a file has, and opens it for more. A last line that was cut short is dropped.
+// OpenFile reads what a file has, and opens it for more. It drops a last line that was cut short.
 func OpenFile(path string) (*File, []Record, error) {
 	have, good, err := read(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -18,7 +18,7 @@ import (
 	"github.com/redquorum/redquorum/bench/work"
 )
 
-// Config is what a run does.
+// Config says what a run does.
 type Config struct {
 	Cells   []Cell
 	Entries []*entry.Spec
@@ -26,15 +26,15 @@ type Config struct {
 	Slice   time.Duration // of a closed loop; contended slices are twice as long
 	Warm    time.Duration // before the first slice of a child; a third of it before later ones
 	Lease   time.Duration
-	Own     []string // members that run already; nil: the suite starts its own
+	Own     []string // running members; nil: the suite starts its own
 	Out     *File
-	Have    []Record // what Out has already
+	Have    []Record // what Out already has
 	Show    Progress
 
 	Profiles string // folder for processor profiles of the children; "": none
 }
 
-// Progress is told of each slice before it runs.
+// Progress hears of each slice before it runs.
 type Progress interface {
 	Plan(slices int)
 	Slice(cell Cell, entry string)
@@ -529,7 +529,7 @@ func (s *Slice) fill(r *work.Result, cell Cell) {
 	s.LeaseBytes, s.WaiterBytes, s.Goroutines, s.Registered = r.LeaseBytes, r.WaiterBytes, r.Goroutines, r.Registered
 }
 
-// Jain is Jain's index: 1 if all got the same, 1/n if one got everything.
+// Jain is Jain's index: 1 if all got the same share, 1/n if one got everything.
 func Jain(x []int64) float64 {
 	var sum, squares float64
 	for _, v := range x {

@@ -20,7 +20,8 @@ import (
 	"github.com/redquorum/redquorum/bench/entry"
 )
 
-// Serve is the main function of a child process: it carries out orders until close or the end of input.
+// Serve is the main function of a child process. It carries out orders until close or the end of
+// input.
 func Serve(in io.Reader, out io.Writer) error {
 	orders, results := json.NewDecoder(bufio.NewReader(in)), json.NewEncoder(out)
 	var s session
@@ -203,10 +204,10 @@ func (m *meter) stop(r *Result) {
 // Highest is the longest time that a histogram holds, in ns.
 const Highest = int64(10 * time.Minute)
 
-// NewHistogram holds times from 1 ns on, to three digits.
+// NewHistogram makes a histogram of times from 1 ns on, with three digits.
 func NewHistogram() *hdr.Histogram { return hdr.New(1, Highest, 3) }
 
-// Pairs is what the histogram counts, without what it does not.
+// Pairs returns what the histogram counts, without empty values.
 func Pairs(h *hdr.Histogram) (out Histogram) {
 	for _, b := range h.Distribution() {
 		if b.Count > 0 {

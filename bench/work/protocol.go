@@ -1,9 +1,9 @@
-// Package work is what a measuring process does: it opens one entry, runs slices of a workload when told
-// to, and reports what it saw. The suite runs it as a child process, so that processor time, memory and
-// connections belong to one entry. Children in other languages (children/) do the same.
+// Package work is what a measuring process does. It opens one entry, runs slices of a workload when
+// told to, and reports what it saw. The suite runs it as a child process, so that processor time,
+// memory and connections belong to one entry. Children in other languages (children/) do the same.
 //
-// The protocol is one JSON object per line, answered by one: an Order on standard input, a Result on
-// standard output. Times are in nanoseconds unless their name says otherwise.
+// The protocol is one JSON object per line, answered by one: an Order on standard input, a Result
+// on standard output. Times are in nanoseconds unless their name says otherwise.
 package work
 
 // Order tells a child what to do.
@@ -24,10 +24,11 @@ type Order struct {
 	HoldUS  int    `json:"hold_us,omitempty"`  // contended: longest hold
 	Random  bool   `json:"random,omitempty"`   // contended: the hold is uniform in 0..HoldUS
 	PauseUS int    `json:"pause_us,omitempty"` // contended: after a release
-	Warm    int    `json:"warm,omitempty"`     // uncontended: so many names in turn; 0: a fresh one each time
-	Rate    int    `json:"rate,omitempty"`     // uncontended: arrivals per second on a schedule; 0: closed loop
-	Count   int    `json:"count,omitempty"`    // renewed and memory: leases, waiters
-	Profile string `json:"profile,omitempty"`  // file for a processor profile of what comes; children of other languages take none
+	// uncontended: number of names used in turn; 0: a fresh one each time
+	Warm    int    `json:"warm,omitempty"`
+	Rate    int    `json:"rate,omitempty"`    // uncontended: arrivals per second on a schedule; 0: closed loop
+	Count   int    `json:"count,omitempty"`   // renewed and memory: leases, waiters
+	Profile string `json:"profile,omitempty"` // file for a processor profile of what comes; children of other languages take none
 
 	// Of slice.
 	Prefix  string `json:"prefix,omitempty"`  // of all names
@@ -37,7 +38,7 @@ type Order struct {
 	SliceMS int    `json:"slice_ms,omitempty"`
 }
 
-// The kinds of work.
+// These are the kinds of work.
 const (
 	Uncontended = "uncontended"
 	Contended   = "contended"
@@ -68,7 +69,7 @@ type Result struct {
 	Second   int64    `json:"second,omitempty"`   // acquisitions with a second round
 	Acquired int64    `json:"acquired,omitempty"` // of how many, where the entry knows
 	Renewals int64    `json:"renewals,omitempty"` // leases renewed
-	Renewer  string   `json:"renewer,omitempty"`  // "own" or "suite": who renewed
+	Renewer  string   `json:"renewer,omitempty"`  // renewed by "own" or "suite"
 
 	Total   Histogram `json:"total,omitempty"`   // acquire and release
 	Acquire Histogram `json:"acquire,omitempty"` // the wait, where contended

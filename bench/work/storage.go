@@ -12,12 +12,12 @@ import (
 // StorageSize is the size of a Storage's file.
 const StorageSize = 64
 
-// Storage is what the lock of a contended workload protects: a file that all contenders map, in whatever
-// process. All numbers are little-endian, 8 bytes:
+// Storage is what the lock of a contended workload protects: a file that all contenders map, in
+// whatever process. All numbers are little-endian, 8 bytes:
 //
 //	 0  the counter: read on entry, written plus one on exit, so an overlap loses updates
-//	 8  who is inside, plus one; 0 for nobody
-//	16  who released last, plus one
+//	 8  the contender inside, plus one; 0 for none
+//	16  the contender that released last, plus one
 //	24  when that release began, CLOCK_MONOTONIC in ns
 type Storage struct {
 	mapped []byte
@@ -46,14 +46,14 @@ func (s *Storage) Close() { _ = unix.Munmap(s.mapped) }
 
 // Visit is one stay inside.
 type Visit struct {
-	Overlap bool          // somebody else was inside
+	Overlap bool          // another contender was inside
 	Handoff time.Duration // since the release before began; negative: there was none
 	Self    bool          // that release was by the same caller
 	seen    int64
 	who     int64
 }
 
-// Enter is called by whoever has got the lock.
+// Enter is called by the contender that has got the lock.
 func (s *Storage) Enter(who int) Visit {
 	v := Visit{who: int64(who) + 1, Handoff: -1}
 	if last := s.word[2].Load(); last != 0 {
@@ -73,10 +73,10 @@ func (s *Storage) Leave(v *Visit) {
 	s.word[2].Store(v.who)
 }
 
-// Count is the counter.
+// Count returns the counter.
 func (s *Storage) Count() int64 { return s.word[0].Load() }
 
-// Reset makes it as new; nobody may be inside.
+// Reset makes it as new. No contender may be inside.
 func (s *Storage) Reset() {
 	for i := range s.word {
 		s.word[i].Store(0)
