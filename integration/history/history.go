@@ -1,7 +1,6 @@
-// Package history records what the holders of locks believed, and finds what must never be in it.
-//
-// Times are nanoseconds on the machine's monotonic clock, so that tenures of several processes on one
-// machine can be laid side by side.
+// Package history records what the holders of locks believed, and finds what must never be in such
+// a history. Times are nanoseconds on the machine's monotonic clock, so that tenures of several
+// processes on one machine can be compared.
 package history
 
 import (
@@ -14,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now is the machine's monotonic clock (CLOCK_MONOTONIC), the same in all its processes.
+// Now reads the machine's monotonic clock (CLOCK_MONOTONIC), which is the same in all its
+// processes.
 func Now() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -23,18 +23,19 @@ func Now() int64 {
 	return ts.Nano()
 }
 
-// At is the reading of Now at time t, which must come from time.Now of this process.
+// At returns the reading of Now at time t, which must come from time.Now in this process.
 func At(t time.Time) int64 { return Now() + int64(time.Until(t)) }
 
-// Tenure is one grant of a lock as its holder believed in it.
+// Tenure is one grant of a lock, as its holder believed in it.
 type Tenure struct {
 	Client int    `json:"client"`
 	Key    string `json:"key"`
 	Token  uint64 `json:"token"`
 	Asked  int64  `json:"asked"` // call of Lock
 	From   int64  `json:"from"`  // return of Lock
-	To     int64  `json:"to"`    // call of Unlock, or the end of validity where that came first
-	// Back is the return of Unlock; 0 if the tenure ended otherwise, and the members may know later.
+	To     int64  `json:"to"`    // call of Unlock, or the end of validity if that came first
+	// Back is the return of Unlock. It is 0 if the tenure ended otherwise, and the members may
+	// learn of that later.
 	Back  int64 `json:"back,omitempty"`
 	Votes int   `json:"votes,omitempty"`
 }
@@ -75,9 +76,9 @@ func (r *Recorder) PerClient(n int) []int {
 	return out
 }
 
-// Verdict is what a check found. The zero value is a clean bill.
+// Verdict is what a check found. The zero value means that it found nothing.
 type Verdict struct {
-	Overlaps    []string // two believed in the same key at once
+	Overlaps    []string // two holders believed in the same key at once
 	Regressions []string // a later tenure with no greater token, or a token given out twice
 	Illegal     []string // keys whose history no fenced lock could have produced (porcupine), or undecided
 }
@@ -96,7 +97,7 @@ func (v Verdict) String() string {
 	return s
 }
 
-// Check looks for overlaps and for the order of tokens, by counting and with porcupine.
+// Check looks for overlaps and at the order of tokens, by counting and with porcupine.
 func Check(tenures []Tenure) Verdict {
 	v := Verdict{}
 	v.Overlaps, v.Regressions = count(tenures)

@@ -8,13 +8,15 @@ import (
 	"github.com/redquorum/redquorum/fence"
 )
 
-// Store is a storage that locks are there to protect: one set per key, to which every holder adds an
-// element by reading the whole, thinking, and writing the whole. Without exclusion additions get lost.
-// It keeps each set twice. The guarded one refuses a token lower than one it has seen, on reading as on
-// writing; the unguarded one takes what it is given, and is the control: where a fault breaks exclusion it
-// must lose additions, or the fault did nothing. Safe for concurrent use.
+// Store is the kind of storage that locks protect: one set per key. Every holder adds an element by
+// reading the whole set, thinking, and writing the whole set. Without exclusion, additions get
+// lost.
 //
-// After the lock-set workload of Jepsen's analysis of etcd 3.4.3.
+// It keeps each set twice. The guarded set refuses a token lower than one it has seen, on reading
+// and on writing. The unguarded set takes what it is given, and is the control: if a fault breaks
+// exclusion, it must lose additions, or the fault did nothing. A Store is safe for concurrent use.
+//
+// The model is the lock-set workload of Jepsen's analysis of etcd 3.4.3.
 type Store struct {
 	guard fence.Memory
 
@@ -41,15 +43,15 @@ type Seen struct {
 	head *element
 }
 
-// Read returns the set of a key. With guarded, the token is shown to the guard, which may refuse it with an
-// error that is a fence.ErrStale.
+// Read returns the set of a key. With guarded, the guard checks the token, and may refuse it with
+// an error that is a fence.ErrStale.
 func (s *Store) Read(key string, guarded bool, token uint64) (seen Seen, err error) {
 	seen.at = setKey{key, guarded}
 	err = s.do(key, guarded, token, func() { seen.head = s.sets[seen.at] })
 	return seen, err
 }
 
-// Add writes back what was read with one element more.
+// Add writes back the set that was read, with one more element.
 func (s *Store) Add(seen Seen, token uint64) error {
 	return s.do(seen.at.key, seen.at.guarded, token, func() {
 		if s.sets == nil {

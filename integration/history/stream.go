@@ -9,7 +9,7 @@ import (
 // Belief is a tenure as Stream takes it: of one owner, in one process.
 type Belief struct {
 	Key      string
-	Owner    string // tells leases apart: a lease that was handed over has one owner and one token
+	Owner    string // tells leases apart: a lease that was handed off keeps its owner and token
 	Who      string // for the reader of a finding
 	Token    uint64
 	From, To int64
@@ -24,11 +24,12 @@ func (b Belief) String() string {
 // believed when it runs again.
 const streamKeep = int64(time.Minute)
 
-// Stream judges beliefs while they come in, in any order, and forgets those that nothing can come to lie
-// beside any more. So its memory does not grow with the length of a run. The zero value is ready. Not safe for
-// concurrent use.
+// Stream judges beliefs as they come in, in any order. It forgets beliefs that no later one can
+// overlap, so its memory does not grow with the length of a run. The zero value is ready. A Stream
+// is not safe for concurrent use.
 type Stream struct {
-	// Excused says that two may believe at once: one of them was forced out. nil: never.
+	// Excused reports that two holders may believe at once, because one of them was forced out.
+	// nil: never.
 	Excused func(x, y Belief) bool
 
 	lines map[string]*line
@@ -51,10 +52,11 @@ func (s *Stream) line(key string) *line {
 	return s.lines[key]
 }
 
-// Begin says that a belief has begun, so that what it may overlap with is kept. id is the caller's.
+// Begin says that a belief has begun, so that Stream keeps what it may overlap with. id is the
+// caller's.
 func (s *Stream) Begin(key, id string, from int64) { s.line(key).open[id] = from }
 
-// End judges a belief that is over against all others of its key.
+// End judges a finished belief against all others of its key.
 func (s *Stream) End(id string, b Belief) (overlaps, regressions []string) {
 	l := s.line(b.Key)
 	delete(l.open, id)
@@ -82,7 +84,7 @@ func (s *Stream) End(id string, b Belief) (overlaps, regressions []string) {
 	return overlaps, regressions
 }
 
-// Kept is the number of beliefs in memory.
+// Kept returns the number of beliefs in memory.
 func (s *Stream) Kept() (n int) {
 	for _, l := range s.lines {
 		n += len(l.past) + len(l.open)
