@@ -1,17 +1,19 @@
-// Command mutants takes the guards of this repository out, one at a time, and lists the test that notices:
+// Command mutants takes the guards of this repository out, one at a time, and lists the test that
+// notices:
 //
 //	go run ./internal/mutants
 //	go run ./internal/mutants -run quarantine
 //
-// Run it in the root of the repository. A mutant is one small change to one function or script; list/README.md
-// describes the files that list them. The change is made with `go test -overlay`, so the checkout is never touched.
-// Temporary files go with the process, also when it is interrupted.
+// Run it in the root of the repository. A mutant is one small change to one function or script.
+// list/README.md describes the files that list them. The command makes the change with `go test
+// -overlay`, so it never touches the checkout. It removes temporary files even if it is
+// interrupted.
 //
-// First the tests that the mutants name run without any change, and must pass. Then each mutant's tests run with the
-// change. If they pass, all fast tests of the same package run.
+// First it runs the tests that the mutants name without any change. These must pass. Then it runs
+// each mutant's tests with the change. If they pass, it runs all fast tests of the same package.
 //
-// The exit status is 1 if a mutant survives. It is 2 if something could not be tried: a change that does not apply or
-// does not compile is a mistake in the list, and no success of a test.
+// The exit status is 1 if a mutant survives. It is 2 if something could not be tried. A change that
+// does not apply or does not compile is a mistake in the list, and no success of a test.
 package main
 
 import (

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Build is a redis-server program: its version, and what it was built with.
+// Build is a redis-server program: its version, and its build options.
 type Build struct {
 	Name         string // "redis" or "valkey"
 	Major, Minor int
@@ -72,7 +72,7 @@ func (b Build) Rules() string {
 	return "members-6.2.acl"
 }
 
-// Installed is the redis-server in PATH. It is asked once.
+// Installed returns the redis-server in PATH. It asks the program once.
 var Installed = sync.OnceValues(func() (Build, error) {
 	if err := Available(); err != nil {
 		return Build{}, err

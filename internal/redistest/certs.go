@@ -81,5 +81,5 @@ func writePEM(file, kind string, der []byte) error {
 	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// FreePort is a port that was free a moment ago.
+// FreePort returns a port that was free a moment ago.
 func FreePort() (int, error) { return freePort() }

@@ -9,15 +9,16 @@ import (
 	"github.com/redquorum/redquorum/internal/resp"
 )
 
-// Client is a plain RESP client for tests and administration: it does what it is told and nothing by
-// itself. Not safe for concurrent use, except that one goroutine may send while another receives.
+// Client is a plain RESP client for tests and administration. It does what it is told and nothing
+// by itself. It is not safe for concurrent use, except that one goroutine may send while another
+// receives.
 type Client struct {
 	conn net.Conn
 	in   framer
 	buf  [4096]byte
 }
 
-// NewClient talks over a connection, which it then owns.
+// NewClient makes a client over a connection, and then owns the connection.
 func NewClient(c net.Conn) *Client { return &Client{conn: c} }
 
 // DialClient connects through a Dialer.
@@ -46,7 +47,7 @@ func (c *Client) Send(cmds ...[]string) error {
 }
 
 // Receive reads one reply or push: int64, string, nil, bool, float64, []any, map[string]any, or an
-// Error as a value. The error is the connection's.
+// Error as a value. The error that it returns is the connection's.
 func (c *Client) Receive() (any, error) {
 	for {
 		frame, ok, err := c.in.reply()
@@ -75,8 +76,8 @@ func (c *Client) ReceiveFor(d time.Duration) (any, error) {
 	return v, err
 }
 
-// Do sends one command and returns its reply, an error reply as the error. When ctx ends first the
-// connection is closed, because the reply could be taken for the next command's.
+// Do sends one command and returns its reply. It returns an error reply as the error. If ctx ends
+// first, Do closes the connection, because the reply could be taken for that of the next command.
 func (c *Client) Do(ctx context.Context, args ...string) (any, error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() })
 	defer stop()

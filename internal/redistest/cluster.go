@@ -79,7 +79,7 @@ func (c *Cluster) do(members []int, f func(s Server)) {
 	_ = c.each(members, func(i int) error { f(c.Servers[i]); return nil })
 }
 
-// Kill kills the given members; none given means all, here as below.
+// Kill kills the given members. Here and below, no argument means all members.
 func (c *Cluster) Kill(members ...int) { c.do(members, Server.Kill) }
 
 // Restart restarts members, all at the same time.
@@ -125,8 +125,8 @@ func (c *Cluster) Keys(ctx context.Context) ([][]string, error) {
 	return keys, err
 }
 
-// Leftovers lists, as "member/key", the keys that match none of the patterns (as of KEYS): what
-// should not have been left behind.
+// Leftovers lists, as "member/key", the keys that match none of the patterns (as of KEYS). Such
+// keys should not have been left behind.
 func (c *Cluster) Leftovers(ctx context.Context, allowed ...string) ([]string, error) {
 	keys, err := c.Keys(ctx)
 	var left []string

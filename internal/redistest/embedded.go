@@ -21,11 +21,11 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// Embedded is a Redis server inside this process: miniredis, with one goroutine that executes all
-// commands in order of arrival as Redis' main thread does, and with what miniredis lacks and a lock
-// client needs (see emulate.go).
+// Embedded is a Redis server inside this process. It is miniredis, with one goroutine that executes
+// all commands in order of arrival, as Redis' main thread does. emulate.go adds what miniredis
+// lacks and a lock client needs.
 //
-// It works in fake time when made inside a synctest bubble. Blocking commands are refused.
+// If it is made inside a synctest bubble, it works in fake time. It refuses blocking commands.
 type Embedded struct {
 	name  string
 	redis *miniredis.Miniredis
@@ -127,7 +127,8 @@ func (e *Embedded) bootLocked() {
 	e.alive, e.paused = true, false
 }
 
-// Addr is where ServeTCP listens, or else a name that only the Dialer can reach.
+// Addr returns the address at which ServeTCP listens, or else a name that only the Dialer can
+// reach.
 func (e *Embedded) Addr() string {
 	e.tcp.Lock()
 	defer e.tcp.Unlock()
@@ -152,7 +153,7 @@ func (e *Embedded) Path() *Link {
 	return l
 }
 
-// ServeTCP makes the server reachable at a TCP address, through Faults; port 0 chooses one. Kill
+// ServeTCP makes the server reachable at a TCP address, through Faults. Port 0 chooses one. Kill
 // closes it and Restart opens it again.
 func (e *Embedded) ServeTCP(addr string) error {
 	e.tcp.Lock()
@@ -367,8 +368,8 @@ func (e *Embedded) kill() {
 	}
 }
 
-// Restart kills the server and starts it again. Time goes on while it is down: what has expired by
-// then is gone.
+// Restart kills the server and starts it again. Time goes on while it is down, so what has expired
+// by then is gone.
 func (e *Embedded) Restart(keepMemory bool) error {
 	return e.restart(func() error {
 		if !keepMemory {
@@ -411,7 +412,7 @@ func (e *Embedded) boot(prepare func() error) error {
 	return nil
 }
 
-// Pause stops the server; connections are still accepted.
+// Pause stops the server. It still accepts connections.
 func (e *Embedded) Pause() { e.setPaused(true) }
 
 // Resume ends Pause.
@@ -426,16 +427,16 @@ func (e *Embedded) setPaused(on bool) {
 	e.wake.Signal()
 }
 
-// SetRate makes the server's clock, and with it the expiry of its keys, run at another rate from now
-// on: 1.01 gains a hundredth, 0 stands still. Below 0 is taken for 0.
+// SetRate makes the server's clock, and with it the expiry of its keys, run at another rate from
+// now on. A rate of 1.01 gains a hundredth, and 0 stands still. A rate below 0 counts as 0.
 func (e *Embedded) SetRate(rate float64) {
 	e.exec.Lock()
 	defer e.exec.Unlock()
 	e.clock.setRate(max(rate, 0))
 }
 
-// Step sets the server's clock forward, or back. Keys expire so much sooner, or later, as on a real
-// server, which keeps moments of expiry and not remaining times.
+// Step sets the server's clock forward, or back. Keys then expire that much sooner, or later. A
+// real server does the same, because it keeps moments of expiry and not remaining times.
 func (e *Embedded) Step(d time.Duration) {
 	e.exec.Lock()
 	defer e.exec.Unlock()

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Front lets programs that only speak TCP, such as other processes, use a Link: each connection that
-// it accepts becomes one through the Link, faults included.
+// Front lets programs that only speak TCP, such as other processes, use a Link. Each connection
+// that it accepts becomes one through the Link, faults included.
 type Front struct {
 	link   *Link
 	ln     net.Listener
@@ -21,7 +21,7 @@ type Front struct {
 	conns map[net.Conn]struct{}
 }
 
-// Listen opens a Front at a TCP address; port 0 chooses one. Its goroutines end with Close.
+// Listen opens a Front at a TCP address. Port 0 chooses one. Its goroutines end with Close.
 func (l *Link) Listen(addr string) (*Front, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -19,10 +19,11 @@ type Group struct {
 
 // GroupConfig describes a Group. The zero value of a field is its default.
 type GroupConfig struct {
-	Replicas, Sentinels int           // default 1 and 3
-	DownAfter           time.Duration // silence after which a Sentinel takes a server for dead; default 1 s
-	Server              RealConfig
-	Sentinel            []string // further lines of the Sentinels' configuration
+	Replicas, Sentinels int // default 1 and 3
+	// silence after which a Sentinel considers a server dead; default 1 s
+	DownAfter time.Duration
+	Server    RealConfig
+	Sentinel  []string // further lines of the Sentinels' configuration
 }
 
 // StartGroup starts a Group and waits until its Sentinels know one another and the replicas.
@@ -109,8 +110,8 @@ func (g *Group) await(ctx context.Context, c GroupConfig) error {
 	})
 }
 
-// Master is the address that a majority of the Sentinels names, "" while there is none. During a failover the
-// former one may be a master, too.
+// Master returns the address that a majority of the Sentinels name, or "" if there is none. During
+// a failover the former master may still be one.
 func (g *Group) Master(ctx context.Context) string {
 	count := make(map[string]int)
 	for _, s := range g.Sentinels {
@@ -125,7 +126,7 @@ func (g *Group) Master(ctx context.Context) string {
 	return ""
 }
 
-// Server is the one at an address, nil if there is none.
+// Server returns the server at an address, or nil if there is none.
 func (g *Group) Server(addr string) *Real {
 	for _, r := range g.Servers {
 		if r.Addr() == addr {
@@ -135,7 +136,7 @@ func (g *Group) Server(addr string) *Real {
 	return nil
 }
 
-// Addrs are those of the Sentinels.
+// Addrs returns the addresses of the Sentinels.
 func (g *Group) Addrs() (out []string) {
 	for _, s := range g.Sentinels {
 		out = append(out, s.Addr())

@@ -31,9 +31,9 @@ const (
 // Link is a network path to one server, and a Dialer. Without faults it delivers at once and in
 // order. Its buffers have no limit (but see Window), so a write does not wait for the server.
 //
-// A fault applies to all connections of the Link from the moment of the call; bytes that the client
-// could already read stay readable. Safe for concurrent use. A Link that is used inside a synctest
-// bubble must be made there, and lead to an embedded server.
+// A fault applies to all connections of the Link from the moment of the call. Bytes that the client
+// could already read stay readable. A Link is safe for concurrent use. A Link that is used inside a
+// synctest bubble must be made there, and lead to an embedded server.
 type Link struct {
 	server target
 	wg     sync.WaitGroup // one goroutine per connection, and for TCP a reader
@@ -87,8 +87,9 @@ func newLink(server target) *Link {
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)) }
 
 // Seed restarts the random numbers behind jitter and LosePushRate. A new Link has seed 1. Delays
-// are drawn from the seed, the connection, the direction and the instant, not from one sequence: in fake
-// time they are the same whatever order things have that happen at one instant.
+// are drawn from the seed, the connection, the direction and the instant, and not from one
+// sequence. So in fake time they are the same, whatever the order of things that happen at one
+// instant.
 func (l *Link) Seed(seed uint64) {
 	l.set(func() {
 		l.seed, l.rand = seed, newRand(seed)
@@ -127,7 +128,8 @@ func (l *Link) wakeLocked() {
 	}
 }
 
-// SetDelay delays all bytes on their way to the server and back. Order is kept. A dial takes both.
+// SetDelay delays all bytes on their way to the server and back. It keeps their order. A dial takes
+// both delays.
 func (l *Link) SetDelay(request, reply Delay) {
 	l.set(func() { l.requestDelay, l.repliesDelay = request, reply })
 }
@@ -135,7 +137,7 @@ func (l *Link) SetDelay(request, reply Delay) {
 // Pause holds the bytes of both directions, and dials, until Resume.
 func (l *Link) Pause() { l.set(func() { l.requests, l.replies = held, held }) }
 
-// PauseRequests holds what clients send, PauseReplies what the server sends, until Resume.
+// PauseRequests holds what clients send until Resume.
 func (l *Link) PauseRequests() { l.set(func() { l.requests = held }) }
 
 // PauseReplies holds what the server sends, until Resume.
@@ -153,9 +155,9 @@ func (l *Link) Resume() {
 	})
 }
 
-// DropReplies loses everything that the server sends: requests are executed and not answered.
-// Connecting works. A connection that has lost a byte stays mute for good, also after Heal, and
-// ends by Cut, by its client or by its server.
+// DropReplies loses everything that the server sends. Requests are executed and not answered.
+// Connecting works. A connection that has lost a byte stays mute for good, even after Heal. It ends
+// by Cut, by its client or by its server.
 func (l *Link) DropReplies() {
 	l.set(func() {
 		l.replies = lost
@@ -175,8 +177,8 @@ func (l *Link) DropRequests() {
 	})
 }
 
-// BlackHole loses the bytes of both directions without any error; dials wait. Connections that lost
-// something stay mute, as with DropReplies.
+// BlackHole loses the bytes of both directions without any error, and dials wait. Connections that
+// lost something stay mute, as with DropReplies.
 func (l *Link) BlackHole() {
 	l.set(func() {
 		l.requests, l.replies = lost, lost
@@ -190,8 +192,8 @@ func (l *Link) BlackHole() {
 // Refuse makes new connections fail, or lets them pass again.
 func (l *Link) Refuse(on bool) { l.set(func() { l.refuse = on }) }
 
-// Window limits the bytes of one connection that the server has not taken; a write beyond it waits,
-// as on a full socket. 0 means no limit.
+// Window limits the bytes of one connection that the server has not taken. A write beyond the limit
+// waits, as on a full socket. 0 means no limit.
 func (l *Link) Window(bytes int) { l.set(func() { l.window = bytes }) }
 
 // Heal ends all faults, rules included. It does not repair connections that lost bytes.
@@ -211,8 +213,8 @@ func (l *Link) Heal() {
 	})
 }
 
-// Cut breaks all open connections, as a reset does: what is under way is lost, in both directions,
-// and both sides see an error. It returns how many there were. Zombies are past cutting.
+// Cut breaks all open connections, as a reset does. It loses what is under way in both directions,
+// and both sides see an error. It returns the number of connections. It does not cut zombies.
 func (l *Link) Cut() int {
 	l.mu.Lock()
 	var cut []*relay
@@ -228,9 +230,9 @@ func (l *Link) Cut() int {
 }
 
 // Zombie turns each open connection into one that its client believes dead while its last bytes are
-// still under way: they reach the server after d and are executed, unless the server has closed the
-// connection by then (CLIENT KILL). A connection with requests under way breaks at once, another one
-// with its client's next write. New connections are not affected.
+// still under way. They reach the server after d and are executed, unless the server has closed the
+// connection by then (CLIENT KILL). A connection with requests under way breaks at once. Any other
+// breaks with its client's next write. New connections are not affected.
 func (l *Link) Zombie(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,7 +258,7 @@ func (l *Link) Conns() int {
 	return n
 }
 
-// Counts of what a Link has seen since it was made.
+// Counts are what a Link has seen since it was made.
 type Counts struct {
 	Dials      int // connections opened
 	Commands   int // commands that came to the server or to a rule
@@ -270,8 +272,8 @@ func (l *Link) Counts() Counts {
 	return Counts{Dials: l.dials, Commands: l.commands, PushesLost: l.pushesLost}
 }
 
-// Close cuts all connections, zombies included, and waits for their goroutines. Dials fail from now
-// on.
+// Close cuts all connections, zombies included, and waits for their goroutines. Dials fail from
+// then on.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -293,7 +295,7 @@ func abort(cut []*relay) {
 	}
 }
 
-// DialContext connects to the server that the Link leads to; addr only names it in errors.
+// DialContext connects to the server that the Link leads to. addr is only a name for errors.
 func (l *Link) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := l.dial(ctx, addr)
 	if err != nil {

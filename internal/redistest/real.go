@@ -22,8 +22,8 @@ import (
 type Persistence uint8
 
 const (
-	// AppendOnly writes each command to a file before it is answered: after Kill nothing is missing.
-	// (No fsync: that would only matter if the machine itself crashed.)
+	// AppendOnly writes each command to a file before the server answers it, so nothing is missing
+	// after Kill. (No fsync: that would matter only if the machine itself crashed.)
 	AppendOnly Persistence = iota
 	// AppendAlways is AppendOnly with appendfsync always, for measurements.
 	AppendAlways
@@ -57,7 +57,7 @@ func Available() error {
 }
 
 // Real is a redis-server process on 127.0.0.1 with a directory of its own. The process dies with
-// Close, and where the system offers it (Linux) also with this process.
+// Close. If the system offers it (Linux), it also dies with this process.
 type Real struct {
 	config RealConfig
 	dir    string
@@ -268,7 +268,7 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// Addr is where the process listens: a connection to it passes no Link.
+// Addr returns the address at which the process listens. A connection to it passes no Link.
 func (r *Real) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
 
 // Dialer opens connections through Faults.
@@ -315,7 +315,7 @@ func (r *Real) killLocked() {
 	}
 }
 
-// Keep makes the next start use another Persistence. The process that runs goes on as it is, and what
+// Keep makes the next start use another Persistence. The running process goes on as it is. What
 // either way has written is left for that way to find.
 func (r *Real) Keep(p Persistence) {
 	r.mu.Lock()
@@ -329,8 +329,8 @@ func (r *Real) persistence() Persistence {
 	return r.config.Persist
 }
 
-// Restart kills the process if it runs, and starts another on the same port. What is kept depends on
-// Persist.
+// Restart kills the process if it runs, and starts another on the same port. Persist decides what
+// is kept.
 func (r *Real) Restart(keepMemory bool) error {
 	if keepMemory && r.persistence() == Volatile {
 		return errors.New("redistest: a volatile server has no memory to keep")

