@@ -155,3 +155,11 @@ func TestCallIsEncodedIntoItsBuffer(t *testing.T) {
 	require.Equal(t, cmd.Cmd, buf)
 	require.Zero(t, testing.AllocsPerRun(100, func() { l.Release(&buf, "me:1", "other:2") }))
 }
+
+// A part that a block includes is known in that block alone: another block includes it again. What the text itself
+// includes is known from there on, and comes once.
+func TestPartOfABlockIsInEachBlockThatIncludesIt(t *testing.T) {
+	const part = "local function drop("
+	require.Equal(t, 3, strings.Count(Wait.Source, part), "three blocks of wait.lua include line.lua, one of them by tidy.lua")
+	require.Equal(t, 1, strings.Count(Rejoin.Source, part), "rejoin.lua includes lib.lua, and by it line.lua")
+}
