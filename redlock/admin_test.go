@@ -38,7 +38,7 @@ func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
 		seen, err = b.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Equal(t, KindMutex, seen.Kind)
-		require.Equal(t, []Holder{{Owner: held.Hash(), Token: held.Token(), Votes: 4, owner: script.Hash([]byte(held.a.owner))}}, seen.Holders)
+		require.Equal(t, []Holder{{Owner: held.Hash(), Token: held.Token(), Votes: 4, owner: script.Hash([]byte(held.hold.owner))}}, seen.Holders)
 		require.Error(t, seen.Members[4].Err)
 		require.Equal(t, MemberDown, seen.Members[4].State)
 		for _, v := range seen.Members[:4] {
@@ -51,7 +51,7 @@ func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
 			require.InDelta(t, 0.5, v.Queue[0].Waiting.Seconds(), 0.1)
 			require.NotContains(t, v.Votes[0].Owner+v.Queue[0].Owner, ":")
 			require.Equal(t, held.Hash(), v.Votes[0].Owner)
-			require.False(t, strings.HasPrefix(held.a.owner, held.Hash()))
+			require.False(t, strings.HasPrefix(held.hold.owner, held.Hash()))
 		}
 		cancel()
 		<-done
@@ -160,7 +160,7 @@ func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
 		first := a.hold(t, "k")
 		seen, err := c.Inspect(t.Context(), "k")
 		require.NoError(t, err)
-		require.NotContains(t, fmt.Sprintf("%+v %#v", seen, seen), first.a.owner)
+		require.NotContains(t, fmt.Sprintf("%+v %#v", seen, seen), first.hold.owner)
 		freed, err := c.ForceUnlockSeen(t.Context(), seen)
 		require.NoError(t, err)
 		require.Equal(t, 3, freed)

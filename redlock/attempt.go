@@ -3,8 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
@@ -31,35 +29,16 @@ const (
 	opTryLock = "try lock"
 )
 
-// attempt is one try to get one lock, under an owner name of its own that is never used again, and
-// then the hold itself. It does what its ballot says: it submits, sleeps, and books.
-//
-// Its mutex guards the ballot. It is never held around Submit, because a member may answer inside it.
+// attempt is one try to get one lock, under an owner name of its own that is never used again. It does what its ballot
+// says: it submits, sleeps, and books. What it gets is its hold, which outlives it as the hold of a lease.
 type attempt struct {
-	c     *Client
-	wire  script.Lock
-	terms terms
-	owner string
-	n     uint64      // the number in owner: where pushes find it
-	ended atomic.Bool // its release has begun: see member.Delivery.Ended
-
-	traced *traced // nil without a Tracer
+	hold
 
 	// Of the caller that wants the lock, whose goroutine runs the attempt.
 	round *quorum.Round // decides; nil: none does
 	ear   chan struct{} // what wake was made as; nil: it has not come to wait
 	timer *time.Timer   // with ear
 	deaf  func()        // with ear: ends a subscription; nil: there is none
-
-	mu       sync.Mutex
-	b        ballot.Ballot
-	wake     chan struct{} // capacity 1; nil unless waiting
-	longest  time.Duration // the longest TTL that a member was asked for
-	taking   int           // rejoins without an answer
-	released bool          // the release has been submitted
-	handed   bool          // there will be none: see handOff
-	left     bool          // Close need not wait for it any more
-	behind   quorum.Set    // members to be released once more then
 }
 
 // newAttempt: in is the context of the acquisition for the tracer, nil without one. nil: the client is closed.
@@ -74,7 +53,7 @@ func (c *Client) newAttempt(k script.Lock, t terms, past ballot.Past, in context
 	if in != nil {
 		a.traced = &traced{acquire: in}
 	}
-	c.attempts.put(a)
+	c.holds.put(&a.hold)
 	return a
 }
 
@@ -128,7 +107,7 @@ func (c *Client) obtain(ctx, in context.Context, op, name string, t terms, past 
 		next, waited := a.past()
 		res := result{Grant: s.Grant, waited: waited && s.Do != ballot.Listen}
 		if err == nil {
-			l, err := a.hold(ctx, res)
+			l, err := a.lease(ctx, res)
 			return l, res, err
 		}
 		a.abandon()
@@ -323,7 +302,7 @@ func (a *attempt) acquire(sent time.Time) *quorum.Round {
 	cmd := a.c.buffer()
 	command := a.wire.Acquire(cmd, a.owner, a.terms.ttl)
 	r := a.c.rounds.Start(a.c.members, quorum.Question{
-		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: quorum.All(len(a.c.members)), Need: a.b.Need(), Judge: a,
+		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: quorum.All(len(a.c.members)), Need: a.b.Need(), Judge: &a.hold,
 		Command: command, Delivery: member.Delivery{Ended: &a.ended},
 	})
 	a.c.buffers.Put(cmd)
@@ -340,283 +319,12 @@ func (a *attempt) register(to quorum.Set, freed bool, now time.Time) *quorum.Rou
 	}, false)
 }
 
-// raise lifts the counters of members to the token.
-func (a *attempt) raise(to quorum.Set, token int64, now time.Time, late bool) *quorum.Round {
-	return a.ask(opRaise, to, now, 0, func(b *[]byte) member.Command { return a.wire.Raise(b, a.owner, token) }, late)
-}
-
-// raiseLate brings a member whose vote came after the decision, and lies below the token, back into step. Nobody
-// waits for it.
-func (a *attempt) raiseLate(i int, token int64) {
-	a.mu.Lock()
-	a.b.Submitted(i)
-	a.mu.Unlock()
-	a.raise(quorum.Set(0).With(i), token, time.Now(), true).Free()
-}
-
-// ask submits one question of this attempt to some members.
-func (a *attempt) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, encode func(*[]byte) member.Command, late bool) *quorum.Round {
-	cmd := a.c.buffer()
-	command := encode(cmd)
-	r := a.c.rounds.Start(a.c.members, quorum.Question{
-		Op: op, Sent: sent, TTL: ttl, To: to, Need: a.b.Need(), Judge: a,
-		Command: command, Delivery: member.Delivery{Late: late, Ended: &a.ended},
-	})
-	a.c.buffers.Put(cmd)
-	return r
-}
-
-// Judge books an answer, on the goroutine that read it.
-func (a *attempt) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
-	i := c.Index
-	ans := decode(r, c, a.c.stateOf(i, a.wire.Slot()))
-	late, token := false, int64(0)
-	a.mu.Lock()
-	switch r.Op {
-	case opAcquire, opWait:
-		v = a.b.Answered(i, ans, r.TTL)
-		token, late = a.b.Late(i)
-	case opYield:
-		v = a.b.YieldAnswered(i, ans)
-	case opRaise:
-		v = a.b.RaiseAnswered(i, ans)
-	case opRelease:
-		if c.Interrupted && ans.Outcome == member.Answered {
-			ans.N = 1 // it is only stopped where it has freed the vote and is to hand it over
-		}
-		v = ballot.VoteOf(c.Outcome, a.b.ReleaseAnswered(i, ans))
-	}
-	wake := a.wake
-	orphaned := a.handed && mayHaveLeft(r.Op, &ans)
-	a.mu.Unlock()
-	if orphaned {
-		a.orphaned(i)
-	}
-	a.leave()
-	if ans.N < 0 && (r.Op == opAcquire || r.Op == opWait) {
-		a.c.contended(a.wire.Name, ans.At)
-	}
-	if late && !a.ended.Load() {
-		a.raiseLate(i, token)
-	}
-	signal(wake)
-	if a.c.trace.request != nil {
-		a.requested(r, c)
-	}
-	return v
-}
-
-// mayHaveLeft reports whether a call has left a vote or a place in the queue at the member, or may have.
-func mayHaveLeft(op string, ans *ballot.Answer) bool {
-	switch {
-	case op != opAcquire && op != opWait:
-		return false
-	case ans.Outcome == member.Answered:
-		return op == opWait || ans.N > 0
-	}
-	return ans.Outcome == member.Unknown
-}
-
-// decode is what a member answered, as the ballot takes it.
-func decode(r *quorum.Round, c *member.Call, now member.State) ballot.Answer {
-	a := ballot.Answer{Outcome: c.Outcome, Err: c.Err, Sent: r.Sent, At: c.At, From: c.State, Now: now}
-	if c.Outcome != member.Answered {
-		return a
-	}
-	said, ok := script.ReadAnswer(&c.Reply)
-	if !ok {
-		a.Outcome, a.Err = member.Refused, errReply
-		return a
-	}
-	a.N, a.Server, a.Next = said.N, said.Server, said.Next
-	return a
-}
-
-var errReply = errors.New("reply of an unexpected shape")
-
-// hear takes a push for this attempt.
-func (a *attempt) hear(i int, p script.Push, st member.State, at time.Time) {
-	if a.ended.Load() {
-		return // the release that ended it stands behind the grant and frees it
-	}
-	counts := false
-	a.mu.Lock()
-	switch {
-	case p.Grant:
-		counts = a.b.Pushed(i, ballot.Push{Token: p.Token, Server: p.Server, Next: p.Other, TTL: p.TTL}, st, at)
-	case p.Gone:
-		a.b.Withdrawn(p.Other)
-	default:
-		a.b.Announced(i, p.Other)
-	}
-	token, late := a.b.Late(i)
-	wake := a.wake
-	a.mu.Unlock()
-	if !p.Grant && !p.Gone {
-		a.c.contended(a.wire.Name, at)
-	}
-	if late {
-		a.raiseLate(i, token)
-	}
-	signal(wake)
-	if counts {
-		a.woken(WokenByGrant)
-	}
-}
-
 func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default: // nil, or already signalled
 	}
 }
-
-// release frees every vote and every place in line, at all members that a write may have reached, in
-// order behind it: docs/protocol.md, "Lost". It belongs to the client and not to any caller: no context ends it. late: on a
-// goroutine that must not write to a socket. The caller frees the round.
-func (a *attempt) release(late bool) *quorum.Round {
-	a.ended.Store(true)
-	a.mu.Lock()
-	to := a.b.Owed()
-	a.wake = nil
-	a.mu.Unlock()
-	r := a.submitRelease(to, late)
-	a.mu.Lock()
-	a.released = true
-	again := a.behind
-	a.mu.Unlock()
-	if again != 0 {
-		a.submitRelease(again, late).Free()
-	}
-	a.c.attempts.remove(a)
-	a.leave()
-	return r
-}
-
-// leave tells Close that nothing of the attempt is left to be submitted: its release has been, or, where the lease was
-// handed off, every call is answered that may take a vote.
-func (a *attempt) leave() {
-	a.mu.Lock()
-	leave := !a.left && (a.released || a.handed && a.taking+a.b.Taking() == 0)
-	a.left = a.left || leave
-	a.mu.Unlock()
-	if leave {
-		a.c.alive.leave()
-	}
-}
-
-// handOff leaves the votes to whoever adopts the lease. Its release is that client's, and goes another way than the
-// calls of this attempt which are still under way: see orphaned.
-func (a *attempt) handOff() {
-	a.c.attempts.remove(a)
-	a.mu.Lock()
-	a.handed = true
-	a.mu.Unlock()
-	a.leave()
-}
-
-// rejoined books the answer to a rejoin, by which the member may have taken the lease back.
-func (a *attempt) rejoined(i int, mayHave bool) {
-	a.mu.Lock()
-	a.taking--
-	orphaned := a.handed && mayHave
-	a.mu.Unlock()
-	if orphaned {
-		a.orphaned(i)
-	}
-	a.leave()
-}
-
-// orphaned is called when member i has, or may have, given a vote or a place in its queue after the lease was handed off.
-// If a majority no longer has the lease, then its release has been at the member before that, which is nobody's then. (A
-// lease that a majority does not have never comes back, so that nobody can be hurt; while a majority has it, its release
-// is still to come.)
-func (a *attempt) orphaned(i int) {
-	if !a.c.alive.enter() {
-		return
-	}
-	cmd := a.c.buffer()
-	command := a.wire.Extend(cmd, a.owner, time.Millisecond) // which lengthens nothing
-	a.c.rounds.Start(a.c.members, quorum.Question{
-		Op: opExtend, Sent: time.Now(), To: quorum.All(len(a.c.members)), Need: a.b.Need(),
-		Judge:   &orphan{a: a, at: i, open: len(a.c.members)},
-		Command: command, Delivery: member.Delivery{Late: true},
-	}).Free()
-	a.c.buffers.Put(cmd)
-}
-
-// orphan counts who still has a lease that was handed off.
-type orphan struct {
-	a  *attempt
-	at int // the member with a vote, or a place, that may be nobody's
-
-	mu   sync.Mutex
-	open int
-	gone int
-}
-
-// Judge implements quorum.Judge.
-func (o *orphan) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
-	gone := c.Outcome == member.Answered && len(c.Reply.Elems) == 1 && c.Reply.Elems[0].Int == 0
-	o.mu.Lock()
-	o.open--
-	if gone {
-		o.gone++
-	}
-	release, last := gone && o.gone == o.a.b.Need(), o.open == 0
-	o.mu.Unlock()
-	if release {
-		o.a.submitRelease(quorum.Set(0).With(o.at), true).Free()
-	}
-	if last {
-		o.a.c.alive.leave()
-	}
-	return ballot.VoteOf(c.Outcome, gone)
-}
-
-// asks notes the TTL of a request.
-func (a *attempt) asks(ttl time.Duration) {
-	a.mu.Lock()
-	a.longest = max(a.longest, ttl)
-	a.mu.Unlock()
-}
-
-// overtaken is called after something that may take a vote was submitted to member i: if the attempt had
-// ended by then, its release may stand before that, and the member is released once more, behind it.
-// Never before the release itself, whose answers tell whether the lease was held.
-func (a *attempt) overtaken(i int) {
-	if !a.ended.Load() {
-		return
-	}
-	a.mu.Lock()
-	released := a.released
-	if !released {
-		a.behind = a.behind.With(i) // release sees to it
-	}
-	a.mu.Unlock()
-	if released {
-		a.submitRelease(quorum.Set(0).With(i), true).Free()
-	}
-}
-
-func (a *attempt) submitRelease(to quorum.Set, late bool) *quorum.Round {
-	a.mu.Lock()
-	hint, longest := a.b.Hint(), max(a.longest, a.c.cfg.Entry)
-	a.mu.Unlock()
-	cmd := a.c.buffer()
-	command := a.wire.Release(cmd, a.owner, hint)
-	now := time.Now()
-	r := a.c.rounds.Start(a.c.members, quorum.Question{
-		Op: opRelease, Sent: now, To: to, Need: a.b.Need(), Judge: a,
-		Command:  command,
-		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
-	})
-	a.c.buffers.Put(cmd)
-	return r
-}
-
-// abandon is a release that nobody waits for.
-func (a *attempt) abandon() { a.release(false).Free() }
 
 // refusal explains a round that was not won. One that was decided is not waited out: a member without an
 // answer is not silent then, and where a majority could be asked it was the refusals that decided.

@@ -85,7 +85,7 @@ func BenchmarkRenewalIsBooked(b *testing.B) {
 					batches = append(batches, nil)
 				}
 				a := c.newAttempt(c.cfg.lockOf(fmt.Sprintf("lease:%d", i)), terms{ttl: time.Hour, renew: true}, ballot.Past{}, nil)
-				l := newLease(b.Context(), a, result{Grant: ballot.Grant{Token: int64(i) + 1, Until: time.Now().Add(time.Hour)}}, time.Now())
+				l := newLease(b.Context(), &a.hold, result{Grant: ballot.Grant{Token: int64(i) + 1, Until: time.Now().Add(time.Hour)}}, time.Now())
 				c.keeper.add(l)
 				last := &batches[len(batches)-1]
 				*last = append(*last, renewItem{l: l, ttl: time.Hour})

@@ -34,17 +34,17 @@ type Client struct {
 	seq     atomic.Uint64
 	number  func() uint64 // of the next attempt
 
-	rounds   quorum.Rounds
-	buffers  sync.Pool // *[]byte for encoding
-	attempts attempts
-	waiting  waiting
-	lines    lines
-	dark     dark
-	owners   owners
-	keeper   keeper
-	teller   teller
-	alive    alive        // what Close waits for
-	crowd    atomic.Int64 // callers that wait for room in our own lines
+	rounds  quorum.Rounds
+	buffers sync.Pool // *[]byte for encoding
+	holds   holds
+	waiting waiting
+	lines   lines
+	dark    dark
+	owners  owners
+	keeper  keeper
+	teller  teller
+	alive   alive        // what Close waits for
+	crowd   atomic.Int64 // callers that wait for room in our own lines
 
 	listening listening // with Config.Interop only
 
@@ -145,7 +145,7 @@ func (c *Client) close() {
 	select {
 	case <-c.alive.none:
 	case <-calls.Done():
-		c.attempts.each(func(a *attempt) { a.release(true).Free() })
+		c.holds.each(func(h *hold) { h.release(true).Free() })
 	}
 	c.teller.end()
 	var wg sync.WaitGroup
@@ -313,8 +313,8 @@ func (l *link) Push(msg []byte, st member.State, at time.Time) {
 	if !ok {
 		return
 	}
-	if a := l.c.attempts.get(p.N); a != nil && a.owner == p.Owner {
-		a.hear(l.i, p, st, at)
+	if h := l.c.holds.get(p.N); h != nil && h.owner == p.Owner {
+		h.hear(l.i, p, st, at)
 	}
 }
 
@@ -390,26 +390,26 @@ func (c *Client) barDuplicates() {
 	c.barred.Store(bar)
 }
 
-// attempts finds an attempt by its number: every one that may hear of waiters or grants. Sharded,
-// because every acquisition passes here.
-type attempts struct {
+// holds finds a hold by the number in its owner's name: all that may hear of waiters or grants. It is sharded, because
+// every acquisition passes here.
+type holds struct {
 	shards [32]struct {
 		mu sync.Mutex
-		m  map[uint64]*attempt
+		m  map[uint64]*hold
 	}
 }
 
-func (s *attempts) put(a *attempt) {
-	sh := &s.shards[a.n%uint64(len(s.shards))]
+func (s *holds) put(h *hold) {
+	sh := &s.shards[h.n%uint64(len(s.shards))]
 	sh.mu.Lock()
 	if sh.m == nil {
-		sh.m = make(map[uint64]*attempt)
+		sh.m = make(map[uint64]*hold)
 	}
-	sh.m[a.n] = a
+	sh.m[h.n] = h
 	sh.mu.Unlock()
 }
 
-func (s *attempts) get(n uint64) *attempt {
+func (s *holds) get(n uint64) *hold {
 	sh := &s.shards[n%uint64(len(s.shards))]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -417,23 +417,23 @@ func (s *attempts) get(n uint64) *attempt {
 }
 
 // each calls f for all of them, under no lock.
-func (s *attempts) each(f func(a *attempt)) {
+func (s *holds) each(f func(h *hold)) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		all := slices.Collect(maps.Values(sh.m))
 		sh.mu.Unlock()
-		for _, a := range all {
-			f(a)
+		for _, h := range all {
+			f(h)
 		}
 	}
 }
 
-func (s *attempts) remove(a *attempt) {
-	sh := &s.shards[a.n%uint64(len(s.shards))]
+func (s *holds) remove(h *hold) {
+	sh := &s.shards[h.n%uint64(len(s.shards))]
 	sh.mu.Lock()
-	if sh.m[a.n] == a {
-		delete(sh.m, a.n)
+	if sh.m[h.n] == h {
+		delete(sh.m, h.n)
 	}
 	sh.mu.Unlock()
 }

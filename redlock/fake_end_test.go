@@ -288,7 +288,7 @@ func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
 	for _, left := range []time.Duration{10 * time.Millisecond, 89 * time.Millisecond, 980 * time.Millisecond, 3 * time.Second} {
 		for _, renew := range []bool{true, false} {
 			a := c.newAttempt(c.cfg.lockOf("k"), terms{ttl: 30 * time.Second, renew: renew}, ballot.Past{}, nil)
-			l := newLease(t.Context(), a, result{Grant: ballot.Grant{Token: 7, Until: now.Add(left)}, waited: true}, now)
+			l := newLease(t.Context(), &a.hold, result{Grant: ballot.Grant{Token: 7, Until: now.Add(left)}, waited: true}, now)
 			require.Greater(t, left, l.renewAt.Sub(now), "an answer takes time")
 			for tries := 0; ; tries++ { // that are not confirmed
 				at := l.renewAt

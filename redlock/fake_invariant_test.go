@@ -463,7 +463,7 @@ func TestExtendNeverShortensAtTheMembers(t *testing.T) {
 		// The script itself, whatever a client asks of it.
 		k := script.Exclusive("k")
 		for _, s := range cluster.Servers {
-			require.Equal(t, []any{int64(1)}, admin(t, s, "EVAL", script.Extend.Source, "1", k.Name, l.a.owner, "1000", ""))
+			require.Equal(t, []any{int64(1)}, admin(t, s, "EVAL", script.Extend.Source, "1", k.Name, l.hold.owner, "1000", ""))
 			require.Equal(t, int64(19000), admin(t, s, "PTTL", "k"))
 		}
 		<-l.Done()

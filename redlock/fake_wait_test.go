@@ -46,10 +46,10 @@ func peers(t testing.TB, cluster *redistest.Cluster, n int, opts ...Option) []*p
 // overBelief names the members that a lease counts although their lock is not its own any more.
 func overBelief(cluster *redistest.Cluster, l *Lease) (wrong []string) {
 	now := time.Now()
-	l.a.mu.Lock()
-	b := ballot.Probe{Ballot: &l.a.b}
+	l.hold.mu.Lock()
+	b := ballot.Probe{Ballot: &l.hold.b}
 	votes := b.Clone()
-	l.a.mu.Unlock()
+	l.hold.mu.Unlock()
 	b.Ballot = &votes
 	for i := range cluster.Servers {
 		if v := b.Vote(i); v.Token > 0 && v.Until.After(now) && !has(cluster.Servers[i], l) {
@@ -568,9 +568,9 @@ func TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt(t *testing.T) {
 					for range 3 {
 						l := p.lock(t, "k", TTL(900*time.Millisecond))
 						n := watch(t, cluster, l, fmt.Sprint("seed ", seed))
-						l.a.mu.Lock()
-						waited := ballot.Probe{Ballot: &l.a.b}.Dated()
-						l.a.mu.Unlock()
+						l.hold.mu.Lock()
+						waited := ballot.Probe{Ballot: &l.hold.b}.Dated()
+						l.hold.mu.Unlock()
 						mu.Lock()
 						checks += n
 						if waited {
@@ -598,13 +598,13 @@ func watch(t testing.TB, cluster *redistest.Cluster, l *Lease, what string) (n i
 		}
 		now := time.Now()
 		next := now.Add(100 * time.Millisecond)
-		l.a.mu.Lock()
+		l.hold.mu.Lock()
 		for i := range cluster.Servers {
-			if last := (ballot.Probe{Ballot: &l.a.b}).Vote(i).Until.Add(-1); last.After(now) && last.Before(next) {
+			if last := (ballot.Probe{Ballot: &l.hold.b}).Vote(i).Until.Add(-1); last.After(now) && last.Before(next) {
 				next = last
 			}
 		}
-		l.a.mu.Unlock()
+		l.hold.mu.Unlock()
 		if last := l.ValidUntil().Add(-1); last.After(now) && last.Before(next) {
 			next = last
 		}
@@ -829,9 +829,9 @@ func TestHolderForgetsWaitersThatGaveUp(t *testing.T) {
 		held := h.hold(t, "leader")
 		names := func() (named int, hint string) {
 			synctest.Wait()
-			held.a.mu.Lock()
-			defer held.a.mu.Unlock()
-			return ballot.Probe{Ballot: &held.a.b}.Named(), held.a.b.Hint()
+			held.hold.mu.Lock()
+			defer held.hold.mu.Unlock()
+			return ballot.Probe{Ballot: &held.hold.b}.Named(), held.hold.b.Hint()
 		}
 		for range 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)

@@ -112,7 +112,7 @@ func (l *Lease) Handoff() (Handoff, error) {
 	}
 	now := time.Now()
 	l.mu.Lock()
-	t := l.a.terms
+	t := l.hold.terms
 	switch left := clock.Until(l.until, now); {
 	case t.renew && !l.limit.IsZero():
 		t.maxHold = max(time.Millisecond, clock.Until(l.limit, now))
@@ -123,8 +123,8 @@ func (l *Lease) Handoff() (Handoff, error) {
 		t.ttl = max(time.Millisecond, min(t.ttl, left))
 	}
 	l.mu.Unlock()
-	l.a.handOff()
-	return Handoff{key: l.key, owner: &l.a.owner, token: l.token, terms: t}, nil
+	l.hold.handOff()
+	return Handoff{key: l.key, owner: &l.hold.owner, token: l.token, terms: t}, nil
 }
 
 // Adopt takes over a lease that was handed off, with one round that extends it: for its own TTL if it
@@ -148,13 +148,13 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	if !c.alive.enter() {
 		return nil, &keyError{op: "adopt", key: h.key, err: ErrClosed}
 	}
-	a := &attempt{c: c, wire: c.cfg.lockOf(h.key), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
-	a.b = ballot.Adopt(a.owner, make([]ballot.Voter, len(c.members)), c.cfg.ballotTerms(h.terms.ttl), int64(h.token))
+	held := &hold{c: c, wire: c.cfg.lockOf(h.key), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
+	held.b = ballot.Adopt(held.owner, make([]ballot.Voter, len(c.members)), c.cfg.ballotTerms(h.terms.ttl), int64(h.token))
 	now := time.Now()
 	// What a majority is about to confirm, and no more: a renewal only lengthens. Nobody has the lease
 	// before that.
 	until := now.Add(clock.Validity(h.terms.ttl, c.cfg.Drift))
-	l := newLease(ctx, a, result{Grant: ballot.Grant{Token: int64(h.token), Until: until}}, now)
+	l := newLease(ctx, held, result{Grant: ballot.Grant{Token: int64(h.token), Until: until}}, now)
 	r := c.keeper.renew(&renewal{items: []renewItem{{l: l, ttl: h.terms.ttl}}, manual: true, adopt: true, ctx: ctx}, now)
 	defer r.Free()
 	v, cause := r.Wait(ctx, c.cfg.MemberTimeout)

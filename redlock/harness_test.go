@@ -252,7 +252,7 @@ func counter(t testing.TB, s redistest.Server, name string) int64 {
 
 // has reports whether a lease has the vote of a member, by the member's own word.
 func has(s redistest.Server, l *Lease) bool {
-	v, err := s.Do(context.Background(), "HEXISTS", l.key, l.a.owner)
+	v, err := s.Do(context.Background(), "HEXISTS", l.key, l.hold.owner)
 	return err == nil && v == int64(1)
 }
 

@@ -1036,7 +1036,7 @@ func TestUserWithTheListedPermissionsCanShareLocks(t *testing.T) {
 		t.Cleanup(func() { _ = sub.Close() })
 		require.Positive(t, numsub(t, s, java[i].channel()))
 	}
-	_, err = doTagged(t.Context(), c.members[0], lease.a.wire.Raise(nil, lease.a.owner, int64(lease.Token())))
+	_, err = doTagged(t.Context(), c.members[0], lease.hold.wire.Raise(nil, lease.hold.owner, int64(lease.Token())))
 	require.NoError(t, err)
 	_, err = c.ForceUnlock(t.Context(), "app:k")
 	require.NoError(t, err)

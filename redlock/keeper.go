@@ -72,19 +72,19 @@ func (k *keeper) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var over []*LostError
-	var owed []*attempt
+	var owed []*hold
 	for {
 		now := time.Now()
 		for _, l := range k.takeDue(now) {
 			if err := l.over(l.lapsed()); err != nil {
-				over, owed = append(over, err), append(owed, l.a)
+				over, owed = append(over, err), append(owed, l.hold)
 			}
 		}
 		k.c.teller.tell(over...)
 		over = over[:0]
 		n := min(len(owed), releasesAtOnce)
-		for _, a := range owed[:n] {
-			a.release(true).Free()
+		for _, h := range owed[:n] {
+			h.release(true).Free()
 		}
 		if owed = owed[n:]; len(owed) > 0 {
 			continue
@@ -217,7 +217,7 @@ func (k *keeper) renewAll(due []*Lease, now time.Time) {
 		}
 	}
 	if k.c.perSlot { // a script's keys must be in one slot there
-		slices.SortStableFunc(batch, func(x, y renewItem) int { return cmp.Compare(x.l.a.wire.Bucket, y.l.a.wire.Bucket) })
+		slices.SortStableFunc(batch, func(x, y renewItem) int { return cmp.Compare(x.l.hold.wire.Bucket, y.l.hold.wire.Bucket) })
 	}
 	for len(batch) > 0 {
 		n := callSize(batch)
@@ -244,7 +244,7 @@ func callSize(batch []renewItem) int {
 // sameSlot is how many leases of the batch are in the slot of the first.
 func sameSlot(batch []renewItem) int {
 	for n := range batch {
-		if batch[n].l.a.wire.Bucket != batch[0].l.a.wire.Bucket {
+		if batch[n].l.hold.wire.Bucket != batch[0].l.hold.wire.Bucket {
 			return n
 		}
 	}
@@ -359,7 +359,7 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 	if l.clamp(now.Add(clock.Validity(ttl, k.c.cfg.Drift))) {
 		return nil
 	}
-	l.a.asks(ttl)
+	l.hold.asks(ttl)
 	n := &renewal{items: []renewItem{{l: l, ttl: ttl}}, manual: true, ctx: ctx}
 	r := k.renew(n, now)
 	defer r.Free()
@@ -413,9 +413,9 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
 		renewal.Lock(items[i].l.key)
 	}
 	for i := range items {
-		renewal.Lease(items[i].l.a.owner, items[i].ttl)
+		renewal.Lease(items[i].l.hold.owner, items[i].ttl)
 	}
-	command := renewal.Command(items[0].l.a.wire.Slot())
+	command := renewal.Command(items[0].l.hold.wire.Slot())
 	r := k.c.rounds.Start(k.c.members, quorum.Question{
 		Op: opExtend, Sent: now, To: quorum.All(len(k.c.members)), Need: k.c.need, Judge: n,
 		Command:  command,
@@ -450,7 +450,7 @@ func (n *renewal) requested(r *quorum.Round, c *member.Call) {
 	}
 	var lock LockName // of several: none
 	if len(n.items) == 1 {
-		lock = n.items[0].l.a.lock()
+		lock = n.items[0].l.hold.lock()
 	}
 	n.k.c.requested(n.ctx, lock, r, c)
 }
@@ -489,9 +489,9 @@ func (n *renewal) book(i, first int, words []member.Reply) {
 			ttl = it.ttl
 			end = n.end(ttl)
 		}
-		it.l.a.mu.Lock()
-		it.l.a.b.Renewed(i, words[j].Int == 1, end)
-		it.l.a.mu.Unlock()
+		it.l.hold.mu.Lock()
+		it.l.hold.b.Renewed(i, words[j].Int == 1, end)
+		it.l.hold.mu.Unlock()
 	}
 	if won|lost == 0 {
 		return
@@ -581,20 +581,20 @@ func (n *renewal) rejoin(j, i int) {
 		n.mu.Unlock()
 	}
 	to := quorum.Set(0).With(i)
-	a := l.a
+	h := l.hold
 	now := time.Now()
-	a.mu.Lock()
-	a.b.Submitted(i)
-	a.taking++
-	a.mu.Unlock()
+	h.mu.Lock()
+	h.b.Submitted(i)
+	h.taking++
+	h.mu.Unlock()
 	cmd := n.k.c.buffer()
-	command := a.wire.Rejoin(cmd, a.owner, ttl, int64(l.token))
+	command := h.wire.Rejoin(cmd, h.owner, ttl, int64(l.token))
 	n.k.c.rounds.Start(n.k.c.members, quorum.Question{
 		Op: opRejoin, Sent: now, To: to, Need: 1, Judge: rejoinJudge{n, j},
-		Command: command, Delivery: member.Delivery{Late: true, Ended: &a.ended},
+		Command: command, Delivery: member.Delivery{Late: true, Ended: &h.ended},
 	}).Free()
 	n.k.c.buffers.Put(cmd)
-	a.overtaken(i) // the lease may have ended since it was found alive
+	h.overtaken(i) // the lease may have ended since it was found alive
 }
 
 type rejoinJudge struct {
@@ -606,10 +606,10 @@ type rejoinJudge struct {
 // was sent.
 func (r rejoinJudge) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 	if r.n.k.c.trace.request != nil {
-		r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.a.lock(), round, c)
+		r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.hold.lock(), round, c)
 	}
 	took := c.Outcome == member.Answered && c.Reply.Int == 1
-	r.n.items[r.j].l.a.rejoined(c.Index, took || c.Outcome == member.Unknown)
+	r.n.items[r.j].l.hold.rejoined(c.Index, took || c.Outcome == member.Unknown)
 	yes := took && c.State.Gen == r.n.k.c.state(c.Index).Gen
 	if yes {
 		r.n.book(c.Index, r.j, []member.Reply{{Int: 1}})

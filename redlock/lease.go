@@ -20,14 +20,14 @@ import (
 // anybody else's, and Err says why. A lease that has ended never comes back. Safe for concurrent use.
 type Lease struct {
 	c       *Client
-	a       *attempt
+	hold    *hold // its votes at the members
 	key     string
 	token   uint64
 	as      string // owner for re-entry, or ""
 	granted time.Time
 	values  context.Context // the acquiring context: for its values, never for its end
 
-	of    *Lease      // not nil: this is one hold of that lease, Do's own
+	of    *Lease      // not nil: this is one user of that lease, Do's own
 	spent atomic.Bool // with of: it is unlocked
 
 	mu      sync.Mutex // guards the fields below; never held around a call to a member
@@ -35,7 +35,7 @@ type Lease struct {
 	limit   time.Time  // never renewed beyond: end of a fixed TTL, or MaxHold; zero: none
 	ttl     time.Duration
 	renewAt time.Time // zero: not to be renewed (any more)
-	holds   int       // Locks by the same owner that are still to be unlocked
+	users   int       // Locks by the same owner that are still to be unlocked
 	err     error     // why it ended
 	ended   time.Time // when it did; meaningful once err is set
 	ctx     context.Context
@@ -47,9 +47,9 @@ type Lease struct {
 	queued bool // to be renewed now
 }
 
-// hold makes a lease of a grant.
-func (a *attempt) hold(ctx context.Context, res result) (*Lease, error) {
-	l := newLease(ctx, a, res, time.Now())
+// lease makes a lease of a grant. If that fails, the attempt has released its hold.
+func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
+	l := newLease(ctx, &a.hold, res, time.Now())
 	l.as = a.terms.as
 	if clock.Until(l.until, time.Now()) <= 0 {
 		a.abandon()
@@ -66,15 +66,16 @@ func (a *attempt) hold(ctx context.Context, res result) (*Lease, error) {
 	return l, nil
 }
 
-func newLease(ctx context.Context, a *attempt, res result, now time.Time) *Lease {
-	t := a.terms
+// newLease makes a lease that nobody looks after yet.
+func newLease(ctx context.Context, h *hold, res result, now time.Time) *Lease {
+	t := h.terms
 	l := &Lease{
-		c: a.c, a: a, key: a.wire.Name, token: uint64(res.Token), granted: now,
-		values: ctx, until: res.Until, ttl: t.ttl, holds: 1, pos: -1,
+		c: h.c, hold: h, key: h.wire.Name, token: uint64(res.Token), granted: now,
+		values: ctx, until: res.Until, ttl: t.ttl, users: 1, pos: -1,
 	}
 	asked := t.ttl // what the votes in hand were granted for
 	if res.waited {
-		asked = a.b.Part()
+		asked = h.b.Part()
 	}
 	switch {
 	case t.renew:
@@ -90,12 +91,12 @@ func newLease(ctx context.Context, a *attempt, res result, now time.Time) *Lease
 	return l
 }
 
-// hold is a lease of the hold that Do has, where an owner may have several: unlocking it twice gives up one.
-func (l *Lease) hold() *Lease {
-	return &Lease{c: l.c, a: l.a, key: l.key, token: l.token, as: l.as, granted: l.granted, values: l.values, of: l, pos: -1}
+// user is the part that Do has in a lease, if an owner may have several. Unlocking it twice gives up one part.
+func (l *Lease) user() *Lease {
+	return &Lease{c: l.c, hold: l.hold, key: l.key, token: l.token, as: l.as, granted: l.granted, values: l.values, of: l, pos: -1}
 }
 
-// whole is the lease that l is, or is a hold of.
+// whole is the lease that l is, or is a user of.
 func (l *Lease) whole() *Lease {
 	if l.of != nil {
 		return l.of
@@ -140,9 +141,9 @@ func (l *Lease) validity() time.Time {
 // forgotten since the last renewal is still counted.
 func (l *Lease) Votes() int {
 	now := time.Now()
-	l.a.mu.Lock()
-	defer l.a.mu.Unlock()
-	return l.a.b.Votes(now)
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
+	return l.hold.b.Votes(now)
 }
 
 // Margin is the number of members that may forget the lease without another being able to get it:
@@ -259,7 +260,7 @@ func (l *Lease) expire() { l.lose(l.lapsed()) }
 func (l *Lease) lapsed() LostReason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.a.terms.renew && !l.limit.IsZero() && clock.Until(l.limit, l.until) <= clock.Drift(l.ttl, l.c.cfg.Drift) {
+	if l.hold.terms.renew && !l.limit.IsZero() && clock.Until(l.limit, l.until) <= clock.Drift(l.ttl, l.c.cfg.Drift) {
 		return LostMaxHold
 	}
 	return LostExpired
@@ -269,14 +270,14 @@ func (l *Lease) lapsed() LostReason {
 // Tracer, on a goroutine that holds up nobody else.
 func (l *Lease) lose(reason LostReason) {
 	if err := l.over(reason); err != nil {
-		l.a.release(true).Free()
+		l.hold.release(true).Free()
 		l.c.teller.tell(err)
 	}
 }
 
 // over ends the lease for its holder; the caller owes the rest. nil: it had ended before.
 func (l *Lease) over(reason LostReason) *LostError {
-	err := &LostError{Key: l.key, Kind: l.a.terms.kind, Token: l.token, Reason: reason, Until: l.validity()}
+	err := &LostError{Key: l.key, Kind: l.hold.terms.kind, Token: l.token, Reason: reason, Until: l.validity()}
 	if !l.end(err) {
 		return nil
 	}
@@ -302,34 +303,34 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx.Value(ownLease{l}) != nil { // it ends with the lease, that is, now
 		ctx = context.WithoutCancel(ctx)
 	}
-	switch inner, ended := l.unhold(); {
+	switch inner, ended := l.leave(); {
 	case inner:
 		return nil
 	case !ended:
 		return l.notHeld("unlock")
 	}
-	l.a.unlocking(ctx)
-	r := l.a.release(false)
+	l.hold.unlocking(ctx)
+	r := l.hold.release(false)
 	defer r.Free()
 	v, cause := r.Wait(ctx, l.c.cfg.MemberTimeout)
 	err := l.unlockError(v, r, cause)
 	if l.c.trace.release != nil {
-		l.c.trace.release.Released(Released{Key: l.key, Kind: l.a.terms.kind, Held: clock.Elapsed(l.granted, time.Now()), Err: err})
+		l.c.trace.release.Released(Released{Key: l.key, Kind: l.hold.terms.kind, Held: clock.Elapsed(l.granted, time.Now()), Err: err})
 	}
 	return err
 }
 
-// unhold gives up one hold. inner: it only undid a re-entry. ended: it was the last, and ended the lease. Neither: the
-// lease had ended. In one step, so that a re-entry comes before it or finds the lease ended.
-func (l *Lease) unhold() (inner, ended bool) {
+// leave gives up one user. inner: it only undid a re-entry. ended: it was the last, and ended the lease. Neither: the
+// lease had ended. All of that is one step, so that a re-entry comes before it or finds the lease ended.
+func (l *Lease) leave() (inner, ended bool) {
 	_ = l.Err() // ends it if its validity is over
 	l.mu.Lock()
 	switch {
 	case l.err != nil:
 		l.mu.Unlock()
 		return false, false
-	case l.holds > 1:
-		l.holds--
+	case l.users > 1:
+		l.users--
 		l.mu.Unlock()
 		return true, false
 	}
@@ -340,12 +341,12 @@ func (l *Lease) unhold() (inner, ended bool) {
 // unlockError judges a release by what the members said of it: done where a majority have nothing of ours
 // any more, and lost where more had nothing before than a majority can do without.
 func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) error {
-	l.a.mu.Lock()
-	disowned := l.a.b.Disowned()
-	l.a.mu.Unlock()
+	l.hold.mu.Lock()
+	disowned := l.hold.b.Disowned()
+	l.hold.mu.Unlock()
 	switch {
 	case disowned > len(l.c.members)-l.c.need:
-		return &LostError{Key: l.key, Kind: l.a.terms.kind, Token: l.token, Reason: LostRefused, Until: l.validity()}
+		return &LostError{Key: l.key, Kind: l.hold.terms.kind, Token: l.token, Reason: LostRefused, Until: l.validity()}
 	case v == quorum.Won:
 		return nil
 	}
@@ -362,7 +363,7 @@ func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) erro
 	return &QuorumError{Failure: q, kind: ErrInDoubt, cause: cause}
 }
 
-// givenUp is the error where a hold is used that was unlocked: what is left of the lease is others'.
+// givenUp is the error when a user of a lease goes on with it after its Unlock: the rest of the lease is others'.
 func (l *Lease) givenUp(op string) error {
 	return &keyError{op: op, key: l.key, err: ErrNotHeld, cause: ErrReleased}
 }
@@ -406,7 +407,7 @@ func (l *Lease) clamp(until time.Time) bool {
 	l.mu.Lock()
 	shorter := clock.Until(until, l.until) < 0
 	if shorter {
-		if l.a.terms.renew { // goes on being renewed: before the new end
+		if l.hold.terms.renew { // goes on being renewed: before the new end
 			now := time.Now()
 			l.renewAt = sooner(l.renewAt, now.Add(clock.Until(until, now)/3))
 		} else {
@@ -430,7 +431,7 @@ func (l *Lease) renewed(until time.Time, sent time.Time, ttl time.Duration, manu
 		_ = l.Err()
 		return false
 	}
-	if manual && !l.a.terms.renew {
+	if manual && !l.hold.terms.renew {
 		l.limit = sent.Add(ttl)
 	}
 	if !l.limit.IsZero() {
@@ -440,7 +441,7 @@ func (l *Lease) renewed(until time.Time, sent time.Time, ttl time.Duration, manu
 		l.until = until
 	}
 	switch {
-	case !l.a.terms.renew, !l.limit.IsZero() && clock.Until(l.limit, sent) <= ttl:
+	case !l.hold.terms.renew, !l.limit.IsZero() && clock.Until(l.limit, sent) <= ttl:
 		l.renewAt = time.Time{} // this was the last
 	default:
 		l.renewAt = sent.Add(ttl / 3)
@@ -471,7 +472,7 @@ func (o *owners) again(m *Mutex) *Lease {
 	if l.err != nil {
 		return nil
 	}
-	l.holds++
+	l.users++
 	return l
 }
 

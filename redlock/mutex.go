@@ -69,7 +69,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Leas
 		return err
 	}
 	if m.as != "" {
-		lease = lease.hold()
+		lease = lease.user()
 	}
 	held, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })

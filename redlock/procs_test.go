@@ -49,8 +49,8 @@ type orders struct {
 
 // report is what a child says.
 type report struct {
-	Ready    bool   `json:",omitempty"`
-	Holds    []hold `json:",omitempty"`
+	Ready    bool     `json:",omitempty"`
+	Holds    []tenure `json:",omitempty"`
 	Errors   []string
 	Rejected int   // writes that the storage refused, from holders whose lease had ended
 	Wait     int64 // longest Lock, ns
@@ -105,7 +105,7 @@ func TestChildProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = out.Encode(report{Holds: []hold{{Who: o.Who, Key: o.Key, Token: lease.Token(), From: machineNow(), To: machine(lease.ValidUntil())}}})
+		_ = out.Encode(report{Holds: []tenure{{Who: o.Who, Key: o.Key, Token: lease.Token(), From: machineNow(), To: machine(lease.ValidUntil())}}})
 		select {} // until killed
 	}
 	_ = out.Encode(o.contend(c))
@@ -148,7 +148,7 @@ func (o *orders) contend(c *Client) (r report) {
 		case !accepted:
 			r.Rejected++
 		}
-		r.Holds = append(r.Holds, hold{o.Who, o.Key, lease.Token(), from, to})
+		r.Holds = append(r.Holds, tenure{o.Who, o.Key, lease.Token(), from, to})
 		if err := lease.Unlock(context.Background()); err != nil {
 			failed(err)
 		}

@@ -16,9 +16,9 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 )
 
-// hold is one tenure of a lock as its holder believed in it: from the return of Lock to the call of
+// tenure is that of a lock as its holder believed in it: from the return of Lock to the call of
 // Unlock, or to the end of validity where that came first. From and To are ns on one clock.
-type hold struct {
+type tenure struct {
 	Who   int    `json:"who"`
 	Key   string `json:"key"`
 	Token uint64 `json:"token"`
@@ -31,7 +31,7 @@ type history struct {
 	clock func(time.Time) int64
 
 	mu    sync.Mutex
-	holds []hold
+	holds []tenure
 }
 
 // newHistory books on this process' clock. Its tenures have nothing to do with another history's.
@@ -51,11 +51,11 @@ func (h *history) tenure(ctx context.Context, c *Client, who int, key string, wo
 	from := time.Now()
 	work(lease)
 	to := sooner(time.Now(), lease.ValidUntil())
-	h.add(hold{who, key, lease.Token(), h.clock(from), h.clock(to)})
+	h.add(tenure{who, key, lease.Token(), h.clock(from), h.clock(to)})
 	return lease.Unlock(context.WithoutCancel(ctx))
 }
 
-func (h *history) add(all ...hold) {
+func (h *history) add(all ...tenure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.holds = append(h.holds, all...)
@@ -73,7 +73,7 @@ func (h *history) broken() (all []string) {
 	h.mu.Lock()
 	holds := slices.Clone(h.holds)
 	h.mu.Unlock()
-	slices.SortStableFunc(holds, func(x, y hold) int {
+	slices.SortStableFunc(holds, func(x, y tenure) int {
 		return cmp.Or(cmp.Compare(x.Key, y.Key), cmp.Compare(x.From, y.From))
 	})
 	type grant struct {
@@ -81,7 +81,7 @@ func (h *history) broken() (all []string) {
 		token uint64
 	}
 	seen := map[grant]bool{}
-	var last hold // of the key, with the latest end
+	var last tenure // of the key, with the latest end
 	for _, x := range holds {
 		if g := (grant{x.Key, x.Token}); seen[g] {
 			all = append(all, fmt.Sprintf("token given out twice: %+v", x))
@@ -129,7 +129,7 @@ func (h *history) handOvers() (gaps []time.Duration) {
 	h.mu.Lock()
 	holds := slices.Clone(h.holds)
 	h.mu.Unlock()
-	slices.SortFunc(holds, func(x, y hold) int { return cmp.Compare(x.From, y.From) })
+	slices.SortFunc(holds, func(x, y tenure) int { return cmp.Compare(x.From, y.From) })
 	for i := 1; i < len(holds); i++ {
 		if x, y := holds[i-1], holds[i]; x.Who != y.Who && x.Key == y.Key {
 			gaps = append(gaps, time.Duration(y.From-x.To))
@@ -160,18 +160,18 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 }
 
 func TestHistoryFindsWhatMustNeverBe(t *testing.T) {
-	good := []hold{{0, "k", 1, 0, 10}, {1, "k", 2, 10, 20}, {0, "other", 2, 5, 15}, {2, "k", 4, 21, 30}, {3, "k", 3, 25, 25}}
+	good := []tenure{{0, "k", 1, 0, 10}, {1, "k", 2, 10, 20}, {0, "other", 2, 5, 15}, {2, "k", 4, 21, 30}, {3, "k", 3, 25, 25}}
 	for _, c := range []struct {
 		name string
-		add  []hold
+		add  []tenure
 		want string
 	}{
 		{"nothing wrong", nil, ""},
-		{"overlap", []hold{{0, "k", 5, 29, 40}}, "two at once"},
-		{"overlap with a long one", []hold{{0, "k", 5, 31, 90}, {1, "k", 6, 90, 95}, {1, "k", 7, 89, 91}}, "two at once"},
-		{"falling token", []hold{{0, "k", 3, 40, 50}}, "no greater token"},
-		{"same token", []hold{{0, "k", 4, 40, 50}}, "given out twice"},
-		{"same token, never believed in", []hold{{0, "k", 4, 40, 40}}, "given out twice"},
+		{"overlap", []tenure{{0, "k", 5, 29, 40}}, "two at once"},
+		{"overlap with a long one", []tenure{{0, "k", 5, 31, 90}, {1, "k", 6, 90, 95}, {1, "k", 7, 89, 91}}, "two at once"},
+		{"falling token", []tenure{{0, "k", 3, 40, 50}}, "no greater token"},
+		{"same token", []tenure{{0, "k", 4, 40, 50}}, "given out twice"},
+		{"same token, never believed in", []tenure{{0, "k", 4, 40, 40}}, "given out twice"},
 	} {
 		h := newHistory()
 		h.add(good...)

@@ -365,8 +365,8 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	// What a running client seldom needs.
 	c, k := clients[0], script.Exclusive("app:held")
 	for _, cmd := range []member.Command{
-		k.Raise(nil, lease.a.owner, int64(lease.Token())),
-		k.Rejoin(nil, lease.a.owner, time.Second, int64(lease.Token())),
+		k.Raise(nil, lease.hold.owner, int64(lease.Token())),
+		k.Rejoin(nil, lease.hold.owner, time.Second, int64(lease.Token())),
 		k.Yield(nil, "x:1", 1, time.Second, time.Second),
 	} {
 		_, err := doTagged(t.Context(), c.members[1], cmd)

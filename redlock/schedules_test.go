@@ -361,7 +361,7 @@ func (s *search) client(w *schedWorld, c int) *schedClientState {
 // attempt is the client's attempt, for one event.
 func (s *search) attempt(c int) *attempt {
 	cl := &s.w.c[c]
-	a := &attempt{c: s.stubs[c], wire: script.Exclusive("k"), terms: s.terms(), owner: cl.name, n: uint64(cl.attempt), b: cl.b}
+	a := &attempt{hold: hold{c: s.stubs[c], wire: script.Exclusive("k"), terms: s.terms(), owner: cl.name, n: uint64(cl.attempt), b: cl.b}}
 	a.ended.Store(cl.phase == schedIdle || cl.phase == schedDone)
 	return a
 }
@@ -822,14 +822,14 @@ func (s *search) next(c int) (st ballot.Step, skip bool) {
 	return st, false
 }
 
-// win is what follows a win: attempt.hold.
+// win is what follows a win: attempt.lease.
 func (s *search) win(c int, a *attempt, st ballot.Step) {
 	cl := &s.w.c[c]
 	token := st.Grant.Token
 	if st.Grant.Raised {
 		s.count("won with a second round")
 	}
-	l, err := a.hold(context.Background(), result{Grant: st.Grant, waited: a.b.Waited()})
+	l, err := a.lease(context.Background(), result{Grant: st.Grant, waited: a.b.Waited()})
 	s.stubs[c].keeper.leases = nil
 	cl.b = a.b
 	if err != nil {
@@ -912,15 +912,15 @@ func (s *search) lease(c int) *Lease {
 	a := s.attempt(c)
 	s.stubs[c].keeper.leases = nil
 	return &Lease{
-		c: s.stubs[c], a: a, key: "k", token: uint64(cl.token), until: cl.until, limit: cl.limit, renewAt: cl.renewAt,
-		ttl: s.cfg.TTL, holds: 1, pos: -1, granted: s.now, values: context.Background(),
+		c: s.stubs[c], hold: &a.hold, key: "k", token: uint64(cl.token), until: cl.until, limit: cl.limit, renewAt: cl.renewAt,
+		ttl: s.cfg.TTL, users: 1, pos: -1, granted: s.now, values: context.Background(),
 	}
 }
 
 // keep stores a lease after an event.
 func (s *search) keep(c int, l *Lease) {
 	cl := &s.w.c[c]
-	cl.b = l.a.b
+	cl.b = l.hold.b
 	if l.err != nil {
 		s.say("  the lease of %s has ended: %v", name(c), l.err)
 		s.over(c)

@@ -16,7 +16,7 @@ func (c *Client) Stats() map[Kind]Stats {
 	all := map[Kind]Stats{KindMutex: {}}
 	c.keeper.mu.Lock()
 	for _, due := range c.keeper.leases {
-		kind := due.l.a.terms.kind
+		kind := due.l.hold.terms.kind
 		s := all[kind]
 		if s.Held++; s.Oldest.IsZero() || due.l.granted.Before(s.Oldest) {
 			s.Oldest = due.l.granted

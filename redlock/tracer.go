@@ -73,7 +73,7 @@ type Renewed struct {
 }
 
 func (l *Lease) renewal(ok bool, validity time.Duration) Renewed {
-	return Renewed{Key: l.key, Kind: l.a.terms.kind, OK: ok, Validity: validity}
+	return Renewed{Key: l.key, Kind: l.hold.terms.kind, OK: ok, Validity: validity}
 }
 
 // RenewalTracer receives the rounds in which the client renews leases by itself. A round sends one
@@ -176,7 +176,7 @@ const (
 	WokenByMember WakeReason = "member" // a member can be asked that could not be asked before
 )
 
-// traced is where the requests of an attempt belong.
+// traced is where the requests about a hold belong.
 type traced struct{ acquire, unlock context.Context }
 
 // requested tells of a request that has ended.
@@ -196,45 +196,45 @@ func (c *Client) requested(ctx context.Context, lock LockName, r *quorum.Round, 
 	})
 }
 
-func (a *attempt) lock() LockName { return LockName{Kind: a.terms.kind, Key: a.wire.Name} }
+func (h *hold) lock() LockName { return LockName{Kind: h.terms.kind, Key: h.wire.Name} }
 
-// requested is that of an attempt.
-func (a *attempt) requested(r *quorum.Round, call *member.Call) {
+// requested tells of a request about the hold.
+func (h *hold) requested(r *quorum.Round, call *member.Call) {
 	var ctx context.Context
-	a.mu.Lock()
-	if t := a.traced; t != nil {
+	h.mu.Lock()
+	if t := h.traced; t != nil {
 		if ctx = t.acquire; r.Op == opRelease && t.unlock != nil {
 			ctx = t.unlock
 		}
 	}
-	a.mu.Unlock()
-	a.c.requested(ctx, a.lock(), r, call)
+	h.mu.Unlock()
+	h.c.requested(ctx, h.lock(), r, call)
 }
 
 // unlocking makes ctx the one that the release belongs to.
-func (a *attempt) unlocking(ctx context.Context) {
-	if a.c.trace.request == nil {
+func (h *hold) unlocking(ctx context.Context) {
+	if h.c.trace.request == nil {
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.traced == nil { // adopted
-		a.traced = &traced{acquire: ctx}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.traced == nil { // adopted
+		h.traced = &traced{acquire: ctx}
 	}
-	a.traced.unlock = ctx
+	h.traced.unlock = ctx
 }
 
-// woken tells what moves the attempt.
-func (a *attempt) woken(by WakeReason) {
-	t := a.c.trace.wake
+// woken tells what moves the attempt that gathers the hold.
+func (h *hold) woken(by WakeReason) {
+	t := h.c.trace.wake
 	if t == nil || by == "" {
 		return
 	}
 	ctx := context.Background()
-	if a.traced != nil {
-		ctx = a.traced.acquire
+	if h.traced != nil {
+		ctx = h.traced.acquire
 	}
-	t.Woken(ctx, Wake{Key: a.wire.Name, Kind: a.terms.kind, By: by})
+	t.Woken(ctx, Wake{Key: h.wire.Name, Kind: h.terms.kind, By: by})
 }
 
 // renewalTrace is what a round of renewals collects for its tracer. Guarded by renewal.mu.
@@ -255,12 +255,12 @@ func (n *renewal) traced(t RenewalTracer) {
 		for i := range n.items {
 			l := n.items[i].l
 			ctx := context.Background()
-			l.a.mu.Lock()
-			if l.a.traced != nil {
-				ctx = l.a.traced.acquire
+			l.hold.mu.Lock()
+			if l.hold.traced != nil {
+				ctx = l.hold.traced.acquire
 			}
-			l.a.mu.Unlock()
-			if !yield(l.a.lock(), ctx) {
+			l.hold.mu.Unlock()
+			if !yield(l.hold.lock(), ctx) {
 				return
 			}
 		}

@@ -1,0 +1,310 @@
+package redlock
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// hold is what one owner has at the members: votes, places in queues, and the release that it owes for them. An attempt
+// gathers it. If the attempt wins, its lease keeps the hold; if it fails, it releases the hold. Adopt makes a hold
+// without an attempt.
+//
+// Its mutex guards the ballot. It is never held around Submit, because a member may answer inside it.
+type hold struct {
+	c     *Client
+	wire  script.Lock
+	terms terms
+	owner string      // whoever knows it can release the hold: it is never logged
+	n     uint64      // the number in owner, by which pushes find the hold; 0 if it was adopted
+	ended atomic.Bool // the release has begun: see member.Delivery.Ended
+
+	traced *traced // nil without a Tracer
+
+	mu       sync.Mutex
+	b        ballot.Ballot // the votes at each member, and how they were obtained
+	wake     chan struct{} // capacity 1: something was heard; nil: no attempt waits for that
+	longest  time.Duration // the longest TTL that a member was asked for
+	taking   int           // rejoins without an answer
+	released bool          // the release has been submitted
+	handed   bool          // there will be none: see handOff
+	left     bool          // Close need not wait for it any more
+	behind   quorum.Set    // members to be released once more then
+}
+
+// ask submits one question about the hold to some members.
+func (h *hold) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, encode func(*[]byte) member.Command, late bool) *quorum.Round {
+	cmd := h.c.buffer()
+	command := encode(cmd)
+	r := h.c.rounds.Start(h.c.members, quorum.Question{
+		Op: op, Sent: sent, TTL: ttl, To: to, Need: h.b.Need(), Judge: h,
+		Command: command, Delivery: member.Delivery{Late: late, Ended: &h.ended},
+	})
+	h.c.buffers.Put(cmd)
+	return r
+}
+
+// raise lifts the counters of members to the token.
+func (h *hold) raise(to quorum.Set, token int64, now time.Time, late bool) *quorum.Round {
+	return h.ask(opRaise, to, now, 0, func(b *[]byte) member.Command { return h.wire.Raise(b, h.owner, token) }, late)
+}
+
+// raiseLate brings a member whose vote came after the decision, and lies below the token, back into step. Nobody
+// waits for it.
+func (h *hold) raiseLate(i int, token int64) {
+	h.mu.Lock()
+	h.b.Submitted(i)
+	h.mu.Unlock()
+	h.raise(quorum.Set(0).With(i), token, time.Now(), true).Free()
+}
+
+// Judge books an answer, on the goroutine that read it.
+func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
+	i := c.Index
+	ans := decode(r, c, h.c.stateOf(i, h.wire.Slot()))
+	late, token := false, int64(0)
+	h.mu.Lock()
+	switch r.Op {
+	case opAcquire, opWait:
+		v = h.b.Answered(i, ans, r.TTL)
+		token, late = h.b.Late(i)
+	case opYield:
+		v = h.b.YieldAnswered(i, ans)
+	case opRaise:
+		v = h.b.RaiseAnswered(i, ans)
+	case opRelease:
+		if c.Interrupted && ans.Outcome == member.Answered {
+			ans.N = 1 // it is only stopped where it has freed the vote and is to hand it over
+		}
+		v = ballot.VoteOf(c.Outcome, h.b.ReleaseAnswered(i, ans))
+	}
+	wake := h.wake
+	orphaned := h.handed && mayHaveLeft(r.Op, &ans)
+	h.mu.Unlock()
+	if orphaned {
+		h.orphaned(i)
+	}
+	h.leave()
+	if ans.N < 0 && (r.Op == opAcquire || r.Op == opWait) {
+		h.c.contended(h.wire.Name, ans.At)
+	}
+	if late && !h.ended.Load() {
+		h.raiseLate(i, token)
+	}
+	signal(wake)
+	if h.c.trace.request != nil {
+		h.requested(r, c)
+	}
+	return v
+}
+
+// mayHaveLeft reports whether a call has left a vote or a place in the queue at the member, or may have.
+func mayHaveLeft(op string, ans *ballot.Answer) bool {
+	switch {
+	case op != opAcquire && op != opWait:
+		return false
+	case ans.Outcome == member.Answered:
+		return op == opWait || ans.N > 0
+	}
+	return ans.Outcome == member.Unknown
+}
+
+// decode is what a member answered, as the ballot takes it.
+func decode(r *quorum.Round, c *member.Call, now member.State) ballot.Answer {
+	a := ballot.Answer{Outcome: c.Outcome, Err: c.Err, Sent: r.Sent, At: c.At, From: c.State, Now: now}
+	if c.Outcome != member.Answered {
+		return a
+	}
+	said, ok := script.ReadAnswer(&c.Reply)
+	if !ok {
+		a.Outcome, a.Err = member.Refused, errReply
+		return a
+	}
+	a.N, a.Server, a.Next = said.N, said.Server, said.Next
+	return a
+}
+
+var errReply = errors.New("reply of an unexpected shape")
+
+// hear takes a push for the owner.
+func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
+	if h.ended.Load() {
+		return // the release that ended it stands behind the grant and frees it
+	}
+	counts := false
+	h.mu.Lock()
+	switch {
+	case p.Grant:
+		counts = h.b.Pushed(i, ballot.Push{Token: p.Token, Server: p.Server, Next: p.Other, TTL: p.TTL}, st, at)
+	case p.Gone:
+		h.b.Withdrawn(p.Other)
+	default:
+		h.b.Announced(i, p.Other)
+	}
+	token, late := h.b.Late(i)
+	wake := h.wake
+	h.mu.Unlock()
+	if !p.Grant && !p.Gone {
+		h.c.contended(h.wire.Name, at)
+	}
+	if late {
+		h.raiseLate(i, token)
+	}
+	signal(wake)
+	if counts {
+		h.woken(WokenByGrant)
+	}
+}
+
+// release frees every vote and every place in line, at all members that a write may have reached, in order behind that
+// write: docs/protocol.md, "Lost". It belongs to the client and not to any caller, so no context ends it. late says that
+// the goroutine must not write to a socket. The caller frees the round.
+func (h *hold) release(late bool) *quorum.Round {
+	h.ended.Store(true)
+	h.mu.Lock()
+	to := h.b.Owed()
+	h.wake = nil
+	h.mu.Unlock()
+	r := h.submitRelease(to, late)
+	h.mu.Lock()
+	h.released = true
+	again := h.behind
+	h.mu.Unlock()
+	if again != 0 {
+		h.submitRelease(again, late).Free()
+	}
+	h.c.holds.remove(h)
+	h.leave()
+	return r
+}
+
+// leave tells Close when nothing about the hold is left to be submitted. If its lease was handed off, that is when every
+// call is answered that may take a vote; otherwise it is when the release has been submitted.
+func (h *hold) leave() {
+	h.mu.Lock()
+	leave := !h.left && (h.released || h.handed && h.taking+h.b.Taking() == 0)
+	h.left = h.left || leave
+	h.mu.Unlock()
+	if leave {
+		h.c.alive.leave()
+	}
+}
+
+// handOff leaves the votes to the client that adopts the lease. That client releases them, on another connection than
+// that of the calls which are still under way here: see orphaned.
+func (h *hold) handOff() {
+	h.c.holds.remove(h)
+	h.mu.Lock()
+	h.handed = true
+	h.mu.Unlock()
+	h.leave()
+}
+
+// rejoined books the answer to a rejoin, by which the member may have taken the lease back.
+func (h *hold) rejoined(i int, mayHave bool) {
+	h.mu.Lock()
+	h.taking--
+	orphaned := h.handed && mayHave
+	h.mu.Unlock()
+	if orphaned {
+		h.orphaned(i)
+	}
+	h.leave()
+}
+
+// orphaned is called when member i has, or may have, given a vote or a place in its queue after the lease was handed off.
+// If a majority no longer has the lease, then its release has been at the member before that, which is nobody's then. (A
+// lease that a majority does not have never comes back, so that nobody can be hurt; while a majority has it, its release
+// is still to come.)
+func (h *hold) orphaned(i int) {
+	if !h.c.alive.enter() {
+		return
+	}
+	cmd := h.c.buffer()
+	command := h.wire.Extend(cmd, h.owner, time.Millisecond) // which lengthens nothing
+	h.c.rounds.Start(h.c.members, quorum.Question{
+		Op: opExtend, Sent: time.Now(), To: quorum.All(len(h.c.members)), Need: h.b.Need(),
+		Judge:   &orphan{h: h, at: i, open: len(h.c.members)},
+		Command: command, Delivery: member.Delivery{Late: true},
+	}).Free()
+	h.c.buffers.Put(cmd)
+}
+
+// orphan counts who still has a lease that was handed off.
+type orphan struct {
+	h  *hold
+	at int // the member with a vote, or a place, that may be nobody's
+
+	mu   sync.Mutex
+	open int
+	gone int
+}
+
+// Judge implements quorum.Judge.
+func (o *orphan) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
+	gone := c.Outcome == member.Answered && len(c.Reply.Elems) == 1 && c.Reply.Elems[0].Int == 0
+	o.mu.Lock()
+	o.open--
+	if gone {
+		o.gone++
+	}
+	release, last := gone && o.gone == o.h.b.Need(), o.open == 0
+	o.mu.Unlock()
+	if release {
+		o.h.submitRelease(quorum.Set(0).With(o.at), true).Free()
+	}
+	if last {
+		o.h.c.alive.leave()
+	}
+	return ballot.VoteOf(c.Outcome, gone)
+}
+
+// asks notes the TTL of a request.
+func (h *hold) asks(ttl time.Duration) {
+	h.mu.Lock()
+	h.longest = max(h.longest, ttl)
+	h.mu.Unlock()
+}
+
+// overtaken is called after a call that may take a vote was submitted to member i. If the hold had ended by then, its
+// release may stand before that call, and the member is released once more, behind it. That release never comes before
+// the first one, whose answers tell whether the lease was held.
+func (h *hold) overtaken(i int) {
+	if !h.ended.Load() {
+		return
+	}
+	h.mu.Lock()
+	released := h.released
+	if !released {
+		h.behind = h.behind.With(i) // release sees to it
+	}
+	h.mu.Unlock()
+	if released {
+		h.submitRelease(quorum.Set(0).With(i), true).Free()
+	}
+}
+
+func (h *hold) submitRelease(to quorum.Set, late bool) *quorum.Round {
+	h.mu.Lock()
+	hint, longest := h.b.Hint(), max(h.longest, h.c.cfg.Entry)
+	h.mu.Unlock()
+	cmd := h.c.buffer()
+	command := h.wire.Release(cmd, h.owner, hint)
+	now := time.Now()
+	r := h.c.rounds.Start(h.c.members, quorum.Question{
+		Op: opRelease, Sent: now, To: to, Need: h.b.Need(), Judge: h,
+		Command:  command,
+		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
+	})
+	h.c.buffers.Put(cmd)
+	return r
+}
+
+// abandon is a release that nobody waits for.
+func (h *hold) abandon() { h.release(false).Free() }
