@@ -63,7 +63,7 @@ type Waiter struct {
 //
 // Errors: ErrClosed, ErrInput.
 func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) {
-	if err := c.Mutex(name).check("inspect", ctx); err != nil {
+	if err := c.check(ctx, "inspect", name, c.cfg.TTL); err != nil {
 		return nil, err
 	}
 	k := c.cfg.lockOf(name)
@@ -191,7 +191,7 @@ func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed i
 
 // force takes the lock from the owner with this hash; "": from whoever holds it.
 func (c *Client) force(ctx context.Context, name, owner string) (freed int, err error) {
-	if err := c.Mutex(name).check("force unlock", ctx); err != nil {
+	if err := c.check(ctx, "force unlock", name, c.cfg.TTL); err != nil {
 		return 0, err
 	}
 	k := c.cfg.lockOf(name)

@@ -23,12 +23,6 @@ const (
 	opRejoin  = "rejoin"
 )
 
-// What a caller asks for, as errors name it.
-const (
-	opLock    = "lock"
-	opTryLock = "try lock"
-)
-
 // attempt is one try to get one lock, under an owner name of its own that is never used again. It does what its ballot
 // says: it submits, sleeps, and books. What it gets is its hold, which outlives it as the hold of a lease.
 type attempt struct {
@@ -41,7 +35,8 @@ type attempt struct {
 	deaf  func()        // with ear: ends a subscription; nil: there is none
 }
 
-// newAttempt: in is the context of the acquisition for the tracer, nil without one. nil: the client is closed.
+// newAttempt makes an attempt, and has pushes find it. in is the context of the acquisition for the tracer, nil without
+// one. It returns nil if the client is closed.
 func (c *Client) newAttempt(k script.Lock, t terms, past ballot.Past, in context.Context) *attempt {
 	if !c.alive.enter() {
 		return nil
@@ -49,7 +44,7 @@ func (c *Client) newAttempt(k script.Lock, t terms, past ballot.Past, in context
 	n := c.number()
 	a, voters := newAttempt(len(c.members))
 	a.c, a.wire, a.terms, a.owner, a.n, a.longest = c, k, t, script.OwnerOf(c.uuid, n), n, t.ttl
-	a.b = ballot.New(a.owner, voters, c.cfg.ballotTerms(t.ttl), past)
+	a.b = ballot.New(a.owner, voters, c.cfg.ballotTerms(&t), past)
 	if in != nil {
 		a.traced = &traced{acquire: in}
 	}
@@ -58,9 +53,9 @@ func (c *Client) newAttempt(k script.Lock, t terms, past ballot.Past, in context
 }
 
 // ballotTerms are what a ballot is to know of the configuration.
-func (c *Config) ballotTerms(ttl time.Duration) ballot.Terms {
+func (c *Config) ballotTerms(t *terms) ballot.Terms {
 	return ballot.Terms{
-		TTL: ttl, Entry: c.Entry, Drift: c.Drift, Timeout: c.MemberTimeout, GiveUp: c.NoQuorumAfter, Shared: c.Interop,
+		Rules: t.kind.rules, TTL: t.ttl, Entry: c.Entry, Drift: c.Drift, Timeout: c.MemberTimeout, GiveUp: c.NoQuorumAfter, Shared: c.Interop,
 	}
 }
 
@@ -87,35 +82,6 @@ func newAttempt(members int) (*attempt, []ballot.Voter) {
 		return &x.attempt, x.voters[:]
 	}
 	return new(attempt), make([]ballot.Voter, members)
-}
-
-// result is a grant and how it was obtained.
-type result struct {
-	ballot.Grant
-	waited bool
-}
-
-// obtain makes one attempt after the other, until one has the lock or none can have it.
-func (c *Client) obtain(ctx, in context.Context, op, name string, t terms, past ballot.Past) (*Lease, result, error) {
-	k := c.cfg.lockOf(name)
-	for {
-		a := c.newAttempt(k, t, past, in)
-		if a == nil {
-			return nil, result{}, &keyError{op: op, key: name, err: ErrClosed}
-		}
-		s, err := a.run(ctx)
-		next, waited := a.past()
-		res := result{Grant: s.Grant, waited: waited && s.Do != ballot.Listen}
-		if err == nil {
-			l, err := a.lease(ctx, res)
-			return l, res, err
-		}
-		a.abandon()
-		if s.Do != ballot.Again || ctx.Err() != nil {
-			return nil, res, err
-		}
-		past = next
-	}
 }
 
 // past is what the attempt leaves to another one, and whether it has waited. Answers may still come to it.

@@ -84,7 +84,7 @@ func BenchmarkRenewalIsBooked(b *testing.B) {
 				if i%perCall == 0 {
 					batches = append(batches, nil)
 				}
-				a := c.newAttempt(c.cfg.lockOf(fmt.Sprintf("lease:%d", i)), terms{ttl: time.Hour, renew: true}, ballot.Past{}, nil)
+				a := c.newAttempt(c.cfg.lockOf(fmt.Sprintf("lease:%d", i)), terms{kind: &exclusive, ttl: time.Hour, renew: true}, ballot.Past{}, nil)
 				l := newLease(b.Context(), &a.hold, result{Grant: ballot.Grant{Token: int64(i) + 1, Until: time.Now().Add(time.Hour)}}, time.Now())
 				c.keeper.add(l)
 				last := &batches[len(batches)-1]

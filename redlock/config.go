@@ -224,7 +224,7 @@ type LockOption func(*terms)
 
 // terms are what a lock asks for.
 type terms struct {
-	kind    Kind
+	kind    *kind
 	ttl     time.Duration
 	renew   bool
 	maxHold time.Duration

@@ -341,7 +341,7 @@ func TestNoLockHasTheNameOfADerivedKey(t *testing.T) {
 		refused := func(p *peer, name, problem string) {
 			t.Helper()
 			owner := "A:1"
-			secret := Handoff{key: name, owner: &owner, token: 5, terms: terms{kind: KindMutex, ttl: time.Second}}.Secret()
+			secret := Handoff{key: name, owner: &owner, token: 5, terms: terms{kind: &exclusive, ttl: time.Second}}.Secret()
 			handoff, err := ParseHandoff(secret)
 			require.NoError(t, err)
 			for op, call := range map[string]func() error{

@@ -287,7 +287,7 @@ func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
 	now := time.Now()
 	for _, left := range []time.Duration{10 * time.Millisecond, 89 * time.Millisecond, 980 * time.Millisecond, 3 * time.Second} {
 		for _, renew := range []bool{true, false} {
-			a := c.newAttempt(c.cfg.lockOf("k"), terms{ttl: 30 * time.Second, renew: renew}, ballot.Past{}, nil)
+			a := c.newAttempt(c.cfg.lockOf("k"), terms{kind: &exclusive, ttl: 30 * time.Second, renew: renew}, ballot.Past{}, nil)
 			l := newLease(t.Context(), &a.hold, result{Grant: ballot.Grant{Token: 7, Until: now.Add(left)}, waited: true}, now)
 			require.Greater(t, left, l.renewAt.Sub(now), "an answer takes time")
 			for tries := 0; ; tries++ { // that are not confirmed
@@ -558,7 +558,7 @@ func TestReleaseIsOwedUntilTheLongestTTLThatWasAskedForIsOver(t *testing.T) {
 
 func TestHandoffIsShownByNoPrinterAndNoEncoder(t *testing.T) {
 	owner := "ABCDEFGHIJKLMNOPQRSTUVWXYZ:7"
-	h := Handoff{key: "k", owner: &owner, token: 5, terms: terms{kind: KindMutex, ttl: time.Second}}
+	h := Handoff{key: "k", owner: &owner, token: 5, terms: terms{kind: &exclusive, ttl: time.Second}}
 	type around struct {
 		H Handoff
 		h Handoff

@@ -80,7 +80,7 @@ func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 9, 9, 5)
-		a := p.newAttempt(p.cfg.lockOf("k"), terms{ttl: time.Second}, ballot.Past{}, t.Context())
+		a := p.newAttempt(p.cfg.lockOf("k"), terms{kind: &exclusive, ttl: time.Second}, ballot.Past{}, t.Context())
 		now := time.Now()
 		ask := a.next(now)
 		a.do(&ask, now)

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -41,7 +42,10 @@ type handoffWire struct {
 	Format int    `json:"v"`
 }
 
-const handoffPrefix = "redquorum1."
+const (
+	handoffPrefix = "redquorum1."
+	newestFormat  = 1 // of all kinds
+)
 
 // Secret encodes the handoff as one printable word, with the authority to release the lock. The zero Handoff has none.
 func (h Handoff) Secret() string {
@@ -49,7 +53,7 @@ func (h Handoff) Secret() string {
 		return ""
 	}
 	b, _ := json.Marshal(handoffWire{ // of strings, numbers and booleans: it cannot fail
-		Kind: h.terms.kind, Key: []byte(h.key), Owner: *h.owner, Token: h.token, Format: 1,
+		Kind: h.Kind(), Key: []byte(h.key), Owner: *h.owner, Token: h.token, Format: h.terms.kind.format,
 		TTL: script.Millis(h.terms.ttl), Renew: h.terms.renew, MaxMS: h.terms.maxHold.Milliseconds(),
 	})
 	return handoffPrefix + base64.RawURLEncoding.EncodeToString(b)
@@ -63,15 +67,16 @@ func ParseHandoff(secret string) (Handoff, error) {
 		return Handoff{}, badInput("handoff", "not a lease: it must begin with %q and be whole", handoffPrefix)
 	}
 	var w handoffWire
-	if json.Unmarshal(raw, &w) != nil || w.Format != 1 || len(w.Key) == 0 || w.Token == 0 ||
+	if json.Unmarshal(raw, &w) != nil || w.Format < 1 || w.Format > newestFormat || len(w.Key) == 0 || w.Token == 0 ||
 		w.TTL < 1 || w.TTL > int64(1<<40) || !strings.Contains(w.Owner, ":") {
 		return Handoff{}, badInput("handoff", "not a lease, or one of another version")
 	}
-	if w.Kind != KindMutex && w.Kind != "" {
+	k := kindOf(cmp.Or(w.Kind, KindMutex))
+	if k == nil || k.format != w.Format {
 		return Handoff{}, badInput("handoff", "a lease of a kind that this version does not know")
 	}
 	return Handoff{key: string(w.Key), owner: &w.Owner, token: w.Token, terms: terms{
-		kind: KindMutex, ttl: time.Duration(w.TTL) * time.Millisecond, renew: w.Renew, maxHold: time.Duration(w.MaxMS) * time.Millisecond,
+		kind: k, ttl: time.Duration(w.TTL) * time.Millisecond, renew: w.Renew, maxHold: time.Duration(w.MaxMS) * time.Millisecond,
 	}}, nil
 }
 
@@ -79,13 +84,18 @@ func ParseHandoff(secret string) (Handoff, error) {
 func (h Handoff) Key() string { return h.key }
 
 // Kind returns the kind of the lock, "" for the zero Handoff.
-func (h Handoff) Kind() Kind { return h.terms.kind }
+func (h Handoff) Kind() Kind {
+	if h.terms.kind == nil {
+		return ""
+	}
+	return h.terms.kind.name
+}
 
 // Token returns the fencing token.
 func (h Handoff) Token() uint64 { return h.token }
 
 func (h Handoff) String() string {
-	return fmt.Sprintf("lease %s (%s, token %d)", member.Quote(h.key), h.terms.kind, h.token)
+	return fmt.Sprintf("lease %s (%s, token %d)", member.Quote(h.key), h.Kind(), h.token)
 }
 
 // Format prints the same with every verb of fmt.
@@ -148,8 +158,8 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	if !c.alive.enter() {
 		return nil, &keyError{op: "adopt", key: h.key, err: ErrClosed}
 	}
-	held := &hold{c: c, wire: c.cfg.lockOf(h.key), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
-	held.b = ballot.Adopt(held.owner, make([]ballot.Voter, len(c.members)), c.cfg.ballotTerms(h.terms.ttl), int64(h.token))
+	held := &hold{c: c, wire: h.terms.kind.of(h.key, &c.cfg), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
+	held.b = ballot.Adopt(held.owner, make([]ballot.Voter, len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
 	now := time.Now()
 	// What a majority is about to confirm, and no more: a renewal only lengthens. Nobody has the lease
 	// before that.

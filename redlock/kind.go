@@ -1,5 +1,12 @@
 package redlock
 
+import (
+	"slices"
+
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
 // Kind names a kind of lock. Handoffs, inspections, events and metrics carry it, because one client
 // may use locks of several kinds. A client that reads an unknown kind refuses it.
 type Kind string
@@ -11,4 +18,47 @@ const KindMutex Kind = "mutex"
 type LockName struct {
 	Kind Kind
 	Key  string
+}
+
+// kind has the rules of one kind of lock. There is one table for each, and the engine asks the table: it never asks which
+// kind it has.
+type kind struct {
+	name Kind
+
+	// lock makes the keys and the calls of a lock: package script has them as a table. The scripts say what excludes
+	// what, the table also how a lease is renewed, and which calls a batch carries.
+	lock func(name string) script.Lock
+	// shared makes the same lock in the dialect that Redisson shares; nil: there is none.
+	shared func(name string) script.Lock
+	// rules say what a split comes to, and who succeeds.
+	rules *ballot.Rules
+	// width is how many callers of one client ask the members for one name at a time.
+	width int
+	// format is that of the handoffs. Each kind but the mutex has one above 1: see handoffWire.
+	format int
+}
+
+// exclusive is the kind of Client.Mutex.
+var exclusive = kind{
+	name: KindMutex, lock: script.Exclusive, shared: script.ExclusiveWithRedisson,
+	rules: &ballot.Exclusive, width: 1, format: 1,
+}
+
+// kinds are all that there are.
+var kinds = []*kind{&exclusive}
+
+// kindOf finds a kind by its name; nil: there is none of that name.
+func kindOf(name Kind) *kind {
+	if i := slices.IndexFunc(kinds, func(k *kind) bool { return k.name == name }); i >= 0 {
+		return kinds[i]
+	}
+	return nil
+}
+
+// of is the lock of a name, in the dialect of a configuration.
+func (k *kind) of(name string, c *Config) script.Lock {
+	if c.Interop && k.shared != nil {
+		return k.shared(name)
+	}
+	return k.lock(name)
 }

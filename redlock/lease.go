@@ -277,7 +277,7 @@ func (l *Lease) lose(reason LostReason) {
 
 // over ends the lease for its holder; the caller owes the rest. nil: it had ended before.
 func (l *Lease) over(reason LostReason) *LostError {
-	err := &LostError{Key: l.key, Kind: l.hold.terms.kind, Token: l.token, Reason: reason, Until: l.validity()}
+	err := &LostError{Key: l.key, Kind: l.hold.terms.kind.name, Token: l.token, Reason: reason, Until: l.validity()}
 	if !l.end(err) {
 		return nil
 	}
@@ -315,7 +315,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	v, cause := r.Wait(ctx, l.c.cfg.MemberTimeout)
 	err := l.unlockError(v, r, cause)
 	if l.c.trace.release != nil {
-		l.c.trace.release.Released(Released{Key: l.key, Kind: l.hold.terms.kind, Held: clock.Elapsed(l.granted, time.Now()), Err: err})
+		l.c.trace.release.Released(Released{Key: l.key, Kind: l.hold.terms.kind.name, Held: clock.Elapsed(l.granted, time.Now()), Err: err})
 	}
 	return err
 }
@@ -346,7 +346,7 @@ func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) erro
 	l.hold.mu.Unlock()
 	switch {
 	case disowned > len(l.c.members)-l.c.need:
-		return &LostError{Key: l.key, Kind: l.hold.terms.kind, Token: l.token, Reason: LostRefused, Until: l.validity()}
+		return &LostError{Key: l.key, Kind: l.hold.terms.kind.name, Token: l.token, Reason: LostRefused, Until: l.validity()}
 	case v == quorum.Won:
 		return nil
 	}
@@ -456,13 +456,13 @@ type owners struct {
 	m  map[[2]string]*Lease
 }
 
-// again counts a re-entry, if the mutex's owner holds the lock through this client.
-func (o *owners) again(m *Mutex) *Lease {
-	if m.as == "" {
+// again counts a re-entry, if an owner (As) holds the lock of a name through this client.
+func (o *owners) again(name, as string) *Lease {
+	if as == "" {
 		return nil
 	}
 	o.mu.Lock()
-	l := o.m[[2]string{m.name, m.as}]
+	l := o.m[[2]string{name, as}]
 	o.mu.Unlock()
 	if l == nil || l.Err() != nil {
 		return nil

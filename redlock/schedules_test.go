@@ -320,7 +320,7 @@ func newSearch(t *testing.T, bounds schedBounds, rules schedRules) *search {
 	return s
 }
 
-func (s *search) terms() terms { return terms{ttl: s.cfg.TTL, renew: s.bounds.renew} }
+func (s *search) terms() terms { return terms{kind: &exclusive, ttl: s.cfg.TTL, renew: s.bounds.renew} }
 
 func (s *search) initial() *schedWorld {
 	w := &schedWorld{}

@@ -13,10 +13,13 @@ type Stats struct {
 // call it every few seconds, as metrics do. Every kind of lock has an entry, even if the client has
 // no lock of it.
 func (c *Client) Stats() map[Kind]Stats {
-	all := map[Kind]Stats{KindMutex: {}}
+	all := make(map[Kind]Stats, len(kinds))
+	for _, k := range kinds {
+		all[k.name] = Stats{}
+	}
 	c.keeper.mu.Lock()
 	for _, due := range c.keeper.leases {
-		kind := due.l.hold.terms.kind
+		kind := due.l.hold.terms.kind.name
 		s := all[kind]
 		if s.Held++; s.Oldest.IsZero() || due.l.granted.Before(s.Oldest) {
 			s.Oldest = due.l.granted
@@ -26,9 +29,9 @@ func (c *Client) Stats() map[Kind]Stats {
 	c.keeper.mu.Unlock()
 	c.waiting.mu.Lock()
 	for a := range c.waiting.m {
-		s := all[a.terms.kind]
+		s := all[a.terms.kind.name]
 		s.Waiting++
-		all[a.terms.kind] = s
+		all[a.terms.kind.name] = s
 	}
 	c.waiting.mu.Unlock()
 	return all

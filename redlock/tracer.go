@@ -73,7 +73,7 @@ type Renewed struct {
 }
 
 func (l *Lease) renewal(ok bool, validity time.Duration) Renewed {
-	return Renewed{Key: l.key, Kind: l.hold.terms.kind, OK: ok, Validity: validity}
+	return Renewed{Key: l.key, Kind: l.hold.terms.kind.name, OK: ok, Validity: validity}
 }
 
 // RenewalTracer receives the rounds in which the client renews leases by itself. A round sends one
@@ -196,7 +196,7 @@ func (c *Client) requested(ctx context.Context, lock LockName, r *quorum.Round, 
 	})
 }
 
-func (h *hold) lock() LockName { return LockName{Kind: h.terms.kind, Key: h.wire.Name} }
+func (h *hold) lock() LockName { return LockName{Kind: h.terms.kind.name, Key: h.wire.Name} }
 
 // requested tells of a request about the hold.
 func (h *hold) requested(r *quorum.Round, call *member.Call) {
@@ -234,7 +234,7 @@ func (h *hold) woken(by WakeReason) {
 	if h.traced != nil {
 		ctx = h.traced.acquire
 	}
-	t.Woken(ctx, Wake{Key: h.wire.Name, Kind: h.terms.kind, By: by})
+	t.Woken(ctx, Wake{Key: h.wire.Name, Kind: h.terms.kind.name, By: by})
 }
 
 // renewalTrace is what a round of renewals collects for its tracer. Guarded by renewal.mu.

@@ -11,6 +11,7 @@ import (
 
 // Terms are what an attempt asks for, and the bounds that it keeps.
 type Terms struct {
+	Rules   *Rules        // of the kind of lock; nil: Exclusive
 	TTL     time.Duration // of a vote from acquire
 	Entry   time.Duration // lifetime of an entry in the queues
 	Drift   float64
@@ -135,6 +136,9 @@ const (
 // New begins an attempt under an owner of its own, with room for its members. past says how the
 // first attempt of a caller begins, or what the attempts before this one left.
 func New(owner string, voters []Voter, t Terms, past Past) Ballot {
+	if t.Rules == nil {
+		t.Rules = &Exclusive
+	}
 	b := Ballot{
 		owner: owner, need: member.Majority(len(voters)), m: voters, terms: t, part: min(t.TTL, t.Entry),
 		rtt: time.Millisecond, phase: fresh, start: past.Start,

@@ -20,10 +20,10 @@
 // Again ends an attempt that another one may follow, and Ballot.Past is what it leaves. Lose ends
 // the last attempt.
 //
-// Start at Ballot.Next (next.go). wait.go has what a waiting attempt does, and past.go says when
-// another attempt follows. answer.go says what an answer or a push counts for. exclusive.go alone
-// has the rules of the exclusive lock: what excludes what, who succeeds, how a split yields.
-// shared.go has what a lock shared with Redisson adds.
+// Start at Ballot.Next (next.go). wait.go has what a waiting attempt does, past.go says when another
+// attempt follows, and waiters.go has what is heard of other waiters. answer.go says what an answer
+// or a push counts for. rules.go says what a kind of lock decides in its own way, and exclusive.go
+// has the rules of the exclusive lock. shared.go has what a lock shared with Redisson adds.
 //
 // # States of a member
 //

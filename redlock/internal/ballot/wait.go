@@ -46,9 +46,9 @@ func (b *Ballot) wait(now time.Time, states []member.State) Step {
 	case clock.Until(b.notYet, now) > 0:
 		return Step{Do: Sleep, Wake: earliest(dark, b.notYet)}
 	}
-	out, split := b.splitUp(&c, now)
-	if len(out) > 0 {
-		return Step{Do: Yield, Offers: out}
+	yield, split := b.terms.Rules.split(b, c, now)
+	if yield.Do != Sleep {
+		return yield
 	}
 	if s, ok := b.askAgain(in != 0, now, states); ok {
 		return s

@@ -1,0 +1,130 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
+)
+
+// How a lock of any kind is obtained: what is checked first, the caller's place in the lines of its client, and the attempts.
+
+// want is what a caller asks for.
+type want struct {
+	op    string // as errors name it
+	name  string
+	terms *terms
+	try   bool // without waiting
+}
+
+// What callers of a Mutex ask for.
+const (
+	opLock    = "lock"
+	opTryLock = "try lock"
+)
+
+// result is a grant and how it was obtained.
+type result struct {
+	ballot.Grant
+	waited bool
+}
+
+// check explains why a call about a lock cannot begin.
+func (c *Client) check(ctx context.Context, op, name string, ttl time.Duration) error {
+	if ctx == nil {
+		return badInput(op, "nil context")
+	}
+	if err := checkName(name, c.cfg); err != nil {
+		return badInput(op, "%v", err)
+	}
+	if err := checkTTL(ttl, c.cfg); err != nil {
+		return badInput(op, "TTL: %v", err)
+	}
+	if c.isClosed() {
+		return &keyError{op: op, key: name, err: ErrClosed}
+	}
+	return nil
+}
+
+// acquire obtains a lock for a caller, and tells the tracer. The tracer's context is for its events alone: the lease has
+// the values of the caller's.
+func (c *Client) acquire(ctx context.Context, w want) (*Lease, error) {
+	if err := c.check(ctx, w.op, w.name, w.terms.ttl); err != nil {
+		return nil, err
+	}
+	if c.trace.Tracer == nil {
+		lease, _, err := c.obtain(ctx, nil, w)
+		return lease, err
+	}
+	start := time.Now()
+	in := c.trace.AcquireStart(ctx, AcquireStart{Key: w.name, Kind: w.terms.kind.name, Try: w.try, TTL: w.terms.ttl})
+	lease, res, err := c.obtain(ctx, in, w)
+	e := AcquireEnd{
+		Key: w.name, Kind: w.terms.kind.name, Err: err, Elapsed: clock.Elapsed(start, time.Now()),
+		Votes: res.In.Len(), SecondRound: res.Raised, Waited: res.waited,
+	}
+	if err == nil {
+		e.Token, e.Validity = lease.Token(), clock.Until(lease.ValidUntil(), time.Now())
+	}
+	c.trace.AcquireEnd(in, e)
+	return lease, err
+}
+
+// obtain gets a lock by re-entry or by attempts. A caller that waits stands in the line of the name first. in is the
+// context of the acquisition for the tracer, nil without one.
+func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, result{}, &keyError{op: w.op, key: w.name, err: err}
+	}
+	if l := c.owners.again(w.name, w.terms.as); l != nil {
+		return l, result{}, nil
+	}
+	if w.try {
+		l, res, err := c.attempts(ctx, in, w, ballot.Past{Start: ballot.TryOnce})
+		if err != nil && c.isClosed() {
+			err = &keyError{op: w.op, key: w.name, err: ErrClosed}
+		}
+		return l, res, err
+	}
+	place, contended, err := c.lines.enter(ctx, w.name, c.closed)
+	switch {
+	case errors.Is(err, ErrClosed):
+		return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
+	case err != nil:
+		return nil, result{waited: true}, &keyError{op: w.op + ": in line behind callers of this process:", key: w.name, err: ErrHeld, cause: err}
+	}
+	defer c.lines.leave(w.name, place)
+	if l := c.owners.again(w.name, w.terms.as); l != nil { // another goroutine of the same owner was before us in line
+		return l, result{}, nil
+	}
+	past := ballot.Past{Start: ballot.AskFirst}
+	if contended {
+		past.Start = ballot.WaitFirst
+	}
+	return c.attempts(ctx, in, w, past)
+}
+
+// attempts makes one attempt after the other, until one has the lock or none can have it.
+func (c *Client) attempts(ctx, in context.Context, w want, past ballot.Past) (*Lease, result, error) {
+	k := w.terms.kind.of(w.name, &c.cfg)
+	for {
+		a := c.newAttempt(k, *w.terms, past, in)
+		if a == nil {
+			return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
+		}
+		s, err := a.run(ctx)
+		next, waited := a.past()
+		res := result{Grant: s.Grant, waited: waited && s.Do != ballot.Listen}
+		if err == nil {
+			l, err := a.lease(ctx, res)
+			return l, res, err
+		}
+		a.abandon()
+		if s.Do != ballot.Again || ctx.Err() != nil {
+			return nil, res, err
+		}
+		past = next
+	}
+}
