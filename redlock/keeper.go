@@ -202,7 +202,7 @@ func (k *keeper) renewing() {
 	}
 }
 
-// renewAll renews those of some leases that are held.
+// renewAll renews those of some leases that are held, in calls for each script and, if a member is several servers, slot.
 func (k *keeper) renewAll(due []*Lease, now time.Time) {
 	batch := make([]renewItem, 0, len(due))
 	for _, l := range due {
@@ -216,14 +216,9 @@ func (k *keeper) renewAll(due []*Lease, now time.Time) {
 			batch = append(batch, renewItem{l: l, ttl: ttl})
 		}
 	}
-	if k.c.perSlot { // a script's keys must be in one slot there
-		slices.SortStableFunc(batch, func(x, y renewItem) int { return cmp.Compare(x.l.hold.wire.Bucket, y.l.hold.wire.Bucket) })
-	}
+	slices.SortStableFunc(batch, k.apart)
 	for len(batch) > 0 {
-		n := callSize(batch)
-		if k.c.perSlot {
-			n = sameSlot(batch[:n])
-		}
+		n := k.together(batch[:callSize(batch)])
 		k.renew(&renewal{items: batch[:n:n]}, now).Free()
 		batch = batch[n:]
 	}
@@ -241,14 +236,27 @@ func callSize(batch []renewItem) int {
 	return len(batch)
 }
 
-// sameSlot is how many leases of the batch are in the slot of the first.
-func sameSlot(batch []renewItem) int {
+// together is how many leases of the batch may travel in the call of the first.
+func (k *keeper) together(batch []renewItem) int {
 	for n := range batch {
-		if batch[n].l.hold.wire.Bucket != batch[0].l.hold.wire.Bucket {
+		if k.apart(batch[0], batch[n]) != 0 {
 			return n
 		}
 	}
 	return len(batch)
+}
+
+// apart orders leases by the calls that can carry them: 0 means that one call can carry both. A call is that of one script.
+// If a member is several servers, the keys of a call are in one slot.
+func (k *keeper) apart(x, y renewItem) int {
+	a, b := &x.l.hold.wire, &y.l.hold.wire
+	if a.Extends() != b.Extends() {
+		return cmp.Compare(a.Extends().SHA, b.Extends().SHA)
+	}
+	if k.c.perSlot {
+		return cmp.Compare(a.Bucket, b.Bucket)
+	}
+	return 0
 }
 
 // retryAfter is the pause before a renewal that was not confirmed is asked for again.
@@ -377,8 +385,8 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 	}
 }
 
-// renewal is one extend script for up to perCall leases, sent to all members. Each lease is decided on
-// its own: docs/protocol.md, "Renewal".
+// renewal is one call for up to perCall leases, by the script that lengthens them all. It goes to all members. Each lease
+// is decided on its own: docs/protocol.md, "Renewal".
 type renewal struct {
 	k      *keeper
 	sent   time.Time
@@ -408,7 +416,7 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
 	}
 	items := n.items
 	cmd := k.c.buffer()
-	renewal := script.Renew(cmd, len(items))
+	renewal := script.Renew(cmd, items[0].l.hold.wire.Extends(), len(items))
 	for i := range items {
 		renewal.Lock(items[i].l.key)
 	}
@@ -435,12 +443,12 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	}
 	n.book(c.Index, 0, c.Reply.Elems)
 	for j := range c.Reply.Elems {
-		// 1: it is ours there. 0: it is not. Anything else: another's data under the name, nothing to be had there.
+		// 0: it is not ours there. Below 0 there is another's data under the name, and nothing to be had.
 		if c.Reply.Elems[j].Int == 0 && !n.adopt {
 			n.rejoin(j, c.Index)
 		}
 	}
-	return ballot.VoteOf(c.Outcome, c.Reply.Elems[0].Int == 1)
+	return ballot.VoteOf(c.Outcome, c.Reply.Elems[0].Int > 0)
 }
 
 // requested tells the tracer.
@@ -464,7 +472,7 @@ func (n *renewal) book(i, first int, words []member.Reply) {
 	n.mu.Lock()
 	for j := range words {
 		it := &n.items[first+j]
-		if words[j].Int == 1 {
+		if words[j].Int > 0 {
 			it.yes = it.yes.With(i)
 		} else {
 			it.refused = it.refused.With(i)
@@ -490,7 +498,7 @@ func (n *renewal) book(i, first int, words []member.Reply) {
 			end = n.end(ttl)
 		}
 		it.l.hold.mu.Lock()
-		it.l.hold.b.Renewed(i, words[j].Int == 1, end)
+		it.l.hold.b.Renewed(i, words[j].Int > 0, end)
 		it.l.hold.mu.Unlock()
 	}
 	if won|lost == 0 {

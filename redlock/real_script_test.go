@@ -984,7 +984,7 @@ var renewCases = []scriptCase{
 		before := s.state()
 		extend := func(ttl time.Duration) []any {
 			all := []script.Lock{s.Lock, other, foreign, gone}
-			renewal := script.Renew(nil, len(all))
+			renewal := script.Renew(nil, &script.Extend, len(all))
 			for _, k := range all {
 				renewal.Lock(k.Name)
 			}

@@ -25,6 +25,8 @@ type Lock struct {
 // dialect is how the calls of a kind of lock are written.
 type dialect struct {
 	acquire, wait, waitFreed, release, yield, raise, rejoin, peek, force call
+
+	extend *Script // lengthens leases, several in one call: see Renewal
 }
 
 // call is one call about a lock. Its keys are the name of the lock, the shared ones, and those of reach; its arguments the
@@ -57,6 +59,7 @@ var exclusive = dialect{
 	rejoin:    call{script: &Rejoin, shared: 2, reach: withQueue, args: 3},
 	peek:      call{script: &Peek, shared: 2, reach: withQueue},
 	force:     call{script: &Force, shared: 2, reach: withQueue, args: 2},
+	extend:    &Extend,
 }
 
 // Exclusive returns the lock of a name that has one holder.
@@ -196,22 +199,36 @@ func (l *Lock) Force(buf *[]byte, owner string, longest time.Duration) member.Co
 
 // Extend lengthens one lease. The reply is that of a Renewal with one lease.
 func (l *Lock) Extend(buf *[]byte, owner string, ttl time.Duration) member.Command {
-	r := Renew(buf, 1)
+	r := Renew(buf, l.how.extend, 1)
 	r.Lock(l.Name)
 	r.Lease(owner, ttl)
 	return r.Command(l.Slot())
 }
 
-// Renewal lengthens several leases in one call. It has the name of each lock first, then the owner
-// and TTL of each. The reply is an array with one number per lease:
+// Extends returns the script that lengthens a lease of the lock. All leases of one Renewal have the
+// same script.
+func (l *Lock) Extends() *Script { return l.how.extend }
+
+// ExtendedBy returns the lock with another script that lengthens its leases. Only tests use it: they
+// need two kinds of lock.
+func (l Lock) ExtendedBy(s *Script) Lock {
+	how := *l.how
+	how.extend, l.how = s, &how
+	return l
+}
+
+// Renewal lengthens several leases in one call, all by the same script. It has the name of each lock
+// first, then the owner and TTL of each. The reply is an array with one number per lease:
 //
-//   - 1: the lease is lengthened.
+//   - above 0: the lease is lengthened.
 //   - 0: the owner does not have the lock.
-//   - -1: the key is not a lock.
+//   - below 0: the key is not a lock.
 type Renewal struct{ f frame }
 
-// Renew begins a Renewal of the given number of leases.
-func Renew(buf *[]byte, leases int) Renewal { return Renewal{begin(buf, &Extend, leases, 2*leases)} }
+// Renew begins a Renewal of the given number of leases by a script, see Lock.Extends.
+func Renew(buf *[]byte, by *Script, leases int) Renewal {
+	return Renewal{begin(buf, by, leases, 2*leases)}
+}
 
 // Lock writes the name of a lock.
 func (r *Renewal) Lock(name string) { r.f.text(name) }

@@ -81,7 +81,7 @@ func TestMarksAreWhereAServerReadsTheParts(t *testing.T) {
 	var buf []byte
 	for _, name := range names {
 		for _, l := range []Lock{Exclusive(name), ExclusiveWithRedisson(name)} {
-			renewal := Renew(&buf, 64)
+			renewal := Renew(&buf, &Extend, 64)
 			for range 64 {
 				renewal.Lock(name)
 			}

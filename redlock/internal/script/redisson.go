@@ -19,6 +19,7 @@ var redisson = dialect{
 	rejoin:    call{script: &RedissonRejoin, shared: 2, reach: withBeside, args: 3},
 	peek:      call{script: &Peek, shared: 2, reach: withQueue},
 	force:     call{script: &RedissonForce, shared: 2, reach: withBeside, args: 2},
+	extend:    &Extend,
 }
 
 // beside is what a lock has besides where Redisson shares it.
