@@ -32,7 +32,7 @@ type kind struct {
 	shared func(name string) script.Lock
 	// rules say what a split comes to, and who succeeds.
 	rules *ballot.Rules
-	// width is how many callers of one client ask the members for one name at a time.
+	// width is how many callers of one client ask the members for one name at a time: at least 1.
 	width int
 	// format is that of the handoffs. Each kind but the mutex has one above 1: see handoffWire.
 	format int

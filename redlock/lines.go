@@ -11,9 +11,10 @@ import (
 	"github.com/redquorum/redquorum/clock"
 )
 
-// lines queue the callers of this process, one line per name, so that the members see one registered
-// attempt per process and name besides the holder. Without it a process with many callers would crowd
-// out the others, and a herd of its own callers would split the votes.
+// lines queue the callers of this process, one line per name. A kind of lock says how many of them ask the members at a
+// time: the width. A mutex has a width of 1, so that the members see one registered attempt per process and name besides
+// the holder. Without lines, a process with many callers would crowd out the others, and a herd of its own callers would
+// split the votes.
 type lines struct {
 	seed   maphash.Seed
 	once   sync.Once
@@ -27,16 +28,17 @@ type lineShard struct {
 	spare *line // one that is used again: a name that nobody else wants costs no memory
 }
 
-// line is one name's.
+// line is the line of one name.
 type line struct {
-	busy      bool      // it is some caller's turn
-	places    []*place  // of the callers behind that one
+	busy      int       // callers whose turn it is
+	places    []*place  // of the callers behind those
 	contended time.Time // when the lock was last seen to be another's
 }
 
-// place is that of a caller who had to stand in line; who found nobody before it has none.
+// place is that of a caller who had to stand in line. A caller whose turn came at once has none.
 type place struct {
-	turn chan struct{} // closed when it is this caller's turn
+	turn  chan struct{} // closed when it is this caller's turn
+	width int           // that is when fewer callers than this have theirs, and nobody stands before it
 }
 
 // contendedFor is how long a name counts as contended after it was seen to be: the next caller then
@@ -48,19 +50,19 @@ func (l *lines) shard(name string) *lineShard {
 	return &l.shards[maphash.String(l.seed, name)%uint64(len(l.shards))]
 }
 
-// enter joins the line of a name and waits for the caller's turn, which lasts until leave. contended
-// says whether others want the lock. An error is ctx's, or ErrClosed.
-func (l *lines) enter(ctx context.Context, name string, closed <-chan struct{}) (p *place, contended bool, err error) {
+// enter joins the line of a name and waits for the caller's turn, which lasts until leave. At most width callers have
+// their turn at a time. contended says whether others want the lock. An error is ctx's, or ErrClosed.
+func (l *lines) enter(ctx context.Context, name string, width int, closed <-chan struct{}) (p *place, contended bool, err error) {
 	sh := l.shard(name)
 	sh.mu.Lock()
 	ln := sh.line(name)
-	if !ln.busy {
-		ln.busy = true
+	if len(ln.places) == 0 && ln.busy < width {
+		ln.busy++
 		contended = !ln.contended.IsZero() && clock.Elapsed(ln.contended, time.Now()) < contendedFor
 		sh.mu.Unlock()
 		return nil, contended, nil
 	}
-	p = &place{turn: make(chan struct{})}
+	p = &place{turn: make(chan struct{}), width: width}
 	ln.places = append(ln.places, p)
 	sh.mu.Unlock()
 	select {
@@ -75,7 +77,7 @@ func (l *lines) enter(ctx context.Context, name string, closed <-chan struct{}) 
 	return nil, true, err
 }
 
-// leave gives up a place, or the turn if it has come. Then the next one's begins.
+// leave gives up a place, or the turn if it has come. Then the turn begins of those behind it that fit in.
 func (l *lines) leave(name string, p *place) {
 	sh := l.shard(name)
 	sh.mu.Lock()
@@ -83,17 +85,23 @@ func (l *lines) leave(name string, p *place) {
 	ln := sh.m[name]
 	if i := slices.Index(ln.places, p); i >= 0 {
 		ln.places = slices.Delete(ln.places, i, i+1)
-		return
+	} else {
+		ln.busy--
 	}
-	if len(ln.places) > 0 {
-		close(ln.places[0].turn)
-		ln.places = slices.Delete(ln.places, 0, 1)
-		return
-	}
-	ln.busy = false
-	if ln.contended.IsZero() {
+	ln.advance()
+	if ln.busy == 0 && ln.contended.IsZero() {
 		sh.forget(name, ln)
 	}
+}
+
+// advance begins the turn of the first in line while it fits in. Nobody passes it. The mutex of the shard is held.
+func (ln *line) advance() {
+	n := 0
+	for ; n < len(ln.places) && ln.busy < ln.places[n].width; n++ {
+		ln.busy++
+		close(ln.places[n].turn)
+	}
+	ln.places = slices.Delete(ln.places, 0, n)
 }
 
 // line returns that of a name, made if need be. mu is held.
@@ -154,7 +162,7 @@ func (l *lines) sweep(now time.Time) {
 			}
 			ln.contended = time.Time{}
 			l.marked.Add(-1)
-			if !ln.busy {
+			if ln.busy == 0 {
 				sh.forget(name, ln)
 			}
 		}

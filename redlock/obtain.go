@@ -88,7 +88,7 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 		}
 		return l, res, err
 	}
-	place, contended, err := c.lines.enter(ctx, w.name, c.closed)
+	place, contended, err := c.lines.enter(ctx, w.name, w.terms.kind.width, c.closed)
 	switch {
 	case errors.Is(err, ErrClosed):
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
