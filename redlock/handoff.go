@@ -18,9 +18,9 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
-// Handoff is a lease in transit to another process: what Client.Adopt needs to go on with it. Whoever has it can
-// release the lock, so it is a secret: fmt, slog, JSON and other encoders print its key, kind and token only. Secret gives
-// all of it, as text for ParseHandoff.
+// Handoff is a lease in transit to another process: what Client.Adopt needs to go on with it. It is
+// a secret, because its bearer can release the lock. So fmt, slog, JSON and other encoders print
+// its key, kind and token only. Secret returns all of it, as text for ParseHandoff.
 type Handoff struct {
 	key   string
 	owner *string // not to be seen by what prints the fields of a value
@@ -28,9 +28,9 @@ type Handoff struct {
 	terms terms
 }
 
-// handoffWire is the text of a handoff. Format 1 is that of a mutex: a text without a kind is one. A client ignores
-// fields that it does not know, and refuses formats that it does not know. So every other kind needs a Format above 1:
-// clients that know none but the mutex then refuse it.
+// handoffWire is the text of a handoff. Format 1 is that of a mutex: a text without a kind is one.
+// A client ignores fields that it does not know, and refuses formats that it does not know. So
+// every other kind needs a Format above 1: clients that know none but the mutex then refuse it.
 type handoffWire struct {
 	Kind   Kind   `json:"c"`
 	Key    []byte `json:"k"`
@@ -47,7 +47,8 @@ const (
 	newestFormat  = 1 // of all kinds
 )
 
-// Secret encodes the handoff as one printable word, with the authority to release the lock. The zero Handoff has none.
+// Secret encodes the handoff as one printable word, with the authority to release the lock. The
+// zero Handoff has none.
 func (h Handoff) Secret() string {
 	if h.owner == nil {
 		return ""
@@ -59,7 +60,7 @@ func (h Handoff) Secret() string {
 	return handoffPrefix + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParseHandoff decodes what Secret gave. The error is an *InputError and quotes nothing.
+// ParseHandoff decodes what Secret returned. The error is an *InputError and quotes nothing.
 func ParseHandoff(secret string) (Handoff, error) {
 	body, found := strings.CutPrefix(secret, handoffPrefix)
 	raw, err := base64.RawURLEncoding.DecodeString(body)
@@ -107,11 +108,13 @@ func (h Handoff) LogValue() slog.Value { return slog.StringValue(h.String()) }
 // MarshalText prints the same in JSON and other encodings. It cannot be read back: Secret can.
 func (h Handoff) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
-// Handoff stops looking after the lease without releasing it: its context ends with ErrHandedOff, no
-// renewal is sent, and the members keep it for what is left of its TTL, which is at most Config.Entry where the lease
-// was had by waiting a moment ago. Another process, or another client of this one, takes it over with Client.Adopt
-// before that, on the terms that it had: an auto-renewed lease is renewed, for what is left of its MaxHold, and one of
-// fixed TTL ends when it would have ended.
+// Handoff stops looking after the lease without releasing it: its context ends with ErrHandedOff,
+// and the client sends no more renewals. The members keep the lease for what is left of its TTL. If
+// the caller got the lease by waiting, a moment ago, that is at most Config.Entry.
+//
+// Another process, or another client of this one, takes the lease over with Client.Adopt before
+// that. The lease keeps its terms: an auto-renewed lease is renewed for what is left of its
+// MaxHold, and a lease with a fixed TTL ends when it would have ended.
 func (l *Lease) Handoff() (Handoff, error) {
 	if l.spent.Load() {
 		return Handoff{}, l.givenUp("handoff")
@@ -137,11 +140,16 @@ func (l *Lease) Handoff() (Handoff, error) {
 	return Handoff{key: l.key, owner: &l.hold.owner, token: l.token, terms: t}, nil
 }
 
-// Adopt takes over a lease that was handed off, with one round that extends it: for its own TTL if it
-// is auto-renewed, for what was left of it otherwise. It has the same token. The lease must not be
-// adopted twice; after ErrNoQuorum, which leaves it as it was, Adopt may be tried again while the lease lasts.
+// Adopt takes over a lease that was handed off, with one round that extends it. It extends an
+// auto-renewed lease for its own TTL, any other for what was left of it. The lease keeps its token.
+// Do not adopt a lease twice. ErrNoQuorum leaves the lease as it was: you can call Adopt again
+// while the lease lasts.
 //
-// Errors: ErrNotHeld if a majority no longer has it, ErrNoQuorum if too few members answered, ErrClosed, ErrInput.
+// Errors:
+//   - ErrNotHeld if a majority of the members no longer have the lease.
+//   - ErrNoQuorum if too few members answered.
+//   - ErrClosed.
+//   - ErrInput.
 func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	if ctx == nil {
 		return nil, badInput("adopt", "nil context")
@@ -161,8 +169,8 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	held := &hold{c: c, wire: h.terms.kind.of(h.key, &c.cfg), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
 	held.b = ballot.Adopt(held.owner, make([]ballot.Voter, len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
 	now := time.Now()
-	// What a majority is about to confirm, and no more: a renewal only lengthens. Nobody has the lease
-	// before that.
+	// What a majority is about to confirm, and no more: a renewal only lengthens. Nobody has the
+	// lease before that.
 	until := now.Add(clock.Validity(h.terms.ttl, c.cfg.Drift))
 	l := newLease(ctx, held, result{Grant: ballot.Grant{Token: int64(h.token), Until: until}}, now)
 	r := c.keeper.renew(&renewal{items: []renewItem{{l: l, ttl: h.terms.ttl}}, manual: true, adopt: true, ctx: ctx}, now)

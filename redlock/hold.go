@@ -12,11 +12,12 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
-// hold is what one owner has at the members: votes, places in queues, and the release that it owes for them. An attempt
-// gathers it. If the attempt wins, its lease keeps the hold; if it fails, it releases the hold. Adopt makes a hold
-// without an attempt.
+// hold is what one owner has at the members: votes, places in queues, and the release that it owes
+// for them. An attempt gathers it. If the attempt wins, its lease keeps the hold; if it fails, it
+// releases the hold. Adopt makes a hold without an attempt.
 //
-// Its mutex guards the ballot. It is never held around Submit, because a member may answer inside it.
+// Its mutex guards the ballot. It is never held around Submit, because a member may answer inside
+// it.
 type hold struct {
 	c     *Client
 	wire  script.Lock
@@ -55,8 +56,8 @@ func (h *hold) raise(to quorum.Set, token int64, now time.Time, late bool) *quor
 	return h.ask(opRaise, to, now, 0, func(b *[]byte) member.Command { return h.wire.Raise(b, h.owner, token) }, late)
 }
 
-// raiseLate brings a member whose vote came after the decision, and lies below the token, back into step. Nobody
-// waits for it.
+// raiseLate brings a member whose vote came after the decision, and lies below the token, back into
+// step. Nobody waits for it.
 func (h *hold) raiseLate(i int, token int64) {
 	h.mu.Lock()
 	h.b.Submitted(i)
@@ -104,7 +105,8 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	return v
 }
 
-// mayHaveLeft reports whether a call has left a vote or a place in the queue at the member, or may have.
+// mayHaveLeft reports whether a call has left a vote or a place in the queue at the member, or may
+// have.
 func mayHaveLeft(op string, ans *ballot.Answer) bool {
 	switch {
 	case op != opAcquire && op != opWait:
@@ -162,9 +164,10 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	}
 }
 
-// release frees every vote and every place in line, at all members that a write may have reached, in order behind that
-// write: docs/protocol.md, "Lost". It belongs to the client and not to any caller, so no context ends it. late says that
-// the goroutine must not write to a socket. The caller frees the round.
+// release frees every vote and every place in line, at all members that a write may have reached,
+// in order behind that write: docs/protocol.md, "Lost". It belongs to the client and not to any
+// caller, so no context ends it. late says that the goroutine must not write to a socket. The
+// caller frees the round.
 func (h *hold) release(late bool) *quorum.Round {
 	h.ended.Store(true)
 	h.mu.Lock()
@@ -184,8 +187,9 @@ func (h *hold) release(late bool) *quorum.Round {
 	return r
 }
 
-// leave tells Close when nothing about the hold is left to be submitted. If its lease was handed off, that is when every
-// call is answered that may take a vote; otherwise it is when the release has been submitted.
+// leave tells Close when nothing about the hold is left to be submitted. If its lease was handed
+// off, that is when every call is answered that may take a vote; otherwise it is when the release
+// has been submitted.
 func (h *hold) leave() {
 	h.mu.Lock()
 	leave := !h.left && (h.released || h.handed && h.taking+h.b.Taking() == 0)
@@ -196,8 +200,8 @@ func (h *hold) leave() {
 	}
 }
 
-// handOff leaves the votes to the client that adopts the lease. That client releases them, on another connection than
-// that of the calls which are still under way here: see orphaned.
+// handOff leaves the votes to the client that adopts the lease. That client releases them, on
+// another connection than that of the calls which are still under way here: see orphaned.
 func (h *hold) handOff() {
 	h.c.holds.remove(h)
 	h.mu.Lock()
@@ -218,10 +222,10 @@ func (h *hold) rejoined(i int, mayHave bool) {
 	h.leave()
 }
 
-// orphaned is called when member i has, or may have, given a vote or a place in its queue after the lease was handed off.
-// If a majority no longer has the lease, then its release has been at the member before that, which is nobody's then. (A
-// lease that a majority does not have never comes back, so that nobody can be hurt; while a majority has it, its release
-// is still to come.)
+// orphaned is called when member i has, or may have, given a vote or a place in its queue after the
+// lease was handed off. If a majority no longer has the lease, then its release has been at the
+// member before that, which is nobody's then. (A lease that a majority does not have never comes
+// back, so that nobody can be hurt; while a majority has it, its release is still to come.)
 func (h *hold) orphaned(i int) {
 	if !h.c.alive.enter() {
 		return
@@ -272,9 +276,10 @@ func (h *hold) asks(ttl time.Duration) {
 	h.mu.Unlock()
 }
 
-// overtaken is called after a call that may take a vote was submitted to member i. If the hold had ended by then, its
-// release may stand before that call, and the member is released once more, behind it. That release never comes before
-// the first one, whose answers tell whether the lease was held.
+// overtaken is called after a call that may take a vote was submitted to member i. If the hold had
+// ended by then, its release may stand before that call, and the member is released once more,
+// behind it. That release never comes before the first one, whose answers tell whether the lease
+// was held.
 func (h *hold) overtaken(i int) {
 	if !h.ended.Load() {
 		return

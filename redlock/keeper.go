@@ -16,12 +16,13 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
-// keeper renews and ends the leases of a client. It never waits for a member and calls nothing of the user's where
-// it ends leases, so that their contexts end on time even if every member hangs and a Tracer blocks; what the
-// members answer is booked by the renewal, on the goroutines that read the answers.
+// keeper renews and ends the leases of a client. It never waits for a member and calls nothing of
+// the user's where it ends leases, so that their contexts end on time even if every member hangs
+// and a Tracer blocks; what the members answer is booked by the renewal, on the goroutines that
+// read the answers.
 //
-// Two goroutines: run ends what is over, and gives back at the members what was ended; renewing sends the renewals
-// that run has found due. A third tells the user: see teller.
+// Two goroutines: run ends what is over, and gives back at the members what was ended; renewing
+// sends the renewals that run has found due. A third tells the user: see teller.
 type keeper struct {
 	c      *Client
 	poke   chan struct{} // capacity 1: run looks again
@@ -38,25 +39,27 @@ type keeper struct {
 }
 
 const (
-	// lookAgain bounds how long the keeper sleeps while there are leases: after a suspend its timer is late by as
-	// long as the machine slept, since it runs on the monotonic clock.
+	// lookAgain bounds how long the keeper sleeps while there are leases: after a suspend its timer
+	// is late by as long as the machine slept, since it runs on the monotonic clock.
 	lookAgain = 100 * time.Millisecond
-	// apart is by how much the wall clock may gain on the monotonic one before all leases are dated anew: less than
-	// the allowance for drift of the shortest lease (clock.Delta).
+	// apart is by how much the wall clock may gain on the monotonic one before all leases are dated
+	// anew: less than the allowance for drift of the shortest lease (clock.Delta).
 	apart = time.Millisecond
 	// perCall is how many leases one extend script carries: enough to save the cost of a call, few
 	// enough not to hold up a member.
 	perCall = 64 // no more: renewal.book has a bit for each
-	// atOnce is how many renewals go out together where so many are due soon: what a client pays for them is
-	// mostly that it wakes up. Eight calls take a server two or three milliseconds, and it serves others after each
-	// 16 kB of them; with a Redis Cluster it may be a call per lease, spread over its masters.
+	// atOnce is how many renewals go out together where so many are due soon: what a client pays
+	// for them is mostly that it wakes up. Eight calls take a server two or three milliseconds, and
+	// it serves others after each 16 kB of them; with a Redis Cluster it may be a call per lease,
+	// spread over its masters.
 	atOnce = 8 * perCall
-	// bytesPerCall bounds the names of one such script: names may be so long (Config.MaxName) that a
-	// full one would never fit into a member's queue.
+	// bytesPerCall bounds the names of one such script: names may be so long (Config.MaxName) that
+	// a full one would never fit into a member's queue.
 	bytesPerCall = 64 << 10
 	// bytesAtOnce bounds the names of those that are renewed before they are due.
 	bytesAtOnce = 4 * bytesPerCall
-	// releasesAtOnce is how many leases that are over are released before the keeper looks for others that are.
+	// releasesAtOnce is how many leases that are over are released before the keeper looks for
+	// others that are.
 	releasesAtOnce = 64
 )
 
@@ -65,8 +68,8 @@ func (k *keeper) init(c *Client) {
 	k.done, k.paused = make(chan struct{}), make(chan struct{})
 }
 
-// run is owned by the client: started by New, ended by Close, which waits for it. Contexts end first, and the members
-// hear of it afterwards.
+// run is owned by the client: started by New, ended by Close, which waits for it. Contexts end
+// first, and the members hear of it afterwards.
 func (k *keeper) run() {
 	defer close(k.done)
 	timer := time.NewTimer(time.Hour)
@@ -105,9 +108,9 @@ func (k *keeper) run() {
 	}
 }
 
-// takeDue takes the leases that are over, and queues those that are to be renewed for renewing, which it wakes. With
-// the latter go, up to a multiple of atOnce, those that are to be renewed soon: most of the cost of a renewal is
-// that of the call and of the write.
+// takeDue takes the leases that are over, and queues those that are to be renewed for renewing,
+// which it wakes. With the latter go, up to a multiple of atOnce, those that are to be renewed
+// soon: most of the cost of a renewal is that of the call and of the write.
 func (k *keeper) takeDue(now time.Time) (over []*Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -136,8 +139,9 @@ func (k *keeper) takeDue(now time.Time) (over []*Lease) {
 	return over
 }
 
-// datedLocked dates all leases anew where the wall clock has gained on the monotonic one: after a suspend, or where
-// it was set. The heap compares monotonic readings, by which a lease from before would hide behind younger ones.
+// datedLocked dates all leases anew where the wall clock has gained on the monotonic one: after a
+// suspend, or where it was set. The heap compares monotonic readings, by which a lease from before
+// would hide behind younger ones.
 func (k *keeper) datedLocked(now time.Time) {
 	gained := now.Round(0).Sub(k.wall.Round(0)) - now.Sub(k.wall)
 	if k.wall.IsZero() || gained < 0 {
@@ -164,13 +168,14 @@ func (l *Lease) renewSoonLocked(now time.Time) bool {
 	return !l.renewAt.IsZero() && clock.Until(l.renewAt, now) <= l.retryLocked(now)/4
 }
 
-// retryLocked is the pause before a renewal that was not confirmed is asked for again: there must be several before
-// the validity is over, however little is left of it.
+// retryLocked is the pause before a renewal that was not confirmed is asked for again: there must
+// be several before the validity is over, however little is left of it.
 func (l *Lease) retryLocked(now time.Time) time.Duration {
 	return min(retryAfter(l.ttl), max(clock.Until(l.until, now)/3, time.Millisecond))
 }
 
-// ask reports whether a lease is held and valid, and whether it is to be renewed, which is booked then.
+// ask reports whether a lease is held and valid, and whether it is to be renewed, which is booked
+// then.
 func (l *Lease) ask(now time.Time) (held, ask bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,8 +186,8 @@ func (l *Lease) ask(now time.Time) (held, ask bool) {
 	return held, ask
 }
 
-// renewing sends the renewals that are due. It is owned by the client as run is. It calls RenewalTracer: one that
-// blocks ends leases, by their validity, and does not keep any alive.
+// renewing sends the renewals that are due. It is owned by the client as run is. It calls
+// RenewalTracer: one that blocks ends leases, by their validity, and does not keep any alive.
 func (k *keeper) renewing() {
 	defer close(k.paused)
 	for {
@@ -202,7 +207,8 @@ func (k *keeper) renewing() {
 	}
 }
 
-// renewAll renews those of some leases that are held, in calls for each script and, if a member is several servers, slot.
+// renewAll renews those of some leases that are held, in calls for each script and, if a member is
+// several servers, slot.
 func (k *keeper) renewAll(due []*Lease, now time.Time) {
 	batch := make([]renewItem, 0, len(due))
 	for _, l := range due {
@@ -246,8 +252,8 @@ func (k *keeper) together(batch []renewItem) int {
 	return len(batch)
 }
 
-// apart orders leases by the calls that can carry them: 0 means that one call can carry both. A call is that of one script.
-// If a member is several servers, the keys of a call are in one slot.
+// apart orders leases by the calls that can carry them: 0 means that one call can carry both. A
+// call is that of one script. If a member is several servers, the keys of a call are in one slot.
 func (k *keeper) apart(x, y renewItem) int {
 	a, b := &x.l.hold.wire, &y.l.hold.wire
 	if a.Extends() != b.Extends() {
@@ -319,9 +325,10 @@ func (k *keeper) update(l *Lease) {
 	k.nudgeLocked(k.putLocked(l, now, time.Time{}))
 }
 
-// putLocked returns the moment of the lease's next event, or first if that is sooner. It is counted from now, by the
-// reading of the clock that leaves less, so that the heap may compare it with others by either. Both mutexes at once,
-// the keeper's first: of two updates the later must not be overtaken by what the earlier has read.
+// putLocked returns the moment of the lease's next event, or first if that is sooner. It is counted
+// from now, by the reading of the clock that leaves less, so that the heap may compare it with
+// others by either. Both mutexes at once, the keeper's first: of two updates the later must not be
+// overtaken by what the earlier has read.
 func (k *keeper) putLocked(l *Lease, now, first time.Time) time.Time {
 	if l.gone {
 		return first
@@ -349,8 +356,8 @@ func (k *keeper) remove(l *Lease) {
 	}
 }
 
-// endAll ends every lease because the client closes. Those that run has in hand are over, and it ends them before it
-// returns.
+// endAll ends every lease because the client closes. Those that run has in hand are over, and it
+// ends them before it returns.
 func (k *keeper) endAll() {
 	k.mu.Lock()
 	k.ended = true
@@ -385,8 +392,8 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 	}
 }
 
-// renewal is one call for up to perCall leases, by the script that lengthens them all. It goes to all members. Each lease
-// is decided on its own: docs/protocol.md, "Renewal".
+// renewal is one call for up to perCall leases, by the script that lengthens them all. It goes to
+// all members. Each lease is decided on its own: docs/protocol.md, "Renewal".
 type renewal struct {
 	k      *keeper
 	sent   time.Time
@@ -433,8 +440,8 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
 	return r
 }
 
-// Judge books one member's answer for every lease of the script. Its vote is that for the first lease:
-// only Extend, which asks for one, waits for the round.
+// Judge books one member's answer for every lease of the script. Its vote is that for the first
+// lease: only Extend, which asks for one, waits for the round.
 func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	n.requested(r, c)
 	defer n.heard(c.Outcome == member.Answered)
@@ -443,7 +450,8 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	}
 	n.book(c.Index, 0, c.Reply.Elems)
 	for j := range c.Reply.Elems {
-		// 0: it is not ours there. Below 0 there is another's data under the name, and nothing to be had.
+		// Above 0: it is ours there. 0: it is not. Below 0: there is another's data under the name,
+		// and nothing to be had.
 		if c.Reply.Elems[j].Int == 0 && !n.adopt {
 			n.rejoin(j, c.Index)
 		}
@@ -463,9 +471,10 @@ func (n *renewal) requested(r *quorum.Round, c *member.Call) {
 	n.k.c.requested(n.ctx, lock, r, c)
 }
 
-// book counts one member's word for the leases from first on, and acts where that decides: a majority of
-// ours renews a lease, a majority of refusals ends it at once. Silence is neither; the validity ends it in
-// time. All of a script at once: with thousands of leases, what is done for each is what they cost.
+// book counts one member's word for the leases from first on, and acts where that decides: a
+// majority of ours renews a lease, a majority of refusals ends it at once. Silence is neither; the
+// validity ends it in time. All of a script at once: with thousands of leases, what is done for
+// each is what they cost.
 func (n *renewal) book(i, first int, words []member.Reply) {
 	need := n.k.c.need
 	var won, lost uint64 // by item; perCall of them
@@ -555,8 +564,9 @@ func (n *renewal) end(ttl time.Duration) time.Time {
 	return n.sent.Add(clock.Validity(ttl, n.k.c.cfg.Drift))
 }
 
-// settle does what was decided of the first lease. Members are heard on goroutines of their own: the one
-// that booked the deciding word may not have come to it when the round, by the others' words, has ended.
+// settle does what was decided of the first lease. Members are heard on goroutines of their own:
+// the one that booked the deciding word may not have come to it when the round, by the others'
+// words, has ended.
 func (n *renewal) settle() {
 	n.mu.Lock()
 	it := n.items[0]
@@ -610,8 +620,8 @@ type rejoinJudge struct {
 	j int
 }
 
-// Judge counts a member that took the lease back as a vote of the renewal: it did so after the renewal
-// was sent.
+// Judge counts a member that took the lease back as a vote of the renewal: it did so after the
+// renewal was sent.
 func (r rejoinJudge) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 	if r.n.k.c.trace.request != nil {
 		r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.hold.lock(), round, c)

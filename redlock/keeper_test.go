@@ -16,7 +16,8 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
-// A call carries leases of one script. If a member is several servers, they are of one slot as well.
+// A call carries leases of one script. If a member is several servers, they are of one slot as
+// well.
 func TestLeasesAreRenewedByScriptAndSlot(t *testing.T) {
 	other := script.Script{SHA: strings.Repeat("f", 40)}
 	kinds := map[string]string{script.Extend.SHA: "mutex", other.SHA: "other"}

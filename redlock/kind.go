@@ -20,13 +20,14 @@ type LockName struct {
 	Key  string
 }
 
-// kind has the rules of one kind of lock. There is one table for each, and the engine asks the table: it never asks which
-// kind it has.
+// kind has the rules of one kind of lock. There is one table for each, and the engine asks the
+// table: it never asks which kind it has.
 type kind struct {
 	name Kind
 
-	// lock makes the keys and the calls of a lock: package script has them as a table. The scripts say what excludes
-	// what, the table also how a lease is renewed, and which calls a batch carries.
+	// lock makes the keys and the calls of a lock: package script has them as a table. The scripts
+	// say what excludes what, the table also how a lease is renewed, and which calls a batch
+	// carries.
 	lock func(name string) script.Lock
 	// shared makes the same lock in the dialect that Redisson shares; nil: there is none.
 	shared func(name string) script.Lock

@@ -15,9 +15,10 @@ import (
 
 // Lease is a lock that is held, until ValidUntil at the latest.
 //
-// It ends once: by Unlock, by a majority of members that no longer have it, or by its validity, which a
-// local timer watches whatever the network does. Its context is cancelled then, before the lock can be
-// anybody else's, and Err says why. A lease that has ended never comes back. Safe for concurrent use.
+// A lease ends once: by Unlock, by Handoff, when a majority of the members no longer have it, or
+// when its validity is over. A local timer watches the validity, whatever the network does. The
+// client cancels the lease's context before another owner can get the lock, and Err says why. A
+// lease that has ended never comes back. A Lease is safe for concurrent use.
 type Lease struct {
 	c       *Client
 	hold    *hold // its votes at the members
@@ -91,7 +92,8 @@ func newLease(ctx context.Context, h *hold, res result, now time.Time) *Lease {
 	return l
 }
 
-// user is the part that Do has in a lease, if an owner may have several. Unlocking it twice gives up one part.
+// user is the part that Do has in a lease, if an owner may have several. Unlocking it twice gives
+// up one part.
 func (l *Lease) user() *Lease {
 	return &Lease{c: l.c, hold: l.hold, key: l.key, token: l.token, as: l.as, granted: l.granted, values: l.values, of: l, pos: -1}
 }
@@ -114,12 +116,14 @@ func sooner(x, y time.Time) time.Time {
 // Key returns the name of the lock.
 func (l *Lease) Key() string { return l.key }
 
-// Token is the fencing token: greater than that of every earlier lease of this name. Give it to the
-// storage with each write, and let the storage refuse a lower one than it has seen (package fence).
+// Token returns the fencing token: greater than that of every earlier lease of this name. Give it
+// to the storage with each write, and let the storage refuse a lower one than it has seen (package
+// fence).
 func (l *Lease) Token() uint64 { return l.token }
 
-// ValidUntil is the instant until which the lease may be relied on, as of now: renewals move it, and it is
-// never later than the lease's end. It is on the local clock and carries a monotonic reading.
+// ValidUntil returns the instant until which you can rely on the lease, as known now. Renewals move
+// it. After the lease has ended, it is not later than that end. It is on the local clock and
+// carries a monotonic reading.
 func (l *Lease) ValidUntil() time.Time {
 	l = l.whole()
 	l.mu.Lock()
@@ -137,8 +141,8 @@ func (l *Lease) validity() time.Time {
 	return l.until
 }
 
-// Votes is the number of members that have the lease, by their own last word: a member that has died or
-// forgotten since the last renewal is still counted.
+// Votes returns the number of members that have the lease, by their own last word. It still counts
+// a member that has died or forgotten since the last renewal.
 func (l *Lease) Votes() int {
 	now := time.Now()
 	l.hold.mu.Lock()
@@ -146,13 +150,15 @@ func (l *Lease) Votes() int {
 	return l.hold.b.Votes(now)
 }
 
-// Margin is the number of members that may forget the lease without another being able to get it:
-// Votes less the majority, never below 0.
+// Margin returns how many members may forget the lease before another owner can get the lock: Votes
+// less the majority, never below 0.
 func (l *Lease) Margin() int { return max(0, l.Votes()-l.c.need) }
 
-// Context ends with the lease; context.Cause tells why: ErrReleased, or a *LostError. It has the values
-// of the context given to Lock, and not its end. Its Err and Done look at the clock, so they tell the end at
-// once even after a suspend; contexts derived from it, and who waits for its end, hear of it a moment later.
+// Context returns a context that ends with the lease. context.Cause says why: ErrReleased,
+// ErrHandedOff or a *LostError. The context has the values of the context given to Lock, but not
+// its end. Its Err and Done look at the clock, so they tell the end at once, even after a suspend.
+// A context that is derived from it, and a goroutine that waits for its end, hear of the end a
+// moment later.
 func (l *Lease) Context() context.Context {
 	l = l.whole()
 	l.mu.Lock()
@@ -167,11 +173,12 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// ownLease is the key under which a context tells that it ends with the lease. Contexts of several leases may be children
-// of each other, and end with all of them.
+// ownLease is the key under which a context tells that it ends with the lease. Contexts of several
+// leases may be children of each other, and end with all of them.
 type ownLease struct{ l *Lease }
 
-// leaseContext looks at the clock before it says that all is well: after a suspend, timers are late.
+// leaseContext looks at the clock before it says that all is well: after a suspend, timers are
+// late.
 type leaseContext struct {
 	context.Context
 	l      *Lease
@@ -205,11 +212,12 @@ func (c leaseContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// Done is closed when the lease has ended.
+// Done returns a channel that is closed when the lease has ended.
 func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
-// Err is nil while the lease is held and valid; then ErrReleased, ErrHandedOff, or a *LostError. It
-// looks at the clock, so it is true at the instant of the call even after a suspend.
+// Err returns nil while the lease is held and valid. After that it returns ErrReleased,
+// ErrHandedOff or a *LostError. It looks at the clock, so it is true at the instant of the call,
+// even after a suspend.
 func (l *Lease) Err() error {
 	l = l.whole()
 	l.mu.Lock()
@@ -229,8 +237,8 @@ func (l *Lease) alive(now time.Time) bool {
 	return l.err == nil && clock.Until(l.until, now) > 0
 }
 
-// end makes err the lease's end, if it has none yet, and cancels its context. After it, the caller owes
-// the release.
+// end makes err the lease's end, if it has none yet, and cancels its context. After it, the caller
+// owes the release.
 func (l *Lease) end(err error) bool {
 	l.mu.Lock()
 	if l.err != nil {
@@ -266,8 +274,8 @@ func (l *Lease) lapsed() LostReason {
 	return LostExpired
 }
 
-// lose ends a lease that its holder did not end: its holder is told first, then the members, then the Logger and the
-// Tracer, on a goroutine that holds up nobody else.
+// lose ends a lease that its holder did not end: its holder is told first, then the members, then
+// the Logger and the Tracer, on a goroutine that holds up nobody else.
 func (l *Lease) lose(reason LostReason) {
 	if err := l.over(reason); err != nil {
 		l.hold.release(true).Free()
@@ -284,12 +292,14 @@ func (l *Lease) over(reason LostReason) *LostError {
 	return err
 }
 
-// Unlock ends the lease and frees the lock: the next waiter has it as soon as a majority of the members
-// have answered, which is when Unlock returns. ctx bounds the wait for their answers and not the
-// release, which is sent in any case and repeated where it may not have arrived.
+// Unlock ends the lease and frees the lock. It returns when a majority of the members have
+// answered: the next waiter can have the lock then. ctx bounds the wait for their answers, but not
+// the release. The client sends the release in any case, and repeats it if it may not have arrived.
 //
-// Errors: ErrNotHeld if it was unlocked before; the *LostError if it was lost before, or a new one if a
-// majority says that it was not ours; ErrInDoubt if too few answered.
+// Errors:
+//   - ErrNotHeld if the lease was unlocked before.
+//   - The *LostError if the lease was lost before, or a new one if a majority says so.
+//   - ErrInDoubt if too few members answered.
 func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return badInput("unlock", "nil context")
@@ -320,8 +330,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return err
 }
 
-// leave gives up one user. inner: it only undid a re-entry. ended: it was the last, and ended the lease. Neither: the
-// lease had ended. All of that is one step, so that a re-entry comes before it or finds the lease ended.
+// leave gives up one user. inner: it only undid a re-entry. ended: it was the last, and ended the
+// lease. Neither: the lease had ended. All of that is one step, so that a re-entry comes before it
+// or finds the lease ended.
 func (l *Lease) leave() (inner, ended bool) {
 	_ = l.Err() // ends it if its validity is over
 	l.mu.Lock()
@@ -338,8 +349,8 @@ func (l *Lease) leave() (inner, ended bool) {
 	return false, true
 }
 
-// unlockError judges a release by what the members said of it: done where a majority have nothing of ours
-// any more, and lost where more had nothing before than a majority can do without.
+// unlockError judges a release by what the members said of it: done where a majority have nothing
+// of ours any more, and lost where more had nothing before than a majority can do without.
 func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) error {
 	l.hold.mu.Lock()
 	disowned := l.hold.b.Disowned()
@@ -363,7 +374,8 @@ func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) erro
 	return &QuorumError{Failure: q, kind: ErrInDoubt, cause: cause}
 }
 
-// givenUp is the error when a user of a lease goes on with it after its Unlock: the rest of the lease is others'.
+// givenUp is the error when a user of a lease goes on with it after its Unlock: the rest of the
+// lease is others'.
 func (l *Lease) givenUp(op string) error {
 	return &keyError{op: op, key: l.key, err: ErrNotHeld, cause: ErrReleased}
 }
@@ -378,13 +390,15 @@ func (l *Lease) notHeld(op string) error {
 	return &keyError{op: op, key: l.key, err: ErrNotHeld, cause: l.err}
 }
 
-// Extend asks the members to keep the lease for ttl from now, and moves ValidUntil accordingly. Less
-// than what is left shortens only what this process relies on, never what the members keep. The new end
-// also bounds a lease with a fixed TTL; one that is auto-renewed goes on being renewed, until its MaxHold, beyond which
-// no Extend moves it: ValidUntil tells.
+// Extend asks the members to keep the lease for ttl from now, and moves ValidUntil. If ttl is less
+// than what is left, it shortens only what this process relies on, never what the members keep. A
+// lease with a fixed TTL has its new end then. The client goes on renewing an auto-renewed lease
+// until its MaxHold, and no Extend moves the end beyond that.
 //
-// Errors: ErrNotHeld or a *LostError if the lease has ended, ErrNoQuorum if too few members confirmed
-// (the old validity stands), ErrInput.
+// Errors:
+//   - ErrNotHeld or a *LostError if the lease has ended.
+//   - ErrNoQuorum if too few members confirmed it: the old validity stands.
+//   - ErrInput.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ctx == nil {
 		return badInput("extend", "nil context")
@@ -422,8 +436,8 @@ func (l *Lease) clamp(until time.Time) bool {
 	return shorter
 }
 
-// renewed takes a majority's confirmation: trusted until until. A lease past its validity stays dead,
-// even if this was on its way in time: another may have held the lock in between.
+// renewed takes a majority's confirmation: trusted until until. A lease past its validity stays
+// dead, even if this was on its way in time: another may have held the lock in between.
 func (l *Lease) renewed(until time.Time, sent time.Time, ttl time.Duration, manual bool, now time.Time) bool {
 	l.mu.Lock()
 	if l.err != nil || clock.Until(l.until, now) <= 0 {

@@ -11,10 +11,10 @@ import (
 	"github.com/redquorum/redquorum/clock"
 )
 
-// lines queue the callers of this process, one line per name. A kind of lock says how many of them ask the members at a
-// time: the width. A mutex has a width of 1, so that the members see one registered attempt per process and name besides
-// the holder. Without lines, a process with many callers would crowd out the others, and a herd of its own callers would
-// split the votes.
+// lines queue the callers of this process, one line per name. A kind of lock says how many of them
+// ask the members at a time: the width. A mutex has a width of 1, so that the members see one
+// registered attempt per process and name besides the holder. Without lines, a process with many
+// callers would crowd out the others, and a herd of its own callers would split the votes.
 type lines struct {
 	seed   maphash.Seed
 	once   sync.Once
@@ -50,8 +50,9 @@ func (l *lines) shard(name string) *lineShard {
 	return &l.shards[maphash.String(l.seed, name)%uint64(len(l.shards))]
 }
 
-// enter joins the line of a name and waits for the caller's turn, which lasts until leave. At most width callers have
-// their turn at a time. contended says whether others want the lock. An error is ctx's, or ErrClosed.
+// enter joins the line of a name and waits for the caller's turn, which lasts until leave. At most
+// width callers have their turn at a time. contended says whether others want the lock. An error is
+// ctx's, or ErrClosed.
 func (l *lines) enter(ctx context.Context, name string, width int, closed <-chan struct{}) (p *place, contended bool, err error) {
 	sh := l.shard(name)
 	sh.mu.Lock()
@@ -77,7 +78,8 @@ func (l *lines) enter(ctx context.Context, name string, width int, closed <-chan
 	return nil, true, err
 }
 
-// leave gives up a place, or the turn if it has come. Then the turn begins of those behind it that fit in.
+// leave gives up a place, or the turn if it has come. Then the turn begins of those behind it that
+// fit in.
 func (l *lines) leave(name string, p *place) {
 	sh := l.shard(name)
 	sh.mu.Lock()
@@ -94,7 +96,8 @@ func (l *lines) leave(name string, p *place) {
 	}
 }
 
-// advance begins the turn of the first in line while it fits in. Nobody passes it. The mutex of the shard is held.
+// advance begins the turn of the first in line while it fits in. Nobody passes it. The mutex of the
+// shard is held.
 func (ln *line) advance() {
 	n := 0
 	for ; n < len(ln.places) && ln.busy < ln.places[n].width; n++ {

@@ -9,7 +9,8 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
 )
 
-// How a lock of any kind is obtained: what is checked first, the caller's place in the lines of its client, and the attempts.
+// How a lock of any kind is obtained: what is checked first, the caller's place in the lines of its
+// client, and the attempts.
 
 // want is what a caller asks for.
 type want struct {
@@ -48,8 +49,8 @@ func (c *Client) check(ctx context.Context, op, name string, ttl time.Duration) 
 	return nil
 }
 
-// acquire obtains a lock for a caller, and tells the tracer. The tracer's context is for its events alone: the lease has
-// the values of the caller's.
+// acquire obtains a lock for a caller, and tells the tracer. The tracer's context is for its events
+// alone: the lease has the values of the caller's.
 func (c *Client) acquire(ctx context.Context, w want) (*Lease, error) {
 	if err := c.check(ctx, w.op, w.name, w.terms.ttl); err != nil {
 		return nil, err
@@ -72,8 +73,8 @@ func (c *Client) acquire(ctx context.Context, w want) (*Lease, error) {
 	return lease, err
 }
 
-// obtain gets a lock by re-entry or by attempts. A caller that waits stands in the line of the name first. in is the
-// context of the acquisition for the tracer, nil without one.
+// obtain gets a lock by re-entry or by attempts. A caller that waits stands in the line of the name
+// first. in is the context of the acquisition for the tracer, nil without one.
 func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: err}

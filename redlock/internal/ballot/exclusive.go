@@ -7,8 +7,8 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Exclusive are the rules of the lock that has one holder. A split yields to the attempt whose owner hashes lowest, and the
-// waiter succeeds that most members name.
+// Exclusive are the rules of the lock that has one holder. A split yields to the attempt whose
+// owner hashes lowest, and the waiter succeeds that most members name.
 var Exclusive = Rules{split: (*Ballot).splitUp, hint: (*Ballot).mostNamed}
 
 // excluded books that the lock is another's at a member.
@@ -49,8 +49,8 @@ type Offer struct {
 	Token  int64
 }
 
-// splitUp yields the votes in hand two round trips after every member has answered or been silent for too long. All
-// members then give to the same attempt.
+// splitUp yields the votes in hand two round trips after every member has answered or been silent
+// for too long. All members then give to the same attempt.
 func (b *Ballot) splitUp(c census, now time.Time) (s Step, wake time.Time) {
 	switch {
 	case c.offers == 0:
@@ -68,7 +68,8 @@ func (b *Ballot) splitUp(c census, now time.Time) (s Step, wake time.Time) {
 	return Step{}, time.Time{}
 }
 
-// yield gives up every vote in hand that was not offered in vain already, and those whose yield was lost.
+// yield gives up every vote in hand that was not offered in vain already, and those whose yield was
+// lost.
 func (b *Ballot) yield(now time.Time) (out []Offer) {
 	for i := range b.m {
 		m := &b.m[i]

@@ -2,11 +2,11 @@ package ballot
 
 import "time"
 
-// Rules are what one kind of lock decides in its own way. All else of the package counts votes, whatever they are for. Each
-// kind has a file with its rules.
+// Rules are what one kind of lock decides in its own way. All else of the package counts votes,
+// whatever they are for. Each kind has a file with its rules.
 type Rules struct {
-	// split says what to do if some attempts have votes and none has a majority. A step that does nothing means: look
-	// again at wake, or, if wake is zero, when something is heard.
+	// split says what to do if some attempts have votes and none has a majority. A step that does
+	// nothing means: look again at wake, or, if wake is zero, when something is heard.
 	split func(b *Ballot, c census, now time.Time) (s Step, wake time.Time)
 	// hint is the waiter that a release asks the members to prefer, or "".
 	hint func(b *Ballot) string

@@ -14,8 +14,9 @@ type named struct {
 	by    quorum.Set
 }
 
-// hearMost is how many waiters are remembered. A hint needs those of late only: who has been passed over by so many is named
-// again by its members, as the next in line. And others decide how many there are.
+// hearMost is how many waiters are remembered. A hint needs those of late only: who has been passed
+// over by so many is named again by its members, as the next in line. And others decide how many
+// there are.
 const hearMost = 32
 
 // Announced books a waiter's announcement, which member i made to the holder of a vote.
@@ -30,7 +31,8 @@ func (b *Ballot) Withdrawn(waiter string) {
 	b.next, b.heard = slices.DeleteFunc(b.next, named), slices.DeleteFunc(b.heard, named)
 }
 
-// hear remembers a waiter that member i named, in place of the one heard of first where there are too many.
+// hear remembers a waiter that member i named, in place of the one heard of first where there are
+// too many.
 func (b *Ballot) hear(list *[]named, owner string, i int) {
 	if owner == "" || owner == "-" || owner == b.owner {
 		return
@@ -47,9 +49,10 @@ func (b *Ballot) hear(list *[]named, owner string, i int) {
 	*list = append(*list, named{owner, quorum.Set(0).With(i)})
 }
 
-// mostNamed is the waiter that most members named as next in line, the first heard of among equals. If no member named
-// one, it is taken from those that announced themselves. (Counting announcements first starves: a newcomer that all
-// members announce would beat older waiters whose members disagree.)
+// mostNamed is the waiter that most members named as next in line, the first heard of among equals.
+// If no member named one, it is taken from those that announced themselves. (Counting announcements
+// first starves: a newcomer that all members announce would beat older waiters whose members
+// disagree.)
 func (b *Ballot) mostNamed() string {
 	list := b.next
 	if len(list) == 0 {
