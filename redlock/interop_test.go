@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -84,8 +85,10 @@ func (r *reference) at(rtt time.Duration) *reference {
 }
 
 func javaOf(t testing.TB, s redistest.Server, name string, n int) *reference {
-	return &reference{TB: t, server: s, name: name, owner: fmt.Sprintf("0b1c2d3e-0000-4000-8000-%012d:%d", n, 40+n)}
+	return &reference{TB: t, server: s, name: name, owner: javaOwner(n)}
 }
+
+func javaOwner(n int) string { return fmt.Sprintf("0b1c2d3e-0000-4000-8000-%012d:%d", n, 40+n) }
 
 func (r *reference) channel() string { return theirs("redisson_lock__channel", r.name) }
 func (r *reference) counter() string { return theirs("redisson_lock_token", r.name) }
@@ -210,21 +213,19 @@ func newShares(t *testing.T, server redistest.Server, name string) *shares {
 	return s
 }
 
-// told expects exactly these messages in the two channels, "t" in ours and "0" in theirs.
-func (s *shares) told(messages ...string) {
+// told returns what was heard in the two channels, "t" in ours and "0" in theirs.
+func (s *shares) told() (out []string) {
 	s.Helper()
 	s.ask("PUBLISH", "end", "end")
-	for _, want := range append(messages, "end") {
+	for {
 		v, err := s.theirs.ReceiveFor(10 * time.Second)
 		require.NoError(s, err)
 		got := v.([]any)
-		require.Equal(s, want, got[3])
-		switch want {
-		case "t":
-			require.Equal(s, theirs("redquorum:ours", s.Name), got[2])
-		case "0":
-			require.Equal(s, s.java.channel(), got[2])
+		if got[3] == "end" {
+			return out
 		}
+		require.Equal(s, map[any]string{"t": theirs("redquorum:ours", s.Name), "0": s.java.channel()}[got[3]], got[2])
+		out = append(out, got[3].(string))
 	}
 }
 
@@ -250,29 +251,22 @@ func (s *shares) ours() *redistest.Client {
 }
 
 func TestScriptsBesideTheReferenceSystem(t *testing.T) {
-	for _, kind := range []struct {
-		name  string
-		start func(t *testing.T) redistest.Server
-	}{
-		{"embedded", func(t *testing.T) redistest.Server { return rt.Embedded(t, 1).Servers[0] }},
-		{"real", func(t *testing.T) redistest.Server { return rt.Real(t, 1).Servers[0] }},
-	} {
-		t.Run(kind.name, func(t *testing.T) {
-			server := kind.start(t)
-			for _, c := range sharedCases {
-				t.Run(c.name, func(t *testing.T) {
-					require.NoError(t, server.Flush())
-					c.test(newShares(t, server, "invoice:42"))
-				})
-			}
-			for _, name := range shareable {
-				t.Run(fmt.Sprintf("names %q", name), func(t *testing.T) {
-					require.NoError(t, server.Flush())
-					sharedName(newShares(t, server, name))
-				})
-			}
-		})
-	}
+	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
+		for _, c := range cases.Read(t, "internal/script/testdata/redisson/*.txt") {
+			t.Run(c.Name, func(t *testing.T) {
+				require.NoError(t, server.Flush())
+				s := newShares(t, server, "invoice:42")
+				s.until(func() bool { return numsub(t, server, s.java.channel()) == 0 }) // of the case before
+				(&scriptPlay{T: t, site: &sharedSite{serverSite{s.scripted}, s, map[string]*redistest.Client{}}}).play(c.Lines)
+			})
+		}
+		for _, name := range shareable {
+			t.Run(fmt.Sprintf("names %q", name), func(t *testing.T) {
+				require.NoError(t, server.Flush())
+				sharedName(newShares(t, server, name))
+			})
+		}
+	})
 }
 
 // sharedName: what both sides mean by a name is the same lock, counter and channel.
@@ -282,296 +276,16 @@ func sharedName(s *shares) {
 	require.False(s, ok)
 	require.Positive(s, left)
 	require.EqualValues(s, 1, s.number(s.Release(nil, alice, "")))
-	s.told("0")
+	require.Equal(s, []string{"0"}, s.told())
 	second := s.java.take(minute)
 	require.Equal(s, first+1, second)
 	require.Negative(s, s.take(alice, minute))
 	require.EqualValues(s, 1, s.java.release())
-	s.told("0")
+	require.Equal(s, []string{"0"}, s.told())
 	require.Equal(s, second+1, s.take(alice, minute))
 	s.number(s.Release(nil, alice, ""))
-	s.told("0")
+	require.Equal(s, []string{"0"}, s.told())
 	require.ElementsMatch(s, []any{member.TokensKey, s.java.counter()}, s.ask("KEYS", "*"), "the counters stay, nothing else")
-}
-
-var sharedCases = []struct {
-	name string
-	test func(s *shares)
-}{
-	{"their hold is refused with its PTTL, and not touched, however often it was entered", func(s *shares) {
-		s.java.take(minute)
-		s.java.take(minute)
-		require.Equal(s, map[string]string{s.java.owner: "2"}, s.hash(s.Name))
-		left := s.take(alice, 2*minute)
-		require.Less(s, left, -(minute - 20*second).Milliseconds())
-		require.GreaterOrEqual(s, left, -minute.Milliseconds())
-		require.Negative(s, s.line(alice, 2*minute, 3*second)[0])
-		require.EqualValues(s, 0, s.number(s.Raise(nil, alice, 1<<50)))
-		require.EqualValues(s, 0, s.number(s.Rejoin(nil, alice, 2*minute, 1<<50)))
-		require.EqualValues(s, 0, s.number(s.Release(nil, alice, bob)))
-		require.EqualValues(s, 0, s.list(s.Yield(nil, alice, 2, minute, 3*second))[0])
-		require.Equal(s, map[string]string{s.java.owner: "2"}, s.hash(s.Name))
-		s.lives(s.Name, minute)
-		require.EqualValues(s, 1, s.java.renew(2*minute))
-		require.EqualValues(s, 0, s.java.release())
-		require.Negative(s, s.take(alice, minute), "entered twice")
-		s.told()
-		require.EqualValues(s, 1, s.java.release())
-		s.told("0")
-		require.Greater(s, s.take(alice, minute), int64(1<<50), "a re-join lifts the counter, wherever the vote went")
-	}},
-	{"our hold refuses theirs with its PTTL, and they can neither renew nor release it", func(s *shares) {
-		token := s.take(alice, minute)
-		for _, plain := range []bool{true, false} {
-			s.java.plain = plain
-			_, left, ok := s.java.try(minute)
-			require.False(s, ok)
-			require.LessOrEqual(s, left, minute.Milliseconds())
-			require.Greater(s, left, (minute - 20*second).Milliseconds())
-			require.EqualValues(s, 0, s.java.renew(minute))
-			require.Nil(s, s.java.release())
-		}
-		require.Equal(s, map[string]string{alice: text(token)}, s.hash(s.Name))
-		require.EqualValues(s, 1, s.java.eval(theirForce, "2", s.Name, s.java.channel()))
-		require.EqualValues(s, 0, s.number(s.Release(nil, alice, "")), "forced open")
-		s.told("0")
-	}},
-	{"a lock of theirs without TTL is FOREIGN", func(s *shares) {
-		s.ask("HSET", s.Name, s.java.owner, "1")
-		s.fails("FOREIGN no ttl", s.Acquire(nil, alice, minute))
-		s.fails("FOREIGN no ttl", s.Wait(nil, alice, minute, second))
-		s.fails("FOREIGN no ttl", s.Force(nil, "", minute))
-	}},
-	{"tokens rise over both sides, in every kind of grant", func(s *shares) {
-		last := int64(0)
-		rises := func(token int64) {
-			s.Helper()
-			require.Greater(s, token, last)
-			last = token
-			require.Equal(s, text(token), s.count())
-		}
-		for range 3 {
-			rises(s.java.take(minute))
-			rises(s.java.take(minute)) // entered again
-			s.java.release()
-			s.java.release()
-			rises(s.take(alice, minute))
-			s.line(bob, minute, 3*second)
-			s.number(s.Release(nil, alice, "")) // handed over
-			rises(s.token(bob))
-			kept := s.list(s.Yield(nil, bob, s.token(bob), minute, 3*second))
-			rises(kept[0].(int64))
-			s.number(s.Release(nil, bob, ""))
-			rises(s.other.take(minute))
-			s.other.release()
-			rises(s.line(carol, minute, 3*second)[0].(int64))
-			s.line(bob, minute, 3*second)
-			s.number(s.Force(nil, "", minute))
-			rises(s.token(bob))
-			s.number(s.Release(nil, bob, ""))
-		}
-	}},
-	{"a name's first token is the server's time, after whatever they counted", func(s *shares) {
-		for range 5 {
-			s.java.take(minute)
-		}
-		s.java.eval(theirForce, "2", s.Name, s.java.channel())
-		before := s.now()
-		token := s.take(alice, minute)
-		require.GreaterOrEqual(s, token, before)
-		require.LessOrEqual(s, token, s.now())
-		require.Equal(s, text(token), s.count())
-		require.Equal(s, text(token), s.scripted.counter(), "the bucket is its floor")
-	}},
-	// The restart guard restores buckets. A name's counter that is behind them is not believed.
-	{"a counter that was lost, or is of a snapshot, leads nobody back", func(s *shares) {
-		last := s.take(alice, minute)
-		s.number(s.Release(nil, alice, ""))
-		for _, counter := range []string{"", "7", text(last - 1)} {
-			if s.ask("DEL", s.java.counter()); counter != "" {
-				s.ask("SET", s.java.counter(), counter)
-			}
-			token := s.take(alice, minute)
-			require.Equal(s, last+1, token, "with %q", counter)
-			require.Equal(s, text(token), s.count())
-			s.number(s.Release(nil, alice, ""))
-			last = token
-		}
-		// Nor a bucket that they have left behind.
-		s.ask("INCRBY", s.java.counter(), "1000")
-		require.Equal(s, last+1001, s.take(alice, minute))
-		require.Equal(s, text(last+1001), s.scripted.counter())
-	}},
-	{"raise and re-join lift both counters", func(s *shares) {
-		token := s.take(alice, minute)
-		require.EqualValues(s, 1, s.number(s.Raise(nil, alice, token+100)))
-		require.Equal(s, text(token+100), s.count())
-		require.Equal(s, text(token+100), s.scripted.counter())
-		require.EqualValues(s, 1, s.number(s.Raise(nil, alice, token)))
-		require.EqualValues(s, 0, s.number(s.Raise(nil, alice, token-1)), "the vote is a later one")
-		require.Equal(s, text(token+100), s.count(), "never down")
-		s.ask("DEL", s.Name)
-		require.EqualValues(s, 1, s.number(s.Rejoin(nil, alice, minute, token+200)))
-		require.Equal(s, text(token+200), s.count())
-		require.Equal(s, text(token+200), s.scripted.counter())
-		require.Equal(s, token+200, s.token(alice))
-		require.EqualValues(s, 1, s.number(s.Rejoin(nil, alice, minute, token)))
-		require.Equal(s, text(token+200), s.count(), "never down")
-	}},
-	{"no token is 2^53 or above, by whichever counter", func(s *shares) {
-		const last = "9007199254740991"
-		for bucket, counter := range map[string]string{last: "7", "7": last, "9007199254740993": "9007199254740995"} {
-			s.ask("HSET", member.TokensKey, text(s.Bucket), bucket)
-			s.ask("SET", s.java.counter(), counter)
-			_, err := s.run(s.Acquire(nil, alice, minute))
-			require.ErrorContains(s, err, "EXHAUSTED tokens")
-			_, err = s.run(s.Wait(nil, alice, minute, minute))
-			require.ErrorContains(s, err, "EXHAUSTED tokens")
-			require.Empty(s, s.hash(s.Name))
-			require.Equal(s, bucket, s.scripted.counter())
-		}
-	}},
-	{"a lock of ours that was taken by force is not given back by a re-join", func(s *shares) {
-		token := s.take(alice, minute)
-		require.EqualValues(s, 1, s.number(s.Force(nil, "", minute)))
-		s.told("0")
-		require.EqualValues(s, 0, s.number(s.Rejoin(nil, alice, minute, token)))
-		require.Empty(s, s.hash(s.Name))
-		require.Positive(s, s.java.take(minute))
-	}},
-	{"a waiter of ours that gives up tells the holder", func(s *shares) {
-		s.take(alice, minute)
-		s.line(bob, minute, minute)
-		require.EqualValues(s, 0, s.number(s.Release(nil, bob, "")))
-		require.EqualValues(s, 0, s.number(s.Release(nil, bob, "")))
-		s.hears("w "+alice+" "+bob, "x "+alice+" "+bob)
-	}},
-	{"a counter that is none is left alone", func(s *shares) {
-		s.ask("SET", s.java.counter(), "data")
-		s.fails("ERR value is not an integer", s.Acquire(nil, alice, minute))
-		s.ask("DEL", s.java.counter())
-		s.ask("HSET", s.java.counter(), "a", "b")
-		s.fails("WRONGTYPE", s.Acquire(nil, alice, minute))
-	}},
-	// Theirs write to the counter too, so that it says nothing of the member's memory.
-	{"every grant compares the marker: a moved one is FORGOT, in a bucket that is known too", func(s *shares) {
-		s.tag = "run 1"
-		s.ask("HSET", member.MarkerKey, "id", "run 1")
-		token := s.take(alice, minute)
-		s.number(s.Release(nil, alice, ""))
-		for _, moved := range []string{"run 2", ""} {
-			if s.ask("DEL", member.MarkerKey); moved != "" {
-				s.ask("HSET", member.MarkerKey, "id", moved)
-			}
-			s.fails("FORGOT marker", s.Acquire(nil, alice, minute))
-			s.fails("FORGOT marker", s.Wait(nil, alice, minute, 3*second))
-			s.fails("FORGOT marker", s.Rejoin(nil, alice, minute, token+1))
-		}
-		s.ask("HSET", s.Name, alice, text(token))
-		s.ask("PEXPIRE", s.Name, "60000")
-		s.fails("FORGOT marker", s.Yield(nil, alice, token, minute, 3*second))
-		s.line(bob, minute, 3*second)
-		_, err := s.run(s.Release(nil, alice, ""))
-		require.ErrorContains(s, err, "FORGOT marker")
-		require.Empty(s, s.hash(s.Name), "the vote is freed, and handed to nobody")
-		s.told("0", "0")
-	}},
-	{"a release that finds nobody tells them all the same", func(s *shares) {
-		s.take(alice, minute)
-		s.number(s.Release(nil, alice, ""))
-		s.told("0")
-		require.EqualValues(s, 0, s.number(s.Release(nil, alice, "")))
-		s.told()
-	}},
-	{"a release hands over while only ours wait, and tells them nothing", func(s *shares) {
-		defer func(c *redistest.Client) { _ = c.Close() }(s.ours())
-		s.take(alice, minute)
-		s.line(bob, minute, minute)
-		s.line(carol, minute, minute)
-		require.EqualValues(s, 1, s.number(s.Release(nil, alice, carol)))
-		s.token(carol)
-		s.told()
-		require.EqualValues(s, 1, s.number(s.Force(nil, "", minute)))
-		s.token(bob)
-		s.told()
-	}},
-	{"force takes the lock from the owner that it names, on either side, and from nobody else", func(s *shares) {
-		token := s.take(alice, minute)
-		theirs := script.Hash([]byte(s.java.owner))
-		require.EqualValues(s, 0, s.number(s.Force(nil, theirs, minute)))
-		require.Equal(s, map[string]string{alice: text(token)}, s.hash(s.Name))
-		require.EqualValues(s, 1, s.number(s.Force(nil, script.Hash([]byte(alice)), minute)))
-		require.Empty(s, s.hash(s.Name))
-		_, _, ok := s.java.try(minute)
-		require.True(s, ok)
-		require.EqualValues(s, 0, s.number(s.Force(nil, script.Hash([]byte(alice)), minute)), "late")
-		require.Len(s, s.hash(s.Name), 1)
-		require.EqualValues(s, 1, s.number(s.Force(nil, theirs, minute)))
-		require.Empty(s, s.hash(s.Name))
-	}},
-	{"a release leaves the lock to them where they wait, and ours stand back until they had it", func(s *shares) {
-		for _, end := range []string{"release", "force", "yield"} {
-			theirs, ours := s.waiter(), s.ours()
-			s.take(alice, minute)
-			s.line(bob, minute, 3*second)
-			switch end {
-			case "release":
-				require.EqualValues(s, 1, s.number(s.Release(nil, alice, bob)))
-			case "force":
-				require.EqualValues(s, 1, s.number(s.Force(nil, "", minute)))
-			case "yield":
-				require.Equal(s, int64(0), s.list(s.Yield(nil, alice, s.token(alice), minute, 3*second))[0])
-				require.Equal(s, []string{bob, alice}, s.waitersInOrder())
-				s.number(s.Release(nil, alice, ""))
-			}
-			s.told("t", "0")
-			require.Empty(s, s.hash(s.Name))
-			left := s.left(s.turn())
-			require.LessOrEqual(s, left, 50*time.Millisecond)
-			s.ask("PEXPIRE", s.turn(), "60000") // a slow machine must not end it here
-			require.Negative(s, s.take(carol, minute))
-			got := s.line(bob, minute, 3*second)
-			require.Less(s, got[0], int64(-30_000))
-			require.Equal(s, []string{bob}, s.waitersInOrder())
-			s.java.take(minute)
-			require.Negative(s, s.line(bob, minute, 3*second)[0])
-			s.java.release()
-			s.told("0")
-			require.Negative(s, s.line(bob, minute, 3*second)[0], "it asks by itself: perhaps before they came")
-			token := s.list(s.WaitFreed(nil, bob, minute, 3*second))[0].(int64)
-			require.Positive(s, token, "it asks because they have freed it")
-			require.EqualValues(s, 0, s.ask("EXISTS", s.turn()))
-			require.NoError(s, theirs.Close())
-			require.Eventually(s, func() bool { return numsub(s.T, s.server, s.java.channel()) == 1 }, 10*time.Second, time.Millisecond)
-			s.number(s.Release(nil, bob, ""))
-			s.told("0")
-			require.NoError(s, ours.Close())
-			require.Eventually(s, func() bool { return numsub(s.T, s.server, s.java.channel()) == 0 }, 10*time.Second, time.Millisecond)
-		}
-		s.ask("DEL", waitersOf(s.Name)) // a lock was taken by force
-		require.ElementsMatch(s, []any{member.TokensKey, s.java.counter()}, s.ask("KEYS", "*"))
-	}},
-	{"a turn that nobody takes ends by itself", func(s *shares) {
-		theirs := s.waiter()
-		defer func() { _ = theirs.Close() }()
-		s.take(alice, minute)
-		s.number(s.Release(nil, alice, ""))
-		require.Eventually(s, func() bool { return s.take(alice, minute) > 0 }, 10*time.Second, time.Millisecond)
-	}},
-	{"at a member in quarantine a release frees, tells them, and hands over to nobody", func(s *shares) {
-		theirs := s.waiter()
-		defer func() { _ = theirs.Close() }()
-		s.take(alice, minute)
-		s.line(bob, minute, 3*second)
-		s.tag = "!"
-		require.EqualValues(s, 1, s.number(s.Release(nil, alice, bob)))
-		require.Empty(s, s.hash(s.Name))
-		require.EqualValues(s, 0, s.ask("EXISTS", s.turn()))
-		s.told("0")
-		s.java.take(minute)
-		require.EqualValues(s, 1, s.number(s.Force(nil, "", minute)))
-		s.told("0")
-	}},
 }
 
 func TestTheirReleaseWakesAWaiterOfOursAtOnce(t *testing.T) {

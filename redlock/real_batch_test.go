@@ -87,9 +87,6 @@ func (s *scripted) recovers() bool {
 	return real
 }
 
-// Every case of acquire and release holds in a batch as well.
-func TestBatchesDoWhatTheProtocolSays(t *testing.T) { everyCase(t, true) }
-
 // The calls of a batch are executed in their order, each sees what those before it did, and those behind one that
 // fails are executed.
 func TestBatchIsOneAfterTheOther(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"testing"
@@ -137,11 +136,6 @@ func parseCall(cmd []byte) modelCall {
 	panic("unknown script " + sha)
 }
 
-const dumpLua = `local t = redis.call('TIME')
-return {t[1] * 1000000 + t[2], redis.call('HGETALL', KEYS[1]), redis.call('PTTL', KEYS[1]),
-  redis.call('HGET', KEYS[2], ARGV[1]) or '0', redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'),
-  redis.call('HGETALL', KEYS[5]), redis.call('PTTL', KEYS[4]), redis.call('PTTL', KEYS[5])}`
-
 // play makes one call on both and compares everything.
 func (w *twin) play(c modelCall) modelReply {
 	w.Helper()
@@ -155,10 +149,10 @@ func (w *twin) play(c modelCall) modelReply {
 	}
 	// One write: the time before, the call, a push that ends what the call pushed, and all keys.
 	b := resp.Command("TIME")
-	whole, replyOf := w.tagged(cmd, c.tag)
+	whole, unwrap := w.tagged(cmd, c.tag)
 	b = append(b, whole...)
 	b = append(b, resp.Command("PUBLISH", script.Inbox("end"), "end")...)
-	b = append(b, resp.Command("EVAL", dumpLua, "5", w.Name, member.TokensKey, member.MarkerKey, queueOf(w.Name), waitersOf(w.Name), strconv.FormatInt(w.Bucket, 10))...)
+	b = append(b, resp.Command(w.dump()...)...)
 	_, err := w.c.Conn().Write(b)
 	require.NoError(w, err)
 	var got [4]any
@@ -166,29 +160,16 @@ func (w *twin) play(c modelCall) modelReply {
 		got[i], err = w.c.ReceiveFor(10 * time.Second)
 		require.NoError(w, err)
 	}
-	got[1] = replyOf(got[1])
+	got[1] = unwrap(got[1])
 	clock := got[0].([]any)
 	sec, _ := strconv.ParseInt(clock[0].(string), 10, 64)
 	usec, _ := strconv.ParseInt(clock[1].(string), 10, 64)
 	before := sec*1_000_000 + usec
-	dump := got[3].([]any)
-	after := dump[0].(int64)
+	has := keysIn(got[3])
+	after := has.now
 
-	var reply modelReply
-	switch v := got[1].(type) {
-	case redistest.Error:
-		reply.err = strings.TrimPrefix(v.Error(), "ERR ")
-	case int64:
-		reply.n = v
-	case []any:
-		reply.n = v[0].(int64)
-		if len(v) > 1 {
-			reply.server = v[1].(int64)
-		}
-		if len(v) > 2 {
-			reply.next = v[2].(string)
-		}
-	}
+	failed, _ := got[1].(error)
+	reply := replyOf(got[1], failed)
 	var pushes []string
 	now := before
 	for {
@@ -211,14 +192,8 @@ func (w *twin) play(c modelCall) modelReply {
 			now = reply.n
 		}
 	}
-	if line, _ := dump[4].([]any); reply.err != "" && c.op == opYield {
-		for i := 0; i+1 < len(line); i += 2 {
-			if line[i] == c.owner { // a yield that could not hand over has registered its owner, and tells nothing
-				at, err := strconv.ParseFloat(line[i+1].(string), 64)
-				require.NoError(w, err)
-				now = max(now, int64(at))
-			}
-		}
+	if i := slices.Index(has.queue, c.owner); reply.err != "" && c.op == opYield && i >= 0 {
+		now = max(now, toInt(has.queue[i+1])) // a yield that could not hand over has registered its owner, and tells nothing
 	}
 	w.check(before <= now && now <= after, "the server's time %d is not in %d..%d", now, before, after)
 	w.slack = max(w.slack, (after-before)/1000+w.grain)
@@ -231,16 +206,10 @@ func (w *twin) play(c modelCall) modelReply {
 	w.check(want == reply, "model replies %+v, script %+v", want, reply)
 	var wantPushes []string
 	for _, p := range published {
-		if p.Gone {
-			wantPushes = append(wantPushes, fmt.Sprintf("x %s %s", p.Owner, p.Other))
-		} else if p.Grant {
-			wantPushes = append(wantPushes, fmt.Sprintf("g %s %d %d %s %d", p.Owner, p.Token, p.Server, p.Other, p.TTL.Milliseconds()))
-		} else {
-			wantPushes = append(wantPushes, fmt.Sprintf("w %s %s", p.Owner, p.Other))
-		}
+		wantPushes = append(wantPushes, messageOf(p))
 	}
 	w.check(fmt.Sprint(wantPushes) == fmt.Sprint(pushes), "model pushes %q, script %q", wantPushes, pushes)
-	w.same(dump)
+	w.same(has)
 	return reply
 }
 
@@ -256,71 +225,21 @@ func (w *twin) near(a, b int64, what string) {
 	w.check(max(a, b)-min(a, b) <= w.slack, "%s: model %d ms, member %d ms", what, b, a)
 }
 
-// same compares the keys, as they were dumped, with the model.
-func (w *twin) same(dump []any) {
+// same compares the keys with the model's.
+func (w *twin) same(has keysOf) {
 	w.Helper()
-	now := dump[0].(int64)
-	m := w.m
-	m.expire(now)
-	var lock, queue, waiters []string
-	ttl := func(end int64, there bool) int64 {
-		if !there {
-			return -2
+	want := w.m.keys(has.now)
+	w.near(has.end, want.end, "TTL of the lock")
+	w.near(has.queueEnd, want.queueEnd, "TTL of the queue")
+	w.near(has.waiEnd, want.waiEnd, "TTL of the waiters")
+	for field, until := range want.waiters {
+		if field[0] == '!' { // of a lock taken by force: it counts from the same moment as the TTLs
+			w.near(toInt(has.waiters[field]), toInt(until), "no re-join until")
+			has.waiters[field] = until
 		}
-		return end - now/1000
 	}
-	if m.owner != "" {
-		lock = []string{m.owner, text(m.token)}
-	}
-	pairs := map[string]string{}
-	for _, q := range m.queue {
-		queue = append(queue, q.owner, text(q.since))
-	}
-	for _, q := range m.queue {
-		pairs[q.owner] = text(q.deadline) + " " + text(q.ttl)
-	}
-	for o, v := range pairs {
-		waiters = append(waiters, o+" "+v)
-	}
-	strs := func(v any) (out []string) {
-		list, _ := v.([]any)
-		for _, s := range list {
-			out = append(out, s.(string))
-		}
-		return out
-	}
-	var gotQueue []string
-	for i, s := range strs(dump[4]) {
-		if i%2 == 1 {
-			f, err := strconv.ParseFloat(s, 64)
-			require.NoError(w, err)
-			s = strconv.FormatFloat(f, 'f', 0, 64)
-		}
-		gotQueue = append(gotQueue, s)
-	}
-	var gotWaiters []string
-	buried := 0
-	for flat := strs(dump[5]); len(flat) > 1; flat = flat[2:] {
-		if flat[0][0] == '!' { // of locks taken by force: compared by the TTL, which counts from the same moment
-			k := slices.IndexFunc(m.buried, func(b modelBurial) bool { return flat[0] == "!"+script.Hash([]byte(b.owner)) })
-			w.check(k >= 0, "model has buried %v, member %s", m.buried, flat[0])
-			until, err := strconv.ParseInt(flat[1], 10, 64)
-			require.NoError(w, err)
-			w.near(until, m.buried[k].until, "no re-join until")
-			buried++
-			continue
-		}
-		gotWaiters = append(gotWaiters, flat[0]+" "+flat[1])
-	}
-	w.check(buried == len(m.buried), "model has buried %v, member %d", m.buried, buried)
-	sort.Strings(waiters)
-	sort.Strings(gotWaiters)
-	got := fmt.Sprintf("lock %q counter %s queue %q waiters %q", strs(dump[1]), dump[3], gotQueue, gotWaiters)
-	want := fmt.Sprintf("lock %q counter %d queue %q waiters %q", lock, m.counter, queue, waiters)
-	w.check(got == want, "model has  %s\nmember has %s", want, got)
-	w.near(dump[2].(int64), ttl(m.end, m.owner != ""), "TTL of the lock")
-	w.near(dump[6].(int64), ttl(m.waitEnd, len(m.queue) > 0), "TTL of the queue")
-	w.near(dump[7].(int64), ttl(m.waitEnd, len(m.queue)+len(m.buried) > 0), "TTL of the waiters")
+	has.end, has.queueEnd, has.waiEnd = want.end, want.queueEnd, want.waiEnd
+	w.check(fmt.Sprint(want) == fmt.Sprint(has), "model has  %v\nmember has %v", want, has)
 }
 
 // A mishap is something that befalls a member: what lapses, without the wait for it, and what is lost.

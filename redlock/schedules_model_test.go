@@ -374,7 +374,7 @@ func (x *modelStep) head() string {
 }
 
 func (x *modelStep) publish(p script.Push) {
-	if _, number, ok := strings.Cut(p.Owner, ":"); ok {
+	if client, number, ok := strings.Cut(p.Owner, ":"); ok && client != "" {
 		n, err := strconv.ParseUint(number, 10, 64)
 		if err == nil {
 			p.N = n

@@ -4,108 +4,23 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
 // TestDesk plays the cases of testdata/*.txt. testdata/README.md has their words.
 func TestDesk(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
-	played := map[string]bool{}
-	for _, file := range files {
-		for _, c := range casesOf(t, file) {
-			require.False(t, played[c.name], "two cases have the name %q", c.name)
-			played[c.name] = true
-			t.Run(c.name, func(t *testing.T) { (&clerk{T: t}).play(c.lines) })
-		}
+	for _, c := range cases.Read(t, "testdata/*.txt") {
+		t.Run(c.Name, func(t *testing.T) { (&clerk{T: t}).play(c.Lines) })
 	}
-	require.NotEmpty(t, played)
-}
-
-type deskCase struct {
-	name  string
-	lines []deskLine
-}
-
-// deskLine is an event and, behind "=>", what the ballot answers.
-type deskLine struct {
-	where       string
-	words, want []string
-}
-
-// casesOf reads a file. A case with rows is one for each, with the words of the row in place of $1, $2, … and $>.
-func casesOf(t *testing.T, file string) (all []deskCase) {
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	var rows []deskLine
-	var open deskCase
-	end := func() {
-		if len(rows) == 0 && open.name != "" {
-			all = append(all, open)
-		}
-		for _, row := range rows {
-			c := deskCase{name: open.name + ": " + strings.Join(row.words, " ")}
-			for _, l := range open.lines {
-				c.lines = append(c.lines, deskLine{l.where, row.fill(l.words), row.fill(l.want)})
-			}
-			all = append(all, c)
-		}
-		rows, open = nil, deskCase{}
-	}
-	n := 0
-	for line := range strings.Lines(string(text)) {
-		n++
-		line, _, _ = strings.Cut(line, "#")
-		event, want, _ := strings.Cut(line, "=>")
-		l := deskLine{fmt.Sprintf("%s:%d", file, n), strings.Fields(event), strings.Fields(want)}
-		switch {
-		case len(l.words) == 0:
-		case l.words[0] == "case":
-			end()
-			open.name = strings.Join(l.words[1:], " ")
-		case l.words[0] == "row":
-			l.words = l.words[1:]
-			rows = append(rows, l)
-		default:
-			open.lines = append(open.lines, l)
-		}
-	}
-	end()
-	return all
-}
-
-// fill puts the words of a row in their places. Places for which it has none are dropped.
-func (row deskLine) fill(words []string) (out []string) {
-	for _, w := range words {
-		if i, err := strconv.Atoi(strings.TrimPrefix(w, "$")); w == "$>" {
-			out = append(out, row.want...)
-		} else if w[0] != '$' || err != nil {
-			out = append(out, row.in(w))
-		} else if i <= len(row.words) {
-			out = append(out, row.words[i-1])
-		}
-	}
-	return out
-}
-
-// in replaces the places in the middle of a word.
-func (row deskLine) in(w string) string {
-	for i, value := range row.words {
-		w = strings.ReplaceAll(w, "$"+strconv.Itoa(i+1), value)
-	}
-	return w
 }
 
 // desk plays events into a ballot by hand: no members, no clock but its own.
@@ -140,7 +55,7 @@ func micros(ms float64) int64 { return 1_000_000_000 + int64(ms*1000) }
 type clerk struct {
 	*testing.T
 	*desk
-	line  deskLine
+	line  cases.Line
 	now   time.Time
 	last  Step
 	sent  []time.Time // of the last question to each member, a yield among them
@@ -149,26 +64,28 @@ type clerk struct {
 	args  []string    // of the line
 }
 
-func (c *clerk) play(lines []deskLine) {
+func (c *clerk) play(lines []cases.Line) {
 	for i := 0; i < len(lines); i++ {
 		c.line = lines[i]
-		switch words := c.line.words; words[0] {
+		switch words := c.line.Words; words[0] {
 		case "members":
 			c.sit(words[1:])
 		case "repeat":
-			n := slices.IndexFunc(lines[i:], func(l deskLine) bool { return l.words[0] == "end" })
-			for c.round = 0; words[1] != "until" && c.round < int(number(words[1])) || words[1] == "until" && c.now.Before(c.at(number(words[2]))); c.round++ {
-				c.play(lines[i+1 : i+n])
-			}
-			i += n
+			i = cases.Repeat(lines, i, func(round int) bool {
+				c.round = round
+				if words[1] == "until" {
+					return c.now.Before(c.at(number(words[2])))
+				}
+				return round < int(number(words[1]))
+			}, c.play)
 		default:
 			c.args = nil
 			for _, w := range words[2:] {
 				c.args = append(c.args, strings.ReplaceAll(w, "$", strconv.Itoa(c.round)))
 			}
 			c.now = c.time(words[0])
-			if got := c.event(words[1]); !matches(strings.Fields(got), c.line.want) {
-				c.Fatalf("%s: %s: got %q, want %q", c.line.where, strings.Join(words, " "), got, strings.Join(c.line.want, " "))
+			if got := c.event(words[1]); !matches(strings.Fields(got), c.line.Want) {
+				c.Fatalf("%v: got %q, want %q", c.line, got, strings.Join(c.line.Want, " "))
 			}
 		}
 	}
@@ -318,7 +235,7 @@ func (c *clerk) answer(i int, words ...string) Answer {
 	var failed bool
 	if a.Outcome, failed = outcomes[words[0]]; failed {
 		if a.Err = causes[words[1]]; a.Err == nil {
-			c.Fatalf("%s: no such cause", c.line.where)
+			c.Fatalf("%v: no such cause", c.line)
 		}
 		return a
 	}
@@ -447,7 +364,7 @@ func (c *clerk) event(word string) string {
 		to, freed := c.shared.ask()
 		return fmt.Sprint(members(to), " freed ", freed)
 	default:
-		c.Fatalf("%s: no such word", c.line.where)
+		c.Fatalf("%v: no such word", c.line)
 	}
 	return ""
 }
@@ -467,7 +384,7 @@ func (c *clerk) change(st *member.State) {
 		case "ear":
 			st.Ear = uint64(number(value))
 		default:
-			c.Fatalf("%s: no such state", c.line.where)
+			c.Fatalf("%v: no such state", c.line)
 		}
 	}
 }

@@ -1,0 +1,776 @@
+package redlock
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/cases"
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// The scripts do what the cases say, wherever they are: on a real server, on the embedded one that the tests in fake time stand
+// on, and in the model that the schedules are played on. redlock/internal/script/testdata/README.md has the words of a case.
+func TestScriptsDoWhatTheProtocolSays(t *testing.T) {
+	everyCase(t, false)
+	t.Run("model", func(t *testing.T) {
+		for _, c := range scriptCases(t, "") {
+			t.Run(c.Name, func(t *testing.T) {
+				(&scriptPlay{T: t, site: &modelSite{modelServer: newModelServer(modelRules{}), clock: 1_700_000_000_000_000}}).play(c.Lines)
+			})
+		}
+	})
+}
+
+// Every case of acquire and release holds in a batch as well.
+func TestBatchesDoWhatTheProtocolSays(t *testing.T) { everyCase(t, true) }
+
+// everyCase plays the cases on servers. joined: acquires and releases travel in a batch.
+func everyCase(t *testing.T, joined bool) {
+	onServers(t, func(t *testing.T, server redistest.Server, acl bool) {
+		for _, c := range scriptCases(t, map[bool]string{false: "servers", true: "real"}[acl]) {
+			t.Run(c.Name, func(t *testing.T) {
+				require.NoError(t, server.Flush())
+				s := newScripted(t, server)
+				s.joined = joined
+				(&scriptPlay{T: t, site: &serverSite{scripted: s}}).play(c.Lines)
+			})
+		}
+	})
+}
+
+// scriptCases are the cases for a place: "" is the model, "servers" any server, "real" one that has an ACL.
+func scriptCases(t *testing.T, place string) []cases.Case {
+	t.Helper()
+	return slices.DeleteFunc(cases.Read(t, "internal/script/testdata/*.txt"), func(c cases.Case) bool {
+		at := c.Lines[0].Words
+		return at[0] == "at" && at[1] != place && place != "real"
+	})
+}
+
+// site is where scripts are called: a server or the model.
+type site interface {
+	now() int64 // its clock, µs
+	sleep(d time.Duration)
+	call(c modelCall) modelReply
+	edit(words []string) string // what befalls the member
+	keys() keysOf
+	all() map[string]string // every key, for a comparison
+	pushed() []string       // since it was asked last
+}
+
+// keysOf is what a member has of one lock.
+type keysOf struct {
+	now              int64    // µs
+	lock             []string // owner and token; both of each where a hand-over was interrupted
+	end              int64    // its TTL, ms; -2: there is none
+	counter          string   // "0": none
+	queue            []string // owner and time of its registration, µs
+	waiters          map[string]string
+	queueEnd, waiEnd int64 // as end
+}
+
+// scriptPlay plays the lines of one case.
+type scriptPlay struct {
+	*testing.T
+	site
+	line   cases.Line
+	tag    string
+	round  int
+	failed bool // the answer is an error
+	up     int64
+	values map[string]int64  // of $t and the like
+	first  map[string]int64  // when an owner was told that it waits
+	told   int64             // when a call was told the time last
+	began  int64             // when the last call was made
+	before map[string]string // all keys, before the line that is to change nothing
+}
+
+// ownerNames are those of the cases; low, mid and high are alice, bob and carol in the order in which a yield prefers them.
+var ownerNames = func() map[string]string {
+	order := byHash(alice, bob, carol)
+	return map[string]string{"alice": alice, "bob": bob, "carol": carol, "dave": "DDDD:4", "low": order[0], "mid": order[1], "high": order[2],
+		"java": javaOwner(1), "other": javaOwner(2)}
+}()
+
+func ownerOf(word string) string { return cmp.Or(ownerNames[word], word) }
+
+// called is what the line calls an owner.
+func (p *scriptPlay) called(owner string) string {
+	if owner == "" {
+		return "-"
+	}
+	for _, w := range append(slices.Clone(p.line.Want), slices.Sorted(maps.Keys(ownerNames))...) {
+		if ownerNames[w] == owner {
+			return w
+		}
+	}
+	return owner
+}
+
+func (p *scriptPlay) play(lines []cases.Line) {
+	p.Helper()
+	if p.values == nil {
+		p.values, p.first = map[string]int64{}, map[string]int64{}
+	}
+	for i := 0; i < len(lines); i++ {
+		p.line = lines[i]
+		switch w := p.line.Words; w[0] {
+		case "at":
+		case "repeat":
+			i = cases.Repeat(lines, i, func(round int) bool {
+				p.round = round
+				return round < int(p.number(w[1])) && (round == 0 || len(w) < 3 || p.size(w[3]) > int(p.number(w[4])))
+			}, p.play)
+		default:
+			var words []string
+			for _, word := range w {
+				words = append(words, strings.ReplaceAll(strings.ReplaceAll(word, ":$", fmt.Sprint(":", p.round)), "!$", fmt.Sprint("!", p.round)))
+			}
+			if i+1 < len(lines) && lines[i+1].Words[0] == "unchanged" {
+				p.before = p.all()
+			}
+			p.failed = false
+			got := p.event(words[0], words[1:])
+			if p.line.Asked && !p.matches(strings.Fields(got), p.line.Want) {
+				p.Fatalf("%v: got %q, want %q", p.line, got, strings.Join(p.line.Want, " "))
+			}
+		}
+	}
+}
+
+// number reads a number, or a value like $t+1.
+func (p *scriptPlay) number(word string) int64 {
+	p.Helper()
+	n, err := strconv.ParseInt(word, 10, 64)
+	switch {
+	case err == nil:
+		return n
+	case word == "same":
+		return p.up
+	}
+	if d, err := time.ParseDuration(word); err == nil {
+		return d.Milliseconds()
+	}
+	name, plus := word, ""
+	if i := strings.IndexAny(word, "+-"); i > 0 {
+		name, plus = word[:i], word[i:]
+	}
+	n, ok := p.values[name]
+	if !ok {
+		p.Fatalf("%v: %q is no number", p.line, word)
+	}
+	if plus != "" {
+		more, err := strconv.ParseInt(plus, 10, 64)
+		require.NoError(p, err, "%v", p.line)
+		n += more
+	}
+	return n
+}
+
+func (p *scriptPlay) matches(got, want []string) bool {
+	if p.failed && len(got) > len(want) {
+		got = got[:len(want)]
+	}
+	return slices.EqualFunc(got, want, p.is)
+}
+
+// is compares one word of an answer: "$t" is a value, which the first use sets; "$t=now" sets one that is the member's
+// time; "~1m" is a TTL, or less by what a busy machine takes; "-~1m" the same of another's; "3..8" what lies between.
+func (p *scriptPlay) is(got, want string) bool {
+	p.Helper()
+	n, err := strconv.ParseInt(got, 10, 64)
+	numeric := err == nil
+	low, high, ranged := strings.Cut(want, "..")
+	name, now := strings.CutSuffix(want, "=now")
+	about, negative := strings.CutPrefix(want, "-~")
+	if !negative {
+		about = strings.TrimPrefix(want, "~")
+	} else {
+		n = -n
+	}
+	switch {
+	case ranged:
+		return numeric && n >= p.number(low) && n <= p.number(high)
+	case want[0] == '~' || negative:
+		most := p.number(about)
+		return numeric && n <= most && n > most-min(most, 20_000) && n > 0
+	case want == "same":
+		return numeric && n == p.up
+	case want == "up":
+		last := p.up
+		p.up = n
+		return numeric && n > last
+	case want[0] != '$':
+		return got == want
+	case now && (n < p.began || n > p.now()):
+		return false
+	}
+	if _, known := p.values[name]; !known && numeric && !strings.ContainsAny(name, "+-") {
+		p.values[name] = n
+		return n > 0
+	}
+	return numeric && n == p.number(name)
+}
+
+// size is how many owners are in the queue or fields in waiters.
+func (p *scriptPlay) size(what string) int {
+	if k := p.keys(); what == "queue" {
+		return len(k.queue) / 2
+	} else {
+		return len(k.waiters)
+	}
+}
+
+func (p *scriptPlay) event(word string, args []string) string {
+	p.Helper()
+	arg := func(i int) string {
+		if i < len(args) {
+			return args[i]
+		}
+		return ""
+	}
+	c := modelCall{op: word, tag: p.tag, owner: ownerOf(arg(0))}
+	switch word {
+	case opAcquire, opExtend:
+		c.ttl = p.number(arg(1))
+		return p.calls(c)
+	case opWait:
+		c.ttl, c.entry = p.number(arg(1)), p.number(arg(2))
+		return p.calls(c)
+	case opRelease:
+		c.hint = ownerOf(arg(1))
+		return p.calls(c)
+	case opYield:
+		c.token, c.ttl, c.entry = p.number(arg(1)), p.number(arg(2)), p.number(arg(3))
+		return p.calls(c)
+	case opRaise:
+		c.token = p.number(arg(1))
+		return p.calls(c)
+	case opRejoin:
+		c.ttl, c.token = p.number(arg(1)), p.number(arg(2))
+		return p.calls(c)
+	case opForce:
+		if c.owner = ""; arg(0) == "of" {
+			c.owner, args = ownerOf(arg(1)), args[2:]
+		}
+		c.ttl = p.number(args[0])
+		return p.calls(c)
+	case "tag":
+		p.tag = strings.TrimPrefix(arg(0), "none")
+	case "sleep":
+		p.sleep(time.Duration(p.number(arg(0))) * time.Millisecond)
+	case "unchanged":
+		require.Equal(p, p.before, p.all(), "%v", p.line)
+	default:
+		return p.asks(word, args)
+	}
+	return ""
+}
+
+func (p *scriptPlay) calls(c modelCall) string {
+	p.Helper()
+	p.began = p.now()
+	r := p.call(c)
+	if after := p.now(); r.server != 0 {
+		require.True(p, p.began <= r.server && r.server <= after, "%v: the time %d is not in %d..%d", p.line, r.server, p.began, after)
+		if p.told = r.server; p.first[c.owner] == 0 {
+			p.first[c.owner] = r.server
+		}
+	}
+	switch {
+	case r.err != "":
+		p.failed = true
+		return r.err
+	case c.op == opWait:
+		return fmt.Sprint(r.n, " ", p.called(r.next))
+	}
+	return text(r.n)
+}
+
+// asks answers what the member has, or else has something befall it.
+func (p *scriptPlay) asks(word string, args []string) string {
+	p.Helper()
+	switch word {
+	case "lock":
+		k := p.keys()
+		if len(k.lock) == 0 {
+			return "free"
+		}
+		require.Len(p, k.lock, 2, "%v: two owners", p.line)
+		return fmt.Sprint(p.called(k.lock[0]), " ", k.lock[1], " ", k.end)
+	case "counter":
+		if len(args) == 0 {
+			if n := p.keys().counter; n != "0" {
+				return n
+			}
+			return "none"
+		}
+	case "keys":
+		var names []string
+		for name := range p.all() {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return cmp.Or(strings.Join(names, " "), "nothing")
+	case "queue":
+		return cmp.Or(strings.Join(p.queued(), " "), "empty")
+	case "waits":
+		for _, who := range args {
+			require.Contains(p, p.queued(), who, "%v", p.line)
+		}
+		return ""
+	case "size":
+		return strconv.Itoa(p.size(args[0]))
+	case "place", "entry":
+		k, owner := p.keys(), ownerOf(args[0])
+		if i := slices.Index(k.queue, owner); i >= 0 && word == "place" {
+			return text(toInt(k.queue[i+1]) - p.told)
+		}
+		deadline, ttl, _ := strings.Cut(k.waiters[owner], " ")
+		return fmt.Sprint(toInt(deadline)-p.told/1000, " ", ttl)
+	case "lives":
+		k := p.keys()
+		switch args[0] {
+		case "lock":
+			return text(k.end)
+		case "queue":
+			return text(k.queueEnd)
+		case "waiters":
+			return text(k.waiEnd)
+		case "tokens":
+			return map[bool]string{true: "forever"}[strings.HasSuffix(p.all()["tokens"], " for ever")]
+		}
+	case "end":
+		k := p.keys()
+		return text(k.now/1000 + k.end - p.told/1000)
+	case "buried":
+		field := "!"
+		if len(args) > 0 {
+			field += script.Hash([]byte(ownerOf(args[0])))
+		}
+		k := p.keys()
+		return text(toInt(k.waiters[field]) - k.now/1000)
+	case "pushed":
+		var all []string
+		for _, message := range p.pushed() {
+			all = append(all, p.message(message))
+		}
+		return cmp.Or(strings.Join(all, " , "), "nothing")
+	case "peek":
+		return p.peek(strings.Fields(p.edit([]string{"peek"})))
+	}
+	for i, w := range args {
+		if name, _, _ := strings.Cut(w, "+"); p.values[name] != 0 {
+			args[i] = text(p.number(w))
+		}
+	}
+	return p.edit(append([]string{word}, args...))
+}
+
+// queued are the owners in the queue, in order. It and waiters name the same ones, and waiters does not outlive it.
+func (p *scriptPlay) queued() (out []string) {
+	p.Helper()
+	k := p.keys()
+	for i := 0; i < len(k.queue); i += 2 {
+		require.Contains(p, k.waiters, k.queue[i], "%v: without an entry", p.line)
+		out = append(out, p.called(k.queue[i]))
+	}
+	for owner := range k.waiters {
+		require.True(p, owner[0] == '!' || slices.Contains(k.queue, owner), "%v: %s has no place", p.line, owner)
+	}
+	if len(out) > 0 {
+		require.LessOrEqual(p, k.waiEnd, k.queueEnd+1, "%v: waiters outlives the queue", p.line)
+	}
+	return out
+}
+
+// message writes what was pushed. The time of a grant is not before its call, and its key has the TTL that the waiter is told.
+func (p *scriptPlay) message(message string) string {
+	p.Helper()
+	f := strings.Fields(message)
+	if f[0] != "g" {
+		return fmt.Sprint(f[0], " ", p.called(f[1]), " ", p.called(f[2]))
+	}
+	push, ok := script.ParsePush(message)
+	require.True(p, ok, message)
+	require.Equal(p, fmt.Sprintf("g %s %d %d %s %d", push.Owner, push.Token, push.Server, push.Other, push.TTL.Milliseconds()), message)
+	require.True(p, p.began <= push.Server && push.Server <= p.now(), "%v: dated outside of its call", p.line)
+	if k := p.keys(); len(k.lock) > 0 && k.lock[0] == push.Owner {
+		require.True(p, p.is(text(k.end), fmt.Sprint("~", push.TTL)), "%v: told %v, and its key has %d ms", p.line, push.TTL, k.end)
+	}
+	return fmt.Sprint("g ", p.called(push.Owner), " ", push.Token, " ", p.called(push.Other), " ", push.TTL.Milliseconds())
+}
+
+// peek writes the reply of a peek, waiters by what they were told: where an entry began, and its length.
+func (p *scriptPlay) peek(f []string) string {
+	p.Helper()
+	require.LessOrEqual(p, toInt(f[0]), p.now())
+	out := []string{f[1], f[2], f[3], p.called(f[4]), f[5]}
+	for w := range slices.Chunk(f[6:], 4) {
+		out = append(out, p.called(w[0]), text(toInt(w[1])-p.first[w[0]]), text(toInt(w[2])-toInt(w[1])/1000), w[3])
+	}
+	return strings.Join(out, " ")
+}
+
+func toInt(s string) int64 {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return n
+}
+
+// serverSite is a server.
+type serverSite struct{ *scripted }
+
+func (s *serverSite) sleep(d time.Duration) { s.past(s.scripted.now() + d.Microseconds()) }
+
+func (s *serverSite) call(c modelCall) modelReply {
+	s.Helper()
+	s.scripted.tag = c.tag
+	cmd := c.command(s.Lock)
+	r := replyOf(s.run(cmd))
+	if r.err == "denied" && s.joined && cmd.Item != nil { // a batch does not know: its calls travel alone from then on
+		r.err = "denied at a line"
+	}
+	return r
+}
+
+var (
+	deniedReply = regexp.MustCompile(denied)
+	plainReply  = regexp.MustCompile("WRONGTYPE|value is not an integer")
+	atALine     = regexp.MustCompile("on @user_script:[0-9]+|@user_script: [0-9]+") // that names the command
+)
+
+// replyOf reads what a script says.
+func replyOf(v any, err error) (r modelReply) {
+	if err != nil {
+		if r.err = strings.TrimPrefix(err.Error(), "ERR "); deniedReply.MatchString(r.err) {
+			r.err = "denied" + map[bool]string{true: " at a line"}[atALine.MatchString(r.err)]
+		}
+		if at := plainReply.FindStringIndex(r.err); at != nil { // the embedded server names the line as well
+			r.err = r.err[at[0]:]
+		}
+		return r
+	}
+	switch v := v.(type) {
+	case int64:
+		r.n = v
+	case []any:
+		r.n = v[0].(int64)
+		if len(v) > 1 {
+			r.server = v[1].(int64)
+		}
+		if len(v) > 2 {
+			r.next = v[2].(string)
+		}
+	}
+	return r
+}
+
+// The names of keys in cases.
+func (s *serverSite) names() map[string]string {
+	return map[string]string{
+		"lock": s.Name, "tokens": member.TokensKey, "marker": member.MarkerKey, "queue": queueOf(s.Name), "waiters": waitersOf(s.Name),
+		"drawn": theirs("redisson_lock_token", s.Name), "turn": s.turn(),
+	}
+}
+
+func (s *serverSite) all() map[string]string {
+	out := map[string]string{}
+	for key, value := range s.state() {
+		for name, of := range s.names() {
+			if of == key {
+				key = name
+			}
+		}
+		out[key] = value
+	}
+	return out
+}
+
+const dumpLua = `local t = redis.call('TIME')
+return {t[1] * 1000000 + t[2], redis.call('HGETALL', KEYS[1]), redis.call('PTTL', KEYS[1]),
+  redis.call('HGET', KEYS[2], ARGV[1]) or '0', redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'),
+  redis.call('HGETALL', KEYS[5]), redis.call('PTTL', KEYS[4]), redis.call('PTTL', KEYS[5])}`
+
+// dump is the command that reads all keys of the lock.
+func (s *scripted) dump() []string {
+	return []string{"EVAL", dumpLua, "5", s.Name, member.TokensKey, member.MarkerKey, queueOf(s.Name), waitersOf(s.Name), text(s.Bucket)}
+}
+
+func (s *serverSite) keys() keysOf { s.Helper(); return keysIn(s.ask(s.dump()...)) }
+
+// keysIn reads a dump.
+func keysIn(v any) keysOf {
+	d := v.([]any)
+	strs := func(v any) (out []string) {
+		list, _ := v.([]any)
+		for _, s := range list {
+			out = append(out, s.(string))
+		}
+		return out
+	}
+	k := keysOf{
+		now: d[0].(int64), lock: strs(d[1]), end: d[2].(int64), counter: d[3].(string), queue: strs(d[4]),
+		waiters: map[string]string{}, queueEnd: d[6].(int64), waiEnd: d[7].(int64),
+	}
+	for i := 1; i < len(k.queue); i += 2 {
+		f, err := strconv.ParseFloat(k.queue[i], 64)
+		if err == nil {
+			k.queue[i] = strconv.FormatFloat(f, 'f', 0, 64)
+		}
+	}
+	for flat := strs(d[5]); len(flat) > 1; flat = flat[2:] {
+		k.waiters[flat[0]] = flat[1]
+	}
+	return k
+}
+
+func (s *serverSite) pushed() (out []string) {
+	s.Helper()
+	s.ask("PUBLISH", script.Inbox("end"), "end")
+	for {
+		v, err := s.inbox.ReceiveFor(10 * time.Second)
+		require.NoError(s, err)
+		got := v.([]any)
+		if got[3] == "end" {
+			return out
+		}
+		message := got[3].(string)
+		require.Equal(s, script.Inbox(message[2:6]), got[2], "in its client's inbox") // "g AAAA:1 …", "w AAAA:1 …"
+		out = append(out, message)
+	}
+}
+
+func (s *serverSite) edit(words []string) string {
+	s.Helper()
+	ms := func(word string) string { d, _ := time.ParseDuration(word); return text(d.Milliseconds()) }
+	bucket, waiters := text(s.Bucket), waitersOf(s.Name)
+	switch strings.Join(words[:min(2, len(words))], " ") {
+	case "lapse lock":
+		s.ask("DEL", s.Name)
+		return ""
+	case "lapse burials":
+		for field := range s.hash(waiters) {
+			if field[0] == '!' {
+				s.ask("HSET", waiters, field, "1")
+			}
+		}
+		return ""
+	case "forget counters":
+		s.ask("DEL", member.TokensKey)
+		return ""
+	case "ends lock":
+		s.ask("PEXPIRE", s.Name, ms(words[2]))
+		return ""
+	case "ends queue":
+		s.ask("PEXPIRE", queueOf(s.Name), ms(words[2]))
+		s.ask("PEXPIRE", waiters, ms(words[2]))
+		return ""
+	}
+	switch words[0] {
+	case "marker":
+		s.ask("HSET", member.MarkerKey, "id", words[1])
+	case "counter":
+		s.ask("HSET", member.TokensKey, bucket, words[1])
+	case "elsewhere":
+		s.ask("HSET", member.TokensKey, "other", words[1])
+	case "renewed":
+		s.ask("HSET", waiters, ownerOf(words[1]), text(s.scripted.now()/1000+60_000)+" 60000")
+	case "name":
+		s.Lock = script.Exclusive(words[1])
+	case "lives":
+		return text(s.left(cmp.Or(s.names()[words[1]], words[1])).Milliseconds())
+	case "peek":
+		var out []string
+		for _, v := range s.list(s.Peek(nil)) {
+			out = append(out, cmp.Or(fmt.Sprint(v), "-"))
+		}
+		return strings.Join(out, " ")
+	case "renew":
+		ttl, err := time.ParseDuration(words[2])
+		require.NoError(s, err)
+		renewal := script.Renew(nil, &script.Extend, len(words)-3)
+		for _, name := range words[3:] {
+			renewal.Lock(name)
+		}
+		for range words[3:] {
+			renewal.Lease(ownerOf(words[1]), ttl)
+		}
+		return strings.Trim(fmt.Sprint(s.list(renewal.Command(s.Slot()))), "[]")
+	case "redis":
+		for i, w := range words {
+			if key, ok := s.names()[strings.TrimPrefix(w, "$")]; ok && w[0] == '$' {
+				words[i] = key
+			}
+			words[i] = ownerOf(words[i])
+		}
+		return fmt.Sprint(s.ask(words[1:]...))
+	default:
+		s.Fatalf("no such word: %s", words[0])
+	}
+	return ""
+}
+
+// sharedSite is a server where Redisson shares the lock.
+type sharedSite struct {
+	serverSite
+	with   *shares
+	listen map[string]*redistest.Client
+}
+
+func (s *sharedSite) edit(words []string) string {
+	s.Helper()
+	span := func(i int) time.Duration { d, _ := time.ParseDuration(words[i]); return d }
+	switch words[0] {
+	case "java", "other":
+		java := map[string]*reference{"java": s.with.java, "other": s.with.other}[words[0]]
+		switch java.plain = words[1] == "plain"; words[1] {
+		case "renew":
+			return fmt.Sprint(java.renew(span(2)))
+		case "release":
+			return strings.Trim(fmt.Sprint(java.release()), "<>")
+		case "force":
+			return fmt.Sprint(java.eval(theirForce, "2", s.Name, java.channel()))
+		}
+		token, left, ok := java.try(span(2))
+		if !ok {
+			return fmt.Sprint("refused ", left)
+		}
+		return text(token)
+	case "theirs", "ours":
+		if words[1] == "leave" {
+			require.NoError(s, s.listen[words[0]].Close())
+			s.until(func() bool { return numsub(s.T, s.server, s.with.java.channel()) == 1 })
+			break
+		}
+		c := map[string]func() *redistest.Client{"theirs": s.with.waiter, "ours": s.with.ours}[words[0]]()
+		s.Cleanup(func() { _ = c.Close() })
+		s.listen[words[0]] = c
+	case "told":
+		return cmp.Or(strings.Join(s.with.told(), " , "), "nothing")
+	case "drawn":
+		return s.with.count()
+	case "draws":
+		s.ask("SET", s.with.java.counter(), words[1])
+	case "kept":
+		s.behind = []string{"PEXPIRE", s.turn(), "60000"}
+	case "waitfreed":
+		return text(replyOf(s.run(s.WaitFreed(nil, ownerOf(words[1]), span(2), span(3)))).n)
+	default:
+		return s.serverSite.edit(words)
+	}
+	return ""
+}
+
+// modelSite is the model.
+type modelSite struct {
+	*modelServer
+	m      modelMember
+	clock  int64
+	out    []string
+	tokens bool // other buckets have some
+}
+
+func (s *modelSite) now() int64            { s.clock += 10; return s.clock }
+func (s *modelSite) sleep(d time.Duration) { s.clock += d.Microseconds() }
+
+func (s *modelSite) call(c modelCall) modelReply {
+	r, pushes := s.modelServer.call(&s.m, s.now(), c)
+	for _, push := range pushes {
+		s.out = append(s.out, messageOf(push))
+	}
+	return r
+}
+
+// messageOf is the text of a push.
+func messageOf(p script.Push) string {
+	switch {
+	case p.Gone:
+		return fmt.Sprintf("x %s %s", p.Owner, p.Other)
+	case p.Grant:
+		return fmt.Sprintf("g %s %d %d %s %d", p.Owner, p.Token, p.Server, p.Other, p.TTL.Milliseconds())
+	}
+	return fmt.Sprintf("w %s %s", p.Owner, p.Other)
+}
+
+func (s *modelSite) pushed() []string { out := s.out; s.out = nil; return out }
+func (s *modelSite) keys() keysOf     { return s.m.keys(s.now()) }
+
+// keys is what a member with this lock has.
+func (m modelMember) keys(now int64) keysOf {
+	m.expire(now)
+	k := keysOf{now: now, end: -2, counter: text(m.counter), waiters: map[string]string{}, queueEnd: -2, waiEnd: -2}
+	if m.owner != "" {
+		k.lock, k.end = []string{m.owner, text(m.token)}, m.end-now/1000
+	}
+	for _, w := range m.queue {
+		k.queue, k.queueEnd = append(k.queue, w.owner, text(w.since)), m.waitEnd-now/1000
+		k.waiters[w.owner] = text(w.deadline) + " " + text(w.ttl)
+	}
+	for _, b := range m.buried {
+		field := "!"
+		if b.owner != "" {
+			field += script.Hash([]byte(b.owner))
+		}
+		k.waiters[field] = text(b.until)
+	}
+	if len(k.waiters) > 0 {
+		k.waiEnd = m.waitEnd - now/1000
+	}
+	return k
+}
+
+func (s *modelSite) all() map[string]string {
+	k, out := s.keys(), map[string]string{}
+	put := func(key string, there bool, value any) {
+		if there {
+			out[key] = fmt.Sprint(value)
+		}
+	}
+	put("lock", len(k.lock) > 0, k.lock)
+	put("tokens", k.counter != "0" || s.tokens, k.counter+" for ever")
+	put("marker", s.m.id != "", s.m.id)
+	put("queue", len(k.queue) > 0, k.queue)
+	put("waiters", len(k.waiters) > 0, k.waiters)
+	return out
+}
+
+func (s *modelSite) edit(words []string) string {
+	at := func(word string) int64 { d, _ := time.ParseDuration(word); return s.clock/1000 + d.Milliseconds() }
+	switch strings.Join(words[:min(2, len(words))], " ") {
+	case "lapse lock":
+		s.m.owner, s.m.token, s.m.end = "", 0, 0
+	case "lapse burials":
+		for i := range s.m.buried {
+			s.m.buried[i].until = 1
+		}
+	case "forget counters":
+		s.m.counter = 0
+	case "ends lock":
+		s.m.end = at(words[2])
+	case "ends queue":
+		s.m.waitEnd = at(words[2])
+	default:
+		switch words[0] {
+		case "marker":
+			s.m.id = words[1]
+		case "counter":
+			s.m.counter = toInt(words[1])
+		case "elsewhere":
+			s.tokens = true
+		default:
+			panic("no such word in the model: " + words[0])
+		}
+	}
+	return ""
+}
