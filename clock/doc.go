@@ -1,5 +1,5 @@
-// Package clock holds the arithmetic of time that leases rest on: how much time has passed, how
-// much is left, how long a grant is valid, and when a grant began that another machine made.
+// Package clock holds the arithmetic of time that leases rest on. It computes how much time has
+// passed, how much is left, how long a grant is valid, and when another machine made a grant.
 //
 //	end of validity = moment the request left + TTL - (TTL * factor + 2 ms)
 //
@@ -9,7 +9,7 @@
 // # Two clocks in one value
 //
 // A time.Time from time.Now carries two readings. The wall clock goes on while the machine is
-// suspended, but anybody can set it to any value. Nobody can set the monotonic clock, but on Linux
+// suspended, but anybody can set it to any value. The monotonic clock cannot be set, but on Linux
 // it stands still in suspend (Go reads CLOCK_MONOTONIC, golang.org/issue/24595). time.Time.Sub uses
 // the monotonic clock alone. So a lease that is judged by Sub looks fresh to a laptop that has
 // slept an hour.

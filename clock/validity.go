@@ -12,9 +12,9 @@ const (
 	// by 8.3 % unless its maxslewrate is lowered to 5000 (parts per million) or less.
 	DefaultDrift = 0.01
 
-	// Delta is given up in addition, whatever the TTL. One millisecond is for Redis, which expires
-	// keys by a clock cut off to whole milliseconds, so that a key may end up to 1 ms early. The
-	// other is the least drift, for short TTLs. Source: the reference implementation,
+	// Delta is given up in addition, whatever the TTL. One millisecond is for Redis. It expires
+	// keys by a clock cut off to whole milliseconds, so a key may end up to 1 ms early. The other
+	// is the least drift, for short TTLs. Source: the reference implementation,
 	// github.com/antirez/redlock-rb.
 	Delta = 2 * time.Millisecond
 )
@@ -34,11 +34,11 @@ func Drift(ttl time.Duration, factor float64) time.Duration {
 	return given + Delta
 }
 
-// Validity returns how long a lease of length ttl may be trusted, counted from the moment before
-// its request was sent: ttl - ttl*factor - Delta, rounded down. The bounds of Drift apply.
+// Validity returns how long a lease of length ttl may be trusted: ttl - ttl*factor - Delta, rounded
+// down. The time counts from the moment before its request was sent. The bounds of Drift apply.
 //
-// If drift leaves nothing, the result is zero or negative: for a TTL of 2 ms or less, and for any
-// TTL at a factor of 1. Such a lease must not be used, not even for an instant.
+// If drift leaves nothing, the result is zero or negative. That is so for a TTL of 2 ms or less,
+// and for any TTL at a factor of 1. Such a lease must not be used, not even for an instant.
 func Validity(ttl time.Duration, factor float64) time.Duration {
 	return max(ttl, 0) - share(ttl, factor) - Delta
 }

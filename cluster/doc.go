@@ -15,8 +15,8 @@
 // executed in the order of their submission. The exception is a call that a server refused while
 // later calls were on their way to that server. Two rules keep this order:
 //
-//   - If calls are on their way to another master than the slot's present one, or have come back, a
-//     new call waits in the detour of its slot.
-//   - If the release of an attempt has begun (member.Delivery.Ended), a call of it that came back
-//     is not repeated, because the call would execute behind the release.
+//   - If calls are on their way to a former master of the slot, or have come back, a new call waits
+//     in the detour of its slot.
+//   - If the release of an attempt has begun (member.Delivery.Ended), the cluster repeats no call
+//     of it that came back. Such a call would execute behind the release.
 package cluster

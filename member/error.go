@@ -26,9 +26,9 @@ const (
 	KindExhausted // no token is left in the lock's bucket; matches ErrTokensExhausted
 )
 
-// Passes reports whether the same call may well succeed a little later, because the server refused
-// it for a passing state or for where a slot was. If the server forbids the call or does not know
-// it, that does not pass.
+// Passes reports whether the same call may well succeed a little later. That is so if the server
+// refused it for a passing state, or because a slot had moved. If the server forbids the call or
+// does not know it, that does not pass.
 func (k Kind) Passes() bool {
 	switch k {
 	case KindNoScript, KindReadOnly, KindLoading, KindBusy, KindOverloaded, KindCluster:

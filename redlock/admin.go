@@ -150,10 +150,11 @@ func (l *Lease) Hash() string { return shown(script.Hash([]byte(l.hold.owner))) 
 //
 // Two things can surprise:
 //
-//   - For up to Config.MaxTTL, a member that was reached does not restore any lease of this name
-//     that it has lost, not even one of a later holder.
-//   - If the former holder got the lock by waiting, less than Config.Entry ago, a member that did
-//     not vote for it may still have its entry and serve it. ForceUnlockSeen removes that entry.
+//   - A member that was reached restores no lease of this name for up to Config.MaxTTL, not even
+//     one of a later holder.
+//   - A holder that got the lock by waiting, less than Config.Entry ago, may still have an entry at
+//     a member that did not vote for it. That member can serve the entry. ForceUnlockSeen removes
+//     it.
 //
 // held reports whether a majority of the members had a holder. Errors:
 //

@@ -107,20 +107,20 @@ func WithFreshMembers() Option { return func(c *Config) { c.FreshMembers = true 
 // WithInterop shares locks with Redisson, by name: with RLock and RFencedLock on one Redis, and
 // with RedLock over several. All members must be plain masters, not clusters. It is off by default.
 //
-// What it promises: neither library gets a lock that the other holds. Each is woken when the other
+// It promises that neither library gets a lock that the other holds. Each is woken when the other
 // releases, and both are served while both wait. With one member, tokens rise over both, because
 // each grant draws from the counter that RFencedLock uses, redisson_lock_token:{name}. With several
 // members, only tokens of this library are ordered, because Redisson has no token of a majority.
 //
-// What it does not promise: Redisson knows nothing of the restart guard, of validity and of drift.
-// It takes a lock at a member that has forgotten, even if a client of this library holds that lock.
-// Its tokens start anew if their counter is lost. Tokens of this library go on rising after a
-// restart, as without the option.
+// It does not make Redisson safer. Redisson knows nothing of the restart guard, of validity and of
+// drift. It takes a lock at a member that has forgotten, even if a client of this library holds
+// that lock. Its tokens start anew if their counter is lost. Tokens of this library go on rising
+// after a restart, as without the option.
 //
-// What it costs: one string per name, which stays for good; one subscription per member and name
-// that is waited for; and more work in each script. If a release finds waiters of Redisson, it
-// leaves the lock to them for at most 50 ms, and TryLock is refused meanwhile. For a lock that
-// Redisson holds, Inspect shows the count of re-entries as the token.
+// It costs one string per name, which stays for good, and one subscription per member and name that
+// is waited for. Each script does more work. If a release finds waiters of Redisson, it leaves the
+// lock to them for at most 50 ms, and TryLock is refused meanwhile. For a lock that Redisson holds,
+// Inspect shows the count of re-entries as the token.
 //
 // All clients of a deployment that share names must use the same setting. A client without it
 // neither raises the counter that Redisson draws from nor wakes Redisson's waiters.

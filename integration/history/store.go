@@ -13,7 +13,7 @@ import (
 // lost.
 //
 // It keeps each set twice. The guarded set refuses a token lower than one it has seen, on reading
-// and on writing. The unguarded set takes what it is given, and is the control: if a fault breaks
+// and on writing. The unguarded set takes what it is given, and is the control. If a fault breaks
 // exclusion, it must lose additions, or the fault did nothing. A Store is safe for concurrent use.
 //
 // The model is the lock-set workload of Jepsen's analysis of etcd 3.4.3.

@@ -65,8 +65,8 @@ type Summary struct {
 	Master  string    `json:"master,omitempty"`  // that the Sentinels name
 	Masters []Summary `json:"masters,omitempty"` // of a Redis Cluster, which has nothing else but its state then
 
-	// Of a Redis Cluster, or one of its masters: the slots for which it does not vote, and the end of the last
-	// quarantine among them, by the clock of this machine.
+	// SilentSlots is the number of slots for which a Redis Cluster, or one of its masters, does not
+	// vote. SilentUntil is the end of the last quarantine among them, by the clock of this machine.
 	SilentSlots int        `json:"silent_slots,omitempty"`
 	SilentUntil *time.Time `json:"silent_until,omitempty"`
 }

@@ -1,8 +1,8 @@
 // Package settings finds out how a command reaches the members, and which terms all locks share. It
 // takes each setting from the flags, else from the environment, else from a file, else the default.
 //
-// There is no flag for a password, and a URL on the command line must not hold one, because every
-// user of the machine can read command lines. Nothing here prints a secret.
+// There is no flag for a password. A URL on the command line must not hold one, because every user
+// of the machine can read command lines. Nothing here prints a secret.
 package settings
 
 import (
