@@ -82,7 +82,7 @@ func lossRounds(t *testing.T, rounds int) {
 }
 
 // late is what redlock logs when it comes to kill the command only after the end of the validity.
-var late = regexp.MustCompile(`the command is killed" left=-`)
+var late = regexp.MustCompile(`killing the command" left=-`)
 
 // contender asks for a lock all the time, and tells when it was granted.
 func contender(t *testing.T, urls []string, key string) (end func(), acquired <-chan time.Time) {
