@@ -19,9 +19,9 @@ func ceiling(k int, low, high time.Duration) time.Duration {
 	return min(d, high)
 }
 
-// fullJitter returns a function that draws a pause from 0 to limit. Spread evenly, the clients of a server
-// that came back do not all connect in the same moment. Its seed comes from crypto/rand.Reader, which a
-// test replaces to have the same pauses again.
+// fullJitter returns a function that draws a pause from 0 to limit. Spread evenly, the clients of a
+// server that came back do not all connect in the same moment. Its seed comes from
+// crypto/rand.Reader, which a test replaces to have the same pauses again.
 func fullJitter() func(limit time.Duration) time.Duration {
 	var seed [32]byte
 	_, _ = crand.Read(seed[:]) // never fails
@@ -34,6 +34,6 @@ func fullJitter() func(limit time.Duration) time.Duration {
 	}
 }
 
-// AuthBackoff is the pause after a server refused the credentials: asking again soon would not help,
-// and may lock the user out.
+// AuthBackoff is the pause after a server refused the credentials: asking again soon would not
+// help, and may lock the user out.
 const AuthBackoff = 30 * time.Second

@@ -9,9 +9,9 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// The texts of servers that something here depends on, because there is no code for what they say. They were seen on
-// Redis 6.2, 7.0, 7.2, 7.4 and 8.2, and on Valkey 8.0, 8.1, 9.0 and 9.1; a version that words one anew fails the tests of
-// make test SERVER=…
+// The texts of servers that something here depends on, because there is no code for what they say.
+// They were seen on Redis 6.2, 7.0, 7.2, 7.4 and 8.2, and on Valkey 8.0, 8.1, 9.0 and 9.1; a
+// version that words one anew fails the tests of make test SERVER=…
 //
 //	a key that moved away while a script ran   phrases; interrupted in cluster/redirect.go; base.lua and batch.lua
 //	keys of two slots in one call              raised in batch.lua of redlock/internal/script
@@ -37,12 +37,12 @@ func classify(reply string) *member.ReplyError {
 	return &member.ReplyError{Kind: kind, Text: strings.Clone(text)}
 }
 
-// insideScript begins what is made of an ACL's refusal inside a script. Servers call that ERR as a rule, and the same
-// refusal outside NOPERM.
+// insideScript begins what is made of an ACL's refusal inside a script. Servers call that ERR as a
+// rule, and the same refusal outside NOPERM.
 const insideScript = "NOPERM inside a script"
 
-// Refusals of an ACL inside a script: what the script wrote before stays written. Until 7.0 they do not name the
-// command.
+// Refusals of an ACL inside a script: what the script wrote before stays written. Until 7.0 they do
+// not name the command.
 var denials = []string{
 	"The user executing the script can't",              // 6 and 7.0
 	"ACL failure in script: ", "ACL failure in script", // 7.2
@@ -62,8 +62,9 @@ func deniedInScript(text string) (string, bool) {
 	return "", false
 }
 
-// naming adds the command to a refusal inside a script whose text does not name it. reply is the whole one: it has the
-// line of the script, which names the command, or calls one that was passed to it.
+// naming adds the command to a refusal inside a script whose text does not name it. reply is the
+// whole one: it has the line of the script, which names the command, or calls one that was passed
+// to it.
 func naming(e *member.ReplyError, reply, source string) *member.ReplyError {
 	said, ok := strings.CutPrefix(e.Text, insideScript+": ")
 	if !ok || strings.Contains(said, "' command") {
@@ -88,7 +89,8 @@ func naming(e *member.ReplyError, reply, source string) *member.ReplyError {
 	return &member.ReplyError{Kind: e.Kind, Text: insideScript + ", " + strings.Join(called, " or ") + ": " + said}
 }
 
-// How our scripts call commands, and how they pass them to a function that does (ask in base.lua of redlock/internal/script).
+// How our scripts call commands, and how they pass them to a function that does (ask in base.lua of
+// redlock/internal/script).
 var (
 	lineOf = regexp.MustCompile(`@user_script:\s*([0-9]+)`)
 	calls  = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'(?:, '([A-Z]+)')?`)
@@ -105,8 +107,8 @@ func namesIn(pattern *regexp.Regexp, text string) (out []string) {
 	return out
 }
 
-// withoutArguments drops the arguments that Redis repeats when it does not know a command: they can be
-// an owner token or, from AUTH, a password.
+// withoutArguments drops the arguments that Redis repeats when it does not know a command: they can
+// be an owner token or, from AUTH, a password.
 func withoutArguments(text string) string {
 	text, _, _ = strings.Cut(text, ", with args beginning with")
 	return strings.TrimRight(text, " \r\n")
@@ -225,8 +227,8 @@ func firstWord(text string) string {
 	return word
 }
 
-// notPermitted tells an error that forbids or lacks a command from all others: what was asked for can
-// be done without.
+// notPermitted tells an error that forbids or lacks a command from all others: what was asked for
+// can be done without.
 func notPermitted(e *member.ReplyError) bool {
 	return e.Kind == member.KindOther || e.Kind == member.KindAuth && firstWord(e.Text) == "NOPERM" && !strings.HasPrefix(e.Text, insideScript)
 }

@@ -20,14 +20,14 @@ type Config struct {
 	// Addr is host:port, or the path of a socket. Never a URL: see ParseURL.
 	Addr string
 
-	// Username and Password authenticate every connection (AUTH). Without a Username the password is
-	// that of the default user; with neither, AUTH is not sent.
+	// Username and Password authenticate every connection (AUTH). Without a Username the password
+	// is that of the default user; with neither, AUTH is not sent.
 	Username string
 	Password Secret
 	// DB is selected on every connection unless it is 0. Not negative.
 	DB int
-	// TLS, if not nil, encrypts every connection. ServerName defaults to the host of Addr, MinVersion
-	// to TLS 1.2.
+	// TLS, if not nil, encrypts every connection. ServerName defaults to the host of Addr,
+	// MinVersion to TLS 1.2.
 	TLS *tls.Config
 	// ClientName is shown by CLIENT LIST. No spaces or control characters. Default: none.
 	ClientName string
@@ -37,43 +37,45 @@ type Config struct {
 
 	// DialTimeout bounds dialling, TLS, authentication and the handshake together. Default 1 s.
 	DialTimeout time.Duration
-	// WriteTimeout bounds one write of at most 256 KiB; a slower peer loses the connection. Default 1 s.
+	// WriteTimeout bounds one write of at most 256 KiB; a slower peer loses the connection. Default
+	// 1 s.
 	WriteTimeout time.Duration
-	// StallTimeout bounds the wait for an answer. If the oldest call in flight has been first in line for this
-	// long and nothing came, the node ends the connection, and all calls in flight are Unknown. Default 2 s.
+	// StallTimeout bounds the wait for an answer. If the oldest call in flight has been first in
+	// line for this long and nothing came, the node ends the connection, and all calls in flight
+	// are Unknown. Default 2 s.
 	StallTimeout time.Duration
 	// PingInterval is the longest silence on an idle connection before a PING. Default 1 s.
 	PingInterval time.Duration
 
-	// BackoffMin and BackoffMax bound the pause between attempts to connect: the k-th pause is drawn
-	// from 0 to min(BackoffMax, BackoffMin*2^k). Refused credentials wait AuthBackoff instead.
-	// Defaults 50 ms and 500 ms.
+	// BackoffMin and BackoffMax bound the pause between attempts to connect: the k-th pause is
+	// drawn from 0 to min(BackoffMax, BackoffMin*2^k). Refused credentials wait AuthBackoff
+	// instead. Defaults 50 ms and 500 ms.
 	BackoffMin, BackoffMax time.Duration
 
-	// MaxCalls and MaxBytes bound what is in flight, queued or unanswered. A call beyond either bound is
-	// NotSent with ErrOverflow at once. Defaults 16384 and 1 MiB.
+	// MaxCalls and MaxBytes bound what is in flight, queued or unanswered. A call beyond either
+	// bound is NotSent with ErrOverflow at once. Defaults 16384 and 1 MiB.
 	MaxCalls int
 	MaxBytes int
 
-	// Scripts are Lua sources. The node loads them on every new command connection. If the server answers
-	// an EVALSHA of one of them with NOSCRIPT, the node repairs the call.
+	// Scripts are Lua sources. The node loads them on every new command connection. If the server
+	// answers an EVALSHA of one of them with NOSCRIPT, the node repairs the call.
 	Scripts []string
-	// Guard is the restart guard that this node shares with the other members of a client. If it is nil, the
-	// node believes that a server which comes back remembers everything.
+	// Guard is the restart guard that this node shares with the other members of a client. If it is
+	// nil, the node believes that a server which comes back remembers everything.
 	Guard *Guard
 	// Shard makes this one master of a Redis Cluster: for package cluster. It needs a Guard.
 	Shard *Shard
 	// Sentinels, if not nil, name the server, in the place of Addr.
 	Sentinels *Sentinels
-	// FailoverLag is how long a master that was replaced may go on granting: a master of a cluster, or one
-	// that Sentinels watch. Its successor does not vote for that much longer. Default: 15 s in a cluster
-	// (cluster-node-timeout), 10 s with Sentinels (min-replicas-max-lag). A negative value means none. All
-	// clients of a deployment use the same.
+	// FailoverLag is how long a master that was replaced may go on granting: a master of a cluster,
+	// or one that Sentinels watch. Its successor does not vote for that much longer. Default: 15 s
+	// in a cluster (cluster-node-timeout), 10 s with Sentinels (min-replicas-max-lag). A negative
+	// value means none. All clients of a deployment use the same.
 	FailoverLag time.Duration
-	// MinReplicasAck is how many replicas must acknowledge a vote within 100 ms (WAIT) before it counts. It
-	// makes a failover less likely to lose a lock, and never impossible. Each call waits for the replicas,
-	// and so do the calls behind it on the connection. At 0, the default, the node never sends WAIT. The
-	// greatest value is 255.
+	// MinReplicasAck is how many replicas must acknowledge a vote within 100 ms (WAIT) before it
+	// counts. It makes a failover less likely to lose a lock, and never impossible. Each call waits
+	// for the replicas, and so do the calls behind it on the connection. At 0, the default, the
+	// node never sends WAIT. The greatest value is 255.
 	MinReplicasAck int
 	// Logger gets changes of the connection and what the server does not permit. Default: none.
 	Logger *slog.Logger
@@ -87,8 +89,8 @@ type Dialer interface {
 	DialContext(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// DefaultTLS is for a Config that was made of a URL. If its scheme asks for TLS and no option says how, t says it,
-// also for Sentinels. A nil t changes nothing.
+// DefaultTLS is for a Config that was made of a URL. If its scheme asks for TLS and no option says
+// how, t says it, also for Sentinels. A nil t changes nothing.
 func (c *Config) DefaultTLS(t *tls.Config) {
 	bare := func(x *tls.Config) bool {
 		return t != nil && x != nil && x.RootCAs == nil && len(x.Certificates) == 0 && x.ServerName == ""
@@ -221,8 +223,9 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Secret is a string that no way of printing shows. fmt with any verb, JSON and other text encoders, and slog
-// print asterisks, or nothing if the Secret is empty. Convert it to string to use it.
+// Secret is a string that no way of printing shows. fmt with any verb, JSON and other text
+// encoders, and slog print asterisks, or nothing if the Secret is empty. Convert it to string to
+// use it.
 type Secret string
 
 const masked = "******"
@@ -252,11 +255,12 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue masks slog attributes.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// Sentinels makes a Node the master of a replicated group, whichever server that is. The node asks a majority of the
-// Sentinels before it opens a connection, and verifies the server's role on it.
+// Sentinels makes a Node the master of a replicated group, whichever server that is. The node asks
+// a majority of the Sentinels before it opens a connection, and verifies the server's role on it.
 //
-// A replica that takes over may lack what the former master granted. So it has forgotten, like a server that
-// restarted without its data: its marker is that of another process, or of another replication id.
+// A replica that takes over may lack what the former master granted. So it has forgotten, like a
+// server that restarted without its data: its marker is that of another process, or of another
+// replication id.
 type Sentinels struct {
 	// Addrs are the Sentinels, host:port. A majority of them should be named.
 	Addrs []string
@@ -302,7 +306,8 @@ func (s *Sentinels) nameOrNone() string {
 // TargetKind is a kind of member.
 type TargetKind uint8
 
-// The kinds of members: one server, a whole Redis Cluster, and the master of a group that Sentinels watch.
+// The kinds of members: one server, a whole Redis Cluster, and the master of a group that Sentinels
+// watch.
 const (
 	OneServer TargetKind = iota
 	RedisCluster

@@ -3,9 +3,9 @@
 //
 // The package decides when the server is up, how calls are batched into writes, and which outcome a
 // call has when its connection breaks. It decides what must happen before a new connection carries
-// commands, and which releases the client owes the server afterwards. It leaves to others: majorities,
-// what scripts mean, what the server's memory is worth (package guard), and the time-outs of a caller.
-// A call has no time-out, because the round above stops waiting.
+// commands, and which releases the client owes the server afterwards. It leaves to others:
+// majorities, what scripts mean, what the server's memory is worth (package guard), and the
+// time-outs of a caller. A call has no time-out, because the round above stops waiting.
 //
 // The life of a call:
 //
@@ -16,16 +16,17 @@
 //
 // and of a connection:
 //
-//	dial -> AUTH, SELECT (radix) -> CLIENT ID, INFO, PING, SCRIPT LOAD -> CLIENT KILL of the predecessor
-//	     -> admission by the restart guard (guard.Seat) -> owed releases -> Up -> broken or stalled -> every call answered or Unknown -> backoff
+//	dial -> AUTH, SELECT (radix) -> CLIENT ID, INFO, PING, SCRIPT LOAD
+//	     -> CLIENT KILL of the predecessor -> admission by the restart guard (guard.Seat)
+//	     -> owed releases -> Up -> broken or stalled -> every call answered or Unknown -> backoff
 //
-// radix dials, authenticates and closes. The package does not use radix's request path, because radix
-// ignores a context while the request waits behind another one. The session's reader is one Unmarshaler
-// that never returns.
+// radix dials, authenticates and closes. The package does not use radix's request path, because
+// radix ignores a context while the request waits behind another one. The session's reader is one
+// Unmarshaler that never returns.
 //
-// A Node has these goroutines: the supervisor (supervise.go); while there is a connection, radix's reader
-// and writer, one goroutine inside EncodeDecode, and the flusher; with Listen, one more for the inbox
-// and the same three of radix. All have ended when Close returns.
+// A Node has these goroutines: the supervisor (supervise.go); while there is a connection, radix's
+// reader and writer, one goroutine inside EncodeDecode, and the flusher; with Listen, one more for
+// the inbox and the same three of radix. All have ended when Close returns.
 //
 // Start at Node.Submit in node.go; the order of a reconnect is in handshake.go and nowhere else.
 package node

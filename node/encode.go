@@ -21,8 +21,8 @@ func scriptSHA(source string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// script finds the source of the script that c calls, and where the call names it. ok is false if c is no call of one of our
-// scripts.
+// script finds the source of the script that c calls, and where the call names it. ok is false if c
+// is no call of one of our scripts.
 func (n *Node) script(c *member.Call) (source string, at int, ok bool) {
 	end := int(c.Marks.Count) - len("\r\n")
 	if at = end - shaSize - len(evalsha); at <= 0 {
@@ -32,7 +32,8 @@ func (n *Node) script(c *member.Call) (source string, at int, ok bool) {
 	return source, at, ok
 }
 
-// sourceOf is the script that c executes: one of ours, or one that it has in full; "" if it is no script.
+// sourceOf is the script that c executes: one of ours, or one that it has in full; "" if it is no
+// script.
 func (n *Node) sourceOf(c *member.Call) string {
 	if source, _, ok := n.script(c); ok {
 		return source
@@ -76,8 +77,9 @@ func (n *Node) appendTagged(b []byte, c *member.Call, tag string) []byte {
 // joinMost is how many calls one command carries at most. A server does nothing else meanwhile.
 const joinMost = 128
 
-// appendJoined writes calls as one, as the script that carries them wants it. sharded: at a master of a cluster, which
-// takes no keys of several slots; there they are arguments, each with the counters of its own slot.
+// appendJoined writes calls as one, as the script that carries them wants it. sharded: at a master
+// of a cluster, which takes no keys of several slots; there they are arguments, each with the
+// counters of its own slot.
 func appendJoined(b []byte, calls []*member.Call, tag string, sharded bool) []byte {
 	keys, args := 0, 0
 	for _, c := range calls {

@@ -13,8 +13,8 @@ import (
 )
 
 // connect opens the next command connection and publishes it. When it returns without an error, the
-// earlier connection is dead at the server (or the server does not permit that, and was warned about),
-// and the owed releases stand first in line. DialTimeout bounds it.
+// earlier connection is dead at the server (or the server does not permit that, and was warned
+// about), and the owed releases stand first in line. DialTimeout bounds it.
 func (n *Node) connect() (*session, error) {
 	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.DialTimeout)
 	defer cancel()
@@ -80,8 +80,8 @@ var (
 	clusterMyID = resp.Command("CLUSTER", "MYID")
 )
 
-// introduce is the handshake: it learns who both sides are, loads the scripts, and then, once that is
-// known to be the same process, has the server kill our former connection.
+// introduce is the handshake: it learns who both sides are, loads the scripts, and then, once that
+// is known to be the same process, has the server kill our former connection.
 func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err error) {
 	cmds := append([][]byte{clientID, infoServer, ping}, n.loads...)
 	if n.cfg.ClientName != "" {
@@ -181,8 +181,8 @@ func (n *Node) permitted(c *member.Call, consequence string) bool {
 	return true
 }
 
-// loaded is permitted for SCRIPT LOAD, where an error other than that of the ACL is a mistake in the
-// script.
+// loaded is permitted for SCRIPT LOAD, where an error other than that of the ACL is a mistake in
+// the script.
 func (n *Node) loaded(c *member.Call) bool {
 	if refused, ok := c.Err.(*member.ReplyError); ok && strings.Contains(refused.Text, "compiling script") {
 		return false

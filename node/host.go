@@ -11,12 +11,12 @@ import (
 // Recheck has the node compare its inbox with its commands' connection, and with the era.
 func (n *Node) Recheck() { n.signalRecheck() }
 
-// Stamp puts a slot that a grant found without the marker's id under this master's marker: one that came from another
-// master and was not used before. It returns nil if the slot may be used now.
+// Stamp puts a slot that a grant found without the marker's id under this master's marker: one that
+// came from another master and was not used before. It returns nil if the slot may be used now.
 func (n *Node) Stamp(ctx context.Context, slot uint16) error { return n.seat.Stamp(ctx, slot) }
 
-// ClockOffset implements member.Clocked. It is as old as the last look at the marker, PingInterval or so. Without a
-// restart guard ok is false.
+// ClockOffset implements member.Clocked. It is as old as the last look at the marker, PingInterval
+// or so. Without a restart guard ok is false.
 func (n *Node) ClockOffset() (ahead, within time.Duration, ok bool) {
 	o, ok := n.seat.HeardOffset()
 	return o.Ahead, o.Within, ok

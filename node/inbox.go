@@ -71,8 +71,8 @@ func (n *Node) lost(why error) {
 	})
 }
 
-// receive subscribes and delivers until the connection ends, stops answering, or turns out to lead to
-// another server process than the commands do.
+// receive subscribes and delivers until the connection ends, stops answering, or turns out to lead
+// to another server process than the commands do.
 func (n *Node) receive(channel string, l member.Listener) (confirmed bool, _ error) {
 	ctx, cancel := context.WithTimeout(n.accepting, n.cfg.DialTimeout)
 	defer cancel()
@@ -153,8 +153,9 @@ func (in *inbox) write(l *link, b []byte) error {
 	return err
 }
 
-// leave has the server end the connection, and its subscriptions with it, and waits until it has: behind everything
-// that was asked of it before. A server that does not answer is not waited for when Close is not, either.
+// leave has the server end the connection, and its subscriptions with it, and waits until it has:
+// behind everything that was asked of it before. A server that does not answer is not waited for
+// when Close is not, either.
 func (in *inbox) leave(l *link) {
 	if in.write(l, quit) != nil {
 		return
@@ -314,8 +315,8 @@ func (in *inbox) readMarker(br *bufio.Reader, r *member.Reply) error {
 	return err
 }
 
-// same reports whether the commands go to the same server process, with the same memory, in the same
-// generation.
+// same reports whether the commands go to the same server process, with the same memory, in the
+// same generation.
 func (in *inbox) same(p *published) bool {
 	return p.state.RunID == in.runID && p.state.Gen == in.gen && p.standing.Marker() == in.id && in.era == in.node.seat.Era()
 }
@@ -352,8 +353,8 @@ func (n *Node) want(more int, channels []string) {
 	}
 }
 
-// subscribe makes the connection's subscriptions those that are wanted: of all channels, or of those
-// that have changed.
+// subscribe makes the connection's subscriptions those that are wanted: of all channels, or of
+// those that have changed.
 func (in *inbox) subscribe(l *link, all bool) error {
 	n := in.node
 	var on, off []string
@@ -397,9 +398,10 @@ func (in *inbox) subscribe(l *link, all bool) error {
 	return in.write(l, b)
 }
 
-// sharded is the inbox as a sharded channel (Redis 7.0), in the slot of a master where its marker is. What is
-// published there is not sent to all servers of the cluster. It comes besides the other one, to which scripts
-// publish while nobody hears this one: where the server has none, and while the slot is being moved.
+// sharded is the inbox as a sharded channel (Redis 7.0), in the slot of a master where its marker
+// is. What is published there is not sent to all servers of the cluster. It comes besides the other
+// one, to which scripts publish while nobody hears this one: where the server has none, and while
+// the slot is being moved.
 type sharded struct {
 	asked   string // hash tag of the slot it was asked for in, or ""; guarded by Node.mu, as the others
 	heard   string // likewise, where the server confirmed it
@@ -466,8 +468,8 @@ func (in *inbox) shardedSubscribed(channel string, on bool) {
 	}
 }
 
-// inboxOf is the channel at a master of a cluster, where every server hears every message: one for each
-// marker. It waits until there is one; "" means that the node is closing.
+// inboxOf is the channel at a master of a cluster, where every server hears every message: one for
+// each marker. It waits until there is one; "" means that the node is closing.
 func (n *Node) inboxOf(channel string) string {
 	for {
 		if at := n.published.Load().standing; at.Admitted() {

@@ -6,17 +6,19 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// Calls that wait in line one behind the other can be one command: a script that executes them in their order
-// and returns an array of their answers (batch.lua of redlock/internal/script). That costs the server less than one command
-// for each, and more where they are few.
+// Calls that wait in line one behind the other can be one command: a script that executes them in
+// their order and returns an array of their answers (batch.lua of redlock/internal/script). That
+// costs the server less than one command for each, and more where they are few.
 //
 // joinFew is how many calls become one command at least. Fewer travel alone.
 const joinFew = 3
 
-// alone is how the script refuses a call because it travels with others: such a server takes no such commands.
+// alone is how the script refuses a call because it travels with others: such a server takes no
+// such commands.
 const alone = "TRYAGAIN alone"
 
-// joins reports whether c may be part of a command. A vote that replicas must acknowledge has its own WAIT.
+// joins reports whether c may be part of a command. A vote that replicas must acknowledge has its
+// own WAIT.
 func (n *Node) joins(c *member.Call) bool {
 	return c.Item != nil && c.Tagged && n.waits == nil && !c.Asking()
 }
@@ -30,7 +32,8 @@ func (s *session) itemLocked(c *member.Call, tag string) {
 	s.items = append(s.items, c)
 }
 
-// joinLocked encodes what itemLocked has queued. The calls are not done yet: whoever ends them needs mu before.
+// joinLocked encodes what itemLocked has queued. The calls are not done yet: whoever ends them
+// needs mu before.
 func (s *session) joinLocked() {
 	switch {
 	case len(s.items) == 0:
@@ -59,7 +62,8 @@ func (s *session) joined(br *bufio.Reader, n int) error {
 	case all.Kind != '-':
 		return protocolError("not as many answers as calls")
 	default:
-		// Keys of several slots, a key that the user may not touch: nothing was executed because of one of them.
+		// Keys of several slots, a key that the user may not touch: nothing was executed because of
+		// one of them.
 		kind := classify(string(all.Str)).Kind
 		if refused = kind == member.KindCluster || kind == member.KindAuth; refused {
 			s.travelApart()
@@ -88,7 +92,8 @@ func (s *session) repeatAlone(entry slot) (done bool, _ error) {
 	return s.repeat(entry, entry.repaired, func() {}, func() { s.wbuf = s.node.appendCall(s.wbuf, entry.call) })
 }
 
-// travelApart ends the joining of calls: what this server says of them says too little, or it takes no such command.
+// travelApart ends the joining of calls: what this server says of them says too little, or it takes
+// no such command.
 func (s *session) travelApart() {
 	s.mu.Lock()
 	s.apart = true

@@ -108,8 +108,8 @@ func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
 	return l.wire, nil
 }
 
-// withoutSecrets keeps of an error of radix's Dial what can be relied on to hold no secret. The server
-// may repeat what it was sent with AUTH, in an error or as anything else.
+// withoutSecrets keeps of an error of radix's Dial what can be relied on to hold no secret. The
+// server may repeat what it was sent with AUTH, in an error or as anything else.
 func withoutSecrets(err error, password string) error {
 	var simple resp3.SimpleError
 	var blob resp3.BlobError
@@ -145,8 +145,8 @@ func withhold(e *member.ReplyError, password string) *member.ReplyError {
 	return &member.ReplyError{Kind: e.Kind, Text: why}
 }
 
-// cut ends the connection at once and from any goroutine: no farewell of TLS, which could wait for a
-// stalled peer, and what the kernel has not sent yet is not sent any more.
+// cut ends the connection at once and from any goroutine: no farewell of TLS, which could wait for
+// a stalled peer, and what the kernel has not sent yet is not sent any more.
 func (l *link) cut() {
 	if tcp, ok := l.socket.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -157,8 +157,8 @@ func (l *link) cut() {
 // read runs f, which must not return before the connection ends, as the link's reader, and returns
 // when f has returned and radix's goroutines have ended. Called once.
 //
-// f runs on radix's reader goroutine, as an Unmarshaler; where radix gives up before it starts that, f
-// runs here, so that it runs exactly once in any case.
+// f runs on radix's reader goroutine, as an Unmarshaler; where radix gives up before it starts
+// that, f runs here, so that it runs exactly once in any case.
 func (l *link) read(f func(br *bufio.Reader)) {
 	u := &unmarshaler{f: f, ended: make(chan struct{})}
 	_ = l.conn.EncodeDecode(context.Background(), nil, u)

@@ -17,11 +17,11 @@ import (
 
 var _ member.Member = (*Node)(nil)
 
-// Node is one Redis server as a voter. From New on it connects in the background, and connects again
-// whenever the connection breaks. A Node is safe for concurrent use.
+// Node is one Redis server as a voter. From New on it connects in the background, and connects
+// again whenever the connection breaks. A Node is safe for concurrent use.
 //
-// While the Node is down, Submit costs one atomic load: the call is NotSent with an error that the Node
-// made when the connection broke.
+// While the Node is down, Submit costs one atomic load: the call is NotSent with an error that the
+// Node made when the connection broke.
 type Node struct {
 	cfg     Config
 	name    string
@@ -84,8 +84,8 @@ func (n *Node) Name() string { return n.name }
 // State costs one atomic load.
 func (n *Node) State() member.State { return n.published.Load().state }
 
-// WhyNot returns what keeps the node from voting, and nil while it votes. It is the error that a call gets: one that
-// wraps member.ErrDown, member.ErrConnecting or member.ErrQuarantined.
+// WhyNot returns what keeps the node from voting, and nil while it votes. It is the error that a
+// call gets: one that wraps member.ErrDown, member.ErrConnecting or member.ErrQuarantined.
 func (n *Node) WhyNot() error {
 	p := n.published.Load()
 	if p.session == nil {
@@ -96,8 +96,8 @@ func (n *Node) WhyNot() error {
 
 // Submit queues c and returns. See member.Member and member.Call.
 //
-// While little is unanswered, the goroutine that calls Submit may write the queue to the socket, because the
-// socket's buffer takes it. If c.Late, another goroutine writes.
+// While little is unanswered, the goroutine that calls Submit may write the queue to the socket,
+// because the socket's buffer takes it. If c.Late, another goroutine writes.
 func (n *Node) Submit(c *member.Call) {
 	for {
 		p := n.published.Load()
@@ -119,10 +119,10 @@ func (n *Node) Submit(c *member.Call) {
 	}
 }
 
-// finish completes a call that has no reply but an error, and takes on the debt of a release that was
-// not delivered. A call of ErrEnded or ErrClosed leaves none: the first is no release, the second has nobody left to
-// pay.
-// Nor does one with a Hop: what is owed then may have to go to another server.
+// finish completes a call that has no reply but an error, and takes on the debt of a release that
+// was not delivered. A call of ErrEnded or ErrClosed leaves none: the first is no release, the
+// second has nobody left to pay. Nor does one with a Hop: what is owed then may have to go to
+// another server.
 func (n *Node) finish(c *member.Call, outcome member.Outcome, err error) {
 	c.Outcome, c.Err = outcome, err
 	if !c.OweUntil.IsZero() && c.Undelivered() && err != n.errEnded && err != n.errClosed && c.Hop == nil {
@@ -243,11 +243,11 @@ func (n *Node) signalRecheck() {
 	}
 }
 
-// predecessor is the last connection that carried commands. What was written to it may still be on its
-// way, and would be executed when it arrives; so before the next connection carries commands, the
-// server is told to close it. There is never more than one: a connection whose handshake failed
-// carried nothing that could do harm late (SCRIPT LOAD, and CLIENT KILL of ids that a process does not
-// use twice), and where it succeeded, its own predecessor is dead.
+// predecessor is the last connection that carried commands. What was written to it may still be on
+// its way, and would be executed when it arrives; so before the next connection carries commands,
+// the server is told to close it. There is never more than one: a connection whose handshake failed
+// carried nothing that could do harm late (SCRIPT LOAD, and CLIENT KILL of ids that a process does
+// not use twice), and where it succeeded, its own predecessor is dead.
 type predecessor struct {
 	runID string
 	id    int64 // CLIENT ID, 0 if the server would not tell

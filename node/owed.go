@@ -7,9 +7,10 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// Bounds of the debts of one node. Beyond either the oldest is dropped; its key then lives until its
-// TTL ends. All leases of a busy client may end at once: a release is some 300 bytes and three times its lock's
-// name, and the bytes are enough for as many debts as there may be with names of 60.
+// Bounds of the debts of one node. Beyond either the oldest is dropped; its key then lives until
+// its TTL ends. All leases of a busy client may end at once: a release is some 300 bytes and three
+// times its lock's name, and the bytes are enough for as many debts as there may be with names of
+// 60.
 const (
 	maxDebts     = 1 << 17
 	maxDebtBytes = 64 << 20
@@ -51,7 +52,8 @@ func newOwed(pauseMin, pauseMax time.Duration, dropped func()) *owed {
 	}
 }
 
-// add copies c, which the caller still owns. What the server has refused is not sent to it again at once.
+// add copies c, which the caller still owns. What the server has refused is not sent to it again at
+// once.
 func (o *owed) add(c *member.Call) {
 	d := &debt{owed: o, until: c.OweUntil}
 	if c.Outcome == member.Refused {
@@ -120,15 +122,16 @@ func (o *owed) removeLocked(d *debt) {
 	o.bytes -= len(d.call.Cmd)
 }
 
-// refused has the debt wait, twice as long as after the refusal before. A burst of releases does not hammer a server
-// that can do nothing for seconds, and one that could do nothing for a moment gets them soon.
+// refused has the debt wait, twice as long as after the refusal before. A burst of releases does
+// not hammer a server that can do nothing for seconds, and one that could do nothing for a moment
+// gets them soon.
 func (d *debt) refused() {
 	d.pause = min(max(2*d.pause, d.owed.pauseMin), d.owed.pauseMax)
 	d.after = time.Now().Add(d.pause)
 }
 
-// Done is the outcome of one try to pay d. The debt ends when the server has answered; a refusal that
-// will pass is tried again after a while, anything without an answer on the next connection.
+// Done is the outcome of one try to pay d. The debt ends when the server has answered; a refusal
+// that will pass is tried again after a while, anything without an answer on the next connection.
 func (d *debt) Done(c *member.Call) {
 	o := d.owed
 	o.mu.Lock()
@@ -145,9 +148,9 @@ func (d *debt) Done(c *member.Call) {
 }
 
 // due returns the debts to submit now, oldest first, and marks them as flying; those whose time has
-// passed are forgotten. They are limit at the most; there may be others then. more is the time until the next one
-// that waits, 0 if none does. all: the connection is new, and what was refused on the one before waits no longer,
-// because its server may be another.
+// passed are forgotten. They are limit at the most; there may be others then. more is the time
+// until the next one that waits, 0 if none does. all: the connection is new, and what was refused
+// on the one before waits no longer, because its server may be another.
 func (o *owed) due(now time.Time, limit int, all bool) (debts []*debt, more time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

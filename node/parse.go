@@ -22,8 +22,8 @@ const (
 	growth   = 64 << 10 // bytes taken on trust
 )
 
-// readReply parses one RESP2 reply (and the null of RESP3) into r, whose slices are used again. After
-// an error the position in the stream is unknown and the connection must end.
+// readReply parses one RESP2 reply (and the null of RESP3) into r, whose slices are used again.
+// After an error the position in the stream is unknown and the connection must end.
 func readReply(br *bufio.Reader, r *member.Reply, depth int) error {
 	if depth > maxDepth {
 		return protocolError("arrays too deep")

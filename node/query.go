@@ -11,9 +11,9 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// Query asks one server something on a connection of its own, and closes the connection: who is the master, how
-// a cluster is made up. An error reply is an element of Kind '-' with its text in Str. ctx and
-// Config.DialTimeout bound Query.
+// Query asks one server something on a connection of its own, and closes the connection: who is the
+// master, how a cluster is made up. An error reply is an element of Kind '-' with its text in Str.
+// ctx and Config.DialTimeout bound Query.
 func Query(ctx context.Context, c Config, cmds ...[]byte) ([]member.Reply, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
@@ -71,8 +71,9 @@ func Refusal(r *member.Reply) *member.ReplyError {
 	return classify(string(r.Str))
 }
 
-// Expect explains the error of a server that was asked what only a server of the kind want knows. If the server tells
-// that it is of another kind, Expect returns a SchemeError. It returns any other error as it is.
+// Expect explains the error of a server that was asked what only a server of the kind want knows.
+// If the server tells that it is of another kind, Expect returns a SchemeError. It returns any
+// other error as it is.
 func Expect(ctx context.Context, c Config, want TargetKind, err error) error {
 	var refused *member.ReplyError
 	if !errors.As(err, &refused) {

@@ -7,8 +7,8 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// SchemeError says that a server is of another kind than its URL says: a server of a Redis Cluster, a server in no
-// cluster, or a Sentinel. Or one of the two speaks TLS, and the other does not.
+// SchemeError says that a server is of another kind than its URL says: a server of a Redis Cluster,
+// a server in no cluster, or a Sentinel. Or one of the two speaks TLS, and the other does not.
 type SchemeError struct {
 	Found  string // what is there, such as "a Sentinel"
 	Scheme string // that would fit, such as "redis-sentinel://"
@@ -42,7 +42,8 @@ func modeOf(info []byte) string {
 	return resp.Field(info, "server_mode:")
 }
 
-// found makes a SchemeError of what redis_mode in INFO says; nil if that is what was expected, or is not known.
+// found makes a SchemeError of what redis_mode in INFO says; nil if that is what was expected, or
+// is not known.
 func found(mode string, want TargetKind, secure bool, err error) error {
 	kind, what := want, ""
 	switch mode {
@@ -59,7 +60,8 @@ func found(mode string, want TargetKind, secure bool, err error) error {
 	return &SchemeError{what, kind.scheme(secure), err}
 }
 
-// expected is what the server behind this node must be. A master that Sentinels name is a single server.
+// expected is what the server behind this node must be. A master that Sentinels name is a single
+// server.
 func (n *Node) expected() TargetKind {
 	if n.cfg.Shard != nil || n.cfg.kind == RedisCluster {
 		return RedisCluster

@@ -37,8 +37,8 @@ type Sighting struct {
 	Replicas int
 }
 
-// Look asks all Sentinels at once, each for at most Config.DialTimeout. master is the address to dial of the newest
-// configuration that any Sentinel tells, and "" if none does.
+// Look asks all Sentinels at once, each for at most Config.DialTimeout. master is the address to
+// dial of the newest configuration that any Sentinel tells, and "" if none does.
 func (s *Sentinels) Look(ctx context.Context) (all []Sighting, master string) {
 	all = make([]Sighting, len(s.Addrs))
 	command := resp.Command("SENTINEL", "MASTER", s.Master)
@@ -120,8 +120,8 @@ func announced(host, port string) (string, bool) {
 	return net.JoinHostPort(host, port), true
 }
 
-// find asks all Sentinels at once, and believes the newest configuration that it hears of from a majority,
-// or from those that answer at all before ctx ends.
+// find asks all Sentinels at once, and believes the newest configuration that it hears of from a
+// majority, or from those that answer at all before ctx ends.
 func (s *Sentinels) find(ctx context.Context) (string, error) {
 	type answer struct {
 		at string
@@ -219,8 +219,9 @@ func (n *Node) attend(addr string) {
 	}
 }
 
-// hear subscribes to a Sentinel, and has the supervisor look again whenever there may be another master:
-// at each switch, and when the subscription is confirmed, because what was said before is lost.
+// hear subscribes to a Sentinel, and has the supervisor look again whenever there may be another
+// master: at each switch, and when the subscription is confirmed, because what was said before is
+// lost.
 func (n *Node) hear(addr string) (heard bool, _ error) {
 	c := n.cfg.Sentinels.at(addr).withDefaults()
 	s := &Node{cfg: c, name: addr}
@@ -309,8 +310,8 @@ func (n *Node) switched(br *bufio.Reader, arrived *atomic.Int64) error {
 // errSwitched: the connection leads to a server that is the master no longer.
 var errSwitched = errors.New("another server is the master now")
 
-// seeker asks the Sentinels, for one session, whether its server is still the master. It belongs to the supervisor. The
-// only other goroutine is that of a question, and stop waits for it.
+// seeker asks the Sentinels, for one session, whether its server is still the master. It belongs to
+// the supervisor. The only other goroutine is that of a question, and stop waits for it.
 type seeker struct {
 	s      *session
 	ctx    context.Context
@@ -332,7 +333,8 @@ func (k *seeker) stop() {
 	k.work.Wait()
 }
 
-// seek asks one question at a time. If the Sentinels have something new to say meanwhile, found asks once more.
+// seek asks one question at a time. If the Sentinels have something new to say meanwhile, found
+// asks once more.
 func (k *seeker) seek() {
 	if k.asking {
 		k.again = true
@@ -359,7 +361,8 @@ func (k *seeker) found(still bool) error {
 	return nil
 }
 
-// stillMaster reports whether the session leads to the master that the Sentinels name. If no Sentinel answers, it does.
+// stillMaster reports whether the session leads to the master that the Sentinels name. If no
+// Sentinel answers, it does.
 func (k *seeker) stillMaster(ctx context.Context) bool {
 	addr, err := k.s.node.cfg.Sentinels.find(ctx)
 	return err != nil || addr == k.s.link.addr

@@ -40,8 +40,8 @@ type slot struct {
 	acked    bool // a WAIT follows, and its answer decides
 	joined   bool // answered together with others
 	refused  bool // with them, for a reason that may be another one's
-	// together is how many calls, from this one on, are one command: their answers come as one. It is known when they
-	// are encoded, and 0 for all others.
+	// together is how many calls, from this one on, are one command: their answers come as one. It
+	// is known when they are encoded, and 0 for all others.
 	together int32
 }
 
@@ -106,8 +106,8 @@ type broke struct{ kind, cause error }
 func (b *broke) Error() string   { return b.kind.Error() + ": " + b.cause.Error() }
 func (b *broke) Unwrap() []error { return []error{b.kind, b.cause} }
 
-// end breaks the session, if it is not yet, and waits until all its calls are done and its goroutines
-// have ended. Not for the reader, nor for anything that runs on it.
+// end breaks the session, if it is not yet, and waits until all its calls are done and its
+// goroutines have ended. Not for the reader, nor for anything that runs on it.
 func (s *session) end(cause error) {
 	s.fail(member.ErrBroken, cause)
 	s.gone.Wait()
@@ -154,7 +154,8 @@ func (s *session) inFlightLocked() (calls int, size int64) {
 	return int(s.queued - s.answered.Load()), s.queuedBytes - s.answeredBytes.Load()
 }
 
-// waiting is the moment since when the first call in line has been first, and false if there is none.
+// waiting is the moment since when the first call in line has been first, and false if there is
+// none.
 func (s *session) waiting() (since time.Time, busy bool) {
 	calls, _ := s.inFlight()
 	return s.base.Add(time.Duration(s.progress.Load())), calls > 0
@@ -162,8 +163,9 @@ func (s *session) waiting() (since time.Time, busy bool) {
 
 func (s *session) touch(now time.Time) { s.progress.Store(int64(now.Sub(s.base))) }
 
-// submit puts c in line, or returns why not; then nothing of c was sent and c is still the caller's.
-// own calls are those of the node: they are queued without limits, and while the session is closing.
+// submit puts c in line, or returns why not; then nothing of c was sent and c is still the
+// caller's. own calls are those of the node: they are queued without limits, and while the session
+// is closing.
 func (s *session) submit(c *member.Call, own bool) error {
 	s.mu.Lock()
 	switch {
@@ -230,7 +232,8 @@ func ownCall(cmd []byte, sink member.Sink) *member.Call {
 
 var asking = resp.Command("ASKING")
 
-// askingLocked queues what makes a master of a cluster take the next call for a slot that it is about to get.
+// askingLocked queues what makes a master of a cluster take the next call for a slot that it is
+// about to get.
 func (s *session) askingLocked() {
 	s.wbuf = append(s.wbuf, asking...)
 	s.enqueueLocked(slot{call: ownCall(asking, discard{}), size: len(asking)})
@@ -266,8 +269,8 @@ func (s *session) enqueueLocked(entry slot) {
 	s.queuedBytes += int64(entry.size)
 }
 
-// writeInline writes the buffer on the goroutine of a caller, which holds mu; others is the number of
-// calls that were in flight before. It returns without mu.
+// writeInline writes the buffer on the goroutine of a caller, which holds mu; others is the number
+// of calls that were in flight before. It returns without mu.
 func (s *session) writeInline(others int) {
 	if others >= 2 && s.queued-s.sent < enough {
 		// Company: whoever is runnable appends first. This gathers batches without a timer.
@@ -427,8 +430,8 @@ func (s *session) replies(br *bufio.Reader) error {
 	}
 }
 
-// refill takes the line over from the callers, and reports whether there is one. Items stay theirs: nobody answers
-// what is not encoded yet, and joinLocked counts them in the queue.
+// refill takes the line over from the callers, and reports whether there is one. Items stay theirs:
+// nobody answers what is not encoded yet, and joinLocked counts them in the queue.
 func (s *session) refill() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -486,9 +489,9 @@ func (s *session) complete(entry slot) {
 	s.node.finish(c, member.Refused, refused)
 }
 
-// repair puts a call that was answered NOSCRIPT, and so was not executed, in line again as EVAL with
-// the source of the script. It reports whether it did; an error says that the call must not be sent
-// again, and neither that the script is not ours.
+// repair puts a call that was answered NOSCRIPT, and so was not executed, in line again as EVAL
+// with the source of the script. It reports whether it did; an error says that the call must not be
+// sent again, and neither that the script is not ours.
 func (s *session) repair(entry slot) (done bool, _ error) {
 	c := entry.call
 	source, at, ok := s.node.script(c)
@@ -510,13 +513,13 @@ func (s *session) repair(entry slot) (done bool, _ error) {
 	})
 }
 
-// repeat puts a call that was not executed in line again, as encode writes it, behind what first writes. repaired: it is
-// not repaired once more.
+// repeat puts a call that was not executed in line again, as encode writes it, behind what first
+// writes. repaired: it is not repaired once more.
 //
 // That the attempt has not begun its release is checked in the critical section that queues: the
 // attempt sets Ended before it submits the release, so either the release sees the repeated call
-// before it in line, or this sees Ended. Otherwise the call would execute behind its own release and
-// leave a key that nobody owns.
+// before it in line, or this sees Ended. Otherwise the call would execute behind its own release
+// and leave a key that nobody owns.
 func (s *session) repeat(entry slot, repaired bool, first, encode func()) (done bool, _ error) {
 	c := entry.call
 	s.mu.Lock()
@@ -599,8 +602,8 @@ func (s *session) abandon() {
 	s.batch, s.next = nil, 0
 }
 
-// ask submits cmds and waits until all are done; an error says that not all were answered or refused. It is
-// the server's own where that said why it was about to close the connection.
+// ask submits cmds and waits until all are done; an error says that not all were answered or
+// refused. It is the server's own where that said why it was about to close the connection.
 func (n *Node) ask(ctx context.Context, s *session, cmds [][]byte) ([]member.Call, error) {
 	w := &waiter{done: make(chan struct{})}
 	w.left.Store(int32(len(cmds)))
@@ -654,9 +657,9 @@ func (discard) Done(*member.Call) {}
 // room is the pause before another look when the line is full and releases are owed.
 const room = 20 * time.Millisecond
 
-// pay submits the debts that are due, as many as half of the line takes: the other half is for calls from outside.
-// all ignores how full the line is: for a new connection, on which debts come before anything else. It returns the
-// time until more are due, 0 for none.
+// pay submits the debts that are due, as many as half of the line takes: the other half is for
+// calls from outside. all ignores how full the line is: for a new connection, on which debts come
+// before anything else. It returns the time until more are due, 0 for none.
 func (n *Node) pay(s *session, all bool) time.Duration {
 	limit := math.MaxInt
 	if !all {

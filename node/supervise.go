@@ -61,8 +61,8 @@ func New(c Config) (*Node, error) {
 	return n, nil
 }
 
-// Listen subscribes channel on a connection of its own, now and after every reconnect, and reports to
-// l. A second call panics. After Close, Listen does nothing.
+// Listen subscribes channel on a connection of its own, now and after every reconnect, and reports
+// to l. A second call panics. After Close, Listen does nothing.
 func (n *Node) Listen(channel string, l member.Listener) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -76,12 +76,14 @@ func (n *Node) Listen(channel string, l member.Listener) {
 	go n.listen(channel, l)
 }
 
-// Close refuses new calls and waits until the server has answered the calls in flight and the owed releases.
-// Then it ends the connections and all goroutines; the server has ended the subscriptions by then.
+// Close refuses new calls and waits until the server has answered the calls in flight and the owed
+// releases. Then it ends the connections and all goroutines; the server has ended the subscriptions
+// by then.
 //
-// If the server is down and releases are owed, Close tries once more to connect. If the server is there and cannot
-// serve, or the connection breaks, Close tries again. If ctx ends first, the calls in flight are Unknown and the error
-// wraps the cause of ctx. Close may be called again and concurrently. A Sink or a Listener must not call it.
+// If the server is down and releases are owed, Close tries once more to connect. If the server is
+// there and cannot serve, or the connection breaks, Close tries again. If ctx ends first, the calls
+// in flight are Unknown and the error wraps the cause of ctx. Close may be called again and
+// concurrently. A Sink or a Listener must not call it.
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(n.stop)
 	n.mu.Lock()
@@ -163,7 +165,8 @@ func (n *Node) supervise() {
 	}
 }
 
-// tellDropped warns of releases that were dropped. Whoever released must not wait for the Logger: it ends leases.
+// tellDropped warns of releases that were dropped. Whoever released must not wait for the Logger:
+// it ends leases.
 func (n *Node) tellDropped() {
 	if n.dropped.CompareAndSwap(true, false) {
 		n.cfg.Logger.Warn("too many releases are owed, the oldest are dropped: their keys last until their TTL", "member", n.name)
@@ -176,7 +179,8 @@ func passes(err error) bool {
 	return errors.As(err, &refused) && refused.Kind.Passes()
 }
 
-// rest is the pause between two attempts while the node is closing. It reports whether there is time for another.
+// rest is the pause between two attempts while the node is closing. It reports whether there is
+// time for another.
 func (n *Node) rest(err error) bool {
 	timer := time.NewTimer(n.pause(0, err))
 	defer timer.Stop()
@@ -249,8 +253,8 @@ func (n *Node) serve(s *session) error {
 	}
 }
 
-// drainer finds out when everything in line is done: a PING behind it is answered last. What entered
-// behind the PING, a repaired call or a debt, takes another one.
+// drainer finds out when everything in line is done: a PING behind it is answered last. What
+// entered behind the PING, a repaired call or a debt, takes another one.
 type drainer struct {
 	call  member.Call
 	empty chan struct{}

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Target is what a URL of a member names: one server, a whole Redis Cluster, or a master that Sentinels watch.
+// Target is what a URL of a member names: one server, a whole Redis Cluster, or a master that
+// Sentinels watch.
 type Target struct {
 	Kind   TargetKind
 	Config Config // of one server; else what all connections have in common, without Addr
@@ -30,7 +31,8 @@ func (t Target) Name() string {
 	return t.Config.Addr
 }
 
-// FailoverLag is the FailoverLag that this kind of member gets by its Config and the defaults. It is 0 for one server.
+// FailoverLag is the FailoverLag that this kind of member gets by its Config and the defaults. It
+// is 0 for one server.
 func (t Target) FailoverLag() time.Duration {
 	if t.Kind == RedisCluster {
 		t.Config.Shard = &Shard{}
@@ -58,8 +60,8 @@ var behindHost = regexp.MustCompile(`^[^:]*,|^[^:]*:[0-9]{1,5},`)
 //	failover_lag      see Config.FailoverLag
 //	sentinel_user, sentinel_password, sentinel_password_env, sentinel_password_file
 //
-// User and password of the URL are those of the cluster's servers, or of the master; Sentinels have their
-// own, or none. The errors are those of ParseURL.
+// User and password of the URL are those of the cluster's servers, or of the master; Sentinels have
+// their own, or none. The errors are those of ParseURL.
 func ParseTarget(s string) (Target, error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	var t Target

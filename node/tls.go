@@ -15,9 +15,9 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// unlessTLS names a server that speaks TLS, where it closed a connection without TLS before it answered anything:
-// err is how that ended. It asks the server itself, on another connection, on which nothing secret is sent; not once
-// a connection has worked.
+// unlessTLS names a server that speaks TLS, where it closed a connection without TLS before it
+// answered anything: err is how that ended. It asks the server itself, on another connection, on
+// which nothing secret is sent; not once a connection has worked.
 func (n *Node) unlessTLS(ctx context.Context, addr string, err error) error {
 	var ours *dialError
 	var refused *member.ReplyError
@@ -72,8 +72,8 @@ func spokenPlainly(answer []byte) bool {
 	return false
 }
 
-// handshake is that of TLS. A server without it may say nothing to what it takes for the beginning of a long command:
-// so when half of the time has passed, it is asked without.
+// handshake is that of TLS. A server without it may say nothing to what it takes for the beginning
+// of a long command: so when half of the time has passed, it is asked without.
 func (n *Node) handshake(ctx context.Context, secure *tls.Conn, addr string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -122,9 +122,9 @@ func (n *Node) handshake(ctx context.Context, secure *tls.Conn, addr string) err
 	return &SchemeError{"a server that speaks without TLS", n.cfg.kind.scheme(false), err}
 }
 
-// secured is a TLS connection whose Write gives the reason that the server gave. Under TLS 1.3 the handshake
-// is over for us before the server has looked at our certificate: if it refuses it, it says so and closes,
-// and the first write may fail before anybody has read why.
+// secured is a TLS connection whose Write gives the reason that the server gave. Under TLS 1.3 the
+// handshake is over for us before the server has looked at our certificate: if it refuses it, it
+// says so and closes, and the first write may fail before anybody has read why.
 type secured struct{ *tls.Conn }
 
 func (s *secured) Write(p []byte) (int, error) {
@@ -144,12 +144,14 @@ func (s *secured) Write(p []byte) (int, error) {
 	}
 }
 
-// alertWait is how long a write that failed looks for the reason, which is there already or never comes.
+// alertWait is how long a write that failed looks for the reason, which is there already or never
+// comes.
 const alertWait = 20 * time.Millisecond
 
-// tlsFor is the configuration for an address: that of a master which Sentinels name is known now. It notes in
-// lacking that the server asked for a certificate of ours where there is none: under TLS 1.2 it then refuses the
-// handshake without a word about certificates. It may also only have asked, and be content.
+// tlsFor is the configuration for an address: that of a master which Sentinels name is known now.
+// It notes in lacking that the server asked for a certificate of ours where there is none: under
+// TLS 1.2 it then refuses the handshake without a word about certificates. It may also only have
+// asked, and be content.
 func (n *Node) tlsFor(addr string, lacking *bool) *tls.Config {
 	c := n.tls.Clone()
 	if n.cfg.Sentinels != nil && c.ServerName == "" {

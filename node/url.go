@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// URLError says what is wrong with a URL. It never quotes the URL, because the text may hold a password, even if the
-// URL is malformed.
+// URLError says what is wrong with a URL. It never quotes the URL, because the text may hold a
+// password, even if the URL is malformed.
 type URLError struct {
 	Problem string
 }
@@ -34,9 +34,9 @@ func (e *URLError) Error() string { return "redis URL " + e.Problem }
 //	tls_ca, tls_cert, tls_key, tls_server_name     files in PEM form, and the name in the certificate; with rediss
 //	min_replicas_ack                               see Config.MinReplicasAck
 //
-// The port defaults to 6379. A URL percent-encodes the special characters of a password. ParseURL reads
-// variables and files, once. Every error is a *URLError and quotes nothing of the user, the password, the
-// host or a value.
+// The port defaults to 6379. A URL percent-encodes the special characters of a password. ParseURL
+// reads variables and files, once. Every error is a *URLError and quotes nothing of the user, the
+// password, the host or a value.
 func ParseURL(s string) (Config, error) {
 	u, err := url.Parse(s)
 	if err != nil { // its text quotes s
@@ -71,7 +71,8 @@ func ParseURL(s string) (Config, error) {
 	return c, nil
 }
 
-// malformed says what is wrong with a URL that is none, as far as that can be seen without quoting it.
+// malformed says what is wrong with a URL that is none, as far as that can be seen without quoting
+// it.
 func malformed(s string) error {
 	scheme, rest, _ := strings.Cut(s, "://")
 	authority, tail := rest, ""

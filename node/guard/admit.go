@@ -59,10 +59,10 @@ func (s *Seat) askMarker(ctx context.Context, on Session, cmd []byte) (marker, e
 	return readMarker(&calls[0].Reply, calls[0].At)
 }
 
-// Admit reads the marker of the member on a new session, marks the member if it must be marked, and returns its
-// standing. Admit runs before the session is published, and again when a generation has ended. While the client has
-// not looked at the other members for the first time, Admit waits for them for up to Terms.Patience. Without a guard
-// the standing is the zero value.
+// Admit reads the marker of the member on a new session, marks the member if it must be marked, and
+// returns its standing. Admit runs before the session is published, and again when a generation has
+// ended. While the client has not looked at the other members for the first time, Admit waits for
+// them for up to Terms.Patience. Without a guard the standing is the zero value.
 func (s *Seat) Admit(on Session, p Process) (Standing, error) {
 	if s.guard == nil {
 		return Standing{}, nil
@@ -115,7 +115,8 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 		}
 		g.found(s.number, m)
 		waited := clock.Elapsed(began, time.Now())
-		// Of what the clocks say the server's age gets the least: a wall clock set forward makes nothing older.
+		// Of what the clocks say the server's age gets the least: a wall clock set forward makes
+		// nothing older.
 		v := g.view(s.number, p.Uptime+time.Since(p.Seen), waited, t.Patience)
 		if t.Replicated {
 			v.lag = max(0, t.Lag)
@@ -150,8 +151,8 @@ func (s *Seat) doubt() {
 	}
 }
 
-// accepted takes over a standing. If the member does not know how long our leases may be, accepted raises its q. The
-// member votes when all other clients have had a ping's time to learn of it.
+// accepted takes over a standing. If the member does not know how long our leases may be, accepted
+// raises its q. The member votes when all other clients have had a ping's time to learn of it.
 func (s *Seat) accepted(on Session, m marker) (Standing, error) {
 	g, t := s.guard, &s.terms
 	var a Standing
@@ -186,8 +187,8 @@ func (s *Seat) accepted(on Session, m marker) (Standing, error) {
 	return a, nil
 }
 
-// mark writes a new marker. q is what the quarantine was decided with. If the client heard of a greater one meanwhile,
-// the restoring must see that it is greater.
+// mark writes a new marker. q is what the quarantine was decided with. If the client heard of a
+// greater one meanwhile, the restoring must see that it is greater.
 func (s *Seat) mark(on Session, old marker, runID string, do action, q, quarantine time.Duration) (Standing, error) {
 	g := s.guard
 	state := forgot
@@ -244,8 +245,8 @@ func (s *Seat) tellMarked(old, m marker, votesFrom time.Time) {
 	}
 }
 
-// readmit ends the generation of a session: what was voted, promised or pushed before counts for nothing. Then it
-// begins the next one.
+// readmit ends the generation of a session: what was voted, promised or pushed before counts for
+// nothing. Then it begins the next one.
 func (s *Seat) readmit(on Session, p Process) error {
 	s.NewEra()
 	s.host.Publish(func(gen *uint64, a *Standing) {

@@ -1,19 +1,20 @@
-// Package guard is the restart guard: it decides what a member's memory is worth after a restart, a flush or a
-// failover, and when the member may vote again.
+// Package guard is the restart guard: it decides what a member's memory is worth after a restart, a
+// flush or a failover, and when the member may vote again.
 //
-// A member that may have forgotten its locks must not vote before every lease that counted its old votes has ended.
-// The guard keeps a marker at each member. The marker names the server process that wrote it and the greatest MaxTTL
-// (q) in use:
+// A member that may have forgotten its locks must not vote before every lease that counted its old
+// votes has ended. The guard keeps a marker at each member. The marker names the server process
+// that wrote it and the greatest MaxTTL (q) in use:
 //
-//	look -> decide -> accept the marker, or mark the member as new, or mark it as one that forgot
-//	     -> quarantine (q, counted by the member and by our monotonic clock) -> restore its counters -> it votes
+//	look -> decide -> accept the marker, or mark the member as new, or as one that forgot
+//	     -> quarantine (counted by the member and by our monotonic clock)
+//	     -> restore its counters -> it votes
 //
-// The rules are pure functions in rules.go, and docs/protocol.md gives the reason of each under "Restart guard".
-// Guard holds what the members of one client know of one another. Seat is the place of one member in it. Watch looks
-// at the marker while a session is up.
+// The rules are pure functions in rules.go, and docs/protocol.md gives the reason of each under
+// "Restart guard". Guard holds what the members of one client know of one another. Seat is the
+// place of one member in it. Watch looks at the marker while a session is up.
 //
-// The package opens no connection. A Host publishes what a Seat has found, and a Session carries commands to the
-// member. Package node fulfils both over sockets; the tests fulfil them in memory.
+// The package opens no connection. A Host publishes what a Seat has found, and a Session carries
+// commands to the member. Package node fulfils both over sockets; the tests fulfil them in memory.
 //
 // Start at decide in rules.go; Seat.Admit in admit.go carries it out.
 package guard

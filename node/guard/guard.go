@@ -19,8 +19,8 @@ type Config struct {
 	Members int
 	MaxTTL  time.Duration // the longest lease this client asks for: its q
 	Mode    Mode
-	// Fresh says that nothing was held at these members before, so that a first deployment needs no quarantine. Only
-	// a person can know that.
+	// Fresh says that nothing was held at these members before, so that a first deployment needs no
+	// quarantine. Only a person can know that.
 	Fresh  bool
 	Logger *slog.Logger
 	// Event hears of each step, for tracing. It may be nil.
@@ -34,8 +34,9 @@ type Event struct {
 	Until  time.Time
 }
 
-// Guard is the restart guard of one client: what its members know of one another. Every member of the client has a
-// Seat in the same Guard. The rules are in rules.go; the Seat carries them out, member by member.
+// Guard is the restart guard of one client: what its members know of one another. Every member of
+// the client has a Seat in the same Guard. The rules are in rules.go; the Seat carries them out,
+// member by member.
 type Guard struct {
 	cfg Config
 
@@ -50,10 +51,11 @@ type Guard struct {
 	q       time.Duration // the greatest MaxTTL known
 	changed chan struct{} // closed and replaced when contact or saw changes
 
-	// met: a majority was told of our MaxTTL (docs/protocol.md, "Greater MaxTTL"). No member votes for this client
-	// before that, and it costs nothing: there is no lock without a majority. A vote that one member alone gave
-	// before would count in a lease which the others learn of only when they give theirs; the first may have
-	// forgotten it by then, and been restored from others that had not learnt of it yet.
+	// met: a majority was told of our MaxTTL (docs/protocol.md, "Greater MaxTTL"). No member votes
+	// for this client before that, and it costs nothing: there is no lock without a majority. A
+	// vote that one member alone gave before would count in a lease which the others learn of only
+	// when they give theirs; the first may have forgotten it by then, and been restored from others
+	// that had not learnt of it yet.
 	met atomic.Bool
 }
 
@@ -74,15 +76,15 @@ func New(cfg Config) *Guard {
 	return &Guard{cfg: cfg, q: cfg.MaxTTL, changed: make(chan struct{})}
 }
 
-// Host publishes what a Seat finds, and tells it how its member is. Its methods may be called from any goroutine, and
-// none but Ask waits.
+// Host publishes what a Seat finds, and tells it how its member is. Its methods may be called from
+// any goroutine, and none but Ask waits.
 type Host interface {
 	// Name identifies the member in errors and logs.
 	Name() string
 	// Now is what the member is good for at this moment.
 	Now() Present
-	// Publish edits the standing and the generation. Then it asks Seat.Verdict anew. When the host is closing,
-	// Publish does nothing. edit must not block.
+	// Publish edits the standing and the generation. Then it asks Seat.Verdict anew. When the host
+	// is closing, Publish does nothing. edit must not block.
 	Publish(edit func(gen *uint64, s *Standing))
 	// Ask puts one command to the member as callers do, on whichever session is up.
 	Ask(ctx context.Context, cmd []byte) (member.Reply, error)
@@ -98,9 +100,11 @@ type Host interface {
 
 // Session is one connection to a member.
 type Session interface {
-	// Ask puts commands to the member and waits. An error says that not all were answered or refused.
+	// Ask puts commands to the member and waits. An error says that not all were answered or
+	// refused.
 	Ask(ctx context.Context, cmds [][]byte) ([]member.Call, error)
-	// Queue puts a call behind those in line and does not wait. After an error the call is still the caller's.
+	// Queue puts a call behind those in line and does not wait. After an error the call is still
+	// the caller's.
 	Queue(c *member.Call) error
 	// Pause waits for news, for d, or for the end of the session or of its host, which is an error.
 	Pause(news <-chan struct{}, d time.Duration) error
@@ -124,22 +128,24 @@ type Terms struct {
 	Replicated bool
 }
 
-// Shard makes a member one master of a Redis Cluster, which is one member together with the others. What a plain
-// member keeps once, a master keeps per slot it serves, so that it moves with the slot:
+// Shard makes a member one master of a Redis Cluster, which is one member together with the others.
+// What a plain member keeps once, a master keeps per slot it serves, so that it moves with the
+// slot:
 //
 //	member.TokensKey:{t}              the slot's counters, and `id`, the marker id it was stamped with
 //	member.MarkerKey:{t}:<node id>    the master's marker, in one of its slots (its home)
 //	redquorum:quarantine:{t}:<node id>
 //
-// t is slot.TagOf the slot. The memory of a master is that of its process and of its replication id: a promotion
-// changes the latter.
+// t is slot.TagOf the slot. The memory of a master is that of its process and of its replication
+// id: a promotion changes the latter.
 type Shard struct {
 	// Group is the member's, shared by its masters.
 	Group *Group
-	// Slots returns the slots that the master is known to serve, ascending. It returns nil while that is not known.
+	// Slots returns the slots that the master is known to serve, ascending. It returns nil while
+	// that is not known.
 	Slots func() []uint16
-	// Unknown is called when the guard cannot tell what the master is good for: Slots knows nothing of it, or the
-	// server disagrees. It must not block.
+	// Unknown is called when the guard cannot tell what the master is good for: Slots knows nothing
+	// of it, or the server disagrees. It must not block.
 	Unknown func()
 }
 
@@ -197,15 +203,16 @@ func (g *Group) cover(slots []uint16) {
 	}
 }
 
-// covers reports whether a master of one of these slots had a marker: if there is none now, it forgot.
+// covers reports whether a master of one of these slots had a marker: if there is none now, it
+// forgot.
 func (g *Group) covers(slots []uint16) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.ContainsFunc(slots, func(s uint16) bool { return g.covered[s] })
 }
 
-// Seat is the place of one member in its Guard. A member without a guard has a Seat, too, where nothing is asked of
-// it: it votes whenever it is up.
+// Seat is the place of one member in its Guard. A member without a guard has a Seat, too, where
+// nothing is asked of it: it votes whenever it is up.
 type Seat struct {
 	guard  *Guard // nil: nobody guards the member
 	host   Host
@@ -244,8 +251,8 @@ func (s *Seat) Join() {
 	g.told = append(g.told, false)
 }
 
-// Leave gives the seat of a master back that is no longer one of its cluster, once. The host's goroutines have ended.
-// Any other member keeps its seat.
+// Leave gives the seat of a master back that is no longer one of its cluster, once. The host's
+// goroutines have ended. Any other member keeps its seat.
 func (s *Seat) Leave() {
 	if s.terms.Shard == nil {
 		return
@@ -266,7 +273,8 @@ func (s *Seat) Verdict(a Standing, up bool) Verdict {
 	return a.verdict(s.host.Name(), up, s.guard.met.Load(), time.Now())
 }
 
-// HeardOffset is how far the member's clock is from ours by the last look at its marker. Without a guard ok is false.
+// HeardOffset is how far the member's clock is from ours by the last look at its marker. Without a
+// guard ok is false.
 func (s *Seat) HeardOffset() (o Offset, ok bool) {
 	if heard := s.offset.Load(); heard != nil {
 		return *heard, true
@@ -281,9 +289,9 @@ func (s *Seat) event(step string, until time.Time) {
 	}
 }
 
-// markingNow reports whether this client marks a first deployment at this moment: its own markers are no sign of an
-// older one. That ends after a while, because others may have marked and used a member since that this client never
-// came to mark.
+// markingNow reports whether this client marks a first deployment at this moment: its own markers
+// are no sign of an older one. That ends after a while, because others may have marked and used a
+// member since that this client never came to mark.
 func (g *Guard) markingNow() bool {
 	return !g.first.IsZero() && clock.Elapsed(g.first, time.Now()) < youngMarker
 }
@@ -365,7 +373,8 @@ func (g *Guard) view(seat int, uptime, waited, patience time.Duration) view {
 	return v
 }
 
-// unmarkedLocked counts the members whose first look found no marker: of a cluster, those of all masters.
+// unmarkedLocked counts the members whose first look found no marker: of a cluster, those of all
+// masters.
 func (g *Guard) unmarkedLocked() (count int) {
 	masters := make(map[*Group]int)
 	for i, c := range g.contact {
@@ -404,8 +413,8 @@ func (s *Seat) Fell() {
 	}
 }
 
-// meet has all members vote once a majority knows of our MaxTTL: when one was told, and when a master of a cluster was
-// found to be down, for which the others need not wait any more.
+// meet has all members vote once a majority knows of our MaxTTL: when one was told, and when a
+// master of a cluster was found to be down, for which the others need not wait any more.
 func (g *Guard) meet() {
 	if g.met.Load() {
 		return
@@ -425,8 +434,8 @@ func (g *Guard) meet() {
 // unedited has the verdict made anew.
 func unedited(*uint64, *Standing) {}
 
-// toldLocked counts the members that know of our MaxTTL: a cluster, when all its masters do that serve slots and can be
-// reached. A member that comes later is told before it votes.
+// toldLocked counts the members that know of our MaxTTL: a cluster, when all its masters do that
+// serve slots and can be reached. A member that comes later is told before it votes.
 func (g *Guard) toldLocked() (count int) {
 	clusters := make(map[*Group]bool)
 	for i, told := range g.told {

@@ -13,8 +13,8 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// fakeHost is a member in memory: it publishes what its Seat finds, and looks after one session as a node does. mend
-// connects it to its server, and cut ends the session.
+// fakeHost is a member in memory: it publishes what its Seat finds, and looks after one session as
+// a node does. mend connects it to its server, and cut ends the session.
 type fakeHost struct {
 	name   string
 	seat   *Seat
@@ -170,7 +170,8 @@ func sit(t *testing.T, g *Guard, s *server, name string, terms Terms) *fakeHost 
 	return h
 }
 
-// mend connects to the server and looks after the session until it ends, as a node's supervisor does.
+// mend connects to the server and looks after the session until it ends, as a node's supervisor
+// does.
 func (h *fakeHost) mend() {
 	on := &fakeSession{server: h.server, run: h.server.process().RunID, broken: make(chan struct{})}
 	process := h.server.process()
@@ -247,7 +248,8 @@ func (h *fakeHost) leave() {
 
 func (h *fakeHost) votes() bool { return h.Now().State.Votes }
 
-// admitted is the host of a member that is up and was admitted with m, and whose client has met a majority.
+// admitted is the host of a member that is up and was admitted with m, and whose client has met a
+// majority.
 func admitted(t *testing.T, m marker) *fakeHost {
 	h := sit(t, New(Config{Members: 1, MaxTTL: time.Second}), nil, "member", Terms{})
 	h.seat.guard.met.Store(true)

@@ -17,7 +17,8 @@ const (
 	whole       = "w" // forgot, and was restored
 )
 
-// unknownRun stands for a run_id that the server does not tell: the client does not see restarts with memory then.
+// unknownRun stands for a run_id that the server does not tell: the client does not see restarts
+// with memory then.
 const unknownRun = "?"
 
 // marker is what a member knows of its own memory, as a client read it at an instant.
@@ -33,8 +34,9 @@ type marker struct {
 	recall                // of a master that a replica may replace; else empty
 }
 
-// of reports whether the marker was made for the process runID. A client that may not ask which process it is believes
-// any marker. Clients that may ask would not believe a marker of its own, and it would not believe theirs.
+// of reports whether the marker was made for the process runID. A client that may not ask which
+// process it is believes any marker. Clients that may ask would not believe a marker of its own,
+// and it would not believe theirs.
 func (m marker) of(runID string) bool {
 	return m.id != "" && (runID == unknownRun || strings.HasPrefix(m.id, runID+" ")) && m.known()
 }
@@ -51,8 +53,8 @@ type recall struct {
 // known reports whether the marker was made for the memory that the process has now.
 func (m recall) known() bool { return m.repl == m.now }
 
-// renamed reports whether the replication id changed without a promotion: a first replica came, or the last one was
-// gone for long.
+// renamed reports whether the replication id changed without a promotion: a first replica came, or
+// the last one was gone for long.
 func (m recall) renamed() bool { return m.repl != m.now && !m.promoted() }
 
 // promoted reports whether the process was a replica before, as far as it remembers.
@@ -128,7 +130,8 @@ func readTable(r *member.Reply, arrived time.Time) (marker, source, error) {
 // Offset is how far a member's wall clock is from ours, as one look at its marker told.
 type Offset struct{ Ahead, Within time.Duration }
 
-// offsetOf dates the server's time at the middle of the round trip: the server read it at some moment of that.
+// offsetOf dates the server's time at the middle of the round trip: the server read it at some
+// moment of that.
 func offsetOf(server int64, sent, arrived time.Time) Offset {
 	half := arrived.Sub(sent) / 2
 	return Offset{time.UnixMicro(server).Sub(sent.Add(half).Round(0)), max(half, time.Microsecond)}

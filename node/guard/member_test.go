@@ -14,7 +14,8 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// What a member forgets, in fake time and without a socket: servers in memory, and a Seat for each in one Guard.
+// What a member forgets, in fake time and without a socket: servers in memory, and a Seat for each
+// in one Guard.
 
 const longest = 30 * time.Second // MaxTTL of the clients here
 

@@ -13,8 +13,9 @@ import (
 	"github.com/redquorum/redquorum/slot"
 )
 
-// server is a member's server in memory, without a socket: the few commands that the guard sends, and its scripts by
-// their headers. TestGuardScriptsDoWhatTheProtocolSays runs its cases on this server and on those that execute the Lua.
+// server is a member's server in memory, without a socket: the few commands that the guard sends,
+// and its scripts by their headers. TestGuardScriptsDoWhatTheProtocolSays runs its cases on this
+// server and on those that execute the Lua.
 type server struct {
 	mu     sync.Mutex
 	run    string // run_id

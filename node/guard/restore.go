@@ -9,10 +9,11 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// restore makes a member that forgot whole again: it collects the counters of enough members that know, and writes the
-// maximum of each bucket. If they know of longer leases than the client that marked the member, restore prolongs the
-// quarantine instead. It runs on a goroutine of Watch. patient says that another attempt follows, so that too few
-// sources are no reason yet to go on from the clocks.
+// restore makes a member that forgot whole again: it collects the counters of enough members that
+// know, and writes the maximum of each bucket. If they know of longer leases than the client that
+// marked the member, restore prolongs the quarantine instead. It runs on a goroutine of Watch.
+// patient says that another attempt follows, so that too few sources are no reason yet to go on
+// from the clocks.
 func (s *Seat) restore(ctx context.Context, id string, patient bool) (marker, error) {
 	g, t := s.guard, &s.terms
 	sources := s.sources(ctx)
@@ -84,8 +85,8 @@ func (s *Seat) sources(ctx context.Context) (out []source) {
 	return out
 }
 
-// counters reads the table of a member, if it knows: its marker names the running process, and it is in no quarantine.
-// Marker and counters come in one step. The session proves the process.
+// counters reads the table of a member, if it knows: its marker names the running process, and it
+// is in no quarantine. Marker and counters come in one step. The session proves the process.
 func (s *Seat) counters(ctx context.Context) (source, bool) {
 	at := s.host.Now()
 	if !at.State.Votes {
@@ -102,8 +103,8 @@ func (s *Seat) counters(ctx context.Context) (source, bool) {
 	return src, true
 }
 
-// clusterCounters are the counters of a whole cluster, if all its masters know. The marker is read before and after:
-// what one of them forgot in between may be missing.
+// clusterCounters are the counters of a whole cluster, if all its masters know. The marker is read
+// before and after: what one of them forgot in between may be missing.
 func clusterCounters(ctx context.Context, masters []*Seat) (source, bool) {
 	src := source{counters: make(map[string]int64)}
 	if len(masters) == 0 || len(masters) != masters[0].terms.Shard.Group.Masters() {
@@ -127,9 +128,10 @@ func clusterCounters(ctx context.Context, masters []*Seat) (source, bool) {
 	return src, true
 }
 
-// Stamp puts a slot that a grant found without the marker's id under this master's marker: one that came from another
-// master and was not used before. It returns nil if the slot may be used now. Stamp looks at the marker again after
-// the stamp, because whatever empties the master empties both.
+// Stamp puts a slot that a grant found without the marker's id under this master's marker: one that
+// came from another master and was not used before. It returns nil if the slot may be used now.
+// Stamp looks at the marker again after the stamp, because whatever empties the master empties
+// both.
 func (s *Seat) Stamp(ctx context.Context, slot uint16) error {
 	g, t := s.guard, &s.terms
 	at := s.host.Now()
@@ -143,7 +145,8 @@ func (s *Seat) Stamp(ctx context.Context, slot uint16) error {
 	}
 	calls, err := stamp(g.longest(), false)
 	if err == nil && calls[0].Outcome == member.Answered && calls[0].Reply.Int < 0 {
-		// As at a restore: the master that the slot came from was marked by somebody who may not have known.
+		// As at a restore: the master that the slot came from was marked by somebody who may not
+		// have known.
 		sources := s.sources(ctx)
 		if len(sources) < g.enough() && (g.cfg.Mode == Strict || t.Shard.Group.patient(t.Ping)) {
 			return &member.ReplyError{Kind: member.KindForgot, Text: "FORGOT slot: it came from a master that forgot, and too few members tell for how long"}

@@ -11,18 +11,20 @@ import (
 type Mode uint8
 
 const (
-	// Quarantine keeps the member from voting until every lease that may have counted its old votes has ended.
-	// Members that know then restore its token counters. This is the default.
+	// Quarantine keeps the member from voting until every lease that may have counted its old votes
+	// has ended. Members that know then restore its token counters. This is the default.
 	Quarantine Mode = iota
-	// Strict is Quarantine, but if too few members know the counters, the member does not vote. With Quarantine its
-	// counters continue from the servers' clocks.
+	// Strict is Quarantine, but if too few members know the counters, the member does not vote.
+	// With Quarantine its counters continue from the servers' clocks.
 	Strict
-	// Off believes that a member which comes back with an old marker remembers everything. It is for members with
-	// appendfsync always. A member without a marker has forgotten all the same, and so has a replica that took over.
+	// Off believes that a member which comes back with an old marker remembers everything. It is
+	// for members with appendfsync always. A member without a marker has forgotten all the same,
+	// and so has a replica that took over.
 	Off
 )
 
-// youngMarker bounds the age of a marker by which a client sees that another client marks a first deployment.
+// youngMarker bounds the age of a marker by which a client sees that another client marks a first
+// deployment.
 const youngMarker = 5 * time.Second
 
 // lookAgain is how long a process that never saw a marker waits for another client's marking.
@@ -54,8 +56,9 @@ const (
 	waitFirst        // the client has not looked at all members yet
 )
 
-// decide is the whole rule of docs/protocol.md, "Marker" and docs/protocol.md, "First start". If the member is to be
-// marked, quarantine is how long it then rests, without the lag that withLag adds.
+// decide is the whole rule of docs/protocol.md, "Marker" and docs/protocol.md, "First start". If
+// the member is to be marked, quarantine is how long it then rests, without the lag that withLag
+// adds.
 func decide(m marker, runID string, v view) (do action, quarantine time.Duration) {
 	switch {
 	case m.of(runID):
@@ -73,8 +76,9 @@ func decide(m marker, runID string, v view) (do action, quarantine time.Duration
 		if m.promoted() { // perhaps before a marker reached it: its process is older than its memory
 			return markNew, v.q
 		}
-		// uptime_in_seconds runs up to a second ahead. A process that has just begun, empty, may have taken over
-		// a moment before it ended: then the former master goes on granting for a while.
+		// uptime_in_seconds runs up to a second ahead. A process that has just begun, empty, may
+		// have taken over a moment before it ended: then the former master goes on granting for a
+		// while.
 		return markNew, max(0, v.q+v.lag-max(0, v.uptime-time.Second))
 	case !v.saw && v.waited < v.patience:
 		return waitFirst, 0
@@ -86,8 +90,8 @@ func decide(m marker, runID string, v view) (do action, quarantine time.Duration
 	return markLost, v.q
 }
 
-// withLag is the whole quarantine of a marking. If the member may stand in the place of another master, that one may go
-// on granting for lag.
+// withLag is the whole quarantine of a marking. If the member may stand in the place of another
+// master, that one may go on granting for lag.
 func withLag(m marker, do action, quarantine, lag time.Duration) time.Duration {
 	if do == markLost || quarantine > 0 && m.promoted() {
 		quarantine += lag
@@ -98,8 +102,8 @@ func withLag(m marker, do action, quarantine, lag time.Duration) time.Duration {
 // enoughToVote reports whether a client may use votes when told members have learnt of its MaxTTL.
 func enoughToVote(told, members int) bool { return told >= member.Majority(members) }
 
-// Standing is what the guard has found of a member, as the node publishes it. The zero value is the standing of a
-// member that the guard has not admitted.
+// Standing is what the guard has found of a member, as the node publishes it. The zero value is the
+// standing of a member that the guard has not admitted.
 type Standing struct {
 	marker    marker
 	admitted  bool      // the marker is that of the running process, in this generation
@@ -107,16 +111,17 @@ type Standing struct {
 	lifted    time.Time // until then other clients may not know our MaxTTL
 }
 
-// Marker is the id of the member's marker, and "" if the member was never admitted. It names one memory of one
-// process.
+// Marker is the id of the member's marker, and "" if the member was never admitted. It names one
+// memory of one process.
 func (a Standing) Marker() string { return a.marker.id }
 
 // Admitted reports whether the guard has admitted the member in this generation.
 func (a Standing) Admitted() bool { return a.admitted }
 
-// reads takes a newer reading of the marker. What is left of a quarantine runs on our monotonic clock. A later
-// reading of the same marking may prolong it, by the time that its answer took or by what q was raised. It never
-// shortens it: a server whose clock was set forward ends the key early, and what it says then ends nothing here.
+// reads takes a newer reading of the marker. What is left of a quarantine runs on our monotonic
+// clock. A later reading of the same marking may prolong it, by the time that its answer took or by
+// what q was raised. It never shortens it: a server whose clock was set forward ends the key early,
+// and what it says then ends nothing here.
 func (a Standing) reads(m marker) Standing {
 	if until := m.arrived.Add(m.left); m.left > 0 && until.After(a.votesFrom) {
 		a.votesFrom = until
@@ -128,8 +133,9 @@ func (a Standing) reads(m marker) Standing {
 	return a
 }
 
-// takes is reads, unless the reading is of another marking or older than a restoring: a look that was answered before
-// the restoring may be taken after it, and nothing of one id goes back from whole.
+// takes is reads, unless the reading is of another marking or older than a restoring: a look that
+// was answered before the restoring may be taken after it, and nothing of one id goes back from
+// whole.
 func (a Standing) takes(m marker) Standing {
 	old := a.marker
 	if a.admitted && old.id == m.id && !(old.state == whole && m.state == forgot) {
@@ -138,22 +144,24 @@ func (a Standing) takes(m marker) Standing {
 	return a
 }
 
-// mayVote reports whether the guard lets the member vote at now. Two must have ended the quarantine: the member, which
-// others may have told of longer leases, and our own count. That count runs on the monotonic clock alone, which
-// leaves the most: after a suspend the member waits longer than it had to.
+// mayVote reports whether the guard lets the member vote at now. Two must have ended the
+// quarantine: the member, which others may have told of longer leases, and our own count. That
+// count runs on the monotonic clock alone, which leaves the most: after a suspend the member waits
+// longer than it had to.
 func (a Standing) mayVote(now time.Time) bool {
 	m := a.marker
 	return a.admitted && m.state != forgot && m.left == 0 && now.Sub(a.votesFrom) >= 0
 }
 
-// stays reports whether a reading shows the memory of this standing, whose q is at least ours. replicated: a replica
-// may take the server's place, so the server must also be a master with the replication id of the marker.
+// stays reports whether a reading shows the memory of this standing, whose q is at least ours.
+// replicated: a replica may take the server's place, so the server must also be a master with the
+// replication id of the marker.
 func (a Standing) stays(m marker, q time.Duration, replicated bool) bool {
 	return m.id == a.marker.id && m.q >= q && (!replicated || m.known() && m.role == "master")
 }
 
-// knows reports whether the member remembers everything, by a reading of its marker under this standing. Only then it
-// lends its counters.
+// knows reports whether the member remembers everything, by a reading of its marker under this
+// standing. Only then it lends its counters.
 func (a Standing) knows(m marker) bool {
 	return m.id == a.marker.id && m.state != forgot && m.left == 0 && m.known()
 }
@@ -198,8 +206,8 @@ const (
 	restores      // the counters may be restored
 )
 
-// dueNow is what is due at now. until is the rest of the quarantine by our count; asked is when the client sent its
-// last look, and busy says that the look is not answered.
+// dueNow is what is due at now. until is the rest of the quarantine by our count; asked is when the
+// client sent its last look, and busy says that the look is not answered.
 func (a Standing) dueNow(now, asked time.Time, busy bool) (do due, until time.Duration) {
 	left := a.votesFrom.Sub(now) // on the monotonic clock: see mayVote
 	switch m := a.marker; {
@@ -222,9 +230,10 @@ type source struct {
 	counters map[string]int64
 }
 
-// merge is the table of counters that a member is restored to: the maximum of every bucket. If the order of a source
-// rests on the clocks, the source lends no absence: merge leaves out a bucket that it lacks, whatever the others hold,
-// and the bucket begins at server time. enough is how many sources must know.
+// merge is the table of counters that a member is restored to: the maximum of every bucket. If the
+// order of a source rests on the clocks, the source lends no absence: merge leaves out a bucket
+// that it lacks, whatever the others hold, and the bucket begins at server time. enough is how many
+// sources must know.
 func merge(sources []source, enough int) (table map[string]int64, byClock bool) {
 	if len(sources) < enough {
 		return nil, true
@@ -249,10 +258,11 @@ func merge(sources []source, enough int) (table map[string]int64, byClock bool) 
 	return table, byClock
 }
 
-// longestOf is the q that the quarantine of a member must have lasted for when it is restored (docs/protocol.md,
-// "Restore"): the greatest that the client knows or that a source tells. A client that counts a member's vote has
-// raised q there first. So if as many sources tell as merge wants, one of them was told of every lease that counted
-// the member's old votes. That holds whatever the client that marked the member had seen by then.
+// longestOf is the q that the quarantine of a member must have lasted for when it is restored
+// (docs/protocol.md, "Restore"): the greatest that the client knows or that a source tells. A
+// client that counts a member's vote has raised q there first. So if as many sources tell as merge
+// wants, one of them was told of every lease that counted the member's old votes. That holds
+// whatever the client that marked the member had seen by then.
 func longestOf(known time.Duration, sources []source) time.Duration {
 	for _, s := range sources {
 		known = max(known, s.q)
@@ -260,5 +270,6 @@ func longestOf(known time.Duration, sources []source) time.Duration {
 	return known
 }
 
-// enoughSources is how many of the members that know meet every majority without the one that forgot.
+// enoughSources is how many of the members that know meet every majority without the one that
+// forgot.
 func enoughSources(members int) int { return members - member.Majority(members) + 1 }

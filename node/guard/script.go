@@ -47,13 +47,15 @@ var (
 // lookSource is the script that does nothing but look.
 const lookSource = "return look()"
 
-// Scripts returns the Lua sources of the restart guard, for those who write the permissions of a user at the members.
+// Scripts returns the Lua sources of the restart guard, for those who write the permissions of a
+// user at the members.
 func Scripts() []string {
 	return []string{lookLua, markLua, liftLua, tableLua, restoreLua, shardLua, carryLua, renameLua, stampLua, refillLua}
 }
 
-// home is where a member's marker is: at a master of a cluster a place in one of its slots. It encodes the scripts for
-// that place. They are rare, and sent in full: a member that has just restarted has no script cache.
+// home is where a member's marker is: at a master of a cluster a place in one of its slots. It
+// encodes the scripts for that place. They are rare, and sent in full: a member that has just
+// restarted has no script cache.
 type home struct {
 	slot                       uint16
 	marker, quarantine, tokens string
@@ -86,7 +88,8 @@ func (h *home) command(source string, args ...string) []byte {
 	return resp.Command(all...)
 }
 
-// markCommand marks a member. repl is the replication id of a master that a replica may replace, else "".
+// markCommand marks a member. repl is the replication id of a master that a replica may replace,
+// else "".
 func (h *home) markCommand(runID, repl string, q, quarantine time.Duration, state string) []byte {
 	args := []string{runID, millis(q), millis(quarantine), state}
 	if h != plainHome {
@@ -103,8 +106,8 @@ func (h *home) carryCommand(m marker, left time.Duration) []byte {
 // stampIn reads the id that a slot is stamped with.
 func stampIn(s uint16) []byte { return resp.Command("HGET", tokensOf(s), "id") }
 
-// stampCommand stamps a slot with the marking id. resting is how old the stamp of another master that forgot must be;
-// told says that members which know have told how long leases may be.
+// stampCommand stamps a slot with the marking id. resting is how old the stamp of another master
+// that forgot must be; told says that members which know have told how long leases may be.
 func stampCommand(s uint16, id string, resting time.Duration, told bool) []byte {
 	return resp.Command("EVAL", stampLua, "1", tokensOf(s), id, millis(resting), flag(told))
 }
@@ -114,8 +117,8 @@ func refillCommand(s uint16, id, bucket string, token int64) []byte {
 	return resp.Command("EVAL", refillLua, "1", tokensOf(s), id, bucket, strconv.FormatInt(token, 10))
 }
 
-// homeOf chooses the slot for the marker: the last one of the longest run of slots, because resharding takes slots
-// from the beginning.
+// homeOf chooses the slot for the marker: the last one of the longest run of slots, because
+// resharding takes slots from the beginning.
 func homeOf(slots []uint16) uint16 {
 	best, length, run := uint16(0), 0, 0
 	for i, s := range slots {
@@ -132,9 +135,9 @@ func homeOf(slots []uint16) uint16 {
 	return best
 }
 
-// MarkerKeys names two keys of a master of a cluster that serves these slots (ascending) and has this id (CLUSTER
-// MYID): the restart guard's marker, and the key that is there during a quarantine. Without slots it names those of
-// any other member.
+// MarkerKeys names two keys of a master of a cluster that serves these slots (ascending) and has
+// this id (CLUSTER MYID): the restart guard's marker, and the key that is there during a
+// quarantine. Without slots it names those of any other member.
 func MarkerKeys(slots []uint16, id string) (marker, quarantine string) {
 	if len(slots) == 0 {
 		return member.MarkerKey, quarantineKey

@@ -14,8 +14,8 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// The text of the guard's scripts, on a real server and on the embedded one that tests in fake time use. The server in
-// memory that stands for them here does the same.
+// The text of the guard's scripts, on a real server and on the embedded one that tests in fake time
+// use. The server in memory that stands for them here does the same.
 func TestGuardScriptsDoWhatTheProtocolSays(t *testing.T) {
 	for _, kind := range []struct {
 		name  string

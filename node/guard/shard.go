@@ -34,7 +34,8 @@ func (s *Seat) Era() uint64 {
 	return 0
 }
 
-// HomeSlot is the slot of a master's marker. ok is false at any other member, and before the marker was looked for.
+// HomeSlot is the slot of a master's marker. ok is false at any other member, and before the marker
+// was looked for.
 func (s *Seat) HomeSlot() (slot uint16, ok bool) {
 	if h := s.home.Load(); h != nil {
 		return h.slot, true
@@ -80,9 +81,10 @@ func (s *Seat) rehome(on Session) error {
 	return nil
 }
 
-// stray carries the marker of this process home from where resharding left it: in another slot of the master, because
-// no client was there to carry it when the home became another one. If a slot bears the stamp of a later marking whose
-// marker is gone, stray does not believe what it finds. The zero marker says that there is none.
+// stray carries the marker of this process home from where resharding left it: in another slot of
+// the master, because no client was there to carry it when the home became another one. If a slot
+// bears the stamp of a later marking whose marker is gone, stray does not believe what it finds.
+// The zero marker says that there is none.
 func (s *Seat) stray(on Session, runID string) (marker, error) {
 	slots := s.terms.Shard.Slots()
 	cmds := make([][]byte, 0, 2*len(slots))
@@ -122,9 +124,10 @@ func (s *Seat) stray(on Session, runID string) (marker, error) {
 	return m, err
 }
 
-// stampAll writes the marker's id into every slot of the master, so that a grant which meets a new bucket there finds
-// it. If the master forgot, stampAll deletes the slots' counters, because they are not to be trusted. While the master
-// does not vote, no master that gets one of the slots may use it: see Stamp.
+// stampAll writes the marker's id into every slot of the master, so that a grant which meets a new
+// bucket there finds it. If the master forgot, stampAll deletes the slots' counters, because they
+// are not to be trusted. While the master does not vote, no master that gets one of the slots may
+// use it: see Stamp.
 func (s *Seat) stampAll(on Session, m marker) error {
 	var cmds [][]byte
 	for _, sl := range s.terms.Shard.Slots() {
@@ -140,7 +143,8 @@ func (s *Seat) stampAll(on Session, m marker) error {
 	return s.bulk(s.host.Context(), on, cmds, func(*member.Call) {})
 }
 
-// bulk puts many small commands to the server, some at a time. Each command may be refused by itself.
+// bulk puts many small commands to the server, some at a time. Each command may be refused by
+// itself.
 func (s *Seat) bulk(ctx context.Context, on Session, cmds [][]byte, each func(c *member.Call)) error {
 	for len(cmds) > 0 {
 		part := cmds[:min(len(cmds), 1024)]
@@ -158,10 +162,11 @@ func (s *Seat) bulk(ctx context.Context, on Session, cmds [][]byte, each func(c 
 	return nil
 }
 
-// inherited reports whether a master without a marker has all its slots from masters that remember, by the stamps in
-// them: it is new in the cluster, and forgot nothing. inherited looks at those masters once more, so that its q is no
-// less than theirs: leases came with the slots. A replica that took over has the stamps of a master that is none any
-// more, perhaps without our knowing: see promoted.
+// inherited reports whether a master without a marker has all its slots from masters that remember,
+// by the stamps in them: it is new in the cluster, and forgot nothing. inherited looks at those
+// masters once more, so that its q is no less than theirs: leases came with the slots. A replica
+// that took over has the stamps of a master that is none any more, perhaps without our knowing: see
+// promoted.
 func (s *Seat) inherited(on Session) bool {
 	good := make(map[string]bool)
 	for _, o := range s.guard.masters(s.terms.Shard.Group) {
@@ -223,8 +228,8 @@ func (s *Seat) slotCounters(ctx context.Context, into map[string]int64) error {
 	return err
 }
 
-// refill raises the counters of a master's slots to a table, each slot only while it has the stamp of the marking that
-// the table was made for.
+// refill raises the counters of a master's slots to a table, each slot only while it has the stamp
+// of the marking that the table was made for.
 func (s *Seat) refill(ctx context.Context, id string, table map[string]int64) error {
 	var cmds [][]byte
 	for _, sl := range s.terms.Shard.Slots() {

@@ -10,9 +10,10 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// Watch is the guard's part in looking after one session: the look at the marker at every ping, the end of a
-// quarantine, the restoring of counters. Without a guard it does nothing. All its methods belong to the goroutine that
-// looks after the session. The only other goroutine is that of a restore, and Stop waits for it.
+// Watch is the guard's part in looking after one session: the look at the marker at every ping, the
+// end of a quarantine, the restoring of counters. Without a guard it does nothing. All its methods
+// belong to the goroutine that looks after the session. The only other goroutine is that of a
+// restore, and Stop waits for it.
 type Watch struct {
 	// Results tells what has ended. Take takes it.
 	Results chan Result // capacity 2: one look, and one restore
@@ -111,8 +112,9 @@ func (w *Watch) restore(id string, now time.Time) {
 		w.since = now
 	}
 	patient := now.Sub(w.since) < s.terms.Ping // on the monotonic clock: a step of the other is no patience
-	// Whole tables are read and written. Where they are long and all is slow, an attempt is given twice the
-	// time of the one before, up to 32 times the first; otherwise none would ever succeed.
+	// Whole tables are read and written. Where they are long and all is slow, an attempt is given
+	// twice the time of the one before, up to 32 times the first; otherwise none would ever
+	// succeed.
 	limit := s.terms.Patience << w.slow
 	w.restoring, w.retry = true, now.Add(max(s.terms.Ping/10, time.Millisecond))
 	w.work.Go(func() {
@@ -166,8 +168,8 @@ func (w *Watch) looked(c *member.Call) error {
 	return nil
 }
 
-// Suspected follows up a reply which says that the member may not be what it was. Tick is due afterwards. An error
-// ends the session.
+// Suspected follows up a reply which says that the member may not be what it was. Tick is due
+// afterwards. An error ends the session.
 func (w *Watch) Suspected() error {
 	if w.seat.guard == nil {
 		return nil
@@ -186,8 +188,8 @@ func (w *Watch) begin() error {
 	return w.seat.readmit(w.session, w.process)
 }
 
-// replicatedLooked takes what is particular to a look at a master that a replica may replace. again says that the
-// result needs nothing more.
+// replicatedLooked takes what is particular to a look at a master that a replica may replace. again
+// says that the result needs nothing more.
 func (w *Watch) replicatedLooked(c *member.Call) (again bool, _ error) {
 	s, shard := w.seat, w.seat.terms.Shard
 	if e, ok := c.Err.(*member.ReplyError); ok && e.Kind == member.KindCluster && shard != nil {
