@@ -49,9 +49,9 @@ type Config struct {
 	// restarted, was emptied, or was restored from a snapshot. All clients of a deployment must use
 	// the same value. Default: Quarantine.
 	RestartGuard RestartGuard
-	// FreshMembers is the setting of WithFreshMembers.
+	// FreshMembers is what WithFreshMembers sets: see there.
 	FreshMembers bool
-	// Interop is the setting of WithInterop.
+	// Interop is what WithInterop sets: see there.
 	Interop bool
 	// Logger receives one line per change of state. No line contains a secret. Default: no log.
 	Logger *slog.Logger

@@ -126,9 +126,9 @@ func TestTableOfConfigIsTheCode(t *testing.T) {
 		_, said, stated := strings.Cut(comment, "Default")
 		switch value := row[1]; {
 		case value == "false": // of a bool, whose comment names the option that sets it
-			assert.Contains(t, comment, "see With"+row[0])
+			assert.Contains(t, comment, "With"+row[0]+" sets")
 		case value == "none":
-			assert.Regexp(t, `discard|nil costs nothing`, comment, row[0])
+			assert.Regexp(t, `Default: no log|nil costs nothing`, comment, row[0])
 		default:
 			assert.True(t, stated && strings.Contains(said, value), "%s: the table has %q, the comment %q", row[0], value, comment)
 		}

@@ -342,6 +342,13 @@ func (c *clerk) event(word string) string {
 	case "confirmed":
 		in, until := c.confirmed(c.now, c.states)
 		return members(in) + " until " + c.ms(until)
+	case "standing":
+		standing, err := c.Standing(one, c.now, c.states)
+		said := map[Standing]string{Votes: "votes", Refuses: "refuses", Fails: "fails", Undecided: "undecided"}[standing]
+		if err != nil {
+			said += " " + fmt.Sprint(KindOf(err))
+		}
+		return said
 	case "late":
 		token, late := c.Late(one)
 		return fmt.Sprint(late, " ", token)
