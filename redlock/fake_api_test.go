@@ -19,7 +19,6 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -77,18 +76,6 @@ func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
 		require.NoError(t, l.Err(), "a mistake ends no lease")
 		require.NoError(t, l.Unlock(ctx))
 	})
-}
-
-func TestMistakesInAConfigAreAllReportedAtOnce(t *testing.T) {
-	_, err := New(nil, WithConfig(Config{
-		TTL: -time.Second, Drift: 0.6, MemberTimeout: time.Nanosecond, Entry: time.Millisecond, MaxName: -1, StallTimeout: -1,
-	}))
-	require.ErrorIs(t, err, ErrInput)
-	for _, field := range []string{"no members", "TTL", "Drift", "MemberTimeout", "Entry", "MaxName", "StallTimeout"} {
-		require.ErrorContains(t, err, field)
-	}
-	_, err = New(make([]member.Member, quorum.MaxMembers+1))
-	require.ErrorContains(t, err, "at most")
 }
 
 func TestAnyBytesAreAName(t *testing.T) {
@@ -268,14 +255,6 @@ func TestHandoffThatNobodyAdoptsEndsWithItsTTL(t *testing.T) {
 		require.ErrorIs(t, err, ErrNotHeld)
 		leftovers(t, cluster)
 	})
-}
-
-func TestHandoffIsDecodedOrRefused(t *testing.T) {
-	for _, text := range []string{"", "redquorum1.", "redquorum1.!!!", "redquorum1.e30", "redquorum2.e30", "{}", "redquorum1." + strings.Repeat("A", 1000)} {
-		h, err := ParseHandoff(text)
-		require.ErrorIs(t, err, ErrInput, "%q", text)
-		require.Equal(t, Handoff{}, h)
-	}
 }
 
 // Data of another kind under the name: tolerated at a minority, reported at a majority, never waited for.
