@@ -44,7 +44,7 @@ func (c *Client) newAttempt(k script.Lock, t terms, past ballot.Past, in context
 	n := c.number()
 	a, voters := newAttempt(len(c.members))
 	a.c, a.wire, a.terms, a.owner, a.n, a.longest = c, k, t, script.OwnerOf(c.uuid, n), n, t.ttl
-	a.b = ballot.New(a.owner, voters, c.cfg.ballotTerms(&t), past)
+	a.b.Begin(a.owner, voters, c.cfg.ballotTerms(&t), past)
 	if in != nil {
 		a.traced = &traced{acquire: in}
 	}
@@ -84,45 +84,51 @@ func newAttempt(members int) (*attempt, []ballot.Voter) {
 	return new(attempt), make([]ballot.Voter, members)
 }
 
-// past is what the attempt leaves to another one, and whether it has waited. Answers may still come to it.
-func (a *attempt) past() (past ballot.Past, waited bool) {
+// past is what the attempt leaves to another one. Answers may still come to it.
+func (a *attempt) past() ballot.Past {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.b.Past(), a.b.Waited()
+	return a.b.Past()
 }
 
-// run does what the ballot says, until the attempt has the lock or has ended. It must be released then, unless it has
-// the lock.
-func (a *attempt) run(ctx context.Context) (ballot.Step, error) {
+// run does what the ballot says, until the attempt has the lock or has ended. Unless it has the
+// lock, it must be released then. run leaves the last step in s.
+func (a *attempt) run(ctx context.Context, s *ballot.Step) error {
 	defer a.rest()
 	for {
 		now := time.Now()
-		s := a.next(now)
+		a.next(s, now)
 		if s.Do == ballot.Listen && ctx.Err() != nil { // perhaps only now: the refusal does not tell
-			return s, a.failure(opAcquire, a.reason(), ctx.Err())
+			return a.failure(opAcquire, a.reason(), ctx.Err())
 		}
-		a.do(&s, now)
+		a.do(s, now)
 		if s.Ends() {
-			return s, a.end(ctx, &s)
+			return a.end(ctx, s)
 		}
-		if err := a.sleep(ctx, &s, now); err != nil {
-			return s, err
+		if err := a.sleep(ctx, s, now); err != nil {
+			return err
 		}
 	}
 }
 
-// next asks the ballot.
-func (a *attempt) next(now time.Time) ballot.Step {
+// next asks the ballot, and writes the answer into s. No other goroutine asks it. So next reads
+// without the mutex what Ballot.Next alone changes: see Ballot.Looks.
+func (a *attempt) next(s *ballot.Step, now time.Time) {
+	if !a.b.Looks() {
+		a.mu.Lock()
+		a.b.Next(s, now, nil)
+		a.mu.Unlock()
+		return
+	}
 	var few fewStates
 	states := a.c.appendStatesOf(few[:0], a.wire.Slot())
 	a.mu.Lock()
-	s := a.b.Next(now, states)
+	a.b.Next(s, now, states)
 	dark := a.b.DarkSince()
 	a.mu.Unlock()
 	if a.ear != nil {
 		a.c.dark.set(dark)
 	}
-	return s
 }
 
 // do carries out a step, without waiting for anything.

@@ -82,11 +82,11 @@ func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
 		skew(t, cluster, "k", 9, 9, 5)
 		a := p.newAttempt(p.cfg.lockOf("k"), terms{kind: &exclusive, ttl: time.Second}, ballot.Past{}, t.Context())
 		now := time.Now()
-		ask := a.next(now)
-		a.do(&ask, now)
+		var s ballot.Step
+		a.next(&s, now)
+		a.do(&s, now)
 		synctest.Wait() // the caller is slow: all have answered
-		s, err := a.run(t.Context())
-		require.NoError(t, err)
+		require.NoError(t, a.run(t.Context(), &s))
 		require.Equal(t, int64(10), s.Grant.Token)
 		require.False(t, s.Grant.Raised, "a majority was in step")
 		synctest.Wait()

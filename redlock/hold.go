@@ -73,17 +73,17 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	h.mu.Lock()
 	switch r.Op {
 	case opAcquire, opWait:
-		v = h.b.Answered(i, ans, r.TTL)
+		v = h.b.Answered(i, &ans, r.TTL)
 		token, late = h.b.Late(i)
 	case opYield:
-		v = h.b.YieldAnswered(i, ans)
+		v = h.b.YieldAnswered(i, &ans)
 	case opRaise:
-		v = h.b.RaiseAnswered(i, ans)
+		v = h.b.RaiseAnswered(i, &ans)
 	case opRelease:
 		if c.Interrupted && ans.Outcome == member.Answered {
 			ans.N = 1 // it is only stopped where it has freed the vote and is to hand it over
 		}
-		v = ballot.VoteOf(c.Outcome, h.b.ReleaseAnswered(i, ans))
+		v = ballot.VoteOf(c.Outcome, h.b.ReleaseAnswered(i, &ans))
 	}
 	wake := h.wake
 	orphaned := h.handed && mayHaveLeft(r.Op, &ans)

@@ -115,17 +115,17 @@ func (c *Client) attempts(ctx, in context.Context, w want, past ballot.Past) (*L
 		if a == nil {
 			return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
 		}
-		s, err := a.run(ctx)
-		next, waited := a.past()
-		res := result{Grant: s.Grant, waited: waited && s.Do != ballot.Listen}
+		var s ballot.Step
+		err := a.run(ctx, &s)
+		res := result{Grant: s.Grant, waited: s.Do != ballot.Listen && a.b.Waited()}
 		if err == nil {
 			l, err := a.lease(ctx, res)
 			return l, res, err
 		}
+		past = a.past()
 		a.abandon()
 		if s.Do != ballot.Again || ctx.Err() != nil {
 			return nil, res, err
 		}
-		past = next
 	}
 }

@@ -60,16 +60,16 @@ func KindOf(err error) member.Kind {
 
 // Answered books the result of an acquire or a wait, and says what it counts for. lease is the TTL
 // that the call asked for.
-func (b *Ballot) Answered(i int, a Answer, lease time.Duration) quorum.Vote {
+func (b *Ballot) Answered(i int, a *Answer, lease time.Duration) quorum.Vote {
 	m := &b.m[i]
 	m.pending--
 	m.since = a.Sent
-	if b.books(i, &a) {
-		b.learn(m, &a)
+	if b.books(i, a) {
+		b.learn(m, a)
 		if a.N > 0 {
-			b.granted(i, &a, lease)
+			b.granted(i, a, lease)
 		} else {
-			m.excluded(&a)
+			m.excluded(a)
 		}
 	}
 	v := a.counts(a.N > 0 && m.token > 0)
@@ -80,8 +80,8 @@ func (b *Ballot) Answered(i int, a Answer, lease time.Duration) quorum.Vote {
 }
 
 // RaiseAnswered books whether member i confirmed that the vote is ours and the counter is lifted.
-func (b *Ballot) RaiseAnswered(i int, a Answer) quorum.Vote {
-	v := a.counts(b.books(i, &a) && a.N == 1)
+func (b *Ballot) RaiseAnswered(i int, a *Answer) quorum.Vote {
+	v := a.counts(b.books(i, a) && a.N == 1)
 	if b.phase == raising {
 		b.poll.book(i, a.Sent, v)
 	}

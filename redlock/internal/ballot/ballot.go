@@ -133,21 +133,25 @@ const (
 	stepped               // its clock stepped: a push proves nothing until two anchors agree
 )
 
-// New begins an attempt under an owner of its own, with room for its members. past says how the
-// first attempt of a caller begins, or what the attempts before this one left.
-func New(owner string, voters []Voter, t Terms, past Past) Ballot {
+// New returns an attempt that Begin has begun.
+func New(owner string, voters []Voter, t Terms, past Past) (b Ballot) {
+	b.Begin(owner, voters, t, past)
+	return b
+}
+
+// Begin begins an attempt in b, which is a zero Ballot, under an owner of its own, with room for
+// its members. past says how the first attempt of a caller begins, or what the attempts before this
+// one left.
+func (b *Ballot) Begin(owner string, voters []Voter, t Terms, past Past) {
 	if t.Rules == nil {
 		t.Rules = &Exclusive
 	}
-	b := Ballot{
-		owner: owner, need: member.Majority(len(voters)), m: voters, terms: t, part: min(t.TTL, t.Entry),
-		rtt: time.Millisecond, phase: fresh, start: past.Start,
-		tried: past.tried, doubt: past.doubt, notYet: past.notYet, darkSince: past.dark,
-	}
+	b.owner, b.need, b.m, b.terms, b.part = owner, member.Majority(len(voters)), voters, t, min(t.TTL, t.Entry)
+	b.rtt, b.phase, b.start = time.Millisecond, fresh, past.Start
+	b.tried, b.doubt, b.notYet, b.darkSince = past.tried, past.doubt, past.notYet, past.dark
 	if t.Shared {
 		b.shared = &shared{pauses: make([]pause, len(voters))}
 	}
-	return b
 }
 
 // Adopt returns an attempt that another client made and won with token. Each member may have its
@@ -345,7 +349,7 @@ func (b *Ballot) Renewed(i int, ok bool, end time.Time) {
 // ReleaseAnswered reports whether the attempt has left nothing at member i, as it should be. If
 // another owner had the lock all along, "not yours" is the answer that a release expects. If the
 // lock was ours, it is a loss.
-func (b *Ballot) ReleaseAnswered(i int, a Answer) bool {
+func (b *Ballot) ReleaseAnswered(i int, a *Answer) bool {
 	m := &b.m[i]
 	if a.Outcome != member.Answered {
 		return false

@@ -30,6 +30,18 @@ type desk struct {
 	states []member.State
 }
 
+// Next and the books of answers, as values.
+func (d *desk) Next(now time.Time, states []member.State) (s Step) {
+	d.Ballot.Next(&s, now, states)
+	return s
+}
+
+func (d *desk) Answered(i int, a Answer, lease time.Duration) quorum.Vote {
+	return d.Ballot.Answered(i, &a, lease)
+}
+func (d *desk) RaiseAnswered(i int, a Answer) quorum.Vote { return d.Ballot.RaiseAnswered(i, &a) }
+func (d *desk) YieldAnswered(i int, a Answer) quorum.Vote { return d.Ballot.YieldAnswered(i, &a) }
+
 // usual are the terms of a lock without options.
 var usual = Terms{TTL: 10 * time.Second, Entry: 3 * time.Second, Drift: clock.DefaultDrift, Timeout: 200 * time.Millisecond, GiveUp: 2 * time.Second}
 
@@ -293,7 +305,9 @@ func (c *clerk) event(word string) string {
 	case "yield":
 		return offers(c.yield(c.now))
 	case "back":
-		return c.step(c.standBack(c.who(), c.now))
+		var s Step
+		c.standBack(&s, c.who(), c.now)
+		return c.step(s)
 	case "succeeds":
 		past := c.Past()
 		c.begin(c.args[0], past)

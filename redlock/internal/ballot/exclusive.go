@@ -91,13 +91,13 @@ func (b *Ballot) yield(now time.Time) (out []Offer) {
 }
 
 // YieldAnswered books the result of a yield: a new token if the vote stayed ours.
-func (b *Ballot) YieldAnswered(i int, a Answer) quorum.Vote {
+func (b *Ballot) YieldAnswered(i int, a *Answer) quorum.Vote {
 	m := &b.m[i]
 	if m.yield == offered {
 		m.yield = settled
 	}
 	switch {
-	case !b.books(i, &a):
+	case !b.books(i, a):
 	case a.N > m.yielded && a.N > m.token:
 		m.take(vote{token: a.N, end: a.Sent.Add(clock.Validity(b.part, b.terms.Drift)), server: a.Server, voteOf: m.gen})
 		m.yield = kept

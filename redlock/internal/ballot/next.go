@@ -87,17 +87,17 @@ const (
 // Step says what to do next. The ballot has booked it, so the caller must submit every call of it.
 type Step struct {
 	Do     Deed
-	Wake   time.Time     // of Acquire, Raise, Sleep: when to look again
 	Poll   bool          // look again when the question is decided; false: at whatever is heard
+	Why    Why           // of Register
+	Freed  bool          // of Register: Redisson has freed the lock there
+	Cause  Cause         // of Again and Lose
+	Early  bool          // of Refused: the answers decided, without waiting for the other members
 	To     quorum.Set    // the members to ask
+	Wake   time.Time     // of Acquire, Raise, Sleep: when to look again
 	Pause  time.Duration // of MakeRoom
 	Token  int64         // of Raise
 	Offers []Offer       // of Yield
-	Why    Why           // of Register
-	Freed  bool          // of Register: Redisson has freed the lock there
 	Grant  Grant         // of Win
-	Cause  Cause         // of Again and Lose
-	Early  bool          // of Refused: the answers decided, without waiting for the other members
 }
 
 // Ends reports whether this is the last step of the attempt.
@@ -111,36 +111,45 @@ type Grant struct {
 	Raised bool       // it took a second round
 }
 
-// Next says what to do now.
-func (b *Ballot) Next(now time.Time, states []member.State) Step {
+// Looks reports whether Next looks at the states of the members. If it does not, they may be nil.
+// Only Next changes what Looks and Waited report.
+func (b *Ballot) Looks() bool { return b.phase != fresh && b.phase != full }
+
+// Next says what to do now. It overwrites all of s with that.
+func (b *Ballot) Next(s *Step, now time.Time, states []member.State) {
+	*s = Step{}
 	switch b.phase {
 	case fresh:
 		if b.start == WaitFirst {
-			return b.listen()
+			b.listen(s)
+		} else {
+			b.ask(s, now)
 		}
-		return b.ask(now)
 	case full:
-		return b.ask(now)
+		b.ask(s, now)
 	case asking:
 		switch v := b.poll.verdict(b.need); {
 		case v == quorum.Won:
-			return b.decide(now, states)
+			b.decide(s, now, states)
 		case v == quorum.Lost || b.silent(now):
-			return b.refused(v == quorum.Lost, now, states)
+			b.refused(s, v == quorum.Lost, now, states)
+		default:
+			s.Poll, s.Wake = true, b.pollEnd()
 		}
-		return Step{Do: Sleep, Wake: b.pollEnd(), Poll: true}
 	case raising:
 		switch v := b.poll.verdict(b.need); {
 		case v == quorum.Won:
-			return b.raised(now, states)
+			b.raised(s, now, states)
 		case v == quorum.Lost || b.silent(now):
-			return b.spent(Unconfirmed, now, states)
+			b.spent(s, Unconfirmed, now, states)
+		default:
+			s.Poll, s.Wake = true, b.pollEnd()
 		}
-		return Step{Do: Sleep, Wake: b.pollEnd(), Poll: true}
 	case waiting:
-		return b.wait(now, states)
+		b.wait(s, now, states)
+	default:
+		panic("ballot: the attempt is over")
 	}
-	panic("ballot: the attempt is over")
 }
 
 // pollEnd is when members that have not answered count as silent.
@@ -149,19 +158,19 @@ func (b *Ballot) pollEnd() time.Time { return b.poll.sent.Add(b.terms.Timeout) }
 func (b *Ballot) silent(now time.Time) bool { return clock.Until(b.pollEnd(), now) <= 0 }
 
 // ask asks all members for their votes: docs/protocol.md, "Asking".
-func (b *Ballot) ask(now time.Time) Step {
+func (b *Ballot) ask(s *Step, now time.Time) {
 	all := quorum.All(len(b.m))
 	for i := range b.m {
 		b.m[i].asks(now)
 	}
 	b.phase, b.poll = asking, poll{sent: now, to: all, open: all}
-	return Step{Do: Acquire, To: all, Wake: b.pollEnd(), Poll: true}
+	s.Do, s.Poll, s.To, s.Wake = Acquire, true, all, b.pollEnd()
 }
 
 // refused says how it goes on after a question that was not won.
-func (b *Ballot) refused(early bool, now time.Time, states []member.State) Step {
-	if s, ok := b.makeRoom(now, states); ok {
-		return s
+func (b *Ballot) refused(s *Step, early bool, now time.Time, states []member.State) {
+	if b.makeRoom(s, now, states) {
+		return
 	}
 	foreign := 0
 	for i := range b.m {
@@ -171,46 +180,51 @@ func (b *Ballot) refused(early bool, now time.Time, states []member.State) Step 
 	}
 	if b.start == TryOnce || len(b.m)-foreign < b.need {
 		b.phase = over
-		return Step{Do: Lose, Cause: Refused, Early: early}
+		s.Do, s.Cause, s.Early = Lose, Refused, early
+		return
 	}
-	return b.listen()
+	b.listen(s)
 }
 
-// makeRoom tries again, with the votes in hand, where only full lines of this client's own were in the way.
-func (b *Ballot) makeRoom(now time.Time, states []member.State) (Step, bool) {
+// makeRoom tries again, with the votes in hand, if only full lines of this client's own were in the
+// way. It reports whether they were.
+func (b *Ballot) makeRoom(s *Step, now time.Time, states []member.State) bool {
 	if b.start != AskFirst {
-		return Step{}, false
+		return false
 	}
 	pause := b.crowdedOut(now, states)
 	if pause == 0 {
-		return Step{}, false
+		return false
 	}
 	b.phase = full
-	return Step{Do: MakeRoom, Pause: pause}, true
+	s.Do, s.Pause = MakeRoom, pause
+	return true
 }
 
 // listen goes on waiting, with the votes in hand.
-func (b *Ballot) listen() Step {
+func (b *Ballot) listen(s *Step) {
 	b.phase, b.poll, b.start = waiting, poll{}, WaitFirst
-	return Step{Do: Listen}
+	s.Do = Listen
 }
 
 // decide turns a majority of votes into a token and a validity, with a second round where the counters disagree.
-func (b *Ballot) decide(now time.Time, states []member.State) Step {
+func (b *Ballot) decide(s *Step, now time.Time, states []member.State) {
 	in, token, exact, until := b.tally(now, states)
 	switch {
 	case in.Len() < b.need:
-		return b.spent(TooSlow, now, states)
+		b.spent(s, TooSlow, now, states)
 	case exact >= b.need:
-		return b.win(Grant{Token: token, Until: until, In: in})
+		s.Grant = Grant{Token: token, Until: until, In: in}
+		b.win(s)
+	default:
+		b.raise(s, token, in, now)
 	}
-	return b.raise(token, in, now)
 }
 
 // raise makes sure that a majority that still holds for us has its counter at the token, so that every
 // later attempt draws a greater one. Members that may have voted are asked, too, so that one slow confirmation of those
 // that decided does not hold it up. Why no clock is needed: docs/protocol.md, "Fencing tokens".
-func (b *Ballot) raise(token int64, in quorum.Set, now time.Time) Step {
+func (b *Ballot) raise(s *Step, token int64, in quorum.Set, now time.Time) {
 	in = b.mayHaveVoted(in)
 	for i := range b.m {
 		if in.Has(i) {
@@ -218,31 +232,33 @@ func (b *Ballot) raise(token int64, in quorum.Set, now time.Time) Step {
 		}
 	}
 	b.phase, b.poll = raising, poll{sent: now, to: in, open: in, token: token}
-	return Step{Do: Raise, To: in, Token: token, Wake: b.pollEnd(), Poll: true}
+	s.Do, s.Poll, s.To, s.Token, s.Wake = Raise, true, in, token, b.pollEnd()
 }
 
 // raised wins if votes enough are confirmed: some may have ended while the members answered.
-func (b *Ballot) raised(now time.Time, states []member.State) Step {
+func (b *Ballot) raised(s *Step, now time.Time, states []member.State) {
 	in, until := b.confirmed(now, states)
 	if in.Len() < b.need {
-		return b.spent(TooSlow, now, states)
+		b.spent(s, TooSlow, now, states)
+		return
 	}
-	return b.win(Grant{Token: b.poll.token, Until: until, In: in, Raised: true})
+	s.Grant = Grant{Token: b.poll.token, Until: until, In: in, Raised: true}
+	b.win(s)
 }
 
-// win books the lease. Votes below its token that no raise has gone to are raised without anybody waiting.
-func (b *Ballot) win(g Grant) Step {
+// win books the lease of s.Grant. The step raises the votes below its token that no raise has gone
+// to. Nobody waits for that.
+func (b *Ballot) win(s *Step) {
 	asked := quorum.Set(0)
-	if g.Raised {
+	if s.Grant.Raised {
 		asked = b.poll.to
 	}
-	b.phase, b.poll, b.token = over, poll{}, g.Token
-	s := Step{Do: Win, Grant: g}
+	b.phase, b.poll, b.token = over, poll{}, s.Grant.Token
+	s.Do = Win
 	for i := range b.m {
 		if _, late := b.Late(i); late && !asked.Has(i) {
 			s.To = s.To.With(i)
 			b.m[i].sent++
 		}
 	}
-	return s
 }

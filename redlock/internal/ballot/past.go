@@ -42,16 +42,17 @@ func (b *Ballot) Past() Past {
 }
 
 // spent ends an attempt that another one may succeed.
-func (b *Ballot) spent(why Cause, now time.Time, states []member.State) Step {
-	if s, ok := b.makeRoom(now, states); ok {
-		return s
+func (b *Ballot) spent(s *Step, why Cause, now time.Time, states []member.State) {
+	if b.makeRoom(s, now, states) {
+		return
 	}
 	b.phase, b.poll = over, poll{}
 	if b.start == TryOnce || !b.tried.allows(why, now, b.terms.GiveUp) {
-		return Step{Do: Lose, Cause: why}
+		s.Do, s.Cause = Lose, why
+		return
 	}
 	b.start = WaitFirst
-	return Step{Do: Again, Cause: why}
+	s.Do, s.Cause = Again, why
 }
 
 // allows reports whether another attempt may follow one that had a majority in vain, and counts that one.
@@ -69,13 +70,13 @@ func (p *tried) allows(why Cause, now time.Time, giveUp time.Duration) bool {
 
 // standBack makes room for those who can have a majority. Only asking tells that a member which fails does so no more, and
 // who asks may have a vote for Timeout that others want: so seldom, and more seldom from one time to the next.
-func (b *Ballot) standBack(vain quorum.Set, now time.Time) Step {
+func (b *Ballot) standBack(s *Step, vain quorum.Set, now time.Time) {
+	s.Do, s.Cause = Again, StoodBack
 	b.phase, b.doubt, b.notYet = over, vain, time.Time{}
 	if vain == 0 {
 		b.tried.back = 0
-		return Step{Do: Again, Cause: StoodBack}
+		return
 	}
 	b.notYet = now.Add(min(b.terms.Timeout<<min(b.tried.back, 10), max(b.terms.Timeout, time.Second)))
 	b.tried.back++
-	return Step{Do: Again, Cause: StoodBack}
 }

@@ -22,6 +22,12 @@ func (p Probe) Clone() Ballot {
 	return b
 }
 
+// Next is Ballot.Next.
+func (p Probe) Next(now time.Time, states []member.State) (s Step) {
+	p.Ballot.Next(&s, now, states)
+	return s
+}
+
 // Shift moves everything that has a date.
 func (p Probe) Shift(d time.Duration) {
 	b := p.Ballot
@@ -213,7 +219,9 @@ func (p Probe) Unraised(now time.Time, states []member.State) (Step, bool) {
 	if in.Len() < p.need {
 		return Step{}, false
 	}
-	return p.win(Grant{Token: p.poll.token, Until: until, In: in, Raised: true}), true
+	s := Step{Grant: Grant{Token: p.poll.token, Until: until, In: in, Raised: true}}
+	p.win(&s)
+	return s, true
 }
 
 // Raising reports whether a raise is out, and how it stands.

@@ -20,10 +20,11 @@ func (b *Ballot) Dark(since time.Time) {
 func (b *Ballot) DarkSince() time.Time { return b.darkSince }
 
 // wait decides what a waiting attempt does: docs/protocol.md, "Waiting".
-func (b *Ballot) wait(now time.Time, states []member.State) Step {
+func (b *Ballot) wait(s *Step, now time.Time, states []member.State) {
 	in, _, _, _ := b.tally(now, states)
 	if in.Len() >= b.need {
-		return b.decide(now, states)
+		b.decide(s, now, states)
+		return
 	}
 	b.refresh(now, states)
 	back := b.look(states)
@@ -31,38 +32,44 @@ func (b *Ballot) wait(now time.Time, states []member.State) Step {
 	b.welcome(back)
 
 	if cause, ends := c.hopeless(len(b.m), b.need); ends {
-		return b.end(cause, now, states)
+		b.end(s, cause, now, states)
+		return
 	}
 	dark, ends := b.darkness(&c, now)
 	if ends {
-		return b.end(NoQuorum, now, states)
+		b.end(s, NoQuorum, now, states)
+		return
 	}
 	lame, can := b.lameness(&c, now)
 	switch {
 	case !can && lame.IsZero(): // a change of a member wakes
-		return Step{Do: Sleep, Wake: earliest(dark, now.Add(b.terms.Entry/3))}
+		s.Wake = earliest(dark, now.Add(b.terms.Entry/3))
+		return
 	case !can:
-		return b.standBack(c.vain, now)
+		b.standBack(s, c.vain, now)
+		return
 	case clock.Until(b.notYet, now) > 0:
-		return Step{Do: Sleep, Wake: earliest(dark, b.notYet)}
+		s.Wake = earliest(dark, b.notYet)
+		return
 	}
 	yield, split := b.terms.Rules.split(b, c, now)
 	if yield.Do != Sleep {
-		return yield
+		*s = yield
+		return
 	}
-	if s, ok := b.askAgain(in != 0, now, states); ok {
-		return s
+	if !b.askAgain(s, in != 0, now, states) {
+		s.Wake = earliest(b.beat, dark, lame, split, b.before(in != 0), b.retryAt(states), b.silence(now))
 	}
-	return Step{Do: Sleep, Wake: earliest(b.beat, dark, lame, split, b.before(in != 0), b.retryAt(states), b.silence(now))}
 }
 
 // end gives up.
-func (b *Ballot) end(why Cause, now time.Time, states []member.State) Step {
+func (b *Ballot) end(s *Step, why Cause, now time.Time, states []member.State) {
 	if why == TooSlow {
-		return b.spent(TooSlow, now, states)
+		b.spent(s, TooSlow, now, states)
+		return
 	}
 	b.phase = over
-	return Step{Do: Lose, Cause: why}
+	s.Do, s.Cause = Lose, why
 }
 
 // refresh drops votes that have ended.
@@ -208,9 +215,9 @@ func (b *Ballot) lameness(c *census, now time.Time) (at time.Time, can bool) {
 	return at, clock.Until(at, now) > 0
 }
 
-// askAgain asks as a heartbeat, when a member's lock should have ended, or when one can be asked again. inHand: there
-// are votes.
-func (b *Ballot) askAgain(inHand bool, now time.Time, states []member.State) (Step, bool) {
+// askAgain asks as a heartbeat, when a member's lock should have ended, or when one can be asked
+// again. inHand says that there are votes. askAgain reports whether it asks.
+func (b *Ballot) askAgain(s *Step, inHand bool, now time.Time, states []member.State) bool {
 	expired, room := b.retries(now, states)
 	beat := clock.Until(earliest(b.beat, b.before(inHand)), now) <= 0
 	switch {
@@ -222,23 +229,25 @@ func (b *Ballot) askAgain(inHand bool, now time.Time, states []member.State) (St
 			why = ByPoll
 		}
 		b.asked, b.beat, b.woken = now, now.Add(b.terms.Entry/3), 0
-		return b.register(quorum.All(len(b.m)), why, now, states), true
+		b.register(s, quorum.All(len(b.m)), why, now, states)
+		return true
 	case b.woken|room != 0:
 		to := b.woken | room
 		b.woken = 0
-		return b.register(to, ByMember, now, states), true
+		b.register(s, to, ByMember, now, states)
+		return true
 	case b.shared != nil:
 		to, freed := b.shared.ask()
 		if to == 0 {
 			break
 		}
-		s := b.registerAt(to, ByMember, now, states)
+		b.registerAt(s, to, ByMember, now, states)
 		if s.Freed = freed; freed {
 			s.Why = ByGrant
 		}
-		return s, true
+		return true
 	}
-	return Step{}, false
+	return false
 }
 
 // before is a heartbeat that comes before the votes in hand end.
@@ -301,26 +310,25 @@ func (b *Ballot) silence(now time.Time) (wake time.Time) {
 }
 
 // register is registerAt for members whose retry is due, or as good as due.
-func (b *Ballot) register(to quorum.Set, why Why, now time.Time, states []member.State) Step {
+func (b *Ballot) register(s *Step, to quorum.Set, why Why, now time.Time, states []member.State) {
 	for i := range b.m {
 		if to.Has(i) {
 			b.m[i].retry = time.Time{}
 		}
 	}
-	return b.registerAt(to, why, now, states)
+	b.registerAt(s, to, why, now, states)
 }
 
 // registerAt asks every member of the set that votes and whose inbox is confirmed: a grant that cannot be heard of
 // helps nobody.
-func (b *Ballot) registerAt(to quorum.Set, why Why, now time.Time, states []member.State) Step {
-	s := Step{Do: Register, Why: why}
+func (b *Ballot) registerAt(s *Step, to quorum.Set, why Why, now time.Time, states []member.State) {
+	s.Do, s.Why = Register, why
 	for i := range b.m {
 		if to.Has(i) && states[i].Votes && states[i].Inbox {
 			s.To = s.To.With(i)
 			b.m[i].registers(states[i].Gen, now)
 		}
 	}
-	return s
 }
 
 // earliest is the first of the moments that are not zero, if there are any.
