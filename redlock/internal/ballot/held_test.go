@@ -27,7 +27,7 @@ func TestRenewalMovesTheEndOfAVote(t *testing.T) {
 
 // "Not yours" is what a release wants to hear from a member that never voted, and a loss where the vote was ours.
 func TestReleaseIsConfirmedByWhatTheMemberHad(t *testing.T) {
-	answered := func(n int64) Answer { return Answer{Outcome: member.Answered, N: n} }
+	answered := func(n int64) *Answer { return &Answer{Outcome: member.Answered, N: n} }
 	b := Adopt("me:1", make([]Voter, 4), usual, 7)
 	end := time.Now().Add(time.Second)
 	b.Renewed(0, true, end)
@@ -35,7 +35,7 @@ func TestReleaseIsConfirmedByWhatTheMemberHad(t *testing.T) {
 	b.Renewed(2, true, end)
 	b.Renewed(2, false, time.Time{})
 
-	require.False(t, b.ReleaseAnswered(0, Answer{Outcome: member.Unknown, N: 1}), "no answer")
+	require.False(t, b.ReleaseAnswered(0, &Answer{Outcome: member.Unknown, N: 1}), "no answer")
 	require.Zero(t, b.Disowned())
 	require.True(t, b.ReleaseAnswered(0, answered(1)))
 	require.Zero(t, b.Disowned())
