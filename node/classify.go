@@ -14,6 +14,7 @@ import (
 // version that words one anew fails the tests of make test SERVER=…
 //
 //	a key that moved away while a script ran   phrases; interrupted in cluster/redirect.go; base.lua and batch.lua
+//	a cluster that is down, a slot of nobody   phrases; unserved in cluster/redirect.go; batch.lua
 //	keys of two slots in one call              raised in batch.lua of redlock/internal/script
 //	an ACL's refusal inside a script           denials
 //	where in a script an error arose           withoutPosition, wrappers, lineOf
