@@ -232,8 +232,8 @@ func (s *memory) execute(cmd []byte, r *member.Reply, t *told) {
 	}
 }
 
-// wire is one client's connection to a memory. If it has calls, a goroutine reads and answers them, as
-// for a socket. Otherwise Submit answers.
+// wire is one client's connection to a memory. If it has calls, a goroutine reads and answers them,
+// as for a socket. Otherwise Submit answers.
 type wire struct {
 	s     *memory
 	calls chan *member.Call
@@ -317,8 +317,8 @@ func inMemory(b *testing.B, n, clients int, readers bool) ([]*Client, *[5]atomic
 	return all, calls
 }
 
-// What the library itself costs, without servers and without sockets, for counting instructions: see
-// bench/README.md.
+// What the library itself costs, without servers and without sockets, for counting instructions:
+// see bench/README.md.
 //
 //   - alone: one caller, names that nobody else wants
 //   - one: 64 callers of one client, one name
