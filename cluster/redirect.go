@@ -77,7 +77,8 @@ func decide(r refusal, patience time.Duration) step {
 	return step{do: deliver}
 }
 
-// unserved tells a script that was stopped at its first command, because the server serves nothing now.
+// unserved tells a script that was stopped because the server serves nothing now: at its first
+// command, or at its first write if the server serves reads. Nothing was written before.
 func unserved(text string) bool {
 	return strings.Contains(text, "while the cluster is down") || strings.Contains(text, "attempted to access a slot not served")
 }

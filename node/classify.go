@@ -206,9 +206,10 @@ var phrases = []struct {
 	{"Script attempted to execute a write command while the cluster is down", member.KindCluster},
 	{"Lua script attempted to execute a command while the cluster is down", member.KindCluster},       // 6
 	{"Lua script attempted to execute a write command while the cluster is down", member.KindCluster}, // 6
-	{"Can not execute a command '", member.KindCluster},                                               // Valkey 9.1
-	{"Can not execute a write command '", member.KindCluster},                                         // Valkey 9.1
 }
+
+// withoutCluster matches what Valkey 9.1 says of a script when the cluster is down: the command stands in between.
+var withoutCluster = regexp.MustCompile(`^Can not execute a (write )?command '[^']*' while the cluster is down`)
 
 func kindOf(text string) member.Kind {
 	if kind, ok := codes[firstWord(text)]; ok {
@@ -219,6 +220,9 @@ func kindOf(text string) member.Kind {
 		if strings.HasPrefix(rest, p.text) {
 			return p.kind
 		}
+	}
+	if withoutCluster.MatchString(rest) {
+		return member.KindCluster
 	}
 	return member.KindOther
 }

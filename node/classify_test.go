@@ -70,6 +70,7 @@ func TestClassify(t *testing.T) {
 		{member.KindCluster, "ERR Script attempted to execute a write command while the cluster is down and readonly" + behind, "ERR Script attempted to execute a write command while the cluster is down and readonly"},
 		{member.KindCluster, six + "@user_script: 12: Lua script attempted to execute a command while the cluster is down", "Lua script attempted to execute a command while the cluster is down"},
 		{member.KindCluster, six + "@user_script: 12: Lua script attempted to execute a write command while the cluster is down and readonly", "Lua script attempted to execute a write command while the cluster is down and readonly"},
+		{member.KindOther, "ERR Can not execute a command 'set' in a module" + behind, "ERR Can not execute a command 'set' in a module"},
 		{member.KindCluster, "ERR Can not execute a command 'set' while the cluster is down script: on @user_script:1.", "ERR Can not execute a command 'set' while the cluster is down"},
 		{member.KindCluster, "ERR Can not execute a write command 'set' while the cluster is down and readonly script: on @user_script:1.", "ERR Can not execute a write command 'set' while the cluster is down and readonly"},
 		{member.KindForeign, "WRONGTYPE Operation against a key script: on @user_script:1.", "WRONGTYPE Operation against a key"},

@@ -80,10 +80,11 @@ func (n *Node) receive(channel string, l member.Listener) (confirmed bool, _ err
 	if err != nil {
 		return false, err
 	}
+	look := n.seat.LookCommand()
 	in := &inbox{
 		ear: ears.Add(1), node: n, listener: l, base: time.Now(), named: n.cfg.ClientName != "",
 		confirmed: make(chan struct{}), gone: make(chan struct{}), gen: n.State().Gen, era: n.seat.Era(),
-		channel: channel,
+		channel: channel, looked: look != nil,
 	}
 	in.channels, _ = l.(member.ChannelListener)
 	var reader sync.WaitGroup
@@ -92,8 +93,6 @@ func (n *Node) receive(channel string, l member.Listener) (confirmed bool, _ err
 	defer link.cut()
 
 	hello := resp.Command("INFO", "server")
-	look := n.seat.LookCommand()
-	in.looked = look != nil
 	hello = append(hello, look...)
 	hello = append(hello, resp.Command("SUBSCRIBE", channel)...)
 	if in.named {

@@ -77,7 +77,8 @@ func New(cfg Config) *Guard {
 }
 
 // Host publishes what a Seat finds, and tells it how its member is. Its methods may be called from
-// any goroutine, and none but Ask waits.
+// any goroutine, and none but Ask waits. The guard calls Now, Closing and the functions of Shard under
+// its mutex, so these must not call the guard.
 type Host interface {
 	// Name identifies the member in errors and logs.
 	Name() string
@@ -463,7 +464,7 @@ func (g *Guard) toldLocked() (count int) {
 // enough is how many sources restore a member.
 func (g *Guard) enough() int { return enoughSources(g.cfg.Members) }
 
-// others are the seats that are taken.
+// others returns all seats that were ever taken. Those that were left give no vote and are closing.
 func (g *Guard) others() []*Seat {
 	g.mu.Lock()
 	defer g.mu.Unlock()
