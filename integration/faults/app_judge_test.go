@@ -98,6 +98,7 @@ type belief struct {
 	client int
 	until  int64
 	ttl    time.Duration // the longest that was asked for
+	anew   bool          // Lock has returned it, and nobody had it before
 	asleep bool          // its process is stopped
 }
 
@@ -426,7 +427,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 		}
 		n := j.name(e.Name)
 		n.free, n.told = e.At, false
-		b := &belief{id: id, seat: e.Seat, client: e.Client, until: e.Until, ttl: e.TTL, Belief: history.Belief{
+		b := &belief{id: id, seat: e.Seat, client: e.Client, until: e.Until, ttl: e.TTL, anew: e.Text == "" || e.Text == "do", Belief: history.Belief{
 			Key: e.Name, Owner: e.Owner, Token: e.Token, From: e.At,
 			Who: fmt.Sprintf("seat %d (process %d, attempt %d)", e.Seat, process, e.Attempt),
 		}}
@@ -536,7 +537,8 @@ func (j *appJudge) ended(id attemptID, e appEvent) {
 // over judges a belief.
 func (j *appJudge) over(b *belief, to int64) {
 	b.To = to
-	if f := j.forced[b.Owner]; f != nil && f.by > 0 {
+	// Whoever was forced out before it knew that it has the lock goes on waiting, and may be granted it anew.
+	if f := j.forced[b.Owner]; f != nil && f.by > 0 && (!b.anew || b.From < f.by) {
 		// A renewal that was on its way may have counted.
 		if beyond := b.To - f.by - int64(b.ttl) - int64(100*time.Millisecond) - j.stalledSince(f.at); beyond > 0 {
 			j.wrong("force undone", b.Key, "%v: was forced out at a majority %v before its end, and its TTL is %v",

@@ -373,8 +373,9 @@ type held struct {
 	name    string
 	lease   *redlock.Lease
 	ttl     time.Duration
-	until   int64 // as it was told last
-	over    bool  // its end was told
+	until   int64        // as it was told last
+	over    bool         // its end was told
+	ended   atomic.Int64 // when its context ended; 0: it has not
 }
 
 // kindOf names an error in the words of the package.
@@ -440,6 +441,7 @@ func (h *held) event(kind string, client int) appEvent {
 func (h *held) granted(lease *redlock.Lease, how string, client int) {
 	now := history.Now()
 	h.lease, h.until = lease, history.At(lease.ValidUntil())
+	context.AfterFunc(lease.Context(), func() { h.ended.Store(history.Now()) })
 	e := h.event("grant", client)
 	e.At, e.Until, e.Token, e.Owner, e.Text = now, h.until, lease.Token(), lease.Hash(), how
 	h.s.app.say(e)
@@ -464,8 +466,11 @@ func (h *held) hold(ctx context.Context, d time.Duration) {
 	slack := int64(h.ttl/100 + 2*time.Millisecond)
 	for {
 		select {
-		case <-done:
+		case <-done: // perhaps long ago, while the lease was extended
 			now := history.Now()
+			if ended := h.ended.Load(); ended > 0 {
+				now = ended
+			}
 			var lost *redlock.LostError
 			if errors.As(h.lease.Err(), &lost) {
 				h.late(now, history.At(lost.Until), slack, began, "ended")

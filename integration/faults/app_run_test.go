@@ -302,21 +302,26 @@ func (r *appRun) quit(p *appProcess) bool {
 	return p.gone
 }
 
-// leftScript lists what a client has at a member: ARGV[1] is its uuid, then come names, queues and waiters.
+// leftScript lists what a client has at a member: ARGV[1] is its uuid, then come names, queues and waiters. An entry that has
+// run out is nothing any more: it lies there until somebody meets it, if the member could not be reached for as long as the
+// release was owed.
 const leftScript = `
-local out, mine = {}, ARGV[1] .. ':'
-local function look(what, name, all)
+local out, mine, time = {}, ARGV[1] .. ':', redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local function look(what, name, all, entries)
   if type(all) ~= 'table' or all.err then return end
   for _, x in ipairs(all) do
-    if string.sub(x, 1, #mine) == mine then
+    local entry = entries and redis.pcall('HGET', entries, x)
+    local deadline = type(entry) == 'string' and tonumber(string.match(entry, '^%d+'))
+    if string.sub(x, 1, #mine) == mine and not (deadline and deadline < now) then
       out[#out + 1] = what .. '|' .. name .. '|' .. x .. '|' .. redis.call('PTTL', name)
     end
   end
 end
 for i = 2, #ARGV, 3 do
   look('vote', ARGV[i], redis.pcall('HKEYS', ARGV[i]))
-  look('place in the queue', ARGV[i + 1], redis.pcall('ZRANGE', ARGV[i + 1], 0, -1))
-  look('entry', ARGV[i + 2], redis.pcall('HKEYS', ARGV[i + 2]))
+  look('place in the queue', ARGV[i + 1], redis.pcall('ZRANGE', ARGV[i + 1], 0, -1), ARGV[i + 2])
+  look('entry', ARGV[i + 2], redis.pcall('HKEYS', ARGV[i + 2]), ARGV[i + 2])
 end
 return out`
 
