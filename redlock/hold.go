@@ -16,8 +16,9 @@ import (
 // for them. An attempt gathers it. If the attempt wins, its lease keeps the hold; if it fails, it
 // releases the hold. Adopt makes a hold without an attempt.
 //
-// Its mutex guards the ballot. It is never held around Submit, because a member may answer inside
-// it.
+// Its mutex guards the ballot, except what never changes in it, and what Looks and Waited tell: only
+// the attempt's goroutine changes that. The mutex is never held around Submit, because a member may
+// answer inside it.
 type hold struct {
 	c     *Client
 	wire  script.Lock

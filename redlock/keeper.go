@@ -256,8 +256,8 @@ func (k *keeper) together(batch []renewItem) int {
 // call is that of one script. If a member is several servers, the keys of a call are in one slot.
 func (k *keeper) apart(x, y renewItem) int {
 	a, b := &x.l.hold.wire, &y.l.hold.wire
-	if a.Extends() != b.Extends() {
-		return cmp.Compare(a.Extends().SHA, b.Extends().SHA)
+	if d := cmp.Compare(a.Extends().SHA, b.Extends().SHA); d != 0 {
+		return d
 	}
 	if k.c.perSlot {
 		return cmp.Compare(a.Bucket, b.Bucket)
@@ -626,7 +626,7 @@ func (r rejoinJudge) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 	if r.n.k.c.trace.request != nil {
 		r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.hold.lock(), round, c)
 	}
-	took := c.Outcome == member.Answered && c.Reply.Int == 1
+	took := c.Outcome == member.Answered && c.Reply.Int > 0
 	r.n.items[r.j].l.hold.rejoined(c.Index, took || c.Outcome == member.Unknown)
 	yes := took && c.State.Gen == r.n.k.c.state(c.Index).Gen
 	if yes {

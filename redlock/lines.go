@@ -50,8 +50,9 @@ func (l *lines) shard(name string) *lineShard {
 	return &l.shards[maphash.String(l.seed, name)%uint64(len(l.shards))]
 }
 
-// enter joins the line of a name and waits for the caller's turn, which lasts until leave. At most
-// width callers have their turn at a time. contended says whether others want the lock. An error is
+// enter joins the line of a name and waits for the caller's turn, which lasts until leave. It begins
+// when nobody stands before the caller and fewer than width callers have their turn. A caller with a
+// greater width may join later. contended says whether others want the lock. An error is
 // ctx's, or ErrClosed.
 func (l *lines) enter(ctx context.Context, name string, width int, closed <-chan struct{}) (p *place, contended bool, err error) {
 	sh := l.shard(name)

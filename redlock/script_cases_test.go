@@ -282,6 +282,9 @@ func (p *scriptPlay) calls(c modelCall) string {
 	p.Helper()
 	p.began = p.now()
 	r := p.call(c)
+	if c.op == opWait || c.op == opYield {
+		require.True(p, r.err != "" || r.server != 0, "%v: no time is told", p.line)
+	}
 	if after := p.now(); r.server != 0 {
 		require.True(p, p.began <= r.server && r.server <= after, "%v: the time %d is not in %d..%d", p.line, r.server, p.began, after)
 		if p.told = r.server; p.first[c.owner] == 0 {

@@ -32,6 +32,10 @@ type desk struct {
 
 // Next and the books of answers, as values.
 func (d *desk) Next(now time.Time, states []member.State) (s Step) {
+	s = Step{ // an attempt uses one Step again and again: nothing of the last one is left
+		Lose, true, ByGrant, true, StoodBack, true, quorum.All(len(d.m)), now, time.Second, 1, []Offer{{}},
+		Grant{Token: 1, Until: now, In: quorum.All(len(d.m)), Raised: true},
+	}
 	d.Ballot.Next(&s, now, states)
 	return s
 }
