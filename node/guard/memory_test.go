@@ -108,10 +108,23 @@ func words(cmd []byte) (args []string) {
 	return args
 }
 
+// readOnly is what a write at a replica panics with. A script ends there, before it has changed
+// anything.
+type readOnly struct{}
+
 // do executes one command.
-func (s *server) do(args ...string) member.Reply {
+func (s *server) do(args ...string) (r member.Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer func() {
+		switch why := recover().(type) {
+		case nil:
+		case readOnly:
+			r = member.Reply{Kind: '-', Str: []byte("READONLY You can't write against a read only replica.")}
+		default:
+			panic(why)
+		}
+	}()
 	key := args[1]
 	if args[0] == "EVAL" {
 		key = args[3]
@@ -130,23 +143,18 @@ func (s *server) do(args ...string) member.Reply {
 		}
 		return null
 	case "HSET":
-		s.hset(key, args[2:]...)
-		return num(1)
+		return num(s.hset(key, args[2:]...))
 	case "HDEL":
-		delete(s.hashes[key], args[2])
-		return num(1)
+		return num(s.hdel(key, args[2]))
 	case "DEL":
-		s.del(key)
-		return num(1)
+		return num(s.del(key))
 	case "EXISTS":
-		_, hash := s.hashes[key]
-		_, other := s.ends[key]
-		if hash || other {
-			return num(1)
-		}
-		return num(0)
+		return num(s.exists(key))
 	case "SET": // key 1 PX ms
-		s.ends[key] = time.Now().Add(ms(args[4]))
+		s.set(key, ms(args[4]))
+		return str("OK")
+	case "REPLICAOF": // a master that does not answer; or NO ONE
+		s.follow(key)
 		return str("OK")
 	case "INFO":
 		return str(s.info())
@@ -179,18 +187,73 @@ func (s *server) expire() {
 	}
 }
 
-func (s *server) hset(key string, pairs ...string) {
+// writes comes before every write.
+func (s *server) writes() {
+	if s.role != "master" {
+		panic(readOnly{})
+	}
+}
+
+// hset returns how many fields are new.
+func (s *server) hset(key string, pairs ...string) (added int64) {
+	s.writes()
 	if s.hashes[key] == nil {
 		s.hashes[key] = make(map[string]string)
 	}
 	for i := 0; i < len(pairs); i += 2 {
+		if _, there := s.hashes[key][pairs[i]]; !there {
+			added++
+		}
 		s.hashes[key][pairs[i]] = pairs[i+1]
 	}
+	return added
 }
 
-func (s *server) del(key string) {
+// hdel returns how many fields are gone. No hash is left without a field.
+func (s *server) hdel(key, field string) int64 {
+	s.writes()
+	if _, there := s.hashes[key][field]; !there {
+		return 0
+	}
+	delete(s.hashes[key], field)
+	if len(s.hashes[key]) == 0 {
+		delete(s.hashes, key)
+	}
+	return 1
+}
+
+// del returns how many keys are gone.
+func (s *server) del(key string) int64 {
+	s.writes()
+	there := s.exists(key)
 	delete(s.hashes, key)
 	delete(s.ends, key)
+	return there
+}
+
+func (s *server) set(key string, d time.Duration) {
+	s.writes()
+	s.ends[key] = time.Now().Add(d)
+}
+
+func (s *server) exists(key string) int64 {
+	_, hash := s.hashes[key]
+	_, other := s.ends[key]
+	if hash || other {
+		return 1
+	}
+	return 0
+}
+
+// follow makes the server the replica of a master, or with "NO" a master again, which has a
+// replication id of its own then.
+func (s *server) follow(master string) {
+	switch {
+	case master != "NO":
+		s.role = "slave"
+	case s.role == "slave":
+		s.role, s.older, s.repl = "master", s.repl, "repl-after-"+s.repl
+	}
 }
 
 func micros() string { return strconv.FormatInt(time.Now().UnixMicro(), 10) }
@@ -230,7 +293,7 @@ func (s *server) eval(source string, keys, whole []string) member.Reply {
 		e.restore(args)
 	case renameLua:
 		if e.h["id"] == args[0] && e.h != nil {
-			e.h["repl"] = args[1]
+			e.hset(e.marker, "repl", args[1])
 		}
 	case carryLua:
 		e.carry(args)
@@ -267,7 +330,7 @@ func (e *execution) look() member.Reply {
 	return r
 }
 
-func (e *execution) rests(d time.Duration) { e.ends[e.quarantine] = time.Now().Add(d) }
+func (e *execution) rests(d time.Duration) { e.set(e.quarantine, d) }
 
 func (e *execution) raise(q string) bool {
 	old := "0"
@@ -285,7 +348,8 @@ func (e *execution) raise(q string) bool {
 }
 
 func (e *execution) mark(args []string) {
-	if strings.HasPrefix(e.h["id"], args[0]+" ") && (len(args) < 5 || e.h["repl"] == args[4]) {
+	repl, noted := e.h["repl"]
+	if strings.HasPrefix(e.h["id"], args[0]+" ") && (len(args) < 5 || noted && repl == args[4]) {
 		return
 	}
 	e.del(e.marker)
@@ -293,9 +357,10 @@ func (e *execution) mark(args []string) {
 	if len(args) > 4 {
 		e.hset(e.marker, "repl", args[4])
 	}
-	e.del(e.quarantine)
 	if ms(args[2]) > 0 {
 		e.rests(ms(args[2]))
+	} else {
+		e.del(e.quarantine)
 	}
 	if args[3] == forgot {
 		e.del(e.tokens)
@@ -333,9 +398,13 @@ func (e *execution) carry(args []string) {
 	}
 }
 
-// lift raises a counter.
+// lift raises a counter. One that is not there is 0.
 func (s *server) lift(key, bucket, token string) {
-	if old := s.hashes[key][bucket]; old == "" || integer(old) < integer(token) {
+	old, there := s.hashes[key][bucket]
+	if !there {
+		old = "0"
+	}
+	if integer(old) < integer(token) {
 		s.hset(key, bucket, token)
 	}
 }
@@ -352,7 +421,7 @@ func (s *server) stamp(key string, args []string) member.Reply {
 		}
 	}
 	s.hset(key, "id", args[0])
-	delete(s.hashes[key], "forgot")
+	s.hdel(key, "forgot")
 	return num(1)
 }
 

@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,7 +39,7 @@ func TestGuardScriptsDoWhatTheProtocolSays(t *testing.T) {
 			for _, c := range guardCases {
 				t.Run(c.name, func(t *testing.T) {
 					flush()
-					c.test(&memory{T: t, do: do, flush: flush})
+					c.test(&memory{T: t, do: do, flush: flush, embedded: kind.name == "embedded"})
 				})
 			}
 		})
@@ -47,6 +49,10 @@ func TestGuardScriptsDoWhatTheProtocolSays(t *testing.T) {
 func served(t *testing.T, server redistest.Server) (do func(args ...string) member.Reply, flush func()) {
 	do = func(args ...string) member.Reply {
 		v, err := server.Do(t.Context(), args...)
+		var refused redistest.Error
+		if errors.As(err, &refused) {
+			return member.Reply{Kind: '-', Str: []byte(refused)}
+		}
 		require.NoError(t, err, args)
 		return replyOf(v)
 	}
@@ -89,11 +95,28 @@ func show(r member.Reply) string {
 // memory is what one member knows of itself.
 type memory struct {
 	*testing.T
-	do    func(args ...string) member.Reply
-	flush func()
+	do       func(args ...string) member.Reply
+	flush    func()
+	embedded bool
 }
 
-func (s *memory) send(cmd []byte) member.Reply { s.Helper(); return s.do(words(cmd)...) }
+// call executes a command that no server may refuse.
+func (s *memory) call(args ...string) member.Reply {
+	s.Helper()
+	r := s.do(args...)
+	require.NotEqual(s, byte('-'), r.Kind, "%s: %q", r.Str, args)
+	return r
+}
+
+func (s *memory) send(cmd []byte) member.Reply { s.Helper(); return s.call(words(cmd)...) }
+
+// readOnly sends what writes to a replica.
+func (s *memory) readOnly(cmd []byte) {
+	s.Helper()
+	r := s.do(words(cmd)...)
+	require.Equal(s, byte('-'), r.Kind, show(r))
+	require.Contains(s, string(r.Str), "READONLY")
+}
 
 // run executes one of the guard's scripts.
 func (s *memory) run(cmd []byte) marker {
@@ -108,7 +131,7 @@ func (s *memory) look() marker { s.Helper(); return s.run(plainHome.look) }
 
 func (s *memory) ask(args ...string) any {
 	s.Helper()
-	switch r := s.do(args...); r.Kind {
+	switch r := s.call(args...); r.Kind {
 	case ':':
 		return r.Int
 	case '$':
@@ -124,18 +147,53 @@ func markCommand(runID string, q, quarantine time.Duration, state string) []byte
 var tableCommand = plainHome.command(tableLua)
 
 // unchanged runs a script that must do nothing but tell how things are.
-func (s *memory) unchanged(cmd []byte) {
+func (s *memory) unchanged(cmd []byte) { s.Helper(); s.unchangedAt(plainHome, cmd) }
+
+func (s *memory) unchangedAt(h *home, cmd []byte) {
 	s.Helper()
 	picture := func() string {
-		m := s.look()
-		return strings.Join([]string{m.id, m.state, m.q.String(), strconv.FormatBool(m.left > 0), strconv.FormatBool(m.clk),
-			strconv.FormatBool(m.raised >= 0), show(s.send(tableCommand).Elems[7])}, " ")
+		m, table := s.run(h.look), s.send(h.command(tableLua)).Elems
+		counters, flat := make(map[string]string), table[len(table)-1].Elems
+		for i := 0; i < len(flat); i += 2 {
+			counters[show(flat[i])] = show(flat[i+1])
+		}
+		return fmt.Sprint(m.id, " ", m.state, " ", m.q, m.left > 0, m.clk, m.raised >= 0, " ", m.repl, " ", counters)
 	}
 	before := picture()
 	m := s.run(cmd)
 	require.Equal(s, before, picture())
-	require.Equal(s, s.look().id, m.id, "it tells what is there")
+	require.Equal(s, s.run(h.look).id, m.id, "it tells what is there")
 }
+
+// replicationID is what the server calls its memory. The embedded server has no replication id, and
+// its scripts cannot ask for one.
+func (s *memory) replicationID() (id string, ok bool) {
+	s.Helper()
+	if s.embedded {
+		return "", false
+	}
+	info, _ := s.ask("INFO", "replication").(string)
+	id = resp.Field([]byte(info), "master_replid:")
+	require.NotEmpty(s, id, info)
+	return id, true
+}
+
+// about requires that d is left of a time that began a moment ago.
+func (s *memory) about(d, left time.Duration) {
+	s.Helper()
+	require.Greater(s, left, d-20*time.Second)
+	require.LessOrEqual(s, left, d)
+}
+
+// follow makes the server the replica of a master that nobody can reach, until the end of the case.
+func (s *memory) follow() {
+	s.Helper()
+	s.ask("REPLICAOF", "127.0.0.1", "1")
+	s.Cleanup(s.takeOver)
+}
+
+// takeOver makes the server a master, also where it is one.
+func (s *memory) takeOver() { s.Helper(); s.ask("REPLICAOF", "NO", "ONE") }
 
 type guardCase struct {
 	name string
@@ -287,11 +345,198 @@ var guardCases = []guardCase{
 		s.ask("HDEL", key, "forgot")
 		require.EqualValues(s, 1, stamp(false), "its master remembers")
 	}},
+	{"stamp leaves one field, and no hash without one", func(s *memory) {
+		key := tokensOf(7)
+		require.EqualValues(s, 1, s.ask("HSET", key, "forgot", "1"))
+		require.EqualValues(s, 0, s.ask("HSET", key, "forgot", "2"), "no new field")
+		require.EqualValues(s, 1, s.send(stampCommand(7, "new 9", leases, false)).Int, "nobody stamped it")
+		require.EqualValues(s, 0, s.ask("HDEL", key, "forgot"))
+		require.EqualValues(s, 1, s.ask("HDEL", key, "id"))
+		require.EqualValues(s, 0, s.ask("EXISTS", key))
+		require.EqualValues(s, 0, s.ask("DEL", key))
+	}},
+	{"restore and refill write no counter of 0", func(s *memory) {
+		m := s.run(markCommand("run", leases, 0, forgot))
+		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "7", "0"))
+		require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
+		s.ask("HSET", tokensOf(7), "id", "run 5")
+		require.EqualValues(s, 1, s.send(refillCommand(7, "run 5", "7", 0)).Int)
+		require.Nil(s, s.ask("HGET", tokensOf(7), "7"))
+	}},
+	{"refill raises the counter of a slot", func(s *memory) {
+		key := tokensOf(7)
+		s.ask("HSET", key, "id", "run 5", "8", "3")
+		s.ask("HSET", tokensOf(8), "id", "run 5")
+		for _, c := range []struct{ token, want int64 }{{50, 50}, {49, 50}, {50, 50}, {1e15, 1e15}, {9, 1e15}} {
+			require.EqualValues(s, 1, s.send(refillCommand(7, "run 5", "7", c.token)).Int)
+			require.Equal(s, strconv.FormatInt(c.want, 10), s.ask("HGET", key, "7"))
+		}
+		require.Equal(s, "run 5", s.ask("HGET", key, "id"))
+		require.Equal(s, "3", s.ask("HGET", key, "8"), "another bucket")
+		require.Nil(s, s.ask("HGET", tokensOf(8), "7"), "another slot")
+	}},
+	{"refill of a slot with another stamp, or none, does nothing", func(s *memory) {
+		key := tokensOf(7)
+		require.EqualValues(s, 0, s.send(refillCommand(7, "run 5", "7", 50)).Int)
+		require.EqualValues(s, 0, s.ask("EXISTS", key))
+		s.ask("HSET", key, "id", "run 50", "7", "3")
+		require.EqualValues(s, 0, s.send(refillCommand(7, "run 5", "7", 50)).Int)
+		require.Equal(s, "3", s.ask("HGET", key, "7"))
+	}},
+	{"look at a master tells whose memory it is, and the stamp of its slot", func(s *memory) {
+		repl, ok := s.replicationID()
+		if !ok {
+			return
+		}
+		for _, h := range []*home{groupHome, slotHome(3, "me")} {
+			s.flush()
+			r := s.send(h.look)
+			require.Len(s, r.Elems, 10)
+			require.Empty(s, string(r.Elems[7].Str))
+			require.Contains(s, string(r.Elems[8].Str), "role:master\r\n")
+			require.Contains(s, string(r.Elems[8].Str), "master_replid:"+repl+"\r\n")
+			require.Empty(s, string(r.Elems[9].Str))
+
+			s.ask("HSET", h.marker, "id", "run 5", "state", whole, "q", millis(leases), "repl", "another")
+			s.ask("HSET", h.tokens, "id", "run 7", "3", "41")
+			m := s.run(h.look)
+			require.Equal(s, "run 5", m.id)
+			require.Equal(s, "run 7", m.stamp)
+			require.Equal(s, "another", m.repl)
+			require.Equal(s, repl, m.now)
+			require.Equal(s, "master", m.role)
+			require.False(s, m.known())
+			require.True(s, m.renamed())
+			table := s.send(h.command(tableLua))
+			require.Len(s, table.Elems, 11)
+			require.Len(s, table.Elems[10].Elems, 4, "the stamp and a counter")
+
+			require.Empty(s, s.run(slotHome(3, "other").look).id, "the marker of another master")
+			next := s.run(slotHome(4, "me").look)
+			require.Empty(s, next.id, "in another slot")
+			require.Empty(s, next.stamp)
+		}
+		require.Len(s, s.send(plainHome.look).Elems, 7)
+	}},
+	{"look at a master that was a replica tells what its memory was called before", func(s *memory) {
+		repl, ok := s.replicationID()
+		if !ok {
+			return
+		}
+		first := s.run(groupHome.markCommand("run", repl, leases, 0, neverForgot))
+		require.True(s, first.of("run"))
+		s.follow()
+		m := s.run(groupHome.look)
+		require.Equal(s, "slave", m.role)
+		require.Equal(s, repl, m.now)
+		s.takeOver()
+		m = s.run(groupHome.look)
+		require.Equal(s, "master", m.role)
+		require.Equal(s, first.id, m.id)
+		require.Equal(s, repl, m.repl)
+		require.Equal(s, repl, m.older)
+		require.NotEqual(s, repl, m.now)
+		require.True(s, m.promoted())
+		require.False(s, m.of("run"), "its memory is that of a replica")
+		m = s.run(groupHome.markCommand("run", m.now, leases, rest, forgot))
+		require.True(s, m.of("run"))
+		require.Equal(s, forgot, m.state)
+	}},
+	{"mark of a master notes its replication id, in its slot alone", func(s *memory) {
+		repl, ok := s.replicationID()
+		if !ok {
+			return
+		}
+		for _, h := range []*home{groupHome, slotHome(3, "me")} {
+			s.flush()
+			s.ask("HSET", h.tokens, "7", "41")
+			s.ask("HSET", tokensOf(4), "4", "42")
+			m := s.run(h.markCommand("run", repl, leases, rest, forgot))
+			require.True(s, m.of("run"))
+			require.Equal(s, repl, m.repl)
+			require.Equal(s, repl, s.ask("HGET", h.marker, "repl"))
+			require.Equal(s, forgot, m.state)
+			require.Equal(s, leases, m.q)
+			s.about(rest, m.left)
+			require.EqualValues(s, 0, s.ask("EXISTS", h.tokens))
+			require.EqualValues(s, 1, s.ask("EXISTS", tokensOf(4)))
+		}
+		require.EqualValues(s, 0, s.ask("EXISTS", member.MarkerKey))
+		require.EqualValues(s, 0, s.ask("EXISTS", quarantineKey))
+	}},
+	{"mark of one process is made anew for another memory", func(s *memory) {
+		repl, ok := s.replicationID()
+		if !ok {
+			return
+		}
+		h := slotHome(3, "me")
+		s.run(h.markCommand("run", "another", leases, rest, neverForgot))
+		s.ask("HSET", h.marker, "clk", "1", "lifted", "5")
+		m := s.run(h.markCommand("run", repl, 2*leases, 0, forgot))
+		require.True(s, m.of("run"))
+		require.Equal(s, forgot, m.state)
+		require.Equal(s, 2*leases, m.q)
+		require.Zero(s, m.left)
+		require.False(s, m.clk)
+		require.Negative(s, m.raised)
+		s.ask("HSET", h.tokens, "7", "41")
+		s.unchangedAt(h, h.markCommand("run", repl, leases, rest, forgot))
+	}},
+	{"mark of a master looks whether a replication id is noted", func(s *memory) {
+		repl, ok := s.replicationID()
+		if !ok {
+			return
+		}
+		for _, id := range []string{repl, ""} {
+			s.flush()
+			s.run(markCommand("run", leases, 0, neverForgot)) // notes none
+			m := s.run(groupHome.markCommand("run", id, leases, 0, forgot))
+			require.Equal(s, forgot, m.state)
+			require.Equal(s, id, s.ask("HGET", member.MarkerKey, "repl"))
+			s.unchangedAt(groupHome, groupHome.markCommand("run", id, leases, rest, neverForgot))
+			s.unchanged(markCommand("run", leases, rest, neverForgot))
+		}
+	}},
+	{"rename notes another replication id and nothing else", func(s *memory) {
+		repl, ok := s.replicationID()
+		if !ok {
+			return
+		}
+		for _, h := range []*home{groupHome, slotHome(3, "me")} {
+			s.flush()
+			m := s.run(h.markCommand("run", "another", leases, rest, forgot))
+			require.False(s, m.of("run"))
+			s.ask("HSET", h.tokens, "7", "41")
+			s.ask("HSET", h.marker, "clk", "1")
+			now := s.run(h.command(renameLua, m.id, repl))
+			require.True(s, now.of("run"))
+			require.Equal(s, m.id, now.id)
+			require.Equal(s, repl, now.repl)
+			require.Equal(s, forgot, now.state)
+			require.Equal(s, leases, now.q)
+			require.True(s, now.clk)
+			require.Negative(s, now.raised)
+			s.about(rest, now.left)
+			require.Equal(s, "41", s.ask("HGET", h.tokens, "7"))
+			require.Equal(s, repl, s.run(h.look).repl)
+		}
+	}},
+	{"rename for another marking, or none, does nothing", func(s *memory) {
+		repl, ok := s.replicationID()
+		if !ok {
+			return
+		}
+		h := slotHome(3, "me")
+		require.Empty(s, s.run(h.command(renameLua, "run 5", repl)).id)
+		require.EqualValues(s, 0, s.ask("EXISTS", h.marker))
+		m := s.run(h.markCommand("run", "another", leases, rest, forgot))
+		s.unchangedAt(h, h.command(renameLua, "run 5", repl))
+		s.unchangedAt(h, h.command(renameLua, m.id+"0", repl))
+	}},
 	{"carry of a marker that another client has carried raises its q", func(s *memory) {
-		info, _ := s.ask("INFO", "replication").(string)
-		repl := resp.Field([]byte(info), "master_replid:")
-		if repl == "" {
-			return // the embedded server has no replication id
+		repl, ok := s.replicationID()
+		if !ok {
+			return
 		}
 		s.ask("HSET", member.MarkerKey, "id", "run 5", "state", forgot, "q", millis(leases), "repl", repl)
 		s.ask("SET", quarantineKey, "1", "PX", millis(rest))
@@ -299,6 +544,131 @@ var guardCases = []guardCase{
 		require.Equal(s, 2*leases, m.q)
 		require.Greater(s, m.left, rest+leases-20*time.Second)
 		s.unchanged(groupHome.command(carryLua, "run 5", forgot, millis(3*leases), "0", "other", "0"))
+		s.unchanged(groupHome.command(carryLua, "run 5", whole, millis(leases), "1", repl, "0"))
+	}},
+	{"carry writes the marker in another slot, with what is left of the quarantine", func(s *memory) {
+		repl, ok := s.replicationID()
+		if !ok {
+			return
+		}
+		from, to := slotHome(3, "me"), slotHome(4, "me")
+		s.run(from.markCommand("run", repl, leases, rest, forgot))
+		s.ask("HSET", from.marker, "clk", "1")
+		s.ask("HSET", from.tokens, "3", "41")
+		s.ask("HSET", to.tokens, "4", "42", "id", "run 5")
+		m := s.run(from.look)
+		got := s.run(to.carryCommand(m, m.left-10*time.Second))
+		require.Equal(s, m.id, got.id)
+		require.True(s, got.of("run"))
+		require.Equal(s, forgot, got.state)
+		require.Equal(s, leases, got.q)
+		require.True(s, got.clk)
+		require.Equal(s, repl, got.repl)
+		require.Equal(s, "run 5", got.stamp, "the slot's own")
+		s.about(rest-10*time.Second, got.left)
+		require.Equal(s, "42", s.ask("HGET", to.tokens, "4"))
+
+		require.Equal(s, m.id, s.run(from.look).id, "it stays where it was")
+		s.about(rest, s.run(from.look).left)
+		require.Equal(s, "41", s.ask("HGET", from.tokens, "3"))
+		s.unchangedAt(to, to.carryCommand(m, 2*rest))
+		require.LessOrEqual(s, s.run(to.look).left, rest-10*time.Second, "carried once")
+
+		s.flush()
+		m = s.run(from.markCommand("run", repl, leases, 0, neverForgot))
+		got = s.run(to.carryCommand(m, m.left))
+		require.Equal(s, neverForgot, got.state)
+		require.False(s, got.clk)
+		require.Zero(s, got.left)
+		require.EqualValues(s, 0, s.ask("EXISTS", to.quarantine))
+	}},
+	{"carry replaces all of a marker that was made no later", func(s *memory) {
+		repl, ok := s.replicationID()
+		if !ok {
+			return
+		}
+		h := slotHome(4, "me")
+		carried := marker{id: "run 10", state: whole, q: leases, recall: recall{repl: repl}}
+		for _, there := range []string{"run 9", "other 10", "other"} {
+			s.flush()
+			s.ask("HSET", h.marker, "id", there, "state", forgot, "q", millis(2*leases), "clk", "1", "lifted", "5", "repl", repl)
+			s.ask("SET", h.quarantine, "1", "PX", millis(rest))
+			m := s.run(h.carryCommand(carried, 0))
+			require.Equal(s, "run 10", m.id, there)
+			require.Equal(s, whole, m.state)
+			require.Equal(s, leases, m.q)
+			require.False(s, m.clk)
+			require.Negative(s, m.raised)
+			s.about(rest, m.left) // of the one that is replaced: nothing ends it early
+			s.ask("HSET", h.marker, "id", there)
+			s.about(2*rest, s.run(h.carryCommand(carried, 2*rest)).left)
+		}
+	}},
+	{"carry leaves a marker alone that was made later", func(s *memory) {
+		repl, ok := s.replicationID()
+		if !ok {
+			return
+		}
+		h := slotHome(4, "me")
+		s.ask("HSET", h.marker, "id", "run 10", "state", forgot, "q", millis(leases), "repl", repl)
+		for _, id := range []string{"run 9", "other 9", "other"} {
+			s.unchangedAt(h, h.carryCommand(marker{id: id, state: whole, q: 2 * leases, clk: true, recall: recall{repl: repl}}, rest))
+		}
+	}},
+	{"carry of a marker of another memory does nothing", func(s *memory) {
+		if _, ok := s.replicationID(); !ok {
+			return
+		}
+		h := slotHome(4, "me")
+		another := marker{id: "run 10", state: whole, q: 2 * leases, recall: recall{repl: "another"}}
+		require.Empty(s, s.run(h.carryCommand(another, rest)).id)
+		require.EqualValues(s, 0, s.ask("EXISTS", h.marker))
+		require.EqualValues(s, 0, s.ask("EXISTS", h.quarantine))
+		s.ask("HSET", h.marker, "id", "run 9", "state", forgot, "q", millis(leases), "repl", "another")
+		s.unchangedAt(h, h.carryCommand(another, rest))
+	}},
+	{"a replica executes what writes nothing and refuses the rest", func(s *memory) {
+		repl, ok := s.replicationID()
+		if !ok {
+			return
+		}
+		h := slotHome(3, "me")
+		m := s.run(h.markCommand("run", repl, leases, 0, forgot))
+		s.ask("HSET", h.tokens, "id", m.id, "3", "41")
+		later := m
+		later.id += "0"
+		s.follow()
+
+		s.unchangedAt(h, h.markCommand("run", repl, leases, rest, neverForgot))
+		s.unchangedAt(h, h.command(liftLua, m.id, millis(leases)))
+		s.unchangedAt(h, h.command(restoreLua, m.id+"0", "0", millis(leases), "3", "50"))
+		s.unchangedAt(h, h.command(renameLua, m.id+"0", "another"))
+		s.unchangedAt(h, h.carryCommand(m, rest))
+		require.EqualValues(s, 1, s.send(refillCommand(3, m.id, "3", 41)).Int)
+		require.EqualValues(s, 0, s.send(refillCommand(3, "run 5", "3", 50)).Int)
+
+		for _, cmd := range [][]byte{
+			h.markCommand("other", repl, leases, rest, neverForgot),
+			h.command(liftLua, m.id, millis(2*leases)),
+			h.command(restoreLua, m.id, "0", millis(leases), "3", "50"),
+			h.command(renameLua, m.id, "another"),
+			h.carryCommand(later, rest),
+			refillCommand(3, m.id, "3", 50),
+			stampCommand(3, m.id, leases, true),
+			resp.Command("HSET", h.tokens, "3", "50"),
+			resp.Command("HDEL", h.tokens, "none"),
+			resp.Command("DEL", h.quarantine),
+			resp.Command("SET", h.quarantine, "1", "PX", "1000"),
+		} {
+			s.readOnly(cmd)
+		}
+		now := s.run(h.look)
+		require.Equal(s, m.id, now.id)
+		require.Equal(s, forgot, now.state)
+		require.Equal(s, leases, now.q)
+		require.Equal(s, repl, now.repl)
+		require.Zero(s, now.left)
+		require.Equal(s, "41", s.ask("HGET", h.tokens, "3"))
 	}},
 	{"table tells marker and counters", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))
