@@ -3,7 +3,9 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,8 +30,9 @@ type fakeHost struct {
 	standing Standing
 	verdict  Verdict
 	session  *fakeSession
+	gave     Standing // by the last Admit
 	admitErr error
-	err      error // of the last session
+	err      error // of the last connection
 
 	suspect chan struct{}
 	work    sync.WaitGroup
@@ -68,12 +71,17 @@ func (h *fakeHost) Now() Present {
 }
 
 func (h *fakeHost) Publish(edit func(gen *uint64, s *Standing)) {
+	h.change(func() { edit(&h.state.Gen, &h.standing) })
+}
+
+// change edits what is published, unless the host is closing.
+func (h *fakeHost) change(edit func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closing {
 		return
 	}
-	edit(&h.state.Gen, &h.standing)
+	edit()
 	h.judgeLocked()
 }
 
@@ -102,7 +110,10 @@ type fakeSession struct {
 	once   sync.Once
 }
 
-var errCut = errors.New("the connection has ended")
+var (
+	errCut    = errors.New("the connection has ended")
+	errClosed = fmt.Errorf("fake: %w", member.ErrClosed)
+)
 
 func (s *fakeSession) end() { s.once.Do(func() { close(s.broken) }) }
 
@@ -119,7 +130,11 @@ func (s *fakeSession) do(c *member.Call) error {
 	c.Reply, c.At = s.server.do(words(c.Cmd)...), time.Now()
 	c.Outcome, c.Err = member.Answered, nil
 	if c.Reply.Kind == '-' {
-		c.Outcome, c.Err = member.Refused, &member.ReplyError{Kind: member.KindCluster, Text: string(c.Reply.Str)}
+		e := &member.ReplyError{Kind: member.KindCluster, Text: string(c.Reply.Str)}
+		if strings.HasPrefix(e.Text, "READONLY") {
+			e.Kind = member.KindReadOnly
+		}
+		c.Outcome, c.Err = member.Refused, e
 	}
 	return nil
 }
@@ -173,32 +188,48 @@ func sit(t *testing.T, g *Guard, s *server, name string, terms Terms) *fakeHost 
 // mend connects to the server and looks after the session until it ends, as a node's supervisor
 // does.
 func (h *fakeHost) mend() {
-	on := &fakeSession{server: h.server, run: h.server.process().RunID, broken: make(chan struct{})}
 	process := h.server.process()
+	on := &fakeSession{server: h.server, run: process.RunID, broken: make(chan struct{})}
 	h.work.Go(func() {
-		a, err := h.seat.Admit(on, process)
-		h.mu.Lock()
-		h.admitErr = err
-		if err == nil && !h.closing {
-			if before := h.standing.Marker(); before != "" && before != a.Marker() {
-				h.state.Gen++
-			}
-			h.standing, h.session = a, on
-			h.state.Up, h.state.Err = true, nil
-			h.judgeLocked()
-		}
-		h.mu.Unlock()
-		if err == nil {
+		err := h.connect(on, process)
+		if err == nil && !h.Closing() {
 			err = h.serve(on, process)
 		}
 		on.end()
 		h.mu.Lock()
-		h.state.Up, h.session, h.err = false, nil, err
-		h.state.Err = errCut
-		h.judgeLocked()
+		h.err = err
 		h.mu.Unlock()
+		h.change(func() {
+			h.state.Up, h.session = false, nil
+			h.state.Err = fmt.Errorf("%s: %w", h.name, err)
+		})
 		h.seat.Fell()
 	})
+}
+
+// connect admits the member and publishes it, as a node's connect does.
+func (h *fakeHost) connect(on *fakeSession, p Process) error {
+	a, err := h.seat.Admit(on, p)
+	h.mu.Lock()
+	h.gave, h.admitErr = a, err
+	st, before := h.state, h.standing.Marker()
+	h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	anew := st.RunID != p.RunID || before != a.Marker()
+	if st.Epoch == 0 || anew {
+		h.seat.NewEra()
+	}
+	h.change(func() {
+		h.standing, h.session = a, on
+		if h.state.Epoch > 0 && anew {
+			h.state.Gen++
+		}
+		h.state.Epoch = h.seat.Epoch(h.state.Epoch)
+		h.state.Up, h.state.RunID, h.state.Err = true, p.RunID, nil
+	})
+	return nil
 }
 
 func (h *fakeHost) serve(on *fakeSession, p Process) error {
@@ -237,12 +268,18 @@ func (h *fakeHost) cut() {
 	h.work.Wait()
 }
 
-// leave closes the host.
+// leave closes the host. What it publishes is final.
 func (h *fakeHost) leave() {
 	h.mu.Lock()
+	on := h.session
 	h.closing = true
+	h.state.Up, h.state.Err, h.session = false, errClosed, nil
+	h.judgeLocked()
 	h.mu.Unlock()
-	h.cut()
+	if on != nil {
+		on.end()
+	}
+	h.work.Wait()
 	h.seat.Leave()
 }
 

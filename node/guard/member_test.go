@@ -147,12 +147,14 @@ func TestProcessThatIsNotTheOneOfTheMarkerHasForgotten(t *testing.T) {
 			servers := started(3, time.Hour)
 			c := connect(t, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, servers...)
 			defer c.close()
+			gen := c.hosts[1].Now().State.Gen
 			servers[1].edit(func() { servers[1].run = "other" }) // with its data
 			c.after(2 * time.Second)
 			c.hosts[1].cut()
 			c.hosts[1].mend()
 			c.after(time.Millisecond)
 			require.Equal(t, !forgets, c.hosts[1].votes(), "mode %d", mode)
+			require.Equal(t, gen+1, c.hosts[1].Now().State.Gen, "what another process said counts for nothing")
 			c.after(longest + time.Second)
 			require.Equal(t, 3, c.voting())
 		})
@@ -299,7 +301,17 @@ type masters struct {
 	eras  int
 }
 
+// clustered makes a client of one cluster, and connects it.
 func clustered(t *testing.T, servers []*server, slots ...[]uint16) *masters {
+	c := cluster(t, servers, slots...)
+	for _, h := range c.hosts {
+		h.mend()
+	}
+	synctest.Wait()
+	return c
+}
+
+func cluster(t *testing.T, servers []*server, slots ...[]uint16) *masters {
 	c := &masters{client: &client{t: t, guard: New(Config{Members: 1, MaxTTL: longest})}, slots: slots}
 	c.group = &Group{Changed: func() { c.edit(func() { c.eras++ }) }, Masters: func() (n int) {
 		c.mu.Lock()
@@ -314,10 +326,6 @@ func clustered(t *testing.T, servers []*server, slots ...[]uint16) *masters {
 	for i, s := range servers {
 		c.add(i, s)
 	}
-	for _, h := range c.hosts {
-		h.mend()
-	}
-	synctest.Wait()
 	return c
 }
 
@@ -388,6 +396,74 @@ func TestMasterWithSlotsOfMastersThatRememberIsNew(t *testing.T) {
 			c.hosts[2].mend()
 			c.after(time.Second / 2)
 			require.Equal(t, stamped, c.hosts[2].votes())
+		})
+	}
+}
+
+func TestConnectionToAnotherMemoryAloneBeginsAGeneration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(2, time.Hour)
+		c := clustered(t, servers, span(0, 9), span(10, 19))
+		defer c.close()
+		h := c.hosts[0]
+		before, other := h.Now().State, c.hosts[1].Now().State
+		require.NotEqual(t, before.Epoch, other.Epoch, "server times of one master are no anchors of another")
+		require.EqualValues(t, 2, c.group.Era(), "each master that comes begins one")
+		require.Equal(t, 2, c.eras)
+
+		h.cut()
+		require.ErrorIs(t, h.Now().State.Err, errCut)
+		h.mend()
+		c.after(time.Millisecond)
+		now := h.Now().State
+		require.True(t, now.Votes)
+		require.Equal(t, before.Gen, now.Gen)
+		require.Greater(t, now.Epoch, max(before.Epoch, other.Epoch))
+		require.EqualValues(t, 2, c.group.Era())
+
+		servers[0].restart("other")
+		h.cut()
+		h.mend()
+		c.after(time.Millisecond)
+		now = h.Now().State
+		require.False(t, now.Votes)
+		require.Equal(t, "other", now.RunID)
+		require.Equal(t, before.Gen+1, now.Gen)
+		require.EqualValues(t, 3, c.group.Era())
+		require.Equal(t, 3, c.eras)
+	})
+}
+
+// A master of the cluster that may come at any moment is told of MaxTTL first, one that is down is
+// not waited for.
+func TestClusterIsMetWhenNoMasterOfItIsConnecting(t *testing.T) {
+	for _, connecting := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			servers := started(2, time.Hour)
+			earlier := clustered(t, servers, span(0, 9), span(10, 19)) // marks them
+			earlier.close()
+			var slots []uint16 // of the second master
+			if !connecting {
+				slots = span(10, 19)
+				servers[1].edit(func() { servers[1].role = "slave" })
+			}
+			c := cluster(t, servers, span(0, 9), slots)
+			defer c.close()
+			c.hosts[1].mend()
+			c.after(2 * time.Second)
+			if connecting {
+				require.ErrorIs(t, c.hosts[1].Now().State.Err, errSlots)
+				c.edit(func() { c.slots[1] = span(10, 19) })
+			} else {
+				require.ErrorIs(t, c.hosts[1].Now().State.Err, errReplica)
+			}
+			c.hosts[0].mend()
+			c.after(2 * time.Second)
+			require.Equal(t, !connecting, c.hosts[0].votes())
+			servers[1].edit(func() { servers[1].role = "master" })
+			c.hosts[1].mend()
+			c.after(time.Millisecond)
+			require.Equal(t, 2, c.voting())
 		})
 	}
 }
