@@ -21,7 +21,8 @@ type fakeHost struct {
 	name   string
 	seat   *Seat
 	server *server
-	ctx    context.Context
+	ctx    context.Context // ends with closing
+	cancel context.CancelFunc
 	recur  int // how often the inbox was compared
 
 	mu       sync.Mutex
@@ -106,6 +107,7 @@ func (h *fakeHost) Ask(ctx context.Context, cmd []byte) (member.Reply, error) {
 type fakeSession struct {
 	server *server
 	run    string // the process that it leads to
+	host   context.Context
 	broken chan struct{}
 	once   sync.Once
 }
@@ -139,7 +141,10 @@ func (s *fakeSession) do(c *member.Call) error {
 	return nil
 }
 
-func (s *fakeSession) Ask(_ context.Context, cmds [][]byte) ([]member.Call, error) {
+func (s *fakeSession) Ask(ctx context.Context, cmds [][]byte) ([]member.Call, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
 	calls := make([]member.Call, len(cmds))
 	for i, cmd := range cmds {
 		calls[i].Cmd = cmd
@@ -166,6 +171,8 @@ func (s *fakeSession) Pause(news <-chan struct{}, d time.Duration) error {
 	case <-timer.C:
 	case <-s.broken:
 		return errCut
+	case <-s.host.Done():
+		return errClosed
 	}
 	return nil
 }
@@ -178,7 +185,8 @@ func sit(t *testing.T, g *Guard, s *server, name string, terms Terms) *fakeHost 
 	if terms.Ping == 0 {
 		terms.Ping, terms.Patience = time.Second, time.Second
 	}
-	h := &fakeHost{name: name, server: s, ctx: t.Context(), suspect: make(chan struct{}, 1)}
+	h := &fakeHost{name: name, server: s, suspect: make(chan struct{}, 1)}
+	h.ctx, h.cancel = context.WithCancel(t.Context())
 	h.state = member.State{Gen: 1, Err: member.ErrConnecting}
 	h.seat = NewSeat(g, h, terms)
 	h.seat.Join()
@@ -189,10 +197,13 @@ func sit(t *testing.T, g *Guard, s *server, name string, terms Terms) *fakeHost 
 // does.
 func (h *fakeHost) mend() {
 	process := h.server.process()
-	on := &fakeSession{server: h.server, run: process.RunID, broken: make(chan struct{})}
+	on := &fakeSession{server: h.server, run: process.RunID, host: h.ctx, broken: make(chan struct{})}
 	h.work.Go(func() {
 		err := h.connect(on, process)
-		if err == nil && !h.Closing() {
+		switch {
+		case err == nil && h.Closing():
+			err = errClosed
+		case err == nil:
 			err = h.serve(on, process)
 		}
 		on.end()
@@ -214,6 +225,9 @@ func (h *fakeHost) connect(on *fakeSession, p Process) error {
 	h.gave, h.admitErr = a, err
 	st, before := h.state, h.standing.Marker()
 	h.mu.Unlock()
+	if err == errClosed { // who closes does not wait for a standing
+		a, err = Standing{}, nil
+	}
 	if err != nil {
 		return err
 	}
@@ -221,8 +235,11 @@ func (h *fakeHost) connect(on *fakeSession, p Process) error {
 	if st.Epoch == 0 || anew {
 		h.seat.NewEra()
 	}
+	h.mu.Lock()
+	h.standing = a // what is owed is paid under it, also while the host is closing
+	h.mu.Unlock()
 	h.change(func() {
-		h.standing, h.session = a, on
+		h.session = on
 		if h.state.Epoch > 0 && anew {
 			h.state.Gen++
 		}
@@ -241,6 +258,8 @@ func (h *fakeHost) serve(on *fakeSession, p Process) error {
 		select {
 		case <-on.broken:
 			return errCut
+		case <-h.ctx.Done():
+			return errClosed
 		case <-timer.C:
 			timer.Reset(w.Tick(time.Now()))
 			if on.server.process().RunID != on.run {
@@ -271,14 +290,11 @@ func (h *fakeHost) cut() {
 // leave closes the host. What it publishes is final.
 func (h *fakeHost) leave() {
 	h.mu.Lock()
-	on := h.session
 	h.closing = true
 	h.state.Up, h.state.Err, h.session = false, errClosed, nil
 	h.judgeLocked()
 	h.mu.Unlock()
-	if on != nil {
-		on.end()
-	}
+	h.cancel()
 	h.work.Wait()
 	h.seat.Leave()
 }

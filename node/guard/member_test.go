@@ -529,6 +529,52 @@ func TestMasterWithoutATopologyIsNotAdmitted(t *testing.T) {
 	})
 }
 
+// Who closes waits neither for the first answers of other members nor for a topology.
+func TestHostThatClosesWhileItsMemberIsAdmittedHasNoStanding(t *testing.T) {
+	closes := func(t *testing.T, h *fakeHost) {
+		s := h.server.executed()
+		began := time.Now()
+		h.leave()
+		require.Zero(t, time.Since(began))
+		require.ErrorIs(t, h.admitErr, member.ErrClosed)
+		require.Zero(t, h.gave)
+		a, v, _ := h.stands()
+		require.Zero(t, a)
+		require.False(t, v.Votes)
+		require.False(t, h.Now().State.Up)
+		require.Nil(t, h.Now().Session)
+		require.ErrorIs(t, h.Now().State.Err, member.ErrClosed)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Equal(t, s, h.server.executed(), "nobody looks after it")
+	}
+	t.Run("others have not answered", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := started(1, time.Hour)[0]
+			h := sit(t, New(Config{Members: 3, MaxTTL: longest}), s, "0", Terms{})
+			h.mend()
+			time.Sleep(250 * time.Millisecond)
+			synctest.Wait()
+			require.Positive(t, s.executed())
+			closes(t, h)
+			require.Zero(t, s.do("EXISTS", member.MarkerKey).Int, "and nothing marks it")
+		})
+	})
+	t.Run("a topology is to come", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := clustered(t, started(1, time.Hour), span(0, 9))
+			h := c.hosts[0]
+			require.True(t, h.votes())
+			h.cut()
+			c.edit(func() { c.slots[0] = nil })
+			h.mend()
+			c.after(250 * time.Millisecond)
+			require.NotEmpty(t, h.Now().Standing.Marker(), "of the connection before")
+			closes(t, h)
+		})
+	})
+}
+
 // A member without a guard votes whenever it is up, and nothing is asked of it.
 func TestSeatWithoutAGuardAsksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
