@@ -21,13 +21,13 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
-// earlier is the version that TestClientsOfTwoVersionsShareLocks contends with. REDQUORUM_EARLIER names another.
+// earlier is the version that TestInteropClientsOfTwoVersions contends with. REDQUORUM_EARLIER names another.
 // It is the last one whose attempts were not one machine, and whose handoffs tell no kind.
 const earlier = "8fd182c239d7d402925bf6ecf0427bcac5cc5b47"
 
 // Processes of this version and of an earlier one want the same lock at the same members. They wake each
 // other up, and one in eight leases is handed over to a process of the other version.
-func TestClientsOfTwoVersionsShareLocks(t *testing.T) {
+func TestInteropClientsOfTwoVersions(t *testing.T) {
 	programs := [2]string{workerOf(t, cmp.Or(os.Getenv("REDQUORUM_EARLIER"), earlier)), workerOf(t, "")}
 	for _, members := range []int{1, 3} {
 		t.Run(fmt.Sprint(members, " members"), func(t *testing.T) { shareLocks(t, programs, members) })
