@@ -277,14 +277,17 @@ func (s *scripted) state() map[string]string {
 		case "zset":
 			out[key] = fmt.Sprint(s.ask("ZRANGE", key, "0", "-1", "WITHSCORES"))
 		case "string":
-			out[key] = s.ask("GET", key).(string)
+			out[key] = fmt.Sprint(s.ask("GET", key))
 		case "none": // it has run out since
 			continue
 		default:
 			s.Fatalf("%s is a %s", key, kind)
 		}
-		if s.ask("PTTL", key).(int64) < 0 {
+		switch s.ask("PTTL", key) {
+		case int64(-1):
 			out[key] += " for ever"
+		case int64(-2): // it ran out meanwhile
+			delete(out, key)
 		}
 	}
 	return out
