@@ -317,10 +317,11 @@ func manyLeases(t *testing.T, total int, ttl time.Duration) {
 	c := dialed(t, cluster, patient, func(c *Config) { c.TTL = ttl })
 	before := runtime.NumGoroutine()
 	leases := make([]*Lease, total)
+	ctx := ending(t) // one for all: each one that ends runs a goroutine for a moment
 	together(t, workers, func(w int) error {
 		for i := w; i < total; i += workers {
 			var err error
-			if leases[i], err = c.Mutex("lease:" + strconv.Itoa(i)).Lock(ending(t)); err != nil {
+			if leases[i], err = c.Mutex("lease:" + strconv.Itoa(i)).Lock(ctx); err != nil {
 				return err
 			}
 		}
