@@ -292,7 +292,12 @@ func (cl *Cluster) stamp(t *track, s uint16, m *master) bool {
 		t.mu.Lock()
 		d := t.detour
 		d.stamping, d.step = false, step{}
-		if err != nil { // those that were refused stay refused
+		var refused *member.ReplyError
+		switch {
+		case errors.As(err, &refused) && refused.Kind == member.KindCluster: // the slot moved on, or the marker's did
+			d.step = step{do: backoff}
+			cl.pauseLocked(t, time.Now())
+		case err != nil: // those that were refused stay refused
 			over, d.back = d.back, nil
 		}
 		t.mu.Unlock()

@@ -39,6 +39,7 @@ type fake struct {
 	down   atomic.Bool
 	mute   atomic.Pointer[chan struct{}] // not nil: it takes connections, says nothing, and ends them when the channel is closed
 	shards atomic.Pointer[string]        // what it answers to CLUSTER SHARDS, instead of the truth
+	stamp  atomic.Pointer[string]        // what it answers to a stamp, instead of yes
 	asked  atomic.Int64                  // for CLUSTER SHARDS
 
 	mu    sync.Mutex
@@ -166,7 +167,13 @@ func (f *fake) protocol(args []string) (string, bool) {
 		return "+PONG\r\n", true
 	case "ASKING":
 		return "+OK\r\n", true
-	case "EVAL": // a look at the marker, always of this process and never in quarantine
+	case "EVAL": // a stamp, or a look at the marker, always of this process and never in quarantine
+		if args[2] == "1" {
+			if moved := f.stamp.Load(); moved != nil {
+				return *moved, true
+			}
+			return ":1\r\n", true
+		}
 		return "*10\r\n" + bulk(id+" 1") + bulk("n") + bulk("30000") + ":-2\r\n" + bulk("") + ":2000000\r\n" + bulk("") + bulk("repl") +
 			bulk("role:master\r\nmaster_replid:repl\r\nmaster_replid2:0\r\n") + bulk(id+" 1"), true
 	case "CLUSTER":
@@ -309,6 +316,32 @@ func TestCallGoesToTheMasterOfItsSlotAndFollowsIt(t *testing.T) {
 	submit(cl, 5, "d").answered(t)
 	require.Equal(t, []string{"a", "c"}, fs.masters[0].commands(), "the slot was patched at once")
 	require.Equal(t, []string{"b", "c", "d"}, fs.masters[1].commands())
+}
+
+// A master that does not know the slot's marker says FORGOT, and gives the slot away before the slot is stamped. The
+// call goes where the slot is now.
+func TestSlotThatMovesBeforeItIsStampedIsFollowed(t *testing.T) {
+	fs := startFakes(t, 2)
+	cl := fs.connect()
+	gone := fs.moved(5, 1)
+	fs.masters[0].stamp.Store(&gone)
+	fs.masters[0].says(func(cmd string, _ bool) string {
+		if len(fs.masters[0].commands()) > 1 {
+			return gone
+		}
+		return "-FORGOT marker\r\n"
+	})
+	submit(cl, 5, "a").answered(t)
+	require.Equal(t, []string{"a", "a"}, fs.masters[0].commands())
+	require.Equal(t, []string{"a"}, fs.masters[1].commands())
+
+	refused := "-ERR no\r\n" // not for a move: the call stays refused
+	fs.masters[1].stamp.Store(&refused)
+	fs.masters[1].says(func(string, bool) string { return "-FORGOT marker\r\n" })
+	c := submit(cl, 5, "b").wait(t)
+	require.Equal(t, member.Refused, c.Outcome)
+	require.ErrorContains(t, c.Err, "FORGOT")
+	require.Equal(t, []string{"a", "b"}, fs.masters[1].commands())
 }
 
 func TestAskIsOneCallsBusinessAndSaysSo(t *testing.T) {

@@ -112,6 +112,13 @@ type fakeSession struct {
 	once   sync.Once
 }
 
+// slow is how long a carry of a marker takes, for tests of what happens meanwhile.
+func (s *fakeSession) slow(c *member.Call) {
+	if d := s.server.carrying.Load(); d > 0 && strings.Contains(string(c.Cmd), carryOnlyLua) {
+		time.Sleep(time.Duration(d))
+	}
+}
+
 var (
 	errCut    = errors.New("the connection has ended")
 	errClosed = fmt.Errorf("fake: %w", member.ErrClosed)
@@ -129,6 +136,7 @@ func (s *fakeSession) do(c *member.Call) error {
 		s.end()
 		return errCut
 	}
+	s.slow(c)
 	c.Reply, c.At = s.server.do(words(c.Cmd)...), time.Now()
 	c.Outcome, c.Err = member.Answered, nil
 	if c.Reply.Kind == '-' {

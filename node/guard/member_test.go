@@ -378,6 +378,43 @@ func TestMarkerGoesAlongWhenItsSlotIsGivenAway(t *testing.T) {
 	})
 }
 
+// While the marker is on its way it is still at its old place, or not to be had: a slot is stamped or has to wait, and
+// nobody takes the master for one that forgot.
+func TestSlotIsStampedWhileTheMarkerIsCarried(t *testing.T) {
+	for _, given := range []bool{false, true} { // the slot that the marker was in
+		synctest.Test(t, func(t *testing.T) {
+			servers := started(1, time.Hour)
+			c := clustered(t, servers, span(0, 9))
+			defer c.close()
+			h := c.hosts[0]
+			before := h.Now()
+			servers[0].carrying.Store(int64(300 * time.Millisecond))
+			if given {
+				servers[0].edit(func() { servers[0].stolen = map[uint16]bool{9: true} })
+				c.edit(func() { c.slots[0] = span(0, 8) })
+			} else {
+				c.edit(func() { c.slots[0] = span(0, 12) })
+			}
+			time.Sleep(1100 * time.Millisecond) // a ping
+			err := h.seat.Stamp(t.Context(), 2)
+			at, _ := h.seat.HomeSlot()
+			var refused *member.ReplyError
+			if given {
+				require.ErrorAs(t, err, &refused)
+				require.Equal(t, member.KindCluster, refused.Kind, "to be tried again")
+			} else {
+				require.NoError(t, err)
+			}
+			require.EqualValues(t, 9, at, "the carry is on its way")
+			c.after(time.Second)
+			at, _ = h.seat.HomeSlot()
+			require.NotEqualValues(t, 9, at)
+			require.NoError(t, h.seat.Stamp(t.Context(), 2))
+			require.Equal(t, before.State.Gen, h.Now().State.Gen, "nobody suspects the master")
+		})
+	}
+}
+
 func TestMasterWithSlotsOfMastersThatRememberIsNew(t *testing.T) {
 	for _, stamped := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
@@ -27,6 +28,8 @@ type server struct {
 	ends   map[string]time.Time // keys with a TTL
 	stolen map[uint16]bool      // slots that another master serves
 	calls  int                  // scripts executed
+
+	carrying atomic.Int64 // how long a carry is on its way, in ns
 }
 
 func newServer(run string) *server {
@@ -385,16 +388,18 @@ func (e *execution) carry(args []string) {
 		}
 		return integer(at)
 	}
-	if e.repl == args[4] && e.h["id"] == args[0] {
-		e.raise(args[2])
-	}
-	if e.repl != args[4] || e.h["id"] == args[0] || made(e.h["id"]) > made(args[0]) {
+	same := e.h["id"] == args[0]
+	if e.repl != args[4] || !same && made(e.h["id"]) > made(args[0]) {
 		return
 	}
-	e.del(e.marker)
-	e.hset(e.marker, "id", args[0], "state", args[1], "q", args[2], "clk", args[3], "repl", args[4])
-	if ms(args[5]) > 0 {
-		e.rests(ms(args[5]))
+	if same {
+		e.raise(args[2])
+	} else {
+		e.del(e.marker)
+		e.hset(e.marker, "id", args[0], "state", args[1], "q", args[2], "clk", args[3], "repl", args[4], "lifted", micros())
+	}
+	if left := ms(args[5]); left > e.left() {
+		e.rests(left)
 	}
 }
 

@@ -571,8 +571,9 @@ var guardCases = []guardCase{
 		require.Equal(s, m.id, s.run(from.look).id, "it stays where it was")
 		s.about(rest, s.run(from.look).left)
 		require.Equal(s, "41", s.ask("HGET", from.tokens, "3"))
-		s.unchangedAt(to, to.carryCommand(m, 2*rest))
-		require.LessOrEqual(s, s.run(to.look).left, rest-10*time.Second, "carried once")
+		s.unchangedAt(to, to.carryCommand(m, rest-20*time.Second))
+		s.about(rest-10*time.Second, s.run(to.look).left) // who knows of less ends nothing early
+		s.about(rest, s.run(to.carryCommand(m, rest)).left)
 
 		s.flush()
 		m = s.run(from.markCommand("run", repl, leases, 0, neverForgot))
@@ -598,10 +599,13 @@ var guardCases = []guardCase{
 			require.Equal(s, whole, m.state)
 			require.Equal(s, leases, m.q)
 			require.False(s, m.clk)
-			require.Negative(s, m.raised)
+			require.Less(s, m.raised, 10*time.Second, "a raise after the caller's last look did not come along")
+			require.GreaterOrEqual(s, m.raised, time.Duration(0))
 			s.about(rest, m.left) // of the one that is replaced: nothing ends it early
 			s.ask("HSET", h.marker, "id", there)
 			s.about(2*rest, s.run(h.carryCommand(carried, 2*rest)).left)
+			s.ask("HSET", h.marker, "id", there)
+			s.about(2*rest, s.run(h.carryCommand(carried, rest)).left)
 		}
 	}},
 	{"carry leaves a marker alone that was made later", func(s *memory) {
@@ -643,7 +647,7 @@ var guardCases = []guardCase{
 		s.unchangedAt(h, h.command(liftLua, m.id, millis(leases)))
 		s.unchangedAt(h, h.command(restoreLua, m.id+"0", "0", millis(leases), "3", "50"))
 		s.unchangedAt(h, h.command(renameLua, m.id+"0", "another"))
-		s.unchangedAt(h, h.carryCommand(m, rest))
+		s.unchangedAt(h, h.carryCommand(m, 0))
 		require.EqualValues(s, 1, s.send(refillCommand(3, m.id, "3", 41)).Int)
 		require.EqualValues(s, 0, s.send(refillCommand(3, "run 5", "3", 50)).Int)
 
@@ -653,6 +657,7 @@ var guardCases = []guardCase{
 			h.command(restoreLua, m.id, "0", millis(leases), "3", "50"),
 			h.command(renameLua, m.id, "another"),
 			h.carryCommand(later, rest),
+			h.carryCommand(m, rest),
 			refillCommand(3, m.id, "3", 50),
 			stampCommand(3, m.id, leases, true),
 			resp.Command("HSET", h.tokens, "3", "50"),

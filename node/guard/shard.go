@@ -43,39 +43,51 @@ func (s *Seat) HomeSlot() (slot uint16, ok bool) {
 	return 0, false
 }
 
-// settle chooses the home of a master, before its marker is read.
-func (s *Seat) settle() error {
+// choose is the home that a master should have by the slots it serves now: the one it has, or another.
+func (s *Seat) choose() (*home, error) {
 	slots := s.terms.Shard.Slots()
 	if len(slots) == 0 {
 		s.terms.Shard.Unknown()
-		return errSlots
+		return nil, errSlots
 	}
-	if at := homeOf(slots); s.home.Load() == nil || s.home.Load().slot != at {
-		s.home.Store(slotHome(at, s.masterID))
+	at, h := homeOf(slots), s.home.Load()
+	if h == nil || h.slot != at {
+		h = slotHome(at, s.masterID)
 	}
-	return nil
+	return h, nil
 }
 
-// rehome carries the marker along when the slot that it is in was given away.
+// settle chooses the home of a master, before its marker is read.
+func (s *Seat) settle() error {
+	h, err := s.choose()
+	if err == nil {
+		s.home.Store(h)
+	}
+	return err
+}
+
+// rehome carries the marker along when the slot that it is in was given away. Others look for the marker at its
+// old place until it is at the new one: a Stamp that found none would say that the master forgot.
 func (s *Seat) rehome(on Session) error {
-	old := s.home.Load()
-	if err := s.settle(); err != nil || s.home.Load() == old {
+	to, err := s.choose()
+	if err != nil || to == s.home.Load() {
 		return err
 	}
 	a := s.host.Now().Standing
 	if !a.admitted {
+		s.home.Store(to)
 		return nil
 	}
 	m := a.marker
 	left := max(0, m.left-time.Since(m.arrived), time.Until(a.votesFrom)) // of the quarantine
-	now, err := s.askMarker(s.host.Context(), on, s.place().carryCommand(m, left))
+	now, err := s.askMarker(s.host.Context(), on, to.carryCommand(m, left))
 	if err != nil {
-		s.home.Store(old)
 		return err
 	}
 	if now.id != m.id {
 		return errMarker
 	}
+	s.home.Store(to)
 	s.take(now)
 	s.host.Recheck() // the sharded inbox goes along
 	return nil
