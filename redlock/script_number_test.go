@@ -28,7 +28,7 @@ func TestNumbersThatRedisWritesShort(t *testing.T) {
 		{"wait that is granted", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "-2", "ZRANGE": ""}, "ZREM"},
 		{"wait in a new bucket", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-", "ZRANGE": ""}, "ZREM"},
 		{"wait that registers", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "5000", "HGETALL": "p:1 5"}, "PUBLISH"},
-		{"release that hands over", script.Release, "7 o:1 p:1 -", map[string]string{"HGET": "9999999999999_50000000", "ZRANGE": "q:1 r:1"}, "PUBLISH"},
+		{"release that hands over", script.Release, "7 o:1 p:1 -", map[string]string{"HKEYS": "o:1", "HGET": "9999999999999_50000000", "ZRANGE": "q:1 r:1"}, "PUBLISH"},
 		{"yield that keeps the vote", script.Yield, "7 o:1 5 50000000 50000000 -", map[string]string{"HGET": "5", "ZRANGE": ""}, "PTTL"},
 		{"with interop, acquire", script.RedissonAcquire, "7 o:1 50000000 theirs ours 5", map[string]string{"PTTL": "-2", "HGET": "5"}, "PEXPIRE"},
 		{"with interop, raise", script.RedissonRaise, "7 o:1 1700000000000000 theirs ours -", map[string]string{"HGET": "5", "GET": "5"}, "SET"},
@@ -56,7 +56,7 @@ func TestNumbersThatRedisWritesShort(t *testing.T) {
 					l.Push(lua.LNumber(1))
 				case l.CheckString(1) == "PTTL" || l.CheckString(1) == "HINCRBY":
 					l.Push(lua.LNumber(lua.LVAsNumber(lua.LString(reply))))
-				case l.CheckString(1) == "ZRANGE" || l.CheckString(1) == "HGETALL":
+				case l.CheckString(1) == "ZRANGE" || l.CheckString(1) == "HGETALL" || l.CheckString(1) == "HKEYS":
 					l.Push(texts(strings.Fields(reply)...))
 				default:
 					l.Push(lua.LString(strings.ReplaceAll(reply, "_", " ")))
