@@ -88,11 +88,15 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	}
 	wake := h.wake
 	orphaned := h.handed && mayHaveLeft(r.Op, &ans)
+	leaves := !orphaned && h.leavesLocked()
 	h.mu.Unlock()
-	if orphaned {
+	switch {
+	case orphaned:
 		h.orphaned(i)
+		h.leave()
+	case leaves:
+		h.c.alive.leave()
 	}
-	h.leave()
 	if ans.N < 0 && (r.Op == opAcquire || r.Op == opWait) {
 		h.c.contended(h.wire.Name, ans.At)
 	}
@@ -188,17 +192,22 @@ func (h *hold) release(late bool) *quorum.Round {
 	return r
 }
 
-// leave tells Close when nothing about the hold is left to be submitted. If its lease was handed
-// off, that is when every call is answered that may take a vote; otherwise it is when the release
-// has been submitted.
+// leave tells Close when nothing about the hold is left to be submitted.
 func (h *hold) leave() {
 	h.mu.Lock()
-	leave := !h.left && (h.released || h.handed && h.taking+h.b.Taking() == 0)
-	h.left = h.left || leave
+	leaves := h.leavesLocked()
 	h.mu.Unlock()
-	if leave {
+	if leaves {
 		h.c.alive.leave()
 	}
+}
+
+// leavesLocked says, once, that nothing is left to be submitted. If the lease was handed off, that is when every call
+// is answered that may take a vote; otherwise it is when the release has been submitted.
+func (h *hold) leavesLocked() bool {
+	leaves := !h.left && (h.released || h.handed && h.taking+h.b.Taking() == 0)
+	h.left = h.left || leaves
+	return leaves
 }
 
 // handOff leaves the votes to the client that adopts the lease. That client releases them, on

@@ -34,14 +34,22 @@ func begin(buf *[]byte, s *Script, keys, args int) frame {
 // share writes the first keys of those that all locks of a member share, behind the lock's own first key.
 func (f *frame) share(n uint8) {
 	f.marks.Shared, f.marks.Sharing = int32(len(f.b)), n
-	for _, key := range shared[:n] {
-		f.text(key)
-	}
+	f.b = append(f.b, sharedText[n]...)
 	f.marks.More = int32(len(f.b))
 }
 
 // shared are the keys that all locks of a member share, in the order of KEYS.
 var shared = [...]string{member.TokensKey, member.MarkerKey}
+
+// sharedText has the first so many of them, encoded.
+var sharedText = func() (text [len(shared) + 1]string) {
+	var b []byte
+	for i, key := range shared {
+		b = resp.AppendBulk(b, key)
+		text[i+1] = string(b)
+	}
+	return text
+}()
 
 // keysEnd notes that the arguments begin.
 func (f *frame) keysEnd() { f.marks.Args = int32(len(f.b)) }
