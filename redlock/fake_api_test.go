@@ -212,7 +212,7 @@ func TestHandedOffLeaseGoesOnElsewhere(t *testing.T) {
 		require.ErrorIs(t, l.Err(), ErrHandedOff)
 		require.ErrorIs(t, l.Unlock(t.Context()), ErrNotHeld)
 		for _, shown := range []string{fmt.Sprint(h), fmt.Sprintf("%v %+v %#v %s", h, h, h, &h)} {
-			require.NotContains(t, shown, p.uuid)
+			require.NotContains(t, shown, UUID(p.Client))
 		}
 		back, err := ParseHandoff(h.Secret())
 		require.NoError(t, err)
@@ -311,37 +311,6 @@ func TestKeyThatIsNoLockIsReported(t *testing.T) {
 	}
 }
 
-// A derived key that a user could name would be lost as a lock, or locked as a key.
-func TestNoLockHasTheNameOfADerivedKey(t *testing.T) {
-	const derived, theirs = "redquorum:s1.3:{k}", "redisson_lock_token:{k}"
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		plain, shared := join(t, cluster), join(t, cluster, WithInterop())
-		evals := shared.links[0].Call(redistest.Named("EVALSHA"), -1, func([]string) {})
-		refused := func(p *peer, name, problem string) {
-			t.Helper()
-			owner := "A:1"
-			secret := Handoff{key: name, owner: &owner, token: 5, terms: terms{kind: &exclusive, ttl: time.Second}}.Secret()
-			handoff, err := ParseHandoff(secret)
-			require.NoError(t, err)
-			for op, call := range map[string]func() error{
-				"Lock":        func() error { _, err := p.Mutex(name).Lock(t.Context()); return err },
-				"Inspect":     func() error { _, err := p.Inspect(t.Context(), name); return err },
-				"ForceUnlock": func() error { _, err := p.ForceUnlock(t.Context(), name); return err },
-				"Adopt":       func() error { _, err := p.Adopt(t.Context(), handoff); return err },
-			} {
-				err := call()
-				require.ErrorIs(t, err, ErrInput, op)
-				require.ErrorContains(t, err, problem, op)
-			}
-		}
-		refused(plain, derived, "names that begin with redquorum: are the library's own keys")
-		refused(shared, derived, "names that begin with redquorum: are the library's own keys")
-		refused(shared, theirs, "counters of Redisson's locks")
-		require.Zero(t, evals.Hits(), "no member was asked")
-		require.NoError(t, plain.lock(t, theirs).Unlock(t.Context()))
-	})
-}
-
 func TestSilenceIsNotReportedAsHeld(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -421,7 +390,7 @@ func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 		note(err)
 		skew(t, cluster, "raise", 5, 7, 9)
 		p.slow(time.Millisecond, time.Millisecond, time.Millisecond)
-		p.everyLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(script.Raise.SHA), 1, "ERR "+p.uuid[:3]) })
+		p.everyLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(script.Raise.SHA), 1, "ERR "+UUID(p.Client)[:3]) })
 		note(try("raise"))
 		note(try("slow", TTL(3*time.Millisecond)))
 		p.everyLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(script.Acquire.SHA), 1, "LOADING loading") })
@@ -458,8 +427,8 @@ func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 		tr.mu.Unlock()
 		require.NotEmpty(t, log.String())
 		for _, s := range said {
-			require.NotContains(t, strings.ReplaceAll(s, `c:(*redlock.Client)`, ""), p.uuid)
-			require.NotContains(t, s, other.uuid)
+			require.NotContains(t, strings.ReplaceAll(s, `c:(*redlock.Client)`, ""), UUID(p.Client))
+			require.NotContains(t, s, UUID(other.Client))
 		}
 	})
 }
@@ -668,7 +637,7 @@ func TestMemberThatIsListedTwiceVotesOnce(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, cluster *redistest.Cluster) {
 		var members []member.Member
 		for i, s := range []redistest.Server{cluster.Servers[0], cluster.Servers[1], cluster.Servers[1]} {
-			n, err := node.New(Config{}.withDefaults().node(node.Config{Network: "tcp", Addr: fmt.Sprintf("member%d:1", i), Dialer: s.Path()}))
+			n, err := node.New(node.Config{Network: "tcp", Addr: fmt.Sprintf("member%d:1", i), Dialer: s.Path(), Scripts: Scripts()})
 			require.NoError(t, err)
 			members = append(members, n)
 		}

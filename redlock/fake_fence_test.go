@@ -13,7 +13,6 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -73,28 +72,6 @@ func TestSecondRoundHappensExactlyWhenTheCountersOfTheMajorityDisagree(t *testin
 			})
 		})
 	}
-}
-
-// A vote below the token that comes between the decision and the grant is raised as well.
-func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
-		skew(t, cluster, "k", 9, 9, 5)
-		a := p.newAttempt(p.cfg.lockOf("k"), terms{kind: &exclusive, ttl: time.Second}, ballot.Past{}, t.Context())
-		now := time.Now()
-		var s ballot.Step
-		a.next(&s, now)
-		a.do(&s, now)
-		synctest.Wait() // the caller is slow: all have answered
-		require.NoError(t, a.run(t.Context(), &s))
-		require.Equal(t, int64(10), s.Grant.Token)
-		require.False(t, s.Grant.Raised, "a majority was in step")
-		synctest.Wait()
-		for i, s := range cluster.Servers {
-			require.Equal(t, int64(10), counter(t, s, "k"), i)
-		}
-		a.abandon()
-	})
 }
 
 // The member that gave the token is gone at the next acquisition, and so is the one that never heard of
@@ -162,7 +139,7 @@ func TestRaiseIsConfirmedByMembersThatVotedLater(t *testing.T) {
 		p.links[2].LoseReply(redistest.WithArg(script.Raise.SHA), 1)
 		start := time.Now()
 		l := p.lock(t, "k")
-		require.Less(t, time.Since(start), p.cfg.MemberTimeout)
+		require.Less(t, time.Since(start), 200*time.Millisecond, "MemberTimeout")
 		require.EqualValues(t, 10, l.Token(), "a vote above it does not confirm it, and one below it does")
 		require.NoError(t, l.Unlock(t.Context()))
 		time.Sleep(6 * time.Second)

@@ -376,7 +376,7 @@ func (s *swarm) check(err error, allowed ...error) {
 		return
 	}
 	for _, p := range s.peers {
-		if strings.Contains(err.Error(), p.uuid) {
+		if strings.Contains(err.Error(), UUID(p.Client)) {
 			s.book.bad("a secret in an error: %v", err)
 		}
 	}
@@ -460,7 +460,7 @@ func (s *swarm) use(i int, l *Lease, random *rand.Rand) {
 	s.book.write(l, upTo(random, 3*time.Millisecond), s.unfenced)
 	err := l.Unlock(ctx)
 	s.check(err, ErrLost, ErrInDoubt)
-	s.book.event("client %d unlocks %s %d: %v", i, l.key, l.token, errors.Is(err, ErrLost))
+	s.book.event("client %d unlocks %s %d: %v", i, l.Key(), l.Token(), errors.Is(err, ErrLost))
 }
 
 // chaos breaks something every now and then, and mends it a little later.
@@ -711,35 +711,35 @@ func (b *ledger) floor(name string) uint64 {
 func (b *ledger) granted(client int, l *Lease, floor uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := b.pages[l.key]
+	p := b.pages[l.Key()]
 	b.grants++
-	b.eventLocked("client %d has %s, token %d", client, l.key, l.token)
+	b.eventLocked("client %d has %s, token %d", client, l.Key(), l.Token())
 	if !b.fenceOnly { // without overlap they come in the order of their tokens
 		floor = p.greatest
 	}
-	if l.token <= floor {
-		b.badLocked("%q: token %d granted after %d", l.key, l.token, floor)
+	if l.Token() <= floor {
+		b.badLocked("%q: token %d granted after %d", l.Key(), l.Token(), floor)
 	}
-	if p.tokens[l.token] {
-		b.badLocked("%q: token %d granted after itself", l.key, l.token)
+	if p.tokens[l.Token()] {
+		b.badLocked("%q: token %d granted after itself", l.Key(), l.Token())
 	}
 	p.believed = slices.DeleteFunc(p.believed, func(old *Lease) bool { return old.Err() != nil })
 	for _, old := range p.believed {
 		if !b.fenceOnly {
-			b.badLocked("%q: token %d granted while %d is valid for %v", l.key, l.token, old.token, time.Until(old.ValidUntil()))
+			b.badLocked("%q: token %d granted while %d is valid for %v", l.Key(), l.Token(), old.Token(), time.Until(old.ValidUntil()))
 		}
 	}
 	p.believed = append(p.believed, l)
-	p.tokens[l.token] = true
-	p.greatest = max(p.greatest, l.token)
+	p.tokens[l.Token()] = true
+	p.greatest = max(p.greatest, l.Token())
 }
 
 // write reads a value in the storage and writes it back greater by one, which takes a while. The storage
 // must refuse it if a later holder has been there, and must not if the lease is valid.
 func (b *ledger) write(l *Lease, takes time.Duration, unfenced bool) {
 	ctx := context.Background()
-	p := b.pages[l.key]
-	err := b.storage.Check(ctx, l.key, l.token)
+	p := b.pages[l.Key()]
+	err := b.storage.Check(ctx, l.Key(), l.Token())
 	b.mu.Lock()
 	read := p.value
 	b.mu.Unlock()
@@ -748,17 +748,17 @@ func (b *ledger) write(l *Lease, takes time.Duration, unfenced bool) {
 		put := func() error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			if l.token < p.writer && !unfenced {
-				b.badLocked("%q: a write with token %d after one with %d", l.key, l.token, p.writer)
+			if l.Token() < p.writer && !unfenced {
+				b.badLocked("%q: a write with token %d after one with %d", l.Key(), l.Token(), p.writer)
 			}
-			p.value, p.writer = read+1, l.token
+			p.value, p.writer = read+1, l.Token()
 			p.writes++
 			return nil
 		}
 		if unfenced {
 			err = put()
 		} else {
-			err = b.storage.Do(ctx, l.key, l.token, put)
+			err = b.storage.Do(ctx, l.Key(), l.Token(), put)
 		}
 	}
 	valid := l.Err() == nil
@@ -766,9 +766,9 @@ func (b *ledger) write(l *Lease, takes time.Duration, unfenced bool) {
 	defer b.mu.Unlock()
 	if err != nil {
 		b.refused++
-		b.eventLocked("a write with token %d is refused", l.token)
+		b.eventLocked("a write with token %d is refused", l.Token())
 		if valid && !b.fenceOnly {
-			b.badLocked("%q: a write of the valid lease %d: %v", l.key, l.token, err)
+			b.badLocked("%q: a write of the valid lease %d: %v", l.Key(), l.Token(), err)
 		}
 	}
 	if !valid {

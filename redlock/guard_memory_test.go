@@ -10,7 +10,6 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -44,11 +43,11 @@ func TestRefusalThatMayMeanAnotherMemoryEndsTheGeneration(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 				p := guarded(t, cluster, short, rarely, WithFreshMembers())
 				p.voting(t, 3)
-				before := p.state(1)
+				before := p.State(1)
 				p.links[1].Fail(redistest.WithArg(script.Acquire.SHA), 1, tc.text)
 				cycle(t, p, "k")
 				synctest.Wait()
-				after := p.state(1)
+				after := p.State(1)
 				require.Equal(t, tc.ends, after.Gen > before.Gen)
 				require.True(t, after.Votes, "the marker says that it is the same, after all")
 				require.Equal(t, before.Epoch, after.Epoch, "on the same connection")
@@ -66,9 +65,9 @@ func TestMemberDoesNotVoteWhileItIsLookedAt(t *testing.T) {
 		p.links[1].DelayReply(redistest.Named("EVAL"), 1, 300*time.Millisecond)
 		cycle(t, p, "k")
 		synctest.Wait()
-		require.False(t, p.state(1).Votes)
+		require.False(t, p.State(1).Votes)
 		time.Sleep(time.Second)
-		require.True(t, p.state(1).Votes)
+		require.True(t, p.State(1).Votes)
 	})
 }
 
@@ -77,14 +76,14 @@ func TestFlushWhileNobodyLooksEndsTheGeneration(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := guarded(t, cluster, short, rarely, WithFreshMembers())
 		p.voting(t, 3)
-		before := p.state(1)
+		before := p.State(1)
 		p.links[1].Refuse(true)
 		p.links[1].Cut()
 		require.NoError(t, cluster.Flush(1))
 		p.links[1].Refuse(false)
 		p.until(t, 1, MemberQuarantined)
-		require.Equal(t, before.RunID, p.state(1).RunID)
-		require.Greater(t, p.state(1).Gen, before.Gen)
+		require.Equal(t, before.RunID, p.State(1).RunID)
+		require.Greater(t, p.State(1).Gen, before.Gen)
 	})
 }
 
@@ -235,7 +234,7 @@ func TestCountersOfAMemberThatForgotSinceAreNotLent(t *testing.T) {
 		p.until(t, 4, MemberQuarantined)
 		require.NoError(t, cluster.Flush(0, 1))
 		time.Sleep(10 * time.Second)
-		require.True(t, p.state(0).Votes, "nobody has told")
+		require.True(t, p.State(0).Votes, "nobody has told")
 		require.Equal(t, MemberRestoring, p.Members()[4].State, "two members know, three are needed")
 		require.Equal(t, "g", markerOf(t, cluster, 4, "state"))
 	})
@@ -271,17 +270,6 @@ func (a *aged) Submit(c *member.Call) {
 		c.Reply = member.Reply{Kind: '*', Elems: []member.Reply{c.Reply}}
 	}
 	c.Sink.Done(c)
-}
-
-// scriptOf finds which script a call is of.
-func scriptOf(c *member.Call) string {
-	const head = "$40\r\n"
-	for i := 0; i+len(head)+40 <= len(c.Cmd); i++ {
-		if string(c.Cmd[i:i+len(head)]) == head {
-			return string(c.Cmd[i+len(head) : i+len(head)+40])
-		}
-	}
-	return ""
 }
 
 func agedClient(t *testing.T, ended *bool, say ...func(string) (int64, bool, member.Outcome)) *Client {
@@ -425,7 +413,7 @@ func TestNobodyRegistersWithoutAnInbox(t *testing.T) {
 		q.links[2].Fail(redistest.Named("SUBSCRIBE"), -1, "NOPERM this user has no permissions to access one of the channels")
 		admin(t, cluster.Servers[2], "CLIENT", "KILL", "TYPE", "pubsub")
 		synctest.Wait()
-		require.False(t, q.state(2).Inbox)
+		require.False(t, q.State(2).Inbox)
 		q.lockLater(t.Context(), "k")
 		synctest.Wait()
 		for i, want := range []int64{1, 1, 0} {
@@ -448,48 +436,6 @@ func TestUnlockIsDoneByMembersInQuarantineToo(t *testing.T) {
 		require.NoError(t, held.Err())
 		require.NoError(t, held.Unlock(t.Context()))
 		synctest.Wait()
-		leftovers(t, cluster)
-	})
-}
-
-// before is a member with something that happens at the moment before a script is submitted to it.
-type before struct {
-	member.Member
-	script script.Script
-	do     func()
-}
-
-func (m *before) Submit(c *member.Call) {
-	if m.do != nil && scriptOf(c) == m.script.SHA {
-		m.do()
-	}
-	m.Member.Submit(c)
-}
-
-// A lease that ends while it is being given back: the release stands before the rejoin, which would leave
-// a key that nobody owns. So the member is released once more.
-func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		var members []member.Member
-		for _, s := range cluster.Servers {
-			n, err := node.New(Config{}.withDefaults().node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: s.Path()}))
-			require.NoError(t, err)
-			members = append(members, n)
-		}
-		last := &before{Member: members[2], script: script.Rejoin}
-		members[2] = last
-		c, err := New(members)
-		require.NoError(t, err)
-		defer c.Close()
-		synctest.Wait()
-		l, err := c.Mutex("k").Lock(t.Context())
-		require.NoError(t, err)
-		synctest.Wait()
-		admin(t, cluster.Servers[2], "DEL", "k")
-		last.do = func() { l.lose(LostClosed) }
-		_ = l.Extend(t.Context(), 30*time.Second)
-		synctest.Wait()
-		require.ErrorIs(t, l.Err(), ErrLost)
 		leftovers(t, cluster)
 	})
 }

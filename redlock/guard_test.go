@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,92 +13,13 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/node"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
-
-// guarded is connect with the restart guard, as Open sets it up.
-func guarded(t testing.TB, cluster *redistest.Cluster, opts ...Option) *peer {
-	t.Helper()
-	return guardedVia(t, cluster, func(*peer) {}, opts...)
-}
-
-// guardedVia is guarded over links that prepare has changed before anybody dials.
-func guardedVia(t testing.TB, cluster *redistest.Cluster, prepare func(p *peer), opts ...Option) *peer {
-	t.Helper()
-	p := &peer{}
-	for _, s := range cluster.Servers {
-		p.links = append(p.links, s.Path())
-	}
-	prepare(p)
-	var cfg Config
-	for _, o := range opts {
-		o(&cfg)
-	}
-	cfg = cfg.withDefaults()
-	guard := cfg.guard(cluster.Len())
-	var members []member.Member
-	for i, s := range cluster.Servers {
-		nc := cfg.node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.links[i]})
-		nc.Guard = guard
-		n, err := node.New(nc)
-		require.NoError(t, err)
-		members = append(members, n)
-	}
-	c, err := New(members, opts...)
-	require.NoError(t, err)
-	p.Client = c
-	t.Cleanup(func() { _ = c.Close() })
-	return p
-}
 
 // short is a deployment whose longest lease is a second, so that a quarantine is one.
 func short(c *Config) {
 	c.MaxTTL, c.TTL, c.Entry = time.Second, time.Second, 300*time.Millisecond
 	c.NoQuorumAfter = -1
-}
-
-// voting waits until n members vote and can push.
-func (p *peer) voting(t testing.TB, n int) {
-	t.Helper()
-	limit := time.NewTimer(2 * time.Minute)
-	defer limit.Stop()
-	for {
-		changed := p.changed()
-		votes := 0
-		for _, st := range p.states() {
-			if st.Votes && st.Inbox {
-				votes++
-			}
-		}
-		if votes == n {
-			return
-		}
-		select {
-		case <-changed:
-		case <-limit.C:
-			t.Fatalf("%d members vote, not %d: %+v", votes, n, p.Members())
-		}
-	}
-}
-
-// until waits for a member's state.
-func (p *peer) until(t testing.TB, i int, state string) {
-	t.Helper()
-	limit := time.NewTimer(2 * time.Minute)
-	defer limit.Stop()
-	for {
-		changed := p.changed()
-		if p.Members()[i].State == state {
-			return
-		}
-		select {
-		case <-changed:
-		case <-limit.C:
-			t.Fatalf("not %s: %+v", state, p.Members())
-		}
-	}
 }
 
 // markerOf reads a field of a member's marker.
@@ -198,7 +118,7 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 					require.Greater(t, next, last)
 					last = next
 					time.Sleep(10 * time.Millisecond)
-					if st := p.state(1); st.Votes && st.Up {
+					if st := p.State(1); st.Votes && st.Up {
 						require.GreaterOrEqual(t, time.Since(down), time.Second, "q after the restart at the earliest")
 					}
 				}
@@ -241,11 +161,11 @@ func TestFlushIsSeenByTheFirstGrant(t *testing.T) {
 		cycle(t, p, "k")
 		synctest.Wait()
 		require.NoError(t, cluster.Flush(2))
-		gen := p.state(2).Gen
+		gen := p.State(2).Gen
 		cycle(t, p, "k")
 		p.voting(t, 4)
 		p.until(t, 2, MemberQuarantined)
-		require.Greater(t, p.state(2).Gen, gen)
+		require.Greater(t, p.State(2).Gen, gen)
 	})
 }
 
@@ -363,27 +283,6 @@ func TestReleaseReachesAMemberInQuarantine(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, keys[2], "k")
 	})
-}
-
-func TestQuarantineIsNotNoQuorum(t *testing.T) {
-	resting := &member.QuarantineError{Until: time.Now()}
-	vote := func(v quorum.Vote, err error) quorum.MemberVote { return quorum.MemberVote{Vote: v, Err: err} }
-	yes, no := vote(quorum.Yes, nil), vote(quorum.No, nil)
-	rest, down := vote(quorum.No, resting), vote(quorum.No, member.ErrDown)
-	for _, tc := range []struct {
-		votes []quorum.MemberVote
-		want  error
-	}{
-		{[]quorum.MemberVote{yes, yes, rest, rest, rest}, ErrQuarantined},
-		{[]quorum.MemberVote{rest, rest, rest, rest, rest}, ErrQuarantined},
-		{[]quorum.MemberVote{yes, rest, rest, down, down}, ErrQuarantined},
-		{[]quorum.MemberVote{rest, rest, down, down, down}, ErrNoQuorum},
-		{[]quorum.MemberVote{no, no, no, rest, rest}, ErrHeld},
-		{[]quorum.MemberVote{no, no, down, rest, yes}, ErrNoQuorum},
-	} {
-		require.Equal(t, tc.want, reasonOf(tc.votes, 3), "%v", tc.votes)
-	}
-	require.True(t, errors.Is(resting, ErrQuarantined))
 }
 
 // A client that marked a first deployment looks at a member, never comes to mark it, and meets it again

@@ -13,14 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/slot"
+	"github.com/stretchr/testify/require"
 )
 
 // peer is one client of a cluster, as a process of its own would be: with its own network paths.
@@ -85,6 +85,51 @@ func (p *peer) settle(t testing.TB, n int) {
 		}
 	}
 }
+
+// voting waits until n members vote and can push.
+func (p *peer) voting(t testing.TB, n int) {
+	t.Helper()
+	limit := time.NewTimer(2 * time.Minute)
+	defer limit.Stop()
+	for {
+		changed := p.changed()
+		votes := 0
+		for _, st := range p.states() {
+			if st.Votes && st.Inbox {
+				votes++
+			}
+		}
+		if votes == n {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			t.Fatalf("%d members vote, not %d: %+v", votes, n, p.Members())
+		}
+	}
+}
+
+// until waits for a member's state.
+func (p *peer) until(t testing.TB, i int, state string) {
+	t.Helper()
+	limit := time.NewTimer(2 * time.Minute)
+	defer limit.Stop()
+	for {
+		changed := p.changed()
+		if p.Members()[i].State == state {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			t.Fatalf("not %s: %+v", state, p.Members())
+		}
+	}
+}
+
+// State is what the client knows of a member.
+func (p *peer) State(i int) member.State { return p.Client.state(i) }
 
 // bubble runs a test in fake time on n embedded members, and closes everything inside the bubble.
 func bubble(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Cluster)) {
@@ -252,30 +297,8 @@ func counter(t testing.TB, s redistest.Server, name string) int64 {
 
 // has reports whether a lease has the vote of a member, by the member's own word.
 func has(s redistest.Server, l *Lease) bool {
-	v, err := s.Do(context.Background(), "HEXISTS", l.key, l.hold.owner)
+	v, err := s.Do(context.Background(), "HEXISTS", l.Key(), OwnerOf(l))
 	return err == nil && v == int64(1)
-}
-
-// votesAt counts the members that have a lease, by their own word.
-func votesAt(cluster *redistest.Cluster, l *Lease) int {
-	n := 0
-	for _, s := range cluster.Servers {
-		if has(s, l) {
-			n++
-		}
-	}
-	return n
-}
-
-// steal replaces the lock at members by somebody else's, as a forced release and a new holder would.
-func steal(t testing.TB, cluster *redistest.Cluster, name string, ttl time.Duration, members ...int) {
-	t.Helper()
-	synctest.Wait() // for what is under way
-	for _, i := range members {
-		admin(t, cluster.Servers[i], "DEL", name)
-		admin(t, cluster.Servers[i], "HSET", name, "somebody:1", "1")
-		admin(t, cluster.Servers[i], "PEXPIRE", name, strconv.FormatInt(script.Millis(ttl), 10))
-	}
 }
 
 // lostFor returns why a lease ended, "" if it was not lost.
@@ -285,119 +308,6 @@ func lostFor(l *Lease) LostReason {
 		return lost.Reason
 	}
 	return ""
-}
-
-// referee watches what the holders of a lock believe: that there is one at a time, and that each has a
-// greater token than the one before.
-type referee struct {
-	mu    sync.Mutex
-	held  map[string]*Lease // the last lease of each name
-	count int
-	wrong []string
-}
-
-// granted books a lease at the moment its holder got it, and reports what is wrong with it.
-func (r *referee) granted(l *Lease) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.held == nil {
-		r.held = make(map[string]*Lease)
-	}
-	r.count++
-	if old := r.held[l.key]; old != nil {
-		if old.Err() == nil {
-			r.wrong = append(r.wrong, fmt.Sprintf("%q: token %d granted while %d is valid until %v from now",
-				l.key, l.token, old.token, time.Until(old.ValidUntil())))
-		}
-		if l.token <= old.token {
-			r.wrong = append(r.wrong, fmt.Sprintf("%q: token %d granted after %d", l.key, l.token, old.token))
-		}
-	}
-	r.held[l.key] = l
-}
-
-// grants is how many leases were booked.
-func (r *referee) grants() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.count
-}
-
-// verdict fails the test with everything that was wrong.
-func (r *referee) verdict(t testing.TB) {
-	t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	require.Empty(t, r.wrong)
-}
-
-// tracer records what it hears.
-type tracer struct {
-	mu       sync.Mutex
-	starts   []AcquireStart
-	ends     []AcquireEnd
-	lost     []*LostError
-	released []string
-	renewed  int
-	members  []string
-}
-
-func (tr *tracer) AcquireStart(ctx context.Context, e AcquireStart) context.Context {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.starts = append(tr.starts, e)
-	return ctx
-}
-
-func (tr *tracer) AcquireEnd(_ context.Context, e AcquireEnd) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.ends = append(tr.ends, e)
-}
-
-func (tr *tracer) Lost(e *LostError) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.lost = append(tr.lost, e)
-}
-
-func (tr *tracer) Released(e Released) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.released = append(tr.released, fmt.Sprint(e.Kind, " ", e.Key, " ", e.Err))
-}
-
-func (tr *tracer) Renewed(e Renewed) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.renewed++
-}
-
-func (tr *tracer) Member(name string, up bool, _ error) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.members = append(tr.members, fmt.Sprint(name, " ", up))
-}
-
-func (tr *tracer) losses() []*LostError {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return tr.lost
-}
-
-func (tr *tracer) renewals() int {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return tr.renewed
-}
-
-func (tr *tracer) last() AcquireEnd {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	if len(tr.ends) == 0 {
-		return AcquireEnd{}
-	}
-	return tr.ends[len(tr.ends)-1]
 }
 
 // yes is a member without Redis that agrees to everything, inside Submit: for numbers that an embedded
@@ -436,26 +346,87 @@ func (y *yes) Submit(c *member.Call) {
 	c.Sink.Done(c)
 }
 
-func TestFirstComeFirstServedInFakeTime(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		a, b := join(t, cluster), join(t, cluster)
-		held, err := a.Mutex("k").Lock(t.Context())
+// jitter gives every path of a peer random delays, the same for the same seed.
+func (p *peer) jitter(seed uint64, request, reply, push time.Duration) {
+	for i, l := range p.links {
+		l.Seed(seed*100 + uint64(i))
+		l.SetDelay(redistest.Delay{Jitter: request}, redistest.Delay{Jitter: reply})
+		l.DelayPush(redistest.Delay{Jitter: push})
+	}
+}
+
+func peers(t testing.TB, cluster *redistest.Cluster, n int, opts ...Option) []*peer {
+	t.Helper()
+	all := make([]*peer, n)
+	for i := range all {
+		all[i] = connect(t, cluster, opts...)
+	}
+	for _, p := range all {
+		p.settle(t, cluster.Len())
+	}
+	return all
+}
+
+// scriptOf finds which script a call is of.
+func scriptOf(c *member.Call) string {
+	const head = "$40\r\n"
+	for i := 0; i+len(head)+40 <= len(c.Cmd); i++ {
+		if string(c.Cmd[i:i+len(head)]) == head {
+			return string(c.Cmd[i+len(head) : i+len(head)+40])
+		}
+	}
+	return ""
+}
+
+func validity(ttl time.Duration) time.Duration { return clock.Validity(ttl, clock.DefaultDrift) }
+
+// guarded is connect with the restart guard, as Open sets it up.
+func guarded(t testing.TB, cluster *redistest.Cluster, opts ...Option) *peer {
+	t.Helper()
+	return guardedVia(t, cluster, func(*peer) {}, opts...)
+}
+
+// guardedVia is guarded over links that prepare has changed before anybody dials.
+func guardedVia(t testing.TB, cluster *redistest.Cluster, prepare func(p *peer), opts ...Option) *peer {
+	t.Helper()
+	p := &peer{}
+	for _, s := range cluster.Servers {
+		p.links = append(p.links, s.Path())
+	}
+	prepare(p)
+	var cfg Config
+	for _, o := range opts {
+		o(&cfg)
+	}
+	cfg = cfg.withDefaults()
+	guard := cfg.guard(cluster.Len())
+	var members []member.Member
+	for i, s := range cluster.Servers {
+		nc := cfg.node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.links[i]})
+		nc.Guard = guard
+		n, err := node.New(nc)
 		require.NoError(t, err)
-		got := make(chan *Lease)
-		go func() {
-			l, err := b.Mutex("k").Lock(t.Context())
-			require.NoError(t, err)
-			got <- l
-		}()
-		time.Sleep(100 * time.Second) // renewed all the while
-		require.NoError(t, held.Err())
-		before := time.Now()
-		require.NoError(t, held.Unlock(t.Context()))
-		next := <-got
-		require.Greater(t, next.Token(), held.Token())
-		require.Less(t, time.Since(before), time.Millisecond, "hand-over takes no poll")
-		require.NoError(t, next.Unlock(t.Context()))
-		synctest.Wait()
-		leftovers(t, cluster)
-	})
+		members = append(members, n)
+	}
+	c, err := New(members, opts...)
+	require.NoError(t, err)
+	p.Client = c
+	t.Cleanup(func() { _ = c.Close() })
+	return p
+}
+
+// open connects to the cluster as a user would: over TCP, without fault links. Its servers were made for
+// the test, and where they are restarted they remember everything.
+func open(tb testing.TB, cluster *redistest.Cluster, opts ...Option) *Client {
+	tb.Helper()
+	var urls []string
+	for _, s := range cluster.Servers {
+		urls = append(urls, "redis://"+s.Addr())
+	}
+	c, err := Open(tb.Context(), urls, append([]Option{WithFreshMembers(), func(c *Config) { c.RestartGuard = GuardOff }}, opts...)...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
 }

@@ -1,13 +1,9 @@
 package redlock
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,277 +12,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
-	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/script"
-	"github.com/redquorum/redquorum/slot"
 )
-
-// The reference system's side is played here by its script steps: what Redisson does at a server, in
-// words of our own. integration/interop runs its Java client.
-const (
-	theirAcquire = `
-if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
-  redis.call('HINCRBY', KEYS[1], ARGV[2], 1)
-  redis.call('PEXPIRE', KEYS[1], ARGV[1])
-  return {-1, KEYS[2] and redis.call('INCR', KEYS[2]) or 0}
-end
-return {redis.call('PTTL', KEYS[1]), -1}`
-	theirRenew = `
-if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return 0 end
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
-return 1`
-	theirRelease = `
-if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return false end
-if redis.call('HINCRBY', KEYS[1], ARGV[2], -1) > 0 then
-  redis.call('PEXPIRE', KEYS[1], ARGV[1])
-  return 0
-end
-redis.call('DEL', KEYS[1])
-redis.call('PUBLISH', KEYS[2], '0')
-return 1`
-	theirForce = `
-if redis.call('DEL', KEYS[1]) == 0 then return 0 end
-redis.call('PUBLISH', KEYS[2], '0')
-return 1`
-)
-
-// theirs is the reference system's rule for companions.
-func theirs(prefix, name string) string {
-	if strings.Contains(name, "{") {
-		return prefix + ":" + name
-	}
-	return prefix + ":{" + name + "}"
-}
-
-// reference is one of its clients at one server, in one thread.
-type reference struct {
-	testing.TB
-	server redistest.Server
-	name   string
-	owner  string
-	plain  bool            // its plain lock: draws no token
-	link   *redistest.Link // its way to the server; nil: beside all paths
-	c      *redistest.Client
-}
-
-// at gives it a way to the server that takes its time, as ours have.
-func (r *reference) at(rtt time.Duration) *reference {
-	r.Helper()
-	r.link = r.server.Path()
-	r.link.SetDelay(redistest.Delay{Fixed: rtt / 2}, redistest.Delay{Fixed: rtt / 2})
-	var err error
-	r.c, err = redistest.DialClient(context.Background(), r.link, r.server.Addr())
-	require.NoError(r, err)
-	r.Cleanup(func() { _ = r.c.Close() })
-	return r
-}
-
-func javaOf(t testing.TB, s redistest.Server, name string, n int) *reference {
-	return &reference{TB: t, server: s, name: name, owner: javaOwner(n)}
-}
-
-func javaOwner(n int) string { return fmt.Sprintf("0b1c2d3e-0000-4000-8000-%012d:%d", n, 40+n) }
-
-func (r *reference) channel() string { return theirs("redisson_lock__channel", r.name) }
-func (r *reference) counter() string { return theirs("redisson_lock_token", r.name) }
-
-func (r *reference) eval(script string, args ...string) any {
-	r.Helper()
-	do := r.server.Do
-	if r.c != nil {
-		do = r.c.Do
-	}
-	v, err := do(context.Background(), append([]string{"EVAL", script}, args...)...)
-	require.NoError(r, err)
-	return v
-}
-
-// try returns its token, or the PTTL that it is refused with.
-func (r *reference) try(ttl time.Duration) (token, left int64, ok bool) {
-	r.Helper()
-	args := []string{"2", r.name, r.counter(), text(script.Millis(ttl)), r.owner}
-	if r.plain {
-		args = []string{"1", r.name, text(script.Millis(ttl)), r.owner}
-	}
-	v := r.eval(theirAcquire, args...).([]any)
-	return v[1].(int64), v[0].(int64), v[0] == int64(-1)
-}
-
-// take is try where it must succeed.
-func (r *reference) take(ttl time.Duration) int64 {
-	r.Helper()
-	token, left, ok := r.try(ttl)
-	require.True(r, ok, "refused for %d ms", left)
-	return token
-}
-
-func (r *reference) renew(ttl time.Duration) any {
-	r.Helper()
-	return r.eval(theirRenew, "1", r.name, text(script.Millis(ttl)), r.owner)
-}
-
-// release returns 1 free, 0 still held, nil not its own.
-func (r *reference) release() any {
-	r.Helper()
-	return r.eval(theirRelease, "2", r.name, r.channel(), "30000", r.owner)
-}
-
-// listen subscribes as its waiters do.
-func (r *reference) listen() *redistest.Client {
-	r.Helper()
-	link := r.link
-	if link == nil {
-		link = r.server.Path()
-	}
-	c, err := redistest.DialClient(context.Background(), link, r.server.Addr())
-	require.NoError(r, err)
-	_, err = c.Do(context.Background(), "SUBSCRIBE", r.channel())
-	require.NoError(r, err)
-	return c
-}
-
-// lock waits as it does: it tries, subscribes, tries again, and then after each message or when the
-// obstacle should be gone. wait bounds it.
-func (r *reference) lock(ttl, wait time.Duration) (token int64, ok bool) {
-	r.Helper()
-	if token, _, ok = r.try(ttl); ok {
-		return token, true
-	}
-	c := r.listen()
-	defer func() { _ = c.Close() }()
-	for end := time.Now().Add(wait); ; {
-		token, left, ok := r.try(ttl)
-		if ok {
-			return token, true
-		}
-		rest := time.Until(end)
-		if rest <= 0 {
-			return 0, false
-		}
-		if left >= 0 {
-			rest = min(rest, time.Duration(max(1, left))*time.Millisecond)
-		}
-		if _, err := c.ReceiveFor(rest); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			require.NoError(r, err)
-		}
-	}
-}
-
-// numsub is how many connections listen to a channel at a server.
-func numsub(t testing.TB, s redistest.Server, channel string) int64 {
-	t.Helper()
-	return admin(t, s, "PUBSUB", "NUMSUB", channel).([]any)[1].(int64)
-}
-
-// shareable are names of every shape that the prefix rule knows.
-var shareable = []string{"orders", "{orders}", "{orders}:1", "x{orders}y", "a{b", "a}b", "a{}b", "{}", "{{a}}", "with space", "ключ", "\x00\xff"}
-
-// shares is a lock with Config.Interop at one server, asked as a member would ask; the reference's
-// clients are beside it.
-type shares struct {
-	*scripted
-	java, other *reference
-	theirs      *redistest.Client // hears both channels
-}
-
-func newShares(t *testing.T, server redistest.Server, name string) *shares {
-	cfg := Config{Interop: true}
-	s := &shares{scripted: &scripted{T: t, server: server, Lock: cfg.lockOf(name)}}
-	s.c, s.inbox = s.dial(), s.dial()
-	for _, source := range Scripts(WithInterop()) {
-		s.ask("SCRIPT", "LOAD", source)
-	}
-	_, err := s.inbox.Do(t.Context(), "PSUBSCRIBE", script.Inbox("*"))
-	require.NoError(t, err)
-	s.java, s.other = javaOf(t, server, name, 1), javaOf(t, server, name, 2)
-	s.theirs = s.dial()
-	// By pattern: no subscriber of the channel, as far as NUMSUB knows.
-	_, err = s.theirs.Do(t.Context(), "PSUBSCRIBE", "redisson_lock__channel:*", "redquorum:ours:*", "end")
-	require.NoError(t, err)
-	for range 2 { // confirmations
-		_, err = s.theirs.ReceiveFor(10 * time.Second)
-		require.NoError(t, err)
-	}
-	return s
-}
-
-// told returns what was heard in the two channels, "t" in ours and "0" in theirs.
-func (s *shares) told() (out []string) {
-	s.Helper()
-	s.ask("PUBLISH", "end", "end")
-	for {
-		v, err := s.theirs.ReceiveFor(10 * time.Second)
-		require.NoError(s, err)
-		got := v.([]any)
-		if got[3] == "end" {
-			return out
-		}
-		require.Equal(s, map[any]string{"t": theirs("redquorum:ours", s.Name), "0": s.java.channel()}[got[3]], got[2])
-		out = append(out, got[3].(string))
-	}
-}
-
-func (s *shares) count() string {
-	s.Helper()
-	v, _ := s.ask("GET", s.java.counter()).(string)
-	return v
-}
-
-// waiter subscribes as one of theirs, and ours as one of our clients.
-func (s *shares) waiter() *redistest.Client { s.Helper(); return s.java.listen() }
-
-// turn is there while the lock is left to their waiters.
-func (s *scripted) turn() string { return slot.Sibling("redquorum:turn", s.Name) }
-
-func (s *shares) ours() *redistest.Client {
-	s.Helper()
-	c := s.dial()
-	theirs, ours, _ := s.Channels()
-	_, err := c.Do(s.Context(), "SUBSCRIBE", theirs, ours)
-	require.NoError(s, err)
-	return c
-}
-
-func TestScriptsBesideTheReferenceSystem(t *testing.T) {
-	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
-		for _, c := range cases.Read(t, "internal/script/testdata/redisson/*.txt") {
-			t.Run(c.Name, func(t *testing.T) {
-				require.NoError(t, server.Flush())
-				s := newShares(t, server, "invoice:42")
-				s.until(func() bool { return numsub(t, server, s.java.channel()) == 0 }) // of the case before
-				(&scriptPlay{T: t, site: &sharedSite{serverSite{s.scripted}, s, map[string]*redistest.Client{}}}).play(c.Lines)
-			})
-		}
-		for _, name := range shareable {
-			t.Run(fmt.Sprintf("names %q", name), func(t *testing.T) {
-				require.NoError(t, server.Flush())
-				sharedName(newShares(t, server, name))
-			})
-		}
-	})
-}
-
-// sharedName: what both sides mean by a name is the same lock, counter and channel.
-func sharedName(s *shares) {
-	first := s.take(alice, minute)
-	_, left, ok := s.java.try(minute)
-	require.False(s, ok)
-	require.Positive(s, left)
-	require.EqualValues(s, 1, s.number(s.Release(nil, alice, "")))
-	require.Equal(s, []string{"0"}, s.told())
-	second := s.java.take(minute)
-	require.Equal(s, first+1, second)
-	require.Negative(s, s.take(alice, minute))
-	require.EqualValues(s, 1, s.java.release())
-	require.Equal(s, []string{"0"}, s.told())
-	require.Equal(s, second+1, s.take(alice, minute))
-	s.number(s.Release(nil, alice, ""))
-	require.Equal(s, []string{"0"}, s.told())
-	require.ElementsMatch(s, []any{member.TokensKey, s.java.counter()}, s.ask("KEYS", "*"), "the counters stay, nothing else")
-}
 
 func TestTheirReleaseWakesAWaiterOfOursAtOnce(t *testing.T) {
 	for _, n := range []int{1, 3} {
@@ -698,29 +427,8 @@ func TestHandoffAndRejoinWithInterop(t *testing.T) {
 		time.Sleep(11 * time.Second) // a renewal
 		synctest.Wait()
 		require.Equal(t, 3, votesAt(cluster, taken), "given back")
-		require.Equal(t, text(int64(taken.Token())), admin(t, cluster.Servers[2], "GET", "redisson_lock_token:{k}"))
+		require.Equal(t, fmt.Sprint(taken.Token()), admin(t, cluster.Servers[2], "GET", "redisson_lock_token:{k}"))
 		require.NoError(t, taken.Unlock(t.Context()))
-	})
-}
-
-func TestNothingOfInteropIsThereByDefault(t *testing.T) {
-	for _, source := range Scripts() {
-		require.NotContains(t, source, "NUMSUB")
-	}
-	require.Equal(t, script.Exclusive("k"), new(Config).lockOf("k"))
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
-		l := p.hold(t, "k")
-		w := p.lockLater(t.Context(), "k")
-		synctest.Wait()
-		q := join(t, cluster, quiet).lockLater(t.Context(), "k")
-		time.Sleep(time.Second)
-		require.Equal(t, []any{}, admin(t, cluster.Servers[0], "PUBSUB", "CHANNELS", "redisson*"))
-		require.NoError(t, l.Unlock(t.Context()))
-		require.NoError(t, w.get(t).Unlock(t.Context())) // was there first
-		require.NoError(t, q.get(t).Unlock(t.Context()))
-		synctest.Wait()
-		leftovers(t, cluster)
 	})
 }
 
@@ -750,7 +458,8 @@ func TestUserWithTheListedPermissionsCanShareLocks(t *testing.T) {
 		t.Cleanup(func() { _ = sub.Close() })
 		require.Positive(t, numsub(t, s, java[i].channel()))
 	}
-	_, err = doTagged(t.Context(), c.members[0], lease.hold.wire.Raise(nil, lease.hold.owner, int64(lease.Token())))
+	shared := script.ExclusiveWithRedisson("app:k")
+	_, err = doTagged(t.Context(), MemberAt(c, 0), shared.Raise(nil, OwnerOf(lease), int64(lease.Token())))
 	require.NoError(t, err)
 	_, err = c.ForceUnlock(t.Context(), "app:k")
 	require.NoError(t, err)

@@ -2,18 +2,21 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/stretchr/testify/require"
 )
 
 // A call carries leases of one script. If a member is several servers, they are of one slot as
@@ -104,4 +107,152 @@ func (m *renewals) Submit(c *member.Call) {
 	}
 	c.Outcome, c.Reply, c.State, c.At = member.Answered, r, m.State(), time.Now()
 	c.Sink.Done(c)
+}
+
+// What 10,000 leases cost a client each time they are renewed, without the servers and the network: a
+// renewal is decided by one member's answer after the other.
+func BenchmarkRenewalIsBooked(b *testing.B) {
+	const leases = 10_000
+	for _, n := range []int{1, 5} {
+		b.Run(fmt.Sprintf("members=%d", n), func(b *testing.B) {
+			c := open(b, rt.Real(b, n))
+			var batches [][]renewItem
+			for i := range leases {
+				if i%perCall == 0 {
+					batches = append(batches, nil)
+				}
+				a := c.newAttempt(c.cfg.lockOf(fmt.Sprintf("lease:%d", i)), terms{kind: &exclusive, ttl: time.Hour, renew: true}, ballot.Past{}, nil)
+				l := newLease(b.Context(), &a.hold, result{Grant: ballot.Grant{Token: int64(i) + 1, Until: time.Now().Add(time.Hour)}}, time.Now())
+				c.keeper.add(l)
+				last := &batches[len(batches)-1]
+				*last = append(*last, renewItem{l: l, ttl: time.Hour})
+			}
+			calls := make([]member.Call, n)
+			for i := range calls {
+				require.Eventually(b, func() bool { return c.state(i).Votes }, 5*time.Second, time.Millisecond)
+				calls[i] = member.Call{Index: i, Result: member.Result{Outcome: member.Answered, State: c.state(i)}}
+				for range perCall {
+					calls[i].Reply.Elems = append(calls[i].Reply.Elems, member.Reply{Int: 1})
+				}
+			}
+			items := make([]renewItem, perCall)
+			b.ReportAllocs()
+			round := 0
+			for b.Loop() {
+				batch := batches[round%len(batches)]
+				round++
+				r := &renewal{k: &c.keeper, sent: time.Now(), items: items[:copy(items, batch)]}
+				for i := range calls {
+					calls[i].Reply.Elems = calls[i].Reply.Elems[:len(batch)]
+					r.Judge(nil, &calls[i])
+					calls[i].Reply.Elems = calls[i].Reply.Elems[:perCall]
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/perCall, "ns/renewal")
+		})
+	}
+}
+
+// apartBy moves base by mono on the monotonic and by wall on the wall clock.
+func apartBy(base time.Time, mono, wall time.Duration) time.Time {
+	moved := base.Add(wall)
+	*(*int64)(unsafe.Add(unsafe.Pointer(&moved), 8)) += int64(mono - wall)
+	return moved
+}
+
+func TestLeaseThatASuspendEndedIsNotHiddenByYoungerOnes(t *testing.T) {
+	before := time.Now()
+	after := apartBy(before, 500*time.Millisecond, time.Minute) // the machine slept for a minute
+	for name, until := range map[string]time.Time{
+		"over when it wakes":  before.Add(29 * time.Second),
+		"over a moment later": before.Add(time.Minute + 500*time.Millisecond),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var k keeper
+			require.Empty(t, k.takeDue(before))
+			old := &Lease{pos: -1, key: "old", ttl: 30 * time.Second, until: until}
+			k.putLocked(old, before, time.Time{})
+			for i := range 20 {
+				young := &Lease{pos: -1, key: "young", ttl: 3 * time.Second, until: after.Add(time.Second + time.Duration(i))}
+				k.putLocked(young, after, time.Time{})
+			}
+			over := k.takeDue(after)
+			if len(over) == 0 {
+				over = k.takeDue(after.Add(500 * time.Millisecond))
+			}
+			require.Equal(t, []*Lease{old}, over)
+		})
+	}
+}
+
+func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
+	c, err := New([]member.Member{&yes{}})
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	l, err := c.Mutex("job", TTL(20*time.Second)).Lock(t.Context())
+	require.NoError(t, err)
+	done := l.Done()
+	_, err = c.Mutex("younger", TTL(2*time.Second)).Lock(t.Context())
+	require.NoError(t, err)
+	// What a suspend of a minute does: the lease ended long ago on the wall clock, and is to end on the other one.
+	l.mu.Lock()
+	l.until = apartBy(l.until, 0, -time.Minute)
+	l.mu.Unlock()
+	c.keeper.mu.Lock()
+	c.keeper.wall = apartBy(time.Now(), 0, -time.Minute)
+	c.keeper.mu.Unlock()
+	start := time.Now()
+	select {
+	case <-done:
+		t.Logf("%v after the machine woke up", time.Since(start))
+	case <-time.After(10 * time.Second):
+		t.Fatal("it hides behind younger leases")
+	}
+}
+
+func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
+	c, err := New([]member.Member{&yes{}})
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	now := time.Now()
+	for _, left := range []time.Duration{10 * time.Millisecond, 89 * time.Millisecond, 980 * time.Millisecond, 3 * time.Second} {
+		for _, renew := range []bool{true, false} {
+			a := c.newAttempt(c.cfg.lockOf("k"), terms{kind: &exclusive, ttl: 30 * time.Second, renew: renew}, ballot.Past{}, nil)
+			l := newLease(t.Context(), &a.hold, result{Grant: ballot.Grant{Token: 7, Until: now.Add(left)}, waited: true}, now)
+			require.Greater(t, left, l.renewAt.Sub(now), "an answer takes time")
+			for tries := 0; ; tries++ { // that are not confirmed
+				at := l.renewAt
+				if at.Sub(now) >= left {
+					require.Greater(t, tries, 2, "one that is lost must not cost the lease")
+					break
+				}
+				held, ask := l.ask(at)
+				require.True(t, held)
+				require.True(t, ask)
+				if tries > 1000 {
+					t.Fatal("asked without a pause")
+				}
+			}
+			a.abandon()
+		}
+	}
+}
+
+// Renewals of thousands of leases are the hottest path: whoever does not listen to them does not pay.
+func TestRenewalWithoutARenewalTracerAllocatesOnlyItself(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(renewal{}), uintptr(96), "the next size of an allocation is 112")
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, quiet)
+		l := p.hold(t, "k", AutoRenew(30*time.Second))
+		call := member.Call{Result: member.Result{Outcome: member.Answered, State: p.state(0), Reply: member.Reply{Elems: []member.Reply{{Int: 1}}}}}
+		items := []renewItem{{l: l, ttl: 30 * time.Second}}
+		allocated := testing.AllocsPerRun(100, func() {
+			items[0] = renewItem{l: l, ttl: 30 * time.Second}
+			n := &renewal{k: &p.keeper, sent: time.Now(), items: items}
+			for call.Index = range 3 {
+				n.Judge(nil, &call)
+			}
+		})
+		require.LessOrEqual(t, allocated, 1.0)
+	})
 }

@@ -351,9 +351,9 @@ func ownerThatBeginsAnother(t *testing.T) {
 	for _, numbers := range [][2]uint64{{12, 1}, {1, 12}} {
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			all := peers(t, cluster, 2, quiet)
-			all[1].uuid = all[0].uuid // owners differ by their last digits only
-			all[0].number = func() uint64 { return numbers[0] }
-			all[1].number = func() uint64 { return numbers[1] }
+			for i, p := range all { // owners differ by their last digits only
+				NumberOwners(p.Client, UUID(all[0].Client), numbers[i])
+			}
 			first := all[0].hold(t, "k", TTL(10*time.Second))
 			_, err := all[1].Mutex("k").TryLock(t.Context())
 			require.ErrorIs(t, err, ErrHeld)

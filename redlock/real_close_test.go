@@ -138,10 +138,10 @@ func (l *given) caller(c, other *Client, round, g int) {
 		case deed == 1:
 			_ = lease.Extend(ctx, 20*time.Second)
 		case deed == 2 && !shared:
-			l.handOff(ctx, lease, c)
+			l.handOff(ctx, lease, c, c)
 			continue
 		case deed == 3 && !shared:
-			l.handOff(ctx, lease, other)
+			l.handOff(ctx, lease, c, other)
 			continue
 		case deed == 5 && !shared: // keeps it until Close ends it
 			continue
@@ -156,7 +156,7 @@ func (l *given) caller(c, other *Client, round, g int) {
 }
 
 // handOff gives a lease to a client, which unlocks it. What nobody has adopted is nobody's to release.
-func (l *given) handOff(ctx context.Context, lease *Lease, to *Client) {
+func (l *given) handOff(ctx context.Context, lease *Lease, from, to *Client) {
 	h, err := lease.Handoff()
 	if err != nil {
 		_ = lease.Unlock(ctx)
@@ -167,7 +167,7 @@ func (l *given) handOff(ctx context.Context, lease *Lease, to *Client) {
 	if err != nil {
 		return
 	}
-	if to == lease.c {
+	if to == from {
 		l.hand(h.Key(), false)
 		l.add(adopted)
 	}
@@ -197,7 +197,7 @@ func (d *deployment) open(t *testing.T) *Client {
 	t.Cleanup(func() { _ = c.Close() })
 	require.Eventually(t, func() bool {
 		for slot := range uint16(64) {
-			for _, st := range c.statesOf(slot * 256) {
+			for _, st := range StatesOf(c, slot*256) {
 				if !st.Votes || !st.Inbox {
 					return false
 				}
@@ -283,15 +283,15 @@ func (d *deployment) left(t *testing.T, c *Client, round int) (r remains) {
 					fields, _ = admin(t, s, "HKEYS", name).([]any)
 				}
 				for _, field := range fields {
-					if strings.HasPrefix(fmt.Sprint(field), c.uuid+":") {
+					if strings.HasPrefix(fmt.Sprint(field), UUID(c)+":") {
 						r.keys = append(r.keys, key.(string))
 					}
 				}
 			}
 		}
-		channels, _ := admin(t, s, "PUBSUB", "CHANNELS", script.Inbox(c.uuid)+"*").([]any)
+		channels, _ := admin(t, s, "PUBSUB", "CHANNELS", script.Inbox(UUID(c))+"*").([]any)
 		for _, channel := range channels {
-			rest := strings.TrimPrefix(channel.(string), script.Inbox(c.uuid))
+			rest := strings.TrimPrefix(channel.(string), script.Inbox(UUID(c)))
 			r.channels = append(r.channels, fmt.Sprintf("%v at server %d", rest, i))
 		}
 	}

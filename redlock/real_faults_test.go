@@ -109,7 +109,7 @@ func full(t testing.TB, c *Client, name string) {
 		}
 		defer func() { require.NoError(t, lease.Unlock(t.Context())) }()
 		for range 100 { // the last votes come after the decision
-			if lease.Votes() == len(c.members) {
+			if lease.Votes() == len(c.Members()) {
 				return true
 			}
 			time.Sleep(time.Millisecond)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redquorum/redquorum/clock"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
@@ -50,7 +52,10 @@ func (h *history) tenure(ctx context.Context, c *Client, who int, key string, wo
 	}
 	from := time.Now()
 	work(lease)
-	to := sooner(time.Now(), lease.ValidUntil())
+	to := time.Now()
+	if until := lease.ValidUntil(); clock.Until(until, to) < 0 {
+		to = until
+	}
 	h.add(tenure{who, key, lease.Token(), h.clock(from), h.clock(to)})
 	return lease.Unlock(context.WithoutCancel(ctx))
 }

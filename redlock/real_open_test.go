@@ -365,11 +365,11 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	// What a running client seldom needs.
 	c, k := clients[0], script.Exclusive("app:held")
 	for _, cmd := range []member.Command{
-		k.Raise(nil, lease.hold.owner, int64(lease.Token())),
-		k.Rejoin(nil, lease.hold.owner, time.Second, int64(lease.Token())),
+		k.Raise(nil, OwnerOf(lease), int64(lease.Token())),
+		k.Rejoin(nil, OwnerOf(lease), time.Second, int64(lease.Token())),
 		k.Yield(nil, "x:1", 1, time.Second, time.Second),
 	} {
-		_, err := doTagged(t.Context(), c.members[1], cmd)
+		_, err := doTagged(t.Context(), MemberAt(c, 1), cmd)
 		require.NoError(t, err)
 	}
 	require.NoError(t, lease.Extend(t.Context(), time.Second))

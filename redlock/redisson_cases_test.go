@@ -475,10 +475,7 @@ func heldLeasesAreLookedAfter(t *testing.T) {
 						}
 						continue
 					}
-					p.keeper.mu.Lock()
-					looked := l.pos >= 0
-					p.keeper.mu.Unlock()
-					if !looked {
+					if !IsKept(l) {
 						t.Error("held, and nobody would renew it")
 					}
 					if err := l.Unlock(t.Context()); err != nil {

@@ -418,6 +418,6 @@ func TestSpecExtensionsAreLimited(t *testing.T) {
 		<-l.Done()
 		require.InDelta(t, 10, time.Since(start).Minutes(), 0.01)
 		require.Equal(t, LostMaxHold, lostFor(l))
-		require.Equal(t, 24*time.Hour, Config{}.withDefaults().MaxHold)
+		require.Equal(t, 24*time.Hour, DefaultConfig().MaxHold)
 	})
 }

@@ -1,0 +1,171 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/stretchr/testify/require"
+)
+
+// A vote below the token that comes between the decision and the grant is raised as well.
+func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		skew(t, cluster, "k", 9, 9, 5)
+		a := p.newAttempt(p.cfg.lockOf("k"), terms{kind: &exclusive, ttl: time.Second}, ballot.Past{}, t.Context())
+		now := time.Now()
+		var s ballot.Step
+		a.next(&s, now)
+		a.do(&s, now)
+		synctest.Wait() // the caller is slow: all have answered
+		require.NoError(t, a.run(t.Context(), &s))
+		require.Equal(t, int64(10), s.Grant.Token)
+		require.False(t, s.Grant.Raised, "a majority was in step")
+		synctest.Wait()
+		for i, s := range cluster.Servers {
+			require.Equal(t, int64(10), counter(t, s, "k"), i)
+		}
+		a.abandon()
+	})
+}
+
+func TestQuarantineIsNotNoQuorum(t *testing.T) {
+	resting := &member.QuarantineError{Until: time.Now()}
+	vote := func(v quorum.Vote, err error) quorum.MemberVote { return quorum.MemberVote{Vote: v, Err: err} }
+	yes, no := vote(quorum.Yes, nil), vote(quorum.No, nil)
+	rest, down := vote(quorum.No, resting), vote(quorum.No, member.ErrDown)
+	for _, tc := range []struct {
+		votes []quorum.MemberVote
+		want  error
+	}{
+		{[]quorum.MemberVote{yes, yes, rest, rest, rest}, ErrQuarantined},
+		{[]quorum.MemberVote{rest, rest, rest, rest, rest}, ErrQuarantined},
+		{[]quorum.MemberVote{yes, rest, rest, down, down}, ErrQuarantined},
+		{[]quorum.MemberVote{rest, rest, down, down, down}, ErrNoQuorum},
+		{[]quorum.MemberVote{no, no, no, rest, rest}, ErrHeld},
+		{[]quorum.MemberVote{no, no, down, rest, yes}, ErrNoQuorum},
+	} {
+		require.Equal(t, tc.want, reasonOf(tc.votes, 3), "%v", tc.votes)
+	}
+	require.True(t, errors.Is(resting, ErrQuarantined))
+}
+
+// overBelief names the members that a lease counts although their lock is not its own any more.
+func overBelief(cluster *redistest.Cluster, l *Lease) (wrong []string) {
+	now := time.Now()
+	l.hold.mu.Lock()
+	b := ballot.Probe{Ballot: &l.hold.b}
+	votes := b.Clone()
+	l.hold.mu.Unlock()
+	b.Ballot = &votes
+	for i := range cluster.Servers {
+		if v := b.Vote(i); v.Token > 0 && v.Until.After(now) && !has(cluster.Servers[i], l) {
+			wrong = append(wrong, fmt.Sprintf("member %d, believed for %v more", i, v.Until.Sub(now)))
+		}
+	}
+	return wrong
+}
+
+// Clocks of members run at both ends of what the drift factor covers, and everything travels for a
+// while. At any instant, each vote that a valid lease counts is there at its member.
+func TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt(t *testing.T) {
+	rates := []float64{0.99, 0.995, 1, 1.005, 1.01}
+	for seed := range seeds(10) {
+		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+			random := rand.New(rand.NewPCG(seed, 2))
+			for i := range cluster.Servers {
+				cluster.Embedded(i).SetRate(rates[random.IntN(len(rates))])
+			}
+			all := peers(t, cluster, 4, quiet)
+			var pushed, checks int
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			for i, p := range all {
+				p.jitter(seed*10+uint64(i), 40*time.Millisecond, 40*time.Millisecond, 60*time.Millisecond)
+				wg.Go(func() {
+					for range 3 {
+						l := p.lock(t, "k", TTL(900*time.Millisecond))
+						n := watch(t, cluster, l, fmt.Sprint("seed ", seed))
+						l.hold.mu.Lock()
+						waited := ballot.Probe{Ballot: &l.hold.b}.Dated()
+						l.hold.mu.Unlock()
+						mu.Lock()
+						checks += n
+						if waited {
+							pushed++
+						}
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			require.Greater(t, pushed, 5, "most are granted while waiting")
+			require.Greater(t, checks, 60)
+		})
+	}
+}
+
+// watch looks at a lease until it ends, at regular moments and just before each of its votes ends, and
+// returns how often.
+func watch(t testing.TB, cluster *redistest.Cluster, l *Lease, what string) (n int) {
+	for l.Err() == nil {
+		n++
+		if wrong := overBelief(cluster, l); wrong != nil {
+			t.Errorf("%s: %v", what, wrong)
+			return n
+		}
+		now := time.Now()
+		next := now.Add(100 * time.Millisecond)
+		l.hold.mu.Lock()
+		for i := range cluster.Servers {
+			if last := (ballot.Probe{Ballot: &l.hold.b}).Vote(i).Until.Add(-1); last.After(now) && last.Before(next) {
+				next = last
+			}
+		}
+		l.hold.mu.Unlock()
+		if last := l.ValidUntil().Add(-1); last.After(now) && last.Before(next) {
+			next = last
+		}
+		time.Sleep(time.Until(next))
+	}
+	return n
+}
+
+// A lock that is held for long, and that others look at with a short patience again and again.
+func TestHolderForgetsWaitersThatGaveUp(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		h, looks, stays := join(t, cluster, quiet), join(t, cluster, quiet), join(t, cluster, quiet)
+		held := h.hold(t, "leader")
+		names := func() (named int, hint string) {
+			synctest.Wait()
+			held.hold.mu.Lock()
+			defer held.hold.mu.Unlock()
+			return ballot.Probe{Ballot: &held.hold.b}.Named(), held.hold.b.Hint()
+		}
+		for range 50 {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			_, err := looks.Mutex("leader").Lock(ctx)
+			cancel()
+			require.ErrorIs(t, err, ErrHeld)
+			named, hint := names()
+			require.Zero(t, named)
+			require.Empty(t, hint)
+		}
+		waiting := stays.lockLater(t.Context(), "leader")
+		_, hint := names()
+		require.True(t, strings.HasPrefix(hint, stays.uuid+":"), "who waits is named")
+		require.NoError(t, held.Unlock(t.Context()))
+		waiting.get(t)
+	})
+}

@@ -1,0 +1,37 @@
+package redlock
+
+import "github.com/redquorum/redquorum/member"
+
+// What tests of package redlock_test know of the inside, beside the harness (harness_test.go).
+const (
+	CloseWithin = closeWithin
+	CutWithin   = cutWithin
+	PerCall     = perCall
+)
+
+// OwnerOf is the name under which members know the holder of a lease.
+func OwnerOf(l *Lease) string { return l.hold.owner }
+
+// UUID begins the names of all owners of a client.
+func UUID(c *Client) string { return c.uuid }
+
+// NumberOwners gives the owners of a client another beginning, and all of them the same number.
+func NumberOwners(c *Client, uuid string, n uint64) {
+	c.uuid, c.number = uuid, func() uint64 { return n }
+}
+
+// MemberAt is a member as the client talks to it.
+func MemberAt(c *Client, i int) member.Member { return c.members[i] }
+
+// StatesOf are the states of the members, as seen by a lock in this slot.
+func StatesOf(c *Client, slot uint16) []member.State { return c.statesOf(slot) }
+
+// IsKept reports whether the keeper renews a lease, or ends it.
+func IsKept(l *Lease) bool {
+	l.c.keeper.mu.Lock()
+	defer l.c.keeper.mu.Unlock()
+	return l.pos >= 0
+}
+
+// DefaultConfig is what a Config without values stands for.
+func DefaultConfig() Config { return Config{}.withDefaults() }

@@ -1,0 +1,154 @@
+package redlock
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		a, b, c := join(t, cluster), join(t, cluster), join(t, cluster)
+		held, err := a.Mutex("k", AutoRenew(9*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		got := make(chan *Lease, 1)
+		go func() {
+			l, err := b.Mutex("k").Lock(t.Context())
+			require.NoError(t, err)
+			got <- l
+		}()
+		time.Sleep(time.Second)
+		at := time.Now()
+		forced, err := c.ForceUnlock(t.Context(), "k")
+		require.NoError(t, err)
+		require.True(t, forced)
+		next := <-got
+		require.Less(t, time.Since(at), 100*time.Millisecond)
+		require.Greater(t, next.Token(), held.Token())
+		<-held.Done()
+		require.LessOrEqual(t, time.Since(at), 3*time.Second, "a third of its TTL")
+		require.ErrorIs(t, held.Err(), ErrLost)
+		require.NoError(t, next.Err(), "the loser's release does not touch it")
+		require.NoError(t, next.Unlock(t.Context()))
+	})
+}
+
+// Forced open with nobody waiting, the holder must not take it back when it renews.
+func TestForceUnlockIsNotUndoneByARejoin(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		a, b := join(t, cluster), join(t, cluster)
+		a.slow(0, time.Millisecond, 2*time.Millisecond, 3*time.Millisecond, 4*time.Millisecond) // refusals come one by one
+		held, err := a.Mutex("k", AutoRenew(3*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		time.Sleep(100 * time.Millisecond)
+		forced, err := b.ForceUnlock(t.Context(), "k")
+		require.NoError(t, err)
+		require.True(t, forced)
+		<-held.Done()
+		time.Sleep(30 * time.Second) // the longest lease that there may have been
+		synctest.Wait()
+		leftovers(t, cluster)
+		forced, err = b.ForceUnlock(t.Context(), "k")
+		require.NoError(t, err)
+		require.False(t, forced, "nobody held it")
+	})
+}
+
+// A person looks, thinks, and says yes. Whoever got the lock meanwhile keeps it.
+func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		a, b, c := join(t, cluster), join(t, cluster), join(t, cluster)
+		first := a.hold(t, "k")
+		seen, err := c.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.NotContains(t, fmt.Sprintf("%+v %#v", seen, seen), OwnerOf(first))
+		freed, err := c.ForceUnlockSeen(t.Context(), seen)
+		require.NoError(t, err)
+		require.Equal(t, 3, freed)
+
+		second := b.hold(t, "k")
+		freed, err = c.ForceUnlockSeen(t.Context(), seen)
+		require.NoError(t, err)
+		require.Zero(t, freed, "seen was another")
+		require.Equal(t, 3, votesAt(cluster, second))
+
+		// A request that is on its way for long, and executed at the end of it, is as harmless.
+		seen, err = c.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		c.slow(time.Second, time.Second, time.Second)
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			_ = second.Unlock(t.Context())
+		}()
+		freed, err = c.ForceUnlockSeen(t.Context(), seen)
+		require.ErrorIs(t, err, ErrNoQuorum, "nobody answers in time")
+		require.Zero(t, freed)
+		third := a.hold(t, "k")
+		time.Sleep(2 * time.Second)
+		require.NoError(t, third.Err())
+		require.Equal(t, 3, votesAt(cluster, third))
+		require.NoError(t, third.Unlock(t.Context()))
+		_, err = c.ForceUnlockSeen(t.Context(), nil)
+		require.ErrorIs(t, err, ErrInput)
+	})
+}
+
+// Where too few members could be asked to name a holder, those who were shown to have votes lose them.
+func TestForceUnlockOfVotesThatWereSeen(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		a, c := join(t, cluster), join(t, cluster)
+		held := a.hold(t, "k", TTL(20*time.Second))
+		admin(t, cluster.Servers[0], "DEL", "k")
+		c.links[1].Refuse(true)
+		c.links[1].Cut()
+		time.Sleep(time.Millisecond)
+		seen, err := c.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Empty(t, seen.Holders)
+		freed, err := c.ForceUnlockSeen(t.Context(), seen)
+		require.NoError(t, err)
+		require.Equal(t, 1, freed)
+		require.Equal(t, 1, votesAt(cluster, held))
+		empty, err := c.Inspect(t.Context(), "nobody's")
+		require.NoError(t, err)
+		freed, err = c.ForceUnlockSeen(t.Context(), empty)
+		require.NoError(t, err)
+		require.Zero(t, freed)
+	})
+}
+
+// A member that answers the holder's renewal early is not given the lease back before a later one refuses.
+func TestForceIsFinalWhateverTheHoldersRenewalsDo(t *testing.T) {
+	for _, seen := range []bool{false, true} {
+		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+			h, p := join(t, cluster), join(t, cluster)
+			l := h.hold(t, "k", AutoRenew(9*time.Second))
+			h.slow(time.Millisecond, 20*time.Millisecond, time.Millisecond)
+			look, err := p.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			p.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 2)
+			synctest.Wait()
+			if seen {
+				freed, err := p.ForceUnlockSeen(t.Context(), look)
+				require.NoError(t, err)
+				require.Equal(t, 2, freed)
+			} else {
+				held, err := p.ForceUnlock(t.Context(), "k")
+				require.NoError(t, err)
+				require.True(t, held)
+			}
+			forced := time.Now()
+			<-l.Done()
+			require.LessOrEqual(t, time.Since(forced), 3*time.Second+50*time.Millisecond, "at its next renewal")
+			require.ErrorIs(t, l.Err(), ErrLost)
+			next := p.hold(t, "k", AutoRenew(3*time.Second))
+			time.Sleep(time.Minute)
+			require.NoError(t, next.Err())
+		})
+	}
+}

@@ -1,0 +1,151 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// votesAt counts the members that have a lease, by their own word.
+func votesAt(cluster *redistest.Cluster, l *Lease) int {
+	n := 0
+	for _, s := range cluster.Servers {
+		if has(s, l) {
+			n++
+		}
+	}
+	return n
+}
+
+// steal replaces the lock at members by somebody else's, as a forced release and a new holder would.
+func steal(t testing.TB, cluster *redistest.Cluster, name string, ttl time.Duration, members ...int) {
+	t.Helper()
+	synctest.Wait() // for what is under way
+	for _, i := range members {
+		admin(t, cluster.Servers[i], "DEL", name)
+		admin(t, cluster.Servers[i], "HSET", name, "somebody:1", "1")
+		admin(t, cluster.Servers[i], "PEXPIRE", name, strconv.FormatInt(script.Millis(ttl), 10))
+	}
+}
+
+// referee watches what the holders of a lock believe: that there is one at a time, and that each has a
+// greater token than the one before.
+type referee struct {
+	mu    sync.Mutex
+	held  map[string]*Lease // the last lease of each name
+	count int
+	wrong []string
+}
+
+// granted books a lease at the moment its holder got it, and reports what is wrong with it.
+func (r *referee) granted(l *Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held == nil {
+		r.held = make(map[string]*Lease)
+	}
+	r.count++
+	if old := r.held[l.Key()]; old != nil {
+		if old.Err() == nil {
+			r.wrong = append(r.wrong, fmt.Sprintf("%q: token %d granted while %d is valid until %v from now",
+				l.Key(), l.Token(), old.Token(), time.Until(old.ValidUntil())))
+		}
+		if l.Token() <= old.Token() {
+			r.wrong = append(r.wrong, fmt.Sprintf("%q: token %d granted after %d", l.Key(), l.Token(), old.Token()))
+		}
+	}
+	r.held[l.Key()] = l
+}
+
+// grants is how many leases were booked.
+func (r *referee) grants() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count
+}
+
+// verdict fails the test with everything that was wrong.
+func (r *referee) verdict(t testing.TB) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	require.Empty(t, r.wrong)
+}
+
+// tracer records what it hears.
+type tracer struct {
+	mu       sync.Mutex
+	starts   []AcquireStart
+	ends     []AcquireEnd
+	lost     []*LostError
+	released []string
+	renewed  int
+	members  []string
+}
+
+func (tr *tracer) AcquireStart(ctx context.Context, e AcquireStart) context.Context {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.starts = append(tr.starts, e)
+	return ctx
+}
+
+func (tr *tracer) AcquireEnd(_ context.Context, e AcquireEnd) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.ends = append(tr.ends, e)
+}
+
+func (tr *tracer) Lost(e *LostError) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.lost = append(tr.lost, e)
+}
+
+func (tr *tracer) Released(e Released) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.released = append(tr.released, fmt.Sprint(e.Kind, " ", e.Key, " ", e.Err))
+}
+
+func (tr *tracer) Renewed(e Renewed) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.renewed++
+}
+
+func (tr *tracer) Member(name string, up bool, _ error) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.members = append(tr.members, fmt.Sprint(name, " ", up))
+}
+
+func (tr *tracer) losses() []*LostError {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.lost
+}
+
+func (tr *tracer) renewals() int {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.renewed
+}
+
+func (tr *tracer) last() AcquireEnd {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if len(tr.ends) == 0 {
+		return AcquireEnd{}
+	}
+	return tr.ends[len(tr.ends)-1]
+}

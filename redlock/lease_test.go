@@ -1,0 +1,117 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/stretchr/testify/require"
+)
+
+func TestLeaseThatEndsWhileItIsMadeIsNotKeptForItsOwner(t *testing.T) {
+	c, err := New([]member.Member{&yes{}})
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	l, err := c.Mutex("k", As("me")).Lock(t.Context())
+	require.NoError(t, err)
+	require.Len(t, c.owners.m, 1)
+	require.NoError(t, l.Unlock(t.Context()))
+	c.owners.put(l) // as Lock does, a moment after the lease can be ended
+	require.Empty(t, c.owners.m)
+}
+
+// The timer that ends a lease may be late, after a suspend: the renewal itself looks at the clock.
+func TestRenewalLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		l := p.lock(t, "k", TTL(3*time.Second))
+		p.keeper.remove(l) // no timer
+		time.Sleep(3 * time.Second)
+		now := time.Now()
+		require.False(t, l.renewed(now.Add(time.Second), now, time.Second, true, now))
+		require.Equal(t, LostExpired, lostFor(l))
+	})
+}
+
+func TestLeaseContextLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster)
+		l := p.lock(t, "k", TTL(3*time.Second))
+		ctx := l.Context()
+		p.keeper.remove(l) // no timer
+		time.Sleep(validity(3*time.Second) - 1)
+		require.NoError(t, ctx.Err())
+		time.Sleep(time.Nanosecond)
+		require.ErrorIs(t, ctx.Err(), context.Canceled)
+		require.ErrorIs(t, context.Cause(ctx), ErrLost)
+	})
+}
+
+// The holder unlocks at every moment around a renewal that finds a member without the lease: the
+// re-join must not be left behind the release.
+func TestNothingIsGivenBackAfterTheEnd(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, quiet)
+		rejoins := p.count(script.Rejoin)
+		p.slow(10*time.Millisecond, 14*time.Millisecond, 18*time.Millisecond)
+		for at := time.Duration(0); at < 50*time.Millisecond; at += time.Millisecond {
+			name := fmt.Sprint("k", at)
+			l := p.lock(t, name, AutoRenew(3*time.Second))
+			time.Sleep(50 * time.Millisecond)
+			admin(t, cluster.Servers[1], "DEL", name)
+			time.Sleep(time.Until(l.granted.Add(time.Second + at)))
+			require.NoError(t, l.Unlock(t.Context()))
+			time.Sleep(100 * time.Millisecond)
+			leftovers(t, cluster)
+		}
+		require.Greater(t, hits(rejoins)[1], 20, "it was given back in many of the cases")
+	})
+}
+
+// before is a member with something that happens at the moment before a script is submitted to it.
+type before struct {
+	member.Member
+	script script.Script
+	do     func()
+}
+
+func (m *before) Submit(c *member.Call) {
+	if m.do != nil && scriptOf(c) == m.script.SHA {
+		m.do()
+	}
+	m.Member.Submit(c)
+}
+
+// A lease that ends while it is being given back: the release stands before the rejoin, which would leave
+// a key that nobody owns. So the member is released once more.
+func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		var members []member.Member
+		for _, s := range cluster.Servers {
+			n, err := node.New(Config{}.withDefaults().node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: s.Path()}))
+			require.NoError(t, err)
+			members = append(members, n)
+		}
+		last := &before{Member: members[2], script: script.Rejoin}
+		members[2] = last
+		c, err := New(members)
+		require.NoError(t, err)
+		defer c.Close()
+		synctest.Wait()
+		l, err := c.Mutex("k").Lock(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		admin(t, cluster.Servers[2], "DEL", "k")
+		last.do = func() { l.lose(LostClosed) }
+		_ = l.Extend(t.Context(), 30*time.Second)
+		synctest.Wait()
+		require.ErrorIs(t, l.Err(), ErrLost)
+		leftovers(t, cluster)
+	})
+}
