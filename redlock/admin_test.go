@@ -16,8 +16,8 @@ import (
 )
 
 func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		a, b := join(t, cluster), join(t, cluster)
+	Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		a, b := Join(t, cluster), Join(t, cluster)
 		seen, err := a.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Empty(t, seen.Holders)
@@ -72,8 +72,8 @@ func TestHoldersAreThoseThatAMajorityNames(t *testing.T) {
 }
 
 func TestForceUnlockLeavesForeignKeysAlone(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := Join(t, cluster)
 		for _, s := range cluster.Servers {
 			_, err := s.Do(t.Context(), "SET", "k", "precious")
 			require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestForceUnlockLeavesForeignKeysAlone(t *testing.T) {
 
 		// A hash that never ends is shown as what it is, and not as somebody's lock.
 		for _, s := range cluster.Servers {
-			admin(t, s, "HSET", "h", "field", "precious")
+			Admin(t, s, "HSET", "h", "field", "precious")
 		}
 		seen, err = p.Inspect(t.Context(), "h")
 		require.NoError(t, err)
@@ -100,6 +100,6 @@ func TestForceUnlockLeavesForeignKeysAlone(t *testing.T) {
 		}
 		_, err = p.ForceUnlockSeen(t.Context(), &Inspection{Key: "h", Holders: []Holder{{owner: script.Hash([]byte("field"))}}})
 		require.ErrorIs(t, err, ErrForeignKey)
-		require.Equal(t, "precious", admin(t, cluster.Servers[0], "HGET", "h", "field"))
+		require.Equal(t, "precious", Admin(t, cluster.Servers[0], "HGET", "h", "field"))
 	})
 }

@@ -11,18 +11,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
-	"github.com/stretchr/testify/require"
 )
 
 // A vote below the token that comes between the decision and the grant is raised as well.
 func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
-		skew(t, cluster, "k", 9, 9, 5)
+	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := Join(t, cluster)
+		Skew(t, cluster, "k", 9, 9, 5)
 		a := p.newAttempt(p.cfg.lockOf("k"), terms{kind: &exclusive, ttl: time.Second}, ballot.Past{}, t.Context())
 		now := time.Now()
 		var s ballot.Step
@@ -34,7 +35,7 @@ func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
 		require.False(t, s.Grant.Raised, "a majority was in step")
 		synctest.Wait()
 		for i, s := range cluster.Servers {
-			require.Equal(t, int64(10), counter(t, s, "k"), i)
+			require.Equal(t, int64(10), Counter(t, s, "k"), i)
 		}
 		a.abandon()
 	})
@@ -61,8 +62,8 @@ func TestQuarantineIsNotNoQuorum(t *testing.T) {
 	require.True(t, errors.Is(resting, ErrQuarantined))
 }
 
-// overBelief names the members that a lease counts although their lock is not its own any more.
-func overBelief(cluster *redistest.Cluster, l *Lease) (wrong []string) {
+// OverBelief names the members that a lease counts although their lock is not its own any more.
+func OverBelief(cluster *redistest.Cluster, l *Lease) (wrong []string) {
 	now := time.Now()
 	l.hold.mu.Lock()
 	b := ballot.Probe{Ballot: &l.hold.b}
@@ -70,7 +71,7 @@ func overBelief(cluster *redistest.Cluster, l *Lease) (wrong []string) {
 	l.hold.mu.Unlock()
 	b.Ballot = &votes
 	for i := range cluster.Servers {
-		if v := b.Vote(i); v.Token > 0 && v.Until.After(now) && !has(cluster.Servers[i], l) {
+		if v := b.Vote(i); v.Token > 0 && v.Until.After(now) && !Has(cluster.Servers[i], l) {
 			wrong = append(wrong, fmt.Sprintf("member %d, believed for %v more", i, v.Until.Sub(now)))
 		}
 	}
@@ -81,22 +82,22 @@ func overBelief(cluster *redistest.Cluster, l *Lease) (wrong []string) {
 // while. At any instant, each vote that a valid lease counts is there at its member.
 func TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt(t *testing.T) {
 	rates := []float64{0.99, 0.995, 1, 1.005, 1.01}
-	for seed := range seeds(10) {
-		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+	for seed := range Seeds(10) {
+		Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 			random := rand.New(rand.NewPCG(seed, 2))
 			for i := range cluster.Servers {
 				cluster.Embedded(i).SetRate(rates[random.IntN(len(rates))])
 			}
-			all := peers(t, cluster, 4, quiet)
+			all := Peers(t, cluster, 4, Quiet)
 			var pushed, checks int
 			var mu sync.Mutex
 			var wg sync.WaitGroup
 			for i, p := range all {
-				p.jitter(seed*10+uint64(i), 40*time.Millisecond, 40*time.Millisecond, 60*time.Millisecond)
+				p.Jitter(seed*10+uint64(i), 40*time.Millisecond, 40*time.Millisecond, 60*time.Millisecond)
 				wg.Go(func() {
 					for range 3 {
-						l := p.lock(t, "k", TTL(900*time.Millisecond))
-						n := watch(t, cluster, l, fmt.Sprint("seed ", seed))
+						l := p.Lock(t, "k", TTL(900*time.Millisecond))
+						n := Watch(t, cluster, l, fmt.Sprint("seed ", seed))
 						l.hold.mu.Lock()
 						waited := ballot.Probe{Ballot: &l.hold.b}.Dated()
 						l.hold.mu.Unlock()
@@ -116,12 +117,12 @@ func TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt(t *testing.T) {
 	}
 }
 
-// watch looks at a lease until it ends, at regular moments and just before each of its votes ends, and
+// Watch looks at a lease until it ends, at regular moments and just before each of its votes ends, and
 // returns how often.
-func watch(t testing.TB, cluster *redistest.Cluster, l *Lease, what string) (n int) {
+func Watch(t testing.TB, cluster *redistest.Cluster, l *Lease, what string) (n int) {
 	for l.Err() == nil {
 		n++
-		if wrong := overBelief(cluster, l); wrong != nil {
+		if wrong := OverBelief(cluster, l); wrong != nil {
 			t.Errorf("%s: %v", what, wrong)
 			return n
 		}
@@ -144,9 +145,9 @@ func watch(t testing.TB, cluster *redistest.Cluster, l *Lease, what string) (n i
 
 // A lock that is held for long, and that others look at with a short patience again and again.
 func TestHolderForgetsWaitersThatGaveUp(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		h, looks, stays := join(t, cluster, quiet), join(t, cluster, quiet), join(t, cluster, quiet)
-		held := h.hold(t, "leader")
+	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		h, looks, stays := Join(t, cluster, Quiet), Join(t, cluster, Quiet), Join(t, cluster, Quiet)
+		held := h.Hold(t, "leader")
 		names := func() (named int, hint string) {
 			synctest.Wait()
 			held.hold.mu.Lock()
@@ -162,10 +163,10 @@ func TestHolderForgetsWaitersThatGaveUp(t *testing.T) {
 			require.Zero(t, named)
 			require.Empty(t, hint)
 		}
-		waiting := stays.lockLater(t.Context(), "leader")
+		waiting := stays.LockLater(t.Context(), "leader")
 		_, hint := names()
 		require.True(t, strings.HasPrefix(hint, stays.uuid+":"), "who waits is named")
 		require.NoError(t, held.Unlock(t.Context()))
-		waiting.get(t)
+		waiting.Get(t)
 	})
 }

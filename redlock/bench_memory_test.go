@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -289,14 +290,14 @@ func (w *wire) answer(c *member.Call) {
 
 // inMemory makes clients of the same n members. readers says that each connection has a goroutine
 // that answers.
-func inMemory(b *testing.B, n, clients int, readers bool) ([]*Client, *[5]atomic.Int64) {
+func inMemory(b *testing.B, n, clients int, readers bool) ([]*redlock.Client, *[5]atomic.Int64) {
 	b.Helper()
 	calls := new([5]atomic.Int64)
 	servers := make([]*memory, n)
 	for i := range servers {
 		servers[i] = &memory{locks: make(map[string]*remembered), inboxes: make(map[string]member.Listener), calls: calls}
 	}
-	var all []*Client
+	var all []*redlock.Client
 	for range clients {
 		var members []member.Member
 		for _, s := range servers {
@@ -307,7 +308,7 @@ func inMemory(b *testing.B, n, clients int, readers bool) ([]*Client, *[5]atomic
 			}
 			members = append(members, w)
 		}
-		c, err := New(members, WithFreshMembers())
+		c, err := redlock.New(members, redlock.WithFreshMembers())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -338,7 +339,7 @@ func BenchmarkInMemory(b *testing.B) {
 						names[i] = fmt.Sprintf("warm:%d", i)
 					}
 					clients, calls := inMemory(b, n, how.clients, readers)
-					cycle := func(c *Client, i int) {
+					cycle := func(c *redlock.Client, i int) {
 						l, err := c.Mutex(names[i%len(names)]).Lock(b.Context())
 						if err == nil {
 							if how.names == 1 {

@@ -10,11 +10,11 @@ import (
 
 // A snapshot of a machine that is started twice: both have the client's name, and the number of its next attempt.
 func TestCopyOfAProcessIsAnotherOwner(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		one, two := join(t, cluster), join(t, cluster)
+	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		one, two := Join(t, cluster), Join(t, cluster)
 		two.uuid = one.uuid
 		two.seq.Store(one.seq.Load())
-		l := one.hold(t, "k")
+		l := one.Hold(t, "k")
 		_, err := two.Mutex("k").TryLock(t.Context())
 		require.ErrorIs(t, err, ErrHeld)
 		require.NoError(t, l.Unlock(t.Context()))

@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"fmt"
@@ -9,14 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
 )
 
 func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		a, b, c := join(t, cluster), join(t, cluster), join(t, cluster)
-		held, err := a.Mutex("k", AutoRenew(9*time.Second)).Lock(t.Context())
+		held, err := a.Mutex("k", redlock.AutoRenew(9*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
-		got := make(chan *Lease, 1)
+		got := make(chan *redlock.Lease, 1)
 		go func() {
 			l, err := b.Mutex("k").Lock(t.Context())
 			require.NoError(t, err)
@@ -32,7 +33,7 @@ func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testi
 		require.Greater(t, next.Token(), held.Token())
 		<-held.Done()
 		require.LessOrEqual(t, time.Since(at), 3*time.Second, "a third of its TTL")
-		require.ErrorIs(t, held.Err(), ErrLost)
+		require.ErrorIs(t, held.Err(), redlock.ErrLost)
 		require.NoError(t, next.Err(), "the loser's release does not touch it")
 		require.NoError(t, next.Unlock(t.Context()))
 	})
@@ -42,8 +43,8 @@ func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testi
 func TestForceUnlockIsNotUndoneByARejoin(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		a, b := join(t, cluster), join(t, cluster)
-		a.slow(0, time.Millisecond, 2*time.Millisecond, 3*time.Millisecond, 4*time.Millisecond) // refusals come one by one
-		held, err := a.Mutex("k", AutoRenew(3*time.Second)).Lock(t.Context())
+		a.Slow(0, time.Millisecond, 2*time.Millisecond, 3*time.Millisecond, 4*time.Millisecond) // refusals come one by one
+		held, err := a.Mutex("k", redlock.AutoRenew(3*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		time.Sleep(100 * time.Millisecond)
 		forced, err := b.ForceUnlock(t.Context(), "k")
@@ -63,15 +64,15 @@ func TestForceUnlockIsNotUndoneByARejoin(t *testing.T) {
 func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		a, b, c := join(t, cluster), join(t, cluster), join(t, cluster)
-		first := a.hold(t, "k")
+		first := a.Hold(t, "k")
 		seen, err := c.Inspect(t.Context(), "k")
 		require.NoError(t, err)
-		require.NotContains(t, fmt.Sprintf("%+v %#v", seen, seen), OwnerOf(first))
+		require.NotContains(t, fmt.Sprintf("%+v %#v", seen, seen), redlock.OwnerOf(first))
 		freed, err := c.ForceUnlockSeen(t.Context(), seen)
 		require.NoError(t, err)
 		require.Equal(t, 3, freed)
 
-		second := b.hold(t, "k")
+		second := b.Hold(t, "k")
 		freed, err = c.ForceUnlockSeen(t.Context(), seen)
 		require.NoError(t, err)
 		require.Zero(t, freed, "seen was another")
@@ -80,21 +81,21 @@ func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
 		// A request that is on its way for long, and executed at the end of it, is as harmless.
 		seen, err = c.Inspect(t.Context(), "k")
 		require.NoError(t, err)
-		c.slow(time.Second, time.Second, time.Second)
+		c.Slow(time.Second, time.Second, time.Second)
 		go func() {
 			time.Sleep(100 * time.Millisecond)
 			_ = second.Unlock(t.Context())
 		}()
 		freed, err = c.ForceUnlockSeen(t.Context(), seen)
-		require.ErrorIs(t, err, ErrNoQuorum, "nobody answers in time")
+		require.ErrorIs(t, err, redlock.ErrNoQuorum, "nobody answers in time")
 		require.Zero(t, freed)
-		third := a.hold(t, "k")
+		third := a.Hold(t, "k")
 		time.Sleep(2 * time.Second)
 		require.NoError(t, third.Err())
 		require.Equal(t, 3, votesAt(cluster, third))
 		require.NoError(t, third.Unlock(t.Context()))
 		_, err = c.ForceUnlockSeen(t.Context(), nil)
-		require.ErrorIs(t, err, ErrInput)
+		require.ErrorIs(t, err, redlock.ErrInput)
 	})
 }
 
@@ -102,10 +103,10 @@ func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
 func TestForceUnlockOfVotesThatWereSeen(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		a, c := join(t, cluster), join(t, cluster)
-		held := a.hold(t, "k", TTL(20*time.Second))
+		held := a.Hold(t, "k", redlock.TTL(20*time.Second))
 		admin(t, cluster.Servers[0], "DEL", "k")
-		c.links[1].Refuse(true)
-		c.links[1].Cut()
+		c.Links[1].Refuse(true)
+		c.Links[1].Cut()
 		time.Sleep(time.Millisecond)
 		seen, err := c.Inspect(t.Context(), "k")
 		require.NoError(t, err)
@@ -127,11 +128,11 @@ func TestForceIsFinalWhateverTheHoldersRenewalsDo(t *testing.T) {
 	for _, seen := range []bool{false, true} {
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			h, p := join(t, cluster), join(t, cluster)
-			l := h.hold(t, "k", AutoRenew(9*time.Second))
-			h.slow(time.Millisecond, 20*time.Millisecond, time.Millisecond)
+			l := h.Hold(t, "k", redlock.AutoRenew(9*time.Second))
+			h.Slow(time.Millisecond, 20*time.Millisecond, time.Millisecond)
 			look, err := p.Inspect(t.Context(), "k")
 			require.NoError(t, err)
-			p.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 2)
+			p.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 2)
 			synctest.Wait()
 			if seen {
 				freed, err := p.ForceUnlockSeen(t.Context(), look)
@@ -145,8 +146,8 @@ func TestForceIsFinalWhateverTheHoldersRenewalsDo(t *testing.T) {
 			forced := time.Now()
 			<-l.Done()
 			require.LessOrEqual(t, time.Since(forced), 3*time.Second+50*time.Millisecond, "at its next renewal")
-			require.ErrorIs(t, l.Err(), ErrLost)
-			next := p.hold(t, "k", AutoRenew(3*time.Second))
+			require.ErrorIs(t, l.Err(), redlock.ErrLost)
+			next := p.Hold(t, "k", redlock.AutoRenew(3*time.Second))
 			time.Sleep(time.Minute)
 			require.NoError(t, next.Err())
 		})

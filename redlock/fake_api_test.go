@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -27,11 +28,11 @@ import (
 func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		evals := p.links[0].Call(redistest.Named("EVALSHA"), -1, func([]string) {})
+		evals := p.Links[0].Call(redistest.Named("EVALSHA"), -1, func([]string) {})
 		ctx := t.Context()
 		for _, tc := range []struct {
 			name    string
-			opts    []LockOption
+			opts    []redlock.LockOption
 			ctx     context.Context
 			problem string
 		}{
@@ -39,40 +40,40 @@ func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
 			{"", nil, ctx, "empty"},
 			{strings.Repeat("x", 1025), nil, ctx, "1025 bytes"},
 			{"redquorum:tokens", nil, ctx, "library's own"},
-			{"k", []LockOption{TTL(0)}, ctx, "not positive"},
-			{"k", []LockOption{TTL(-time.Second)}, ctx, "not positive"},
-			{"k", []LockOption{TTL(time.Nanosecond)}, ctx, "no validity"},
-			{"k", []LockOption{TTL(2 * time.Millisecond)}, ctx, "no validity"},
-			{"k", []LockOption{TTL(31 * time.Second)}, ctx, "MaxTTL"},
-			{"k", []LockOption{AutoRenew(0)}, ctx, "not positive"},
+			{"k", []redlock.LockOption{redlock.TTL(0)}, ctx, "not positive"},
+			{"k", []redlock.LockOption{redlock.TTL(-time.Second)}, ctx, "not positive"},
+			{"k", []redlock.LockOption{redlock.TTL(time.Nanosecond)}, ctx, "no validity"},
+			{"k", []redlock.LockOption{redlock.TTL(2 * time.Millisecond)}, ctx, "no validity"},
+			{"k", []redlock.LockOption{redlock.TTL(31 * time.Second)}, ctx, "MaxTTL"},
+			{"k", []redlock.LockOption{redlock.AutoRenew(0)}, ctx, "not positive"},
 		} {
 			m := p.Mutex(tc.name, tc.opts...)
 			for op, call := range map[string]func() error{
 				"Lock":    func() error { _, err := m.Lock(tc.ctx); return err },
 				"TryLock": func() error { _, err := m.TryLock(tc.ctx); return err },
 				"Do": func() error {
-					return m.Do(tc.ctx, func(context.Context, *Lease) error { t.Error("called"); return nil })
+					return m.Do(tc.ctx, func(context.Context, *redlock.Lease) error { t.Error("called"); return nil })
 				},
 			} {
 				err := call()
-				require.ErrorIs(t, err, ErrInput, op)
+				require.ErrorIs(t, err, redlock.ErrInput, op)
 				require.ErrorContains(t, err, tc.problem, op)
-				var in *InputError
+				var in *redlock.InputError
 				require.ErrorAs(t, err, &in)
 			}
 		}
 		require.Zero(t, evals.Hits(), "no member was asked")
 
-		l := p.lock(t, "k")
+		l := p.Lock(t, "k")
 		var none context.Context
-		require.ErrorIs(t, l.Unlock(none), ErrInput)
-		require.ErrorIs(t, l.Extend(none, time.Second), ErrInput)
-		require.ErrorIs(t, l.Extend(ctx, 0), ErrInput)
-		require.ErrorIs(t, l.Extend(ctx, time.Minute), ErrInput)
-		_, err := p.Adopt(none, Handoff{})
-		require.ErrorIs(t, err, ErrInput)
-		_, err = p.Adopt(ctx, Handoff{})
-		require.ErrorIs(t, err, ErrInput)
+		require.ErrorIs(t, l.Unlock(none), redlock.ErrInput)
+		require.ErrorIs(t, l.Extend(none, time.Second), redlock.ErrInput)
+		require.ErrorIs(t, l.Extend(ctx, 0), redlock.ErrInput)
+		require.ErrorIs(t, l.Extend(ctx, time.Minute), redlock.ErrInput)
+		_, err := p.Adopt(none, redlock.Handoff{})
+		require.ErrorIs(t, err, redlock.ErrInput)
+		_, err = p.Adopt(ctx, redlock.Handoff{})
+		require.ErrorIs(t, err, redlock.ErrInput)
 		require.NoError(t, l.Err(), "a mistake ends no lease")
 		require.NoError(t, l.Unlock(ctx))
 	})
@@ -88,13 +89,13 @@ func TestAnyBytesAreAName(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		two := peers(t, cluster, 2, quiet)
 		for _, name := range []string{"\x00", " ", "\r\n", "{", "}", "{}", "{}x", "a{b}c", "}{", "{{x}}", all, strings.Repeat("ü", 512)} {
-			l := two[0].hold(t, name)
+			l := two[0].Hold(t, name)
 			require.Equal(t, name, l.Key())
-			waiting := two[1].lockLater(t.Context(), name)
+			waiting := two[1].LockLater(t.Context(), name)
 			synctest.Wait()
-			require.True(t, waiting.pending(), "%q", name)
+			require.True(t, waiting.Pending(), "%q", name)
 			require.NoError(t, l.Unlock(t.Context()))
-			next := waiting.get(t)
+			next := waiting.Get(t)
 			require.Greater(t, next.Token(), l.Token())
 			require.NoError(t, next.Unlock(t.Context()))
 			synctest.Wait()
@@ -106,39 +107,39 @@ func TestAnyBytesAreAName(t *testing.T) {
 func TestCloseEndsLeasesAndWaits(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		tr := &tracer{}
-		p, other := join(t, cluster, WithTracer(tr)), join(t, cluster)
-		theirs := other.hold(t, "theirs")
-		l := p.hold(t, "k", TTL(20*time.Second))
-		h, err := p.lock(t, "handed").Handoff()
+		p, other := join(t, cluster, redlock.WithTracer(tr)), join(t, cluster)
+		theirs := other.Hold(t, "theirs")
+		l := p.Hold(t, "k", redlock.TTL(20*time.Second))
+		h, err := p.Lock(t, "handed").Handoff()
 		require.NoError(t, err)
-		waiting := p.lockLater(t.Context(), "theirs")
-		inLine := p.lockLater(t.Context(), "theirs")
-		behind := p.lockLater(t.Context(), "k")
+		waiting := p.LockLater(t.Context(), "theirs")
+		inLine := p.LockLater(t.Context(), "theirs")
+		behind := p.LockLater(t.Context(), "k")
 		synctest.Wait()
 		start := time.Now()
 		require.NoError(t, p.Close())
 		require.Zero(t, time.Since(start))
 		for _, w := range []*locking{waiting, inLine, behind} {
-			<-w.done
-			require.ErrorIs(t, w.err, ErrClosed)
+			<-w.Done
+			require.ErrorIs(t, w.Err, redlock.ErrClosed)
 		}
-		require.ErrorIs(t, l.Err(), ErrClosed)
-		require.ErrorIs(t, l.Err(), ErrLost)
-		require.ErrorIs(t, context.Cause(l.Context()), ErrClosed)
-		require.ErrorIs(t, l.Unlock(t.Context()), ErrClosed)
-		require.Equal(t, LostClosed, tr.losses()[0].Reason)
+		require.ErrorIs(t, l.Err(), redlock.ErrClosed)
+		require.ErrorIs(t, l.Err(), redlock.ErrLost)
+		require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrClosed)
+		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrClosed)
+		require.Equal(t, redlock.LostClosed, tr.losses()[0].Reason)
 
 		_, err = p.Mutex("k").Lock(t.Context())
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, redlock.ErrClosed)
 		_, err = p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, redlock.ErrClosed)
 		_, err = p.Adopt(t.Context(), h)
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, redlock.ErrClosed)
 		require.NoError(t, p.Close(), "twice")
 
 		require.NoError(t, theirs.Err())
 		require.NoError(t, theirs.Unlock(t.Context()))
-		require.NoError(t, other.lock(t, "k").Unlock(t.Context()), "at once")
+		require.NoError(t, other.Lock(t, "k").Unlock(t.Context()), "at once")
 		time.Sleep(30 * time.Second) // what was handed off has nobody
 		leftovers(t, cluster)
 	})
@@ -151,14 +152,14 @@ func TestCloseReturnsWhileMembersHangAndLeavesNoGoroutine(t *testing.T) {
 			synctest.Wait()
 			before := runtime.NumGoroutine()
 			p := join(t, cluster)
-			p.hold(t, "k")
+			p.Hold(t, "k")
 			cluster.Pause(hung...)
-			waiting := p.lockLater(t.Context(), "k")
+			waiting := p.LockLater(t.Context(), "k")
 			synctest.Wait()
 			start := time.Now()
 			require.NoError(t, p.Close())
 			require.LessOrEqual(t, time.Since(start), 3*time.Second)
-			<-waiting.done
+			<-waiting.Done
 			cluster.Resume()
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
@@ -172,16 +173,16 @@ func TestCloseReturnsWhileMembersHangAndLeavesNoGoroutine(t *testing.T) {
 func TestLeaseIsUnlockedOnce(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		l := p.lock(t, "k")
+		l := p.Lock(t, "k")
 		ctx := l.Context()
 		require.NoError(t, l.Unlock(t.Context()))
-		require.ErrorIs(t, l.Err(), ErrReleased)
-		require.ErrorIs(t, context.Cause(ctx), ErrReleased)
-		next := p.hold(t, "k")
-		require.ErrorIs(t, l.Unlock(t.Context()), ErrNotHeld)
-		require.ErrorIs(t, l.Extend(t.Context(), time.Second), ErrNotHeld)
+		require.ErrorIs(t, l.Err(), redlock.ErrReleased)
+		require.ErrorIs(t, context.Cause(ctx), redlock.ErrReleased)
+		next := p.Hold(t, "k")
+		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrNotHeld)
+		require.ErrorIs(t, l.Extend(t.Context(), time.Second), redlock.ErrNotHeld)
 		_, err := l.Handoff()
-		require.ErrorIs(t, err, ErrNotHeld)
+		require.ErrorIs(t, err, redlock.ErrNotHeld)
 		require.NoError(t, next.Err())
 		require.Equal(t, 3, votesAt(cluster, next), "the next lease is not touched by that")
 	})
@@ -190,12 +191,12 @@ func TestLeaseIsUnlockedOnce(t *testing.T) {
 func TestUnlockOfALeaseThatAMajorityNoLongerHasSaysSo(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		l := p.hold(t, "k")
+		l := p.Hold(t, "k")
 		steal(t, cluster, "k", time.Minute, 0, 1)
 		require.NoError(t, l.Unlock(t.Context()), "a majority had it")
-		l = p.hold(t, "j")
+		l = p.Hold(t, "j")
 		steal(t, cluster, "j", time.Minute, 0, 1, 2)
-		require.ErrorIs(t, l.Unlock(t.Context()), ErrLost)
+		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrLost)
 		synctest.Wait()
 		for i, left := range []int64{1, 1, 1, 0, 0} {
 			require.Equal(t, left, admin(t, cluster.Servers[i], "EXISTS", "j"), "only our own was deleted")
@@ -206,15 +207,15 @@ func TestUnlockOfALeaseThatAMajorityNoLongerHasSaysSo(t *testing.T) {
 func TestHandedOffLeaseGoesOnElsewhere(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, other := join(t, cluster), join(t, cluster)
-		l := p.hold(t, "k", AutoRenew(9*time.Second))
+		l := p.Hold(t, "k", redlock.AutoRenew(9*time.Second))
 		h, err := l.Handoff()
 		require.NoError(t, err)
-		require.ErrorIs(t, l.Err(), ErrHandedOff)
-		require.ErrorIs(t, l.Unlock(t.Context()), ErrNotHeld)
+		require.ErrorIs(t, l.Err(), redlock.ErrHandedOff)
+		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrNotHeld)
 		for _, shown := range []string{fmt.Sprint(h), fmt.Sprintf("%v %+v %#v %s", h, h, h, &h)} {
-			require.NotContains(t, shown, UUID(p.Client))
+			require.NotContains(t, shown, redlock.UUID(p.Client))
 		}
-		back, err := ParseHandoff(h.Secret())
+		back, err := redlock.ParseHandoff(h.Secret())
 		require.NoError(t, err)
 		require.Equal(t, h, back)
 
@@ -227,7 +228,7 @@ func TestHandedOffLeaseGoesOnElsewhere(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, adopted.Err(), "renewed by its new holder")
 		_, err = p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, err, redlock.ErrHeld)
 
 		again, err := p.Adopt(t.Context(), back) // a mistake, and found out
 		require.NoError(t, err)
@@ -235,24 +236,24 @@ func TestHandedOffLeaseGoesOnElsewhere(t *testing.T) {
 		synctest.Wait()
 		leftovers(t, cluster)
 		<-again.Done()
-		require.Equal(t, LostRefused, lostFor(again))
+		require.Equal(t, redlock.LostRefused, lostFor(again))
 		synctest.Wait()
 		leftovers(t, cluster)
 		_, err = other.Adopt(t.Context(), back)
-		require.ErrorIs(t, err, ErrNotHeld)
+		require.ErrorIs(t, err, redlock.ErrNotHeld)
 	})
 }
 
 func TestHandoffThatNobodyAdoptsEndsWithItsTTL(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		l := p.hold(t, "k", TTL(9*time.Second))
+		l := p.Hold(t, "k", redlock.TTL(9*time.Second))
 		time.Sleep(4 * time.Second)
 		h, err := l.Handoff()
 		require.NoError(t, err)
 		time.Sleep(5 * time.Second)
 		_, err = p.Adopt(t.Context(), h)
-		require.ErrorIs(t, err, ErrNotHeld)
+		require.ErrorIs(t, err, redlock.ErrNotHeld)
 		leftovers(t, cluster)
 	})
 }
@@ -270,7 +271,7 @@ func TestKeyThatIsNoLockIsReported(t *testing.T) {
 				p := join(t, cluster)
 				for i := range 3 {
 					if i == 2 {
-						l := p.hold(t, "k")
+						l := p.Hold(t, "k")
 						require.Equal(t, 3, l.Votes(), "a minority is tolerated")
 						require.NoError(t, l.Unlock(t.Context()))
 						synctest.Wait()
@@ -281,17 +282,17 @@ func TestKeyThatIsNoLockIsReported(t *testing.T) {
 				}
 				start := time.Now()
 				_, err := p.Mutex("k").TryLock(t.Context())
-				require.ErrorIs(t, err, ErrForeignKey)
-				require.NotErrorIs(t, err, ErrHeld)
+				require.ErrorIs(t, err, redlock.ErrForeignKey)
+				require.NotErrorIs(t, err, redlock.ErrHeld)
 				_, err = p.Mutex("k").Lock(t.Context())
-				require.ErrorIs(t, err, ErrForeignKey)
+				require.ErrorIs(t, err, redlock.ErrForeignKey)
 				require.Less(t, time.Since(start), 10*time.Millisecond)
 
 				// It comes up while somebody waits.
-				held := p.hold(t, "j")
-				waiting := p.lockLater(t.Context(), "j")
+				held := p.Hold(t, "j")
+				waiting := p.LockLater(t.Context(), "j")
 				other := join(t, cluster)
-				theirs := other.lockLater(t.Context(), "j")
+				theirs := other.LockLater(t.Context(), "j")
 				time.Sleep(100 * time.Millisecond)
 				for i := range 3 {
 					admin(t, cluster.Servers[i], "DEL", "j")
@@ -301,11 +302,11 @@ func TestKeyThatIsNoLockIsReported(t *testing.T) {
 						admin(t, cluster.Servers[i], cmd...)
 					}
 				}
-				<-theirs.done
-				require.ErrorIs(t, theirs.err, ErrForeignKey)
+				<-theirs.Done
+				require.ErrorIs(t, theirs.Err, redlock.ErrForeignKey)
 				require.Error(t, held.Unlock(t.Context()))
-				<-waiting.done
-				require.ErrorIs(t, waiting.err, ErrForeignKey)
+				<-waiting.Done
+				require.ErrorIs(t, waiting.Err, redlock.ErrForeignKey)
 			})
 		})
 	}
@@ -318,10 +319,10 @@ func TestSilenceIsNotReportedAsHeld(t *testing.T) {
 		dead    []int
 		want    error
 	}{
-		{"all refuse", []int{0, 1, 2, 3, 4}, nil, ErrHeld},
-		{"a majority refuses, the rest is dead", []int{0, 1, 2}, []int{3, 4}, ErrHeld},
-		{"a majority is dead, the rest refuses", []int{0, 1}, []int{2, 3, 4}, ErrNoQuorum},
-		{"all dead", nil, []int{0, 1, 2, 3, 4}, ErrNoQuorum},
+		{"all refuse", []int{0, 1, 2, 3, 4}, nil, redlock.ErrHeld},
+		{"a majority refuses, the rest is dead", []int{0, 1, 2}, []int{3, 4}, redlock.ErrHeld},
+		{"a majority is dead, the rest refuses", []int{0, 1}, []int{2, 3, 4}, redlock.ErrNoQuorum},
+		{"all dead", nil, []int{0, 1, 2, 3, 4}, redlock.ErrNoQuorum},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
@@ -336,16 +337,16 @@ func TestSilenceIsNotReportedAsHeld(t *testing.T) {
 				_, try := p.Mutex("k").TryLock(ctx)
 				_, lock := p.Mutex("k").Lock(ctx)
 				for _, err := range []error{try, lock} {
-					for _, kind := range []error{ErrHeld, ErrNoQuorum, ErrForeignKey, ErrTooSlow} {
+					for _, kind := range []error{redlock.ErrHeld, redlock.ErrNoQuorum, redlock.ErrForeignKey, redlock.ErrTooSlow} {
 						require.Equal(t, kind == tc.want, errors.Is(err, kind), "%v: %v", kind, err)
 					}
-					var q *QuorumError
+					var q *redlock.QuorumError
 					require.ErrorAs(t, err, &q)
 					require.Len(t, q.Votes, 5)
 					require.Equal(t, 3, q.Need)
 					require.Equal(t, "k", q.Key)
 				}
-				require.Equal(t, tc.want == ErrHeld, errors.Is(lock, context.DeadlineExceeded))
+				require.Equal(t, tc.want == redlock.ErrHeld, errors.Is(lock, context.DeadlineExceeded))
 				if len(tc.dead) == 0 {
 					require.NotContains(t, try.Error(), "no answer", "who was not waited for is not blamed")
 				}
@@ -368,7 +369,7 @@ func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 			return log.Write(b)
 		}), &slog.HandlerOptions{Level: slog.LevelDebug}))
 		tr := &tracer{}
-		p, other := join(t, cluster, WithLogger(logger), WithTracer(tr)), join(t, cluster)
+		p, other := join(t, cluster, redlock.WithLogger(logger), redlock.WithTracer(tr)), join(t, cluster)
 		var said []string
 		note := func(err error) {
 			require.Error(t, err)
@@ -377,11 +378,11 @@ func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 				said = append(said, u.Error())
 			}
 		}
-		try := func(name string, opts ...LockOption) error {
+		try := func(name string, opts ...redlock.LockOption) error {
 			_, err := p.Mutex(name, opts...).TryLock(t.Context())
 			return err
 		}
-		other.hold(t, "held")
+		other.Hold(t, "held")
 		note(try("held"))
 		admin(t, cluster.Servers[0], "SET", "foreign", "x")
 		admin(t, cluster.Servers[1], "SET", "foreign", "x")
@@ -389,19 +390,21 @@ func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 		_, err := p.Mutex("foreign").Lock(t.Context())
 		note(err)
 		skew(t, cluster, "raise", 5, 7, 9)
-		p.slow(time.Millisecond, time.Millisecond, time.Millisecond)
-		p.everyLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(script.Raise.SHA), 1, "ERR "+UUID(p.Client)[:3]) })
+		p.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
+		p.EveryLink(func(l *redistest.Link) {
+			l.Fail(redistest.WithArg(script.Raise.SHA), 1, "ERR "+redlock.UUID(p.Client)[:3])
+		})
 		note(try("raise"))
-		note(try("slow", TTL(3*time.Millisecond)))
-		p.everyLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(script.Acquire.SHA), 1, "LOADING loading") })
+		note(try("slow", redlock.TTL(3*time.Millisecond)))
+		p.EveryLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(script.Acquire.SHA), 1, "LOADING loading") })
 		note(try("loading"))
-		l := p.hold(t, "stolen", AutoRenew(3*time.Second))
+		l := p.Hold(t, "stolen", redlock.AutoRenew(3*time.Second))
 		steal(t, cluster, "stolen", time.Minute, 0, 1, 2)
 		<-l.Done()
 		note(l.Err())
 		note(l.Unlock(t.Context()))
-		l = p.hold(t, "doubt")
-		h := p.hold(t, "handed")
+		l = p.Hold(t, "doubt")
+		h := p.Hold(t, "handed")
 		cluster.Pause()
 		note(l.Extend(t.Context(), 30*time.Second))
 		note(l.Unlock(t.Context()))
@@ -427,8 +430,8 @@ func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 		tr.mu.Unlock()
 		require.NotEmpty(t, log.String())
 		for _, s := range said {
-			require.NotContains(t, strings.ReplaceAll(s, `c:(*redlock.Client)`, ""), UUID(p.Client))
-			require.NotContains(t, s, UUID(other.Client))
+			require.NotContains(t, strings.ReplaceAll(s, `c:(*redlock.Client)`, ""), redlock.UUID(p.Client))
+			require.NotContains(t, s, redlock.UUID(other.Client))
 		}
 	})
 }
@@ -440,12 +443,12 @@ func (w writer) Write(b []byte) (int, error) { return w(b) }
 func TestSameOwnerEntersAgain(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, other := join(t, cluster), join(t, cluster)
-		m := p.Mutex("k", As("job 7"))
+		m := p.Mutex("k", redlock.As("job 7"))
 		first, err := m.Lock(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
-		evals := p.count(script.Acquire)
-		again, err := p.Mutex("k", As("job 7")).TryLock(t.Context())
+		evals := p.Count(script.Acquire)
+		again, err := p.Mutex("k", redlock.As("job 7")).TryLock(t.Context())
 		require.NoError(t, err)
 		require.Same(t, first, again)
 		third, err := m.Lock(t.Context())
@@ -453,16 +456,16 @@ func TestSameOwnerEntersAgain(t *testing.T) {
 		require.Same(t, first, third)
 		require.Equal(t, []int{0, 0, 0}, hits(evals), "the members see one hold")
 
-		for _, m := range []*Mutex{p.Mutex("k"), p.Mutex("k", As("job 8")), other.Mutex("k", As("job 7"))} {
+		for _, m := range []*redlock.Mutex{p.Mutex("k"), p.Mutex("k", redlock.As("job 8")), other.Mutex("k", redlock.As("job 7"))} {
 			_, err := m.TryLock(t.Context())
-			require.ErrorIs(t, err, ErrHeld, "only the same owner of the same client")
+			require.ErrorIs(t, err, redlock.ErrHeld, "only the same owner of the same client")
 		}
 		require.NoError(t, first.Unlock(t.Context()))
 		require.NoError(t, first.Unlock(t.Context()))
 		require.NoError(t, first.Err())
 		require.Equal(t, 3, votesAt(cluster, first), "as many unlocks as locks")
 		require.NoError(t, first.Unlock(t.Context()))
-		require.ErrorIs(t, first.Unlock(t.Context()), ErrNotHeld)
+		require.ErrorIs(t, first.Unlock(t.Context()), redlock.ErrNotHeld)
 		synctest.Wait()
 		leftovers(t, cluster)
 
@@ -473,7 +476,7 @@ func TestSameOwnerEntersAgain(t *testing.T) {
 		steal(t, cluster, "k", 15*time.Second, 0, 1, 2)
 		<-next.Done()
 		_, err = m.TryLock(t.Context())
-		require.ErrorIs(t, err, ErrHeld, "a lost lease is not entered again")
+		require.ErrorIs(t, err, redlock.ErrHeld, "a lost lease is not entered again")
 	})
 }
 
@@ -482,14 +485,14 @@ func TestSameOwnerEntersAgain(t *testing.T) {
 func TestSameOwnerInLineEntersWithTheFirst(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, other := join(t, cluster), join(t, cluster)
-		held := other.hold(t, "k")
-		one, two := p.lockLater(t.Context(), "k", As("me")), p.lockLater(t.Context(), "k", As("me"))
+		held := other.Hold(t, "k")
+		one, two := p.LockLater(t.Context(), "k", redlock.As("me")), p.LockLater(t.Context(), "k", redlock.As("me"))
 		time.Sleep(10 * time.Millisecond)
 		require.NoError(t, held.Unlock(t.Context()))
-		require.Same(t, one.get(t), two.get(t))
-		require.NoError(t, one.lease.Unlock(t.Context()))
-		require.NoError(t, one.lease.Err())
-		require.NoError(t, two.lease.Unlock(t.Context()))
+		require.Same(t, one.Get(t), two.Get(t))
+		require.NoError(t, one.Lease.Unlock(t.Context()))
+		require.NoError(t, one.Lease.Err())
+		require.NoError(t, two.Lease.Unlock(t.Context()))
 		synctest.Wait()
 		leftovers(t, cluster)
 	})
@@ -498,11 +501,11 @@ func TestSameOwnerInLineEntersWithTheFirst(t *testing.T) {
 func TestWithoutAnOwnerASecondLockWaits(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.hold(t, "k")
+		p.Hold(t, "k")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := p.Mutex("k").Lock(ctx)
-		require.ErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
@@ -515,7 +518,7 @@ func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 		boom := errors.New("boom")
 
 		var inside context.Context
-		err := p.Mutex("k").Do(ctx, func(ctx context.Context, l *Lease) error {
+		err := p.Mutex("k").Do(ctx, func(ctx context.Context, l *redlock.Lease) error {
 			inside = ctx
 			require.NoError(t, ctx.Err())
 			require.Equal(t, "value", ctx.Value(key{}))
@@ -530,18 +533,18 @@ func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 		leftovers(t, cluster)
 
 		// The lease is lost meanwhile: the context ends, with the cause, and both errors come back.
-		err = p.Mutex("k", TTL(time.Second)).Do(ctx, func(ctx context.Context, l *Lease) error {
+		err = p.Mutex("k", redlock.TTL(time.Second)).Do(ctx, func(ctx context.Context, l *redlock.Lease) error {
 			<-ctx.Done()
-			require.ErrorIs(t, context.Cause(ctx), ErrLost)
+			require.ErrorIs(t, context.Cause(ctx), redlock.ErrLost)
 			return boom
 		})
 		require.ErrorIs(t, err, boom)
-		require.ErrorIs(t, err, ErrLost)
+		require.ErrorIs(t, err, redlock.ErrLost)
 
 		// The caller's context ends: the work does, and the lock is freed all the same.
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		err = p.Mutex("k").Do(short, func(ctx context.Context, l *Lease) error {
+		err = p.Mutex("k").Do(short, func(ctx context.Context, l *redlock.Lease) error {
 			<-ctx.Done()
 			require.NoError(t, l.Err())
 			return ctx.Err()
@@ -551,14 +554,14 @@ func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 		leftovers(t, cluster)
 
 		require.PanicsWithValue(t, "oh", func() {
-			_ = p.Mutex("k").Do(ctx, func(context.Context, *Lease) error { panic("oh") })
+			_ = p.Mutex("k").Do(ctx, func(context.Context, *redlock.Lease) error { panic("oh") })
 		})
 		synctest.Wait()
 		leftovers(t, cluster)
 
 		other := join(t, cluster)
-		other.hold(t, "k")
-		require.ErrorIs(t, p.Mutex("k").Do(short, func(context.Context, *Lease) error { t.Error("called"); return nil }), context.DeadlineExceeded)
+		other.Hold(t, "k")
+		require.ErrorIs(t, p.Mutex("k").Do(short, func(context.Context, *redlock.Lease) error { t.Error("called"); return nil }), context.DeadlineExceeded)
 	})
 }
 
@@ -579,7 +582,7 @@ func TestTheLeaseOutlivesTheContextThatAskedForIt(t *testing.T) {
 func TestCallWithAContextThatHasEndedAsksNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		evals := p.links[0].Call(redistest.Named("EVALSHA"), -1, func([]string) {})
+		evals := p.Links[0].Call(redistest.Named("EVALSHA"), -1, func([]string) {})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := p.Mutex("k").TryLock(ctx)
@@ -594,32 +597,32 @@ func TestCallWithAContextThatHasEndedAsksNobody(t *testing.T) {
 func TestTracerHearsWhatHappens(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		tr := &tracer{}
-		p := join(t, cluster, WithTracer(tr))
+		p := join(t, cluster, redlock.WithTracer(tr))
 		synctest.Wait()
 		require.Len(t, tr.members, 3, "each came up once")
-		p.slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
+		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
 		skew(t, cluster, "k", 5, 5, 5)
-		l := p.hold(t, "k", AutoRenew(3*time.Second))
-		require.Equal(t, []AcquireStart{{Key: "k", Kind: KindMutex, TTL: 3 * time.Second}}, tr.starts)
+		l := p.Hold(t, "k", redlock.AutoRenew(3*time.Second))
+		require.Equal(t, []redlock.AcquireStart{{Key: "k", Kind: redlock.KindMutex, TTL: 3 * time.Second}}, tr.starts)
 		end := tr.last()
 		require.GreaterOrEqual(t, end.Votes, 2)
 		end.Votes = 0
-		require.Equal(t, AcquireEnd{Key: "k", Kind: KindMutex, Token: 6, Elapsed: 10 * time.Millisecond, Validity: validity(3*time.Second) - 10*time.Millisecond}, end)
+		require.Equal(t, redlock.AcquireEnd{Key: "k", Kind: redlock.KindMutex, Token: 6, Elapsed: 10 * time.Millisecond, Validity: validity(3*time.Second) - 10*time.Millisecond}, end)
 		time.Sleep(2500 * time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, 2, tr.renewals())
 		_, err := p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.True(t, tr.starts[1].Try)
 		require.Equal(t, err, tr.last().Err)
 		require.NoError(t, l.Unlock(t.Context()))
 		require.Equal(t, []string{"mutex k <nil>"}, tr.released)
-		l = p.hold(t, "k", TTL(time.Second))
+		l = p.Hold(t, "k", redlock.TTL(time.Second))
 		<-l.Done()
 		synctest.Wait()
 		require.Len(t, tr.losses(), 1)
 		require.Equal(t, "k", tr.losses()[0].Key)
-		require.Equal(t, KindMutex, tr.losses()[0].Kind)
+		require.Equal(t, redlock.KindMutex, tr.losses()[0].Kind)
 		require.Equal(t, l.Token(), tr.losses()[0].Token)
 		require.Equal(t, l.ValidUntil(), tr.losses()[0].Until)
 		cluster.Kill(1)
@@ -637,22 +640,22 @@ func TestMemberThatIsListedTwiceVotesOnce(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, cluster *redistest.Cluster) {
 		var members []member.Member
 		for i, s := range []redistest.Server{cluster.Servers[0], cluster.Servers[1], cluster.Servers[1]} {
-			n, err := node.New(node.Config{Network: "tcp", Addr: fmt.Sprintf("member%d:1", i), Dialer: s.Path(), Scripts: Scripts()})
+			n, err := node.New(node.Config{Network: "tcp", Addr: fmt.Sprintf("member%d:1", i), Dialer: s.Path(), Scripts: redlock.Scripts()})
 			require.NoError(t, err)
 			members = append(members, n)
 		}
-		c, err := New(members)
+		c, err := redlock.New(members)
 		require.NoError(t, err)
 		defer c.Close()
 		p := &peer{Client: c}
 		time.Sleep(time.Second)
-		l := p.hold(t, "k")
+		l := p.Hold(t, "k")
 		require.Equal(t, 2, l.Votes())
 		require.NoError(t, l.Unlock(t.Context()))
 		cluster.Kill(0)
 		synctest.Wait()
 		_, err = p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrNoQuorum, "one server is no majority of three")
+		require.ErrorIs(t, err, redlock.ErrNoQuorum, "one server is no majority of three")
 	})
 }
 
@@ -663,27 +666,27 @@ func TestTokensAreNeverEqualAtTheEndOfTheirRange(t *testing.T) {
 		p, other := join(t, cluster), join(t, cluster)
 		skew(t, cluster, "k", 1<<53-3, 1<<53-3, 1<<53-3)
 		for want := uint64(1<<53 - 2); want < 1<<53; want++ {
-			l := p.hold(t, "k")
+			l := p.Hold(t, "k")
 			require.Equal(t, want, l.Token())
 			if want == 1<<53-1 {
-				waiting := other.lockLater(t.Context(), "k")
+				waiting := other.LockLater(t.Context(), "k")
 				synctest.Wait()
 				require.NoError(t, l.Unlock(t.Context()))
-				<-waiting.done
-				require.ErrorIs(t, waiting.err, ErrTokensExhausted)
-				require.NotErrorIs(t, waiting.err, ErrHeld)
+				<-waiting.Done
+				require.ErrorIs(t, waiting.Err, redlock.ErrTokensExhausted)
+				require.NotErrorIs(t, waiting.Err, redlock.ErrHeld)
 				break
 			}
 			require.NoError(t, l.Unlock(t.Context()))
 		}
-		for _, get := range []func(context.Context) (*Lease, error){p.Mutex("k").TryLock, p.Mutex("k").Lock} {
+		for _, get := range []func(context.Context) (*redlock.Lease, error){p.Mutex("k").TryLock, p.Mutex("k").Lock} {
 			start := time.Now()
 			_, err := get(t.Context())
-			require.ErrorIs(t, err, ErrTokensExhausted)
+			require.ErrorIs(t, err, redlock.ErrTokensExhausted)
 			require.Less(t, time.Since(start), time.Second)
 			require.ErrorContains(t, err, "2255")
 		}
 		skew(t, cluster, "k", 7, 7, 1<<53) // a minority is no harm
-		require.NoError(t, p.hold(t, "k").Unlock(t.Context()))
+		require.NoError(t, p.Hold(t, "k").Unlock(t.Context()))
 	})
 }

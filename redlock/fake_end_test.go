@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -44,11 +45,11 @@ func (s *stuck) wait(at string) {
 	}
 }
 
-func (s *stuck) Lost(*LostError)                        { s.wait("lost") }
-func (s *stuck) Request(context.Context, Request)       { s.wait("request") }
-func (s *stuck) Member(string, bool, error)             { s.wait("member") }
-func (s *stuck) RenewalEnd(context.Context, RenewalEnd) {}
-func (s *stuck) RenewalStart(RenewalStart) context.Context {
+func (s *stuck) Lost(*redlock.LostError)                        { s.wait("lost") }
+func (s *stuck) Request(context.Context, redlock.Request)       { s.wait("request") }
+func (s *stuck) Member(string, bool, error)                     { s.wait("member") }
+func (s *stuck) RenewalEnd(context.Context, redlock.RenewalEnd) {}
+func (s *stuck) RenewalStart(redlock.RenewalStart) context.Context {
 	s.wait("renewal")
 	return context.Background()
 }
@@ -72,12 +73,12 @@ func TestContextsEndOnTimeAlthoughATracerOrALoggerBlocks(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
 				hook := sticking(at)
-				p := join(t, cluster, WithTracer(hook), WithLogger(slog.New(hook)))
+				p := join(t, cluster, redlock.WithTracer(hook), redlock.WithLogger(slog.New(hook)))
 				defer func() { _ = p.Close() }()
 				defer close(hook.out)
-				p.hold(t, "first", TTL(4*time.Second))
-				p.hold(t, "renewed", AutoRenew(12*time.Second))
-				second := p.hold(t, "second", TTL(14*time.Second))
+				p.Hold(t, "first", redlock.TTL(4*time.Second))
+				p.Hold(t, "renewed", redlock.AutoRenew(12*time.Second))
+				second := p.Hold(t, "second", redlock.TTL(14*time.Second))
 				done, until := second.Done(), second.ValidUntil()
 				<-hook.in
 				time.Sleep(time.Until(until) + time.Microsecond)
@@ -93,16 +94,16 @@ func TestContextsEndOnTimeAlthoughALoggerBlocksThatIsToldOfDroppedReleases(t *te
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		hook := sticking("log")
 		hook.idle.Store(true)
-		p := join(t, cluster, WithLogger(slog.New(hook)), func(c *Config) { c.MaxName = 1 << 20 })
+		p := join(t, cluster, redlock.WithLogger(slog.New(hook)), func(c *redlock.Config) { c.MaxName = 1 << 20 })
 		defer func() { _ = p.Close() }()
 		defer close(hook.out)
 		long := strings.Repeat("x", 100_000)
 		for i := range 250 { // three times the name each, of 64 MB
-			p.lock(t, fmt.Sprint(long, i), TTL(4*time.Second))
+			p.Lock(t, fmt.Sprint(long, i), redlock.TTL(4*time.Second))
 		}
-		second := p.hold(t, "second", TTL(14*time.Second))
+		second := p.Hold(t, "second", redlock.TTL(14*time.Second))
 		done, until := second.Done(), second.ValidUntil()
-		p.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
+		p.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
 		time.Sleep(2 * time.Second) // that it is down has been told
 		hook.idle.Store(false)
 		<-hook.in
@@ -115,17 +116,17 @@ func TestContextsEndOnTimeAlthoughALoggerBlocksThatIsToldOfDroppedReleases(t *te
 func TestCloseEndsEveryLeaseAlthoughATracerBlocks(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
 		hook := sticking("lost")
-		p := join(t, cluster, WithTracer(hook))
+		p := join(t, cluster, redlock.WithTracer(hook))
 		defer close(hook.out)
-		p.hold(t, "one", TTL(4*time.Second))
-		two := p.hold(t, "two")
+		p.Hold(t, "one", redlock.TTL(4*time.Second))
+		two := p.Hold(t, "two")
 		done := two.Done()
 		<-hook.in
 		start := time.Now()
 		require.NoError(t, p.Close())
-		require.LessOrEqual(t, time.Since(start), CloseWithin)
+		require.LessOrEqual(t, time.Since(start), redlock.CloseWithin)
 		require.True(t, hasEnded(done))
-		require.Equal(t, LostClosed, lostFor(two))
+		require.Equal(t, redlock.LostClosed, lostFor(two))
 		leftovers(t, cluster)
 	})
 }
@@ -136,18 +137,18 @@ func TestCloseReturnsInTimeWhicheverCallOfATracerBlocks(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 				hook := sticking(at)
 				hook.idle.Store(true)
-				p := join(t, cluster, WithTracer(hook), WithLogger(slog.New(hook)))
-				lease := p.hold(t, "k", AutoRenew(12*time.Second))
+				p := join(t, cluster, redlock.WithTracer(hook), redlock.WithLogger(slog.New(hook)))
+				lease := p.Hold(t, "k", redlock.AutoRenew(12*time.Second))
 				done := lease.Done()
-				p.hold(t, "short", TTL(time.Second))
+				p.Hold(t, "short", redlock.TTL(time.Second))
 				hook.idle.Store(false)
-				p.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
+				p.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
 				<-hook.in
 				start := time.Now()
 				require.NoError(t, p.Close())
 				took := time.Since(start)
 				close(hook.out)
-				require.LessOrEqual(t, took, CloseWithin+CutWithin)
+				require.LessOrEqual(t, took, redlock.CloseWithin+redlock.CutWithin)
 				require.True(t, hasEnded(done))
 			})
 		})
@@ -156,12 +157,12 @@ func TestCloseReturnsInTimeWhicheverCallOfATracerBlocks(t *testing.T) {
 
 func TestCloseAtAnyMomentEndsEveryLease(t *testing.T) {
 	for round := range 30 {
-		c, err := New([]member.Member{&yes{}}, WithConfig(Config{TTL: 300 * time.Millisecond}))
+		c, err := redlock.New([]member.Member{&yes{}}, redlock.WithConfig(redlock.Config{TTL: 300 * time.Millisecond}))
 		require.NoError(t, err)
 		var dones []<-chan struct{}
 		for i := range 500 {
 			l, err := c.Mutex(fmt.Sprint("k", i)).Lock(t.Context())
-			if errors.Is(err, ErrTooSlow) { // on a busy machine
+			if errors.Is(err, redlock.ErrTooSlow) { // on a busy machine
 				continue
 			}
 			require.NoError(t, err)
@@ -193,14 +194,14 @@ func (m *slowMember) Submit(c *member.Call) {
 func TestManyLeasesThatEndAtOnceAllEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &slowMember{}
-		c, err := New([]member.Member{m})
+		c, err := redlock.New([]member.Member{m})
 		require.NoError(t, err)
 		defer func() { _ = c.Close() }()
 		const n = 2000
 		var late []<-chan struct{}
 		var until time.Time
 		for i := range n {
-			l, err := c.Mutex(fmt.Sprint("k", i), TTL(4*time.Second)).Lock(t.Context())
+			l, err := c.Mutex(fmt.Sprint("k", i), redlock.TTL(4*time.Second)).Lock(t.Context())
 			require.NoError(t, err)
 			late, until = append(late, l.Done()), l.ValidUntil()
 		}
@@ -225,16 +226,16 @@ func TestWaiterWithAShortTTLHasTheLockAsSoonAsItIsFree(t *testing.T) {
 		for beat := range 10 { // any moment between two heartbeats
 			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 				h, w := join(t, cluster), join(t, cluster)
-				h.everyLink(func(l *redistest.Link) { l.Pause() }, 0) // it has the other two, and the waiter one
-				held := h.hold(t, "k")
-				waiting := w.lockLater(t.Context(), "k", AutoRenew(ttl))
+				h.EveryLink(func(l *redistest.Link) { l.Pause() }, 0) // it has the other two, and the waiter one
+				held := h.Hold(t, "k")
+				waiting := w.LockLater(t.Context(), "k", redlock.AutoRenew(ttl))
 				synctest.Wait()
-				h.everyLink(func(l *redistest.Link) { l.Resume() }, 0)
+				h.EveryLink(func(l *redistest.Link) { l.Resume() }, 0)
 				cluster.Kill(2)
 				time.Sleep(3*time.Second + time.Duration(beat)*100*time.Millisecond)
 				start := time.Now()
 				require.NoError(t, held.Unlock(t.Context()))
-				l := waiting.get(t)
+				l := waiting.Get(t)
 				require.Less(t, time.Since(start), 20*time.Millisecond, "two members of three are up and free")
 				require.Greater(t, time.Until(l.ValidUntil()), ttl/2, "the vote in hand was kept fresh")
 				time.Sleep(3 * time.Second)
@@ -246,27 +247,27 @@ func TestWaiterWithAShortTTLHasTheLockAsSoonAsItIsFree(t *testing.T) {
 
 func TestWaiterWithoutAMajorityLeavesItsVoteToOthers(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		never := func(c *Config) { c.NoQuorumAfter = -1 }
+		never := func(c *redlock.Config) { c.NoQuorumAfter = -1 }
 		cut := join(t, cluster, never)
 		cluster.Kill(2)
-		cut.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
+		cut.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
 		synctest.Wait()
 		for range 8 { // of either rank
 			other := connect(t, cluster, never)
-			other.settle(t, 2)
+			other.Settle(t, 2)
 			ctx, giveUp := context.WithCancel(t.Context())
-			cut.lockLater(ctx, "k")
+			cut.LockLater(ctx, "k")
 			time.Sleep(50 * time.Millisecond)
 			start := time.Now()
-			l := other.lock(t, "k")
+			l := other.Lock(t, "k")
 			require.Less(t, time.Since(start), time.Second)
 			require.NoError(t, l.Unlock(t.Context()))
 			giveUp()
 			synctest.Wait()
 		}
-		cut.everyLink(func(l *redistest.Link) { l.Heal() }, 0)
+		cut.EveryLink(func(l *redistest.Link) { l.Heal() }, 0)
 		start := time.Now()
-		l := cut.lock(t, "k")
+		l := cut.Lock(t, "k")
 		require.Less(t, time.Since(start), 2*time.Second, "and it has the lock when it can")
 		require.NoError(t, l.Unlock(t.Context()))
 	})
@@ -282,15 +283,15 @@ func TestWaiterGivesUpInTimeAlthoughMembersHangOrFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				p := join(t, cluster, func(c *Config) { c.StallTimeout, c.PingInterval = time.Hour, time.Hour })
-				p.everyLink(fault, 0, 1)
+				p := join(t, cluster, func(c *redlock.Config) { c.StallTimeout, c.PingInterval = time.Hour, time.Hour })
+				p.EveryLink(fault, 0, 1)
 				start := time.Now()
 				_, err := p.Mutex("k").Lock(t.Context())
-				require.ErrorIs(t, err, ErrNoQuorum)
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
 				require.Less(t, time.Since(start), 3*time.Second, "NoQuorumAfter is two")
 				require.GreaterOrEqual(t, time.Since(start), 2*time.Second)
-				p.everyLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
-				p.everyLink(func(l *redistest.Link) { l.Cut() }, 0, 1)
+				p.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
+				p.EveryLink(func(l *redistest.Link) { l.Cut() }, 0, 1)
 				time.Sleep(5 * time.Second)
 				leftovers(t, cluster)
 			})
@@ -300,18 +301,18 @@ func TestWaiterGivesUpInTimeAlthoughMembersHangOrFail(t *testing.T) {
 
 func TestCloseReleasesUnderACallThatWaits(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, func(c *Config) { c.MemberTimeout = time.Minute })
-		p.everyLink(func(l *redistest.Link) { l.Pause() }, 0, 1)
-		w := p.lockLater(t.Context(), "k")
+		p := join(t, cluster, func(c *redlock.Config) { c.MemberTimeout = time.Minute })
+		p.EveryLink(func(l *redistest.Link) { l.Pause() }, 0, 1)
+		w := p.LockLater(t.Context(), "k")
 		synctest.Wait()
 		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", "k"))
 		start := time.Now()
 		require.NoError(t, p.Close())
-		require.LessOrEqual(t, time.Since(start), CloseWithin)
+		require.LessOrEqual(t, time.Since(start), redlock.CloseWithin)
 		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
-		p.everyLink(func(l *redistest.Link) { l.Cut(); l.Heal() }, 0, 1)
-		<-w.done
-		require.ErrorIs(t, w.err, ErrClosed)
+		p.EveryLink(func(l *redistest.Link) { l.Cut(); l.Heal() }, 0, 1)
+		<-w.Done
+		require.ErrorIs(t, w.Err, redlock.ErrClosed)
 	})
 }
 
@@ -320,18 +321,18 @@ func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t 
 		var members []member.Member
 		p := &peer{}
 		for _, s := range cluster.Servers {
-			p.links = append(p.links, s.Path())
-			nc := node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.links[len(p.links)-1], MaxBytes: 8 << 10, Scripts: Scripts()}
+			p.Links = append(p.Links, s.Path())
+			nc := node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.Links[len(p.Links)-1], MaxBytes: 8 << 10, Scripts: redlock.Scripts()}
 			n, err := node.New(nc)
 			require.NoError(t, err)
 			members = append(members, n)
 		}
-		c, err := New(members)
+		c, err := redlock.New(members)
 		require.NoError(t, err)
 		p.Client = c
 		defer func() { _ = c.Close() }()
-		p.settle(t, 3)
-		waits := p.count(script.Wait)
+		p.Settle(t, 3)
+		waits := p.Count(script.Wait)
 		const n = 1000
 		errs := make(chan error, n)
 		start := time.Now()
@@ -345,7 +346,7 @@ func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t 
 			}()
 		}
 		for range n {
-			if err := <-errs; !errors.Is(err, ErrInDoubt) { // a release that did not fit is owed
+			if err := <-errs; !errors.Is(err, redlock.ErrInDoubt) { // a release that did not fit is owed
 				require.NoError(t, err)
 			}
 		}
@@ -357,16 +358,16 @@ func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t 
 func TestUnlockInAnInnerDoLeavesTheOuterHeld(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		m := p.Mutex("k", As("me"))
-		require.NoError(t, m.Do(t.Context(), func(ctx context.Context, outer *Lease) error {
+		m := p.Mutex("k", redlock.As("me"))
+		require.NoError(t, m.Do(t.Context(), func(ctx context.Context, outer *redlock.Lease) error {
 			beside, err := m.Lock(ctx) // another goroutine of the same owner
 			require.NoError(t, err)
-			require.NoError(t, m.Do(ctx, func(ctx context.Context, inner *Lease) error {
+			require.NoError(t, m.Do(ctx, func(ctx context.Context, inner *redlock.Lease) error {
 				require.NoError(t, inner.Unlock(context.Background())) // early
-				require.ErrorIs(t, inner.Unlock(context.Background()), ErrNotHeld, "it has one hold")
+				require.ErrorIs(t, inner.Unlock(context.Background()), redlock.ErrNotHeld, "it has one hold")
 				_, err := inner.Handoff()
-				require.ErrorIs(t, err, ErrNotHeld)
-				require.ErrorIs(t, inner.Extend(context.Background(), time.Second), ErrNotHeld)
+				require.ErrorIs(t, err, redlock.ErrNotHeld)
+				require.ErrorIs(t, inner.Extend(context.Background(), time.Second), redlock.ErrNotHeld)
 				return nil
 			}))
 			require.NoError(t, beside.Err())
@@ -381,9 +382,9 @@ func TestUnlockInAnInnerDoLeavesTheOuterHeld(t *testing.T) {
 func TestUnlockIsDecidedByTheMembersAlsoUnderTheContextOfAnInnerDo(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.slow(time.Millisecond, time.Millisecond, time.Millisecond)
-		require.NoError(t, p.Mutex("outer").Do(t.Context(), func(ctx context.Context, outer *Lease) error {
-			return p.Mutex("inner").Do(ctx, func(ctx context.Context, _ *Lease) error {
+		p.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
+		require.NoError(t, p.Mutex("outer").Do(t.Context(), func(ctx context.Context, outer *redlock.Lease) error {
+			return p.Mutex("inner").Do(ctx, func(ctx context.Context, _ *redlock.Lease) error {
 				return outer.Unlock(ctx) // which ends with it
 			})
 		}))
@@ -393,8 +394,8 @@ func TestUnlockIsDecidedByTheMembersAlsoUnderTheContextOfAnInnerDo(t *testing.T)
 func TestDoThatHandsItsLeaseOffSucceeds(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, q := join(t, cluster), join(t, cluster)
-		var h Handoff
-		require.NoError(t, p.Mutex("k").Do(t.Context(), func(_ context.Context, l *Lease) (err error) {
+		var h redlock.Handoff
+		require.NoError(t, p.Mutex("k").Do(t.Context(), func(_ context.Context, l *redlock.Lease) (err error) {
 			h, err = l.Handoff()
 			return err
 		}))
@@ -405,10 +406,10 @@ func TestDoThatHandsItsLeaseOffSucceeds(t *testing.T) {
 }
 
 func TestReentryComesBeforeTheLastUnlockOrFindsTheLeaseEnded(t *testing.T) {
-	c, err := New([]member.Member{&yes{}})
+	c, err := redlock.New([]member.Member{&yes{}})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
-	m := c.Mutex("k", As("me"))
+	m := c.Mutex("k", redlock.As("me"))
 	var wg sync.WaitGroup
 	var taken atomic.Int64
 	for range 8 {
@@ -419,7 +420,7 @@ func TestReentryComesBeforeTheLastUnlockOrFindsTheLeaseEnded(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := l.Unlock(context.Background()); errors.Is(err, ErrNotHeld) {
+				if err := l.Unlock(context.Background()); errors.Is(err, redlock.ErrNotHeld) {
 					taken.Add(1)
 				}
 			}
@@ -432,9 +433,9 @@ func TestReentryComesBeforeTheLastUnlockOrFindsTheLeaseEnded(t *testing.T) {
 func TestReleaseIsOwedUntilTheLongestTTLThatWasAskedForIsOver(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, q := join(t, cluster), join(t, cluster)
-		l := p.hold(t, "k", TTL(time.Second))
+		l := p.Hold(t, "k", redlock.TTL(time.Second))
 		require.NoError(t, l.Extend(t.Context(), 30*time.Second))
-		first := p.hold(t, "handed", TTL(time.Second))
+		first := p.Hold(t, "handed", redlock.TTL(time.Second))
 		require.NoError(t, first.Extend(t.Context(), 30*time.Second))
 		synctest.Wait()
 		h, err := first.Handoff()
@@ -443,14 +444,14 @@ func TestReleaseIsOwedUntilTheLongestTTLThatWasAskedForIsOver(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		away := func(l *redistest.Link) { l.Refuse(true); l.Cut() }
-		p.everyLink(away, 2)
-		q.everyLink(away, 2)
+		p.EveryLink(away, 2)
+		q.EveryLink(away, 2)
 		synctest.Wait()
 		require.NoError(t, l.Unlock(t.Context()))
 		require.NoError(t, adopted.Unlock(t.Context()))
 		time.Sleep(10 * time.Second)
-		p.everyLink(func(l *redistest.Link) { l.Heal() }, 2)
-		q.everyLink(func(l *redistest.Link) { l.Heal() }, 2)
+		p.EveryLink(func(l *redistest.Link) { l.Heal() }, 2)
+		q.EveryLink(func(l *redistest.Link) { l.Heal() }, 2)
 		time.Sleep(5 * time.Second)
 		leftovers(t, cluster)
 	})
@@ -461,41 +462,41 @@ func TestHandoffOfAnotherKindIsRefused(t *testing.T) {
 		return "redquorum1." + base64.RawURLEncoding.EncodeToString([]byte(`{`+kind+`"k":"aw==","o":"A:7","t":5,"l":1000,"v":`+format+`}`))
 	}
 	for _, kind := range []string{``, `"c":"mutex",`} { // a text without a kind is that of a mutex
-		h, err := ParseHandoff(text(kind, "1"))
+		h, err := redlock.ParseHandoff(text(kind, "1"))
 		require.NoError(t, err)
-		require.Equal(t, KindMutex, h.Kind())
+		require.Equal(t, redlock.KindMutex, h.Kind())
 	}
-	_, err := ParseHandoff(text(`"c":"semaphore",`, "1"))
-	require.ErrorIs(t, err, ErrInput)
+	_, err := redlock.ParseHandoff(text(`"c":"semaphore",`, "1"))
+	require.ErrorIs(t, err, redlock.ErrInput)
 	require.ErrorContains(t, err, "a kind that this version does not know")
-	_, err = ParseHandoff(text(`"c":"semaphore",`, "2"))
+	_, err = redlock.ParseHandoff(text(`"c":"semaphore",`, "2"))
 	require.ErrorContains(t, err, "another version")
 }
 
 func TestHandedOffLeaseHasTheTermsOfItsOwner(t *testing.T) {
 	for name, tc := range map[string]struct {
-		opts []LockOption
+		opts []redlock.LockOption
 		ends time.Duration // after the grant; 0: not within a minute
 	}{
-		"fixed":       {[]LockOption{TTL(30 * time.Second)}, 30 * time.Second},
-		"renewed":     {[]LockOption{AutoRenew(20 * time.Second)}, 0},
-		"for a while": {[]LockOption{AutoRenew(20 * time.Second), MaxHold(40 * time.Second)}, 40 * time.Second},
-		"for long":    {[]LockOption{MaxHold(0)}, 0}, // as the Config says
+		"fixed":       {[]redlock.LockOption{redlock.TTL(30 * time.Second)}, 30 * time.Second},
+		"renewed":     {[]redlock.LockOption{redlock.AutoRenew(20 * time.Second)}, 0},
+		"for a while": {[]redlock.LockOption{redlock.AutoRenew(20 * time.Second), redlock.MaxHold(40 * time.Second)}, 40 * time.Second},
+		"for long":    {[]redlock.LockOption{redlock.MaxHold(0)}, 0}, // as the Config says
 	} {
 		for n := range 4 {
 			waited, after := n%2 == 0, []time.Duration{500 * time.Millisecond, 8 * time.Second}[n/2]
 			t.Run(fmt.Sprintf("%s, waited for %v, after %v", name, waited, after), func(t *testing.T) {
 				bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 					h, p, q := join(t, cluster), join(t, cluster), join(t, cluster)
-					var mine *Lease
+					var mine *redlock.Lease
 					if waited {
-						before := h.hold(t, "k")
-						w := p.lockLater(t.Context(), "k", tc.opts...)
+						before := h.Hold(t, "k")
+						w := p.LockLater(t.Context(), "k", tc.opts...)
 						time.Sleep(100 * time.Millisecond)
 						require.NoError(t, before.Unlock(t.Context()))
-						mine = w.get(t)
+						mine = w.Get(t)
 					} else {
-						mine = p.lock(t, "k", tc.opts...)
+						mine = p.Lock(t, "k", tc.opts...)
 					}
 					granted := time.Now()
 					time.Sleep(after)
@@ -520,9 +521,9 @@ func TestHandedOffLeaseHasTheTermsOfItsOwner(t *testing.T) {
 func TestCallsOfALeaseThatWasHandedOffLeaveNoVoteOfNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, q := join(t, cluster), join(t, cluster)
-		p.everyLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
-		l := p.lock(t, "k")
-		kept := p.lock(t, "kept")
+		p.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
+		l := p.Lock(t, "k")
+		kept := p.Lock(t, "kept")
 		h, err := l.Handoff()
 		require.NoError(t, err)
 		keptHand, err := kept.Handoff()
@@ -533,7 +534,7 @@ func TestCallsOfALeaseThatWasHandedOffLeaveNoVoteOfNobody(t *testing.T) {
 		still, err := q.Adopt(t.Context(), keptHand)
 		require.NoError(t, err)
 		synctest.Wait()
-		p.everyLink(func(l *redistest.Link) { l.Resume() }, 2)
+		p.EveryLink(func(l *redistest.Link) { l.Resume() }, 2)
 		time.Sleep(100 * time.Millisecond)
 		require.Equal(t, int64(-2), admin(t, cluster.Servers[2], "PTTL", "k"), "it had been released there before")
 		require.Equal(t, 3, votesAt(cluster, still), "a vote of a lease that is held is one more")
@@ -546,9 +547,9 @@ func TestCallsOfALeaseThatWasHandedOffLeaveNoVoteOfNobody(t *testing.T) {
 func TestRejoinOfALeaseThatWasHandedOffLeavesNoVoteOfNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, q := join(t, cluster), join(t, cluster)
-		l := p.hold(t, "k", AutoRenew(9*time.Second))
+		l := p.Hold(t, "k", redlock.AutoRenew(9*time.Second))
 		admin(t, cluster.Servers[2], "DEL", "k")
-		p.slow(0, 0, 400*time.Millisecond)
+		p.Slow(0, 0, 400*time.Millisecond)
 		time.Sleep(3*time.Second + 500*time.Millisecond) // it was renewed, refused by one member, and is given back there now
 		h, err := l.Handoff()
 		require.NoError(t, err)
@@ -569,18 +570,18 @@ func TestWaitOfALeaseThatWasHandedOffLeavesNothingOfNobody(t *testing.T) {
 		t.Run(fmt.Sprintf("its connection breaks: %v", broken), func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 				h, p, q, r := join(t, cluster), join(t, cluster), join(t, cluster), join(t, cluster)
-				first := h.hold(t, "k")
-				p.everyLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
-				w := p.lockLater(t.Context(), "k")
+				first := h.Hold(t, "k")
+				p.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
+				w := p.LockLater(t.Context(), "k")
 				time.Sleep(50 * time.Millisecond)
 				require.NoError(t, first.Unlock(t.Context()))
-				hand, err := w.get(t).Handoff()
+				hand, err := w.Get(t).Handoff()
 				require.NoError(t, err)
 				next, err := q.Adopt(t.Context(), hand)
 				require.NoError(t, err)
 				require.NoError(t, next.Unlock(t.Context()))
-				other := r.hold(t, "k")
-				p.everyLink(func(l *redistest.Link) {
+				other := r.Hold(t, "k")
+				p.EveryLink(func(l *redistest.Link) {
 					if broken { // it carries the wait out, and the answer is lost
 						l.CutAfter(redistest.WithArg(script.Wait.SHA), 1)
 					}
@@ -599,13 +600,13 @@ func TestWaitOfALeaseThatWasHandedOffLeavesNothingOfNobody(t *testing.T) {
 func TestClosedClientSaysSo(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
 		p, q := join(t, cluster), join(t, cluster)
-		h, err := p.lock(t, "k").Handoff()
+		h, err := p.Lock(t, "k").Handoff()
 		require.NoError(t, err)
 		require.NoError(t, q.Close())
 		_, err = q.Adopt(t.Context(), h)
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, redlock.ErrClosed)
 		_, err = q.Mutex("j").Lock(t.Context())
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, redlock.ErrClosed)
 		l, err := p.Adopt(t.Context(), h)
 		require.NoError(t, err, "it was not touched")
 		require.NoError(t, l.Unlock(t.Context()))
@@ -615,10 +616,12 @@ func TestClosedClientSaysSo(t *testing.T) {
 func TestAdoptThatCloseInterruptsSaysSoAndLeavesTheLeaseAsItWas(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, next := join(t, cluster), join(t, cluster)
-		q := join(t, cluster, func(c *Config) { c.MemberTimeout, c.StallTimeout, c.PingInterval = time.Minute, time.Hour, time.Hour })
-		h, err := p.lock(t, "k").Handoff()
+		q := join(t, cluster, func(c *redlock.Config) {
+			c.MemberTimeout, c.StallTimeout, c.PingInterval = time.Minute, time.Hour, time.Hour
+		})
+		h, err := p.Lock(t, "k").Handoff()
 		require.NoError(t, err)
-		q.everyLink(func(l *redistest.Link) { l.PauseReplies() })
+		q.EveryLink(func(l *redistest.Link) { l.PauseReplies() })
 		adopted := make(chan error, 1)
 		go func() {
 			_, err := q.Adopt(context.Background(), h)
@@ -626,7 +629,7 @@ func TestAdoptThatCloseInterruptsSaysSoAndLeavesTheLeaseAsItWas(t *testing.T) {
 		}()
 		synctest.Wait()
 		require.NoError(t, q.Close())
-		require.ErrorIs(t, <-adopted, ErrClosed)
+		require.ErrorIs(t, <-adopted, redlock.ErrClosed)
 		l, err := next.Adopt(t.Context(), h)
 		require.NoError(t, err)
 		require.NoError(t, l.Unlock(t.Context()))

@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -44,15 +45,15 @@ func TestSecondRoundHappensExactlyWhenTheCountersOfTheMajorityDisagree(t *testin
 			n := len(tc.counters)
 			bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
 				tr := &tracer{}
-				p := join(t, cluster, WithTracer(tr))
+				p := join(t, cluster, redlock.WithTracer(tr))
 				skew(t, cluster, "k", tc.counters...)
 				rtt := make([]time.Duration, n)
 				for place, i := range tc.order {
 					rtt[i] = time.Duration(place+1) * 10 * time.Millisecond
 				}
-				p.slow(rtt...)
+				p.Slow(rtt...)
 				start := time.Now()
-				l := p.lock(t, "k")
+				l := p.Lock(t, "k")
 				took := rtt[tc.order[n/2]] // the answer that makes the majority
 				if tc.second {
 					took *= 2
@@ -68,7 +69,7 @@ func TestSecondRoundHappensExactlyWhenTheCountersOfTheMajorityDisagree(t *testin
 				}
 				require.Equal(t, tc.after, after)
 				require.NoError(t, l.Unlock(t.Context()))
-				require.Greater(t, p.lock(t, "k").Token(), tc.token)
+				require.Greater(t, p.Lock(t, "k").Token(), tc.token)
 			})
 		})
 	}
@@ -81,14 +82,14 @@ func TestTokensRiseWithoutTheMemberThatGaveTheGreatest(t *testing.T) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 5, 5, 9)
 		cluster.Kill(1)
-		first := p.lock(t, "k")
+		first := p.Lock(t, "k")
 		require.Equal(t, uint64(10), first.Token())
 		require.NoError(t, first.Unlock(t.Context()))
 		synctest.Wait()
 		cluster.Kill(2)
 		require.NoError(t, cluster.Restart(true, 1))
-		p.settle(t, 2)
-		require.Greater(t, p.lock(t, "k").Token(), first.Token())
+		p.Settle(t, 2)
+		require.Greater(t, p.Lock(t, "k").Token(), first.Token())
 	})
 }
 
@@ -109,21 +110,21 @@ func TestTokenNeedsAMajorityThatConfirmsTheRaise(t *testing.T) {
 				p := join(t, cluster)
 				for broken := 1; broken <= 2; broken++ { // of three votes
 					skew(t, cluster, "k", 5, 7, 9)
-					p.slow(time.Millisecond, time.Millisecond, time.Millisecond)
+					p.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
 					for i := range broken {
-						tc.fault(t, cluster, p.links[i], i)
+						tc.fault(t, cluster, p.Links[i], i)
 					}
 					l, err := p.Mutex("k").TryLock(t.Context())
 					if broken == 1 && err == nil { // all three had voted when it was decided
 						require.Equal(t, uint64(10), l.Token())
 						require.NoError(t, l.Unlock(t.Context()))
 					} else {
-						require.ErrorIs(t, err, ErrNoQuorum)
+						require.ErrorIs(t, err, redlock.ErrNoQuorum)
 					}
-					p.everyLink((*redistest.Link).Heal)
+					p.EveryLink((*redistest.Link).Heal)
 					time.Sleep(6 * time.Second)
 					leftovers(t, cluster)
-					p.settle(t, 3)
+					p.Settle(t, 3)
 				}
 			})
 		})
@@ -135,10 +136,10 @@ func TestRaiseIsConfirmedByMembersThatVotedLater(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 5, 7, 9, 3, 20)
-		p.slow(time.Millisecond, 2*time.Millisecond, 3*time.Millisecond, 4*time.Millisecond, 5*time.Millisecond)
-		p.links[2].LoseReply(redistest.WithArg(script.Raise.SHA), 1)
+		p.Slow(time.Millisecond, 2*time.Millisecond, 3*time.Millisecond, 4*time.Millisecond, 5*time.Millisecond)
+		p.Links[2].LoseReply(redistest.WithArg(script.Raise.SHA), 1)
 		start := time.Now()
-		l := p.lock(t, "k")
+		l := p.Lock(t, "k")
 		require.Less(t, time.Since(start), 200*time.Millisecond, "MemberTimeout")
 		require.EqualValues(t, 10, l.Token(), "a vote above it does not confirm it, and one below it does")
 		require.NoError(t, l.Unlock(t.Context()))
@@ -151,11 +152,11 @@ func TestLockTriesAgainWhereARaiseFailed(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 5, 7, 9)
-		p.slow(3*time.Millisecond, 2*time.Millisecond, time.Millisecond)
+		p.Slow(3*time.Millisecond, 2*time.Millisecond, time.Millisecond)
 		for _, i := range []int{1, 2} { // those that decide the first attempt
-			p.links[i].Call(redistest.WithArg(script.Raise.SHA), 1, func([]string) { admin(t, cluster.Servers[i], "DEL", "k") })
+			p.Links[i].Call(redistest.WithArg(script.Raise.SHA), 1, func([]string) { admin(t, cluster.Servers[i], "DEL", "k") })
 		}
-		l := p.lock(t, "k")
+		l := p.Lock(t, "k")
 		require.GreaterOrEqual(t, l.Token(), uint64(11), "above all that the first attempt drew")
 		time.Sleep(10 * time.Millisecond)
 		require.Equal(t, 3, votesAt(cluster, l))
@@ -169,9 +170,9 @@ func TestRaiseThatTakesTooLongLeavesNoLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 5, 7, 9)
-		p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Raise.SHA), 1, 100*time.Millisecond) })
-		_, err := p.Mutex("k", TTL(100*time.Millisecond)).TryLock(t.Context())
-		require.ErrorIs(t, err, ErrTooSlow)
+		p.EveryLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Raise.SHA), 1, 100*time.Millisecond) })
+		_, err := p.Mutex("k", redlock.TTL(100*time.Millisecond)).TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrTooSlow)
 	})
 }
 
@@ -180,11 +181,11 @@ func TestRaiseNeverLowersACounter(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 5, 7, 9)
-		p.slow(time.Millisecond, time.Millisecond, time.Millisecond) // all have voted before the first raise
-		p.everyLink(func(l *redistest.Link) {
+		p.Slow(time.Millisecond, time.Millisecond, time.Millisecond) // all have voted before the first raise
+		p.EveryLink(func(l *redistest.Link) {
 			l.Call(redistest.WithArg(script.Raise.SHA), 1, func([]string) { skew(t, cluster, "k", 100, 100, 100) })
 		})
-		p.lock(t, "k")
+		p.Lock(t, "k")
 		time.Sleep(10 * time.Millisecond)
 		for _, s := range cluster.Servers {
 			require.Equal(t, int64(100), counter(t, s, "k"))
@@ -195,15 +196,15 @@ func TestRaiseNeverLowersACounter(t *testing.T) {
 func TestTokenOfAHandOverIsRaisedToo(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		tr := &tracer{}
-		holder, p := join(t, cluster, quiet), join(t, cluster, quiet, WithTracer(tr))
-		held := holder.hold(t, "k")
-		p.slow(10*time.Millisecond, 11*time.Millisecond, 12*time.Millisecond, 13*time.Millisecond, 14*time.Millisecond)
-		waiting := p.lockLater(t.Context(), "k")
+		holder, p := join(t, cluster, quiet), join(t, cluster, quiet, redlock.WithTracer(tr))
+		held := holder.Hold(t, "k")
+		p.Slow(10*time.Millisecond, 11*time.Millisecond, 12*time.Millisecond, 13*time.Millisecond, 14*time.Millisecond)
+		waiting := p.LockLater(t.Context(), "k")
 		time.Sleep(3100 * time.Millisecond)
 		base := int64(held.Token())
 		skew(t, cluster, "k", base+10, base+20, base+30, base+40, base+50)
 		require.NoError(t, held.Unlock(t.Context()))
-		l := waiting.get(t)
+		l := waiting.Get(t)
 		require.Equal(t, base+31, int64(l.Token()), "the greatest of the first three")
 		require.True(t, tr.last().SecondRound)
 		require.True(t, tr.last().Waited)
@@ -219,11 +220,11 @@ func TestFirstUseOfABucketStartsAtTheServersTime(t *testing.T) {
 		cluster.Embedded(1).Step(time.Hour)
 		p := join(t, cluster)
 		before := time.Now().Add(time.Hour).UnixMicro()
-		p.slow(3*time.Millisecond, time.Millisecond, 2*time.Millisecond)
-		l := p.lock(t, "k")
+		p.Slow(3*time.Millisecond, time.Millisecond, 2*time.Millisecond)
+		l := p.Lock(t, "k")
 		require.InDelta(t, before, l.Token(), 1000, "the clock that is ahead counts")
 		require.NoError(t, l.Unlock(t.Context()))
-		require.Equal(t, l.Token()+1, p.lock(t, "k").Token(), "and no clock from then on")
+		require.Equal(t, l.Token()+1, p.Lock(t, "k").Token(), "and no clock from then on")
 	})
 }
 
@@ -235,7 +236,7 @@ func TestTokensRiseWhateverMembersMiss(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, uint64(members)))
 				all := peers(t, cluster, 3, quiet)
 				for i, p := range all {
-					p.jitter(seed*10+uint64(i), time.Millisecond, time.Millisecond, time.Millisecond)
+					p.Jitter(seed*10+uint64(i), time.Millisecond, time.Millisecond, time.Millisecond)
 				}
 				var ref referee
 				names := []string{"{t}a", "{t}b"} // one bucket
@@ -255,9 +256,9 @@ func TestTokensRiseWhateverMembersMiss(t *testing.T) {
 							down = -1
 						}
 					case 2:
-						p.links[i].CutAfter(redistest.WithArg(script.Acquire.SHA), 1)
+						p.Links[i].CutAfter(redistest.WithArg(script.Acquire.SHA), 1)
 					case 3:
-						p.links[i].CutBefore(redistest.WithArg(script.Raise.SHA), 1)
+						p.Links[i].CutBefore(redistest.WithArg(script.Raise.SHA), 1)
 					case 4:
 						if i != down {
 							admin(t, cluster.Servers[i], "HINCRBY", member.TokensKey, bucketOf(name), strconv.Itoa(random.IntN(50)))

@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -51,10 +52,10 @@ func TestUnknownIsNeverAYesAndIsAlwaysCleanedUp(t *testing.T) {
 				for broken := 1; broken <= 5; broken++ {
 					name := fmt.Sprintf("k%d", broken)
 					for i := range broken {
-						fault.fault(p.links[i])
+						fault.fault(p.Links[i])
 					}
 					start := time.Now()
-					l, err := p.Mutex(name, TTL(30*time.Second)).TryLock(t.Context())
+					l, err := p.Mutex(name, redlock.TTL(30*time.Second)).TryLock(t.Context())
 					if broken <= 2 {
 						require.NoError(t, err, "a minority is not needed")
 						require.Zero(t, time.Since(start), "nor waited for")
@@ -62,14 +63,14 @@ func TestUnknownIsNeverAYesAndIsAlwaysCleanedUp(t *testing.T) {
 						require.Equal(t, 5-broken, l.Votes(), "an answer that did not come is no vote")
 						require.NoError(t, l.Unlock(t.Context()))
 					} else {
-						require.ErrorIs(t, err, ErrNoQuorum)
-						require.NotErrorIs(t, err, ErrHeld, "silence does not mean held")
+						require.ErrorIs(t, err, redlock.ErrNoQuorum)
+						require.NotErrorIs(t, err, redlock.ErrHeld, "silence does not mean held")
 						require.LessOrEqual(t, time.Since(start), 200*time.Millisecond)
 					}
 					// Far from the TTL: the connection is found dead within 2 s and made anew.
 					time.Sleep(6 * time.Second)
 					leftovers(t, cluster)
-					p.settle(t, 5)
+					p.Settle(t, 5)
 				}
 			})
 		})
@@ -83,14 +84,14 @@ func TestCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
 			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 				p, other := join(t, cluster, quiet), join(t, cluster, quiet)
-				p.slow(2*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond, 8*time.Millisecond, 10*time.Millisecond)
+				p.Slow(2*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond, 8*time.Millisecond, 10*time.Millisecond)
 				var won, cancelled, queued int
 				for after := time.Duration(0); after <= 24*time.Millisecond; after += 500 * time.Microsecond {
 					name := fmt.Sprint("k", after)
 					skew(t, cluster, name, 50, 40, 30, 20, 10) // so that there is a second round
-					var holder *Lease
+					var holder *redlock.Lease
 					if held {
-						holder = other.lock(t, name)
+						holder = other.Lock(t, name)
 						time.AfterFunc(14*time.Millisecond, func() { go func() { _ = holder.Unlock(context.Background()) }() })
 					}
 					ctx, cancel := context.WithCancel(t.Context())
@@ -148,22 +149,22 @@ func TestRoundEndsWithTheAnswerThatDecidesIt(t *testing.T) {
 		{members: 4, hung: []int{0}, want: ms(40)},
 		{members: 5, hung: []int{0, 1}, want: ms(50)},
 		{members: 5, hung: []int{3, 4}, want: ms(30)},
-		{members: 1, refused: []int{0}, want: ms(10), err: ErrHeld},
-		{members: 2, refused: []int{0}, want: ms(10), err: ErrHeld}, // one of two is enough to lose
-		{members: 3, refused: []int{0, 1}, want: ms(20), err: ErrHeld},
-		{members: 4, refused: []int{0, 1}, want: ms(20), err: ErrHeld},
-		{members: 5, refused: []int{0, 1, 2}, want: ms(30), err: ErrHeld},
+		{members: 1, refused: []int{0}, want: ms(10), err: redlock.ErrHeld},
+		{members: 2, refused: []int{0}, want: ms(10), err: redlock.ErrHeld}, // one of two is enough to lose
+		{members: 3, refused: []int{0, 1}, want: ms(20), err: redlock.ErrHeld},
+		{members: 4, refused: []int{0, 1}, want: ms(20), err: redlock.ErrHeld},
+		{members: 5, refused: []int{0, 1, 2}, want: ms(30), err: redlock.ErrHeld},
 		{members: 5, refused: []int{0, 1}, want: ms(50)},
-		{members: 5, refused: []int{2, 3, 4}, want: ms(50), err: ErrHeld},
-		{members: 5, hung: []int{0, 1}, refused: []int{2, 3, 4}, want: ms(50), err: ErrHeld},
-		{members: 5, hung: []int{0, 1, 2}, want: ms(200), err: ErrNoQuorum},
-		{members: 5, hung: []int{0, 1}, refused: []int{4}, want: ms(200), err: ErrNoQuorum},
+		{members: 5, refused: []int{2, 3, 4}, want: ms(50), err: redlock.ErrHeld},
+		{members: 5, hung: []int{0, 1}, refused: []int{2, 3, 4}, want: ms(50), err: redlock.ErrHeld},
+		{members: 5, hung: []int{0, 1, 2}, want: ms(200), err: redlock.ErrNoQuorum},
+		{members: 5, hung: []int{0, 1}, refused: []int{4}, want: ms(200), err: redlock.ErrNoQuorum},
 	} {
 		t.Run(fmt.Sprintf("of %d hung %v refused %v", tc.members, tc.hung, tc.refused), func(t *testing.T) {
 			bubble(t, tc.members, func(t *testing.T, cluster *redistest.Cluster) {
 				p := join(t, cluster)
 				steal(t, cluster, "k", time.Minute, tc.refused...)
-				for i, l := range p.links {
+				for i, l := range p.Links {
 					l.SetDelay(redistest.Delay{Fixed: ms(3)}, redistest.Delay{Fixed: ms(10*(i+1) - 3)})
 				}
 				if len(tc.hung) > 0 {
@@ -193,7 +194,7 @@ func TestStragglersAreBoundedInNumberAndTime(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		one := func() {
-			l := p.lock(t, "k")
+			l := p.Lock(t, "k")
 			require.NoError(t, l.Unlock(t.Context()))
 		}
 		one()
@@ -215,7 +216,7 @@ func TestStragglersAreBoundedInNumberAndTime(t *testing.T) {
 		require.LessOrEqual(t, runtime.NumGoroutine(), before+10)
 		cluster.Resume(2)
 		time.Sleep(10 * time.Second)
-		p.settle(t, 3)
+		p.Settle(t, 3)
 		leftovers(t, cluster)
 		one()
 		synctest.Wait()
@@ -226,8 +227,8 @@ func TestStragglersAreBoundedInNumberAndTime(t *testing.T) {
 func TestMembersThatAnswerAfterTheDecisionStillGiveTheirVotes(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.slow(0, 0, 0, 40*time.Millisecond, 80*time.Millisecond)
-		l := p.lock(t, "k")
+		p.Slow(0, 0, 0, 40*time.Millisecond, 80*time.Millisecond)
+		l := p.Lock(t, "k")
 		require.Equal(t, 3, l.Votes())
 		require.Equal(t, 0, l.Margin())
 		time.Sleep(41 * time.Millisecond)
@@ -245,13 +246,13 @@ func TestMembersThatAnswerAfterTheDecisionStillGiveTheirVotes(t *testing.T) {
 func TestValidityCountsFromBeforeTheFirstRequest(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.everyLink(func(l *redistest.Link) {
+		p.EveryLink(func(l *redistest.Link) {
 			l.SetDelay(redistest.Delay{Fixed: 30 * time.Millisecond}, redistest.Delay{Fixed: 20 * time.Millisecond})
 		})
 		const rtt = 50 * time.Millisecond
 
 		start := time.Now()
-		l := p.lock(t, "fixed", TTL(10*time.Second))
+		l := p.Lock(t, "fixed", redlock.TTL(10*time.Second))
 		require.Equal(t, rtt, time.Since(start))
 		require.Equal(t, start.Add(validity(10*time.Second)), l.ValidUntil(), "acquire")
 		time.Sleep(3 * time.Second)
@@ -260,7 +261,7 @@ func TestValidityCountsFromBeforeTheFirstRequest(t *testing.T) {
 		require.Equal(t, start.Add(validity(20*time.Second)), l.ValidUntil(), "Extend")
 		require.NoError(t, l.Unlock(t.Context()))
 
-		l = p.lock(t, "renewed", AutoRenew(9*time.Second))
+		l = p.Lock(t, "renewed", redlock.AutoRenew(9*time.Second))
 		renewal := time.Now().Add(3 * time.Second)
 		time.Sleep(3*time.Second + rtt - 1)
 		require.Equal(t, renewal.Add(-3*time.Second-rtt).Add(validity(9*time.Second)), l.ValidUntil(), "not renewed yet")
@@ -271,11 +272,11 @@ func TestValidityCountsFromBeforeTheFirstRequest(t *testing.T) {
 }
 
 func TestLeaseEndsExactlyWithItsValidityWhileEveryMemberHangs(t *testing.T) {
-	for _, opt := range []LockOption{TTL(10 * time.Second), AutoRenew(10 * time.Second)} {
+	for _, opt := range []redlock.LockOption{redlock.TTL(10 * time.Second), redlock.AutoRenew(10 * time.Second)} {
 		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 			p := join(t, cluster)
 			start := time.Now()
-			l := p.lock(t, "k", opt)
+			l := p.Lock(t, "k", opt)
 			synctest.Wait()
 			cluster.Pause()
 			time.Sleep(validity(10*time.Second) - 1)
@@ -283,9 +284,9 @@ func TestLeaseEndsExactlyWithItsValidityWhileEveryMemberHangs(t *testing.T) {
 			require.NoError(t, l.Context().Err())
 			<-l.Done()
 			require.Equal(t, validity(10*time.Second), time.Since(start))
-			require.Equal(t, LostExpired, lostFor(l))
-			require.ErrorIs(t, context.Cause(l.Context()), ErrLost)
-			require.ErrorIs(t, l.Unlock(t.Context()), ErrLost)
+			require.Equal(t, redlock.LostExpired, lostFor(l))
+			require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrLost)
+			require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrLost)
 		})
 	}
 }
@@ -295,19 +296,19 @@ func TestLostLeaseIsNotRevivedByALateRenewal(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
 		start := time.Now()
-		l := p.lock(t, "k", AutoRenew(3*time.Second))
+		l := p.Lock(t, "k", redlock.AutoRenew(3*time.Second))
 		synctest.Wait()
-		p.everyLink((*redistest.Link).PauseReplies)
+		p.EveryLink((*redistest.Link).PauseReplies)
 		end := l.ValidUntil()
 		time.Sleep(time.Until(end) - 1)
 		require.Greater(t, admin(t, cluster.Servers[0], "PTTL", "k"), int64(1000), "the members did renew it")
 		<-l.Done()
 		require.Equal(t, validity(3*time.Second), time.Since(start))
-		p.everyLink((*redistest.Link).Resume)
+		p.EveryLink((*redistest.Link).Resume)
 		synctest.Wait()
-		require.Equal(t, LostExpired, lostFor(l))
+		require.Equal(t, redlock.LostExpired, lostFor(l))
 		require.Equal(t, end, l.ValidUntil())
-		require.ErrorIs(t, l.Extend(t.Context(), time.Second), ErrLost)
+		require.ErrorIs(t, l.Extend(t.Context(), time.Second), redlock.ErrLost)
 		leftovers(t, cluster) // and it was given back, behind the renewal
 	})
 }
@@ -315,13 +316,13 @@ func TestLostLeaseIsNotRevivedByALateRenewal(t *testing.T) {
 func TestRenewalRefusedByAMajorityEndsTheLeaseAtOnce(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
-		l := p.lock(t, "k", AutoRenew(9*time.Second))
+		p.Slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
+		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		granted := time.Now()
 		steal(t, cluster, "k", time.Minute, 0, 2, 4)
 		<-l.Done()
 		require.Equal(t, 3*time.Second+10*time.Millisecond, time.Since(granted), "the next renewal, one round trip")
-		require.Equal(t, LostRefused, lostFor(l))
+		require.Equal(t, redlock.LostRefused, lostFor(l))
 		time.Sleep(50 * time.Millisecond)
 		for _, i := range []int{1, 3} {
 			require.Equal(t, int64(0), admin(t, cluster.Servers[i], "EXISTS", "k"), "released where it was still held")
@@ -332,7 +333,7 @@ func TestRenewalRefusedByAMajorityEndsTheLeaseAtOnce(t *testing.T) {
 func TestRenewalRefusedByAMinorityGoesOn(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		l := p.lock(t, "k", AutoRenew(9*time.Second))
+		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		steal(t, cluster, "k", time.Hour, 0, 4)
 		time.Sleep(time.Minute)
 		require.NoError(t, l.Err())
@@ -345,15 +346,15 @@ func TestRenewalWithoutAMajorityOfAnswersEndsTheLeaseAtItsValidity(t *testing.T)
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		start := time.Now()
-		l := p.lock(t, "k", AutoRenew(9*time.Second))
+		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		time.Sleep(7 * time.Second)
 		start = start.Add(6 * time.Second) // of the renewal that is in force
 		require.Equal(t, start.Add(validity(9*time.Second)), l.ValidUntil())
-		p.everyLink((*redistest.Link).BlackHole, 0, 1)
+		p.EveryLink((*redistest.Link).BlackHole, 0, 1)
 		steal(t, cluster, "k", time.Minute, 2) // two silent, one refuses, two confirm
 		<-l.Done()
 		require.Equal(t, validity(9*time.Second), time.Since(start))
-		require.Equal(t, LostExpired, lostFor(l))
+		require.Equal(t, redlock.LostExpired, lostFor(l))
 	})
 }
 
@@ -361,7 +362,7 @@ func TestRenewalGivesTheLeaseBackToMembersThatDoNotHaveIt(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 70, 70, 70, 70, 70)
-		l := p.lock(t, "k", AutoRenew(9*time.Second))
+		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		require.Equal(t, uint64(71), l.Token())
 		synctest.Wait()
 		for _, i := range []int{1, 3} { // forget
@@ -387,7 +388,7 @@ func TestRenewalGivesTheLeaseBackToMembersThatDoNotHaveIt(t *testing.T) {
 func TestLeaseReturnsToMembersThatLostTheirMemory(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		l := p.lock(t, "k", AutoRenew(9*time.Second))
+		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		synctest.Wait()
 		require.NoError(t, cluster.Restart(false, 1, 3))
 		time.Sleep(90 * time.Second)
@@ -402,7 +403,7 @@ func TestLeaseReturnsToMembersThatLostTheirMemory(t *testing.T) {
 func TestExtendNeverShortensAtTheMembers(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		l := p.lock(t, "k", TTL(20*time.Second))
+		l := p.Lock(t, "k", redlock.TTL(20*time.Second))
 		time.Sleep(time.Second)
 		start := time.Now()
 		require.NoError(t, l.Extend(t.Context(), 5*time.Second))
@@ -413,12 +414,12 @@ func TestExtendNeverShortensAtTheMembers(t *testing.T) {
 		// The script itself, whatever a client asks of it.
 		k := script.Exclusive("k")
 		for _, s := range cluster.Servers {
-			require.Equal(t, []any{int64(1)}, admin(t, s, "EVAL", script.Extend.Source, "1", k.Name, OwnerOf(l), "1000", ""))
+			require.Equal(t, []any{int64(1)}, admin(t, s, "EVAL", script.Extend.Source, "1", k.Name, redlock.OwnerOf(l), "1000", ""))
 			require.Equal(t, int64(19000), admin(t, s, "PTTL", "k"))
 		}
 		<-l.Done()
 		require.Equal(t, validity(5*time.Second), time.Since(start))
-		require.Equal(t, LostExpired, lostFor(l))
+		require.Equal(t, redlock.LostExpired, lostFor(l))
 		synctest.Wait()
 		leftovers(t, cluster)
 	})
@@ -427,7 +428,7 @@ func TestExtendNeverShortensAtTheMembers(t *testing.T) {
 func TestExtendMovesTheEndOfAFixedLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		l := p.lock(t, "k", TTL(5*time.Second))
+		l := p.Lock(t, "k", redlock.TTL(5*time.Second))
 		time.Sleep(4 * time.Second)
 		start := time.Now()
 		require.NoError(t, l.Extend(t.Context(), 20*time.Second))
@@ -439,12 +440,12 @@ func TestExtendMovesTheEndOfAFixedLease(t *testing.T) {
 func TestExtendWithoutAMajorityLeavesTheOldValidity(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		l := p.lock(t, "k", TTL(5*time.Second))
+		l := p.Lock(t, "k", redlock.TTL(5*time.Second))
 		until := l.ValidUntil()
 		synctest.Wait()
 		cluster.Pause(0, 1, 2)
 		start := time.Now()
-		require.ErrorIs(t, l.Extend(t.Context(), 20*time.Second), ErrNoQuorum)
+		require.ErrorIs(t, l.Extend(t.Context(), 20*time.Second), redlock.ErrNoQuorum)
 		require.Equal(t, 200*time.Millisecond, time.Since(start))
 		require.Equal(t, until, l.ValidUntil())
 		<-l.Done()
@@ -455,9 +456,9 @@ func TestExtendWithoutAMajorityLeavesTheOldValidity(t *testing.T) {
 func TestMaxHoldCapsALeaseThatIsRenewed(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		tr := &tracer{}
-		p := join(t, cluster, WithTracer(tr))
+		p := join(t, cluster, redlock.WithTracer(tr))
 		start := time.Now()
-		l := p.lock(t, "k", AutoRenew(3*time.Second), MaxHold(10*time.Second))
+		l := p.Lock(t, "k", redlock.AutoRenew(3*time.Second), redlock.MaxHold(10*time.Second))
 		limit := start.Add(10 * time.Second)
 		require.NoError(t, l.Extend(t.Context(), 20*time.Second)) // no way round it
 		for l.Err() == nil {
@@ -465,10 +466,10 @@ func TestMaxHoldCapsALeaseThatIsRenewed(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		require.WithinRange(t, l.ValidUntil(), limit.Add(-clock.Drift(3*time.Second, clock.DefaultDrift)), limit)
-		require.Equal(t, LostMaxHold, lostFor(l))
+		require.Equal(t, redlock.LostMaxHold, lostFor(l))
 		synctest.Wait()
 		require.Len(t, tr.losses(), 1)
-		require.Equal(t, LostMaxHold, tr.losses()[0].Reason)
+		require.Equal(t, redlock.LostMaxHold, tr.losses()[0].Reason)
 		leftovers(t, cluster)
 	})
 }
@@ -476,18 +477,18 @@ func TestMaxHoldCapsALeaseThatIsRenewed(t *testing.T) {
 func TestFixedLeaseGrantedWhileWaitingIsRenewedOnceToItsEnd(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		holder, p := join(t, cluster, quiet), join(t, cluster, quiet)
-		held := holder.hold(t, "k")
-		waiting := p.lockLater(t.Context(), "k", TTL(20*time.Second))
+		held := holder.Hold(t, "k")
+		waiting := p.LockLater(t.Context(), "k", redlock.TTL(20*time.Second))
 		time.Sleep(2 * time.Second)
-		extends := p.count(script.Extend)
+		extends := p.Count(script.Extend)
 		require.NoError(t, held.Unlock(t.Context()))
-		l := waiting.get(t)
+		l := waiting.Get(t)
 		granted := time.Now()
 		require.False(t, l.ValidUntil().After(granted.Add(validity(3*time.Second))), "a waiter is believed for no more than its entry")
 		<-l.Done()
 		require.WithinRange(t, time.Now(), granted.Add(validity(20*time.Second)), granted.Add(20*time.Second))
 		require.Equal(t, []int{1, 1, 1}, hits(extends))
-		require.Equal(t, LostExpired, lostFor(l))
+		require.Equal(t, redlock.LostExpired, lostFor(l))
 	})
 }
 
@@ -495,21 +496,21 @@ func TestTenThousandLeasesShareOneGoroutineAndFewRenewals(t *testing.T) {
 	fakeTime(t, func(t *testing.T) {
 		const leases = 10000
 		members := []*yes{{}, {}, {}}
-		c, err := New([]member.Member{members[0], members[1], members[2]})
+		c, err := redlock.New([]member.Member{members[0], members[1], members[2]})
 		require.NoError(t, err)
 		p := &peer{Client: c}
 		defer c.Close()
 		synctest.Wait()
 		before := runtime.NumGoroutine()
-		all := make([]*Lease, leases)
+		all := make([]*redlock.Lease, leases)
 		for i := range all {
-			all[i] = p.lock(t, fmt.Sprint("lease-", i), AutoRenew(30*time.Second))
+			all[i] = p.Lock(t, fmt.Sprint("lease-", i), redlock.AutoRenew(30*time.Second))
 		}
 		synctest.Wait()
 		require.LessOrEqual(t, runtime.NumGoroutine(), before+2)
 		time.Sleep(65 * time.Second) // six renewals
 		for _, m := range members {
-			require.InDelta(t, 6*leases/PerCall, m.called(script.Extend), 12)
+			require.InDelta(t, 6*leases/redlock.PerCall, m.Called(script.Extend), 12)
 		}
 		for _, l := range all {
 			require.NoError(t, l.Err())
@@ -521,13 +522,13 @@ func TestTenThousandLeasesShareOneGoroutineAndFewRenewals(t *testing.T) {
 
 func TestRenewalsAreBatched(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		const leases = 3*PerCall + 8
+		const leases = 3*redlock.PerCall + 8
 		p := join(t, cluster, quiet)
-		var all []*Lease
+		var all []*redlock.Lease
 		for i := range leases {
-			all = append(all, p.lock(t, fmt.Sprint("k", i), AutoRenew(30*time.Second)))
+			all = append(all, p.Lock(t, fmt.Sprint("k", i), redlock.AutoRenew(30*time.Second)))
 		}
-		extends := p.count(script.Extend)
+		extends := p.Count(script.Extend)
 		time.Sleep(65 * time.Second) // six renewals
 		require.Equal(t, []int{24, 24, 24}, hits(extends))
 		for _, l := range all {
@@ -545,20 +546,20 @@ func TestRenewalsOfDifferentMomentsAreBatched(t *testing.T) {
 	fakeTime(t, func(t *testing.T) {
 		const leases = 2000
 		members := []*yes{{}, {}, {}}
-		c, err := New([]member.Member{members[0], members[1], members[2]})
+		c, err := redlock.New([]member.Member{members[0], members[1], members[2]})
 		require.NoError(t, err)
 		p := &peer{Client: c}
 		defer c.Close()
-		all := make([]*Lease, leases)
+		all := make([]*redlock.Lease, leases)
 		for i := range all {
-			all[i] = p.lock(t, fmt.Sprint("lease-", i), AutoRenew(9*time.Second))
+			all[i] = p.Lock(t, fmt.Sprint("lease-", i), redlock.AutoRenew(9*time.Second))
 			time.Sleep(time.Millisecond)
 		}
-		before := members[0].called(script.Extend)
+		before := members[0].Called(script.Extend)
 		time.Sleep(12 * time.Second) // four renewals, or a little more as they come early
-		calls := members[0].called(script.Extend) - before
-		require.GreaterOrEqual(t, calls, 4*leases/PerCall)
-		require.Less(t, calls, 6*leases/PerCall)
+		calls := members[0].Called(script.Extend) - before
+		require.GreaterOrEqual(t, calls, 4*leases/redlock.PerCall)
+		require.Less(t, calls, 6*leases/redlock.PerCall)
 		for _, l := range all {
 			require.NoError(t, l.Err())
 			require.Greater(t, time.Until(l.ValidUntil()), 5*time.Second)
@@ -570,12 +571,12 @@ func TestRenewalsOfDifferentMomentsAreBatched(t *testing.T) {
 // for again in time. That needs batches of a size that fits at all.
 func TestRenewalsBeyondAMembersQueueAreRepeated(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet, func(c *Config) { c.MaxName = 40000 })
-		var all []*Lease
+		p := join(t, cluster, quiet, func(c *redlock.Config) { c.MaxName = 40000 })
+		var all []*redlock.Lease
 		for i := range 40 { // 1.2 MB of names, of which 1 MiB fits
-			all = append(all, p.lock(t, fmt.Sprintf("%04d%s", i, strings.Repeat("x", 30000)), AutoRenew(30*time.Second)))
+			all = append(all, p.Lock(t, fmt.Sprintf("%04d%s", i, strings.Repeat("x", 30000)), redlock.AutoRenew(30*time.Second)))
 		}
-		p.slow(5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond)
+		p.Slow(5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond)
 		time.Sleep(time.Minute)
 		for _, l := range all {
 			require.NoError(t, l.Err())
@@ -586,9 +587,9 @@ func TestRenewalsBeyondAMembersQueueAreRepeated(t *testing.T) {
 func TestLossOfOneLeaseEndsNoOther(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		var all []*Lease
+		var all []*redlock.Lease
 		for i := range 100 {
-			all = append(all, p.lock(t, fmt.Sprint("k", i), AutoRenew(9*time.Second)))
+			all = append(all, p.Lock(t, fmt.Sprint("k", i), redlock.AutoRenew(9*time.Second)))
 		}
 		steal(t, cluster, "k10", time.Minute, 0, 1)
 		for _, s := range cluster.Servers[1:] {
@@ -598,7 +599,7 @@ func TestLossOfOneLeaseEndsNoOther(t *testing.T) {
 		time.Sleep(time.Minute)
 		for i, l := range all {
 			if i == 10 || i == 20 {
-				require.Equal(t, LostRefused, lostFor(l), l.Key())
+				require.Equal(t, redlock.LostRefused, lostFor(l), l.Key())
 			} else {
 				require.NoError(t, l.Err(), l.Key())
 			}
@@ -610,10 +611,10 @@ func TestNoCallOutlivesItsContextWhileMembersHang(t *testing.T) {
 	const limit = 30 * time.Millisecond
 	for _, hung := range []int{2, 3} { // of three: a bare majority, all
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			p := join(t, cluster, func(c *Config) { c.MemberTimeout = 10 * time.Second })
-			held := p.hold(t, "held")
+			p := join(t, cluster, func(c *redlock.Config) { c.MemberTimeout = 10 * time.Second })
+			held := p.Hold(t, "held")
 			other := join(t, cluster)
-			h := other.lock(t, "handed", AutoRenew(20*time.Second))
+			h := other.Lock(t, "handed", redlock.AutoRenew(20*time.Second))
 			handoff, err := h.Handoff()
 			require.NoError(t, err)
 			synctest.Wait()
@@ -638,7 +639,7 @@ func TestNoCallOutlivesItsContextWhileMembersHang(t *testing.T) {
 			start := time.Now()
 			err = held.Unlock(ctx)
 			require.Equal(t, limit, time.Since(start))
-			require.ErrorIs(t, err, ErrInDoubt)
+			require.ErrorIs(t, err, redlock.ErrInDoubt)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			cluster.Resume()
 			time.Sleep(25 * time.Second) // "handed" has nobody to release it
@@ -650,20 +651,20 @@ func TestNoCallOutlivesItsContextWhileMembersHang(t *testing.T) {
 func TestShortStallKeepsTheConnection(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		held := p.hold(t, "held")
+		held := p.Hold(t, "held")
 		synctest.Wait()
-		dials := p.links[0].Counts().Dials
-		p.everyLink((*redistest.Link).Pause)
+		dials := p.Links[0].Counts().Dials
+		p.EveryLink((*redistest.Link).Pause)
 		_, err := p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		time.Sleep(1500 * time.Millisecond)
-		p.everyLink((*redistest.Link).Resume)
+		p.EveryLink((*redistest.Link).Resume)
 		synctest.Wait()
-		for _, l := range p.links {
+		for _, l := range p.Links {
 			require.Equal(t, dials, l.Counts().Dials)
 		}
 		require.NoError(t, held.Err())
-		require.NoError(t, p.lock(t, "k").Unlock(t.Context()))
+		require.NoError(t, p.Lock(t, "k").Unlock(t.Context()))
 		require.NoError(t, held.Unlock(t.Context()))
 		synctest.Wait()
 		leftovers(t, cluster)
@@ -673,11 +674,11 @@ func TestShortStallKeepsTheConnection(t *testing.T) {
 func TestAcquisitionThatLeavesNoValidityIsNotOne(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.slow(50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond)
-		_, err := p.Mutex("k", TTL(40*time.Millisecond)).TryLock(t.Context())
-		require.ErrorIs(t, err, ErrTooSlow)
+		p.Slow(50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond)
+		_, err := p.Mutex("k", redlock.TTL(40*time.Millisecond)).TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrTooSlow)
 		time.Sleep(30 * time.Millisecond) // of the second way, that of the release
 		leftovers(t, cluster)
-		require.False(t, errors.Is(err, ErrHeld) || errors.Is(err, ErrNoQuorum))
+		require.False(t, errors.Is(err, redlock.ErrHeld) || errors.Is(err, redlock.ErrNoQuorum))
 	})
 }

@@ -2,4 +2,4 @@
 
 package redlock
 
-const raceEnabled = false
+const RaceEnabled = false

@@ -2,4 +2,4 @@
 
 package redlock
 
-const raceEnabled = true
+const RaceEnabled = true

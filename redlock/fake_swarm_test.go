@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"cmp"
@@ -25,6 +25,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -270,11 +271,11 @@ func (l *lockedReader) Read(p []byte) (int, error) {
 	return l.r.Read(p)
 }
 
-func (s *swarm) config(c *Config) {
+func (s *swarm) config(c *redlock.Config) {
 	c.TTL, c.MaxTTL, c.Entry = time.Second, s.maxTTL, s.entry
 	c.PingInterval, c.StallTimeout = 500*time.Millisecond, 500*time.Millisecond
 	if s.guard && (s.kind != sceneForgetFew && s.kind != sceneForgetAny || s.unguarded) {
-		c.RestartGuard = GuardOff // members that are killed remember
+		c.RestartGuard = redlock.GuardOff // members that are killed remember
 	}
 }
 
@@ -284,14 +285,14 @@ func (s *swarm) run() {
 	guard := s.guard && !s.unguarded
 	for range s.clients {
 		if guard {
-			s.peers = append(s.peers, guarded(s.t, s.cluster, s.config, WithFreshMembers()))
+			s.peers = append(s.peers, guarded(s.t, s.cluster, s.config, redlock.WithFreshMembers()))
 		} else {
 			s.peers = append(s.peers, connect(s.t, s.cluster, s.config))
 		}
 	}
 	s.settled(guard)
 	for i, p := range s.peers {
-		p.jitter(s.seed*100+uint64(i), s.jitter[0], s.jitter[1], s.jitter[2])
+		p.Jitter(s.seed*100+uint64(i), s.jitter[0], s.jitter[1], s.jitter[2])
 		for k := range s.callers {
 			s.wg.Go(func() { s.caller(p, i, s.random(uint64(10*i+k))) })
 		}
@@ -336,9 +337,9 @@ func (s *swarm) run() {
 // settled waits until every client can ask and be woken by every member.
 func (s *swarm) settled(guard bool) {
 	for _, p := range s.peers {
-		p.settle(s.t, s.members)
+		p.Settle(s.t, s.members)
 		if guard {
-			p.voting(s.t, s.members)
+			p.Voting(s.t, s.members)
 		}
 	}
 }
@@ -376,7 +377,7 @@ func (s *swarm) check(err error, allowed ...error) {
 		return
 	}
 	for _, p := range s.peers {
-		if strings.Contains(err.Error(), UUID(p.Client)) {
+		if strings.Contains(err.Error(), redlock.UUID(p.Client)) {
 			s.book.bad("a secret in an error: %v", err)
 		}
 	}
@@ -389,16 +390,16 @@ func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.
 
 // caller takes one lock after the other, in every way there is.
 func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
-	allowed := []error{ErrHeld, ErrNoQuorum, ErrTooSlow, context.DeadlineExceeded, context.Canceled}
+	allowed := []error{redlock.ErrHeld, redlock.ErrNoQuorum, redlock.ErrTooSlow, context.DeadlineExceeded, context.Canceled}
 	if s.guard {
-		allowed = append(allowed, ErrQuarantined)
+		allowed = append(allowed, redlock.ErrQuarantined)
 	}
 	time.Sleep(1 + upTo(random, 20*time.Millisecond))
 	for !s.ended() {
 		name := s.names[random.IntN(len(s.names))]
-		opt := AutoRenew(150*time.Millisecond + upTo(random, 800*time.Millisecond))
+		opt := redlock.AutoRenew(150*time.Millisecond + upTo(random, 800*time.Millisecond))
 		if random.IntN(3) == 0 {
-			opt = TTL(60*time.Millisecond + upTo(random, 900*time.Millisecond))
+			opt = redlock.TTL(60*time.Millisecond + upTo(random, 900*time.Millisecond))
 		}
 		m := p.Mutex(name, opt)
 		ctx, cancel := context.WithCancel(s.t.Context())
@@ -431,7 +432,7 @@ func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
 		cancel()
 		if s.kind == sceneFenceOnly && random.IntN(6) == 0 {
 			_, err := p.ForceUnlock(s.t.Context(), name)
-			s.check(err, append(allowed, ErrForeignKey)...)
+			s.check(err, append(allowed, redlock.ErrForeignKey)...)
 			s.book.event("client %d forces %s", i, name)
 		}
 		time.Sleep(upTo(random, 250*time.Millisecond))
@@ -439,12 +440,12 @@ func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
 }
 
 // use holds a lease for a while and writes under it, longer than it lasts now and then.
-func (s *swarm) use(i int, l *Lease, random *rand.Rand) {
+func (s *swarm) use(i int, l *redlock.Lease, random *rand.Rand) {
 	ctx := s.t.Context()
 	s.book.write(l, upTo(random, 3*time.Millisecond), s.unfenced)
 	switch random.IntN(10) {
 	case 0:
-		s.check(l.Extend(ctx, 50*time.Millisecond+upTo(random, 900*time.Millisecond)), ErrNoQuorum, ErrLost)
+		s.check(l.Extend(ctx, 50*time.Millisecond+upTo(random, 900*time.Millisecond)), redlock.ErrNoQuorum, redlock.ErrLost)
 	case 1: // forgotten: it is lost, or ends here
 		select {
 		case <-l.Done():
@@ -459,8 +460,8 @@ func (s *swarm) use(i int, l *Lease, random *rand.Rand) {
 	}
 	s.book.write(l, upTo(random, 3*time.Millisecond), s.unfenced)
 	err := l.Unlock(ctx)
-	s.check(err, ErrLost, ErrInDoubt)
-	s.book.event("client %d unlocks %s %d: %v", i, l.Key(), l.Token(), errors.Is(err, ErrLost))
+	s.check(err, redlock.ErrLost, redlock.ErrInDoubt)
+	s.book.event("client %d unlocks %s %d: %v", i, l.Key(), l.Token(), errors.Is(err, redlock.ErrLost))
 }
 
 // chaos breaks something every now and then, and mends it a little later.
@@ -493,7 +494,7 @@ func (s *swarm) chaos(random *rand.Rand) {
 		later := func(f func()) { mending.Go(func() { time.Sleep(d); f() }) }
 		c := random.IntN(len(s.peers))
 		p := s.peers[c]
-		link, server := p.links[i], s.cluster.Servers[i]
+		link, server := p.Links[i], s.cluster.Servers[i]
 		script := redistest.WithArg([]script.Script{script.Acquire, script.Wait, script.Release, script.Yield, script.Raise, script.Extend, script.Rejoin}[random.IntN(7)].SHA)
 		short := 1 + upTo(random, 300*time.Millisecond)
 		what := random.IntN(14)
@@ -520,8 +521,8 @@ func (s *swarm) chaos(random *rand.Rand) {
 			link.Pause()
 			later(link.Resume)
 		case 9: // a client by itself
-			p.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() })
-			later(func() { p.everyLink(func(l *redistest.Link) { l.Refuse(false) }) })
+			p.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() })
+			later(func() { p.EveryLink(func(l *redistest.Link) { l.Refuse(false) }) })
 		case 10:
 			server.Pause()
 			later(server.Resume)
@@ -549,8 +550,8 @@ func (s *swarm) chaos(random *rand.Rand) {
 	}
 	mending.Wait()
 	for i, p := range s.peers {
-		p.everyLink((*redistest.Link).Heal)
-		p.jitter(s.seed*100+uint64(50+i), s.jitter[0], s.jitter[1], s.jitter[2])
+		p.EveryLink((*redistest.Link).Heal)
+		p.Jitter(s.seed*100+uint64(50+i), s.jitter[0], s.jitter[1], s.jitter[2])
 	}
 	synctest.Wait()
 }
@@ -662,7 +663,7 @@ type happening struct {
 
 // ledgerPage is one lock's.
 type ledgerPage struct {
-	believed []*Lease // those that may still be
+	believed []*redlock.Lease // those that may still be
 	tokens   map[uint64]bool
 	greatest uint64 // of those granted
 	value    int    // in the storage
@@ -708,7 +709,7 @@ func (b *ledger) floor(name string) uint64 {
 }
 
 // granted books a lease at the moment its holder got it.
-func (b *ledger) granted(client int, l *Lease, floor uint64) {
+func (b *ledger) granted(client int, l *redlock.Lease, floor uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.pages[l.Key()]
@@ -723,7 +724,7 @@ func (b *ledger) granted(client int, l *Lease, floor uint64) {
 	if p.tokens[l.Token()] {
 		b.badLocked("%q: token %d granted after itself", l.Key(), l.Token())
 	}
-	p.believed = slices.DeleteFunc(p.believed, func(old *Lease) bool { return old.Err() != nil })
+	p.believed = slices.DeleteFunc(p.believed, func(old *redlock.Lease) bool { return old.Err() != nil })
 	for _, old := range p.believed {
 		if !b.fenceOnly {
 			b.badLocked("%q: token %d granted while %d is valid for %v", l.Key(), l.Token(), old.Token(), time.Until(old.ValidUntil()))
@@ -736,7 +737,7 @@ func (b *ledger) granted(client int, l *Lease, floor uint64) {
 
 // write reads a value in the storage and writes it back greater by one, which takes a while. The storage
 // must refuse it if a later holder has been there, and must not if the lease is valid.
-func (b *ledger) write(l *Lease, takes time.Duration, unfenced bool) {
+func (b *ledger) write(l *redlock.Lease, takes time.Duration, unfenced bool) {
 	ctx := context.Background()
 	p := b.pages[l.Key()]
 	err := b.storage.Check(ctx, l.Key(), l.Token())

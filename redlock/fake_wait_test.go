@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -32,10 +33,10 @@ func TestBurstOfContendersIsServedWithoutOverlap(t *testing.T) {
 				all := peers(t, cluster, tc.clients, quiet)
 				start := time.Now()
 				for i, p := range all {
-					p.jitter(uint64(i+1), 300*time.Microsecond, 300*time.Microsecond, 300*time.Microsecond)
+					p.Jitter(uint64(i+1), 300*time.Microsecond, 300*time.Microsecond, 300*time.Microsecond)
 					for range tc.callers {
 						wg.Go(func() {
-							l := p.lock(t, "k")
+							l := p.Lock(t, "k")
 							ref.granted(l)
 							if wrong := overBelief(cluster, l); wrong != nil {
 								t.Error(wrong)
@@ -63,15 +64,15 @@ func TestClientsAreServedInOrderOfArrival(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 9, quiet)
 		for i, p := range all {
-			p.jitter(uint64(i+1), time.Millisecond, time.Millisecond, time.Millisecond)
+			p.Jitter(uint64(i+1), time.Millisecond, time.Millisecond, time.Millisecond)
 		}
-		held := all[0].hold(t, "k")
+		held := all[0].Hold(t, "k")
 		var mu sync.Mutex
 		var order []int
 		var wg sync.WaitGroup
 		for i, p := range all[1:] {
 			wg.Go(func() {
-				l := p.lock(t, "k")
+				l := p.Lock(t, "k")
 				mu.Lock()
 				order = append(order, i)
 				mu.Unlock()
@@ -95,10 +96,10 @@ func TestProcessesAlternateHoweverManyCallersEachHas(t *testing.T) {
 		var order []int
 		var wg sync.WaitGroup
 		for i, callers := range []int{12, 3} {
-			all[i].slow(time.Millisecond, time.Millisecond, time.Millisecond)
+			all[i].Slow(time.Millisecond, time.Millisecond, time.Millisecond)
 			for range callers {
 				wg.Go(func() {
-					l := all[i].lock(t, "k")
+					l := all[i].Lock(t, "k")
 					mu.Lock()
 					order = append(order, i)
 					mu.Unlock()
@@ -124,29 +125,29 @@ func TestProcessesAlternateHoweverManyCallersEachHas(t *testing.T) {
 func TestReleaseNamesOneSuccessorWhereTheQueuesDiffer(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 4, quiet)
-		held := all[0].hold(t, "k")
+		held := all[0].Hold(t, "k")
 		near, far := time.Millisecond, 10*time.Millisecond
-		all[1].slow(near, near, far, far, far)
-		all[2].slow(far, far, near, near, far)
-		all[3].slow(far, far, far, far, near)
+		all[1].Slow(near, near, far, far, far)
+		all[2].Slow(far, far, near, near, far)
+		all[3].Slow(far, far, far, far, near)
 		var waiting []*locking
 		var yields []*redistest.Rule
 		for _, p := range all[1:] {
-			waiting = append(waiting, p.lockLater(t.Context(), "k"))
+			waiting = append(waiting, p.LockLater(t.Context(), "k"))
 		}
 		time.Sleep(100 * time.Millisecond)
 		for _, p := range all[1:] {
-			p.slow(slices.Repeat([]time.Duration{near}, 5)...)
-			yields = append(yields, p.count(script.Yield)...)
+			p.Slow(slices.Repeat([]time.Duration{near}, 5)...)
+			yields = append(yields, p.Count(script.Yield)...)
 		}
 		for range waiting {
 			start := time.Now()
 			require.NoError(t, held.Unlock(t.Context()))
 			time.Sleep(time.Millisecond)
-			i := slices.IndexFunc(waiting, func(w *locking) bool { return !w.pending() })
+			i := slices.IndexFunc(waiting, func(w *locking) bool { return !w.Pending() })
 			require.GreaterOrEqual(t, i, 0, "somebody has it")
-			require.LessOrEqual(t, waiting[i].at.Sub(start), time.Millisecond)
-			held = waiting[i].get(t)
+			require.LessOrEqual(t, waiting[i].At.Sub(start), time.Millisecond)
+			held = waiting[i].Get(t)
 			require.Equal(t, 5, held.Votes(), "from all members")
 			waiting = slices.Delete(waiting, i, i+1)
 		}
@@ -160,10 +161,10 @@ func split(t testing.TB, all []*peer, name string) []*locking {
 	t.Helper()
 	var waiting []*locking
 	for i, p := range all {
-		rtt := slices.Repeat([]time.Duration{10 * time.Millisecond}, len(p.links))
+		rtt := slices.Repeat([]time.Duration{10 * time.Millisecond}, len(p.Links))
 		rtt[i] = 2 * time.Millisecond
-		p.slow(rtt...)
-		waiting = append(waiting, p.lockLater(t.Context(), name))
+		p.Slow(rtt...)
+		waiting = append(waiting, p.LockLater(t.Context(), name))
 	}
 	return waiting
 }
@@ -180,12 +181,12 @@ func TestSplitsAreWonByDifferentClients(t *testing.T) {
 				first := -1
 				for first < 0 {
 					time.Sleep(time.Millisecond)
-					first = slices.IndexFunc(waiting, func(w *locking) bool { return w != nil && !w.pending() })
+					first = slices.IndexFunc(waiting, func(w *locking) bool { return w != nil && !w.Pending() })
 				}
 				if n == 0 {
 					wins[first]++
 				}
-				require.NoError(t, waiting[first].get(t).Unlock(t.Context()))
+				require.NoError(t, waiting[first].Get(t).Unlock(t.Context()))
 				waiting[first] = nil
 			}
 			time.Sleep(20 * time.Millisecond)
@@ -209,9 +210,9 @@ func TestSplitIsResolvedWhileAMemberHangs(t *testing.T) {
 			for i < 0 {
 				require.Less(t, time.Since(start), time.Second)
 				time.Sleep(time.Millisecond)
-				i = slices.IndexFunc(waiting, func(w *locking) bool { return !w.pending() })
+				i = slices.IndexFunc(waiting, func(w *locking) bool { return !w.Pending() })
 			}
-			require.NoError(t, waiting[i].get(t).Unlock(t.Context()))
+			require.NoError(t, waiting[i].Get(t).Unlock(t.Context()))
 			waiting = slices.Delete(waiting, i, i+1)
 		}
 	})
@@ -222,11 +223,11 @@ func TestVoteIsNotYieldedOverAndOver(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
 		steal(t, cluster, "k", time.Minute, 0, 1)
-		yields := p.count(script.Yield)
+		yields := p.Count(script.Yield)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		_, err := p.Mutex("k").Lock(ctx)
-		require.ErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, err, redlock.ErrHeld)
 		n := hits(yields)[2]
 		require.True(t, 1 <= n && n <= 15, "%d", n)
 	})
@@ -237,17 +238,17 @@ func TestLostPushIsHealedByTheNextHeartbeat(t *testing.T) {
 		t.Run(fmt.Sprint(lost), func(t *testing.T) {
 			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 				all := peers(t, cluster, 2, quiet)
-				held := all[0].hold(t, "k")
-				waiting := all[1].lockLater(t.Context(), "k")
+				held := all[0].Hold(t, "k")
+				waiting := all[1].LockLater(t.Context(), "k")
 				time.Sleep(1500 * time.Millisecond)
-				all[1].slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
+				all[1].Slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
 				for i := range lost {
-					all[1].links[i].LosePush(1)
+					all[1].Links[i].LosePush(1)
 				}
 				start := time.Now()
 				require.NoError(t, held.Unlock(t.Context()))
-				l := waiting.get(t)
-				took := waiting.at.Sub(start)
+				l := waiting.Get(t)
+				took := waiting.At.Sub(start)
 				if lost <= 2 {
 					require.Equal(t, 5*time.Millisecond, took, "a majority of pushes, one way")
 				} else {
@@ -269,11 +270,11 @@ func TestWaitersProgressWithoutAnyPush(t *testing.T) {
 		var wg sync.WaitGroup
 		start := time.Now()
 		for i, p := range all {
-			p.jitter(uint64(i+1), time.Millisecond, time.Millisecond, 0)
-			p.everyLink(func(l *redistest.Link) { l.LosePushRate(1) })
+			p.Jitter(uint64(i+1), time.Millisecond, time.Millisecond, 0)
+			p.EveryLink(func(l *redistest.Link) { l.LosePushRate(1) })
 			wg.Go(func() {
 				for range 4 {
-					l := p.lock(t, "k")
+					l := p.Lock(t, "k")
 					ref.granted(l)
 					time.Sleep(5 * time.Millisecond)
 					_ = l.Unlock(t.Context())
@@ -293,12 +294,12 @@ func TestWaitersProgressWithoutAnyPush(t *testing.T) {
 func TestWaitingCostsOneMessageASecond(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2, quiet)
-		all[0].hold(t, "k") // renewed for ever
-		waits := all[1].count(script.Wait)
+		all[0].Hold(t, "k") // renewed for ever
+		waits := all[1].Count(script.Wait)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := all[1].Mutex("k").Lock(ctx)
-		require.ErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		for _, n := range hits(waits) {
 			require.InDelta(t, 62, n, 4) // and one when the holder's lease seemed to end
@@ -313,13 +314,13 @@ func TestHandOverCostsTwoCommandsAtEachMember(t *testing.T) {
 		const rounds = 15
 		evals := make([]*redistest.Rule, 0, 20)
 		for _, p := range all {
-			p.slow(slices.Repeat([]time.Duration{time.Millisecond}, 5)...)
-			p.everyLink(func(l *redistest.Link) {
+			p.Slow(slices.Repeat([]time.Duration{time.Millisecond}, 5)...)
+			p.EveryLink(func(l *redistest.Link) {
 				evals = append(evals, l.Call(redistest.Named("EVALSHA"), -1, func([]string) {}))
 			})
 			wg.Go(func() {
 				for range rounds {
-					l := p.lock(t, "k")
+					l := p.Lock(t, "k")
 					time.Sleep(2 * time.Millisecond)
 					_ = l.Unlock(t.Context())
 				}
@@ -338,14 +339,14 @@ func TestHandOverCostsTwoCommandsAtEachMember(t *testing.T) {
 func TestLatePushesMakeNobodyAHolder(t *testing.T) {
 	for seed := range seeds(8) {
 		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-			all := peers(t, cluster, 5, quiet, func(c *Config) { c.Entry = 150 * time.Millisecond })
+			all := peers(t, cluster, 5, quiet, func(c *redlock.Config) { c.Entry = 150 * time.Millisecond })
 			var ref referee
 			var wg sync.WaitGroup
 			for i, p := range all {
-				p.jitter(seed*10+uint64(i), 5*time.Millisecond, 5*time.Millisecond, 120*time.Millisecond)
+				p.Jitter(seed*10+uint64(i), 5*time.Millisecond, 5*time.Millisecond, 120*time.Millisecond)
 				wg.Go(func() {
 					for range 4 {
-						l := p.lock(t, "k")
+						l := p.Lock(t, "k")
 						ref.granted(l)
 						if wrong := overBelief(cluster, l); wrong != nil {
 							t.Errorf("seed %d: %v", seed, wrong)
@@ -372,40 +373,40 @@ func TestWaiterThatDiesDelaysOthersByItsEntryAtMost(t *testing.T) {
 	} {
 		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 			all := peers(t, cluster, 3, quiet)
-			held := all[0].hold(t, "k")
+			held := all[0].Hold(t, "k")
 			ctx, cancel := context.WithCancel(t.Context())
-			dies := all[1].lockLater(ctx, "k")
+			dies := all[1].LockLater(ctx, "k")
 			time.Sleep(100 * time.Millisecond)
-			next := all[2].lockLater(t.Context(), "k")
+			next := all[2].LockLater(t.Context(), "k")
 			time.Sleep(100 * time.Millisecond)
-			all[1].die()
+			all[1].Die()
 			time.Sleep(tc.pause)
 			start := time.Now()
 			require.NoError(t, held.Unlock(t.Context()))
-			next.get(t)
+			next.Get(t)
 			cancel()
-			<-dies.done
-			took := next.at.Sub(start)
+			<-dies.Done
+			took := next.At.Sub(start)
 			require.True(t, tc.least <= took && took <= tc.most, "%v", took)
 		})
 	}
 }
 
 func TestHolderThatDiesIsSucceededWhenItsLeaseEnds(t *testing.T) {
-	for _, opt := range []LockOption{TTL(10 * time.Second), AutoRenew(10 * time.Second)} {
+	for _, opt := range []redlock.LockOption{redlock.TTL(10 * time.Second), redlock.AutoRenew(10 * time.Second)} {
 		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 			all := peers(t, cluster, 2)
-			held := all[0].hold(t, "k", opt)
-			waiting := all[1].lockLater(t.Context(), "k")
+			held := all[0].Hold(t, "k", opt)
+			waiting := all[1].LockLater(t.Context(), "k")
 			time.Sleep(4 * time.Second)
 			left := time.Duration(admin(t, cluster.Servers[0], "PTTL", "k").(int64)) * time.Millisecond
 			died := time.Now()
-			all[0].die()
+			all[0].Die()
 			<-held.Done()
 			ended := time.Now()
-			waiting.get(t)
-			require.True(t, waiting.at.After(ended), "told before the lock could be anybody else's")
-			took := waiting.at.Sub(died)
+			waiting.Get(t)
+			require.True(t, waiting.At.After(ended), "told before the lock could be anybody else's")
+			took := waiting.At.Sub(died)
 			require.True(t, left <= took && took <= left+5*time.Millisecond, "%v, the keys ended after %v", took, left)
 		})
 	}
@@ -422,7 +423,7 @@ func TestWaiterThatCancelsLeavesNothingAndStopsNobody(t *testing.T) {
 			var wg sync.WaitGroup
 			stop := make(chan struct{})
 			for i, p := range all {
-				p.jitter(seed*10+uint64(i), 2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
+				p.Jitter(seed*10+uint64(i), 2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
 			}
 			for _, p := range all[:2] {
 				wg.Go(func() {
@@ -432,7 +433,7 @@ func TestWaiterThatCancelsLeavesNothingAndStopsNobody(t *testing.T) {
 							return
 						default:
 						}
-						l := p.lock(t, "k")
+						l := p.Lock(t, "k")
 						ref.granted(l)
 						time.Sleep(2 * time.Millisecond)
 						_ = l.Unlock(t.Context())
@@ -476,24 +477,24 @@ func TestSplitEndsAlthoughItsYieldsAreLost(t *testing.T) {
 	bubble(t, 4, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2, quiet)
 		const near, far = time.Millisecond, 5 * time.Millisecond
-		all[0].slow(near, near, far, far)
-		all[1].slow(far, far, near, near)
+		all[0].Slow(near, near, far, far)
+		all[1].Slow(far, far, near, near)
 		var lost []*redistest.Rule
 		for _, p := range all {
-			for _, l := range p.links {
+			for _, l := range p.Links {
 				lost = append(lost, l.CutBefore(redistest.WithArg(script.Yield.SHA), 1))
 			}
 		}
 		start := time.Now()
-		waiting := []*locking{all[0].lockLater(t.Context(), "k"), all[1].lockLater(t.Context(), "k")}
+		waiting := []*locking{all[0].LockLater(t.Context(), "k"), all[1].LockLater(t.Context(), "k")}
 		first := 0
 		select {
-		case <-waiting[0].done:
-		case <-waiting[1].done:
+		case <-waiting[0].Done:
+		case <-waiting[1].Done:
 			first = 1
 		}
-		require.NoError(t, waiting[first].get(t).Unlock(t.Context()))
-		require.NoError(t, waiting[1-first].get(t).Unlock(t.Context()))
+		require.NoError(t, waiting[first].Get(t).Unlock(t.Context()))
+		require.NoError(t, waiting[1-first].Get(t).Unlock(t.Context()))
 		require.Less(t, time.Since(start), 10*time.Second)
 		n := 0
 		for _, rule := range lost {
@@ -517,12 +518,12 @@ func TestPushIsDatedForClocksThatRunFast(t *testing.T) {
 			cluster.Embedded(i).SetRate(1.01)
 		}
 		all := peers(t, cluster, 2, quiet)
-		held := all[0].hold(t, "k")
-		waiting := all[1].lockLater(t.Context(), "k", TTL(900*time.Millisecond))
-		all[1].everyLink(func(l *redistest.Link) { l.DelayPush(redistest.Delay{Fixed: 30 * time.Millisecond}) })
+		held := all[0].Hold(t, "k")
+		waiting := all[1].LockLater(t.Context(), "k", redlock.TTL(900*time.Millisecond))
+		all[1].EveryLink(func(l *redistest.Link) { l.DelayPush(redistest.Delay{Fixed: 30 * time.Millisecond}) })
 		time.Sleep(1960 * time.Millisecond) // the heartbeat was at 1 s
 		require.NoError(t, held.Unlock(t.Context()))
-		l := waiting.get(t)
+		l := waiting.Get(t)
 		require.Less(t, time.Until(l.ValidUntil()), validity(900*time.Millisecond)-30*time.Millisecond)
 		require.Greater(t, watch(t, cluster, l, "fast"), 5)
 	})
@@ -536,20 +537,20 @@ func TestPushFromAMemberWhoseClockWasSetIsNotTrusted(t *testing.T) {
 			t.Run(fmt.Sprint(step, heartbeats), func(t *testing.T) {
 				bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 					all := peers(t, cluster, 2, quiet)
-					held := all[0].hold(t, "k")
-					waiting := all[1].lockLater(t.Context(), "k", TTL(2*time.Second))
+					held := all[0].Hold(t, "k")
+					waiting := all[1].LockLater(t.Context(), "k", redlock.TTL(2*time.Second))
 					time.Sleep(2500 * time.Millisecond)
 					for i := range 3 {
 						cluster.Embedded(i).Step(step)
 					}
 					time.Sleep(time.Duration(heartbeats) * time.Second)
 					const late = 400 * time.Millisecond
-					all[1].everyLink(func(l *redistest.Link) { l.DelayPush(redistest.Delay{Fixed: late}) })
-					waits := all[1].count(script.Wait)
+					all[1].EveryLink(func(l *redistest.Link) { l.DelayPush(redistest.Delay{Fixed: late}) })
+					waits := all[1].Count(script.Wait)
 					start := time.Now()
 					require.NoError(t, held.Unlock(t.Context()))
-					l := waiting.get(t)
-					require.Equal(t, late, waiting.at.Sub(start), "asked when the push came, and told at once")
+					l := waiting.Get(t)
+					require.Equal(t, late, waiting.At.Sub(start), "asked when the push came, and told at once")
 					synctest.Wait()
 					for _, n := range hits(waits)[:3] {
 						require.Positive(t, n)
@@ -565,11 +566,11 @@ func TestLockGivesUpWhereNoQuorumCanBeAsked(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		cluster.Kill(0, 1)
-		require.NoError(t, p.lock(t, "k").Unlock(t.Context()), "a minority is not missed")
+		require.NoError(t, p.Lock(t, "k").Unlock(t.Context()), "a minority is not missed")
 		cluster.Kill(2)
 		start := time.Now()
 		_, err := p.Mutex("k").Lock(t.Context())
-		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.InDelta(t, 2, time.Since(start).Seconds(), 0.3)
 	})
 }
@@ -578,39 +579,39 @@ func TestLockGivesUpWhereNoQuorumCanBeAsked(t *testing.T) {
 func TestLockGivesUpWhereTheMajorityIsTooFarAway(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
-		p.slow(0, 150*time.Millisecond, 300*time.Millisecond, 350*time.Millisecond, 400*time.Millisecond)
+		p.Slow(0, 150*time.Millisecond, 300*time.Millisecond, 350*time.Millisecond, 400*time.Millisecond)
 		skew(t, cluster, "k", 50, 40, 30, 20, 10)
 		start := time.Now()
 		l, err := p.Mutex("k").Lock(t.Context())
 		if err == nil { // it got through, well and good
 			require.NoError(t, l.Unlock(t.Context()))
 		} else {
-			require.ErrorIs(t, err, ErrNoQuorum)
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		}
 		require.Less(t, time.Since(start), 4*time.Second)
 		time.Sleep(5 * time.Second)
 		leftovers(t, cluster)
 
-		patient := join(t, cluster, quiet, func(c *Config) { c.MemberTimeout = time.Second })
-		patient.slow(0, 150*time.Millisecond, 300*time.Millisecond, 350*time.Millisecond, 400*time.Millisecond)
+		patient := join(t, cluster, quiet, func(c *redlock.Config) { c.MemberTimeout = time.Second })
+		patient.Slow(0, 150*time.Millisecond, 300*time.Millisecond, 350*time.Millisecond, 400*time.Millisecond)
 		start = time.Now()
-		patient.lock(t, "k")
+		patient.Lock(t, "k")
 		require.LessOrEqual(t, time.Since(start), 600*time.Millisecond, "two rounds")
 	})
 }
 
 func TestLockWaitsForAQuorumWhereItIsTold(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, func(c *Config) { c.NoQuorumAfter = -1 })
+		p := join(t, cluster, func(c *redlock.Config) { c.NoQuorumAfter = -1 })
 		cluster.Kill(0, 1, 2)
-		waiting := p.lockLater(t.Context(), "k")
+		waiting := p.LockLater(t.Context(), "k")
 		time.Sleep(time.Minute)
-		require.True(t, waiting.pending())
+		require.True(t, waiting.Pending())
 		require.NoError(t, cluster.Restart(true, 0))
-		waiting.get(t)
-		require.Less(t, time.Since(waiting.at), 10*time.Second)
+		waiting.Get(t)
+		require.Less(t, time.Since(waiting.At), 10*time.Second)
 		time.Sleep(time.Minute)
-		require.NoError(t, waiting.lease.Unlock(t.Context()))
+		require.NoError(t, waiting.Lease.Unlock(t.Context()))
 		require.NoError(t, cluster.Restart(true, 1, 2))
 		synctest.Wait()
 		leftovers(t, cluster)
@@ -625,7 +626,7 @@ func TestNextHolderComesWithinOneEntryWhateverDeadWaitersAreHanded(t *testing.T)
 		behind := func() *peer { // the vote that V has it keeps when it yields: its owner hashes lowest
 			for {
 				p := join(t, cluster, quiet)
-				if script.Hash([]byte(script.OwnerOf(UUID(p.Client), 1))) > script.Hash([]byte(script.OwnerOf(UUID(v.Client), 1))) {
+				if script.Hash([]byte(script.OwnerOf(redlock.UUID(p.Client), 1))) > script.Hash([]byte(script.OwnerOf(redlock.UUID(v.Client), 1))) {
 					return p
 				}
 				require.NoError(t, p.Close())
@@ -633,28 +634,28 @@ func TestNextHolderComesWithinOneEntryWhateverDeadWaitersAreHanded(t *testing.T)
 		}
 		d, x := behind(), behind()
 		// H has members 1 and 2, V has member 0; at the others the one that dies is before V in the queue.
-		h.everyLink(func(l *redistest.Link) { l.Pause() }, 0)
-		held := h.hold(t, "k")
-		v.slow(0, 200*time.Millisecond, 200*time.Millisecond)
+		h.EveryLink(func(l *redistest.Link) { l.Pause() }, 0)
+		held := h.Hold(t, "k")
+		v.Slow(0, 200*time.Millisecond, 200*time.Millisecond)
 		ctx, giveUp := context.WithCancel(t.Context())
 		defer giveUp()
-		vWaits := v.lockLater(ctx, "k")
+		vWaits := v.LockLater(ctx, "k")
 		time.Sleep(10 * time.Millisecond)
-		d.lockLater(t.Context(), "k")
+		d.LockLater(t.Context(), "k")
 		time.Sleep(time.Second)
-		h.everyLink(func(l *redistest.Link) { l.Resume() }, 0)
-		v.slow(0, 0, 0)
-		xWaits := x.lockLater(t.Context(), "k")
+		h.EveryLink(func(l *redistest.Link) { l.Resume() }, 0)
+		v.Slow(0, 0, 0)
+		xWaits := x.LockLater(t.Context(), "k")
 		time.Sleep(4010 * time.Millisecond)
-		d.die()
+		d.Die()
 		cluster.Kill(2)
 		died := time.Now()
 		require.NoError(t, held.Unlock(t.Context())) // member 1 goes to the dead
 		time.Sleep(2800 * time.Millisecond)
 		giveUp() // and member 0 would
-		<-vWaits.done
-		l := xWaits.get(t)
-		require.LessOrEqual(t, xWaits.at.Sub(died), 3*time.Second+10*time.Millisecond)
+		<-vWaits.Done
+		l := xWaits.Get(t)
+		require.LessOrEqual(t, xWaits.At.Sub(died), 3*time.Second+10*time.Millisecond)
 		require.Empty(t, overBelief(cluster, l))
 	})
 }
@@ -667,7 +668,7 @@ func TestNextHolderComesWithinOneEntryInAnyOrder(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 9))
 			within := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
 			h := join(t, cluster, quiet)
-			held := h.hold(t, "k", TTL(30*time.Second))
+			held := h.Hold(t, "k", redlock.TTL(30*time.Second))
 			var gone []*locking
 			var dead []*peer
 			cancels := map[time.Duration]context.CancelFunc{}
@@ -676,8 +677,8 @@ func TestNextHolderComesWithinOneEntryInAnyOrder(t *testing.T) {
 			for i, p := range all {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				p.slow(within(20*time.Millisecond), within(20*time.Millisecond), within(20*time.Millisecond))
-				w := p.lockLater(ctx, "k")
+				p.Slow(within(20*time.Millisecond), within(20*time.Millisecond), within(20*time.Millisecond))
+				w := p.LockLater(ctx, "k")
 				switch {
 				case i >= n:
 				case rng.IntN(2) == 0:
@@ -690,7 +691,7 @@ func TestNextHolderComesWithinOneEntryInAnyOrder(t *testing.T) {
 			}
 			time.Sleep(3*time.Second + within(time.Second))
 			for _, p := range dead {
-				p.die()
+				p.Die()
 			}
 			if rng.IntN(2) == 0 {
 				cluster.Kill(2)
@@ -705,8 +706,8 @@ func TestNextHolderComesWithinOneEntryInAnyOrder(t *testing.T) {
 			for least < 0 {
 				time.Sleep(time.Millisecond)
 				for i, w := range gone {
-					if !w.pending() && w.err == nil && !slices.Contains(dead, all[i]) {
-						least = w.at.Sub(last)
+					if !w.Pending() && w.Err == nil && !slices.Contains(dead, all[i]) {
+						least = w.At.Sub(last)
 					}
 				}
 				require.Less(t, time.Since(last), 20*time.Second, "seed %d", seed)
@@ -722,13 +723,13 @@ func TestNextHolderComesWithinOneEntryInAnyOrder(t *testing.T) {
 func TestEntriesOfDeadWaitersAreRemovedWhileTheLockIsHeld(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
 		h, live := join(t, cluster), join(t, cluster)
-		l := h.hold(t, "k")
-		live.lockLater(t.Context(), "k")
+		l := h.Hold(t, "k")
+		live.LockLater(t.Context(), "k")
 		for range 40 {
 			p := join(t, cluster)
-			p.lockLater(t.Context(), "k")
+			p.LockLater(t.Context(), "k")
 			synctest.Wait()
-			p.die()
+			p.Die()
 		}
 		require.EqualValues(t, 41, admin(t, cluster.Servers[0], "HLEN", waitersOf("k")))
 		time.Sleep(5 * time.Minute) // of heartbeats of one waiter
@@ -742,7 +743,7 @@ func TestFirstComeFirstServedInFakeTime(t *testing.T) {
 		a, b := join(t, cluster), join(t, cluster)
 		held, err := a.Mutex("k").Lock(t.Context())
 		require.NoError(t, err)
-		got := make(chan *Lease)
+		got := make(chan *redlock.Lease)
 		go func() {
 			l, err := b.Mutex("k").Lock(t.Context())
 			require.NoError(t, err)

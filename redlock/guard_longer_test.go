@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -12,29 +12,30 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
 )
 
 // longer is short with a greater MaxTTL: that of the clients which are rolled out.
-func longer(c *Config) {
+func longer(c *redlock.Config) {
 	short(c)
 	c.MaxTTL = 30 * time.Second
 }
 
 // older is a deployment of three members that clients with short leases have used for a while.
 func older(t *testing.T, cluster *redistest.Cluster) *peer {
-	a := guarded(t, cluster, short, WithFreshMembers())
-	a.voting(t, 3)
+	a := guarded(t, cluster, short, redlock.WithFreshMembers())
+	a.Voting(t, 3)
 	time.Sleep(10 * time.Second)
 	return a
 }
 
 // without has a client not reach some members.
 func without(members ...int) func(p *peer) {
-	return func(p *peer) { p.everyLink(func(l *redistest.Link) { l.Refuse(true) }, members...) }
+	return func(p *peer) { p.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, members...) }
 }
 
 // excluded waits until rival has the lock, and fails if held is still trusted then.
-func excluded(t *testing.T, rival *peer, held *Lease) {
+func excluded(t *testing.T, rival *peer, held *redlock.Lease) {
 	t.Helper()
 	require.NoError(t, held.Err())
 	l, err := rival.Mutex("k").Lock(t.Context())
@@ -50,16 +51,16 @@ func TestQuarantineLastsForTheLongestLeaseThatAMajorityKnowsOf(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		a := older(t, cluster)
 		b := guardedVia(t, cluster, without(0), longer)
-		b.voting(t, 2)
-		held, err := b.Mutex("k", TTL(25*time.Second)).Lock(t.Context())
+		b.Voting(t, 2)
+		held, err := b.Mutex("k", redlock.TTL(25*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
 		require.NoError(t, a.Close())
-		b.everyLink(func(l *redistest.Link) { l.Refuse(true) }, 2) // b would tell it
+		b.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, 2) // b would tell it
 		cluster.Kill(2)
 		require.NoError(t, cluster.Restart(false, 2))
 		late := redistest.Delay{Fixed: 50 * time.Millisecond}
-		d := guardedVia(t, cluster, func(p *peer) { p.links[1].SetDelay(late, late) }, short)
+		d := guardedVia(t, cluster, func(p *peer) { p.Links[1].SetDelay(late, late) }, short)
 		time.Sleep(40 * time.Millisecond)
 		require.Equal(t, "g", markerOf(t, cluster, 2, "state"))
 		require.Equal(t, "1000", markerOf(t, cluster, 2, "q"), "d has met member 0 alone")
@@ -72,20 +73,20 @@ func TestQuarantineLastsForTheLongestLeaseThatAMajorityKnowsOf(t *testing.T) {
 func TestClientThatWasStoppedMarksForNoLessThanTheLongestLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		d := older(t, cluster)
-		d.everyLink(func(l *redistest.Link) { l.Pause() })
+		d.EveryLink(func(l *redistest.Link) { l.Pause() })
 		b := guarded(t, cluster, longer)
-		b.voting(t, 3)
-		held, err := b.Mutex("k", TTL(25*time.Second)).Lock(t.Context())
+		b.Voting(t, 3)
+		held, err := b.Mutex("k", redlock.TTL(25*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return held.Votes() == 3 }, time.Second, time.Millisecond)
-		b.everyLink(func(l *redistest.Link) { l.Refuse(true) }, 2)
+		b.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, 2)
 		cluster.Kill(2)
 		require.NoError(t, cluster.Restart(false, 2))
 		steal(t, cluster, "k", time.Millisecond, 1) // and member 1 has lost the vote, too
-		d.links[2].Heal()
-		d.until(t, 2, MemberQuarantined)
+		d.Links[2].Heal()
+		d.Until(t, 2, redlock.MemberQuarantined)
 		require.Equal(t, "1000", markerOf(t, cluster, 2, "q"), "d has heard of nothing else")
-		d.everyLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
+		d.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
 		excluded(t, d, held)
 	})
 }
@@ -95,22 +96,22 @@ func TestClientWithAGreaterMaxTTLProlongsAQuarantineThatItMeets(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		d := older(t, cluster)
 		b := guardedVia(t, cluster, without(0), longer)
-		b.voting(t, 2)
-		d.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 1, 2) // it hears nothing of that
-		held, err := b.Mutex("k", TTL(25*time.Second)).Lock(t.Context())
+		b.Voting(t, 2)
+		d.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 1, 2) // it hears nothing of that
+		held, err := b.Mutex("k", redlock.TTL(25*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, d.Close())
-		b.everyLink(func(l *redistest.Link) { l.Refuse(true) }, 1, 2)
+		b.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, 1, 2)
 		cluster.Kill(1, 2)
 		require.NoError(t, cluster.Restart(false, 1, 2))
 		d = guarded(t, cluster, short)
-		d.until(t, 1, MemberQuarantined)
-		d.until(t, 2, MemberQuarantined)
+		d.Until(t, 1, redlock.MemberQuarantined)
+		d.Until(t, 2, redlock.MemberQuarantined)
 		require.Equal(t, "1000", markerOf(t, cluster, 1, "q"))
-		c := guarded(t, cluster, longer, func(c *Config) { c.MaxTTL = 20 * time.Second }) // prolongs, too: by its part of the difference
-		c.until(t, 1, MemberQuarantined)
-		c.until(t, 2, MemberQuarantined)
-		b.everyLink(func(l *redistest.Link) { l.Refuse(false) }, 1, 2)
+		c := guarded(t, cluster, longer, func(c *redlock.Config) { c.MaxTTL = 20 * time.Second }) // prolongs, too: by its part of the difference
+		c.Until(t, 1, redlock.MemberQuarantined)
+		c.Until(t, 2, redlock.MemberQuarantined)
+		b.EveryLink(func(l *redistest.Link) { l.Refuse(false) }, 1, 2)
 		began := time.Now()
 		excluded(t, d, held)
 		require.Less(t, time.Since(began), 33*time.Second, "by each difference once")
@@ -121,16 +122,16 @@ func TestClientWithAGreaterMaxTTLProlongsAQuarantineThatItMeets(t *testing.T) {
 func TestFirstStartWaitsForTheLongestLeaseThatAClientCameToTellOf(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		began := time.Now()
-		a := guarded(t, cluster, short, func(c *Config) { c.PingInterval = time.Hour })
-		a.until(t, 2, MemberQuarantined)
+		a := guarded(t, cluster, short, func(c *redlock.Config) { c.PingInterval = time.Hour })
+		a.Until(t, 2, redlock.MemberQuarantined)
 		require.Equal(t, "n", markerOf(t, cluster, 2, "state"))
 		time.Sleep(500 * time.Millisecond)
 		b := guarded(t, cluster, longer)
-		b.until(t, 0, MemberQuarantined)
-		a.voting(t, 3)
+		b.Until(t, 0, redlock.MemberQuarantined)
+		a.Voting(t, 3)
 		require.GreaterOrEqual(t, time.Since(began), 30*time.Second)
 		require.Less(t, time.Since(began), 33*time.Second)
-		b.voting(t, 3)
+		b.Voting(t, 3)
 	})
 }
 
@@ -139,7 +140,7 @@ func TestNoVoteIsUsedBeforeAMajorityKnowsOfTheLongestLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		older(t, cluster)
 		b := guardedVia(t, cluster, without(1, 2), longer)
-		locking := b.lockLater(t.Context(), "k", TTL(25*time.Second))
+		locking := b.LockLater(t.Context(), "k", redlock.TTL(25*time.Second))
 		time.Sleep(5 * time.Second)
 		require.Equal(t, "30000", markerOf(t, cluster, 0, "q"))
 		require.Equal(t, "1000", markerOf(t, cluster, 1, "q"))
@@ -147,8 +148,8 @@ func TestNoVoteIsUsedBeforeAMajorityKnowsOfTheLongestLease(t *testing.T) {
 		keys, err := cluster.Keys(t.Context())
 		require.NoError(t, err)
 		require.NotContains(t, keys[0], "k")
-		b.everyLink(func(l *redistest.Link) { l.Refuse(false) }, 1)
-		require.NoError(t, locking.get(t).Unlock(t.Context()))
+		b.EveryLink(func(l *redistest.Link) { l.Refuse(false) }, 1)
+		require.NoError(t, locking.Get(t).Unlock(t.Context()))
 	})
 }
 
@@ -159,15 +160,15 @@ func TestMemberThatDoesNotVoteAloneSaysWhy(t *testing.T) {
 		b := guardedVia(t, cluster, without(1, 2), longer)
 		time.Sleep(5 * time.Second) // and a ping has passed since it was told of longer leases
 		for i, m := range b.Members() {
-			require.Equal(t, MemberDown, m.State)
+			require.Equal(t, redlock.MemberDown, m.State)
 			require.Equal(t, i == 0, strings.Contains(fmt.Sprint(m.Err), "until this client has reached a majority"), "%v", m.Err)
 			require.Error(t, m.Err)
 		}
 		_, err := b.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.ErrorContains(t, err, "before a majority of the members was met")
-		b.everyLink(func(l *redistest.Link) { l.Refuse(false) }, 1)
-		b.until(t, 0, MemberVoting)
+		b.EveryLink(func(l *redistest.Link) { l.Refuse(false) }, 1)
+		b.Until(t, 0, redlock.MemberVoting)
 		require.NoError(t, b.Members()[0].Err)
 	})
 }
@@ -178,9 +179,9 @@ func TestClientThatFindsAMemberMarkedMeanwhileTellsItsMaxTTL(t *testing.T) {
 		a := older(t, cluster)
 		require.NoError(t, a.Close())
 		b := guarded(t, cluster, longer)
-		b.voting(t, 3)
+		b.Voting(t, 3)
 		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "g" }
-		b.links[2].Call(marking, 1, func([]string) {
+		b.Links[2].Call(marking, 1, func([]string) {
 			info, err := cluster.Servers[2].Do(context.Background(), "INFO", "server")
 			require.NoError(t, err)
 			_, id, _ := strings.Cut(info.(string), "run_id:")
@@ -190,10 +191,10 @@ func TestClientThatFindsAMemberMarkedMeanwhileTellsItsMaxTTL(t *testing.T) {
 		cluster.Kill(2)
 		require.NoError(t, cluster.Restart(false, 2))
 		began := time.Now()
-		b.until(t, 2, MemberQuarantined)
+		b.Until(t, 2, redlock.MemberQuarantined)
 		require.Contains(t, markerOf(t, cluster, 2, "id"), " 5")
 		require.Equal(t, "30000", markerOf(t, cluster, 2, "q"))
-		b.voting(t, 3)
+		b.Voting(t, 3)
 		require.GreaterOrEqual(t, time.Since(began), 30*time.Second)
 	})
 }
@@ -202,19 +203,19 @@ func TestClientThatFindsAMemberMarkedMeanwhileTellsItsMaxTTL(t *testing.T) {
 func TestSourcesTellOfLongerLeasesThanTheLastLookFound(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		a := older(t, cluster)
-		d := guarded(t, cluster, short, func(c *Config) { c.PingInterval, c.StallTimeout = time.Hour, 3*time.Hour })
-		d.voting(t, 3)
+		d := guarded(t, cluster, short, func(c *redlock.Config) { c.PingInterval, c.StallTimeout = time.Hour, 3*time.Hour })
+		d.Voting(t, 3)
 		require.NoError(t, a.Close())
 		b := guarded(t, cluster, longer)
-		b.voting(t, 3)
-		held, err := b.Mutex("k", TTL(25*time.Second)).Lock(t.Context())
+		b.Voting(t, 3)
+		held, err := b.Mutex("k", redlock.TTL(25*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
-		b.everyLink(func(l *redistest.Link) { l.Refuse(true) }, 2)
+		b.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, 2)
 		cluster.Kill(2)
 		require.NoError(t, cluster.Restart(false, 2))
 		steal(t, cluster, "k", time.Millisecond, 1) // and member 1 has lost the vote, too
-		d.until(t, 2, MemberQuarantined)
+		d.Until(t, 2, redlock.MemberQuarantined)
 		require.Equal(t, "1000", markerOf(t, cluster, 2, "q"))
 		excluded(t, d, held)
 	})
@@ -229,16 +230,16 @@ func TestQuarantineThatEndsLaterByTheMembersClockIsNoSignOfLongerLeases(t *testi
 			}
 			return len(b), nil
 		}), nil))
-		p := guarded(t, cluster, short, WithFreshMembers(), WithLogger(log), func(c *Config) { c.PingInterval, c.StallTimeout = 20*time.Second, time.Minute })
-		p.voting(t, 3)
+		p := guarded(t, cluster, short, redlock.WithFreshMembers(), redlock.WithLogger(log), func(c *redlock.Config) { c.PingInterval, c.StallTimeout = 20*time.Second, time.Minute })
+		p.Voting(t, 3)
 		time.Sleep(10 * time.Second)
 		cluster.Kill(2)
 		require.NoError(t, cluster.Restart(false, 2))
-		p.until(t, 2, MemberQuarantined)
+		p.Until(t, 2, redlock.MemberQuarantined)
 		synctest.Wait()
 		began := time.Now()
 		require.EqualValues(t, 1, admin(t, cluster.Servers[2], "PEXPIRE", "redquorum:quarantine", "2000"))
-		p.voting(t, 3)
+		p.Voting(t, 3)
 		require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
 	})
 }

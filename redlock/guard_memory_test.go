@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -17,7 +18,7 @@ import (
 // it may have forgotten.
 
 // rarely pings once an hour: whatever is noticed was not noticed by a ping.
-func rarely(c *Config) { c.PingInterval = time.Hour }
+func rarely(c *redlock.Config) { c.PingInterval = time.Hour }
 
 // tags records the last argument, the marker id, of every call of a script on a path.
 func tags(l *redistest.Link, s script.Script) *[]string {
@@ -41,10 +42,10 @@ func TestRefusalThatMayMeanAnotherMemoryEndsTheGeneration(t *testing.T) {
 	} {
 		t.Run(tc.text, func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				p := guarded(t, cluster, short, rarely, WithFreshMembers())
-				p.voting(t, 3)
+				p := guarded(t, cluster, short, rarely, redlock.WithFreshMembers())
+				p.Voting(t, 3)
 				before := p.State(1)
-				p.links[1].Fail(redistest.WithArg(script.Acquire.SHA), 1, tc.text)
+				p.Links[1].Fail(redistest.WithArg(script.Acquire.SHA), 1, tc.text)
 				cycle(t, p, "k")
 				synctest.Wait()
 				after := p.State(1)
@@ -59,10 +60,10 @@ func TestRefusalThatMayMeanAnotherMemoryEndsTheGeneration(t *testing.T) {
 // Between the suspicion and the look at the marker nothing of the member counts.
 func TestMemberDoesNotVoteWhileItIsLookedAt(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, rarely, WithFreshMembers())
-		p.voting(t, 3)
-		p.links[1].Fail(redistest.WithArg(script.Acquire.SHA), 1, "READONLY You can't write against a read only replica.")
-		p.links[1].DelayReply(redistest.Named("EVAL"), 1, 300*time.Millisecond)
+		p := guarded(t, cluster, short, rarely, redlock.WithFreshMembers())
+		p.Voting(t, 3)
+		p.Links[1].Fail(redistest.WithArg(script.Acquire.SHA), 1, "READONLY You can't write against a read only replica.")
+		p.Links[1].DelayReply(redistest.Named("EVAL"), 1, 300*time.Millisecond)
 		cycle(t, p, "k")
 		synctest.Wait()
 		require.False(t, p.State(1).Votes)
@@ -74,14 +75,14 @@ func TestMemberDoesNotVoteWhileItIsLookedAt(t *testing.T) {
 // A member that is emptied while the connection is down is the same process: only its marker tells.
 func TestFlushWhileNobodyLooksEndsTheGeneration(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, rarely, WithFreshMembers())
-		p.voting(t, 3)
+		p := guarded(t, cluster, short, rarely, redlock.WithFreshMembers())
+		p.Voting(t, 3)
 		before := p.State(1)
-		p.links[1].Refuse(true)
-		p.links[1].Cut()
+		p.Links[1].Refuse(true)
+		p.Links[1].Cut()
 		require.NoError(t, cluster.Flush(1))
-		p.links[1].Refuse(false)
-		p.until(t, 1, MemberQuarantined)
+		p.Links[1].Refuse(false)
+		p.Until(t, 1, redlock.MemberQuarantined)
 		require.Equal(t, before.RunID, p.State(1).RunID)
 		require.Greater(t, p.State(1).Gen, before.Gen)
 	})
@@ -90,24 +91,24 @@ func TestFlushWhileNobodyLooksEndsTheGeneration(t *testing.T) {
 // While a member is in quarantine it is asked for nothing that could be a vote.
 func TestMemberInQuarantineIsAskedForNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, WithFreshMembers(), func(c *Config) { c.Entry = time.Minute })
-		p.voting(t, 3)
-		held := p.lock(t, "k", AutoRenew(time.Second))
+		p := guarded(t, cluster, short, redlock.WithFreshMembers(), func(c *redlock.Config) { c.Entry = time.Minute })
+		p.Voting(t, 3)
+		held := p.Lock(t, "k", redlock.AutoRenew(time.Second))
 		require.NoError(t, cluster.Restart(false, 2))
-		p.until(t, 2, MemberQuarantined)
+		p.Until(t, 2, redlock.MemberQuarantined)
 		sent := 0
 		for _, s := range []script.Script{script.Acquire, script.Wait, script.Yield, script.Raise, script.Extend, script.Rejoin} {
-			p.links[2].Call(redistest.WithArg(s.SHA), -1, func([]string) { sent++ })
+			p.Links[2].Call(redistest.WithArg(s.SHA), -1, func([]string) { sent++ })
 		}
-		waiting := p.lockLater(t.Context(), "other")
-		waiting.get(t)
-		behind := p.lockLater(t.Context(), "k")
+		waiting := p.LockLater(t.Context(), "other")
+		waiting.Get(t)
+		behind := p.LockLater(t.Context(), "k")
 		time.Sleep(500 * time.Millisecond) // a renewal, at least
 		require.NoError(t, held.Err())
-		require.Equal(t, MemberQuarantined, p.Members()[2].State)
+		require.Equal(t, redlock.MemberQuarantined, p.Members()[2].State)
 		require.Zero(t, sent)
 		require.NoError(t, held.Unlock(t.Context()))
-		behind.get(t)
+		behind.Get(t)
 	})
 }
 
@@ -115,24 +116,24 @@ func TestMemberInQuarantineIsAskedForNothing(t *testing.T) {
 // lock by a majority of the others.
 func TestReleaseInQuarantineHandsOverToNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		patient := func(c *Config) { c.Entry, c.MaxTTL, c.TTL = time.Minute, 10*time.Second, 10*time.Second }
-		p, q := guarded(t, cluster, patient, WithFreshMembers()), guarded(t, cluster, patient)
-		p.voting(t, 3)
-		q.voting(t, 3)
-		held := p.hold(t, "k")
-		waiting := q.lockLater(t.Context(), "k")
+		patient := func(c *redlock.Config) { c.Entry, c.MaxTTL, c.TTL = time.Minute, 10*time.Second, 10*time.Second }
+		p, q := guarded(t, cluster, patient, redlock.WithFreshMembers()), guarded(t, cluster, patient)
+		p.Voting(t, 3)
+		q.Voting(t, 3)
+		held := p.Hold(t, "k")
+		waiting := q.LockLater(t.Context(), "k")
 		require.Eventually(t, func() bool { return admin(t, cluster.Servers[2], "EXISTS", queueOf("k")) == int64(1) }, time.Second, time.Millisecond)
-		q.links[2].Refuse(true) // what becomes of member 2 is p's doing alone
-		q.links[2].Cut()
+		q.Links[2].Refuse(true) // what becomes of member 2 is p's doing alone
+		q.Links[2].Cut()
 		cluster.Kill(2)
 		require.NoError(t, cluster.Restart(true, 2)) // comes back with lock and queue
-		p.until(t, 2, MemberQuarantined)
+		p.Until(t, 2, redlock.MemberQuarantined)
 		// As if a client had restored it meanwhile: then FORGOT would not hold the grant back.
 		skew(t, cluster, "k", 0, 0, 0)
 		admin(t, cluster.Servers[2], "HSET", member.TokensKey, bucketOf("k"), "5")
-		sent := tags(p.links[2], script.Release)
+		sent := tags(p.Links[2], script.Release)
 		require.NoError(t, held.Unlock(t.Context()))
-		waiting.get(t)
+		waiting.Get(t)
 		synctest.Wait()
 		require.Equal(t, []string{"!"}, *sent)
 		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
@@ -144,46 +145,46 @@ func TestReleaseInQuarantineHandsOverToNobody(t *testing.T) {
 // now: it may have forgotten in between.
 func TestDebtsCarryTheNewStanding(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, WithFreshMembers())
-		p.voting(t, 3)
-		held := p.hold(t, "k")
+		p := guarded(t, cluster, short, redlock.WithFreshMembers())
+		p.Voting(t, 3)
+		held := p.Hold(t, "k")
 		id := markerOf(t, cluster, 2, "id")
-		sent := tags(p.links[2], script.Release)
-		p.links[2].Refuse(true)
-		p.links[2].Cut()
+		sent := tags(p.Links[2], script.Release)
+		p.Links[2].Refuse(true)
+		p.Links[2].Cut()
 		require.NoError(t, held.Unlock(t.Context()))
 		require.NoError(t, cluster.Restart(true, 2))
-		p.links[2].Refuse(false)
-		p.until(t, 2, MemberQuarantined)
+		p.Links[2].Refuse(false)
+		p.Until(t, 2, redlock.MemberQuarantined)
 		synctest.Wait()
 		require.NotEqual(t, id, markerOf(t, cluster, 2, "id"))
 		require.Equal(t, []string{"!"}, *sent)
 		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
 
 		// The same process with the same memory: handed over as ever.
-		p.voting(t, 3)
-		held = p.hold(t, "k")
+		p.Voting(t, 3)
+		held = p.Hold(t, "k")
 		id = markerOf(t, cluster, 2, "id")
 		*sent = nil
-		p.links[2].Refuse(true)
-		p.links[2].Cut()
+		p.Links[2].Refuse(true)
+		p.Links[2].Cut()
 		require.NoError(t, held.Unlock(t.Context()))
-		p.links[2].Refuse(false)
-		p.voting(t, 3)
+		p.Links[2].Refuse(false)
+		p.Voting(t, 3)
 		synctest.Wait()
 		require.Equal(t, []string{id}, *sent)
 	})
 	// Also what Close pays.
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, WithFreshMembers())
-		p.voting(t, 3)
-		held := p.hold(t, "k")
-		sent := tags(p.links[2], script.Release)
-		p.links[2].Refuse(true)
-		p.links[2].Cut()
+		p := guarded(t, cluster, short, redlock.WithFreshMembers())
+		p.Voting(t, 3)
+		held := p.Hold(t, "k")
+		sent := tags(p.Links[2], script.Release)
+		p.Links[2].Refuse(true)
+		p.Links[2].Cut()
 		require.NoError(t, held.Unlock(t.Context()))
 		require.NoError(t, cluster.Restart(true, 2))
-		p.links[2].Refuse(false)
+		p.Links[2].Refuse(false)
 		require.NoError(t, p.Close())
 		require.Equal(t, []string{"!"}, *sent)
 		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
@@ -197,11 +198,11 @@ func TestSecondClientWaitsForTheFirstMarking(t *testing.T) {
 		time.Sleep(time.Minute) // servers older than MaxTTL
 		p := guarded(t, cluster, short)
 		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "n" }
-		p.links[2].DelayCommand(marking, 1, 500*time.Millisecond)
-		p.voting(t, 2)
+		p.Links[2].DelayCommand(marking, 1, 500*time.Millisecond)
+		p.Voting(t, 2)
 		q := guarded(t, cluster, short)
-		q.links[2].SetDelay(redistest.Delay{Fixed: 10 * time.Millisecond}, redistest.Delay{}) // looks there last
-		q.voting(t, 3)
+		q.Links[2].SetDelay(redistest.Delay{Fixed: 10 * time.Millisecond}, redistest.Delay{}) // looks there last
+		q.Voting(t, 3)
 		require.Equal(t, "n", markerOf(t, cluster, 2, "state"))
 	})
 	// Somebody who marked two of three and is gone is not waited for any longer than that.
@@ -209,14 +210,14 @@ func TestSecondClientWaitsForTheFirstMarking(t *testing.T) {
 		time.Sleep(time.Minute)
 		p := guarded(t, cluster, short)
 		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "n" }
-		p.links[2].Call(marking, 1, func([]string) { p.links[2].Refuse(true) })
-		p.links[2].CutBefore(marking, 1)
-		p.voting(t, 2)
-		p.die()
+		p.Links[2].Call(marking, 1, func([]string) { p.Links[2].Refuse(true) })
+		p.Links[2].CutBefore(marking, 1)
+		p.Voting(t, 2)
+		p.Die()
 		at := time.Now()
 		q := guarded(t, cluster, short)
-		q.links[2].SetDelay(redistest.Delay{Fixed: 10 * time.Millisecond}, redistest.Delay{})
-		q.until(t, 2, MemberQuarantined)
+		q.Links[2].SetDelay(redistest.Delay{Fixed: 10 * time.Millisecond}, redistest.Delay{})
+		q.Until(t, 2, redlock.MemberQuarantined)
 		require.GreaterOrEqual(t, time.Since(at), time.Second)
 		require.Equal(t, "g", markerOf(t, cluster, 2, "state"))
 	})
@@ -226,16 +227,16 @@ func TestSecondClientWaitsForTheFirstMarking(t *testing.T) {
 // client believes two members that were emptied a moment ago.
 func TestCountersOfAMemberThatForgotSinceAreNotLent(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, rarely, WithFreshMembers())
-		p.voting(t, 5)
+		p := guarded(t, cluster, short, rarely, redlock.WithFreshMembers())
+		p.Voting(t, 5)
 		cycle(t, p, "k")
 		cluster.Kill(4)
 		require.NoError(t, cluster.Restart(false, 4))
-		p.until(t, 4, MemberQuarantined)
+		p.Until(t, 4, redlock.MemberQuarantined)
 		require.NoError(t, cluster.Flush(0, 1))
 		time.Sleep(10 * time.Second)
 		require.True(t, p.State(0).Votes, "nobody has told")
-		require.Equal(t, MemberRestoring, p.Members()[4].State, "two members know, three are needed")
+		require.Equal(t, redlock.MemberRestoring, p.Members()[4].State, "two members know, three are needed")
 		require.Equal(t, "g", markerOf(t, cluster, 4, "state"))
 	})
 }
@@ -272,7 +273,7 @@ func (a *aged) Submit(c *member.Call) {
 	c.Sink.Done(c)
 }
 
-func agedClient(t *testing.T, ended *bool, say ...func(string) (int64, bool, member.Outcome)) *Client {
+func agedClient(t *testing.T, ended *bool, say ...func(string) (int64, bool, member.Outcome)) *redlock.Client {
 	members := make([]member.Member, 3)
 	for i := range members {
 		a := &aged{ended: ended}
@@ -281,7 +282,7 @@ func agedClient(t *testing.T, ended *bool, say ...func(string) (int64, bool, mem
 		}
 		members[i] = a
 	}
-	c, err := New(members)
+	c, err := redlock.New(members)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -291,17 +292,17 @@ func TestRenewalByAnEndedGenerationDoesNotCount(t *testing.T) {
 	fakeTime(t, func(t *testing.T) {
 		ended := false
 		c := agedClient(t, &ended)
-		l, err := c.Mutex("k", TTL(10*time.Second)).Lock(t.Context())
+		l, err := c.Mutex("k", redlock.TTL(10*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		require.NoError(t, l.Extend(t.Context(), 10*time.Second))
 		until := l.ValidUntil()
 		time.Sleep(time.Second)
 		ended = true
-		require.ErrorIs(t, l.Extend(t.Context(), 10*time.Second), ErrNoQuorum)
+		require.ErrorIs(t, l.Extend(t.Context(), 10*time.Second), redlock.ErrNoQuorum)
 		require.Equal(t, until, l.ValidUntil())
 		_, err = c.Mutex("other").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrNoQuorum, "nor do votes")
+		require.ErrorIs(t, err, redlock.ErrNoQuorum, "nor do votes")
 	})
 }
 
@@ -317,7 +318,7 @@ func TestRejoinByAnEndedGenerationDoesNotCount(t *testing.T) {
 				return 0, false, member.Answered
 			}
 			silent := func(string) (int64, bool, member.Outcome) { return 0, false, member.Unknown }
-			l, err := agedClient(t, &ended, has, lost, silent).Mutex("k", TTL(10*time.Second)).Lock(t.Context())
+			l, err := agedClient(t, &ended, has, lost, silent).Mutex("k", redlock.TTL(10*time.Second)).Lock(t.Context())
 			require.NoError(t, err)
 			time.Sleep(time.Second)
 			until := l.ValidUntil()
@@ -332,13 +333,13 @@ func TestRejoinByAnEndedGenerationDoesNotCount(t *testing.T) {
 func TestAdoptionNeedsAMajorityThatHasTheLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, q := join(t, cluster), join(t, cluster)
-		held := p.hold(t, "k")
+		held := p.Hold(t, "k")
 		h, err := held.Handoff()
 		require.NoError(t, err)
 		admin(t, cluster.Servers[1], "DEL", "k") // forgot it, and is free
-		q.links[2].Pause()
+		q.Links[2].Pause()
 		_, err = q.Adopt(t.Context(), h)
-		require.ErrorIs(t, err, ErrNoQuorum, "one has it, one does not, one is silent")
+		require.ErrorIs(t, err, redlock.ErrNoQuorum, "one has it, one does not, one is silent")
 		synctest.Wait()
 		require.Equal(t, int64(0), admin(t, cluster.Servers[1], "EXISTS", "k"))
 	})
@@ -348,8 +349,8 @@ func TestAdoptionNeedsAMajorityThatHasTheLease(t *testing.T) {
 func TestValidityOfARenewalCountsFromBeforeItsRequest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		l := p.hold(t, "k", TTL(10*time.Second))
-		p.slow(50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond)
+		l := p.Hold(t, "k", redlock.TTL(10*time.Second))
+		p.Slow(50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond)
 		time.Sleep(time.Second)
 		start := time.Now()
 		require.NoError(t, l.Extend(t.Context(), 10*time.Second))
@@ -360,9 +361,9 @@ func TestValidityOfARenewalCountsFromBeforeItsRequest(t *testing.T) {
 func TestLostLeaseLeavesNothing(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		l := p.hold(t, "k", TTL(10*time.Second))
+		l := p.Hold(t, "k", redlock.TTL(10*time.Second))
 		steal(t, cluster, "k", time.Minute, 0, 1, 2)
-		require.ErrorIs(t, l.Extend(context.Background(), 10*time.Second), ErrLost)
+		require.ErrorIs(t, l.Extend(context.Background(), 10*time.Second), redlock.ErrLost)
 		synctest.Wait()
 		for _, i := range []int{3, 4} {
 			require.Equal(t, int64(0), admin(t, cluster.Servers[i], "EXISTS", "k"))
@@ -374,14 +375,14 @@ func TestLostLeaseLeavesNothing(t *testing.T) {
 func TestReleaseIsRepeatedOnTheNextConnection(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		l := p.hold(t, "k")
-		p.links[2].Refuse(true)
-		p.links[2].Cut()
+		l := p.Hold(t, "k")
+		p.Links[2].Refuse(true)
+		p.Links[2].Cut()
 		synctest.Wait() // the client knows
 		require.NoError(t, l.Unlock(t.Context()))
 		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", "k"))
-		p.links[2].Refuse(false)
-		p.settle(t, 3)
+		p.Links[2].Refuse(false)
+		p.Settle(t, 3)
 		synctest.Wait()
 		leftovers(t, cluster)
 	})
@@ -391,7 +392,7 @@ func TestReleaseIsRepeatedOnTheNextConnection(t *testing.T) {
 func TestNothingIsRepeatedBehindItsRelease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
+		p.Slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
 		for _, s := range cluster.Servers {
 			admin(t, s, "SCRIPT", "FLUSH")
 			admin(t, s, "SCRIPT", "LOAD", script.Release.Source) // which so needs no repair, behind the other
@@ -409,12 +410,12 @@ func TestNothingIsRepeatedBehindItsRelease(t *testing.T) {
 func TestNobodyRegistersWithoutAnInbox(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, q := join(t, cluster), join(t, cluster)
-		p.hold(t, "k")
-		q.links[2].Fail(redistest.Named("SUBSCRIBE"), -1, "NOPERM this user has no permissions to access one of the channels")
+		p.Hold(t, "k")
+		q.Links[2].Fail(redistest.Named("SUBSCRIBE"), -1, "NOPERM this user has no permissions to access one of the channels")
 		admin(t, cluster.Servers[2], "CLIENT", "KILL", "TYPE", "pubsub")
 		synctest.Wait()
 		require.False(t, q.State(2).Inbox)
-		q.lockLater(t.Context(), "k")
+		q.LockLater(t.Context(), "k")
 		synctest.Wait()
 		for i, want := range []int64{1, 1, 0} {
 			require.Equal(t, want, admin(t, cluster.Servers[i], "EXISTS", queueOf("k")), "member %d", i)
@@ -426,13 +427,13 @@ func TestNobodyRegistersWithoutAnInbox(t *testing.T) {
 // Members in quarantine answer a release, and their answers count: that nothing is held needs no memory.
 func TestUnlockIsDoneByMembersInQuarantineToo(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, WithFreshMembers())
-		p.voting(t, 3)
-		held := p.hold(t, "k", TTL(time.Second))
+		p := guarded(t, cluster, short, redlock.WithFreshMembers())
+		p.Voting(t, 3)
+		held := p.Hold(t, "k", redlock.TTL(time.Second))
 		cluster.Kill(1, 2)
 		require.NoError(t, cluster.Restart(true, 1, 2))
-		p.until(t, 1, MemberQuarantined)
-		p.until(t, 2, MemberQuarantined)
+		p.Until(t, 1, redlock.MemberQuarantined)
+		p.Until(t, 2, redlock.MemberQuarantined)
 		require.NoError(t, held.Err())
 		require.NoError(t, held.Unlock(t.Context()))
 		synctest.Wait()
@@ -444,7 +445,7 @@ func TestUnlockIsDoneByMembersInQuarantineToo(t *testing.T) {
 func TestRenewedVotesAreCounted(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
-		l := p.hold(t, "k", AutoRenew(10*time.Second))
+		l := p.Hold(t, "k", redlock.AutoRenew(10*time.Second))
 		for range 20 {
 			time.Sleep(5 * time.Second)
 			require.Equal(t, 5, l.Votes())

@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"testing"
@@ -7,20 +7,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
 )
 
 // Long tables of counters on slow members take longer to read than DialTimeout: 5 calls of 400 ms against 1 s.
 func TestCountersAreRestoredThoughThatTakesLong(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, WithFreshMembers(), func(c *Config) { c.RestartGuard = Strict })
-		p.voting(t, 5)
+		p := guarded(t, cluster, short, redlock.WithFreshMembers(), func(c *redlock.Config) { c.RestartGuard = redlock.Strict })
+		p.Voting(t, 5)
 		cluster.Kill(4)
 		require.NoError(t, cluster.Restart(false, 4))
-		p.voting(t, 4)
-		p.until(t, 4, MemberQuarantined)
-		for _, l := range p.links {
+		p.Voting(t, 4)
+		p.Until(t, 4, redlock.MemberQuarantined)
+		for _, l := range p.Links {
 			l.SetDelay(redistest.Delay{}, redistest.Delay{Fixed: 400 * time.Millisecond})
 		}
-		p.until(t, 4, MemberVoting)
+		p.Until(t, 4, redlock.MemberVoting)
 	})
 }

@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -13,11 +13,12 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // short is a deployment whose longest lease is a second, so that a quarantine is one.
-func short(c *Config) {
+func short(c *redlock.Config) {
 	c.MaxTTL, c.TTL, c.Entry = time.Second, time.Second, 300*time.Millisecond
 	c.NoQuorumAfter = -1
 }
@@ -51,8 +52,8 @@ func cycle(t testing.TB, p *peer, key string) uint64 {
 func TestFreshMembersVoteAtOnce(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		began := time.Now()
-		p := guarded(t, cluster, short, WithFreshMembers())
-		p.voting(t, 5)
+		p := guarded(t, cluster, short, redlock.WithFreshMembers())
+		p.Voting(t, 5)
 		require.Less(t, time.Since(began), 200*time.Millisecond)
 		for i := range 5 {
 			require.Equal(t, "n", markerOf(t, cluster, i, "state"))
@@ -60,7 +61,7 @@ func TestFreshMembersVoteAtOnce(t *testing.T) {
 		}
 		cycle(t, p, "k")
 		for _, m := range p.Members() {
-			require.Equal(t, MemberVoting, m.State)
+			require.Equal(t, redlock.MemberVoting, m.State)
 		}
 	})
 }
@@ -70,16 +71,16 @@ func TestFirstStartWaitsUntilTheServersAreOlderThanTheLongestLease(t *testing.T)
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		began := time.Now()
 		p := guarded(t, cluster, short)
-		p.until(t, 4, MemberQuarantined)
+		p.Until(t, 4, redlock.MemberQuarantined)
 		_, err := p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrQuarantined)
+		require.ErrorIs(t, err, redlock.ErrQuarantined)
 		var q *member.QuarantineError
 		require.ErrorAs(t, err, &q)
 		require.WithinDuration(t, began.Add(time.Second), q.Until, 100*time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, err = p.Mutex("k").Lock(ctx)
-		require.ErrorIs(t, err, ErrQuarantined)
+		require.ErrorIs(t, err, redlock.ErrQuarantined)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		l, err := p.Mutex("k").Lock(t.Context()) // waits it out
 		require.NoError(t, err)
@@ -90,7 +91,7 @@ func TestFirstStartWaitsUntilTheServersAreOlderThanTheLongestLease(t *testing.T)
 		// A second client finds the markers and votes at once.
 		second := time.Now()
 		other := guarded(t, cluster, short)
-		other.voting(t, 5)
+		other.Voting(t, 5)
 		require.Less(t, time.Since(second), 200*time.Millisecond)
 	})
 }
@@ -99,9 +100,9 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		t.Run(fmt.Sprintf("with its data %v", keep), func(t *testing.T) {
 			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-				p, q := guarded(t, cluster, short, WithFreshMembers()), guarded(t, cluster, short)
-				p.voting(t, 5)
-				q.voting(t, 5)
+				p, q := guarded(t, cluster, short, redlock.WithFreshMembers()), guarded(t, cluster, short)
+				p.Voting(t, 5)
+				q.Voting(t, 5)
 				cycle(t, p, "k")
 				for i := range 5 { // counters far ahead of any clock: only memory keeps their order
 					_, err := cluster.Servers[i].Do(t.Context(), "HSET", "redquorum:tokens", bucketOf("k"), "9000000000000000")
@@ -112,7 +113,7 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 				cluster.Kill(1)
 				down := time.Now()
 				require.NoError(t, cluster.Restart(keep, 1))
-				p.voting(t, 4)
+				p.Voting(t, 4)
 				for time.Since(down) < 5*time.Second {
 					next := cycle(t, q, "k")
 					require.Greater(t, next, last)
@@ -122,8 +123,8 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 						require.GreaterOrEqual(t, time.Since(down), time.Second, "q after the restart at the earliest")
 					}
 				}
-				p.voting(t, 5)
-				q.voting(t, 5)
+				p.Voting(t, 5)
+				q.Voting(t, 5)
 				require.Equal(t, "w", markerOf(t, cluster, 1, "state"))
 				require.Equal(t, "0", markerOf(t, cluster, 1, "clk"))
 				require.Greater(t, cycle(t, p, "k"), last)
@@ -137,10 +138,10 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 func TestMajorityThatForgetsUnderAHolderLetsNobodyIn(t *testing.T) {
 	for _, members := range [][]int{{0, 1, 2}, {0, 1, 2, 3, 4}} {
 		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-			a, b := guarded(t, cluster, short, WithFreshMembers()), guarded(t, cluster, short)
-			a.voting(t, 5)
-			b.voting(t, 5)
-			held, err := a.Mutex("k", TTL(time.Second)).Lock(t.Context())
+			a, b := guarded(t, cluster, short, redlock.WithFreshMembers()), guarded(t, cluster, short)
+			a.Voting(t, 5)
+			b.Voting(t, 5)
+			held, err := a.Mutex("k", redlock.TTL(time.Second)).Lock(t.Context())
 			require.NoError(t, err)
 			require.Eventually(t, func() bool { return held.Votes() == 5 }, time.Second, time.Millisecond)
 			cluster.Kill(members...)
@@ -156,28 +157,28 @@ func TestMajorityThatForgetsUnderAHolderLetsNobodyIn(t *testing.T) {
 
 func TestFlushIsSeenByTheFirstGrant(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, WithFreshMembers(), func(c *Config) { c.PingInterval = time.Hour })
-		p.voting(t, 5)
+		p := guarded(t, cluster, short, redlock.WithFreshMembers(), func(c *redlock.Config) { c.PingInterval = time.Hour })
+		p.Voting(t, 5)
 		cycle(t, p, "k")
 		synctest.Wait()
 		require.NoError(t, cluster.Flush(2))
 		gen := p.State(2).Gen
 		cycle(t, p, "k")
-		p.voting(t, 4)
-		p.until(t, 2, MemberQuarantined)
+		p.Voting(t, 4)
+		p.Until(t, 2, redlock.MemberQuarantined)
 		require.Greater(t, p.State(2).Gen, gen)
 	})
 }
 
 func TestFlushIsSeenByTheNextPing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, WithFreshMembers())
-		p.voting(t, 3)
+		p := guarded(t, cluster, short, redlock.WithFreshMembers())
+		p.Voting(t, 3)
 		require.NoError(t, cluster.Flush(1))
 		at := time.Now()
-		p.voting(t, 2)
+		p.Voting(t, 2)
 		require.LessOrEqual(t, time.Since(at), time.Second)
-		p.voting(t, 3)
+		p.Voting(t, 3)
 		require.Equal(t, "w", markerOf(t, cluster, 1, "state"))
 	})
 }
@@ -186,13 +187,13 @@ func TestFlushIsSeenByTheNextPing(t *testing.T) {
 func TestSingleMemberThatForgetsGoesOnByItsClock(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
 		steps := &guardSteps{}
-		p := guarded(t, cluster, short, WithFreshMembers(), WithTracer(steps))
-		p.voting(t, 1)
+		p := guarded(t, cluster, short, redlock.WithFreshMembers(), redlock.WithTracer(steps))
+		p.Voting(t, 1)
 		last := cycle(t, p, "k")
 		cluster.Kill(0)
 		require.NoError(t, cluster.Restart(false, 0))
-		p.voting(t, 0)
-		p.voting(t, 1)
+		p.Voting(t, 0)
+		p.Voting(t, 1)
 		require.Greater(t, cycle(t, p, "k"), last)
 		require.Equal(t, "1", markerOf(t, cluster, 0, "clk"))
 		require.Equal(t, "marked forgot tokens_by_clock", steps.String())
@@ -201,46 +202,48 @@ func TestSingleMemberThatForgetsGoesOnByItsClock(t *testing.T) {
 
 type guardSteps struct{ steps []string }
 
-func (g *guardSteps) AcquireStart(ctx context.Context, _ AcquireStart) context.Context { return ctx }
-func (g *guardSteps) AcquireEnd(context.Context, AcquireEnd)                           {}
-func (g *guardSteps) Guard(_, step string, _ time.Time)                                { g.steps = append(g.steps, step) }
-func (g *guardSteps) String() string                                                   { return strings.Join(g.steps, " ") }
+func (g *guardSteps) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
+	return ctx
+}
+func (g *guardSteps) AcquireEnd(context.Context, redlock.AcquireEnd) {}
+func (g *guardSteps) Guard(_, step string, _ time.Time)              { g.steps = append(g.steps, step) }
+func (g *guardSteps) String() string                                 { return strings.Join(g.steps, " ") }
 
 func TestStrictKeepsAMemberOutThatNobodyCanRestore(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		strict := func(c *Config) { c.RestartGuard = Strict }
-		p := guarded(t, cluster, short, strict, WithFreshMembers())
-		p.voting(t, 3)
+		strict := func(c *redlock.Config) { c.RestartGuard = redlock.Strict }
+		p := guarded(t, cluster, short, strict, redlock.WithFreshMembers())
+		p.Voting(t, 3)
 		cycle(t, p, "k")
 		cluster.Kill(0, 1)
 		require.NoError(t, cluster.Restart(false, 0, 1))
-		p.voting(t, 1)
+		p.Voting(t, 1)
 		time.Sleep(time.Minute)
-		require.Equal(t, MemberRestoring, p.Members()[0].State)
+		require.Equal(t, redlock.MemberRestoring, p.Members()[0].State)
 		_, err := p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrQuarantined)
+		require.ErrorIs(t, err, redlock.ErrQuarantined)
 	})
 }
 
 func TestGuardOffBelievesAnOldMarkerAndNotAMissingOne(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		off := func(c *Config) { c.RestartGuard = GuardOff }
-		p := guarded(t, cluster, short, off, WithFreshMembers())
-		p.voting(t, 3)
+		off := func(c *redlock.Config) { c.RestartGuard = redlock.GuardOff }
+		p := guarded(t, cluster, short, off, redlock.WithFreshMembers())
+		p.Voting(t, 3)
 		last := cycle(t, p, "k")
 		cluster.Kill(0)
 		require.NoError(t, cluster.Restart(true, 0))
 		at := time.Now()
-		p.voting(t, 2)
-		p.voting(t, 3)
+		p.Voting(t, 2)
+		p.Voting(t, 3)
 		require.Less(t, time.Since(at), time.Second, "no quarantine")
 		next := cycle(t, p, "k")
 		require.Greater(t, next, last)
 		cluster.Kill(0)
 		require.NoError(t, cluster.Restart(false, 0))
-		p.voting(t, 2)
+		p.Voting(t, 2)
 		at = time.Now()
-		p.voting(t, 3)
+		p.Voting(t, 3)
 		require.GreaterOrEqual(t, time.Since(at), 900*time.Millisecond)
 		require.Greater(t, cycle(t, p, "k"), next)
 	})
@@ -248,11 +251,11 @@ func TestGuardOffBelievesAnOldMarkerAndNotAMissingOne(t *testing.T) {
 
 func TestGreaterMaxTTLIsRaisedAndAdopted(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, WithFreshMembers())
-		p.voting(t, 3)
+		p := guarded(t, cluster, short, redlock.WithFreshMembers())
+		p.Voting(t, 3)
 		at := time.Now()
-		long := guarded(t, cluster, short, func(c *Config) { c.MaxTTL = 10 * time.Second })
-		long.voting(t, 3)
+		long := guarded(t, cluster, short, func(c *redlock.Config) { c.MaxTTL = 10 * time.Second })
+		long.Voting(t, 3)
 		require.GreaterOrEqual(t, time.Since(at), time.Second, "one ping, so that all have learnt of it")
 		require.Equal(t, "10000", markerOf(t, cluster, 0, "q"))
 		time.Sleep(1100 * time.Millisecond)
@@ -260,8 +263,8 @@ func TestGreaterMaxTTLIsRaisedAndAdopted(t *testing.T) {
 		cluster.Kill(1)
 		require.NoError(t, cluster.Restart(false, 1))
 		at = time.Now()
-		p.voting(t, 2)
-		p.voting(t, 3)
+		p.Voting(t, 2)
+		p.Voting(t, 3)
 		require.GreaterOrEqual(t, time.Since(at), 9*time.Second, "the client with the short leases waits for the long ones")
 	})
 }
@@ -269,14 +272,14 @@ func TestGreaterMaxTTLIsRaisedAndAdopted(t *testing.T) {
 // While a member is in quarantine nothing of it counts, and a release still reaches it.
 func TestReleaseReachesAMemberInQuarantine(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, WithFreshMembers())
-		p.voting(t, 3)
+		p := guarded(t, cluster, short, redlock.WithFreshMembers())
+		p.Voting(t, 3)
 		held, err := p.Mutex("k").Lock(t.Context())
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return held.Votes() == 3 }, time.Second, time.Millisecond)
 		cluster.Kill(2)
 		require.NoError(t, cluster.Restart(true, 2)) // comes back with the lock in it
-		p.until(t, 2, MemberQuarantined)
+		p.Until(t, 2, redlock.MemberQuarantined)
 		require.NoError(t, held.Unlock(t.Context()))
 		synctest.Wait()
 		keys, err := cluster.Keys(t.Context())
@@ -292,21 +295,21 @@ func TestFirstDeploymentIsOverAfterAWhile(t *testing.T) {
 		time.Sleep(time.Minute) // servers older than MaxTTL
 		a := guarded(t, cluster, short)
 		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "n" }
-		a.links[2].Call(marking, -1, func([]string) { a.links[2].Refuse(true) })
-		a.links[2].CutBefore(marking, -1)
-		a.voting(t, 2)
+		a.Links[2].Call(marking, -1, func([]string) { a.Links[2].Refuse(true) })
+		a.Links[2].CutBefore(marking, -1)
+		a.Voting(t, 2)
 		b := guarded(t, cluster, short)
-		b.voting(t, 3)
+		b.Voting(t, 3)
 		time.Sleep(time.Hour)
-		b.links[0].Refuse(true)
-		b.links[0].Cut()
-		held, err := b.Mutex("k", TTL(time.Second)).Lock(t.Context())
+		b.Links[0].Refuse(true)
+		b.Links[0].Cut()
+		held, err := b.Mutex("k", redlock.TTL(time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
-		b.links[2].Pause() // b does not see what happens to member 2
+		b.Links[2].Pause() // b does not see what happens to member 2
 		require.NoError(t, cluster.Flush(2))
-		a.links[2].Heal()
-		a.links[2].Refuse(false)
+		a.Links[2].Heal()
+		a.Links[2].Refuse(false)
 		for until := time.Now().Add(900 * time.Millisecond); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
 			if l, err := a.Mutex("k").TryLock(t.Context()); err == nil {
 				require.Error(t, held.Err(), "two holders, tokens %d and %d", held.Token(), l.Token())
@@ -320,18 +323,18 @@ func TestFirstDeploymentIsOverAfterAWhile(t *testing.T) {
 // the one that raised q.
 func TestSecondClientWithAGreaterMaxTTLWaitsToo(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		a := guarded(t, cluster, short, WithFreshMembers())
-		a.voting(t, 1)
-		long := func(c *Config) { c.MaxTTL, c.TTL = 10*time.Second, 10*time.Second }
+		a := guarded(t, cluster, short, redlock.WithFreshMembers())
+		a.Voting(t, 1)
+		long := func(c *redlock.Config) { c.MaxTTL, c.TTL = 10*time.Second, 10*time.Second }
 		time.Sleep(100 * time.Millisecond)
 		b := guarded(t, cluster, short, long)
-		b.until(t, 0, MemberQuarantined)
+		b.Until(t, 0, redlock.MemberQuarantined)
 		c := guarded(t, cluster, short, long)
-		c.voting(t, 1)
-		held, err := c.Mutex("k", TTL(10*time.Second)).TryLock(t.Context())
+		c.Voting(t, 1)
+		held, err := c.Mutex("k", redlock.TTL(10*time.Second)).TryLock(t.Context())
 		require.NoError(t, err)
-		b.die()
-		c.die()
+		b.Die()
+		c.Die()
 		cluster.Kill(0)
 		require.NoError(t, cluster.Restart(false, 0))
 		l, err := a.Mutex("k").Lock(t.Context())
@@ -343,8 +346,8 @@ func TestSecondClientWithAGreaterMaxTTLWaitsToo(t *testing.T) {
 // Restored means: to what the others know, before anything else is granted there.
 func TestCountersAreRestoredBeforeTheMemberVotes(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, WithFreshMembers())
-		p.voting(t, 5)
+		p := guarded(t, cluster, short, redlock.WithFreshMembers())
+		p.Voting(t, 5)
 		const unused = "16383"
 		for i := range 5 {
 			_, err := cluster.Servers[i].Do(t.Context(), "HSET", "redquorum:tokens", unused, strconv.Itoa(9_000_000_000_000_000+i))
@@ -352,8 +355,8 @@ func TestCountersAreRestoredBeforeTheMemberVotes(t *testing.T) {
 		}
 		cluster.Kill(4)
 		require.NoError(t, cluster.Restart(true, 4)) // a restored counter of its own counts for nothing
-		p.voting(t, 4)
-		p.voting(t, 5)
+		p.Voting(t, 4)
+		p.Voting(t, 5)
 		v, err := cluster.Servers[4].Do(t.Context(), "HGET", "redquorum:tokens", unused)
 		require.NoError(t, err)
 		require.Equal(t, "9000000000000003", v)

@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
 )
 
 // guardTold records what is said of each member.
@@ -20,8 +21,10 @@ type guardTold struct {
 	until map[string]time.Time // of the last step
 }
 
-func (g *guardTold) AcquireStart(ctx context.Context, _ AcquireStart) context.Context { return ctx }
-func (g *guardTold) AcquireEnd(context.Context, AcquireEnd)                           {}
+func (g *guardTold) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
+	return ctx
+}
+func (g *guardTold) AcquireEnd(context.Context, redlock.AcquireEnd) {}
 func (g *guardTold) Guard(member, step string, until time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,13 +61,13 @@ func TestFirstStartSaysWhyItWaitsAndWhatSkipsThat(t *testing.T) {
 		var log transcript
 		told := &guardTold{}
 		began := time.Now()
-		p := guarded(t, cluster, short, WithLogger(log.logger()), WithTracer(told))
-		p.until(t, 4, MemberQuarantined)
+		p := guarded(t, cluster, short, redlock.WithLogger(log.logger()), redlock.WithTracer(told))
+		p.Until(t, 4, redlock.MemberQuarantined)
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, err := p.Mutex("k").Lock(ctx)
-		require.ErrorIs(t, err, ErrQuarantined)
+		require.ErrorIs(t, err, redlock.ErrQuarantined)
 		for i, m := range p.Members() {
 			lines := linesOf(&log, m.Name, "does not vote")
 			require.Len(t, lines, 1, "%s", log.String())
@@ -88,20 +91,20 @@ func TestEachStepOfTheGuardIsTold(t *testing.T) {
 		var told [2]guardTold
 		var all []*peer
 		for i := range told {
-			all = append(all, guarded(t, cluster, short, WithFreshMembers(), WithLogger(logs[i].logger()), WithTracer(&told[i])))
-			all[i].voting(t, 5)
+			all = append(all, guarded(t, cluster, short, redlock.WithFreshMembers(), redlock.WithLogger(logs[i].logger()), redlock.WithTracer(&told[i])))
+			all[i].Voting(t, 5)
 		}
 		member := all[0].Members()[2].Name
 		for i, want := range []string{"marked", ""} {
 			steps, _ := told[i].of(member)
 			require.Equal(t, want, steps)
 		}
-		all[1].links[2].Refuse(true) // the other marks it
+		all[1].Links[2].Refuse(true) // the other marks it
 		began := time.Now()
 		require.NoError(t, cluster.Restart(true, 2))
-		all[0].until(t, 2, MemberQuarantined)
-		all[1].links[2].Refuse(false)
-		all[1].until(t, 2, MemberQuarantined)
+		all[0].Until(t, 2, redlock.MemberQuarantined)
+		all[1].Links[2].Refuse(false)
+		all[1].Until(t, 2, redlock.MemberQuarantined)
 		for i, want := range []string{"forgot", "quarantined"} {
 			synctest.Wait()
 			steps, until := told[i].of(member)
@@ -110,8 +113,8 @@ func TestEachStepOfTheGuardIsTold(t *testing.T) {
 		}
 		require.Len(t, linesOf(&logs[0], member, "it may have forgotten leases that still run"), 1, "%s", logs[0].String())
 		require.Len(t, linesOf(&logs[1], member, "may have forgotten, and does not vote yet"), 1, "%s", logs[1].String())
-		all[0].voting(t, 5)
-		all[1].voting(t, 5)
+		all[0].Voting(t, 5)
+		all[1].Voting(t, 5)
 		synctest.Wait()
 		var ends []string
 		for i := range told {

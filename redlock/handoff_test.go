@@ -8,17 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
 )
 
 // A derived key that a user could name would be lost as a lock, or locked as a key.
 func TestNoLockHasTheNameOfADerivedKey(t *testing.T) {
 	const derived, theirs = "redquorum:s1.3:{k}", "redisson_lock_token:{k}"
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		plain, shared := join(t, cluster), join(t, cluster, WithInterop())
-		evals := shared.links[0].Call(redistest.Named("EVALSHA"), -1, func([]string) {})
-		refused := func(p *peer, name, problem string) {
+	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		plain, shared := Join(t, cluster), Join(t, cluster, WithInterop())
+		evals := shared.Links[0].Call(redistest.Named("EVALSHA"), -1, func([]string) {})
+		refused := func(p *Peer, name, problem string) {
 			t.Helper()
 			owner := "A:1"
 			secret := Handoff{key: name, owner: &owner, token: 5, terms: terms{kind: &exclusive, ttl: time.Second}}.Secret()
@@ -39,7 +40,7 @@ func TestNoLockHasTheNameOfADerivedKey(t *testing.T) {
 		refused(shared, derived, "names that begin with redquorum: are the library's own keys")
 		refused(shared, theirs, "counters of Redisson's locks")
 		require.Zero(t, evals.Hits(), "no member was asked")
-		require.NoError(t, plain.lock(t, theirs).Unlock(t.Context()))
+		require.NoError(t, plain.Lock(t, theirs).Unlock(t.Context()))
 	})
 }
 

@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"fmt"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -21,25 +22,25 @@ func TestTheirReleaseWakesAWaiterOfOursAtOnce(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		t.Run(fmt.Sprint(n, " members"), func(t *testing.T) {
 			bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
-				p := join(t, cluster, WithInterop(), quiet)
+				p := join(t, cluster, redlock.WithInterop(), quiet)
 				var java []*reference
 				for _, s := range cluster.Servers {
 					java = append(java, javaOf(t, s, "k", 1))
-					java[len(java)-1].take(time.Minute)
+					java[len(java)-1].Take(time.Minute)
 				}
 				free := func(w *locking) {
 					time.Sleep(500 * time.Millisecond) // between two heartbeats
-					require.True(t, w.pending())
+					require.True(t, w.Pending())
 					began := time.Now()
 					for _, j := range java {
-						require.EqualValues(t, 1, j.release())
+						require.EqualValues(t, 1, j.Release())
 					}
-					l := w.get(t)
-					require.Less(t, w.at.Sub(began), 20*time.Millisecond, "not by its heartbeat")
+					l := w.Get(t)
+					require.Less(t, w.At.Sub(began), 20*time.Millisecond, "not by its heartbeat")
 					require.NoError(t, l.Unlock(t.Context()))
 					synctest.Wait()
 				}
-				free(p.lockLater(t.Context(), "k"))
+				free(p.LockLater(t.Context(), "k"))
 				for _, s := range cluster.Servers {
 					require.Equal(t, []any{}, admin(t, s, "PUBSUB", "CHANNELS", "redisson*"), "unsubscribed")
 					require.Equal(t, []any{}, admin(t, s, "PUBSUB", "CHANNELS", "redquorum:ours*"), "unsubscribed")
@@ -47,13 +48,13 @@ func TestTheirReleaseWakesAWaiterOfOursAtOnce(t *testing.T) {
 
 				// And once more, on connections that broke meanwhile.
 				for _, j := range java {
-					j.take(time.Minute)
+					j.Take(time.Minute)
 				}
-				w := p.lockLater(t.Context(), "k")
+				w := p.LockLater(t.Context(), "k")
 				time.Sleep(100 * time.Millisecond)
-				p.everyLink(func(l *redistest.Link) { l.Cut() })
+				p.EveryLink(func(l *redistest.Link) { l.Cut() })
 				time.Sleep(100 * time.Millisecond)
-				p.settle(t, n)
+				p.Settle(t, n)
 				time.Sleep(1100 * time.Millisecond)
 				free(w)
 				require.ElementsMatch(t, []any{"redquorum:tokens", "redisson_lock_token:{k}"}, admin(t, cluster.Servers[0], "KEYS", "*"))
@@ -65,20 +66,20 @@ func TestTheirReleaseWakesAWaiterOfOursAtOnce(t *testing.T) {
 // A release between the refusal and the subscription is not lost: the attempt asks again once it hears.
 func TestAReleaseBeforeTheSubscriptionIsNotMissed(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, WithInterop(), quiet)
+		p := join(t, cluster, redlock.WithInterop(), quiet)
 		java := javaOf(t, cluster.Servers[0], "k", 1)
-		java.take(time.Minute)
+		java.Take(time.Minute)
 		freed := false
-		p.everyLink(func(l *redistest.Link) {
+		p.EveryLink(func(l *redistest.Link) {
 			l.Call(redistest.Named("SUBSCRIBE"), -1, func([]string) { // before the server does it
 				if !freed {
 					freed = true
-					java.release()
+					java.Release()
 				}
 			})
 		})
 		began := time.Now()
-		l := p.lock(t, "k")
+		l := p.Lock(t, "k")
 		require.True(t, freed)
 		require.Less(t, time.Since(began), 100*time.Millisecond)
 		require.NoError(t, l.Unlock(t.Context()))
@@ -88,23 +89,23 @@ func TestAReleaseBeforeTheSubscriptionIsNotMissed(t *testing.T) {
 // "a" and "{a}" share counter and channel, and are two locks.
 func TestTwoNamesWithOneChannel(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p, s := join(t, cluster, WithInterop(), quiet), cluster.Servers[0]
+		p, s := join(t, cluster, redlock.WithInterop(), quiet), cluster.Servers[0]
 		plain, braced := javaOf(t, s, "a", 1), javaOf(t, s, "{a}", 2)
-		plain.take(time.Minute)
-		braced.take(time.Minute)
-		one, two := p.lockLater(t.Context(), "a"), p.lockLater(t.Context(), "{a}")
+		plain.Take(time.Minute)
+		braced.Take(time.Minute)
+		one, two := p.LockLater(t.Context(), "a"), p.LockLater(t.Context(), "{a}")
 		time.Sleep(100 * time.Millisecond)
-		require.EqualValues(t, 1, numsub(t, s, plain.channel()))
-		plain.release()
-		first := one.get(t)
+		require.EqualValues(t, 1, numsub(t, s, plain.Channel()))
+		plain.Release()
+		first := one.Get(t)
 		synctest.Wait()
-		require.True(t, two.pending())
-		require.EqualValues(t, 1, numsub(t, s, plain.channel()), "still wanted for the other")
-		braced.release()
-		second := two.get(t)
+		require.True(t, two.Pending())
+		require.EqualValues(t, 1, numsub(t, s, plain.Channel()), "still wanted for the other")
+		braced.Release()
+		second := two.Get(t)
 		require.Greater(t, second.Token(), first.Token())
 		synctest.Wait()
-		require.EqualValues(t, 0, numsub(t, s, plain.channel()))
+		require.EqualValues(t, 0, numsub(t, s, plain.Channel()))
 	})
 }
 
@@ -112,12 +113,12 @@ func TestOurReleaseWakesTheirs(t *testing.T) {
 	for _, how := range []string{"unlock", "expiry", "force"} {
 		t.Run(how, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-				p := join(t, cluster, WithInterop(), quiet)
-				l := p.hold(t, "k", TTL(20*time.Second))
+				p := join(t, cluster, redlock.WithInterop(), quiet)
+				l := p.Hold(t, "k", redlock.TTL(20*time.Second))
 				java := javaOf(t, cluster.Servers[0], "k", 1)
 				got := make(chan time.Time)
 				go func() {
-					_, ok := java.lock(time.Minute, time.Minute)
+					_, ok := java.Lock(time.Minute, time.Minute)
 					assert.True(t, ok)
 					got <- time.Now()
 				}()
@@ -142,15 +143,15 @@ func TestOurReleaseWakesTheirs(t *testing.T) {
 // where nobody came.
 func TestTryLockIsRefusedWhileTheLockIsLeftToThem(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, WithInterop(), quiet)
-		l := p.hold(t, "k")
-		c := javaOf(t, cluster.Servers[0], "k", 1).listen()
+		p := join(t, cluster, redlock.WithInterop(), quiet)
+		l := p.Hold(t, "k")
+		c := javaOf(t, cluster.Servers[0], "k", 1).Listen()
 		defer func() { _ = c.Close() }()
 		require.NoError(t, l.Unlock(t.Context()))
 		_, err := p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, err, redlock.ErrHeld)
 		began := time.Now()
-		l = p.hold(t, "k") // waits it out
+		l = p.Hold(t, "k") // waits it out
 		require.InDelta(t, 50, time.Since(began).Milliseconds(), 10)
 		require.NoError(t, l.Unlock(t.Context()))
 	})
@@ -208,8 +209,8 @@ func TestBothSidesAreServedAtOneServer(t *testing.T) {
 		var wg sync.WaitGroup
 		end := time.Now().Add(300 * time.Millisecond)
 		for i := range 2 {
-			p := join(t, cluster, WithInterop(), quiet)
-			p.slow(200 * time.Microsecond)
+			p := join(t, cluster, redlock.WithInterop(), quiet)
+			p.Slow(200 * time.Microsecond)
 			wg.Go(func() {
 				for time.Now().Before(end) {
 					l, err := p.Mutex("k").Lock(t.Context())
@@ -223,17 +224,17 @@ func TestBothSidesAreServedAtOneServer(t *testing.T) {
 					time.Sleep(rng.pause())
 				}
 			})
-			java := javaOf(t, cluster.Servers[0], "k", i).at(200 * time.Microsecond)
+			java := javaOf(t, cluster.Servers[0], "k", i).At(200 * time.Microsecond)
 			wg.Go(func() {
 				for time.Now().Before(end) {
-					token, ok := java.lock(time.Minute, time.Minute)
+					token, ok := java.Lock(time.Minute, time.Minute)
 					if !assert.True(t, ok) {
 						return
 					}
 					judge.enter(fmt.Sprint("theirs ", i), uint64(token))
 					time.Sleep(2 * time.Millisecond)
 					judge.leave()
-					assert.EqualValues(t, 1, java.release())
+					assert.EqualValues(t, 1, java.Release())
 					time.Sleep(rng.pause())
 				}
 			})
@@ -259,7 +260,7 @@ func (r redLock) lock(ttl time.Duration) {
 	for {
 		var got []*reference
 		for _, m := range r {
-			if _, ok := m.lock(ttl, 1500*time.Millisecond); ok {
+			if _, ok := m.Lock(ttl, 1500*time.Millisecond); ok {
 				got = append(got, m)
 			}
 			if len(got)+len(r)-1-slices.Index(r, m) < len(r)/2+1 {
@@ -270,14 +271,14 @@ func (r redLock) lock(ttl time.Duration) {
 			return
 		}
 		for _, m := range got {
-			m.release()
+			m.Release()
 		}
 	}
 }
 
 func (r redLock) unlock() {
 	for _, m := range r {
-		m.release()
+		m.Release()
 	}
 }
 
@@ -288,8 +289,8 @@ func TestBothSidesAreServedOverThree(t *testing.T) {
 		var wg sync.WaitGroup
 		end := time.Now().Add(600 * time.Millisecond)
 		for i := range 2 {
-			p := join(t, cluster, WithInterop(), quiet)
-			p.slow(200*time.Microsecond, 300*time.Microsecond, 400*time.Microsecond)
+			p := join(t, cluster, redlock.WithInterop(), quiet)
+			p.Slow(200*time.Microsecond, 300*time.Microsecond, 400*time.Microsecond)
 			wg.Go(func() {
 				for time.Now().Before(end) {
 					l, err := p.Mutex("k").Lock(t.Context())
@@ -306,7 +307,7 @@ func TestBothSidesAreServedOverThree(t *testing.T) {
 			var java redLock
 			for k, s := range cluster.Servers {
 				java = append(java, javaOf(t, s, "k", 10*i+k))
-				java[k].at(300 * time.Microsecond).plain = true
+				java[k].At(300 * time.Microsecond).Plain = true
 			}
 			wg.Go(func() {
 				for time.Now().Before(end) {
@@ -337,42 +338,42 @@ func TestTokensRiseOverMembersThatForgotWithInterop(t *testing.T) {
 		t.Run(how+", one member", func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
 				s := cluster.Servers[0]
-				p := guarded(t, cluster, short, WithFreshMembers(), WithInterop())
-				p.voting(t, 1)
+				p := guarded(t, cluster, short, redlock.WithFreshMembers(), redlock.WithInterop())
+				p.Voting(t, 1)
 				java := javaOf(t, s, "k", 1)
 				cycle(t, p, "k")
 				require.NoError(t, s.Snapshot())
 				last := cycle(t, p, "k")
 				for range 5 {
-					last = uint64(java.take(time.Minute))
-					java.release()
+					last = uint64(java.Take(time.Minute))
+					java.Release()
 				}
 				if how == "empty" {
 					require.NoError(t, s.Restart(false))
 				} else {
 					require.NoError(t, s.Rollback())
 				}
-				p.until(t, 0, MemberQuarantined)
+				p.Until(t, 0, redlock.MemberQuarantined)
 				// What they do meanwhile nobody can help: their tokens begin anew.
-				theirs := uint64(java.take(time.Minute))
-				java.release()
+				theirs := uint64(java.Take(time.Minute))
+				java.Release()
 				require.LessOrEqual(t, theirs, last)
-				p.voting(t, 1)
+				p.Voting(t, 1)
 				token := cycle(t, p, "k")
 				require.Greater(t, token, last)
-				require.Greater(t, uint64(java.take(time.Minute)), token, "from here on they are in order again")
+				require.Greater(t, uint64(java.Take(time.Minute)), token, "from here on they are in order again")
 			})
 		})
 		t.Run(how+", three members", func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				p := guarded(t, cluster, short, WithFreshMembers(), WithInterop())
-				p.voting(t, 3)
+				p := guarded(t, cluster, short, redlock.WithFreshMembers(), redlock.WithInterop())
+				p.Voting(t, 3)
 				cycle(t, p, "k")
 				synctest.Wait()
 				require.NoError(t, cluster.Servers[0].Snapshot())
-				p.links[2].Refuse(true) // misses what comes
-				p.links[2].Cut()
-				p.until(t, 2, MemberDown)
+				p.Links[2].Refuse(true) // misses what comes
+				p.Links[2].Cut()
+				p.Until(t, 2, redlock.MemberDown)
 				var last uint64
 				for range 10 {
 					last = cycle(t, p, "k")
@@ -383,11 +384,11 @@ func TestTokensRiseOverMembersThatForgotWithInterop(t *testing.T) {
 				} else {
 					require.NoError(t, cluster.Servers[0].Rollback())
 				}
-				p.links[2].Heal()
-				p.voting(t, 3)
-				p.links[1].Refuse(true) // the one that knows
-				p.links[1].Cut()
-				p.until(t, 1, MemberDown)
+				p.Links[2].Heal()
+				p.Voting(t, 3)
+				p.Links[1].Refuse(true) // the one that knows
+				p.Links[1].Cut()
+				p.Until(t, 1, redlock.MemberDown)
 				require.Greater(t, cycle(t, p, "k"), last)
 			})
 		})
@@ -397,17 +398,17 @@ func TestTokensRiseOverMembersThatForgotWithInterop(t *testing.T) {
 // A client without the option still excludes, and is excluded; tokens of ours rise over both.
 func TestClientsWithAndWithoutInterop(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		with, without := join(t, cluster, WithInterop()), join(t, cluster)
+		with, without := join(t, cluster, redlock.WithInterop()), join(t, cluster)
 		var last uint64
 		for range 5 {
 			for _, p := range []*peer{with, without} {
-				l := p.hold(t, "k")
+				l := p.Hold(t, "k")
 				require.Greater(t, l.Token(), last)
 				last = l.Token()
 				_, err := with.Mutex("k").TryLock(t.Context())
-				require.ErrorIs(t, err, ErrHeld)
+				require.ErrorIs(t, err, redlock.ErrHeld)
 				_, err = without.Mutex("k").TryLock(t.Context())
-				require.ErrorIs(t, err, ErrHeld)
+				require.ErrorIs(t, err, redlock.ErrHeld)
 				require.NoError(t, l.Unlock(t.Context()))
 				synctest.Wait()
 			}
@@ -417,8 +418,8 @@ func TestClientsWithAndWithoutInterop(t *testing.T) {
 
 func TestHandoffAndRejoinWithInterop(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		a, b := join(t, cluster, WithInterop()), join(t, cluster, WithInterop())
-		l := a.hold(t, "k")
+		a, b := join(t, cluster, redlock.WithInterop()), join(t, cluster, redlock.WithInterop())
+		l := a.Hold(t, "k")
 		h, err := l.Handoff()
 		require.NoError(t, err)
 		taken, err := b.Adopt(t.Context(), h)
@@ -439,32 +440,32 @@ func TestUserWithTheListedPermissionsCanShareLocks(t *testing.T) {
 	cluster := rt.Real(t, 3)
 	list := restricted(t, cluster, "locker", slices.Concat(permittedCommands, interopPermissions)...)
 	var log transcript
-	c, err := Open(t.Context(), list, patient, WithLogger(log.logger()), WithInterop())
+	c, err := redlock.Open(t.Context(), list, patient, redlock.WithLogger(log.logger()), redlock.WithInterop())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	p := &peer{Client: c}
-	p.settle(t, 3)
+	p.Settle(t, 3)
 	var java redLock
 	for i, s := range cluster.Servers {
 		java = append(java, javaOf(t, s, "app:k", i))
-		java[i].take(time.Minute)
+		java[i].Take(time.Minute)
 	}
-	w := p.lockLater(t.Context(), "app:k")
+	w := p.LockLater(t.Context(), "app:k")
 	require.NoError(t, inLine(t.Context(), cluster.Servers, "app:k", 1))
 	java.unlock()
-	lease := w.get(t)
+	lease := w.Get(t)
 	for i, s := range cluster.Servers {
-		sub := java[i].listen()
+		sub := java[i].Listen()
 		t.Cleanup(func() { _ = sub.Close() })
-		require.Positive(t, numsub(t, s, java[i].channel()))
+		require.Positive(t, numsub(t, s, java[i].Channel()))
 	}
 	shared := script.ExclusiveWithRedisson("app:k")
-	_, err = doTagged(t.Context(), MemberAt(c, 0), shared.Raise(nil, OwnerOf(lease), int64(lease.Token())))
+	_, err = doTagged(t.Context(), redlock.MemberAt(c, 0), shared.Raise(nil, redlock.OwnerOf(lease), int64(lease.Token())))
 	require.NoError(t, err)
 	_, err = c.ForceUnlock(t.Context(), "app:k")
 	require.NoError(t, err)
 	for i := range java {
-		java[i].take(time.Minute)
+		java[i].Take(time.Minute)
 	}
 	_ = lease.Unlock(t.Context()) // it was taken away
 	require.Empty(t, denials(t, cluster))

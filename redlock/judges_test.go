@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -12,11 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // votesAt counts the members that have a lease, by their own word.
-func votesAt(cluster *redistest.Cluster, l *Lease) int {
+func votesAt(cluster *redistest.Cluster, l *redlock.Lease) int {
 	n := 0
 	for _, s := range cluster.Servers {
 		if has(s, l) {
@@ -41,17 +42,17 @@ func steal(t testing.TB, cluster *redistest.Cluster, name string, ttl time.Durat
 // greater token than the one before.
 type referee struct {
 	mu    sync.Mutex
-	held  map[string]*Lease // the last lease of each name
+	held  map[string]*redlock.Lease // the last lease of each name
 	count int
 	wrong []string
 }
 
 // granted books a lease at the moment its holder got it, and reports what is wrong with it.
-func (r *referee) granted(l *Lease) {
+func (r *referee) granted(l *redlock.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.held == nil {
-		r.held = make(map[string]*Lease)
+		r.held = make(map[string]*redlock.Lease)
 	}
 	r.count++
 	if old := r.held[l.Key()]; old != nil {
@@ -84,40 +85,40 @@ func (r *referee) verdict(t testing.TB) {
 // tracer records what it hears.
 type tracer struct {
 	mu       sync.Mutex
-	starts   []AcquireStart
-	ends     []AcquireEnd
-	lost     []*LostError
+	starts   []redlock.AcquireStart
+	ends     []redlock.AcquireEnd
+	lost     []*redlock.LostError
 	released []string
 	renewed  int
 	members  []string
 }
 
-func (tr *tracer) AcquireStart(ctx context.Context, e AcquireStart) context.Context {
+func (tr *tracer) AcquireStart(ctx context.Context, e redlock.AcquireStart) context.Context {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.starts = append(tr.starts, e)
 	return ctx
 }
 
-func (tr *tracer) AcquireEnd(_ context.Context, e AcquireEnd) {
+func (tr *tracer) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.ends = append(tr.ends, e)
 }
 
-func (tr *tracer) Lost(e *LostError) {
+func (tr *tracer) Lost(e *redlock.LostError) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.lost = append(tr.lost, e)
 }
 
-func (tr *tracer) Released(e Released) {
+func (tr *tracer) Released(e redlock.Released) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.released = append(tr.released, fmt.Sprint(e.Kind, " ", e.Key, " ", e.Err))
 }
 
-func (tr *tracer) Renewed(e Renewed) {
+func (tr *tracer) Renewed(e redlock.Renewed) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.renewed++
@@ -129,7 +130,7 @@ func (tr *tracer) Member(name string, up bool, _ error) {
 	tr.members = append(tr.members, fmt.Sprint(name, " ", up))
 }
 
-func (tr *tracer) losses() []*LostError {
+func (tr *tracer) losses() []*redlock.LostError {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return tr.lost
@@ -141,11 +142,11 @@ func (tr *tracer) renewals() int {
 	return tr.renewed
 }
 
-func (tr *tracer) last() AcquireEnd {
+func (tr *tracer) last() redlock.AcquireEnd {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	if len(tr.ends) == 0 {
-		return AcquireEnd{}
+		return redlock.AcquireEnd{}
 	}
 	return tr.ends[len(tr.ends)-1]
 }

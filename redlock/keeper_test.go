@@ -11,12 +11,13 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
-	"github.com/stretchr/testify/require"
 )
 
 // A call carries leases of one script. If a member is several servers, they are of one slot as
@@ -115,7 +116,7 @@ func BenchmarkRenewalIsBooked(b *testing.B) {
 	const leases = 10_000
 	for _, n := range []int{1, 5} {
 		b.Run(fmt.Sprintf("members=%d", n), func(b *testing.B) {
-			c := open(b, rt.Real(b, n))
+			c := OpenAll(b, rt.Real(b, n))
 			var batches [][]renewItem
 			for i := range leases {
 				if i%perCall == 0 {
@@ -186,7 +187,7 @@ func TestLeaseThatASuspendEndedIsNotHiddenByYoungerOnes(t *testing.T) {
 }
 
 func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
-	c, err := New([]member.Member{&yes{}})
+	c, err := New([]member.Member{&Yes{}})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	l, err := c.Mutex("job", TTL(20*time.Second)).Lock(t.Context())
@@ -211,7 +212,7 @@ func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
 }
 
 func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
-	c, err := New([]member.Member{&yes{}})
+	c, err := New([]member.Member{&Yes{}})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	now := time.Now()
@@ -241,9 +242,9 @@ func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
 // Renewals of thousands of leases are the hottest path: whoever does not listen to them does not pay.
 func TestRenewalWithoutARenewalTracerAllocatesOnlyItself(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(renewal{}), uintptr(96), "the next size of an allocation is 112")
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
-		l := p.hold(t, "k", AutoRenew(30*time.Second))
+	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := Join(t, cluster, Quiet)
+		l := p.Hold(t, "k", AutoRenew(30*time.Second))
 		call := member.Call{Result: member.Result{Outcome: member.Answered, State: p.state(0), Reply: member.Reply{Elems: []member.Reply{{Int: 1}}}}}
 		items := []renewItem{{l: l, ttl: 30 * time.Second}}
 		allocated := testing.AllocsPerRun(100, func() {

@@ -7,15 +7,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock/internal/script"
-	"github.com/stretchr/testify/require"
 )
 
 func TestLeaseThatEndsWhileItIsMadeIsNotKeptForItsOwner(t *testing.T) {
-	c, err := New([]member.Member{&yes{}})
+	c, err := New([]member.Member{&Yes{}})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	l, err := c.Mutex("k", As("me")).Lock(t.Context())
@@ -28,24 +29,24 @@ func TestLeaseThatEndsWhileItIsMadeIsNotKeptForItsOwner(t *testing.T) {
 
 // The timer that ends a lease may be late, after a suspend: the renewal itself looks at the clock.
 func TestRenewalLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
-		l := p.lock(t, "k", TTL(3*time.Second))
+	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := Join(t, cluster)
+		l := p.Lock(t, "k", TTL(3*time.Second))
 		p.keeper.remove(l) // no timer
 		time.Sleep(3 * time.Second)
 		now := time.Now()
 		require.False(t, l.renewed(now.Add(time.Second), now, time.Second, true, now))
-		require.Equal(t, LostExpired, lostFor(l))
+		require.Equal(t, LostExpired, LostFor(l))
 	})
 }
 
 func TestLeaseContextLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
-		l := p.lock(t, "k", TTL(3*time.Second))
+	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := Join(t, cluster)
+		l := p.Lock(t, "k", TTL(3*time.Second))
 		ctx := l.Context()
 		p.keeper.remove(l) // no timer
-		time.Sleep(validity(3*time.Second) - 1)
+		time.Sleep(Validity(3*time.Second) - 1)
 		require.NoError(t, ctx.Err())
 		time.Sleep(time.Nanosecond)
 		require.ErrorIs(t, ctx.Err(), context.Canceled)
@@ -56,21 +57,21 @@ func TestLeaseContextLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
 // The holder unlocks at every moment around a renewal that finds a member without the lease: the
 // re-join must not be left behind the release.
 func TestNothingIsGivenBackAfterTheEnd(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
-		rejoins := p.count(script.Rejoin)
-		p.slow(10*time.Millisecond, 14*time.Millisecond, 18*time.Millisecond)
+	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := Join(t, cluster, Quiet)
+		rejoins := p.Count(script.Rejoin)
+		p.Slow(10*time.Millisecond, 14*time.Millisecond, 18*time.Millisecond)
 		for at := time.Duration(0); at < 50*time.Millisecond; at += time.Millisecond {
 			name := fmt.Sprint("k", at)
-			l := p.lock(t, name, AutoRenew(3*time.Second))
+			l := p.Lock(t, name, AutoRenew(3*time.Second))
 			time.Sleep(50 * time.Millisecond)
-			admin(t, cluster.Servers[1], "DEL", name)
+			Admin(t, cluster.Servers[1], "DEL", name)
 			time.Sleep(time.Until(l.granted.Add(time.Second + at)))
 			require.NoError(t, l.Unlock(t.Context()))
 			time.Sleep(100 * time.Millisecond)
-			leftovers(t, cluster)
+			Leftovers(t, cluster)
 		}
-		require.Greater(t, hits(rejoins)[1], 20, "it was given back in many of the cases")
+		require.Greater(t, Hits(rejoins)[1], 20, "it was given back in many of the cases")
 	})
 }
 
@@ -82,7 +83,7 @@ type before struct {
 }
 
 func (m *before) Submit(c *member.Call) {
-	if m.do != nil && scriptOf(c) == m.script.SHA {
+	if m.do != nil && ScriptOf(c) == m.script.SHA {
 		m.do()
 	}
 	m.Member.Submit(c)
@@ -91,7 +92,7 @@ func (m *before) Submit(c *member.Call) {
 // A lease that ends while it is being given back: the release stands before the rejoin, which would leave
 // a key that nobody owns. So the member is released once more.
 func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		var members []member.Member
 		for _, s := range cluster.Servers {
 			n, err := node.New(Config{}.withDefaults().node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: s.Path()}))
@@ -107,11 +108,11 @@ func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
 		l, err := c.Mutex("k").Lock(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
-		admin(t, cluster.Servers[2], "DEL", "k")
+		Admin(t, cluster.Servers[2], "DEL", "k")
 		last.do = func() { l.lose(LostClosed) }
 		_ = l.Extend(t.Context(), 30*time.Second)
 		synctest.Wait()
 		require.ErrorIs(t, l.Err(), ErrLost)
-		leftovers(t, cluster)
+		Leftovers(t, cluster)
 	})
 }

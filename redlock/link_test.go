@@ -3,8 +3,9 @@ package redlock
 import (
 	"testing"
 
-	"github.com/redquorum/redquorum/member"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/member"
 )
 
 // What a push grants is not known to the replicas that must acknowledge a vote. Without a date it counts for nothing, and

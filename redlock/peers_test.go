@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -118,10 +119,10 @@ func cancelAtEveryStep(t *testing.T) {
 	t.Run("before anything is submitted", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			p := join(t, cluster, quiet)
-			asked := p.count(script.Acquire)
+			asked := p.Count(script.Acquire)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			for _, get := range []func(context.Context) (*Lease, error){p.Mutex("k").Lock, p.Mutex("k").TryLock} {
+			for _, get := range []func(context.Context) (*redlock.Lease, error){p.Mutex("k").Lock, p.Mutex("k").TryLock} {
 				_, err := get(ctx)
 				require.ErrorIs(t, err, context.Canceled)
 			}
@@ -145,7 +146,7 @@ func cancelAtEveryStep(t *testing.T) {
 		begin   func(t *testing.T, cluster *redistest.Cluster, p, other *peer) (during func())
 	}
 	held := func(t *testing.T, cluster *redistest.Cluster, _, other *peer) func() {
-		l := other.hold(t, "k")
+		l := other.Hold(t, "k")
 		time.Sleep(10 * time.Millisecond)
 		return func() {
 			time.Sleep(30 * time.Millisecond)
@@ -168,24 +169,24 @@ func cancelAtEveryStep(t *testing.T) {
 			near := func(p *peer, i int) {
 				far := []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}
 				far[i] = 2 * time.Millisecond
-				p.slow(far...)
+				p.Slow(far...)
 			}
 			near(other, 1)
 			near(third, 2)
 			return func() {
-				x, y := other.lockLater(t.Context(), "k"), third.lockLater(t.Context(), "k")
+				x, y := other.LockLater(t.Context(), "k"), third.LockLater(t.Context(), "k")
 				for _, w := range []*locking{x, y} {
 					go func() {
-						<-w.done
-						if w.err != nil {
-							t.Error(w.err)
+						<-w.Done
+						if w.Err != nil {
+							t.Error(w.Err)
 							return
 						}
-						_ = w.lease.Unlock(context.Background())
+						_ = w.Lease.Unlock(context.Background())
 					}()
 				}
-				<-x.done
-				<-y.done
+				<-x.Done
+				<-y.Done
 			}
 		}},
 	} {
@@ -197,9 +198,9 @@ func cancelAtEveryStep(t *testing.T) {
 					ok := t.Run(name, func(t *testing.T) {
 						bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 							p, other := join(t, cluster, quiet), join(t, cluster, quiet)
-							p.slow(rtts...)
+							p.Slow(rtts...)
 							if s.name == "split" {
-								p.slow(rtts[0], 20*time.Millisecond, 20*time.Millisecond)
+								p.Slow(rtts[0], 20*time.Millisecond, 20*time.Millisecond)
 							}
 							during := s.begin(t, cluster, p, other)
 							whose := p
@@ -208,29 +209,29 @@ func cancelAtEveryStep(t *testing.T) {
 							}
 							ctx, cancel := context.WithCancel(t.Context())
 							defer cancel()
-							met := whose.links[i].Call(redistest.WithArg(sc.script.SHA), 1, func([]string) {
+							met := whose.Links[i].Call(redistest.WithArg(sc.script.SHA), 1, func([]string) {
 								if d := m.after(rtts[i]); d > 0 {
 									time.AfterFunc(d, cancel)
 								} else {
 									cancel()
 								}
 							})
-							w := p.lockLater(ctx, "k")
+							w := p.LockLater(ctx, "k")
 							unlocked := make(chan error, 1)
 							go func() { // others may wait for it
-								<-w.done
-								if w.err != nil {
+								<-w.Done
+								if w.Err != nil {
 									unlocked <- nil
 									return
 								}
-								unlocked <- w.lease.Unlock(context.Background())
+								unlocked <- w.Lease.Unlock(context.Background())
 							}()
 							during()
 							require.NoError(t, <-unlocked)
 							reached += met.Hits()
-							if w.err != nil {
+							if w.Err != nil {
 								cancelled++
-								require.ErrorIs(t, w.err, context.Canceled)
+								require.ErrorIs(t, w.Err, context.Canceled)
 							}
 							time.Sleep(100 * time.Millisecond) // what is under way arrives
 							leftovers(t, cluster)
@@ -256,13 +257,13 @@ func noOrphanOnTheFreeMember(t *testing.T) {
 		for round := range 50 {
 			name := fmt.Sprint("k", round)
 			steal(t, cluster, name, time.Minute, 0, 1)
-			p.slow(time.Millisecond, time.Millisecond, time.Duration(round%7)*time.Millisecond)
+			p.Slow(time.Millisecond, time.Millisecond, time.Duration(round%7)*time.Millisecond)
 			_, err := p.Mutex(name).TryLock(t.Context())
-			require.ErrorIs(t, err, ErrHeld)
+			require.ErrorIs(t, err, redlock.ErrHeld)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			_, err = p.Mutex(name).Lock(ctx)
 			cancel()
-			require.ErrorIs(t, err, ErrHeld)
+			require.ErrorIs(t, err, redlock.ErrHeld)
 			time.Sleep(20 * time.Millisecond)
 			require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", name), "round %d", round)
 			for _, i := range []int{0, 1} {
@@ -277,15 +278,15 @@ func noOrphanOnTheFreeMember(t *testing.T) {
 func unlockBesideAHungMember(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
-		p.slow(3*time.Millisecond, 5*time.Millisecond, 7*time.Millisecond)
-		l := p.hold(t, "k")
+		p.Slow(3*time.Millisecond, 5*time.Millisecond, 7*time.Millisecond)
+		l := p.Hold(t, "k")
 		time.Sleep(10 * time.Millisecond)
 		cluster.Pause(0)
 		start := time.Now()
 		require.NoError(t, l.Unlock(context.Background()))
 		require.Equal(t, 7*time.Millisecond, time.Since(start), "the second of three answers")
-		require.ErrorIs(t, l.Err(), ErrReleased)
-		require.ErrorIs(t, context.Cause(l.Context()), ErrReleased)
+		require.ErrorIs(t, l.Err(), redlock.ErrReleased)
+		require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrReleased)
 		require.False(t, l.ValidUntil().After(start), "nothing of a lease that was unlocked may be relied on")
 		cluster.Resume(0)
 		time.Sleep(10 * time.Millisecond)
@@ -297,10 +298,10 @@ func lockBesideAHungMember(t *testing.T) {
 	for hung := range 3 {
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			p := join(t, cluster, quiet)
-			p.slow(5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond)
+			p.Slow(5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond)
 			cluster.Pause(hung)
 			start := time.Now()
-			l := p.lock(t, "k", TTL(8*time.Second))
+			l := p.Lock(t, "k", redlock.TTL(8*time.Second))
 			require.LessOrEqual(t, time.Since(start), 10*time.Millisecond, "a round, or two with the raise of a new bucket")
 			require.NoError(t, l.Unlock(t.Context()))
 			cluster.Resume(hung)
@@ -313,13 +314,13 @@ func lockBesideAHungMember(t *testing.T) {
 func extendBesideHungMembers(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
-		l := p.hold(t, "k", TTL(10*time.Second))
+		l := p.Hold(t, "k", redlock.TTL(10*time.Second))
 		cluster.Pause(0)
 		start := time.Now()
 		require.NoError(t, l.Extend(context.Background(), 20*time.Second))
 		require.Zero(t, time.Since(start))
 		cluster.Pause(1)
-		require.ErrorIs(t, l.Extend(context.Background(), 25*time.Second), ErrNoQuorum)
+		require.ErrorIs(t, l.Extend(context.Background(), 25*time.Second), redlock.ErrNoQuorum)
 		require.Equal(t, 200*time.Millisecond, time.Since(start), "MemberTimeout, whatever the context says")
 		require.NoError(t, l.Err(), "what was granted before still holds")
 		cluster.Resume()
@@ -333,14 +334,14 @@ func clocksHoursApart(t *testing.T) {
 				cluster.Embedded(i).Step(step + time.Duration(i)*time.Minute)
 			}
 			all := peers(t, cluster, 2, quiet)
-			l := all[0].hold(t, "k", TTL(10*time.Second))
+			l := all[0].Hold(t, "k", redlock.TTL(10*time.Second))
 			require.Equal(t, 3, votesAt(cluster, l), "%v", step)
 			for _, s := range cluster.Servers {
 				require.Equal(t, int64(10000), admin(t, s, "PTTL", "k"))
 			}
 			_, err := all[1].Mutex("k").TryLock(t.Context())
-			require.ErrorIs(t, err, ErrHeld)
-			next := all[1].lock(t, "k")
+			require.ErrorIs(t, err, redlock.ErrHeld)
+			next := all[1].Lock(t, "k")
 			require.Error(t, l.Err())
 			require.Greater(t, next.Token(), l.Token())
 		})
@@ -352,11 +353,11 @@ func ownerThatBeginsAnother(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			all := peers(t, cluster, 2, quiet)
 			for i, p := range all { // owners differ by their last digits only
-				NumberOwners(p.Client, UUID(all[0].Client), numbers[i])
+				redlock.NumberOwners(p.Client, redlock.UUID(all[0].Client), numbers[i])
 			}
-			first := all[0].hold(t, "k", TTL(10*time.Second))
+			first := all[0].Hold(t, "k", redlock.TTL(10*time.Second))
 			_, err := all[1].Mutex("k").TryLock(t.Context())
-			require.ErrorIs(t, err, ErrHeld)
+			require.ErrorIs(t, err, redlock.ErrHeld)
 			synctest.Wait() // and its release freed nothing
 			require.NoError(t, first.Err())
 			require.Equal(t, 3, votesAt(cluster, first))
@@ -367,22 +368,22 @@ func ownerThatBeginsAnother(t *testing.T) {
 func ttlOfNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
-		asked := p.count(script.Acquire)
+		asked := p.Count(script.Acquire)
 		for _, ttl := range []time.Duration{-time.Second, 0, 1, time.Microsecond, 999 * time.Microsecond, time.Millisecond, 2 * time.Millisecond} {
-			for _, opt := range []LockOption{TTL(ttl), AutoRenew(ttl)} {
+			for _, opt := range []redlock.LockOption{redlock.TTL(ttl), redlock.AutoRenew(ttl)} {
 				_, err := p.Mutex("k", opt).Lock(t.Context())
-				require.ErrorIs(t, err, ErrInput, "%v", ttl)
+				require.ErrorIs(t, err, redlock.ErrInput, "%v", ttl)
 				_, err = p.Mutex("k", opt).TryLock(t.Context())
-				require.ErrorIs(t, err, ErrInput, "%v", ttl)
+				require.ErrorIs(t, err, redlock.ErrInput, "%v", ttl)
 			}
 		}
 		require.Equal(t, []int{0, 0, 0}, hits(asked))
-		l := p.hold(t, "k", TTL(10500*time.Microsecond)) // milliseconds are what members know
+		l := p.Hold(t, "k", redlock.TTL(10500*time.Microsecond)) // milliseconds are what members know
 		for _, s := range cluster.Servers {
 			require.Positive(t, admin(t, s, "PTTL", "k"))
 		}
-		require.ErrorIs(t, l.Extend(t.Context(), 0), ErrInput)
-		require.ErrorIs(t, l.Extend(t.Context(), time.Microsecond), ErrInput)
+		require.ErrorIs(t, l.Extend(t.Context(), 0), redlock.ErrInput)
+		require.ErrorIs(t, l.Extend(t.Context(), time.Microsecond), redlock.ErrInput)
 		require.Equal(t, 3, votesAt(cluster, l))
 	})
 }
@@ -390,14 +391,14 @@ func ttlOfNothing(t *testing.T) {
 func holderAsksForMore(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
-		a, err := p.Mutex("a", As("me")).TryLock(t.Context())
+		a, err := p.Mutex("a", redlock.As("me")).TryLock(t.Context())
 		require.NoError(t, err)
-		again, err := p.Mutex("a", As("me")).TryLock(t.Context())
+		again, err := p.Mutex("a", redlock.As("me")).TryLock(t.Context())
 		require.NoError(t, err)
 		require.Same(t, a, again)
-		b, err := p.Mutex("b", As("me")).TryLock(t.Context())
+		b, err := p.Mutex("b", redlock.As("me")).TryLock(t.Context())
 		require.NoError(t, err)
-		for _, l := range []*Lease{b, a, again} {
+		for _, l := range []*redlock.Lease{b, a, again} {
 			require.NoError(t, l.Unlock(t.Context()))
 		}
 		synctest.Wait()
@@ -416,12 +417,12 @@ func tieOfEvenMembers(t *testing.T) {
 					near[i], far[n-1-i] = 20*time.Millisecond, 20*time.Millisecond
 				}
 			}
-			all[0].slow(near...)
-			all[1].slow(far...)
+			all[0].Slow(near...)
+			all[1].Slow(far...)
 
 			// Both ask once: half of the members each.
 			type result struct {
-				l   *Lease
+				l   *redlock.Lease
 				err error
 			}
 			results := make(chan result, 2)
@@ -434,24 +435,24 @@ func tieOfEvenMembers(t *testing.T) {
 			}
 			for range 2 {
 				r := <-results
-				require.ErrorIs(t, r.err, ErrHeld)
+				require.ErrorIs(t, r.err, redlock.ErrHeld)
 			}
 			require.LessOrEqual(t, time.Since(start), 20*time.Millisecond, "known with the last answer")
 			time.Sleep(50 * time.Millisecond)
 			leftovers(t, cluster)
 
 			// Both wait: the tie is broken, and each has it in turn.
-			waits := []*locking{all[0].lockLater(t.Context(), "k"), all[1].lockLater(t.Context(), "k")}
+			waits := []*locking{all[0].LockLater(t.Context(), "k"), all[1].LockLater(t.Context(), "k")}
 			for _, w := range waits {
 				go func() {
-					<-w.done
-					if w.err == nil {
-						_ = w.lease.Unlock(context.Background())
+					<-w.Done
+					if w.Err == nil {
+						_ = w.Lease.Unlock(context.Background())
 					}
 				}()
 			}
 			start = time.Now()
-			first, second := waits[0].get(t), waits[1].get(t)
+			first, second := waits[0].Get(t), waits[1].Get(t)
 			require.NotEqual(t, first.Token(), second.Token())
 			require.Less(t, time.Since(start), time.Second)
 			time.Sleep(100 * time.Millisecond)
@@ -462,7 +463,7 @@ func tieOfEvenMembers(t *testing.T) {
 
 func callsOnHungConnections(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, func(c *Config) { c.MemberTimeout = 10 * time.Second })
+		p := join(t, cluster, func(c *redlock.Config) { c.MemberTimeout = 10 * time.Second })
 		cluster.Pause()
 		const limit = 100 * time.Millisecond
 		done := make(chan time.Duration, 12)
@@ -493,13 +494,13 @@ func lostReplyIsNoRival(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 				p, other := join(t, cluster), join(t, cluster)
 				for i := range broken {
-					fault.fault(p.links[i])
+					fault.fault(p.Links[i])
 				}
 				start := time.Now()
-				l := p.lock(t, "k", TTL(30*time.Second))
+				l := p.Lock(t, "k", redlock.TTL(30*time.Second))
 				require.Less(t, time.Since(start), 6*time.Second, "%s at %d: its own votes are not in its way until they end", fault.name, broken)
 				_, err := other.Mutex("k").TryLock(t.Context())
-				require.ErrorIs(t, err, ErrHeld)
+				require.ErrorIs(t, err, redlock.ErrHeld)
 				require.NoError(t, l.Unlock(t.Context()))
 				time.Sleep(6 * time.Second)
 				leftovers(t, cluster)
@@ -512,10 +513,10 @@ func extendAfterAnother(t *testing.T) {
 	t.Run("its end has passed", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			all := peers(t, cluster, 2, quiet)
-			l := all[0].hold(t, "k", TTL(time.Second))
-			next := all[1].lock(t, "k")
+			l := all[0].Hold(t, "k", redlock.TTL(time.Second))
+			next := all[1].Lock(t, "k")
 			require.NoError(t, next.Unlock(t.Context()))
-			require.ErrorIs(t, l.Extend(t.Context(), 10*time.Second), ErrLost)
+			require.ErrorIs(t, l.Extend(t.Context(), 10*time.Second), redlock.ErrLost)
 			synctest.Wait()
 			leftovers(t, cluster)
 		})
@@ -523,14 +524,14 @@ func extendAfterAnother(t *testing.T) {
 	t.Run("it was forced open", func(t *testing.T) { // so that it still seems valid
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			all := peers(t, cluster, 2, quiet)
-			l := all[0].hold(t, "k", TTL(20*time.Second))
+			l := all[0].Hold(t, "k", redlock.TTL(20*time.Second))
 			_, err := all[1].ForceUnlock(t.Context(), "k")
 			require.NoError(t, err)
-			next := all[1].lock(t, "k")
+			next := all[1].Lock(t, "k")
 			require.NoError(t, next.Unlock(t.Context()))
 			synctest.Wait()
 			require.NoError(t, l.Err())
-			require.ErrorIs(t, l.Extend(t.Context(), 25*time.Second), ErrLost)
+			require.ErrorIs(t, l.Extend(t.Context(), 25*time.Second), redlock.ErrLost)
 			time.Sleep(31 * time.Second) // for as long as nobody is re-joined
 			synctest.Wait()
 			leftovers(t, cluster)
@@ -541,19 +542,19 @@ func extendAfterAnother(t *testing.T) {
 func contextEndIsTold(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2, quiet)
-		held := all[0].hold(t, "k")
+		held := all[0].Hold(t, "k")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := all[1].Mutex("k").Lock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, err, redlock.ErrHeld)
 		ctx, cancel = context.WithCancel(t.Context())
-		w := all[1].lockLater(ctx, "k")
+		w := all[1].LockLater(ctx, "k")
 		time.Sleep(time.Second)
 		cancel()
-		<-w.done
-		require.ErrorIs(t, w.err, context.Canceled)
-		require.ErrorIs(t, w.err, ErrHeld)
+		<-w.Done
+		require.ErrorIs(t, w.Err, context.Canceled)
+		require.ErrorIs(t, w.Err, redlock.ErrHeld)
 		require.NoError(t, held.Unlock(t.Context()))
 	})
 }
@@ -561,11 +562,11 @@ func contextEndIsTold(t *testing.T) {
 func extendAfterTheEnd(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
-		l := p.hold(t, "k", TTL(time.Second))
+		l := p.Hold(t, "k", redlock.TTL(time.Second))
 		until := l.ValidUntil()
 		time.Sleep(time.Until(until)) // the members would have it for some milliseconds more
-		extends := p.count(script.Extend)
-		require.ErrorIs(t, l.Extend(t.Context(), 10*time.Second), ErrLost)
+		extends := p.Count(script.Extend)
+		require.ErrorIs(t, l.Extend(t.Context(), 10*time.Second), redlock.ErrLost)
 		require.Equal(t, []int{0, 0, 0}, hits(extends))
 		require.False(t, l.ValidUntil().After(until))
 	})
@@ -576,7 +577,7 @@ func memberThatWasMissing(t *testing.T) {
 		p := join(t, cluster)
 		cluster.Kill(2)
 		synctest.Wait()
-		l := p.hold(t, "k", AutoRenew(6*time.Second))
+		l := p.Hold(t, "k", redlock.AutoRenew(6*time.Second))
 		require.Equal(t, 2, votesAt(cluster, l))
 		require.NoError(t, cluster.Restart(true, 2))
 		time.Sleep(5 * time.Second)
@@ -597,11 +598,11 @@ func foreignKeyOnOneMember(t *testing.T) {
 				admin(t, cluster.Servers[at], foreign...)
 				l, err := all[0].Mutex("k").TryLock(t.Context())
 				require.NoError(t, err, "%q at %d", foreign, at)
-				w := all[1].lockLater(t.Context(), "k")
+				w := all[1].LockLater(t.Context(), "k")
 				time.Sleep(5 * time.Second)
-				require.True(t, w.pending())
+				require.True(t, w.Pending())
 				require.NoError(t, l.Unlock(t.Context()))
-				require.NoError(t, w.get(t).Unlock(t.Context()))
+				require.NoError(t, w.Get(t).Unlock(t.Context()))
 				synctest.Wait()
 				require.Equal(t, int64(1), admin(t, cluster.Servers[at], "EXISTS", "k"), "and is left alone")
 				admin(t, cluster.Servers[at], "DEL", "k")
@@ -613,18 +614,18 @@ func foreignKeyOnOneMember(t *testing.T) {
 
 func endWhileARenewalHangs(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet, func(c *Config) { c.MemberTimeout = time.Minute })
-		l := p.hold(t, "k", AutoRenew(6*time.Second))
+		p := join(t, cluster, quiet, func(c *redlock.Config) { c.MemberTimeout = time.Minute })
+		l := p.Hold(t, "k", redlock.AutoRenew(6*time.Second))
 		until := l.ValidUntil()
-		extends := p.count(script.Extend)
+		extends := p.Count(script.Extend)
 		time.Sleep(time.Second)
-		p.everyLink((*redistest.Link).PauseReplies) // renewed at the members, and not heard of
+		p.EveryLink((*redistest.Link).PauseReplies) // renewed at the members, and not heard of
 		<-l.Done()
 		require.Equal(t, until, time.Now())
 		require.Positive(t, hits(extends)[0])
-		p.everyLink((*redistest.Link).Resume)
+		p.EveryLink((*redistest.Link).Resume)
 		synctest.Wait()
-		require.ErrorIs(t, l.Err(), ErrLost)
+		require.ErrorIs(t, l.Err(), redlock.ErrLost)
 		leftovers(t, cluster)
 	})
 }

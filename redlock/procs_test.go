@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package redlock
+package redlock_test
 
 import (
 	"bufio"
@@ -27,6 +27,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/redlock"
 )
 
 // Locks between processes. A child is this test binary again, running TestChildProcess with its orders
@@ -90,11 +91,11 @@ func TestChildProcess(t *testing.T) {
 		os.Exit(3)
 	}()
 	out := json.NewEncoder(os.Stdout)
-	config := Config{TTL: o.TTL, FreshMembers: true, RestartGuard: GuardOff}
+	config := redlock.Config{TTL: o.TTL, FreshMembers: true, RestartGuard: redlock.GuardOff}
 	if !o.Faults {
 		patient(&config)
 	}
-	c, err := Open(context.Background(), o.URLs, WithConfig(config))
+	c, err := redlock.Open(context.Background(), o.URLs, redlock.WithConfig(config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func TestChildProcess(t *testing.T) {
 }
 
 // contend takes the lock again and again, and writes to the storage while it has it.
-func (o *orders) contend(c *Client) (r report) {
+func (o *orders) contend(c *redlock.Client) (r report) {
 	rng := rand.New(rand.NewPCG(uint64(o.Who), 1))
 	failed := func(err error) { r.Errors = append(r.Errors, err.Error()) }
 	end := time.Now().Add(o.Run)
@@ -354,7 +355,7 @@ func TestLockOfAKilledProcessIsFreeWhenItsLeaseEndsAndNotBefore(t *testing.T) {
 	p.begin()
 	first := p.next(time.Minute).Holds[0]
 	type grant struct {
-		lease *Lease
+		lease *redlock.Lease
 		err   error
 		at    int64
 	}
@@ -436,8 +437,8 @@ func TestLongEightProcessesBearStopsAndKilledConnections(t *testing.T) {
 	tell(t, h, n, run, sum)
 	for _, e := range sum.Errors {
 		// A majority is always well, but its connections may have been killed a moment ago.
-		if !strings.Contains(e, ErrNoQuorum.Error()) && !strings.Contains(e, ErrInDoubt.Error()) &&
-			!strings.Contains(e, ErrLost.Error()) && !strings.Contains(e, ErrTooSlow.Error()) {
+		if !strings.Contains(e, redlock.ErrNoQuorum.Error()) && !strings.Contains(e, redlock.ErrInDoubt.Error()) &&
+			!strings.Contains(e, redlock.ErrLost.Error()) && !strings.Contains(e, redlock.ErrTooSlow.Error()) {
 			t.Error(e)
 		}
 	}

@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -83,11 +84,11 @@ func groupDeployment(t *testing.T) *deployment {
 // given collects what a busy client was given.
 type given struct {
 	mu     sync.Mutex
-	leases []*Lease
+	leases []*redlock.Lease
 	handed map[string]bool // names that were handed off, and not adopted by the same client
 }
 
-func (l *given) add(lease *Lease) {
+func (l *given) add(lease *redlock.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leases = append(l.leases, lease)
@@ -103,7 +104,7 @@ func (l *given) hand(name string, now bool) {
 
 // caller does everything that a client can be asked for, until it is closed. Every other caller wants a name that
 // all of its kind want, so that most of them wait.
-func (l *given) caller(c, other *Client, round, g int) {
+func (l *given) caller(c, other *redlock.Client, round, g int) {
 	ctx := context.Background()
 	for i := 0; ; i++ {
 		name := fmt.Sprintf("closed:%d:own:%d:%d", round, g, i)
@@ -116,19 +117,19 @@ func (l *given) caller(c, other *Client, round, g int) {
 		case 1:
 			get = c.Mutex(name).TryLock
 		case 2:
-			get = c.Mutex(name, As(fmt.Sprint("owner", g))).Lock
+			get = c.Mutex(name, redlock.As(fmt.Sprint("owner", g))).Lock
 		case 3:
-			get = c.Mutex(name, AutoRenew(300*time.Millisecond)).Lock
+			get = c.Mutex(name, redlock.AutoRenew(300*time.Millisecond)).Lock
 		}
 		if i%5 == 4 {
-			err := c.Mutex(name).Do(ctx, func(_ context.Context, lease *Lease) error { l.add(lease); return nil })
-			if errors.Is(err, ErrClosed) {
+			err := c.Mutex(name).Do(ctx, func(_ context.Context, lease *redlock.Lease) error { l.add(lease); return nil })
+			if errors.Is(err, redlock.ErrClosed) {
 				return
 			}
 			continue
 		}
 		lease, err := get(ctx)
-		if errors.Is(err, ErrClosed) {
+		if errors.Is(err, redlock.ErrClosed) {
 			return
 		} else if err != nil {
 			continue
@@ -156,7 +157,7 @@ func (l *given) caller(c, other *Client, round, g int) {
 }
 
 // handOff gives a lease to a client, which unlocks it. What nobody has adopted is nobody's to release.
-func (l *given) handOff(ctx context.Context, lease *Lease, from, to *Client) {
+func (l *given) handOff(ctx context.Context, lease *redlock.Lease, from, to *redlock.Client) {
 	h, err := lease.Handoff()
 	if err != nil {
 		_ = lease.Unlock(ctx)
@@ -190,14 +191,14 @@ func TestNothingOfAClientIsLeftAfterClose(t *testing.T) {
 	}
 }
 
-func (d *deployment) open(t *testing.T) *Client {
+func (d *deployment) open(t *testing.T) *redlock.Client {
 	t.Helper()
-	c, err := Open(t.Context(), d.urls, WithConfig(Config{FreshMembers: true, DialTimeout: 10 * time.Second}))
+	c, err := redlock.Open(t.Context(), d.urls, redlock.WithConfig(redlock.Config{FreshMembers: true, DialTimeout: 10 * time.Second}))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	require.Eventually(t, func() bool {
 		for slot := range uint16(64) {
-			for _, st := range StatesOf(c, slot*256) {
+			for _, st := range redlock.StatesOf(c, slot*256) {
 				if !st.Votes || !st.Inbox {
 					return false
 				}
@@ -226,7 +227,7 @@ func (d *deployment) closeBusy(t *testing.T, round int) {
 	require.NoError(t, c.Close())
 	took := time.Since(began)
 	at := d.left(t, c, round) // at once
-	ended := func(lease *Lease) bool {
+	ended := func(lease *redlock.Lease) bool {
 		select {
 		case <-lease.Done():
 			return lease.Err() != nil
@@ -267,7 +268,7 @@ func (d *deployment) closeBusy(t *testing.T, round int) {
 type remains struct{ keys, channels []string }
 
 // left looks for what is left of c. Entries and votes tell whose they are; a hash that has gone meanwhile is no one's.
-func (d *deployment) left(t *testing.T, c *Client, round int) (r remains) {
+func (d *deployment) left(t *testing.T, c *redlock.Client, round int) (r remains) {
 	t.Helper()
 	for i, s := range d.servers {
 		if s == d.away {
@@ -283,15 +284,15 @@ func (d *deployment) left(t *testing.T, c *Client, round int) (r remains) {
 					fields, _ = admin(t, s, "HKEYS", name).([]any)
 				}
 				for _, field := range fields {
-					if strings.HasPrefix(fmt.Sprint(field), UUID(c)+":") {
+					if strings.HasPrefix(fmt.Sprint(field), redlock.UUID(c)+":") {
 						r.keys = append(r.keys, key.(string))
 					}
 				}
 			}
 		}
-		channels, _ := admin(t, s, "PUBSUB", "CHANNELS", script.Inbox(UUID(c))+"*").([]any)
+		channels, _ := admin(t, s, "PUBSUB", "CHANNELS", script.Inbox(redlock.UUID(c))+"*").([]any)
 		for _, channel := range channels {
-			rest := strings.TrimPrefix(channel.(string), script.Inbox(UUID(c)))
+			rest := strings.TrimPrefix(channel.(string), script.Inbox(redlock.UUID(c)))
 			r.channels = append(r.channels, fmt.Sprintf("%v at server %d", rest, i))
 		}
 	}
@@ -303,7 +304,7 @@ type closer struct {
 	at     string
 	once   sync.Once
 	mu     sync.Mutex
-	c      *Client
+	c      *redlock.Client
 	result chan error
 }
 
@@ -316,16 +317,18 @@ func (x *closer) event(kind string) {
 	}
 }
 
-func (x *closer) AcquireStart(ctx context.Context, _ AcquireStart) context.Context { return ctx }
-func (x *closer) AcquireEnd(context.Context, AcquireEnd)                           { x.event("AcquireEnd") }
-func (x *closer) Lost(*LostError)                                                  { x.event("Lost") }
-func (x *closer) Renewed(Renewed)                                                  { x.event("Renewed") }
-func (x *closer) Request(context.Context, Request)                                 { x.event("Request") }
-func (x *closer) Member(string, bool, error)                                       { x.event("Member") }
-func (x *closer) Enabled(context.Context, slog.Level) bool                         { return true }
-func (x *closer) Handle(context.Context, slog.Record) error                        { x.event("slog"); return nil }
-func (x *closer) WithAttrs([]slog.Attr) slog.Handler                               { return x }
-func (x *closer) WithGroup(string) slog.Handler                                    { return x }
+func (x *closer) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
+	return ctx
+}
+func (x *closer) AcquireEnd(context.Context, redlock.AcquireEnd) { x.event("AcquireEnd") }
+func (x *closer) Lost(*redlock.LostError)                        { x.event("Lost") }
+func (x *closer) Renewed(redlock.Renewed)                        { x.event("Renewed") }
+func (x *closer) Request(context.Context, redlock.Request)       { x.event("Request") }
+func (x *closer) Member(string, bool, error)                     { x.event("Member") }
+func (x *closer) Enabled(context.Context, slog.Level) bool       { return true }
+func (x *closer) Handle(context.Context, slog.Record) error      { x.event("slog"); return nil }
+func (x *closer) WithAttrs([]slog.Attr) slog.Handler             { return x }
+func (x *closer) WithGroup(string) slog.Handler                  { return x }
 
 // A callback runs on a goroutine that Close would wait for. Close returns there at once, and completes behind it.
 func TestCloseFromACallbackReturnsAtOnceAndCompletes(t *testing.T) {
@@ -333,9 +336,9 @@ func TestCloseFromACallbackReturnsAtOnceAndCompletes(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			d := plainDeployment(t)
 			x := &closer{at: at, result: make(chan error, 1)}
-			c, err := Open(t.Context(), d.urls, WithFreshMembers(), WithTracer(x), WithLogger(slog.New(x)))
+			c, err := redlock.Open(t.Context(), d.urls, redlock.WithFreshMembers(), redlock.WithTracer(x), redlock.WithLogger(slog.New(x)))
 			require.NoError(t, err)
-			lease, err := c.Mutex("closed:0:held", AutoRenew(300*time.Millisecond)).Lock(ending(t))
+			lease, err := c.Mutex("closed:0:held", redlock.AutoRenew(300*time.Millisecond)).Lock(ending(t))
 			require.NoError(t, err)
 			x.mu.Lock()
 			x.c = c

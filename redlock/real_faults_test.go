@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -37,7 +38,7 @@ type traffic struct {
 }
 
 // drive starts the traffic of these clients.
-func drive(t testing.TB, clients []*Client, opts ...LockOption) *traffic {
+func drive(t testing.TB, clients []*redlock.Client, opts ...redlock.LockOption) *traffic {
 	ctx, stop := context.WithCancel(context.Background())
 	tr := &traffic{history: newHistory(), workers: 2 * len(clients), stop: stop}
 	for i, c := range clients {
@@ -49,10 +50,10 @@ func drive(t testing.TB, clients []*Client, opts ...LockOption) *traffic {
 	return tr
 }
 
-func (tr *traffic) work(ctx context.Context, c *Client, who int, key string, opts []LockOption) {
+func (tr *traffic) work(ctx context.Context, c *redlock.Client, who int, key string, opts []redlock.LockOption) {
 	for ctx.Err() == nil {
 		start := time.Now()
-		err := tr.tenure(ctx, c, who, key, func(*Lease) { time.Sleep(time.Millisecond) }, opts...)
+		err := tr.tenure(ctx, c, who, key, func(*redlock.Lease) { time.Sleep(time.Millisecond) }, opts...)
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			return
 		}
@@ -92,7 +93,7 @@ func (tr *traffic) end(t testing.TB) {
 }
 
 // several makes n clients, as of n processes.
-func several(t testing.TB, cluster *redistest.Cluster, n int, opts ...Option) (out []*Client) {
+func several(t testing.TB, cluster *redistest.Cluster, n int, opts ...redlock.Option) (out []*redlock.Client) {
 	for range n {
 		out = append(out, dialed(t, cluster, opts...))
 	}
@@ -100,7 +101,7 @@ func several(t testing.TB, cluster *redistest.Cluster, n int, opts ...Option) (o
 }
 
 // full waits until a lease of a fresh name has the votes of all members.
-func full(t testing.TB, c *Client, name string) {
+func full(t testing.TB, c *redlock.Client, name string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		lease, err := c.Mutex(name).Lock(ending(t))
@@ -127,7 +128,7 @@ func TestWorkGoesOnWhileTwoOfFiveAreDeadAndTheyVoteAgainAfterwards(t *testing.T)
 	tr.advance(t, 50)
 	require.NoError(t, cluster.Restart(true, 3, 4))
 	for _, c := range clients {
-		(&peer{Client: c}).settle(t, 5)
+		(&peer{Client: c}).Settle(t, 5)
 	}
 	tr.advance(t, 20)
 	full(t, clients[0], "fresh")
@@ -136,7 +137,7 @@ func TestWorkGoesOnWhileTwoOfFiveAreDeadAndTheyVoteAgainAfterwards(t *testing.T)
 	tr.advance(t, 50)
 	require.NoError(t, cluster.Restart(true, 0, 1))
 	for _, c := range clients {
-		(&peer{Client: c}).settle(t, 5)
+		(&peer{Client: c}).Settle(t, 5)
 	}
 	tr.end(t)
 	require.Empty(t, tr.errs)
@@ -146,16 +147,16 @@ func TestWorkGoesOnWhileTwoOfFiveAreDeadAndTheyVoteAgainAfterwards(t *testing.T)
 
 func TestThreeOfFiveDeadIsNoQuorumWithThreeCausesAndHealsByItself(t *testing.T) {
 	cluster := rt.Real(t, 5)
-	c := dialed(t, cluster, func(c *Config) { c.NoQuorumAfter = 300 * time.Millisecond })
+	c := dialed(t, cluster, func(c *redlock.Config) { c.NoQuorumAfter = 300 * time.Millisecond })
 	held, err := c.Mutex("held").Lock(ending(t))
 	require.NoError(t, err)
 	cluster.Kill(1, 2, 4)
 
 	noQuorum := func(err error) {
 		t.Helper()
-		require.ErrorIs(t, err, ErrNoQuorum)
-		require.NotErrorIs(t, err, ErrHeld)
-		var q *QuorumError
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.NotErrorIs(t, err, redlock.ErrHeld)
+		var q *redlock.QuorumError
 		require.ErrorAs(t, err, &q)
 		for i, v := range q.Votes {
 			dead := slices.Contains([]int{1, 2, 4}, i)
@@ -178,10 +179,10 @@ func TestThreeOfFiveDeadIsNoQuorumWithThreeCausesAndHealsByItself(t *testing.T) 
 	require.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
 	require.Less(t, time.Since(start), 10*time.Second)
 
-	require.ErrorIs(t, held.Unlock(t.Context()), ErrInDoubt)
+	require.ErrorIs(t, held.Unlock(t.Context()), redlock.ErrInDoubt)
 
 	require.NoError(t, cluster.Restart(true, 1, 2, 4))
-	(&peer{Client: c}).settle(t, 5)
+	(&peer{Client: c}).Settle(t, 5)
 	full(t, c, "k")
 	clean(t, cluster) // the release in doubt, too, reached those that came back
 }
@@ -254,7 +255,7 @@ func TestClientsThatAreThrownOutComeBackAndStayApart(t *testing.T) {
 			tr.end(t)
 			for _, err := range tr.errs {
 				// All members at once: who asked in that moment had nobody to ask.
-				if !errors.Is(err, ErrNoQuorum) && !errors.Is(err, ErrInDoubt) && !errors.Is(err, ErrLost) {
+				if !errors.Is(err, redlock.ErrNoQuorum) && !errors.Is(err, redlock.ErrInDoubt) && !errors.Is(err, redlock.ErrLost) {
 					t.Error(err)
 				}
 			}
@@ -273,7 +274,7 @@ func killConnections(ctx context.Context, cluster *redistest.Cluster, members []
 func TestLeaseIsRenewedWhileMinoritiesAreStopped(t *testing.T) {
 	const ttl = 1500 * time.Millisecond
 	cluster := rt.Real(t, 5)
-	c := dialed(t, cluster, func(c *Config) { c.TTL = ttl })
+	c := dialed(t, cluster, func(c *redlock.Config) { c.TTL = ttl })
 	lease, err := c.Mutex("k").Lock(ending(t))
 	require.NoError(t, err)
 	lowest := ttl
@@ -314,9 +315,9 @@ func TestLongTenThousandLeasesLiveOnOneClient(t *testing.T) {
 func manyLeases(t *testing.T, total int, ttl time.Duration) {
 	const workers = 64
 	cluster := rt.Real(t, 5)
-	c := dialed(t, cluster, patient, func(c *Config) { c.TTL = ttl })
+	c := dialed(t, cluster, patient, func(c *redlock.Config) { c.TTL = ttl })
 	before := runtime.NumGoroutine()
-	leases := make([]*Lease, total)
+	leases := make([]*redlock.Lease, total)
 	ctx := ending(t) // one for all: each one that ends runs a goroutine for a moment
 	together(t, workers, func(w int) error {
 		for i := w; i < total; i += workers {
@@ -361,7 +362,7 @@ func manyLeases(t *testing.T, total int, ttl time.Duration) {
 // at a majority is known also when one of the others hangs.
 func TestReleaseOfABareMajorityIsNotInDoubtWhileAMemberHangs(t *testing.T) {
 	cluster := rt.Real(t, 5)
-	c := dialed(t, cluster, func(c *Config) { c.MemberTimeout = 10 * time.Second })
+	c := dialed(t, cluster, func(c *redlock.Config) { c.MemberTimeout = 10 * time.Second })
 	for round := range 10 {
 		key := "k" + strconv.Itoa(round)
 		for _, s := range cluster.Servers[:2] {
@@ -395,7 +396,7 @@ func TestReleaseOfALeaseThatAMajorityForgotIsALoss(t *testing.T) {
 		if err := lease.Unlock(t.Context()); round%4 == 0 {
 			require.NoError(t, err, "a majority had it to the end")
 		} else {
-			require.ErrorIs(t, err, ErrLost)
+			require.ErrorIs(t, err, redlock.ErrLost)
 		}
 	}
 }
@@ -410,8 +411,8 @@ func TestHeldLockIsSaidToBeHeldWhileAMinorityIsDead(t *testing.T) {
 	require.NoError(t, err)
 	for range 200 {
 		_, err := b.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrHeld)
-		require.NotErrorIs(t, err, ErrNoQuorum)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.NotErrorIs(t, err, redlock.ErrNoQuorum)
 	}
 	require.NoError(t, lease.Unlock(t.Context()))
 }

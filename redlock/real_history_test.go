@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"cmp"
@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redquorum/redquorum/clock"
-
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
 )
 
 // tenure is that of a lock as its holder believed in it: from the return of Lock to the call of
@@ -43,7 +43,7 @@ func newHistory() *history {
 }
 
 // tenure takes the lock, does work, and books what it may have believed in between.
-func (h *history) tenure(ctx context.Context, c *Client, who int, key string, work func(*Lease), opts ...LockOption) error {
+func (h *history) tenure(ctx context.Context, c *redlock.Client, who int, key string, work func(*redlock.Lease), opts ...redlock.LockOption) error {
 	patience, cancel := context.WithTimeout(ctx, time.Minute) // longer than any lease lives by itself
 	defer cancel()
 	lease, err := c.Mutex(key, opts...).Lock(patience)
@@ -193,15 +193,15 @@ func TestHistoryFindsWhatMustNeverBe(t *testing.T) {
 
 // patient clients wait for an answer longer than a busy machine takes, for tests in which every member
 // is well. Their servers were made for the test.
-func patient(c *Config) {
+func patient(c *redlock.Config) {
 	c.MemberTimeout, c.StallTimeout, c.FreshMembers = 10*time.Second, 20*time.Second, true
 }
 
 // dialed is open, and waits until the client can vote and be woken everywhere.
-func dialed(t testing.TB, cluster *redistest.Cluster, opts ...Option) *Client {
+func dialed(t testing.TB, cluster *redistest.Cluster, opts ...redlock.Option) *redlock.Client {
 	t.Helper()
 	c := open(t, cluster, opts...)
-	(&peer{Client: c}).settle(t, cluster.Len())
+	(&peer{Client: c}).Settle(t, cluster.Len())
 	return c
 }
 

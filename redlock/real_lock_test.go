@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/redlock"
 )
 
 // The promises of a lock, on five real servers.
@@ -53,7 +54,7 @@ func TestWaiterHasTheLockWhenItIsUnlockedAndNotBefore(t *testing.T) {
 	a, b := join(t, cluster, patient), join(t, cluster, patient)
 	held, err := a.Mutex("k").Lock(ending(t))
 	require.NoError(t, err)
-	got := make(chan *Lease, 1)
+	got := make(chan *redlock.Lease, 1)
 	errs := make(chan error, 1)
 	go func() {
 		l, err := b.Mutex("k").Lock(ending(t))
@@ -91,7 +92,7 @@ func TestTwoThatRaceForAFreedLockBothGetItOneAtATime(t *testing.T) {
 		}()
 		var inside atomic.Int32
 		together(t, 2, func(i int) error {
-			return h.tenure(t.Context(), []*peer{b, c}[i].Client, i, key, func(*Lease) {
+			return h.tenure(t.Context(), []*peer{b, c}[i].Client, i, key, func(*redlock.Lease) {
 				if n := inside.Add(1); n != 1 {
 					t.Errorf("%d inside", n)
 				}
@@ -109,7 +110,7 @@ func TestTwoThatRaceForAFreedLockBothGetItOneAtATime(t *testing.T) {
 func TestWaitEndsWithItsContextAndNotWithTheLease(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	a, b := join(t, cluster, patient), join(t, cluster, patient)
-	held, err := a.Mutex("k", TTL(2*time.Second)).Lock(ending(t))
+	held, err := a.Mutex("k", redlock.TTL(2*time.Second)).Lock(ending(t))
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
@@ -117,9 +118,9 @@ func TestWaitEndsWithItsContextAndNotWithTheLease(t *testing.T) {
 	_, err = b.Mutex("k").Lock(ctx)
 	took := time.Since(start)
 	require.NoError(t, held.Err(), "the wait outlived the lease")
-	require.ErrorIs(t, err, ErrHeld)
+	require.ErrorIs(t, err, redlock.ErrHeld)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotErrorIs(t, err, ErrNoQuorum)
+	require.NotErrorIs(t, err, redlock.ErrNoQuorum)
 	require.GreaterOrEqual(t, took, time.Second)
 	t.Logf("waited %v", took)
 	require.NoError(t, held.Unlock(t.Context()))
@@ -133,13 +134,13 @@ func TestOfAThousandThatTryExactlyOneWins(t *testing.T) {
 	for i := range peers {
 		peers[i] = join(t, cluster, patient)
 	}
-	var won atomic.Pointer[Lease]
+	var won atomic.Pointer[redlock.Lease]
 	var wins atomic.Int32
 	together(t, callers, func(i int) error {
 		// On a busy machine 10ms may be over for all of them before anybody had an answer: then again.
 		for tries := 0; tries == 0 || wins.Load() == 0; tries++ {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			lease, err := peers[i%clients].Mutex("k", TTL(10*time.Second)).Lock(ctx)
+			lease, err := peers[i%clients].Mutex("k", redlock.TTL(10*time.Second)).Lock(ctx)
 			early := ctx.Err() == nil
 			cancel()
 			switch {
@@ -169,7 +170,7 @@ func TestOfManyClientsThatTryAtMostOneWins(t *testing.T) {
 		key := "k" + strconv.Itoa(round)
 		var wins atomic.Int32
 		together(t, clients*callers, func(i int) error {
-			_, err := peers[i%clients].Mutex(key, TTL(10*time.Second)).TryLock(t.Context())
+			_, err := peers[i%clients].Mutex(key, redlock.TTL(10*time.Second)).TryLock(t.Context())
 			if err == nil {
 				wins.Add(1)
 			}
@@ -191,7 +192,7 @@ func TestAHundredThatWaitAllGetIt(t *testing.T) {
 	together(t, clients*callers, func(i int) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		return h.tenure(ctx, peers[i%clients].Client, i, "k", func(*Lease) { time.Sleep(5 * time.Millisecond) })
+		return h.tenure(ctx, peers[i%clients].Client, i, "k", func(*redlock.Lease) { time.Sleep(5 * time.Millisecond) })
 	})
 	t.Logf("all after %v, of which held 500ms", time.Since(start))
 	require.Equal(t, clients*callers, h.len())
@@ -206,7 +207,7 @@ func TestSplitVotesAreGatheredAtOnce(t *testing.T) {
 	all := make([]*peer, clients)
 	for i := range all {
 		all[i] = join(t, cluster, patient)
-		for m, link := range all[i].links {
+		for m, link := range all[i].Links {
 			link.Seed(uint64(10*i + m))
 			link.SetDelay(redistest.Delay{Jitter: 5 * time.Millisecond}, redistest.Delay{})
 		}
@@ -216,7 +217,7 @@ func TestSplitVotesAreGatheredAtOnce(t *testing.T) {
 	for round := range rounds {
 		start := time.Now()
 		together(t, clients, func(i int) error {
-			return h.tenure(t.Context(), all[i].Client, i, "k"+strconv.Itoa(round), func(*Lease) {})
+			return h.tenure(t.Context(), all[i].Client, i, "k"+strconv.Itoa(round), func(*redlock.Lease) {})
 		})
 		longest = max(longest, time.Since(start))
 	}

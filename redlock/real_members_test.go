@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -30,11 +31,11 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	t.Cleanup(func() { _ = plain.Close() })
 	require.NoError(t, plain.ServeTCP("127.0.0.1:0"))
 	urls := []string{"redis-cluster://" + strings.Join(s.Addrs(), ",") + "?failover_lag=1m", "redis://" + plain.Addr()}
-	c, err := Open(ctx, urls, WithConfig(Config{FreshMembers: true, PingInterval: 100 * time.Millisecond, DialTimeout: 10 * time.Second,
+	c, err := redlock.Open(ctx, urls, redlock.WithConfig(redlock.Config{FreshMembers: true, PingInterval: 100 * time.Millisecond, DialTimeout: 10 * time.Second,
 		StallTimeout: 10 * time.Second, MemberTimeout: 10 * time.Second}))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	await := func(what string, ok func(m MemberInfo) bool) MemberInfo {
+	await := func(what string, ok func(m redlock.MemberInfo) bool) redlock.MemberInfo {
 		t.Helper()
 		require.Eventually(t, func() bool { return ok(c.Members()[0]) }, 20*time.Second, 5*time.Millisecond, what)
 		m := c.Members()[0]
@@ -42,13 +43,15 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 		require.Equal(t, member.Silence{}, c.Members()[1].Silent, "one server has no parts")
 		return m
 	}
-	await("all vote", func(m MemberInfo) bool { return m.State == MemberVoting && m.Silent == member.Silence{} })
+	await("all vote", func(m redlock.MemberInfo) bool {
+		return m.State == redlock.MemberVoting && m.Silent == member.Silence{}
+	})
 
 	flushed := time.Now()
 	_, err = s.Servers[0].Do(ctx, "FLUSHALL")
 	require.NoError(t, err)
-	m := await("one master forgot", func(m MemberInfo) bool { return m.Silent.Masters == 1 && m.Silent.Until.After(time.Now()) })
-	require.Equal(t, MemberVoting, m.State, "it votes for the locks of the other master")
+	m := await("one master forgot", func(m redlock.MemberInfo) bool { return m.Silent.Masters == 1 && m.Silent.Until.After(time.Now()) })
+	require.Equal(t, redlock.MemberVoting, m.State, "it votes for the locks of the other master")
 	require.Zero(t, m.Until, "the cluster itself is in no quarantine")
 	require.Equal(t, slot.Count/2, m.Silent.Slots)
 	var quarantine *member.QuarantineError
@@ -62,24 +65,24 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 		name := "lock" + string(rune('a'+i))
 		names[int(slot.Of(name))*2/slot.Count] = name
 	}
-	for i, want := range []string{MemberQuarantined, MemberVoting} {
+	for i, want := range []string{redlock.MemberQuarantined, redlock.MemberVoting} {
 		seen, err := c.Inspect(ctx, names[i])
 		require.NoError(t, err)
 		require.Equal(t, want, seen.Members[0].State, "for a lock of master %d", i)
 	}
 
 	s.Servers[1].Kill()
-	m = await("the other master is down", func(m MemberInfo) bool { return m.Silent.Masters == 2 })
-	require.Equal(t, MemberQuarantined, m.State)
+	m = await("the other master is down", func(m redlock.MemberInfo) bool { return m.Silent.Masters == 2 })
+	require.Equal(t, redlock.MemberQuarantined, m.State)
 	require.Equal(t, slot.Count, m.Silent.Slots)
-	require.ErrorIs(t, m.Silent.Err, ErrQuarantined, "that has an end")
+	require.ErrorIs(t, m.Silent.Err, redlock.ErrQuarantined, "that has an end")
 	require.WithinDuration(t, quarantine.Until, m.Silent.Until, time.Second, "each look at the server tells it anew")
 
 	s.Servers[0].Kill()
-	m = await("nobody is left", func(m MemberInfo) bool { return m.State == MemberDown })
+	m = await("nobody is left", func(m redlock.MemberInfo) bool { return m.State == redlock.MemberDown })
 	require.Equal(t, 2, m.Silent.Masters)
 	require.Zero(t, m.Silent.Until)
-	require.True(t, errors.Is(m.Silent.Err, member.ErrDown) && !errors.Is(m.Silent.Err, ErrQuarantined), "%v", m.Silent.Err)
+	require.True(t, errors.Is(m.Silent.Err, member.ErrDown) && !errors.Is(m.Silent.Err, redlock.ErrQuarantined), "%v", m.Silent.Err)
 }
 
 // Who may not subscribe cannot be told of a lock that is handed over: a Lock that has to wait says so, and at once, and
@@ -89,7 +92,7 @@ func TestUserWhoMayNotSubscribeIsTold(t *testing.T) {
 	r := rt.Real(t, 1).Servers[0].(*redistest.Real)
 	_, err := r.Do(t.Context(), "ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all", "-subscribe")
 	require.NoError(t, err)
-	c, err := Open(t.Context(), []string{"redis://locker:secret@" + r.Addr()}, WithConfig(Config{FreshMembers: true, NoQuorumAfter: time.Minute}))
+	c, err := redlock.Open(t.Context(), []string{"redis://locker:secret@" + r.Addr()}, redlock.WithConfig(redlock.Config{FreshMembers: true, NoQuorumAfter: time.Minute}))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	held, err := c.Mutex("name").TryLock(t.Context())
@@ -97,13 +100,13 @@ func TestUserWhoMayNotSubscribeIsTold(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	_, err = c.Mutex("name").Lock(ctx)
-	require.ErrorIs(t, err, ErrNoQuorum)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "SUBSCRIBE")
 	require.ErrorContains(t, err, "NOPERM")
 	require.NotContains(t, err.Error(), "secret")
 	m := c.Members()[0]
-	require.Equal(t, MemberVoting, m.State)
+	require.Equal(t, redlock.MemberVoting, m.State)
 	require.ErrorContains(t, m.Err, "NOPERM")
 	require.NoError(t, held.Unlock(t.Context()))
 }

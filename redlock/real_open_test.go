@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"bytes"
@@ -22,6 +22,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -52,14 +53,14 @@ func (l *transcript) logger() *slog.Logger {
 }
 
 // works takes, waits for, extends and gives back a lock.
-func works(t testing.TB, c *Client) {
+func works(t testing.TB, c *redlock.Client) {
 	t.Helper()
 	lease, err := c.Mutex("k").Lock(ending(t))
 	require.NoError(t, err)
 	_, err = c.Mutex("k").TryLock(t.Context())
-	require.ErrorIs(t, err, ErrHeld)
+	require.ErrorIs(t, err, redlock.ErrHeld)
 	require.NoError(t, lease.Extend(t.Context(), 20*time.Second))
-	var next *Lease
+	var next *redlock.Lease
 	errs := make(chan error, 1)
 	go func() {
 		var err error
@@ -78,7 +79,7 @@ func TestClientStartsWithoutAMinorityAndSaysWhoIsMissing(t *testing.T) {
 	for _, dead := range [][]int{{1}, {0, 4}} {
 		cluster.Kill(dead...)
 		var log transcript
-		c := open(t, cluster, WithLogger(log.logger()), patient)
+		c := open(t, cluster, redlock.WithLogger(log.logger()), patient)
 		works(t, c)
 		for i, s := range cluster.Servers {
 			missing := fmt.Sprintf("started without a member\" member=%s ", s.Addr())
@@ -89,7 +90,7 @@ func TestClientStartsWithoutAMinorityAndSaysWhoIsMissing(t *testing.T) {
 			}
 		}
 		require.NoError(t, cluster.Restart(true, dead...))
-		(&peer{Client: c}).settle(t, 5)
+		(&peer{Client: c}).Settle(t, 5)
 		full(t, c, "k")
 		clean(t, cluster)
 	}
@@ -99,10 +100,10 @@ func TestClientDoesNotStartWithoutAMajorityAndSaysWhoIsMissing(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	cluster.Kill(0, 2, 3)
 	start := time.Now()
-	_, err := Open(t.Context(), urls(cluster))
-	require.ErrorIs(t, err, ErrNoQuorum)
+	_, err := redlock.Open(t.Context(), urls(cluster))
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.Less(t, time.Since(start), 15*time.Second)
-	var q *QuorumError
+	var q *redlock.QuorumError
 	require.ErrorAs(t, err, &q)
 	for i, v := range q.Votes {
 		dead := slices.Contains([]int{0, 2, 3}, i)
@@ -116,8 +117,8 @@ func TestClientDoesNotStartWithStoppedServersAndGivesUpInTime(t *testing.T) {
 	cluster := rt.Real(t, 3)
 	cluster.Pause(0, 1)
 	start := time.Now()
-	_, err := Open(t.Context(), urls(cluster), func(c *Config) { c.DialTimeout = 200 * time.Millisecond })
-	require.ErrorIs(t, err, ErrNoQuorum)
+	_, err := redlock.Open(t.Context(), urls(cluster), func(c *redlock.Config) { c.DialTimeout = 200 * time.Millisecond })
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.GreaterOrEqual(t, time.Since(start), 200*time.Millisecond)
 	require.Less(t, time.Since(start), 15*time.Second)
 	for _, s := range cluster.Servers[:2] {
@@ -136,20 +137,20 @@ func TestAllMistakesInURLsAreToldAtOnceAndNoSecret(t *testing.T) {
 		"redis://host/" + canary,
 		canary,
 	}
-	_, err := Open(t.Context(), bad)
-	require.ErrorIs(t, err, ErrInput)
+	_, err := redlock.Open(t.Context(), bad)
+	require.ErrorIs(t, err, redlock.ErrInput)
 	for i := range bad {
 		mentioned := strings.Contains(err.Error(), fmt.Sprintf("member %d:", i+1))
 		require.Equal(t, i != 1, mentioned, "%d: %v", i, err)
 	}
 	require.NotContains(t, err.Error(), canary)
 
-	_, err = Open(t.Context(), nil)
-	require.ErrorIs(t, err, ErrInput)
-	_, err = Open(t.Context(), slices.Repeat([]string{"redis://h"}, quorum.MaxMembers+1))
-	require.ErrorIs(t, err, ErrInput)
-	_, err = Open(t.Context(), []string{"redis://h"}, func(c *Config) { c.TTL, c.Drift = -1, 7 })
-	require.ErrorIs(t, err, ErrInput)
+	_, err = redlock.Open(t.Context(), nil)
+	require.ErrorIs(t, err, redlock.ErrInput)
+	_, err = redlock.Open(t.Context(), slices.Repeat([]string{"redis://h"}, quorum.MaxMembers+1))
+	require.ErrorIs(t, err, redlock.ErrInput)
+	_, err = redlock.Open(t.Context(), []string{"redis://h"}, func(c *redlock.Config) { c.TTL, c.Drift = -1, 7 })
+	require.ErrorIs(t, err, redlock.ErrInput)
 	require.ErrorContains(t, err, "TTL")
 	require.ErrorContains(t, err, "Drift")
 }
@@ -164,8 +165,8 @@ func TestWrongPasswordIsSaidToBeThatAndIsNotTold(t *testing.T) {
 		"redis://" + addr:                        "NOAUTH",
 	} {
 		var log transcript
-		_, err := Open(t.Context(), []string{url}, WithLogger(log.logger()))
-		require.ErrorIs(t, err, ErrNoQuorum)
+		_, err := redlock.Open(t.Context(), []string{url}, redlock.WithLogger(log.logger()))
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.ErrorContains(t, err, said)
 		var reply *member.ReplyError
 		require.ErrorAs(t, err, &reply)
@@ -174,7 +175,7 @@ func TestWrongPasswordIsSaidToBeThatAndIsNotTold(t *testing.T) {
 		require.NotContains(t, fmt.Sprintf("%+v %#v", err, err), canary)
 	}
 	for _, url := range []string{"redis://:right@" + addr, "redis://default:right@" + addr} {
-		c, err := Open(t.Context(), []string{url}, patient)
+		c, err := redlock.Open(t.Context(), []string{url}, patient)
 		require.NoError(t, err)
 		works(t, c)
 		require.NoError(t, c.Close())
@@ -192,8 +193,8 @@ func TestOneServerUnderTwoNamesIsNotTwoMembers(t *testing.T) {
 		for i := range list {
 			list[i] = "redis://" + list[i]
 		}
-		_, err := Open(t.Context(), list)
-		require.ErrorIs(t, err, ErrDuplicateMember, name)
+		_, err := redlock.Open(t.Context(), list)
+		require.ErrorIs(t, err, redlock.ErrDuplicateMember, name)
 	}
 }
 
@@ -202,18 +203,18 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 20 {
-		_, err := Open(ctx, urls(cluster))
+		_, err := redlock.Open(ctx, urls(cluster))
 		require.ErrorIs(t, err, context.Canceled)
 	}
 	cluster.Pause()
 	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	_, err := Open(ctx, urls(cluster), func(c *Config) { c.DialTimeout = time.Minute })
+	_, err := redlock.Open(ctx, urls(cluster), func(c *redlock.Config) { c.DialTimeout = time.Minute })
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Less(t, time.Since(start), 15*time.Second)
 	cluster.Resume()
-	c, err := Open(t.Context(), urls(cluster), patient)
+	c, err := redlock.Open(t.Context(), urls(cluster), patient)
 	require.NoError(t, err)
 	works(t, c)
 	require.NoError(t, c.Close())
@@ -232,9 +233,9 @@ func TestLocksOverASocketInADatabaseUnderAName(t *testing.T) {
 		"redis+unix://" + path + "?db=3&client_name=by-socket":            "by-socket",
 		"redis+unix://" + path + "?db=3&dial_timeout=3s&stall_timeout=9s": "redquorum",
 	} {
-		c, err := Open(t.Context(), []string{url}, patient)
+		c, err := redlock.Open(t.Context(), []string{url}, patient)
 		require.NoError(t, err)
-		(&peer{Client: c}).settle(t, 1)
+		(&peer{Client: c}).Settle(t, 1)
 		lease, err := c.Mutex("k").Lock(ending(t))
 		require.NoError(t, err)
 		keyspace, err := s.Do(t.Context(), "INFO", "keyspace")
@@ -290,15 +291,15 @@ func denials(t testing.TB, cluster *redistest.Cluster) (out []string) {
 }
 
 // quickQuarantine has a member that was emptied back after a second.
-func quickQuarantine(c *Config) { c.MaxTTL, c.PingInterval = time.Second, 100*time.Millisecond }
+func quickQuarantine(c *redlock.Config) { c.MaxTTL, c.PingInterval = time.Second, 100*time.Millisecond }
 
 // It believes the markers that are there; if it made its own, those of everybody else would mean another process to it,
 // and its own to them.
 func TestUserWithoutInfoLeavesTheMarkersAlone(t *testing.T) {
 	cluster := rt.Real(t, 3)
-	full := func(user string, but string) *Client {
+	full := func(user string, but string) *redlock.Client {
 		commands := slices.DeleteFunc(slices.Clone(permittedCommands), func(c string) bool { return c == but })
-		c, err := Open(t.Context(), restricted(t, cluster, user, append(commands, "~*")...), patient, WithFreshMembers(), func(c *Config) { c.PingInterval = 10 * time.Millisecond })
+		c, err := redlock.Open(t.Context(), restricted(t, cluster, user, append(commands, "~*")...), patient, redlock.WithFreshMembers(), func(c *redlock.Config) { c.PingInterval = 10 * time.Millisecond })
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
@@ -321,7 +322,7 @@ func TestUserWithoutInfoLeavesTheMarkersAlone(t *testing.T) {
 	}
 	require.Equal(t, before, markers())
 	for _, m := range append(with.Members(), without.Members()...) {
-		require.Equal(t, MemberVoting, m.State, m.Name)
+		require.Equal(t, redlock.MemberVoting, m.State, m.Name)
 	}
 }
 
@@ -329,12 +330,12 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	cluster := rt.Real(t, 3)
 	list := restricted(t, cluster, "locker", permittedCommands...)
 	var log transcript
-	var clients []*Client
+	var clients []*redlock.Client
 	for range 3 {
-		c, err := Open(t.Context(), list, patient, WithLogger(log.logger()), quickQuarantine)
+		c, err := redlock.Open(t.Context(), list, patient, redlock.WithLogger(log.logger()), quickQuarantine)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
-		(&peer{Client: c}).settle(t, 3)
+		(&peer{Client: c}).Settle(t, 3)
 		clients = append(clients, c)
 	}
 	h := newHistory()
@@ -342,7 +343,7 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 		t.Helper()
 		together(t, len(clients), func(i int) error {
 			for range n {
-				if err := h.tenure(t.Context(), clients[i], i, "app:k", func(*Lease) { time.Sleep(time.Millisecond) }); err != nil {
+				if err := h.tenure(t.Context(), clients[i], i, "app:k", func(*redlock.Lease) { time.Sleep(time.Millisecond) }); err != nil {
 					return err
 				}
 			}
@@ -360,16 +361,16 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	require.NoError(t, err)
 	killConnections(t.Context(), cluster, []int{0}, "normal")
 	for _, c := range clients {
-		(&peer{Client: c}).settle(t, 3)
+		(&peer{Client: c}).Settle(t, 3)
 	}
 	// What a running client seldom needs.
 	c, k := clients[0], script.Exclusive("app:held")
 	for _, cmd := range []member.Command{
-		k.Raise(nil, OwnerOf(lease), int64(lease.Token())),
-		k.Rejoin(nil, OwnerOf(lease), time.Second, int64(lease.Token())),
+		k.Raise(nil, redlock.OwnerOf(lease), int64(lease.Token())),
+		k.Rejoin(nil, redlock.OwnerOf(lease), time.Second, int64(lease.Token())),
 		k.Yield(nil, "x:1", 1, time.Second, time.Second),
 	} {
-		_, err := doTagged(t.Context(), MemberAt(c, 1), cmd)
+		_, err := doTagged(t.Context(), redlock.MemberAt(c, 1), cmd)
 		require.NoError(t, err)
 	}
 	require.NoError(t, lease.Extend(t.Context(), time.Second))
@@ -391,7 +392,7 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	clean(t, cluster)
 
 	_, err = clients[0].Mutex("other").TryLock(t.Context()) // not a name of its
-	require.ErrorIs(t, err, ErrNoQuorum)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.ErrorContains(t, err, "NOPERM")
 }
 
@@ -410,7 +411,7 @@ func TestShippedRulesAreThoseThatAreTested(t *testing.T) {
 
 func TestNoPermissionIsListedThatIsNotNeeded(t *testing.T) {
 	called := map[string]bool{}
-	for _, source := range append(Scripts(), node.GuardScripts()...) {
+	for _, source := range append(redlock.Scripts(), node.GuardScripts()...) {
 		for _, m := range regexp.MustCompile(`(?:redis\.p?call|ask)\('(\w+)'`).FindAllStringSubmatch(source, -1) {
 			called["+"+strings.ToLower(m[1])] = true
 		}
@@ -435,10 +436,10 @@ func TestWithoutCLIENTAndINFOLocksWorkAndTheRiskIsSaid(t *testing.T) {
 		return c == "+info" || strings.HasPrefix(c, "+client|")
 	})
 	var log transcript
-	c, err := Open(t.Context(), restricted(t, cluster, "locker", commands...), patient, WithLogger(log.logger()))
+	c, err := redlock.Open(t.Context(), restricted(t, cluster, "locker", commands...), patient, redlock.WithLogger(log.logger()))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	(&peer{Client: c}).settle(t, 3)
+	(&peer{Client: c}).Settle(t, 3)
 	lease, err := c.Mutex("app:k").Lock(ending(t))
 	require.NoError(t, err)
 	next := make(chan error, 1)
@@ -465,12 +466,12 @@ func TestWithoutPUBLISHAWaiterHasTheLockAtItsNextHeartbeat(t *testing.T) {
 	cluster := rt.Real(t, 3)
 	commands := slices.DeleteFunc(slices.Clone(permittedCommands), func(c string) bool { return c == "+publish" })
 	list := restricted(t, cluster, "locker", commands...)
-	var clients []*Client
+	var clients []*redlock.Client
 	for range 2 {
-		c, err := Open(t.Context(), list, patient, func(c *Config) { c.Entry = time.Second })
+		c, err := redlock.Open(t.Context(), list, patient, func(c *redlock.Config) { c.Entry = time.Second })
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
-		(&peer{Client: c}).settle(t, 3)
+		(&peer{Client: c}).Settle(t, 3)
 		clients = append(clients, c)
 	}
 	lease, err := clients[0].Mutex("app:k").Lock(ending(t))

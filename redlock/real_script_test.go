@@ -46,7 +46,7 @@ func TestScriptEndsWhereTheServerRefusesToWrite(t *testing.T) {
 			s.take(alice, minute)
 			s.line(bob, minute, minute)
 			s.line(carol, minute, minute)
-			s.ask("HSET", waitersOf(s.Name), bob, "1 60000") // it has run out
+			s.ask("HSET", WaitersOf(s.Name), bob, "1 60000") // it has run out
 			s.ask(refusal.begin...)
 			release := s.Release(nil, alice, "")
 			if sharded { // the slot's counters are the marker's key
@@ -307,7 +307,7 @@ func byHash(owners ...string) []string {
 // A member's scripts must be the same everywhere, and known before it votes.
 func TestEveryScriptIsLoadedOnceConnected(t *testing.T) {
 	cluster := rt.Real(t, 1)
-	join(t, cluster)
+	Join(t, cluster)
 	args := []string{"SCRIPT", "EXISTS"}
 	for _, s := range []script.Script{script.Acquire, script.Wait, script.Release, script.Yield, script.Raise, script.Extend, script.Rejoin, script.Peek, script.Force} {
 		args = append(args, s.SHA)

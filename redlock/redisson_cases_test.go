@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -94,7 +95,7 @@ func lockUnlockTwice(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
 		for range 2 {
-			require.NoError(t, p.lock(t, "k").Unlock(t.Context()))
+			require.NoError(t, p.Lock(t, "k").Unlock(t.Context()))
 		}
 		synctest.Wait()
 		leftovers(t, cluster)
@@ -110,9 +111,9 @@ func seenLockedByOthers(t *testing.T) {
 			return len(v.Holders) > 0
 		}
 		for _, want := range []bool{false, true, false} {
-			var l *Lease
+			var l *redlock.Lease
 			if want {
-				l = all[0].hold(t, "k")
+				l = all[0].Hold(t, "k")
 			}
 			require.Equal(t, want, locked(all[0]))
 			require.Equal(t, want, locked(all[1]))
@@ -124,7 +125,7 @@ func seenLockedByOthers(t *testing.T) {
 	})
 }
 
-func holdersOf(in *Inspection) (all []string) {
+func holdersOf(in *redlock.Inspection) (all []string) {
 	for _, h := range in.Holders {
 		all = append(all, h.Owner)
 	}
@@ -134,18 +135,18 @@ func holdersOf(in *Inspection) (all []string) {
 func heldByItsLeaseOnly(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2, quiet)
-		l := all[0].hold(t, "k")
+		l := all[0].Hold(t, "k")
 		require.NoError(t, l.Err())
 		v, err := all[1].Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Equal(t, []string{l.Hash()}, holdersOf(v))
 		for _, p := range all { // the same client is another caller
 			_, err := p.Mutex("k").TryLock(t.Context())
-			require.ErrorIs(t, err, ErrHeld)
+			require.ErrorIs(t, err, redlock.ErrHeld)
 		}
 		require.NoError(t, l.Unlock(t.Context()))
-		require.ErrorIs(t, l.Err(), ErrReleased)
-		next := all[1].hold(t, "k")
+		require.ErrorIs(t, l.Err(), redlock.ErrReleased)
+		next := all[1].Hold(t, "k")
 		v, err = all[0].Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Equal(t, []string{next.Hash()}, holdersOf(v))
@@ -156,11 +157,11 @@ func heldByItsLeaseOnly(t *testing.T) {
 func unlockOfWhatIsNotHeld(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2, quiet)
-		l := all[0].hold(t, "k")
+		l := all[0].Hold(t, "k")
 		require.NoError(t, l.Unlock(t.Context()))
 		synctest.Wait() // all three are free
-		next := all[1].hold(t, "k")
-		require.ErrorIs(t, l.Unlock(t.Context()), ErrNotHeld)
+		next := all[1].Hold(t, "k")
+		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrNotHeld)
 		synctest.Wait()
 		require.NoError(t, next.Err())
 		require.Equal(t, 3, votesAt(cluster, next), "the other's lock is untouched")
@@ -170,7 +171,7 @@ func unlockOfWhatIsNotHeld(t *testing.T) {
 func forcedOpenIsFree(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2, quiet)
-		all[0].hold(t, "k", TTL(20*time.Second))
+		all[0].Hold(t, "k", redlock.TTL(20*time.Second))
 		held, err := all[1].ForceUnlock(t.Context(), "k")
 		require.NoError(t, err)
 		require.True(t, held)
@@ -192,10 +193,10 @@ func expires(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2, quiet)
 		start := time.Now()
-		l := all[0].hold(t, "k", TTL(2*time.Second))
-		next := all[1].lock(t, "k")
+		l := all[0].Hold(t, "k", redlock.TTL(2*time.Second))
+		next := all[1].Lock(t, "k")
 		require.Less(t, time.Since(start), 2020*time.Millisecond)
-		require.ErrorIs(t, l.Unlock(t.Context()), ErrLost)
+		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrLost)
 		require.NoError(t, next.Err())
 	})
 }
@@ -203,18 +204,18 @@ func expires(t *testing.T) {
 func expiresWithItsClient(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 3, quiet)
-		all[0].hold(t, "k")
+		all[0].Hold(t, "k")
 		start := time.Now()
 		time.Sleep(time.Minute) // renewed
-		all[0].die()
+		all[0].Die()
 		died := time.Now()
-		next := all[1].lock(t, "k")
+		next := all[1].Lock(t, "k")
 		require.LessOrEqual(t, time.Since(died), 30*time.Second+10*time.Millisecond, "the watchdog's term")
 		require.Greater(t, time.Since(start), time.Minute)
 		require.NoError(t, all[1].Close()) // a client that ends in order leaves nothing to wait for
-		require.ErrorIs(t, next.Err(), ErrClosed)
+		require.ErrorIs(t, next.Err(), redlock.ErrClosed)
 		start = time.Now()
-		all[2].lock(t, "k")
+		all[2].Lock(t, "k")
 		require.Zero(t, time.Since(start))
 	})
 }
@@ -222,13 +223,13 @@ func expiresWithItsClient(t *testing.T) {
 func waitsAsLongAsItIsTold(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2, quiet)
-		all[0].hold(t, "k")
+		all[0].Hold(t, "k")
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		start := time.Now()
 		_, err := all[1].Mutex("k").Lock(ctx)
 		require.Equal(t, 3*time.Second, time.Since(start))
-		require.ErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
@@ -283,7 +284,7 @@ func (u *unguarded) add(takes time.Duration) {
 // countUnderLeases is countTogether with leases of a fixed length, each longer than its work.
 func countUnderLeases(t *testing.T, members int, ttl time.Duration) {
 	bubble(t, members, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet, func(c *Config) { c.MaxTTL = 2 * time.Minute })
+		p := join(t, cluster, quiet, func(c *redlock.Config) { c.MaxTTL = 2 * time.Minute })
 		count := &unguarded{}
 		var wg sync.WaitGroup
 		for range 10 {
@@ -291,7 +292,7 @@ func countUnderLeases(t *testing.T, members int, ttl time.Duration) {
 				for range 5 {
 					for {
 						ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-						l, err := p.Mutex("k", TTL(ttl)).Lock(ctx)
+						l, err := p.Mutex("k", redlock.TTL(ttl)).Lock(ctx)
 						cancel()
 						if err != nil {
 							continue // and again, as there
@@ -316,11 +317,11 @@ func failsWhereTheServerStopped(t *testing.T) {
 		cluster.Kill()
 		start := time.Now()
 		_, err := p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		_, err = p.Mutex("k").Lock(ctx)
-		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.Less(t, time.Since(start), 3*time.Second)
 	})
 }
@@ -328,14 +329,14 @@ func failsWhereTheServerStopped(t *testing.T) {
 func cancelledWaiterIsNotLetThrough(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2, quiet)
-		held := all[0].hold(t, "k")
+		held := all[0].Hold(t, "k")
 		ctx, cancel := context.WithCancel(t.Context())
-		w := all[1].lockLater(ctx, "k")
+		w := all[1].LockLater(ctx, "k")
 		time.Sleep(time.Second)
 		cancel()
-		<-w.done
-		require.Nil(t, w.lease)
-		require.ErrorIs(t, w.err, context.Canceled)
+		<-w.Done
+		require.Nil(t, w.Lease)
+		require.ErrorIs(t, w.Err, context.Canceled)
 		require.NoError(t, held.Err())
 		require.NoError(t, held.Unlock(t.Context()))
 		synctest.Wait()
@@ -401,13 +402,13 @@ func eightTasksOnFourNames(t *testing.T) {
 func notRenewedAfterACancelledTryLock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
-		p.slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
+		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
 		for _, after := range []time.Duration{0, 3 * time.Millisecond, 7 * time.Millisecond} {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(after, cancel)
 			_, err := p.Mutex("k").TryLock(ctx)
 			require.ErrorIs(t, err, context.Canceled)
-			extends := p.count(script.Extend)
+			extends := p.Count(script.Extend)
 			time.Sleep(45 * time.Second)
 			require.Equal(t, []int{0, 0, 0}, hits(extends))
 			leftovers(t, cluster)
@@ -417,18 +418,18 @@ func notRenewedAfterACancelledTryLock(t *testing.T) {
 
 func termsDoNotBleed(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet, func(c *Config) { c.MaxTTL, c.TTL = time.Hour, 30*time.Second })
+		p := join(t, cluster, quiet, func(c *redlock.Config) { c.MaxTTL, c.TTL = time.Hour, 30*time.Second })
 		left := func() int64 {
 			synctest.Wait() // two of three members decide, and this one may be the third
 			return admin(t, cluster.Servers[0], "PTTL", "k").(int64)
 		}
-		m := p.Mutex("k", TTL(time.Hour))
+		m := p.Mutex("k", redlock.TTL(time.Hour))
 		l, err := m.Lock(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, time.Hour.Milliseconds(), left())
 		require.NoError(t, l.Unlock(t.Context()))
 		require.Equal(t, int64(-2), left())
-		p.hold(t, "k")
+		p.Hold(t, "k")
 		require.Equal(t, int64(30000), left())
 	})
 }
@@ -436,8 +437,8 @@ func termsDoNotBleed(t *testing.T) {
 func reentriesKeepTheTerm(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
-		m := p.Mutex("k", TTL(10*time.Second), As("me"))
-		var l *Lease
+		m := p.Mutex("k", redlock.TTL(10*time.Second), redlock.As("me"))
+		var l *redlock.Lease
 		for range 3 {
 			var err error
 			l, err = m.Lock(t.Context())
@@ -470,12 +471,12 @@ func heldLeasesAreLookedAfter(t *testing.T) {
 				for range rounds {
 					l, err := m.TryLock(t.Context())
 					if err != nil {
-						if !errors.Is(err, ErrHeld) {
+						if !errors.Is(err, redlock.ErrHeld) {
 							t.Error(err)
 						}
 						continue
 					}
-					if !IsKept(l) {
+					if !redlock.IsKept(l) {
 						t.Error("held, and nobody would renew it")
 					}
 					if err := l.Unlock(t.Context()); err != nil {
@@ -500,7 +501,7 @@ func twoOfThreeHeldElsewhere(t *testing.T) {
 			p := join(t, cluster, quiet)
 			steal(t, cluster, "k", time.Minute, (free+1)%3, (free+2)%3)
 			_, err := p.Mutex("k").TryLock(t.Context())
-			require.ErrorIs(t, err, ErrHeld)
+			require.ErrorIs(t, err, redlock.ErrHeld)
 		})
 	}
 }
@@ -512,7 +513,7 @@ func oneOfThreeHeldAndTheLeaseLasts(t *testing.T) {
 			steal(t, cluster, "k", time.Minute, at)
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
-			l, err := p.Mutex("k", TTL(5*time.Second)).Lock(ctx)
+			l, err := p.Mutex("k", redlock.TTL(5*time.Second)).Lock(ctx)
 			require.NoError(t, err)
 			time.Sleep(3 * time.Second)
 			require.NoError(t, l.Err())
@@ -526,12 +527,12 @@ func anySingleOneHeld(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			all := peers(t, cluster, 2, quiet)
 			steal(t, cluster, "k", time.Hour, at)
-			first := all[0].hold(t, "k")
-			second := all[1].lockLater(t.Context(), "k")
+			first := all[0].Hold(t, "k")
+			second := all[1].LockLater(t.Context(), "k")
 			time.Sleep(time.Minute)
-			require.True(t, second.pending())
+			require.True(t, second.Pending())
 			require.NoError(t, first.Unlock(t.Context()))
-			require.NoError(t, second.get(t).Unlock(t.Context()))
+			require.NoError(t, second.Get(t).Unlock(t.Context()))
 		})
 	}
 }
@@ -541,9 +542,9 @@ func worksWithoutOneServer(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			cluster.Kill(down)
 			p := connect(t, cluster, quiet)
-			p.settle(t, 2)
+			p.Settle(t, 2)
 			for range 3 {
-				l := p.lock(t, "k")
+				l := p.Lock(t, "k")
 				require.NoError(t, l.Unlock(t.Context()))
 			}
 		})
@@ -553,21 +554,21 @@ func worksWithoutOneServer(t *testing.T) {
 func clientOnTheMinoritySide(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2)
-		held := all[0].hold(t, "k", TTL(20*time.Second))
+		held := all[0].Hold(t, "k", redlock.TTL(20*time.Second))
 		free := all[0].Mutex("free")
-		all[0].everyLink((*redistest.Link).BlackHole, 1, 2)
+		all[0].EveryLink((*redistest.Link).BlackHole, 1, 2)
 		_, err := free.TryLock(t.Context())
-		require.ErrorIs(t, err, ErrNoQuorum)
-		require.NotErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.NotErrorIs(t, err, redlock.ErrHeld)
 		l, err := all[1].Mutex("free").TryLock(t.Context())
 		require.NoError(t, err, "the other side goes on")
 		require.NoError(t, l.Unlock(t.Context()))
-		w := all[1].lockLater(t.Context(), "k")
+		w := all[1].LockLater(t.Context(), "k")
 		<-held.Done()
 		ended := time.Now()
-		next := w.get(t)
-		require.False(t, w.at.Before(ended), "and gets the lock when the lease of the cut off one is over")
+		next := w.Get(t)
+		require.False(t, w.At.Before(ended), "and gets the lock when the lease of the cut off one is over")
 		require.Greater(t, next.Token(), held.Token())
-		require.Less(t, w.at.Sub(ended), time.Second)
+		require.Less(t, w.At.Sub(ended), time.Second)
 	})
 }

@@ -56,19 +56,19 @@ func theirs(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-// reference is one of its clients at one server, in one thread.
-type reference struct {
+// Reference is one of its clients at one server, in one thread.
+type Reference struct {
 	testing.TB
 	server redistest.Server
 	name   string
 	owner  string
-	plain  bool            // its plain lock: draws no token
+	Plain  bool            // its plain lock: draws no token
 	link   *redistest.Link // its way to the server; nil: beside all paths
 	c      *redistest.Client
 }
 
-// at gives it a way to the server that takes its time, as ours have.
-func (r *reference) at(rtt time.Duration) *reference {
+// At gives it a way to the server that takes its time, as ours have.
+func (r *Reference) At(rtt time.Duration) *Reference {
 	r.Helper()
 	r.link = r.server.Path()
 	r.link.SetDelay(redistest.Delay{Fixed: rtt / 2}, redistest.Delay{Fixed: rtt / 2})
@@ -79,17 +79,17 @@ func (r *reference) at(rtt time.Duration) *reference {
 	return r
 }
 
-func javaOf(t testing.TB, s redistest.Server, name string, n int) *reference {
-	return &reference{TB: t, server: s, name: name, owner: javaOwner(n)}
+func JavaOf(t testing.TB, s redistest.Server, name string, n int) *Reference {
+	return &Reference{TB: t, server: s, name: name, owner: javaOwner(n)}
 }
 
 func javaOwner(n int) string { return fmt.Sprintf("0b1c2d3e-0000-4000-8000-%012d:%d", n, 40+n) }
 
-func (r *reference) channel() string { return theirs("redisson_lock__channel", r.name) }
+func (r *Reference) Channel() string { return theirs("redisson_lock__channel", r.name) }
 
-func (r *reference) counter() string { return theirs("redisson_lock_token", r.name) }
+func (r *Reference) counter() string { return theirs("redisson_lock_token", r.name) }
 
-func (r *reference) eval(script string, args ...string) any {
+func (r *Reference) eval(script string, args ...string) any {
 	r.Helper()
 	do := r.server.Do
 	if r.c != nil {
@@ -101,37 +101,37 @@ func (r *reference) eval(script string, args ...string) any {
 }
 
 // try returns its token, or the PTTL that it is refused with.
-func (r *reference) try(ttl time.Duration) (token, left int64, ok bool) {
+func (r *Reference) try(ttl time.Duration) (token, left int64, ok bool) {
 	r.Helper()
 	args := []string{"2", r.name, r.counter(), text(script.Millis(ttl)), r.owner}
-	if r.plain {
+	if r.Plain {
 		args = []string{"1", r.name, text(script.Millis(ttl)), r.owner}
 	}
 	v := r.eval(theirAcquire, args...).([]any)
 	return v[1].(int64), v[0].(int64), v[0] == int64(-1)
 }
 
-// take is try where it must succeed.
-func (r *reference) take(ttl time.Duration) int64 {
+// Take is try where it must succeed.
+func (r *Reference) Take(ttl time.Duration) int64 {
 	r.Helper()
 	token, left, ok := r.try(ttl)
 	require.True(r, ok, "refused for %d ms", left)
 	return token
 }
 
-func (r *reference) renew(ttl time.Duration) any {
+func (r *Reference) renew(ttl time.Duration) any {
 	r.Helper()
 	return r.eval(theirRenew, "1", r.name, text(script.Millis(ttl)), r.owner)
 }
 
-// release returns 1 free, 0 still held, nil not its own.
-func (r *reference) release() any {
+// Release returns 1 free, 0 still held, nil not its own.
+func (r *Reference) Release() any {
 	r.Helper()
-	return r.eval(theirRelease, "2", r.name, r.channel(), "30000", r.owner)
+	return r.eval(theirRelease, "2", r.name, r.Channel(), "30000", r.owner)
 }
 
-// listen subscribes as its waiters do.
-func (r *reference) listen() *redistest.Client {
+// Listen subscribes as its waiters do.
+func (r *Reference) Listen() *redistest.Client {
 	r.Helper()
 	link := r.link
 	if link == nil {
@@ -139,19 +139,19 @@ func (r *reference) listen() *redistest.Client {
 	}
 	c, err := redistest.DialClient(context.Background(), link, r.server.Addr())
 	require.NoError(r, err)
-	_, err = c.Do(context.Background(), "SUBSCRIBE", r.channel())
+	_, err = c.Do(context.Background(), "SUBSCRIBE", r.Channel())
 	require.NoError(r, err)
 	return c
 }
 
-// lock waits as it does: it tries, subscribes, tries again, and then after each message or when the
+// Lock waits as it does: it tries, subscribes, tries again, and then after each message or when the
 // obstacle should be gone. wait bounds it.
-func (r *reference) lock(ttl, wait time.Duration) (token int64, ok bool) {
+func (r *Reference) Lock(ttl, wait time.Duration) (token int64, ok bool) {
 	r.Helper()
 	if token, _, ok = r.try(ttl); ok {
 		return token, true
 	}
-	c := r.listen()
+	c := r.Listen()
 	defer func() { _ = c.Close() }()
 	for end := time.Now().Add(wait); ; {
 		token, left, ok := r.try(ttl)
@@ -171,10 +171,10 @@ func (r *reference) lock(ttl, wait time.Duration) (token int64, ok bool) {
 	}
 }
 
-// numsub is how many connections listen to a channel at a server.
-func numsub(t testing.TB, s redistest.Server, channel string) int64 {
+// Numsub is how many connections listen to a channel at a server.
+func Numsub(t testing.TB, s redistest.Server, channel string) int64 {
 	t.Helper()
-	return admin(t, s, "PUBSUB", "NUMSUB", channel).([]any)[1].(int64)
+	return Admin(t, s, "PUBSUB", "NUMSUB", channel).([]any)[1].(int64)
 }
 
 // shareable are names of every shape that the prefix rule knows.
@@ -184,7 +184,7 @@ var shareable = []string{"orders", "{orders}", "{orders}:1", "x{orders}y", "a{b"
 // clients are beside it.
 type shares struct {
 	*scripted
-	java, other *reference
+	java, other *Reference
 	theirs      *redistest.Client // hears both channels
 }
 
@@ -197,7 +197,7 @@ func newShares(t *testing.T, server redistest.Server, name string) *shares {
 	}
 	_, err := s.inbox.Do(t.Context(), "PSUBSCRIBE", script.Inbox("*"))
 	require.NoError(t, err)
-	s.java, s.other = javaOf(t, server, name, 1), javaOf(t, server, name, 2)
+	s.java, s.other = JavaOf(t, server, name, 1), JavaOf(t, server, name, 2)
 	s.theirs = s.dial()
 	// By pattern: no subscriber of the channel, as far as NUMSUB knows.
 	_, err = s.theirs.Do(t.Context(), "PSUBSCRIBE", "redisson_lock__channel:*", "redquorum:ours:*", "end")
@@ -220,7 +220,7 @@ func (s *shares) told() (out []string) {
 		if got[3] == "end" {
 			return out
 		}
-		require.Equal(s, map[any]string{"t": theirs("redquorum:ours", s.Name), "0": s.java.channel()}[got[3]], got[2])
+		require.Equal(s, map[any]string{"t": theirs("redquorum:ours", s.Name), "0": s.java.Channel()}[got[3]], got[2])
 		out = append(out, got[3].(string))
 	}
 }
@@ -232,7 +232,7 @@ func (s *shares) count() string {
 }
 
 // waiter subscribes as one of theirs, and ours as one of our clients.
-func (s *shares) waiter() *redistest.Client { s.Helper(); return s.java.listen() }
+func (s *shares) waiter() *redistest.Client { s.Helper(); return s.java.Listen() }
 
 // turn is there while the lock is left to their waiters.
 func (s *scripted) turn() string { return slot.Sibling("redquorum:turn", s.Name) }
@@ -252,7 +252,7 @@ func TestScriptsBesideTheReferenceSystem(t *testing.T) {
 			t.Run(c.Name, func(t *testing.T) {
 				require.NoError(t, server.Flush())
 				s := newShares(t, server, "invoice:42")
-				s.until(func() bool { return numsub(t, server, s.java.channel()) == 0 }) // of the case before
+				s.until(func() bool { return Numsub(t, server, s.java.Channel()) == 0 }) // of the case before
 				(&scriptPlay{T: t, site: &sharedSite{serverSite{s.scripted}, s, map[string]*redistest.Client{}}}).play(c.Lines)
 			})
 		}
@@ -273,10 +273,10 @@ func sharedName(s *shares) {
 	require.Positive(s, left)
 	require.EqualValues(s, 1, s.number(s.Release(nil, alice, "")))
 	require.Equal(s, []string{"0"}, s.told())
-	second := s.java.take(minute)
+	second := s.java.Take(minute)
 	require.Equal(s, first+1, second)
 	require.Negative(s, s.take(alice, minute))
-	require.EqualValues(s, 1, s.java.release())
+	require.EqualValues(s, 1, s.java.Release())
 	require.Equal(s, []string{"0"}, s.told())
 	require.Equal(s, second+1, s.take(alice, minute))
 	s.number(s.Release(nil, alice, ""))
@@ -289,18 +289,18 @@ func TestNothingOfInteropIsThereByDefault(t *testing.T) {
 		require.NotContains(t, source, "NUMSUB")
 	}
 	require.Equal(t, script.Exclusive("k"), new(Config).lockOf("k"))
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
-		l := p.hold(t, "k")
-		w := p.lockLater(t.Context(), "k")
+	Bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		p := Join(t, cluster, Quiet)
+		l := p.Hold(t, "k")
+		w := p.LockLater(t.Context(), "k")
 		synctest.Wait()
-		q := join(t, cluster, quiet).lockLater(t.Context(), "k")
+		q := Join(t, cluster, Quiet).LockLater(t.Context(), "k")
 		time.Sleep(time.Second)
-		require.Equal(t, []any{}, admin(t, cluster.Servers[0], "PUBSUB", "CHANNELS", "redisson*"))
+		require.Equal(t, []any{}, Admin(t, cluster.Servers[0], "PUBSUB", "CHANNELS", "redisson*"))
 		require.NoError(t, l.Unlock(t.Context()))
-		require.NoError(t, w.get(t).Unlock(t.Context())) // was there first
-		require.NoError(t, q.get(t).Unlock(t.Context()))
+		require.NoError(t, w.Get(t).Unlock(t.Context())) // was there first
+		require.NoError(t, q.Get(t).Unlock(t.Context()))
 		synctest.Wait()
-		leftovers(t, cluster)
+		Leftovers(t, cluster)
 	})
 }

@@ -162,7 +162,7 @@ var schedCases = []schedCase{
 func TestSchedulesCounterExamples(t *testing.T) {
 	for _, c := range schedCases {
 		t.Run(c.name, func(t *testing.T) {
-			fakeTime(t, func(t *testing.T) {
+			FakeTime(t, func(t *testing.T) {
 				b := c.bounds.withDefaults()
 				b.maxStates = 300_000
 				schedule := parseSchedule(c.found)

@@ -29,7 +29,7 @@ func TestSchedulesModelDoesWhatTheScriptsDo(t *testing.T) {
 		w.random(100, false)
 	})
 	t.Run("embedded", func(t *testing.T) {
-		fakeTime(t, func(t *testing.T) {
+		FakeTime(t, func(t *testing.T) {
 			w := newTwin(t, rt.Embedded(t, 1).Servers[0], 1)
 			if schedulesLarge() { // half a minute under the race detector
 				w.pairs()
@@ -43,7 +43,7 @@ func TestSchedulesModelDoesWhatTheScriptsDo(t *testing.T) {
 		w.random(100, false)
 	})
 	t.Run("batches, embedded", func(t *testing.T) {
-		fakeTime(t, func(t *testing.T) {
+		FakeTime(t, func(t *testing.T) {
 			w := newTwin(t, rt.Embedded(t, 1).Servers[0], 1)
 			w.joined = true
 			w.random(30, true)
@@ -74,7 +74,7 @@ const twinTag = "run 1" // the marker's id
 // reset empties both.
 func (w *twin) reset(title string) {
 	w.Helper()
-	w.ask("DEL", w.Name, member.TokensKey, queueOf(w.Name), waitersOf(w.Name), member.MarkerKey)
+	w.ask("DEL", w.Name, member.TokensKey, QueueOf(w.Name), WaitersOf(w.Name), member.MarkerKey)
 	w.ask("HSET", member.MarkerKey, "id", twinTag)
 	w.m, w.slack, w.log = modelMember{id: twinTag}, 0, []string{title}
 }
@@ -254,18 +254,18 @@ var mishaps = []mishap{
 		w.m.owner, w.m.token, w.m.end = "", 0, 0
 	}},
 	{"the entries lapse", func(w *twin) {
-		if w.ask("EXISTS", queueOf(w.Name)) == int64(0) { // at this very millisecond: HSET would make them anew
+		if w.ask("EXISTS", QueueOf(w.Name)) == int64(0) { // at this very millisecond: HSET would make them anew
 			w.m.expire(w.now())
 			w.m.queue = nil
 		}
 		for i := range w.m.queue {
-			w.ask("HSET", waitersOf(w.Name), w.m.queue[i].owner, "1 "+text(w.m.queue[i].ttl))
+			w.ask("HSET", WaitersOf(w.Name), w.m.queue[i].owner, "1 "+text(w.m.queue[i].ttl))
 			w.m.queue = append([]modelWaiter(nil), w.m.queue...)
 			w.m.queue[i].deadline = 1
 		}
 	}},
 	{"the queue lapses", func(w *twin) {
-		w.ask("DEL", queueOf(w.Name), waitersOf(w.Name))
+		w.ask("DEL", QueueOf(w.Name), WaitersOf(w.Name))
 		w.m.queue, w.m.buried, w.m.waitEnd = nil, nil, 0
 	}},
 	{"the counters are lost", func(w *twin) {
@@ -278,7 +278,7 @@ var mishaps = []mishap{
 	}},
 	{"another name draws tokens", func(w *twin) {
 		w.m.counter = max(w.m.counter, 1) + 3
-		w.ask("HSET", member.TokensKey, bucketOf(w.Name), text(w.m.counter))
+		w.ask("HSET", member.TokensKey, BucketOf(w.Name), text(w.m.counter))
 	}},
 }
 
@@ -350,7 +350,7 @@ func (w *twin) pairs() {
 	begins := twinBegins
 	switch {
 	case schedulesLarge():
-	case raceEnabled: // twice as slow
+	case RaceEnabled: // twice as slow
 		begins = begins[1:2]
 	default:
 		begins = begins[:2]

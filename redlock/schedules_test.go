@@ -1557,11 +1557,11 @@ func (b schedBounds) withDefaults() schedBounds {
 func TestSchedulesExplored(t *testing.T) {
 	states, searches := 0, 0
 	for _, tc := range schedSearches {
-		if tc.when == large && !schedulesLarge() || tc.when != always && raceEnabled {
+		if tc.when == large && !schedulesLarge() || tc.when != always && RaceEnabled {
 			continue
 		}
 		t.Run(tc.name, func(t *testing.T) {
-			fakeTime(t, func(t *testing.T) {
+			FakeTime(t, func(t *testing.T) {
 				b := tc.bounds.withDefaults()
 				if tc.partly {
 					b.maxStates = schedMax

@@ -482,7 +482,7 @@ func replyOf(v any, err error) (r modelReply) {
 // The names of keys in cases.
 func (s *serverSite) names() map[string]string {
 	return map[string]string{
-		"lock": s.Name, "tokens": member.TokensKey, "marker": member.MarkerKey, "queue": queueOf(s.Name), "waiters": waitersOf(s.Name),
+		"lock": s.Name, "tokens": member.TokensKey, "marker": member.MarkerKey, "queue": QueueOf(s.Name), "waiters": WaitersOf(s.Name),
 		"drawn": theirs("redisson_lock_token", s.Name), "turn": s.turn(),
 	}
 }
@@ -507,7 +507,7 @@ return {t[1] * 1000000 + t[2], redis.call('HGETALL', KEYS[1]), redis.call('PTTL'
 
 // dump is the command that reads all keys of the lock.
 func (s *scripted) dump() []string {
-	return []string{"EVAL", dumpLua, "5", s.Name, member.TokensKey, member.MarkerKey, queueOf(s.Name), waitersOf(s.Name), text(s.Bucket)}
+	return []string{"EVAL", dumpLua, "5", s.Name, member.TokensKey, member.MarkerKey, QueueOf(s.Name), WaitersOf(s.Name), text(s.Bucket)}
 }
 
 func (s *serverSite) keys() keysOf { s.Helper(); return keysIn(s.ask(s.dump()...)) }
@@ -557,7 +557,7 @@ func (s *serverSite) pushed() (out []string) {
 func (s *serverSite) edit(words []string) string {
 	s.Helper()
 	ms := func(word string) string { d, _ := time.ParseDuration(word); return text(d.Milliseconds()) }
-	bucket, waiters := text(s.Bucket), waitersOf(s.Name)
+	bucket, waiters := text(s.Bucket), WaitersOf(s.Name)
 	switch strings.Join(words[:min(2, len(words))], " ") {
 	case "lapse lock":
 		s.ask("DEL", s.Name)
@@ -576,7 +576,7 @@ func (s *serverSite) edit(words []string) string {
 		s.ask("PEXPIRE", s.Name, ms(words[2]))
 		return ""
 	case "ends queue":
-		s.ask("PEXPIRE", queueOf(s.Name), ms(words[2]))
+		s.ask("PEXPIRE", QueueOf(s.Name), ms(words[2]))
 		s.ask("PEXPIRE", waiters, ms(words[2]))
 		return ""
 	}
@@ -636,14 +636,14 @@ func (s *sharedSite) edit(words []string) string {
 	span := func(i int) time.Duration { d, _ := time.ParseDuration(words[i]); return d }
 	switch words[0] {
 	case "java", "other":
-		java := map[string]*reference{"java": s.with.java, "other": s.with.other}[words[0]]
-		switch java.plain = words[1] == "plain"; words[1] {
+		java := map[string]*Reference{"java": s.with.java, "other": s.with.other}[words[0]]
+		switch java.Plain = words[1] == "plain"; words[1] {
 		case "renew":
 			return fmt.Sprint(java.renew(span(2)))
 		case "release":
-			return strings.Trim(fmt.Sprint(java.release()), "<>")
+			return strings.Trim(fmt.Sprint(java.Release()), "<>")
 		case "force":
-			return fmt.Sprint(java.eval(theirForce, "2", s.Name, java.channel()))
+			return fmt.Sprint(java.eval(theirForce, "2", s.Name, java.Channel()))
 		}
 		token, left, ok := java.try(span(2))
 		if !ok {
@@ -653,7 +653,7 @@ func (s *sharedSite) edit(words []string) string {
 	case "theirs", "ours":
 		if words[1] == "leave" {
 			require.NoError(s, s.listen[words[0]].Close())
-			s.until(func() bool { return numsub(s.T, s.server, s.with.java.channel()) == 1 })
+			s.until(func() bool { return Numsub(s.T, s.server, s.with.java.Channel()) == 1 })
 			break
 		}
 		c := map[string]func() *redistest.Client{"theirs": s.with.waiter, "ours": s.with.ours}[words[0]]()

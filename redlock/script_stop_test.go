@@ -207,7 +207,7 @@ func (p *stopPlay) play(c stopCase, after int, once, meanwhile bool) bool {
 		switch {
 		case key == "told", key == "stopped", key == "unused": // the test's own
 		case key == member.TokensKey: // counters stay, so that no token comes twice
-		case key == waitersOf(p.Name) && p.left(key) > 0: // of a lock taken by force; or of no waiter, with an end
+		case key == WaitersOf(p.Name) && p.left(key) > 0: // of a lock taken by force; or of no waiter, with an end
 		case p.interop && key == slot.Compatible("redisson_lock_token", p.Name): // the reference system's, which keeps it as well
 		case p.interop && key == p.turn(): // it says whose turn is next, and ends by itself
 			require.NotContains(p, is, "for ever", p.what)

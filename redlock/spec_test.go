@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -28,10 +29,10 @@ func TestSpecMutualExclusion(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 6, quiet)
 		var mu sync.Mutex
-		var held []*Lease
+		var held []*redlock.Lease
 		var wg sync.WaitGroup
 		for _, p := range all {
-			p.slow(slices.Repeat([]time.Duration{time.Millisecond}, 5)...)
+			p.Slow(slices.Repeat([]time.Duration{time.Millisecond}, 5)...)
 			wg.Go(func() {
 				if l, err := p.Mutex("k").TryLock(t.Context()); err == nil {
 					mu.Lock()
@@ -50,10 +51,10 @@ func TestSpecMutualExclusion(t *testing.T) {
 func TestSpecDeadlockFree(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		all := peers(t, cluster, 2, quiet)
-		all[0].hold(t, "k", TTL(10*time.Second))
+		all[0].Hold(t, "k", redlock.TTL(10*time.Second))
 		start := time.Now()
-		all[0].die()
-		all[1].lock(t, "k")
+		all[0].Die()
+		all[1].Lock(t, "k")
 		require.InDelta(t, 10, time.Since(start).Seconds(), 0.01)
 	})
 }
@@ -76,7 +77,7 @@ func TestSpecFaultTolerance(t *testing.T) {
 			cluster.Kill(n - 1)
 			synctest.Wait()
 			_, err := p.Mutex("k").TryLock(t.Context())
-			require.ErrorIs(t, err, ErrNoQuorum, "half of %d, or more, is down", n)
+			require.ErrorIs(t, err, redlock.ErrNoQuorum, "half of %d, or more, is down", n)
 		})
 	}
 }
@@ -87,16 +88,16 @@ func TestSpecKeyIsSetOnlyWhereNothingIsAndExpires(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		server := cluster.Servers[0]
-		l := p.hold(t, "k", TTL(10*time.Second))
+		l := p.Hold(t, "k", redlock.TTL(10*time.Second))
 		require.Equal(t, int64(10000), admin(t, server, "PTTL", "k"))
 		before := admin(t, server, "HGETALL", "k")
 		time.Sleep(time.Second)
-		_, err := p.Mutex("k", TTL(20*time.Second)).TryLock(t.Context())
-		require.ErrorIs(t, err, ErrHeld)
+		_, err := p.Mutex("k", redlock.TTL(20*time.Second)).TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.Equal(t, before, admin(t, server, "HGETALL", "k"))
 		require.Equal(t, int64(9000), admin(t, server, "PTTL", "k"), "refused attempts change nothing")
 		require.NoError(t, l.Unlock(t.Context()))
-		p.hold(t, "k", TTL(10*time.Second))
+		p.Hold(t, "k", redlock.TTL(10*time.Second))
 		require.NotEqual(t, before, admin(t, server, "HGETALL", "k"), "a value for each acquisition")
 	})
 }
@@ -106,11 +107,11 @@ func TestSpecKeyIsSetOnlyWhereNothingIsAndExpires(t *testing.T) {
 func TestSpecOnlyTheOwnLockIsDeleted(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
 		p, other := join(t, cluster), join(t, cluster)
-		l := p.hold(t, "k", TTL(time.Second))
-		p.everyLink((*redistest.Link).PauseRequests)
-		next := other.lock(t, "k")
-		require.ErrorIs(t, l.Unlock(t.Context()), ErrLost)
-		p.everyLink((*redistest.Link).Resume)
+		l := p.Hold(t, "k", redlock.TTL(time.Second))
+		p.EveryLink((*redistest.Link).PauseRequests)
+		next := other.Lock(t, "k")
+		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrLost)
+		p.EveryLink((*redistest.Link).Resume)
 		time.Sleep(time.Second)
 		require.Equal(t, 1, votesAt(cluster, next))
 		require.NoError(t, next.Err())
@@ -121,9 +122,9 @@ func TestSpecOnlyTheOwnLockIsDeleted(t *testing.T) {
 func TestSpecStep1TimeIsTakenBeforeTheFirstRequest(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.everyLink(func(l *redistest.Link) { l.SetDelay(redistest.Delay{Fixed: 100 * time.Millisecond}, redistest.Delay{}) })
+		p.EveryLink(func(l *redistest.Link) { l.SetDelay(redistest.Delay{Fixed: 100 * time.Millisecond}, redistest.Delay{}) })
 		start := time.Now()
-		l := p.lock(t, "k", TTL(10*time.Second))
+		l := p.Lock(t, "k", redlock.TTL(10*time.Second))
 		require.LessOrEqual(t, l.ValidUntil().Sub(start), 10*time.Second)
 	})
 }
@@ -132,7 +133,7 @@ func TestSpecStep1TimeIsTakenBeforeTheFirstRequest(t *testing.T) {
 func TestSpecStep2SameKeyAndValueEverywhere(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.hold(t, "k")
+		p.Hold(t, "k")
 		first := admin(t, cluster.Servers[0], "HKEYS", "k")
 		require.Len(t, first, 1)
 		for _, s := range cluster.Servers[1:] {
@@ -146,18 +147,18 @@ func TestSpecStep2SameKeyAndValueEverywhere(t *testing.T) {
 func TestSpecStep2NobodyWaitsForASilentInstance(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.slow(slices.Repeat([]time.Duration{20 * time.Millisecond}, 5)...)
+		p.Slow(slices.Repeat([]time.Duration{20 * time.Millisecond}, 5)...)
 		start := time.Now()
-		require.NoError(t, p.lock(t, "a").Unlock(t.Context()))
+		require.NoError(t, p.Lock(t, "a").Unlock(t.Context()))
 		require.Equal(t, 40*time.Millisecond, time.Since(start), "two rounds, not ten")
 		cluster.Pause(0, 1)
 		start = time.Now()
-		require.NoError(t, p.lock(t, "b").Unlock(t.Context()))
+		require.NoError(t, p.Lock(t, "b").Unlock(t.Context()))
 		require.Equal(t, 40*time.Millisecond, time.Since(start))
 		cluster.Pause(2)
 		start = time.Now()
 		_, err := p.Mutex("c").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.Less(t, time.Since(start), 30*time.Second/100)
 	})
 }
@@ -175,13 +176,13 @@ func TestSpecStep3MajorityWithinTheValidity(t *testing.T) {
 				if slow {
 					rtt = 100 * time.Millisecond
 				}
-				p.slow(slices.Repeat([]time.Duration{rtt}, 5)...)
-				_, err := p.Mutex("k", TTL(100*time.Millisecond)).TryLock(t.Context())
+				p.Slow(slices.Repeat([]time.Duration{rtt}, 5)...)
+				_, err := p.Mutex("k", redlock.TTL(100*time.Millisecond)).TryLock(t.Context())
 				switch {
 				case yes < 3:
-					require.ErrorIs(t, err, ErrHeld)
+					require.ErrorIs(t, err, redlock.ErrHeld)
 				case slow:
-					require.ErrorIs(t, err, ErrTooSlow)
+					require.ErrorIs(t, err, redlock.ErrTooSlow)
 				default:
 					require.NoError(t, err)
 				}
@@ -196,8 +197,8 @@ func TestSpecStep4ValidityIsWhatIsLeft(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
 		skew(t, cluster, "k", 1, 1, 1, 1, 1)
-		p.slow(0, 50*time.Millisecond, 100*time.Millisecond, 150*time.Millisecond, 180*time.Millisecond)
-		l := p.lock(t, "k", TTL(10*time.Second))
+		p.Slow(0, 50*time.Millisecond, 100*time.Millisecond, 150*time.Millisecond, 180*time.Millisecond)
+		l := p.Lock(t, "k", redlock.TTL(10*time.Second))
 		const elapsed = 100 * time.Millisecond
 		require.Equal(t, 10*time.Second-elapsed-clock.Drift(10*time.Second, clock.DefaultDrift), time.Until(l.ValidUntil()))
 	})
@@ -209,18 +210,18 @@ func TestSpecStep5FailureUnlocksAllInstances(t *testing.T) {
 	for name, fail := range map[string]func(p *peer, cluster *redistest.Cluster){
 		"too few": func(_ *peer, cluster *redistest.Cluster) { steal(t, cluster, "k", time.Minute, 0, 1, 2) },
 		"unanswered": func(p *peer, _ *redistest.Cluster) {
-			p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, time.Second) }, 0, 1, 2)
+			p.EveryLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, time.Second) }, 0, 1, 2)
 		},
 		"no validity": func(p *peer, _ *redistest.Cluster) {
-			p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, 100*time.Millisecond) })
+			p.EveryLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, 100*time.Millisecond) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 				p := join(t, cluster)
 				fail(p, cluster)
-				releases := p.count(script.Release)
-				_, err := p.Mutex("k", TTL(90*time.Millisecond)).TryLock(t.Context())
+				releases := p.Count(script.Release)
+				_, err := p.Mutex("k", redlock.TTL(90*time.Millisecond)).TryLock(t.Context())
 				require.Error(t, err)
 				synctest.Wait()
 				for _, n := range hits(releases) {
@@ -240,9 +241,9 @@ func TestSpecRetrySplitVotesAreResolved(t *testing.T) {
 		waiting := split(t, all, "k")
 		time.Sleep(200 * time.Millisecond)
 		for range all {
-			i := slices.IndexFunc(waiting, func(w *locking) bool { return !w.pending() })
+			i := slices.IndexFunc(waiting, func(w *locking) bool { return !w.Pending() })
 			require.GreaterOrEqual(t, i, 0, "nobody has it after %v", time.Since(start))
-			require.NoError(t, waiting[i].get(t).Unlock(t.Context()))
+			require.NoError(t, waiting[i].Get(t).Unlock(t.Context()))
 			waiting = slices.Delete(waiting, i, i+1)
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -254,8 +255,8 @@ func TestSpecRetryPartialLocksAreGivenBackAtOnce(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p, other := join(t, cluster), join(t, cluster)
 		steal(t, cluster, "k", time.Second, 0, 1, 2)
-		_, err := p.Mutex("k", TTL(30*time.Second)).TryLock(t.Context())
-		require.ErrorIs(t, err, ErrHeld)
+		_, err := p.Mutex("k", redlock.TTL(30*time.Second)).TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
 		synctest.Wait()
 		for _, i := range []int{3, 4} {
 			require.Equal(t, int64(0), admin(t, cluster.Servers[i], "EXISTS", "k"))
@@ -270,8 +271,8 @@ func TestSpecRetryPartialLocksAreGivenBackAtOnce(t *testing.T) {
 func TestSpecReleaseGoesToAllInstances(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.everyLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, time.Second) }, 3, 4)
-		l := p.hold(t, "k")
+		p.EveryLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, time.Second) }, 3, 4)
+		l := p.Hold(t, "k")
 		require.Equal(t, 3, l.Votes())
 		require.Equal(t, 5, votesAt(cluster, l))
 		require.NoError(t, l.Unlock(t.Context()))
@@ -288,11 +289,11 @@ func TestSpecSafetyNobodyElseDuringTheMinimumValidity(t *testing.T) {
 			cluster.Embedded(i).SetRate(rate)
 		}
 		p, other := join(t, cluster, quiet), join(t, cluster, quiet)
-		p.slow(0, 50*time.Millisecond, 100*time.Millisecond, 150*time.Millisecond, 180*time.Millisecond)
-		l := p.lock(t, "k", TTL(2*time.Second))
+		p.Slow(0, 50*time.Millisecond, 100*time.Millisecond, 150*time.Millisecond, 180*time.Millisecond)
+		l := p.Lock(t, "k", redlock.TTL(2*time.Second))
 		for l.Err() == nil {
 			_, err := other.Mutex("k").TryLock(t.Context())
-			require.ErrorIs(t, err, ErrHeld, "with %v to go", time.Until(l.ValidUntil()))
+			require.ErrorIs(t, err, redlock.ErrHeld, "with %v to go", time.Until(l.ValidUntil()))
 			wait := 50 * time.Millisecond
 			if left := time.Until(l.ValidUntil()); left > 1 && left <= wait {
 				wait = left - 1 // the last nanosecond
@@ -307,11 +308,11 @@ func TestSpecSafetyNobodyElseDuringTheMinimumValidity(t *testing.T) {
 func TestSpecSafetyMajorityTooLateIsNoLock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.slow(0, 60*time.Millisecond, 60*time.Millisecond)
-		_, err := p.Mutex("k", TTL(50*time.Millisecond)).TryLock(t.Context())
-		require.ErrorIs(t, err, ErrTooSlow)
-		_, err = p.Mutex("k", TTL(50*time.Millisecond)).Lock(t.Context())
-		require.ErrorIs(t, err, ErrTooSlow, "nor after some more tries")
+		p.Slow(0, 60*time.Millisecond, 60*time.Millisecond)
+		_, err := p.Mutex("k", redlock.TTL(50*time.Millisecond)).TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrTooSlow)
+		_, err = p.Mutex("k", redlock.TTL(50*time.Millisecond)).Lock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrTooSlow, "nor after some more tries")
 		time.Sleep(60 * time.Millisecond)
 		leftovers(t, cluster)
 	})
@@ -321,11 +322,11 @@ func TestSpecSafetyMajorityTooLateIsNoLock(t *testing.T) {
 func TestSpecLivenessKeysExpire(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster)
-		p.everyLink(func(l *redistest.Link) { l.PauseReplies() })
+		p.EveryLink(func(l *redistest.Link) { l.PauseReplies() })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		time.AfterFunc(time.Millisecond, p.die) // not even a release
-		_, err := p.Mutex("k", TTL(5*time.Second)).TryLock(ctx)
+		time.AfterFunc(time.Millisecond, p.Die) // not even a release
+		_, err := p.Mutex("k", redlock.TTL(5*time.Second)).TryLock(ctx)
 		require.Error(t, err)
 		time.Sleep(6 * time.Second)
 		leftovers(t, cluster)
@@ -336,13 +337,13 @@ func TestSpecLivenessKeysExpire(t *testing.T) {
 func TestSpecLivenessReleasedLocksAreFreeAtOnce(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p, other := join(t, cluster), join(t, cluster)
-		l := p.hold(t, "k")
-		waiting := other.lockLater(t.Context(), "k")
+		l := p.Hold(t, "k")
+		waiting := other.LockLater(t.Context(), "k")
 		time.Sleep(time.Second)
 		start := time.Now()
 		require.NoError(t, l.Unlock(t.Context()))
-		waiting.get(t)
-		require.Equal(t, start, waiting.at)
+		waiting.Get(t)
+		require.Equal(t, start, waiting.At)
 	})
 }
 
@@ -351,12 +352,12 @@ func TestSpecLivenessReleasedLocksAreFreeAtOnce(t *testing.T) {
 func TestSpecPerformanceOneRoundTrip(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		p := join(t, cluster, quiet)
-		p.slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
+		p.Slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
 		start := time.Now()
 		var wg sync.WaitGroup
 		for i := range 50 {
 			skew(t, cluster, fmt.Sprint(i), 1, 1, 1, 1, 1)
-			wg.Go(func() { _ = p.lock(t, fmt.Sprint(i)).Unlock(t.Context()) })
+			wg.Go(func() { _ = p.Lock(t, fmt.Sprint(i)).Unlock(t.Context()) })
 		}
 		wg.Wait()
 		require.Equal(t, 20*time.Millisecond, time.Since(start))
@@ -368,11 +369,11 @@ func TestSpecPerformanceOneRoundTrip(t *testing.T) {
 // "Restart guard".)
 func TestSpecRestartedInstanceDoesNotVoteBeforeOldLocksAreOver(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p, other := guarded(t, cluster, WithFreshMembers()), guarded(t, cluster, WithFreshMembers())
-		p.voting(t, 5)
-		other.voting(t, 5)
-		p.everyLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 3, 4)
-		l := p.hold(t, "k", TTL(20*time.Second))
+		p, other := guarded(t, cluster, redlock.WithFreshMembers()), guarded(t, cluster, redlock.WithFreshMembers())
+		p.Voting(t, 5)
+		other.Voting(t, 5)
+		p.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 3, 4)
+		l := p.Hold(t, "k", redlock.TTL(20*time.Second))
 		require.Equal(t, 3, l.Votes())
 		require.NoError(t, cluster.Restart(false, 2))
 		tries := 0
@@ -391,7 +392,7 @@ func TestSpecExtendNeedsAMajorityThatStillHasTheLock(t *testing.T) {
 	for stolen := range 4 {
 		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 			p := join(t, cluster)
-			l := p.hold(t, "k", TTL(10*time.Second))
+			l := p.Hold(t, "k", redlock.TTL(10*time.Second))
 			time.Sleep(5 * time.Second)
 			for i := range stolen {
 				steal(t, cluster, "k", time.Minute, i)
@@ -402,7 +403,7 @@ func TestSpecExtendNeedsAMajorityThatStillHasTheLock(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, start.Add(validity(10*time.Second)), l.ValidUntil())
 			} else {
-				require.ErrorIs(t, err, ErrLost)
+				require.ErrorIs(t, err, redlock.ErrLost)
 			}
 		})
 	}
@@ -412,12 +413,12 @@ func TestSpecExtendNeedsAMajorityThatStillHasTheLock(t *testing.T) {
 // out for ever.
 func TestSpecExtensionsAreLimited(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet, func(c *Config) { c.MaxHold = 10 * time.Minute })
+		p := join(t, cluster, quiet, func(c *redlock.Config) { c.MaxHold = 10 * time.Minute })
 		start := time.Now()
-		l := p.lock(t, "k") // nobody unlocks it
+		l := p.Lock(t, "k") // nobody unlocks it
 		<-l.Done()
 		require.InDelta(t, 10, time.Since(start).Minutes(), 0.01)
-		require.Equal(t, LostMaxHold, lostFor(l))
-		require.Equal(t, 24*time.Hour, DefaultConfig().MaxHold)
+		require.Equal(t, redlock.LostMaxHold, lostFor(l))
+		require.Equal(t, 24*time.Hour, redlock.DefaultConfig().MaxHold)
 	})
 }

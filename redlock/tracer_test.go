@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -14,15 +14,16 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // listener is a tracer that hears of requests and of what wakes waiters, and where each belongs.
 type listener struct {
 	mu       sync.Mutex
-	requests []Request
+	requests []redlock.Request
 	in       []string // what the context says of each
-	wakes    []Wake
+	wakes    []redlock.Wake
 	wakesIn  []string
 }
 
@@ -32,19 +33,19 @@ func at(ctx context.Context, where string) context.Context {
 	return context.WithValue(ctx, whereKey{}, where)
 }
 
-func (li *listener) AcquireStart(ctx context.Context, _ AcquireStart) context.Context {
+func (li *listener) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
 	return at(ctx, fmt.Sprint(ctx.Value(whereKey{}), "/acquire"))
 }
-func (li *listener) AcquireEnd(context.Context, AcquireEnd) {}
+func (li *listener) AcquireEnd(context.Context, redlock.AcquireEnd) {}
 
-func (li *listener) Request(ctx context.Context, e Request) {
+func (li *listener) Request(ctx context.Context, e redlock.Request) {
 	li.mu.Lock()
 	defer li.mu.Unlock()
 	li.requests = append(li.requests, e)
 	li.in = append(li.in, fmt.Sprint(ctx.Value(whereKey{})))
 }
 
-func (li *listener) Woken(ctx context.Context, e Wake) {
+func (li *listener) Woken(ctx context.Context, e redlock.Wake) {
 	li.mu.Lock()
 	defer li.mu.Unlock()
 	li.wakes = append(li.wakes, e)
@@ -56,7 +57,7 @@ func (li *listener) take(p *peer) (all []string) {
 	li.mu.Lock()
 	defer li.mu.Unlock()
 	for i, e := range li.requests {
-		member := slices.IndexFunc(p.Members(), func(m MemberInfo) bool { return m.Name == e.Member })
+		member := slices.IndexFunc(p.Members(), func(m redlock.MemberInfo) bool { return m.Name == e.Member })
 		all = append(all, fmt.Sprint(e.Op, " ", e.Key, " ", member, " ", e.Took, " ", li.in[i]))
 	}
 	li.requests, li.in = nil, nil
@@ -78,10 +79,10 @@ func (li *listener) woken() map[string]int {
 func TestEveryRequestIsToldWithItsLatency(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		li := &listener{}
-		p, other := join(t, cluster, WithTracer(li), quiet), join(t, cluster, quiet)
+		p, other := join(t, cluster, redlock.WithTracer(li), quiet), join(t, cluster, quiet)
 		const ms = time.Millisecond
 		skew(t, cluster, "k", 7, 7, 7) // no second round
-		p.slow(10*ms, 20*ms, 30*ms)
+		p.Slow(10*ms, 20*ms, 30*ms)
 		ctx := at(t.Context(), "job")
 		lease, err := p.Mutex("k").Lock(ctx)
 		require.NoError(t, err)
@@ -102,11 +103,11 @@ func TestEveryRequestIsToldWithItsLatency(t *testing.T) {
 		require.Equal(t, []string{"release k 0 10ms end", "release k 1 20ms end", "release k 2 30ms end"}, li.take(p))
 
 		// A refusal is an answer; an error is told, and so is that nothing is known. What was not sent is not told.
-		held := other.hold(t, "k")
-		p.links[1].Fail(redistest.Named("EVALSHA"), 1, "OOM command not allowed")
-		rule := p.links[2].CutAfter(redistest.Named("EVALSHA"), 1)
-		p.links[0].Cut()
-		p.links[0].Refuse(true)
+		held := other.Hold(t, "k")
+		p.Links[1].Fail(redistest.Named("EVALSHA"), 1, "OOM command not allowed")
+		rule := p.Links[2].CutAfter(redistest.Named("EVALSHA"), 1)
+		p.Links[0].Cut()
+		p.Links[0].Refuse(true)
 		synctest.Wait()
 		_, err = p.Mutex("k").TryLock(ctx)
 		require.Error(t, err)
@@ -132,10 +133,10 @@ func TestEveryRequestIsToldWithItsLatency(t *testing.T) {
 func TestRefusalIsAnAnswer(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		li := &listener{}
-		p, other := join(t, cluster, WithTracer(li), quiet), join(t, cluster, quiet)
-		other.hold(t, "k")
+		p, other := join(t, cluster, redlock.WithTracer(li), quiet), join(t, cluster, quiet)
+		other.Hold(t, "k")
 		_, err := p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, err, redlock.ErrHeld)
 		synctest.Wait()
 		acquires, releases := 0, 0
 		for _, e := range li.requests {
@@ -155,9 +156,9 @@ func TestRefusalIsAnAnswer(t *testing.T) {
 func TestMemberThatTakesALeaseBackIsToldWithItsOwnLatency(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		li := &listener{}
-		p := join(t, cluster, WithTracer(li), quiet)
-		p.slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
-		p.hold(t, "k", AutoRenew(3*time.Second))
+		p := join(t, cluster, redlock.WithTracer(li), quiet)
+		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
+		p.Hold(t, "k", redlock.AutoRenew(3*time.Second))
 		time.Sleep(100 * time.Millisecond)
 		li.take(p)
 		admin(t, cluster.Servers[1], "DEL", "k")
@@ -172,7 +173,7 @@ type rounds struct {
 	began, ended []string
 }
 
-func (r *rounds) RenewalStart(e RenewalStart) context.Context {
+func (r *rounds) RenewalStart(e redlock.RenewalStart) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var names []string
@@ -184,7 +185,7 @@ func (r *rounds) RenewalStart(e RenewalStart) context.Context {
 	return at(context.Background(), "renew")
 }
 
-func (r *rounds) RenewalEnd(ctx context.Context, e RenewalEnd) {
+func (r *rounds) RenewalEnd(ctx context.Context, e redlock.RenewalEnd) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = append(r.ended, fmt.Sprintf("%v: %d: %d renewed %d refused %d undecided, %d of %d members, %v, %v", ctx.Value(whereKey{}),
@@ -204,11 +205,11 @@ func (r *rounds) told() (began, ended []string) {
 func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		r := &rounds{}
-		p := join(t, cluster, WithTracer(r), quiet)
-		p.slow(10*time.Millisecond, 20*time.Millisecond, 30*time.Millisecond)
-		held := []*Lease{}
+		p := join(t, cluster, redlock.WithTracer(r), quiet)
+		p.Slow(10*time.Millisecond, 20*time.Millisecond, 30*time.Millisecond)
+		held := []*redlock.Lease{}
 		for _, name := range []string{"a", "b"} {
-			l, err := p.Mutex(name, AutoRenew(30*time.Second)).Lock(at(t.Context(), name))
+			l, err := p.Mutex(name, redlock.AutoRenew(30*time.Second)).Lock(at(t.Context(), name))
 			require.NoError(t, err)
 			held = append(held, l)
 		}
@@ -230,7 +231,7 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		// The vote that decides may be that of a member which took the lease back.
 		require.NoError(t, held[1].Unlock(t.Context()))
 		gone := func(l *redistest.Link) { l.Refuse(true); l.Cut() }
-		p.everyLink(gone, 2)
+		p.EveryLink(gone, 2)
 		time.Sleep(time.Second)
 		admin(t, cluster.Servers[1], "DEL", "a")
 		time.Sleep(10 * time.Second)
@@ -238,7 +239,7 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		require.Equal(t, []string{"renew: 1: 1 renewed 0 refused 0 undecided, 2 of 2 members, 40ms, 30s"}, ended)
 
 		// Nobody answers.
-		p.everyLink(gone, 0, 1)
+		p.EveryLink(gone, 0, 1)
 		time.Sleep(10 * time.Second)
 		began, ended = r.told()
 		require.NotEmpty(t, ended)
@@ -248,7 +249,7 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		}
 
 		// A majority says that it is another's.
-		p.everyLink(func(l *redistest.Link) { l.Refuse(false); l.Heal() }, 0, 1)
+		p.EveryLink(func(l *redistest.Link) { l.Refuse(false); l.Heal() }, 0, 1)
 		time.Sleep(2 * time.Second)
 		r.told()
 		admin(t, cluster.Servers[0], "DEL", "a")
@@ -256,34 +257,34 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		_, ended = r.told()
 		require.Contains(t, ended[0], "renew: 1: 0 renewed 1 refused 0 undecided, 2 of 2 members")
-		require.ErrorIs(t, held[0].Err(), ErrLost)
+		require.ErrorIs(t, held[0].Err(), redlock.ErrLost)
 	})
 }
 
 func TestWhatMovesAWaiterIsTold(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		li := &listener{}
-		holder, p := join(t, cluster, quiet), join(t, cluster, WithTracer(li), quiet)
-		held := holder.hold(t, "k")
-		waiting := p.lockLater(at(t.Context(), "job"), "k")
+		holder, p := join(t, cluster, quiet), join(t, cluster, redlock.WithTracer(li), quiet)
+		held := holder.Hold(t, "k")
+		waiting := p.LockLater(at(t.Context(), "job"), "k")
 		time.Sleep(4*time.Second + 500*time.Millisecond)
 		require.Equal(t, map[string]int{"k poll job/acquire": 4}, li.woken(), "a heartbeat a second, the registration not counted")
 		owner := admin(t, cluster.Servers[0], "ZRANGE", queueOf("k"), "0", "-1").([]any)[0].(string)
-		admin(t, cluster.Servers[0], "PUBLISH", script.Inbox(UUID(p.Client)), "g "+owner+" 5 1 - 3000") // a push that proves nothing is no grant: it makes it ask
+		admin(t, cluster.Servers[0], "PUBLISH", script.Inbox(redlock.UUID(p.Client)), "g "+owner+" 5 1 - 3000") // a push that proves nothing is no grant: it makes it ask
 		synctest.Wait()
 		require.Equal(t, map[string]int{"k expiry job/acquire": 1}, li.woken())
 		require.NoError(t, held.Unlock(t.Context()))
-		lease := waiting.get(t)
+		lease := waiting.Get(t)
 		synctest.Wait()
 		require.Equal(t, map[string]int{"k notify job/acquire": 3}, li.woken(), "a grant of each member")
 		require.NoError(t, lease.Unlock(t.Context()))
 
 		// A holder that dies is found out by the end of its key.
-		holder.hold(t, "k", TTL(1500*time.Millisecond))
-		waiting = p.lockLater(at(t.Context(), "job"), "k")
+		holder.Hold(t, "k", redlock.TTL(1500*time.Millisecond))
+		waiting = p.LockLater(at(t.Context(), "job"), "k")
 		time.Sleep(100 * time.Millisecond)
-		holder.die()
-		lease = waiting.get(t)
+		holder.Die()
+		lease = waiting.Get(t)
 		woken := li.woken()
 		require.Equal(t, 1, woken["k expiry job/acquire"], woken)
 		require.Zero(t, woken["k notify job/acquire"], woken)
@@ -294,29 +295,29 @@ func TestWhatMovesAWaiterIsTold(t *testing.T) {
 func TestMemberThatComesBackMovesAWaiter(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		li := &listener{}
-		holder, p := join(t, cluster, quiet), join(t, cluster, WithTracer(li), quiet, func(c *Config) { c.Entry = time.Hour })
-		holder.hold(t, "k")
+		holder, p := join(t, cluster, quiet), join(t, cluster, redlock.WithTracer(li), quiet, func(c *redlock.Config) { c.Entry = time.Hour })
+		holder.Hold(t, "k")
 		ctx, cancel := context.WithCancel(t.Context())
-		waiting := p.lockLater(ctx, "k")
+		waiting := p.LockLater(ctx, "k")
 		time.Sleep(time.Second)
-		p.links[0].Cut()
+		p.Links[0].Cut()
 		time.Sleep(5 * time.Second)
 		require.Equal(t, 1, li.woken()["k member <nil>/acquire"])
 		cancel()
-		<-waiting.done
-		require.True(t, errors.Is(waiting.err, context.Canceled))
+		<-waiting.Done
+		require.True(t, errors.Is(waiting.Err, context.Canceled))
 	})
 }
 
 func TestMembersTellHowFarTheirClocksAreFromOurs(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, WithFreshMembers())
-		p.voting(t, 3)
+		p := guarded(t, cluster, redlock.WithFreshMembers())
+		p.Voting(t, 3)
 		for _, m := range p.Members() {
 			require.Zero(t, m.ClockWithin, "not asked yet")
 		}
 		cluster.Embedded(1).Step(5 * time.Second)
-		p.slow(0, 20*time.Millisecond, 2*time.Millisecond)
+		p.Slow(0, 20*time.Millisecond, 2*time.Millisecond)
 		time.Sleep(2500 * time.Millisecond)
 		members := p.Members()
 		for i, want := range []struct{ ahead, within time.Duration }{
@@ -334,7 +335,7 @@ type refusals struct {
 	hold chan struct{}
 }
 
-func (r *refusals) Renewed(e Renewed) {
+func (r *refusals) Renewed(e redlock.Renewed) {
 	if !e.OK {
 		<-r.hold
 	}
@@ -345,16 +346,16 @@ func (r *refusals) Renewed(e Renewed) {
 func TestExtendThatAMajorityRefusesIsALossWhoeverBooksIt(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		slow := &refusals{hold: make(chan struct{})}
-		p, other := join(t, cluster, WithTracer(slow), quiet), join(t, cluster, quiet)
-		p.slow(0, time.Millisecond, 2*time.Millisecond)
-		lease := p.hold(t, "k")
+		p, other := join(t, cluster, redlock.WithTracer(slow), quiet), join(t, cluster, quiet)
+		p.Slow(0, time.Millisecond, 2*time.Millisecond)
+		lease := p.Hold(t, "k")
 		time.Sleep(10 * time.Millisecond)
 		_, err := other.ForceUnlock(t.Context(), "k")
 		require.NoError(t, err)
-		blocker := other.hold(t, "k") // so that no member takes the lease back
+		blocker := other.Hold(t, "k") // so that no member takes the lease back
 		err = lease.Extend(t.Context(), 30*time.Second)
 		close(slow.hold)
-		require.ErrorIs(t, err, ErrLost)
+		require.ErrorIs(t, err, redlock.ErrLost)
 		require.NoError(t, blocker.Unlock(t.Context()))
 	})
 }
@@ -362,29 +363,31 @@ func TestExtendThatAMajorityRefusesIsALossWhoeverBooksIt(t *testing.T) {
 // kindListener notes the kind of lock that each event tells of.
 type kindListener struct {
 	mu    sync.Mutex
-	heard map[string]Kind
+	heard map[string]redlock.Kind
 }
 
-func (k *kindListener) hear(event string, kind Kind) {
+func (k *kindListener) hear(event string, kind redlock.Kind) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.heard[event] = kind
 }
 
-func (k *kindListener) AcquireStart(ctx context.Context, e AcquireStart) context.Context {
+func (k *kindListener) AcquireStart(ctx context.Context, e redlock.AcquireStart) context.Context {
 	k.hear("AcquireStart", e.Kind)
 	return ctx
 }
-func (k *kindListener) AcquireEnd(_ context.Context, e AcquireEnd) { k.hear("AcquireEnd", e.Kind) }
-func (k *kindListener) Lost(e *LostError)                          { k.hear("Lost", e.Kind) }
-func (k *kindListener) Released(e Released)                        { k.hear("Released", e.Kind) }
-func (k *kindListener) Renewed(e Renewed)                          { k.hear(fmt.Sprint("Renewed ", e.OK), e.Kind) }
-func (k *kindListener) Woken(_ context.Context, e Wake)            { k.hear("Woken", e.Kind) }
-func (k *kindListener) Request(_ context.Context, e Request) {
+func (k *kindListener) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
+	k.hear("AcquireEnd", e.Kind)
+}
+func (k *kindListener) Lost(e *redlock.LostError)               { k.hear("Lost", e.Kind) }
+func (k *kindListener) Released(e redlock.Released)             { k.hear("Released", e.Kind) }
+func (k *kindListener) Renewed(e redlock.Renewed)               { k.hear(fmt.Sprint("Renewed ", e.OK), e.Kind) }
+func (k *kindListener) Woken(_ context.Context, e redlock.Wake) { k.hear("Woken", e.Kind) }
+func (k *kindListener) Request(_ context.Context, e redlock.Request) {
 	k.hear("Request "+e.Op+" "+e.Key, e.Kind)
 }
-func (k *kindListener) RenewalEnd(context.Context, RenewalEnd) {}
-func (k *kindListener) RenewalStart(e RenewalStart) context.Context {
+func (k *kindListener) RenewalEnd(context.Context, redlock.RenewalEnd) {}
+func (k *kindListener) RenewalStart(e redlock.RenewalStart) context.Context {
 	for lock := range e.Each {
 		k.hear("RenewalStart "+lock.Key, lock.Kind)
 	}
@@ -393,15 +396,15 @@ func (k *kindListener) RenewalStart(e RenewalStart) context.Context {
 
 func TestEventsTellTheKindOfTheLock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		k := &kindListener{heard: map[string]Kind{}}
-		p, other := join(t, cluster, WithTracer(k), quiet), join(t, cluster, quiet)
-		before := other.hold(t, "a")
-		waits := p.lockLater(t.Context(), "a", AutoRenew(3*time.Second))
+		k := &kindListener{heard: map[string]redlock.Kind{}}
+		p, other := join(t, cluster, redlock.WithTracer(k), quiet), join(t, cluster, quiet)
+		before := other.Hold(t, "a")
+		waits := p.LockLater(t.Context(), "a", redlock.AutoRenew(3*time.Second))
 		synctest.Wait()
 		require.NoError(t, before.Unlock(t.Context()))
-		a := waits.get(t)
+		a := waits.Get(t)
 		time.Sleep(1500 * time.Millisecond)
-		b := p.hold(t, "b")
+		b := p.Hold(t, "b")
 		time.Sleep(1500 * time.Millisecond)
 		require.NoError(t, b.Extend(t.Context(), 30*time.Second))
 		require.NoError(t, b.Unlock(t.Context()))
@@ -418,7 +421,7 @@ func TestEventsTellTheKindOfTheLock(t *testing.T) {
 			require.Contains(t, k.heard, event)
 		}
 		for event, kind := range k.heard {
-			require.Equal(t, KindMutex, kind, event)
+			require.Equal(t, redlock.KindMutex, kind, event)
 		}
 	})
 }

@@ -1,0 +1,31 @@
+package redlock_test
+
+import "github.com/redquorum/redquorum/redlock"
+
+// The harness under the names that tests use. It is in package redlock (harness_test.go), because
+// tests of the inside use it, too.
+type (
+	peer      = redlock.Peer
+	locking   = redlock.Locking
+	yes       = redlock.Yes
+	reference = redlock.Reference
+)
+
+const raceEnabled = redlock.RaceEnabled
+
+var (
+	bubble, fakeTime, seeds = redlock.Bubble, redlock.FakeTime, redlock.Seeds
+
+	join, connect, peers, open = redlock.Join, redlock.Connect, redlock.Peers, redlock.OpenAll
+	guarded, guardedVia, quiet = redlock.Guarded, redlock.GuardedVia, redlock.Quiet
+
+	admin, skew, counter, bucketOf = redlock.Admin, redlock.Skew, redlock.Counter, redlock.BucketOf
+	queueOf, waitersOf             = redlock.QueueOf, redlock.WaitersOf
+	leftovers, lasting             = redlock.Leftovers, redlock.Lasting
+	hits, scriptOf                 = redlock.Hits, redlock.ScriptOf
+
+	has, lostFor, validity = redlock.Has, redlock.LostFor, redlock.Validity
+	overBelief, watch      = redlock.OverBelief, redlock.Watch
+
+	javaOf, numsub = redlock.JavaOf, redlock.Numsub
+)
