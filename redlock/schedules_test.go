@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
@@ -1433,115 +1436,73 @@ func (s *search) follow(schedule []schedAction) *schedWorld {
 	return w
 }
 
-// schedSearch is one exhaustive search.
-type schedSearch struct {
+// schedCase is a search, or a guard and the schedule that breaks its promise without it.
+type schedCase struct {
 	name   string
 	bounds schedBounds
-	states int      // what it visits at least: fewer are an unexpected drop
-	needs  []string // what must have happened in it, or it shows little
-	when   schedWhen
-	partly bool // ends after schedMax states, with every state up to some depth visited
+	rules  schedRules // the guards taken out
+
+	states int      // what a search visits at least
+	needs  []string // what must have happened in it
+
+	begin, found []schedAction
+	wrong        string
 }
 
-// schedWhen says which runs have time for a search.
-type schedWhen uint8
-
-const (
-	always schedWhen = iota
-	plain            // not under the race detector, which visits 7,000 states a second instead of 40,000
-	large            // only in make soak
-)
-
-// schedMax is how many states a search visits that is too large to end.
-const schedMax = 1_000_000
-
-var (
-	schedSkew = [schedMembers]int64{5, 3, 4}
-
-	// What each bounds is in schedBounds; without more, two clients have one attempt each at three members,
-	// and everything else happens at most as often as is said.
-	schedSearches = []schedSearch{
-		{name: "a member hangs, a push is lost, a caller gives up", bounds: schedBounds{prompt: true, hung: true, lost: 1, cancels: 1, ticks: 1},
-			states: 4_200, needs: []string{"pushes lost", "votes by push"}},
-		{name: "a third client frees two members", bounds: schedBounds{prompt: true, others: 2, wait: true},
-			states: 5_800, needs: []string{"votes by push", "won with a second round"}},
-		{name: "a member hangs, two waiters, a split", bounds: schedBounds{prompt: true, hung: true, wait: true, ticks: 2, ttl: 4, entry: 12, timeout: 1},
-			states: 9_500, needs: []string{"splits", "votes given away by a yield"}},
-		{name: "a member hangs, a connection breaks", bounds: schedBounds{prompt: true, hung: true, breaks: 1, ticks: 1},
-			states: 8_900, needs: []string{"connections broken"}},
-		{name: "a member hangs, answers late by a tick", bounds: schedBounds{hung: true, ticks: 1},
-			states: 6_200, needs: []string{"pushes that cross an answer"}},
-		{name: "a member hangs, two attempts each", bounds: schedBounds{prompt: true, hung: true, attempts: 2},
-			states: 2_800, needs: []string{"votes by push"}},
-		{name: "a member hangs, another loses a vote", bounds: schedBounds{prompt: true, hung: true, lapses: 1, counters: schedSkew},
-			states: 1_800, needs: []string{"won with a second round"}},
-		{name: "a member hangs, another restarts without memory", bounds: schedBounds{prompt: true, hung: true, forgets: 1, ttl: 1, ticks: 1},
-			states: 6_500, needs: []string{"members that forgot", "too slow", "won with a second round"}},
-
-		{name: "a push is lost, a caller gives up", bounds: schedBounds{prompt: true, lost: 1, cancels: 1},
-			states: 23_400, needs: []string{"pushes lost", "won with a second round"}, when: plain},
-		{name: "counters that differ", bounds: schedBounds{prompt: true, counters: schedSkew},
-			states: 49_000, needs: []string{"won with a second round", "votes by push"}, when: plain},
-		{name: "answers, pushes and requests in any order", bounds: schedBounds{},
-			states: 52_400, needs: []string{"won with a second round", "pushes that cross an answer"}, when: plain},
-		{name: "a connection breaks", bounds: schedBounds{prompt: true, breaks: 1},
-			states: 25_100, needs: []string{"connections broken", "token not confirmed", "won with a second round"}, when: plain},
-		{name: "two waiters, a tick", bounds: schedBounds{prompt: true, wait: true, ticks: 1},
-			states: 511_000, needs: []string{"splits", "won with a second round"}, when: plain},
-		{name: "a member hangs, two waiters, heartbeats", bounds: schedBounds{prompt: true, hung: true, wait: true, ticks: 2, entry: 6},
-			states: 18_800, needs: []string{"pushes that cross an answer"}, when: plain},
-		{name: "a member hangs, splits", bounds: schedBounds{prompt: true, hung: true, ticks: 2, ttl: 4, entry: 12, timeout: 1},
-			states: 44_300, needs: []string{"splits", "votes given away by a yield", "won with a second round"}, when: plain},
-		{name: "a member hangs, leases end", bounds: schedBounds{prompt: true, hung: true, ticks: 2, ttl: 2, entry: 12, timeout: 1},
-			states: 56_300, needs: []string{"leases that ended by themselves", "too slow", "splits"}, when: plain},
-		{name: "a member hangs, renewals", bounds: schedBounds{prompt: true, hung: true, renew: true, ticks: 2},
-			states: 36_500, needs: []string{"renewals"}, when: plain},
-		{name: "a member hangs, two attempts each, a tick", bounds: schedBounds{prompt: true, hung: true, attempts: 2, ticks: 1},
-			states: 32_000, needs: []string{"votes by push"}, when: plain},
-
-		{name: "a lock is forced under a renewal", bounds: schedBounds{renew: true, forced: 2, ticks: 1, alone: true},
-			states: 3_800, needs: []string{"locks forced", "renewals"}, when: plain},
-
-		{name: "any order, counters that differ", bounds: schedBounds{counters: schedSkew},
-			states: 310_000, needs: []string{"won with a second round", "pushes that cross an answer"}, when: large},
-		{name: "any order, a caller gives up", bounds: schedBounds{cancels: 1},
-			states: 43_000, needs: []string{"pushes that cross an answer"}, when: large},
-		{name: "any order, a push is lost", bounds: schedBounds{lost: 1},
-			states: 46_000, needs: []string{"pushes lost", "pushes that cross an answer"}, when: large},
-		{name: "any order, a connection breaks", bounds: schedBounds{breaks: 1},
-			states: 233_000, needs: []string{"connections broken", "pushes that cross an answer"}, when: large},
-		{name: "any order, a third client frees two members", bounds: schedBounds{others: 2, wait: true},
-			states: 50_000, needs: []string{"pushes that cross an answer", "won with a second round"}, when: large},
-		{name: "a push is lost, a caller gives up, a connection breaks", bounds: schedBounds{prompt: true, lost: 1, cancels: 1, breaks: 1},
-			states: 57_000, needs: []string{"connections broken", "pushes lost", "token not confirmed"}, when: large},
-		{name: "two ticks", bounds: schedBounds{prompt: true, ticks: 2},
-			states: 276_000, needs: []string{"splits", "token not confirmed", "won with a second round"}, when: large},
-		{name: "a third client frees two members, a push is lost, a tick", bounds: schedBounds{prompt: true, others: 2, wait: true, lost: 1, ticks: 1},
-			states: 211_000, needs: []string{"pushes lost", "splits", "votes given away by a yield"}, when: large},
-		{name: "a member loses a vote", bounds: schedBounds{prompt: true, lapses: 1, counters: schedSkew},
-			states: 259_000, needs: []string{"won with a second round", "token not confirmed"}, when: large},
-		{name: "a member loses a vote, two waiters", bounds: schedBounds{prompt: true, lapses: 1, wait: true, counters: schedSkew},
-			states: 70_000, needs: []string{"won with a second round", "token not confirmed"}, when: large},
-		{name: "a member restarts without memory, two waiters", bounds: schedBounds{prompt: true, wait: true, forgets: 1, ttl: 1, ticks: 1},
-			states: 206_000, needs: []string{"members that forgot", "token not confirmed", "leases that ended by themselves"}, when: large},
-		{name: "renewals and re-joins", bounds: schedBounds{prompt: true, renew: true, ticks: 1},
-			states: 62_000, needs: []string{"renewals", "re-joins"}, when: large},
-		{name: "a member hangs, renewals for three ticks", bounds: schedBounds{prompt: true, hung: true, renew: true, ticks: 3},
-			states: 148_000, needs: []string{"renewals", "leases that ended by themselves"}, when: large},
-		{name: "a member hangs, renewals, a connection breaks", bounds: schedBounds{prompt: true, hung: true, renew: true, ticks: 2, breaks: 1},
-			states: 147_000, needs: []string{"renewals", "connections broken"}, when: large},
-		{name: "a member hangs, splits for three ticks", bounds: schedBounds{prompt: true, hung: true, ticks: 3, ttl: 4, entry: 12, timeout: 1},
-			states: 334_000, needs: []string{"splits", "votes given away by a yield", "token not confirmed"}, when: large},
-		{name: "a member hangs, leases of one tick", bounds: schedBounds{prompt: true, hung: true, ticks: 2, ttl: 1, entry: 12, timeout: 1},
-			states: 30_000, needs: []string{"leases that ended by themselves", "too slow"}, when: large},
-		{name: "two attempts each", bounds: schedBounds{prompt: true, attempts: 2},
-			states: schedMax, needs: []string{"won with a second round"}, when: large, partly: true},
-		{name: "a member hangs, answers late by two ticks", bounds: schedBounds{hung: true, ticks: 2},
-			states: 252_000, needs: []string{"pushes that cross an answer"}, when: large},
-		{name: "a third client frees two members, two ticks", bounds: schedBounds{prompt: true, others: 2, wait: true, entry: 3, ttl: 9, ticks: 2},
-			states: schedMax, needs: []string{"re-joins", "pushes that cross an answer"}, when: large, partly: true},
+// schedCases reads testdata/schedules: the README there has the words.
+func schedCases(t *testing.T, place string) (all []schedCase) {
+	t.Helper()
+	for _, c := range cases.Read(t, "testdata/schedules/"+place+".txt") {
+		s := schedCase{name: c.Name}
+		for _, l := range c.Lines {
+			switch rest := l.Words[1:]; l.Words[0] {
+			case "within":
+				setWords(t, &s.bounds, rest)
+			case "without":
+				setWords(t, &s.rules, rest)
+			case "visits":
+				n, err := strconv.Atoi(rest[0])
+				require.NoError(t, err, "%v", l)
+				if s.states = n; len(rest) > 1 {
+					s.bounds.maxStates = n
+				}
+			case "sees":
+				s.needs = rest
+			case "begin":
+				s.begin = parseSchedule(rest)
+			case "found":
+				s.found, s.wrong = parseSchedule(rest), strings.Join(l.Want, " ")
+			default:
+				t.Fatalf("%v: no such word", l)
+			}
+		}
+		s.bounds = s.bounds.withDefaults()
+		all = append(all, s)
 	}
-)
+	return all
+}
+
+// setWords sets the fields of a struct that are named, to true or to what stands behind "=".
+func setWords(t *testing.T, to any, words []string) {
+	t.Helper()
+	for _, w := range words {
+		name, value, _ := strings.Cut(w, "=")
+		f := reflect.ValueOf(to).Elem().FieldByName(name)
+		require.True(t, f.IsValid(), "no such word: %s", name)
+		switch field := reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Interface().(type) {
+		case *bool:
+			*field = true
+		case *int:
+			*field = int(toInt(value))
+		case *[schedMembers]int64:
+			for i, n := range strings.Split(value, "/") {
+				field[i] = toInt(n)
+			}
+		default:
+			t.Fatalf("%s is a %T", w, field)
+		}
+	}
+}
 
 func (b schedBounds) withDefaults() schedBounds {
 	set(&b.attempts, 1)
@@ -1556,17 +1517,17 @@ func (b schedBounds) withDefaults() schedBounds {
 // to come to the end.
 func TestSchedulesExplored(t *testing.T) {
 	states, searches := 0, 0
-	for _, tc := range schedSearches {
-		if tc.when == large && !schedulesLarge() || tc.when != always && RaceEnabled {
-			continue
+	searched := schedCases(t, "explored/always")
+	if !RaceEnabled {
+		searched = append(searched, schedCases(t, "explored/plain")...)
+		if schedulesLarge() {
+			searched = append(searched, schedCases(t, "explored/large")...)
 		}
+	}
+	for _, tc := range searched {
 		t.Run(tc.name, func(t *testing.T) {
 			FakeTime(t, func(t *testing.T) {
-				b := tc.bounds.withDefaults()
-				if tc.partly {
-					b.maxStates = schedMax
-				}
-				s := newSearch(t, b, schedRules{})
+				s := newSearch(t, tc.bounds, schedRules{})
 				f := s.explore()
 				states, searches = states+f.states, searches+1
 				t.Logf("%d states to a depth of %d, all: %v; %v", f.states, f.depth, !f.truncated, s.stats)
@@ -1581,6 +1542,45 @@ func TestSchedulesExplored(t *testing.T) {
 		})
 	}
 	t.Logf("%d states in %d searches", states, searches)
+}
+
+// TestSchedulesCounterExamples takes guards out, one by one, and shows the schedule that then breaks a
+// promise; the same schedule, with the guard, breaks none. Schedules are searched for when there is time
+// (REDQUORUM_SEEDS), and when the recorded one has ceased to show it.
+func TestSchedulesCounterExamples(t *testing.T) {
+	for _, c := range schedCases(t, "broken/guards") {
+		t.Run(c.name, func(t *testing.T) {
+			FakeTime(t, func(t *testing.T) {
+				c.bounds.maxStates = 300_000
+				schedule := c.found
+				broken := newSearch(t, c.bounds, c.rules)
+				broken.only = c.wrong
+				wrong := broken.verdict(broken.follow(schedule))
+				if wrong == "" {
+					t.Logf("the recorded schedule shows nothing any more:\n%s", broken.tell(schedule))
+				}
+				if wrong == "" || schedulesLarge() {
+					broken.begin = c.begin
+					f := broken.explore()
+					wrong, schedule = f.wrong, f.schedule
+					t.Logf("%d states, %d steps: %s", f.states, len(schedule), spell(schedule))
+				}
+				require.Contains(t, wrong, c.wrong, "nothing goes wrong without the guard: the search does not see what it should")
+				t.Logf("without the guard: %s\n%s", wrong, broken.tell(schedule))
+
+				whole := newSearch(t, c.bounds, schedRules{})
+				require.Empty(t, whole.verdict(whole.follow(schedule)), "with the guard\n%s", whole.tell(schedule))
+			})
+		})
+	}
+}
+
+// verdict is what is wrong at the end of a schedule, or on the way from there to everybody's end.
+func (s *search) verdict(w *schedWorld) string {
+	if w.wrong != "" || s.inFlight(w) {
+		return w.wrong
+	}
+	return s.finish(w, map[[2]uint64]bool{})
 }
 
 // schedLetters spell the kinds of actions in a recorded schedule: "xB2" is that member 2 executes the next
@@ -1600,8 +1600,8 @@ func (a schedAction) String() string {
 	return fmt.Sprint(l, name(int(a.c)), a.i)
 }
 
-func parseSchedule(text string) (out []schedAction) {
-	for _, f := range strings.Fields(text) {
+func parseSchedule(words []string) (out []schedAction) {
+	for _, f := range words {
 		a := schedAction{kind: schedKind(strings.IndexByte(schedLetters, f[0]))}
 		for _, ch := range f[1:] {
 			if ch >= 'A' {
