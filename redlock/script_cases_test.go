@@ -234,48 +234,54 @@ func (p *scriptPlay) size(what string) int {
 
 func (p *scriptPlay) event(word string, args []string) string {
 	p.Helper()
-	arg := func(i int) string {
-		if i < len(args) {
-			return args[i]
-		}
-		return ""
+	if c, ok := callOf(word, args, p.number); ok {
+		c.tag = p.tag
+		return p.calls(c)
 	}
-	c := modelCall{op: word, tag: p.tag, owner: ownerOf(arg(0))}
 	switch word {
-	case opAcquire, opExtend:
-		c.ttl = p.number(arg(1))
-		return p.calls(c)
-	case opWait:
-		c.ttl, c.entry = p.number(arg(1)), p.number(arg(2))
-		return p.calls(c)
-	case opRelease:
-		c.hint = ownerOf(arg(1))
-		return p.calls(c)
-	case opYield:
-		c.token, c.ttl, c.entry = p.number(arg(1)), p.number(arg(2)), p.number(arg(3))
-		return p.calls(c)
-	case opRaise:
-		c.token = p.number(arg(1))
-		return p.calls(c)
-	case opRejoin:
-		c.ttl, c.token = p.number(arg(1)), p.number(arg(2))
-		return p.calls(c)
-	case opForce:
-		if c.owner = ""; arg(0) == "of" {
-			c.owner, args = ownerOf(arg(1)), args[2:]
-		}
-		c.ttl = p.number(args[0])
-		return p.calls(c)
 	case "tag":
-		p.tag = strings.TrimPrefix(arg(0), "none")
+		p.tag = strings.TrimPrefix(args[0], "none")
 	case "sleep":
-		p.sleep(time.Duration(p.number(arg(0))) * time.Millisecond)
+		p.sleep(time.Duration(p.number(args[0])) * time.Millisecond)
 	case "unchanged":
 		require.Equal(p, p.before, p.all(), "%v", p.line)
 	default:
 		return p.asks(word, args)
 	}
 	return ""
+}
+
+// callOf reads a call; ok is false if the word names none.
+func callOf(word string, args []string, number func(word string) int64) (c modelCall, ok bool) {
+	arg := func(i int) string {
+		if i < len(args) {
+			return args[i]
+		}
+		return ""
+	}
+	c = modelCall{op: word, owner: ownerOf(arg(0))}
+	switch word {
+	case opAcquire, opExtend:
+		c.ttl = number(arg(1))
+	case opWait:
+		c.ttl, c.entry = number(arg(1)), number(arg(2))
+	case opRelease:
+		c.hint = ownerOf(arg(1))
+	case opYield:
+		c.token, c.ttl, c.entry = number(arg(1)), number(arg(2)), number(arg(3))
+	case opRaise:
+		c.token = number(arg(1))
+	case opRejoin:
+		c.ttl, c.token = number(arg(1)), number(arg(2))
+	case opForce:
+		if c.owner = ""; arg(0) == "of" {
+			c.owner, args = ownerOf(arg(1)), args[2:]
+		}
+		c.ttl = number(arg(0))
+	default:
+		return c, false
+	}
+	return c, true
 }
 
 func (p *scriptPlay) calls(c modelCall) string {

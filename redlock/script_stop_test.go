@@ -9,9 +9,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
@@ -24,7 +26,7 @@ import (
 func TestScriptThatEndsInTheMiddleAndIsRepeatedGivesOneVote(t *testing.T) {
 	server := rt.Embedded(t, 1).Servers[0]
 	for _, interop := range []bool{false, true} {
-		for _, c := range stopCases {
+		for _, c := range stopCases(t) {
 			t.Run(c.name+map[bool]string{true: ", with interop"}[interop], func(t *testing.T) {
 				s := newScripted(t, server)
 				s.Lock = (&Config{Interop: interop}).lockOf(s.Name)
@@ -56,97 +58,40 @@ func TestScriptThatEndsInTheMiddleAndIsRepeatedGivesOneVote(t *testing.T) {
 	}
 }
 
+// stopCase is a case of internal/script/testdata/stopped: the README there has the words.
 type stopCase struct {
 	name      string
-	set       func(p *stopPlay)
-	ask       func(p *stopPlay) stopAsk
-	then      func(p *stopPlay) stopAsk // what comes between the script and its repetition
-	joined    bool                      // acquires and releases travel in a batch
-	forgotten bool                      // the member lost its memory: it gives nothing
-	theirs    bool                      // a client of the reference system waits
+	held      []string // the first of the owners has the lock, the others wait for it
+	ask       []string // the call that is stopped
+	then      []string // what comes between the call and its repetition
+	joined    bool     // acquires and releases travel in a batch
+	forgotten bool     // the member lost its memory: it gives nothing
+	theirs    bool     // a client of the reference system waits
 }
 
-// stopAsk is one call of a script for an owner.
-type stopAsk struct {
-	owner, kind string
-	cmd         member.Command
-}
-
-func (p *stopPlay) wants(owner string) stopAsk {
-	return stopAsk{owner, "wait", p.Wait(nil, owner, minute, minute)}
-}
-
-func (p *stopPlay) gives(owner, hint string) stopAsk {
-	return stopAsk{owner, "release", p.Release(nil, owner, hint)}
-}
-
-// heldBy: the first of the owners has the lock, the others wait for it.
-func heldBy(owners ...string) func(p *stopPlay) {
-	return func(p *stopPlay) {
-		for _, o := range owners {
-			p.must(p.wants(o))
+func stopCases(t *testing.T) (all []stopCase) {
+	t.Helper()
+	for _, c := range cases.Read(t, "internal/script/testdata/stopped/*.txt") {
+		s := stopCase{name: c.Name}
+		for _, l := range c.Lines {
+			switch l.Words[0] {
+			case "held":
+				s.held = l.Words[1:]
+			case "then":
+				s.then = l.Words[1:]
+			case "joined":
+				s.joined = true
+			case "forgotten":
+				s.forgotten = true
+			case "theirs":
+				s.theirs = true
+			default:
+				s.ask = l.Words
+			}
 		}
+		all = append(all, s)
 	}
-}
-
-var stopCases = []stopCase{
-	{name: "acquire", set: func(*stopPlay) {},
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.Acquire(nil, alice, minute)} }},
-	{name: "acquire, in a batch", set: func(*stopPlay) {}, joined: true,
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.Acquire(nil, alice, minute)} }},
-	{name: "acquire where the counters are lost", set: func(p *stopPlay) { p.tag = "run 1" }, forgotten: true,
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.Acquire(nil, alice, minute)} }},
-	{name: "acquire by the holder", set: heldBy(alice, bob, carol),
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "acquire", p.Acquire(nil, alice, 2*minute)} }},
-	{name: "wait that is granted", set: func(*stopPlay) {}, ask: func(p *stopPlay) stopAsk { return p.wants(alice) }},
-	{name: "wait where the counters are lost", set: func(p *stopPlay) { p.tag = "run 1" }, forgotten: true,
-		ask: func(p *stopPlay) stopAsk { return p.wants(alice) }},
-	{name: "wait that registers", set: heldBy(alice, bob), ask: func(p *stopPlay) stopAsk { return p.wants(carol) }},
-	{name: "wait by the holder", set: heldBy(alice, bob),
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "wait", p.Wait(nil, alice, 2*minute, minute)} }},
-	{name: "release", set: heldBy(alice), ask: func(p *stopPlay) stopAsk { return p.gives(alice, "") }},
-	{name: "release that hands over", set: heldBy(alice, bob, carol), ask: func(p *stopPlay) stopAsk { return p.gives(alice, "") }},
-	{name: "release that hands over, in a batch", set: heldBy(alice, bob, carol), joined: true,
-		ask: func(p *stopPlay) stopAsk { return p.gives(alice, "") }},
-	{name: "release that hands over to the hint", set: heldBy(alice, bob, carol),
-		ask: func(p *stopPlay) stopAsk { return p.gives(alice, carol) }},
-	{name: "release where others wait", set: heldBy(alice, bob), theirs: true,
-		ask: func(p *stopPlay) stopAsk { return p.gives(alice, "") }},
-	{name: "release by a waiter", set: heldBy(alice, bob, carol), ask: func(p *stopPlay) stopAsk { return p.gives(bob, "") }},
-	{name: "yield that gives the vote", set: func(p *stopPlay) {
-		order := byHash(alice, bob, carol)
-		heldBy(order[2], order[1], order[0])(p)
-	}, ask: func(p *stopPlay) stopAsk {
-		o := byHash(alice, bob, carol)[2]
-		return stopAsk{o, "yield", p.Yield(nil, o, p.believed[o], minute, minute)}
-	}},
-	{name: "yield where others wait", set: heldBy(alice, bob), theirs: true, ask: func(p *stopPlay) stopAsk {
-		return stopAsk{alice, "yield", p.Yield(nil, alice, p.believed[alice], minute, minute)}
-	}},
-	{name: "yield that keeps the vote", set: func(p *stopPlay) { heldBy(byHash(alice, bob, carol)...)(p) }, ask: func(p *stopPlay) stopAsk {
-		o := byHash(alice, bob, carol)[0]
-		return stopAsk{o, "yield", p.Yield(nil, o, p.believed[o], minute, minute)}
-	}},
-	{name: "rejoin", set: func(*stopPlay) {},
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "rejoin", p.Rejoin(nil, alice, minute, p.begun)} }},
-	{name: "rejoin by the holder", set: heldBy(alice, bob), ask: func(p *stopPlay) stopAsk {
-		return stopAsk{alice, "rejoin", p.Rejoin(nil, alice, 2*minute, p.believed[alice])}
-	}},
-	{name: "raise", set: heldBy(alice, bob), ask: func(p *stopPlay) stopAsk {
-		return stopAsk{alice, "raise", p.Raise(nil, alice, p.believed[alice]+5)}
-	}},
-	{name: "force", set: heldBy(alice, bob, carol),
-		ask: func(p *stopPlay) stopAsk { return stopAsk{"", "force", p.Force(nil, "", minute)} }},
-	{name: "force of one owner in the middle of its release", set: heldBy(alice, bob, carol), ask: func(p *stopPlay) stopAsk {
-		return p.gives(alice, "")
-	}, then: func(p *stopPlay) stopAsk { return stopAsk{alice, "force", p.Force(nil, hashed(alice), minute)} }},
-	{name: "force of one owner", set: heldBy(alice, bob, carol),
-		ask: func(p *stopPlay) stopAsk { return stopAsk{alice, "force", p.Force(nil, hashed(alice), minute)} }},
-}
-
-func hashed(owner string) string {
-	sum := sha1.Sum([]byte(owner))
-	return hex.EncodeToString(sum[:])
+	return all
 }
 
 // stopPlay is one run of a case. An owner believes what a reply or a push says, as a ballot does.
@@ -165,15 +110,17 @@ type stopPlay struct {
 
 // play reports whether the script was stopped.
 func (p *stopPlay) play(c stopCase, after int, once, meanwhile bool) bool {
-	p.begun, p.tag = p.now(), ""
-	c.set(p)
-	ask := c.ask(p)
+	p.begun, p.tag = p.now(), map[bool]string{true: "run 1"}[c.forgotten]
+	for _, o := range c.held {
+		p.must(p.wants(ownerOf(o)))
+	}
+	ask := p.call(c.ask)
 	p.meet(ask.owner)
 	p.do(ask, after, once)
 	stopped := p.ask("EXISTS", "stopped").(int64) == 1
 	p.probe()
 	if c.then != nil {
-		p.must(c.then(p))
+		p.must(p.call(c.then))
 	}
 	if meanwhile && !c.forgotten {
 		p.round()
@@ -181,11 +128,11 @@ func (p *stopPlay) play(c stopCase, after int, once, meanwhile bool) bool {
 	}
 	// An owner that is gone asks for nothing any more. Its release alone is owed until it is answered, and a force is an
 	// operator's, who repeats it for any owner.
-	if stopped && (!p.gone[ask.owner] || ask.kind == "release" || ask.kind == "force") {
+	if stopped && (!p.gone[ask.owner] || ask.op == opRelease || ask.op == opForce) {
 		switch err := p.do(ask, -1, false); {
 		case c.forgotten: // the member may not count, however often it is asked
 			require.ErrorContains(p, err, "FORGOT marker", p.what)
-		case ask.kind == "force" && err != nil: // the next holder has not given its vote an end yet
+		case ask.op == opForce && err != nil: // the next holder has not given its vote an end yet
 			require.ErrorContains(p, err, "FOREIGN no ttl", p.what)
 		default:
 			require.NoError(p, err, "%s: repeated", p.what)
@@ -218,6 +165,28 @@ func (p *stopPlay) play(c stopCase, after int, once, meanwhile bool) bool {
 	return stopped
 }
 
+// call reads a call. Its tokens are numbers, or what an owner believes to have: $alice, $alice+5; $begun is the time at the
+// beginning.
+func (p *stopPlay) call(words []string) modelCall {
+	p.Helper()
+	c, ok := callOf(words[0], words[1:], func(word string) int64 {
+		if d, err := time.ParseDuration(word); err == nil {
+			return d.Milliseconds()
+		}
+		name, more, _ := strings.Cut(strings.TrimPrefix(word, "$"), "+")
+		if name == "begun" {
+			return p.begun
+		}
+		return p.believed[ownerOf(name)] + toInt(more)
+	})
+	require.True(p, ok, "no such call: %v", words)
+	return c
+}
+
+func (p *stopPlay) wants(owner string) modelCall {
+	return modelCall{op: opWait, owner: owner, ttl: minute.Milliseconds(), entry: minute.Milliseconds()}
+}
+
 func (p *stopPlay) meet(owner string) {
 	if owner != "" && !slices.Contains(p.met, owner) {
 		p.met = append(p.met, owner)
@@ -233,13 +202,13 @@ func (p *stopPlay) round() {
 		switch token := p.believed[o]; {
 		case p.gone[o]:
 		case token > 0:
-			p.must(p.gives(o, ""))
+			p.must(modelCall{op: opRelease, owner: o})
 		default:
 			if err := p.do(p.wants(o), -1, false); err != nil { // until its owner has given it one
 				require.ErrorContains(p, err, "FOREIGN no ttl", p.what)
 			}
 			if vote, there := p.hash(p.Name)[o]; there && p.believed[o] == 0 && vote == text(p.yielded[o]) { // offered again
-				p.must(stopAsk{o, "yield", p.Yield(nil, o, p.yielded[o], minute, minute)})
+				p.must(modelCall{op: opYield, owner: o, token: p.yielded[o], ttl: minute.Milliseconds(), entry: minute.Milliseconds()})
 			}
 		}
 	}
@@ -264,23 +233,23 @@ func (p *stopPlay) probe() {
 	}
 }
 
-func (p *stopPlay) must(ask stopAsk) {
+func (p *stopPlay) must(ask modelCall) {
 	p.Helper()
 	p.meet(ask.owner)
-	require.NoError(p, p.do(ask, -1, false), "%s: %s of %s", p.what, ask.kind, ask.owner)
+	require.NoError(p, p.do(ask, -1, false), "%s: %s of %s", p.what, ask.op, ask.owner)
 }
 
 // do calls a script that is stopped after so many commands, or not at all, and books what its owner is told.
-func (p *stopPlay) do(ask stopAsk, after int, once bool) error {
+func (p *stopPlay) do(ask modelCall, after int, once bool) error {
 	p.Helper()
-	switch ask.kind {
-	case "release":
+	switch ask.op {
+	case opRelease:
 		p.gone[ask.owner] = true
 		delete(p.believed, ask.owner)
-	case "yield":
+	case opYield:
 		p.yielded[ask.owner] = max(p.yielded[ask.owner], p.believed[ask.owner])
 		delete(p.believed, ask.owner)
-	case "force":
+	case opForce:
 		for o := range p.believed {
 			if ask.owner == "" || o == ask.owner {
 				delete(p.believed, o)
@@ -288,16 +257,16 @@ func (p *stopPlay) do(ask stopAsk, after int, once bool) error {
 			}
 		}
 	}
-	reply, err := p.raw(ask.cmd, after, once)
+	reply, err := p.raw(ask.command(p.Lock), after, once)
 	said, _ := reply.(int64)
 	if list, ok := reply.([]any); ok && len(list) > 0 {
 		said, _ = list[0].(int64)
 	}
 	switch {
 	case err != nil:
-	case ask.kind == "rejoin" && said == 1:
+	case ask.op == opRejoin && said == 1:
 		p.believe(ask.owner, max(p.begun, p.believed[ask.owner]))
-	case ask.kind == "acquire" || ask.kind == "wait" || ask.kind == "yield":
+	case ask.op == opAcquire || ask.op == opWait || ask.op == opYield:
 		p.believe(ask.owner, said)
 	}
 	for _, told := range p.ask("LRANGE", "told", "0", "-1").([]any) {
@@ -307,7 +276,7 @@ func (p *stopPlay) do(ask stopAsk, after int, once bool) error {
 		}
 	}
 	p.ask("DEL", "told")
-	require.LessOrEqual(p, len(p.believed), 1, "%s: %s of %s: each believes to have the lock: %v", p.what, ask.kind, ask.owner, p.believed)
+	require.LessOrEqual(p, len(p.believed), 1, "%s: %s of %s: each believes to have the lock: %v", p.what, ask.op, ask.owner, p.believed)
 	if counted, err := strconv.ParseInt(p.counter(), 10, 64); err == nil {
 		require.GreaterOrEqual(p, counted, p.counted, "%s: a counter fell", p.what)
 		p.counted = counted
