@@ -21,8 +21,7 @@ func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
 		seen, err := a.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Empty(t, seen.Holders)
-		held, err := a.Mutex("k", TTL(10*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
+		held := a.Lock(t, "k", TTL(10*time.Second))
 		synctest.Wait() // all five have voted
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -72,8 +71,7 @@ func TestHoldersAreThoseThatAMajorityNames(t *testing.T) {
 }
 
 func TestForceUnlockLeavesForeignKeysAlone(t *testing.T) {
-	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := Join(t, cluster)
+	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		for _, s := range cluster.Servers {
 			_, err := s.Do(t.Context(), "SET", "k", "precious")
 			require.NoError(t, err)

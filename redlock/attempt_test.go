@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,8 +20,7 @@ import (
 
 // A vote below the token that comes between the decision and the grant is raised as well.
 func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
-	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := Join(t, cluster)
+	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		Skew(t, cluster, "k", 9, 9, 5)
 		a := p.newAttempt(p.cfg.lockOf("k"), terms{kind: &exclusive, ttl: time.Second}, ballot.Past{}, t.Context())
 		now := time.Now()
@@ -155,10 +153,7 @@ func TestHolderForgetsWaitersThatGaveUp(t *testing.T) {
 			return ballot.Probe{Ballot: &held.hold.b}.Named(), held.hold.b.Hint()
 		}
 		for range 50 {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-			_, err := looks.Mutex("leader").Lock(ctx)
-			cancel()
-			require.ErrorIs(t, err, ErrHeld)
+			require.ErrorIs(t, looks.LockFor(t, "leader", 5*time.Millisecond), ErrHeld)
 			named, hint := names()
 			require.Zero(t, named)
 			require.Empty(t, hint)

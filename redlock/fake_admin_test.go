@@ -15,20 +15,14 @@ import (
 func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		a, b, c := join(t, cluster), join(t, cluster), join(t, cluster)
-		held, err := a.Mutex("k", redlock.AutoRenew(9*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
-		got := make(chan *redlock.Lease, 1)
-		go func() {
-			l, err := b.Mutex("k").Lock(t.Context())
-			require.NoError(t, err)
-			got <- l
-		}()
+		held := a.Lock(t, "k", redlock.AutoRenew(9*time.Second))
+		got := b.LockLater(t.Context(), "k")
 		time.Sleep(time.Second)
 		at := time.Now()
 		forced, err := c.ForceUnlock(t.Context(), "k")
 		require.NoError(t, err)
 		require.True(t, forced)
-		next := <-got
+		next := got.Get(t)
 		require.Less(t, time.Since(at), 100*time.Millisecond)
 		require.Greater(t, next.Token(), held.Token())
 		<-held.Done()
@@ -41,19 +35,16 @@ func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testi
 
 // Forced open with nobody waiting, the holder must not take it back when it renews.
 func TestForceUnlockIsNotUndoneByARejoin(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		a, b := join(t, cluster), join(t, cluster)
+	pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
 		a.Slow(0, time.Millisecond, 2*time.Millisecond, 3*time.Millisecond, 4*time.Millisecond) // refusals come one by one
-		held, err := a.Mutex("k", redlock.AutoRenew(3*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
+		held := a.Lock(t, "k", redlock.AutoRenew(3*time.Second))
 		time.Sleep(100 * time.Millisecond)
 		forced, err := b.ForceUnlock(t.Context(), "k")
 		require.NoError(t, err)
 		require.True(t, forced)
 		<-held.Done()
 		time.Sleep(30 * time.Second) // the longest lease that there may have been
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 		forced, err = b.ForceUnlock(t.Context(), "k")
 		require.NoError(t, err)
 		require.False(t, forced, "nobody held it")
@@ -65,8 +56,7 @@ func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		a, b, c := join(t, cluster), join(t, cluster), join(t, cluster)
 		first := a.Hold(t, "k")
-		seen, err := c.Inspect(t.Context(), "k")
-		require.NoError(t, err)
+		seen := inspect(t, c, "k")
 		require.NotContains(t, fmt.Sprintf("%+v %#v", seen, seen), redlock.OwnerOf(first))
 		freed, err := c.ForceUnlockSeen(t.Context(), seen)
 		require.NoError(t, err)
@@ -79,8 +69,7 @@ func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
 		require.Equal(t, 3, votesAt(cluster, second))
 
 		// A request that is on its way for long, and executed at the end of it, is as harmless.
-		seen, err = c.Inspect(t.Context(), "k")
-		require.NoError(t, err)
+		seen = inspect(t, c, "k")
 		c.Slow(time.Second, time.Second, time.Second)
 		go func() {
 			time.Sleep(100 * time.Millisecond)
@@ -101,22 +90,18 @@ func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
 
 // Where too few members could be asked to name a holder, those who were shown to have votes lose them.
 func TestForceUnlockOfVotesThatWereSeen(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		a, c := join(t, cluster), join(t, cluster)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, c *peer) {
 		held := a.Hold(t, "k", redlock.TTL(20*time.Second))
 		admin(t, cluster.Servers[0], "DEL", "k")
-		c.Links[1].Refuse(true)
-		c.Links[1].Cut()
+		c.Away(1)
 		time.Sleep(time.Millisecond)
-		seen, err := c.Inspect(t.Context(), "k")
-		require.NoError(t, err)
+		seen := inspect(t, c, "k")
 		require.Empty(t, seen.Holders)
 		freed, err := c.ForceUnlockSeen(t.Context(), seen)
 		require.NoError(t, err)
 		require.Equal(t, 1, freed)
 		require.Equal(t, 1, votesAt(cluster, held))
-		empty, err := c.Inspect(t.Context(), "nobody's")
-		require.NoError(t, err)
+		empty := inspect(t, c, "nobody's")
 		freed, err = c.ForceUnlockSeen(t.Context(), empty)
 		require.NoError(t, err)
 		require.Zero(t, freed)
@@ -126,13 +111,11 @@ func TestForceUnlockOfVotesThatWereSeen(t *testing.T) {
 // A member that answers the holder's renewal early is not given the lease back before a later one refuses.
 func TestForceIsFinalWhateverTheHoldersRenewalsDo(t *testing.T) {
 	for _, seen := range []bool{false, true} {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			h, p := join(t, cluster), join(t, cluster)
+		pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, h, p *peer) {
 			l := h.Hold(t, "k", redlock.AutoRenew(9*time.Second))
 			h.Slow(time.Millisecond, 20*time.Millisecond, time.Millisecond)
-			look, err := p.Inspect(t.Context(), "k")
-			require.NoError(t, err)
-			p.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 2)
+			look := inspect(t, p, "k")
+			p.Away(2)
 			synctest.Wait()
 			if seen {
 				freed, err := p.ForceUnlockSeen(t.Context(), look)

@@ -19,6 +19,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
@@ -26,8 +27,7 @@ import (
 // What callers see: arguments that cannot work, calls after the end, re-entry, hand-off, errors, events.
 
 func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		evals := p.Links[0].Call(redistest.Named("EVALSHA"), -1, func([]string) {})
 		ctx := t.Context()
 		for _, tc := range []struct {
@@ -98,8 +98,7 @@ func TestAnyBytesAreAName(t *testing.T) {
 			next := waiting.Get(t)
 			require.Greater(t, next.Token(), l.Token())
 			require.NoError(t, next.Unlock(t.Context()))
-			synctest.Wait()
-			leftovers(t, cluster)
+			nothingLeft(t, cluster)
 		}
 	})
 }
@@ -110,8 +109,7 @@ func TestCloseEndsLeasesAndWaits(t *testing.T) {
 		p, other := join(t, cluster, redlock.WithTracer(tr)), join(t, cluster)
 		theirs := other.Hold(t, "theirs")
 		l := p.Hold(t, "k", redlock.TTL(20*time.Second))
-		h, err := p.Lock(t, "handed").Handoff()
-		require.NoError(t, err)
+		h := handoff(t, p.Lock(t, "handed"))
 		waiting := p.LockLater(t.Context(), "theirs")
 		inLine := p.LockLater(t.Context(), "theirs")
 		behind := p.LockLater(t.Context(), "k")
@@ -129,10 +127,9 @@ func TestCloseEndsLeasesAndWaits(t *testing.T) {
 		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrClosed)
 		require.Equal(t, redlock.LostClosed, tr.losses()[0].Reason)
 
-		_, err = p.Mutex("k").Lock(t.Context())
+		_, err := p.Mutex("k").Lock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrClosed)
-		_, err = p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrClosed)
+		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrClosed)
 		_, err = p.Adopt(t.Context(), h)
 		require.ErrorIs(t, err, redlock.ErrClosed)
 		require.NoError(t, p.Close(), "twice")
@@ -171,26 +168,29 @@ func TestCloseReturnsWhileMembersHangAndLeavesNoGoroutine(t *testing.T) {
 }
 
 func TestLeaseIsUnlockedOnce(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 		l := p.Lock(t, "k")
 		ctx := l.Context()
 		require.NoError(t, l.Unlock(t.Context()))
 		require.ErrorIs(t, l.Err(), redlock.ErrReleased)
 		require.ErrorIs(t, context.Cause(ctx), redlock.ErrReleased)
-		next := p.Hold(t, "k")
-		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrNotHeld)
-		require.ErrorIs(t, l.Extend(t.Context(), time.Second), redlock.ErrNotHeld)
-		_, err := l.Handoff()
-		require.ErrorIs(t, err, redlock.ErrNotHeld)
-		require.NoError(t, next.Err())
-		require.Equal(t, 3, votesAt(cluster, next), "the next lease is not touched by that")
+		for _, by := range []*peer{p, other} {
+			synctest.Wait() // all three are free
+			next := by.Hold(t, "k")
+			require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrNotHeld)
+			require.ErrorIs(t, l.Extend(t.Context(), time.Second), redlock.ErrNotHeld)
+			_, err := l.Handoff()
+			require.ErrorIs(t, err, redlock.ErrNotHeld)
+			synctest.Wait()
+			require.NoError(t, next.Err())
+			require.Equal(t, 3, votesAt(cluster, next), "the next lease is not touched by that")
+			require.NoError(t, next.Unlock(t.Context()))
+		}
 	})
 }
 
 func TestUnlockOfALeaseThatAMajorityNoLongerHasSaysSo(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Hold(t, "k")
 		steal(t, cluster, "k", time.Minute, 0, 1)
 		require.NoError(t, l.Unlock(t.Context()), "a majority had it")
@@ -205,11 +205,9 @@ func TestUnlockOfALeaseThatAMajorityNoLongerHasSaysSo(t *testing.T) {
 }
 
 func TestHandedOffLeaseGoesOnElsewhere(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, other := join(t, cluster), join(t, cluster)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 		l := p.Hold(t, "k", redlock.AutoRenew(9*time.Second))
-		h, err := l.Handoff()
-		require.NoError(t, err)
+		h := handoff(t, l)
 		require.ErrorIs(t, l.Err(), redlock.ErrHandedOff)
 		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrNotHeld)
 		for _, shown := range []string{fmt.Sprint(h), fmt.Sprintf("%v %+v %#v %s", h, h, h, &h)} {
@@ -221,38 +219,32 @@ func TestHandedOffLeaseGoesOnElsewhere(t *testing.T) {
 
 		time.Sleep(5 * time.Second)
 		start := time.Now()
-		adopted, err := other.Adopt(t.Context(), back)
-		require.NoError(t, err)
+		adopted := adopt(t, other, back)
 		require.Equal(t, l.Token(), adopted.Token())
 		require.Equal(t, start.Add(validity(9*time.Second)), adopted.ValidUntil())
 		time.Sleep(time.Minute)
 		require.NoError(t, adopted.Err(), "renewed by its new holder")
-		_, err = p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrHeld)
 
 		again, err := p.Adopt(t.Context(), back) // a mistake, and found out
 		require.NoError(t, err)
 		require.NoError(t, adopted.Unlock(t.Context()))
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 		<-again.Done()
 		require.Equal(t, redlock.LostRefused, lostFor(again))
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 		_, err = other.Adopt(t.Context(), back)
 		require.ErrorIs(t, err, redlock.ErrNotHeld)
 	})
 }
 
 func TestHandoffThatNobodyAdoptsEndsWithItsTTL(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Hold(t, "k", redlock.TTL(9*time.Second))
 		time.Sleep(4 * time.Second)
-		h, err := l.Handoff()
-		require.NoError(t, err)
+		h := handoff(t, l)
 		time.Sleep(5 * time.Second)
-		_, err = p.Adopt(t.Context(), h)
+		_, err := p.Adopt(t.Context(), h)
 		require.ErrorIs(t, err, redlock.ErrNotHeld)
 		leftovers(t, cluster)
 	})
@@ -260,55 +252,46 @@ func TestHandoffThatNobodyAdoptsEndsWithItsTTL(t *testing.T) {
 
 // Data of another kind under the name: tolerated at a minority, reported at a majority, never waited for.
 func TestKeyThatIsNoLockIsReported(t *testing.T) {
-	for kind, cmds := range map[string][][]string{
-		"string":   {{"SET", "k", "x"}},
-		"with TTL": {{"SET", "k", "x", "PX", "60000"}},
-		"list":     {{"RPUSH", "k", "x"}},
-		"no TTL":   {{"HSET", "k", "somebody:1", "1"}},
+	for kind, cmd := range map[string][]string{
+		"string":   {"SET", "k", "x"},
+		"with TTL": {"SET", "k", "x", "PX", "60000"},
+		"list":     {"RPUSH", "k", "x"},
+		"no TTL":   {"HSET", "k", "somebody:1", "1"},
 	} {
-		t.Run(kind, func(t *testing.T) {
-			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-				p := join(t, cluster)
-				for i := range 3 {
-					if i == 2 {
-						l := p.Hold(t, "k")
-						require.Equal(t, 3, l.Votes(), "a minority is tolerated")
-						require.NoError(t, l.Unlock(t.Context()))
-						synctest.Wait()
-					}
-					for _, cmd := range cmds {
-						admin(t, cluster.Servers[i], cmd...)
-					}
+		t.Run(kind, inAlone(5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			for i := range 3 {
+				if i == 2 {
+					l := p.Hold(t, "k")
+					require.Equal(t, 3, l.Votes(), "a minority is tolerated")
+					require.NoError(t, l.Unlock(t.Context()))
+					synctest.Wait()
 				}
-				start := time.Now()
-				_, err := p.Mutex("k").TryLock(t.Context())
-				require.ErrorIs(t, err, redlock.ErrForeignKey)
-				require.NotErrorIs(t, err, redlock.ErrHeld)
-				_, err = p.Mutex("k").Lock(t.Context())
-				require.ErrorIs(t, err, redlock.ErrForeignKey)
-				require.Less(t, time.Since(start), 10*time.Millisecond)
+				admin(t, cluster.Servers[i], cmd...)
+			}
+			start := time.Now()
+			_, err := p.Mutex("k").TryLock(t.Context())
+			require.ErrorIs(t, err, redlock.ErrForeignKey)
+			require.NotErrorIs(t, err, redlock.ErrHeld)
+			_, err = p.Mutex("k").Lock(t.Context())
+			require.ErrorIs(t, err, redlock.ErrForeignKey)
+			require.Less(t, time.Since(start), 10*time.Millisecond)
 
-				// It comes up while somebody waits.
-				held := p.Hold(t, "j")
-				waiting := p.LockLater(t.Context(), "j")
-				other := join(t, cluster)
-				theirs := other.LockLater(t.Context(), "j")
-				time.Sleep(100 * time.Millisecond)
-				for i := range 3 {
-					admin(t, cluster.Servers[i], "DEL", "j")
-					for _, cmd := range cmds {
-						cmd = slices.Clone(cmd)
-						cmd[1] = "j"
-						admin(t, cluster.Servers[i], cmd...)
-					}
-				}
-				<-theirs.Done
-				require.ErrorIs(t, theirs.Err, redlock.ErrForeignKey)
-				require.Error(t, held.Unlock(t.Context()))
-				<-waiting.Done
-				require.ErrorIs(t, waiting.Err, redlock.ErrForeignKey)
-			})
-		})
+			// It comes up while somebody waits.
+			held := p.Hold(t, "j")
+			waiting := p.LockLater(t.Context(), "j")
+			other := join(t, cluster)
+			theirs := other.LockLater(t.Context(), "j")
+			time.Sleep(100 * time.Millisecond)
+			for i := range 3 {
+				admin(t, cluster.Servers[i], "DEL", "j")
+				admin(t, cluster.Servers[i], slices.Concat(cmd[:1], []string{"j"}, cmd[2:])...)
+			}
+			<-theirs.Done
+			require.ErrorIs(t, theirs.Err, redlock.ErrForeignKey)
+			require.Error(t, held.Unlock(t.Context()))
+			<-waiting.Done
+			require.ErrorIs(t, waiting.Err, redlock.ErrForeignKey)
+		}))
 	}
 }
 
@@ -324,37 +307,34 @@ func TestSilenceIsNotReportedAsHeld(t *testing.T) {
 		{"a majority is dead, the rest refuses", []int{0, 1}, []int{2, 3, 4}, redlock.ErrNoQuorum},
 		{"all dead", nil, []int{0, 1, 2, 3, 4}, redlock.ErrNoQuorum},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-				p := join(t, cluster)
-				steal(t, cluster, "k", time.Hour, tc.refused...)
-				if len(tc.dead) > 0 {
-					cluster.Kill(tc.dead...)
+		t.Run(tc.name, inAlone(5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			steal(t, cluster, "k", time.Hour, tc.refused...)
+			if len(tc.dead) > 0 {
+				cluster.Kill(tc.dead...)
+			}
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, try := p.Mutex("k").TryLock(ctx)
+			_, lock := p.Mutex("k").Lock(ctx)
+			for _, err := range []error{try, lock} {
+				for _, kind := range []error{redlock.ErrHeld, redlock.ErrNoQuorum, redlock.ErrForeignKey, redlock.ErrTooSlow} {
+					require.Equal(t, kind == tc.want, errors.Is(err, kind), "%v: %v", kind, err)
 				}
-				synctest.Wait()
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				defer cancel()
-				_, try := p.Mutex("k").TryLock(ctx)
-				_, lock := p.Mutex("k").Lock(ctx)
-				for _, err := range []error{try, lock} {
-					for _, kind := range []error{redlock.ErrHeld, redlock.ErrNoQuorum, redlock.ErrForeignKey, redlock.ErrTooSlow} {
-						require.Equal(t, kind == tc.want, errors.Is(err, kind), "%v: %v", kind, err)
-					}
-					var q *redlock.QuorumError
-					require.ErrorAs(t, err, &q)
-					require.Len(t, q.Votes, 5)
-					require.Equal(t, 3, q.Need)
-					require.Equal(t, "k", q.Key)
-				}
-				require.Equal(t, tc.want == redlock.ErrHeld, errors.Is(lock, context.DeadlineExceeded))
-				if len(tc.dead) == 0 {
-					require.NotContains(t, try.Error(), "no answer", "who was not waited for is not blamed")
-				}
-				if len(tc.dead) > 0 {
-					require.ErrorIs(t, try, member.ErrDown, "each member's cause can be asked for")
-				}
-			})
-		})
+				var q *redlock.QuorumError
+				require.ErrorAs(t, err, &q)
+				require.Len(t, q.Votes, 5)
+				require.Equal(t, 3, q.Need)
+				require.Equal(t, "k", q.Key)
+			}
+			require.Equal(t, tc.want == redlock.ErrHeld, errors.Is(lock, context.DeadlineExceeded))
+			if len(tc.dead) == 0 {
+				require.NotContains(t, try.Error(), "no answer", "who was not waited for is not blamed")
+			}
+			if len(tc.dead) > 0 {
+				require.ErrorIs(t, try, member.ErrDown, "each member's cause can be asked for")
+			}
+		}))
 	}
 }
 
@@ -410,8 +390,7 @@ func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 		note(l.Unlock(t.Context()))
 		note(l.Unlock(t.Context()))
 		note(try("silent"))
-		handed, err := h.Handoff()
-		require.NoError(t, err)
+		handed := handoff(t, h)
 		said = append(said, fmt.Sprintf("%v %+v %#v", handed, handed, handed))
 		_, err = p.Adopt(t.Context(), handed)
 		note(err)
@@ -441,8 +420,7 @@ type writer func(b []byte) (int, error)
 func (w writer) Write(b []byte) (int, error) { return w(b) }
 
 func TestSameOwnerEntersAgain(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, other := join(t, cluster), join(t, cluster)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 		m := p.Mutex("k", redlock.As("job 7"))
 		first, err := m.Lock(t.Context())
 		require.NoError(t, err)
@@ -455,6 +433,10 @@ func TestSameOwnerEntersAgain(t *testing.T) {
 		require.NoError(t, err)
 		require.Same(t, first, third)
 		require.Equal(t, []int{0, 0, 0}, hits(evals), "the members see one hold")
+		beside, err := p.Mutex("j", redlock.As("job 7")).TryLock(t.Context())
+		require.NoError(t, err)
+		require.NotSame(t, first, beside)
+		require.NoError(t, beside.Unlock(t.Context()))
 
 		for _, m := range []*redlock.Mutex{p.Mutex("k"), p.Mutex("k", redlock.As("job 8")), other.Mutex("k", redlock.As("job 7"))} {
 			_, err := m.TryLock(t.Context())
@@ -466,8 +448,7 @@ func TestSameOwnerEntersAgain(t *testing.T) {
 		require.Equal(t, 3, votesAt(cluster, first), "as many unlocks as locks")
 		require.NoError(t, first.Unlock(t.Context()))
 		require.ErrorIs(t, first.Unlock(t.Context()), redlock.ErrNotHeld)
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 
 		next, err := m.Lock(t.Context())
 		require.NoError(t, err)
@@ -483,8 +464,7 @@ func TestSameOwnerEntersAgain(t *testing.T) {
 // Two goroutines of one owner ask at the same time: one gets the lock, the other gets its lease, without
 // waiting behind it.
 func TestSameOwnerInLineEntersWithTheFirst(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, other := join(t, cluster), join(t, cluster)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 		held := other.Hold(t, "k")
 		one, two := p.LockLater(t.Context(), "k", redlock.As("me")), p.LockLater(t.Context(), "k", redlock.As("me"))
 		time.Sleep(10 * time.Millisecond)
@@ -493,18 +473,16 @@ func TestSameOwnerInLineEntersWithTheFirst(t *testing.T) {
 		require.NoError(t, one.Lease.Unlock(t.Context()))
 		require.NoError(t, one.Lease.Err())
 		require.NoError(t, two.Lease.Unlock(t.Context()))
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 	})
 }
 
 func TestWithoutAnOwnerASecondLockWaits(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Hold(t, "k")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := p.Mutex("k").Lock(ctx)
+		start := time.Now()
+		err := p.LockFor(t, "k", time.Second)
+		require.Equal(t, time.Second, time.Since(start))
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
@@ -512,8 +490,7 @@ func TestWithoutAnOwnerASecondLockWaits(t *testing.T) {
 
 func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 	type key struct{}
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		ctx := context.WithValue(t.Context(), key{}, "value")
 		boom := errors.New("boom")
 
@@ -529,8 +506,7 @@ func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 		})
 		require.ErrorIs(t, err, boom)
 		require.ErrorIs(t, inside.Err(), context.Canceled)
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 
 		// The lease is lost meanwhile: the context ends, with the cause, and both errors come back.
 		err = p.Mutex("k", redlock.TTL(time.Second)).Do(ctx, func(ctx context.Context, l *redlock.Lease) error {
@@ -550,14 +526,12 @@ func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 			return ctx.Err()
 		})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 
 		require.PanicsWithValue(t, "oh", func() {
 			_ = p.Mutex("k").Do(ctx, func(context.Context, *redlock.Lease) error { panic("oh") })
 		})
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 
 		other := join(t, cluster)
 		other.Hold(t, "k")
@@ -566,8 +540,7 @@ func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 }
 
 func TestTheLeaseOutlivesTheContextThatAskedForIt(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		ctx, cancel := context.WithCancel(t.Context())
 		l, err := p.Mutex("k").Lock(ctx)
 		require.NoError(t, err)
@@ -580,24 +553,26 @@ func TestTheLeaseOutlivesTheContextThatAskedForIt(t *testing.T) {
 }
 
 func TestCallWithAContextThatHasEndedAsksNobody(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
-		evals := p.Links[0].Call(redistest.Named("EVALSHA"), -1, func([]string) {})
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		var evals []*redistest.Rule
+		p.EveryLink(func(l *redistest.Link) {
+			evals = append(evals, l.Call(redistest.Named("EVALSHA"), -1, func([]string) {}))
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := p.Mutex("k").TryLock(ctx)
-		require.ErrorIs(t, err, context.Canceled)
-		_, err = p.Mutex("k").Lock(ctx)
-		require.ErrorIs(t, err, context.Canceled)
+		for _, get := range []func(context.Context) (*redlock.Lease, error){p.Mutex("k").Lock, p.Mutex("k").TryLock} {
+			_, err := get(ctx)
+			require.ErrorIs(t, err, context.Canceled)
+		}
 		synctest.Wait()
-		require.Zero(t, evals.Hits())
+		require.Equal(t, []int{0, 0, 0}, hits(evals))
+		leftovers(t, cluster)
 	})
 }
 
 func TestTracerHearsWhatHappens(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		tr := &tracer{}
-		p := join(t, cluster, redlock.WithTracer(tr))
+	tr := &tracer{}
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		synctest.Wait()
 		require.Len(t, tr.members, 3, "each came up once")
 		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
@@ -611,7 +586,7 @@ func TestTracerHearsWhatHappens(t *testing.T) {
 		time.Sleep(2500 * time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, 2, tr.renewals())
-		_, err := p.Mutex("k").TryLock(t.Context())
+		err := p.Try(t, "k")
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.True(t, tr.starts[1].Try)
 		require.Equal(t, err, tr.last().Err)
@@ -632,7 +607,7 @@ func TestTracerHearsWhatHappens(t *testing.T) {
 		_, _ = p.Mutex("").Lock(t.Context())
 		require.Len(t, tr.starts, 3, "a mistake in the arguments is no acquisition")
 		require.Len(t, tr.ends, 3)
-	})
+	}, redlock.WithTracer(tr))
 }
 
 // Two of three addresses lead to one server: it votes once.
@@ -654,16 +629,14 @@ func TestMemberThatIsListedTwiceVotesOnce(t *testing.T) {
 		require.NoError(t, l.Unlock(t.Context()))
 		cluster.Kill(0)
 		synctest.Wait()
-		_, err = p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum, "one server is no majority of three")
+		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrNoQuorum, "one server is no majority of three")
 	})
 }
 
 // Tokens are numbers of scripts, which are exact below 2^53: the last ones are given out one by one, and then none, with
 // an error that says so, to who asks once and to who waits.
 func TestTokensAreNeverEqualAtTheEndOfTheirRange(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, other := join(t, cluster), join(t, cluster)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 		skew(t, cluster, "k", 1<<53-3, 1<<53-3, 1<<53-3)
 		for want := uint64(1<<53 - 2); want < 1<<53; want++ {
 			l := p.Hold(t, "k")
@@ -689,4 +662,24 @@ func TestTokensAreNeverEqualAtTheEndOfTheirRange(t *testing.T) {
 		skew(t, cluster, "k", 7, 7, 1<<53) // a minority is no harm
 		require.NoError(t, p.Hold(t, "k").Unlock(t.Context()))
 	})
+}
+
+func TestMistakesInAConfigAreAllReportedAtOnce(t *testing.T) {
+	_, err := redlock.New(nil, redlock.WithConfig(redlock.Config{
+		TTL: -time.Second, Drift: 0.6, MemberTimeout: time.Nanosecond, Entry: time.Millisecond, MaxName: -1, StallTimeout: -1,
+	}))
+	require.ErrorIs(t, err, redlock.ErrInput)
+	for _, field := range []string{"no members", "TTL", "Drift", "MemberTimeout", "Entry", "MaxName", "StallTimeout"} {
+		require.ErrorContains(t, err, field)
+	}
+	_, err = redlock.New(make([]member.Member, quorum.MaxMembers+1))
+	require.ErrorContains(t, err, "at most")
+}
+
+func TestHandoffIsDecodedOrRefused(t *testing.T) {
+	for _, text := range []string{"", "redquorum1.", "redquorum1.!!!", "redquorum1.e30", "redquorum2.e30", "{}", "redquorum1." + strings.Repeat("A", 1000)} {
+		h, err := redlock.ParseHandoff(text)
+		require.ErrorIs(t, err, redlock.ErrInput, "%q", text)
+		require.Equal(t, redlock.Handoff{}, h)
+	}
 }

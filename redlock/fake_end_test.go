@@ -70,22 +70,20 @@ func hasEnded(done <-chan struct{}) bool {
 
 func TestContextsEndOnTimeAlthoughATracerOrALoggerBlocks(t *testing.T) {
 	for _, at := range []string{"lost", "log", "renewal"} {
-		t.Run(at, func(t *testing.T) {
-			bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-				hook := sticking(at)
-				p := join(t, cluster, redlock.WithTracer(hook), redlock.WithLogger(slog.New(hook)))
-				defer func() { _ = p.Close() }()
-				defer close(hook.out)
-				p.Hold(t, "first", redlock.TTL(4*time.Second))
-				p.Hold(t, "renewed", redlock.AutoRenew(12*time.Second))
-				second := p.Hold(t, "second", redlock.TTL(14*time.Second))
-				done, until := second.Done(), second.ValidUntil()
-				<-hook.in
-				time.Sleep(time.Until(until) + time.Microsecond)
-				synctest.Wait()
-				require.True(t, hasEnded(done))
-			})
-		})
+		t.Run(at, inBubble(1, func(t *testing.T, cluster *redistest.Cluster) {
+			hook := sticking(at)
+			p := join(t, cluster, redlock.WithTracer(hook), redlock.WithLogger(slog.New(hook)))
+			defer func() { _ = p.Close() }()
+			defer close(hook.out)
+			p.Hold(t, "first", redlock.TTL(4*time.Second))
+			p.Hold(t, "renewed", redlock.AutoRenew(12*time.Second))
+			second := p.Hold(t, "second", redlock.TTL(14*time.Second))
+			done, until := second.Done(), second.ValidUntil()
+			<-hook.in
+			time.Sleep(time.Until(until) + time.Microsecond)
+			synctest.Wait()
+			require.True(t, hasEnded(done))
+		}))
 	}
 }
 
@@ -103,7 +101,7 @@ func TestContextsEndOnTimeAlthoughALoggerBlocksThatIsToldOfDroppedReleases(t *te
 		}
 		second := p.Hold(t, "second", redlock.TTL(14*time.Second))
 		done, until := second.Done(), second.ValidUntil()
-		p.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
+		p.Away(0)
 		time.Sleep(2 * time.Second) // that it is down has been told
 		hook.idle.Store(false)
 		<-hook.in
@@ -133,32 +131,29 @@ func TestCloseEndsEveryLeaseAlthoughATracerBlocks(t *testing.T) {
 
 func TestCloseReturnsInTimeWhicheverCallOfATracerBlocks(t *testing.T) {
 	for _, at := range []string{"lost", "log", "renewal", "request", "member"} {
-		t.Run(at, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				hook := sticking(at)
-				hook.idle.Store(true)
-				p := join(t, cluster, redlock.WithTracer(hook), redlock.WithLogger(slog.New(hook)))
-				lease := p.Hold(t, "k", redlock.AutoRenew(12*time.Second))
-				done := lease.Done()
-				p.Hold(t, "short", redlock.TTL(time.Second))
-				hook.idle.Store(false)
-				p.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
-				<-hook.in
-				start := time.Now()
-				require.NoError(t, p.Close())
-				took := time.Since(start)
-				close(hook.out)
-				require.LessOrEqual(t, took, redlock.CloseWithin+redlock.CutWithin)
-				require.True(t, hasEnded(done))
-			})
-		})
+		t.Run(at, inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
+			hook := sticking(at)
+			hook.idle.Store(true)
+			p := join(t, cluster, redlock.WithTracer(hook), redlock.WithLogger(slog.New(hook)))
+			lease := p.Hold(t, "k", redlock.AutoRenew(12*time.Second))
+			done := lease.Done()
+			p.Hold(t, "short", redlock.TTL(time.Second))
+			hook.idle.Store(false)
+			p.Away(0)
+			<-hook.in
+			start := time.Now()
+			require.NoError(t, p.Close())
+			took := time.Since(start)
+			close(hook.out)
+			require.LessOrEqual(t, took, redlock.CloseWithin+redlock.CutWithin)
+			require.True(t, hasEnded(done))
+		}))
 	}
 }
 
 func TestCloseAtAnyMomentEndsEveryLease(t *testing.T) {
 	for round := range 30 {
-		c, err := redlock.New([]member.Member{&yes{}}, redlock.WithConfig(redlock.Config{TTL: 300 * time.Millisecond}))
-		require.NoError(t, err)
+		c := agreed(t, &yes{}, func(c *redlock.Config) { c.TTL = 300 * time.Millisecond })
 		var dones []<-chan struct{}
 		for i := range 500 {
 			l, err := c.Mutex(fmt.Sprint("k", i)).Lock(t.Context())
@@ -194,9 +189,7 @@ func (m *slowMember) Submit(c *member.Call) {
 func TestManyLeasesThatEndAtOnceAllEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &slowMember{}
-		c, err := redlock.New([]member.Member{m})
-		require.NoError(t, err)
-		defer func() { _ = c.Close() }()
+		c := agreed(t, m)
 		const n = 2000
 		var late []<-chan struct{}
 		var until time.Time
@@ -224,8 +217,7 @@ func TestManyLeasesThatEndAtOnceAllEndInTime(t *testing.T) {
 func TestWaiterWithAShortTTLHasTheLockAsSoonAsItIsFree(t *testing.T) {
 	for _, ttl := range []time.Duration{300 * time.Millisecond, time.Second} {
 		for beat := range 10 { // any moment between two heartbeats
-			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				h, w := join(t, cluster), join(t, cluster)
+			pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, h, w *peer) {
 				h.EveryLink(func(l *redistest.Link) { l.Pause() }, 0) // it has the other two, and the waiter one
 				held := h.Hold(t, "k")
 				waiting := w.LockLater(t.Context(), "k", redlock.AutoRenew(ttl))
@@ -250,7 +242,7 @@ func TestWaiterWithoutAMajorityLeavesItsVoteToOthers(t *testing.T) {
 		never := func(c *redlock.Config) { c.NoQuorumAfter = -1 }
 		cut := join(t, cluster, never)
 		cluster.Kill(2)
-		cut.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 0)
+		cut.Away(0)
 		synctest.Wait()
 		for range 8 { // of either rank
 			other := connect(t, cluster, never)
@@ -281,27 +273,23 @@ func TestWaiterGivesUpInTimeAlthoughMembersHangOrFail(t *testing.T) {
 			l.Fail(redistest.Named("EVALSHA"), -1, "OOM command not allowed when used memory > 'maxmemory'.")
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				p := join(t, cluster, func(c *redlock.Config) { c.StallTimeout, c.PingInterval = time.Hour, time.Hour })
-				p.EveryLink(fault, 0, 1)
-				start := time.Now()
-				_, err := p.Mutex("k").Lock(t.Context())
-				require.ErrorIs(t, err, redlock.ErrNoQuorum)
-				require.Less(t, time.Since(start), 3*time.Second, "NoQuorumAfter is two")
-				require.GreaterOrEqual(t, time.Since(start), 2*time.Second)
-				p.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
-				p.EveryLink(func(l *redistest.Link) { l.Cut() }, 0, 1)
-				time.Sleep(5 * time.Second)
-				leftovers(t, cluster)
-			})
-		})
+		t.Run(name, inAlone(3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			p.EveryLink(fault, 0, 1)
+			start := time.Now()
+			_, err := p.Mutex("k").Lock(t.Context())
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.Less(t, time.Since(start), 3*time.Second, "NoQuorumAfter is two")
+			require.GreaterOrEqual(t, time.Since(start), 2*time.Second)
+			p.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
+			p.EveryLink(func(l *redistest.Link) { l.Cut() }, 0, 1)
+			time.Sleep(5 * time.Second)
+			leftovers(t, cluster)
+		}, func(c *redlock.Config) { c.StallTimeout, c.PingInterval = time.Hour, time.Hour }))
 	}
 }
 
 func TestCloseReleasesUnderACallThatWaits(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, func(c *redlock.Config) { c.MemberTimeout = time.Minute })
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.EveryLink(func(l *redistest.Link) { l.Pause() }, 0, 1)
 		w := p.LockLater(t.Context(), "k")
 		synctest.Wait()
@@ -313,7 +301,7 @@ func TestCloseReleasesUnderACallThatWaits(t *testing.T) {
 		p.EveryLink(func(l *redistest.Link) { l.Cut(); l.Heal() }, 0, 1)
 		<-w.Done
 		require.ErrorIs(t, w.Err, redlock.ErrClosed)
-	})
+	}, func(c *redlock.Config) { c.MemberTimeout = time.Minute })
 }
 
 func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t *testing.T) {
@@ -356,8 +344,7 @@ func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t 
 }
 
 func TestUnlockInAnInnerDoLeavesTheOuterHeld(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		m := p.Mutex("k", redlock.As("me"))
 		require.NoError(t, m.Do(t.Context(), func(ctx context.Context, outer *redlock.Lease) error {
 			beside, err := m.Lock(ctx) // another goroutine of the same owner
@@ -374,14 +361,12 @@ func TestUnlockInAnInnerDoLeavesTheOuterHeld(t *testing.T) {
 			require.NoError(t, beside.Unlock(ctx))
 			return outer.Err()
 		}), "the outer one is held until its own end")
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 	})
 }
 
 func TestUnlockIsDecidedByTheMembersAlsoUnderTheContextOfAnInnerDo(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
 		require.NoError(t, p.Mutex("outer").Do(t.Context(), func(ctx context.Context, outer *redlock.Lease) error {
 			return p.Mutex("inner").Do(ctx, func(ctx context.Context, _ *redlock.Lease) error {
@@ -392,23 +377,19 @@ func TestUnlockIsDecidedByTheMembersAlsoUnderTheContextOfAnInnerDo(t *testing.T)
 }
 
 func TestDoThatHandsItsLeaseOffSucceeds(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, q := join(t, cluster), join(t, cluster)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
 		var h redlock.Handoff
 		require.NoError(t, p.Mutex("k").Do(t.Context(), func(_ context.Context, l *redlock.Lease) (err error) {
 			h, err = l.Handoff()
 			return err
 		}))
-		next, err := q.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		next := adopt(t, q, h)
 		require.NoError(t, next.Unlock(t.Context()))
 	})
 }
 
 func TestReentryComesBeforeTheLastUnlockOrFindsTheLeaseEnded(t *testing.T) {
-	c, err := redlock.New([]member.Member{&yes{}})
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
+	c := agreed(t, &yes{})
 	m := c.Mutex("k", redlock.As("me"))
 	var wg sync.WaitGroup
 	var taken atomic.Int64
@@ -431,21 +412,16 @@ func TestReentryComesBeforeTheLastUnlockOrFindsTheLeaseEnded(t *testing.T) {
 }
 
 func TestReleaseIsOwedUntilTheLongestTTLThatWasAskedForIsOver(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, q := join(t, cluster), join(t, cluster)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
 		l := p.Hold(t, "k", redlock.TTL(time.Second))
 		require.NoError(t, l.Extend(t.Context(), 30*time.Second))
 		first := p.Hold(t, "handed", redlock.TTL(time.Second))
 		require.NoError(t, first.Extend(t.Context(), 30*time.Second))
 		synctest.Wait()
-		h, err := first.Handoff()
-		require.NoError(t, err)
-		adopted, err := q.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		adopted := handOver(t, first, q)
 		synctest.Wait()
-		away := func(l *redistest.Link) { l.Refuse(true); l.Cut() }
-		p.EveryLink(away, 2)
-		q.EveryLink(away, 2)
+		p.Away(2)
+		q.Away(2)
 		synctest.Wait()
 		require.NoError(t, l.Unlock(t.Context()))
 		require.NoError(t, adopted.Unlock(t.Context()))
@@ -485,79 +461,63 @@ func TestHandedOffLeaseHasTheTermsOfItsOwner(t *testing.T) {
 	} {
 		for n := range 4 {
 			waited, after := n%2 == 0, []time.Duration{500 * time.Millisecond, 8 * time.Second}[n/2]
-			t.Run(fmt.Sprintf("%s, waited for %v, after %v", name, waited, after), func(t *testing.T) {
-				bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-					h, p, q := join(t, cluster), join(t, cluster), join(t, cluster)
-					var mine *redlock.Lease
-					if waited {
-						before := h.Hold(t, "k")
-						w := p.LockLater(t.Context(), "k", tc.opts...)
-						time.Sleep(100 * time.Millisecond)
-						require.NoError(t, before.Unlock(t.Context()))
-						mine = w.Get(t)
-					} else {
-						mine = p.Lock(t, "k", tc.opts...)
-					}
-					granted := time.Now()
-					time.Sleep(after)
-					hand, err := mine.Handoff()
-					require.NoError(t, err)
-					next, err := q.Adopt(t.Context(), hand)
-					require.NoError(t, err)
-					if tc.ends == 0 {
-						time.Sleep(time.Minute)
-						require.NoError(t, next.Err())
-						require.NoError(t, next.Unlock(t.Context()))
-						return
-					}
-					<-next.Done()
-					require.InDelta(t, tc.ends.Seconds(), time.Since(granted).Seconds(), tc.ends.Seconds()/50)
-				})
-			})
+			t.Run(fmt.Sprintf("%s, waited for %v, after %v", name, waited, after), inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
+				h, p, q := join(t, cluster), join(t, cluster), join(t, cluster)
+				var mine *redlock.Lease
+				if waited {
+					before := h.Hold(t, "k")
+					w := p.LockLater(t.Context(), "k", tc.opts...)
+					time.Sleep(100 * time.Millisecond)
+					require.NoError(t, before.Unlock(t.Context()))
+					mine = w.Get(t)
+				} else {
+					mine = p.Lock(t, "k", tc.opts...)
+				}
+				granted := time.Now()
+				time.Sleep(after)
+				next := handOver(t, mine, q)
+				if tc.ends == 0 {
+					time.Sleep(time.Minute)
+					require.NoError(t, next.Err())
+					require.NoError(t, next.Unlock(t.Context()))
+					return
+				}
+				<-next.Done()
+				require.InDelta(t, tc.ends.Seconds(), time.Since(granted).Seconds(), tc.ends.Seconds()/50)
+			}))
 		}
 	}
 }
 
 func TestCallsOfALeaseThatWasHandedOffLeaveNoVoteOfNobody(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, q := join(t, cluster), join(t, cluster)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
 		p.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
 		l := p.Lock(t, "k")
 		kept := p.Lock(t, "kept")
-		h, err := l.Handoff()
-		require.NoError(t, err)
-		keptHand, err := kept.Handoff()
-		require.NoError(t, err)
-		next, err := q.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		h := handoff(t, l)
+		keptHand := handoff(t, kept)
+		next := adopt(t, q, h)
 		require.NoError(t, next.Unlock(t.Context()))
-		still, err := q.Adopt(t.Context(), keptHand)
-		require.NoError(t, err)
+		still := adopt(t, q, keptHand)
 		synctest.Wait()
 		p.EveryLink(func(l *redistest.Link) { l.Resume() }, 2)
 		time.Sleep(100 * time.Millisecond)
 		require.Equal(t, int64(-2), admin(t, cluster.Servers[2], "PTTL", "k"), "it had been released there before")
 		require.Equal(t, 3, votesAt(cluster, still), "a vote of a lease that is held is one more")
 		require.NoError(t, still.Unlock(t.Context()))
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 	})
 }
 
 func TestRejoinOfALeaseThatWasHandedOffLeavesNoVoteOfNobody(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, q := join(t, cluster), join(t, cluster)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
 		l := p.Hold(t, "k", redlock.AutoRenew(9*time.Second))
 		admin(t, cluster.Servers[2], "DEL", "k")
 		p.Slow(0, 0, 400*time.Millisecond)
 		time.Sleep(3*time.Second + 500*time.Millisecond) // it was renewed, refused by one member, and is given back there now
-		h, err := l.Handoff()
-		require.NoError(t, err)
-		next, err := q.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		next := handOver(t, l, q)
 		require.NoError(t, next.Unlock(t.Context()))
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 		time.Sleep(150 * time.Millisecond)
 		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", "k"), "the re-join came behind the release")
 		time.Sleep(time.Second)
@@ -567,43 +527,35 @@ func TestRejoinOfALeaseThatWasHandedOffLeavesNoVoteOfNobody(t *testing.T) {
 
 func TestWaitOfALeaseThatWasHandedOffLeavesNothingOfNobody(t *testing.T) {
 	for _, broken := range []bool{false, true} {
-		t.Run(fmt.Sprintf("its connection breaks: %v", broken), func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				h, p, q, r := join(t, cluster), join(t, cluster), join(t, cluster), join(t, cluster)
-				first := h.Hold(t, "k")
-				p.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
-				w := p.LockLater(t.Context(), "k")
-				time.Sleep(50 * time.Millisecond)
-				require.NoError(t, first.Unlock(t.Context()))
-				hand, err := w.Get(t).Handoff()
-				require.NoError(t, err)
-				next, err := q.Adopt(t.Context(), hand)
-				require.NoError(t, err)
-				require.NoError(t, next.Unlock(t.Context()))
-				other := r.Hold(t, "k")
-				p.EveryLink(func(l *redistest.Link) {
-					if broken { // it carries the wait out, and the answer is lost
-						l.CutAfter(redistest.WithArg(script.Wait.SHA), 1)
-					}
-					l.Resume()
-				}, 2)
-				time.Sleep(time.Second)
-				require.Equal(t, int64(0), admin(t, cluster.Servers[2], "ZCARD", "redquorum:q:{k}"), "the wait came behind the release")
-				require.NoError(t, other.Unlock(t.Context()))
-				synctest.Wait()
-				leftovers(t, cluster)
-			})
-		})
+		t.Run(fmt.Sprintf("its connection breaks: %v", broken), inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
+			h, p, q, r := join(t, cluster), join(t, cluster), join(t, cluster), join(t, cluster)
+			first := h.Hold(t, "k")
+			p.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
+			w := p.LockLater(t.Context(), "k")
+			time.Sleep(50 * time.Millisecond)
+			require.NoError(t, first.Unlock(t.Context()))
+			next := handOver(t, w.Get(t), q)
+			require.NoError(t, next.Unlock(t.Context()))
+			other := r.Hold(t, "k")
+			p.EveryLink(func(l *redistest.Link) {
+				if broken { // it carries the wait out, and the answer is lost
+					l.CutAfter(redistest.WithArg(script.Wait.SHA), 1)
+				}
+				l.Resume()
+			}, 2)
+			time.Sleep(time.Second)
+			require.Equal(t, int64(0), admin(t, cluster.Servers[2], "ZCARD", "redquorum:q:{k}"), "the wait came behind the release")
+			require.NoError(t, other.Unlock(t.Context()))
+			nothingLeft(t, cluster)
+		}))
 	}
 }
 
 func TestClosedClientSaysSo(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p, q := join(t, cluster), join(t, cluster)
-		h, err := p.Lock(t, "k").Handoff()
-		require.NoError(t, err)
+	pair(t, 1, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		h := handoff(t, p.Lock(t, "k"))
 		require.NoError(t, q.Close())
-		_, err = q.Adopt(t.Context(), h)
+		_, err := q.Adopt(t.Context(), h)
 		require.ErrorIs(t, err, redlock.ErrClosed)
 		_, err = q.Mutex("j").Lock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrClosed)
@@ -614,13 +566,11 @@ func TestClosedClientSaysSo(t *testing.T) {
 }
 
 func TestAdoptThatCloseInterruptsSaysSoAndLeavesTheLeaseAsItWas(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, next := join(t, cluster), join(t, cluster)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, next *peer) {
 		q := join(t, cluster, func(c *redlock.Config) {
 			c.MemberTimeout, c.StallTimeout, c.PingInterval = time.Minute, time.Hour, time.Hour
 		})
-		h, err := p.Lock(t, "k").Handoff()
-		require.NoError(t, err)
+		h := handoff(t, p.Lock(t, "k"))
 		q.EveryLink(func(l *redistest.Link) { l.PauseReplies() })
 		adopted := make(chan error, 1)
 		go func() {
@@ -630,8 +580,7 @@ func TestAdoptThatCloseInterruptsSaysSoAndLeavesTheLeaseAsItWas(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, q.Close())
 		require.ErrorIs(t, <-adopted, redlock.ErrClosed)
-		l, err := next.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		l := adopt(t, next, h)
 		require.NoError(t, l.Unlock(t.Context()))
 	})
 }

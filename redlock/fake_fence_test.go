@@ -43,9 +43,8 @@ func TestSecondRoundHappensExactlyWhenTheCountersOfTheMajorityDisagree(t *testin
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := len(tc.counters)
-			bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
-				tr := &tracer{}
-				p := join(t, cluster, redlock.WithTracer(tr))
+			tr := &tracer{}
+			alone(t, n, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 				skew(t, cluster, "k", tc.counters...)
 				rtt := make([]time.Duration, n)
 				for place, i := range tc.order {
@@ -70,7 +69,7 @@ func TestSecondRoundHappensExactlyWhenTheCountersOfTheMajorityDisagree(t *testin
 				require.Equal(t, tc.after, after)
 				require.NoError(t, l.Unlock(t.Context()))
 				require.Greater(t, p.Lock(t, "k").Token(), tc.token)
-			})
+			}, redlock.WithTracer(tr))
 		})
 	}
 }
@@ -78,8 +77,7 @@ func TestSecondRoundHappensExactlyWhenTheCountersOfTheMajorityDisagree(t *testin
 // The member that gave the token is gone at the next acquisition, and so is the one that never heard of
 // the first: only what the raise left at the third keeps the order.
 func TestTokensRiseWithoutTheMemberThatGaveTheGreatest(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		skew(t, cluster, "k", 5, 5, 9)
 		cluster.Kill(1)
 		first := p.Lock(t, "k")
@@ -105,36 +103,32 @@ func TestTokenNeedsAMajorityThatConfirmsTheRaise(t *testing.T) {
 			l.Call(raise, 1, func([]string) { admin(t, cluster.Servers[i], "DEL", "k") })
 		}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				p := join(t, cluster)
-				for broken := 1; broken <= 2; broken++ { // of three votes
-					skew(t, cluster, "k", 5, 7, 9)
-					p.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
-					for i := range broken {
-						tc.fault(t, cluster, p.Links[i], i)
-					}
-					l, err := p.Mutex("k").TryLock(t.Context())
-					if broken == 1 && err == nil { // all three had voted when it was decided
-						require.Equal(t, uint64(10), l.Token())
-						require.NoError(t, l.Unlock(t.Context()))
-					} else {
-						require.ErrorIs(t, err, redlock.ErrNoQuorum)
-					}
-					p.EveryLink((*redistest.Link).Heal)
-					time.Sleep(6 * time.Second)
-					leftovers(t, cluster)
-					p.Settle(t, 3)
+		t.Run(tc.name, inAlone(3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			for broken := 1; broken <= 2; broken++ { // of three votes
+				skew(t, cluster, "k", 5, 7, 9)
+				p.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
+				for i := range broken {
+					tc.fault(t, cluster, p.Links[i], i)
 				}
-			})
-		})
+				l, err := p.Mutex("k").TryLock(t.Context())
+				if broken == 1 && err == nil { // all three had voted when it was decided
+					require.Equal(t, uint64(10), l.Token())
+					require.NoError(t, l.Unlock(t.Context()))
+				} else {
+					require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				}
+				p.EveryLink((*redistest.Link).Heal)
+				time.Sleep(6 * time.Second)
+				leftovers(t, cluster)
+				p.Settle(t, 3)
+			}
+		}))
 	}
 }
 
 // One of the majority that decided does not answer; a member that had not voted by then confirms in its place.
 func TestRaiseIsConfirmedByMembersThatVotedLater(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		skew(t, cluster, "k", 5, 7, 9, 3, 20)
 		p.Slow(time.Millisecond, 2*time.Millisecond, 3*time.Millisecond, 4*time.Millisecond, 5*time.Millisecond)
 		p.Links[2].LoseReply(redistest.WithArg(script.Raise.SHA), 1)
@@ -149,8 +143,7 @@ func TestRaiseIsConfirmedByMembersThatVotedLater(t *testing.T) {
 }
 
 func TestLockTriesAgainWhereARaiseFailed(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		skew(t, cluster, "k", 5, 7, 9)
 		p.Slow(3*time.Millisecond, 2*time.Millisecond, time.Millisecond)
 		for _, i := range []int{1, 2} { // those that decide the first attempt
@@ -167,19 +160,16 @@ func TestLockTriesAgainWhereARaiseFailed(t *testing.T) {
 }
 
 func TestRaiseThatTakesTooLongLeavesNoLease(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		skew(t, cluster, "k", 5, 7, 9)
 		p.EveryLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Raise.SHA), 1, 100*time.Millisecond) })
-		_, err := p.Mutex("k", redlock.TTL(100*time.Millisecond)).TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrTooSlow)
+		require.ErrorIs(t, p.Try(t, "k", redlock.TTL(100*time.Millisecond)), redlock.ErrTooSlow)
 	})
 }
 
 // Another name of the bucket is granted between the vote and the raise.
 func TestRaiseNeverLowersACounter(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		skew(t, cluster, "k", 5, 7, 9)
 		p.Slow(time.Millisecond, time.Millisecond, time.Millisecond) // all have voted before the first raise
 		p.EveryLink(func(l *redistest.Link) {

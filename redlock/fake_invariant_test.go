@@ -46,34 +46,31 @@ var unanswered = []struct {
 
 func TestUnknownIsNeverAYesAndIsAlwaysCleanedUp(t *testing.T) {
 	for _, fault := range unanswered {
-		t.Run(fault.name, func(t *testing.T) {
-			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-				p := join(t, cluster)
-				for broken := 1; broken <= 5; broken++ {
-					name := fmt.Sprintf("k%d", broken)
-					for i := range broken {
-						fault.fault(p.Links[i])
-					}
-					start := time.Now()
-					l, err := p.Mutex(name, redlock.TTL(30*time.Second)).TryLock(t.Context())
-					if broken <= 2 {
-						require.NoError(t, err, "a minority is not needed")
-						require.Zero(t, time.Since(start), "nor waited for")
-						synctest.Wait()
-						require.Equal(t, 5-broken, l.Votes(), "an answer that did not come is no vote")
-						require.NoError(t, l.Unlock(t.Context()))
-					} else {
-						require.ErrorIs(t, err, redlock.ErrNoQuorum)
-						require.NotErrorIs(t, err, redlock.ErrHeld, "silence does not mean held")
-						require.LessOrEqual(t, time.Since(start), 200*time.Millisecond)
-					}
-					// Far from the TTL: the connection is found dead within 2 s and made anew.
-					time.Sleep(6 * time.Second)
-					leftovers(t, cluster)
-					p.Settle(t, 5)
+		t.Run(fault.name, inAlone(5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			for broken := 1; broken <= 5; broken++ {
+				name := fmt.Sprintf("k%d", broken)
+				for i := range broken {
+					fault.fault(p.Links[i])
 				}
-			})
-		})
+				start := time.Now()
+				l, err := p.Mutex(name, redlock.TTL(30*time.Second)).TryLock(t.Context())
+				if broken <= 2 {
+					require.NoError(t, err, "a minority is not needed")
+					require.Zero(t, time.Since(start), "nor waited for")
+					synctest.Wait()
+					require.Equal(t, 5-broken, l.Votes(), "an answer that did not come is no vote")
+					require.NoError(t, l.Unlock(t.Context()))
+				} else {
+					require.ErrorIs(t, err, redlock.ErrNoQuorum)
+					require.NotErrorIs(t, err, redlock.ErrHeld, "silence does not mean held")
+					require.LessOrEqual(t, time.Since(start), 200*time.Millisecond)
+				}
+				// Far from the TTL: the connection is found dead within 2 s and made anew.
+				time.Sleep(6 * time.Second)
+				leftovers(t, cluster)
+				p.Settle(t, 5)
+			}
+		}))
 	}
 }
 
@@ -82,8 +79,7 @@ func TestUnknownIsNeverAYesAndIsAlwaysCleanedUp(t *testing.T) {
 func TestCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
-			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-				p, other := join(t, cluster, quiet), join(t, cluster, quiet)
+			pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 				p.Slow(2*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond, 8*time.Millisecond, 10*time.Millisecond)
 				var won, cancelled, queued int
 				for after := time.Duration(0); after <= 24*time.Millisecond; after += 500 * time.Microsecond {
@@ -125,7 +121,7 @@ func TestCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 				}
 				require.Positive(t, won, "some must get through, or the moments prove nothing")
 				require.Greater(t, cancelled, 20)
-			})
+			}, quiet)
 		})
 	}
 }
@@ -160,39 +156,35 @@ func TestRoundEndsWithTheAnswerThatDecidesIt(t *testing.T) {
 		{members: 5, hung: []int{0, 1, 2}, want: ms(200), err: redlock.ErrNoQuorum},
 		{members: 5, hung: []int{0, 1}, refused: []int{4}, want: ms(200), err: redlock.ErrNoQuorum},
 	} {
-		t.Run(fmt.Sprintf("of %d hung %v refused %v", tc.members, tc.hung, tc.refused), func(t *testing.T) {
-			bubble(t, tc.members, func(t *testing.T, cluster *redistest.Cluster) {
-				p := join(t, cluster)
-				steal(t, cluster, "k", time.Minute, tc.refused...)
-				for i, l := range p.Links {
-					l.SetDelay(redistest.Delay{Fixed: ms(3)}, redistest.Delay{Fixed: ms(10*(i+1) - 3)})
-				}
-				if len(tc.hung) > 0 {
-					cluster.Pause(tc.hung...)
-				}
-				start := time.Now()
-				l, err := p.Mutex("k").TryLock(t.Context())
-				require.Equal(t, tc.want, time.Since(start))
-				if tc.err != nil {
-					require.ErrorIs(t, err, tc.err)
-					return
-				}
-				require.NoError(t, err)
-				start = time.Now()
-				require.NoError(t, l.Unlock(t.Context()))
-				want := tc.want
-				if len(tc.refused) > 0 {
-					want = ms(30) // where the lock was another's, nothing of it is left either
-				}
-				require.Equal(t, want, time.Since(start), "unlock returns with the majority too")
-			})
-		})
+		t.Run(fmt.Sprintf("of %d hung %v refused %v", tc.members, tc.hung, tc.refused), inAlone(tc.members, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			steal(t, cluster, "k", time.Minute, tc.refused...)
+			for i, l := range p.Links {
+				l.SetDelay(redistest.Delay{Fixed: ms(3)}, redistest.Delay{Fixed: ms(10*(i+1) - 3)})
+			}
+			if len(tc.hung) > 0 {
+				cluster.Pause(tc.hung...)
+			}
+			start := time.Now()
+			l, err := p.Mutex("k").TryLock(t.Context())
+			require.Equal(t, tc.want, time.Since(start))
+			if tc.err != nil {
+				require.ErrorIs(t, err, tc.err)
+				return
+			}
+			require.NoError(t, err)
+			start = time.Now()
+			require.NoError(t, l.Unlock(t.Context()))
+			want := tc.want
+			if len(tc.refused) > 0 {
+				want = ms(30) // where the lock was another's, nothing of it is left either
+			}
+			require.Equal(t, want, time.Since(start), "unlock returns with the majority too")
+		}))
 	}
 }
 
 func TestStragglersAreBoundedInNumberAndTime(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		one := func() {
 			l := p.Lock(t, "k")
 			require.NoError(t, l.Unlock(t.Context()))
@@ -225,8 +217,7 @@ func TestStragglersAreBoundedInNumberAndTime(t *testing.T) {
 }
 
 func TestMembersThatAnswerAfterTheDecisionStillGiveTheirVotes(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(0, 0, 0, 40*time.Millisecond, 80*time.Millisecond)
 		l := p.Lock(t, "k")
 		require.Equal(t, 3, l.Votes())
@@ -244,8 +235,7 @@ func TestMembersThatAnswerAfterTheDecisionStillGiveTheirVotes(t *testing.T) {
 }
 
 func TestValidityCountsFromBeforeTheFirstRequest(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.EveryLink(func(l *redistest.Link) {
 			l.SetDelay(redistest.Delay{Fixed: 30 * time.Millisecond}, redistest.Delay{Fixed: 20 * time.Millisecond})
 		})
@@ -273,8 +263,7 @@ func TestValidityCountsFromBeforeTheFirstRequest(t *testing.T) {
 
 func TestLeaseEndsExactlyWithItsValidityWhileEveryMemberHangs(t *testing.T) {
 	for _, opt := range []redlock.LockOption{redlock.TTL(10 * time.Second), redlock.AutoRenew(10 * time.Second)} {
-		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-			p := join(t, cluster)
+		alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 			start := time.Now()
 			l := p.Lock(t, "k", opt)
 			synctest.Wait()
@@ -293,8 +282,7 @@ func TestLeaseEndsExactlyWithItsValidityWhileEveryMemberHangs(t *testing.T) {
 
 // A renewal is confirmed by all members, and the confirmations arrive when the validity is over.
 func TestLostLeaseIsNotRevivedByALateRenewal(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		start := time.Now()
 		l := p.Lock(t, "k", redlock.AutoRenew(3*time.Second))
 		synctest.Wait()
@@ -310,12 +298,11 @@ func TestLostLeaseIsNotRevivedByALateRenewal(t *testing.T) {
 		require.Equal(t, end, l.ValidUntil())
 		require.ErrorIs(t, l.Extend(t.Context(), time.Second), redlock.ErrLost)
 		leftovers(t, cluster) // and it was given back, behind the renewal
-	})
+	}, quiet)
 }
 
 func TestRenewalRefusedByAMajorityEndsTheLeaseAtOnce(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
 		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		granted := time.Now()
@@ -331,8 +318,7 @@ func TestRenewalRefusedByAMajorityEndsTheLeaseAtOnce(t *testing.T) {
 }
 
 func TestRenewalRefusedByAMinorityGoesOn(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		steal(t, cluster, "k", time.Hour, 0, 4)
 		time.Sleep(time.Minute)
@@ -343,8 +329,7 @@ func TestRenewalRefusedByAMinorityGoesOn(t *testing.T) {
 
 // Silence is no refusal, and no confirmation either.
 func TestRenewalWithoutAMajorityOfAnswersEndsTheLeaseAtItsValidity(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		start := time.Now()
 		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		time.Sleep(7 * time.Second)
@@ -359,8 +344,7 @@ func TestRenewalWithoutAMajorityOfAnswersEndsTheLeaseAtItsValidity(t *testing.T)
 }
 
 func TestRenewalGivesTheLeaseBackToMembersThatDoNotHaveIt(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		skew(t, cluster, "k", 70, 70, 70, 70, 70)
 		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		require.Equal(t, uint64(71), l.Token())
@@ -378,16 +362,14 @@ func TestRenewalGivesTheLeaseBackToMembersThatDoNotHaveIt(t *testing.T) {
 			require.Equal(t, int64(71), counter(t, s, "k"), "the counter first: a later token must be greater")
 		}
 		require.NoError(t, l.Unlock(t.Context()))
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 	})
 }
 
 // A minority restarts without its memory. However long the guard keeps it from voting, in the end the
 // lease is there again, with a counter that is not behind it.
 func TestLeaseReturnsToMembersThatLostTheirMemory(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		synctest.Wait()
 		require.NoError(t, cluster.Restart(false, 1, 3))
@@ -401,8 +383,7 @@ func TestLeaseReturnsToMembersThatLostTheirMemory(t *testing.T) {
 }
 
 func TestExtendNeverShortensAtTheMembers(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Lock(t, "k", redlock.TTL(20*time.Second))
 		time.Sleep(time.Second)
 		start := time.Now()
@@ -420,14 +401,12 @@ func TestExtendNeverShortensAtTheMembers(t *testing.T) {
 		<-l.Done()
 		require.Equal(t, validity(5*time.Second), time.Since(start))
 		require.Equal(t, redlock.LostExpired, lostFor(l))
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 	})
 }
 
 func TestExtendMovesTheEndOfAFixedLease(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Lock(t, "k", redlock.TTL(5*time.Second))
 		time.Sleep(4 * time.Second)
 		start := time.Now()
@@ -438,8 +417,7 @@ func TestExtendMovesTheEndOfAFixedLease(t *testing.T) {
 }
 
 func TestExtendWithoutAMajorityLeavesTheOldValidity(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Lock(t, "k", redlock.TTL(5*time.Second))
 		until := l.ValidUntil()
 		synctest.Wait()
@@ -454,9 +432,8 @@ func TestExtendWithoutAMajorityLeavesTheOldValidity(t *testing.T) {
 }
 
 func TestMaxHoldCapsALeaseThatIsRenewed(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		tr := &tracer{}
-		p := join(t, cluster, redlock.WithTracer(tr))
+	tr := &tracer{}
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		start := time.Now()
 		l := p.Lock(t, "k", redlock.AutoRenew(3*time.Second), redlock.MaxHold(10*time.Second))
 		limit := start.Add(10 * time.Second)
@@ -471,12 +448,11 @@ func TestMaxHoldCapsALeaseThatIsRenewed(t *testing.T) {
 		require.Len(t, tr.losses(), 1)
 		require.Equal(t, redlock.LostMaxHold, tr.losses()[0].Reason)
 		leftovers(t, cluster)
-	})
+	}, redlock.WithTracer(tr))
 }
 
 func TestFixedLeaseGrantedWhileWaitingIsRenewedOnceToItsEnd(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		holder, p := join(t, cluster, quiet), join(t, cluster, quiet)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, holder, p *peer) {
 		held := holder.Hold(t, "k")
 		waiting := p.LockLater(t.Context(), "k", redlock.TTL(20*time.Second))
 		time.Sleep(2 * time.Second)
@@ -489,17 +465,22 @@ func TestFixedLeaseGrantedWhileWaitingIsRenewedOnceToItsEnd(t *testing.T) {
 		require.WithinRange(t, time.Now(), granted.Add(validity(20*time.Second)), granted.Add(20*time.Second))
 		require.Equal(t, []int{1, 1, 1}, hits(extends))
 		require.Equal(t, redlock.LostExpired, lostFor(l))
-	})
+	}, quiet)
+}
+
+// threeYes is a client of members that agree to everything.
+func threeYes(t *testing.T) ([]*yes, *peer) {
+	members := []*yes{{}, {}, {}}
+	c, err := redlock.New([]member.Member{members[0], members[1], members[2]})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return members, &peer{Client: c}
 }
 
 func TestTenThousandLeasesShareOneGoroutineAndFewRenewals(t *testing.T) {
 	fakeTime(t, func(t *testing.T) {
 		const leases = 10000
-		members := []*yes{{}, {}, {}}
-		c, err := redlock.New([]member.Member{members[0], members[1], members[2]})
-		require.NoError(t, err)
-		p := &peer{Client: c}
-		defer c.Close()
+		members, p := threeYes(t)
 		synctest.Wait()
 		before := runtime.NumGoroutine()
 		all := make([]*redlock.Lease, leases)
@@ -545,11 +526,7 @@ func TestRenewalsAreBatched(t *testing.T) {
 func TestRenewalsOfDifferentMomentsAreBatched(t *testing.T) {
 	fakeTime(t, func(t *testing.T) {
 		const leases = 2000
-		members := []*yes{{}, {}, {}}
-		c, err := redlock.New([]member.Member{members[0], members[1], members[2]})
-		require.NoError(t, err)
-		p := &peer{Client: c}
-		defer c.Close()
+		members, p := threeYes(t)
 		all := make([]*redlock.Lease, leases)
 		for i := range all {
 			all[i] = p.Lock(t, fmt.Sprint("lease-", i), redlock.AutoRenew(9*time.Second))
@@ -570,8 +547,7 @@ func TestRenewalsOfDifferentMomentsAreBatched(t *testing.T) {
 // Renewals that fall due together may be more than a member's queue takes. What did not fit is asked
 // for again in time. That needs batches of a size that fits at all.
 func TestRenewalsBeyondAMembersQueueAreRepeated(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet, func(c *redlock.Config) { c.MaxName = 40000 })
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		var all []*redlock.Lease
 		for i := range 40 { // 1.2 MB of names, of which 1 MiB fits
 			all = append(all, p.Lock(t, fmt.Sprintf("%04d%s", i, strings.Repeat("x", 30000)), redlock.AutoRenew(30*time.Second)))
@@ -581,12 +557,11 @@ func TestRenewalsBeyondAMembersQueueAreRepeated(t *testing.T) {
 		for _, l := range all {
 			require.NoError(t, l.Err())
 		}
-	})
+	}, quiet, func(c *redlock.Config) { c.MaxName = 40000 })
 }
 
 func TestLossOfOneLeaseEndsNoOther(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		var all []*redlock.Lease
 		for i := range 100 {
 			all = append(all, p.Lock(t, fmt.Sprint("k", i), redlock.AutoRenew(9*time.Second)))
@@ -610,13 +585,11 @@ func TestLossOfOneLeaseEndsNoOther(t *testing.T) {
 func TestNoCallOutlivesItsContextWhileMembersHang(t *testing.T) {
 	const limit = 30 * time.Millisecond
 	for _, hung := range []int{2, 3} { // of three: a bare majority, all
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			p := join(t, cluster, func(c *redlock.Config) { c.MemberTimeout = 10 * time.Second })
+		alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 			held := p.Hold(t, "held")
 			other := join(t, cluster)
 			h := other.Lock(t, "handed", redlock.AutoRenew(20*time.Second))
-			handoff, err := h.Handoff()
-			require.NoError(t, err)
+			handoff := handoff(t, h)
 			synctest.Wait()
 			for i := range hung {
 				cluster.Pause(i)
@@ -637,26 +610,24 @@ func TestNoCallOutlivesItsContextWhileMembersHang(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			start := time.Now()
-			err = held.Unlock(ctx)
+			err := held.Unlock(ctx)
 			require.Equal(t, limit, time.Since(start))
 			require.ErrorIs(t, err, redlock.ErrInDoubt)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			cluster.Resume()
 			time.Sleep(25 * time.Second) // "handed" has nobody to release it
 			leftovers(t, cluster)
-		})
+		}, func(c *redlock.Config) { c.MemberTimeout = 10 * time.Second })
 	}
 }
 
 func TestShortStallKeepsTheConnection(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		held := p.Hold(t, "held")
 		synctest.Wait()
 		dials := p.Links[0].Counts().Dials
 		p.EveryLink((*redistest.Link).Pause)
-		_, err := p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrNoQuorum)
 		time.Sleep(1500 * time.Millisecond)
 		p.EveryLink((*redistest.Link).Resume)
 		synctest.Wait()
@@ -666,16 +637,14 @@ func TestShortStallKeepsTheConnection(t *testing.T) {
 		require.NoError(t, held.Err())
 		require.NoError(t, p.Lock(t, "k").Unlock(t.Context()))
 		require.NoError(t, held.Unlock(t.Context()))
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 	})
 }
 
 func TestAcquisitionThatLeavesNoValidityIsNotOne(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond)
-		_, err := p.Mutex("k", redlock.TTL(40*time.Millisecond)).TryLock(t.Context())
+		err := p.Try(t, "k", redlock.TTL(40*time.Millisecond))
 		require.ErrorIs(t, err, redlock.ErrTooSlow)
 		time.Sleep(30 * time.Millisecond) // of the second way, that of the release
 		leftovers(t, cluster)

@@ -521,7 +521,7 @@ func (s *swarm) chaos(random *rand.Rand) {
 			link.Pause()
 			later(link.Resume)
 		case 9: // a client by itself
-			p.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() })
+			p.Away()
 			later(func() { p.EveryLink(func(l *redistest.Link) { l.Refuse(false) }) })
 		case 10:
 			server.Pause()

@@ -26,43 +26,40 @@ func TestBurstOfContendersIsServedWithoutOverlap(t *testing.T) {
 		{5, 16, 4},
 		{3, 32, 1},
 	} {
-		t.Run(fmt.Sprint(tc), func(t *testing.T) {
-			bubble(t, tc.members, func(t *testing.T, cluster *redistest.Cluster) {
-				var ref referee
-				var wg sync.WaitGroup
-				all := peers(t, cluster, tc.clients, quiet)
-				start := time.Now()
-				for i, p := range all {
-					p.Jitter(uint64(i+1), 300*time.Microsecond, 300*time.Microsecond, 300*time.Microsecond)
-					for range tc.callers {
-						wg.Go(func() {
-							l := p.Lock(t, "k")
-							ref.granted(l)
-							if wrong := overBelief(cluster, l); wrong != nil {
-								t.Error(wrong)
-							}
-							time.Sleep(time.Millisecond)
-							if err := l.Unlock(t.Context()); err != nil {
-								t.Error(err)
-							}
-						})
-					}
+		t.Run(fmt.Sprint(tc), inBubble(tc.members, func(t *testing.T, cluster *redistest.Cluster) {
+			var ref referee
+			var wg sync.WaitGroup
+			all := peers(t, cluster, tc.clients, quiet)
+			start := time.Now()
+			for i, p := range all {
+				p.Jitter(uint64(i+1), 300*time.Microsecond, 300*time.Microsecond, 300*time.Microsecond)
+				for range tc.callers {
+					wg.Go(func() {
+						l := p.Lock(t, "k")
+						ref.granted(l)
+						if wrong := overBelief(cluster, l); wrong != nil {
+							t.Error(wrong)
+						}
+						time.Sleep(time.Millisecond)
+						if err := l.Unlock(t.Context()); err != nil {
+							t.Error(err)
+						}
+					})
 				}
-				wg.Wait()
-				ref.verdict(t)
-				require.Equal(t, tc.clients*tc.callers, ref.count)
-				// 1 ms of holding, two ways of hand-over, and the splits of the beginning.
-				require.Less(t, time.Since(start), time.Duration(ref.count)*3*time.Millisecond+500*time.Millisecond)
-				time.Sleep(10 * time.Millisecond)
-				leftovers(t, cluster)
-			})
-		})
+			}
+			wg.Wait()
+			ref.verdict(t)
+			require.Equal(t, tc.clients*tc.callers, ref.count)
+			// 1 ms of holding, two ways of hand-over, and the splits of the beginning.
+			require.Less(t, time.Since(start), time.Duration(ref.count)*3*time.Millisecond+500*time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
+			leftovers(t, cluster)
+		}))
 	}
 }
 
 func TestClientsAreServedInOrderOfArrival(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 9, quiet)
+	among(t, 5, 9, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		for i, p := range all {
 			p.Jitter(uint64(i+1), time.Millisecond, time.Millisecond, time.Millisecond)
 		}
@@ -86,12 +83,11 @@ func TestClientsAreServedInOrderOfArrival(t *testing.T) {
 		wg.Wait()
 		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
 		require.Less(t, time.Since(start), 8*6*time.Millisecond, "without a pause between them")
-	})
+	}, quiet)
 }
 
 func TestProcessesAlternateHoweverManyCallersEachHas(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2, quiet)
+	among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		var mu sync.Mutex
 		var order []int
 		var wg sync.WaitGroup
@@ -117,14 +113,13 @@ func TestProcessesAlternateHoweverManyCallersEachHas(t *testing.T) {
 		}
 		require.Len(t, order, 15)
 		require.LessOrEqual(t, last, 7, "the three are served between the twelve: %v", order)
-	})
+	}, quiet)
 }
 
 // The queues differ: each of three waiters came first at some members, none at a majority. The holder
 // has heard of them by their announcements alone. Its hint makes all members give to the same one.
 func TestReleaseNamesOneSuccessorWhereTheQueuesDiffer(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 4, quiet)
+	among(t, 5, 4, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		held := all[0].Hold(t, "k")
 		near, far := time.Millisecond, 10*time.Millisecond
 		all[1].Slow(near, near, far, far, far)
@@ -153,7 +148,7 @@ func TestReleaseNamesOneSuccessorWhereTheQueuesDiffer(t *testing.T) {
 		}
 		require.NoError(t, held.Unlock(t.Context()))
 		require.Equal(t, slices.Repeat([]int{0}, 15), hits(yields))
-	})
+	}, quiet)
 }
 
 // split starts three clients at once, each of which is first at one of the members 0, 1 and 2.
@@ -171,8 +166,7 @@ func split(t testing.TB, all []*peer, name string) []*locking {
 
 // A split goes to any of the contenders, not to the same client every time.
 func TestSplitsAreWonByDifferentClients(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 3, quiet)
+	among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		const rounds = 21
 		var wins [3]int
 		for round := range rounds {
@@ -194,7 +188,7 @@ func TestSplitsAreWonByDifferentClients(t *testing.T) {
 		for _, n := range wins {
 			require.LessOrEqual(t, n, 17, "%v: three times in a million by chance", wins)
 		}
-	})
+	}, quiet)
 }
 
 // One member hangs. Whether it has given its vote to somebody will not be known: the split of the others
@@ -220,52 +214,44 @@ func TestSplitIsResolvedWhileAMemberHangs(t *testing.T) {
 
 // A vote that no waiter would rather have is offered once, and again after the next heartbeat.
 func TestVoteIsNotYieldedOverAndOver(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		steal(t, cluster, "k", time.Minute, 0, 1)
 		yields := p.Count(script.Yield)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		_, err := p.Mutex("k").Lock(ctx)
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, p.LockFor(t, "k", 10*time.Second), redlock.ErrHeld)
 		n := hits(yields)[2]
 		require.True(t, 1 <= n && n <= 15, "%d", n)
-	})
+	}, quiet)
 }
 
 func TestLostPushIsHealedByTheNextHeartbeat(t *testing.T) {
 	for _, lost := range []int{0, 2, 3, 5} {
-		t.Run(fmt.Sprint(lost), func(t *testing.T) {
-			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-				all := peers(t, cluster, 2, quiet)
-				held := all[0].Hold(t, "k")
-				waiting := all[1].LockLater(t.Context(), "k")
-				time.Sleep(1500 * time.Millisecond)
-				all[1].Slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
-				for i := range lost {
-					all[1].Links[i].LosePush(1)
-				}
-				start := time.Now()
-				require.NoError(t, held.Unlock(t.Context()))
-				l := waiting.Get(t)
-				took := waiting.At.Sub(start)
-				if lost <= 2 {
-					require.Equal(t, 5*time.Millisecond, took, "a majority of pushes, one way")
-				} else {
-					require.LessOrEqual(t, took, time.Second+10*time.Millisecond, "a third of the entry, and a round trip")
-					require.Greater(t, took, 100*time.Millisecond)
-				}
-				require.Empty(t, overBelief(cluster, l))
-				time.Sleep(2 * time.Second)
-				require.Equal(t, 5, l.Votes())
-			})
-		})
+		t.Run(fmt.Sprint(lost), inAmong(5, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+			held := all[0].Hold(t, "k")
+			waiting := all[1].LockLater(t.Context(), "k")
+			time.Sleep(1500 * time.Millisecond)
+			all[1].Slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
+			for i := range lost {
+				all[1].Links[i].LosePush(1)
+			}
+			start := time.Now()
+			require.NoError(t, held.Unlock(t.Context()))
+			l := waiting.Get(t)
+			took := waiting.At.Sub(start)
+			if lost <= 2 {
+				require.Equal(t, 5*time.Millisecond, took, "a majority of pushes, one way")
+			} else {
+				require.LessOrEqual(t, took, time.Second+10*time.Millisecond, "a third of the entry, and a round trip")
+				require.Greater(t, took, 100*time.Millisecond)
+			}
+			require.Empty(t, overBelief(cluster, l))
+			time.Sleep(2 * time.Second)
+			require.Equal(t, 5, l.Votes())
+		}, quiet))
 	}
 }
 
 func TestWaitersProgressWithoutAnyPush(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 4, quiet)
+	among(t, 5, 4, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		var ref referee
 		var wg sync.WaitGroup
 		start := time.Now()
@@ -288,28 +274,24 @@ func TestWaitersProgressWithoutAnyPush(t *testing.T) {
 		require.Less(t, time.Since(start), 16*3*time.Second)
 		time.Sleep(10 * time.Millisecond)
 		leftovers(t, cluster)
-	})
+	}, quiet)
 }
 
 func TestWaitingCostsOneMessageASecond(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2, quiet)
+	among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		all[0].Hold(t, "k") // renewed for ever
 		waits := all[1].Count(script.Wait)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err := all[1].Mutex("k").Lock(ctx)
+		err := all[1].LockFor(t, "k", time.Minute)
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		for _, n := range hits(waits) {
 			require.InDelta(t, 62, n, 4) // and one when the holder's lease seemed to end
 		}
-	})
+	}, quiet)
 }
 
 func TestHandOverCostsTwoCommandsAtEachMember(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 4, quiet)
+	among(t, 5, 4, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		var wg sync.WaitGroup
 		const rounds = 15
 		evals := make([]*redistest.Rule, 0, 20)
@@ -332,14 +314,13 @@ func TestHandOverCostsTwoCommandsAtEachMember(t *testing.T) {
 			sum += n
 		}
 		require.Less(t, sum, 4*rounds*10*13/10, "ten commands per acquisition, and something for the beginning")
-	})
+	}, quiet)
 }
 
 // Pushes are so late that votes are found by heartbeat and yielded before their pushes arrive.
 func TestLatePushesMakeNobodyAHolder(t *testing.T) {
 	for seed := range seeds(8) {
-		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-			all := peers(t, cluster, 5, quiet, func(c *redlock.Config) { c.Entry = 150 * time.Millisecond })
+		among(t, 5, 5, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 			var ref referee
 			var wg sync.WaitGroup
 			for i, p := range all {
@@ -360,7 +341,7 @@ func TestLatePushesMakeNobodyAHolder(t *testing.T) {
 			ref.verdict(t)
 			time.Sleep(200 * time.Millisecond)
 			leftovers(t, cluster)
-		})
+		}, quiet, func(c *redlock.Config) { c.Entry = 150 * time.Millisecond })
 	}
 }
 
@@ -371,8 +352,7 @@ func TestWaiterThatDiesDelaysOthersByItsEntryAtMost(t *testing.T) {
 		// Its entry has run out before the release: nobody gives it anything.
 		{3100 * time.Millisecond, 0, 0},
 	} {
-		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-			all := peers(t, cluster, 3, quiet)
+		among(t, 5, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 			held := all[0].Hold(t, "k")
 			ctx, cancel := context.WithCancel(t.Context())
 			dies := all[1].LockLater(ctx, "k")
@@ -388,14 +368,13 @@ func TestWaiterThatDiesDelaysOthersByItsEntryAtMost(t *testing.T) {
 			<-dies.Done
 			took := next.At.Sub(start)
 			require.True(t, tc.least <= took && took <= tc.most, "%v", took)
-		})
+		}, quiet)
 	}
 }
 
 func TestHolderThatDiesIsSucceededWhenItsLeaseEnds(t *testing.T) {
 	for _, opt := range []redlock.LockOption{redlock.TTL(10 * time.Second), redlock.AutoRenew(10 * time.Second)} {
-		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-			all := peers(t, cluster, 2)
+		among(t, 5, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 			held := all[0].Hold(t, "k", opt)
 			waiting := all[1].LockLater(t.Context(), "k")
 			time.Sleep(4 * time.Second)
@@ -416,8 +395,7 @@ func TestHolderThatDiesIsSucceededWhenItsLeaseEnds(t *testing.T) {
 // times: while queued, while a grant is on its way, in the second round, in line behind its own process.
 func TestWaiterThatCancelsLeavesNothingAndStopsNobody(t *testing.T) {
 	for seed := range seeds(8) {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			all := peers(t, cluster, 4, quiet)
+		among(t, 3, 4, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			var ref referee
 			var wg sync.WaitGroup
@@ -468,14 +446,13 @@ func TestWaiterThatCancelsLeavesNothingAndStopsNobody(t *testing.T) {
 			require.Greater(t, won, 5)
 			time.Sleep(20 * time.Millisecond)
 			leftovers(t, cluster)
-		})
+		}, quiet)
 	}
 }
 
 // Two waiters share the votes, and the yields of both are lost on the way.
 func TestSplitEndsAlthoughItsYieldsAreLost(t *testing.T) {
-	bubble(t, 4, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2, quiet)
+	among(t, 4, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		const near, far = time.Millisecond, 5 * time.Millisecond
 		all[0].Slow(near, near, far, far)
 		all[1].Slow(far, far, near, near)
@@ -507,7 +484,7 @@ func TestSplitEndsAlthoughItsYieldsAreLost(t *testing.T) {
 		require.GreaterOrEqual(t, n, 2, "yields were lost")
 		time.Sleep(time.Second)
 		leftovers(t, cluster)
-	})
+	}, quiet)
 }
 
 // All members run as fast as is allowed, the anchor is as old as a heartbeat lets it be, and the push
@@ -534,37 +511,33 @@ func TestPushIsDatedForClocksThatRunFast(t *testing.T) {
 func TestPushFromAMemberWhoseClockWasSetIsNotTrusted(t *testing.T) {
 	for _, step := range []time.Duration{-5 * time.Second, -time.Second, time.Second, 2 * time.Second} {
 		for _, heartbeats := range []int{0, 1} { // between the step and the hand-over
-			t.Run(fmt.Sprint(step, heartbeats), func(t *testing.T) {
-				bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-					all := peers(t, cluster, 2, quiet)
-					held := all[0].Hold(t, "k")
-					waiting := all[1].LockLater(t.Context(), "k", redlock.TTL(2*time.Second))
-					time.Sleep(2500 * time.Millisecond)
-					for i := range 3 {
-						cluster.Embedded(i).Step(step)
-					}
-					time.Sleep(time.Duration(heartbeats) * time.Second)
-					const late = 400 * time.Millisecond
-					all[1].EveryLink(func(l *redistest.Link) { l.DelayPush(redistest.Delay{Fixed: late}) })
-					waits := all[1].Count(script.Wait)
-					start := time.Now()
-					require.NoError(t, held.Unlock(t.Context()))
-					l := waiting.Get(t)
-					require.Equal(t, late, waiting.At.Sub(start), "asked when the push came, and told at once")
-					synctest.Wait()
-					for _, n := range hits(waits)[:3] {
-						require.Positive(t, n)
-					}
-					watch(t, cluster, l, "after the step")
-				})
-			})
+			t.Run(fmt.Sprint(step, heartbeats), inAmong(5, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+				held := all[0].Hold(t, "k")
+				waiting := all[1].LockLater(t.Context(), "k", redlock.TTL(2*time.Second))
+				time.Sleep(2500 * time.Millisecond)
+				for i := range 3 {
+					cluster.Embedded(i).Step(step)
+				}
+				time.Sleep(time.Duration(heartbeats) * time.Second)
+				const late = 400 * time.Millisecond
+				all[1].EveryLink(func(l *redistest.Link) { l.DelayPush(redistest.Delay{Fixed: late}) })
+				waits := all[1].Count(script.Wait)
+				start := time.Now()
+				require.NoError(t, held.Unlock(t.Context()))
+				l := waiting.Get(t)
+				require.Equal(t, late, waiting.At.Sub(start), "asked when the push came, and told at once")
+				synctest.Wait()
+				for _, n := range hits(waits)[:3] {
+					require.Positive(t, n)
+				}
+				watch(t, cluster, l, "after the step")
+			}, quiet))
 		}
 	}
 }
 
 func TestLockGivesUpWhereNoQuorumCanBeAsked(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		cluster.Kill(0, 1)
 		require.NoError(t, p.Lock(t, "k").Unlock(t.Context()), "a minority is not missed")
 		cluster.Kill(2)
@@ -577,8 +550,7 @@ func TestLockGivesUpWhereNoQuorumCanBeAsked(t *testing.T) {
 
 // A majority answers only after the time-out of a round: votes can be waited for, but no token confirmed.
 func TestLockGivesUpWhereTheMajorityIsTooFarAway(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(0, 150*time.Millisecond, 300*time.Millisecond, 350*time.Millisecond, 400*time.Millisecond)
 		skew(t, cluster, "k", 50, 40, 30, 20, 10)
 		start := time.Now()
@@ -597,12 +569,11 @@ func TestLockGivesUpWhereTheMajorityIsTooFarAway(t *testing.T) {
 		start = time.Now()
 		patient.Lock(t, "k")
 		require.LessOrEqual(t, time.Since(start), 600*time.Millisecond, "two rounds")
-	})
+	}, quiet)
 }
 
 func TestLockWaitsForAQuorumWhereItIsTold(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, func(c *redlock.Config) { c.NoQuorumAfter = -1 })
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		cluster.Kill(0, 1, 2)
 		waiting := p.LockLater(t.Context(), "k")
 		time.Sleep(time.Minute)
@@ -613,16 +584,14 @@ func TestLockWaitsForAQuorumWhereItIsTold(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, waiting.Lease.Unlock(t.Context()))
 		require.NoError(t, cluster.Restart(true, 1, 2))
-		synctest.Wait()
-		leftovers(t, cluster)
-	})
+		nothingLeft(t, cluster)
+	}, func(c *redlock.Config) { c.NoQuorumAfter = -1 })
 }
 
 // Waiters that died are handed votes, by an unlock here and a cancelled waiter there, at moments far apart. All of that
 // ends with their entries, an entry's lifetime after their last heartbeat, and whoever waits then has the lock.
 func TestNextHolderComesWithinOneEntryWhateverDeadWaitersAreHanded(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		h, v := join(t, cluster, quiet), join(t, cluster, quiet)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, h, v *peer) {
 		behind := func() *peer { // the vote that V has it keeps when it yields: its owner hashes lowest
 			for {
 				p := join(t, cluster, quiet)
@@ -657,7 +626,7 @@ func TestNextHolderComesWithinOneEntryWhateverDeadWaitersAreHanded(t *testing.T)
 		l := xWaits.Get(t)
 		require.LessOrEqual(t, xWaits.At.Sub(died), 3*time.Second+10*time.Millisecond)
 		require.Empty(t, overBelief(cluster, l))
-	})
+	}, quiet)
 }
 
 // The same with any number of waiters that die, give up or live on, of which each may be the first at any member, and with a
@@ -721,8 +690,7 @@ func TestNextHolderComesWithinOneEntryInAnyOrder(t *testing.T) {
 
 // While somebody holds and somebody waits nothing is handed over, and the keys of the queue never end by themselves.
 func TestEntriesOfDeadWaitersAreRemovedWhileTheLockIsHeld(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		h, live := join(t, cluster), join(t, cluster)
+	pair(t, 1, func(t *testing.T, cluster *redistest.Cluster, h, live *peer) {
 		l := h.Hold(t, "k")
 		live.LockLater(t.Context(), "k")
 		for range 40 {
@@ -735,29 +703,5 @@ func TestEntriesOfDeadWaitersAreRemovedWhileTheLockIsHeld(t *testing.T) {
 		time.Sleep(5 * time.Minute) // of heartbeats of one waiter
 		require.LessOrEqual(t, admin(t, cluster.Servers[0], "HLEN", waitersOf("k")), int64(8))
 		require.NoError(t, l.Unlock(t.Context()))
-	})
-}
-
-func TestFirstComeFirstServedInFakeTime(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		a, b := join(t, cluster), join(t, cluster)
-		held, err := a.Mutex("k").Lock(t.Context())
-		require.NoError(t, err)
-		got := make(chan *redlock.Lease)
-		go func() {
-			l, err := b.Mutex("k").Lock(t.Context())
-			require.NoError(t, err)
-			got <- l
-		}()
-		time.Sleep(100 * time.Second) // renewed all the while
-		require.NoError(t, held.Err())
-		before := time.Now()
-		require.NoError(t, held.Unlock(t.Context()))
-		next := <-got
-		require.Greater(t, next.Token(), held.Token())
-		require.Less(t, time.Since(before), time.Millisecond, "hand-over takes no poll")
-		require.NoError(t, next.Unlock(t.Context()))
-		synctest.Wait()
-		leftovers(t, cluster)
 	})
 }

@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -23,8 +22,7 @@ func longer(c *redlock.Config) {
 
 // older is a deployment of three members that clients with short leases have used for a while.
 func older(t *testing.T, cluster *redistest.Cluster) *peer {
-	a := guarded(t, cluster, short, redlock.WithFreshMembers())
-	a.Voting(t, 3)
+	a := voting(t, cluster, 3, short, redlock.WithFreshMembers())
 	time.Sleep(10 * time.Second)
 	return a
 }
@@ -38,8 +36,7 @@ func without(members ...int) func(p *peer) {
 func excluded(t *testing.T, rival *peer, held *redlock.Lease) {
 	t.Helper()
 	require.NoError(t, held.Err())
-	l, err := rival.Mutex("k").Lock(t.Context())
-	require.NoError(t, err)
+	l := rival.Lock(t, "k")
 	require.Error(t, held.Err(), "two holders: tokens %d and %d, the first is trusted for %v more", held.Token(), l.Token(), time.Until(held.ValidUntil()))
 	require.Greater(t, l.Token(), held.Token())
 	require.NoError(t, l.Unlock(t.Context()))
@@ -52,13 +49,11 @@ func TestQuarantineLastsForTheLongestLeaseThatAMajorityKnowsOf(t *testing.T) {
 		a := older(t, cluster)
 		b := guardedVia(t, cluster, without(0), longer)
 		b.Voting(t, 2)
-		held, err := b.Mutex("k", redlock.TTL(25*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
+		held := b.Lock(t, "k", redlock.TTL(25*time.Second))
 		synctest.Wait()
 		require.NoError(t, a.Close())
 		b.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, 2) // b would tell it
-		cluster.Kill(2)
-		require.NoError(t, cluster.Restart(false, 2))
+		restart(t, cluster, false, 2)
 		late := redistest.Delay{Fixed: 50 * time.Millisecond}
 		d := guardedVia(t, cluster, func(p *peer) { p.Links[1].SetDelay(late, late) }, short)
 		time.Sleep(40 * time.Millisecond)
@@ -74,14 +69,11 @@ func TestClientThatWasStoppedMarksForNoLessThanTheLongestLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		d := older(t, cluster)
 		d.EveryLink(func(l *redistest.Link) { l.Pause() })
-		b := guarded(t, cluster, longer)
-		b.Voting(t, 3)
-		held, err := b.Mutex("k", redlock.TTL(25*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
+		b := voting(t, cluster, 3, longer)
+		held := b.Lock(t, "k", redlock.TTL(25*time.Second))
 		require.Eventually(t, func() bool { return held.Votes() == 3 }, time.Second, time.Millisecond)
 		b.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, 2)
-		cluster.Kill(2)
-		require.NoError(t, cluster.Restart(false, 2))
+		restart(t, cluster, false, 2)
 		steal(t, cluster, "k", time.Millisecond, 1) // and member 1 has lost the vote, too
 		d.Links[2].Heal()
 		d.Until(t, 2, redlock.MemberQuarantined)
@@ -97,13 +89,11 @@ func TestClientWithAGreaterMaxTTLProlongsAQuarantineThatItMeets(t *testing.T) {
 		d := older(t, cluster)
 		b := guardedVia(t, cluster, without(0), longer)
 		b.Voting(t, 2)
-		d.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 1, 2) // it hears nothing of that
-		held, err := b.Mutex("k", redlock.TTL(25*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
+		d.Away(1, 2) // it hears nothing of that
+		held := b.Lock(t, "k", redlock.TTL(25*time.Second))
 		require.NoError(t, d.Close())
 		b.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, 1, 2)
-		cluster.Kill(1, 2)
-		require.NoError(t, cluster.Restart(false, 1, 2))
+		restart(t, cluster, false, 1, 2)
 		d = guarded(t, cluster, short)
 		d.Until(t, 1, redlock.MemberQuarantined)
 		d.Until(t, 2, redlock.MemberQuarantined)
@@ -178,18 +168,15 @@ func TestClientThatFindsAMemberMarkedMeanwhileTellsItsMaxTTL(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		a := older(t, cluster)
 		require.NoError(t, a.Close())
-		b := guarded(t, cluster, longer)
-		b.Voting(t, 3)
+		b := voting(t, cluster, 3, longer)
 		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "g" }
 		b.Links[2].Call(marking, 1, func([]string) {
-			info, err := cluster.Servers[2].Do(context.Background(), "INFO", "server")
-			require.NoError(t, err)
+			info := admin(t, cluster.Servers[2], "INFO", "server")
 			_, id, _ := strings.Cut(info.(string), "run_id:")
 			admin(t, cluster.Servers[2], "HSET", "redquorum:boot", "id", strings.Fields(id)[0]+" 5", "state", "g", "q", "1000")
 			admin(t, cluster.Servers[2], "SET", "redquorum:quarantine", "1", "PX", "1000")
 		})
-		cluster.Kill(2)
-		require.NoError(t, cluster.Restart(false, 2))
+		restart(t, cluster, false, 2)
 		began := time.Now()
 		b.Until(t, 2, redlock.MemberQuarantined)
 		require.Contains(t, markerOf(t, cluster, 2, "id"), " 5")
@@ -203,17 +190,13 @@ func TestClientThatFindsAMemberMarkedMeanwhileTellsItsMaxTTL(t *testing.T) {
 func TestSourcesTellOfLongerLeasesThanTheLastLookFound(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		a := older(t, cluster)
-		d := guarded(t, cluster, short, func(c *redlock.Config) { c.PingInterval, c.StallTimeout = time.Hour, 3*time.Hour })
-		d.Voting(t, 3)
+		d := voting(t, cluster, 3, short, func(c *redlock.Config) { c.PingInterval, c.StallTimeout = time.Hour, 3*time.Hour })
 		require.NoError(t, a.Close())
-		b := guarded(t, cluster, longer)
-		b.Voting(t, 3)
-		held, err := b.Mutex("k", redlock.TTL(25*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
+		b := voting(t, cluster, 3, longer)
+		held := b.Lock(t, "k", redlock.TTL(25*time.Second))
 		synctest.Wait()
 		b.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, 2)
-		cluster.Kill(2)
-		require.NoError(t, cluster.Restart(false, 2))
+		restart(t, cluster, false, 2)
 		steal(t, cluster, "k", time.Millisecond, 1) // and member 1 has lost the vote, too
 		d.Until(t, 2, redlock.MemberQuarantined)
 		require.Equal(t, "1000", markerOf(t, cluster, 2, "q"))
@@ -230,11 +213,9 @@ func TestQuarantineThatEndsLaterByTheMembersClockIsNoSignOfLongerLeases(t *testi
 			}
 			return len(b), nil
 		}), nil))
-		p := guarded(t, cluster, short, redlock.WithFreshMembers(), redlock.WithLogger(log), func(c *redlock.Config) { c.PingInterval, c.StallTimeout = 20*time.Second, time.Minute })
-		p.Voting(t, 3)
+		p := voting(t, cluster, 3, short, redlock.WithFreshMembers(), redlock.WithLogger(log), func(c *redlock.Config) { c.PingInterval, c.StallTimeout = 20*time.Second, time.Minute })
 		time.Sleep(10 * time.Second)
-		cluster.Kill(2)
-		require.NoError(t, cluster.Restart(false, 2))
+		restart(t, cluster, false, 2)
 		p.Until(t, 2, redlock.MemberQuarantined)
 		synctest.Wait()
 		began := time.Now()

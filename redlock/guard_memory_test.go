@@ -40,28 +40,22 @@ func TestRefusalThatMayMeanAnotherMemoryEndsTheGeneration(t *testing.T) {
 		{"OOM command not allowed when used memory > 'maxmemory'.", false},
 		{"BUSY Redis is busy running a script.", false},
 	} {
-		t.Run(tc.text, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				p := guarded(t, cluster, short, rarely, redlock.WithFreshMembers())
-				p.Voting(t, 3)
-				before := p.State(1)
-				p.Links[1].Fail(redistest.WithArg(script.Acquire.SHA), 1, tc.text)
-				cycle(t, p, "k")
-				synctest.Wait()
-				after := p.State(1)
-				require.Equal(t, tc.ends, after.Gen > before.Gen)
-				require.True(t, after.Votes, "the marker says that it is the same, after all")
-				require.Equal(t, before.Epoch, after.Epoch, "on the same connection")
-			})
-		})
+		t.Run(tc.text, inVoters(3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			before := p.State(1)
+			p.Links[1].Fail(redistest.WithArg(script.Acquire.SHA), 1, tc.text)
+			cycle(t, p, "k")
+			synctest.Wait()
+			after := p.State(1)
+			require.Equal(t, tc.ends, after.Gen > before.Gen)
+			require.True(t, after.Votes, "the marker says that it is the same, after all")
+			require.Equal(t, before.Epoch, after.Epoch, "on the same connection")
+		}, rarely))
 	}
 }
 
 // Between the suspicion and the look at the marker nothing of the member counts.
 func TestMemberDoesNotVoteWhileItIsLookedAt(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, rarely, redlock.WithFreshMembers())
-		p.Voting(t, 3)
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Links[1].Fail(redistest.WithArg(script.Acquire.SHA), 1, "READONLY You can't write against a read only replica.")
 		p.Links[1].DelayReply(redistest.Named("EVAL"), 1, 300*time.Millisecond)
 		cycle(t, p, "k")
@@ -69,30 +63,25 @@ func TestMemberDoesNotVoteWhileItIsLookedAt(t *testing.T) {
 		require.False(t, p.State(1).Votes)
 		time.Sleep(time.Second)
 		require.True(t, p.State(1).Votes)
-	})
+	}, rarely)
 }
 
 // A member that is emptied while the connection is down is the same process: only its marker tells.
 func TestFlushWhileNobodyLooksEndsTheGeneration(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, rarely, redlock.WithFreshMembers())
-		p.Voting(t, 3)
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		before := p.State(1)
-		p.Links[1].Refuse(true)
-		p.Links[1].Cut()
+		p.Away(1)
 		require.NoError(t, cluster.Flush(1))
 		p.Links[1].Refuse(false)
 		p.Until(t, 1, redlock.MemberQuarantined)
 		require.Equal(t, before.RunID, p.State(1).RunID)
 		require.Greater(t, p.State(1).Gen, before.Gen)
-	})
+	}, rarely)
 }
 
 // While a member is in quarantine it is asked for nothing that could be a vote.
 func TestMemberInQuarantineIsAskedForNothing(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, redlock.WithFreshMembers(), func(c *redlock.Config) { c.Entry = time.Minute })
-		p.Voting(t, 3)
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		held := p.Lock(t, "k", redlock.AutoRenew(time.Second))
 		require.NoError(t, cluster.Restart(false, 2))
 		p.Until(t, 2, redlock.MemberQuarantined)
@@ -109,7 +98,7 @@ func TestMemberInQuarantineIsAskedForNothing(t *testing.T) {
 		require.Zero(t, sent)
 		require.NoError(t, held.Unlock(t.Context()))
 		behind.Get(t)
-	})
+	}, func(c *redlock.Config) { c.Entry = time.Minute })
 }
 
 // A queue that came back from a snapshot must not be served: those in it may be long gone, or hold the
@@ -117,14 +106,12 @@ func TestMemberInQuarantineIsAskedForNothing(t *testing.T) {
 func TestReleaseInQuarantineHandsOverToNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		patient := func(c *redlock.Config) { c.Entry, c.MaxTTL, c.TTL = time.Minute, 10*time.Second, 10*time.Second }
-		p, q := guarded(t, cluster, patient, redlock.WithFreshMembers()), guarded(t, cluster, patient)
-		p.Voting(t, 3)
-		q.Voting(t, 3)
+		p := voting(t, cluster, 3, patient, redlock.WithFreshMembers())
+		q := voting(t, cluster, 3, patient)
 		held := p.Hold(t, "k")
 		waiting := q.LockLater(t.Context(), "k")
 		require.Eventually(t, func() bool { return admin(t, cluster.Servers[2], "EXISTS", queueOf("k")) == int64(1) }, time.Second, time.Millisecond)
-		q.Links[2].Refuse(true) // what becomes of member 2 is p's doing alone
-		q.Links[2].Cut()
+		q.Away(2) // what becomes of member 2 is p's doing alone
 		cluster.Kill(2)
 		require.NoError(t, cluster.Restart(true, 2)) // comes back with lock and queue
 		p.Until(t, 2, redlock.MemberQuarantined)
@@ -144,14 +131,11 @@ func TestReleaseInQuarantineHandsOverToNobody(t *testing.T) {
 // A release that is owed goes out first of all on the next connection, and under the member's standing of
 // now: it may have forgotten in between.
 func TestDebtsCarryTheNewStanding(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, redlock.WithFreshMembers())
-		p.Voting(t, 3)
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		held := p.Hold(t, "k")
 		id := markerOf(t, cluster, 2, "id")
 		sent := tags(p.Links[2], script.Release)
-		p.Links[2].Refuse(true)
-		p.Links[2].Cut()
+		p.Away(2)
 		require.NoError(t, held.Unlock(t.Context()))
 		require.NoError(t, cluster.Restart(true, 2))
 		p.Links[2].Refuse(false)
@@ -166,8 +150,7 @@ func TestDebtsCarryTheNewStanding(t *testing.T) {
 		held = p.Hold(t, "k")
 		id = markerOf(t, cluster, 2, "id")
 		*sent = nil
-		p.Links[2].Refuse(true)
-		p.Links[2].Cut()
+		p.Away(2)
 		require.NoError(t, held.Unlock(t.Context()))
 		p.Links[2].Refuse(false)
 		p.Voting(t, 3)
@@ -175,13 +158,10 @@ func TestDebtsCarryTheNewStanding(t *testing.T) {
 		require.Equal(t, []string{id}, *sent)
 	})
 	// Also what Close pays.
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, redlock.WithFreshMembers())
-		p.Voting(t, 3)
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		held := p.Hold(t, "k")
 		sent := tags(p.Links[2], script.Release)
-		p.Links[2].Refuse(true)
-		p.Links[2].Cut()
+		p.Away(2)
 		require.NoError(t, held.Unlock(t.Context()))
 		require.NoError(t, cluster.Restart(true, 2))
 		p.Links[2].Refuse(false)
@@ -226,19 +206,16 @@ func TestSecondClientWaitsForTheFirstMarking(t *testing.T) {
 // Counters are read from members that know, and whether one does is read with them, in one step: this
 // client believes two members that were emptied a moment ago.
 func TestCountersOfAMemberThatForgotSinceAreNotLent(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, rarely, redlock.WithFreshMembers())
-		p.Voting(t, 5)
+	voters(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		cycle(t, p, "k")
-		cluster.Kill(4)
-		require.NoError(t, cluster.Restart(false, 4))
+		restart(t, cluster, false, 4)
 		p.Until(t, 4, redlock.MemberQuarantined)
 		require.NoError(t, cluster.Flush(0, 1))
 		time.Sleep(10 * time.Second)
 		require.True(t, p.State(0).Votes, "nobody has told")
 		require.Equal(t, redlock.MemberRestoring, p.Members()[4].State, "two members know, three are needed")
 		require.Equal(t, "g", markerOf(t, cluster, 4, "state"))
-	})
+	}, rarely)
 }
 
 // aged is a member whose generation ends while its answers are on their way.
@@ -331,36 +308,20 @@ func TestRejoinByAnEndedGenerationDoesNotCount(t *testing.T) {
 
 // A handed-off lease is adopted by those that have it: it is given to nobody before a majority confirms.
 func TestAdoptionNeedsAMajorityThatHasTheLease(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, q := join(t, cluster), join(t, cluster)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
 		held := p.Hold(t, "k")
-		h, err := held.Handoff()
-		require.NoError(t, err)
+		h := handoff(t, held)
 		admin(t, cluster.Servers[1], "DEL", "k") // forgot it, and is free
 		q.Links[2].Pause()
-		_, err = q.Adopt(t.Context(), h)
+		_, err := q.Adopt(t.Context(), h)
 		require.ErrorIs(t, err, redlock.ErrNoQuorum, "one has it, one does not, one is silent")
 		synctest.Wait()
 		require.Equal(t, int64(0), admin(t, cluster.Servers[1], "EXISTS", "k"))
 	})
 }
 
-// Renewals are dated by their request, however long the answers take.
-func TestValidityOfARenewalCountsFromBeforeItsRequest(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
-		l := p.Hold(t, "k", redlock.TTL(10*time.Second))
-		p.Slow(50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond)
-		time.Sleep(time.Second)
-		start := time.Now()
-		require.NoError(t, l.Extend(t.Context(), 10*time.Second))
-		require.Equal(t, start.Add(validity(10*time.Second)), l.ValidUntil())
-	})
-}
-
 func TestLostLeaseLeavesNothing(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Hold(t, "k", redlock.TTL(10*time.Second))
 		steal(t, cluster, "k", time.Minute, 0, 1, 2)
 		require.ErrorIs(t, l.Extend(context.Background(), 10*time.Second), redlock.ErrLost)
@@ -373,25 +334,21 @@ func TestLostLeaseLeavesNothing(t *testing.T) {
 
 // A release that found no connection is sent on the next one, long before the lock would end by itself.
 func TestReleaseIsRepeatedOnTheNextConnection(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Hold(t, "k")
-		p.Links[2].Refuse(true)
-		p.Links[2].Cut()
+		p.Away(2)
 		synctest.Wait() // the client knows
 		require.NoError(t, l.Unlock(t.Context()))
 		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", "k"))
 		p.Links[2].Refuse(false)
 		p.Settle(t, 3)
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 	})
 }
 
 // An acquire that the server did not know the script of is not repeated once its release is on the way.
 func TestNothingIsRepeatedBehindItsRelease(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
 		for _, s := range cluster.Servers {
 			admin(t, s, "SCRIPT", "FLUSH")
@@ -408,8 +365,7 @@ func TestNothingIsRepeatedBehindItsRelease(t *testing.T) {
 
 // Who waits registers only where it can be told: a grant that nobody hears of blocks the lock for its TTL.
 func TestNobodyRegistersWithoutAnInbox(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, q := join(t, cluster), join(t, cluster)
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
 		p.Hold(t, "k")
 		q.Links[2].Fail(redistest.Named("SUBSCRIBE"), -1, "NOPERM this user has no permissions to access one of the channels")
 		admin(t, cluster.Servers[2], "CLIENT", "KILL", "TYPE", "pubsub")
@@ -426,30 +382,38 @@ func TestNobodyRegistersWithoutAnInbox(t *testing.T) {
 
 // Members in quarantine answer a release, and their answers count: that nothing is held needs no memory.
 func TestUnlockIsDoneByMembersInQuarantineToo(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, redlock.WithFreshMembers())
-		p.Voting(t, 3)
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		held := p.Hold(t, "k", redlock.TTL(time.Second))
-		cluster.Kill(1, 2)
-		require.NoError(t, cluster.Restart(true, 1, 2))
+		restart(t, cluster, true, 1, 2)
 		p.Until(t, 1, redlock.MemberQuarantined)
 		p.Until(t, 2, redlock.MemberQuarantined)
 		require.NoError(t, held.Err())
 		require.NoError(t, held.Unlock(t.Context()))
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 	})
 }
 
 // Votes and Margin follow the renewals: each moves the end of the votes that it renews.
 func TestRenewedVotesAreCounted(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Hold(t, "k", redlock.AutoRenew(10*time.Second))
 		for range 20 {
 			time.Sleep(5 * time.Second)
 			require.Equal(t, 5, l.Votes())
 			require.Equal(t, 2, l.Margin())
 		}
-	})
+	}, quiet)
+}
+
+// Long tables of counters on slow members take longer to read than DialTimeout: 5 calls of 400 ms against 1 s.
+func TestCountersAreRestoredThoughThatTakesLong(t *testing.T) {
+	voters(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		restart(t, cluster, false, 4)
+		p.Voting(t, 4)
+		p.Until(t, 4, redlock.MemberQuarantined)
+		for _, l := range p.Links {
+			l.SetDelay(redistest.Delay{}, redistest.Delay{Fixed: 400 * time.Millisecond})
+		}
+		p.Until(t, 4, redlock.MemberVoting)
+	}, func(c *redlock.Config) { c.RestartGuard = redlock.Strict })
 }

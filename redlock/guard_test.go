@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
-	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // short is a deployment whose longest lease is a second, so that a quarantine is one.
@@ -23,28 +21,33 @@ func short(c *redlock.Config) {
 	c.NoQuorumAfter = -1
 }
 
+// voting is guarded, and waits until n members vote.
+func voting(t testing.TB, cluster *redistest.Cluster, n int, opts ...redlock.Option) *peer {
+	t.Helper()
+	p := guarded(t, cluster, opts...)
+	p.Voting(t, n)
+	return p
+}
+
+// voters is bubble with one client of a fresh deployment, when all members vote.
+func voters(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Cluster, p *peer), opts ...redlock.Option) {
+	t.Helper()
+	bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
+		test(t, cluster, voting(t, cluster, n, append([]redlock.Option{short, redlock.WithFreshMembers()}, opts...)...))
+	})
+}
+
 // markerOf reads a field of a member's marker.
 func markerOf(t testing.TB, cluster *redistest.Cluster, i int, field string) string {
 	t.Helper()
-	v, err := cluster.Servers[i].Do(context.Background(), "HGET", "redquorum:boot", field)
-	require.NoError(t, err)
+	v := admin(t, cluster.Servers[i], "HGET", "redquorum:boot", field)
 	s, _ := v.(string)
 	return s
 }
 
-func tokenAt(t testing.TB, cluster *redistest.Cluster, i int, key string) int64 {
-	t.Helper()
-	v, err := cluster.Servers[i].Do(context.Background(), "HGET", "redquorum:tokens", strconv.FormatInt(script.Exclusive(key).Bucket, 10))
-	require.NoError(t, err)
-	s, _ := v.(string)
-	n, _ := strconv.ParseInt(s, 10, 64)
-	return n
-}
-
 func cycle(t testing.TB, p *peer, key string) uint64 {
 	t.Helper()
-	l, err := p.Mutex(key).Lock(t.Context())
-	require.NoError(t, err)
+	l := p.Lock(t, key)
 	require.NoError(t, l.Unlock(t.Context()))
 	return l.Token()
 }
@@ -52,8 +55,7 @@ func cycle(t testing.TB, p *peer, key string) uint64 {
 func TestFreshMembersVoteAtOnce(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		began := time.Now()
-		p := guarded(t, cluster, short, redlock.WithFreshMembers())
-		p.Voting(t, 5)
+		p := voting(t, cluster, 5, short, redlock.WithFreshMembers())
 		require.Less(t, time.Since(began), 200*time.Millisecond)
 		for i := range 5 {
 			require.Equal(t, "n", markerOf(t, cluster, i, "state"))
@@ -72,14 +74,12 @@ func TestFirstStartWaitsUntilTheServersAreOlderThanTheLongestLease(t *testing.T)
 		began := time.Now()
 		p := guarded(t, cluster, short)
 		p.Until(t, 4, redlock.MemberQuarantined)
-		_, err := p.Mutex("k").TryLock(t.Context())
+		err := p.Try(t, "k")
 		require.ErrorIs(t, err, redlock.ErrQuarantined)
 		var q *member.QuarantineError
 		require.ErrorAs(t, err, &q)
 		require.WithinDuration(t, began.Add(time.Second), q.Until, 100*time.Millisecond)
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_, err = p.Mutex("k").Lock(ctx)
+		err = p.LockFor(t, "k", 100*time.Millisecond)
 		require.ErrorIs(t, err, redlock.ErrQuarantined)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		l, err := p.Mutex("k").Lock(t.Context()) // waits it out
@@ -90,47 +90,43 @@ func TestFirstStartWaitsUntilTheServersAreOlderThanTheLongestLease(t *testing.T)
 
 		// A second client finds the markers and votes at once.
 		second := time.Now()
-		other := guarded(t, cluster, short)
-		other.Voting(t, 5)
+		voting(t, cluster, 5, short)
 		require.Less(t, time.Since(second), 200*time.Millisecond)
 	})
 }
 
 func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 	for _, keep := range []bool{false, true} {
-		t.Run(fmt.Sprintf("with its data %v", keep), func(t *testing.T) {
-			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-				p, q := guarded(t, cluster, short, redlock.WithFreshMembers()), guarded(t, cluster, short)
-				p.Voting(t, 5)
-				q.Voting(t, 5)
-				cycle(t, p, "k")
-				for i := range 5 { // counters far ahead of any clock: only memory keeps their order
-					_, err := cluster.Servers[i].Do(t.Context(), "HSET", "redquorum:tokens", bucketOf("k"), "9000000000000000")
-					require.NoError(t, err)
+		t.Run(fmt.Sprintf("with its data %v", keep), inBubble(5, func(t *testing.T, cluster *redistest.Cluster) {
+			p := voting(t, cluster, 5, short, redlock.WithFreshMembers())
+			q := voting(t, cluster, 5, short)
+			cycle(t, p, "k")
+			synctest.Wait()    // its late calls count on as well
+			for i := range 5 { // counters far ahead of any clock: only memory keeps their order
+				admin(t, cluster.Servers[i], "HSET", "redquorum:tokens", bucketOf("k"), "9000000000000000")
+			}
+			last := cycle(t, p, "k")
+			require.EqualValues(t, 9000000000000001, last)
+			cluster.Kill(1)
+			down := time.Now()
+			require.NoError(t, cluster.Restart(keep, 1))
+			p.Voting(t, 4)
+			for time.Since(down) < 5*time.Second {
+				next := cycle(t, q, "k")
+				require.Greater(t, next, last)
+				last = next
+				time.Sleep(10 * time.Millisecond)
+				if st := p.State(1); st.Votes && st.Up {
+					require.GreaterOrEqual(t, time.Since(down), time.Second, "q after the restart at the earliest")
 				}
-				last := cycle(t, p, "k")
-				require.EqualValues(t, 9000000000000001, last)
-				cluster.Kill(1)
-				down := time.Now()
-				require.NoError(t, cluster.Restart(keep, 1))
-				p.Voting(t, 4)
-				for time.Since(down) < 5*time.Second {
-					next := cycle(t, q, "k")
-					require.Greater(t, next, last)
-					last = next
-					time.Sleep(10 * time.Millisecond)
-					if st := p.State(1); st.Votes && st.Up {
-						require.GreaterOrEqual(t, time.Since(down), time.Second, "q after the restart at the earliest")
-					}
-				}
-				p.Voting(t, 5)
-				q.Voting(t, 5)
-				require.Equal(t, "w", markerOf(t, cluster, 1, "state"))
-				require.Equal(t, "0", markerOf(t, cluster, 1, "clk"))
-				require.Greater(t, cycle(t, p, "k"), last)
-				require.Greater(t, tokenAt(t, cluster, 1, "k"), int64(9000000000000001))
-			})
-		})
+			}
+			p.Voting(t, 5)
+			q.Voting(t, 5)
+			require.Equal(t, "w", markerOf(t, cluster, 1, "state"))
+			require.Equal(t, "0", markerOf(t, cluster, 1, "clk"))
+			require.Greater(t, cycle(t, p, "k"), last)
+			require.Greater(t, counter(t, cluster.Servers[1], "k"), int64(9000000000000001))
+		}))
 	}
 }
 
@@ -138,16 +134,12 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 func TestMajorityThatForgetsUnderAHolderLetsNobodyIn(t *testing.T) {
 	for _, members := range [][]int{{0, 1, 2}, {0, 1, 2, 3, 4}} {
 		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-			a, b := guarded(t, cluster, short, redlock.WithFreshMembers()), guarded(t, cluster, short)
-			a.Voting(t, 5)
-			b.Voting(t, 5)
-			held, err := a.Mutex("k", redlock.TTL(time.Second)).Lock(t.Context())
-			require.NoError(t, err)
+			a := voting(t, cluster, 5, short, redlock.WithFreshMembers())
+			b := voting(t, cluster, 5, short)
+			held := a.Lock(t, "k", redlock.TTL(time.Second))
 			require.Eventually(t, func() bool { return held.Votes() == 5 }, time.Second, time.Millisecond)
-			cluster.Kill(members...)
-			require.NoError(t, cluster.Restart(false, members...))
-			next, err := b.Mutex("k").Lock(t.Context())
-			require.NoError(t, err)
+			restart(t, cluster, false, members...)
+			next := b.Lock(t, "k")
 			require.Error(t, held.Err(), "%v: two holders", members)
 			require.Greater(t, next.Token(), held.Token())
 			require.NoError(t, next.Unlock(t.Context()))
@@ -156,9 +148,7 @@ func TestMajorityThatForgetsUnderAHolderLetsNobodyIn(t *testing.T) {
 }
 
 func TestFlushIsSeenByTheFirstGrant(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, redlock.WithFreshMembers(), func(c *redlock.Config) { c.PingInterval = time.Hour })
-		p.Voting(t, 5)
+	voters(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		cycle(t, p, "k")
 		synctest.Wait()
 		require.NoError(t, cluster.Flush(2))
@@ -167,13 +157,11 @@ func TestFlushIsSeenByTheFirstGrant(t *testing.T) {
 		p.Voting(t, 4)
 		p.Until(t, 2, redlock.MemberQuarantined)
 		require.Greater(t, p.State(2).Gen, gen)
-	})
+	}, func(c *redlock.Config) { c.PingInterval = time.Hour })
 }
 
 func TestFlushIsSeenByTheNextPing(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, redlock.WithFreshMembers())
-		p.Voting(t, 3)
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		require.NoError(t, cluster.Flush(1))
 		at := time.Now()
 		p.Voting(t, 2)
@@ -186,61 +174,45 @@ func TestFlushIsSeenByTheNextPing(t *testing.T) {
 // One member alone has nobody to ask: order goes on from its clock, and that is said.
 func TestSingleMemberThatForgetsGoesOnByItsClock(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		steps := &guardSteps{}
-		p := guarded(t, cluster, short, redlock.WithFreshMembers(), redlock.WithTracer(steps))
-		p.Voting(t, 1)
+		told := &guardTold{}
+		p := voting(t, cluster, 1, short, redlock.WithFreshMembers(), redlock.WithTracer(told))
 		last := cycle(t, p, "k")
-		cluster.Kill(0)
-		require.NoError(t, cluster.Restart(false, 0))
+		restart(t, cluster, false, 0)
 		p.Voting(t, 0)
 		p.Voting(t, 1)
 		require.Greater(t, cycle(t, p, "k"), last)
 		require.Equal(t, "1", markerOf(t, cluster, 0, "clk"))
-		require.Equal(t, "marked forgot tokens_by_clock", steps.String())
+		steps, _ := told.of(p.Members()[0].Name)
+		require.Equal(t, "marked forgot tokens_by_clock", steps)
 	})
 }
-
-type guardSteps struct{ steps []string }
-
-func (g *guardSteps) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
-	return ctx
-}
-func (g *guardSteps) AcquireEnd(context.Context, redlock.AcquireEnd) {}
-func (g *guardSteps) Guard(_, step string, _ time.Time)              { g.steps = append(g.steps, step) }
-func (g *guardSteps) String() string                                 { return strings.Join(g.steps, " ") }
 
 func TestStrictKeepsAMemberOutThatNobodyCanRestore(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		strict := func(c *redlock.Config) { c.RestartGuard = redlock.Strict }
-		p := guarded(t, cluster, short, strict, redlock.WithFreshMembers())
-		p.Voting(t, 3)
+		p := voting(t, cluster, 3, short, strict, redlock.WithFreshMembers())
 		cycle(t, p, "k")
-		cluster.Kill(0, 1)
-		require.NoError(t, cluster.Restart(false, 0, 1))
+		restart(t, cluster, false, 0, 1)
 		p.Voting(t, 1)
 		time.Sleep(time.Minute)
 		require.Equal(t, redlock.MemberRestoring, p.Members()[0].State)
-		_, err := p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrQuarantined)
+		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrQuarantined)
 	})
 }
 
 func TestGuardOffBelievesAnOldMarkerAndNotAMissingOne(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		off := func(c *redlock.Config) { c.RestartGuard = redlock.GuardOff }
-		p := guarded(t, cluster, short, off, redlock.WithFreshMembers())
-		p.Voting(t, 3)
+		p := voting(t, cluster, 3, short, off, redlock.WithFreshMembers())
 		last := cycle(t, p, "k")
-		cluster.Kill(0)
-		require.NoError(t, cluster.Restart(true, 0))
+		restart(t, cluster, true, 0)
 		at := time.Now()
 		p.Voting(t, 2)
 		p.Voting(t, 3)
 		require.Less(t, time.Since(at), time.Second, "no quarantine")
 		next := cycle(t, p, "k")
 		require.Greater(t, next, last)
-		cluster.Kill(0)
-		require.NoError(t, cluster.Restart(false, 0))
+		restart(t, cluster, false, 0)
 		p.Voting(t, 2)
 		at = time.Now()
 		p.Voting(t, 3)
@@ -250,18 +222,14 @@ func TestGuardOffBelievesAnOldMarkerAndNotAMissingOne(t *testing.T) {
 }
 
 func TestGreaterMaxTTLIsRaisedAndAdopted(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, redlock.WithFreshMembers())
-		p.Voting(t, 3)
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		at := time.Now()
-		long := guarded(t, cluster, short, func(c *redlock.Config) { c.MaxTTL = 10 * time.Second })
-		long.Voting(t, 3)
+		long := voting(t, cluster, 3, short, func(c *redlock.Config) { c.MaxTTL = 10 * time.Second })
 		require.GreaterOrEqual(t, time.Since(at), time.Second, "one ping, so that all have learnt of it")
 		require.Equal(t, "10000", markerOf(t, cluster, 0, "q"))
 		time.Sleep(1100 * time.Millisecond)
 		require.NoError(t, long.Close()) // the other must have learnt of it
-		cluster.Kill(1)
-		require.NoError(t, cluster.Restart(false, 1))
+		restart(t, cluster, false, 1)
 		at = time.Now()
 		p.Voting(t, 2)
 		p.Voting(t, 3)
@@ -271,11 +239,8 @@ func TestGreaterMaxTTLIsRaisedAndAdopted(t *testing.T) {
 
 // While a member is in quarantine nothing of it counts, and a release still reaches it.
 func TestReleaseReachesAMemberInQuarantine(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, redlock.WithFreshMembers())
-		p.Voting(t, 3)
-		held, err := p.Mutex("k").Lock(t.Context())
-		require.NoError(t, err)
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		held := p.Lock(t, "k")
 		require.Eventually(t, func() bool { return held.Votes() == 3 }, time.Second, time.Millisecond)
 		cluster.Kill(2)
 		require.NoError(t, cluster.Restart(true, 2)) // comes back with the lock in it
@@ -298,13 +263,10 @@ func TestFirstDeploymentIsOverAfterAWhile(t *testing.T) {
 		a.Links[2].Call(marking, -1, func([]string) { a.Links[2].Refuse(true) })
 		a.Links[2].CutBefore(marking, -1)
 		a.Voting(t, 2)
-		b := guarded(t, cluster, short)
-		b.Voting(t, 3)
+		b := voting(t, cluster, 3, short)
 		time.Sleep(time.Hour)
-		b.Links[0].Refuse(true)
-		b.Links[0].Cut()
-		held, err := b.Mutex("k", redlock.TTL(time.Second)).Lock(t.Context())
-		require.NoError(t, err)
+		b.Away(0)
+		held := b.Lock(t, "k", redlock.TTL(time.Second))
 		synctest.Wait()
 		b.Links[2].Pause() // b does not see what happens to member 2
 		require.NoError(t, cluster.Flush(2))
@@ -322,43 +284,34 @@ func TestFirstDeploymentIsOverAfterAWhile(t *testing.T) {
 // The wait until all have learnt of longer leases holds for every client that asks for them, not only for
 // the one that raised q.
 func TestSecondClientWithAGreaterMaxTTLWaitsToo(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		a := guarded(t, cluster, short, redlock.WithFreshMembers())
-		a.Voting(t, 1)
+	voters(t, 1, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
 		long := func(c *redlock.Config) { c.MaxTTL, c.TTL = 10*time.Second, 10*time.Second }
 		time.Sleep(100 * time.Millisecond)
 		b := guarded(t, cluster, short, long)
 		b.Until(t, 0, redlock.MemberQuarantined)
-		c := guarded(t, cluster, short, long)
-		c.Voting(t, 1)
+		c := voting(t, cluster, 1, short, long)
 		held, err := c.Mutex("k", redlock.TTL(10*time.Second)).TryLock(t.Context())
 		require.NoError(t, err)
 		b.Die()
 		c.Die()
-		cluster.Kill(0)
-		require.NoError(t, cluster.Restart(false, 0))
-		l, err := a.Mutex("k").Lock(t.Context())
-		require.NoError(t, err)
+		restart(t, cluster, false, 0)
+		l := a.Lock(t, "k")
 		require.Error(t, held.Err(), "two holders: tokens %d, %d", held.Token(), l.Token())
 	})
 }
 
 // Restored means: to what the others know, before anything else is granted there.
 func TestCountersAreRestoredBeforeTheMemberVotes(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, short, redlock.WithFreshMembers())
-		p.Voting(t, 5)
+	voters(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		const unused = "16383"
 		for i := range 5 {
-			_, err := cluster.Servers[i].Do(t.Context(), "HSET", "redquorum:tokens", unused, strconv.Itoa(9_000_000_000_000_000+i))
-			require.NoError(t, err)
+			admin(t, cluster.Servers[i], "HSET", "redquorum:tokens", unused, strconv.Itoa(9_000_000_000_000_000+i))
 		}
 		cluster.Kill(4)
 		require.NoError(t, cluster.Restart(true, 4)) // a restored counter of its own counts for nothing
 		p.Voting(t, 4)
 		p.Voting(t, 5)
-		v, err := cluster.Servers[4].Do(t.Context(), "HGET", "redquorum:tokens", unused)
-		require.NoError(t, err)
+		v := admin(t, cluster.Servers[4], "HGET", "redquorum:tokens", unused)
 		require.Equal(t, "9000000000000003", v)
 	})
 }

@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -16,15 +15,12 @@ import (
 
 // guardTold records what is said of each member.
 type guardTold struct {
+	deaf
 	mu    sync.Mutex
 	steps map[string][]string
 	until map[string]time.Time // of the last step
 }
 
-func (g *guardTold) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
-	return ctx
-}
-func (g *guardTold) AcquireEnd(context.Context, redlock.AcquireEnd) {}
 func (g *guardTold) Guard(member, step string, until time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -64,9 +60,7 @@ func TestFirstStartSaysWhyItWaitsAndWhatSkipsThat(t *testing.T) {
 		p := guarded(t, cluster, short, redlock.WithLogger(log.logger()), redlock.WithTracer(told))
 		p.Until(t, 4, redlock.MemberQuarantined)
 		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_, err := p.Mutex("k").Lock(ctx)
+		err := p.LockFor(t, "k", 100*time.Millisecond)
 		require.ErrorIs(t, err, redlock.ErrQuarantined)
 		for i, m := range p.Members() {
 			lines := linesOf(&log, m.Name, "does not vote")

@@ -39,19 +39,24 @@ func Join(t testing.TB, cluster *redistest.Cluster, opts ...Option) *Peer {
 	return p
 }
 
-// Connect is join without the wait.
+// Connect is Join without the wait.
 func Connect(t testing.TB, cluster *redistest.Cluster, opts ...Option) *Peer {
 	t.Helper()
+	return connect(t, cluster, nil, func(*Peer) {}, opts)
+}
+
+// connect makes a client over links that prepare has changed before anybody dials.
+func connect(t testing.TB, cluster *redistest.Cluster, guard *node.Guard, prepare func(p *Peer), opts []Option) *Peer {
+	t.Helper()
 	p := &Peer{}
-	var cfg Config
-	for _, o := range opts {
-		o(&cfg)
+	for _, s := range cluster.Servers {
+		p.Links = append(p.Links, s.Path())
 	}
+	prepare(p)
 	members := make([]member.Member, cluster.Len())
 	for i, s := range cluster.Servers {
-		link := s.Path()
-		p.Links = append(p.Links, link)
-		nc := cfg.withDefaults().node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: link})
+		nc := configOf(opts).node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.Links[i]})
+		nc.Guard = guard
 		n, err := node.New(nc)
 		require.NoError(t, err)
 		members[i] = n
@@ -63,68 +68,60 @@ func Connect(t testing.TB, cluster *redistest.Cluster, opts ...Option) *Peer {
 	return p
 }
 
+func configOf(opts []Option) Config {
+	var cfg Config
+	for _, o := range opts {
+		o(&cfg)
+	}
+	return cfg.withDefaults()
+}
+
 // Settle waits until n members are up with a confirmed inbox.
 func (p *Peer) Settle(t testing.TB, n int) {
 	t.Helper()
-	limit := time.NewTimer(30 * time.Second)
-	defer limit.Stop()
-	for {
-		changed := p.changed()
-		ready := 0
-		for _, st := range p.states() {
-			if st.Up && st.Inbox {
-				ready++
-			}
-		}
-		if ready >= n {
-			return
-		}
-		select {
-		case <-changed:
-		case <-limit.C:
-			t.Fatalf("only %d of %d members are ready", ready, n)
-		}
-	}
+	p.await(t, 30*time.Second, fmt.Sprint("ready: ", n), func() bool {
+		return p.with(func(st member.State) bool { return st.Up && st.Inbox }) >= n
+	})
 }
 
 // Voting waits until n members vote and can push.
 func (p *Peer) Voting(t testing.TB, n int) {
 	t.Helper()
-	limit := time.NewTimer(2 * time.Minute)
-	defer limit.Stop()
-	for {
-		changed := p.changed()
-		votes := 0
-		for _, st := range p.states() {
-			if st.Votes && st.Inbox {
-				votes++
-			}
-		}
-		if votes == n {
-			return
-		}
-		select {
-		case <-changed:
-		case <-limit.C:
-			t.Fatalf("%d members vote, not %d: %+v", votes, n, p.Members())
-		}
-	}
+	p.await(t, 2*time.Minute, fmt.Sprint("voting: ", n), func() bool {
+		return p.with(func(st member.State) bool { return st.Votes && st.Inbox }) == n
+	})
 }
 
 // Until waits for a member's state.
 func (p *Peer) Until(t testing.TB, i int, state string) {
 	t.Helper()
-	limit := time.NewTimer(2 * time.Minute)
+	p.await(t, 2*time.Minute, state, func() bool { return p.Members()[i].State == state })
+}
+
+// with counts the members of which something is true.
+func (p *Peer) with(is func(st member.State) bool) (n int) {
+	for _, st := range p.states() {
+		if is(st) {
+			n++
+		}
+	}
+	return n
+}
+
+// await looks at the members whenever one of them has changed.
+func (p *Peer) await(t testing.TB, patience time.Duration, what string, ready func() bool) {
+	t.Helper()
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for {
 		changed := p.changed()
-		if p.Members()[i].State == state {
+		if ready() {
 			return
 		}
 		select {
 		case <-changed:
 		case <-limit.C:
-			t.Fatalf("not %s: %+v", state, p.Members())
+			t.Fatalf("not %s: %+v", what, p.Members())
 		}
 	}
 }
@@ -138,6 +135,24 @@ func Bubble(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Clus
 	FakeTime(t, func(t *testing.T) {
 		test(t, rt.Embedded(t, n))
 	})
+}
+
+// Alone is Bubble with one client.
+func Alone(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Cluster, p *Peer), opts ...Option) {
+	t.Helper()
+	Bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) { test(t, cluster, Join(t, cluster, opts...)) })
+}
+
+// Pair is Bubble with two clients.
+func Pair(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Cluster, p, q *Peer), opts ...Option) {
+	t.Helper()
+	Among(t, n, 2, func(t *testing.T, cluster *redistest.Cluster, all []*Peer) { test(t, cluster, all[0], all[1]) }, opts...)
+}
+
+// Among is Bubble with several clients.
+func Among(t *testing.T, n, clients int, test func(t *testing.T, cluster *redistest.Cluster, all []*Peer), opts ...Option) {
+	t.Helper()
+	Bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) { test(t, cluster, Peers(t, cluster, clients, opts...)) })
 }
 
 // FakeTime is synctest.Test, on one processor where the race detector is on: all timers of a bubble
@@ -171,6 +186,13 @@ func Leftovers(t testing.TB, cluster *redistest.Cluster) {
 	require.Empty(t, left, "keys left behind")
 }
 
+// NothingLeft is Leftovers when all that is under way has arrived.
+func NothingLeft(t testing.TB, cluster *redistest.Cluster) {
+	t.Helper()
+	synctest.Wait()
+	Leftovers(t, cluster)
+}
+
 // Quiet pings members rarely, for tests that spend minutes or hold still for exact counts.
 func Quiet(c *Config) { c.PingInterval, c.StallTimeout = time.Hour, 10*time.Second }
 
@@ -190,10 +212,13 @@ func (p *Peer) Slow(rtt ...time.Duration) {
 	}
 }
 
-// Die takes a peer off the network for good, as the end of its process would, without a farewell.
-func (p *Peer) Die() {
-	p.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() })
+// Away takes a peer off the network at the given members, at all if none are given, until its links are healed.
+func (p *Peer) Away(members ...int) {
+	p.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, members...)
 }
+
+// Die takes a peer off the network for good, as the end of its process would, without a farewell.
+func (p *Peer) Die() { p.Away() }
 
 // Count counts the calls of a script on the path to each member from now on.
 func (p *Peer) Count(s script.Script) []*redistest.Rule {
@@ -217,6 +242,20 @@ func (p *Peer) Lock(t testing.TB, name string, opts ...LockOption) *Lease {
 	l, err := p.Mutex(name, opts...).Lock(t.Context())
 	require.NoError(t, err)
 	return l
+}
+
+// Try is a TryLock of which the error alone matters.
+func (p *Peer) Try(t testing.TB, name string, opts ...LockOption) error {
+	_, err := p.Mutex(name, opts...).TryLock(t.Context())
+	return err
+}
+
+// LockFor is a Lock that gives up after a while, and of which the error alone matters.
+func (p *Peer) LockFor(t testing.TB, name string, patience time.Duration, opts ...LockOption) error {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := p.Mutex(name, opts...).Lock(ctx)
+	return err
 }
 
 // Hold is lock for the goroutine of the test, and waits for the members that did not decide.
@@ -311,6 +350,15 @@ func LostFor(l *Lease) LostReason {
 	return ""
 }
 
+// Agreed is a client of one member that is no server.
+func Agreed(t testing.TB, m member.Member, opts ...Option) *Client {
+	t.Helper()
+	c, err := New([]member.Member{m}, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 // Yes is a member without Redis that agrees to everything, inside Submit: for numbers that an embedded
 // server would take too long for.
 type Yes struct {
@@ -387,33 +435,10 @@ func Guarded(t testing.TB, cluster *redistest.Cluster, opts ...Option) *Peer {
 	return GuardedVia(t, cluster, func(*Peer) {}, opts...)
 }
 
-// GuardedVia is guarded over links that prepare has changed before anybody dials.
+// GuardedVia is Guarded over links that prepare has changed before anybody dials.
 func GuardedVia(t testing.TB, cluster *redistest.Cluster, prepare func(p *Peer), opts ...Option) *Peer {
 	t.Helper()
-	p := &Peer{}
-	for _, s := range cluster.Servers {
-		p.Links = append(p.Links, s.Path())
-	}
-	prepare(p)
-	var cfg Config
-	for _, o := range opts {
-		o(&cfg)
-	}
-	cfg = cfg.withDefaults()
-	guard := cfg.guard(cluster.Len())
-	var members []member.Member
-	for i, s := range cluster.Servers {
-		nc := cfg.node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.Links[i]})
-		nc.Guard = guard
-		n, err := node.New(nc)
-		require.NoError(t, err)
-		members = append(members, n)
-	}
-	c, err := New(members, opts...)
-	require.NoError(t, err)
-	p.Client = c
-	t.Cleanup(func() { _ = c.Close() })
-	return p
+	return connect(t, cluster, configOf(opts).guard(cluster.Len()), prepare, opts)
 }
 
 // OpenAll connects to the cluster as a user would: over TCP, without fault links. Its servers were made for

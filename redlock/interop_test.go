@@ -20,53 +20,49 @@ import (
 
 func TestTheirReleaseWakesAWaiterOfOursAtOnce(t *testing.T) {
 	for _, n := range []int{1, 3} {
-		t.Run(fmt.Sprint(n, " members"), func(t *testing.T) {
-			bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
-				p := join(t, cluster, redlock.WithInterop(), quiet)
-				var java []*reference
-				for _, s := range cluster.Servers {
-					java = append(java, javaOf(t, s, "k", 1))
-					java[len(java)-1].Take(time.Minute)
-				}
-				free := func(w *locking) {
-					time.Sleep(500 * time.Millisecond) // between two heartbeats
-					require.True(t, w.Pending())
-					began := time.Now()
-					for _, j := range java {
-						require.EqualValues(t, 1, j.Release())
-					}
-					l := w.Get(t)
-					require.Less(t, w.At.Sub(began), 20*time.Millisecond, "not by its heartbeat")
-					require.NoError(t, l.Unlock(t.Context()))
-					synctest.Wait()
-				}
-				free(p.LockLater(t.Context(), "k"))
-				for _, s := range cluster.Servers {
-					require.Equal(t, []any{}, admin(t, s, "PUBSUB", "CHANNELS", "redisson*"), "unsubscribed")
-					require.Equal(t, []any{}, admin(t, s, "PUBSUB", "CHANNELS", "redquorum:ours*"), "unsubscribed")
-				}
-
-				// And once more, on connections that broke meanwhile.
+		t.Run(fmt.Sprint(n, " members"), inAlone(n, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			var java []*reference
+			for _, s := range cluster.Servers {
+				java = append(java, javaOf(t, s, "k", 1))
+				java[len(java)-1].Take(time.Minute)
+			}
+			free := func(w *locking) {
+				time.Sleep(500 * time.Millisecond) // between two heartbeats
+				require.True(t, w.Pending())
+				began := time.Now()
 				for _, j := range java {
-					j.Take(time.Minute)
+					require.EqualValues(t, 1, j.Release())
 				}
-				w := p.LockLater(t.Context(), "k")
-				time.Sleep(100 * time.Millisecond)
-				p.EveryLink(func(l *redistest.Link) { l.Cut() })
-				time.Sleep(100 * time.Millisecond)
-				p.Settle(t, n)
-				time.Sleep(1100 * time.Millisecond)
-				free(w)
-				require.ElementsMatch(t, []any{"redquorum:tokens", "redisson_lock_token:{k}"}, admin(t, cluster.Servers[0], "KEYS", "*"))
-			})
-		})
+				l := w.Get(t)
+				require.Less(t, w.At.Sub(began), 20*time.Millisecond, "not by its heartbeat")
+				require.NoError(t, l.Unlock(t.Context()))
+				synctest.Wait()
+			}
+			free(p.LockLater(t.Context(), "k"))
+			for _, s := range cluster.Servers {
+				require.Equal(t, []any{}, admin(t, s, "PUBSUB", "CHANNELS", "redisson*"), "unsubscribed")
+				require.Equal(t, []any{}, admin(t, s, "PUBSUB", "CHANNELS", "redquorum:ours*"), "unsubscribed")
+			}
+
+			// And once more, on connections that broke meanwhile.
+			for _, j := range java {
+				j.Take(time.Minute)
+			}
+			w := p.LockLater(t.Context(), "k")
+			time.Sleep(100 * time.Millisecond)
+			p.EveryLink(func(l *redistest.Link) { l.Cut() })
+			time.Sleep(100 * time.Millisecond)
+			p.Settle(t, n)
+			time.Sleep(1100 * time.Millisecond)
+			free(w)
+			require.ElementsMatch(t, []any{"redquorum:tokens", "redisson_lock_token:{k}"}, admin(t, cluster.Servers[0], "KEYS", "*"))
+		}, redlock.WithInterop(), quiet))
 	}
 }
 
 // A release between the refusal and the subscription is not lost: the attempt asks again once it hears.
 func TestAReleaseBeforeTheSubscriptionIsNotMissed(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, redlock.WithInterop(), quiet)
+	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		java := javaOf(t, cluster.Servers[0], "k", 1)
 		java.Take(time.Minute)
 		freed := false
@@ -83,7 +79,7 @@ func TestAReleaseBeforeTheSubscriptionIsNotMissed(t *testing.T) {
 		require.True(t, freed)
 		require.Less(t, time.Since(began), 100*time.Millisecond)
 		require.NoError(t, l.Unlock(t.Context()))
-	})
+	}, redlock.WithInterop(), quiet)
 }
 
 // "a" and "{a}" share counter and channel, and are two locks.
@@ -111,50 +107,45 @@ func TestTwoNamesWithOneChannel(t *testing.T) {
 
 func TestOurReleaseWakesTheirs(t *testing.T) {
 	for _, how := range []string{"unlock", "expiry", "force"} {
-		t.Run(how, func(t *testing.T) {
-			bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-				p := join(t, cluster, redlock.WithInterop(), quiet)
-				l := p.Hold(t, "k", redlock.TTL(20*time.Second))
-				java := javaOf(t, cluster.Servers[0], "k", 1)
-				got := make(chan time.Time)
-				go func() {
-					_, ok := java.Lock(time.Minute, time.Minute)
-					assert.True(t, ok)
-					got <- time.Now()
-				}()
-				time.Sleep(time.Second)
-				began := time.Now()
-				switch how {
-				case "unlock":
-					require.NoError(t, l.Unlock(t.Context()))
-				case "force":
-					_, err := p.ForceUnlock(t.Context(), "k")
-					require.NoError(t, err)
-				case "expiry":
-					began = l.ValidUntil()
-				}
-				require.WithinDuration(t, began, <-got, 10*time.Millisecond)
-			})
-		})
+		t.Run(how, inAlone(1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			l := p.Hold(t, "k", redlock.TTL(20*time.Second))
+			java := javaOf(t, cluster.Servers[0], "k", 1)
+			got := make(chan time.Time)
+			go func() {
+				_, ok := java.Lock(time.Minute, time.Minute)
+				assert.True(t, ok)
+				got <- time.Now()
+			}()
+			time.Sleep(time.Second)
+			began := time.Now()
+			switch how {
+			case "unlock":
+				require.NoError(t, l.Unlock(t.Context()))
+			case "force":
+				_, err := p.ForceUnlock(t.Context(), "k")
+				require.NoError(t, err)
+			case "expiry":
+				began = l.ValidUntil()
+			}
+			require.WithinDuration(t, began, <-got, 10*time.Millisecond)
+		}, redlock.WithInterop(), quiet))
 	}
 }
 
 // A TryLock that comes between our release and their turn must not take it from them, and has it again
 // where nobody came.
 func TestTryLockIsRefusedWhileTheLockIsLeftToThem(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, redlock.WithInterop(), quiet)
+	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Hold(t, "k")
 		c := javaOf(t, cluster.Servers[0], "k", 1).Listen()
 		defer func() { _ = c.Close() }()
 		require.NoError(t, l.Unlock(t.Context()))
-		_, err := p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrHeld)
 		began := time.Now()
 		l = p.Hold(t, "k") // waits it out
 		require.InDelta(t, 50, time.Since(began).Milliseconds(), 10)
 		require.NoError(t, l.Unlock(t.Context()))
-	})
+	}, redlock.WithInterop(), quiet)
 }
 
 // judge sees that nobody holds beside another, and that tokens rise.
@@ -202,56 +193,6 @@ func (p *pauses) pause() time.Duration {
 	return time.Duration(p.rng.Int64N(int64(time.Millisecond)))
 }
 
-func TestBothSidesAreServedAtOneServer(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		var judge sharedJudge
-		rng := newPauses(1)
-		var wg sync.WaitGroup
-		end := time.Now().Add(300 * time.Millisecond)
-		for i := range 2 {
-			p := join(t, cluster, redlock.WithInterop(), quiet)
-			p.Slow(200 * time.Microsecond)
-			wg.Go(func() {
-				for time.Now().Before(end) {
-					l, err := p.Mutex("k").Lock(t.Context())
-					if !assert.NoError(t, err) {
-						return
-					}
-					judge.enter(fmt.Sprint("ours ", i), l.Token())
-					time.Sleep(2 * time.Millisecond)
-					judge.leave()
-					assert.NoError(t, l.Unlock(t.Context()))
-					time.Sleep(rng.pause())
-				}
-			})
-			java := javaOf(t, cluster.Servers[0], "k", i).At(200 * time.Microsecond)
-			wg.Go(func() {
-				for time.Now().Before(end) {
-					token, ok := java.Lock(time.Minute, time.Minute)
-					if !assert.True(t, ok) {
-						return
-					}
-					judge.enter(fmt.Sprint("theirs ", i), uint64(token))
-					time.Sleep(2 * time.Millisecond)
-					judge.leave()
-					assert.EqualValues(t, 1, java.Release())
-					time.Sleep(rng.pause())
-				}
-			})
-		}
-		wg.Wait()
-		synctest.Wait()
-		require.Empty(t, judge.wrong)
-		t.Log(judge.grants)
-		require.Len(t, judge.grants, 4)
-		for who, n := range judge.grants {
-			require.Greater(t, n, 5, who)
-		}
-		time.Sleep(50 * time.Millisecond) // the last turn
-		require.ElementsMatch(t, []any{"redquorum:tokens", "redisson_lock_token:{k}"}, admin(t, cluster.Servers[0], "KEYS", "*"))
-	})
-}
-
 // redLock is the reference's lock over several servers: one after the other, with a wait at each, for a
 // majority; given back where there is none.
 type redLock []*reference
@@ -282,116 +223,112 @@ func (r redLock) unlock() {
 	}
 }
 
-func TestBothSidesAreServedOverThree(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		var judge sharedJudge
-		rng := newPauses(1)
-		var wg sync.WaitGroup
-		end := time.Now().Add(600 * time.Millisecond)
-		for i := range 2 {
-			p := join(t, cluster, redlock.WithInterop(), quiet)
-			p.Slow(200*time.Microsecond, 300*time.Microsecond, 400*time.Microsecond)
-			wg.Go(func() {
-				for time.Now().Before(end) {
-					l, err := p.Mutex("k").Lock(t.Context())
-					if !assert.NoError(t, err) {
-						return
+// Two clients of ours and two of theirs, at one server and over three, where theirs draw no tokens.
+func TestBothSidesAreServed(t *testing.T) {
+	for n, run := range map[int]time.Duration{1: 300 * time.Millisecond, 3: 600 * time.Millisecond} {
+		t.Run(fmt.Sprint(n, " members"), inBubble(n, func(t *testing.T, cluster *redistest.Cluster) {
+			var judge sharedJudge
+			rng := newPauses(1)
+			var wg sync.WaitGroup
+			end := time.Now().Add(run)
+			contend := func(who string, lock func() (token uint64, unlock func())) {
+				wg.Go(func() {
+					for time.Now().Before(end) {
+						token, unlock := lock()
+						judge.enter(who, token)
+						time.Sleep(2 * time.Millisecond)
+						judge.leave()
+						unlock()
+						time.Sleep(rng.pause())
 					}
-					judge.enter(fmt.Sprint("ours ", i), l.Token())
-					time.Sleep(2 * time.Millisecond)
-					judge.leave()
-					assert.NoError(t, l.Unlock(t.Context()))
-					time.Sleep(rng.pause())
-				}
-			})
-			var java redLock
-			for k, s := range cluster.Servers {
-				java = append(java, javaOf(t, s, "k", 10*i+k))
-				java[k].At(300 * time.Microsecond).Plain = true
+				})
 			}
-			wg.Go(func() {
-				for time.Now().Before(end) {
-					java.lock(time.Minute)
-					judge.enter(fmt.Sprint("theirs ", i), 0)
-					time.Sleep(2 * time.Millisecond)
-					judge.leave()
-					java.unlock()
-					time.Sleep(rng.pause())
+			for i := range 2 {
+				p := join(t, cluster, redlock.WithInterop(), quiet)
+				p.Slow([]time.Duration{200 * time.Microsecond, 300 * time.Microsecond, 400 * time.Microsecond}[:n]...)
+				contend(fmt.Sprint("ours ", i), func() (uint64, func()) {
+					l := p.Lock(t, "k")
+					return l.Token(), func() { assert.NoError(t, l.Unlock(t.Context())) }
+				})
+				if n == 1 {
+					java := javaOf(t, cluster.Servers[0], "k", i).At(200 * time.Microsecond)
+					contend(fmt.Sprint("theirs ", i), func() (uint64, func()) {
+						token, ok := java.Lock(time.Minute, time.Minute)
+						assert.True(t, ok)
+						return uint64(token), func() { assert.EqualValues(t, 1, java.Release()) }
+					})
+					continue
 				}
-			})
-		}
-		wg.Wait()
-		synctest.Wait()
-		require.Empty(t, judge.wrong)
-		t.Log(judge.grants)
-		require.Len(t, judge.grants, 4)
-		for who, n := range judge.grants {
-			require.Greater(t, n, 5, who)
-		}
-	})
+				var java redLock
+				for k, s := range cluster.Servers {
+					java = append(java, javaOf(t, s, "k", 10*i+k))
+					java[k].At(300 * time.Microsecond).Plain = true
+				}
+				contend(fmt.Sprint("theirs ", i), func() (uint64, func()) { java.lock(time.Minute); return 0, java.unlock })
+			}
+			wg.Wait()
+			synctest.Wait()
+			require.Empty(t, judge.wrong)
+			t.Log(judge.grants)
+			require.Len(t, judge.grants, 4)
+			for who, n := range judge.grants {
+				require.Greater(t, n, 5, who)
+			}
+			if n == 1 {
+				time.Sleep(50 * time.Millisecond) // the last turn
+				require.ElementsMatch(t, []any{"redquorum:tokens", "redisson_lock_token:{k}"}, admin(t, cluster.Servers[0], "KEYS", "*"))
+			}
+		}))
+	}
 }
 
 // Members that forgot: the counters of names come back with what a snapshot had, or not at all, and are
 // not believed. Where nobody knows, order goes on from the clock.
 func TestTokensRiseOverMembersThatForgotWithInterop(t *testing.T) {
-	for _, how := range []string{"empty", "snapshot"} {
-		t.Run(how+", one member", func(t *testing.T) {
-			bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-				s := cluster.Servers[0]
-				p := guarded(t, cluster, short, redlock.WithFreshMembers(), redlock.WithInterop())
-				p.Voting(t, 1)
-				java := javaOf(t, s, "k", 1)
-				cycle(t, p, "k")
-				require.NoError(t, s.Snapshot())
-				last := cycle(t, p, "k")
-				for range 5 {
-					last = uint64(java.Take(time.Minute))
-					java.Release()
-				}
-				if how == "empty" {
-					require.NoError(t, s.Restart(false))
-				} else {
-					require.NoError(t, s.Rollback())
-				}
-				p.Until(t, 0, redlock.MemberQuarantined)
-				// What they do meanwhile nobody can help: their tokens begin anew.
-				theirs := uint64(java.Take(time.Minute))
+	for how, forget := range map[string]func(s redistest.Server) error{
+		"empty":    func(s redistest.Server) error { return s.Restart(false) },
+		"snapshot": redistest.Server.Rollback,
+	} {
+		t.Run(how+", one member", inBubble(1, func(t *testing.T, cluster *redistest.Cluster) {
+			s := cluster.Servers[0]
+			p := voting(t, cluster, 1, short, redlock.WithFreshMembers(), redlock.WithInterop())
+			java := javaOf(t, s, "k", 1)
+			cycle(t, p, "k")
+			require.NoError(t, s.Snapshot())
+			last := cycle(t, p, "k")
+			for range 5 {
+				last = uint64(java.Take(time.Minute))
 				java.Release()
-				require.LessOrEqual(t, theirs, last)
-				p.Voting(t, 1)
-				token := cycle(t, p, "k")
-				require.Greater(t, token, last)
-				require.Greater(t, uint64(java.Take(time.Minute)), token, "from here on they are in order again")
-			})
-		})
-		t.Run(how+", three members", func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				p := guarded(t, cluster, short, redlock.WithFreshMembers(), redlock.WithInterop())
-				p.Voting(t, 3)
-				cycle(t, p, "k")
-				synctest.Wait()
-				require.NoError(t, cluster.Servers[0].Snapshot())
-				p.Links[2].Refuse(true) // misses what comes
-				p.Links[2].Cut()
-				p.Until(t, 2, redlock.MemberDown)
-				var last uint64
-				for range 10 {
-					last = cycle(t, p, "k")
-				}
-				synctest.Wait()
-				if how == "empty" {
-					require.NoError(t, cluster.Servers[0].Restart(false))
-				} else {
-					require.NoError(t, cluster.Servers[0].Rollback())
-				}
-				p.Links[2].Heal()
-				p.Voting(t, 3)
-				p.Links[1].Refuse(true) // the one that knows
-				p.Links[1].Cut()
-				p.Until(t, 1, redlock.MemberDown)
-				require.Greater(t, cycle(t, p, "k"), last)
-			})
-		})
+			}
+			require.NoError(t, forget(s))
+			p.Until(t, 0, redlock.MemberQuarantined)
+			// What they do meanwhile nobody can help: their tokens begin anew.
+			theirs := uint64(java.Take(time.Minute))
+			java.Release()
+			require.LessOrEqual(t, theirs, last)
+			p.Voting(t, 1)
+			token := cycle(t, p, "k")
+			require.Greater(t, token, last)
+			require.Greater(t, uint64(java.Take(time.Minute)), token, "from here on they are in order again")
+		}))
+		t.Run(how+", three members", inVoters(3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			cycle(t, p, "k")
+			synctest.Wait()
+			require.NoError(t, cluster.Servers[0].Snapshot())
+			p.Away(2) // misses what comes
+			p.Until(t, 2, redlock.MemberDown)
+			var last uint64
+			for range 10 {
+				last = cycle(t, p, "k")
+			}
+			synctest.Wait()
+			require.NoError(t, forget(cluster.Servers[0]))
+			p.Links[2].Heal()
+			p.Voting(t, 3)
+			p.Away(1) // the one that knows
+			p.Until(t, 1, redlock.MemberDown)
+			require.Greater(t, cycle(t, p, "k"), last)
+		}, redlock.WithInterop()))
 	}
 }
 
@@ -405,10 +342,8 @@ func TestClientsWithAndWithoutInterop(t *testing.T) {
 				l := p.Hold(t, "k")
 				require.Greater(t, l.Token(), last)
 				last = l.Token()
-				_, err := with.Mutex("k").TryLock(t.Context())
-				require.ErrorIs(t, err, redlock.ErrHeld)
-				_, err = without.Mutex("k").TryLock(t.Context())
-				require.ErrorIs(t, err, redlock.ErrHeld)
+				require.ErrorIs(t, with.Try(t, "k"), redlock.ErrHeld)
+				require.ErrorIs(t, without.Try(t, "k"), redlock.ErrHeld)
 				require.NoError(t, l.Unlock(t.Context()))
 				synctest.Wait()
 			}
@@ -417,20 +352,16 @@ func TestClientsWithAndWithoutInterop(t *testing.T) {
 }
 
 func TestHandoffAndRejoinWithInterop(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		a, b := join(t, cluster, redlock.WithInterop()), join(t, cluster, redlock.WithInterop())
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
 		l := a.Hold(t, "k")
-		h, err := l.Handoff()
-		require.NoError(t, err)
-		taken, err := b.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		taken := handOver(t, l, b)
 		admin(t, cluster.Servers[2], "DEL", "k", "redisson_lock_token:{k}")
 		time.Sleep(11 * time.Second) // a renewal
 		synctest.Wait()
 		require.Equal(t, 3, votesAt(cluster, taken), "given back")
 		require.Equal(t, fmt.Sprint(taken.Token()), admin(t, cluster.Servers[2], "GET", "redisson_lock_token:{k}"))
 		require.NoError(t, taken.Unlock(t.Context()))
-	})
+	}, redlock.WithInterop())
 }
 
 // interopPermissions is what docs/servers.md lists beside permittedCommands.
@@ -440,9 +371,7 @@ func TestUserWithTheListedPermissionsCanShareLocks(t *testing.T) {
 	cluster := rt.Real(t, 3)
 	list := restricted(t, cluster, "locker", slices.Concat(permittedCommands, interopPermissions)...)
 	var log transcript
-	c, err := redlock.Open(t.Context(), list, patient, redlock.WithLogger(log.logger()), redlock.WithInterop())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := opened(t, list, patient, redlock.WithLogger(log.logger()), redlock.WithInterop())
 	p := &peer{Client: c}
 	p.Settle(t, 3)
 	var java redLock
@@ -460,7 +389,7 @@ func TestUserWithTheListedPermissionsCanShareLocks(t *testing.T) {
 		require.Positive(t, numsub(t, s, java[i].Channel()))
 	}
 	shared := script.ExclusiveWithRedisson("app:k")
-	_, err = doTagged(t.Context(), redlock.MemberAt(c, 0), shared.Raise(nil, redlock.OwnerOf(lease), int64(lease.Token())))
+	_, err := doTagged(t.Context(), redlock.MemberAt(c, 0), shared.Raise(nil, redlock.OwnerOf(lease), int64(lease.Token())))
 	require.NoError(t, err)
 	_, err = c.ForceUnlock(t.Context(), "app:k")
 	require.NoError(t, err)

@@ -82,6 +82,12 @@ func (r *referee) verdict(t testing.TB) {
 	require.Empty(t, r.wrong)
 }
 
+// deaf is a Tracer that hears nothing of acquisitions.
+type deaf struct{}
+
+func (deaf) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context { return ctx }
+func (deaf) AcquireEnd(context.Context, redlock.AcquireEnd)                           {}
+
 // tracer records what it hears.
 type tracer struct {
 	mu       sync.Mutex
@@ -149,4 +155,61 @@ func (tr *tracer) last() redlock.AcquireEnd {
 		return redlock.AcquireEnd{}
 	}
 	return tr.ends[len(tr.ends)-1]
+}
+
+// handoff gives up a lease that is held.
+func handoff(t testing.TB, l *redlock.Lease) redlock.Handoff {
+	t.Helper()
+	h, err := l.Handoff()
+	require.NoError(t, err)
+	return h
+}
+
+// adopt takes over a lease that goes on.
+func adopt(t testing.TB, p *peer, h redlock.Handoff) *redlock.Lease {
+	t.Helper()
+	l, err := p.Adopt(t.Context(), h)
+	require.NoError(t, err)
+	return l
+}
+
+// handOver has a lease go on at another client.
+func handOver(t testing.TB, l *redlock.Lease, to *peer) *redlock.Lease {
+	t.Helper()
+	return adopt(t, to, handoff(t, l))
+}
+
+// inspect looks at a lock as an operator does.
+func inspect(t testing.TB, p *peer, name string) *redlock.Inspection {
+	t.Helper()
+	seen, err := p.Inspect(t.Context(), name)
+	require.NoError(t, err)
+	return seen
+}
+
+// restart ends members as a crash does, and starts them again.
+func restart(t testing.TB, cluster *redistest.Cluster, keepMemory bool, members ...int) {
+	t.Helper()
+	cluster.Kill(members...)
+	require.NoError(t, cluster.Restart(keepMemory, members...))
+}
+
+// inBubble is bubble for t.Run.
+func inBubble(n int, test func(t *testing.T, cluster *redistest.Cluster)) func(t *testing.T) {
+	return func(t *testing.T) { bubble(t, n, test) }
+}
+
+// inAlone is alone for t.Run.
+func inAlone(n int, test func(t *testing.T, cluster *redistest.Cluster, p *peer), opts ...redlock.Option) func(t *testing.T) {
+	return func(t *testing.T) { alone(t, n, test, opts...) }
+}
+
+// inAmong is among for t.Run.
+func inAmong(n, clients int, test func(t *testing.T, cluster *redistest.Cluster, all []*peer), opts ...redlock.Option) func(t *testing.T) {
+	return func(t *testing.T) { among(t, n, clients, test, opts...) }
+}
+
+// inVoters is voters for t.Run.
+func inVoters(n int, test func(t *testing.T, cluster *redistest.Cluster, p *peer), opts ...redlock.Option) func(t *testing.T) {
+	return func(t *testing.T) { voters(t, n, test, opts...) }
 }

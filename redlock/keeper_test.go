@@ -187,9 +187,7 @@ func TestLeaseThatASuspendEndedIsNotHiddenByYoungerOnes(t *testing.T) {
 }
 
 func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
-	c, err := New([]member.Member{&Yes{}})
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
+	c := Agreed(t, &Yes{})
 	l, err := c.Mutex("job", TTL(20*time.Second)).Lock(t.Context())
 	require.NoError(t, err)
 	done := l.Done()
@@ -212,9 +210,7 @@ func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
 }
 
 func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
-	c, err := New([]member.Member{&Yes{}})
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
+	c := Agreed(t, &Yes{})
 	now := time.Now()
 	for _, left := range []time.Duration{10 * time.Millisecond, 89 * time.Millisecond, 980 * time.Millisecond, 3 * time.Second} {
 		for _, renew := range []bool{true, false} {
@@ -242,8 +238,7 @@ func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
 // Renewals of thousands of leases are the hottest path: whoever does not listen to them does not pay.
 func TestRenewalWithoutARenewalTracerAllocatesOnlyItself(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(renewal{}), uintptr(96), "the next size of an allocation is 112")
-	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := Join(t, cluster, Quiet)
+	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		l := p.Hold(t, "k", AutoRenew(30*time.Second))
 		call := member.Call{Result: member.Result{Outcome: member.Answered, State: p.state(0), Reply: member.Reply{Elems: []member.Reply{{Int: 1}}}}}
 		items := []renewItem{{l: l, ttl: 30 * time.Second}}
@@ -255,5 +250,5 @@ func TestRenewalWithoutARenewalTracerAllocatesOnlyItself(t *testing.T) {
 			}
 		})
 		require.LessOrEqual(t, allocated, 1.0)
-	})
+	}, Quiet)
 }

@@ -16,9 +16,7 @@ import (
 )
 
 func TestLeaseThatEndsWhileItIsMadeIsNotKeptForItsOwner(t *testing.T) {
-	c, err := New([]member.Member{&Yes{}})
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
+	c := Agreed(t, &Yes{})
 	l, err := c.Mutex("k", As("me")).Lock(t.Context())
 	require.NoError(t, err)
 	require.Len(t, c.owners.m, 1)
@@ -29,8 +27,7 @@ func TestLeaseThatEndsWhileItIsMadeIsNotKeptForItsOwner(t *testing.T) {
 
 // The timer that ends a lease may be late, after a suspend: the renewal itself looks at the clock.
 func TestRenewalLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
-	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := Join(t, cluster)
+	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		l := p.Lock(t, "k", TTL(3*time.Second))
 		p.keeper.remove(l) // no timer
 		time.Sleep(3 * time.Second)
@@ -41,8 +38,7 @@ func TestRenewalLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
 }
 
 func TestLeaseContextLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
-	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := Join(t, cluster)
+	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		l := p.Lock(t, "k", TTL(3*time.Second))
 		ctx := l.Context()
 		p.keeper.remove(l) // no timer
@@ -57,8 +53,7 @@ func TestLeaseContextLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
 // The holder unlocks at every moment around a renewal that finds a member without the lease: the
 // re-join must not be left behind the release.
 func TestNothingIsGivenBackAfterTheEnd(t *testing.T) {
-	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := Join(t, cluster, Quiet)
+	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		rejoins := p.Count(script.Rejoin)
 		p.Slow(10*time.Millisecond, 14*time.Millisecond, 18*time.Millisecond)
 		for at := time.Duration(0); at < 50*time.Millisecond; at += time.Millisecond {
@@ -72,7 +67,7 @@ func TestNothingIsGivenBackAfterTheEnd(t *testing.T) {
 			Leftovers(t, cluster)
 		}
 		require.Greater(t, Hits(rejoins)[1], 20, "it was given back in many of the cases")
-	})
+	}, Quiet)
 }
 
 // before is a member with something that happens at the moment before a script is submitted to it.

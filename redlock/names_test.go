@@ -14,18 +14,20 @@ type (
 const raceEnabled = redlock.RaceEnabled
 
 var (
-	bubble, fakeTime, seeds = redlock.Bubble, redlock.FakeTime, redlock.Seeds
+	bubble, alone, pair, among = redlock.Bubble, redlock.Alone, redlock.Pair, redlock.Among
+	fakeTime, seeds            = redlock.FakeTime, redlock.Seeds
 
 	join, connect, peers, open = redlock.Join, redlock.Connect, redlock.Peers, redlock.OpenAll
 	guarded, guardedVia, quiet = redlock.Guarded, redlock.GuardedVia, redlock.Quiet
 
-	admin, skew, counter, bucketOf = redlock.Admin, redlock.Skew, redlock.Counter, redlock.BucketOf
-	queueOf, waitersOf             = redlock.QueueOf, redlock.WaitersOf
-	leftovers, lasting             = redlock.Leftovers, redlock.Lasting
-	hits, scriptOf                 = redlock.Hits, redlock.ScriptOf
+	admin, skew, counter, bucketOf  = redlock.Admin, redlock.Skew, redlock.Counter, redlock.BucketOf
+	queueOf, waitersOf              = redlock.QueueOf, redlock.WaitersOf
+	leftovers, nothingLeft, lasting = redlock.Leftovers, redlock.NothingLeft, redlock.Lasting
+	hits, scriptOf                  = redlock.Hits, redlock.ScriptOf
 
 	has, lostFor, validity = redlock.Has, redlock.LostFor, redlock.Validity
 	overBelief, watch      = redlock.OverBelief, redlock.Watch
 
+	agreed         = redlock.Agreed
 	javaOf, numsub = redlock.JavaOf, redlock.Numsub
 )

@@ -28,15 +28,15 @@ var peersFaults = []struct {
 	test  func(t *testing.T)
 	in    []string
 }{
-	{"V1 S1", "a cancelled acquire leaves keys on every member", cancelAtEveryStep, []string{"TestCancelAtAnyMomentLeavesNothingBehind"}},
+	{"V1 S1", "a cancelled acquire leaves keys on every member", cancelAtEveryStep, []string{"TestCancelAtAnyMomentLeavesNothingBehind", "TestCallWithAContextThatHasEndedAsksNobody"}},
 	{"V2 S2", "one member free and two held by another, and the vote of the free one is orphaned", noOrphanOnTheFreeMember, nil},
 	{"V3 S3", "unlock waits for a hung member, and the lease looks valid afterwards", unlockBesideAHungMember, []string{"TestRoundEndsWithTheAnswerThatDecidesIt"}},
-	{"V4 S3", "lock waits for a hung member although a majority has answered", lockBesideAHungMember, []string{"TestRoundEndsWithTheAnswerThatDecidesIt"}},
+	{"V4 S3", "lock waits for a hung member although a majority has answered", nil, []string{"TestRoundEndsWithTheAnswerThatDecidesIt"}},
 	{"S3", "extend has no time-out of its own", extendBesideHungMembers, nil},
 	{"V5 R1", "clocks of clients and servers apart make a lock void", clocksHoursApart, nil},
 	{"V6", "an owner whose name begins another's takes over its lock", ownerThatBeginsAnother, nil},
 	{"V7 S9", "a TTL too short to be one gives a lock that does not exist", ttlOfNothing, []string{"TestArgumentsThatCannotWorkAreNamed"}},
-	{"V8", "who holds one lock is refused a free one besides", holderAsksForMore, []string{"TestSameOwnerEntersAgain"}},
+	{"V8", "who holds one lock is refused a free one besides", nil, []string{"TestSameOwnerEntersAgain"}},
 	{"V9", "an even number of members and a tie hang for ever", tieOfEvenMembers, nil},
 	{"V10 S4", "a call on a connection that hangs outlives its context", callsOnHungConnections, []string{"TestNoCallOutlivesItsContextWhileMembersHang"}},
 	{"S5 R4", "a lost reply makes an attempt its own rival", lostReplyIsNoRival, []string{"TestUnknownIsNeverAYesAndIsAlwaysCleanedUp"}},
@@ -62,19 +62,19 @@ func TestPeersFaults(t *testing.T) {
 func TestTablesNameTestsThatExist(t *testing.T) {
 	exists := testsHere(t)
 	named := 0
-	for _, f := range peersFaults {
-		require.True(t, f.test != nil || len(f.in) > 0, f.fault)
-		for _, name := range f.in {
-			require.True(t, exists[name], "%s: no %s", f.fault, name)
+	check := func(row string, covered bool, in []string) {
+		t.Helper()
+		require.True(t, covered || len(in) > 0, row)
+		for _, name := range in {
+			require.True(t, exists[name], "%s: no %s", row, name)
 			named++
 		}
 	}
+	for _, f := range peersFaults {
+		check(f.fault, f.test != nil, f.in)
+	}
 	for _, c := range redissonCases {
-		require.True(t, c.test != nil || len(c.in) > 0 || c.why != "", c.name)
-		for _, name := range c.in {
-			require.True(t, exists[name], "%s: no %s", c.name, name)
-			named++
-		}
+		check(c.name, c.test != nil || c.why != "", c.in)
 	}
 	require.Greater(t, named, 20)
 	require.False(t, exists["TestThatDoesNotExist"])
@@ -116,20 +116,6 @@ var moments = []struct {
 // heard. Then no key must be left on any member.
 func cancelAtEveryStep(t *testing.T) {
 	rtts := []time.Duration{2 * time.Millisecond, 4 * time.Millisecond, 6 * time.Millisecond}
-	t.Run("before anything is submitted", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			p := join(t, cluster, quiet)
-			asked := p.Count(script.Acquire)
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			for _, get := range []func(context.Context) (*redlock.Lease, error){p.Mutex("k").Lock, p.Mutex("k").TryLock} {
-				_, err := get(ctx)
-				require.ErrorIs(t, err, context.Canceled)
-			}
-			require.Equal(t, []int{0, 0, 0}, hits(asked))
-			leftovers(t, cluster)
-		})
-	})
 
 	// try plays an acquisition that is cancelled at one step. begin makes the situation and returns what
 	// goes on after the call has begun; with is whose command the step is.
@@ -196,8 +182,7 @@ func cancelAtEveryStep(t *testing.T) {
 				for _, m := range moments {
 					name := fmt.Sprintf("%s, when %s %s member %d", s.name, sc.name, m.name, i)
 					ok := t.Run(name, func(t *testing.T) {
-						bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-							p, other := join(t, cluster, quiet), join(t, cluster, quiet)
+						pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 							p.Slow(rtts...)
 							if s.name == "split" {
 								p.Slow(rtts[0], 20*time.Millisecond, 20*time.Millisecond)
@@ -238,7 +223,7 @@ func cancelAtEveryStep(t *testing.T) {
 							l, err := other.Mutex("k").TryLock(t.Context())
 							require.NoError(t, err, "nobody is in the way")
 							require.NoError(t, l.Unlock(t.Context()))
-						})
+						}, quiet)
 					})
 					if !ok {
 						return
@@ -252,18 +237,13 @@ func cancelAtEveryStep(t *testing.T) {
 }
 
 func noOrphanOnTheFreeMember(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		for round := range 50 {
 			name := fmt.Sprint("k", round)
 			steal(t, cluster, name, time.Minute, 0, 1)
 			p.Slow(time.Millisecond, time.Millisecond, time.Duration(round%7)*time.Millisecond)
-			_, err := p.Mutex(name).TryLock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrHeld)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			_, err = p.Mutex(name).Lock(ctx)
-			cancel()
-			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.ErrorIs(t, p.Try(t, name), redlock.ErrHeld)
+			require.ErrorIs(t, p.LockFor(t, name, 20*time.Millisecond), redlock.ErrHeld)
 			time.Sleep(20 * time.Millisecond)
 			require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", name), "round %d", round)
 			for _, i := range []int{0, 1} {
@@ -272,12 +252,11 @@ func noOrphanOnTheFreeMember(t *testing.T) {
 			}
 		}
 		leftovers(t, cluster)
-	})
+	}, quiet)
 }
 
 func unlockBesideAHungMember(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(3*time.Millisecond, 5*time.Millisecond, 7*time.Millisecond)
 		l := p.Hold(t, "k")
 		time.Sleep(10 * time.Millisecond)
@@ -291,29 +270,11 @@ func unlockBesideAHungMember(t *testing.T) {
 		cluster.Resume(0)
 		time.Sleep(10 * time.Millisecond)
 		leftovers(t, cluster)
-	})
-}
-
-func lockBesideAHungMember(t *testing.T) {
-	for hung := range 3 {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			p := join(t, cluster, quiet)
-			p.Slow(5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond)
-			cluster.Pause(hung)
-			start := time.Now()
-			l := p.Lock(t, "k", redlock.TTL(8*time.Second))
-			require.LessOrEqual(t, time.Since(start), 10*time.Millisecond, "a round, or two with the raise of a new bucket")
-			require.NoError(t, l.Unlock(t.Context()))
-			cluster.Resume(hung)
-			time.Sleep(10 * time.Millisecond)
-			leftovers(t, cluster)
-		})
-	}
+	}, quiet)
 }
 
 func extendBesideHungMembers(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Hold(t, "k", redlock.TTL(10*time.Second))
 		cluster.Pause(0)
 		start := time.Now()
@@ -324,7 +285,7 @@ func extendBesideHungMembers(t *testing.T) {
 		require.Equal(t, 200*time.Millisecond, time.Since(start), "MemberTimeout, whatever the context says")
 		require.NoError(t, l.Err(), "what was granted before still holds")
 		cluster.Resume()
-	})
+	}, quiet)
 }
 
 func clocksHoursApart(t *testing.T) {
@@ -339,8 +300,7 @@ func clocksHoursApart(t *testing.T) {
 			for _, s := range cluster.Servers {
 				require.Equal(t, int64(10000), admin(t, s, "PTTL", "k"))
 			}
-			_, err := all[1].Mutex("k").TryLock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.ErrorIs(t, all[1].Try(t, "k"), redlock.ErrHeld)
 			next := all[1].Lock(t, "k")
 			require.Error(t, l.Err())
 			require.Greater(t, next.Token(), l.Token())
@@ -350,31 +310,27 @@ func clocksHoursApart(t *testing.T) {
 
 func ownerThatBeginsAnother(t *testing.T) {
 	for _, numbers := range [][2]uint64{{12, 1}, {1, 12}} {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			all := peers(t, cluster, 2, quiet)
+		among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 			for i, p := range all { // owners differ by their last digits only
 				redlock.NumberOwners(p.Client, redlock.UUID(all[0].Client), numbers[i])
 			}
 			first := all[0].Hold(t, "k", redlock.TTL(10*time.Second))
-			_, err := all[1].Mutex("k").TryLock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.ErrorIs(t, all[1].Try(t, "k"), redlock.ErrHeld)
 			synctest.Wait() // and its release freed nothing
 			require.NoError(t, first.Err())
 			require.Equal(t, 3, votesAt(cluster, first))
-		})
+		}, quiet)
 	}
 }
 
 func ttlOfNothing(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		asked := p.Count(script.Acquire)
 		for _, ttl := range []time.Duration{-time.Second, 0, 1, time.Microsecond, 999 * time.Microsecond, time.Millisecond, 2 * time.Millisecond} {
 			for _, opt := range []redlock.LockOption{redlock.TTL(ttl), redlock.AutoRenew(ttl)} {
 				_, err := p.Mutex("k", opt).Lock(t.Context())
 				require.ErrorIs(t, err, redlock.ErrInput, "%v", ttl)
-				_, err = p.Mutex("k", opt).TryLock(t.Context())
-				require.ErrorIs(t, err, redlock.ErrInput, "%v", ttl)
+				require.ErrorIs(t, p.Try(t, "k", opt), redlock.ErrInput, "%v", ttl)
 			}
 		}
 		require.Equal(t, []int{0, 0, 0}, hits(asked))
@@ -385,31 +341,12 @@ func ttlOfNothing(t *testing.T) {
 		require.ErrorIs(t, l.Extend(t.Context(), 0), redlock.ErrInput)
 		require.ErrorIs(t, l.Extend(t.Context(), time.Microsecond), redlock.ErrInput)
 		require.Equal(t, 3, votesAt(cluster, l))
-	})
-}
-
-func holderAsksForMore(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
-		a, err := p.Mutex("a", redlock.As("me")).TryLock(t.Context())
-		require.NoError(t, err)
-		again, err := p.Mutex("a", redlock.As("me")).TryLock(t.Context())
-		require.NoError(t, err)
-		require.Same(t, a, again)
-		b, err := p.Mutex("b", redlock.As("me")).TryLock(t.Context())
-		require.NoError(t, err)
-		for _, l := range []*redlock.Lease{b, a, again} {
-			require.NoError(t, l.Unlock(t.Context()))
-		}
-		synctest.Wait()
-		leftovers(t, cluster)
-	})
+	}, quiet)
 }
 
 func tieOfEvenMembers(t *testing.T) {
 	for _, n := range []int{2, 4, 6} {
-		bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
-			all := peers(t, cluster, 2, quiet)
+		among(t, n, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 			near, far := make([]time.Duration, n), make([]time.Duration, n)
 			for i := range n {
 				near[i], far[n-1-i] = 2*time.Millisecond, 2*time.Millisecond
@@ -457,13 +394,12 @@ func tieOfEvenMembers(t *testing.T) {
 			require.Less(t, time.Since(start), time.Second)
 			time.Sleep(100 * time.Millisecond)
 			leftovers(t, cluster)
-		})
+		}, quiet)
 	}
 }
 
 func callsOnHungConnections(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, func(c *redlock.Config) { c.MemberTimeout = 10 * time.Second })
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		cluster.Pause()
 		const limit = 100 * time.Millisecond
 		done := make(chan time.Duration, 12)
@@ -485,22 +421,20 @@ func callsOnHungConnections(t *testing.T) {
 		cluster.Resume()
 		time.Sleep(5 * time.Second)
 		leftovers(t, cluster)
-	})
+	}, func(c *redlock.Config) { c.MemberTimeout = 10 * time.Second })
 }
 
 func lostReplyIsNoRival(t *testing.T) {
 	for _, fault := range unanswered[:2] { // executed, and no answer
 		for broken := 1; broken <= 3; broken++ {
-			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				p, other := join(t, cluster), join(t, cluster)
+			pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 				for i := range broken {
 					fault.fault(p.Links[i])
 				}
 				start := time.Now()
 				l := p.Lock(t, "k", redlock.TTL(30*time.Second))
 				require.Less(t, time.Since(start), 6*time.Second, "%s at %d: its own votes are not in its way until they end", fault.name, broken)
-				_, err := other.Mutex("k").TryLock(t.Context())
-				require.ErrorIs(t, err, redlock.ErrHeld)
+				require.ErrorIs(t, other.Try(t, "k"), redlock.ErrHeld)
 				require.NoError(t, l.Unlock(t.Context()))
 				time.Sleep(6 * time.Second)
 				leftovers(t, cluster)
@@ -510,20 +444,15 @@ func lostReplyIsNoRival(t *testing.T) {
 }
 
 func extendAfterAnother(t *testing.T) {
-	t.Run("its end has passed", func(t *testing.T) {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			all := peers(t, cluster, 2, quiet)
-			l := all[0].Hold(t, "k", redlock.TTL(time.Second))
-			next := all[1].Lock(t, "k")
-			require.NoError(t, next.Unlock(t.Context()))
-			require.ErrorIs(t, l.Extend(t.Context(), 10*time.Second), redlock.ErrLost)
-			synctest.Wait()
-			leftovers(t, cluster)
-		})
-	})
+	t.Run("its end has passed", inAmong(3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		l := all[0].Hold(t, "k", redlock.TTL(time.Second))
+		next := all[1].Lock(t, "k")
+		require.NoError(t, next.Unlock(t.Context()))
+		require.ErrorIs(t, l.Extend(t.Context(), 10*time.Second), redlock.ErrLost)
+		nothingLeft(t, cluster)
+	}, quiet))
 	t.Run("it was forced open", func(t *testing.T) { // so that it still seems valid
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			all := peers(t, cluster, 2, quiet)
+		among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 			l := all[0].Hold(t, "k", redlock.TTL(20*time.Second))
 			_, err := all[1].ForceUnlock(t.Context(), "k")
 			require.NoError(t, err)
@@ -533,15 +462,13 @@ func extendAfterAnother(t *testing.T) {
 			require.NoError(t, l.Err())
 			require.ErrorIs(t, l.Extend(t.Context(), 25*time.Second), redlock.ErrLost)
 			time.Sleep(31 * time.Second) // for as long as nobody is re-joined
-			synctest.Wait()
-			leftovers(t, cluster)
-		})
+			nothingLeft(t, cluster)
+		}, quiet)
 	})
 }
 
 func contextEndIsTold(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2, quiet)
+	among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		held := all[0].Hold(t, "k")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -556,12 +483,11 @@ func contextEndIsTold(t *testing.T) {
 		require.ErrorIs(t, w.Err, context.Canceled)
 		require.ErrorIs(t, w.Err, redlock.ErrHeld)
 		require.NoError(t, held.Unlock(t.Context()))
-	})
+	}, quiet)
 }
 
 func extendAfterTheEnd(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Hold(t, "k", redlock.TTL(time.Second))
 		until := l.ValidUntil()
 		time.Sleep(time.Until(until)) // the members would have it for some milliseconds more
@@ -569,12 +495,11 @@ func extendAfterTheEnd(t *testing.T) {
 		require.ErrorIs(t, l.Extend(t.Context(), 10*time.Second), redlock.ErrLost)
 		require.Equal(t, []int{0, 0, 0}, hits(extends))
 		require.False(t, l.ValidUntil().After(until))
-	})
+	}, quiet)
 }
 
 func memberThatWasMissing(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		cluster.Kill(2)
 		synctest.Wait()
 		l := p.Hold(t, "k", redlock.AutoRenew(6*time.Second))
@@ -593,8 +518,7 @@ func foreignKeyOnOneMember(t *testing.T) {
 		{"RPUSH", "k", "x"},
 	} {
 		for at := range 3 {
-			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				all := peers(t, cluster, 2, quiet)
+			among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 				admin(t, cluster.Servers[at], foreign...)
 				l, err := all[0].Mutex("k").TryLock(t.Context())
 				require.NoError(t, err, "%q at %d", foreign, at)
@@ -607,14 +531,13 @@ func foreignKeyOnOneMember(t *testing.T) {
 				require.Equal(t, int64(1), admin(t, cluster.Servers[at], "EXISTS", "k"), "and is left alone")
 				admin(t, cluster.Servers[at], "DEL", "k")
 				leftovers(t, cluster)
-			})
+			}, quiet)
 		}
 	}
 }
 
 func endWhileARenewalHangs(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet, func(c *redlock.Config) { c.MemberTimeout = time.Minute })
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := p.Hold(t, "k", redlock.AutoRenew(6*time.Second))
 		until := l.ValidUntil()
 		extends := p.Count(script.Extend)
@@ -627,5 +550,5 @@ func endWhileARenewalHangs(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, l.Err(), redlock.ErrLost)
 		leftovers(t, cluster)
-	})
+	}, quiet, func(c *redlock.Config) { c.MemberTimeout = time.Minute })
 }

@@ -354,16 +354,7 @@ func TestLockOfAKilledProcessIsFreeWhenItsLeaseEndsAndNotBefore(t *testing.T) {
 	require.True(t, p.next(time.Minute).Ready)
 	p.begin()
 	first := p.next(time.Minute).Holds[0]
-	type grant struct {
-		lease *redlock.Lease
-		err   error
-		at    int64
-	}
-	got := make(chan grant, 1)
-	go func() {
-		l, err := b.Mutex("k").Lock(ending(t))
-		got <- grant{l, err, machineNow()}
-	}()
+	w := b.LockLater(ending(t), "k")
 	require.NoError(t, inLine(t.Context(), cluster.Servers, "k", 1))
 	p.kill()
 	require.ErrorContains(t, p.err, "killed")
@@ -380,16 +371,16 @@ func TestLockOfAKilledProcessIsFreeWhenItsLeaseEndsAndNotBefore(t *testing.T) {
 	}))
 	slices.Sort(ends)
 	third := ends[2]
-	require.Empty(t, got, "before its lease ended")
-	next := <-got
-	require.NoError(t, next.err)
-	require.GreaterOrEqual(t, next.at, third, "before the lease of the dead had ended at a majority")
-	require.GreaterOrEqual(t, next.at, first.To, "while the dead could believe in its lease")
+	require.True(t, w.Pending(), "before its lease ended")
+	next := w.Get(t)
+	at := machine(w.At)
+	require.GreaterOrEqual(t, at, third, "before the lease of the dead had ended at a majority")
+	require.GreaterOrEqual(t, at, first.To, "while the dead could believe in its lease")
 	t.Logf("killed %v before its lease ended, the next had it %v after",
-		time.Duration(third-killed), time.Duration(next.at-third))
-	require.Less(t, time.Duration(next.at-killed), ttl+10*time.Second)
-	require.Greater(t, next.lease.Token(), first.Token)
-	require.NoError(t, next.lease.Unlock(t.Context()))
+		time.Duration(third-killed), time.Duration(at-third))
+	require.Less(t, time.Duration(at-killed), ttl+10*time.Second)
+	require.Greater(t, next.Token(), first.Token)
+	require.NoError(t, next.Unlock(t.Context()))
 	clean(t, cluster)
 }
 

@@ -36,32 +36,22 @@ func servers[S redistest.Server](list []S) (out []redistest.Server) {
 
 func plainDeployment(t *testing.T) *deployment {
 	cluster := rt.Real(t, 3)
-	d := &deployment{servers: servers(cluster.Servers)}
-	for _, s := range cluster.Servers {
-		d.urls = append(d.urls, "redis://"+s.Addr())
-	}
-	return d
+	return &deployment{urls: urls(cluster), servers: servers(cluster.Servers)}
 }
 
 // hangingDeployment has a member that hangs when its client is closed.
 func hangingDeployment(t *testing.T) *deployment {
 	cluster := rt.Real(t, 3)
 	away := cluster.Real(2)
-	d := &deployment{servers: servers(cluster.Servers), away: away, stop: away.Pause, resume: away.Resume}
-	for _, s := range cluster.Servers {
-		d.urls = append(d.urls, "redis://"+s.Addr())
-	}
 	t.Cleanup(away.Resume)
-	return d
+	return &deployment{urls: urls(cluster), servers: servers(cluster.Servers), away: away, stop: away.Pause, resume: away.Resume}
 }
 
 func shardedDeployment(t *testing.T) *deployment {
 	if err := redistest.Available(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 3, NodeTimeout: 20 * time.Second})
+	s, err := redistest.StartSharded(ending(t), redistest.ShardedConfig{Masters: 3, NodeTimeout: 20 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	url := "redis-cluster://" + strings.Join(s.Addrs(), ",") + "?failover_lag=0s"
@@ -72,9 +62,7 @@ func groupDeployment(t *testing.T) *deployment {
 	if err := redistest.Available(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	g, err := redistest.StartGroup(ctx, redistest.GroupConfig{DownAfter: 20 * time.Second})
+	g, err := redistest.StartGroup(ending(t), redistest.GroupConfig{DownAfter: 20 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = g.Close() })
 	url := "redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/" + g.Name + "?failover_lag=0s"
@@ -193,9 +181,7 @@ func TestNothingOfAClientIsLeftAfterClose(t *testing.T) {
 
 func (d *deployment) open(t *testing.T) *redlock.Client {
 	t.Helper()
-	c, err := redlock.Open(t.Context(), d.urls, redlock.WithConfig(redlock.Config{FreshMembers: true, DialTimeout: 10 * time.Second}))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := opened(t, d.urls, redlock.WithConfig(redlock.Config{FreshMembers: true, DialTimeout: 10 * time.Second}))
 	require.Eventually(t, func() bool {
 		for slot := range uint16(64) {
 			for _, st := range redlock.StatesOf(c, slot*256) {
@@ -301,6 +287,7 @@ func (d *deployment) left(t *testing.T, c *redlock.Client, round int) (r remains
 
 // closer closes its client at the first event of one kind.
 type closer struct {
+	deaf
 	at     string
 	once   sync.Once
 	mu     sync.Mutex
@@ -317,9 +304,6 @@ func (x *closer) event(kind string) {
 	}
 }
 
-func (x *closer) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
-	return ctx
-}
 func (x *closer) AcquireEnd(context.Context, redlock.AcquireEnd) { x.event("AcquireEnd") }
 func (x *closer) Lost(*redlock.LostError)                        { x.event("Lost") }
 func (x *closer) Renewed(redlock.Renewed)                        { x.event("Renewed") }
@@ -338,8 +322,7 @@ func TestCloseFromACallbackReturnsAtOnceAndCompletes(t *testing.T) {
 			x := &closer{at: at, result: make(chan error, 1)}
 			c, err := redlock.Open(t.Context(), d.urls, redlock.WithFreshMembers(), redlock.WithTracer(x), redlock.WithLogger(slog.New(x)))
 			require.NoError(t, err)
-			lease, err := c.Mutex("closed:0:held", redlock.AutoRenew(300*time.Millisecond)).Lock(ending(t))
-			require.NoError(t, err)
+			lease := locked(t, c, "closed:0:held", redlock.AutoRenew(300*time.Millisecond))
 			x.mu.Lock()
 			x.c = c
 			x.mu.Unlock()
@@ -353,20 +336,19 @@ func TestCloseFromACallbackReturnsAtOnceAndCompletes(t *testing.T) {
 			case "Member", "slog":
 				admin(t, d.servers[0], "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 			}
-			select {
-			case err := <-x.result:
-				require.NoError(t, err)
-			case <-time.After(10 * time.Second):
-				t.Fatal("Close waits for who called it")
+			soon := func(done chan error, otherwise string) {
+				t.Helper()
+				select {
+				case err := <-done:
+					require.NoError(t, err)
+				case <-time.After(10 * time.Second):
+					t.Fatal(otherwise)
+				}
 			}
+			soon(x.result, "Close waits for who called it")
 			closed := make(chan error, 1)
 			go func() { closed <- c.Close() }() // this one waits until all is done
-			select {
-			case err := <-closed:
-				require.NoError(t, err)
-			case <-time.After(10 * time.Second):
-				t.Fatal("the closing does not complete")
-			}
+			soon(closed, "the closing does not complete")
 			select {
 			case <-lease.Done():
 				require.Error(t, lease.Err())

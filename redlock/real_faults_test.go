@@ -127,18 +127,14 @@ func TestWorkGoesOnWhileTwoOfFiveAreDeadAndTheyVoteAgainAfterwards(t *testing.T)
 	cluster.Kill(3, 4)
 	tr.advance(t, 50)
 	require.NoError(t, cluster.Restart(true, 3, 4))
-	for _, c := range clients {
-		(&peer{Client: c}).Settle(t, 5)
-	}
+	settle(t, 5, clients...)
 	tr.advance(t, 20)
 	full(t, clients[0], "fresh")
 	// The two that died were behind, and are needed now.
 	cluster.Kill(0, 1)
 	tr.advance(t, 50)
 	require.NoError(t, cluster.Restart(true, 0, 1))
-	for _, c := range clients {
-		(&peer{Client: c}).Settle(t, 5)
-	}
+	settle(t, 5, clients...)
 	tr.end(t)
 	require.Empty(t, tr.errs)
 	require.Less(t, tr.longest, 10*time.Second, "nobody waits for a lease to end")
@@ -148,8 +144,7 @@ func TestWorkGoesOnWhileTwoOfFiveAreDeadAndTheyVoteAgainAfterwards(t *testing.T)
 func TestThreeOfFiveDeadIsNoQuorumWithThreeCausesAndHealsByItself(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	c := dialed(t, cluster, func(c *redlock.Config) { c.NoQuorumAfter = 300 * time.Millisecond })
-	held, err := c.Mutex("held").Lock(ending(t))
-	require.NoError(t, err)
+	held := locked(t, c, "held")
 	cluster.Kill(1, 2, 4)
 
 	noQuorum := func(err error) {
@@ -167,7 +162,7 @@ func TestThreeOfFiveDeadIsNoQuorumWithThreeCausesAndHealsByItself(t *testing.T) 
 		}
 	}
 	start := time.Now()
-	_, err = c.Mutex("k").TryLock(t.Context())
+	_, err := c.Mutex("k").TryLock(t.Context())
 	noQuorum(err)
 	t.Logf("TryLock after %v: %v", time.Since(start), err)
 	require.Less(t, time.Since(start), 5*time.Second)
@@ -187,25 +182,35 @@ func TestThreeOfFiveDeadIsNoQuorumWithThreeCausesAndHealsByItself(t *testing.T) 
 	clean(t, cluster) // the release in doubt, too, reached those that came back
 }
 
+// beside does something at every server again and again, until it is stopped or fails.
+func beside(t testing.TB, cluster *redistest.Cluster, pause time.Duration, what func(i int, do func(args ...string) error) error) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for i, s := range cluster.Servers {
+		all.Go(func() {
+			c, err := redistest.DialClient(ctx, s.Dialer(), s.Addr())
+			for ; err == nil && ctx.Err() == nil; time.Sleep(pause) {
+				err = what(i, func(args ...string) error { _, err := c.Do(ctx, args...); return err })
+			}
+		})
+	}
+	return func() { cancel(); all.Wait() }
+}
+
 // The other names of a slot count on in the same counter, at each member for itself.
 func TestTokensRiseHoweverFarTheCountersAreApart(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	tr := drive(t, several(t, cluster, 4, patient))
-	ctx, cancel := context.WithCancel(t.Context())
-	var others sync.WaitGroup
-	for i, s := range cluster.Servers {
-		others.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(i), 3))
-			c, err := redistest.DialClient(ctx, s.Dialer(), s.Addr())
-			for ; err == nil && ctx.Err() == nil; time.Sleep(time.Millisecond) {
-				bucket, more := strconv.FormatInt(script.Exclusive("shared").Bucket, 10), strconv.Itoa(rng.IntN(1000))
-				_, err = c.Do(ctx, "HINCRBY", member.TokensKey, bucket, more)
-			}
-		})
+	bucket := strconv.FormatInt(script.Exclusive("shared").Bucket, 10)
+	var rngs []*rand.Rand
+	for i := range cluster.Servers {
+		rngs = append(rngs, rand.New(rand.NewPCG(uint64(i), 3)))
 	}
+	stop := beside(t, cluster, time.Millisecond, func(i int, do func(args ...string) error) error {
+		return do("HINCRBY", member.TokensKey, bucket, strconv.Itoa(rngs[i].IntN(1000)))
+	})
 	tr.advance(t, 100)
-	cancel()
-	others.Wait()
+	stop()
 	tr.end(t)
 	require.Empty(t, tr.errs)
 	clean(t, cluster)
@@ -215,22 +220,16 @@ func TestScriptsThatServersForgetComeBackWithoutAnError(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	clients := several(t, cluster, 4, patient)
 	tr := drive(t, clients)
-	ctx, cancel := context.WithCancel(t.Context())
 	var flushes atomic.Int64
-	var flusher sync.WaitGroup
-	for _, s := range cluster.Servers {
-		flusher.Go(func() {
-			c, err := redistest.DialClient(ctx, s.Dialer(), s.Addr())
-			for ; err == nil && ctx.Err() == nil; time.Sleep(3 * time.Millisecond) {
-				if _, err = c.Do(ctx, "SCRIPT", "FLUSH"); err == nil {
-					flushes.Add(1)
-				}
-			}
-		})
-	}
+	stop := beside(t, cluster, 3*time.Millisecond, func(_ int, do func(args ...string) error) error {
+		err := do("SCRIPT", "FLUSH")
+		if err == nil {
+			flushes.Add(1)
+		}
+		return err
+	})
 	tr.advance(t, 30)
-	cancel()
-	flusher.Wait()
+	stop()
 	tr.end(t)
 	require.Empty(t, tr.errs)
 	require.Greater(t, flushes.Load(), int64(50))
@@ -275,8 +274,7 @@ func TestLeaseIsRenewedWhileMinoritiesAreStopped(t *testing.T) {
 	const ttl = 1500 * time.Millisecond
 	cluster := rt.Real(t, 5)
 	c := dialed(t, cluster, func(c *redlock.Config) { c.TTL = ttl })
-	lease, err := c.Mutex("k").Lock(ending(t))
-	require.NoError(t, err)
+	lease := locked(t, c, "k")
 	lowest := ttl
 	for _, stopped := range [][]int{{0, 1}, {2, 3}} {
 		require.Eventually(t, func() bool { return lease.Votes() == 5 }, 20*time.Second, time.Millisecond,
@@ -287,8 +285,7 @@ func TestLeaseIsRenewedWhileMinoritiesAreStopped(t *testing.T) {
 				if slices.Contains(stopped, i) {
 					continue
 				}
-				left, err := s.Do(t.Context(), "PTTL", "k")
-				require.NoError(t, err)
+				left := admin(t, s, "PTTL", "k")
 				require.Positive(t, left, "member %d lost the lock", i)
 				lowest = min(lowest, time.Duration(left.(int64))*time.Millisecond)
 			}
@@ -342,8 +339,7 @@ func manyLeases(t *testing.T, total int, ttl time.Duration) {
 		require.NoError(t, l.Err(), i)
 	}
 	for i, s := range cluster.Servers {
-		n, err := s.Do(t.Context(), "DBSIZE")
-		require.NoError(t, err)
+		n := admin(t, s, "DBSIZE")
 		require.EqualValues(t, total+2, n, "member %d has every lock, the counters and the marker", i)
 	}
 	together(t, workers, func(w int) error {
@@ -366,13 +362,10 @@ func TestReleaseOfABareMajorityIsNotInDoubtWhileAMemberHangs(t *testing.T) {
 	for round := range 10 {
 		key := "k" + strconv.Itoa(round)
 		for _, s := range cluster.Servers[:2] {
-			_, err := s.Do(t.Context(), "HSET", key, "another:1", "1")
-			require.NoError(t, err)
-			_, err = s.Do(t.Context(), "PEXPIRE", key, "60000")
-			require.NoError(t, err)
+			admin(t, s, "HSET", key, "another:1", "1")
+			admin(t, s, "PEXPIRE", key, "60000")
 		}
-		lease, err := c.Mutex(key).Lock(ending(t))
-		require.NoError(t, err)
+		lease := locked(t, c, key)
 		cluster.Pause(4)
 		start := time.Now()
 		require.NoError(t, lease.Unlock(t.Context()))
@@ -386,12 +379,10 @@ func TestReleaseOfALeaseThatAMajorityForgotIsALoss(t *testing.T) {
 	c := dialed(t, cluster, patient)
 	for round := range 10 {
 		key := "k" + strconv.Itoa(round)
-		lease, err := c.Mutex(key).Lock(ending(t))
-		require.NoError(t, err)
+		lease := locked(t, c, key)
 		require.Eventually(t, func() bool { return lease.Votes() == 5 }, 20*time.Second, time.Millisecond)
 		for _, s := range cluster.Servers[:2+round%4] {
-			_, err := s.Do(t.Context(), "DEL", key)
-			require.NoError(t, err)
+			admin(t, s, "DEL", key)
 		}
 		if err := lease.Unlock(t.Context()); round%4 == 0 {
 			require.NoError(t, err, "a majority had it to the end")
@@ -407,8 +398,7 @@ func TestHeldLockIsSaidToBeHeldWhileAMinorityIsDead(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	a, b := dialed(t, cluster, patient), dialed(t, cluster, patient)
 	cluster.Kill(1, 3)
-	lease, err := a.Mutex("k").Lock(ending(t))
-	require.NoError(t, err)
+	lease := locked(t, a, "k")
 	for range 200 {
 		_, err := b.Mutex("k").TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)

@@ -201,7 +201,24 @@ func patient(c *redlock.Config) {
 func dialed(t testing.TB, cluster *redistest.Cluster, opts ...redlock.Option) *redlock.Client {
 	t.Helper()
 	c := open(t, cluster, opts...)
-	(&peer{Client: c}).Settle(t, cluster.Len())
+	settle(t, cluster.Len(), c)
+	return c
+}
+
+// settle waits until clients can vote and be woken at n members.
+func settle(t testing.TB, n int, clients ...*redlock.Client) {
+	t.Helper()
+	for _, c := range clients {
+		(&peer{Client: c}).Settle(t, n)
+	}
+}
+
+// opened is redlock.Open for servers that are there.
+func opened(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Client {
+	t.Helper()
+	c, err := redlock.Open(t.Context(), urls, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 

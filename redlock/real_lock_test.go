@@ -25,6 +25,16 @@ func ending(t testing.TB) context.Context {
 	return ctx
 }
 
+// locked takes a lock that is expected to be had.
+func locked(t testing.TB, c interface {
+	Mutex(name string, opts ...redlock.LockOption) *redlock.Mutex
+}, name string, opts ...redlock.LockOption) *redlock.Lease {
+	t.Helper()
+	lease, err := c.Mutex(name, opts...).Lock(ending(t))
+	require.NoError(t, err)
+	return lease
+}
+
 func TestTenThousandLocksLeaveNothingButCounters(t *testing.T) {
 	const total, workers = 10_000, 32
 	cluster := rt.Real(t, 5)
@@ -52,23 +62,15 @@ func TestTenThousandLocksLeaveNothingButCounters(t *testing.T) {
 func TestWaiterHasTheLockWhenItIsUnlockedAndNotBefore(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	a, b := join(t, cluster, patient), join(t, cluster, patient)
-	held, err := a.Mutex("k").Lock(ending(t))
-	require.NoError(t, err)
-	got := make(chan *redlock.Lease, 1)
-	errs := make(chan error, 1)
-	go func() {
-		l, err := b.Mutex("k").Lock(ending(t))
-		errs <- err
-		got <- l
-	}()
+	held := locked(t, a, "k")
+	w := b.LockLater(ending(t), "k")
 	require.NoError(t, inLine(t.Context(), cluster.Servers, "k", 1))
 	// Longer than any hand-over takes, so that B would have had time to get it.
 	time.Sleep(200 * time.Millisecond)
-	require.Empty(t, got, "before the unlock")
+	require.True(t, w.Pending(), "before the unlock")
 	before := time.Now()
 	require.NoError(t, held.Unlock(t.Context()))
-	require.NoError(t, <-errs)
-	next := <-got
+	next := w.Get(t)
 	t.Logf("handed over after %v", time.Since(before))
 	require.Less(t, time.Since(before), 10*time.Second, "long before the lease would have ended")
 	require.Greater(t, next.Token(), held.Token())
@@ -83,8 +85,7 @@ func TestTwoThatRaceForAFreedLockBothGetItOneAtATime(t *testing.T) {
 	h := newHistory()
 	for round := range 20 {
 		key := "k" + strconv.Itoa(round)
-		held, err := a.Mutex(key).Lock(ending(t))
-		require.NoError(t, err)
+		held := locked(t, a, key)
 		unlocked := make(chan error, 1)
 		go func() {
 			err := inLine(t.Context(), cluster.Servers, key, 2)
@@ -110,12 +111,9 @@ func TestTwoThatRaceForAFreedLockBothGetItOneAtATime(t *testing.T) {
 func TestWaitEndsWithItsContextAndNotWithTheLease(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	a, b := join(t, cluster, patient), join(t, cluster, patient)
-	held, err := a.Mutex("k", redlock.TTL(2*time.Second)).Lock(ending(t))
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
+	held := locked(t, a, "k", redlock.TTL(2*time.Second))
 	start := time.Now()
-	_, err = b.Mutex("k").Lock(ctx)
+	err := b.LockFor(t, "k", time.Second)
 	took := time.Since(start)
 	require.NoError(t, held.Err(), "the wait outlived the lease")
 	require.ErrorIs(t, err, redlock.ErrHeld)
@@ -130,17 +128,14 @@ func TestWaitEndsWithItsContextAndNotWithTheLease(t *testing.T) {
 func TestOfAThousandThatTryExactlyOneWins(t *testing.T) {
 	const clients, callers = 4, 1000
 	cluster := rt.Real(t, 5)
-	peers := make([]*peer, clients)
-	for i := range peers {
-		peers[i] = join(t, cluster, patient)
-	}
+	all := peers(t, cluster, clients, patient)
 	var won atomic.Pointer[redlock.Lease]
 	var wins atomic.Int32
 	together(t, callers, func(i int) error {
 		// On a busy machine 10ms may be over for all of them before anybody had an answer: then again.
 		for tries := 0; tries == 0 || wins.Load() == 0; tries++ {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			lease, err := peers[i%clients].Mutex("k", redlock.TTL(10*time.Second)).Lock(ctx)
+			lease, err := all[i%clients].Mutex("k", redlock.TTL(10*time.Second)).Lock(ctx)
 			early := ctx.Err() == nil
 			cancel()
 			switch {
@@ -162,15 +157,12 @@ func TestOfAThousandThatTryExactlyOneWins(t *testing.T) {
 func TestOfManyClientsThatTryAtMostOneWins(t *testing.T) {
 	const clients, callers = 8, 25
 	cluster := rt.Real(t, 5)
-	peers := make([]*peer, clients)
-	for i := range peers {
-		peers[i] = join(t, cluster, patient)
-	}
+	all := peers(t, cluster, clients, patient)
 	for round := range 10 {
 		key := "k" + strconv.Itoa(round)
 		var wins atomic.Int32
 		together(t, clients*callers, func(i int) error {
-			_, err := peers[i%clients].Mutex(key, redlock.TTL(10*time.Second)).TryLock(t.Context())
+			_, err := all[i%clients].Mutex(key, redlock.TTL(10*time.Second)).TryLock(t.Context())
 			if err == nil {
 				wins.Add(1)
 			}
@@ -183,16 +175,13 @@ func TestOfManyClientsThatTryAtMostOneWins(t *testing.T) {
 func TestAHundredThatWaitAllGetIt(t *testing.T) {
 	const clients, callers = 4, 25
 	cluster := rt.Real(t, 5)
-	peers := make([]*peer, clients)
-	for i := range peers {
-		peers[i] = join(t, cluster, patient)
-	}
+	all := peers(t, cluster, clients, patient)
 	h := newHistory()
 	start := time.Now()
 	together(t, clients*callers, func(i int) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		return h.tenure(ctx, peers[i%clients].Client, i, "k", func(*redlock.Lease) { time.Sleep(5 * time.Millisecond) })
+		return h.tenure(ctx, all[i%clients].Client, i, "k", func(*redlock.Lease) { time.Sleep(5 * time.Millisecond) })
 	})
 	t.Logf("all after %v, of which held 500ms", time.Since(start))
 	require.Equal(t, clients*callers, h.len())
@@ -204,9 +193,8 @@ func TestAHundredThatWaitAllGetIt(t *testing.T) {
 func TestSplitVotesAreGatheredAtOnce(t *testing.T) {
 	const clients, rounds = 5, 20
 	cluster := rt.Real(t, 5)
-	all := make([]*peer, clients)
+	all := peers(t, cluster, clients, patient)
 	for i := range all {
-		all[i] = join(t, cluster, patient)
 		for m, link := range all[i].Links {
 			link.Seed(uint64(10*i + m))
 			link.SetDelay(redistest.Delay{Jitter: 5 * time.Millisecond}, redistest.Delay{})

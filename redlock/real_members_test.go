@@ -90,11 +90,8 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 func TestUserWhoMayNotSubscribeIsTold(t *testing.T) {
 	t.Parallel()
 	r := rt.Real(t, 1).Servers[0].(*redistest.Real)
-	_, err := r.Do(t.Context(), "ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all", "-subscribe")
-	require.NoError(t, err)
-	c, err := redlock.Open(t.Context(), []string{"redis://locker:secret@" + r.Addr()}, redlock.WithConfig(redlock.Config{FreshMembers: true, NoQuorumAfter: time.Minute}))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	admin(t, r, "ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all", "-subscribe")
+	c := opened(t, []string{"redis://locker:secret@" + r.Addr()}, redlock.WithConfig(redlock.Config{FreshMembers: true, NoQuorumAfter: time.Minute}))
 	held, err := c.Mutex("name").TryLock(t.Context())
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

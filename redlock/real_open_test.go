@@ -55,21 +55,14 @@ func (l *transcript) logger() *slog.Logger {
 // works takes, waits for, extends and gives back a lock.
 func works(t testing.TB, c *redlock.Client) {
 	t.Helper()
-	lease, err := c.Mutex("k").Lock(ending(t))
-	require.NoError(t, err)
-	_, err = c.Mutex("k").TryLock(t.Context())
+	lease := locked(t, c, "k")
+	_, err := c.Mutex("k").TryLock(t.Context())
 	require.ErrorIs(t, err, redlock.ErrHeld)
 	require.NoError(t, lease.Extend(t.Context(), 20*time.Second))
-	var next *redlock.Lease
-	errs := make(chan error, 1)
-	go func() {
-		var err error
-		next, err = c.Mutex("k").Lock(ending(t))
-		errs <- err
-	}()
+	waiting := (&peer{Client: c}).LockLater(ending(t), "k")
 	time.Sleep(20 * time.Millisecond) // long enough for it to wait, which nothing below depends on
 	require.NoError(t, lease.Unlock(t.Context()))
-	require.NoError(t, <-errs)
+	next := waiting.Get(t)
 	require.Greater(t, next.Token(), lease.Token())
 	require.NoError(t, next.Unlock(t.Context()))
 }
@@ -236,13 +229,10 @@ func TestLocksOverASocketInADatabaseUnderAName(t *testing.T) {
 		c, err := redlock.Open(t.Context(), []string{url}, patient)
 		require.NoError(t, err)
 		(&peer{Client: c}).Settle(t, 1)
-		lease, err := c.Mutex("k").Lock(ending(t))
-		require.NoError(t, err)
-		keyspace, err := s.Do(t.Context(), "INFO", "keyspace")
-		require.NoError(t, err)
+		lease := locked(t, c, "k")
+		keyspace := admin(t, s, "INFO", "keyspace")
 		require.Regexp(t, `^# Keyspace\r\ndb3:keys=3,`, keyspace)
-		list, err := s.Do(t.Context(), "CLIENT", "LIST")
-		require.NoError(t, err)
+		list := admin(t, s, "CLIENT", "LIST")
 		require.Equal(t, 2, strings.Count(list.(string), " name="+name+" "), "commands and inbox: %s", list)
 		require.NoError(t, lease.Unlock(t.Context()))
 		works(t, c)
@@ -268,8 +258,7 @@ func restricted(t testing.TB, cluster *redistest.Cluster, user string, commands 
 	t.Helper()
 	for _, s := range cluster.Servers {
 		args := slices.Concat([]string{"ACL", "SETUSER", user, "reset", "on", ">" + canary}, permittedKeys, commands)
-		_, err := s.Do(t.Context(), args...)
-		require.NoError(t, err)
+		admin(t, s, args...)
 		out = append(out, fmt.Sprintf("redis://%s:%s@%s", user, canary, s.Addr()))
 	}
 	return out
@@ -279,8 +268,7 @@ func restricted(t testing.TB, cluster *redistest.Cluster, user string, commands 
 func denials(t testing.TB, cluster *redistest.Cluster) (out []string) {
 	t.Helper()
 	for _, s := range cluster.Servers {
-		entries, err := s.Do(t.Context(), "ACL", "LOG")
-		require.NoError(t, err)
+		entries := admin(t, s, "ACL", "LOG")
 		for _, e := range entries.([]any) {
 			e := e.([]any)
 			out = append(out, fmt.Sprint(e[3], " ", e[7]))
@@ -299,17 +287,14 @@ func TestUserWithoutInfoLeavesTheMarkersAlone(t *testing.T) {
 	cluster := rt.Real(t, 3)
 	full := func(user string, but string) *redlock.Client {
 		commands := slices.DeleteFunc(slices.Clone(permittedCommands), func(c string) bool { return c == but })
-		c, err := redlock.Open(t.Context(), restricted(t, cluster, user, append(commands, "~*")...), patient, redlock.WithFreshMembers(), func(c *redlock.Config) { c.PingInterval = 10 * time.Millisecond })
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = c.Close() })
+		c := opened(t, restricted(t, cluster, user, append(commands, "~*")...), patient, redlock.WithFreshMembers(), func(c *redlock.Config) { c.PingInterval = 10 * time.Millisecond })
 		return c
 	}
 	with := full("with", "")
 	works(t, with)
 	markers := func() (ids []any) {
 		for _, s := range cluster.Servers {
-			id, err := s.Do(t.Context(), "HGET", "redquorum:boot", "id")
-			require.NoError(t, err)
+			id := admin(t, s, "HGET", "redquorum:boot", "id")
 			ids = append(ids, id)
 		}
 		return ids
@@ -332,12 +317,9 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	var log transcript
 	var clients []*redlock.Client
 	for range 3 {
-		c, err := redlock.Open(t.Context(), list, patient, redlock.WithLogger(log.logger()), quickQuarantine)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		(&peer{Client: c}).Settle(t, 3)
-		clients = append(clients, c)
+		clients = append(clients, opened(t, list, patient, redlock.WithLogger(log.logger()), quickQuarantine))
 	}
+	settle(t, 3, clients...)
 	h := newHistory()
 	contend := func(n int) {
 		t.Helper()
@@ -352,17 +334,13 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	}
 	contend(30)
 	for _, s := range cluster.Servers { // scripts are repaired with EVAL
-		_, err := s.Do(t.Context(), "SCRIPT", "FLUSH")
-		require.NoError(t, err)
+		admin(t, s, "SCRIPT", "FLUSH")
 	}
 	contend(5)
 	// Succession: a broken connection is killed before the next one is used.
-	lease, err := clients[0].Mutex("app:held").Lock(ending(t))
-	require.NoError(t, err)
+	lease := locked(t, clients[0], "app:held")
 	killConnections(t.Context(), cluster, []int{0}, "normal")
-	for _, c := range clients {
-		(&peer{Client: c}).Settle(t, 3)
-	}
+	settle(t, 3, clients...)
 	// What a running client seldom needs.
 	c, k := clients[0], script.Exclusive("app:held")
 	for _, cmd := range []member.Command{
@@ -376,9 +354,8 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	require.NoError(t, lease.Extend(t.Context(), time.Second))
 	require.NoError(t, lease.Unlock(t.Context()))
 	// Admin, and the restart guard at a member that was emptied.
-	lease, err = c.Mutex("app:held").Lock(ending(t))
-	require.NoError(t, err)
-	_, err = c.Inspect(t.Context(), "app:held")
+	lease = locked(t, c, "app:held")
+	_, err := c.Inspect(t.Context(), "app:held")
 	require.NoError(t, err)
 	_, err = c.ForceUnlock(t.Context(), "app:held")
 	require.NoError(t, err)
@@ -436,23 +413,13 @@ func TestWithoutCLIENTAndINFOLocksWorkAndTheRiskIsSaid(t *testing.T) {
 		return c == "+info" || strings.HasPrefix(c, "+client|")
 	})
 	var log transcript
-	c, err := redlock.Open(t.Context(), restricted(t, cluster, "locker", commands...), patient, redlock.WithLogger(log.logger()))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := opened(t, restricted(t, cluster, "locker", commands...), patient, redlock.WithLogger(log.logger()))
 	(&peer{Client: c}).Settle(t, 3)
-	lease, err := c.Mutex("app:k").Lock(ending(t))
-	require.NoError(t, err)
-	next := make(chan error, 1)
-	go func() {
-		l, err := c.Mutex("app:k").Lock(ending(t))
-		if err == nil {
-			err = l.Unlock(t.Context())
-		}
-		next <- err
-	}()
+	lease := locked(t, c, "app:k")
+	next := (&peer{Client: c}).LockLater(ending(t), "app:k")
 	require.NoError(t, inLine(t.Context(), cluster.Servers, "app:k", 1))
 	require.NoError(t, lease.Unlock(t.Context()))
-	require.NoError(t, <-next)
+	require.NoError(t, next.Get(t).Unlock(t.Context()))
 	for _, s := range cluster.Servers {
 		for _, what := range []string{"CLIENT ID", "INFO"} {
 			warning := regexp.MustCompile(`level=WARN msg="member does not permit ` + what + `[^"]*" member=` + regexp.QuoteMeta(s.Addr()))
@@ -468,26 +435,15 @@ func TestWithoutPUBLISHAWaiterHasTheLockAtItsNextHeartbeat(t *testing.T) {
 	list := restricted(t, cluster, "locker", commands...)
 	var clients []*redlock.Client
 	for range 2 {
-		c, err := redlock.Open(t.Context(), list, patient, func(c *redlock.Config) { c.Entry = time.Second })
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		(&peer{Client: c}).Settle(t, 3)
-		clients = append(clients, c)
+		clients = append(clients, opened(t, list, patient, func(c *redlock.Config) { c.Entry = time.Second }))
 	}
-	lease, err := clients[0].Mutex("app:k").Lock(ending(t))
-	require.NoError(t, err)
-	next := make(chan error, 1)
-	go func() {
-		l, err := clients[1].Mutex("app:k").Lock(ending(t))
-		if err == nil {
-			err = l.Unlock(t.Context())
-		}
-		next <- err
-	}()
+	settle(t, 3, clients...)
+	lease := locked(t, clients[0], "app:k")
+	next := (&peer{Client: clients[1]}).LockLater(ending(t), "app:k")
 	require.NoError(t, inLine(t.Context(), cluster.Servers, "app:k", 1))
 	require.NoError(t, lease.Unlock(t.Context()))
 	start := time.Now()
-	require.NoError(t, <-next)
+	require.NoError(t, next.Get(t).Unlock(t.Context()))
 	t.Logf("after %v", time.Since(start))
 	require.Less(t, time.Since(start), 20*time.Second)
 	clean(t, cluster)

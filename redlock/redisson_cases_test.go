@@ -27,22 +27,21 @@ var redissonCases = []struct {
 	why  string
 }{
 	// What all its locks share.
-	{name: "testLockUnlock", test: lockUnlockTwice},
+	{name: "testLockUnlock", test: func(t *testing.T) { countTogether(t, 3, 1, 1, 2) }},
 	{name: "testReentrancy", in: []string{"TestSameOwnerEntersAgain", "TestWithoutAnOwnerASecondLockWaits"}, why: "re-entry only by an owner that is named (As)"},
-	{name: "testIsLocked, testIsLockedOtherThread", test: seenLockedByOthers},
-	{name: "testIsHeldByCurrentThread, ...OtherThread", test: heldByItsLeaseOnly},
+	{name: "testIsLocked, testIsLockedOtherThread, testIsHeldByCurrentThread, ...OtherThread", test: heldByItsLeaseOnly},
 	{name: "testGetHoldCount", in: []string{"TestSameOwnerEntersAgain"}, why: "the count of re-entries is the client's, members see one hold"},
-	{name: "testUnlockFail", test: unlockOfWhatIsNotHeld},
+	{name: "testUnlockFail", in: []string{"TestLeaseIsUnlockedOnce"}},
 	{name: "testForceUnlock", test: forcedOpenIsFree},
-	{name: "testExpire", test: expires},
+	{name: "testExpire", in: []string{"TestSpecOnlyTheOwnLockIsDeleted", "TestHolderThatDiesIsSucceededWhenItsLeaseEnds"}},
 	{name: "testAutoExpire", test: expiresWithItsClient},
-	{name: "testTryLockWait", test: waitsAsLongAsItIsTold},
+	{name: "testTryLockWait", in: []string{"TestWithoutAnOwnerASecondLockWaits"}},
 	{name: "testConcurrency_SingleInstance", test: func(t *testing.T) { countTogether(t, 1, 1, 15, 1) }},
-	{name: "testConcurrencyLoop_MultiInstance", test: func(t *testing.T) { countTogether(t, 1, 16, 1, int(seeds(100))/faster()) }},
+	{name: "testConcurrencyLoop_MultiInstance", test: func(t *testing.T) { countTogether(t, 1, 16, 1, fewer(int(seeds(100)), 8)) }},
 	{name: "testConcurrency_MultiInstance", test: func(t *testing.T) { countTogether(t, 1, 100, 1, 1) }},
 	{name: "testInCluster", why: "a Redis Cluster is no member yet"},
-	{name: "testRedisFailed", test: failsWhereTheServerStopped},
-	{name: "testLockUninterruptibly", test: cancelledWaiterIsNotLetThrough},
+	{name: "testRedisFailed", in: []string{"TestSilenceIsNotReportedAsHeld", "TestLockGivesUpWhereNoQuorumCanBeAsked"}},
+	{name: "testLockUninterruptibly", in: []string{"TestCancelAtAnyMomentLeavesNothingBehind", "TestWaiterThatCancelsLeavesNothingAndStopsNobody"}},
 
 	// Its plain lock.
 	{name: "testSubscriptionsPerConnection", test: oneSubscriptionForAllNames},
@@ -55,14 +54,13 @@ var redissonCases = []struct {
 	{name: "testLockListener", in: []string{"TestTracerHearsWhatHappens"}, why: "there are no listeners of keyspace events: a lease tells its end by Done, all ends go to the Tracer"},
 
 	// Its lock over several servers.
-	{name: "testLockLeasetimeWithMilliSeconds", test: func(t *testing.T) { countUnderLeases(t, 7, 900*time.Millisecond) }},
-	{name: "testLockLeasetimeWithSeconds", test: func(t *testing.T) { countUnderLeases(t, 7, 2*time.Second) }},
-	{name: "testLockLeasetimeWithMinutes", test: func(t *testing.T) { countUnderLeases(t, 7, 2*time.Minute) }},
-	{name: "testTryLockLeasetime", test: func(t *testing.T) { countUnderLeases(t, 3, 2*time.Second) }},
-	{name: "testLockFailed", test: twoOfThreeHeldElsewhere},
-	{name: "testLockSuccess2", test: oneOfThreeHeldAndTheLeaseLasts},
-	{name: "testLockSuccess", test: anySingleOneHeld},
-	{name: "testConnectionFailed", test: worksWithoutOneServer},
+	{name: "testLockLeasetimeWithMilliSeconds", test: func(t *testing.T) { countTogether(t, 7, 1, 10, 5, redlock.TTL(900*time.Millisecond)) }},
+	{name: "testLockLeasetimeWithSeconds", test: func(t *testing.T) { countTogether(t, 7, 1, 10, 5, redlock.TTL(2*time.Second)) }},
+	{name: "testLockLeasetimeWithMinutes", test: func(t *testing.T) { countTogether(t, 7, 1, 10, 5, redlock.TTL(2*time.Minute)) }},
+	{name: "testTryLockLeasetime", test: func(t *testing.T) { countTogether(t, 3, 1, 10, 5, redlock.TTL(2*time.Second)) }},
+	{name: "testLockFailed", in: []string{"TestRoundEndsWithTheAnswerThatDecidesIt"}},
+	{name: "testLockSuccess, testLockSuccess2", test: anySingleOneHeld},
+	{name: "testConnectionFailed", in: []string{"TestClientStartsWithoutAMinorityAndSaysWhoIsMissing"}},
 	{name: "testMultiThreads, test", in: []string{"TestBurstOfContendersIsServedWithoutOverlap"}, why: "commented out there"},
 
 	// What is missing there.
@@ -83,46 +81,12 @@ func TestRedissonCases(t *testing.T) {
 	}
 }
 
-// faster is how much less a test does under the race detector, beside what seeds takes off.
-func faster() int {
+// fewer is n, or what there is time for under the race detector.
+func fewer(n, race int) int {
 	if raceEnabled {
-		return 3
+		return race
 	}
-	return 1
-}
-
-func lockUnlockTwice(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
-		for range 2 {
-			require.NoError(t, p.Lock(t, "k").Unlock(t.Context()))
-		}
-		synctest.Wait()
-		leftovers(t, cluster)
-	})
-}
-
-func seenLockedByOthers(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2, quiet)
-		locked := func(p *peer) bool {
-			v, err := p.Inspect(t.Context(), "k")
-			require.NoError(t, err)
-			return len(v.Holders) > 0
-		}
-		for _, want := range []bool{false, true, false} {
-			var l *redlock.Lease
-			if want {
-				l = all[0].Hold(t, "k")
-			}
-			require.Equal(t, want, locked(all[0]))
-			require.Equal(t, want, locked(all[1]))
-			if want {
-				require.NoError(t, l.Unlock(t.Context()))
-				synctest.Wait()
-			}
-		}
-	})
+	return n
 }
 
 func holdersOf(in *redlock.Inspection) (all []string) {
@@ -133,44 +97,32 @@ func holdersOf(in *redlock.Inspection) (all []string) {
 }
 
 func heldByItsLeaseOnly(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2, quiet)
+	among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		seen := func(want ...string) {
+			t.Helper()
+			for _, p := range all {
+				require.Equal(t, want, holdersOf(inspect(t, p, "k")))
+			}
+		}
+		seen()
 		l := all[0].Hold(t, "k")
 		require.NoError(t, l.Err())
-		v, err := all[1].Inspect(t.Context(), "k")
-		require.NoError(t, err)
-		require.Equal(t, []string{l.Hash()}, holdersOf(v))
+		seen(l.Hash())
 		for _, p := range all { // the same client is another caller
-			_, err := p.Mutex("k").TryLock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.ErrorIs(t, p.Try(t, "k"), redlock.ErrHeld)
 		}
 		require.NoError(t, l.Unlock(t.Context()))
 		require.ErrorIs(t, l.Err(), redlock.ErrReleased)
-		next := all[1].Hold(t, "k")
-		v, err = all[0].Inspect(t.Context(), "k")
-		require.NoError(t, err)
-		require.Equal(t, []string{next.Hash()}, holdersOf(v))
-		require.NotEqual(t, l.Hash(), next.Hash())
-	})
-}
-
-func unlockOfWhatIsNotHeld(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2, quiet)
-		l := all[0].Hold(t, "k")
-		require.NoError(t, l.Unlock(t.Context()))
-		synctest.Wait() // all three are free
-		next := all[1].Hold(t, "k")
-		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrNotHeld)
 		synctest.Wait()
-		require.NoError(t, next.Err())
-		require.Equal(t, 3, votesAt(cluster, next), "the other's lock is untouched")
-	})
+		seen()
+		next := all[1].Hold(t, "k")
+		seen(next.Hash())
+		require.NotEqual(t, l.Hash(), next.Hash())
+	}, quiet)
 }
 
 func forcedOpenIsFree(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2, quiet)
+	among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		all[0].Hold(t, "k", redlock.TTL(20*time.Second))
 		held, err := all[1].ForceUnlock(t.Context(), "k")
 		require.NoError(t, err)
@@ -186,24 +138,11 @@ func forcedOpenIsFree(t *testing.T) {
 		require.NoError(t, l.Unlock(t.Context()))
 		time.Sleep(31 * time.Second) // for as long as nobody is re-joined
 		leftovers(t, cluster)
-	})
-}
-
-func expires(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2, quiet)
-		start := time.Now()
-		l := all[0].Hold(t, "k", redlock.TTL(2*time.Second))
-		next := all[1].Lock(t, "k")
-		require.Less(t, time.Since(start), 2020*time.Millisecond)
-		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrLost)
-		require.NoError(t, next.Err())
-	})
+	}, quiet)
 }
 
 func expiresWithItsClient(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 3, quiet)
+	among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		all[0].Hold(t, "k")
 		start := time.Now()
 		time.Sleep(time.Minute) // renewed
@@ -217,34 +156,20 @@ func expiresWithItsClient(t *testing.T) {
 		start = time.Now()
 		all[2].Lock(t, "k")
 		require.Zero(t, time.Since(start))
-	})
-}
-
-func waitsAsLongAsItIsTold(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2, quiet)
-		all[0].Hold(t, "k")
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		start := time.Now()
-		_, err := all[1].Mutex("k").Lock(ctx)
-		require.Equal(t, 3*time.Second, time.Since(start))
-		require.ErrorIs(t, err, redlock.ErrHeld)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-	})
+	}, quiet)
 }
 
 // countTogether lets callers of clients count, each a number of times, with nothing but the lock between
 // them.
-func countTogether(t *testing.T, members, clients, callers, rounds int) {
-	bubble(t, members, func(t *testing.T, cluster *redistest.Cluster) {
+func countTogether(t *testing.T, members, clients, callers, rounds int, opts ...redlock.LockOption) {
+	among(t, members, clients, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		count := &unguarded{}
 		var wg sync.WaitGroup
-		for _, p := range peers(t, cluster, clients, quiet) {
+		for _, p := range all {
 			for range callers {
 				wg.Go(func() {
 					for range rounds {
-						l, err := p.Mutex("k").Lock(t.Context())
+						l, err := p.Mutex("k", opts...).Lock(t.Context())
 						if err != nil {
 							t.Error(err)
 							return
@@ -259,9 +184,8 @@ func countTogether(t *testing.T, members, clients, callers, rounds int) {
 		}
 		wg.Wait()
 		require.Equal(t, clients*callers*rounds, count.value)
-		synctest.Wait()
-		leftovers(t, cluster)
-	})
+		nothingLeft(t, cluster)
+	}, quiet, func(c *redlock.Config) { c.MaxTTL = 2 * time.Minute })
 }
 
 // unguarded is a counter of which updates are lost if two add at once: its reads and writes are whole, as
@@ -281,77 +205,10 @@ func (u *unguarded) add(takes time.Duration) {
 	u.mu.Unlock()
 }
 
-// countUnderLeases is countTogether with leases of a fixed length, each longer than its work.
-func countUnderLeases(t *testing.T, members int, ttl time.Duration) {
-	bubble(t, members, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet, func(c *redlock.Config) { c.MaxTTL = 2 * time.Minute })
-		count := &unguarded{}
-		var wg sync.WaitGroup
-		for range 10 {
-			wg.Go(func() {
-				for range 5 {
-					for {
-						ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-						l, err := p.Mutex("k", redlock.TTL(ttl)).Lock(ctx)
-						cancel()
-						if err != nil {
-							continue // and again, as there
-						}
-						count.add(10 * time.Millisecond)
-						if err := l.Unlock(t.Context()); err != nil {
-							t.Error(err)
-						}
-						break
-					}
-				}
-			})
-		}
-		wg.Wait()
-		require.Equal(t, 50, count.value)
-	})
-}
-
-func failsWhereTheServerStopped(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
-		cluster.Kill()
-		start := time.Now()
-		_, err := p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		_, err = p.Mutex("k").Lock(ctx)
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		require.Less(t, time.Since(start), 3*time.Second)
-	})
-}
-
-func cancelledWaiterIsNotLetThrough(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2, quiet)
-		held := all[0].Hold(t, "k")
-		ctx, cancel := context.WithCancel(t.Context())
-		w := all[1].LockLater(ctx, "k")
-		time.Sleep(time.Second)
-		cancel()
-		<-w.Done
-		require.Nil(t, w.Lease)
-		require.ErrorIs(t, w.Err, context.Canceled)
-		require.NoError(t, held.Err())
-		require.NoError(t, held.Unlock(t.Context()))
-		synctest.Wait()
-		leftovers(t, cluster)
-	})
-}
-
 func oneSubscriptionForAllNames(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		channels := func() []any { return admin(t, cluster.Servers[0], "PUBSUB", "CHANNELS").([]any) }
-		rounds := 5000 / 32
-		if raceEnabled {
-			rounds = 10
-		}
+		rounds := fewer(5000/32, 10)
 		var wg sync.WaitGroup
 		for i := range 32 {
 			wg.Go(func() {
@@ -375,12 +232,11 @@ func oneSubscriptionForAllNames(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, channels())
 		leftovers(t, cluster)
-	})
+	}, quiet)
 }
 
 func eightTasksOnFourNames(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
@@ -396,12 +252,11 @@ func eightTasksOnFourNames(t *testing.T) {
 			})
 		}
 		wg.Wait()
-	})
+	}, quiet)
 }
 
 func notRenewedAfterACancelledTryLock(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
 		for _, after := range []time.Duration{0, 3 * time.Millisecond, 7 * time.Millisecond} {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -413,12 +268,11 @@ func notRenewedAfterACancelledTryLock(t *testing.T) {
 			require.Equal(t, []int{0, 0, 0}, hits(extends))
 			leftovers(t, cluster)
 		}
-	})
+	}, quiet)
 }
 
 func termsDoNotBleed(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet, func(c *redlock.Config) { c.MaxTTL, c.TTL = time.Hour, 30*time.Second })
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		left := func() int64 {
 			synctest.Wait() // two of three members decide, and this one may be the third
 			return admin(t, cluster.Servers[0], "PTTL", "k").(int64)
@@ -431,12 +285,11 @@ func termsDoNotBleed(t *testing.T) {
 		require.Equal(t, int64(-2), left())
 		p.Hold(t, "k")
 		require.Equal(t, int64(30000), left())
-	})
+	}, quiet, func(c *redlock.Config) { c.MaxTTL, c.TTL = time.Hour, 30*time.Second })
 }
 
 func reentriesKeepTheTerm(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		m := p.Mutex("k", redlock.TTL(10*time.Second), redlock.As("me"))
 		var l *redlock.Lease
 		for range 3 {
@@ -450,19 +303,14 @@ func reentriesKeepTheTerm(t *testing.T) {
 		synctest.Wait()
 		require.InDelta(t, 10000, admin(t, cluster.Servers[0], "PTTL", "k"), 1000)
 		require.NoError(t, l.Unlock(t.Context()))
-		synctest.Wait()
-		leftovers(t, cluster)
-	})
+		nothingLeft(t, cluster)
+	}, quiet)
 }
 
 func heldLeasesAreLookedAfter(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		m := p.Mutex("k")
-		rounds := 200
-		if raceEnabled {
-			rounds = 20
-		}
+		rounds := fewer(200, 20)
 		var mu sync.Mutex
 		had := 0
 		var wg sync.WaitGroup
@@ -490,42 +338,13 @@ func heldLeasesAreLookedAfter(t *testing.T) {
 		}
 		wg.Wait()
 		require.GreaterOrEqual(t, had, rounds)
-		synctest.Wait()
-		leftovers(t, cluster)
-	})
-}
-
-func twoOfThreeHeldElsewhere(t *testing.T) {
-	for free := range 3 {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			p := join(t, cluster, quiet)
-			steal(t, cluster, "k", time.Minute, (free+1)%3, (free+2)%3)
-			_, err := p.Mutex("k").TryLock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrHeld)
-		})
-	}
-}
-
-func oneOfThreeHeldAndTheLeaseLasts(t *testing.T) {
-	for at := range 3 {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			p := join(t, cluster, quiet)
-			steal(t, cluster, "k", time.Minute, at)
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			defer cancel()
-			l, err := p.Mutex("k", redlock.TTL(5*time.Second)).Lock(ctx)
-			require.NoError(t, err)
-			time.Sleep(3 * time.Second)
-			require.NoError(t, l.Err())
-			require.NoError(t, l.Unlock(t.Context()))
-		})
-	}
+		nothingLeft(t, cluster)
+	}, quiet)
 }
 
 func anySingleOneHeld(t *testing.T) {
 	for at := range 3 {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			all := peers(t, cluster, 2, quiet)
+		among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 			steal(t, cluster, "k", time.Hour, at)
 			first := all[0].Hold(t, "k")
 			second := all[1].LockLater(t.Context(), "k")
@@ -533,27 +352,12 @@ func anySingleOneHeld(t *testing.T) {
 			require.True(t, second.Pending())
 			require.NoError(t, first.Unlock(t.Context()))
 			require.NoError(t, second.Get(t).Unlock(t.Context()))
-		})
-	}
-}
-
-func worksWithoutOneServer(t *testing.T) {
-	for down := range 3 {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			cluster.Kill(down)
-			p := connect(t, cluster, quiet)
-			p.Settle(t, 2)
-			for range 3 {
-				l := p.Lock(t, "k")
-				require.NoError(t, l.Unlock(t.Context()))
-			}
-		})
+		}, quiet)
 	}
 }
 
 func clientOnTheMinoritySide(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2)
+	among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		held := all[0].Hold(t, "k", redlock.TTL(20*time.Second))
 		free := all[0].Mutex("free")
 		all[0].EveryLink((*redistest.Link).BlackHole, 1, 2)

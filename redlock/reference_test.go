@@ -289,8 +289,7 @@ func TestNothingOfInteropIsThereByDefault(t *testing.T) {
 		require.NotContains(t, source, "NUMSUB")
 	}
 	require.Equal(t, script.Exclusive("k"), new(Config).lockOf("k"))
-	Bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := Join(t, cluster, Quiet)
+	Alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		l := p.Hold(t, "k")
 		w := p.LockLater(t.Context(), "k")
 		synctest.Wait()
@@ -300,7 +299,6 @@ func TestNothingOfInteropIsThereByDefault(t *testing.T) {
 		require.NoError(t, l.Unlock(t.Context()))
 		require.NoError(t, w.Get(t).Unlock(t.Context())) // was there first
 		require.NoError(t, q.Get(t).Unlock(t.Context()))
-		synctest.Wait()
-		Leftovers(t, cluster)
-	})
+		NothingLeft(t, cluster)
+	}, Quiet)
 }

@@ -23,32 +23,25 @@ import (
 // scripts themselves: same replies, same keys, same pushes. Tokens, queues and deadlines are compared
 // exactly, with the time that the server told; TTLs within what the call took.
 func TestSchedulesModelDoesWhatTheScriptsDo(t *testing.T) {
-	t.Run("real", func(t *testing.T) {
-		w := newTwin(t, rt.Real(t, 1).Servers[0], 1000) // a server may be interrupted, and TTLs are days
-		w.pairs()
-		w.random(100, false)
-	})
-	t.Run("embedded", func(t *testing.T) {
-		FakeTime(t, func(t *testing.T) {
-			w := newTwin(t, rt.Embedded(t, 1).Servers[0], 1)
-			if schedulesLarge() { // half a minute under the race detector
+	for _, joined := range []bool{false, true} {
+		batches := map[bool]string{true: "batches, "}[joined]
+		t.Run(batches+"real", func(t *testing.T) {
+			w := newTwin(t, rt.Real(t, 1).Servers[0], 1000) // a server may be interrupted, and TTLs are days
+			if w.joined = joined; !joined {
 				w.pairs()
 			}
-			w.random(30, true)
+			w.random(100, false)
 		})
-	})
-	t.Run("batches, real", func(t *testing.T) {
-		w := newTwin(t, rt.Real(t, 1).Servers[0], 1000)
-		w.joined = true
-		w.random(100, false)
-	})
-	t.Run("batches, embedded", func(t *testing.T) {
-		FakeTime(t, func(t *testing.T) {
-			w := newTwin(t, rt.Embedded(t, 1).Servers[0], 1)
-			w.joined = true
-			w.random(30, true)
+		t.Run(batches+"embedded", func(t *testing.T) {
+			FakeTime(t, func(t *testing.T) {
+				w := newTwin(t, rt.Embedded(t, 1).Servers[0], 1)
+				if w.joined = joined; !joined && schedulesLarge() { // half a minute under the race detector
+					w.pairs()
+				}
+				w.random(30, true)
+			})
 		})
-	})
+	}
 }
 
 // schedulesLarge reports whether there is time for the large searches: make soak.

@@ -17,7 +17,7 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
-// The published algorithm, one test for each of its rules, in the order of the page:
+// The published algorithm, one test for each of its rules, here or where the rule says, in the order of the page:
 //
 //	https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 //
@@ -25,46 +25,17 @@ import (
 // more than the page asks for, or otherwise, the comment says so.
 
 // Safety and liveness guarantees: mutual exclusion. Of many clients that want it, one holds it.
-func TestSpecMutualExclusion(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 6, quiet)
-		var mu sync.Mutex
-		var held []*redlock.Lease
-		var wg sync.WaitGroup
-		for _, p := range all {
-			p.Slow(slices.Repeat([]time.Duration{time.Millisecond}, 5)...)
-			wg.Go(func() {
-				if l, err := p.Mutex("k").TryLock(t.Context()); err == nil {
-					mu.Lock()
-					held = append(held, l)
-					mu.Unlock()
-				}
-			})
-		}
-		wg.Wait()
-		require.LessOrEqual(t, len(held), 1)
-	})
-}
+// TestBurstOfContendersIsServedWithoutOverlap shows it.
 
 // Safety and liveness guarantees: free of deadlocks. A holder that crashes, or is cut off, blocks the
 // lock for no longer than its time to live.
-func TestSpecDeadlockFree(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2, quiet)
-		all[0].Hold(t, "k", redlock.TTL(10*time.Second))
-		start := time.Now()
-		all[0].Die()
-		all[1].Lock(t, "k")
-		require.InDelta(t, 10, time.Since(start).Seconds(), 0.01)
-	})
-}
+// TestHolderThatDiesIsSucceededWhenItsLeaseEnds shows it.
 
 // Safety and liveness guarantees: fault tolerance. As long as a majority is up, locks are taken and given
 // back.
 func TestSpecFaultTolerance(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 7} {
-		bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
-			p := join(t, cluster)
+		alone(t, n, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 			for down := range (n + 1) / 2 {
 				if down > 0 {
 					cluster.Kill(down - 1)
@@ -76,8 +47,7 @@ func TestSpecFaultTolerance(t *testing.T) {
 			}
 			cluster.Kill(n - 1)
 			synctest.Wait()
-			_, err := p.Mutex("k").TryLock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrNoQuorum, "half of %d, or more, is down", n)
+			require.ErrorIs(t, p.Try(t, "k"), redlock.ErrNoQuorum, "half of %d, or more, is down", n)
 		})
 	}
 }
@@ -85,15 +55,13 @@ func TestSpecFaultTolerance(t *testing.T) {
 // Correct implementation with a single instance: set only where nothing is, with an expiry, and with a
 // random value that tells one holder from another.
 func TestSpecKeyIsSetOnlyWhereNothingIsAndExpires(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		server := cluster.Servers[0]
 		l := p.Hold(t, "k", redlock.TTL(10*time.Second))
 		require.Equal(t, int64(10000), admin(t, server, "PTTL", "k"))
 		before := admin(t, server, "HGETALL", "k")
 		time.Sleep(time.Second)
-		_, err := p.Mutex("k", redlock.TTL(20*time.Second)).TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, p.Try(t, "k", redlock.TTL(20*time.Second)), redlock.ErrHeld)
 		require.Equal(t, before, admin(t, server, "HGETALL", "k"))
 		require.Equal(t, int64(9000), admin(t, server, "PTTL", "k"), "refused attempts change nothing")
 		require.NoError(t, l.Unlock(t.Context()))
@@ -105,8 +73,7 @@ func TestSpecKeyIsSetOnlyWhereNothingIsAndExpires(t *testing.T) {
 // Correct implementation with a single instance: a lock is deleted only by who finds its own value there,
 // in one step. The holder was away for so long that the lock is another's now.
 func TestSpecOnlyTheOwnLockIsDeleted(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p, other := join(t, cluster), join(t, cluster)
+	pair(t, 1, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 		l := p.Hold(t, "k", redlock.TTL(time.Second))
 		p.EveryLink((*redistest.Link).PauseRequests)
 		next := other.Lock(t, "k")
@@ -119,34 +86,15 @@ func TestSpecOnlyTheOwnLockIsDeleted(t *testing.T) {
 }
 
 // Step 1: the client notes the time before it asks anybody.
-func TestSpecStep1TimeIsTakenBeforeTheFirstRequest(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
-		p.EveryLink(func(l *redistest.Link) { l.SetDelay(redistest.Delay{Fixed: 100 * time.Millisecond}, redistest.Delay{}) })
-		start := time.Now()
-		l := p.Lock(t, "k", redlock.TTL(10*time.Second))
-		require.LessOrEqual(t, l.ValidUntil().Sub(start), 10*time.Second)
-	})
-}
+// TestValidityCountsFromBeforeTheFirstRequest shows it.
 
 // Step 2: the same key and the same random value at all instances.
-func TestSpecStep2SameKeyAndValueEverywhere(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
-		p.Hold(t, "k")
-		first := admin(t, cluster.Servers[0], "HKEYS", "k")
-		require.Len(t, first, 1)
-		for _, s := range cluster.Servers[1:] {
-			require.Equal(t, first, admin(t, s, "HKEYS", "k"))
-		}
-	})
-}
+// TestMembersThatAnswerAfterTheDecisionStillGiveTheirVotes shows it.
 
 // Step 2: an instance that does not answer is given up after a time that is small against the lock's, and
 // (Retry on failure) all are asked at the same time.
 func TestSpecStep2NobodyWaitsForASilentInstance(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(slices.Repeat([]time.Duration{20 * time.Millisecond}, 5)...)
 		start := time.Now()
 		require.NoError(t, p.Lock(t, "a").Unlock(t.Context()))
@@ -157,8 +105,7 @@ func TestSpecStep2NobodyWaitsForASilentInstance(t *testing.T) {
 		require.Equal(t, 40*time.Millisecond, time.Since(start))
 		cluster.Pause(2)
 		start = time.Now()
-		_, err := p.Mutex("c").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorIs(t, p.Try(t, "c"), redlock.ErrNoQuorum)
 		require.Less(t, time.Since(start), 30*time.Second/100)
 	})
 }
@@ -167,8 +114,7 @@ func TestSpecStep2NobodyWaitsForASilentInstance(t *testing.T) {
 func TestSpecStep3MajorityWithinTheValidity(t *testing.T) {
 	for yes := range 6 {
 		for _, slow := range []bool{false, true} {
-			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-				p := join(t, cluster)
+			alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 				for i := yes; i < 5; i++ {
 					steal(t, cluster, "k", time.Minute, i)
 				}
@@ -194,8 +140,7 @@ func TestSpecStep3MajorityWithinTheValidity(t *testing.T) {
 // Step 4: what is left is the validity less the time that passed. We also take off the drift, which the
 // page does in its safety argument.
 func TestSpecStep4ValidityIsWhatIsLeft(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		skew(t, cluster, "k", 1, 1, 1, 1, 1)
 		p.Slow(0, 50*time.Millisecond, 100*time.Millisecond, 150*time.Millisecond, 180*time.Millisecond)
 		l := p.Lock(t, "k", redlock.TTL(10*time.Second))
@@ -216,27 +161,23 @@ func TestSpecStep5FailureUnlocksAllInstances(t *testing.T) {
 			p.EveryLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, 100*time.Millisecond) })
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-				p := join(t, cluster)
-				fail(p, cluster)
-				releases := p.Count(script.Release)
-				_, err := p.Mutex("k", redlock.TTL(90*time.Millisecond)).TryLock(t.Context())
-				require.Error(t, err)
-				synctest.Wait()
-				for _, n := range hits(releases) {
-					require.Positive(t, n)
-				}
-			})
-		})
+		t.Run(name, inAlone(5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			fail(p, cluster)
+			releases := p.Count(script.Release)
+			_, err := p.Mutex("k", redlock.TTL(90*time.Millisecond)).TryLock(t.Context())
+			require.Error(t, err)
+			synctest.Wait()
+			for _, n := range hits(releases) {
+				require.Positive(t, n)
+			}
+		}))
 	}
 }
 
 // Retry on failure: contenders that split the votes must come apart again. The page desynchronises them
 // by chance; ours yield to one of them (docs/protocol.md, "Split votes").
 func TestSpecRetrySplitVotesAreResolved(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 3, quiet)
+	among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		start := time.Now()
 		waiting := split(t, all, "k")
 		time.Sleep(200 * time.Millisecond)
@@ -247,37 +188,33 @@ func TestSpecRetrySplitVotesAreResolved(t *testing.T) {
 			waiting = slices.Delete(waiting, i, i+1)
 			time.Sleep(100 * time.Millisecond)
 		}
-	})
+	}, quiet)
 }
 
 // Retry on failure: who fails gives back what it had at once, so that nobody must wait for the expiry.
 func TestSpecRetryPartialLocksAreGivenBackAtOnce(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p, other := join(t, cluster), join(t, cluster)
+	pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 		steal(t, cluster, "k", time.Second, 0, 1, 2)
-		_, err := p.Mutex("k", redlock.TTL(30*time.Second)).TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, p.Try(t, "k", redlock.TTL(30*time.Second)), redlock.ErrHeld)
 		synctest.Wait()
 		for _, i := range []int{3, 4} {
 			require.Equal(t, int64(0), admin(t, cluster.Servers[i], "EXISTS", "k"))
 		}
 		time.Sleep(time.Second)
-		_, err = other.Mutex("k").TryLock(t.Context())
+		_, err := other.Mutex("k").TryLock(t.Context())
 		require.NoError(t, err)
 	})
 }
 
 // Releasing the lock: at all instances, whether or not the client knows that it has the lock there.
 func TestSpecReleaseGoesToAllInstances(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.EveryLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, time.Second) }, 3, 4)
 		l := p.Hold(t, "k")
 		require.Equal(t, 3, l.Votes())
 		require.Equal(t, 5, votesAt(cluster, l))
 		require.NoError(t, l.Unlock(t.Context()))
-		synctest.Wait()
-		leftovers(t, cluster)
+		nothingLeft(t, cluster)
 	})
 }
 
@@ -292,8 +229,7 @@ func TestSpecSafetyNobodyElseDuringTheMinimumValidity(t *testing.T) {
 		p.Slow(0, 50*time.Millisecond, 100*time.Millisecond, 150*time.Millisecond, 180*time.Millisecond)
 		l := p.Lock(t, "k", redlock.TTL(2*time.Second))
 		for l.Err() == nil {
-			_, err := other.Mutex("k").TryLock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrHeld, "with %v to go", time.Until(l.ValidUntil()))
+			require.ErrorIs(t, other.Try(t, "k"), redlock.ErrHeld, "with %v to go", time.Until(l.ValidUntil()))
 			wait := 50 * time.Millisecond
 			if left := time.Until(l.ValidUntil()); left > 1 && left <= wait {
 				wait = left - 1 // the last nanosecond
@@ -306,12 +242,10 @@ func TestSpecSafetyNobodyElseDuringTheMinimumValidity(t *testing.T) {
 // Safety arguments: who needed longer than the validity to get a majority does not have the lock, and
 // unlocks.
 func TestSpecSafetyMajorityTooLateIsNoLock(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(0, 60*time.Millisecond, 60*time.Millisecond)
-		_, err := p.Mutex("k", redlock.TTL(50*time.Millisecond)).TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrTooSlow)
-		_, err = p.Mutex("k", redlock.TTL(50*time.Millisecond)).Lock(t.Context())
+		require.ErrorIs(t, p.Try(t, "k", redlock.TTL(50*time.Millisecond)), redlock.ErrTooSlow)
+		_, err := p.Mutex("k", redlock.TTL(50*time.Millisecond)).Lock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrTooSlow, "nor after some more tries")
 		time.Sleep(60 * time.Millisecond)
 		leftovers(t, cluster)
@@ -320,8 +254,7 @@ func TestSpecSafetyMajorityTooLateIsNoLock(t *testing.T) {
 
 // Liveness arguments: keys expire by themselves, also those that no majority ever had.
 func TestSpecLivenessKeysExpire(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.EveryLink(func(l *redistest.Link) { l.PauseReplies() })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -334,24 +267,12 @@ func TestSpecLivenessKeysExpire(t *testing.T) {
 }
 
 // Liveness arguments: clients take their locks away when they are done, so that nobody waits for expiry.
-func TestSpecLivenessReleasedLocksAreFreeAtOnce(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p, other := join(t, cluster), join(t, cluster)
-		l := p.Hold(t, "k")
-		waiting := other.LockLater(t.Context(), "k")
-		time.Sleep(time.Second)
-		start := time.Now()
-		require.NoError(t, l.Unlock(t.Context()))
-		waiting.Get(t)
-		require.Equal(t, start, waiting.At)
-	})
-}
+// TestLostPushIsHealedByTheNextHeartbeat shows it.
 
 // Performance, crash recovery and fsync: a lock is had in one round trip and given back in one, and what
 // many callers ask of an instance goes out together.
 func TestSpecPerformanceOneRoundTrip(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet)
+	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
 		start := time.Now()
 		var wg sync.WaitGroup
@@ -361,7 +282,7 @@ func TestSpecPerformanceOneRoundTrip(t *testing.T) {
 		}
 		wg.Wait()
 		require.Equal(t, 20*time.Millisecond, time.Since(start))
-	})
+	}, quiet)
 }
 
 // Performance, crash recovery and fsync: an instance that comes back without its memory must not help a
@@ -369,10 +290,9 @@ func TestSpecPerformanceOneRoundTrip(t *testing.T) {
 // "Restart guard".)
 func TestSpecRestartedInstanceDoesNotVoteBeforeOldLocksAreOver(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p, other := guarded(t, cluster, redlock.WithFreshMembers()), guarded(t, cluster, redlock.WithFreshMembers())
-		p.Voting(t, 5)
-		other.Voting(t, 5)
-		p.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 3, 4)
+		p := voting(t, cluster, 5, redlock.WithFreshMembers())
+		other := voting(t, cluster, 5, redlock.WithFreshMembers())
+		p.Away(3, 4)
 		l := p.Hold(t, "k", redlock.TTL(20*time.Second))
 		require.Equal(t, 3, l.Votes())
 		require.NoError(t, cluster.Restart(false, 2))
@@ -390,8 +310,7 @@ func TestSpecRestartedInstanceDoesNotVoteBeforeOldLocksAreOver(t *testing.T) {
 // value, and for the lock if a majority says so within its validity.
 func TestSpecExtendNeedsAMajorityThatStillHasTheLock(t *testing.T) {
 	for stolen := range 4 {
-		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-			p := join(t, cluster)
+		alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 			l := p.Hold(t, "k", redlock.TTL(10*time.Second))
 			time.Sleep(5 * time.Second)
 			for i := range stolen {
@@ -412,13 +331,12 @@ func TestSpecExtendNeedsAMajorityThatStillHasTheLock(t *testing.T) {
 // Making the algorithm more reliable: the number of extensions is limited, or a client could keep others
 // out for ever.
 func TestSpecExtensionsAreLimited(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet, func(c *redlock.Config) { c.MaxHold = 10 * time.Minute })
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		start := time.Now()
 		l := p.Lock(t, "k") // nobody unlocks it
 		<-l.Done()
 		require.InDelta(t, 10, time.Since(start).Minutes(), 0.01)
 		require.Equal(t, redlock.LostMaxHold, lostFor(l))
 		require.Equal(t, 24*time.Hour, redlock.DefaultConfig().MaxHold)
-	})
+	}, quiet, func(c *redlock.Config) { c.MaxHold = 10 * time.Minute })
 }

@@ -20,6 +20,7 @@ import (
 
 // listener is a tracer that hears of requests and of what wakes waiters, and where each belongs.
 type listener struct {
+	deaf
 	mu       sync.Mutex
 	requests []redlock.Request
 	in       []string // what the context says of each
@@ -36,8 +37,6 @@ func at(ctx context.Context, where string) context.Context {
 func (li *listener) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
 	return at(ctx, fmt.Sprint(ctx.Value(whereKey{}), "/acquire"))
 }
-func (li *listener) AcquireEnd(context.Context, redlock.AcquireEnd) {}
-
 func (li *listener) Request(ctx context.Context, e redlock.Request) {
 	li.mu.Lock()
 	defer li.mu.Unlock()
@@ -106,8 +105,7 @@ func TestEveryRequestIsToldWithItsLatency(t *testing.T) {
 		held := other.Hold(t, "k")
 		p.Links[1].Fail(redistest.Named("EVALSHA"), 1, "OOM command not allowed")
 		rule := p.Links[2].CutAfter(redistest.Named("EVALSHA"), 1)
-		p.Links[0].Cut()
-		p.Links[0].Refuse(true)
+		p.Away(0)
 		synctest.Wait()
 		_, err = p.Mutex("k").TryLock(ctx)
 		require.Error(t, err)
@@ -135,8 +133,7 @@ func TestRefusalIsAnAnswer(t *testing.T) {
 		li := &listener{}
 		p, other := join(t, cluster, redlock.WithTracer(li), quiet), join(t, cluster, quiet)
 		other.Hold(t, "k")
-		_, err := p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrHeld)
 		synctest.Wait()
 		acquires, releases := 0, 0
 		for _, e := range li.requests {
@@ -154,9 +151,8 @@ func TestRefusalIsAnAnswer(t *testing.T) {
 }
 
 func TestMemberThatTakesALeaseBackIsToldWithItsOwnLatency(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		li := &listener{}
-		p := join(t, cluster, redlock.WithTracer(li), quiet)
+	li := &listener{}
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
 		p.Hold(t, "k", redlock.AutoRenew(3*time.Second))
 		time.Sleep(100 * time.Millisecond)
@@ -164,7 +160,7 @@ func TestMemberThatTakesALeaseBackIsToldWithItsOwnLatency(t *testing.T) {
 		admin(t, cluster.Servers[1], "DEL", "k")
 		time.Sleep(1100 * time.Millisecond)
 		require.Equal(t, []string{"extend k 0 10ms <nil>", "extend k 1 10ms <nil>", "extend k 2 10ms <nil>", "rejoin k 1 10ms <nil>"}, li.take(p))
-	})
+	}, redlock.WithTracer(li), quiet)
 }
 
 // rounds is a listener that hears of renewals, too.
@@ -203,9 +199,8 @@ func (r *rounds) told() (began, ended []string) {
 
 // A round of renewals is told once, however it ends, and its requests belong to it.
 func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		r := &rounds{}
-		p := join(t, cluster, redlock.WithTracer(r), quiet)
+	r := &rounds{}
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(10*time.Millisecond, 20*time.Millisecond, 30*time.Millisecond)
 		held := []*redlock.Lease{}
 		for _, name := range []string{"a", "b"} {
@@ -230,8 +225,7 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 
 		// The vote that decides may be that of a member which took the lease back.
 		require.NoError(t, held[1].Unlock(t.Context()))
-		gone := func(l *redistest.Link) { l.Refuse(true); l.Cut() }
-		p.EveryLink(gone, 2)
+		p.Away(2)
 		time.Sleep(time.Second)
 		admin(t, cluster.Servers[1], "DEL", "a")
 		time.Sleep(10 * time.Second)
@@ -239,7 +233,7 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		require.Equal(t, []string{"renew: 1: 1 renewed 0 refused 0 undecided, 2 of 2 members, 40ms, 30s"}, ended)
 
 		// Nobody answers.
-		p.EveryLink(gone, 0, 1)
+		p.Away(0, 1)
 		time.Sleep(10 * time.Second)
 		began, ended = r.told()
 		require.NotEmpty(t, ended)
@@ -258,7 +252,7 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		_, ended = r.told()
 		require.Contains(t, ended[0], "renew: 1: 0 renewed 1 refused 0 undecided, 2 of 2 members")
 		require.ErrorIs(t, held[0].Err(), redlock.ErrLost)
-	})
+	}, redlock.WithTracer(r), quiet)
 }
 
 func TestWhatMovesAWaiterIsTold(t *testing.T) {
@@ -311,8 +305,7 @@ func TestMemberThatComesBackMovesAWaiter(t *testing.T) {
 
 func TestMembersTellHowFarTheirClocksAreFromOurs(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, redlock.WithFreshMembers())
-		p.Voting(t, 3)
+		p := voting(t, cluster, 3, redlock.WithFreshMembers())
 		for _, m := range p.Members() {
 			require.Zero(t, m.ClockWithin, "not asked yet")
 		}

@@ -29,9 +29,7 @@ func open(t *testing.T, tracer redlock.Tracer) (*redistest.Cluster, *redlock.Cli
 	t.Cleanup(func() { _ = cluster.Close() })
 	var urls []string
 	for i := range 3 {
-		if err := cluster.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cluster.Embedded(i).ServeTCP("127.0.0.1:0"))
 		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
 	}
 	client, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second}),
@@ -50,6 +48,14 @@ func attributes(all []attribute.KeyValue) map[string]string {
 		out[string(a.Key)] = a.Value.Emit()
 	}
 	return out
+}
+
+// must ends the test unless err is nil, or what is wanted.
+func must(t *testing.T, err error, want ...error) {
+	t.Helper()
+	if len(want) == 0 && err != nil || len(want) > 0 && !errors.Is(err, want[0]) {
+		t.Fatal(err)
+	}
 }
 
 func eventually(t *testing.T, ok func() bool) {
@@ -79,14 +85,10 @@ func TestRequestsAreSpans(t *testing.T) {
 	cluster, client := open(t, tracer)
 	ctx, job := provider.Tracer("test").Start(t.Context(), "job")
 	lease, err := client.Mutex("a").Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	eventually(t, func() bool { return len(of(recorder, "EVALSHA acquire")) == 3 })
 	end, last := provider.Tracer("test").Start(t.Context(), "end")
-	if err := lease.Unlock(end); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lease.Unlock(end))
 	eventually(t, func() bool { return len(of(recorder, "EVALSHA release")) == 3 })
 	acquire := of(recorder, "redlock acquire")[0]
 	for prefix, parent := range map[string]oteltrace.SpanID{"EVALSHA acquire": acquire.SpanContext().SpanID(), "EVALSHA release": last.SpanContext().SpanID()} {
@@ -150,9 +152,8 @@ func TestRenewalsAreSpansIfWanted(t *testing.T) {
 		tracer := renewing{New(opts...), new(atomic.Int64)}
 		_, client := open(t, tracer)
 		for i := range leases { // renewed after three seconds, and lost not before nine
-			if _, err := client.Mutex(fmt.Sprint("lock", i), redlock.AutoRenew(9*time.Second)).Lock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			_, err := client.Mutex(fmt.Sprint("lock", i), redlock.AutoRenew(9*time.Second)).Lock(t.Context())
+			must(t, err)
 		}
 		eventually(t, func() bool { return tracer.decided.Load() >= leases })
 		return recorder
@@ -252,18 +253,12 @@ func TestSpansTellWhatHappened(t *testing.T) {
 	_, client := open(t, New(WithTracerProvider(provider)))
 	ctx, parent := provider.Tracer("test").Start(t.Context(), "request")
 	lease, err := client.Mutex("a").Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Mutex("a").TryLock(ctx); !errors.Is(err, redlock.ErrHeld) {
-		t.Fatal(err)
-	}
-	if _, err := client.ForceUnlock(ctx, "a"); err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Extend(ctx, 30*time.Second); !errors.Is(err, redlock.ErrLost) {
-		t.Fatal(err)
-	}
+	must(t, err)
+	_, err = client.Mutex("a").TryLock(ctx)
+	must(t, err, redlock.ErrHeld)
+	_, err = client.ForceUnlock(ctx, "a")
+	must(t, err)
+	must(t, lease.Extend(ctx, 30*time.Second), redlock.ErrLost)
 	var spans []trace.ReadOnlySpan
 	// A loss is told by whoever finds it first, and that may not be Extend; members answer when they do.
 	eventually(t, func() bool { spans = of(recorder, "redlock "); return len(spans) == 3 })
@@ -300,13 +295,9 @@ func TestSpansHoldNoSecret(t *testing.T) {
 		_, client := open(t, tracer)
 		name := "invoice:" + canary
 		lease, err := client.Mutex(name).Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h, err := lease.Handoff()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx := tracer.AcquireStart(context.Background(), redlock.AcquireStart{Key: name})
 		tracer.AcquireEnd(ctx, redlock.AcquireEnd{Key: name, Waited: true, SecondRound: true, Err: &redlock.QuorumError{Failure: quorum.Failure{Key: name, Votes: []quorum.MemberVote{
 			{Member: "b:1", Err: errors.New("password " + canary)}, {Member: "b:2", Err: &member.ReplyError{Text: "NOPERM user " + canary}},

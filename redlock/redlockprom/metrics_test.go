@@ -32,9 +32,7 @@ func members(t *testing.T, n int) (*redistest.Cluster, []string) {
 	t.Cleanup(func() { _ = cluster.Close() })
 	var urls []string
 	for i := range n {
-		if err := cluster.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cluster.Embedded(i).ServeTCP("127.0.0.1:0"))
 		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
 	}
 	return cluster, urls
@@ -63,15 +61,10 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 	client := open(t, urls, m)
 	ctx := t.Context()
 	lease, err := client.Mutex(name).Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Mutex(name).TryLock(ctx); !errors.Is(err, redlock.ErrHeld) {
-		t.Fatal(err)
-	}
-	if err := lease.Extend(ctx, 30*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	_, err = client.Mutex(name).TryLock(ctx)
+	must(t, err, redlock.ErrHeld)
+	must(t, lease.Extend(ctx, 30*time.Second))
 	got := make(chan *redlock.Lease)
 	go func() {
 		l, err := client.Mutex(name).Lock(ctx)
@@ -82,9 +75,7 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 	}()
 	eventually(t, func() bool { // it waits at every member, and so is told of each one's grant
 		seen, err := client.Inspect(ctx, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, v := range seen.Members {
 			if len(v.Queue) != 1 {
 				return false
@@ -92,29 +83,22 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 		}
 		return client.Stats()[redlock.KindMutex].Waiting == 1
 	})
-	if err := lease.Unlock(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lease.Unlock(ctx))
 	lease = <-got
-	if _, err := client.ForceUnlock(ctx, name); err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Extend(ctx, 30*time.Second); !errors.Is(err, redlock.ErrLost) {
-		t.Fatal(err)
-	}
+	_, err = client.ForceUnlock(ctx, name)
+	must(t, err)
+	must(t, lease.Extend(ctx, 30*time.Second), redlock.ErrLost)
 	// Whoever books a loss tells it, and that may not be Extend.
 	eventually(t, func() bool {
 		return testutil.ToFloat64(m.lost.WithLabelValues(m.with(redlock.KindMutex, name, "refused")...)) == 1
 	})
-	if _, err := client.Mutex(name, redlock.TTL(time.Second)).Lock(ctx); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.Mutex(name, redlock.TTL(time.Second)).Lock(ctx)
+	must(t, err)
 	eventually(t, func() bool {
 		return testutil.ToFloat64(m.lost.WithLabelValues(m.with(redlock.KindMutex, name, "expired")...)) == 1
 	})
-	if _, err := client.Mutex(name).Lock(ctx); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.Mutex(name).Lock(ctx)
+	must(t, err)
 	eventually(t, func() bool {
 		for _, member := range client.Members() {
 			if member.ClockWithin == 0 {
@@ -126,10 +110,16 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 	m.AcquireEnd(ctx, redlock.AcquireEnd{Key: name, Kind: redlock.KindMutex, Votes: 2, SecondRound: true, Validity: time.Second})
 	m.Member("a:1", false, fmt.Errorf("a:1: %w", &member.ReplyError{Kind: member.KindAuth, Text: "WRONGPASS"}))
 	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(m); err != nil {
+	must(t, registry.Register(m))
+	return registry
+}
+
+// must ends the test unless err is nil, or what is wanted.
+func must(t *testing.T, err error, want ...error) {
+	t.Helper()
+	if len(want) == 0 && err != nil || len(want) > 0 && !errors.Is(err, want[0]) {
 		t.Fatal(err)
 	}
-	return registry
 }
 
 func eventually(t *testing.T, ok func() bool) {
@@ -205,9 +195,7 @@ redlock_waiters{kind="mutex"} 0
 func values(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out := map[string]float64{}
 	for _, f := range families {
 		for _, one := range f.GetMetric() {
@@ -256,9 +244,7 @@ func TestDashboardAsksForWhatExists(t *testing.T) {
 	t.Parallel()
 	registry := play(t, New(), "invoice")
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	exists := map[string]bool{}
 	for _, f := range families {
 		exists[f.GetName()] = false
@@ -270,9 +256,7 @@ func TestDashboardAsksForWhatExists(t *testing.T) {
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(Dashboard, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(Dashboard, &dashboard))
 	name := regexp.MustCompile(`redlock_[a-z_]+`)
 	for _, p := range dashboard.Panels {
 		if len(p.Targets) == 0 {
@@ -299,9 +283,7 @@ func TestDashboardAsksForWhatExists(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	listed := map[string]bool{}
 	for _, found := range name.FindAllString(string(text), -1) {
 		listed[found] = true
