@@ -335,7 +335,9 @@ func (j *appJudge) gap(name string, now int64) {
 		ends = append(ends, n.promised[m])
 	}
 	slices.Sort(ends)
-	bound := max(begin+int64(entry), ends[j.need-1]) // by then so many of them are free
+	// By then so many of them are free. Whoever missed the push that told so asks at its next heartbeat, a third of its
+	// Entry later. A second is the greatest of those here.
+	bound := max(begin, ends[j.need-1]) + int64(min(entry, time.Second))
 	long := time.Duration(now - begin)
 	j.longest["all"] = max(j.longest["all"], long)
 	if beyond := time.Duration(now - max(begin, ends[j.need-1])); beyond > 0 {

@@ -375,7 +375,8 @@ func heard(ctx context.Context, ch <-chan struct{}, patience time.Duration) bool
 }
 
 // rollOut lets one client have a greater MaxTTL than all others, while it does not reach all members, and hold a
-// lease that long. Then one of the members that it does reach forgets, while a client comes that reaches others first.
+// lease that long. Then one of the members that it does reach forgets, and it reaches that one no more, while a client
+// comes that reaches others first.
 func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
 	order := rng.Perm(r.j.members)
 	far, near := order[:r.j.members-r.j.need], order[r.j.members-r.j.need:] // near is what the client reaches
@@ -419,11 +420,13 @@ func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
 	}
 	var others []int
 	for seat := range r.links {
-		if seat != second {
+		if seat != first && seat != second {
 			others = append(others, seat)
 		}
 	}
 	back := r.off(refused, across(others, []int{forgets}))
+	alone := r.off(refused, across([]int{first}, []int{forgets})) // or it would tell the member once more
+	defer alone()
 	r.j.server(forgets, true)
 	r.j.fault("roll-out: member %d forgets, only seat %d reaches it, which reaches %v slowly (%v)",
 		forgets, second, slow, d.Fixed)
@@ -436,7 +439,7 @@ func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
 	r.tell(second, appCommand{Do: "open", MaxTTL: time.Second, Entry: 300 * time.Millisecond})
 	pause(ctx, 300*time.Millisecond+upTo(rng, 500*time.Millisecond))
 	back()
-	r.j.fault("roll-out: all reach member %d", forgets)
+	r.j.fault("roll-out: all but seat %d reach member %d", first, forgets)
 	r.tell(second, appCommand{Do: "take", Name: name, TTL: 500 * time.Millisecond, Hold: 300 * time.Millisecond})
 	pause(ctx, min(before, 6*time.Second)+upTo(rng, 2*time.Second))
 	for _, m := range slow {
