@@ -22,8 +22,8 @@ type trouble struct {
 	do     func(ctx context.Context, rng *rand.Rand)
 }
 
-// hand does one trouble after the other until ctx ends.
-func (r *appRun) hand(ctx context.Context, rng *rand.Rand, rest time.Duration, all []trouble) {
+// hand does one trouble after the other until ctx ends. One that stands aside does nothing to the clients of a crowd.
+func (r *appRun) hand(ctx context.Context, rng *rand.Rand, rest time.Duration, aside bool, all []trouble) {
 	sum := 0
 	for _, x := range all {
 		sum += x.weight
@@ -36,7 +36,9 @@ func (r *appRun) hand(ctx context.Context, rng *rand.Rand, rest time.Duration, a
 		n := rng.IntN(sum)
 		for _, x := range all {
 			if n -= x.weight; n < 0 {
-				x.do(ctx, rng)
+				if !aside || !r.crowded.Load() {
+					x.do(ctx, rng)
+				}
 				break
 			}
 		}
@@ -47,21 +49,22 @@ func (r *appRun) hand(ctx context.Context, rng *rand.Rand, rest time.Duration, a
 func (r *appRun) plan(ctx context.Context, seed uint64) {
 	var hands sync.WaitGroup
 	for i, x := range []struct {
-		rest time.Duration
-		all  []trouble
+		rest  time.Duration
+		aside bool
+		all   []trouble
 	}{
-		{1500 * time.Millisecond, []trouble{
+		{1500 * time.Millisecond, false, []trouble{
 			{4, "crash", r.crash}, {2, "flush", r.flush}, {2, "freeze", r.freeze}, {1, "no memory", r.starve},
 			{4, "refuse", r.refuse}, {1, "kill connections", r.disconnect}, {3, "cut", r.cut},
-			{2, "roll out", r.rollOut}, {2, "force beside", r.forceBeside}, {4, "crowd", r.crowd},
+			{2, "roll out", r.rollOut}, {2, "force beside", r.forceBeside}, {6, "crowd", r.crowd},
 			{2, "deaths together", r.deaths}, {1, "beyond a minority", r.beyond},
 		}},
-		{2500 * time.Millisecond, []trouble{
+		{2500 * time.Millisecond, true, []trouble{
 			{4, "kill process", r.killProcess}, {3, "stop process", r.stopProcess}, {5, "reopen", r.reopen},
 		}},
-		{3 * time.Second, []trouble{{1, "delay", r.delay}}},
+		{3 * time.Second, true, []trouble{{1, "delay", r.delay}}},
 	} {
-		hands.Go(func() { r.hand(ctx, rand.New(rand.NewPCG(seed, uint64(100+i))), x.rest, x.all) })
+		hands.Go(func() { r.hand(ctx, rand.New(rand.NewPCG(seed, uint64(100+i))), x.rest, x.aside, x.all) })
 	}
 	hands.Wait()
 }
@@ -464,6 +467,8 @@ func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 	if _, ok := r.spare(rng); !ok {
 		return
 	}
+	r.crowded.Store(true)
+	defer r.crowded.Store(false)
 	seats := r.seatsApart(rng, 4)
 	first, second, third, fourth := seats[0], seats[1], seats[2], seats[3]
 	order := rng.Perm(r.j.members)
@@ -477,6 +482,7 @@ func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 	}
 	pause(ctx, settled) // so that what follows is judged
 	hold := 2*time.Second + upTo(rng, 1500*time.Millisecond)
+	early := 350*time.Millisecond + upTo(rng, 600*time.Millisecond) // the third dies before the end of that
 	d := redistest.Delay{Fixed: upTo(rng, 150*time.Millisecond)}
 	r.j.fault("crowd at %s: seats %v; the second reaches member %d sooner than others (%v), member %d dies",
 		name, seats, apart, d.Fixed, dies)
@@ -491,6 +497,9 @@ func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 		r.links[second][m].SetDelay(d, d)
 	}
 	patience := hold + upTo(rng, 3500*time.Millisecond)
+	if rng.IntN(4) > 0 { // shortly before the entry of the third runs out, which is 2 to 3 s after its death
+		patience = hold + 1900*time.Millisecond - early
+	}
 	r.tell(second, appCommand{Do: "take", Name: name, Hold: time.Millisecond, Patience: patience})
 	pause(ctx, upTo(rng, 30*time.Millisecond))
 	r.tell(third, appCommand{Do: "take", Name: name, Hold: time.Millisecond})
@@ -503,7 +512,7 @@ func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 	if !held {
 		return
 	}
-	pause(ctx, hold-time.Duration(float64(600*time.Millisecond)*rng.Float64())-350*time.Millisecond)
+	pause(ctx, hold-early-300*time.Millisecond)
 	r.j.server(dies, true)
 	defer r.j.server(dies, false)
 	p := r.at(third)

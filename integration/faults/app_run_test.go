@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,6 +41,7 @@ type appRun struct {
 	checks  sync.WaitGroup // looks at what closed clients left
 	busy    chan struct{}  // one for each of them
 	turns   []sync.Mutex   // of each slot: of who replaces its process
+	crowded atomic.Bool    // the scene of a crowd is played
 
 	mu      sync.Mutex
 	slots   []*appProcess
