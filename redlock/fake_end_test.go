@@ -491,6 +491,7 @@ func TestHandedOffLeaseHasTheTermsOfItsOwner(t *testing.T) {
 
 func TestCallsOfALeaseThatWasHandedOffLeaveNoVoteOfNobody(t *testing.T) {
 	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		waits := p.Count(script.Wait)
 		p.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
 		l := p.Lock(t, "k")
 		kept := p.Lock(t, "kept")
@@ -504,6 +505,7 @@ func TestCallsOfALeaseThatWasHandedOffLeaveNoVoteOfNobody(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		require.Equal(t, int64(-2), admin(t, cluster.Servers[2], "PTTL", "k"), "it had been released there before")
 		require.Equal(t, 3, votesAt(cluster, still), "a vote of a lease that is held is one more")
+		require.Equal(t, []int{0, 0, 0}, hits(waits), "who has not waited has no place to give back")
 		require.NoError(t, still.Unlock(t.Context()))
 		nothingLeft(t, cluster)
 	})
@@ -549,6 +551,69 @@ func TestWaitOfALeaseThatWasHandedOffLeavesNothingOfNobody(t *testing.T) {
 			nothingLeft(t, cluster)
 		}))
 	}
+}
+
+const defaultEntry = 3 * time.Second // Config.Entry
+
+// The client that hands its lease off reaches two members in these tests. So it never hears from a majority that the lease is
+// gone, while one of the two has given a vote anew.
+
+func TestLateWaitOfAHandedOffLeaseKeepsNoPlace(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		before, p, q, r := join(t, cluster), join(t, cluster), join(t, cluster), join(t, cluster)
+		next := handOver(t, servedWithAWaitUnderWay(t, before, p), q)
+		synctest.Wait()
+		require.NoError(t, next.Unlock(t.Context()))
+		other := r.Hold(t, "k")
+		p.EveryLink(func(l *redistest.Link) {
+			l.Resume()
+			l.PauseReplies() // it hears nothing of its wait before the lock is free
+		}, 1)
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(t, other.Unlock(t.Context()))
+		synctest.Wait()
+		require.Equal(t, int64(0), admin(t, cluster.Servers[1], "EXISTS", "k"), "no vote is handed to nobody")
+	})
+}
+
+func TestLateWaitOfAHandedOffLeaseIsGrantedAVoteForOneEntryAtMost(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		before, p, q := join(t, cluster), join(t, cluster), join(t, cluster)
+		next := handOver(t, servedWithAWaitUnderWay(t, before, p, redlock.AutoRenew(20*time.Second)), q)
+		synctest.Wait()
+		require.NoError(t, next.Unlock(t.Context()))
+		p.EveryLink(func(l *redistest.Link) { l.Resume() }, 1)
+		synctest.Wait()
+		require.Equal(t, int64(1), admin(t, cluster.Servers[1], "EXISTS", "k"), "the limit that the protocol states")
+		time.Sleep(defaultEntry)
+		require.Equal(t, int64(0), admin(t, cluster.Servers[1], "EXISTS", "k"))
+	})
+}
+
+func TestLateWaitOfAHandedOffLeaseTakesNothingFromItsAdopter(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		before, p, q := join(t, cluster), join(t, cluster), join(t, cluster)
+		next := handOver(t, servedWithAWaitUnderWay(t, before, p, redlock.AutoRenew(20*time.Second)), q)
+		synctest.Wait()
+		p.EveryLink(func(l *redistest.Link) { l.Resume() }, 1)
+		time.Sleep(30 * time.Second)
+		require.True(t, has(cluster.Servers[0], next) && has(cluster.Servers[1], next))
+		require.NoError(t, next.Unlock(t.Context()))
+	})
+}
+
+// servedWithAWaitUnderWay has p get the lock by waiting, while a heartbeat of p to member 1 is under way. Member 2 is out of its reach.
+func servedWithAWaitUnderWay(t *testing.T, before, p *peer, opts ...redlock.LockOption) *redlock.Lease {
+	t.Helper()
+	first := before.Hold(t, "k")
+	before.Away(2)
+	p.Away(2)
+	w := p.LockLater(t.Context(), "k", opts...)
+	time.Sleep(100 * time.Millisecond)
+	p.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 1)
+	time.Sleep(defaultEntry / 3)
+	require.NoError(t, first.Unlock(t.Context()))
+	return w.Get(t)
 }
 
 func TestClosedClientSaysSo(t *testing.T) {

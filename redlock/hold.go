@@ -211,13 +211,42 @@ func (h *hold) leavesLocked() bool {
 }
 
 // handOff leaves the votes to the client that adopts the lease. That client releases them, on
-// another connection than that of the calls which are still under way here: see orphaned.
+// another connection than that of the calls which are still under way here: see withdraw, orphaned.
 func (h *hold) handOff() {
 	h.c.holds.remove(h)
+	if h.b.Waited() {
+		h.mu.Lock()
+		late := h.b.UnderWay()
+		h.mu.Unlock()
+		if late != 0 {
+			h.withdraw(late)
+		}
+	}
 	h.mu.Lock()
-	h.handed = true
+	h.handed = true // not before, or Close would not wait for the submission
 	h.mu.Unlock()
 	h.leave()
+}
+
+// withdraw ends the places in queues that waits under way may still take, right behind these waits. A
+// place that comes behind the release of the adopter is nobody's, and would be served. The command is
+// a wait for the shortest time: it takes no vote away, and the entry that it leaves has run out.
+func (h *hold) withdraw(from quorum.Set) {
+	cmd := h.c.buffer()
+	command := h.wire.Wait(cmd, h.owner, time.Millisecond, time.Millisecond)
+	h.c.rounds.Start(h.c.members, quorum.Question{
+		Op: opWait, Sent: time.Now(), TTL: time.Millisecond, To: from, Need: h.b.Need(), Judge: withdrawal{},
+		Command: command, Delivery: member.Delivery{Late: true},
+	}).Free()
+	h.c.buffers.Put(cmd)
+}
+
+// withdrawal is the Judge of what the client asks for and does not use.
+type withdrawal struct{}
+
+// Judge implements quorum.Judge.
+func (withdrawal) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
+	return ballot.VoteOf(c.Outcome, false)
 }
 
 // rejoined books the answer to a rejoin, by which the member may have taken the lease back.

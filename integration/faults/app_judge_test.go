@@ -9,7 +9,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/integration/history"
 )
@@ -100,6 +103,8 @@ type belief struct {
 	ttl    time.Duration // the longest that was asked for
 	anew   bool          // Lock has returned it, and nobody had it before
 	asleep bool          // its process is stopped
+
+	adopted bool // from another client
 }
 
 // asking is a call of Lock that has not returned.
@@ -126,6 +131,24 @@ type debt struct {
 	process     int
 	back, until int64
 	settled     uint32
+	token       int64 // of the lease
+	adopted     bool  // from another client
+}
+
+// lateCall says whether a vote was given anew to a call of the client that handed the lease off. docs/protocol.md,
+// "Hand-off", says why there may be such a vote, and that it ends one entry later at most.
+func (d *debt) lateCall(token, ends int64) bool {
+	return d.adopted && token > d.token && ends <= d.back+int64(slices.Max(appEntries)+gapAllowance)
+}
+
+func TestVoteOfALateCallIsExcusedForOneEntry(t *testing.T) {
+	entry := int64(slices.Max(appEntries))
+	adopted := &debt{back: 1000, token: 7, adopted: true}
+	require.True(t, adopted.lateCall(8, 1000+entry))
+	require.False(t, adopted.lateCall(7, 1000+entry), "the vote of the lease was not released")
+	require.False(t, adopted.lateCall(8, 1000+2*entry), "it lives longer than an entry")
+	own := &debt{back: 1000, token: 7}
+	require.False(t, own.lateCall(8, 1000+entry), "no other client had it")
 }
 
 func newAppJudge(members, seats int, report func(finding)) *appJudge {
@@ -429,7 +452,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 		}
 		n := j.name(e.Name)
 		n.free, n.told = e.At, false
-		b := &belief{id: id, seat: e.Seat, client: e.Client, until: e.Until, ttl: e.TTL, anew: e.Text == "" || e.Text == "do", Belief: history.Belief{
+		b := &belief{id: id, seat: e.Seat, client: e.Client, until: e.Until, ttl: e.TTL, anew: e.Text == "" || e.Text == "do", adopted: e.Text == "adopted", Belief: history.Belief{
 			Key: e.Name, Owner: e.Owner, Token: e.Token, From: e.At,
 			Who: fmt.Sprintf("seat %d (process %d, attempt %d)", e.Seat, process, e.Attempt),
 		}}
@@ -528,7 +551,7 @@ func (j *appJudge) ended(id attemptID, e appEvent) {
 			if !j.servers[m].well(lately) || !j.seats[b.seat].paths[m].well(lately) {
 				j.debts = append(j.debts, &debt{
 					name: b.Key, owner: b.Owner, seat: b.seat, client: b.client, process: id.process,
-					back: now, until: e.Back + int64(b.ttl),
+					back: now, until: e.Back + int64(b.ttl), token: int64(b.Token), adopted: b.adopted,
 				})
 				break
 			}

@@ -443,13 +443,13 @@ func (r *appRun) collect(ctx context.Context) {
 	})
 	r.j.mu.Unlock()
 	for _, x := range looks {
-		left, err := r.votes(ctx, x.m, x.d.name, x.d.owner)
+		token, left, err := r.votes(ctx, x.m, x.d.name, x.d.owner)
 		r.j.mu.Lock()
 		if err == nil {
 			x.d.settled |= 1 << x.m
 			s := r.j.seats[x.d.seat]
 			same := s.client == x.d.client && s.process == x.d.process
-			if left > 0 && same && r.j.well(x.d.seat, x.m, now) {
+			if left > 0 && same && r.j.well(x.d.seat, x.m, now) && !x.d.lateCall(token, history.Now()+int64(left)) {
 				r.j.wrong("release not repeated", x.d.name, "member %d keeps owner %s for %v more, "+
 					"%v after Unlock of seat %d returned, though it has been well for %v",
 					x.m, x.d.owner, left, time.Duration(now-x.d.back), x.d.seat, settled)
@@ -459,24 +459,31 @@ func (r *appRun) collect(ctx context.Context) {
 	}
 }
 
-// votes is how long a member keeps its vote for an owner that is told by its hash.
-func (r *appRun) votes(ctx context.Context, m int, name, hash string) (left time.Duration, err error) {
+// votes is the token of a member's vote for an owner that is told by its hash, and how long the member keeps it.
+func (r *appRun) votes(ctx context.Context, m int, name, hash string) (token int64, left time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	v, err := r.cluster.Servers[m].Do(ctx, "HKEYS", name)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	fields, _ := v.([]any)
 	for _, f := range fields {
 		sum := sha1.Sum([]byte(fmt.Sprint(f)))
-		if hex.EncodeToString(sum[:])[:6] == hash {
-			v, err := r.cluster.Servers[m].Do(ctx, "PTTL", name)
-			n, _ := v.(int64)
-			return time.Duration(n) * time.Millisecond, err
+		if hex.EncodeToString(sum[:])[:6] != hash {
+			continue
 		}
+		if v, err = r.cluster.Servers[m].Do(ctx, "HGET", name, fmt.Sprint(f)); err != nil || v == nil {
+			return 0, 0, err
+		}
+		if token, err = strconv.ParseInt(fmt.Sprint(v), 10, 64); err != nil {
+			return 0, 0, err
+		}
+		v, err = r.cluster.Servers[m].Do(ctx, "PTTL", name)
+		n, _ := v.(int64)
+		return token, time.Duration(n) * time.Millisecond, err
 	}
-	return 0, nil
+	return 0, 0, nil
 }
 
 // load adds up what the members say of connections and keys. It is false where one does not answer.
