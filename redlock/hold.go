@@ -264,7 +264,8 @@ func (h *hold) rejoined(i int, mayHave bool) {
 // orphaned is called when member i has, or may have, given a vote or a place in its queue after the
 // lease was handed off. If a majority no longer has the lease, then its release has been at the
 // member before that, which is nobody's then. (A lease that a majority does not have never comes
-// back, so that nobody can be hurt; while a majority has it, its release is still to come.)
+// back, so that nobody can be hurt. While a majority seems to have it, its release is still to come, or this is not
+// known: see the limit in docs/protocol.md, "Hand-off".)
 func (h *hold) orphaned(i int) {
 	if !h.c.alive.enter() {
 		return
