@@ -415,6 +415,25 @@ func TestSlotIsStampedWhileTheMarkerIsCarried(t *testing.T) {
 	}
 }
 
+// Another client may have raised q after this one had looked, where the marker was. Who comes now waits until that is told.
+func TestMarkerThatIsCarriedIsReliedOnAfterAPing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(1, time.Hour)
+		c := clustered(t, servers, span(0, 9))
+		defer c.close()
+		c.edit(func() { c.slots[0] = span(0, 12) })
+		c.after(1100 * time.Millisecond) // a ping
+		at, _ := c.hosts[0].seat.HomeSlot()
+		require.EqualValues(t, 12, at)
+		require.True(t, c.hosts[0].votes())
+		next := clustered(t, servers, span(0, 12))
+		defer next.close()
+		require.False(t, next.hosts[0].votes())
+		next.after(time.Second)
+		require.True(t, next.hosts[0].votes())
+	})
+}
+
 func TestMasterWithSlotsOfMastersThatRememberIsNew(t *testing.T) {
 	for _, stamped := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -396,7 +396,10 @@ func (e *execution) carry(args []string) {
 		e.raise(args[2])
 	} else {
 		e.del(e.marker)
-		e.hset(e.marker, "id", args[0], "state", args[1], "q", args[2], "clk", args[3], "repl", args[4], "lifted", micros())
+		e.hset(e.marker, "id", args[0], "state", args[1], "q", args[2], "clk", args[3], "repl", args[4])
+		if args[6] != "" {
+			e.hset(e.marker, "lifted", strconv.FormatInt(time.Now().Add(-ms(args[6])).UnixMicro(), 10))
+		}
 	}
 	if left := ms(args[5]); left > e.left() {
 		e.rests(left)

@@ -98,9 +98,14 @@ func (h *home) markCommand(runID, repl string, q, quarantine time.Duration, stat
 	return h.command(markLua, args...)
 }
 
-// carryCommand carries m to this place. left is what is left of its quarantine.
+// carryCommand carries m to this place. left is what is left of its quarantine. m.raised is 0 if q may have been
+// raised where the marker was, after the caller had looked.
 func (h *home) carryCommand(m marker, left time.Duration) []byte {
-	return h.command(carryLua, m.id, m.state, millis(m.q), flag(m.clk), m.recall.repl, millis(left))
+	raised := ""
+	if m.raised >= 0 {
+		raised = strconv.FormatInt(m.raised.Milliseconds(), 10)
+	}
+	return h.command(carryLua, m.id, m.state, millis(m.q), flag(m.clk), m.recall.repl, millis(left), raised)
 }
 
 // stampIn reads the id that a slot is stamped with.

@@ -540,11 +540,11 @@ var guardCases = []guardCase{
 		}
 		s.ask("HSET", member.MarkerKey, "id", "run 5", "state", forgot, "q", millis(leases), "repl", repl)
 		s.ask("SET", quarantineKey, "1", "PX", millis(rest))
-		m := s.run(groupHome.command(carryLua, "run 5", forgot, millis(2*leases), "0", repl, "0"))
+		m := s.run(groupHome.command(carryLua, "run 5", forgot, millis(2*leases), "0", repl, "0", ""))
 		require.Equal(s, 2*leases, m.q)
 		require.Greater(s, m.left, rest+leases-20*time.Second)
-		s.unchanged(groupHome.command(carryLua, "run 5", forgot, millis(3*leases), "0", "other", "0"))
-		s.unchanged(groupHome.command(carryLua, "run 5", whole, millis(leases), "1", repl, "0"))
+		s.unchanged(groupHome.command(carryLua, "run 5", forgot, millis(3*leases), "0", "other", "0", ""))
+		s.unchanged(groupHome.command(carryLua, "run 5", whole, millis(leases), "1", repl, "0", ""))
 	}},
 	{"carry writes the marker in another slot, with what is left of the quarantine", func(s *memory) {
 		repl, ok := s.replicationID()
@@ -606,6 +606,12 @@ var guardCases = []guardCase{
 			s.about(2*rest, s.run(h.carryCommand(carried, 2*rest)).left)
 			s.ask("HSET", h.marker, "id", there)
 			s.about(2*rest, s.run(h.carryCommand(carried, rest)).left)
+			for _, ago := range []time.Duration{-1, time.Minute} { // as the caller has just read it
+				s.ask("HSET", h.marker, "id", there)
+				again := carried
+				again.raised = ago
+				require.InDelta(s, ago, s.run(h.carryCommand(again, 0)).raised, float64(10*time.Second))
+			}
 		}
 	}},
 	{"carry leaves a marker alone that was made later", func(s *memory) {

@@ -79,6 +79,7 @@ func (s *Seat) rehome(on Session) error {
 		return nil
 	}
 	m := a.marker
+	m.raised = 0                                                          // we looked a ping ago
 	left := max(0, m.left-time.Since(m.arrived), time.Until(a.votesFrom)) // of the quarantine
 	now, err := s.askMarker(s.host.Context(), on, to.carryCommand(m, left))
 	if err != nil {
