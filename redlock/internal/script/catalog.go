@@ -63,6 +63,21 @@ var (
 	Batch   = newScript("batch.lua")
 )
 
+// These are the scripts of the lock with readers. Its writers' acquire, yield, raise, rejoin and
+// extend are those of the exclusive lock.
+var (
+	RWRead      = newScript("rw_read.lua")
+	RWAwait     = newScript("rw_await.lua")
+	RWWait      = newScript("rw_wait.lua")
+	RWRelease   = newScript("rw_release.lua")
+	RWDowngrade = newScript("rw_downgrade.lua")
+	RWRaise     = newScript("rw_raise.lua")
+	RWExtend    = newScript("rw_extend.lua")
+	RWRejoin    = newScript("rw_rejoin.lua")
+	RWForce     = newScript("rw_force.lua")
+	RWPeek      = newScript("rw_peek.lua")
+)
+
 // These are the scripts of the dialect that Redisson shares. Extend and Peek are the same there.
 var (
 	RedissonAcquire = newScript("interop_acquire.lua")
@@ -76,7 +91,10 @@ var (
 
 // Own returns the scripts that a member must know before it can vote.
 func Own() []Script {
-	return []Script{Acquire, Wait, Release, Yield, Raise, Extend, Rejoin, Peek, Force, Batch}
+	return []Script{
+		Acquire, Wait, Release, Yield, Raise, Extend, Rejoin, Peek, Force, Batch,
+		RWRead, RWAwait, RWWait, RWRelease, RWDowngrade, RWRaise, RWExtend, RWRejoin, RWForce, RWPeek,
+	}
 }
 
 // Redisson returns the scripts that a member must know if Redisson shares the locks.

@@ -4,7 +4,8 @@
 //	lua/          the scripts, as they are sent with their includes
 //	catalog.go    the scripts by name, and what a batch can carry
 //	lock.go       Lock: the names of one lock at a member, and its calls: Acquire, Wait, Release …
-//	redisson.go   the same lock in the dialect that Redisson shares
+//	readwrite.go  the same lock with readers
+//	redisson.go   the exclusive lock in the dialect that Redisson shares
 //	frame.go      how a call is encoded, with marks where its parts begin (member.Marks)
 //	reply.go      what the scripts reply
 //	push.go       what the scripts publish in a client's inbox

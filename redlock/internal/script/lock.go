@@ -26,7 +26,8 @@ type Lock struct {
 type dialect struct {
 	acquire, wait, waitFreed, release, yield, raise, rejoin, peek, force call
 
-	extend *Script // lengthens leases, several in one call: see Renewal
+	downgrade call    // without a script: there is none
+	extend    *Script // lengthens leases, several in one call: see Renewal
 }
 
 // call is one call about a lock. Its keys are the name of the lock, the shared ones, and those of reach; its arguments the

@@ -76,11 +76,47 @@ func TestCallsHaveTheWordsOfTheProtocol(t *testing.T) {
 	}
 }
 
+// The calls of a lock with readers have the words of the exclusive one, by other scripts.
+func TestCallsOfReadersAndWritersHaveTheWordsOfTheProtocol(t *testing.T) {
+	const three, five = "3 k redquorum:tokens redquorum:boot 7629 ", "5 k redquorum:tokens redquorum:boot redquorum:q:{k} redquorum:w:{k} 7629 "
+	type said struct {
+		by    Script
+		words string
+	}
+	for what, want := range map[string][2]said{ // of writers, of readers
+		"acquire":   {{Acquire, three + "me:1 30001"}, {RWRead, five + "me:1 30001"}},
+		"wait":      {{RWWait, five + "me:1 30001 10000"}, {RWAwait, five + "me:1 30001 10000"}},
+		"release":   {{RWRelease, five + "me:1 other:2"}, {RWRelease, five + "me:1 other:2"}},
+		"yield":     {{Yield, five + "me:1 7 30001 10000"}, {Yield, five + "me:1 7 30001 10000"}},
+		"raise":     {{Raise, "2 k redquorum:tokens 7629 me:1 7"}, {RWRaise, "2 k redquorum:tokens 7629 me:1 7"}},
+		"rejoin":    {{Rejoin, five + "me:1 30001 7"}, {RWRejoin, five + "me:1 30001 7"}},
+		"peek":      {{RWPeek, five[:len(five)-1]}, {RWPeek, five[:len(five)-1]}},
+		"force":     {{RWForce, five + " 30001"}, {RWForce, five + " 30001"}},
+		"extend":    {{Extend, "1 k me:1 30001"}, {RWExtend, "1 k me:1 30001"}},
+		"downgrade": {{}, {RWDowngrade, five + "me:1 30001"}},
+	} {
+		for i, l := range []Lock{Writing("k"), Reading("k")} {
+			cmd := calls(l)[what]
+			if want[i].words == "" {
+				continue
+			}
+			if what == "downgrade" {
+				cmd = l.Downgrade(nil, "me:1", ttl)
+			}
+			got, _ := words(t, cmd.Cmd)
+			require.Equal(t, want[i].by.SHA, got[1], "%s, dialect %d", what, i)
+			require.Equal(t, want[i].words, strings.Join(got[2:], " "), "%s, dialect %d", what, i)
+			require.EqualValues(t, 7629, cmd.Slot)
+		}
+	}
+	require.Equal(t, "+other:2", ReadersFirst("other:2"))
+}
+
 // A member cuts a call at its marks and reads nothing of it, so they must be where a server reads the parts.
 func TestMarksAreWhereAServerReadsTheParts(t *testing.T) {
 	var buf []byte
 	for _, name := range names {
-		for _, l := range []Lock{Exclusive(name), ExclusiveWithRedisson(name)} {
+		for _, l := range []Lock{Exclusive(name), ExclusiveWithRedisson(name), Writing(name), Reading(name)} {
 			renewal := Renew(&buf, &Extend, 64)
 			for range 64 {
 				renewal.Lock(name)

@@ -33,21 +33,29 @@ func ReadAnswer(r *member.Reply) (a Answer, ok bool) {
 	return Answer{}, false
 }
 
-// View is what one member knows of a lock.
+// View is what one member knows of a lock. If it has Readers, Owner is "".
 type View struct {
 	Foreign bool          // the key has no TTL, so it is not a lock
 	TTL     time.Duration // of the vote; 0: there is none
 	Counter int64         // the last token that the lock's bucket gave out
 	Owner   string        // Hash of the owner of the vote, or ""
-	Token   int64         // of the vote
+	Token   int64         // of the vote; of readers, what their phase is told
+	Readers []Reader      // that have the vote together
 	Queue   []Waiter      // in order of arrival
 }
 
-// Waiter is one entry of a queue.
+// Reader is one of those that share a vote.
+type Reader struct {
+	Owner string        // Hash of the reader
+	TTL   time.Duration // until its part ends, 0 if it has ended
+}
+
+// Waiter is one that waits.
 type Waiter struct {
 	Owner   string        // Hash of the waiter
-	Waiting time.Duration // time since it registered
+	Waiting time.Duration // time since it registered; 0 for a reader, which has no place in the queue
 	Live    bool          // its entry has not run out
+	Reads   bool          // it is a reader
 }
 
 // ReadView decodes the reply to Peek. If the reply has another shape, ok is false.
@@ -60,14 +68,24 @@ func ReadView(r *member.Reply) (v View, ok bool) {
 		return View{Foreign: true}, true
 	}
 	now := e[0].Int
-	v = View{
-		TTL: time.Duration(max(0, e[1].Int)) * time.Millisecond, Counter: number(e[2]),
-		Owner: Hash(e[4].Str), Token: number(e[5]),
+	v = View{TTL: time.Duration(max(0, e[1].Int)) * time.Millisecond, Counter: number(e[2])}
+	if readers := e[5].Elems; e[5].Kind == '*' {
+		_, told, _ := strings.Cut(string(e[4].Str), " ")
+		told, _, _ = strings.Cut(told, " ")
+		v.Token, _ = strconv.ParseInt(told, 10, 64)
+		for ; len(readers) > 1; readers = readers[2:] {
+			left := time.Duration(max(0, number(readers[1])*1000-now)) * time.Microsecond
+			v.Readers = append(v.Readers, Reader{Owner: Hash(readers[0].Str), TTL: left})
+		}
+	} else {
+		v.Owner, v.Token = Hash(e[4].Str), number(e[5])
 	}
 	for w := e[6:]; len(w) > 0; w = w[4:] {
-		v.Queue = append(v.Queue, Waiter{
-			Owner: Hash(w[0].Str), Waiting: time.Duration(now-number(w[1])) * time.Microsecond, Live: number(w[2])*1000 >= now,
-		})
+		one := Waiter{Owner: Hash(w[0].Str), Live: number(w[2])*1000 >= now, Reads: number(w[1]) == 0}
+		if !one.Reads {
+			one.Waiting = time.Duration(now-number(w[1])) * time.Microsecond
+		}
+		v.Queue = append(v.Queue, one)
 	}
 	return v, true
 }

@@ -1,0 +1,20 @@
+-- Makes a writer's vote a reader's, in one step, and lets in all readers that wait.
+--   ARGV[2] owner   ARGV[3] TTL, ms
+-- Returns {token of the phase, or 0: the vote is not the owner's, server time in µs, the writer
+-- that is next, or '-'}.
+--include rw.lua
+--include mine.lua
+local owner, ttl = ARGV[2], ARGV[3]
+drop(owner)
+local had = redis.call('HMGET', KEYS[1], 'r', owner)
+if not had[2] then return {0, now, '-'} end
+if had[1] then -- it is a reader's already; or the writer's release was interrupted
+  return {had[2] + 0 < 1e14 and (told(had[1]) or 1) + 0 or 0, now, writer()}
+end
+if not mine(KEYS[1], owner) then return {0, now, '-'} end
+local n, why = count()
+if not n then return why end
+local left = redis.call('PTTL', KEYS[1])
+begin(text(n), ttl, owner, over(math.max(ttl + 0, left))) -- a validity that rests on a longer grant may still be trusted
+if tag ~= '!' then admit(false) end
+return {n, now, writer()}

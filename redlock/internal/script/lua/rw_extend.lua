@@ -1,0 +1,28 @@
+-- Renews many readers' leases in one call. Never shortens.
+--   KEYS, ARGV as extend
+-- Returns an array, per lease 1 = renewed, 3 = renewed, but as a writer's: its downgrade has not
+-- come here, 0 = not the owner's, -1 = not a lock at all.
+--include time.lua
+local nowms = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
+local out = {}
+for i, key in ipairs(KEYS) do
+  local owner, ttl = ARGV[2 * i - 1], ARGV[2 * i]
+  local v = redis.pcall('HMGET', key, 'r', owner)
+  if v.err then
+    if not string.find(v.err, 'WRONGTYPE', 1, true) then redis.call('HMGET', key, 'r', owner) end
+    out[i] = -1
+  elseif not v[2] then
+    out[i] = 0
+  else
+    --include mine.lua
+    if v[1] then
+      local over = math.max(nowms + 1 + ttl, v[2] + 0)
+      out[i] = v[2] + 0 > 1e14 and 0 or 1 -- a token: a release was interrupted
+      if out[i] == 1 then redis.call('HSET', key, owner, string.format('%.0f', over)) end
+    else
+      out[i] = mine(key, owner) and 3 or 0
+    end
+    if out[i] > 0 then keep(key, ttl) end
+  end
+end
+return out

@@ -1,0 +1,46 @@
+-- Gives up a vote or a place, a writer's or a reader's, and serves who comes next in the same step.
+--   ARGV[2] owner   ARGV[3] the writer to prefer, or ''; a '+' before it: the owner held the lock and wrote, so that the
+--           readers that wait come first, all of them
+-- Returns 1 if the vote was the owner's, else 0. Error FORGOT marker: the vote is freed, but nobody
+-- could be served.
+local owner, hint = ARGV[2], ARGV[3]
+if redis.call('EXISTS', KEYS[4], KEYS[5]) == 0 then
+  local fields = redis.call('HLEN', KEYS[1])
+  local had = redis.call('HDEL', KEYS[1], owner)
+  if had == 1 and fields == 2 then redis.call('HDEL', KEYS[1], 'r') end -- it was the last reader of a phase
+  return had
+end
+--include rw.lua
+local wrote = string.sub(hint, 1, 1) == '+'
+if wrote then hint = string.sub(hint, 2) end
+local had, phase = redis.call('HEXISTS', KEYS[1], owner), redis.call('HEXISTS', KEYS[1], 'r') == 1
+local waited = drop(owner)
+if not waited then ask('HDEL', KEYS[5], owner) end -- a reader's entry has no place
+if had == 0 then
+  if phase and waited and tag ~= '!' and writer() == '-' then
+    admit(false) -- they stood behind it alone
+  elseif not phase then
+    --include withdraw.lua
+  end
+  return 0
+end
+if phase then
+  redis.call('HDEL', KEYS[1], owner)
+  if sweep() > 0 then return 1 end
+end
+local served = 0
+if tag ~= '!' and (phase or redis.call('HLEN', KEYS[1]) == 1) then
+  if wrote then served = admit(true) end
+  if served == 0 then
+    served = hand(hint)
+    if served == true and phase then redis.call('HDEL', KEYS[1], 'r') end
+    if served == false then served = admit(true) end
+  end
+end
+if not phase then
+  redis.call('HDEL', KEYS[1], owner)
+elseif served == 0 or not served then
+  redis.call('HDEL', KEYS[1], 'r') -- nobody is served
+end
+if served == nil then return redis.error_reply('FORGOT marker') end
+return 1
