@@ -165,6 +165,17 @@ func Adopt(owner string, voters []Voter, t Terms, token int64) Ballot {
 	return b
 }
 
+// Heir returns a ballot that goes on with the votes of this one, under other terms. What is booked
+// in one from then on the other does not know.
+func (b *Ballot) Heir(t Terms) Ballot {
+	h := New(b.owner, slices.Clone(b.m), t, Past{})
+	h.phase, h.token, h.next, h.heard = over, b.token, slices.Clone(b.next), slices.Clone(b.heard)
+	for i := range h.m {
+		h.m[i].pending = 0 // it has none of its own
+	}
+	return h
+}
+
 // Need returns how many votes decide.
 func (b *Ballot) Need() int { return b.need }
 

@@ -191,6 +191,13 @@ func (c *clerk) sit(words []string) {
 		}
 	}
 	c.terms.Shared = slices.Contains(words, "redisson")
+	switch {
+	case slices.Contains(words, "reads"):
+		c.terms.Rules = &Reading
+	case slices.Contains(words, "writes"):
+		rules := Writing(func(hint string) string { return "readers," + hint })
+		c.terms.Rules = &rules
+	}
 	c.begin("me:1", Past{Start: WaitFirst})
 	if part := c.option("part"); part != "" {
 		c.part = spanOf(number(part))
@@ -430,7 +437,7 @@ func (c *clerk) step(s Step) string {
 	case Win:
 		said += fmt.Sprintf(" %d by %s raised %v lifts %s until %s", s.Grant.Token, members(s.Grant.In), s.Grant.Raised, members(s.To), c.ms(s.Grant.Until))
 	case Again, Lose:
-		said += fmt.Sprintf(" %s early %v", [...]string{"refused", "foreign", "tooslow", "unconfirmed", "noquorum", "stoodback"}[s.Cause], s.Early)
+		said += fmt.Sprintf(" %s early %v", [...]string{"refused", "foreign", "tooslow", "unconfirmed", "noquorum", "stoodback", "stuck"}[s.Cause], s.Early)
 	}
 	if !s.Wake.IsZero() {
 		said += fmt.Sprintf(" until %s decided %v", c.ms(s.Wake), s.Poll)

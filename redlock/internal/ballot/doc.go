@@ -22,8 +22,9 @@
 //
 // Start at Ballot.Next (next.go). wait.go has what a waiting attempt does, past.go says when another
 // attempt follows, and waiters.go has what is heard of other waiters. answer.go says what an answer
-// or a push counts for. rules.go says what a kind of lock decides in its own way, and exclusive.go
-// has the rules of the exclusive lock. shared.go has what a lock shared with Redisson adds.
+// or a push counts for. rules.go says what a kind of lock decides in its own way. exclusive.go has
+// the rules of the exclusive lock, and readwrite.go those of readers and of writers beside them.
+// shared.go has what a lock shared with Redisson adds.
 //
 // # States of a member
 //

@@ -71,6 +71,7 @@ const (
 	Unconfirmed              // a majority granted, and too few confirmed the token
 	NoQuorum                 // fewer than a majority could be asked for too long, or will ever answer
 	StoodBack                // fewer than a majority can be asked now, and others may use the votes
+	Stuck                    // the votes in hand stand in the way of one that stands in the way at the other members
 )
 
 // Why says what made a waiting attempt ask.

@@ -34,7 +34,7 @@ func (b *Ballot) Withdrawn(waiter string) {
 // hear remembers a waiter that member i named, in place of the one heard of first where there are
 // too many.
 func (b *Ballot) hear(list *[]named, owner string, i int) {
-	if owner == "" || owner == "-" || owner == b.owner {
+	if len(owner) < 2 || owner == b.owner { // "-" is nobody
 		return
 	}
 	for k := range *list {
