@@ -17,8 +17,8 @@ import (
 // digits, because the name of an owner is the authority to release.
 type Inspection struct {
 	Key     string
-	Kind    Kind     // the kind of lock that was asked about
-	Holders []Holder // owners that a majority of the members name; at most one for a mutex
+	Kind    Kind     // KindRead if a member has readers, else KindMutex: members do not tell writers of an RWMutex from others
+	Holders []Holder // owners that a majority of the members name; at most one unless they are readers
 	Members []MemberView
 }
 
@@ -36,7 +36,7 @@ type MemberView struct {
 	Member  string
 	Err     error      // why there is no view: the member failed, or the key is no lock; set alone
 	State   string     // as in MemberInfo
-	Votes   []VoteView // votes that the member has given; at most one for a mutex
+	Votes   []VoteView // votes that the member has given; at most one unless they are readers'
 	Counter uint64     // the last token that the lock's bucket gave out
 	Queue   []Waiter   // waiters in order of arrival
 }
@@ -46,6 +46,7 @@ type VoteView struct {
 	Owner string // hash of the owner's name
 	TTL   time.Duration
 	Token uint64
+	Reads bool // the owner is a reader: it has the vote together with others
 
 	owner string // the SHA-1 of the owner's name, of which Owner is the beginning
 }
@@ -55,6 +56,7 @@ type Waiter struct {
 	Owner   string
 	Waiting time.Duration // time since the entry was registered
 	Live    bool          // the entry has not run out, so the waiter can still be served
+	Reads   bool          // the waiter is a reader: it has no place in line, and no time of its registration
 }
 
 // Inspect asks every member what it knows about a lock, and changes nothing. If a member fails, its
@@ -77,6 +79,11 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 		out.Members[i] = v
 	})
 	out.Holders = holders(out.Members, c.need)
+	for _, m := range out.Members {
+		if slices.ContainsFunc(m.Votes, func(v VoteView) bool { return v.Reads }) {
+			out.Kind = KindRead
+		}
+	}
 	return out, nil
 }
 
@@ -129,8 +136,11 @@ func (v *MemberView) read(r *member.Reply) {
 	if seen.Owner != "" {
 		v.Votes = []VoteView{{Owner: shown(seen.Owner), TTL: seen.TTL, Token: uint64(seen.Token), owner: seen.Owner}}
 	}
+	for _, r := range seen.Readers {
+		v.Votes = append(v.Votes, VoteView{Owner: shown(r.Owner), TTL: r.TTL, Token: uint64(seen.Token), Reads: true, owner: r.Owner})
+	}
 	for _, w := range seen.Queue {
-		v.Queue = append(v.Queue, Waiter{Owner: shown(w.Owner), Waiting: w.Waiting, Live: w.Live})
+		v.Queue = append(v.Queue, Waiter{Owner: shown(w.Owner), Waiting: w.Waiting, Live: w.Live, Reads: w.Reads})
 	}
 }
 

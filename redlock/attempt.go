@@ -263,6 +263,8 @@ func (a *attempt) end(ctx context.Context, s *ballot.Step) error {
 		return &keyError{op: opAcquire, key: a.wire.Name, err: ErrTooSlow}
 	case ballot.Unconfirmed:
 		return a.quorumError(opRaise, a.round.Votes(a.c.members), ErrNoQuorum, nil)
+	case ballot.Stuck:
+		return a.failure(opWait, ErrHeld, ctx.Err())
 	case ballot.StoodBack:
 		return a.failure(opWait, ErrNoQuorum, ctx.Err())
 	}

@@ -25,6 +25,11 @@ var (
 	ErrReleased = errors.New("lease released")
 	// ErrHandedOff: the lease was handed off and continues elsewhere (Lease.Handoff).
 	ErrHandedOff = errors.New("lease handed off")
+	// ErrDowngraded: the holder made the lease one of a reader (Lease.Downgrade), which goes on.
+	ErrDowngraded = errors.New("lease downgraded")
+	// ErrUpgrade: the owner has a lease of a reader, and asks for that of a writer. It would wait
+	// for itself. Unlock the lease first, and expect that others write in between.
+	ErrUpgrade = errors.New("a reader cannot become a writer")
 	// ErrNotHeld: the lease was unlocked or handed off before, or a majority of the members does
 	// not have the lease that Adopt was given.
 	ErrNotHeld = errors.New("lease is not held")

@@ -445,8 +445,15 @@ func TestHandoffOfAnotherKindIsRefused(t *testing.T) {
 	_, err := redlock.ParseHandoff(text(`"c":"semaphore",`, "1"))
 	require.ErrorIs(t, err, redlock.ErrInput)
 	require.ErrorContains(t, err, "a kind that this version does not know")
-	_, err = redlock.ParseHandoff(text(`"c":"semaphore",`, "2"))
+	_, err = redlock.ParseHandoff(text(`"c":"semaphore",`, "3"))
 	require.ErrorContains(t, err, "another version")
+	for _, kind := range []redlock.Kind{redlock.KindWrite, redlock.KindRead} { // clients that know the mutex alone refuse these by their format
+		h, err := redlock.ParseHandoff(text(fmt.Sprintf(`"c":%q,`, kind), "2"))
+		require.NoError(t, err)
+		require.Equal(t, kind, h.Kind())
+		_, err = redlock.ParseHandoff(text(fmt.Sprintf(`"c":%q,`, kind), "1"))
+		require.ErrorContains(t, err, "a kind that this version does not know")
+	}
 }
 
 func TestHandedOffLeaseHasTheTermsOfItsOwner(t *testing.T) {

@@ -36,6 +36,7 @@ type hold struct {
 	taking   int           // rejoins without an answer
 	released bool          // the release has been submitted
 	handed   bool          // there will be none: see handOff
+	heir     *hold         // with handed: this client's, which releases what the owner has; or nil
 	left     bool          // Close need not wait for it any more
 	behind   quorum.Set    // members to be released once more then
 }
@@ -267,6 +268,13 @@ func (h *hold) rejoined(i int, mayHave bool) {
 // back, so that nobody can be hurt. While a majority seems to have it, its release is still to come, or this is not
 // known: see the limit in docs/protocol.md, "Hand-off".)
 func (h *hold) orphaned(i int) {
+	h.mu.Lock()
+	heir := h.heir
+	h.mu.Unlock()
+	if heir != nil {
+		heir.owes(i)
+		return
+	}
 	if !h.c.alive.enter() {
 		return
 	}

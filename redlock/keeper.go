@@ -450,10 +450,16 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	}
 	n.book(c.Index, 0, c.Reply.Elems)
 	for j := range c.Reply.Elems {
-		// Above 0: it is ours there. 0: it is not. Below 0: there is another's data under the name,
-		// and nothing to be had.
-		if c.Reply.Elems[j].Int == 0 && !n.adopt {
+		// Above 0: it is ours there, and above 1 there is more to say. 0: it is not. Below 0: there
+		// is another's data under the name, and nothing to be had.
+		switch word := c.Reply.Elems[j].Int; {
+		case word == 0 && !n.adopt:
 			n.rejoin(j, c.Index)
+		case word > 1:
+			l := n.items[j].l
+			if told := l.hold.terms.kind.word; told != nil {
+				told(l, c.Index, word)
+			}
 		}
 	}
 	return ballot.VoteOf(c.Outcome, c.Reply.Elems[0].Int > 0)

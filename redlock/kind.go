@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
@@ -11,8 +12,15 @@ import (
 // may use locks of several kinds. A client that reads an unknown kind refuses it.
 type Kind string
 
-// KindMutex is the exclusive lock of Client.Mutex: at most one lease of a name is valid at a time.
-const KindMutex Kind = "mutex"
+const (
+	// KindMutex is the exclusive lock of Client.Mutex: at most one lease of a name is valid at a
+	// time.
+	KindMutex Kind = "mutex"
+	// KindWrite and KindRead are the two sides of Client.RWMutex: one lease of a writer, or any
+	// number of leases of readers.
+	KindWrite Kind = "write"
+	KindRead  Kind = "read"
+)
 
 // LockName identifies a lock within a deployment.
 type LockName struct {
@@ -37,6 +45,14 @@ type kind struct {
 	width int
 	// format is that of the handoffs. Each kind but the mutex has one above 1: see handoffWire.
 	format int
+	// together says that leases of the kind are held at the same time. Whoever holds one cannot get
+	// a lease of another kind of that name: ErrUpgrade.
+	together bool
+	// weaker is the kind that a downgrade makes of a lease; nil: there is none.
+	weaker *kind
+	// word is told what a member says of a lease in a renewal besides yes: a number above 1. nil:
+	// members say nothing else.
+	word func(l *Lease, member int, word int64)
 }
 
 // exclusive is the kind of Client.Mutex.
@@ -46,12 +62,20 @@ var exclusive = kind{
 }
 
 // kinds are all that there are.
-var kinds = []*kind{&exclusive}
+var kinds = []*kind{&exclusive, &writeKind, &readKind}
 
 // kindOf finds a kind by its name; nil: there is none of that name.
 func kindOf(name Kind) *kind {
 	if i := slices.IndexFunc(kinds, func(k *kind) bool { return k.name == name }); i >= 0 {
 		return kinds[i]
+	}
+	return nil
+}
+
+// within explains why a configuration does not have the kind.
+func (k *kind) within(c *Config) error {
+	if c.Interop && k.shared == nil {
+		return fmt.Errorf("with WithInterop there are mutexes only: other kinds are not Redisson's")
 	}
 	return nil
 }

@@ -194,8 +194,13 @@ func (c leaseContext) look() {
 
 // Value tells the lease, beside what the context of Lock has.
 func (c leaseContext) Value(key any) any {
-	if key == (ownLease{c.l}) {
+	switch key {
+	case ownLease{c.l}:
 		return c.l
+	case insideOf{c.l.c, c.l.key}:
+		if c.l.Shared() {
+			return c.l
+		}
 	}
 	return c.Context.Value(key)
 }
@@ -470,24 +475,29 @@ type owners struct {
 	m  map[[2]string]*Lease
 }
 
-// again counts a re-entry, if an owner (As) holds the lock of a name through this client.
-func (o *owners) again(name, as string) *Lease {
+// again counts a re-entry, if an owner (As) holds the lock of a name through this client. If that
+// lease is held beside others, and the owner asks for one that is not, held is true without a
+// lease.
+func (o *owners) again(name, as string, together bool) (l *Lease, held bool) {
 	if as == "" {
-		return nil
+		return nil, false
 	}
 	o.mu.Lock()
-	l := o.m[[2]string{name, as}]
+	l = o.m[[2]string{name, as}]
 	o.mu.Unlock()
 	if l == nil || l.Err() != nil {
-		return nil
+		return nil, false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
-		return nil
+	switch {
+	case l.err != nil:
+		return nil, false
+	case l.hold.terms.kind.together && !together:
+		return nil, true
 	}
 	l.users++
-	return l
+	return l, true
 }
 
 func (o *owners) put(l *Lease) {

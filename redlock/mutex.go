@@ -71,7 +71,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Leas
 		stop()
 		cancel(context.Canceled)
 		end := lease.Err()
-		if done := lease.spent.Load() || errors.Is(end, ErrReleased) || errors.Is(end, ErrHandedOff); !done { // by fn
+		if done := lease.spent.Load() || errors.Is(end, ErrReleased) || errors.Is(end, ErrHandedOff) || errors.Is(end, ErrDowngraded); !done { // by fn
 			err = errors.Join(err, lease.Unlock(context.WithoutCancel(ctx)))
 		}
 	}()

@@ -55,6 +55,9 @@ func (c *Client) acquire(ctx context.Context, w want) (*Lease, error) {
 	if err := c.check(ctx, w.op, w.name, w.terms.ttl); err != nil {
 		return nil, err
 	}
+	if err := w.terms.kind.within(&c.cfg); err != nil {
+		return nil, badInput(w.op, "%v", err)
+	}
 	if c.trace.Tracer == nil {
 		lease, _, err := c.obtain(ctx, nil, w)
 		return lease, err
@@ -79,8 +82,8 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 	if err := ctx.Err(); err != nil {
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: err}
 	}
-	if l := c.owners.again(w.name, w.terms.as); l != nil {
-		return l, result{}, nil
+	if l, err := c.again(ctx, w); l != nil || err != nil {
+		return l, result{}, err
 	}
 	if w.try {
 		l, res, err := c.attempts(ctx, in, w, ballot.Past{Start: ballot.TryOnce})
@@ -97,14 +100,23 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 		return nil, result{waited: true}, &keyError{op: w.op + ": in line behind callers of this process:", key: w.name, err: ErrHeld, cause: err}
 	}
 	defer c.lines.leave(w.name, place)
-	if l := c.owners.again(w.name, w.terms.as); l != nil { // another goroutine of the same owner was before us in line
-		return l, result{}, nil
+	if l, err := c.again(ctx, w); l != nil || err != nil { // another goroutine of the same owner was before us in line
+		return l, result{}, err
 	}
 	past := ballot.Past{Start: ballot.AskFirst}
 	if contended {
 		past.Start = ballot.WaitFirst
 	}
 	return c.attempts(ctx, in, w, past)
+}
+
+// again gets a lock by re-entry. An owner that has a lease beside others cannot get one alone.
+func (c *Client) again(ctx context.Context, w want) (*Lease, error) {
+	l, held := c.owners.again(w.name, w.terms.as, w.terms.kind.together)
+	if held && l == nil || w.terms.kind.weaker != nil && c.inside(ctx, w.name) {
+		return nil, &keyError{op: w.op, key: w.name, err: ErrUpgrade}
+	}
+	return l, nil
 }
 
 // attempts makes one attempt after the other, until one has the lock or none can have it.

@@ -161,8 +161,13 @@ func (c Config) scripts() []string {
 	return all
 }
 
-// lockOf is the exclusive lock of a name, in the dialect of this configuration.
-func (c *Config) lockOf(name string) script.Lock { return exclusive.of(name, c) }
+// lockOf is the lock of a name, whoever has it, as Inspect and ForceUnlock ask for it.
+func (c *Config) lockOf(name string) script.Lock {
+	if c.Interop {
+		return exclusive.of(name, c)
+	}
+	return writeKind.of(name, c)
+}
 
 // guard is the restart guard that all members of a client share.
 func (c Config) guard(members int) *node.Guard {

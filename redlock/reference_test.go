@@ -288,7 +288,7 @@ func TestNothingOfInteropIsThereByDefault(t *testing.T) {
 	for _, source := range Scripts() {
 		require.NotContains(t, source, "NUMSUB")
 	}
-	require.Equal(t, script.Exclusive("k"), new(Config).lockOf("k"))
+	require.Equal(t, script.Writing("k"), new(Config).lockOf("k"))
 	Alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		l := p.Hold(t, "k")
 		w := p.LockLater(t.Context(), "k")

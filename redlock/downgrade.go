@@ -1,0 +1,165 @@
+package redlock
+
+import (
+	"context"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
+)
+
+// opDowngrade is the question of a downgrade, as the tracer names it.
+const opDowngrade = "downgrade"
+
+// Shared reports whether other leases of the same name may be held at the same time: those of
+// RWMutex.RLock.
+func (l *Lease) Shared() bool { return l.hold.terms.kind.together }
+
+// Downgrade makes a lease of RWMutex.Lock one of a reader, and returns that. Nobody writes in
+// between: the lock is held throughout, with the same token and the same validity. The write lease
+// ends first, with ErrDowngraded, so whatever depends on its context stops before the first reader
+// can come in. Readers that wait come in at once, writers after the last reader.
+//
+// Downgrade returns when a majority of the members have answered, when ctx ends, or after
+// Config.MemberTimeout. It does not fail for that: at a member that it did not reach, the vote is a
+// writer's still, which keeps readers out there. The client repeats it with each renewal.
+//
+// Errors:
+//   - ErrNotHeld or a *LostError if the lease has ended.
+//   - ErrInput if the lease is not one of RWMutex.Lock, or has been entered again (As).
+//   - ErrClosed.
+func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
+	if ctx == nil {
+		return nil, badInput(opDowngrade, "nil context")
+	}
+	if l.spent.Load() {
+		return nil, l.givenUp(opDowngrade)
+	}
+	l = l.whole()
+	to := l.hold.terms.kind.weaker
+	if to == nil {
+		return nil, badInput(opDowngrade, "only a lease of RWMutex.Lock can be downgraded, not one of kind %q", l.hold.terms.kind.name)
+	}
+	if !l.c.alive.enter() {
+		return nil, &keyError{op: opDowngrade, key: l.key, err: ErrClosed}
+	}
+	down, err := l.turn(to)
+	if err != nil {
+		l.c.alive.leave()
+		return nil, err
+	}
+	h := down.hold
+	h.mu.Lock()
+	members := h.b.Owed()
+	h.mu.Unlock()
+	r := h.submitDowngrade(members, h.terms.ttl, false)
+	defer r.Free()
+	if !l.c.keeper.add(down) {
+		return nil, &keyError{op: opDowngrade, key: l.key, err: ErrClosed}
+	}
+	l.c.owners.put(down)
+	_, _ = r.Wait(ctx, l.c.cfg.MemberTimeout)
+	return down, nil
+}
+
+// turn ends the lease, and returns one of another kind that goes on with its votes.
+func (l *Lease) turn(to *kind) (*Lease, error) {
+	_ = l.Err() // ends it if its validity is over
+	l.mu.Lock()
+	switch {
+	case l.err != nil:
+		l.mu.Unlock()
+		return nil, l.notHeld(opDowngrade)
+	case l.users > 1:
+		l.mu.Unlock()
+		return nil, badInput(opDowngrade, "the owner %q has entered the lease again: unlock that first", l.as)
+	}
+	until, limit, ttl, renewAt := l.until, l.limit, l.ttl, l.renewAt
+	l.endLocked(ErrDowngraded)
+	h := l.hold.succeed(to)
+	down := newLease(l.values, h, result{Grant: ballot.Grant{Token: int64(l.token), Until: until}}, l.granted)
+	down.as, down.until, down.limit, down.ttl, down.renewAt = l.as, until, limit, ttl, renewAt
+	return down, nil
+}
+
+// succeed leaves everything to another hold of the same owner. Answers to calls of this one may
+// still come, and what they leave at a member the heir gives back: see orphaned.
+func (h *hold) succeed(to *kind) *hold {
+	heir := &hold{c: h.c, wire: to.of(h.wire.Name, &h.c.cfg), terms: h.terms, owner: h.owner, n: h.n, traced: h.traced}
+	heir.terms.kind = to
+	h.ended.Store(true)
+	h.mu.Lock()
+	heir.longest, heir.b = h.longest, h.b.Heir(h.c.cfg.ballotTerms(&heir.terms))
+	h.heir, h.handed = heir, true
+	h.mu.Unlock()
+	if h.n != 0 {
+		h.c.holds.put(heir)
+	}
+	h.leave()
+	return heir
+}
+
+// owes books that member i may have something of the owner besides.
+func (h *hold) owes(i int) {
+	h.mu.Lock()
+	h.b.Submitted(i)
+	h.mu.Unlock()
+	h.overtaken(i)
+}
+
+// downgradeAt repeats the downgrade at a member that says that it has not come there.
+func (h *hold) downgradeAt(i int) {
+	if h.ended.Load() {
+		return
+	}
+	h.mu.Lock()
+	h.b.Submitted(i)
+	h.mu.Unlock()
+	h.submitDowngrade(quorum.Set(0).With(i), h.terms.ttl, true).Free()
+	h.overtaken(i)
+}
+
+func (h *hold) submitDowngrade(to quorum.Set, ttl time.Duration, late bool) *quorum.Round {
+	cmd := h.c.buffer()
+	command := h.wire.Downgrade(cmd, h.owner, ttl)
+	r := h.c.rounds.Start(h.c.members, quorum.Question{
+		Op: opDowngrade, Sent: time.Now(), TTL: ttl, To: to, Need: h.b.Need(), Judge: downgraded{h},
+		Command: command, Delivery: member.Delivery{Late: late, Ended: &h.ended},
+	})
+	h.c.buffers.Put(cmd)
+	return r
+}
+
+// downgraded hears the answers to a downgrade.
+type downgraded struct{ h *hold }
+
+// Judge implements quorum.Judge. The answer names the writer that comes next.
+func (d downgraded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
+	h := d.h
+	ans := decode(r, c, h.c.stateOf(c.Index, h.wire.Slot()))
+	if ans.Next != "" {
+		h.mu.Lock()
+		h.b.Announced(c.Index, ans.Next)
+		h.mu.Unlock()
+	}
+	if h.c.trace.request != nil {
+		h.requested(r, c)
+	}
+	return ballot.VoteOf(ans.Outcome, ans.N > 0)
+}
+
+// insideOf is the key under which the context of a read lease tells its name: whoever asks for the
+// write lock with it would wait for itself.
+type insideOf struct {
+	c    *Client
+	name string
+}
+
+// inside reports whether ctx belongs to a lease of the name that other leases of it are held
+// beside.
+func (c *Client) inside(ctx context.Context, name string) bool {
+	l, ok := ctx.Value(insideOf{c, name}).(*Lease)
+	return ok && clock.Until(l.ValidUntil(), time.Now()) > 0
+}

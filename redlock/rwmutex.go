@@ -1,0 +1,96 @@
+package redlock
+
+import (
+	"context"
+
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// RWMutex is a lock of one name that either one writer holds or any number of readers. It is the
+// same lock as the Mutex of that name, so Lock and Mutex.Lock exclude each other, and each excludes
+// readers. Like a Mutex it holds no state of its own.
+//
+// The order is phase-fair. While a writer waits, the members let no new reader in. The release of a
+// writer lets in all readers that wait, in one step, also past other writers that wait. The release
+// of the last reader serves a writer. So neither side starves.
+//
+// Use RWMutex for every writer of a name that has readers. A Mutex excludes the readers, but its
+// release does not tell them: they find out at their next heartbeat, after a third of Config.Entry
+// at most, unless other users of the Mutex have the lock by then.
+//
+// With Config.Interop, every call returns ErrInput.
+type RWMutex struct{ write, read Mutex }
+
+// RWMutex returns the lock with readers of a name. Names and options are those of Mutex. The
+// options apply to writers and readers.
+func (c *Client) RWMutex(name string, opts ...LockOption) *RWMutex {
+	write := c.Mutex(name, opts...)
+	read := *write
+	write.terms.kind, read.terms.kind = &writeKind, &readKind
+	return &RWMutex{write: *write, read: read}
+}
+
+// Lock waits until it gets the lock for a writer. It does what Mutex.Lock does, and fails as that
+// does. If the owner (As) holds a read lease of this name, or if ctx is the context of one, Lock
+// returns ErrUpgrade at once, because it would wait for itself.
+func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.write.Lock(ctx) }
+
+// TryLock asks once for a writer, as Mutex.TryLock does.
+func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.write.TryLock(ctx) }
+
+// Do runs fn while a writer holds the lock, as Mutex.Do does. If fn downgrades the lease, fn must
+// unlock the read lease that it gets.
+func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
+	return m.write.Do(ctx, fn)
+}
+
+// RLock waits until it gets the lock for a reader. It returns a lease like that of a writer, with a
+// token that is greater than that of every earlier writer, and smaller than that of every later
+// one. Leases of readers may have equal tokens. A storage that keeps two numbers can refuse the
+// late write of a writer as soon as one later reader has been there: see package fence.
+//
+// If the owner (As) holds the write lease, RLock enters that one.
+func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) {
+	return m.read.c.acquire(ctx, want{op: opReadLock, name: m.read.name, terms: &m.read.terms})
+}
+
+// TryRLock asks once for a reader. It fails with ErrHeld also if other readers have the lock and a
+// writer waits.
+func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
+	return m.read.c.acquire(ctx, want{op: opTryReadLock, name: m.read.name, terms: &m.read.terms, try: true})
+}
+
+// RDo runs fn while a reader holds the lock, as Do does for a writer.
+func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
+	return m.read.Do(ctx, fn)
+}
+
+// What readers ask for.
+const (
+	opReadLock    = "read lock"
+	opTryReadLock = "try read lock"
+)
+
+// writeKind is the kind of RWMutex.Lock. A mutex of the same name is the same lock to the members.
+var (
+	writeKind = kind{
+		name: KindWrite, lock: script.Writing, rules: &writing, width: 1, format: 2, weaker: &readKind,
+	}
+	writing = ballot.Writing(script.ReadersFirst)
+)
+
+// readKind is the kind of RWMutex.RLock. Members let all readers in that are there, so a crowd of
+// this client's does not crowd out others; readWidth bounds what the members keep for it.
+var readKind = kind{
+	name: KindRead, lock: script.Reading, rules: &ballot.Reading, width: readWidth, format: 2, together: true, word: readWord,
+}
+
+const readWidth = 64
+
+// readWord is called for a renewal's word above 1.
+func readWord(l *Lease, member int, word int64) {
+	if word == script.NotDowngraded {
+		l.hold.downgradeAt(member)
+	}
+}
