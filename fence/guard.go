@@ -64,6 +64,16 @@ type AtomicGuard interface {
 	Do(ctx context.Context, resource string, token uint64, write func() error) error
 }
 
+// AdmitShared is the rule for a reader of a lock that readers hold together (redlock.RWMutex).
+// Readers of one phase may have different tokens, and do not overtake each other. written is the
+// greatest token that Admit accepted, for a writer, or 0 for none. If AdmitShared returns nil, the
+// caller stores the greater of token and the greatest token of any, and leaves written as it is.
+// From then on Admit, which compares with the greatest token of any, refuses the writers before
+// this reader. Otherwise AdmitShared returns an error as Admit does: a later writer has been here.
+func AdmitShared(resource string, written, token uint64) error {
+	return Admit(resource, written, token)
+}
+
 // Admit is the rule of every guard, for storages that keep the greatest token themselves. highest
 // is the greatest token accepted before, or 0 for none. If token may write to resource, Admit
 // returns nil. The caller then stores token as the greatest one, in the same transaction as the

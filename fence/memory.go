@@ -13,6 +13,7 @@ import (
 type Memory struct {
 	mu      sync.Mutex
 	highest map[string]uint64 // guarded by mu: greatest accepted token, never 0
+	written map[string]uint64 // guarded by mu: greatest accepted token of a writer; only resources with readers, else it is highest
 	turns   map[string]*turn  // guarded by mu: only resources with a Do that runs, or somebody behind it
 }
 
@@ -41,6 +42,43 @@ func (m *Memory) Check(ctx context.Context, resource string, token uint64) error
 	return m.Do(ctx, resource, token, func() error { return nil })
 }
 
+// CheckShared accepts or refuses the token of a reader, as AdmitShared says. It waits for a running
+// Do of the same resource, as Check does. After it, no write of an earlier holder happens. Readers
+// do not refuse each other, whatever the order of their tokens.
+//
+// A guard that Restore filled does not know which tokens were readers', and takes all for those of
+// writers. So it may refuse a reader until that reader takes the lock anew.
+func (m *Memory) CheckShared(ctx context.Context, resource string, token uint64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	leave, err := m.enter(ctx, resource, token, true)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	written := m.writtenLocked(resource)
+	if err := AdmitShared(resource, written, token); err != nil {
+		return err
+	}
+	if m.written == nil {
+		m.written = make(map[string]uint64)
+	}
+	m.written[resource] = written // from now on it may be less than the greatest of any
+	m.raiseLocked(resource, token)
+	return nil
+}
+
+// writtenLocked is the greatest accepted token of a writer.
+func (m *Memory) writtenLocked(resource string) uint64 {
+	if written, readers := m.written[resource]; readers {
+		return written
+	}
+	return m.highest[resource]
+}
+
 // Do runs write if it accepts the token, as AtomicGuard says. It waits for a running Do of the same
 // resource. If ctx ends first, it returns ctx.Err() and does not run write. A token that is already
 // stale does not wait. If write panics, the resource is free again and the panic goes on. write
@@ -49,7 +87,7 @@ func (m *Memory) Do(ctx context.Context, resource string, token uint64, write fu
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	leave, err := m.enter(ctx, resource, token)
+	leave, err := m.enter(ctx, resource, token, false)
 	if err != nil {
 		return err
 	}
@@ -66,9 +104,13 @@ func (m *Memory) Do(ctx context.Context, resource string, token uint64, write fu
 
 // enter waits for the turn at resource and returns what gives it up. It refuses a token at once that can
 // only be refused later, too.
-func (m *Memory) enter(ctx context.Context, resource string, token uint64) (leave func(), err error) {
+func (m *Memory) enter(ctx context.Context, resource string, token uint64, shared bool) (leave func(), err error) {
 	m.mu.Lock()
-	if err := Admit(resource, m.highest[resource], token); err != nil {
+	least := m.highest[resource]
+	if shared {
+		least = m.writtenLocked(resource)
+	}
+	if err := Admit(resource, least, token); err != nil {
 		m.mu.Unlock()
 		return nil, err
 	}
@@ -109,6 +151,9 @@ func (m *Memory) admitLocked(resource string, token uint64) error {
 		return err
 	}
 	m.raiseLocked(resource, token)
+	if _, readers := m.written[resource]; readers {
+		m.written[resource] = token
+	}
 	return nil
 }
 

@@ -202,3 +202,51 @@ func TestCheckDoesNotAllocate(t *testing.T) {
 	ctx := t.Context()
 	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = guard.Check(ctx, "r", 1) }))
 }
+
+// A late write of the writer before is refused as soon as a reader has been there, a reader that a
+// writer has overtaken is told, and readers do not refuse each other.
+func TestTokensOfReadersLieBetweenThoseOfWriters(t *testing.T) {
+	for _, tc := range []struct {
+		written, token uint64
+		want           error
+	}{{0, 0, fence.ErrNoToken}, {5, 0, fence.ErrNoToken}, {0, 1, nil}, {5, 4, fence.ErrStale}, {5, 5, nil}, {5, 6, nil}} {
+		assert.ErrorIs(t, fence.AdmitShared("r", tc.written, tc.token), tc.want, "%d after a writer's %d", tc.token, tc.written)
+	}
+	var m fence.Memory
+	ctx := t.Context()
+	write := func(token uint64) error { return m.Check(ctx, "r", token) }
+	read := func(token uint64) error { return m.CheckShared(ctx, "r", token) }
+	require.ErrorIs(t, read(0), fence.ErrNoToken)
+	require.NoError(t, write(10))
+	require.NoError(t, read(10), "a writer that was downgraded")
+	require.NoError(t, write(10), "before any later reader")
+	require.NoError(t, read(12))
+	require.NoError(t, read(11), "of the same phase")
+	require.ErrorIs(t, write(10), fence.ErrStale, "a later reader has been there")
+	require.ErrorIs(t, write(11), fence.ErrStale)
+	require.EqualValues(t, 12, m.Highest("r"))
+	require.NoError(t, write(13))
+	require.ErrorIs(t, read(12), fence.ErrStale, "its view is gone")
+	require.NoError(t, read(14))
+	require.NoError(t, m.CheckShared(ctx, "other", 1))
+
+	var restored fence.Memory
+	restored.Restore(m.Snapshot())
+	require.ErrorIs(t, restored.CheckShared(ctx, "r", 13), fence.ErrStale)
+	require.NoError(t, restored.CheckShared(ctx, "r", 14))
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	require.ErrorIs(t, restored.CheckShared(cancelled, "r", 14), context.Canceled)
+	synctest.Test(t, func(t *testing.T) {
+		var m fence.Memory
+		writes := make(chan struct{})
+		go func() { _ = m.Do(t.Context(), "r", 1, func() error { <-writes; return nil }) }()
+		synctest.Wait()
+		checked := make(chan error, 1)
+		go func() { checked <- m.CheckShared(t.Context(), "r", 2) }()
+		synctest.Wait()
+		require.Empty(t, checked, "a write is under way")
+		close(writes)
+		require.NoError(t, <-checked)
+	})
+}

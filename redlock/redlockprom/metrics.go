@@ -120,11 +120,12 @@ func New(opts ...Option) *Metrics {
 	return m
 }
 
-// The values of the labels outcome, reason and step.
+// The values of the labels kind, outcome, reason and step.
 var (
-	outcomes = []string{"granted", "held", "no_quorum", "expired", "canceled", "error"}
-	reasons  = []redlock.LostReason{redlock.LostExpired, redlock.LostRefused, redlock.LostMaxHold, redlock.LostClosed}
-	steps    = []string{"marked", "forgot", "quarantined", "lifted", "restored", "tokens_by_clock"}
+	lockKinds = []string{string(redlock.KindMutex), string(redlock.KindWrite), string(redlock.KindRead)}
+	outcomes  = []string{"granted", "held", "no_quorum", "expired", "canceled", "error"}
+	reasons   = []redlock.LostReason{redlock.LostExpired, redlock.LostRefused, redlock.LostMaxHold, redlock.LostClosed}
+	steps     = []string{"marked", "forgot", "quarantined", "lifted", "restored", "tokens_by_clock"}
 )
 
 // begin has counters begin at 0, so that their first increase is one for rate and increase. With a label "key"
@@ -133,20 +134,21 @@ func (m *Metrics) begin() {
 	if m.key != nil {
 		return
 	}
-	kind := string(redlock.KindMutex)
-	for _, o := range outcomes {
-		m.acquired.WithLabelValues(o, kind)
+	for _, kind := range lockKinds {
+		for _, o := range outcomes {
+			m.acquired.WithLabelValues(o, kind)
+		}
+		for _, r := range reasons {
+			m.lost.WithLabelValues(string(r), kind)
+		}
+		for _, o := range []string{"renewed", "refused"} {
+			m.extended.WithLabelValues(o, kind)
+		}
+		for _, o := range []string{"released", "lost", "in_doubt", "error"} {
+			m.released.WithLabelValues(o, kind)
+		}
+		m.raised.WithLabelValues(kind)
 	}
-	for _, r := range reasons {
-		m.lost.WithLabelValues(string(r), kind)
-	}
-	for _, o := range []string{"renewed", "refused"} {
-		m.extended.WithLabelValues(o, kind)
-	}
-	for _, o := range []string{"released", "lost", "in_doubt", "error"} {
-		m.released.WithLabelValues(o, kind)
-	}
-	m.raised.WithLabelValues(kind)
 }
 
 // version of the library in this program.

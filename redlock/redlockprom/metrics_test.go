@@ -171,6 +171,9 @@ redlock_release_total{kind="mutex",outcome="released"} 1
 # TYPE redlock_waiters gauge
 redlock_waiters{kind="mutex"} 0
 `
+	for _, kind := range []redlock.Kind{redlock.KindWrite, redlock.KindRead} { // nothing was done with those
+		want = regexp.MustCompile(`(.*)\{kind="mutex"(.*)\} \d+\n`).ReplaceAllString(want, "$0$1{kind=\""+string(kind)+"\"$2} 0\n")
+	}
 	var names []string
 	for _, line := range regexp.MustCompile(`# TYPE (\S+)`).FindAllStringSubmatch(want, -1) {
 		names = append(names, line[1])
