@@ -125,6 +125,22 @@ func parseCall(cmd []byte) modelCall {
 		return modelCall{op: opExtend, owner: arg(2), ttl: num(3)}
 	case script.Force.SHA:
 		return modelCall{op: opForce}
+	case script.RWRead.SHA:
+		return modelCall{op: opAcquire, owner: arg(7), ttl: num(8), by: byReader}
+	case script.RWAwait.SHA:
+		return modelCall{op: opWait, owner: arg(7), ttl: num(8), entry: num(9), by: byReader}
+	case script.RWWait.SHA:
+		return modelCall{op: opWait, owner: arg(7), ttl: num(8), entry: num(9), by: byWriter}
+	case script.RWRelease.SHA:
+		return modelCall{op: opRelease, owner: arg(7), hint: arg(8), by: byWriter}
+	case script.RWRaise.SHA:
+		return modelCall{op: opRaise, owner: arg(4), token: num(5), by: byReader}
+	case script.RWExtend.SHA:
+		return modelCall{op: opExtend, owner: arg(2), ttl: num(3), by: byReader}
+	case script.RWRejoin.SHA:
+		return modelCall{op: opRejoin, owner: arg(7), ttl: num(8), token: num(9), by: byReader}
+	case script.RWDowngrade.SHA:
+		return modelCall{op: opDowngrade, owner: arg(7), ttl: num(8), by: byWriter}
 	}
 	panic("unknown script " + sha)
 }

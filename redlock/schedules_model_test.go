@@ -25,6 +25,9 @@ type modelMember struct {
 	queue   []modelWaiter
 	buried  []modelBurial // of the lock, by force
 	waitEnd int64         // of queue and waiters, ms
+
+	phase   modelPhase    // with owner phaseOwner: schedules_rw_model_test.go
+	reading []modelWaiter // who waits to read
 }
 
 // modelBurial: no re-join of an owner, "" of any, until a time in ms.
@@ -48,6 +51,7 @@ type modelCall struct {
 	ttl, entry int64
 	token      int64
 	tag        string
+	by         string // whose script: byWriter, byReader; "": the mutex's
 }
 
 const opForce = "force"
@@ -89,6 +93,7 @@ type modelRules struct {
 	raiseAnyVote   bool // raise does not ask which vote the owner has
 	extendShortens bool
 	forceForgets   bool // force does not refuse re-joins
+	modelReadRules
 }
 
 // modelServer executes calls at members.
@@ -134,14 +139,17 @@ func (s *modelServer) call(m *modelMember, now int64, c modelCall) (modelReply, 
 
 func (m *modelMember) expire(now int64) {
 	if m.owner != "" && m.end <= now/1000 {
-		m.owner, m.token, m.end = "", 0, 0
+		m.owner, m.token, m.end, m.phase = "", 0, 0, modelPhase{}
 	}
 	if m.waitEnd <= now/1000 {
-		m.queue, m.buried, m.waitEnd = nil, nil, 0
+		m.queue, m.buried, m.reading, m.waitEnd = nil, nil, nil, 0
 	}
 }
 
 func (x *modelStep) run(c modelCall) modelReply {
+	if c.by != "" {
+		return x.readWrite(c)
+	}
 	switch c.op {
 	case opAcquire:
 		switch x.owner {
@@ -330,9 +338,7 @@ func (x *modelStep) drop(owner string) bool {
 	x.queue = slices.Concat(x.queue[:i], x.queue[i+1:])
 	if len(x.queue) == 0 {
 		x.queue = nil
-		if len(x.buried) == 0 {
-			x.waitEnd = 0
-		}
+		x.forgetQueue()
 	}
 	return true
 }

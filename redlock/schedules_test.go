@@ -95,6 +95,7 @@ type schedBounds struct {
 	forced    int  // members at which the lock is taken from whoever holds it
 	others    int  // members, from the first, that a third client has at the start, and frees some time
 	counters  [schedMembers]int64
+	kinds     [schedClients]*kind // what each client asks for; nil: the exclusive lock
 	maxStates int
 }
 
@@ -160,6 +161,7 @@ type schedWorld struct {
 	gen     [schedMembers]uint64 // memories that a member lost
 	rest    [schedMembers]int    // ticks until its quarantine ends
 	won     int64                // greatest token of an attempt that won
+	written int64                // the same of attempts that do not hold together with others
 	tokens  []int64              // of all that won
 	counted [schedMembers]int64  // greatest token of a vote that decided
 	wrong   string
@@ -323,7 +325,16 @@ func newSearch(t *testing.T, bounds schedBounds, rules schedRules) *search {
 	return s
 }
 
-func (s *search) terms() terms { return terms{kind: &exclusive, ttl: s.cfg.TTL, renew: s.bounds.renew} }
+func (s *search) kind(c int) *kind {
+	if k := s.bounds.kinds[c]; k != nil {
+		return k
+	}
+	return &exclusive
+}
+
+func (s *search) terms(c int) terms {
+	return terms{kind: s.kind(c), ttl: s.cfg.TTL, renew: s.bounds.renew}
+}
 
 func (s *search) initial() *schedWorld {
 	w := &schedWorld{}
@@ -364,7 +375,7 @@ func (s *search) client(w *schedWorld, c int) *schedClientState {
 // attempt is the client's attempt, for one event.
 func (s *search) attempt(c int) *attempt {
 	cl := &s.w.c[c]
-	a := &attempt{hold: hold{c: s.stubs[c], wire: script.Exclusive("k"), terms: s.terms(), owner: cl.name, n: uint64(cl.attempt), b: cl.b}}
+	a := &attempt{hold: hold{c: s.stubs[c], wire: s.kind(c).lock("k"), terms: s.terms(c), owner: cl.name, n: uint64(cl.attempt), b: cl.b}}
 	a.ended.Store(cl.phase == schedIdle || cl.phase == schedDone)
 	return a
 }
@@ -510,7 +521,11 @@ func (s *search) do(w *schedWorld, a schedAction) *schedWorld {
 	case actForce:
 		s.force(v, i)
 	case actOther:
-		s.execute(v, c, i, schedMsg{modelCall: modelCall{op: opRelease, owner: schedOther}})
+		release := modelCall{op: opRelease, owner: schedOther}
+		if s.bounds.kinds != ([schedClients]*kind{}) {
+			release.by, release.hint = byWriter, script.ReadersFirst("")
+		}
+		s.execute(v, c, i, schedMsg{modelCall: release})
 	}
 	switch {
 	case a.kind == actTick || a.kind == actForget:
@@ -653,7 +668,7 @@ func (s *search) start(w *schedWorld, c int) {
 	if s.bounds.wait {
 		past.Start = ballot.WaitFirst
 	}
-	a := s.stubs[c].newAttempt(script.Exclusive("k"), s.terms(), past, nil)
+	a := s.stubs[c].newAttempt(s.kind(c).lock("k"), s.terms(c), past, nil)
 	cl.phase, cl.name, cl.b, cl.token, cl.raise, cl.renewals = schedTrying, a.owner, a.b, 0, 0, nil
 	cl.until, cl.limit, cl.renewAt = time.Time{}, time.Time{}, time.Time{}
 	if s.rules.need > 0 {
@@ -779,7 +794,7 @@ func (s *search) run(c int) {
 	}
 }
 
-var schedCauses = map[ballot.Cause]string{ballot.TooSlow: "too slow", ballot.Unconfirmed: "token not confirmed", ballot.NoQuorum: "no quorum", ballot.StoodBack: "no quorum"}
+var schedCauses = map[ballot.Cause]string{ballot.TooSlow: "too slow", ballot.Unconfirmed: "token not confirmed", ballot.NoQuorum: "no quorum", ballot.StoodBack: "no quorum", ballot.Stuck: "stuck"}
 
 // next asks the ballot, and does what one without the guard that is taken out would. skip: it does nothing.
 func (s *search) next(c int) (st ballot.Step, skip bool) {
@@ -848,23 +863,30 @@ func (s *search) win(c int, a *attempt, st ballot.Step) {
 	// Where members lose votes early, two attempts may hold at once, and the one that was overtaken may
 	// finish later: then a token must be above those given out before its attempt began, and none is given
 	// out twice.
-	before := s.w.won
-	if s.bounds.lapses > 0 {
+	before, together := s.w.won, s.kind(c).together
+	switch {
+	case together: // with tokens of their own, in any order; above those of all that are not
+		before = s.w.written
+	case s.bounds.lapses > 0:
 		before = cl.began
 	}
 	if token <= before {
 		s.wrong("token %d of %s is not above %d, that of an attempt before", token, name(c), before)
 	}
-	if slices.Contains(s.w.tokens, token) {
+	if !together && slices.Contains(s.w.tokens, token) {
 		s.wrong("token %d is given out twice", token)
 	}
-	s.w.won = max(s.w.won, token)
+	if s.w.won = max(s.w.won, token); !together {
+		s.w.written = max(s.w.written, token)
+	}
 	s.w.tokens = append(slices.Clip(s.w.tokens), token)
 	for i := range s.w.counted {
 		if !st.Grant.In.Has(i) || s.bounds.lapses > 0 || s.w.gen[i] > 0 {
 			continue
 		}
-		if n := cl.probe().Vote(i).Token; n <= s.w.counted[i] {
+		if n := cl.probe().Vote(i).Token; together {
+			s.w.counted[i] = max(s.w.counted[i], n)
+		} else if n <= s.w.counted[i] {
 			s.wrong("the vote %d of member %d counted twice", n, i)
 		} else {
 			s.w.counted[i] = n
@@ -1033,6 +1055,14 @@ func (s *search) tick(w *schedWorld) {
 		if m.owner != "" {
 			m.end += d.Milliseconds()
 		}
+		m.phase.readers = slices.Clone(m.phase.readers)
+		for k := range m.phase.readers {
+			m.phase.readers[k].end += d.Milliseconds()
+		}
+		m.reading = slices.Clone(m.reading)
+		for k := range m.reading {
+			m.reading[k].deadline += d.Milliseconds()
+		}
 		m.queue = slices.Clone(m.queue)
 		for k := range m.queue {
 			micros(&m.queue[k].since)
@@ -1111,16 +1141,20 @@ func (s *search) check(w *schedWorld) {
 			}
 		}
 	}
-	holders, stale := 0, false // stale: another has won since
+	holders, alone, stale := 0, false, false // stale: another has won since
 	for c := range w.c {
 		if s.believes(w, c) {
 			holders++
-			stale = stale || w.c[c].token != w.won
+			if s.kind(c).together {
+				stale = stale || w.c[c].token <= w.written
+			} else {
+				alone, stale = true, stale || w.c[c].token != w.won
+			}
 		}
 	}
 	switch {
 	case s.bounds.lapses > 0: // members forget early: only the order of tokens is promised then
-	case holders > 1:
+	case holders > 1 && alone:
 		s.wrong("two holders")
 	case stale:
 		s.wrong("another holder in the middle of one tenure")
@@ -1133,7 +1167,7 @@ func (s *search) check(w *schedWorld) {
 			continue
 		}
 		for _, o := range append([]string{w.m[i].owner}, queued(&w.m[i])...) {
-			if o != "" && o != schedOther && !w.c[0].live(o) && !w.c[1].live(o) {
+			if o != "" && o != phaseOwner && o != schedOther && !w.c[0].live(o) && !w.c[1].live(o) {
 				s.wrong("%s is left behind at member %d", o, i)
 			}
 		}
@@ -1143,6 +1177,14 @@ func (s *search) check(w *schedWorld) {
 func queued(m *modelMember) (out []string) {
 	for _, q := range m.queue {
 		out = append(out, q.owner)
+	}
+	for _, q := range m.reading {
+		out = append(out, q.owner)
+	}
+	for _, r := range m.phase.readers {
+		if r.end > schedNow/1000 {
+			out = append(out, r.owner)
+		}
 	}
 	return out
 }
@@ -1168,6 +1210,7 @@ func (s *search) key(w *schedWorld) [2]uint64 {
 	out := s.out[:0]
 	out = append(out, byte(w.used.ticks), byte(w.used.breaks), byte(w.used.lost), byte(w.used.cancels), byte(w.used.extends), byte(w.used.lapses), byte(w.used.forgets), byte(w.used.forced))
 	out = binary.AppendVarint(out, w.won)
+	out = binary.AppendVarint(out, w.written)
 	if s.bounds.lapses > 0 { // else the greatest says it all
 		for _, n := range w.tokens {
 			out = binary.AppendVarint(out, n)
@@ -1232,6 +1275,20 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 		for c := range w.c {
 			b = w.c[c].probe().AppendMemory(b, i)
 		}
+	}
+	if m.owner == phaseOwner {
+		b = binary.AppendVarint(b, m.phase.drawn)
+		b = binary.AppendVarint(b, m.phase.told)
+		for _, r := range m.phase.readers {
+			b = appendText(b, r.owner)
+			b = binary.AppendVarint(b, r.end-schedNow/1000)
+		}
+	}
+	b = append(b, byte(len(m.reading)))
+	for _, q := range m.reading {
+		b = appendText(b, q.owner)
+		b = binary.AppendVarint(b, q.deadline-schedNow/1000)
+		b = binary.AppendVarint(b, q.ttl)
 	}
 	b = append(b, byte(len(m.buried)))
 	for _, o := range m.buried {
@@ -1497,6 +1554,11 @@ func setWords(t *testing.T, to any, words []string) {
 		case *[schedMembers]int64:
 			for i, n := range strings.Split(value, "/") {
 				field[i] = toInt(n)
+			}
+		case *[schedClients]*kind:
+			for i, name := range strings.Split(value, "/") {
+				field[i] = map[string]*kind{"mutex": &exclusive, "write": &writeKind, "read": &readKind}[name]
+				require.NotNil(t, field[i], "no such kind: %s", name)
 			}
 		default:
 			t.Fatalf("%s is a %T", w, field)

@@ -245,6 +245,11 @@ func (p *scriptPlay) event(word string, args []string) string {
 		p.sleep(time.Duration(p.number(args[0])) * time.Millisecond)
 	case "unchanged":
 		require.Equal(p, p.before, p.all(), "%v", p.line)
+	case "reader", "mutex": // who asks, for one call
+		rw := p.site.(interface{ as(whose string) })
+		defer rw.as("writer")
+		rw.as(word)
+		return p.event(args[0], args[1:])
 	default:
 		return p.asks(word, args)
 	}
@@ -267,6 +272,9 @@ func callOf(word string, args []string, number func(word string) int64) (c model
 		c.ttl, c.entry = number(arg(1)), number(arg(2))
 	case opRelease:
 		c.hint = ownerOf(arg(1))
+		if writer, wrote := strings.CutPrefix(arg(1), "+"); wrote {
+			c.hint = script.ReadersFirst(ownerOf(writer))
+		}
 	case opYield:
 		c.token, c.ttl, c.entry = number(arg(1)), number(arg(2)), number(arg(3))
 	case opRaise:
@@ -395,8 +403,9 @@ func (p *scriptPlay) queued() (out []string) {
 		require.Contains(p, k.waiters, k.queue[i], "%v: without an entry", p.line)
 		out = append(out, p.called(k.queue[i]))
 	}
-	for owner := range k.waiters {
-		require.True(p, owner[0] == '!' || slices.Contains(k.queue, owner), "%v: %s has no place", p.line, owner)
+	for owner, entry := range k.waiters {
+		placeless := owner[0] == '!' || strings.HasSuffix(entry, " r")
+		require.True(p, placeless != slices.Contains(k.queue, owner), "%v: %s has no place, or should have none", p.line, owner)
 	}
 	if len(out) > 0 {
 		require.LessOrEqual(p, k.waiEnd, k.queueEnd+1, "%v: waiters outlives the queue", p.line)
@@ -415,7 +424,7 @@ func (p *scriptPlay) message(message string) string {
 	require.True(p, ok, message)
 	require.Equal(p, fmt.Sprintf("g %s %d %d %s %d", push.Owner, push.Token, push.Server, push.Other, push.TTL.Milliseconds()), message)
 	require.True(p, p.began <= push.Server && push.Server <= p.now(), "%v: dated outside of its call", p.line)
-	if k := p.keys(); len(k.lock) > 0 && k.lock[0] == push.Owner {
+	if k := p.keys(); len(k.lock) > 0 && k.lock[0] == push.Owner && !slices.Contains(k.lock, "r") { // readers have ends of their own
 		require.True(p, p.is(text(k.end), fmt.Sprint("~", push.TTL)), "%v: told %v, and its key has %d ms", p.line, push.TTL, k.end)
 	}
 	return fmt.Sprint("g ", p.called(push.Owner), " ", push.Token, " ", p.called(push.Other), " ", push.TTL.Milliseconds())
@@ -719,8 +728,18 @@ func (s *modelSite) keys() keysOf     { return s.m.keys(s.now()) }
 func (m modelMember) keys(now int64) keysOf {
 	m.expire(now)
 	k := keysOf{now: now, end: -2, counter: text(m.counter), waiters: map[string]string{}, queueEnd: -2, waiEnd: -2}
-	if m.owner != "" {
+	switch m.owner {
+	case "":
+	case phaseOwner:
+		k.lock, k.end = []string{m.owner, fmt.Sprint(m.phase.drawn, " ", m.phase.told, " ", m.phase.marking)}, m.end-now/1000
+		for _, r := range m.phase.readers {
+			k.lock = append(k.lock, r.owner, text(r.end))
+		}
+	default:
 		k.lock, k.end = []string{m.owner, text(m.token)}, m.end-now/1000
+	}
+	for _, w := range m.reading {
+		k.waiters[w.owner] = text(w.deadline) + " " + text(w.ttl) + " r"
 	}
 	for _, w := range m.queue {
 		k.queue, k.queueEnd = append(k.queue, w.owner, text(w.since)), m.waitEnd-now/1000
@@ -758,7 +777,7 @@ func (s *modelSite) edit(words []string) string {
 	at := func(word string) int64 { d, _ := time.ParseDuration(word); return s.clock/1000 + d.Milliseconds() }
 	switch strings.Join(words[:min(2, len(words))], " ") {
 	case "lapse lock":
-		s.m.owner, s.m.token, s.m.end = "", 0, 0
+		s.m.owner, s.m.token, s.m.end, s.m.phase = "", 0, 0, modelPhase{}
 	case "lapse burials":
 		for i := range s.m.buried {
 			s.m.buried[i].until = 1

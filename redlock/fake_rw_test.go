@@ -1,0 +1,571 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// later is a Lock or RLock on a goroutine of its own.
+func later(ctx context.Context, get func(context.Context) (*redlock.Lease, error)) *locking {
+	w := &locking{Done: make(chan struct{})}
+	go func() {
+		defer close(w.Done)
+		w.Lease, w.Err = get(ctx)
+		w.At = time.Now()
+	}()
+	return w
+}
+
+// three is among with three clients of three members.
+func three(t *testing.T, test func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer)) {
+	t.Helper()
+	among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		test(t, cluster, all[0], all[1], all[2])
+	}, quiet)
+}
+
+// reads takes the lock for a reader, and waits for the members that did not decide.
+func reads(t testing.TB, p *peer, name string, opts ...redlock.LockOption) *redlock.Lease {
+	t.Helper()
+	l, err := p.RWMutex(name, opts...).RLock(t.Context())
+	require.NoError(t, err)
+	synctest.Wait()
+	return l
+}
+
+// writes is reads for a writer.
+func writes(t testing.TB, p *peer, name string, opts ...redlock.LockOption) *redlock.Lease {
+	t.Helper()
+	l, err := p.RWMutex(name, opts...).Lock(t.Context())
+	require.NoError(t, err)
+	synctest.Wait()
+	return l
+}
+
+func unlock(t testing.TB, leases ...*redlock.Lease) {
+	t.Helper()
+	for _, l := range leases {
+		require.NoError(t, l.Unlock(context.Background()))
+	}
+	synctest.Wait()
+}
+
+func TestReadersHoldTheLockTogetherAndWritersAlone(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		x, y, z := reads(t, a, "k"), reads(t, b, "k"), reads(t, a, "k")
+		require.Equal(t, x.Token(), y.Token(), "one phase")
+		require.True(t, x.Shared())
+		for _, try := range []func(context.Context) (*redlock.Lease, error){c.RWMutex("k").TryLock, c.Mutex("k").TryLock} {
+			_, err := try(t.Context())
+			require.ErrorIs(t, err, redlock.ErrHeld)
+		}
+		unlock(t, x, y, z)
+		leftovers(t, cluster)
+		w := writes(t, c, "k")
+		require.False(t, w.Shared())
+		require.Greater(t, w.Token(), x.Token())
+		for _, try := range []func(context.Context) (*redlock.Lease, error){a.RWMutex("k").TryLock, b.RWMutex("k").TryRLock, b.Mutex("k").TryLock} {
+			_, err := try(t.Context())
+			require.ErrorIs(t, err, redlock.ErrHeld)
+		}
+		unlock(t, w)
+		m := c.Hold(t, "k")
+		_, err := a.RWMutex("k").TryRLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		unlock(t, m)
+		leftovers(t, cluster)
+	})
+}
+
+func TestWriterWaitsForEveryReader(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		x, y := reads(t, a, "k"), reads(t, b, "k")
+		w := later(t.Context(), c.RWMutex("k").Lock)
+		time.Sleep(100 * time.Second) // renewed all the while
+		require.NoError(t, x.Err())
+		require.NoError(t, y.Err())
+		unlock(t, x)
+		require.True(t, w.Pending())
+		unlock(t, y)
+		require.False(t, w.Pending(), "the last reader's release serves the writer")
+		l := w.Get(t)
+		require.Greater(t, l.Token(), max(x.Token(), y.Token()))
+		unlock(t, l)
+		leftovers(t, cluster)
+	})
+}
+
+func TestWaitingWriterStopsNewReaders(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		x := reads(t, a, "k")
+		w := later(t.Context(), b.RWMutex("k").Lock)
+		synctest.Wait()
+		_, err := c.RWMutex("k").TryRLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		r := later(t.Context(), c.RWMutex("k").RLock)
+		time.Sleep(30 * time.Second)
+		require.True(t, w.Pending() && r.Pending())
+		unlock(t, x)
+		require.False(t, w.Pending())
+		require.True(t, r.Pending())
+		unlock(t, w.Get(t))
+		require.False(t, r.Pending(), "and the writer's release lets the reader in")
+		require.Greater(t, r.Get(t).Token(), w.Lease.Token())
+		unlock(t, r.Lease)
+		leftovers(t, cluster)
+	})
+}
+
+func TestReadersComeInTogether(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		holder, next := join(t, cluster, quiet), join(t, cluster, quiet)
+		w := writes(t, holder, "k")
+		second := later(t.Context(), next.RWMutex("k").Lock)
+		synctest.Wait()
+		var readers []*locking
+		for range 4 {
+			p := join(t, cluster, quiet)
+			for range 3 {
+				readers = append(readers, later(t.Context(), p.RWMutex("k").RLock))
+			}
+		}
+		time.Sleep(10 * time.Second)
+		require.NoError(t, w.Unlock(t.Context()))
+		synctest.Wait()
+		require.True(t, second.Pending(), "a writer's release serves readers first")
+		for _, r := range readers {
+			require.False(t, r.Pending(), "all of them, in that step")
+			require.Equal(t, readers[0].Get(t).Token(), r.Get(t).Token())
+		}
+		for _, r := range readers {
+			require.True(t, second.Pending())
+			unlock(t, r.Lease)
+		}
+		unlock(t, second.Get(t))
+		leftovers(t, cluster)
+	})
+}
+
+// A writer that gives up lets in the readers that stood behind it alone.
+func TestReadersBehindAWriterThatGivesUp(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		x := reads(t, a, "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		w := later(ctx, b.RWMutex("k").Lock)
+		synctest.Wait()
+		r := later(t.Context(), c.RWMutex("k").RLock)
+		time.Sleep(100 * time.Millisecond)
+		require.True(t, r.Pending())
+		cancel()
+		synctest.Wait()
+		require.ErrorIs(t, w.Err, context.Canceled)
+		require.False(t, r.Pending())
+		unlock(t, x, r.Get(t))
+		leftovers(t, cluster)
+	})
+}
+
+func TestRenewedReaderOutlivesItsFirstTTL(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		x := reads(t, a, "k", redlock.AutoRenew(3*time.Second))
+		w := later(t.Context(), b.RWMutex("k").Lock)
+		for range 60 {
+			time.Sleep(time.Second)
+			require.NoError(t, x.Err())
+			require.True(t, w.Pending(), "the reader holds the lock")
+			require.Equal(t, 3, votesAt(cluster, x))
+		}
+		unlock(t, x)
+		unlock(t, w.Get(t))
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// A reader that died is gone at its own end, while others go on.
+func TestDeadReaderEndsAtItsOwnTime(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		x := reads(t, a, "k", redlock.AutoRenew(30*time.Second))
+		y := reads(t, b, "k", redlock.AutoRenew(5*time.Second))
+		b.Die()
+		time.Sleep(20 * time.Second)
+		require.NoError(t, x.Err())
+		require.Error(t, y.Err())
+		w := later(t.Context(), c.RWMutex("k").Lock)
+		synctest.Wait()
+		unlock(t, x)
+		require.False(t, w.Pending(), "nobody waits for the dead")
+		unlock(t, w.Get(t))
+
+		asked := time.Now()
+		reads(t, c, "k", redlock.TTL(2*time.Second))
+		c.Die()
+		start := time.Now()
+		w = later(t.Context(), a.RWMutex("k").Lock)
+		unlock(t, w.Get(t))
+		require.LessOrEqual(t, w.At.Sub(start), 2*time.Second+10*time.Millisecond)
+		require.GreaterOrEqual(t, w.At.Sub(asked), 2*time.Second-20*time.Millisecond)
+	})
+}
+
+// Three members, one down. A reader has one of the others, a second reader the other one, and a
+// writer waits at both.
+func TestStuckReadersLetTheWriterIn(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		cluster.Kill(2)
+		synctest.Wait()
+		near, far := 2*time.Millisecond, 20*time.Millisecond
+		a.Slow(near, far)
+		b.Slow(far, near)
+		c.Slow(far/2, far/2)
+		for round := range 20 {
+			name := fmt.Sprint("k", round)
+			start := time.Now()
+			x, y := later(t.Context(), a.RWMutex(name).RLock), later(t.Context(), b.RWMutex(name).RLock)
+			w := later(t.Context(), c.RWMutex(name).Lock)
+			for _, l := range []*locking{x, y, w} {
+				go func() {
+					<-l.Done
+					if l.Err == nil {
+						time.Sleep(time.Millisecond)
+						_ = l.Lease.Unlock(context.Background())
+					}
+				}()
+			}
+			for _, l := range []*locking{x, y, w} {
+				l.Get(t)
+			}
+			require.Less(t, time.Since(start), 400*time.Millisecond, "nobody waits for a heartbeat")
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+}
+
+func TestDowngradeHasNoGap(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		a.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
+		w := writes(t, a, "k", redlock.AutoRenew(3*time.Second))
+		ended := make(chan time.Time, 1)
+		context.AfterFunc(w.Context(), func() { ended <- time.Now() })
+		r := later(t.Context(), b.RWMutex("k").RLock)
+		next := later(t.Context(), c.RWMutex("k").Lock)
+		time.Sleep(50 * time.Millisecond)
+		until := w.ValidUntil()
+		before := time.Now()
+		down, err := w.Downgrade(t.Context())
+		require.NoError(t, err)
+		require.ErrorIs(t, w.Err(), redlock.ErrDowngraded)
+		require.ErrorIs(t, context.Cause(w.Context()), redlock.ErrDowngraded)
+		require.Equal(t, before, <-ended, "before the first byte leaves")
+		require.Equal(t, w.Token(), down.Token())
+		require.False(t, down.ValidUntil().Before(until))
+		require.True(t, down.Shared())
+		require.ErrorIs(t, w.Unlock(t.Context()), redlock.ErrNotHeld)
+		synctest.Wait()
+		require.False(t, r.Pending(), "readers come in at once")
+		require.True(t, next.Pending(), "and writers do not")
+		for range 30 {
+			time.Sleep(time.Second)
+			require.NoError(t, down.Err(), "renewed as a reader")
+			require.Equal(t, 3, votesAt(cluster, down))
+			require.True(t, next.Pending())
+		}
+		unlock(t, r.Get(t), down)
+		unlock(t, next.Get(t))
+		require.Greater(t, next.Lease.Token(), r.Lease.Token())
+		require.Greater(t, r.Lease.Token(), w.Token())
+		leftovers(t, cluster)
+
+		_, err = down.Downgrade(t.Context())
+		require.ErrorIs(t, err, redlock.ErrInput)
+		m := a.Hold(t, "k")
+		_, err = m.Downgrade(t.Context())
+		require.ErrorIs(t, err, redlock.ErrInput)
+		unlock(t, m)
+		_, err = w.Downgrade(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNotHeld)
+	})
+}
+
+// A member that a downgrade did not reach keeps a writer's vote for the reader, and hears of it
+// with a renewal.
+func TestDowngradeThatIsLostIsRepeated(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		w := writes(t, a, "k", redlock.AutoRenew(3*time.Second))
+		lost := a.Links[0].Call(redistest.WithArg(script.RWDowngrade.SHA), 1, func([]string) { a.Links[0].Cut() })
+		down, err := w.Downgrade(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, lost.Hits())
+		time.Sleep(5 * time.Second)
+		require.NoError(t, down.Err())
+		require.Equal(t, 3, votesAt(cluster, down))
+		for i, s := range cluster.Servers {
+			require.NotNil(t, admin(t, s, "HGET", "k", "r"), "member %d has a phase", i)
+		}
+		x := reads(t, b, "k")
+		unlock(t, x, down)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+func TestUpgradeIsRefusedAtOnce(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+		rw := a.RWMutex("k", redlock.As("me"))
+		x, err := rw.RLock(t.Context())
+		require.NoError(t, err)
+		for _, get := range []func(context.Context) (*redlock.Lease, error){rw.Lock, rw.TryLock, a.Mutex("k", redlock.As("me")).Lock} {
+			_, err = get(t.Context())
+			require.ErrorIs(t, err, redlock.ErrUpgrade)
+		}
+		_, err = a.RWMutex("k").Lock(x.Context())
+		require.ErrorIs(t, err, redlock.ErrUpgrade, "the context of a read lease")
+		again, err := rw.RLock(t.Context())
+		require.NoError(t, err)
+		require.Same(t, x, again)
+		unlock(t, x, x)
+		require.ErrorIs(t, x.Err(), redlock.ErrReleased)
+		w, err := a.RWMutex("k").Lock(context.WithoutCancel(x.Context()))
+		require.NoError(t, err, "that lease is over")
+		unlock(t, w)
+		leftovers(t, cluster)
+
+		w, err = rw.Lock(t.Context())
+		require.NoError(t, err)
+		inner, err := rw.RLock(t.Context())
+		require.NoError(t, err)
+		require.Same(t, w, inner, "a writer reads in its own lease")
+		_, err = w.Downgrade(t.Context())
+		require.ErrorIs(t, err, redlock.ErrInput, "others rely on it")
+		unlock(t, w)
+		down, err := w.Downgrade(t.Context())
+		require.NoError(t, err)
+		inner, err = rw.RLock(t.Context())
+		require.NoError(t, err)
+		require.Same(t, down, inner)
+		unlock(t, down, down)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+func TestReadersWithRedissonAreBadInput(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		p, plain := join(t, cluster, quiet, redlock.WithInterop()), join(t, cluster, quiet)
+		rw := p.RWMutex("k")
+		for _, get := range []func(context.Context) (*redlock.Lease, error){rw.Lock, rw.TryLock, rw.RLock, rw.TryRLock} {
+			_, err := get(t.Context())
+			require.ErrorIs(t, err, redlock.ErrInput)
+		}
+		h, err := reads(t, plain, "k").Handoff()
+		require.NoError(t, err)
+		_, err = p.Adopt(t.Context(), h)
+		require.ErrorIs(t, err, redlock.ErrInput)
+	})
+}
+
+func TestReadLeaseIsHandedOff(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		x, y := reads(t, a, "k"), reads(t, a, "k")
+		h, err := x.Handoff()
+		require.NoError(t, err)
+		require.Equal(t, redlock.KindRead, h.Kind())
+		h, err = redlock.ParseHandoff(h.Secret())
+		require.NoError(t, err)
+		z, err := b.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		require.True(t, z.Shared())
+		unlock(t, y)
+		time.Sleep(time.Minute)
+		require.NoError(t, z.Err())
+		_, err = a.RWMutex("k").TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		unlock(t, z)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+func TestReadersAreSeenAndForced(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		x, y := reads(t, a, "k"), reads(t, b, "k")
+		w := later(t.Context(), b.RWMutex("k").Lock)
+		synctest.Wait()
+		r := later(t.Context(), a.RWMutex("k").RLock)
+		synctest.Wait()
+		seen, err := a.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, redlock.KindRead, seen.Kind)
+		require.Len(t, seen.Holders, 2)
+		for _, h := range seen.Holders {
+			require.Contains(t, []string{x.Hash(), y.Hash()}, h.Owner)
+			require.Equal(t, 3, h.Votes)
+		}
+		for _, m := range seen.Members {
+			require.Len(t, m.Queue, 2)
+			require.True(t, !m.Queue[0].Reads && m.Queue[1].Reads)
+		}
+		freed, err := a.ForceUnlockSeen(t.Context(), seen)
+		require.NoError(t, err)
+		require.Equal(t, 6, freed)
+		synctest.Wait()
+		require.False(t, r.Pending(), "readers first")
+		require.True(t, w.Pending())
+		time.Sleep(20 * time.Second)
+		require.Equal(t, redlock.LostRefused, lostFor(x))
+		require.Equal(t, redlock.LostRefused, lostFor(y))
+		unlock(t, r.Get(t))
+		unlock(t, w.Get(t))
+	}, quiet)
+}
+
+// Members that forget and come back give a reader its vote again, and no writer gets in meanwhile.
+func TestReaderReturnsToMembersThatLostTheirMemory(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		x := reads(t, a, "k", redlock.AutoRenew(3*time.Second))
+		admin(t, cluster.Servers[1], "DEL", "k")
+		time.Sleep(3 * time.Second)
+		require.Equal(t, 3, votesAt(cluster, x))
+		y := reads(t, b, "k")
+		require.NoError(t, x.Err())
+		unlock(t, x, y)
+		leftovers(t, cluster)
+		w := writes(t, b, "k")
+		require.Greater(t, w.Token(), max(x.Token(), y.Token()))
+		unlock(t, w)
+	}, quiet)
+}
+
+// courtroom watches what holders of a lock with readers believe: a writer is alone, its token is
+// greater than all before, and a reader's is greater than every earlier writer's.
+type courtroom struct {
+	mu      sync.Mutex
+	held    map[*redlock.Lease]bool
+	written uint64 // greatest token of a writer
+	any     uint64
+	wrong   []string
+	writes  int
+	reads   int
+}
+
+func (c *courtroom) enters(l *redlock.Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.Err() != nil {
+		return // its holder was away for too long: it believes in nothing
+	}
+	for o := range c.held {
+		if o.Err() == nil && o != l && !(o.Shared() && l.Shared()) {
+			c.wrong = append(c.wrong, fmt.Sprintf("token %d (shared %v) beside %d (shared %v)", l.Token(), l.Shared(), o.Token(), o.Shared()))
+		}
+	}
+	if c.held == nil {
+		c.held = map[*redlock.Lease]bool{}
+	}
+	c.held[l] = true
+	switch {
+	case !l.Shared() && l.Token() <= c.any:
+		c.wrong = append(c.wrong, fmt.Sprintf("writer's token %d after %d", l.Token(), c.any))
+	case l.Shared() && l.Token() <= c.written:
+		c.wrong = append(c.wrong, fmt.Sprintf("reader's token %d after the writer's %d", l.Token(), c.written))
+	}
+	if c.any = max(c.any, l.Token()); l.Shared() {
+		c.reads++
+	} else {
+		c.writes++
+		c.written = l.Token()
+	}
+}
+
+func (c *courtroom) leaves(l *redlock.Lease) {
+	c.mu.Lock()
+	delete(c.held, l)
+	c.mu.Unlock()
+}
+
+// swap books a downgrade: the token stays.
+func (c *courtroom) swap(l, down *redlock.Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.held, l)
+	c.held[down] = true
+}
+
+// Readers, writers and clients of the mutex at random, with delays, callers that give up,
+// downgrades and dead clients.
+func TestReadersTokensLieBetweenWriters(t *testing.T) {
+	for seed := range seeds(8) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			n := []int{1, 3, 5}[seed%3]
+			bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
+				rng := rand.New(rand.NewPCG(seed, 1))
+				court := &courtroom{}
+				var wg sync.WaitGroup
+				for range 5 {
+					p := join(t, cluster, quiet)
+					var rtt []time.Duration
+					for range n {
+						rtt = append(rtt, time.Duration(1+rng.IntN(8))*time.Millisecond)
+					}
+					p.Slow(rtt...)
+					for range 2 {
+						own := rand.New(rand.NewPCG(rng.Uint64(), 2))
+						wg.Go(func() { contend(t, p, own, court) })
+					}
+				}
+				if n > 1 {
+					skew(t, cluster, "k", slices.Repeat([]int64{1000, 3, 500}, 2)[:n]...)
+				}
+				wg.Wait()
+				require.Empty(t, court.wrong)
+				require.Greater(t, court.writes, 10)
+				require.Greater(t, court.reads, 10)
+				time.Sleep(time.Second)
+				leftovers(t, cluster)
+			})
+		})
+	}
+}
+
+// contend takes the lock as one or the other, for a while.
+func contend(t *testing.T, p *peer, rng *rand.Rand, court *courtroom) {
+	rw, m := p.RWMutex("k"), p.Mutex("k")
+	for range 30 {
+		ctx, cancel := context.WithCancel(t.Context())
+		if rng.IntN(6) == 0 {
+			ctx, cancel = context.WithTimeout(t.Context(), time.Duration(rng.IntN(30))*time.Millisecond)
+		}
+		way := rng.IntN(7)
+		get := [](func(context.Context) (*redlock.Lease, error)){m.Lock, rw.Lock, rw.TryLock, rw.RLock, rw.RLock, rw.RLock, rw.TryRLock}[way]
+		l, err := get(ctx)
+		cancel()
+		if err != nil {
+			continue
+		}
+		court.enters(l)
+		time.Sleep(time.Duration(rng.IntN(6)) * time.Millisecond)
+		if !l.Shared() && way > 0 && rng.IntN(3) == 0 {
+			down, err := l.Downgrade(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			court.swap(l, down)
+			l = down
+			time.Sleep(time.Duration(rng.IntN(6)) * time.Millisecond)
+		}
+		court.leaves(l)
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Duration(rng.IntN(3)) * time.Millisecond)
+	}
+}

@@ -1,0 +1,227 @@
+package redlock
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/cases"
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// The scripts of the lock with readers do what the cases in redlock/internal/script/testdata/rw
+// say, on a real server and on the embedded one.
+func TestReadWriteScriptsDoWhatTheProtocolSays(t *testing.T) {
+	t.Run("model", func(t *testing.T) {
+		for _, c := range cases.Read(t, "internal/script/testdata/rw/*.txt") {
+			if c.Lines[0].Words[0] != "at" {
+				t.Run(c.Name, func(t *testing.T) {
+					site := &rwModelSite{modelSite{modelServer: newModelServer(modelRules{}), clock: 1_700_000_000_000_000}, byWriter}
+					(&scriptPlay{T: t, site: site}).play(c.Lines)
+				})
+			}
+		}
+	})
+	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
+		for _, c := range cases.Read(t, "internal/script/testdata/rw/*.txt") {
+			t.Run(c.Name, func(t *testing.T) {
+				require.NoError(t, server.Flush())
+				site := &rwSite{serverSite: serverSite{scripted: newScripted(t, server)}}
+				site.as("writer")
+				(&scriptPlay{T: t, site: site}).play(c.Lines)
+			})
+		}
+	})
+}
+
+// rwSite is a server with a lock that has readers.
+type rwSite struct{ serverSite }
+
+// as has the next calls made by a writer, a reader, or a client of the mutex of the same name.
+func (s *rwSite) as(whose string) {
+	s.Lock = map[string]func(string) script.Lock{
+		"writer": script.Writing, "reader": script.Reading, "mutex": script.Exclusive,
+	}[whose](s.Name)
+}
+
+// readers answers what a member has of readers.
+func (k keysOf) readers(word string) (string, bool) {
+	switch word {
+	case "phase": // drawn, told, marking, and until when each reader has the vote
+		field := fields(k.lock)
+		phase, ok := field["r"]
+		if !ok {
+			return "none", true
+		}
+		out := strings.Fields(phase + " -")[:3]
+		var readers []string
+		for owner, end := range field {
+			if owner != "r" {
+				readers = append(readers, called(owner)+" "+text(toInt(end)-1-k.now/1000)) // the scripts add one
+			}
+		}
+		slices.Sort(readers)
+		return strings.Join(append(out, readers...), " "), true
+	case "readers": // that wait
+		var all []string
+		for owner, entry := range k.waiters {
+			if strings.HasSuffix(entry, " r") {
+				all = append(all, called(owner))
+			}
+		}
+		slices.Sort(all)
+		return cmp.Or(strings.Join(all, " "), "none"), true
+	case "joined":
+		return text(int64(len(k.lock)/2 - 1)), true
+	}
+	return "", false
+}
+
+func (s *rwSite) edit(words []string) string {
+	s.Helper()
+	k := s.keys()
+	if said, ok := k.readers(words[0]); ok {
+		return said
+	}
+	switch words[0] {
+	case "ends": // ends OWNER TIME: a reader's part
+		if owner := ownerNames[words[1]]; owner != "" {
+			d, err := time.ParseDuration(words[2])
+			require.NoError(s, err)
+			s.ask("HSET", s.Name, owner, text(k.now/1000+d.Milliseconds()))
+			return ""
+		}
+	case "lasts": // lasts OWNER TIME: what is left of an entry
+		owner := ownerNames[words[1]]
+		_, rest, _ := strings.Cut(k.waiters[owner], " ")
+		d, err := time.ParseDuration(words[2])
+		require.NoError(s, err)
+		s.ask("HSET", WaitersOf(s.Name), owner, text(k.now/1000+d.Milliseconds())+" "+rest)
+		return ""
+	case "peeked": // token, who has the vote, who waits: by their hashes
+		v, err := s.run(s.Peek(nil))
+		require.NoError(s, err)
+		view, ok := script.ReadView(replyFrom(v))
+		require.True(s, ok)
+		names := map[string]string{}
+		for _, name := range []string{"alice", "bob", "carol", "dave"} {
+			names[script.Hash([]byte(ownerNames[name]))] = name
+		}
+		out := []string{text(view.Token)}
+		for _, r := range view.Readers {
+			require.Greater(s, r.TTL, time.Duration(0))
+			out = append(out, names[r.Owner])
+		}
+		if view.Owner != "" {
+			out = append(out, names[view.Owner])
+		}
+		for _, w := range view.Queue {
+			require.True(s, w.Live && w.Waiting >= 0 && w.Waiting < time.Minute)
+			out = append(out, names[w.Owner]+map[bool]string{true: "/r"}[w.Reads])
+		}
+		return strings.Join(out, " ")
+	case "downgrade":
+		ttl, err := time.ParseDuration(words[2])
+		require.NoError(s, err)
+		l := script.Reading(s.Name)
+		r := replyOf(s.run(l.Downgrade(nil, ownerOf(words[1]), ttl)))
+		if r.err != "" {
+			return r.err
+		}
+		return fmt.Sprint(r.n, " ", called(r.next))
+	}
+	return s.serverSite.edit(words)
+}
+
+// called is the name of an owner in the cases.
+func called(owner string) string {
+	for _, name := range []string{"alice", "bob", "carol", "dave"} {
+		if ownerNames[name] == owner {
+			return name
+		}
+	}
+	return owner
+}
+
+func fields(flat []string) map[string]string {
+	out := map[string]string{}
+	for pair := range slices.Chunk(flat, 2) {
+		out[pair[0]] = pair[1]
+	}
+	return out
+}
+
+// replyFrom is what a client of the tests has read, as a member replies it.
+func replyFrom(v any) *member.Reply {
+	switch v := v.(type) {
+	case int64:
+		return &member.Reply{Kind: ':', Int: v}
+	case string:
+		return &member.Reply{Kind: '$', Str: []byte(v)}
+	case []any:
+		r := member.Reply{Kind: '*'}
+		for _, e := range v {
+			r.Elems = append(r.Elems, *replyFrom(e))
+		}
+		return &r
+	}
+	return &member.Reply{}
+}
+
+// rwModelSite is the model of a lock with readers.
+type rwModelSite struct {
+	modelSite
+	by string
+}
+
+func (s *rwModelSite) as(whose string) { s.by = strings.TrimPrefix(whose, "mutex") }
+
+// scripted says which calls of a writer are the mutex's.
+func (s *rwModelSite) scripted(op string) string {
+	if s.by == byWriter && (op == opAcquire || op == opYield || op == opRaise || op == opRejoin || op == opExtend) {
+		return ""
+	}
+	return s.by
+}
+
+func (s *rwModelSite) call(c modelCall) modelReply {
+	c.by = s.scripted(c.op)
+	return s.modelSite.call(c)
+}
+
+func (s *rwModelSite) edit(words []string) string {
+	if said, ok := s.keys().readers(words[0]); ok {
+		return said
+	}
+	span := func(word string) int64 { d, _ := time.ParseDuration(word); return d.Milliseconds() }
+	switch words[0] {
+	case "ends":
+		if owner := ownerNames[words[1]]; owner != "" {
+			s.m.phase.leave(owner)
+			s.m.phase.join(owner, s.clock/1000+span(words[2]))
+			return ""
+		}
+	case "lasts":
+		for _, list := range []*[]modelWaiter{&s.m.queue, &s.m.reading} {
+			*list = slices.Clone(*list)
+			for i := range *list {
+				if w := &(*list)[i]; w.owner == ownerNames[words[1]] {
+					w.deadline = s.clock/1000 + span(words[2])
+				}
+			}
+		}
+		return ""
+	case "downgrade":
+		s.by = byWriter
+		r := s.modelSite.call(modelCall{op: opDowngrade, owner: ownerOf(words[1]), ttl: span(words[2]), by: byWriter})
+		return fmt.Sprint(r.n, " ", called(r.next))
+	}
+	return s.modelSite.edit(words)
+}
