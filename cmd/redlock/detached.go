@@ -120,7 +120,11 @@ It refuses -E 0, because the script would go on.
 				return endedOr(cmd.Context(), err)
 			}
 			defer conn.close()
-			lease, err := w.obtain(cmd.Context(), conn.Mutex(conn.name(args[0]), redlock.TTL(conn.set.TTL)), rest(patience, began), conn.set.TTL)
+			var lock locker = conn.Mutex(conn.name(args[0]), redlock.TTL(conn.set.TTL)) // every version of extend and release knows its leases
+			if w.shared {
+				lock = reader{conn.RWMutex(conn.name(args[0]), redlock.TTL(conn.set.TTL))}
+			}
+			lease, err := w.obtain(cmd.Context(), lock, rest(patience, began), conn.set.TTL)
 			if err != nil {
 				return err
 			}

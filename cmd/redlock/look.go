@@ -43,12 +43,14 @@ type voteJSON struct {
 	Owner string `json:"owner"`
 	TTLMS int64  `json:"ttl_ms"`
 	Token uint64 `json:"token"`
+	Reads bool   `json:"reads,omitempty"`
 }
 
 type waiterJSON struct {
 	Owner string `json:"owner"`
 	MS    int64  `json:"ms"`
 	Live  bool   `json:"live"`
+	Reads bool   `json:"reads,omitempty"`
 }
 
 func toJSON(in *redlock.Inspection) inspectionJSON {
@@ -62,10 +64,10 @@ func toJSON(in *redlock.Inspection) inspectionJSON {
 			m.Error = v.Err.Error()
 		}
 		for _, vote := range v.Votes {
-			m.Votes = append(m.Votes, voteJSON{vote.Owner, vote.TTL.Milliseconds(), vote.Token})
+			m.Votes = append(m.Votes, voteJSON{vote.Owner, vote.TTL.Milliseconds(), vote.Token, vote.Reads})
 		}
 		for _, q := range v.Queue {
-			m.Waiting = append(m.Waiting, waiterJSON{q.Owner, q.Waiting.Milliseconds(), q.Live})
+			m.Waiting = append(m.Waiting, waiterJSON{q.Owner, q.Waiting.Milliseconds(), q.Live, q.Reads})
 		}
 		out.Members = append(out.Members, m)
 	}
@@ -80,6 +82,9 @@ func headline(in *redlock.Inspection) string {
 		return fmt.Sprintf("%s: unknown, too few members answered", member.Quote(in.Key))
 	case len(in.Holders) == 0:
 		return fmt.Sprintf("%s: not held", member.Quote(in.Key))
+	}
+	if in.Kind == redlock.KindRead && len(in.Holders) > 3 {
+		return fmt.Sprintf("%s: read by %d, token %d", member.Quote(in.Key), len(in.Holders), in.Holders[0].Token)
 	}
 	var by []string
 	for _, h := range in.Holders {

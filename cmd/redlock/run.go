@@ -35,16 +35,15 @@ func (w *waiting) flags(f *pflag.FlagSet) {
 	f.StringVarP(&w.wait, "wait", "w", "forever", "how long to wait for the lock, or for a majority of the members: 0, a duration such as 30s, or forever")
 	f.BoolVarP(&w.once, "nonblock", "n", false, "the same as --wait 0")
 	f.IntVarP(&w.code, "conflict-exit-code", "E", exitNotObtained, "exit code when the lock is not obtained in time")
-	f.BoolVar(&w.shared, "shared", false, "reserved for read locks")
+	f.BoolVar(&w.shared, "shared", false, "take the lock as a reader: together with others that do, and never beside one that does not")
 	f.IntVar(&w.seats, "permits", 0, "reserved for semaphores")
-	_ = f.MarkHidden("shared")
 	_ = f.MarkHidden("permits")
 }
 
 // patience is 0 for one try, negative for ever.
 func (w *waiting) patience() (time.Duration, error) {
-	if w.shared || w.seats != 0 {
-		return 0, usage("--shared and --permits are reserved: this version has exclusive locks only")
+	if w.seats != 0 {
+		return 0, usage("--permits is reserved: this version has no semaphores")
 	}
 	if w.code < 0 || w.code > 255 {
 		return 0, usage("--conflict-exit-code is %d, must be between 0 and 255", w.code)
@@ -62,9 +61,33 @@ func (w *waiting) patience() (time.Duration, error) {
 	return d, nil
 }
 
+// locker is a lock as one side takes it.
+type locker interface {
+	Lock(ctx context.Context) (*redlock.Lease, error)
+	TryLock(ctx context.Context) (*redlock.Lease, error)
+}
+
+// reader takes a lock together with others.
+type reader struct{ m *redlock.RWMutex }
+
+func (r reader) Lock(ctx context.Context) (*redlock.Lease, error)    { return r.m.RLock(ctx) }
+func (r reader) TryLock(ctx context.Context) (*redlock.Lease, error) { return r.m.TryRLock(ctx) }
+
+// locker is the lock that the flags name. To be alone it takes that of an RWMutex, whose release
+// serves readers. Redisson shares mutexes only.
+func (w *waiting) locker(c *connection, key string) locker {
+	switch {
+	case w.shared:
+		return reader{c.RWMutex(key)}
+	case c.set.Interop:
+		return c.Mutex(key)
+	}
+	return c.RWMutex(key)
+}
+
 // obtain takes the lock within the patience. The lease is good for all of ttl when it returns: what is
 // granted while waiting is shorter at first.
-func (w *waiting) obtain(ctx context.Context, m *redlock.Mutex, patience, ttl time.Duration) (*redlock.Lease, error) {
+func (w *waiting) obtain(ctx context.Context, m locker, patience, ttl time.Duration) (*redlock.Lease, error) {
 	get := m.Lock
 	switch {
 	case patience == 0:
@@ -106,6 +129,9 @@ func newRun() *cobra.Command {
 		Long: `run takes the lock KEY, runs the command while it holds the lock, and releases it when the command
 and everything that it started have ended: flock(1) for a fleet.
 
+With --shared the lock is a reader's. Readers hold it together, and nobody else holds it meanwhile. A
+run without --shared that waits keeps new readers out until it had its turn.
+
 run renews the lease while the command runs. If it cannot renew, because no majority of the members
 answers, it stops the command before the lease ends. It sends SIGTERM --kill-after before the end of
 the validity, and SIGKILL half of that before it, at most 1s. So the section is over while it is
@@ -145,6 +171,7 @@ If a key begins with -, put a -- of its own before it: redlock run [flags] -- KE
 		Example: `  redlock run nightly -- ./nightly.sh                  wait, run, release
   redlock run nightly -n -E 0 -- ./nightly.sh          skip it where another machine runs it
   redlock run deploy --wait 5m --ttl 10s -- make deploy
+  redlock run prices --shared -- ./report.sh           beside other readers, and beside no writer
   redlock run report --status-file /run/report.json -- ./report.sh`,
 		Annotations: map[string]string{ownSignals: "yes", flagHint: "if a key begins with -, put a -- of its own before it: redlock run [flags] -- KEY -- COMMAND"},
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -288,7 +315,7 @@ func (f *runFlags) run(cmd *cobra.Command, key string, command []string) (runSta
 	}
 	defer conn.close()
 	key = conn.name(key)
-	lease, err := f.obtain(ctx, conn.Mutex(key), rest(patience, began), s.TTL)
+	lease, err := f.obtain(ctx, f.locker(conn, key), rest(patience, began), s.TTL)
 	stop()
 	if err != nil {
 		return status, endedOr(ctx, err)
