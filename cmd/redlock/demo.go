@@ -25,15 +25,18 @@ func newDemo(run demoFunc) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show a lock at work: contention, a dead member, a late writer",
+		Short: "Show locks at work: contention, a dead member, a late writer, readers",
 		Long: `demo lets several workers contend for one lock. Each has a client of its own, as separate services
-would have. The demo checks the promises of the lock from the outside:
+would have. Beside that, every worker reads a page that one of them rewrites, under a lock with
+readers. The demo checks the promises of both locks from the outside:
 
   - a member is killed during the run and comes back;
   - a worker stalls while it holds the lock, wakes up after its lease has ended, and tries to write:
     the store, which checks fencing tokens, must refuse it;
   - at no instant may two workers believe that they hold the lock;
-  - in the order in which the lock was granted, tokens must rise strictly.
+  - in the order in which the lock was granted, tokens must rise strictly;
+  - nobody may have the page beside a writer, and a reader's token must lie between those of the
+    writers around it.
 
 The members are Redis servers embedded in this program (miniredis, over real TCP on loopback),
 unless --redis or --members says otherwise. With --members the demo kills none, and uses a lock name

@@ -25,7 +25,8 @@ func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 // jsonKeys are a promise to scripts: exactly these.
 var jsonKeys = []string{
-	"acquisitions", "handoff_p50_us", "handoff_p99_us", "members", "overlaps", "stale_writes_refused", "tokens_monotonic",
+	"acquisitions", "beside_writer", "handoff_p50_us", "handoff_p99_us", "members", "overlaps", "read_tokens_between",
+	"readers_at_once", "reads", "rewrites", "stale_writes_refused", "tokens_monotonic",
 }
 
 func checkJSON(t *testing.T, stdout string) {
@@ -51,6 +52,9 @@ func checkJSON(t *testing.T, stdout string) {
 		t.Errorf("%v stale writes refused", fields["stale_writes_refused"])
 	}
 	if fields["overlaps"] != 0.0 || fields["tokens_monotonic"] != true || fields["members"] != 5.0 {
+		t.Errorf("got %s", stdout)
+	}
+	if fields["beside_writer"] != 0.0 || fields["read_tokens_between"] != true {
 		t.Errorf("got %s", stdout)
 	}
 	p50, _ := fields["handoff_p50_us"].(float64)
@@ -242,7 +246,7 @@ func TestHelpAndVersion(t *testing.T) {
 // A run in which something did not hold must not end with 0, whatever else went well.
 func TestExitCodeFollowsTheResult(t *testing.T) {
 	t.Parallel()
-	good := demo.Result{Acquisitions: 100, Monotonic: true, StaleRefused: 1, Members: 5}
+	good := demo.Result{Acquisitions: 100, Monotonic: true, StaleRefused: 1, Members: 5, Reads: 50, Rewrites: 5, TokensBetween: true}
 	for name, tc := range map[string]struct {
 		change func(r *demo.Result)
 		err    error
@@ -252,6 +256,10 @@ func TestExitCodeFollowsTheResult(t *testing.T) {
 		"all held":               {func(*demo.Result) {}, nil, 0, ""},
 		"overlap":                {func(r *demo.Result) { r.Overlaps = 1 }, nil, exitFailed, "believed"},
 		"falling token":          {func(r *demo.Result) { r.Monotonic = false }, nil, exitFailed, "tokens"},
+		"beside a writer":        {func(r *demo.Result) { r.BesideWriter = 1 }, nil, exitFailed, "page"},
+		"read token":             {func(r *demo.Result) { r.TokensBetween = false }, nil, exitFailed, "readers"},
+		"no reads":               {func(r *demo.Result) { r.Reads = 0 }, nil, exitFailed, "nobody read"},
+		"no rewrites":            {func(r *demo.Result) { r.Rewrites = 0 }, nil, exitFailed, "nobody rewrote"},
 		"lost update":            {func(r *demo.Result) { r.LostUpdates = 2 }, nil, exitFailed, "missing"},
 		"no acquisition":         {func(r *demo.Result) { r.Acquisitions = 0 }, nil, exitFailed, "nobody"},
 		"no stale write":         {func(r *demo.Result) { r.StaleRefused = 0 }, nil, exitFailed, "stale"},

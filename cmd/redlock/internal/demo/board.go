@@ -18,6 +18,7 @@ type board struct {
 
 	mu      sync.Mutex // guards the fields below
 	ledger  *ledger
+	page    sharedLedger // of the lock with readers
 	workers []workerState
 	members []memberState
 	holder  int            // who got the lock last and has not given it up; -1: nobody
@@ -131,6 +132,26 @@ func (b *board) granted(worker int, lease *redlock.Lease, requested time.Time) {
 	b.holder, b.lease = worker, lease
 }
 
+// sharedGranted tells that a worker has just been given a lease of the lock with readers.
+func (b *board) sharedGranted(worker int, write bool, lease *redlock.Lease) (number int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.page.beside + b.page.disorder
+	number = b.page.granted(write, lease.Token(), time.Now(), lease.ValidUntil)
+	if b.page.beside+b.page.disorder != before {
+		b.sayLocked(time.Now(), "VIOLATION: worker %d was granted token %d of the page: %d beside a writer, %d tokens out of order",
+			worker+1, lease.Token(), b.page.beside, b.page.disorder)
+	}
+	return number
+}
+
+// sharedEnded tells that the lease with that number is about to be unlocked.
+func (b *board) sharedEnded(number int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.page.ended(number)
+}
+
 // ended tells that a worker is about to unlock, and believes nothing from now on.
 func (b *board) ended(worker int) {
 	b.mu.Lock()
@@ -175,6 +196,10 @@ type snapshot struct {
 	handoff99 time.Duration
 	overlaps  int
 	falling   int
+	reads     int // of the page
+	rewrites  int
+	atOnce    int // readers of it
+	beside    int // readers and writers of it beside a writer
 	events    []event
 }
 
@@ -190,6 +215,7 @@ func (b *board) snapshot() snapshot {
 		at: now.Sub(b.start), workers: slices.Clone(b.workers), holder: b.holder,
 		grants: b.ledger.grants, handoff50: q[0], handoff99: q[1],
 		overlaps: b.ledger.overlaps, falling: b.ledger.falling, events: slices.Clone(b.events),
+		reads: b.page.reads, rewrites: b.page.writes, atOnce: b.page.atOnce, beside: b.page.beside,
 	}
 	for _, m := range b.members {
 		s.up = append(s.up, m.up())

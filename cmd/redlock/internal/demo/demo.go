@@ -203,6 +203,7 @@ func (d *demo) play(ctx context.Context) {
 	for _, w := range d.workers {
 		wg.Go(func() { w.run(ctx) })
 	}
+	wg.Go(func() { d.scene(ctx) })
 	d.direct(ctx)
 	cancel()
 	wg.Wait()
@@ -268,6 +269,8 @@ func (d *demo) result(ctx context.Context) Result {
 		Acquisitions: b.ledger.grants, HandoffP50: q[0].Microseconds(), HandoffP99: q[1].Microseconds(),
 		Overlaps: b.ledger.overlaps, Monotonic: b.ledger.falling == 0, StaleRefused: refused,
 		Members: len(b.members),
+		Reads:   b.page.reads, ReadersAtOnce: b.page.atOnce, Rewrites: b.page.writes,
+		BesideWriter: b.page.beside, TokensBetween: b.page.disorder == 0,
 
 		Elapsed: time.Since(b.start), Interrupted: ctx.Err() != nil,
 		LostUpdates: accepted - value, Errors: b.errors, Killed: d.killed, RestartErr: d.restartErr,

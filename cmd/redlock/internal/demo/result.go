@@ -17,6 +17,12 @@ type Result struct {
 	Monotonic    bool `json:"tokens_monotonic"` // tokens rose strictly in the order of the grants
 	StaleRefused int  `json:"stale_writes_refused"`
 	Members      int  `json:"members"`
+	// of the page, which has a lock with readers
+	Reads         int  `json:"reads"`
+	ReadersAtOnce int  `json:"readers_at_once"` // at most
+	Rewrites      int  `json:"rewrites"`
+	BesideWriter  int  `json:"beside_writer"`       // grants beside a writer that believed that it held the lock
+	TokensBetween bool `json:"read_tokens_between"` // every reader's token lay between those of the writers around it
 
 	Elapsed     time.Duration `json:"-"`
 	Interrupted bool          `json:"-"`
@@ -36,6 +42,12 @@ func (r Result) Broken() string {
 	if !r.Monotonic && r.Acquisitions > 0 {
 		all = append(all, "tokens did not rise strictly in the order of the grants")
 	}
+	if r.BesideWriter > 0 {
+		all = append(all, fmt.Sprintf("%d times a reader or a writer got the page while another still believed in it", r.BesideWriter))
+	}
+	if !r.TokensBetween && r.Reads > 0 {
+		all = append(all, "tokens of readers did not lie between those of the writers around them")
+	}
 	if r.LostUpdates != 0 {
 		all = append(all, fmt.Sprintf("%d accepted updates are missing from the store", r.LostUpdates))
 	}
@@ -48,6 +60,9 @@ func (r Result) Missing() string {
 	var all []string
 	if r.Acquisitions == 0 {
 		all = append(all, "nobody ever got the lock")
+	}
+	if r.Reads == 0 || r.Rewrites == 0 {
+		all = append(all, "nobody read the page, or nobody rewrote it")
 	}
 	if r.StaleRefused == 0 {
 		all = append(all, "no stale write was refused")
@@ -84,6 +99,9 @@ func (r Result) Text(color bool) string {
 	} else {
 		row(r.StaleRefused > 0, "stale writes refused", "%d", r.StaleRefused)
 	}
+	row(r.Reads > 0 && r.Rewrites > 0, "reads of the page", "%d, up to %d at once, and %d rewrites", r.Reads, r.ReadersAtOnce, r.Rewrites)
+	row(r.BesideWriter == 0, "beside a writer", "%d", r.BesideWriter)
+	row(r.TokensBetween, "read tokens between", "%s", yes(r.TokensBetween))
 	plain("hand-off", "p50 %s, p99 %s from unlock to next grant",
 		millis(time.Duration(r.HandoffP50)*time.Microsecond), millis(time.Duration(r.HandoffP99)*time.Microsecond))
 	members := fmt.Sprint(r.Members)

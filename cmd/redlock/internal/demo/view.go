@@ -167,7 +167,7 @@ func (f frame) lines(height int) []string {
 		f.holderLine(),
 	}
 	out = append(out, f.workerLines()...)
-	out = append(out, "", f.countersLine(), "")
+	out = append(out, "", f.countersLine(), f.pageLine(), "")
 	events := f.now.events
 	if room := max(height-len(out), 0); len(events) > room {
 		events = events[len(events)-room:]
@@ -253,6 +253,14 @@ func (f frame) countersLine() string {
 	return fmt.Sprintf("%s acquisitions, %.0f a second, hand-off p50 %s, p99 %s, %s",
 		f.bold(fmt.Sprint(f.now.grants)), rate(f.now.grants-f.before.grants, f.now.at-f.before.at),
 		millis(f.now.handoff50), millis(f.now.handoff99), overlaps)
+}
+
+func (f frame) pageLine() string {
+	beside := fmt.Sprintf("%d beside a writer", f.now.beside)
+	if f.now.beside > 0 {
+		beside = f.red(beside)
+	}
+	return fmt.Sprintf("%s reads of the page, up to %d at once, %d rewrites, %s", f.bold(fmt.Sprint(f.now.reads)), f.now.atOnce, f.now.rewrites, beside)
 }
 
 // fit cuts a line to the width of the terminal, so that it takes one row. Escape sequences take no room.
