@@ -63,8 +63,12 @@ type Marks struct {
 type Item struct {
 	Batch  string // SHA-1 in hex of the member's script that carries such calls
 	Letter byte   // tells that script what the call is
-	Keys   uint8  // number of keys that are not shared
-	Args   uint8  // number of arguments without the tag
+	// Chained takes the place of Letter if the call stands in a group behind another one (Grouped).
+	// The script then executes it only if it has answered the call before it with a number above 0.
+	// Otherwise it answers it with 0. If Chained is 0, the call is executed in any case.
+	Chained byte
+	Keys    uint8 // number of keys that are not shared
+	Args    uint8 // number of arguments without the tag
 }
 
 // All locks of a member share these keys.

@@ -60,6 +60,16 @@ type Slotted interface {
 	StateOf(slot uint16) State
 }
 
+// Grouped is a Member that takes several calls at once, so that no other call comes between them.
+type Grouped interface {
+	Member
+	// SubmitGroup queues calls, in their order, and returns. If all of them have an Item, they
+	// travel as one command, and those behind the first as Item.Chained says. Otherwise, and if the
+	// server takes no such command, each travels as with Submit, and none is chained. So an owner
+	// must not rely on the chain, but only gain by it.
+	SubmitGroup(calls []*Call)
+}
+
 // Listener hears a member's inbox and its changes of state. Both methods run on goroutines of the
 // member and must not block.
 type Listener interface {

@@ -79,8 +79,8 @@ const joinMost = 128
 
 // appendJoined writes calls as one, as the script that carries them wants it. sharded: at a master
 // of a cluster, which takes no keys of several slots; there they are arguments, each with the
-// counters of its own slot.
-func appendJoined(b []byte, calls []*member.Call, tag string, sharded bool) []byte {
+// counters of its own slot. chained: they are a group, see member.Item.Chained.
+func appendJoined(b []byte, calls []*member.Call, tag string, sharded, chained bool) []byte {
 	keys, args := 0, 0
 	for _, c := range calls {
 		keys += int(c.Item.Keys)
@@ -101,6 +101,9 @@ func appendJoined(b []byte, calls []*member.Call, tag string, sharded bool) []by
 	var letters [joinMost]byte
 	for i, c := range calls {
 		letters[i] = c.Item.Letter
+		if chained && i > 0 && c.Item.Chained != 0 {
+			letters[i] = c.Item.Chained
+		}
 	}
 	if sharded {
 		b = resp.AppendInt(b, 0)

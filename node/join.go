@@ -44,10 +44,32 @@ func (s *session) joinLocked() {
 		}
 	default:
 		s.queue[len(s.queue)-len(s.items)].together = int32(len(s.items))
-		s.wbuf = appendJoined(s.wbuf, s.items, s.itemsTag, s.node.cfg.Shard != nil)
+		s.wbuf = appendJoined(s.wbuf, s.items, s.itemsTag, s.node.cfg.Shard != nil, false)
 	}
 	clear(s.items)
 	s.items = s.items[:0]
+}
+
+// groupsLocked reports whether the calls of a group may be one command.
+func (s *session) groupsLocked(calls []*member.Call) bool {
+	for _, c := range calls {
+		if !s.node.joins(c) || c.Item.Batch != calls[0].Item.Batch {
+			return false
+		}
+	}
+	return !s.apart && len(calls) > 1 && len(calls) <= joinMost
+}
+
+// groupLocked queues the calls of a group as one command of their own. No other call is in it,
+// because a chained one looks at the answer to the one before it.
+func (s *session) groupLocked(calls []*member.Call, tag string) {
+	s.joinLocked()
+	first := len(s.queue)
+	for _, c := range calls {
+		s.enqueueLocked(slot{call: c, size: len(c.Cmd) + tagSize(tag)})
+	}
+	s.queue[first].together = int32(len(calls))
+	s.wbuf = appendJoined(s.wbuf, calls, tag, s.node.cfg.Shard != nil, true)
 }
 
 // joined reads the answer to n calls and completes them. It runs on the reader.

@@ -151,39 +151,7 @@ func TestCallsThatTravelApart(t *testing.T) {
 		}, want: []string{strings.Repeat("a", joinMost) + strings.Repeat(" n", joinMost), "aaa n n n"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var mu sync.Mutex
-			var sent []string
-			n, _ := joining(t, func(_ int64, args []string) string {
-				mu.Lock()
-				defer mu.Unlock()
-				switch {
-				case isBatch(args):
-					letters, line, answer := "", "", ""
-					for _, a := range args[5:] {
-						if strings.Trim(a, "ar") == "" {
-							letters = a
-							break
-						}
-						if !strings.Contains(a, ":") {
-							line += " " + a
-						}
-					}
-					for range letters {
-						answer += ":1\r\n"
-					}
-					sent = append(sent, letters+line)
-					return fmt.Sprintf("*%d\r\n%s", len(letters), answer)
-				case args[0] == "EVALSHA":
-					sent = append(sent, args[3])
-					return ":1\r\n"
-				case args[0] == "WAIT" || args[0] == "ASKING":
-					sent = append(sent, args[0])
-					return ":1\r\n"
-				case args[0] == "ECHO":
-					sent = append(sent, args[1])
-				}
-				return "default"
-			}, func(cfg *Config) {
+			n, sent := recording(t, func(cfg *Config) {
 				if c.edit != nil {
 					c.edit(cfg)
 				}
@@ -195,12 +163,54 @@ func TestCallsThatTravelApart(t *testing.T) {
 					t.Errorf("%v: %v", c.Outcome, c.Err)
 				}
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			if got, want := strings.Join(sent, "\n"), strings.Join(c.want, "\n"); got != want {
+			if got, want := sent(), strings.Join(c.want, "\n"); got != want {
 				t.Errorf("sent\n%s\nwant\n%s", got, want)
 			}
 		})
+	}
+}
+
+// recording starts a node at a server that answers every call with a number. sent tells what came: of a batch its letters
+// and names.
+func recording(t *testing.T, edit func(*Config)) (n *Node, sent func() string) {
+	t.Helper()
+	var mu sync.Mutex
+	var all []string
+	n, _ = joining(t, func(_ int64, args []string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case isBatch(args):
+			letters, line, answer := "", "", ""
+			for _, a := range args[5:] {
+				if strings.Trim(a, "acr") == "" {
+					letters = a
+					break
+				}
+				if !strings.Contains(a, ":") {
+					line += " " + a
+				}
+			}
+			for range letters {
+				answer += ":1\r\n"
+			}
+			all = append(all, letters+line)
+			return fmt.Sprintf("*%d\r\n%s", len(letters), answer)
+		case args[0] == "EVALSHA":
+			all = append(all, args[3])
+			return ":1\r\n"
+		case args[0] == "WAIT" || args[0] == "ASKING":
+			all = append(all, args[0])
+			return ":1\r\n"
+		case args[0] == "ECHO":
+			all = append(all, args[1])
+		}
+		return "default"
+	}, edit)
+	return n, func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Join(all, "\n")
 	}
 }
 
@@ -698,7 +708,7 @@ func FuzzBatch(f *testing.F) {
 		}
 		for _, sharded := range []bool{false, true} {
 			var r member.Reply
-			br := bufio.NewReader(bytes.NewReader(appendJoined(nil, calls, tag, sharded)))
+			br := bufio.NewReader(bytes.NewReader(appendJoined(nil, calls, tag, sharded, false)))
 			if err := readReply(br, &r, 0); err != nil || br.Buffered() > 0 {
 				t.Fatalf("%v, %d bytes behind", err, br.Buffered())
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/redquorum/redquorum/node/guard"
 )
 
-var _ member.Member = (*Node)(nil)
+var _ member.Grouped = (*Node)(nil)
 
 // Node is one Redis server as a voter. From New on it connects in the background, and connects
 // again whenever the connection breaks. A Node is safe for concurrent use.
@@ -110,13 +110,41 @@ func (n *Node) Submit(c *member.Call) {
 		if err == nil {
 			return
 		}
-		if now := n.published.Load(); now.session != nil && now.session != p.session {
-			continue // broke and was succeeded while we looked
+		if n.succeeded(p) {
+			continue
 		}
 		c.State = p.state
 		n.finish(c, member.NotSent, err)
 		return
 	}
+}
+
+// SubmitGroup queues calls one behind the other, with none of others between: see member.Grouped.
+// All are queued, or none.
+func (n *Node) SubmitGroup(calls []*member.Call) {
+	for {
+		p := n.published.Load()
+		err := p.err
+		if p.session != nil {
+			if err = p.session.submitGroup(calls); err == nil {
+				return
+			}
+			if n.succeeded(p) {
+				continue
+			}
+		}
+		for _, c := range calls {
+			c.State = p.state
+			n.finish(c, member.NotSent, err)
+		}
+		return
+	}
+}
+
+// succeeded reports whether the session of p has a successor, which is to be tried too.
+func (n *Node) succeeded(p *published) bool {
+	now := n.published.Load()
+	return now.session != nil && now.session != p.session // broke while we looked
 }
 
 // finish completes a call that has no reply but an error, and takes on the debt of a release that

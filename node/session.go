@@ -168,61 +168,113 @@ func (s *session) touch(now time.Time) { s.progress.Store(int64(now.Sub(s.base))
 // is closing.
 func (s *session) submit(c *member.Call, own bool) error {
 	s.mu.Lock()
-	switch {
-	case s.broke != nil:
-		err := s.err
+	now := s.node.published.Load()
+	size := s.sizeOf(c, now.tag)
+	calls, inFlight := s.inFlightLocked()
+	if err := s.refusesLocked(c, own, now, calls, inFlight+int64(size)); err != nil {
 		s.mu.Unlock()
 		return err
-	case s.closing && !own:
-		s.mu.Unlock()
-		return s.node.errClosed
 	}
-	now := s.node.published.Load()
-	if now.barred != nil && c.Tagged && !c.Always && !own {
-		s.mu.Unlock()
-		return now.barred
-	}
-	size := len(c.Cmd)
-	if c.Tagged {
-		size += tagSize(now.tag)
-	}
-	calls, inFlight := s.inFlightLocked()
-	if !own && (calls >= s.node.cfg.MaxCalls || inFlight+int64(size) > int64(s.node.cfg.MaxBytes)) {
-		s.mu.Unlock()
-		return s.node.errOverflow
-	}
-	c.Outcome, c.Err, c.State = member.Unanswered, nil, now.state
 	if calls == 0 {
 		s.touch(time.Now())
 	}
+	s.lineUpLocked(c, own, now, size)
+	s.writeLocked(c.Late, calls, inFlight+int64(size))
+	return nil
+}
+
+// submitGroup puts calls in line with none of others between, or returns why not; then they are
+// still the caller's.
+func (s *session) submitGroup(group []*member.Call) error {
+	s.mu.Lock()
+	now := s.node.published.Load()
+	calls, size := s.inFlightLocked()
+	late := false
+	for _, c := range group {
+		size += int64(s.sizeOf(c, now.tag))
+		late = late || c.Late
+	}
+	for _, c := range group {
+		if err := s.refusesLocked(c, false, now, calls+len(group)-1, size); err != nil {
+			s.mu.Unlock()
+			return err
+		}
+	}
+	if calls == 0 {
+		s.touch(time.Now())
+	}
+	if s.groupsLocked(group) {
+		for _, c := range group {
+			c.Outcome, c.Err, c.State = member.Unanswered, nil, now.state
+		}
+		s.groupLocked(group, now.tag)
+	} else {
+		for _, c := range group {
+			s.lineUpLocked(c, false, now, s.sizeOf(c, now.tag))
+		}
+	}
+	s.writeLocked(late, calls, size)
+	return nil
+}
+
+// sizeOf is the number of bytes of a call that travels alone.
+func (s *session) sizeOf(c *member.Call, tag string) int {
+	if c.Tagged {
+		return len(c.Cmd) + tagSize(tag)
+	}
+	return len(c.Cmd)
+}
+
+// refusesLocked says why a call may not enter the line, beside so many calls and, with it, bytes.
+func (s *session) refusesLocked(c *member.Call, own bool, now *published, calls int, size int64) error {
+	switch {
+	case s.broke != nil:
+		return s.err
+	case s.closing && !own:
+		return s.node.errClosed
+	case now.barred != nil && c.Tagged && !c.Always && !own:
+		return now.barred
+	case !own && (calls >= s.node.cfg.MaxCalls || size > int64(s.node.cfg.MaxBytes)):
+		return s.node.errOverflow
+	}
+	return nil
+}
+
+// lineUpLocked puts a call in line.
+func (s *session) lineUpLocked(c *member.Call, own bool, now *published, size int) {
+	c.Outcome, c.Err, c.State = member.Unanswered, nil, now.state
 	if !s.apart && s.node.joins(c) {
 		s.itemLocked(c, now.tag)
 		s.enqueueLocked(slot{call: c, size: size})
-	} else {
-		s.joinLocked()
-		if c.Asking() {
-			s.askingLocked()
-		}
-		before := len(s.wbuf)
-		s.wbuf = s.node.appendTagged(s.wbuf, c, now.tag)
-		acked := s.node.waits != nil && c.Tagged && !c.Always && !own
-		s.enqueueLocked(slot{call: c, size: len(s.wbuf) - before, acked: acked})
-		if acked {
-			s.waitLocked()
-		}
+		return
 	}
+	s.joinLocked()
+	if c.Asking() {
+		s.askingLocked()
+	}
+	before := len(s.wbuf)
+	s.wbuf = s.node.appendTagged(s.wbuf, c, now.tag)
+	acked := s.node.waits != nil && c.Tagged && !c.Always && !own
+	s.enqueueLocked(slot{call: c, size: len(s.wbuf) - before, acked: acked})
+	if acked {
+		s.waitLocked()
+	}
+}
+
+// writeLocked sees to it that what is in line is written, by this goroutine or by another one. calls
+// were in flight before, and size bytes are now. It returns without mu.
+func (s *session) writeLocked(late bool, calls int, size int64) {
 	if s.flushing && !(s.gathering && s.queued-s.sent >= enough) {
 		s.mu.Unlock()
-		return nil
+		return
 	}
 	s.flushing, s.gathering = true, false
-	if c.Late || inFlight+int64(size) > inlineBytes {
+	if late || size > inlineBytes {
 		s.mu.Unlock()
 		s.wake()
-		return nil
+		return
 	}
 	s.writeInline(calls)
-	return nil
 }
 
 // ownCall is a call of the node's own, for goroutines that must not write.

@@ -59,15 +59,51 @@ type Round struct {
 
 // Start submits q to the members of q.To, in order. The caller owns the round until it calls Free.
 func (p *Rounds) Start(members []member.Member, q Question) *Round {
+	r := p.prepare(len(members), &q)
+	for i, m := range members {
+		if q.To.Has(i) {
+			m.Submit(&r.calls[i])
+		}
+	}
+	return r
+}
+
+// StartAll starts a round for each question. It submits all of them to one member before it goes on
+// to the next, in one group if the member takes groups (member.Grouped).
+func (p *Rounds) StartAll(members []member.Member, questions []Question) []*Round {
+	rounds := make([]*Round, len(questions))
+	for k := range questions {
+		rounds[k] = p.prepare(len(members), &questions[k])
+	}
+	calls := make([]*member.Call, 0, len(questions))
+	for i, m := range members {
+		calls = calls[:0]
+		for k, r := range rounds {
+			if questions[k].To.Has(i) {
+				calls = append(calls, &r.calls[i])
+			}
+		}
+		if g, ok := m.(member.Grouped); ok && len(calls) > 1 {
+			g.SubmitGroup(calls)
+			continue
+		}
+		for _, c := range calls {
+			m.Submit(c)
+		}
+	}
+	return rounds
+}
+
+// prepare makes a round of n members whose calls are ready to be submitted.
+func (p *Rounds) prepare(n int, q *Question) *Round {
 	r, _ := p.pool.Get().(*Round)
 	if r == nil {
 		r = &Round{rounds: p, decided: make(chan struct{}, 1)}
 	}
-	n := len(members)
 	if len(r.calls) != n {
 		r.calls, r.votes, r.errs = make([]member.Call, n), make([]Vote, n), make([]error, n)
 	}
-	r.Question = q
+	r.Question = *q
 	r.cmd = append(r.cmd[:0], q.Cmd...)
 	r.Cmd = r.cmd
 	asked := q.To.Len()
@@ -83,14 +119,12 @@ func (p *Rounds) Start(members []member.Member, q Question) *Round {
 		r.decided <- struct{}{}
 	}
 	r.refs.Store(int32(asked) + 1)
-	for i, m := range members {
-		if !q.To.Has(i) {
-			continue
+	for i := range r.calls {
+		if q.To.Has(i) {
+			c := &r.calls[i]
+			c.Command, c.Delivery, c.Sink, c.Index, c.Hop = r.Command, r.Delivery, r, i, nil
+			c.Result = member.Result{Reply: c.Reply} // its memory is used again
 		}
-		c := &r.calls[i]
-		c.Command, c.Delivery, c.Sink, c.Index, c.Hop = r.Command, r.Delivery, r, i, nil
-		c.Result = member.Result{Reply: c.Reply} // its memory is used again
-		m.Submit(c)
 	}
 	return r
 }

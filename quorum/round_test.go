@@ -203,6 +203,59 @@ func TestRoundsAreRecycledClean(t *testing.T) {
 	}
 }
 
+// grouped is a fake that takes groups, and notes the size of each.
+type grouped struct {
+	*fake
+	groups []int
+}
+
+func (g *grouped) SubmitGroup(calls []*member.Call) {
+	g.groups = append(g.groups, len(calls))
+	for _, c := range calls {
+		g.Submit(c)
+	}
+}
+
+// Rounds that start together are submitted member by member, in a group where the member takes groups. Each is decided by
+// itself.
+func TestRoundsThatStartTogetherAreDecidedApart(t *testing.T) {
+	fs, ms := fakes(3)
+	g := &grouped{fake: fs[1]}
+	ms[1] = g
+	question := func(cmd string, to Set) Question {
+		return Question{To: to, Need: 2, Judge: &judge{}, Command: member.Command{Cmd: []byte(cmd)}}
+	}
+	rounds := new(Rounds).StartAll(ms, []Question{question("x", All(3)), question("y", All(3).Without(0)), question("z", All(3))})
+	asked := func(f *fake) (out []string) {
+		for _, c := range f.got {
+			out = append(out, string(c.Cmd))
+		}
+		return out
+	}
+	require.Equal(t, []string{"x", "z"}, asked(fs[0]))
+	require.Equal(t, []string{"x", "y", "z"}, asked(fs[1]))
+	require.Equal(t, []int{3}, g.groups)
+	require.Equal(t, []string{"x", "y", "z"}, asked(fs[2]))
+	for range 3 {
+		fs[1].answer(member.Answered, nil)
+	}
+	fs[0].answer(member.Answered, nil)
+	fs[0].answer(member.Refused, nil)
+	fs[2].answer(member.Refused, nil)
+	fs[2].answer(member.Refused, nil)
+	for i, want := range []Verdict{Won, Lost, Undecided} {
+		v, err := rounds[i].Wait(t.Context(), time.Millisecond)
+		require.NoError(t, err)
+		require.Equal(t, want, v, i)
+		rounds[i].Free()
+	}
+	fs[2].answer(member.Answered, nil)
+	one := new(Rounds).StartAll(ms, []Question{question("alone", All(3))})[0]
+	require.Equal(t, []int{3}, g.groups, "one call is no group")
+	one.Free()
+	require.Empty(t, new(Rounds).StartAll(ms, nil))
+}
+
 func TestRoundsFromManyGoroutines(t *testing.T) {
 	_, ms := fakes(5)
 	for _, m := range ms {

@@ -17,7 +17,7 @@ import (
 
 func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
 	Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		a, b := Join(t, cluster), Join(t, cluster)
+		a, b := JoinAll(t, cluster), JoinAll(t, cluster)
 		seen, err := a.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Empty(t, seen.Holders)

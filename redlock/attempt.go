@@ -91,13 +91,12 @@ func (a *attempt) past() ballot.Past {
 	return a.b.Past()
 }
 
-// run does what the ballot says, until the attempt has the lock or has ended. Unless it has the
-// lock, it must be released then. run leaves the last step in s.
-func (a *attempt) run(ctx context.Context, s *ballot.Step) error {
+// run does what the ballot says, from the step s that it said at now, until the attempt has the
+// lock or has ended. Unless it has the lock, it must be released then. run leaves the last step in
+// s.
+func (a *attempt) run(ctx context.Context, s *ballot.Step, now time.Time) error {
 	defer a.rest()
 	for {
-		now := time.Now()
-		a.next(s, now)
 		if s.Do == ballot.Listen && ctx.Err() != nil { // perhaps only now: the refusal does not tell
 			return a.failure(opAcquire, a.reason(), ctx.Err())
 		}
@@ -108,6 +107,8 @@ func (a *attempt) run(ctx context.Context, s *ballot.Step) error {
 		if err := a.sleep(ctx, s, now); err != nil {
 			return err
 		}
+		now = time.Now()
+		a.next(s, now)
 	}
 }
 
@@ -135,7 +136,7 @@ func (a *attempt) next(s *ballot.Step, now time.Time) {
 func (a *attempt) do(s *ballot.Step, now time.Time) {
 	switch s.Do {
 	case ballot.Acquire:
-		a.poll(a.acquire(now))
+		a.poll(a.acquire(s, now))
 	case ballot.Listen:
 		a.listen()
 	case ballot.Register:
@@ -256,6 +257,9 @@ func (a *attempt) end(ctx context.Context, s *ballot.Step) error {
 	}
 	switch s.Cause {
 	case ballot.Refused:
+		if a.round.To.Len() < len(a.c.members) { // what the others said was said in an earlier round
+			return a.failure(opAcquire, a.reason(), nil)
+		}
 		return a.refusal(a.round, s.Early)
 	case ballot.Foreign:
 		return a.failure(opWait, ErrForeignKey, nil)
@@ -271,16 +275,20 @@ func (a *attempt) end(ctx context.Context, s *ballot.Step) error {
 	return a.failure(opWait, a.hopeless(), nil)
 }
 
-// acquire asks all members for their votes.
-func (a *attempt) acquire(sent time.Time) *quorum.Round {
+// acquire asks members for their votes.
+func (a *attempt) acquire(s *ballot.Step, sent time.Time) *quorum.Round {
 	cmd := a.c.buffer()
-	command := a.wire.Acquire(cmd, a.owner, a.terms.ttl)
-	r := a.c.rounds.Start(a.c.members, quorum.Question{
-		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: quorum.All(len(a.c.members)), Need: a.b.Need(), Judge: &a.hold,
-		Command: command, Delivery: member.Delivery{Ended: &a.ended},
-	})
+	r := a.c.rounds.Start(a.c.members, a.question(s, sent, cmd))
 	a.c.buffers.Put(cmd)
 	return r
+}
+
+// question is what acquire asks, encoded into a buffer.
+func (a *attempt) question(s *ballot.Step, sent time.Time, buf *[]byte) quorum.Question {
+	return quorum.Question{
+		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: s.To, Need: s.Need, Judge: &a.hold,
+		Command: a.wire.Acquire(buf, a.owner, a.terms.ttl), Delivery: member.Delivery{Ended: &a.ended},
+	}
 }
 
 // register asks for the lock, now or when it is handed over.

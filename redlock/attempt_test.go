@@ -28,7 +28,9 @@ func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
 		a.next(&s, now)
 		a.do(&s, now)
 		synctest.Wait() // the caller is slow: all have answered
-		require.NoError(t, a.run(t.Context(), &s))
+		now = time.Now()
+		a.next(&s, now)
+		require.NoError(t, a.run(t.Context(), &s, now))
 		require.Equal(t, int64(10), s.Grant.Token)
 		require.False(t, s.Grant.Raised, "a majority was in step")
 		synctest.Wait()
@@ -144,7 +146,7 @@ func Watch(t testing.TB, cluster *redistest.Cluster, l *Lease, what string) (n i
 // A lock that is held for long, and that others look at with a short patience again and again.
 func TestHolderForgetsWaitersThatGaveUp(t *testing.T) {
 	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		h, looks, stays := Join(t, cluster, Quiet), Join(t, cluster, Quiet), Join(t, cluster, Quiet)
+		h, looks, stays := JoinAll(t, cluster, Quiet), JoinAll(t, cluster, Quiet), JoinAll(t, cluster, Quiet)
 		held := h.Hold(t, "leader")
 		names := func() (named int, hint string) {
 			synctest.Wait()

@@ -12,7 +12,7 @@ import (
 // A snapshot of a machine that is started twice: both have the client's name, and the number of its next attempt.
 func TestCopyOfAProcessIsAnotherOwner(t *testing.T) {
 	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		one, two := Join(t, cluster), Join(t, cluster)
+		one, two := JoinAll(t, cluster), JoinAll(t, cluster)
 		two.uuid = one.uuid
 		two.seq.Store(one.seq.Load())
 		l := one.Hold(t, "k")

@@ -15,8 +15,8 @@
 // A lock is a lease and ends by itself. A process that is paused past that moment can still write
 // when it wakes up. So give Lease.Token to the storage, and let package fence refuse late writes.
 //
-// Start at Mutex.Lock in mutex.go. Package internal/ballot makes the decisions and is pure. Package
-// internal/script has the scripts that the members run. Package clock computes every deadline.
-// docs/protocol.md in the repository describes the keys, the scripts, the steps of a client, and
-// why they are safe.
+// Start at Mutex.Lock in mutex.go, and at Multi.Lock in multi.go for several names. Package
+// internal/ballot makes the decisions and is pure. Package internal/script has the scripts that the
+// members run. Package clock computes every deadline. docs/protocol.md in the repository describes
+// the keys, the scripts, the steps of a client, and why they are safe.
 package redlock

@@ -51,6 +51,10 @@ var (
 	ErrClosed = errors.New("client is closed")
 	// ErrDuplicateMember: two addresses lead to one Redis, which would vote twice.
 	ErrDuplicateMember = errors.New("one Redis is listed twice")
+	// ErrOrder: a Multi would have to wait for a name, while its owner (As) holds another one that
+	// comes behind it in the order of names. Two such callers could wait for each other. Take all
+	// names in one call.
+	ErrOrder = errors.New("locks are not taken in their order")
 	// ErrInput: an argument cannot work. The error is an *InputError that says which one and why.
 	ErrInput = errors.New("bad input")
 )

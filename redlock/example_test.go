@@ -203,3 +203,33 @@ func ExampleClient_Adopt() {
 	// second: migration true
 	// <nil>
 }
+
+// Several locks, all or none. Everybody takes them in one order, whatever order they are written in, so
+// two transfers in opposite directions do not wait for each other.
+func ExampleClient_Multi() {
+	urls, stop := startMembers()
+	defer stop()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	err = client.Multi([]string{"account:2", "account:1"}).Do(ctx, func(ctx context.Context, leases *redlock.Leases) error {
+		// Give leases.Token("account:1") to whatever stores that account.
+		for _, lease := range leases.All() {
+			fmt.Println("held:", lease.Key(), lease.Token() > 0)
+		}
+		_, err := client.Mutex("account:1").TryLock(ctx)
+		fmt.Println("held by us:", errors.Is(err, redlock.ErrHeld))
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// held: account:1 true
+	// held: account:2 true
+	// held by us: true
+	// <nil>
+}

@@ -7,6 +7,7 @@ const (
 	CloseWithin = closeWithin
 	CutWithin   = cutWithin
 	PerCall     = perCall
+	Gatherings  = gatherings
 )
 
 // OwnerOf is the name under which members know the holder of a lease.
@@ -35,3 +36,6 @@ func IsKept(l *Lease) bool {
 
 // DefaultConfig is what a Config without values stands for.
 func DefaultConfig() Config { return Config{}.withDefaults() }
+
+// KeeperDone is closed when the keeper of a client has ended.
+func KeeperDone(c *Client) <-chan struct{} { return c.keeper.done }

@@ -72,6 +72,25 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// TestSeedsOfSets plays seeds in which every other call takes several of three names, in any order.
+func TestSeedsOfSets(t *testing.T) {
+	first, n := seedRange(t, 100)
+	var sum seedTally
+	for seed := first; seed < first+n; seed++ {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			sc := drawScene(seed)
+			sc.sets, sc.names = true, []string{"{s}a", "{s}b", "{s}c"}
+			s := playScene(t, sc)
+			sum.add(s)
+			if wrong := s.wrong(); len(wrong) > 0 {
+				t.Errorf("REDQUORUM_SEED=%d go test -run '^TestSeedsOfSets$' ./redlock\n%v\n%s\nlast events:\n%s",
+					seed, s.scene, strings.Join(wrong, "\n"), s.book.last(60))
+			}
+		})
+	}
+	t.Log(sum.String())
+}
+
 // seedRange is which seeds to play.
 func seedRange(t *testing.T, n uint64) (first, count uint64) {
 	t.Helper()
@@ -186,6 +205,7 @@ type scene struct {
 	jitter           [3]time.Duration // requests, replies, pushes: up to
 	hold             time.Duration    // up to
 	length           time.Duration    // of the faults
+	sets             bool             // every other call takes several names
 
 	// What TestSeedsFindWhatIsBroken takes out.
 	rate      float64 // of all members' clocks
@@ -401,6 +421,12 @@ func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
 		if random.IntN(3) == 0 {
 			opt = redlock.TTL(60*time.Millisecond + upTo(random, 900*time.Millisecond))
 		}
+		var set []string
+		if s.sets && random.IntN(2) == 0 {
+			for _, k := range random.Perm(len(s.names))[:1+random.IntN(len(s.names))] {
+				set = append(set, s.names[k])
+			}
+		}
 		m := p.Mutex(name, opt)
 		ctx, cancel := context.WithCancel(s.t.Context())
 		patience := upTo(random, 3*time.Second)
@@ -420,6 +446,13 @@ func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
 		s.mu.Lock()
 		s.calls++
 		s.mu.Unlock()
+		if set != nil {
+			try := random.IntN(5) == 0
+			s.callSet(ctx, i, p, set, opt, try, random, append(allowed, redlock.ErrLost)) // the third loss of a lease in hand
+			cancel()
+			time.Sleep(upTo(random, 250*time.Millisecond))
+			continue
+		}
 		floor := s.book.floor(name)
 		l, err := get(ctx)
 		s.check(err, allowed...)
@@ -437,6 +470,50 @@ func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
 		}
 		time.Sleep(upTo(random, 250*time.Millisecond))
 	}
+}
+
+// callSet takes several names, and holds them for a while.
+func (s *swarm) callSet(ctx context.Context, i int, p *peer, set []string, opt redlock.LockOption, try bool, random *rand.Rand, allowed []error) {
+	m := p.Multi(set, opt)
+	get := m.Lock
+	if try {
+		get = m.TryLock
+	}
+	floors := make(map[string]uint64, len(set))
+	for _, name := range set {
+		floors[name] = s.book.floor(name)
+	}
+	leases, err := get(ctx)
+	s.check(err, allowed...)
+	if err != nil {
+		s.book.event("client %d does not get %d names", i, len(set))
+		return
+	}
+	for _, l := range leases.All() {
+		s.book.granted(i, l, floors[l.Key()])
+	}
+	for _, l := range leases.All() {
+		s.book.write(l, upTo(random, 3*time.Millisecond), s.unfenced)
+	}
+	switch random.IntN(6) {
+	case 0:
+		s.check(leases.Extend(s.t.Context(), 50*time.Millisecond+upTo(random, 900*time.Millisecond)), redlock.ErrNoQuorum, redlock.ErrLost)
+	case 1:
+		time.Sleep(upTo(random, 1500*time.Millisecond))
+	}
+	select {
+	case <-leases.Done():
+		if ended := slices.ContainsFunc(leases.All(), func(l *redlock.Lease) bool { return l.Err() != nil }); !ended {
+			s.book.bad("a set has ended, and none of its leases")
+		}
+	case <-time.After(1 + upTo(random, s.hold)):
+	}
+	for _, l := range leases.All() {
+		s.book.write(l, upTo(random, 3*time.Millisecond), s.unfenced)
+	}
+	err = leases.Unlock(s.t.Context())
+	s.check(err, redlock.ErrLost, redlock.ErrInDoubt)
+	s.book.event("client %d unlocks %d names: %v", i, len(set), errors.Is(err, redlock.ErrLost))
 }
 
 // use holds a lease for a while and writes under it, longer than it lasts now and then.

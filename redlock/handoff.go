@@ -126,6 +126,7 @@ func (l *Lease) Handoff() (Handoff, error) {
 	now := time.Now()
 	l.mu.Lock()
 	t := l.hold.terms
+	t.renew = l.renew
 	switch left := clock.Until(l.until, now); {
 	case t.renew && !l.limit.IsZero():
 		t.maxHold = max(time.Millisecond, clock.Until(l.limit, now))

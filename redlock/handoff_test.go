@@ -17,7 +17,7 @@ import (
 func TestNoLockHasTheNameOfADerivedKey(t *testing.T) {
 	const derived, theirs = "redquorum:s1.3:{k}", "redisson_lock_token:{k}"
 	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		plain, shared := Join(t, cluster), Join(t, cluster, WithInterop())
+		plain, shared := JoinAll(t, cluster), JoinAll(t, cluster, WithInterop())
 		evals := shared.Links[0].Call(redistest.Named("EVALSHA"), -1, func([]string) {})
 		refused := func(p *Peer, name, problem string) {
 			t.Helper()

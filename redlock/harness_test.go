@@ -30,16 +30,16 @@ type Peer struct {
 	Links []*redistest.Link // to each member, with faults of their own
 }
 
-// Join makes a client with paths of its own to every member, and waits until it can vote and be woken
+// JoinAll makes a client with paths of its own to every member, and waits until it can vote and be woken
 // everywhere.
-func Join(t testing.TB, cluster *redistest.Cluster, opts ...Option) *Peer {
+func JoinAll(t testing.TB, cluster *redistest.Cluster, opts ...Option) *Peer {
 	t.Helper()
 	p := Connect(t, cluster, opts...)
 	p.Settle(t, cluster.Len())
 	return p
 }
 
-// Connect is Join without the wait.
+// Connect is JoinAll without the wait.
 func Connect(t testing.TB, cluster *redistest.Cluster, opts ...Option) *Peer {
 	t.Helper()
 	return connect(t, cluster, nil, func(*Peer) {}, opts)
@@ -140,7 +140,7 @@ func Bubble(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Clus
 // Alone is Bubble with one client.
 func Alone(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Cluster, p *Peer), opts ...Option) {
 	t.Helper()
-	Bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) { test(t, cluster, Join(t, cluster, opts...)) })
+	Bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) { test(t, cluster, JoinAll(t, cluster, opts...)) })
 }
 
 // Pair is Bubble with two clients.

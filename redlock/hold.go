@@ -175,12 +175,38 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 // caller, so no context ends it. late says that the goroutine must not write to a socket. The
 // caller frees the round.
 func (h *hold) release(late bool) *quorum.Round {
+	r := h.submitRelease(h.owed(), late)
+	h.gone(late)
+	return r
+}
+
+// releaseAll is release for several holds of one client, whose calls go to each member in one group.
+func (c *Client) releaseAll(holds []*hold, late bool) []*quorum.Round {
+	questions := make([]quorum.Question, len(holds))
+	buffers := make([]*[]byte, len(holds))
+	for i, h := range holds {
+		buffers[i] = c.buffer()
+		questions[i] = h.leaving(h.owed(), late, buffers[i])
+	}
+	rounds := c.rounds.StartAll(c.members, questions)
+	for i, h := range holds {
+		c.buffers.Put(buffers[i])
+		h.gone(late)
+	}
+	return rounds
+}
+
+// owed begins the release, and says to whom it is to go.
+func (h *hold) owed() quorum.Set {
 	h.ended.Store(true)
 	h.mu.Lock()
-	to := h.b.Owed()
+	defer h.mu.Unlock()
 	h.wake = nil
-	h.mu.Unlock()
-	r := h.submitRelease(to, late)
+	return h.b.Owed()
+}
+
+// gone is called when the release has been submitted.
+func (h *hold) gone(late bool) {
 	h.mu.Lock()
 	h.released = true
 	again := h.behind
@@ -190,7 +216,6 @@ func (h *hold) release(late bool) *quorum.Round {
 	}
 	h.c.holds.remove(h)
 	h.leave()
-	return r
 }
 
 // leave tells Close when nothing about the hold is left to be submitted.
@@ -344,19 +369,23 @@ func (h *hold) overtaken(i int) {
 }
 
 func (h *hold) submitRelease(to quorum.Set, late bool) *quorum.Round {
+	cmd := h.c.buffer()
+	r := h.c.rounds.Start(h.c.members, h.leaving(to, late, cmd))
+	h.c.buffers.Put(cmd)
+	return r
+}
+
+// leaving is what a release asks, encoded into a buffer.
+func (h *hold) leaving(to quorum.Set, late bool, buf *[]byte) quorum.Question {
 	h.mu.Lock()
 	hint, longest := h.b.Hint(), max(h.longest, h.c.cfg.Entry)
 	h.mu.Unlock()
-	cmd := h.c.buffer()
-	command := h.wire.Release(cmd, h.owner, hint)
 	now := time.Now()
-	r := h.c.rounds.Start(h.c.members, quorum.Question{
+	return quorum.Question{
 		Op: opRelease, Sent: now, To: to, Need: h.b.Need(), Judge: h,
-		Command:  command,
+		Command:  h.wire.Release(buf, h.owner, hint),
 		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
-	})
-	h.c.buffers.Put(cmd)
-	return r
+	}
 }
 
 // abandon is a release that nobody waits for.

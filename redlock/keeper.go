@@ -392,6 +392,94 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 	}
 }
 
+// extendAll renews several leases for their holder, each for its own TTL, and waits until all are
+// decided, until every member has been heard, or until ctx or MemberTimeout ends. Leases that may
+// travel together share a call. It returns those that were not renewed, with what the members said
+// of each.
+func (k *keeper) extendAll(ctx context.Context, items []renewItem) (failed []*QuorumError) {
+	now := time.Now()
+	for i := range items {
+		items[i].l.hold.asks(items[i].ttl)
+	}
+	slices.SortStableFunc(items, k.apart)
+	var calls []*extension
+	for rest := items; len(rest) > 0; {
+		size := k.together(rest[:callSize(rest)])
+		e := &extension{renewal: renewal{items: rest[:size:size], manual: true, ctx: ctx}, all: make(chan struct{}, 1)}
+		k.start(&e.renewal, e, now).Free()
+		calls = append(calls, e)
+		rest = rest[size:]
+	}
+	timeout := time.NewTimer(k.c.cfg.MemberTimeout)
+	defer timeout.Stop()
+	var cause error
+	for _, e := range calls {
+		if cause == nil {
+			select {
+			case <-e.all:
+			case <-timeout.C:
+				cause = context.DeadlineExceeded
+			case <-ctx.Done():
+				cause = ctx.Err()
+			}
+		}
+		failed = append(failed, e.undecided()...)
+	}
+	if ctx.Err() != nil {
+		for _, e := range failed {
+			e.cause = ctx.Err()
+		}
+	}
+	return failed
+}
+
+// extension is a renewal whose caller waits for all of its leases.
+type extension struct {
+	renewal
+	all  chan struct{} // capacity 1: all leases are decided, or all members have been heard
+	ears quorum.Set    // the members that have been; guarded by the renewal's mutex
+}
+
+// Judge implements quorum.Judge.
+func (e *extension) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
+	v := e.renewal.Judge(r, c)
+	e.mu.Lock()
+	e.ears = e.ears.With(c.Index)
+	open := slices.ContainsFunc(e.items, func(it renewItem) bool { return !it.done })
+	complete := !open || e.ears.Len() == len(e.k.c.members)
+	e.mu.Unlock()
+	if complete {
+		signal(e.all)
+	}
+	return v
+}
+
+// undecided returns an error for each lease that a majority has neither renewed nor refused.
+func (n *renewal) undecided() (all []*QuorumError) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range n.items {
+		it := &n.items[i]
+		if it.decided {
+			continue
+		}
+		votes := make([]quorum.MemberVote, len(n.k.c.members))
+		for m := range votes {
+			votes[m] = quorum.MemberVote{Member: n.k.c.members[m].Name(), Vote: quorum.Unsure}
+			switch {
+			case it.yes.Has(m):
+				votes[m].Vote = quorum.Yes
+			case it.refused.Has(m):
+				votes[m].Vote = quorum.No
+			}
+		}
+		all = append(all, &QuorumError{
+			Failure: quorum.Failure{Op: opExtend, Key: it.l.key, Need: n.k.c.need, Votes: votes}, kind: ErrNoQuorum,
+		})
+	}
+	return all
+}
+
 // renewal is one call for up to perCall leases, by the script that lengthens them all. It goes to
 // all members. Each lease is decided on its own: docs/protocol.md, "Renewal".
 type renewal struct {
@@ -416,7 +504,10 @@ type renewItem struct {
 	done    bool // and carried out
 }
 
-func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
+func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round { return k.start(n, n, now) }
+
+// start submits a renewal whose answers go to j.
+func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round {
 	n.k, n.sent = k, now
 	if t := k.c.trace.renewal; t != nil && !n.manual {
 		n.traced(t)
@@ -432,7 +523,7 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round {
 	}
 	command := renewal.Command(items[0].l.hold.wire.Slot())
 	r := k.c.rounds.Start(k.c.members, quorum.Question{
-		Op: opExtend, Sent: now, To: quorum.All(len(k.c.members)), Need: k.c.need, Judge: n,
+		Op: opExtend, Sent: now, To: quorum.All(len(k.c.members)), Need: k.c.need, Judge: j,
 		Command:  command,
 		Delivery: member.Delivery{Late: !n.manual},
 	})

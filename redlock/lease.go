@@ -30,22 +30,24 @@ type Lease struct {
 
 	of    *Lease      // not nil: this is one user of that lease, Do's own
 	spent atomic.Bool // with of: it is unlocked
+	users int32       // Locks by the same owner that are still to be unlocked; guarded by mu, and here for its size
 
 	mu      sync.Mutex // guards the fields below; never held around a call to a member
 	until   time.Time  // trusted until
 	limit   time.Time  // never renewed beyond: end of a fixed TTL, or MaxHold; zero: none
 	ttl     time.Duration
 	renewAt time.Time // zero: not to be renewed (any more)
-	users   int       // Locks by the same owner that are still to be unlocked
 	err     error     // why it ended
 	ended   time.Time // when it did; meaningful once err is set
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
+	sets    *[]*Leases // that it is one of: they end with it; nil: none
+	renew   bool       // again and again, until limit; false: once at most, to the end of a fixed TTL
 
 	// Guarded by keeper.mu.
-	pos    int  // in the keeper's heap, -1: not in it
 	gone   bool // never to be put there again
 	queued bool // to be renewed now
+	pos    int  // in the keeper's heap, -1: not in it
 }
 
 // lease makes a lease of a grant. If that fails, the attempt has released its hold.
@@ -72,7 +74,7 @@ func newLease(ctx context.Context, h *hold, res result, now time.Time) *Lease {
 	t := h.terms
 	l := &Lease{
 		c: h.c, hold: h, key: h.wire.Name, token: uint64(res.Token), granted: now,
-		values: ctx, until: res.Until, ttl: t.ttl, users: 1, pos: -1,
+		values: ctx, until: res.Until, ttl: t.ttl, renew: t.renew, users: 1, pos: -1,
 	}
 	asked := t.ttl // what the votes in hand were granted for
 	if res.waited {
@@ -257,12 +259,18 @@ func (l *Lease) end(err error) bool {
 // endLocked unlocks.
 func (l *Lease) endLocked(err error) {
 	l.err, l.ended = err, time.Now()
-	cancel := l.cancel
+	cancel, sets := l.cancel, l.sets
+	l.sets = nil
 	l.mu.Unlock()
 	l.c.keeper.remove(l)
 	l.c.owners.remove(l)
 	if cancel != nil {
 		cancel(err)
+	}
+	if sets != nil {
+		for _, set := range *sets {
+			set.end(err)
+		}
 	}
 }
 
@@ -273,7 +281,7 @@ func (l *Lease) expire() { l.lose(l.lapsed()) }
 func (l *Lease) lapsed() LostReason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.hold.terms.renew && !l.limit.IsZero() && clock.Until(l.limit, l.until) <= clock.Drift(l.ttl, l.c.cfg.Drift) {
+	if l.renew && !l.limit.IsZero() && clock.Until(l.limit, l.until) <= clock.Drift(l.ttl, l.c.cfg.Drift) {
 		return LostMaxHold
 	}
 	return LostExpired
@@ -309,23 +317,37 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return badInput("unlock", "nil context")
 	}
+	if ctx.Value(ownLease{l.whole()}) != nil { // it ends with the lease, that is, now
+		ctx = context.WithoutCancel(ctx)
+	}
+	whole, err := l.giveUp()
+	if whole == nil {
+		return err
+	}
+	whole.hold.unlocking(ctx)
+	return whole.unlocked(ctx, whole.hold.release(false))
+}
+
+// giveUp ends the lease, or one user's part in it. If that ended the lease, giveUp returns it, and
+// the caller owes the release.
+func (l *Lease) giveUp() (*Lease, error) {
 	if l.of != nil {
 		if !l.spent.CompareAndSwap(false, true) {
-			return l.givenUp("unlock")
+			return nil, l.givenUp("unlock")
 		}
 		l = l.of
 	}
-	if ctx.Value(ownLease{l}) != nil { // it ends with the lease, that is, now
-		ctx = context.WithoutCancel(ctx)
-	}
 	switch inner, ended := l.leave(); {
 	case inner:
-		return nil
+		return nil, nil
 	case !ended:
-		return l.notHeld("unlock")
+		return nil, l.notHeld("unlock")
 	}
-	l.hold.unlocking(ctx)
-	r := l.hold.release(false)
+	return l, nil
+}
+
+// unlocked waits for the answers to the release r.
+func (l *Lease) unlocked(ctx context.Context, r *quorum.Round) error {
 	defer r.Free()
 	v, cause := r.Wait(ctx, l.c.cfg.MemberTimeout)
 	err := l.unlockError(v, r, cause)
@@ -426,7 +448,7 @@ func (l *Lease) clamp(until time.Time) bool {
 	l.mu.Lock()
 	shorter := clock.Until(until, l.until) < 0
 	if shorter {
-		if l.hold.terms.renew { // goes on being renewed: before the new end
+		if l.renew { // goes on being renewed: before the new end
 			now := time.Now()
 			l.renewAt = sooner(l.renewAt, now.Add(clock.Until(until, now)/3))
 		} else {
@@ -450,7 +472,7 @@ func (l *Lease) renewed(until time.Time, sent time.Time, ttl time.Duration, manu
 		_ = l.Err()
 		return false
 	}
-	if manual && !l.hold.terms.renew {
+	if manual && !l.renew {
 		l.limit = sent.Add(ttl)
 	}
 	if !l.limit.IsZero() {
@@ -460,7 +482,7 @@ func (l *Lease) renewed(until time.Time, sent time.Time, ttl time.Duration, manu
 		l.until = until
 	}
 	switch {
-	case !l.hold.terms.renew, !l.limit.IsZero() && clock.Until(l.limit, sent) <= ttl:
+	case !l.renew, !l.limit.IsZero() && clock.Until(l.limit, sent) <= ttl:
 		l.renewAt = time.Time{} // this was the last
 	default:
 		l.renewAt = sent.Add(ttl / 3)

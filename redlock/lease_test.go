@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -110,4 +111,9 @@ func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
 		require.ErrorIs(t, l.Err(), ErrLost)
 		Leftovers(t, cluster)
 	})
+}
+
+// A lease that has no set, as that of a Mutex, is no larger for them.
+func TestLeaseOfNoSetIsNoLarger(t *testing.T) {
+	require.LessOrEqual(t, int(unsafe.Sizeof(Lease{})), 288, "the next size of an allocation is 320")
 }

@@ -79,6 +79,18 @@ func (l *lines) enter(ctx context.Context, name string, width int, closed <-chan
 	return nil, true, err
 }
 
+// enterNow is enter for a caller who does not stand in line. ok says whether its turn has come.
+func (l *lines) enterNow(name string, width int) (ok bool) {
+	sh := l.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	ln := sh.line(name)
+	if ok = len(ln.places) == 0 && ln.busy < width; ok {
+		ln.busy++
+	}
+	return ok
+}
+
 // leave gives up a place, or the turn if it has come. Then the turn begins of those behind it that
 // fit in.
 func (l *lines) leave(name string, p *place) {

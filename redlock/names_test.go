@@ -17,7 +17,7 @@ var (
 	bubble, alone, pair, among = redlock.Bubble, redlock.Alone, redlock.Pair, redlock.Among
 	fakeTime, seeds            = redlock.FakeTime, redlock.Seeds
 
-	join, connect, peers, open = redlock.Join, redlock.Connect, redlock.Peers, redlock.OpenAll
+	join, connect, peers, open = redlock.JoinAll, redlock.Connect, redlock.Peers, redlock.OpenAll
 	guarded, guardedVia, quiet = redlock.Guarded, redlock.GuardedVia, redlock.Quiet
 
 	admin, skew, counter, bucketOf  = redlock.Admin, redlock.Skew, redlock.Counter, redlock.BucketOf

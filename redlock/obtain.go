@@ -92,12 +92,9 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 		}
 		return l, res, err
 	}
-	place, contended, err := c.lines.enter(ctx, w.name, w.terms.kind.width, c.closed)
-	switch {
-	case errors.Is(err, ErrClosed):
-		return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
-	case err != nil:
-		return nil, result{waited: true}, &keyError{op: w.op + ": in line behind callers of this process:", key: w.name, err: ErrHeld, cause: err}
+	place, contended, err := c.standInLine(ctx, &w)
+	if err != nil {
+		return nil, result{waited: !errors.Is(err, ErrClosed)}, err
 	}
 	defer c.lines.leave(w.name, place)
 	if l, err := c.again(ctx, w); l != nil || err != nil { // another goroutine of the same owner was before us in line
@@ -119,25 +116,48 @@ func (c *Client) again(ctx context.Context, w want) (*Lease, error) {
 	return l, nil
 }
 
+// standInLine waits for the caller's turn among the callers of this process.
+func (c *Client) standInLine(ctx context.Context, w *want) (p *place, contended bool, err error) {
+	p, contended, err = c.lines.enter(ctx, w.name, w.terms.kind.width, c.closed)
+	switch {
+	case errors.Is(err, ErrClosed):
+		err = &keyError{op: w.op, key: w.name, err: ErrClosed}
+	case err != nil:
+		err = &keyError{op: w.op + ": in line behind callers of this process:", key: w.name, err: ErrHeld, cause: err}
+	}
+	return p, contended, err
+}
+
 // attempts makes one attempt after the other, until one has the lock or none can have it.
 func (c *Client) attempts(ctx, in context.Context, w want, past ballot.Past) (*Lease, result, error) {
-	k := w.terms.kind.of(w.name, &c.cfg)
+	a := c.newAttempt(w.terms.kind.of(w.name, &c.cfg), *w.terms, past, in)
+	if a == nil {
+		return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
+	}
+	var s ballot.Step
+	now := time.Now()
+	a.next(&s, now)
+	return c.follow(ctx, in, w, a, &s, now)
+}
+
+// follow goes on with an attempt whose ballot said s at now, and with those that come after it.
+func (c *Client) follow(ctx, in context.Context, w want, a *attempt, s *ballot.Step, now time.Time) (*Lease, result, error) {
 	for {
-		a := c.newAttempt(k, *w.terms, past, in)
-		if a == nil {
-			return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
-		}
-		var s ballot.Step
-		err := a.run(ctx, &s)
+		err := a.run(ctx, s, now)
 		res := result{Grant: s.Grant, waited: s.Do != ballot.Listen && a.b.Waited()}
 		if err == nil {
 			l, err := a.lease(ctx, res)
 			return l, res, err
 		}
-		past = a.past()
+		past := a.past()
 		a.abandon()
 		if s.Do != ballot.Again || ctx.Err() != nil {
 			return nil, res, err
 		}
+		if a = c.newAttempt(a.wire, *w.terms, past, in); a == nil {
+			return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
+		}
+		now = time.Now()
+		a.next(s, now)
 	}
 }

@@ -132,6 +132,61 @@ func TestBatchIsOneAfterTheOther(t *testing.T) {
 	})
 }
 
+// A call of a chain is made only if the one before it was given its vote: a member gives names in order, as far as they
+// are free. Whoever waits for the first that is not has nothing behind it there.
+func TestChainStopsAtTheFirstRefusal(t *testing.T) {
+	bothForms(t, func(t *testing.T, s *scripted) {
+		s.past(100)
+		locks := []script.Lock{script.Exclusive("a"), script.Exclusive("b"), script.Exclusive("c"), script.Exclusive("d")}
+		ask := func(owner string) []any {
+			var cmds []member.Command
+			for i := range locks {
+				cmds = append(cmds, locks[i].Acquire(nil, owner, minute))
+			}
+			return s.chain(cmds...)
+		}
+		all := ask(alice)
+		for i, got := range all {
+			require.Positive(t, got, i)
+		}
+		require.Equal(t, all, ask(alice), "she has them")
+		for _, l := range locks {
+			require.Len(t, s.hash(l.Name), 1)
+			require.Equal(t, int64(1), s.number(l.Release(nil, alice, "")))
+		}
+
+		s.number(locks[2].Acquire(nil, bob, minute))
+		all = ask(alice)
+		require.Positive(t, all[0])
+		require.Positive(t, all[1])
+		require.Negative(t, all[2])
+		require.Equal(t, int64(0), all[3], "not asked")
+		require.Empty(t, s.hash("d"))
+		require.Equal(t, []any{int64(1), int64(1), int64(0), int64(0)}, s.chain(
+			locks[0].Release(nil, alice, ""), locks[1].Release(nil, alice, ""), locks[2].Release(nil, alice, ""), locks[3].Release(nil, alice, "")),
+			"releases are not chained")
+		require.Len(t, s.hash("c"), 1)
+
+		// The second after a refusal is not made either: 0 is no token.
+		s.number(locks[2].Release(nil, bob, ""))
+		s.number(locks[0].Acquire(nil, bob, minute))
+		all = ask(alice)
+		require.Negative(t, all[0])
+		require.Equal(t, []any{int64(0), int64(0), int64(0)}, all[1:])
+		for _, name := range []string{"b", "c", "d"} {
+			require.Empty(t, s.hash(name))
+		}
+		if s.recovers() { // an error ends the chain, too
+			s.ask("SET", "b", "text", "PX", "600000")
+			s.number(locks[0].Release(nil, bob, ""))
+			all = ask(alice)
+			require.Positive(t, all[0])
+			require.ErrorContains(t, all[1].(error), "WRONGTYPE")
+			require.Equal(t, []any{int64(0), int64(0)}, all[2:])
+		}
+	})
+}
+
 // A hand-over in a batch goes on in the batch: who is behind it finds the lock taken.
 func TestBatchHandsOver(t *testing.T) {
 	bothForms(t, func(t *testing.T, s *scripted) {
@@ -228,6 +283,18 @@ func TestBatchesAreNotForInterop(t *testing.T) {
 	require.NotNil(t, own.Release(nil, alice, "").Item)
 	require.Nil(t, shared.Acquire(nil, alice, minute).Item)
 	require.Nil(t, shared.Release(nil, alice, "").Item)
+}
+
+// chain executes commands in one call, each behind the first only if the one before was given its vote.
+func (s *scripted) chain(cmds ...member.Command) []any {
+	s.Helper()
+	for i := range cmds {
+		if item := *cmds[i].Item; i > 0 && item.Chained != 0 {
+			item.Letter = item.Chained
+			cmds[i].Item = &item
+		}
+	}
+	return s.batch(cmds...)
 }
 
 // batch executes commands in one call.

@@ -307,7 +307,7 @@ func byHash(owners ...string) []string {
 // A member's scripts must be the same everywhere, and known before it votes.
 func TestEveryScriptIsLoadedOnceConnected(t *testing.T) {
 	cluster := rt.Real(t, 1)
-	Join(t, cluster)
+	JoinAll(t, cluster)
 	args := []string{"SCRIPT", "EXISTS"}
 	for _, s := range []script.Script{script.Acquire, script.Wait, script.Release, script.Yield, script.Raise, script.Extend, script.Rejoin, script.Peek, script.Force} {
 		args = append(args, s.SHA)

@@ -63,6 +63,20 @@ var redissonCases = []struct {
 	{name: "testConnectionFailed", in: []string{"TestClientStartsWithoutAMinorityAndSaysWhoIsMissing"}},
 	{name: "testMultiThreads, test", in: []string{"TestBurstOfContendersIsServedWithoutOverlap"}, why: "commented out there"},
 
+	// Its locks of several names, and what is known to be wrong with them, by number.
+	{name: "MultiLock testLockUnlock", in: []string{"TestMultiIsOneCommandPerMember"}},
+	{name: "MultiLock testWaitAndLeaseTimeouts", test: oneOfTenHasTheSet},
+	{name: "MultiLock testMultiThreads", in: []string{"TestMultiWaitingHoldsNothingBehind"}},
+	{name: "MultiLock test", in: []string{"TestMultiExcludesTheMutexOfEachName"}},
+	{name: "FasterMultiLock testReentrantLock", in: []string{"TestMultiReenters"}},
+	{name: "FasterMultiLock testRenewExpiration, testTryLock", in: []string{"TestMultiEndsWithTheFirstOfItsLeases"}},
+	{name: "FasterMultiLock testTryLockWait", test: setAfterLeasesThatEnd},
+	{name: "FasterMultiLock testLockIsNotRenewedAfterInterruptedTryLock", in: []string{"TestMultiCancelAtAnyMomentLeavesNothingBehind"}},
+	{name: "defect 1: the lease grows with each round", in: []string{"TestMultiWithAFixedTTLHasAllOfItInTheEnd"}},
+	{name: "defect 2, #4456: a cancelled call returns as if it had the lock, or leaves half of it", in: []string{"TestMultiCancelAtAnyMomentLeavesNothingBehind"}},
+	{name: "defect 13: the first name is not looked at", test: setEndsWithWhicheverName},
+	{name: "#467, #631, #1160, #4050: callers wait for each other", in: []string{"TestMultiOppositeOrdersDoNotDeadlock", "TestSetsOfNamesExcludeAndDoNotDeadlockWhileMembersDie"}},
+
 	// What is missing there.
 	{name: "validity and drift", in: []string{"TestValidityCountsFromBeforeTheFirstRequest", "TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt"}},
 	{name: "quorum lost during a hold", in: []string{"TestRenewalWithoutAMajorityOfAnswersEndsTheLeaseAtItsValidity"}},

@@ -293,7 +293,7 @@ func TestNothingOfInteropIsThereByDefault(t *testing.T) {
 		l := p.Hold(t, "k")
 		w := p.LockLater(t.Context(), "k")
 		synctest.Wait()
-		q := Join(t, cluster, Quiet).LockLater(t.Context(), "k")
+		q := JoinAll(t, cluster, Quiet).LockLater(t.Context(), "k")
 		time.Sleep(time.Second)
 		require.Equal(t, []any{}, Admin(t, cluster.Servers[0], "PUBSUB", "CHANNELS", "redisson*"))
 		require.NoError(t, l.Unlock(t.Context()))

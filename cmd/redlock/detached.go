@@ -120,11 +120,11 @@ It refuses -E 0, because the script would go on.
 				return endedOr(cmd.Context(), err)
 			}
 			defer conn.close()
-			var lock locker = conn.Mutex(conn.name(args[0]), redlock.TTL(conn.set.TTL)) // every version of extend and release knows its leases
+			var m locker = conn.Mutex(conn.name(args[0]), redlock.TTL(conn.set.TTL)) // every version of extend and release knows its leases
 			if w.shared {
-				lock = reader{conn.RWMutex(conn.name(args[0]), redlock.TTL(conn.set.TTL))}
+				m = reader{conn.RWMutex(conn.name(args[0]), redlock.TTL(conn.set.TTL))}
 			}
-			lease, err := w.obtain(cmd.Context(), lock, rest(patience, began), conn.set.TTL)
+			lease, err := obtain(cmd.Context(), &w, m, rest(patience, began), conn.set.TTL)
 			if err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -61,11 +62,22 @@ func (w *waiting) patience() (time.Duration, error) {
 	return d, nil
 }
 
-// locker is a lock as one side takes it.
-type locker interface {
-	Lock(ctx context.Context) (*redlock.Lease, error)
-	TryLock(ctx context.Context) (*redlock.Lease, error)
+// section is what a command runs under: a lease, or the leases of several locks.
+type section interface {
+	child.Lease
+	Votes() int
+	Extend(ctx context.Context, ttl time.Duration) error
+	Unlock(ctx context.Context) error
 }
+
+// lock gives a section.
+type lock[S section] interface {
+	Lock(ctx context.Context) (S, error)
+	TryLock(ctx context.Context) (S, error)
+}
+
+// locker is a lock of one name, as one side takes it.
+type locker = lock[*redlock.Lease]
 
 // reader takes a lock together with others.
 type reader struct{ m *redlock.RWMutex }
@@ -85,9 +97,9 @@ func (w *waiting) locker(c *connection, key string) locker {
 	return c.RWMutex(key)
 }
 
-// obtain takes the lock within the patience. The lease is good for all of ttl when it returns: what is
-// granted while waiting is shorter at first.
-func (w *waiting) obtain(ctx context.Context, m locker, patience, ttl time.Duration) (*redlock.Lease, error) {
+// obtain takes a lock within the patience. The section is good for all of ttl when obtain returns: what
+// is granted while waiting is shorter at first.
+func obtain[S section](ctx context.Context, w *waiting, m lock[S], patience, ttl time.Duration) (none S, _ error) {
 	get := m.Lock
 	switch {
 	case patience == 0:
@@ -97,19 +109,19 @@ func (w *waiting) obtain(ctx context.Context, m locker, patience, ttl time.Durat
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	lease, err := get(ctx)
+	held, err := get(ctx)
 	if err != nil {
 		if errors.Is(err, redlock.ErrHeld) && !errors.As(context.Cause(ctx), new(signalError)) {
-			return nil, &exitError{w.code, err}
+			return none, &exitError{w.code, err}
 		}
-		return nil, err
+		return none, err
 	}
-	if clock.Until(lease.ValidUntil(), time.Now()) < ttl*2/3 {
-		if err := lease.Extend(context.WithoutCancel(ctx), ttl); err != nil {
-			return nil, errors.Join(err, lease.Unlock(context.WithoutCancel(ctx)))
+	if clock.Until(held.ValidUntil(), time.Now()) < ttl*2/3 {
+		if err := held.Extend(context.WithoutCancel(ctx), ttl); err != nil {
+			return none, errors.Join(err, held.Unlock(context.WithoutCancel(ctx)))
 		}
 	}
-	return lease, nil
+	return held, nil
 }
 
 type runFlags struct {
@@ -123,14 +135,17 @@ type runFlags struct {
 func newRun() *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
-		Use:     "run KEY [flags] -- COMMAND [ARG...]",
+		Use:     "run KEY... [flags] -- COMMAND [ARG...]",
 		Aliases: []string{"exec"},
-		Short:   "Run a command while holding a lock",
+		Short:   "Run a command while holding a lock, or several",
 		Long: `run takes the lock KEY, runs the command while it holds the lock, and releases it when the command
 and everything that it started have ended: flock(1) for a fleet.
 
 With --shared the lock is a reader's. Readers hold it together, and nobody else holds it meanwhile. A
 run without --shared that waits keeps new readers out until it had its turn.
+
+With several keys, at most 64, run takes all of those locks or none. It takes them in the order of
+their bytes, so that two commands never wait for each other, whatever order they are written in.
 
 run renews the lease while the command runs. If it cannot renew, because no majority of the members
 answers, it stops the command before the lease ends. It sends SIGTERM --kill-after before the end of
@@ -149,6 +164,12 @@ would hold the lock, and a stopped redlock would lose it. The environment of the
   REDLOCK_VOTES        members that granted, of how many: 3/5
   REDLOCK_HELD         1
 
+With several keys, REDLOCK_KEY and REDLOCK_TOKEN are missing, and REDLOCK_VALID_UNTIL and
+REDLOCK_VOTES are the least of all. Instead it has
+
+  REDLOCK_KEYS                      how many there are
+  REDLOCK_KEY_1, REDLOCK_TOKEN_1    the first lock's name and token, as written; and so on
+
 and no other REDLOCK_ variable. run removes settings, because they may be secret.
 
 On Linux run stops the process group and every process that descends from the command, wherever it
@@ -165,32 +186,33 @@ in time (-E changes it), 77 the members refuse the user, 78 configuration or TLS
 the command stopped, 126 the command cannot be executed, 127 it was not found, 130 or 143 interrupted
 while waiting. --status-file says whether an exit code is the command's or redlock's.
 
-If a key begins with -, put a -- of its own before it: redlock run [flags] -- KEY -- COMMAND.
+If a key begins with -, put a -- of its own before it: redlock run [flags] -- KEY... -- COMMAND.
 
 ` + configHelp,
 		Example: `  redlock run nightly -- ./nightly.sh                  wait, run, release
   redlock run nightly -n -E 0 -- ./nightly.sh          skip it where another machine runs it
   redlock run deploy --wait 5m --ttl 10s -- make deploy
   redlock run prices --shared -- ./report.sh           beside other readers, and beside no writer
+  redlock run host:1 host:2 host:3 -- ./migrate.sh     all three, or wait
   redlock run report --status-file /run/report.json -- ./report.sh`,
-		Annotations: map[string]string{ownSignals: "yes", flagHint: "if a key begins with -, put a -- of its own before it: redlock run [flags] -- KEY -- COMMAND"},
+		Annotations: map[string]string{ownSignals: "yes", flagHint: "if a key begins with -, put a -- of its own before it: redlock run [flags] -- KEY... -- COMMAND"},
 		Args: func(cmd *cobra.Command, args []string) error {
+			keys, command := parts(cmd, args)
 			switch dash := cmd.ArgsLenAtDash(); {
-			case ownDash(cmd, args):
-				return nil
-			case dash < 0 && len(args) > 1, dash > 1, dash == 0:
-				return errors.New("write: redlock run KEY [flags] -- COMMAND [ARG...]")
-			case len(args) < 2:
-				return errors.New("run needs a key and a command: redlock run KEY -- COMMAND [ARG...]")
+			case dash < 0 && len(args) > 1, dash == 0 && len(keys) == 0:
+				return errors.New("write: redlock run KEY... [flags] -- COMMAND [ARG...]")
+			case len(keys) == 0 || len(command) == 0:
+				return errors.New("run needs a key and a command: redlock run KEY... -- COMMAND [ARG...]")
+			case len(keys) > 1 && f.shared:
+				return errors.New("--shared is for one key")
+			case len(keys) > redlock.MaxNames:
+				return fmt.Errorf("%d keys, but at most %d are allowed", len(keys), redlock.MaxNames)
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			command := args[1:]
-			if ownDash(cmd, args) {
-				command = args[2:]
-			}
-			status, err := f.run(cmd, args[0], command)
+			keys, command := parts(cmd, args)
+			status, err := f.run(cmd, keys, command)
 			code := 0
 			if err != nil {
 				code = codeOf(cmd.Context(), err)
@@ -207,19 +229,31 @@ If a key begins with -, put a -- of its own before it: redlock run [flags] -- KE
 	return cmd
 }
 
-// ownDash reports whether the key has a -- of its own: run [flags] -- KEY -- COMMAND.
-func ownDash(cmd *cobra.Command, args []string) bool {
-	return cmd.ArgsLenAtDash() == 0 && len(args) > 2 && args[0] != "--" && args[1] == "--"
+// parts tells the keys from the command. The keys may have a -- of their own before them: run [flags]
+// -- KEY... -- COMMAND.
+func parts(cmd *cobra.Command, args []string) (keys, command []string) {
+	switch dash := cmd.ArgsLenAtDash(); {
+	case dash < 0:
+		return args, nil
+	case dash > 0:
+		return args[:dash], args[dash:]
+	}
+	if own := slices.Index(args, "--"); own > 0 {
+		return args[:own], args[own+1:]
+	}
+	return nil, args
 }
 
 // runStatus is what --status-file holds.
 type runStatus struct {
-	Key     string `json:"key"`
-	Token   uint64 `json:"token,omitempty"`
-	Outcome string `json:"outcome"`      // command, lost, not_obtained, or failed
-	Code    int    `json:"exit_code"`    // of this program
-	Command *int   `json:"command_code"` // of the command, null if it did not run
-	Reason  string `json:"reason,omitempty"`
+	Key     string   `json:"key"` // "" if there are several
+	Token   uint64   `json:"token,omitempty"`
+	Keys    []string `json:"keys,omitempty"` // with several, in the order of the arguments
+	Tokens  []uint64 `json:"tokens,omitempty"`
+	Outcome string   `json:"outcome"`      // command, lost, not_obtained, or failed
+	Code    int      `json:"exit_code"`    // of this program
+	Command *int     `json:"command_code"` // of the command, null if it did not run
+	Reason  string   `json:"reason,omitempty"`
 }
 
 func (f *runFlags) report(s runStatus, code int, err error) error {
@@ -275,8 +309,11 @@ type statusError struct{ error }
 
 func (e *statusError) Unwrap() error { return e.error }
 
-func (f *runFlags) run(cmd *cobra.Command, key string, command []string) (runStatus, error) {
-	status := runStatus{Key: key}
+func (f *runFlags) run(cmd *cobra.Command, keys, command []string) (runStatus, error) {
+	status := runStatus{Keys: keys}
+	if len(keys) == 1 {
+		status = runStatus{Key: keys[0]}
+	}
 	patience, err := f.patience()
 	if err != nil {
 		return status, err
@@ -314,42 +351,82 @@ func (f *runFlags) run(cmd *cobra.Command, key string, command []string) (runSta
 		return status, endedOr(ctx, err)
 	}
 	defer conn.close()
-	key = conn.name(key)
-	lease, err := f.obtain(ctx, f.locker(conn, key), rest(patience, began), s.TTL)
+	held, leases, err := f.section(ctx, conn, keys, rest(patience, began))
 	stop()
 	if err != nil {
 		return status, endedOr(ctx, err)
 	}
 	if ctx.Err() != nil { // granted at the moment of the signal
-		return status, errors.Join(context.Cause(ctx), lease.Unlock(context.Background()))
+		return status, errors.Join(context.Cause(ctx), held.Unlock(context.Background()))
 	}
 	obtained := time.Now()
-	status.Token = lease.Token()
-	conn.log.Info("lock obtained", "key", key, "token", lease.Token(), "votes", lease.Votes(), "until", lease.ValidUntil())
+	if status.Token = leases[0].Token(); len(leases) > 1 {
+		status.Token = 0
+		for _, l := range leases {
+			status.Tokens = append(status.Tokens, l.Token())
+		}
+	}
+	for _, l := range leases {
+		conn.log.Info("lock obtained", "key", l.Key(), "token", l.Token(), "votes", l.Votes(), "until", l.ValidUntil())
+	}
 
 	p, err := child.Start(child.Command{
-		Path: path, Args: command, Env: environment(os.Environ(), key, lease, len(s.Members)),
+		Path: path, Args: command, Env: environment(os.Environ(), held, leases, len(s.Members)),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		OwnGroup: !term.IsTerminal(int(os.Stdin.Fd())),
 	})
 	if err != nil {
-		return status, errors.Join(notStarted(command[0], err), lease.Unlock(context.Background()))
+		return status, errors.Join(notStarted(command[0], err), held.Unlock(context.Background()))
 	}
-	out := child.Supervise(p, lease, plan, f.keep, signals, conn.log)
+	out := child.Supervise(p, held, plan, f.keep, signals, conn.log)
 	status.Command = &out.Code
 	if out.Left {
 		status.Outcome, status.Reason = "lost", "something of the command cannot be ended"
-		return status, &exitError{exitLost, fmt.Errorf("the lease of %s has ended, and something of the command still runs: it cannot be killed", key)}
+		return status, &exitError{exitLost, fmt.Errorf("the lease of %s has ended, and something of the command still runs: it cannot be killed", which(held, leases))}
 	}
-	capped := s.MaxHold > 0 && clock.Until(lease.ValidUntil(), obtained) > s.MaxHold-s.TTL/3
-	return f.release(conn.log, lease, out, status, capped)
+	capped := s.MaxHold > 0 && clock.Until(held.ValidUntil(), obtained) > s.MaxHold-s.TTL/3
+	return f.release(conn.log, held, leases, out, status, capped)
+}
+
+// section takes the locks of some keys. It returns what they are held by together, and their leases in
+// the order of the keys.
+func (f *runFlags) section(ctx context.Context, conn *connection, keys []string, patience time.Duration) (section, []*redlock.Lease, error) {
+	names := make([]string, len(keys))
+	for i, key := range keys {
+		names[i] = conn.name(key)
+	}
+	if len(names) == 1 {
+		lease, err := obtain(ctx, &f.waiting, f.locker(conn, names[0]), patience, conn.set.TTL)
+		return lease, []*redlock.Lease{lease}, err
+	}
+	set, err := obtain(ctx, &f.waiting, conn.Multi(names), patience, conn.set.TTL)
+	if err != nil {
+		return nil, nil, err
+	}
+	leases := make([]*redlock.Lease, len(names))
+	for i, name := range names {
+		leases[i] = set.Of(name)
+	}
+	return set, leases, nil
+}
+
+// which names the lock whose lease has ended, or all of them.
+func which(held section, leases []*redlock.Lease) string {
+	if lost := (*redlock.LostError)(nil); errors.As(held.Err(), &lost) {
+		return lost.Key
+	}
+	names := make([]string, len(leases))
+	for i, l := range leases {
+		names[i] = l.Key()
+	}
+	return strings.Join(names, ", ")
 }
 
 // release gives the lock back after the command, and says how it went. capped: what ends the lease is
 // --max-hold, beyond which it is not renewed, or would have been before the renewal after.
-func (f *runFlags) release(log *slog.Logger, lease *redlock.Lease, out child.Outcome, status runStatus, capped bool) (runStatus, error) {
-	ended := lease.Err()
-	err := lease.Unlock(context.Background())
+func (f *runFlags) release(log *slog.Logger, held section, leases []*redlock.Lease, out child.Outcome, status runStatus, capped bool) (runStatus, error) {
+	ended, lost := held.Err(), which(held, leases)
+	err := held.Unlock(context.Background())
 	if out.Stopped {
 		status.Outcome = "lost"
 		why := "it could not be renewed in time"
@@ -360,7 +437,7 @@ func (f *runFlags) release(log *slog.Logger, lease *redlock.Lease, out child.Out
 			why = string(lost.Reason)
 		}
 		status.Reason = why
-		return status, &exitError{exitLost, fmt.Errorf("the lock %s was lost (%s): the command was stopped", lease.Key(), why)}
+		return status, &exitError{exitLost, fmt.Errorf("the lock %s was lost (%s): the command was stopped", lost, why)}
 	}
 	status.Outcome = "command"
 	switch {
@@ -369,7 +446,9 @@ func (f *runFlags) release(log *slog.Logger, lease *redlock.Lease, out child.Out
 	case err != nil:
 		log.Warn("the release is in doubt: the lock frees itself when its lease ends", "error", err)
 	default:
-		log.Info("lock released", "key", lease.Key(), "token", lease.Token())
+		for _, l := range leases {
+			log.Info("lock released", "key", l.Key(), "token", l.Token())
+		}
 	}
 	if out.Code != 0 {
 		return status, &exitError{out.Code, nil}
@@ -415,23 +494,36 @@ func endedOr(ctx context.Context, err error) error {
 }
 
 // environment is ours without any setting, and with what the command may know.
-func environment(ours []string, key string, lease *redlock.Lease, members int) []string {
-	out := make([]string, 0, len(ours)+5)
+func environment(ours []string, held section, leases []*redlock.Lease, members int) []string {
+	out := make([]string, 0, len(ours)+4+2*len(leases))
 	for _, v := range ours {
 		if !strings.HasPrefix(strings.ToUpper(v), "REDLOCK_") {
 			out = append(out, v)
 		}
 	}
-	return append(out, lines(lease, members)...)
+	if len(leases) == 1 {
+		return append(out, lines(leases[0], members)...)
+	}
+	out = append(out, fmt.Sprintf("REDLOCK_KEYS=%d", len(leases)))
+	for i, l := range leases {
+		out = append(out, fmt.Sprintf("REDLOCK_KEY_%d=%s", i+1, l.Key()), fmt.Sprintf("REDLOCK_TOKEN_%d=%d", i+1, l.Token()))
+	}
+	return append(out, validity(held, members)...)
 }
 
 // lines describe a lease as NAME=value.
 func lines(lease *redlock.Lease, members int) []string {
-	return []string{
+	return append([]string{
 		"REDLOCK_KEY=" + lease.Key(),
 		fmt.Sprintf("REDLOCK_TOKEN=%d", lease.Token()),
-		"REDLOCK_VALID_UNTIL=" + lease.ValidUntil().Format(time.RFC3339Nano),
-		fmt.Sprintf("REDLOCK_VOTES=%d/%d", lease.Votes(), members),
+	}, validity(lease, members)...)
+}
+
+// validity describes for how long a section may be relied on.
+func validity(held section, members int) []string {
+	return []string{
+		"REDLOCK_VALID_UNTIL=" + held.ValidUntil().Format(time.RFC3339Nano),
+		fmt.Sprintf("REDLOCK_VOTES=%d/%d", held.Votes(), members),
 		"REDLOCK_HELD=1",
 	}
 }

@@ -59,20 +59,28 @@ func KindOf(err error) member.Kind {
 }
 
 // Answered books the result of an acquire or a wait, and says what it counts for. lease is the TTL
-// that the call asked for.
+// that the call asked for. A number of 0 in the answer to an acquire says that the member has not
+// looked at the lock: the call stood in a chain that had ended before it.
 func (b *Ballot) Answered(i int, a *Answer, lease time.Duration) quorum.Vote {
 	m := &b.m[i]
 	m.pending--
 	m.since = a.Sent
+	past := false
 	if b.books(i, a) {
 		b.learn(m, a)
-		if a.N > 0 {
+		switch {
+		case a.N > 0:
 			b.granted(i, a, lease)
-		} else {
+		case a.N == 0 && b.phase == asking:
+			past = true
+		default:
 			m.excluded(a)
 		}
 	}
 	v := a.counts(a.N > 0 && m.token > 0)
+	if past {
+		v = quorum.NotAsked
+	}
 	if b.phase == asking {
 		b.poll.book(i, a.Sent, v)
 	}

@@ -33,7 +33,7 @@ type desk struct {
 // Next and the books of answers, as values.
 func (d *desk) Next(now time.Time, states []member.State) (s Step) {
 	s = Step{ // an attempt uses one Step again and again: nothing of the last one is left
-		Lose, true, ByGrant, true, StoodBack, true, quorum.All(len(d.m)), now, time.Second, 1, []Offer{{}},
+		Lose, true, ByGrant, true, StoodBack, true, quorum.All(len(d.m)), 1, now, time.Second, 1, []Offer{{}},
 		Grant{Token: 1, Until: now, In: quorum.All(len(d.m)), Raised: true},
 	}
 	d.Ballot.Next(&s, now, states)
@@ -173,7 +173,7 @@ func (c *clerk) each(do func(i int) quorum.Vote) string {
 	var out []string
 	for i := range c.m {
 		if c.who().Has(i) {
-			out = append(out, map[quorum.Vote]string{quorum.Yes: "yes", quorum.No: "no", quorum.Unsure: "unsure"}[do(i)])
+			out = append(out, map[quorum.Vote]string{quorum.Yes: "yes", quorum.No: "no", quorum.Unsure: "unsure", quorum.NotAsked: "passed"}[do(i)])
 		}
 	}
 	return strings.Join(out, " ")

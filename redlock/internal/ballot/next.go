@@ -26,7 +26,9 @@ type poll struct {
 	to    quorum.Set
 	open  quorum.Set
 	yes   quorum.Set
-	token int64 // of a raise
+	past  quorum.Set // passed over: the call stood in a chain that had ended before it
+	again bool       // it asks those that a former question was passed over by
+	token int64      // of a raise
 }
 
 // book counts the answer to the question that was sent at a moment.
@@ -35,8 +37,11 @@ func (p *poll) book(i int, sent time.Time, v quorum.Vote) {
 		return // a straggler of an earlier one
 	}
 	p.open = p.open.Without(i)
-	if v == quorum.Yes {
+	switch v {
+	case quorum.Yes:
 		p.yes = p.yes.With(i)
+	case quorum.NotAsked:
+		p.past = p.past.With(i)
 	}
 }
 
@@ -94,6 +99,7 @@ type Step struct {
 	Cause  Cause         // of Again and Lose
 	Early  bool          // of Refused: the answers decided, without waiting for the other members
 	To     quorum.Set    // the members to ask
+	Need   int           // of Acquire: the yes of so many of them decide
 	Wake   time.Time     // of Acquire, Raise, Sleep: when to look again
 	Pause  time.Duration // of MakeRoom
 	Token  int64         // of Raise
@@ -165,12 +171,30 @@ func (b *Ballot) ask(s *Step, now time.Time) {
 		b.m[i].asks(now)
 	}
 	b.phase, b.poll = asking, poll{sent: now, to: all, open: all}
-	s.Do, s.Poll, s.To, s.Wake = Acquire, true, all, b.pollEnd()
+	s.Do, s.Poll, s.To, s.Need, s.Wake = Acquire, true, all, b.need, b.pollEnd()
+}
+
+// askPast asks the members that have passed the attempt over, if it can still win with their votes.
+// They may have done so because of another lock in the same chain. It reports whether it asks. It
+// does so once, because a question that travels alone is passed over by nobody.
+func (b *Ballot) askPast(s *Step, now time.Time) bool {
+	past, yes := b.poll.past, b.poll.yes
+	if past == 0 || b.poll.again || yes.Len()+past.Len() < b.need {
+		return false
+	}
+	for i := range b.m {
+		if past.Has(i) {
+			b.m[i].asks(now)
+		}
+	}
+	b.poll = poll{sent: now, to: past, open: past, yes: yes, again: true}
+	s.Do, s.Poll, s.To, s.Need, s.Wake = Acquire, true, past, b.need-yes.Len(), b.pollEnd()
+	return true
 }
 
 // refused says how it goes on after a question that was not won.
 func (b *Ballot) refused(s *Step, early bool, now time.Time, states []member.State) {
-	if b.makeRoom(s, now, states) {
+	if b.makeRoom(s, now, states) || b.askPast(s, now) {
 		return
 	}
 	foreign := 0

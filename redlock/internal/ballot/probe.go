@@ -65,7 +65,7 @@ type Clocks struct {
 //   - shared.
 func (p Probe) AppendKey(out []byte, c Clocks) []byte {
 	b := p.Ballot
-	out = append(out, byte(b.phase), byte(b.start))
+	out = append(out, byte(b.phase), byte(b.start), bit(b.poll.again))
 	for _, t := range []time.Time{b.poll.sent, b.beat, b.split, b.lame} {
 		out = c.Time(out, t)
 	}
@@ -91,7 +91,7 @@ func (p Probe) AppendVoter(out []byte, i int, c Clocks) []byte {
 		return out
 	}
 	m := &b.m[i]
-	out = append(out, bit(b.poll.to.Has(i))|bit(b.poll.open.Has(i))<<1|bit(b.poll.yes.Has(i))<<2,
+	out = append(out, bit(b.poll.to.Has(i))|bit(b.poll.open.Has(i))<<1|bit(b.poll.yes.Has(i))<<2|bit(b.poll.past.Has(i))<<3,
 		byte(m.has), byte(m.yield), bit(m.sent > 0)|bit(m.dating == stepped)<<1, byte(m.pending))
 	if m.pending > 0 || m.yield == offered {
 		out = c.Time(out, m.since)

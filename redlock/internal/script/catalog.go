@@ -109,18 +109,20 @@ const itemArgs = 3
 
 // What a batch can carry. batch.lua is sent with these numbers in place of their names.
 var (
-	acquireItem = carried{letter: 'a', keys: 1}
+	acquireItem = carried{letter: 'a', chained: 'c', keys: 1}
 	releaseItem = carried{letter: 'r', keys: 3}
 
 	carries = strings.NewReplacer(
-		"ACQUIRE_LETTER", strconv.Itoa(int(acquireItem.letter)), "ACQUIRE_KEYS", strconv.Itoa(int(acquireItem.keys)),
-		"RELEASE_KEYS", strconv.Itoa(int(releaseItem.keys)), "ITEM_ARGS", strconv.Itoa(itemArgs),
+		"CHAIN_LETTER", strconv.Itoa(int(acquireItem.chained)), "ACQUIRE_KEYS", strconv.Itoa(int(acquireItem.keys)),
+		"RELEASE_LETTER", strconv.Itoa(int(releaseItem.letter)), "RELEASE_KEYS", strconv.Itoa(int(releaseItem.keys)),
+		"ITEM_ARGS", strconv.Itoa(itemArgs),
 	)
 )
 
-// carried is one kind of item: its letter, and how many keys it has that are not shared.
-type carried struct{ letter, keys uint8 }
+// carried is one kind of item: its letter, that of one which is chained to the item before it (0: it never is), and how
+// many keys it has that are not shared.
+type carried struct{ letter, chained, keys uint8 }
 
 func (c carried) item() *member.Item {
-	return &member.Item{Batch: Batch.SHA, Letter: c.letter, Keys: c.keys, Args: itemArgs}
+	return &member.Item{Batch: Batch.SHA, Letter: c.letter, Chained: c.chained, Keys: c.keys, Args: itemArgs}
 }

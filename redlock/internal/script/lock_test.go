@@ -156,7 +156,7 @@ func TestMarksAreWhereAServerReadsTheParts(t *testing.T) {
 
 // A batch takes its items apart by these numbers, and so do the members that make one.
 func TestItemsAreWhatABatchReads(t *testing.T) {
-	letters := map[byte]string{}
+	letters, chained := map[byte]string{}, map[byte]string{}
 	for what, cmd := range calls(Exclusive("k")) {
 		if cmd.Item == nil {
 			continue
@@ -164,6 +164,9 @@ func TestItemsAreWhatABatchReads(t *testing.T) {
 		require.Equal(t, Batch.SHA, cmd.Item.Batch)
 		require.Empty(t, letters[cmd.Item.Letter], what)
 		letters[cmd.Item.Letter] = what
+		if cmd.Item.Chained != 0 {
+			chained[cmd.Item.Chained] = what
+		}
 		got, _ := words(t, cmd.Cmd)
 		keys, err := strconv.Atoi(got[2])
 		require.NoError(t, err)
@@ -172,12 +175,14 @@ func TestItemsAreWhatABatchReads(t *testing.T) {
 		require.EqualValues(t, 2, cmd.Marks.Sharing, what)
 	}
 	require.Equal(t, map[byte]string{'a': "acquire", 'r': "release"}, letters)
-	require.Contains(t, Batch.Source, "string.byte(letters, i) == 97")
+	require.Equal(t, map[byte]string{'c': "acquire"}, chained, "a release is made whatever was answered before it")
+	require.Contains(t, Batch.Source, "if letter == 114 then")
+	require.Contains(t, Batch.Source, "if letter == 99 and")
 	for what, cmd := range calls(ExclusiveWithRedisson("k")) {
 		require.Nil(t, cmd.Item, "%s: no batch carries the scripts of another dialect", what)
 	}
 	for _, s := range append(Own(), Redisson()...) {
-		require.NotRegexp(t, "ACQUIRE_|RELEASE_|ITEM_", s.Source)
+		require.NotRegexp(t, "ACQUIRE_|RELEASE_|CHAIN_|ITEM_", s.Source)
 		require.NotContains(t, s.Source, "--include")
 	}
 }

@@ -1,0 +1,830 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// Several names, all or none: docs/protocol.md, "Several names".
+
+// gathered is a Lock of several names on a goroutine of its own.
+type gathered struct {
+	done   chan struct{}
+	leases *redlock.Leases
+	err    error
+	at     time.Time
+}
+
+func gather(ctx context.Context, m *redlock.Multi) *gathered {
+	w := &gathered{done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.leases, w.err = m.Lock(ctx)
+		w.at = time.Now()
+	}()
+	return w
+}
+
+func (w *gathered) get(t testing.TB) *redlock.Leases {
+	t.Helper()
+	<-w.done
+	require.NoError(t, w.err)
+	return w.leases
+}
+
+// all takes locks that are expected to be had.
+func allOf(t testing.TB, p *peer, names ...string) *redlock.Leases {
+	t.Helper()
+	leases, err := p.Multi(names).Lock(t.Context())
+	require.NoError(t, err)
+	return leases
+}
+
+// votesFor is the names that have a vote at a member.
+func votesFor(t testing.TB, s redistest.Server, names ...string) (out []string) {
+	t.Helper()
+	for _, name := range names {
+		if admin(t, s, "EXISTS", name) == int64(1) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func TestMultiIsOneCommandPerMember(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
+		batches, acquires, releases := p.Count(script.Batch), p.Count(script.Acquire), p.Count(script.Release)
+		names := []string{"d", "a", "c", "b"}
+		began := time.Now()
+		leases := allOf(t, p, names...)
+		require.Equal(t, 2*time.Millisecond, time.Since(began), "one round trip")
+		require.NoError(t, leases.Err())
+		var got []string
+		for _, l := range leases.All() {
+			got = append(got, l.Key())
+			require.Positive(t, leases.Token(l.Key()))
+			require.Same(t, l, leases.Of(l.Key()))
+		}
+		require.Equal(t, []string{"a", "b", "c", "d"}, got)
+		require.Zero(t, leases.Token("e"))
+		require.Nil(t, leases.Of("e"))
+		synctest.Wait()
+		require.Equal(t, 3, leases.Votes())
+		require.Equal(t, 1, leases.Margin())
+		for _, s := range cluster.Servers {
+			require.Equal(t, got, votesFor(t, s, got...))
+		}
+		require.NoError(t, leases.Unlock(t.Context()))
+		require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrNotHeld)
+		require.ErrorIs(t, leases.Err(), redlock.ErrReleased)
+		require.Equal(t, []int{2, 2, 2}, hits(batches))
+		require.Equal(t, []int{0, 0, 0}, hits(acquires))
+		require.Equal(t, []int{0, 0, 0}, hits(releases))
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
+// Each name has its own majority: the counters disagree, so that each takes a second round, and these are at the same
+// time.
+func TestMultiRaisesAllTokensAtOnce(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		for _, name := range []string{"a", "b", "c"} {
+			skew(t, cluster, name, 30, 20, 10)
+		}
+		p.Slow(2*time.Millisecond, 2*time.Millisecond, 10*time.Millisecond)
+		began := time.Now()
+		leases := allOf(t, p, "a", "b", "c")
+		require.Equal(t, 4*time.Millisecond, time.Since(began))
+		for _, name := range []string{"a", "b", "c"} {
+			require.Equal(t, uint64(31), leases.Token(name))
+		}
+		require.NoError(t, leases.Unlock(t.Context()))
+	}, quiet)
+}
+
+func TestMultiExcludesTheMutexOfEachName(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		leases := allOf(t, p, "a", "b")
+		for _, name := range []string{"a", "b"} {
+			require.ErrorIs(t, other.Try(t, name), redlock.ErrHeld)
+		}
+		before := leases.Token("b")
+		require.NoError(t, leases.Unlock(t.Context()))
+		l := other.Hold(t, "b")
+		require.Greater(t, l.Token(), before)
+		_, err := p.Multi([]string{"a", "b", "c"}).TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		var q *redlock.QuorumError
+		require.ErrorAs(t, err, &q)
+		require.Equal(t, "b", q.Key)
+		synctest.Wait()
+		for _, s := range cluster.Servers {
+			require.Equal(t, []string{"b"}, votesFor(t, s, "a", "b", "c"), "all or none")
+		}
+		require.NoError(t, l.Unlock(t.Context()))
+	}, quiet)
+}
+
+// Callers that write the names in opposite orders take them in one. Without that each would have what the other one
+// waits for.
+func TestMultiOppositeOrdersDoNotDeadlock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		var peers []*peer
+		for range 4 {
+			p := join(t, cluster, quiet)
+			p.Slow(time.Millisecond, 2*time.Millisecond, 3*time.Millisecond)
+			peers = append(peers, p)
+		}
+		slices.Reverse(peers[1].Links)
+		peers[1].Slow(time.Millisecond, 2*time.Millisecond, 3*time.Millisecond)
+		sets := [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "c"}, {"c", "a"}}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		in := map[string]*atomic.Int32{"a": {}, "b": {}, "c": {}}
+		var turns [4]int
+		done := make(chan error)
+		for i, p := range peers {
+			go func() {
+				for range 25 {
+					leases, err := p.Multi(sets[i]).Lock(ctx)
+					if err != nil {
+						done <- err
+						return
+					}
+					for _, name := range sets[i] {
+						if in[name].Add(1) > 1 {
+							done <- errors.New("two holders of " + name)
+							return
+						}
+					}
+					turns[i]++
+					time.Sleep(time.Millisecond)
+					for _, name := range sets[i] {
+						in[name].Add(-1)
+					}
+					if err := leases.Unlock(ctx); err != nil {
+						done <- err
+						return
+					}
+				}
+				done <- nil
+			}()
+		}
+		for range peers {
+			require.NoError(t, <-done)
+		}
+		require.Equal(t, [4]int{25, 25, 25, 25}, turns)
+		nothingLeft(t, cluster)
+	})
+}
+
+// Who waits for a name has the names before it, and nothing behind it, not even a minority of its votes.
+func TestMultiWaitingHoldsNothingBehind(t *testing.T) {
+	for _, line := range []string{"nobody in line", "a caller of this process in line"} {
+		t.Run(line, func(t *testing.T) {
+			pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+				b := other.Hold(t, "b")
+				var before *locking
+				if line != "nobody in line" {
+					before = p.LockLater(t.Context(), "b")
+					time.Sleep(time.Second)
+				}
+				w := gather(t.Context(), p.Multi([]string{"a", "b", "c", "d"}))
+				time.Sleep(10 * time.Second) // beyond the TTL of what a waiter is granted, and of a renewal
+				for _, s := range cluster.Servers {
+					require.Equal(t, []string{"a", "b"}, votesFor(t, s, "a", "b", "c", "d"))
+				}
+				require.ErrorIs(t, other.Try(t, "a"), redlock.ErrHeld, "it keeps what is before")
+				c := other.Hold(t, "c")
+				require.NoError(t, b.Unlock(t.Context()))
+				if before != nil {
+					require.NoError(t, before.Get(t).Unlock(t.Context()))
+				}
+				time.Sleep(10 * time.Second) // it has b, and waits for c
+				for _, s := range cluster.Servers {
+					require.Equal(t, []string{"a", "b", "c"}, votesFor(t, s, "a", "b", "c", "d"))
+				}
+				require.NoError(t, c.Unlock(t.Context()))
+				leases := w.get(t)
+				require.NoError(t, leases.Err())
+				require.NoError(t, leases.Unlock(t.Context()))
+				nothingLeft(t, cluster)
+			}, quiet)
+		})
+	}
+}
+
+// A minority of votes behind the name that is waited for is given back, too: at one member the name before it is free.
+func TestMultiWaitingHoldsNoMinorityBehind(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		b := other.Hold(t, "b")
+		admin(t, cluster.Servers[0], "DEL", "b") // as if it had not been reached
+		w := gather(t.Context(), p.Multi([]string{"a", "b", "c"}))
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, []string{"a", "b"}, votesFor(t, cluster.Servers[0], "a", "b", "c"))
+		require.NoError(t, b.Unlock(t.Context()))
+		require.NoError(t, w.get(t).Unlock(t.Context()))
+	}, quiet)
+}
+
+// A vote of the name that is waited for goes to whoever has the turn in the client's line: in line nobody yields.
+func TestMultiInLineHoldsNoVoteOfWhatItWaitsFor(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		b := other.Hold(t, "b")
+		first := p.LockLater(t.Context(), "b")
+		time.Sleep(100 * time.Millisecond)
+		waiters := admin(t, cluster.Servers[0], "ZRANGE", queueOf("b"), "0", "-1")
+		require.Len(t, waiters, 1)
+		admin(t, cluster.Servers[0], "DEL", "b") // free there, and the first who asks has it
+		w := gather(t.Context(), p.Multi([]string{"a", "b"}))
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, waiters, admin(t, cluster.Servers[0], "HKEYS", "b"))
+		require.NoError(t, b.Unlock(t.Context()))
+		require.NoError(t, first.Get(t).Unlock(t.Context()))
+		require.NoError(t, w.get(t).Unlock(t.Context()))
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
+// With the first lease that ends, the set ends. The others stay where they are until their validity is over, but are not
+// renewed: the holder has time to stop while it excludes others.
+func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		leases, err := p.Multi([]string{"a", "b", "c"}, redlock.AutoRenew(9*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		ctx, derived := leases.Context(), context.Background()
+		derived, cancel := context.WithCancel(ctx)
+		defer cancel()
+		time.Sleep(20 * time.Second) // renewed
+		require.NoError(t, ctx.Err())
+		for _, s := range cluster.Servers[:2] {
+			admin(t, s, "DEL", "b")
+			admin(t, s, "SET", "b", "no lock", "PX", "600000") // so that it is not given back
+		}
+		<-ctx.Done()
+		lost := time.Now()
+		<-derived.Done()
+		require.ErrorIs(t, leases.Err(), redlock.ErrLost)
+		require.ErrorIs(t, context.Cause(ctx), redlock.ErrLost)
+		require.ErrorIs(t, context.Cause(derived), redlock.ErrLost)
+		var why *redlock.LostError
+		require.ErrorAs(t, leases.Err(), &why)
+		require.Equal(t, "b", why.Key)
+		require.False(t, leases.ValidUntil().After(lost))
+		until := leases.Of("a").ValidUntil()
+		require.Greater(t, time.Until(until), 5*time.Second)
+		require.NoError(t, leases.Of("a").Err(), "it excludes others still")
+		require.ErrorIs(t, other.Try(t, "a"), redlock.ErrHeld)
+		require.ErrorIs(t, leases.Extend(t.Context(), time.Second), redlock.ErrLost)
+		time.Sleep(time.Until(until) + time.Millisecond)
+		require.ErrorIs(t, leases.Of("a").Err(), redlock.ErrLost, "nobody renews it")
+		l, err := other.Mutex("a").Lock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+		err = leases.Unlock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrLost)
+		require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrNotHeld)
+	}, quiet)
+}
+
+// Unlock releases what is left of a set that has ended.
+func TestMultiUnlockAfterALossReleasesTheRest(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		leases := allOf(t, p, "a", "b", "c")
+		_, err := other.ForceUnlock(t.Context(), "b")
+		require.NoError(t, err)
+		<-leases.Done()
+		err = leases.Unlock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrLost)
+		require.Equal(t, 1, strings.Count(err.Error(), "lost"), "%v", err)
+		for _, name := range []string{"a", "c"} {
+			l, err := other.Mutex(name).TryLock(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, l.Unlock(t.Context()))
+		}
+	}, quiet)
+}
+
+// A lease in hand that is lost during a wait: the call begins again, and at the third loss says so.
+func TestMultiLosesWhileWaiting(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		m := p.Multi([]string{"a", "b"})
+		force := func() {
+			time.Sleep(time.Second)
+			freed, err := other.ForceUnlock(t.Context(), "a")
+			require.NoError(t, err)
+			require.True(t, freed)
+		}
+		b := other.Hold(t, "b")
+		w := gather(t.Context(), m)
+		force()
+		time.Sleep(40 * time.Second) // until the renewal has told
+		require.NoError(t, b.Unlock(t.Context()))
+		leases := w.get(t)
+		require.NoError(t, leases.Err())
+		require.NoError(t, leases.Unlock(t.Context()))
+
+		b = other.Hold(t, "b")
+		w = gather(t.Context(), m)
+		for range redlock.Gatherings {
+			force()
+			time.Sleep(40 * time.Second)
+		}
+		<-w.done
+		var lost *redlock.LostError
+		require.ErrorAs(t, w.err, &lost)
+		require.Equal(t, "a", lost.Key)
+		require.NoError(t, b.Unlock(t.Context()))
+		synctest.Wait()
+	}, quiet)
+}
+
+// A lease in hand that is lost while the last names are asked for: a set is only given out if all of it is held at one
+// instant.
+func TestMultiLosesBetweenTheNames(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		p.Slow(60*time.Millisecond, 60*time.Millisecond, 60*time.Millisecond) // a renewal is answered before its next try
+		b := other.Hold(t, "b")
+		w := gather(t.Context(), p.Multi([]string{"a", "b", "c"}, redlock.AutoRenew(800*time.Millisecond)))
+		time.Sleep(2 * time.Second)
+		extends := p.Count(script.Extend)
+		for extends[0].Hits() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		// The next renewal is executed after this, and answered while c is asked for.
+		time.Sleep(240 * time.Millisecond)
+		old := counter(t, cluster.Servers[0], "a")
+		for _, s := range cluster.Servers {
+			admin(t, s, "DEL", "a")
+		}
+		require.NoError(t, b.Unlock(t.Context()))
+		leases := w.get(t)
+		require.NoError(t, leases.Err())
+		require.Greater(t, leases.Token("a"), uint64(old))
+		require.NoError(t, leases.Unlock(t.Context()))
+	}, quiet)
+}
+
+// Whenever the caller goes away, nothing of the call is left.
+func TestMultiCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
+	for _, held := range []string{"", "a", "b", "c"} {
+		t.Run("held "+held, func(t *testing.T) {
+			pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+				p.Slow(2*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond)
+				names := []string{"a", "b", "c"}
+				for _, name := range names {
+					skew(t, cluster, name, 30, 20, 10)
+				}
+				for after := time.Duration(0); after <= 16*time.Millisecond; after += 500 * time.Microsecond {
+					var l *redlock.Lease
+					if held != "" {
+						l = other.Hold(t, held)
+					}
+					ctx, cancel := context.WithCancel(t.Context())
+					w := gather(ctx, p.Multi(names))
+					if held != "" && after > 8*time.Millisecond {
+						time.Sleep(8 * time.Millisecond)
+						require.NoError(t, l.Unlock(t.Context())) // so that it comes to the names behind
+						l = nil
+						time.Sleep(after - 8*time.Millisecond)
+					} else {
+						time.Sleep(after)
+					}
+					cancel()
+					<-w.done
+					if w.err == nil {
+						require.NoError(t, w.leases.Unlock(t.Context()))
+					} else {
+						require.ErrorIs(t, w.err, context.Canceled)
+					}
+					if l != nil {
+						require.NoError(t, l.Unlock(t.Context()))
+					}
+					time.Sleep(50 * time.Millisecond)
+					nothingLeft(t, cluster)
+				}
+			}, quiet)
+		})
+	}
+}
+
+// A fixed TTL counts from the last name. What came early is renewed meanwhile, and extended in the end.
+func TestMultiWithAFixedTTLHasAllOfItInTheEnd(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		const ttl = 5 * time.Second
+		free, err := p.Multi([]string{"x", "y"}, redlock.TTL(ttl)).Lock(t.Context())
+		require.NoError(t, err)
+		require.InDelta(t, ttl, time.Until(free.ValidUntil()), float64(100*time.Millisecond))
+		b := other.Hold(t, "b")
+		w := gather(t.Context(), p.Multi([]string{"a", "b", "c"}, redlock.TTL(ttl)))
+		time.Sleep(20 * time.Second)
+		require.ErrorIs(t, free.Err(), redlock.ErrLost)
+		require.NoError(t, b.Unlock(t.Context()))
+		leases := w.get(t)
+		for _, l := range leases.All() {
+			require.InDelta(t, ttl, time.Until(l.ValidUntil()), float64(100*time.Millisecond), l.Key())
+		}
+		time.Sleep(4 * time.Second)
+		require.NoError(t, leases.Err())
+		time.Sleep(2 * time.Second)
+		require.ErrorIs(t, leases.Err(), redlock.ErrLost, "nobody renews it")
+		require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrLost)
+	}, quiet)
+}
+
+func TestMultiMaxHoldCountsFromTheLastName(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		b := other.Hold(t, "b")
+		w := gather(t.Context(), p.Multi([]string{"a", "b"}, redlock.AutoRenew(5*time.Second), redlock.MaxHold(time.Minute)))
+		time.Sleep(5 * time.Minute) // more than a lease in hand may be lost
+		require.NoError(t, b.Unlock(t.Context()))
+		leases := w.get(t)
+		time.Sleep(50 * time.Second)
+		require.NoError(t, leases.Err())
+		time.Sleep(11 * time.Second)
+		var lost *redlock.LostError
+		require.ErrorAs(t, leases.Err(), &lost)
+		require.Equal(t, redlock.LostMaxHold, lost.Reason)
+		_ = leases.Unlock(t.Context())
+	}, quiet)
+}
+
+func TestMultiExtendsAllInOneCommand(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		leases, err := p.Multi([]string{"a", "b", "c"}, redlock.TTL(5*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		extends := p.Count(script.Extend)
+		require.NoError(t, leases.Extend(t.Context(), 20*time.Second))
+		synctest.Wait() // a majority has decided
+		require.Equal(t, []int{1, 1, 1}, hits(extends))
+		require.InDelta(t, 20*time.Second, time.Until(leases.ValidUntil()), float64(time.Second))
+		require.NoError(t, leases.Extend(t.Context(), time.Second))
+		require.InDelta(t, time.Second, time.Until(leases.ValidUntil()), float64(100*time.Millisecond))
+		synctest.Wait()
+		require.Equal(t, []int{1, 1, 1}, hits(extends), "a shorter one asks nobody")
+		require.ErrorIs(t, leases.Extend(t.Context(), time.Hour), redlock.ErrInput)
+		p.Away(0, 1)
+		synctest.Wait()
+		began := time.Now()
+		err = leases.Extend(t.Context(), 20*time.Second)
+		require.Less(t, time.Since(began), 100*time.Millisecond, "all have been heard")
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		for _, name := range []string{"a", "b", "c"} {
+			require.ErrorContains(t, err, fmt.Sprintf("extend %q", name))
+		}
+		require.NoError(t, leases.Err())
+	}, quiet)
+}
+
+func TestMultiReenters(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		multi := func(names ...string) *redlock.Multi { return p.Multi(names, redlock.As("me")) }
+		b := p.Hold(t, "b", redlock.As("me"))
+		leases, err := multi("a", "b", "c").Lock(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, b.Token(), leases.Token("b"))
+		again, err := multi("b", "c").TryLock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, again.Unlock(t.Context()))
+		require.ErrorIs(t, again.Unlock(t.Context()), redlock.ErrNotHeld)
+		require.ErrorIs(t, again.Err(), redlock.ErrReleased)
+		require.NoError(t, leases.Err())
+		require.NoError(t, leases.Unlock(t.Context()))
+		require.NoError(t, b.Err())
+		for _, name := range []string{"a", "c"} {
+			l := other.Hold(t, name)
+			require.NoError(t, l.Unlock(t.Context()))
+		}
+
+		// To wait for what comes before what is held may end in a circle.
+		a := other.Hold(t, "a")
+		began := time.Now()
+		_, err = multi("a", "b", "c").Lock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrOrder)
+		require.Less(t, time.Since(began), time.Second)
+		require.NoError(t, b.Err(), "only the new part is given up")
+		synctest.Wait()
+		for _, s := range cluster.Servers {
+			require.Equal(t, []string{"a", "b"}, votesFor(t, s, "a", "b", "c"))
+		}
+		require.NoError(t, a.Unlock(t.Context()))
+		c := other.Hold(t, "c") // behind it can be waited for
+		w := gather(t.Context(), multi("b", "c"))
+		time.Sleep(time.Second)
+		require.NoError(t, c.Unlock(t.Context()))
+		require.NoError(t, w.get(t).Unlock(t.Context()))
+		require.NoError(t, b.Unlock(t.Context()))
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
+// The end of a set stops no renewal of a lease that its owner has in another call, too.
+func TestMultiThatEndsLeavesALeaseToItsOtherUsers(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		b := p.Hold(t, "b", redlock.As("me"), redlock.AutoRenew(9*time.Second))
+		leases, err := p.Multi([]string{"a", "b"}, redlock.As("me"), redlock.AutoRenew(9*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		_, err = p.ForceUnlock(t.Context(), "a")
+		require.NoError(t, err)
+		<-leases.Done()
+		time.Sleep(time.Minute)
+		require.NoError(t, b.Err())
+		require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrLost)
+		time.Sleep(time.Minute)
+		require.NoError(t, b.Err())
+		require.NoError(t, b.Unlock(t.Context()))
+	}, quiet)
+}
+
+// A lease in hand that its owner enters in another call stays with that call, on the terms under which it was taken.
+func TestMultiThatGivesUpLeavesALeaseToItsOtherUsers(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		b := other.Hold(t, "b")
+		ctx, cancel := context.WithCancel(t.Context())
+		w := gather(ctx, p.Multi([]string{"a", "b"}, redlock.As("me"), redlock.TTL(5*time.Second)))
+		time.Sleep(10 * time.Second)
+		a := p.Lock(t, "a", redlock.As("me"))
+		cancel()
+		<-w.done
+		require.ErrorIs(t, w.err, context.Canceled)
+		time.Sleep(4 * time.Second)
+		require.NoError(t, a.Err())
+		time.Sleep(2 * time.Second)
+		require.ErrorIs(t, a.Err(), redlock.ErrLost, "its TTL was a fixed one")
+		require.NoError(t, b.Unlock(t.Context()))
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
+// A lease may be one of several sets of its owner: all of them end with it.
+func TestMultiEndsEverySetOfALease(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		var sets []*redlock.Leases
+		for _, names := range [][]string{{"a", "b"}, {"b", "c"}, {"b"}} {
+			leases, err := p.Multi(names, redlock.As("me")).Lock(t.Context())
+			require.NoError(t, err)
+			sets = append(sets, leases)
+		}
+		_, err := p.ForceUnlock(t.Context(), "b")
+		require.NoError(t, err)
+		for _, leases := range sets {
+			<-leases.Done()
+			require.ErrorIs(t, leases.Err(), redlock.ErrLost)
+		}
+		require.NoError(t, sets[1].Of("c").Err())
+		for _, leases := range sets {
+			require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrLost)
+		}
+	}, quiet)
+}
+
+func TestMultiOfSeveralDeployments(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		other := rt.Embedded(t, 3)
+		p, q := join(t, cluster, quiet), join(t, other, quiet)
+		m := redlock.Join(q.Mutex("b"), p.Mutex("a"), p.Mutex("c", redlock.TTL(5*time.Second)), q.Mutex("c"))
+		leases, err := m.Lock(t.Context())
+		require.NoError(t, err)
+		require.Len(t, leases.All(), 4)
+		require.Less(t, time.Until(leases.ValidUntil()), 5*time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{"a", "c"}, votesFor(t, cluster.Servers[0], "a", "b", "c"))
+		require.Equal(t, []string{"b", "c"}, votesFor(t, other.Servers[0], "a", "b", "c"))
+		require.NoError(t, leases.Extend(t.Context(), 10*time.Second))
+		require.NoError(t, leases.Unlock(t.Context()))
+		l := join(t, other, quiet).Hold(t, "b")
+		_, err = m.TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.NoError(t, l.Unlock(t.Context()))
+		nothingLeft(t, cluster)
+		leftovers(t, other)
+		require.NoError(t, q.Close())
+		_, err = m.Lock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrClosed)
+		nothingLeft(t, cluster)
+	})
+}
+
+func TestMultiSaysWhatCannotWork(t *testing.T) {
+	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		many := make([]string, redlock.MaxNames+1)
+		for i := range many {
+			many[i] = fmt.Sprint(i)
+		}
+		for _, c := range []struct {
+			m    *redlock.Multi
+			text string
+		}{
+			{p.Multi(nil), "no names"},
+			{redlock.Join(), "no names"},
+			{redlock.Join(p.Mutex("a"), nil), "nil lock"},
+			{p.Multi(many), "65 names, but at most 64 are allowed"},
+			{p.Multi([]string{"a", "b", "a"}), `the name "a" is there twice`},
+			{redlock.Join(p.Mutex("a"), p.Mutex("a", redlock.TTL(time.Second))), `the name "a" is there twice`},
+			{p.Multi([]string{"a", ""}), "must not be empty"},
+			{p.Multi([]string{"redquorum:tokens", "a"}), "the library's own keys"},
+			{p.Multi([]string{"a", "b"}, redlock.TTL(time.Hour)), "MaxTTL"},
+		} {
+			for _, get := range []func(context.Context) (*redlock.Leases, error){c.m.Lock, c.m.TryLock} {
+				_, err := get(t.Context())
+				require.ErrorIs(t, err, redlock.ErrInput)
+				require.ErrorContains(t, err, c.text)
+			}
+			require.ErrorIs(t, c.m.Do(t.Context(), func(context.Context, *redlock.Leases) error { return nil }), redlock.ErrInput)
+		}
+		_, err := p.Multi([]string{"a"}).Lock(nil) //nolint:staticcheck // that is the case
+		require.ErrorIs(t, err, redlock.ErrInput)
+		leases, err := p.Multi(many[:redlock.MaxNames]).Lock(t.Context())
+		require.NoError(t, err)
+		require.ErrorIs(t, leases.Unlock(nil), redlock.ErrInput)              //nolint:staticcheck // that is the case
+		require.ErrorIs(t, leases.Extend(nil, time.Second), redlock.ErrInput) //nolint:staticcheck // that is the case
+		require.NoError(t, leases.Unlock(t.Context()))
+		admin(t, cluster.Servers[0], "SET", "b", "no lock")
+		_, err = p.Multi([]string{"a", "b", "c"}).Lock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrForeignKey)
+		admin(t, cluster.Servers[0], "DEL", "b")
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
+func TestMultiDo(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		type key struct{}
+		ctx := context.WithValue(t.Context(), key{}, "value")
+		failed := errors.New("failed")
+		m := p.Multi([]string{"a", "b"})
+		require.ErrorIs(t, m.Do(ctx, func(ctx context.Context, leases *redlock.Leases) error {
+			require.Equal(t, "value", ctx.Value(key{}))
+			require.NoError(t, ctx.Err())
+			require.NoError(t, leases.Err())
+			return failed
+		}), failed)
+		require.NoError(t, m.Do(ctx, func(ctx context.Context, leases *redlock.Leases) error {
+			require.NoError(t, leases.Unlock(ctx)) // under the context that ends with it
+			require.ErrorIs(t, context.Cause(ctx), redlock.ErrReleased)
+			return nil
+		}))
+		require.NoError(t, m.Do(ctx, func(_ context.Context, leases *redlock.Leases) error {
+			require.NoError(t, leases.Of("a").Unlock(ctx)) // the set ends with it, and the rest is released in the end
+			require.ErrorIs(t, leases.Err(), redlock.ErrReleased)
+			return nil
+		}))
+		require.ErrorIs(t, m.Do(ctx, func(ctx context.Context, leases *redlock.Leases) error {
+			_, err := p.ForceUnlock(ctx, "b")
+			require.NoError(t, err)
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}), redlock.ErrLost)
+		require.Panics(t, func() { _ = m.Do(ctx, func(context.Context, *redlock.Leases) error { panic("fn") }) })
+		require.ErrorIs(t, m.Do(ctx, func(context.Context, *redlock.Leases) error {
+			require.NoError(t, p.Close())
+			require.True(t, hasEnded(redlock.KeeperDone(p.Client)), "it has waited")
+			return nil
+		}), redlock.ErrLost)
+	}, quiet)
+}
+
+// Close ends what a call has in hand, and the call.
+func TestMultiEndsWithItsClient(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		b := other.Hold(t, "b")
+		held := allOf(t, p, "x", "y")
+		w := gather(t.Context(), p.Multi([]string{"a", "b", "c"}))
+		time.Sleep(time.Second)
+		require.NoError(t, p.Close())
+		<-w.done
+		require.ErrorIs(t, w.err, redlock.ErrClosed)
+		require.ErrorIs(t, held.Err(), redlock.ErrClosed)
+		require.NoError(t, b.Unlock(t.Context()))
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
+// Where a member refuses the names behind one that it has given another, they are asked for once more: a try says of no
+// free lock that it is held.
+func TestMultiTriesWhatAChainPassedOver(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		vote := func(i int, name string) {
+			l := other.Hold(t, name)
+			for k, s := range cluster.Servers {
+				if k != i {
+					admin(t, s, "DEL", l.Key())
+				}
+			}
+		}
+		vote(0, "a") // and so b is passed over at 0
+		vote(1, "b")
+		leases, err := p.Multi([]string{"a", "b"}).TryLock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, leases.Unlock(t.Context()))
+	}, quiet)
+}
+
+func TestMultiTellsTheTracerOfEachName(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		rec := &setTracer{}
+		p, other := join(t, cluster, quiet, redlock.WithTracer(rec)), join(t, cluster, quiet)
+		b := other.Hold(t, "b")
+		_, err := p.Multi([]string{"b", "a"}).TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.Equal(t, []string{"start a", "start b", "end a held", "end b held"}, rec.take())
+		require.NoError(t, b.Unlock(t.Context()))
+		leases := allOf(t, p, "a", "b")
+		require.NoError(t, leases.Unlock(t.Context()))
+		require.Equal(t, []string{"start a", "start b", "end a", "end b", "released a", "released b"}, rec.take())
+	})
+}
+
+// setTracer notes what begins and ends.
+type setTracer struct{ lines []string }
+
+func (r *setTracer) take() []string {
+	out := r.lines
+	r.lines = nil
+	return out
+}
+
+func (r *setTracer) AcquireStart(ctx context.Context, e redlock.AcquireStart) context.Context {
+	r.lines = append(r.lines, "start "+e.Key)
+	return ctx
+}
+
+func (r *setTracer) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
+	line := "end " + e.Key
+	if errors.Is(e.Err, redlock.ErrHeld) {
+		line += " held"
+	}
+	r.lines = append(r.lines, line)
+}
+
+func (r *setTracer) Released(e redlock.Released) { r.lines = append(r.lines, "released "+e.Key) }
+
+func oneOfTenHasTheSet(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		got := make(chan *redlock.Leases, 10)
+		for i := range 10 {
+			go func() {
+				leases, err := []*peer{p, q}[i%2].Multi([]string{"a", "b", "c"}, redlock.TTL(10*time.Second)).TryLock(t.Context())
+				if err != nil && !errors.Is(err, redlock.ErrHeld) {
+					t.Error(err)
+				}
+				got <- leases
+			}()
+			if i == 0 {
+				synctest.Wait()
+			}
+		}
+		var all []*redlock.Leases
+		for range 10 {
+			if leases := <-got; leases != nil {
+				all = append(all, leases)
+			}
+		}
+		require.Len(t, all, 1)
+		require.NoError(t, all[0].Unlock(t.Context()))
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
+func setAfterLeasesThatEnd(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		_, err := other.Multi([]string{"a", "b"}, redlock.TTL(2*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		other.Die()
+		began := time.Now()
+		leases := allOf(t, p, "b", "a")
+		require.InDelta(t, 2*time.Second, time.Since(began), float64(300*time.Millisecond))
+		require.NoError(t, leases.Unlock(t.Context()))
+	}, quiet)
+}
+
+func setEndsWithWhicheverName(t *testing.T) {
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			leases := allOf(t, p, names...)
+			_, err := p.ForceUnlock(t.Context(), name)
+			require.NoError(t, err)
+			<-leases.Done()
+			var lost *redlock.LostError
+			require.ErrorAs(t, leases.Err(), &lost)
+			require.Equal(t, name, lost.Key)
+			require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrLost)
+		}, quiet)
+	}
+}

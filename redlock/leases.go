@@ -1,0 +1,305 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Leases are the leases of a Multi. They are held together: with the first that ends, the Context of
+// Leases ends. The members keep the others until Unlock, or until their validity is over, but nobody
+// renews them. So the holder has time to stop while it still excludes others. Leases are safe for
+// concurrent use.
+type Leases struct {
+	all    []*Lease // in the order in which they were taken
+	values context.Context
+	spent  atomic.Bool // unlocked
+
+	mu     sync.Mutex // guards the fields below; never held around a call of a Lease
+	err    error      // why they are not held together any more
+	ended  time.Time
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+// newLeases makes a set of leases that are held.
+func newLeases(ctx context.Context, all []*Lease) *Leases {
+	s := &Leases{all: all, values: ctx}
+	for _, l := range all {
+		l = l.whole()
+		l.mu.Lock()
+		if l.sets == nil {
+			l.sets = new([]*Leases)
+		}
+		*l.sets = append(*l.sets, s)
+		err := l.err
+		l.mu.Unlock()
+		if err != nil { // perhaps before it was in the set
+			s.end(err)
+		}
+	}
+	return s
+}
+
+// end makes err the end of the set, if it has none yet. What is left of it is not renewed any more,
+// and not released either.
+func (s *Leases) end(err error) {
+	if !s.over(err) {
+		return
+	}
+	for _, l := range s.all {
+		l.whole().stopRenewing()
+	}
+}
+
+// over ends the set for its holder. It reports false if it had ended before.
+func (s *Leases) over(err error) bool {
+	s.mu.Lock()
+	if s.err != nil {
+		s.mu.Unlock()
+		return false
+	}
+	s.err, s.ended = err, time.Now()
+	cancel := s.cancel
+	s.mu.Unlock()
+	if cancel != nil {
+		cancel(err)
+	}
+	for _, l := range s.all {
+		l = l.whole()
+		l.mu.Lock()
+		if l.sets != nil {
+			*l.sets = slices.DeleteFunc(*l.sets, func(x *Leases) bool { return x == s })
+		}
+		l.mu.Unlock()
+	}
+	return true
+}
+
+// stopRenewing leaves a lease to its validity, unless it has other users than a set that has ended.
+func (l *Lease) stopRenewing() {
+	l.mu.Lock()
+	alone := l.err == nil && l.users == 1
+	if alone {
+		l.limit, l.renewAt = l.until, time.Time{}
+	}
+	l.mu.Unlock()
+	if alone {
+		l.c.keeper.update(l)
+	}
+}
+
+// Token returns the fencing token of a name: see Lease.Token. It is 0 if the name is not in the set.
+// The tokens of two names cannot be compared.
+func (s *Leases) Token(name string) uint64 {
+	if l := s.Of(name); l != nil {
+		return l.Token()
+	}
+	return 0
+}
+
+// Of returns the lease of a name, or nil. If several deployments have a lock of that name, it is the
+// first of them. The set ends with the lease, so unlock the set and not the lease.
+func (s *Leases) Of(name string) *Lease {
+	if i := slices.IndexFunc(s.all, func(l *Lease) bool { return l.key == name }); i >= 0 {
+		return s.all[i]
+	}
+	return nil
+}
+
+// All returns the leases, in the order in which they were taken.
+func (s *Leases) All() []*Lease { return slices.Clone(s.all) }
+
+// ValidUntil returns the instant until which you can rely on all leases, as known now: the earliest
+// end of any. See Lease.ValidUntil.
+func (s *Leases) ValidUntil() time.Time {
+	var until time.Time
+	for i, l := range s.all {
+		if at := l.ValidUntil(); i == 0 || clock.Until(at, until) < 0 {
+			until = at
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return sooner(until, s.ended)
+	}
+	return until
+}
+
+// Votes returns the least number of members that have any of the leases: see Lease.Votes.
+func (s *Leases) Votes() int { return s.least((*Lease).Votes) }
+
+// Margin returns the least Margin of any of the leases.
+func (s *Leases) Margin() int { return s.least((*Lease).Margin) }
+
+func (s *Leases) least(of func(*Lease) int) int {
+	n := of(s.all[0])
+	for _, l := range s.all[1:] {
+		n = min(n, of(l))
+	}
+	return n
+}
+
+// Err returns nil while all leases are held and valid. After that it returns ErrReleased, or why the
+// first of them ended: a *LostError, whose Key is its name. It looks at the clock, as Lease.Err does.
+func (s *Leases) Err() error {
+	for _, l := range s.all {
+		if err := l.Err(); err != nil { // it may have been here before the set was told
+			s.end(err)
+		}
+		if l.of != nil && l.spent.Load() {
+			s.end(ErrReleased)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Context returns a context that ends with the first lease that ends: see Lease.Context.
+func (s *Leases) Context() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx == nil {
+		inner, cancel := context.WithCancelCause(context.WithoutCancel(s.values))
+		if s.err != nil {
+			cancel(s.err)
+		}
+		s.ctx, s.cancel = setContext{inner, s, cancel}, cancel
+	}
+	return s.ctx
+}
+
+// Done returns a channel that is closed when the first lease has ended.
+func (s *Leases) Done() <-chan struct{} { return s.Context().Done() }
+
+// setContext is the leaseContext of several leases.
+type setContext struct {
+	context.Context
+	s      *Leases
+	cancel context.CancelCauseFunc // of the Context
+}
+
+func (c setContext) look() {
+	if err := c.s.Err(); err != nil {
+		c.cancel(err)
+	}
+}
+
+// Value tells the leases, beside what the context of Lock has.
+func (c setContext) Value(key any) any {
+	if own, ok := key.(ownLease); ok && slices.ContainsFunc(c.s.all, func(l *Lease) bool { return l.whole() == own.l }) {
+		return own.l
+	}
+	return c.Context.Value(key)
+}
+
+// Err implements context.Context.
+func (c setContext) Err() error {
+	c.look()
+	return c.Context.Err()
+}
+
+// Done implements context.Context.
+func (c setContext) Done() <-chan struct{} {
+	c.look()
+	return c.Context.Done()
+}
+
+// Unlock ends all leases and frees the locks, with one release for each member. It returns when a
+// majority of the members have answered for each lease. ctx bounds the wait for their answers, but
+// not the releases: see Lease.Unlock. The errors of the leases are joined. ErrNotHeld says that the
+// set was unlocked before.
+func (s *Leases) Unlock(ctx context.Context) error {
+	if ctx == nil {
+		return badInput("unlock", "nil context")
+	}
+	if !s.spent.CompareAndSwap(false, true) {
+		return &keyError{op: "unlock", key: s.all[0].key, err: ErrNotHeld, cause: ErrReleased}
+	}
+	for _, l := range s.all {
+		if ctx.Value(ownLease{l.whole()}) != nil { // it ends with the lease, that is, now
+			ctx = context.WithoutCancel(ctx)
+			break
+		}
+	}
+	_ = s.Err() // the cause of the end is that of a lease, if one has ended
+	s.over(ErrReleased)
+	errs := make([]error, len(s.all))
+	owed := make(map[*Client][]int)
+	for i, l := range s.all {
+		whole, err := l.giveUp()
+		switch {
+		case whole != nil:
+			whole.hold.unlocking(ctx)
+			owed[l.c] = append(owed[l.c], i)
+		case !errors.Is(err, ErrNotHeld): // else the caller has unlocked it, or handed it off, by itself
+			errs[i] = err
+		}
+	}
+	rounds := make([]*quorum.Round, len(s.all))
+	for c, of := range owed {
+		holds := make([]*hold, len(of))
+		for k, i := range of {
+			holds[k] = s.all[i].hold
+		}
+		for k, r := range c.releaseAll(holds, false) {
+			rounds[of[k]] = r
+		}
+	}
+	for i, r := range rounds {
+		if r != nil {
+			errs[i] = s.all[i].whole().unlocked(ctx, r)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Extend asks the members to keep all leases for ttl from now, and moves ValidUntil: see
+// Lease.Extend. Leases of one client travel in one command. If some leases are not extended, the
+// error has a cause for each of them, and the others are.
+func (s *Leases) Extend(ctx context.Context, ttl time.Duration) error {
+	if ctx == nil {
+		return badInput("extend", "nil context")
+	}
+	for _, l := range s.all {
+		if err := checkTTL(ttl, l.c.cfg); err != nil {
+			return badInput("extend", "TTL: %v", err)
+		}
+	}
+	if s.Err() != nil {
+		for _, l := range s.all {
+			if err := l.whole().Err(); err != nil {
+				return l.whole().notHeld("extend")
+			}
+		}
+		return s.all[0].givenUp("extend")
+	}
+	now := time.Now()
+	items := make(map[*Client][]renewItem)
+	for _, l := range s.all {
+		l = l.whole()
+		if !l.clamp(now.Add(clock.Validity(ttl, l.c.cfg.Drift))) {
+			items[l.c] = append(items[l.c], renewItem{l: l, ttl: ttl})
+		}
+	}
+	var errs []error
+	for c, of := range items {
+		for _, e := range c.keeper.extendAll(ctx, of) {
+			errs = append(errs, e)
+		}
+	}
+	for _, l := range s.all {
+		if l.Err() != nil {
+			errs = append(errs, l.whole().notHeld("extend"))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,553 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// MaxNames is how many names one Multi may have.
+const MaxNames = 64
+
+// Multi takes several locks, all or none. It is made of ordinary locks: each name has its own
+// majority, lease and token, and excludes the Mutex of that name. A Multi is safe for concurrent
+// use, and holds no state of its own.
+//
+// Everybody takes names in one order, that of their bytes. Who waits for a name has nothing behind
+// it. So callers of Multi never wait for each other in a circle: docs/protocol.md, "Several names".
+type Multi struct {
+	locks []*Mutex // in the order in which everybody takes them
+	err   error    // why it cannot work
+}
+
+// Multi returns a Multi of 1 to MaxNames names, which must differ. The options are those of each
+// name. Lock and TryLock report mistakes in names and options.
+func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
+	locks := make([]*Mutex, len(names))
+	for i, name := range names {
+		locks[i] = c.Mutex(name, opts...)
+	}
+	return Join(locks...)
+}
+
+// Join returns a Multi of locks with terms of their own, also of several clients, that is, of
+// several deployments. If two deployments have a lock of one name, these two are taken in the order
+// of the arguments, which must then be the same everywhere.
+func Join(locks ...*Mutex) *Multi {
+	m := &Multi{locks: slices.Clone(locks)}
+	switch {
+	case len(locks) == 0:
+		m.err = errors.New("no names")
+		return m
+	case len(locks) > MaxNames:
+		m.err = fmt.Errorf("%d names, but at most %d are allowed", len(locks), MaxNames)
+		return m
+	case slices.Contains(locks, nil):
+		m.err = errors.New("nil lock")
+		return m
+	}
+	slices.SortStableFunc(m.locks, func(x, y *Mutex) int { return cmp.Compare(x.name, y.name) })
+	for i, x := range m.locks {
+		for _, y := range m.locks[i+1:] {
+			if y.name != x.name {
+				break
+			}
+			if y.c == x.c {
+				m.err = fmt.Errorf("the name %s is there twice", member.Quote(x.name))
+			}
+		}
+	}
+	return m
+}
+
+// Lock waits until it has all locks, until ctx ends, or until no majority of the members can be
+// asked for Config.NoQuorumAfter. While the names are free, it takes one round trip. Otherwise it
+// waits for one name after the other. Meanwhile it holds the names before that one, and the client
+// renews them.
+//
+// A lease with a fixed TTL, and MaxHold, count from the moment at which Lock has the last name.
+//
+// After an error, nothing of the call is left at the members. The error is that of the name which
+// was not obtained, as of Mutex.Lock, or one of these:
+//
+//   - A *LostError, if leases in hand were lost three times while Lock waited for others.
+//   - ErrOrder, if the owner (As) holds a name behind one that Lock would have to wait for.
+//   - ErrInput.
+func (m *Multi) Lock(ctx context.Context) (*Leases, error) { return m.acquire(ctx, opLock, false) }
+
+// TryLock asks once and does not wait for any lock. If another owner has one of them, the error is
+// ErrHeld and names the first such lock.
+func (m *Multi) TryLock(ctx context.Context) (*Leases, error) {
+	return m.acquire(ctx, opTryLock, true)
+}
+
+// Do runs fn while it holds all locks. The context that fn gets is a child of ctx and ends with the
+// first lease that ends, so fn must stop when it ends. fn may unlock the leases early. Do returns
+// fn's error, joined with any error of the leases or their release.
+func (m *Multi) Do(ctx context.Context, fn func(ctx context.Context, leases *Leases) error) (err error) {
+	leases, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	held, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(leases.Context(), func() { cancel(context.Cause(leases.Context())) })
+	defer func() { // also when fn panics
+		stop()
+		cancel(context.Canceled)
+		if !leases.spent.Load() { // by fn
+			err = errors.Join(err, leases.Unlock(context.WithoutCancel(ctx)))
+		}
+	}()
+	return fn(setContext{held, leases, cancel}, leases)
+}
+
+func (m *Multi) acquire(ctx context.Context, op string, try bool) (*Leases, error) {
+	if m.err != nil {
+		return nil, badInput(op, "%v", m.err)
+	}
+	g := gathering{try: try, parts: make([]part, len(m.locks))}
+	for i, l := range m.locks {
+		if err := l.c.check(ctx, op, l.name, l.terms.ttl); err != nil {
+			return nil, err
+		}
+		p := &g.parts[i]
+		*p = part{c: l.c, terms: &l.terms, inHand: l.terms, wire: l.terms.kind.of(l.name, &l.c.cfg)}
+		p.inHand.renew, p.inHand.maxHold = true, -1
+		p.want = want{op: op, name: l.name, terms: &p.inHand, try: try}
+	}
+	end := g.begin(ctx)
+	leases, err := g.obtain(ctx)
+	end(err)
+	return leases, err
+}
+
+// gathering is one Lock or TryLock of a Multi.
+type gathering struct {
+	try    bool
+	waited bool // for a name, while those before it were in hand
+	parts  []part
+}
+
+// part is one lock of a gathering. It goes from asked to won, and from there into hand as a lease.
+type part struct {
+	c    *Client
+	wire script.Lock
+	want want
+	// terms are the caller's. While another name is waited for, inHand takes their place: the client
+	// renews the lease, and nothing limits it.
+	terms  *terms
+	inHand terms
+	in     context.Context // of the acquisition for the tracer, nil without one
+
+	asked *attempt // until it is a lease
+	step  ballot.Step
+	won   bool
+
+	res   result
+	lease *Lease // in hand
+	again bool   // by re-entry: others may be users of it
+}
+
+// errLost says that a lease in hand was lost.
+var errLost = errors.New("a lease in hand was lost")
+
+// obtain gathers all locks. If a lease in hand is lost meanwhile, it begins again.
+func (g *gathering) obtain(ctx context.Context) (*Leases, error) {
+	for lost := 1; ; lost++ {
+		err := g.gather(ctx)
+		if err == nil {
+			return g.leases(ctx), nil
+		}
+		cause := g.lostInHand()
+		g.giveUp()
+		switch {
+		case !errors.Is(err, errLost):
+			return nil, err
+		case cause == nil: // by its owner, with As
+			cause = &keyError{op: g.parts[0].want.op, key: g.parts[0].want.name, err: ErrNotHeld}
+		}
+		if lost == gatherings {
+			return nil, cause
+		}
+	}
+}
+
+// gatherings is how often a lease in hand may be lost.
+const gatherings = 3
+
+// gather brings all locks into hand, or returns why that cannot be. It leaves it to its caller to
+// give up what it has.
+func (g *gathering) gather(ctx context.Context) error {
+	if err := g.enterAgain(ctx); err != nil {
+		return err
+	}
+	for {
+		j, now, err := g.ask(ctx)
+		if err != nil {
+			return g.unlessClosed(err)
+		}
+		if j == len(g.parts) {
+			return g.complete(ctx)
+		}
+		if g.try {
+			p := &g.parts[j]
+			return g.unlessClosed(p.asked.run(ctx, &p.step, now))
+		}
+		g.releaseBehind(j)
+		if slices.ContainsFunc(g.parts[j+1:], func(p part) bool { return p.lease != nil && p.again }) {
+			return &keyError{op: opLock, key: g.parts[j].want.name, err: ErrOrder}
+		}
+		g.waited = true
+		if err := g.keep(ctx, g.parts[:j]); err != nil {
+			return err
+		}
+		if err := g.wait(ctx, j, now); err != nil {
+			return err
+		}
+	}
+}
+
+// enterAgain takes what the owner (As) holds already.
+func (g *gathering) enterAgain(ctx context.Context) error {
+	for i := range g.parts {
+		if err := g.parts[i].enterAgain(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *part) enterAgain(ctx context.Context) (err error) {
+	p.lease, err = p.c.again(ctx, p.want)
+	p.again = p.lease != nil
+	return err
+}
+
+// ask asks for all locks that are not in hand, in one group for each member, and waits until it is
+// known which of them are won. It returns the first that is not, whose step of that moment is to be
+// carried out; or the number of parts. Those behind the first may be won, too.
+func (g *gathering) ask(ctx context.Context) (first int, now time.Time, err error) {
+	now = time.Now()
+	for i := range g.parts {
+		if p := &g.parts[i]; p.lease == nil && p.asked == nil {
+			if err := g.askAt(p.c, g.parts[i:], now); err != nil {
+				return 0, now, err
+			}
+		}
+	}
+	first = len(g.parts)
+	for open := true; open; {
+		open = false
+		for i := range g.parts[:first] {
+			p := &g.parts[i]
+			if p.lease != nil || p.won {
+				continue
+			}
+			if err := p.asked.sleep(ctx, &p.step, now); err != nil {
+				return 0, now, err
+			}
+			now = time.Now()
+			p.asked.next(&p.step, now)
+			if p.step.Do == ballot.Win || p.step.Poll {
+				p.asked.do(&p.step, now)
+				p.won = p.step.Do == ballot.Win
+				open = open || !p.won
+				continue
+			}
+			first = i // those before it may still be asked for a second round
+			break
+		}
+	}
+	return first, now, nil
+}
+
+// askAt asks the members of one client for the locks of theirs.
+func (g *gathering) askAt(c *Client, parts []part, now time.Time) error {
+	var questions []quorum.Question
+	var buffers []*[]byte
+	var asked []*attempt
+	past := ballot.Past{Start: ballot.AskFirst}
+	if g.try {
+		past.Start = ballot.TryOnce
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.c != c || p.lease != nil {
+			continue
+		}
+		a := c.newAttempt(p.wire, p.inHand, past, p.in)
+		if a == nil {
+			return &keyError{op: p.want.op, key: p.want.name, err: ErrClosed}
+		}
+		p.asked, p.won = a, false
+		a.next(&p.step, now)
+		buf := c.buffer()
+		asked, buffers = append(asked, a), append(buffers, buf)
+		questions = append(questions, a.question(&p.step, now, buf))
+	}
+	for i, r := range c.rounds.StartAll(c.members, questions) {
+		asked[i].poll(r)
+		c.buffers.Put(buffers[i])
+	}
+	return nil
+}
+
+// keep makes leases of what was won.
+func (g *gathering) keep(ctx context.Context, parts []part) error {
+	for i := range parts {
+		p := &parts[i]
+		if p.asked == nil {
+			continue
+		}
+		a := p.asked
+		p.asked = nil
+		a.rest()
+		if !g.waited { // these fields alone: late answers look at others
+			a.terms.renew, a.terms.maxHold = p.terms.renew, p.terms.maxHold
+		}
+		p.res = result{Grant: p.step.Grant, waited: a.b.Waited()}
+		l, err := a.lease(ctx, p.res)
+		if err != nil {
+			return err
+		}
+		p.lease = l
+	}
+	return nil
+}
+
+// wait waits for part j, as Mutex.Lock does: in the line of its name, and with the votes that it
+// has, if nobody stands there. In line it must have no votes, because who has the turn may need them.
+func (g *gathering) wait(ctx context.Context, j int, now time.Time) error {
+	p := &g.parts[j]
+	a := p.asked
+	p.asked = nil
+	whole := ctx
+	ctx, stop := g.unlessLost(ctx, j)
+	defer stop()
+	var place *place
+	past := ballot.Past{Start: ballot.WaitFirst}
+	var err error
+	if !p.c.lines.enterNow(p.want.name, p.terms.kind.width) {
+		a.rest()
+		a.abandon()
+		a = nil
+		if place, _, err = p.c.standInLine(ctx, &p.want); err != nil {
+			return g.why(whole, ctx, err)
+		}
+	}
+	defer p.c.lines.leave(p.want.name, place)
+	if a == nil {
+		if err := p.enterAgain(ctx); p.again || err != nil {
+			return err
+		}
+		p.lease, p.res, err = p.c.attempts(ctx, p.in, p.want, past)
+	} else {
+		p.lease, p.res, err = p.c.follow(ctx, p.in, p.want, a, &p.step, now)
+	}
+	return g.why(whole, ctx, err)
+}
+
+// unlessLost returns a context that ends with the first of the leases before part j that ends.
+func (g *gathering) unlessLost(ctx context.Context, j int) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stops := make([]func() bool, 0, j)
+	for i := range g.parts[:j] {
+		stops = append(stops, context.AfterFunc(g.parts[i].lease.Context(), func() { cancel(errLost) }))
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel(nil)
+	}
+}
+
+// why says that a wait was ended by the loss of a lease in hand, if it was.
+func (g *gathering) why(whole, ctx context.Context, err error) error {
+	if err != nil && whole.Err() == nil && context.Cause(ctx) == errLost {
+		return errLost
+	}
+	return err
+}
+
+// lostInHand is why a lease in hand was lost; nil: none was.
+func (g *gathering) lostInHand() error {
+	for i := range g.parts {
+		if l := g.parts[i].lease; l != nil && errors.Is(l.Err(), ErrLost) {
+			return l.Err()
+		}
+	}
+	return nil
+}
+
+// complete makes leases of what is left, gives all of them the terms of their caller, and makes sure
+// that all are valid at one instant.
+func (g *gathering) complete(ctx context.Context) error {
+	if err := g.keep(ctx, g.parts); err != nil {
+		return err
+	}
+	if g.waited {
+		g.settle(ctx)
+	}
+	now := time.Now()
+	for i := range g.parts {
+		if !g.parts[i].lease.alive(now) {
+			return errLost
+		}
+	}
+	return nil
+}
+
+// settle gives leases that were renewed in hand the terms of their caller, from now on. Those of a
+// fixed TTL are extended first, so that all have what was asked for.
+func (g *gathering) settle(ctx context.Context) {
+	now := time.Now()
+	short := make(map[*Client][]renewItem)
+	for i := range g.parts {
+		if p := &g.parts[i]; !p.again && !p.terms.renew {
+			short[p.c] = append(short[p.c], renewItem{l: p.lease, ttl: p.terms.ttl})
+		}
+	}
+	for c, items := range short {
+		c.keeper.extendAll(ctx, items) // a lease that it does not renew keeps the validity that it has
+	}
+	for i := range g.parts {
+		if p := &g.parts[i]; !p.again {
+			p.lease.settle(p.terms, now)
+		}
+	}
+}
+
+// settle gives a lease other terms, which count from now.
+func (l *Lease) settle(t *terms, now time.Time) {
+	l.mu.Lock()
+	switch l.renew = t.renew; {
+	case !t.renew:
+		l.limit = now.Add(t.ttl)
+		if clock.Until(l.until, now) >= clock.Validity(t.ttl, l.c.cfg.Drift) {
+			l.renewAt = time.Time{} // it has all of it; otherwise it is renewed once more
+		}
+	case t.maxHold > 0:
+		l.limit = now.Add(t.maxHold)
+	}
+	if !l.limit.IsZero() {
+		l.until = sooner(l.until, l.limit)
+	}
+	l.mu.Unlock()
+	l.c.keeper.update(l)
+}
+
+// releaseBehind gives back what was asked for behind part j. Whoever waits for j has nothing behind
+// it, not even a minority: otherwise two callers may each have what the other one needs.
+func (g *gathering) releaseBehind(j int) { g.release(g.parts[j+1:]) }
+
+// release gives back what was asked for, in one group for each member.
+func (g *gathering) release(parts []part) {
+	var holds []*hold
+	for i := range parts {
+		p := &parts[i]
+		if p.asked != nil {
+			p.asked.rest()
+			holds = append(holds, &p.asked.hold)
+			p.asked, p.won = nil, false
+		}
+	}
+	releaseEach(holds)
+}
+
+// releaseEach releases holds of any clients, and waits for nothing.
+func releaseEach(holds []*hold) {
+	for len(holds) > 0 {
+		c := holds[0].c
+		var own, others []*hold
+		for _, h := range holds {
+			if h.c == c {
+				own = append(own, h)
+			} else {
+				others = append(others, h)
+			}
+		}
+		for _, r := range c.releaseAll(own, false) {
+			r.Free()
+		}
+		holds = others
+	}
+}
+
+// giveUp gives back everything.
+func (g *gathering) giveUp() {
+	g.release(g.parts)
+	var holds []*hold
+	for i := range g.parts {
+		p := &g.parts[i]
+		if p.lease != nil {
+			switch inner, ended := p.lease.leave(); {
+			case ended:
+				holds = append(holds, p.lease.hold)
+			case inner && !p.again: // its owner has entered it meanwhile, and keeps it
+				p.lease.settle(p.terms, time.Now())
+			}
+			p.lease, p.again = nil, false
+		}
+	}
+	releaseEach(holds)
+}
+
+// unlessClosed says that a call failed because its client was closed, if it was.
+func (g *gathering) unlessClosed(err error) error {
+	for i := range g.parts {
+		if p := &g.parts[i]; err != nil && p.c.isClosed() {
+			return &keyError{op: p.want.op, key: p.want.name, err: ErrClosed}
+		}
+	}
+	return err
+}
+
+// leases is what the caller gets.
+func (g *gathering) leases(ctx context.Context) *Leases {
+	all := make([]*Lease, len(g.parts))
+	for i := range g.parts {
+		p := &g.parts[i]
+		if all[i] = p.lease; p.terms.as != "" {
+			all[i] = p.lease.user()
+		}
+	}
+	return newLeases(ctx, all)
+}
+
+// begin tells the tracers that the acquisition of each name begins. The function that it returns
+// tells them how it ended.
+func (g *gathering) begin(ctx context.Context) (end func(error)) {
+	start := time.Now()
+	for i := range g.parts {
+		if p := &g.parts[i]; p.c.trace.Tracer != nil {
+			p.in = p.c.trace.AcquireStart(ctx, AcquireStart{Key: p.want.name, Kind: p.terms.kind.name, Try: g.try, TTL: p.terms.ttl})
+		}
+	}
+	return func(err error) {
+		now := time.Now()
+		for i := range g.parts {
+			p := &g.parts[i]
+			if p.c.trace.Tracer == nil {
+				continue
+			}
+			e := AcquireEnd{
+				Key: p.want.name, Kind: p.terms.kind.name, Err: err, Elapsed: clock.Elapsed(start, now),
+				Votes: p.res.In.Len(), SecondRound: p.res.Raised, Waited: p.res.waited,
+			}
+			if err == nil {
+				e.Token, e.Validity = p.lease.Token(), clock.Until(p.lease.ValidUntil(), now)
+			}
+			p.c.trace.AcquireEnd(p.in, e)
+		}
+	}
+}
