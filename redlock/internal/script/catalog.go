@@ -63,6 +63,14 @@ var (
 	Batch   = newScript("batch.lua")
 )
 
+// These are the scripts of the exclusive lock that serves strictly in order, where they differ.
+var (
+	FairAcquire = newScript("fair_acquire.lua")
+	FairWait    = newScript("fair_wait.lua")
+	FairRelease = newScript("fair_release.lua")
+	FairYield   = newScript("fair_yield.lua")
+)
+
 // These are the scripts of the dialect that Redisson shares. Extend and Peek are the same there.
 var (
 	RedissonAcquire = newScript("interop_acquire.lua")
@@ -76,7 +84,10 @@ var (
 
 // Own returns the scripts that a member must know before it can vote.
 func Own() []Script {
-	return []Script{Acquire, Wait, Release, Yield, Raise, Extend, Rejoin, Peek, Force, Batch}
+	return []Script{
+		Acquire, Wait, Release, Yield, Raise, Extend, Rejoin, Peek, Force, Batch,
+		FairAcquire, FairWait, FairRelease, FairYield,
+	}
 }
 
 // Redisson returns the scripts that a member must know if Redisson shares the locks.
