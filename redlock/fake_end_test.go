@@ -445,7 +445,11 @@ func TestHandoffOfAnotherKindIsRefused(t *testing.T) {
 	_, err := redlock.ParseHandoff(text(`"c":"semaphore",`, "1"))
 	require.ErrorIs(t, err, redlock.ErrInput)
 	require.ErrorContains(t, err, "a kind that this version does not know")
-	_, err = redlock.ParseHandoff(text(`"c":"semaphore",`, "2"))
+	_, err = redlock.ParseHandoff(text(`"c":"fair",`, "1"))
+	require.ErrorContains(t, err, "a kind that this version does not know", "one that knows no other would take it for a mutex")
+	_, err = redlock.ParseHandoff(text(`"c":"mutex",`, "2"))
+	require.ErrorContains(t, err, "a kind that this version does not know")
+	_, err = redlock.ParseHandoff(text(`"c":"semaphore",`, "3"))
 	require.ErrorContains(t, err, "another version")
 }
 

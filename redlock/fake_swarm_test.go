@@ -180,6 +180,7 @@ type scene struct {
 	kind             sceneKind
 	members, clients int
 	callers          int // of each client
+	fair             int // clients that lock in strict order: 0 none, 1 each second one, 2 all
 	names            []string
 	guard            bool // the clients have a restart guard
 	maxTTL, entry    time.Duration
@@ -197,8 +198,8 @@ type scene struct {
 }
 
 func (sc scene) String() string {
-	return fmt.Sprintf("seed %d: %s, %d members, %d clients with %d callers, %d names, guard %v, MaxTTL %v, delays %v, holds %v, faults for %v",
-		sc.seed, sceneNames[sc.kind], sc.members, sc.clients, sc.callers, len(sc.names), sc.guard, sc.maxTTL, sc.jitter, sc.hold, sc.length)
+	return fmt.Sprintf("seed %d: %s, %d members, %d clients with %d callers, fair %d, %d names, guard %v, MaxTTL %v, delays %v, holds %v, faults for %v",
+		sc.seed, sceneNames[sc.kind], sc.members, sc.clients, sc.callers, sc.fair, len(sc.names), sc.guard, sc.maxTTL, sc.jitter, sc.hold, sc.length)
 }
 
 func drawScene(seed uint64) scene {
@@ -214,6 +215,7 @@ func drawScene(seed uint64) scene {
 	}
 	sc.jitter = [3]time.Duration{pick(ms, 5*ms, 20*ms), pick(ms, 5*ms, 20*ms), pick(ms, 10*ms, 50*ms)}
 	sc.guard = r.IntN(3) == 0
+	sc.fair = max(0, int(seed%5)-2)
 	if sc.kind == sceneForgetFew || sc.kind == sceneForgetAny {
 		sc.guard, sc.maxTTL, sc.length = true, time.Second, 3*time.Second
 		sc.clients, sc.callers = min(sc.clients, 5), 1
@@ -401,7 +403,11 @@ func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
 		if random.IntN(3) == 0 {
 			opt = redlock.TTL(60*time.Millisecond + upTo(random, 900*time.Millisecond))
 		}
-		m := p.Mutex(name, opt)
+		opts := []redlock.LockOption{opt}
+		if s.fair == 2 || s.fair == 1 && i%2 == 1 {
+			opts = append(opts, redlock.Fair())
+		}
+		m := p.Mutex(name, opts...)
 		ctx, cancel := context.WithCancel(s.t.Context())
 		patience := upTo(random, 3*time.Second)
 		if random.IntN(4) == 0 {

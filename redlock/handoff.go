@@ -44,7 +44,7 @@ type handoffWire struct {
 
 const (
 	handoffPrefix = "redquorum1."
-	newestFormat  = 1 // of all kinds
+	newestFormat  = 2 // of all kinds
 )
 
 // Secret encodes the handoff as one printable word, with the authority to release the lock. The
@@ -162,6 +162,9 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	}
 	if err := checkTTL(h.terms.ttl, c.cfg); err != nil {
 		return nil, badInput("adopt", "TTL: %v", err)
+	}
+	if err := h.terms.kind.check(&c.cfg); err != nil {
+		return nil, badInput("adopt", "%v", err)
 	}
 	if !c.alive.enter() {
 		return nil, &keyError{op: "adopt", key: h.key, err: ErrClosed}

@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"fmt"
+	"math"
 	"slices"
 
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
@@ -13,6 +15,9 @@ type Kind string
 
 // KindMutex is the exclusive lock of Client.Mutex: at most one lease of a name is valid at a time.
 const KindMutex Kind = "mutex"
+
+// KindFair is the lock of KindMutex, taken in strict order: see Fair.
+const KindFair Kind = "fair"
 
 // LockName identifies a lock within a deployment.
 type LockName struct {
@@ -33,6 +38,8 @@ type kind struct {
 	shared func(name string) script.Lock
 	// rules say what a split comes to, and who succeeds.
 	rules *ballot.Rules
+	// strict is the same lock, taken in strict order; nil: it is so already, or there is none.
+	strict *kind
 	// width is how many callers of one client ask the members for one name at a time: at least 1.
 	width int
 	// format is that of the handoffs. Each kind but the mutex has one above 1: see handoffWire.
@@ -42,16 +49,29 @@ type kind struct {
 // exclusive is the kind of Client.Mutex.
 var exclusive = kind{
 	name: KindMutex, lock: script.Exclusive, shared: script.ExclusiveWithRedisson,
-	rules: &ballot.Exclusive, width: 1, format: 1,
+	rules: &ballot.Exclusive, strict: &fair, width: 1, format: 1,
+}
+
+// fair is the kind of Client.Mutex with Fair. The members order all callers, so each of them asks.
+var fair = kind{
+	name: KindFair, lock: script.Fair, rules: &ballot.Fair, width: math.MaxInt, format: 2,
 }
 
 // kinds are all that there are.
-var kinds = []*kind{&exclusive}
+var kinds = []*kind{&exclusive, &fair}
 
 // kindOf finds a kind by its name; nil: there is none of that name.
 func kindOf(name Kind) *kind {
 	if i := slices.IndexFunc(kinds, func(k *kind) bool { return k.name == name }); i >= 0 {
 		return kinds[i]
+	}
+	return nil
+}
+
+// check explains why a configuration has no locks of the kind.
+func (k *kind) check(c *Config) error {
+	if c.Interop && k.shared == nil {
+		return fmt.Errorf("Redisson has no lock of kind %s (WithInterop)", k.name)
 	}
 	return nil
 }

@@ -55,6 +55,9 @@ func (c *Client) acquire(ctx context.Context, w want) (*Lease, error) {
 	if err := c.check(ctx, w.op, w.name, w.terms.ttl); err != nil {
 		return nil, err
 	}
+	if err := w.terms.check(&c.cfg); err != nil {
+		return nil, badInput(w.op, "%v", err)
+	}
 	if c.trace.Tracer == nil {
 		lease, _, err := c.obtain(ctx, nil, w)
 		return lease, err
@@ -89,14 +92,15 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 		}
 		return l, res, err
 	}
-	place, contended, err := c.lines.enter(ctx, w.name, w.terms.kind.width, c.closed)
+	line, width := w.line()
+	place, contended, err := c.lines.enter(ctx, line, width, c.closed)
 	switch {
 	case errors.Is(err, ErrClosed):
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
 	case err != nil:
 		return nil, result{waited: true}, &keyError{op: w.op + ": in line behind callers of this process:", key: w.name, err: ErrHeld, cause: err}
 	}
-	defer c.lines.leave(w.name, place)
+	defer c.lines.leave(line, place)
 	if l := c.owners.again(w.name, w.terms.as); l != nil { // another goroutine of the same owner was before us in line
 		return l, result{}, nil
 	}
@@ -105,6 +109,15 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 		past.Start = ballot.WaitFirst
 	}
 	return c.attempts(ctx, in, w, past)
+}
+
+// line is where a caller stands, and how many of those in it ask the members at a time. Callers of
+// one owner ask one by one, because the first that has the lock has it for all of them.
+func (w *want) line() (name string, width int) {
+	if w.terms.as != "" && w.terms.kind.width > 1 {
+		return w.name + "\x00" + w.terms.as, 1
+	}
+	return w.name, w.terms.kind.width
 }
 
 // attempts makes one attempt after the other, until one has the lock or none can have it.
