@@ -120,7 +120,7 @@ It refuses -E 0, because the script would go on.
 				return endedOr(cmd.Context(), err)
 			}
 			defer conn.close()
-			lease, err := w.obtain(cmd.Context(), conn.Mutex(conn.name(args[0]), redlock.TTL(conn.set.TTL)), rest(patience, began), conn.set.TTL)
+			lease, err := w.obtain(cmd.Context(), conn.Mutex(conn.name(args[0]), w.options(redlock.TTL(conn.set.TTL))...), rest(patience, began), conn.set.TTL)
 			if err != nil {
 				return err
 			}

@@ -65,7 +65,7 @@ It prints these lines:
 				return endedOr(ctx, err)
 			}
 			defer conn.close()
-			lease, err := w.obtain(ctx, conn.Mutex(conn.name(args[0])), rest(patience, began), conn.set.TTL)
+			lease, err := w.obtain(ctx, conn.Mutex(conn.name(args[0]), w.options()...), rest(patience, began), conn.set.TTL)
 			stop()
 			if err != nil {
 				return endedOr(ctx, err)

@@ -27,6 +27,7 @@ type waiting struct {
 	wait   string
 	once   bool
 	code   int
+	fair   bool
 	shared bool
 	seats  int
 }
@@ -35,10 +36,19 @@ func (w *waiting) flags(f *pflag.FlagSet) {
 	f.StringVarP(&w.wait, "wait", "w", "forever", "how long to wait for the lock, or for a majority of the members: 0, a duration such as 30s, or forever")
 	f.BoolVarP(&w.once, "nonblock", "n", false, "the same as --wait 0")
 	f.IntVarP(&w.code, "conflict-exit-code", "E", exitNotObtained, "exit code when the lock is not obtained in time")
+	f.BoolVar(&w.fair, "fair", false, "wait in strict order with all other callers that say --fair")
 	f.BoolVar(&w.shared, "shared", false, "reserved for read locks")
 	f.IntVar(&w.seats, "permits", 0, "reserved for semaphores")
 	_ = f.MarkHidden("shared")
 	_ = f.MarkHidden("permits")
+}
+
+// options are those of the lock.
+func (w *waiting) options(more ...redlock.LockOption) []redlock.LockOption {
+	if w.fair {
+		more = append(more, redlock.Fair())
+	}
+	return more
 }
 
 // patience is 0 for one try, negative for ever.
@@ -288,7 +298,7 @@ func (f *runFlags) run(cmd *cobra.Command, key string, command []string) (runSta
 	}
 	defer conn.close()
 	key = conn.name(key)
-	lease, err := f.obtain(ctx, conn.Mutex(key), rest(patience, began), s.TTL)
+	lease, err := f.obtain(ctx, conn.Mutex(key, f.options()...), rest(patience, began), s.TTL)
 	stop()
 	if err != nil {
 		return status, endedOr(ctx, err)
