@@ -142,12 +142,12 @@ func (a *attempt) do(s *ballot.Step, now time.Time) {
 	case ballot.Register:
 		a.woken(wokenBy[s.Why])
 		if s.To != 0 {
-			a.register(s.To, s.Freed, now).Free()
+			a.register(s, now).Free()
 		}
 	case ballot.Yield:
 		for _, o := range s.Offers {
 			a.ask(opYield, quorum.Set(0).With(o.Member), now, a.b.Part(), func(b *[]byte) member.Command {
-				return a.wire.Yield(b, a.owner, o.Token, a.b.Part(), a.c.cfg.Entry)
+				return a.wire.Yield(b, a.owner, o.Token, a.b.Part(), a.c.cfg.Entry, o.Ticket)
 			}, false).Free()
 		}
 	case ballot.Raise:
@@ -292,12 +292,12 @@ func (a *attempt) question(s *ballot.Step, sent time.Time, buf *[]byte) quorum.Q
 }
 
 // register asks for the lock, now or when it is handed over.
-func (a *attempt) register(to quorum.Set, freed bool, now time.Time) *quorum.Round {
-	return a.ask(opWait, to, now, a.b.Part(), func(b *[]byte) member.Command {
-		if freed {
-			return a.wire.WaitFreed(b, a.owner, a.b.Part(), a.c.cfg.Entry)
+func (a *attempt) register(s *ballot.Step, now time.Time) *quorum.Round {
+	return a.ask(opWait, s.To, now, a.b.Part(), func(b *[]byte) member.Command {
+		if s.Freed {
+			return a.wire.WaitFreed(b, a.owner, a.b.Part(), a.c.cfg.Entry, s.Ticket)
 		}
-		return a.wire.Wait(b, a.owner, a.b.Part(), a.c.cfg.Entry)
+		return a.wire.Wait(b, a.owner, a.b.Part(), a.c.cfg.Entry, s.Ticket)
 	}, false)
 }
 

@@ -227,8 +227,17 @@ type terms struct {
 	kind    *kind
 	ttl     time.Duration
 	renew   bool
+	unfit   bool // strict order was asked of a kind that has none
 	maxHold time.Duration
 	as      string
+}
+
+// check explains why no lock can have these terms.
+func (t *terms) check(c *Config) error {
+	if t.unfit {
+		return fmt.Errorf("a lock of kind %s has no option Fair", t.kind.name)
+	}
+	return t.kind.within(c)
 }
 
 // TTL asks for a lease of fixed length that the client does not renew. The lease ends after d at
@@ -261,4 +270,29 @@ func MaxHold(d time.Duration) LockOption {
 // the same goroutine.
 func As(owner string) LockOption {
 	return func(t *terms) { t.as = owner }
+}
+
+// Fair has callers served strictly in order, over all clients: nobody gets the lock before a caller
+// of Lock whose ticket a majority of the members had when the other called. Client.Mutex and
+// Client.Multi take it. It is the same lock as without the option, and a Kind of its own to events
+// and metrics.
+//
+// Without Fair, the waiting clients take turns, and each of them serves its callers in order. So a
+// client with a thousand callers does not starve one with a single caller. With Fair it comes first
+// with all callers that came first. Each waiting caller is registered at the members, and costs a
+// heartbeat to each of them every third of Config.Entry.
+//
+// The order holds while a caller's heartbeats arrive and the members remember. All callers of a name
+// must use the option: if some do not, or if some are readers, the locks exclude each other all the
+// same, but the order is not strict. TryLock does not pass callers that wait: it returns ErrHeld while there are any. A lock
+// that Redisson shares (WithInterop) has no strict order, so there calls return ErrInput.
+func Fair() LockOption {
+	return func(t *terms) {
+		switch {
+		case t.kind.strict != nil:
+			t.kind = t.kind.strict
+		case t.kind != &fair:
+			t.unfit = true
+		}
+	}
 }

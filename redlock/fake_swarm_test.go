@@ -91,6 +91,45 @@ func TestSeedsOfSets(t *testing.T) {
 	t.Log(sum.String())
 }
 
+// TestSeedsOfKinds plays seeds in which each call is of any kind: plain or in strict order, a
+// writer's or a reader's, of one name or of several. A write lease may be downgraded.
+func TestSeedsOfKinds(t *testing.T) {
+	first, n := seedRange(t, 12)
+	var sum seedTally
+	for seed := first; seed < first+n; seed++ {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			sc := drawScene(seed)
+			sc.kinds, sc.sets, sc.fair, sc.names = true, true, 0, []string{"{s}a", "{s}b", "{s}c"}[:1+seed%3]
+			s := playScene(t, sc)
+			sum.add(s)
+			if wrong := s.wrong(); len(wrong) > 0 {
+				t.Errorf("REDQUORUM_SEED=%d go test -run '^TestSeedsOfKinds$' ./redlock\n%v\n%s\nlast events:\n%s",
+					seed, s.scene, strings.Join(wrong, "\n"), s.book.last(60))
+			}
+		})
+	}
+	t.Logf("%v; %d leases by way of asking, of sets and of downgrades %v", sum.String(), sum.grants, sum.ways)
+	if n >= 40 && !t.Failed() {
+		for way, n := range sum.ways {
+			require.Greater(t, n, sum.seeds/2, wayNames[way])
+		}
+	}
+}
+
+// The ways of asking in scenes of all kinds.
+const (
+	wayMutex = iota
+	wayFair
+	wayWrite
+	wayRead
+	waySet
+	wayFairSet
+	wayDowngrade
+	ways
+)
+
+var wayNames = [ways]string{"mutex", "fair", "write", "read", "set", "fair set", "downgrade"}
+
 // seedRange is which seeds to play.
 func seedRange(t *testing.T, n uint64) (first, count uint64) {
 	t.Helper()
@@ -199,6 +238,7 @@ type scene struct {
 	kind             sceneKind
 	members, clients int
 	callers          int // of each client
+	fair             int // clients that lock in strict order: 0 none, 1 each second one, 2 all
 	names            []string
 	guard            bool // the clients have a restart guard
 	maxTTL, entry    time.Duration
@@ -206,6 +246,7 @@ type scene struct {
 	hold             time.Duration    // up to
 	length           time.Duration    // of the faults
 	sets             bool             // every other call takes several names
+	kinds            bool             // each call is of any kind
 
 	// What TestSeedsFindWhatIsBroken takes out.
 	rate      float64 // of all members' clocks
@@ -217,8 +258,8 @@ type scene struct {
 }
 
 func (sc scene) String() string {
-	return fmt.Sprintf("seed %d: %s, %d members, %d clients with %d callers, %d names, guard %v, MaxTTL %v, delays %v, holds %v, faults for %v",
-		sc.seed, sceneNames[sc.kind], sc.members, sc.clients, sc.callers, len(sc.names), sc.guard, sc.maxTTL, sc.jitter, sc.hold, sc.length)
+	return fmt.Sprintf("seed %d: %s, %d members, %d clients with %d callers, fair %d, %d names, guard %v, MaxTTL %v, delays %v, holds %v, faults for %v",
+		sc.seed, sceneNames[sc.kind], sc.members, sc.clients, sc.callers, sc.fair, len(sc.names), sc.guard, sc.maxTTL, sc.jitter, sc.hold, sc.length)
 }
 
 func drawScene(seed uint64) scene {
@@ -234,6 +275,7 @@ func drawScene(seed uint64) scene {
 	}
 	sc.jitter = [3]time.Duration{pick(ms, 5*ms, 20*ms), pick(ms, 5*ms, 20*ms), pick(ms, 10*ms, 50*ms)}
 	sc.guard = r.IntN(3) == 0
+	sc.fair = max(0, int(seed%5)-2)
 	if sc.kind == sceneForgetFew || sc.kind == sceneForgetAny {
 		sc.guard, sc.maxTTL, sc.length = true, time.Second, 3*time.Second
 		sc.clients, sc.callers = min(sc.clients, 5), 1
@@ -256,6 +298,7 @@ type swarm struct {
 	faults   int
 	forgot   int   // members that were made to forget
 	waitedMS int64 // the longest wait when all was well again
+	ways     [ways]int
 }
 
 // playScene plays a scene in a bubble, on one processor and with one source of random numbers.
@@ -346,6 +389,9 @@ func (s *swarm) run() {
 		admin(s.t, s.cluster.Servers[0], "SET", "litter", "1")
 	}
 	time.Sleep(time.Second)
+	if s.kinds {
+		time.Sleep(2 * s.entry) // a plain release leaves the last ticket to the end of the entries
+	}
 	left, err := s.cluster.Leftovers(context.Background(), lasting...)
 	require.NoError(s.t, err)
 	if len(left) > 0 && !s.squatter {
@@ -367,8 +413,12 @@ func (s *swarm) settled(guard bool) {
 func (s *swarm) onceMore(p *peer, i int, name string) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
 	defer cancel()
+	get := p.Mutex(name).Lock
+	if s.kinds {
+		get = []func(context.Context) (*redlock.Lease, error){get, p.Mutex(name, redlock.Fair()).Lock, p.RWMutex(name).Lock, p.RWMutex(name).RLock}[i%4]
+	}
 	start, floor := time.Now(), s.book.floor(name)
-	l, err := p.Mutex(name).Lock(ctx)
+	l, err := get(ctx)
 	if err != nil {
 		s.book.bad("after the faults: client %d: %v", i, err)
 		return
@@ -389,6 +439,13 @@ func (s *swarm) ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.over
+}
+
+// came counts what came of a way of asking.
+func (s *swarm) came(way int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ways[way]++
 }
 
 // check books an error that is none of the documented ones, or that names an owner.
@@ -422,12 +479,22 @@ func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
 			opt = redlock.TTL(60*time.Millisecond + upTo(random, 900*time.Millisecond))
 		}
 		var set []string
-		if s.sets && random.IntN(2) == 0 {
+		way := wayMutex
+		if s.kinds {
+			way = []int{wayMutex, wayFair, wayWrite, wayRead, wayRead, waySet, wayFairSet}[random.IntN(7)]
+		}
+		if s.kinds && (way == waySet || way == wayFairSet) || !s.kinds && s.sets && random.IntN(2) == 0 {
 			for _, k := range random.Perm(len(s.names))[:1+random.IntN(len(s.names))] {
 				set = append(set, s.names[k])
 			}
 		}
-		m := p.Mutex(name, opt)
+		opts := []redlock.LockOption{opt}
+		if s.fair == 2 || s.fair == 1 && i%2 == 1 {
+			opts = append(opts, redlock.Fair())
+		}
+		if way == wayFair || way == wayFairSet {
+			opts = append(opts, redlock.Fair())
+		}
 		ctx, cancel := context.WithCancel(s.t.Context())
 		patience := upTo(random, 3*time.Second)
 		if random.IntN(4) == 0 {
@@ -439,16 +506,23 @@ func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
 			timer := time.AfterFunc(patience, cancel)
 			defer timer.Stop()
 		}
-		get := m.Lock
+		m, rw := p.Mutex(name, opts...), p.RWMutex(name, opt)
+		get, try := m.Lock, m.TryLock
+		switch way {
+		case wayWrite:
+			get, try = rw.Lock, rw.TryLock
+		case wayRead:
+			get, try = rw.RLock, rw.TryRLock
+		}
 		if random.IntN(5) == 0 {
-			get = m.TryLock
+			get = try
 		}
 		s.mu.Lock()
 		s.calls++
 		s.mu.Unlock()
 		if set != nil {
 			try := random.IntN(5) == 0
-			s.callSet(ctx, i, p, set, opt, try, random, append(allowed, redlock.ErrLost)) // the third loss of a lease in hand
+			s.callSet(ctx, i, p.Multi(set, opts...), set, way, try, random, append(allowed, redlock.ErrLost)) // the third loss of a lease in hand
 			cancel()
 			time.Sleep(upTo(random, 250*time.Millisecond))
 			continue
@@ -457,8 +531,9 @@ func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
 		l, err := get(ctx)
 		s.check(err, allowed...)
 		if err == nil {
+			s.came(way)
 			s.book.granted(i, l, floor)
-			s.use(i, l, random)
+			s.use(i, l, way, random)
 		} else {
 			s.book.event("client %d does not get %s", i, name)
 		}
@@ -473,13 +548,12 @@ func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
 }
 
 // callSet takes several names, and holds them for a while.
-func (s *swarm) callSet(ctx context.Context, i int, p *peer, set []string, opt redlock.LockOption, try bool, random *rand.Rand, allowed []error) {
-	m := p.Multi(set, opt)
+func (s *swarm) callSet(ctx context.Context, i int, m *redlock.Multi, set []string, way int, try bool, random *rand.Rand, allowed []error) {
 	get := m.Lock
 	if try {
 		get = m.TryLock
 	}
-	floors := make(map[string]uint64, len(set))
+	floors := make(map[string]floor, len(set))
 	for _, name := range set {
 		floors[name] = s.book.floor(name)
 	}
@@ -489,6 +563,7 @@ func (s *swarm) callSet(ctx context.Context, i int, p *peer, set []string, opt r
 		s.book.event("client %d does not get %d names", i, len(set))
 		return
 	}
+	s.came(way)
 	for _, l := range leases.All() {
 		s.book.granted(i, l, floors[l.Key()])
 	}
@@ -517,7 +592,7 @@ func (s *swarm) callSet(ctx context.Context, i int, p *peer, set []string, opt r
 }
 
 // use holds a lease for a while and writes under it, longer than it lasts now and then.
-func (s *swarm) use(i int, l *redlock.Lease, random *rand.Rand) {
+func (s *swarm) use(i int, l *redlock.Lease, way int, random *rand.Rand) {
 	ctx := s.t.Context()
 	s.book.write(l, upTo(random, 3*time.Millisecond), s.unfenced)
 	switch random.IntN(10) {
@@ -536,6 +611,16 @@ func (s *swarm) use(i int, l *redlock.Lease, random *rand.Rand) {
 	case <-time.After(1 + upTo(random, s.hold)):
 	}
 	s.book.write(l, upTo(random, 3*time.Millisecond), s.unfenced)
+	if way == wayWrite && random.IntN(2) == 0 {
+		down, err := l.Downgrade(ctx)
+		if s.check(err, redlock.ErrLost); err != nil {
+			return
+		}
+		s.came(wayDowngrade)
+		s.book.downgraded(l, down)
+		s.use(i, down, wayDowngrade, random)
+		return
+	}
 	err := l.Unlock(ctx)
 	s.check(err, redlock.ErrLost, redlock.ErrInDoubt)
 	s.book.event("client %d unlocks %s %d: %v", i, l.Key(), l.Token(), errors.Is(err, redlock.ErrLost))
@@ -572,7 +657,12 @@ func (s *swarm) chaos(random *rand.Rand) {
 		c := random.IntN(len(s.peers))
 		p := s.peers[c]
 		link, server := p.Links[i], s.cluster.Servers[i]
-		script := redistest.WithArg([]script.Script{script.Acquire, script.Wait, script.Release, script.Yield, script.Raise, script.Extend, script.Rejoin}[random.IntN(7)].SHA)
+		scripts := []script.Script{script.Acquire, script.Wait, script.Release, script.Yield, script.Raise, script.Extend, script.Rejoin}
+		if s.kinds {
+			scripts = append(scripts, script.FairAcquire, script.FairWait, script.FairRelease, script.FairYield, script.RWRead, script.RWAwait, script.RWWait,
+				script.RWRelease, script.RWDowngrade, script.RWRaise, script.RWExtend, script.RWRejoin)
+		}
+		script := redistest.WithArg(scripts[random.IntN(len(scripts))].SHA)
 		short := 1 + upTo(random, 300*time.Millisecond)
 		what := random.IntN(14)
 		s.book.event("fault %d at client %d, member %d for %v", what, c, i, d)
@@ -741,11 +831,11 @@ type happening struct {
 // ledgerPage is one lock's.
 type ledgerPage struct {
 	believed []*redlock.Lease // those that may still be
-	tokens   map[uint64]bool
-	greatest uint64 // of those granted
-	value    int    // in the storage
-	writes   int    // that it accepted
-	writer   uint64 // the token of the last
+	tokens   map[uint64]bool  // those granted, and whether to a writer
+	greatest floor            // of those granted
+	value    int              // in the storage
+	writes   int              // that it accepted
+	writer   uint64           // the token of the last
 }
 
 func newLedger(sc scene) *ledger {
@@ -778,43 +868,98 @@ func (b *ledger) badLocked(format string, args ...any) {
 	b.faulty = append(b.faulty, fmt.Sprintf("at %v: %s", time.Since(b.began), text))
 }
 
-// floor is the greatest token that was granted so far: what is asked for now must get a greater one.
-func (b *ledger) floor(name string) uint64 {
+// floor is the greatest token of any and of writers. What is asked for later must get a greater one
+// than the first if it is a writer's, than the second if it is a reader's.
+type floor struct{ any, written uint64 }
+
+// floor is that of what was granted so far.
+func (b *ledger) floor(name string) floor {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.pages[name].greatest
 }
 
 // granted books a lease at the moment its holder got it.
-func (b *ledger) granted(client int, l *redlock.Lease, floor uint64) {
+func (b *ledger) granted(client int, l *redlock.Lease, least floor) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.pages[l.Key()]
 	b.grants++
-	b.eventLocked("client %d has %s, token %d", client, l.Key(), l.Token())
+	b.eventLocked("client %d has %s, token %d, shared %v", client, l.Key(), l.Token(), l.Shared())
 	if !b.fenceOnly { // without overlap they come in the order of their tokens
-		floor = p.greatest
+		least = p.greatest
 	}
-	if l.Token() <= floor {
-		b.badLocked("%q: token %d granted after %d", l.Key(), l.Token(), floor)
+	if l.Shared() {
+		least.any = least.written
 	}
-	if p.tokens[l.Token()] {
+	if l.Token() <= least.any {
+		b.badLocked("%q: token %d granted after %d", l.Key(), l.Token(), least.any)
+	}
+	if writer, before := p.tokens[l.Token()]; before && (writer || !l.Shared()) {
 		b.badLocked("%q: token %d granted after itself", l.Key(), l.Token())
 	}
 	p.believed = slices.DeleteFunc(p.believed, func(old *redlock.Lease) bool { return old.Err() != nil })
 	for _, old := range p.believed {
-		if !b.fenceOnly {
+		if !b.fenceOnly && !(l.Shared() && old.Shared()) {
 			b.badLocked("%q: token %d granted while %d is valid for %v", l.Key(), l.Token(), old.Token(), time.Until(old.ValidUntil()))
 		}
 	}
 	p.believed = append(p.believed, l)
-	p.tokens[l.Token()] = true
-	p.greatest = max(p.greatest, l.Token())
+	p.tokens[l.Token()] = !l.Shared()
+	if p.greatest.any = max(p.greatest.any, l.Token()); !l.Shared() {
+		p.greatest.written = max(p.greatest.written, l.Token())
+	}
+}
+
+// downgraded books that a lease goes on as a reader's.
+func (b *ledger) downgraded(l, down *redlock.Lease) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.eventLocked("token %d is downgraded", l.Token())
+	if down.Token() != l.Token() || !down.Shared() || !errors.Is(l.Err(), redlock.ErrDowngraded) {
+		b.badLocked("a downgrade of %d gave %d, and the old lease ended with %v", l.Token(), down.Token(), l.Err())
+	}
+	p := b.pages[l.Key()]
+	p.believed = append(p.believed, down)
+}
+
+// read reads a value in the storage twice. Nobody may write between while the lease is valid, and
+// the storage must not refuse the lease meanwhile.
+func (b *ledger) read(l *redlock.Lease, takes time.Duration) {
+	err := b.storage.CheckShared(context.Background(), l.Key(), l.Token())
+	p := b.pages[l.Key()]
+	b.mu.Lock()
+	first := p.writes
+	b.mu.Unlock()
+	valid := l.Err() == nil
+	if err == nil {
+		time.Sleep(takes)
+	}
+	stillValid := l.Err() == nil
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil {
+		b.refused++
+		b.eventLocked("a read with token %d is refused", l.Token())
+	}
+	if valid && err != nil && !b.fenceOnly {
+		b.badLocked("%q: a read of the valid lease %d: %v", l.Key(), l.Token(), err)
+	}
+	if stillValid && err == nil && p.writes != first && !b.fenceOnly {
+		b.badLocked("%q: a write while %d is read under a valid lease", l.Key(), l.Token())
+	}
+	if !valid {
+		b.lost++
+	}
 }
 
 // write reads a value in the storage and writes it back greater by one, which takes a while. The storage
 // must refuse it if a later holder has been there, and must not if the lease is valid.
 func (b *ledger) write(l *redlock.Lease, takes time.Duration, unfenced bool) {
+	if l.Shared() {
+		b.read(l, takes)
+		return
+	}
 	ctx := context.Background()
 	p := b.pages[l.Key()]
 	err := b.storage.Check(ctx, l.Key(), l.Token())
@@ -907,6 +1052,7 @@ type seedTally struct {
 	kinds                                               [sceneKinds]int
 	longest                                             int64
 	members                                             map[int]int
+	ways                                                [ways]int
 }
 
 func (y *seedTally) add(s *swarm) {
@@ -923,6 +1069,9 @@ func (y *seedTally) add(s *swarm) {
 	y.refused += s.book.refused
 	y.lost += s.book.lost
 	y.longest = max(y.longest, s.waitedMS)
+	for way, n := range s.ways {
+		y.ways[way] += n
+	}
 }
 
 func (y *seedTally) String() string {

@@ -134,7 +134,7 @@ func decode(r *quorum.Round, c *member.Call, now member.State) ballot.Answer {
 		a.Outcome, a.Err = member.Refused, errReply
 		return a
 	}
-	a.N, a.Server, a.Next = said.N, said.Server, said.Next
+	a.N, a.Server, a.Next, a.Place = said.N, said.Server, said.Next, said.Place
 	return a
 }
 
@@ -259,7 +259,7 @@ func (h *hold) handOff() {
 // a wait for the shortest time: it takes no vote away, and the entry that it leaves has run out.
 func (h *hold) withdraw(from quorum.Set) {
 	cmd := h.c.buffer()
-	command := h.wire.Wait(cmd, h.owner, time.Millisecond, time.Millisecond)
+	command := h.wire.Wait(cmd, h.owner, time.Millisecond, time.Millisecond, 0)
 	h.c.rounds.Start(h.c.members, quorum.Question{
 		Op: opWait, Sent: time.Now(), TTL: time.Millisecond, To: from, Need: h.b.Need(), Judge: withdrawal{},
 		Command: command, Delivery: member.Delivery{Late: true},

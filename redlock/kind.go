@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
@@ -22,6 +23,9 @@ const (
 	KindRead  Kind = "read"
 )
 
+// KindFair is the lock of KindMutex, taken in strict order: see Fair.
+const KindFair Kind = "fair"
+
 // LockName identifies a lock within a deployment.
 type LockName struct {
 	Kind Kind
@@ -41,6 +45,8 @@ type kind struct {
 	shared func(name string) script.Lock
 	// rules say what a split comes to, and who succeeds.
 	rules *ballot.Rules
+	// strict is the same lock, taken in strict order; nil: it is so already, or there is none.
+	strict *kind
 	// width is how many callers of one client ask the members for one name at a time: at least 1.
 	width int
 	// format is that of the handoffs. Each kind but the mutex has one above 1: see handoffWire.
@@ -58,11 +64,16 @@ type kind struct {
 // exclusive is the kind of Client.Mutex.
 var exclusive = kind{
 	name: KindMutex, lock: script.Exclusive, shared: script.ExclusiveWithRedisson,
-	rules: &ballot.Exclusive, width: 1, format: 1,
+	rules: &ballot.Exclusive, strict: &fair, width: 1, format: 1,
+}
+
+// fair is the kind of Client.Mutex with Fair. The members order all callers, so each of them asks.
+var fair = kind{
+	name: KindFair, lock: script.Fair, rules: &ballot.Fair, width: math.MaxInt, format: 2,
 }
 
 // kinds are all that there are.
-var kinds = []*kind{&exclusive, &writeKind, &readKind}
+var kinds = []*kind{&exclusive, &fair, &writeKind, &readKind}
 
 // kindOf finds a kind by its name; nil: there is none of that name.
 func kindOf(name Kind) *kind {

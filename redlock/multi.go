@@ -119,6 +119,9 @@ func (m *Multi) acquire(ctx context.Context, op string, try bool) (*Leases, erro
 		if err := l.c.check(ctx, op, l.name, l.terms.ttl); err != nil {
 			return nil, err
 		}
+		if err := l.terms.check(&l.c.cfg); err != nil {
+			return nil, badInput(op, "%v", err)
+		}
 		p := &g.parts[i]
 		*p = part{c: l.c, terms: &l.terms, inHand: l.terms, wire: l.terms.kind.of(l.name, &l.c.cfg)}
 		p.inHand.renew, p.inHand.maxHold = true, -1
@@ -336,7 +339,7 @@ func (g *gathering) wait(ctx context.Context, j int, now time.Time) error {
 	var place *place
 	past := ballot.Past{Start: ballot.WaitFirst}
 	var err error
-	if !p.c.lines.enterNow(p.want.name, p.terms.kind.width) {
+	if !p.c.stepIntoLine(&p.want) {
 		a.rest()
 		a.abandon()
 		a = nil
@@ -344,7 +347,7 @@ func (g *gathering) wait(ctx context.Context, j int, now time.Time) error {
 			return g.why(whole, ctx, err)
 		}
 	}
-	defer p.c.lines.leave(p.want.name, place)
+	defer p.c.leaveLine(&p.want, place)
 	if a == nil {
 		if err := p.enterAgain(ctx); p.again || err != nil {
 			return err

@@ -20,7 +20,12 @@ type Mutex struct {
 // options. Without options, the client renews the lease until it is unlocked, as with
 // AutoRenew(Config.TTL).
 func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
-	m := &Mutex{c: c, name: name, terms: terms{kind: &exclusive, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold}}
+	return c.mutex(&exclusive, name, opts)
+}
+
+// mutex is one side of a lock.
+func (c *Client) mutex(k *kind, name string, opts []LockOption) *Mutex {
+	m := &Mutex{c: c, name: name, terms: terms{kind: k, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold}}
 	for _, o := range opts {
 		o(&m.terms)
 	}

@@ -55,7 +55,7 @@ func (c *Client) acquire(ctx context.Context, w want) (*Lease, error) {
 	if err := c.check(ctx, w.op, w.name, w.terms.ttl); err != nil {
 		return nil, err
 	}
-	if err := w.terms.kind.within(&c.cfg); err != nil {
+	if err := w.terms.check(&c.cfg); err != nil {
 		return nil, badInput(w.op, "%v", err)
 	}
 	if c.trace.Tracer == nil {
@@ -96,7 +96,7 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 	if err != nil {
 		return nil, result{waited: !errors.Is(err, ErrClosed)}, err
 	}
-	defer c.lines.leave(w.name, place)
+	defer c.leaveLine(&w, place)
 	if l, err := c.again(ctx, w); l != nil || err != nil { // another goroutine of the same owner was before us in line
 		return l, result{}, err
 	}
@@ -118,7 +118,8 @@ func (c *Client) again(ctx context.Context, w want) (*Lease, error) {
 
 // standInLine waits for the caller's turn among the callers of this process.
 func (c *Client) standInLine(ctx context.Context, w *want) (p *place, contended bool, err error) {
-	p, contended, err = c.lines.enter(ctx, w.name, w.terms.kind.width, c.closed)
+	line, width := w.line()
+	p, contended, err = c.lines.enter(ctx, line, width, c.closed)
 	switch {
 	case errors.Is(err, ErrClosed):
 		err = &keyError{op: w.op, key: w.name, err: ErrClosed}
@@ -126,6 +127,27 @@ func (c *Client) standInLine(ctx context.Context, w *want) (p *place, contended 
 		err = &keyError{op: w.op + ": in line behind callers of this process:", key: w.name, err: ErrHeld, cause: err}
 	}
 	return p, contended, err
+}
+
+// stepIntoLine takes the caller's turn if it comes at once.
+func (c *Client) stepIntoLine(w *want) bool {
+	line, width := w.line()
+	return c.lines.enterNow(line, width)
+}
+
+// leaveLine gives up the caller's turn.
+func (c *Client) leaveLine(w *want, p *place) {
+	line, _ := w.line()
+	c.lines.leave(line, p)
+}
+
+// line is where a caller stands, and how many of those in it ask the members at a time. Callers of
+// one owner ask one by one, because the first that has the lock has it for all of them.
+func (w *want) line() (name string, width int) {
+	if w.terms.as != "" && w.terms.kind.width > 1 {
+		return w.name + "\x00" + w.terms.as, 1
+	}
+	return w.name, w.terms.kind.width
 }
 
 // attempts makes one attempt after the other, until one has the lock or none can have it.

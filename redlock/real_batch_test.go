@@ -214,7 +214,7 @@ func TestEverythingThatABatchGrantsIsDatedByOneTime(t *testing.T) {
 		for i := range items {
 			held, free := script.Exclusive(fmt.Sprint("held:", i)), script.Exclusive(fmt.Sprint("free:", i))
 			s.number(held.Acquire(nil, alice, minute))
-			s.list(held.Wait(nil, bob, minute, minute))
+			s.list(held.Wait(nil, bob, minute, minute, 0))
 			s.ask("HDEL", member.TokensKey, strconv.FormatInt(free.Bucket, 10)) // the token is the time then
 			cmds = append(cmds, held.Release(nil, alice, ""), free.Acquire(nil, carol, minute))
 		}

@@ -247,7 +247,7 @@ var (
 	permittedCommands = []string{
 		"+evalsha", "+eval", "+script|load", "+subscribe", "+ping", "+info", "+client|id", "+client|kill", "+client|setname",
 		"+time", "+pttl", "+pexpire", "+exists", "+hincrby", "+hget", "+hset", "+hdel", "+hexists", "+hkeys",
-		"+zadd", "+zrem", "+zrange", "+publish",
+		"+zadd", "+zrem", "+zrange", "+zscore", "+publish",
 		"+hmget", "+hgetall", "+set", "+del", // the restart guard, Inspect and ForceUnlock
 		"+hlen",
 	}
@@ -346,7 +346,7 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	for _, cmd := range []member.Command{
 		k.Raise(nil, redlock.OwnerOf(lease), int64(lease.Token())),
 		k.Rejoin(nil, redlock.OwnerOf(lease), time.Second, int64(lease.Token())),
-		k.Yield(nil, "x:1", 1, time.Second, time.Second),
+		k.Yield(nil, "x:1", 1, time.Second, time.Second, 0),
 	} {
 		_, err := doTagged(t.Context(), redlock.MemberAt(c, 1), cmd)
 		require.NoError(t, err)

@@ -78,7 +78,7 @@ func TestWhoIsToldThatALockIsItsHasWritten(t *testing.T) {
 		extend := s.Extend(nil, alice, minute)
 		for name, cmd := range map[string]member.Command{
 			"acquire": s.Acquire(nil, alice, minute),
-			"wait":    s.Wait(nil, alice, minute, minute),
+			"wait":    s.Wait(nil, alice, minute, minute, 0),
 			"extend":  extend,
 			"rejoin":  s.Rejoin(nil, alice, minute, token),
 			"raise":   s.Raise(nil, alice, token),
@@ -90,7 +90,7 @@ func TestWhoIsToldThatALockIsItsHasWritten(t *testing.T) {
 			s.lives(s.Name, 2*minute)
 		}
 		before := s.changes()
-		require.Positive(t, s.list(s.Yield(nil, alice, token, minute, minute))[0])
+		require.Positive(t, s.list(s.Yield(nil, alice, token, minute, minute, 0))[0])
 		require.Greater(t, s.changes(), before)
 		require.NoError(t, server.Flush())
 	}
@@ -208,7 +208,7 @@ func (s *scripted) take(owner string, ttl time.Duration) int64 {
 
 func (s *scripted) line(owner string, ttl, entry time.Duration) []any {
 	s.Helper()
-	return s.list(s.Wait(nil, owner, ttl, entry))
+	return s.list(s.Wait(nil, owner, ttl, entry, 0))
 }
 
 // now is the server's clock, µs.

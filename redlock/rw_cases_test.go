@@ -192,7 +192,9 @@ func (s *rwModelSite) scripted(op string) string {
 }
 
 func (s *rwModelSite) call(c modelCall) modelReply {
-	c.by = s.scripted(c.op)
+	if !c.fair {
+		c.by = s.scripted(c.op)
+	}
 	return s.modelSite.call(c)
 }
 

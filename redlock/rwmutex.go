@@ -22,13 +22,10 @@ import (
 // With Config.Interop, every call returns ErrInput.
 type RWMutex struct{ write, read Mutex }
 
-// RWMutex returns the lock with readers of a name. Names and options are those of Mutex. The
-// options apply to writers and readers.
+// RWMutex returns the lock with readers of a name. Names and options are those of Mutex, but
+// for Fair, with which every call returns ErrInput. The options apply to writers and readers.
 func (c *Client) RWMutex(name string, opts ...LockOption) *RWMutex {
-	write := c.Mutex(name, opts...)
-	read := *write
-	write.terms.kind, read.terms.kind = &writeKind, &readKind
-	return &RWMutex{write: *write, read: read}
+	return &RWMutex{write: *c.mutex(&writeKind, name, opts), read: *c.mutex(&readKind, name, opts)}
 }
 
 // Lock waits until it gets the lock for a writer. It does what Mutex.Lock does, and fails as that

@@ -42,6 +42,20 @@ func TestSchedulesModelDoesWhatTheScriptsDo(t *testing.T) {
 			})
 		})
 	}
+	for name, owners := range map[string][]string{"fair": {alice, bob, carol}, "fair and not": {alice, carol}} {
+		t.Run(name+", real", func(t *testing.T) {
+			w := newTwin(t, rt.Real(t, 1).Servers[0], 1000)
+			w.fair = owners
+			w.random(100, false)
+		})
+		t.Run(name+", embedded", func(t *testing.T) {
+			FakeTime(t, func(t *testing.T) {
+				w := newTwin(t, rt.Embedded(t, 1).Servers[0], 1)
+				w.fair = owners
+				w.random(30, true)
+			})
+		})
+	}
 }
 
 // schedulesLarge reports whether there is time for the large searches: make soak.
@@ -52,8 +66,9 @@ type twin struct {
 	*scripted
 	model *modelServer
 	m     modelMember
-	grain int64 // ms by which TTLs may differ anyway
-	slack int64 // and with what the calls took
+	grain int64    // ms by which TTLs may differ anyway
+	slack int64    // and with what the calls took
+	fair  []string // owners whose calls are those of a fair lock
 	log   []string
 	calls int
 }
@@ -74,16 +89,19 @@ func (w *twin) reset(title string) {
 
 // command encodes c as the client does.
 func (c modelCall) command(k script.Lock) member.Command {
+	if c.fair {
+		k = script.Fair(k.Name)
+	}
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	switch c.op {
 	case opAcquire:
 		return k.Acquire(nil, c.owner, ms(c.ttl))
 	case opWait:
-		return k.Wait(nil, c.owner, ms(c.ttl), ms(c.entry))
+		return k.Wait(nil, c.owner, ms(c.ttl), ms(c.entry), c.ticket)
 	case opRelease:
 		return k.Release(nil, c.owner, c.hint)
 	case opYield:
-		return k.Yield(nil, c.owner, c.token, ms(c.ttl), ms(c.entry))
+		return k.Yield(nil, c.owner, c.token, ms(c.ttl), ms(c.entry), c.ticket)
 	case opRaise:
 		return k.Raise(nil, c.owner, c.token)
 	case opRejoin:
@@ -141,6 +159,14 @@ func parseCall(cmd []byte) modelCall {
 		return modelCall{op: opRejoin, owner: arg(7), ttl: num(8), token: num(9), by: byReader}
 	case script.RWDowngrade.SHA:
 		return modelCall{op: opDowngrade, owner: arg(7), ttl: num(8), by: byWriter}
+	case script.FairAcquire.SHA:
+		return modelCall{op: opAcquire, fair: true, owner: arg(7), ttl: num(8)}
+	case script.FairWait.SHA:
+		return modelCall{op: opWait, fair: true, owner: arg(7), ttl: num(8), entry: num(9), ticket: num(10)}
+	case script.FairRelease.SHA:
+		return modelCall{op: opRelease, fair: true, owner: arg(7), hint: arg(8)}
+	case script.FairYield.SHA:
+		return modelCall{op: opYield, fair: true, owner: arg(7), token: num(8), ttl: num(9), entry: num(10), ticket: num(11)}
 	}
 	panic("unknown script " + sha)
 }
@@ -202,7 +228,11 @@ func (w *twin) play(c modelCall) modelReply {
 		}
 	}
 	if i := slices.Index(has.queue, c.owner); reply.err != "" && c.op == opYield && i >= 0 {
-		now = max(now, toInt(has.queue[i+1])) // a yield that could not hand over has registered its owner, and tells nothing
+		// A yield that could not hand over has registered its owner, and tells nothing.
+		if now = max(now, toInt(has.queue[i+1])); c.fair {
+			deadline, _, _ := strings.Cut(has.waiters[c.owner], " ")
+			now = max(before, (toInt(deadline)-c.entry)*1000)
+		}
 	}
 	w.check(before <= now && now <= after, "the server's time %d is not in %d..%d", now, before, after)
 	w.slack = max(w.slack, (after-before)/1000+w.grain)
@@ -275,7 +305,7 @@ var mishaps = []mishap{
 	}},
 	{"the queue lapses", func(w *twin) {
 		w.ask("DEL", QueueOf(w.Name), WaitersOf(w.Name))
-		w.m.queue, w.m.buried, w.m.waitEnd = nil, nil, 0
+		w.m.queue, w.m.buried, w.m.last, w.m.waitEnd = nil, nil, 0, 0
 	}},
 	{"the counters are lost", func(w *twin) {
 		w.ask("DEL", member.TokensKey)
@@ -471,6 +501,12 @@ func (w *twin) random(sequences int, timed bool) {
 				c.ttl, c.entry = ttls[rng.IntN(3)], ttls[rng.IntN(3)]
 			default:
 				c.ttl = ttls[rng.IntN(3)]
+			}
+			if slices.Contains(w.fair, c.owner) && slices.Contains([]string{opAcquire, opWait, opRelease, opYield}, c.op) {
+				c.fair = true
+				if (c.op == opWait || c.op == opYield) && w.m.last > 3 && rng.IntN(2) == 0 {
+					c.ticket = w.m.last + rng.Int64N(5) - 3
+				}
 			}
 			w.play(c)
 		}

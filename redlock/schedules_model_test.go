@@ -24,6 +24,7 @@ type modelMember struct {
 	id      string // of the restart guard's marker
 	queue   []modelWaiter
 	buried  []modelBurial // of the lock, by force
+	last    int64         // the greatest ticket of a fair lock, 0 none
 	waitEnd int64         // of queue and waiters, ms
 
 	phase   modelPhase    // with owner phaseOwner: schedules_rw_model_test.go
@@ -38,7 +39,8 @@ type modelBurial struct {
 
 type modelWaiter struct {
 	owner    string
-	since    int64 // µs
+	since    int64 // µs; of one that has a ticket, that
+	fair     bool  // it has one
 	deadline int64 // ms
 	ttl      int64 // ms
 }
@@ -52,6 +54,8 @@ type modelCall struct {
 	token      int64
 	tag        string
 	by         string // whose script: byWriter, byReader; "": the mutex's
+	fair       bool   // of a fair lock
+	ticket     int64
 }
 
 const opForce = "force"
@@ -69,6 +73,9 @@ func (c modelCall) String() string {
 	if c.ttl > 0 {
 		s += " ttl " + text(c.ttl)
 	}
+	if c.fair {
+		s = "fair " + s + " ticket " + text(c.ticket)
+	}
 	return s
 }
 
@@ -78,6 +85,7 @@ type modelReply struct {
 	n      int64
 	server int64
 	next   string
+	place  int64
 }
 
 func (r modelReply) String() string {
@@ -94,6 +102,10 @@ type modelRules struct {
 	extendShortens bool
 	forceForgets   bool // force does not refuse re-joins
 	modelReadRules
+	newPlace    bool // who yields a fair lock goes to the end
+	lowestHash  bool // and gives it to the lowest hash
+	barges      bool // who asks a member that is free has its vote, whoever waits there
+	lastInQueue bool // a ticket follows the last in the queue, and not all that were given out
 }
 
 // modelServer executes calls at members.
@@ -142,13 +154,18 @@ func (m *modelMember) expire(now int64) {
 		m.owner, m.token, m.end, m.phase = "", 0, 0, modelPhase{}
 	}
 	if m.waitEnd <= now/1000 {
-		m.queue, m.buried, m.reading, m.waitEnd = nil, nil, nil, 0
+		m.queue, m.buried, m.reading, m.last, m.waitEnd = nil, nil, nil, 0, 0
 	}
 }
 
 func (x *modelStep) run(c modelCall) modelReply {
 	if c.by != "" {
 		return x.readWrite(c)
+	}
+	if c.fair {
+		if r, own := x.runFair(c); own {
+			return r
+		}
 	}
 	switch c.op {
 	case opAcquire:
@@ -390,13 +407,19 @@ func (x *modelStep) publish(p script.Push) {
 }
 
 func (x *modelStep) hand(owner string, ttl int64) bool {
-	n := x.grant(owner, ttl)
+	n := x.count()
 	if n == 0 {
 		return false
 	}
+	x.give(owner, n, ttl)
+	return true
+}
+
+// give grants with a token that was drawn.
+func (x *modelStep) give(owner string, n, ttl int64) {
+	x.owner, x.token, x.end = owner, n, x.now/1000+ttl
 	x.drop(owner)
 	x.publish(script.Push{Grant: true, Owner: owner, Token: n, Server: x.now, Other: x.head(), TTL: time.Duration(ttl) * time.Millisecond})
-	return true
 }
 
 func (x *modelStep) successor(hint string) (string, int64) {
@@ -430,16 +453,145 @@ func (x *modelStep) register(owner string, ttl, entry int64) bool {
 	i := x.find(owner)
 	x.queue = slices.Clone(x.queue)
 	if i >= 0 {
-		w.since = x.queue[i].since
+		w.since, w.fair = x.queue[i].since, x.queue[i].fair
 		x.queue[i] = w
 	} else {
 		x.queue = append(x.queue, w)
-		slices.SortStableFunc(x.queue, func(a, b modelWaiter) int {
-			return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.owner, b.owner))
-		})
+		slices.SortStableFunc(x.queue, inOrder)
 	}
+	x.lasting(entry)
+	return i < 0
+}
+
+// inOrder compares places in a queue.
+func inOrder(a, b modelWaiter) int {
+	return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(one(a.fair), one(b.fair)), cmp.Compare(a.owner, b.owner))
+}
+
+// runFair does what the scripts of a fair lock do. own: there is one for the call.
+func (x *modelStep) runFair(c modelCall) (r modelReply, own bool) {
+	forgot := modelReply{err: forgotMarker}
+	switch c.op {
+	case opAcquire:
+		if x.owner == "" && !x.barges {
+			if heir, _ := x.successor(""); heir != "" {
+				return modelReply{n: -1}, true
+			}
+		}
+		return modelReply{}, false
+	case opWait:
+		switch x.owner {
+		case "":
+			n := x.count()
+			if n == 0 {
+				return forgot, true
+			}
+			place, _ := x.stand(c)
+			heir, ttl := x.successor("")
+			if heir == c.owner || x.barges {
+				x.owner, x.token, x.end = c.owner, n, x.now/1000+c.ttl
+				x.drop(c.owner)
+				return modelReply{n: n, server: x.now, next: x.head(), place: place}, true
+			}
+			x.give(heir, n, ttl)
+			x.publish(script.Push{Owner: heir, Other: c.owner})
+			return modelReply{n: -max(x.end-x.now/1000, 1), server: x.now, next: "-", place: place}, true
+		case c.owner:
+			x.lengthen(c.ttl)
+			place := x.ticket(c)
+			x.lasting(c.entry)
+			x.drop(c.owner)
+			return modelReply{n: x.token, server: x.now, next: x.head(), place: place}, true
+		}
+		place, ahead := x.stand(c)
+		if ahead {
+			x.publish(script.Push{Owner: x.owner, Other: c.owner})
+		}
+		return modelReply{n: -max(x.end-x.now/1000, 1), server: x.now, next: "-", place: place}, true
+	case opRelease:
+		if x.waitEnd == 0 {
+			return modelReply{}, false
+		}
+		c.fair, c.hint = false, ""
+		r = x.run(c)
+		x.spend()
+		return r, true
+	case opYield:
+		return x.yieldFair(c), true
+	}
+	return modelReply{}, false
+}
+
+func (x *modelStep) yieldFair(c modelCall) modelReply {
+	if x.owner != c.owner || x.token != c.token {
+		return modelReply{n: 0, server: x.now}
+	}
+	if x.newPlace {
+		c.ticket = 0
+	}
+	x.stand(c)
+	heir, ttl := x.successor("")
+	if x.lowestHash || slices.ContainsFunc(x.queue, func(w modelWaiter) bool { return !w.fair }) {
+		heir = c.owner
+		lowest := x.rank(c.owner)
+		for _, w := range x.queue {
+			if h := x.rank(w.owner); h < lowest && x.left(w) >= 1 && !x.missed(w) {
+				heir, lowest, ttl = w.owner, h, x.granted(w)
+			}
+		}
+	}
+	n := x.count()
+	if heir == c.owner {
+		x.drop(c.owner)
+		if n == 0 {
+			return modelReply{err: forgotMarker}
+		}
+		x.token = n
+		x.lengthen(c.ttl)
+		return modelReply{n: n, server: x.now}
+	}
+	x.free()
+	if n == 0 {
+		return modelReply{err: forgotMarker}
+	}
+	x.give(heir, n, ttl)
+	return modelReply{n: 0, server: x.now}
+}
+
+// ticket is the owner's ticket here.
+func (x *modelStep) ticket(c modelCall) int64 {
+	n, last := c.ticket, x.last
+	if x.lastInQueue {
+		if last = 0; len(x.queue) > 0 {
+			last = x.queue[len(x.queue)-1].since
+		}
+	}
+	if i := x.find(c.owner); n == 0 && i >= 0 {
+		n = x.queue[i].since
+	} else if n == 0 {
+		n = max(last+1, x.now-x.now%1_000_000)
+	}
+	x.last = max(x.last, n)
+	return n
+}
+
+// stand puts an owner at its ticket. ahead: before others that it did not stand before.
+func (x *modelStep) stand(c modelCall) (place int64, ahead bool) {
+	w := modelWaiter{owner: c.owner, since: x.ticket(c), fair: true, deadline: x.now/1000 + c.entry, ttl: c.ttl}
+	x.queue = slices.Clone(x.queue)
+	i := x.find(c.owner)
+	if ahead = i < 0 || w.since < x.queue[i].since; i < 0 {
+		x.queue = append(x.queue, w)
+	} else {
+		x.queue[i] = w
+	}
+	slices.SortStableFunc(x.queue, inOrder)
+	x.lasting(c.entry)
+	return w.since, ahead
+}
+
+func (x *modelStep) lasting(entry int64) {
 	if x.waitEnd-x.now/1000 < entry*3/2 {
 		x.waitEnd = x.now/1000 + 2*entry
 	}
-	return i < 0
 }

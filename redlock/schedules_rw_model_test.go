@@ -149,8 +149,16 @@ func (x *modelStep) admit(fresh bool) int {
 
 // forgetQueue ends the time of a queue that is not there any more.
 func (x *modelStep) forgetQueue() {
-	if len(x.queue)+len(x.reading)+len(x.buried) == 0 {
+	if len(x.queue)+len(x.reading)+len(x.buried) == 0 && x.last == 0 {
 		x.waitEnd = 0
+	}
+}
+
+// spend removes the last ticket where nobody holds the lock or waits with one.
+func (x *modelStep) spend() {
+	if x.owner == "" && len(x.queue) == 0 {
+		x.last = 0
+		x.forgetQueue()
 	}
 }
 
@@ -181,6 +189,9 @@ func (x *modelStep) serve(hint string) int {
 // lastOf is what a lock is given up for: whoever is served.
 func (x *modelStep) lastOf(hint string) modelReply {
 	hint, wrote := strings.CutPrefix(hint, script.ReadersFirst(""))
+	if len(x.queue) > 0 && x.queue[0].fair {
+		hint = ""
+	}
 	x.free()
 	x.phase = modelPhase{}
 	served := 0
@@ -205,7 +216,7 @@ func (x *modelStep) readWrite(c modelCall) modelReply {
 	switch c.op {
 	case opAcquire:
 		if x.owner == "" {
-			if len(x.queue)+len(x.reading)+len(x.buried) > 0 {
+			if len(x.queue)+len(x.reading) > 0 {
 				return modelReply{n: -1}
 			}
 			n := x.draw()
@@ -225,6 +236,7 @@ func (x *modelStep) readWrite(c modelCall) modelReply {
 		}
 		return x.readerWaits(c)
 	case opRelease:
+		defer x.spend()
 		had := x.owner == c.owner || x.owner == phaseOwner && x.phase.find(c.owner) >= 0
 		waited := x.leaveLine(c.owner)
 		switch {

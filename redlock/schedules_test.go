@@ -93,6 +93,8 @@ type schedBounds struct {
 	lapses    int  // votes that a member loses before their time: only tokens are judged then
 	alone     bool // one client has an attempt, the other none
 	forced    int  // members at which the lock is taken from whoever holds it
+	fair      bool // strict order
+	brief     bool // the third client's leases end with the first tick
 	others    int  // members, from the first, that a third client has at the start, and frees some time
 	counters  [schedMembers]int64
 	kinds     [schedClients]*kind // what each client asks for; nil: the exclusive lock
@@ -138,10 +140,13 @@ type schedClientState struct {
 	began    int64 // won when the attempt began
 	name     string
 	b        ballot.Ballot
-	raise    int64      // the token that is to be confirmed
-	token    int64      // the lease's
-	forced   quorum.Set // members at which the lease was taken by force
-	until    time.Time  // the lease's fields
+	raise    int64               // the token that is to be confirmed
+	token    int64               // the lease's
+	places   [schedMembers]int64 // that members have told the attempt, heard of or not
+	final    bool                // a majority of the members have it at its ticket
+	behind   quorum.Set          // clients whose tickets were final when the attempt began
+	forced   quorum.Set          // members at which the lease was taken by force
+	until    time.Time           // the lease's fields
 	limit    time.Time
 	renewAt  time.Time
 	renewals []schedRenewal
@@ -329,6 +334,9 @@ func (s *search) kind(c int) *kind {
 	if k := s.bounds.kinds[c]; k != nil {
 		return k
 	}
+	if s.bounds.fair {
+		return &fair
+	}
 	return &exclusive
 }
 
@@ -348,6 +356,9 @@ func (s *search) initial() *schedWorld {
 		}
 		if i < s.bounds.others {
 			w.m[i].owner, w.m[i].token, w.m[i].end = schedOther, w.m[i].counter, schedNow/1000+3_600_000
+			if s.bounds.brief {
+				w.m[i].end = schedNow/1000 + schedTick.Milliseconds()
+			}
 		}
 	}
 	return w
@@ -535,6 +546,9 @@ func (s *search) do(w *schedWorld, a schedAction) *schedWorld {
 	case a.kind != actExec && a.kind != actOther && a.kind != actForce && a.kind != actLapse || s.bounds.prompt:
 		s.settleClient(v, c)
 	}
+	if s.bounds.fair {
+		s.finals(v)
+	}
 	s.check(v)
 	return v
 }
@@ -552,6 +566,12 @@ func (s *search) execute(w *schedWorld, c, i int, m schedMsg) {
 	}
 	if m.op == opRejoin && r.n == 1 {
 		s.count("re-joins")
+	}
+	if r.place > 0 && w.c[c].live(m.owner) {
+		w.c[c].places[i] = r.place
+		if m.ticket > 0 {
+			s.count("tickets written back")
+		}
 	}
 	for _, p := range pushes {
 		for k := range w.c {
@@ -669,6 +689,12 @@ func (s *search) start(w *schedWorld, c int) {
 		past.Start = ballot.WaitFirst
 	}
 	a := s.stubs[c].newAttempt(s.kind(c).lock("k"), s.terms(c), past, nil)
+	cl.places, cl.final, cl.behind = [schedMembers]int64{}, false, 0
+	for k := range w.c {
+		if k != c && w.c[k].phase == schedTrying && w.c[k].final {
+			cl.behind = cl.behind.With(k)
+		}
+	}
 	cl.phase, cl.name, cl.b, cl.token, cl.raise, cl.renewals = schedTrying, a.owner, a.b, 0, 0, nil
 	cl.until, cl.limit, cl.renewAt = time.Time{}, time.Time{}, time.Time{}
 	if s.rules.need > 0 {
@@ -697,7 +723,7 @@ func (s *search) answer(c, i int, m schedMsg, o member.Outcome) {
 	case m.op == opExtend:
 		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{num(m.reply.n)}}
 	case m.reply.server > 0:
-		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{num(m.reply.n), num(m.reply.server), {Kind: '$', Str: []byte(m.reply.next)}}}
+		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{num(m.reply.n), num(m.reply.server), {Kind: '$', Str: []byte(m.reply.next)}, num(m.reply.place)}}
 	default:
 		call.Reply = num(m.reply.n)
 	}
@@ -857,6 +883,7 @@ func (s *search) win(c int, a *attempt, st ballot.Step) {
 		return
 	}
 	cl.phase, cl.token = schedHolding, token
+	s.ordered(c)
 	cl.until, cl.limit, cl.renewAt = l.until, l.limit, l.renewAt
 	s.say("  %s holds the lock with token %d and the votes %v for %v", name(c), token, cl.probe(), clock.Until(l.until, s.now))
 	s.count("leases")
@@ -890,6 +917,35 @@ func (s *search) win(c int, a *attempt, st ballot.Step) {
 			s.wrong("the vote %d of member %d counted twice", n, i)
 		} else {
 			s.w.counted[i] = n
+		}
+	}
+}
+
+// ordered looks for who was first and waits still. What a member forgot, or lost early, is promised to nobody.
+func (s *search) ordered(c int) {
+	if s.bounds.lapses+s.bounds.forgets > 0 {
+		return
+	}
+	for k := range s.w.c {
+		if s.w.c[c].behind.Has(k) && s.w.c[k].phase == schedTrying && s.w.c[k].final {
+			s.wrong("%s holds before %s, which was first", name(c), name(k))
+		}
+	}
+}
+
+// finals notes whose tickets have become final.
+func (s *search) finals(w *schedWorld) {
+	for c := range w.c {
+		cl := &w.c[c]
+		if ticket := cl.probe().Ticket(); ticket > 0 && cl.phase == schedTrying && !cl.final {
+			n := 0
+			for _, place := range cl.places {
+				n += int(one(place == ticket))
+			}
+			cl.final = n >= member.Majority(schedMembers)
+			if cl.final {
+				s.count("tickets that became final")
+			}
 		}
 	}
 }
@@ -929,6 +985,10 @@ func (s *search) over(c int) {
 	cl.b = ballot.Ballot{}
 	cl.until, cl.limit, cl.renewAt = time.Time{}, time.Time{}, time.Time{}
 	cl.token, cl.raise, cl.forced = 0, 0, 0
+	cl.places, cl.final, cl.behind = [schedMembers]int64{}, false, 0
+	for k := range s.w.c {
+		s.w.c[k].behind = s.w.c[k].behind.Without(c)
+	}
 }
 
 // lease is the client's lease, for one event. Its keeper has no goroutine.
@@ -1064,6 +1124,7 @@ func (s *search) tick(w *schedWorld) {
 			m.reading[k].deadline += d.Milliseconds()
 		}
 		m.queue = slices.Clone(m.queue)
+		micros(&m.last)
 		for k := range m.queue {
 			micros(&m.queue[k].since)
 			m.queue[k].deadline += d.Milliseconds()
@@ -1091,12 +1152,17 @@ func (s *search) tick(w *schedWorld) {
 		for n := range cl.renewals {
 			back(&cl.renewals[n].sent)
 		}
+		for i := range cl.places {
+			micros(&cl.places[i])
+		}
 		for i := range cl.req {
 			for _, q := range []*[]schedMsg{&cl.req[i], &cl.rep[i], &cl.zombies[i]} {
 				*q = slices.Clone(*q)
 				for k := range *q {
 					back(&(*q)[k].sent)
 					micros(&(*q)[k].reply.server)
+					micros(&(*q)[k].reply.place)
+					micros(&(*q)[k].ticket)
 				}
 			}
 			cl.push[i] = slices.Clone(cl.push[i])
@@ -1226,6 +1292,7 @@ func (s *search) key(w *schedWorld) [2]uint64 {
 			out = s.appendTime(out, t)
 		}
 		out = cl.probe().AppendKey(out, s.clocks(cl, 0))
+		out = append(out, flag(cl.final), byte(cl.behind))
 		for _, r := range cl.renewals {
 			out = s.appendTime(out, r.sent)
 			out = append(out, flag(r.decided), byte(r.ttl/schedTick), flag(r.forced))
@@ -1259,6 +1326,14 @@ func (s *search) appendTime(b []byte, t time.Time) []byte {
 		ticks++
 	}
 	return binary.AppendVarint(append(b, 1), int64(ticks))
+}
+
+// appendTicket writes a ticket or a place as one behind the present second.
+func appendTicket(b []byte, n int64) []byte {
+	if n == 0 {
+		return append(b, 0)
+	}
+	return binary.AppendVarint(append(b, 1), n-schedNow)
 }
 
 func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
@@ -1301,9 +1376,15 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 		b = binary.AppendVarint(b, q.deadline-schedNow/1000)
 		b = binary.AppendVarint(b, q.ttl)
 	}
+	if s.bounds.fair {
+		b = appendTicket(b, m.last)
+	}
 	for c := range w.c {
 		cl := &w.c[c]
 		b = append(b, flag(cl.forced.Has(i)))
+		if s.bounds.fair {
+			b = appendTicket(b, cl.places[i])
+		}
 		b = cl.probe().AppendVoter(b, i, s.clocks(cl, i))
 		for _, r := range cl.renewals {
 			b = append(b, flag(r.yes.Has(i)), flag(r.refused.Has(i)))
@@ -1325,6 +1406,9 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 				b = binary.AppendVarint(b, msg.reply.n)
 				b = binary.AppendVarint(b, msg.reply.server-schedNow)
 				b = appendText(b, msg.reply.next)
+				if s.bounds.fair {
+					b = appendTicket(appendTicket(b, msg.ticket), msg.reply.place)
+				}
 			}
 		}
 		b = append(b, byte(len(cl.push[i])))

@@ -86,6 +86,7 @@ type scriptPlay struct {
 	site
 	line   cases.Line
 	tag    string
+	fair   bool // the calls are those of a fair lock
 	round  int
 	failed bool // the answer is an error
 	up     int64
@@ -213,6 +214,10 @@ func (p *scriptPlay) is(got, want string) bool {
 		return numeric && n > last
 	case want[0] != '$':
 		return got == want
+	case numeric && strings.Contains(want, ">"):
+		name, least, _ := strings.Cut(want, ">")
+		p.values[name] = n
+		return n > p.number(least)
 	case now && (n < p.began || n > p.now()):
 		return false
 	}
@@ -235,10 +240,12 @@ func (p *scriptPlay) size(what string) int {
 func (p *scriptPlay) event(word string, args []string) string {
 	p.Helper()
 	if c, ok := callOf(word, args, p.number); ok {
-		c.tag = p.tag
+		c.tag, c.fair = p.tag, p.fair && slices.Contains([]string{opAcquire, opWait, opRelease, opYield}, c.op)
 		return p.calls(c)
 	}
 	switch word {
+	case "fair", "plain":
+		p.fair = word == "fair"
 	case "tag":
 		p.tag = strings.TrimPrefix(args[0], "none")
 	case "sleep":
@@ -247,7 +254,8 @@ func (p *scriptPlay) event(word string, args []string) string {
 		require.Equal(p, p.before, p.all(), "%v", p.line)
 	case "reader", "mutex": // who asks, for one call
 		rw := p.site.(interface{ as(whose string) })
-		defer rw.as("writer")
+		defer func(fair bool) { p.fair = fair; rw.as("writer") }(p.fair)
+		p.fair = false
 		rw.as(word)
 		return p.event(args[0], args[1:])
 	default:
@@ -264,19 +272,25 @@ func callOf(word string, args []string, number func(word string) int64) (c model
 		}
 		return ""
 	}
+	ticket := func(i int) int64 { // none if it is left out
+		if i < len(args) {
+			return number(args[i])
+		}
+		return 0
+	}
 	c = modelCall{op: word, owner: ownerOf(arg(0))}
 	switch word {
 	case opAcquire, opExtend:
 		c.ttl = number(arg(1))
 	case opWait:
-		c.ttl, c.entry = number(arg(1)), number(arg(2))
+		c.ttl, c.entry, c.ticket = number(arg(1)), number(arg(2)), ticket(3)
 	case opRelease:
 		c.hint = ownerOf(arg(1))
 		if writer, wrote := strings.CutPrefix(arg(1), "+"); wrote {
 			c.hint = script.ReadersFirst(ownerOf(writer))
 		}
 	case opYield:
-		c.token, c.ttl, c.entry = number(arg(1)), number(arg(2)), number(arg(3))
+		c.token, c.ttl, c.entry, c.ticket = number(arg(1)), number(arg(2)), number(arg(3)), ticket(4)
 	case opRaise:
 		c.token = number(arg(1))
 	case opRejoin:
@@ -309,6 +323,8 @@ func (p *scriptPlay) calls(c modelCall) string {
 	case r.err != "":
 		p.failed = true
 		return r.err
+	case c.op == opWait && c.fair:
+		return fmt.Sprint(r.n, " ", p.called(r.next), " ", r.place)
 	case c.op == opWait:
 		return fmt.Sprint(r.n, " ", p.called(r.next))
 	}
@@ -352,10 +368,22 @@ func (p *scriptPlay) asks(word string, args []string) string {
 	case "place", "entry":
 		k, owner := p.keys(), ownerOf(args[0])
 		if i := slices.Index(k.queue, owner); i >= 0 && word == "place" {
-			return text(toInt(k.queue[i+1]) - p.told)
+			return text(toInt(strings.TrimSuffix(k.queue[i+1], ".5")) - p.told)
 		}
 		deadline, ttl, _ := strings.Cut(k.waiters[owner], " ")
 		return fmt.Sprint(toInt(deadline)-p.told/1000, " ", ttl)
+	case "ticket":
+		k := p.keys()
+		if len(args) == 0 {
+			return cmp.Or(k.waiters["#"], "none")
+		}
+		i := slices.Index(k.queue, ownerOf(args[0]))
+		if i < 0 {
+			return "none"
+		}
+		ticket, fair := strings.CutSuffix(k.queue[i+1], ".5")
+		require.True(p, fair, "%v: no ticket", p.line)
+		return ticket
 	case "lives":
 		k := p.keys()
 		switch args[0] {
@@ -404,7 +432,7 @@ func (p *scriptPlay) queued() (out []string) {
 		out = append(out, p.called(k.queue[i]))
 	}
 	for owner, entry := range k.waiters {
-		placeless := owner[0] == '!' || strings.HasSuffix(entry, " r")
+		placeless := owner[0] == '!' || owner == "#" || strings.HasSuffix(entry, " r")
 		require.True(p, placeless != slices.Contains(k.queue, owner), "%v: %s has no place, or should have none", p.line, owner)
 	}
 	if len(out) > 0 {
@@ -490,6 +518,9 @@ func replyOf(v any, err error) (r modelReply) {
 		if len(v) > 2 {
 			r.next = v[2].(string)
 		}
+		if len(v) > 3 {
+			r.place = v[3].(int64)
+		}
 	}
 	return r
 }
@@ -544,7 +575,7 @@ func keysIn(v any) keysOf {
 	for i := 1; i < len(k.queue); i += 2 {
 		f, err := strconv.ParseFloat(k.queue[i], 64)
 		if err == nil {
-			k.queue[i] = strconv.FormatFloat(f, 'f', 0, 64)
+			k.queue[i] = strconv.FormatFloat(f, 'f', -1, 64)
 		}
 	}
 	for flat := strs(d[5]); len(flat) > 1; flat = flat[2:] {
@@ -683,7 +714,7 @@ func (s *sharedSite) edit(words []string) string {
 	case "kept":
 		s.behind = []string{"PEXPIRE", s.turn(), "60000"}
 	case "waitfreed":
-		return text(replyOf(s.run(s.WaitFreed(nil, ownerOf(words[1]), span(2), span(3)))).n)
+		return text(replyOf(s.run(s.WaitFreed(nil, ownerOf(words[1]), span(2), span(3), 0))).n)
 	default:
 		return s.serverSite.edit(words)
 	}
@@ -742,7 +773,7 @@ func (m modelMember) keys(now int64) keysOf {
 		k.waiters[w.owner] = text(w.deadline) + " " + text(w.ttl) + " r"
 	}
 	for _, w := range m.queue {
-		k.queue, k.queueEnd = append(k.queue, w.owner, text(w.since)), m.waitEnd-now/1000
+		k.queue, k.queueEnd = append(k.queue, w.owner, text(w.since)+map[bool]string{true: ".5"}[w.fair]), m.waitEnd-now/1000
 		k.waiters[w.owner] = text(w.deadline) + " " + text(w.ttl)
 	}
 	for _, b := range m.buried {
@@ -751,6 +782,9 @@ func (m modelMember) keys(now int64) keysOf {
 			field += script.Hash([]byte(b.owner))
 		}
 		k.waiters[field] = text(b.until)
+	}
+	if m.last > 0 {
+		k.waiters["#"] = text(m.last)
 	}
 	if len(k.waiters) > 0 {
 		k.waiEnd = m.waitEnd - now/1000

@@ -17,6 +17,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -25,11 +26,14 @@ import (
 // falls, and in the end nothing is left.
 func TestScriptThatEndsInTheMiddleAndIsRepeatedGivesOneVote(t *testing.T) {
 	server := rt.Embedded(t, 1).Servers[0]
-	for _, interop := range []bool{false, true} {
+	for _, dialect := range []string{"", ", with interop", ", fair"} {
+		interop := dialect == ", with interop"
 		for _, c := range stopCases(t) {
-			t.Run(c.name+map[bool]string{true: ", with interop"}[interop], func(t *testing.T) {
+			t.Run(c.name+dialect, func(t *testing.T) {
 				s := newScripted(t, server)
-				s.Lock = (&Config{Interop: interop}).lockOf(s.Name)
+				if s.Lock = (&Config{Interop: interop}).lockOf(s.Name); dialect == ", fair" {
+					s.Lock = script.Fair(s.Name)
+				}
 				if c.theirs {
 					s.ask("SET", "unused", "") // the connection is there
 					_, err := s.inbox.Do(t.Context(), "SUBSCRIBE", theirs("redisson_lock__channel", s.Name))

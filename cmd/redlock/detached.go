@@ -120,7 +120,7 @@ It refuses -E 0, because the script would go on.
 				return endedOr(cmd.Context(), err)
 			}
 			defer conn.close()
-			var m locker = conn.Mutex(conn.name(args[0]), redlock.TTL(conn.set.TTL)) // every version of extend and release knows its leases
+			var m locker = conn.Mutex(conn.name(args[0]), w.options(redlock.TTL(conn.set.TTL))...) // every version of extend and release knows its leases
 			if w.shared {
 				m = reader{conn.RWMutex(conn.name(args[0]), redlock.TTL(conn.set.TTL))}
 			}

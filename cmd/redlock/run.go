@@ -28,6 +28,7 @@ type waiting struct {
 	wait   string
 	once   bool
 	code   int
+	fair   bool
 	shared bool
 	seats  int
 }
@@ -36,15 +37,27 @@ func (w *waiting) flags(f *pflag.FlagSet) {
 	f.StringVarP(&w.wait, "wait", "w", "forever", "how long to wait for the lock, or for a majority of the members: 0, a duration such as 30s, or forever")
 	f.BoolVarP(&w.once, "nonblock", "n", false, "the same as --wait 0")
 	f.IntVarP(&w.code, "conflict-exit-code", "E", exitNotObtained, "exit code when the lock is not obtained in time")
+	f.BoolVar(&w.fair, "fair", false, "wait in strict order with all other callers that say --fair")
 	f.BoolVar(&w.shared, "shared", false, "take the lock as a reader: together with others that do, and never beside one that does not")
 	f.IntVar(&w.seats, "permits", 0, "reserved for semaphores")
 	_ = f.MarkHidden("permits")
+}
+
+// options are those of the lock.
+func (w *waiting) options(more ...redlock.LockOption) []redlock.LockOption {
+	if w.fair {
+		more = append(more, redlock.Fair())
+	}
+	return more
 }
 
 // patience is 0 for one try, negative for ever.
 func (w *waiting) patience() (time.Duration, error) {
 	if w.seats != 0 {
 		return 0, usage("--permits is reserved: this version has no semaphores")
+	}
+	if w.fair && w.shared {
+		return 0, usage("--fair and --shared exclude each other: readers have no order among themselves")
 	}
 	if w.code < 0 || w.code > 255 {
 		return 0, usage("--conflict-exit-code is %d, must be between 0 and 255", w.code)
@@ -86,13 +99,13 @@ func (r reader) Lock(ctx context.Context) (*redlock.Lease, error)    { return r.
 func (r reader) TryLock(ctx context.Context) (*redlock.Lease, error) { return r.m.TryRLock(ctx) }
 
 // locker is the lock that the flags name. To be alone it takes that of an RWMutex, whose release
-// serves readers. Redisson shares mutexes only.
+// serves readers. Redisson shares mutexes only, and strict order is of mutexes alone.
 func (w *waiting) locker(c *connection, key string) locker {
 	switch {
 	case w.shared:
 		return reader{c.RWMutex(key)}
-	case c.set.Interop:
-		return c.Mutex(key)
+	case w.fair || c.set.Interop:
+		return c.Mutex(key, w.options()...)
 	}
 	return c.RWMutex(key)
 }
@@ -399,7 +412,7 @@ func (f *runFlags) section(ctx context.Context, conn *connection, keys []string,
 		lease, err := obtain(ctx, &f.waiting, f.locker(conn, names[0]), patience, conn.set.TTL)
 		return lease, []*redlock.Lease{lease}, err
 	}
-	set, err := obtain(ctx, &f.waiting, conn.Multi(names), patience, conn.set.TTL)
+	set, err := obtain(ctx, &f.waiting, conn.Multi(names, f.options()...), patience, conn.set.TTL)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -151,6 +151,7 @@ redlock_extend_total{kind="mutex",outcome="refused"} 1
 redlock_extend_total{kind="mutex",outcome="renewed"} 1
 # HELP redlock_held Leases that are held.
 # TYPE redlock_held gauge
+redlock_held{kind="fair"} 0
 redlock_held{kind="mutex"} 1
 # HELP redlock_lost_total Leases that ended although their holder did not end them, by reason: expired, refused, max_hold, closed.
 # TYPE redlock_lost_total counter
@@ -169,6 +170,7 @@ redlock_release_total{kind="mutex",outcome="lost"} 0
 redlock_release_total{kind="mutex",outcome="released"} 1
 # HELP redlock_waiters Callers of Lock that are waiting.
 # TYPE redlock_waiters gauge
+redlock_waiters{kind="fair"} 0
 redlock_waiters{kind="mutex"} 0
 `
 	for _, kind := range []redlock.Kind{redlock.KindWrite, redlock.KindRead} { // nothing was done with those

@@ -18,6 +18,7 @@ type Answer struct {
 	N       int64
 	Server  int64
 	Next    string
+	Place   int64     // of the attempt in the member's queue, by tickets; 0: not told
 	Sent    time.Time // before the call was submitted
 	At      time.Time // when the answer arrived
 	From    member.State
@@ -75,6 +76,9 @@ func (b *Ballot) Answered(i int, a *Answer, lease time.Duration) quorum.Vote {
 			past = true
 		default:
 			m.excluded(a)
+		}
+		if a.Place > 0 {
+			b.placed(i, a.Place)
 		}
 	}
 	v := a.counts(a.N > 0 && m.token > 0)

@@ -49,7 +49,8 @@ type Ballot struct {
 	split     time.Time  // when to yield, if still no majority; zero: no split seen
 	darkSince time.Time  // since when fewer than a majority could be asked; zero: not so
 
-	shared *shared // nil unless Terms.Shared
+	shared  *shared  // nil unless Terms.Shared
+	tickets *tickets // nil before a member has told a place
 }
 
 // Voter is one member, as an attempt sees it. A caller provides the memory of voters, and looks
@@ -149,6 +150,9 @@ func (b *Ballot) Begin(owner string, voters []Voter, t Terms, past Past) {
 	b.owner, b.need, b.m, b.terms, b.part = owner, member.Majority(len(voters)), voters, t, min(t.TTL, t.Entry)
 	b.rtt, b.phase, b.start = time.Millisecond, fresh, past.Start
 	b.tried, b.doubt, b.notYet, b.darkSince = past.tried, past.doubt, past.notYet, past.dark
+	if past.ticket > 0 {
+		b.tickets = newTickets(len(voters), past.ticket)
+	}
 	if t.Shared {
 		b.shared = &shared{pauses: make([]pause, len(voters))}
 	}

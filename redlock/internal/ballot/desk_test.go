@@ -33,7 +33,7 @@ type desk struct {
 // Next and the books of answers, as values.
 func (d *desk) Next(now time.Time, states []member.State) (s Step) {
 	s = Step{ // an attempt uses one Step again and again: nothing of the last one is left
-		Lose, true, ByGrant, true, StoodBack, true, quorum.All(len(d.m)), 1, now, time.Second, 1, []Offer{{}},
+		Lose, true, ByGrant, true, StoodBack, true, quorum.All(len(d.m)), 1, now, time.Second, 1, 1, []Offer{{}},
 		Grant{Token: 1, Until: now, In: quorum.All(len(d.m)), Raised: true},
 	}
 	d.Ballot.Next(&s, now, states)
@@ -197,6 +197,8 @@ func (c *clerk) sit(words []string) {
 	case slices.Contains(words, "writes"):
 		rules := Writing(func(hint string) string { return "readers," + hint })
 		c.terms.Rules = &rules
+	case slices.Contains(words, "fair"):
+		c.terms.Rules = &Fair
 	}
 	c.begin("me:1", Past{Start: WaitFirst})
 	if part := c.option("part"); part != "" {
@@ -252,6 +254,9 @@ var (
 // answer is that of a member to its last question: a number, or an outcome and its cause.
 func (c *clerk) answer(i int, words ...string) Answer {
 	a := Answer{Sent: c.sent[i], At: c.now, From: c.from(i), Now: c.states[i], Next: c.option("next")}
+	if place := c.option("place"); place != "" {
+		a.Place = int64(number(place))
+	}
 	if sent := c.option("sent"); sent != "" {
 		a.Sent = c.at(number(sent))
 	}
@@ -428,6 +433,9 @@ func (c *clerk) step(s Step) string {
 		said += " " + decimal(s.Pause)
 	case Register:
 		said += " " + members(s.To) + " by " + [...]string{"nothing", "poll", "expiry", "member", "grant"}[s.Why]
+		if s.Ticket > 0 {
+			said += fmt.Sprint(" ticket ", s.Ticket)
+		}
 	case Acquire:
 		said += " " + members(s.To)
 	case Yield:
@@ -470,7 +478,11 @@ func members(s quorum.Set) string {
 func offers(all []Offer) string {
 	var out []string
 	for _, o := range all {
-		out = append(out, fmt.Sprintf("%d:%d", o.Member, o.Token))
+		said := fmt.Sprintf("%d:%d", o.Member, o.Token)
+		if o.Ticket > 0 {
+			said += fmt.Sprint("@", o.Ticket)
+		}
+		out = append(out, said)
 	}
 	return strings.Join(out, " ")
 }

@@ -47,6 +47,7 @@ func (m *Voter) mayBeOffered() bool { return m.token > 0 && m.yield != kept || m
 type Offer struct {
 	Member int
 	Token  int64
+	Ticket int64 // where the attempt stands from then on; 0: not known, or without tickets
 }
 
 // splitUp yields the votes in hand two round trips after every member has answered or been silent
@@ -79,7 +80,7 @@ func (b *Ballot) yield(now time.Time) (out []Offer) {
 		if m.yield != undone {
 			m.yielded = m.token
 		}
-		out = append(out, Offer{i, m.yielded})
+		out = append(out, Offer{i, m.yielded, b.ticketAt(i)})
 		m.drop()
 		m.yield = offered
 		m.sent++

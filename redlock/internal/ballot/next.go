@@ -103,6 +103,7 @@ type Step struct {
 	Wake   time.Time     // of Acquire, Raise, Sleep: when to look again
 	Pause  time.Duration // of MakeRoom
 	Token  int64         // of Raise
+	Ticket int64         // of Register; 0: none is agreed, or the lock has no tickets
 	Offers []Offer       // of Yield
 	Grant  Grant         // of Win
 }

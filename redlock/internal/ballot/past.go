@@ -24,6 +24,7 @@ type Past struct {
 	notYet time.Time  // see Ballot
 	doubt  quorum.Set // see Ballot
 	dark   time.Time  // since when fewer than a majority could be asked
+	ticket int64      // the caller's, agreed by an earlier attempt; 0: none
 }
 
 // tried counts attempts of one caller.
@@ -38,7 +39,7 @@ const tries = 3
 
 // Past returns what the attempt leaves to the next one, after Again.
 func (b *Ballot) Past() Past {
-	return Past{Start: b.start, tried: b.tried, notYet: b.notYet, doubt: b.doubt, dark: b.darkSince}
+	return Past{Start: b.start, tried: b.tried, notYet: b.notYet, doubt: b.doubt, dark: b.darkSince, ticket: b.ticket()}
 }
 
 // spent ends an attempt that another one may succeed.

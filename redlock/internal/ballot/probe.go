@@ -19,6 +19,7 @@ type Probe struct{ *Ballot }
 func (p Probe) Clone() Ballot {
 	b := *p.Ballot
 	b.m, b.next, b.heard = slices.Clone(b.m), slices.Clone(b.next), slices.Clone(b.heard)
+	b.tickets = b.tickets.clone()
 	return b
 }
 
@@ -44,6 +45,17 @@ func (p Probe) Shift(d time.Duration) {
 	for _, t := range all {
 		if !t.IsZero() {
 			*t = t.Add(d)
+		}
+	}
+	if t := b.tickets; t != nil { // a new one is not below the present second
+		shift := func(n *int64) {
+			if *n != 0 {
+				*n += d.Microseconds()
+			}
+		}
+		shift(&t.agreed)
+		for i := range t.places {
+			shift(&t.places[i])
 		}
 	}
 }
@@ -115,8 +127,16 @@ func (p Probe) AppendVoter(out []byte, i int, c Clocks) []byte {
 			out = append(out, bit(n.by.Has(i)))
 		}
 	}
+	if b.tickets != nil {
+		out = append(out, bit(b.tickets.wrong.Has(i)))
+		out = binary.AppendVarint(out, b.ticket()-c.Server)
+		out = binary.AppendVarint(out, b.tickets.places[i]-c.Server)
+	}
 	return out
 }
+
+// Ticket returns the agreed ticket, 0 before there is one.
+func (p Probe) Ticket() int64 { return p.ticket() }
 
 // AppendMemory writes what belongs to generations of member i.
 func (p Probe) AppendMemory(out []byte, i int) []byte {

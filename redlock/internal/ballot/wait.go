@@ -215,8 +215,8 @@ func (b *Ballot) lameness(c *census, now time.Time) (at time.Time, can bool) {
 	return at, clock.Until(at, now) > 0
 }
 
-// askAgain asks as a heartbeat, when a member's lock should have ended, or when one can be asked
-// again. inHand says that there are votes. askAgain reports whether it asks.
+// askAgain asks as a heartbeat, when a member's lock should have ended, when one can be asked again,
+// or when the attempt does not stand at its ticket there. inHand says that there are votes. askAgain reports whether it asks.
 func (b *Ballot) askAgain(s *Step, inHand bool, now time.Time, states []member.State) bool {
 	expired, room := b.retries(now, states)
 	beat := clock.Until(earliest(b.beat, b.before(inHand)), now) <= 0
@@ -229,6 +229,7 @@ func (b *Ballot) askAgain(s *Step, inHand bool, now time.Time, states []member.S
 			why = ByPoll
 		}
 		b.asked, b.beat, b.woken = now, now.Add(b.terms.Entry/3), 0
+		b.misplaced()
 		b.register(s, quorum.All(len(b.m)), why, now, states)
 		return true
 	case b.woken|room != 0:
@@ -236,18 +237,23 @@ func (b *Ballot) askAgain(s *Step, inHand bool, now time.Time, states []member.S
 		b.woken = 0
 		b.register(s, to, ByMember, now, states)
 		return true
-	case b.shared != nil:
-		to, freed := b.shared.ask()
-		if to == 0 {
-			break
-		}
-		b.registerAt(s, to, ByMember, now, states)
-		if s.Freed = freed; freed {
-			s.Why = ByGrant
-		}
+	}
+	if to := b.misplaced(); to != 0 {
+		b.registerAt(s, to, ByNothing, now, states)
 		return true
 	}
-	return false
+	if b.shared == nil {
+		return false
+	}
+	to, freed := b.shared.ask()
+	if to == 0 {
+		return false
+	}
+	b.registerAt(s, to, ByMember, now, states)
+	if s.Freed = freed; freed {
+		s.Why = ByGrant
+	}
+	return true
 }
 
 // before is a heartbeat that comes before the votes in hand end.
@@ -322,7 +328,7 @@ func (b *Ballot) register(s *Step, to quorum.Set, why Why, now time.Time, states
 // registerAt asks every member of the set that votes and whose inbox is confirmed: a grant that cannot be heard of
 // helps nobody.
 func (b *Ballot) registerAt(s *Step, to quorum.Set, why Why, now time.Time, states []member.State) {
-	s.Do, s.Why = Register, why
+	s.Do, s.Why, s.Ticket = Register, why, b.ticket()
 	for i := range b.m {
 		if to.Has(i) && states[i].Votes && states[i].Inbox {
 			s.To = s.To.With(i)

@@ -78,6 +78,14 @@ var (
 	RWPeek      = newScript("rw_peek.lua")
 )
 
+// These are the scripts of the exclusive lock that serves strictly in order, where they differ.
+var (
+	FairAcquire = newScript("fair_acquire.lua")
+	FairWait    = newScript("fair_wait.lua")
+	FairRelease = newScript("fair_release.lua")
+	FairYield   = newScript("fair_yield.lua")
+)
+
 // These are the scripts of the dialect that Redisson shares. Extend and Peek are the same there.
 var (
 	RedissonAcquire = newScript("interop_acquire.lua")
@@ -94,6 +102,7 @@ func Own() []Script {
 	return []Script{
 		Acquire, Wait, Release, Yield, Raise, Extend, Rejoin, Peek, Force, Batch,
 		RWRead, RWAwait, RWWait, RWRelease, RWDowngrade, RWRaise, RWExtend, RWRejoin, RWForce, RWPeek,
+		FairAcquire, FairWait, FairRelease, FairYield,
 	}
 }
 

@@ -37,6 +37,7 @@ type call struct {
 	shared uint8 // how many: the counters, or the marker as well
 	reach  reach
 	args   int    // that the call is made with
+	ticket bool   // the last of those is the owner's ticket
 	fixed  string // "" for none
 	item   *member.Item
 }
@@ -61,6 +62,27 @@ var exclusive = dialect{
 	peek:      call{script: &Peek, shared: 2, reach: withQueue},
 	force:     call{script: &Force, shared: 2, reach: withQueue, args: 2},
 	extend:    &Extend,
+}
+
+// fair differs from exclusive in what looks at the order of the queue. Its calls travel alone.
+var fair = dialect{
+	acquire:   call{script: &FairAcquire, shared: 2, reach: withQueue, args: 2},
+	wait:      call{script: &FairWait, shared: 2, reach: withQueue, args: 4, ticket: true},
+	waitFreed: call{script: &FairWait, shared: 2, reach: withQueue, args: 4, ticket: true},
+	release:   call{script: &FairRelease, shared: 2, reach: withQueue, args: 2},
+	yield:     call{script: &FairYield, shared: 2, reach: withQueue, args: 5, ticket: true},
+	raise:     exclusive.raise,
+	rejoin:    exclusive.rejoin,
+	peek:      exclusive.peek,
+	force:     exclusive.force,
+	extend:    &Extend,
+}
+
+// Fair returns the lock of Exclusive, with the calls of owners that are served strictly in order.
+func Fair(name string) Lock {
+	l := Exclusive(name)
+	l.how = &fair
+	return l
 }
 
 // Exclusive returns the lock of a name that has one holder.
@@ -128,21 +150,25 @@ func (l *Lock) Acquire(buf *[]byte, owner string, ttl time.Duration) member.Comm
 }
 
 // Wait asks for the lock. If another owner has it, Wait registers this owner for the duration
-// entry. The reply is an Answer.
-func (l *Lock) Wait(buf *[]byte, owner string, ttl, entry time.Duration) member.Command {
-	return l.waiting(buf, &l.how.wait, owner, ttl, entry)
+// entry. ticket is the owner's place in a lock that serves strictly in order, 0 before one is
+// agreed; other locks have none. The reply is an Answer.
+func (l *Lock) Wait(buf *[]byte, owner string, ttl, entry time.Duration, ticket int64) member.Command {
+	return l.waiting(buf, &l.how.wait, owner, ttl, entry, ticket)
 }
 
 // WaitFreed is Wait after Redisson has said that the lock is free. See Channels.
-func (l *Lock) WaitFreed(buf *[]byte, owner string, ttl, entry time.Duration) member.Command {
-	return l.waiting(buf, &l.how.waitFreed, owner, ttl, entry)
+func (l *Lock) WaitFreed(buf *[]byte, owner string, ttl, entry time.Duration, ticket int64) member.Command {
+	return l.waiting(buf, &l.how.waitFreed, owner, ttl, entry, ticket)
 }
 
-func (l *Lock) waiting(buf *[]byte, c *call, owner string, ttl, entry time.Duration) member.Command {
+func (l *Lock) waiting(buf *[]byte, c *call, owner string, ttl, entry time.Duration, ticket int64) member.Command {
 	f := l.begin(buf, c)
 	f.text(owner)
 	f.millis(ttl)
 	f.millis(entry)
+	if c.ticket {
+		f.number(ticket)
+	}
 	return l.end(&f, c)
 }
 
@@ -156,13 +182,16 @@ func (l *Lock) Release(buf *[]byte, owner, hint string) member.Command {
 }
 
 // Yield gives up a vote with this token, unless its owner comes first among all waiters. The reply
-// is an Answer.
-func (l *Lock) Yield(buf *[]byte, owner string, token int64, ttl, entry time.Duration) member.Command {
+// is an Answer. ticket is that of Wait, or the owner's place at this member; 0: neither is known.
+func (l *Lock) Yield(buf *[]byte, owner string, token int64, ttl, entry time.Duration, ticket int64) member.Command {
 	f := l.begin(buf, &l.how.yield)
 	f.text(owner)
 	f.number(token)
 	f.millis(ttl)
 	f.millis(entry)
+	if l.how.yield.ticket {
+		f.number(ticket)
+	}
 	return l.end(&f, &l.how.yield)
 }
 

@@ -35,8 +35,8 @@ func words(t *testing.T, cmd []byte) (all []string, at []int) {
 // calls are all calls about a lock, by the name of the script and what it is asked.
 func calls(l Lock) map[string]member.Command {
 	return map[string]member.Command{
-		"acquire": l.Acquire(nil, "me:1", ttl), "wait": l.Wait(nil, "me:1", ttl, entry), "wait freed": l.WaitFreed(nil, "me:1", ttl, entry),
-		"release": l.Release(nil, "me:1", "other:2"), "yield": l.Yield(nil, "me:1", 7, ttl, entry), "raise": l.Raise(nil, "me:1", 7),
+		"acquire": l.Acquire(nil, "me:1", ttl), "wait": l.Wait(nil, "me:1", ttl, entry, 9), "wait freed": l.WaitFreed(nil, "me:1", ttl, entry, 9),
+		"release": l.Release(nil, "me:1", "other:2"), "yield": l.Yield(nil, "me:1", 7, ttl, entry, 9), "raise": l.Raise(nil, "me:1", 7),
 		"rejoin": l.Rejoin(nil, "me:1", ttl, 7), "peek": l.Peek(nil), "force": l.Force(nil, "", ttl), "extend": l.Extend(nil, "me:1", ttl),
 	}
 }
@@ -52,19 +52,19 @@ func TestCallsHaveTheWordsOfTheProtocol(t *testing.T) {
 	const five, seven = "k redquorum:tokens redquorum:boot redquorum:q:{k} redquorum:w:{k} 7629 ", "k redquorum:tokens redquorum:boot " +
 		"redquorum:q:{k} redquorum:w:{k} redisson_lock_token:{k} redquorum:turn:{k} 7629 "
 	const last = " redisson_lock__channel:{k} redquorum:ours:{k}"
-	for what, want := range map[string][2]string{
-		"acquire":    {"3 k redquorum:tokens redquorum:boot 7629 me:1 30001", "7 " + seven + "me:1 30001" + last},
-		"wait":       {"5 " + five + "me:1 30001 10000", "7 " + seven + "me:1 30001 10000 0" + last},
-		"wait freed": {"5 " + five + "me:1 30001 10000", "7 " + seven + "me:1 30001 10000 1" + last},
-		"release":    {"5 " + five + "me:1 other:2", "7 " + seven + "me:1 other:2" + last},
-		"yield":      {"5 " + five + "me:1 7 30001 10000", "7 " + seven + "me:1 7 30001 10000" + last},
-		"raise":      {"2 k redquorum:tokens 7629 me:1 7", "7 " + seven + "me:1 7" + last},
-		"rejoin":     {"5 " + five + "me:1 30001 7", "7 " + seven + "me:1 30001 7" + last},
-		"peek":       {"5 " + five[:len(five)-1], "5 " + five[:len(five)-1]},
-		"force":      {"5 " + five + " 30001", "7 " + seven + " 30001" + last},
-		"extend":     {"1 k me:1 30001", "1 k me:1 30001"},
+	for what, want := range map[string][3]string{
+		"acquire":    {"3 k redquorum:tokens redquorum:boot 7629 me:1 30001", "7 " + seven + "me:1 30001" + last, "5 " + five + "me:1 30001"},
+		"wait":       {"5 " + five + "me:1 30001 10000", "7 " + seven + "me:1 30001 10000 0" + last, "5 " + five + "me:1 30001 10000 9"},
+		"wait freed": {"5 " + five + "me:1 30001 10000", "7 " + seven + "me:1 30001 10000 1" + last, "5 " + five + "me:1 30001 10000 9"},
+		"release":    {"5 " + five + "me:1 other:2", "7 " + seven + "me:1 other:2" + last, "5 " + five + "me:1 other:2"},
+		"yield":      {"5 " + five + "me:1 7 30001 10000", "7 " + seven + "me:1 7 30001 10000" + last, "5 " + five + "me:1 7 30001 10000 9"},
+		"raise":      {"2 k redquorum:tokens 7629 me:1 7", "7 " + seven + "me:1 7" + last, "2 k redquorum:tokens 7629 me:1 7"},
+		"rejoin":     {"5 " + five + "me:1 30001 7", "7 " + seven + "me:1 30001 7" + last, "5 " + five + "me:1 30001 7"},
+		"peek":       {"5 " + five[:len(five)-1], "5 " + five[:len(five)-1], "5 " + five[:len(five)-1]},
+		"force":      {"5 " + five + " 30001", "7 " + seven + " 30001" + last, "5 " + five + " 30001"},
+		"extend":     {"1 k me:1 30001", "1 k me:1 30001", "1 k me:1 30001"},
 	} {
-		for i, l := range []Lock{Exclusive("k"), ExclusiveWithRedisson("k")} {
+		for i, l := range []Lock{Exclusive("k"), ExclusiveWithRedisson("k"), Fair("k")} {
 			cmd := calls(l)[what]
 			got, _ := words(t, cmd.Cmd)
 			require.Equal(t, want[i], strings.Join(got[2:], " "), "%s, dialect %d", what, i)
@@ -116,7 +116,7 @@ func TestCallsOfReadersAndWritersHaveTheWordsOfTheProtocol(t *testing.T) {
 func TestMarksAreWhereAServerReadsTheParts(t *testing.T) {
 	var buf []byte
 	for _, name := range names {
-		for _, l := range []Lock{Exclusive(name), ExclusiveWithRedisson(name), Writing(name), Reading(name)} {
+		for _, l := range []Lock{Exclusive(name), ExclusiveWithRedisson(name), Fair(name), Writing(name), Reading(name)} {
 			renewal := Renew(&buf, &Extend, 64)
 			for range 64 {
 				renewal.Lock(name)
@@ -178,8 +178,10 @@ func TestItemsAreWhatABatchReads(t *testing.T) {
 	require.Equal(t, map[byte]string{'c': "acquire"}, chained, "a release is made whatever was answered before it")
 	require.Contains(t, Batch.Source, "if letter == 114 then")
 	require.Contains(t, Batch.Source, "if letter == 99 and")
-	for what, cmd := range calls(ExclusiveWithRedisson("k")) {
-		require.Nil(t, cmd.Item, "%s: no batch carries the scripts of another dialect", what)
+	for _, l := range []Lock{ExclusiveWithRedisson("k"), Fair("k")} {
+		for what, cmd := range calls(l) {
+			require.Nil(t, cmd.Item, "%s: no batch carries the scripts of another dialect", what)
+		}
 	}
 	for _, s := range append(Own(), Redisson()...) {
 		require.NotRegexp(t, "ACQUIRE_|RELEASE_|CHAIN_|ITEM_", s.Source)

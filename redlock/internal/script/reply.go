@@ -15,10 +15,11 @@ type Answer struct {
 	N      int64  // as the header of each script says
 	Server int64  // the member's time, µs; 0: not told
 	Next   string // the first waiter in line; "": none, or not told
+	Place  int64  // the owner's ticket at the member; 0: none, or not told
 }
 
-// ReadAnswer decodes the three shapes of reply: a number; {number, time}; {number, time, head of
-// the queue or "-"}. If the reply has another shape, ok is false.
+// ReadAnswer decodes the four shapes of reply: a number; {number, time}; {number, time, head of the
+// queue or "-"}; and that with a ticket. If the reply has another shape, ok is false.
 func ReadAnswer(r *member.Reply) (a Answer, ok bool) {
 	switch {
 	case r.Kind == ':':
@@ -27,6 +28,9 @@ func ReadAnswer(r *member.Reply) (a Answer, ok bool) {
 		a = Answer{N: r.Elems[0].Int, Server: r.Elems[1].Int}
 		if len(r.Elems) > 2 && len(r.Elems[2].Str) > 1 {
 			a.Next = string(r.Elems[2].Str)
+		}
+		if len(r.Elems) > 3 {
+			a.Place = r.Elems[3].Int
 		}
 		return a, true
 	}

@@ -50,6 +50,7 @@ end
 -- there. Returns how many; or nil or false, as count does.
 local function admit(fresh)
   local entries = ask('HLEN', KEYS[5]) or 0
+  if entries > 0 then entries = entries - (ask('HEXISTS', KEYS[5], '#') or 0) end -- a ticket: see fair.lua
   if entries == 0 or head(entries - 1) ~= '-' then return 0 end -- all that are there have a place: writers
   local all, owners, ttls, gone, most, t = ask('HGETALL', KEYS[5]), {}, {}, {}, 0, nil
   for i = 1, #all, 2 do

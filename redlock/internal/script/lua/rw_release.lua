@@ -13,6 +13,8 @@ end
 --include rw.lua
 local wrote = string.sub(hint, 1, 1) == '+'
 if wrote then hint = string.sub(hint, 2) end
+local first = hint ~= '' and ask('ZRANGE', KEYS[4], '0', '0', 'WITHSCORES')
+if first and first[2] and first[2] % 1 > 0 then hint = '' end -- tickets say who is next: see fair.lua
 local had, phase = redis.call('HEXISTS', KEYS[1], owner), redis.call('HEXISTS', KEYS[1], 'r') == 1
 local waited = drop(owner)
 if not waited then ask('HDEL', KEYS[5], owner) end -- a reader's entry has no place
@@ -21,6 +23,7 @@ if had == 0 then
     admit(false) -- they stood behind it alone
   elseif not phase then
     --include withdraw.lua
+    --include spent.lua
   end
   return 0
 end
@@ -41,6 +44,9 @@ if not phase then
   redis.call('HDEL', KEYS[1], owner)
 elseif served == 0 or not served then
   redis.call('HDEL', KEYS[1], 'r') -- nobody is served
+end
+if served == 0 or not served then
+  --include spent.lua
 end
 if served == nil then return redis.error_reply('FORGOT marker') end
 return 1

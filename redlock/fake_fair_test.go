@@ -1,0 +1,356 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// Strict order (redlock.Fair) in fake time: docs/protocol.md, "Strict order".
+
+// turns books who gets a lock, one after the other.
+type turns struct {
+	t testing.TB
+
+	mu  sync.Mutex
+	who []string
+	wg  sync.WaitGroup
+}
+
+// call has a peer ask for the lock, and unlock it a moment after it was granted.
+func (q *turns) call(p *peer, who string, opts ...redlock.LockOption) {
+	q.wg.Go(func() {
+		l, err := p.Mutex("k", opts...).Lock(q.t.Context())
+		if err != nil {
+			q.t.Error(err)
+			return
+		}
+		q.mu.Lock()
+		q.who = append(q.who, who)
+		q.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		if err := l.Unlock(context.Background()); err != nil {
+			q.t.Error(err)
+		}
+	})
+}
+
+func (q *turns) order() string {
+	q.wg.Wait()
+	return strings.Join(q.who, " ")
+}
+
+// Each caller registers itself: a client with many callers has their turns where they came, and no others.
+func TestFairOrderOverClients(t *testing.T) {
+	for _, members := range []int{1, 3, 5} {
+		bubble(t, members, func(t *testing.T, cluster *redistest.Cluster) {
+			all := peers(t, cluster, 3, quiet)
+			for i, p := range all {
+				p.Slow(slices.Repeat([]time.Duration{time.Duration(i+1) * time.Millisecond}, members)...)
+			}
+			held := all[0].Hold(t, "k", redlock.Fair())
+			q := &turns{t: t}
+			var want []string
+			for n, client := range []int{1, 1, 1, 2, 0, 0, 2, 1, 0, 2, 2, 1} {
+				who := fmt.Sprint(client, ":", n)
+				q.call(all[client], who, redlock.Fair())
+				time.Sleep(20 * time.Millisecond)
+				want = append(want, who)
+			}
+			require.Equal(t, len(want), all[0].Stats()[redlock.KindFair].Waiting+all[1].Stats()[redlock.KindFair].Waiting+all[2].Stats()[redlock.KindFair].Waiting)
+			time.Sleep(time.Minute) // heartbeats
+			require.NoError(t, held.Unlock(t.Context()))
+			require.Equal(t, strings.Join(want, " "), q.order())
+			synctest.Wait()
+			leftovers(t, cluster)
+		})
+	}
+}
+
+// Three callers reach each of three members in another order. Whoever calls when all of them have their tickets is last, and
+// no split holds up anybody.
+func TestFairOrderHoldsWhereArrivalsCross(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 5, quiet)
+		near, mid, far := 10*time.Millisecond, 20*time.Millisecond, 30*time.Millisecond
+		all[0].Slow(near, far, mid)
+		all[1].Slow(mid, near, far)
+		all[2].Slow(far, mid, near)
+		for round := range 5 {
+			held := all[4].Hold(t, "k", redlock.Fair())
+			q := &turns{t: t}
+			for i := range 3 {
+				q.call(all[i], fmt.Sprint(i), redlock.Fair())
+			}
+			time.Sleep(200 * time.Millisecond)
+			lines := queues(t, cluster, "k")
+			require.Equal(t, lines[0], lines[1])
+			require.Equal(t, lines[0], lines[2])
+			q.call(all[3], "last", redlock.Fair())
+			time.Sleep(100 * time.Millisecond)
+			start := time.Now()
+			require.NoError(t, held.Unlock(t.Context()))
+			order := q.order()
+			require.True(t, strings.HasSuffix(order, "last"), "round %d: %s", round, order)
+			require.Less(t, time.Since(start), 500*time.Millisecond, "a split that nobody resolves lasts until the next heartbeat")
+			time.Sleep(time.Second)
+		}
+		leftovers(t, cluster)
+	})
+}
+
+// queues are the places in a lock's queue at the given members, at all if none are given.
+func queues(t testing.TB, cluster *redistest.Cluster, name string, members ...int) (out []string) {
+	t.Helper()
+	for i, s := range cluster.Servers {
+		if len(members) > 0 && !slices.Contains(members, i) {
+			continue
+		}
+		out = append(out, fmt.Sprint(admin(t, s, "ZRANGE", queueOf(name), "0", "-1", "WITHSCORES")))
+	}
+	return out
+}
+
+// A ticket that all members agree on costs no call besides, and one that differs costs one at each member that has another.
+func TestFairTicketIsWrittenBackOnlyWhereItDiffers(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 3, quiet)
+		for _, p := range all {
+			p.Slow(time.Millisecond, time.Millisecond, 2*time.Millisecond) // the others agree before it
+		}
+		for _, step := range []struct {
+			ahead time.Duration
+			want  []int
+		}{{0, []int{1, 1, 1}}, {time.Hour, []int{1, 1, 2}}} {
+			cluster.Embedded(2).Step(step.ahead)
+			held := all[0].Hold(t, "k", redlock.Fair())
+			var waits []*locking
+			for _, p := range all[1:] {
+				asked := p.Count(script.FairWait)
+				waits = append(waits, p.LockLater(t.Context(), "k", redlock.Fair()))
+				time.Sleep(10 * time.Millisecond)
+				require.Equal(t, step.want, hits(asked), "%v", step.ahead)
+			}
+			lines := queues(t, cluster, "k")
+			require.Equal(t, lines[0], lines[1])
+			require.Equal(t, lines[0], lines[2])
+			require.NoError(t, held.Unlock(t.Context()))
+			for _, w := range waits {
+				require.NoError(t, w.Get(t).Unlock(t.Context()))
+			}
+			time.Sleep(2 * time.Second)
+			leftovers(t, cluster)
+		}
+	})
+}
+
+// A free member serves its queue first: who asks when a lease has just ended does not come before those that wait for it.
+func TestFairNewcomerDoesNotTakeAFreeMember(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 3, quiet)
+		gone := all[0].Hold(t, "k", redlock.Fair(), redlock.TTL(time.Second))
+		waits := all[1].LockLater(t.Context(), "k", redlock.Fair())
+		time.Sleep(100 * time.Millisecond)
+		all[1].Slow(40*time.Millisecond, 40*time.Millisecond, 40*time.Millisecond) // asks late when the lease has ended
+		all[0].Die()
+		time.Sleep(901 * time.Millisecond)
+		require.Error(t, gone.Err())
+		for _, s := range cluster.Servers {
+			require.EqualValues(t, 0, admin(t, s, "EXISTS", "k"))
+		}
+		_, err := all[2].Mutex("k", redlock.Fair()).TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		newcomer := all[2].LockLater(t.Context(), "k", redlock.Fair())
+		first := waits.Get(t)
+		require.True(t, newcomer.Pending())
+		require.NoError(t, first.Unlock(t.Context()))
+		second := newcomer.Get(t)
+		require.Greater(t, second.Token(), first.Token())
+		require.NoError(t, second.Unlock(t.Context()))
+		time.Sleep(100 * time.Millisecond)
+		leftovers(t, cluster)
+	})
+}
+
+// A waiter that has died holds up those behind it for as long as its entry at most, and TryLock no longer.
+func TestFairOrderPassesADeadWaiter(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		short := func(c *redlock.Config) { quiet(c); c.Entry = 3 * time.Second }
+		all := peers(t, cluster, 4, short)
+		held := all[0].Hold(t, "k", redlock.Fair())
+		all[1].LockLater(t.Context(), "k", redlock.Fair())
+		time.Sleep(100 * time.Millisecond)
+		waits := all[2].LockLater(t.Context(), "k", redlock.Fair())
+		time.Sleep(100 * time.Millisecond)
+		all[1].Die()
+		start := time.Now()
+		require.NoError(t, held.Unlock(t.Context()))
+		l := waits.Get(t)
+		require.LessOrEqual(t, time.Since(start), 3*time.Second+100*time.Millisecond)
+		require.NoError(t, l.Unlock(t.Context()))
+		time.Sleep(7 * time.Second)
+		leftovers(t, cluster)
+	})
+}
+
+// A caller that gives up at any moment leaves nothing, and the others keep their order.
+func TestFairCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 4, quiet)
+		for i, p := range all {
+			p.Slow(time.Duration(2+i)*time.Millisecond, time.Duration(5-i)*time.Millisecond, 3*time.Millisecond)
+		}
+		for after := range 30 {
+			held := all[0].Hold(t, "k", redlock.Fair())
+			q := &turns{t: t}
+			q.call(all[1], "a", redlock.Fair())
+			time.Sleep(10 * time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(after)*500*time.Microsecond)
+			gone := all[2].LockLater(ctx, "k", redlock.Fair())
+			time.Sleep(5 * time.Millisecond)
+			q.call(all[3], "b", redlock.Fair())
+			time.Sleep(time.Duration(after%4) * 2 * time.Millisecond)
+			require.NoError(t, held.Unlock(t.Context()))
+			<-gone.Done
+			if gone.Err == nil {
+				require.NoError(t, gone.Lease.Unlock(t.Context()))
+			}
+			cancel()
+			require.Equal(t, "a b", q.order(), "after %d", after)
+			time.Sleep(50 * time.Millisecond)
+			leftovers(t, cluster)
+		}
+	})
+}
+
+// Callers that do and do not ask for strict order exclude each other, and none of them waits for ever: the yields of both kinds
+// agree on who is to have all votes.
+func TestFairAndPlainCallersShareALock(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 6, quiet)
+		for i, p := range all {
+			ms := func(n int) time.Duration { return time.Duration(2+(i+n)%3*3) * time.Millisecond }
+			p.Slow(ms(0), ms(1), ms(2))
+		}
+		var r referee
+		var wg sync.WaitGroup
+		start := time.Now()
+		for i, p := range all {
+			wg.Go(func() {
+				var opts []redlock.LockOption
+				if i%2 == 0 {
+					opts = append(opts, redlock.Fair())
+				}
+				for range 40 {
+					l, err := p.Mutex("k", opts...).Lock(t.Context())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					r.granted(l)
+					time.Sleep(time.Millisecond)
+					if err := l.Unlock(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		r.verdict(t)
+		require.Equal(t, 240, r.grants())
+		t.Logf("%v for each", time.Since(start)/240)
+		require.Less(t, time.Since(start)/240, 100*time.Millisecond)
+		time.Sleep(3 * redlock.DefaultConfig().Entry) // the last ticket ends by itself where a plain caller was the last
+		leftovers(t, cluster)
+	})
+}
+
+// The option, and what it is refused for.
+func TestFairIsAnOptionOfAMutex(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		heard := &tracer{}
+		p := join(t, cluster, quiet, redlock.WithTracer(heard))
+		l := p.Hold(t, "k", redlock.Fair(), redlock.Fair(), redlock.TTL(10*time.Second))
+		require.Equal(t, redlock.KindFair, heard.starts[0].Kind)
+		require.Equal(t, redlock.KindFair, heard.last().Kind)
+		require.Equal(t, 1, p.Stats()[redlock.KindFair].Held)
+		_, err := p.Mutex("k").TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld, "it is the same lock")
+
+		h, err := l.Handoff()
+		require.NoError(t, err)
+		require.Equal(t, redlock.KindFair, h.Kind())
+		h, err = redlock.ParseHandoff(h.Secret())
+		require.NoError(t, err)
+		l, err = p.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		next := p.LockLater(t.Context(), "k", redlock.Fair())
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, next.Get(t).Unlock(t.Context()))
+
+		time.Sleep(10 * time.Millisecond)
+		leftovers(t, cluster)
+	})
+}
+
+func TestFairHasNoDialectOfRedisson(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		p := join(t, cluster, quiet, redlock.WithInterop())
+		asked := p.Count(script.FairAcquire)
+		for _, get := range []func(context.Context) (*redlock.Lease, error){p.Mutex("k", redlock.Fair()).Lock, p.Mutex("k", redlock.Fair()).TryLock} {
+			_, err := get(t.Context())
+			require.ErrorIs(t, err, redlock.ErrInput)
+			require.ErrorContains(t, err, "with WithInterop there are mutexes only")
+		}
+		plain := join(t, cluster, quiet)
+		l := plain.Hold(t, "k", redlock.Fair())
+		h, err := l.Handoff()
+		require.NoError(t, err)
+		_, err = p.Adopt(t.Context(), h)
+		require.ErrorIs(t, err, redlock.ErrInput)
+		require.Equal(t, []int{0}, hits(asked))
+		l, err = plain.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+		leftovers(t, cluster)
+	})
+}
+
+// The first of several callers of one owner that has the lock has it for all of them.
+func TestFairOwnerEntersAgain(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		all := peers(t, cluster, 2, quiet)
+		held := all[1].Hold(t, "k", redlock.Fair())
+		var same []*locking
+		for range 3 {
+			same = append(same, all[0].LockLater(t.Context(), "k", redlock.Fair(), redlock.As("job")))
+		}
+		time.Sleep(10 * time.Millisecond)
+		require.Equal(t, 1, all[0].Stats()[redlock.KindFair].Waiting)
+		other := all[0].LockLater(t.Context(), "k", redlock.Fair(), redlock.As("other"))
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(t, held.Unlock(t.Context()))
+		for _, w := range same {
+			require.Same(t, same[0].Get(t), w.Get(t))
+		}
+		require.True(t, other.Pending())
+		for range same {
+			require.NoError(t, same[0].Lease.Unlock(t.Context()))
+		}
+		require.NoError(t, other.Get(t).Unlock(t.Context()))
+		time.Sleep(10 * time.Millisecond)
+		leftovers(t, cluster)
+	})
+}

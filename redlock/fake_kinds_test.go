@@ -1,0 +1,173 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// Locks of several kinds beside each other. TestSeedsOfKinds has all of them at random.
+
+// A caller in strict order is a writer to readers: it stops new ones, and the last one's release serves it.
+func TestFairCallerStopsNewReaders(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		x, y := reads(t, a, "k"), reads(t, b, "k")
+		first := b.LockLater(t.Context(), "k", redlock.Fair())
+		time.Sleep(20 * time.Millisecond)
+		second := a.LockLater(t.Context(), "k", redlock.Fair())
+		time.Sleep(20 * time.Millisecond)
+		late := later(t.Context(), c.RWMutex("k").RLock)
+		_, err := c.RWMutex("k").TryRLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		time.Sleep(5 * time.Second)
+		require.True(t, first.Pending() && second.Pending() && late.Pending())
+
+		unlock(t, x)
+		time.Sleep(20 * time.Millisecond)
+		require.True(t, first.Pending())
+		unlock(t, y)
+		time.Sleep(20 * time.Millisecond)
+		require.False(t, first.Pending(), "told at once")
+		require.Greater(t, first.Get(t).Token(), y.Token())
+		unlock(t, first.Lease)
+		time.Sleep(20 * time.Millisecond)
+		require.False(t, second.Pending())
+		require.True(t, late.Pending(), "readers come in at a heartbeat, behind all that wait")
+		unlock(t, second.Get(t))
+		time.Sleep(1100 * time.Millisecond)
+		require.False(t, late.Pending(), "at the next heartbeat")
+		unlock(t, late.Get(t))
+		time.Sleep(10 * time.Millisecond)
+		leftovers(t, cluster)
+	})
+}
+
+func TestReadersDoNotCountTicketsAsWaiters(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		dead, p := join(t, cluster, quiet), join(t, cluster, quiet)
+		held := dead.Hold(t, "k")
+		w := dead.LockLater(t.Context(), "k", redlock.Fair(), redlock.TTL(time.Second))
+		time.Sleep(10 * time.Millisecond)
+		unlock(t, held)
+		w.Get(t)
+		dead.Die()
+		time.Sleep(1010 * time.Millisecond) // the lease is over, and its ticket is still there
+		l, err := p.RWMutex("k").TryRLock(t.Context())
+		require.NoError(t, err)
+		unlock(t, l)
+		time.Sleep(10 * time.Millisecond)
+		leftovers(t, cluster)
+	})
+}
+
+func TestReadersHaveNoStrictOrder(t *testing.T) {
+	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		rw := p.RWMutex("k", redlock.Fair())
+		for _, get := range []func(context.Context) (*redlock.Lease, error){rw.Lock, rw.TryLock, rw.RLock, rw.TryRLock} {
+			_, err := get(t.Context())
+			require.ErrorIs(t, err, redlock.ErrInput)
+			require.ErrorContains(t, err, "no option Fair")
+		}
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
+// One of several names has readers: the set has none of them, and waits with those before it.
+func TestMultiIsRefusedByReaders(t *testing.T) {
+	for name, opts := range map[string][]redlock.LockOption{"plain": nil, "fair": {redlock.Fair()}} {
+		t.Run(name, inAmong(3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+			p, q := all[0], all[1]
+			for _, name := range []string{"a", "b", "c"} {
+				r := reads(t, q, name)
+				_, err := p.Multi([]string{"a", "b", "c"}, opts...).TryLock(t.Context())
+				require.ErrorIs(t, err, redlock.ErrHeld)
+				require.ErrorContains(t, err, `"`+name+`"`)
+				time.Sleep(10 * time.Millisecond)
+				for _, other := range []string{"a", "b", "c"} {
+					if other != name {
+						unlock(t, q.Lock(t, other))
+					}
+				}
+				w := gather(t.Context(), p.Multi([]string{"a", "b", "c"}, opts...))
+				time.Sleep(10 * time.Millisecond)
+				unlock(t, r)
+				time.Sleep(10 * time.Millisecond)
+				leases := w.get(t)
+				_, err = q.RWMutex(name).TryRLock(t.Context())
+				require.ErrorIs(t, err, redlock.ErrHeld)
+				require.NoError(t, leases.Unlock(t.Context()))
+				time.Sleep(10 * time.Millisecond)
+			}
+			leftovers(t, cluster)
+		}, quiet))
+	}
+}
+
+// A set in strict order stands behind those that came before, name by name.
+func TestFairSetKeepsTheOrder(t *testing.T) {
+	among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		held := all[0].Hold(t, "b", redlock.Fair())
+		before := all[1].LockLater(t.Context(), "b", redlock.Fair())
+		time.Sleep(20 * time.Millisecond)
+		set := gather(t.Context(), all[2].Multi([]string{"b", "a"}, redlock.Fair()))
+		time.Sleep(20 * time.Millisecond)
+		behind := all[0].LockLater(t.Context(), "b", redlock.Fair())
+		time.Sleep(20 * time.Millisecond)
+		require.Equal(t, 1, all[2].Stats()[redlock.KindFair].Held, "the name before is in hand")
+
+		unlock(t, held)
+		unlock(t, before.Get(t))
+		time.Sleep(20 * time.Millisecond)
+		require.True(t, behind.Pending())
+		require.NoError(t, set.get(t).Unlock(t.Context()))
+		unlock(t, behind.Get(t))
+		time.Sleep(10 * time.Millisecond)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// Callers of one owner stand in one line, be they of a set or not: the first has the lock for all.
+func TestFairSetStandsInTheLineOfItsOwner(t *testing.T) {
+	among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		held := all[1].Hold(t, "b", redlock.Fair())
+		opts := []redlock.LockOption{redlock.Fair(), redlock.As("job")}
+		one := all[0].LockLater(t.Context(), "b", opts...)
+		time.Sleep(10 * time.Millisecond)
+		set := gather(t.Context(), all[0].Multi([]string{"a", "b"}, opts...))
+		time.Sleep(10 * time.Millisecond)
+		require.Equal(t, 1, all[0].Stats()[redlock.KindFair].Waiting, "the set stands behind its owner")
+		other := all[0].LockLater(t.Context(), "b", redlock.Fair(), redlock.As("other"))
+		time.Sleep(10 * time.Millisecond)
+		unlock(t, held)
+		time.Sleep(20 * time.Millisecond)
+		require.True(t, other.Pending())
+		leases := set.get(t)
+		require.Equal(t, one.Get(t).Token(), leases.Token("b"))
+		unlock(t, one.Lease)
+		require.True(t, other.Pending())
+		require.NoError(t, leases.Unlock(t.Context()))
+		unlock(t, other.Get(t))
+		time.Sleep(10 * time.Millisecond)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+func TestFairSetHasNoDialectOfRedisson(t *testing.T) {
+	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		for _, m := range []*redlock.Multi{p.Multi([]string{"a", "b"}, redlock.Fair()), redlock.Join(p.Mutex("a"), p.Mutex("b", redlock.Fair()))} {
+			for _, get := range []func(context.Context) (*redlock.Leases, error){m.Lock, m.TryLock} {
+				_, err := get(t.Context())
+				require.True(t, errors.Is(err, redlock.ErrInput), "%v", err)
+			}
+		}
+		synctest.Wait()
+		nothingLeft(t, cluster)
+	}, quiet, redlock.WithInterop())
+}
