@@ -330,6 +330,9 @@ func newSearch(t *testing.T, bounds schedBounds, rules schedRules) *search {
 	return s
 }
 
+// tickets reports whether a client asks for strict order.
+func (b *schedBounds) tickets() bool { return b.fair || slices.Contains(b.kinds[:], &fair) }
+
 func (s *search) kind(c int) *kind {
 	if k := s.bounds.kinds[c]; k != nil {
 		return k
@@ -1376,13 +1379,13 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 		b = binary.AppendVarint(b, q.deadline-schedNow/1000)
 		b = binary.AppendVarint(b, q.ttl)
 	}
-	if s.bounds.fair {
+	if s.bounds.tickets() {
 		b = appendTicket(b, m.last)
 	}
 	for c := range w.c {
 		cl := &w.c[c]
 		b = append(b, flag(cl.forced.Has(i)))
-		if s.bounds.fair {
+		if s.bounds.tickets() {
 			b = appendTicket(b, cl.places[i])
 		}
 		b = cl.probe().AppendVoter(b, i, s.clocks(cl, i))
@@ -1406,7 +1409,7 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 				b = binary.AppendVarint(b, msg.reply.n)
 				b = binary.AppendVarint(b, msg.reply.server-schedNow)
 				b = appendText(b, msg.reply.next)
-				if s.bounds.fair {
+				if s.bounds.tickets() {
 					b = appendTicket(appendTicket(b, msg.ticket), msg.reply.place)
 				}
 			}
@@ -1641,7 +1644,7 @@ func setWords(t *testing.T, to any, words []string) {
 			}
 		case *[schedClients]*kind:
 			for i, name := range strings.Split(value, "/") {
-				field[i] = map[string]*kind{"mutex": &exclusive, "write": &writeKind, "read": &readKind}[name]
+				field[i] = kindOf(Kind(name))
 				require.NotNil(t, field[i], "no such kind: %s", name)
 			}
 		default:
