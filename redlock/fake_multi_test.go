@@ -440,9 +440,13 @@ func TestMultiWithAFixedTTLHasAllOfItInTheEnd(t *testing.T) {
 			require.InDelta(t, ttl, time.Until(l.ValidUntil()), float64(100*time.Millisecond), l.Key())
 		}
 		time.Sleep(4 * time.Second)
-		require.NoError(t, leases.Err())
+		require.NoError(t, leases.Extend(t.Context(), ttl))
+		time.Sleep(4 * time.Second)
+		require.NoError(t, leases.Err(), "the extension has moved the end")
 		time.Sleep(2 * time.Second)
-		require.ErrorIs(t, leases.Err(), redlock.ErrLost, "nobody renews it")
+		var lost *redlock.LostError
+		require.ErrorAs(t, leases.Err(), &lost, "nobody renews it")
+		require.Equal(t, redlock.LostExpired, lost.Reason)
 		require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrLost)
 	}, quiet)
 }
