@@ -57,9 +57,9 @@ type Round struct {
 	verdict Verdict
 }
 
-// Start submits q to the members of q.To, in order. The caller owns the round until it calls Free.
-func (p *Rounds) Start(members []member.Member, q Question) *Round {
-	r := p.prepare(len(members), &q)
+// Start submits q to the members of q.To, in order, and keeps nothing of q. The caller owns the round until it calls Free.
+func (p *Rounds) Start(members []member.Member, q *Question) *Round {
+	r := p.prepare(len(members), q)
 	for i, m := range members {
 		if q.To.Has(i) {
 			m.Submit(&r.calls[i])

@@ -76,7 +76,7 @@ func fakes(n int) ([]*fake, []member.Member) {
 }
 
 func start(ms []member.Member, j Judge) *Round {
-	return new(Rounds).Start(ms, Question{To: All(len(ms)), Need: member.Majority(len(ms)), Judge: j, Command: member.Command{Cmd: []byte("x")}})
+	return new(Rounds).Start(ms, &Question{To: All(len(ms)), Need: member.Majority(len(ms)), Judge: j, Command: member.Command{Cmd: []byte("x")}})
 }
 
 func TestRoundIsDecidedWithoutTheSlowest(t *testing.T) {
@@ -158,7 +158,7 @@ func TestRoundDecidedInsideSubmitWakesItsCaller(t *testing.T) {
 
 func TestRoundAsksOnlyWhomItIsTold(t *testing.T) {
 	fs, ms := fakes(3)
-	r := new(Rounds).Start(ms, Question{To: Set(0).With(1), Need: 1, Judge: &judge{}})
+	r := new(Rounds).Start(ms, &Question{To: Set(0).With(1), Need: 1, Judge: &judge{}})
 	defer r.Free()
 	require.Empty(t, fs[0].got)
 	require.Empty(t, fs[2].got)
@@ -168,7 +168,7 @@ func TestRoundAsksOnlyWhomItIsTold(t *testing.T) {
 	require.Equal(t, Won, v)
 	require.Equal(t, []MemberVote{{"a", NotAsked, nil}, {"b", Yes, nil}, {"c", NotAsked, nil}}, r.Votes(ms))
 
-	nobody := new(Rounds).Start(ms, Question{Need: 2, Judge: &judge{}})
+	nobody := new(Rounds).Start(ms, &Question{Need: 2, Judge: &judge{}})
 	v, err = nobody.Wait(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, Lost, v)
@@ -181,7 +181,7 @@ func TestRoundsAreRecycledClean(t *testing.T) {
 	var pool Rounds
 	for i := range 200 {
 		cmd := []byte(strings.Repeat("c", i))
-		r := pool.Start(ms, Question{To: All(3), Need: 2, Judge: &judge{}, Command: member.Command{Cmd: cmd}})
+		r := pool.Start(ms, &Question{To: All(3), Need: 2, Judge: &judge{}, Command: member.Command{Cmd: cmd}})
 		for k := range cmd {
 			cmd[k] = '!' // the caller's buffer is its own again
 		}
@@ -270,7 +270,7 @@ func TestRoundsFromManyGoroutines(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 500 {
-				r := pool.Start(async, Question{To: All(5), Need: 3, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}})
+				r := pool.Start(async, &Question{To: All(5), Need: 3, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}})
 				v, err := r.Wait(t.Context(), time.Minute)
 				if v != Won || err != nil {
 					t.Errorf("%v %v", v, err)
@@ -324,7 +324,7 @@ func BenchmarkRound(b *testing.B) {
 	q := Question{To: All(5), Need: 3, Judge: yes{}, Command: member.Command{Cmd: make([]byte, 300)}}
 	b.ReportAllocs()
 	for b.Loop() {
-		r := pool.Start(ms, q)
+		r := pool.Start(ms, &q)
 		if v, _ := r.Wait(context.Background(), 0); v != Won {
 			b.Fatal(v)
 		}

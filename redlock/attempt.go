@@ -278,14 +278,16 @@ func (a *attempt) end(ctx context.Context, s *ballot.Step) error {
 // acquire asks members for their votes.
 func (a *attempt) acquire(s *ballot.Step, sent time.Time) *quorum.Round {
 	cmd := a.c.buffer()
-	r := a.c.rounds.Start(a.c.members, a.question(s, sent, cmd))
+	var q quorum.Question
+	a.question(&q, s, sent, cmd)
+	r := a.c.rounds.Start(a.c.members, &q)
 	a.c.buffers.Put(cmd)
 	return r
 }
 
-// question is what acquire asks, encoded into a buffer.
-func (a *attempt) question(s *ballot.Step, sent time.Time, buf *[]byte) quorum.Question {
-	return quorum.Question{
+// question writes into q what acquire asks, encoded into a buffer.
+func (a *attempt) question(q *quorum.Question, s *ballot.Step, sent time.Time, buf *[]byte) {
+	*q = quorum.Question{
 		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: s.To, Need: s.Need, Judge: &a.hold,
 		Command: a.wire.Acquire(buf, a.owner, a.terms.ttl), Delivery: member.Delivery{Ended: &a.ended},
 	}

@@ -124,7 +124,7 @@ func (h *hold) downgradeAt(i int) {
 func (h *hold) submitDowngrade(to quorum.Set, ttl time.Duration, late bool) *quorum.Round {
 	cmd := h.c.buffer()
 	command := h.wire.Downgrade(cmd, h.owner, ttl)
-	r := h.c.rounds.Start(h.c.members, quorum.Question{
+	r := h.c.rounds.Start(h.c.members, &quorum.Question{
 		Op: opDowngrade, Sent: time.Now(), TTL: ttl, To: to, Need: h.b.Need(), Judge: downgraded{h},
 		Command: command, Delivery: member.Delivery{Late: late, Ended: &h.ended},
 	})

@@ -45,7 +45,7 @@ type hold struct {
 func (h *hold) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, encode func(*[]byte) member.Command, late bool) *quorum.Round {
 	cmd := h.c.buffer()
 	command := encode(cmd)
-	r := h.c.rounds.Start(h.c.members, quorum.Question{
+	r := h.c.rounds.Start(h.c.members, &quorum.Question{
 		Op: op, Sent: sent, TTL: ttl, To: to, Need: h.b.Need(), Judge: h,
 		Command: command, Delivery: member.Delivery{Late: late, Ended: &h.ended},
 	})
@@ -129,6 +129,10 @@ func decode(r *quorum.Round, c *member.Call, now member.State) ballot.Answer {
 	if c.Outcome != member.Answered {
 		return a
 	}
+	if c.Reply.Kind == ':' { // most are
+		a.N = c.Reply.Int
+		return a
+	}
 	said, ok := script.ReadAnswer(&c.Reply)
 	if !ok {
 		a.Outcome, a.Err = member.Refused, errReply
@@ -186,7 +190,7 @@ func (c *Client) releaseAll(holds []*hold, late bool) []*quorum.Round {
 	buffers := make([]*[]byte, len(holds))
 	for i, h := range holds {
 		buffers[i] = c.buffer()
-		questions[i] = h.leaving(h.owed(), late, buffers[i])
+		h.leaving(&questions[i], h.owed(), late, buffers[i])
 	}
 	rounds := c.rounds.StartAll(c.members, questions)
 	for i, h := range holds {
@@ -200,9 +204,10 @@ func (c *Client) releaseAll(holds []*hold, late bool) []*quorum.Round {
 func (h *hold) owed() quorum.Set {
 	h.ended.Store(true)
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.wake = nil
-	return h.b.Owed()
+	to := h.b.Owed()
+	h.mu.Unlock()
+	return to
 }
 
 // gone is called when the release has been submitted.
@@ -260,7 +265,7 @@ func (h *hold) handOff() {
 func (h *hold) withdraw(from quorum.Set) {
 	cmd := h.c.buffer()
 	command := h.wire.Wait(cmd, h.owner, time.Millisecond, time.Millisecond, 0)
-	h.c.rounds.Start(h.c.members, quorum.Question{
+	h.c.rounds.Start(h.c.members, &quorum.Question{
 		Op: opWait, Sent: time.Now(), TTL: time.Millisecond, To: from, Need: h.b.Need(), Judge: withdrawal{},
 		Command: command, Delivery: member.Delivery{Late: true},
 	}).Free()
@@ -305,7 +310,7 @@ func (h *hold) orphaned(i int) {
 	}
 	cmd := h.c.buffer()
 	command := h.wire.Extend(cmd, h.owner, time.Millisecond) // which lengthens nothing
-	h.c.rounds.Start(h.c.members, quorum.Question{
+	h.c.rounds.Start(h.c.members, &quorum.Question{
 		Op: opExtend, Sent: time.Now(), To: quorum.All(len(h.c.members)), Need: h.b.Need(),
 		Judge:   &orphan{h: h, at: i, open: len(h.c.members)},
 		Command: command, Delivery: member.Delivery{Late: true},
@@ -370,18 +375,20 @@ func (h *hold) overtaken(i int) {
 
 func (h *hold) submitRelease(to quorum.Set, late bool) *quorum.Round {
 	cmd := h.c.buffer()
-	r := h.c.rounds.Start(h.c.members, h.leaving(to, late, cmd))
+	var q quorum.Question
+	h.leaving(&q, to, late, cmd)
+	r := h.c.rounds.Start(h.c.members, &q)
 	h.c.buffers.Put(cmd)
 	return r
 }
 
-// leaving is what a release asks, encoded into a buffer.
-func (h *hold) leaving(to quorum.Set, late bool, buf *[]byte) quorum.Question {
+// leaving writes into q what a release asks, encoded into a buffer.
+func (h *hold) leaving(q *quorum.Question, to quorum.Set, late bool, buf *[]byte) {
 	h.mu.Lock()
 	hint, longest := h.b.Hint(), max(h.longest, h.c.cfg.Entry)
 	h.mu.Unlock()
 	now := time.Now()
-	return quorum.Question{
+	*q = quorum.Question{
 		Op: opRelease, Sent: now, To: to, Need: h.b.Need(), Judge: h,
 		Command:  h.wire.Release(buf, h.owner, hint),
 		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},

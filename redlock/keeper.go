@@ -522,7 +522,7 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 		renewal.Lease(items[i].l.hold.owner, items[i].ttl)
 	}
 	command := renewal.Command(items[0].l.hold.wire.Slot())
-	r := k.c.rounds.Start(k.c.members, quorum.Question{
+	r := k.c.rounds.Start(k.c.members, &quorum.Question{
 		Op: opExtend, Sent: now, To: quorum.All(len(k.c.members)), Need: k.c.need, Judge: j,
 		Command:  command,
 		Delivery: member.Delivery{Late: !n.manual},
@@ -704,7 +704,7 @@ func (n *renewal) rejoin(j, i int) {
 	h.mu.Unlock()
 	cmd := n.k.c.buffer()
 	command := h.wire.Rejoin(cmd, h.owner, ttl, int64(l.token))
-	n.k.c.rounds.Start(n.k.c.members, quorum.Question{
+	n.k.c.rounds.Start(n.k.c.members, &quorum.Question{
 		Op: opRejoin, Sent: now, To: to, Need: 1, Judge: rejoinJudge{n, j},
 		Command: command, Delivery: member.Delivery{Late: true, Ended: &h.ended},
 	}).Free()

@@ -230,7 +230,7 @@ func (g *gathering) enterAgain(ctx context.Context) error {
 }
 
 func (p *part) enterAgain(ctx context.Context) (err error) {
-	p.lease, err = p.c.again(ctx, p.want)
+	p.lease, err = p.c.again(ctx, &p.want)
 	p.again = p.lease != nil
 	return err
 }
@@ -295,7 +295,8 @@ func (g *gathering) askAt(c *Client, parts []part, now time.Time) error {
 		a.next(&p.step, now)
 		buf := c.buffer()
 		asked, buffers = append(asked, a), append(buffers, buf)
-		questions = append(questions, a.question(&p.step, now, buf))
+		questions = append(questions, quorum.Question{})
+		a.question(&questions[len(questions)-1], &p.step, now, buf)
 	}
 	for i, r := range c.rounds.StartAll(c.members, questions) {
 		asked[i].poll(r)
@@ -352,9 +353,9 @@ func (g *gathering) wait(ctx context.Context, j int, now time.Time) error {
 		if err := p.enterAgain(ctx); p.again || err != nil {
 			return err
 		}
-		p.lease, p.res, err = p.c.attempts(ctx, p.in, p.want, past)
+		p.lease, p.res, err = p.c.attempts(ctx, p.in, &p.want, past)
 	} else {
-		p.lease, p.res, err = p.c.follow(ctx, p.in, p.want, a, &p.step, now)
+		p.lease, p.res, err = p.c.follow(ctx, p.in, &p.want, a, &p.step, now)
 	}
 	return g.why(whole, ctx, err)
 }

@@ -82,11 +82,13 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 	if err := ctx.Err(); err != nil {
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: err}
 	}
-	if l, err := c.again(ctx, w); l != nil || err != nil {
-		return l, result{}, err
+	if w.enters() {
+		if l, err := c.again(ctx, &w); l != nil || err != nil {
+			return l, result{}, err
+		}
 	}
 	if w.try {
-		l, res, err := c.attempts(ctx, in, w, ballot.Past{Start: ballot.TryOnce})
+		l, res, err := c.attempts(ctx, in, &w, ballot.Past{Start: ballot.TryOnce})
 		if err != nil && c.isClosed() {
 			err = &keyError{op: w.op, key: w.name, err: ErrClosed}
 		}
@@ -97,18 +99,23 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 		return nil, result{waited: !errors.Is(err, ErrClosed)}, err
 	}
 	defer c.leaveLine(&w, place)
-	if l, err := c.again(ctx, w); l != nil || err != nil { // another goroutine of the same owner was before us in line
-		return l, result{}, err
+	if w.enters() { // another goroutine of the same owner may have been before us in line
+		if l, err := c.again(ctx, &w); l != nil || err != nil {
+			return l, result{}, err
+		}
 	}
 	past := ballot.Past{Start: ballot.AskFirst}
 	if contended {
 		past.Start = ballot.WaitFirst
 	}
-	return c.attempts(ctx, in, w, past)
+	return c.attempts(ctx, in, &w, past)
 }
 
+// enters reports whether again has anything to look at.
+func (w *want) enters() bool { return w.terms.as != "" || w.terms.kind.weaker != nil }
+
 // again gets a lock by re-entry. An owner that has a lease beside others cannot get one alone.
-func (c *Client) again(ctx context.Context, w want) (*Lease, error) {
+func (c *Client) again(ctx context.Context, w *want) (*Lease, error) {
 	l, held := c.owners.again(w.name, w.terms.as, w.terms.kind.together)
 	if held && l == nil || w.terms.kind.weaker != nil && c.inside(ctx, w.name) {
 		return nil, &keyError{op: w.op, key: w.name, err: ErrUpgrade}
@@ -151,7 +158,7 @@ func (w *want) line() (name string, width int) {
 }
 
 // attempts makes one attempt after the other, until one has the lock or none can have it.
-func (c *Client) attempts(ctx, in context.Context, w want, past ballot.Past) (*Lease, result, error) {
+func (c *Client) attempts(ctx, in context.Context, w *want, past ballot.Past) (*Lease, result, error) {
 	a := c.newAttempt(w.terms.kind.of(w.name, &c.cfg), *w.terms, past, in)
 	if a == nil {
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
@@ -163,7 +170,7 @@ func (c *Client) attempts(ctx, in context.Context, w want, past ballot.Past) (*L
 }
 
 // follow goes on with an attempt whose ballot said s at now, and with those that come after it.
-func (c *Client) follow(ctx, in context.Context, w want, a *attempt, s *ballot.Step, now time.Time) (*Lease, result, error) {
+func (c *Client) follow(ctx, in context.Context, w *want, a *attempt, s *ballot.Step, now time.Time) (*Lease, result, error) {
 	for {
 		err := a.run(ctx, s, now)
 		res := result{Grant: s.Grant, waited: s.Do != ballot.Listen && a.b.Waited()}
