@@ -1000,7 +1000,7 @@ func (s *search) lease(c int) *Lease {
 	a := s.attempt(c)
 	s.stubs[c].keeper.leases = nil
 	return &Lease{
-		c: s.stubs[c], hold: &a.hold, key: "k", token: uint64(cl.token), until: cl.until, limit: cl.limit, renewAt: cl.renewAt,
+		c: s.stubs[c], hold: &a.hold, key: "k", token: uint64(cl.token), until: cl.until, limit: cl.limit, renewAt: cl.renewAt, renew: s.bounds.renew,
 		ttl: s.cfg.TTL, users: 1, pos: -1, granted: s.now, values: context.Background(),
 	}
 }
