@@ -12,12 +12,17 @@ type Belief struct {
 	Owner    string // tells leases apart: a lease that was handed off keeps its owner and token
 	Who      string // for the reader of a finding
 	Token    uint64
+	Shared   bool // a reader's: others of that name may be held beside it, if they are shared, too
 	From, To int64
 }
 
 func (b Belief) String() string {
-	return fmt.Sprintf("%s: %s, owner %s, token %d, from %d to %d (%v)",
-		b.Key, b.Who, b.Owner, b.Token, b.From, b.To, time.Duration(b.To-b.From))
+	as := ""
+	if b.Shared {
+		as = " as a reader"
+	}
+	return fmt.Sprintf("%s: %s%s, owner %s, token %d, from %d to %d (%v)",
+		b.Key, b.Who, as, b.Owner, b.Token, b.From, b.To, time.Duration(b.To-b.From))
 }
 
 // streamKeep is for how long a belief that is over is kept: a process that was stopped tells of what it
@@ -27,6 +32,10 @@ const streamKeep = int64(time.Minute)
 // Stream judges beliefs as they come in, in any order. It forgets beliefs that no later one can
 // overlap, so its memory does not grow with the length of a run. The zero value is ready. A Stream
 // is not safe for concurrent use.
+//
+// Readers may lie beside readers, and the order of their tokens means nothing among them. A writer
+// lies beside nobody. Its token is greater than that of everybody before it, and less than that of
+// everybody after it, and nobody else has it.
 type Stream struct {
 	// Excused reports that two holders may believe at once, because one of them was forced out.
 	// nil: never.
@@ -39,7 +48,8 @@ type Stream struct {
 type line struct {
 	open map[string]int64 // begun and not ended: where from
 	past []Belief
-	top  Belief // of those forgotten, the one with the greatest token
+	// Of those forgotten, the one with the greatest token: of all, and of writers.
+	top, topWriter Belief
 }
 
 func (s *Stream) line(key string) *line {
@@ -63,6 +73,7 @@ func (s *Stream) End(id string, b Belief) (overlaps, regressions []string) {
 	believed := b.To > b.From // or its validity had ended before its holder looked
 	for _, x := range l.past {
 		switch {
+		case x.Shared && b.Shared:
 		case x.Token == b.Token && x.Owner != b.Owner:
 			regressions = append(regressions, fmt.Sprintf("token given out twice: %v, and %v", x, b))
 		case !believed || x.To <= x.From:
@@ -74,8 +85,12 @@ func (s *Stream) End(id string, b Belief) (overlaps, regressions []string) {
 			regressions = append(regressions, fmt.Sprintf("%v, and %v", x, b))
 		}
 	}
-	if believed && l.top.Token >= b.Token && l.top.Owner != b.Owner && l.top.To <= b.From {
-		regressions = append(regressions, fmt.Sprintf("%v, and later %v", l.top, b))
+	top := l.top
+	if b.Shared {
+		top = l.topWriter
+	}
+	if believed && top.Token >= b.Token && top.Owner != b.Owner && top.To <= b.From {
+		regressions = append(regressions, fmt.Sprintf("%v, and later %v", top, b))
 	}
 	l.past = append(l.past, b)
 	if len(l.past)%64 == 0 {
@@ -102,6 +117,9 @@ func (l *line) forget(before int64) {
 		}
 		if x.To > x.From && x.Token > l.top.Token {
 			l.top = x
+		}
+		if x.To > x.From && !x.Shared && x.Token > l.topWriter.Token {
+			l.topWriter = x
 		}
 		return true
 	})

@@ -1,0 +1,307 @@
+//go:build linux || darwin
+
+package faults
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// What the judge of the random application says of short histories, each of which breaks one rule,
+// or none.
+
+// hearing is a judge of three members, to which three seats tell events. Seat i belongs to process
+// i+1, and is well.
+type hearing struct {
+	*appJudge
+	t     *testing.T
+	zero  int64 // the times of told events count from there
+	texts []string
+}
+
+func newHearing(t *testing.T) *hearing {
+	h := &hearing{t: t}
+	h.appJudge = newAppJudge(3, 3, func(f finding) { h.texts = append(h.texts, f.text) })
+	h.zero = h.began
+	for seat := range h.seats {
+		h.fresh(seat+1, []int{seat})
+		h.hear(seat+1, appEvent{Kind: "votes", Seat: seat, Votes: 7, At: h.zero - int64(time.Hour)})
+		h.hear(seat+1, appEvent{Kind: "open", Seat: seat, Client: 1, At: h.zero - int64(time.Hour)})
+	}
+	return h
+}
+
+// at is a time of the history.
+func (h *hearing) at(ms int) int64 { return h.zero + int64(ms)*int64(time.Millisecond) }
+
+// tell tells an event of a seat, with what all events have.
+func (h *hearing) tell(seat, ms int, e appEvent) {
+	e.Seat, e.At = seat, h.at(ms)
+	if e.Name == "" && e.Names == nil {
+		e.Name = "app:hot:1"
+	}
+	if e.TTL == 0 {
+		e.TTL = time.Second
+	}
+	if e.Kind == "ask" {
+		e.Entry = 3 * time.Second
+	}
+	h.hear(seat+1, e)
+}
+
+// holds tells a grant, and its end.
+func (h *hearing) holds(seat int, attempt, token uint64, from, to int, sort string) {
+	owner := string(rune('a'+seat)) + string(rune('0'+attempt))
+	h.tell(seat, from, appEvent{
+		Kind: "grant", Attempt: attempt, Token: token, Owner: owner, Sort: sort, Shared: sort == readLock,
+		Until: h.at(from + 1000),
+	})
+	if to > 0 {
+		h.ends(seat, attempt, to)
+	}
+}
+
+func (h *hearing) ends(seat int, attempt uint64, ms int) {
+	h.tell(seat, ms, appEvent{Kind: "end", Attempt: attempt, Text: "unlock", Until: h.at(ms + 1000), Back: h.at(ms + 1)})
+}
+
+// becomesReader tells of a downgrade of what holds told of.
+func (h *hearing) becomesReader(seat int, was, attempt, token uint64, ms int, owner string) {
+	h.tell(seat, ms, appEvent{
+		Kind: "downgraded", Attempt: attempt, Was: was, Token: token, Owner: owner, Sort: downgraded, Shared: true,
+		Until: h.at(ms + 1000),
+	})
+}
+
+// only requires that the judge found this, and nothing else.
+func (h *hearing) only(kind string, n int) {
+	h.t.Helper()
+	want := map[string]int{}
+	if kind != "" {
+		want[kind] = n
+	}
+	require.Equal(h.t, want, h.appJudge.found, "%v", h.texts)
+}
+
+func TestJudgeOfReadersAndWriters(t *testing.T) {
+	for _, x := range []struct {
+		name, kind string
+		n          int
+		history    func(h *hearing)
+	}{
+		{"readers together, writers before and after", "", 0, func(h *hearing) {
+			h.holds(0, 1, 1, 0, 10, writeLock)
+			h.holds(1, 1, 3, 20, 60, readLock)
+			h.holds(2, 1, 2, 30, 50, readLock)
+			h.holds(2, 2, 3, 55, 70, readLock)
+			h.holds(0, 2, 4, 80, 90, plainLock)
+		}},
+		{"a writer beside a reader", "two holders", 1, func(h *hearing) {
+			h.holds(0, 1, 1, 0, 0, readLock)
+			h.holds(1, 1, 2, 10, 20, writeLock)
+			h.ends(0, 1, 30)
+		}},
+		{"a mutex beside two readers", "two holders", 2, func(h *hearing) {
+			h.holds(0, 1, 1, 0, 0, readLock)
+			h.holds(1, 1, 1, 0, 0, readLock)
+			h.holds(2, 1, 2, 10, 20, plainLock)
+			h.ends(0, 1, 30)
+			h.ends(1, 1, 30)
+		}},
+		{"a reader below the writer before", "tokens", 1, func(h *hearing) {
+			h.holds(0, 1, 5, 0, 10, writeLock)
+			h.holds(1, 1, 4, 20, 30, readLock)
+		}},
+		{"a reader with the token of the writer before", "tokens", 1, func(h *hearing) {
+			h.holds(0, 1, 5, 0, 10, fairLock)
+			h.holds(1, 1, 5, 20, 30, readLock)
+		}},
+		{"a writer below a reader before", "tokens", 1, func(h *hearing) {
+			h.holds(0, 1, 5, 0, 10, readLock)
+			h.holds(1, 1, 4, 20, 30, setOfLocks)
+		}},
+		{"downgraded, with another reader, and a writer after both", "", 0, func(h *hearing) {
+			h.holds(0, 1, 1, 0, 0, writeLock)
+			h.becomesReader(0, 1, 2, 1, 10, "a1")
+			h.holds(1, 1, 2, 15, 30, readLock)
+			h.ends(0, 2, 20)
+			h.holds(2, 1, 3, 40, 50, writeLock)
+		}},
+		{"a writer while a downgrade is under way", "two holders", 1, func(h *hearing) {
+			h.holds(0, 1, 1, 0, 0, writeLock)
+			h.holds(2, 1, 3, 12, 14, writeLock)
+			h.becomesReader(0, 1, 2, 1, 10, "a1")
+			h.ends(0, 2, 20)
+		}},
+		{"a reader while the writer has not ended", "two holders", 1, func(h *hearing) {
+			h.holds(0, 1, 1, 0, 0, writeLock)
+			h.holds(1, 1, 2, 5, 30, readLock)
+			h.becomesReader(0, 1, 2, 1, 10, "a1")
+			h.ends(0, 2, 20)
+		}},
+		{"a downgrade with another token", "downgrade", 1, func(h *hearing) {
+			h.holds(0, 1, 1, 0, 0, writeLock)
+			h.becomesReader(0, 1, 2, 2, 10, "a1")
+		}},
+		{"a downgrade with another owner", "downgrade", 1, func(h *hearing) {
+			h.holds(0, 1, 1, 0, 0, writeLock)
+			h.becomesReader(0, 1, 2, 1, 10, "a2")
+		}},
+		{"a Lock that another kind refuses", "error", 1, func(h *hearing) {
+			h.tell(0, 0, appEvent{Kind: "ask", Attempt: 1, Sort: writeLock})
+			h.tell(0, 1, appEvent{Kind: "fail", Attempt: 1, Sort: writeLock, Error: "upgrade"})
+		}},
+		{"a reader that is killed while it holds", "", 0, func(h *hearing) {
+			h.holds(0, 1, 1, 0, 0, readLock)
+			h.stopped(1, h.at(10))
+			h.holds(1, 1, 2, 20, 30, writeLock)
+		}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			h := newHearing(t)
+			x.history(h)
+			h.only(x.kind, x.n)
+		})
+	}
+}
+
+// A writer that waits for readers, a set that has names in hand, and a circle of sets that wait for
+// each other.
+func TestJudgeOfThoseWhoWait(t *testing.T) {
+	ask := func(h *hearing, seat int, attempt uint64, ms int, names ...string) {
+		sort := setOfLocks
+		if len(names) == 1 {
+			sort = writeLock
+		}
+		h.tell(seat, ms, appEvent{Kind: "ask", Attempt: attempt, Sort: sort, Names: names})
+	}
+	one, two, three := "app:hot:1", "app:hot:2", "app:hot:3"
+	for _, x := range []struct {
+		name    string
+		history func(h *hearing)
+		late    int // when the judge looks, ms
+		gaps    int
+	}{
+		{"a writer waits for a name that is free", func(h *hearing) { ask(h, 0, 1, 0, one) }, 1600, 1},
+		{"not yet for long", func(h *hearing) { ask(h, 0, 1, 0, one) }, 1400, 0},
+		{"it waits for a reader", func(h *hearing) {
+			h.holds(1, 1, 1, 0, 0, readLock)
+			ask(h, 0, 1, 0, one)
+		}, 9000, 0},
+		{"it waits for what a dead reader has left", func(h *hearing) {
+			h.holds(1, 1, 1, 0, 0, readLock)
+			h.stopped(2, h.at(0))
+			ask(h, 0, 1, 0, one)
+		}, 2400, 0},
+		{"it waits for longer", func(h *hearing) {
+			h.holds(1, 1, 1, 0, 0, readLock)
+			h.stopped(2, h.at(0))
+			ask(h, 0, 1, 0, one)
+		}, 2700, 1},
+		{"readers that leave keep the key for a dead one", func(h *hearing) {
+			h.holds(1, 1, 1, 0, 0, readLock)
+			h.stopped(2, h.at(0))
+			h.holds(2, 1, 1, 0, 2000, readLock)
+			ask(h, 0, 1, 0, one)
+		}, 4400, 0},
+		{"and no longer", func(h *hearing) {
+			h.holds(1, 1, 1, 0, 0, readLock)
+			h.stopped(2, h.at(0))
+			h.holds(2, 1, 1, 0, 2000, readLock)
+			ask(h, 0, 1, 0, one)
+		}, 4700, 1},
+		{"a set waits for free names", func(h *hearing) { ask(h, 0, 1, 0, two, one) }, 2600, 1},
+		{"it may need two heartbeats", func(h *hearing) { ask(h, 0, 1, 0, two, one) }, 2400, 0},
+		{"it has the first in hand, and waits for the second", func(h *hearing) {
+			h.tell(1, 0, appEvent{Kind: "grant", Name: two, Attempt: 1, Token: 1, Owner: "b1", Sort: plainLock, Until: h.at(100_000)})
+			ask(h, 0, 1, 0, two, one)
+			ask(h, 2, 1, 0, one)
+		}, 9000, 0},
+		{"the third is held, for which a set waits that has the second", func(h *hearing) {
+			h.tell(1, 0, appEvent{Kind: "grant", Name: three, Attempt: 1, Token: 1, Owner: "b1", Sort: plainLock, Until: h.at(100_000)})
+			ask(h, 1, 2, 0, two, three)
+			ask(h, 0, 1, 0, two, one)
+			ask(h, 2, 1, 0, one)
+		}, 9000, 0},
+		{"what is held comes before the names of the set", func(h *hearing) {
+			h.tell(1, 0, appEvent{Kind: "grant", Attempt: 1, Token: 1, Owner: "b1", Sort: plainLock, Until: h.at(100_000)})
+			ask(h, 0, 1, 0, two, three)
+		}, 2600, 1},
+		{"two sets wait for each other", func(h *hearing) {
+			ask(h, 0, 1, 0, one, two)
+			ask(h, 1, 1, 0, two, one)
+		}, 2600, 1},
+		{"a set had the name in hand, and gave it back", func(h *hearing) {
+			ask(h, 0, 1, 0, one)
+			ask(h, 1, 1, 0, one, two)
+			h.tell(1, 2000, appEvent{Kind: "fail", Attempt: 1, Sort: setOfLocks, Names: []string{one, two}, Error: "held"})
+		}, 3400, 0},
+		{"and nobody takes it then", func(h *hearing) {
+			ask(h, 0, 1, 0, one)
+			ask(h, 1, 1, 0, one, two)
+			h.tell(1, 2000, appEvent{Kind: "fail", Attempt: 1, Sort: setOfLocks, Names: []string{one, two}, Error: "held"})
+		}, 3600, 1},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			h := newHearing(t)
+			x.history(h)
+			h.gap(one, h.at(x.late))
+			if x.gaps == 0 {
+				h.only("", 0)
+				return
+			}
+			h.gap(two, h.at(x.late))
+			h.only("gap", x.gaps)
+		})
+	}
+}
+
+// What a reader, or a downgraded lease, leaves at a member is found there; what has run out is not.
+func TestJudgeFindsWhatReadersLeave(t *testing.T) {
+	cluster := rt.Real(t, 1)
+	h := newHearing(t)
+	r := &appRun{t: t, cluster: cluster, j: h.appJudge}
+	do := func(args ...string) {
+		_, err := cluster.Servers[0].Do(t.Context(), args...)
+		require.NoError(t, err)
+	}
+	name := appHot[0]
+	const soon, far, gone = "4000000000000", "4000000050000", "1000"
+	do("HSET", name, "r", "7 7 marking", "uuid-1:1", far, "uuid-1:2", gone, "uuid-2:1", soon)
+	do("PEXPIRE", name, "60000")
+	do("HSET", slot.Sibling("redquorum:w", name), "uuid-1:3", far+" 1000 r", "uuid-1:4", gone+" 1000 r", "#", "17")
+	left, err := r.left(context.Background(), 0, "uuid-1")
+	require.NoError(t, err)
+	require.Len(t, left, 2, "%v", left)
+	require.Contains(t, left[0], "vote of attempt 1 ")
+	require.Contains(t, left[1], "entry of attempt 3 ")
+
+	token, until, err := r.votes(t.Context(), 0, name, hashOf("uuid-1:1"))
+	require.NoError(t, err)
+	require.Zero(t, token, "a reader's token is not its own")
+	require.Positive(t, until)
+	_, until, err = r.votes(t.Context(), 0, name, hashOf("uuid-1:2"))
+	require.NoError(t, err)
+	require.LessOrEqual(t, until, time.Duration(0), "its time is over, though the key lives")
+	do("DEL", name)
+	do("HSET", name, "uuid-1:1", "7")
+	do("PEXPIRE", name, "60000")
+	token, until, err = r.votes(t.Context(), 0, name, hashOf("uuid-1:1"))
+	require.NoError(t, err)
+	require.EqualValues(t, 7, token)
+	require.Greater(t, until, 50*time.Second)
+}
+
+// hashOf is how an owner is told.
+func hashOf(owner string) string {
+	sum := sha1.Sum([]byte(owner))
+	return hex.EncodeToString(sum[:])[:6]
+}
