@@ -44,7 +44,24 @@ type appJudge struct {
 	lateness time.Duration
 	forces   int
 	adopted  int
+	sorts    map[string]*tally
 	greatest time.Duration // MaxTTL
+}
+
+// tally counts what came of the calls of one sort.
+type tally struct {
+	asked, granted int
+	patience       int           // calls that ended because others had the lock
+	waited         time.Duration // of those granted, in all
+}
+
+func (x *tally) String() string {
+	if x.asked == 0 {
+		return fmt.Sprint(x.granted)
+	}
+	mean := x.waited / time.Duration(max(1, x.granted))
+	return fmt.Sprintf("%d of %d (%d lost their patience; mean wait %v)", x.granted, x.asked, x.patience,
+		mean.Round(time.Millisecond))
 }
 
 // finding is something that must not be.
@@ -75,8 +92,13 @@ type appName struct {
 	clean    int64   // since when a majority has been well, for all that wait
 	told     bool    // of this gap
 	promised []int64 // until when a member may be bound to one that is gone
-	entries  map[time.Duration]int64
-	past     []string // what happened last
+	// When something of a reader was left at each member, and until when readers that were there
+	// keep its key.
+	leftReads []int64
+	readUntil int64
+	hands     []stretch // in which a set that was waited for may have had it in hand
+	entries   map[time.Duration]int64
+	past      []string // what happened last
 }
 
 // appSeatView is a seat as the parent sees it.
@@ -110,11 +132,20 @@ type belief struct {
 // asking is a call of Lock that has not returned.
 type asking struct {
 	seat  int
-	name  string
+	names []string // in their order; one but for a set
 	at    int64
 	ttl   time.Duration
 	entry time.Duration
 	try   bool
+	sort  string
+}
+
+// bound is until when members may keep what a call asked them for.
+func (a *asking) bound(now int64) int64 {
+	if a.sort == setOfLocks { // it renews the leases that it has in hand
+		return now + int64(max(a.ttl, a.entry))
+	}
+	return max(a.at+int64(a.ttl), now+int64(a.entry))
 }
 
 // forcing is a lease that somebody forces out.
@@ -132,13 +163,14 @@ type debt struct {
 	back, until int64
 	settled     uint32
 	token       int64 // of the lease
-	adopted     bool  // from another client
+	shared      bool
+	adopted     bool // from another client
 }
 
 // lateCall says whether a vote was given anew to a call of the client that handed the lease off. docs/protocol.md,
 // "Hand-off", says why there may be such a vote, and that it ends one entry later at most.
 func (d *debt) lateCall(token, ends int64) bool {
-	return d.adopted && token > d.token && ends <= d.back+int64(slices.Max(appEntries)+gapAllowance)
+	return d.adopted && (d.shared || token > d.token) && ends <= d.back+int64(slices.Max(appEntries)+gapAllowance)
 }
 
 func TestVoteOfALateCallIsExcusedForOneEntry(t *testing.T) {
@@ -147,6 +179,9 @@ func TestVoteOfALateCallIsExcusedForOneEntry(t *testing.T) {
 	require.True(t, adopted.lateCall(8, 1000+entry))
 	require.False(t, adopted.lateCall(7, 1000+entry), "the vote of the lease was not released")
 	require.False(t, adopted.lateCall(8, 1000+2*entry), "it lives longer than an entry")
+	reader := &debt{back: 1000, token: 7, adopted: true, shared: true}
+	require.True(t, reader.lateCall(0, 1000+entry), "members do not tell a reader's token")
+	require.False(t, reader.lateCall(0, 1000+2*entry), "it lives longer than an entry")
 	own := &debt{back: 1000, token: 7}
 	require.False(t, own.lateCall(8, 1000+entry), "no other client had it")
 }
@@ -156,7 +191,10 @@ func newAppJudge(members, seats int, report func(finding)) *appJudge {
 		members: members, need: members/2 + 1, began: history.Now(), report: report,
 		names: map[string]*appName{}, servers: make([]spell, members), open: map[attemptID]*belief{},
 		asks: map[attemptID]*asking{}, forced: map[string]*forcing{}, found: map[string]int{}, handed: map[string]int64{},
-		perSeat: map[int]int{}, errors: map[string]int{}, longest: map[string]time.Duration{},
+		perSeat: map[int]int{}, errors: map[string]int{}, longest: map[string]time.Duration{}, sorts: map[string]*tally{},
+	}
+	for _, sort := range appSorts {
+		j.sorts[sort] = &tally{}
 	}
 	for range seats {
 		j.seats = append(j.seats, &appSeatView{
@@ -179,7 +217,9 @@ func (j *appJudge) ms(at int64) string { return fmt.Sprintf("%.3f", float64(at-j
 
 func (j *appJudge) name(name string) *appName {
 	if j.names[name] == nil {
-		j.names[name] = &appName{promised: make([]int64, j.members), entries: map[time.Duration]int64{}}
+		j.names[name] = &appName{
+			promised: make([]int64, j.members), leftReads: make([]int64, j.members), entries: map[time.Duration]int64{},
+		}
 	}
 	return j.names[name]
 }
@@ -263,11 +303,28 @@ func (j *appJudge) well(seat, m int, now int64) bool {
 		!s.stopped && s.resumed < since
 }
 
-// promise says that members may be bound until then by what a seat asked of them, and cannot take back there.
-func (j *appJudge) promise(name string, seat int, until, now int64, all bool) {
+// promise says that members may be bound until then by what a seat asked of them, and cannot take
+// back there. What is left of a reader may keep the key for as long as other readers were given it.
+func (j *appJudge) promise(name string, seat int, until, now int64, shared, all bool) {
 	n := j.name(name)
 	for m := range n.promised {
-		if all || !j.well(seat, m, now) {
+		if !all && j.well(seat, m, now) {
+			continue
+		}
+		if shared {
+			n.leftReads[m] = now
+			until = max(until, n.readUntil)
+		}
+		n.promised[m] = max(n.promised[m], until)
+	}
+}
+
+// readTo says that a reader that was there leaves now, and that members which have something left
+// of another reader may keep the key until then.
+func (n *appName) readTo(until, now int64) {
+	n.readUntil = max(n.readUntil, until)
+	for m, at := range n.leftReads {
+		if at > now-int64(10*time.Second) {
 			n.promised[m] = max(n.promised[m], until)
 		}
 	}
@@ -294,17 +351,43 @@ func (j *appJudge) stall(at, long int64, process int) {
 	}
 }
 
-// waiting lists who waits for a name, in processes that run, and since when the first of them does.
-func (j *appJudge) waiting(name string) (seats map[int]bool, since int64) {
+// waits says that a call waits, in a process that runs.
+func (j *appJudge) waits(id attemptID, a *asking) bool {
+	return !a.try && !j.seats[a.seat].stopped && id.process == j.seats[a.seat].process
+}
+
+// reach lists the names on which it depends whether a name is free: itself, and those that come
+// behind it in a set for which somebody waits. Whoever waits for one of those may have the names
+// before it in hand, and believe in none.
+func (j *appJudge) reach(name string) []string {
+	names := []string{name}
+	for i := 0; i < len(names); i++ {
+		for id, a := range j.asks {
+			if len(a.names) == 1 || !j.waits(id, a) {
+				continue
+			}
+			at := slices.Index(a.names, names[i])
+			for k := at + 1; at >= 0 && k < len(a.names); k++ {
+				if !slices.Contains(names, a.names[k]) {
+					names = append(names, a.names[k])
+				}
+			}
+		}
+	}
+	return names
+}
+
+// waiting lists who waits for one of these names, and since when the first of them waits for the
+// first name. A set waits for that if it is the first name of the set, too: it waits for it or for
+// others of these.
+func (j *appJudge) waiting(names []string) (seats map[int]bool, since int64) {
+	seats = map[int]bool{}
 	for id, a := range j.asks {
-		if a.name != name || a.try || j.seats[a.seat].stopped || id.process != j.seats[a.seat].process {
+		if !j.waits(id, a) || !slices.ContainsFunc(a.names, func(x string) bool { return slices.Contains(names, x) }) {
 			continue
 		}
-		if seats == nil {
-			seats = map[int]bool{}
-		}
 		seats[a.seat] = true
-		if since == 0 || a.at < since {
+		if a.names[0] == names[0] && (since == 0 || a.at < since) {
 			since = a.at
 		}
 	}
@@ -328,50 +411,63 @@ func (j *appJudge) cleanFor(seats map[int]bool, now int64) (members []int) {
 // gapAllowance is what a busy machine may add to a gap.
 const gapAllowance = 500 * time.Millisecond
 
-// gap looks at a name for which somebody waits, and which nobody has.
+// gap looks at a name for which somebody waits, and which nobody has. If sets are waited for, it
+// looks at all names in reach: while nobody has one of those, either, somebody must get on.
 func (j *appJudge) gap(name string, now int64) {
-	n := j.name(name)
+	n, names := j.name(name), j.reach(name)
 	held := false
 	for _, b := range j.open {
-		held = held || b.Key == name && !b.asleep
+		held = held || !b.asleep && slices.Contains(names, b.Key)
 	}
-	seats, waits := j.waiting(name)
+	seats, waits := j.waiting(names)
 	clean := j.cleanFor(seats, now)
 	if held {
 		n.free, n.told = now, false
 	}
-	if len(seats) == 0 || len(clean) < j.need {
+	if waits == 0 || len(clean) < j.need {
 		n.clean, n.told = now, false
 	}
-	if held || len(seats) == 0 || len(clean) < j.need {
+	if held || waits == 0 || len(clean) < j.need {
 		return
 	}
-	begin := max(n.free, n.clean, waits)
-	entry := time.Duration(0)
-	for e, at := range n.entries {
-		if at > now-int64(20*time.Second) {
-			entry = max(entry, e)
+	begin, entry := max(n.clean, waits), time.Duration(0)
+	promised := make([]int64, j.members)
+	var hands []stretch
+	for _, x := range names {
+		hands = append(hands, j.name(x).hands...)
+		begin = max(begin, j.name(x).free)
+		for e, at := range j.name(x).entries {
+			if at > now-int64(20*time.Second) {
+				entry = max(entry, e)
+			}
+		}
+		for m, until := range j.name(x).promised {
+			promised[m] = max(promised[m], until)
 		}
 	}
+	begin += covered(hands, begin, now)
 	var ends []int64
 	for _, m := range clean {
-		ends = append(ends, n.promised[m])
+		ends = append(ends, promised[m])
 	}
 	slices.Sort(ends)
-	// By then so many of them are free. Whoever missed the push that told so asks at its next heartbeat, a third of its
-	// Entry later. A second is the greatest of those here.
-	bound := max(begin, ends[j.need-1]) + int64(min(entry, time.Second))
+	// By then so many of them are free. Whoever missed the push that told so asks at its next
+	// heartbeat, a third of its Entry later. A second is the greatest of those here. With a set on
+	// the way, one name after the other comes to that.
+	beats := min(len(names), 2)
+	bound := max(begin, ends[j.need-1]) + int64(beats)*int64(min(entry, time.Second))
 	long := time.Duration(now - begin)
-	j.longest["all"] = max(j.longest["all"], long)
+	how := [2]string{"", " with a set"}[beats-1]
+	j.longest["all"+how] = max(j.longest["all"+how], long)
 	if beyond := time.Duration(now - max(begin, ends[j.need-1])); beyond > 0 {
-		j.longest["beyond what was left"] = max(j.longest["beyond what was left"], beyond)
+		j.longest["beyond"+how] = max(j.longest["beyond"+how], beyond)
 	}
 	late := now - bound - int64(gapAllowance)
 	if late > 0 && late > 2*j.stalledSince(begin) && !n.told {
 		n.told = true
-		j.wrong("gap", name, "%s: nobody has had it for %v, though %d members were well all the time and a client waited; "+
-			"bound by leases left %v, entries %v",
-			name, long, len(clean), time.Duration(max(0, ends[j.need-1]-begin)), entry)
+		j.wrong("gap", name, "%v: nobody has had one of them for %v, though %d members were well all the time and a client "+
+			"waited for the first; bound by leases left %v, entries %v",
+			names, long, len(clean), time.Duration(max(0, ends[j.need-1]-begin)), entry)
 	}
 }
 
@@ -398,10 +494,14 @@ func (j *appJudge) hear(process int, e appEvent) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	id := attemptID{process, e.Attempt}
+	names := e.Names
 	if e.Name != "" && e.Kind != "valid" && e.Kind != "ending" {
-		n := j.name(e.Name)
-		n.note(fmt.Sprintf("%s seat %d (process %d) %d %s %s %s%s", j.ms(cmp.Or(e.At, e.Since)), e.Seat, process, e.Attempt,
-			e.Kind, e.Text, e.Error, details(e)))
+		names = []string{e.Name}
+	}
+	for _, name := range names {
+		n := j.name(name)
+		n.note(fmt.Sprintf("%s seat %d (process %d) %d %s %s %s %s%s", j.ms(cmp.Or(e.At, e.Since)), e.Seat, process,
+			e.Attempt, e.Sort, e.Kind, e.Text, e.Error, details(e)))
 		if e.Entry > 0 {
 			n.entries[e.Entry] = e.At
 		}
@@ -431,33 +531,50 @@ func (j *appJudge) hear(process int, e appEvent) {
 			j.stall(e.At, e.Number, process)
 		}
 	case "ask":
-		j.asks[id] = &asking{e.Seat, e.Name, e.At, e.TTL, e.Entry, e.Try}
+		j.asks[id] = &asking{e.Seat, slices.Sorted(slices.Values(names)), e.At, e.TTL, e.Entry, e.Try, e.Sort}
+		j.tally(e.Sort).asked++
 	case "fail":
 		if a := j.asks[id]; a != nil {
-			j.gap(e.Name, e.At)
-			delete(j.asks, id)
-			j.promise(e.Name, e.Seat, max(a.at+int64(a.ttl), e.At+int64(a.entry)), e.At, false)
+			j.answered(id, e.At)
+			for _, name := range a.names {
+				j.promise(name, e.Seat, a.bound(e.At), e.At, a.sort == readLock, false)
+			}
 		}
 		j.errors[e.Error]++
-		if strings.HasPrefix(e.Error, "unknown") || e.Error == "input" {
-			j.wrong("error", e.Name, "Lock: %s", e.Error)
+		if e.Error == "held" {
+			j.tally(e.Sort).patience++
 		}
+		if strings.HasPrefix(e.Error, "unknown") || slices.Contains([]string{"input", "order", "upgrade"}, e.Error) {
+			j.wrong("error", names[0], "Lock of sort %s: %s", e.Sort, e.Error)
+		}
+	case "all": // after the grants of its names
+		j.got(id, e.At)
+		j.answered(id, e.At)
 	case "grant":
 		j.gap(e.Name, e.At)
+		j.got(id, e.At)
 		delete(j.asks, id)
 		j.grants++
 		j.perSeat[e.Seat]++
 		if e.Text == "adopted" {
 			j.adopted++
 		}
-		n := j.name(e.Name)
-		n.free, n.told = e.At, false
-		b := &belief{id: id, seat: e.Seat, client: e.Client, until: e.Until, ttl: e.TTL, anew: e.Text == "" || e.Text == "do", adopted: e.Text == "adopted", Belief: history.Belief{
-			Key: e.Name, Owner: e.Owner, Token: e.Token, From: e.At,
-			Who: fmt.Sprintf("seat %d (process %d, attempt %d)", e.Seat, process, e.Attempt),
-		}}
-		j.open[id] = b
-		j.stream.Begin(e.Name, fmt.Sprint(id), e.At)
+		j.begin(id, e)
+	case "downgraded":
+		was := j.open[attemptID{process, e.Was}]
+		if was == nil {
+			break // it was killed, and this is the last that it told
+		}
+		if e.Token != was.Token || e.Owner != was.Owner || !e.Shared || was.Shared {
+			j.wrong("downgrade", e.Name, "%v became a lease with owner %s and token %d (shared: %v)",
+				was.Belief, e.Owner, e.Token, e.Shared)
+		}
+		j.tally(e.Sort).granted++
+		delete(j.open, was.id)
+		j.over(was, e.At)
+		j.begin(id, e)
+		b := j.open[id]
+		b.ttl, b.adopted = max(b.ttl, was.ttl), was.adopted
 	case "valid":
 		if b := j.open[id]; b != nil {
 			b.until = max(b.until, e.Until)
@@ -475,7 +592,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 	case "late":
 		j.late(process, e)
 	case "adopting", "not adopted":
-		j.promise(e.Name, e.Seat, e.At+int64(e.TTL)+int64(time.Second), e.At, true)
+		j.promise(e.Name, e.Seat, e.At+int64(e.TTL)+int64(time.Second), e.At, e.Sort == readLock, true)
 	case "forcing":
 		for _, owner := range strings.Fields(e.Text) {
 			j.forced[owner] = &forcing{at: e.At}
@@ -490,6 +607,71 @@ func (j *appJudge) hear(process int, e appEvent) {
 	case "wrong":
 		j.wrong("re-entry", e.Name, "%s", e.Text)
 	}
+}
+
+// tally counts the calls of a sort.
+func (j *appJudge) tally(sort string) *tally {
+	if j.sorts[sort] == nil {
+		j.sorts[sort] = &tally{}
+	}
+	return j.sorts[sort]
+}
+
+// got counts a call that got what it asked for.
+func (j *appJudge) got(id attemptID, now int64) {
+	if a := j.asks[id]; a != nil {
+		x := j.tally(a.sort)
+		x.granted++
+		x.waited += time.Duration(now - a.at)
+	}
+}
+
+// begin books that a belief begins.
+func (j *appJudge) begin(id attemptID, e appEvent) {
+	n := j.name(e.Name)
+	n.free, n.told = max(n.free, e.At), false
+	j.open[id] = &belief{
+		id: id, seat: e.Seat, client: e.Client, until: e.Until, ttl: e.TTL, anew: e.Text == "" || e.Text == "do",
+		adopted: e.Text == "adopted", Belief: history.Belief{
+			Key: e.Name, Owner: e.Owner, Token: e.Token, From: e.At, Shared: e.Shared,
+			Who: fmt.Sprintf("seat %d (process %d, attempt %d, %s)", e.Seat, id.process, e.Attempt, e.Sort),
+		}}
+	j.stream.Begin(e.Name, fmt.Sprint(id), e.At)
+}
+
+// answered books that a call has returned. The time during which a set may have had names in hand
+// is no time during which nobody had them.
+func (j *appJudge) answered(id attemptID, now int64) {
+	a := j.asks[id]
+	if a == nil {
+		return
+	}
+	for _, name := range a.names {
+		j.gap(name, now)
+	}
+	delete(j.asks, id)
+	for _, name := range a.names[:len(a.names)-1] {
+		n := j.name(name)
+		n.hands = slices.DeleteFunc(n.hands, func(x stretch) bool {
+			return x.to <= max(n.free, now-int64(time.Minute))
+		})
+		n.hands = append(n.hands, stretch{a.at, now})
+	}
+}
+
+// stretch is a time from when to when.
+type stretch struct{ from, to int64 }
+
+// covered is how much of the time from begin to end lies in these stretches.
+func covered(all []stretch, begin, end int64) (sum int64) {
+	slices.SortFunc(all, func(x, y stretch) int { return cmp.Compare(x.from, y.from) })
+	for _, x := range all {
+		if from, to := max(x.from, begin), min(x.to, end); to > from {
+			sum += to - from
+			begin = to
+		}
+	}
+	return sum
 }
 
 func details(e appEvent) (s string) {
@@ -533,14 +715,17 @@ func (j *appJudge) ended(id attemptID, e appEvent) {
 	now := max(e.Back, e.At)
 	n := j.name(b.Key)
 	n.free = max(n.free, now)
+	if b.Shared {
+		n.readTo(now+int64(b.ttl), now)
+	}
 	switch {
 	case e.Text == "handoff":
-		j.promise(b.Key, b.seat, e.Back+int64(b.ttl)+int64(time.Second), now, true)
+		j.promise(b.Key, b.seat, e.Back+int64(b.ttl)+int64(time.Second), now, b.Shared, true)
 		return
 	case e.Text == "lost", e.Error == "in doubt":
-		j.promise(b.Key, b.seat, e.Back+int64(b.ttl), now, true)
+		j.promise(b.Key, b.seat, e.Back+int64(b.ttl), now, b.Shared, true)
 	default:
-		j.promise(b.Key, b.seat, e.Back+int64(b.ttl), now, false)
+		j.promise(b.Key, b.seat, e.Back+int64(b.ttl), now, b.Shared, false)
 	}
 	if strings.HasPrefix(e.Error, "unknown") {
 		j.wrong("error", b.Key, "Unlock: %s", e.Error)
@@ -551,7 +736,8 @@ func (j *appJudge) ended(id attemptID, e appEvent) {
 			if !j.servers[m].well(lately) || !j.seats[b.seat].paths[m].well(lately) {
 				j.debts = append(j.debts, &debt{
 					name: b.Key, owner: b.Owner, seat: b.seat, client: b.client, process: id.process,
-					back: now, until: e.Back + int64(b.ttl), token: int64(b.Token), adopted: b.adopted,
+					back: now, until: e.Back + int64(b.ttl), token: int64(b.Token), shared: b.Shared,
+					adopted: b.adopted,
 				})
 				break
 			}
@@ -592,6 +778,16 @@ func (j *appJudge) late(process int, e appEvent) {
 	}
 }
 
+// believed says that somebody believes in a lease of this owner: users of one client may share it.
+func (j *appJudge) believed(name, owner string) bool {
+	for _, b := range j.open {
+		if b.Key == name && b.Owner == owner {
+			return true
+		}
+	}
+	return false
+}
+
 // stopped tells that a process is about to be stopped, or that it was killed at a time, or later, and all that it
 // told has been heard: whatever it asked for or holds stays at the members for a while.
 func (j *appJudge) stopped(process int, killed int64) {
@@ -607,10 +803,14 @@ func (j *appJudge) stopped(process int, killed int64) {
 		if id.process != process {
 			continue
 		}
-		j.promise(a.name, a.seat, max(a.at+int64(a.ttl), now+int64(a.entry)), now, true)
+		for _, name := range a.names {
+			j.promise(name, a.seat, a.bound(now), now, a.sort == readLock, true)
+			if killed > 0 {
+				j.name(name).note(fmt.Sprintf("%s the process of attempt %d of seat %d is killed", j.ms(now), id.attempt, a.seat))
+			}
+		}
 		if killed > 0 {
-			j.name(a.name).note(fmt.Sprintf("%s the process of attempt %d of seat %d is killed", j.ms(now), id.attempt, a.seat))
-			delete(j.asks, id)
+			j.answered(id, now)
 		}
 	}
 	for id, b := range j.open {
@@ -619,7 +819,10 @@ func (j *appJudge) stopped(process int, killed int64) {
 		}
 		n := j.name(b.Key)
 		n.free = max(n.free, now)
-		j.promise(b.Key, b.seat, max(now+int64(b.ttl), b.until), now, true)
+		if b.Shared {
+			n.readTo(now+int64(b.ttl), now)
+		}
+		j.promise(b.Key, b.seat, max(now+int64(b.ttl), b.until), now, b.Shared, true)
 		b.asleep = true
 		if killed > 0 {
 			n.note(fmt.Sprintf("%s the process of attempt %d, which holds, is killed", j.ms(now), id.attempt))
@@ -648,7 +851,9 @@ func (j *appJudge) resumed(process int) {
 	}
 	for id, a := range j.asks {
 		if id.process == process {
-			j.promise(a.name, a.seat, now+int64(max(a.ttl, a.entry)), now, true)
+			for _, name := range a.names {
+				j.promise(name, a.seat, now+int64(max(a.ttl, a.entry)), now, a.sort == readLock, true)
+			}
 		}
 	}
 	for id, b := range j.open {
@@ -688,9 +893,16 @@ func (j *appJudge) summary() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	seconds := float64(history.Now()-j.began) / 1e9
-	return fmt.Sprintf("%d grants in %.0f s (%.0f a second), %d leases adopted, %d forced out; "+
-		"longest time without a holder while a majority was well: %v, %v beyond what was left of leases; "+
+	var sorts []string
+	for _, sort := range appSorts {
+		sorts = append(sorts, fmt.Sprintf("%s %v", sort, j.sorts[sort]))
+	}
+	return fmt.Sprintf("%d grants in %.0f s (%.0f a second): %s; %d leases adopted, %d forced out; "+
+		"longest time without a holder while a majority was well: %v, %v beyond what was left of leases, "+
+		"with a set on the way %v and %v; "+
 		"latest end of a context after its slack %v; %d beliefs in memory; errors of Lock %v; found %v",
-		j.grants, seconds, float64(j.grants)/seconds, j.adopted, j.forces, j.longest["all"].Round(time.Millisecond),
-		j.longest["beyond what was left"].Round(time.Millisecond), j.lateness, j.stream.Kept(), j.errors, j.found)
+		j.grants, seconds, float64(j.grants)/seconds, strings.Join(sorts, ", "), j.adopted, j.forces,
+		j.longest["all"].Round(time.Millisecond), j.longest["beyond"].Round(time.Millisecond),
+		j.longest["all with a set"].Round(time.Millisecond), j.longest["beyond with a set"].Round(time.Millisecond),
+		j.lateness, j.stream.Kept(), j.errors, j.found)
 }

@@ -56,7 +56,7 @@ func (r *appRun) plan(ctx context.Context, seed uint64) {
 		{1500 * time.Millisecond, false, []trouble{
 			{4, "crash", r.crash}, {2, "flush", r.flush}, {2, "freeze", r.freeze}, {1, "no memory", r.starve},
 			{4, "refuse", r.refuse}, {1, "kill connections", r.disconnect}, {3, "cut", r.cut},
-			{2, "roll out", r.rollOut}, {2, "force beside", r.forceBeside}, {6, "crowd", r.crowd},
+			{2, "roll out", r.rollOut}, {2, "force beside", r.forceBeside}, {6, "crowd", r.crowd}, {6, "cross", r.cross},
 			{2, "deaths together", r.deaths}, {1, "beyond a minority", r.beyond},
 		}},
 		{2500 * time.Millisecond, true, []trouble{
@@ -413,7 +413,8 @@ func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
 	}
 	pause(ctx, 300*time.Millisecond) // a ping, which it waits before it grants as long
 	granted := r.nextOf("grant", first, name)
-	r.tell(first, appCommand{Do: "take", Name: name, TTL: greatest, Hold: greatest, Fixed: true})
+	sort := drawn(rng, []string{plainLock, writeLock, readLock})
+	r.tell(first, appCommand{Do: "take", Name: name, Sort: sort, TTL: greatest, Hold: greatest, Fixed: true})
 	if !heard(ctx, granted, 5*time.Second) {
 		return
 	}
@@ -428,8 +429,9 @@ func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
 		}
 	}
 	back := r.off(refused, across(others, []int{forgets}))
-	alone := r.off(refused, across([]int{first}, []int{forgets})) // or it would tell the member once more
-	defer alone()
+	// Or it would tell the member once more.
+	apart := r.off(refused, across([]int{first}, []int{forgets}))
+	defer apart()
 	r.j.server(forgets, true)
 	r.j.fault("roll-out: member %d forgets, only seat %d reaches it, which reaches %v slowly (%v)",
 		forgets, second, slow, d.Fixed)
@@ -443,7 +445,10 @@ func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
 	pause(ctx, 300*time.Millisecond+upTo(rng, 500*time.Millisecond))
 	back()
 	r.j.fault("roll-out: all but seat %d reach member %d", first, forgets)
-	r.tell(second, appCommand{Do: "take", Name: name, TTL: 500 * time.Millisecond, Hold: 300 * time.Millisecond})
+	alone := drawn(rng, []string{plainLock, fairLock, writeLock})
+	r.tell(second, appCommand{
+		Do: "take", Name: name, Sort: alone, TTL: 500 * time.Millisecond, Hold: 300 * time.Millisecond,
+	})
 	pause(ctx, min(before, 6*time.Second)+upTo(rng, 2*time.Second))
 	for _, m := range slow {
 		r.links[second][m].SetDelay(redistest.Delay{}, redistest.Delay{})
@@ -460,9 +465,10 @@ func across(seats, members []int) (paths [][2]int) {
 	return paths
 }
 
-// crowd lets four clients want one lock. The first has it, in most cases without a vote of one member, which the second
-// reaches sooner than all others. The third dies while it waits, and so does another member, shortly before the lock is free; and the
-// second loses its patience after that. The fourth only waits.
+// crowd lets four clients want one lock. The first has it, in most cases without a vote of one
+// member, which the second reaches sooner than all others. The third dies while it waits, and so
+// does another member, shortly before the lock is free; and the second loses its patience after
+// that. The fourth only waits. Half the time each of them wants a lock of any kind.
 func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 	if _, ok := r.spare(rng); !ok {
 		return
@@ -490,8 +496,14 @@ func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 	if rng.IntN(4) > 0 {
 		heal = r.off((*redistest.Link).Pause, across(seats[:1], []int{apart}))
 	}
+	sorts := []string{plainLock, plainLock, plainLock, plainLock}
+	if rng.IntN(2) == 0 {
+		for i := range sorts {
+			sorts[i] = sortDrawn(rng)
+		}
+	}
 	granted := r.nextOf("grant", first, name)
-	r.tell(first, appCommand{Do: "take", Name: name, Hold: hold})
+	r.tell(first, appCommand{Do: "take", Name: name, Sort: sorts[0], Hold: hold})
 	held := heard(ctx, granted, 5*time.Second)
 	for _, m := range order[1:] {
 		r.links[second][m].SetDelay(d, d)
@@ -500,15 +512,17 @@ func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 	if rng.IntN(4) > 0 { // shortly before the entry of the third runs out, which is 2 to 3 s after its death
 		patience = hold + 1900*time.Millisecond - early
 	}
-	r.tell(second, appCommand{Do: "take", Name: name, Hold: time.Millisecond, Patience: patience})
+	r.tell(second, appCommand{Do: "take", Name: name, Sort: sorts[1], Hold: time.Millisecond, Patience: patience})
 	pause(ctx, upTo(rng, 30*time.Millisecond))
-	r.tell(third, appCommand{Do: "take", Name: name, Hold: time.Millisecond})
+	r.tell(third, appCommand{Do: "take", Name: name, Sort: sorts[2], Hold: time.Millisecond})
 	pause(ctx, 300*time.Millisecond)
 	heal()
 	for _, m := range order[1:] {
 		r.links[second][m].SetDelay(redistest.Delay{}, redistest.Delay{})
 	}
-	r.tell(fourth, appCommand{Do: "take", Name: name, Hold: time.Millisecond, Patience: 12 * time.Second})
+	r.tell(fourth, appCommand{
+		Do: "take", Name: name, Sort: sorts[3], Hold: time.Millisecond, Patience: 12 * time.Second,
+	})
 	if !held {
 		return
 	}
@@ -522,6 +536,46 @@ func (r *appRun) crowd(ctx context.Context, rng *rand.Rand) {
 	r.dead(ctx, rng, dies, 5*time.Second+upTo(rng, 3*time.Second))
 }
 
+// cross lets two clients come to two members in opposite order, and a third one between them, while
+// a bare majority of the members can be reached. So each of the first two has a vote that the other
+// one needs. Half the time these two are readers, and the third one waits behind both.
+func (r *appRun) cross(ctx context.Context, rng *rand.Rand) {
+	r.crowded.Store(true)
+	defer r.crowded.Store(false)
+	seats := r.seatsApart(rng, 3)
+	order := rng.Perm(r.j.members)
+	far, near := order[:r.j.members-r.j.need], order[r.j.members-r.j.need:]
+	name := drawn(rng, appRare)
+	sorts := []string{sortDrawn(rng), sortDrawn(rng), drawn(rng, []string{plainLock, fairLock, writeLock})}
+	switch rng.IntN(4) {
+	case 0, 1:
+		sorts[0], sorts[1] = readLock, readLock
+	case 2:
+		sorts[0], sorts[1] = plainLock, fairLock
+	}
+	d := redistest.Delay{Fixed: 40*time.Millisecond + upTo(rng, 60*time.Millisecond)}
+	r.j.fault("cross at %s: seats %v want %v, cut off from %v; members %v, %v later by the first and the second",
+		name, seats, sorts, far, near[:2], d.Fixed)
+	heal := r.off(refused, across(seats, far))
+	pause(ctx, 100*time.Millisecond)
+	for i, seat := range seats[:2] {
+		r.links[seat][near[1-i]].SetDelay(d, d)
+	}
+	for i, seat := range seats {
+		if i == 2 {
+			pause(ctx, d.Fixed/4+upTo(rng, d.Fixed/2))
+		}
+		r.tell(seat, appCommand{Do: "take", Name: name, Sort: sorts[i], Hold: time.Millisecond, Patience: 6 * time.Second})
+	}
+	pause(ctx, 2*d.Fixed)
+	for i, seat := range seats[:2] {
+		r.links[seat][near[1-i]].SetDelay(redistest.Delay{}, redistest.Delay{})
+	}
+	pause(ctx, 2500*time.Millisecond)
+	heal()
+	r.j.fault("cross: seats %v reach all members", seats)
+}
+
 // forceBeside has a lease forced out by a client that does not reach all members, while the holder reaches some of
 // them later than others.
 func (r *appRun) forceBeside(ctx context.Context, rng *rand.Rand) {
@@ -531,7 +585,7 @@ func (r *appRun) forceBeside(ctx context.Context, rng *rand.Rand) {
 	name := drawn(rng, appRare)
 	granted := r.nextOf("grant", holder, name)
 	ttl := 600*time.Millisecond + upTo(rng, 400*time.Millisecond)
-	r.tell(holder, appCommand{Do: "take", Name: name, TTL: ttl, Hold: 6 * time.Second})
+	r.tell(holder, appCommand{Do: "take", Name: name, Sort: sortDrawn(rng), TTL: ttl, Hold: 6 * time.Second})
 	if !heard(ctx, granted, 5*time.Second) {
 		return
 	}

@@ -4,6 +4,7 @@ package faults
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,6 +75,10 @@ type appEvent struct {
 	Number  int64         `json:"i,omitempty"`
 	Heap    uint64        `json:"m,omitempty"`
 	Try     bool          `json:"y,omitempty"`
+	Sort    string        `json:"g,omitempty"` // of the lock: see appSorts
+	Shared  bool          `json:"w,omitempty"` // a reader's lease
+	Names   []string      `json:"l,omitempty"` // of a set
+	Was     uint64        `json:"p,omitempty"` // the attempt that a downgrade ends
 }
 
 // appCommand is what a process is told while it runs.
@@ -82,6 +87,7 @@ type appCommand struct {
 	Seat     int
 	Text     string        `json:",omitempty"` // of the handoff
 	Name     string        `json:",omitempty"`
+	Sort     string        `json:",omitempty"` // plain if it is empty
 	TTL      time.Duration `json:",omitempty"`
 	Hold     time.Duration `json:",omitempty"`
 	Fixed    bool          `json:",omitempty"`
@@ -209,7 +215,7 @@ func (app *application) obey(ctx context.Context, work *sync.WaitGroup, rng *ran
 					if x.Fixed {
 						opt = redlock.TTL(x.TTL)
 					}
-					if h := s.lock(ctx, x.Name, x.TTL, x.Patience, false, opt); h != nil {
+					if h := s.lock(ctx, cmp.Or(x.Sort, plainLock), x.Name, x.TTL, x.Patience, false, opt); h != nil {
 						h.hold(ctx, x.Hold)
 						h.unlock()
 					}
@@ -372,9 +378,13 @@ type held struct {
 	attempt uint64
 	name    string
 	lease   *redlock.Lease
+	grip    grip    // the lease, or the set
+	parts   []*held // of a set
+	sort    string
 	ttl     time.Duration
 	until   int64        // as it was told last
 	over    bool         // its end was told
+	undated bool         // it had ended when the call returned that gave it
 	ended   atomic.Int64 // when its context ended; 0: it has not
 }
 
@@ -386,7 +396,7 @@ func kindOf(err error) string {
 	}{
 		{redlock.ErrHeld, "held"}, {redlock.ErrQuarantined, "quarantined"}, {redlock.ErrTooSlow, "too slow"},
 		{redlock.ErrInDoubt, "in doubt"}, {redlock.ErrClosed, "closed"}, {redlock.ErrLost, "lost"},
-		{redlock.ErrNotHeld, "not held"},
+		{redlock.ErrNotHeld, "not held"}, {redlock.ErrOrder, "order"}, {redlock.ErrUpgrade, "upgrade"},
 		{redlock.ErrNoQuorum, "no quorum"}, {redlock.ErrInput, "input"},
 		{context.DeadlineExceeded, "deadline"}, {context.Canceled, "canceled"},
 	} {
@@ -401,7 +411,7 @@ func kindOf(err error) string {
 }
 
 // lock takes a lock; nil: it has not got it.
-func (s *seat) lock(ctx context.Context, name string, ttl, patience time.Duration, try bool,
+func (s *seat) lock(ctx context.Context, sort, name string, ttl, patience time.Duration, try bool,
 	opts ...redlock.LockOption) *held {
 	s.mu.Lock()
 	c, n, entry := s.c, s.n, s.entry
@@ -410,20 +420,20 @@ func (s *seat) lock(ctx context.Context, name string, ttl, patience time.Duratio
 		pause(ctx, 10*time.Millisecond)
 		return nil
 	}
-	h := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl}
+	h := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl, sort: sort}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ask := h.event("ask", n)
 	ask.Entry, ask.Try = entry, try
 	s.app.say(ask)
-	m := c.Mutex(name, opts...)
+	m := lockerOf(c, sort, name, opts...)
 	lock := m.Lock
 	if try {
 		lock = m.TryLock
 	}
 	lease, err := lock(ctx)
 	if err != nil {
-		s.app.say(appEvent{Kind: "fail", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: name, Error: kindOf(err)})
+		h.failed(n, err)
 		if !errors.Is(err, redlock.ErrHeld) {
 			pause(ctx, 20*time.Millisecond)
 		}
@@ -435,20 +445,45 @@ func (s *seat) lock(ctx context.Context, name string, ttl, patience time.Duratio
 
 // event is one about this lease, or the call that may get it.
 func (h *held) event(kind string, client int) appEvent {
-	return appEvent{Kind: kind, Seat: h.s.Seat, Client: client, Attempt: h.attempt, Name: h.name, TTL: h.ttl}
+	return appEvent{Kind: kind, Seat: h.s.Seat, Client: client, Attempt: h.attempt, Name: h.name, TTL: h.ttl, Sort: h.sort}
+}
+
+// failed tells that a call did not get the lock.
+func (h *held) failed(client int, err error) {
+	e := h.event("fail", client)
+	e.TTL, e.Error = 0, kindOf(err)
+	h.s.app.say(e)
 }
 
 func (h *held) granted(lease *redlock.Lease, how string, client int) {
 	now := history.Now()
-	h.lease, h.until = lease, history.At(lease.ValidUntil())
-	context.AfterFunc(lease.Context(), func() { h.ended.Store(history.Now()) })
+	h.take(lease)
 	e := h.event("grant", client)
 	e.At, e.Until, e.Token, e.Owner, e.Text = now, h.until, lease.Token(), lease.Hash(), how
+	e.Shared = lease.Shared()
 	h.s.app.say(e)
+}
+
+// take books the lease.
+func (h *held) take(lease *redlock.Lease) {
+	h.lease = lease
+	h.watch(lease)
+}
+
+// watch keeps until when a lease or a set is valid, and when its context ends.
+func (h *held) watch(g grip) {
+	h.grip, h.until, h.undated = g, history.At(g.ValidUntil()), g.Err() != nil
+	context.AfterFunc(g.Context(), func() { h.ended.Store(history.Now()) })
 }
 
 // valid tells the validity if it has moved.
 func (h *held) valid() {
+	for _, part := range h.parts {
+		part.valid()
+	}
+	if h.lease == nil {
+		return
+	}
 	if until := history.At(h.lease.ValidUntil()); until > h.until+int64(time.Millisecond) {
 		h.until = until
 		h.s.app.say(appEvent{Kind: "valid", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, Until: until})
@@ -457,7 +492,10 @@ func (h *held) valid() {
 
 // hold holds for d, or until the lease ends; and looks whether its context ends in time.
 func (h *held) hold(ctx context.Context, d time.Duration) {
-	done := h.lease.Done()
+	if h.over {
+		return
+	}
+	done := h.grip.Done()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -472,7 +510,7 @@ func (h *held) hold(ctx context.Context, d time.Duration) {
 				now = ended
 			}
 			var lost *redlock.LostError
-			if errors.As(h.lease.Err(), &lost) {
+			if !h.undated && errors.As(h.grip.Err(), &lost) {
 				h.late(now, history.At(lost.Until), slack, began, "ended")
 			}
 			return
@@ -482,7 +520,7 @@ func (h *held) hold(ctx context.Context, d time.Duration) {
 			return
 		case <-tick.C:
 			h.valid()
-			until := history.At(h.lease.ValidUntil()) // read first: it can only be later than at now
+			until := history.At(h.grip.ValidUntil()) // read first: it can only be later than at now
 			if now := history.Now(); now > until+slack+int64(300*time.Millisecond) && going(done) {
 				h.late(now, until, slack, began, "open")
 				return
@@ -532,6 +570,9 @@ func (h *held) ending(e appEvent) {
 
 // handoff gives the lease to the parent, which gives it to another process.
 func (h *held) handoff() {
+	if h.over {
+		return
+	}
 	h.valid()
 	e := appEvent{Kind: "end", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, TTL: h.ttl, Text: "handoff"}
 	e.Until = history.At(h.lease.ValidUntil())
@@ -560,8 +601,8 @@ func (s *seat) adopt(ctx context.Context, rng *rand.Rand, text string) {
 	if c == nil {
 		return
 	}
-	h := &held{s: s, attempt: s.app.attempts.Add(1), name: x.Key(), ttl: ttl}
-	s.app.say(appEvent{Kind: "adopting", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: h.name, TTL: ttl})
+	h := &held{s: s, attempt: s.app.attempts.Add(1), name: x.Key(), ttl: ttl, sort: sortOf(x)}
+	s.app.say(h.event("adopting", n))
 	lease, err := c.Adopt(ctx, x)
 	if err != nil {
 		e := h.event("not adopted", n)
@@ -570,8 +611,7 @@ func (s *seat) adopt(ctx context.Context, rng *rand.Rand, text string) {
 		return
 	}
 	h.granted(lease, "adopted", n)
-	h.hold(ctx, upTo(rng, time.Second))
-	h.unlock()
+	h.use(ctx, rng, upTo(rng, time.Second)).unlock()
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -601,27 +641,30 @@ func (s *seat) act(ctx context.Context, rng *rand.Rand, brisk bool) {
 	if rng.IntN(3) == 0 {
 		ttl = maxTTL
 	}
+	sort := sortDrawn(rng)
 	switch dice := rng.IntN(1000); {
+	case (brisk || dice < 700) && rng.IntN(12) == 0:
+		s.setAct(ctx, rng, ttl)
+		pause(ctx, upTo(rng, 90*time.Millisecond))
+	case (brisk || dice < 700) && rng.IntN(20) == 0:
+		s.crowdOfReaders(ctx, rng, drawn(rng, app.Hot), ttl)
 	case brisk, dice < 700: // what most programs do all the time
 		patience := 100*time.Millisecond + upTo(rng, 3*time.Second)
-		if h := s.lock(ctx, drawn(rng, app.Hot), ttl, patience, false, redlock.AutoRenew(ttl)); h != nil {
-			h.hold(ctx, upTo(rng, 2*time.Millisecond))
-			h.unlock()
+		if h := s.lock(ctx, sort, drawn(rng, app.Hot), ttl, patience, false, redlock.AutoRenew(ttl)); h != nil {
+			h.use(ctx, rng, upTo(rng, 2*time.Millisecond)).unlock()
 		}
 		pause(ctx, upTo(rng, 90*time.Millisecond))
 	case dice < 840:
-		h := s.lock(ctx, drawn(rng, app.Warm), ttl, upTo(rng, 8*time.Second)+1, false, redlock.AutoRenew(ttl))
+		h := s.lock(ctx, sort, drawn(rng, app.Warm), ttl, upTo(rng, 8*time.Second)+1, false, redlock.AutoRenew(ttl))
 		if h != nil {
-			h.hold(ctx, upTo(rng, 200*time.Millisecond))
-			h.unlock()
+			h.use(ctx, rng, upTo(rng, 200*time.Millisecond)).unlock()
 		}
 	case dice < 880: // held for long, renewed
-		if h := s.lock(ctx, drawn(rng, app.Long), ttl, upTo(rng, 15*time.Second)+1, false, redlock.AutoRenew(ttl)); h != nil {
-			h.hold(ctx, upTo(rng, 5*time.Second))
-			h.unlock()
+		if h := s.lock(ctx, sort, drawn(rng, app.Long), ttl, upTo(rng, 15*time.Second)+1, false, redlock.AutoRenew(ttl)); h != nil {
+			h.use(ctx, rng, upTo(rng, 5*time.Second)).unlock()
 		}
 	case dice < 900: // a fixed length, extended now and then, and left to its end now and then
-		if h := s.lock(ctx, name, ttl, upTo(rng, 5*time.Second)+1, false, redlock.TTL(ttl)); h != nil {
+		if h := s.lock(ctx, sort, name, ttl, upTo(rng, 5*time.Second)+1, false, redlock.TTL(ttl)); h != nil {
 			h.hold(ctx, upTo(rng, ttl))
 			if rng.IntN(2) == 0 {
 				longer := min(maxTTL, 100*time.Millisecond+upTo(rng, maxTTL))
@@ -630,39 +673,39 @@ func (s *seat) act(ctx context.Context, rng *rand.Rand, brisk bool) {
 				extending, cancel := context.WithTimeout(ctx, time.Second)
 				_ = h.lease.Extend(extending, longer)
 				cancel()
-				h.hold(ctx, upTo(rng, 2*maxTTL))
+				h = h.use(ctx, rng, upTo(rng, 2*maxTTL))
 			}
 			h.unlock()
 		}
 	case dice < 925:
-		if h := s.lock(ctx, name, ttl, time.Second, true, redlock.AutoRenew(ttl)); h != nil {
-			h.hold(ctx, upTo(rng, 20*time.Millisecond))
-			h.unlock()
+		if h := s.lock(ctx, sort, name, ttl, time.Second, true, redlock.AutoRenew(ttl)); h != nil {
+			h.use(ctx, rng, upTo(rng, 20*time.Millisecond)).unlock()
 		}
 	case dice < 955: // callers that lose their patience
-		s.lock(ctx, name, ttl, upTo(rng, 30*time.Millisecond)+1, false, redlock.AutoRenew(ttl)).unlock()
+		s.lock(ctx, sort, name, ttl, upTo(rng, 30*time.Millisecond)+1, false, redlock.AutoRenew(ttl)).unlock()
 	case dice < 970:
-		s.again(ctx, rng, c, name, ttl)
+		s.again(ctx, rng, c, sort, name, ttl)
 	case dice < 980:
-		if h := s.lock(ctx, drawn(rng, app.Long), ttl, 5*time.Second, false, redlock.AutoRenew(ttl)); h != nil {
-			h.hold(ctx, upTo(rng, time.Second))
-			h.handoff()
+		if h := s.lock(ctx, sort, drawn(rng, app.Long), ttl, 5*time.Second, false, redlock.AutoRenew(ttl)); h != nil {
+			h.use(ctx, rng, upTo(rng, time.Second)).handoff()
 		}
 	case dice < 990:
-		s.do(ctx, rng, c, name, ttl)
+		s.do(ctx, rng, c, sort, name, ttl)
 	case dice < 992:
 		s.force(ctx, c, drawn(rng, app.Long))
 	case dice < 994 && !app.Steady: // with all that is going on
 		s.close()
 		pause(ctx, upTo(rng, 300*time.Millisecond))
 		s.open(rng, appCommand{})
+	default:
+		s.upgrade(ctx, c, name, ttl)
 	}
 }
 
 // again takes the lock as an owner, and takes it again.
-func (s *seat) again(ctx context.Context, rng *rand.Rand, c *redlock.Client, name string, ttl time.Duration) {
+func (s *seat) again(ctx context.Context, rng *rand.Rand, c *redlock.Client, sort, name string, ttl time.Duration) {
 	as := redlock.As(fmt.Sprint("worker ", s.app.attempts.Add(1)))
-	h := s.lock(ctx, name, ttl, 3*time.Second, false, redlock.AutoRenew(ttl), as)
+	h := s.lock(ctx, sort, name, ttl, 3*time.Second, false, redlock.AutoRenew(ttl), as)
 	if h == nil {
 		return
 	}
@@ -670,13 +713,16 @@ func (s *seat) again(ctx context.Context, rng *rand.Rand, c *redlock.Client, nam
 	h.hold(ctx, upTo(rng, 20*time.Millisecond))
 	patience, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	inner, err := c.Mutex(name, redlock.AutoRenew(ttl), as).TryLock(patience)
+	if sort == writeLock && rng.IntN(2) == 0 {
+		sort = readLock // which gives a writer its own lease
+	}
+	inner, err := lockerOf(c, sort, name, redlock.AutoRenew(ttl), as).TryLock(patience)
 	switch {
 	case err != nil: // the lease was lost meanwhile
 		return
 	case inner != h.lease: // it was lost, and this is another one
 		h.unlock()
-		g := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl}
+		g := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl, sort: sort}
 		s.mu.Lock()
 		n := s.n
 		s.mu.Unlock()
@@ -692,23 +738,25 @@ func (s *seat) again(ctx context.Context, rng *rand.Rand, c *redlock.Client, nam
 	}
 }
 
-// do uses Mutex.Do. What the function does with its context is looked at: it ends with the lease.
-func (s *seat) do(ctx context.Context, rng *rand.Rand, c *redlock.Client, name string, ttl time.Duration) {
+// do uses Do, or RDo. What the function does with its context is looked at: it ends with the lease.
+func (s *seat) do(ctx context.Context, rng *rand.Rand, c *redlock.Client, sort, name string, ttl time.Duration) {
 	s.mu.Lock()
 	n, entry := s.n, s.entry
 	s.mu.Unlock()
-	h := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl}
+	h := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl, sort: sort}
 	patience, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	s.app.say(appEvent{Kind: "ask", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: name, TTL: ttl, Entry: entry})
-	err := c.Mutex(name, redlock.AutoRenew(ttl)).Do(patience, func(inner context.Context, lease *redlock.Lease) error {
+	ask := h.event("ask", n)
+	ask.Entry = entry
+	s.app.say(ask)
+	err := lockerOf(c, sort, name, redlock.AutoRenew(ttl)).Do(patience, func(inner context.Context, lease *redlock.Lease) error {
 		h.granted(lease, "do", n)
-		h.hold(inner, upTo(rng, 100*time.Millisecond))
-		h.unlock() // fn may unlock early, and only so is the end of what it believes known
+		// fn may unlock early, and only so is the end of what it believes known.
+		h.use(inner, rng, upTo(rng, 100*time.Millisecond)).unlock()
 		return nil
 	})
 	if h.lease == nil {
-		s.app.say(appEvent{Kind: "fail", Seat: s.Seat, Client: n, Attempt: h.attempt, Name: name, Error: kindOf(err)})
+		h.failed(n, err)
 	}
 }
 
@@ -742,6 +790,9 @@ func (s *seat) force(ctx context.Context, c *redlock.Client, name string) {
 	e := appEvent{Kind: "forcing", Seat: s.Seat, Attempt: s.app.attempts.Add(1), Name: name, Text: strings.Join(list, " ")}
 	s.app.say(e)
 	freed, err := c.ForceUnlockSeen(ctx, seen)
+	if len(seen.Holders) > 1 {
+		holder = "" // freed counts the votes of all readers together
+	}
 	e.Kind, e.At, e.Number, e.Error, e.Owner = "forced", history.Now(), int64(freed), kindOf(err), holder
 	s.app.say(e)
 }

@@ -6,9 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha1"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -306,7 +304,7 @@ func (r *appRun) quit(p *appProcess) bool {
 
 // leftScript lists what a client has at a member: ARGV[1] is its uuid, then come names, queues and waiters. An entry that has
 // run out is nothing any more: it lies there until somebody meets it, if the member could not be reached for as long as the
-// release was owed.
+// release was owed. So is a reader whose time is over, while others keep the key.
 const leftScript = `
 local out, mine, time = {}, ARGV[1] .. ':', redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -315,6 +313,9 @@ local function look(what, name, all, entries)
   for _, x in ipairs(all) do
     local entry = entries and redis.pcall('HGET', entries, x)
     local deadline = type(entry) == 'string' and tonumber(string.match(entry, '^%d+'))
+    if not entries and redis.call('HEXISTS', name, 'r') == 1 then
+      deadline = tonumber(redis.call('HGET', name, x)) -- a reader's vote ends by itself
+    end
     if string.sub(x, 1, #mine) == mine and not (deadline and deadline < now) then
       out[#out + 1] = what .. '|' .. name .. '|' .. x .. '|' .. redis.call('PTTL', name)
     end
@@ -449,7 +450,8 @@ func (r *appRun) collect(ctx context.Context) {
 			x.d.settled |= 1 << x.m
 			s := r.j.seats[x.d.seat]
 			same := s.client == x.d.client && s.process == x.d.process
-			if left > 0 && same && r.j.well(x.d.seat, x.m, now) && !x.d.lateCall(token, history.Now()+int64(left)) {
+			if left > 0 && same && r.j.well(x.d.seat, x.m, now) && !r.j.believed(x.d.name, x.d.owner) &&
+				!x.d.lateCall(token, history.Now()+int64(left)) {
 				r.j.wrong("release not repeated", x.d.name, "member %d keeps owner %s for %v more, "+
 					"%v after Unlock of seat %d returned, though it has been well for %v",
 					x.m, x.d.owner, left, time.Duration(now-x.d.back), x.d.seat, settled)
@@ -459,31 +461,39 @@ func (r *appRun) collect(ctx context.Context) {
 	}
 }
 
+// voteScript returns what a member has of an owner, of whom ARGV[1] is the beginning of the hash:
+// its token, 0 for a reader, and for how long. Nothing if it has nothing.
+const voteScript = `
+local time, reads = redis.call('TIME'), redis.call('HEXISTS', KEYS[1], 'r') == 1
+for _, owner in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if owner ~= 'r' and string.sub(redis.sha1hex(owner), 1, #ARGV[1]) == ARGV[1] then
+    local value, left = redis.call('HGET', KEYS[1], owner), redis.call('PTTL', KEYS[1])
+    if reads then
+      left = math.min(left, value - time[1] * 1000 - math.floor(time[2] / 1000))
+      value = '0'
+    end
+    return {value, tostring(left)}
+  end
+end
+return {}`
+
 // votes is the token of a member's vote for an owner that is told by its hash, and how long the member keeps it.
 func (r *appRun) votes(ctx context.Context, m int, name, hash string) (token int64, left time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	v, err := r.cluster.Servers[m].Do(ctx, "HKEYS", name)
+	v, err := r.cluster.Servers[m].Do(ctx, "EVAL", voteScript, "1", name, hash)
 	if err != nil {
 		return 0, 0, err
 	}
-	fields, _ := v.([]any)
-	for _, f := range fields {
-		sum := sha1.Sum([]byte(fmt.Sprint(f)))
-		if hex.EncodeToString(sum[:])[:6] != hash {
-			continue
-		}
-		if v, err = r.cluster.Servers[m].Do(ctx, "HGET", name, fmt.Sprint(f)); err != nil || v == nil {
-			return 0, 0, err
-		}
-		if token, err = strconv.ParseInt(fmt.Sprint(v), 10, 64); err != nil {
-			return 0, 0, err
-		}
-		v, err = r.cluster.Servers[m].Do(ctx, "PTTL", name)
-		n, _ := v.(int64)
-		return token, time.Duration(n) * time.Millisecond, err
+	f, _ := v.([]any)
+	if len(f) != 2 {
+		return 0, 0, nil
 	}
-	return 0, 0, nil
+	if token, err = strconv.ParseInt(fmt.Sprint(f[0]), 10, 64); err != nil {
+		return 0, 0, err
+	}
+	n, err := strconv.ParseInt(fmt.Sprint(f[1]), 10, 64)
+	return token, time.Duration(n) * time.Millisecond, err
 }
 
 // load adds up what the members say of connections and keys. It is false where one does not answer.

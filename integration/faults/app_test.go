@@ -38,14 +38,18 @@ func appSpan(t testing.TB) (span time.Duration, soak bool) {
 	return 20 * time.Second, false
 }
 
-// Several processes with clients of different settings do at random what programs do with locks, while members,
-// paths and processes fail. All is judged from outside, on one clock:
+// Several processes with clients of different settings do at random what programs do with locks,
+// while members, paths and processes fail. They take locks of all kinds, on the same names: plain
+// and fair ones, readers, writers that become readers, and sets of several names in any order. All
+// is judged from outside, on one clock:
 //
-//   - nobody believes in a lock that another believes in, but one that was forced out;
-//   - tokens rise, lock by lock;
+//   - nobody believes in a lock that another believes in, but readers together, and one that was
+//     forced out;
+//   - tokens rise, lock by lock; a reader's lies between those of the writers around it, and a
+//     downgrade keeps it;
 //   - a client that was closed leaves nothing at the members, whatever it was doing, and in the end nothing is left;
 //   - where a majority is well and somebody waits, the lock is had when the leases have ended that are left, or
-//     within the lifetime of an entry;
+//     within the lifetime of an entry; so no sets wait for each other;
 //   - a lease that was forced out at a majority is not renewed;
 //   - a release that a member refused for a passing reason comes to it when the reason has passed;
 //   - a lease's context ends with its validity.
@@ -88,6 +92,9 @@ func TestRandomApplication(t *testing.T) {
 	require.Empty(t, r.j.found)
 	require.True(t, whole, "a process did not end by itself")
 	require.GreaterOrEqual(t, r.j.grants, int(span.Seconds())*5, "too little happened to say anything")
+	for sort, rate := range appRates {
+		require.GreaterOrEqual(t, r.j.sorts[sort].granted, int(span.Seconds()*rate), "too few of sort %s", sort)
+	}
 	for seat := range r.links {
 		require.Positive(t, r.j.perSeat[seat], "seat %d never had a lock", seat)
 	}
