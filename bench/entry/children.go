@@ -8,7 +8,7 @@ import (
 )
 
 func init() {
-	shapes := []string{Uncontended, Shared, Separate}
+	shapes, kinds := []string{Uncontended, Shared, Separate}, []string{InOrder, ReadWrite, Together, Sets}
 	register(Spec{
 		Name: "node-redlock", Kind: Redis, Shapes: shapes, Note: "node-redlock 5 beta over ioredis, retry defaults, tries without end",
 		Inner: []string{"exists", "set", "get", "del", "pexpire"},
@@ -27,8 +27,10 @@ func init() {
 		},
 	})
 	register(Spec{
-		Name: "redisson", Kind: Redis, Shapes: shapes, Note: "Redisson's RedissonRedLock, with one member its RLock",
-		Inner: []string{"exists", "hexists", "hincrby", "pexpire", "pttl", "hdel", "del", "publish", "get", "set"},
+		Name: "redisson", Kind: Redis, Shapes: append(shapes, kinds...), Alone: kinds,
+		Note: "Redisson's RedissonRedLock, with one member its RLock; W3f its RFairLock, W9 its RReadWriteLock, W10 its RMultiLock",
+		Inner: []string{"exists", "hexists", "hincrby", "pexpire", "pttl", "hdel", "del", "publish", "get", "set", "hget", "hset", "hkeys", "hlen", "incrby",
+			"lindex", "lpop", "llen", "lrem", "rpush", "zadd", "zrem", "zscore", "zrange", "zincrby"},
 		Child: &Child{
 			Dir: "redisson",
 			Command: func(string) []string {

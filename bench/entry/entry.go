@@ -31,6 +31,10 @@ const (
 	Uncontended = "uncontended" // W1, W2, W4, W5, W8: no other caller wants the name
 	Shared      = "shared"      // W3: contenders of one client
 	Separate    = "separate"    // W3d, burst: contenders with a client each
+	InOrder     = "in order"    // W3f: as Separate, and served in the order in which they came
+	ReadWrite   = "read-write"  // W9, W9w, W9s: readers and writers
+	Together    = "together"    // W9r, W9s: readers at the same time
+	Sets        = "sets"        // W10: several names, all or none
 	Renewed     = "renewed"     // W6: leases that are held
 	Memory      = "memory"      // W7
 )
@@ -43,12 +47,27 @@ type Env struct {
 	Renew   bool          // locks are held for long, and must be renewed until they are released
 }
 
+// readers tells whether there are readers.
+func (e *Env) readers() bool { return e.Shape == ReadWrite || e.Shape == Together }
+
 // Locker is one client: a process would have one of them.
 type Locker interface {
 	// Acquire waits until it has the lock or ctx ends.
 	Acquire(ctx context.Context, name string) (Held, error)
 	// Close ends its connections.
 	Close()
+}
+
+// ReadLocker is a Locker for ReadWrite. Its Acquire is for a writer.
+type ReadLocker interface {
+	// AcquireShared waits until it has the lock beside other readers, or ctx ends.
+	AcquireShared(ctx context.Context, name string) (Held, error)
+}
+
+// SetLocker is a Locker for Sets.
+type SetLocker interface {
+	// AcquireAll waits until it has the locks of all names, or ctx ends. names are not kept.
+	AcquireAll(ctx context.Context, names []string) (Held, error)
 }
 
 // Held is a held lock.
@@ -83,7 +102,8 @@ type Spec struct {
 	Kind    Kind
 	Module  string   // the module whose version is recorded; the suite's own if empty
 	Members []int    // numbers of members that it can work with; nil: any
-	Shapes  []string // work that it is fit for; nil: all but Renewed and Memory
+	Shapes  []string // work that it is fit for
+	Alone   []string // work of Shapes that it is fit for with one member only
 	Floor   bool     // no library: the least that any library has to do
 	Leaves  string   // why a minority of members may keep a key until its lease ends; empty: never
 	Inner   []string // commands that only run inside its scripts, as INFO commandstats names them
@@ -111,8 +131,8 @@ func All() []*Spec {
 			return "0"
 		case s.Floor:
 			return "1" + s.Name
-		case s.Name == "redquorum":
-			return "2"
+		case strings.HasPrefix(s.Name, "redquorum"):
+			return "2" + s.Name
 		case s.Kind == Redis:
 			return "3" + s.Name
 		}
@@ -136,11 +156,8 @@ func Find(name string) (*Spec, error) {
 
 // Fits reports whether the entry takes part in such work with that many members.
 func (s *Spec) Fits(members int, shape string) bool {
-	if s.Members != nil && !slices.Contains(s.Members, members) {
+	if s.Members != nil && !slices.Contains(s.Members, members) || members > 1 && slices.Contains(s.Alone, shape) {
 		return false
-	}
-	if s.Shapes == nil {
-		return shape != Renewed && shape != Memory
 	}
 	return slices.Contains(s.Shapes, shape)
 }

@@ -59,6 +59,12 @@ func TestConformance(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", spec.Name, n), func(t *testing.T) {
 				t.Parallel()
 				conform(t, spec, set(t, spec.Kind, n))
+				if spec.Fits(n, entry.Together) {
+					conformReaders(t, spec, set(t, spec.Kind, n))
+				}
+				if spec.Fits(n, entry.Sets) {
+					conformSets(t, spec, set(t, spec.Kind, n))
+				}
 			})
 		}
 	}
@@ -67,8 +73,11 @@ func TestConformance(t *testing.T) {
 func conform(t *testing.T, spec *entry.Spec, set server.Set) {
 	const lease = 30 * time.Second
 	env := entry.Env{Members: set.Members(), Lease: lease, Shape: entry.Separate}
-	if !spec.Fits(len(env.Members), entry.Separate) {
-		env.Shape = entry.Uncontended
+	// The last shape that fits counts.
+	for _, shape := range []string{entry.ReadWrite, entry.Uncontended, entry.Separate} {
+		if spec.Fits(len(env.Members), shape) {
+			env.Shape = shape
+		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -118,6 +127,94 @@ func conform(t *testing.T, spec *entry.Spec, set server.Set) {
 	require.Eventually(t, func() bool {
 		n, err := set.Left(ctx, prefix)
 		return err == nil && n <= most
+	}, 5*time.Second, 10*time.Millisecond, "keys are left")
+}
+
+// Readers have the lock together and exclude writers. A writer excludes readers, and its release
+// lets them in.
+func conformReaders(t *testing.T, spec *entry.Spec, set server.Set) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var lockers []entry.Locker
+	for range 2 {
+		l, err := spec.Open(ctx, entry.Env{Members: set.Members(), Lease: 30 * time.Second, Shape: entry.Together})
+		require.NoError(t, err)
+		t.Cleanup(l.Close)
+		lockers = append(lockers, l)
+	}
+	name := "readers:" + spec.Name
+	read := func(ctx context.Context, i int) (entry.Held, error) {
+		return lockers[i%2].(entry.ReadLocker).AcquireShared(ctx, name)
+	}
+	write := func(ctx context.Context, i int) (entry.Held, error) { return lockers[i%2].Acquire(ctx, name) }
+	var readers []entry.Held
+	for i := range 4 {
+		h, err := read(ctx, i)
+		require.NoError(t, err, "reader %d beside others", i)
+		readers = append(readers, h)
+	}
+	got := make(chan entry.Held, 1)
+	go func() {
+		h, err := write(ctx, 1)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- h
+	}()
+	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
+	_, err := write(short, 0)
+	cancelShort()
+	require.Error(t, err, "a writer beside readers")
+	for i, h := range readers {
+		require.Empty(t, got, "a writer beside readers")
+		require.NoError(t, h.Release(ctx), "reader %d", i)
+	}
+	writer := <-got
+	require.NotNil(t, writer)
+
+	short, cancelShort = context.WithTimeout(ctx, 300*time.Millisecond)
+	_, err = read(short, 0)
+	cancelShort()
+	require.Error(t, err, "a reader beside a writer")
+	waiting := make(chan error, 4)
+	for i := range 4 {
+		go func() {
+			h, err := read(ctx, i)
+			if err == nil {
+				err = h.Release(ctx)
+			}
+			waiting <- err
+		}()
+	}
+	require.NoError(t, writer.Release(ctx))
+	for range 4 {
+		require.NoError(t, <-waiting)
+	}
+	require.Eventually(t, func() bool {
+		n, err := set.Left(ctx, name)
+		return err == nil && n == 0
+	}, 5*time.Second, 10*time.Millisecond, "keys are left")
+}
+
+// A set has what it asked for, or nothing.
+func conformSets(t *testing.T, spec *entry.Spec, set server.Set) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	l, err := spec.Open(ctx, entry.Env{Members: set.Members(), Lease: 30 * time.Second, Shape: entry.Sets})
+	require.NoError(t, err)
+	t.Cleanup(l.Close)
+	prefix := "sets:" + spec.Name + ":"
+	names := []string{prefix + "c", prefix + "a", prefix + "b"}
+	held, err := l.(entry.SetLocker).AcquireAll(ctx, names)
+	require.NoError(t, err)
+	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
+	_, err = l.(entry.SetLocker).AcquireAll(short, []string{prefix + "c", prefix + "d"})
+	cancelShort()
+	require.Error(t, err, "acquired by two")
+	require.NoError(t, held.Release(ctx))
+	require.Eventually(t, func() bool {
+		n, err := set.Left(ctx, prefix)
+		return err == nil && n == 0
 	}, 5*time.Second, 10*time.Millisecond, "keys are left")
 }
 

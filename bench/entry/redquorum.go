@@ -11,7 +11,7 @@ func init() {
 	register(Spec{
 		Name: "redquorum", Kind: Redis,
 		Note:   "this library, defaults",
-		Shapes: []string{Uncontended, Shared, Separate, Renewed, Memory},
+		Shapes: []string{Uncontended, Shared, Separate, ReadWrite, Together, Renewed, Memory},
 		Inner:  ourInner,
 		Open:   openRedquorum,
 	})
@@ -46,12 +46,23 @@ func (c *redquorumCounts) Renewed(e redlock.Renewed) {
 }
 
 func openRedquorum(ctx context.Context, env Env) (Locker, error) {
+	l, err := dialRedquorum(ctx, env)
+	switch {
+	case err != nil:
+		return nil, err
+	case env.readers():
+		return &redquorumReadWrite{redquorum: l, keep: env.Shape == Together}, nil
+	}
+	return l, nil
+}
+
+func dialRedquorum(ctx context.Context, env Env) (*redquorum, error) {
 	var urls []string
 	for _, m := range env.Members {
 		urls = append(urls, "redis://"+m)
 	}
 	l := &redquorum{option: redlock.TTL(env.Lease)}
-	if env.Renew {
+	if env.Renew || env.readers() { // its readers share renewed leases only
 		l.option = redlock.AutoRenew(env.Lease)
 	}
 	var err error
@@ -65,11 +76,7 @@ func openRedquorum(ctx context.Context, env Env) (Locker, error) {
 func (l *redquorum) Close() { _ = l.client.Close() }
 
 func (l *redquorum) Acquire(ctx context.Context, name string) (Held, error) {
-	lease, err := l.client.Mutex(name, l.option).Lock(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return redquorumHeld{lease}, nil
+	return heldLease(l.client.Mutex(name, l.option).Lock(ctx))
 }
 
 type redquorumHeld struct{ lease *redlock.Lease }

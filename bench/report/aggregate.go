@@ -248,6 +248,17 @@ func total(s *suite.Slice) *suite.Times   { return s.Total }
 func acquire(s *suite.Slice) *suite.Times { return s.Acquire }
 func handoff(s *suite.Slice) *suite.Times { return s.Handoff }
 
+func readWait(s *suite.Slice) *suite.Times  { return s.Reading }
+func writeWait(s *suite.Slice) *suite.Times { return s.Writing }
+func roundTrip(s *suite.Slice) *suite.Times { return s.RoundTrip }
+func longestRead(s *suite.Slice) float64    { return zeroUnknown(float64(s.LongestRead)) }
+
+// beyondRead is the part of the 99th percentile of writers' waits that goes beyond the longest hold
+// of a reader, in round trips.
+func beyondRead(s *suite.Slice) float64 {
+	return (at(writeWait, p99)(s) - longestRead(s)) / at(roundTrip, p50)(s)
+}
+
 func p50(t *suite.Times) int64  { return t.P50 }
 func p99(t *suite.Times) int64  { return t.P99 }
 func p999(t *suite.Times) int64 { return t.P999 }

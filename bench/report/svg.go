@@ -49,7 +49,7 @@ func measureOf(c suite.Cell) (m measure, ok bool) {
 		return measure{of(at(total, p50)), Duration, "p50 of lock + unlock; less is better", true}, true
 	case "W2":
 		return measure{of(throughput), Number, "locks and unlocks per second; more is better", true}, true
-	case "W3", "W3d", "W3p":
+	case "W3", "W3d", "W3p", "W3f":
 		return measure{of(throughput), Number, "acquisitions per second; more is better", true}, true
 	case "burst":
 		return measure{of(at(acquire, top)), Duration, "until the last of them was served; less is better", true}, true
@@ -61,6 +61,14 @@ func measureOf(c suite.Cell) (m measure, ok bool) {
 			return measure{of(at(total, p99)), Duration, "p99 counted from the arrival, from the fault on; less is better", true}, true
 		}
 		return measure{func(row *Row) Spread { return row.To(row.healthy(), throughput) }, share, "throughput from the fault on, of the same client's before it; more is better", true}, true
+	case "W9":
+		return measure{of(throughput), Number, "reads and writes per second; more is better", true}, true
+	case "W9w":
+		return measure{of(at(writeWait, p99)), Duration, "p99 of the writer's wait; less is better", true}, true
+	case "W9r":
+		return measure{of(at(total, p50)), Duration, "from the writer's release to the last reader; less is better", true}, true
+	case "W9s", "W10":
+		return measure{of(at(total, p50)), Duration, "p50 of lock + unlock; less is better", true}, true
 	case "W6":
 		return measure{of(renewalCPU), func(x float64) string { return Number(x) + " µs" }, "client CPU per renewal; less is better", true}, true
 	case "W7":

@@ -151,11 +151,14 @@ func (c *Cell) columns() []column {
 			cols = append(cols, plain("second rounds", second, percent))
 		}
 		return append(cols, leaks(), troubles())
-	case "W3", "W3d", "W3p":
+	case "W3", "W3d", "W3p", "W3f":
 		cols := []column{plain("acquisitions/s", throughput, Number)}
-		if c.Workload == "W3" {
+		switch c.Workload {
+		case "W3":
 			cols = append(cols, ratio("of floor", "floor", throughput, share))
-		} else {
+		case "W3f":
+			cols = append(cols, ratio("of redquorum-mutex", "redquorum-mutex", throughput, share))
+		default:
 			cols = append(cols, ratio("to floor-notify", "floor-notify", throughput, times), ratio("of floor-standing", "floor-standing", throughput, share))
 		}
 		return append(cols,
@@ -183,6 +186,48 @@ func (c *Cell) columns() []column {
 			plain("client CPU s/10k", cpu, Number),
 			never("overlaps", overlaps), never("lost updates", lost), leaks(), troubles(),
 		}
+	case "W9", "W9w":
+		return []column{
+			plain("ops/s", throughput, Number),
+			ratio("to redquorum-mutex", "redquorum-mutex", throughput, times),
+			ratio("to floor-polling", "floor-polling", throughput, times),
+			plain("read wait p50", at(readWait, p50), Duration),
+			plain("read wait p99", at(readWait, p99), Duration),
+			plain("write wait p50", at(writeWait, p50), Duration),
+			plain("write wait p99", at(writeWait, p99), Duration),
+			plain("longest write wait", at(writeWait, top), Duration),
+			plain("longest read hold", longestRead, Duration),
+			plain("round trip p50", at(roundTrip, p50), Duration),
+			plain("write p99 beyond the hold, in round trips", beyondRead, Number),
+			plain("commands/op", commands, Number),
+			plain("client CPU s/10k", cpu, Number),
+			plain("allocs/op", allocs, Number),
+			never("overlaps", overlaps), never("lost updates", lost), leaks(), troubles(),
+		}
+	case "W9r":
+		return []column{
+			plain("reader in, p50", at(acquire, p50), Duration),
+			plain("last reader in, p50", at(total, p50), Duration),
+			plain("last reader in, max", at(total, top), Duration),
+			plain("commands/reader", commands, Number),
+			never("overlaps", overlaps), never("lost updates", lost), leaks(), troubles(),
+		}
+	case "W9s", "W10":
+		cols := []column{
+			plain("ops/s", throughput, Number),
+			plain("p50", at(total, p50), Duration),
+			ratio("p50 to redquorum-mutex", "redquorum-mutex", at(total, p50), times),
+			plain("p99", at(total, p99), Duration),
+			plain("max", at(total, top), Duration),
+			plain("client CPU s/10k", cpu, Number),
+			plain("server CPU µs/op", serverCPU, Number),
+			plain("allocs/op", allocs, Number),
+			plain("commands/op", commands, Number),
+		}
+		if c.Workload == "W10" {
+			cols = append(cols, ratio("commands to one by one", "redquorum-each", commands, times))
+		}
+		return append(cols, leaks(), troubles())
 	case "W4", "W5":
 		cols := []column{
 			plain("ops/s", throughput, Number),

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/redquorum/redquorum/bench/suite"
+	"github.com/redquorum/redquorum/bench/work"
 )
 
 // target is something that redquorum has to reach, by the number of members (1, 3, 5).
@@ -35,6 +36,11 @@ var (
 	cellW2b   = suite.Cell{Workload: "W2", Callers: 512}
 	cellW3    = suite.Cell{Workload: "W3", Callers: 8, HoldUS: 1000, Random: true}
 	cellW3d   = suite.Cell{Workload: "W3d", Callers: 8, HoldUS: 1000, Random: true}
+	cellW3f   = suite.Cell{Workload: "W3f", Callers: 8, HoldUS: 1000, Random: true}
+	cellW3f0  = suite.Cell{Workload: "W3f", Callers: 8}
+	cellW9    = suite.Cell{Workload: "W9", Callers: 64, Clients: 8, Reads: 95, HoldUS: 1000}
+	cellW9w   = suite.Cell{Workload: "W9w", Callers: 64, Clients: 8, Reads: 100, Writers: 1, HoldUS: 1000}
+	cellW9r   = suite.Cell{Workload: "W9r", Callers: 100, Clients: 100}
 	cellW6    = suite.Cell{Workload: "W6", Count: 10_000}
 	cellW7    = suite.Cell{Workload: "W7", Count: 10_000}
 	cellW8    = suite.Cell{Workload: "W8", Callers: 64}
@@ -63,7 +69,25 @@ var targets = []target{
 	{"W7 registered waiters", cellW7, own(registered), true, each(1), Number},
 	{"W8 second rounds, 1 caller", cellW8one, own(second), true, each(1), percent},
 	{"W8 second rounds, 64 callers", cellW8, own(second), true, each(1), percent},
+	{"W3f acquisitions/s, of redquorum-mutex", cellW3f, toRow("redquorum-mutex", throughput), false, each(.8), share},
+	{"W3f acquisitions/s, hold 0, of redquorum-mutex", cellW3f0, toRow("redquorum-mutex", throughput), false, each(.8), share},
+	{"W9 operations/s, to redquorum-mutex", cellW9, toRow("redquorum-mutex", throughput), false, each(8), times},
+	{"W9w write wait p99 beyond the longest read, in round trips", cellW9w, own(beyondRead), true, each(3), Number},
+	{"W9r last of 100 readers in, p50", cellW9r, own(at(total, p50)), true, each(2e6), Duration},
+	{"W9s write lock p50, to redquorum-mutex", solo(work.AskWrite), toRow("redquorum-mutex", at(total, p50)), true, each(1.15), times},
+	{"W9s first read p50, to redquorum-mutex", solo(work.AskRead), toRow("redquorum-mutex", at(total, p50)), true, each(1.5), times},
+	{"W9s further reads/s", solo(work.AskFurther), own(throughput), false, each(1e6), Number},
+	{"W9s commands per further read", solo(work.AskFurther), own(commands), true, each(.001), Number},
+	{"W10 2 names, p50 to one lock", set(2), toRow("redquorum-mutex", at(total, p50)), true, each(1.1), times},
+	{"W10 4 names, p50 to one lock", set(4), toRow("redquorum-mutex", at(total, p50)), true, each(1.2), times},
+	{"W10 16 names, p50 to one lock", set(16), toRow("redquorum-mutex", at(total, p50)), true, each(2), times},
+	{"W10 2 names, commands to one by one", set(2), toRow("redquorum-each", commands), true, each(.6), times},
+	{"W10 4 names, commands to one by one", set(4), toRow("redquorum-each", commands), true, each(.6), times},
+	{"W10 16 names, commands to one by one", set(16), toRow("redquorum-each", commands), true, each(.6), times},
 }
+
+func solo(ask string) suite.Cell { return suite.Cell{Workload: "W9s", Callers: 1, Ask: ask} }
+func set(names int) suite.Cell   { return suite.Cell{Workload: "W10", Callers: 1, Names: names} }
 
 // Targets compares redquorum with what it must reach. It leaves out rows that were not measured.
 func (r *Report) Targets() Table {

@@ -49,12 +49,18 @@ var about = map[string]string{
 	"W2":    "Many callers of one client, each on names of its own. A closed loop: latencies include the queue of the other callers.",
 	"W3":    "All contenders want one name, through one client. The wait of each counts, also when the end of a slice cuts it short.",
 	"W3d":   "All contenders want one name, each with a client and connections of its own, and pause 2 ms after a release: nobody profits from a queue in the process.",
+	"W3f":   "As W3d, with the variants that serve callers of all clients in the order in which they came.",
 	"W3p":   "As W3d, with a process per contender.",
 	"burst": "All contenders, each with a client of its own, ask for one name at the same moment. Times count from that moment (an open loop).",
 	"W4":    "One member of the set fails after a tenth of a slice; the first operations after it are in. Closed loops show throughput, and hide what one stuck operation keeps others from; the rows with arrivals on a schedule count from the arrival and hide nothing.",
 	"W5":    "As W4, with one member whose answers take 40 ms longer.",
 	"W6":    "Leases are held and renewed every third of their length, by the library itself or, where it does not, by what its user would write.",
 	"W7":    "Memory of a held lease, and of a waiter on one name less its own goroutine. Registered: what the servers know of 10,000 waiters of one process.",
+	"W9":    "Callers of several clients read and write one name in a closed loop, and hold it as long in either way. redquorum-mutex has no readers: it shows what they save. Libraries whose readers share a lock in the process do so.",
+	"W9w":   "One caller writes, with 5 ms pause after each release; all others read. Round trips to a majority of the members are measured meanwhile, on connections of their own.",
+	"W9r":   "Readers ask while a writer has the lock. When all of them wait, it releases. Times count from the start of that release.",
+	"W9s":   "One caller, and names that nobody else wants, for write locks and first read locks. Latencies of further ones are those of one operation in 64.",
+	"W10":   "One caller locks several free names, all or none, and unlocks them. redquorum-mutex locks one name, redquorum-each all names one by one.",
 	"W8":    "The price of fencing: acquisitions whose token took a second round. On new servers every token counter begins at a value of its own.",
 }
 

@@ -29,6 +29,12 @@ type Cell struct {
 	Procs int    `json:"procs,omitempty"` // number of processes that share the callers
 	Count int    `json:"count,omitempty"` // leases, waiters
 	Cold  bool   `json:"cold,omitempty"`  // on servers whose token counters were never used
+
+	Clients int    `json:"clients,omitempty"` // of the callers; 0: as the workload says
+	Reads   int    `json:"reads,omitempty"`   // percent of the operations
+	Writers int    `json:"writers,omitempty"` // of the callers, that only write
+	Ask     string `json:"ask,omitempty"`     // W9s: one of the Ask constants of package work
+	Names   int    `json:"names,omitempty"`   // W10: of one operation
 }
 
 // These are the phases of a cell with a fault. One client is healthy and then meets the fault.
@@ -48,7 +54,10 @@ func (c Cell) String() string {
 		}
 	}
 	add(c.Callers > 0, "callers=%d", c.Callers)
-	add(c.Workload == "W3" || c.Workload == "W3d" || c.Workload == "W3p", "hold=%s", c.Hold())
+	add(c.Clients > 0, "clients=%d", c.Clients)
+	add(slices.Contains([]string{"W3", "W3d", "W3p", "W3f", "W9", "W9w"}, c.Workload), "hold=%s", c.Hold())
+	add(c.Ask != "", "ask=%s", c.Ask)
+	add(c.Names > 0, "names=%d", c.Names)
 	add(c.Warm > 0, "warm=%d", c.Warm)
 	add(c.Rate > 0, "rate=%d", c.Rate)
 	add(c.Fault != "", "fault=%q", c.Fault)
@@ -90,6 +99,18 @@ func (c Cell) Title() string {
 		return fmt.Sprintf("W3d hand-off, a client each · %s · %d contenders · hold %s · 2 ms pause", members, c.Callers, c.Hold())
 	case "W3p":
 		return fmt.Sprintf("W3p hand-off, a process each · %s · %d contenders · hold %s · 2 ms pause", members, c.Callers, c.Hold())
+	case "W3f":
+		return fmt.Sprintf("W3f hand-off in order · %s · %d contenders · hold %s · 2 ms pause", members, c.Callers, c.Hold())
+	case "W9":
+		return fmt.Sprintf("W9 readers and writers · %s · %d callers of %d clients · %d %% reads · hold %s", members, c.Callers, c.Clients, c.Reads, c.Hold())
+	case "W9w":
+		return fmt.Sprintf("W9w a writer among readers · %s · %d callers of %d clients, one writes · hold %s", members, c.Callers, c.Clients, c.Hold())
+	case "W9r":
+		return fmt.Sprintf("W9r readers let in · %s · %d readers of %d clients wait for a writer", members, c.Callers, c.Clients)
+	case "W9s":
+		return fmt.Sprintf("W9s readers and writers, uncontended · %s · %s · %s", members, callers, asked[c.Ask])
+	case "W10":
+		return fmt.Sprintf("W10 sets · %s · %s · %d free names", members, callers, c.Names)
 	case "burst":
 		return fmt.Sprintf("Burst · %s · %d at once, a client each", members, c.Callers)
 	case "W4", "W5":
@@ -113,6 +134,13 @@ func (c Cell) Title() string {
 	return c.String()
 }
 
+// asked says what W9s asks for, for people.
+var asked = map[string]string{
+	work.AskWrite:   "write lock",
+	work.AskRead:    "first read lock of a name",
+	work.AskFurther: "further read lock beside one of the same client",
+}
+
 // shape is what the entries have to be fit for.
 func (c Cell) shape() string {
 	switch c.Workload {
@@ -120,6 +148,17 @@ func (c Cell) shape() string {
 		return entry.Shared
 	case "W3d", "W3p", "burst":
 		return entry.Separate
+	case "W3f":
+		return entry.InOrder
+	case "W9r":
+		return entry.Together
+	case "W9", "W9w", "W9s":
+		if c.Ask == work.AskFurther {
+			return entry.Together
+		}
+		return entry.ReadWrite
+	case "W10":
+		return entry.Sets
 	case "W6":
 		return entry.Renewed
 	case "W7":
@@ -130,8 +169,12 @@ func (c Cell) shape() string {
 
 func (c Cell) work() string {
 	switch c.Workload {
-	case "W3", "W3d", "W3p":
+	case "W3", "W3d", "W3p", "W3f":
 		return work.Contended
+	case "W9", "W9w":
+		return work.ReadWrite
+	case "W9r":
+		return work.LetIn
 	case "burst":
 		return work.Burst
 	case "W6":
@@ -140,6 +183,11 @@ func (c Cell) work() string {
 		return work.Memory
 	}
 	return work.Uncontended
+}
+
+// contended tells whether callers want the same name, and so share a Storage.
+func (c Cell) contended() bool {
+	return slices.Contains([]string{work.Contended, work.Burst, work.ReadWrite, work.LetIn}, c.work())
 }
 
 // Scope says how much a run covers.
@@ -180,6 +228,10 @@ func Plan(s Scope) (cells []Cell) {
 				}
 			}
 		}
+		add(Cell{Workload: "W3f", Members: n, Callers: 8, HoldUS: 1000, Random: true})
+		if s.Full {
+			add(Cell{Workload: "W3f", Members: n, Callers: 8})
+		}
 		add(Cell{Workload: "W3p", Members: n, Callers: 8, Procs: 8, HoldUS: 1000, Random: true})
 		add(Cell{Workload: "burst", Members: n, Callers: 64})
 		add(Cell{Workload: "W6", Members: n, Count: 10_000})
@@ -187,6 +239,16 @@ func Plan(s Scope) (cells []Cell) {
 		add(Cell{Workload: "W8", Members: n, Callers: 1, Cold: true})
 		add(Cell{Workload: "W8", Members: n, Callers: 1})
 		add(Cell{Workload: "W8", Members: n, Callers: 64})
+		add(Cell{Workload: "W9", Members: n, Callers: 64, Clients: 8, Reads: 95, HoldUS: 1000})
+		add(Cell{Workload: "W9w", Members: n, Callers: 64, Clients: 8, Reads: 100, Writers: 1, HoldUS: 1000})
+		add(Cell{Workload: "W9r", Members: n, Callers: 100, Clients: 100})
+		add(Cell{Workload: "W9r", Members: n, Callers: 100, Clients: 8})
+		for _, ask := range []string{work.AskWrite, work.AskRead, work.AskFurther} {
+			add(Cell{Workload: "W9s", Members: n, Callers: 1, Ask: ask})
+		}
+		for _, names := range []int{2, 4, 16} {
+			add(Cell{Workload: "W10", Members: n, Callers: 1, Names: names})
+		}
 	}
 	if n := slices.Max(s.Members); s.Faults && n >= 3 {
 		for _, load := range []Cell{{Callers: 1}, {Callers: 64}, {Callers: 64, Rate: 500}} {
@@ -200,7 +262,7 @@ func Plan(s Scope) (cells []Cell) {
 }
 
 // Workloads are the names that Scope.Workloads accepts.
-var Workloads = []string{"W1", "W2", "W3", "W3d", "W3p", "burst", "W4", "W5", "W6", "W7", "W8"}
+var Workloads = []string{"W1", "W2", "W3", "W3d", "W3f", "W3p", "burst", "W4", "W5", "W6", "W7", "W8", "W9", "W9w", "W9r", "W9s", "W10"}
 
 // order puts entries in the order of one round: the first one moves on from round to round, so that none
 // always runs behind the same neighbour.

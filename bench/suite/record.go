@@ -65,6 +65,11 @@ type Slice struct {
 	Handoff *Times         `json:"handoff,omitempty"`
 	Counts  work.Histogram `json:"counts,omitempty"` // of Total, two digits
 
+	Reading     *Times `json:"reading,omitempty"`      // waits of readers
+	Writing     *Times `json:"writing,omitempty"`      // waits of writers
+	RoundTrip   *Times `json:"round_trip,omitempty"`   // to a majority, meanwhile
+	LongestRead int64  `json:"longest_read,omitempty"` // longest hold of a reader, ns
+
 	CPU       float64 `json:"cpu_s_per_10k"`        // client, seconds per 10,000 operations
 	ServerCPU float64 `json:"server_cpu_us_per_op"` // all servers; 0: unknown
 	OtherCPU  float64 `json:"other_cpus"`           // processors that other programs used meanwhile

@@ -141,7 +141,7 @@ func (r *runner) entries(cell Cell) (out []*entry.Spec) {
 		case cell.Fault != "" && (spec.Kind != entry.Redis || cell.Rate > 0 && spec.Child != nil):
 		case cell.Workload == "W8" && spec.Name != "floor" && spec.Name != "floor-scripts" && spec.Name != "redquorum":
 		case r.Own != nil && spec.Kind != entry.Redis:
-		case spec.Child != nil && !slices.Contains([]string{work.Uncontended, work.Contended}, cell.work()):
+		case spec.Child != nil && !slices.Contains([]string{work.Uncontended, work.Contended, work.ReadWrite, work.LetIn}, cell.work()):
 		default:
 			out = append(out, spec)
 		}
@@ -209,15 +209,26 @@ func (r *runner) set(ctx context.Context, kind entry.Kind, n int) (server.Set, e
 
 func (r *runner) openOrder(cell Cell, members []string) work.Order {
 	o := work.Order{Members: members, LeaseMS: int(r.Lease.Milliseconds()), Work: cell.work(), Shape: cell.shape(), Callers: max(cell.Callers, 1),
-		HoldUS: cell.HoldUS, Random: cell.Random, Warm: cell.Warm, Rate: cell.Rate, Count: cell.Count}
+		HoldUS: cell.HoldUS, Random: cell.Random, Warm: cell.Warm, Rate: cell.Rate, Count: cell.Count,
+		Clients: cell.Clients, Reads: cell.Reads, Writers: cell.Writers, Ask: cell.Ask, Names: cell.Names}
 	switch cell.Workload {
-	case "W3d", "W3p":
+	case "W3d", "W3p", "W3f":
 		o.PauseUS = 2000
+	case "W9w":
+		o.PauseUS = 5000 // so that the readers are at full speed again
+	case "W9r":
+		o.Callers, o.Clients = o.Callers+1, o.Clients+1 // the writer is the first
 	case "W7":
 		o.LeaseMS = 30_000 // no lease may end while memory is measured
 	}
 	if cell.Procs > 0 {
 		o.Callers = cell.Callers / cell.Procs
+	}
+	if o.Clients == 0 {
+		o.Clients = 1
+		if o.Shape == entry.Separate || o.Shape == entry.InOrder {
+			o.Clients = o.Callers
+		}
 	}
 	return o
 }
@@ -346,7 +357,7 @@ func (r *runner) once(ctx context.Context, cell Cell, rep int, spec *entry.Spec,
 // length of a slice.
 func (r *runner) length(cell Cell) time.Duration {
 	switch cell.work() {
-	case work.Contended, work.Burst:
+	case work.Contended, work.Burst, work.ReadWrite, work.LetIn:
 		return 2 * r.Slice
 	case work.Renew:
 		return r.Lease // three periods
@@ -363,7 +374,7 @@ func (r *runner) slice(ctx context.Context, cell Cell, rep int, spec *entry.Spec
 	prefix := fmt.Sprintf("b%s.%d:", r.id, r.seq)
 	storage := filepath.Join(r.dir, strconv.Itoa(r.seq))
 	s := &Slice{Cell: cell, Entry: spec.Name, Rep: rep, Floor: spec.Floor, SliceMS: int(length.Milliseconds()), Version: t[0].version, Servers: set.Version(),
-		Commands: -1, Contended: cell.work() == work.Contended || cell.work() == work.Burst}
+		Commands: -1, Contended: cell.contended()}
 	var store *work.Storage
 	if s.Contended {
 		var err error
@@ -446,7 +457,7 @@ func (r *runner) slice(ctx context.Context, cell Cell, rep int, spec *entry.Spec
 		}
 	}
 	if store != nil {
-		s.Lost = res.Writes - store.Count()
+		s.Lost = max(0, res.Writes-store.Count()) // stuck callers do not tell what they wrote
 	}
 	s.fill(&res, cell)
 	if began.known && len(servers) > 0 {
@@ -478,6 +489,10 @@ func merge(all []work.Result) work.Result {
 		sum.Acquire = append(sum.Acquire, r.Acquire...)
 		sum.Release = append(sum.Release, r.Release...)
 		sum.Handoff = append(sum.Handoff, r.Handoff...)
+		sum.Reading = append(sum.Reading, r.Reading...)
+		sum.Writing = append(sum.Writing, r.Writing...)
+		sum.RoundTrip = append(sum.RoundTrip, r.RoundTrip...)
+		sum.LongestRead = max(sum.LongestRead, r.LongestRead)
 		sum.PerCaller = append(sum.PerCaller, r.PerCaller...)
 		sum.Samples = append(sum.Samples, r.Samples...)
 		sum.Self += r.Self
@@ -499,6 +514,7 @@ func (s *Slice) fill(r *work.Result, cell Cell) {
 	total := histogram(r.Total)
 	s.Total, s.Counts = times(total), coarse(total)
 	s.Acquire, s.Release, s.Handoff = times(histogram(r.Acquire)), times(histogram(r.Release)), times(histogram(r.Handoff))
+	s.Reading, s.Writing, s.RoundTrip, s.LongestRead = times(histogram(r.Reading)), times(histogram(r.Writing)), times(histogram(r.RoundTrip)), r.LongestRead
 	if n := float64(r.Done); n > 0 {
 		s.CPU = float64(r.CPU) / 1e9 / n * 1e4
 		s.Allocs, s.Bytes = float64(r.Allocs)/n, float64(r.Bytes)/n

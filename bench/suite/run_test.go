@@ -130,6 +130,45 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// Kinds of locks, beside what they are compared with.
+func TestRunOfKinds(t *testing.T) {
+	t.Parallel()
+	cells := []Cell{
+		{Workload: "W3f", Members: 3, Callers: 4},
+		{Workload: "W9", Members: 3, Callers: 8, Clients: 2, Reads: 80, HoldUS: 500},
+		{Workload: "W9w", Members: 3, Callers: 4, Clients: 2, Reads: 100, Writers: 1},
+		{Workload: "W9r", Members: 3, Callers: 6, Clients: 2},
+		{Workload: "W9s", Members: 3, Callers: 1, Ask: work.AskWrite},
+		{Workload: "W9s", Members: 3, Callers: 1, Ask: work.AskRead},
+		{Workload: "W9s", Members: 3, Callers: 1, Ask: work.AskFurther},
+		{Workload: "W10", Members: 3, Callers: 1, Names: 4},
+	}
+	took := map[Cell][]string{}
+	for _, s := range runCells(t, 1, cells, "floor-polling", "redquorum", "redquorum-mutex", "redquorum-each") {
+		sane(t, s)
+		require.Zero(t, s.Errors, "%s in %s: %v", s.Entry, s.Cell, s.Samples)
+		require.Positive(t, s.Total.Count, "%s in %s", s.Entry, s.Cell)
+		took[s.Cell] = append(took[s.Cell], s.Entry)
+		switch s.Cell.Workload {
+		case "W9", "W9w":
+			require.NotNil(t, s.Writing, "%s in %s", s.Entry, s.Cell)
+			require.NotNil(t, s.Reading, "%s in %s", s.Entry, s.Cell)
+			require.NotNil(t, s.RoundTrip, "%s in %s", s.Entry, s.Cell)
+			require.Positive(t, s.LongestRead, "%s in %s", s.Entry, s.Cell)
+		case "W9r":
+			require.Zero(t, s.Acquire.Count%6, "%s: rounds of all readers", s.Entry)
+		}
+		if s.Entry != "floor-polling" {
+			require.Zero(t, s.Left, "%s in %s", s.Entry, s.Cell)
+		}
+	}
+	for _, c := range cells {
+		if c.Workload != "W3f" && c.Workload != "W10" {
+			require.Contains(t, took[c], "redquorum", c)
+		}
+	}
+}
+
 func TestRunWithAFault(t *testing.T) {
 	t.Parallel()
 	cells := []Cell{
@@ -156,6 +195,9 @@ func TestChildren(t *testing.T) {
 		t.Run(spec.Name, func(t *testing.T) {
 			t.Parallel()
 			cells := []Cell{{Workload: "W1", Members: 3, Callers: 1}, {Workload: "W3d", Members: 1, Callers: 2}}
+			if spec.Fits(1, entry.ReadWrite) {
+				cells = append(cells, Cell{Workload: "W9", Members: 1, Callers: 4, Clients: 2, Reads: 80})
+			}
 			for _, s := range runCells(t, 1, cells, spec.Name) {
 				sane(t, s)
 				require.Positive(t, s.Ops, "%s: %v", s.Cell, s.Samples)

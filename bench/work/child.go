@@ -68,6 +68,10 @@ func (s *session) do(o *Order) (*Result, error) {
 			return s.uncontended(o)
 		case Contended:
 			return s.contended(o)
+		case ReadWrite:
+			return s.readWrite(o)
+		case LetIn:
+			return s.letIn(o)
 		case Burst:
 			return s.burst(o)
 		case Renew:
@@ -86,10 +90,7 @@ func (s *session) start(o *Order) (*Result, error) {
 		return nil, err
 	}
 	s.open, s.spec = *o, spec
-	n := 1
-	if o.Shape == entry.Separate {
-		n = o.Callers
-	}
+	n := max(o.Clients, 1)
 	for range n {
 		l, err := s.dial()
 		if err != nil {
@@ -154,6 +155,9 @@ type caller struct {
 	locker                  entry.Locker
 	total, acquire, release []int64
 	handoff                 []int64
+	reading, writing        []int64
+	longestRead             int64
+	set                     []string // names of one operation
 
 	ops, all, errs int64
 	samples        []string
@@ -164,7 +168,8 @@ type caller struct {
 }
 
 func (c *caller) reset() {
-	*c = caller{number: c.number, locker: c.locker, total: c.total[:0], acquire: c.acquire[:0], release: c.release[:0], handoff: c.handoff[:0]}
+	*c = caller{number: c.number, locker: c.locker, total: c.total[:0], acquire: c.acquire[:0], release: c.release[:0], handoff: c.handoff[:0],
+		reading: c.reading[:0], writing: c.writing[:0], set: c.set[:0]}
 }
 
 func (c *caller) failed(err error) {
@@ -232,7 +237,10 @@ func gather(r *Result, callers []*caller) {
 	r.Acquire = merge(func(c *caller) []int64 { return c.acquire })
 	r.Release = merge(func(c *caller) []int64 { return c.release })
 	r.Handoff = merge(func(c *caller) []int64 { return c.handoff })
+	r.Reading = merge(func(c *caller) []int64 { return c.reading })
+	r.Writing = merge(func(c *caller) []int64 { return c.writing })
 	for _, c := range callers {
+		r.LongestRead = max(r.LongestRead, c.longestRead)
 		r.Ops += c.ops
 		r.Done += c.all
 		r.AllOps += c.all

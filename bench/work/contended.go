@@ -12,6 +12,13 @@ import (
 // contended: all callers want one name. A closed loop with a critical section; waits that the end of the
 // slice cuts short count for the longest wait.
 func (s *session) contended(o *Order) (*Result, error) {
+	return s.crowd(o, func(c *caller, ctx context.Context, store *Storage, began time.Time, d time.Duration) {
+		c.contend(ctx, &s.open, o, store, began, d)
+	})
+}
+
+// crowd runs all callers for the warm-up, and then for the slice.
+func (s *session) crowd(o *Order, run func(*caller, context.Context, *Storage, time.Time, time.Duration)) (*Result, error) {
 	store, err := OpenStorage(o.Storage)
 	if err != nil {
 		return nil, err
@@ -25,7 +32,7 @@ func (s *session) contended(o *Order) (*Result, error) {
 		m := startMeter()
 		ctx, cancel := context.WithDeadline(context.Background(), m.began.Add(d))
 		defer cancel()
-		wait := join(s.callers, func(c *caller) { c.contend(ctx, &s.open, o, store, m.began, d) })
+		wait := join(s.callers, func(c *caller) { run(c, ctx, store, m.began, d) })
 		return wait(time.After(d + drain + time.Second)), m
 	}
 	if o.WarmMS > 0 {

@@ -8,7 +8,7 @@ package work
 
 // Order tells a child what to do.
 //
-//	open    open the entry: Locker, or one per caller (Separate)
+//	open    open the entry: Clients times
 //	slice   work for WarmMS and then, measured, for SliceMS
 //	close   close everything and end
 type Order struct {
@@ -21,9 +21,14 @@ type Order struct {
 	Work    string `json:"work,omitempty"`     // one of the Work constants
 	Shape   string `json:"shape,omitempty"`    // one of the shapes of package entry
 	Callers int    `json:"callers,omitempty"`  // goroutines, or their like
-	HoldUS  int    `json:"hold_us,omitempty"`  // contended: longest hold
+	Clients int    `json:"clients,omitempty"`  // caller i uses client i modulo Clients
+	HoldUS  int    `json:"hold_us,omitempty"`  // contended, read-write: longest hold
 	Random  bool   `json:"random,omitempty"`   // contended: the hold is uniform in 0..HoldUS
-	PauseUS int    `json:"pause_us,omitempty"` // contended: after a release
+	PauseUS int    `json:"pause_us,omitempty"` // contended: after a release; read-write: writers
+	Reads   int    `json:"reads,omitempty"`    // read-write: percent of the operations
+	Writers int    `json:"writers,omitempty"`  // read-write: the first callers, which only write
+	Ask     string `json:"ask,omitempty"`      // uncontended: one of the Ask constants
+	Names   int    `json:"names,omitempty"`    // uncontended: of a set; 0: no sets
 	// uncontended: number of names used in turn; 0: a fresh one each time
 	Warm    int    `json:"warm,omitempty"`
 	Rate    int    `json:"rate,omitempty"`    // uncontended: arrivals per second on a schedule; 0: closed loop
@@ -42,9 +47,18 @@ type Order struct {
 const (
 	Uncontended = "uncontended"
 	Contended   = "contended"
+	ReadWrite   = "readwrite"
+	LetIn       = "letin"
 	Burst       = "burst"
 	Renew       = "renew"
 	Memory      = "memory"
+)
+
+// What an uncontended workload asks for; "" is a lock as of a mutex.
+const (
+	AskWrite   = "write"   // a write lock
+	AskRead    = "read"    // a read lock of a name that nobody reads
+	AskFurther = "further" // a read lock of a name that the same client reads already
 )
 
 // Histogram is a list of [value, count] pairs.
@@ -75,6 +89,11 @@ type Result struct {
 	Acquire Histogram `json:"acquire,omitempty"` // the wait, where contended
 	Release Histogram `json:"release,omitempty"`
 	Handoff Histogram `json:"handoff,omitempty"` // from the start of a release to the next holder, another caller
+
+	Reading     Histogram `json:"reading,omitempty"`      // read-write: waits of readers
+	Writing     Histogram `json:"writing,omitempty"`      // waits of writers, also if cut short
+	RoundTrip   Histogram `json:"round_trip,omitempty"`   // to a majority of the members, meanwhile
+	LongestRead int64     `json:"longest_read,omitempty"` // longest hold of a reader
 
 	PerCaller []int64 `json:"per_caller,omitempty"` // acquisitions of each contender
 	Self      int64   `json:"self,omitempty"`       // hand-offs to the caller that released

@@ -19,6 +19,7 @@ const StorageSize = 64
 //	 8  the contender inside, plus one; 0 for none
 //	16  the contender that released last, plus one
 //	24  when that release began, CLOCK_MONOTONIC in ns
+//	32  the readers inside
 type Storage struct {
 	mapped []byte
 	word   *[StorageSize / 8]atomic.Int64
@@ -46,21 +47,21 @@ func (s *Storage) Close() { _ = unix.Munmap(s.mapped) }
 
 // Visit is one stay inside.
 type Visit struct {
-	Overlap bool          // another contender was inside
+	Overlap bool          // a contender was inside who must not be
 	Handoff time.Duration // since the release before began; negative: there was none
 	Self    bool          // that release was by the same caller
 	seen    int64
 	who     int64
 }
 
-// Enter is called by the contender that has got the lock.
+// Enter is called by the contender that has got the lock, for itself alone.
 func (s *Storage) Enter(who int) Visit {
 	v := Visit{who: int64(who) + 1, Handoff: -1}
 	if last := s.word[2].Load(); last != 0 {
 		v.Self = last == v.who
 		v.Handoff = time.Duration(monotonic() - s.word[3].Load())
 	}
-	v.Overlap = s.word[1].Swap(v.who) != 0
+	v.Overlap = s.word[1].Swap(v.who) != 0 || s.word[4].Load() != 0
 	v.seen = s.word[0].Load()
 	return v
 }
@@ -68,9 +69,24 @@ func (s *Storage) Enter(who int) Visit {
 // Leave is called just before the release.
 func (s *Storage) Leave(v *Visit) {
 	s.word[0].Store(v.seen + 1)
-	v.Overlap = v.Overlap || !s.word[1].CompareAndSwap(v.who, 0)
+	v.Overlap = s.word[4].Load() != 0 || v.Overlap
+	v.Overlap = !s.word[1].CompareAndSwap(v.who, 0) || v.Overlap
 	s.word[3].Store(monotonic())
 	s.word[2].Store(v.who)
+}
+
+// EnterShared is called by a contender that has got the lock as a reader. Readers and writers write
+// their own word before they look at the other one. So if a reader and a writer overlap, one sees
+// it.
+func (s *Storage) EnterShared() Visit {
+	s.word[4].Add(1)
+	return Visit{Overlap: s.word[1].Load() != 0, Handoff: -1, seen: s.word[0].Load()}
+}
+
+// LeaveShared is called just before the release. A writer that came and went meanwhile has counted.
+func (s *Storage) LeaveShared(v *Visit) {
+	v.Overlap = v.Overlap || s.word[1].Load() != 0 || s.word[0].Load() != v.seen
+	s.word[4].Add(-1)
 }
 
 // Count returns the counter.

@@ -39,6 +39,36 @@ func TestStorageSeesAnOverlap(t *testing.T) {
 	require.EqualValues(t, 4, s.Count(), "one of two updates is lost")
 }
 
+// Readers may be inside together. If a writer is beside them, one of the two sees it, whichever
+// came first.
+func TestStorageSeesAWriterBesideReaders(t *testing.T) {
+	s, err := OpenStorage(filepath.Join(t.TempDir(), "storage"))
+	require.NoError(t, err)
+	defer s.Close()
+	a, b := s.EnterShared(), s.EnterShared()
+	s.LeaveShared(&a)
+	s.LeaveShared(&b)
+	require.False(t, a.Overlap || b.Overlap)
+
+	reader := s.EnterShared()
+	writer := s.Enter(0)
+	require.True(t, writer.Overlap, "a writer beside a reader")
+	s.Leave(&writer)
+	s.LeaveShared(&reader)
+	require.True(t, reader.Overlap, "a writer came and went")
+
+	writer = s.Enter(0)
+	reader = s.EnterShared()
+	require.True(t, reader.Overlap, "a reader beside a writer")
+	s.Leave(&writer)
+	s.LeaveShared(&reader)
+	require.True(t, writer.Overlap)
+	writer = s.Enter(0)
+	s.Leave(&writer)
+	require.False(t, writer.Overlap)
+	require.EqualValues(t, 3, s.Count())
+}
+
 func TestNames(t *testing.T) {
 	n, seen := newNames("p:", 0), map[string]bool{}
 	for range 3 * namesAtOnce {

@@ -2,10 +2,13 @@ package work
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/redquorum/redquorum/bench/entry"
 )
 
 // names makes names that nobody else uses. They are cut from pieces of a thousand, so that making them
@@ -59,6 +62,12 @@ func (n *names) next() string {
 // operations arrive on a schedule and their time counts from the arrival, so that those that had to wait
 // for a slow one show it (no coordinated omission).
 func (s *session) uncontended(o *Order) (*Result, error) {
+	if err := s.canAsk(); err != nil {
+		return nil, err
+	}
+	if s.open.Ask == AskFurther {
+		return s.further(o)
+	}
 	r := &Result{}
 	warm := make([]int, len(s.callers))
 	for i := range warm {
@@ -77,11 +86,11 @@ func (s *session) uncontended(o *Order) (*Result, error) {
 		m = startMeter()
 		ctx, cancel := context.WithDeadline(context.Background(), m.began.Add(d+drain))
 		defer cancel()
-		run := func(c *caller) { c.loop(ctx, name[c.number], m.began, d) }
+		run := func(c *caller) { c.loop(ctx, &s.open, name[c.number], m.began, d) }
 		if s.open.Rate > 0 {
 			var arrivals atomic.Int64
 			gap := time.Second / time.Duration(s.open.Rate)
-			run = func(c *caller) { c.scheduled(ctx, name[c.number], m.began, d, gap, &arrivals) }
+			run = func(c *caller) { c.scheduled(ctx, &s.open, name[c.number], m.began, d, gap, &arrivals) }
 		}
 		wait := join(s.callers, run)
 		return wait(time.After(d + drain + time.Second)), m
@@ -114,15 +123,15 @@ func (s *session) uncontended(o *Order) (*Result, error) {
 	return r, nil
 }
 
-func (c *caller) loop(ctx context.Context, n *names, began time.Time, d time.Duration) {
+func (c *caller) loop(ctx context.Context, open *Order, n *names, began time.Time, d time.Duration) {
 	for t0 := time.Since(began); t0 < d; t0 = time.Since(began) {
-		c.one(ctx, n.next(), began, t0, d)
+		c.one(ctx, open, n, began, t0, d)
 	}
 }
 
 // scheduled takes the next arrival off the schedule and waits for its time. There are enough callers for
 // a burst; when all are busy, arrivals wait, and their waiting counts.
-func (c *caller) scheduled(ctx context.Context, n *names, began time.Time, d, gap time.Duration, arrivals *atomic.Int64) {
+func (c *caller) scheduled(ctx context.Context, open *Order, n *names, began time.Time, d, gap time.Duration, arrivals *atomic.Int64) {
 	for {
 		due := time.Duration(arrivals.Add(1)-1) * gap
 		if due >= d {
@@ -131,12 +140,25 @@ func (c *caller) scheduled(ctx context.Context, n *names, began time.Time, d, ga
 		if ahead := due - time.Since(began); ahead > 0 {
 			time.Sleep(ahead)
 		}
-		c.one(ctx, n.next(), began, due, d)
+		c.one(ctx, open, n, began, due, d)
 	}
 }
 
-func (c *caller) one(ctx context.Context, name string, began time.Time, t0, d time.Duration) {
-	held, err := c.locker.Acquire(ctx, name)
+func (c *caller) one(ctx context.Context, open *Order, n *names, began time.Time, t0, d time.Duration) {
+	var held entry.Held
+	var err error
+	switch {
+	case open.Names > 0:
+		c.set = c.set[:0]
+		for range open.Names {
+			c.set = append(c.set, n.next())
+		}
+		held, err = c.locker.(entry.SetLocker).AcquireAll(ctx, c.set)
+	case open.Ask == AskRead:
+		held, err = c.locker.(entry.ReadLocker).AcquireShared(ctx, n.next())
+	default:
+		held, err = c.locker.Acquire(ctx, n.next())
+	}
 	t1 := time.Since(began)
 	c.acquire = append(c.acquire, int64(t1-t0))
 	if err != nil {
@@ -154,4 +176,83 @@ func (c *caller) one(ctx context.Context, name string, began time.Time, t0, d ti
 	if t2 <= d {
 		c.ops++
 	}
+}
+
+// canAsk reports why the entry cannot do what is asked for.
+func (s *session) canAsk() error {
+	if _, ok := s.lockers[0].(entry.SetLocker); s.open.Names > 0 && !ok {
+		return errors.New("the entry has no sets of names")
+	}
+	if _, ok := s.lockers[0].(entry.ReadLocker); (s.open.Ask == AskRead || s.open.Ask == AskFurther) && !ok {
+		return errors.New("the entry has no read lock")
+	}
+	return nil
+}
+
+// furtherPiece is how many further reads follow one another for each look at the clock.
+const furtherPiece = 64
+
+// further: every caller reads a name that its client reads meanwhile. If the library serves that by
+// itself, a look at the clock costs as much. So latencies are those of one operation in
+// furtherPiece.
+func (s *session) further(o *Order) (*Result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), millis(o.WarmMS+o.SliceMS)+2*drain)
+	defer cancel()
+	name := o.Prefix + "read"
+	for _, l := range s.lockers {
+		held, err := l.(entry.ReadLocker).AcquireShared(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = held.Release(context.WithoutCancel(ctx)) }()
+	}
+	r := &Result{}
+	pass := func(d time.Duration) ([]*caller, *meter) {
+		for _, c := range s.callers {
+			c.reset()
+		}
+		m := startMeter()
+		wait := join(s.callers, func(c *caller) { c.further(ctx, name, m.began, d) })
+		return wait(time.After(d + drain + time.Second)), m
+	}
+	if o.WarmMS > 0 {
+		back, _ := pass(millis(o.WarmMS))
+		for _, c := range back {
+			r.AllOps += c.all
+		}
+		if len(back) < len(s.callers) {
+			r.Stuck = int64(len(s.callers) - len(back))
+			r.Samples = []string{"stuck in the warm-up"}
+			return r, nil
+		}
+	}
+	back, m := pass(millis(o.SliceMS))
+	m.stop(r)
+	gather(r, back)
+	r.Stuck = int64(len(s.callers) - len(back))
+	return r, nil
+}
+
+func (c *caller) further(ctx context.Context, name string, began time.Time, d time.Duration) {
+	reader := c.locker.(entry.ReadLocker)
+	once := func() {
+		held, err := reader.AcquireShared(ctx, name)
+		if err == nil {
+			c.all++
+			err = held.Release(ctx)
+		}
+		if err != nil {
+			c.failed(err)
+		}
+	}
+	for t0 := time.Since(began); t0 < d && ctx.Err() == nil; t0 = time.Since(began) {
+		once()
+		t1 := time.Since(began)
+		c.total = append(c.total, int64(t1-t0))
+		// One that takes a round trip may end the slice by itself.
+		for i := 1; i < furtherPiece && (t1-t0 < 100*time.Microsecond || time.Since(began) < d); i++ {
+			once()
+		}
+	}
+	c.ops = c.all // the clock goes on with them: Elapsed is measured
 }

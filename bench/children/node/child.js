@@ -24,7 +24,7 @@ function dial(members) {
 
 async function start(order) {
   open = order;
-  const n = order.shape === "separate" ? order.callers : 1;
+  const n = Math.max(1, order.clients ?? 1);
   for (let i = 0; i < n; i++) {
     const l = dial(order.members);
     const majority = order.members.length - Math.floor(order.members.length / 2) - 1;

@@ -19,16 +19,20 @@ import java.util.Map;
 import java.util.Random;
 import java.util.TreeMap;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
 import org.redisson.RedissonRedLock;
 import org.redisson.api.RLock;
+import org.redisson.api.RReadWriteLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
  * A child of the benchmark suite (see work/protocol.go): one JSON order per line on standard input, one
- * JSON result per line on standard output. With one member it uses RLock, with more RedissonRedLock.
+ * JSON result per line on standard output. With one member it uses RLock, with more RedissonRedLock. Work that
+ * needs another kind has one member: RFairLock, RReadWriteLock, RMultiLock.
  */
 public final class Child {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -47,10 +51,19 @@ public final class Child {
 
     @SuppressWarnings("deprecation")
     RLock lock(String name) {
+      if (open.path("shape").asText().equals("in order")) return clients.get(0).getFairLock(name);
       if (clients.size() == 1) return clients.get(0).getLock(name);
       RLock[] all = new RLock[clients.size()];
       for (int i = 0; i < all.length; i++) all[i] = clients.get(i).getLock(name);
       return new RedissonRedLock(all);
+    }
+
+    RReadWriteLock readWrite(String name) { return clients.get(0).getReadWriteLock(name); }
+
+    RLock set(String prefix, long first, int count) {
+      RLock[] all = new RLock[count];
+      for (int i = 0; i < count; i++) all[i] = clients.get(0).getLock(prefix + (first + i));
+      return clients.get(0).getMultiLock(all);
     }
   }
 
@@ -60,6 +73,9 @@ public final class Child {
     final TreeMap<Long, Long> acquire = new TreeMap<>();
     final TreeMap<Long, Long> release = new TreeMap<>();
     final TreeMap<Long, Long> handoff = new TreeMap<>();
+    final TreeMap<Long, Long> reading = new TreeMap<>();
+    final TreeMap<Long, Long> writing = new TreeMap<>();
+    long longestRead;
     long ops, all, errors, self, overlaps, writes, waitSum, waitMax;
     String sample;
     volatile boolean back;
@@ -86,6 +102,8 @@ public final class Child {
     void set(int at, long v) { LONG.setVolatile(map, at, v); }
 
     long swap(int at, long v) { return (long) LONG.getAndSet(map, at, v); }
+
+    long add(int at, long v) { return (long) LONG.getAndAdd(map, at, v); }
 
     boolean swapIf(int at, long old, long v) { return LONG.compareAndSet(map, at, old, v); }
   }
@@ -119,7 +137,7 @@ public final class Child {
 
   private static void start(JsonNode order, ObjectNode result) {
     open = order;
-    int n = order.path("shape").asText().equals("separate") ? order.path("callers").asInt() : 1;
+    int n = Math.max(1, order.path("clients").asInt());
     for (int i = 0; i < n; i++) lockers.add(new Locker(order.path("members")));
     String v = Redisson.class.getPackage().getImplementationVersion();
     result.put("version", "redisson " + (v == null ? "4.7.0" : v) + ", Java " + Runtime.version());
@@ -142,10 +160,11 @@ public final class Child {
     Caller[] callers = pass(order, slice, "m", result);
     result.put("cpu", cpu() - cpu).put("elapsed", slice).put("allocs", -1);
     if (callers == null) return;
-    long ops = 0, done = 0, errors = 0, self = 0, waitSum = 0, waitMax = 0;
+    long ops = 0, done = 0, errors = 0, self = 0, waitSum = 0, waitMax = 0, longestRead = 0;
     ArrayNode perCaller = JSON.createArrayNode();
     ArrayNode samples = JSON.createArrayNode();
     TreeMap<Long, Long> total = new TreeMap<>(), acquire = new TreeMap<>(), release = new TreeMap<>(), handoff = new TreeMap<>();
+    TreeMap<Long, Long> reading = new TreeMap<>(), writing = new TreeMap<>();
     for (Caller c : callers) {
       ops += c.ops;
       done += c.all;
@@ -161,9 +180,15 @@ public final class Child {
       c.acquire.forEach((k, v) -> acquire.merge(k, v, Long::sum));
       c.release.forEach((k, v) -> release.merge(k, v, Long::sum));
       c.handoff.forEach((k, v) -> handoff.merge(k, v, Long::sum));
+      c.reading.forEach((k, v) -> reading.merge(k, v, Long::sum));
+      c.writing.forEach((k, v) -> writing.merge(k, v, Long::sum));
+      longestRead = Math.max(longestRead, c.longestRead);
     }
     result.put("ops", ops).put("done", done).put("all_ops", done + before).put("errors", errors).put("self", self);
     result.put("writes", writes).put("overlaps", overlaps).put("wait_sum", waitSum).put("wait_max", waitMax);
+    result.put("longest_read", longestRead);
+    result.set("reading", pairs(reading));
+    result.set("writing", pairs(writing));
     result.set("per_caller", perCaller);
     result.set("samples", samples);
     result.set("total", pairs(total));
@@ -177,8 +202,12 @@ public final class Child {
   /** Runs all callers for so long. Returns null if some are stuck. */
   private static Caller[] pass(JsonNode order, long length, String part, ObjectNode result) throws Exception {
     int n = open.path("callers").asInt(1);
-    boolean contended = open.path("work").asText().equals("contended");
-    Storage store = contended ? new Storage(order.path("storage").asText()) : null;
+    String work = open.path("work").asText();
+    Storage store = work.equals("uncontended") ? null : new Storage(order.path("storage").asText());
+    if (work.equals("letin")) return letIn(order, store, length, result);
+    boolean further = open.path("ask").asText().equals("further");
+    RLock read = lockers.get(0).readWrite(order.path("prefix").asText() + part + "0:0").readLock();
+    if (further) read.lock(1, TimeUnit.MINUTES); // by this thread; the callers read beside it
     Caller[] callers = new Caller[n];
     CountDownLatch ready = new CountDownLatch(n), done = new CountDownLatch(n);
     CountDownLatch go = new CountDownLatch(1);
@@ -191,7 +220,8 @@ public final class Child {
         ready.countDown();
         try {
           go.await();
-          if (contended) contend(c, locker, order, order.path("who").asInt() + number, store, began[0], length);
+          if (work.equals("contended")) contend(c, locker, order, order.path("who").asInt() + number, store, began[0], length);
+          else if (work.equals("readwrite")) readWrite(c, locker, order, number, store, began[0], length);
           else loop(c, locker, order, order.path("prefix").asText() + part + number + ":", began[0], length);
         } catch (InterruptedException e) {
           return;
@@ -205,7 +235,9 @@ public final class Child {
     ready.await();
     began[0] = System.nanoTime();
     go.countDown();
-    if (done.await(length + DRAIN + 1_000_000_000L, TimeUnit.NANOSECONDS)) return callers;
+    boolean back = done.await(length + DRAIN + 1_000_000_000L, TimeUnit.NANOSECONDS);
+    if (further) read.unlock();
+    if (back) return callers;
     int stuck = 0;
     for (Caller c : callers) if (!c.back) stuck++;
     result.put("stuck", stuck);
@@ -214,11 +246,17 @@ public final class Child {
 
   private static void loop(Caller c, Locker locker, JsonNode order, String prefix, long began, long length) {
     long lease = open.path("lease_ms").asLong();
+    int names = open.path("names").asInt();
     int warm = open.path("warm").asInt() == 0 ? 0 : Math.max(1, open.path("warm").asInt() / open.path("callers").asInt(1));
     for (long i = 0; ; i++) {
       long t0 = System.nanoTime() - began;
       if (t0 >= length) return;
-      RLock lock = locker.lock(prefix + (warm > 0 ? i % warm : i));
+      RLock lock = switch (open.path("ask").asText()) {
+        case "write" -> locker.readWrite(prefix + i).writeLock();
+        case "read" -> locker.readWrite(prefix + i).readLock();
+        case "further" -> locker.readWrite(prefix + 0).readLock();
+        default -> names > 0 ? locker.set(prefix, i * names, names) : locker.lock(prefix + (warm > 0 ? i % warm : i));
+      };
       try {
         if (!lock.tryLock((length - t0 + DRAIN) / 1_000_000, lease, TimeUnit.MILLISECONDS)) throw new IllegalStateException("not acquired in time");
         long t1 = System.nanoTime() - began;
@@ -280,6 +318,145 @@ public final class Child {
       }
       if (pause > 0) Thread.sleep(pause / 1_000_000);
     }
+  }
+
+  /** The first callers only write; the others read so many percent of the time. See work/readwrite.go. */
+  private static void readWrite(Caller c, Locker locker, JsonNode order, int number, Storage store, long began, long length) throws InterruptedException {
+    int who = order.path("who").asInt() + number;
+    Random random = new Random(who);
+    long lease = open.path("lease_ms").asLong();
+    long hold = open.path("hold_us").asLong() * 1000, pause = open.path("pause_us").asLong() * 1000;
+    boolean writer = number < open.path("writers").asInt();
+    RReadWriteLock lock = locker.readWrite(order.path("prefix").asText() + "hot");
+    for (;;) {
+      long t0 = System.nanoTime() - began;
+      if (t0 >= length) return;
+      boolean read = !writer && random.nextInt(100) < open.path("reads").asInt();
+      RLock side = read ? lock.readLock() : lock.writeLock();
+      try {
+        boolean got = side.tryLock(Math.max(1, (length - t0) / 1_000_000), lease, TimeUnit.MILLISECONDS);
+        long t1 = System.nanoTime() - began;
+        c.waitMax = Math.max(c.waitMax, t1 - t0);
+        if (!got) {
+          if (t1 < length - 1_000_000) continue;
+          if (!read) count(c.writing, t1 - t0); // a lower bound
+          return;
+        }
+        boolean overlap;
+        if (read) {
+          store.add(32, 1);
+          overlap = store.get(8) != 0;
+          long seen = store.get(0);
+          sleep(hold);
+          overlap |= store.get(8) != 0 || store.get(0) != seen;
+          store.add(32, -1);
+          c.longestRead = Math.max(c.longestRead, System.nanoTime() - began - t1);
+          count(c.reading, t1 - t0);
+        } else {
+          overlap = store.swap(8, who + 1) != 0 || store.get(32) != 0;
+          long seen = store.get(0);
+          sleep(hold);
+          store.set(0, seen + 1);
+          overlap |= store.get(32) != 0;
+          overlap |= !store.swapIf(8, who + 1, 0);
+          count(c.writing, t1 - t0);
+          c.writes++;
+        }
+        c.all++;
+        if (overlap) c.overlaps++;
+        c.waitSum += t1 - t0;
+        long t2 = System.nanoTime() - began;
+        side.unlock();
+        long t3 = System.nanoTime() - began;
+        if (t3 <= length) c.ops++;
+        count(c.total, t3 - t0);
+        count(c.acquire, t1 - t0);
+        count(c.release, t3 - t2);
+      } catch (InterruptedException e) {
+        throw e;
+      } catch (Exception e) {
+        c.failed(e);
+      }
+      if (writer) sleep(pause);
+    }
+  }
+
+  private static final long SETTLE = 60_000_000;
+
+  /** The first caller writes, and releases when the others wait to read. See work/readwrite.go. */
+  private static Caller[] letIn(JsonNode order, Storage store, long length, ObjectNode result) throws Exception {
+    int n = open.path("callers").asInt();
+    long lease = open.path("lease_ms").asLong();
+    Caller[] callers = new Caller[n];
+    for (int i = 0; i < n; i++) callers[i] = new Caller();
+    Caller writer = callers[0];
+    long end = System.nanoTime() + length;
+    ExecutorService pool = Executors.newFixedThreadPool(n - 1, r -> {
+      Thread t = new Thread(r);
+      t.setDaemon(true);
+      return t;
+    });
+    String name = order.path("prefix").asText() + "hot";
+    do {
+      RLock write = lockers.get(0).readWrite(name).writeLock();
+      write.lock(lease, TimeUnit.MILLISECONDS);
+      boolean overlap = store.swap(8, 1) != 0 || store.get(32) != 0;
+      long seen = store.get(0);
+      long[] at = new long[n];
+      CountDownLatch asked = new CountDownLatch(n - 1), in = new CountDownLatch(n - 1), out = new CountDownLatch(n - 1);
+      for (int i = 1; i < n; i++) {
+        int number = i;
+        Caller c = callers[i];
+        Locker locker = lockers.get(i % lockers.size());
+        pool.execute(() -> {
+          asked.countDown();
+          RLock read = locker.readWrite(name).readLock();
+          try {
+            boolean got = read.tryLock(DRAIN / 1_000_000, lease, TimeUnit.MILLISECONDS);
+            at[number] = System.nanoTime();
+            if (!got) throw new IllegalStateException("not let in within 3 s");
+            store.add(32, 1);
+            boolean bad = store.get(8) != 0;
+            in.countDown();
+            in.await();
+            store.add(32, -1);
+            read.unlock();
+            c.ops++;
+            c.all++;
+            if (bad) c.overlaps++;
+          } catch (Exception e) {
+            c.failed(e);
+            in.countDown();
+          }
+          out.countDown();
+        });
+      }
+      asked.await();
+      sleep(SETTLE);
+      store.set(0, seen + 1);
+      overlap |= store.get(32) != 0;
+      overlap |= !store.swapIf(8, 1, 0);
+      long began = System.nanoTime(), last = 0;
+      write.unlock();
+      writer.writes++;
+      if (overlap) writer.overlaps++;
+      if (!out.await(2 * DRAIN, TimeUnit.NANOSECONDS)) {
+        result.put("stuck", out.getCount());
+        return null;
+      }
+      for (int i = 1; i < n; i++) {
+        if (at[i] == 0) continue;
+        count(callers[i].acquire, at[i] - began);
+        last = Math.max(last, at[i] - began);
+      }
+      count(writer.total, last);
+    } while (System.nanoTime() < end);
+    pool.shutdown();
+    return callers;
+  }
+
+  private static void sleep(long ns) throws InterruptedException {
+    if (ns > 0) Thread.sleep(ns / 1_000_000, (int) (ns % 1_000_000));
   }
 
   /** Three digits are enough. */

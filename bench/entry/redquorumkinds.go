@@ -1,0 +1,110 @@
+package entry
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// These entries are what this library's kinds of locks are compared with.
+func init() {
+	register(Spec{
+		Name: "redquorum-mutex", Kind: Redis, Inner: ourInner,
+		Note:   "this library's Mutex as a yardstick: for readers as for writers (W9), in its own order (W3f), for one name of all (W10)",
+		Shapes: []string{InOrder, ReadWrite, Sets},
+		Open: func(ctx context.Context, env Env) (Locker, error) {
+			l, err := dialRedquorum(ctx, env)
+			if err != nil {
+				return nil, err
+			}
+			return redquorumMutex{l}, nil
+		},
+	})
+	register(Spec{
+		Name: "redquorum-each", Kind: Redis, Inner: ourInner,
+		Note:   "this library's Mutex, one name after the other",
+		Shapes: []string{Sets},
+		Open: func(ctx context.Context, env Env) (Locker, error) {
+			l, err := dialRedquorum(ctx, env)
+			if err != nil {
+				return nil, err
+			}
+			return redquorumEach{l}, nil
+		},
+	})
+}
+
+type redquorumMutex struct{ *redquorum }
+
+func (l redquorumMutex) AcquireShared(ctx context.Context, name string) (Held, error) {
+	return l.Acquire(ctx, name)
+}
+
+func (l redquorumMutex) AcquireAll(ctx context.Context, names []string) (Held, error) {
+	return l.Acquire(ctx, names[0])
+}
+
+type redquorumEach struct{ *redquorum }
+
+func (l redquorumEach) AcquireAll(ctx context.Context, names []string) (Held, error) {
+	all := make(heldEach, 0, len(names))
+	for _, name := range names {
+		h, err := l.Acquire(ctx, name)
+		if err != nil {
+			return nil, errors.Join(err, all.Release(context.WithoutCancel(ctx)))
+		}
+		all = append(all, h)
+	}
+	return all, nil
+}
+
+type heldEach []Held
+
+func (all heldEach) Release(ctx context.Context) (err error) {
+	for _, h := range all {
+		err = errors.Join(err, h.Release(ctx))
+	}
+	return err
+}
+
+// redquorumReadWrite makes an RWMutex for each operation, as the other shapes make a Mutex. If
+// callers read together, it keeps the RWMutex of the last name, as a program does that reads often.
+type redquorumReadWrite struct {
+	*redquorum
+	keep bool
+	last atomic.Pointer[namedRWMutex]
+}
+
+type namedRWMutex struct {
+	name string
+	*redlock.RWMutex
+}
+
+func (l *redquorumReadWrite) lock(name string) *redlock.RWMutex {
+	if !l.keep {
+		return l.client.RWMutex(name, l.option)
+	}
+	m := l.last.Load()
+	if m == nil || m.name != name {
+		m = &namedRWMutex{name, l.client.RWMutex(name, l.option)}
+		l.last.Store(m)
+	}
+	return m.RWMutex
+}
+
+func (l *redquorumReadWrite) Acquire(ctx context.Context, name string) (Held, error) {
+	return heldLease(l.lock(name).Lock(ctx))
+}
+
+func (l *redquorumReadWrite) AcquireShared(ctx context.Context, name string) (Held, error) {
+	return heldLease(l.lock(name).RLock(ctx))
+}
+
+func heldLease(lease *redlock.Lease, err error) (Held, error) {
+	if err != nil {
+		return nil, err
+	}
+	return redquorumHeld{lease}, nil
+}
