@@ -11,7 +11,7 @@ func init() {
 	register(Spec{
 		Name: "redquorum", Kind: Redis,
 		Note:   "this library, defaults",
-		Shapes: []string{Uncontended, Shared, Separate, ReadWrite, Together, Renewed, Memory},
+		Shapes: []string{Uncontended, Shared, Separate, ReadWrite, Together, Sets, Renewed, Memory},
 		Inner:  ourInner,
 		Open:   openRedquorum,
 	})
@@ -52,6 +52,8 @@ func openRedquorum(ctx context.Context, env Env) (Locker, error) {
 		return nil, err
 	case env.readers():
 		return &redquorumReadWrite{redquorum: l, keep: env.Shape == Together}, nil
+	case env.Shape == Sets:
+		return redquorumSets{l}, nil
 	}
 	return l, nil
 }

@@ -69,6 +69,20 @@ func (all heldEach) Release(ctx context.Context) (err error) {
 	return err
 }
 
+type redquorumSets struct{ *redquorum }
+
+func (l redquorumSets) AcquireAll(ctx context.Context, names []string) (Held, error) {
+	leases, err := l.client.Multi(names, l.option).Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return heldSet{leases}, nil
+}
+
+type heldSet struct{ leases *redlock.Leases }
+
+func (h heldSet) Release(ctx context.Context) error { return h.leases.Unlock(ctx) }
+
 // redquorumReadWrite makes an RWMutex for each operation, as the other shapes make a Mutex. If
 // callers read together, it keeps the RWMutex of the last name, as a program does that reads often.
 type redquorumReadWrite struct {
