@@ -11,16 +11,16 @@ func init() {
 	register(Spec{
 		Name: "redquorum", Kind: Redis,
 		Note:   "this library, defaults",
-		Shapes: []string{Uncontended, Shared, Separate, ReadWrite, Together, Sets, Renewed, Memory},
+		Shapes: []string{Uncontended, Shared, Separate, InOrder, ReadWrite, Together, Sets, Renewed, Memory},
 		Inner:  ourInner,
 		Open:   openRedquorum,
 	})
 }
 
 type redquorum struct {
-	client *redlock.Client
-	option redlock.LockOption
-	counts redquorumCounts
+	client  *redlock.Client
+	options []redlock.LockOption
+	counts  redquorumCounts
 }
 
 // redquorumCounts is the tracer: it only counts.
@@ -52,6 +52,8 @@ func openRedquorum(ctx context.Context, env Env) (Locker, error) {
 		return nil, err
 	case env.readers():
 		return &redquorumReadWrite{redquorum: l, keep: env.Shape == Together}, nil
+	case env.Shape == InOrder:
+		l.options = append(l.options, redlock.Fair())
 	case env.Shape == Sets:
 		return redquorumSets{l}, nil
 	}
@@ -63,9 +65,9 @@ func dialRedquorum(ctx context.Context, env Env) (*redquorum, error) {
 	for _, m := range env.Members {
 		urls = append(urls, "redis://"+m)
 	}
-	l := &redquorum{option: redlock.TTL(env.Lease)}
+	l := &redquorum{options: []redlock.LockOption{redlock.TTL(env.Lease)}}
 	if env.Renew || env.readers() { // its readers share renewed leases only
-		l.option = redlock.AutoRenew(env.Lease)
+		l.options[0] = redlock.AutoRenew(env.Lease)
 	}
 	var err error
 	l.client, err = redlock.Open(ctx, urls, redlock.WithFreshMembers(), redlock.WithTracer(&l.counts))
@@ -78,7 +80,7 @@ func dialRedquorum(ctx context.Context, env Env) (*redquorum, error) {
 func (l *redquorum) Close() { _ = l.client.Close() }
 
 func (l *redquorum) Acquire(ctx context.Context, name string) (Held, error) {
-	return heldLease(l.client.Mutex(name, l.option).Lock(ctx))
+	return heldLease(l.client.Mutex(name, l.options...).Lock(ctx))
 }
 
 type redquorumHeld struct{ lease *redlock.Lease }

@@ -72,7 +72,7 @@ func (all heldEach) Release(ctx context.Context) (err error) {
 type redquorumSets struct{ *redquorum }
 
 func (l redquorumSets) AcquireAll(ctx context.Context, names []string) (Held, error) {
-	leases, err := l.client.Multi(names, l.option).Lock(ctx)
+	leases, err := l.client.Multi(names, l.options...).Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +98,11 @@ type namedRWMutex struct {
 
 func (l *redquorumReadWrite) lock(name string) *redlock.RWMutex {
 	if !l.keep {
-		return l.client.RWMutex(name, l.option)
+		return l.client.RWMutex(name, l.options...)
 	}
 	m := l.last.Load()
 	if m == nil || m.name != name {
-		m = &namedRWMutex{name, l.client.RWMutex(name, l.option)}
+		m = &namedRWMutex{name, l.client.RWMutex(name, l.options...)}
 		l.last.Store(m)
 	}
 	return m.RWMutex

@@ -163,9 +163,7 @@ func TestRunOfKinds(t *testing.T) {
 		}
 	}
 	for _, c := range cells {
-		if c.Workload != "W3f" {
-			require.Contains(t, took[c], "redquorum", c)
-		}
+		require.Contains(t, took[c], "redquorum", c)
 	}
 }
 
