@@ -48,7 +48,7 @@ func dialWire(ctx context.Context, addr string, scripts ...string) (*wire, error
 		_ = conn.SetDeadline(deadline)
 	}
 	for _, s := range scripts {
-		if _, err := conn.Write(command("SCRIPT", "LOAD", s)); err == nil {
+		if _, err = conn.Write(command("SCRIPT", "LOAD", s)); err == nil {
 			_, err = readReply(in)
 		}
 		if err != nil {

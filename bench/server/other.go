@@ -163,7 +163,7 @@ func startPostgres(ctx context.Context) (Set, error) {
 		return nil, err
 	}
 	s.close = func() { _ = conn.Close(context.Background()) }
-	if _, err := conn.Exec(ctx, entry.PostgresTable); err == nil {
+	if _, err = conn.Exec(ctx, entry.PostgresTable); err == nil {
 		err = conn.QueryRow(ctx, `SHOW server_version`).Scan(&s.version)
 	}
 	if err != nil {

@@ -139,7 +139,7 @@ func OpenFile(path string) (*File, []Record, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := f.Truncate(good); err == nil {
+	if err = f.Truncate(good); err == nil {
 		_, err = f.Seek(good, 0)
 	}
 	return &File{f}, have, err
