@@ -41,6 +41,7 @@ type Client struct {
 	lines   lines
 	dark    dark
 	owners  owners
+	reads   reads
 	keeper  keeper
 	teller  teller
 	alive   alive        // what Close waits for

@@ -230,6 +230,7 @@ type terms struct {
 	unfit   bool // strict order was asked of a kind that has none
 	maxHold time.Duration
 	as      string
+	reads   *readHold // that the lease is to be shared in; nil: in none
 }
 
 // check explains why no lock can have these terms.

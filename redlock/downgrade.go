@@ -77,7 +77,7 @@ func (l *Lease) turn(to *kind) (*Lease, error) {
 		return nil, badInput(opDowngrade, "the owner %q has entered the lease again: unlock that first", l.as)
 	}
 	until, limit, ttl, renewAt := l.until, l.limit, l.ttl, l.renewAt
-	l.endLocked(ErrDowngraded)
+	l.endLocked(ErrDowngraded, time.Now())
 	h := l.hold.succeed(to)
 	down := newLease(l.values, h, result{Grant: ballot.Grant{Token: int64(l.token), Until: until}}, l.granted)
 	down.as, down.until, down.limit, down.ttl, down.renewAt = l.as, until, limit, ttl, renewAt

@@ -366,7 +366,7 @@ func TestReadersWithRedissonAreBadInput(t *testing.T) {
 			_, err := get(t.Context())
 			require.ErrorIs(t, err, redlock.ErrInput)
 		}
-		h, err := reads(t, plain, "k").Handoff()
+		h, err := reads(t, plain, "k", redlock.TTL(30*time.Second)).Handoff()
 		require.NoError(t, err)
 		_, err = p.Adopt(t.Context(), h)
 		require.ErrorIs(t, err, redlock.ErrInput)
@@ -375,7 +375,10 @@ func TestReadersWithRedissonAreBadInput(t *testing.T) {
 
 func TestReadLeaseIsHandedOff(t *testing.T) {
 	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
-		x, y := reads(t, a, "k"), reads(t, a, "k")
+		x, y := reads(t, a, "k", redlock.TTL(30*time.Second)), reads(t, a, "k")
+		_, err := y.Handoff()
+		require.ErrorIs(t, err, redlock.ErrInput, "others share what it holds")
+		require.NoError(t, y.Err())
 		h, err := x.Handoff()
 		require.NoError(t, err)
 		require.Equal(t, redlock.KindRead, h.Kind())
@@ -385,7 +388,7 @@ func TestReadLeaseIsHandedOff(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, z.Shared())
 		unlock(t, y)
-		time.Sleep(time.Minute)
+		time.Sleep(20 * time.Second)
 		require.NoError(t, z.Err())
 		_, err = a.RWMutex("k").TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)

@@ -114,13 +114,18 @@ func (h Handoff) MarshalText() ([]byte, error) { return []byte(h.String()), nil 
 //
 // Another process, or another client of this one, takes the lease over with Client.Adopt before
 // that. The lease keeps its terms: an auto-renewed lease is renewed for what is left of its
-// MaxHold, and a lease with a fixed TTL ends when it would have ended.
+// MaxHold, and a lease with a fixed TTL ends when it would have ended. A read lease that renews
+// itself cannot be handed off, because readers of one client share what they hold: ErrInput.
 func (l *Lease) Handoff() (Handoff, error) {
 	if l.spent.Load() {
 		return Handoff{}, l.givenUp("handoff")
 	}
 	l = l.whole()
-	if l.Err() != nil || !l.end(ErrHandedOff) {
+	if l.share() != nil {
+		return Handoff{}, badInput("handoff", "readers of this client share what they hold: ask for a fixed TTL to hand a read lease off")
+	}
+	_ = l.Err() // ends it if its validity is over
+	if _, ended := l.end(ErrHandedOff); !ended {
 		return Handoff{}, l.notHeld("handoff")
 	}
 	now := time.Now()
@@ -187,7 +192,7 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 		return l, nil
 	}
 	f := quorum.Failure{Op: "adopt", Key: h.key, Need: c.need, Votes: r.Votes(c.members), Early: v == quorum.Lost}
-	if l.end(ErrNotHeld) { // it is the members' as before
+	if _, ended := l.end(ErrNotHeld); ended { // it is the members' as before
 		c.alive.leave()
 	}
 	if _, no, _ := f.Counts(); no >= c.need {

@@ -389,6 +389,9 @@ func (y *Yes) Submit(c *member.Call) {
 	case script.Extend.SHA:
 		n, _ := strconv.Atoi(words[6])
 		r = member.Reply{Kind: '*', Elems: slices.Repeat([]member.Reply{r}, n)}
+	case script.RWExtend.SHA: // with a queue for each
+		n, _ := strconv.Atoi(words[6])
+		r = member.Reply{Kind: '*', Elems: slices.Repeat([]member.Reply{r}, n/2)}
 	}
 	y.mu.Unlock()
 	c.Outcome, c.Reply, c.State, c.At = member.Answered, r, y.State(), time.Now()

@@ -104,11 +104,21 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	if late && !h.ended.Load() {
 		h.raiseLate(i, token)
 	}
+	if ans.N > 0 && (r.Op == opAcquire || r.Op == opWait) {
+		h.followed(ans.Next)
+	}
 	signal(wake)
 	if h.c.trace.request != nil {
 		h.requested(r, c)
 	}
 	return v
+}
+
+// followed is called when a member that has a vote of the hold has named a waiter, or nobody.
+func (h *hold) followed(waiter string) {
+	if told := h.terms.kind.behind; told != nil && len(waiter) > 1 {
+		told(h)
+	}
 }
 
 // mayHaveLeft reports whether a call has left a vote or a place in the queue at the member, or may
@@ -167,6 +177,9 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	}
 	if late {
 		h.raiseLate(i, token)
+	}
+	if !p.Gone {
+		h.followed(p.Other)
 	}
 	signal(wake)
 	if counts {

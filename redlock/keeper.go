@@ -13,7 +13,6 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
-	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // keeper renews and ends the leases of a client. It never waits for a member and calls nothing of
@@ -79,8 +78,12 @@ func (k *keeper) run() {
 	for {
 		now := time.Now()
 		for _, l := range k.takeDue(now) {
-			if err := l.over(l.lapsed()); err != nil {
-				over, owed = append(over, err), append(owed, l.hold)
+			err, left := l.over(l.lapsed())
+			for range left.losses {
+				over = append(over, err)
+			}
+			if left.release != nil {
+				owed = append(owed, left.release)
 			}
 		}
 		k.c.teller.tell(over...)
@@ -235,7 +238,7 @@ func (k *keeper) renewAll(due []*Lease, now time.Time) {
 func callSize(batch []renewItem) int {
 	size := 0
 	for n := range batch {
-		if size += len(batch[n].l.key); n > 0 && (n == perCall || size > bytesPerCall) {
+		if size += batch[n].l.hold.wire.RenewalBytes(); n > 0 && (n == perCall || size > bytesPerCall) {
 			return n
 		}
 	}
@@ -374,6 +377,11 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 	if l.clamp(now.Add(clock.Validity(ttl, k.c.cfg.Drift))) {
 		return nil
 	}
+	return k.confirm(ctx, l, ttl, now)
+}
+
+// confirm asks all members to keep one lease, and waits for the decision.
+func (k *keeper) confirm(ctx context.Context, l *Lease, ttl time.Duration, now time.Time) error {
 	l.hold.asks(ttl)
 	n := &renewal{items: []renewItem{{l: l, ttl: ttl}}, manual: true, ctx: ctx}
 	r := k.renew(n, now)
@@ -514,7 +522,7 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 	}
 	items := n.items
 	cmd := k.c.buffer()
-	renewal := script.Renew(cmd, items[0].l.hold.wire.Extends(), len(items))
+	renewal := items[0].l.hold.wire.Renew(cmd, len(items))
 	for i := range items {
 		renewal.Lock(items[i].l.key)
 	}
@@ -539,18 +547,19 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	if c.Outcome != member.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.state(c.Index).Gen {
 		return ballot.VoteOf(c.Outcome, false)
 	}
+	// Above 0: it is ours there, and which number it is may say more. 0: it is not. Below 0: there is
+	// another's data under the name, and nothing to be had.
+	if told := n.items[0].l.hold.terms.kind.word; told != nil { // by one script: its words mean one thing
+		for j := range c.Reply.Elems {
+			if word := c.Reply.Elems[j].Int; word > 0 { // before anything is decided by it
+				told(n.items[j].l, c.Index, word, n.sent)
+			}
+		}
+	}
 	n.book(c.Index, 0, c.Reply.Elems)
 	for j := range c.Reply.Elems {
-		// Above 0: it is ours there, and above 1 there is more to say. 0: it is not. Below 0: there
-		// is another's data under the name, and nothing to be had.
-		switch word := c.Reply.Elems[j].Int; {
-		case word == 0 && !n.adopt:
+		if c.Reply.Elems[j].Int == 0 && !n.adopt {
 			n.rejoin(j, c.Index)
-		case word > 1:
-			l := n.items[j].l
-			if told := l.hold.terms.kind.word; told != nil {
-				told(l, c.Index, word)
-			}
 		}
 	}
 	return ballot.VoteOf(c.Outcome, c.Reply.Elems[0].Int > 0)

@@ -1,9 +1,11 @@
 package redlock
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -56,9 +58,14 @@ type kind struct {
 	together bool
 	// weaker is the kind that a downgrade makes of a lease; nil: there is none.
 	weaker *kind
-	// word is told what a member says of a lease in a renewal besides yes: a number above 1. nil:
-	// members say nothing else.
-	word func(l *Lease, member int, word int64)
+	// obtain gets a lock for a caller whose owner has none. nil: as Client.compete does.
+	obtain func(c *Client, ctx, in context.Context, w want) (*Lease, result, error)
+	// word is told each number above 0 that a member says of a lease in a renewal that was sent at
+	// that time. nil: such a number is a yes, and says no more.
+	word func(l *Lease, member int, word int64, sent time.Time)
+	// behind is told when a member says that another owner waits behind a vote of the hold. nil:
+	// nobody wants to know.
+	behind func(h *hold)
 }
 
 // exclusive is the kind of Client.Mutex.

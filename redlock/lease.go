@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,8 +42,8 @@ type Lease struct {
 	ended   time.Time // when it did; meaningful once err is set
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	sets    *[]*Leases // that it is one of: they end with it; nil: none
-	renew   bool       // again and again, until limit; false: once at most, to the end of a fixed TTL
+	ties    *ties // to what ends with it, or what it ends with; nil: none
+	renew   bool  // again and again, until limit; false: once at most, to the end of a fixed TTL
 
 	// Guarded by keeper.mu.
 	gone   bool // never to be put there again
@@ -131,15 +132,23 @@ func (l *Lease) ValidUntil() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
-		return sooner(l.until, l.ended)
+		return sooner(l.untilLocked(), l.ended)
 	}
-	return l.until
+	return l.untilLocked()
 }
 
 // validity is the one that the lease had, or has: LostError tells it.
 func (l *Lease) validity() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.untilLocked()
+}
+
+// untilLocked is the end of the lease's validity.
+func (l *Lease) untilLocked() time.Time {
+	if s := l.shareLocked(); s != nil {
+		return s.until()
+	}
 	return l.until
 }
 
@@ -228,7 +237,7 @@ func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 func (l *Lease) Err() error {
 	l = l.whole()
 	l.mu.Lock()
-	err, past := l.err, clock.Until(l.until, time.Now()) <= 0
+	err, past := l.err, clock.Until(l.untilLocked(), time.Now()) <= 0
 	l.mu.Unlock()
 	if err == nil && past {
 		l.expire()
@@ -241,41 +250,80 @@ func (l *Lease) Err() error {
 func (l *Lease) alive(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.err == nil && clock.Until(l.until, now) > 0
+	return l.err == nil && clock.Until(l.untilLocked(), now) > 0
 }
 
-// end makes err the lease's end, if it has none yet, and cancels its context. After it, the caller
-// owes the release.
-func (l *Lease) end(err error) bool {
+// debt is what the caller that has ended a lease owes.
+type debt struct {
+	release *hold // nil: there is nothing to release, because others have the hold
+	losses  int   // how many leases have ended with it: if it was lost, each of them is told of
+}
+
+// end makes err the lease's end, if it has none yet, and cancels its context.
+func (l *Lease) end(err error) (owed debt, ended bool) {
 	l.mu.Lock()
 	if l.err != nil {
 		l.mu.Unlock()
-		return false
+		return debt{}, false
 	}
-	l.endLocked(err)
-	return true
+	return l.endLocked(err, time.Now()), true
 }
 
 // endLocked unlocks.
-func (l *Lease) endLocked(err error) {
-	l.err, l.ended = err, time.Now()
-	cancel, sets := l.cancel, l.sets
-	l.sets = nil
+func (l *Lease) endLocked(err error, now time.Time) debt {
+	l.err, l.ended = err, now
+	cancel, s := l.cancel, l.shareLocked()
+	var tied ties
+	if l.ties != nil {
+		tied, l.ties.sets = *l.ties, nil
+	}
 	l.mu.Unlock()
-	l.c.keeper.remove(l)
+	if s == nil || s.kept.Load() {
+		l.c.keeper.remove(l)
+	}
 	l.c.owners.remove(l)
 	if cancel != nil {
 		cancel(err)
 	}
-	if sets != nil {
-		for _, set := range *sets {
-			set.end(err)
-		}
+	for _, set := range tied.sets {
+		set.end(err)
 	}
+	switch {
+	case s != nil:
+		return s.left()
+	case tied.all != nil:
+		return debt{l.hold, tied.all.ended(err)}
+	}
+	return debt{l.hold, 1}
+}
+
+// ties are what a lease has to do with others. The lease's mutex guards them.
+type ties struct {
+	sets  []*Leases // that it is one of: they end with it
+	all   *readHold // of which it is the lease: the shares end with it
+	share *share    // that it is
+}
+
+// shareLocked is the share that the lease is, or nil.
+func (l *Lease) shareLocked() *share {
+	if l.ties == nil {
+		return nil
+	}
+	return l.ties.share
+}
+
+func (l *Lease) share() *share {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.shareLocked()
 }
 
 // expire ends a lease whose validity is over.
-func (l *Lease) expire() { l.lose(l.lapsed()) }
+func (l *Lease) expire() {
+	if s := l.share(); s == nil || !s.endedWithHold() {
+		l.lose(l.lapsed())
+	}
+}
 
 // lapsed says why the validity is over.
 func (l *Lease) lapsed() LostReason {
@@ -290,19 +338,18 @@ func (l *Lease) lapsed() LostReason {
 // lose ends a lease that its holder did not end: its holder is told first, then the members, then
 // the Logger and the Tracer, on a goroutine that holds up nobody else.
 func (l *Lease) lose(reason LostReason) {
-	if err := l.over(reason); err != nil {
-		l.hold.release(true).Free()
-		l.c.teller.tell(err)
+	err, owed := l.over(reason)
+	if owed.release != nil {
+		owed.release.release(true).Free()
 	}
+	l.c.teller.tell(slices.Repeat([]*LostError{err}, owed.losses)...)
 }
 
-// over ends the lease for its holder; the caller owes the rest. nil: it had ended before.
-func (l *Lease) over(reason LostReason) *LostError {
+// over ends the lease for its holder. What it owes is nothing if the lease had ended before.
+func (l *Lease) over(reason LostReason) (*LostError, debt) {
 	err := &LostError{Key: l.key, Kind: l.hold.terms.kind.name, Token: l.token, Reason: reason, Until: l.validity()}
-	if !l.end(err) {
-		return nil
-	}
-	return err
+	owed, _ := l.end(err)
+	return err, owed
 }
 
 // Unlock ends the lease and frees the lock. It returns when a majority of the members have
@@ -320,30 +367,34 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx.Value(ownLease{l.whole()}) != nil { // it ends with the lease, that is, now
 		ctx = context.WithoutCancel(ctx)
 	}
-	whole, err := l.giveUp()
-	if whole == nil {
+	whole, owed, err := l.giveUp()
+	switch {
+	case whole == nil:
 		return err
+	case owed == nil:
+		whole.tellReleased(nil)
+		return nil
 	}
-	whole.hold.unlocking(ctx)
-	return whole.unlocked(ctx, whole.hold.release(false))
+	owed.unlocking(ctx)
+	return whole.unlocked(ctx, owed.release(false))
 }
 
 // giveUp ends the lease, or one user's part in it. If that ended the lease, giveUp returns it, and
-// the caller owes the release.
-func (l *Lease) giveUp() (*Lease, error) {
+// the hold that is to be released: nil if others have it.
+func (l *Lease) giveUp() (*Lease, *hold, error) {
 	if l.of != nil {
 		if !l.spent.CompareAndSwap(false, true) {
-			return nil, l.givenUp("unlock")
+			return nil, nil, l.givenUp("unlock")
 		}
 		l = l.of
 	}
-	switch inner, ended := l.leave(); {
+	switch inner, ended, owed := l.leave(); {
 	case inner:
-		return nil, nil
-	case !ended:
-		return nil, l.notHeld("unlock")
+		return nil, nil, nil
+	case ended:
+		return l, owed, nil
 	}
-	return l, nil
+	return nil, nil, l.notHeld("unlock")
 }
 
 // unlocked waits for the answers to the release r.
@@ -351,29 +402,35 @@ func (l *Lease) unlocked(ctx context.Context, r *quorum.Round) error {
 	defer r.Free()
 	v, cause := r.Wait(ctx, l.c.cfg.MemberTimeout)
 	err := l.unlockError(v, r, cause)
+	l.tellReleased(err)
+	return err
+}
+
+func (l *Lease) tellReleased(err error) {
 	if l.c.trace.release != nil {
 		l.c.trace.release.Released(Released{Key: l.key, Kind: l.hold.terms.kind.name, Held: clock.Elapsed(l.granted, time.Now()), Err: err})
 	}
-	return err
 }
 
 // leave gives up one user. inner: it only undid a re-entry. ended: it was the last, and ended the
 // lease. Neither: the lease had ended. All of that is one step, so that a re-entry comes before it
-// or finds the lease ended.
-func (l *Lease) leave() (inner, ended bool) {
-	_ = l.Err() // ends it if its validity is over
+// or finds the lease ended. If owed is not nil, the caller owes its release.
+func (l *Lease) leave() (inner, ended bool, owed *hold) {
+	now := time.Now()
+	if !l.alive(now) {
+		_ = l.Err() // ends it if its validity is over
+	}
 	l.mu.Lock()
 	switch {
 	case l.err != nil:
 		l.mu.Unlock()
-		return false, false
+		return false, false, nil
 	case l.users > 1:
 		l.users--
 		l.mu.Unlock()
-		return true, false
+		return true, false, nil
 	}
-	l.endLocked(ErrReleased)
-	return false, true
+	return false, true, l.endLocked(ErrReleased, now).release
 }
 
 // unlockError judges a release by what the members said of it: done where a majority have nothing
@@ -420,7 +477,9 @@ func (l *Lease) notHeld(op string) error {
 // Extend asks the members to keep the lease for ttl from now, and moves ValidUntil. If ttl is less
 // than what is left, it shortens only what this process relies on, never what the members keep. A
 // lease with a fixed TTL has its new end then. The client goes on renewing an auto-renewed lease
-// until its MaxHold, and no Extend moves the end beyond that.
+// until its MaxHold, and no Extend moves the end beyond that. Readers of one
+// client share what they hold (RWMutex.RLock): Extend extends it for all of them, and never
+// shortens it.
 //
 // Errors:
 //   - ErrNotHeld or a *LostError if the lease has ended.
@@ -439,6 +498,9 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	l = l.whole()
 	if l.Err() != nil {
 		return l.notHeld("extend")
+	}
+	if s := l.share(); s != nil {
+		return s.extend(ctx, ttl)
 	}
 	return l.c.keeper.extend(ctx, l, ttl)
 }
@@ -487,7 +549,14 @@ func (l *Lease) renewed(until time.Time, sent time.Time, ttl time.Duration, manu
 	default:
 		l.renewAt = sent.Add(ttl / 3)
 	}
+	var all *readHold
+	if l.ties != nil {
+		all, until = l.ties.all, l.until
+	}
 	l.mu.Unlock()
+	if all != nil {
+		all.limits(until)
+	}
 	return true
 }
 
@@ -527,13 +596,47 @@ func (o *owners) put(l *Lease) {
 		return
 	}
 	o.mu.Lock()
+	o.setLocked([2]string{l.key, l.as}, l)
+	o.mu.Unlock()
+	o.unlessEnded(l)
+}
+
+func (o *owners) setLocked(k [2]string, l *Lease) {
 	if o.m == nil {
 		o.m = make(map[[2]string]*Lease)
 	}
-	o.m[[2]string{l.key, l.as}] = l
-	o.mu.Unlock()
-	if l.Err() != nil { // perhaps before it was here
+	o.m[k] = l
+}
+
+// unlessEnded removes a lease that had perhaps ended before it was put.
+func (o *owners) unlessEnded(l *Lease) {
+	if l.Err() != nil {
 		o.remove(l)
+	}
+}
+
+// enter is put, unless the owner has a lease of that name: then it enters that one.
+func (o *owners) enter(l *Lease) *Lease {
+	if l.as == "" {
+		return l
+	}
+	for k := [2]string{l.key, l.as}; ; {
+		if first, _ := o.again(l.key, l.as, true); first != nil {
+			return first
+		}
+		o.mu.Lock()
+		first := o.m[k]
+		if first == nil {
+			o.setLocked(k, l)
+		}
+		o.mu.Unlock()
+		if first == nil {
+			o.unlessEnded(l)
+			return l
+		}
+		if first.Err() != nil {
+			o.remove(first)
+		}
 	}
 }
 

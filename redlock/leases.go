@@ -34,10 +34,10 @@ func newLeases(ctx context.Context, all []*Lease) *Leases {
 	for _, l := range all {
 		l = l.whole()
 		l.mu.Lock()
-		if l.sets == nil {
-			l.sets = new([]*Leases)
+		if l.ties == nil {
+			l.ties = new(ties)
 		}
-		*l.sets = append(*l.sets, s)
+		l.ties.sets = append(l.ties.sets, s)
 		err := l.err
 		l.mu.Unlock()
 		if err != nil { // perhaps before it was in the set
@@ -74,8 +74,8 @@ func (s *Leases) over(err error) bool {
 	for _, l := range s.all {
 		l = l.whole()
 		l.mu.Lock()
-		if l.sets != nil {
-			*l.sets = slices.DeleteFunc(*l.sets, func(x *Leases) bool { return x == s })
+		if l.ties != nil {
+			l.ties.sets = slices.DeleteFunc(l.ties.sets, func(x *Leases) bool { return x == s })
 		}
 		l.mu.Unlock()
 	}
@@ -235,7 +235,7 @@ func (s *Leases) Unlock(ctx context.Context) error {
 	errs := make([]error, len(s.all))
 	owed := make(map[*Client][]int)
 	for i, l := range s.all {
-		whole, err := l.giveUp()
+		whole, _, err := l.giveUp()
 		switch {
 		case whole != nil:
 			whole.hold.unlocking(ctx)

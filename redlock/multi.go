@@ -494,7 +494,7 @@ func (g *gathering) giveUp() {
 	for i := range g.parts {
 		p := &g.parts[i]
 		if p.lease != nil {
-			switch inner, ended := p.lease.leave(); {
+			switch inner, ended, _ := p.lease.leave(); {
 			case ended:
 				holds = append(holds, p.lease.hold)
 			case inner && !p.again: // its owner has entered it meanwhile, and keeps it

@@ -76,8 +76,8 @@ func (c *Client) acquire(ctx context.Context, w want) (*Lease, error) {
 	return lease, err
 }
 
-// obtain gets a lock by re-entry or by attempts. A caller that waits stands in the line of the name
-// first. in is the context of the acquisition for the tracer, nil without one.
+// obtain gets a lock by re-entry or as its kind does. in is the context of the acquisition for the
+// tracer, nil without one.
 func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: err}
@@ -87,6 +87,15 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 			return l, result{}, err
 		}
 	}
+	if obtain := w.terms.kind.obtain; obtain != nil {
+		return obtain(c, ctx, in, w)
+	}
+	return c.compete(ctx, in, w)
+}
+
+// compete gets a lock by attempts of the caller's own. A caller that waits stands in the line of the
+// name first.
+func (c *Client) compete(ctx, in context.Context, w want) (*Lease, result, error) {
 	if w.try {
 		l, res, err := c.attempts(ctx, in, &w, ballot.Past{Start: ballot.TryOnce})
 		if err != nil && c.isClosed() {

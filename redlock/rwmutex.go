@@ -47,6 +47,12 @@ func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Le
 // one. Leases of readers may have equal tokens. A storage that keeps two numbers can refuse the
 // late write of a writer as soon as one later reader has been there: see package fence.
 //
+// The readers of one client that renew their leases, with one name and one TTL, share what they
+// hold. While one of them holds it, RLock asks the members only to find out whether a writer waits:
+// once in a third of Config.Entry. If one does, the next readers wait behind it. Each reader has its
+// own Lease, which ends alone by its Unlock or its MaxHold, and the last one frees the lock. If what
+// they hold is lost, all of them end.
+//
 // If the owner (As) holds the write lease, RLock enters that one.
 func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	return m.read.c.acquire(ctx, want{op: opReadLock, name: m.read.name, terms: &m.read.terms})
@@ -80,14 +86,8 @@ var (
 // readKind is the kind of RWMutex.RLock. Members let all readers in that are there, so a crowd of
 // this client's does not crowd out others; readWidth bounds what the members keep for it.
 var readKind = kind{
-	name: KindRead, lock: script.Reading, rules: &ballot.Reading, width: readWidth, format: 2, together: true, word: readWord,
+	name: KindRead, lock: script.Reading, rules: &ballot.Reading, width: readWidth, format: 2, together: true,
+	obtain: (*Client).share, word: readWord, behind: readBehind,
 }
 
 const readWidth = 64
-
-// readWord is called for a renewal's word above 1.
-func readWord(l *Lease, member int, word int64) {
-	if word == script.NotDowngraded {
-		l.hold.downgradeAt(member)
-	}
-}

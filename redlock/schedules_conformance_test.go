@@ -154,7 +154,7 @@ func parseCall(cmd []byte) modelCall {
 	case script.RWRaise.SHA:
 		return modelCall{op: opRaise, owner: arg(4), token: num(5), by: byReader}
 	case script.RWExtend.SHA:
-		return modelCall{op: opExtend, owner: arg(2), ttl: num(3), by: byReader}
+		return modelCall{op: opExtend, owner: arg(3), ttl: num(4), by: byReader}
 	case script.RWRejoin.SHA:
 		return modelCall{op: opRejoin, owner: arg(7), ttl: num(8), token: num(9), by: byReader}
 	case script.RWDowngrade.SHA:

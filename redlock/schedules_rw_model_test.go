@@ -263,7 +263,10 @@ func (x *modelStep) readWrite(c modelCall) modelReply {
 				x.phase.join(c.owner, x.over(c.ttl))
 			}
 			x.lengthen(c.ttl)
-			return modelReply{n: 1}
+			if len(x.queue) > 0 {
+				return modelReply{n: script.WriterWaits}
+			}
+			return modelReply{n: script.NobodyWaits}
 		case x.owner == c.owner:
 			x.lengthen(c.ttl)
 			return modelReply{n: script.NotDowngraded}

@@ -648,7 +648,7 @@ func (s *serverSite) edit(words []string) string {
 	case "renew":
 		ttl, err := time.ParseDuration(words[2])
 		require.NoError(s, err)
-		renewal := script.Renew(nil, &script.Extend, len(words)-3)
+		renewal := s.Renew(nil, len(words)-3)
 		for _, name := range words[3:] {
 			renewal.Lock(name)
 		}

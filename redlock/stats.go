@@ -17,16 +17,29 @@ func (c *Client) Stats() map[Kind]Stats {
 	for _, k := range kinds {
 		all[k.name] = Stats{}
 	}
+	held := func(k *kind, n int, oldest time.Time) {
+		s := all[k.name]
+		if s.Held += n; n > 0 && (s.Oldest.IsZero() || oldest.Before(s.Oldest)) {
+			s.Oldest = oldest
+		}
+		all[k.name] = s
+	}
+	var shared []*Lease
 	c.keeper.mu.Lock()
 	for _, due := range c.keeper.leases {
-		kind := due.l.hold.terms.kind.name
-		s := all[kind]
-		if s.Held++; s.Oldest.IsZero() || due.l.granted.Before(s.Oldest) {
-			s.Oldest = due.l.granted
+		if t := &due.l.hold.terms; t.reads == nil {
+			held(t.kind, 1, due.l.granted)
+		} else {
+			shared = append(shared, due.l)
 		}
-		all[kind] = s
 	}
 	c.keeper.mu.Unlock()
+	for _, l := range shared {
+		if l.share() == nil { // not the share of one, but what all share
+			n, oldest := l.hold.terms.reads.users()
+			held(l.hold.terms.kind, n, oldest)
+		}
+	}
 	c.waiting.mu.Lock()
 	for a := range c.waiting.m {
 		s := all[a.terms.kind.name]

@@ -28,6 +28,7 @@ type dialect struct {
 
 	downgrade call    // without a script: there is none
 	extend    *Script // lengthens leases, several in one call: see Renewal
+	watched   bool    // extend has the queue of each lock, too
 }
 
 // call is one call about a lock. Its keys are the name of the lock, the shared ones, and those of reach; its arguments the
@@ -229,7 +230,7 @@ func (l *Lock) Force(buf *[]byte, owner string, longest time.Duration) member.Co
 
 // Extend lengthens one lease. The reply is that of a Renewal with one lease.
 func (l *Lock) Extend(buf *[]byte, owner string, ttl time.Duration) member.Command {
-	r := Renew(buf, l.how.extend, 1)
+	r := l.Renew(buf, 1)
 	r.Lock(l.Name)
 	r.Lease(owner, ttl)
 	return r.Command(l.Slot())
@@ -250,18 +251,40 @@ func (l Lock) ExtendedBy(s *Script) Lock {
 // Renewal lengthens several leases in one call, all by the same script. It has the name of each lock
 // first, then the owner and TTL of each. The reply is an array with one number per lease:
 //
-//   - above 0: the lease is lengthened.
+//   - above 0: the lease is lengthened. Of readers, WriterWaits and NotDowngraded say more.
 //   - 0: the owner does not have the lock.
 //   - below 0: the key is not a lock.
-type Renewal struct{ f frame }
-
-// Renew begins a Renewal of the given number of leases by a script, see Lock.Extends.
-func Renew(buf *[]byte, by *Script, leases int) Renewal {
-	return Renewal{begin(buf, by, leases, 2*leases)}
+type Renewal struct {
+	f       frame
+	watched bool
 }
 
-// Lock writes the name of a lock.
-func (r *Renewal) Lock(name string) { r.f.text(name) }
+// Renew begins a Renewal of the given number of leases by the script that lengthens those of the
+// lock, see Extends.
+func (l *Lock) Renew(buf *[]byte, leases int) Renewal {
+	keys := leases
+	if l.how.watched {
+		keys *= 2
+	}
+	return Renewal{begin(buf, l.how.extend, keys, 2*leases), l.how.watched}
+}
+
+// RenewalBytes returns how long the names are that a Renewal has of the lock.
+func (l *Lock) RenewalBytes() int {
+	if l.how.watched {
+		return 2 * len(l.Name)
+	}
+	return len(l.Name)
+}
+
+// Lock writes the keys of a lock.
+func (r *Renewal) Lock(name string) {
+	r.f.text(name)
+	if r.watched {
+		var space [128]byte
+		r.f.b = resp.AppendBulk(r.f.b, slot.AppendSibling(space[:0], queuePrefix, name))
+	}
+}
 
 // Lease writes an owner, and the TTL that its key must have at least.
 func (r *Renewal) Lease(owner string, ttl time.Duration) {

@@ -92,7 +92,7 @@ func TestCallsOfReadersAndWritersHaveTheWordsOfTheProtocol(t *testing.T) {
 		"rejoin":    {{Rejoin, five + "me:1 30001 7"}, {RWRejoin, five + "me:1 30001 7"}},
 		"peek":      {{RWPeek, five[:len(five)-1]}, {RWPeek, five[:len(five)-1]}},
 		"force":     {{RWForce, five + " 30001"}, {RWForce, five + " 30001"}},
-		"extend":    {{Extend, "1 k me:1 30001"}, {RWExtend, "1 k me:1 30001"}},
+		"extend":    {{Extend, "1 k me:1 30001"}, {RWExtend, "2 k redquorum:q:{k} me:1 30001"}},
 		"downgrade": {{}, {RWDowngrade, five + "me:1 30001"}},
 	} {
 		for i, l := range []Lock{Writing("k"), Reading("k")} {
@@ -117,7 +117,7 @@ func TestMarksAreWhereAServerReadsTheParts(t *testing.T) {
 	var buf []byte
 	for _, name := range names {
 		for _, l := range []Lock{Exclusive(name), ExclusiveWithRedisson(name), Fair(name), Writing(name), Reading(name)} {
-			renewal := Renew(&buf, &Extend, 64)
+			renewal := l.Renew(&buf, 64)
 			for range 64 {
 				renewal.Lock(name)
 			}

@@ -34,6 +34,7 @@ var reading = dialect{
 	force:     writing.force,
 	downgrade: call{script: &RWDowngrade, shared: 2, reach: withQueue, args: 2},
 	extend:    &RWExtend,
+	watched:   true,
 }
 
 // Writing returns the lock of a name as its writers ask for it. Exclusive of the same name excludes
@@ -65,9 +66,12 @@ func (l *Lock) Downgrade(buf *[]byte, owner string, ttl time.Duration) member.Co
 // that wait before they serve this writer, or any other.
 func ReadersFirst(writer string) string { return "+" + writer }
 
-// These are the words of a Renewal by RWExtend that say more than yes.
+// These are the words of a Renewal by RWExtend. Each is a yes to a reader.
 const (
-	// NotDowngraded is a yes to a reader whose vote is a writer's still: the downgrade has not come
-	// to the member.
+	// NobodyWaits says no more: the member has no queue, so no writer waits there.
+	NobodyWaits = 1
+	// WriterWaits says that the member has a queue of writers.
+	WriterWaits = 2
+	// NotDowngraded says that the vote is a writer's still: the downgrade has not come to the member.
 	NotDowngraded = 3
 )

@@ -1,12 +1,12 @@
 -- Renews many readers' leases in one call. Never shortens.
---   KEYS, ARGV as extend
--- Returns an array, per lease 1 = renewed, 3 = renewed, but as a writer's: its downgrade has not
--- come here, 0 = not the owner's, -1 = not a lock at all.
+--   KEYS[2i-1] lock   KEYS[2i] its queue   ARGV as extend
+-- Returns an array, per lease 1 = renewed, 2 = renewed, and a writer waits, 3 = renewed, but as a
+-- writer's: its downgrade has not come here, 0 = not the owner's, -1 = not a lock at all.
 --include time.lua
 local nowms = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
 local out = {}
-for i, key in ipairs(KEYS) do
-  local owner, ttl = ARGV[2 * i - 1], ARGV[2 * i]
+for at = 1, #KEYS, 2 do
+  local i, key, owner, ttl = (at + 1) / 2, KEYS[at], ARGV[at], ARGV[at + 1]
   local v = redis.pcall('HMGET', key, 'r', owner)
   if v.err then
     if not string.find(v.err, 'WRONGTYPE', 1, true) then redis.call('HMGET', key, 'r', owner) end
@@ -23,6 +23,7 @@ for i, key in ipairs(KEYS) do
       out[i] = mine(key, owner) and 3 or 0
     end
     if out[i] > 0 then keep(key, ttl) end
+    if out[i] == 1 and redis.call('EXISTS', KEYS[at + 1]) == 1 then out[i] = 2 end
   end
 end
 return out

@@ -1,0 +1,521 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// One read hold for all readers of a client: who shares it, for how long it takes more, and who
+// ends with it.
+
+// deafToPushes loses every push to a client.
+func deafToPushes(p *peer) { p.EveryLink(func(l *redistest.Link) { l.LosePushRate(1) }) }
+
+func TestUsersOfOneHold(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		first := reads(t, a, "k")
+		asked, left := a.Count(script.RWRead), a.Count(script.RWRelease)
+		all := []*redlock.Lease{first}
+		for range 99 {
+			all = append(all, reads(t, a, "k"))
+		}
+		require.Equal(t, []int{0, 0, 0}, hits(asked), "the members do not hear of them")
+		require.Equal(t, 100, a.Stats()[redlock.KindRead].Held)
+		for _, l := range all {
+			require.Equal(t, first.Token(), l.Token())
+			require.Equal(t, first.ValidUntil(), l.ValidUntil())
+			require.Equal(t, 3, l.Votes())
+			require.True(t, l.Shared())
+		}
+		w := later(t.Context(), b.RWMutex("k").Lock)
+		time.Sleep(20 * time.Second)
+		for i, l := range all {
+			require.Equal(t, []int{0, 0, 0}, hits(left))
+			require.NoError(t, l.Err(), "renewed")
+			require.True(t, w.Pending())
+			ctx := l.Context()
+			unlock(t, l)
+			require.ErrorIs(t, l.Err(), redlock.ErrReleased)
+			require.ErrorIs(t, context.Cause(ctx), redlock.ErrReleased)
+			require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrNotHeld, "twice")
+			require.Equal(t, 99-i, a.Stats()[redlock.KindRead].Held)
+		}
+		require.Equal(t, []int{1, 1, 1}, hits(left), "the last one frees the lock")
+		unlock(t, w.Get(t))
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// Leases that are not renewed, or with another TTL, are apart.
+func TestHoldIsSharedByLeasesOfOneTTLThatRenew(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+		x, y := reads(t, a, "k"), reads(t, a, "k", redlock.AutoRenew(10*time.Second))
+		z, u := reads(t, a, "k", redlock.TTL(30*time.Second)), reads(t, a, "k", redlock.TTL(30*time.Second))
+		owners := map[string]bool{}
+		for _, l := range []*redlock.Lease{x, y, z, u} {
+			owners[redlock.OwnerOf(l)] = true
+		}
+		require.Len(t, owners, 4)
+		require.Equal(t, 4, a.Stats()[redlock.KindRead].Held)
+		unlock(t, x, y, z, u)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// A writer waits behind a process whose readers come and go without a pause. Each row leaves one
+// sign of it.
+func TestSharedReadsDoNotStarveAWriter(t *testing.T) {
+	entry := redlock.DefaultConfig().Entry
+	for name, row := range map[string]struct {
+		renew   time.Duration
+		prepare func(a *peer)
+		within  time.Duration // from the writer's registration to the last reader that comes in
+	}{
+		"a push says so":                      {30 * time.Second, func(*peer) {}, 5 * time.Millisecond},
+		"no push arrives":                     {30 * time.Second, deafToPushes, entry / 3},
+		"a renewal comes before":              {time.Second, deafToPushes, entry / 9},
+		"a minority of the members is silent": {30 * time.Second, func(a *peer) { deafToPushes(a); a.Away(1) }, entry / 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+				row.prepare(a)
+				synctest.Wait()
+				rw := a.RWMutex("k", redlock.AutoRenew(row.renew))
+				var wg sync.WaitGroup
+				defer wg.Wait()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				first, err := rw.RLock(t.Context())
+				require.NoError(t, err)
+				shared := redlock.OwnerOf(first)
+				var mu sync.Mutex
+				var last time.Time // that a reader came into the first hold
+				for i := range 8 {
+					wg.Go(func() {
+						for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+							l, err := rw.RLock(ctx)
+							if err != nil {
+								return
+							}
+							if mu.Lock(); redlock.OwnerOf(l) == shared {
+								last = time.Now()
+							}
+							mu.Unlock()
+							time.Sleep(time.Duration(3+i) * time.Millisecond)
+							_ = l.Unlock(context.Background())
+						}
+					})
+				}
+				time.Sleep(1400 * time.Millisecond)
+				require.NoError(t, first.Unlock(t.Context()))
+				start := time.Now()
+				w := later(t.Context(), b.RWMutex("k").Lock)
+				l := w.Get(t)
+				require.LessOrEqual(t, w.At.Sub(start), row.within+30*time.Millisecond, "it waits for those that are in")
+				mu.Lock()
+				require.LessOrEqual(t, last.Sub(start), row.within)
+				mu.Unlock()
+				require.Greater(t, l.Token(), first.Token())
+				require.NoError(t, l.Unlock(t.Context()))
+			}, quiet)
+		})
+	}
+}
+
+// The grant itself names a writer that waits: those that waited for it come in, and nobody after
+// them. Without pushes, the answers to heartbeats name it.
+func TestHoldThatIsGrantedBeforeAWriterTakesNobodyElse(t *testing.T) {
+	for name, deaf := range map[string]bool{"by pushes": false, "by answers": true} {
+		t.Run(name, func(t *testing.T) {
+			three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+				if deaf {
+					deafToPushes(a)
+				}
+				a.Away(2) // nothing is heard but what makes the majority
+				w := writes(t, b, "k")
+				next := later(t.Context(), c.RWMutex("k").Lock)
+				synctest.Wait()
+				var waiting []*locking
+				for range 5 {
+					waiting = append(waiting, later(t.Context(), a.RWMutex("k").RLock))
+				}
+				time.Sleep(100 * time.Millisecond)
+				unlock(t, w)
+				renewed := a.Count(script.RWExtend)
+				if deaf {
+					time.Sleep(redlock.DefaultConfig().Entry / 3)
+				}
+				synctest.Wait()
+				for _, r := range waiting {
+					require.False(t, r.Pending())
+					require.Equal(t, redlock.OwnerOf(waiting[0].Get(t)), redlock.OwnerOf(r.Get(t)), "one request for all of them")
+				}
+				_, err := a.RWMutex("k").TryRLock(t.Context())
+				require.ErrorIs(t, err, redlock.ErrHeld)
+				require.Equal(t, []int{0, 0, 0}, hits(renewed), "nobody has to ask")
+				for _, r := range waiting {
+					require.True(t, next.Pending())
+					unlock(t, r.Get(t))
+				}
+				unlock(t, next.Get(t))
+				leftovers(t, cluster)
+			})
+		})
+	}
+}
+
+// A writer that comes between the grant and the next reader is not overtaken, though its push and
+// the name in the grant are missing.
+func TestGrantAfterAWaitDoesNotSayThatNobodyWaits(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		w := writes(t, b, "k")
+		r := later(t.Context(), a.RWMutex("k").RLock)
+		time.Sleep(10 * time.Millisecond)
+		unlock(t, w)
+		first := r.Get(t)
+		deafToPushes(a)
+		next := later(t.Context(), c.RWMutex("k").Lock)
+		synctest.Wait()
+		_, err := a.RWMutex("k").TryRLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		unlock(t, first)
+		unlock(t, next.Get(t))
+		leftovers(t, cluster)
+	})
+}
+
+// After a third of Entry the next reader asks once, for all that come meanwhile, and joins.
+func TestOldHoldIsAskedForOnce(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+		first := reads(t, a, "k")
+		a.Slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
+		renewed, asked := a.Count(script.RWExtend), a.Count(script.RWRead)
+		time.Sleep(redlock.DefaultConfig().Entry / 3)
+		start := time.Now()
+		var all []*locking
+		for range 10 {
+			all = append(all, later(t.Context(), a.RWMutex("k").RLock))
+		}
+		for _, r := range all {
+			require.Equal(t, redlock.OwnerOf(first), redlock.OwnerOf(r.Get(t)))
+			require.Equal(t, 20*time.Millisecond, r.At.Sub(start))
+		}
+		require.Equal(t, []int{1, 1, 1}, hits(renewed))
+		start = time.Now()
+		last, err := a.RWMutex("k").TryRLock(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, start, time.Now())
+		require.Equal(t, []int{0, 0, 0}, hits(asked))
+		for _, r := range all {
+			require.NoError(t, r.Lease.Unlock(t.Context()))
+		}
+		unlock(t, first, last)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// One of three members says that nobody waits, and the others nothing: the hold takes no more, and
+// the next reader asks for itself.
+func TestMinorityDoesNotSayThatNobodyWaits(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		first := reads(t, a, "k")
+		b.Away(0)
+		deafToPushes(a)
+		w := later(t.Context(), b.RWMutex("k").Lock)
+		time.Sleep(redlock.DefaultConfig().Entry / 3)
+		for _, i := range []int{1, 2} {
+			a.Links[i].PauseReplies()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := a.RWMutex("k").RLock(ctx)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.NoError(t, first.Err())
+		for _, i := range []int{1, 2} {
+			a.Links[i].Resume()
+		}
+		time.Sleep(time.Second)
+		require.True(t, w.Pending())
+		unlock(t, first)
+		require.NoError(t, w.Get(t).Unlock(t.Context()))
+	}, quiet)
+}
+
+// The caller that forms the hold gives up, and the next one goes on.
+func TestFirstReaderGivesUpAndTheNextGoesOn(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		w := writes(t, b, "k")
+		var cancels []context.CancelFunc
+		var all []*locking
+		for range 5 {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			cancels = append(cancels, cancel)
+			all = append(all, later(ctx, a.RWMutex("k").RLock))
+			synctest.Wait()
+		}
+		_, err := a.RWMutex("k").TryRLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld, "it does not wait for the first one")
+		for _, i := range []int{0, 3, 1} {
+			cancels[i]()
+			synctest.Wait()
+			require.False(t, all[i].Pending())
+			require.ErrorIs(t, all[i].Err, context.Canceled)
+			require.ErrorIs(t, all[i].Err, redlock.ErrHeld)
+		}
+		cancels[2]()
+		synctest.Wait()
+		require.True(t, all[4].Pending())
+		unlock(t, w)
+		require.False(t, all[4].Pending())
+		unlock(t, all[4].Get(t))
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// A try becomes the hold of all where there is none, and its own where another is being formed.
+func TestTryBecomesTheHoldOfAll(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		x, err := a.RWMutex("k").TryRLock(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		y := reads(t, a, "k")
+		require.Equal(t, redlock.OwnerOf(x), redlock.OwnerOf(y))
+		unlock(t, x, y)
+		leftovers(t, cluster)
+
+		a.Slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
+		r := later(t.Context(), a.RWMutex("k").RLock)
+		time.Sleep(10 * time.Millisecond)
+		x, err = a.RWMutex("k").TryRLock(t.Context())
+		require.NoError(t, err)
+		require.NotEqual(t, redlock.OwnerOf(x), redlock.OwnerOf(r.Get(t)))
+		y = reads(t, a, "k")
+		require.Equal(t, redlock.OwnerOf(r.Lease), redlock.OwnerOf(y))
+		unlock(t, x, y, r.Lease)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// heardLost are the lost leases that a tracer has heard of.
+func heardLost(tr *tracer) []*redlock.LostError {
+	synctest.Wait()
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.lost
+}
+
+func TestHoldThatIsLostEndsAllItsUsers(t *testing.T) {
+	for name, row := range map[string]struct {
+		reason redlock.LostReason
+		end    func(t *testing.T, cluster *redistest.Cluster, a *peer)
+	}{
+		"refused": {redlock.LostRefused, func(t *testing.T, cluster *redistest.Cluster, _ *peer) {
+			steal(t, cluster, "k", time.Minute, 0, 1)
+		}},
+		"expired": {redlock.LostExpired, func(_ *testing.T, _ *redistest.Cluster, a *peer) { a.Die() }},
+		"closed":  {redlock.LostClosed, func(t *testing.T, _ *redistest.Cluster, a *peer) { require.NoError(t, a.Client.Close()) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+				tr := &tracer{}
+				a := join(t, cluster, quiet, redlock.WithTracer(tr))
+				var all []*redlock.Lease
+				for i := range 5 {
+					opts := []redlock.LockOption{redlock.AutoRenew(5 * time.Second)}
+					if i == 3 {
+						opts = append(opts, redlock.MaxHold(time.Hour))
+					}
+					all = append(all, reads(t, a, "k", opts...))
+				}
+				unlock(t, all[4])
+				contexts := []context.Context{all[0].Context(), all[1].Context(), all[2].Context(), all[3].Context()}
+				until := all[0].ValidUntil()
+				row.end(t, cluster, a)
+				for i, ctx := range contexts {
+					<-ctx.Done()
+					require.Equal(t, row.reason, lostFor(all[i]))
+					require.ErrorIs(t, context.Cause(ctx), redlock.ErrLost)
+					require.False(t, time.Now().After(until))
+					require.ErrorIs(t, all[i].Unlock(t.Context()), redlock.ErrLost)
+				}
+				require.Len(t, heardLost(tr), 4, "one for each that was held")
+				require.Zero(t, a.Stats()[redlock.KindRead].Held)
+			})
+		})
+	}
+}
+
+// Whoever looks at a lease that is over finds that out before the keeper does, for all users.
+func TestUserThatFindsTheHoldOverEndsItForAll(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		tr := &tracer{}
+		a := join(t, cluster, quiet, redlock.WithTracer(tr))
+		x, y := reads(t, a, "k", redlock.AutoRenew(5*time.Second)), reads(t, a, "k", redlock.AutoRenew(5*time.Second))
+		a.Die()
+		time.Sleep(time.Until(x.ValidUntil()))
+		require.Equal(t, redlock.LostExpired, lostFor(x))
+		require.Equal(t, redlock.LostExpired, lostFor(y))
+		require.Len(t, heardLost(tr), 2)
+	})
+}
+
+func TestMaxHoldOfOneUserEndsThatOneAlone(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		tr := &tracer{}
+		a := join(t, cluster, quiet, redlock.WithTracer(tr))
+		start := time.Now()
+		x := reads(t, a, "k", redlock.MaxHold(10*time.Second))
+		y := reads(t, a, "k")
+		z := reads(t, a, "k", redlock.MaxHold(40*time.Second))
+		later := reads(t, a, "k", redlock.MaxHold(time.Hour))
+		require.Equal(t, 4, a.Stats()[redlock.KindRead].Held)
+		require.False(t, x.ValidUntil().After(start.Add(10*time.Second)))
+		require.True(t, y.ValidUntil().After(x.ValidUntil()))
+		require.NoError(t, x.Extend(t.Context(), 20*time.Second))
+		require.False(t, x.ValidUntil().After(start.Add(10*time.Second)), "not beyond it")
+		<-x.Context().Done()
+		require.Equal(t, 10*time.Second, time.Since(start))
+		require.Equal(t, redlock.LostMaxHold, lostFor(x))
+		require.Len(t, heardLost(tr), 1)
+		require.NoError(t, y.Err())
+		require.Equal(t, 3, a.Stats()[redlock.KindRead].Held)
+		require.Equal(t, 3, votesAt(cluster, y))
+		unlock(t, y)
+		require.Equal(t, 3, votesAt(cluster, z))
+		<-z.Context().Done()
+		require.Equal(t, 40*time.Second, time.Since(start))
+		require.Equal(t, redlock.LostMaxHold, lostFor(z))
+		<-later.Context().Done()
+		require.Equal(t, time.Hour, time.Since(start))
+		synctest.Wait()
+		leftovers(t, cluster)
+	})
+}
+
+func TestExtendOfOneUserNeverShortensTheOthers(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+		x, y := reads(t, a, "k"), reads(t, a, "k")
+		until := y.ValidUntil()
+		require.NoError(t, x.Extend(t.Context(), time.Second))
+		require.Equal(t, until, y.ValidUntil())
+		time.Sleep(time.Second)
+		start := time.Now()
+		require.NoError(t, x.Extend(t.Context(), 50*time.Second))
+		require.Equal(t, start.Add(validity(50*time.Second)), y.ValidUntil())
+		a.Away(0, 1)
+		require.ErrorIs(t, x.Extend(t.Context(), 60*time.Second), redlock.ErrNoQuorum)
+		require.NoError(t, y.Err())
+		unlock(t, x)
+		require.ErrorIs(t, x.Extend(t.Context(), time.Second), redlock.ErrNotHeld)
+		_ = y.Unlock(t.Context())
+	}, quiet, func(c *redlock.Config) { c.MaxTTL = time.Minute })
+}
+
+// An owner (As) enters the lease that it has, also if two of its calls come at once.
+func TestOwnerEntersItsShareAgain(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+		mine := a.RWMutex("k", redlock.As("me"))
+		one, two := later(t.Context(), mine.RLock), later(t.Context(), mine.RLock)
+		x := one.Get(t)
+		require.Same(t, x, two.Get(t))
+		y := reads(t, a, "k")
+		require.Equal(t, redlock.OwnerOf(x), redlock.OwnerOf(y))
+		require.NotSame(t, x, y)
+		three := reads(t, a, "k", redlock.As("me"))
+		require.Same(t, x, three)
+		unlock(t, y, x, x)
+		require.NoError(t, x.Err())
+		require.Equal(t, 1, a.Stats()[redlock.KindRead].Held)
+		unlock(t, x)
+		require.ErrorIs(t, x.Err(), redlock.ErrReleased)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+func TestCloseWhileReadersFormAHold(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		w := writes(t, b, "k")
+		var all []*locking
+		for range 4 {
+			all = append(all, later(t.Context(), a.RWMutex("k").RLock))
+		}
+		synctest.Wait()
+		require.NoError(t, a.Client.Close())
+		for _, r := range all {
+			<-r.Done
+			require.ErrorIs(t, r.Err, redlock.ErrClosed)
+		}
+		unlock(t, w)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// Users come and go at random, with writers, members that stall, and limits: nobody reads beside a
+// writer, and in the end nothing is left.
+func TestManyUsersOfHoldsThatOpenAndClose(t *testing.T) {
+	for seed := range seeds(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+				court := &courtroom{}
+				a.Slow(2*time.Millisecond, 5*time.Millisecond, 9*time.Millisecond)
+				if seed%2 == 1 {
+					deafToPushes(a)
+				}
+				var wg sync.WaitGroup
+				for i := range 12 {
+					p, rng := a, rand.New(rand.NewPCG(seed, uint64(i)))
+					if i > 9 {
+						p = b
+					}
+					wg.Go(func() { comeAndGo(t, p, rng, court) })
+				}
+				wg.Wait()
+				require.Empty(t, court.wrong)
+				require.Greater(t, court.reads, 100)
+				time.Sleep(time.Second)
+				leftovers(t, cluster)
+			}, quiet)
+		})
+	}
+}
+
+func comeAndGo(t *testing.T, p *peer, rng *rand.Rand, court *courtroom) {
+	for range 25 {
+		rw := p.RWMutex("k", redlock.AutoRenew(2*time.Second), redlock.MaxHold(time.Duration(1+rng.IntN(3000))*time.Millisecond))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+rng.IntN(400))*time.Millisecond)
+		get := rw.RLock
+		switch rng.IntN(12) {
+		case 0:
+			get = rw.Lock
+		case 1, 2:
+			get = rw.TryRLock
+		}
+		l, err := get(ctx)
+		cancel()
+		if err != nil {
+			continue
+		}
+		court.enters(l)
+		time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
+		if rng.IntN(30) == 0 {
+			time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)
+		}
+		court.leaves(l)
+		if err := l.Unlock(t.Context()); err != nil && !errors.Is(err, redlock.ErrLost) {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package redlock
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// shared is a lock that a reader of the client holds.
+func shared(t testing.TB, members *Yes, opts ...LockOption) (*RWMutex, *Lease) {
+	rw := Agreed(t, members).RWMutex("k", opts...)
+	l, err := rw.RLock(t.Context())
+	require.NoError(t, err)
+	return rw, l
+}
+
+func readOnce(t testing.TB, rw *RWMutex) {
+	l, err := rw.RLock(t.Context())
+	if err == nil {
+		err = l.Unlock(t.Context())
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A reader that shares a hold costs its lease, and no command.
+func TestSharedReadCostsItsLeaseAlone(t *testing.T) {
+	var member Yes
+	rw, first := shared(t, &member)
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { readOnce(t, rw) }), 2.0)
+	require.Equal(t, 1, member.Called(script.RWRead))
+	require.Zero(t, member.Called(script.RWRelease))
+	require.LessOrEqual(t, member.Called(script.RWExtend), 1, "if this has taken a second")
+	require.NoError(t, first.Unlock(t.Context()))
+	require.Equal(t, 1, member.Called(script.RWRelease))
+}
+
+// What members say counts if a majority say it to one question.
+func TestMajorityMustSayThatNobodyWaits(t *testing.T) {
+	_, first := shared(t, &Yes{})
+	h := first.hold.terms.reads
+	before := h.seen
+	says := func(member int, word int64, sent time.Time) { readWord(first, member, word, sent) }
+	h.c.need = 2
+	one, two := before.Add(time.Second), before.Add(2*time.Second)
+	says(0, script.NobodyWaits, one)
+	says(0, script.NobodyWaits, one)
+	require.Equal(t, before, h.seen, "one member")
+	says(1, script.NobodyWaits, two)
+	require.Equal(t, before, h.seen, "to another question")
+	says(2, script.NobodyWaits, one)
+	require.Equal(t, before, h.seen, "to an earlier question")
+	says(2, script.NobodyWaits, two)
+	require.Equal(t, two, h.seen)
+	says(0, script.WriterWaits, one)
+	require.Empty(t, h.shard.m, "once is enough of the contrary")
+	h.c.need = 1
+	require.NoError(t, first.Unlock(t.Context()))
+}
+
+// A share has ended as soon as its hold has, also before it is told.
+func TestShareEndsInTheInstantOfItsHold(t *testing.T) {
+	_, first := shared(t, &Yes{})
+	all := first.hold.terms.reads.lease
+	all.mu.Lock()
+	all.err, all.ended = &LostError{Key: "k", Reason: LostRefused}, time.Now()
+	all.mu.Unlock()
+	require.False(t, first.ValidUntil().After(time.Now()))
+	require.ErrorIs(t, first.Err(), ErrLost)
+}
+
+// Many users beside renewals, signs of writers that close one hold after the other, limits, and
+// whoever looks at everything: with the race detector.
+func TestUsersOfHoldsBesideEverythingElse(t *testing.T) {
+	var member Yes
+	c := Agreed(t, &member)
+	stop := make(chan struct{})
+	var wg, looks sync.WaitGroup
+	for i := range 16 {
+		rw := c.RWMutex("k", AutoRenew(300*time.Millisecond))
+		if i%4 == 0 {
+			rw = c.RWMutex("k", AutoRenew(300*time.Millisecond), MaxHold(time.Duration(1+i)*time.Millisecond))
+		}
+		wg.Go(func() {
+			for j := range 400 {
+				get := rw.RLock
+				if (i+j)%9 == 0 {
+					get = rw.TryRLock
+				}
+				l, err := get(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if (i+j)%5 == 0 {
+					<-time.After(time.Millisecond)
+				}
+				if (i+j)%7 == 0 {
+					_, _ = l.Context(), l.ValidUntil()
+				}
+				if (i+j)%50 == 0 {
+					_ = l.Extend(t.Context(), 350*time.Millisecond)
+				}
+				_ = l.Unlock(t.Context()) // its limit may be over
+			}
+		})
+	}
+	looks.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(3 * time.Millisecond):
+				_ = c.Stats()
+				c.holds.each(readBehind)
+			}
+		}
+	})
+	wg.Wait()
+	close(stop)
+	looks.Wait()
+	require.Zero(t, c.Stats()[KindRead].Held)
+	require.Equal(t, member.Called(script.RWRead), member.Called(script.RWRelease), "each hold was released once")
+	for i := range c.reads.shards {
+		require.Empty(t, c.reads.shards[i].m)
+	}
+}
+
+func BenchmarkSharedReads(b *testing.B) {
+	for _, goroutines := range []int{1, 64} {
+		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
+			rw, first := shared(b, &Yes{})
+			b.ReportAllocs()
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for range goroutines {
+				wg.Go(func() {
+					for range b.N / goroutines {
+						readOnce(b, rw)
+					}
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reads/s")
+			require.NoError(b, first.Unlock(b.Context()))
+		})
+	}
+}
