@@ -73,6 +73,15 @@ func TestShareEndsInTheInstantOfItsHold(t *testing.T) {
 	all.mu.Unlock()
 	require.False(t, first.ValidUntil().After(time.Now()))
 	require.ErrorIs(t, first.Err(), ErrLost)
+
+	rw, second := shared(t, &Yes{})
+	h := second.hold.terms.reads
+	h.lease.lose(LostRefused)
+	require.ErrorIs(t, second.Err(), ErrLost)
+	require.Empty(t, h.shard.m, "nobody comes to it any more")
+	third, err := rw.RLock(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, third.Unlock(t.Context()))
 }
 
 // Many users beside renewals, signs of writers that close one hold after the other, limits, and
