@@ -518,8 +518,11 @@ func TestMultiReenters(t *testing.T) {
 		// To wait for what comes before what is held may end in a circle.
 		a := other.Hold(t, "a")
 		began := time.Now()
-		_, err = multi("a", "b", "c").Lock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrOrder)
+		for _, names := range [][]string{{"a", "b", "c"}, {"a", "c"}, {"a"}} {
+			_, err = multi(names...).Lock(t.Context())
+			require.ErrorIs(t, err, redlock.ErrOrder, "%v", names)
+			require.ErrorContains(t, err, `the owner holds "b"`)
+		}
 		require.Less(t, time.Since(began), time.Second)
 		require.NoError(t, b.Err(), "only the new part is given up")
 		synctest.Wait()
@@ -635,6 +638,7 @@ func TestMultiSaysWhatCannotWork(t *testing.T) {
 			text string
 		}{
 			{p.Multi(nil), "no names"},
+			{new(redlock.Multi), "no names"},
 			{redlock.Join(), "no names"},
 			{redlock.Join(p.Mutex("a"), nil), "nil lock"},
 			{p.Multi(many), "65 names, but at most 64 are allowed"},
@@ -651,7 +655,15 @@ func TestMultiSaysWhatCannotWork(t *testing.T) {
 			}
 			require.ErrorIs(t, c.m.Do(t.Context(), func(context.Context, *redlock.Leases) error { return nil }), redlock.ErrInput)
 		}
-		_, err := p.Multi([]string{"a"}).Lock(nil) //nolint:staticcheck // that is the case
+		require.ErrorIs(t, p.Multi([]string{"a"}).Do(t.Context(), nil), redlock.ErrInput)
+		require.ErrorIs(t, p.Mutex("a").Do(t.Context(), nil), redlock.ErrInput)
+		require.ErrorIs(t, p.RWMutex("a").RDo(t.Context(), nil), redlock.ErrInput)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := p.Multi([]string{"a"}).Lock(over)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, redlock.ErrNoQuorum)
+		_, err = p.Multi([]string{"a"}).Lock(nil) //nolint:staticcheck // that is the case
 		require.ErrorIs(t, err, redlock.ErrInput)
 		leases, err := p.Multi(many[:redlock.MaxNames]).Lock(t.Context())
 		require.NoError(t, err)

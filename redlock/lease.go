@@ -640,6 +640,28 @@ func (o *owners) enter(l *Lease) *Lease {
 	}
 }
 
+// behind returns a name after the given one, in the order of bytes, that an owner (As) holds.
+func (o *owners) behind(name, as string) (held string, ok bool) {
+	if as == "" {
+		return "", false
+	}
+	var all []*Lease
+	o.mu.Lock()
+	for k, l := range o.m {
+		if k[1] == as && k[0] > name {
+			all = append(all, l)
+		}
+	}
+	o.mu.Unlock()
+	now := time.Now()
+	for _, l := range all {
+		if l.alive(now) {
+			return l.key, true
+		}
+	}
+	return "", false
+}
+
 func (o *owners) remove(l *Lease) {
 	if l.as == "" {
 		return

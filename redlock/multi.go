@@ -94,6 +94,9 @@ func (m *Multi) TryLock(ctx context.Context) (*Leases, error) {
 // first lease that ends, so fn must stop when it ends. fn may unlock the leases early. Do returns
 // fn's error, joined with any error of the leases or their release.
 func (m *Multi) Do(ctx context.Context, fn func(ctx context.Context, leases *Leases) error) (err error) {
+	if fn == nil {
+		return badInput(opLock, "nil function")
+	}
 	leases, err := m.Lock(ctx)
 	if err != nil {
 		return err
@@ -111,8 +114,11 @@ func (m *Multi) Do(ctx context.Context, fn func(ctx context.Context, leases *Lea
 }
 
 func (m *Multi) acquire(ctx context.Context, op string, try bool) (*Leases, error) {
-	if m.err != nil {
+	switch {
+	case m.err != nil:
 		return nil, badInput(op, "%v", m.err)
+	case len(m.locks) == 0: // not made by Join
+		return nil, badInput(op, "no names")
 	}
 	g := gathering{try: try, parts: make([]part, len(m.locks))}
 	for i, l := range m.locks {
@@ -126,6 +132,9 @@ func (m *Multi) acquire(ctx context.Context, op string, try bool) (*Leases, erro
 		*p = part{c: l.c, terms: &l.terms, inHand: l.terms, wire: l.terms.kind.of(l.name, &l.c.cfg)}
 		p.inHand.renew, p.inHand.maxHold = true, -1
 		p.want = want{op: op, name: l.name, terms: &p.inHand, try: try}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, &keyError{op: op, key: m.locks[0].name, err: err}
 	}
 	end := g.begin(ctx)
 	leases, err := g.obtain(ctx)
@@ -206,8 +215,8 @@ func (g *gathering) gather(ctx context.Context) error {
 			return g.unlessClosed(p.asked.run(ctx, &p.step, now))
 		}
 		g.releaseBehind(j)
-		if slices.ContainsFunc(g.parts[j+1:], func(p part) bool { return p.lease != nil && p.again }) {
-			return &keyError{op: opLock, key: g.parts[j].want.name, err: ErrOrder}
+		if name, behind := g.heldBehind(j); behind {
+			return &keyError{op: opLock, key: g.parts[j].want.name, err: ErrOrder, cause: fmt.Errorf("the owner holds %s", member.Quote(name))}
 		}
 		g.waited = true
 		if err := g.keep(ctx, g.parts[:j]); err != nil {
@@ -227,6 +236,21 @@ func (g *gathering) enterAgain(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// heldBehind returns a name behind part j that an owner (As) of these locks holds, through these
+// clients. Whoever waits for part j then may wait for a caller that waits for that name.
+func (g *gathering) heldBehind(j int) (name string, behind bool) {
+	for i := range g.parts {
+		p := &g.parts[i]
+		if i > j && p.lease != nil && p.again {
+			return p.want.name, true
+		}
+		if name, behind = p.c.owners.behind(g.parts[j].want.name, p.terms.as); behind {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 func (p *part) enterAgain(ctx context.Context) (err error) {

@@ -63,6 +63,9 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // lease, so fn must stop when it ends. Give lease.Token to the storage. fn may unlock the lease
 // early, or hand it off. Do returns fn's error, joined with any error of the lease or its release.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
+	if fn == nil {
+		return badInput(opLock, "nil function")
+	}
 	lease, err := m.Lock(ctx)
 	if err != nil {
 		return err
