@@ -9,7 +9,7 @@ local owner, ttl = ARGV[2], ARGV[3]
 local left, over = redis.call('PTTL', KEYS[1]), string.format('%.0f', (now - now % 1000) / 1000 + 1 + ttl)
 if left == -2 then
   if redis.call('EXISTS', KEYS[4]) == 1 then return -1 end
-  for _, entry in ipairs(redis.call('HVALS', KEYS[5])) do -- what is no waiter's is left here for a while: see bury.lua and fair.lua
+  for _, entry in ipairs(redis.call('HGETALL', KEYS[5])) do -- what is no waiter's is left here for a while: see bury.lua and fair.lua
     if string.match(entry, ' r$') then return -1 end
   end
   --include grant.lua
