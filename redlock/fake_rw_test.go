@@ -219,6 +219,27 @@ func TestDeadReaderEndsAtItsOwnTime(t *testing.T) {
 	})
 }
 
+// A reader that died is gone at its own end, also for who asks once and for a mutex, which look at
+// the key alone: the release of a reader with a longer TTL leaves it no longer than that.
+func TestDeadReaderDoesNotOutliveTheRelease(t *testing.T) {
+	for name, held := range map[string]time.Duration{"released after its end": 10 * time.Second, "released before its end": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+				x := reads(t, a, "k", redlock.AutoRenew(30*time.Second))
+				reads(t, b, "k", redlock.AutoRenew(2*time.Second))
+				b.Die()
+				time.Sleep(held)
+				unlock(t, x)
+				time.Sleep(max(0, 3*time.Second-held))
+				l, err := c.RWMutex("k").TryLock(t.Context())
+				require.NoError(t, err)
+				unlock(t, l)
+				leftovers(t, cluster)
+			})
+		})
+	}
+}
+
 // Three members, one down. A reader has one of the others, a second reader the other one, and a
 // writer waits at both.
 func TestStuckReadersLetTheWriterIn(t *testing.T) {

@@ -6,8 +6,18 @@
 local owner, hint = ARGV[2], ARGV[3]
 if redis.call('EXISTS', KEYS[4], KEYS[5]) == 0 then
   local fields = redis.call('HLEN', KEYS[1])
+  local till = fields > 2 and redis.call('HGET', KEYS[1], owner)
   local had = redis.call('HDEL', KEYS[1], owner)
   if had == 1 and fields == 2 then redis.call('HDEL', KEYS[1], 'r') end -- it was the last reader of a phase
+  if till and redis.call('HEXISTS', KEYS[1], 'r') == 1 then
+    --include base.lua
+    local nowms = (now - now % 1000) / 1000
+    if till + 5 >= nowms + redis.call('PTTL', KEYS[1]) then -- the key lived for this one: others may be long dead
+      --include sweep.lua
+      local readers, last = sweep()
+      if readers == 0 then redis.call('HDEL', KEYS[1], 'r') else shorten(last) end
+    end
+  end
   return had
 end
 --include rw.lua
@@ -29,7 +39,11 @@ if had == 0 then
 end
 if phase then
   redis.call('HDEL', KEYS[1], owner)
-  if sweep() > 0 then return 1 end
+  local readers, last = sweep()
+  if readers > 0 then
+    shorten(last)
+    return 1
+  end
 end
 local served = 0
 if tag ~= '!' and (phase or redis.call('HLEN', KEYS[1]) == 1) then
