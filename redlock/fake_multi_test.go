@@ -303,6 +303,18 @@ func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
 }
 
 // Unlock releases what is left of a set that has ended.
+// What is left of a set that has ended is not renewed, so its validity runs out. It never had a MaxHold.
+func TestMultiRestOfASetExpires(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+		s := allOf(t, a, "x", "y")
+		require.NoError(t, s.Of("x").Unlock(t.Context()))
+		time.Sleep(time.Hour)
+		require.Equal(t, redlock.LostExpired, lostFor(s.Of("y")))
+		require.ErrorIs(t, s.Unlock(t.Context()), redlock.ErrLost)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
 func TestMultiUnlockAfterALossReleasesTheRest(t *testing.T) {
 	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 		leases := allOf(t, p, "a", "b", "c")

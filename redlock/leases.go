@@ -87,7 +87,7 @@ func (l *Lease) stopRenewing() {
 	l.mu.Lock()
 	alone := l.err == nil && l.users == 1
 	if alone {
-		l.limit, l.renewAt = l.until, time.Time{}
+		l.limit, l.renewAt, l.renew = l.until, time.Time{}, false
 	}
 	l.mu.Unlock()
 	if alone {
