@@ -171,3 +171,26 @@ func TestFairSetHasNoDialectOfRedisson(t *testing.T) {
 		nothingLeft(t, cluster)
 	}, quiet, redlock.WithInterop())
 }
+
+// The line of an owner is no line of another name, whatever bytes that has.
+func TestFairOwnersLineIsNobodyElses(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		first, second := b.Hold(t, "x"), b.Hold(t, "x\x00o")
+		set := gather(t.Context(), redlock.Join(a.Mutex("x", redlock.Fair()), a.Mutex("x\x00o")))
+		synctest.Wait()
+		owner := later(t.Context(), a.Mutex("x", redlock.Fair(), redlock.As("o")).Lock) // behind the set
+		synctest.Wait()
+		unlock(t, first)
+		time.Sleep(time.Second)
+		unlock(t, second)
+		time.Sleep(time.Minute)
+		select {
+		case <-set.done:
+		default:
+			t.Fatal("the set stands in the line of an owner who waits for the set")
+		}
+		require.NoError(t, set.get(t).Unlock(t.Context()))
+		unlock(t, owner.Get(t))
+		leftovers(t, cluster)
+	}, quiet)
+}

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
@@ -161,7 +162,7 @@ func (c *Client) leaveLine(w *want, p *place) {
 // one owner ask one by one, because the first that has the lock has it for all of them.
 func (w *want) line() (name string, width int) {
 	if w.terms.as != "" && w.terms.kind.width > 1 {
-		return w.name + "\x00" + w.terms.as, 1
+		return ownNames + strconv.Itoa(len(w.name)) + w.name + w.terms.as, 1 // no lock has this name
 	}
 	return w.name, w.terms.kind.width
 }
