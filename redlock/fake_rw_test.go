@@ -515,11 +515,16 @@ func (c *courtroom) leaves(l *redlock.Lease) {
 	c.mu.Unlock()
 }
 
-// swap books a downgrade: the token stays.
+// swap books a downgrade: the token stays, and no writer has come in meanwhile.
 func (c *courtroom) swap(l, down *redlock.Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.held, l)
+	for o := range c.held {
+		if o.Err() == nil && down.Err() == nil && !o.Shared() {
+			c.wrong = append(c.wrong, fmt.Sprintf("token %d came in under the downgrade of %d", o.Token(), l.Token()))
+		}
+	}
 	c.held[down] = true
 }
 
