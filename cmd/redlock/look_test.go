@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,15 +78,53 @@ func TestTokenVerifiesTheHolderAlone(t *testing.T) {
 func TestTallyCountsVotesOfOneOwner(t *testing.T) {
 	t.Parallel()
 	votes := [][]vote{
-		{{"a", "x:1", 5, 100}, {"b", "x:2", 1, 50}},
-		{{"a", "x:1", 7, 90}, {"b", "y:1", 2, 50}},
-		{{"a", "y:9", 8, 80}},
+		{{"a", "x:1", 5, 100, false}, {"b", "x:2", 1, 50, false}},
+		{{"a", "x:1", 7, 90, false}, {"b", "y:1", 2, 50, false}},
+		{{"a", "y:9", 8, 80, false}},
 	}
-	if got := fmt.Sprint(tally(votes, 2, false)); got != "[{a 2 7 100}]" {
+	if got := fmt.Sprint(tally(votes, 2, false)); got != "[{a 2 7 100 mutex 0}]" {
 		t.Errorf("held: %s", got)
 	}
 	if got := tally(votes, 2, true); len(got) != 4 || got[0].Votes != 2 {
 		t.Errorf("all: %v", got)
+	}
+}
+
+// Readers that a majority names are one lock; those of a minority are no part of it.
+func TestTallyCountsReadersOfOneLock(t *testing.T) {
+	t.Parallel()
+	votes := [][]vote{
+		{{"k", "x:1", 5, 100, true}, {"k", "x:2", 5, 70, true}},
+		{{"k", "x:1", 6, 90, true}, {"k", "x:2", 6, 60, true}, {"k", "x:3", 6, 300, true}},
+		{{"k", "x:2", 4, 50, true}},
+		{{"k", "y:1", 9, 40, false}},
+		{{"k", "x:1", 3, 40, false}}, // the downgrade has not come here
+	}
+	if got := fmt.Sprint(tally(votes, 3, false)); got != "[{k 3 6 100 read 2}]" {
+		t.Errorf("held: %s", got)
+	}
+	all := tally(votes, 3, true)
+	if len(all) != 3 || !slices.Contains(all, heldLock{"k", 1, 6, 300, redlock.KindRead, 1}) || !slices.Contains(all, heldLock{"k", 1, 9, 40, redlock.KindMutex, 0}) {
+		t.Errorf("all: %v", all)
+	}
+}
+
+// A reader whose time is over has no vote, and no more has the token of a writer that has given it up.
+func TestReadersOfALockAreThoseWhoseTimeIsNotOver(t *testing.T) {
+	t.Parallel()
+	words := func(all ...string) (out []member.Reply) {
+		for _, s := range all {
+			out = append(out, member.Reply{Str: []byte(s)})
+		}
+		return out
+	}
+	now := words("100", "500000")
+	hash := words("x:1", "100600", "r", "5 7 marker", "x:2", "100500", "x:3", "1795395418503394", "foreign", "100900", "x:4", "100501")
+	if got := fmt.Sprint(readersOf("k", hash, now)); got != "[{k x:1 7 100 true} {k x:4 7 1 true}]" {
+		t.Error(got)
+	}
+	if got := readersOf("k", words("x:1", "100600"), now); got != nil {
+		t.Errorf("no phase: %v", got)
 	}
 }
 

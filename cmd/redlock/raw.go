@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,15 +21,18 @@ import (
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
 )
 
-// heldLock is one lock that ls found.
+// heldLock is one lock that ls found: by its owner, or by all of its readers.
 type heldLock struct {
-	Key   string `json:"key"`
-	Votes int    `json:"votes"`
-	Token uint64 `json:"token"`
-	TTLMS int64  `json:"ttl_ms"` // the longest of the votes
+	Key     string       `json:"key"`
+	Votes   int          `json:"votes"`  // of readers: that each of them has
+	Token   uint64       `json:"token"`  // the greatest of the votes
+	TTLMS   int64        `json:"ttl_ms"` // the longest of the votes
+	Kind    redlock.Kind `json:"kind"`
+	Readers int          `json:"readers,omitempty"`
 }
 
 func newLs() *cobra.Command {
@@ -40,8 +44,14 @@ func newLs() *cobra.Command {
 		Long: `ls walks over the keys of every member (SCAN, never KEYS). It lists a lock if a majority of the
 members name the same holder; with --all it also lists locks with fewer votes. In a Redis Cluster it
 asks every master. Locks that come and go while it walks may be missing, and so may locks whose
-slots move. It needs the permissions SCAN, HLEN, HGETALL and PTTL, and in a Redis Cluster or with
-Sentinels also INFO.
+slots move.
+
+Each line has the name, the token, the votes, and the time until the lease ends. Readers of a lock
+share one line, which says how many they are: their greatest token, the votes that each of them has
+at least, and the longest of their times. The JSON has the kind: read, or mutex for every other one.
+
+ls needs the permissions SCAN, HLEN, HGET, HGETALL, PTTL and, for locks with readers, TIME; in a
+Redis Cluster or with Sentinels also INFO.
 
 ` + configHelp,
 		Example: `  redlock ls
@@ -78,7 +88,11 @@ Sentinels also INFO.
 			}
 			table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 			for _, l := range locks {
-				_, _ = fmt.Fprintf(table, "%s\ttoken %d\t%d/%d\t%v\n", member.Quote(l.Key), l.Token, l.Votes, len(members), time.Duration(l.TTLMS)*time.Millisecond)
+				line := fmt.Sprintf("%s\ttoken %d\t%d/%d\t%v", member.Quote(l.Key), l.Token, l.Votes, len(members), time.Duration(l.TTLMS)*time.Millisecond)
+				if l.Readers > 0 {
+					line += "\t" + counted(l.Readers, "reader")
+				}
+				_, _ = fmt.Fprintln(table, line)
 			}
 			return table.Flush()
 		},
@@ -331,11 +345,13 @@ func (m *rawMember) scan(ctx context.Context, prefix string) ([]vote, error) {
 	}
 	wg.Wait()
 	var out []vote
-	seen := make(map[string]bool) // or it would have two votes, before and after its slot moved
-	for _, v := range slices.Concat(all...) {
-		if !seen[v.key] {
-			seen[v.key] = true
-			out = append(out, v)
+	at := make(map[string]int) // or it would have two votes, before and after its slot moved
+	for i, ofServer := range all {
+		for _, v := range ofServer {
+			if first, seen := at[v.key]; !seen || first == i {
+				at[v.key] = i
+				out = append(out, v)
+			}
 		}
 	}
 	return out, errors.Join(failed...)
@@ -385,6 +401,7 @@ type vote struct {
 	key, owner string
 	token      uint64
 	ttl        int64
+	reads      bool
 }
 
 // list asks all members at once and counts.
@@ -434,25 +451,51 @@ func codeOfMembers(failed []error, need int) int {
 	return exitUnavailable
 }
 
-// tally finds the holders: an owner that enough members name for a key.
+// tally finds the holders: owners that enough members name for a key. Readers that hold a key are one lock,
+// and with all those that do not are another.
 func tally(votes [][]vote, need int, all bool) []heldLock {
-	found := make(map[[2]string]*heldLock)
+	owners := make(map[[2]string]*heldLock)
 	for _, ofMember := range votes {
 		for _, v := range ofMember {
-			l := found[[2]string{v.key, v.owner}]
+			l := owners[[2]string{v.key, v.owner}]
 			if l == nil {
-				l = &heldLock{Key: v.key}
-				found[[2]string{v.key, v.owner}] = l
+				l = &heldLock{Key: v.key, Kind: redlock.KindMutex}
+				owners[[2]string{v.key, v.owner}] = l
+			}
+			if v.reads {
+				l.Kind, l.Readers = redlock.KindRead, 1
 			}
 			l.Votes++
 			l.Token, l.TTLMS = max(l.Token, v.token), max(l.TTLMS, v.ttl)
 		}
 	}
-	var out []heldLock
-	for _, l := range found {
-		if all || l.Votes >= need {
-			out = append(out, *l)
+	type phase struct {
+		key  string
+		held bool
+	}
+	phases := make(map[phase]*heldLock)
+	var found []*heldLock
+	for _, l := range owners {
+		if !all && l.Votes < need {
+			continue
 		}
+		if l.Readers == 0 {
+			found = append(found, l)
+			continue
+		}
+		of := phase{l.Key, l.Votes >= need}
+		if p := phases[of]; p != nil {
+			p.Readers++
+			p.Votes = min(p.Votes, l.Votes)
+			p.Token, p.TTLMS = max(p.Token, l.Token), max(p.TTLMS, l.TTLMS)
+			continue
+		}
+		phases[of] = l
+		found = append(found, l)
+	}
+	out := make([]heldLock, len(found))
+	for i, l := range found {
+		out[i] = *l
 	}
 	slices.SortFunc(out, func(a, b heldLock) int {
 		if c := strings.Compare(a.Key, b.Key); c != 0 {
@@ -483,48 +526,118 @@ func scan(ctx context.Context, m *node.Node, prefix string) ([]vote, error) {
 			}
 		}
 		cursor = string(r.Elems[0].Str)
-		of := make([]*vote, len(keys))
+		of := make([][]vote, len(keys))
 		failed := make([]error, len(keys))
 		var wg sync.WaitGroup
 		for i, k := range keys { // all at once: one connection, in a pipeline
-			wg.Go(func() { of[i], failed[i] = voteFor(ctx, m, k) })
+			wg.Go(func() { of[i], failed[i] = votesFor(ctx, m, k) })
 		}
 		wg.Wait()
 		if err := errors.Join(failed...); err != nil {
 			return nil, err
 		}
-		for _, v := range of {
-			if v != nil {
-				out = append(out, *v)
-			}
-		}
+		out = append(out, slices.Concat(of...)...)
 		if cursor == "0" {
 			return out, nil
 		}
 	}
 }
 
-// voteFor reads a key that may be a lock: a hash of one field "client:number", with a TTL. nil: it is none.
-func voteFor(ctx context.Context, m *node.Node, key string) (*vote, error) {
+// votesFor reads a key that may be a lock: a hash with a TTL, and with one field "client:number" or the
+// fields of readers. None: it is no lock.
+func votesFor(ctx context.Context, m *node.Node, key string) ([]vote, error) {
 	n, err := ask(ctx, m, "HLEN", key)
-	if err != nil || n.Int != 1 { // gone, or something else: not read, it may be large
+	if err != nil || n.Int < 1 { // gone
 		return nil, ignoreForeign(err)
+	}
+	phase := ""
+	if n.Int > 1 { // read by many, or something else: not read, it may be large
+		r, err := ask(ctx, m, "HGET", key, "r")
+		if phase = string(r.Str); err != nil || !phaseShape.MatchString(phase) {
+			return nil, ignoreForeign(err)
+		}
 	}
 	ttl, err := ask(ctx, m, "PTTL", key)
 	if err != nil || ttl.Int <= 0 {
 		return nil, ignoreForeign(err)
 	}
 	h, err := ask(ctx, m, "HGETALL", key)
-	if err != nil || len(h.Elems) != 2 {
+	if err != nil {
 		return nil, ignoreForeign(err)
 	}
-	owner := string(h.Elems[0].Str)
-	client, number, found := strings.Cut(owner, ":")
-	token, err := strconv.ParseUint(string(h.Elems[1].Str), 10, 64)
-	if _, numErr := strconv.ParseUint(number, 10, 64); !found || client == "" || numErr != nil || err != nil {
+	if phase != "" {
+		now, err := ask(ctx, m, "TIME")
+		if err != nil {
+			return nil, err
+		}
+		return readersOf(key, h.Elems, now.Elems), nil
+	}
+	if len(h.Elems) != 2 {
 		return nil, nil
 	}
-	return &vote{key: key, owner: owner, token: token, ttl: ttl.Int}, nil
+	owner := string(h.Elems[0].Str)
+	token, err := strconv.ParseUint(string(h.Elems[1].Str), 10, 64)
+	if err != nil || !isOwner(owner) {
+		return nil, nil
+	}
+	return []vote{{key: key, owner: owner, token: token, ttl: ttl.Int}}, nil
+}
+
+// phaseShape is the field r of a lock that readers hold: the token that it drew, the one that newcomers are
+// told, and a marker.
+var phaseShape = regexp.MustCompile(`^\d+ (\d+) `)
+
+// latestEnd is greater than every end of a reader. What is beyond is the token of a writer that has given
+// its vote up.
+const latestEnd = 100_000_000_000_000
+
+// readersOf are the votes of the readers in a lock's hash, at a server's time. Those whose end has come have
+// none.
+func readersOf(key string, hash, now []member.Reply) []vote {
+	if len(now) != 2 {
+		return nil
+	}
+	s, _ := strconv.ParseInt(string(now[0].Str), 10, 64)
+	us, _ := strconv.ParseInt(string(now[1].Str), 10, 64)
+	var out []vote
+	told := uint64(0)
+	for ; len(hash) > 1; hash = hash[2:] {
+		field, value := string(hash[0].Str), string(hash[1].Str)
+		if field == "r" {
+			if r := phaseShape.FindStringSubmatch(value); r != nil {
+				told, _ = strconv.ParseUint(r[1], 10, 64)
+			}
+			continue
+		}
+		end, err := strconv.ParseInt(value, 10, 64)
+		left := end - s*1000 - us/1000
+		if err != nil || left <= 0 || end > latestEnd || !isOwner(field) {
+			continue
+		}
+		out = append(out, vote{key: key, owner: field, ttl: left, reads: true})
+	}
+	if told == 0 { // the phase has ended meanwhile
+		return nil
+	}
+	for i := range out {
+		out[i].token = told
+	}
+	return out
+}
+
+// isOwner reports whether a field has the form of an owner's name.
+func isOwner(field string) bool {
+	client, number, found := strings.Cut(field, ":")
+	_, err := strconv.ParseUint(number, 10, 64)
+	return found && client != "" && err == nil
+}
+
+// counted is a number of things: 1 reader, 2 readers.
+func counted(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // ignoreForeign drops the error of a key that became something else meanwhile, or went to another server.
