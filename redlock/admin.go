@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -137,6 +136,9 @@ func (v *MemberView) read(r *member.Reply) {
 		v.Votes = []VoteView{{Owner: shown(seen.Owner), TTL: seen.TTL, Token: uint64(seen.Token), owner: seen.Owner}}
 	}
 	for _, r := range seen.Readers {
+		if r.TTL <= 0 { // its time is over; the member forgets it with the next that comes or goes
+			continue
+		}
 		v.Votes = append(v.Votes, VoteView{Owner: shown(r.Owner), TTL: r.TTL, Token: uint64(seen.Token), Reads: true, owner: r.Owner})
 	}
 	for _, w := range seen.Queue {
@@ -172,7 +174,7 @@ func (l *Lease) Hash() string { return shown(script.Hash([]byte(l.hold.owner))) 
 //   - ErrForeignKey: the key is not a lock.
 //   - ErrClosed, ErrInput.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
-	freed, err := c.force(ctx, name, "")
+	freed, err := c.force(ctx, name, []string{""})
 	return err == nil && freed >= c.need, err
 }
 
@@ -181,8 +183,8 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err e
 // however late the request arrives. If seen shows no holder, ForceUnlockSeen takes the votes of
 // every owner that seen shows.
 //
-// freed is the number of members that took a vote away. If freed is 0, the holder has changed and
-// nothing was done. A Redisson thread that unlocks and locks again remains the same holder.
+// freed is the number of members that took a vote away, of one holder or of several readers. If
+// freed is 0, the holder has changed and nothing was done. A Redisson thread that unlocks and locks again remains the same holder.
 //
 // seen may come from another client of the same deployment. Errors: as for ForceUnlock.
 func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed int, err error) {
@@ -193,18 +195,38 @@ func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed i
 	if len(from) == 0 {
 		from = holders(seen.Members, 1)
 	}
-	for _, h := range from {
-		n, oneErr := c.force(ctx, seen.Key, h.owner)
-		freed, err = freed+n, errors.Join(err, oneErr)
+	owners := make([]string, len(from))
+	for i, h := range from {
+		owners[i] = h.owner
+	}
+	return c.force(ctx, seen.Key, owners)
+}
+
+// force takes the lock from the owners with these hashes; "": from whoever holds it. freed is the
+// number of members that took a vote away, of one owner or of several.
+func (c *Client) force(ctx context.Context, name string, owners []string) (freed int, err error) {
+	if err := c.check(ctx, "force unlock", name, c.cfg.TTL); err != nil {
+		return 0, err
+	}
+	took := make([]bool, len(c.members))
+	for _, owner := range owners {
+		if oneErr := c.forceOne(ctx, name, owner, took); err == nil { // the next one's is of the same members
+			err = oneErr
+		}
+	}
+	for _, t := range took {
+		if t {
+			freed++
+		}
+	}
+	if freed > 0 {
+		c.log.Warn("redlock: lock forced open", "key", member.Quote(name), "members_freed", freed, "members_asked", len(c.members))
 	}
 	return freed, err
 }
 
-// force takes the lock from the owner with this hash; "": from whoever holds it.
-func (c *Client) force(ctx context.Context, name, owner string) (freed int, err error) {
-	if err := c.check(ctx, "force unlock", name, c.cfg.TTL); err != nil {
-		return 0, err
-	}
+// forceOne takes the lock from one owner, as force does, and marks the members that took its vote.
+func (c *Client) forceOne(ctx context.Context, name, owner string, took []bool) error {
 	k := c.cfg.lockOf(name)
 	votes := make([]quorum.MemberVote, len(c.members))
 	answered := 0
@@ -213,19 +235,16 @@ func (c *Client) force(ctx context.Context, name, owner string) (freed int, err 
 		if err == nil {
 			answered++
 			if votes[i].Vote = quorum.Yes; r.Int == 1 {
-				freed++
+				took[i] = true
 			}
 		}
 	})
-	if freed > 0 {
-		c.log.Warn("redlock: lock forced open", "key", member.Quote(name), "members_freed", freed, "members_asked", len(c.members))
-	}
 	if answered < c.need {
 		kind := reasonOf(votes, c.need)
-		return freed, &QuorumError{
+		return &QuorumError{
 			Failure: quorum.Failure{Op: "force unlock", Key: name, Need: c.need, Votes: votes},
 			kind:    kind, cause: ctx.Err(),
 		}
 	}
-	return freed, nil
+	return nil
 }

@@ -439,7 +439,7 @@ func TestReadersAreSeenAndForced(t *testing.T) {
 		}
 		freed, err := a.ForceUnlockSeen(t.Context(), seen)
 		require.NoError(t, err)
-		require.Equal(t, 6, freed)
+		require.Equal(t, 3, freed, "members, whatever number of readers each of them had")
 		synctest.Wait()
 		require.False(t, r.Pending(), "readers first")
 		require.True(t, w.Pending())
@@ -448,6 +448,28 @@ func TestReadersAreSeenAndForced(t *testing.T) {
 		require.Equal(t, redlock.LostRefused, lostFor(y))
 		unlock(t, r.Get(t))
 		unlock(t, w.Get(t))
+	}, quiet)
+}
+
+// A reader that died is nobody, as soon as its time is over, while others go on.
+func TestReaderWhoseTimeIsOverIsNotShown(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		reads(t, a, "k", redlock.TTL(time.Second))
+		y := reads(t, b, "k", redlock.TTL(9*time.Second))
+		time.Sleep(2 * time.Second)
+		seen, err := a.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Len(t, seen.Holders, 1)
+		require.Equal(t, y.Hash(), seen.Holders[0].Owner)
+		for _, m := range seen.Members {
+			require.Len(t, m.Votes, 1)
+		}
+		freed, err := a.ForceUnlockSeen(t.Context(), seen)
+		require.NoError(t, err)
+		require.Equal(t, 3, freed)
+		seen, err = a.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Empty(t, seen.Holders)
 	}, quiet)
 }
 

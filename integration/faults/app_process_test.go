@@ -791,7 +791,7 @@ func (s *seat) force(ctx context.Context, c *redlock.Client, name string) {
 	s.app.say(e)
 	freed, err := c.ForceUnlockSeen(ctx, seen)
 	if len(seen.Holders) > 1 {
-		holder = "" // freed counts the votes of all readers together
+		holder = "" // freed does not say of how many members each reader had the vote
 	}
 	e.Kind, e.At, e.Number, e.Error, e.Owner = "forced", history.Now(), int64(freed), kindOf(err), holder
 	s.app.say(e)
