@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -83,14 +84,43 @@ func headline(in *redlock.Inspection) string {
 	case len(in.Holders) == 0:
 		return fmt.Sprintf("%s: not held", member.Quote(in.Key))
 	}
-	if in.Kind == redlock.KindRead && len(in.Holders) > 3 {
-		return fmt.Sprintf("%s: read by %d, token %d", member.Quote(in.Key), len(in.Holders), in.Holders[0].Token)
+	if reads := readers(in); len(in.Holders) > 3 && len(reads) > 0 {
+		return fmt.Sprintf("%s: held by %d readers, token %d", member.Quote(in.Key), len(in.Holders), greatest(in.Holders))
 	}
 	var by []string
 	for _, h := range in.Holders {
-		by = append(by, fmt.Sprintf("by %s, token %d, at %d of %d members", h.Owner, h.Token, h.Votes, len(in.Members)))
+		by = append(by, fmt.Sprintf("by %s, token %d, at %d of %d members", named(h.Owner, readers(in)[h.Owner]), h.Token, h.Votes, len(in.Members)))
 	}
 	return fmt.Sprintf("%s: held %s", member.Quote(in.Key), strings.Join(by, "; "))
+}
+
+// readers are the owners that a member names as readers.
+func readers(in *redlock.Inspection) map[string]bool {
+	out := make(map[string]bool)
+	for _, v := range in.Members {
+		for _, vote := range v.Votes {
+			if vote.Reads {
+				out[vote.Owner] = true
+			}
+		}
+	}
+	return out
+}
+
+// named is an owner as people are shown it.
+func named(owner string, reads bool) string {
+	if reads {
+		return "reader " + owner
+	}
+	return owner
+}
+
+// inLine says how many wait, and how many of them as readers.
+func inLine(all, reads int) string {
+	if reads == 0 {
+		return strconv.Itoa(all)
+	}
+	return fmt.Sprintf("%d (%s)", all, counted(reads, "reader"))
 }
 
 func printInspection(w io.Writer, in *redlock.Inspection) {
@@ -107,9 +137,15 @@ func printInspection(w io.Writer, in *redlock.Inspection) {
 			if i > 0 { // in a row of its own
 				_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t\t\n", v.Member, v.State, votes)
 			}
-			votes = fmt.Sprintf("%s\t%v\t%d", vote.Owner, vote.TTL, vote.Token)
+			votes = fmt.Sprintf("%s\t%v\t%d", named(vote.Owner, vote.Reads), vote.TTL, vote.Token)
 		}
-		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%d\t%d\n", v.Member, v.State, votes, v.Counter, len(v.Queue))
+		reads := 0
+		for _, q := range v.Queue {
+			if q.Reads {
+				reads++
+			}
+		}
+		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%d\t%s\n", v.Member, v.State, votes, v.Counter, inLine(len(v.Queue), reads))
 	}
 	_ = table.Flush()
 }
@@ -152,6 +188,9 @@ func newInspect() *cobra.Command {
 shows each owner as a hash, because an owner's name is the authority to release. It changes nothing.
 Each member answers at a moment of its own, so use the answer to look and never to decide.
 
+Owners that share the lock are marked as readers. WAITING counts all that wait, with the readers
+among them in parentheses.
+
 The exit code is 0 whether the lock is held or not; 65 if the key is not a lock; 69 if no majority
 answers.
 
@@ -191,7 +230,8 @@ func newWatch() *cobra.Command {
 		Use:   "watch KEY",
 		Short: "Print a line whenever a lock's holder or queue changes",
 		Long: `watch asks the members again and again. It prints a line when the holder, its votes or the number of
-waiters has changed. It does not compete for the lock. It ends with Ctrl-C, or with --until-free.
+waiters has changed. It marks readers as inspect does, and of more than three it prints how many they
+are. It does not compete for the lock. It ends with Ctrl-C, or with --until-free.
 
 ` + configHelp,
 		Example: `  redlock watch nightly
@@ -242,7 +282,7 @@ waiters has changed. It does not compete for the lock. It ends with Ctrl-C, or w
 
 // watchLine is what watch compares.
 func watchLine(in *redlock.Inspection) string {
-	waiters := make(map[string]bool)
+	waiters, reading := make(map[string]bool), make(map[string]bool)
 	silent := 0
 	for _, v := range in.Members {
 		if v.Err != nil {
@@ -251,10 +291,16 @@ func watchLine(in *redlock.Inspection) string {
 		for _, q := range v.Queue {
 			if q.Live {
 				waiters[q.Owner] = true
+				if q.Reads {
+					reading[q.Owner] = true
+				}
 			}
 		}
 	}
 	line := fmt.Sprintf("%s, %d waiting", headline(in), len(waiters))
+	if len(reading) > 0 {
+		line += fmt.Sprintf(" (%s)", counted(len(reading), "reader"))
+	}
 	if silent > 0 {
 		line += fmt.Sprintf(", %d members silent", silent)
 	}
@@ -286,8 +332,9 @@ yes; 1 no, because somebody else has held the lock since, or nobody does; 65 the
 tokens itself. It is weaker than a storage that can, because the lock can change hands between the
 check and the write.
 
-If members granted with different tokens, token prints the greatest. The holder's own may be
-smaller, and both pass --verify.
+token prints one line. If members granted with different tokens, or to several readers, it prints
+the greatest token. The holder's own may be smaller, because a member that grants after the others
+may draw a greater one. Both pass --verify.
 
 ` + configHelp,
 		Example: `  redlock token nightly
@@ -321,17 +368,21 @@ smaller, and both pass --verify.
 			if len(in.Holders) == 0 {
 				return &exitError{exitFailed, fmt.Errorf("%s is not held", member.Quote(in.Key))}
 			}
-			for _, h := range in.Holders {
-				if _, err := fmt.Fprintln(cmd.OutOrStdout(), h.Token); err != nil {
-					return err
-				}
-			}
-			return nil
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), greatest(in.Holders))
+			return err
 		},
 	}
 	c.flags(cmd.Flags())
 	cmd.Flags().Uint64Var(&verify, "verify", 0, "check that this is the token of the holder")
 	return cmd
+}
+
+// greatest is the greatest token of the holders.
+func greatest(holders []redlock.Holder) (token uint64) {
+	for _, h := range holders {
+		token = max(token, h.Token)
+	}
+	return token
 }
 
 func errorsOf(in *redlock.Inspection) error {

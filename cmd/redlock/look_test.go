@@ -145,6 +145,38 @@ func TestRefusalsThatSayThatThereIsNoLock(t *testing.T) {
 	}
 }
 
+// Who reads, and who waits to read, is told from others.
+func TestReadersAreShownAsSuch(t *testing.T) {
+	in := &redlock.Inspection{
+		Key: "k", Kind: redlock.KindRead,
+		Holders: []redlock.Holder{{Owner: "aaaaaa", Token: 7, Votes: 2}, {Owner: "bbbbbb", Token: 7, Votes: 2}},
+		Members: []redlock.MemberView{
+			{Member: "m:1", State: "voting", Counter: 7, Votes: []redlock.VoteView{{Owner: "aaaaaa", TTL: time.Second, Token: 7, Reads: true}, {Owner: "bbbbbb", TTL: 2 * time.Second, Token: 7, Reads: true}},
+				Queue: []redlock.Waiter{{Owner: "cccccc", Live: true}, {Owner: "dddddd", Live: true, Reads: true}}},
+			{Member: "m:2", State: "voting", Counter: 5, Votes: []redlock.VoteView{{Owner: "cccccc", TTL: time.Second, Token: 5}},
+				Queue: []redlock.Waiter{{Owner: "cccccc", Live: true}}},
+		},
+	}
+	var text strings.Builder
+	printInspection(&text, in)
+	want := `"k": held by reader aaaaaa, token 7, at 2 of 2 members; by reader bbbbbb, token 7, at 2 of 2 members
+  MEMBER  STATE   OWNER          TTL  TOKEN  COUNTER  WAITING
+  m:1     voting  reader aaaaaa  1s   7               
+  m:1     voting  reader bbbbbb  2s   7      7        2 (1 reader)
+  m:2     voting  cccccc         1s   5      5        1
+`
+	if text.String() != want {
+		t.Errorf("got\n%swant\n%s", &text, want)
+	}
+	if got := watchLine(in); !strings.HasSuffix(got, ", 2 waiting (1 reader)") {
+		t.Error(got)
+	}
+	in.Holders = append(in.Holders, redlock.Holder{Owner: "eeeeee", Token: 9, Votes: 2}, redlock.Holder{Owner: "ffffff", Token: 7, Votes: 2})
+	if got := watchLine(in); got != `"k": held by 4 readers, token 9, 2 waiting (1 reader)` {
+		t.Error(got)
+	}
+}
+
 // While its slot moves, a lock may be seen at both masters.
 func TestLockThatIsSeenAtTwoMastersOfAMemberHasOneVote(t *testing.T) {
 	t.Parallel()
