@@ -102,7 +102,7 @@ It refuses -E 0, because the script would go on.
   redlock extend nightly >/dev/null
   redlock release nightly
   redlock acquire nightly --format json`,
-		Args: cobra.ExactArgs(1),
+		Args: oneKey,
 		RunE: forEval(&format, func(cmd *cobra.Command, args []string) error {
 			patience, err := w.patience()
 			if err == nil && w.code == 0 {
@@ -181,7 +181,7 @@ that it is no longer held: stop.
 
 ` + leaseHelp + "\n\n" + configHelp,
 		Example: `  lease=$(redlock extend nightly --ttl 30s) && eval "$lease" || exit`,
-		Args:    cobra.ExactArgs(1),
+		Args:    oneKey,
 		RunE: forEval(&format, func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
@@ -252,7 +252,7 @@ only fencing tells them apart.
 		Example: `  redlock release nightly
   redlock release nightly --force
   redlock release nightly --force --if-token 1795255221307363 --yes 2>>audit.log`,
-		Args: cobra.ExactArgs(1),
+		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var only *uint64
 			if cmd.Flags().Changed("if-token") {

@@ -48,7 +48,7 @@ It prints these lines:
 		Example: `  redlock hold nightly --wait 10s <pipe
   coproc redlock hold nightly; read -r line <&"${COPROC[0]}"; echo "$line"   # bash`,
 		Annotations: map[string]string{ownSignals: "yes"},
-		Args:        cobra.ExactArgs(1),
+		Args:        oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			patience, err := w.patience()
 			if err != nil {

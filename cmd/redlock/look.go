@@ -197,7 +197,7 @@ answers.
 ` + configHelp,
 		Example: `  redlock inspect nightly
   redlock inspect nightly --json | jq -r '.holders[].owner'`,
-		Args: cobra.ExactArgs(1),
+		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			conn, err := c.open(cmd.Context(), cmd)
 			if err != nil {
@@ -236,7 +236,7 @@ are. It does not compete for the lock. It ends with Ctrl-C, or with --until-free
 ` + configHelp,
 		Example: `  redlock watch nightly
   redlock watch nightly --until-free && echo free`,
-		Args: cobra.ExactArgs(1),
+		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval < 10*time.Millisecond {
 				return usage("--interval is %v, must be at least 10ms", interval)
@@ -339,7 +339,7 @@ may draw a greater one. Both pass --verify.
 ` + configHelp,
 		Example: `  redlock token nightly
   redlock token nightly --verify "$REDLOCK_TOKEN" && cp report.csv /srv/reports/`,
-		Args: cobra.ExactArgs(1),
+		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			conn, err := c.open(cmd.Context(), cmd)
 			if err != nil {

@@ -65,6 +65,17 @@ type misuse struct{ error }
 
 func (e *misuse) Unwrap() error { return e.error }
 
+// oneKey is for commands that take one key and nothing else.
+func oneKey(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return fmt.Errorf("no key: usage: redlock %s", cmd.Use)
+	case len(args) > 1:
+		return fmt.Errorf("%q is too much, because %s takes one key: usage: redlock %s", args[1], cmd.Name(), cmd.Use)
+	}
+	return nil
+}
+
 // mark has every error of cobra's known as one, and the values of flags completed, below cmd too.
 func mark(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

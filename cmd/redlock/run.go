@@ -154,8 +154,9 @@ func newRun() *cobra.Command {
 		Long: `run takes the lock KEY, runs the command while it holds the lock, and releases it when the command
 and everything that it started have ended: flock(1) for a fleet.
 
-With --shared the lock is a reader's. Readers hold it together, and nobody else holds it meanwhile. A
-run without --shared that waits keeps new readers out until it had its turn.
+With --shared, which takes one key only, the lock is a reader's. Readers hold it together, and nobody
+else holds it meanwhile. A run without --shared that waits keeps new readers out until it had its
+turn.
 
 With several keys, at most 64, run takes all of those locks or none. It takes them in the order of
 their bytes, so that two commands never wait for each other, whatever order they are written in.
@@ -213,11 +214,11 @@ If a key begins with -, put a -- of its own before it: redlock run [flags] -- KE
 			keys, command := parts(cmd, args)
 			switch dash := cmd.ArgsLenAtDash(); {
 			case dash < 0 && len(args) > 1, dash == 0 && len(keys) == 0:
-				return errors.New("write: redlock run KEY... [flags] -- COMMAND [ARG...]")
+				return errors.New("usage: redlock run KEY... [flags] -- COMMAND [ARG...]")
 			case len(keys) == 0 || len(command) == 0:
-				return errors.New("run needs a key and a command: redlock run KEY... -- COMMAND [ARG...]")
+				return errors.New("run needs a key and a command: usage: redlock run KEY... [flags] -- COMMAND [ARG...]")
 			case len(keys) > 1 && f.shared:
-				return errors.New("--shared is for one key")
+				return fmt.Errorf("--shared is for one key, and there are %d", len(keys))
 			case len(keys) > redlock.MaxNames:
 				return fmt.Errorf("%d keys, but at most %d are allowed", len(keys), redlock.MaxNames)
 			}
@@ -395,10 +396,10 @@ func (f *runFlags) run(cmd *cobra.Command, keys, command []string) (runStatus, e
 	status.Command = &out.Code
 	if out.Left {
 		status.Outcome, status.Reason = "lost", "something of the command cannot be ended"
-		return status, &exitError{exitLost, fmt.Errorf("the lease of %s has ended, and something of the command still runs: it cannot be killed", which(held, leases))}
+		return status, &exitError{exitLost, fmt.Errorf("%s lost, and something of the command still runs: it cannot be killed", lostLocks(lost(held.Err(), leases, plan.KillAfter)))}
 	}
 	capped := s.MaxHold > 0 && clock.Until(held.ValidUntil(), obtained) > s.MaxHold-s.TTL/3
-	return f.release(conn.log, held, leases, out, status, capped)
+	return f.release(conn.log, held, leases, out, status, plan.KillAfter, capped)
 }
 
 // section takes the locks of some keys. It returns what they are held by together, and their leases in
@@ -423,22 +424,40 @@ func (f *runFlags) section(ctx context.Context, conn *connection, keys []string,
 	return set, leases, nil
 }
 
-// which names the lock whose lease has ended, or all of them.
-func which(held section, leases []*redlock.Lease) string {
-	if lost := (*redlock.LostError)(nil); errors.As(held.Err(), &lost) {
-		return lost.Key
+// lost names the locks for which a command was stopped: the one whose lease has ended as err says, or else those
+// whose validity ends within the time that the command gets to end. What is renewed lasts longer.
+func lost(err error, leases []*redlock.Lease, within time.Duration) (names []string) {
+	if first := (*redlock.LostError)(nil); errors.As(err, &first) {
+		return []string{first.Key}
 	}
-	names := make([]string, len(leases))
-	for i, l := range leases {
-		names[i] = l.Key()
+	var all []string
+	for _, l := range leases {
+		all = append(all, l.Key())
+		if clock.Until(l.ValidUntil(), time.Now()) <= within {
+			names = append(names, l.Key())
+		}
 	}
-	return strings.Join(names, ", ")
+	if len(names) == 0 {
+		return all
+	}
+	return names
+}
+
+// lostLocks is a sentence about them without its end: the lock A was; the locks A, B and C were.
+func lostLocks(names []string) string {
+	last := len(names) - 1
+	if last == 0 {
+		return "the lock " + names[0] + " was"
+	}
+	return "the locks " + strings.Join(names[:last], ", ") + " and " + names[last] + " were"
 }
 
 // release gives the lock back after the command, and says how it went. capped: what ends the lease is
-// --max-hold, beyond which it is not renewed, or would have been before the renewal after.
-func (f *runFlags) release(log *slog.Logger, held section, leases []*redlock.Lease, out child.Outcome, status runStatus, capped bool) (runStatus, error) {
-	ended, lost := held.Err(), which(held, leases)
+// --max-hold, beyond which it is not renewed, or would have been before the renewal after. killAfter is
+// that of the plan.
+func (f *runFlags) release(log *slog.Logger, held section, leases []*redlock.Lease, out child.Outcome, status runStatus, killAfter time.Duration, capped bool) (runStatus, error) {
+	ended := held.Err()
+	names := lost(ended, leases, killAfter)
 	err := held.Unlock(context.Background())
 	if out.Stopped {
 		status.Outcome = "lost"
@@ -450,7 +469,7 @@ func (f *runFlags) release(log *slog.Logger, held section, leases []*redlock.Lea
 			why = string(lost.Reason)
 		}
 		status.Reason = why
-		return status, &exitError{exitLost, fmt.Errorf("the lock %s was lost (%s): the command was stopped", lost, why)}
+		return status, &exitError{exitLost, fmt.Errorf("%s lost (%s): the command was stopped", lostLocks(names), why)}
 	}
 	status.Outcome = "command"
 	switch {
