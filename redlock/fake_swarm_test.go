@@ -74,7 +74,7 @@ func TestSeeds(t *testing.T) {
 
 // TestSeedsOfSets plays seeds in which every other call takes several of three names, in any order.
 func TestSeedsOfSets(t *testing.T) {
-	first, n := seedRange(t, 100)
+	first, n := seedRange(t, 40)
 	var sum seedTally
 	for seed := first; seed < first+n; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {

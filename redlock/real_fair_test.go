@@ -57,7 +57,7 @@ func TestFairAndPlainCallersContendWhileMembersDie(t *testing.T) {
 	var over atomic.Bool
 	go func() {
 		defer over.Store(true)
-		for i := range 4 {
+		for i := range 2 {
 			time.Sleep(700 * time.Millisecond)
 			cluster.Kill(i % 3)
 			time.Sleep(300 * time.Millisecond)

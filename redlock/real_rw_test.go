@@ -20,7 +20,7 @@ import (
 func TestReadersAndWritersWhileMembersAreKilled(t *testing.T) {
 	cluster := rt.Real(t, 3)
 	court, served := &courtroom{}, &atomic.Int64{}
-	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup
 	clients := several(t, cluster, 4, func(c *redlock.Config) {
