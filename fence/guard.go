@@ -64,6 +64,15 @@ type AtomicGuard interface {
 	Do(ctx context.Context, resource string, token uint64, write func() error) error
 }
 
+// SharedGuard can also judge readers of a lock that readers hold together (redlock.RWMutex).
+//
+// CheckShared judges the token of a reader as AdmitShared says. After it, Check and Do refuse the
+// writers before that reader, and readers do not refuse each other. Its results are those of Check.
+type SharedGuard interface {
+	Guard
+	CheckShared(ctx context.Context, resource string, token uint64) error
+}
+
 // AdmitShared is the rule for a reader of a lock that readers hold together (redlock.RWMutex).
 // Readers of one phase may have different tokens, and do not overtake each other. written is the
 // greatest token that Admit accepted, for a writer, or 0 for none. If AdmitShared returns nil, the

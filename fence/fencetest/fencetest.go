@@ -21,7 +21,8 @@ import (
 // Fixture is a guard under test that has accepted nothing yet. Its creator closes it with
 // t.Cleanup.
 type Fixture struct {
-	// Guard is the guard. If it is a fence.AtomicGuard, Run tests Do as well.
+	// Guard is the guard. If it is a fence.AtomicGuard, Run tests Do as well. If it is a
+	// fence.SharedGuard, Run tests CheckShared.
 	Guard fence.Guard
 
 	// Reopen stops the storage behind the guard, starts it again with the data that it kept, and
@@ -40,6 +41,9 @@ func Run(t *testing.T, newGuard func(t *testing.T) Fixture) {
 			if _, atomic := fixture.Guard.(fence.AtomicGuard); c.needsDo && !atomic {
 				t.Skipf("NO ATOMIC WRITES: %T has no Do; a fence.AtomicGuard enables this test", fixture.Guard)
 			}
+			if _, shared := fixture.Guard.(fence.SharedGuard); c.needsShared && !shared {
+				t.Skipf("NO READERS: %T has no CheckShared; a fence.SharedGuard enables this test", fixture.Guard)
+			}
 			if c.needsReopen && fixture.Reopen == nil {
 				t.Skip("NO RESTART: Fixture.Reopen is nil; setting it enables this test")
 			}
@@ -53,9 +57,9 @@ const patience = 50 * time.Millisecond
 
 // check is one rule of the contract.
 type check struct {
-	name                 string
-	needsDo, needsReopen bool
-	run                  func(t testing.TB, f Fixture)
+	name                              string
+	needsDo, needsShared, needsReopen bool
+	run                               func(t testing.TB, f Fixture)
 }
 
 var checks = []check{
@@ -70,7 +74,13 @@ var checks = []check{
 	{name: "FailedWriteKeepsItsToken", needsDo: true, run: failedWrite},
 	{name: "NobodyIsAcceptedDuringAWrite", needsDo: true, run: exclusiveWrite},
 	{name: "ConcurrentWritesNeverGoBack", needsDo: true, run: concurrentWrites},
+	{name: "ReaderEndsTheWritersBefore", needsShared: true, run: readerAfterWriter},
+	{name: "WriterEndsTheReadersBefore", needsShared: true, run: writerAfterReader},
+	{name: "ReadersDoNotRefuseEachOther", needsShared: true, run: readersTogether},
+	{name: "RefusedReaderChangesNothing", needsShared: true, run: refusedReader},
+	{name: "ReaderWaitsForAWrite", needsDo: true, needsShared: true, run: readDuringWrite},
 	{name: "RestartForgetsNothing", needsReopen: true, run: restart},
+	{name: "RestartForgetsNoReader", needsShared: true, needsReopen: true, run: restartWithReaders},
 }
 
 func acceptedUpwards(t testing.TB, f Fixture) {

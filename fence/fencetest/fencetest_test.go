@@ -39,7 +39,8 @@ func (r *recorder) Fatalf(format string, args ...any) {
 func failing(t *testing.T, newGuard func() Fixture) (names []string) {
 	for _, c := range checks {
 		fixture := newGuard()
-		if _, atomic := fixture.Guard.(fence.AtomicGuard); c.needsDo && !atomic || c.needsReopen && fixture.Reopen == nil {
+		_, readers := fixture.Guard.(fence.SharedGuard)
+		if _, atomic := fixture.Guard.(fence.AtomicGuard); c.needsDo && !atomic || c.needsShared && !readers || c.needsReopen && fixture.Reopen == nil {
 			continue
 		}
 		r := &recorder{ctx: t.Context()}
@@ -72,6 +73,16 @@ type doFunc struct {
 
 func (f doFunc) Do(ctx context.Context, resource string, token uint64, write func() error) error {
 	return f.do(f.Memory, ctx, resource, token, write)
+}
+
+// sharedFunc is a right guard with a CheckShared of its own.
+type sharedFunc struct {
+	*fence.Memory
+	shared func(m *fence.Memory, ctx context.Context, resource string, token uint64) error
+}
+
+func (f sharedFunc) CheckShared(ctx context.Context, resource string, token uint64) error {
+	return f.shared(f.Memory, ctx, resource, token)
 }
 
 // Each of these guards has one fault, and the suite must see it.
@@ -200,6 +211,47 @@ func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 				return write()
 			}}}
 		}, "NobodyIsAcceptedDuringAWrite"},
+		{"does not remember readers", func() Fixture {
+			return Fixture{Guard: sharedFunc{new(fence.Memory), func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+				return fence.AdmitShared(resource, m.Highest(resource), token)
+			}}}
+		}, "ReaderEndsTheWritersBefore"},
+		{"accepts every reader", func() Fixture {
+			return Fixture{Guard: sharedFunc{new(fence.Memory), func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+				if err := m.CheckShared(ctx, resource, token); !errors.Is(err, fence.ErrStale) {
+					return err
+				}
+				return nil
+			}}}
+		}, "WriterEndsTheReadersBefore"},
+		{"judges readers as writers", func() Fixture {
+			return Fixture{Guard: sharedFunc{new(fence.Memory), func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+				return m.Check(ctx, resource, token)
+			}}}
+		}, "ReadersDoNotRefuseEachOther"},
+		{"remembers refused readers", func() Fixture {
+			return Fixture{Guard: sharedFunc{new(fence.Memory), func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+				err := m.CheckShared(ctx, resource, token)
+				if err != nil && token > 0 {
+					_ = m.Check(ctx, resource, m.Highest(resource)+token)
+				}
+				return err
+			}}}
+		}, "RefusedReaderChangesNothing"},
+		{"does not let a reader wait for a write", func() Fixture {
+			highest := new(fence.Memory)
+			return Fixture{Guard: sharedFunc{new(fence.Memory), func(_ *fence.Memory, ctx context.Context, resource string, token uint64) error {
+				return highest.CheckShared(ctx, resource, token)
+			}}}
+		}, "ReaderWaitsForAWrite"},
+		{"forgets readers in a restart", func() Fixture {
+			m := new(fence.Memory)
+			return Fixture{m, func() (fence.Guard, error) {
+				again := new(fence.Memory)
+				again.Restore(map[string]uint64{"r": 5, "s": 8})
+				return again, nil
+			}}
+		}, "RestartForgetsNoReader"},
 		{"forgets all in a restart", func() Fixture {
 			return Fixture{new(fence.Memory), func() (fence.Guard, error) { return new(fence.Memory), nil }}
 		}, "RestartForgetsNothing"},
