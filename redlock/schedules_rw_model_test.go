@@ -108,6 +108,27 @@ func (x *modelStep) sweep() (left int, last int64) {
 	return len(x.phase.readers), last
 }
 
+// shorten has the key live no longer than the last reader that is left.
+func (x *modelStep) shorten(last int64) { x.end = min(x.end, max(last, x.now/1000+1)) }
+
+// readersStay takes a reader out of its phase, and reports whether there are others. alone: nobody
+// waits, and only a reader for which the key lived looks whether they died.
+func (x *modelStep) readersStay(owner string, alone bool) bool {
+	till := x.phase.readers[x.phase.find(owner)].end
+	x.phase.leave(owner)
+	switch left := len(x.phase.readers); {
+	case x.lastIgnoresReaders:
+		return false
+	case alone && left > 0 && till+5 < x.end:
+		return true
+	}
+	left, last := x.sweep()
+	if left > 0 {
+		x.shorten(last)
+	}
+	return left > 0
+}
+
 // admit lets in who waits to read: -1, the member forgot.
 func (x *modelStep) admit(fresh bool) int {
 	var in []modelWaiter
@@ -237,6 +258,7 @@ func (x *modelStep) readWrite(c modelCall) modelReply {
 		return x.readerWaits(c)
 	case opRelease:
 		defer x.spend()
+		alone := len(x.queue)+len(x.reading)+len(x.buried) == 0 && x.last == 0
 		had := x.owner == c.owner || x.owner == phaseOwner && x.phase.find(c.owner) >= 0
 		waited := x.leaveLine(c.owner)
 		switch {
@@ -248,11 +270,8 @@ func (x *modelStep) readWrite(c modelCall) modelReply {
 				x.publish(script.Push{Gone: true, Owner: x.owner, Other: c.owner})
 			}
 			return modelReply{n: 0}
-		case x.owner == phaseOwner:
-			x.phase.leave(c.owner)
-			if left, _ := x.sweep(); left > 0 && !x.lastIgnoresReaders {
-				return modelReply{n: 1}
-			}
+		case x.owner == phaseOwner && x.readersStay(c.owner, alone):
+			return modelReply{n: 1}
 		}
 		return x.lastOf(c.hint)
 	case opExtend:
