@@ -88,17 +88,13 @@ type stall struct {
 
 // appName is one lock.
 type appName struct {
-	free     int64   // since when nobody holds it
-	clean    int64   // since when a majority has been well, for all that wait
-	told     bool    // of this gap
-	promised []int64 // until when a member may be bound to one that is gone
-	// When something of a reader was left at each member, and until when readers that were there
-	// keep its key.
-	leftReads []int64
-	readUntil int64
-	hands     []stretch // in which a set that was waited for may have had it in hand
-	entries   map[time.Duration]int64
-	past      []string // what happened last
+	free     int64     // since when nobody holds it
+	clean    int64     // since when a majority has been well, for all that wait
+	told     bool      // of this gap
+	promised []int64   // until when a member may be bound to one that is gone
+	hands    []stretch // in which a set that was waited for may have had it in hand
+	entries  map[time.Duration]int64
+	past     []string // what happened last
 }
 
 // appSeatView is a seat as the parent sees it.
@@ -218,7 +214,7 @@ func (j *appJudge) ms(at int64) string { return fmt.Sprintf("%.3f", float64(at-j
 func (j *appJudge) name(name string) *appName {
 	if j.names[name] == nil {
 		j.names[name] = &appName{
-			promised: make([]int64, j.members), leftReads: make([]int64, j.members), entries: map[time.Duration]int64{},
+			promised: make([]int64, j.members), entries: map[time.Duration]int64{},
 		}
 	}
 	return j.names[name]
@@ -304,27 +300,11 @@ func (j *appJudge) well(seat, m int, now int64) bool {
 }
 
 // promise says that members may be bound until then by what a seat asked of them, and cannot take
-// back there. What is left of a reader may keep the key for as long as other readers were given it.
-func (j *appJudge) promise(name string, seat int, until, now int64, shared, all bool) {
+// back there. What is left of a reader is bound to its own end, whoever read beside it.
+func (j *appJudge) promise(name string, seat int, until, now int64, all bool) {
 	n := j.name(name)
 	for m := range n.promised {
-		if !all && j.well(seat, m, now) {
-			continue
-		}
-		if shared {
-			n.leftReads[m] = now
-			until = max(until, n.readUntil)
-		}
-		n.promised[m] = max(n.promised[m], until)
-	}
-}
-
-// readTo says that a reader that was there leaves now, and that members which have something left
-// of another reader may keep the key until then.
-func (n *appName) readTo(until, now int64) {
-	n.readUntil = max(n.readUntil, until)
-	for m, at := range n.leftReads {
-		if at > now-int64(10*time.Second) {
+		if all || !j.well(seat, m, now) {
 			n.promised[m] = max(n.promised[m], until)
 		}
 	}
@@ -537,7 +517,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 		if a := j.asks[id]; a != nil {
 			j.answered(id, e.At)
 			for _, name := range a.names {
-				j.promise(name, e.Seat, a.bound(e.At), e.At, a.sort == readLock, false)
+				j.promise(name, e.Seat, a.bound(e.At), e.At, false)
 			}
 		}
 		j.errors[e.Error]++
@@ -592,7 +572,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 	case "late":
 		j.late(process, e)
 	case "adopting", "not adopted":
-		j.promise(e.Name, e.Seat, e.At+int64(e.TTL)+int64(time.Second), e.At, e.Sort == readLock, true)
+		j.promise(e.Name, e.Seat, e.At+int64(e.TTL)+int64(time.Second), e.At, true)
 	case "forcing":
 		for _, owner := range strings.Fields(e.Text) {
 			j.forced[owner] = &forcing{at: e.At}
@@ -715,17 +695,14 @@ func (j *appJudge) ended(id attemptID, e appEvent) {
 	now := max(e.Back, e.At)
 	n := j.name(b.Key)
 	n.free = max(n.free, now)
-	if b.Shared {
-		n.readTo(now+int64(b.ttl), now)
-	}
 	switch {
 	case e.Text == "handoff":
-		j.promise(b.Key, b.seat, e.Back+int64(b.ttl)+int64(time.Second), now, b.Shared, true)
+		j.promise(b.Key, b.seat, e.Back+int64(b.ttl)+int64(time.Second), now, true)
 		return
 	case e.Text == "lost", e.Error == "in doubt":
-		j.promise(b.Key, b.seat, e.Back+int64(b.ttl), now, b.Shared, true)
+		j.promise(b.Key, b.seat, e.Back+int64(b.ttl), now, true)
 	default:
-		j.promise(b.Key, b.seat, e.Back+int64(b.ttl), now, b.Shared, false)
+		j.promise(b.Key, b.seat, e.Back+int64(b.ttl), now, false)
 	}
 	if strings.HasPrefix(e.Error, "unknown") {
 		j.wrong("error", b.Key, "Unlock: %s", e.Error)
@@ -804,7 +781,7 @@ func (j *appJudge) stopped(process int, killed int64) {
 			continue
 		}
 		for _, name := range a.names {
-			j.promise(name, a.seat, a.bound(now), now, a.sort == readLock, true)
+			j.promise(name, a.seat, a.bound(now), now, true)
 			if killed > 0 {
 				j.name(name).note(fmt.Sprintf("%s the process of attempt %d of seat %d is killed", j.ms(now), id.attempt, a.seat))
 			}
@@ -819,10 +796,7 @@ func (j *appJudge) stopped(process int, killed int64) {
 		}
 		n := j.name(b.Key)
 		n.free = max(n.free, now)
-		if b.Shared {
-			n.readTo(now+int64(b.ttl), now)
-		}
-		j.promise(b.Key, b.seat, max(now+int64(b.ttl), b.until), now, b.Shared, true)
+		j.promise(b.Key, b.seat, max(now+int64(b.ttl), b.until), now, true)
 		b.asleep = true
 		if killed > 0 {
 			n.note(fmt.Sprintf("%s the process of attempt %d, which holds, is killed", j.ms(now), id.attempt))
@@ -852,7 +826,7 @@ func (j *appJudge) resumed(process int) {
 	for id, a := range j.asks {
 		if id.process == process {
 			for _, name := range a.names {
-				j.promise(name, a.seat, now+int64(max(a.ttl, a.entry)), now, a.sort == readLock, true)
+				j.promise(name, a.seat, now+int64(max(a.ttl, a.entry)), now, true)
 			}
 		}
 	}

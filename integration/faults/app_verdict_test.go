@@ -206,18 +206,30 @@ func TestJudgeOfThoseWhoWait(t *testing.T) {
 			h.stopped(2, h.at(0))
 			ask(h, 0, 1, 0, one)
 		}, 2700, 1},
-		{"readers that leave keep the key for a dead one", func(h *hearing) {
+		{"a reader leaves that was there beside a dead one: no more is left of that", func(h *hearing) {
+			h.holds(1, 1, 1, 0, 0, readLock)
+			h.stopped(2, h.at(0))
+			h.holds(2, 1, 1, 0, 800, readLock)
+			ask(h, 0, 1, 0, one)
+		}, 2700, 1},
+		{"a reader leaves after the end of a dead one: nothing is left", func(h *hearing) {
 			h.holds(1, 1, 1, 0, 0, readLock)
 			h.stopped(2, h.at(0))
 			h.holds(2, 1, 1, 0, 2000, readLock)
 			ask(h, 0, 1, 0, one)
-		}, 4400, 0},
-		{"and no longer", func(h *hearing) {
+		}, 3600, 1},
+		{"and it takes a heartbeat until the writer has it", func(h *hearing) {
 			h.holds(1, 1, 1, 0, 0, readLock)
 			h.stopped(2, h.at(0))
 			h.holds(2, 1, 1, 0, 2000, readLock)
 			ask(h, 0, 1, 0, one)
-		}, 4700, 1},
+		}, 3400, 0},
+		{"a reader dies beside one that left: its own end counts", func(h *hearing) {
+			h.holds(1, 1, 1, 0, 500, readLock)
+			h.holds(2, 1, 1, 0, 0, readLock)
+			h.stopped(3, h.at(1000))
+			ask(h, 0, 1, 0, one)
+		}, 2400, 0},
 		{"a set waits for free names", func(h *hearing) { ask(h, 0, 1, 0, two, one) }, 2600, 1},
 		{"it may need two heartbeats", func(h *hearing) { ask(h, 0, 1, 0, two, one) }, 2400, 0},
 		{"it has the first in hand, and waits for the second", func(h *hearing) {
