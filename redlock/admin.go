@@ -45,7 +45,8 @@ type VoteView struct {
 	Owner string // hash of the owner's name
 	TTL   time.Duration
 	Token uint64
-	Reads bool // the owner is a reader: it has the vote together with others
+	Reads bool   // the owner is a reader: it has the vote together with others
+	Drawn uint64 // of a reader: the token with which its phase began at the member, at most Token; else 0
 
 	owner string // the SHA-1 of the owner's name, of which Owner is the beginning
 }
@@ -139,7 +140,7 @@ func (v *MemberView) read(r *member.Reply) {
 		if r.TTL <= 0 { // its time is over; the member forgets it with the next that comes or goes
 			continue
 		}
-		v.Votes = append(v.Votes, VoteView{Owner: shown(r.Owner), TTL: r.TTL, Token: uint64(seen.Token), Reads: true, owner: r.Owner})
+		v.Votes = append(v.Votes, VoteView{Owner: shown(r.Owner), TTL: r.TTL, Token: uint64(seen.Token), Reads: true, Drawn: uint64(seen.Drawn), owner: r.Owner})
 	}
 	for _, w := range seen.Queue {
 		v.Queue = append(v.Queue, Waiter{Owner: shown(w.Owner), Waiting: w.Waiting, Live: w.Live, Reads: w.Reads})

@@ -436,6 +436,9 @@ func TestReadersAreSeenAndForced(t *testing.T) {
 		for _, m := range seen.Members {
 			require.Len(t, m.Queue, 2)
 			require.True(t, !m.Queue[0].Reads && m.Queue[1].Reads)
+			for _, v := range m.Votes {
+				require.True(t, v.Reads && v.Drawn > 0 && v.Drawn <= v.Token, "%+v", v)
+			}
 		}
 		freed, err := a.ForceUnlockSeen(t.Context(), seen)
 		require.NoError(t, err)

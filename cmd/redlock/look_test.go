@@ -75,6 +75,21 @@ func TestTokenVerifiesTheHolderAlone(t *testing.T) {
 	}
 }
 
+// The second of two readers lifted the token at a member: that of the first is still a holder's.
+func TestTokenOfAReaderVerifiesAfterAnotherHasComeIn(t *testing.T) {
+	t.Parallel()
+	in := &redlock.Inspection{Members: []redlock.MemberView{
+		{Votes: []redlock.VoteView{{Owner: "a", Token: 9, Drawn: 5, Reads: true}, {Owner: "b", Token: 9, Drawn: 5, Reads: true}}},
+		{Votes: []redlock.VoteView{{Owner: "a", Token: 5, Drawn: 5, Reads: true}}},
+		{Votes: []redlock.VoteView{{Owner: "b", Token: 9, Drawn: 9, Reads: true}}},
+	}}
+	for n, want := range map[uint64]verdict3{4: no, 5: yes, 9: yes, 10: no} {
+		if got := verified(in, n); got != want {
+			t.Errorf("%d: %d, want %d", n, got, want)
+		}
+	}
+}
+
 func TestTallyCountsVotesOfOneOwner(t *testing.T) {
 	t.Parallel()
 	votes := [][]vote{

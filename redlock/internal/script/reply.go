@@ -44,6 +44,7 @@ type View struct {
 	Counter int64         // the last token that the lock's bucket gave out
 	Owner   string        // Hash of the owner of the vote, or ""
 	Token   int64         // of the vote; of readers, what their phase is told
+	Drawn   int64         // of readers, what their phase drew: at most Token
 	Readers []Reader      // that have the vote together
 	Queue   []Waiter      // in order of arrival
 }
@@ -74,8 +75,9 @@ func ReadView(r *member.Reply) (v View, ok bool) {
 	now := e[0].Int
 	v = View{TTL: time.Duration(max(0, e[1].Int)) * time.Millisecond, Counter: number(e[2])}
 	if readers := e[5].Elems; e[5].Kind == '*' {
-		_, told, _ := strings.Cut(string(e[4].Str), " ")
+		drawn, told, _ := strings.Cut(string(e[4].Str), " ")
 		told, _, _ = strings.Cut(told, " ")
+		v.Drawn, _ = strconv.ParseInt(drawn, 10, 64)
 		v.Token, _ = strconv.ParseInt(told, 10, 64)
 		for ; len(readers) > 1; readers = readers[2:] {
 			left := time.Duration(max(0, number(readers[1])*1000-now)) * time.Microsecond

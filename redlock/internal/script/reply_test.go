@@ -49,6 +49,13 @@ func TestViewIsReadInFullOrNotAtAll(t *testing.T) {
 	got, ok = ReadView(&r)
 	require.True(t, ok)
 	require.Equal(t, View{Foreign: true}, got)
+	r = list(integer(now), integer(2500), text("9"), text(""), text("5 7 marker"), list(text("me:1"), text("1700000001000")))
+	got, ok = ReadView(&r)
+	require.True(t, ok)
+	require.Equal(t, View{
+		TTL: 2500 * time.Millisecond, Counter: 9, Token: 7, Drawn: 5,
+		Readers: []Reader{{Owner: Hash([]byte("me:1")), TTL: time.Second}},
+	}, got)
 	r = list(integer(now), integer(-2), text("0"), text(""), text(""), text("0"))
 	got, ok = ReadView(&r)
 	require.True(t, ok)
