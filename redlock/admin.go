@@ -185,7 +185,8 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err e
 // every owner that seen shows.
 //
 // freed is the number of members that took a vote away, of one holder or of several readers. If
-// freed is 0, the holder has changed and nothing was done. A Redisson thread that unlocks and locks again remains the same holder.
+// freed is 0, the holder has changed and nothing was done. A Redisson thread that unlocks and
+// locks again remains the same holder.
 //
 // seen may come from another client of the same deployment. Errors: as for ForceUnlock.
 func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed int, err error) {

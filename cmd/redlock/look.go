@@ -404,7 +404,8 @@ const (
 // verified judges a token by the votes of the holder. When a lease was granted with token N, a majority
 // of the members voted with at most N, and the counters of a majority were at N or above. So a later holder has votes
 // above N at a majority: of its votes fewer than a majority are at most N. And no holder's token is above all of its votes.
-// A reader that comes later may lift the token of the phase: of readers' votes the one with which it began counts.
+// A reader that comes later may lift the token of the phase: of readers' votes the one with
+// which it began counts.
 func verified(in *redlock.Inspection, n uint64) verdict3 {
 	need := member.Majority(len(in.Members))
 	votes := make(map[string]int) // by owner: members that name it

@@ -124,7 +124,8 @@ func TestTallyCountsReadersOfOneLock(t *testing.T) {
 	}
 }
 
-// A reader whose time is over has no vote, and no more has the token of a writer that has given it up.
+// A reader whose time is over has no vote, and no more has the token of a writer that has given
+// it up.
 func TestReadersOfALockAreThoseWhoseTimeIsNotOver(t *testing.T) {
 	t.Parallel()
 	words := func(all ...string) (out []member.Reply) {

@@ -451,8 +451,8 @@ func codeOfMembers(failed []error, need int) int {
 	return exitUnavailable
 }
 
-// tally finds the holders: owners that enough members name for a key. Readers that hold a key are one lock,
-// and with all those that do not are another.
+// tally finds the holders: owners that enough members name for a key. Readers that hold a key
+// are one lock, and with all those that do not are another.
 func tally(votes [][]vote, need int, all bool) []heldLock {
 	owners := make(map[[2]string]*heldLock)
 	for _, ofMember := range votes {
@@ -543,8 +543,8 @@ func scan(ctx context.Context, m *node.Node, prefix string) ([]vote, error) {
 	}
 }
 
-// votesFor reads a key that may be a lock: a hash with a TTL, and with one field "client:number" or the
-// fields of readers. None: it is no lock.
+// votesFor reads a key that may be a lock: a hash with a TTL, and with one field "client:number"
+// or the fields of readers. None: it is no lock.
 func votesFor(ctx context.Context, m *node.Node, key string) ([]vote, error) {
 	n, err := ask(ctx, m, "HLEN", key)
 	if err != nil || n.Int < 1 { // gone
@@ -583,16 +583,16 @@ func votesFor(ctx context.Context, m *node.Node, key string) ([]vote, error) {
 	return []vote{{key: key, owner: owner, token: token, ttl: ttl.Int}}, nil
 }
 
-// phaseShape is the field r of a lock that readers hold: the token that it drew, the one that newcomers are
-// told, and a marker.
+// phaseShape is the field r of a lock that readers hold: the token that it drew, the one that
+// newcomers are told, and a marker.
 var phaseShape = regexp.MustCompile(`^\d+ (\d+) `)
 
-// latestEnd is greater than every end of a reader. What is beyond is the token of a writer that has given
-// its vote up.
+// latestEnd is greater than every end of a reader. What is beyond is the token of a writer that
+// has given its vote up.
 const latestEnd = 100_000_000_000_000
 
-// readersOf are the votes of the readers in a lock's hash, at a server's time. Those whose end has come have
-// none.
+// readersOf are the votes of the readers in a lock's hash, at a server's time. Those whose end
+// has come have none.
 func readersOf(key string, hash, now []member.Reply) []vote {
 	if len(now) != 2 {
 		return nil

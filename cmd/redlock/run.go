@@ -424,8 +424,9 @@ func (f *runFlags) section(ctx context.Context, conn *connection, keys []string,
 	return set, leases, nil
 }
 
-// lost names the locks for which a command was stopped: the one whose lease has ended as err says, or else those
-// whose validity ends within the time that the command gets to end. What is renewed lasts longer.
+// lost names the locks for which a command was stopped: the one whose lease has ended as err
+// says, or else those whose validity ends within the time that the command gets to end. What is
+// renewed lasts longer.
 func lost(err error, leases []*redlock.Lease, within time.Duration) (names []string) {
 	if first := (*redlock.LostError)(nil); errors.As(err, &first) {
 		return []string{first.Key}
@@ -452,9 +453,9 @@ func lostLocks(names []string) string {
 	return "the locks " + strings.Join(names[:last], ", ") + " and " + names[last] + " were"
 }
 
-// release gives the lock back after the command, and says how it went. capped: what ends the lease is
-// --max-hold, beyond which it is not renewed, or would have been before the renewal after. killAfter is
-// that of the plan.
+// release gives the lock back after the command, and says how it went. capped: what ends the
+// lease is --max-hold, beyond which it is not renewed, or would have been before the renewal
+// after. killAfter is that of the plan.
 func (f *runFlags) release(log *slog.Logger, held section, leases []*redlock.Lease, out child.Outcome, status runStatus, killAfter time.Duration, capped bool) (runStatus, error) {
 	ended := held.Err()
 	names := lost(ended, leases, killAfter)
