@@ -1,6 +1,10 @@
 package redlock
 
-import "github.com/redquorum/redquorum/member"
+import (
+	"context"
+
+	"github.com/redquorum/redquorum/member"
+)
 
 // What tests of package redlock_test know of the inside, beside the harness (harness_test.go).
 const (
@@ -33,6 +37,9 @@ func IsKept(l *Lease) bool {
 	defer l.c.keeper.mu.Unlock()
 	return l.pos >= 0
 }
+
+// SetOf makes a set of leases, as Multi does when it has them all.
+func SetOf(leases ...*Lease) *Leases { return newLeases(context.Background(), leases) }
 
 // DefaultConfig is what a Config without values stands for.
 func DefaultConfig() Config { return Config{}.withDefaults() }

@@ -302,7 +302,6 @@ func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
 	}, quiet)
 }
 
-// Unlock releases what is left of a set that has ended.
 // What is left of a set that has ended is not renewed, so its validity runs out. It never had a MaxHold.
 func TestMultiRestOfASetExpires(t *testing.T) {
 	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
@@ -315,6 +314,20 @@ func TestMultiRestOfASetExpires(t *testing.T) {
 	}, quiet)
 }
 
+// A lease that ends before its set is made ends the set. Nobody looks at the set here.
+func TestMultiOfALeaseThatHasEndedIsNotRenewed(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+		x, y := a.Hold(t, "x"), a.Hold(t, "y")
+		unlock(t, x)
+		s := redlock.SetOf(x, y)
+		time.Sleep(time.Hour)
+		require.Equal(t, redlock.LostExpired, lostFor(y))
+		require.ErrorIs(t, s.Err(), redlock.ErrReleased)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// Unlock releases what is left of a set that has ended.
 func TestMultiUnlockAfterALossReleasesTheRest(t *testing.T) {
 	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 		leases := allOf(t, p, "a", "b", "c")

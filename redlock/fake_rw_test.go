@@ -340,6 +340,25 @@ func TestDowngradeThatIsLostIsRepeated(t *testing.T) {
 	}, quiet)
 }
 
+// A vote that the writer is told of after its downgrade is that of the reader, which keeps it and
+// gives it back. The end of another reader beside it says nothing of that.
+func TestLateVoteOfADowngradedLeaseStays(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		a.Links[2].PauseReplies()
+		w := writes(t, a, "k", redlock.TTL(20*time.Second))
+		down, err := w.Downgrade(t.Context())
+		require.NoError(t, err)
+		x := reads(t, b, "k", redlock.TTL(30*time.Second))
+		synctest.Wait()
+		require.Equal(t, 3, votesAt(cluster, down))
+		a.Links[2].Resume()
+		synctest.Wait()
+		require.Equal(t, 3, votesAt(cluster, down))
+		unlock(t, x, down)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
 func TestUpgradeIsRefusedAtOnce(t *testing.T) {
 	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
 		rw := a.RWMutex("k", redlock.As("me"))
