@@ -41,6 +41,9 @@ func IsKept(l *Lease) bool {
 // SetOf makes a set of leases, as Multi does when it has them all.
 func SetOf(leases ...*Lease) *Leases { return newLeases(context.Background(), leases) }
 
+// LateVote tells the hold of a lease that ended of an answer by which member i may have its vote.
+func LateVote(l *Lease, i int) { l.hold.orphaned(i) }
+
 // DefaultConfig is what a Config without values stands for.
 func DefaultConfig() Config { return Config{}.withDefaults() }
 

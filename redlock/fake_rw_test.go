@@ -359,6 +359,38 @@ func TestLateVoteOfADowngradedLeaseStays(t *testing.T) {
 	}, quiet)
 }
 
+// A member that was not reached is given a writer's lease back, and the writer becomes a reader in
+// that moment: the reader does not know of that call before it is answered.
+func TestReaderReleasesWhatItWasGivenAsAWriter(t *testing.T) {
+	for _, ended := range []bool{false, true} {
+		t.Run(fmt.Sprintf("the reader has ended: %v", ended), func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+				a := join(t, cluster, quiet)
+				a.Links[2].Refuse(true)
+				a.Links[2].Cut()
+				w := writes(t, a, "k", redlock.TTL(20*time.Second))
+				down, err := w.Downgrade(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, 2, votesAt(cluster, down))
+				a.Links[2].Refuse(false)
+				time.Sleep(5 * time.Second)
+				if ended {
+					unlock(t, down)
+				}
+				admin(t, cluster.Servers[2], "HSET", "k", redlock.OwnerOf(w), "7")
+				admin(t, cluster.Servers[2], "PEXPIRE", "k", "20000")
+				redlock.LateVote(w, 2)
+				if !ended {
+					require.Equal(t, 3, votesAt(cluster, down))
+					unlock(t, down)
+				}
+				synctest.Wait()
+				leftovers(t, cluster)
+			})
+		})
+	}
+}
+
 func TestUpgradeIsRefusedAtOnce(t *testing.T) {
 	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
 		rw := a.RWMutex("k", redlock.As("me"))
