@@ -326,7 +326,8 @@ func (x *modelStep) readWrite(c modelCall) modelReply {
 			if !x.phase.leave(c.owner) {
 				return modelReply{n: 0}
 			}
-			if left, _ := x.sweep(); left > 0 {
+			if left, last := x.sweep(); left > 0 {
+				x.shorten(last)
 				return modelReply{n: 1}
 			}
 		case x.owner == "" || c.owner != "" && c.owner != x.owner:

@@ -15,7 +15,12 @@ if redis.call('HEXISTS', KEYS[1], 'r') == 1 then
       taken = taken + redis.call('HDEL', KEYS[1], owner)
     end
   end
-  if taken == 0 or sweep() > 0 then return taken > 0 and 1 or 0 end
+  if taken == 0 then return 0 end
+  local readers, last = sweep()
+  if readers > 0 then
+    shorten(last)
+    return 1
+  end
   redis.call('HDEL', KEYS[1], 'r')
 else
   --include rob.lua
