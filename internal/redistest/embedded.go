@@ -40,7 +40,8 @@ type Embedded struct {
 	clock     skewedClock
 	listeners [subKinds]map[string]map[*session]struct{}
 	snap      []saved           // nil before the first Snapshot
-	loaded    map[string]string // scripts that are loaded, and their SHA1
+	loaded    map[string]bool   // by SHA1: scripts that miniredis has
+	owed      map[string]string // by SHA1: scripts that it has to be given before they are asked for
 
 	mu       sync.Mutex // guards the fields below; never held over a call to a Link
 	wake     *sync.Cond
@@ -94,7 +95,8 @@ func NewEmbedded() *Embedded {
 		name:     fmt.Sprintf("embedded-%d.invalid:6379", serial.Add(1)),
 		redis:    miniredis.NewMiniRedis(),
 		sessions: map[int64]*session{},
-		loaded:   map[string]string{},
+		loaded:   map[string]bool{},
+		owed:     map[string]string{},
 	}
 	// Dial starts miniredis without a listener. The connection itself is of no use.
 	if c, err := e.redis.Dial(); err == nil {
@@ -403,6 +405,7 @@ func (e *Embedded) boot(prepare func() error) error {
 	}
 	e.srv.Dispatch(e.admin, []string{"SCRIPT", "FLUSH"})
 	clear(e.loaded)
+	clear(e.owed)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {

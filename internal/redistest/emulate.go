@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -46,6 +47,11 @@ func (s *session) perform(args []string) (quit bool) {
 		s.config(args[1:])
 	case "SCRIPT":
 		s.script(args)
+	case "EVALSHA", "EVALSHA_RO":
+		if len(args) > 1 {
+			s.server.load(strings.ToLower(args[1]))
+		}
+		s.server.srv.Dispatch(s.cmd, args)
 	case "ROLE":
 		s.cmd.WriteLen(3)
 		s.cmd.WriteBulk("master")
@@ -81,24 +87,50 @@ func blocks(name string, args []string) bool {
 	return false
 }
 
-// script is SCRIPT. A LOAD of what is loaded already is answered without parsing it again, which every new
-// connection of every client would otherwise make miniredis do: a third of the time of a test.
+// script is SCRIPT. A LOAD of what some embedded server has parsed is answered at once, and miniredis gets the
+// script when it is first asked for. To parse all scripts of all connections would be a third of the time of a test.
 func (s *session) script(args []string) {
 	e := s.server
 	load := len(args) == 3 && strings.EqualFold(args[1], "LOAD")
-	if load {
-		if sha, ok := e.loaded[args[2]]; ok {
-			s.cmd.WriteBulk(sha)
-			return
+	if !load {
+		e.loadAll()
+	} else if sha, ok := parsed.Load(args[2]); ok {
+		if !e.loaded[sha.(string)] {
+			e.owed[sha.(string)] = args[2]
 		}
-	} else {
-		clear(e.loaded) // perhaps a FLUSH
+		s.cmd.WriteBulk(sha.(string))
+		return
 	}
 	e.srv.Dispatch(s.cmd, args)
 	s.cmd.Flush()
-	if load && len(s.out) > 0 && s.out[0] == '$' {
+	switch {
+	case !load:
+		clear(e.loaded) // perhaps a FLUSH
+	case len(s.out) > 0 && s.out[0] == '$':
 		sum := sha1.Sum([]byte(args[2]))
-		e.loaded[args[2]] = hex.EncodeToString(sum[:])
+		sha := hex.EncodeToString(sum[:])
+		e.loaded[sha] = true
+		parsed.Store(args[2], sha)
+	}
+}
+
+// parsed has the scripts that miniredis has accepted in this process, and their SHA1.
+var parsed sync.Map
+
+// load gives miniredis a script that it is owed.
+func (e *Embedded) load(sha string) {
+	text, ok := e.owed[sha]
+	if !ok {
+		return
+	}
+	delete(e.owed, sha)
+	e.srv.Dispatch(e.admin, []string{"SCRIPT", "LOAD", text})
+	e.loaded[sha] = true
+}
+
+func (e *Embedded) loadAll() {
+	for sha := range e.owed {
+		e.load(sha)
 	}
 }
 
