@@ -42,6 +42,9 @@ func TestScriptThatEndsInTheMiddleAndIsRepeatedGivesOneVote(t *testing.T) {
 				commands := 0
 				for how := range 1 << 3 {
 					once, meanwhile, moving := how&1 != 0, how&2 != 0, how&4 != 0
+					if RaceEnabled && how != 0 && how != 7 { // one goroutine asks; the run without the detector plays all
+						continue
+					}
 					if moving && interop { // Open refuses a cluster with Interop: no slot moves there
 						continue
 					}
