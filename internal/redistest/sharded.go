@@ -54,15 +54,7 @@ func StartSharded(ctx context.Context, c ShardedConfig) (*Sharded, error) {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		one := c.Server
-		if c.TLS != nil {
-			if s.ports[i], errs[i] = pairOfPorts(); errs[i] != nil {
-				break
-			}
-			one.Args = slices.Concat(one.Args, []string{"--tls-port", strconv.Itoa(s.ports[i]), "--tls-cluster", "yes", "--tls-replication", "yes",
-				"--tls-cert-file", c.TLS.Cert, "--tls-key-file", c.TLS.Key, "--tls-ca-cert-file", c.Authority, "--tls-auth-clients", "yes"})
-		}
-		wg.Go(func() { s.Servers[i], errs[i] = StartReal(ctx, one) })
+		wg.Go(func() { s.ports[i], s.Servers[i], errs[i] = c.start(ctx) })
 	}
 	wg.Wait()
 	err := errors.Join(errs...)
@@ -78,6 +70,26 @@ func StartSharded(ctx context.Context, c ShardedConfig) (*Sharded, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// start starts one server, and returns the port of its TLS, or 0. Somebody else may take that port before the server does:
+// then it gets another one.
+func (c *ShardedConfig) start(ctx context.Context) (port int, r *Real, err error) {
+	if c.TLS == nil {
+		r, err = StartReal(ctx, c.Server)
+		return 0, r, err
+	}
+	for tries := 1; ; tries++ {
+		if port, err = pairOfPorts(); err != nil {
+			return 0, nil, err
+		}
+		one := c.Server
+		one.Args = slices.Concat(one.Args, []string{"--tls-port", strconv.Itoa(port), "--tls-cluster", "yes", "--tls-replication", "yes",
+			"--tls-cert-file", c.TLS.Cert, "--tls-key-file", c.TLS.Key, "--tls-ca-cert-file", c.Authority, "--tls-auth-clients", "yes"})
+		if r, err = StartReal(ctx, one); err == nil || tries == 5 || !strings.Contains(err.Error(), "Address already in use") {
+			return port, r, err
+		}
+	}
 }
 
 func (s *Sharded) form(ctx context.Context, serving int) error {
