@@ -40,10 +40,10 @@ demo: ## Show a quorum lock at work, on servers that the demo starts itself
 	go run ./cmd/redlock demo
 endif
 
-# Seeds, schedules and scripts that are stopped are up to ten times as slow under the race detector: a few run with it, and
+# Seeds, searches and scripts that are stopped are up to ten times as slow under the race detector: a few run with it, and
 # all once more without.
 ifeq ($(strip $(PKG) $(ARGS)),./...)
-seeds = go test -json -count=1 -timeout 20m -run '^Test(Seeds|Schedules|ScriptThatEnds)' ./redlock
+seeds = go test -json -count=1 -timeout 20m -run '^Test(Seeds|Schedules|SetsExplored|ScriptThatEnds)' ./redlock
 else
 seeds = true
 endif

@@ -74,7 +74,7 @@ func (l *Lease) turn(to *kind) (*Lease, error) {
 		return nil, l.notHeld(opDowngrade)
 	case l.users > 1:
 		l.mu.Unlock()
-		return nil, badInput(opDowngrade, "the owner %q has entered the lease again: unlock that first", l.as)
+		return nil, badInput(opDowngrade, "the owner (As) has entered the lease again: unlock that first")
 	}
 	until, limit, ttl, renewAt := l.until, l.limit, l.ttl, l.renewAt
 	l.endLocked(ErrDowngraded, time.Now())
