@@ -15,6 +15,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
@@ -869,4 +870,93 @@ func setEndsWithWhicheverName(t *testing.T) {
 			require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrLost)
 		}, quiet)
 	}
+}
+
+// Silent members cost a set one MemberTimeout, however many names it has.
+func TestMultiAsksSilentMembersOnce(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		names := []string{"a", "b", "c", "d"}
+		silent := func(call func()) time.Duration {
+			p.EveryLink((*redistest.Link).PauseReplies, 1, 2)
+			began := time.Now()
+			call()
+			took := time.Since(began).Truncate(time.Microsecond) // an answer that is late is looked for once more
+			p.EveryLink((*redistest.Link).Resume, 1, 2)
+			synctest.Wait()
+			return took
+		}
+		timeout := 200 * time.Millisecond
+		leases := allOf(t, p, names...)
+		require.Equal(t, timeout, silent(func() {
+			err := leases.Unlock(t.Context())
+			require.ErrorIs(t, err, redlock.ErrInDoubt)
+			for _, name := range names {
+				require.ErrorContains(t, err, fmt.Sprintf("%q", name))
+			}
+		}))
+		nothingLeft(t, cluster)
+		require.Equal(t, timeout, silent(func() {
+			_, err := p.Multi(names).TryLock(t.Context())
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		}))
+		nothingLeft(t, cluster)
+
+		leases = allOf(t, p, names...)
+		require.Equal(t, timeout/2, silent(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout/2)
+			defer cancel()
+			err := leases.Unlock(ctx)
+			require.ErrorIs(t, err, redlock.ErrInDoubt)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		}))
+		nothingLeft(t, cluster)
+	}, quiet, func(c *redlock.Config) { c.MemberTimeout = 200 * time.Millisecond })
+}
+
+// A slow deployment does not hold up what another one has refused.
+func TestMultiHearsARefusalBeforeASlowDeployment(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		slow := rt.Embedded(t, 3)
+		p, q := join(t, cluster, quiet), join(t, slow, quiet)
+		p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
+		q.Slow(80*time.Millisecond, 80*time.Millisecond, 80*time.Millisecond)
+		held := join(t, cluster, quiet).Hold(t, "a")
+		began := time.Now()
+		_, err := redlock.Join(p.Mutex("a"), q.Mutex("b")).TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.Equal(t, 2*time.Millisecond, time.Since(began))
+		require.NoError(t, held.Unlock(t.Context()))
+		time.Sleep(time.Second)
+		leftovers(t, slow)
+	})
+}
+
+// perName is a member of which each name has a server of its own: the first is held there, and the
+// others answer late.
+type perName struct{ *yes }
+
+func (m perName) StateOf(uint16) member.State { return m.State() }
+
+func (m perName) Submit(c *member.Call) {
+	switch words := strings.Split(string(c.Cmd), "\r\n"); {
+	case scriptOf(c) != script.Acquire.SHA:
+		m.yes.Submit(c)
+	case words[8] == "a":
+		c.Outcome, c.Reply, c.State, c.At = member.Answered, member.Reply{Kind: ':', Int: -1000}, m.State(), time.Now()
+		c.Sink.Done(c)
+	default:
+		time.AfterFunc(80*time.Millisecond, func() { m.yes.Submit(c) })
+	}
+}
+
+// In a Redis Cluster a slow master does not hold up what another one has refused.
+func TestMultiHearsARefusalBeforeASlowMaster(t *testing.T) {
+	fakeTime(t, func(t *testing.T) {
+		c := redlock.Agreed(t, perName{&yes{}})
+		began := time.Now()
+		_, err := c.Multi([]string{"a", "b"}).TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.Zero(t, time.Since(began))
+		time.Sleep(time.Second)
+	})
 }

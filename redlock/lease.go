@@ -376,7 +376,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		return nil
 	}
 	owed.unlocking(ctx)
-	return whole.unlocked(ctx, owed.release(false))
+	r := owed.release(false)
+	v, cause := r.Wait(ctx, l.c.cfg.MemberTimeout)
+	return whole.unlocked(r, v, cause)
 }
 
 // giveUp ends the lease, or one user's part in it. If that ended the lease, giveUp returns it, and
@@ -397,10 +399,9 @@ func (l *Lease) giveUp() (*Lease, *hold, error) {
 	return nil, nil, l.notHeld("unlock")
 }
 
-// unlocked waits for the answers to the release r.
-func (l *Lease) unlocked(ctx context.Context, r *quorum.Round) error {
+// unlocked tells how the release r ended, and frees it.
+func (l *Lease) unlocked(r *quorum.Round, v quorum.Verdict, cause error) error {
 	defer r.Free()
-	v, cause := r.Wait(ctx, l.c.cfg.MemberTimeout)
 	err := l.unlockError(v, r, cause)
 	l.tellReleased(err)
 	return err

@@ -31,11 +31,16 @@ type Leases struct {
 // newLeases makes a set of leases that are held.
 func newLeases(ctx context.Context, all []*Lease) *Leases {
 	s := &Leases{all: all, values: ctx}
-	for _, l := range all {
+	places := make([]struct { // of all leases, in one piece of memory
+		ties
+		one [1]*Leases
+	}, len(all))
+	for i, l := range all {
 		l = l.whole()
 		l.mu.Lock()
 		if l.ties == nil {
-			l.ties = new(ties)
+			l.ties = &places[i].ties
+			l.ties.sets = places[i].one[:0]
 		}
 		l.ties.sets = append(l.ties.sets, s)
 		err := l.err
@@ -233,33 +238,62 @@ func (s *Leases) Unlock(ctx context.Context) error {
 	_ = s.Err() // the cause of the end is that of a lease, if one has ended
 	s.over(ErrReleased)
 	errs := make([]error, len(s.all))
-	owed := make(map[*Client][]int)
+	owed := make([]*hold, len(s.all))
 	for i, l := range s.all {
-		whole, _, err := l.giveUp()
+		whole, h, err := l.giveUp()
 		switch {
 		case whole != nil:
-			whole.hold.unlocking(ctx)
-			owed[l.c] = append(owed[l.c], i)
+			h.unlocking(ctx)
+			owed[i] = h
 		case !errors.Is(err, ErrNotHeld): // else the caller has unlocked it, or handed it off, by itself
 			errs[i] = err
 		}
 	}
-	rounds := make([]*quorum.Round, len(s.all))
-	for c, of := range owed {
-		holds := make([]*hold, len(of))
-		for k, i := range of {
-			holds[k] = s.all[i].hold
+	s.answered(ctx, s.releaseAll(owed), errs)
+	return errors.Join(errs...)
+}
+
+// releaseAll releases holds of these leases, with one group for each member. It returns a round for
+// each of them, and nil where there is no hold.
+func (s *Leases) releaseAll(owed []*hold) []*quorum.Round {
+	rounds := make([]*quorum.Round, len(owed))
+	for i, h := range owed {
+		if h == nil || rounds[i] != nil {
+			continue
 		}
-		for k, r := range c.releaseAll(holds, false) {
+		holds, of := make([]*hold, 0, len(owed)-i), make([]int, 0, len(owed)-i)
+		for k := i; k < len(owed); k++ {
+			if owed[k] != nil && owed[k].c == h.c {
+				holds, of = append(holds, owed[k]), append(of, k)
+			}
+		}
+		for k, r := range h.c.releaseAll(holds, false) {
 			rounds[of[k]] = r
+		}
+	}
+	return rounds
+}
+
+// answered waits for the answers to releases, for one MemberTimeout in all, and notes in errs what
+// they come to. The last one is answered last. So the caller wakes once, and not once for each.
+func (s *Leases) answered(ctx context.Context, rounds []*quorum.Round, errs []error) {
+	type outcome struct {
+		verdict quorum.Verdict
+		cause   error
+	}
+	outcomes := make([]outcome, len(rounds))
+	began := time.Now()
+	for i, r := range slices.Backward(rounds) {
+		if r != nil {
+			left := s.all[i].c.cfg.MemberTimeout - clock.Elapsed(began, time.Now())
+			outcomes[i].verdict, outcomes[i].cause = r.Wait(ctx, max(left, 1)) // 0 is no bound
 		}
 	}
 	for i, r := range rounds {
 		if r != nil {
-			errs[i] = s.all[i].whole().unlocked(ctx, r)
+			errs[i] = s.all[i].whole().unlocked(r, outcomes[i].verdict, outcomes[i].cause)
 		}
 	}
-	return errors.Join(errs...)
 }
 
 // Extend asks the members to keep all leases for ttl from now, and moves ValidUntil: see

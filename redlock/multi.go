@@ -32,18 +32,22 @@ type Multi struct {
 // Multi returns a Multi of 1 to MaxNames names, which must differ. The options are those of each
 // name. Lock and TryLock report mistakes in names and options.
 func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
-	locks := make([]*Mutex, len(names))
+	all, locks := make([]Mutex, len(names)), make([]*Mutex, len(names))
 	for i, name := range names {
-		locks[i] = c.Mutex(name, opts...)
+		all[i].init(c, &exclusive, name, opts)
+		locks[i] = &all[i]
 	}
-	return Join(locks...)
+	return join(locks)
 }
 
 // Join returns a Multi of locks with terms of their own, also of several clients, that is, of
 // several deployments. If two deployments have a lock of one name, these two are taken in the order
 // of the arguments, which must then be the same everywhere.
-func Join(locks ...*Mutex) *Multi {
-	m := &Multi{locks: slices.Clone(locks)}
+func Join(locks ...*Mutex) *Multi { return join(slices.Clone(locks)) }
+
+// join is Join of a slice that is the Multi's from then on.
+func join(locks []*Mutex) *Multi {
+	m := &Multi{locks: locks}
 	switch {
 	case len(locks) == 0:
 		m.err = errors.New("no names")
@@ -272,6 +276,10 @@ func (g *gathering) ask(ctx context.Context) (first int, now time.Time, err erro
 		}
 	}
 	first = len(g.parts)
+	heard := g.hearLast(ctx, now)
+	if heard >= 0 {
+		now = time.Now()
+	}
 	for open := true; open; {
 		open = false
 		for i := range g.parts[:first] {
@@ -279,7 +287,9 @@ func (g *gathering) ask(ctx context.Context) (first int, now time.Time, err erro
 			if p.lease != nil || p.won {
 				continue
 			}
-			if err := p.asked.sleep(ctx, &p.step, now); err != nil {
+			if i == heard {
+				heard = -1
+			} else if err := p.asked.sleep(ctx, &p.step, now); err != nil {
 				return 0, now, err
 			}
 			now = time.Now()
@@ -297,11 +307,29 @@ func (g *gathering) ask(ctx context.Context) (first int, now time.Time, err erro
 	return first, now, nil
 }
 
+// hearLast waits for the answers to the last part, and returns its number, or -1 if it has not
+// waited. A member answers the parts in their order. So the caller wakes once for all of them, and
+// not once for each. If the parts ask different servers, a slow one must not hold up what another
+// one has refused: then hearLast does not wait.
+func (g *gathering) hearLast(ctx context.Context, now time.Time) int {
+	last := len(g.parts) - 1
+	p := &g.parts[last]
+	for i := range g.parts {
+		if q := &g.parts[i]; q.c != p.c || q.c.perSlot {
+			return -1
+		}
+	}
+	if p.asked == nil || !p.step.Poll || p.asked.sleep(ctx, &p.step, now) != nil {
+		return -1
+	}
+	return last
+}
+
 // askAt asks the members of one client for the locks of theirs.
 func (g *gathering) askAt(c *Client, parts []part, now time.Time) error {
-	var questions []quorum.Question
-	var buffers []*[]byte
-	var asked []*attempt
+	questions := make([]quorum.Question, 0, len(parts))
+	buffers := make([]*[]byte, 0, len(parts))
+	asked := make([]*attempt, 0, len(parts))
 	past := ballot.Past{Start: ballot.AskFirst}
 	if g.try {
 		past.Start = ballot.TryOnce

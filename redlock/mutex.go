@@ -25,11 +25,17 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 
 // mutex is one side of a lock.
 func (c *Client) mutex(k *kind, name string, opts []LockOption) *Mutex {
-	m := &Mutex{c: c, name: name, terms: terms{kind: k, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold}}
+	m := new(Mutex)
+	m.init(c, k, name, opts)
+	return m
+}
+
+// init is mutex for memory that is there.
+func (m *Mutex) init(c *Client, k *kind, name string, opts []LockOption) {
+	*m = Mutex{c: c, name: name, terms: terms{kind: k, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold}}
 	for _, o := range opts {
 		o(&m.terms)
 	}
-	return m
 }
 
 // Lock waits until it gets the lock, until ctx ends, or until no majority of the members can be
