@@ -22,10 +22,13 @@ type Judge interface {
 type Question struct {
 	Op string // for the Judge and for errors
 	// Sent was taken before the first call was submitted: validity counts from here.
-	Sent  time.Time
-	TTL   time.Duration // what the question asks for; for the Judge
-	To    Set           // the members asked; the others count as lost votes
-	Need  int           // yes votes to win
+	Sent time.Time
+	TTL  time.Duration // what the question asks for; for the Judge
+	To   Set           // the members asked; the others count as lost votes
+	Need int           // yes votes to win
+	// Deny is how many plain refusals decide the round as well, when it cannot be won any more; 0:
+	// the first answer by which it cannot be won decides it. A refusal is plain if it has no error.
+	Deny  int
 	Judge Judge
 
 	member.Command
@@ -53,6 +56,7 @@ type Round struct {
 	votes   []Vote
 	errs    []error
 	yes     int
+	no      int // plain refusals
 	open    int
 	verdict Verdict
 }
@@ -107,7 +111,7 @@ func (p *Rounds) prepare(n int, q *Question) *Round {
 	r.cmd = append(r.cmd[:0], q.Cmd...)
 	r.Cmd = r.cmd
 	asked := q.To.Len()
-	r.yes, r.open = 0, asked
+	r.yes, r.no, r.open = 0, 0, asked
 	r.verdict = Decide(0, asked, q.Need)
 	for i := range r.votes {
 		r.votes[i], r.errs[i] = NotAsked, nil
@@ -137,10 +141,12 @@ func (r *Round) Done(c *member.Call) {
 	r.open--
 	if v == Yes {
 		r.yes++
+	} else if v == No && c.Err == nil {
+		r.no++
 	}
 	wake := false
 	if r.verdict == Undecided {
-		r.verdict = Decide(r.yes, r.open, r.Need)
+		r.verdict = DecideDenied(r.yes, r.no, r.open, r.Need, r.Deny)
 		wake = r.verdict != Undecided
 	}
 	r.mu.Unlock()

@@ -353,3 +353,29 @@ func TestRefusalWithACauseIsNoPlainRefusal(t *testing.T) {
 	yes, no, unsure := f.Counts()
 	require.Equal(t, []int{0, 2, 1}, []int{yes, no, unsure})
 }
+
+// A round that can no longer be won waits for the refusals that decide it as well, but not for
+// members that fail.
+func TestRoundThatRefusalsDecide(t *testing.T) {
+	down := errors.New("down")
+	ask := func() ([]*fake, *Round) {
+		fs, ms := fakes(3)
+		return fs, new(Rounds).Start(ms, &Question{To: All(3), Need: 2, Deny: 2, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}})
+	}
+	fs, r := ask()
+	fs[0].answer(member.NotSent, down)
+	fs[1].answer(member.Refused, nil)
+	require.Equal(t, Undecided, r.result())
+	fs[2].answer(member.Refused, nil)
+	v, err := r.Wait(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, Lost, v)
+	r.Free()
+
+	fs, r = ask()
+	fs[0].answer(member.NotSent, down)
+	fs[1].answer(member.Unknown, down)
+	require.Equal(t, Lost, r.result())
+	fs[2].answer(member.Refused, nil)
+	r.Free()
+}

@@ -64,6 +64,17 @@ func Decide(yes, open, need int) Verdict {
 	return Undecided
 }
 
+// DecideDenied is Decide for a question to which a number of refusals, deny, is an answer too. A
+// round that is lost stays undecided while the votes that are open may still make the refusals that
+// it has as many as that.
+func DecideDenied(yes, no, open, need, deny int) Verdict {
+	v := Decide(yes, open, need)
+	if v == Lost && no > 0 && no < deny && no+open >= deny {
+		return Undecided
+	}
+	return v
+}
+
 // Tally applies Decide to a list of votes.
 func Tally(votes []Vote, need int) Verdict {
 	yes, open := 0, 0

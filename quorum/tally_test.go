@@ -88,3 +88,27 @@ func BenchmarkTally(b *testing.B) {
 		Tally(v, 3)
 	}
 }
+
+// A number of refusals decides as well: a round is open while it can be won, and, once it has a
+// refusal, while it can have that number of them.
+func TestRefusalsDecideToo(t *testing.T) {
+	for _, tc := range []struct {
+		yes, no, open, need, deny int
+		want                      Verdict
+	}{
+		{0, 0, 3, 2, 2, Undecided}, {2, 0, 1, 2, 2, Won}, {1, 1, 1, 2, 2, Undecided},
+		{0, 1, 1, 2, 2, Undecided}, // a member is down, and one has refused
+		{0, 2, 0, 2, 2, Lost}, {1, 1, 0, 2, 2, Lost}, {0, 2, 1, 2, 2, Lost},
+		{0, 1, 0, 2, 2, Lost},      // two are down
+		{0, 0, 1, 2, 2, Lost},      // two are down, and nobody has refused
+		{0, 0, 2, 3, 2, Lost},      // of four
+		{0, 1, 1, 2, 0, Lost},      // it does not matter
+		{0, 1, 2, 3, 3, Undecided}, // of five
+		{1, 1, 1, 3, 3, Lost},
+	} {
+		require.Equal(t, tc.want, DecideDenied(tc.yes, tc.no, tc.open, tc.need, tc.deny), "%+v", tc)
+		if tc.deny == 0 {
+			require.Equal(t, Decide(tc.yes, tc.open, tc.need), tc.want)
+		}
+	}
+}

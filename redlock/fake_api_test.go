@@ -204,6 +204,36 @@ func TestUnlockOfALeaseThatAMajorityNoLongerHasSaysSo(t *testing.T) {
 	})
 }
 
+// With a member that is down, the first "not yours" leaves no majority that could confirm the
+// release. The members that have not answered yet tell whether the lease was lost.
+func TestUnlockOfALostLeaseSaysSoWhileAMemberIsDown(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		p.Slow(2*time.Millisecond, 4*time.Millisecond, 20*time.Millisecond)
+		lost := func(members ...int) error {
+			t.Helper()
+			p.Settle(t, 3)
+			l := p.Hold(t, "k")
+			time.Sleep(time.Second) // all three have voted
+			p.Away(0)
+			p.Settle(t, 2)
+			for _, i := range members {
+				admin(t, cluster.Servers[i], "DEL", "k")
+			}
+			began := time.Now()
+			err := l.Unlock(t.Context())
+			require.LessOrEqual(t, time.Since(began), 20*time.Millisecond)
+			p.EveryLink((*redistest.Link).Heal, 0)
+			admin(t, cluster.Servers[0], "DEL", "k")
+			return err
+		}
+		require.ErrorIs(t, lost(1, 2), redlock.ErrLost)
+		err := lost(1)
+		require.ErrorIs(t, err, redlock.ErrInDoubt, "one of two that answered had it")
+		require.NotErrorIs(t, err, redlock.ErrLost)
+		require.NoError(t, lost())
+	}, quiet)
+}
+
 func TestHandedOffLeaseGoesOnElsewhere(t *testing.T) {
 	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 		l := p.Hold(t, "k", redlock.AutoRenew(9*time.Second))
