@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -302,7 +303,36 @@ func (p *stopPlay) believe(owner string, token int64) {
 	p.believed[owner] = token
 }
 
-// raw runs a script, with a redis of ours in front of the server's.
+// scriptsBySum are the scripts of all clients, by the SHA1 of each.
+var scriptsBySum = sync.OnceValue(func() map[string]string {
+	sources := map[string]string{}
+	for _, source := range append(Config{}.scripts(), Config{Interop: true}.scripts()...) {
+		sum := sha1.Sum([]byte(source))
+		sources[hex.EncodeToString(sum[:])] = source
+	}
+	return sources
+})
+
+// stopped is what comes before a script that is stopped: a redis of ours in front of the server's. How many commands it
+// lets through, whether it stops one alone, and what it says are three keys behind the script's own. So the text of each
+// script is one, and a server parses it once.
+//
+// A first count is taken back by the next command, and nothing stops a script between the two (begun). Both write the
+// same key, which is there by then: so a slot that moves away refuses neither alone, and no server checks its memory
+// before it deletes. A user who may not delete could release no lock.
+const stopped = `local redis = (function(real) local says = table.remove(KEYS) local once = table.remove(KEYS) == 'true' ` +
+	`local left, begun = tonumber(table.remove(KEYS)), false ` +
+	`local function stops(name) local taken = begun and name == 'HDEL' begun = false if taken then return false end ` +
+	`if left > 0 then left = left - 1 return false end ` +
+	`if left == 0 then left = -1 real.call('SET', 'stopped', '1') return true end return not once end ` +
+	`local function run(how, ...) local a = {...} ` +
+	`if a[1] == 'HINCRBY' then local n = how(...) begun = n == 1 return n end ` +
+	`if a[1] == 'PUBLISH' or a[1] == 'SPUBLISH' then real.call('RPUSH', 'told', a[3]) end return how(...) end ` +
+	`return {call = function(...) if stops(...) then error(says, 0) end return run(real.call, ...) end, ` +
+	`pcall = function(...) if stops(...) then return {err = says} end return run(real.pcall, ...) end, ` +
+	`error_reply = real.error_reply, sha1hex = real.sha1hex} end)(redis) `
+
+// raw runs a script that is stopped after so many commands; after < 0: not at all.
 func (p *stopPlay) raw(cmd member.Command, after int, once bool) (any, error) {
 	batch := p.joined && cmd.Item != nil
 	whole := resp.AppendBulk(cmd.Cmd, p.tag)
@@ -310,12 +340,8 @@ func (p *stopPlay) raw(cmd member.Command, after int, once bool) (any, error) {
 		whole = joinCommands(p.tag, false, cmd)
 	}
 	w := words(whole)
-	all := append(Config{}.scripts(), Config{Interop: true}.scripts()...)
-	at := slices.IndexFunc(all, func(source string) bool {
-		sum := sha1.Sum([]byte(source))
-		return hex.EncodeToString(sum[:]) == w[1]
-	})
-	require.GreaterOrEqual(p, at, 0)
+	source := scriptsBySum()[w[1]]
+	require.NotEmpty(p, source)
 	says := "ERR stopped"
 	if p.moving {
 		says = "ERR Script attempted to access a non local key in a cluster node"
@@ -326,20 +352,11 @@ func (p *stopPlay) raw(cmd member.Command, after int, once bool) (any, error) {
 	if after < 0 {
 		after = 1 << 30
 	}
-	// A first count is taken back by the next command, and nothing stops a script between the two (begun). Both write the
-	// same key, which is there by then: so a slot that moves away refuses neither alone, and no server checks its memory
-	// before it deletes. A user who may not delete could release no lock.
-	stop := fmt.Sprintf(`local redis = (function(real) local left, once, begun = %d, %t `+
-		`local function stops(name) local taken = begun and name == 'HDEL' begun = false if taken then return false end `+
-		`if left > 0 then left = left - 1 return false end `+
-		`if left == 0 then left = -1 real.call('SET', 'stopped', '1') return true end return not once end `+
-		`local function run(how, ...) local a = {...} `+
-		`if a[1] == 'HINCRBY' then local n = how(...) begun = n == 1 return n end `+
-		`if a[1] == 'PUBLISH' or a[1] == 'SPUBLISH' then real.call('RPUSH', 'told', a[3]) end return how(...) end `+
-		`return {call = function(...) if stops(...) then error('%s', 0) end return run(real.call, ...) end, `+
-		`pcall = function(...) if stops(...) then return {err = '%s'} end return run(real.pcall, ...) end, `+
-		`error_reply = real.error_reply, sha1hex = real.sha1hex} end)(redis) `, after, once, says, says)
-	v, err := p.c.Do(p.Context(), append([]string{"EVAL", stop + all[at]}, w[2:]...)...)
+	keys, err := strconv.Atoi(w[2])
+	require.NoError(p, err)
+	args := append([]string{"EVAL", stopped + source, strconv.Itoa(keys + 3)}, w[3:3+keys]...)
+	args = append(args, strconv.Itoa(after), strconv.FormatBool(once), says)
+	v, err := p.c.Do(p.Context(), append(args, w[3+keys:]...)...)
 	if err != nil {
 		return nil, err
 	}
