@@ -445,6 +445,9 @@ func (p *scriptPlay) queued() (out []string) {
 func (p *scriptPlay) message(message string) string {
 	p.Helper()
 	f := strings.Fields(message)
+	if f[0] == "e" { // what is proclaimed
+		return message
+	}
 	if f[0] != "g" {
 		return fmt.Sprint(f[0], " ", p.called(f[1]), " ", p.called(f[2]))
 	}

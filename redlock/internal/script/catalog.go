@@ -86,6 +86,12 @@ var (
 	FairYield   = newScript("fair_yield.lua")
 )
 
+// These are the scripts of an election, beside those of the exclusive lock.
+var (
+	Proclaim = newScript("proclaim.lua")
+	Observe  = newScript("observe.lua")
+)
+
 // These are the scripts of the dialect that Redisson shares. Extend and Peek are the same there.
 var (
 	RedissonAcquire = newScript("interop_acquire.lua")
@@ -103,6 +109,7 @@ func Own() []Script {
 		Acquire, Wait, Release, Yield, Raise, Extend, Rejoin, Peek, Force, Batch,
 		RWRead, RWAwait, RWWait, RWRelease, RWDowngrade, RWRaise, RWExtend, RWRejoin, RWForce, RWPeek,
 		FairAcquire, FairWait, FairRelease, FairYield,
+		Proclaim, Observe,
 	}
 }
 

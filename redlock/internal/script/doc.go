@@ -5,6 +5,7 @@
 //	catalog.go    the scripts by name, and what a batch can carry
 //	lock.go       Lock: the names of one lock at a member, and its calls: Acquire, Wait, Release …
 //	readwrite.go  the same lock with readers
+//	election.go   what stands beside the vote of a leader, and who observes it
 //	redisson.go   the exclusive lock in the dialect that Redisson shares
 //	frame.go      how a call is encoded, with marks where its parts begin (member.Marks)
 //	reply.go      what the scripts reply

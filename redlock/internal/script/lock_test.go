@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -112,6 +113,29 @@ func TestCallsOfReadersAndWritersHaveTheWordsOfTheProtocol(t *testing.T) {
 	require.Equal(t, "+other:2", ReadersFirst("other:2"))
 }
 
+// The calls of an election name the record and the observers of the lock in place of its queue.
+func TestCallsOfAnElectionHaveTheWordsOfTheProtocol(t *testing.T) {
+	const five = "5 k redquorum:tokens redquorum:boot redquorum:e1:{k} redquorum:eo:{k} 7629 "
+	for want, cmd := range election(Exclusive("k")) {
+		got, _ := words(t, cmd.Cmd)
+		require.Equal(t, five+want, strings.Join(got[2:], " "))
+		require.True(t, strings.HasPrefix(string(cmd.Cmd), fmt.Sprintf("*%d\r\n", len(got)+1)), "the tag is counted")
+		require.EqualValues(t, 7629, cmd.Slot)
+		require.True(t, cmd.Tagged)
+		require.Nil(t, cmd.Item)
+	}
+}
+
+// election has the calls of an election, by their arguments.
+func election(l Lock) map[string]member.Command {
+	return map[string]member.Command{
+		"me:1 7 3 60000 =x":              l.Proclaim(nil, "me:1", 7, 3, time.Minute, []byte("x")),
+		"me:1 7 1 60000 =":               l.Proclaim(nil, "me:1", 7, 1, time.Minute, nil),
+		"me:1 7 9007199254740991 10000 ": l.Resign(nil, "me:1", 7, entry),
+		"watch:5 10000":                  l.Observe(nil, "watch:5", entry),
+	}
+}
+
 // A member cuts a call at its marks and reads nothing of it, so they must be where a server reads the parts.
 func TestMarksAreWhereAServerReadsTheParts(t *testing.T) {
 	var buf []byte
@@ -126,6 +150,7 @@ func TestMarksAreWhereAServerReadsTheParts(t *testing.T) {
 			}
 			all := calls(l)
 			all["renewal"] = renewal.Command(l.Slot())
+			maps.Copy(all, election(l))
 			for what, cmd := range all {
 				said := fmt.Sprintf("%s of %q", what, name)
 				got, at := words(t, cmd.Cmd)
