@@ -30,7 +30,8 @@ var walls = []struct {
 	{"cluster", []string{"internal/resp", "member", "node", "slot"}, false},
 	{"redlock/internal/ballot", []string{"clock", "member", "quorum"}, true},
 	{"redlock/internal/script", []string{"internal/resp", "member", "slot"}, true},
-	{"redlock", []string{"clock", "cluster", "member", "node", "quorum", "redlock/internal/ballot", "redlock/internal/script"}, false},
+	{"redlock/internal/watch", []string{"clock", "member", "quorum"}, true},
+	{"redlock", []string{"clock", "cluster", "member", "node", "quorum", "redlock/internal/ballot", "redlock/internal/script", "redlock/internal/watch"}, false},
 }
 
 // still are the packages that a pure package may import: none of them opens a file, a connection or a process, and what

@@ -38,6 +38,7 @@ type Client struct {
 	buffers sync.Pool // *[]byte for encoding
 	holds   holds
 	waiting waiting
+	watches watches
 	lines   lines
 	dark    dark
 	owners  owners
@@ -312,6 +313,7 @@ type link struct {
 func (l *link) Push(msg []byte, st member.State, at time.Time) {
 	p, ok := pushOf(msg, st)
 	if !ok {
+		l.c.watches.hear(l.i, msg, st, at)
 		return
 	}
 	if h := l.c.holds.get(p.N); h != nil && h.owner == p.Owner {
@@ -358,6 +360,7 @@ func (l *link) Changed(st member.State) {
 		l.c.dark.set(time.Time{})
 	}
 	l.c.waiting.wakeAll()
+	l.c.watches.wakeAll()
 }
 
 // changed returns a channel that is closed at the next change of a member.

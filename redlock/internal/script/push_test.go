@@ -42,3 +42,16 @@ func TestChannelsOfRedissonAndOursAreFoundFromEachOther(t *testing.T) {
 	_, _, ok := l.Channels()
 	require.False(t, ok)
 }
+
+func TestNewsIsParsedInFullOrNotAtAll(t *testing.T) {
+	n, ok := ParseNews("o me:1 7")
+	require.True(t, ok)
+	require.Equal(t, News{Word: 'o', Watch: "me:1", N: 1, Values: [2]int64{7, 0}}, n)
+	n, ok = ParseNews("e me:2 9 3")
+	require.True(t, ok)
+	require.Equal(t, News{Word: 'e', Watch: "me:2", N: 2, Values: [2]int64{9, 3}}, n)
+	for _, bad := range []string{"", "o", "o me:1", "o me:1 x", "o me:1 -1", "o me:1 7 7", "e me:1 7", "o me 7", "o me:x 7", "g me:1 7", "w me:1 other:2"} {
+		_, ok := ParseNews(bad)
+		require.False(t, ok, bad)
+	}
+}

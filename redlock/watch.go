@@ -1,0 +1,269 @@
+package redlock
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+	watching "github.com/redquorum/redquorum/redlock/internal/watch"
+)
+
+// watcher is what a watch is for. Its methods run on goroutines that read a member's answers, of
+// several members at once. They must not block, and no mutex of the watch is held around them.
+type watcher interface {
+	// question encodes what asks a member and registers the watch there for entry. If entry is 0,
+	// it withdraws the watch and asks nothing. It may be called from any goroutine.
+	question(buf *[]byte, watch string, entry time.Duration) member.Command
+	// answered takes the reply of member i to a question that was submitted at sent. The reply is
+	// valid only during the call, and c.State is the member at the submission. again is when there
+	// will be something to ask before the next heartbeat; 0: not before. A reply that cannot be
+	// read is errReply.
+	answered(i int, c *member.Call, sent time.Time) (again time.Duration, err error)
+	// pushed takes a push of member i. dropped: the member has withdrawn the watch. ask: the member
+	// is to be asked, because the push says less than an answer.
+	pushed(i int, n script.News, from member.State, at time.Time) (dropped, ask bool)
+}
+
+// watch is a registration at every member, with whom to ask again and when: see internal/watch. It
+// has no goroutine. Whoever wants news calls next, one at a time, and the watch is kept up meanwhile.
+type watch struct {
+	c     *Client
+	op    string // as errors name it
+	lock  LockName
+	slot  uint16
+	owner watcher
+	id    string // at the members
+	n     uint64 // by which pushes find it
+	ended atomic.Bool
+	ear   chan struct{} // capacity 1: something was heard
+
+	mu   sync.Mutex
+	core *watching.Watch
+	news bool    // since next returned last
+	errs []error // of each member, in its last answer
+	in   context.Context
+}
+
+// newWatch makes a watch about a name, and asks nobody yet. in is the context for the tracer, nil
+// without one. It fails if the client is closed. end must follow.
+func (c *Client) newWatch(op string, lock LockName, slot uint16, in context.Context, owner watcher) (*watch, error) {
+	if !c.alive.enter() {
+		return nil, &keyError{op: op, key: lock.Key, err: ErrClosed}
+	}
+	n := c.number()
+	w := &watch{
+		c: c, op: op, lock: lock, slot: slot, owner: owner, id: script.OwnerOf(c.uuid, n), n: n, in: in,
+		ear: make(chan struct{}, 1), errs: make([]error, len(c.members)),
+		core: watching.New(len(c.members), watching.Terms{
+			Entry: c.cfg.Entry, Retry: c.cfg.MemberTimeout, GiveUp: c.cfg.NoQuorumAfter, Need: c.need,
+		}),
+	}
+	c.watches.put(w)
+	return w, nil
+}
+
+// next asks the members that are due, and returns when one of them has answered or pushed something
+// since next returned last. One goroutine at a time may call it. Errors: a QuorumError with ctx's
+// error; ErrNoQuorum or ErrQuarantined after Config.NoQuorumAfter without a majority; ErrClosed.
+func (w *watch) next(ctx context.Context) error {
+	var timer *time.Timer
+	for {
+		if err := ctx.Err(); err != nil {
+			return w.failure(err)
+		}
+		now := time.Now()
+		states := w.c.statesOf(w.slot)
+		w.mu.Lock()
+		news := w.news
+		w.news = false
+		to, wake := w.core.Due(now, states)
+		w.core.Asked(to, states)
+		dark := w.core.Dark(now)
+		w.mu.Unlock()
+		if to != 0 {
+			w.ask(to, now, w.c.cfg.Entry)
+		}
+		switch {
+		case news:
+			return nil
+		case dark:
+			return w.failure(nil)
+		case timer == nil:
+			timer = time.NewTimer(wake.Sub(now))
+			defer timer.Stop()
+		default:
+			timer.Reset(wake.Sub(now))
+		}
+		select {
+		case <-w.ear:
+		case <-timer.C:
+		case <-ctx.Done():
+		case <-w.c.closed:
+			return &keyError{op: w.op, key: w.lock.Key, err: ErrClosed}
+		}
+	}
+}
+
+// ask submits the question to some members. entry 0 withdraws the watch.
+func (w *watch) ask(to quorum.Set, now time.Time, entry time.Duration) {
+	buf := w.c.buffer()
+	q := quorum.Question{
+		Op: w.op, Sent: now, TTL: entry, To: to, Need: w.c.need, Judge: w,
+		Command: w.owner.question(buf, w.id, entry),
+	}
+	if entry != 0 {
+		q.Delivery.Ended = &w.ended
+	}
+	w.c.rounds.Start(w.c.members, &q).Free()
+	w.c.buffers.Put(buf)
+}
+
+// Judge implements quorum.Judge: it books an answer, on the goroutine that read it.
+func (w *watch) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
+	if w.c.trace.request != nil {
+		w.c.requested(w.in, w.lock, r, c)
+	}
+	if r.TTL == 0 || w.ended.Load() {
+		return quorum.No
+	}
+	err, again := c.Err, time.Duration(0)
+	answered := c.Outcome == member.Answered
+	if answered {
+		again, err = w.owner.answered(c.Index, c, r.Sent)
+	}
+	w.mu.Lock()
+	w.core.Answered(c.Index, err == nil && answered, c.State, time.Now(), again)
+	w.errs[c.Index] = err
+	w.news = w.news || err == nil
+	w.mu.Unlock()
+	signal(w.ear)
+	return quorum.No // nobody waits for the round
+}
+
+// hear takes a push for the watch.
+func (w *watch) hear(i int, n script.News, st member.State, at time.Time) {
+	if w.ended.Load() {
+		return
+	}
+	dropped, ask := w.owner.pushed(i, n, st, at)
+	w.mu.Lock()
+	if dropped {
+		w.core.Dropped(i)
+	}
+	if ask {
+		w.core.Pushed(i)
+	}
+	w.news = true
+	w.mu.Unlock()
+	signal(w.ear)
+}
+
+// end withdraws the watch from the members that may have it. Nobody waits for that: an entry that
+// is not withdrawn ends by itself. No call of next may run or follow.
+func (w *watch) end() {
+	w.ended.Store(true)
+	w.c.watches.remove(w)
+	w.mu.Lock()
+	to := w.core.Entries()
+	w.mu.Unlock()
+	if to != 0 {
+		w.ask(to, time.Now(), 0)
+	}
+	w.c.alive.leave()
+}
+
+// failure explains why waiting ended: from what is known of each member, and by ctx's error if that
+// ended it.
+func (w *watch) failure(cause error) error {
+	votes := w.standing()
+	kind := reasonOf(votes, w.c.need)
+	if kind == ErrHeld {
+		kind = ErrNoQuorum
+	}
+	return &QuorumError{
+		Failure: quorum.Failure{Op: w.op, Key: w.lock.Key, Need: w.c.need, Votes: votes}, kind: kind, cause: cause,
+	}
+}
+
+// standing is what each member is good for, as votes: yes for one that answers.
+func (w *watch) standing() []quorum.MemberVote {
+	states := w.c.statesOf(w.slot)
+	w.mu.Lock()
+	errs := slices.Clone(w.errs)
+	w.mu.Unlock()
+	return w.c.standing(states, errs)
+}
+
+// standing is what each member is good for, as votes: yes for one that votes and whose last answer
+// was no error.
+func (c *Client) standing(states []member.State, errs []error) []quorum.MemberVote {
+	out := make([]quorum.MemberVote, len(states))
+	for i, st := range states {
+		v := quorum.MemberVote{Member: c.members[i].Name(), Vote: quorum.No}
+		switch {
+		case !st.Quarantine.IsZero():
+			v.Err = &member.QuarantineError{Until: st.Quarantine}
+		case !st.Votes:
+			if v.Err = st.Err; v.Err == nil {
+				v.Err = member.ErrDown
+			}
+		case errs[i] != nil:
+			v.Err = errs[i]
+		default:
+			v.Vote = quorum.Yes
+		}
+		out[i] = v
+	}
+	return out
+}
+
+// watches finds a watch by the number in its name.
+type watches struct {
+	mu sync.Mutex
+	m  map[uint64]*watch
+}
+
+func (s *watches) put(w *watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m == nil {
+		s.m = make(map[uint64]*watch)
+	}
+	s.m[w.n] = w
+}
+
+func (s *watches) remove(w *watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.m, w.n)
+}
+
+// hear passes on a push, if it is one for a watch.
+func (s *watches) hear(i int, msg []byte, st member.State, at time.Time) {
+	n, ok := script.ParseNews(string(msg))
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	w := s.m[n.N]
+	s.mu.Unlock()
+	if w != nil && w.id == n.Watch {
+		w.hear(i, n, st, at)
+	}
+}
+
+// wakeAll has every watch look at the members again.
+func (s *watches) wakeAll() {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.m))
+	s.mu.Unlock()
+	for _, w := range all {
+		signal(w.ear)
+	}
+}

@@ -1,0 +1,176 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// echoes asks with a command that changes nothing, and notes what it is told.
+type echoes struct {
+	mu    sync.Mutex
+	said  []int // members, in the order of their answers
+	told  []int // members that pushed
+	ask   bool
+	drops bool
+}
+
+func (e *echoes) question(buf *[]byte, _ string, entry time.Duration) member.Command {
+	word := "ask"
+	if entry == 0 {
+		word = "withdraw"
+	}
+	*buf = append((*buf)[:0], resp.Command("ECHO", word)...)
+	return member.Command{Cmd: *buf}
+}
+
+func (e *echoes) answered(i int, c *member.Call, _ time.Time) (time.Duration, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if string(c.Reply.Str) != "ask" {
+		return 0, errReply
+	}
+	e.said = append(e.said, i)
+	return 0, nil
+}
+
+func (e *echoes) pushed(i int, _ script.News, _ member.State, _ time.Time) (dropped, ask bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.told = append(e.told, i)
+	return e.drops, e.ask
+}
+
+func (e *echoes) take() (said, told []int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	said, told, e.said, e.told = e.said, e.told, nil, nil
+	return said, told
+}
+
+// keptUp is a watch of a client, and how often each member was asked.
+func keptUp(t *testing.T, p *Peer) (*watch, *echoes, []*redistest.Rule) {
+	t.Helper()
+	e := &echoes{}
+	w, err := p.newWatch("await", LockName{Key: "k"}, 0, nil, e)
+	require.NoError(t, err)
+	var rules []*redistest.Rule
+	p.EveryLink(func(l *redistest.Link) {
+		rules = append(rules, l.Call(redistest.WithArg("ask"), -1, func([]string) {}))
+	})
+	return w, e, rules
+}
+
+// keepUp calls next until ctx ends, as a caller does that waits for something that does not come.
+func (w *watch) keepUp(ctx context.Context) error {
+	for {
+		if err := w.next(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// awhile keeps a watch up for so long.
+func awhile(t *testing.T, w *watch, d time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	require.ErrorIs(t, w.keepUp(ctx), context.DeadlineExceeded)
+}
+
+func TestWatchIsKeptUpAtEveryMemberWhileItsCallerWaits(t *testing.T) {
+	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
+		w, e, asked := keptUp(t, p)
+		awhile(t, w, 2500*time.Millisecond)
+		require.Equal(t, []int{3, 3, 3}, Hits(asked), "at once, and twice a heartbeat")
+		e.take()
+
+		e.ask = true
+		Admin(t, cluster.Servers[1], "PUBLISH", script.Inbox(p.uuid), "o "+w.id+" 7")
+		Admin(t, cluster.Servers[1], "PUBLISH", script.Inbox(p.uuid), "o "+w.id+"1 7") // another's
+		Admin(t, cluster.Servers[1], "PUBLISH", script.Inbox(p.uuid), fmt.Sprintf("o other:%d 7", w.n))
+		Admin(t, cluster.Servers[1], "PUBLISH", script.Inbox(p.uuid), "o "+w.id+" x") // no such form
+		awhile(t, w, 100*time.Millisecond)
+		said, told := e.take()
+		require.Equal(t, []int{1}, told)
+		require.Equal(t, []int{1}, said, "the member that pushed is asked, and no other")
+
+		gone := p.EveryLinkCounts("withdraw")
+		w.end()
+		synctest.Wait()
+		require.Equal(t, []int{1, 1, 1}, Hits(gone))
+		require.Empty(t, p.watches.m)
+	}, Quiet)
+}
+
+// EveryLinkCounts counts the commands with this word on the path to each member.
+func (p *Peer) EveryLinkCounts(word string) (out []*redistest.Rule) {
+	p.EveryLink(func(l *redistest.Link) {
+		out = append(out, l.Call(redistest.WithArg(word), -1, func([]string) {}))
+	})
+	return out
+}
+
+func TestMemberThatDroppedTheWatchIsNotToldToWithdrawIt(t *testing.T) {
+	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
+		w, e, _ := keptUp(t, p)
+		awhile(t, w, 100*time.Millisecond)
+		e.drops = true
+		Admin(t, cluster.Servers[2], "PUBLISH", script.Inbox(p.uuid), "o "+w.id+" 7")
+		require.NoError(t, w.next(t.Context()))
+		gone := p.EveryLinkCounts("withdraw")
+		w.end()
+		synctest.Wait()
+		require.Equal(t, []int{1, 1, 0}, Hits(gone))
+	}, Quiet)
+}
+
+func TestMemberThatComesBackOrListensAnewIsAskedAtOnce(t *testing.T) {
+	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
+		w, e, _ := keptUp(t, p)
+		awhile(t, w, 10*time.Millisecond)
+		e.take()
+		p.Away(1)
+		awhile(t, w, 2*time.Second)
+		said, _ := e.take()
+		require.NotContains(t, said, 1)
+		p.Links[1].Heal()
+		awhile(t, w, 990*time.Millisecond) // both its connections are dialled anew by then
+		said, _ = e.take()
+		require.Contains(t, said, 1)
+	}, Quiet)
+}
+
+func TestWatchEndsWithItsContextWithTooFewMembersAndWithTheClient(t *testing.T) {
+	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
+		w, _, _ := keptUp(t, p)
+		awhile(t, w, 10*time.Millisecond)
+		p.Away(0, 2)
+		start := time.Now()
+		err := w.keepUp(t.Context())
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.NotErrorIs(t, err, ErrHeld)
+		require.InDelta(t, 2, time.Since(start).Seconds(), 0.1)
+		require.NotContains(t, err.Error(), p.uuid)
+		w.end()
+
+		w, _, _ = keptUp(t, p)
+		ended := make(chan error)
+		go func() { ended <- w.keepUp(t.Context()); w.end() }()
+		synctest.Wait()
+		require.NoError(t, p.Close())
+		require.ErrorIs(t, <-ended, ErrClosed)
+		_, err = p.newWatch("await", LockName{Key: "k"}, 0, nil, &echoes{})
+		require.ErrorIs(t, err, ErrClosed)
+	})
+}
