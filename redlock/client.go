@@ -43,6 +43,7 @@ type Client struct {
 	dark    dark
 	owners  owners
 	reads   reads
+	said    speakers
 	keeper  keeper
 	teller  teller
 	alive   alive        // what Close waits for
@@ -174,7 +175,7 @@ func (c *Client) close() {
 }
 
 // calledBack reports whether its caller's caller is code of the user's that the library has called: a Tracer or the
-// handler of a Logger, on a goroutine that Close might wait for. What Mutex.Do and Multi.Do call is not.
+// handler of a Logger, on a goroutine that Close might wait for. What the likes of Do call is not.
 func calledBack() bool {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
@@ -184,7 +185,7 @@ func calledBack() bool {
 		if pkg, method, _ := strings.Cut(name, "."); ours && !strings.HasSuffix(f.File, "_test.go") {
 			switch pkg {
 			case "redlock":
-				return !strings.HasPrefix(method, "(*Mutex).Do") && !strings.HasPrefix(method, "(*Multi).Do")
+				return !strings.HasPrefix(method, "during") && !strings.HasPrefix(method, "(*Multi).Do") && !strings.HasPrefix(method, "(*Election).Observe")
 			case "node", "cluster", "quorum":
 				return true
 			}

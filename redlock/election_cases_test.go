@@ -111,6 +111,8 @@ func (s *electionSite) edit(words []string) string {
 			value = cmp.Or(string(got.Value), "empty")
 		}
 		return fmt.Sprint(who(got.Owner), " ", left, " ", who(got.By), " ", got.Token, " ", got.Seq, " ", value)
+	case "withdraw":
+		return said(s.run(s.Observe(nil, words[1], 0)))
 	case "watches":
 		return strings.Join(slices.Sorted(maps.Keys(s.hash(s.named()["observers"]))), " ")
 	case "lives":

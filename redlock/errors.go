@@ -55,6 +55,8 @@ var (
 	// comes behind it in the order of names. Two such callers could wait for each other. Take all
 	// names in one call.
 	ErrOrder = errors.New("locks are not taken in their order")
+	// ErrNoLeader: nobody leads the election, or its leader has proclaimed nothing yet.
+	ErrNoLeader = errors.New("nobody leads")
 	// ErrInput: an argument cannot work. The error is an *InputError that says which one and why.
 	ErrInput = errors.New("bad input")
 )

@@ -233,3 +233,40 @@ func ExampleClient_Multi() {
 	// held by us: true
 	// <nil>
 }
+
+// One process of several leads. The others are told who it is, and lead when it resigns or crashes.
+func ExampleClient_Election() {
+	urls, stop := startMembers()
+	defer stop()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	observing, cancel := context.WithCancel(ctx)
+	told, done := make(chan struct{}), make(chan struct{})
+	go func() { // as any other process would
+		defer close(done)
+		for leader := range client.Election("scheduler").Observe(observing) {
+			if !leader.None {
+				fmt.Printf("%s leads\n", leader.Value)
+				close(told)
+			}
+		}
+	}()
+
+	finished := errors.New("all is done")
+	err = client.Election("scheduler").Run(ctx, []byte("10.0.0.7:8080"), func(ctx context.Context, lease *redlock.Lease) error {
+		<-told
+		return finished // a service works until ctx ends, and gives lease.Token() to its storages
+	})
+	fmt.Println(err)
+	cancel()
+	<-done
+	// Output:
+	// 10.0.0.7:8080 leads
+	// all is done
+}

@@ -447,7 +447,7 @@ func TestHandoffOfAnotherKindIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "a kind that this version does not know")
 	_, err = redlock.ParseHandoff(text(`"c":"semaphore",`, "3"))
 	require.ErrorContains(t, err, "another version")
-	for _, kind := range []redlock.Kind{redlock.KindFair, redlock.KindWrite, redlock.KindRead} { // clients that know the mutex alone refuse these by their format
+	for _, kind := range []redlock.Kind{redlock.KindFair, redlock.KindWrite, redlock.KindRead, redlock.KindElection} { // clients that know the mutex alone refuse these by their format
 		h, err := redlock.ParseHandoff(text(fmt.Sprintf(`"c":%q,`, kind), "2"))
 		require.NoError(t, err)
 		require.Equal(t, kind, h.Kind())

@@ -192,7 +192,11 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 // caller, so no context ends it. late says that the goroutine must not write to a socket. The
 // caller frees the round.
 func (h *hold) release(late bool) *quorum.Round {
-	r := h.submitRelease(h.owed(), late)
+	to := h.owed()
+	if tell := h.terms.kind.ending; tell != nil {
+		tell(h, to, late)
+	}
+	r := h.submitRelease(to, late)
 	h.gone(late)
 	return r
 }

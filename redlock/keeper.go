@@ -626,6 +626,9 @@ func (n *renewal) book(i, first int, words []member.Reply) {
 		ok := it.l.renewed(n.end(it.ttl), n.sent, it.ttl, n.manual, now)
 		if ok {
 			renewed |= 1 << j
+			if tell := it.l.hold.terms.kind.renewed; tell != nil {
+				tell(it.l)
+			}
 		}
 		if trace != nil {
 			trace.Renewed(it.l.renewal(ok, clock.Until(it.l.ValidUntil(), now)))

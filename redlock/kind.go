@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
@@ -23,6 +24,8 @@ const (
 	// number of leases of readers.
 	KindWrite Kind = "write"
 	KindRead  Kind = "read"
+	// KindElection is the lock of KindMutex whose holder leads: see Client.Election.
+	KindElection Kind = "election"
 )
 
 // KindFair is the lock of KindMutex, taken in strict order: see Fair.
@@ -63,6 +66,12 @@ type kind struct {
 	// word is told each number above 0 that a member says of a lease in a renewal that was sent at
 	// that time. nil: such a number is a yes, and says no more.
 	word func(l *Lease, member int, word int64, sent time.Time)
+	// renewed is told of a lease that a majority have just renewed, on the goroutine that has read
+	// the deciding answer. nil: nobody wants to know.
+	renewed func(l *Lease)
+	// ending is told before the release of a hold is submitted to those members. late is that of the
+	// release. nil: nobody wants to know.
+	ending func(h *hold, to quorum.Set, late bool)
 	// behind is told when a member says that another owner waits behind a vote of the hold. nil:
 	// nobody wants to know.
 	behind func(h *hold)
@@ -80,7 +89,7 @@ var fair = kind{
 }
 
 // kinds are all that there are.
-var kinds = []*kind{&exclusive, &fair, &writeKind, &readKind}
+var kinds = []*kind{&exclusive, &fair, &writeKind, &readKind, &electionKind}
 
 // kindOf finds a kind by its name; nil: there is none of that name.
 func kindOf(name Kind) *kind {

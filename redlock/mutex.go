@@ -79,6 +79,11 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Leas
 	if m.terms.as != "" {
 		lease = lease.user()
 	}
+	return during(ctx, lease, fn)
+}
+
+// during runs fn while a lease is held, as Do does, and ends the lease.
+func during(ctx context.Context, lease *Lease, fn func(ctx context.Context, lease *Lease) error) (err error) {
 	held, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })
 	defer func() { // also when fn panics

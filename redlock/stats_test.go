@@ -14,7 +14,7 @@ func TestStatsCountWhatIsHeldAndWhoWaits(t *testing.T) {
 	urls, stop := startMembers()
 	defer stop()
 	client := opened(t, urls, redlock.WithFreshMembers())
-	nothing := map[redlock.Kind]redlock.Stats{redlock.KindMutex: {}, redlock.KindFair: {}, redlock.KindWrite: {}, redlock.KindRead: {}}
+	nothing := map[redlock.Kind]redlock.Stats{redlock.KindMutex: {}, redlock.KindFair: {}, redlock.KindWrite: {}, redlock.KindRead: {}, redlock.KindElection: {}}
 	require.Equal(t, nothing, client.Stats())
 	before := time.Now()
 	first := locked(t, client, "a")

@@ -122,7 +122,7 @@ func New(opts ...Option) *Metrics {
 
 // The values of the labels kind, outcome, reason and step.
 var (
-	lockKinds = []string{string(redlock.KindMutex), string(redlock.KindWrite), string(redlock.KindRead)}
+	lockKinds = []string{string(redlock.KindMutex), string(redlock.KindElection), string(redlock.KindWrite), string(redlock.KindRead)}
 	outcomes  = []string{"granted", "held", "no_quorum", "expired", "canceled", "error"}
 	reasons   = []redlock.LostReason{redlock.LostExpired, redlock.LostRefused, redlock.LostMaxHold, redlock.LostClosed}
 	steps     = []string{"marked", "forgot", "quarantined", "lifted", "restored", "tokens_by_clock"}

@@ -42,7 +42,7 @@ func (l *Lock) proclaim(buf *[]byte, owner string, token, seq int64, life time.D
 }
 
 // Observe asks for a Standing. If watch is not "", the member also pushes to it what is proclaimed,
-// for the duration entry.
+// for the duration entry. If entry is 0, the member forgets the watch, and says nothing else.
 func (l *Lock) Observe(buf *[]byte, watch string, entry time.Duration) member.Command {
 	f := l.beginElection(buf, &Observe, 2)
 	f.text(watch)

@@ -1,11 +1,13 @@
 -- Says who has the vote and what is proclaimed, and registers an observer.
 --   KEYS, ARGV[1], ARGV[#ARGV] as in proclaim.lua
---   ARGV[2] watch, or '': nobody is registered   ARGV[3] lifetime of the registration, ms
+--   ARGV[2] watch, or '': nobody is registered   ARGV[3] lifetime of the registration, ms; 0: it is withdrawn, and
+--           nothing is asked: returns whether there was one
 -- Returns {server time in µs, PTTL of the lock, SHA-1 of the vote's owner or '', token, sequence, SHA-1 of
 -- who proclaimed or '', and the value if there is one}. Readers have no vote that could lead: ''.
 -- Errors: FOREIGN no ttl, and WRONGTYPE.
 --include base.lua
 local watch, entry = ARGV[2], ARGV[3] + 0
+if watch ~= '' and entry == 0 then return redis.call('HDEL', KEYS[5], watch) end
 local left = redis.call('PTTL', KEYS[1])
 local owner, most = '', -1
 if redis.call('HEXISTS', KEYS[1], 'r') == 0 then

@@ -1,0 +1,502 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// Election chooses one leader among the processes that campaign. It is the Mutex of its name, with a
+// value beside the vote: who leads has the lock, and tells others a value, such as its address. So
+// Inspect and ForceUnlock see it, and a Mutex of that name excludes leaders. An Election holds no
+// state of its own, is safe for concurrent use, and is cheap to make.
+//
+// A leader is a *Lease. Its Token is the term: greater than that of every earlier leader. Its
+// Context ends before another can lead. Give the token to the storages that the leader writes to.
+type Election struct{ lock Mutex }
+
+// MaxValue is how many bytes a value of Election.Campaign and Election.Proclaim may have.
+const MaxValue = 4096
+
+// electionTTL is the length of a leader's lease if no option says another: so long after its crash
+// the next one leads.
+const electionTTL = 10 * time.Second
+
+// What callers of an Election ask for. The first and the last are questions of a round, too.
+const (
+	opProclaim = "proclaim"
+	opCampaign = "campaign"
+	opResign   = "resign"
+	opElection = "run election"
+	opLeader   = "leader"
+	opObserve  = "observe"
+)
+
+// electionKind is the kind of Client.Election. It has the keys and scripts of a mutex.
+var electionKind = kind{
+	name: KindElection, lock: script.Exclusive, rules: &ballot.Exclusive, width: 1, format: 2,
+	renewed: (*Lease).proclaimAgain, ending: (*hold).lastWord,
+}
+
+// Election returns the election of a name. Names and options are those of Mutex, but for Fair and
+// As, with which every call returns ErrInput. Without options, the client renews the lease of a
+// leader as with AutoRenew(10 s), or AutoRenew(Config.MaxTTL) if that is less. So another process
+// leads 10 s after a leader has crashed, at the latest. With Config.Interop, every call returns
+// ErrInput.
+func (c *Client) Election(name string, opts ...LockOption) *Election {
+	short := AutoRenew(min(electionTTL, c.cfg.MaxTTL))
+	return &Election{*c.mutex(&electionKind, name, append([]LockOption{short}, opts...))}
+}
+
+// check explains why a call cannot begin.
+func (e *Election) check(ctx context.Context, op string, value []byte) error {
+	m := &e.lock
+	if err := m.c.check(ctx, op, m.name, m.terms.ttl); err != nil {
+		return err
+	}
+	if err := m.terms.check(&m.c.cfg); err != nil {
+		return badInput(op, "%v", err)
+	}
+	if m.terms.as != "" {
+		return badInput(op, "an election has no option As: a leader is not elected again")
+	}
+	if len(value) > MaxValue {
+		return badInput(op, "the value has %d bytes, but at most %d are allowed", len(value), MaxValue)
+	}
+	return nil
+}
+
+// Campaign waits until this process leads, as Mutex.Lock waits for the lock. Then it proclaims the
+// value, of at most MaxValue bytes, and returns when a majority of the members have recorded it. If
+// too few do so within Config.MemberTimeout, Campaign returns the lease all the same, and the log
+// says so: the client repeats the value with each renewal.
+//
+// ctx bounds this call and never the lease. If ctx ends before the value is recorded, Campaign
+// resigns and returns the error. After an error this process does not lead. Errors are those of
+// Mutex.Lock, and:
+//
+//   - ErrNoQuorum, wrapped with ctx's error, if ctx ended while the value was being recorded.
+//   - A *LostError if the lease was lost meanwhile.
+func (e *Election) Campaign(ctx context.Context, value []byte) (*Lease, error) {
+	if err := e.check(ctx, opCampaign, value); err != nil {
+		return nil, err
+	}
+	c := e.lock.c
+	l, err := c.acquire(ctx, want{op: opCampaign, name: e.lock.name, terms: &e.lock.terms})
+	if err != nil {
+		return nil, err
+	}
+	err = l.say(ctx, opCampaign, c.said.of(l), value)
+	switch {
+	case l.Err() != nil:
+		c.said.take(l.hold)
+		return nil, l.notHeld(opCampaign)
+	case ctx.Err() != nil && err != nil:
+		_ = l.Unlock(ctx)
+		return nil, err
+	case err != nil:
+		c.log.Warn("redlock: too few members have recorded what the leader proclaims", "key", member.Quote(l.key), "token", l.token, "error", err)
+	}
+	return l, nil
+}
+
+// Proclaim replaces the value of a leader: l is its lease, from Campaign or from Adopt. It returns
+// when a majority of the members have recorded the value. The client repeats it with each renewal,
+// whatever Proclaim returned. A lease of a fixed TTL is not renewed, so there nobody repeats it. An
+// adopted lease keeps the value for a while only: proclaim it again.
+//
+// Errors:
+//   - ErrNotHeld or a *LostError if the lease has ended.
+//   - ErrNoQuorum if too few members have recorded the value, wrapped with ctx's error if that ended
+//     first.
+//   - ErrInput if the value is too long, or l is not a lease of this election.
+func (e *Election) Proclaim(ctx context.Context, l *Lease, value []byte) error {
+	if err := e.check(ctx, opProclaim, value); err != nil {
+		return err
+	}
+	if err := e.leases(opProclaim, l); err != nil {
+		return err
+	}
+	if l.Err() != nil {
+		return l.notHeld(opProclaim)
+	}
+	err := l.say(ctx, opProclaim, l.c.said.of(l), value)
+	if l.Err() != nil {
+		l.c.said.take(l.hold)
+		return l.notHeld(opProclaim)
+	}
+	return err
+}
+
+// Resign ends the lease of a leader, as Lease.Unlock does. Either way, the members tell the
+// observers that the leader has resigned, and give the lock to the next candidate. Errors are those
+// of Unlock, and ErrInput if l is not a lease of this election.
+func (e *Election) Resign(ctx context.Context, l *Lease) error {
+	if ctx == nil {
+		return badInput(opResign, "nil context")
+	}
+	if err := e.leases(opResign, l); err != nil {
+		return err
+	}
+	return l.Unlock(ctx)
+}
+
+// leases explains why l is not a lease of the election.
+func (e *Election) leases(op string, l *Lease) error {
+	switch {
+	case l == nil:
+		return badInput(op, "nil lease")
+	case l.c != e.lock.c || l.key != e.lock.name || l.hold.terms.kind != &electionKind:
+		return badInput(op, "the lease is not one of this election: pass what Campaign returned")
+	}
+	return nil
+}
+
+// Run campaigns, and runs fn while this process leads. When fn returns, or when the lease is lost
+// and fn has returned, Run campaigns again, until ctx ends. The context of fn ends with the lease
+// and with ctx, so fn must stop then. Give lease.Token to the storages that fn writes to.
+//
+// Run waits for fn, however long it takes after its context has ended. If several goroutines call
+// Run for one name of one client, they take turns: two fn of one client never run at once.
+//
+// If no majority of the members can be asked, Run tries again. It returns:
+//
+//   - The error of fn, if fn returned one while the lease was held.
+//   - ctx's error, joined with that of fn, if ctx has ended.
+//   - ErrForeignKey, ErrTokensExhausted, ErrClosed, ErrInput.
+func (e *Election) Run(ctx context.Context, value []byte, fn func(ctx context.Context, lease *Lease) error) error {
+	if fn == nil {
+		return badInput(opElection, "nil function")
+	}
+	if err := e.check(ctx, opElection, value); err != nil {
+		return err
+	}
+	for {
+		led, err := e.term(ctx, value, fn)
+		switch {
+		case ctx.Err() != nil:
+			return errors.Join(&keyError{op: opElection, key: e.lock.name, err: ctx.Err()}, err)
+		case err == nil:
+		case led || e.lock.c.isClosed() || !passes(err):
+			return err
+		default:
+			e.pause(ctx)
+		}
+	}
+}
+
+// passes reports whether a campaign may succeed later that has failed like this.
+func passes(err error) bool {
+	for _, kind := range []error{ErrNoQuorum, ErrHeld, ErrQuarantined, ErrTooSlow, ErrLost} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// pause leaves the members alone for a moment, after a campaign that failed.
+func (e *Election) pause(ctx context.Context) {
+	timer := time.NewTimer(e.lock.c.cfg.Entry / 3)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-e.lock.c.closed:
+	}
+}
+
+// term is one turn of Run. led: this process has led, and err is that of fn, unless the lease was
+// lost.
+func (e *Election) term(ctx context.Context, value []byte, fn func(ctx context.Context, lease *Lease) error) (led bool, err error) {
+	c, line := e.lock.c, ownNames+"run:"+e.lock.name // no lock has this name
+	turn, _, err := c.lines.enter(ctx, line, 1, c.closed)
+	if err != nil {
+		return false, &keyError{op: opElection, key: e.lock.name, err: err}
+	}
+	defer c.lines.leave(line, turn)
+	l, err := e.Campaign(ctx, value)
+	if err != nil {
+		return false, err
+	}
+	lost := false
+	_ = during(ctx, l, func(ctx context.Context, l *Lease) error { // what the release says is the tracer's
+		err = fn(ctx, l)
+		lost = errors.Is(l.Err(), ErrLost)
+		return nil
+	})
+	if lost && ctx.Err() == nil {
+		err = nil
+	}
+	return true, err
+}
+
+// Leader asks every member once who leads. The answer is the owner that a majority of the members
+// name and that has proclaimed a value. It led at some moment of the call, or its lease had just
+// ended. So the answer is a hint: pass the token to whom you ask.
+//
+// Leader returns as soon as a majority agree. It waits at most Config.MemberTimeout for members that
+// do not answer. Errors:
+//
+//   - ErrNoLeader if nobody leads: the lock is free, or its holder has proclaimed nothing.
+//   - ErrNoQuorum if too few members answered to tell.
+//   - ErrClosed, ErrInput.
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	if err := e.check(ctx, opLeader, nil); err != nil {
+		return Leader{}, err
+	}
+	c := e.lock.c
+	p := &poll{e: e, ctx: ctx, ear: make(chan struct{}, 1), standings: newStandings(len(c.members), c.need), open: len(c.members)}
+	wire := e.lock.terms.kind.of(e.lock.name, &c.cfg)
+	cmd := c.buffer()
+	command := wire.Observe(cmd, "", 0)
+	r := c.rounds.Start(c.members, &quorum.Question{
+		Op: opObserve, Sent: time.Now(), To: quorum.All(len(c.members)), Need: len(c.members), Judge: p, Command: command,
+	})
+	c.buffers.Put(cmd)
+	defer r.Free()
+	timeout := time.NewTimer(c.cfg.MemberTimeout)
+	defer timeout.Stop()
+	for {
+		leader, found, done := p.count()
+		if found {
+			return leader, nil
+		}
+		if done {
+			break
+		}
+		select {
+		case <-p.ear:
+			continue
+		case <-timeout.C:
+		case <-ctx.Done():
+		}
+		break
+	}
+	p.mu.Lock()
+	vacant := p.vacant(time.Now())
+	p.mu.Unlock()
+	if vacant {
+		return Leader{}, &keyError{op: opLeader, key: e.lock.name, err: ErrNoLeader}
+	}
+	votes := r.Votes(c.members)
+	return Leader{}, &QuorumError{
+		Failure: quorum.Failure{Op: opLeader, Key: e.lock.name, Need: c.need, Votes: votes}, kind: ErrNoQuorum, cause: ctx.Err(),
+	}
+}
+
+// poll hears one question to all members.
+type poll struct {
+	e   *Election
+	ctx context.Context // of the caller, for the tracer
+	ear chan struct{}   // capacity 1: a member has answered
+
+	mu sync.Mutex // guards the fields below
+	standings
+	open int // members that are still to answer
+}
+
+// count looks at what was heard so far. done: nobody else will answer.
+func (p *poll) count() (l Leader, found, done bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, found := p.leader(time.Now())
+	return t.Leader, found, p.open == 0
+}
+
+// Judge implements quorum.Judge.
+func (p *poll) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
+	said, ok := p.e.standing(p.ctx, r, c)
+	p.mu.Lock()
+	if p.open--; ok {
+		p.heard(c.Index, said, r.Sent, c.At)
+	}
+	p.mu.Unlock()
+	signal(p.ear)
+	return ballot.VoteOf(c.Outcome, ok && said.Owner != "")
+}
+
+// standing reads the answer to Observe, and tells the tracer. ok is false if the member has not
+// answered, or does not vote.
+func (e *Election) standing(ctx context.Context, r *quorum.Round, c *member.Call) (s script.Standing, ok bool) {
+	m := &e.lock
+	if m.c.trace.request != nil {
+		m.c.requested(ctx, LockName{Kind: m.terms.kind.name, Key: m.name}, r, c)
+	}
+	if c.Outcome != member.Answered {
+		return s, false
+	}
+	if st := m.c.stateOf(c.Index, c.Slot); !st.Votes || st.Gen != c.State.Gen {
+		return s, false
+	}
+	return script.ReadStanding(&c.Reply)
+}
+
+// speech is what a leader has proclaimed.
+type speech struct {
+	token int64
+
+	mu    sync.Mutex // guards the fields below; never held around Submit
+	seq   int64      // of the value; 0: it has said nothing
+	value []byte
+}
+
+// speakers finds the words of the leaders of a client. A hold has them from its election until it is
+// released, or handed off.
+type speakers struct {
+	mu sync.Mutex // a leaf
+	m  map[*hold]*speech
+}
+
+func (s *speakers) get(h *hold) *speech {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.m[h]
+}
+
+// take ends the words of a hold, which it returns.
+func (s *speakers) take(h *hold) *speech {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.m[h]
+	delete(s.m, h)
+	return w
+}
+
+// of returns the words of a lease: new ones if it has said nothing here. If the lease has ended
+// meanwhile, the caller takes them back.
+func (s *speakers) of(l *Lease) *speech {
+	s.mu.Lock()
+	w, had := s.m[l.hold]
+	if !had {
+		w = &speech{token: int64(l.token)}
+		if s.m == nil {
+			s.m = make(map[*hold]*speech)
+		}
+		s.m[l.hold] = w
+	}
+	s.mu.Unlock()
+	if !had {
+		context.AfterFunc(l.Context(), func() {
+			if errors.Is(l.Err(), ErrHandedOff) { // whatever else ends it says a last word
+				s.take(l.hold)
+			}
+		})
+	}
+	return w
+}
+
+// say proclaims a value at all members, and waits until a majority have recorded it.
+func (l *Lease) say(ctx context.Context, op string, w *speech, value []byte) error {
+	value = append([]byte{}, value...)
+	for tries := 0; ; tries++ {
+		w.mu.Lock()
+		w.seq++
+		seq := w.seq
+		w.value = value
+		w.mu.Unlock()
+		heard := &recorded{h: l.hold}
+		r := l.hold.proclaim(w.token, seq, value, false, heard)
+		v, cause := r.Wait(ctx, l.c.cfg.MemberTimeout)
+		votes := r.Votes(l.c.members)
+		r.Free()
+		switch {
+		case w.overtaken(heard.most.Load()) && tries < mostSaid:
+			continue
+		case v == quorum.Won:
+			return nil
+		}
+		return &QuorumError{
+			Failure: quorum.Failure{Op: op, Key: l.key, Need: l.c.need, Votes: votes, Early: v == quorum.Lost}, kind: ErrNoQuorum, cause: cause,
+		}
+	}
+}
+
+// mostSaid is how often say begins again. Once is enough, unless a lease was adopted twice.
+const mostSaid = 3
+
+// overtaken reports whether members have a later word of the owner than any that was said here: one
+// from before the lease was adopted. Then the next word must come after that one.
+func (w *speech) overtaken(most int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if most <= w.seq || most == script.LastWord {
+		return false
+	}
+	w.seq = most
+	return true
+}
+
+// proclaim submits a value to all members. late says that the goroutine must not write to a socket.
+// The caller frees the round.
+func (h *hold) proclaim(token, seq int64, value []byte, late bool, j quorum.Judge) *quorum.Round {
+	cmd := h.c.buffer()
+	command := h.wire.Proclaim(cmd, h.owner, token, seq, 2*h.c.cfg.MaxTTL, value)
+	r := h.c.rounds.Start(h.c.members, &quorum.Question{
+		Op: opProclaim, Sent: time.Now(), To: quorum.All(len(h.c.members)), Need: h.c.need, Judge: j,
+		Command: command, Delivery: member.Delivery{Late: late, Ended: &h.ended},
+	})
+	h.c.buffers.Put(cmd)
+	return r
+}
+
+// recorded hears the answers to a proclamation.
+type recorded struct {
+	h    *hold
+	most atomic.Int64 // the greatest sequence that a member has
+}
+
+// Judge implements quorum.Judge.
+func (j *recorded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
+	n := int64(0)
+	if c.Outcome == member.Answered {
+		n = c.Reply.Int
+	}
+	for most := j.most.Load(); n > most && !j.most.CompareAndSwap(most, n); most = j.most.Load() {
+	}
+	if j.h.c.trace.request != nil {
+		j.h.requested(r, c)
+	}
+	return ballot.VoteOf(c.Outcome, n > 0)
+}
+
+// proclaimAgain repeats what a leader has proclaimed: a majority has just renewed its lease. Members
+// that have forgotten it, or have joined since, hear of it so. It waits for nobody.
+func (l *Lease) proclaimAgain() {
+	w := l.c.said.get(l.hold)
+	if w == nil {
+		return // adopted, and nothing said since
+	}
+	w.mu.Lock()
+	seq, value := w.seq, w.value
+	w.mu.Unlock()
+	if seq > 0 {
+		l.hold.proclaim(w.token, seq, value, true, &recorded{h: l.hold}).Free()
+	}
+}
+
+// lastWord resigns at members to which the release of the hold is about to be submitted. A session
+// keeps the order: behind the release the vote would be another's, and nobody would be told.
+func (h *hold) lastWord(to quorum.Set, late bool) {
+	w := h.c.said.take(h)
+	switch {
+	case w == nil && h.n != 0:
+		return // it was never elected
+	case w == nil:
+		w = &speech{} // adopted: a client before this one may have proclaimed
+	}
+	cmd := h.c.buffer()
+	command := h.wire.Resign(cmd, h.owner, w.token, h.c.cfg.Entry)
+	h.c.rounds.Start(h.c.members, &quorum.Question{
+		Op: opResign, Sent: time.Now(), To: to, Need: h.c.need, Judge: &recorded{h: h},
+		Command: command, Delivery: member.Delivery{Late: late},
+	}).Free()
+	h.c.buffers.Put(cmd)
+}

@@ -1,0 +1,60 @@
+package redlock
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+)
+
+// What a leader has said is kept as long as it leads, and no longer, however that ends.
+func TestClientForgetsWhatAFormerLeaderSaid(t *testing.T) {
+	Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *Peer) {
+		kept := func(c *Peer) int {
+			synctest.Wait()
+			c.said.mu.Lock()
+			defer c.said.mu.Unlock()
+			return len(c.said.m)
+		}
+		e := p.Election("boss")
+		elected := func(opts ...LockOption) *Lease {
+			l, err := p.Election("boss", opts...).Campaign(t.Context(), []byte("me"))
+			require.NoError(t, err)
+			require.Equal(t, 1, kept(p))
+			return l
+		}
+		l := elected()
+		require.NoError(t, e.Proclaim(t.Context(), l, nil))
+		require.NoError(t, e.Resign(t.Context(), l))
+		require.Zero(t, kept(p), "resigned")
+		require.Error(t, e.Proclaim(t.Context(), l, nil))
+		require.Zero(t, kept(p))
+
+		l = elected()
+		h, err := l.Handoff()
+		require.NoError(t, err)
+		require.Zero(t, kept(p), "handed off")
+		m, err := q.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		require.Zero(t, kept(q), "it has said nothing here")
+		require.NoError(t, q.Election("boss").Proclaim(t.Context(), m, nil))
+		require.Equal(t, 1, kept(q))
+		require.NoError(t, m.Unlock(t.Context()))
+		require.Zero(t, kept(q))
+
+		elected(TTL(time.Second))
+		time.Sleep(2 * time.Second)
+		require.Zero(t, kept(p), "expired")
+
+		held := q.Lock(t, "boss")
+		_, err = e.lock.TryLock(t.Context())
+		require.ErrorIs(t, err, ErrHeld)
+		require.NoError(t, held.Unlock(t.Context()))
+		elected()
+		require.NoError(t, p.Close())
+		require.Zero(t, kept(p), "closed")
+	}, Quiet)
+}

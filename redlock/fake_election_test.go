@@ -1,0 +1,732 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// Elections in fake time on embedded members: who leads, who is told, and what is left.
+
+// campaign is a Campaign that is expected to be won.
+func campaign(t testing.TB, p *peer, value string, opts ...redlock.LockOption) *redlock.Lease {
+	t.Helper()
+	l, err := p.Election("boss", opts...).Campaign(t.Context(), []byte(value))
+	require.NoError(t, err)
+	return l
+}
+
+// campaigning is a Campaign on a goroutine of its own.
+func campaigning(ctx context.Context, p *peer, value string, opts ...redlock.LockOption) *locking {
+	return later(ctx, func(ctx context.Context) (*redlock.Lease, error) {
+		return p.Election("boss", opts...).Campaign(ctx, []byte(value))
+	})
+}
+
+// audience is an observer that writes down what it is told, and when.
+type audience struct {
+	mu    sync.Mutex
+	told  []redlock.Leader
+	heard redlock.Leader
+	at    []time.Time
+	done  chan struct{}
+}
+
+func observing(ctx context.Context, p *peer) *audience {
+	a := &audience{done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		for l := range p.Election("boss").Observe(ctx) {
+			a.mu.Lock()
+			a.told, a.heard, a.at = append(a.told, l), l, append(a.at, time.Now())
+			a.mu.Unlock()
+		}
+	}()
+	return a
+}
+
+// words are what the audience was told, without what it was told before the last call of words.
+func (a *audience) words() string {
+	synctest.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []string
+	for _, l := range a.told {
+		if l.None {
+			out = append(out, "-")
+		} else {
+			out = append(out, string(l.Value))
+		}
+	}
+	a.told = nil
+	return strings.Join(out, " ")
+}
+
+// value is what the audience was told last.
+func (a *audience) value() []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.heard.Value
+}
+
+// last is when the audience was told something last.
+func (a *audience) last() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.at[len(a.at)-1]
+}
+
+// observed runs a test with an observer on a client of its own. The observer has left when the test
+// looks at what is left.
+func observed(t *testing.T, n, clients int, test func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer), opts ...redlock.Option) {
+	t.Helper()
+	among(t, n, clients+1, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		ctx, cancel := context.WithCancel(t.Context())
+		a := observing(ctx, all[clients])
+		require.Equal(t, "-", a.words(), "nobody leads")
+		test(t, cluster, a, all)
+		cancel()
+		<-a.done
+		synctest.Wait()
+		for _, s := range cluster.Servers {
+			v, err := s.Do(context.Background(), "EXISTS", observersOf)
+			require.True(t, err != nil || v == int64(0), "the observer has withdrawn")
+		}
+	}, opts...)
+}
+
+const recordOf, observersOf = "redquorum:e1:{boss}", "redquorum:eo:{boss}"
+
+func leads(t testing.TB, p *peer) string {
+	t.Helper()
+	l, err := p.Election("boss").Leader(t.Context())
+	if errors.Is(err, redlock.ErrNoLeader) {
+		return "-"
+	}
+	require.NoError(t, err)
+	return string(l.Value)
+}
+
+func TestLeaderIsWhoHasTheLockAndHasProclaimed(t *testing.T) {
+	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		p, q := all[0], all[1]
+		e := p.Election("boss")
+		require.Equal(t, "-", leads(t, q))
+		held := q.Lock(t, "boss")
+		require.Equal(t, "-", leads(t, p), "the holder of the mutex has proclaimed nothing")
+		unlock(t, held)
+
+		l := campaign(t, p, "10.0.0.1")
+		require.Greater(t, l.Token(), held.Token())
+		got, err := q.Election("boss").Leader(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, redlock.Leader{Value: []byte("10.0.0.1"), Token: l.Token()}, got)
+		require.ErrorIs(t, q.Try(t, "boss"), redlock.ErrHeld, "it is the mutex of that name")
+		in, err := q.Inspect(t.Context(), "boss")
+		require.NoError(t, err)
+		require.Equal(t, l.Hash(), in.Holders[0].Owner)
+		require.Equal(t, 1, p.Stats()[redlock.KindElection].Held)
+
+		require.Equal(t, "10.0.0.1", a.words())
+		require.NoError(t, e.Proclaim(t.Context(), l, []byte("10.0.0.2")))
+		require.Equal(t, "10.0.0.2", a.words())
+		require.NoError(t, e.Proclaim(t.Context(), l, nil))
+		require.Equal(t, "", leads(t, q), "an empty value is one")
+		require.Equal(t, "", a.words())
+		require.Empty(t, a.value(), "told, too")
+		require.Equal(t, l.Token(), got.Token)
+
+		freed, err := q.ForceUnlockSeen(t.Context(), in)
+		require.NoError(t, err)
+		require.Equal(t, 3, freed)
+		require.Equal(t, "-", leads(t, q))
+		time.Sleep(1100 * time.Millisecond)
+		require.Equal(t, "-", a.words(), "a force pushes nothing: observers ask within a third of an entry")
+		time.Sleep(3 * time.Second)
+		require.ErrorIs(t, l.Err(), redlock.ErrLost)
+		require.ErrorIs(t, e.Proclaim(t.Context(), l, []byte("x")), redlock.ErrLost)
+		require.Equal(t, "-", leads(t, q))
+
+		l = campaign(t, p, "again")
+		require.Equal(t, "again", a.words())
+		require.NoError(t, e.Resign(t.Context(), l))
+		require.Equal(t, "-", leads(t, q))
+		require.Equal(t, "-", a.words())
+		require.ErrorIs(t, e.Resign(t.Context(), l), redlock.ErrNotHeld)
+		require.ErrorIs(t, e.Proclaim(t.Context(), l, nil), redlock.ErrNotHeld)
+		time.Sleep(31 * time.Second) // until the force is forgotten
+	}, quiet)
+}
+
+// What an election leaves behind is gone when an entry's lifetime is over.
+func TestNothingIsLeftOfAnElection(t *testing.T) {
+	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		l := campaign(t, all[0], "me")
+		time.Sleep(20 * time.Second)
+		require.NoError(t, l.Unlock(t.Context()))
+		require.Equal(t, "me -", a.words())
+		time.Sleep(2900 * time.Millisecond)
+		for _, s := range cluster.Servers {
+			require.Equal(t, int64(1), admin(t, s, "EXISTS", recordOf))
+			require.Equal(t, int64(0), admin(t, s, "HEXISTS", recordOf, "v"))
+		}
+		time.Sleep(200 * time.Millisecond)
+	}, quiet)
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		campaign(t, p, "me")
+		require.NoError(t, p.Close(), "which resigns")
+		time.Sleep(3 * time.Second)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+func TestElectionTakesWhatCanWork(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		ctx := t.Context()
+		long := make([]byte, redlock.MaxValue+1)
+		good := func(context.Context, *redlock.Lease) error { t.Error("called"); return nil }
+		for _, tc := range []struct {
+			problem string
+			call    func() error
+		}{
+			{"4097 bytes, but at most 4096", func() error { _, err := p.Election("boss").Campaign(ctx, long); return err }},
+			{"4097 bytes", func() error { return p.Election("boss").Run(ctx, long, good) }},
+			{"nil function", func() error { return p.Election("boss").Run(ctx, nil, nil) }},
+			{"nil context", func() error { _, err := p.Election("boss").Leader(nil); return err }}, //nolint:staticcheck // that is the case
+			{"nil context", func() error { return p.Election("boss").Resign(nil, nil) }},           //nolint:staticcheck // that is the case
+			{"empty", func() error { _, err := p.Election("").Campaign(ctx, nil); return err }},
+			{"no option As", func() error { _, err := p.Election("boss", redlock.As("me")).Campaign(ctx, nil); return err }},
+			{"no option Fair", func() error { _, err := p.Election("boss", redlock.Fair()).Campaign(ctx, nil); return err }},
+			{"TTL", func() error { _, err := p.Election("boss", redlock.TTL(time.Hour)).Leader(ctx); return err }},
+			{"nil lease", func() error { return p.Election("boss").Proclaim(ctx, nil, nil) }},
+			{"nil lease", func() error { return p.Election("boss").Resign(ctx, nil) }},
+		} {
+			err := tc.call()
+			require.ErrorIs(t, err, redlock.ErrInput, tc.problem)
+			require.ErrorContains(t, err, tc.problem)
+		}
+		for range p.Election("").Observe(ctx) {
+			t.Error("yielded")
+		}
+		plain := p.Lock(t, "other")
+		require.ErrorContains(t, p.Election("other").Proclaim(ctx, plain, nil), "not one of this election")
+		unlock(t, plain)
+		l := campaign(t, p, "me")
+		require.ErrorIs(t, p.Election("else").Proclaim(ctx, l, nil), redlock.ErrInput)
+		require.ErrorIs(t, q.Election("boss").Resign(ctx, l), redlock.ErrInput)
+		require.ErrorIs(t, p.Election("boss").Proclaim(ctx, l, long), redlock.ErrInput)
+		require.Equal(t, "me", leads(t, q))
+		require.NoError(t, p.Election("boss").Proclaim(ctx, l, long[:redlock.MaxValue]))
+		unlock(t, l)
+		time.Sleep(3 * time.Second)
+		leftovers(t, cluster)
+	}, quiet)
+	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		_, err := p.Election("boss").Campaign(t.Context(), nil)
+		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorContains(t, err, "WithInterop")
+		require.NoError(t, p.Close())
+	}, quiet, redlock.WithInterop())
+	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		require.NoError(t, p.Close())
+		_, err := p.Election("boss").Campaign(t.Context(), nil)
+		require.ErrorIs(t, err, redlock.ErrClosed)
+		require.ErrorIs(t, p.Election("boss").Run(t.Context(), nil, func(context.Context, *redlock.Lease) error { return nil }), redlock.ErrClosed)
+		_, err = p.Election("boss").Leader(t.Context())
+		require.ErrorIs(t, err, redlock.ErrClosed)
+		for range p.Election("boss").Observe(t.Context()) {
+			t.Error("yielded")
+		}
+	}, quiet)
+}
+
+// The next candidate leads within two round trips of a Resign, and observers hear of it within one
+// more.
+func TestResignHandsOverWithinTwoRoundTrips(t *testing.T) {
+	const rtt = 10 * time.Millisecond
+	observed(t, 5, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		for _, p := range all {
+			p.Slow(rtt, rtt, rtt, rtt, rtt)
+		}
+		l := campaign(t, all[0], "one")
+		next := campaigning(t.Context(), all[1], "two")
+		time.Sleep(time.Second)
+		require.Equal(t, "one", a.words())
+		start := time.Now()
+		require.NoError(t, all[0].Election("boss").Resign(t.Context(), l))
+		m := next.Get(t)
+		require.LessOrEqual(t, next.At.Sub(start), 2*rtt, "a way to the member, a push, and a round trip for the value")
+		time.Sleep(100 * time.Millisecond)
+		require.LessOrEqual(t, a.last().Sub(start), 3*rtt)
+		require.Contains(t, []string{"two", "- two"}, a.words())
+		unlock(t, m)
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, "-", a.words())
+		require.LessOrEqual(t, a.last().Sub(m.ValidUntil()), 3*rtt)
+		for _, p := range all {
+			p.Slow(0, 0, 0, 0, 0)
+		}
+	}, quiet)
+}
+
+// A leader that is killed is replaced at the moment its keys end, and observers are told within a
+// millisecond and a round trip of that.
+func TestCrashOfALeaderIsToldAtItsTTL(t *testing.T) {
+	const rtt = 10 * time.Millisecond
+	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		for _, p := range all {
+			p.Slow(rtt, rtt, rtt)
+		}
+		campaign(t, all[0], "one")
+		time.Sleep(5 * time.Second)
+		require.Equal(t, "one", a.words())
+		all[0].Die()
+		start := time.Now()
+		var ended time.Duration // of the majority's keys
+		for _, s := range cluster.Servers[:2] {
+			ended = max(ended, time.Duration(admin(t, s, "PTTL", "boss").(int64))*time.Millisecond)
+		}
+		require.LessOrEqual(t, ended, 10*time.Second)
+		time.Sleep(ended + time.Millisecond + rtt + time.Millisecond)
+		require.Equal(t, "-", a.words())
+		require.LessOrEqual(t, a.last().Sub(start), ended+2*time.Millisecond+rtt)
+
+		m := campaign(t, all[1], "two")
+		require.Equal(t, "two", leads(t, all[2]))
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, "two", a.words())
+		all[1].Die()
+		next := campaigning(t.Context(), all[2], "three")
+		next.Get(t)
+		require.LessOrEqual(t, next.At.Sub(start), ended+10*time.Second+8*rtt)
+		time.Sleep(100 * time.Millisecond)
+		require.Contains(t, []string{"three", "- three"}, a.words())
+		require.ErrorIs(t, m.Err(), redlock.ErrLost)
+		for _, p := range all {
+			p.Slow(0, 0, 0)
+		}
+		unlock(t, next.Lease)
+	}, quiet)
+}
+
+// A proclamation that is under way when its leader is overtaken changes nothing.
+func TestLateProclaimOfAFormerLeaderChangesNothing(t *testing.T) {
+	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		p, q := all[0], all[1]
+		l := campaign(t, p, "one", redlock.TTL(time.Second))
+		require.Equal(t, "one", a.words())
+		p.EveryLink(func(l *redistest.Link) {
+			l.DelayCommand(redistest.WithArg(script.Proclaim.SHA), -1, 1500*time.Millisecond)
+		})
+		err := p.Election("boss").Proclaim(t.Context(), l, []byte("late"))
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		m := campaign(t, q, "two")
+		require.Contains(t, []string{"two", "- two"}, a.words())
+		time.Sleep(2 * time.Second)
+		require.Equal(t, "two", leads(t, all[2]))
+		require.Equal(t, "", a.words())
+		for _, s := range cluster.Servers {
+			require.Equal(t, "two", admin(t, s, "HGET", recordOf, "v"))
+		}
+		unlock(t, m)
+		require.ErrorIs(t, l.Err(), redlock.ErrLost)
+	}, quiet)
+}
+
+// Members that come back empty, or have been away, hear the value with the next renewal.
+func TestValueIsRepeatedWithRenewals(t *testing.T) {
+	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		p := all[0]
+		p.Away(2)
+		l := campaign(t, p, "me")
+		require.Equal(t, "me", a.words())
+		require.NoError(t, p.Election("boss").Proclaim(t.Context(), l, []byte("still me")))
+		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", recordOf))
+		p.Links[2].Heal()
+		p.Until(t, 2, "voting")
+		time.Sleep(4 * time.Second) // a renewal, and a re-join
+		time.Sleep(4 * time.Second) // a renewal that the member confirms, or not: the value comes with each
+		require.Equal(t, "still me", admin(t, cluster.Servers[2], "HGET", recordOf, "v"))
+
+		for _, i := range []int{0, 1} { // one after the other, so that the lease survives
+			require.NoError(t, cluster.Flush(i))
+			time.Sleep(8 * time.Second)
+			require.Equal(t, "still me", admin(t, cluster.Servers[i], "HGET", recordOf, "v"))
+		}
+		require.NoError(t, l.Err())
+		require.Equal(t, "still me", leads(t, p))
+		require.Equal(t, "still me", a.words(), "told once")
+		unlock(t, l)
+		require.Equal(t, "-", a.words())
+	}, quiet)
+}
+
+// One member's word is not enough: it has forgotten the leader, or has never heard of it.
+func TestOneMemberDoesNotEndALeader(t *testing.T) {
+	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		p, watcher := all[0], all[1]
+		l := campaign(t, p, "me")
+		require.Equal(t, "me", a.words())
+		for i := range cluster.Servers {
+			p.Away(i)
+			require.NoError(t, cluster.Flush(i))
+			watcher.EveryLink(func(l *redistest.Link) { l.Cut() }, i)
+			watcher.Until(t, i, "voting")
+			time.Sleep(1100 * time.Millisecond)
+			require.Equal(t, "", a.words(), "member %d has forgotten", i)
+			p.EveryLink(func(l *redistest.Link) { l.Heal() }, i)
+			p.Until(t, i, "voting")
+			time.Sleep(8 * time.Second)
+		}
+		require.NoError(t, l.Err())
+		require.Equal(t, "", a.words())
+
+		for _, i := range []int{0, 1} { // of two that have forgotten, it is
+			p.Away(i)
+			require.NoError(t, cluster.Flush(i))
+		}
+		time.Sleep(1100 * time.Millisecond)
+		require.Equal(t, "-", a.words())
+		p.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
+		p.Until(t, 0, "voting")
+		p.Until(t, 1, "voting")
+		time.Sleep(4 * time.Second)
+		if l.Err() == nil { // it was renewed before a majority refused it
+			require.Equal(t, "me", a.words(), "the lease is back, and its leader with it")
+		}
+		_ = l.Unlock(t.Context())
+	}, quiet)
+}
+
+// A campaign whose caller gives up while the value is being recorded leaves nobody who leads.
+func TestCampaignThatIsCancelledWhileItProclaimsResigns(t *testing.T) {
+	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		p, q := all[0], all[1]
+		for i, rule := range []func(l *redistest.Link) *redistest.Rule{
+			func(l *redistest.Link) *redistest.Rule { // it comes late, and behind it the release
+				return l.DelayCommand(redistest.WithArg(script.Proclaim.SHA), 1, 100*time.Millisecond)
+			},
+			func(l *redistest.Link) *redistest.Rule { // it was recorded, and the caller does not know
+				return l.DelayReply(redistest.WithArg(script.Proclaim.SHA), 1, 100*time.Millisecond)
+			},
+		} {
+			p.EveryLink(func(l *redistest.Link) { rule(l) })
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			_, err := p.Election("boss").Campaign(ctx, []byte("one"))
+			cancel()
+			require.ErrorIs(t, err, redlock.ErrNoQuorum, "case %d", i)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "campaign")
+			time.Sleep(200 * time.Millisecond)
+			require.Equal(t, "-", leads(t, q))
+			require.Contains(t, []string{"", "one -"}, a.words())
+			l := campaign(t, q, "two")
+			require.Equal(t, "two", a.words())
+			unlock(t, l)
+			require.Equal(t, "-", a.words())
+		}
+		require.Equal(t, 0, p.Stats()[redlock.KindElection].Held)
+		time.Sleep(3 * time.Second)
+	}, quiet)
+}
+
+// A leader leads although nobody records its value: the next renewal brings it.
+func TestLeaderWhoseValueIsNotRecordedLeadsAllTheSame(t *testing.T) {
+	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		p := all[0]
+		p.EveryLink(func(l *redistest.Link) {
+			l.Fail(redistest.WithArg(script.Proclaim.SHA), 1, "ERR try again")
+		})
+		l := campaign(t, p, "me")
+		require.NoError(t, l.Err())
+		require.Equal(t, "-", leads(t, p))
+		require.Equal(t, "", a.words())
+		time.Sleep(3500 * time.Millisecond)
+		require.Equal(t, "me", leads(t, p))
+		require.Equal(t, "me", a.words())
+		unlock(t, l)
+	}, quiet)
+}
+
+// A minority of the members is away from the observer, or hangs: it is told all the same, and what
+// it missed when too few could be asked.
+func TestObserverHearsAMajority(t *testing.T) {
+	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		p, watcher := all[0], all[1]
+		watcher.Links[0].Pause()
+		time.Sleep(time.Millisecond) // what it says is from before the election
+		l := campaign(t, p, "one")
+		require.Equal(t, "one", a.words())
+		watcher.Away(1)
+		require.NoError(t, p.Election("boss").Proclaim(t.Context(), l, []byte("two")))
+		unlock(t, l)
+		l = campaign(t, p, "three")
+		time.Sleep(5 * time.Second)
+		require.Equal(t, "", a.words(), "one member is too few to tell")
+		watcher.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, "three", a.words(), "the latest")
+		unlock(t, l)
+		require.Equal(t, "-", a.words())
+	}, quiet)
+}
+
+// An observer whose pushes are all lost hears at its heartbeats.
+func TestObserverWithoutPushesHearsByHeartbeats(t *testing.T) {
+	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		all[1].EveryLink(func(l *redistest.Link) { l.LosePushRate(1) })
+		l := campaign(t, all[0], "me")
+		time.Sleep(1010 * time.Millisecond)
+		require.Equal(t, "me", a.words())
+		unlock(t, l)
+		time.Sleep(1010 * time.Millisecond)
+		require.Equal(t, "-", a.words())
+		time.Sleep(3 * time.Second)
+	}, quiet)
+}
+
+// A leader that hands its lease to another process leads on: what the other says comes after what
+// was said before.
+func TestAdoptedLeaderProclaims(t *testing.T) {
+	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		p, q := all[0], all[1]
+		l := campaign(t, p, "one")
+		require.Equal(t, "one", a.words())
+		require.NoError(t, p.Election("boss").Proclaim(t.Context(), l, []byte("two")))
+		h, err := l.Handoff()
+		require.NoError(t, err)
+		require.Equal(t, redlock.KindElection, h.Kind())
+		h, err = redlock.ParseHandoff(h.Secret())
+		require.NoError(t, err)
+		m, err := q.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		require.ErrorIs(t, p.Election("boss").Proclaim(t.Context(), l, []byte("late")), redlock.ErrNotHeld)
+		time.Sleep(8 * time.Second)
+		require.Equal(t, "two", a.words())
+		require.NoError(t, q.Election("boss").Proclaim(t.Context(), m, []byte("three")))
+		require.Equal(t, "three", a.words())
+		require.NoError(t, q.Election("boss").Proclaim(t.Context(), m, []byte("four")))
+		require.Equal(t, "four", a.words())
+		h, err = m.Handoff()
+		require.NoError(t, err)
+		last, err := p.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		unlock(t, last) // without a word of its own
+		require.Equal(t, "-", a.words())
+		require.Equal(t, "-", leads(t, p))
+		time.Sleep(3 * time.Second)
+	}, quiet)
+}
+
+// Run leads again after a loss and after each return, and never has two fn of one client at once:
+// not even if the first does not stop when its lease is lost.
+func TestRunLeadsAgainAndNeverTwice(t *testing.T) {
+	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		p, q := all[0], all[1]
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		running, most, terms := 0, 0, 0
+		stubborn := make(chan struct{})
+		fn := func(ctx context.Context, l *redlock.Lease) error {
+			mu.Lock()
+			running, terms = running+1, terms+1
+			most = max(most, running)
+			first := terms == 1
+			mu.Unlock()
+			if l.Err() != nil {
+				t.Error("it does not lead")
+			}
+			if first { // it does not hear that its context has ended
+				<-stubborn
+			} else {
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Second):
+				}
+			}
+			mu.Lock()
+			running--
+			mu.Unlock()
+			return ctx.Err()
+		}
+		var wg sync.WaitGroup
+		errs := make([]error, 3)
+		for i := range errs {
+			wg.Go(func() { errs[i] = p.Election("boss").Run(ctx, []byte("p"), fn) })
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, "p", a.words())
+		_, err := q.ForceUnlock(t.Context(), "boss")
+		require.NoError(t, err)
+		m := campaign(t, q, "q")
+		time.Sleep(20 * time.Second)
+		mu.Lock()
+		require.Equal(t, 1, terms, "the others wait for the one that does not stop")
+		mu.Unlock()
+		require.Contains(t, []string{"q", "- q"}, a.words())
+		close(stubborn)
+		time.Sleep(5 * time.Second)
+		unlock(t, m)
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		require.GreaterOrEqual(t, terms, 8, "again and again")
+		mu.Unlock()
+		require.Equal(t, "p", string(a.value()))
+		cancel()
+		wg.Wait()
+		for _, err := range errs {
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		require.Equal(t, 1, most)
+		time.Sleep(time.Millisecond)
+		require.Equal(t, "-", leads(t, q))
+		time.Sleep(40 * time.Second)
+	}, quiet)
+}
+
+// Run ends with the error of its function, unless the lease was lost, and with errors that do not
+// pass.
+func TestRunEndsWithTheErrorOfItsFunction(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		e := p.Election("boss")
+		sorry := errors.New("sorry")
+		n := 0
+		err := e.Run(t.Context(), nil, func(context.Context, *redlock.Lease) error {
+			if n++; n < 3 {
+				return nil
+			}
+			return sorry
+		})
+		require.Equal(t, sorry, err)
+		require.Equal(t, 3, n)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = e.Run(ctx, nil, func(ctx context.Context, _ *redlock.Lease) error { <-ctx.Done(); return sorry })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, sorry)
+
+		admin(t, cluster.Servers[0], "SET", "boss", "x")
+		admin(t, cluster.Servers[1], "SET", "boss", "x")
+		err = e.Run(t.Context(), nil, func(context.Context, *redlock.Lease) error { return sorry })
+		require.ErrorIs(t, err, redlock.ErrForeignKey)
+		for _, s := range cluster.Servers {
+			admin(t, s, "DEL", "boss")
+		}
+
+		p.Away(0, 1) // for a while too few members can be asked
+		go func() {
+			time.Sleep(20 * time.Second)
+			p.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
+		}()
+		start := time.Now()
+		require.Equal(t, sorry, e.Run(t.Context(), nil, func(context.Context, *redlock.Lease) error { return sorry }))
+		require.Greater(t, time.Since(start), 19*time.Second)
+
+		go func() {
+			time.Sleep(time.Second)
+			_ = p.Close()
+		}()
+		err = e.Run(t.Context(), nil, func(ctx context.Context, _ *redlock.Lease) error { <-ctx.Done(); return sorry })
+		require.ErrorIs(t, err, redlock.ErrClosed)
+		time.Sleep(3 * time.Second)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// The client is closed by the function of Run, by the loop of Observe, and under both.
+func TestCloseEndsElections(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		err := p.Election("boss").Run(t.Context(), nil, func(context.Context, *redlock.Lease) error { return p.Close() })
+		require.ErrorIs(t, err, redlock.ErrClosed)
+		n := 0
+		for l := range q.Election("boss").Observe(t.Context()) {
+			require.True(t, l.None)
+			n++
+			require.NoError(t, q.Close())
+		}
+		require.Equal(t, 1, n)
+		time.Sleep(6 * time.Second)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// Observers leave nothing behind, and cost each member one call in a third of an entry.
+func TestObserverCostsOneCallPerHeartbeat(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		l := campaign(t, p, "me")
+		synctest.Wait() // a member that has not answered yet would push later
+		calls := q.Count(script.Observe)
+		ctx, cancel := context.WithCancel(t.Context())
+		a := observing(ctx, q)
+		time.Sleep(10*time.Second + time.Millisecond)
+		require.Equal(t, []int{11, 11, 11}, hits(calls))
+		cancel()
+		<-a.done
+		synctest.Wait()
+		require.Equal(t, []int{12, 12, 12}, hits(calls), "it withdraws")
+		for _, s := range cluster.Servers {
+			require.Equal(t, int64(0), admin(t, s, "EXISTS", observersOf))
+		}
+		proclaims := p.Count(script.Proclaim)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []int{3, 3, 3}, hits(proclaims), "one with each renewal")
+		unlock(t, l)
+		synctest.Wait()
+		require.Equal(t, []int{4, 4, 4}, hits(proclaims))
+	}, quiet)
+}
+
+// Too few members that answer are no sign that nobody leads.
+func TestLeaderIsNotToldByAMinority(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		l := campaign(t, p, "me")
+		q.Away(1, 2)
+		_, err := q.Election("boss").Leader(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.NotErrorIs(t, err, redlock.ErrNoLeader)
+		require.ErrorContains(t, err, `leader "boss"`)
+		q.EveryLink(func(l *redistest.Link) { l.Heal() }, 1)
+		q.Until(t, 1, "voting")
+		require.Equal(t, "me", leads(t, q), "a majority is enough")
+		q.Links[0].PauseReplies()
+		start := time.Now()
+		_, err = q.Election("boss").Leader(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.Equal(t, 200*time.Millisecond, time.Since(start), "no longer than MemberTimeout")
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err = q.Election("boss").Leader(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		q.EveryLink(func(l *redistest.Link) { l.Heal() })
+		unlock(t, l)
+	}, quiet)
+}
+
+// A vote of one member is no leader, although that member has a value of its owner.
+func TestLeaderNeedsAMajority(t *testing.T) {
+	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		l := campaign(t, all[0], "me")
+		require.Equal(t, "me", a.words())
+		all[0].Die()
+		for _, i := range []int{0, 2} {
+			admin(t, cluster.Servers[i], "DEL", "boss")
+		}
+		_, err := all[1].Election("boss").Leader(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoLeader)
+		time.Sleep(1010 * time.Millisecond)
+		require.Equal(t, "-", a.words())
+		time.Sleep(time.Minute)
+		require.ErrorIs(t, l.Err(), redlock.ErrLost)
+	}, quiet)
+}
