@@ -293,7 +293,7 @@ func (c *common) force(cmd *cobra.Command, key string, yes bool, only *uint64) e
 	if err != nil {
 		return err
 	}
-	printInspection(cmd.ErrOrStderr(), seen)
+	printInspection(cmd.ErrOrStderr(), seen, conn.leads(ctx, seen))
 	if err := answered(seen); err != nil {
 		return err
 	}

@@ -78,6 +78,7 @@ It prints these lines:
 	}
 	c.flags(cmd.Flags())
 	w.flags(cmd.Flags())
+	w.candidate(cmd.Flags())
 	cmd.Flags().BoolVar(&c.json, "json", false, "log one JSON object per line on stderr")
 	return cmd
 }

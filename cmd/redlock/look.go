@@ -21,7 +21,8 @@ import (
 type inspectionJSON struct {
 	Key     string           `json:"key"`
 	Kind    redlock.Kind     `json:"kind"`
-	Holders []holderJSON     `json:"holders"` // none if nobody holds it at a majority
+	Holders []holderJSON     `json:"holders"`         // none if nobody holds it at a majority
+	Leads   *string          `json:"leads,omitempty"` // the value of the holder, if it leads an election
 	Members []memberViewJSON `json:"members"`
 }
 
@@ -54,8 +55,8 @@ type waiterJSON struct {
 	Reads bool   `json:"reads,omitempty"`
 }
 
-func toJSON(in *redlock.Inspection) inspectionJSON {
-	out := inspectionJSON{Key: in.Key, Kind: in.Kind, Holders: []holderJSON{}}
+func toJSON(in *redlock.Inspection, leads *string) inspectionJSON {
+	out := inspectionJSON{Key: in.Key, Kind: in.Kind, Holders: []holderJSON{}, Leads: leads}
 	for _, h := range in.Holders {
 		out.Holders = append(out.Holders, holderJSON{h.Owner, h.Token, h.Votes})
 	}
@@ -123,8 +124,8 @@ func inLine(all, reads int) string {
 	return fmt.Sprintf("%d (%s)", all, counted(reads, "reader"))
 }
 
-func printInspection(w io.Writer, in *redlock.Inspection) {
-	_, _ = fmt.Fprintln(w, headline(in))
+func printInspection(w io.Writer, in *redlock.Inspection, leads *string) {
+	_, _ = fmt.Fprintln(w, headline(in)+leading(leads))
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "  MEMBER\tSTATE\tOWNER\tTTL\tTOKEN\tCOUNTER\tWAITING")
 	for _, v := range in.Members {
@@ -188,7 +189,7 @@ func newInspect() *cobra.Command {
 shows each owner as a hash, because an owner's name is the authority to release. It changes nothing.
 Each member answers at a moment of its own, so use the answer to look and never to decide.
 
-Owners that share the lock are marked as readers. WAITING counts all that wait, with the readers
+If the holder leads an election, the first line has its value. Owners that share the lock are marked as readers. WAITING counts all that wait, with the readers
 among them in parentheses.
 
 The exit code is 0 whether the lock is held or not; 65 if the key is not a lock; 69 if no majority
@@ -208,12 +209,13 @@ answers.
 			if err != nil {
 				return err
 			}
+			leads := conn.leads(cmd.Context(), in)
 			if c.json {
-				if err := json.NewEncoder(cmd.OutOrStdout()).Encode(toJSON(in)); err != nil {
+				if err := json.NewEncoder(cmd.OutOrStdout()).Encode(toJSON(in, leads)); err != nil {
 					return err
 				}
 			} else {
-				printInspection(cmd.OutOrStdout(), in)
+				printInspection(cmd.OutOrStdout(), in, leads)
 			}
 			return answered(in)
 		},
@@ -230,7 +232,7 @@ func newWatch() *cobra.Command {
 		Use:   "watch KEY",
 		Short: "Print a line whenever a lock's holder or queue changes",
 		Long: `watch asks the members again and again. It prints a line when the holder, its votes or the number of
-waiters has changed. It marks readers as inspect does, and of more than three it prints how many they
+waiters has changed, or the value of a leader. It marks readers as inspect does, and of more than three it prints how many they
 are. It does not compete for the lock. It ends with Ctrl-C, or with --until-free.
 
 ` + configHelp,
@@ -256,9 +258,10 @@ are. It does not compete for the lock. It ends with Ctrl-C, or with --until-free
 				if err != nil {
 					return endedOr(cmd.Context(), err)
 				}
-				if line := watchLine(in); line != last {
+				leads := conn.leads(cmd.Context(), in)
+				if line := watchLine(in, leads); line != last {
 					last = line
-					if err := printWatch(cmd.OutOrStdout(), in, line, c.json); err != nil {
+					if err := printWatch(cmd.OutOrStdout(), in, leads, line, c.json); err != nil {
 						return err
 					}
 				}
@@ -281,7 +284,7 @@ are. It does not compete for the lock. It ends with Ctrl-C, or with --until-free
 }
 
 // watchLine is what watch compares.
-func watchLine(in *redlock.Inspection) string {
+func watchLine(in *redlock.Inspection, leads *string) string {
 	waiters, reading := make(map[string]bool), make(map[string]bool)
 	silent := 0
 	for _, v := range in.Members {
@@ -297,7 +300,7 @@ func watchLine(in *redlock.Inspection) string {
 			}
 		}
 	}
-	line := fmt.Sprintf("%s, %d waiting", headline(in), len(waiters))
+	line := fmt.Sprintf("%s%s, %d waiting", headline(in), leading(leads), len(waiters))
 	if len(reading) > 0 {
 		line += fmt.Sprintf(" (%s)", counted(len(reading), "reader"))
 	}
@@ -307,7 +310,7 @@ func watchLine(in *redlock.Inspection) string {
 	return line
 }
 
-func printWatch(w io.Writer, in *redlock.Inspection, line string, asJSON bool) error {
+func printWatch(w io.Writer, in *redlock.Inspection, leads *string, line string, asJSON bool) error {
 	if !asJSON {
 		_, err := fmt.Fprintln(w, time.Now().Format("15:04:05.000"), line)
 		return err
@@ -315,7 +318,7 @@ func printWatch(w io.Writer, in *redlock.Inspection, line string, asJSON bool) e
 	return json.NewEncoder(w).Encode(struct {
 		At time.Time `json:"at"`
 		inspectionJSON
-	}{time.Now(), toJSON(in)})
+	}{time.Now(), toJSON(in, leads)})
 }
 
 func newToken() *cobra.Command {

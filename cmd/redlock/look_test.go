@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,11 +95,11 @@ func TestTokenOfAReaderVerifiesAfterAnotherHasComeIn(t *testing.T) {
 func TestTallyCountsVotesOfOneOwner(t *testing.T) {
 	t.Parallel()
 	votes := [][]vote{
-		{{"a", "x:1", 5, 100, false}, {"b", "x:2", 1, 50, false}},
-		{{"a", "x:1", 7, 90, false}, {"b", "y:1", 2, 50, false}},
-		{{"a", "y:9", 8, 80, false}},
+		{{key: "a", owner: "x:1", token: 5, ttl: 100}, {key: "b", owner: "x:2", token: 1, ttl: 50}},
+		{{key: "a", owner: "x:1", token: 7, ttl: 90}, {key: "b", owner: "y:1", token: 2, ttl: 50}},
+		{{key: "a", owner: "y:9", token: 8, ttl: 80}},
 	}
-	if got := fmt.Sprint(tally(votes, 2, false)); got != "[{a 2 7 100 mutex 0}]" {
+	if got := fmt.Sprint(tally(votes, 2, false)); got != "[{a 2 7 100 mutex 0 <nil> 0}]" {
 		t.Errorf("held: %s", got)
 	}
 	if got := tally(votes, 2, true); len(got) != 4 || got[0].Votes != 2 {
@@ -105,21 +107,59 @@ func TestTallyCountsVotesOfOneOwner(t *testing.T) {
 	}
 }
 
+// A lock is that of a leader if a member has a value of its owner. The latest counts.
+func TestTallyHasTheLatestValueOfALeader(t *testing.T) {
+	t.Parallel()
+	value := func(owner, by, seq, value string) vote {
+		v := vote{key: "k", owner: owner, token: 7, ttl: 100}
+		hash := sha1.Sum([]byte(by))
+		record := []string{"t", "7", "s", seq, "o", hex.EncodeToString(hash[:])}
+		if value != "" {
+			record = append(record, "v", value)
+		}
+		var elems []member.Reply
+		for _, s := range record {
+			elems = append(elems, member.Reply{Str: []byte(s)})
+		}
+		v.proclaimed(elems)
+		return v
+	}
+	for _, tc := range []struct {
+		votes []vote
+		want  string
+		kind  redlock.Kind
+	}{
+		{[]vote{value("x:1", "x:1", "2", "two"), value("x:1", "x:1", "1", "one"), value("x:1", "x:1", "1", "one")}, "two", redlock.KindElection},
+		{[]vote{value("x:1", "x:1", "9", "one"), value("x:1", "x:1", "10", "two")}, "two", redlock.KindElection},
+		{[]vote{value("x:1", "y:1", "1", "former"), value("x:1", "", "0", "")}, "", redlock.KindMutex},
+		{[]vote{value("x:1", "x:1", "3", ""), {key: "k", owner: "x:1"}}, "", redlock.KindMutex}, // it has resigned
+	} {
+		var votes [][]vote
+		for _, v := range tc.votes {
+			votes = append(votes, []vote{v})
+		}
+		got := tally(votes, 2, false)
+		if len(got) != 1 || got[0].Kind != tc.kind || got[0].Leads == nil != (tc.want == "") || tc.want != "" && *got[0].Leads != tc.want {
+			t.Errorf("%v: %v", tc, got)
+		}
+	}
+}
+
 // Readers that a majority names are one lock; those of a minority are no part of it.
 func TestTallyCountsReadersOfOneLock(t *testing.T) {
 	t.Parallel()
 	votes := [][]vote{
-		{{"k", "x:1", 5, 100, true}, {"k", "x:2", 5, 70, true}},
-		{{"k", "x:1", 6, 90, true}, {"k", "x:2", 6, 60, true}, {"k", "x:3", 6, 300, true}},
-		{{"k", "x:2", 4, 50, true}},
-		{{"k", "y:1", 9, 40, false}},
-		{{"k", "x:1", 3, 40, false}}, // the downgrade has not come here
+		{{key: "k", owner: "x:1", token: 5, ttl: 100, reads: true}, {key: "k", owner: "x:2", token: 5, ttl: 70, reads: true}},
+		{{key: "k", owner: "x:1", token: 6, ttl: 90, reads: true}, {key: "k", owner: "x:2", token: 6, ttl: 60, reads: true}, {key: "k", owner: "x:3", token: 6, ttl: 300, reads: true}},
+		{{key: "k", owner: "x:2", token: 4, ttl: 50, reads: true}},
+		{{key: "k", owner: "y:1", token: 9, ttl: 40}},
+		{{key: "k", owner: "x:1", token: 3, ttl: 40}}, // the downgrade has not come here
 	}
-	if got := fmt.Sprint(tally(votes, 3, false)); got != "[{k 3 6 100 read 2}]" {
+	if got := fmt.Sprint(tally(votes, 3, false)); got != "[{k 3 6 100 read 2 <nil> 0}]" {
 		t.Errorf("held: %s", got)
 	}
 	all := tally(votes, 3, true)
-	if len(all) != 3 || !slices.Contains(all, heldLock{"k", 1, 6, 300, redlock.KindRead, 1}) || !slices.Contains(all, heldLock{"k", 1, 9, 40, redlock.KindMutex, 0}) {
+	if len(all) != 3 || !slices.Contains(all, heldLock{Key: "k", Votes: 1, Token: 6, TTLMS: 300, Kind: redlock.KindRead, Readers: 1}) || !slices.Contains(all, heldLock{Key: "k", Votes: 1, Token: 9, TTLMS: 40, Kind: redlock.KindMutex}) {
 		t.Errorf("all: %v", all)
 	}
 }
@@ -136,7 +176,7 @@ func TestReadersOfALockAreThoseWhoseTimeIsNotOver(t *testing.T) {
 	}
 	now := words("100", "500000")
 	hash := words("x:1", "100600", "r", "5 7 marker", "x:2", "100500", "x:3", "1795395418503394", "foreign", "100900", "x:4", "100501")
-	if got := fmt.Sprint(readersOf("k", hash, now)); got != "[{k x:1 7 100 true} {k x:4 7 1 true}]" {
+	if got := fmt.Sprint(readersOf("k", hash, now)); got != "[{k x:1 7 100 true <nil> 0} {k x:4 7 1 true <nil> 0}]" {
 		t.Error(got)
 	}
 	if got := readersOf("k", words("x:1", "100600"), now); got != nil {
@@ -174,7 +214,7 @@ func TestReadersAreShownAsSuch(t *testing.T) {
 		},
 	}
 	var text strings.Builder
-	printInspection(&text, in)
+	printInspection(&text, in, nil)
 	want := `"k": held by reader aaaaaa, token 7, at 2 of 2 members; by reader bbbbbb, token 7, at 2 of 2 members
   MEMBER  STATE   OWNER          TTL  TOKEN  COUNTER  WAITING
   m:1     voting  reader aaaaaa  1s   7               
@@ -184,11 +224,11 @@ func TestReadersAreShownAsSuch(t *testing.T) {
 	if text.String() != want {
 		t.Errorf("got\n%swant\n%s", &text, want)
 	}
-	if got := watchLine(in); !strings.HasSuffix(got, ", 2 waiting (1 reader)") {
+	if got := watchLine(in, nil); !strings.HasSuffix(got, ", 2 waiting (1 reader)") {
 		t.Error(got)
 	}
 	in.Holders = append(in.Holders, redlock.Holder{Owner: "eeeeee", Token: 9, Votes: 2}, redlock.Holder{Owner: "ffffff", Token: 7, Votes: 2})
-	if got := watchLine(in); got != `"k": held by 4 readers, token 9, 2 waiting (1 reader)` {
+	if got := watchLine(in, nil); got != `"k": held by 4 readers, token 9, 2 waiting (1 reader)` {
 		t.Error(got)
 	}
 }
@@ -227,7 +267,7 @@ func TestSeveralHoldersAreShown(t *testing.T) {
 		},
 	}
 	var text strings.Builder
-	printInspection(&text, in)
+	printInspection(&text, in, nil)
 	want := `"k": held by aaaaaa, token 7, at 2 of 2 members; by bbbbbb, token 5, at 2 of 2 members
   MEMBER  STATE   OWNER   TTL  TOKEN  COUNTER  WAITING
   m:1     voting  aaaaaa  1s   7               
@@ -237,7 +277,7 @@ func TestSeveralHoldersAreShown(t *testing.T) {
 	if text.String() != want {
 		t.Errorf("got\n%swant\n%s", &text, want)
 	}
-	line, err := json.Marshal(toJSON(in))
+	line, err := json.Marshal(toJSON(in, nil))
 	if want := `"holders":[{"owner":"aaaaaa","token":7,"votes":2},{"owner":"bbbbbb","token":5,"votes":2}],"members":[{"member":"m:1","state":"voting",` +
 		`"votes":[{"owner":"aaaaaa","ttl_ms":1000,"token":7},{"owner":"bbbbbb","ttl_ms":2000,"token":5}],"counter":7}`; err != nil || !strings.Contains(string(line), want) {
 		t.Errorf("got %s, %v", line, err)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha1"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +35,9 @@ type heldLock struct {
 	TTLMS   int64        `json:"ttl_ms"` // the longest of the votes
 	Kind    redlock.Kind `json:"kind"`
 	Readers int          `json:"readers,omitempty"`
+	Leads   *string      `json:"leads,omitempty"` // the value of a leader
+
+	seq int64 // of the value
 }
 
 func newLs() *cobra.Command {
@@ -48,7 +53,8 @@ slots move.
 
 Each line has the name, the token, the votes, and the time until the lease ends. Readers of a lock
 share one line, which says how many they are: their greatest token, the votes that each of them has
-at least, and the longest of their times. The JSON has the kind: read, or mutex for every other one.
+at least, and the longest of their times. The line of a leader has its value. The JSON has the kind:
+read, election, or mutex for every other one.
 
 ls needs the permissions SCAN, HLEN, HGET, HGETALL, PTTL and, for locks with readers, TIME; in a
 Redis Cluster or with Sentinels also INFO.
@@ -89,8 +95,11 @@ Redis Cluster or with Sentinels also INFO.
 			table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 			for _, l := range locks {
 				line := fmt.Sprintf("%s\ttoken %d\t%d/%d\t%v", member.Quote(l.Key), l.Token, l.Votes, len(members), time.Duration(l.TTLMS)*time.Millisecond)
-				if l.Readers > 0 {
+				switch {
+				case l.Readers > 0:
 					line += "\t" + counted(l.Readers, "reader")
+				case l.Leads != nil:
+					line += "\tleads as " + strconv.Quote(*l.Leads)
 				}
 				_, _ = fmt.Fprintln(table, line)
 			}
@@ -402,6 +411,8 @@ type vote struct {
 	token      uint64
 	ttl        int64
 	reads      bool
+	leads      *string // the value that the owner has proclaimed; nil: none
+	seq        int64   // of the value
 }
 
 // list asks all members at once and counts.
@@ -464,6 +475,9 @@ func tally(votes [][]vote, need int, all bool) []heldLock {
 			}
 			if v.reads {
 				l.Kind, l.Readers = redlock.KindRead, 1
+			}
+			if v.leads != nil && (l.Leads == nil || v.seq >= l.seq) {
+				l.Kind, l.Leads, l.seq = redlock.KindElection, v.leads, v.seq
 			}
 			l.Votes++
 			l.Token, l.TTLMS = max(l.Token, v.token), max(l.TTLMS, v.ttl)
@@ -580,7 +594,26 @@ func votesFor(ctx context.Context, m *node.Node, key string) ([]vote, error) {
 	if err != nil || !isOwner(owner) {
 		return nil, nil
 	}
-	return []vote{{key: key, owner: owner, token: token, ttl: ttl.Int}}, nil
+	v := vote{key: key, owner: owner, token: token, ttl: ttl.Int}
+	record, err := ask(ctx, m, "HGETALL", slot.Sibling("redquorum:e1", key))
+	if err != nil {
+		return []vote{v}, ignoreForeign(err)
+	}
+	v.proclaimed(record.Elems)
+	return []vote{v}, nil
+}
+
+// proclaimed reads the record of an election: what its owner has proclaimed.
+func (v *vote) proclaimed(hash []member.Reply) {
+	field := make(map[string]string)
+	for ; len(hash) > 1; hash = hash[2:] {
+		field[string(hash[0].Str)] = string(hash[1].Str)
+	}
+	by := sha1.Sum([]byte(v.owner))
+	if value, ok := field["v"]; ok && field["o"] == hex.EncodeToString(by[:]) {
+		v.leads = &value
+		v.seq, _ = strconv.ParseInt(field["s"], 10, 64)
+	}
 }
 
 // phaseShape is the field r of a lock that readers hold: the token that it drew, the one that

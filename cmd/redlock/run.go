@@ -31,6 +31,7 @@ type waiting struct {
 	fair   bool
 	shared bool
 	seats  int
+	elect  *string // nil: the lock is no election
 }
 
 func (w *waiting) flags(f *pflag.FlagSet) {
@@ -41,6 +42,14 @@ func (w *waiting) flags(f *pflag.FlagSet) {
 	f.BoolVar(&w.shared, "shared", false, "take the lock as a reader: together with others that do, and never beside one that does not")
 	f.IntVar(&w.seats, "permits", 0, "reserved for semaphores")
 	_ = f.MarkHidden("permits")
+}
+
+// candidate adds the flag of those commands that can lead.
+func (w *waiting) candidate(f *pflag.FlagSet) {
+	f.Func("elect", "campaign for KEY and proclaim this `value`: see redlock leader", func(v string) error {
+		w.elect = &v
+		return nil
+	})
 }
 
 // options are those of the lock.
@@ -59,18 +68,27 @@ func (w *waiting) patience() (time.Duration, error) {
 	if w.fair && w.shared {
 		return 0, usage("--fair and --shared exclude each other: readers have no order among themselves")
 	}
+	if w.elect != nil && len(*w.elect) > redlock.MaxValue {
+		return 0, usage("--elect has %d bytes, but at most %d are allowed", len(*w.elect), redlock.MaxValue)
+	}
+	if w.elect != nil && (w.fair || w.shared) {
+		return 0, usage("--elect excludes --fair and --shared: a leader is alone, and candidates have no strict order")
+	}
 	if w.code < 0 || w.code > 255 {
 		return 0, usage("--conflict-exit-code is %d, must be between 0 and 255", w.code)
 	}
+	d := time.Duration(-1)
 	switch {
 	case w.once:
-		return 0, nil
-	case w.wait == "forever":
-		return -1, nil
+		d = 0
+	case w.wait != "forever":
+		var err error
+		if d, err = time.ParseDuration(w.wait); err != nil || d < 0 {
+			return 0, usage("--wait must be 0, a duration such as 30s, or forever")
+		}
 	}
-	d, err := time.ParseDuration(w.wait)
-	if err != nil || d < 0 {
-		return 0, usage("--wait must be 0, a duration such as 30s, or forever")
+	if w.elect != nil && d == 0 {
+		return 0, usage("--elect waits: it has no --wait 0")
 	}
 	return d, nil
 }
@@ -102,6 +120,8 @@ func (r reader) TryLock(ctx context.Context) (*redlock.Lease, error) { return r.
 // serves readers. Redisson shares mutexes only, and strict order is of mutexes alone.
 func (w *waiting) locker(c *connection, key string) locker {
 	switch {
+	case w.elect != nil:
+		return candidate{c.Election(key, redlock.AutoRenew(c.set.TTL)), *w.elect}
 	case w.shared:
 		return reader{c.RWMutex(key)}
 	case w.fair || c.set.Interop:
@@ -158,6 +178,10 @@ With --shared, which takes one key only, the lock is a reader's. Readers hold it
 else holds it meanwhile. A run without --shared that waits keeps new readers out until it had its
 turn.
 
+With --elect VALUE, which takes one key only, run campaigns. While the command runs, this process
+leads, and "redlock leader KEY" prints the value everywhere. If it crashes, the next candidate leads
+when --ttl has passed at the latest.
+
 With several keys, at most 64, run takes all of those locks or none. It takes them in the order of
 their bytes, so that two commands never wait for each other, whatever order they are written in.
 
@@ -207,6 +231,7 @@ If a key begins with -, put a -- of its own before it: redlock run [flags] -- KE
   redlock run nightly -n -E 0 -- ./nightly.sh          skip it where another machine runs it
   redlock run deploy --wait 5m --ttl 10s -- make deploy
   redlock run prices --shared -- ./report.sh           beside other readers, and beside no writer
+  redlock run scheduler --elect "$(hostname)" --ttl 10s -- ./scheduler
   redlock run host:1 host:2 host:3 -- ./migrate.sh     all three, or wait
   redlock run report --status-file /run/report.json -- ./report.sh`,
 		Annotations: map[string]string{ownSignals: "yes", flagHint: "if a key begins with -, put a -- of its own before it: redlock run [flags] -- KEY... -- COMMAND"},
@@ -219,6 +244,8 @@ If a key begins with -, put a -- of its own before it: redlock run [flags] -- KE
 				return errors.New("run needs a key and a command: usage: redlock run KEY... [flags] -- COMMAND [ARG...]")
 			case len(keys) > 1 && f.shared:
 				return fmt.Errorf("--shared is for one key, and there are %d", len(keys))
+			case len(keys) > 1 && f.elect != nil:
+				return fmt.Errorf("--elect is for one key, and there are %d", len(keys))
 			case len(keys) > redlock.MaxNames:
 				return fmt.Errorf("%d keys, but at most %d are allowed", len(keys), redlock.MaxNames)
 			}
@@ -236,6 +263,7 @@ If a key begins with -, put a -- of its own before it: redlock run [flags] -- KE
 	}
 	f.common.flags(cmd.Flags())
 	f.waiting.flags(cmd.Flags())
+	f.candidate(cmd.Flags())
 	cmd.Flags().DurationVar(&f.killAfter, "kill-after", 0, "SIGTERM so long before the validity ends (default a third of --ttl, at most 5s)")
 	cmd.Flags().BoolVar(&f.keep, "keep-children", false, "leave alone what the command left running when it ended: it goes on without the lock")
 	cmd.Flags().BoolVar(&f.json, "json", false, "log one JSON object a line")
