@@ -30,14 +30,15 @@ var walls = []struct {
 	{"cluster", []string{"internal/resp", "member", "node", "slot"}, false},
 	{"redlock/internal/ballot", []string{"clock", "member", "quorum"}, true},
 	{"redlock/internal/script", []string{"internal/resp", "member", "slot"}, true},
+	{"redlock/internal/latch", []string{"clock", "member", "quorum"}, true},
 	{"redlock/internal/watch", []string{"clock", "member", "quorum"}, true},
-	{"redlock", []string{"clock", "cluster", "member", "node", "quorum", "redlock/internal/ballot", "redlock/internal/script", "redlock/internal/watch"}, false},
+	{"redlock", []string{"clock", "cluster", "member", "node", "quorum", "redlock/internal/ballot", "redlock/internal/latch", "redlock/internal/script", "redlock/internal/watch"}, false},
 }
 
 // still are the packages that a pure package may import: none of them opens a file, a connection or a process, and what
 // log/slog writes goes where its caller says.
 var still = []string{
-	"bytes", "context", "crypto/sha1", "embed", "encoding/binary", "encoding/hex", "errors", "fmt", "hash/fnv", "log/slog", "maps", "math", "math/bits", "slices", "strconv", "strings", "sync", "sync/atomic", "time", "unsafe",
+	"bytes", "context", "crypto/sha1", "embed", "encoding/binary", "encoding/hex", "errors", "fmt", "hash/fnv", "log/slog", "maps", "math", "math/bits", "slices", "sort", "strconv", "strings", "sync", "sync/atomic", "time", "unsafe",
 	"github.com/hashicorp/go-multierror", "github.com/sigurn/crc16",
 }
 

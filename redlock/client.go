@@ -39,6 +39,7 @@ type Client struct {
 	holds   holds
 	waiting waiting
 	watches watches
+	latches latches
 	lines   lines
 	dark    dark
 	owners  owners
@@ -362,6 +363,7 @@ func (l *link) Changed(st member.State) {
 	}
 	l.c.waiting.wakeAll()
 	l.c.watches.wakeAll()
+	l.c.latches.flushAll()
 }
 
 // changed returns a channel that is closed at the next change of a member.

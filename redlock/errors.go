@@ -57,6 +57,12 @@ var (
 	ErrOrder = errors.New("locks are not taken in their order")
 	// ErrNoLeader: nobody leads the election, or its leader has proclaimed nothing yet.
 	ErrNoLeader = errors.New("nobody leads")
+	// ErrPassed: a later round of the latch has begun. Nobody remembers whether the round that was
+	// asked for had opened.
+	ErrPassed = errors.New("round of the latch has passed")
+	// ErrConflict: so many members were told another count for this round of the latch that no
+	// majority has this one. Every user of a latch must give the same count, or none (0).
+	ErrConflict = errors.New("latch has another count")
 	// ErrInput: an argument cannot work. The error is an *InputError that says which one and why.
 	ErrInput = errors.New("bad input")
 )

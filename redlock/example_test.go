@@ -270,3 +270,68 @@ func ExampleClient_Election() {
 	// 10.0.0.7:8080 leads
 	// all is done
 }
+
+// Three workers import a part each, and the report begins when all of them are done. A worker that
+// runs again after a crash names the same part, which counts once.
+func ExampleClient_Latch() {
+	urls, stop := startMembers()
+	defer stop()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	for _, part := range []string{"part-1", "part-2", "part-2", "part-3"} {
+		go func() {
+			if err := client.Latch("import", 3).Arrive(ctx, part); err != nil {
+				fmt.Println(err)
+			}
+		}()
+	}
+	if err := client.Latch("import", 3).Await(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	n, err := client.Latch("import", 3).Remaining(ctx)
+	fmt.Println("all parts are there:", n, err)
+	// Output:
+	// all parts are there: 0 <nil>
+}
+
+// Two parties go from phase to phase together.
+func ExampleClient_Barrier() {
+	urls, stop := startMembers()
+	defer stop()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	other := make(chan error)
+	go func() {
+		barrier := client.Barrier("phase", 2, "worker-2")
+		for range 2 {
+			if _, err := barrier.Wait(ctx); err != nil {
+				other <- err
+				return
+			}
+		}
+		other <- nil
+	}()
+	barrier := client.Barrier("phase", 2, "worker-1")
+	for range 2 {
+		round, err := barrier.Wait(ctx)
+		fmt.Println("together behind round", round, err)
+	}
+	fmt.Println(<-other)
+	// Output:
+	// together behind round 1 <nil>
+	// together behind round 2 <nil>
+	// <nil>
+}

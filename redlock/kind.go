@@ -31,6 +31,10 @@ const (
 // KindFair is the lock of KindMutex, taken in strict order: see Fair.
 const KindFair Kind = "fair"
 
+// KindLatch is the countdown latch of Client.Latch, which nobody holds. It is in events, and in no
+// handoff.
+const KindLatch Kind = "latch"
+
 // LockName identifies a lock within a deployment.
 type LockName struct {
 	Kind Kind

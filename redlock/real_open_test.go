@@ -247,7 +247,7 @@ var (
 	permittedCommands = []string{
 		"+evalsha", "+eval", "+script|load", "+subscribe", "+ping", "+info", "+client|id", "+client|kill", "+client|setname",
 		"+time", "+pttl", "+pexpire", "+exists", "+hincrby", "+hget", "+hset", "+hdel", "+hexists", "+hkeys",
-		"+zadd", "+zrem", "+zrange", "+zscore", "+publish",
+		"+hscan", "+zadd", "+zrem", "+zrange", "+zscore", "+publish",
 		"+hmget", "+hgetall", "+set", "+del", // the restart guard, Inspect and ForceUnlock
 		"+hlen",
 	}

@@ -141,13 +141,37 @@ type Request struct {
 	Key    string
 	Kind   Kind
 	Member string
-	Op     string        // acquire, wait, yield, raise, release, extend, rejoin, downgrade, proclaim, resign, observe
+	Op     string        // acquire, wait, yield, raise, release, extend, rejoin, downgrade, proclaim, resign, observe, arrive, await
 	Sent   time.Time     // when the request was submitted, so that time in line counts
 	Took   time.Duration // time since Sent
 	// Err is nil if the member answered, even with a refusal. If the member answered with an error,
 	// Err is a *member.ReplyError. With any other error it is unknown whether the member executed
 	// the command.
 	Err error
+}
+
+// LatchTracer receives the calls about latches, which nobody acquires.
+type LatchTracer interface {
+	// LatchStart is called when a call begins. The context that it returns goes to LatchEnd, and to
+	// the RequestTracer for each request of the call. A request that carries the arrivals of several
+	// calls belongs to the last of them.
+	LatchStart(ctx context.Context, e LatchStart) context.Context
+	// LatchEnd is called when the call returns.
+	LatchEnd(ctx context.Context, e LatchEnd)
+}
+
+// LatchStart describes a call about a latch that begins.
+type LatchStart struct {
+	Key string
+	Op  string // count down, arrive, await, remaining, delete latch, wait at barrier
+}
+
+// LatchEnd describes how a call about a latch ended.
+type LatchEnd struct {
+	Key     string
+	Op      string
+	Err     error
+	Elapsed time.Duration
 }
 
 // WakeTracer receives what wakes a Lock that waits.
@@ -318,6 +342,7 @@ type tracers struct {
 	member  MemberTracer
 	request RequestTracer
 	wake    WakeTracer
+	latch   LatchTracer
 }
 
 func newTracers(t Tracer) tracers {
@@ -329,5 +354,6 @@ func newTracers(t Tracer) tracers {
 	out.member, _ = t.(MemberTracer)
 	out.request, _ = t.(RequestTracer)
 	out.wake, _ = t.(WakeTracer)
+	out.latch, _ = t.(LatchTracer)
 	return out
 }

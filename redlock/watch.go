@@ -10,6 +10,7 @@ import (
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	watching "github.com/redquorum/redquorum/redlock/internal/watch"
 )
@@ -70,7 +71,8 @@ func (c *Client) newWatch(op string, lock LockName, slot uint16, in context.Cont
 
 // next asks the members that are due, and returns when one of them has answered or pushed something
 // since next returned last. One goroutine at a time may call it. Errors: a QuorumError with ctx's
-// error; ErrNoQuorum or ErrQuarantined after Config.NoQuorumAfter without a majority; ErrClosed.
+// error; ErrNoQuorum or ErrQuarantined after Config.NoQuorumAfter without a majority; ErrForeignKey or
+// ErrNoQuorum if so many members refuse for good that no majority is left; ErrClosed.
 func (w *watch) next(ctx context.Context) error {
 	var timer *time.Timer
 	for {
@@ -84,7 +86,7 @@ func (w *watch) next(ctx context.Context) error {
 		w.news = false
 		to, wake := w.core.Due(now, states)
 		w.core.Asked(to, states)
-		dark := w.core.Dark(now)
+		dark := w.core.Dark(now) || w.c.hopeless(w.errs)
 		w.mu.Unlock()
 		if to != 0 {
 			w.ask(to, now, w.c.cfg.Entry)
@@ -164,6 +166,21 @@ func (w *watch) hear(i int, n script.News, st member.State, at time.Time) {
 	signal(w.ear)
 }
 
+// poke has next return: what its caller waits for has changed by other means.
+func (w *watch) poke() {
+	w.mu.Lock()
+	w.news = true
+	w.mu.Unlock()
+	signal(w.ear)
+}
+
+// dropped books that member i has no entry of the watch.
+func (w *watch) dropped(i int) {
+	w.mu.Lock()
+	w.core.Dropped(i)
+	w.mu.Unlock()
+}
+
 // end withdraws the watch from the members that may have it. Nobody waits for that: an entry that
 // is not withdrawn ends by itself. No call of next may run or follow.
 func (w *watch) end() {
@@ -221,6 +238,18 @@ func (c *Client) standing(states []member.State, errs []error) []quorum.MemberVo
 		out[i] = v
 	}
 	return out
+}
+
+// hopeless reports whether so many members refuse for good that no majority is left: the key is of
+// another type, or the command is not permitted.
+func (c *Client) hopeless(errs []error) bool {
+	n := 0
+	for _, err := range errs {
+		if kind := ballot.KindOf(err); kind == member.KindForeign || kind == member.KindAuth {
+			n++
+		}
+	}
+	return len(c.members)-n < c.need
 }
 
 // watches finds a watch by the number in its name.

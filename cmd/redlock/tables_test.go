@@ -148,11 +148,14 @@ func TestTablesOfOptionsAreTheCode(t *testing.T) {
 			made[kind.Name] = append(made[kind.Name], name)
 		}
 	}
-	require.Len(t, made, 2, "options of Open, and of a lock")
+	require.Len(t, made, 3, "options of Open, of a lock, and of a latch")
 	for kind, names := range made {
 		heading := "Options of a lock"
-		if kind == "Option" {
+		switch kind {
+		case "Option":
 			heading = "Options of Open"
+		case "LatchOption":
+			heading = "Options of a latch"
 		}
 		listed := column(table(t, "docs/configuration.md", heading, "option"), 0)
 		for i, call := range listed {

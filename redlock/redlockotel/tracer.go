@@ -26,13 +26,17 @@
 // redlock.kind and redlock.reason. Spans have the name of a lock, redlock.key, only with WithKey.
 // No span holds a secret.
 //
+// Each call about a latch has a span "redlock latch", with redlock.op (count down, arrive, await,
+// remaining, delete latch, wait at barrier) and redlock.outcome: done, no_quorum, passed, conflict,
+// canceled or error. The requests of the call are below it.
+//
 // Each request to a member has a span of kind CLIENT, by the conventions for Redis. It is a child
 // of the acquisition, or of the span in the context of Unlock or Extend. Its name is "EVALSHA
 // acquire", for example, and its attributes are
 //
 //	db.system.name            redis
 //	db.operation.name         EVALSHA
-//	db.stored_procedure.name  acquire, wait, yield, raise, release, extend or rejoin
+//	db.stored_procedure.name  acquire, wait, yield, raise, release, extend, rejoin, arrive or await
 //	server.address, .port     the member
 //	error.type                on a failure; with db.response.status_code if the member said so: OOM, NOPERM, ...
 //
@@ -198,6 +202,34 @@ func outcomeOf(err error) string {
 		return "canceled"
 	}
 	return "error"
+}
+
+// LatchStart implements redlock.LatchTracer.
+func (t *Tracer) LatchStart(ctx context.Context, e redlock.LatchStart) context.Context {
+	ctx, _ = t.tracer.Start(ctx, "redlock latch", trace.WithAttributes(t.named(redlock.KindLatch, e.Key, attribute.String("redlock.op", e.Op))...))
+	return ctx
+}
+
+// LatchEnd implements redlock.LatchTracer.
+func (t *Tracer) LatchEnd(ctx context.Context, e redlock.LatchEnd) {
+	span := trace.SpanFromContext(ctx)
+	defer span.End()
+	outcome := "done"
+	switch {
+	case e.Err == nil:
+	case errors.Is(e.Err, redlock.ErrPassed):
+		outcome = "passed"
+	case errors.Is(e.Err, redlock.ErrConflict):
+		outcome = "conflict"
+	case errors.Is(e.Err, context.DeadlineExceeded):
+		outcome = "canceled"
+	default:
+		outcome = outcomeOf(e.Err)
+	}
+	span.SetAttributes(attribute.String("redlock.outcome", outcome))
+	if e.Err != nil {
+		t.failed(span, outcome, e.Err)
+	}
 }
 
 // Lost implements redlock.LostTracer.

@@ -16,6 +16,7 @@ import (
 	_ "embed"
 	"errors"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +49,7 @@ type Metrics struct {
 	guard       *prometheus.CounterVec
 	request     *prometheus.HistogramVec
 	wakeups     *prometheus.CounterVec
+	latches     *prometheus.HistogramVec
 	build       prometheus.Gauge
 	all         []prometheus.Collector
 
@@ -102,8 +104,9 @@ func New(opts ...Option) *Metrics {
 	m.released = counter("redlock_release_total", "Calls of Unlock, by outcome: released, lost, in_doubt, error.", labels("outcome")...)
 	m.memberError = counter("redlock_member_errors_total", "Failures of a member when it went down or when there was no quorum, by error.", "member", "error")
 	m.guard = counter("redlock_guard_events_total", "Steps of the restart guard at a member: marked, forgot, quarantined, lifted, restored, tokens_by_clock.", "member", "step")
-	m.request = histogram("redlock_member_request_duration_seconds", "Time until a member answered a request, including the time in line, by operation: acquire, wait, yield, raise, release, extend, rejoin.", quick, "member", "op")
+	m.request = histogram("redlock_member_request_duration_seconds", "Time until a member answered a request, including the time in line, by operation: acquire, wait, yield, raise, release, extend, rejoin; of latches: arrive, await.", quick, "member", "op")
 	m.wakeups = counter("redlock_wakeups_total", "What woke waiting callers of Lock, by source: notify (a member granted the waiting request); and what makes them ask again: poll (a heartbeat, every third of Entry), expiry (a member's lock should have ended), member (a member came back).", labels("source")...)
+	m.latches = histogram("redlock_latch_duration_seconds", "Duration of calls about latches, by operation: count_down, arrive, await, remaining, delete_latch, wait_at_barrier; and by outcome: done, no_quorum, passed, conflict, canceled, error.", long, latchLabels(m.key != nil)...)
 	m.build = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "redlock_build_info", Help: "Always 1; the version of the library is a label.", ConstLabels: prometheus.Labels{"version": version()},
 	})
@@ -367,6 +370,44 @@ func (m *Metrics) Request(_ context.Context, e redlock.Request) {
 	if reply := (*member.ReplyError)(nil); e.Err == nil || errors.As(e.Err, &reply) {
 		m.request.WithLabelValues(e.Member, e.Op).Observe(e.Took.Seconds())
 	}
+}
+
+// latchLabels are those of calls about latches, which have no kind.
+func latchLabels(key bool) []string {
+	if key {
+		return []string{"op", "outcome", "key"}
+	}
+	return []string{"op", "outcome"}
+}
+
+// LatchStart implements redlock.LatchTracer.
+func (m *Metrics) LatchStart(ctx context.Context, _ redlock.LatchStart) context.Context { return ctx }
+
+// LatchEnd implements redlock.LatchTracer.
+func (m *Metrics) LatchEnd(_ context.Context, e redlock.LatchEnd) {
+	labels := []string{strings.ReplaceAll(e.Op, " ", "_"), latchOutcomeOf(e.Err)}
+	if m.key != nil {
+		labels = append(labels, m.key(e.Key))
+	}
+	m.latches.WithLabelValues(labels...).Observe(e.Elapsed.Seconds())
+	if e.Err != nil {
+		m.failures(e.Err)
+	}
+}
+
+func latchOutcomeOf(err error) string {
+	switch {
+	case errors.Is(err, redlock.ErrPassed):
+		return "passed"
+	case errors.Is(err, redlock.ErrConflict):
+		return "conflict"
+	case errors.Is(err, context.DeadlineExceeded): // also where it was waited for, and nothing was wrong
+		return "canceled"
+	}
+	if outcome := outcomeOf(err); outcome != "granted" {
+		return outcome
+	}
+	return "done"
 }
 
 // Woken implements redlock.WakeTracer.

@@ -107,6 +107,10 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 		}
 		return true
 	})
+	must(t, client.Latch(name, 2).CountDown(ctx))
+	must(t, client.Latch(name, 3).CountDown(ctx), redlock.ErrConflict)
+	must(t, client.Latch(name, 2).CountDown(ctx))
+	must(t, client.Latch(name, 2).Await(ctx))
 	m.AcquireEnd(ctx, redlock.AcquireEnd{Key: name, Kind: redlock.KindMutex, Votes: 2, SecondRound: true, Validity: time.Second})
 	m.Member("a:1", false, fmt.Errorf("a:1: %w", &member.ReplyError{Kind: member.KindAuth, Text: "WRONGPASS"}))
 	registry := prometheus.NewPedanticRegistry()

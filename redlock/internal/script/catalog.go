@@ -110,6 +110,7 @@ func Own() []Script {
 		RWRead, RWAwait, RWWait, RWRelease, RWDowngrade, RWRaise, RWExtend, RWRejoin, RWForce, RWPeek,
 		FairAcquire, FairWait, FairRelease, FairYield,
 		Proclaim, Observe,
+		LatchArrive, LatchAwait, LatchRead, LatchDelete,
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 type Terms struct {
 	Entry  time.Duration // lifetime of an entry at a member
 	Retry  time.Duration // pause after a question that failed
-	GiveUp time.Duration // how long fewer than Need members that vote are tolerated; negative: for ever
+	GiveUp time.Duration // how long fewer than Need members that vote, or will, are tolerated; negative: for ever
 	Need   int           // a majority
 }
 
@@ -33,7 +33,7 @@ type Terms struct {
 type Watch struct {
 	terms Terms
 	at    []place
-	dark  time.Time // since when too few members vote; zero: enough do
+	dark  time.Time // since when too few members vote, or will after a quarantine; zero: enough do
 }
 
 // place is the watch at one member.
@@ -58,10 +58,12 @@ func (w *Watch) Due(now time.Time, states []member.State) (to quorum.Set, wake t
 	votes := 0
 	for i := range w.at {
 		p, st := &w.at[i], &states[i]
+		if st.Votes || !st.Quarantine.IsZero() {
+			votes++
+		}
 		if !st.Votes {
 			continue
 		}
-		votes++
 		switch {
 		case p.open:
 		case p.missed(st), clock.Until(p.due, now) <= 0:
@@ -94,7 +96,7 @@ func (p *place) missed(st *member.State) bool {
 	return p.failed && p.epoch != st.Epoch
 }
 
-// Dark reports whether too few members have voted for so long that waiting has no sense.
+// Dark reports whether so few members have been there for so long that waiting has no sense.
 func (w *Watch) Dark(now time.Time) bool {
 	return w.terms.GiveUp >= 0 && !w.dark.IsZero() && clock.Elapsed(w.dark, now) >= w.terms.GiveUp
 }

@@ -148,6 +148,12 @@ func TestOnlyMembersThatVoteAreAskedAndTooFewAreToldAfterAWhile(t *testing.T) {
 	_, _ = w.Due(now.Add(2*time.Second), states)
 	require.False(t, w.Dark(now.Add(time.Hour)))
 
+	states[0].Votes, states[0].Quarantine = false, begin.Add(time.Hour)
+	to, _ = w.Due(now.Add(time.Hour), states)
+	require.Equal(t, set(2), to)
+	_, _ = w.Due(now.Add(2*time.Hour), states)
+	require.False(t, w.Dark(now.Add(2*time.Hour)), "a member in quarantine will vote by itself")
+
 	patient := New(1, Terms{Entry: entry, GiveUp: -1, Need: 1})
 	_, _ = patient.Due(begin, make([]member.State, 1))
 	require.False(t, patient.Dark(begin.Add(time.Hour)))

@@ -111,8 +111,8 @@ func TestWhatTheUserLacksIsFoundByTrying(t *testing.T) {
 		t.Errorf("may do everything: %v, %v", f.Denied, f.ACLErr)
 	}
 	// What one server, which needs no acknowledgement of replicas, is never asked; and what only locks in
-	// strict order ask.
-	others := []string{"zscore", "select", "wait", "asking", "ssubscribe", "spublish", "cluster|shards", "cluster|slots", "cluster|myid"}
+	// strict order and latches ask.
+	others := []string{"zscore", "hscan", "select", "wait", "asking", "ssubscribe", "spublish", "cluster|shards", "cluster|slots", "cluster|myid"}
 	tried := 0
 	for _, c := range rules(t, s) {
 		if slices.Contains(others, c) {

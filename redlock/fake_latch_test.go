@@ -1,0 +1,562 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// Countdown latches, in fake time on embedded members.
+
+// gate is a call of Await that runs.
+type gate struct {
+	at  time.Time
+	err chan error
+}
+
+func awaitLater(ctx context.Context, l *redlock.Latch) *gate {
+	g := &gate{err: make(chan error, 1)}
+	go func() {
+		err := l.Await(ctx)
+		g.at = time.Now()
+		g.err <- err
+	}()
+	return g
+}
+
+// open waits until the call has returned.
+func (g *gate) open(t *testing.T) {
+	t.Helper()
+	select {
+	case err := <-g.err:
+		require.NoError(t, err)
+	case <-time.After(time.Minute):
+		t.Fatal("it has not opened")
+	}
+}
+
+// shut checks that the call has not returned, when all that is under way has arrived.
+func (g *gate) shut(t *testing.T) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-g.err:
+		t.Fatalf("it has returned: %v", err)
+	default:
+	}
+}
+
+func remaining(t *testing.T, l *redlock.Latch) int {
+	t.Helper()
+	n, err := l.Remaining(t.Context())
+	require.NoError(t, err)
+	return n
+}
+
+// latchLeft is what members have of a latch that is over: it ends by itself.
+func latchLeft(name string) []string {
+	return append([]string{slot.Sibling("redquorum:l1", name)}, lasting...)
+}
+
+func TestLatchOpensForAllWhoWaitWithTheLastArrival(t *testing.T) {
+	among(t, 3, 4, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		for _, p := range all {
+			p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
+		}
+		var gates []*gate
+		for _, p := range all {
+			gates = append(gates, awaitLater(t.Context(), p.Latch("job", 3)), awaitLater(t.Context(), p.Latch("job", 3)))
+		}
+		synctest.Wait()
+		time.Sleep(10 * time.Millisecond)
+		for i := range 2 {
+			require.NoError(t, all[i].Latch("job", 3).CountDown(t.Context()))
+			require.Equal(t, 2-i, remaining(t, all[3].Latch("job", 3)))
+		}
+		for _, g := range gates {
+			g.shut(t)
+		}
+		last := time.Now()
+		require.NoError(t, all[2].Latch("job", 0).CountDown(t.Context()), "another has told the count")
+		for _, g := range gates {
+			g.open(t)
+			require.LessOrEqual(t, g.at.Sub(last), 2*time.Millisecond, "one way there, and one way back")
+		}
+		require.Zero(t, remaining(t, all[3].Latch("job", 3)))
+		require.NoError(t, all[3].Latch("job", 3).Await(t.Context()), "it stays open")
+		synctest.Wait()
+		left, err := cluster.Leftovers(t.Context(), latchLeft("job")...)
+		require.NoError(t, err)
+		require.Empty(t, left, "nobody waits any more")
+	}, quiet)
+}
+
+func TestArrivalOfANamedPieceCountsOnceHoweverOftenItIsRepeated(t *testing.T) {
+	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+		for _, p := range []*peer{a, b, a} {
+			require.NoError(t, p.Latch("job", 2).Arrive(t.Context(), "part-1"))
+		}
+		require.Equal(t, 1, remaining(t, b.Latch("job", 2)))
+		require.NoError(t, b.Latch("job", 2).Arrive(t.Context(), "part-2"))
+		require.Zero(t, remaining(t, a.Latch("job", 2)))
+	}, quiet)
+}
+
+func TestEachCountDownOfOneClientCounts(t *testing.T) {
+	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
+		sent := p.Count(script.LatchArrive)
+		var wg sync.WaitGroup
+		for range 300 {
+			wg.Go(func() { require.NoError(t, p.Latch("job", 301).CountDown(t.Context())) })
+		}
+		wg.Wait()
+		require.Equal(t, 1, remaining(t, p.Latch("job", 301)))
+		for _, n := range hits(sent) {
+			require.LessOrEqual(t, n, 4, "those that come while a call is under way travel in the next one")
+		}
+		for i := range 300 {
+			wg.Go(func() { require.NoError(t, p.Latch("parts", 300).Arrive(t.Context(), fmt.Sprint("part-", i))) })
+		}
+		wg.Wait()
+		require.Zero(t, remaining(t, p.Latch("parts", 300)))
+	}, quiet)
+}
+
+func TestLaterRoundBeginsWithNothingAndEndsTheEarlierOnes(t *testing.T) {
+	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+		first, second := redlock.Round(1), redlock.Round(2)
+		require.NoError(t, a.Latch("job", 1, first).Arrive(t.Context(), "x"))
+		require.NoError(t, b.Latch("job", 1, first).Await(t.Context()))
+		waits := awaitLater(t.Context(), b.Latch("never", 9, first))
+		synctest.Wait()
+		g := awaitLater(t.Context(), a.Latch("job", 2, second))
+		require.NoError(t, b.Latch("job", 2, second).Arrive(t.Context(), "x"))
+		g.shut(t)
+		require.Equal(t, 1, remaining(t, b.Latch("job", 2, second)))
+		for _, l := range []*redlock.Latch{a.Latch("job", 1, first), b.Latch("job", 1)} {
+			_, err := l.Remaining(t.Context())
+			require.ErrorIs(t, err, redlock.ErrPassed)
+		}
+		require.NoError(t, a.Latch("job", 1, first).CountDown(t.Context()), "it knows that it was open")
+		require.ErrorIs(t, b.Latch("job", 1).CountDown(t.Context()), redlock.ErrPassed)
+		require.ErrorIs(t, b.Latch("job", 1).Await(t.Context()), redlock.ErrPassed)
+		require.NoError(t, a.Latch("job", 2, second).Arrive(t.Context(), "y"))
+		g.open(t)
+		at := time.Now()
+		require.NoError(t, a.Latch("never", 1, second).CountDown(t.Context()))
+		require.ErrorIs(t, <-waits.err, redlock.ErrPassed)
+		require.Less(t, waits.at.Sub(at), 10*time.Millisecond, "it is told")
+	}, quiet)
+}
+
+func TestAnotherCountForOneRoundIsAConflictAndLeavesNothing(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		require.NoError(t, a.Latch("job", 3).CountDown(t.Context()))
+		before := keysOfAll(t, cluster)
+		require.ErrorIs(t, b.Latch("job", 2).CountDown(t.Context()), redlock.ErrConflict)
+		require.ErrorIs(t, b.Latch("job", 2).Await(t.Context()), redlock.ErrConflict)
+		synctest.Wait()
+		require.Equal(t, before, keysOfAll(t, cluster))
+		require.Equal(t, 2, remaining(t, a.Latch("job", 3)))
+	}, quiet)
+}
+
+// keysOfAll is what every member has of latches, without what changes by itself.
+func keysOfAll(t *testing.T, cluster *redistest.Cluster) (out []string) {
+	t.Helper()
+	for _, s := range cluster.Servers {
+		for _, key := range admin(t, s, "KEYS", "redquorum:l*").([]any) {
+			out = append(out, fmt.Sprint(s.Addr(), key, admin(t, s, "HGETALL", key.(string))))
+		}
+	}
+	return out
+}
+
+func TestBadInputToALatchIsToldAndReachesNobody(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for what, l := range map[string]*redlock.Latch{
+			"count":  p.Latch("job", -1),
+			"much":   p.Latch("job", 1<<31),
+			"round":  p.Latch("job", 1, redlock.Round(1<<53)),
+			"life":   p.Latch("job", 1, redlock.Life(time.Millisecond)),
+			"long":   p.Latch("job", 1, redlock.Life(367*24*time.Hour)),
+			"name":   p.Latch("", 1),
+			"ours":   p.Latch("redquorum:x", 1),
+			"length": p.Latch(strings.Repeat("x", 2000), 1),
+		} {
+			for _, err := range []error{l.CountDown(t.Context()), l.Arrive(t.Context(), "x"), l.Await(t.Context()), l.Delete(t.Context())} {
+				require.ErrorIs(t, err, redlock.ErrInput, what)
+			}
+			_, err := l.Remaining(t.Context())
+			require.ErrorIs(t, err, redlock.ErrInput, what)
+		}
+		l := p.Latch("job", 1)
+		require.ErrorIs(t, l.Arrive(t.Context(), ""), redlock.ErrInput)
+		require.ErrorIs(t, l.Arrive(t.Context(), strings.Repeat("x", 257)), redlock.ErrInput)
+		require.ErrorIs(t, l.Await(nil), redlock.ErrInput) //nolint:staticcheck // that is the mistake
+		require.ErrorIs(t, l.CountDown(ended), context.Canceled)
+		require.ErrorIs(t, l.Await(ended), context.Canceled)
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
+// The members' pushes are lost: the next heartbeat tells.
+func TestLostPushesOfALatchCostOneHeartbeat(t *testing.T) {
+	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+		g := awaitLater(t.Context(), a.Latch("job", 1))
+		synctest.Wait()
+		a.EveryLink(func(l *redistest.Link) { l.LosePush(1) })
+		at := time.Now()
+		require.NoError(t, b.Latch("job", 1).CountDown(t.Context()))
+		g.open(t)
+		require.LessOrEqual(t, g.at.Sub(at), time.Second)
+		require.Greater(t, g.at.Sub(at), 100*time.Millisecond, "they were lost")
+	}, quiet)
+}
+
+// One push arrives, and the others are lost: the client tells the members, and waits for no heartbeat.
+func TestAwaitTellsMembersThatHaveNotSaidThatItIsOpen(t *testing.T) {
+	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+		g := awaitLater(t.Context(), a.Latch("job", 1))
+		synctest.Wait()
+		a.EveryLink(func(l *redistest.Link) { l.LosePush(1) }, 0, 2)
+		at := time.Now()
+		require.NoError(t, b.Latch("job", 1).CountDown(t.Context()))
+		g.open(t)
+		require.LessOrEqual(t, g.at.Sub(at), 10*time.Millisecond)
+	}, quiet)
+}
+
+// A member that lost its memory hears all again, while who arrived is there.
+func TestClientArrivesAgainAtAMemberThatForgot(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p, q := guarded(t, cluster, redlock.WithFreshMembers()), guarded(t, cluster, redlock.WithFreshMembers())
+		p.Voting(t, 3)
+		q.Voting(t, 3)
+		require.NoError(t, p.Latch("job", 3).CountDown(t.Context()))
+		require.NoError(t, p.Latch("job", 3).CountDown(t.Context()))
+		for i := range 3 { // each forgets, one after the other
+			require.NoError(t, cluster.Restart(false, i))
+			for _, state := range []string{redlock.MemberQuarantined, redlock.MemberVoting} {
+				p.Until(t, i, state)
+				q.Until(t, i, state)
+			}
+			synctest.Wait()
+			sum, ok := admin(t, cluster.Servers[i], "HGET", slot.Sibling("redquorum:l1", "job"), "s").(string)
+			require.True(t, ok)
+			require.Equal(t, "2", sum)
+		}
+		require.Equal(t, 1, remaining(t, q.Latch("job", 3)))
+		require.NoError(t, q.Latch("job", 3).CountDown(t.Context()))
+		require.NoError(t, q.Latch("job", 3).Await(t.Context()))
+	})
+}
+
+// And a member that forgot that it is open.
+func TestClientTellsAMemberThatForgotThatTheLatchIsOpen(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, redlock.WithFreshMembers())
+		p.Voting(t, 3)
+		require.NoError(t, p.Latch("job", 1).CountDown(t.Context()))
+		require.NoError(t, p.Latch("job", 1).Await(t.Context()))
+		require.NoError(t, cluster.Restart(false, 0))
+		p.Until(t, 0, redlock.MemberQuarantined)
+		p.Until(t, 0, redlock.MemberVoting)
+		synctest.Wait()
+		require.Equal(t, "1", admin(t, cluster.Servers[0], "HGET", slot.Sibling("redquorum:l1", "job"), "o"))
+	})
+}
+
+// Each member has missed another arrival, and who arrived is gone: together they have all of them.
+func TestAwaitJoinsWhatNoMemberHasAlone(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		for i := range 3 {
+			p := connect(t, cluster, quiet)
+			p.Settle(t, 3)
+			p.Away(i)
+			synctest.Wait()
+			require.NoError(t, p.Latch("job", 3).Arrive(t.Context(), fmt.Sprint("part-", i)))
+			p.Die()
+			require.NoError(t, p.Close())
+		}
+		p := join(t, cluster, quiet)
+		require.Zero(t, remaining(t, p.Latch("job", 3)))
+		at := time.Now()
+		require.NoError(t, p.Latch("job", 3).Await(t.Context()))
+		require.LessOrEqual(t, time.Since(at), 2100*time.Millisecond, "when it has heard the same twice")
+		for _, s := range cluster.Servers {
+			require.Equal(t, "1", admin(t, s, "HGET", slot.Sibling("redquorum:l1", "job"), "o"))
+			require.Equal(t, "3", admin(t, s, "HGET", slot.Sibling("redquorum:l1", "job"), "s"), "each was told what it lacked")
+		}
+	})
+}
+
+// Nobody awaits what is still to come: members are told what they lack long before.
+func TestAwaitTellsMembersWhatTheyLackBeforeTheLastArrival(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		a.Away(2)
+		synctest.Wait()
+		for i := range 200 {
+			require.NoError(t, a.Latch("job", 201).Arrive(t.Context(), fmt.Sprint("part-", i)))
+		}
+		a.Die()
+		require.NoError(t, a.Close())
+		g := awaitLater(t.Context(), b.Latch("job", 201))
+		time.Sleep(3 * time.Second)
+		require.Equal(t, "200", admin(t, cluster.Servers[2], "HGET", slot.Sibling("redquorum:l1", "job"), "s"))
+		reads := b.Count(script.LatchRead)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []int{0, 0, 0}, hits(reads), "members that have the same are not read")
+		require.NoError(t, b.Latch("job", 201).CountDown(t.Context()))
+		g.open(t)
+	}, quiet)
+}
+
+func TestArrivalIsDoneAtAMajorityAndNotBefore(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		p.Away(0)
+		synctest.Wait()
+		require.NoError(t, p.Latch("job", 9).CountDown(t.Context()))
+		p.Away(1)
+		at := time.Now()
+		err := p.Latch("job", 9).CountDown(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.InDelta(t, 2, time.Since(at).Seconds(), 0.1)
+		p.EveryLink(func(l *redistest.Link) { l.Heal() })
+		p.Settle(t, 3)
+		synctest.Wait()
+		require.Equal(t, 7, remaining(t, p.Latch("job", 9)), "the arrival is the client's, and went on")
+	})
+}
+
+func TestArrivalGoesOnWhenItsContextEnds(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		p.EveryLink(func(l *redistest.Link) { l.Pause() }, 0, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		err := p.Latch("job", 2).CountDown(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.Contains(t, err.Error(), `count down "job"`)
+		p.EveryLink(func(l *redistest.Link) { l.Resume() })
+		time.Sleep(time.Second)
+		require.Equal(t, 1, remaining(t, p.Latch("job", 2)))
+		require.NoError(t, p.Latch("job", 2).CountDown(t.Context()))
+		require.NoError(t, p.Latch("job", 2).Await(t.Context()))
+	}, quiet)
+}
+
+// A call of which nobody knows whether it was executed is repeated, and counts once.
+func TestArrivalWhoseAnswerIsLostIsRepeatedAndCountsOnce(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		p.EveryLink(func(l *redistest.Link) { l.CutAfter(redistest.WithArg(script.LatchArrive.SHA), 1) })
+		require.NoError(t, p.Latch("job", 2).CountDown(t.Context()))
+		synctest.Wait()
+		require.Equal(t, 1, remaining(t, p.Latch("job", 2)))
+	})
+}
+
+func TestAwaitEndsWithItsContextAndWithTheClientAndIsWithdrawn(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		ctx, cancel := context.WithCancel(t.Context())
+		g, other := awaitLater(ctx, p.Latch("job", 1)), awaitLater(t.Context(), p.Latch("job", 1))
+		synctest.Wait()
+		cancel()
+		require.ErrorIs(t, <-g.err, context.Canceled)
+		other.shut(t)
+		time.Sleep(5 * time.Second)
+		require.NotEmpty(t, admin(t, cluster.Servers[0], "HGETALL", slot.Sibling("redquorum:lo", "job")), "the other keeps the watch up")
+		require.NoError(t, p.Close())
+		require.ErrorIs(t, <-other.err, redlock.ErrClosed)
+		synctest.Wait()
+		left, err := cluster.Leftovers(t.Context(), latchLeft("job")...)
+		require.NoError(t, err)
+		require.Empty(t, left, "it is withdrawn")
+		require.ErrorIs(t, p.Latch("job", 1).Await(t.Context()), redlock.ErrClosed)
+		require.ErrorIs(t, p.Latch("job", 1).CountDown(t.Context()), redlock.ErrClosed)
+	}, quiet)
+}
+
+func TestAwaitGoesOnWhileAMajorityIsThere(t *testing.T) {
+	pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		g := awaitLater(t.Context(), a.Latch("job", 1))
+		synctest.Wait()
+		a.Away(0, 3)
+		time.Sleep(10 * time.Second)
+		g.shut(t)
+		at := time.Now()
+		require.NoError(t, b.Latch("job", 1).CountDown(t.Context()))
+		g.open(t)
+		require.Less(t, g.at.Sub(at), 100*time.Millisecond)
+
+		g = awaitLater(t.Context(), a.Latch("other", 1))
+		a.Away(1)
+		require.ErrorIs(t, <-g.err, redlock.ErrNoQuorum)
+	})
+}
+
+// Members that may have forgotten are not asked. While too many of them are in quarantine, calls wait.
+func TestLatchWaitsForMembersInQuarantine(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, redlock.WithFreshMembers())
+		p.Voting(t, 3)
+		require.NoError(t, cluster.Restart(false, 0, 1))
+		p.Until(t, 0, redlock.MemberQuarantined)
+		p.Until(t, 1, redlock.MemberQuarantined)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, p.Latch("job", 1).CountDown(ctx), redlock.ErrQuarantined)
+		require.ErrorIs(t, p.Latch("job", 1).Await(ctx), context.DeadlineExceeded)
+		require.Empty(t, admin(t, cluster.Servers[0], "KEYS", "redquorum:l*"))
+		require.NoError(t, p.Latch("job", 1).Await(t.Context()), "the arrival goes on")
+	})
+}
+
+func TestKeyOfAnotherTypeIsNoLatch(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		for _, s := range cluster.Servers[:2] {
+			admin(t, s, "SET", slot.Sibling("redquorum:l1", "job"), "data")
+		}
+		require.ErrorIs(t, p.Latch("job", 1).CountDown(t.Context()), redlock.ErrForeignKey)
+		require.ErrorIs(t, p.Latch("job", 1).Await(t.Context()), redlock.ErrForeignKey)
+	}, quiet)
+}
+
+func TestDeletedLatchIsGoneAndNotToldAgain(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		require.NoError(t, p.Latch("job", 3).CountDown(t.Context()))
+		require.NoError(t, p.Latch("job", 3).Delete(t.Context()))
+		nothingLeft(t, cluster)
+		p.Away(1)
+		p.EveryLink(func(l *redistest.Link) { l.Heal() })
+		p.Settle(t, 3)
+		nothingLeft(t, cluster)
+		require.Equal(t, 3, remaining(t, p.Latch("job", 3)))
+		require.Equal(t, 1, remaining(t, p.Latch("untold", 0)))
+		p.Away(0, 1)
+		require.ErrorIs(t, p.Latch("job", 3).Delete(t.Context()), redlock.ErrNoQuorum)
+		_, err := p.Latch("job", 3).Remaining(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	})
+}
+
+// The figures of docs/protocol.md: commands for each arrival, and how soon the last waiter is told.
+func TestManyArrivalsTakeFewCommandsAndTheLastOneTellsAll(t *testing.T) {
+	const clients, arrivals = 20, 600
+	among(t, 3, clients, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		rtt := 2 * time.Millisecond
+		var sent []*redistest.Rule
+		for _, p := range all {
+			p.Slow(rtt, rtt, rtt)
+			sent = append(sent, p.Count(script.LatchArrive)...)
+			sent = append(sent, p.Count(script.LatchRead)...)
+		}
+		var gates []*gate
+		for _, p := range all {
+			gates = append(gates, awaitLater(t.Context(), p.Latch("job", arrivals)))
+		}
+		var wg sync.WaitGroup
+		var last atomic.Int64
+		for _, p := range all {
+			wg.Go(func() {
+				for range arrivals / clients {
+					last.Store(time.Now().UnixNano())
+					if err := p.Latch("job", arrivals).CountDown(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		n := 0
+		for _, g := range gates {
+			g.open(t)
+			require.LessOrEqual(t, g.at.UnixNano()-last.Load(), int64(2*rtt), "two round trips")
+		}
+		for _, h := range hits(sent) {
+			n += h
+		}
+		t.Logf("%.2f commands for each arrival", float64(n)/arrivals)
+		require.LessOrEqual(t, n, 2*3*arrivals)
+	}, quiet)
+}
+
+func TestPartiesOfABarrierGoOnTogetherRoundByRound(t *testing.T) {
+	among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		var wg sync.WaitGroup
+		var in [6]atomic.Int32
+		for i, p := range all {
+			wg.Go(func() {
+				b := p.Barrier("phase", 3, fmt.Sprint("party-", i))
+				for round := uint64(1); round <= 5; round++ {
+					time.Sleep(time.Duration(i+1) * 7 * time.Millisecond)
+					in[round].Add(1)
+					at, err := b.Wait(t.Context())
+					if err != nil || at != round || in[round].Load() != 3 {
+						t.Errorf("round %d: %d of 3 came, round %d, %v", round, in[round].Load(), at, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		left, err := cluster.Leftovers(t.Context(), latchLeft("phase")...)
+		require.NoError(t, err)
+		require.Empty(t, left)
+		require.Equal(t, int64(8), admin(t, cluster.Servers[0], "HLEN", slot.Sibling("redquorum:l1", "phase")), "one round's")
+	}, quiet)
+}
+
+func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T) {
+	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+		both := func(x, y *redlock.Barrier, want uint64) {
+			t.Helper()
+			var wg sync.WaitGroup
+			for _, one := range []*redlock.Barrier{x, y} {
+				wg.Go(func() {
+					round, err := one.Wait(t.Context())
+					if err != nil || round != want {
+						t.Errorf("round %d, %v", round, err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		x, y := a.Barrier("phase", 2, "x"), b.Barrier("phase", 2, "y")
+		both(x, y, 1)
+		both(x, y, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := y.Wait(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, b.Close())
+		both(x, a.Barrier("phase", 2, "y"), 3)
+		for _, bad := range []*redlock.Barrier{a.Barrier("phase", 0, "x"), a.Barrier("phase", 2, ""), a.Barrier("", 2, "x")} {
+			_, err := bad.Wait(t.Context())
+			require.ErrorIs(t, err, redlock.ErrInput)
+		}
+		_, err = x.Wait(nil) //nolint:staticcheck // that is the mistake
+		require.ErrorIs(t, err, redlock.ErrInput)
+		soon, end := context.WithTimeout(t.Context(), time.Second)
+		defer end()
+		_, err = x.Wait(soon)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = a.Barrier("phase", 3, "z").Wait(t.Context())
+		require.ErrorIs(t, err, redlock.ErrConflict)
+	}, quiet)
+}
