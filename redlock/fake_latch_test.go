@@ -527,13 +527,14 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 		both := func(x, y *redlock.Barrier, want uint64) {
 			t.Helper()
 			var wg sync.WaitGroup
-			for _, one := range []*redlock.Barrier{x, y} {
+			for _, one := range []*redlock.Barrier{y, x} {
 				wg.Go(func() {
 					round, err := one.Wait(t.Context())
 					if err != nil || round != want {
 						t.Errorf("round %d, %v", round, err)
 					}
 				})
+				time.Sleep(time.Second) // the round of a party that begins anew is the one before x opens it
 			}
 			wg.Wait()
 		}
