@@ -28,6 +28,7 @@ var walls = []struct {
 	{"node/guard", []string{"clock", "internal/resp", "member", "slot"}, true},
 	{"node", []string{"internal/resp", "member", "node/guard", "slot"}, false},
 	{"cluster", []string{"internal/resp", "member", "node", "slot"}, false},
+	{"redlock/internal/permit", nil, true},
 	{"redlock/internal/ballot", []string{"clock", "member", "quorum"}, true},
 	{"redlock/internal/script", []string{"internal/resp", "member", "slot"}, true},
 	{"redlock/internal/latch", []string{"clock", "member", "quorum"}, true},
