@@ -29,7 +29,7 @@ var walls = []struct {
 	{"node", []string{"internal/resp", "member", "node/guard", "slot"}, false},
 	{"cluster", []string{"internal/resp", "member", "node", "slot"}, false},
 	{"redlock/internal/permit", nil, true},
-	{"redlock/internal/ballot", []string{"clock", "member", "quorum"}, true},
+	{"redlock/internal/ballot", []string{"clock", "member", "quorum", "redlock/internal/permit"}, true},
 	{"redlock/internal/script", []string{"internal/resp", "member", "slot"}, true},
 	{"redlock/internal/latch", []string{"clock", "member", "quorum"}, true},
 	{"redlock/internal/watch", []string{"clock", "member", "quorum"}, true},

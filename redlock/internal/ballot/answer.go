@@ -3,11 +3,13 @@ package ballot
 import (
 	"errors"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
 // Answer is the decoded result of a call. N is the number that the script replied. Server is the
@@ -18,9 +20,10 @@ type Answer struct {
 	N       int64
 	Server  int64
 	Next    string
-	Place   int64     // of the attempt in the member's queue, by tickets; 0: not told
-	Sent    time.Time // before the call was submitted
-	At      time.Time // when the answer arrived
+	Place   int64       // of the attempt in the member's queue, by tickets; 0: not told
+	Permits permit.List // what a member of a semaphore has given; N is the token of the first
+	Sent    time.Time   // before the call was submitted
+	At      time.Time   // when the answer arrived
 	From    member.State
 	Now     member.State // state of the member now
 }
@@ -81,7 +84,11 @@ func (b *Ballot) Answered(i int, a *Answer, lease time.Duration) quorum.Vote {
 			b.placed(i, a.Place)
 		}
 	}
-	v := a.counts(a.N > 0 && m.token > 0)
+	yes := a.N > 0 && m.token > 0
+	if b.permits != nil && b.phase == asking {
+		yes = yes && b.adds(i)
+	}
+	v := a.counts(yes)
 	if past {
 		v = quorum.NotAsked
 	}
@@ -143,20 +150,33 @@ func (b *Ballot) granted(i int, a *Answer, lease time.Duration) {
 	m := &b.m[i]
 	b.hear(&b.next, a.Next, i)
 	m.retry = time.Time{}
-	if a.N <= m.yielded || a.N < m.token {
+	if b.permits != nil {
+		if b.stale(i, a.Permits, a.Server) {
+			b.keeps(i, a.Permits)
+			return
+		}
+	} else if a.N <= m.yielded || a.N < m.token {
 		// It still does not count, but heartbeats keep it alive: unless it is offered again, nobody ever has it.
 		m.stillKept(a.N)
 		return
 	}
 	end := a.Sent.Add(clock.Validity(lease, b.terms.Drift))
-	if a.N == m.token && m.dating != stepped && clock.Until(m.end, end) > 0 {
+	if b.same(i, a.N, a.Permits) && m.dating != stepped && clock.Until(m.end, end) > 0 {
 		end = m.end // the same grant, anchored later by its push
 	}
 	m.take(vote{token: a.N, end: end, server: a.Server, voteOf: m.gen})
+	if b.permits != nil {
+		b.seated(i, a.Permits, a.Next)
+	}
 	if clock.Until(end, a.At) <= 0 {
 		m.has = tardy
 		m.reconsider()
 	}
+}
+
+// same reports whether a grant is the vote in hand.
+func (b *Ballot) same(i int, token int64, l permit.List) bool {
+	return token == b.m[i].token && (b.permits == nil || slices.Equal(l, b.permits.at[i].list))
 }
 
 // anchored keeps the latest pair of server time and local time, which dates the pushes to come.
@@ -180,6 +200,8 @@ type Push struct {
 	Server int64  // the member's time in µs
 	Next   string // the next in line
 	TTL    time.Duration
+
+	Permits permit.List // of a semaphore: all that the member has given
 }
 
 // Pushed books a push, and reports whether the grant counts. st is the member's state when the push
@@ -191,7 +213,11 @@ func (b *Ballot) Pushed(i int, p Push, st member.State, at time.Time) bool {
 	}
 	m.enter(st.Gen)
 	b.hear(&b.next, p.Next, i)
-	if p.Token <= m.yielded || p.Token <= m.token {
+	if b.permits != nil {
+		if b.same(i, p.Token, p.Permits) || b.stale(i, p.Permits, p.Server) {
+			return false
+		}
+	} else if p.Token <= m.yielded || p.Token <= m.token {
 		return false // known, or given up since
 	}
 	end, ok := b.endOfPushed(m, p, st.Epoch, at)
@@ -200,6 +226,9 @@ func (b *Ballot) Pushed(i int, p Push, st member.State, at time.Time) bool {
 		return false
 	}
 	m.take(vote{token: p.Token, end: end, server: p.Server, voteOf: st.Gen})
+	if b.permits != nil {
+		b.seated(i, p.Permits, p.Next)
+	}
 	m.reconsider()
 	m.retry = time.Time{}
 	return true

@@ -18,6 +18,8 @@ type Terms struct {
 	Timeout time.Duration // silence of a member that counts as no answer
 	GiveUp  time.Duration // time without a majority to ask before NoQuorum; < 0: never
 	Shared  bool          // Redisson shares the lock
+	Permits uint8         // how many slots of a semaphore the attempt wants; 0: the lock has none
+	Gate    uint8         // the member that a split of these follows if it can
 }
 
 // Ballot is one attempt. The zero value is an attempt that has ended and has nothing.
@@ -51,6 +53,7 @@ type Ballot struct {
 
 	shared  *shared  // nil unless Terms.Shared
 	tickets *tickets // nil before a member has told a place
+	permits *permits // nil unless Terms.Permits
 }
 
 // Voter is one member, as an attempt sees it. A caller provides the memory of voters, and looks
@@ -150,7 +153,11 @@ func (b *Ballot) Begin(owner string, voters []Voter, t Terms, past Past) {
 	b.owner, b.need, b.m, b.terms, b.part = owner, member.Majority(len(voters)), voters, t, min(t.TTL, t.Entry)
 	b.rtt, b.phase, b.start = time.Millisecond, fresh, past.Start
 	b.tried, b.doubt, b.notYet, b.darkSince = past.tried, past.doubt, past.notYet, past.dark
-	if past.ticket > 0 {
+	switch {
+	case t.Permits > 0:
+		b.permits = newPermits(len(voters), &t)
+		b.permits.anew = past.ticket
+	case past.ticket > 0:
 		b.tickets = newTickets(len(voters), past.ticket)
 	}
 	if t.Shared {
@@ -257,6 +264,9 @@ func (b *Ballot) valid(i int, now time.Time, states []member.State) bool {
 // tally counts the votes in hand: their set, the greatest token, how many have exactly that, and until
 // when a majority of them is trusted (the need-th latest of their ends).
 func (b *Ballot) tally(now time.Time, states []member.State) (in quorum.Set, token int64, exact int, until time.Time) {
+	if b.permits != nil {
+		return b.tallySlots(now, states)
+	}
 	var buf [quorum.MaxMembers]time.Time
 	ends := buf[:0]
 	for i := range b.m {
@@ -291,12 +301,20 @@ func (b *Ballot) confirmed(now time.Time, states []member.State) (in quorum.Set,
 	var buf [quorum.MaxMembers]time.Time
 	ends := buf[:0]
 	for i := range b.m {
-		if b.poll.yes.Has(i) && b.m[i].token <= b.poll.token && b.valid(i, now, states) {
+		if b.poll.yes.Has(i) && b.below(i) && b.valid(i, now, states) {
 			in = in.With(i)
 			ends = append(ends, b.m[i].end)
 		}
 	}
 	return in, nthLatest(ends, b.need)
+}
+
+// below reports whether the vote of member i is one that a raise can confirm.
+func (b *Ballot) below(i int) bool {
+	if b.permits != nil {
+		return b.agrees(i)
+	}
+	return b.m[i].token <= b.poll.token
 }
 
 // nthLatest returns the n-th latest instant, zero if there are fewer.
@@ -308,9 +326,12 @@ func nthLatest(ends []time.Time, n int) time.Time {
 	return ends[n-1]
 }
 
-// Late reports whether a vote that came after the decision lies below the token. The member's
-// counter must then be lifted, and nobody waits for that.
+// Late reports whether a vote that came after the decision lies below the token, or is for other
+// slots. The member's counter must then be lifted, and nobody waits for that.
 func (b *Ballot) Late(i int) (token int64, late bool) {
+	if b.permits != nil {
+		return b.token, b.token > 0 && b.m[i].token > 0 && b.strays(i)
+	}
 	return b.token, b.token > 0 && b.m[i].token > 0 && b.m[i].token < b.token
 }
 
@@ -339,7 +360,7 @@ func (b *Ballot) Owed() quorum.Set {
 // Votes counts the members that have the lease, by the last word of each.
 func (b *Ballot) Votes(now time.Time) (n int) {
 	for i := range b.m {
-		if m := &b.m[i]; m.token > 0 && clock.Until(m.end, now) > 0 {
+		if m := &b.m[i]; b.ours(i) && clock.Until(m.end, now) > 0 {
 			n++
 		}
 	}
@@ -357,6 +378,9 @@ func (b *Ballot) Renewed(i int, ok bool, end time.Time) {
 	}
 	if m.token == 0 {
 		m.take(vote{token: b.token, voteOf: m.gen})
+	}
+	if b.permits != nil {
+		b.permits.at[i].list = b.permits.agreed
 	}
 	m.has = held
 	if m.end.IsZero() || clock.Until(end, m.end) > 0 {
@@ -377,7 +401,7 @@ func (b *Ballot) ReleaseAnswered(i int, a *Answer) bool {
 			m.left = disowned
 		}
 	}
-	return a.N == 1 || m.token == 0 && m.has != gone
+	return a.N == 1 || !b.ours(i) && m.has != gone
 }
 
 // Disowned counts the members that answered the release with "not yours".

@@ -14,6 +14,7 @@ import (
 	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
 // TestDesk plays the cases of testdata/*.txt. testdata/README.md has their words.
@@ -42,6 +43,9 @@ func (d *desk) Next(now time.Time, states []member.State) (s Step) {
 
 func (d *desk) Answered(i int, a Answer, lease time.Duration) quorum.Vote {
 	return d.Ballot.Answered(i, &a, lease)
+}
+func (d *desk) ClaimAnswered(i int, a Answer, lease time.Duration) quorum.Vote {
+	return d.Ballot.ClaimAnswered(i, &a, lease)
 }
 func (d *desk) RaiseAnswered(i int, a Answer) quorum.Vote { return d.Ballot.RaiseAnswered(i, &a) }
 func (d *desk) YieldAnswered(i int, a Answer) quorum.Vote { return d.Ballot.YieldAnswered(i, &a) }
@@ -199,6 +203,9 @@ func (c *clerk) sit(words []string) {
 		c.terms.Rules = &rules
 	case slices.Contains(words, "fair"):
 		c.terms.Rules = &Fair
+	case c.option("permits") != "":
+		c.terms.Rules, c.terms.Permits = &Permits, uint8(number(c.option("permits")))
+		c.terms.Gate = uint8(number(cmp.Or(c.option("gate"), "0")))
 	}
 	c.begin("me:1", Past{Start: WaitFirst})
 	if part := c.option("part"); part != "" {
@@ -267,7 +274,12 @@ func (c *clerk) answer(i int, words ...string) Answer {
 		}
 		return a
 	}
-	a.Outcome, a.N = member.Answered, int64(number(words[0]))
+	a.Outcome = member.Answered
+	if a.Permits = list(words[0]); a.Permits != nil {
+		a.N = a.Permits[0].Token
+	} else {
+		a.N = int64(number(words[0]))
+	}
 	if !c.asks[i] {
 		a.Server = micros(float64(a.Sent.Sub(c.start)+a.At.Sub(c.start)) / 2 / float64(time.Millisecond))
 		if server := c.option("server"); server != "" {
@@ -275,6 +287,12 @@ func (c *clerk) answer(i int, words ...string) Answer {
 		}
 	}
 	return a
+}
+
+// list reads "3:17,5:20", nil for anything else.
+func list(word string) permit.List {
+	l, _ := permit.Parse(strings.ReplaceAll(word, ",", " "))
+	return l
 }
 
 // from is a member's state when it was asked, or granted what it pushes: now, unless the line says another generation, and
@@ -342,10 +360,27 @@ func (c *clerk) event(word string) string {
 		})
 	case "yielded":
 		return c.each(func(i int) quorum.Vote { return c.YieldAnswered(i, c.answer(i, c.args[1:]...)) })
+	case "claimed":
+		return c.each(func(i int) quorum.Vote {
+			lease := c.part
+			if c.phase == aligning {
+				lease = c.terms.TTL
+			}
+			return c.ClaimAnswered(i, c.answer(i, c.args[1:]...), lease)
+		})
+	case "renewed":
+		return c.each(func(i int) quorum.Vote {
+			c.Renewed(i, c.args[1] == "yes", c.now.Add(c.terms.TTL))
+			return 0
+		})
 	case "raised":
 		return c.each(func(i int) quorum.Vote { return c.RaiseAnswered(i, c.answer(i, c.args[1:]...)) })
 	case "pushes":
-		p := Push{Token: int64(number(c.args[1])), Server: micros(number(c.option("server"))), Next: cmp.Or(c.option("next"), "-"), TTL: c.part}
+		l := list(c.args[1])
+		if l != nil {
+			c.args[1] = strconv.FormatInt(l[0].Token, 10)
+		}
+		p := Push{Permits: l, Token: int64(number(c.args[1])), Server: micros(number(c.option("server"))), Next: cmp.Or(c.option("next"), "-"), TTL: c.part}
 		if ttl := c.option("ttl"); ttl != "" {
 			p.TTL = spanOf(number(ttl))
 		}
@@ -367,6 +402,15 @@ func (c *clerk) event(word string) string {
 			return fmt.Sprintf("%s token %d exact %d until %s", members(in), token, exact, c.ms(until))
 		}
 		return "none"
+	case "slots":
+		if c.m[one].token == 0 {
+			return "none"
+		}
+		return c.Ballot.permits.at[one].list.String()
+	case "lease":
+		return cmp.Or(c.Permits().String(), "none")
+	case "lacking":
+		return members(c.Lacking())
 	case "vote":
 		return fmt.Sprintf("%d until %s", c.m[one].token, c.ms(c.m[one].end))
 	case "confirmed":
@@ -427,7 +471,7 @@ func (c *clerk) change(st *member.State) {
 }
 
 func (c *clerk) step(s Step) string {
-	said := [...]string{"sleep", "acquire", "room", "listen", "register", "yield", "raise", "win", "again", "lose"}[s.Do]
+	said := [...]string{"sleep", "acquire", "room", "listen", "register", "yield", "claim", "raise", "win", "again", "lose"}[s.Do]
 	switch s.Do {
 	case MakeRoom:
 		said += " " + decimal(s.Pause)
@@ -440,6 +484,11 @@ func (c *clerk) step(s Step) string {
 		said += " " + members(s.To)
 	case Yield:
 		said += " " + offers(s.Offers)
+	case Claim:
+		said += claims(s.Offers) + " register " + members(s.To)
+		if s.Ticket > 0 {
+			said += fmt.Sprint(" ticket ", s.Ticket)
+		}
 	case Raise:
 		said += fmt.Sprintf(" %d at %s", s.Token, members(s.To))
 	case Win:
@@ -473,6 +522,14 @@ func members(s quorum.Set) string {
 		}
 	}
 	return cmp.Or(strings.Join(out, ","), "none")
+}
+
+func claims(all []Offer) (said string) {
+	for _, o := range all {
+		slots := strings.Trim(fmt.Sprint(o.Slots), "[]")
+		said += fmt.Sprintf(" %d:(%s)>%s", o.Member, strings.ReplaceAll(o.Had.String(), " ", ","), cmp.Or(strings.ReplaceAll(slots, " ", ","), "-"))
+	}
+	return said
 }
 
 func offers(all []Offer) string {

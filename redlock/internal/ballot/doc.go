@@ -17,14 +17,17 @@
 //	  └──────────────────────────> waiting ─────────────┘  Again, Lose                 │
 //	                                 └──────────────── a majority in step ─────────────┘
 //
+// An attempt of a semaphore that asks once goes from asking to aligning, if members gave different
+// slots, and wins or loses there.
+//
 // Again ends an attempt that another one may follow, and Ballot.Past is what it leaves. Lose ends
 // the last attempt.
 //
 // Start at Ballot.Next (next.go). wait.go has what a waiting attempt does, past.go says when another
 // attempt follows, and waiters.go has what is heard of other waiters. answer.go says what an answer
 // or a push counts for. rules.go says what a kind of lock decides in its own way. exclusive.go has
-// the rules of the exclusive lock, and readwrite.go those of readers and of writers beside them.
-// shared.go has what a lock shared with Redisson adds.
+// the rules of the exclusive lock, readwrite.go those of readers and of writers beside them, and
+// permits.go those of a semaphore. shared.go has what a lock shared with Redisson adds.
 //
 // # States of a member
 //

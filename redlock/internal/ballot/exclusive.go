@@ -4,7 +4,9 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
 // Exclusive are the rules of the lock that has one holder. A split yields to the attempt whose
@@ -48,11 +50,15 @@ type Offer struct {
 	Member int
 	Token  int64
 	Ticket int64 // where the attempt stands from then on; 0: not known, or without tickets
+
+	// Of a Claim:
+	Had   permit.List // what is given up; nil: the attempt knows of no vote
+	Slots []int       // what is asked for instead; nil: the attempt waits for any
 }
 
 // splitUp yields the votes in hand two round trips after every member has answered or been silent
 // for too long. All members then give to the same attempt.
-func (b *Ballot) splitUp(c census, now time.Time) (s Step, wake time.Time) {
+func (b *Ballot) splitUp(c census, now time.Time, _ []member.State) (s Step, wake time.Time) {
 	switch {
 	case c.offers == 0:
 		b.split = time.Time{}
@@ -80,7 +86,7 @@ func (b *Ballot) yield(now time.Time) (out []Offer) {
 		if m.yield != undone {
 			m.yielded = m.token
 		}
-		out = append(out, Offer{i, m.yielded, b.ticketAt(i)})
+		out = append(out, Offer{Member: i, Token: m.yielded, Ticket: b.ticketAt(i)})
 		m.drop()
 		m.yield = offered
 		m.sent++

@@ -61,8 +61,12 @@ func (b *Ballot) correct(i int) {
 	}
 }
 
-// ticket is what a wait asks for: the agreed one, 0 before there is one.
+// ticket is what a wait asks for: the agreed one, 0 before there is one. Of a semaphore it says how
+// often the attempt has given up everything.
 func (b *Ballot) ticket() int64 {
+	if b.permits != nil {
+		return b.permits.anew
+	}
 	if b.tickets == nil {
 		return 0
 	}

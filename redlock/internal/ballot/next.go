@@ -12,12 +12,13 @@ import (
 type phase uint8
 
 const (
-	over    phase = iota // won or ended
-	fresh                // nothing has been asked
-	asking               // acquire is out
-	full                 // the client's own lines are: it is asked again later
-	raising              // raise is out
-	waiting              // registered, or about to be
+	over     phase = iota // won or ended
+	fresh                 // nothing has been asked
+	asking                // acquire is out
+	full                  // the client's own lines are: it is asked again later
+	raising               // raise is out
+	waiting               // registered, or about to be
+	aligning              // it asks once, and follows the votes of one member
 )
 
 // poll is a question whose answers are counted, as those of a quorum.Round.
@@ -60,6 +61,7 @@ const (
 	Listen               // let everything that is heard from now on wake the attempt
 	Register             // submit wait to Step.To
 	Yield                // submit a yield for each of Step.Offers
+	Claim                // submit a claim for each of Step.Offers, then wait to Step.To
 	Raise                // submit raise with Step.Token to Step.To
 	Win                  // take Step.Grant, and submit raise with its token to Step.To
 	Again                // release everything; another attempt follows: Ballot.Past
@@ -103,8 +105,8 @@ type Step struct {
 	Wake   time.Time     // of Acquire, Raise, Sleep: when to look again
 	Pause  time.Duration // of MakeRoom
 	Token  int64         // of Raise
-	Ticket int64         // of Register; 0: none is agreed, or the lock has no tickets
-	Offers []Offer       // of Yield
+	Ticket int64         // of Register and Claim; 0: none is agreed, or the lock has no tickets
+	Offers []Offer       // of Yield and Claim
 	Grant  Grant         // of Win
 }
 
@@ -155,6 +157,8 @@ func (b *Ballot) Next(s *Step, now time.Time, states []member.State) {
 		}
 	case waiting:
 		b.wait(s, now, states)
+	case aligning:
+		b.aligns(s, now, states)
 	default:
 		panic("ballot: the attempt is over")
 	}
@@ -196,6 +200,9 @@ func (b *Ballot) askPast(s *Step, now time.Time) bool {
 // refused says how it goes on after a question that was not won.
 func (b *Ballot) refused(s *Step, early bool, now time.Time, states []member.State) {
 	if b.makeRoom(s, now, states) || b.askPast(s, now) {
+		return
+	}
+	if align := b.terms.Rules.align; b.start == TryOnce && align != nil && align(b, s, now, states) {
 		return
 	}
 	foreign := 0
@@ -240,6 +247,7 @@ func (b *Ballot) decide(s *Step, now time.Time, states []member.State) {
 	case in.Len() < b.need:
 		b.spent(s, TooSlow, now, states)
 	case exact >= b.need:
+		b.agree(in)
 		s.Grant = Grant{Token: token, Until: until, In: in}
 		b.win(s)
 	default:
@@ -251,6 +259,7 @@ func (b *Ballot) decide(s *Step, now time.Time, states []member.State) {
 // later attempt draws a greater one. Members that may have voted are asked, too, so that one slow confirmation of those
 // that decided does not hold it up. Why no clock is needed: docs/protocol.md, "Fencing tokens".
 func (b *Ballot) raise(s *Step, token int64, in quorum.Set, now time.Time) {
+	b.agree(in)
 	in = b.mayHaveVoted(in)
 	for i := range b.m {
 		if in.Has(i) {
@@ -282,7 +291,7 @@ func (b *Ballot) win(s *Step) {
 	b.phase, b.poll, b.token = over, poll{}, s.Grant.Token
 	s.Do = Win
 	for i := range b.m {
-		if _, late := b.Late(i); late && !asked.Has(i) {
+		if _, late := b.Late(i); late && (b.permits != nil || !asked.Has(i)) {
 			s.To = s.To.With(i)
 			b.m[i].sent++
 		}

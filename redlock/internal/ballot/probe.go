@@ -8,6 +8,7 @@ import (
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
 // Probe opens a ballot to the search of all schedules (redlock/schedules_test.go). The search
@@ -19,7 +20,7 @@ type Probe struct{ *Ballot }
 func (p Probe) Clone() Ballot {
 	b := *p.Ballot
 	b.m, b.next, b.heard = slices.Clone(b.m), slices.Clone(b.next), slices.Clone(b.heard)
-	b.tickets = b.tickets.clone()
+	b.tickets, b.permits = b.tickets.clone(), b.permits.clone()
 	return b
 }
 
@@ -86,6 +87,13 @@ func (p Probe) AppendKey(out []byte, c Clocks) []byte {
 	}
 	out = binary.AppendVarint(out, b.poll.token)
 	out = binary.AppendVarint(out, b.token)
+	if p := b.permits; p != nil {
+		out = append(out, byte(len(p.followed)), byte(p.rounds), byte(p.anew))
+		for _, slot := range p.followed {
+			out = append(out, byte(slot))
+		}
+		out = appendPermits(out, p.agreed)
+	}
 	for _, list := range [][]named{b.next, b.heard} {
 		out = append(out, byte(len(list)))
 		for _, n := range list {
@@ -127,10 +135,31 @@ func (p Probe) AppendVoter(out []byte, i int, c Clocks) []byte {
 			out = append(out, bit(n.by.Has(i)))
 		}
 	}
+	if b.permits != nil {
+		s := b.permits.at[i]
+		if m.token == 0 {
+			s.list = nil
+		}
+		if s.gen != m.gen {
+			s.given, s.kept = nil, nil
+		}
+		for _, l := range []permit.List{s.list, s.given, s.kept} {
+			out = appendPermits(out, l)
+		}
+		out = append(append(out, byte(len(s.next))), s.next...)
+	}
 	if b.tickets != nil {
 		out = append(out, bit(b.tickets.wrong.Has(i)))
 		out = binary.AppendVarint(out, b.ticket()-c.Server)
 		out = binary.AppendVarint(out, b.tickets.places[i]-c.Server)
+	}
+	return out
+}
+
+func appendPermits(out []byte, l permit.List) []byte {
+	out = append(out, byte(len(l)))
+	for _, p := range l {
+		out = binary.AppendVarint(append(out, byte(p.Slot)), p.Token)
 	}
 	return out
 }
