@@ -30,7 +30,7 @@ var walls = []struct {
 	{"cluster", []string{"internal/resp", "member", "node", "slot"}, false},
 	{"redlock/internal/permit", nil, true},
 	{"redlock/internal/ballot", []string{"clock", "member", "quorum", "redlock/internal/permit"}, true},
-	{"redlock/internal/script", []string{"internal/resp", "member", "slot"}, true},
+	{"redlock/internal/script", []string{"internal/resp", "member", "redlock/internal/permit", "slot"}, true},
 	{"redlock/internal/latch", []string{"clock", "member", "quorum"}, true},
 	{"redlock/internal/watch", []string{"clock", "member", "quorum"}, true},
 	{"redlock", []string{"clock", "cluster", "member", "node", "quorum", "redlock/internal/ballot", "redlock/internal/latch", "redlock/internal/script", "redlock/internal/watch"}, false},

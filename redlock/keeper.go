@@ -527,7 +527,7 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 		renewal.Lock(items[i].l.key)
 	}
 	for i := range items {
-		renewal.Lease(items[i].l.hold.owner, items[i].ttl)
+		renewal.Lease(items[i].l.hold.owner, items[i].ttl, items[i].l.hold.wire.Held())
 	}
 	command := renewal.Command(items[0].l.hold.wire.Slot())
 	r := k.c.rounds.Start(k.c.members, &quorum.Question{

@@ -656,7 +656,7 @@ func (s *serverSite) edit(words []string) string {
 			renewal.Lock(name)
 		}
 		for range words[3:] {
-			renewal.Lease(ownerOf(words[1]), ttl)
+			renewal.Lease(ownerOf(words[1]), ttl, nil)
 		}
 		return strings.Trim(fmt.Sprint(s.list(renewal.Command(s.Slot()))), "[]")
 	case "redis":

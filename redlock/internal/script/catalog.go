@@ -92,6 +92,17 @@ var (
 	Observe  = newScript("observe.lua")
 )
 
+// These are the scripts of the semaphore.
+var (
+	SemAcquire = newScript("sem_acquire.lua")
+	SemWait    = newScript("sem_wait.lua")
+	SemRelease = newScript("sem_release.lua")
+	SemClaim   = newScript("sem_claim.lua")
+	SemRaise   = newScript("sem_raise.lua")
+	SemExtend  = newScript("sem_extend.lua")
+	SemRejoin  = newScript("sem_rejoin.lua")
+)
+
 // These are the scripts of the dialect that Redisson shares. Extend and Peek are the same there.
 var (
 	RedissonAcquire = newScript("interop_acquire.lua")
@@ -111,6 +122,7 @@ func Own() []Script {
 		FairAcquire, FairWait, FairRelease, FairYield,
 		Proclaim, Observe,
 		LatchArrive, LatchAwait, LatchRead, LatchDelete,
+		SemAcquire, SemWait, SemRelease, SemClaim, SemRaise, SemExtend, SemRejoin,
 	}
 }
 

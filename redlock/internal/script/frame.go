@@ -5,6 +5,8 @@ import (
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
+	"github.com/redquorum/redquorum/slot"
 )
 
 // frame is a script call while it is encoded.
@@ -54,9 +56,26 @@ var sharedText = func() (text [len(shared) + 1]string) {
 // keysEnd notes that the arguments begin.
 func (f *frame) keysEnd() { f.marks.Args = int32(len(f.b)) }
 
+// sibling writes the name of a key that belongs to the lock of that name.
+func (f *frame) sibling(prefix, name string) {
+	var space [128]byte // names of a usual length cost no memory
+	f.b = resp.AppendBulk(f.b, slot.AppendSibling(space[:0], prefix, name))
+}
+
 func (f *frame) text(s string)          { f.b = resp.AppendBulk(f.b, s) }
 func (f *frame) number(n int64)         { f.b = resp.AppendInt(f.b, n) }
 func (f *frame) millis(d time.Duration) { f.number(Millis(d)) }
+
+// permits and slots write a list as one argument.
+func (f *frame) permits(l permit.List) {
+	var space [128]byte
+	f.b = resp.AppendBulk(f.b, l.Append(space[:0]))
+}
+
+func (f *frame) slots(l permit.List) {
+	var space [128]byte
+	f.b = resp.AppendBulk(f.b, l.AppendSlots(space[:0]))
+}
 
 // command ends the call: it is about keys in that slot.
 func (f *frame) command(slot uint16, item *member.Item) member.Command {

@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -20,15 +20,17 @@ type Lock struct {
 
 	how    *dialect
 	beside *beside // what else the lock has where Redisson shares it, or nil
+	asks   *Asked  // of a semaphore, what its calls say besides; else nil
 }
 
 // dialect is how the calls of a kind of lock are written.
 type dialect struct {
-	acquire, wait, waitFreed, release, yield, raise, rejoin, peek, force call
+	acquire, wait, waitFreed, release, yield, claim, raise, rejoin, peek, force call
 
 	downgrade call    // without a script: there is none
 	extend    *Script // lengthens leases, several in one call: see Renewal
 	watched   bool    // extend has the queue of each lock, too
+	places    *places // of a semaphore; nil: the first key of each call is the name of the lock
 }
 
 // call is one call about a lock. Its keys are the name of the lock, the shared ones, and those of reach; its arguments the
@@ -112,12 +114,17 @@ func (l *Lock) begin(buf *[]byte, c *call) frame {
 		keys, args = keys+2+len(l.beside.keys), args+len(l.beside.channels)
 	}
 	f := begin(buf, c.script, keys, args)
-	f.text(l.Name)
+	queue, waiters := queuePrefix, waitersPrefix
+	if p := l.how.places; p == nil {
+		f.text(l.Name)
+	} else {
+		f.sibling(p.permits, l.Name)
+		queue, waiters = p.queue, p.waiters
+	}
 	f.share(c.shared)
 	if c.reach != nameAlone {
-		var space [128]byte // names of a usual length cost no memory
-		f.b = resp.AppendBulk(f.b, slot.AppendSibling(space[:0], queuePrefix, l.Name))
-		f.b = resp.AppendBulk(f.b, slot.AppendSibling(space[:0], waitersPrefix, l.Name))
+		f.sibling(queue, l.Name)
+		f.sibling(waiters, l.Name)
 	}
 	if c.reach == withBeside {
 		for _, key := range l.beside.keys {
@@ -147,6 +154,9 @@ func (l *Lock) Acquire(buf *[]byte, owner string, ttl time.Duration) member.Comm
 	f := l.begin(buf, &l.how.acquire)
 	f.text(owner)
 	f.millis(ttl)
+	if l.asks != nil {
+		l.asks.encode(&f, owner, 0)
+	}
 	return l.end(&f, &l.how.acquire)
 }
 
@@ -167,8 +177,11 @@ func (l *Lock) waiting(buf *[]byte, c *call, owner string, ttl, entry time.Durat
 	f.text(owner)
 	f.millis(ttl)
 	f.millis(entry)
-	if c.ticket {
+	switch {
+	case c.ticket:
 		f.number(ticket)
+	case l.asks != nil:
+		l.asks.encode(&f, owner, ticket)
 	}
 	return l.end(&f, c)
 }
@@ -179,6 +192,9 @@ func (l *Lock) Release(buf *[]byte, owner, hint string) member.Command {
 	f := l.begin(buf, &l.how.release)
 	f.text(owner)
 	f.text(hint)
+	if l.asks != nil {
+		f.slots(l.asks.Held)
+	}
 	return l.end(&f, &l.how.release)
 }
 
@@ -200,7 +216,11 @@ func (l *Lock) Yield(buf *[]byte, owner string, token int64, ttl, entry time.Dur
 func (l *Lock) Raise(buf *[]byte, owner string, token int64) member.Command {
 	f := l.begin(buf, &l.how.raise)
 	f.text(owner)
-	f.number(token)
+	if l.asks != nil {
+		f.permits(l.asks.Held)
+	} else {
+		f.number(token)
+	}
 	return l.end(&f, &l.how.raise)
 }
 
@@ -209,7 +229,12 @@ func (l *Lock) Rejoin(buf *[]byte, owner string, ttl time.Duration, token int64)
 	f := l.begin(buf, &l.how.rejoin)
 	f.text(owner)
 	f.millis(ttl)
-	f.number(token)
+	if l.asks != nil {
+		f.permits(l.asks.Held)
+		f.millis(l.asks.Wish)
+	} else {
+		f.number(token)
+	}
 	return l.end(&f, &l.how.rejoin)
 }
 
@@ -232,7 +257,7 @@ func (l *Lock) Force(buf *[]byte, owner string, longest time.Duration) member.Co
 func (l *Lock) Extend(buf *[]byte, owner string, ttl time.Duration) member.Command {
 	r := l.Renew(buf, 1)
 	r.Lock(l.Name)
-	r.Lease(owner, ttl)
+	r.Lease(owner, ttl, l.Held())
 	return r.Command(l.Slot())
 }
 
@@ -255,8 +280,8 @@ func (l Lock) ExtendedBy(s *Script) Lock {
 //   - 0: the owner does not have the lock.
 //   - below 0: the key is not a lock.
 type Renewal struct {
-	f       frame
-	watched bool
+	f   frame
+	how *dialect
 }
 
 // Renew begins a Renewal of the given number of leases by the script that lengthens those of the
@@ -266,7 +291,11 @@ func (l *Lock) Renew(buf *[]byte, leases int) Renewal {
 	if l.how.watched {
 		keys *= 2
 	}
-	return Renewal{begin(buf, l.how.extend, keys, 2*leases), l.how.watched}
+	each := 2
+	if l.how.places != nil {
+		each = 3
+	}
+	return Renewal{begin(buf, l.how.extend, keys, each*leases), l.how}
 }
 
 // RenewalBytes returns how long the names are that a Renewal has of the lock.
@@ -279,21 +308,28 @@ func (l *Lock) RenewalBytes() int {
 
 // Lock writes the keys of a lock.
 func (r *Renewal) Lock(name string) {
+	if p := r.how.places; p != nil {
+		r.f.sibling(p.permits, name)
+		return
+	}
 	r.f.text(name)
-	if r.watched {
-		var space [128]byte
-		r.f.b = resp.AppendBulk(r.f.b, slot.AppendSibling(space[:0], queuePrefix, name))
+	if r.how.watched {
+		r.f.sibling(queuePrefix, name)
 	}
 }
 
-// Lease writes an owner, and the TTL that its key must have at least.
-func (r *Renewal) Lease(owner string, ttl time.Duration) {
+// Lease writes an owner, and the TTL that its key must have at least. Of a semaphore, it writes the
+// slots of the lease too; other locks have no permits.
+func (r *Renewal) Lease(owner string, ttl time.Duration, permits permit.List) {
 	if r.f.marks.Args == 0 {
 		r.f.share(0)
 		r.f.keysEnd()
 	}
 	r.f.text(owner)
 	r.f.millis(ttl)
+	if r.how.places != nil {
+		r.f.slots(permits)
+	}
 }
 
 // Command ends the call. If a member spreads slots over several servers, all locks must be in this

@@ -146,7 +146,7 @@ func TestMarksAreWhereAServerReadsTheParts(t *testing.T) {
 				renewal.Lock(name)
 			}
 			for range 64 {
-				renewal.Lease("me:1", ttl)
+				renewal.Lease("me:1", ttl, nil)
 			}
 			all := calls(l)
 			all["renewal"] = renewal.Command(l.Slot())

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
 // Inbox returns the channel of pushes to one client.
@@ -11,9 +13,10 @@ func Inbox(client string) string { return "redquorum:inbox:" + client }
 
 // Push is a message in the inbox, in one of these forms:
 //
-//	g owner token now next ttl   a grant, with its TTL in ms
-//	w holder waiter              a waiter announces itself
-//	x holder waiter              a waiter has given up
+//	g owner token now next ttl            a grant, with its TTL in ms
+//	s owner now next ttl slot:token …     a grant of a semaphore: all permits that the owner has now
+//	w holder waiter                       a waiter announces itself
+//	x holder waiter                       a waiter has given up
 type Push struct {
 	Grant  bool
 	Gone   bool
@@ -23,12 +26,24 @@ type Push struct {
 	Server int64  // the member's time of the grant, µs
 	Other  string // the next in line, or the waiter
 	TTL    time.Duration
+
+	Permits permit.List // of a semaphore: all that the owner has at the member. Token is that of the first.
 }
 
 // ParsePush reads a message. ok is false if it has none of these forms.
 func ParsePush(msg string) (p Push, ok bool) {
 	f := strings.Fields(msg)
 	switch {
+	case len(f) > 5 && f[0] == "s":
+		p = Push{Grant: true, Owner: f[1], Other: f[3]}
+		var err1 error
+		p.Server, err1 = strconv.ParseInt(f[2], 10, 64)
+		ttl, err2 := strconv.ParseUint(f[4], 10, 40) // 40 bits: no overflow below
+		var all bool
+		if p.Permits, all = permit.Parse(strings.Join(f[5:], " ")); err1 != nil || err2 != nil || !all {
+			return Push{}, false
+		}
+		p.Token, p.TTL = p.Permits[0].Token, time.Duration(ttl)*time.Millisecond
 	case len(f) == 6 && f[0] == "g":
 		p = Push{Grant: true, Owner: f[1], Other: f[4]}
 		var err1, err2 error

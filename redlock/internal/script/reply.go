@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
 // Answer is what a member replies to most calls about one lock.
@@ -16,25 +17,46 @@ type Answer struct {
 	Server int64  // the member's time, µs; 0: not told
 	Next   string // the first waiter in line; "": none, or not told
 	Place  int64  // the owner's ticket at the member; 0: none, or not told
+
+	// Of a semaphore. If the owner has permits, N is the token of the first.
+	Permits permit.List // all that the owner has at the member; nil: none, or not told
+	Limit   int64       // the stored limit, if it is greater than the one that the client knew; else 0
 }
 
-// ReadAnswer decodes the four shapes of reply: a number; {number, time}; {number, time, head of the
-// queue or "-"}; and that with a ticket. If the reply has another shape, ok is false.
+// ReadAnswer decodes the five shapes of reply: a number; {number, time}; {number, time, head of the
+// queue or "-"}; that with a ticket; and that with a stored limit. Permits may stand for the number.
+// If the reply has another shape, ok is false.
 func ReadAnswer(r *member.Reply) (a Answer, ok bool) {
 	switch {
 	case r.Kind == ':':
 		return Answer{N: r.Int}, true
 	case r.Kind == '*' && len(r.Elems) >= 2:
 		a = Answer{N: r.Elems[0].Int, Server: r.Elems[1].Int}
+		if r.Elems[0].Kind == '$' && !a.reads(&r.Elems[0]) {
+			return Answer{}, false
+		}
 		if len(r.Elems) > 2 && len(r.Elems[2].Str) > 1 {
 			a.Next = string(r.Elems[2].Str)
 		}
 		if len(r.Elems) > 3 {
 			a.Place = r.Elems[3].Int
 		}
+		if len(r.Elems) > 4 {
+			a.Limit = r.Elems[4].Int
+		}
 		return a, true
+	case r.Kind == '$':
+		return a, a.reads(r)
 	}
 	return Answer{}, false
+}
+
+// reads decodes permits.
+func (a *Answer) reads(r *member.Reply) (ok bool) {
+	if a.Permits, ok = permit.Parse(string(r.Str)); ok {
+		a.N = a.Permits[0].Token
+	}
+	return ok
 }
 
 // View is what one member knows of a lock. If it has Readers, Owner is "".

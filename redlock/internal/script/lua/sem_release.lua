@@ -1,0 +1,56 @@
+-- Gives up all that the owner has, and its place in line, and executes the successors' requests in the same step. Where nobody
+-- waits, that costs HGET, EXISTS, HLEN and HDEL.
+--   KEYS, ARGV[1], ARGV[#ARGV] as in sem_acquire.lua   ARGV[2] owner   ARGV[3] hint: the waiter to prefer, or ''
+--   ARGV[4] the slots of its lease, "3 5"; '' for none
+-- Returns 1 if the owner had all of those here, else 0: the slots that a lost attempt had are no vote of the lease.
+-- Error FORGOT marker: all is freed, but nothing could be handed over.
+local record = redis.call('HGET', KEYS[1], ARGV[2])
+local function had()
+  if not record then return 0 end
+  for slot in string.gmatch(ARGV[4], '%d+') do
+    if not string.find(record, ' ' .. slot .. ':', 1, true) then return 0 end
+  end
+  return 1
+end
+if redis.call('EXISTS', KEYS[5]) == 0 then
+  if not record then return 0 end
+  local slot = string.match(record, '^%d+ (%d+):%d+$')
+  local fields = {ARGV[2], slot}
+  if not slot then
+    for one in string.gmatch(record, ' (%d+):') do
+      fields[#fields + 1] = one
+      if #fields > 2 then fields[#fields + 1] = '+' .. one end
+    end
+  end
+  if redis.call('HLEN', KEYS[1]) == #fields + 1 then
+    redis.call('DEL', KEYS[1])
+  else
+    redis.call('HDEL', KEYS[1], unpack(fields))
+  end
+  return had()
+end
+local owner, known = ARGV[2], '0'
+--include time.lua
+--include sem_state.lua
+--include sem_limit.lua
+--include sem_line.lua
+--include sem_take.lua
+record = read(owner, '.')
+leave(owner)
+local slots = {}
+if record then slots = take(owner, record) end
+for slot in string.gmatch(ARGV[4], '%d+') do -- where it was another's, or the vote was never given
+  slots[#slots + 1] = slot
+end
+if tag == '!' then return had() end
+for _, slot in ipairs(slots) do
+  if not earliest or not redis.call('HGET', KEYS[1], slot) then -- who needs several may have it by now
+    local done, why = serve(slot + 0, ARGV[3])
+    if why then return why end
+  end
+end
+if not record then -- this one was interrupted; or it stood before others, and needed more
+  local done, why = admit()
+  if not done then return why end
+end
+return had()

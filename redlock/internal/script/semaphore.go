@@ -1,0 +1,111 @@
+package script
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
+)
+
+// The semaphore has numbered slots, each with one owner at a member. It shares no key with the lock of
+// its name, only the slot: the permits take the place of the lock's key.
+var semaphore = dialect{
+	acquire:   call{script: &SemAcquire, shared: 2, reach: withQueue, args: 6},
+	wait:      call{script: &SemWait, shared: 2, reach: withQueue, args: 7},
+	waitFreed: call{script: &SemWait, shared: 2, reach: withQueue, args: 7},
+	release:   call{script: &SemRelease, shared: 2, reach: withQueue, args: 3},
+	claim:     call{script: &SemClaim, shared: 2, reach: withQueue, args: 8},
+	raise:     call{script: &SemRaise, shared: 1, args: 2},
+	rejoin:    call{script: &SemRejoin, shared: 2, reach: withQueue, args: 4},
+	extend:    &SemExtend,
+	places:    &places{permits: "redquorum:s1", queue: "redquorum:sq", waiters: "redquorum:sw"},
+}
+
+// places are the prefixes of the keys of a semaphore.
+type places struct {
+	permits string // hash: slot -> owner, and owner -> its deadline and permits
+	queue   string // as that of a lock, one for all slots
+	waiters string // as that of a lock; and which owner wishes for which slot
+}
+
+// Asked is what the calls about a semaphore say besides. Nobody changes it once a Lock has it.
+type Asked struct {
+	Want  int   // the slot to try first; below 0: one that depends on the owner
+	Limit int   // how many slots there are
+	Known int64 // the stored limit that the client knows; 0: none
+	N     int   // how many permits the owner wants
+
+	Held permit.List   // what the lease has: for its release, raise, rejoin and extend
+	Wish time.Duration // for how long a rejoin wishes for slots that are another's; 0: it does not
+}
+
+// Semaphore returns the semaphore of a name. Each of its calls needs an Asking.
+func Semaphore(name string) Lock {
+	l := Exclusive(name)
+	l.how, l.asks = &semaphore, &Asked{Limit: 1, N: 1}
+	return l
+}
+
+// Asking returns the semaphore with what its calls are to say.
+func (l Lock) Asking(a *Asked) Lock {
+	l.asks = a
+	return l
+}
+
+// Asks returns what Asking set; nil: this is no semaphore.
+func (l *Lock) Asks() *Asked { return l.asks }
+
+// Held returns what the lease of a semaphore has, as Asking said.
+func (l *Lock) Held() permit.List {
+	if l.asks == nil {
+		return nil
+	}
+	return l.asks.Held
+}
+
+// Claim gives up the vote had, and asks for the slots of want alone; nil: for none, so that the
+// owner goes back to the line for the duration entry. A slot that is in both stays the owner's. If
+// the member has given the owner something else than had, it only says what. The reply is an Answer.
+func (l *Lock) Claim(buf *[]byte, owner string, had permit.List, want []int, ttl, entry time.Duration) member.Command {
+	f := l.begin(buf, &l.how.claim)
+	f.text(owner)
+	f.permits(had)
+	if len(want) == 0 {
+		f.text("-")
+	} else {
+		var space [128]byte
+		b := space[:0]
+		for i, slot := range want {
+			if i > 0 {
+				b = append(b, ' ')
+			}
+			b = strconv.AppendInt(b, int64(slot), 10)
+		}
+		f.b = resp.AppendBulk(f.b, b)
+	}
+	f.millis(ttl)
+	f.millis(entry)
+	f.number(int64(l.asks.Limit))
+	f.number(l.asks.Known)
+	f.number(int64(l.asks.N))
+	return l.end(&f, &l.how.claim)
+}
+
+// encode writes what an acquire and a wait say. anew > 0 is how often the attempt has given up all that
+// it had: each time it wants another slot.
+func (a *Asked) encode(f *frame, owner string, anew int64) {
+	want := a.Want
+	if want < 0 || anew > 0 {
+		sum := uint32(2166136261) // FNV-1a
+		for i := range len(owner) {
+			sum = (sum ^ uint32(owner[i])) * 16777619
+		}
+		want = int((sum + uint32(anew)*2654435761) % uint32(a.Limit))
+	}
+	f.number(int64(want))
+	f.number(int64(a.Limit))
+	f.number(a.Known)
+	f.number(int64(a.N))
+}

@@ -1,0 +1,273 @@
+package redlock
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// permits is a semaphore at one server.
+type permits struct {
+	*scripted
+	last map[string]int64 // the last token of each slot
+}
+
+func newPermits(t *testing.T, server redistest.Server) *permits {
+	s := newScripted(t, server)
+	s.Lock = script.Semaphore(s.Name)
+	return &permits{s, map[string]int64{}}
+}
+
+func (p *permits) key(word string) string { return slot.Sibling("redquorum:"+word, p.Name) }
+
+// permitState is what a member has of a semaphore.
+type permitState struct {
+	now     int64             // server time, ms
+	slots   map[string]string // slot -> owner
+	records map[string]string // owner -> its deadline and permits
+	queue   []string
+	waiters map[string]string // entries
+	wishes  map[string]string // slot -> owner
+	ends    [3]int64          // TTLs of permits, queue and waiters
+}
+
+// state reads what the member has, and requires what holds after every script: each slot has one owner, whose record says so;
+// all bounds are bounds; whoever waits has a place and an entry, and no permits; nothing is without an end.
+func (p *permits) check(what any) (s permitState) {
+	p.Helper()
+	keys := []string{p.key("s1"), p.key("sq"), p.key("sw")}
+	all := p.ask("EVAL", `local t = redis.call('TIME') return {t[1] * 1000 + math.floor(t[2] / 1000), redis.call('HGETALL', KEYS[1]),
+redis.call('ZRANGE', KEYS[2], 0, -1), redis.call('HGETALL', KEYS[3]), redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2]), redis.call('PTTL', KEYS[3])}`,
+		"3", keys[0], keys[1], keys[2]).([]any)
+	hash := func(v any) map[string]string {
+		m, list := map[string]string{}, v.([]any)
+		for i := 0; i < len(list); i += 2 {
+			m[list[i].(string)] = list[i+1].(string)
+		}
+		return m
+	}
+	s = permitState{now: all[0].(int64), slots: map[string]string{}, records: map[string]string{}, waiters: map[string]string{}, wishes: map[string]string{}}
+	of, padding := hash(all[1]), []string{}
+	for field, value := range of {
+		switch {
+		case strings.Contains(field, ":"):
+			s.records[field] = value
+		case field[0] == '+':
+			padding = append(padding, field)
+		case field != ".":
+			s.slots[field] = value
+		}
+	}
+	for i := range s.ends {
+		s.ends[i] = all[4+i].(int64)
+		require.NotEqual(p, int64(-1), s.ends[i], "%v: %s has no end", what, keys[i])
+	}
+	named, low, pads := map[string]string{}, int64(1<<60), 0
+	for owner, record := range s.records {
+		deadline, text, _ := strings.Cut(record, " ")
+		list, ok := permit.Parse(text)
+		require.True(p, ok, "%v: record %q", what, record)
+		low, pads = min(low, toInt(deadline)), pads+len(list)-1
+		require.GreaterOrEqual(p, s.now+s.ends[0]+1, toInt(deadline), "%v: the permits end before %s", what, owner)
+		for _, one := range list {
+			n := strconv.Itoa(one.Slot)
+			require.Empty(p, named[n], "%v: slot %s of two owners: %v", what, n, of)
+			named[n] = owner
+		}
+	}
+	require.Equal(p, named, s.slots, "%v: slots, and records: %v", what, of)
+	require.Len(p, padding, pads, "%v: %v", what, of)
+	for _, field := range padding {
+		require.NotEmpty(p, s.slots[field[1:]], "%v: %v", what, of)
+	}
+	if len(of) > 0 {
+		require.NotEmpty(p, s.slots, "%v: nothing is left without a slot", what)
+		earliest, over, _ := strings.Cut(of["."], " ")
+		require.LessOrEqual(p, toInt(earliest), low, "%v: the earliest deadline: %v", what, of)
+		require.LessOrEqual(p, toInt(over), s.now+s.ends[0]+1, "%v: the end of the key: %v", what, of)
+	}
+	for _, owner := range all[2].([]any) {
+		s.queue = append(s.queue, owner.(string))
+	}
+	wishing := map[string]string{}
+	for field, value := range hash(all[3]) {
+		switch field[0] {
+		case '>':
+			s.wishes[field[1:]] = value
+		case '<':
+			for _, slot := range strings.Fields(value)[3:] {
+				require.Empty(p, wishing[slot], "%v: two wishes", what)
+				wishing[slot] = field[1:]
+			}
+		case '!':
+		default:
+			s.waiters[field] = value
+		}
+	}
+	require.Equal(p, wishing, s.wishes, "%v: wishes", what)
+	require.ElementsMatch(p, s.queue, slices.Collect(maps.Keys(s.waiters)), "%v: each has a place and an entry", what)
+	for _, owner := range s.queue {
+		require.NotContains(p, s.records, owner, "%v: it waits, and has permits", what)
+	}
+	if len(s.queue) > 0 {
+		require.LessOrEqual(p, s.ends[2], s.ends[1]+1, "%v: waiters outlives the queue", what)
+	}
+	return s
+}
+
+// asks runs a call and returns what it said.
+func (p *permits) asks(cmd member.Command) script.Answer {
+	p.Helper()
+	v, err := p.run(cmd)
+	require.NoError(p, err)
+	return answerOf(p, v)
+}
+
+func answerOf(t require.TestingT, v any) (a script.Answer) {
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	switch v := list[0].(type) {
+	case int64:
+		a.N = v
+	case string:
+		var ok bool
+		a.Permits, ok = permit.Parse(v)
+		require.True(t, ok, "%q", v)
+		a.N = a.Permits[0].Token
+	}
+	if len(list) > 2 {
+		a.Server, a.Next = list[1].(int64), strings.TrimPrefix(list[2].(string), "-")
+	}
+	if len(list) > 4 {
+		a.Limit = list[4].(int64)
+	}
+	return a
+}
+
+// Random calls of nine owners, with TTLs that run out. After each of them the invariants of check hold, no token comes twice or
+// falls, and no more is granted than the limit of who was granted it; and when all have released, nothing is left.
+func TestRandomCallsOfASemaphoreKeepItsInvariants(t *testing.T) {
+	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
+		seeds := uint64(6)
+		for seed := range seeds {
+			playPermits(t, server, seed, 400)
+		}
+	})
+}
+
+func playPermits(t *testing.T, server redistest.Server, seed uint64, steps int) {
+	require.NoError(t, server.Flush())
+	p := newPermits(t, server)
+	r := rand.New(rand.NewPCG(seed, 17))
+	limits := []int{1, 2, 3, 5}
+	most := limits[r.IntN(len(limits))]
+	weights, ttl := []int{1}, 5*time.Second
+	if seed%2 == 0 {
+		weights = []int{1, 1, min(2, most), min(3, most)}
+	}
+	if seed%3 > 0 {
+		ttl = 40 * time.Millisecond
+	}
+	var owners []string
+	for i := range 9 {
+		owners = append(owners, fmt.Sprintf("c%d:%d", i%3, i))
+	}
+	before := p.check("at first")
+	for step := range steps {
+		owner, n := owners[r.IntN(len(owners))], weights[r.IntN(len(weights))]
+		limit := most
+		if r.IntN(8) == 0 {
+			limit = max(n, 1+r.IntN(most))
+		}
+		_, text, _ := strings.Cut(before.records[owner], " ")
+		has, _ := permit.Parse(text)
+		l := p.Asking(&script.Asked{Want: r.IntN(limit), Limit: limit, N: n, Held: has, Wish: time.Duration(r.IntN(2)) * ttl})
+		hint := append(slices.Clone(owners), "")[r.IntN(len(owners)+1)]
+		var what string
+		var said script.Answer
+		op := r.IntN(9)
+		switch op {
+		case 0, 1:
+			said = p.asks(l.Acquire(nil, owner, ttl))
+			what = "acquire"
+		case 2, 3:
+			said = p.asks(l.Wait(nil, owner, ttl, 6*ttl, int64(r.IntN(2))))
+			what = "wait"
+		case 4, 5:
+			said = p.asks(l.Release(nil, owner, hint))
+			what = "release"
+		case 6:
+			var want []int
+			for range r.IntN(n + 1) {
+				if s := r.IntN(limit); !slices.Contains(want, s) {
+					want = append(want, s)
+				}
+			}
+			if r.IntN(5) == 0 {
+				has = nil
+			}
+			said = p.asks(l.Claim(nil, owner, has, want, ttl, 6*ttl))
+			what = fmt.Sprintf("claim of %v for %v", has, want)
+		case 7:
+			lease := permit.List{{Slot: r.IntN(most), Token: max(1, p.last["0"])}}
+			if len(has) > 0 && r.IntN(2) == 0 {
+				lease = has[:1]
+			}
+			asks := *l.Asks()
+			asks.Held = lease
+			l = l.Asking(&asks)
+			said = p.asks(l.Rejoin(nil, owner, ttl, 0))
+			what = fmt.Sprintf("rejoin of %v", lease)
+		case 8:
+			_, err := p.run(l.Extend(nil, owner, ttl))
+			require.NoError(t, err)
+			what = "extend"
+		}
+		if ttl < time.Second && r.IntN(4) == 0 {
+			time.Sleep(time.Duration(r.IntN(int(ttl / 2))))
+		}
+		what = fmt.Sprintf("seed %d, step %d: %s by %s of %d of %d, hint %s, says %v", seed, step, what, owner, n, limit, hint, said)
+		after := p.check(what)
+		p.risen(what, before, after, op == 7)
+		for slot := range after.slots {
+			require.Less(t, int(toInt(slot)), most, what)
+		}
+		before = after
+	}
+	for _, owner := range owners {
+		p.asks(p.Release(nil, owner, ""))
+	}
+	after := p.check("in the end")
+	require.Empty(t, after.records)
+	require.Empty(t, after.queue)
+	require.Empty(t, after.wishes)
+}
+
+// risen requires that who was not in a slot before came to it by a greater token than any before. A rejoin brings its own.
+func (p *permits) risen(what string, before, after permitState, rejoined bool) {
+	p.Helper()
+	for slot, owner := range after.slots {
+		_, text, _ := strings.Cut(after.records[owner], " ")
+		list, _ := permit.Parse(text)
+		token := list.Token(int(toInt(slot)))
+		if before.slots[slot] != owner && !rejoined {
+			require.Greater(p, token, p.last[slot], "%s: slot %s", what, slot)
+		}
+		p.last[slot] = max(p.last[slot], token)
+	}
+}
