@@ -33,7 +33,7 @@ var walls = []struct {
 	{"redlock/internal/script", []string{"internal/resp", "member", "redlock/internal/permit", "slot"}, true},
 	{"redlock/internal/latch", []string{"clock", "member", "quorum"}, true},
 	{"redlock/internal/watch", []string{"clock", "member", "quorum"}, true},
-	{"redlock", []string{"clock", "cluster", "member", "node", "quorum", "redlock/internal/ballot", "redlock/internal/latch", "redlock/internal/script", "redlock/internal/watch"}, false},
+	{"redlock", []string{"clock", "cluster", "member", "node", "quorum", "redlock/internal/ballot", "redlock/internal/latch", "redlock/internal/permit", "redlock/internal/script", "redlock/internal/watch", "slot"}, false},
 }
 
 // still are the packages that a pure package may import: none of them opens a file, a connection or a process, and what

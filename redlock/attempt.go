@@ -17,6 +17,7 @@ const (
 	opAcquire = "acquire"
 	opWait    = "wait"
 	opYield   = "yield"
+	opClaim   = "claim"
 	opRaise   = "raise"
 	opRelease = "release"
 	opExtend  = "extend"
@@ -54,9 +55,13 @@ func (c *Client) newAttempt(k script.Lock, t terms, past ballot.Past, in context
 
 // ballotTerms are what a ballot is to know of the configuration.
 func (c *Config) ballotTerms(t *terms) ballot.Terms {
-	return ballot.Terms{
+	b := ballot.Terms{
 		Rules: t.kind.rules, TTL: t.ttl, Entry: c.Entry, Drift: c.Drift, Timeout: c.MemberTimeout, GiveUp: c.NoQuorumAfter, Shared: c.Interop,
 	}
+	if p := t.permits; p != nil {
+		b.Permits, b.Gate = uint8(p.n), p.gate
+	}
+	return b
 }
 
 // newAttempt makes an attempt with its voters: in one piece of memory for the usual numbers of members.
@@ -150,11 +155,13 @@ func (a *attempt) do(s *ballot.Step, now time.Time) {
 				return a.wire.Yield(b, a.owner, o.Token, a.b.Part(), a.c.cfg.Entry, o.Ticket)
 			}, false).Free()
 		}
+	case ballot.Claim:
+		a.claim(s, now)
 	case ballot.Raise:
 		a.poll(a.raise(s.To, s.Token, now, false))
 	case ballot.Win:
 		if s.To != 0 {
-			a.raise(s.To, s.Grant.Token, now, true).Free()
+			a.lift(s.To, s.Grant.Token, now)
 		}
 	}
 }
@@ -301,6 +308,22 @@ func (a *attempt) register(s *ballot.Step, now time.Time) *quorum.Round {
 		}
 		return a.wire.Wait(b, a.owner, a.b.Part(), a.c.cfg.Entry, s.Ticket)
 	}, false)
+}
+
+// claim submits the claims of a step, and then its waits.
+func (a *attempt) claim(s *ballot.Step, now time.Time) {
+	ttl := a.terms.ttl
+	if a.b.Waited() {
+		ttl = a.b.Part()
+	}
+	for _, o := range s.Offers {
+		a.ask(opClaim, quorum.Set(0).With(o.Member), now, ttl, func(b *[]byte) member.Command {
+			return a.wire.Claim(b, a.owner, o.Had, o.Slots, ttl, a.c.cfg.Entry)
+		}, false).Free()
+	}
+	if s.To != 0 {
+		a.register(s, now).Free()
+	}
 }
 
 func signal(ch chan struct{}) {

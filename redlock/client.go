@@ -45,6 +45,7 @@ type Client struct {
 	owners  owners
 	reads   reads
 	said    speakers
+	slots   slots
 	keeper  keeper
 	teller  teller
 	alive   alive        // what Close waits for

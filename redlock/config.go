@@ -227,16 +227,22 @@ type terms struct {
 	kind    *kind
 	ttl     time.Duration
 	renew   bool
-	unfit   bool // strict order was asked of a kind that has none
+	unfit   string // an option that the kind does not have; "": none
 	maxHold time.Duration
 	as      string
-	reads   *readHold // that the lease is to be shared in; nil: in none
+	reads   *readHold    // that the lease is to be shared in; nil: in none
+	permits *permitTerms // of a semaphore, what is asked of it; else nil
 }
 
 // check explains why no lock can have these terms.
 func (t *terms) check(c *Config) error {
-	if t.unfit {
-		return fmt.Errorf("a lock of kind %s has no option Fair", t.kind.name)
+	if t.unfit != "" {
+		return fmt.Errorf("a lock of kind %s has no option %s", t.kind.name, t.unfit)
+	}
+	if fits := t.kind.fits; fits != nil {
+		if err := fits(t); err != nil {
+			return err
+		}
 	}
 	return t.kind.within(c)
 }
@@ -293,7 +299,7 @@ func Fair() LockOption {
 		case t.kind.strict != nil:
 			t.kind = t.kind.strict
 		case t.kind != &fair:
-			t.unfit = true
+			t.unfit = "Fair"
 		}
 	}
 }

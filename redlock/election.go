@@ -254,7 +254,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	}
 	c := e.lock.c
 	p := &poll{e: e, ctx: ctx, ear: make(chan struct{}, 1), standings: newStandings(len(c.members), c.need), open: len(c.members)}
-	wire := e.lock.terms.kind.of(e.lock.name, &c.cfg)
+	wire := e.lock.terms.kind.of(e.lock.name, &c.cfg, &e.lock.terms)
 	cmd := c.buffer()
 	command := wire.Observe(cmd, "", 0)
 	r := c.rounds.Start(c.members, &quorum.Question{

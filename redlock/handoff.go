@@ -40,6 +40,9 @@ type handoffWire struct {
 	Renew  bool   `json:"r"`
 	MaxMS  int64  `json:"m"`
 	Format int    `json:"v"`
+
+	Permits string `json:"p,omitempty"` // of a semaphore: what the lease has
+	Limit   int    `json:"n,omitempty"` // and how many slots there are
 }
 
 const (
@@ -53,10 +56,14 @@ func (h Handoff) Secret() string {
 	if h.owner == nil {
 		return ""
 	}
-	b, _ := json.Marshal(handoffWire{ // of strings, numbers and booleans: it cannot fail
+	w := handoffWire{
 		Kind: h.Kind(), Key: []byte(h.key), Owner: *h.owner, Token: h.token, Format: h.terms.kind.format,
 		TTL: script.Millis(h.terms.ttl), Renew: h.terms.renew, MaxMS: h.terms.maxHold.Milliseconds(),
-	})
+	}
+	if p := h.terms.permits; p != nil {
+		w.Permits, w.Limit = p.held.String(), p.limit
+	}
+	b, _ := json.Marshal(w) // of strings, numbers and booleans: it cannot fail
 	return handoffPrefix + base64.RawURLEncoding.EncodeToString(b)
 }
 
@@ -76,9 +83,14 @@ func ParseHandoff(secret string) (Handoff, error) {
 	if k == nil || k.format != w.Format {
 		return Handoff{}, badInput("handoff", "a lease of a kind that this version does not know")
 	}
-	return Handoff{key: string(w.Key), owner: &w.Owner, token: w.Token, terms: terms{
+	t := terms{
 		kind: k, ttl: time.Duration(w.TTL) * time.Millisecond, renew: w.Renew, maxHold: time.Duration(w.MaxMS) * time.Millisecond,
-	}}, nil
+		permits: handedOver(w.Permits, w.Limit),
+	}
+	if k.fits != nil && (k.fits(&t) != nil || uint64(t.has()[0].Token) != w.Token) {
+		return Handoff{}, badInput("handoff", "not a lease, or one of another version")
+	}
+	return Handoff{key: string(w.Key), owner: &w.Owner, token: w.Token, terms: t}, nil
 }
 
 // Key returns the name of the lock.
@@ -130,7 +142,7 @@ func (l *Lease) Handoff() (Handoff, error) {
 	}
 	now := time.Now()
 	l.mu.Lock()
-	t := l.hold.terms
+	t := l.hold.terms.with(l.hold.b.Permits())
 	t.renew = l.renew
 	switch left := clock.Until(l.until, now); {
 	case t.renew && !l.limit.IsZero():
@@ -175,8 +187,9 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	if !c.alive.enter() {
 		return nil, &keyError{op: "adopt", key: h.key, err: ErrClosed}
 	}
-	held := &hold{c: c, wire: h.terms.kind.of(h.key, &c.cfg), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
+	held := &hold{c: c, wire: h.terms.kind.of(h.key, &c.cfg, &h.terms), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
 	held.b = ballot.Adopt(held.owner, make([]ballot.Voter, len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
+	held.b.Won(h.terms.has())
 	now := time.Now()
 	// What a majority is about to confirm, and no more: a renewal only lengthens. Nobody has the
 	// lease before that.

@@ -9,6 +9,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -55,7 +56,28 @@ func (h *hold) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, 
 
 // raise lifts the counters of members to the token.
 func (h *hold) raise(to quorum.Set, token int64, now time.Time, late bool) *quorum.Round {
-	return h.ask(opRaise, to, now, 0, func(b *[]byte) member.Command { return h.wire.Raise(b, h.owner, token) }, late)
+	return h.ask(opRaise, to, now, 0, func(b *[]byte) member.Command { return h.having().Raise(b, h.owner, token) }, late)
+}
+
+// lift brings members whose votes are not those of the lease into step. Nobody waits for it.
+func (h *hold) lift(to quorum.Set, token int64, now time.Time) {
+	if mend := h.terms.kind.mend; mend != nil {
+		mend(h, to)
+		return
+	}
+	h.raise(to, token, now, true).Free()
+}
+
+// having is the lock with what the owner has won of it, or is about to.
+func (h *hold) having() *script.Lock { return h.holding(h.b.Permits()) }
+
+// holding is the lock with what its owner has of it; nil: the calls do not say.
+func (h *hold) holding(p permit.List) *script.Lock {
+	if p == nil {
+		return &h.wire
+	}
+	l := h.wire.Holding(p)
+	return &l
 }
 
 // raiseLate brings a member whose vote came after the decision, and lies below the token, back into
@@ -64,7 +86,7 @@ func (h *hold) raiseLate(i int, token int64) {
 	h.mu.Lock()
 	h.b.Submitted(i)
 	h.mu.Unlock()
-	h.raise(quorum.Set(0).With(i), token, time.Now(), true).Free()
+	h.lift(quorum.Set(0).With(i), token, time.Now())
 }
 
 // Judge books an answer, on the goroutine that read it.
@@ -79,6 +101,9 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 		token, late = h.b.Late(i)
 	case opYield:
 		v = h.b.YieldAnswered(i, &ans)
+	case opClaim:
+		v = h.b.ClaimAnswered(i, &ans, r.TTL)
+		token, late = h.b.Late(i)
 	case opRaise:
 		v = h.b.RaiseAnswered(i, &ans)
 	case opRelease:
@@ -99,7 +124,7 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 		h.c.alive.leave()
 	}
 	if ans.N < 0 && (r.Op == opAcquire || r.Op == opWait) {
-		h.c.contended(h.wire.Name, ans.At)
+		h.c.contended(h.terms.kind.line(h.wire.Name), ans.At)
 	}
 	if late && !h.ended.Load() {
 		h.raiseLate(i, token)
@@ -125,10 +150,10 @@ func (h *hold) followed(waiter string) {
 // have.
 func mayHaveLeft(op string, ans *ballot.Answer) bool {
 	switch {
-	case op != opAcquire && op != opWait:
+	case op != opAcquire && op != opWait && op != opClaim:
 		return false
 	case ans.Outcome == member.Answered:
-		return op == opWait || ans.N > 0
+		return op != opAcquire || ans.N > 0
 	}
 	return ans.Outcome == member.Unknown
 }
@@ -148,7 +173,7 @@ func decode(r *quorum.Round, c *member.Call, now member.State) ballot.Answer {
 		a.Outcome, a.Err = member.Refused, errReply
 		return a
 	}
-	a.N, a.Server, a.Next, a.Place = said.N, said.Server, said.Next, said.Place
+	a.N, a.Server, a.Next, a.Place, a.Permits = said.N, said.Server, said.Next, said.Place, said.Permits
 	return a
 }
 
@@ -163,7 +188,7 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	h.mu.Lock()
 	switch {
 	case p.Grant:
-		counts = h.b.Pushed(i, ballot.Push{Token: p.Token, Server: p.Server, Next: p.Other, TTL: p.TTL}, st, at)
+		counts = h.b.Pushed(i, ballot.Push{Token: p.Token, Server: p.Server, Next: p.Other, TTL: p.TTL, Permits: p.Permits}, st, at)
 	case p.Gone:
 		h.b.Withdrawn(p.Other)
 	default:
@@ -173,7 +198,7 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	wake := h.wake
 	h.mu.Unlock()
 	if !p.Grant && !p.Gone {
-		h.c.contended(h.wire.Name, at)
+		h.c.contended(h.terms.kind.line(h.wire.Name), at)
 	}
 	if late {
 		h.raiseLate(i, token)
@@ -237,6 +262,9 @@ func (h *hold) gone(late bool) {
 		h.submitRelease(again, late).Free()
 	}
 	h.c.holds.remove(h)
+	if left := h.terms.kind.left; left != nil {
+		left(h)
+	}
 	h.leave()
 }
 
@@ -326,7 +354,7 @@ func (h *hold) orphaned(i int) {
 		return
 	}
 	cmd := h.c.buffer()
-	command := h.wire.Extend(cmd, h.owner, time.Millisecond) // which lengthens nothing
+	command := h.having().Extend(cmd, h.owner, time.Millisecond) // which lengthens nothing
 	h.c.rounds.Start(h.c.members, &quorum.Question{
 		Op: opExtend, Sent: time.Now(), To: quorum.All(len(h.c.members)), Need: h.b.Need(),
 		Judge:   &orphan{h: h, at: i, open: len(h.c.members)},
@@ -402,12 +430,12 @@ func (h *hold) submitRelease(to quorum.Set, late bool) *quorum.Round {
 // leaving writes into q what a release asks, encoded into a buffer.
 func (h *hold) leaving(q *quorum.Question, to quorum.Set, late bool, buf *[]byte) {
 	h.mu.Lock()
-	hint, longest := h.b.Hint(), max(h.longest, h.c.cfg.Entry)
+	hint, held, longest := h.b.Hint(), h.b.Permits(), max(h.longest, h.c.cfg.Entry)
 	h.mu.Unlock()
 	now := time.Now()
 	*q = quorum.Question{
 		Op: opRelease, Sent: now, To: to, Need: h.b.Need(), Deny: len(h.c.members) - h.b.Need() + 1, Judge: h,
-		Command:  h.wire.Release(buf, h.owner, hint),
+		Command:  h.holding(held).Release(buf, h.owner, hint),
 		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
 	}
 }

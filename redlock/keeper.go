@@ -527,7 +527,7 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 		renewal.Lock(items[i].l.key)
 	}
 	for i := range items {
-		renewal.Lease(items[i].l.hold.owner, items[i].ttl, items[i].l.hold.wire.Held())
+		renewal.Lease(items[i].l.hold.owner, items[i].ttl, items[i].l.hold.b.Permits())
 	}
 	command := renewal.Command(items[0].l.hold.wire.Slot())
 	r := k.c.rounds.Start(k.c.members, &quorum.Question{
@@ -715,7 +715,7 @@ func (n *renewal) rejoin(j, i int) {
 	h.taking++
 	h.mu.Unlock()
 	cmd := n.k.c.buffer()
-	command := h.wire.Rejoin(cmd, h.owner, ttl, int64(l.token))
+	command := h.having().Rejoin(cmd, h.owner, ttl, int64(l.token))
 	n.k.c.rounds.Start(n.k.c.members, &quorum.Question{
 		Op: opRejoin, Sent: now, To: to, Need: 1, Judge: rejoinJudge{n, j},
 		Command: command, Delivery: member.Delivery{Late: true, Ended: &h.ended},

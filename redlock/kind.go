@@ -26,6 +26,9 @@ const (
 	KindRead  Kind = "read"
 	// KindElection is the lock of KindMutex whose holder leads: see Client.Election.
 	KindElection Kind = "election"
+	// KindSemaphore is that of Client.Semaphore: as many leases as there are slots, each with some of
+	// its own.
+	KindSemaphore Kind = "semaphore"
 )
 
 // KindFair is the lock of KindMutex, taken in strict order: see Fair.
@@ -58,6 +61,15 @@ type kind struct {
 	strict *kind
 	// width is how many callers of one client ask the members for one name at a time: at least 1.
 	width int
+	// wide is the width if the terms of a caller say it; nil: width.
+	wide func(t *terms) int
+	// space sets the names of the kind apart from those of the mutex in what a client keeps by name;
+	// "": they are the same locks.
+	space string
+	// fits explains why no lock of the kind has such terms; nil: each has.
+	fits func(t *terms) error
+	// asks adds to a lock what its calls say besides; nil: nothing.
+	asks func(l script.Lock, t *terms, c *Config) script.Lock
 	// format is that of the handoffs. Each kind but the mutex has one above 1: see handoffWire.
 	format int
 	// together says that leases of the kind are held at the same time. Whoever holds one cannot get
@@ -79,6 +91,12 @@ type kind struct {
 	// behind is told when a member says that another owner waits behind a vote of the hold. nil:
 	// nobody wants to know.
 	behind func(h *hold)
+	// held is told of each lease that an attempt has made. nil: nobody wants to know.
+	held func(l *Lease)
+	// mend brings members into step whose votes are not those of the lease. nil: a raise does.
+	mend func(h *hold, to quorum.Set)
+	// left is told when the release of a hold has been submitted. nil: nobody wants to know.
+	left func(h *hold)
 }
 
 // exclusive is the kind of Client.Mutex.
@@ -93,7 +111,7 @@ var fair = kind{
 }
 
 // kinds are all that there are.
-var kinds = []*kind{&exclusive, &fair, &writeKind, &readKind, &electionKind}
+var kinds = []*kind{&exclusive, &fair, &writeKind, &readKind, &electionKind, &permitKind}
 
 // kindOf finds a kind by its name; nil: there is none of that name.
 func kindOf(name Kind) *kind {
@@ -111,10 +129,21 @@ func (k *kind) within(c *Config) error {
 	return nil
 }
 
-// of is the lock of a name, in the dialect of a configuration.
-func (k *kind) of(name string, c *Config) script.Lock {
+// of is the lock of a name as some terms ask for it, in the dialect of a configuration.
+func (k *kind) of(name string, c *Config, t *terms) script.Lock {
 	if c.Interop && k.shared != nil {
 		return k.shared(name)
 	}
+	if k.asks != nil {
+		return k.asks(k.lock(name), t, c)
+	}
 	return k.lock(name)
+}
+
+// line is the name of the line in which callers of a lock stand.
+func (k *kind) line(name string) string {
+	if k.space != "" {
+		return k.space + name
+	}
+	return name
 }

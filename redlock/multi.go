@@ -133,7 +133,7 @@ func (m *Multi) acquire(ctx context.Context, op string, try bool) (*Leases, erro
 			return nil, badInput(op, "%v", err)
 		}
 		p := &g.parts[i]
-		*p = part{c: l.c, terms: &l.terms, inHand: l.terms, wire: l.terms.kind.of(l.name, &l.c.cfg)}
+		*p = part{c: l.c, terms: &l.terms, inHand: l.terms, wire: l.terms.kind.of(l.name, &l.c.cfg, &l.terms)}
 		p.inHand.renew, p.inHand.maxHold = true, -1
 		p.want = want{op: op, name: l.name, terms: &p.inHand, try: try}
 	}

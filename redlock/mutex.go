@@ -68,11 +68,16 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // Do runs fn while it holds the lock. The context that fn gets is a child of ctx and ends with the
 // lease, so fn must stop when it ends. Give lease.Token to the storage. fn may unlock the lease
 // early, or hand it off. Do returns fn's error, joined with any error of the lease or its release.
-func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
+func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
+	return m.during(ctx, want{op: opLock, name: m.name, terms: &m.terms}, fn)
+}
+
+// during runs fn while the caller holds what it wants.
+func (m *Mutex) during(ctx context.Context, w want, fn func(ctx context.Context, lease *Lease) error) (err error) {
 	if fn == nil {
-		return badInput(opLock, "nil function")
+		return badInput(w.op, "nil function")
 	}
-	lease, err := m.Lock(ctx)
+	lease, err := m.c.acquire(ctx, w)
 	if err != nil {
 		return err
 	}

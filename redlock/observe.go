@@ -73,7 +73,7 @@ type observer struct {
 func newObserver(e *Election) *observer {
 	c := e.lock.c
 	return &observer{
-		c: c, wire: e.lock.terms.kind.of(e.lock.name, &c.cfg),
+		c: c, wire: e.lock.terms.kind.of(e.lock.name, &c.cfg, &e.lock.terms),
 		out: outlook{standings: newStandings(len(c.members), c.need)}, gen: make([]uint64, len(c.members)),
 	}
 }

@@ -164,12 +164,15 @@ func (w *want) line() (name string, width int) {
 	if w.terms.as != "" && w.terms.kind.width > 1 {
 		return ownNames + strconv.Itoa(len(w.name)) + w.name + w.terms.as, 1 // no lock has this name
 	}
+	if wide := w.terms.kind.wide; wide != nil {
+		return w.terms.kind.line(w.name), wide(w.terms)
+	}
 	return w.name, w.terms.kind.width
 }
 
 // attempts makes one attempt after the other, until one has the lock or none can have it.
 func (c *Client) attempts(ctx, in context.Context, w *want, past ballot.Past) (*Lease, result, error) {
-	a := c.newAttempt(w.terms.kind.of(w.name, &c.cfg), *w.terms, past, in)
+	a := c.newAttempt(w.terms.kind.of(w.name, &c.cfg, w.terms), *w.terms, past, in)
 	if a == nil {
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
 	}

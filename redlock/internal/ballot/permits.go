@@ -73,6 +73,13 @@ func (b *Ballot) Won(l permit.List) {
 	}
 }
 
+// GaveUp books that member i, which was told what the lease has, has given it nothing.
+func (b *Ballot) GaveUp(i int) {
+	if !b.ours(i) {
+		b.m[i].drop()
+	}
+}
+
 // RoundTrip returns how long a member takes to answer, as the attempt has seen it.
 func (b *Ballot) RoundTrip() time.Duration { return b.rtt }
 

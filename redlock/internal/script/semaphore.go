@@ -54,6 +54,20 @@ func (l Lock) Asking(a *Asked) Lock {
 	return l
 }
 
+// Holding returns the semaphore with what the lease of an owner has.
+func (l Lock) Holding(p permit.List) Lock {
+	a := *l.asks
+	a.Held = p
+	return l.Asking(&a)
+}
+
+// Wishing returns the semaphore whose rejoin wishes for that long.
+func (l Lock) Wishing(d time.Duration) Lock {
+	a := *l.asks
+	a.Wish = d
+	return l.Asking(&a)
+}
+
 // Asks returns what Asking set; nil: this is no semaphore.
 func (l *Lock) Asks() *Asked { return l.asks }
 

@@ -1,0 +1,351 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// Semaphore is a lock of one name that has numbered slots, from 0 to limit − 1. A lease has one of
+// them, or several (Permits), and no slot is in two valid leases. So there are at most as many
+// permits as slots, and the slot is a worker number: no other live holder has it.
+//
+// A semaphore, a mutex and an RWMutex of one name have nothing to do with each other. Like a Mutex,
+// a Semaphore holds no state of its own. It is safe for concurrent use, and cheap to make.
+//
+// Waiters are served in order of arrival, but not strictly. One release serves one waiter, and while
+// several holders release at the same time, a waiter may pass another. A waiter for several slots is
+// not passed by those behind it, so that it gets them.
+//
+// The limit is the caller's: each member gives a slot only if it is below the caller's limit, and if
+// so many are not taken. Callers whose limits differ, as in a rolling deployment, have at most the
+// greatest of them together. SetLimit changes it at run time.
+//
+// With Config.Interop, every call returns ErrInput: the semaphores of Redisson are others.
+type Semaphore struct{ m Mutex }
+
+const (
+	// maxLimit is the greatest number of slots of a semaphore.
+	maxLimit = 4096
+	// maxPermits is the greatest number of permits of one lease.
+	maxPermits = 64
+	// permitWidth bounds how many callers of a client are at the members at once for one semaphore.
+	permitWidth = 16
+)
+
+// Semaphore returns the semaphore of a name with limit slots, from 1 to 4096. Names and options are
+// those of Mutex, but for As and Fair, with which every call returns ErrInput. Acquire and
+// TryAcquire report mistakes. Without options, the client renews a lease until it is unlocked, as
+// with AutoRenew(Config.TTL). With TTL, a lease ends by itself, and its slots are free again.
+func (c *Client) Semaphore(name string, limit int, opts ...LockOption) *Semaphore {
+	t := terms{kind: &permitKind, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold, permits: &permitTerms{limit: limit, n: 1, want: -1}}
+	for _, o := range opts {
+		o(&t)
+	}
+	return &Semaphore{Mutex{c: c, name: name, terms: t}}
+}
+
+// Permits asks a semaphore for n slots at once, from 1 to 64 and at most its limit: all of them or
+// none. Several Acquires of one caller, one after the other, can wait for each other for ever beside
+// another caller that does the same; one Acquire with Permits cannot.
+func Permits(n int) LockOption {
+	return func(t *terms) {
+		if t.permits == nil {
+			t.unfit = "Permits"
+			return
+		}
+		p := *t.permits
+		p.n, t.permits = n, &p
+	}
+}
+
+// Acquire waits until it gets a permit, until ctx ends, or until no majority of the members can be
+// asked for Config.NoQuorumAfter. It does what Mutex.Lock does, and fails as that does. Up to 16
+// callers of one client wait at the members at once for one name, and others behind them.
+func (s *Semaphore) Acquire(ctx context.Context) (*Lease, error) {
+	return s.m.c.acquire(ctx, s.want(opAcquirePermit))
+}
+
+// TryAcquire asks once and does not wait for a permit. It takes one round trip, and one more if
+// members have given different slots. It fails with ErrHeld if so many slots are taken, and also if
+// others wait. Otherwise it does what Mutex.TryLock does.
+func (s *Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
+	w := s.want(opTryAcquirePermit)
+	w.try = true
+	return s.m.c.acquire(ctx, w)
+}
+
+// Do runs fn while it holds a permit, as Mutex.Do does with the lock.
+func (s *Semaphore) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
+	return s.m.during(ctx, s.want(opAcquirePermit), fn)
+}
+
+// What callers of a Semaphore ask for.
+const (
+	opAcquirePermit    = "acquire permit"
+	opTryAcquirePermit = "try acquire permit"
+)
+
+func (s *Semaphore) want(op string) want {
+	return want{op: op, name: s.m.name, terms: &s.m.terms}
+}
+
+// Slot is a slot of a semaphore that a lease has.
+type Slot struct {
+	Number int    // from 0 to the limit − 1: no other valid lease of the semaphore has it
+	Token  uint64 // greater than that of every earlier lease that had this slot
+}
+
+// Slot returns the number of the lease's slot, of several the lowest. It is 0 for a lease of a lock
+// that has no slots.
+func (l *Lease) Slot() int {
+	if p := l.hold.b.Permits(); len(p) > 0 {
+		return p[0].Slot
+	}
+	return 0
+}
+
+// Slots returns all slots of the lease, in order of their numbers: none for a lock that has no
+// slots. Token is that of the first. Tokens of different slots cannot be compared, so a storage keeps
+// the greatest for each resource and slot.
+func (l *Lease) Slots() []Slot {
+	p := l.hold.b.Permits()
+	out := make([]Slot, len(p))
+	for i := range p {
+		out[i] = Slot{Number: p[i].Slot, Token: uint64(p[i].Token)}
+	}
+	return out
+}
+
+// permitKind is the kind of Semaphore.
+var permitKind = kind{
+	name: KindSemaphore, lock: script.Semaphore, rules: &ballot.Permits, width: permitWidth, format: 2, space: ownNames + "s",
+	wide: permitsWide, fits: permitsFit, asks: permitsAsked, obtain: (*Client).permit,
+	held: permitsHeld, mend: permitsMend, left: permitsLeft,
+}
+
+// permitTerms are what a caller asks of a semaphore. They never change: a copy has what differs.
+type permitTerms struct {
+	limit int         // how many slots there are
+	n     int         // how many of them
+	want  int         // the slot to try first; below 0: one that depends on the attempt
+	gate  uint8       // see ballot.Terms
+	held  permit.List // what the lease has that was handed off
+}
+
+// with returns the terms of a lease that has some permits; of another kind of lock: none.
+func (t terms) with(held permit.List) terms {
+	if t.permits != nil {
+		p := *t.permits
+		p.held, t.permits = held, &p
+	}
+	return t
+}
+
+// has returns what the terms of a handoff say that the lease has.
+func (t *terms) has() permit.List {
+	if t.permits == nil {
+		return nil
+	}
+	return t.permits.held
+}
+
+// handedOver reads what a handoff says of permits; nil: nothing.
+func handedOver(held string, limit int) *permitTerms {
+	l, ok := permit.Parse(held)
+	if !ok {
+		return nil
+	}
+	return &permitTerms{limit: limit, n: len(l), want: -1, held: l}
+}
+
+func permitsFit(t *terms) error {
+	switch p := t.permits; {
+	case p == nil:
+		return fmt.Errorf("permits of no semaphore")
+	case p.limit < 1 || p.limit > maxLimit:
+		return fmt.Errorf("the limit is %d, must be between 1 and %d", p.limit, maxLimit)
+	case p.n < 1 || p.n > maxPermits:
+		return fmt.Errorf("Permits is %d, must be between 1 and %d", p.n, maxPermits)
+	case p.n > p.limit:
+		return fmt.Errorf("Permits is %d, more than the limit of %d", p.n, p.limit)
+	case t.as != "":
+		return fmt.Errorf("a semaphore has no option As: ask for several permits with Permits")
+	}
+	return nil
+}
+
+func permitsWide(t *terms) int { return min(t.permits.limit, permitWidth) }
+
+func permitsAsked(l script.Lock, t *terms, c *Config) script.Lock {
+	p := t.permits
+	return l.Asking(&script.Asked{Want: p.want, Limit: p.limit, N: p.n, Wish: c.Entry})
+}
+
+// permit gets a permit by attempts of the caller's own. It asks for the slot that this client has
+// given back last, so processes settle on slots of their own.
+func (c *Client) permit(ctx, in context.Context, w want) (*Lease, result, error) {
+	t := *w.terms
+	p := *t.permits
+	if p.want = c.slots.take(w.name); p.want >= p.limit {
+		p.want = -1
+	}
+	p.gate = uint8(int(slot.Of(w.name)) % len(c.members))
+	t.permits, w.terms = &p, &t
+	return c.compete(ctx, in, w)
+}
+
+// permitsHeld has the slots of a new lease asked for at the members that have not given them, after
+// two round trips. Otherwise the attempt is in line there still, and is given slots that it does not
+// use; and slots that are held elsewhere are given to others, who cannot have them.
+func permitsHeld(l *Lease) {
+	h := l.hold
+	h.mu.Lock()
+	lacking, pause := h.b.Lacking(), max(time.Millisecond, 2*h.b.RoundTrip())
+	h.mu.Unlock()
+	if lacking != 0 {
+		time.AfterFunc(pause, l.gather)
+	}
+}
+
+// gather asks for the slots of a lease that is held wherever they are not given.
+func (l *Lease) gather() {
+	c, h := l.c, l.hold
+	if !c.alive.enter() {
+		return
+	}
+	defer c.alive.leave()
+	if !l.alive(time.Now()) {
+		return
+	}
+	states := c.statesOf(h.wire.Slot())
+	to := quorum.Set(0)
+	h.mu.Lock()
+	for i := range states {
+		if h.b.Lacking().Has(i) && states[i].Votes {
+			to = to.With(i)
+			h.b.Submitted(i)
+		}
+	}
+	h.mu.Unlock()
+	if to != 0 {
+		h.regain(to, c.cfg.Entry)
+	}
+}
+
+// permitsMend has members free what they have given beside the lease. It waits for nothing.
+func permitsMend(h *hold, to quorum.Set) { h.regain(to, 0) }
+
+// regain tells members what the lease has. They free the owner's other slots and its place in line,
+// and give it the slots of the lease if these are free. For those that are another's there, they keep
+// a wish for that long.
+func (h *hold) regain(to quorum.Set, wish time.Duration) {
+	if !h.c.alive.enter() {
+		return
+	}
+	defer h.c.alive.leave() // not before what overtaken makes of it is submitted
+	now := time.Now()
+	h.mu.Lock()
+	h.taking += to.Len()
+	h.mu.Unlock()
+	cmd := h.c.buffer()
+	wire := h.having().Wishing(wish)
+	h.c.rounds.Start(h.c.members, &quorum.Question{
+		Op: opRejoin, Sent: now, TTL: h.terms.ttl, To: to, Need: 1, Judge: regained{h},
+		Command: wire.Rejoin(cmd, h.owner, h.terms.ttl, 0), Delivery: member.Delivery{Late: true, Ended: &h.ended},
+	}).Free()
+	h.c.buffers.Put(cmd)
+	for i := range h.c.members {
+		if to.Has(i) {
+			h.overtaken(i)
+		}
+	}
+}
+
+// regained hears the answers to regain.
+type regained struct{ h *hold }
+
+// Judge implements quorum.Judge.
+func (r regained) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
+	h, i := r.h, c.Index
+	took := c.Outcome == member.Answered && c.Reply.Int > 0
+	yes := took && c.State.Gen == h.c.stateOf(i, h.wire.Slot()).Gen
+	h.mu.Lock()
+	switch {
+	case yes:
+		h.b.Renewed(i, true, round.Sent.Add(clock.Validity(round.TTL, h.c.cfg.Drift)))
+	case c.Outcome == member.Answered:
+		h.b.GaveUp(i)
+	}
+	h.mu.Unlock()
+	if h.c.trace.request != nil {
+		h.requested(round, c)
+	}
+	h.rejoined(i, took || c.Outcome == member.Unknown)
+	return ballot.VoteOf(c.Outcome, yes)
+}
+
+// permitsLeft notes which slot the client gives back.
+func permitsLeft(h *hold) {
+	h.mu.Lock()
+	p := h.b.Permits()
+	h.mu.Unlock()
+	if len(p) > 0 {
+		h.c.slots.put(h.wire.Name, p[0].Slot)
+	}
+}
+
+// slots are those that this client has given back, by the name of the semaphore: the last first.
+type slots struct {
+	mu sync.Mutex
+	m  map[string][]int
+}
+
+// Bounds of what is remembered.
+const (
+	slotNames   = 1024
+	slotsOfName = permitWidth
+)
+
+func (s *slots) put(name string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m == nil {
+		s.m = make(map[string][]int)
+	}
+	all, known := s.m[name]
+	switch {
+	case len(all) == slotsOfName:
+		copy(all, all[1:])
+		all[len(all)-1] = n
+		return
+	case !known && len(s.m) == slotNames: // any other makes room
+		for other := range maps.Keys(s.m) {
+			delete(s.m, other)
+			break
+		}
+	}
+	s.m[name] = append(all, n)
+}
+
+// take returns the slot that was given back last, and forgets it; -1: there is none.
+func (s *slots) take(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.m[name]
+	if len(all) == 0 {
+		return -1
+	}
+	s.m[name] = all[:len(all)-1]
+	return all[len(all)-1]
+}
