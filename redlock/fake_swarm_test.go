@@ -116,6 +116,25 @@ func TestSeedsOfKinds(t *testing.T) {
 	}
 }
 
+// TestSeedsOfSemaphores plays seeds in which each call is for one to three slots of a semaphore.
+func TestSeedsOfSemaphores(t *testing.T) {
+	first, n := seedRange(t, 20)
+	var sum seedTally
+	for seed := first; seed < first+n; seed++ {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			sc := drawScene(seed)
+			sc.fair, sc.slots = 0, []int{2, 1, 3, 5, 50}[seed%5]
+			s := playScene(t, sc)
+			sum.add(s)
+			if wrong := s.wrong(); len(wrong) > 0 {
+				t.Errorf("REDQUORUM_SEED=%d go test -run '^TestSeedsOfSemaphores$' ./redlock\n%v, %d slots\n%s\nlast events:\n%s",
+					seed, s.scene, s.slots, strings.Join(wrong, "\n"), s.book.last(60))
+			}
+		})
+	}
+	t.Log(sum.String())
+}
+
 // The ways of asking in scenes of all kinds.
 const (
 	wayMutex = iota
@@ -247,6 +266,7 @@ type scene struct {
 	length           time.Duration    // of the faults
 	sets             bool             // every other call takes several names
 	kinds            bool             // each call is of any kind
+	slots            int              // each call is of a semaphore with so many; 0: none is
 
 	// What TestSeedsFindWhatIsBroken takes out.
 	rate      float64 // of all members' clocks
@@ -414,22 +434,34 @@ func (s *swarm) onceMore(p *peer, i int, name string) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
 	defer cancel()
 	get := p.Mutex(name).Lock
+	if s.slots > 0 {
+		get = p.Semaphore(name, s.slots).Acquire
+	}
 	if s.kinds {
 		get = []func(context.Context) (*redlock.Lease, error){get, p.Mutex(name, redlock.Fair()).Lock, p.RWMutex(name).Lock, p.RWMutex(name).RLock}[i%4]
 	}
-	start, floor := time.Now(), s.book.floor(name)
+	start, floor, floors := time.Now(), s.book.floor(name), s.book.floors(name, s.slots)
 	l, err := get(ctx)
 	if err != nil {
 		s.book.bad("after the faults: client %d: %v", i, err)
 		return
 	}
-	s.book.granted(i, l, floor)
+	s.entered(i, l, floor, floors)
 	s.mu.Lock()
 	s.waitedMS = max(s.waitedMS, time.Since(start).Milliseconds())
 	s.mu.Unlock()
 	if err := l.Unlock(ctx); err != nil {
 		s.book.bad("after the faults: client %d: %v", i, err)
 	}
+}
+
+// entered books a lease.
+func (s *swarm) entered(i int, l *redlock.Lease, least floor, slots []floor) {
+	if s.slots > 0 {
+		s.book.permitted(i, l, slots)
+		return
+	}
+	s.book.granted(i, l, least)
 }
 
 // wrong is what must not have been.
@@ -514,6 +546,10 @@ func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
 		case wayRead:
 			get, try = rw.RLock, rw.TryRLock
 		}
+		if s.slots > 0 {
+			sem := p.Semaphore(name, s.slots, opt, redlock.Permits(min(s.slots, 1+max(0, random.IntN(5)-2))))
+			get, try = sem.Acquire, sem.TryAcquire
+		}
 		if random.IntN(5) == 0 {
 			get = try
 		}
@@ -527,12 +563,12 @@ func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
 			time.Sleep(upTo(random, 250*time.Millisecond))
 			continue
 		}
-		floor := s.book.floor(name)
+		floor, floors := s.book.floor(name), s.book.floors(name, s.slots)
 		l, err := get(ctx)
 		s.check(err, allowed...)
 		if err == nil {
 			s.came(way)
-			s.book.granted(i, l, floor)
+			s.entered(i, l, floor, floors)
 			s.use(i, l, way, random)
 		} else {
 			s.book.event("client %d does not get %s", i, name)
@@ -661,6 +697,9 @@ func (s *swarm) chaos(random *rand.Rand) {
 		if s.kinds {
 			scripts = append(scripts, script.FairAcquire, script.FairWait, script.FairRelease, script.FairYield, script.RWRead, script.RWAwait, script.RWWait,
 				script.RWRelease, script.RWDowngrade, script.RWRaise, script.RWExtend, script.RWRejoin)
+		}
+		if s.slots > 0 {
+			scripts = []script.Script{script.SemAcquire, script.SemWait, script.SemRelease, script.SemClaim, script.SemRaise, script.SemExtend, script.SemRejoin}
 		}
 		script := redistest.WithArg(scripts[random.IntN(len(scripts))].SHA)
 		short := 1 + upTo(random, 300*time.Millisecond)
@@ -842,8 +881,33 @@ func newLedger(sc scene) *ledger {
 	b := &ledger{began: time.Now(), fenceOnly: sc.kind == sceneFenceOnly, pages: map[string]*ledgerPage{}}
 	for _, n := range sc.names {
 		b.pages[n] = &ledgerPage{tokens: map[uint64]bool{}}
+		for slot := range sc.slots {
+			b.pages[slotPage(n, slot)] = &ledgerPage{tokens: map[uint64]bool{}}
+		}
 	}
 	return b
+}
+
+// slotPage names the page of a slot.
+func slotPage(name string, slot int) string { return fmt.Sprintf("%s slot %d", name, slot) }
+
+// floors are those of all slots of a semaphore.
+func (b *ledger) floors(name string, slots int) (all []floor) {
+	for slot := range slots {
+		all = append(all, b.floor(slotPage(name, slot)))
+	}
+	return all
+}
+
+// permitted books a lease of a semaphore.
+func (b *ledger) permitted(client int, l *redlock.Lease, least []floor) {
+	for _, s := range l.Slots() {
+		if s.Number >= len(least) {
+			b.bad("%q: slot %d of %d", l.Key(), s.Number, len(least))
+			continue
+		}
+		b.enters(client, l, slotPage(l.Key(), s.Number), s.Token, least[s.Number])
+	}
 }
 
 func (b *ledger) event(format string, args ...any) {
@@ -881,33 +945,38 @@ func (b *ledger) floor(name string) floor {
 
 // granted books a lease at the moment its holder got it.
 func (b *ledger) granted(client int, l *redlock.Lease, least floor) {
+	b.enters(client, l, l.Key(), l.Token(), least)
+}
+
+// enters is granted for a lock, or for a slot of a semaphore.
+func (b *ledger) enters(client int, l *redlock.Lease, key string, token uint64, least floor) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := b.pages[l.Key()]
+	p := b.pages[key]
 	b.grants++
-	b.eventLocked("client %d has %s, token %d, shared %v", client, l.Key(), l.Token(), l.Shared())
+	b.eventLocked("client %d has %s, token %d, shared %v", client, key, token, l.Shared())
 	if !b.fenceOnly { // without overlap they come in the order of their tokens
 		least = p.greatest
 	}
 	if l.Shared() {
 		least.any = least.written
 	}
-	if l.Token() <= least.any {
-		b.badLocked("%q: token %d granted after %d", l.Key(), l.Token(), least.any)
+	if token <= least.any {
+		b.badLocked("%q: token %d granted after %d", key, token, least.any)
 	}
-	if writer, before := p.tokens[l.Token()]; before && (writer || !l.Shared()) {
-		b.badLocked("%q: token %d granted after itself", l.Key(), l.Token())
+	if writer, before := p.tokens[token]; before && (writer || !l.Shared()) {
+		b.badLocked("%q: token %d granted after itself", key, token)
 	}
 	p.believed = slices.DeleteFunc(p.believed, func(old *redlock.Lease) bool { return old.Err() != nil })
 	for _, old := range p.believed {
 		if !b.fenceOnly && !(l.Shared() && old.Shared()) {
-			b.badLocked("%q: token %d granted while %d is valid for %v", l.Key(), l.Token(), old.Token(), time.Until(old.ValidUntil()))
+			b.badLocked("%q: token %d granted while %d is valid for %v", key, token, old.Token(), time.Until(old.ValidUntil()))
 		}
 	}
 	p.believed = append(p.believed, l)
-	p.tokens[l.Token()] = !l.Shared()
-	if p.greatest.any = max(p.greatest.any, l.Token()); !l.Shared() {
-		p.greatest.written = max(p.greatest.written, l.Token())
+	p.tokens[token] = !l.Shared()
+	if p.greatest.any = max(p.greatest.any, token); !l.Shared() {
+		p.greatest.written = max(p.greatest.written, token)
 	}
 }
 
@@ -960,9 +1029,20 @@ func (b *ledger) write(l *redlock.Lease, takes time.Duration, unfenced bool) {
 		b.read(l, takes)
 		return
 	}
+	if slots := l.Slots(); len(slots) > 0 {
+		for _, s := range slots {
+			b.writeAs(l, slotPage(l.Key(), s.Number), s.Token, takes, unfenced)
+		}
+		return
+	}
+	b.writeAs(l, l.Key(), l.Token(), takes, unfenced)
+}
+
+// writeAs is write to what belongs to a lock, or to a slot of a semaphore.
+func (b *ledger) writeAs(l *redlock.Lease, key string, token uint64, takes time.Duration, unfenced bool) {
 	ctx := context.Background()
-	p := b.pages[l.Key()]
-	err := b.storage.Check(ctx, l.Key(), l.Token())
+	p := b.pages[key]
+	err := b.storage.Check(ctx, key, token)
 	b.mu.Lock()
 	read := p.value
 	b.mu.Unlock()
@@ -971,17 +1051,17 @@ func (b *ledger) write(l *redlock.Lease, takes time.Duration, unfenced bool) {
 		put := func() error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			if l.Token() < p.writer && !unfenced {
-				b.badLocked("%q: a write with token %d after one with %d", l.Key(), l.Token(), p.writer)
+			if token < p.writer && !unfenced {
+				b.badLocked("%q: a write with token %d after one with %d", key, token, p.writer)
 			}
-			p.value, p.writer = read+1, l.Token()
+			p.value, p.writer = read+1, token
 			p.writes++
 			return nil
 		}
 		if unfenced {
 			err = put()
 		} else {
-			err = b.storage.Do(ctx, l.Key(), l.Token(), put)
+			err = b.storage.Do(ctx, key, token, put)
 		}
 	}
 	valid := l.Err() == nil
@@ -989,9 +1069,9 @@ func (b *ledger) write(l *redlock.Lease, takes time.Duration, unfenced bool) {
 	defer b.mu.Unlock()
 	if err != nil {
 		b.refused++
-		b.eventLocked("a write with token %d is refused", l.Token())
+		b.eventLocked("a write with token %d is refused", token)
 		if valid && !b.fenceOnly {
-			b.badLocked("%q: a write of the valid lease %d: %v", l.Key(), l.Token(), err)
+			b.badLocked("%q: a write of the valid lease %d: %v", key, token, err)
 		}
 	}
 	if !valid {
