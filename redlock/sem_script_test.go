@@ -49,8 +49,9 @@ type permitState struct {
 func (p *permits) check(what any) (s permitState) {
 	p.Helper()
 	keys := []string{p.key("s1"), p.key("sq"), p.key("sw")}
-	all := p.ask("EVAL", `local t = redis.call('TIME') return {t[1] * 1000 + math.floor(t[2] / 1000), redis.call('HGETALL', KEYS[1]),
-redis.call('ZRANGE', KEYS[2], 0, -1), redis.call('HGETALL', KEYS[3]), redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2]), redis.call('PTTL', KEYS[3])}`,
+	all := p.ask("EVAL", `local all = {0, redis.call('HGETALL', KEYS[1]), redis.call('ZRANGE', KEYS[2], 0, -1),
+redis.call('HGETALL', KEYS[3]), redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2]), redis.call('PTTL', KEYS[3])}
+local t = redis.call('TIME') all[1] = t[1] * 1000 + math.floor(t[2] / 1000) return all`,
 		"3", keys[0], keys[1], keys[2]).([]any)
 	hash := func(v any) map[string]string {
 		m, list := map[string]string{}, v.([]any)

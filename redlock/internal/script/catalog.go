@@ -101,6 +101,9 @@ var (
 	SemRaise   = newScript("sem_raise.lua")
 	SemExtend  = newScript("sem_extend.lua")
 	SemRejoin  = newScript("sem_rejoin.lua")
+	SemLimit   = newScript("sem_limit.lua")
+	SemPeek    = newScript("sem_peek.lua")
+	SemForce   = newScript("sem_force.lua")
 )
 
 // These are the scripts of the dialect that Redisson shares. Extend and Peek are the same there.
@@ -122,7 +125,7 @@ func Own() []Script {
 		FairAcquire, FairWait, FairRelease, FairYield,
 		Proclaim, Observe,
 		LatchArrive, LatchAwait, LatchRead, LatchDelete,
-		SemAcquire, SemWait, SemRelease, SemClaim, SemRaise, SemExtend, SemRejoin,
+		SemAcquire, SemWait, SemRelease, SemClaim, SemRaise, SemExtend, SemRejoin, SemLimit, SemPeek, SemForce,
 	}
 }
 

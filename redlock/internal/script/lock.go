@@ -25,7 +25,7 @@ type Lock struct {
 
 // dialect is how the calls of a kind of lock are written.
 type dialect struct {
-	acquire, wait, waitFreed, release, yield, claim, raise, rejoin, peek, force call
+	acquire, wait, waitFreed, release, yield, claim, raise, rejoin, limit, peek, force call
 
 	downgrade call    // without a script: there is none
 	extend    *Script // lengthens leases, several in one call: see Renewal

@@ -83,6 +83,7 @@ type Waiter struct {
 	Waiting time.Duration // time since it registered; 0 for a reader, which has no place in the queue
 	Live    bool          // its entry has not run out
 	Reads   bool          // it is a reader
+	Permits int           // of a semaphore: how many it asks for
 }
 
 // ReadView decodes the reply to Peek. If the reply has another shape, ok is false.

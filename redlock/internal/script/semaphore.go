@@ -1,7 +1,9 @@
 package script
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
@@ -19,6 +21,9 @@ var semaphore = dialect{
 	claim:     call{script: &SemClaim, shared: 2, reach: withQueue, args: 8},
 	raise:     call{script: &SemRaise, shared: 1, args: 2},
 	rejoin:    call{script: &SemRejoin, shared: 2, reach: withQueue, args: 4},
+	limit:     call{script: &SemLimit, shared: 2, reach: withQueue, args: 1},
+	peek:      call{script: &SemPeek, shared: 2, reach: withQueue},
+	force:     call{script: &SemForce, shared: 2, reach: withQueue, args: 2},
 	extend:    &SemExtend,
 	places:    &places{permits: "redquorum:s1", queue: "redquorum:sq", waiters: "redquorum:sw"},
 }
@@ -122,4 +127,74 @@ func (a *Asked) encode(f *frame, owner string, anew int64) {
 	f.number(int64(a.Limit))
 	f.number(a.Known)
 	f.number(int64(a.N))
+}
+
+// StoredLimit is a limit that the members keep: the version goes before, so that of two limits the
+// later one is the greater. Without a limit, NoLimit has the place of it.
+func StoredLimit(version int64, limit int) int64 { return version<<limitBits | int64(limit) }
+
+// LimitOf takes a StoredLimit apart. If set is false, the limit is that of each caller.
+func LimitOf(stored int64) (version int64, limit int, set bool) {
+	version, limit = stored>>limitBits, int(stored&NoLimit)
+	return version, limit, version > 0 && limit != NoLimit
+}
+
+// NoLimit stands for no limit in a StoredLimit.
+const NoLimit = 1<<limitBits - 1
+
+const limitBits = 20
+
+// Limit stores a StoredLimit at the member, unless it has a greater one; 0 stores nothing. The reply
+// is an Answer, of which N is the one that the member has then.
+func (l *Lock) Limit(buf *[]byte, stored int64) member.Command {
+	f := l.begin(buf, &l.how.limit)
+	f.number(stored)
+	return l.end(&f, &l.how.limit)
+}
+
+// Permits is what one member knows of a semaphore.
+type Permits struct {
+	Limit   int64 // the StoredLimit, 0 if there is none
+	Holders []Holder
+	Queue   []Waiter // in order of arrival
+}
+
+// Holder is an owner that has permits at a member.
+type Holder struct {
+	Owner   string        // its Hash
+	TTL     time.Duration // until they end, above 0
+	Permits permit.List
+}
+
+// ReadPermits decodes the reply to Peek of a semaphore. If the reply has another shape, ok is false.
+func ReadPermits(r *member.Reply) (p Permits, ok bool) {
+	e := r.Elems
+	if len(e) != 4 || len(e[2].Elems)%2 != 0 || len(e[3].Elems)%3 != 0 {
+		return Permits{}, false
+	}
+	now := e[0].Int
+	p.Limit = number(e[1])
+	for h := e[2].Elems; len(h) > 0; h = h[2:] {
+		deadline, text, _ := strings.Cut(string(h[1].Str), " ")
+		ms, err := strconv.ParseInt(deadline, 10, 64)
+		one := Holder{Owner: Hash(h[0].Str), TTL: time.Duration(ms*1000-now) * time.Microsecond}
+		if one.Permits, ok = permit.Parse(text); err != nil || !ok {
+			return Permits{}, false
+		}
+		if one.TTL > 0 {
+			p.Holders = append(p.Holders, one)
+		}
+	}
+	slices.SortFunc(p.Holders, func(x, y Holder) int { return x.Permits[0].Slot - y.Permits[0].Slot })
+	for w := e[3].Elems; len(w) > 0; w = w[3:] {
+		entry := strings.Fields(string(w[2].Str)) // deadline ttl n want limit
+		one := Waiter{Owner: Hash(w[0].Str), Waiting: time.Duration(now-number(w[1])) * time.Microsecond}
+		if len(entry) == 5 {
+			deadline, _ := strconv.ParseInt(entry[0], 10, 64)
+			one.Live = deadline*1000 >= now
+			one.Permits, _ = strconv.Atoi(entry[2])
+		}
+		p.Queue = append(p.Queue, one)
+	}
+	return p, true
 }

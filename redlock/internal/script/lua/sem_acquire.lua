@@ -8,7 +8,7 @@
 --include time.lua
 --include sem_state.lua
 local owner, ttl, want, known, n = ARGV[2], ARGV[3] + 0, ARGV[4] + 0, ARGV[6], ARGV[7] + 0
---include sem_limit.lua
+--include sem_cap.lua
 local function reply(said)
   if told then return {said, time[1] * 1000000 + time[2], '-', 0, told} end
   return said

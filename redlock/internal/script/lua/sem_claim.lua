@@ -7,7 +7,7 @@
 --include time.lua
 --include sem_state.lua
 local owner, want, ttl, entry, limit, known = ARGV[2], ARGV[4], ARGV[5] + 0, ARGV[6] + 0, ARGV[7] + 0, ARGV[8]
---include sem_limit.lua
+--include sem_cap.lua
 --include sem_line.lua
 --include sem_take.lua
 local record = read(owner, '.')
@@ -50,12 +50,8 @@ for _, slot in ipairs(asks) do
     end
   end
 end
-for _, slot in ipairs(freed) do
-  if not earliest or not redis.call('HGET', KEYS[1], slot) then
-    local done, why = serve(slot + 0, '')
-    if why then return why end
-  end
-end
+local done, why = hands(freed, '')
+if not done then return why end
 if #missing > 0 then wish(owner, missing, ttl, entry, limit) end
 if record then return {permits(record), now, successor(cap or limit), 0, told} end
 stand(owner, ttl, entry, asks[1] or 0, limit, ARGV[9])

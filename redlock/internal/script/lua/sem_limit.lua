@@ -1,13 +1,14 @@
--- The limit that is stored, version * 2^20 + limit: the greatest one that was heard of is in force, in place of what callers
--- ask for. 2^20 - 1 in the place of the limit: none is. told is what the client does not know yet.
-local cap, told
-do
-  local stored = redis.call('HGET', KEYS[2], 'limit:' .. KEYS[1])
-  if stored or known ~= '0' then
-    local most = math.max(tonumber(stored or 0), known + 0)
-    if not stored or stored + 0 < most then redis.call('HSET', KEYS[2], 'limit:' .. KEYS[1], text(most)) end
-    if most > known + 0 then told = most end
-    cap = most % 1048576
-    if cap == 1048575 then cap = nil end
-  end
-end
+-- Stores a limit, unless a greater one is there (sem_cap.lua), and serves the line if there are more slots now.
+--   KEYS, ARGV[1], ARGV[#ARGV] as in sem_acquire.lua   ARGV[2] version * 2^20 + limit; 0: none, only to be told
+-- Returns {the stored limit or 0, server time in µs}. Error FORGOT marker: what this member promises is not to be counted.
+--include time.lua
+--include sem_state.lua
+local known = ARGV[2]
+--include base.lua
+if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return redis.error_reply('FORGOT marker') end
+--include sem_cap.lua
+--include sem_line.lua
+read('.', '.')
+local done, why = admit()
+if not done then return why end
+return {told or known + 0, now}

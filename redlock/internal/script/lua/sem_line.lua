@@ -8,7 +8,7 @@
 
 -- Who succeeds an owner that is granted now: the one that so many others stand before as there are slots. Those before it are
 -- the successors of the others that hold.
-local function successor(limit) return head(text(math.max(limit, 1) - 1)) end
+local function successor(limit) return limit > 0 and head(text(limit - 1)) or '-' end
 
 -- Stands an owner in line.
 local function stand(owner, ttl, entry, want, limit, n)
@@ -149,4 +149,20 @@ local function admit()
       if not done then return done, why end
     end
   end
+end
+
+-- Serves slots that are given up. Who needs several may get them all with the first; and one that is above a limit makes room
+-- for another below. So does the end of a first in line that needed several; and what an interrupted script has freed is given
+-- when it is repeated. Returns true; or nil or false and an error, as count.
+local function hands(slots, hint)
+  local all = #slots > 0
+  for _, slot in ipairs(slots) do
+    if not earliest or not redis.call('HGET', KEYS[1], slot) then
+      local done, why = serve(slot + 0, hint)
+      if why then return done, why end
+      all = all and done
+    end
+  end
+  if all then return true end
+  return admit()
 end

@@ -6,7 +6,7 @@
 --include time.lua
 --include sem_state.lua
 local owner, ttl, entry, known = ARGV[2], ARGV[3] + 0, ARGV[5] + 0, '0'
---include sem_limit.lua
+--include sem_cap.lua
 --include sem_line.lua
 --include sem_take.lua
 local wanted, slots, tokens = {}, {}, {}
@@ -38,11 +38,7 @@ if #free > 0 then
 elseif record then
   keep(owner, record, ttl)
 end
-for _, slot in ipairs(freed) do
-  if not earliest or not redis.call('HGET', KEYS[1], slot) then
-    local done, why = serve(slot + 0, '')
-    if why then return why end
-  end
-end
+local done, why = hands(freed, '')
+if not done then return why end
 if #missing > 0 and entry > 0 and not lost then wish(owner, missing, ttl, entry, 0) end
 return #missing == 0 and 1 or 0

@@ -32,7 +32,7 @@ end
 local owner, known = ARGV[2], '0'
 --include time.lua
 --include sem_state.lua
---include sem_limit.lua
+--include sem_cap.lua
 --include sem_line.lua
 --include sem_take.lua
 record = read(owner, '.')
@@ -43,14 +43,6 @@ for slot in string.gmatch(ARGV[4], '%d+') do -- where it was another's, or the v
   slots[#slots + 1] = slot
 end
 if tag == '!' then return had() end
-for _, slot in ipairs(slots) do
-  if not earliest or not redis.call('HGET', KEYS[1], slot) then -- who needs several may have it by now
-    local done, why = serve(slot + 0, ARGV[3])
-    if why then return why end
-  end
-end
-if not record then -- this one was interrupted; or it stood before others, and needed more
-  local done, why = admit()
-  if not done then return why end
-end
+local done, why = hands(slots, ARGV[3])
+if not done then return why end
 return had()

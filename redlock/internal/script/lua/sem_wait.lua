@@ -7,7 +7,7 @@
 --include time.lua
 --include sem_state.lua
 local owner, ttl, entry, want, limit, known, n = ARGV[2], ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0, ARGV[7], ARGV[8] + 0
---include sem_limit.lua
+--include sem_cap.lua
 --include sem_line.lua
 local record, taken = read(owner, want)
 if record then

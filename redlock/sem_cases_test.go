@@ -1,0 +1,314 @@
+package redlock
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/cases"
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// The scripts of the semaphore do what the cases say, on a real server and on the embedded one. The README of the cases has the
+// words. After each line the member has what permits.check requires.
+func TestScriptsOfTheSemaphoreDoWhatTheProtocolSays(t *testing.T) {
+	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
+		for _, c := range cases.Read(t, "internal/script/testdata/sem/*.txt") {
+			t.Run(c.Name, func(t *testing.T) {
+				require.NoError(t, server.Flush())
+				p := newPermits(t, server)
+				play := &scriptPlay{T: t, site: &serverSite{scripted: p.scripted}, values: map[string]int64{}}
+				for _, line := range c.Lines {
+					play.line = line
+					got := p.event(play, line.Words[0], line.Words[1:])
+					if line.Asked {
+						require.True(t, play.matches(strings.Fields(got), line.Want), "%v: got %q, want %q", line, got, strings.Join(line.Want, " "))
+					}
+					p.check(line)
+				}
+			})
+		}
+	})
+}
+
+// semCall is a call of a case.
+type semCall struct {
+	op, owner  string
+	ttl, entry time.Duration
+	hint       string
+	had        permit.List
+	claims     []int
+	asked      script.Asked
+	stored     int64
+}
+
+func (c *semCall) command(l script.Lock) member.Command {
+	l = l.Asking(&c.asked)
+	switch c.op {
+	case opAcquire:
+		return l.Acquire(nil, c.owner, c.ttl)
+	case opWait:
+		return l.Wait(nil, c.owner, c.ttl, c.entry, 0)
+	case opRelease:
+		return l.Release(nil, c.owner, c.hint)
+	case "claim":
+		return l.Claim(nil, c.owner, c.had, c.claims, c.ttl, c.entry)
+	case opRaise:
+		return l.Raise(nil, c.owner, 0)
+	case opRejoin:
+		return l.Rejoin(nil, c.owner, c.ttl, 0)
+	case opExtend:
+		return l.Extend(nil, c.owner, c.ttl)
+	case opForce:
+		return l.Force(nil, script.Hash([]byte(c.owner)), c.ttl)
+	}
+	return l.Limit(nil, c.stored)
+}
+
+// semCallOf reads a call; ok is false if the word names none. The last words say more, each behind its name.
+func semCallOf(word string, args []string, number func(word string) int64) (c semCall, ok bool) {
+	if !slices.Contains([]string{opAcquire, opWait, opRelease, "claim", opRaise, opRejoin, opExtend, opForce, "limit"}, word) {
+		return c, false
+	}
+	c = semCall{op: word, ttl: minute, entry: minute, asked: script.Asked{Limit: 4, N: 1}}
+	if len(args)%2 == 1 {
+		c.owner, args = ownerOf(args[0]), args[1:]
+	}
+	list := func(text string) (l permit.List) {
+		for one := range strings.SplitSeq(text, ",") {
+			slot, token, named := strings.Cut(one, ":")
+			if slot == "" {
+				continue
+			}
+			p := permit.Permit{Slot: int(number(slot)), Token: 1}
+			if named {
+				p.Token = number(token)
+			}
+			l = append(l, p)
+		}
+		return l
+	}
+	for ; len(args) > 1; args = args[2:] {
+		switch value := args[1]; args[0] {
+		case "for":
+			c.ttl = time.Duration(number(value)) * time.Millisecond
+		case "entry":
+			c.entry = time.Duration(number(value)) * time.Millisecond
+		case "want":
+			c.asked.Want = int(number(value))
+		case "of":
+			c.asked.Limit = int(number(value))
+		case "n":
+			c.asked.N = int(number(value))
+		case "hint":
+			c.hint = ownerOf(value)
+		case "has":
+			c.asked.Held = list(value)
+		case "gives":
+			c.had = list(value)
+		case "takes":
+			c.claims = list(value).Slots()
+		case "wish":
+			c.asked.Wish = time.Duration(number(value)) * time.Millisecond
+		case "known":
+			c.asked.Known = storedOf(value)
+		case "stored":
+			c.stored = storedOf(value)
+		default:
+			return c, false
+		}
+	}
+	return c, true
+}
+
+// storedOf reads a stored limit: version/limit, or version/none.
+func storedOf(text string) int64 {
+	version, limit, _ := strings.Cut(text, "/")
+	if limit == "none" {
+		return script.StoredLimit(toInt(version), script.NoLimit)
+	}
+	return script.StoredLimit(toInt(version), int(toInt(limit)))
+}
+
+func storedText(stored int64) string {
+	version, limit, set := script.LimitOf(stored)
+	if !set {
+		return fmt.Sprint(version, "/none")
+	}
+	return fmt.Sprint(version, "/", limit)
+}
+
+// listText writes permits as a case does: slot and token of each.
+func listText(l permit.List) string {
+	var out []string
+	for _, one := range l {
+		out = append(out, fmt.Sprint(one.Slot, " ", one.Token))
+	}
+	return strings.Join(out, " ")
+}
+
+func (p *permits) event(play *scriptPlay, word string, args []string) string {
+	p.Helper()
+	if c, ok := semCallOf(word, args, play.number); ok {
+		play.began = p.now()
+		v, err := p.run(c.command(p.Lock))
+		if play.failed = err != nil; err != nil {
+			return replyOf(v, err).err
+		}
+		if list, ok := v.([]any); ok && c.op == opExtend {
+			return fmt.Sprint(list[0])
+		}
+		a := answerOf(p, v)
+		said := cmp.Or(listText(a.Permits), text(a.N))
+		if c.op == "limit" {
+			said = storedText(a.N)
+		} else if a.Server != 0 && c.op != opAcquire {
+			require.True(p, play.began <= a.Server && a.Server <= p.now(), "%v: the time told", play.line)
+			said += " " + play.called(a.Next)
+		}
+		if a.Limit != 0 {
+			said += " " + storedText(a.Limit)
+		}
+		return said
+	}
+	s := p.check(play.line)
+	owner := ""
+	if len(args) > 0 {
+		owner = ownerOf(args[0])
+	}
+	switch word {
+	case "tag":
+		p.tag = strings.TrimPrefix(args[0], "none")
+	case "sleep":
+		p.past(p.now() + play.number(args[0])*1000)
+	case "slots":
+		var out []string
+		for _, slot := range sortedSlots(s.slots) {
+			out = append(out, fmt.Sprint(slot, " ", play.called(s.slots[strconv.Itoa(slot)])))
+		}
+		return cmp.Or(strings.Join(out, " , "), "free")
+	case "record":
+		deadline, text, _ := strings.Cut(s.records[owner], " ")
+		list, _ := permit.Parse(text)
+		return fmt.Sprint(toInt(deadline)-s.now, " ", listText(list))
+	case "queue":
+		var out []string
+		for _, o := range s.queue {
+			out = append(out, play.called(o))
+		}
+		return cmp.Or(strings.Join(out, " "), "empty")
+	case "entry":
+		deadline, rest, _ := strings.Cut(s.waiters[owner], " ")
+		return fmt.Sprint(toInt(deadline)-s.now, " ", rest)
+	case "wishes":
+		var out []string
+		for _, slot := range sortedSlots(s.wishes) {
+			out = append(out, fmt.Sprint(slot, " ", play.called(s.wishes[strconv.Itoa(slot)])))
+		}
+		return cmp.Or(strings.Join(out, " , "), "none")
+	case "lives":
+		return text(s.ends[slices.Index([]string{"permits", "queue", "waiters"}, args[0])])
+	case "keys":
+		var out []string
+		for key := range p.scripted.state() {
+			out = append(out, map[string]string{
+				p.key("s1"): "permits", p.key("sq"): "queue", p.key("sw"): "waiters", member.TokensKey: "tokens", member.MarkerKey: "marker",
+			}[key])
+		}
+		slices.Sort(out)
+		return cmp.Or(strings.Join(out, " "), "nothing")
+	case "counter":
+		field := fmt.Sprint(p.Bucket, ".", args[0])
+		if len(args) > 1 {
+			p.ask("HSET", member.TokensKey, field, text(play.number(args[1])))
+			return ""
+		}
+		n, _ := p.ask("HGET", member.TokensKey, field).(string)
+		return cmp.Or(n, "none")
+	case "marker":
+		p.ask("HSET", member.MarkerKey, "id", args[0])
+	case "forget":
+		p.ask("DEL", member.TokensKey)
+	case "lapse": // the permits of an owner have ended, and nobody has looked since
+		_, list, _ := strings.Cut(s.records[owner], " ")
+		_, over, _ := strings.Cut(p.ask("HGET", p.key("s1"), ".").(string), " ")
+		p.ask("HSET", p.key("s1"), owner, "1 "+list, ".", "1 "+over)
+	case "forsake": // the entry of a waiter has run out
+		_, entry, _ := strings.Cut(s.waiters[owner], " ")
+		p.ask("HSET", p.key("sw"), owner, "1 "+entry)
+	case "miss": // the waiter has missed a heartbeat: less than half of its TTL is left
+		f := strings.Fields(s.waiters[owner])
+		p.ask("HSET", p.key("sw"), owner, strings.Join(append([]string{text(s.now + toInt(f[1])/3)}, f[1:]...), " "))
+	case "older": // the waiter has waited so much longer
+		p.ask("ZINCRBY", p.key("sq"), text(-1000*play.number(args[1])), owner)
+	case "stored":
+		n, _ := p.ask("HGET", member.TokensKey, "limit:"+p.key("s1")).(string)
+		return storedText(toInt(n))
+	case "pushed":
+		var out []string
+		for _, message := range (&serverSite{scripted: p.scripted}).pushed() {
+			push, ok := script.ParsePush(message)
+			require.True(p, ok, message)
+			require.Equal(p, fmt.Sprintf("s %s %d %s %d %s", push.Owner, push.Server, push.Other, push.TTL.Milliseconds(), strings.Join(strings.Fields(message)[5:], " ")), message)
+			require.True(p, play.began <= push.Server && push.Server <= p.now(), "%v: dated outside of its call", play.line)
+			out = append(out, fmt.Sprint(play.called(push.Owner), " ", play.called(strings.Trim(push.Other, "-")), " ", push.TTL.Milliseconds(), " ", listText(push.Permits)))
+		}
+		return cmp.Or(strings.Join(out, " , "), "nothing")
+	case "peek":
+		var r member.Reply
+		replyInto(&r, p.list(p.Peek(nil)))
+		view, ok := script.ReadPermits(&r)
+		require.True(p, ok)
+		var out []string
+		for _, h := range view.Holders {
+			for name, owner := range ownerNames {
+				if script.Hash([]byte(owner)) == h.Owner && !slices.Contains([]string{"low", "mid", "high"}, name) {
+					out = append(out, fmt.Sprint(name, " ", h.TTL.Milliseconds(), " ", listText(h.Permits)))
+				}
+			}
+		}
+		for _, w := range view.Queue {
+			for name, owner := range ownerNames {
+				if script.Hash([]byte(owner)) == w.Owner && !slices.Contains([]string{"low", "mid", "high"}, name) {
+					out = append(out, fmt.Sprint(name, " waits for ", w.Permits, " ", w.Live))
+				}
+			}
+		}
+		return strings.Join(append(out, storedText(view.Limit)), " , ")
+	default:
+		p.Fatalf("%v: no such word", play.line)
+	}
+	return ""
+}
+
+// replyInto makes a member's reply of what a client of the tests has read.
+func replyInto(r *member.Reply, v any) {
+	switch v := v.(type) {
+	case int64:
+		r.Kind, r.Int = ':', v
+	case string:
+		r.Kind, r.Str = '$', []byte(v)
+	case []any:
+		r.Kind, r.Elems = '*', make([]member.Reply, len(v))
+		for i := range v {
+			replyInto(&r.Elems[i], v[i])
+		}
+	}
+}
+
+func sortedSlots(of map[string]string) (out []int) {
+	for slot := range of {
+		out = append(out, int(toInt(slot)))
+	}
+	slices.Sort(out)
+	return out
+}
