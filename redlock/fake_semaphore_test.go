@@ -2,9 +2,11 @@ package redlock_test
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -169,4 +171,428 @@ func TestCrowdsOfASemaphore(t *testing.T) {
 			}, quiet)
 		})
 	}
+}
+
+func TestArgumentsOfASemaphoreThatCannotWorkAreNamed(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		for want, sem := range map[string]*redlock.Semaphore{
+			"the limit is 0":                 p.Semaphore("k", 0),
+			"the limit is -1":                p.Semaphore("k", -1),
+			"the limit is 4097":              p.Semaphore("k", 4097),
+			"Permits is 0":                   p.Semaphore("k", 4, redlock.Permits(0)),
+			"Permits is 65":                  p.Semaphore("k", 100, redlock.Permits(65)),
+			"Permits is 3, more than":        p.Semaphore("k", 2, redlock.Permits(3)),
+			"no option As":                   p.Semaphore("k", 2, redlock.As("me")),
+			"no option Fair":                 p.Semaphore("k", 2, redlock.Fair()),
+			"must not be empty":              p.Semaphore("", 2),
+			"0s is not positive":             p.Semaphore("k", 2, redlock.TTL(0)),
+			"names that begin with":          p.Semaphore("redquorum:s1:k", 2),
+			"1h0m0s is more than MaxTTL (30": p.Semaphore("k", 2, redlock.TTL(time.Hour)),
+		} {
+			for _, get := range []func(context.Context) (*redlock.Lease, error){sem.Acquire, sem.TryAcquire} {
+				_, err := get(t.Context())
+				require.ErrorIs(t, err, redlock.ErrInput, want)
+				require.ErrorContains(t, err, want)
+				require.ErrorContains(t, err, "acquire permit")
+			}
+			require.ErrorIs(t, sem.Do(t.Context(), func(context.Context, *redlock.Lease) error { return nil }), redlock.ErrInput)
+		}
+		require.ErrorIs(t, p.Semaphore("k", 2).Do(t.Context(), nil), redlock.ErrInput)
+		for _, opt := range []func() error{
+			func() error { return p.Try(t, "k", redlock.Permits(1)) },
+			func() error { _, err := p.RWMutex("k", redlock.Permits(1)).TryRLock(t.Context()); return err },
+		} {
+			err := opt()
+			require.ErrorIs(t, err, redlock.ErrInput)
+			require.ErrorContains(t, err, "no option Permits")
+		}
+		_, err := p.Multi([]string{"a"}, redlock.Permits(1)).TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrInput)
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
+func TestSemaphoreIsNotSharedWithRedisson(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		_, err := p.Semaphore("k", 2).Acquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorContains(t, err, "WithInterop")
+		nothingLeft(t, cluster)
+	}, quiet, redlock.WithInterop())
+}
+
+func TestPermitsThatRenewThemselvesLastAndThoseWithATTLEnd(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		renewed := permit(t, p, "k", 2, redlock.AutoRenew(time.Second))
+		fixed := permit(t, p, "k", 2, redlock.TTL(2*time.Second))
+		waits := later(t.Context(), q.Semaphore("k", 2).Acquire)
+		time.Sleep(1900 * time.Millisecond)
+		require.True(t, waits.Pending())
+		time.Sleep(200 * time.Millisecond)
+		require.ErrorIs(t, fixed.Err(), redlock.ErrLost)
+		require.Equal(t, redlock.LostExpired, lostFor(fixed))
+		next := waits.Get(t)
+		require.Equal(t, fixed.Slot(), next.Slot(), "a slot is free when its lease has ended")
+		require.Greater(t, next.Token(), fixed.Token())
+		require.ErrorIs(t, fixed.Unlock(t.Context()), redlock.ErrLost, "release of what has run out")
+		require.NoError(t, next.Err())
+		time.Sleep(20 * time.Second)
+		require.NoError(t, renewed.Err())
+		require.Equal(t, 3, renewed.Votes())
+		require.NoError(t, next.Extend(t.Context(), 20*time.Second))
+		unlock(t, renewed, next)
+		require.ErrorIs(t, next.Unlock(t.Context()), redlock.ErrNotHeld)
+		time.Sleep(time.Second)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// A crashed holder's slots come back when its TTL is over, and not before.
+func TestSlotOfADeadHolderComesBack(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		dead := permit(t, a, "k", 2, redlock.AutoRenew(3*time.Second))
+		lives := permit(t, b, "k", 2, redlock.AutoRenew(3*time.Second))
+		until := time.Now().Add(3 * time.Second)
+		a.Die()
+		waits := later(t.Context(), c.Semaphore("k", 2).Acquire)
+		l := waits.Get(t)
+		require.Equal(t, dead.Slot(), l.Slot())
+		require.GreaterOrEqual(t, waits.At, until.Add(-20*time.Millisecond))
+		require.Less(t, waits.At, until.Add(1100*time.Millisecond), "at a heartbeat at the latest")
+		require.NoError(t, lives.Err())
+		unlock(t, lives, l)
+		time.Sleep(7 * time.Second) // the dead one's keys
+		leftovers(t, cluster)
+	})
+}
+
+func TestPermitSurvivesMembersThatAreKilled(t *testing.T) {
+	pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		l := permit(t, p, "k", 3, redlock.AutoRenew(time.Second))
+		other := permit(t, q, "k", 3)
+		require.NotEqual(t, l.Slot(), other.Slot())
+		for _, i := range []int{1, 3} {
+			cluster.Servers[i].Kill()
+		}
+		time.Sleep(5 * time.Second)
+		require.NoError(t, l.Err())
+		require.Equal(t, 3, l.Votes())
+		x := permit(t, q, "k", 3)
+		_, err := q.Semaphore("k", 3).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		for _, i := range []int{1, 3} {
+			require.NoError(t, cluster.Servers[i].Restart(true))
+		}
+		time.Sleep(5 * time.Second)
+		require.Equal(t, 5, l.Votes(), "those that come back have it again")
+		unlock(t, l, other, x)
+		time.Sleep(time.Second)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// A member that has a stray of the owner for another slot has no vote for the lease: counted as one, a lease would live on
+// with one real vote, beside another holder of its slot.
+func TestRenewalIsOnlyConfirmedWhereTheSlotIs(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		l := permit(t, p, "k", 8, redlock.AutoRenew(900*time.Millisecond))
+		key := "redquorum:s1:{k}"
+		for _, s := range cluster.Servers[1:] { // as after a loss and a late call: its slot is nobody's, and it has another
+			var owner string
+			for _, field := range admin(t, s, "HKEYS", key).([]any) {
+				if f := field.(string); len(f) > 20 {
+					owner = f
+				}
+			}
+			record := admin(t, s, "HGET", key, owner).(string)
+			deadline := record[:slices.Index([]byte(record), ' ')]
+			admin(t, s, "HDEL", key, fmt.Sprint(l.Slot()))
+			admin(t, s, "HSET", key, owner, deadline+" 7:1", "7", owner)
+		}
+		refusals := 0
+		p.EveryLink(func(link *redistest.Link) {
+			link.Call(redistest.WithArg(script.SemRejoin.SHA), -1, func([]string) { refusals++ })
+		}, 1, 2)
+		before := l.ValidUntil()
+		time.Sleep(310 * time.Millisecond)
+		require.ErrorIs(t, l.Err(), redlock.ErrLost, "two of three do not have the slot")
+		require.Equal(t, redlock.LostRefused, lostFor(l))
+		require.False(t, l.ValidUntil().After(before))
+		time.Sleep(3 * time.Second)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+func TestPermitIsHandedOff(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		for _, n := range []int{1, 3} {
+			l := permit(t, p, "k", 5, redlock.Permits(n))
+			h, err := l.Handoff()
+			require.NoError(t, err)
+			require.Equal(t, redlock.KindSemaphore, h.Kind())
+			parsed, err := redlock.ParseHandoff(h.Secret())
+			require.NoError(t, err)
+			got, err := q.Adopt(t.Context(), parsed)
+			require.NoError(t, err)
+			require.Equal(t, l.Slots(), got.Slots())
+			require.Equal(t, l.Token(), got.Token())
+			time.Sleep(time.Minute)
+			require.NoError(t, got.Err())
+			require.Equal(t, 3, got.Votes())
+			unlock(t, got)
+			nothingLeft(t, cluster)
+		}
+	}, quiet)
+}
+
+func TestHandoffOfAPermitThatIsNotWholeIsRefused(t *testing.T) {
+	wire := func(text string) string {
+		return "redquorum1." + base64.RawURLEncoding.EncodeToString([]byte(text))
+	}
+	good := `{"c":"semaphore","k":"aw==","o":"x:1","t":17,"l":1000,"v":2,"p":"3:17 5:20","n":8}`
+	_, err := redlock.ParseHandoff(wire(good))
+	require.NoError(t, err)
+	for from, to := range map[string]string{
+		`"p":"3:17 5:20"`: `"p":""`, `"3:17 5:20"`: `"3:16 5:20"`, `"n":8`: `"n":1`, `:8}`: `:5000}`, `"semaphore"`: `"semaphores"`, `"v":2`: `"v":1`,
+	} {
+		text := strings.Replace(good, from, to, 1)
+		require.NotEqual(t, good, text)
+		_, err := redlock.ParseHandoff(wire(text))
+		require.ErrorIs(t, err, redlock.ErrInput, text)
+	}
+}
+
+func TestCloseGivesPermitsBack(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		l := permit(t, p, "k", 2, redlock.Permits(2))
+		waits := later(t.Context(), q.Semaphore("k", 2).Acquire)
+		mine := later(t.Context(), p.Semaphore("k", 2).Acquire)
+		time.Sleep(50 * time.Millisecond)
+		require.NoError(t, p.Close())
+		require.ErrorIs(t, l.Err(), redlock.ErrClosed)
+		<-mine.Done
+		require.ErrorIs(t, mine.Err, redlock.ErrClosed)
+		time.Sleep(10 * time.Millisecond)
+		unlock(t, waits.Get(t))
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
+func TestDoHoldsAPermitWhileItsFunctionRuns(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		sem := p.Semaphore("k", 2)
+		err := sem.Do(t.Context(), func(ctx context.Context, lease *redlock.Lease) error {
+			return sem.Do(ctx, func(_ context.Context, inner *redlock.Lease) error {
+				require.NotEqual(t, lease.Slot(), inner.Slot())
+				_, err := sem.TryAcquire(ctx)
+				require.ErrorIs(t, err, redlock.ErrHeld)
+				return nil
+			})
+		})
+		require.NoError(t, err)
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
+// Members that cannot give the same slot to one who asks once: it follows one of them.
+func TestTryAcquireWinsAlthoughMembersGiveDifferentSlots(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		// Each member has lost another slot to somebody who died: 3 of 4 slots are taken at each, differently.
+		key := "redquorum:s1:{k}"
+		for i, s := range cluster.Servers {
+			args := []string{"HSET", key, ".", "99999999999999 99999999999999"}
+			for slot := range 4 {
+				if slot == i {
+					continue
+				}
+				if len(args) > 4 {
+					args = append(args, fmt.Sprintf("+%d", slot), "")
+				}
+				args = append(args, fmt.Sprint(slot), "dead:1")
+			}
+			record := "99999999999999"
+			for slot := range 4 {
+				if slot != i {
+					record += fmt.Sprintf(" %d:5", slot)
+				}
+			}
+			admin(t, s, append(args[:len(args):len(args)], "dead:1", record)...)
+			admin(t, s, "PEXPIRE", key, "100000")
+		}
+		_, err := a.Semaphore("k", 4).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld, "no slot is free at two members")
+		time.Sleep(10 * time.Millisecond)
+		for _, s := range cluster.Servers {
+			require.EqualValues(t, 0, admin(t, s, "EXISTS", "redquorum:sq:{k}", "redquorum:sw:{k}"), "nothing in line, and no wish")
+			require.Len(t, admin(t, s, "HKEYS", key), 3+2+2)
+		}
+		for _, s := range cluster.Servers { // the dead one's slot 0 ends everywhere
+			if admin(t, s, "HGET", key, "0") == nil {
+				continue
+			}
+			record := strings.Replace(admin(t, s, "HGET", key, "dead:1").(string), " 0:5", "", 1)
+			first := strings.Fields(record)[1]
+			admin(t, s, "HSET", key, "dead:1", record)
+			admin(t, s, "HDEL", key, "0", "+"+first[:1])
+		}
+		l, err := a.Semaphore("k", 4).TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, l.Slot(), "the only one that is free everywhere; members 1 and 2 had others free, too")
+		unlock(t, l)
+	})
+}
+
+// Whoever wants several is not passed by those behind it, and gets all of them at once.
+func TestSeveralPermitsAreNotStarved(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		first := []*redlock.Lease{permit(t, a, "k", 4), permit(t, a, "k", 4), permit(t, a, "k", 4)}
+		big := later(t.Context(), b.Semaphore("k", 4, redlock.Permits(3)).Acquire)
+		time.Sleep(20 * time.Millisecond)
+		var small []*locking
+		for range 4 {
+			small = append(small, later(t.Context(), c.Semaphore("k", 4).Acquire))
+		}
+		time.Sleep(3 * time.Second)
+		for _, w := range small {
+			require.True(t, w.Pending(), "one slot is free, and waits for the one before")
+		}
+		unlock(t, first[0])
+		time.Sleep(time.Second)
+		require.True(t, big.Pending())
+		unlock(t, first[1])
+		time.Sleep(20 * time.Millisecond)
+		l := big.Get(t)
+		require.Len(t, l.Slots(), 3)
+		require.Equal(t, 3, l.Votes())
+		for i, s := range l.Slots() {
+			require.NotEqual(t, first[2].Slot(), s.Number)
+			require.True(t, i == 0 || s.Number > l.Slots()[i-1].Number)
+		}
+		require.Equal(t, l.Token(), l.Slots()[0].Token)
+		require.Equal(t, l.Slot(), l.Slots()[0].Number)
+		unlock(t, l, first[2])
+		time.Sleep(20 * time.Millisecond)
+		for _, w := range small {
+			unlock(t, w.Get(t))
+		}
+		time.Sleep(20 * time.Millisecond)
+		leftovers(t, cluster)
+	})
+}
+
+// All or none at each member, and the same at all of them: callers for several slots at once do not wait for each other.
+func TestCallersForSeveralPermitsDoNotBlockEachOther(t *testing.T) {
+	for _, c := range []crowd{
+		{members: 3, clients: 6, callers: 1, limit: 3, n: 2, rounds: 8, hold: 5 * time.Millisecond},
+		{members: 5, clients: 6, callers: 1, limit: 8, n: 3, rounds: 6, hold: 5 * time.Millisecond},
+		{members: 3, clients: 3, callers: 2, limit: 64, n: 64, rounds: 3, hold: 5 * time.Millisecond},
+	} {
+		t.Run(fmt.Sprintf("%d of %d", c.n, c.limit), func(t *testing.T) {
+			among(t, c.members, c.clients, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+				for i, p := range all {
+					p.Jitter(uint64(i), time.Millisecond/4, time.Millisecond/4, time.Millisecond/4)
+				}
+				_, took, calls := c.play(t, 1, cluster, all)
+				t.Logf("%v, %.1f calls for each acquisition", took, float64(calls)/float64(c.clients*c.callers*c.rounds))
+				time.Sleep(100 * time.Millisecond)
+				leftovers(t, cluster)
+			}, quiet)
+		})
+	}
+}
+
+// A client that has the greater limit may have more than the others' limit.
+func TestCallersWithDifferentLimitsHaveTheGreatestTogether(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		var held []*redlock.Lease
+		for range 4 {
+			held = append(held, permit(t, p, "k", 4))
+		}
+		waits := later(t.Context(), q.Semaphore("k", 2).Acquire)
+		for _, l := range held[:2] {
+			unlock(t, l)
+			time.Sleep(2 * time.Second)
+			require.True(t, waits.Pending(), "two and more are taken")
+		}
+		slots := []int{held[2].Slot(), held[3].Slot()}
+		unlock(t, held[2])
+		if waits.Pending() { // the slot that is free may be above its limit: it is told at a heartbeat
+			time.Sleep(1100 * time.Millisecond)
+		}
+		l := waits.Get(t)
+		require.Less(t, l.Slot(), 2)
+		require.NotEqual(t, slots[1], l.Slot())
+		unlock(t, l, held[3])
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// What a caller that was cancelled has left is given back, wherever its calls were.
+func TestCancelOfAnAcquireLeavesNothingBehind(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		for i, p := range []*peer{a, b, c} {
+			p.Slow(time.Duration(2+i)*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond)
+		}
+		held := permit(t, a, "k", 2)
+		for at := range 30 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(at)*time.Millisecond/2+1)
+			var all []*locking
+			for _, p := range []*peer{b, c, b} {
+				all = append(all, later(ctx, p.Semaphore("k", 2).Acquire))
+			}
+			for _, w := range all {
+				<-w.Done
+				if w.Err == nil {
+					unlock(t, w.Lease)
+				}
+			}
+			cancel()
+		}
+		time.Sleep(50 * time.Millisecond)
+		for _, s := range cluster.Servers {
+			require.Len(t, admin(t, s, "HKEYS", "redquorum:s1:{k}"), 3, "the holder, its slot and the bounds")
+			require.EqualValues(t, 0, admin(t, s, "EXISTS", "redquorum:sq:{k}", "redquorum:sw:{k}"))
+		}
+		unlock(t, held)
+		leftovers(t, cluster)
+	})
+}
+
+// A winner is in no line, and has its slot everywhere: otherwise members give slots that are held elsewhere.
+func TestWinnerIsInNoLineAndHasItsSlotEverywhere(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		x := permit(t, p, "k", 2)
+		y := permit(t, p, "k", 2)
+		q.Links[2].SetDelay(redistest.Delay{Fixed: 20 * time.Millisecond}, redistest.Delay{Fixed: 20 * time.Millisecond})
+		waits := later(t.Context(), q.Semaphore("k", 2).Acquire)
+		time.Sleep(100 * time.Millisecond)
+		q.Links[2].LosePush(1)
+		unlock(t, x)
+		l := waits.Get(t)
+		time.Sleep(200 * time.Millisecond)
+		require.Equal(t, 3, l.Votes(), "of the member whose push was lost, too")
+		for _, s := range cluster.Servers {
+			require.EqualValues(t, 0, admin(t, s, "EXISTS", "redquorum:sq:{k}"))
+		}
+		unlock(t, l, y)
+		time.Sleep(100 * time.Millisecond)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// The cost of waiting: one message a second to each member, as for a mutex.
+func TestWaitingForAPermitCostsOneMessageASecond(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		held := permit(t, p, "k", 1, redlock.AutoRenew(20*time.Second))
+		waits := later(t.Context(), q.Semaphore("k", 1).Acquire)
+		time.Sleep(time.Second / 2)
+		rules := q.Count(script.SemWait)
+		time.Sleep(10 * time.Second)
+		for _, n := range hits(rules) {
+			require.InDelta(t, 10, n, 1)
+		}
+		unlock(t, held)
+		time.Sleep(10 * time.Millisecond)
+		unlock(t, waits.Get(t))
+	}, quiet)
 }
