@@ -175,7 +175,7 @@ func (l *Lease) Hash() string { return shown(script.Hash([]byte(l.hold.owner))) 
 //   - ErrForeignKey: the key is not a lock.
 //   - ErrClosed, ErrInput.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
-	freed, err := c.force(ctx, name, []string{""})
+	freed, err := c.force(ctx, c.cfg.lockOf(name), []string{""})
 	return err == nil && freed >= c.need, err
 }
 
@@ -201,18 +201,21 @@ func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed i
 	for i, h := range from {
 		owners[i] = h.owner
 	}
-	return c.force(ctx, seen.Key, owners)
+	return c.force(ctx, c.cfg.lockOf(seen.Key), owners)
 }
+
+// opForceUnlock is what ForceUnlock does, as errors name it.
+const opForceUnlock = "force unlock"
 
 // force takes the lock from the owners with these hashes; "": from whoever holds it. freed is the
 // number of members that took a vote away, of one owner or of several.
-func (c *Client) force(ctx context.Context, name string, owners []string) (freed int, err error) {
-	if err := c.check(ctx, "force unlock", name, c.cfg.TTL); err != nil {
+func (c *Client) force(ctx context.Context, lock script.Lock, owners []string) (freed int, err error) {
+	if err := c.check(ctx, opForceUnlock, lock.Name, c.cfg.TTL); err != nil {
 		return 0, err
 	}
 	took := make([]bool, len(c.members))
 	for _, owner := range owners {
-		if oneErr := c.forceOne(ctx, name, owner, took); err == nil { // the next one's is of the same members
+		if oneErr := c.forceOne(ctx, lock, owner, took); err == nil { // the next one's is of the same members
 			err = oneErr
 		}
 	}
@@ -222,17 +225,16 @@ func (c *Client) force(ctx context.Context, name string, owners []string) (freed
 		}
 	}
 	if freed > 0 {
-		c.log.Warn("redlock: lock forced open", "key", member.Quote(name), "members_freed", freed, "members_asked", len(c.members))
+		c.log.Warn("redlock: lock forced open", "key", member.Quote(lock.Name), "members_freed", freed, "members_asked", len(c.members))
 	}
 	return freed, err
 }
 
 // forceOne takes the lock from one owner, as force does, and marks the members that took its vote.
-func (c *Client) forceOne(ctx context.Context, name, owner string, took []bool) error {
-	k := c.cfg.lockOf(name)
+func (c *Client) forceOne(ctx context.Context, lock script.Lock, owner string, took []bool) error {
 	votes := make([]quorum.MemberVote, len(c.members))
 	answered := 0
-	c.askAll(ctx, k.Force(nil, owner, c.cfg.MaxTTL), func(i int, r member.Reply, err error) {
+	c.askAll(ctx, lock.Force(nil, owner, c.cfg.MaxTTL), func(i int, r member.Reply, err error) {
 		votes[i] = quorum.MemberVote{Member: c.members[i].Name(), Vote: quorum.No, Err: err}
 		if err == nil {
 			answered++
@@ -244,7 +246,7 @@ func (c *Client) forceOne(ctx context.Context, name, owner string, took []bool) 
 	if answered < c.need {
 		kind := reasonOf(votes, c.need)
 		return &QuorumError{
-			Failure: quorum.Failure{Op: "force unlock", Key: name, Need: c.need, Votes: votes},
+			Failure: quorum.Failure{Op: opForceUnlock, Key: lock.Name, Need: c.need, Votes: votes},
 			kind:    kind, cause: ctx.Err(),
 		}
 	}

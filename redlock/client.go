@@ -46,6 +46,7 @@ type Client struct {
 	reads   reads
 	said    speakers
 	slots   slots
+	limits  storedLimits
 	keeper  keeper
 	teller  teller
 	alive   alive        // what Close waits for

@@ -123,6 +123,9 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	case leaves:
 		h.c.alive.leave()
 	}
+	if ans.Limit != 0 {
+		h.terms.kind.told(h, ans.Limit)
+	}
 	if ans.N < 0 && (r.Op == opAcquire || r.Op == opWait) {
 		h.c.contended(h.terms.kind.line(h.wire.Name), ans.At)
 	}
@@ -173,7 +176,7 @@ func decode(r *quorum.Round, c *member.Call, now member.State) ballot.Answer {
 		a.Outcome, a.Err = member.Refused, errReply
 		return a
 	}
-	a.N, a.Server, a.Next, a.Place, a.Permits = said.N, said.Server, said.Next, said.Place, said.Permits
+	a.N, a.Server, a.Next, a.Place, a.Permits, a.Limit = said.N, said.Server, said.Next, said.Place, said.Permits, said.Limit
 	return a
 }
 

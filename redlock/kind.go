@@ -95,6 +95,8 @@ type kind struct {
 	held func(l *Lease)
 	// mend brings members into step whose votes are not those of the lease. nil: a raise does.
 	mend func(h *hold, to quorum.Set)
+	// told is told of a limit that a member has stored. nil: members of such a lock have none.
+	told func(h *hold, stored int64)
 	// left is told when the release of a hold has been submitted. nil: nobody wants to know.
 	left func(h *hold)
 }

@@ -119,25 +119,21 @@ func (l *Lease) Slot() int {
 // slots. Token is that of the first. Tokens of different slots cannot be compared, so a storage keeps
 // the greatest for each resource and slot.
 func (l *Lease) Slots() []Slot {
-	p := l.hold.b.Permits()
-	out := make([]Slot, len(p))
-	for i := range p {
-		out[i] = Slot{Number: p[i].Slot, Token: uint64(p[i].Token)}
-	}
-	return out
+	return slotsOf(l.hold.b.Permits())
 }
 
 // permitKind is the kind of Semaphore.
 var permitKind = kind{
 	name: KindSemaphore, lock: script.Semaphore, rules: &ballot.Permits, width: permitWidth, format: 2, space: ownNames + "s",
 	wide: permitsWide, fits: permitsFit, asks: permitsAsked, obtain: (*Client).permit,
-	held: permitsHeld, mend: permitsMend, left: permitsLeft,
+	held: permitsHeld, mend: permitsMend, told: permitsTold, left: permitsLeft,
 }
 
 // permitTerms are what a caller asks of a semaphore. They never change: a copy has what differs.
 type permitTerms struct {
 	limit int         // how many slots there are
 	n     int         // how many of them
+	known int64       // the stored limit that the client knows; 0: none
 	want  int         // the slot to try first; below 0: one that depends on the attempt
 	gate  uint8       // see ballot.Terms
 	held  permit.List // what the lease has that was handed off
@@ -189,7 +185,7 @@ func permitsWide(t *terms) int { return min(t.permits.limit, permitWidth) }
 
 func permitsAsked(l script.Lock, t *terms, c *Config) script.Lock {
 	p := t.permits
-	return l.Asking(&script.Asked{Want: p.want, Limit: p.limit, N: p.n, Wish: c.Entry})
+	return l.Asking(&script.Asked{Want: p.want, Limit: p.limit, Known: p.known, N: p.n, Wish: c.Entry})
 }
 
 // permit gets a permit by attempts of the caller's own. It asks for the slot that this client has
@@ -200,6 +196,7 @@ func (c *Client) permit(ctx, in context.Context, w want) (*Lease, result, error)
 	if p.want = c.slots.take(w.name); p.want >= p.limit {
 		p.want = -1
 	}
+	p.known = c.limits.get(w.name)
 	p.gate = uint8(int(slot.Of(w.name)) % len(c.members))
 	t.permits, w.terms = &p, &t
 	return c.compete(ctx, in, w)

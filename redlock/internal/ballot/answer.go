@@ -21,6 +21,7 @@ type Answer struct {
 	Server  int64
 	Next    string
 	Place   int64       // of the attempt in the member's queue, by tickets; 0: not told
+	Limit   int64       // of a semaphore, a stored limit that the client did not know; 0: not told
 	Permits permit.List // what a member of a semaphore has given; N is the token of the first
 	Sent    time.Time   // before the call was submitted
 	At      time.Time   // when the answer arrived

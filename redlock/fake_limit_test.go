@@ -1,0 +1,273 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+func limitOf(t testing.TB, s *redlock.Semaphore) int {
+	t.Helper()
+	n, err := s.Limit(t.Context())
+	require.NoError(t, err)
+	return n
+}
+
+func TestStoredLimitTakesThePlaceOfEveryCallers(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		mine, theirs := p.Semaphore("k", 2), q.Semaphore("k", 3)
+		require.Equal(t, 2, limitOf(t, mine))
+		require.NoError(t, mine.SetLimit(t.Context(), 4))
+		require.Equal(t, 4, limitOf(t, mine))
+		require.Equal(t, 4, limitOf(t, theirs))
+		var held []*redlock.Lease
+		for range 4 {
+			held = append(held, permit(t, q, "k", 3))
+		}
+		_, err := mine.TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		waits := later(t.Context(), mine.Acquire)
+		time.Sleep(time.Second)
+		require.NoError(t, theirs.SetLimit(t.Context(), 5))
+		time.Sleep(20 * time.Millisecond)
+		held = append(held, waits.Get(t)) // the line is served at once
+		require.NoError(t, theirs.SetLimit(t.Context(), 1))
+		waits = later(t.Context(), theirs.Acquire)
+		for _, l := range held[1:] {
+			unlock(t, l)
+			time.Sleep(1100 * time.Millisecond)
+			require.True(t, waits.Pending(), "as many end first as are above it")
+		}
+		require.NoError(t, held[0].Err(), "what is held stays")
+		unlock(t, held[0])
+		time.Sleep(1100 * time.Millisecond)
+		l := waits.Get(t)
+		require.Zero(t, l.Slot())
+		unlock(t, l)
+		require.NoError(t, mine.ClearLimit(t.Context()))
+		require.Equal(t, 2, limitOf(t, mine))
+		require.Equal(t, 3, limitOf(t, theirs))
+		held = []*redlock.Lease{permit(t, p, "k", 2), permit(t, p, "k", 2)}
+		_, err = mine.TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		unlock(t, held...)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+func TestLimitOfNothingDrains(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		sem := p.Semaphore("k", 2)
+		l := permit(t, p, "k", 2)
+		require.NoError(t, sem.SetLimit(t.Context(), 0))
+		waits := later(t.Context(), q.Semaphore("k", 2).Acquire)
+		time.Sleep(time.Second)
+		unlock(t, l)
+		rules := q.Count(script.SemWait)
+		time.Sleep(20 * time.Second)
+		require.True(t, waits.Pending())
+		for _, n := range hits(rules) {
+			require.InDelta(t, 20, n, 2, "a heartbeat a second, and no more")
+		}
+		seen, err := p.InspectSemaphore(t.Context(), "k")
+		require.NoError(t, err)
+		require.Empty(t, seen.Holders)
+		require.Zero(t, seen.Limit)
+		require.NoError(t, sem.SetLimit(t.Context(), 1))
+		time.Sleep(20 * time.Millisecond)
+		unlock(t, waits.Get(t))
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+func TestLimitThatCannotBeStoredIsAnError(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		for _, n := range []int{-1, 4097, 1 << 20} {
+			err := p.Semaphore("k", 2).SetLimit(t.Context(), n)
+			require.ErrorIs(t, err, redlock.ErrInput)
+			require.ErrorContains(t, err, fmt.Sprintf("the limit is %d", n))
+		}
+		require.ErrorIs(t, p.Semaphore("", 2).SetLimit(t.Context(), 2), redlock.ErrInput)
+		_, err := p.Semaphore("k", 0).Limit(t.Context())
+		require.ErrorIs(t, err, redlock.ErrInput)
+		for _, s := range cluster.Servers {
+			require.Nil(t, admin(t, s, "HGET", "redquorum:tokens", "limit:redquorum:s1:{k}"), "nothing is stored")
+		}
+		p.Away(0, 1)
+		time.Sleep(time.Second)
+		require.ErrorIs(t, p.Semaphore("k", 2).SetLimit(t.Context(), 2), redlock.ErrNoQuorum)
+		_, err = p.Semaphore("k", 2).Limit(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.NoError(t, p.Close())
+		require.ErrorIs(t, p.Semaphore("k", 2).SetLimit(t.Context(), 2), redlock.ErrClosed)
+	}, quiet)
+}
+
+// A member that was away when the limit was set hears of it from the callers.
+func TestMemberThatWasAwayHearsOfAStoredLimit(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		cluster.Servers[2].Kill()
+		time.Sleep(time.Second)
+		require.NoError(t, p.Semaphore("k", 4).SetLimit(t.Context(), 1))
+		require.NoError(t, cluster.Servers[2].Restart(true))
+		time.Sleep(2 * time.Second)
+		l := permit(t, q, "k", 4) // it is told by the others
+		unlock(t, l)
+		unlock(t, permit(t, q, "k", 4)) // and tells this one
+		time.Sleep(10 * time.Millisecond)
+		stored := admin(t, cluster.Servers[0], "HGET", "redquorum:tokens", "limit:redquorum:s1:{k}")
+		require.NotNil(t, stored)
+		require.Equal(t, stored, admin(t, cluster.Servers[2], "HGET", "redquorum:tokens", "limit:redquorum:s1:{k}"))
+		cluster.Servers[0].Kill()
+		time.Sleep(time.Second)
+		x := permit(t, p, "k", 4)
+		_, err := q.Semaphore("k", 4).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld, "the limit is 1 at both that are left")
+		unlock(t, x)
+	}, quiet)
+}
+
+// Two that set a limit at the same time: both return, and one of the two limits is in force.
+func TestSettersAtTheSameTimeAgree(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		for i, p := range []*peer{a, b, c} {
+			p.Jitter(uint64(i), 2*time.Millisecond, 2*time.Millisecond, time.Millisecond)
+		}
+		for range 10 {
+			var wg sync.WaitGroup
+			for i, p := range []*peer{a, b, c} {
+				wg.Go(func() { require.NoError(t, p.Semaphore("k", 1).SetLimit(t.Context(), 10+i)) })
+			}
+			wg.Wait()
+			time.Sleep(20 * time.Millisecond)
+			n := limitOf(t, a.Semaphore("k", 1))
+			require.True(t, n >= 10 && n <= 12)
+			require.Equal(t, n, limitOf(t, c.Semaphore("k", 1)))
+			var stored []any
+			for _, s := range cluster.Servers {
+				stored = append(stored, admin(t, s, "HGET", "redquorum:tokens", "limit:redquorum:s1:{k}"))
+			}
+			require.Equal(t, stored[0], stored[1])
+			require.Equal(t, stored[1], stored[2])
+		}
+	})
+}
+
+// While the limit goes up and down, an attempt that begins after SetLimit has returned gets no slot from it on.
+func TestNoAttemptGetsASlotAboveALimitThatWasSetBeforeIt(t *testing.T) {
+	among(t, 3, 4, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		for i, p := range all {
+			p.Jitter(uint64(i), time.Millisecond, time.Millisecond, time.Millisecond)
+		}
+		var mu sync.Mutex
+		inForce, changes := 4, 0
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		judge := newPermitJudge(8)
+		for i, p := range all[1:] {
+			for k := range 3 {
+				wg.Go(func() {
+					r := rand.New(rand.NewPCG(7, uint64(i*10+k)))
+					for ctx.Err() == nil {
+						mu.Lock()
+						below, before := inForce, changes
+						mu.Unlock()
+						l, err := p.Semaphore("k", 4).Acquire(ctx)
+						if err != nil {
+							continue
+						}
+						judge.granted(l)
+						mu.Lock()
+						if changes == before && below > 0 {
+							require.Less(t, l.Slot(), below)
+						}
+						mu.Unlock()
+						time.Sleep(time.Duration(r.Int64N(int64(3 * time.Millisecond))))
+						require.NoError(t, l.Unlock(t.Context()))
+					}
+				})
+			}
+		}
+		r := rand.New(rand.NewPCG(7, 7))
+		for range 30 {
+			n := 1 + r.IntN(8)
+			mu.Lock()
+			changes++ // from now on the new one may be in force
+			mu.Unlock()
+			require.NoError(t, all[0].Semaphore("k", 4).SetLimit(ctx, n))
+			mu.Lock()
+			inForce, changes = n, changes+1
+			mu.Unlock()
+			time.Sleep(time.Duration(r.Int64N(int64(30 * time.Millisecond))))
+		}
+		cancel()
+		wg.Wait()
+		require.Empty(t, judge.wrong)
+		require.Greater(t, judge.got, 50)
+		time.Sleep(100 * time.Millisecond)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		seen, err := p.InspectSemaphore(t.Context(), "k")
+		require.NoError(t, err)
+		require.Empty(t, seen.Holders)
+		require.Equal(t, -1, seen.Limit)
+		x, y := permit(t, p, "k", 4, redlock.Permits(2)), permit(t, q, "k", 4)
+		waits := later(t.Context(), q.Semaphore("k", 4, redlock.Permits(3)).Acquire)
+		time.Sleep(500 * time.Millisecond)
+		require.NoError(t, p.Semaphore("k", 4).SetLimit(t.Context(), 4))
+		cluster.Servers[1].Kill()
+		synctest.Wait()
+		seen, err = p.InspectSemaphore(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, "k", seen.Key)
+		require.Equal(t, 4, seen.Limit)
+		held := map[string][]redlock.Slot{}
+		for _, h := range seen.Holders {
+			require.Equal(t, 2, h.Votes)
+			held[h.Owner] = h.Slots
+		}
+		require.Equal(t, map[string][]redlock.Slot{x.Hash(): x.Slots(), y.Hash(): y.Slots()}, held)
+		require.Error(t, seen.Members[1].Err)
+		for _, i := range []int{0, 2} {
+			m := seen.Members[i]
+			require.Len(t, m.Votes, 2)
+			require.Len(t, m.Queue, 1)
+			require.True(t, m.Queue[0].Live)
+			require.Equal(t, 3, m.Queue[0].Permits)
+			require.InDelta(t, 500*time.Millisecond, m.Queue[0].Waiting, float64(20*time.Millisecond))
+			require.InDelta(t, 30*time.Second, m.Votes[0].TTL, float64(time.Second))
+		}
+		_, err = p.InspectSemaphore(t.Context(), "")
+		require.ErrorIs(t, err, redlock.ErrInput)
+
+		for _, h := range seen.Holders {
+			if h.Owner == x.Hash() {
+				held, err := q.ForcePermits(t.Context(), "k", h)
+				require.NoError(t, err)
+				require.True(t, held)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+		l := waits.Get(t)
+		require.Len(t, l.Slots(), 3)
+		time.Sleep(11 * time.Second)
+		require.Equal(t, redlock.LostRefused, lostFor(x), "no renewal brings it back")
+		_, err = q.ForcePermits(t.Context(), "k", redlock.PermitHolder{Owner: "abc"})
+		require.ErrorIs(t, err, redlock.ErrInput)
+		unlock(t, l, y)
+	}, quiet)
+}

@@ -1,0 +1,204 @@
+package redlock
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// How the limit of a semaphore is changed at run time: docs/protocol.md, "Stored limit".
+
+// What is asked of members about a stored limit.
+const (
+	opSetLimit = "set limit"
+	opLimit    = "limit"
+)
+
+// SetLimit stores a limit at the members, from 0 to 4096. It takes the place of the limit of every
+// caller, of this client and of others, until another SetLimit or ClearLimit. It has no end.
+//
+// An attempt that begins after SetLimit(n) has returned gets no slot from n on. Permits that are held
+// stay with their holders. If more are held than n, as many must end as are above it before anybody
+// gets one. With n = 0, nobody does: Inspect then shows when all have ended.
+//
+// SetLimit returns when a majority of the members have stored the limit, and fails if ctx ends
+// first. It waits at most Config.MemberTimeout for members that do not answer. After an error, some members may have stored it: call it again. Of two calls at
+// the same time, one comes after the other.
+//
+// Errors: ErrNoQuorum, ErrQuarantined, ErrClosed, ErrInput.
+func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
+	if n < 0 || n > maxLimit {
+		return badInput(opSetLimit, "the limit is %d, must be between 0 and %d", n, maxLimit)
+	}
+	return s.storeLimit(ctx, n)
+}
+
+// ClearLimit undoes SetLimit: the limit of each caller is its own again. It returns and fails as
+// SetLimit does.
+func (s *Semaphore) ClearLimit(ctx context.Context) error { return s.storeLimit(ctx, script.NoLimit) }
+
+// Limit returns the limit in force: the stored one, and else that of this Semaphore. It asks the
+// members, and fails as SetLimit does.
+func (s *Semaphore) Limit(ctx context.Context) (int, error) {
+	if err := s.checkLimit(ctx, opLimit); err != nil {
+		return 0, err
+	}
+	stored, err := s.askLimit(ctx, opLimit, 0)
+	if err != nil {
+		return 0, err
+	}
+	if _, n, set := script.LimitOf(stored.greatest); set {
+		return n, nil
+	}
+	return s.m.terms.permits.limit, nil
+}
+
+func (s *Semaphore) checkLimit(ctx context.Context, op string) error {
+	if err := s.m.c.check(ctx, op, s.m.name, s.m.terms.ttl); err != nil {
+		return err
+	}
+	if err := s.m.terms.check(&s.m.c.cfg); err != nil {
+		return badInput(op, "%v", err)
+	}
+	return nil
+}
+
+// storeLimit stores a limit whose version is above all that a majority knows. If others store one
+// meanwhile, it begins again, so that what it returns for was in force.
+func (s *Semaphore) storeLimit(ctx context.Context, n int) error {
+	if err := s.checkLimit(ctx, opSetLimit); err != nil {
+		return err
+	}
+	known, err := s.askLimit(ctx, opSetLimit, 0)
+	for err == nil {
+		version, _, _ := script.LimitOf(known.greatest)
+		mine := script.StoredLimit(version+1, n)
+		if known, err = s.askLimit(ctx, opSetLimit, mine); err == nil && known.greatest == mine {
+			return nil
+		}
+	}
+	return err
+}
+
+// askLimit has all members store a limit, 0 for none, and returns what a majority has then. What a
+// member says counts only while its generation lasts: it may have forgotten it since.
+func (s *Semaphore) askLimit(ctx context.Context, op string, stored int64) (*limits, error) {
+	c := s.m.c
+	if !c.alive.enter() {
+		return nil, &keyError{op: op, key: s.m.name, err: ErrClosed}
+	}
+	defer c.alive.leave()
+	lock := script.Semaphore(s.m.name)
+	for {
+		j := &limits{c: c, slot: lock.Slot(), gens: make([]uint64, len(c.members))}
+		cmd, sent := c.buffer(), time.Now()
+		r := c.rounds.Start(c.members, &quorum.Question{
+			Op: op, Sent: sent, To: quorum.All(len(c.members)), Need: c.need, Judge: j, Command: lock.Limit(cmd, stored),
+		})
+		c.buffers.Put(cmd)
+		v, cause := r.Wait(ctx, c.cfg.MemberTimeout)
+		votes := r.Votes(c.members)
+		r.Free()
+		known := j.seen()
+		c.limits.put(s.m.name, known.greatest)
+		switch {
+		case c.isClosed():
+			return nil, &keyError{op: op, key: s.m.name, err: ErrClosed}
+		case v != quorum.Won:
+			return nil, &QuorumError{
+				Failure: quorum.Failure{Op: op, Key: s.m.name, Need: c.need, Votes: votes, Early: v == quorum.Lost},
+				kind:    reasonOf(votes, c.need), cause: cause,
+			}
+		case known.current() >= c.need && clock.Elapsed(sent, time.Now()) < c.cfg.MaxTTL:
+			return known, nil
+		case ctx.Err() != nil:
+			return nil, &keyError{op: op, key: s.m.name, err: ErrNoQuorum, cause: ctx.Err()}
+		}
+	}
+}
+
+// limits is what members say of a stored limit.
+type limits struct {
+	c    *Client
+	slot uint16
+
+	mu       sync.Mutex
+	greatest int64
+	said     quorum.Set
+	gens     []uint64 // of those that said something
+}
+
+// Judge implements quorum.Judge.
+func (j *limits) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
+	st := j.c.stateOf(c.Index, j.slot)
+	a, ok := script.Answer{}, false
+	if c.Outcome == member.Answered {
+		a, ok = script.ReadAnswer(&c.Reply)
+	}
+	if !ok || !st.Votes || st.Gen != c.State.Gen {
+		return ballot.VoteOf(c.Outcome, false)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.greatest = max(j.greatest, a.N)
+	j.said, j.gens[c.Index] = j.said.With(c.Index), st.Gen
+	return quorum.Yes
+}
+
+// seen is what was said until now.
+func (j *limits) seen() *limits {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return &limits{c: j.c, slot: j.slot, greatest: j.greatest, said: j.said, gens: append([]uint64(nil), j.gens...)}
+}
+
+// current counts the members that cannot have forgotten what they said.
+func (j *limits) current() (n int) {
+	for i, gen := range j.gens {
+		if st := j.c.stateOf(i, j.slot); j.said.Has(i) && st.Votes && st.Gen == gen {
+			n++
+		}
+	}
+	return n
+}
+
+// storedLimits are those that the client has heard of, by the name of the semaphore. Its calls tell
+// them to the members, so that one which was away hears of them.
+type storedLimits struct {
+	mu sync.Mutex
+	m  map[string]int64
+}
+
+func (s *storedLimits) get(name string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.m[name]
+}
+
+func (s *storedLimits) put(name string, stored int64) {
+	if stored == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m == nil {
+		s.m = make(map[string]int64)
+	}
+	if _, known := s.m[name]; !known && len(s.m) == slotNames { // any other makes room: the members tell it again
+		for other := range maps.Keys(s.m) {
+			delete(s.m, other)
+			break
+		}
+	}
+	s.m[name] = max(s.m[name], stored)
+}
+
+// permitsTold notes a stored limit that a member has told.
+func permitsTold(h *hold, stored int64) { h.c.limits.put(h.wire.Name, stored) }
