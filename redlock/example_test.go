@@ -335,3 +335,66 @@ func ExampleClient_Barrier() {
 	// together behind round 2 <nil>
 	// <nil>
 }
+
+// At most two of these run at the same time, and each has a number that the other does not have.
+func ExampleSemaphore_Do() {
+	urls, stop := startMembers()
+	defer stop()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	downloads := client.Semaphore("downloads", 2)
+	err = downloads.Do(ctx, func(ctx context.Context, first *redlock.Lease) error {
+		return downloads.Do(ctx, func(ctx context.Context, second *redlock.Lease) error {
+			fmt.Println("numbers:", first.Slot()+second.Slot() == 1)
+			_, err := downloads.TryAcquire(ctx)
+			fmt.Println("a third one:", errors.Is(err, redlock.ErrHeld))
+			return nil
+		})
+	})
+	fmt.Println(err)
+	// Output:
+	// numbers: true
+	// a third one: true
+	// <nil>
+}
+
+// A limit that is set while permits are held bites as they are given back.
+func ExampleSemaphore_SetLimit() {
+	urls, stop := startMembers()
+	defer stop()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	workers := client.Semaphore("workers", 8)
+	lease, err := client.Semaphore("workers", 8, redlock.Permits(2)).Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("slots:", len(lease.Slots()))
+	if err := workers.SetLimit(ctx, 2); err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = workers.TryAcquire(ctx)
+	fmt.Println("above the limit:", errors.Is(err, redlock.ErrHeld), "and what is held stays:", lease.Err() == nil)
+	_ = lease.Unlock(ctx)
+	lease, err = workers.TryAcquire(ctx)
+	fmt.Println("below it:", err, lease.Slot() < 2)
+	_ = lease.Unlock(ctx)
+	// Output:
+	// slots: 2
+	// above the limit: true and what is held stays: true
+	// below it: <nil> true
+}

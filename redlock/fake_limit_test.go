@@ -199,7 +199,7 @@ func TestNoAttemptGetsASlotAboveALimitThatWasSetBeforeIt(t *testing.T) {
 			}
 		}
 		r := rand.New(rand.NewPCG(7, 7))
-		for range 30 {
+		for range seeds(30) {
 			n := 1 + r.IntN(8)
 			mu.Lock()
 			changes++ // from now on the new one may be in force
@@ -213,7 +213,7 @@ func TestNoAttemptGetsASlotAboveALimitThatWasSetBeforeIt(t *testing.T) {
 		cancel()
 		wg.Wait()
 		require.Empty(t, judge.wrong)
-		require.Greater(t, judge.got, 50)
+		require.Greater(t, judge.got, 20)
 		time.Sleep(100 * time.Millisecond)
 		leftovers(t, cluster)
 	}, quiet)

@@ -141,7 +141,7 @@ type Request struct {
 	Key    string
 	Kind   Kind
 	Member string
-	Op     string        // acquire, wait, yield, raise, release, extend, rejoin, downgrade, proclaim, resign, observe, arrive, await
+	Op     string        // acquire, wait, yield, claim, raise, release, extend, rejoin, downgrade, proclaim, resign, observe, arrive, await, limit, set limit
 	Sent   time.Time     // when the request was submitted, so that time in line counts
 	Took   time.Duration // time since Sent
 	// Err is nil if the member answered, even with a refusal. If the member answered with an error,
