@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -270,4 +271,22 @@ func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrInput)
 		unlock(t, l, y)
 	}, quiet)
+}
+
+// What a member said before it forgot is no promise: it does not know the limit any more.
+func TestLimitOfAMemberThatForgotMeanwhileDoesNotCount(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, redlock.WithFreshMembers(), func(c *redlock.Config) { c.MemberTimeout = 5 * time.Second })
+		p.Voting(t, 3)
+		p.Slow(time.Millisecond, 400*time.Millisecond, time.Millisecond)
+		p.Links[2].Call(redistest.WithArg(script.SemLimit.SHA), -1, func([]string) { cluster.Servers[2].Kill() })
+		done := make(chan error, 1)
+		go func() { done <- p.Semaphore("k", 4).SetLimit(t.Context(), 2) }()
+		time.Sleep(500 * time.Millisecond) // the second question is with the slow member, and the first has stored it
+		cluster.Servers[0].Kill()
+		require.NoError(t, cluster.Servers[0].Restart(false))
+		err := <-done
+		require.Error(t, err)
+		require.True(t, errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrQuarantined), "%v", err)
+	})
 }

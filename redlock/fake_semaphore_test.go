@@ -302,23 +302,12 @@ func TestPermitSurvivesMembersThatAreKilled(t *testing.T) {
 func TestRenewalIsOnlyConfirmedWhereTheSlotIs(t *testing.T) {
 	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		l := permit(t, p, "k", 8, redlock.AutoRenew(900*time.Millisecond))
-		key := "redquorum:s1:{k}"
 		for _, s := range cluster.Servers[1:] { // as after a loss and a late call: its slot is nobody's, and it has another
-			var owner string
-			for _, field := range admin(t, s, "HKEYS", key).([]any) {
-				if f := field.(string); len(f) > 20 {
-					owner = f
-				}
-			}
-			record := admin(t, s, "HGET", key, owner).(string)
-			deadline := record[:slices.Index([]byte(record), ' ')]
-			admin(t, s, "HDEL", key, fmt.Sprint(l.Slot()))
-			admin(t, s, "HSET", key, owner, deadline+" 7:1", "7", owner)
+			moveSlot(t, s, "k", l.Slot(), (l.Slot()+1)%8)
 		}
-		refusals := 0
-		p.EveryLink(func(link *redistest.Link) {
-			link.Call(redistest.WithArg(script.SemRejoin.SHA), -1, func([]string) { refusals++ })
-		}, 1, 2)
+		p.EveryLink(func(l *redistest.Link) { // one that has it back in time is a vote again
+			l.DelayCommand(redistest.WithArg(script.SemRejoin.SHA), -1, 50*time.Millisecond)
+		})
 		before := l.ValidUntil()
 		time.Sleep(310 * time.Millisecond)
 		require.ErrorIs(t, l.Err(), redlock.ErrLost, "two of three do not have the slot")
@@ -600,5 +589,63 @@ func TestWaitingForAPermitCostsOneMessageASecond(t *testing.T) {
 		unlock(t, held)
 		time.Sleep(10 * time.Millisecond)
 		unlock(t, waits.Get(t))
+	}, quiet)
+}
+
+// A member at which the owner has another slot has lost nothing of the lease: it had nothing.
+func TestReleaseOfAPermitNamesItsSlots(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		l := permit(t, p, "k", 8)
+		for _, s := range cluster.Servers[1:] {
+			moveSlot(t, s, "k", l.Slot(), (l.Slot()+1)%8)
+		}
+		err := l.Unlock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrLost, "two of three did not have the slot")
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
+// moveSlot gives the owner of a slot another one at a member, as no member does.
+func moveSlot(t testing.TB, s redistest.Server, name string, from, to int) {
+	t.Helper()
+	key := "redquorum:s1:{" + name + "}"
+	owner := admin(t, s, "HGET", key, fmt.Sprint(from)).(string)
+	deadline, _, _ := strings.Cut(admin(t, s, "HGET", key, owner).(string), " ")
+	admin(t, s, "HDEL", key, fmt.Sprint(from))
+	admin(t, s, "HSET", key, owner, fmt.Sprintf("%s %d:1", deadline, to), fmt.Sprint(to), owner)
+}
+
+func TestSemaphoreAndMutexOfANameStandInLinesOfTheirOwn(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		lock := q.Lock(t, "k")
+		waits := p.LockLater(t.Context(), "k")
+		time.Sleep(10 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		l, err := p.Semaphore("k", 1).Acquire(ctx)
+		require.NoError(t, err)
+		require.True(t, waits.Pending())
+		unlock(t, lock)
+		time.Sleep(10 * time.Millisecond)
+		unlock(t, waits.Get(t), l)
+	}, quiet)
+}
+
+// Processes settle on slots of their own, and do not collide.
+func TestClientAsksForTheSlotThatItGaveBackLast(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		var mine []*redlock.Lease
+		for range 3 {
+			mine = append(mine, permit(t, p, "k", 1000))
+		}
+		unlock(t, mine...)
+		for range 5 {
+			unlock(t, permit(t, q, "k", 1000))
+		}
+		for i := range mine {
+			l := permit(t, p, "k", 1000)
+			require.Equal(t, mine[2-i].Slot(), l.Slot())
+			defer unlock(t, l)
+		}
 	}, quiet)
 }
