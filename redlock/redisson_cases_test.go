@@ -77,6 +77,30 @@ var redissonCases = []struct {
 	{name: "defect 13: the first name is not looked at", test: setEndsWithWhicheverName},
 	{name: "#467, #631, #1160, #4050: callers wait for each other", in: []string{"TestMultiOppositeOrdersDoNotDeadlock", "TestSetsOfNamesExcludeAndDoNotDeadlockWhileMembersDie"}},
 
+	// Its two semaphores, and what is known to be wrong with them.
+	{name: "Semaphore testZero, testReleaseWithoutPermits, testAcquireWithoutSetPermits, testReleaseIfExists", in: []string{"TestArgumentsOfASemaphoreThatCannotWorkAreNamed"}, why: "a permit that nobody took cannot be given back"},
+	{name: "Semaphore testAcquireAfterAddPermits, testAddPermits, testReducePermits, testTrySetPermits", in: []string{"TestStoredLimitTakesThePlaceOfEveryCallers"}},
+	{name: "Semaphore testBlockingAcquire, testBlockingNAcquire", in: []string{"TestSeveralPermitsAreNotStarved"}},
+	{name: "Semaphore testTryNAcquire", test: fourAfterASecond},
+	{name: "Semaphore testDrainPermits", in: []string{"TestLimitOfNothingDrains"}},
+	{name: "Semaphore testReleaseAcquire, availablePermits", in: []string{"TestInspectionShowsWhoHasWhichSlots"}},
+	{name: "Semaphore testConcurrency_SingleInstance", test: func(t *testing.T) { crowdTogether(t, crowd{members: 1, clients: 1, callers: 15, limit: 1, rounds: 1}) }},
+	{name: "Semaphore testConcurrency_MultiInstance_1_permits", test: func(t *testing.T) { crowdTogether(t, crowd{members: 3, clients: 10, callers: 3, limit: 1, rounds: 1}) }},
+	{name: "Semaphore testConcurrencyLoop_MultiInstance", in: []string{"TestCrowdsOfASemaphore", "TestCallersForSeveralPermitsDoNotBlockEachOther"}},
+	{name: "PermitExpirable testUpdateLeaseTime, testGetLeaseTime", test: permitIsExtended},
+	{name: "PermitExpirable testExpire, testExpireTryAcquire, testReleaseExpired, testAvailablePermits", in: []string{"TestPermitsThatRenewThemselvesLastAndThoseWithATTLEnd"}},
+	{name: "PermitExpirable testExpiration", test: permitLeavesNoKey},
+	{name: "PermitExpirable testSetPermits, testAddPermits", in: []string{"TestStoredLimitTakesThePlaceOfEveryCallers"}},
+	{name: "PermitExpirable testRelease, testReleaseManyNotExistOrExpired, testTryReleaseManyExpired", in: []string{"TestReleaseOfAPermitNamesItsSlots"}, why: "several permits are one lease here, which ends whole"},
+	{name: "PermitExpirable testConcurrency_MultiPermits, MultiPermits2", test: twoForAllOfIt},
+	{name: "defect 15: a lost message hangs a waiter", test: lostPushOfAPermit},
+	{name: "defect 15: a lost reply loses a permit for good", test: lostReplyOfAPermit},
+	{name: "#2045, #2933, #4462: a crashed holder's permits are lost for ever", in: []string{"TestSlotOfADeadHolderComesBack"}},
+	{name: "#3046: permits are not renewed", in: []string{"TestPermitsThatRenewThemselvesLastAndThoseWithATTLEnd"}},
+	{name: "#3573, #3728, #6664, #5762: waiters for several starve, or are not woken", in: []string{"TestSeveralPermitsAreNotStarved"}},
+	{name: "#659, #4100, #4678: permits are miscounted", in: []string{"TestRandomCallsOfASemaphoreKeepItsInvariants", "TestSeedsOfSemaphores"}},
+	{name: "#4097: a semaphore over several masters", in: []string{"TestPermitsWhileMembersAreKilled"}},
+
 	// What is missing there.
 	{name: "validity and drift", in: []string{"TestValidityCountsFromBeforeTheFirstRequest", "TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt"}},
 	{name: "quorum lost during a hold", in: []string{"TestRenewalWithoutAMajorityOfAnswersEndsTheLeaseAtItsValidity"}},
@@ -388,5 +412,106 @@ func clientOnTheMinoritySide(t *testing.T) {
 		require.False(t, w.At.Before(ended), "and gets the lock when the lease of the cut off one is over")
 		require.Greater(t, next.Token(), held.Token())
 		require.Less(t, w.At.Sub(ended), time.Second)
+	})
+}
+
+// crowdTogether plays a crowd and leaves nothing.
+func crowdTogether(t *testing.T, c crowd) {
+	among(t, c.members, c.clients, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		c.play(t, 1, cluster, all)
+		time.Sleep(10 * time.Millisecond)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// Four permits of ten, of which others give back seven after a second: not before, and at once then.
+func fourAfterASecond(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		held := permit(t, p, "k", 10, redlock.Permits(7))
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		waits := later(ctx, q.Semaphore("k", 10, redlock.Permits(4)).Acquire)
+		time.Sleep(time.Second)
+		unlock(t, held)
+		time.Sleep(time.Millisecond)
+		require.InDelta(t, time.Second, waits.At.Sub(start), float64(10*time.Millisecond))
+		unlock(t, waits.Get(t))
+		leftovers(t, cluster)
+	})
+}
+
+func permitIsExtended(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		l := permit(t, p, "k", 1, redlock.TTL(time.Second))
+		require.NoError(t, l.Extend(t.Context(), 3*time.Second))
+		time.Sleep(2800 * time.Millisecond)
+		require.NoError(t, l.Err())
+		_, err := p.Semaphore("k", 1).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		time.Sleep(500 * time.Millisecond)
+		require.ErrorIs(t, l.Extend(t.Context(), time.Second), redlock.ErrLost, "it is over")
+		unlock(t, permit(t, p, "k", 1))
+		leftovers(t, cluster)
+	})
+}
+
+func permitLeavesNoKey(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		l := permit(t, p, "k", 3, redlock.TTL(time.Second))
+		p.Die()
+		<-l.Done()
+		time.Sleep(2 * time.Second)
+		leftovers(t, cluster)
+	})
+}
+
+// One has a permit of two, and two wait for both.
+func twoForAllOfIt(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		held := permit(t, a, "k", 2)
+		both := []*locking{
+			later(t.Context(), b.Semaphore("k", 2, redlock.Permits(2)).Acquire),
+			later(t.Context(), c.Semaphore("k", 2, redlock.Permits(2)).Acquire),
+		}
+		time.Sleep(100 * time.Millisecond)
+		require.True(t, both[0].Pending() && both[1].Pending())
+		unlock(t, held)
+		time.Sleep(100 * time.Millisecond)
+		first, second := both[0], both[1]
+		if first.Pending() {
+			first, second = second, first
+		}
+		require.True(t, second.Pending())
+		unlock(t, first.Get(t))
+		time.Sleep(100 * time.Millisecond)
+		unlock(t, second.Get(t))
+		leftovers(t, cluster)
+	})
+}
+
+func lostPushOfAPermit(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		held := permit(t, p, "k", 1)
+		waits := later(t.Context(), q.Semaphore("k", 1).Acquire)
+		time.Sleep(100 * time.Millisecond)
+		q.EveryLink(func(l *redistest.Link) { l.LosePush(1) })
+		unlock(t, held)
+		time.Sleep(1100 * time.Millisecond) // a heartbeat
+		unlock(t, waits.Get(t))
+		leftovers(t, cluster)
+	})
+}
+
+func lostReplyOfAPermit(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		for _, s := range []script.Script{script.SemAcquire, script.SemRelease} {
+			p.EveryLink(func(l *redistest.Link) { l.CutAfter(redistest.WithArg(s.SHA), 1) })
+			l, err := p.Semaphore("k", 1).Acquire(t.Context())
+			require.NoError(t, err)
+			_ = l.Unlock(t.Context())
+			time.Sleep(time.Second)
+			leftovers(t, cluster)
+		}
 	})
 }
