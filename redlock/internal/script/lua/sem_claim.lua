@@ -51,6 +51,7 @@ for _, slot in ipairs(asks) do
   end
 end
 local done, why = hands(freed, '')
+clear()
 if not done then return why end
 if #missing > 0 then wish(owner, missing, ttl, entry, limit) end
 if record then return {permits(record), now, successor(cap or limit), 0, told} end

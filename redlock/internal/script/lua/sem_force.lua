@@ -18,8 +18,8 @@ for i = 1, #all, 2 do
     for _, slot in ipairs(take(all[i], all[i + 1])) do slots[#slots + 1] = slot end
   end
 end
-if tag ~= '!' then
-  local done, why = hands(slots, '')
-  if not done then return why end
-end
+local done, why = true, nil
+if tag ~= '!' then done, why = hands(slots, '') end
+clear()
+if not done then return why end
 return #slots > 0 and 1 or 0

@@ -43,8 +43,14 @@ local function wish(owner, slots, ttl, entry, limit)
   end
 end
 
--- Gives slots to a waiter, and tells it all that it has.
-local function hand(owner, slots, ttl, limit, record)
+-- Gives slots to a waiter, and tells it all that it has. wished: beside what it has already. Without that, whoever has something
+-- was given it by a script that was interrupted, and only leaves the line: false.
+local function hand(owner, slots, ttl, limit, wished)
+  local record = earliest and redis.call('HGET', KEYS[1], owner)
+  if record and not wished then
+    leave(owner)
+    return false
+  end
   local has, why = give(owner, slots, ttl, record)
   if not has then return has, why end
   drop(owner)
@@ -57,10 +63,7 @@ local function grant(slot)
   local wisher = ask('HGET', KEYS[5], '>' .. slot)
   if not wisher then return false end
   local deadline, ttl, limit, names = string.match(ask('HGET', KEYS[5], '<' .. wisher) or '', '^(%d+) (%d+) (%d+)(.*)$')
-  if not deadline then
-    ask('HDEL', KEYS[5], '>' .. slot)
-    return false
-  end
+  if not deadline then return false end
   local left = deadline - ms
   if left < 1 then
     unwish(wisher)
@@ -71,7 +74,7 @@ local function grant(slot)
     limit = cap or limit
     if slot >= limit or used >= limit then return false end
   end
-  local done, why = hand(wisher, {slot}, math.min(ttl + 0, left), limit, redis.call('HGET', KEYS[1], wisher))
+  local done, why = hand(wisher, {slot}, math.min(ttl + 0, left), limit, true)
   if not done then return done, why end
   local rest = {}
   for other in string.gmatch(names, '%d+') do
@@ -146,7 +149,7 @@ local function admit()
       local slots = find(want, limit, n, true)
       if not slots then return true end
       local done, why = hand(owner, slots, ttl, limit)
-      if not done then return done, why end
+      if why then return done, why end
     end
   end
 end

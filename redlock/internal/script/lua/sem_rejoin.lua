@@ -39,6 +39,7 @@ elseif record then
   keep(owner, record, ttl)
 end
 local done, why = hands(freed, '')
+clear()
 if not done then return why end
 if #missing > 0 and entry > 0 and not lost then wish(owner, missing, ttl, entry, 0) end
 return #missing == 0 and 1 or 0

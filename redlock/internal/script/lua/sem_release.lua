@@ -42,7 +42,8 @@ if record then slots = take(owner, record) end
 for slot in string.gmatch(ARGV[4], '%d+') do -- where it was another's, or the vote was never given
   slots[#slots + 1] = slot
 end
-if tag == '!' then return had() end
-local done, why = hands(slots, ARGV[3])
+local done, why = true, nil
+if tag ~= '!' then done, why = hands(slots, ARGV[3]) end
+clear()
 if not done then return why end
 return had()
