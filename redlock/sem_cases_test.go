@@ -240,8 +240,7 @@ func (p *permits) event(play *scriptPlay, word string, args []string) string {
 		p.ask("DEL", member.TokensKey)
 	case "lapse": // the permits of an owner have ended, and nobody has looked since
 		_, list, _ := strings.Cut(s.records[owner], " ")
-		_, over, _ := strings.Cut(p.ask("HGET", p.key("s1"), ".").(string), " ")
-		p.ask("HSET", p.key("s1"), owner, "1 "+list, ".", "1 "+over)
+		p.ask("HSET", p.key("s1"), owner, "1 "+list, ".", "1")
 	case "forsake": // the entry of a waiter has run out
 		_, entry, _ := strings.Cut(s.waiters[owner], " ")
 		p.ask("HSET", p.key("sw"), owner, "1 "+entry)

@@ -103,7 +103,7 @@ func (p *semStopPlay) play(lines []cases.Line, after int, once, meanwhile bool) 
 		switch {
 		case key == "told", key == "stopped", key == member.TokensKey:
 		case key == p.permits.key("sw") && p.left(key) > 0: // a re-join is refused; or of no waiter
-		case key == p.permits.key("s1") && p.left(key) > 0 && len(p.hash(key)) == 1: // bounds of nothing, with an end
+		case key == p.permits.key("s1") && p.left(key) > 0 && len(p.hash(key)) == 2: // bounds of nothing, with an end
 		default:
 			require.Fail(p, "left", "%s: %s is %s", p.what, key, is)
 		}

@@ -63,7 +63,7 @@ local function write(owner, slots, tokens, ttl, record)
     return string.sub(has, 2)
   end
   earliest = math.min(earliest, deadline)
-  redis.call('HSET', KEYS[1], owner, text(deadline) .. has, '.', text(earliest) .. ' ' .. text(over), unpack(set))
+  redis.call('HSET', KEYS[1], owner, text(deadline) .. has, '.', text(earliest), '-', text(over), unpack(set))
   if new and type(redis.pcall('PEXPIRE', KEYS[1], text(2 * (deadline - ms) + 1))) == 'table' then -- see own in grant.lua
     redis.call('DEL', KEYS[1])
     redis.call('PEXPIRE', KEYS[1], '1')

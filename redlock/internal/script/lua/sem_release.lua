@@ -5,29 +5,20 @@
 -- Returns 1 if the owner had all of those here, else 0: the slots that a lost attempt had are no vote of the lease.
 -- Error FORGOT marker: all is freed, but nothing could be handed over.
 local record = redis.call('HGET', KEYS[1], ARGV[2])
+if redis.call('EXISTS', KEYS[5]) == 0 then
+  if not record then return 0 end
+  local slot = string.match(record, '^%d+ (%d+):%d+$')
+  if slot then -- the only one
+    if redis.call('HLEN', KEYS[1]) == 4 then redis.call('DEL', KEYS[1]) else redis.call('HDEL', KEYS[1], ARGV[2], slot) end
+    return (ARGV[4] == slot or ARGV[4] == '') and 1 or 0
+  end
+end
 local function had()
   if not record then return 0 end
   for slot in string.gmatch(ARGV[4], '%d+') do
     if not string.find(record, ' ' .. slot .. ':', 1, true) then return 0 end
   end
   return 1
-end
-if redis.call('EXISTS', KEYS[5]) == 0 then
-  if not record then return 0 end
-  local slot = string.match(record, '^%d+ (%d+):%d+$')
-  local fields = {ARGV[2], slot}
-  if not slot then
-    for one in string.gmatch(record, ' (%d+):') do
-      fields[#fields + 1] = one
-      if #fields > 2 then fields[#fields + 1] = '+' .. one end
-    end
-  end
-  if redis.call('HLEN', KEYS[1]) == #fields + 1 then
-    redis.call('DEL', KEYS[1])
-  else
-    redis.call('HDEL', KEYS[1], unpack(fields))
-  end
-  return had()
 end
 local owner, known = ARGV[2], '0'
 --include time.lua

@@ -1,6 +1,6 @@
 -- What a member knows of the permits of a semaphore, a hash:
 --   <slot> -> its owner   <owner> -> "deadline_ms slot:token slot:token…"   +<slot> -> '', of each slot but the first of a record
---   . -> "earliest over": no deadline is before earliest, and the key does not end before over (server time, ms)
+--   . -> no deadline is before that   - -> the key does not end before that (server time, ms)
 -- Each slot takes two fields, so the length of the hash says how many are taken. What belongs together is written by one
 -- command and removed by one, so a script that is interrupted leaves slots and records that agree.
 local ms = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
@@ -43,22 +43,21 @@ local function sweep()
     return
   end
   remove(0)
-  redis.call('HSET', KEYS[1], '.', text(low) .. ' ' .. text(over))
+  redis.call('HSET', KEYS[1], '.', text(low))
 end
 
 -- Reads the bounds, how many slots are taken, the record of the owner and who has one slot. What has ended is gone then.
 local function read(owner, slot)
-  local r = redis.call('HMGET', KEYS[1], owner, '.', slot)
-  if not r[2] then return end
-  local e, o = string.match(r[2], '^(%d+) (%d+)$')
-  earliest, over = e + 0, o + 0
+  local r = redis.call('HMGET', KEYS[1], owner, slot, '.', '-')
+  if not r[3] then return end
+  earliest, over = r[3] + 0, r[4] + 0
   if earliest < ms then
     sweep()
     if not earliest then return end
-    r = redis.call('HMGET', KEYS[1], owner, '.', slot)
+    r = redis.call('HMGET', KEYS[1], owner, slot)
   end
-  used = math.ceil((redis.call('HLEN', KEYS[1]) - 1) / 2)
-  return r[1], r[3]
+  used = math.ceil(redis.call('HLEN', KEYS[1]) / 2) - 1
+  return r[1], r[2]
 end
 
 -- What a record says of its slots.

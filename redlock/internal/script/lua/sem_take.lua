@@ -17,9 +17,9 @@ local function take(owner, record, kept)
   used = used - #taken
   if #left > 0 then -- the record first: a slot is another's only after its owner has lost it. An interruption leaves it to sweep
     record = string.match(record, '^%d+ ') .. table.concat(left, ' ')
-    redis.call('HSET', KEYS[1], owner, record, '.', '0 ' .. text(over))
+    redis.call('HSET', KEYS[1], owner, record, '.', '0')
     redis.call('HDEL', KEYS[1], unpack(fields))
-    redis.call('HSET', KEYS[1], '.', text(earliest) .. ' ' .. text(over))
+    redis.call('HSET', KEYS[1], '.', text(earliest))
     return taken, record
   end
   redis.call('HDEL', KEYS[1], owner, unpack(fields))
