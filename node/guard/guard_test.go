@@ -78,6 +78,30 @@ func TestCountersAreRestoredToTheGreatestThatEnoughMembersKnow(t *testing.T) {
 	table, byClock = merge([]source{a, b, src(true, map[string]int64{"1": 3, "2": 9})}, 3)
 	require.True(t, byClock)
 	require.Equal(t, map[string]int64{"1": 12, "2": 9}, table)
+
+	// A stored limit does not begin at a clock: the greatest that anybody knows is restored.
+	const limit = "limit:redquorum:s1:{k}"
+	a.counters[limit], b.counters[limit] = 5<<20, 6<<20
+	table, byClock = merge([]source{a, b, src(true, map[string]int64{"1": 3, "1.4": 9})}, 3)
+	require.True(t, byClock)
+	require.Equal(t, map[string]int64{"1": 12, "1.4": 9, limit: 6 << 20}, table)
+	table, byClock = merge([]source{a, b}, 3)
+	require.True(t, byClock, "too few know")
+	require.Equal(t, map[string]int64{limit: 6 << 20}, table)
+}
+
+func TestEachFieldOfTheCountersBelongsToASlot(t *testing.T) {
+	for field, want := range map[string]int{
+		"0": 0, "7629": 7629, "16383": 16383, "7629.0": 7629, "7629.255": 7629,
+		"limit:redquorum:s1:{k}": 7629, "limit:redquorum:s1:{k}:3": 7629,
+		"id": -1, "forgot": -1, "16384": -1, "": -1, ".3": -1, "-1": -1,
+	} {
+		got, ok := slotOf(field)
+		require.Equal(t, want >= 0, ok, field)
+		if ok {
+			require.EqualValues(t, want, got, field)
+		}
+	}
 }
 
 func TestMarkerIsReadAsItWasWritten(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/slot"
 )
 
 // What a member forgets, in fake time and without a socket: servers in memory, and a Seat for each
@@ -115,7 +116,7 @@ func TestMemberThatWasFlushedIsSilentForTheLongestLeaseAndRestored(t *testing.T)
 		defer c.close()
 		require.Equal(t, 3, c.voting())
 		for i, s := range servers {
-			s.do("HSET", member.TokensKey, "7", strconv.Itoa(40+i), "8", "5")
+			s.do("HSET", member.TokensKey, "7", strconv.Itoa(40+i), "8", "5", "7.3", strconv.Itoa(70+i), "limit:redquorum:s1:{k}", strconv.Itoa(90+i))
 		}
 		_, before, gen := c.hosts[2].stands()
 		servers[2].flush()
@@ -137,6 +138,8 @@ func TestMemberThatWasFlushedIsSilentForTheLongestLeaseAndRestored(t *testing.T)
 		require.Equal(t, whole, a.marker.state)
 		require.NotEqual(t, before.Tag, v.Tag, "another marking")
 		require.Equal(t, "41", string(servers[2].do("HGET", member.TokensKey, "7").Str), "the greatest that the others know")
+		require.Equal(t, "71", string(servers[2].do("HGET", member.TokensKey, "7.3").Str), "of a semaphore's slot")
+		require.Equal(t, "91", string(servers[2].do("HGET", member.TokensKey, "limit:redquorum:s1:{k}").Str), "its stored limit")
 		require.True(t, c.told("2 restored"))
 	})
 }
@@ -348,6 +351,32 @@ func span(from, to uint16) (slots []uint16) {
 		slots = append(slots, s)
 	}
 	return slots
+}
+
+// The counters of a slot are its own, those of the slots of its semaphores, and their stored limits. All of them are read, and
+// all are raised.
+func TestClusterReadsAndRaisesEveryCounterOfASlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(1, time.Hour)
+		c := clustered(t, servers, span(0, 9))
+		defer c.close()
+		h := c.hosts[0]
+		limit := "limit:redquorum:s1:{" + slot.TagOf(3) + "}"
+		servers[0].do("HSET", tokensOf(3), "3", "9", "3.7", "70", limit, "1048580")
+		servers[0].do("HSET", tokensOf(4), "4", "5", "forgot", "1")
+		read := map[string]int64{}
+		require.NoError(t, h.seat.slotCounters(t.Context(), read))
+		require.Equal(t, map[string]int64{"3": 9, "3.7": 70, limit: 1048580, "4": 5}, read)
+
+		id := h.Now().Standing.Marker()
+		servers[0].do("HSET", tokensOf(3), "id", id, "3", "1", "3.7", "99", limit, "1")
+		servers[0].do("HSET", tokensOf(4), "id", id)
+		read["12"], read["5000.3"] = 7, 8 // of other masters
+		require.NoError(t, h.seat.refill(t.Context(), id, read))
+		for field, want := range map[string]string{"3": "9", "3.7": "99", limit: "1048580"} {
+			require.Equal(t, want, string(servers[0].do("HGET", tokensOf(3), field).Str), field)
+		}
+	})
 }
 
 func TestMarkerGoesAlongWhenItsSlotIsGivenAway(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -145,6 +146,12 @@ func (s *server) do(args ...string) (r member.Reply) {
 			return str(v)
 		}
 		return null
+	case "HGETALL":
+		var flat []member.Reply
+		for field, v := range s.hashes[key] {
+			flat = append(flat, str(field), str(v))
+		}
+		return member.Reply{Kind: '*', Elems: flat}
 	case "HSET":
 		return num(s.hset(key, args[2:]...))
 	case "HDEL":
@@ -437,6 +444,8 @@ func (s *server) refill(key string, args []string) member.Reply {
 	if s.hashes[key]["id"] != args[0] {
 		return num(0)
 	}
-	s.lift(key, args[1], args[2])
+	for pair := range slices.Chunk(args[1:], 2) {
+		s.lift(key, pair[0], pair[1])
+	}
 	return num(1)
 }

@@ -2,9 +2,12 @@ package guard
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/slot"
 )
 
 // Mode says what happens to a member that may have forgotten.
@@ -232,17 +235,21 @@ type source struct {
 
 // merge is the table of counters that a member is restored to: the maximum of every bucket. If the
 // order of a source rests on the clocks, the source lends no absence: merge leaves out a bucket
-// that it lacks, whatever the others hold, and the bucket begins at server time. enough is how many
+// that it lacks, whatever the others hold, and the bucket begins at server time. A stored limit
+// stays, and needs no number of sources. enough is how many
 // sources must know.
 func merge(sources []source, enough int) (table map[string]int64, byClock bool) {
-	if len(sources) < enough {
-		return nil, true
-	}
+	known := len(sources) >= enough
 	table = make(map[string]int64)
 	for _, s := range sources {
 		for bucket, n := range s.counters {
-			table[bucket] = max(table[bucket], n)
+			if known || isLimit(bucket) {
+				table[bucket] = max(table[bucket], n)
+			}
 		}
+	}
+	if !known {
+		return table, true
 	}
 	for _, s := range sources {
 		if !s.clk {
@@ -250,12 +257,31 @@ func merge(sources []source, enough int) (table map[string]int64, byClock bool) 
 		}
 		byClock = true
 		for bucket := range table {
-			if _, ok := s.counters[bucket]; !ok {
+			if _, ok := s.counters[bucket]; !ok && !isLimit(bucket) {
 				delete(table, bucket)
 			}
 		}
 	}
 	return table, byClock
+}
+
+// A field of a member's counters is the bucket of the locks of a slot, "7629"; the counter of one of
+// a semaphore's slots, "7629.3"; or the stored limit of a semaphore: "limit:" and the key of its
+// permits. All of them only rise.
+const limitPrefix = "limit:"
+
+// isLimit reports whether a field has a stored limit. Without it no clock says what was stored, so
+// the greatest one that any source knows is as good as any.
+func isLimit(field string) bool { return strings.HasPrefix(field, limitPrefix) }
+
+// slotOf returns the hash slot that a field belongs to. If ok is false, it is no counter.
+func slotOf(field string) (s uint16, ok bool) {
+	if key, limit := strings.CutPrefix(field, limitPrefix); limit {
+		return slot.Of(key), true
+	}
+	number, _, _ := strings.Cut(field, ".")
+	n, err := strconv.ParseUint(number, 10, 16)
+	return uint16(n), err == nil && n < slot.Count
 }
 
 // longestOf is the q that the quarantine of a member must have lasted for when it is restored

@@ -117,9 +117,10 @@ func stampCommand(s uint16, id string, resting time.Duration, told bool) []byte 
 	return resp.Command("EVAL", stampLua, "1", tokensOf(s), id, millis(resting), flag(told))
 }
 
-// refillCommand raises a slot's counter while the slot has the stamp of the marking id.
-func refillCommand(s uint16, id, bucket string, token int64) []byte {
-	return resp.Command("EVAL", refillLua, "1", tokensOf(s), id, bucket, strconv.FormatInt(token, 10))
+// refillCommand raises counters of a slot, each behind its field, while the slot has the stamp of
+// the marking id.
+func refillCommand(s uint16, id string, fields []string) []byte {
+	return resp.Command(append([]string{"EVAL", refillLua, "1", tokensOf(s), id}, fields...)...)
 }
 
 // homeOf chooses the slot for the marker: the last one of the longest run of slots, because

@@ -360,7 +360,7 @@ var guardCases = []guardCase{
 		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "7", "0"))
 		require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
 		s.ask("HSET", tokensOf(7), "id", "run 5")
-		require.EqualValues(s, 1, s.send(refillCommand(7, "run 5", "7", 0)).Int)
+		require.EqualValues(s, 1, s.send(refillCommand(7, "run 5", []string{"7", "0"})).Int)
 		require.Nil(s, s.ask("HGET", tokensOf(7), "7"))
 	}},
 	{"refill raises the counter of a slot", func(s *memory) {
@@ -368,19 +368,25 @@ var guardCases = []guardCase{
 		s.ask("HSET", key, "id", "run 5", "8", "3")
 		s.ask("HSET", tokensOf(8), "id", "run 5")
 		for _, c := range []struct{ token, want int64 }{{50, 50}, {49, 50}, {50, 50}, {1e15, 1e15}, {9, 1e15}} {
-			require.EqualValues(s, 1, s.send(refillCommand(7, "run 5", "7", c.token)).Int)
+			require.EqualValues(s, 1, s.send(refillCommand(7, "run 5", []string{"7", strconv.FormatInt(c.token, 10)})).Int)
 			require.Equal(s, strconv.FormatInt(c.want, 10), s.ask("HGET", key, "7"))
 		}
 		require.Equal(s, "run 5", s.ask("HGET", key, "id"))
 		require.Equal(s, "3", s.ask("HGET", key, "8"), "another bucket")
 		require.Nil(s, s.ask("HGET", tokensOf(8), "7"), "another slot")
+		fields := []string{"7", "9", "7.3", "70", "limit:redquorum:s1:{k}", "1048580"}
+		s.ask("HSET", key, "7.3", "80")
+		require.EqualValues(s, 1, s.send(refillCommand(7, "run 5", fields)).Int)
+		for i, want := range []string{"1000000000000000", "80", "1048580"} {
+			require.Equal(s, want, s.ask("HGET", key, fields[2*i]))
+		}
 	}},
 	{"refill of a slot with another stamp, or none, does nothing", func(s *memory) {
 		key := tokensOf(7)
-		require.EqualValues(s, 0, s.send(refillCommand(7, "run 5", "7", 50)).Int)
+		require.EqualValues(s, 0, s.send(refillCommand(7, "run 5", []string{"7", "50"})).Int)
 		require.EqualValues(s, 0, s.ask("EXISTS", key))
 		s.ask("HSET", key, "id", "run 50", "7", "3")
-		require.EqualValues(s, 0, s.send(refillCommand(7, "run 5", "7", 50)).Int)
+		require.EqualValues(s, 0, s.send(refillCommand(7, "run 5", []string{"7", "50"})).Int)
 		require.Equal(s, "3", s.ask("HGET", key, "7"))
 	}},
 	{"look at a master tells whose memory it is, and the stamp of its slot", func(s *memory) {
@@ -654,8 +660,8 @@ var guardCases = []guardCase{
 		s.unchangedAt(h, h.command(restoreLua, m.id+"0", "0", millis(leases), "3", "50"))
 		s.unchangedAt(h, h.command(renameLua, m.id+"0", "another"))
 		s.unchangedAt(h, h.carryCommand(m, 0))
-		require.EqualValues(s, 1, s.send(refillCommand(3, m.id, "3", 41)).Int)
-		require.EqualValues(s, 0, s.send(refillCommand(3, "run 5", "3", 50)).Int)
+		require.EqualValues(s, 1, s.send(refillCommand(3, m.id, []string{"3", "41"})).Int)
+		require.EqualValues(s, 0, s.send(refillCommand(3, "run 5", []string{"3", "50"})).Int)
 
 		for _, cmd := range [][]byte{
 			h.markCommand("other", repl, leases, rest, neverForgot),
@@ -664,7 +670,7 @@ var guardCases = []guardCase{
 			h.command(renameLua, m.id, "another"),
 			h.carryCommand(later, rest),
 			h.carryCommand(m, rest),
-			refillCommand(3, m.id, "3", 50),
+			refillCommand(3, m.id, []string{"3", "50"}),
 			stampCommand(3, m.id, leases, true),
 			resp.Command("HSET", h.tokens, "3", "50"),
 			resp.Command("HDEL", h.tokens, "none"),

@@ -218,7 +218,7 @@ func (s *Seat) slotCounters(ctx context.Context, into map[string]int64) error {
 	slots := s.terms.Shard.Slots()
 	cmds := make([][]byte, len(slots))
 	for i, sl := range slots {
-		cmds[i] = resp.Command("HGET", tokensOf(sl), strconv.Itoa(int(sl)))
+		cmds[i] = resp.Command("HGETALL", tokensOf(sl))
 	}
 	var bad error
 	i := -1
@@ -227,12 +227,18 @@ func (s *Seat) slotCounters(ctx context.Context, into map[string]int64) error {
 		switch {
 		case c.Outcome != member.Answered:
 			bad = c.Err
-		case c.Reply.Kind == '$':
-			token, err := strconv.ParseInt(string(c.Reply.Str), 10, 64)
-			if err != nil {
-				bad = errMarker
+		default:
+			for e := c.Reply.Elems; len(e) > 1; e = e[2:] {
+				field := string(e[0].Str)
+				if of, ok := slotOf(field); !ok || of != slots[i] { // the stamp
+					continue
+				}
+				token, err := strconv.ParseInt(string(e[1].Str), 10, 64)
+				if err != nil {
+					bad = errMarker
+				}
+				into[field] = token
 			}
-			into[strconv.Itoa(int(slots[i]))] = token
 		}
 	})
 	if err == nil {
@@ -245,10 +251,15 @@ func (s *Seat) slotCounters(ctx context.Context, into map[string]int64) error {
 // of the marking that the table was made for.
 func (s *Seat) refill(ctx context.Context, id string, table map[string]int64) error {
 	var cmds [][]byte
+	of := make(map[uint16][]string)
+	for field, token := range table {
+		if sl, ok := slotOf(field); ok {
+			of[sl] = append(of[sl], field, strconv.FormatInt(token, 10))
+		}
+	}
 	for _, sl := range s.terms.Shard.Slots() {
-		bucket := strconv.Itoa(int(sl))
-		if token, ok := table[bucket]; ok {
-			cmds = append(cmds, refillCommand(sl, id, bucket, token))
+		if fields := of[sl]; fields != nil {
+			cmds = append(cmds, refillCommand(sl, id, fields))
 		}
 	}
 	on := s.host.Now().Session
