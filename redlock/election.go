@@ -48,7 +48,8 @@ var electionKind = kind{
 // Election returns the election of a name. Names and options are those of Mutex, but for Fair and
 // As, with which every call returns ErrInput. Without options, the client renews the lease of a
 // leader as with AutoRenew(10 s), or AutoRenew(Config.MaxTTL) if that is less. So another process
-// leads 10 s after a leader has crashed, at the latest. With Config.Interop, every call returns
+// leads 10 s after a leader has crashed, at the latest. A leader leads for Config.MaxHold at most;
+// MaxHold(-1) has no limit. With Config.Interop, every call returns
 // ErrInput.
 func (c *Client) Election(name string, opts ...LockOption) *Election {
 	short := AutoRenew(min(electionTTL, c.cfg.MaxTTL))
@@ -303,12 +304,13 @@ type poll struct {
 	open int // members that are still to answer
 }
 
-// count looks at what was heard so far. done: nobody else will answer.
+// count looks at what was heard so far. done: what others answer changes nothing, or nobody else will.
 func (p *poll) count() (l Leader, found, done bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t, found := p.leader(time.Now())
-	return t.Leader, found, p.open == 0
+	now := time.Now()
+	t, found := p.leader(now)
+	return t.Leader, found, p.open == 0 || p.decided(now)
 }
 
 // Judge implements quorum.Judge.

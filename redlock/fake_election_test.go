@@ -699,6 +699,16 @@ func TestLeaderIsNotToldByAMinority(t *testing.T) {
 		q.EveryLink(func(l *redistest.Link) { l.Heal() }, 1)
 		q.Until(t, 1, "voting")
 		require.Equal(t, "me", leads(t, q), "a majority is enough")
+		unlock(t, l)
+		q.Links[2].Heal()
+		q.Until(t, 2, "voting")
+		q.Links[2].PauseReplies()
+		before := time.Now()
+		require.Equal(t, "-", leads(t, q))
+		require.Equal(t, before, time.Now(), "what the third would say changes nothing")
+		l = campaign(t, p, "me")
+		require.Equal(t, "me", leads(t, q))
+		require.Equal(t, before, time.Now())
 		q.Links[0].PauseReplies()
 		start := time.Now()
 		_, err = q.Election("boss").Leader(t.Context())
@@ -729,4 +739,51 @@ func TestLeaderNeedsAMajority(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.ErrorIs(t, l.Err(), redlock.ErrLost)
 	}, quiet)
+}
+
+// Events of a leader tell its kind, also where its renewals share a call with those of mutexes.
+func TestEventsOfALeaderTellItsKind(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		k := &kindListener{heard: map[string]redlock.Kind{}}
+		p, other := join(t, cluster, redlock.WithTracer(k), quiet), join(t, cluster, quiet)
+		before := other.Hold(t, "boss")
+		waits := campaigning(t.Context(), p, "me")
+		time.Sleep(10 * time.Millisecond)
+		unlock(t, before)
+		l := waits.Get(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		a := observing(ctx, p)
+		require.Equal(t, "me", leads(t, p))
+		time.Sleep(10 * time.Second)
+		cancel()
+		<-a.done
+		unlock(t, l)
+		l = campaign(t, p, "me")
+		_, err := other.ForceUnlock(t.Context(), "boss")
+		require.NoError(t, err)
+		<-l.Done()
+		synctest.Wait()
+		k.mu.Lock()
+		for _, event := range []string{
+			"AcquireStart", "AcquireEnd", "Woken", "Released", "Renewed true", "Renewed false", "Lost", "RenewalStart boss",
+			"Request wait boss", "Request proclaim boss", "Request observe boss", "Request resign boss", "Request release boss",
+		} {
+			require.Contains(t, k.heard, event)
+		}
+		for event, kind := range k.heard {
+			require.Equal(t, redlock.KindElection, kind, event)
+		}
+		k.mu.Unlock()
+
+		// Two leases of one script are renewed in one call.
+		l = campaign(t, other, "me")
+		synctest.Wait() // no call of the campaign is under way
+		proclaims, extends := other.Count(script.Proclaim), other.Count(script.Extend)
+		beside := other.Hold(t, "beside", redlock.AutoRenew(10*time.Second))
+		time.Sleep(5 * time.Second)
+		require.Equal(t, []int{1, 1, 1}, hits(extends))
+		require.Equal(t, []int{1, 1, 1}, hits(proclaims))
+		unlock(t, beside)
+		unlock(t, l)
+	})
 }

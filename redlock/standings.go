@@ -122,6 +122,16 @@ func (s *standings) vacant(now time.Time) bool {
 	return true
 }
 
+// decided reports whether no majority can name an owner, whatever the silent members would say.
+func (s *standings) decided(now time.Time) bool {
+	for i := range s.said {
+		if owner := s.said[i].Owner; owner != "" && s.leads(owner, time.Time{}, now) {
+			return false
+		}
+	}
+	return !s.leads("", time.Time{}, now)
+}
+
 // leads reports whether a majority may name an owner that they named at since. "" is one that nobody
 // has heard of.
 func (s *standings) leads(owner string, since, now time.Time) bool {
