@@ -481,6 +481,29 @@ func TestObserverHearsAMajority(t *testing.T) {
 	}, quiet)
 }
 
+// What a member said before it was away is no word of a majority.
+func TestWordOfAMemberThatIsAwayNamesNobody(t *testing.T) {
+	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		p, watcher := all[0], all[1]
+		l := campaign(t, p, "one")
+		require.Equal(t, "one", a.words())
+		p.Away(2)
+		require.NoError(t, cluster.Flush(2))
+		watcher.Away(0)
+		time.Sleep(1100 * time.Millisecond)
+		require.Equal(t, "", a.words(), "the member that is away may have a vote of it still")
+		require.NoError(t, p.Election("boss").Proclaim(t.Context(), l, []byte("two")))
+		require.Equal(t, "", a.words(), "one member names it")
+		watcher.EveryLink(func(l *redistest.Link) { l.Heal() }, 0)
+		watcher.Until(t, 0, "voting")
+		require.Equal(t, "two", a.words())
+		p.EveryLink(func(l *redistest.Link) { l.Heal() }, 2)
+		unlock(t, l)
+		time.Sleep(1100 * time.Millisecond) // the inbox at that member may still be on its way
+		require.Equal(t, "-", a.words())
+	}, quiet)
+}
+
 // An observer whose pushes are all lost hears at its heartbeats.
 func TestObserverWithoutPushesHearsByHeartbeats(t *testing.T) {
 	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
