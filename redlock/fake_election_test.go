@@ -481,6 +481,28 @@ func TestObserverHearsAMajority(t *testing.T) {
 	}, quiet)
 }
 
+// An observer goes on when a majority has been away for long, and does not ask meanwhile.
+func TestObserverOutlivesAMajorityThatIsAway(t *testing.T) {
+	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		p, watcher := all[0], all[1]
+		watcher.Away(0, 1)
+		time.Sleep(10 * time.Second) // longer than NoQuorumAfter
+		l := campaign(t, p, "one")
+		asked := watcher.Count(script.Observe)
+		time.Sleep(10 * time.Second)
+		require.LessOrEqual(t, hits(asked)[2], 20, "not all the time")
+		require.Equal(t, "", a.words())
+		watcher.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
+		watcher.Until(t, 0, "voting")
+		watcher.Until(t, 1, "voting")
+		time.Sleep(1100 * time.Millisecond)
+		require.Equal(t, "one", a.words())
+		unlock(t, l)
+		time.Sleep(1100 * time.Millisecond)
+		require.Equal(t, "-", a.words())
+	}, quiet)
+}
+
 // What a member said before it was away is no word of a majority.
 func TestWordOfAMemberThatIsAwayNamesNobody(t *testing.T) {
 	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
