@@ -97,7 +97,6 @@ func (e *Election) Campaign(ctx context.Context, value []byte) (*Lease, error) {
 	err = l.say(ctx, opCampaign, c.said.of(l), value)
 	switch {
 	case l.Err() != nil:
-		c.said.take(l.hold)
 		return nil, l.notHeld(opCampaign)
 	case ctx.Err() != nil && err != nil:
 		_ = l.Unlock(ctx)
@@ -130,7 +129,6 @@ func (e *Election) Proclaim(ctx context.Context, l *Lease, value []byte) error {
 	}
 	err := l.say(ctx, opProclaim, l.c.said.of(l), value)
 	if l.Err() != nil {
-		l.c.said.take(l.hold)
 		return l.notHeld(opProclaim)
 	}
 	return err
@@ -372,8 +370,8 @@ func (s *speakers) take(h *hold) *speech {
 	return w
 }
 
-// of returns the words of a lease: new ones if it has said nothing here. If the lease has ended
-// meanwhile, the caller takes them back.
+// of returns the words of a lease: new ones if it has said nothing here. If the lease has ended, nobody
+// finds them.
 func (s *speakers) of(l *Lease) *speech {
 	s.mu.Lock()
 	w, had := s.m[l.hold]
@@ -385,7 +383,11 @@ func (s *speakers) of(l *Lease) *speech {
 		s.m[l.hold] = w
 	}
 	s.mu.Unlock()
-	if !had {
+	switch {
+	case had:
+	case l.Err() != nil:
+		s.take(l.hold) // perhaps its last word was said before
+	default:
 		context.AfterFunc(l.Context(), func() {
 			if errors.Is(l.Err(), ErrHandedOff) { // whatever else ends it says a last word
 				s.take(l.hold)

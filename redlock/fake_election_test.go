@@ -607,7 +607,12 @@ func TestRunLeadsAgainAndNeverTwice(t *testing.T) {
 		var wg sync.WaitGroup
 		errs := make([]error, 3)
 		for i := range errs {
-			wg.Go(func() { errs[i] = p.Election("boss").Run(ctx, []byte("p"), fn) })
+			wg.Go(func() {
+				errs[i] = p.Election("boss").Run(ctx, []byte("p"), fn)
+				if ctx.Err() == nil {
+					t.Errorf("Run has ended: %v", errs[i])
+				}
+			})
 		}
 		time.Sleep(time.Second)
 		require.Equal(t, "p", a.words())
