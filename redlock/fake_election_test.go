@@ -704,6 +704,7 @@ func TestCloseEndsElections(t *testing.T) {
 			require.True(t, l.None)
 			n++
 			require.NoError(t, q.Close())
+			require.Zero(t, q.Links[0].Conns()+q.Links[1].Conns()+q.Links[2].Conns(), "Close waits, as it does elsewhere")
 		}
 		require.Equal(t, 1, n)
 		time.Sleep(6 * time.Second)
