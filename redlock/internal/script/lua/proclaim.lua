@@ -13,7 +13,8 @@ if redis.call('HEXISTS', KEYS[1], owner) == 0 or not mine(KEYS[1], owner) then r
 -- A record of another owner is that of a former leader: it had the vote before, and never has it again.
 local by, record = redis.sha1hex(owner), redis.call('HMGET', KEYS[4], 'o', 's', 'v')
 if record[1] == by and tonumber(record[2]) >= tonumber(seq) then
-  if record[3] and redis.call('PTTL', KEYS[4]) < tonumber(life) then redis.call('PEXPIRE', KEYS[4], life) end
+  local left = redis.call('PTTL', KEYS[4]) -- -1: the script was interrupted, and is repeated
+  if left == -1 or record[3] and left < tonumber(life) then redis.call('PEXPIRE', KEYS[4], life) end
   return tonumber(record[2])
 end
 redis.call('DEL', KEYS[4])
