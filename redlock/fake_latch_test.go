@@ -174,6 +174,22 @@ func TestAnotherCountForOneRoundIsAConflictAndLeavesNothing(t *testing.T) {
 	}, quiet)
 }
 
+// Members that forget the other count are not told of an arrival that its caller knows to be refused.
+func TestArrivalThatIsRefusedIsNotToldAgain(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := guarded(t, cluster, redlock.WithFreshMembers())
+		p.Voting(t, 3)
+		require.NoError(t, p.Latch("job", 3, redlock.Life(time.Minute)).CountDown(t.Context()))
+		require.ErrorIs(t, p.Latch("job", 2).Arrive(t.Context(), "x"), redlock.ErrConflict)
+		require.NoError(t, p.Latch("job", 3).Delete(t.Context()))
+		require.NoError(t, cluster.Restart(false, 0))
+		p.Until(t, 0, redlock.MemberQuarantined)
+		p.Until(t, 0, redlock.MemberVoting)
+		synctest.Wait()
+		require.Empty(t, keysOfAll(t, cluster))
+	})
+}
+
 // keysOfAll is what every member has of latches, without what changes by itself.
 func keysOfAll(t *testing.T, cluster *redistest.Cluster) (out []string) {
 	t.Helper()

@@ -1,0 +1,34 @@
+//go:build !race
+
+package latch
+
+import "testing"
+
+// Without the race detector, which would take ten times as long.
+func init() {
+	searches = append(searches, []search{
+		{bounds{members: 3, arrivals: 2, awaiters: 1, dies: true}, 25_000},
+		{bounds{members: 3, arrivals: 1, awaiters: 1, forgets: 2}, 15_000},
+		{bounds{members: 3, arrivals: 2, awaiters: 1, stale: true, dies: true}, 26_000},
+	}...)
+}
+
+// What the counter-examples break holds within their bounds.
+func TestLongLatchExplored(t *testing.T) {
+	for _, b := range []bounds{
+		{members: 3, arrivals: 2, awaiters: 1, forgets: 1, dies: true},
+		{members: 3, arrivals: 1, awaiters: 2, forgets: 1},
+		{members: 3, arrivals: 1, awaiters: 1, forgets: 4},
+	} {
+		search{b, 10_000}.run(t)
+	}
+}
+
+func TestLongLatchCounterExamples(t *testing.T) {
+	for what, c := range map[string]counter{
+		"who is there does not arrive again": {bounds{members: 3, arrivals: 1, awaiters: 1, forgets: 3}, func(r *rules) { r.noReassert = true }, "nobody can end it"},
+		"nobody joins what members have":     {bounds{members: 3, arrivals: 2, awaiters: 1, forgets: 1, dies: true}, func(r *rules) { r.noJoin = true }, "nobody can end it"},
+	} {
+		t.Run(what, c.run)
+	}
+}

@@ -1,0 +1,520 @@
+package latch
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// Every schedule of a few clients and members, breadth first. The clients are Latches; the members are
+// a model of the scripts, whose cases are in redlock/internal/script/testdata/latch. A step is one call
+// that a member executes, with its answer or without one.
+
+// site is what a member has. Values replace each other, so that worlds may share them.
+type site struct {
+	round, count, sum, digest int64
+	ids                       map[string]int64
+	open                      bool
+	watches                   quorum.Set // awaiters
+	gen                       uint64
+}
+
+func (s *site) state() State {
+	return State{Round: s.round, Count: s.count, Sum: s.sum, Digest: s.digest, Open: s.open}
+}
+
+func hashOf(id string) int64 { return int64(id[0]) * 7919 }
+
+// call is arrive or await at a member: watch is -1, or the awaiter.
+func (s *site) call(r rules, round, count int64, open bool, arrivals []Arrival, watch int) (after site, told quorum.Set) {
+	after = *s
+	switch {
+	case r.oneRound: // no rounds: what a member has is of any use
+		if after.round < 0 {
+			after.round = round
+		}
+	case s.round > round:
+		return after, 0
+	case s.round < round:
+		told = after.watches
+		after = site{round: round, gen: s.gen}
+	case count > 0 && s.count > 0 && count != s.count:
+		return after, 0
+	}
+	if after.count == 0 {
+		after.count = count
+	}
+	after.ids = maps.Clone(after.ids)
+	for _, a := range arrivals {
+		if old := after.ids[a.ID]; a.N > old || r.countsRepeats {
+			if after.ids == nil {
+				after.ids = map[string]int64{}
+			}
+			if r.countsRepeats {
+				old = 0
+			}
+			after.ids[a.ID] = a.N
+			after.sum += a.N - old
+			after.digest += hashOf(a.ID) * (a.N - old)
+		}
+	}
+	if opens := !after.open && (open || after.count > 0 && after.sum >= after.count); opens {
+		after.open = true
+		told |= after.watches
+		after.watches = 0
+	}
+	if watch >= 0 && !after.open {
+		after.watches = after.watches.With(watch)
+	}
+	return after, told
+}
+
+// rules are what a search takes out of the clients and the members.
+type rules struct {
+	oneRound      bool // rounds are not told apart
+	countsRepeats bool // an arrival that is repeated counts again
+	need          int  // members that make an arrival done; 0: a majority
+	noJoin        bool // nobody joins what members have
+	noReassert    bool // nobody arrives again
+	first         bool // Await returns at the first word
+}
+
+// bounds are what a search may do.
+type bounds struct {
+	rules
+	members, arrivals, awaiters int
+	forgets                     int  // losses of memory
+	snapshots                   bool // and members may come back with an old state
+	dies                        bool // who has arrived, and is done, is gone
+	stale                       bool // the first member has the last round, open
+	lost                        bool // answers are lost
+}
+
+// client is who arrives or awaits.
+type client struct {
+	*Latch
+	await   bool
+	invoked bool
+	done    bool // its call has returned
+	gone    bool
+	version int
+	calls   [3]*Batch // under way at each member
+}
+
+type world struct {
+	b       *bounds
+	sites   []site
+	snaps   []site
+	clients []*client
+	forgets int
+	opened  bool // a call of Await has returned
+	bad     string
+}
+
+func newWorld(b *bounds) *world {
+	w := &world{b: b}
+	for i := range b.members {
+		s := site{round: -1, gen: 1}
+		if b.stale && i == 0 {
+			s = site{round: 1, count: int64(b.arrivals), sum: int64(b.arrivals), open: true, gen: 1}
+			if b.oneRound {
+				s.round = 2
+			}
+		}
+		w.sites = append(w.sites, s)
+	}
+	w.snaps = slices.Clone(w.sites)
+	for i := range b.arrivals + b.awaiters {
+		w.clients = append(w.clients, &client{Latch: New(b.members, w.terms()), await: i >= b.arrivals})
+	}
+	return w
+}
+
+func (w *world) terms() Terms {
+	need := w.b.need
+	if need == 0 {
+		need = member.Majority(w.b.members)
+	}
+	return Terms{Round: 2, Count: int64(w.b.arrivals), Need: need, Most: 4}
+}
+
+func (w *world) clone() *world {
+	c := *w
+	c.sites, c.snaps = slices.Clone(w.sites), slices.Clone(w.snaps)
+	c.clients = slices.Clone(w.clients)
+	return &c
+}
+
+// own makes a client this world's own, before it changes.
+func (w *world) own(i int) *client {
+	c := *w.clients[i]
+	l := *c.Latch
+	l.log, l.at = slices.Clone(l.log), slices.Clone(l.at)
+	l.latest, l.union = maps.Clone(l.latest), maps.Clone(l.union)
+	c.Latch = &l
+	w.clients[i] = &c
+	return &c
+}
+
+func (w *world) states() []member.State {
+	out := make([]member.State, len(w.sites))
+	for i, s := range w.sites {
+		out[i] = member.State{Gen: s.gen, Epoch: 1, Up: true, Votes: true, Inbox: true}
+	}
+	return out
+}
+
+// pump has a client submit what is due, and end its call if it can.
+func (w *world) pump(i int) {
+	c := w.own(i)
+	states := w.states()
+	for !c.gone && c.invoked && !(w.b.noReassert && c.done) {
+		b, _, ok := c.Due(time.Time{}, states, false)
+		if !ok {
+			break
+		}
+		for m := range w.sites {
+			if b.To.Has(m) {
+				c.calls[m] = &b
+			}
+		}
+	}
+	switch {
+	case !c.invoked || c.done || c.gone:
+	case c.await:
+		if c.Open() && (c.Known(states) || w.b.first) {
+			c.done, w.opened = true, true
+			n := 0
+			for _, o := range w.clients {
+				if !o.await && o.invoked {
+					n++
+				}
+			}
+			if n < w.b.arrivals {
+				w.bad = "opened too early"
+			}
+		}
+	case c.Stored(c.version, states):
+		if c.done = true; w.b.dies {
+			c.gone = true
+			c.calls = [3]*Batch{}
+		}
+	}
+}
+
+// next are all worlds that one step leads to.
+func (w *world) next(emit func(step string, n *world)) {
+	for i, c := range w.clients {
+		switch {
+		case !c.invoked:
+			n := w.clone()
+			o := n.own(i)
+			if o.invoked = true; !o.await {
+				o.version = o.Arrive(string(rune('a'+i)), 1)
+			}
+			n.pump(i)
+			emit(fmt.Sprintf("%d begins", i), n)
+			continue
+		case c.gone:
+			continue
+		}
+		for m := range w.sites {
+			if b := c.calls[m]; b != nil {
+				for _, lost := range []bool{false, true} {
+					if lost && !w.b.lost {
+						continue
+					}
+					n := w.clone()
+					o := n.own(i)
+					count := w.b.terms().Count
+					if b.Open {
+						count = 0
+					}
+					after, told := n.sites[m].call(w.b.rules, 2, count, b.Open, b.Arrivals, -1)
+					n.sites[m] = after
+					o.calls[m] = nil
+					if lost {
+						o.Failed(m, time.Time{})
+					} else {
+						o.Told(m, b, after.state(), n.states()[m])
+					}
+					n.pump(i)
+					n.push(m, told)
+					emit(fmt.Sprintf("%d is told %d, lost %v", m, i, lost), n)
+				}
+			}
+			if !c.await || c.done {
+				continue
+			}
+			n := w.clone()
+			o := n.own(i)
+			after, told := n.sites[m].call(w.b.rules, 2, w.b.terms().Count, false, nil, i)
+			n.sites[m] = after
+			o.Heard(m, after.state(), n.states()[m])
+			if o.open { // nothing of it is looked at any more
+				o.at[m].said, o.at[m].steady, o.at[m].sum, o.at[m].digest = false, false, 0, 0
+			}
+			n.pump(i)
+			n.push(m, told)
+			emit(fmt.Sprintf("%d hears %d", i, m), n)
+		}
+		if to := c.Unequal(w.states()); c.await && !c.done && to != 0 && !w.b.noJoin {
+			n := w.clone()
+			o := n.own(i)
+			for m := range n.sites {
+				if to.Has(m) {
+					o.Join(n.sites[m].state(), n.sites[m].ids)
+				}
+			}
+			o.Repaired()
+			for m := range n.sites {
+				if to.Has(m) {
+					after, told := n.sites[m].call(w.b.rules, 2, w.b.terms().Count, false, o.Lacking(n.sites[m].ids), -1)
+					n.sites[m] = after
+					n.push(m, told)
+				}
+			}
+			n.pump(i)
+			emit(fmt.Sprintf("%d joins", i), n)
+		}
+	}
+	for m := range w.sites {
+		if w.forgets < w.b.forgets {
+			n := w.clone()
+			n.forgets++
+			back := site{round: -1}
+			if w.b.snapshots {
+				back = n.snaps[m]
+				back.watches = 0
+			}
+			back.gen = n.sites[m].gen + 1
+			n.sites[m] = back
+			for i := range n.clients {
+				n.pump(i)
+			}
+			emit(fmt.Sprintf("%d forgets", m), n)
+		}
+		if w.b.snapshots && w.forgets < w.b.forgets && w.snaps[m].sum != w.sites[m].sum {
+			n := w.clone()
+			n.snaps[m] = n.sites[m]
+			emit(fmt.Sprintf("%d is saved", m), n)
+		}
+	}
+}
+
+func (b *bounds) terms() Terms { return Terms{Round: 2, Count: int64(b.arrivals)} }
+
+// push tells awaiters; one that is lost is a schedule in which they hear it later.
+func (w *world) push(m int, told quorum.Set) {
+	for i := range w.clients {
+		if told.Has(i) && !w.clients[i].done {
+			w.own(i).Pushed(m, 2, w.states()[m])
+			w.pump(i)
+		}
+	}
+}
+
+// key tells worlds apart. Which member is which makes no difference.
+func (w *world) key() string {
+	var of [3][]byte
+	ids := func(b []byte, m map[string]int64) []byte {
+		for id := range byte(w.b.arrivals) {
+			b = append(b, byte(m[string(rune('a'+id))]))
+		}
+		return b
+	}
+	flags := func(b []byte, all ...bool) []byte {
+		x := byte(0)
+		for _, one := range all {
+			x <<= 1
+			if one {
+				x |= 1
+			}
+		}
+		return append(b, x)
+	}
+	for m, s := range w.sites {
+		b := append(of[m], byte(s.round), byte(s.count), byte(s.sum), byte(s.watches), byte(s.gen))
+		b = ids(flags(b, s.open), s.ids)
+		if w.b.snapshots {
+			b = ids(append(flags(b, w.snaps[m].open), byte(w.snaps[m].round), byte(w.snaps[m].sum)), w.snaps[m].ids)
+		}
+		for _, c := range w.clients {
+			if p := &c.at[m]; !c.gone && c.invoked {
+				b = flags(b, p.met, p.pending, p.knows, p.differs, p.said, p.steady, c.calls[m] != nil && c.calls[m].Open)
+				b = append(b, byte(p.gen), byte(p.has), byte(p.sum))
+			}
+		}
+		of[m] = b
+	}
+	slices.SortFunc(of[:len(w.sites)], func(a, b []byte) int { return strings.Compare(string(a), string(b)) })
+	b := []byte{byte(w.forgets)}
+	for _, one := range of {
+		b = append(b, one...)
+	}
+	for _, c := range w.clients {
+		b = flags(b, c.invoked, c.done, c.gone, c.open, c.passed)
+		if !c.gone {
+			b = ids(b, c.union)
+		}
+	}
+	return string(b)
+}
+
+// finished: all calls have returned.
+func (w *world) finished() bool {
+	for _, c := range w.clients {
+		if !c.done {
+			return false
+		}
+	}
+	return true
+}
+
+// fresh asks members of a majority what remains, by any that it can ask.
+func (w *world) fresh() (worst int64) {
+	for set := range 1 << len(w.sites) {
+		l := New(len(w.sites), w.terms())
+		n := 0
+		for m, s := range w.sites {
+			if set>>m&1 == 1 {
+				n++
+				l.Join(s.state(), s.ids)
+			}
+		}
+		if n >= member.Majority(len(w.sites)) {
+			worst = max(worst, l.Remaining())
+		}
+	}
+	return worst
+}
+
+// explore visits every world within the bounds. It returns how many, and what was found wrong.
+func explore(b bounds) (visited int, wrong string) {
+	type node struct {
+		w      *world
+		parent int
+		step   string
+	}
+	first := newWorld(&b)
+	nodes := []node{{first, -1, ""}}
+	index := map[string]int{first.key(): 0}
+	var into [][]int // predecessors
+	into = append(into, nil)
+	trace := func(at int) string {
+		var steps []string
+		for ; nodes[at].parent >= 0; at = nodes[at].parent {
+			steps = append(steps, nodes[at].step)
+		}
+		slices.Reverse(steps)
+		return fmt.Sprintf("%d steps: %s", len(steps), strings.Join(steps, "; "))
+	}
+	var ended []int
+	for at := 0; at < len(nodes); at++ {
+		w := nodes[at].w
+		if w.bad != "" {
+			return len(nodes), w.bad + ": " + trace(at)
+		}
+		if w.opened && b.forgets == 0 && w.fresh() > 0 {
+			return len(nodes), "an arrival remains after Await has returned: " + trace(at)
+		}
+		if w.finished() {
+			ended = append(ended, at)
+		}
+		w.next(func(step string, n *world) {
+			k := n.key()
+			to, known := index[k]
+			if !known {
+				to = len(nodes)
+				index[k] = to
+				nodes = append(nodes, node{n, at, step})
+				into = append(into, nil)
+			}
+			into[to] = append(into[to], at)
+		})
+		nodes[at].w = &world{b: &b} // its memory
+		nodes[at].w.bad = ""
+	}
+	// From every world all calls can return.
+	can := make([]bool, len(nodes))
+	for _, at := range ended {
+		can[at] = true
+	}
+	for len(ended) > 0 {
+		at := ended[len(ended)-1]
+		ended = ended[:len(ended)-1]
+		for _, from := range into[at] {
+			if !can[from] {
+				can[from] = true
+				ended = append(ended, from)
+			}
+		}
+	}
+	if i := sort.Search(len(can), func(i int) bool { return slices.Contains(can[:i+1], false) }); i < len(can) {
+		return len(nodes), "nobody can end it: " + trace(i)
+	}
+	return len(nodes), ""
+}
+
+// searches are those that take a second. More are in explore_norace_test.go.
+var searches = []search{
+	{bounds{members: 3, arrivals: 1, awaiters: 1, dies: true, lost: true}, 3_000},
+	{bounds{members: 3, arrivals: 1, awaiters: 1, forgets: 1, snapshots: true, dies: true}, 5_000},
+}
+
+type search struct {
+	bounds
+	least int // worlds
+}
+
+func (s search) run(t *testing.T) {
+	t.Helper()
+	n, wrong := explore(s.bounds)
+	t.Logf("%+v: %d worlds", s.bounds, n)
+	require.Empty(t, wrong, "%+v", s.bounds)
+	require.Greater(t, n, s.least)
+}
+
+// In every world nothing has opened too early, and without losses of memory nothing remains once a call
+// of Await has returned. From every world all calls can return.
+func TestLatchExplored(t *testing.T) {
+	for _, s := range searches {
+		s.run(t)
+	}
+}
+
+// counter is a rule that is taken out, and what that breaks within bounds that break nothing with it.
+type counter struct {
+	bounds
+	take  func(r *rules)
+	wrong string
+}
+
+func (c counter) run(t *testing.T) {
+	t.Helper()
+	c.take(&c.rules)
+	n, wrong := explore(c.bounds)
+	require.Contains(t, wrong, c.wrong)
+	t.Logf("%d worlds: %s", n, wrong)
+}
+
+// Each rule that is taken out breaks a promise.
+func TestLatchCounterExamples(t *testing.T) {
+	for what, c := range map[string]counter{
+		"rounds are not told apart":       {bounds{members: 3, arrivals: 1, awaiters: 1, stale: true, dies: true}, func(r *rules) { r.oneRound = true }, "opened too early"},
+		"a repeated arrival counts again": {bounds{members: 3, arrivals: 2, awaiters: 1, lost: true, dies: true}, func(r *rules) { r.countsRepeats = true }, "opened too early"},
+		"an arrival is done at fewer":     {bounds{members: 3, arrivals: 1, awaiters: 1, forgets: 1, dies: true}, func(r *rules) { r.need = 1 }, "nobody can end it"},
+		"Await returns at the first word": {bounds{members: 3, arrivals: 1, awaiters: 1, dies: true}, func(r *rules) { r.first = true }, "remains after Await"},
+	} {
+		t.Run(what, c.run)
+	}
+}

@@ -1,0 +1,156 @@
+package latch
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+var begin = time.Unix(1_700_000_000, 0)
+
+func votingAt(gens ...uint64) []member.State {
+	var out []member.State
+	for _, gen := range gens {
+		out = append(out, member.State{Gen: gen, Epoch: 1, Up: true, Votes: true})
+	}
+	return out
+}
+
+func set(members ...int) (out quorum.Set) {
+	for _, i := range members {
+		out = out.With(i)
+	}
+	return out
+}
+
+var terms = Terms{Round: 1, Count: 9, Need: 2, Most: 3, Retry: time.Second}
+
+// said is a state of the round of terms.
+func said(sum int64) State { return State{Round: 1, Count: 9, Sum: sum, Digest: sum} }
+
+func TestArrivalIsNotStoredAtAMemberThatForgotMeanwhile(t *testing.T) {
+	l, states := New(3, terms), votingAt(1, 1, 1)
+	v := l.Arrive("a", 1)
+	b, _, ok := l.Due(begin, states, false)
+	require.True(t, ok)
+	require.Equal(t, set(0, 1, 2), b.To)
+	_, _, ok = l.Due(begin, states, false)
+	require.False(t, ok, "it is under way")
+	l.Told(0, &b, said(1), states[0])
+	require.False(t, l.Stored(v, states))
+	l.Told(1, &b, said(1), states[1])
+	require.True(t, l.Stored(v, states))
+	require.False(t, l.Stored(v, votingAt(1, 2, 1)), "it has forgotten that")
+
+	states = votingAt(2, 2, 1)
+	b, _, ok = l.Due(begin, states, false)
+	require.True(t, ok)
+	require.Equal(t, set(0, 1), b.To)
+	require.Equal(t, []Arrival{{"a", 1}}, b.Arrivals)
+	states = votingAt(3, 2, 1)
+	l.Told(0, &b, said(1), votingAt(3)[0]) // executed in a generation that was not known at Due
+	l.Told(1, &b, said(1), states[1])
+	require.False(t, l.Stored(v, states), "0 is asked once more, 2 has not answered")
+	b, _, ok = l.Due(begin, states, false)
+	require.True(t, ok)
+	require.Equal(t, set(0), b.To)
+}
+
+func TestArrivalsThatComeMeanwhileTravelTogetherInOrder(t *testing.T) {
+	l, states := New(1, Terms{Round: 1, Need: 1, Most: 3, Retry: time.Second}), votingAt(1)
+	l.Arrive("x", 1)
+	first, _, _ := l.Due(begin, states, false)
+	require.Equal(t, []Arrival{{"x", 1}}, first.Arrivals)
+	for i := range 4 {
+		l.Arrive(fmt.Sprint("p", i), 1)
+	}
+	l.Arrive("x", 2)
+	v := l.Arrive("x", 3)
+	require.Equal(t, v, l.Arrive("x", 2), "it has arrived more often")
+	l.Told(0, &first, State{Round: 1, Sum: 1}, states[0])
+	second, _, _ := l.Due(begin, states, false)
+	require.Equal(t, []Arrival{{"p0", 1}, {"p1", 1}, {"p2", 1}}, second.Arrivals)
+	l.Failed(0, begin)
+	_, wake, ok := l.Due(begin, states, false)
+	require.False(t, ok)
+	require.Equal(t, begin.Add(time.Second), wake)
+	again, _, ok := l.Due(wake, states, false)
+	require.True(t, ok)
+	require.Equal(t, second.Arrivals, again.Arrivals)
+	l.Told(0, &again, State{Round: 1, Sum: 4}, states[0])
+	third, _, _ := l.Due(wake, states, false)
+	require.Equal(t, []Arrival{{"p3", 1}, {"x", 3}}, third.Arrivals)
+	require.False(t, l.Stored(v, states))
+	l.Told(0, &third, State{Round: 1, Sum: 7}, states[0])
+	require.True(t, l.Stored(v, states))
+
+	l.Failed(0, begin)
+	states[0].Epoch++
+	l.Arrive("y", 1)
+	_, _, ok = l.Due(begin, states, false)
+	require.True(t, ok, "over a new connection at once")
+	require.Equal(t, 6, l.Kept())
+	l.Trim(2, states)
+	require.Equal(t, 2, l.Kept())
+	l.Trim(0, states)
+	require.Equal(t, 1, l.Kept(), "one that no majority has is not forgotten")
+}
+
+func TestUnequalMembersAreReadWhenNothingIsUnderWay(t *testing.T) {
+	l, states := New(3, terms), votingAt(1, 1, 1)
+	hear := func(sums ...int64) quorum.Set {
+		for i, sum := range sums {
+			l.Heard(i, said(sum), states[i])
+		}
+		return l.Unequal(states)
+	}
+	require.Zero(t, hear(1, 2, 2), "once is not enough")
+	require.Equal(t, set(0, 1, 2), hear(1, 2, 2))
+	require.Zero(t, hear(1, 2, 3), "arrivals are under way")
+	require.Zero(t, hear(3, 3, 3))
+	require.Zero(t, hear(3, 3, 3), "they are equal")
+	hear(3, 3, 4)
+	require.Equal(t, set(0, 1, 2), hear(3, 3, 4))
+	states[1].Gen, states[2].Votes = 2, false
+	require.Zero(t, l.Unequal(states), "what it said is of before")
+	states = votingAt(1, 1, 1)
+	l.Repaired()
+	require.Zero(t, l.Unequal(states))
+	l.Join(said(4), map[string]int64{"a": 3, "b": 1})
+	l.Join(said(3), map[string]int64{"a": 2, "c": 1})
+	require.Equal(t, []Arrival{{"a", 3}, {"c", 1}}, l.Lacking(map[string]int64{"a": 2, "b": 1}))
+	require.EqualValues(t, 4, l.Remaining())
+	l.Join(State{Round: 0}, map[string]int64{"old": 9})
+	require.False(t, l.Open(), "arrivals of another round")
+	l.Join(said(9), map[string]int64{"d": 4})
+	require.True(t, l.Open())
+	require.False(t, l.Known(states))
+}
+
+func TestConflictIsTheWordOfSoManyThatNoMajorityIsLeft(t *testing.T) {
+	l, states := New(3, terms), votingAt(1, 1, 1)
+	v := l.Arrive("a", 1)
+	b, _, _ := l.Due(begin, states, false)
+	other := State{Round: 1, Count: 7}
+	l.Told(0, &b, other, states[0])
+	require.False(t, l.Conflict())
+	l.Told(1, &b, said(1), states[1])
+	l.Told(2, &b, said(1), states[2])
+	require.True(t, l.Stored(v, states))
+	_, _, ok := l.Due(begin, states, false)
+	require.False(t, ok, "it is not asked again and again")
+	l.Heard(1, other, states[1])
+	require.True(t, l.Conflict())
+
+	untold := New(3, Terms{Round: 1, Need: 2})
+	untold.Heard(0, State{Round: 1, Count: 2, Sum: 1}, states[0])
+	require.EqualValues(t, 2, untold.Remaining(), "by the count that a member was told")
+	require.False(t, untold.Conflict())
+	untold.Join(State{Round: 1}, map[string]int64{"a": 1, "b": 1})
+	require.True(t, untold.Open())
+}
