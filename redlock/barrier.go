@@ -40,7 +40,8 @@ func (c *Client) Barrier(name string, parties int, party string, opts ...LatchOp
 // first. After an error, the party may have arrived, and the next Wait goes on with that round.
 //
 // The first Wait asks a majority of the members which round it is. So a party that begins anew
-// enters the round that is under way, where it may have arrived already. Errors: as for Latch.CountDown, but for ErrPassed.
+// enters the round that is under way, where it may have arrived already. If that round is open by then,
+// it enters the next one. Errors: as for Latch.CountDown, but for ErrPassed.
 func (b *Barrier) Wait(ctx context.Context) (round uint64, err error) {
 	switch {
 	case ctx == nil:

@@ -543,14 +543,16 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 		both := func(x, y *redlock.Barrier, want uint64) {
 			t.Helper()
 			var wg sync.WaitGroup
-			for _, one := range []*redlock.Barrier{y, x} {
+			for _, one := range []*redlock.Barrier{x, y} {
 				wg.Go(func() {
-					round, err := one.Wait(t.Context())
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					round, err := one.Wait(ctx)
 					if err != nil || round != want {
 						t.Errorf("round %d, %v", round, err)
 					}
 				})
-				time.Sleep(time.Second) // the round of a party that begins anew is the one before x opens it
+				synctest.Wait() // the first one waits
 			}
 			wg.Wait()
 		}
@@ -562,7 +564,7 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 		_, err := y.Wait(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NoError(t, b.Close())
-		both(x, a.Barrier("phase", 2, "y"), 3)
+		both(a.Barrier("phase", 2, "y"), x, 3)
 		for _, bad := range []*redlock.Barrier{a.Barrier("phase", 0, "x"), a.Barrier("phase", 2, ""), a.Barrier("", 2, "x")} {
 			_, err := bad.Wait(t.Context())
 			require.ErrorIs(t, err, redlock.ErrInput)

@@ -87,7 +87,8 @@ const (
 //
 // Errors:
 //
-//   - ErrNoQuorum or ErrQuarantined, wrapped with ctx's error, if ctx ended first.
+//   - ErrNoQuorum or ErrQuarantined, wrapped with ctx's error, if ctx ended first. Await returns ctx's
+//     error alone if a majority answered.
 //   - ErrNoQuorum, if no majority could be asked for Config.NoQuorumAfter.
 //   - ErrPassed, if a later round has begun.
 //   - ErrConflict, if a majority has another count. The arrival is dropped.
@@ -195,7 +196,7 @@ func (r *latchRound) arrive(ctx, in context.Context, op, id string) error {
 	r.in = in
 	r.mu.Unlock()
 	r.flush(false)
-	err := r.until(ctx, op, func(states []member.State) (bool, error) {
+	err := r.until(ctx, op, version, func(states []member.State) (bool, error) {
 		switch {
 		case r.core.Stored(version, states) || r.core.Open() && r.core.Passed():
 			return true, nil
@@ -214,9 +215,9 @@ func (r *latchRound) arrive(ctx, in context.Context, op, id string) error {
 	return err
 }
 
-// until waits until something is so. is is asked with mu held. An error of is comes with the members'
-// part in it.
-func (r *latchRound) until(ctx context.Context, op string, is func(states []member.State) (bool, error)) error {
+// until waits until something is so of the arrival of a version. is is asked with mu held. An error of
+// is comes with the members' part in it: yes for one that has the arrival.
+func (r *latchRound) until(ctx context.Context, op string, version int, is func(states []member.State) (bool, error)) error {
 	var dark darkness
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -231,11 +232,11 @@ func (r *latchRound) until(ctx context.Context, op string, is func(states []memb
 		left, over := dark.left(r.c, states, time.Now())
 		switch {
 		case err != nil:
-			return r.failure(op, err, nil)
+			return r.notStored(op, version, err, nil)
 		case done:
 			return nil
 		case hopeless || over:
-			return r.failure(op, nil, nil)
+			return r.notStored(op, version, nil, nil)
 		}
 		timer.Reset(left)
 		select {
@@ -243,11 +244,27 @@ func (r *latchRound) until(ctx context.Context, op string, is func(states []memb
 		case <-moved:
 		case <-timer.C:
 		case <-ctx.Done():
-			return r.failure(op, nil, ctx.Err())
+			return r.notStored(op, version, nil, ctx.Err())
 		case <-r.c.closed:
 			return &keyError{op: op, key: r.wire.Name, err: ErrClosed}
 		}
 	}
+}
+
+// notStored is failure for an arrival.
+func (r *latchRound) notStored(op string, version int, kind, cause error) error {
+	err := r.failure(op, kind, cause)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var q *QuorumError
+	if errors.As(err, &q) {
+		for i := range q.Votes {
+			if v := &q.Votes[i]; v.Vote == quorum.Yes && !r.core.Has(i, version) {
+				v.Vote = quorum.Open
+			}
+		}
+	}
+	return err
 }
 
 // darkness is since when fewer than a majority of the members vote, or will after a quarantine.
@@ -309,12 +326,33 @@ func (r *latchRound) await(ctx, in context.Context) error {
 			}
 		case <-heard:
 		case <-ctx.Done():
-			return r.failure(opAwait, nil, ctx.Err())
+			return r.gaveUp(ctx)
 		case <-r.c.closed:
 			return &keyError{op: opAwait, key: r.wire.Name, err: ErrClosed}
 		}
 	}
 }
+
+// gaveUp is the error of a call of Await whose context has ended. Where a majority answers, nothing is
+// wrong but that the latch is shut.
+func (r *latchRound) gaveUp(ctx context.Context) error {
+	r.mu.Lock()
+	w := r.watch
+	r.mu.Unlock()
+	if w == nil {
+		return r.failure(opAwait, nil, ctx.Err())
+	}
+	err := w.failure(ctx.Err())
+	var q *QuorumError
+	if errors.As(err, &q) {
+		if yes, _, _ := q.Counts(); yes >= q.Need {
+			return &keyError{op: opAwait, key: r.wire.Name, err: errShut, cause: ctx.Err()}
+		}
+	}
+	return err
+}
+
+var errShut = errors.New("the latch is not open")
 
 // lead keeps the watch up until over says so.
 func (r *latchRound) lead(ctx, in context.Context, over func(states []member.State) (bool, error)) error {
@@ -336,6 +374,9 @@ func (r *latchRound) lead(ctx, in context.Context, over func(states []member.Sta
 			continue
 		}
 		if err := w.next(ctx); err != nil {
+			if ctx.Err() != nil {
+				return r.gaveUp(ctx)
+			}
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
@@ -46,8 +47,9 @@ type watch struct {
 
 	mu   sync.Mutex
 	core *watching.Watch
-	news bool    // since next returned last
-	errs []error // of each member, in its last answer
+	news bool        // since next returned last
+	errs []error     // of each member, in its last answer
+	sent []time.Time // of the question that is under way at each member; zero: none is
 	in   context.Context
 }
 
@@ -60,7 +62,7 @@ func (c *Client) newWatch(op string, lock LockName, slot uint16, in context.Cont
 	n := c.number()
 	w := &watch{
 		c: c, op: op, lock: lock, slot: slot, owner: owner, id: script.OwnerOf(c.uuid, n), n: n, in: in,
-		ear: make(chan struct{}, 1), errs: make([]error, len(c.members)),
+		ear: make(chan struct{}, 1), errs: make([]error, len(c.members)), sent: make([]time.Time, len(c.members)),
 		core: watching.New(len(c.members), watching.Terms{
 			Entry: c.cfg.Entry, Retry: c.cfg.MemberTimeout, GiveUp: c.cfg.NoQuorumAfter, Need: c.need,
 		}),
@@ -86,6 +88,11 @@ func (w *watch) next(ctx context.Context) error {
 		w.news = false
 		to, wake := w.core.Due(now, states)
 		w.core.Asked(to, states)
+		for i := range w.sent {
+			if to.Has(i) {
+				w.sent[i] = now
+			}
+		}
 		dark := w.core.Dark(now) || w.c.hopeless(w.errs)
 		w.mu.Unlock()
 		if to != 0 {
@@ -141,7 +148,7 @@ func (w *watch) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	}
 	w.mu.Lock()
 	w.core.Answered(c.Index, err == nil && answered, c.State, time.Now(), again)
-	w.errs[c.Index] = err
+	w.errs[c.Index], w.sent[c.Index] = err, time.Time{}
 	w.news = w.news || err == nil
 	w.mu.Unlock()
 	signal(w.ear)
@@ -208,13 +215,20 @@ func (w *watch) failure(cause error) error {
 	}
 }
 
-// standing is what each member is good for, as votes: yes for one that answers.
+// standing is what each member is good for, as votes: yes for one that answers, open for one that has
+// been silent for longer than Config.MemberTimeout.
 func (w *watch) standing() []quorum.MemberVote {
 	states := w.c.statesOf(w.slot)
 	w.mu.Lock()
-	errs := slices.Clone(w.errs)
+	errs, sent := slices.Clone(w.errs), slices.Clone(w.sent)
 	w.mu.Unlock()
-	return w.c.standing(states, errs)
+	votes := w.c.standing(states, errs)
+	for i, at := range sent {
+		if votes[i].Vote == quorum.Yes && !at.IsZero() && clock.Elapsed(at, time.Now()) >= w.c.cfg.MemberTimeout {
+			votes[i].Vote = quorum.Open
+		}
+	}
+	return votes
 }
 
 // standing is what each member is good for, as votes: yes for one that votes and whose last answer

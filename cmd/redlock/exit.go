@@ -97,7 +97,9 @@ func codeOf(ctx context.Context, err error) int {
 		return exitConfig
 	case errors.Is(err, redlock.ErrForeignKey):
 		return exitForeign
-	case errors.Is(err, redlock.ErrLost), errors.Is(err, redlock.ErrNotHeld):
+	case errors.Is(err, redlock.ErrConflict):
+		return exitUsage
+	case errors.Is(err, redlock.ErrLost), errors.Is(err, redlock.ErrNotHeld), errors.Is(err, redlock.ErrPassed):
 		return exitLost
 	case errors.Is(err, redlock.ErrNoQuorum), errors.Is(err, redlock.ErrTooSlow),
 		errors.Is(err, redlock.ErrInDoubt), errors.Is(err, redlock.ErrQuarantined), errors.Is(err, redlock.ErrTokensExhausted):

@@ -337,6 +337,10 @@ func (l *Latch) Stored(version int, states []member.State) bool {
 	return l.counts(states, func(p *place) bool { return p.has >= version || p.knows })
 }
 
+// Has reports whether member i had the arrival of a version, or knew that the latch is open, in the
+// generation in which it was told last.
+func (l *Latch) Has(i, version int) bool { return l.at[i].has >= version || l.at[i].knows }
+
 // Known reports whether a majority knows that the latch is open. Then whoever asks a majority later
 // hears it.
 func (l *Latch) Known(states []member.State) bool {

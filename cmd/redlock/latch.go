@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// latchFlags are those of the commands about one latch.
+type latchFlags struct {
+	common
+	count int
+	round uint64
+	life  time.Duration
+	wait  string
+}
+
+func newLatch() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "latch",
+		Short: "Arrive at a countdown latch, or wait until it opens",
+		Long: `latch serves countdown latches: a latch opens when --count have arrived, for everybody who awaits it
+and for good. Nobody holds it. All users of a latch give the same --count, or 0 if they do not know
+it. To use a name again, give each use a greater --round.
+
+` + configHelp,
+		Example: `  redlock latch arrive import part-1 --count 3     # each of three jobs, in any order
+  redlock latch await import --count 3 --wait 1h && ./report.sh`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newLatchArrive(), newLatchCountDown(), newLatchAwait(), newLatchRemaining(), newLatchDelete())
+	return cmd
+}
+
+// command makes one of the commands, which does something about a latch.
+func (f *latchFlags) command(cmd *cobra.Command, terms bool, do func(ctx context.Context, conn *connection, l *redlock.Latch, args []string) error) *cobra.Command {
+	f.flags(cmd.Flags())
+	if terms {
+		cmd.Flags().IntVar(&f.count, "count", 0, "how many open the latch; 0: another user tells it")
+		cmd.Flags().DurationVar(&f.life, "life", 24*time.Hour, "how long the members keep the latch after its last use")
+	}
+	cmd.Flags().Uint64Var(&f.round, "round", 0, "which use of the name this is")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		conn, err := f.open(cmd.Context(), cmd)
+		if err != nil {
+			return err
+		}
+		defer conn.close()
+		opts := []redlock.LatchOption{redlock.Round(f.round)}
+		if terms {
+			opts = append(opts, redlock.Life(f.life))
+		}
+		return do(cmd.Context(), conn, conn.Latch(conn.name(args[0]), f.count, opts...), args)
+	}
+	return cmd
+}
+
+func newLatchArrive() *cobra.Command {
+	var f latchFlags
+	return f.command(&cobra.Command{
+		Use:   "arrive KEY ID",
+		Short: "Count a named piece of work, once however often this is repeated",
+		Long: `arrive counts the piece of work ID. A job that runs again after a crash may arrive again: it counts
+once. arrive exits with 0 once a majority of the members has the arrival.
+
+` + configHelp,
+		Example: `  redlock latch arrive import part-1 --count 3`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("arrive takes a key and an id: usage: redlock latch %s", cmd.Use)
+			}
+			return nil
+		},
+	}, true, func(ctx context.Context, _ *connection, l *redlock.Latch, args []string) error {
+		return l.Arrive(ctx, args[1])
+	})
+}
+
+func newLatchCountDown() *cobra.Command {
+	var f latchFlags
+	return f.command(&cobra.Command{
+		Use:   "countdown KEY",
+		Short: "Count once more",
+		Long: `countdown counts this call. If you repeat it after an error, it may count twice: use arrive for work
+that has a name.
+
+` + configHelp,
+		Example: `  redlock latch countdown import --count 3`,
+		Args:    oneKey,
+	}, true, func(ctx context.Context, _ *connection, l *redlock.Latch, _ []string) error { return l.CountDown(ctx) })
+}
+
+func newLatchAwait() *cobra.Command {
+	var f latchFlags
+	cmd := f.command(&cobra.Command{
+		Use:   "await KEY",
+		Short: "Wait until the latch is open",
+		Long: `await exits with 0 when the latch is open, and with 75 if it is not open within --wait. A latch that
+nobody has made yet is shut. It exits with 79 if a later round has begun.
+
+` + configHelp,
+		Example: `  redlock latch await import --count 3 --wait 1h && ./report.sh`,
+		Args:    oneKey,
+	}, true, func(ctx context.Context, _ *connection, l *redlock.Latch, _ []string) error {
+		shut := &exitError{exitNotObtained, fmt.Errorf("%v is not open", l)}
+		w := waiting{wait: f.wait}
+		patience, err := w.patience()
+		switch {
+		case err != nil:
+			return err
+		case patience == 0: // one look
+			if n, err := l.Remaining(ctx); n > 0 && err == nil {
+				return shut
+			} else if err != nil {
+				return err
+			}
+		case patience > 0:
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, patience)
+			defer cancel()
+		}
+		err = l.Await(ctx)
+		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redlock.ErrNoQuorum) && !errors.Is(err, redlock.ErrQuarantined) {
+			return shut
+		}
+		return err
+	})
+	cmd.Flags().StringVarP(&f.wait, "wait", "w", "forever", "how long to wait for the latch, or for a majority of the members: 0, a duration such as 30s, or forever")
+	return cmd
+}
+
+func newLatchRemaining() *cobra.Command {
+	var f latchFlags
+	cmd := &cobra.Command{
+		Use:   "remaining KEY",
+		Short: "Show how many are missing, and what every member knows",
+		Long: `remaining asks every member what it knows of the latch, and joins it. It changes nothing. Members that
+have forgotten make it say too much for a while, and never too little: use await to decide.
+
+It prints the number of missing arrivals on the first line, 0 if the latch is open. The exit code is
+0 whether it is open or not; 69 if no majority answers.
+
+` + configHelp,
+		Example: `  redlock latch remaining import
+  redlock latch remaining import --json | jq .open`,
+		Args: oneKey,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			conn, err := f.open(cmd.Context(), cmd)
+			if err != nil {
+				return err
+			}
+			defer conn.close()
+			in, err := conn.InspectLatch(cmd.Context(), conn.name(args[0]))
+			if err != nil {
+				return err
+			}
+			if f.json {
+				if err := json.NewEncoder(cmd.OutOrStdout()).Encode(latchToJSON(in)); err != nil {
+					return err
+				}
+			} else {
+				printLatch(cmd.OutOrStdout(), in)
+			}
+			return latchUnanswered(in)
+		},
+	}
+	f.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	return cmd
+}
+
+func newLatchDelete() *cobra.Command {
+	var f latchFlags
+	return f.command(&cobra.Command{
+		Use:   "delete KEY",
+		Short: "Free the memory of a latch that nobody uses any more",
+		Long: `delete removes the latch at every member that it reaches. It is not needed: a latch ends by itself. Do
+not delete a latch to use its name again: give the next use a greater --round.
+
+` + configHelp,
+		Example: `  redlock latch delete import`,
+		Args:    oneKey,
+	}, false, func(ctx context.Context, _ *connection, l *redlock.Latch, _ []string) error { return l.Delete(ctx) })
+}
+
+// latchJSON is redlock.LatchInspection for scripts.
+type latchJSON struct {
+	Key       string            `json:"key"`
+	Known     bool              `json:"known"`
+	Round     uint64            `json:"round"`
+	Count     int               `json:"count"`
+	Remaining int               `json:"remaining"`
+	Open      bool              `json:"open"`
+	Members   []latchMemberJSON `json:"members"`
+}
+
+type latchMemberJSON struct {
+	Member  string `json:"member"`
+	State   string `json:"state"`
+	Error   string `json:"error,omitempty"`
+	Round   uint64 `json:"round"`
+	Count   int    `json:"count"`
+	Arrived int    `json:"arrived"`
+	Open    bool   `json:"open"`
+	Waiting int    `json:"waiting"`
+	LifeMS  int64  `json:"life_ms"`
+}
+
+func latchToJSON(in *redlock.LatchInspection) latchJSON {
+	out := latchJSON{Key: in.Key, Known: in.Known, Round: in.Round, Count: in.Count, Remaining: in.Remaining, Open: in.Open}
+	for _, v := range in.Members {
+		m := latchMemberJSON{
+			Member: v.Member, State: v.State, Round: v.Round, Count: v.Count, Arrived: v.Arrived, Open: v.Open, Waiting: v.Waiting, LifeMS: v.Life.Milliseconds(),
+		}
+		if v.Err != nil {
+			m.Error = v.Err.Error()
+		}
+		out.Members = append(out.Members, m)
+	}
+	return out
+}
+
+func printLatch(w io.Writer, in *redlock.LatchInspection) {
+	_, _ = fmt.Fprintln(w, in.Remaining)
+	switch {
+	case !in.Known:
+		_, _ = fmt.Fprintf(w, "%s: no member has such a latch\n", member.Quote(in.Key))
+	case in.Open:
+		_, _ = fmt.Fprintf(w, "%s: open, round %d\n", member.Quote(in.Key), in.Round)
+	case in.Count == 0:
+		_, _ = fmt.Fprintf(w, "%s: shut, round %d, nobody has told the count\n", member.Quote(in.Key), in.Round)
+	default:
+		_, _ = fmt.Fprintf(w, "%s: shut, round %d, %d of %d are missing\n", member.Quote(in.Key), in.Round, in.Remaining, in.Count)
+	}
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "  MEMBER\tSTATE\tROUND\tARRIVED\tCOUNT\tOPEN\tWAITING\tLIFE")
+	for _, v := range in.Members {
+		switch {
+		case v.Err != nil:
+			_, _ = fmt.Fprintf(table, "  %s\t%s\t%v\n", v.Member, v.State, v.Err)
+		case !v.Known:
+			_, _ = fmt.Fprintf(table, "  %s\t%s\t-\t-\t-\t-\t-\t-\n", v.Member, v.State)
+		default:
+			_, _ = fmt.Fprintf(table, "  %s\t%s\t%d\t%d\t%s\t%v\t%d\t%v\n", v.Member, v.State, v.Round, v.Arrived,
+				map[bool]string{true: "-", false: strconv.Itoa(v.Count)}[v.Count == 0], v.Open, v.Waiting, v.Life)
+		}
+	}
+	_ = table.Flush()
+}
+
+// latchUnanswered is why too few members answered, nil if enough did.
+func latchUnanswered(in *redlock.LatchInspection) error {
+	var failed []error
+	for _, v := range in.Members {
+		if v.Err != nil {
+			failed = append(failed, v.Err)
+		}
+	}
+	if need := member.Majority(len(in.Members)); len(in.Members)-len(failed) < need {
+		return &exitError{codeOfMembers(failed, need), fmt.Errorf("%d of %d members answered: %w", len(in.Members)-len(failed), len(in.Members), errors.Join(failed...))}
+	}
+	return nil
+}
