@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,6 +160,85 @@ func TestReadersComeInTogether(t *testing.T) {
 }
 
 // A writer that gives up lets in the readers that stood behind it alone.
+// Readers that wait behind an owner of another kind come in together at its release, and before
+// those that wait for the same. They do not wait for their heartbeat.
+func TestReadersComeInAtTheReleaseOfAnotherKind(t *testing.T) {
+	for what, hold := range map[string]func(t *testing.T, p *peer) (unlock func(context.Context) error){
+		"mutex": func(t *testing.T, p *peer) func(context.Context) error { return p.Hold(t, "k").Unlock },
+		"fair":  func(t *testing.T, p *peer) func(context.Context) error { return p.Hold(t, "k", redlock.Fair()).Unlock },
+		"set":   func(t *testing.T, p *peer) func(context.Context) error { return allOf(t, p, "j", "k").Unlock },
+	} {
+		for _, crowd := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, writers wait: %v", what, crowd), func(t *testing.T) {
+				three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+					for _, p := range []*peer{a, b, c} {
+						p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
+					}
+					release := hold(t, a)
+					var writer *locking
+					if crowd {
+						writer = c.LockLater(t.Context(), "k")
+						time.Sleep(10 * time.Millisecond)
+					}
+					first := later(t.Context(), b.RWMutex("k").RLock)
+					second := later(t.Context(), c.RWMutex("k").RLock)
+					time.Sleep(10 * time.Millisecond) // much less than to a heartbeat
+					require.NoError(t, release(t.Context()))
+					began := time.Now()
+					in := []*redlock.Lease{first.Get(t), second.Get(t)}
+					require.LessOrEqual(t, time.Since(began), 2*time.Millisecond)
+					if crowd {
+						require.True(t, writer.Pending())
+					}
+					unlock(t, in...)
+					if crowd {
+						unlock(t, writer.Get(t))
+					}
+					nothingLeft(t, cluster)
+				})
+			})
+		}
+	}
+}
+
+// Mutexes of three clients are always wanted, and a reader is not forgotten behind them.
+func TestReaderDoesNotStarveBesideMutexes(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		ctx, cancel := context.WithCancel(t.Context())
+		tenures := new(atomic.Int32)
+		done := make(chan error, 3)
+		for _, p := range []*peer{a, b, c} {
+			p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
+			go func() {
+				for ctx.Err() == nil {
+					l, err := p.Mutex("k").Lock(t.Context())
+					if err == nil {
+						tenures.Add(1)
+						time.Sleep(5 * time.Millisecond)
+						err = l.Unlock(t.Context())
+					}
+					if err != nil {
+						done <- err
+						return
+					}
+				}
+				done <- nil
+			}()
+		}
+		time.Sleep(time.Second)
+		before := tenures.Load()
+		l, err := a.RWMutex("k").RLock(t.Context())
+		require.NoError(t, err)
+		require.LessOrEqual(t, tenures.Load()-before, int32(3))
+		cancel()
+		require.NoError(t, l.Unlock(t.Context()))
+		for range 3 {
+			require.NoError(t, <-done)
+		}
+		nothingLeft(t, cluster)
+	})
+}
+
 func TestReadersBehindAWriterThatGivesUp(t *testing.T) {
 	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
 		x := reads(t, a, "k")

@@ -194,6 +194,8 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 		counts = h.b.Pushed(i, ballot.Push{Token: p.Token, Server: p.Server, Next: p.Other, TTL: p.TTL, Permits: p.Permits}, st, at)
 	case p.Gone:
 		h.b.Withdrawn(p.Other)
+	case p.Readers:
+		h.b.ReadersWait()
 	default:
 		h.b.Announced(i, p.Other)
 	}

@@ -104,12 +104,18 @@ type kind struct {
 // exclusive is the kind of Client.Mutex.
 var exclusive = kind{
 	name: KindMutex, lock: script.Exclusive, shared: script.ExclusiveWithRedisson,
-	rules: &ballot.Exclusive, strict: &fair, width: 1, format: 1,
+	rules: &besideReaders, strict: &fair, width: 1, format: 1,
 }
+
+// The rules of kinds without readers, as they are if others have readers of the same name.
+var (
+	besideReaders     = ballot.Beside(ballot.Exclusive, script.ReadersFirst)
+	fairBesideReaders = ballot.Beside(ballot.Fair, script.ReadersFirst)
+)
 
 // fair is the kind of Client.Mutex with Fair. The members order all callers, so each of them asks.
 var fair = kind{
-	name: KindFair, lock: script.Fair, rules: &ballot.Fair, width: math.MaxInt, format: 2,
+	name: KindFair, lock: script.Fair, rules: &fairBesideReaders, width: math.MaxInt, format: 2,
 }
 
 // kinds are all that there are.

@@ -15,9 +15,9 @@ import (
 // writer lets in all readers that wait, in one step, also past other writers that wait. The release
 // of the last reader serves a writer. So neither side starves.
 //
-// Use RWMutex for every writer of a name that has readers. A Mutex excludes the readers, but its
-// release does not tell them: they find out at their next heartbeat, after a third of Config.Entry
-// at most, unless other users of the Mutex have the lock by then.
+// Use RWMutex for every writer of a name that has readers. A Mutex excludes the readers, and its
+// release lets them in if they have told its owner that they wait. If what they told was lost, they
+// tell again at their next heartbeat, after a third of Config.Entry at most.
 //
 // With Config.Interop, every call returns ErrInput.
 type RWMutex struct{ write, read Mutex }

@@ -393,6 +393,12 @@ func (x *modelStep) readerWaits(c modelCall) modelReply {
 	if x.waitEnd-x.now/1000 < c.entry*3/2 {
 		x.waitEnd = x.now/1000 + 2*c.entry
 	}
+	if x.owner != phaseOwner {
+		x.publish(script.Push{Owner: x.owner, Readers: true})
+		if next != "-" {
+			x.publish(script.Push{Owner: next, Readers: true})
+		}
+	}
 	return modelReply{n: -max(x.end-x.now/1000, 1), server: x.now, next: next}
 }
 

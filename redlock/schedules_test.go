@@ -578,6 +578,9 @@ func (s *search) execute(w *schedWorld, c, i int, m schedMsg) {
 	}
 	for _, p := range pushes {
 		for k := range w.c {
+			if p.Readers && s.kind(k).name == KindWrite {
+				continue // its release serves readers in any case
+			}
 			if w.c[k].live(p.Owner) {
 				w.c[k].push[i] = append(slices.Clip(w.c[k].push[i]), p)
 			}
@@ -1416,7 +1419,7 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 		}
 		b = append(b, byte(len(cl.push[i])))
 		for _, p := range cl.push[i] {
-			b = append(b, flag(p.Grant), flag(p.Gone))
+			b = append(b, flag(p.Grant), flag(p.Gone)|flag(p.Readers)<<1)
 			b = appendText(b, p.Other)
 			b = binary.AppendVarint(b, p.Token)
 			b = binary.AppendVarint(b, p.Server-schedNow)

@@ -445,10 +445,13 @@ func (p *scriptPlay) queued() (out []string) {
 func (p *scriptPlay) message(message string) string {
 	p.Helper()
 	f := strings.Fields(message)
-	if f[0] == "e" { // what is proclaimed
+	switch f[0] {
+	case "g":
+	case "e": // what is proclaimed
 		return message
-	}
-	if f[0] != "g" {
+	case "r":
+		return "r " + p.called(f[1])
+	default:
 		return fmt.Sprint(f[0], " ", p.called(f[1]), " ", p.called(f[2]))
 	}
 	push, ok := script.ParsePush(message)
@@ -749,6 +752,8 @@ func messageOf(p script.Push) string {
 	switch {
 	case p.Gone:
 		return fmt.Sprintf("x %s %s", p.Owner, p.Other)
+	case p.Readers:
+		return "r " + p.Owner
 	case p.Grant:
 		return fmt.Sprintf("g %s %d %d %s %d", p.Owner, p.Token, p.Server, p.Other, p.TTL.Milliseconds())
 	}

@@ -29,11 +29,12 @@ type Ballot struct {
 	terms Terms
 	part  time.Duration // TTL of a vote granted while waiting: min(TTL, Entry)
 
-	phase phase
-	poll  poll // while asking or raising
-	start Start
-	tried tried
-	token int64 // once won
+	phase   phase
+	readers bool // wait behind a vote of ours: see ReadersWait
+	poll    poll // while asking or raising
+	start   Start
+	tried   tried
+	token   int64 // once won
 
 	m     []Voter
 	next  []named // waiters that members named as the next in line, in order of hearing

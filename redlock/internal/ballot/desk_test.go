@@ -206,6 +206,9 @@ func (c *clerk) sit(words []string) {
 	case c.option("permits") != "":
 		c.terms.Rules, c.terms.Permits = &Permits, uint8(number(c.option("permits")))
 		c.terms.Gate = uint8(number(cmp.Or(c.option("gate"), "0")))
+	case slices.Contains(words, "beside"):
+		rules := Beside(Exclusive, func(hint string) string { return "readers," + hint })
+		c.terms.Rules = &rules
 	}
 	c.begin("me:1", Past{Start: WaitFirst})
 	if part := c.option("part"); part != "" {
@@ -389,6 +392,8 @@ func (c *clerk) event(word string) string {
 		return c.each(func(i int) quorum.Vote { c.change(&c.states[i]); return 0 })
 	case "announces":
 		return c.each(func(i int) quorum.Vote { c.Announced(i, c.args[1]); return 0 })
+	case "readers":
+		c.ReadersWait()
 	case "names":
 		return c.each(func(i int) quorum.Vote { c.hear(&c.Ballot.next, c.args[1], i); return 0 })
 	case "withdraws":

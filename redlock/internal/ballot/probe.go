@@ -78,7 +78,7 @@ type Clocks struct {
 //   - shared.
 func (p Probe) AppendKey(out []byte, c Clocks) []byte {
 	b := p.Ballot
-	out = append(out, byte(b.phase), byte(b.start), bit(b.poll.again))
+	out = append(out, byte(b.phase), byte(b.start), bit(b.poll.again)|bit(b.readers)<<1)
 	for _, t := range []time.Time{b.poll.sent, b.beat, b.split, b.lame} {
 		out = c.Time(out, t)
 	}

@@ -25,6 +25,23 @@ func Writing(readersFirst func(hint string) string) Rules {
 // over. Readers name only writers: a member lets in the readers that wait by itself.
 var Reading = Rules{split: (*Ballot).startOver, hint: (*Ballot).mostNamed}
 
+// Beside returns the rules of a lock that has no readers itself, as they are if another client has
+// readers of that name. Its scripts do not look for readers, because hardly any name has some. So
+// its release lets them in, first of all, only if one of them has told the holder that it waits.
+func Beside(r Rules, readersFirst func(hint string) string) Rules {
+	hint := r.hint
+	r.hint = func(b *Ballot) string {
+		if b.readers && b.token > 0 {
+			return readersFirst(hint(b))
+		}
+		return hint(b)
+	}
+	return r
+}
+
+// ReadersWait books that readers wait behind a vote of the attempt.
+func (b *Ballot) ReadersWait() { b.readers = true }
+
 // startOver ends the attempt if a writer waits behind one of its votes, four round trips after
 // every member has answered or been silent for too long. Its release gives those votes to the
 // writer, and the next attempt waits behind that one, under an owner of its own: a late answer or

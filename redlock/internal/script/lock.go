@@ -2,6 +2,7 @@ package script
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
@@ -28,6 +29,7 @@ type dialect struct {
 	acquire, wait, waitFreed, release, yield, claim, raise, rejoin, limit, peek, force call
 
 	downgrade call    // without a script: there is none
+	served    call    // release with a hint of ReadersFirst; without a script: release takes such a hint
 	extend    *Script // lengthens leases, several in one call: see Renewal
 	watched   bool    // extend has the queue of each lock, too
 	places    *places // of a semaphore; nil: the first key of each call is the name of the lock
@@ -64,6 +66,7 @@ var exclusive = dialect{
 	rejoin:    call{script: &Rejoin, shared: 2, reach: withQueue, args: 3},
 	peek:      call{script: &Peek, shared: 2, reach: withQueue},
 	force:     call{script: &Force, shared: 2, reach: withQueue, args: 2},
+	served:    rwRelease,
 	extend:    &Extend,
 }
 
@@ -78,6 +81,7 @@ var fair = dialect{
 	rejoin:    exclusive.rejoin,
 	peek:      exclusive.peek,
 	force:     exclusive.force,
+	served:    rwRelease,
 	extend:    &Extend,
 }
 
@@ -187,15 +191,19 @@ func (l *Lock) waiting(buf *[]byte, c *call, owner string, ttl, entry time.Durat
 }
 
 // Release gives up the owner's vote and its entry in the queue. hint is the waiter that the member
-// should prefer, or "". The reply is an Answer.
+// should prefer, or "", or what ReadersFirst makes of either. The reply is an Answer.
 func (l *Lock) Release(buf *[]byte, owner, hint string) member.Command {
-	f := l.begin(buf, &l.how.release)
+	c := &l.how.release
+	if l.how.served.script != nil && strings.HasPrefix(hint, readersFirst) {
+		c = &l.how.served
+	}
+	f := l.begin(buf, c)
 	f.text(owner)
 	f.text(hint)
 	if l.asks != nil {
 		f.slots(l.asks.Held)
 	}
-	return l.end(&f, &l.how.release)
+	return l.end(&f, c)
 }
 
 // Yield gives up a vote with this token, unless its owner comes first among all waiters. The reply

@@ -111,6 +111,13 @@ func TestCallsOfReadersAndWritersHaveTheWordsOfTheProtocol(t *testing.T) {
 		}
 	}
 	require.Equal(t, "+other:2", ReadersFirst("other:2"))
+	for _, l := range []Lock{Exclusive("k"), Fair("k"), Writing("k")} {
+		cmd := l.Release(nil, "me:1", ReadersFirst("other:2"))
+		got, _ := words(t, cmd.Cmd)
+		require.Equal(t, RWRelease.SHA, got[1])
+		require.Equal(t, five+"me:1 +other:2", strings.Join(got[2:], " "))
+		require.Nil(t, cmd.Item, "no batch carries it")
+	}
 }
 
 // The calls of an election name the record and the observers of the lock in place of its queue.

@@ -17,15 +17,17 @@ func Inbox(client string) string { return "redquorum:inbox:" + client }
 //	s owner now next ttl slot:token …     a grant of a semaphore: all permits that the owner has now
 //	w holder waiter                       a waiter announces itself
 //	x holder waiter                       a waiter has given up
+//	r holder                              readers wait
 type Push struct {
-	Grant  bool
-	Gone   bool
-	Owner  string // the attempt that the message is for
-	N      uint64 // the number in Owner: see OwnerOf
-	Token  int64
-	Server int64  // the member's time of the grant, µs
-	Other  string // the next in line, or the waiter
-	TTL    time.Duration
+	Grant   bool
+	Gone    bool
+	Readers bool
+	Owner   string // the attempt that the message is for
+	N       uint64 // the number in Owner: see OwnerOf
+	Token   int64
+	Server  int64  // the member's time of the grant, µs
+	Other   string // the next in line, or the waiter
+	TTL     time.Duration
 
 	Permits permit.List // of a semaphore: all that the owner has at the member. Token is that of the first.
 }
@@ -56,6 +58,8 @@ func ParsePush(msg string) (p Push, ok bool) {
 		p.TTL = time.Duration(ttl) * time.Millisecond
 	case len(f) == 3 && (f[0] == "w" || f[0] == "x"):
 		p = Push{Owner: f[1], Other: f[2], Gone: f[0] == "x"}
+	case len(f) == 2 && f[0] == "r":
+		p = Push{Owner: f[1], Readers: true}
 	default:
 		return Push{}, false
 	}

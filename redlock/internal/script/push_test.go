@@ -18,7 +18,11 @@ func TestPushIsParsedInFullOrNotAtAll(t *testing.T) {
 	p, ok = ParsePush("x me:1 other:2")
 	require.True(t, ok)
 	require.Equal(t, Push{Gone: true, Owner: "me:1", N: 1, Other: "other:2"}, p)
+	p, ok = ParsePush("r me:1")
+	require.True(t, ok)
+	require.Equal(t, Push{Readers: true, Owner: "me:1", N: 1}, p)
 	for _, bad := range []string{
+		"r", "r me", "r me:1 other:2", "r me:x",
 		"", "x me:1", "g me:1 7 1000 -", "g me:1 7 1000 - 1 1", "g me:1 7 1000 - -1", "g me:1 7 1000 - x", "g me:1 0 1000 - 1", "g me 7 1000 - 1",
 		"g me:1 7 1000 - 99999999999999999", "w me:1", "w me:1 a b", "y me:1 a",
 	} {

@@ -6,13 +6,16 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
+// rwRelease serves readers, too. An owner of any kind may give up its vote by it.
+var rwRelease = call{script: &RWRelease, shared: 2, reach: withQueue, args: 2}
+
 // The lock with readers is the lock of the same name: its writers ask by the acquire of the
 // exclusive one. What differs for a writer is what it finds, or leaves, where there are readers.
 var writing = dialect{
 	acquire:   exclusive.acquire,
 	wait:      call{script: &RWWait, shared: 2, reach: withQueue, args: 3},
 	waitFreed: call{script: &RWWait, shared: 2, reach: withQueue, args: 3},
-	release:   call{script: &RWRelease, shared: 2, reach: withQueue, args: 2},
+	release:   rwRelease,
 	yield:     exclusive.yield,
 	raise:     exclusive.raise,
 	rejoin:    exclusive.rejoin,
@@ -64,7 +67,9 @@ func (l *Lock) Downgrade(buf *[]byte, owner string, ttl time.Duration) member.Co
 
 // ReadersFirst is the hint of a writer that gives up what it held: the members serve the readers
 // that wait before they serve this writer, or any other.
-func ReadersFirst(writer string) string { return "+" + writer }
+func ReadersFirst(writer string) string { return readersFirst + writer }
+
+const readersFirst = "+" // no owner begins so
 
 // These are the words of a Renewal by RWExtend. Each is a yes to a reader.
 const (

@@ -33,4 +33,11 @@ if lives < 1.5 * entry then
   redis.call('PEXPIRE', KEYS[5], lives)
 end
 if redis.call('EXISTS', KEYS[4]) == 1 then lengthen(KEYS[4], text(lives)) end -- see register.lua
+-- The owner of a mutex has readers served by its release only if it knows of them. If the one that has the vote has sent
+-- its release by now, the next one knows.
+if not mine[1] then
+  local holder = redis.call('HKEYS', KEYS[1])[1]
+  if holder then push(holder, 'r ' .. holder) end
+  if next ~= '-' then push(next, 'r ' .. next) end
+end
 return {-math.max(left, 1), now, next}
