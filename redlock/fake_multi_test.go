@@ -521,6 +521,22 @@ func TestMultiExtendsAllInOneCommand(t *testing.T) {
 	}, quiet)
 }
 
+// One lease needs the slowest member, and the others do not.
+func TestMultiExtendsEveryLease(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		leases, err := p.Multi([]string{"a", "b"}, redlock.TTL(5*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		admin(t, cluster.Servers[0], "DEL", "b")
+		admin(t, cluster.Servers[0], "SET", "b", "no lock", "PX", "600000") // so that it is not given back
+		p.Slow(2*time.Millisecond, 4*time.Millisecond, 20*time.Millisecond)
+		began := time.Now()
+		require.NoError(t, leases.Extend(t.Context(), 20*time.Second))
+		require.Equal(t, 20*time.Millisecond, time.Since(began))
+		require.NoError(t, leases.Unlock(t.Context()))
+	}, quiet)
+}
+
 func TestMultiReenters(t *testing.T) {
 	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
 		multi := func(names ...string) *redlock.Multi { return p.Multi(names, redlock.As("me")) }
