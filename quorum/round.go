@@ -25,10 +25,10 @@ type Question struct {
 	Sent time.Time
 	TTL  time.Duration // what the question asks for; for the Judge
 	To   Set           // the members asked; the others count as lost votes
-	Need int           // yes votes to win
 	// Deny is how many plain refusals decide the round as well, when it cannot be won any more; 0:
 	// the first answer by which it cannot be won decides it. A refusal is plain if it has no error.
-	Deny  int
+	Deny  int32
+	Need  int // yes votes to win
 	Judge Judge
 
 	member.Command
@@ -146,7 +146,9 @@ func (r *Round) Done(c *member.Call) {
 	}
 	wake := false
 	if r.verdict == Undecided {
-		r.verdict = DecideDenied(r.yes, r.no, r.open, r.Need, r.Deny)
+		if r.verdict = Decide(r.yes, r.open, r.Need); r.verdict == Lost {
+			r.verdict = DecideDenied(r.yes, r.no, r.open, r.Need, int(r.Deny))
+		}
 		wake = r.verdict != Undecided
 	}
 	r.mu.Unlock()

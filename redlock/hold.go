@@ -439,7 +439,7 @@ func (h *hold) leaving(q *quorum.Question, to quorum.Set, late bool, buf *[]byte
 	h.mu.Unlock()
 	now := time.Now()
 	*q = quorum.Question{
-		Op: opRelease, Sent: now, To: to, Need: h.b.Need(), Deny: len(h.c.members) - h.b.Need() + 1, Judge: h,
+		Op: opRelease, Sent: now, To: to, Need: h.b.Need(), Deny: int32(len(h.c.members) - h.b.Need() + 1), Judge: h,
 		Command:  h.holding(held).Release(buf, h.owner, hint),
 		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
 	}
