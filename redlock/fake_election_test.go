@@ -192,7 +192,7 @@ func TestNothingIsLeftOfAnElection(t *testing.T) {
 
 func TestElectionTakesWhatCanWork(t *testing.T) {
 	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
-		ctx := t.Context()
+		ctx, none := t.Context(), context.Context(nil)
 		long := make([]byte, redlock.MaxValue+1)
 		good := func(context.Context, *redlock.Lease) error { t.Error("called"); return nil }
 		for _, tc := range []struct {
@@ -202,8 +202,8 @@ func TestElectionTakesWhatCanWork(t *testing.T) {
 			{"4097 bytes, but at most 4096", func() error { _, err := p.Election("boss").Campaign(ctx, long); return err }},
 			{"4097 bytes", func() error { return p.Election("boss").Run(ctx, long, good) }},
 			{"nil function", func() error { return p.Election("boss").Run(ctx, nil, nil) }},
-			{"nil context", func() error { _, err := p.Election("boss").Leader(nil); return err }}, //nolint:staticcheck // that is the case
-			{"nil context", func() error { return p.Election("boss").Resign(nil, nil) }},           //nolint:staticcheck // that is the case
+			{"nil context", func() error { _, err := p.Election("boss").Leader(none); return err }},
+			{"nil context", func() error { return p.Election("boss").Resign(none, nil) }},
 			{"empty", func() error { _, err := p.Election("").Campaign(ctx, nil); return err }},
 			{"no option As", func() error { _, err := p.Election("boss", redlock.As("me")).Campaign(ctx, nil); return err }},
 			{"no option Fair", func() error { _, err := p.Election("boss", redlock.Fair()).Campaign(ctx, nil); return err }},
