@@ -35,6 +35,10 @@ const (
 	ReadWrite   = "read-write"  // W9, W9w, W9s: readers and writers
 	Together    = "together"    // W9r, W9s: readers at the same time
 	Sets        = "sets"        // W10: several names, all or none
+	Room        = "room"        // W11: permits of a semaphore that has some left
+	Permits     = "permits"     // W12: contenders with a client each for the permits of a semaphore
+	Arrivals    = "arrivals"    // W13: a latch
+	Leading     = "leading"     // W14: an election
 	Renewed     = "renewed"     // W6: leases that are held
 	Memory      = "memory"      // W7
 )
@@ -70,9 +74,54 @@ type SetLocker interface {
 	AcquireAll(ctx context.Context, names []string) (Held, error)
 }
 
+// PermitLocker is a Locker for Room and Permits.
+type PermitLocker interface {
+	// AcquirePermit waits until it has one of the limit permits of the name, or ctx ends.
+	AcquirePermit(ctx context.Context, name string, limit int) (Held, error)
+}
+
+// Filler is a PermitLocker that takes several permits of a name at once better than one by one.
+type Filler interface {
+	// Fill takes n of the limit permits of the name, which are free.
+	Fill(ctx context.Context, name string, limit, n int) (Held, error)
+}
+
+// Latcher is a Locker for Arrivals.
+type Latcher interface {
+	// Latch returns the latch of a name that nobody has used. It opens after count arrivals.
+	Latch(ctx context.Context, name string, count int) (Latch, error)
+}
+
+// Latch is a countdown latch.
+type Latch interface {
+	// Arrive arrives once.
+	Arrive(ctx context.Context) error
+	// Await returns when the latch is open, or ctx ends.
+	Await(ctx context.Context) error
+}
+
+// Elector is a Locker for Leading.
+type Elector interface {
+	// Campaign waits until it leads, and has proclaimed the value, or ctx ends. Release resigns.
+	Campaign(ctx context.Context, name, value string) (Held, error)
+	// Observe calls told with the value of each leader that it hears of, until ctx ends.
+	Observe(ctx context.Context, name string, told func(value string)) error
+}
+
+// Cleaner is a Locker that keeps something of a name by design. Clean deletes that, when nobody uses the
+// name any more.
+type Cleaner interface {
+	Clean(ctx context.Context, name string) error
+}
+
 // Held is a held lock.
 type Held interface {
 	Release(ctx context.Context) error
+}
+
+// Slotted is a Held of a PermitLocker that has a number: no two have the same at the same time.
+type Slotted interface {
+	Slot() int
 }
 
 // Extender is a Held that its user must renew. The suite does so every third of the lease.

@@ -3,6 +3,7 @@ package entry_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,6 +66,15 @@ func TestConformance(t *testing.T) {
 				if spec.Fits(n, entry.Sets) {
 					conformSets(t, spec, set(t, spec.Kind, n))
 				}
+				if spec.Fits(n, entry.Permits) {
+					conformPermits(t, spec, set(t, spec.Kind, n))
+				}
+				if spec.Fits(n, entry.Arrivals) {
+					conformLatch(t, spec, set(t, spec.Kind, n))
+				}
+				if spec.Fits(n, entry.Leading) {
+					conformElection(t, spec, set(t, spec.Kind, n))
+				}
 			})
 		}
 	}
@@ -95,7 +105,7 @@ func conform(t *testing.T, spec *entry.Spec, set server.Set) {
 	require.NoError(t, err)
 	n, err := set.Left(ctx, prefix)
 	require.NoError(t, err)
-	if spec.Name != "postgres-advisory" { // counted with those of all names
+	if !strings.HasPrefix(spec.Name, "postgres-") || spec.Name == "postgres-row" { // advisory locks are counted with those of all names
 		require.Positive(t, n, "Left does not see a lock that is held: it would not see a leak")
 	}
 
@@ -216,6 +226,145 @@ func conformSets(t *testing.T, spec *entry.Spec, set server.Set) {
 		n, err := set.Left(ctx, prefix)
 		return err == nil && n == 0
 	}, 5*time.Second, 10*time.Millisecond, "keys are left")
+}
+
+// dialTwo opens two clients for a shape.
+func dialTwo(ctx context.Context, t *testing.T, spec *entry.Spec, set server.Set, shape string) (all [2]entry.Locker) {
+	t.Helper()
+	for i := range all {
+		l, err := spec.Open(ctx, entry.Env{Members: set.Members(), Lease: 30 * time.Second, Shape: shape})
+		require.NoError(t, err)
+		t.Cleanup(l.Close)
+		all[i] = l
+	}
+	return all
+}
+
+// cleaned deletes what an entry keeps by design: then nothing is left.
+func cleaned(ctx context.Context, t *testing.T, l entry.Locker, set server.Set, name string) {
+	t.Helper()
+	if c, ok := l.(entry.Cleaner); ok {
+		require.NoError(t, c.Clean(ctx, name))
+	}
+	require.Eventually(t, func() bool {
+		n, err := set.Left(ctx, name)
+		return err == nil && n == 0
+	}, 5*time.Second, 10*time.Millisecond, "keys are left")
+}
+
+// There are as many permits as the limit says, each with a slot of its own. One that is given back goes to a
+// waiter.
+func conformPermits(t *testing.T, spec *entry.Spec, set server.Set) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	clients := dialTwo(ctx, t, spec, set, entry.Permits)
+	name, slots := "permits:"+spec.Name, map[int]bool{}
+	acquire := func(ctx context.Context, i int) (entry.Held, error) {
+		return clients[i%2].(entry.PermitLocker).AcquirePermit(ctx, name, 3)
+	}
+	var held []entry.Held
+	for i := range 3 {
+		h, err := acquire(ctx, i)
+		require.NoError(t, err, "permit %d of 3", i)
+		if s, ok := h.(entry.Slotted); ok {
+			require.Less(t, s.Slot(), 3)
+			require.False(t, slots[s.Slot()], "slot %d twice", s.Slot())
+			slots[s.Slot()] = true
+		}
+		held = append(held, h)
+	}
+	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
+	_, err := acquire(short, 1)
+	cancelShort()
+	require.Error(t, err, "four of three permits")
+	got := make(chan error, 1)
+	go func() {
+		h, err := acquire(ctx, 1)
+		if err == nil {
+			err = h.Release(ctx)
+		}
+		got <- err
+	}()
+	if spec.Kind == entry.Postgres { // its waiters wait for one permit, whichever that is
+		for _, h := range held {
+			require.NoError(t, h.Release(ctx))
+		}
+		held = nil
+	} else {
+		require.NoError(t, held[0].Release(ctx))
+		held = held[1:]
+	}
+	require.NoError(t, <-got)
+	for _, h := range held {
+		require.NoError(t, h.Release(ctx))
+	}
+	cleaned(ctx, t, clients[0], set, name)
+}
+
+// A latch opens for all with the last arrival, and not before.
+func conformLatch(t *testing.T, spec *entry.Spec, set server.Set) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	clients := dialTwo(ctx, t, spec, set, entry.Arrivals)
+	name := "latch:" + spec.Name
+	open := make(chan error, 2)
+	var latches [2]entry.Latch
+	for i, c := range clients {
+		l, err := c.(entry.Latcher).Latch(ctx, name, 3)
+		require.NoError(t, err)
+		latches[i] = l
+		go func() { open <- l.Await(ctx) }()
+	}
+	require.NoError(t, latches[0].Arrive(ctx))
+	require.NoError(t, latches[1].Arrive(ctx))
+	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
+	require.Error(t, latches[0].Await(short), "open after two of three")
+	cancelShort()
+	require.Empty(t, open)
+	require.NoError(t, latches[0].Arrive(ctx))
+	for range 2 {
+		require.NoError(t, <-open)
+	}
+	cleaned(ctx, t, clients[0], set, name)
+}
+
+// One leads at a time. Who resigns is followed by the other, and observers hear of both.
+func conformElection(t *testing.T, spec *entry.Spec, set server.Set) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	clients := dialTwo(ctx, t, spec, set, entry.Leading)
+	name := "election:" + spec.Name
+	watching, stop := context.WithCancel(ctx)
+	told, ended := make(chan string, 8), make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := clients[1].(entry.Elector).Observe(watching, name, func(v string) { told <- v }); err != nil && watching.Err() == nil {
+			t.Error(err)
+		}
+	}()
+	first, err := clients[0].(entry.Elector).Campaign(ctx, name, "one")
+	require.NoError(t, err)
+	require.Equal(t, "one", <-told)
+	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
+	_, err = clients[1].(entry.Elector).Campaign(short, name, "two")
+	cancelShort()
+	require.Error(t, err, "two leaders")
+	second := make(chan entry.Held, 1)
+	go func() {
+		h, err := clients[1].(entry.Elector).Campaign(ctx, name, "two")
+		if err != nil {
+			t.Error(err)
+		}
+		second <- h
+	}()
+	require.NoError(t, first.Release(ctx))
+	h := <-second
+	require.NotNil(t, h)
+	require.Equal(t, "two", <-told)
+	require.NoError(t, h.Release(ctx))
+	stop()
+	<-ended
+	cleaned(ctx, t, clients[0], set, name)
 }
 
 // Entries that hold locks for long keep them beyond their lease. They hold theirs at the same time.

@@ -13,8 +13,8 @@ import (
 func init() {
 	register(Spec{
 		Name: "etcd", Kind: Etcd, Module: "go.etcd.io/etcd/client/v3",
-		Note:   "concurrency.Mutex, a session per lock that is held, because locks of one session do not exclude each other; for readers the RWMutex of its recipes, whose callers cannot give up: keys of those that the slice cuts short go later",
-		Shapes: []string{Uncontended, Shared, Separate, InOrder, ReadWrite, Together},
+		Note:   "concurrency.Mutex, a session per lock that is held, because locks of one session do not exclude each other; for readers the RWMutex of its recipes, whose callers cannot give up: keys of those that the slice cuts short go later; for leaders its Election",
+		Shapes: []string{Uncontended, Shared, Separate, InOrder, ReadWrite, Together, Leading},
 		Open: func(ctx context.Context, env Env) (Locker, error) {
 			c, err := clientv3.New(clientv3.Config{Endpoints: env.Members, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 			if err != nil {

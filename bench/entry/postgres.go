@@ -53,7 +53,7 @@ func openPool(ctx context.Context, env Env, conns int32) (*pgxpool.Pool, error) 
 		return nil, err
 	}
 	c.MaxConns = conns
-	if env.Shape == Separate {
+	if env.Shape == Separate || env.Shape == Permits {
 		c.MaxConns = 2
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, c)

@@ -3,6 +3,7 @@ package entry
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/redquorum/redquorum/redlock"
@@ -12,14 +13,14 @@ import (
 func init() {
 	register(Spec{
 		Name: "redquorum-mutex", Kind: Redis, Inner: ourInner,
-		Note:   "this library's Mutex as a yardstick: for readers as for writers (W9), in its own order (W3f), for one name of all (W10)",
-		Shapes: []string{InOrder, ReadWrite, Sets},
+		Note:   "this library's Mutex as a yardstick: for readers as for writers (W9), in its own order (W3f), for one name of all (W10), for a permit (W11)",
+		Shapes: []string{InOrder, ReadWrite, Sets, Room},
 		Open: func(ctx context.Context, env Env) (Locker, error) {
 			l, err := dialRedquorum(ctx, env)
 			if err != nil {
 				return nil, err
 			}
-			return redquorumMutex{l}, nil
+			return &redquorumMutex{redquorum: l}, nil
 		},
 	})
 	register(Spec{
@@ -36,14 +37,22 @@ func init() {
 	})
 }
 
-type redquorumMutex struct{ *redquorum }
+type redquorumMutex struct {
+	*redquorum
+	permits atomic.Uint64
+}
 
-func (l redquorumMutex) AcquireShared(ctx context.Context, name string) (Held, error) {
+func (l *redquorumMutex) AcquireShared(ctx context.Context, name string) (Held, error) {
 	return l.Acquire(ctx, name)
 }
 
-func (l redquorumMutex) AcquireAll(ctx context.Context, names []string) (Held, error) {
+func (l *redquorumMutex) AcquireAll(ctx context.Context, names []string) (Held, error) {
 	return l.Acquire(ctx, names[0])
+}
+
+// AcquirePermit locks a name that nobody else wants.
+func (l *redquorumMutex) AcquirePermit(ctx context.Context, name string, _ int) (Held, error) {
+	return l.Acquire(ctx, name+":"+strconv.FormatUint(l.permits.Add(1), 10))
 }
 
 type redquorumEach struct{ *redquorum }

@@ -203,6 +203,7 @@ func allocs(s *suite.Slice) float64     { return unknown(s.Allocs) }
 func commands(s *suite.Slice) float64   { return unknown(s.Commands) }
 func jain(s *suite.Slice) float64       { return s.Jain }
 func waitRatio(s *suite.Slice) float64  { return zeroUnknown(s.WaitRatio) }
+func waitMedian(s *suite.Slice) float64 { return zeroUnknown(s.WaitMedian) }
 func selfShare(s *suite.Slice) float64  { return s.SelfShare * 100 }
 func second(s *suite.Slice) float64     { return s.Second * 100 }
 func overlaps(s *suite.Slice) float64   { return float64(s.Overlaps) }
@@ -248,6 +249,9 @@ func total(s *suite.Slice) *suite.Times   { return s.Total }
 func acquire(s *suite.Slice) *suite.Times { return s.Acquire }
 func handoff(s *suite.Slice) *suite.Times { return s.Handoff }
 
+func release(s *suite.Slice) *suite.Times { return s.Release }
+func told(s *suite.Slice) *suite.Times    { return s.Told }
+
 func readWait(s *suite.Slice) *suite.Times  { return s.Reading }
 func writeWait(s *suite.Slice) *suite.Times { return s.Writing }
 func roundTrip(s *suite.Slice) *suite.Times { return s.RoundTrip }
@@ -257,6 +261,24 @@ func longestRead(s *suite.Slice) float64    { return zeroUnknown(float64(s.Longe
 // of a reader, in round trips.
 func beyondRead(s *suite.Slice) float64 {
 	return (at(writeWait, p99)(s) - longestRead(s)) / at(roundTrip, p50)(s)
+}
+
+// inTrips is a time in round trips.
+func inTrips(figure func(*suite.Slice) float64) func(*suite.Slice) float64 {
+	return func(s *suite.Slice) float64 { return figure(s) / at(roundTrip, p50)(s) }
+}
+
+// ofLease is the longest time without a leader, of the lease.
+func ofLease(s *suite.Slice) float64 { return at(acquire, top)(s) / float64(suite.CrashLease) }
+
+// ofOnePermit is the rate of a semaphore to that of one permit, times the permits.
+func ofOnePermit(row *Row) Spread {
+	c := row.cell.Cell
+	limit := float64(c.Limit)
+	c.Limit = 1
+	s := row.To(row.report.Cell(c).Row(row.Entry), throughput)
+	s.Median, s.Min, s.Max = s.Median/limit, s.Min/limit, s.Max/limit
+	return s
 }
 
 func p50(t *suite.Times) int64  { return t.P50 }

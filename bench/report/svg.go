@@ -69,6 +69,14 @@ func measureOf(c suite.Cell) (m measure, ok bool) {
 		return measure{of(at(total, p50)), Duration, "from the writer's release to the last reader; less is better", true}, true
 	case "W9s", "W10":
 		return measure{of(at(total, p50)), Duration, "p50 of lock + unlock; less is better", true}, true
+	case "W11":
+		return measure{of(at(total, p50)), Duration, "p50 of acquire + release; less is better", true}, true
+	case "W12":
+		return measure{of(throughput), Number, "acquisitions per second; more is better", true}, true
+	case "W13":
+		return measure{of(at(total, p50)), Duration, "from the start of the last arrival to the last waiter; less is better", true}, true
+	case "W14":
+		return measure{of(at(acquire, p50)), Duration, "p50 of the time without a leader; less is better", true}, true
 	case "W6":
 		return measure{of(renewalCPU), func(x float64) string { return Number(x) + " µs" }, "client CPU per renewal; less is better", true}, true
 	case "W7":

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/bench/suite"
+	"github.com/redquorum/redquorum/bench/work"
 )
 
 // Table is what Markdown, HTML and the terminal show.
@@ -212,7 +213,53 @@ func (c *Cell) columns() []column {
 			plain("commands/reader", commands, Number),
 			never("overlaps", overlaps), never("lost updates", lost), leaks(), troubles(),
 		}
-	case "W9s", "W10":
+	case "W12":
+		return []column{
+			plain("acquisitions/s", throughput, Number),
+			{"of one permit × permits", func(row *Row) Field { return field(ofOnePermit(row), share) }},
+			plain("wait p50", at(acquire, p50), Duration),
+			plain("wait p99", at(acquire, p99), Duration),
+			plain("wait p99.9", at(acquire, p999), Duration),
+			plain("longest / median wait", waitMedian, Number),
+			plain("Jain", jain, func(x float64) string { return fmt.Sprintf("%.3f", x) }),
+			plain("commands/acq", commands, Number),
+			plain("client CPU s/10k", cpu, Number),
+			plain("server CPU µs/acq", serverCPU, Number),
+			plain("allocs/acq", allocs, Number),
+			never("overlaps", overlaps), leaks(), troubles(),
+		}
+	case "W13":
+		return []column{
+			plain("waiter in, p50", at(acquire, p50), Duration),
+			plain("last waiter in, p50", at(total, p50), Duration),
+			plain("last waiter in, max", at(total, top), Duration),
+			plain("round trip p50", at(roundTrip, p50), Duration),
+			plain("last waiter in, in round trips", inTrips(at(total, p50)), Number),
+			plain("arrivals/s", throughput, Number),
+			plain("arrival p50", at(release, p50), Duration),
+			plain("commands/arrival", commands, Number),
+			plain("client CPU s/10k", cpu, Number),
+			plain("server CPU µs/arrival", serverCPU, Number),
+			never("opened early", overlaps), leaks(), troubles(),
+		}
+	case "W14":
+		cols := []column{
+			plain("next leader p50", at(acquire, p50), Duration),
+			plain("next leader max", at(acquire, top), Duration),
+		}
+		if c.Ask == work.AskCrash {
+			cols = append(cols, plain("max, of the lease", ofLease, share))
+		} else {
+			cols = append(cols, plain("next leader p50, in round trips", inTrips(at(acquire, p50)), Number))
+		}
+		return append(cols,
+			plain("last observer after it, p50", at(told, p50), Duration),
+			plain("last observer after it, max", at(told, top), Duration),
+			plain("round trip p50", at(roundTrip, p50), Duration),
+			plain("the same p50 in round trips", inTrips(at(told, p50)), Number),
+			plain("commands/change", commands, Number),
+			never("overlaps", overlaps), leaks(), troubles())
+	case "W9s", "W10", "W11":
 		cols := []column{
 			plain("ops/s", throughput, Number),
 			plain("p50", at(total, p50), Duration),

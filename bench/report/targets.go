@@ -41,6 +41,10 @@ var (
 	cellW9    = suite.Cell{Workload: "W9", Callers: 64, Clients: 8, Reads: 95, HoldUS: 1000}
 	cellW9w   = suite.Cell{Workload: "W9w", Callers: 64, Clients: 8, Reads: 100, Writers: 1, HoldUS: 1000}
 	cellW9r   = suite.Cell{Workload: "W9r", Callers: 100, Clients: 100}
+	cellW12   = suite.Cell{Workload: "W12", Callers: 64, Limit: 8, HoldUS: 1000}
+	cellW13   = suite.Cell{Workload: "W13", Callers: 100, Count: 10_000}
+	cellW14   = suite.Cell{Workload: "W14", Callers: 8, Ask: work.AskResign}
+	cellW14c  = suite.Cell{Workload: "W14", Callers: 8, Ask: work.AskCrash}
 	cellW6    = suite.Cell{Workload: "W6", Count: 10_000}
 	cellW7    = suite.Cell{Workload: "W7", Count: 10_000}
 	cellW8    = suite.Cell{Workload: "W8", Callers: 64}
@@ -78,6 +82,19 @@ var targets = []target{
 	{"W9s first read p50, to redquorum-mutex", solo(work.AskRead), toRow("redquorum-mutex", at(total, p50)), true, each(1.5), times},
 	{"W9s further reads/s", solo(work.AskFurther), own(throughput), false, each(1e6), Number},
 	{"W9s commands per further read", solo(work.AskFurther), own(commands), true, each(.001), Number},
+	{"W11 2 permits, p50 to one lock", permits(2), toRow("redquorum-mutex", at(total, p50)), true, each(1.4), times},
+	{"W11 16 permits, p50 to one lock", permits(16), toRow("redquorum-mutex", at(total, p50)), true, each(1.4), times},
+	{"W11 1,000 permits, p50 to one lock", permits(1000), toRow("redquorum-mutex", at(total, p50)), true, each(1.4), times},
+	{"W12 8 permits, acquisitions/s of 8 × one permit", cellW12, ofOnePermit, false, each(.8), share},
+	{"W12 8 permits, commands per acquisition", cellW12, own(commands), true, map[int]float64{1: 4, 3: 12, 5: 20}, Number},
+	{"W12 8 permits, Jain", cellW12, own(jain), false, each(.95), func(x float64) string { return fmt.Sprintf("%.3f", x) }},
+	{"W12 8 permits, longest wait to median wait", cellW12, own(waitMedian), true, each(8), times},
+	{"W13 last waiter in, p50 in round trips", cellW13, own(inTrips(at(total, p50))), true, each(2), Number},
+	{"W13 commands per arrival", cellW13, own(commands), true, map[int]float64{1: 2, 3: 6, 5: 10}, Number},
+	{"W14 resigned: next leader p50, in round trips", cellW14, own(inTrips(at(acquire, p50))), true, each(2), Number},
+	{"W14 resigned: last observer after it, p50 in round trips", cellW14, own(inTrips(at(told, p50))), true, each(1), Number},
+	{"W14 killed: longest without a leader, of the lease", cellW14c, own(ofLease), true, each(1), share},
+	{"W14 killed: last observer after it, p50 in round trips", cellW14c, own(inTrips(at(told, p50))), true, each(1), Number},
 	{"W10 2 names, p50 to one lock", set(2), toRow("redquorum-mutex", at(total, p50)), true, each(1.1), times},
 	{"W10 4 names, p50 to one lock", set(4), toRow("redquorum-mutex", at(total, p50)), true, each(1.2), times},
 	{"W10 16 names, p50 to one lock", set(16), toRow("redquorum-mutex", at(total, p50)), true, each(2), times},
@@ -86,6 +103,9 @@ var targets = []target{
 	{"W10 16 names, commands to one by one", set(16), toRow("redquorum-each", commands), true, each(.6), times},
 }
 
+func permits(limit int) suite.Cell {
+	return suite.Cell{Workload: "W11", Callers: 1, Limit: limit}
+}
 func solo(ask string) suite.Cell { return suite.Cell{Workload: "W9s", Callers: 1, Ask: ask} }
 func set(names int) suite.Cell   { return suite.Cell{Workload: "W10", Callers: 1, Names: names} }
 

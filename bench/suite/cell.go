@@ -27,14 +27,15 @@ type Cell struct {
 	Fault string `json:"fault,omitempty"` // of member 0 of the set
 	Phase string `json:"phase,omitempty"` // of a cell with a fault, see Phases
 	Procs int    `json:"procs,omitempty"` // number of processes that share the callers
-	Count int    `json:"count,omitempty"` // leases, waiters
+	Count int    `json:"count,omitempty"` // leases, waiters, arrivals
 	Cold  bool   `json:"cold,omitempty"`  // on servers whose token counters were never used
 
 	Clients int    `json:"clients,omitempty"` // of the callers; 0: as the workload says
 	Reads   int    `json:"reads,omitempty"`   // percent of the operations
 	Writers int    `json:"writers,omitempty"` // of the callers, that only write
-	Ask     string `json:"ask,omitempty"`     // W9s: one of the Ask constants of package work
+	Ask     string `json:"ask,omitempty"`     // W9s, W14: one of the Ask constants of package work
 	Names   int    `json:"names,omitempty"`   // W10: of one operation
+	Limit   int    `json:"limit,omitempty"`   // W11, W12: of the semaphore
 }
 
 // These are the phases of a cell with a fault. One client is healthy and then meets the fault.
@@ -55,9 +56,10 @@ func (c Cell) String() string {
 	}
 	add(c.Callers > 0, "callers=%d", c.Callers)
 	add(c.Clients > 0, "clients=%d", c.Clients)
-	add(slices.Contains([]string{"W3", "W3d", "W3p", "W3f", "W9", "W9w"}, c.Workload), "hold=%s", c.Hold())
+	add(slices.Contains([]string{"W3", "W3d", "W3p", "W3f", "W9", "W9w", "W12"}, c.Workload), "hold=%s", c.Hold())
 	add(c.Ask != "", "ask=%s", c.Ask)
 	add(c.Names > 0, "names=%d", c.Names)
+	add(c.Limit > 0, "limit=%d", c.Limit)
 	add(c.Warm > 0, "warm=%d", c.Warm)
 	add(c.Rate > 0, "rate=%d", c.Rate)
 	add(c.Fault != "", "fault=%q", c.Fault)
@@ -111,6 +113,22 @@ func (c Cell) Title() string {
 		return fmt.Sprintf("W9s readers and writers, uncontended · %s · %s · %s", members, callers, asked[c.Ask])
 	case "W10":
 		return fmt.Sprintf("W10 sets · %s · %s · %d free names", members, callers, c.Names)
+	case "W11":
+		return fmt.Sprintf("W11 permits, uncontended · %s · %s · %d permits, half of them taken", members, callers, c.Limit)
+	case "W12":
+		permits := fmt.Sprintf("%d permits", c.Limit)
+		if c.Limit == 1 {
+			permits = "1 permit"
+		}
+		return fmt.Sprintf("W12 permits · %s · %d contenders for %s · hold %s · 2 ms pause", members, c.Callers, permits, c.Hold())
+	case "W13":
+		return fmt.Sprintf("W13 latch · %s · %d arrivals by %d clients, %d waiters", members, c.Count, c.Callers, c.Callers)
+	case "W14":
+		how := "the leader resigns"
+		if c.Ask == work.AskCrash {
+			how = "the leader is killed"
+		}
+		return fmt.Sprintf("W14 change of leader · %s · %d candidates, %d observers · %s", members, c.Callers, c.Callers, how)
 	case "burst":
 		return fmt.Sprintf("Burst · %s · %d at once, a client each", members, c.Callers)
 	case "W4", "W5":
@@ -159,6 +177,14 @@ func (c Cell) shape() string {
 		return entry.ReadWrite
 	case "W10":
 		return entry.Sets
+	case "W11":
+		return entry.Room
+	case "W12":
+		return entry.Permits
+	case "W13":
+		return entry.Arrivals
+	case "W14":
+		return entry.Leading
 	case "W6":
 		return entry.Renewed
 	case "W7":
@@ -175,6 +201,12 @@ func (c Cell) work() string {
 		return work.ReadWrite
 	case "W9r":
 		return work.LetIn
+	case "W12":
+		return work.Permits
+	case "W13":
+		return work.Latch
+	case "W14":
+		return work.Leader
 	case "burst":
 		return work.Burst
 	case "W6":
@@ -187,7 +219,7 @@ func (c Cell) work() string {
 
 // contended tells whether callers want the same name, and so share a Storage.
 func (c Cell) contended() bool {
-	return slices.Contains([]string{work.Contended, work.Burst, work.ReadWrite, work.LetIn}, c.work())
+	return slices.Contains([]string{work.Contended, work.Burst, work.ReadWrite, work.LetIn, work.Permits}, c.work())
 }
 
 // Scope says how much a run covers.
@@ -249,6 +281,16 @@ func Plan(s Scope) (cells []Cell) {
 		for _, names := range []int{2, 4, 16} {
 			add(Cell{Workload: "W10", Members: n, Callers: 1, Names: names})
 		}
+		for _, limit := range []int{2, 16, 1000} {
+			add(Cell{Workload: "W11", Members: n, Callers: 1, Limit: limit})
+		}
+		for _, limit := range []int{1, 8} {
+			add(Cell{Workload: "W12", Members: n, Callers: 64, Limit: limit, HoldUS: 1000})
+		}
+		add(Cell{Workload: "W13", Members: n, Callers: 100, Count: 10_000})
+		for _, ask := range []string{work.AskResign, work.AskCrash} {
+			add(Cell{Workload: "W14", Members: n, Callers: 8, Ask: ask})
+		}
 	}
 	if n := slices.Max(s.Members); s.Faults && n >= 3 {
 		for _, load := range []Cell{{Callers: 1}, {Callers: 64}, {Callers: 64, Rate: 500}} {
@@ -262,7 +304,7 @@ func Plan(s Scope) (cells []Cell) {
 }
 
 // Workloads are the names that Scope.Workloads accepts.
-var Workloads = []string{"W1", "W2", "W3", "W3d", "W3f", "W3p", "burst", "W4", "W5", "W6", "W7", "W8", "W9", "W9w", "W9r", "W9s", "W10"}
+var Workloads = []string{"W1", "W2", "W3", "W3d", "W3f", "W3p", "burst", "W4", "W5", "W6", "W7", "W8", "W9", "W9w", "W9r", "W9s", "W10", "W11", "W12", "W13", "W14"}
 
 // order puts entries in the order of one round: the first one moves on from round to round, so that none
 // always runs behind the same neighbour.

@@ -82,7 +82,7 @@ func startChild(spec *entry.Spec, open work.Order) (*child, error) {
 		_ = cmd.Wait()
 	}()
 	open.Op, open.Entry = "open", spec.Name
-	r, err := c.order(open, 40*time.Second)
+	r, err := c.order(open, 40*time.Second+time.Duration(open.Clients)*time.Second/2)
 	if err != nil {
 		c.close()
 		return nil, err

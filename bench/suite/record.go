@@ -63,6 +63,7 @@ type Slice struct {
 	Acquire *Times         `json:"acquire,omitempty"`
 	Release *Times         `json:"release,omitempty"`
 	Handoff *Times         `json:"handoff,omitempty"`
+	Told    *Times         `json:"told,omitempty"`   // from the next leader to the last observer that hears of it
 	Counts  work.Histogram `json:"counts,omitempty"` // of Total, two digits
 
 	Reading     *Times `json:"reading,omitempty"`      // waits of readers
@@ -80,11 +81,13 @@ type Slice struct {
 	Contended bool    `json:"contended,omitempty"`
 	Jain      float64 `json:"jain,omitempty"`
 	WaitRatio float64 `json:"wait_ratio,omitempty"` // longest wait to mean wait
-	SelfShare float64 `json:"self_share,omitempty"` // hand-offs to the contender that released
-	Overlaps  int64   `json:"overlaps"`
-	Lost      int64   `json:"lost"`
-	Left      int     `json:"left"`           // keys 150 ms after the last release
-	Stay      int     `json:"stay,omitempty"` // of them after another second
+	// longest wait to median wait
+	WaitMedian float64 `json:"wait_median,omitempty"`
+	SelfShare  float64 `json:"self_share,omitempty"` // hand-offs to the contender that released
+	Overlaps   int64   `json:"overlaps"`
+	Lost       int64   `json:"lost"`
+	Left       int     `json:"left"`           // keys 150 ms after the last release
+	Stay       int     `json:"stay,omitempty"` // of them after another second
 
 	Second      float64 `json:"second_share,omitempty"`
 	Renewals    float64 `json:"renewals_per_s,omitempty"`

@@ -141,7 +141,7 @@ func (r *runner) entries(cell Cell) (out []*entry.Spec) {
 		case cell.Fault != "" && (spec.Kind != entry.Redis || cell.Rate > 0 && spec.Child != nil):
 		case cell.Workload == "W8" && spec.Name != "floor" && spec.Name != "floor-scripts" && spec.Name != "redquorum":
 		case r.Own != nil && spec.Kind != entry.Redis:
-		case spec.Child != nil && !slices.Contains([]string{work.Uncontended, work.Contended, work.ReadWrite, work.LetIn}, cell.work()):
+		case spec.Child != nil && !slices.Contains([]string{work.Uncontended, work.Contended, work.ReadWrite, work.LetIn, work.Permits, work.Latch}, cell.work()):
 		default:
 			out = append(out, spec)
 		}
@@ -210,14 +210,23 @@ func (r *runner) set(ctx context.Context, kind entry.Kind, n int) (server.Set, e
 func (r *runner) openOrder(cell Cell, members []string) work.Order {
 	o := work.Order{Members: members, LeaseMS: int(r.Lease.Milliseconds()), Work: cell.work(), Shape: cell.shape(), Callers: max(cell.Callers, 1),
 		HoldUS: cell.HoldUS, Random: cell.Random, Warm: cell.Warm, Rate: cell.Rate, Count: cell.Count,
-		Clients: cell.Clients, Reads: cell.Reads, Writers: cell.Writers, Ask: cell.Ask, Names: cell.Names}
+		Clients: cell.Clients, Reads: cell.Reads, Writers: cell.Writers, Ask: cell.Ask, Names: cell.Names, Limit: cell.Limit}
 	switch cell.Workload {
-	case "W3d", "W3p", "W3f":
+	case "W3d", "W3p", "W3f", "W12":
 		o.PauseUS = 2000
 	case "W9w":
 		o.PauseUS = 5000 // so that the readers are at full speed again
 	case "W9r":
 		o.Callers, o.Clients = o.Callers+1, o.Clients+1 // the writer is the first
+	case "W13", "W14":
+		// As many wait, or observe. A client arrives and waits; an observer has one of its own.
+		o.Callers *= 2
+		if o.Clients = o.Callers; cell.Workload == "W13" {
+			o.Clients = cell.Callers
+		}
+		if cell.Ask == work.AskCrash {
+			o.LeaseMS = int(CrashLease.Milliseconds())
+		}
 	case "W7":
 		o.LeaseMS = 30_000 // no lease may end while memory is measured
 	}
@@ -226,12 +235,15 @@ func (r *runner) openOrder(cell Cell, members []string) work.Order {
 	}
 	if o.Clients == 0 {
 		o.Clients = 1
-		if o.Shape == entry.Separate || o.Shape == entry.InOrder {
+		if o.Shape == entry.Separate || o.Shape == entry.InOrder || o.Shape == entry.Permits {
 			o.Clients = o.Callers
 		}
 	}
 	return o
 }
+
+// CrashLease is the lease of a leader that is killed: the least that all entries take.
+const CrashLease = 2 * time.Second
 
 // team is the processes of one entry in one cell.
 type team []*child
@@ -357,7 +369,7 @@ func (r *runner) once(ctx context.Context, cell Cell, rep int, spec *entry.Spec,
 // length of a slice.
 func (r *runner) length(cell Cell) time.Duration {
 	switch cell.work() {
-	case work.Contended, work.Burst, work.ReadWrite, work.LetIn:
+	case work.Contended, work.Burst, work.ReadWrite, work.LetIn, work.Permits, work.Leader:
 		return 2 * r.Slice
 	case work.Renew:
 		return r.Lease // three periods
@@ -489,6 +501,7 @@ func merge(all []work.Result) work.Result {
 		sum.Acquire = append(sum.Acquire, r.Acquire...)
 		sum.Release = append(sum.Release, r.Release...)
 		sum.Handoff = append(sum.Handoff, r.Handoff...)
+		sum.Told = append(sum.Told, r.Told...)
 		sum.Reading = append(sum.Reading, r.Reading...)
 		sum.Writing = append(sum.Writing, r.Writing...)
 		sum.RoundTrip = append(sum.RoundTrip, r.RoundTrip...)
@@ -514,6 +527,7 @@ func (s *Slice) fill(r *work.Result, cell Cell) {
 	total := histogram(r.Total)
 	s.Total, s.Counts = times(total), coarse(total)
 	s.Acquire, s.Release, s.Handoff = times(histogram(r.Acquire)), times(histogram(r.Release)), times(histogram(r.Handoff))
+	s.Told = times(histogram(r.Told))
 	s.Reading, s.Writing, s.RoundTrip, s.LongestRead = times(histogram(r.Reading)), times(histogram(r.Writing)), times(histogram(r.RoundTrip)), r.LongestRead
 	if n := float64(r.Done); n > 0 {
 		s.CPU = float64(r.CPU) / 1e9 / n * 1e4
@@ -525,6 +539,9 @@ func (s *Slice) fill(r *work.Result, cell Cell) {
 			s.SelfShare = float64(r.Self) / n
 			if r.WaitSum > 0 {
 				s.WaitRatio = float64(r.WaitMax) / (float64(r.WaitSum) / n)
+			}
+			if s.Acquire != nil && s.Acquire.P50 > 0 {
+				s.WaitMedian = float64(r.WaitMax) / float64(s.Acquire.P50)
 			}
 		}
 	}

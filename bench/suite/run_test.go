@@ -167,6 +167,45 @@ func TestRunOfKinds(t *testing.T) {
 	}
 }
 
+// Semaphores, latches and elections, on whatever servers are there.
+func TestRunOfPermitsLatchesAndLeaders(t *testing.T) {
+	t.Parallel()
+	cells := []Cell{
+		{Workload: "W11", Members: 1, Callers: 1, Limit: 4},
+		{Workload: "W12", Members: 1, Callers: 6, Limit: 1, HoldUS: 200},
+		{Workload: "W12", Members: 1, Callers: 6, Limit: 3, HoldUS: 200},
+		{Workload: "W14", Members: 1, Callers: 2, Ask: work.AskResign},
+		{Workload: "W14", Members: 1, Callers: 2, Ask: work.AskCrash},
+	}
+	names := []string{"redquorum", "redquorum-mutex"}
+	for _, name := range []string{"postgres-semaphore", "etcd"} {
+		spec, err := entry.Find(name)
+		require.NoError(t, err)
+		if why, install := server.Missing(spec.Kind); why == "" {
+			names = append(names, name)
+		} else {
+			t.Logf("without %s: %s; install it: %s", name, why, install)
+		}
+	}
+	took := map[Cell][]string{}
+	for _, s := range runCells(t, 1, cells, names...) {
+		sane(t, s)
+		require.Zero(t, s.Errors, "%s in %s: %v", s.Entry, s.Cell, s.Samples)
+		require.Positive(t, s.Total.Count, "%s in %s", s.Entry, s.Cell)
+		took[s.Cell] = append(took[s.Cell], s.Entry)
+		switch s.Cell.Workload {
+		case "W12":
+			require.Positive(t, s.WaitMedian, "%s in %s", s.Entry, s.Cell)
+		case "W14":
+			require.NotNil(t, s.Told, "%s in %s", s.Entry, s.Cell)
+		}
+		require.Zero(t, s.Stay, "%s in %s", s.Entry, s.Cell)
+	}
+	for _, c := range cells {
+		require.NotEmpty(t, took[c], c)
+	}
+}
+
 func TestRunWithAFault(t *testing.T) {
 	t.Parallel()
 	cells := []Cell{
@@ -192,9 +231,18 @@ func TestChildren(t *testing.T) {
 		}
 		t.Run(spec.Name, func(t *testing.T) {
 			t.Parallel()
-			cells := []Cell{{Workload: "W1", Members: 3, Callers: 1}, {Workload: "W3d", Members: 1, Callers: 2}}
+			var cells []Cell
+			if spec.Fits(3, entry.Uncontended) {
+				cells = append(cells, Cell{Workload: "W1", Members: 3, Callers: 1}, Cell{Workload: "W3d", Members: 1, Callers: 2})
+			}
 			if spec.Fits(1, entry.ReadWrite) {
 				cells = append(cells, Cell{Workload: "W9", Members: 1, Callers: 4, Clients: 2, Reads: 80})
+			}
+			if spec.Fits(1, entry.Permits) {
+				cells = append(cells, Cell{Workload: "W12", Members: 1, Callers: 4, Limit: 2, HoldUS: 200})
+			}
+			if spec.Fits(1, entry.Arrivals) {
+				cells = append(cells, Cell{Workload: "W13", Members: 1, Callers: 2, Count: 20})
 			}
 			for _, s := range runCells(t, 1, cells, spec.Name) {
 				sane(t, s)

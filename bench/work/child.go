@@ -78,8 +78,16 @@ func (s *session) do(o *Order) (*Result, error) {
 			return s.renew(o)
 		case Memory:
 			return s.memory(o)
+		case Permits:
+			return s.permits(o)
+		case Latch:
+			return s.latch(o)
+		case Leader:
+			return s.leader(o)
 		}
 		return nil, fmt.Errorf("no work %q", s.open.Work)
+	case "lead":
+		return s.lead(o)
 	}
 	return nil, fmt.Errorf("no order %q", o.Op)
 }
@@ -154,7 +162,7 @@ type caller struct {
 	number                  int
 	locker                  entry.Locker
 	total, acquire, release []int64
-	handoff                 []int64
+	handoff, told           []int64
 	reading, writing        []int64
 	longestRead             int64
 	set                     []string // names of one operation
@@ -168,7 +176,7 @@ type caller struct {
 }
 
 func (c *caller) reset() {
-	*c = caller{number: c.number, locker: c.locker, total: c.total[:0], acquire: c.acquire[:0], release: c.release[:0], handoff: c.handoff[:0],
+	*c = caller{number: c.number, locker: c.locker, total: c.total[:0], acquire: c.acquire[:0], release: c.release[:0], handoff: c.handoff[:0], told: c.told[:0],
 		reading: c.reading[:0], writing: c.writing[:0], set: c.set[:0]}
 }
 
@@ -237,6 +245,7 @@ func gather(r *Result, callers []*caller) {
 	r.Acquire = merge(func(c *caller) []int64 { return c.acquire })
 	r.Release = merge(func(c *caller) []int64 { return c.release })
 	r.Handoff = merge(func(c *caller) []int64 { return c.handoff })
+	r.Told = merge(func(c *caller) []int64 { return c.told })
 	r.Reading = merge(func(c *caller) []int64 { return c.reading })
 	r.Writing = merge(func(c *caller) []int64 { return c.writing })
 	for _, c := range callers {

@@ -10,6 +10,7 @@ package work
 //
 //	open    open the entry: Clients times
 //	slice   work for WarmMS and then, measured, for SliceMS
+//	lead    campaign for Prefix + "leader", and answer when this process leads; it is killed then
 //	close   close everything and end
 type Order struct {
 	Op      string   `json:"op"`
@@ -22,17 +23,18 @@ type Order struct {
 	Shape   string `json:"shape,omitempty"`    // one of the shapes of package entry
 	Callers int    `json:"callers,omitempty"`  // goroutines, or their like
 	Clients int    `json:"clients,omitempty"`  // caller i uses client i modulo Clients
-	HoldUS  int    `json:"hold_us,omitempty"`  // contended, read-write: longest hold
+	HoldUS  int    `json:"hold_us,omitempty"`  // contended, read-write, permits: longest hold
 	Random  bool   `json:"random,omitempty"`   // contended: the hold is uniform in 0..HoldUS
-	PauseUS int    `json:"pause_us,omitempty"` // contended: after a release; read-write: writers
+	PauseUS int    `json:"pause_us,omitempty"` // contended, permits: after a release; read-write: writers
 	Reads   int    `json:"reads,omitempty"`    // read-write: percent of the operations
 	Writers int    `json:"writers,omitempty"`  // read-write: the first callers, which only write
-	Ask     string `json:"ask,omitempty"`      // uncontended: one of the Ask constants
+	Ask     string `json:"ask,omitempty"`      // uncontended, leader: one of the Ask constants
 	Names   int    `json:"names,omitempty"`    // uncontended: of a set; 0: no sets
+	Limit   int    `json:"limit,omitempty"`    // permits: of the semaphore; uncontended: half of them are taken; 0: no semaphore
 	// uncontended: number of names used in turn; 0: a fresh one each time
 	Warm    int    `json:"warm,omitempty"`
 	Rate    int    `json:"rate,omitempty"`    // uncontended: arrivals per second on a schedule; 0: closed loop
-	Count   int    `json:"count,omitempty"`   // renewed and memory: leases, waiters
+	Count   int    `json:"count,omitempty"`   // renewed and memory: leases, waiters; latch: arrivals of a round
 	Profile string `json:"profile,omitempty"` // file for a processor profile of what comes; children of other languages take none
 
 	// Of slice.
@@ -52,13 +54,18 @@ const (
 	Burst       = "burst"
 	Renew       = "renew"
 	Memory      = "memory"
+	Permits     = "permits"
+	Latch       = "latch"
+	Leader      = "leader"
 )
 
-// What an uncontended workload asks for; "" is a lock as of a mutex.
+// What an uncontended workload asks for; "" is a lock as of a mutex. And how a leader ends.
 const (
 	AskWrite   = "write"   // a write lock
 	AskRead    = "read"    // a read lock of a name that nobody reads
 	AskFurther = "further" // a read lock of a name that the same client reads already
+	AskResign  = "resign"  // the leader resigns
+	AskCrash   = "crash"   // the process of the leader is killed
 )
 
 // Histogram is a list of [value, count] pairs.
@@ -89,17 +96,18 @@ type Result struct {
 	Acquire Histogram `json:"acquire,omitempty"` // the wait, where contended
 	Release Histogram `json:"release,omitempty"`
 	Handoff Histogram `json:"handoff,omitempty"` // from the start of a release to the next holder, another caller
+	Told    Histogram `json:"told,omitempty"`    // leader: from then on to the last observer that hears of it
 
 	Reading     Histogram `json:"reading,omitempty"`      // read-write: waits of readers
 	Writing     Histogram `json:"writing,omitempty"`      // waits of writers, also if cut short
-	RoundTrip   Histogram `json:"round_trip,omitempty"`   // to a majority of the members, meanwhile
+	RoundTrip   Histogram `json:"round_trip,omitempty"`   // to a majority of the members, meanwhile; latch, leader: while nothing happens
 	LongestRead int64     `json:"longest_read,omitempty"` // longest hold of a reader
 
 	PerCaller []int64 `json:"per_caller,omitempty"` // acquisitions of each contender
 	Self      int64   `json:"self,omitempty"`       // hand-offs to the caller that released
 	WaitSum   int64   `json:"wait_sum,omitempty"`
 	WaitMax   int64   `json:"wait_max,omitempty"` // also of waits that the end of the slice cut short
-	Overlaps  int64   `json:"overlaps,omitempty"` // two holders at once
+	Overlaps  int64   `json:"overlaps,omitempty"` // two holders at once; more than there are permits; a latch that opened early; two leaders
 	Writes    int64   `json:"writes,omitempty"`   // to the storage, for lost updates
 
 	LeaseBytes  float64 `json:"lease_bytes,omitempty"`  // memory: per held lease

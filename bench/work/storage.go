@@ -19,7 +19,7 @@ const StorageSize = 64
 //	 8  the contender inside, plus one; 0 for none
 //	16  the contender that released last, plus one
 //	24  when that release began, CLOCK_MONOTONIC in ns
-//	32  the readers inside
+//	32  the readers inside, or those with a permit
 type Storage struct {
 	mapped []byte
 	word   *[StorageSize / 8]atomic.Int64
@@ -88,6 +88,14 @@ func (s *Storage) LeaveShared(v *Visit) {
 	v.Overlap = v.Overlap || s.word[1].Load() != 0 || s.word[0].Load() != v.seen
 	s.word[4].Add(-1)
 }
+
+// EnterPermit is called by a contender that has got one of so many permits.
+func (s *Storage) EnterPermit(limit int) Visit {
+	return Visit{Overlap: s.word[4].Add(1) > int64(limit), Handoff: -1}
+}
+
+// LeavePermit is called just before the release.
+func (s *Storage) LeavePermit() { s.word[4].Add(-1) }
 
 // Count returns the counter.
 func (s *Storage) Count() int64 { return s.word[0].Load() }

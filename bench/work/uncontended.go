@@ -68,6 +68,13 @@ func (s *session) uncontended(o *Order) (*Result, error) {
 	if s.open.Ask == AskFurther {
 		return s.further(o)
 	}
+	if s.open.Limit > 0 {
+		release, err := s.fill(o.Prefix + permitName)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
 	r := &Result{}
 	warm := make([]int, len(s.callers))
 	for i := range warm {
@@ -78,6 +85,9 @@ func (s *session) uncontended(o *Order) (*Result, error) {
 	name := make([]*names, len(s.callers))
 	for i := range name {
 		name[i] = newNames(o.Prefix+strconv.Itoa(i)+":", warm[i])
+		if s.open.Limit > 0 {
+			name[i] = &names{warm: 1, all: []string{o.Prefix + permitName}}
+		}
 	}
 	pass := func(d time.Duration) (back []*caller, m *meter) {
 		for _, c := range s.callers {
@@ -154,6 +164,8 @@ func (c *caller) one(ctx context.Context, open *Order, n *names, began time.Time
 			c.set = append(c.set, n.next())
 		}
 		held, err = c.locker.(entry.SetLocker).AcquireAll(ctx, c.set)
+	case open.Limit > 0:
+		held, err = c.locker.(entry.PermitLocker).AcquirePermit(ctx, n.next(), open.Limit)
 	case open.Ask == AskRead:
 		held, err = c.locker.(entry.ReadLocker).AcquireShared(ctx, n.next())
 	default:
@@ -185,6 +197,9 @@ func (s *session) canAsk() error {
 	}
 	if _, ok := s.lockers[0].(entry.ReadLocker); (s.open.Ask == AskRead || s.open.Ask == AskFurther) && !ok {
 		return errors.New("the entry has no read lock")
+	}
+	if _, ok := s.lockers[0].(entry.PermitLocker); s.open.Limit > 0 && !ok {
+		return errors.New("the entry has no permits")
 	}
 	return nil
 }

@@ -2,6 +2,8 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.netty.channel.EventLoopGroup;
+import io.netty.channel.nio.NioEventLoopGroup;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
@@ -13,6 +15,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -22,17 +25,22 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import org.redisson.Redisson;
 import org.redisson.RedissonRedLock;
+import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RReadWriteLock;
+import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
  * A child of the benchmark suite (see work/protocol.go): one JSON order per line on standard input, one
  * JSON result per line on standard output. With one member it uses RLock, with more RedissonRedLock. Work that
- * needs another kind has one member: RFairLock, RReadWriteLock, RMultiLock.
+ * needs another kind has one member: RFairLock, RReadWriteLock, RMultiLock, RPermitExpirableSemaphore or RSemaphore (by
+ * the name of the entry), RCountDownLatch.
  */
 public final class Child {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -45,6 +53,10 @@ public final class Child {
       for (JsonNode m : members) {
         Config c = new Config();
         c.useSingleServer().setAddress("redis://" + m.asText());
+        if (shared != null) { // a hundred clients with threads of their own take a minute to start
+          c.setEventLoopGroup(shared).setExecutor(executor);
+          c.useSingleServer().setConnectionMinimumIdleSize(1);
+        }
         clients.add(Redisson.create(c));
       }
     }
@@ -58,12 +70,44 @@ public final class Child {
       return new RedissonRedLock(all);
     }
 
+    Permits permits(String name) { return new Permits(clients.get(0), name); }
+
     RReadWriteLock readWrite(String name) { return clients.get(0).getReadWriteLock(name); }
 
     RLock set(String prefix, long first, int count) {
       RLock[] all = new RLock[count];
       for (int i = 0; i < count; i++) all[i] = clients.get(0).getLock(prefix + (first + i));
       return clients.get(0).getMultiLock(all);
+    }
+  }
+
+  /** A semaphore: RSemaphore, or RPermitExpirableSemaphore, whose permits have ids and leases. */
+  private static final class Permits {
+    private final RSemaphore plain;
+    private final RPermitExpirableSemaphore leased;
+
+    Permits(RedissonClient client, String name) {
+      boolean counter = open.path("entry").asText().equals("redisson-semaphore");
+      plain = counter ? client.getSemaphore(name) : null;
+      leased = counter ? null : client.getPermitExpirableSemaphore(name);
+      if (counter) plain.trySetPermits(open.path("limit").asInt());
+      else leased.trySetPermits(open.path("limit").asInt());
+    }
+
+    /** Returns null if the time is over. */
+    String acquire(long waitMs) throws InterruptedException {
+      if (plain != null) return plain.tryAcquire(Duration.ofMillis(waitMs)) ? "" : null;
+      return leased.tryAcquire(waitMs, open.path("lease_ms").asLong(), TimeUnit.MILLISECONDS);
+    }
+
+    void release(String id) {
+      if (plain != null) plain.release();
+      else leased.release(id);
+    }
+
+    void delete() {
+      if (plain != null) plain.delete();
+      else leased.delete();
     }
   }
 
@@ -109,6 +153,8 @@ public final class Child {
   }
 
   private static JsonNode open;
+  private static EventLoopGroup shared;
+  private static ExecutorService executor;
   private static final List<Locker> lockers = new ArrayList<>();
 
   public static void main(String[] args) throws Exception {
@@ -138,6 +184,11 @@ public final class Child {
   private static void start(JsonNode order, ObjectNode result) {
     open = order;
     int n = Math.max(1, order.path("clients").asInt());
+    String work = order.path("work").asText();
+    if (work.equals("permits") || work.equals("latch")) {
+      shared = new NioEventLoopGroup(32);
+      executor = Executors.newFixedThreadPool(16);
+    }
     for (int i = 0; i < n; i++) lockers.add(new Locker(order.path("members")));
     String v = Redisson.class.getPackage().getImplementationVersion();
     result.put("version", "redisson " + (v == null ? "4.7.0" : v) + ", Java " + Runtime.version());
@@ -158,7 +209,7 @@ public final class Child {
     }
     long cpu = cpu();
     Caller[] callers = pass(order, slice, "m", result);
-    result.put("cpu", cpu() - cpu).put("elapsed", slice).put("allocs", -1);
+    result.put("cpu", cpu() - cpu).put("elapsed", result.path("active").asLong(slice)).put("allocs", -1);
     if (callers == null) return;
     long ops = 0, done = 0, errors = 0, self = 0, waitSum = 0, waitMax = 0, longestRead = 0;
     ArrayNode perCaller = JSON.createArrayNode();
@@ -205,6 +256,11 @@ public final class Child {
     String work = open.path("work").asText();
     Storage store = work.equals("uncontended") ? null : new Storage(order.path("storage").asText());
     if (work.equals("letin")) return letIn(order, store, length, result);
+    if (work.equals("latch")) return latch(order, part, length, result);
+    int limit = open.path("limit").asInt();
+    Permits permits = limit == 0 ? null : lockers.get(0).permits(order.path("prefix").asText() + part + "permits");
+    List<String> taken = new ArrayList<>();
+    if (limit > 0 && !work.equals("permits")) for (int i = 0; i < limit / 2; i++) taken.add(permits.acquire(DRAIN / 1_000_000));
     boolean further = open.path("ask").asText().equals("further");
     RLock read = lockers.get(0).readWrite(order.path("prefix").asText() + part + "0:0").readLock();
     if (further) read.lock(1, TimeUnit.MINUTES); // by this thread; the callers read beside it
@@ -221,6 +277,7 @@ public final class Child {
         try {
           go.await();
           if (work.equals("contended")) contend(c, locker, order, order.path("who").asInt() + number, store, began[0], length);
+          else if (work.equals("permits")) permits(c, locker, order.path("prefix").asText() + part + "permits", store, began[0], length);
           else if (work.equals("readwrite")) readWrite(c, locker, order, number, store, began[0], length);
           else loop(c, locker, order, order.path("prefix").asText() + part + number + ":", began[0], length);
         } catch (InterruptedException e) {
@@ -237,6 +294,8 @@ public final class Child {
     go.countDown();
     boolean back = done.await(length + DRAIN + 1_000_000_000L, TimeUnit.NANOSECONDS);
     if (further) read.unlock();
+    for (String id : taken) permits.release(id);
+    if (permits != null) permits.delete();
     if (back) return callers;
     int stuck = 0;
     for (Caller c : callers) if (!c.back) stuck++;
@@ -248,6 +307,10 @@ public final class Child {
     long lease = open.path("lease_ms").asLong();
     int names = open.path("names").asInt();
     int warm = open.path("warm").asInt() == 0 ? 0 : Math.max(1, open.path("warm").asInt() / open.path("callers").asInt(1));
+    if (open.path("limit").asInt() > 0) {
+      room(c, locker.permits(prefix.substring(0, prefix.length() - 2) + "permits"), began, length);
+      return;
+    }
     for (long i = 0; ; i++) {
       long t0 = System.nanoTime() - began;
       if (t0 >= length) return;
@@ -272,6 +335,139 @@ public final class Child {
         count(c.total, System.nanoTime() - began - t0);
       }
     }
+  }
+
+  /** One permit after the other of a semaphore that has some left. */
+  private static void room(Caller c, Permits permits, long began, long length) {
+    for (;;) {
+      long t0 = System.nanoTime() - began;
+      if (t0 >= length) return;
+      try {
+        String id = permits.acquire((length - t0 + DRAIN) / 1_000_000);
+        if (id == null) throw new IllegalStateException("not acquired in time");
+        long t1 = System.nanoTime() - began;
+        permits.release(id);
+        long t2 = System.nanoTime() - began;
+        c.all++;
+        if (t2 <= length) c.ops++;
+        count(c.total, t2 - t0);
+        count(c.acquire, t1 - t0);
+        count(c.release, t2 - t1);
+      } catch (Exception e) {
+        c.failed(e);
+        count(c.total, System.nanoTime() - began - t0);
+      }
+    }
+  }
+
+  /** All want one of the permits of one name. See work/permits.go. */
+  private static void permits(Caller c, Locker locker, String name, Storage store, long began, long length) throws InterruptedException {
+    long hold = open.path("hold_us").asLong() * 1000, pause = open.path("pause_us").asLong() * 1000;
+    int limit = open.path("limit").asInt();
+    Permits permits = locker.permits(name);
+    for (;;) {
+      long t0 = System.nanoTime() - began;
+      if (t0 >= length) return;
+      try {
+        String id = permits.acquire(Math.max(1, (length - t0) / 1_000_000));
+        long t1 = System.nanoTime() - began;
+        c.waitMax = Math.max(c.waitMax, t1 - t0);
+        if (id == null) {
+          if (t1 >= length - 1_000_000) return;
+          continue;
+        }
+        if (store.add(32, 1) >= limit) c.overlaps++;
+        sleep(hold);
+        store.add(32, -1);
+        c.all++;
+        c.waitSum += t1 - t0;
+        long t2 = System.nanoTime() - began;
+        permits.release(id);
+        long t3 = System.nanoTime() - began;
+        if (t3 <= length) c.ops++;
+        count(c.total, t3 - t0);
+        count(c.acquire, t1 - t0);
+        count(c.release, t3 - t2);
+      } catch (InterruptedException e) {
+        throw e;
+      } catch (Exception e) {
+        c.failed(e);
+      }
+      sleep(pause);
+    }
+  }
+
+  /** Half of the callers wait for a latch, the others count it down. See work/latch.go. */
+  private static Caller[] latch(JsonNode order, String part, long length, ObjectNode result) throws Exception {
+    int n = open.path("callers").asInt(), half = n / 2, arrivals = open.path("count").asInt();
+    if (part.equals("w")) arrivals = Math.max(arrivals / 10, n);
+    Caller[] callers = new Caller[n];
+    for (int i = 0; i < n; i++) callers[i] = new Caller();
+    ExecutorService pool = Executors.newFixedThreadPool(n, r -> {
+      Thread t = new Thread(r);
+      t.setDaemon(true);
+      return t;
+    });
+    long begin = System.nanoTime(), end = begin + length, active = 0;
+    int round = 0;
+    do {
+      String name = order.path("prefix").asText() + part + "latch:" + round++;
+      int total = arrivals;
+      lockers.get(0).clients.get(0).getCountDownLatch(name).trySetCount(total);
+      AtomicLong invoked = new AtomicLong();
+      long[] last = new long[n], open = new long[n];
+      CountDownLatch waiting = new CountDownLatch(half), go = new CountDownLatch(1), out = new CountDownLatch(n);
+      for (int i = 0; i < n; i++) {
+        int number = i;
+        Caller c = callers[i];
+        RCountDownLatch l = lockers.get(i % lockers.size()).clients.get(0).getCountDownLatch(name);
+        pool.execute(() -> {
+          try {
+            if (number >= half) {
+              waiting.countDown();
+              if (!l.await(15, TimeUnit.SECONDS)) throw new IllegalStateException("not open within 15 s");
+              open[number] = System.nanoTime();
+              if (invoked.get() < total) c.overlaps++;
+            } else {
+              go.await();
+              for (int k = total / half + (number < total % half ? 1 : 0); k > 0; k--) {
+                invoked.incrementAndGet();
+                last[number] = System.nanoTime();
+                l.countDown();
+                count(c.release, System.nanoTime() - last[number]);
+                c.ops++;
+                c.all++;
+              }
+            }
+          } catch (Exception e) {
+            c.failed(e);
+          }
+          c.back = true;
+          out.countDown();
+        });
+      }
+      waiting.await();
+      sleep(SETTLE);
+      long t0 = System.nanoTime();
+      go.countDown();
+      if (!out.await(20, TimeUnit.SECONDS)) {
+        result.put("stuck", out.getCount());
+        return null;
+      }
+      active += System.nanoTime() - t0;
+      long lastStart = Long.MIN_VALUE, lastOpen = Long.MIN_VALUE;
+      for (int i = 0; i < half; i++) lastStart = Math.max(lastStart, last[i]);
+      for (int i = half; i < n; i++) {
+        if (open[i] == 0) continue;
+        count(callers[i].acquire, open[i] - lastStart);
+        lastOpen = Math.max(lastOpen, open[i]);
+      }
+      if (lastOpen > lastStart) count(callers[half].total, lastOpen - lastStart);
+      lockers.get(0).clients.get(0).getCountDownLatch(name).delete();
+    } while (!part.equals("w") && System.nanoTime() < end);
+    pool.shutdown();
+    result.put("active", active);
+    return callers;
   }
 
   private static void contend(Caller c, Locker locker, JsonNode order, int who, Storage store, long began, long length) throws InterruptedException {
