@@ -224,7 +224,8 @@ func TestBadInputToALatchIsToldAndReachesNobody(t *testing.T) {
 		l := p.Latch("job", 1)
 		require.ErrorIs(t, l.Arrive(t.Context(), ""), redlock.ErrInput)
 		require.ErrorIs(t, l.Arrive(t.Context(), strings.Repeat("x", 257)), redlock.ErrInput)
-		require.ErrorIs(t, l.Await(nil), redlock.ErrInput) //nolint:staticcheck // that is the mistake
+		var none context.Context
+		require.ErrorIs(t, l.Await(none), redlock.ErrInput)
 		require.ErrorIs(t, l.CountDown(ended), context.Canceled)
 		require.ErrorIs(t, l.Await(ended), context.Canceled)
 		nothingLeft(t, cluster)
@@ -569,7 +570,8 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 			_, err := bad.Wait(t.Context())
 			require.ErrorIs(t, err, redlock.ErrInput)
 		}
-		_, err = x.Wait(nil) //nolint:staticcheck // that is the mistake
+		var none context.Context
+		_, err = x.Wait(none)
 		require.ErrorIs(t, err, redlock.ErrInput)
 		soon, end := context.WithTimeout(t.Context(), time.Second)
 		defer end()

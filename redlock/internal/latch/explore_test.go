@@ -235,7 +235,7 @@ func (w *world) next(emit func(step string, n *world)) {
 					}
 					n := w.clone()
 					o := n.own(i)
-					count := w.b.terms().Count
+					count := w.terms().Count
 					if b.Open {
 						count = 0
 					}
@@ -257,7 +257,7 @@ func (w *world) next(emit func(step string, n *world)) {
 			}
 			n := w.clone()
 			o := n.own(i)
-			after, told := n.sites[m].call(w.b.rules, 2, w.b.terms().Count, false, nil, i)
+			after, told := n.sites[m].call(w.b.rules, 2, w.terms().Count, false, nil, i)
 			n.sites[m] = after
 			o.Heard(m, after.state(), n.states()[m])
 			if o.open { // nothing of it is looked at any more
@@ -278,7 +278,7 @@ func (w *world) next(emit func(step string, n *world)) {
 			o.Repaired()
 			for m := range n.sites {
 				if to.Has(m) {
-					after, told := n.sites[m].call(w.b.rules, 2, w.b.terms().Count, false, o.Lacking(n.sites[m].ids), -1)
+					after, told := n.sites[m].call(w.b.rules, 2, w.terms().Count, false, o.Lacking(n.sites[m].ids), -1)
 					n.sites[m] = after
 					n.push(m, told)
 				}
@@ -310,8 +310,6 @@ func (w *world) next(emit func(step string, n *world)) {
 		}
 	}
 }
-
-func (b *bounds) terms() Terms { return Terms{Round: 2, Count: int64(b.arrivals)} }
 
 // push tells awaiters; one that is lost is a schedule in which they hear it later.
 func (w *world) push(m int, told quorum.Set) {

@@ -59,6 +59,17 @@ func TestArrivalIsNotStoredAtAMemberThatForgotMeanwhile(t *testing.T) {
 	b, _, ok = l.Due(begin, states, false)
 	require.True(t, ok)
 	require.Equal(t, set(0), b.To)
+
+	// The member forgets while the call is under way, and is seen to before the answer comes.
+	l = New(1, Terms{Round: 1, Need: 1, Most: 3})
+	v = l.Arrive("a", 1)
+	b, _, _ = l.Due(begin, votingAt(1), false)
+	_, _, ok = l.Due(begin, votingAt(2), false)
+	require.False(t, ok)
+	l.Told(0, &b, State{Round: 1, Sum: 1}, votingAt(1)[0])
+	require.False(t, l.Stored(v, votingAt(2)))
+	_, _, ok = l.Due(begin, votingAt(2), false)
+	require.True(t, ok)
 }
 
 func TestArrivalsThatComeMeanwhileTravelTogetherInOrder(t *testing.T) {
