@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
@@ -58,7 +57,7 @@ type Offer struct {
 
 // splitUp yields the votes in hand two round trips after every member has answered or been silent
 // for too long. All members then give to the same attempt.
-func (b *Ballot) splitUp(c census, now time.Time, _ []member.State) (s Step, wake time.Time) {
+func (b *Ballot) splitUp(c census, now time.Time) (s Step, wake time.Time) {
 	switch {
 	case c.offers == 0:
 		b.split = time.Time{}

@@ -128,6 +128,9 @@ func (b *Ballot) Looks() bool { return b.phase != fresh && b.phase != full }
 // Next says what to do now. It overwrites all of s with that.
 func (b *Ballot) Next(s *Step, now time.Time, states []member.State) {
 	*s = Step{}
+	if b.permits != nil {
+		b.permits.saw(states)
+	}
 	switch b.phase {
 	case fresh:
 		if b.start == WaitFirst {
@@ -202,7 +205,8 @@ func (b *Ballot) refused(s *Step, early bool, now time.Time, states []member.Sta
 	if b.makeRoom(s, now, states) || b.askPast(s, now) {
 		return
 	}
-	if align := b.terms.Rules.align; b.start == TryOnce && align != nil && align(b, s, now, states) {
+	if align := b.terms.Rules.align; b.start == TryOnce && align != nil && align(b, now) {
+		s.Do = Listen
 		return
 	}
 	foreign := 0

@@ -22,11 +22,12 @@ type permits struct {
 	gate int // the member that a split follows if it can
 
 	at       []seat
-	heard    int         // counts what members named, in order of hearing
-	followed []int       // the slots of the gate that were followed last; nil: none
-	rounds   int         // how often the attempt has followed
-	anew     int64       // how often it has given up everything: it then wants other slots
-	agreed   permit.List // the slots that it raises or has won, with the greatest token of each
+	states   []member.State // what the members were good for when Next was called
+	heard    int            // counts what members named, in order of hearing
+	followed []int          // the slots of the gate that were followed last; nil: none
+	rounds   int            // how often the attempt has followed
+	anew     int64          // how often it has given up everything: it then wants other slots
+	agreed   permit.List    // the slots that it raises or has won, with the greatest token of each
 }
 
 // seat is what an attempt has of one member besides what a Voter says. If the Voter has no token,
@@ -40,6 +41,10 @@ type seat struct {
 	order int         // when it named that one
 }
 
+// saw keeps what the members are good for, because a rule is not given that: it would cost every
+// attempt of every kind the memory for it.
+func (p *permits) saw(states []member.State) { p.states = append(p.states[:0], states...) }
+
 func newPermits(members int, t *Terms) *permits {
 	return &permits{n: int(t.Permits), gate: int(t.Gate), at: make([]seat, members)}
 }
@@ -50,7 +55,7 @@ func (p *permits) clone() *permits {
 		return nil
 	}
 	c := *p
-	c.at = slices.Clone(p.at)
+	c.at, c.states = slices.Clone(p.at), slices.Clone(p.states)
 	for i := range c.at {
 		c.at[i].given = slices.Clone(c.at[i].given)
 	}
@@ -296,8 +301,8 @@ const longestPause = 100 * time.Millisecond
 // follow aligns the votes in hand two round trips after every member has answered or been silent for
 // too long, and more seldom if that does not help. What the gate gave is asked of all others. If that was
 // in vain, or the gate gave nothing, everything is given up and asked anew.
-func (b *Ballot) follow(c census, now time.Time, states []member.State) (s Step, wake time.Time) {
-	p := b.permits
+func (b *Ballot) follow(c census, now time.Time) (s Step, wake time.Time) {
+	p, states := b.permits, b.permits.states
 	switch {
 	case c.offers == 0:
 		b.split = time.Time{}
@@ -407,10 +412,11 @@ func (b *Ballot) ClaimAnswered(i int, a *Answer, lease time.Duration) quorum.Vot
 
 // tryGate goes on with an attempt that never waits, if a majority has given slots, but not the same
 // ones: the other members are claimed those of the gate, once. It reports whether it does.
-func (b *Ballot) tryGate(s *Step, now time.Time, states []member.State) bool {
+func (b *Ballot) tryGate(now time.Time) bool {
 	if b.poll.open != 0 {
 		return false
 	}
+	states := b.permits.states
 	voted := quorum.Set(0)
 	for i := range b.m {
 		if b.valid(i, now, states) && b.whole(i) {
@@ -423,7 +429,6 @@ func (b *Ballot) tryGate(s *Step, now time.Time, states []member.State) bool {
 	}
 	b.phase, b.poll = aligning, poll{}
 	b.permits.followed = b.permits.at[gate].list.Slots()
-	s.Do = Listen
 	return true
 }
 

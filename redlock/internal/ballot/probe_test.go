@@ -13,7 +13,7 @@ func TestProbeKnowsTheBallot(t *testing.T) {
 	for what, n := range map[reflect.Type]int{
 		reflect.TypeFor[Ballot](): 25, reflect.TypeFor[Voter](): 17, reflect.TypeFor[vote](): 4, reflect.TypeFor[poll](): 7,
 		reflect.TypeFor[Past](): 6, reflect.TypeFor[tried](): 3,
-		reflect.TypeFor[permits](): 8, reflect.TypeFor[seat](): 6,
+		reflect.TypeFor[permits](): 9, reflect.TypeFor[seat](): 6,
 	} {
 		require.Equal(t, n, what.NumField(), "is a new field of %v in Clone, Shift, AppendKey and AppendVoter?", what)
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/member"
 )
 
 // Writing returns the rules of the writers of a lock that has readers too. Among writers a split is
@@ -48,7 +47,7 @@ func (b *Ballot) ReadersWait() { b.readers = true }
 // push to this owner then finds nobody. A reader has no place in any line that it could lose. An
 // attempt that kept its votes would be in the way of a writer that is in its way at the other
 // members.
-func (b *Ballot) startOver(c census, now time.Time, _ []member.State) (s Step, wake time.Time) {
+func (b *Ballot) startOver(c census, now time.Time) (s Step, wake time.Time) {
 	switch {
 	case !b.inTheWay():
 		b.split = time.Time{}

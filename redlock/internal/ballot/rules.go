@@ -1,22 +1,18 @@
 package ballot
 
-import (
-	"time"
-
-	"github.com/redquorum/redquorum/member"
-)
+import "time"
 
 // Rules are what one kind of lock decides in its own way. All else of the package counts votes,
 // whatever they are for. Each kind has a file with its rules.
 type Rules struct {
 	// split says what to do if some attempts have votes and none has a majority. A step that does
 	// nothing means: look again at wake, or, if wake is zero, when something is heard.
-	split func(b *Ballot, c census, now time.Time, states []member.State) (s Step, wake time.Time)
+	split func(b *Ballot, c census, now time.Time) (s Step, wake time.Time)
 	// hint is the waiter that a release asks the members to prefer, or "".
 	hint func(b *Ballot) string
-	// align goes on with an attempt that asks once and has no majority, and reports whether it does.
-	// nil: there is nothing to be done.
-	align func(b *Ballot, s *Step, now time.Time, states []member.State) bool
+	// align goes on with an attempt that asks once and has no majority, and reports whether it does:
+	// it listens then. nil: there is nothing to be done.
+	align func(b *Ballot, now time.Time) bool
 }
 
 // Hint names the successor for the release, or "".

@@ -52,7 +52,7 @@ func (b *Ballot) wait(s *Step, now time.Time, states []member.State) {
 		s.Wake = earliest(dark, b.notYet)
 		return
 	}
-	yield, split := b.terms.Rules.split(b, c, now, states)
+	yield, split := b.terms.Rules.split(b, c, now)
 	if yield.Do != Sleep {
 		*s = yield
 		return
