@@ -104,7 +104,7 @@ func New(opts ...Option) *Metrics {
 	m.released = counter("redlock_release_total", "Calls of Unlock, by outcome: released, lost, in_doubt, error.", labels("outcome")...)
 	m.memberError = counter("redlock_member_errors_total", "Failures of a member when it went down or when there was no quorum, by error.", "member", "error")
 	m.guard = counter("redlock_guard_events_total", "Steps of the restart guard at a member: marked, forgot, quarantined, lifted, restored, tokens_by_clock.", "member", "step")
-	m.request = histogram("redlock_member_request_duration_seconds", "Time until a member answered a request, including the time in line, by operation: acquire, wait, yield, raise, release, extend, rejoin; of latches: arrive, await.", quick, "member", "op")
+	m.request = histogram("redlock_member_request_duration_seconds", "Time until a member answered a request, including the time in line, by operation: acquire, wait, yield, claim, raise, release, extend, rejoin; of latches: arrive, await.", quick, "member", "op")
 	m.wakeups = counter("redlock_wakeups_total", "What woke waiting callers of Lock, by source: notify (a member granted the waiting request); and what makes them ask again: poll (a heartbeat, every third of Entry), expiry (a member's lock should have ended), member (a member came back).", labels("source")...)
 	m.latches = histogram("redlock_latch_duration_seconds", "Duration of calls about latches, by operation: count_down, arrive, await, remaining, delete_latch, wait_at_barrier; and by outcome: done, no_quorum, passed, conflict, canceled, error.", long, latchLabels(m.key != nil)...)
 	m.build = prometheus.NewGauge(prometheus.GaugeOpts{
@@ -125,7 +125,7 @@ func New(opts ...Option) *Metrics {
 
 // The values of the labels kind, outcome, reason and step.
 var (
-	lockKinds = []string{string(redlock.KindMutex), string(redlock.KindElection), string(redlock.KindWrite), string(redlock.KindRead)}
+	lockKinds = []string{string(redlock.KindMutex), string(redlock.KindElection), string(redlock.KindWrite), string(redlock.KindRead), string(redlock.KindSemaphore)}
 	outcomes  = []string{"granted", "held", "no_quorum", "expired", "canceled", "error"}
 	reasons   = []redlock.LostReason{redlock.LostExpired, redlock.LostRefused, redlock.LostMaxHold, redlock.LostClosed}
 	steps     = []string{"marked", "forgot", "quarantined", "lifted", "restored", "tokens_by_clock"}
