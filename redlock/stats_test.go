@@ -14,7 +14,7 @@ func TestStatsCountWhatIsHeldAndWhoWaits(t *testing.T) {
 	urls, stop := startMembers()
 	defer stop()
 	client := opened(t, urls, redlock.WithFreshMembers())
-	nothing := map[redlock.Kind]redlock.Stats{redlock.KindMutex: {}, redlock.KindFair: {}, redlock.KindWrite: {}, redlock.KindRead: {}, redlock.KindElection: {}}
+	nothing := map[redlock.Kind]redlock.Stats{redlock.KindMutex: {}, redlock.KindFair: {}, redlock.KindWrite: {}, redlock.KindRead: {}, redlock.KindElection: {}, redlock.KindSemaphore: {}}
 	require.Equal(t, nothing, client.Stats())
 	before := time.Now()
 	first := locked(t, client, "a")
@@ -28,7 +28,10 @@ func TestStatsCountWhatIsHeldAndWhoWaits(t *testing.T) {
 	}, 20*time.Second, time.Millisecond, "two held, one waits")
 	cancel()
 	<-waiting.Done
-	for _, l := range []*redlock.Lease{first, second} {
+	permit, err := client.Semaphore("a", 2).Acquire(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, client.Stats()[redlock.KindSemaphore].Held)
+	for _, l := range []*redlock.Lease{first, second, permit} {
 		require.NoError(t, l.Unlock(t.Context()))
 	}
 	require.Equal(t, nothing, client.Stats(), "after all")
