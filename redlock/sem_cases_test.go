@@ -247,6 +247,10 @@ func (p *permits) event(play *scriptPlay, word string, args []string) string {
 	case "miss": // the waiter has missed a heartbeat: less than half of its TTL is left
 		f := strings.Fields(s.waiters[owner])
 		p.ask("HSET", p.key("sw"), owner, strings.Join(append([]string{text(s.now + toInt(f[1])/3)}, f[1:]...), " "))
+	case "interrupted": // the waiter was given what it has by a script that ended before it took it out of the line
+		p.ask("ZADD", p.key("sq"), text(1000*s.now), owner)
+		p.ask("HSET", p.key("sw"), owner, fmt.Sprint(s.now+60_000, " 60000 1 0 4"))
+		p.stopped = true
 	case "older": // the waiter has waited so much longer
 		p.ask("ZINCRBY", p.key("sq"), text(-1000*play.number(args[1])), owner)
 	case "stored":

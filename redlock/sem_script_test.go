@@ -92,10 +92,16 @@ local t = redis.call('TIME') all[1] = t[1] * 1000 + math.floor(t[2] / 1000) retu
 			named[n] = owner
 		}
 	}
-	require.Equal(p, named, s.slots, "%v: slots, and records: %v", what, of)
-	require.Len(p, padding, pads, "%v: %v", what, of)
-	for _, field := range padding {
-		require.NotEmpty(p, s.slots[field[1:]], "%v: %v", what, of)
+	if p.stopped { // a slot that no record names is left to a sweep: nobody has it, and nobody gets it before
+		for n, owner := range named {
+			require.Equal(p, owner, s.slots[n], "%v: slots, and records: %v", what, of)
+		}
+	} else {
+		require.Equal(p, named, s.slots, "%v: slots, and records: %v", what, of)
+		require.Len(p, padding, pads, "%v: %v", what, of)
+		for _, field := range padding {
+			require.NotEmpty(p, s.slots[field[1:]], "%v: %v", what, of)
+		}
 	}
 	if len(of) > 0 {
 		require.True(p, p.stopped || len(s.slots) > 0, "%v: nothing is left without a slot", what)

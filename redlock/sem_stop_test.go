@@ -36,7 +36,10 @@ func TestLongSemaphoreScriptThatEndsInTheMiddle(t *testing.T) {
 func stopSemaphore(t *testing.T, hows []int, step int) {
 	server := rt.Real(t, 1).Servers[0]
 	for i, c := range cases.Read(t, "internal/script/testdata/sem/stopped/*.txt") {
-		first := i % step
+		first, step := i%step, step
+		if strings.HasSuffix(c.Name, "of several") { // some slots are taken from a record, and others stay
+			first, step = 0, 1
+		}
 		t.Run(c.Name, func(t *testing.T) {
 			s := newPermits(t, server)
 			commands := 0
@@ -84,6 +87,8 @@ func (p *semStopPlay) play(lines []cases.Line, after int, once, meanwhile bool) 
 	c := p.call(lines[len(lines)-1].Words)
 	_ = p.do(&c, after, once)
 	stopped := p.ask("EXISTS", "stopped").(int64) == 1
+	p.permits.stopped = stopped
+	p.permits.check(p.what)
 	p.probe()
 	if meanwhile {
 		p.round()
@@ -92,7 +97,6 @@ func (p *semStopPlay) play(lines []cases.Line, after int, once, meanwhile bool) 
 	if stopped && (!p.done[c.owner] || c.op == opRelease || c.op == opForce) {
 		require.NoError(p, p.do(&c, -1, false), "%s: repeated", p.what)
 	}
-	p.permits.stopped = stopped
 	p.permits.check(p.what + ": repeated")
 	for i := 0; i < 20 && len(p.done) < len(p.asked); i++ {
 		p.round()

@@ -16,7 +16,7 @@ if ARGV[7] == '1' and redis.call('EXISTS', KEYS[4]) == 0 then
     --include time.lua
     local ms = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
     local deadline = ms + ARGV[3]
-    if not r[3] or r[3] + 0 >= ms and r[3] + 0 <= deadline and r[4] + 0 > deadline then
+    if not r[3] or r[3] + 0 <= deadline and r[4] + 0 > deadline then
       local bucket = ARGV[1] .. '.' .. (want + 0 < 256 and want or want % 256)
       local n = redis.call('HINCRBY', KEYS[2], bucket, '1')
       if n == 1 then
