@@ -28,7 +28,7 @@ func init() {
 
 // ourInner are the commands of our scripts.
 var ourInner = []string{"pttl", "hincrby", "hset", "hget", "hdel", "hexists", "hkeys", "hlen", "hgetall", "hmget", "pexpire", "time",
-	"exists", "zadd", "zrem", "zrange", "zscore", "publish", "del"}
+	"exists", "zadd", "zrem", "zrange", "zscore", "publish", "del", "hscan", "pubsub"}
 
 // scriptRequests finds the scripts by what their first lines say they do. The floor does not batch them.
 func scriptRequests() (requests, error) {

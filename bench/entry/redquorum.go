@@ -11,7 +11,7 @@ func init() {
 	register(Spec{
 		Name: "redquorum", Kind: Redis,
 		Note:   "this library, defaults",
-		Shapes: []string{Uncontended, Shared, Separate, InOrder, ReadWrite, Together, Sets, Renewed, Memory},
+		Shapes: []string{Uncontended, Shared, Separate, InOrder, ReadWrite, Together, Sets, Room, Permits, Arrivals, Leading, Renewed, Memory},
 		Inner:  ourInner,
 		Open:   openRedquorum,
 	})
@@ -19,6 +19,8 @@ func init() {
 
 type redquorum struct {
 	client  *redlock.Client
+	shape   string
+	members []string
 	options []redlock.LockOption
 	counts  redquorumCounts
 }
@@ -65,8 +67,8 @@ func dialRedquorum(ctx context.Context, env Env) (*redquorum, error) {
 	for _, m := range env.Members {
 		urls = append(urls, "redis://"+m)
 	}
-	l := &redquorum{options: []redlock.LockOption{redlock.TTL(env.Lease)}}
-	if env.Renew || env.readers() { // its readers share renewed leases only
+	l := &redquorum{shape: env.Shape, members: env.Members, options: []redlock.LockOption{redlock.TTL(env.Lease)}}
+	if env.Renew || env.readers() || env.Shape == Leading { // its readers share renewed leases only
 		l.options[0] = redlock.AutoRenew(env.Lease)
 	}
 	var err error

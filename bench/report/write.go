@@ -63,7 +63,7 @@ var about = map[string]string{
 	"W10":   "One caller locks several free names, all or none, and unlocks them. redquorum-mutex locks one name, redquorum-each all names one by one.",
 	"W11":   "One caller acquires a permit of a semaphore of which half are taken, and releases it. redquorum-mutex locks a name that nobody else wants.",
 	"W12":   "All contenders, each with a client of its own, want one of the permits of one name. More holders than permits, and two holders of one slot, are overlaps.",
-	"W13":   "Clients arrive at a latch in a closed loop while as many callers wait for it. Times count from the start of the last arrival. Round trips to a majority of the members are measured before the first. A waiter that returns too early is an overlap.",
+	"W13":   "Clients arrive at a latch in a closed loop while as many callers wait for it. Times count from the start of the last arrival. Round trips to a majority of the members are measured meanwhile. A waiter that returns too early is an overlap.",
 	"W14":   "Candidates with a client each wait to lead, and observers with a client each hear who does. The leader resigns 10 ms after all of them know it, or its process is killed. Then its lease is 2 s, and it renews it every third of that. Two leaders are an overlap.",
 	"W8":    "The price of fencing: acquisitions whose token took a second round. On new servers every token counter begins at a value of its own.",
 }

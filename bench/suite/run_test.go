@@ -174,6 +174,7 @@ func TestRunOfPermitsLatchesAndLeaders(t *testing.T) {
 		{Workload: "W11", Members: 1, Callers: 1, Limit: 4},
 		{Workload: "W12", Members: 1, Callers: 6, Limit: 1, HoldUS: 200},
 		{Workload: "W12", Members: 1, Callers: 6, Limit: 3, HoldUS: 200},
+		{Workload: "W13", Members: 1, Callers: 3, Count: 50},
 		{Workload: "W14", Members: 1, Callers: 2, Ask: work.AskResign},
 		{Workload: "W14", Members: 1, Callers: 2, Ask: work.AskCrash},
 	}
@@ -196,6 +197,9 @@ func TestRunOfPermitsLatchesAndLeaders(t *testing.T) {
 		switch s.Cell.Workload {
 		case "W12":
 			require.Positive(t, s.WaitMedian, "%s in %s", s.Entry, s.Cell)
+		case "W13":
+			require.NotNil(t, s.RoundTrip, "%s in %s", s.Entry, s.Cell)
+			require.Zero(t, s.Ops%50, "rounds of all arrivals")
 		case "W14":
 			require.NotNil(t, s.Told, "%s in %s", s.Entry, s.Cell)
 		}

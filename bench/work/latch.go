@@ -10,28 +10,6 @@ import (
 	"github.com/redquorum/redquorum/bench/entry"
 )
 
-// trips takes the time of round trips while nothing else happens.
-func (s *session) trips() (take func(), all func() Histogram, end func(), _ error) {
-	if s.spec.Kind != entry.Redis {
-		return func() {}, func() Histogram { return nil }, func() {}, nil
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	p, err := entry.DialProbe(ctx, s.open.Members)
-	if err != nil {
-		cancel()
-		return nil, nil, nil, err
-	}
-	h := NewHistogram()
-	return func() {
-		for range 20 {
-			t0 := time.Now()
-			if p.RoundTrip(ctx) == nil {
-				_ = h.RecordValue(min(max(int64(time.Since(t0)), 1), Highest))
-			}
-		}
-	}, func() Histogram { return Pairs(h) }, func() { cancel(); p.Close() }, nil
-}
-
 // latch: half of the callers wait for a latch, and the others arrive until it opens, Count times in all. Times
 // count from the start of the last arrival: of each waiter in Acquire, of the last one in Total. A waiter
 // that returns before is an overlap. The next round has another latch.
@@ -41,18 +19,13 @@ func (s *session) latch(o *Order) (*Result, error) {
 			return nil, errors.New("the entry has no latch")
 		}
 	}
-	take, trips, end, err := s.trips()
-	if err != nil {
-		return nil, err
-	}
-	defer end()
 	r := &Result{}
 	var active time.Duration
 	if o.WarmMS > 0 {
 		for _, c := range s.callers {
 			c.reset()
 		}
-		back, _ := s.latchOnce(o.Prefix+"warm", max(s.open.Count/10, len(s.callers)), func() {})
+		back, _ := s.latchOnce(o.Prefix+"warm", max(s.open.Count/10, len(s.callers)))
 		for _, c := range back {
 			r.AllOps += c.all
 			r.Overlaps += c.overlaps
@@ -66,12 +39,16 @@ func (s *session) latch(o *Order) (*Result, error) {
 	for _, c := range s.callers {
 		c.reset()
 	}
+	trips, err := s.probe()
+	if err != nil {
+		return nil, err
+	}
 	until := time.Now().Add(millis(o.SliceMS))
 	m := startMeter()
 	back := s.callers
 	for round := 0; round == 0 || time.Now().Before(until) && len(back) == len(s.callers); round++ {
 		var d time.Duration
-		back, d = s.latchOnce(fmt.Sprintf("%slatch:%d", o.Prefix, round), s.open.Count, take)
+		back, d = s.latchOnce(fmt.Sprintf("%slatch:%d", o.Prefix, round), s.open.Count)
 		active += d
 	}
 	m.stop(r)
@@ -85,10 +62,13 @@ func (s *session) latch(o *Order) (*Result, error) {
 // latchLimit is how long a round may take.
 const latchLimit = 15 * time.Second
 
-func (s *session) latchOnce(name string, count int, idle func()) (back []*caller, active time.Duration) {
+func (s *session) latchOnce(name string, count int) (back []*caller, active time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), latchLimit)
 	defer cancel()
-	defer s.clean(name)
+	defer func() {
+		time.Sleep(settle) // members that are behind hear that it is open
+		s.clean(name)
+	}()
 	half := len(s.callers) / 2
 	began := time.Now()
 	open := make([]time.Duration, len(s.callers)) // since began
@@ -131,7 +111,6 @@ func (s *session) latchOnce(name string, count int, idle func()) (back []*caller
 		}
 	})
 	time.Sleep(settle)
-	idle()
 	t0 := time.Since(began)
 	close(begin)
 	back = wait(time.After(latchLimit + time.Second))

@@ -30,6 +30,28 @@ func (s *session) lead(o *Order) (*Result, error) {
 	return &Result{}, err
 }
 
+// trips takes the time of round trips while nothing else happens.
+func (s *session) trips() (take func(), all func() Histogram, end func(), _ error) {
+	if s.spec.Kind != entry.Redis {
+		return func() {}, func() Histogram { return nil }, func() {}, nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p, err := entry.DialProbe(ctx, s.open.Members)
+	if err != nil {
+		cancel()
+		return nil, nil, nil, err
+	}
+	h := NewHistogram()
+	return func() {
+		for range 20 {
+			t0 := time.Now()
+			if p.RoundTrip(ctx) == nil {
+				_ = h.RecordValue(min(max(int64(time.Since(t0)), 1), Highest))
+			}
+		}
+	}, func() Histogram { return Pairs(h) }, func() { cancel(); p.Close() }, nil
+}
+
 // leader: half of the callers campaign, and the others observe. The leader resigns, or its process is killed,
 // and another leads. Times count from then: until another leads in Acquire, and from then on until the
 // last observer has heard of it in Told.

@@ -100,7 +100,7 @@ type Result struct {
 
 	Reading     Histogram `json:"reading,omitempty"`      // read-write: waits of readers
 	Writing     Histogram `json:"writing,omitempty"`      // waits of writers, also if cut short
-	RoundTrip   Histogram `json:"round_trip,omitempty"`   // to a majority of the members, meanwhile; latch, leader: while nothing happens
+	RoundTrip   Histogram `json:"round_trip,omitempty"`   // to a majority of the members, meanwhile; leader: while nothing happens
 	LongestRead int64     `json:"longest_read,omitempty"` // longest hold of a reader
 
 	PerCaller []int64 `json:"per_caller,omitempty"` // acquisitions of each contender
