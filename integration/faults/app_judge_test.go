@@ -46,6 +46,7 @@ type appJudge struct {
 	adopted  int
 	sorts    map[string]*tally
 	greatest time.Duration // MaxTTL
+	counts   counts
 }
 
 // tally counts what came of the calls of one sort.
@@ -272,6 +273,9 @@ func (j *appJudge) server(m int, begins bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.servers[m].turn(begins)
+	if begins {
+		j.broke(m)
+	}
 }
 
 func (j *appJudge) path(seat, m int, begins bool) {
@@ -462,6 +466,8 @@ func (j *appJudge) tick(late int64) {
 	for _, name := range slices.Sorted(maps.Keys(j.names)) {
 		j.gap(name, now)
 	}
+	j.openings(now, false)
+	j.limited(now, false)
 	for owner, f := range j.forced {
 		if f.at < now-int64(2*time.Minute) {
 			delete(j.forced, owner)
@@ -531,6 +537,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 		j.got(id, e.At)
 		j.answered(id, e.At)
 	case "grant":
+		j.permitted(e)
 		j.gap(e.Name, e.At)
 		j.got(id, e.At)
 		delete(j.asks, id)
@@ -584,6 +591,8 @@ func (j *appJudge) hear(process int, e appEvent) {
 				f.by = e.At
 			}
 		}
+	case "limiting", "limited", "arriving", "opened", "shut":
+		j.counted(id, e)
 	case "wrong":
 		j.wrong("re-entry", e.Name, "%s", e.Text)
 	}

@@ -28,11 +28,12 @@ const (
 )
 
 // appSorts are all sorts.
-var appSorts = []string{plainLock, fairLock, writeLock, readLock, downgraded, setOfLocks}
+var appSorts = []string{plainLock, fairLock, writeLock, readLock, downgraded, setOfLocks, leaderLock, permitLock}
 
 // appRates is how many locks of each sort the application must get a second, at least.
 var appRates = map[string]float64{
 	plainLock: 1.5, fairLock: 0.5, writeLock: 0.75, readLock: 1.5, downgraded: 0.25, setOfLocks: 0.25,
+	leaderLock: 0.25, permitLock: 1.5,
 }
 
 // locker is what locks of each sort of one name have.
@@ -60,6 +61,8 @@ func lockerOf(c *redlock.Client, sort, name string, opts ...redlock.LockOption) 
 		return c.RWMutex(name, opts...)
 	case readLock:
 		return readers{c.RWMutex(name, opts...)}
+	case leaderLock:
+		return leader{c.Election(name, opts...)}
 	}
 	return c.Mutex(name, opts...)
 }
@@ -67,8 +70,10 @@ func lockerOf(c *redlock.Client, sort, name string, opts ...redlock.LockOption) 
 // sortDrawn draws the sort of a lock of one name.
 func sortDrawn(rng *rand.Rand) string {
 	switch n := rng.IntN(100); {
-	case n < 35:
+	case n < 28:
 		return plainLock
+	case n < 35:
+		return leaderLock
 	case n < 45:
 		return fairLock
 	case n < 65:
@@ -87,6 +92,8 @@ func sortOf(x redlock.Handoff) string {
 		return writeLock
 	case redlock.KindRead:
 		return readLock
+	case redlock.KindElection:
+		return leaderLock
 	}
 	return plainLock
 }

@@ -643,6 +643,10 @@ func (s *seat) act(ctx context.Context, rng *rand.Rand, brisk bool) {
 	}
 	sort := sortDrawn(rng)
 	switch dice := rng.IntN(1000); {
+	case rng.IntN(8) == 0:
+		s.permit(ctx, rng)
+	case rng.IntN(16) == 0:
+		s.latchAct(ctx, rng)
 	case (brisk || dice < 700) && rng.IntN(12) == 0:
 		s.setAct(ctx, rng, ttl)
 		pause(ctx, upTo(rng, 90*time.Millisecond))
@@ -704,6 +708,9 @@ func (s *seat) act(ctx context.Context, rng *rand.Rand, brisk bool) {
 
 // again takes the lock as an owner, and takes it again.
 func (s *seat) again(ctx context.Context, rng *rand.Rand, c *redlock.Client, sort, name string, ttl time.Duration) {
+	if sort == leaderLock { // a leader is not elected again
+		sort = plainLock
+	}
 	as := redlock.As(fmt.Sprint("worker ", s.app.attempts.Add(1)))
 	h := s.lock(ctx, sort, name, ttl, 3*time.Second, false, redlock.AutoRenew(ttl), as)
 	if h == nil {

@@ -322,7 +322,7 @@ local function look(what, name, all, entries)
   end
 end
 for i = 2, #ARGV, 3 do
-  look('vote', ARGV[i], redis.pcall('HKEYS', ARGV[i]))
+  look('vote', ARGV[i], redis.pcall('HKEYS', ARGV[i]), string.find(ARGV[i], '^redquorum:s1') and ARGV[i])
   look('place in the queue', ARGV[i + 1], redis.pcall('ZRANGE', ARGV[i + 1], 0, -1), ARGV[i + 2])
   look('entry', ARGV[i + 2], redis.pcall('HKEYS', ARGV[i + 2]), ARGV[i + 2])
 end
@@ -333,6 +333,9 @@ func (r *appRun) left(ctx context.Context, m int, uuid string) (out []string, er
 	args := []string{"EVAL", leftScript, "0", uuid}
 	for _, name := range slices.Concat(appHot, appWarm, appLong, appRare) {
 		args = append(args, name, slot.Sibling("redquorum:q", name), slot.Sibling("redquorum:w", name))
+	}
+	for _, x := range appSemaphores {
+		args = append(args, slot.Sibling("redquorum:s1", x.name), slot.Sibling("redquorum:sq", x.name), slot.Sibling("redquorum:sw", x.name))
 	}
 	v, err := r.cluster.Servers[m].Do(ctx, args...)
 	if err != nil {

@@ -52,7 +52,10 @@ func appSpan(t testing.TB) (span time.Duration, soak bool) {
 //     within the lifetime of an entry; so no sets wait for each other;
 //   - a lease that was forced out at a majority is not renewed;
 //   - a release that a member refused for a passing reason comes to it when the reason has passed;
-//   - a lease's context ends with its validity.
+//   - a lease's context ends with its validity;
+//   - each slot of a semaphore is believed in by one, below the limit in force; its tokens rise;
+//   - leaders are judged with all other locks of their name;
+//   - a latch opens for nobody before so many arrivals have begun, and once open for all who wait.
 func TestRandomApplication(t *testing.T) {
 	span, soak := appSpan(t)
 	seed := seeded(t).Uint64() // of the plan; when things happen is the machine's
@@ -95,6 +98,8 @@ func TestRandomApplication(t *testing.T) {
 	for sort, rate := range appRates {
 		require.GreaterOrEqual(t, r.j.sorts[sort].granted, int(span.Seconds()*rate), "too few of sort %s", sort)
 	}
+	t.Logf("%d times a latch was open, %d changes of a limit", r.j.counts.opened, len(r.j.counts.limits))
+	require.GreaterOrEqual(t, r.j.counts.opened, int(span.Seconds()/10), "too few latches opened")
 	for seat := range r.links {
 		require.Positive(t, r.j.perSeat[seat], "seat %d never had a lock", seat)
 	}
@@ -204,7 +209,13 @@ func (r *appRun) finish() (whole bool) {
 	r.j.mu.Unlock()
 	// The queues of names whose waiters were killed live twice as long as an entry.
 	pause(r.t.Context(), max(greatest, 2*appEntries[len(appEntries)-1])+200*time.Millisecond)
-	left, err := r.cluster.Leftovers(r.t.Context(), lasting...)
+	r.j.mu.Lock()
+	r.j.openings(history.Now(), true)
+	r.j.limited(history.Now(), true)
+	r.j.mu.Unlock()
+	mortal, err := r.endingKeys(r.t.Context(), 2*greatest+latchLife)
+	require.NoError(r.t, err)
+	left, err := r.cluster.Leftovers(r.t.Context(), append(mortal, lasting...)...)
 	if err != nil || len(left) > 0 {
 		r.j.mu.Lock()
 		r.j.wrong("left in the end", "", "%v, %v", left, err)

@@ -1,0 +1,451 @@
+//go:build linux || darwin
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// Semaphores, latches and elections of the random application. A slot of a semaphore is judged like
+// a lock of its own: one belief at a time, and tokens that rise. Leaders are judged with all other
+// locks of their name.
+
+// permitLock and leaderLock are sorts of grants.
+const (
+	permitLock = "permit"
+	leaderLock = "leader"
+)
+
+// appSemaphores are the semaphores, and the limit that all callers give.
+var appSemaphores = []struct {
+	name  string
+	limit int
+}{
+	{"app:permits:one", 1}, {"app:permits:two", 2}, {"app:permits:five", 5}, {"app:permits:many", 50},
+	{appResized, 50},
+}
+
+// appResized has a stored limit, which changes.
+const appResized = "app:permits:resized"
+
+// appLatches are the latches, and how many arrivals open them. Each round of them lasts for
+// latchRound, on the clock of the machine.
+var appLatches = []struct {
+	name  string
+	count int
+}{{"app:latch:few", 3}, {"app:latch:many", 12}}
+
+// The lives of latches and of their rounds.
+const (
+	latchRound = 4 * time.Second
+	latchLife  = 6 * time.Second
+)
+
+// leader is an election as a locker.
+type leader struct{ e *redlock.Election }
+
+func (l leader) Lock(ctx context.Context) (*redlock.Lease, error) {
+	return l.e.Campaign(ctx, []byte("me"))
+}
+
+func (l leader) TryLock(ctx context.Context) (*redlock.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	return l.Lock(ctx)
+}
+
+func (l leader) Do(ctx context.Context, fn func(ctx context.Context, lease *redlock.Lease) error) error {
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(lease.Context(), lease), lease.Unlock(context.WithoutCancel(ctx)))
+}
+
+// slotName is the name under which a slot is judged.
+func slotName(name string, slot int) string { return name + "#" + strconv.Itoa(slot) }
+
+// permit takes one permit or several, and holds them for a while. The first part stands for all.
+func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
+	s.mu.Lock()
+	c, n, maxTTL := s.c, s.n, s.maxTTL
+	s.mu.Unlock()
+	if c == nil {
+		return
+	}
+	x := drawn(rng, appSemaphores)
+	if x.name == appResized && rng.IntN(12) == 0 {
+		s.resize(ctx, rng, c, x.limit)
+		return
+	}
+	ttl := min(maxTTL, 300*time.Millisecond+upTo(rng, maxTTL))
+	opts := []redlock.LockOption{redlock.AutoRenew(ttl)}
+	if rng.IntN(8) == 0 {
+		opts[0] = redlock.TTL(ttl)
+	}
+	if x.limit > 1 && x.name != appResized && rng.IntN(5) == 0 {
+		opts = append(opts, redlock.Permits(2+rng.IntN(min(3, x.limit-1))))
+	}
+	sem := c.Semaphore(x.name, x.limit, opts...)
+	take := sem.Acquire
+	if rng.IntN(8) == 0 {
+		take = sem.TryAcquire
+	}
+	patience, cancel := context.WithTimeout(ctx, 50*time.Millisecond+upTo(rng, 3*time.Second))
+	defer cancel()
+	asked := history.Now()
+	lease, err := take(patience)
+	now := history.Now()
+	if err != nil {
+		h := &held{s: s, attempt: s.app.attempts.Add(1), name: x.name, sort: permitLock}
+		h.failed(n, err)
+		if !errors.Is(err, redlock.ErrHeld) {
+			pause(ctx, 20*time.Millisecond)
+		}
+		return
+	}
+	var parts []*held
+	for _, slot := range lease.Slots() {
+		h := &held{s: s, attempt: s.app.attempts.Add(1), name: slotName(x.name, slot.Number), ttl: ttl, sort: permitLock}
+		h.take(lease)
+		e := h.event("grant", n)
+		e.At, e.Since, e.Until, e.Token, e.Owner = now, asked, h.until, slot.Token, lease.Hash()
+		e.Names, e.Number = []string{x.name}, int64(slot.Number)
+		s.app.say(e)
+		parts = append(parts, h)
+	}
+	if len(parts) == 0 {
+		s.app.say(appEvent{Kind: "wrong", Seat: s.Seat, Name: x.name, Text: "a permit without a slot"})
+		_ = lease.Unlock(ctx)
+		return
+	}
+	parts[0].parts = parts[1:]
+	parts[0].hold(ctx, drawn(rng, []time.Duration{0, upTo(rng, 3*time.Millisecond), upTo(rng, 300*time.Millisecond), upTo(rng, 4*time.Second)}))
+	parts[0].valid()
+	until := history.At(lease.ValidUntil())
+	at := min(history.Now(), until)
+	ends := make([]appEvent, len(parts))
+	for i, h := range parts {
+		ends[i] = h.event("end", n)
+		ends[i].At, ends[i].Until, ends[i].Text = at, until, "unlock"
+		h.ending(ends[i])
+	}
+	releasing, stop := context.WithTimeout(context.Background(), time.Second)
+	defer stop()
+	err = lease.Unlock(releasing)
+	for _, e := range ends {
+		if e.Error, e.Back = kindOf(err), history.Now(); errors.Is(err, redlock.ErrLost) {
+			e.Text = "lost"
+		}
+		s.app.say(e)
+	}
+}
+
+// resize stores another limit.
+func (s *seat) resize(ctx context.Context, rng *rand.Rand, c *redlock.Client, most int) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	k := drawn(rng, []int{1, 2, 5, 1 + rng.IntN(most)})
+	e := appEvent{Kind: "limiting", Seat: s.Seat, Attempt: s.app.attempts.Add(1), Name: appResized, Number: int64(k)}
+	s.app.say(e)
+	err := c.Semaphore(appResized, most).SetLimit(ctx, k)
+	e.Kind, e.Error, e.At = "limited", kindOf(err), history.Now()
+	s.app.say(e)
+}
+
+// latchAct arrives at a latch of the round that the clock says, or waits for it.
+func (s *seat) latchAct(ctx context.Context, rng *rand.Rand) {
+	s.mu.Lock()
+	c, n, entry := s.c, s.n, s.entry
+	s.mu.Unlock()
+	if c == nil {
+		return
+	}
+	x := drawn(rng, appLatches)
+	round := uint64(history.Now() / int64(latchRound))
+	l := c.Latch(x.name, x.count, redlock.Round(round), redlock.Life(latchLife))
+	e := appEvent{
+		Seat: s.Seat, Client: n, Attempt: s.app.attempts.Add(1), Name: fmt.Sprintf("%s#%d", x.name, round), Number: int64(x.count),
+		Entry: entry, Since: history.Now(),
+	}
+	if rng.IntN(3) > 0 {
+		e.Kind, e.Text = "arriving", fmt.Sprintf("%d.%d", s.app.Process, e.Attempt)
+		s.app.say(e)
+		arriving, cancel := context.WithTimeout(ctx, 50*time.Millisecond+upTo(rng, time.Second))
+		defer cancel()
+		var err error
+		if rng.IntN(2) == 0 {
+			err = l.CountDown(arriving)
+		} else if err = l.Arrive(arriving, e.Text); err == nil && rng.IntN(3) == 0 {
+			err = l.Arrive(arriving, e.Text) // counts no more
+		}
+		if err != nil {
+			pause(ctx, 20*time.Millisecond)
+		}
+		pause(ctx, upTo(rng, 100*time.Millisecond))
+		return
+	}
+	waiting, cancel := context.WithTimeout(ctx, 500*time.Millisecond+upTo(rng, 4*time.Second))
+	defer cancel()
+	err := l.Await(waiting)
+	e.At, e.Kind = history.Now(), "opened"
+	if err != nil {
+		e.Kind, e.Error = "shut", kindOf(err)
+	}
+	s.app.say(e)
+	if err != nil {
+		pause(ctx, 20*time.Millisecond)
+	}
+}
+
+// counts is what the judge knows of semaphores and latches.
+type counts struct {
+	slots   []appEvent // granted, and not judged yet
+	limits  []limiting
+	latches map[string]*latchView
+	broke   []brokenServer
+	opened  int
+}
+
+// limiting is one call of SetLimit. to is 0 until it has returned.
+type limiting struct {
+	id       attemptID
+	k        int
+	from, to int64
+	failed   bool
+}
+
+// latchView is one round of a latch.
+type latchView struct {
+	count   int
+	arrived []int64 // when arrivals began, each under a name of its own
+	opened  []appEvent
+	first   int64 // when it was first seen open; 0: it was not
+	shut    []appEvent
+}
+
+type brokenServer struct {
+	m      int
+	at     int64
+	beyond bool // with more than a minority
+}
+
+// inForce is the greatest limit that an attempt may have met that began and ended then: that of every SetLimit
+// but those that another one has followed which returned before. since is when that one began.
+func (c *counts) inForce(most int, begun, ended int64) (limit int, since int64) {
+	last := int64(0) // when the last call began that has returned, and before the attempt
+	for _, x := range c.limits {
+		if x.to > 0 && !x.failed && x.to < begun {
+			last = max(last, x.from)
+		}
+	}
+	if last == 0 {
+		limit = most
+	}
+	for _, x := range c.limits {
+		// What a call that failed has left under way may come later.
+		over := x.to > 0 && x.to < last && (!x.failed || x.to < last-int64(20*time.Second))
+		if x.from < ended && !over {
+			limit = max(limit, x.k)
+		}
+	}
+	return limit, last
+}
+
+// permitted takes the grant of a slot. Slots are judged one by one, so there are no more beliefs than slots: what is
+// left to see is that each is below the limit in force.
+func (j *appJudge) permitted(e appEvent) {
+	if e.Sort == permitLock {
+		j.tally(permitLock).granted++
+		j.counts.slots = append(j.counts.slots, e)
+	}
+}
+
+// limited judges the slots that were granted a while ago: whatever others have said before is heard by now.
+func (j *appJudge) limited(now int64, all bool) {
+	for i := range j.counts.limits { // its process was killed, or stopped for long
+		if x := &j.counts.limits[i]; x.to == 0 && x.from < now-int64(10*time.Second) {
+			x.to, x.failed = x.from+int64(10*time.Second), true
+		}
+	}
+	j.counts.slots = slices.DeleteFunc(j.counts.slots, func(e appEvent) bool {
+		if !all && e.At > now-int64(hearAll) {
+			return false
+		}
+		limit, from := 0, int64(0)
+		for _, x := range appSemaphores {
+			if x.name == e.Names[0] {
+				limit = x.limit
+			}
+		}
+		if e.Names[0] == appResized {
+			limit, from = j.counts.inForce(limit, e.Since, e.At)
+		}
+		if int(e.Number) >= limit && !j.lost(from, e.At) {
+			j.wrong("limit", e.Name, "seat %d asked %v before, and has slot %d, though the limit in force was %d",
+				e.Seat, time.Duration(e.At-e.Since), e.Number, limit)
+		}
+		return true
+	})
+}
+
+// lost says that more than a minority of the members failed at once in a time: what they stored may be gone.
+func (j *appJudge) lost(from, to int64) bool {
+	return slices.ContainsFunc(j.counts.broke, func(x brokenServer) bool { return x.beyond && x.at >= from && x.at <= to })
+}
+
+// broke books a fault of a server that begins.
+func (j *appJudge) broke(m int) {
+	on := 0
+	for _, s := range j.servers {
+		if s.on > 0 {
+			on++
+		}
+	}
+	c := &j.counts
+	c.broke = append(c.broke, brokenServer{m, history.Now(), on > j.members-j.need})
+	if len(c.broke) > 512 {
+		c.broke = slices.Delete(c.broke, 0, 256)
+	}
+}
+
+// latch is the view of a round.
+func (j *appJudge) latch(e appEvent) *latchView {
+	if j.counts.latches == nil {
+		j.counts.latches = map[string]*latchView{}
+	}
+	v := j.counts.latches[e.Name]
+	if v == nil {
+		v = &latchView{count: int(e.Number)}
+		j.counts.latches[e.Name] = v
+	}
+	return v
+}
+
+// counted takes an event about limits and latches.
+func (j *appJudge) counted(id attemptID, e appEvent) {
+	switch e.Kind {
+	case "limiting":
+		j.counts.limits = append(j.counts.limits, limiting{id: id, k: int(e.Number), from: e.At})
+		if len(j.counts.limits) > 512 {
+			j.counts.limits = slices.Delete(j.counts.limits, 0, 256)
+		}
+	case "limited":
+		for i := range j.counts.limits {
+			if x := &j.counts.limits[i]; x.id == id {
+				x.to, x.failed = e.At, e.Error != ""
+			}
+		}
+	case "arriving":
+		v := j.latch(e)
+		v.arrived = append(v.arrived, e.At)
+	case "opened":
+		v := j.latch(e)
+		v.opened = append(v.opened, e)
+		if j.counts.opened++; v.first == 0 || e.At < v.first {
+			v.first = e.At
+		}
+	case "shut":
+		v := j.latch(e)
+		v.shut = append(v.shut, e)
+	}
+}
+
+// hearAll is how long what a process has said may be on its way to the judge.
+const hearAll = 3 * time.Second
+
+// openings judges rounds of latches that are over.
+func (j *appJudge) openings(now int64, all bool) {
+	for name, v := range j.counts.latches {
+		last := v.first
+		for _, e := range slices.Concat(v.opened, v.shut) {
+			last = max(last, e.At)
+		}
+		for _, at := range v.arrived {
+			last = max(last, at)
+		}
+		if !all && last > now-int64(latchLife+hearAll) {
+			continue
+		}
+		delete(j.counts.latches, name)
+		for _, e := range v.opened {
+			n := 0
+			for _, at := range v.arrived {
+				if at <= e.At {
+					n++
+				}
+			}
+			if n < v.count {
+				j.wrong("opened early", name, "seat %d returned from Await after %d arrivals of %d had begun", e.Seat, n, v.count)
+			}
+		}
+		if v.first == 0 {
+			continue
+		}
+		for _, e := range v.shut {
+			// Whoever waits asks each member once in a third of its entry: a second, at most.
+			since := max(e.Since, v.first)
+			if e.Error != "deadline" || e.At-since < int64(2*settled) || e.At-since < 2*j.stalledSince(since) || j.forgot(v.first-int64(latchRound), e.At) {
+				continue
+			}
+			well := 0
+			for m := range j.members {
+				if j.servers[m].well(since) && j.seats[e.Seat].paths[m].well(since) {
+					well++
+				}
+			}
+			if well >= j.need {
+				j.wrong("not open", name, "seat %d waited for %v, though it was open %v before, and %d members were well",
+					e.Seat, time.Duration(e.At-e.Since), time.Duration(e.At-v.first), well)
+			}
+		}
+	}
+}
+
+// forgot says that so many members failed in a time that what a majority had may be gone.
+func (j *appJudge) forgot(from, to int64) bool {
+	members := map[int]bool{}
+	for _, x := range j.counts.broke {
+		if x.at >= from && x.at <= to {
+			members[x.m] = true
+		}
+	}
+	return len(members) > j.members-j.need
+}
+
+// endingKeys lists the keys of semaphores, latches and elections that are still there and end by themselves within a
+// time. Holders and leaders that were killed leave them.
+func (r *appRun) endingKeys(ctx context.Context, within time.Duration) (keys []string, _ error) {
+	var all []string
+	for _, name := range slices.Concat(appHot, appWarm, appLong, appRare) {
+		all = append(all, slot.Sibling("redquorum:e1", name))
+	}
+	for _, x := range appSemaphores {
+		all = append(all, slot.Sibling("redquorum:s1", x.name))
+	}
+	for _, x := range appLatches {
+		all = append(all, slot.Sibling("redquorum:l1", x.name))
+	}
+	for _, s := range r.cluster.Servers {
+		for _, key := range all {
+			v, err := s.Do(ctx, "PTTL", key)
+			if err != nil {
+				return nil, err
+			}
+			if left, _ := v.(int64); left > 0 && left <= within.Milliseconds() && !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys, nil
+}
