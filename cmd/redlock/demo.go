@@ -25,10 +25,11 @@ func newDemo(run demoFunc) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show locks at work: contention, a dead member, a late writer, readers",
+		Short: "Show locks at work: contention, a dead member, a late writer, readers, permits",
 		Long: `demo lets several workers contend for one lock. Each has a client of its own, as separate services
 would have. Beside that, every worker reads a page that one of them rewrites, under a lock with
-readers. The demo checks the promises of both locks from the outside:
+readers, and takes a desk in a room that has one for every second worker: a permit of a semaphore.
+The demo checks the promises of all three from the outside:
 
   - a member is killed during the run and comes back;
   - a worker stalls while it holds the lock, wakes up after its lease has ended, and tries to write:
@@ -36,7 +37,8 @@ readers. The demo checks the promises of both locks from the outside:
   - at no instant may two workers believe that they hold the lock;
   - in the order in which the lock was granted, tokens must rise strictly;
   - nobody may have the page beside a writer, and a reader's token must lie between those of the
-    writers around it.
+    writers around it;
+  - nobody may have a desk beside another, and the tokens of each desk must rise.
 
 The members are Redis servers embedded in this program (miniredis, over real TCP on loopback),
 unless --redis or --members says otherwise. With --members the demo kills none, and uses a lock name

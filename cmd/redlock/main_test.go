@@ -25,8 +25,9 @@ func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 // jsonKeys are a promise to scripts: exactly these.
 var jsonKeys = []string{
-	"acquisitions", "beside_writer", "handoff_p50_us", "handoff_p99_us", "members", "overlaps", "read_tokens_between",
-	"readers_at_once", "reads", "rewrites", "stale_writes_refused", "tokens_monotonic",
+	"acquisitions", "beside_permit", "beside_writer", "handoff_p50_us", "handoff_p99_us", "members", "overlaps", "permit_grants", "permits",
+	"permits_at_once", "read_tokens_between", "readers_at_once", "reads", "rewrites", "slot_tokens_rise", "stale_writes_refused",
+	"tokens_monotonic",
 }
 
 func checkJSON(t *testing.T, stdout string) {
@@ -54,7 +55,7 @@ func checkJSON(t *testing.T, stdout string) {
 	if fields["overlaps"] != 0.0 || fields["tokens_monotonic"] != true || fields["members"] != 5.0 {
 		t.Errorf("got %s", stdout)
 	}
-	if fields["beside_writer"] != 0.0 || fields["read_tokens_between"] != true {
+	if fields["beside_writer"] != 0.0 || fields["read_tokens_between"] != true || fields["beside_permit"] != 0.0 || fields["slot_tokens_rise"] != true {
 		t.Errorf("got %s", stdout)
 	}
 	p50, _ := fields["handoff_p50_us"].(float64)

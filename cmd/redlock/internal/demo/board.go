@@ -19,6 +19,7 @@ type board struct {
 	mu      sync.Mutex // guards the fields below
 	ledger  *ledger
 	page    sharedLedger // of the lock with readers
+	desks   permitLedger // of the semaphore
 	workers []workerState
 	members []memberState
 	holder  int            // who got the lock last and has not given it up; -1: nobody
@@ -150,6 +151,26 @@ func (b *board) sharedEnded(number int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.page.ended(number)
+}
+
+// permitGranted tells that a worker has just been given a slot of the semaphore.
+func (b *board) permitGranted(worker int, lease *redlock.Lease) (number int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.desks.beside + b.desks.disorder
+	number = b.desks.granted(lease.Slot(), lease.Token(), time.Now(), lease.ValidUntil)
+	if b.desks.beside+b.desks.disorder != before {
+		b.sayLocked(time.Now(), "VIOLATION: worker %d was granted desk %d with token %d: %d beside another, %d tokens out of order",
+			worker+1, lease.Slot(), lease.Token(), b.desks.beside, b.desks.disorder)
+	}
+	return number
+}
+
+// permitEnded tells that the lease with that number is about to be unlocked.
+func (b *board) permitEnded(number int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.desks.ended(number)
 }
 
 // ended tells that a worker is about to unlock, and believes nothing from now on.

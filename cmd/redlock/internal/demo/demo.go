@@ -198,12 +198,14 @@ func (d *demo) closeClients() {
 
 // play runs the workers until the last act is over or ctx ends, and waits for them.
 func (d *demo) play(ctx context.Context) {
+	d.board.desks.limit = d.options.desks() // nobody tells of a desk yet
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for _, w := range d.workers {
 		wg.Go(func() { w.run(ctx) })
 	}
 	wg.Go(func() { d.scene(ctx) })
+	wg.Go(func() { d.room(ctx) })
 	d.direct(ctx)
 	cancel()
 	wg.Wait()
@@ -271,6 +273,8 @@ func (d *demo) result(ctx context.Context) Result {
 		Members: len(b.members),
 		Reads:   b.page.reads, ReadersAtOnce: b.page.atOnce, Rewrites: b.page.writes,
 		BesideWriter: b.page.beside, TokensBetween: b.page.disorder == 0,
+		Permits: b.desks.limit, PermitGrants: b.desks.grants, PermitsAtOnce: b.desks.atOnce,
+		BesidePermit: b.desks.beside, SlotTokens: b.desks.disorder == 0,
 
 		Elapsed: time.Since(b.start), Interrupted: ctx.Err() != nil,
 		LostUpdates: accepted - value, Errors: b.errors, Killed: d.killed, RestartErr: d.restartErr,

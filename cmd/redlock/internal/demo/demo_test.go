@@ -13,7 +13,7 @@ import (
 
 // Workers that ask members of their own, and so do not exclude each other, must not get away with it.
 func TestWorkersThatDoNotExcludeEachOtherAreFound(t *testing.T) {
-	o := Options{Duration: time.Minute, Workers: 2} // at most: the first overlaps of both locks end the run
+	o := Options{Duration: time.Minute, Workers: 3} // more than desks. The first overlaps of all locks end the run.
 	d := &demo{options: o, store: &store{}}
 	defer d.closeClients()
 	for range o.Workers {
@@ -34,7 +34,7 @@ func TestWorkersThatDoNotExcludeEachOtherAreFound(t *testing.T) {
 	found := func() bool {
 		d.board.mu.Lock()
 		defer d.board.mu.Unlock()
-		return d.board.ledger.overlaps > 0 && d.board.page.beside > 0
+		return d.board.ledger.overlaps > 0 && d.board.page.beside > 0 && d.board.desks.beside > 0
 	}
 	go func() { // ends with ctx
 		defer cancel()
@@ -44,10 +44,10 @@ func TestWorkersThatDoNotExcludeEachOtherAreFound(t *testing.T) {
 	}()
 	d.play(ctx)
 	r := d.result(t.Context())
-	if r.Acquisitions == 0 || r.Overlaps == 0 || r.BesideWriter == 0 || r.Broken() == "" {
+	if r.Acquisitions == 0 || r.Overlaps == 0 || r.BesideWriter == 0 || r.BesidePermit == 0 || r.Broken() == "" {
 		t.Errorf("%d acquisitions, %d overlaps, broken: %q", r.Acquisitions, r.Overlaps, r.Broken())
 	}
-	if text := r.Text(false); !strings.Contains(text, "NO  overlapping holders") || !strings.Contains(text, "NO  beside a writer") {
+	if text := r.Text(false); !strings.Contains(text, "NO  overlapping holders") || !strings.Contains(text, "NO  beside a writer") || !strings.Contains(text, "NO  beside a permit") {
 		t.Errorf("not said:\n%s", text)
 	}
 }

@@ -23,6 +23,12 @@ type Result struct {
 	Rewrites      int  `json:"rewrites"`
 	BesideWriter  int  `json:"beside_writer"`       // grants beside a writer that believed that it held the lock
 	TokensBetween bool `json:"read_tokens_between"` // every reader's token lay between those of the writers around it
+	// of the room, which has a desk for every second worker: a semaphore
+	Permits       int  `json:"permits"`
+	PermitGrants  int  `json:"permit_grants"`
+	PermitsAtOnce int  `json:"permits_at_once"`  // at most
+	BesidePermit  int  `json:"beside_permit"`    // grants of a desk at which another believed to sit
+	SlotTokens    bool `json:"slot_tokens_rise"` // desk by desk, in the order of the grants
 
 	Elapsed     time.Duration `json:"-"`
 	Interrupted bool          `json:"-"`
@@ -48,6 +54,12 @@ func (r Result) Broken() string {
 	if !r.TokensBetween && r.Reads > 0 {
 		all = append(all, "tokens of readers did not lie between those of the writers around them")
 	}
+	if r.BesidePermit > 0 {
+		all = append(all, fmt.Sprintf("%d times a worker got a desk at which another still believed to sit", r.BesidePermit))
+	}
+	if !r.SlotTokens && r.PermitGrants > 0 {
+		all = append(all, "tokens of a desk did not rise strictly in the order of its grants")
+	}
 	if r.LostUpdates != 0 {
 		all = append(all, fmt.Sprintf("%d accepted updates are missing from the store", r.LostUpdates))
 	}
@@ -63,6 +75,9 @@ func (r Result) Missing() string {
 	}
 	if r.Reads == 0 || r.Rewrites == 0 {
 		all = append(all, "nobody read the page, or nobody rewrote it")
+	}
+	if r.PermitGrants == 0 {
+		all = append(all, "nobody ever got a desk")
 	}
 	if r.StaleRefused == 0 {
 		all = append(all, "no stale write was refused")
@@ -102,6 +117,9 @@ func (r Result) Text(color bool) string {
 	row(r.Reads > 0 && r.Rewrites > 0, "reads of the page", "%d, up to %d at once, and %d rewrites", r.Reads, r.ReadersAtOnce, r.Rewrites)
 	row(r.BesideWriter == 0, "beside a writer", "%d", r.BesideWriter)
 	row(r.TokensBetween, "read tokens between", "%s", yes(r.TokensBetween))
+	row(r.PermitGrants > 0, "permits", "%d grants of %d desks, up to %d at once", r.PermitGrants, r.Permits, r.PermitsAtOnce)
+	row(r.BesidePermit == 0, "beside a permit", "%d", r.BesidePermit)
+	row(r.SlotTokens, "slot tokens rise", "%s", yes(r.SlotTokens))
 	plain("hand-off", "p50 %s, p99 %s from unlock to next grant",
 		millis(time.Duration(r.HandoffP50)*time.Microsecond), millis(time.Duration(r.HandoffP99)*time.Microsecond))
 	members := fmt.Sprint(r.Members)
