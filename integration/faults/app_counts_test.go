@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -47,8 +48,8 @@ var appLatches = []struct {
 
 // The lives of latches and of their rounds.
 const (
-	latchRound = 4 * time.Second
-	latchLife  = 6 * time.Second
+	latchRound = 6 * time.Second
+	latchLife  = 8 * time.Second
 )
 
 // leader is an election as a locker.
@@ -200,7 +201,9 @@ func (s *seat) latchAct(ctx context.Context, rng *rand.Rand) {
 	err := l.Await(waiting)
 	e.At, e.Kind = history.Now(), "opened"
 	if err != nil {
-		e.Kind, e.Error = "shut", kindOf(err)
+		if e.Kind, e.Error = "shut", kindOf(err); waiting.Err() != nil && ctx.Err() == nil && !errors.Is(err, redlock.ErrPassed) {
+			e.Error = "deadline"
+		}
 	}
 	s.app.say(e)
 	if err != nil {
@@ -357,6 +360,12 @@ func (j *appJudge) counted(id attemptID, e appEvent) {
 		}
 	case "shut":
 		v := j.latch(e)
+		e.Votes = 0
+		for m := range j.members {
+			if j.well(e.Seat, m, e.At) {
+				e.Votes |= 1 << m
+			}
+		}
 		v.shut = append(v.shut, e)
 	}
 }
@@ -395,16 +404,10 @@ func (j *appJudge) openings(now int64, all bool) {
 		for _, e := range v.shut {
 			// Whoever waits asks each member once in a third of its entry: a second, at most.
 			since := max(e.Since, v.first)
-			if e.Error != "deadline" || e.At-since < int64(2*settled) || e.At-since < 2*j.stalledSince(since) || j.forgot(v.first-int64(latchRound), e.At) {
+			if e.Error != "deadline" || e.At-since < int64(settled) || e.At-since < 2*j.stalledSince(since) || j.forgot(v.first-int64(settled), e.At) {
 				continue
 			}
-			well := 0
-			for m := range j.members {
-				if j.servers[m].well(since) && j.seats[e.Seat].paths[m].well(since) {
-					well++
-				}
-			}
-			if well >= j.need {
+			if well := bits.OnesCount32(e.Votes); well >= j.need {
 				j.wrong("not open", name, "seat %d waited for %v, though it was open %v before, and %d members were well",
 					e.Seat, time.Duration(e.At-e.Since), time.Duration(e.At-v.first), well)
 			}
