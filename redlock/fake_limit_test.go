@@ -42,7 +42,10 @@ func TestStoredLimitTakesThePlaceOfEveryCallers(t *testing.T) {
 		require.NoError(t, theirs.SetLimit(t.Context(), 5))
 		time.Sleep(20 * time.Millisecond)
 		held = append(held, waits.Get(t)) // the line is served at once
-		require.NoError(t, theirs.SetLimit(t.Context(), 1))
+		q.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, theirs.SetLimit(ctx, 1))
 		waits = later(t.Context(), theirs.Acquire)
 		for _, l := range held[1:] {
 			unlock(t, l)
