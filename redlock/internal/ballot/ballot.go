@@ -330,10 +330,19 @@ func nthLatest(ends []time.Time, n int) time.Time {
 // Late reports whether a vote that came after the decision lies below the token, or is for other
 // slots. The member's counter must then be lifted, and nobody waits for that.
 func (b *Ballot) Late(i int) (token int64, late bool) {
+	return b.token, b.token > 0 && b.lags(i)
+}
+
+// lags is Late for an attempt that has won. Most answers come before that, so Late is inlined and
+// this is not.
+//
+//go:noinline
+func (b *Ballot) lags(i int) bool {
+	m := &b.m[i]
 	if b.permits != nil {
-		return b.token, b.token > 0 && b.m[i].token > 0 && b.strays(i)
+		return m.token > 0 && b.strays(i)
 	}
-	return b.token, b.token > 0 && b.m[i].token > 0 && b.m[i].token < b.token
+	return m.token > 0 && m.token < b.token
 }
 
 // Taking counts the calls without an answer that may take a vote.
@@ -402,7 +411,7 @@ func (b *Ballot) ReleaseAnswered(i int, a *Answer) bool {
 			m.left = disowned
 		}
 	}
-	return a.N == 1 || !b.ours(i) && m.has != gone
+	return a.N == 1 || m.has != gone && !b.ours(i)
 }
 
 // Disowned counts the members that answered the release with "not yours".

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/slot"
@@ -127,8 +128,9 @@ func (l *Lock) begin(buf *[]byte, c *call) frame {
 	}
 	f.share(c.shared)
 	if c.reach != nameAlone {
-		f.sibling(queue, l.Name)
-		f.sibling(waiters, l.Name)
+		var space [128]byte // as in sibling, and once for both
+		f.b = resp.AppendBulk(f.b, slot.AppendSibling(space[:0], queue, l.Name))
+		f.b = resp.AppendBulk(f.b, slot.AppendSibling(space[:0], waiters, l.Name))
 	}
 	if c.reach == withBeside {
 		for _, key := range l.beside.keys {
