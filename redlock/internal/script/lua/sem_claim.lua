@@ -38,6 +38,7 @@ for slot in string.gmatch(want, '%d+') do
 end
 local freed = {}
 if record then freed, record = take(owner, record, wanted) end
+if record then keep(owner, record, ttl) end -- what stays is granted anew
 for _, slot in ipairs(asks) do
   if not (record and string.find(record, ' ' .. slot .. ':', 1, true)) then
     local most = cap or limit

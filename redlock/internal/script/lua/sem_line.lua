@@ -118,7 +118,8 @@ local function serve(slot, hint)
     elseif n > 1 then
       if not before then
         local slots = find(slot, limit, n, slot >= limit)
-        return slots and hand(owner, slots, ttl, limit) or false
+        if not slots then return false end
+        return hand(owner, slots, ttl, limit)
       end
     else
       before = true

@@ -28,5 +28,8 @@ end
 
 -- Removes the key where no slot is taken.
 local function clear()
-  if used <= 0 and earliest then redis.call('DEL', KEYS[1]) end
+  if used <= 0 and earliest then
+    redis.call('DEL', KEYS[1])
+    earliest = nil
+  end
 end
