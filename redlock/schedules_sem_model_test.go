@@ -129,15 +129,14 @@ func (r slotsReply) String() string {
 
 // slotsRules are guards of the scripts that a case takes out. The zero value is the scripts as they are.
 type slotsRules struct {
-	movesVote     bool // a member gives an owner that asks again the slot that it asks for, in place of the one that it has
-	sweepsAll     bool // a sweep drops the living as well
-	endsEarly     bool // a record ends two ticks before its deadline
-	extendAny     bool // a renewal does not ask which slots the owner has
-	releaseAny    bool // a release serves each of its slots, whether it is free or not
-	limitAtFirst  bool // the limit bounds the slots that one is given, and not how many are taken
-	noLimitKept   bool // a member does not keep the stored limit
-	limitUnmarked bool // nor does it ask whether it has forgotten before it promises a limit
-	wishesStay    bool // a release leaves the wishes of its owner
+	movesVote    bool // a member gives an owner that asks again the slot that it asks for, in place of the one that it has
+	sweepsAll    bool // a sweep drops the living as well
+	endsEarly    bool // a record ends two ticks before its deadline
+	extendAny    bool // a renewal does not ask which slots the owner has
+	releaseAny   bool // a release serves each of its slots, whether it is free or not
+	limitAtFirst bool // the limit bounds the slots that one is given, and not how many are taken
+	noLimitKept  bool // a member does not keep the stored limit
+	wishesStay   bool // a release leaves the wishes of its owner
 }
 
 // slotsServer executes calls at members.
@@ -222,7 +221,7 @@ func (x *slotsStep) run(c slotsCall) slotsReply {
 	case opRejoin:
 		return x.rejoin(c)
 	case slotsLimit:
-		if x.tag != "" && x.id != x.tag && !x.limitUnmarked {
+		if x.tag != "" && x.id != x.tag {
 			return slotsForgot
 		}
 		x.bound(c.stored)
