@@ -247,7 +247,10 @@ func TestHelpAndVersion(t *testing.T) {
 // A run in which something did not hold must not end with 0, whatever else went well.
 func TestExitCodeFollowsTheResult(t *testing.T) {
 	t.Parallel()
-	good := demo.Result{Acquisitions: 100, Monotonic: true, StaleRefused: 1, Members: 5, Reads: 50, Rewrites: 5, TokensBetween: true}
+	good := demo.Result{
+		Acquisitions: 100, Monotonic: true, StaleRefused: 1, Members: 5, Reads: 50, Rewrites: 5, TokensBetween: true,
+		Permits: 2, PermitGrants: 40, PermitsAtOnce: 2, SlotTokens: true,
+	}
 	for name, tc := range map[string]struct {
 		change func(r *demo.Result)
 		err    error
@@ -261,6 +264,9 @@ func TestExitCodeFollowsTheResult(t *testing.T) {
 		"read token":             {func(r *demo.Result) { r.TokensBetween = false }, nil, exitFailed, "readers"},
 		"no reads":               {func(r *demo.Result) { r.Reads = 0 }, nil, exitFailed, "nobody read"},
 		"no rewrites":            {func(r *demo.Result) { r.Rewrites = 0 }, nil, exitFailed, "nobody rewrote"},
+		"no desks":               {func(r *demo.Result) { r.PermitGrants = 0 }, nil, exitFailed, "desk"},
+		"two at a desk":          {func(r *demo.Result) { r.BesidePermit = 1 }, nil, exitFailed, "still believed to sit"},
+		"desk's token":           {func(r *demo.Result) { r.SlotTokens = false }, nil, exitFailed, "tokens of a desk"},
 		"lost update":            {func(r *demo.Result) { r.LostUpdates = 2 }, nil, exitFailed, "missing"},
 		"no acquisition":         {func(r *demo.Result) { r.Acquisitions = 0 }, nil, exitFailed, "nobody"},
 		"no stale write":         {func(r *demo.Result) { r.StaleRefused = 0 }, nil, exitFailed, "stale"},
