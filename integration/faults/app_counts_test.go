@@ -17,15 +17,11 @@ import (
 	"github.com/redquorum/redquorum/slot"
 )
 
-// Semaphores, latches and elections of the random application. A slot of a semaphore is judged like
-// a lock of its own: one belief at a time, and tokens that rise. Leaders are judged with all other
-// locks of their name.
+// Semaphores and latches of the random application. A slot of a semaphore is judged like a lock of
+// its own: one belief at a time, and tokens that rise.
 
-// permitLock and leaderLock are sorts of grants.
-const (
-	permitLock = "permit"
-	leaderLock = "leader"
-)
+// permitLock is a sort of grants.
+const permitLock = "permit"
 
 // appSemaphores are the semaphores, and the limit that all callers give.
 var appSemaphores = []struct {
@@ -52,27 +48,6 @@ const (
 	latchLife  = 8 * time.Second
 )
 
-// leader is an election as a locker.
-type leader struct{ e *redlock.Election }
-
-func (l leader) Lock(ctx context.Context) (*redlock.Lease, error) {
-	return l.e.Campaign(ctx, []byte("me"))
-}
-
-func (l leader) TryLock(ctx context.Context) (*redlock.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-	defer cancel()
-	return l.Lock(ctx)
-}
-
-func (l leader) Do(ctx context.Context, fn func(ctx context.Context, lease *redlock.Lease) error) error {
-	lease, err := l.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	return errors.Join(fn(lease.Context(), lease), lease.Unlock(context.WithoutCancel(ctx)))
-}
-
 // slotName is the name under which a slot is judged.
 func slotName(name string, slot int) string { return name + "#" + strconv.Itoa(slot) }
 
@@ -85,7 +60,7 @@ func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
 		return
 	}
 	x := drawn(rng, appSemaphores)
-	if x.name == appResized && rng.IntN(12) == 0 {
+	if x.name == appResized && rng.IntN(4) == 0 {
 		s.resize(ctx, rng, c, x.limit)
 		return
 	}
@@ -94,7 +69,8 @@ func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
 	if rng.IntN(8) == 0 {
 		opts[0] = redlock.TTL(ttl)
 	}
-	if x.limit > 1 && x.name != appResized && rng.IntN(5) == 0 {
+	// Nobody passes who waits for several, and a limit of 1 lets those wait for as long as they can.
+	if x.limit > 1 && rng.IntN(map[bool]int{false: 5, true: 20}[x.name == appResized]) == 0 {
 		opts = append(opts, redlock.Permits(2+rng.IntN(min(3, x.limit-1))))
 	}
 	sem := c.Semaphore(x.name, x.limit, opts...)

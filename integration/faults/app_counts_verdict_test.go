@@ -112,3 +112,66 @@ func TestJudgeOfPermitsAndLatches(t *testing.T) {
 		})
 	}
 }
+
+// observes tells of what an observer heard.
+func (h *hearing) observes(ms int, token uint64, value string) {
+	e := appEvent{Kind: "observed", Attempt: 99, Token: token, Value: value}
+	if value == "" {
+		e.Text = "nobody"
+	}
+	h.tell(0, ms, e)
+}
+
+func TestJudgeOfObservers(t *testing.T) {
+	for _, x := range []struct {
+		name, kind string
+		n          int
+		history    func(h *hearing)
+	}{
+		{"leaders one after the other, and one that comes back", "", 0, func(h *hearing) {
+			h.observes(10, 4, "a 1")
+			h.observes(20, 4, "a 3")
+			h.observes(30, 0, "")
+			h.observes(40, 4, "a 3")
+			h.observes(50, 7, "b 1")
+			h.observes(60, 0, "")
+			h.observes(70, 8, "c 1")
+		}},
+		{"a token that falls", "observer", 1, func(h *hearing) {
+			h.observes(10, 7, "b 1")
+			h.observes(20, 4, "a 9")
+		}},
+		{"a token that falls, with nobody in between", "observer", 1, func(h *hearing) {
+			h.observes(10, 7, "b 1")
+			h.observes(20, 0, "")
+			h.observes(30, 4, "a 9")
+		}},
+		{"an older value of one leader", "observer", 1, func(h *hearing) {
+			h.observes(10, 7, "b 2")
+			h.observes(20, 7, "b 1")
+		}},
+		{"the same value twice", "observer", 1, func(h *hearing) {
+			h.observes(10, 7, "b 2")
+			h.observes(20, 7, "b 2")
+		}},
+		{"nobody twice", "observer", 1, func(h *hearing) {
+			h.observes(10, 0, "")
+			h.observes(20, 0, "")
+		}},
+		{"a value that nobody has proclaimed", "observer", 1, func(h *hearing) { h.observes(10, 7, "b") }},
+		{"two leaders in one term", "two leaders", 1, func(h *hearing) {
+			h.observes(10, 7, "b 1")
+			h.observes(20, 7, "c 2")
+		}},
+		{"a leader that was told of another in its term", "two leaders", 1, func(h *hearing) {
+			h.tell(1, 0, appEvent{Kind: "grant", Attempt: 1, Token: 7, Owner: "x", Value: "c", Sort: leaderLock, Until: h.at(1000)})
+			h.observes(10, 7, "b 1")
+		}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			h := newHearing(t)
+			x.history(h)
+			h.only(x.kind, x.n)
+		})
+	}
+}

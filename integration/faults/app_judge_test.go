@@ -47,6 +47,7 @@ type appJudge struct {
 	sorts    map[string]*tally
 	greatest time.Duration // MaxTTL
 	counts   counts
+	leaders  leaders
 }
 
 // tally counts what came of the calls of one sort.
@@ -468,6 +469,7 @@ func (j *appJudge) tick(late int64) {
 	}
 	j.openings(now, false)
 	j.limited(now, false)
+	j.forgetLeaders(now)
 	for owner, f := range j.forced {
 		if f.at < now-int64(2*time.Minute) {
 			delete(j.forced, owner)
@@ -486,6 +488,9 @@ func (j *appJudge) hear(process int, e appEvent) {
 	}
 	for _, name := range names {
 		n := j.name(name)
+		if e.Kind == "observed" { // told with what is wrong with it
+			continue
+		}
 		n.note(fmt.Sprintf("%s seat %d (process %d) %d %s %s %s %s%s", j.ms(cmp.Or(e.At, e.Since)), e.Seat, process,
 			e.Attempt, e.Sort, e.Kind, e.Text, e.Error, details(e)))
 		if e.Entry > 0 {
@@ -538,6 +543,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 		j.answered(id, e.At)
 	case "grant":
 		j.permitted(e)
+		j.led(e)
 		j.gap(e.Name, e.At)
 		j.got(id, e.At)
 		delete(j.asks, id)
@@ -593,6 +599,8 @@ func (j *appJudge) hear(process int, e appEvent) {
 		}
 	case "limiting", "limited", "arriving", "opened", "shut":
 		j.counted(id, e)
+	case "observed":
+		j.observed(id, e)
 	case "wrong":
 		j.wrong("re-entry", e.Name, "%s", e.Text)
 	}

@@ -62,7 +62,7 @@ func lockerOf(c *redlock.Client, sort, name string, opts ...redlock.LockOption) 
 	case readLock:
 		return readers{c.RWMutex(name, opts...)}
 	case leaderLock:
-		return leader{c.Election(name, opts...)}
+		return newLeader(c, name, opts...)
 	}
 	return c.Mutex(name, opts...)
 }
@@ -101,6 +101,10 @@ func sortOf(x redlock.Handoff) string {
 // use holds a lease for d. One writer in three becomes a reader on the way. Returned is the lease
 // that is held at the end, which is not unlocked.
 func (h *held) use(ctx context.Context, rng *rand.Rand, d time.Duration) *held {
+	if h.leads != nil && d > 0 && rng.IntN(2) == 0 {
+		h.proclaim(ctx, rng, d)
+		return h
+	}
 	if h.sort != writeLock || rng.IntN(3) > 0 || d <= 0 {
 		h.hold(ctx, d)
 		return h

@@ -79,6 +79,7 @@ type appEvent struct {
 	Shared  bool          `json:"w,omitempty"` // a reader's lease
 	Names   []string      `json:"l,omitempty"` // of a set
 	Was     uint64        `json:"p,omitempty"` // the attempt that a downgrade ends
+	Value   string        `json:"z,omitempty"` // of a leader: see newLeader
 }
 
 // appCommand is what a process is told while it runs.
@@ -381,6 +382,7 @@ type held struct {
 	grip    grip    // the lease, or the set
 	parts   []*held // of a set
 	sort    string
+	leads   *leader // what it leads
 	ttl     time.Duration
 	until   int64        // as it was told last
 	over    bool         // its end was told
@@ -397,7 +399,7 @@ func kindOf(err error) string {
 		{redlock.ErrHeld, "held"}, {redlock.ErrQuarantined, "quarantined"}, {redlock.ErrTooSlow, "too slow"},
 		{redlock.ErrInDoubt, "in doubt"}, {redlock.ErrClosed, "closed"}, {redlock.ErrLost, "lost"},
 		{redlock.ErrNotHeld, "not held"}, {redlock.ErrOrder, "order"}, {redlock.ErrUpgrade, "upgrade"},
-		{redlock.ErrNoQuorum, "no quorum"}, {redlock.ErrInput, "input"},
+		{redlock.ErrNoQuorum, "no quorum"}, {redlock.ErrInput, "input"}, {redlock.ErrNoLeader, "no leader"},
 		{context.DeadlineExceeded, "deadline"}, {context.Canceled, "canceled"},
 	} {
 		if errors.Is(err, x.err) {
@@ -427,6 +429,7 @@ func (s *seat) lock(ctx context.Context, sort, name string, ttl, patience time.D
 	ask.Entry, ask.Try = entry, try
 	s.app.say(ask)
 	m := lockerOf(c, sort, name, opts...)
+	h.leads, _ = m.(*leader)
 	lock := m.Lock
 	if try {
 		lock = m.TryLock
@@ -461,6 +464,9 @@ func (h *held) granted(lease *redlock.Lease, how string, client int) {
 	e := h.event("grant", client)
 	e.At, e.Until, e.Token, e.Owner, e.Text = now, h.until, lease.Token(), lease.Hash(), how
 	e.Shared = lease.Shared()
+	if h.leads != nil {
+		e.Value = h.leads.who
+	}
 	h.s.app.say(e)
 }
 
@@ -554,7 +560,11 @@ func (h *held) unlock() {
 	h.ending(e)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	err := h.lease.Unlock(ctx)
+	end := h.lease.Unlock
+	if h.leads != nil && h.attempt%2 == 0 {
+		end = h.resign
+	}
+	err := end(ctx)
 	if errors.Is(err, redlock.ErrLost) {
 		e.Text = "lost"
 	}
@@ -647,6 +657,8 @@ func (s *seat) act(ctx context.Context, rng *rand.Rand, brisk bool) {
 		s.permit(ctx, rng)
 	case rng.IntN(16) == 0:
 		s.latchAct(ctx, rng)
+	case rng.IntN(32) == 0:
+		s.observe(ctx, rng, drawn(rng, [][]string{app.Hot, names}))
 	case (brisk || dice < 700) && rng.IntN(12) == 0:
 		s.setAct(ctx, rng, ttl)
 		pause(ctx, upTo(rng, 90*time.Millisecond))
@@ -756,7 +768,9 @@ func (s *seat) do(ctx context.Context, rng *rand.Rand, c *redlock.Client, sort, 
 	ask := h.event("ask", n)
 	ask.Entry = entry
 	s.app.say(ask)
-	err := lockerOf(c, sort, name, redlock.AutoRenew(ttl)).Do(patience, func(inner context.Context, lease *redlock.Lease) error {
+	m := lockerOf(c, sort, name, redlock.AutoRenew(ttl))
+	h.leads, _ = m.(*leader)
+	err := m.Do(patience, func(inner context.Context, lease *redlock.Lease) error {
 		h.granted(lease, "do", n)
 		// fn may unlock early, and only so is the end of what it believes known.
 		h.use(inner, rng, upTo(rng, 100*time.Millisecond)).unlock()

@@ -322,7 +322,8 @@ local function look(what, name, all, entries)
   end
 end
 for i = 2, #ARGV, 3 do
-  look('vote', ARGV[i], redis.pcall('HKEYS', ARGV[i]), string.find(ARGV[i], '^redquorum:s1') and ARGV[i])
+  local dated = string.find(ARGV[i], '^redquorum:') and ARGV[i] -- its fields begin with their deadlines
+  look(ARGV[i + 1] == '' and 'watch' or 'vote', ARGV[i], redis.pcall('HKEYS', ARGV[i]), dated)
   look('place in the queue', ARGV[i + 1], redis.pcall('ZRANGE', ARGV[i + 1], 0, -1), ARGV[i + 2])
   look('entry', ARGV[i + 2], redis.pcall('HKEYS', ARGV[i + 2]), ARGV[i + 2])
 end
@@ -336,6 +337,9 @@ func (r *appRun) left(ctx context.Context, m int, uuid string) (out []string, er
 	}
 	for _, x := range appSemaphores {
 		args = append(args, slot.Sibling("redquorum:s1", x.name), slot.Sibling("redquorum:sq", x.name), slot.Sibling("redquorum:sw", x.name))
+	}
+	for _, key := range watched() {
+		args = append(args, key, "", "") // which no key is
 	}
 	v, err := r.cluster.Servers[m].Do(ctx, args...)
 	if err != nil {

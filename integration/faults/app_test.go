@@ -54,7 +54,8 @@ func appSpan(t testing.TB) (span time.Duration, soak bool) {
 //   - a release that a member refused for a passing reason comes to it when the reason has passed;
 //   - a lease's context ends with its validity;
 //   - each slot of a semaphore is believed in by one, below the limit in force; its tokens rise;
-//   - leaders are judged with all other locks of their name;
+//   - leaders are judged with all other locks of their name; observers hear of one leader for each token, and of
+//     tokens and values that do not fall;
 //   - a latch opens for nobody before so many arrivals have begun, and once open for all who wait.
 func TestRandomApplication(t *testing.T) {
 	span, soak := appSpan(t)
@@ -100,6 +101,8 @@ func TestRandomApplication(t *testing.T) {
 	}
 	t.Logf("%d times a latch was open, %d changes of a limit", r.j.counts.opened, len(r.j.counts.limits))
 	require.GreaterOrEqual(t, r.j.counts.opened, int(span.Seconds()/10), "too few latches opened")
+	t.Logf("observers heard of leaders %d times, of nobody %d times", r.j.leaders.heard, r.j.leaders.nobody)
+	require.GreaterOrEqual(t, r.j.leaders.heard, int(span.Seconds()/2), "observers heard of too few leaders")
 	for seat := range r.links {
 		require.Positive(t, r.j.perSeat[seat], "seat %d never had a lock", seat)
 	}
