@@ -23,24 +23,24 @@ import (
 // permitLock is a sort of grants.
 const permitLock = "permit"
 
-// appSemaphores are the semaphores, and the limit that all callers give.
+// appSemaphores are the semaphores, and the limit that all callers give. One has the name of a lock.
 var appSemaphores = []struct {
 	name  string
 	limit int
 }{
 	{"app:permits:one", 1}, {"app:permits:two", 2}, {"app:permits:five", 5}, {"app:permits:many", 50},
-	{appResized, 50},
+	{appResized, 50}, {appHot[0], 2},
 }
 
 // appResized has a stored limit, which changes.
 const appResized = "app:permits:resized"
 
-// appLatches are the latches, and how many arrivals open them. Each round of them lasts for
-// latchRound, on the clock of the machine.
+// appLatches are the latches, and how many arrivals open them. One has the name of a lock. Each
+// round of them lasts for latchRound, on the clock of the machine.
 var appLatches = []struct {
 	name  string
 	count int
-}{{"app:latch:few", 3}, {"app:latch:many", 12}}
+}{{"app:latch:few", 3}, {"app:latch:many", 12}, {appHot[1], 5}}
 
 // The lives of latches and of their rounds.
 const (

@@ -469,7 +469,7 @@ func (r *appRun) collect(ctx context.Context) {
 }
 
 // voteScript returns what a member has of an owner, of whom ARGV[1] is the beginning of the hash:
-// its token, 0 for a reader, and for how long. Nothing if it has nothing.
+// its token, 0 for a reader, that of its first slot for permits, and for how long. Nothing if it has nothing.
 const voteScript = `
 local time, reads = redis.call('TIME'), redis.call('HEXISTS', KEYS[1], 'r') == 1
 for _, owner in ipairs(redis.call('HKEYS', KEYS[1])) do
@@ -478,6 +478,10 @@ for _, owner in ipairs(redis.call('HKEYS', KEYS[1])) do
     if reads then
       left = math.min(left, value - time[1] * 1000 - math.floor(time[2] / 1000))
       value = '0'
+    end
+    local deadline, token = string.match(value, '^(%d+) %d+:(%d+)') -- of permits
+    if deadline then
+      value, left = token, math.max(0, deadline - time[1] * 1000 - math.floor(time[2] / 1000))
     end
     return {value, tostring(left)}
   end
@@ -488,6 +492,9 @@ return {}`
 func (r *appRun) votes(ctx context.Context, m int, name, hash string) (token int64, left time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
+	if semaphore, _, slots := strings.Cut(name, "#"); slots {
+		name = slot.Sibling("redquorum:s1", semaphore)
+	}
 	v, err := r.cluster.Servers[m].Do(ctx, "EVAL", voteScript, "1", name, hash)
 	if err != nil {
 		return 0, 0, err
