@@ -23,7 +23,8 @@ import (
 // permitLock is a sort of grants.
 const permitLock = "permit"
 
-// appSemaphores are the semaphores, and the limit that all callers give. One has the name of a lock.
+// appSemaphores are the semaphores, and the limit that all callers give. One of them has the name
+// of a lock.
 var appSemaphores = []struct {
 	name  string
 	limit int
