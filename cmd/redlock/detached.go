@@ -21,20 +21,25 @@ import (
 
 // detachedLease is what acquire and extend print.
 type detachedLease struct {
-	Key     string    `json:"key"`
-	Token   uint64    `json:"token"`
-	Until   time.Time `json:"valid_until"`
-	Votes   int       `json:"votes"`
-	Members int       `json:"members"`
-	Lease   string    `json:"lease"` // the authority to extend and to release
+	Key     string     `json:"key"`
+	Token   uint64     `json:"token"`
+	Until   time.Time  `json:"valid_until"`
+	Votes   int        `json:"votes"`
+	Members int        `json:"members"`
+	Lease   string     `json:"lease"`           // the authority to extend and to release
+	Slots   []slotJSON `json:"slots,omitempty"` // of a semaphore
 }
 
 func (d detachedLease) print(w io.Writer, format string) error {
 	if format == "json" {
 		return json.NewEncoder(w).Encode(d)
 	}
-	_, err := fmt.Fprintf(w, "export REDLOCK_KEY=%s\nexport REDLOCK_TOKEN=%d\nexport REDLOCK_VALID_UNTIL=%s\nexport REDLOCK_VOTES=%d/%d\nexport REDLOCK_LEASE=%s\n",
-		quoted(d.Key), d.Token, d.Until.Format(time.RFC3339Nano), d.Votes, d.Members, d.Lease)
+	tokens := ""
+	for _, line := range tokenLines(d.Token, d.Slots) {
+		tokens += "export " + line + "\n"
+	}
+	_, err := fmt.Fprintf(w, "export REDLOCK_KEY=%s\n%sexport REDLOCK_VALID_UNTIL=%s\nexport REDLOCK_VOTES=%d/%d\nexport REDLOCK_LEASE=%s\n",
+		quoted(d.Key), tokens, d.Until.Format(time.RFC3339Nano), d.Votes, d.Members, d.Lease)
 	return err
 }
 
@@ -44,7 +49,7 @@ func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) +
 // detach ends our part in a lease without ending the lease, and prints what goes on with it. Where that
 // cannot be printed, nobody could release the lock: so it is given back.
 func (c *connection) detach(ctx context.Context, w io.Writer, lease *redlock.Lease, format string) error {
-	d := detachedLease{Key: lease.Key(), Token: lease.Token(), Until: lease.ValidUntil(), Votes: lease.Votes(), Members: len(c.set.Members)}
+	d := detachedLease{Key: lease.Key(), Token: lease.Token(), Until: lease.ValidUntil(), Votes: lease.Votes(), Members: len(c.set.Members), Slots: slotsToJSON(lease.Slots())}
 	h, err := lease.Handoff()
 	if err != nil {
 		return err
@@ -97,6 +102,9 @@ so treat it as a secret. Check the exit code before eval, as below, because eval
 succeeds. If acquire does not obtain the lock, it prints "(exit N)" instead, so that eval fails too.
 It refuses -E 0, because the script would go on.
 
+With --limit, KEY is a semaphore, and acquire prints the slots as "redlock run" has them. A permit is
+extended and released as a lock is.
+
 ` + configHelp,
 		Example: `  lease=$(redlock acquire nightly --ttl 30s --wait 0) && eval "$lease" || exit
   redlock extend nightly >/dev/null
@@ -121,7 +129,10 @@ It refuses -E 0, because the script would go on.
 			}
 			defer conn.close()
 			var m locker = conn.Mutex(conn.name(args[0]), w.options(redlock.TTL(conn.set.TTL))...) // every version of extend and release knows its leases
-			if w.shared {
+			switch {
+			case w.limit != 0:
+				m = w.permits(conn, conn.name(args[0]), redlock.TTL(conn.set.TTL))
+			case w.shared:
 				m = reader{conn.RWMutex(conn.name(args[0]), redlock.TTL(conn.set.TTL))}
 			}
 			lease, err := obtain(cmd.Context(), &w, m, rest(patience, began), conn.set.TTL)

@@ -17,13 +17,14 @@ import (
 
 // event is one line that hold prints.
 type event struct {
-	Event   string    `json:"event"` // held, losing, lost or released
-	Key     string    `json:"key"`
-	Token   uint64    `json:"token"`
-	Votes   int       `json:"votes"`
-	Members int       `json:"members"`
-	Until   time.Time `json:"valid_until"`
-	Reason  string    `json:"reason,omitempty"`
+	Event   string     `json:"event"` // held, losing, lost or released
+	Key     string     `json:"key"`
+	Token   uint64     `json:"token"`
+	Votes   int        `json:"votes"`
+	Members int        `json:"members"`
+	Until   time.Time  `json:"valid_until"`
+	Reason  string     `json:"reason,omitempty"`
+	Slots   []slotJSON `json:"slots,omitempty"` // of a semaphore
 }
 
 func newHold() *cobra.Command {
@@ -43,6 +44,8 @@ It prints these lines:
     stop now;
   - "lost", with exit code 79, when the validity is over;
   - "released".
+
+With --limit, KEY is a semaphore, and each line has the slots and their tokens.
 
 ` + configHelp,
 		Example: `  redlock hold nightly --wait 10s <pipe
@@ -86,7 +89,7 @@ It prints these lines:
 func holdOn(cmd *cobra.Command, lease *redlock.Lease, plan child.Plan, members int, signals <-chan os.Signal) error {
 	out := json.NewEncoder(cmd.OutOrStdout())
 	say := func(what, reason string) error {
-		return out.Encode(event{what, lease.Key(), lease.Token(), lease.Votes(), members, lease.ValidUntil(), reason})
+		return out.Encode(event{what, lease.Key(), lease.Token(), lease.Votes(), members, lease.ValidUntil(), reason, slotsToJSON(lease.Slots())})
 	}
 	release := func() error {
 		if err := lease.Unlock(cmd.Context()); err != nil {

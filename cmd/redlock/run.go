@@ -30,7 +30,8 @@ type waiting struct {
 	code   int
 	fair   bool
 	shared bool
-	seats  int
+	seats  int     // permits of a semaphore; 0: one
+	limit  int     // of a semaphore; 0: the lock is none
 	elect  *string // nil: the lock is no election
 }
 
@@ -40,8 +41,8 @@ func (w *waiting) flags(f *pflag.FlagSet) {
 	f.IntVarP(&w.code, "conflict-exit-code", "E", exitNotObtained, "exit code when the lock is not obtained in time")
 	f.BoolVar(&w.fair, "fair", false, "wait in strict order with all other callers that say --fair")
 	f.BoolVar(&w.shared, "shared", false, "take the lock as a reader: together with others that do, and never beside one that does not")
-	f.IntVar(&w.seats, "permits", 0, "reserved for semaphores")
-	_ = f.MarkHidden("permits")
+	f.Func("limit", "take a permit of the semaphore KEY, which has `K` slots, 1 to 4,096", within(&w.limit, mostSlots))
+	f.Func("permits", "with --limit: take `N` permits, 1 to 64, all or none (default 1)", within(&w.seats, mostPermits))
 }
 
 // candidate adds the flag of those commands that can lead.
@@ -62,8 +63,8 @@ func (w *waiting) options(more ...redlock.LockOption) []redlock.LockOption {
 
 // patience is 0 for one try, negative for ever.
 func (w *waiting) patience() (time.Duration, error) {
-	if w.seats != 0 {
-		return 0, usage("--permits is reserved: this version has no semaphores")
+	if err := w.semaphore(); err != nil {
+		return 0, err
 	}
 	if w.fair && w.shared {
 		return 0, usage("--fair and --shared exclude each other: readers have no order among themselves")
@@ -120,6 +121,8 @@ func (r reader) TryLock(ctx context.Context) (*redlock.Lease, error) { return r.
 // serves readers. Redisson shares mutexes only, and strict order is of mutexes alone.
 func (w *waiting) locker(c *connection, key string) locker {
 	switch {
+	case w.limit != 0:
+		return w.permits(c, key)
 	case w.elect != nil:
 		return candidate{c.Election(key, redlock.AutoRenew(c.set.TTL)), *w.elect}
 	case w.shared:
@@ -182,6 +185,10 @@ With --elect VALUE, which takes one key only, run campaigns. While the command r
 leads, and "redlock leader KEY" prints the value everywhere. If it crashes, the next candidate leads
 when --ttl has passed at the latest.
 
+With --limit K, KEY is a semaphore of K slots, and run takes one of them: at most K commands run at
+the same time, each with a slot of its own. With --permits N it takes N slots, all or none. All users
+of a semaphore give the same --limit. It has nothing to do with a lock of the same name.
+
 With several keys, at most 64, run takes all of those locks or none. It takes them in the order of
 their bytes, so that two commands never wait for each other, whatever order they are written in.
 
@@ -208,6 +215,12 @@ REDLOCK_VOTES are the least of all. Instead it has
   REDLOCK_KEYS                      how many there are
   REDLOCK_KEY_1, REDLOCK_TOKEN_1    the first lock's name and token, as written; and so on
 
+With --limit, it has the slot too. With several permits, REDLOCK_TOKEN is missing, and it has instead
+
+  REDLOCK_SLOT                      the slot, from 0 to the limit - 1
+  REDLOCK_SLOTS                     how many there are
+  REDLOCK_SLOT_1, REDLOCK_TOKEN_1   the lowest slot and its token; and so on
+
 and no other REDLOCK_ variable. run removes settings, because they may be secret.
 
 On Linux run stops the process group and every process that descends from the command, wherever it
@@ -232,6 +245,7 @@ If a key begins with -, put a -- of its own before it: redlock run [flags] -- KE
   redlock run deploy --wait 5m --ttl 10s -- make deploy
   redlock run prices --shared -- ./report.sh           beside other readers, and beside no writer
   redlock run scheduler --elect "$(hostname)" --ttl 10s -- ./scheduler
+  redlock run downloads --limit 8 -- ./download.sh     at most eight at the same time
   redlock run host:1 host:2 host:3 -- ./migrate.sh     all three, or wait
   redlock run report --status-file /run/report.json -- ./report.sh`,
 		Annotations: map[string]string{ownSignals: "yes", flagHint: "if a key begins with -, put a -- of its own before it: redlock run [flags] -- KEY... -- COMMAND"},
@@ -246,6 +260,8 @@ If a key begins with -, put a -- of its own before it: redlock run [flags] -- KE
 				return fmt.Errorf("--shared is for one key, and there are %d", len(keys))
 			case len(keys) > 1 && f.elect != nil:
 				return fmt.Errorf("--elect is for one key, and there are %d", len(keys))
+			case len(keys) > 1 && (f.limit != 0 || f.seats != 0):
+				return fmt.Errorf("--limit and --permits are for one key, and there are %d", len(keys))
 			case len(keys) > redlock.MaxNames:
 				return fmt.Errorf("%d keys, but at most %d are allowed", len(keys), redlock.MaxNames)
 			}
@@ -288,14 +304,15 @@ func parts(cmd *cobra.Command, args []string) (keys, command []string) {
 
 // runStatus is what --status-file holds.
 type runStatus struct {
-	Key     string   `json:"key"` // "" if there are several
-	Token   uint64   `json:"token,omitempty"`
-	Keys    []string `json:"keys,omitempty"` // with several, in the order of the arguments
-	Tokens  []uint64 `json:"tokens,omitempty"`
-	Outcome string   `json:"outcome"`      // command, lost, not_obtained, or failed
-	Code    int      `json:"exit_code"`    // of this program
-	Command *int     `json:"command_code"` // of the command, null if it did not run
-	Reason  string   `json:"reason,omitempty"`
+	Key     string     `json:"key"` // "" if there are several
+	Token   uint64     `json:"token,omitempty"`
+	Keys    []string   `json:"keys,omitempty"` // with several, in the order of the arguments
+	Tokens  []uint64   `json:"tokens,omitempty"`
+	Slots   []slotJSON `json:"slots,omitempty"` // of a semaphore
+	Outcome string     `json:"outcome"`         // command, lost, not_obtained, or failed
+	Code    int        `json:"exit_code"`       // of this program
+	Command *int       `json:"command_code"`    // of the command, null if it did not run
+	Reason  string     `json:"reason,omitempty"`
 }
 
 func (f *runFlags) report(s runStatus, code int, err error) error {
@@ -408,6 +425,7 @@ func (f *runFlags) run(cmd *cobra.Command, keys, command []string) (runStatus, e
 			status.Tokens = append(status.Tokens, l.Token())
 		}
 	}
+	status.Slots = slotsToJSON(leases[0].Slots())
 	for _, l := range leases {
 		conn.log.Info("lock obtained", "key", l.Key(), "token", l.Token(), "votes", l.Votes(), "until", l.ValidUntil())
 	}
@@ -574,10 +592,8 @@ func environment(ours []string, held section, leases []*redlock.Lease, members i
 
 // lines describe a lease as NAME=value.
 func lines(lease *redlock.Lease, members int) []string {
-	return append([]string{
-		"REDLOCK_KEY=" + lease.Key(),
-		fmt.Sprintf("REDLOCK_TOKEN=%d", lease.Token()),
-	}, validity(lease, members)...)
+	out := append([]string{"REDLOCK_KEY=" + lease.Key()}, tokenLines(lease.Token(), slotsToJSON(lease.Slots()))...)
+	return append(out, validity(lease, members)...)
 }
 
 // validity describes for how long a section may be relied on.
