@@ -242,7 +242,7 @@ func newRelease() *cobra.Command {
 	var c common
 	var force, yes bool
 	var token uint64
-	file := ""
+	file, n := "", 0
 	cmd := &cobra.Command{
 		Use:   "release KEY",
 		Short: "Release a lock that acquire left, or take it from its holder",
@@ -259,9 +259,13 @@ token" or the holder's own log. The holder learns of the loss at its next renewa
 validity ends, whichever comes first. Until then two holders believe that they hold the lock, and
 only fencing tells them apart.
 
+With --force --slot N, KEY is a semaphore. The holder of the slot N loses all slots that it took at
+once. --if-token is then the token of the slot N.
+
 ` + leaseHelp + "\n\n" + configHelp,
 		Example: `  redlock release nightly
   redlock release nightly --force
+  redlock release downloads --force --slot 3
   redlock release nightly --force --if-token 1795255221307363 --yes 2>>audit.log`,
 		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -269,11 +273,16 @@ only fencing tells them apart.
 			if cmd.Flags().Changed("if-token") {
 				only = &token
 			}
+			slot := cmd.Flags().Changed("slot")
 			switch {
+			case slot && (n < 0 || n >= mostSlots):
+				return usage("--slot is %d, must be between 0 and %d", n, mostSlots-1)
+			case force && slot:
+				return c.forceSlot(cmd, args[0], n, yes, only)
 			case force:
 				return c.force(cmd, args[0], yes, only)
-			case yes, only != nil:
-				return usage("--yes and --if-token are for --force")
+			case yes, only != nil, slot:
+				return usage("--yes, --if-token and --slot are for --force")
 			}
 			conn, lease, err := c.adopt(cmd, file, args[0])
 			if err != nil {
@@ -287,6 +296,7 @@ only fencing tells them apart.
 	cmd.Flags().BoolVar(&force, "force", false, "take the lock from its holder")
 	cmd.Flags().BoolVar(&yes, "yes", false, "with --force: do not ask")
 	cmd.Flags().Uint64Var(&token, "if-token", 0, "with --force: only if this is the token of the holder")
+	cmd.Flags().IntVar(&n, "slot", 0, "with --force: KEY is a semaphore, and this is a slot of the holder; it loses all its slots")
 	cmd.Flags().StringVar(&file, "lease-file", "", "file with the lease; - is standard input")
 	return cmd
 }
@@ -322,11 +332,7 @@ func (c *common) force(cmd *cobra.Command, key string, yes bool, only *uint64) e
 	if freed == 0 && err == nil && anybody(seen) {
 		return &exitError{exitNotObtained, errors.New("the holder has changed in the meantime: nothing was done")}
 	}
-	who := "unknown"
-	if u, userErr := user.Current(); userErr == nil {
-		who = u.Username
-	}
-	host, _ := os.Hostname()
+	who, host := operator()
 	what := "audit: lock forced open"
 	if freed == 0 {
 		what = "audit: lock not forced open"
@@ -342,6 +348,16 @@ func (c *common) force(cmd *cobra.Command, key string, yes bool, only *uint64) e
 	}
 	conn.log.Warn(what, about...)
 	return err
+}
+
+// operator names the user of this process, and the machine.
+func operator() (who, host string) {
+	who = "unknown"
+	if u, err := user.Current(); err == nil {
+		who = u.Username
+	}
+	host, _ = os.Hostname()
+	return who, host
 }
 
 // holds returns an error unless n is the token of the holder.

@@ -261,14 +261,9 @@ func printLatch(w io.Writer, in *redlock.LatchInspection) {
 
 // latchUnanswered is why too few members answered, nil if enough did.
 func latchUnanswered(in *redlock.LatchInspection) error {
-	var failed []error
+	var all []error
 	for _, v := range in.Members {
-		if v.Err != nil {
-			failed = append(failed, v.Err)
-		}
+		all = append(all, v.Err)
 	}
-	if need := member.Majority(len(in.Members)); len(in.Members)-len(failed) < need {
-		return &exitError{codeOfMembers(failed, need), fmt.Errorf("%d of %d members answered: %w", len(in.Members)-len(failed), len(in.Members), errors.Join(failed...))}
-	}
-	return nil
+	return tooFew(all)
 }

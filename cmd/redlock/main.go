@@ -125,7 +125,7 @@ command: see there.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(newDemo(runDemo), newRun(), newHold(), newAcquire(), newExtend(), newRelease(),
-		newLatch(), newLeader(), newInspect(), newLs(), newWatch(), newToken(), newDoctor(), newInit(), newNodes(), newBench(), newVersion())
+		newLatch(), newSemaphore(), newLeader(), newInspect(), newLs(), newWatch(), newToken(), newDoctor(), newInit(), newNodes(), newBench(), newVersion())
 	root.Flags().Bool("version", false, "print the version of this program") // cobra's own takes -v, which is --verbose elsewhere
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.InitDefaultCompletionCmd()

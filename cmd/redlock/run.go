@@ -187,7 +187,8 @@ when --ttl has passed at the latest.
 
 With --limit K, KEY is a semaphore of K slots, and run takes one of them: at most K commands run at
 the same time, each with a slot of its own. With --permits N it takes N slots, all or none. All users
-of a semaphore give the same --limit. It has nothing to do with a lock of the same name.
+of a semaphore give the same --limit. It has nothing to do with a lock of the same name, and
+"redlock semaphore KEY" shows it.
 
 With several keys, at most 64, run takes all of those locks or none. It takes them in the order of
 their bytes, so that two commands never wait for each other, whatever order they are written in.
