@@ -233,16 +233,24 @@ func latchToJSON(in *redlock.LatchInspection) latchJSON {
 
 func printLatch(w io.Writer, in *redlock.LatchInspection) {
 	_, _ = fmt.Fprintln(w, in.Remaining)
+	_, _ = fmt.Fprintf(w, "%s: %s\n", member.Quote(in.Key), latchState(in))
+	printLatchMembers(w, in)
+}
+
+// latchState says whether a latch is open, and what is missing.
+func latchState(in *redlock.LatchInspection) string {
 	switch {
 	case !in.Known:
-		_, _ = fmt.Fprintf(w, "%s: no member has such a latch\n", member.Quote(in.Key))
+		return "no member has such a latch"
 	case in.Open:
-		_, _ = fmt.Fprintf(w, "%s: open, round %d\n", member.Quote(in.Key), in.Round)
+		return fmt.Sprintf("open, round %d", in.Round)
 	case in.Count == 0:
-		_, _ = fmt.Fprintf(w, "%s: shut, round %d, nobody has told the count\n", member.Quote(in.Key), in.Round)
-	default:
-		_, _ = fmt.Fprintf(w, "%s: shut, round %d, %d of %d are missing\n", member.Quote(in.Key), in.Round, in.Remaining, in.Count)
+		return fmt.Sprintf("shut, round %d, nobody has told the count", in.Round)
 	}
+	return fmt.Sprintf("shut, round %d, %d of %d are missing", in.Round, in.Remaining, in.Count)
+}
+
+func printLatchMembers(w io.Writer, in *redlock.LatchInspection) {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "  MEMBER\tSTATE\tROUND\tARRIVED\tCOUNT\tOPEN\tWAITING\tLIFE")
 	for _, v := range in.Members {

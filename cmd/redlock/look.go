@@ -24,6 +24,9 @@ type inspectionJSON struct {
 	Holders []holderJSON     `json:"holders"`         // none if nobody holds it at a majority
 	Leads   *string          `json:"leads,omitempty"` // the value of the holder, if it leads an election
 	Members []memberViewJSON `json:"members"`
+
+	Semaphore *semaphoreJSON `json:"semaphore,omitempty"` // of the same name
+	Latch     *latchJSON     `json:"latch,omitempty"`     // of the same name
 }
 
 type holderJSON struct {
@@ -189,8 +192,12 @@ func newInspect() *cobra.Command {
 shows each owner as a hash, because an owner's name is the authority to release. It changes nothing.
 Each member answers at a moment of its own, so use the answer to look and never to decide.
 
-If the holder leads an election, the first line has its value. Owners that share the lock are marked as readers. WAITING counts all that wait, with the readers
-among them in parentheses.
+If the holder leads an election, the first line has its value. Owners that share the lock are marked
+as readers. WAITING counts all that wait, with the readers among them in parentheses.
+
+A semaphore or a latch of the same name, which has nothing to do with the lock, is shown behind it as
+"redlock semaphore" and "redlock latch remaining" do. If a member knows one of them and nobody holds the
+lock or waits for it, inspect leaves the lock out.
 
 The exit code is 0 whether the lock is held or not; 65 if the key is not a lock; 69 if no majority
 answers.
@@ -205,19 +212,19 @@ answers.
 				return err
 			}
 			defer conn.close()
-			in, err := conn.Inspect(cmd.Context(), conn.name(args[0]))
+			s, err := conn.look(cmd.Context(), conn.name(args[0]))
 			if err != nil {
 				return err
 			}
-			leads := conn.leads(cmd.Context(), in)
 			if c.json {
-				if err := json.NewEncoder(cmd.OutOrStdout()).Encode(toJSON(in, leads)); err != nil {
-					return err
-				}
+				err = json.NewEncoder(cmd.OutOrStdout()).Encode(s.json())
 			} else {
-				printInspection(cmd.OutOrStdout(), in, leads)
+				err = s.print(cmd.OutOrStdout())
 			}
-			return answered(in)
+			if err != nil {
+				return err
+			}
+			return answered(s.lock)
 		},
 	}
 	c.flags(cmd.Flags())
@@ -232,8 +239,12 @@ func newWatch() *cobra.Command {
 		Use:   "watch KEY",
 		Short: "Print a line whenever a lock's holder or queue changes",
 		Long: `watch asks the members again and again. It prints a line when the holder, its votes or the number of
-waiters has changed, or the value of a leader. It marks readers as inspect does, and of more than three it prints how many they
-are. It does not compete for the lock. It ends with Ctrl-C, or with --until-free.
+waiters has changed, or the value of a leader. It marks readers as inspect does, and of more than
+three it prints how many they are. It does not compete for the lock. It ends with Ctrl-C, or with
+--until-free.
+
+A semaphore or a latch of the same name has lines of its own. --until-free waits until no slot of the
+semaphore is held either.
 
 ` + configHelp,
 		Example: `  redlock watch nightly
@@ -250,22 +261,21 @@ are. It does not compete for the lock. It ends with Ctrl-C, or with --until-free
 			defer conn.close()
 			tick := time.NewTicker(interval)
 			defer tick.Stop()
-			for last := ""; ; {
-				in, err := conn.Inspect(cmd.Context(), conn.name(args[0]))
+			var last sightLines
+			for {
+				s, err := conn.look(cmd.Context(), conn.name(args[0]))
 				if err == nil {
 					err = cmd.Context().Err()
 				}
 				if err != nil {
 					return endedOr(cmd.Context(), err)
 				}
-				leads := conn.leads(cmd.Context(), in)
-				if line := watchLine(in, leads); line != last {
-					last = line
-					if err := printWatch(cmd.OutOrStdout(), in, leads, line, c.json); err != nil {
+				if changed := last.changed(s); len(changed) > 0 {
+					if err := printWatch(cmd.OutOrStdout(), s, changed, c.json); err != nil {
 						return err
 					}
 				}
-				if untilFree && len(in.Holders) == 0 && answered(in) == nil {
+				if untilFree && s.free() {
 					return nil
 				}
 				select {
@@ -310,15 +320,19 @@ func watchLine(in *redlock.Inspection, leads *string) string {
 	return line
 }
 
-func printWatch(w io.Writer, in *redlock.Inspection, leads *string, line string, asJSON bool) error {
+func printWatch(w io.Writer, s *sight, lines []string, asJSON bool) error {
 	if !asJSON {
-		_, err := fmt.Fprintln(w, time.Now().Format("15:04:05.000"), line)
-		return err
+		for _, line := range lines {
+			if _, err := fmt.Fprintln(w, time.Now().Format("15:04:05.000"), line); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	return json.NewEncoder(w).Encode(struct {
 		At time.Time `json:"at"`
 		inspectionJSON
-	}{time.Now(), toJSON(in, leads)})
+	}{time.Now(), s.json()})
 }
 
 func newToken() *cobra.Command {
