@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -56,6 +57,10 @@ share one line, which says how many they are: their greatest token, the votes th
 at least, and the longest of their times. The line of a leader has its value. The JSON has the kind:
 read, election, or mutex for every other one.
 
+Behind the locks come semaphores, with how many slots are held and how many wait, and latches, with what
+is missing. ls lists a semaphore if a majority names the same holder of a slot, and a latch if a majority
+has it; with --all also the others. It asks for them as "redlock semaphore" does.
+
 ls needs the permissions SCAN, HLEN, HGET, HGETALL, PTTL and, for locks with readers, TIME; in a
 Redis Cluster or with Sentinels also INFO.
 
@@ -82,6 +87,18 @@ Redis Cluster or with Sentinels also INFO.
 			if err != nil {
 				return endedOr(cmd.Context(), err)
 			}
+			var slots []*heldSlotsJSON
+			var latches []*foundLatchJSON
+			var missing error // why what is not a lock may be missing
+			if !s.Interop {   // which has neither
+				names, err := others(cmd.Context(), members, prefix, s.DialTimeout)
+				if err == nil {
+					slots, latches, err = c.lookAt(cmd, names, all)
+				}
+				if err != nil {
+					missing = endedOr(cmd.Context(), fmt.Errorf("semaphores and latches: %w", err))
+				}
+			}
 			out := cmd.OutOrStdout()
 			if c.json {
 				e := json.NewEncoder(out)
@@ -90,7 +107,7 @@ Redis Cluster or with Sentinels also INFO.
 						return err
 					}
 				}
-				return nil
+				return errors.Join(missing, encodeEach(e, slots), encodeEach(e, latches))
 			}
 			table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 			for _, l := range locks {
@@ -103,7 +120,13 @@ Redis Cluster or with Sentinels also INFO.
 				}
 				_, _ = fmt.Fprintln(table, line)
 			}
-			return table.Flush()
+			for _, l := range slots {
+				_, _ = fmt.Fprintln(table, l.line(len(members)))
+			}
+			for _, l := range latches {
+				_, _ = fmt.Fprintln(table, l.line(len(members)))
+			}
+			return errors.Join(missing, table.Flush())
 		},
 	}
 	c.flags(cmd.Flags())
@@ -555,6 +578,98 @@ func scan(ctx context.Context, m *node.Node, prefix string) ([]vote, error) {
 			return out, nil
 		}
 	}
+}
+
+// Prefixes of the keys of semaphores and latches.
+const (
+	semaphoreKeys = "redquorum:s1"
+	latchKeys     = "redquorum:l1"
+)
+
+// others finds the names of semaphores and latches, by the prefix of their keys.
+func others(ctx context.Context, members []*rawMember, prefix string, patience time.Duration) (map[string][]string, error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	found := make(map[string]map[string]bool) // by prefix, names
+	var all []error
+	for _, m := range members {
+		wg.Go(func() {
+			var keys []string
+			err := m.ready(ctx, patience)
+			if err == nil {
+				keys, err = m.keys(ctx, "redquorum:[sl]1:*")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, err)
+			for _, key := range keys {
+				of := key[:min(len(key), len(semaphoreKeys))]
+				name, ok := nameOf(of, key)
+				if !ok || !strings.HasPrefix(name, prefix) {
+					continue
+				}
+				if found[of] == nil {
+					found[of] = make(map[string]bool)
+				}
+				found[of][name] = true
+			}
+		})
+	}
+	wg.Wait()
+	if err := tooFew(all); err != nil {
+		return nil, err
+	}
+	out := make(map[string][]string)
+	for of, names := range found {
+		out[of] = slices.Sorted(maps.Keys(names))
+	}
+	return out, nil
+}
+
+// keys walks over the keys of all servers of a member that match a pattern and are hashes.
+func (m *rawMember) keys(ctx context.Context, pattern string) ([]string, error) {
+	var out []string
+	for _, s := range m.servers {
+		for cursor := "0"; ; {
+			r, err := ask(ctx, s.Node, "SCAN", cursor, "MATCH", pattern, "COUNT", "1000", "TYPE", "hash")
+			if err != nil {
+				return out, err
+			}
+			if len(r.Elems) != 2 {
+				return out, fmt.Errorf("%s: SCAN: reply of an unexpected shape", s.Name())
+			}
+			for _, e := range r.Elems[1].Elems {
+				out = append(out, string(e.Str))
+			}
+			if cursor = string(r.Elems[0].Str); cursor == "0" {
+				break
+			}
+		}
+	}
+	return out, nil
+}
+
+// nameOf is the name for which slot.Sibling makes a key. Each key is that of one name at most.
+func nameOf(prefix, key string) (string, bool) {
+	rest, found := strings.CutPrefix(key, prefix+":")
+	if !found {
+		return "", false
+	}
+	names := []string{rest}
+	if inner, ok := strings.CutPrefix(rest, "{"); ok {
+		if plain, ok := strings.CutSuffix(inner, "}"); ok {
+			names = append(names, plain)
+		}
+		if _, behind, ok := strings.Cut(inner, "}:"); ok {
+			names = append(names, behind)
+		}
+	}
+	for _, name := range names {
+		if slot.Sibling(prefix, name) == key {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // votesFor reads a key that may be a lock: a hash with a TTL, and with one field "client:number"

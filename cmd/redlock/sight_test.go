@@ -7,6 +7,7 @@ import (
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/slot"
 )
 
 // permitsAt is what three members say when all name the same holders, with a slot each.
@@ -81,6 +82,55 @@ func TestFreeIsSaidOfSlotsToo(t *testing.T) {
 	} {
 		if got := c.s.free(); got != c.want {
 			t.Errorf("%s: free is %v", name, got)
+		}
+	}
+}
+
+// A key is that of one name at most, whatever braces the name has.
+func TestNamesAreReadFromKeys(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"a", "a:b", "{a}", "{a}b", "a{b}c", "}{", "{}a", "{a", "a}", "{a}:b", "{{a}}", "x{a}:{b}", "{a}:{a}", ":", "{a}:",
+	} {
+		for _, of := range []string{semaphoreKeys, latchKeys} {
+			key := slot.Sibling(of, name)
+			if got, ok := nameOf(of, key); !ok || got != name {
+				t.Errorf("%q is read as %q, %v", key, got, ok)
+			}
+		}
+	}
+	for _, key := range []string{"redquorum:s1", "redquorum:s1:", "redquorum:s1:a", "redquorum:sq:{a}", "a"} {
+		if name, ok := nameOf(semaphoreKeys, key); ok {
+			t.Errorf("%q is read as %q", key, name)
+		}
+	}
+}
+
+// What less than a majority has is listed with --all alone, and what nobody knows never.
+func TestLsListsWhatAMajorityHas(t *testing.T) {
+	t.Parallel()
+	known := func(n int) *redlock.LatchInspection {
+		in := &redlock.LatchInspection{Key: "k", Known: n > 0, Members: make([]redlock.LatchView, 3)}
+		for i := range n {
+			in.Members[i].Known = true
+		}
+		return in
+	}
+	minority := permitsAt(7)
+	minority.Holders = nil
+	for name, c := range map[string]struct {
+		found    func(all bool) bool
+		some, of bool // listed, and listed with --all
+	}{
+		"latch at 2":      {func(all bool) bool { return latchFound(known(2), all) != nil }, true, true},
+		"latch at 1":      {func(all bool) bool { return latchFound(known(1), all) != nil }, false, true},
+		"latch at none":   {func(all bool) bool { return latchFound(known(0), all) != nil }, false, false},
+		"slots":           {func(all bool) bool { return slotsFound(permitsAt(7), all) != nil }, true, true},
+		"no majority":     {func(all bool) bool { return slotsFound(minority, all) != nil }, false, true},
+		"nothing of them": {func(all bool) bool { return slotsFound(permitsAt(), all) != nil }, false, false},
+	} {
+		if some, all := c.found(false), c.found(true); some != c.some || all != c.of {
+			t.Errorf("%s: listed %v, with --all %v", name, some, all)
 		}
 	}
 }
