@@ -332,6 +332,7 @@ func Commands(t Target, key string, interop bool) [][]string {
 		{"HGET", key, "f"}, {"HSET", key, "f", "v"}, {"HDEL", key, "f"}, {"HEXISTS", key, "f"}, {"HKEYS", key},
 		{"HMGET", waiters, "f"}, {"HGETALL", key}, {"HLEN", key}, {"HINCRBY", tokens, "f", "1"},
 		{"ZADD", queue, "1", "m"}, {"ZREM", queue, "m"}, {"ZRANGE", queue, "0", "-1"},
+		{"ZSCORE", slot.Sibling("redquorum:sq", key), "m"}, {"HSCAN", slot.Sibling("redquorum:l1", key), "0"},
 		{"HSET", boot, "id", "x"}, {"SET", quarantine, "1", "PX", "1"},
 	}
 	if t.Kind == node.RedisCluster {
@@ -453,7 +454,7 @@ func once(ctx context.Context, t Target, c []string) error {
 // name is the command without arguments, with the key that it is denied for.
 func name(c []string) []string {
 	switch c[0] {
-	case "PING", "INFO", "TIME", "ASKING", "WAIT", "SSUBSCRIBE", "SPUBLISH":
+	case "PING", "INFO", "TIME", "ASKING", "WAIT", "SSUBSCRIBE", "SPUBLISH", "ZSCORE", "HSCAN":
 		return c[:1]
 	case "EVAL", "EVALSHA":
 		return []string{c[0], c[3], c[4]}

@@ -110,9 +110,8 @@ func TestWhatTheUserLacksIsFoundByTrying(t *testing.T) {
 	if f := look(); f.ACLErr != nil || len(f.Denied) > 0 {
 		t.Errorf("may do everything: %v, %v", f.Denied, f.ACLErr)
 	}
-	// What one server, which needs no acknowledgement of replicas, is never asked; and what only locks in
-	// strict order and latches ask.
-	others := []string{"zscore", "hscan", "select", "wait", "asking", "ssubscribe", "spublish", "cluster|shards", "cluster|slots", "cluster|myid"}
+	// What one server, which needs no acknowledgement of replicas, is never asked.
+	others := []string{"select", "wait", "asking", "ssubscribe", "spublish", "cluster|shards", "cluster|slots", "cluster|myid"}
 	tried := 0
 	for _, c := range rules(t, s) {
 		if slices.Contains(others, c) {
@@ -211,6 +210,8 @@ func TestEachMissingPermissionHasItsSeverityAndCure(t *testing.T) {
 		"ping":           {"permissions", Warning, "+ping"},
 		"client|setname": {"permissions", Warning, "+client|setname"},
 		"script|load":    {"permissions", Warning, "+script|load"},
+		"zscore":         {"permissions", Warning, "+zscore"},
+		"hscan":          {"permissions", Warning, "+hscan"},
 		"zadd":           {"permissions", Critical, "acl/members.acl"},
 		"hmget":          {"restart guard", Critical, "+hmget"},
 	} {
