@@ -343,9 +343,10 @@ func (e *Election) standing(ctx context.Context, r *quorum.Round, c *member.Call
 type speech struct {
 	token int64
 
-	mu    sync.Mutex // guards the fields below; never held around Submit
-	seq   int64      // of the value; 0: it has said nothing
-	value []byte
+	mu      sync.Mutex // guards the fields below; never held around Submit
+	adopted bool       // members may have words of a client before this one, with the same sequences
+	seq     int64      // of the value; 0: it has said nothing
+	value   []byte
 }
 
 // speakers finds the words of the leaders of a client. A hold has them from its election until it is
@@ -376,7 +377,7 @@ func (s *speakers) of(l *Lease) *speech {
 	s.mu.Lock()
 	w, had := s.m[l.hold]
 	if !had {
-		w = &speech{token: int64(l.token)}
+		w = &speech{token: int64(l.token), adopted: l.hold.n == 0}
 		if s.m == nil {
 			s.m = make(map[*hold]*speech)
 		}
@@ -423,18 +424,25 @@ func (l *Lease) say(ctx context.Context, op string, w *speech, value []byte) err
 	}
 }
 
-// mostSaid is how often say begins again. Once is enough, unless a lease was adopted twice.
-const mostSaid = 3
+const (
+	// mostSaid is how often say begins again. Once is enough, unless a lease was adopted twice.
+	mostSaid = 3
+	// leap is how far the words of an adopted lease stay from those before it. It is more than a
+	// member can have missed.
+	leap = 1 << 20
+)
 
-// overtaken reports whether members have a later word of the owner than any that was said here: one
-// from before the lease was adopted. Then the next word must come after that one.
+// overtaken reports whether members may have a word of the owner from before the lease was adopted
+// that is as late as any that was said here, or later. Then the next word must come after that one.
+// A member replies the sequence that it has. So if that is the one of the first word, nobody can tell
+// which of the two words the member has.
 func (w *speech) overtaken(most int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if most <= w.seq || most == script.LastWord {
+	if most == 0 || most == script.LastWord || most < w.seq || most == w.seq && !w.adopted {
 		return false
 	}
-	w.seq = most
+	w.seq, w.adopted = most+leap, false
 	return true
 }
 

@@ -573,6 +573,60 @@ func TestAdoptedLeaderProclaims(t *testing.T) {
 	}, quiet)
 }
 
+// What an adopted leader says first counts, however much was said before: also if that was as much.
+func TestAdoptedLeaderIsHeardAtOnce(t *testing.T) {
+	for before := range 4 {
+		observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+			p, q := all[0], all[1]
+			l := campaign(t, p, "one")
+			for range before {
+				require.NoError(t, p.Election("boss").Proclaim(t.Context(), l, []byte("one")))
+			}
+			for i, said := range []string{"two", "three", "four"} {
+				p, q = q, p
+				h, err := l.Handoff()
+				require.NoError(t, err)
+				l, err = p.Adopt(t.Context(), h)
+				require.NoError(t, err)
+				for range i {
+					require.NoError(t, p.Election("boss").Proclaim(t.Context(), l, []byte("between")))
+				}
+				require.NoError(t, p.Election("boss").Proclaim(t.Context(), l, []byte(said)))
+				require.Equal(t, said, leads(t, q))
+			}
+			unlock(t, l)
+			require.Equal(t, "-", leads(t, q))
+			time.Sleep(3 * time.Second)
+		}, quiet)
+	}
+}
+
+// A word that only a member has that is away does not outlive what an adopted leader says.
+func TestAdoptedLeaderReplacesWhatItCannotSee(t *testing.T) {
+	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		p, q := all[0], all[1]
+		l := campaign(t, p, "one")
+		p.Away(1, 2)
+		require.ErrorIs(t, p.Election("boss").Proclaim(t.Context(), l, []byte("unheard")), redlock.ErrNoQuorum)
+		require.Equal(t, "unheard", admin(t, cluster.Servers[0], "HGET", recordOf, "v"))
+		h, err := l.Handoff()
+		require.NoError(t, err)
+		q.Away(0)
+		m, err := q.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		require.NoError(t, q.Election("boss").Proclaim(t.Context(), m, []byte("two")))
+		q.EveryLink(func(l *redistest.Link) { l.Heal() }, 0)
+		p.EveryLink(func(l *redistest.Link) { l.Heal() }, 1, 2)
+		q.Until(t, 0, "voting")
+		time.Sleep(8 * time.Second) // two renewals
+		require.Equal(t, "two", admin(t, cluster.Servers[0], "HGET", recordOf, "v"))
+		require.Equal(t, "two", leads(t, p))
+		unlock(t, m)
+		require.Equal(t, "-", leads(t, q))
+		time.Sleep(3 * time.Second)
+	}, quiet)
+}
+
 // Run leads again after a loss and after each return, and never has two fn of one client at once:
 // not even if the first does not stop when its lease is lost.
 func TestRunLeadsAgainAndNeverTwice(t *testing.T) {
