@@ -293,3 +293,35 @@ func TestLimitOfAMemberThatForgotMeanwhileDoesNotCount(t *testing.T) {
 		require.True(t, errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrQuarantined), "%v", err)
 	})
 }
+
+// Slots that are free are found wherever they are: a waiter that prefers one far away is given them,
+// and holds up nobody behind it.
+func TestLineIsServedWhereverTheFreeSlotsAre(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		unlock(t, permit(t, p, "k", 1)) // so that p asks for slot 0
+		const held, far = 1200, "99999999999999"
+		args := []string{"HSET", "redquorum:s1:{k}", ".", far, "-", far}
+		for slot := range held {
+			owner := fmt.Sprintf("dead:%d", slot)
+			args = append(args, fmt.Sprint(slot), owner, owner, fmt.Sprintf("%s %d:5", far, slot))
+		}
+		for _, s := range cluster.Servers {
+			admin(t, s, args...)
+			admin(t, s, "PEXPIRE", "redquorum:s1:{k}", "100000000")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		first := later(ctx, p.Semaphore("k", held).Acquire)
+		time.Sleep(time.Second)
+		second := later(ctx, q.Semaphore("k", held).Acquire)
+		time.Sleep(time.Second)
+		require.True(t, first.Pending())
+		require.NoError(t, q.Semaphore("k", held).SetLimit(t.Context(), 2*held))
+		time.Sleep(20 * time.Millisecond)
+		require.False(t, first.Pending(), "half of the slots are free")
+		a, b := first.Get(t), second.Get(t)
+		require.GreaterOrEqual(t, a.Slot(), held)
+		require.GreaterOrEqual(t, b.Slot(), held)
+		unlock(t, a, b)
+	}, quiet)
+}

@@ -1,12 +1,13 @@
--- n free slots below the limit, want first and then upwards. Nil: there are not so many, or so many are taken. One call looks
--- at 1024 at most: who is refused stands in line.
+-- n free slots below the limit, want first and then upwards. Nil: there are not so many, or so many are taken. It looks at all
+-- of them: the first in line that is not given a slot which is free holds up all others.
 local function find(want, limit, n, taken)
   if used + n > limit then return nil end
   if n == 1 and want < limit and not taken then return {want} end
-  local found = {}
-  for base = 0, math.min(limit, 1024) - 1, 16 do
+  local found, base, size = {}, 0, 16
+  while base < limit do
     local names = {}
-    for x = base, math.min(base + 15, limit - 1) do names[#names + 1] = (want + x) % limit end
+    for x = base, math.min(base + size, limit) - 1 do names[#names + 1] = (want + x) % limit end
+    base, size = base + size, math.min(2 * size, 256)
     local r = redis.call('HMGET', KEYS[1], unpack(names))
     for i, slot in ipairs(names) do
       if not r[i] then
