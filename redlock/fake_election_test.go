@@ -892,3 +892,27 @@ func TestEventsOfALeaderTellItsKind(t *testing.T) {
 		unlock(t, l)
 	})
 }
+
+// An observer goes on when what stood in its way is gone, although no member was away.
+func TestObserverOutlivesAForeignKey(t *testing.T) {
+	among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		for _, s := range cluster.Servers[:2] {
+			admin(t, s, "SET", "boss", "data")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		a := observing(ctx, all[1])
+		asked := all[1].Count(script.Observe)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, "", a.words())
+		require.LessOrEqual(t, hits(asked)[0], 20, "not all the time")
+		for _, s := range cluster.Servers[:2] {
+			admin(t, s, "DEL", "boss")
+		}
+		l := campaign(t, all[0], "me")
+		time.Sleep(1100 * time.Millisecond)
+		require.Equal(t, "me", a.words())
+		unlock(t, l)
+		cancel()
+		<-a.done
+	}, quiet)
+}

@@ -49,13 +49,17 @@ func (e *Election) Observe(ctx context.Context) iter.Seq[Leader] {
 				}
 				continue
 			}
-			select { // too few members vote
+			again := time.NewTimer(c.cfg.Entry / 3)
+			select { // too few members vote, or can tell
 			case <-changed:
+			case <-w.ear:
+			case <-again.C:
 			case <-ctx.Done():
 				return
 			case <-c.closed:
 				return
 			}
+			again.Stop()
 		}
 	}
 }
