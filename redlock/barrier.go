@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
@@ -22,8 +21,8 @@ type Barrier struct {
 	party   string
 	opts    []LatchOption
 
-	mu    sync.Mutex // held through a Wait: a party is in one round at a time
-	round uint64     // that Wait enters next; 0: not known yet
+	turn  chan struct{} // capacity 1: a Wait has it, because a party is in one round at a time
+	round uint64        // that Wait enters next; 0: not known yet. Who has the turn has it
 }
 
 const opBarrier = "wait at barrier"
@@ -32,12 +31,13 @@ const opBarrier = "wait at barrier"
 // a name of its own, 1 to 256 bytes, that stays its own when its process begins anew. Bounds and
 // names are those of Latch, and a Latch of the same name is the same thing. Round is not an option.
 func (c *Client) Barrier(name string, parties int, party string, opts ...LatchOption) *Barrier {
-	return &Barrier{c: c, name: name, parties: parties, party: party, opts: opts}
+	return &Barrier{c: c, name: name, parties: parties, party: party, opts: opts, turn: make(chan struct{}, 1)}
 }
 
 // Wait arrives, and returns when all parties have arrived. round is the number of the round, from 1:
 // all parties that go on together have the same. A second call of the same Barrier waits for the
-// first. After an error, the party may have arrived, and the next Wait goes on with that round.
+// first, until its own context ends. After an error, the party may have arrived, and the next Wait
+// goes on with that round.
 //
 // The first Wait asks a majority of the members which round it is. So a party that begins anew
 // enters the round that is under way, where it may have arrived already. If that round is open by then,
@@ -51,8 +51,14 @@ func (b *Barrier) Wait(ctx context.Context) (round uint64, err error) {
 	case b.party == "" || len(b.party) > longestID:
 		return 0, badInput(opBarrier, "the name of the party has %d bytes, must have 1 to %d", len(b.party), longestID)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	select {
+	case b.turn <- struct{}{}:
+	case <-ctx.Done():
+		return 0, &keyError{op: opBarrier, key: b.name, err: ctx.Err()}
+	case <-b.c.closed:
+		return 0, &keyError{op: opBarrier, key: b.name, err: ErrClosed}
+	}
+	defer func() { <-b.turn }()
 	if b.round == 0 {
 		if b.round, err = b.begin(ctx); err != nil {
 			return 0, err

@@ -581,3 +581,55 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 		require.ErrorIs(t, err, redlock.ErrConflict)
 	}, quiet)
 }
+
+// A call that is under way while its latch is deleted makes it again, and returns.
+func TestArrivalOutlivesADeleteThatOvertakesIt(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		p.EveryLink(func(l *redistest.Link) { l.Pause() }, 0, 1)
+		arrived := make(chan error, 1)
+		go func() { arrived <- p.Latch("job", 3).CountDown(t.Context()) }()
+		synctest.Wait()
+		gone, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, p.Latch("job", 3).Delete(gone), redlock.ErrNoQuorum)
+		p.EveryLink(func(l *redistest.Link) { l.Resume() })
+		select {
+		case err := <-arrived:
+			require.NoError(t, err)
+		case <-time.After(time.Minute):
+			t.Fatal("it waits for ever")
+		}
+	}, quiet)
+}
+
+// Who waits for another call of the same Barrier waits no longer than its context says.
+func TestSecondCallOfABarrierEndsWithItsContext(t *testing.T) {
+	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+		b := p.Barrier("phase", 2, "x")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		first := make(chan error, 1)
+		go func() {
+			_, err := b.Wait(ctx)
+			first <- err
+		}()
+		synctest.Wait()
+		soon, end := context.WithTimeout(t.Context(), time.Second)
+		defer end()
+		at := time.Now()
+		_, err := b.Wait(soon)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Contains(t, err.Error(), `wait at barrier "phase"`)
+		require.Equal(t, time.Second, time.Since(at))
+		require.ErrorIs(t, <-first, context.DeadlineExceeded)
+		go func() {
+			_, err := b.Wait(context.WithoutCancel(ctx))
+			first <- err
+		}()
+		synctest.Wait()
+		go func() { _ = p.Close() }()
+		_, err = b.Wait(t.Context())
+		require.ErrorIs(t, err, redlock.ErrClosed)
+		require.ErrorIs(t, <-first, redlock.ErrClosed)
+	}, quiet)
+}

@@ -500,11 +500,11 @@ func (r *latchRound) remaining(ctx context.Context) (int, error) {
 
 // delete asks all members, and forgets what this client would tell them again.
 func (r *latchRound) delete(ctx context.Context) error {
-	r.mu.Lock()
-	r.core = latch.New(len(r.c.members), r.coreTerms())
-	r.id, r.counted = "", 0
-	r.mu.Unlock()
 	states := r.states()
+	r.mu.Lock()
+	r.core.Forget(states)
+	r.id, r.counted, r.since = "", 0, time.Time{}
+	r.mu.Unlock()
 	errs := make([]error, len(states))
 	each(len(errs), func(i int) {
 		_, errs[i] = r.ask(ctx, i, r.wire.Delete(nil))

@@ -58,6 +58,7 @@ type Latch struct {
 	open   bool
 	passed bool
 	at     []place
+	life   int // how often it was forgotten
 }
 
 // entry is an arrival of this client. It replaces the one of its id with a smaller version.
@@ -129,6 +130,26 @@ func (l *Latch) Trim(most int, states []member.State) {
 	}
 }
 
+// Forget begins anew where the latch is deleted: what was heard is forgotten, and the arrivals that a
+// majority has are not told again. The others are, because their callers still wait. An answer to a
+// call of Due from before counts for nothing.
+func (l *Latch) Forget(states []member.State) {
+	l.Trim(0, states)
+	has := l.newest
+	if len(l.log) > 0 {
+		has = l.log[0].version - 1
+	}
+	l.life++
+	l.union, l.sum, l.count, l.open, l.passed = map[string]int64{}, 0, l.terms.Count, false, false
+	for _, e := range l.log {
+		l.add(e.ID, e.N)
+	}
+	for i := range l.at {
+		p := &l.at[i]
+		*p = place{gen: p.gen, epoch: p.epoch, met: p.met, pending: p.pending, failed: p.failed, due: p.due, has: has}
+	}
+}
+
 // Kept is how many arrivals are told to a member that has forgotten.
 func (l *Latch) Kept() int { return len(l.log) }
 
@@ -149,6 +170,7 @@ type Batch struct {
 	Open     bool
 	Arrivals []Arrival
 	upto     int
+	life     int
 }
 
 // Due returns the next call that some members need, and books it as under way there. They all need
@@ -181,6 +203,7 @@ func (l *Latch) Due(now time.Time, states []member.State, silent bool) (b Batch,
 	if b.To == 0 {
 		return Batch{}, wake, false
 	}
+	b.life = l.life
 	if b.upto = l.newest; !b.Open {
 		rest := l.log[l.find(from+1):]
 		if len(rest) > l.terms.Most {
@@ -206,6 +229,9 @@ func (l *Latch) meet(p *place, st *member.State) {
 func (l *Latch) Told(i int, b *Batch, s State, from member.State) {
 	p := &l.at[i]
 	p.pending, p.failed = false, false
+	if b.life != l.life {
+		return
+	}
 	if p.gen != from.Gen { // of another memory than what is known
 		l.hear(s)
 		return

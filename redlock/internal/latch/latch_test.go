@@ -165,3 +165,39 @@ func TestConflictIsTheWordOfSoManyThatNoMajorityIsLeft(t *testing.T) {
 	untold.Join(State{Round: 1}, map[string]int64{"a": 1, "b": 1})
 	require.True(t, untold.Open())
 }
+
+// A latch that is deleted meanwhile is told what is under way once more, and nothing else.
+func TestForgottenLatchIsToldWhatNoMajorityHas(t *testing.T) {
+	states := votingAt(1, 1, 1)
+	l := New(3, Terms{Round: 1, Count: 9, Need: 2, Most: 128, Retry: time.Second})
+	now := time.Now()
+	first := l.Arrive("a", 1)
+	done, _, ok := l.Due(now, states, false)
+	require.True(t, ok)
+	l.Told(0, &done, said(1), states[0])
+	l.Told(1, &done, said(1), states[1])
+	require.True(t, l.Stored(first, states))
+	second := l.Arrive("b", 1)
+	under, _, ok := l.Due(now, states, false)
+	require.True(t, ok)
+	require.Equal(t, set(0, 1), under.To)
+
+	l.Forget(states)
+	require.True(t, l.Stored(first, states), "its caller may not have looked")
+	require.False(t, l.Stored(second, states))
+	require.EqualValues(t, 8, l.Remaining())
+	open := said(9)
+	open.Open = true
+	l.Told(0, &under, open, states[0])
+	l.Told(1, &under, said(2), states[1])
+	l.Told(2, &done, said(1), states[2])
+	require.False(t, l.Open(), "what was said before the deletion")
+	require.False(t, l.Stored(second, states))
+	again, _, ok := l.Due(now, states, false)
+	require.True(t, ok)
+	require.Equal(t, set(0, 1, 2), again.To)
+	require.Equal(t, []Arrival{{"b", 1}}, again.Arrivals)
+	l.Told(2, &again, said(1), states[2])
+	l.Told(1, &again, said(1), states[1])
+	require.True(t, l.Stored(second, states))
+}
