@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/slot"
@@ -148,11 +149,11 @@ func TestLaterRoundBeginsWithNothingAndEndsTheEarlierOnes(t *testing.T) {
 		require.Equal(t, 1, remaining(t, b.Latch("job", 2, second)))
 		for _, l := range []*redlock.Latch{a.Latch("job", 1, first), b.Latch("job", 1)} {
 			_, err := l.Remaining(t.Context())
-			require.ErrorIs(t, err, redlock.ErrPassed)
+			refused(t, err, redlock.ErrPassed)
 		}
 		require.NoError(t, a.Latch("job", 1, first).CountDown(t.Context()), "it knows that it was open")
-		require.ErrorIs(t, b.Latch("job", 1).CountDown(t.Context()), redlock.ErrPassed)
-		require.ErrorIs(t, b.Latch("job", 1).Await(t.Context()), redlock.ErrPassed)
+		refused(t, b.Latch("job", 1).CountDown(t.Context()), redlock.ErrPassed)
+		refused(t, b.Latch("job", 1).Await(t.Context()), redlock.ErrPassed)
 		require.NoError(t, a.Latch("job", 2, second).Arrive(t.Context(), "y"))
 		g.open(t)
 		at := time.Now()
@@ -162,12 +163,29 @@ func TestLaterRoundBeginsWithNothingAndEndsTheEarlierOnes(t *testing.T) {
 	}, quiet)
 }
 
+// refused asserts that an error counts the members that refused, and takes none of them for silent.
+func refused(t testing.TB, err, kind error) {
+	t.Helper()
+	require.ErrorIs(t, err, kind)
+	var q *redlock.QuorumError
+	require.ErrorAs(t, err, &q)
+	no := 0
+	for _, v := range q.Votes {
+		require.NotEqual(t, quorum.Yes, v.Vote, "%s: %v", v.Member, err)
+		if v.Vote == quorum.No {
+			no++
+		}
+	}
+	require.Positive(t, no, "%v", err)
+	require.NotContains(t, err.Error(), "(0 refused")
+}
+
 func TestAnotherCountForOneRoundIsAConflictAndLeavesNothing(t *testing.T) {
 	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
 		require.NoError(t, a.Latch("job", 3).CountDown(t.Context()))
 		before := keysOfAll(t, cluster)
-		require.ErrorIs(t, b.Latch("job", 2).CountDown(t.Context()), redlock.ErrConflict)
-		require.ErrorIs(t, b.Latch("job", 2).Await(t.Context()), redlock.ErrConflict)
+		refused(t, b.Latch("job", 2).CountDown(t.Context()), redlock.ErrConflict)
+		refused(t, b.Latch("job", 2).Await(t.Context()), redlock.ErrConflict)
 		synctest.Wait()
 		require.Equal(t, before, keysOfAll(t, cluster))
 		require.Equal(t, 2, remaining(t, a.Latch("job", 3)))

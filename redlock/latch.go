@@ -480,7 +480,7 @@ func (r *latchRound) remaining(ctx context.Context) (int, error) {
 	pages := r.read(ctx, voters(states))
 	errs := make([]error, len(pages))
 	r.mu.Lock()
-	seen := latch.New(len(pages), r.coreTerms())
+	round, seen := r.terms.Round, latch.New(len(pages), r.coreTerms())
 	r.mu.Unlock()
 	answered := 0
 	for i, p := range pages {
@@ -493,7 +493,8 @@ func (r *latchRound) remaining(ctx context.Context) (int, error) {
 	case answered < r.c.need:
 		return 0, r.c.latchError(opRemaining, r.wire.Name, nil, ctx.Err(), states, errs)
 	case seen.Passed():
-		return 0, r.failure(opRemaining, ErrPassed, nil)
+		err := r.c.latchError(opRemaining, r.wire.Name, ErrPassed, nil, states, errs)
+		return 0, refusal(err, true, func(i int) bool { return pages[i].err == nil && pages[i].state.Round > round })
 	}
 	return int(min(seen.Remaining(), mostCount)), nil
 }
@@ -526,10 +527,29 @@ func (r *latchRound) failure(op string, kind, cause error) error {
 	r.mu.Lock()
 	errs := append([]error(nil), r.errs...)
 	r.mu.Unlock()
-	return r.c.latchError(op, r.wire.Name, kind, cause, r.states(), errs)
+	err := r.c.latchError(op, r.wire.Name, kind, cause, r.states(), errs)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return refusal(err, kind != nil, r.core.Refuses)
 }
 
-func (c *Client) latchError(op, name string, kind, cause error, states []member.State, errs []error) error {
+// refusal tells the members that refuse from those that have the arrival. decided: those that refuse
+// ended the call, so it did not wait for the others.
+func refusal(err *QuorumError, decided bool, refuses func(i int) bool) error {
+	err.Early = decided
+	for i := range err.Votes {
+		switch v := &err.Votes[i]; {
+		case v.Vote != quorum.Yes:
+		case refuses(i):
+			v.Vote = quorum.No
+		case decided:
+			v.Vote = quorum.Open
+		}
+	}
+	return err
+}
+
+func (c *Client) latchError(op, name string, kind, cause error, states []member.State, errs []error) *QuorumError {
 	votes := c.standing(states, errs)
 	if kind == nil {
 		if kind = reasonOf(votes, c.need); kind == ErrHeld {

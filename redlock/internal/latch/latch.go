@@ -77,6 +77,7 @@ type place struct {
 	has        int  // the version up to which the member has the own arrivals
 	knows      bool // that the latch is open
 	differs    bool // it has been told another count
+	later      bool // it has been told a later round
 	said       bool // what follows was said
 	steady     bool // and before it the same
 	sum        int64
@@ -264,7 +265,7 @@ func (l *Latch) Heard(i int, s State, from member.State) {
 // heard books what a member said in the generation that is known.
 func (l *Latch) heard(p *place, s State) {
 	l.hear(s)
-	if s.Round != l.terms.Round {
+	if p.later = s.Round > l.terms.Round; s.Round != l.terms.Round {
 		return
 	}
 	p.differs = l.terms.Count > 0 && s.Count > 0 && s.Count != l.terms.Count
@@ -366,6 +367,10 @@ func (l *Latch) Stored(version int, states []member.State) bool {
 // Has reports whether member i had the arrival of a version, or knew that the latch is open, in the
 // generation in which it was told last.
 func (l *Latch) Has(i, version int) bool { return l.at[i].has >= version || l.at[i].knows }
+
+// Refuses reports whether member i has said that it counts nothing of these terms: it has another
+// count, or a later round.
+func (l *Latch) Refuses(i int) bool { return l.at[i].differs || l.at[i].later }
 
 // Known reports whether a majority knows that the latch is open. Then whoever asks a majority later
 // hears it.
