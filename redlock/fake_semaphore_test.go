@@ -550,7 +550,7 @@ func TestCancelOfAnAcquireLeavesNothingBehind(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 		for _, s := range cluster.Servers {
-			require.Len(t, admin(t, s, "HKEYS", "redquorum:s1:{k}"), 3, "the holder, its slot and the bounds")
+			require.Len(t, admin(t, s, "HKEYS", "redquorum:s1:{k}"), 4, "the holder, its slot and the two bounds")
 			require.EqualValues(t, 0, admin(t, s, "EXISTS", "redquorum:sq:{k}", "redquorum:sw:{k}"))
 		}
 		unlock(t, held)
