@@ -654,3 +654,26 @@ func TestClientAsksForTheSlotThatItGaveBackLast(t *testing.T) {
 		}
 	}, quiet)
 }
+
+// Members that do not answer are not taken for members that refuse.
+func TestTryAcquireDoesNotTakeSilenceForARefusal(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		const far = "99999999999999"
+		for i, s := range cluster.Servers { // each has another slot free
+			args := []string{"HSET", "redquorum:s1:{k}", ".", far, "-", far}
+			for slot := range 3 {
+				if owner := fmt.Sprintf("dead:%d", slot); slot != i {
+					args = append(args, fmt.Sprint(slot), owner, owner, fmt.Sprintf("%s %d:5", far, slot))
+				}
+			}
+			admin(t, s, args...)
+			admin(t, s, "PEXPIRE", "redquorum:s1:{k}", "100000")
+		}
+		_, err := p.Semaphore("k", 3).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		p.EveryLink(func(l *redistest.Link) { l.LoseReply(redistest.WithArg(script.SemClaim.SHA), 1) })
+		_, err = p.Semaphore("k", 3).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.NotErrorIs(t, err, redlock.ErrHeld)
+	}, quiet)
+}

@@ -448,14 +448,20 @@ func (b *Ballot) aligns(s *Step, now time.Time, states []member.State) {
 		b.decide(s, now, states)
 		return
 	}
-	settled := true
+	settled, refusals := true, 0
 	for i := range b.m {
 		settled = settled && b.m[i].yield != offered
+		if b.m[i].word == refused {
+			refusals++
+		}
 	}
-	if settled || b.silent(now) {
-		b.phase = over
-		s.Do, s.Cause = Lose, Stuck
+	if !settled && !b.silent(now) {
+		s.Wake = b.pollEnd()
 		return
 	}
-	s.Wake = b.pollEnd()
+	b.phase = over
+	s.Do, s.Cause = Lose, Stuck
+	if !settled && len(b.m)-refusals >= b.need { // silence is no refusal
+		s.Cause = NoQuorum
+	}
 }
