@@ -216,7 +216,7 @@ func TestRepairHappensOnce(t *testing.T) {
 		if <-c.done; c.Outcome != member.Refused || !errors.As(c.Err, &refused) || refused.Kind != member.KindNoScript {
 			t.Errorf("%v, %v", c.Outcome, c.Err)
 		}
-		h.expect(t, "repair", "EVALSHA "+scriptSHA(delScript)+" 1 k", "SCRIPT LOAD "+delScript, "EVAL "+delScript+" 1 k")
+		h.expect(t, "repair", "EVALSHA "+scriptSHA(delScript)+" 1 k", "EVAL "+delScript+" 1 k")
 	})
 }
 

@@ -551,8 +551,8 @@ func (s *session) repair(entry slot) (done bool, _ error) {
 		return false, nil
 	}
 	return s.repeat(entry, true, func() {
-		if s.reloading == 0 {
-			s.reloadLocked()
+		if c.Item != nil && s.reloading == 0 {
+			s.reloadLocked(c.Item.Batch)
 		}
 	}, func() {
 		if _, size := s.inFlightLocked(); size+int64(len(source)) <= int64(s.node.cfg.MaxBytes) {
@@ -609,13 +609,13 @@ func (s *session) repeat(entry slot, repaired bool, first, encode func()) (done 
 	return true, nil
 }
 
-// reloadLocked queues SCRIPT LOAD of every script.
-func (s *session) reloadLocked() {
-	for _, load := range s.node.loads {
-		s.reloading++
-		s.wbuf = append(s.wbuf, load...)
-		s.enqueueLocked(slot{call: ownCall(load, (*reload)(s)), size: len(load)})
-	}
+// reloadLocked queues SCRIPT LOAD of the script of batches. It comes by no other way, because the calls
+// of a batch are repaired one by one. EVAL brings every other script, when a call needs it.
+func (s *session) reloadLocked(batch string) {
+	load := resp.Command("SCRIPT", "LOAD", s.node.scripts[batch])
+	s.reloading++
+	s.wbuf = append(s.wbuf, load...)
+	s.enqueueLocked(slot{call: ownCall(load, (*reload)(s)), size: len(load)})
 }
 
 // reload counts the SCRIPT LOADs of a session that are done.
