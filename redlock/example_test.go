@@ -398,3 +398,31 @@ func ExampleSemaphore_SetLimit() {
 	// above the limit: true and what is held stays: true
 	// below it: <nil> true
 }
+
+// Three calls in any two seconds, over all clients: a permit that nobody gives back is free again
+// when its TTL is over.
+func ExampleSemaphore_rateLimiter() {
+	urls, stop := startMembers()
+	defer stop()
+	ctx := context.Background()
+	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	calls := client.Semaphore("api:calls", 3, redlock.TTL(2*time.Second))
+	allowed := func() bool {
+		_, err := calls.TryAcquire(ctx) // no Unlock
+		return err == nil
+	}
+	fmt.Println(allowed(), allowed(), allowed(), allowed())
+	for !allowed() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	fmt.Println("the window has moved on")
+	// Output:
+	// true true true false
+	// the window has moved on
+}

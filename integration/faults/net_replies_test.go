@@ -24,7 +24,7 @@ var purpose = map[string]string{
 	"release": "Gives up the vote and the place in the queue, and executes",
 	"yield":   "Resolves a split: all members",
 	"raise":   "Lifts the counter to a token",
-	"extend":  "Renews many leases",
+	"extend":  "Renews many leases in one call",
 	"rejoin":  "Gives a lease that is held and valid a further vote",
 	"force":   "Takes the vote from whoever has it, all readers among them",
 }
