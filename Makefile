@@ -79,7 +79,7 @@ searches = ^TestLong(Semaphore|Latch)
 test-long: try-redis ## Run the long tests (names beginning with TestLong)
 	@set -o pipefail; $(on) { export REDQUORUM_LONG=1; failed=0; \
 		($(call each,$(gotest) -timeout 60m -run '^TestLong' -skip '$(searches)' $(ARGS) $(PKG))) || failed=$$?; \
-		$(collect) go test -json -count=1 -timeout 60m -run '$(searches)' $(ARGS) ./redlock ./redlock/internal/latch || failed=$$?; \
+		go test -json -count=1 -timeout 60m -run '$(searches)' $(ARGS) ./redlock ./redlock/internal/latch || failed=$$?; \
 		exit $$failed; \
 	} | $(report)
 
