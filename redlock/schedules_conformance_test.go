@@ -333,6 +333,9 @@ const (
 	twinShort = twinTTL / 2
 
 	twinBuried = 5 * twinTTL // longer than everything else in waiters
+
+	// An entry of exactly half the TTL misses its heartbeat a millisecond later, and a yield that fails tells no time.
+	twinOdd = int64(60_000)
 )
 
 var twinTimed = []int64{500, 1500, 4000} // ms: these do, with the clock
@@ -454,9 +457,9 @@ func (w *twin) random(sequences int, timed bool) {
 	w.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	owners := []string{alice, bob, carol}
-	ttls := []int64{twinShort, twinTTL, twinLong}
+	ttls, entries := []int64{twinShort, twinTTL, twinLong}, []int64{twinShort + twinOdd, twinTTL + twinOdd, twinLong + twinOdd}
 	if timed {
-		ttls = twinTimed
+		ttls, entries = twinTimed, twinTimed
 	}
 	w.calls = 0
 	ops := []string{opAcquire, opWait, opWait, opRelease, opYield, opYield, opExtend, opRaise, opRejoin, opForce}
@@ -492,13 +495,13 @@ func (w *twin) random(sequences int, timed bool) {
 				}
 			case opYield:
 				c.token = w.m.token - rng.Int64N(2)*rng.Int64N(2)
-				c.ttl, c.entry = ttls[rng.IntN(3)], ttls[rng.IntN(3)]
+				c.ttl, c.entry = ttls[rng.IntN(3)], entries[rng.IntN(3)]
 			case opRaise:
 				c.token = max(1, w.m.counter+rng.Int64N(7)-3)
 			case opRejoin:
 				c.token, c.ttl = max(1, w.m.counter+rng.Int64N(7)-3), ttls[rng.IntN(3)]
 			case opWait:
-				c.ttl, c.entry = ttls[rng.IntN(3)], ttls[rng.IntN(3)]
+				c.ttl, c.entry = ttls[rng.IntN(3)], entries[rng.IntN(3)]
 			default:
 				c.ttl = ttls[rng.IntN(3)]
 			}

@@ -68,7 +68,7 @@ func embedded(t *testing.T, n int) (*redistest.Cluster, []string) {
 		}
 		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
 	}
-	markFresh(t, urls)
+	markFresh(t, urls, 5*time.Minute)
 	return cluster, urls
 }
 
@@ -86,16 +86,17 @@ func real(t *testing.T, n int) (*redistest.Cluster, []string) {
 	for i := range n {
 		urls = append(urls, "redis://"+cluster.Real(i).Addr())
 	}
-	markFresh(t, urls)
+	markFresh(t, urls, 0)
 	return cluster, urls
 }
 
-func markFresh(t *testing.T, urls []string) {
+// markFresh has new members vote at once. Leases of maxTTL, or of less, are no news to them; 0 is the default.
+func markFresh(t *testing.T, urls []string, maxTTL time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
 	c, err := redlock.Open(ctx, urls, redlock.WithConfig(redlock.Config{ // of a busy machine
-		MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second,
+		MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second, MaxTTL: maxTTL,
 	}), redlock.WithFreshMembers())
 	if err != nil {
 		t.Fatal(err)
@@ -113,17 +114,17 @@ func markFresh(t *testing.T, urls []string) {
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	_, urls := embedded(t, 3)
-	runScripts(t, "testdata/script", strings.Join(urls, ","))
+	runScripts(t, "testdata/script", strings.Join(urls, ","), "5m") // what a script holds outlives it
 }
 
 // Scripts for which the members must be real servers.
 func TestScriptsOnRedis(t *testing.T) {
 	t.Parallel()
 	_, urls := real(t, 3)
-	runScripts(t, "testdata/redis", strings.Join(urls, ","))
+	runScripts(t, "testdata/redis", strings.Join(urls, ","), "30s") // the default: members are in quarantine as long
 }
 
-func runScripts(t *testing.T, dir, members string) {
+func runScripts(t *testing.T, dir, members, maxTTL string) {
 	testscript.Run(t, testscript.Params{
 		Dir: dir,
 		Setup: func(env *testscript.Env) error {
@@ -132,6 +133,7 @@ func runScripts(t *testing.T, dir, members string) {
 			env.Setenv("REDLOCK_MEMBER_TIMEOUT", "5s")
 			env.Setenv("REDLOCK_DIAL_TIMEOUT", "5s")
 			env.Setenv("REDLOCK_NO_QUORUM_AFTER", "10s")
+			env.Setenv("REDLOCK_MAX_TTL", maxTTL)
 			env.Setenv("XDG_STATE_HOME", env.WorkDir+"/state")
 			port := freePorts(3)
 			env.Setenv("PORT", strconv.Itoa(port))

@@ -26,7 +26,7 @@ func TestNothingSecretLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = server.Close() }()
-	markFresh(t, []string{"redis://" + server.Addr()})
+	markFresh(t, []string{"redis://" + server.Addr()}, 0)
 	if _, err := server.Do(context.Background(), "CONFIG", "SET", "requirepass", canary); err != nil {
 		t.Fatal(err)
 	}

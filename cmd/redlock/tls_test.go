@@ -88,7 +88,7 @@ func TestMembersWithTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = server.Close() }()
-	markFresh(t, []string{"redis://" + server.Addr()})
+	markFresh(t, []string{"redis://" + server.Addr()}, 0)
 	for name, tc := range map[string]struct {
 		args string
 		ca   *authority
