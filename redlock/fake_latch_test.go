@@ -183,6 +183,7 @@ func refused(t testing.TB, err, kind error) {
 func TestAnotherCountForOneRoundIsAConflictAndLeavesNothing(t *testing.T) {
 	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
 		require.NoError(t, a.Latch("job", 3).CountDown(t.Context()))
+		synctest.Wait() // the last member knows it too
 		before := keysOfAll(t, cluster)
 		refused(t, b.Latch("job", 2).CountDown(t.Context()), redlock.ErrConflict)
 		refused(t, b.Latch("job", 2).Await(t.Context()), redlock.ErrConflict)

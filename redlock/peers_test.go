@@ -51,6 +51,7 @@ var peersFaults = []struct {
 }
 
 func TestPeersFaults(t *testing.T) {
+	t.Parallel()
 	for _, f := range peersFaults {
 		if f.test != nil {
 			t.Run(f.id+" "+f.fault, f.test)

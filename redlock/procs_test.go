@@ -334,6 +334,7 @@ func tell(t testing.TB, h *history, n int, run time.Duration, sum report) {
 }
 
 func TestEightProcessesShareALockFairlyAndOneAtATime(t *testing.T) {
+	t.Parallel()
 	const n, run = 8, 5 * time.Second
 	cluster := rt.Real(t, 5)
 	h, sum := family(t, n, orders{URLs: urls(cluster), Key: "k", Run: run, Pause: 2 * time.Millisecond}, nil)
@@ -347,6 +348,7 @@ func TestEightProcessesShareALockFairlyAndOneAtATime(t *testing.T) {
 }
 
 func TestLockOfAKilledProcessIsFreeWhenItsLeaseEndsAndNotBefore(t *testing.T) {
+	t.Parallel()
 	const ttl = 2 * time.Second
 	cluster := rt.Real(t, 5)
 	b := join(t, cluster, patient)

@@ -90,6 +90,7 @@ func (s *scripted) recovers() bool {
 // The calls of a batch are executed in their order, each sees what those before it did, and those behind one that
 // fails are executed.
 func TestBatchIsOneAfterTheOther(t *testing.T) {
+	t.Parallel()
 	bothForms(t, func(t *testing.T, s *scripted) {
 		other, foreign := script.Exclusive("other"), script.Exclusive("foreign")
 		s.past(100)
@@ -135,6 +136,7 @@ func TestBatchIsOneAfterTheOther(t *testing.T) {
 // A call of a chain is made only if the one before it was given its vote: a member gives names in order, as far as they
 // are free. Whoever waits for the first that is not has nothing behind it there.
 func TestChainStopsAtTheFirstRefusal(t *testing.T) {
+	t.Parallel()
 	bothForms(t, func(t *testing.T, s *scripted) {
 		s.past(100)
 		locks := []script.Lock{script.Exclusive("a"), script.Exclusive("b"), script.Exclusive("c"), script.Exclusive("d")}
@@ -189,6 +191,7 @@ func TestChainStopsAtTheFirstRefusal(t *testing.T) {
 
 // A hand-over in a batch goes on in the batch: who is behind it finds the lock taken.
 func TestBatchHandsOver(t *testing.T) {
+	t.Parallel()
 	bothForms(t, func(t *testing.T, s *scripted) {
 		token := s.take(alice, minute)
 		s.line(bob, minute, minute)
@@ -208,6 +211,7 @@ func TestBatchHandsOver(t *testing.T) {
 // A TTL counts from the beginning of the script (Redis 7.2), so what a batch grants is dated by one reading of the clock,
 // before the first: read again for an item, it would promise more than its key gives.
 func TestEverythingThatABatchGrantsIsDatedByOneTime(t *testing.T) {
+	t.Parallel()
 	bothForms(t, func(t *testing.T, s *scripted) {
 		const items = 20
 		var cmds []member.Command
@@ -254,6 +258,7 @@ func bothForms(t *testing.T, test func(t *testing.T, s *scripted)) {
 
 // What a member forgot between two calls of a batch concerns those of that bucket.
 func TestBatchAtAMemberThatForgot(t *testing.T) {
+	t.Parallel()
 	bothForms(t, func(t *testing.T, s *scripted) {
 		s.tag = "run 1"
 		if s.sharded { // one key, of the slot
@@ -278,6 +283,7 @@ func TestBatchAtAMemberThatForgot(t *testing.T) {
 
 // Config.Interop has scripts of its own, which no batch carries.
 func TestBatchesAreNotForInterop(t *testing.T) {
+	t.Parallel()
 	own, shared := script.Exclusive("invoice:42"), script.ExclusiveWithRedisson("invoice:42")
 	require.NotNil(t, own.Acquire(nil, alice, minute).Item)
 	require.NotNil(t, own.Release(nil, alice, "").Item)

@@ -166,6 +166,7 @@ func (l *given) handOff(ctx context.Context, lease *redlock.Lease, from, to *red
 // What a client leaves at its members when Close has returned: nothing but leases that were handed off and that nobody
 // has adopted. And every lease that it ever gave out is over.
 func TestNothingOfAClientIsLeftAfterClose(t *testing.T) {
+	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) *deployment{
 		"three servers": plainDeployment, "a member hangs": hangingDeployment,
 		"a Redis Cluster": shardedDeployment, "a group with Sentinels": groupDeployment,
@@ -316,6 +317,7 @@ func (x *closer) WithGroup(string) slog.Handler                  { return x }
 
 // A callback runs on a goroutine that Close would wait for. Close returns there at once, and completes behind it.
 func TestCloseFromACallbackReturnsAtOnceAndCompletes(t *testing.T) {
+	t.Parallel()
 	for _, at := range []string{"AcquireEnd", "Lost", "Renewed", "Request", "Member", "slog"} {
 		t.Run(at, func(t *testing.T) {
 			d := plainDeployment(t)

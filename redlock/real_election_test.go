@@ -71,6 +71,7 @@ func (c *chronicle) observe(ctx context.Context, e *redlock.Election) {
 // Candidates and observers on real servers, of which one after the other is killed and comes back
 // empty: no two leaders, no observer that sees time go back, and nothing left in the end.
 func TestElectionsWhileMembersAreKilled(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 3)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()

@@ -15,6 +15,7 @@ import (
 
 // Strict order on real servers, one of which dies while the callers come.
 func TestFairOrderOnRealServersWhileAMemberIsDead(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 3)
 	var clients []*peer
 	for range 3 {
@@ -48,6 +49,7 @@ func TestFairOrderOnRealServersWhileAMemberIsDead(t *testing.T) {
 
 // Callers that do and do not ask for strict order contend, while members die and come back.
 func TestFairAndPlainCallersContendWhileMembersDie(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 3)
 	h := newHistory()
 	var clients []*redlock.Client

@@ -120,6 +120,7 @@ func full(t testing.TB, c *redlock.Client, name string) {
 }
 
 func TestWorkGoesOnWhileTwoOfFiveAreDeadAndTheyVoteAgainAfterwards(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 5)
 	clients := several(t, cluster, 4, patient)
 	tr := drive(t, clients)
@@ -142,6 +143,7 @@ func TestWorkGoesOnWhileTwoOfFiveAreDeadAndTheyVoteAgainAfterwards(t *testing.T)
 }
 
 func TestThreeOfFiveDeadIsNoQuorumWithThreeCausesAndHealsByItself(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 5)
 	c := dialed(t, cluster, func(c *redlock.Config) { c.NoQuorumAfter = 300 * time.Millisecond })
 	held := locked(t, c, "held")
@@ -199,6 +201,7 @@ func beside(t testing.TB, cluster *redistest.Cluster, pause time.Duration, what 
 
 // The other names of a slot count on in the same counter, at each member for itself.
 func TestTokensRiseHoweverFarTheCountersAreApart(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 5)
 	tr := drive(t, several(t, cluster, 4, patient))
 	bucket := strconv.FormatInt(script.Exclusive("shared").Bucket, 10)
@@ -217,6 +220,7 @@ func TestTokensRiseHoweverFarTheCountersAreApart(t *testing.T) {
 }
 
 func TestScriptsThatServersForgetComeBackWithoutAnError(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 5)
 	clients := several(t, cluster, 4, patient)
 	tr := drive(t, clients)
@@ -237,6 +241,7 @@ func TestScriptsThatServersForgetComeBackWithoutAnError(t *testing.T) {
 }
 
 func TestClientsThatAreThrownOutComeBackAndStayApart(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"normal", "pubsub"} {
 		t.Run(kind, func(t *testing.T) {
 			cluster := rt.Real(t, 5)
@@ -271,6 +276,7 @@ func killConnections(ctx context.Context, cluster *redistest.Cluster, members []
 }
 
 func TestLeaseIsRenewedWhileMinoritiesAreStopped(t *testing.T) {
+	t.Parallel()
 	const ttl = 1500 * time.Millisecond
 	cluster := rt.Real(t, 5)
 	c := dialed(t, cluster, func(c *redlock.Config) { c.TTL = ttl })
@@ -357,6 +363,7 @@ func manyLeases(t *testing.T, total int, ttl time.Duration) {
 // A lease that other owners kept from some members is held by a bare majority. That nothing of it is left
 // at a majority is known also when one of the others hangs.
 func TestReleaseOfABareMajorityIsNotInDoubtWhileAMemberHangs(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 5)
 	c := dialed(t, cluster, func(c *redlock.Config) { c.MemberTimeout = 10 * time.Second })
 	for round := range 10 {
@@ -375,6 +382,7 @@ func TestReleaseOfABareMajorityIsNotInDoubtWhileAMemberHangs(t *testing.T) {
 }
 
 func TestReleaseOfALeaseThatAMajorityForgotIsALoss(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 5)
 	c := dialed(t, cluster, patient)
 	for round := range 10 {
@@ -395,6 +403,7 @@ func TestReleaseOfALeaseThatAMajorityForgotIsALoss(t *testing.T) {
 // A round that refusals and dead members decide is not waited out; what it says must not depend on which
 // of the others answered first.
 func TestHeldLockIsSaidToBeHeldWhileAMinorityIsDead(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 5)
 	a, b := dialed(t, cluster, patient), dialed(t, cluster, patient)
 	cluster.Kill(1, 3)

@@ -18,6 +18,7 @@ import (
 // Parties of a barrier on real servers, one of which after the other is killed and comes back empty, or is emptied
 // while it runs. Nobody goes on before all have arrived, and everybody goes on then.
 func TestBarrierWhileMembersAreKilledAndEmptied(t *testing.T) {
+	t.Parallel()
 	const parties = 4
 	cluster := rt.Real(t, 3)
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)

@@ -36,6 +36,7 @@ func locked(t testing.TB, c interface {
 }
 
 func TestTenThousandLocksLeaveNothingButCounters(t *testing.T) {
+	t.Parallel()
 	const total, workers = 10_000, 32
 	cluster := rt.Real(t, 5)
 	a := dialed(t, cluster, patient)
@@ -60,6 +61,7 @@ func TestTenThousandLocksLeaveNothingButCounters(t *testing.T) {
 }
 
 func TestWaiterHasTheLockWhenItIsUnlockedAndNotBefore(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 5)
 	a, b := join(t, cluster, patient), join(t, cluster, patient)
 	held := locked(t, a, "k")
@@ -80,6 +82,7 @@ func TestWaiterHasTheLockWhenItIsUnlockedAndNotBefore(t *testing.T) {
 }
 
 func TestTwoThatRaceForAFreedLockBothGetItOneAtATime(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 5)
 	a, b, c := join(t, cluster, patient), join(t, cluster, patient), join(t, cluster, patient)
 	h := newHistory()
@@ -109,6 +112,7 @@ func TestTwoThatRaceForAFreedLockBothGetItOneAtATime(t *testing.T) {
 }
 
 func TestWaitEndsWithItsContextAndNotWithTheLease(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 5)
 	a, b := join(t, cluster, patient), join(t, cluster, patient)
 	held := locked(t, a, "k", redlock.TTL(2*time.Second))
@@ -126,6 +130,7 @@ func TestWaitEndsWithItsContextAndNotWithTheLease(t *testing.T) {
 }
 
 func TestOfAThousandThatTryExactlyOneWins(t *testing.T) {
+	t.Parallel()
 	const clients, callers = 4, 1000
 	cluster := rt.Real(t, 5)
 	all := peers(t, cluster, clients, patient)
@@ -155,6 +160,7 @@ func TestOfAThousandThatTryExactlyOneWins(t *testing.T) {
 }
 
 func TestOfManyClientsThatTryAtMostOneWins(t *testing.T) {
+	t.Parallel()
 	const clients, callers = 8, 25
 	cluster := rt.Real(t, 5)
 	all := peers(t, cluster, clients, patient)
@@ -173,6 +179,7 @@ func TestOfManyClientsThatTryAtMostOneWins(t *testing.T) {
 }
 
 func TestAHundredThatWaitAllGetIt(t *testing.T) {
+	t.Parallel()
 	const clients, callers = 4, 25
 	cluster := rt.Real(t, 5)
 	all := peers(t, cluster, clients, patient)
@@ -191,6 +198,7 @@ func TestAHundredThatWaitAllGetIt(t *testing.T) {
 
 // Requests that reach the members in different orders split the votes, so that nobody has a majority.
 func TestSplitVotesAreGatheredAtOnce(t *testing.T) {
+	t.Parallel()
 	const clients, rounds = 5, 20
 	cluster := rt.Real(t, 5)
 	all := peers(t, cluster, clients, patient)

@@ -19,6 +19,7 @@ import (
 // Four clients take sets of five names in any order, and single names between, while two of five members are killed, twice.
 // Nobody has a name that another one has, tokens of each name rise, and all come to their end.
 func TestSetsOfNamesExcludeAndDoNotDeadlockWhileMembersDie(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 5)
 	clients := several(t, cluster, 4, patient)
 	names := []string{"a", "b", "c", "d", "e"}
@@ -89,6 +90,7 @@ func (h *history) set(ctx context.Context, c *redlock.Client, who int, names []s
 
 // While names are free, a set costs each member two commands, whatever its size.
 func TestSetOfNamesCostsTwoCommandsPerMember(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 3)
 	c := dialed(t, cluster, patient, func(c *redlock.Config) { c.PingInterval = time.Hour })
 	calls := func() (n int) {

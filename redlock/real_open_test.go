@@ -68,6 +68,7 @@ func works(t testing.TB, c *redlock.Client) {
 }
 
 func TestClientStartsWithoutAMinorityAndSaysWhoIsMissing(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 5)
 	for _, dead := range [][]int{{1}, {0, 4}} {
 		cluster.Kill(dead...)
@@ -90,6 +91,7 @@ func TestClientStartsWithoutAMinorityAndSaysWhoIsMissing(t *testing.T) {
 }
 
 func TestClientDoesNotStartWithoutAMajorityAndSaysWhoIsMissing(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 5)
 	cluster.Kill(0, 2, 3)
 	start := time.Now()
@@ -107,6 +109,7 @@ func TestClientDoesNotStartWithoutAMajorityAndSaysWhoIsMissing(t *testing.T) {
 }
 
 func TestClientDoesNotStartWithStoppedServersAndGivesUpInTime(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 3)
 	cluster.Pause(0, 1)
 	start := time.Now()
@@ -149,6 +152,7 @@ func TestAllMistakesInURLsAreToldAtOnceAndNoSecret(t *testing.T) {
 }
 
 func TestWrongPasswordIsSaidToBeThatAndIsNotTold(t *testing.T) {
+	t.Parallel()
 	cluster := rt.RealWith(t, 1, redistest.RealConfig{Args: []string{"--requirepass", "right"}})
 	addr := cluster.Servers[0].Addr()
 	for url, said := range map[string]string{
@@ -176,6 +180,7 @@ func TestWrongPasswordIsSaidToBeThatAndIsNotTold(t *testing.T) {
 }
 
 func TestOneServerUnderTwoNamesIsNotTwoMembers(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 3)
 	addr := func(i int) string { return cluster.Servers[i].Addr() }
 	for name, list := range map[string][]string{
@@ -192,6 +197,7 @@ func TestOneServerUnderTwoNamesIsNotTwoMembers(t *testing.T) {
 }
 
 func TestOpenEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -214,6 +220,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 }
 
 func TestLocksOverASocketInADatabaseUnderAName(t *testing.T) {
+	t.Parallel()
 	dir, err := os.MkdirTemp("", "rq") // short enough for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -284,6 +291,7 @@ func quickQuarantine(c *redlock.Config) { c.MaxTTL, c.PingInterval = time.Second
 // It believes the markers that are there; if it made its own, those of everybody else would mean another process to it,
 // and its own to them.
 func TestUserWithoutInfoLeavesTheMarkersAlone(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 3)
 	full := func(user string, but string) *redlock.Client {
 		commands := slices.DeleteFunc(slices.Clone(permittedCommands), func(c string) bool { return c == but })
@@ -312,6 +320,7 @@ func TestUserWithoutInfoLeavesTheMarkersAlone(t *testing.T) {
 }
 
 func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 3)
 	list := restricted(t, cluster, "locker", permittedCommands...)
 	var log transcript
@@ -387,6 +396,7 @@ func TestShippedRulesAreThoseThatAreTested(t *testing.T) {
 }
 
 func TestNoPermissionIsListedThatIsNotNeeded(t *testing.T) {
+	t.Parallel()
 	called := map[string]bool{}
 	for _, source := range append(redlock.Scripts(), node.GuardScripts()...) {
 		for _, m := range regexp.MustCompile(`(?:redis\.p?call|ask)\('(\w+)'`).FindAllStringSubmatch(source, -1) {
@@ -408,6 +418,7 @@ func TestNoPermissionIsListedThatIsNotNeeded(t *testing.T) {
 }
 
 func TestWithoutCLIENTAndINFOLocksWorkAndTheRiskIsSaid(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 3)
 	commands := slices.DeleteFunc(slices.Clone(permittedCommands), func(c string) bool {
 		return c == "+info" || strings.HasPrefix(c, "+client|")
@@ -430,6 +441,7 @@ func TestWithoutCLIENTAndINFOLocksWorkAndTheRiskIsSaid(t *testing.T) {
 }
 
 func TestWithoutPUBLISHAWaiterHasTheLockAtItsNextHeartbeat(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 3)
 	commands := slices.DeleteFunc(slices.Clone(permittedCommands), func(c string) bool { return c == "+publish" })
 	list := restricted(t, cluster, "locker", commands...)

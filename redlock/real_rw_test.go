@@ -18,6 +18,7 @@ import (
 // other is killed and comes back empty: no writer beside anybody, no reader's token that is not
 // between those of the writers around it, and nothing left in the end.
 func TestReadersAndWritersWhileMembersAreKilled(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 3)
 	court, served := &courtroom{}, &atomic.Int64{}
 	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)

@@ -33,6 +33,7 @@ const denied = "can't run this command|has no permissions to run the '[a-z]+' co
 // A server that refuses to write ends the script. One that went on would meet an entry that it cannot remove for
 // ever, and nobody could use that server any more.
 func TestScriptEndsWhereTheServerRefusesToWrite(t *testing.T) {
+	t.Parallel()
 	for _, refusal := range []struct {
 		name, says string
 		begin, end []string
@@ -67,6 +68,7 @@ func TestScriptEndsWhereTheServerRefusesToWrite(t *testing.T) {
 // connection itself has written: what it is only told may be known to no replica. So whatever says "yours" writes, also
 // where the lock lives longer than was asked for.
 func TestWhoIsToldThatALockIsItsHasWritten(t *testing.T) {
+	t.Parallel()
 	server := rt.Real(t, 1).Servers[0]
 	for _, interop := range []bool{false, true} {
 		s := newScripted(t, server)
@@ -306,6 +308,7 @@ func byHash(owners ...string) []string {
 
 // A member's scripts must be the same everywhere, and known before it votes.
 func TestEveryScriptIsLoadedOnceConnected(t *testing.T) {
+	t.Parallel()
 	cluster := rt.Real(t, 1)
 	JoinAll(t, cluster)
 	args := []string{"SCRIPT", "EXISTS"}

@@ -17,6 +17,7 @@ import (
 // Four clients take one to three of four slots on real servers, of which one after the other is killed and comes back
 // empty: no slot has two holders, the tokens of each rise, callers are served throughout, and nothing is left.
 func TestPermitsWhileMembersAreKilled(t *testing.T) {
+	t.Parallel()
 	const limit = 4
 	cluster := rt.Real(t, 3)
 	clients := several(t, cluster, 4, func(c *redlock.Config) {

@@ -112,6 +112,7 @@ var redissonCases = []struct {
 }
 
 func TestRedissonCases(t *testing.T) {
+	t.Parallel()
 	for _, c := range redissonCases {
 		if c.test != nil {
 			t.Run(c.name, c.test)
