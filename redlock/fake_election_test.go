@@ -608,6 +608,7 @@ func TestAdoptedLeaderReplacesWhatItCannotSee(t *testing.T) {
 		l := campaign(t, p, "one")
 		p.Away(1, 2)
 		require.ErrorIs(t, p.Election("boss").Proclaim(t.Context(), l, []byte("unheard")), redlock.ErrNoQuorum)
+		synctest.Wait() // the two that are away decide before the first one answers
 		require.Equal(t, "unheard", admin(t, cluster.Servers[0], "HGET", recordOf, "v"))
 		h, err := l.Handoff()
 		require.NoError(t, err)
