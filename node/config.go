@@ -57,9 +57,12 @@ type Config struct {
 	MaxCalls int
 	MaxBytes int
 
-	// Scripts are Lua sources. The node loads them on every new command connection. If the server
-	// answers an EVALSHA of one of them with NOSCRIPT, the node repairs the call.
+	// Scripts are Lua sources. If the server answers an EVALSHA of one of them with NOSCRIPT, the
+	// node repairs the call, which loads that script.
 	Scripts []string
+	// Preload is how many of Scripts, from the first, the node loads on every new command
+	// connection, so that their first call needs no repair. 0 means all of them.
+	Preload int
 	// Guard is the restart guard that this node shares with the other members of a client. If it is
 	// nil, the node believes that a server which comes back remembers everything.
 	Guard *Guard
@@ -152,12 +155,23 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// preloaded are the scripts that are loaded on every new command connection.
+func (c Config) preloaded() []string {
+	if c.Preload == 0 {
+		return c.Scripts
+	}
+	return c.Scripts[:min(c.Preload, len(c.Scripts))]
+}
+
 // validate expects the defaults to be in place. It never prints Addr when that looks like a URL,
 // because a URL may hold a password.
 func (c Config) validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("node: Config."+format, args...))
+	}
+	if c.Preload < 0 {
+		wrong("Preload is negative")
 	}
 	switch {
 	case c.Sentinels != nil:

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"strconv"
+	"sync"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
@@ -16,9 +17,16 @@ const (
 	shaSize = 40
 )
 
+// scriptSHAs are those of all sources that nodes of this process were given: each has the same ones.
+var scriptSHAs sync.Map
+
 func scriptSHA(source string) string {
+	if sha, ok := scriptSHAs.Load(source); ok {
+		return sha.(string)
+	}
 	sum := sha1.Sum([]byte(source))
-	return hex.EncodeToString(sum[:])
+	sha, _ := scriptSHAs.LoadOrStore(source, hex.EncodeToString(sum[:]))
+	return sha.(string)
 }
 
 // script finds the source of the script that c calls, and where the call names it. ok is false if c

@@ -80,10 +80,14 @@ var (
 	clusterMyID = resp.Command("CLUSTER", "MYID")
 )
 
-// introduce is the handshake: it learns who both sides are, loads the scripts, and then, once that
+// introduce is the handshake: it learns who both sides are, loads what Preload says, and then, once that
 // is known to be the same process, has the server kill our former connection.
 func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err error) {
-	cmds := append([][]byte{clientID, infoServer, ping}, n.loads...)
+	cmds := [][]byte{clientID, infoServer, ping}
+	loads := n.cfg.preloaded()
+	for _, source := range loads {
+		cmds = append(cmds, resp.Command("SCRIPT", "LOAD", source))
+	}
 	if n.cfg.ClientName != "" {
 		cmds = append(cmds, resp.Command("CLIENT", "SETNAME", n.cfg.ClientName))
 	}
@@ -129,7 +133,7 @@ func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err 
 	if c := &calls[2]; !n.permitted(c, "PING") {
 		return p, fmt.Errorf("PING: %w", c.Err)
 	}
-	for i := range n.loads {
+	for i := range loads {
 		if c := &calls[3+i]; !n.loaded(c) {
 			return p, fmt.Errorf("SCRIPT LOAD: %w", c.Err)
 		}

@@ -27,7 +27,6 @@ type Node struct {
 	name    string
 	tls     *tls.Config
 	scripts map[string]string // SHA1 in hex to source
-	loads   [][]byte          // SCRIPT LOAD of each
 	waits   []byte            // WAIT, where votes must be acknowledged by replicas
 	owed    *owed
 

@@ -337,6 +337,27 @@ func TestWrongScriptKeepsTheMemberDown(t *testing.T) {
 	}
 }
 
+// The first scripts are there from the handshake on, and each of the others from its first call.
+func TestPreloadedScriptsAreThereAndOthersComeWithTheirFirstCall(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript, delScript}, Preload: 1})
+	exist := func() string { return s.cli("SCRIPT", "EXISTS", scriptSHA(setScript), scriptSHA(delScript)) }
+	if got := exist(); got != "[1 0]" {
+		t.Errorf("after the handshake: %s", got)
+	}
+	c := scriptCall(delScript, "k")
+	n.Submit(&c.Call)
+	if c.wait(t); c.Outcome != member.Answered {
+		t.Errorf("%v, %v", c.Outcome, c.Err)
+	}
+	if got := exist(); got != "[1 1]" {
+		t.Errorf("after the call: %s", got)
+	}
+	if _, err := New(Config{Addr: s.addr(), Preload: -1}); err == nil {
+		t.Error("a negative Preload was taken")
+	}
+}
+
 func TestForbiddenScriptLoadIsDoneWithout(t *testing.T) {
 	s := startRedis(t)
 	s.cli("ACL", "SETUSER", "default", "-script")

@@ -36,7 +36,6 @@ func New(c Config) (*Node, error) {
 	n.owed = newOwed(c.PingInterval/16, c.PingInterval, func() { n.dropped.Store(true) })
 	for _, source := range c.Scripts {
 		n.scripts[scriptSHA(source)] = source
-		n.loads = append(n.loads, resp.Command("SCRIPT", "LOAD", source))
 	}
 	if c.MinReplicasAck > 0 {
 		n.waits = resp.Command("WAIT", strconv.Itoa(c.MinReplicasAck), strconv.FormatInt(ackPatience.Milliseconds(), 10))

@@ -136,3 +136,13 @@ func TestForceIsFinalWhateverTheHoldersRenewalsDo(t *testing.T) {
 		})
 	}
 }
+
+// taught loads every script at every server: none is repaired at its first call.
+func taught(t testing.TB, cluster *redistest.Cluster) {
+	t.Helper()
+	for _, s := range cluster.Servers {
+		for _, source := range redlock.Scripts() {
+			admin(t, s, "SCRIPT", "LOAD", source)
+		}
+	}
+}

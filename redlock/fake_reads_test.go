@@ -209,6 +209,7 @@ func TestGrantAfterAWaitDoesNotSayThatNobodyWaits(t *testing.T) {
 // After a third of Entry the next reader asks once, for all that come meanwhile, and joins.
 func TestOldHoldIsAskedForOnce(t *testing.T) {
 	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+		taught(t, cluster)
 		first := reads(t, a, "k")
 		a.Slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
 		renewed, asked := a.Count(script.RWExtend), a.Count(script.RWRead)

@@ -412,6 +412,7 @@ func claimSlot(t testing.TB, s redistest.Server, name, owner string, slot int) {
 // Members that cannot give the same slot to one who asks once: it follows one of them.
 func TestTryAcquireWinsAlthoughMembersGiveDifferentSlots(t *testing.T) {
 	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		taught(t, cluster)
 		// Others have all slots but one at each member, and another one at each.
 		for i, s := range cluster.Servers {
 			for slot := range 4 {
@@ -658,6 +659,7 @@ func TestClientAsksForTheSlotThatItGaveBackLast(t *testing.T) {
 // Members that do not answer are not taken for members that refuse.
 func TestTryAcquireDoesNotTakeSilenceForARefusal(t *testing.T) {
 	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		taught(t, cluster)
 		const far = "99999999999999"
 		for i, s := range cluster.Servers { // each has another slot free
 			args := []string{"HSET", "redquorum:s1:{k}", ".", far, "-", far}

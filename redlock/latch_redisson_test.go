@@ -76,10 +76,12 @@ func TestLatchCasesOfTheReferenceSystem(t *testing.T) {
 			g.open(t)
 		},
 		"a count down that is repeated after an error counts once, if it has a name": func(t *testing.T, a, b *peer) {
-			for range 3 {
+			for i := range 3 {
 				a.EveryLink(func(l *redistest.Link) { l.Pause() })
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-				require.Error(t, a.Latch("l", 2).Arrive(ctx, "part"))
+				if err := a.Latch("l", 2).Arrive(ctx, "part"); i == 0 { // later it may know that it has counted
+					require.Error(t, err)
+				}
 				cancel()
 				a.EveryLink(func(l *redistest.Link) { l.Resume() })
 			}

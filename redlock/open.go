@@ -133,7 +133,7 @@ func (c Config) node(n node.Config) node.Config {
 	set(&n.StallTimeout, c.StallTimeout)
 	set(&n.PingInterval, c.PingInterval)
 	n.DefaultTLS(c.TLS)
-	n.Scripts = c.scripts()
+	n.Scripts, n.Preload = c.scripts(), len(script.First())
 	n.Logger = c.Logger
 	return n
 }

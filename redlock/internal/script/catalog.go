@@ -117,16 +117,20 @@ var (
 	RedissonForce   = newScript("interop_force.lua")
 )
 
-// Own returns the scripts that a member must know before it can vote.
+// First returns the scripts of the exclusive lock: those that every client calls.
+func First() []Script {
+	return []Script{Acquire, Wait, Release, Yield, Raise, Extend, Rejoin, Peek, Force, Batch}
+}
+
+// Own returns the scripts that a member must know, with those of the exclusive lock before the others.
 func Own() []Script {
-	return []Script{
-		Acquire, Wait, Release, Yield, Raise, Extend, Rejoin, Peek, Force, Batch,
+	return append(First(),
 		RWRead, RWAwait, RWWait, RWRelease, RWDowngrade, RWRaise, RWExtend, RWRejoin, RWForce, RWPeek,
 		FairAcquire, FairWait, FairRelease, FairYield,
 		Proclaim, Observe,
 		LatchArrive, LatchAwait, LatchRead, LatchDelete,
 		SemAcquire, SemWait, SemRelease, SemClaim, SemRaise, SemExtend, SemRejoin, SemLimit, SemPeek, SemForce,
-	}
+	)
 }
 
 // Redisson returns the scripts that a member must know if Redisson shares the locks.

@@ -238,3 +238,11 @@ func TestPartOfABlockIsInEachBlockThatIncludesIt(t *testing.T) {
 	require.Equal(t, 3, strings.Count(Wait.Source, part), "three blocks of wait.lua include line.lua, one of them by tidy.lua")
 	require.Equal(t, 1, strings.Count(Rejoin.Source, part), "rejoin.lua includes lib.lua, and by it line.lua")
 }
+
+// The handshake loads these before it knows whether the server has let it in. Redis closes a connection that has not
+// authenticated and sends more than 16 KiB in one string, and the reason is lost with it.
+func TestScriptsOfTheHandshakeReachAServerThatWantsAPassword(t *testing.T) {
+	for _, s := range First() {
+		require.Less(t, len(s.Source), 16<<10)
+	}
+}
