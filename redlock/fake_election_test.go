@@ -105,6 +105,24 @@ func observed(t *testing.T, n, clients int, test func(t *testing.T, cluster *red
 	}, opts...)
 }
 
+// The withdrawal of a watch that is lost with its connection reaches the member on the next one.
+func TestObserverIsWithdrawnAlthoughTheConnectionBreaks(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		ctx, cancel := context.WithCancel(t.Context())
+		a := observing(ctx, p)
+		require.Equal(t, "-", a.words())
+		require.EqualValues(t, 1, admin(t, cluster.Servers[0], "EXISTS", observersOf))
+		p.EveryLink(func(l *redistest.Link) { l.CutBefore(redistest.WithArg(script.Observe.SHA), 1) }, 0)
+		cancel()
+		<-a.done
+		p.Until(t, 0, "voting")
+		time.Sleep(time.Second) // an entry lasts six
+		for _, s := range cluster.Servers {
+			require.EqualValues(t, 0, admin(t, s, "EXISTS", observersOf))
+		}
+	}, quiet)
+}
+
 const recordOf, observersOf = "redquorum:e1:{boss}", "redquorum:eo:{boss}"
 
 func leads(t testing.TB, p *peer) string {

@@ -128,6 +128,8 @@ func (w *watch) ask(to quorum.Set, now time.Time, entry time.Duration) {
 	}
 	if entry != 0 {
 		q.Delivery.Ended = &w.ended
+	} else {
+		q.Delivery.Always, q.Delivery.OweUntil = true, now.Add(w.c.cfg.Entry+time.Second)
 	}
 	w.c.rounds.Start(w.c.members, &q).Free()
 	w.c.buffers.Put(buf)
@@ -188,8 +190,8 @@ func (w *watch) dropped(i int) {
 	w.mu.Unlock()
 }
 
-// end withdraws the watch from the members that may have it. Nobody waits for that: an entry that
-// is not withdrawn ends by itself. No call of next may run or follow.
+// end withdraws the watch from the members that may have it. Nobody waits for that: a member owes it,
+// and an entry that is not withdrawn ends by itself. No call of next may run or follow.
 func (w *watch) end() {
 	w.ended.Store(true)
 	w.c.watches.remove(w)
