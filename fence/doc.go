@@ -12,9 +12,39 @@
 //	storage   write with 34 accepted; late write with 33 refused
 //
 // Fencing needs no clock. It does need the storage, because a token that no storage checks protects
-// nothing. A guard is no lock: until B has shown its token, the storage accepts A's writes. So B
-// shows its token before the first read that a write of B depends on. Otherwise A can write between
-// that read and the write. B then overwrites an update of A that the storage has acknowledged.
+// nothing.
+//
+// # Claim, enter, write
+//
+// A holder uses a storage in three steps:
+//
+//   - Claim: the holder shows its token before the first read that a write depends on. From then on
+//     the storage refuses smaller tokens, and it still does after a crash. The claim waits for
+//     writes that have entered under a smaller token, or makes them fail. Guard.Check is the claim.
+//   - Enter: the transaction that writes begins with the question whether the token is still the
+//     greatest. No greater token is accepted until that transaction has ended.
+//   - Write: in the same transaction.
+//
+// A guard is no lock: until B has claimed, the storage accepts A's writes. Each weaker form loses an
+// update that the storage has acknowledged. A has token 33, B has 34, and each adds 1 to a total of
+// 7:
+//
+//	no claim        B reads 7; A writes 8 (nobody has shown 34); B writes 8
+//	claim after     B reads 7; A writes 8; B claims, and writes 8
+//	claim lost      B claims and reads 7; the storage crashes and forgets 34; A writes 8; B writes 8
+//	no entry        A asks, and 33 is the greatest; B claims and reads 7; A writes 8; B writes 8
+//	claim passes A  A has entered; B claims at once and reads 7; A commits 8; B enters and writes 8
+//	read, enter     B's transaction reads 7; A commits 8; B's transaction enters and writes 8
+//
+// So nothing that was read before the claim may decide a write. If a transaction has a snapshot, the
+// snapshot must be younger than the claim. After a failover of the storage, the claim must be where
+// the data is.
+//
+// Every row, file or object that a lock protects belongs to one resource: the name of the lock.
+// Tokens of two names have no common order. Never delete the token of a resource, and give it no
+// TTL: a storage that has forgotten a token accepts overtaken holders again. A token is no secret.
+// Whoever may claim can claim the greatest token there is, and lock out everybody else. So the
+// storage must know who calls.
 //
 // Sources: M. Kleppmann, "How to do distributed locking" (2016), section "Making the lock safe with
 // fencing", https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html; M. Burrows,
@@ -23,12 +53,10 @@
 //
 // # For authors of a storage
 //
-// The check and the write must be one step. Suppose that a check accepts 33. Before its write
-// happens, 34 may be accepted and write, and then 33 overwrites it. So let Memory.Do run the write,
-// or keep the greatest token beside the data and call Admit in the transaction that writes. The
-// token must be durable no later than the data. A storage that restarts with a smaller token than
-// it has accepted lets the overtaken holder in again. Package fencetest tests all this on any
-// Guard.
+// The check and the write must be one step. So let Memory.Do run the write, or keep the greatest
+// token beside the data and call Admit in the transaction that writes. The token must be durable no
+// later than the data. Package fencetest tests all this on any Guard.
 //
-// The interface Guard is in guard.go. memory.go has the guard for storages in memory.
+// The interface Guard is in guard.go, and Claim in claim.go. memory.go has the guard for storages in
+// memory.
 package fence

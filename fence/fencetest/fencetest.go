@@ -5,7 +5,8 @@
 //		fencetest.Run(t, func(t *testing.T) fencetest.Fixture { ... })
 //	}
 //
-// Run it with the race detector. Start at Run. The concurrent checks are in concurrent.go.
+// Run it with the race detector. Start at Run. The concurrent checks are in concurrent.go, those of
+// a storage with data in storage.go. RunSet, in set.go, counts the updates that a storage loses.
 package fencetest
 
 import (
@@ -29,11 +30,34 @@ type Fixture struct {
 	// returns a guard over it. Run does not use the old guard after that. Reopen is nil if the
 	// storage cannot restart within a test. Run then skips those tests and says so.
 	Reopen func() (fence.Guard, error)
+
+	// Storage is the data behind the guard, or nil. Run then skips the tests of writes and says so.
+	Storage Storage
+
+	// Crash ends the storage as kill -9 does, starts it again, and returns guard and storage over
+	// what is left. The fixture that it returns needs no Crash. It may be called while a write has
+	// entered. Crash is nil if the storage cannot crash within a test. Run then skips those tests
+	// and says so.
+	Crash func() (Fixture, error)
+}
+
+// Storage has one value for each resource, and writes it under the guard of the Fixture.
+type Storage interface {
+	// Get returns the value of a resource, or "" if there is none. It reads what is committed.
+	Get(ctx context.Context, resource string) (value string, err error)
+
+	// Put enters under token, calls entered, and writes value, all in one transaction. If the guard
+	// refuses the token, Put returns the guard's error and does not call entered. If the check and
+	// the write are one step of the storage, Put does not call entered. Put does not claim a token
+	// that is below one that has been claimed. entered may be nil.
+	Put(ctx context.Context, resource string, token uint64, value string, entered func()) error
+
+	// Overwrite writes value without a guard. RunSet needs it to show that the guard does anything.
+	Overwrite(ctx context.Context, resource, value string) error
 }
 
 // Run tests guards made by newGuard, one for each subtest. Tokens go up to 2^63-1, because
-// databases have signed integers. Resource names are UTF-8 without zero bytes, up to 200 bytes
-// long.
+// databases have signed integers. Resource names are any bytes, up to 256 of them.
 func Run(t *testing.T, newGuard func(t *testing.T) Fixture) {
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) {
@@ -47,6 +71,12 @@ func Run(t *testing.T, newGuard func(t *testing.T) Fixture) {
 			if c.needsReopen && fixture.Reopen == nil {
 				t.Skip("NO RESTART: Fixture.Reopen is nil; setting it enables this test")
 			}
+			if c.needsStorage && fixture.Storage == nil {
+				t.Skip("NO DATA: Fixture.Storage is nil; setting it enables this test")
+			}
+			if c.needsCrash && fixture.Crash == nil {
+				t.Skip("NO CRASH: Fixture.Crash is nil; setting it enables this test")
+			}
 			c.run(t, fixture)
 		})
 	}
@@ -59,6 +89,7 @@ const patience = 50 * time.Millisecond
 type check struct {
 	name                              string
 	needsDo, needsShared, needsReopen bool
+	needsStorage, needsCrash          bool
 	run                               func(t testing.TB, f Fixture)
 }
 
@@ -68,6 +99,7 @@ var checks = []check{
 	{name: "RefusalChangesNothing", run: refusalChangesNothing},
 	{name: "LargeTokensKeepEveryDigit", run: largeTokens},
 	{name: "ResourcesAreIndependent", run: independentResources},
+	{name: "NamesAreBytes", run: namesAreBytes},
 	{name: "ConcurrentChecksNeverGoBack", run: concurrentChecks},
 	{name: "ResourcesDoNotMixUnderLoad", run: concurrentResources},
 	{name: "RefusedWriteDoesNotRun", needsDo: true, run: refusedWrite},
@@ -81,6 +113,11 @@ var checks = []check{
 	{name: "ReaderWaitsForAWrite", needsDo: true, needsShared: true, run: readDuringWrite},
 	{name: "RestartForgetsNothing", needsReopen: true, run: restart},
 	{name: "RestartForgetsNoReader", needsShared: true, needsReopen: true, run: restartWithReaders},
+	{name: "ClaimAloneRefusesTheWriteBefore", needsStorage: true, run: claimWithoutWrite},
+	{name: "EqualWriteIsAcceptedTwice", needsStorage: true, run: equalWrites},
+	{name: "ClaimWaitsForWhatHasEntered", needsStorage: true, run: claimDuringWrite},
+	{name: "CrashForgetsNoClaim", needsCrash: true, run: crashAfterClaim},
+	{name: "CrashLeavesNoHalfWrite", needsStorage: true, needsCrash: true, run: crashDuringWrite},
 }
 
 func acceptedUpwards(t testing.TB, f Fixture) {
@@ -130,6 +167,31 @@ func independentResources(t testing.TB, f Fixture) {
 	for i, name := range names {
 		refuse(t, f.Guard, name, uint64(100-i-1), uint64(100-i))
 		accept(t, f.Guard, name, uint64(100-i))
+	}
+}
+
+// namesAreBytes: no byte ends a name, is taken for another, or is refused.
+func namesAreBytes(t testing.TB, f Fixture) {
+	var all []byte
+	names := []string{"\x00", "\x00\x00", "a\x00", "a\x00b", "\xff\xfe", "\xc3", "\xef\xbf\xbd"}
+	for b := range 256 {
+		all = append(all, byte(b))
+	}
+	for at := 0; at < len(all); at += 16 {
+		names = append(names, string(all[at:at+16]))
+	}
+	names = append(names, string(all), string(all[:255]))
+	for i, name := range names {
+		accept(t, f.Guard, name, uint64(100-i))
+	}
+	for i, name := range names {
+		refuse(t, f.Guard, name, uint64(100-i-1), uint64(100-i))
+	}
+	for b := range 256 { // 0x41 and 0x61, 0x20 and 0xa0, and all that is not UTF-8
+		accept(t, f.Guard, string([]byte{'n', byte(b)}), uint64(300-b))
+	}
+	for b := range 256 {
+		refuse(t, f.Guard, string([]byte{'n', byte(b)}), uint64(300-b-1), uint64(300-b))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 
@@ -24,6 +25,7 @@ type recorder struct {
 }
 
 func (r *recorder) Helper()                  {}
+func (r *recorder) Logf(string, ...any)      {}
 func (r *recorder) Context() context.Context { return r.ctx }
 func (r *recorder) Errorf(format string, args ...any) {
 	r.mu.Lock()
@@ -40,7 +42,8 @@ func failing(t *testing.T, newGuard func() Fixture) (names []string) {
 	for _, c := range checks {
 		fixture := newGuard()
 		_, readers := fixture.Guard.(fence.SharedGuard)
-		if _, atomic := fixture.Guard.(fence.AtomicGuard); c.needsDo && !atomic || c.needsShared && !readers || c.needsReopen && fixture.Reopen == nil {
+		if _, atomic := fixture.Guard.(fence.AtomicGuard); c.needsDo && !atomic || c.needsShared && !readers || c.needsReopen && fixture.Reopen == nil ||
+			c.needsStorage && fixture.Storage == nil || c.needsCrash && fixture.Crash == nil {
 			continue
 		}
 		r := &recorder{ctx: t.Context()}
@@ -246,21 +249,21 @@ func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 		}, "ReaderWaitsForAWrite"},
 		{"forgets readers in a restart", func() Fixture {
 			m := new(fence.Memory)
-			return Fixture{m, func() (fence.Guard, error) {
+			return Fixture{Guard: m, Reopen: func() (fence.Guard, error) {
 				again := new(fence.Memory)
 				again.Restore(map[string]uint64{"r": 5, "s": 8})
 				return again, nil
 			}}
 		}, "RestartForgetsNoReader"},
 		{"forgets all in a restart", func() Fixture {
-			return Fixture{new(fence.Memory), func() (fence.Guard, error) { return new(fence.Memory), nil }}
+			return Fixture{Guard: new(fence.Memory), Reopen: func() (fence.Guard, error) { return new(fence.Memory), nil }}
 		}, "RestartForgetsNothing"},
 		{"does not restart", func() Fixture {
-			return Fixture{new(fence.Memory), func() (fence.Guard, error) { return nil, errors.New("no disk") }}
+			return Fixture{Guard: new(fence.Memory), Reopen: func() (fence.Guard, error) { return nil, errors.New("no disk") }}
 		}, "RestartForgetsNothing"},
 		{"keeps one resource in a restart", func() Fixture {
 			m := new(fence.Memory)
-			return Fixture{m, func() (fence.Guard, error) {
+			return Fixture{Guard: m, Reopen: func() (fence.Guard, error) {
 				kept := maps.Clone(m.Snapshot())
 				delete(kept, "s")
 				again := new(fence.Memory)
@@ -268,6 +271,72 @@ func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 				return again, nil
 			}}
 		}, "RestartForgetsNothing"},
+		{"takes names for text", func() Fixture {
+			var m fence.Memory
+			return Fixture{Guard: checkFunc(func(ctx context.Context, resource string, token uint64) error {
+				return m.Check(ctx, strings.ToValidUTF8(resource, "?"), token)
+			})}
+		}, "NamesAreBytes"},
+		{"ends names at a zero byte", func() Fixture {
+			var m fence.Memory
+			return Fixture{Guard: checkFunc(func(ctx context.Context, resource string, token uint64) error {
+				name, _, _ := strings.Cut(resource, "\x00")
+				return m.Check(ctx, name, token)
+			})}
+		}, "NamesAreBytes"},
+		{"cuts long names", func() Fixture {
+			var m fence.Memory
+			return Fixture{Guard: checkFunc(func(ctx context.Context, resource string, token uint64) error {
+				return m.Check(ctx, resource[:min(len(resource), 255)], token)
+			})}
+		}, "NamesAreBytes"},
+		{"compares with the tokens of writes alone", func() Fixture {
+			s, writes := newShelf(), new(fence.Memory)
+			s.enter = func(ctx context.Context, resource string, token uint64, write func() error) error {
+				return writes.Do(ctx, resource, token, write)
+			}
+			return s.fixture()
+		}, "ClaimAloneRefusesTheWriteBefore"},
+		{"writes what it has refused", func() Fixture {
+			s := newShelf()
+			s.enter = func(ctx context.Context, resource string, token uint64, write func() error) error {
+				err := s.guard.Check(ctx, resource, token)
+				return errors.Join(err, write())
+			}
+			return s.fixture()
+		}, "ClaimAloneRefusesTheWriteBefore"},
+		{"counts the rows that a write has changed", func() Fixture {
+			s := newShelf()
+			s.changed = func(resource string, token uint64) error {
+				return &fence.StaleError{Resource: resource, Token: token, Highest: s.guard.Highest(resource)}
+			}
+			return s.fixture()
+		}, "EqualWriteIsAcceptedTwice"},
+		{"asks before the transaction", func() Fixture {
+			s := newShelf()
+			s.enter = func(ctx context.Context, resource string, token uint64, write func() error) error {
+				if err := s.guard.Check(ctx, resource, token); err != nil {
+					return err
+				}
+				return write()
+			}
+			return s.fixture()
+		}, "ClaimWaitsForWhatHasEntered"},
+		{"tells of a claim that is not on disk", func() Fixture {
+			s := newShelf()
+			s.kept = func() map[string]uint64 { return map[string]uint64{"s": 1<<53 + 1} }
+			return s.fixture()
+		}, "CrashForgetsNoClaim"},
+		{"tells of a write that is not on disk", func() Fixture {
+			s := newShelf()
+			s.left = func(values map[string]string) map[string]string { return nil }
+			return s.fixture()
+		}, "CrashLeavesNoHalfWrite"},
+		{"leaves half a write", func() Fixture {
+			s := newShelf()
+			s.left = func(values map[string]string) map[string]string { return map[string]string{"r": "si"} }
+			return s.fixture()
+		}, "CrashLeavesNoHalfWrite"},
 	} {
 		t.Run(tc.fault, func(t *testing.T) {
 			assert.Contains(t, failing(t, tc.newGuard), tc.want)
@@ -278,6 +347,111 @@ func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 func TestSuitePassesARightGuard(t *testing.T) {
 	assert.Empty(t, failing(t, func() Fixture {
 		m := new(fence.Memory)
-		return Fixture{m, func() (fence.Guard, error) { return m, nil }}
+		return Fixture{Guard: m, Reopen: func() (fence.Guard, error) { return m, nil }}
 	}))
+	assert.Empty(t, failing(t, func() Fixture { return newShelf().fixture() }))
+}
+
+// shelf is a right storage in memory, of which a test takes a part out.
+type shelf struct {
+	guard   *fence.Memory
+	enter   func(ctx context.Context, resource string, token uint64, write func() error) error
+	changed func(resource string, token uint64) error // of a write that changes nothing
+	kept    func() map[string]uint64                  // the tokens that survive a crash
+	left    func(values map[string]string) map[string]string
+
+	mu      sync.Mutex
+	values  map[string]string // guarded by mu
+	crashes int               // guarded by mu: a write that began before one does not happen
+}
+
+func newShelf() *shelf {
+	s := &shelf{guard: new(fence.Memory), values: map[string]string{}}
+	s.enter, s.kept = s.guard.Do, s.guard.Snapshot
+	s.changed = func(string, uint64) error { return nil }
+	s.left = maps.Clone[map[string]string]
+	return s
+}
+
+func (s *shelf) fixture() Fixture {
+	return Fixture{Guard: s.guard, Storage: s, Crash: func() (Fixture, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.crashes++
+		after := newShelf()
+		after.guard.Restore(s.kept())
+		maps.Copy(after.values, s.left(s.values))
+		return after.fixture(), nil
+	}}
+}
+
+func (s *shelf) Get(_ context.Context, resource string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.values[resource], nil
+}
+
+func (s *shelf) Put(ctx context.Context, resource string, token uint64, value string, entered func()) error {
+	return s.enter(ctx, resource, token, func() error {
+		s.mu.Lock()
+		crashes := s.crashes
+		s.mu.Unlock()
+		if entered != nil {
+			entered()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.crashes != crashes {
+			return errors.New("connection lost")
+		}
+		if s.values[resource] == value {
+			return s.changed(resource, token)
+		}
+		s.values[resource] = value
+		return nil
+	})
+}
+
+func (s *shelf) Overwrite(_ context.Context, resource, value string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.values[resource] = value
+	return nil
+}
+
+func TestSetLosesNothingWithAGuardAndSomethingWithout(t *testing.T) {
+	for use, accepted := range map[Use]int{Guarded: 2000, WriteOnly: 200, Unguarded: 200} {
+		synctest.Test(t, func(t *testing.T) { // thinking takes no time
+			checkSet(t, use, Set(t, newShelf().fixture(), use, accepted))
+		})
+	}
+}
+
+func TestSetShowsNothingIfNothingCouldBeLost(t *testing.T) {
+	for _, tc := range []struct {
+		use    Use
+		result SetResult
+		fails  bool
+	}{
+		{Guarded, SetResult{Accepted: 9, Refused: 1}, false},
+		{Guarded, SetResult{Accepted: 9}, true},
+		{Guarded, SetResult{Accepted: 9, Refused: 1, Lost: 1}, true},
+		{WriteOnly, SetResult{Accepted: 9, Refused: 1, Lost: 1}, false},
+		{WriteOnly, SetResult{Accepted: 9, Refused: 1}, true},
+		{Unguarded, SetResult{Accepted: 9}, true},
+	} {
+		r := &recorder{TB: t, ctx: t.Context()}
+		checkSet(r, tc.use, tc.result)
+		assert.Equal(t, tc.fails, len(r.failures) > 0, "%s: %v", tc.use, tc.result)
+	}
+}
+
+// A set tells of a storage that fails, and ends.
+func TestSetEndsWithAnErrorThatIsNoRefusal(t *testing.T) {
+	s := newShelf()
+	s.enter = func(context.Context, string, uint64, func() error) error { return errors.New("disk full") }
+	r := &recorder{TB: t, ctx: t.Context()}
+	Set(r, s.fixture(), Guarded, 10)
+	assert.NotEmpty(t, r.failures)
+	assert.Contains(t, r.failures[0], "disk full")
 }
