@@ -25,6 +25,7 @@ var walls = []struct {
 	{"member", nil, true},
 	{"quorum", []string{"member"}, true},
 	{"fence", nil, true},
+	{"fence/fencefile", []string{"fence"}, false},
 	{"node/guard", []string{"clock", "internal/resp", "member", "slot"}, true},
 	{"node", []string{"internal/resp", "member", "node/guard", "slot"}, false},
 	{"cluster", []string{"internal/resp", "member", "node", "slot"}, false},

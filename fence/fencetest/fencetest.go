@@ -12,6 +12,7 @@ package fencetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -59,23 +60,16 @@ type Storage interface {
 // Run tests guards made by newGuard, one for each subtest. Tokens go up to 2^63-1, because
 // databases have signed integers. Resource names are any bytes, up to 256 of them.
 func Run(t *testing.T, newGuard func(t *testing.T) Fixture) {
+	told := map[string]bool{} // one test of each kind says why it cannot run, and the others of that kind do not begin
 	for _, c := range checks {
+		if told[c.kind()] {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			fixture := newGuard(t)
-			if _, atomic := fixture.Guard.(fence.AtomicGuard); c.needsDo && !atomic {
-				t.Skipf("NO ATOMIC WRITES: %T has no Do; a fence.AtomicGuard enables this test", fixture.Guard)
-			}
-			if _, shared := fixture.Guard.(fence.SharedGuard); c.needsShared && !shared {
-				t.Skipf("NO READERS: %T has no CheckShared; a fence.SharedGuard enables this test", fixture.Guard)
-			}
-			if c.needsReopen && fixture.Reopen == nil {
-				t.Skip("NO RESTART: Fixture.Reopen is nil; setting it enables this test")
-			}
-			if c.needsStorage && fixture.Storage == nil {
-				t.Skip("NO DATA: Fixture.Storage is nil; setting it enables this test")
-			}
-			if c.needsCrash && fixture.Crash == nil {
-				t.Skip("NO CRASH: Fixture.Crash is nil; setting it enables this test")
+			if why := c.missing(fixture); why != "" {
+				told[c.kind()] = true
+				t.Skip(why)
 			}
 			c.run(t, fixture)
 		})
@@ -91,6 +85,30 @@ type check struct {
 	needsDo, needsShared, needsReopen bool
 	needsStorage, needsCrash          bool
 	run                               func(t testing.TB, f Fixture)
+}
+
+// kind is what the check needs.
+func (c check) kind() string {
+	return fmt.Sprint(c.needsDo, c.needsShared, c.needsReopen, c.needsStorage, c.needsCrash)
+}
+
+// missing says what the fixture lacks for the check, and what would enable it.
+func (c check) missing(f Fixture) string {
+	_, atomic := f.Guard.(fence.AtomicGuard)
+	_, shared := f.Guard.(fence.SharedGuard)
+	switch {
+	case c.needsDo && !atomic:
+		return fmt.Sprintf("NO ATOMIC WRITES: %T has no Do; a fence.AtomicGuard enables these tests", f.Guard)
+	case c.needsShared && !shared:
+		return fmt.Sprintf("NO READERS: %T has no CheckShared; a fence.SharedGuard enables these tests", f.Guard)
+	case c.needsReopen && f.Reopen == nil:
+		return "NO RESTART: Fixture.Reopen is nil; setting it enables these tests"
+	case c.needsStorage && f.Storage == nil:
+		return "NO DATA: Fixture.Storage is nil; setting it enables these tests"
+	case c.needsCrash && f.Crash == nil:
+		return "NO CRASH: Fixture.Crash is nil; setting it enables these tests"
+	}
+	return ""
 }
 
 var checks = []check{

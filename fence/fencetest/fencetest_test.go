@@ -41,9 +41,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 func failing(t *testing.T, newGuard func() Fixture) (names []string) {
 	for _, c := range checks {
 		fixture := newGuard()
-		_, readers := fixture.Guard.(fence.SharedGuard)
-		if _, atomic := fixture.Guard.(fence.AtomicGuard); c.needsDo && !atomic || c.needsShared && !readers || c.needsReopen && fixture.Reopen == nil ||
-			c.needsStorage && fixture.Storage == nil || c.needsCrash && fixture.Crash == nil {
+		if c.missing(fixture) != "" {
 			continue
 		}
 		r := &recorder{ctx: t.Context()}

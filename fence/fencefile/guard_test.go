@@ -1,0 +1,255 @@
+//go:build linux || darwin
+
+package fencefile
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/fencetest"
+)
+
+// The test binary is also the process that is killed while it writes.
+const childEnv = "REDQUORUM_FENCEFILE_CHILD"
+
+func TestMain(m *testing.M) {
+	if words := strings.Fields(os.Getenv(childEnv)); len(words) > 0 {
+		os.Exit(child(words))
+	}
+	os.Exit(m.Run())
+}
+
+// child enters, says so, waits for a line, and writes.
+func child(words []string) int {
+	var text [3]string // folder, resource, value
+	for i, at := range []int{0, 1, 3} {
+		b, err := hex.DecodeString(strings.TrimPrefix(words[at], "x"))
+		if err != nil {
+			panic(err)
+		}
+		text[i] = string(b)
+	}
+	token, err := strconv.ParseUint(words[2], 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	f := &files{dir: text[0], guard: must(Open(guards(text[0])))}
+	err = f.Put(context.Background(), text[1], token, text[2], func() {
+		fmt.Println("entered")
+		if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+			os.Exit(3)
+		}
+	})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// files is a folder with a file for each resource.
+type files struct {
+	dir   string
+	guard *Guard
+	kill  func() // what entered in another process; nil if none has
+}
+
+func guards(dir string) string { return filepath.Join(dir, "guard") }
+
+func (f *files) name(resource string) string {
+	return filepath.Join(f.dir, hex.EncodeToString([]byte(resource))+".data")
+}
+
+func (f *files) Get(_ context.Context, resource string) (string, error) {
+	content, err := os.ReadFile(f.name(resource))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	return string(content), err
+}
+
+func (f *files) Overwrite(_ context.Context, resource, value string) error {
+	return replace(f.name(resource), []byte(value), 0o600)
+}
+
+func (f *files) Put(ctx context.Context, resource string, token uint64, value string, entered func()) error {
+	if entered == nil {
+		return f.guard.WriteFile(ctx, resource, token, f.name(resource), []byte(value), 0o600)
+	}
+	return f.guard.Do(ctx, resource, token, func() error {
+		entered()
+		return replace(f.name(resource), []byte(value), 0o600)
+	})
+}
+
+// elsewhere is files whose writes with an entered happen in another process.
+type elsewhere struct{ *files }
+
+func (f elsewhere) Put(ctx context.Context, resource string, token uint64, value string, entered func()) error {
+	if entered == nil {
+		return f.files.Put(ctx, resource, token, value, nil)
+	}
+	if err := f.guard.Check(ctx, resource, token); err != nil { // with its type
+		return err
+	}
+	cmd := exec.CommandContext(ctx, must(os.Executable()))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=x%x x%x %d x%x", childEnv, f.dir, resource, token, value))
+	in, out := must(cmd.StdinPipe()), must(cmd.StdoutPipe())
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(out)
+	if lines.Scan(); lines.Text() != "entered" {
+		return errors.Join(fmt.Errorf("child says %q", lines.Text()), cmd.Wait())
+	}
+	f.kill = func() { _ = cmd.Process.Kill() }
+	entered()
+	_, _ = fmt.Fprintln(in) // fails if it was killed
+	return cmd.Wait()
+}
+
+func open(t *testing.T, dir string) fencetest.Fixture {
+	f := elsewhere{&files{dir: dir, guard: must(Open(guards(dir)))}}
+	return fencetest.Fixture{
+		Guard: f.guard, Storage: f,
+		Reopen: func() (fence.Guard, error) { return Open(guards(dir)) },
+		Crash: func() (fencetest.Fixture, error) {
+			if f.kill != nil {
+				f.kill()
+			}
+			return open(t, dir), nil
+		},
+	}
+}
+
+func TestFolderIsAGuard(t *testing.T) {
+	t.Parallel()
+	fencetest.Run(t, func(t *testing.T) fencetest.Fixture { return open(t, t.TempDir()) })
+}
+
+func TestGuardedFileLosesNothing(t *testing.T) {
+	t.Parallel()
+	fencetest.RunSet(t, func(t *testing.T) fencetest.Fixture { return open(t, t.TempDir()) }, 100)
+}
+
+func TestLongGuardedFileLosesNothing(t *testing.T) {
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("LONG: make test-long runs 2,000 additions")
+	}
+	fencetest.RunSet(t, func(t *testing.T) fencetest.Fixture { return open(t, t.TempDir()) }, 2000)
+}
+
+func TestBadTokensLeaveNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g, err := Open(dir)
+	require.NoError(t, err)
+	name := filepath.Join(dir, "data")
+	for token, want := range map[uint64]error{0: fence.ErrNoToken, fence.MaxToken + 1: fence.ErrTokenRange} {
+		assert.ErrorIs(t, g.Check(t.Context(), "r", token), want)
+		assert.ErrorIs(t, g.WriteFile(t.Context(), "r", token, name, nil, 0o600), want)
+	}
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+
+	_, err = Open("")
+	assert.ErrorContains(t, err, "no folder")
+	_, err = Open(filepath.Join(must(os.Executable()), "below a file"))
+	assert.Error(t, err)
+}
+
+func TestContextEndsTheWaitForAWrite(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g, other := must(Open(dir)), must(Open(dir))
+	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, g.Do(ctx, "r", 5, func() error {
+		go cancel()
+		var step *fence.StepError
+		err := other.Check(ctx, "r", 6)
+		require.ErrorAs(t, err, &step)
+		assert.Equal(t, fence.StepClaim, step.Step)
+		err = other.WriteFile(ctx, "r", 6, filepath.Join(dir, "data"), nil, 0o600)
+		require.ErrorAs(t, err, &step)
+		assert.Equal(t, fence.StepError{Step: fence.StepEnter, Resource: "r", Token: 6, Err: context.Canceled}, *step)
+		return nil
+	}))
+	assert.NoFileExists(t, filepath.Join(dir, "data"))
+	assert.NoError(t, other.Check(t.Context(), "r", 5), "a wait that ended has claimed nothing")
+}
+
+// What the guard has not written says nothing about the greatest token.
+func TestDamagedTokenAcceptsNobody(t *testing.T) {
+	t.Parallel()
+	g := must(Open(t.TempDir()))
+	require.NoError(t, g.Check(t.Context(), "r", 5))
+	name := g.path("r") + ".token"
+	whole, err := os.ReadFile(name)
+	require.NoError(t, err)
+	for _, content := range []string{
+		"", "5\n", string(whole[:len(whole)-1]), string(whole[:10]), string(whole) + "x", string(encode("s", 5)),
+		string(encode("r", 0)), string(encode("r", fence.MaxToken+1)), "-0000000000000000005 \"r\"\n",
+	} {
+		require.NoError(t, os.WriteFile(name, []byte(content), 0o600))
+		assert.ErrorIs(t, g.Check(t.Context(), "r", 9), ErrDamaged, "%q", content)
+	}
+	require.NoError(t, os.WriteFile(name, whole, 0o600))
+	assert.NoError(t, g.Check(t.Context(), "r", 5))
+}
+
+func TestWriteThatFailsLeavesTheFileAndKeepsTheToken(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g := must(Open(guards(dir)))
+	name := filepath.Join(dir, "data")
+	require.NoError(t, g.WriteFile(t.Context(), "r", 5, name, []byte("five"), 0o640))
+	info, err := os.Stat(name)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o640), info.Mode().Perm())
+
+	var step *fence.StepError
+	require.ErrorAs(t, g.WriteFile(t.Context(), "r", 6, filepath.Join(dir, "none", "data"), nil, 0o600), &step)
+	assert.Equal(t, fence.StepWrite, step.Step)
+	assert.ErrorIs(t, step, os.ErrNotExist)
+	require.ErrorAs(t, g.WriteFile(t.Context(), "r", 6, guards(dir), nil, 0o600), &step, "a folder is in the way")
+	assert.ErrorIs(t, g.WriteFile(t.Context(), "r", 5, name, nil, 0o600), fence.ErrStale)
+	content, err := os.ReadFile(name)
+	require.NoError(t, err)
+	assert.Equal(t, "five", string(content))
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, left, 2, "the file and the folder of the guard: %v", left)
+
+	reader, err := os.Open(name)
+	require.NoError(t, err)
+	defer reader.Close()
+	require.NoError(t, g.WriteFile(t.Context(), "r", 6, name, []byte("six"), 0o600))
+	old, err := io.ReadAll(reader)
+	require.NoError(t, err)
+	assert.Equal(t, "five", string(old), "who reads has the old content, and no part of the new one")
+	info, err = os.Stat(name)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o640), info.Mode().Perm(), "a file keeps its permissions")
+}
