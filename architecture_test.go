@@ -35,6 +35,7 @@ var walls = []struct {
 	{"redlock/internal/latch", []string{"clock", "member", "quorum"}, true},
 	{"redlock/internal/watch", []string{"clock", "member", "quorum"}, true},
 	{"redlock", []string{"clock", "cluster", "member", "node", "quorum", "redlock/internal/ballot", "redlock/internal/latch", "redlock/internal/permit", "redlock/internal/script", "redlock/internal/watch", "slot"}, false},
+	{"fence/fencehttp", []string{"fence", "redlock"}, false},
 }
 
 // still are the packages that a pure package may import: none of them opens a file, a connection or a process, and what

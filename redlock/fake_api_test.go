@@ -569,6 +569,46 @@ func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 	})
 }
 
+// A context tells the innermost lease that it ends with, and none of several that end together.
+func TestFromContextIsTheInnermostLease(t *testing.T) {
+	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+		type key struct{}
+		_, ok := redlock.FromContext(t.Context())
+		require.False(t, ok)
+		var none context.Context
+		_, ok = redlock.FromContext(none)
+		require.False(t, ok)
+
+		outer := p.Lock(t, "outer")
+		l, ok := redlock.FromContext(context.WithValue(outer.Context(), key{}, 1))
+		require.True(t, ok)
+		require.Same(t, outer, l)
+		require.NoError(t, p.Client.Mutex("inner").Do(outer.Context(), func(ctx context.Context, lease *redlock.Lease) error {
+			l, ok := redlock.FromContext(ctx)
+			require.True(t, ok)
+			require.Equal(t, lease.Token(), l.Token())
+			require.Equal(t, "inner", l.Key())
+			return nil
+		}))
+		require.NoError(t, p.Client.RWMutex("read").RDo(outer.Context(), func(ctx context.Context, lease *redlock.Lease) error {
+			l, ok := redlock.FromContext(ctx)
+			require.True(t, ok)
+			require.Equal(t, "read", l.Key())
+			require.Equal(t, lease.Token(), l.Token())
+			return nil
+		}))
+		require.NoError(t, p.Client.Multi([]string{"a", "b"}).Do(outer.Context(), func(ctx context.Context, leases *redlock.Leases) error {
+			_, ok := redlock.FromContext(ctx)
+			require.False(t, ok, "neither a, nor b, nor the lease around them")
+			return nil
+		}))
+		require.NoError(t, outer.Unlock(t.Context()))
+		l, ok = redlock.FromContext(outer.Context())
+		require.True(t, ok, "the storage judges it")
+		require.Same(t, outer, l)
+	})
+}
+
 func TestTheLeaseOutlivesTheContextThatAskedForIt(t *testing.T) {
 	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		ctx, cancel := context.WithCancel(t.Context())

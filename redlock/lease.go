@@ -209,7 +209,7 @@ func (c leaseContext) look() {
 // Value tells the lease, beside what the context of Lock has.
 func (c leaseContext) Value(key any) any {
 	switch key {
-	case ownLease{c.l}:
+	case ownLease{c.l}, innermost{}:
 		return c.l
 	case insideOf{c.l.c, c.l.key}:
 		if c.l.Shared() {

@@ -203,6 +203,9 @@ func (c setContext) Value(key any) any {
 	if own, ok := key.(ownLease); ok && slices.ContainsFunc(c.s.all, func(l *Lease) bool { return l.whole() == own.l }) {
 		return own.l
 	}
+	if key == (innermost{}) {
+		return nil // several
+	}
 	return c.Context.Value(key)
 }
 
