@@ -37,8 +37,8 @@ func (r SetResult) String() string {
 }
 
 // Set plays eight holders of a lock that excludes nobody, until the storage has acknowledged at
-// least accepted additions. Each holder takes the next token, reads a set, thinks for up to 5 ms,
-// and writes the set with one more element. It is the lock workload of Jepsen's analysis of etcd
+// least accepted additions. Each holder waits for up to 20 ms, takes the next token, reads a set,
+// thinks for up to 5 ms, and writes the set with one more element. It is the lock workload of Jepsen's analysis of etcd
 // 3.4.3, with the worst lock there is. Any error but a refusal fails the test. Set needs
 // Fixture.Storage, and ends with the context of t.
 func Set(t testing.TB, f Fixture, use Use, accepted int) SetResult {
@@ -56,6 +56,9 @@ func Set(t testing.TB, f Fixture, use Use, accepted int) SetResult {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(worker), 2))
 			for !enough.Load() {
+				if err := pass(t.Context(), rng, 20*time.Millisecond); err != nil { // as one whose lock is another's
+					return
+				}
 				token := tokens.Add(1)
 				element, err := addition(t.Context(), f, use, resource, token, rng)
 				mu.Lock()
@@ -104,12 +107,8 @@ func addition(ctx context.Context, f Fixture, use Use, resource string, token ui
 	if err != nil {
 		return "", err
 	}
-	think := time.NewTimer(time.Duration(rng.Int64N(int64(5 * time.Millisecond))))
-	defer think.Stop()
-	select {
-	case <-think.C:
-	case <-ctx.Done():
-		return "", ctx.Err()
+	if err := pass(ctx, rng, 5*time.Millisecond); err != nil {
+		return "", err
 	}
 	element = strconv.FormatUint(token, 36)
 	value = strings.TrimPrefix(value+" "+element, " ")
@@ -117,6 +116,18 @@ func addition(ctx context.Context, f Fixture, use Use, resource string, token ui
 		return element, f.Storage.Overwrite(ctx, resource, value)
 	}
 	return element, f.Storage.Put(ctx, resource, token, value, nil)
+}
+
+// pass lets a time pass: a random one, up to longest.
+func pass(ctx context.Context, rng *rand.Rand, longest time.Duration) error {
+	t := time.NewTimer(time.Duration(rng.Int64N(int64(longest))))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // RunSet plays Set with each Use, on storages made by newFixture. The guarded set must lose none of
