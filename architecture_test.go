@@ -26,6 +26,7 @@ var walls = []struct {
 	{"quorum", []string{"member"}, true},
 	{"fence", nil, true},
 	{"fence/fencefile", []string{"fence"}, false},
+	{"fence/fencesql", []string{"fence"}, false},
 	{"fence/fenceredis", []string{"fence", "slot"}, true},
 	{"node/guard", []string{"clock", "internal/resp", "member", "slot"}, true},
 	{"node", []string{"internal/resp", "member", "node/guard", "slot"}, false},

@@ -1,0 +1,53 @@
+// Package fencesql is a guard for data in a SQL database, over database/sql: transactions of a holder
+// that has been overtaken do not commit. It knows PostgreSQL, MySQL and MariaDB, and SQLite, and
+// works with any driver.
+//
+// One table has a row for each lock name, with the greatest token that was claimed:
+//
+//	claim   raise the token, in a transaction of its own: it waits for those that have entered
+//	enter   first in each transaction: lock the row against claims, and look whose token it has
+//	write   in that transaction, as always
+//
+// Several transactions of one holder run side by side, except in SQLite, which has one writer.
+//
+//	guard, err := fencesql.New(db, fencesql.PostgreSQL)
+//	err = locks.Mutex("invoice:42").Do(ctx, func(ctx context.Context, lease *redlock.Lease) error {
+//		return guard.Tx(ctx, nil, lease.Key(), lease.Token(), func(tx *sql.Tx) error { ... })
+//	})
+//
+// Guard.Schema has the table for your migrations. Start at Guard.Tx, which does all three steps.
+// Guard.Verify says what is wrong with a database. Guard.Trigger has a trigger for PostgreSQL that
+// refuses writes of transactions that have not entered.
+//
+// # Isolation
+//
+// Whoever reads before the claim has returned can lose an update, at any level of isolation but those
+// that say so themselves. Tx claims before it begins a transaction, so all its levels are safe. It
+// refuses sql.LevelReadUncommitted, because such a transaction reads what may never be committed.
+// If you begin transactions yourself, call Check before you begin them, and Enter first:
+//
+//	                            begun after the claim   begun and read before the claim
+//	PostgreSQL read committed   right                   a lost update
+//	           repeatable read  right                   error 40001
+//	           serializable     right                   error 40001
+//	MariaDB    read committed   right                   a lost update
+//	           repeatable read  right                   a lost update
+//	           serializable     right                   waits, or error 1205 or 1213
+//	SQLite     any              right                   SQLITE_BUSY
+//
+// The tests play each cell on PostgreSQL 15, MariaDB 10.11 and SQLite 3. MySQL 8 has the same
+// statements and locks, and no test runs on it.
+//
+// # A holder that stops inside a transaction
+//
+// It keeps its lock on the row, so the next claim waits. HoldTimeout bounds that: the server ends a
+// transaction that asks nothing for so long, and its commit fails. SQLite has no server that could:
+// there the claim waits until the process goes on or ends.
+//
+// # Durability
+//
+// A claim is worth what a commit is worth. PostgreSQL: fsync on; the claim itself turns
+// synchronous_commit on. MySQL and MariaDB: innodb_flush_log_at_trx_commit = 1, which is the
+// default. SQLite: synchronous = FULL or EXTRA, which is the default. A standby that takes over must
+// have the claim, so let it be a synchronous one. Never delete a row of the table.
+package fencesql

@@ -1,0 +1,224 @@
+package fencesql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/redquorum/redquorum/fence"
+)
+
+// MaxResource is the greatest length of a lock name, in bytes.
+const MaxResource = 1024
+
+// Guard is a fence.Guard in a table. It is safe for concurrent use.
+//
+// It is no fence.AtomicGuard: a write elsewhere could go on when the connection that holds the row
+// has broken.
+type Guard struct {
+	db      *sql.DB
+	dialect Dialect
+	table   string
+	hold    time.Duration
+	statements
+}
+
+var _ fence.Guard = (*Guard)(nil)
+
+// Option is an option of New.
+type Option func(*Guard)
+
+// Table names the table, in place of redquorum_fence. The name may have a schema before it:
+// "app.fence". It needs no quotes: ASCII letters, digits and underscores.
+func Table(name string) Option { return func(g *Guard) { g.table = name } }
+
+// HoldTimeout is for how long a transaction that has entered may ask nothing, before the server ends
+// it: 30 s, unless this says otherwise. It bounds how long a holder that stopped inside a transaction
+// keeps the next one waiting. The least is 1 ms. MySQL counts in seconds, and rounds up; there the
+// bound stays on the connection, as its wait_timeout. SQLite has no such bound.
+func HoldTimeout(d time.Duration) Option { return func(g *Guard) { g.hold = d } }
+
+// New returns the guard of a database. It asks the database nothing: Verify does.
+//
+// Errors: one that matches ErrInput.
+func New(db *sql.DB, dialect Dialect, options ...Option) (*Guard, error) {
+	g := &Guard{db: db, dialect: dialect, table: "redquorum_fence", hold: 30 * time.Second}
+	for _, o := range options {
+		o(g)
+	}
+	switch {
+	case db == nil:
+		return nil, fmt.Errorf("%w: nil *sql.DB", ErrInput)
+	case dialect < PostgreSQL || dialect > SQLite:
+		return nil, fmt.Errorf("%w: %v", ErrInput, dialect)
+	case !name.MatchString(g.table):
+		return nil, fmt.Errorf("%w: table %.80q", ErrInput, g.table)
+	case g.hold < time.Millisecond || g.hold > 24*time.Hour:
+		return nil, fmt.Errorf("%w: HoldTimeout of %v, not 1 ms to 24 h", ErrInput, g.hold)
+	}
+	g.statements = dialect.statements(g.table)
+	return g, nil
+}
+
+// Schema returns the statements that make the table, for your migrations. They may be executed again.
+func (g *Guard) Schema() []string { return append([]string(nil), g.schema...) }
+
+// Verify asks whether the guard can work: the table is there, and a claim survives a crash as far as
+// the server's settings tell. Call it at the start of a service.
+//
+// Errors: a *fence.StepError with StepProbe. It matches ErrUnfit if the settings are wrong.
+func (g *Guard) Verify(ctx context.Context) error {
+	failed := func(err error) error {
+		return &fence.StepError{Step: fence.StepProbe, Resource: g.table, Err: err}
+	}
+	var token sql.NullInt64
+	if err := g.db.QueryRowContext(ctx, "SELECT max(token) FROM "+g.table+" WHERE 1 = 0").Scan(&token); err != nil {
+		return failed(err)
+	}
+	for _, statement := range g.verify {
+		var wrong string
+		if err := g.db.QueryRowContext(ctx, statement).Scan(&wrong); err != nil {
+			return failed(fmt.Errorf("not %v, or no permission: %w", g.dialect, err))
+		}
+		if wrong != "" {
+			return failed(fmt.Errorf("%w: %s", ErrUnfit, wrong))
+		}
+	}
+	return nil
+}
+
+// Check is the claim. When it returns nil, the claim is committed, and no transaction with a smaller
+// token that has entered is still open. It waits for such transactions: ctx bounds that, and so does
+// HoldTimeout. Check repeats what the server says is to be repeated, until ctx ends.
+//
+// Errors beside those of fence.Guard: one that matches ErrInput for a longer name than MaxResource,
+// or a *fence.StepError with StepClaim.
+func (g *Guard) Check(ctx context.Context, resource string, token uint64) error {
+	if err := g.input(resource, token); err != nil {
+		return err
+	}
+	var highest uint64
+	err := g.repeat(ctx, func() (err error) {
+		highest, err = g.claimed(ctx, []byte(resource), int64(token))
+		return err
+	})
+	if err != nil {
+		return &fence.StepError{Step: fence.StepClaim, Resource: resource, Token: token, Err: err}
+	}
+	return fence.Admit(resource, highest, token)
+}
+
+// claimed raises the token, and returns the greatest one.
+func (g *Guard) claimed(ctx context.Context, resource []byte, token int64) (highest uint64, err error) {
+	if g.dialect == PostgreSQL { // a statement alone commits when it has been executed
+		result, err := g.db.ExecContext(ctx, g.statements.claim, resource, token)
+		if err != nil {
+			return 0, err
+		}
+		if raised, err := result.RowsAffected(); err != nil || raised == 1 {
+			return uint64(token), err
+		}
+		err = g.db.QueryRowContext(ctx, g.current, resource).Scan(&highest)
+		return highest, err
+	}
+	// MySQL may have autocommit off. SQLite tells of a commit that fails when it is asked for.
+	err = g.transaction(ctx, nil, func(step fence.Step, err error) error { return err }, func(tx *sql.Tx) error {
+		args := []any{resource, token, token}
+		if g.dialect == SQLite {
+			args = args[:2]
+		}
+		if _, err := tx.ExecContext(ctx, g.statements.claim, args...); err != nil {
+			return err
+		}
+		if err := tx.QueryRowContext(ctx, g.current, resource).Scan(&highest); err != nil {
+			return err
+		}
+		if highest > uint64(token) {
+			return errStale // nothing to commit
+		}
+		return nil
+	})
+	if errors.Is(err, errStale) {
+		err = nil
+	}
+	return highest, err
+}
+
+var errStale = errors.New("stale")
+
+// Enter is the first statement of a transaction that writes. When it returns nil, token is the
+// greatest one, and stays it until the transaction ends. Call Check before the transaction begins:
+// see Isolation in the package comment. On any error the caller rolls back at once, because the
+// transaction may block claims.
+//
+// Errors: those of fence.Guard for the token; one that matches ErrNotClaimed if token is above the
+// greatest one, or ErrInput; or a *fence.StepError with StepEnter.
+func (g *Guard) Enter(ctx context.Context, tx *sql.Tx, resource string, token uint64) error {
+	if tx == nil {
+		return fmt.Errorf("%w: nil *sql.Tx", ErrInput)
+	}
+	if err := g.input(resource, token); err != nil {
+		return err
+	}
+	if err := g.entered(ctx, tx, resource, token); err != nil {
+		if errors.Is(err, fence.ErrStale) || errors.Is(err, ErrNotClaimed) {
+			return err
+		}
+		return &fence.StepError{Step: fence.StepEnter, Resource: resource, Token: token, Err: err}
+	}
+	return nil
+}
+
+func (g *Guard) entered(ctx context.Context, tx *sql.Tx, resource string, token uint64) error {
+	var highest uint64
+	var err error
+	switch g.dialect {
+	case PostgreSQL:
+		var ignored [2]sql.NullString
+		err = tx.QueryRowContext(ctx, g.enter, []byte(resource), g.hold.Milliseconds()).Scan(&highest, &ignored[0], &ignored[1])
+	case MySQL:
+		seconds, most := int64(0), int64((g.hold+time.Second-1)/time.Second)
+		err = tx.QueryRowContext(ctx, g.enter, []byte(resource)).Scan(&highest, &seconds)
+		if err == nil && seconds > most {
+			_, err = tx.ExecContext(ctx, "SET SESSION wait_timeout = "+strconv.FormatInt(most, 10))
+		}
+	default:
+		err = tx.QueryRowContext(ctx, g.enter, []byte(resource)).Scan(&highest)
+	}
+	switch {
+	case errors.Is(err, sql.ErrNoRows), err == nil && highest < token:
+		return fmt.Errorf("%w: %d for %q", ErrNotClaimed, token, resource)
+	case err != nil:
+		return err
+	}
+	return fence.Admit(resource, highest, token)
+}
+
+func (g *Guard) input(resource string, token uint64) error {
+	if len(resource) > MaxResource {
+		return fmt.Errorf("%w: a name of %d bytes, not up to %d", ErrInput, len(resource), MaxResource)
+	}
+	return fence.CheckToken(resource, token)
+}
+
+// repeat calls f until it returns what the server does not want repeated. Pauses are random, up to
+// 1 ms at first, and up to 64 ms later.
+func (g *Guard) repeat(ctx context.Context, f func() error) error {
+	for longest := time.Millisecond; ; longest = min(2*longest, 64*time.Millisecond) {
+		err := f()
+		if err == nil || !g.dialect.again(err) {
+			return err
+		}
+		t := time.NewTimer(rand.N(longest))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}

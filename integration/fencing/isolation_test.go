@@ -1,0 +1,231 @@
+//go:build unix
+
+package fencing
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/fencesql"
+)
+
+// A cell is what becomes of two additions to one number. The holder 33 has claimed. The holder 34 reads in
+// a transaction, 33 adds, and 34 enters and writes what it has computed.
+type outcome string
+
+const (
+	right    outcome = "right"    // the late write of 33 was refused
+	lost     outcome = "lost"     // both were acknowledged, and one is not there
+	repeated outcome = "repeated" // 34 is told to begin anew
+	waits    outcome = "waits"    // 33 waits until 34 has ended, and its addition is not acknowledged
+)
+
+// The table of the package comment of fencesql. In the bad cells 34 begins and reads before it claims. They must come out
+// as they are listed: if one of them loses nothing, the table is wrong.
+var cells = map[string][]struct {
+	isolation sql.IsolationLevel
+	before    outcome // begun and read before the claim
+}{
+	"PostgreSQL": {{sql.LevelReadCommitted, lost}, {sql.LevelRepeatableRead, repeated}, {sql.LevelSerializable, repeated}},
+	"MySQL":      {{sql.LevelReadCommitted, lost}, {sql.LevelRepeatableRead, lost}, {sql.LevelSerializable, waits}},
+	"SQLite":     {{sql.LevelDefault, repeated}},
+}
+
+func TestIsolationMatrix(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *database) {
+		db := d.connect(t)
+		g := d.guard(t, db)
+		if d.dialect == fencesql.MySQL { // who waits is not kept for the usual 50 s
+			_, err := db.ExecContext(t.Context(), "SET GLOBAL innodb_lock_wait_timeout = 1")
+			require.NoError(t, err)
+			db = d.connect(t)
+			g = d.guard(t, db)
+		}
+		for i, cell := range cells[d.dialect.String()] {
+			for _, order := range []string{"claim, begin, enter, read", "claim, begin, read, enter", "begin, read, claim, enter"} {
+				t.Run(fmt.Sprint(cell.isolation, ": ", order), func(t *testing.T) {
+					want := right
+					if order == "begin, read, claim, enter" {
+						want = cell.before
+					}
+					assert.Equal(t, want, d.play(t, db, g, fmt.Sprint(i, order), cell.isolation, order))
+				})
+			}
+		}
+	})
+}
+
+// play is one cell.
+func (d *database) play(t *testing.T, db *sql.DB, g *fencesql.Guard, resource string, isolation sql.IsolationLevel, order string) outcome {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	at := []byte(resource)
+	require.NoError(t, g.Check(ctx, resource, 33))
+	_, err := db.ExecContext(ctx, d.put(), at, "0")
+	require.NoError(t, err)
+
+	old := func() error { // 33 adds, in a transaction that is right in itself
+		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		return g.Tx(short, nil, resource, 33, func(tx *sql.Tx) error {
+			value, err := read(short, d, tx, at)
+			if err == nil {
+				_, err = tx.ExecContext(short, d.put(), at, strconv.Itoa(value+1))
+			}
+			return err
+		})
+	}
+	if order != "begin, read, claim, enter" {
+		require.NoError(t, g.Check(ctx, resource, 34))
+	}
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: isolation})
+	require.NoError(t, err)
+	defer tx.Rollback()
+	var value int
+	var late error
+	switch order {
+	case "claim, begin, enter, read":
+		require.NoError(t, g.Enter(ctx, tx, resource, 34))
+		value, err = read(ctx, d, tx, at)
+		require.NoError(t, err)
+		if d.dialect == fencesql.SQLite {
+			late = fence.ErrStale // 33 would wait for the one writer
+		} else {
+			late = old()
+		}
+	case "claim, begin, read, enter":
+		value, err = read(ctx, d, tx, at)
+		require.NoError(t, err)
+		late = old()
+		err = g.Enter(ctx, tx, resource, 34)
+	default:
+		value, err = read(ctx, d, tx, at)
+		require.NoError(t, err)
+		late = old()
+		require.NoError(t, g.Check(ctx, resource, 34))
+		err = g.Enter(ctx, tx, resource, 34)
+	}
+	if err == nil {
+		_, err = tx.ExecContext(ctx, d.put(), at, strconv.Itoa(value+1))
+	}
+	if err == nil {
+		err = tx.Commit()
+	}
+	_ = tx.Rollback()
+
+	var final string
+	require.NoError(t, db.QueryRowContext(ctx, d.get(), at).Scan(&final))
+	t.Logf("33: %v; 34: %v; the number is %s", late, err, final)
+	switch {
+	case late == nil && err == nil && final == "1":
+		return lost
+	case late == nil && err != nil && final == "1":
+		require.True(t, d.asks(err), "%v", err)
+		return repeated
+	case err == nil && final == "1":
+		if assert.NotNil(t, late) && late != fence.ErrStale {
+			if _, waited := late.(*fence.StepError); waited {
+				return waits
+			}
+			assert.ErrorIs(t, late, fence.ErrStale)
+		}
+		return right
+	}
+	return outcome(fmt.Sprintf("33: %v; 34: %v; %s", late, err, final))
+}
+
+func read(ctx context.Context, d *database, tx *sql.Tx, at []byte) (int, error) {
+	var text string
+	if err := tx.QueryRowContext(ctx, d.get(), at).Scan(&text); err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+// The trigger refuses what has not entered, whoever writes.
+func TestTriggerRefusesWritesThatHaveNotEntered(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *database) {
+		db := d.connect(t)
+		g := d.guard(t, db)
+		ctx := t.Context()
+		statements, err := g.Trigger("data", "mine", "also:'\xff")
+		if d.dialect != fencesql.PostgreSQL {
+			assert.ErrorIs(t, err, fencesql.ErrInput)
+			return
+		}
+		require.NoError(t, err)
+		for _, table := range []string{"", "data; DROP TABLE data", "a.b.c", `"data"`} {
+			_, err := g.Trigger(table)
+			assert.ErrorIs(t, err, fencesql.ErrInput)
+		}
+		for range 2 {
+			for _, s := range statements {
+				_, err := db.ExecContext(ctx, s)
+				require.NoError(t, err, s)
+			}
+		}
+		refused := func(err error) {
+			t.Helper()
+			assert.ErrorContains(t, err, "redquorum")
+			assert.ErrorContains(t, err, "55000")
+		}
+		write := func(value string) func(tx *sql.Tx) error {
+			return func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, d.put(), []byte("k"), value)
+				return err
+			}
+		}
+		for _, s := range []string{
+			"INSERT INTO data VALUES ('k', 'v')", "UPDATE data SET value = 'v'", "DELETE FROM data", "TRUNCATE data",
+			"INSERT INTO data VALUES ('k', 'v') ON CONFLICT (name) DO UPDATE SET value = 'v'",
+		} {
+			_, err := db.ExecContext(ctx, s)
+			refused(err)
+		}
+		require.NoError(t, g.Tx(ctx, nil, "mine", 5, write("five")))
+		require.NoError(t, g.Tx(ctx, nil, "also:'\xff", 5, write("other")))
+		refused(g.Tx(ctx, nil, "another", 5, write("another")))
+		_, err = db.ExecContext(ctx, "DELETE FROM data")
+		refused(err) // an entry ends with its transaction, also on the connection that had it
+
+		// One that says that it has entered, and has not: the token is looked at again.
+		require.NoError(t, g.Check(ctx, "mine", 6))
+		tx, err := db.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		_, err = tx.ExecContext(ctx, "SET LOCAL redquorum.fence = '6d696e65:5'")
+		require.NoError(t, err)
+		refused(write("forged")(tx))
+		require.NoError(t, tx.Rollback())
+
+		// A savepoint that is undone undoes the entry.
+		tx, err = db.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		_, err = tx.ExecContext(ctx, "SAVEPOINT s")
+		require.NoError(t, err)
+		require.NoError(t, g.Enter(ctx, tx, "mine", 6))
+		_, err = tx.ExecContext(ctx, "ROLLBACK TO s")
+		require.NoError(t, err)
+		refused(write("undone")(tx))
+		require.NoError(t, tx.Rollback())
+
+		open, err := g.Trigger("data")
+		require.NoError(t, err)
+		for _, s := range open {
+			_, err := db.ExecContext(ctx, s)
+			require.NoError(t, err, s)
+		}
+		require.NoError(t, g.Tx(ctx, nil, "another", 5, write("another")))
+		_, err = db.ExecContext(ctx, "DELETE FROM data")
+		refused(err)
+	})
+}

@@ -1,0 +1,188 @@
+//go:build unix
+
+package fencing
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+	_ "modernc.org/sqlite"
+
+	"github.com/redquorum/redquorum/fence/fencesql"
+	"github.com/redquorum/redquorum/internal/dbtest"
+)
+
+func init() { _ = mysql.SetLogger(silent{}) } // it tells of each connection that a crash has cut
+
+type silent struct{}
+
+func (silent) Print(...any) {}
+
+// database is a server with an empty database, and how a program connects to it.
+type database struct {
+	dialect fencesql.Dialect
+	open    func() (*sql.DB, error)
+	restart func() error // as after kill -9
+}
+
+// each runs a test on every kind of database, side by side.
+func each(t *testing.T, test func(t *testing.T, d *database)) {
+	for name, start := range map[string]func(*testing.T) *database{"PostgreSQL": postgres, "MariaDB": mariadb, "SQLite": sqlite} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, start(t))
+		})
+	}
+}
+
+// shared is a server for all tests, one after the other: to make one takes a second or two.
+type shared struct {
+	kind  dbtest.Kind
+	users sync.Mutex
+	once  sync.Once
+	s     *dbtest.Server
+	err   error
+}
+
+var (
+	oneOfPostgres = &shared{kind: dbtest.Postgres}
+	oneOfMariaDB  = &shared{kind: dbtest.MariaDB}
+)
+
+func (s *shared) take(t *testing.T) *dbtest.Server {
+	if err := s.kind.Available(); err != nil {
+		t.Skip(err)
+	}
+	s.users.Lock()
+	t.Cleanup(s.users.Unlock)
+	s.once.Do(func() { s.s, s.err = s.kind.Start(context.Background()) })
+	require.NoError(t, s.err)
+	return s.s
+}
+
+// TestMain ends the servers.
+func TestMain(m *testing.M) {
+	m.Run()
+	for _, s := range []*shared{oneOfPostgres, oneOfMariaDB} {
+		if s.s != nil {
+			_ = s.s.Close()
+		}
+	}
+}
+
+var databases atomic.Int64
+
+func postgres(t *testing.T) *database {
+	s := oneOfPostgres.take(t)
+	source := func(name string) string {
+		return fmt.Sprintf("host=%s user=postgres dbname=%s sslmode=disable", s.Dir, name)
+	}
+	name := fmt.Sprint("test", databases.Add(1))
+	created(t, "pgx", source("postgres"), "CREATE DATABASE "+name)
+	return &database{fencesql.PostgreSQL, func() (*sql.DB, error) { return sql.Open("pgx", source(name)) }, s.Restart}
+}
+
+func mariadb(t *testing.T) *database {
+	s := oneOfMariaDB.take(t)
+	source := func(name string) string { return "root@unix(" + s.Socket() + ")/" + name }
+	name := fmt.Sprint("test", databases.Add(1))
+	created(t, "mysql", source(""), "CREATE DATABASE "+name)
+	return &database{fencesql.MySQL, func() (*sql.DB, error) { return sql.Open("mysql", source(name)) }, s.Restart}
+}
+
+func sqlite(t *testing.T) *database {
+	file := filepath.Join(t.TempDir(), "data.db")
+	source := "file:" + (&url.URL{Path: file}).EscapedPath() + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(2000)"
+	return &database{fencesql.SQLite, func() (*sql.DB, error) { return sql.Open("sqlite", source) }, nil}
+}
+
+func created(t *testing.T, driver, source, statement string) {
+	db, err := sql.Open(driver, source)
+	require.NoError(t, err)
+	defer db.Close()
+	answering(t, db)
+	_, err = db.ExecContext(t.Context(), statement)
+	require.NoError(t, err)
+}
+
+// answering waits until a server that has started answers.
+func answering(t testing.TB, db *sql.DB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	pause := time.NewTicker(10 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		err := db.PingContext(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("the server does not answer: %v", err)
+		case <-pause.C:
+		}
+	}
+}
+
+// connect opens the database, which answers. It is closed with the test.
+func (d *database) connect(t testing.TB) *sql.DB {
+	t.Helper()
+	db, err := d.open()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	answering(t, db)
+	return db
+}
+
+// guard makes a guard with a table, and a table of data.
+func (d *database) guard(t testing.TB, db *sql.DB, options ...fencesql.Option) *fencesql.Guard {
+	t.Helper()
+	g, err := fencesql.New(db, d.dialect, options...)
+	require.NoError(t, err)
+	for range 2 {
+		for _, statement := range g.Schema() {
+			_, err = db.ExecContext(t.Context(), statement)
+			require.NoError(t, err)
+		}
+	}
+	blob, text := "VARBINARY(1024)", "MEDIUMTEXT"
+	switch d.dialect {
+	case fencesql.PostgreSQL:
+		blob, text = "bytea", "text"
+	case fencesql.SQLite:
+		blob, text = "BLOB", "TEXT"
+	}
+	_, err = db.ExecContext(t.Context(), "CREATE TABLE IF NOT EXISTS data (name "+blob+" PRIMARY KEY, value "+text+" NOT NULL)")
+	require.NoError(t, err)
+	return g
+}
+
+// put is the statement that writes a row of data.
+func (d *database) put() string {
+	switch d.dialect {
+	case fencesql.PostgreSQL:
+		return "INSERT INTO data AS d VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+	case fencesql.MySQL:
+		return "INSERT INTO data VALUES (?, ?) ON DUPLICATE KEY UPDATE value = VALUES(value)"
+	}
+	return "INSERT INTO data VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+}
+
+// get is the statement that reads one.
+func (d *database) get() string {
+	if d.dialect == fencesql.PostgreSQL {
+		return "SELECT value FROM data WHERE name = $1"
+	}
+	return "SELECT value FROM data WHERE name = ?"
+}

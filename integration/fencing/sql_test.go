@@ -1,0 +1,330 @@
+//go:build unix
+
+package fencing
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/fencesql"
+	"github.com/redquorum/redquorum/fence/fencetest"
+)
+
+// rows is a storage: a row of data for each resource.
+type rows struct {
+	*database
+	db    *sql.DB
+	guard *fencesql.Guard
+}
+
+func (r rows) Get(ctx context.Context, resource string) (value string, err error) {
+	err = r.db.QueryRowContext(ctx, r.get(), []byte(resource)).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return value, err
+}
+
+func (r rows) Put(ctx context.Context, resource string, token uint64, value string, entered func()) error {
+	return r.guard.Tx(ctx, nil, resource, token, func(tx *sql.Tx) error {
+		if entered != nil {
+			entered()
+		}
+		_, err := tx.ExecContext(ctx, r.put(), []byte(resource), value)
+		return err
+	})
+}
+
+func (r rows) Overwrite(ctx context.Context, resource, value string) error {
+	for {
+		_, err := r.db.ExecContext(ctx, r.put(), []byte(resource), value)
+		if err == nil || r.dialect != fencesql.SQLite && r.dialect != fencesql.MySQL || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// fixture is a guard with data, in tables that are empty.
+func (d *database) fixture(t *testing.T) fencetest.Fixture {
+	db := d.connect(t)
+	g := d.guard(t, db)
+	for _, table := range []string{"redquorum_fence", "data"} {
+		_, err := db.ExecContext(t.Context(), "DELETE FROM "+table)
+		require.NoError(t, err)
+	}
+	return d.over(t, db, g)
+}
+
+func (d *database) over(t *testing.T, db *sql.DB, g *fencesql.Guard) fencetest.Fixture {
+	again := func() (fencetest.Fixture, error) {
+		if d.restart != nil {
+			if err := d.restart(); err != nil {
+				return fencetest.Fixture{}, err
+			}
+		}
+		db := d.connect(t)
+		g, err := fencesql.New(db, d.dialect)
+		return d.over(t, db, g), err
+	}
+	f := fencetest.Fixture{
+		Guard: g, Storage: rows{d, db, g},
+		Reopen: func() (fence.Guard, error) { f, err := again(); return f.Guard, err },
+	}
+	if d.restart != nil {
+		f.Crash = again
+	}
+	return f
+}
+
+func TestDatabasesAreGuards(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *database) { fencetest.Run(t, d.fixture) })
+}
+
+func TestGuardedDatabasesLoseNothing(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *database) { fencetest.RunSet(t, d.fixture, 30) })
+}
+
+func TestLongGuardedDatabasesLoseNothing(t *testing.T) {
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("LONG: make test-long runs 2,000 additions")
+	}
+	each(t, func(t *testing.T, d *database) { fencetest.RunSet(t, d.fixture, 2000) })
+}
+
+// A holder that stops inside a transaction is ended by the server, and so is its commit. Until then the
+// claim waits.
+func TestHolderThatStopsInsideATransactionBlocksForAWhile(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *database) {
+		if d.dialect == fencesql.SQLite {
+			t.Skip("NO SERVER: SQLite cannot end a transaction of another process")
+		}
+		db := d.connect(t)
+		g := d.guard(t, db, fencesql.HoldTimeout(time.Second))
+		f := rows{d, db, g}
+		ctx := t.Context()
+		require.NoError(t, f.Put(ctx, "r", 33, "before", nil))
+		err := f.Put(ctx, "r", 33, "late", func() {
+			begun := time.Now()
+			require.NoError(t, g.Check(ctx, "r", 34), "the claim returns although 33 does not go on")
+			assert.GreaterOrEqual(t, time.Since(begun), 900*time.Millisecond)
+		})
+		var step *fence.StepError
+		require.ErrorAs(t, err, &step)
+		value, err := f.Get(ctx, "r")
+		require.NoError(t, err)
+		assert.Equal(t, "before", value)
+		assert.ErrorIs(t, f.Put(ctx, "r", 33, "late", nil), fence.ErrStale)
+	})
+}
+
+// Half of many rows is never seen: a holder is overtaken in the middle of its writes.
+func TestOvertakenHolderLeavesAllRowsOrNone(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *database) {
+		db := d.connect(t)
+		g := d.guard(t, db)
+		ctx := t.Context()
+		write := func(token uint64, value string, half func()) error {
+			return g.Tx(ctx, nil, "rows", token, func(tx *sql.Tx) error {
+				for i := range 20 {
+					if i == 10 && half != nil {
+						half()
+					}
+					if _, err := tx.ExecContext(ctx, d.put(), []byte{byte(i)}, value); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		seen := func() (values []string) {
+			list, err := db.QueryContext(ctx, "SELECT DISTINCT value FROM data")
+			require.NoError(t, err)
+			defer list.Close()
+			for list.Next() {
+				var v string
+				require.NoError(t, list.Scan(&v))
+				values = append(values, v)
+			}
+			require.NoError(t, list.Err())
+			return values
+		}
+		require.NoError(t, write(33, "old", nil))
+		claimed := make(chan error, 1)
+		require.NoError(t, write(33, "half", func() {
+			go func() { claimed <- g.Check(ctx, "rows", 34) }()
+			assert.Equal(t, []string{"old"}, seen())
+		}))
+		require.NoError(t, <-claimed)
+		assert.Equal(t, []string{"half"}, seen(), "all that 33 wrote before it was overtaken")
+		assert.ErrorIs(t, write(33, "late", func() { t.Error("33 entered") }), fence.ErrStale)
+		assert.Equal(t, []string{"half"}, seen())
+	})
+}
+
+// Tx claims by itself, calls its function again where the server wants that, and rolls back what
+// fails.
+func TestTxClaimsRepeatsAndRollsBack(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *database) {
+		db := d.connect(t)
+		g := d.guard(t, db)
+		f := rows{d, db, g}
+		ctx := t.Context()
+		require.NoError(t, g.Verify(ctx))
+		require.NoError(t, f.Put(ctx, "r", 5, "five", nil), "nobody has claimed")
+		require.NoError(t, f.Put(ctx, "r", 7, "seven", nil))
+		require.ErrorIs(t, f.Put(ctx, "r", 6, "six", nil), fence.ErrStale)
+
+		broken := errors.New("broken")
+		err := g.Tx(ctx, nil, "r", 8, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, d.put(), []byte("r"), "half")
+			return errors.Join(err, broken)
+		})
+		var step *fence.StepError
+		require.ErrorAs(t, err, &step)
+		assert.Equal(t, fence.StepWrite, step.Step)
+		assert.ErrorIs(t, err, broken)
+		assert.PanicsWithValue(t, broken, func() {
+			_ = g.Tx(ctx, nil, "r", 8, func(tx *sql.Tx) error {
+				_, _ = tx.ExecContext(ctx, d.put(), []byte("r"), "half")
+				panic(broken)
+			})
+		})
+		value, err := f.Get(ctx, "r")
+		require.NoError(t, err)
+		assert.Equal(t, "seven", value)
+		assert.ErrorIs(t, g.Check(ctx, "r", 7), fence.ErrStale, "8 was claimed")
+
+		calls := 0
+		require.NoError(t, g.Tx(ctx, nil, "r", 8, func(tx *sql.Tx) error {
+			if calls++; calls < 3 {
+				return d.conflict()
+			}
+			_, err := tx.ExecContext(ctx, d.put(), []byte("r"), "eight")
+			return err
+		}))
+		assert.Equal(t, 3, calls)
+		assert.Equal(t, 0, db.Stats().InUse)
+	})
+}
+
+// What cannot work is said, and leaves nothing.
+func TestBadInputOfDatabases(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *database) {
+		db := d.connect(t)
+		g := d.guard(t, db)
+		f := rows{d, db, g}
+		ctx := t.Context()
+		step := func(err error) fence.Step {
+			t.Helper()
+			var s *fence.StepError
+			require.ErrorAs(t, err, &s)
+			assert.NotEmpty(t, s.Error())
+			return s.Step
+		}
+		for token, want := range map[uint64]error{0: fence.ErrNoToken, fence.MaxToken + 1: fence.ErrTokenRange} {
+			assert.ErrorIs(t, g.Check(ctx, "r", token), want)
+			assert.ErrorIs(t, f.Put(ctx, "r", token, "v", nil), want)
+		}
+		long := string(make([]byte, fencesql.MaxResource+1))
+		assert.ErrorIs(t, g.Check(ctx, long, 5), fencesql.ErrInput)
+		assert.NoError(t, g.Check(ctx, long[1:], 5))
+		nothing := func(*sql.Tx) error { t.Error("ran"); return nil }
+		assert.ErrorIs(t, g.Tx(ctx, &sql.TxOptions{Isolation: sql.LevelReadUncommitted}, "r", 5, nothing), fencesql.ErrInput)
+		assert.ErrorIs(t, g.Tx(ctx, &sql.TxOptions{ReadOnly: true}, "r", 5, nothing), fencesql.ErrInput)
+		assert.ErrorIs(t, g.Tx(ctx, nil, "r", 5, nil), fencesql.ErrInput)
+		assert.ErrorIs(t, g.Enter(ctx, nil, "r", 5), fencesql.ErrInput)
+
+		// A token that nobody has claimed, and one above the claimed one.
+		require.NoError(t, g.Check(ctx, "r", 4))
+		for resource, token := range map[string]uint64{"none": 5, "r": 5} {
+			tx, err := db.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			assert.ErrorIs(t, g.Enter(ctx, tx, resource, token), fencesql.ErrNotClaimed)
+			require.NoError(t, tx.Rollback())
+		}
+
+		missing, err := fencesql.New(db, d.dialect, fencesql.Table("missing"))
+		require.NoError(t, err)
+		assert.Equal(t, fence.StepProbe, step(missing.Verify(ctx)))
+		assert.Equal(t, fence.StepClaim, step(missing.Check(ctx, "r", 5)))
+		assert.Equal(t, fence.StepEnter, step(missing.Tx(ctx, nil, "r", 5, nothing)))
+		for _, wrong := range []fencesql.Dialect{fencesql.PostgreSQL, fencesql.MySQL, fencesql.SQLite} {
+			if wrong == d.dialect {
+				continue
+			}
+			other, err := fencesql.New(db, wrong)
+			require.NoError(t, err)
+			assert.Equal(t, fence.StepProbe, step(other.Verify(ctx)), "%v is not %v", d.dialect, wrong)
+		}
+
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		assert.Equal(t, fence.StepClaim, step(g.Check(ended, "r", 5)))
+		assert.ErrorIs(t, g.Check(ended, "r", 5), context.Canceled)
+		assert.Equal(t, fence.StepBegin, step(g.Tx(ended, nil, "r", 5, nothing)))
+		during, cancel := context.WithCancel(ctx)
+		err = g.Tx(during, nil, "r", 5, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(during, d.put(), []byte("r"), "half")
+			cancel()
+			return err
+		})
+		assert.Equal(t, fence.StepCommit, step(err))
+		assert.ErrorIs(t, err, context.Canceled)
+		during, cancel = context.WithCancel(ctx)
+		err = g.Tx(during, nil, "r", 5, func(tx *sql.Tx) error {
+			cancel()
+			_, err := tx.ExecContext(during, d.put(), []byte("r"), "half")
+			return err
+		})
+		assert.Equal(t, fence.StepWrite, step(err))
+		assert.ErrorIs(t, err, context.Canceled)
+		value, err := f.Get(ctx, "r")
+		require.NoError(t, err)
+		assert.Empty(t, value)
+
+		require.NoError(t, db.Close())
+		assert.Equal(t, fence.StepClaim, step(g.Check(ctx, "r", 5)))
+		assert.Equal(t, fence.StepBegin, step(g.Tx(ctx, nil, "r", 5, nothing)))
+		assert.Equal(t, fence.StepProbe, step(g.Verify(ctx)))
+	})
+}
+
+// A claim that waits for a holder ends with its context, and the next one is free to wait anew.
+func TestClaimThatWaitsEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *database) {
+		db := d.connect(t)
+		g := d.guard(t, db)
+		f := rows{d, db, g}
+		ctx := t.Context()
+		require.NoError(t, f.Put(ctx, "r", 5, "five", func() {
+			short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+			defer cancel()
+			begun := time.Now()
+			err := g.Check(short, "r", 6)
+			var step *fence.StepError
+			require.ErrorAs(t, err, &step)
+			assert.Equal(t, fence.StepClaim, step.Step)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.Less(t, time.Since(begun), 10*time.Second)
+		}))
+		require.NoError(t, g.Check(ctx, "r", 6))
+		value, err := f.Get(ctx, "r")
+		require.NoError(t, err)
+		assert.Equal(t, "five", value)
+	})
+}

@@ -1,0 +1,255 @@
+//go:build unix
+
+package dbtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Kind is a program that can be started.
+type Kind struct {
+	name    string
+	missing string // what to install
+	server  string // the program
+	folders []string
+	install func(s *Server) *exec.Cmd // makes the data, in a folder that is empty
+	run     func(s *Server) *exec.Cmd
+}
+
+// Postgres is PostgreSQL: the newest one that Debian's packages have, if it is not in PATH. The user
+// and the database are postgres.
+var Postgres = Kind{
+	name: "PostgreSQL", missing: "POSTGRESQL MISSING: no initdb; install it (Debian: apt-get install postgresql)",
+	server: "initdb", folders: []string{"/usr/lib/postgresql/*/bin"},
+	install: func(s *Server) *exec.Cmd {
+		return exec.Command(filepath.Join(s.bin, "initdb"), "-D", s.data(), "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale=C")
+	},
+	run: func(s *Server) *exec.Cmd {
+		return exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data(), "-k", s.Dir, "-c", "listen_addresses=", "-c", "max_connections=60", "-c", "shared_buffers=16MB")
+	},
+}
+
+// MariaDB is MariaDB. The user is root, without a password.
+var MariaDB = Kind{
+	name: "MariaDB", missing: "MARIADB MISSING: no mariadbd, or no my_print_defaults; install it (Debian: apt-get install mariadb-server-core mariadb-client-core)",
+	server: "mariadbd", folders: []string{"/usr/sbin", "/usr/local/sbin"},
+	install: func(s *Server) *exec.Cmd {
+		program, err := exec.LookPath("mariadb-install-db")
+		if err != nil {
+			program = "/usr/bin/mariadb-install-db"
+		}
+		return exec.Command(program, "--no-defaults", "--datadir="+s.data(), "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")
+	},
+	run: func(s *Server) *exec.Cmd {
+		return exec.Command(filepath.Join(s.bin, "mariadbd"), "--no-defaults", "--datadir="+s.data(), "--socket="+s.Socket(), "--skip-networking",
+			"--pid-file="+filepath.Join(s.Dir, "pid"), "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=16M", "--tmpdir="+s.Dir)
+	},
+}
+
+// Available says why Start cannot work here, and what to install.
+func (k Kind) Available() error {
+	if _, err := k.bin(); err != nil {
+		return err
+	}
+	if _, _, err := owner(); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (k Kind) bin() (string, error) {
+	if path, err := exec.LookPath(k.server); err == nil {
+		return filepath.Dir(path), nil
+	}
+	var found []string
+	for _, pattern := range k.folders {
+		all, _ := filepath.Glob(filepath.Join(pattern, k.server))
+		found = append(found, all...)
+	}
+	if len(found) == 0 {
+		return "", errors.New(k.missing)
+	}
+	slices.Sort(found)
+	return filepath.Dir(found[len(found)-1]), nil
+}
+
+// owner is who runs servers, if it is not this process: the servers refuse to run as root.
+func owner() (uid, gid int, err error) {
+	if os.Getuid() != 0 {
+		return os.Getuid(), os.Getgid(), nil
+	}
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		return 0, 0, fmt.Errorf("NOBODY MISSING: databases do not run as root: %w", err)
+	}
+	if uid, err = strconv.Atoi(nobody.Uid); err == nil {
+		gid, err = strconv.Atoi(nobody.Gid)
+	}
+	return uid, gid, err
+}
+
+// Server is a process that runs.
+type Server struct {
+	Dir  string // has the socket of PostgreSQL
+	kind Kind
+	bin  string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd     // guarded by mu: nil when it does not run
+	done chan struct{} // guarded by mu: closed when cmd has ended
+}
+
+// Start makes a database and starts its server. It does not wait until the server answers.
+func (k Kind) Start(ctx context.Context) (*Server, error) {
+	bin, err := k.bin()
+	if err != nil {
+		return nil, err
+	}
+	uid, gid, err := owner()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "rqdb")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Dir: dir, kind: k, bin: bin}
+	if err = os.Chown(dir, uid, gid); err == nil {
+		err = s.prepare(ctx)
+	}
+	if err == nil {
+		err = s.Restart()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Server) data() string { return filepath.Join(s.Dir, "data") }
+
+// Socket is the path of MariaDB's socket.
+func (s *Server) Socket() string { return filepath.Join(s.Dir, "socket") }
+
+func (s *Server) prepare(ctx context.Context) error {
+	cmd := s.kind.install(s)
+	if err := s.lend(cmd); err != nil {
+		return err
+	}
+	ended := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer ended()
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", s.kind.name, err, said)
+	}
+	return nil
+}
+
+// lend gives a command the user and the folder of the server.
+func (s *Server) lend(cmd *exec.Cmd) error {
+	uid, gid, err := owner()
+	if err != nil {
+		return err
+	}
+	cmd.Dir = s.Dir
+	cmd.Env = append(os.Environ(), "HOME="+s.Dir, "TMPDIR="+s.Dir)
+	cmd.SysProcAttr = dying()
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: true}
+	}
+	return nil
+}
+
+// Restart starts the server again, or for the first time, with the data that is there.
+func (s *Server) Restart() error {
+	s.Kill()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	for range 100 { // children of a server that was killed still end
+		if err = s.startLocked(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func (s *Server) startLocked() error {
+	cmd := s.kind.run(s)
+	if err := s.lend(cmd); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(done)
+	}()
+	socket := time.NewTicker(5 * time.Millisecond)
+	defer socket.Stop()
+	for range 6000 { // 30 s
+		select {
+		case <-done:
+			said, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
+			return fmt.Errorf("%s ended: %s", s.kind.name, said[max(0, len(said)-2000):])
+		case <-socket.C:
+		}
+		if s.listens() {
+			s.cmd, s.done = cmd, done
+			return nil
+		}
+	}
+	_ = cmd.Process.Kill()
+	<-done
+	return fmt.Errorf("%s does not listen", s.kind.name)
+}
+
+func (s *Server) listens() bool {
+	path := s.Socket()
+	if s.kind.name == Postgres.name {
+		path = filepath.Join(s.Dir, ".s.PGSQL.5432")
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
+}
+
+// Kill ends the server as kill -9 does, and waits until it has ended.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill()
+	<-s.done
+	s.cmd = nil
+}
+
+// Close ends the server and removes its data.
+func (s *Server) Close() error {
+	s.Kill()
+	return os.RemoveAll(s.Dir)
+}
