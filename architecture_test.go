@@ -26,6 +26,7 @@ var walls = []struct {
 	{"quorum", []string{"member"}, true},
 	{"fence", nil, true},
 	{"fence/fencefile", []string{"fence"}, false},
+	{"fence/fenceobj", []string{"fence"}, true},
 	{"fence/fencesql", []string{"fence"}, false},
 	{"fence/fenceredis", []string{"fence", "slot"}, true},
 	{"node/guard", []string{"clock", "internal/resp", "member", "slot"}, true},
@@ -43,7 +44,7 @@ var walls = []struct {
 // still are the packages that a pure package may import: none of them opens a file, a connection or a process, and what
 // log/slog writes goes where its caller says.
 var still = []string{
-	"bytes", "context", "crypto/sha1", "embed", "encoding/binary", "encoding/hex", "errors", "fmt", "hash/fnv", "log/slog", "maps", "math", "math/bits", "slices", "sort", "strconv", "strings", "sync", "sync/atomic", "time", "unsafe",
+	"bytes", "context", "crypto/rand", "crypto/sha1", "embed", "encoding/binary", "encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv", "log/slog", "maps", "math", "math/bits", "math/rand/v2", "slices", "sort", "strconv", "strings", "sync", "sync/atomic", "time", "unsafe",
 	"github.com/hashicorp/go-multierror", "github.com/sigurn/crc16",
 }
 

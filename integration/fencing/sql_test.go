@@ -118,6 +118,7 @@ func TestHolderThatStopsInsideATransactionBlocksForAWhile(t *testing.T) {
 			begun := time.Now()
 			require.NoError(t, g.Check(ctx, "r", 34), "the claim returns although 33 does not go on")
 			assert.GreaterOrEqual(t, time.Since(begun), 900*time.Millisecond)
+			assert.Less(t, time.Since(begun), 30*time.Second, "HoldTimeout is one second")
 		})
 		var step *fence.StepError
 		require.ErrorAs(t, err, &step)

@@ -100,6 +100,24 @@ func owner() (uid, gid int, err error) {
 	return uid, gid, err
 }
 
+// base is where folders are made. A server that runs as somebody else must be let through to its own.
+func base() string {
+	if os.Getuid() != 0 {
+		return ""
+	}
+	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+		open := true
+		for at := dir; open && at != "/" && at != "."; at = filepath.Dir(at) {
+			info, err := os.Stat(at)
+			open = err == nil && info.Mode()&0o001 != 0
+		}
+		if open {
+			return dir
+		}
+	}
+	return ""
+}
+
 // Server is a process that runs.
 type Server struct {
 	Dir  string // has the socket of PostgreSQL
@@ -121,7 +139,7 @@ func (k Kind) Start(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "rqdb")
+	dir, err := os.MkdirTemp(base(), "rqdb")
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,214 @@
+package fenceobj
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/redquorum/redquorum/fence"
+)
+
+// ErrDamaged is matched by the error for an object that is no manifest of the resource. The guard
+// accepts nothing until an operator has put it right.
+var ErrDamaged = errors.New("fenceobj: damaged manifest")
+
+// ErrNotClaimed is matched by the error of Commit for a token that nobody has claimed.
+var ErrNotClaimed = errors.New("fenceobj: token not claimed")
+
+// Guard is a fence.Guard over manifests in a store. It is safe for concurrent use.
+type Guard struct {
+	store  Store
+	prefix string
+}
+
+var _ fence.Guard = (*Guard)(nil)
+
+// Open probes a store, and returns the guard whose manifests have keys that begin with prefix. See
+// Probe for its errors.
+func Open(ctx context.Context, s Store, prefix string) (*Guard, error) {
+	if err := Probe(ctx, s, prefix+"probe-"); err != nil {
+		return nil, err
+	}
+	return &Guard{s, prefix}, nil
+}
+
+// manifest is what an object has. Numbers are strings, because many readers of JSON have doubles only.
+type manifest struct {
+	Resource []byte `json:"resource"` // base64, because a name may have any bytes
+	Token    string `json:"token"`
+	Nonce    string `json:"nonce"` // of one attempt to write: it tells the writer whether it was its own
+	State    []byte `json:"state"`
+}
+
+// version is a manifest that was read.
+type version struct {
+	manifest
+	token uint64 // 0 if there is no manifest
+	at    string // "" if there is none
+}
+
+// Key returns the key of a resource's manifest: prefix, and the name in hexadecimal digits. So names
+// have up to 1,000 bytes at most where keys have 2,000.
+func (g *Guard) Key(resource string) string { return fmt.Sprintf("%smanifest-%x", g.prefix, resource) }
+
+// DataName returns a name that nobody gets again, for an object with data of the holder. It begins
+// with prefix and the token.
+func (g *Guard) DataName(token uint64) string {
+	return fmt.Sprintf("%sdata-%020d-%s", g.prefix, token, rand.Text())
+}
+
+// Check is the claim. It is Claim for a caller that does not want the state.
+func (g *Guard) Check(ctx context.Context, resource string, token uint64) error {
+	_, err := g.Claim(ctx, resource, token)
+	return err
+}
+
+// Claim raises the token, and returns the state that belongs to it: nil if there is none yet. No write
+// with a smaller token happens after that. It repeats what loses against other writers, until ctx
+// ends.
+//
+// Errors: those of fence.Guard, or a *fence.StepError with StepClaim.
+func (g *Guard) Claim(ctx context.Context, resource string, token uint64) (state []byte, err error) {
+	return g.swap(ctx, fence.StepClaim, resource, token, func(v version) ([]byte, bool) { return v.State, v.token < token })
+}
+
+// Commit writes the state of a holder that has claimed. Nothing is merged: if several writers share a
+// token, they take turns, or call Update.
+//
+// Errors: those of fence.Guard; one that matches ErrNotClaimed, because the state may come from before
+// the claim; or a *fence.StepError with StepCommit, after which the state may have been written. Then
+// call Claim and look.
+func (g *Guard) Commit(ctx context.Context, resource string, token uint64, state []byte) error {
+	return g.update(ctx, resource, token, func(v version) ([]byte, error) {
+		if v.token < token {
+			return nil, ErrNotClaimed
+		}
+		return state, nil
+	})
+}
+
+// Update computes a state from the one that is there, and writes it with the token, if nobody has
+// written in between. Otherwise it calls f again, with the new state. So it needs no claim, unless f
+// knows more than it is given.
+//
+// Errors: those of fence.Guard; a *fence.StepError with StepWrite, whose Err is that of f, and nothing
+// was written; or one with StepCommit, as of Commit.
+func (g *Guard) Update(ctx context.Context, resource string, token uint64, f func(state []byte) ([]byte, error)) error {
+	return g.update(ctx, resource, token, func(v version) ([]byte, error) {
+		state, err := f(bytes.Clone(v.State))
+		if err != nil {
+			err = &fence.StepError{Step: fence.StepWrite, Resource: resource, Token: token, Err: err}
+		}
+		return state, err
+	})
+}
+
+func (g *Guard) update(ctx context.Context, resource string, token uint64, f func(version) ([]byte, error)) error {
+	var failed error
+	_, err := g.swap(ctx, fence.StepCommit, resource, token, func(v version) (state []byte, write bool) {
+		state, failed = f(v)
+		return state, failed == nil
+	})
+	if err == nil {
+		err = failed
+	}
+	return err
+}
+
+// doubts is how many writes of one call may end without an answer before it gives up.
+const doubts = 3
+
+// swap reads the manifest, and writes what next says, until a write has happened or next wants none.
+//
+// A write without an answer may have happened, or may happen later: as long as the version is the one
+// that it was conditional on. Its nonce tells whether it was this one. So all nonces are remembered.
+func (g *Guard) swap(ctx context.Context, step fence.Step, resource string, token uint64, next func(version) ([]byte, bool)) ([]byte, error) {
+	if err := fence.CheckToken(resource, token); err != nil {
+		return nil, err
+	}
+	var (
+		key     = g.Key(resource)
+		tried   = map[string]bool{} // nonces of writes without an answer
+		on      string              // the version that they were conditional on
+		unknown error               // of these writes
+	)
+	failed := func(err error) ([]byte, error) {
+		return nil, &fence.StepError{Step: step, Resource: resource, Token: token, Err: errors.Join(err, unknown)}
+	}
+	for longest := 2 * time.Millisecond; ; longest = min(2*longest, 256*time.Millisecond) {
+		if err := ctx.Err(); err != nil {
+			return failed(err)
+		}
+		v, err := g.read(ctx, key, resource)
+		switch {
+		case err != nil:
+			return failed(err)
+		case tried[v.Nonce]:
+			return v.State, nil
+		}
+		stale := fence.Admit(resource, v.token, token)
+		switch {
+		case len(tried) > 0 && step == fence.StepCommit && v.at != on:
+			return failed(stale) // somebody has written since, before this write or after it
+		case stale != nil:
+			return nil, stale
+		case len(tried) == doubts:
+			return failed(nil)
+		}
+		state, write := next(v)
+		if !write {
+			return v.State, nil
+		}
+		nonce := rand.Text()
+		body, err := json.Marshal(manifest{[]byte(resource), strconv.FormatUint(token, 10), nonce, state})
+		if err != nil {
+			return failed(err)
+		}
+		err = g.store.Put(ctx, key, body, v.at)
+		if err == nil {
+			return state, nil
+		}
+		if !errors.Is(err, ErrConflict) {
+			tried[nonce], on, unknown = true, v.at, err
+		}
+		if err := sleep(ctx, mathrand.N(longest)); err != nil {
+			return failed(err)
+		}
+	}
+}
+
+func (g *Guard) read(ctx context.Context, key, resource string) (v version, err error) {
+	body, at, err := g.store.Get(ctx, key)
+	if errors.Is(err, ErrNotFound) {
+		return version{}, nil
+	}
+	if err != nil {
+		return version{}, err
+	}
+	if err := json.Unmarshal(body, &v.manifest); err != nil || string(v.Resource) != resource || v.Nonce == "" || at == "" {
+		return version{}, fmt.Errorf("%w: %s", ErrDamaged, key)
+	}
+	v.at = at
+	v.token, err = strconv.ParseUint(v.Token, 10, 64)
+	if err != nil || fence.CheckToken(resource, v.token) != nil {
+		return version{}, fmt.Errorf("%w: %s", ErrDamaged, key)
+	}
+	return v, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

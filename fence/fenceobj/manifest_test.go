@@ -1,0 +1,343 @@
+package fenceobj
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/fencetest"
+)
+
+// memory is a right store, of which a test takes a part out.
+type memory struct {
+	mu      sync.Mutex
+	objects map[string]object // guarded by mu
+	writes  int               // guarded by mu
+
+	matches func(there object, found bool, version string) bool
+	between func()                         // a Put looks, lets others in, and writes
+	answer  func(apply func() error) error // what becomes of a Put, and what its caller hears
+}
+
+type object struct {
+	body    []byte
+	version string
+}
+
+func newMemory() *memory {
+	return &memory{objects: map[string]object{}, matches: func(there object, found bool, version string) bool {
+		return there.version == version && found == (version != "")
+	}}
+}
+
+func (m *memory) Get(_ context.Context, key string) ([]byte, string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o, ok := m.objects[key]
+	if !ok {
+		return nil, "", ErrNotFound
+	}
+	return bytes.Clone(o.body), o.version, nil
+}
+
+func (m *memory) Put(ctx context.Context, key string, body []byte, version string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	apply := func() error { return m.put(key, body, version) }
+	if m.answer != nil {
+		return m.answer(apply)
+	}
+	return apply()
+}
+
+func (m *memory) put(key string, body []byte, version string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o, found := m.objects[key]
+	if !m.matches(o, found, version) {
+		return fmt.Errorf("412: %w", ErrConflict)
+	}
+	if m.between != nil {
+		m.mu.Unlock()
+		m.between()
+		m.mu.Lock()
+	}
+	m.writes++
+	m.objects[key] = object{bytes.Clone(body), fmt.Sprint("v", m.writes)}
+	return nil
+}
+
+func (m *memory) Delete(_ context.Context, key string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.objects, key)
+	return nil
+}
+
+// states is the guard as a storage of fencetest.
+type states struct {
+	*Guard
+	store *memory
+}
+
+func (s states) Get(ctx context.Context, resource string) (string, error) {
+	v, err := s.read(ctx, s.Key(resource), resource)
+	return string(v.State), err
+}
+
+func (s states) Put(ctx context.Context, resource string, token uint64, value string, entered func()) error {
+	return s.Update(ctx, resource, token, func([]byte) ([]byte, error) {
+		if entered != nil {
+			entered()
+			entered = nil
+		}
+		return []byte(value), nil
+	})
+}
+
+func (s states) Overwrite(ctx context.Context, resource, value string) error {
+	body := fmt.Appendf(nil, `{"resource":%q,"token":"1","nonce":"n","state":%q}`, b64(resource), b64(value))
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	s.store.writes++
+	s.store.objects[s.Key(resource)] = object{body, fmt.Sprint("v", s.store.writes)}
+	return nil
+}
+
+func fixture(t *testing.T, m *memory) fencetest.Fixture {
+	g, err := Open(t.Context(), m, "locks/")
+	require.NoError(t, err)
+	return fencetest.Fixture{
+		Guard: g, Storage: states{g, m},
+		Reopen: func() (fence.Guard, error) { return Open(t.Context(), m, "locks/") },
+	}
+}
+
+func TestManifestIsAGuard(t *testing.T) {
+	t.Parallel()
+	fencetest.Run(t, func(t *testing.T) fencetest.Fixture { return fixture(t, newMemory()) })
+}
+
+func TestGuardedManifestLosesNothing(t *testing.T) {
+	t.Parallel()
+	fencetest.RunSet(t, func(t *testing.T) fencetest.Fixture { return fixture(t, newMemory()) }, 200)
+}
+
+// Answers are lost, of writes that have happened, of those that have not, and of those that happen later.
+func TestLostAnswersLoseNoAddition(t *testing.T) {
+	synctest.Test(t, lostAnswers)
+}
+
+func lostAnswers(t *testing.T) {
+	m := newMemory()
+	f := fixture(t, m)
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(1, 2))
+	lost := errors.New("connection reset")
+	var late sync.WaitGroup
+	defer late.Wait()
+	m.answer = func(apply func() error) error {
+		mu.Lock()
+		chance := rng.IntN(10)
+		mu.Unlock()
+		switch chance {
+		case 0:
+			_ = apply()
+			return lost
+		case 1:
+			return lost
+		case 2:
+			late.Go(func() {
+				time.Sleep(time.Duration(1+chance) * time.Millisecond) // later than the next read
+				_ = apply()
+			})
+			return lost
+		}
+		return apply()
+	}
+	doubtful := unknown{states{f.Guard.(*Guard), m}, lost}
+	f.Guard, f.Storage = doubtful, doubtful
+	result := fencetest.Set(t, f, fencetest.Guarded, 200)
+	t.Log(result)
+	assert.Zero(t, result.Lost)
+}
+
+// unknown takes a call that stays without an answer for a refusal: nobody was told that it was accepted.
+type unknown struct {
+	states
+	lost error
+}
+
+func (u unknown) Check(ctx context.Context, resource string, token uint64) error {
+	return u.refused(u.states.Check(ctx, resource, token))
+}
+
+func (u unknown) Put(ctx context.Context, resource string, token uint64, value string, entered func()) error {
+	return u.refused(u.states.Put(ctx, resource, token, value, entered))
+}
+
+func (u unknown) refused(err error) error {
+	if errors.Is(err, u.lost) {
+		return errors.Join(err, fence.ErrStale)
+	}
+	return err
+}
+
+// What became of a write without an answer is found out, or said to be unknown.
+func TestWriteWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	lost := errors.New("connection reset")
+	begin := func() (*memory, *Guard) {
+		m := newMemory()
+		g, err := Open(ctx, m, "")
+		require.NoError(t, err)
+		_, err = g.Claim(ctx, "r", 5)
+		require.NoError(t, err)
+		return m, g
+	}
+	once := func(m *memory, f func(apply func() error)) {
+		m.answer = func(apply func() error) error {
+			m.answer = nil
+			f(apply)
+			return lost
+		}
+	}
+	state := func(g *Guard) string {
+		s, err := g.Claim(ctx, "r", 9)
+		require.NoError(t, err)
+		return string(s)
+	}
+
+	m, g := begin() // it has happened
+	once(m, func(apply func() error) { require.NoError(t, apply()) })
+	require.NoError(t, g.Commit(ctx, "r", 5, []byte("five")))
+	assert.Equal(t, "five", state(g))
+
+	m, g = begin() // it has not
+	once(m, func(func() error) {})
+	require.NoError(t, g.Commit(ctx, "r", 5, []byte("five")))
+	assert.Equal(t, "five", state(g))
+
+	m, g = begin() // it happens between the read and the second write
+	var later func() error
+	m.answer = func(apply func() error) error {
+		if later == nil {
+			later = apply
+			return lost
+		}
+		m.answer = nil
+		require.NoError(t, later())
+		return apply()
+	}
+	require.NoError(t, g.Commit(ctx, "r", 5, []byte("five")))
+	assert.Equal(t, "five", state(g))
+
+	m, g = begin() // another writer of the token came after it
+	once(m, func(apply func() error) {
+		require.NoError(t, apply())
+		require.NoError(t, g.Commit(ctx, "r", 5, []byte("other")))
+	})
+	err := g.Commit(ctx, "r", 5, []byte("five"))
+	var step *fence.StepError
+	require.ErrorAs(t, err, &step)
+	assert.Equal(t, fence.StepCommit, step.Step)
+	assert.ErrorIs(t, err, lost)
+	assert.Equal(t, "other", state(g), "it is not written again over the other's")
+
+	m, g = begin() // a later holder came after it
+	once(m, func(apply func() error) {
+		require.NoError(t, apply())
+		require.NoError(t, g.Check(ctx, "r", 6))
+	})
+	err = g.Commit(ctx, "r", 5, []byte("five"))
+	require.ErrorAs(t, err, &step)
+	assert.Equal(t, fence.StepCommit, step.Step, "it may have been written, and was")
+	assert.ErrorIs(t, err, fence.ErrStale)
+	assert.ErrorIs(t, err, lost)
+
+	m, g = begin() // no answer at all
+	tries := 0
+	m.answer = func(func() error) error { tries++; return lost }
+	err = g.Commit(ctx, "r", 5, []byte("five"))
+	require.ErrorAs(t, err, &step)
+	assert.Equal(t, fence.StepCommit, step.Step)
+	assert.ErrorIs(t, err, lost)
+	assert.Equal(t, doubts, tries)
+	err = g.Check(ctx, "r", 6)
+	require.ErrorAs(t, err, &step)
+	assert.Equal(t, fence.StepClaim, step.Step)
+}
+
+func TestCommitWantsAClaim(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	g, err := Open(ctx, newMemory(), "")
+	require.NoError(t, err)
+	assert.ErrorIs(t, g.Commit(ctx, "r", 5, []byte("early")), ErrNotClaimed)
+	state, err := g.Claim(ctx, "r", 5)
+	require.NoError(t, err)
+	assert.Nil(t, state)
+	require.NoError(t, g.Commit(ctx, "r", 5, []byte("five")))
+	assert.ErrorIs(t, g.Commit(ctx, "r", 6, []byte("early")), ErrNotClaimed)
+	state, err = g.Claim(ctx, "r", 6)
+	require.NoError(t, err)
+	assert.Equal(t, "five", string(state))
+	assert.ErrorIs(t, g.Commit(ctx, "r", 5, []byte("late")), fence.ErrStale)
+
+	broken := errors.New("broken")
+	err = g.Update(ctx, "r", 7, func(state []byte) ([]byte, error) { state[0] = 'x'; return nil, broken })
+	var step *fence.StepError
+	require.ErrorAs(t, err, &step)
+	assert.Equal(t, fence.StepWrite, step.Step)
+	assert.ErrorIs(t, err, broken)
+	require.NoError(t, g.Commit(ctx, "r", 6, []byte("six")), "an update that failed has claimed nothing")
+	assert.NotEqual(t, g.DataName(5), g.DataName(5))
+	assert.Contains(t, g.DataName(5), "data-00000000000000000005-")
+}
+
+func TestBadInputOfManifests(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	m := newMemory()
+	g, err := Open(ctx, m, "")
+	require.NoError(t, err)
+	assert.Empty(t, m.objects, "the probe leaves nothing")
+	for token, want := range map[uint64]error{0: fence.ErrNoToken, fence.MaxToken + 1: fence.ErrTokenRange} {
+		assert.ErrorIs(t, g.Check(ctx, "r", token), want)
+		assert.ErrorIs(t, g.Commit(ctx, "r", token, nil), want)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	var step *fence.StepError
+	require.ErrorAs(t, g.Check(ended, "r", 5), &step)
+	assert.Equal(t, fence.StepClaim, step.Step)
+	assert.ErrorIs(t, step, context.Canceled)
+	assert.Empty(t, m.objects)
+
+	require.NoError(t, g.Check(ctx, "r", 5))
+	whole := m.objects[g.Key("r")]
+	for _, body := range []string{
+		"", "{}", string(whole.body[:len(whole.body)-1]), strings.Replace(string(whole.body), `"5"`, `5`, 1),
+		strings.Replace(string(whole.body), `"5"`, `"0"`, 1), strings.Replace(string(whole.body), `"5"`, `"9223372036854775808"`, 1),
+		strings.Replace(string(whole.body), b64("r"), b64("s"), 1),
+	} {
+		m.objects[g.Key("r")] = object{[]byte(body), "v"}
+		err := g.Check(ctx, "r", 9)
+		assert.ErrorIs(t, err, ErrDamaged, "%s", body)
+	}
+	m.objects[g.Key("r")] = whole
+	assert.NoError(t, g.Check(ctx, "r", 5))
+}
