@@ -115,7 +115,7 @@ func TestGoOfDocumentsIsGo(t *testing.T) {
 // What the README says of the modules that an importer gets is what it gets.
 func TestImporterGetsFiveModules(t *testing.T) {
 	t.Parallel()
-	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "./redlock", "./fence")
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "./redlock", "./fence/...")
 	list.Dir = repository
 	list.Env = append(os.Environ(), "GOWORK=off")
 	out, err := list.Output()

@@ -1,0 +1,178 @@
+//go:build unix
+
+package fencing
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/fenceobj"
+	"github.com/redquorum/redquorum/fence/fences3"
+	"github.com/redquorum/redquorum/fence/fencetest"
+)
+
+// fakeS3 is a server of S3 in this process, which keeps conditions.
+func fakeS3(t *testing.T, between func(http.Handler) http.Handler) *fences3.Store {
+	server := httptest.NewServer(between(gofakes3.New(s3mem.New()).Server()))
+	t.Cleanup(server.Close)
+	client := s3.New(s3.Options{
+		Region: "us-east-1", BaseEndpoint: &server.URL, UsePathStyle: true,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "key", SecretAccessKey: "secret"}, nil
+		}),
+	})
+	_, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("bucket")})
+	require.NoError(t, err)
+	return fences3.New(client, "bucket")
+}
+
+func asIs(h http.Handler) http.Handler { return h }
+
+// states is the guard as a storage.
+type states struct {
+	*fenceobj.Guard
+	store *fences3.Store
+}
+
+// Get reads the state as the service of an operator would: it claims nothing.
+func (s states) Get(ctx context.Context, resource string) (string, error) {
+	body, _, err := s.store.Get(ctx, s.Key(resource))
+	if errors.Is(err, fenceobj.ErrNotFound) {
+		return "", nil
+	}
+	return stateOf(body), err
+}
+
+func (s states) Put(ctx context.Context, resource string, token uint64, value string, entered func()) error {
+	return s.Update(ctx, resource, token, func([]byte) ([]byte, error) {
+		if entered != nil {
+			entered()
+			entered = nil
+		}
+		return []byte(value), nil
+	})
+}
+
+// Overwrite writes what is there with another state, whatever has been written in between.
+func (s states) Overwrite(ctx context.Context, resource, value string) error {
+	for {
+		_, version, err := s.store.Get(ctx, s.Key(resource))
+		if err != nil && !errors.Is(err, fenceobj.ErrNotFound) {
+			return err
+		}
+		if err = s.store.Put(ctx, s.Key(resource), bodyOf(resource, value), version); !errors.Is(err, fenceobj.ErrConflict) {
+			return err
+		}
+	}
+}
+
+func bucket(t *testing.T) fencetest.Fixture {
+	store := fakeS3(t, asIs)
+	open := func() (*fenceobj.Guard, error) { return fenceobj.Open(t.Context(), store, "locks/") }
+	g, err := open()
+	require.NoError(t, err)
+	return fencetest.Fixture{
+		Guard: g, Storage: states{g, store},
+		Reopen: func() (fence.Guard, error) { return open() },
+	}
+}
+
+func TestBucketIsAGuard(t *testing.T) {
+	t.Parallel()
+	fencetest.Run(t, bucket)
+}
+
+func TestGuardedBucketLosesNothing(t *testing.T) {
+	t.Parallel()
+	fencetest.RunSet(t, bucket, 30)
+}
+
+// A proxy that drops a condition makes the store unfit, and the probe says so.
+func TestProbeRefusesABucketBehindAProxyThatDropsConditions(t *testing.T) {
+	t.Parallel()
+	for _, header := range []string{"If-Match", "If-None-Match"} {
+		store := fakeS3(t, func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.Header.Del(header)
+				h.ServeHTTP(w, r)
+			})
+		})
+		_, err := fenceobj.Open(t.Context(), store, "locks/")
+		assert.ErrorIs(t, err, fenceobj.ErrNoConditions, "without %s", header)
+	}
+}
+
+// The answer of a write that has happened is lost. The SDK would repeat the request, and be told that its condition does
+// not hold.
+func TestLostAnswerOfABucketIsNoConflict(t *testing.T) {
+	t.Parallel()
+	var lose atomic.Bool
+	store := fakeS3(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut && lose.CompareAndSwap(true, false) {
+				h.ServeHTTP(httptest.NewRecorder(), r)
+				panic(http.ErrAbortHandler)
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	ctx := t.Context()
+	lose.Store(true)
+	err := store.Put(ctx, "k", []byte("one"), "")
+	require.Error(t, err)
+	assert.NotErrorIs(t, err, fenceobj.ErrConflict, "it was written")
+	body, version, err := store.Get(ctx, "k")
+	require.NoError(t, err)
+	assert.Equal(t, "one", string(body))
+	assert.ErrorIs(t, store.Put(ctx, "k", []byte("two"), ""), fenceobj.ErrConflict)
+	require.NoError(t, store.Put(ctx, "k", []byte("two"), version))
+	assert.ErrorIs(t, store.Put(ctx, "k", []byte("late"), version), fenceobj.ErrConflict)
+	assert.ErrorIs(t, store.Put(ctx, "gone", []byte("late"), version), fenceobj.ErrConflict)
+
+	g, err := fenceobj.Open(ctx, store, "locks/")
+	require.NoError(t, err)
+	require.NoError(t, g.Check(ctx, "r", 5))
+	calls := 0
+	lose.Store(true)
+	require.NoError(t, g.Update(ctx, "r", 5, func(state []byte) ([]byte, error) { calls++; return append(state, 'x'), nil }))
+	state, err := g.Claim(ctx, "r", 5)
+	require.NoError(t, err)
+	assert.Equal(t, "x", string(state), "one addition, and not two")
+	assert.Equal(t, 1, calls)
+}
+
+// A bucket that is not there is no object that is not there.
+func TestMissingBucketIsAnError(t *testing.T) {
+	t.Parallel()
+	dead := httptest.NewServer(nil)
+	at, err := url.Parse(dead.URL)
+	require.NoError(t, err)
+	dead.Close()
+	for _, h := range []http.Handler{gofakes3.New(s3mem.New()).Server(), httputil.NewSingleHostReverseProxy(at)} {
+		server := httptest.NewServer(h)
+		defer server.Close()
+		client := s3.New(s3.Options{
+			Region: "us-east-1", BaseEndpoint: &server.URL, UsePathStyle: true, RetryMaxAttempts: 1,
+			Credentials: aws.AnonymousCredentials{},
+		})
+		_, err := fenceobj.Open(t.Context(), fences3.New(client, "none"), "locks/")
+		require.Error(t, err)
+		assert.NotErrorIs(t, err, fenceobj.ErrNotFound)
+		assert.NotErrorIs(t, err, fenceobj.ErrNoConditions)
+	}
+	assert.Panics(t, func() { fences3.New(nil, "b") })
+}
