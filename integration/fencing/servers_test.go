@@ -37,7 +37,7 @@ type database struct {
 
 // each runs a test on every kind of database, side by side.
 func each(t *testing.T, test func(t *testing.T, d *database)) {
-	for name, start := range map[string]func(*testing.T) *database{"PostgreSQL": postgres, "MariaDB": mariadb, "SQLite": sqlite} {
+	for name, start := range map[string]func(testing.TB) *database{"PostgreSQL": postgres, "MariaDB": mariadb, "SQLite": sqlite} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, start(t))
@@ -59,7 +59,7 @@ var (
 	oneOfMariaDB  = &shared{kind: dbtest.MariaDB}
 )
 
-func (s *shared) take(t *testing.T) *dbtest.Server {
+func (s *shared) take(t testing.TB) *dbtest.Server {
 	if err := s.kind.Available(); err != nil {
 		t.Skip(err)
 	}
@@ -82,7 +82,7 @@ func TestMain(m *testing.M) {
 
 var databases atomic.Int64
 
-func postgres(t *testing.T) *database {
+func postgres(t testing.TB) *database {
 	s := oneOfPostgres.take(t)
 	source := func(name string) string {
 		return fmt.Sprintf("host=%s user=postgres dbname=%s sslmode=disable", s.Dir, name)
@@ -92,7 +92,7 @@ func postgres(t *testing.T) *database {
 	return &database{fencesql.PostgreSQL, func() (*sql.DB, error) { return sql.Open("pgx", source(name)) }, s.Restart}
 }
 
-func mariadb(t *testing.T) *database {
+func mariadb(t testing.TB) *database {
 	s := oneOfMariaDB.take(t)
 	source := func(name string) string { return "root@unix(" + s.Socket() + ")/" + name }
 	name := fmt.Sprint("test", databases.Add(1))
@@ -100,13 +100,13 @@ func mariadb(t *testing.T) *database {
 	return &database{fencesql.MySQL, func() (*sql.DB, error) { return sql.Open("mysql", source(name)) }, s.Restart}
 }
 
-func sqlite(t *testing.T) *database {
+func sqlite(t testing.TB) *database {
 	file := filepath.Join(t.TempDir(), "data.db")
 	source := "file:" + (&url.URL{Path: file}).EscapedPath() + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(2000)"
 	return &database{fencesql.SQLite, func() (*sql.DB, error) { return sql.Open("sqlite", source) }, nil}
 }
 
-func created(t *testing.T, driver, source, statement string) {
+func created(t testing.TB, driver, source, statement string) {
 	db, err := sql.Open(driver, source)
 	require.NoError(t, err)
 	defer db.Close()
