@@ -16,6 +16,7 @@ require (
 	github.com/redquorum/redquorum v0.0.0-00010101000000-000000000000
 	github.com/redquorum/redquorum/fence/fences3 v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
+	go.etcd.io/bbolt v1.4.3
 	golang.org/x/sys v0.49.0
 	modernc.org/sqlite v1.61.1
 )
