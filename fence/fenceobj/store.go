@@ -109,16 +109,16 @@ func probe(ctx context.Context, s Store, key string) error {
 	if written, err := put("two", first); err != nil || !written {
 		return orUnfit(err, unfit("it refuses the version that it gave"))
 	}
-	second, err := look("two")
-	if err != nil {
+	if _, err := look("two"); err != nil {
 		return err
 	}
 	if written, err := put("late", first); err != nil || written {
 		return orUnfit(err, unfit("it writes in place of an old version"))
 	}
-	version, body := second, "two"
+	body := "two"
 	for round := range rounds {
-		if version, err = look(body); err != nil {
+		version, err := look(body)
+		if err != nil {
 			return err
 		}
 		if body, err = race(ctx, s, key, version, round); err != nil {
