@@ -169,7 +169,10 @@ func TestMissingBucketIsAnError(t *testing.T) {
 			Region: "us-east-1", BaseEndpoint: &server.URL, UsePathStyle: true, RetryMaxAttempts: 1,
 			Credentials: aws.AnonymousCredentials{},
 		})
-		_, err := fenceobj.Open(t.Context(), fences3.New(client, "none"), "locks/")
+		_, _, err := fences3.New(client, "none").Get(t.Context(), "k")
+		require.Error(t, err)
+		assert.NotErrorIs(t, err, fenceobj.ErrNotFound)
+		_, err = fenceobj.Open(t.Context(), fences3.New(client, "none"), "locks/")
 		require.Error(t, err)
 		assert.NotErrorIs(t, err, fenceobj.ErrNotFound)
 		assert.NotErrorIs(t, err, fenceobj.ErrNoConditions)
