@@ -198,5 +198,8 @@ func (m *Memory) Restore(snapshot map[string]uint64) {
 	defer m.mu.Unlock()
 	for resource, token := range snapshot {
 		m.raiseLocked(resource, token)
+		if written, readers := m.written[resource]; readers { // it may have been a writer's
+			m.written[resource] = max(written, token)
+		}
 	}
 }

@@ -169,6 +169,21 @@ func TestRestoreOnlyRaises(t *testing.T) {
 	assert.Equal(t, uint64(5), guard.Highest("low"), "the snapshot is not a copy")
 }
 
+// A token of a snapshot may be a writer's, also in a guard that has accepted readers before: so readers
+// below it are refused.
+func TestRestoreTakesTokensForThoseOfWriters(t *testing.T) {
+	var guard fence.Memory
+	require.NoError(t, guard.Check(t.Context(), "r", 5))
+	require.NoError(t, guard.CheckShared(t.Context(), "r", 7))
+	guard.Restore(map[string]uint64{"r": 9})
+	assert.Equal(t, &fence.StaleError{Resource: "r", Token: 8, Highest: 9}, guard.CheckShared(t.Context(), "r", 8))
+	require.NoError(t, guard.CheckShared(t.Context(), "r", 9))
+
+	guard.Restore(map[string]uint64{"r": 4})
+	require.NoError(t, guard.CheckShared(t.Context(), "r", 10))
+	assert.ErrorIs(t, guard.CheckShared(t.Context(), "r", 8), fence.ErrStale, "an older snapshot lowers nothing")
+}
+
 // A map and an if are the second implementation.
 func TestMemoryAgreesWithAMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
