@@ -30,8 +30,8 @@ type Guard struct {
 
 var _ fence.AtomicGuard = (*Guard)(nil)
 
-// Open returns the guard over a folder, and makes the folder if it is missing. It returns an error
-// that matches errors.ErrUnsupported on systems without flock.
+// Open returns the guard over a folder. If the folder is missing, Open makes it, on disk. It returns
+// an error that matches errors.ErrUnsupported on systems without flock.
 func Open(dir string) (*Guard, error) {
 	if !supported {
 		return nil, fmt.Errorf("fencefile: %w on this system", errors.ErrUnsupported)
@@ -43,7 +43,7 @@ func Open(dir string) (*Guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fencefile: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeFolder(dir); err != nil {
 		return nil, fmt.Errorf("fencefile: %w", err)
 	}
 	return &Guard{dir: dir}, nil
@@ -64,7 +64,8 @@ func (g *Guard) Do(ctx context.Context, resource string, token uint64, write fun
 
 // WriteFile replaces the content of a file, if it accepts the token. Readers see the old content or
 // the new one. When WriteFile returns nil, the new content is on disk. A file that is new gets the
-// permissions perm; one that was there keeps its own.
+// permissions perm; one that was there keeps its own. A symbolic link is replaced, and not what it
+// points to.
 //
 // Errors beside those of Guard.Check: a *fence.StepError with StepWrite. The content is then the old
 // one, or the new one if only its folder could not be synced.
@@ -170,7 +171,29 @@ func replace(name string, content []byte, perm os.FileMode) (err error) {
 	return syncFolder(folder)
 }
 
-func syncFolder(folder string) error {
+// makeFolder makes a folder, and those above it that are missing. A folder that a loss of power takes
+// away takes its claims with it.
+func makeFolder(dir string) error {
+	var made []string
+	for at := dir; at != filepath.Dir(at); at = filepath.Dir(at) {
+		if _, err := os.Stat(at); !errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		made = append(made, at)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, at := range made {
+		if err := syncFolder(filepath.Dir(at)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncFolder brings the names in a folder to the disk. A test replaces it.
+var syncFolder = func(folder string) error {
 	d, err := os.Open(folder)
 	if err != nil {
 		return err

@@ -180,6 +180,42 @@ func TestBadTokensLeaveNothing(t *testing.T) {
 	assert.Error(t, err)
 }
 
+// A folder that is new is on disk before the first claim in it, and so is each one above it. It is no
+// parallel test, so no other one runs while it listens.
+func TestNewFolderIsOnDisk(t *testing.T) {
+	var synced []string
+	sync := syncFolder
+	defer func() { syncFolder = sync }()
+	syncFolder = func(folder string) error {
+		synced = append(synced, folder)
+		return sync(folder)
+	}
+	dir := t.TempDir()
+	below := filepath.Join(dir, "a", "b")
+	g, err := Open(below)
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{dir, filepath.Join(dir, "a")}, synced)
+	require.NoError(t, g.Check(t.Context(), "r", 5))
+	assert.Equal(t, below, synced[len(synced)-1], "the name of the token")
+
+	synced = nil
+	_, err = Open(below)
+	require.NoError(t, err)
+	assert.Empty(t, synced)
+	broken := errors.New("broken")
+	syncFolder = func(string) error { return broken }
+	_, err = Open(filepath.Join(dir, "c"))
+	assert.ErrorIs(t, err, broken)
+	var step *fence.StepError
+	require.ErrorAs(t, g.Check(t.Context(), "r", 6), &step)
+	assert.Equal(t, fence.StepClaim, step.Step)
+	assert.ErrorIs(t, step, broken)
+	synced = nil
+	syncFolder = func(folder string) error { synced = append(synced, folder); return sync(folder) }
+	require.NoError(t, g.Check(t.Context(), "r", 6))
+	assert.NotEmpty(t, synced, "the token was there, and perhaps not on disk")
+}
+
 func TestContextEndsTheWaitForAWrite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
