@@ -82,8 +82,8 @@ func (g *Guard) Claim(ctx context.Context, resource string, token uint64) (state
 // token, they take turns, or call Update.
 //
 // Errors: those of fence.Guard; one that matches ErrNotClaimed, because the state may come from before
-// the claim; or a *fence.StepError with StepCommit, after which the state may have been written. Then
-// call Claim and look.
+// the claim; a *fence.StepError with StepEnter, and nothing was written; or one with StepCommit, after
+// which the state may have been written. Then call Claim and look.
 func (g *Guard) Commit(ctx context.Context, resource string, token uint64, state []byte) error {
 	return g.update(ctx, resource, token, func(v version) ([]byte, error) {
 		if v.token < token {
@@ -97,8 +97,9 @@ func (g *Guard) Commit(ctx context.Context, resource string, token uint64, state
 // written in between. Otherwise it calls f again, with the new state. So it needs no claim, unless f
 // knows more than it is given.
 //
-// Errors: those of fence.Guard; a *fence.StepError with StepWrite, whose Err is that of f, and nothing
-// was written; or one with StepCommit, as of Commit.
+// Errors: those of fence.Guard; a *fence.StepError with StepEnter, or with StepWrite, whose Err is that
+// of f, and nothing was written; or one with StepCommit, as of Commit. If f fails when it is called
+// again, after a write without an answer, the step is StepCommit, and Err has both errors.
 func (g *Guard) Update(ctx context.Context, resource string, token uint64, f func(state []byte) ([]byte, error)) error {
 	return g.update(ctx, resource, token, func(v version) ([]byte, error) {
 		state, err := f(bytes.Clone(v.State))
@@ -115,6 +116,9 @@ func (g *Guard) update(ctx context.Context, resource string, token uint64, f fun
 		state, failed = f(v)
 		return state, failed == nil
 	})
+	if doubt := (*fence.StepError)(nil); failed != nil && errors.As(err, &doubt) {
+		doubt.Err = errors.Join(failed, doubt.Err)
+	}
 	if err == nil {
 		err = failed
 	}
@@ -139,7 +143,11 @@ func (g *Guard) swap(ctx context.Context, step fence.Step, resource string, toke
 		unknown error               // of these writes
 	)
 	failed := func(err error) ([]byte, error) {
-		return nil, &fence.StepError{Step: step, Resource: resource, Token: token, Err: errors.Join(err, unknown)}
+		at := step
+		if at == fence.StepCommit && len(tried) == 0 {
+			at = fence.StepEnter // no write was sent, or the store has refused each
+		}
+		return nil, &fence.StepError{Step: at, Resource: resource, Token: token, Err: errors.Join(err, unknown)}
 	}
 	for longest := 2 * time.Millisecond; ; longest = min(2*longest, 256*time.Millisecond) {
 		if err := ctx.Err(); err != nil {
@@ -162,6 +170,9 @@ func (g *Guard) swap(ctx context.Context, step fence.Step, resource string, toke
 			return failed(nil)
 		}
 		state, write := next(v)
+		if !write && len(tried) > 0 && step == fence.StepCommit {
+			return failed(nil) // the writes without an answer may still happen
+		}
 		if !write {
 			return v.State, nil
 		}
@@ -173,6 +184,9 @@ func (g *Guard) swap(ctx context.Context, step fence.Step, resource string, toke
 		err = g.store.Put(ctx, key, body, v.at)
 		if err == nil {
 			return state, nil
+		}
+		if errors.Is(err, ErrTooLarge) {
+			return failed(err)
 		}
 		if !errors.Is(err, ErrConflict) {
 			tried[nonce], on, unknown = true, v.at, err

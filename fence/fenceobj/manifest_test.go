@@ -268,6 +268,24 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 	assert.ErrorIs(t, err, fence.ErrStale)
 	assert.ErrorIs(t, err, lost)
 
+	m, g = begin() // the function fails when it is called again, and the write happens after that
+	broken := errors.New("broken")
+	calls := 0
+	later = nil
+	m.answer = func(apply func() error) error { later, m.answer = apply, nil; return lost }
+	err = g.Update(ctx, "r", 5, func(state []byte) ([]byte, error) {
+		if calls++; calls > 1 {
+			return nil, broken
+		}
+		return append(state, 'x'), nil
+	})
+	require.NoError(t, later())
+	require.ErrorAs(t, err, &step)
+	assert.Equal(t, fence.StepCommit, step.Step, "it may have been written, and is")
+	assert.ErrorIs(t, err, lost)
+	assert.ErrorIs(t, err, broken)
+	assert.Equal(t, "x", state(g))
+
 	m, g = begin() // no answer at all
 	tries := 0
 	m.answer = func(func() error) error { tries++; return lost }
@@ -279,6 +297,28 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 	err = g.Check(ctx, "r", 6)
 	require.ErrorAs(t, err, &step)
 	assert.Equal(t, fence.StepClaim, step.Step)
+}
+
+// A store refuses what it would not give back: nothing was written, and nothing is in doubt.
+func TestStateThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	m := newMemory()
+	g, err := Open(ctx, m, "")
+	require.NoError(t, err)
+	require.NoError(t, g.Check(ctx, "r", 5))
+	puts := 0
+	m.answer = func(func() error) error { puts++; return fmt.Errorf("%w: 64 MiB", ErrTooLarge) }
+	err = g.Commit(ctx, "r", 5, []byte("large"))
+	var step *fence.StepError
+	require.ErrorAs(t, err, &step)
+	assert.Equal(t, fence.StepEnter, step.Step)
+	assert.ErrorIs(t, err, ErrTooLarge)
+	assert.Equal(t, 1, puts, "it is not tried again")
+	m.answer = nil
+	state, err := g.Claim(ctx, "r", 5)
+	require.NoError(t, err)
+	assert.Nil(t, state)
 }
 
 func TestCommitWantsAClaim(t *testing.T) {
@@ -325,9 +365,20 @@ func TestBadInputOfManifests(t *testing.T) {
 	require.ErrorAs(t, g.Check(ended, "r", 5), &step)
 	assert.Equal(t, fence.StepClaim, step.Step)
 	assert.ErrorIs(t, step, context.Canceled)
+	require.ErrorAs(t, g.Commit(ended, "r", 5, nil), &step)
+	assert.Equal(t, fence.StepEnter, step.Step, "nothing was sent")
+	assert.ErrorIs(t, step, context.Canceled)
 	assert.Empty(t, m.objects)
 
 	require.NoError(t, g.Check(ctx, "r", 5))
+	during, cancel := context.WithCancel(ctx)
+	err = g.Update(during, "r", 5, func([]byte) ([]byte, error) { cancel(); return []byte("half"), nil })
+	require.ErrorAs(t, err, &step)
+	assert.Equal(t, fence.StepCommit, step.Step, "the write was begun")
+	assert.ErrorIs(t, err, context.Canceled)
+	state, err := g.Claim(ctx, "r", 5)
+	require.NoError(t, err)
+	assert.Nil(t, state)
 	whole := m.objects[g.Key("r")]
 	for _, body := range []string{
 		"", "{}", string(whole.body[:len(whole.body)-1]), strings.Replace(string(whole.body), `"5"`, `5`, 1),
@@ -337,6 +388,8 @@ func TestBadInputOfManifests(t *testing.T) {
 		m.objects[g.Key("r")] = object{[]byte(body), "v"}
 		err := g.Check(ctx, "r", 9)
 		assert.ErrorIs(t, err, ErrDamaged, "%s", body)
+		require.ErrorAs(t, g.Commit(ctx, "r", 9, nil), &step)
+		assert.Equal(t, fence.StepEnter, step.Step, "nothing was written")
 	}
 	m.objects[g.Key("r")] = whole
 	assert.NoError(t, g.Check(ctx, "r", 5))

@@ -17,6 +17,9 @@ var (
 	// ErrConflict is what Store.Put returns if the condition does not hold: nothing was written.
 	ErrConflict = errors.New("fenceobj: object has another version")
 
+	// ErrTooLarge is what Store.Put returns for an object that Get would refuse: nothing was written.
+	ErrTooLarge = errors.New("fenceobj: object too large")
+
 	// ErrNoConditions is matched by the error for a store that ignores conditions, or lets two
 	// writers pass the same one. A guard over it protects nothing.
 	ErrNoConditions = errors.New("fenceobj: store does not keep conditions")
@@ -31,8 +34,9 @@ type Store interface {
 
 	// Put writes an object, if it still has the version, in one step. An empty version means that
 	// the object must not exist. Put returns an error that matches ErrConflict if the condition does
-	// not hold, as S3 does with 412, and with 404 for a version of an object that is gone. After any
-	// other error the object may have been written.
+	// not hold, as S3 does with 412, and with 404 for a version of an object that is gone. It writes
+	// nothing that Get would not read, and returns ErrTooLarge. After any other error the object may
+	// have been written.
 	Put(ctx context.Context, key string, body []byte, version string) error
 
 	// Delete removes an object, if it is there. Probe alone calls it, on the objects that it made.

@@ -26,8 +26,8 @@ import (
 	"github.com/redquorum/redquorum/fence/fenceobj"
 )
 
-// MaxObject is the greatest size of an object that Get reads: 64 MiB. A manifest names large data, and
-// does not contain it.
+// MaxObject is the greatest size of an object that Get reads and Put writes: 64 MiB. A manifest names
+// large data, and does not contain it.
 const MaxObject = 64 << 20
 
 // Client is what the package needs of *s3.Client.
@@ -78,6 +78,9 @@ func (s *Store) Get(ctx context.Context, key string) (body []byte, version strin
 // Put writes an object under a condition. The SDK does not repeat the request: the repetition of one
 // that has happened, and whose answer was lost, would say that its condition does not hold.
 func (s *Store) Put(ctx context.Context, key string, body []byte, version string) error {
+	if len(body) > MaxObject {
+		return fmt.Errorf("%w: %s with %d bytes, not up to %d", fenceobj.ErrTooLarge, key, len(body), MaxObject)
+	}
 	in := &s3.PutObjectInput{Bucket: &s.bucket, Key: &key, Body: bytes.NewReader(body), ContentType: aws.String("application/json")}
 	if version == "" {
 		in.IfNoneMatch = aws.String("*")

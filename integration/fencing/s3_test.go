@@ -179,3 +179,21 @@ func TestMissingBucketIsAnError(t *testing.T) {
 	}
 	assert.Panics(t, func() { fences3.New(nil, "b") })
 }
+
+// What Get would refuse to read is not written: the manifest could never be read again.
+func TestBucketTakesNoObjectThatItWouldNotGive(t *testing.T) {
+	t.Parallel()
+	store := fakeS3(t, asIs)
+	ctx := t.Context()
+	require.NoError(t, store.Put(ctx, "k", []byte("one"), ""))
+	_, version, err := store.Get(ctx, "k")
+	require.NoError(t, err)
+	for v, key := range map[string]string{version: "k", "": "new"} {
+		err := store.Put(ctx, key, make([]byte, fences3.MaxObject+1), v)
+		assert.ErrorIs(t, err, fenceobj.ErrTooLarge)
+		assert.NotErrorIs(t, err, fenceobj.ErrConflict)
+	}
+	body, _, err := store.Get(ctx, "k")
+	require.NoError(t, err)
+	assert.Equal(t, "one", string(body))
+}
