@@ -1,6 +1,7 @@
 package fencesql
 
 import (
+	"context"
 	"errors"
 	"reflect"
 )
@@ -10,7 +11,7 @@ var (
 	ErrInput = errors.New("fencesql: bad input")
 
 	// ErrNotClaimed is matched by the error of Enter for a token that nobody has claimed. The caller
-	// rolls back, and claims.
+	// rolls back, and claims. The error of Check matches it if the database has not kept the claim.
 	ErrNotClaimed = errors.New("fencesql: token not claimed")
 
 	// ErrUnfit is matched by the error of Verify for a database whose guard protects nothing.
@@ -47,6 +48,14 @@ func (d Dialect) again(err error) bool {
 		}
 	}
 	return false
+}
+
+// because adds the error of a context that has ended: database/sql and drivers tell that by errors of their own.
+func because(ctx context.Context, err error) error {
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		return errors.Join(ended, err)
+	}
+	return err
 }
 
 // flat lists an error and all that it wraps.

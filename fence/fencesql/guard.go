@@ -108,8 +108,11 @@ func (g *Guard) Check(ctx context.Context, resource string, token uint64) error 
 		highest, err = g.claimed(ctx, []byte(resource), int64(token))
 		return err
 	})
+	if err == nil && highest < token { // the server has not done what it has acknowledged: a trigger, or a replica that answers
+		err = fmt.Errorf("%w: the database has %d after the claim", ErrNotClaimed, highest)
+	}
 	if err != nil {
-		return &fence.StepError{Step: fence.StepClaim, Resource: resource, Token: token, Err: err}
+		return &fence.StepError{Step: fence.StepClaim, Resource: resource, Token: token, Err: because(ctx, err)}
 	}
 	return fence.Admit(resource, highest, token)
 }
@@ -170,7 +173,7 @@ func (g *Guard) Enter(ctx context.Context, tx *sql.Tx, resource string, token ui
 		if errors.Is(err, fence.ErrStale) || errors.Is(err, ErrNotClaimed) {
 			return err
 		}
-		return &fence.StepError{Step: fence.StepEnter, Resource: resource, Token: token, Err: err}
+		return &fence.StepError{Step: fence.StepEnter, Resource: resource, Token: token, Err: because(ctx, err)}
 	}
 	return nil
 }
@@ -192,6 +195,10 @@ func (g *Guard) entered(ctx context.Context, tx *sql.Tx, resource string, token 
 		}
 	default:
 		err = tx.QueryRowContext(ctx, g.enter, []byte(resource)).Scan(&highest)
+	}
+	if err == nil && highest != token && g.dialect == PostgreSQL {
+		// The trigger must not take this transaction for one that has entered, if the caller goes on.
+		_, err = tx.ExecContext(ctx, "SELECT set_config('redquorum.fence', '', true)")
 	}
 	switch {
 	case errors.Is(err, sql.ErrNoRows), err == nil && highest < token:

@@ -19,7 +19,8 @@ import (
 // Errors:
 //   - those of fence.Guard for the token, and ErrInput. Nothing was written.
 //   - a *fence.StepError with StepClaim, StepBegin or StepEnter. Nothing was written.
-//   - a *fence.StepError with StepWrite, whose Err is that of fn. Nothing was written.
+//   - a *fence.StepError with StepWrite, whose Err is that of fn, with the context's if that has
+//     ended. Nothing was written.
 //   - a *fence.StepError with StepCommit. The server may have committed: read, under the same token.
 //
 // If fn panics, Tx rolls back, and the panic goes on.
@@ -57,7 +58,7 @@ func (g *Guard) once(ctx context.Context, o *sql.TxOptions, resource string, tok
 			return err
 		}
 		if err := fn(tx); err != nil {
-			return failed(fence.StepWrite, err)
+			return failed(fence.StepWrite, because(ctx, err))
 		}
 		return nil
 	})
@@ -68,12 +69,12 @@ func (g *Guard) once(ctx context.Context, o *sql.TxOptions, resource string, tok
 func (g *Guard) transaction(ctx context.Context, o *sql.TxOptions, failed func(fence.Step, error) error, fn func(tx *sql.Tx) error) error {
 	conn, err := g.db.Conn(ctx)
 	if err != nil {
-		return failed(fence.StepBegin, err)
+		return failed(fence.StepBegin, because(ctx, err))
 	}
 	defer conn.Close()
 	tx, err := conn.BeginTx(ctx, o)
 	if err != nil {
-		return failed(fence.StepBegin, err)
+		return failed(fence.StepBegin, because(ctx, err))
 	}
 	defer tx.Rollback()
 	if err := fn(tx); err != nil {
@@ -83,7 +84,7 @@ func (g *Guard) transaction(ctx context.Context, o *sql.TxOptions, failed func(f
 		if g.dialect == SQLite { // a COMMIT that finds readers leaves the transaction open
 			_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
 		}
-		return failed(fence.StepCommit, err)
+		return failed(fence.StepCommit, because(ctx, err))
 	}
 	return nil
 }

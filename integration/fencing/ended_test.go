@@ -1,0 +1,118 @@
+//go:build unix
+
+package fencing
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/fencesql"
+)
+
+// A context that ends inside a transaction is the reason of the error, also if database/sql has rolled back before
+// the commit is asked for.
+func TestContextThatEndsBeforeTheCommitIsTheReason(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *database) {
+		db := d.connect(t)
+		g := d.guard(t, db)
+		f := rows{d, db, g}
+		for name, end := range map[string]func(ctx context.Context) (context.Context, func()){
+			"cancelled": func(ctx context.Context) (context.Context, func()) {
+				ctx, cancel := context.WithCancel(ctx)
+				return ctx, cancel
+			},
+			"too late": func(ctx context.Context) (context.Context, func()) {
+				ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+				t.Cleanup(cancel)
+				return ctx, func() { <-ctx.Done() }
+			},
+		} {
+			ctx, ends := end(t.Context())
+			err := g.Tx(ctx, nil, "r", 5, func(tx *sql.Tx) error {
+				if _, err := tx.Exec(d.put(), []byte("r"), "half"); err != nil {
+					return err
+				}
+				ends()
+				require.Eventually(t, func() bool { // until it is rolled back
+					_, err := tx.Exec(d.put(), []byte("r"), "half")
+					return errors.Is(err, sql.ErrTxDone)
+				}, 20*time.Second, time.Millisecond)
+				return nil
+			})
+			var step *fence.StepError
+			require.ErrorAs(t, err, &step, name)
+			assert.Contains(t, []fence.Step{fence.StepCommit, fence.StepClaim, fence.StepBegin, fence.StepEnter}, step.Step, name)
+			assert.ErrorIs(t, err, ctx.Err(), name)
+			value, err := f.Get(t.Context(), "r")
+			require.NoError(t, err)
+			assert.Empty(t, value, name)
+		}
+		assert.NoError(t, g.Check(t.Context(), "r", 6), "nothing of it keeps the next holder out")
+	})
+}
+
+// A claim that the database does not keep is none, whatever the reason: here a trigger that takes it back.
+func TestClaimThatIsNotKeptIsAnError(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *database) {
+		db := d.connect(t)
+		g := d.guard(t, db)
+		ctx := t.Context()
+		require.NoError(t, g.Check(ctx, "r", 5))
+		for _, statement := range map[fencesql.Dialect][]string{
+			fencesql.PostgreSQL: {
+				"CREATE FUNCTION ignored() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
+				"CREATE TRIGGER ignored BEFORE UPDATE ON redquorum_fence FOR EACH ROW EXECUTE FUNCTION ignored()",
+			},
+			fencesql.MySQL:  {"CREATE TRIGGER ignored BEFORE UPDATE ON redquorum_fence FOR EACH ROW SET NEW.token = OLD.token"},
+			fencesql.SQLite: {"CREATE TRIGGER ignored BEFORE UPDATE ON redquorum_fence BEGIN SELECT RAISE(IGNORE); END"},
+		}[d.dialect] {
+			_, err := db.ExecContext(ctx, statement)
+			require.NoError(t, err)
+		}
+		err := g.Check(ctx, "r", 6)
+		var step *fence.StepError
+		require.ErrorAs(t, err, &step)
+		assert.Equal(t, fence.StepClaim, step.Step)
+		assert.ErrorIs(t, err, fencesql.ErrNotClaimed)
+		short, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		err = g.Tx(short, nil, "r", 6, func(*sql.Tx) error { t.Error("entered"); return nil })
+		require.ErrorAs(t, err, &step)
+		assert.Equal(t, fence.StepClaim, step.Step)
+		assert.NotErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// A transaction whose entry was refused is not one that has entered, if its holder goes on nevertheless.
+func TestTriggerRefusesWritesAfterARefusedEntry(t *testing.T) {
+	t.Parallel()
+	d := postgres(t)
+	db := d.connect(t)
+	g := d.guard(t, db)
+	ctx := t.Context()
+	statements, err := g.Trigger("data", "r")
+	require.NoError(t, err)
+	for _, s := range statements {
+		_, err := db.ExecContext(ctx, s)
+		require.NoError(t, err)
+	}
+	f := rows{d, db, g}
+	require.NoError(t, f.Put(ctx, "r", 34, "before", nil))
+	for token, want := range map[uint64]error{33: fence.ErrStale, 35: fencesql.ErrNotClaimed} {
+		tx, err := db.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		require.ErrorIs(t, g.Enter(ctx, tx, "r", token), want)
+		_, err = tx.ExecContext(ctx, d.put(), []byte("r"), "late")
+		assert.ErrorContains(t, err, "redquorum", "token %d", token)
+		require.NoError(t, tx.Rollback())
+	}
+}
