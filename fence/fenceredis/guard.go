@@ -22,6 +22,10 @@ var (
 	// token of the resource.
 	ErrSlot = errors.New("fenceredis: key in another slot than the resource")
 
+	// ErrGuardKey is matched by the error for a command on the key of the guard itself: it would
+	// forget the token.
+	ErrGuardKey = errors.New("fenceredis: key of the guard")
+
 	// ErrDamaged is matched by the error for a key of the guard that has no token. The guard accepts
 	// nothing until an operator has put it right.
 	ErrDamaged = errors.New("fenceredis: damaged token")
@@ -66,7 +70,9 @@ func (g *Guard) Check(ctx context.Context, resource string, token uint64) error 
 //
 // Errors:
 //   - those of Guard.Check for the token. The command has not run.
-//   - one that matches ErrSlot, or says that the command is empty or too long. Nothing was sent.
+//   - one that matches ErrSlot or ErrGuardKey, or says that the command is empty or too long. Nothing
+//     was sent.
+//   - a *fence.StepError with StepEnter. The command has not run: ctx had ended, or ErrDamaged.
 //   - a *fence.StepError with StepWrite. If it is a *CommandError, the server has refused the
 //     command. Otherwise the command may have run.
 func (g *Guard) Run(ctx context.Context, resource string, token uint64, keys []string, command ...string) (any, error) {
@@ -89,6 +95,9 @@ func (g *Guard) ask(ctx context.Context, step fence.Step, resource string, token
 	}
 	key := Key(resource)
 	for _, k := range keys {
+		if k == key {
+			return nil, fmt.Errorf("%w: %q", ErrGuardKey, k)
+		}
 		if slot.Of(k) != slot.Of(key) {
 			return nil, fmt.Errorf("%w: %q is not in that of %q; a key with the hash tag {%s} is", ErrSlot, k, resource, slot.Tag(key))
 		}
@@ -96,8 +105,14 @@ func (g *Guard) ask(ctx context.Context, step fence.Step, resource string, token
 	failed := func(err error) (any, error) {
 		return nil, &fence.StepError{Step: step, Resource: resource, Token: token, Err: err}
 	}
-	if err := ctx.Err(); err != nil {
+	before := func(err error) (any, error) { // nothing has run
+		if step == fence.StepWrite {
+			step = fence.StepEnter
+		}
 		return failed(err)
+	}
+	if err := ctx.Err(); err != nil {
+		return before(err)
 	}
 	args := append([]string{strconv.FormatUint(token, 10)}, command...)
 	reply, err := g.eval(ctx, script, append([]string{key}, keys...), args...)
@@ -117,12 +132,12 @@ func (g *Guard) ask(ctx context.Context, step fence.Step, resource string, token
 		why, _ := text(parts[1])
 		return failed(&CommandError{why})
 	case word == "damaged":
-		return failed(fmt.Errorf("%w in %q", ErrDamaged, key))
+		return before(fmt.Errorf("%w in %q", ErrDamaged, key))
 	case word == "stale" && len(parts) == 2:
 		top, _ := text(parts[1])
 		highest, err := strconv.ParseUint(top, 10, 64)
 		if err != nil || highest <= token {
-			return failed(fmt.Errorf("%w in %q", ErrDamaged, key))
+			return before(fmt.Errorf("%w in %q", ErrDamaged, key))
 		}
 		return nil, &fence.StaleError{Resource: resource, Token: token, Highest: highest}
 	}

@@ -196,6 +196,12 @@ func TestBadInputSendsNothing(t *testing.T) {
 	require.ErrorAs(t, g.Check(ended, "k", 5), &step)
 	assert.Equal(t, fence.StepClaim, step.Step)
 	assert.ErrorIs(t, step, context.Canceled)
+	_, err = g.Run(ended, "k", 5, []string{"k"}, "DEL", "k")
+	require.ErrorAs(t, err, &step)
+	assert.Equal(t, fence.StepEnter, step.Step, "the command was not sent")
+	assert.ErrorIs(t, step, context.Canceled)
+	_, err = g.Run(ctx, "k", 5, []string{Key("k")}, "DEL", Key("k"))
+	assert.ErrorIs(t, err, ErrGuardKey)
 	assert.Zero(t, sent)
 	assert.Panics(t, func() { New(nil) })
 
@@ -235,6 +241,9 @@ func TestDamagedKeyAcceptsNobody(t *testing.T) {
 			assert.ErrorIs(t, g.Check(ctx, "k", 9), ErrDamaged, "%q", text)
 			_, err = g.Run(ctx, "k", 9, nil, "SET", "k", "v")
 			assert.ErrorIs(t, err, ErrDamaged, "%q", text)
+			var step *fence.StepError
+			require.ErrorAs(t, err, &step)
+			assert.Equal(t, fence.StepEnter, step.Step, "the command did not run")
 		}
 		_, err := s.Do(ctx, "DEL", key)
 		require.NoError(t, err)
