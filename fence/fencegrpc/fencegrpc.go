@@ -94,6 +94,7 @@ type Resource func(method string, request any) (resource string, guarded bool)
 // the resource. It answers in place of the handler with codes.FailedPrecondition, or
 // codes.InvalidArgument for metadata that is no token, and Error reads that. If guard cannot tell, or
 // the call's context ends while it waits, the code is codes.Unavailable, and the handler has not run.
+// The guard lets go when the handler returns: its goroutines must have ended their writes by then.
 //
 // It panics if an argument is nil.
 func UnaryServer(guard fence.AtomicGuard, resource Resource) grpc.UnaryServerInterceptor {

@@ -172,7 +172,7 @@ func TestGuardThatCannotTellIs503WithoutItsCause(t *testing.T) {
 	assert.False(t, ran)
 }
 
-func TestLongBodyIsRefusedBeforeTheGuardIsAsked(t *testing.T) {
+func TestBodyThatIsTooLongIsRefusedBeforeTheGuardIsAsked(t *testing.T) {
 	t.Parallel()
 	s := newShelf()
 	h := Handler(s.guard, byPath, s, Body(4))

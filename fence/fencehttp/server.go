@@ -71,6 +71,10 @@ func Body(n int64) Option { return func(h *handler) { h.body = n } }
 // let go. So a slow client keeps nobody out. It holds both in memory. next may not stream: its
 // http.ResponseWriter is no http.Flusher and no http.Hijacker.
 //
+// The guard lets go when next returns. So next must have ended its writes by then, and those of all
+// goroutines that it started. An http.TimeoutHandler belongs around Handler. Inside, it returns while
+// the handler below it goes on, and a later holder is let in meanwhile.
+//
 // Handler panics if an argument is nil.
 func Handler(guard fence.AtomicGuard, resource func(*http.Request) string, next http.Handler, options ...Option) http.Handler {
 	if guard == nil || resource == nil || next == nil {
