@@ -86,8 +86,12 @@ test-long: try-redis ## Run the long tests (names beginning with TestLong)
 # FAULTS=each plays each fault as long, but a part of the 285 crashes and two minutes of the random application.
 FAULTS ?= all
 .PHONY: test-faults
-test-faults: try-redis ## Run every fault of integration/README.md on real servers (about 45 minutes)
-	@set -o pipefail; $(on) { cd integration && REDQUORUM_FAULTS=$(FAULTS) $(gotest) -timeout 150m $(ARGS) ./faults/...; } | $(report)
+test-faults: try-redis ## Run every fault of integration/README.md on real servers (about 50 minutes)
+	@set -o pipefail; $(on) { cd integration && export REDQUORUM_FAULTS=$(FAULTS); failed=0; \
+		$(gotest) -timeout 150m $(ARGS) ./faults/... || failed=$$?; \
+		$(gotest) -timeout 60m -run '^TestFaults' $(ARGS) ./fencing || failed=$$?; \
+		exit $$failed; \
+	} | $(report)
 
 .PHONY: test-interop
 test-interop: try-redis ## Contend with the reference system's Java client (needs Java 17 and Maven)

@@ -6,6 +6,8 @@ replace github.com/redquorum/redquorum => ../
 
 replace github.com/redquorum/redquorum/fence/fences3 => ../fence/fences3
 
+replace github.com/redquorum/redquorum/fence/fencegrpc => ../fence/fencegrpc
+
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/aws/aws-sdk-go-v2 v1.47.6
@@ -14,10 +16,13 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/johannesboyne/gofakes3 v1.2.0
 	github.com/redquorum/redquorum v0.0.0-00010101000000-000000000000
+	github.com/redquorum/redquorum/fence/fencegrpc v0.0.0-00010101000000-000000000000
 	github.com/redquorum/redquorum/fence/fences3 v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 	go.etcd.io/bbolt v1.4.3
 	golang.org/x/sys v0.49.0
+	google.golang.org/grpc v1.78.0
+	google.golang.org/protobuf v1.36.10
 	modernc.org/sqlite v1.61.1
 )
 
@@ -50,9 +55,11 @@ require (
 	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.shabbyrobe.org/gocovmerge v0.0.0-20230507111327-fa4f82cfbf4d // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/text v0.41.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/tools v0.52.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20251029180050-ab9386a59fda // indirect
 	modernc.org/libc v1.79.0 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect

@@ -33,6 +33,7 @@ type database struct {
 	dialect fencesql.Dialect
 	open    func() (*sql.DB, error)
 	restart func() error // as after kill -9
+	source  string       // what open gives the driver
 }
 
 // each runs a test on every kind of database, side by side.
@@ -89,7 +90,7 @@ func postgres(t testing.TB) *database {
 	}
 	name := fmt.Sprint("test", databases.Add(1))
 	created(t, "pgx", source("postgres"), "CREATE DATABASE "+name)
-	return &database{fencesql.PostgreSQL, func() (*sql.DB, error) { return sql.Open("pgx", source(name)) }, s.Restart}
+	return &database{fencesql.PostgreSQL, func() (*sql.DB, error) { return sql.Open("pgx", source(name)) }, s.Restart, source(name)}
 }
 
 func mariadb(t testing.TB) *database {
@@ -97,13 +98,13 @@ func mariadb(t testing.TB) *database {
 	source := func(name string) string { return "root@unix(" + s.Socket() + ")/" + name }
 	name := fmt.Sprint("test", databases.Add(1))
 	created(t, "mysql", source(""), "CREATE DATABASE "+name)
-	return &database{fencesql.MySQL, func() (*sql.DB, error) { return sql.Open("mysql", source(name)) }, s.Restart}
+	return &database{fencesql.MySQL, func() (*sql.DB, error) { return sql.Open("mysql", source(name)) }, s.Restart, source(name)}
 }
 
 func sqlite(t testing.TB) *database {
 	file := filepath.Join(t.TempDir(), "data.db")
 	source := "file:" + (&url.URL{Path: file}).EscapedPath() + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(2000)"
-	return &database{fencesql.SQLite, func() (*sql.DB, error) { return sql.Open("sqlite", source) }, nil}
+	return &database{fencesql.SQLite, func() (*sql.DB, error) { return sql.Open("sqlite", source) }, nil, source}
 }
 
 func created(t testing.TB, driver, source, statement string) {

@@ -1,0 +1,218 @@
+//go:build linux || darwin
+
+package fencing
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// A holder is a process that adds to a set under a lock: this test binary again, running TestHolder with its terms in
+// the environment. It obeys lines of JSON, and reports in such lines.
+
+const holderEnv = "REDQUORUM_HOLDER"
+
+// terms are what a holder begins with.
+type terms struct {
+	URLs []string // of the members
+	TTL  time.Duration
+	Kind string // a name in stores
+	At   string // where that storage is
+}
+
+// order is a line to a holder.
+type order struct {
+	Do  string        // see the constants
+	N   int           // the number of the order
+	Set string        `json:",omitempty"` // name of the lock, and of the set
+	Use fencetest.Use `json:",omitempty"`
+}
+
+const (
+	doRun  = "run"  // add to Set, as Use says, again and again
+	doIdle = "idle" // end what has begun, and tell it
+	doHold = "hold" // from now on, stay between reading and writing
+	doGo   = "go"   // stay no longer, this time
+	doFree = "free" // stay no longer, and never again
+)
+
+// report is a line from a holder.
+type report struct {
+	What  string // see the constants
+	N     int    `json:",omitempty"` // of isIdle: the order that it answers
+	Token uint64 `json:",omitempty"`
+	Error string `json:",omitempty"`
+}
+
+const (
+	isIdle     = "idle"     // nothing of it is on the way
+	isLocked   = "locked"   // it has the lock
+	isUnlucky  = "unlucky"  // it has asked for the lock, and got an error
+	isHeld     = "held"     // it has claimed and read, and stays
+	isAccepted = "accepted" // its addition is acknowledged
+	isRefused  = "refused"  // its claim or its write is stale
+	isDoubtful = "doubtful" // a step of it has failed
+	isBroken   = "broken"   // it has met what must not be
+)
+
+// holder is the process itself.
+type holder struct {
+	terms
+	client  *redlock.Client
+	fixture fencetest.Fixture
+	rng     *rand.Rand
+	out     *json.Encoder
+
+	mu      sync.Mutex
+	changed *sync.Cond // on mu
+	task    order      // guarded by mu: to run, or to idle
+	stay    bool       // guarded by mu: after doHold
+	went    int        // guarded by mu: how often doGo or doFree came
+}
+
+// TestHolder is no test of its own: it is what the processes below run.
+func TestHolder(t *testing.T) {
+	text := os.Getenv(holderEnv)
+	if text == "" {
+		return
+	}
+	h := &holder{out: json.NewEncoder(os.Stdout), task: order{Do: doIdle}, rng: rand.New(rand.NewPCG(uint64(os.Getpid()), 5))}
+	h.changed = sync.NewCond(&h.mu)
+	require.NoError(t, json.Unmarshal([]byte(text), &h.terms))
+	h.fixture = stores[h.Kind](t, h.At)
+	var err error
+	h.client, err = redlock.Open(t.Context(), h.URLs, redlock.WithConfig(quick(h.TTL)))
+	require.NoError(t, err)
+	go h.obey()
+	for {
+		h.pass(context.Background())
+	}
+}
+
+// quick makes clients notice within a second what they notice within two or three by default.
+func quick(ttl time.Duration) redlock.Config {
+	return redlock.Config{
+		TTL: ttl, MaxTTL: time.Second, FreshMembers: true,
+		Entry: 300 * time.Millisecond, PingInterval: 100 * time.Millisecond, StallTimeout: 700 * time.Millisecond, DialTimeout: 2 * time.Second,
+	}
+}
+
+// obey reads orders. The process ends with its parent, which has the other end of the pipe.
+func (h *holder) obey() {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		var o order
+		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+			break
+		}
+		h.mu.Lock()
+		switch o.Do {
+		case doRun, doIdle:
+			h.task = o
+		case doHold:
+			h.stay = true
+		case doGo:
+			h.went++
+		case doFree:
+			h.stay = false
+			h.went++
+		}
+		h.changed.Broadcast()
+		h.mu.Unlock()
+	}
+	os.Exit(0)
+}
+
+func (h *holder) say(r report) { _ = h.out.Encode(r) }
+
+// next waits for something to do.
+func (h *holder) next() order {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for said := -1; h.task.Do == doIdle; h.changed.Wait() {
+		if said != h.task.N {
+			said = h.task.N
+			h.say(report{What: isIdle, N: said})
+		}
+	}
+	return h.task
+}
+
+// staying waits for doGo or doFree, after doHold.
+func (h *holder) staying(token uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.stay {
+		return
+	}
+	h.say(report{What: isHeld, Token: token})
+	for went := h.went; h.went == went; {
+		h.changed.Wait()
+	}
+}
+
+// pass takes the lock, adds its token to the set, and gives the lock back. It looks at its lease no more, as a program
+// does that was stopped after it had looked.
+func (h *holder) pass(ctx context.Context) {
+	o := h.next()
+	lease, err := h.client.Mutex(o.Set, redlock.TTL(h.TTL)).Lock(ctx)
+	if err != nil {
+		h.say(report{What: isUnlucky, Error: err.Error()})
+		return
+	}
+	h.say(report{What: isLocked, Token: lease.Token()})
+	r := report{What: isAccepted, Token: lease.Token()}
+	if err := h.add(o, lease); err != nil {
+		var step *fence.StepError
+		r.Error = err.Error()
+		switch {
+		case errors.As(err, &step):
+			r.What = isDoubtful
+		case errors.Is(err, fence.ErrStale) && o.Use != fencetest.Unguarded:
+			r.What = isRefused
+		default:
+			r.What = isBroken
+		}
+	}
+	h.say(r)
+	_ = lease.Unlock(ctx) // it may have ended long ago
+}
+
+func (h *holder) add(o order, lease *redlock.Lease) error {
+	ctx := context.WithoutCancel(lease.Context()) // it has the lease, for Transport and UnaryClient
+	if o.Use == fencetest.Guarded {
+		if err := fence.Claim(ctx, h.fixture.Guard, lease); err != nil {
+			return err
+		}
+	}
+	value, err := h.fixture.Storage.Get(ctx, o.Set)
+	if err != nil {
+		return fmt.Errorf("reading: %w", err)
+	}
+	h.staying(lease.Token())
+	think := time.NewTimer(time.Duration(h.rng.Int64N(int64(5 * time.Millisecond))))
+	<-think.C
+	value = strings.TrimPrefix(value+" "+element(lease.Token()), " ")
+	if o.Use == fencetest.Unguarded {
+		return h.fixture.Storage.Overwrite(ctx, o.Set, value)
+	}
+	return h.fixture.Storage.Put(ctx, o.Set, lease.Token(), value, nil)
+}
+
+// element is what the holder of a token adds.
+func element(token uint64) string { return strconv.FormatUint(token, 36) }
