@@ -44,6 +44,11 @@
 // transaction that asks nothing for so long, and its commit fails. SQLite has no server that could:
 // there the claim waits until the process goes on or ends.
 //
+// A holder that stops while the server sends it rows is not idle. In MySQL and MariaDB the bound is the
+// same. In PostgreSQL set tcp_user_timeout on the server, which ends such a connection over TCP.
+// Without it the claim waits until the holder goes on, or an operator ends it (pg_terminate_backend).
+// Read large results before the transaction, after the claim.
+//
 // # Durability
 //
 // A claim is worth what a commit is worth. PostgreSQL: fsync on; the claim itself turns

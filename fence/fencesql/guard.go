@@ -41,7 +41,8 @@ func Table(name string) Option { return func(g *Guard) { g.table = name } }
 // HoldTimeout is for how long a transaction that has entered may ask nothing, before the server ends
 // it: 30 s, unless this says otherwise. It bounds how long a holder that stopped inside a transaction
 // keeps the next one waiting. The least is 1 ms. MySQL counts in seconds, and rounds up; there the
-// bound stays on the connection, as its wait_timeout. SQLite has no such bound.
+// bound stays on the connection, as its wait_timeout and net_write_timeout. SQLite has no such bound.
+// In PostgreSQL it is no bound for a holder that stopped while the server sends it rows.
 func HoldTimeout(d time.Duration) Option { return func(g *Guard) { g.hold = d } }
 
 // New returns the guard of a database. It asks the database nothing: Verify does.
@@ -191,7 +192,8 @@ func (g *Guard) entered(ctx context.Context, tx *sql.Tx, resource string, token 
 		literal := strings.Replace(g.enter, "?", "X'"+hex.EncodeToString([]byte(resource))+"'", 1)
 		err = tx.QueryRowContext(ctx, literal).Scan(&highest, &seconds)
 		if err == nil && seconds > most {
-			_, err = tx.ExecContext(ctx, "SET SESSION wait_timeout = "+strconv.FormatInt(most, 10))
+			n := strconv.FormatInt(most, 10)
+			_, err = tx.ExecContext(ctx, "SET SESSION wait_timeout = "+n+", SESSION net_write_timeout = "+n)
 		}
 	default:
 		err = tx.QueryRowContext(ctx, g.enter, []byte(resource)).Scan(&highest)
