@@ -60,6 +60,9 @@ type StepError struct {
 }
 
 func (e *StepError) Error() string {
+	if e.Token == 0 { // of a probe
+		return fmt.Sprintf("fence: %s of %q: %v", e.Step, e.Resource, e.Err)
+	}
 	return fmt.Sprintf("fence: %s of %q with token %d: %v", e.Step, e.Resource, e.Token, e.Err)
 }
 

@@ -29,4 +29,6 @@ func TestStepErrorSaysWhichStepFailed(t *testing.T) {
 	assert.EqualError(t, err, `fence: enter of "r" with token 7: context deadline exceeded`)
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.NotErrorIs(t, err, fence.ErrStale)
+	err = &fence.StepError{Step: fence.StepProbe, Resource: "table", Err: context.DeadlineExceeded}
+	assert.EqualError(t, err, `fence: probe of "table": context deadline exceeded`)
 }

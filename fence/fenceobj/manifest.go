@@ -9,6 +9,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redquorum/redquorum/fence"
@@ -25,6 +26,9 @@ var ErrNotClaimed = errors.New("fenceobj: token not claimed")
 type Guard struct {
 	store  Store
 	prefix string
+
+	mu     sync.Mutex
+	doubts map[string]map[string]bool // guarded by mu: versions of a resource that a write without an answer may still replace
 }
 
 var _ fence.Guard = (*Guard)(nil)
@@ -35,7 +39,7 @@ func Open(ctx context.Context, s Store, prefix string) (*Guard, error) {
 	if err := Probe(ctx, s, prefix+"probe-"); err != nil {
 		return nil, err
 	}
-	return &Guard{s, prefix}, nil
+	return &Guard{store: s, prefix: prefix, doubts: map[string]map[string]bool{}}, nil
 }
 
 // manifest is what an object has. Numbers are strings, because many readers of JSON have doubles only.
@@ -70,8 +74,8 @@ func (g *Guard) Check(ctx context.Context, resource string, token uint64) error 
 }
 
 // Claim raises the token, and returns the state that belongs to it: nil if there is none yet. No write
-// with a smaller token happens after that. It repeats what loses against other writers, until ctx
-// ends.
+// with a smaller token happens after that, and none that this Guard has left in doubt. Claim repeats
+// what loses against other writers, until ctx ends.
 //
 // Errors: those of fence.Guard, or a *fence.StepError with StepClaim.
 func (g *Guard) Claim(ctx context.Context, resource string, token uint64) (state []byte, err error) {
@@ -147,6 +151,9 @@ func (g *Guard) swap(ctx context.Context, step fence.Step, resource string, toke
 		if at == fence.StepCommit && len(tried) == 0 {
 			at = fence.StepEnter // no write was sent, or the store has refused each
 		}
+		if at == fence.StepCommit {
+			g.doubt(resource, on)
+		}
 		return nil, &fence.StepError{Step: at, Resource: resource, Token: token, Err: errors.Join(err, unknown)}
 	}
 	for longest := 2 * time.Millisecond; ; longest = min(2*longest, 256*time.Millisecond) {
@@ -170,6 +177,9 @@ func (g *Guard) swap(ctx context.Context, step fence.Step, resource string, toke
 			return failed(nil)
 		}
 		state, write := next(v)
+		if step == fence.StepClaim && g.doubted(resource, v.at) {
+			write = true // another version, which no write in doubt replaces
+		}
 		if !write && len(tried) > 0 && step == fence.StepCommit {
 			return failed(nil) // the writes without an answer may still happen
 		}
@@ -183,6 +193,7 @@ func (g *Guard) swap(ctx context.Context, step fence.Step, resource string, toke
 		}
 		err = g.store.Put(ctx, key, body, v.at)
 		if err == nil {
+			g.settle(resource, v.at)
 			return state, nil
 		}
 		if errors.Is(err, ErrTooLarge) {
@@ -194,6 +205,32 @@ func (g *Guard) swap(ctx context.Context, step fence.Step, resource string, toke
 		if err := sleep(ctx, mathrand.N(longest)); err != nil {
 			return failed(err)
 		}
+	}
+}
+
+// doubt remembers that a write without an answer may still replace a version.
+func (g *Guard) doubt(resource, on string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.doubts[resource] == nil {
+		g.doubts[resource] = map[string]bool{}
+	}
+	g.doubts[resource][on] = true
+}
+
+// doubted reports whether such a write may replace a version.
+func (g *Guard) doubted(resource, at string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.doubts[resource][at]
+}
+
+// settle forgets a version that is not there any more.
+func (g *Guard) settle(resource, at string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if delete(g.doubts[resource], at); len(g.doubts[resource]) == 0 {
+		delete(g.doubts, resource)
 	}
 }
 

@@ -286,6 +286,27 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 	assert.ErrorIs(t, err, broken)
 	assert.Equal(t, "x", state(g))
 
+	m, g = begin() // who looks after a doubt knows: a write without an answer happens before that, or never
+	var pending []func() error
+	m.answer = func(apply func() error) error { pending = append(pending, apply); return lost }
+	err = g.Commit(ctx, "r", 5, []byte("five"))
+	require.ErrorAs(t, err, &step)
+	assert.Equal(t, fence.StepCommit, step.Step)
+	require.ErrorAs(t, g.Check(ctx, "r", 5), &step)
+	assert.Equal(t, fence.StepClaim, step.Step, "the store does not answer, so nobody knows")
+	m.answer = nil
+	looked, err := g.Claim(ctx, "r", 5)
+	require.NoError(t, err)
+	assert.Nil(t, looked)
+	for _, apply := range pending {
+		assert.ErrorIs(t, apply(), ErrConflict)
+	}
+	writes := m.writes
+	looked, err = g.Claim(ctx, "r", 5)
+	require.NoError(t, err)
+	assert.Nil(t, looked)
+	assert.Equal(t, writes, m.writes, "a claim without a doubt that is there already writes nothing")
+
 	m, g = begin() // no answer at all
 	tries := 0
 	m.answer = func(func() error) error { tries++; return lost }

@@ -55,4 +55,7 @@
 // synchronous_commit on. MySQL and MariaDB: innodb_flush_log_at_trx_commit = 1, which is the
 // default. SQLite: synchronous = FULL or EXTRA, which is the default. A standby that takes over must
 // have the claim, so let it be a synchronous one. Never delete a row of the table.
+//
+// Claims, entries and reads go to one server. A replica may lack the claim. In a cluster with several
+// masters, as Galera, an entry locks its row at one master, and a claim at another does not wait.
 package fencesql

@@ -21,7 +21,8 @@ import (
 //   - a *fence.StepError with StepClaim, StepBegin or StepEnter. Nothing was written.
 //   - a *fence.StepError with StepWrite, whose Err is that of fn, with the context's if that has
 //     ended. Nothing was written.
-//   - a *fence.StepError with StepCommit. The server may have committed: read, under the same token.
+//   - a *fence.StepError with StepCommit. The server may have committed, or may still do. So call Check
+//     with the same token, which waits for that, and then read.
 //
 // If fn panics, Tx rolls back, and the panic goes on.
 func (g *Guard) Tx(ctx context.Context, o *sql.TxOptions, resource string, token uint64, fn func(tx *sql.Tx) error) error {

@@ -59,6 +59,25 @@ func TestContextThatEndsBeforeTheCommitIsTheReason(t *testing.T) {
 	})
 }
 
+// A commit in doubt is still under way somewhere. A claim of the same token waits for its end, so who reads after it
+// knows.
+func TestClaimOfTheSameTokenWaitsForWhatIsInDoubt(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *database) {
+		db := d.connect(t)
+		g := d.guard(t, db)
+		f := rows{d, db, g}
+		ctx := t.Context()
+		require.NoError(t, f.Put(ctx, "r", 5, "before", nil))
+		require.NoError(t, f.Put(ctx, "r", 5, "five", func() {
+			short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			defer cancel()
+			assert.ErrorIs(t, g.Check(short, "r", 5), context.DeadlineExceeded)
+		}))
+		assert.NoError(t, g.Check(ctx, "r", 5))
+	})
+}
+
 // A claim that the database does not keep is none, whatever the reason: here a trigger that takes it back.
 func TestClaimThatIsNotKeptIsAnError(t *testing.T) {
 	t.Parallel()
