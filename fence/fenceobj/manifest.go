@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,9 +58,18 @@ type version struct {
 	at    string // "" if there is none
 }
 
-// Key returns the key of a resource's manifest: prefix, and the name in hexadecimal digits. So names
-// have up to 1,000 bytes at most where keys have 2,000.
-func (g *Guard) Key(resource string) string { return fmt.Sprintf("%smanifest-%x", g.prefix, resource) }
+// maxPlain is how many bytes a name has at most that is in its key as it is. S3 has keys of up to 1,024
+// bytes, and stores over files have parts of 255.
+const maxPlain = 100
+
+// Key returns the key of a resource's manifest: prefix, "manifest-", and the name in hexadecimal digits.
+// For a name of more than 100 bytes it is "manifest-sha256-" and the SHA-256 of the name.
+func (g *Guard) Key(resource string) string {
+	if len(resource) > maxPlain {
+		return fmt.Sprintf("%smanifest-sha256-%x", g.prefix, sha256.Sum256([]byte(resource)))
+	}
+	return fmt.Sprintf("%smanifest-%x", g.prefix, resource)
+}
 
 // DataName returns a name that nobody gets again, for an object with data of the holder. It begins
 // with prefix and the token.

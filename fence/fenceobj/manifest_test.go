@@ -3,6 +3,7 @@ package fenceobj
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -414,4 +415,25 @@ func TestBadInputOfManifests(t *testing.T) {
 	}
 	m.objects[g.Key("r")] = whole
 	assert.NoError(t, g.Check(ctx, "r", 5))
+}
+
+// Real stores have bounds: 1,024 bytes for a key, and over files 255 for what is between two slashes.
+func TestKeysOfLongNamesAreShort(t *testing.T) {
+	t.Parallel()
+	g := &Guard{prefix: "locks/"}
+	long := strings.Repeat("n", 1024)
+	names := []string{"", "r", "manifest-72", "sha256-", long, long[:101], long[:100], long[:99], long[:1023], long[:1023] + "m"}
+	keys := map[string]string{}
+	for _, name := range names {
+		key := g.Key(name)
+		assert.Empty(t, keys[key], "%q", name)
+		keys[key] = name + " is here"
+		file, found := strings.CutPrefix(key, "locks/manifest-")
+		require.True(t, found, "%s", key)
+		assert.LessOrEqual(t, len(file), 240)
+	}
+	assert.NotEqual(t, g.Key(long), g.Key(strings.TrimPrefix(g.Key(long), "locks/manifest-")))
+	hash := sha256.Sum256([]byte(long))
+	assert.NotEqual(t, g.Key(long), g.Key(string(hash[:])))
+	assert.Equal(t, "locks/manifest-696e766f6963653a3432", g.Key("invoice:42"))
 }
