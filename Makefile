@@ -178,6 +178,11 @@ lint: ## Check formatting, go vet, and staticcheck
 redis: ## Install redis-server if it is missing
 	@./internal/install-redis
 
+# versitygw is a server of S3.
+.PHONY: storages
+storages: ## Install servers that tests of fencing run on, and that Debian does not have
+	GOFLAGS= go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+
 .PHONY: servers
 servers: ## List the versions that tests can run on: make test SERVER=valkey-9.1
 	@go run ./internal/servers

@@ -25,16 +25,21 @@ import (
 	"github.com/redquorum/redquorum/fence/fencetest"
 )
 
+var s3Credentials = aws.Credentials{AccessKeyID: "key", SecretAccessKey: "secret"}
+
+// s3Client is a client of the server at an address, by a transport or by the usual one.
+func s3Client(at string, by http.RoundTripper) *s3.Client {
+	return s3.New(s3.Options{
+		Region: "us-east-1", BaseEndpoint: &at, UsePathStyle: true, HTTPClient: &http.Client{Transport: by},
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return s3Credentials, nil }),
+	})
+}
+
 // fakeS3 is a server of S3 in this process, which keeps conditions.
 func fakeS3(t *testing.T, between func(http.Handler) http.Handler) *fences3.Store {
 	server := httptest.NewServer(between(gofakes3.New(s3mem.New()).Server()))
 	t.Cleanup(server.Close)
-	client := s3.New(s3.Options{
-		Region: "us-east-1", BaseEndpoint: &server.URL, UsePathStyle: true,
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "key", SecretAccessKey: "secret"}, nil
-		}),
-	})
+	client := s3Client(server.URL, nil)
 	_, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("bucket")})
 	require.NoError(t, err)
 	return fences3.New(client, "bucket")

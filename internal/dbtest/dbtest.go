@@ -3,9 +3,12 @@
 package dbtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"go/build"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -24,7 +27,9 @@ type Kind struct {
 	missing string // what to install
 	server  string // the program
 	folders []string
-	install func(s *Server) *exec.Cmd // makes the data, in a folder that is empty
+	socket  string                    // the file's name; "" is "socket"
+	ours    bool                      // it runs as the user of this process
+	install func(s *Server) *exec.Cmd // makes the data, in a folder that is empty; nil makes an empty folder
 	run     func(s *Server) *exec.Cmd
 }
 
@@ -32,7 +37,7 @@ type Kind struct {
 // and the database are postgres.
 var Postgres = Kind{
 	name: "PostgreSQL", missing: "POSTGRESQL MISSING: no initdb; install it (Debian: apt-get install postgresql)",
-	server: "initdb", folders: []string{"/usr/lib/postgresql/*/bin"},
+	server: "initdb", folders: []string{"/usr/lib/postgresql/*/bin"}, socket: ".s.PGSQL.5432",
 	install: func(s *Server) *exec.Cmd {
 		return exec.Command(filepath.Join(s.bin, "initdb"), "-D", s.data(), "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale=C")
 	},
@@ -58,12 +63,33 @@ var MariaDB = Kind{
 	},
 }
 
+// VersityGW is a server of S3 over files. The access key is "key", its secret "secret".
+var VersityGW = Kind{
+	name: "versitygw", missing: "VERSITYGW MISSING: no versitygw in PATH, or in the folder of go install; make storages installs it",
+	server: "versitygw", folders: []string{os.Getenv("GOBIN"), filepath.Join(build.Default.GOPATH, "bin")}, ours: true,
+	run: func(s *Server) *exec.Cmd {
+		return exec.Command(filepath.Join(s.bin, "versitygw"), "--quiet", "--access", "key", "--secret", "secret", "--port", s.Socket(), "posix", s.data())
+	},
+}
+
+// Etcd is a cluster of one member. Its data is on disk when it answers.
+var Etcd = Kind{
+	name: "etcd", missing: "ETCD MISSING: etcd is not in PATH; install it (Debian: apt-get install etcd-server)",
+	server: "etcd", ours: true, socket: "client:0", // etcd wants a host and a port, and makes a file of that name
+	run: func(s *Server) *exec.Cmd {
+		const peer = "unix://peer:0"
+		client := "unix://" + filepath.Base(s.Socket())
+		return exec.Command(filepath.Join(s.bin, "etcd"), "--data-dir", s.data(), "--listen-client-urls", client, "--advertise-client-urls", client,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer, "--log-level", "error", "--logger", "zap")
+	},
+}
+
 // Available says why Start cannot work here, and what to install.
 func (k Kind) Available() error {
 	if _, err := k.bin(); err != nil {
 		return err
 	}
-	if _, _, err := owner(); err != nil {
+	if _, _, err := k.owner(); err != nil {
 		return err
 	}
 	return nil
@@ -85,9 +111,9 @@ func (k Kind) bin() (string, error) {
 	return filepath.Dir(found[len(found)-1]), nil
 }
 
-// owner is who runs servers, if it is not this process: the servers refuse to run as root.
-func owner() (uid, gid int, err error) {
-	if os.Getuid() != 0 {
+// owner is who runs servers, if it is not this process: databases refuse to run as root.
+func (k Kind) owner() (uid, gid int, err error) {
+	if os.Getuid() != 0 || k.ours {
 		return os.Getuid(), os.Getgid(), nil
 	}
 	nobody, err := user.Lookup("nobody")
@@ -135,7 +161,7 @@ func (k Kind) Start(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	uid, gid, err := owner()
+	uid, gid, err := k.owner()
 	if err != nil {
 		return nil, err
 	}
@@ -158,10 +184,13 @@ func (k Kind) Start(ctx context.Context) (*Server, error) {
 
 func (s *Server) data() string { return filepath.Join(s.Dir, "data") }
 
-// Socket is the path of MariaDB's socket.
-func (s *Server) Socket() string { return filepath.Join(s.Dir, "socket") }
+// Socket is the path of the socket.
+func (s *Server) Socket() string { return filepath.Join(s.Dir, cmp.Or(s.kind.socket, "socket")) }
 
 func (s *Server) prepare(ctx context.Context) error {
+	if s.kind.install == nil {
+		return os.Mkdir(s.data(), 0o700)
+	}
 	cmd := s.kind.install(s)
 	if err := s.lend(cmd); err != nil {
 		return err
@@ -176,14 +205,14 @@ func (s *Server) prepare(ctx context.Context) error {
 
 // lend gives a command the user and the folder of the server.
 func (s *Server) lend(cmd *exec.Cmd) error {
-	uid, gid, err := owner()
+	uid, gid, err := s.kind.owner()
 	if err != nil {
 		return err
 	}
 	cmd.Dir = s.Dir
 	cmd.Env = append(os.Environ(), "HOME="+s.Dir, "TMPDIR="+s.Dir)
 	cmd.SysProcAttr = dying()
-	if os.Getuid() == 0 {
+	if os.Getuid() != uid {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: true}
 	}
 	return nil
@@ -204,6 +233,9 @@ func (s *Server) Restart() error {
 }
 
 func (s *Server) startLocked() error {
+	if err := os.Remove(s.Socket()); err != nil && !errors.Is(err, fs.ErrNotExist) { // one that was killed leaves it
+		return err
+	}
 	cmd := s.kind.run(s)
 	if err := s.lend(cmd); err != nil {
 		return err
@@ -242,11 +274,7 @@ func (s *Server) startLocked() error {
 }
 
 func (s *Server) listens() bool {
-	path := s.Socket()
-	if s.kind.name == Postgres.name {
-		path = filepath.Join(s.Dir, ".s.PGSQL.5432")
-	}
-	c, err := net.Dial("unix", path)
+	c, err := net.Dial("unix", s.Socket())
 	if err != nil {
 		return false
 	}

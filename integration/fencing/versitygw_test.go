@@ -1,0 +1,189 @@
+//go:build unix
+
+package fencing
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/fenceobj"
+	"github.com/redquorum/redquorum/fence/fences3"
+	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/internal/dbtest"
+)
+
+var oneOfVersityGW = &shared{kind: dbtest.VersityGW}
+
+// versity is a server of S3 that is a process, with an empty bucket.
+type versity struct {
+	*dbtest.Server
+	bucket string
+}
+
+func startVersity(t *testing.T) *versity {
+	s := &versity{oneOfVersityGW.take(t), fmt.Sprint("bucket-", databases.Add(1))}
+	client := s3Client("http://versitygw", s.transport())
+	_, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &s.bucket})
+	require.NoError(t, err)
+	return s
+}
+
+// transport has no connection that a crash could cut while it is idle.
+func (s *versity) transport() *http.Transport {
+	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", s.Socket())
+	}}
+}
+
+func (s *versity) store() *fences3.Store {
+	return fences3.New(s3Client("http://versitygw", s.transport()), s.bucket)
+}
+
+// behind is the store behind a proxy.
+func (s *versity) behind(t *testing.T, change func(r *http.Request) error) *fences3.Store {
+	at := &url.URL{Scheme: "http", Host: "versitygw"}
+	proxy := &httputil.ReverseProxy{
+		Transport: s.transport(),
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(at)
+			if err := change(r.Out); err != nil {
+				t.Error(err)
+			}
+		},
+	}
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	return fences3.New(s3Client(server.URL, nil), s.bucket)
+}
+
+// signed signs a request anew, as a gateway does that has credentials of its own.
+func signed(r *http.Request) error {
+	r.Header.Del("Authorization")
+	signer := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+	return signer.SignHTTP(r.Context(), s3Credentials, r, r.Header.Get("X-Amz-Content-Sha256"), "s3", "us-east-1", time.Now())
+}
+
+// fixture is the guard over one bucket: its resources are new ones each time.
+func (s *versity) fixture(t *testing.T) fencetest.Fixture {
+	prefix := fmt.Sprintf("locks-%d/", databases.Add(1))
+	var over func() (fencetest.Fixture, error)
+	crash := func() (fencetest.Fixture, error) {
+		if err := s.Restart(); err != nil {
+			return fencetest.Fixture{}, err
+		}
+		return over()
+	}
+	over = func() (fencetest.Fixture, error) {
+		store := s.store()
+		g, err := fenceobj.Open(t.Context(), store, prefix)
+		return fencetest.Fixture{
+			Guard: g, Storage: states{g, store}, Crash: crash,
+			Reopen: func() (fence.Guard, error) { f, err := crash(); return f.Guard, err },
+		}, err
+	}
+	f, err := over()
+	require.NoError(t, err)
+	return f
+}
+
+// The manifest is there after kill -9 between a claim and a write, and in the middle of a write.
+func TestServerOfS3IsAGuard(t *testing.T) {
+	t.Parallel()
+	fencetest.Run(t, startVersity(t).fixture)
+}
+
+func TestGuardedServerOfS3LosesNothing(t *testing.T) {
+	t.Parallel()
+	fencetest.RunSet(t, startVersity(t).fixture, 30)
+}
+
+func TestLongGuardedServerOfS3LosesNothing(t *testing.T) {
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("LONG: make test-long runs 2,000 additions")
+	}
+	fencetest.RunSet(t, startVersity(t).fixture, 2000)
+}
+
+// A gateway that passes everything on is fit. One that drops a condition is not, and the probe says so.
+func TestProbeRefusesAServerOfS3BehindAProxyThatDropsConditions(t *testing.T) {
+	t.Parallel()
+	s := startVersity(t)
+	open := func(store *fences3.Store) error {
+		_, err := fenceobj.Open(t.Context(), store, "locks/")
+		return err
+	}
+	require.NoError(t, open(s.store()))
+	require.NoError(t, open(s.behind(t, signed)))
+	for _, header := range []string{"If-Match", "If-None-Match"} {
+		dropped := 0
+		err := open(s.behind(t, func(r *http.Request) error {
+			if r.Header.Get(header) != "" {
+				dropped++
+			}
+			r.Header.Del(header)
+			return signed(r)
+		}))
+		assert.ErrorIs(t, err, fenceobj.ErrNoConditions, "without %s", header)
+		assert.Positive(t, dropped)
+
+		// The SDK signs conditions: without a signature of its own, a proxy cannot drop one.
+		err = open(s.behind(t, func(r *http.Request) error { r.Header.Del(header); return nil }))
+		var step *fence.StepError
+		require.ErrorAs(t, err, &step)
+		assert.Equal(t, fence.StepProbe, step.Step)
+		assert.ErrorContains(t, err, "SignatureDoesNotMatch", "without %s", header)
+	}
+}
+
+// What S3 answers in each case of Put is what the store takes it for.
+func TestServerOfS3AnswersAsTheStoreExpects(t *testing.T) {
+	t.Parallel()
+	s := startVersity(t)
+	store, ctx := s.store(), t.Context()
+	_, _, err := store.Get(ctx, "k")
+	require.ErrorIs(t, err, fenceobj.ErrNotFound)
+	require.NoError(t, store.Delete(ctx, "k"))
+	require.NoError(t, store.Put(ctx, "k", []byte("one"), ""))
+	require.ErrorIs(t, store.Put(ctx, "k", []byte("two"), ""), fenceobj.ErrConflict)
+	body, first, err := store.Get(ctx, "k")
+	require.NoError(t, err)
+	require.Equal(t, "one", string(body))
+	require.NoError(t, store.Put(ctx, "k", []byte("two"), first))
+	require.ErrorIs(t, store.Put(ctx, "k", []byte("late"), first), fenceobj.ErrConflict)
+	_, second, err := store.Get(ctx, "k")
+	require.NoError(t, err)
+	require.NotEqual(t, first, second)
+	require.NoError(t, store.Delete(ctx, "k"))
+	require.ErrorIs(t, store.Put(ctx, "k", []byte("late"), second), fenceobj.ErrConflict, "it is gone")
+
+	none := fences3.New(s3Client("http://versitygw", s.transport()), "none")
+	_, _, err = none.Get(ctx, "k")
+	require.Error(t, err)
+	assert.NotErrorIs(t, err, fenceobj.ErrNotFound)
+	wrong := s3.New(s3.Options{
+		Region: "us-east-1", BaseEndpoint: aws.String("http://versitygw"), UsePathStyle: true,
+		HTTPClient: &http.Client{Transport: s.transport()},
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "key", SecretAccessKey: "hush-hush"}, nil
+		}),
+	})
+	_, err = fenceobj.Open(ctx, fences3.New(wrong, s.bucket), "locks/")
+	require.Error(t, err)
+	assert.NotErrorIs(t, err, fenceobj.ErrNoConditions)
+	assert.NotContains(t, err.Error(), "hush-hush")
+}
