@@ -6,7 +6,9 @@
 //
 //	EVAL script 2 redquorum:fence:{invoice:42} {invoice:42}:total 34 SET {invoice:42}:total 70
 //
-// The package has no client. New takes a function that calls EVAL, which every client can give.
+// The package has no client. New takes a function that calls EVAL, which every client can give: see
+// the example. A client that repeats commands by itself may run them twice. The one of go-redis does,
+// unless its MaxRetries is -1.
 //
 // Token and data must be in one hash slot. So a key of the resource "invoice:42" is that name, or
 // has it as its hash tag: "{invoice:42}:total". Key says which key has the token.

@@ -11,7 +11,8 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 )
 
-// A client of radix gives EVAL as below. With go-redis it is
+// A client of radix gives EVAL as below. It speaks RESP3: with RESP2 radix takes nil for an empty text. With go-redis, and
+// MaxRetries of -1 because its client repeats commands otherwise, it is
 //
 //	func(ctx context.Context, script string, keys []string, args ...string) (any, error) {
 //		words := make([]any, len(args))
@@ -31,7 +32,7 @@ func Example() {
 	if err := server.Embedded(0).ServeTCP("127.0.0.1:0"); err != nil {
 		panic(err)
 	}
-	client, err := radix.PoolConfig{}.New(ctx, "tcp", server.Servers[0].Addr())
+	client, err := radix.PoolConfig{Dialer: radix.Dialer{Protocol: "3"}}.New(ctx, "tcp", server.Servers[0].Addr())
 	if err != nil {
 		panic(err)
 	}

@@ -33,7 +33,7 @@ type built struct {
 
 // build builds every package that has tests that need a server.
 func build(ctx context.Context, to string) (all []built, err error) {
-	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.Module.Path}}\t{{.ImportPath}}\t{{.Dir}}\t{{join .TestGoFiles \"\t\"}}\t{{join .XTestGoFiles \"\t\"}}", "./...")
+	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.Module.Path}}\t{{.ImportPath}}\t{{.Dir}}\t{{join .TestGoFiles \"\t\"}}\t{{join .XTestGoFiles \"\t\"}}", "./...", "./integration/fencing/clients")
 	list.Stderr = os.Stderr
 	said, err := list.Output()
 	if err != nil {
