@@ -80,7 +80,8 @@ var Etcd = Kind{
 		const peer = "unix://peer:0"
 		client := "unix://" + filepath.Base(s.Socket())
 		return exec.Command(filepath.Join(s.bin, "etcd"), "--data-dir", s.data(), "--listen-client-urls", client, "--advertise-client-urls", client,
-			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer, "--log-level", "error", "--logger", "zap")
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer, "--log-level", "error", "--logger", "zap",
+			"--heartbeat-interval", "20", "--election-timeout", "100") // it elects itself
 	},
 }
 
