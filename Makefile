@@ -178,10 +178,12 @@ lint: ## Check formatting, go vet, and staticcheck
 redis: ## Install redis-server if it is missing
 	@./internal/install-redis
 
-# versitygw is a server of S3.
+# versitygw is a server of S3. DynamoDB Local is of its maker, and needs Java.
 .PHONY: storages
 storages: ## Install servers that tests of fencing run on, and that Debian does not have
 	GOFLAGS= go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	@if command -v mvn >/dev/null; then mvn -q -B -f integration/fencing/dynamodb/pom.xml dependency:copy-dependencies -DoutputDirectory=target/lib; \
+	else echo "no mvn: without DynamoDB Local (Debian: apt-get install openjdk-17-jdk-headless maven)" >&2; fi
 
 .PHONY: servers
 servers: ## List the versions that tests can run on: make test SERVER=valkey-9.1

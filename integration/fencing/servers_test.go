@@ -74,7 +74,7 @@ func (s *shared) take(t testing.TB) *dbtest.Server {
 // TestMain ends the servers.
 func TestMain(m *testing.M) {
 	m.Run()
-	for _, s := range []*shared{oneOfPostgres, oneOfMariaDB, oneOfVersityGW, oneOfEtcd} {
+	for _, s := range []*shared{oneOfPostgres, oneOfMariaDB, oneOfVersityGW, oneOfEtcd, oneOfDynamoDB} {
 		if s.s != nil {
 			_ = s.s.Close()
 		}

@@ -28,6 +28,7 @@ type Kind struct {
 	server  string // the program
 	folders []string
 	socket  string                    // the file's name; "" is "socket"
+	port    bool                      // it has a port, and no socket
 	ours    bool                      // it runs as the user of this process
 	install func(s *Server) *exec.Cmd // makes the data, in a folder that is empty; nil makes an empty folder
 	run     func(s *Server) *exec.Cmd
@@ -83,6 +84,22 @@ var Etcd = Kind{
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer, "--log-level", "error", "--logger", "zap",
 			"--heartbeat-interval", "20", "--election-timeout", "100") // it elects itself
 	},
+}
+
+// DynamoDB is DynamoDB Local, whose libraries are in a folder. It has a port of 127.0.0.1, and its data
+// in memory: with files it answers before they have a write, so a crash forgets what it has acknowledged.
+func DynamoDB(lib string) Kind {
+	k := Kind{name: "DynamoDB Local", missing: "JAVA MISSING: java is not in PATH (Debian: apt-get install openjdk-17-jdk-headless maven)", server: "java", ours: true, port: true}
+	lib, err := filepath.Abs(lib)
+	if _, absent := os.Stat(filepath.Join(lib, "DynamoDBLocal-2.6.1.jar")); err != nil || absent != nil {
+		k.server, k.missing = "no such program", "DYNAMODB LOCAL MISSING: no libraries in "+lib+"; make storages fetches them, with Maven"
+	}
+	k.run = func(s *Server) *exec.Cmd {
+		_, port, _ := net.SplitHostPort(s.Address())
+		return exec.Command(filepath.Join(s.bin, "java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.library.path="+lib, "-cp", filepath.Join(lib, "*"),
+			"com.amazonaws.services.dynamodbv2.local.main.ServerRunner", "-port", port, "-inMemory", "-disableTelemetry")
+	}
+	return k
 }
 
 // Available says why Start cannot work here, and what to install.
@@ -150,6 +167,7 @@ type Server struct {
 	Dir  string // has the socket of PostgreSQL
 	kind Kind
 	bin  string
+	at   string // the address, if it has a port
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd     // guarded by mu: nil when it does not run
@@ -171,6 +189,14 @@ func (k Kind) Start(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{Dir: dir, kind: k, bin: bin}
+	if k.port {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		s.at = free.Addr().String()
+		_ = free.Close()
+	}
 	if err = os.Chown(dir, uid, gid); err == nil {
 		err = s.prepare(ctx)
 	}
@@ -184,6 +210,9 @@ func (k Kind) Start(ctx context.Context) (*Server, error) {
 }
 
 func (s *Server) data() string { return filepath.Join(s.Dir, "data") }
+
+// Address is the host and the port of a server that has one.
+func (s *Server) Address() string { return s.at }
 
 // Socket is the path of the socket.
 func (s *Server) Socket() string { return filepath.Join(s.Dir, cmp.Or(s.kind.socket, "socket")) }
@@ -275,7 +304,11 @@ func (s *Server) startLocked() error {
 }
 
 func (s *Server) listens() bool {
-	c, err := net.Dial("unix", s.Socket())
+	network, at := "unix", s.Socket()
+	if s.kind.port {
+		network, at = "tcp", s.at
+	}
+	c, err := net.Dial(network, at)
 	if err != nil {
 		return false
 	}

@@ -1,6 +1,6 @@
 // Package dbtest starts the servers of storages for tests: processes of their own, in a folder of
-// their own, with a socket and no port. They die with Close, and with this process if the system can
-// do that.
+// their own, with a socket, or with a free port if they have no sockets. They die with Close, and with
+// this process if the system can do that.
 //
-// Start at Postgres, MariaDB, VersityGW and Etcd. The package imports no driver.
+// Start at Postgres, MariaDB, VersityGW, Etcd and DynamoDB. The package imports no driver.
 package dbtest
