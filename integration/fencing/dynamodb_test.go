@@ -184,7 +184,5 @@ func TestLongRecipeOfDynamoDB(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "70", total)
 
-	fixture := func(t *testing.T) fencetest.Fixture { return dynamoTables(t, s) }
-	fencetest.Run(t, fixture)
-	fencetest.RunSet(t, fixture, 30)
+	long(t, func(t *testing.T) fencetest.Fixture { return dynamoTables(t, s) }, 300)
 }

@@ -5,6 +5,7 @@ package fencing
 import (
 	"context"
 	"fmt"
+	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -126,8 +127,13 @@ func TestRecipeOfEtcd(t *testing.T) {
 	_, err = guard.kv.Put(ctx, "redquorum_fence/invoice:42", "damaged")
 	require.NoError(t, err)
 	assert.ErrorContains(t, guard.Check(ctx, "invoice:42", 99), "damaged")
+	crashes(t, f)
+}
 
-	fixture := func(t *testing.T) fencetest.Fixture { return etcdPart(t, s) }
-	fencetest.Run(t, fixture)
-	fencetest.RunSet(t, fixture, 30)
+func TestLongRecipeOfEtcdIsAGuard(t *testing.T) {
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("LONG: make test-long runs the suite of guards, and 2,000 additions")
+	}
+	s := oneOfEtcd.take(t)
+	long(t, func(t *testing.T) fencetest.Fixture { return etcdPart(t, s) }, 2000)
 }
