@@ -40,7 +40,7 @@ func (g *Guard) Tx(ctx context.Context, o *sql.TxOptions, resource string, token
 	}
 	for {
 		err := g.repeat(ctx, func() error { return g.once(ctx, o, resource, token, fn) })
-		if !errors.Is(err, ErrNotClaimed) {
+		if inside := (*fence.StepError)(nil); !errors.Is(err, ErrNotClaimed) || errors.As(err, &inside) { // fn may enter another name
 			return err
 		}
 		if err := g.Check(ctx, resource, token); err != nil {

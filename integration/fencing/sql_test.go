@@ -208,6 +208,12 @@ func TestTxClaimsRepeatsAndRollsBack(t *testing.T) {
 		assert.Equal(t, "seven", value)
 		assert.ErrorIs(t, g.Check(ctx, "r", 7), fence.ErrStale, "8 was claimed")
 
+		// A function that enters another name, which nobody has claimed, has its error back.
+		err = g.Tx(ctx, nil, "r", 8, func(tx *sql.Tx) error { return g.Enter(ctx, tx, "s", 8) })
+		require.ErrorAs(t, err, &step)
+		assert.Equal(t, fence.StepWrite, step.Step)
+		assert.ErrorIs(t, err, fencesql.ErrNotClaimed)
+
 		calls := 0
 		require.NoError(t, g.Tx(ctx, nil, "r", 8, func(tx *sql.Tx) error {
 			if calls++; calls < 3 {
