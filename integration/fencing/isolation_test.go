@@ -50,23 +50,95 @@ func TestIsolationMatrix(t *testing.T) {
 			db = d.connect(t)
 			g = d.guard(t, db)
 		}
-		for i, cell := range cells[d.dialect.String()] {
-			for _, order := range []string{"claim, begin, enter, read", "claim, begin, read, enter", "begin, read, claim, enter"} {
-				t.Run(fmt.Sprint(cell.isolation, ": ", order), func(t *testing.T) {
-					want := right
-					if order == "begin, read, claim, enter" {
-						want = cell.before
-					}
-					assert.Equal(t, want, d.play(t, db, g, fmt.Sprint(i, order), cell.isolation, order))
-				})
-			}
-		}
+		d.matrix(t, db, sqlHolders{g, d, db})
 	})
 }
 
-// play is one cell.
-func (d *database) play(t *testing.T, db *sql.DB, g *fencesql.Guard, resource string, isolation sql.IsolationLevel, order string) outcome {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+// matrix plays all cells of a dialect.
+func (d *database) matrix(t *testing.T, db *sql.DB, g holders) {
+	for i, cell := range cells[d.dialect.String()] {
+		for _, order := range []string{"claim, begin, enter, read", "claim, begin, read, enter", "begin, read, claim, enter"} {
+			t.Run(fmt.Sprint(cell.isolation, ": ", order), func(t *testing.T) {
+				want, patience := right, 30*time.Second
+				if order == "begin, read, claim, enter" {
+					want = cell.before
+				}
+				if want == waits { // for nobody: 34 goes on when 33 has given up
+					patience = 300 * time.Millisecond
+				}
+				assert.Equal(t, want, d.play(t, db, g, fmt.Sprint(i, order), cell.isolation, order, patience))
+			})
+		}
+	}
+}
+
+// holders are what play needs of a guard and its driver.
+type holders interface {
+	Check(ctx context.Context, resource string, token uint64) error
+	add(ctx context.Context, resource string, token uint64) error // as a transaction of the guard
+	begin(ctx context.Context, isolation sql.IsolationLevel) (holder, error)
+}
+
+// holder is a transaction that its program has begun.
+type holder interface {
+	enter(ctx context.Context, resource string, token uint64) error
+	read(ctx context.Context, resource string) (int, error)
+	write(ctx context.Context, resource string, value int) error
+	commit(ctx context.Context) error
+	rollback()
+}
+
+type sqlHolders struct {
+	*fencesql.Guard
+	d  *database
+	db *sql.DB
+}
+
+func (h sqlHolders) add(ctx context.Context, resource string, token uint64) error {
+	return h.Tx(ctx, nil, resource, token, func(tx *sql.Tx) error { return plusOne(ctx, sqlHolder{h, tx}, resource) })
+}
+
+func (h sqlHolders) begin(ctx context.Context, isolation sql.IsolationLevel) (holder, error) {
+	tx, err := h.db.BeginTx(ctx, &sql.TxOptions{Isolation: isolation})
+	return sqlHolder{h, tx}, err
+}
+
+type sqlHolder struct {
+	sqlHolders
+	tx *sql.Tx
+}
+
+func (h sqlHolder) enter(ctx context.Context, resource string, token uint64) error {
+	return h.Enter(ctx, h.tx, resource, token)
+}
+
+func (h sqlHolder) read(ctx context.Context, resource string) (int, error) {
+	var text string
+	if err := h.tx.QueryRowContext(ctx, h.d.get(), []byte(resource)).Scan(&text); err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+func (h sqlHolder) write(ctx context.Context, resource string, value int) error {
+	_, err := h.tx.ExecContext(ctx, h.d.put(), []byte(resource), strconv.Itoa(value))
+	return err
+}
+
+func (h sqlHolder) commit(context.Context) error { return h.tx.Commit() }
+func (h sqlHolder) rollback()                    { _ = h.tx.Rollback() }
+
+func plusOne(ctx context.Context, h holder, resource string) error {
+	value, err := h.read(ctx, resource)
+	if err != nil {
+		return err
+	}
+	return h.write(ctx, resource, value+1)
+}
+
+// play is one cell. patience is that of 33.
+func (d *database) play(t *testing.T, db *sql.DB, g holders, resource string, isolation sql.IsolationLevel, order string, patience time.Duration) outcome {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	at := []byte(resource)
 	require.NoError(t, g.Check(ctx, resource, 33))
@@ -74,28 +146,22 @@ func (d *database) play(t *testing.T, db *sql.DB, g *fencesql.Guard, resource st
 	require.NoError(t, err)
 
 	old := func() error { // 33 adds, in a transaction that is right in itself
-		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		short, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		return g.Tx(short, nil, resource, 33, func(tx *sql.Tx) error {
-			value, err := read(short, d, tx, at)
-			if err == nil {
-				_, err = tx.ExecContext(short, d.put(), at, strconv.Itoa(value+1))
-			}
-			return err
-		})
+		return g.add(short, resource, 33)
 	}
 	if order != "begin, read, claim, enter" {
 		require.NoError(t, g.Check(ctx, resource, 34))
 	}
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: isolation})
+	tx, err := g.begin(ctx, isolation)
 	require.NoError(t, err)
-	defer tx.Rollback()
+	defer tx.rollback()
 	var value int
 	var late error
 	switch order {
 	case "claim, begin, enter, read":
-		require.NoError(t, g.Enter(ctx, tx, resource, 34))
-		value, err = read(ctx, d, tx, at)
+		require.NoError(t, tx.enter(ctx, resource, 34))
+		value, err = tx.read(ctx, resource)
 		require.NoError(t, err)
 		if d.dialect == fencesql.SQLite {
 			late = fence.ErrStale // 33 would wait for the one writer
@@ -103,24 +169,24 @@ func (d *database) play(t *testing.T, db *sql.DB, g *fencesql.Guard, resource st
 			late = old()
 		}
 	case "claim, begin, read, enter":
-		value, err = read(ctx, d, tx, at)
+		value, err = tx.read(ctx, resource)
 		require.NoError(t, err)
 		late = old()
-		err = g.Enter(ctx, tx, resource, 34)
+		err = tx.enter(ctx, resource, 34)
 	default:
-		value, err = read(ctx, d, tx, at)
+		value, err = tx.read(ctx, resource)
 		require.NoError(t, err)
 		late = old()
 		require.NoError(t, g.Check(ctx, resource, 34))
-		err = g.Enter(ctx, tx, resource, 34)
+		err = tx.enter(ctx, resource, 34)
 	}
 	if err == nil {
-		_, err = tx.ExecContext(ctx, d.put(), at, strconv.Itoa(value+1))
+		err = tx.write(ctx, resource, value+1)
 	}
 	if err == nil {
-		err = tx.Commit()
+		err = tx.commit(ctx)
 	}
-	_ = tx.Rollback()
+	tx.rollback()
 
 	var final string
 	require.NoError(t, db.QueryRowContext(ctx, d.get(), at).Scan(&final))
@@ -141,14 +207,6 @@ func (d *database) play(t *testing.T, db *sql.DB, g *fencesql.Guard, resource st
 		return right
 	}
 	return outcome(fmt.Sprintf("33: %v; 34: %v; %s", late, err, final))
-}
-
-func read(ctx context.Context, d *database, tx *sql.Tx, at []byte) (int, error) {
-	var text string
-	if err := tx.QueryRowContext(ctx, d.get(), at).Scan(&text); err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(text)
 }
 
 // The trigger refuses what has not entered, whoever writes.

@@ -144,13 +144,27 @@ func (k Kind) owner() (uid, gid int, err error) {
 	return uid, gid, err
 }
 
-// base is where folders are made. A server that runs as somebody else must be let through to its own.
-func base() string {
-	if os.Getuid() != 0 {
+// Memory is a folder in memory, if there is one with at least a gibibyte free, or "". What is there
+// outlives a process that is killed, as a disk does, and no test waits for the disk of the machine.
+func Memory() string {
+	const folder = "/dev/shm"
+	var room syscall.Statfs_t
+	if err := syscall.Statfs(folder, &room); err != nil || uint64(room.Bavail)*uint64(room.Bsize) < 1<<30 {
 		return ""
 	}
+	if dir, err := os.MkdirTemp(folder, "rqdb"); err != nil || os.Remove(dir) != nil {
+		return ""
+	}
+	return folder
+}
+
+// Disk is a folder on a disk.
+func Disk() string {
+	if os.Getuid() != 0 {
+		return os.TempDir()
+	}
 	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
-		open := true
+		open := true // a server that runs as somebody else must be let through to its own
 		for at := dir; open && at != "/" && at != "."; at = filepath.Dir(at) {
 			info, err := os.Stat(at)
 			open = err == nil && info.Mode()&0o001 != 0
@@ -159,7 +173,7 @@ func base() string {
 			return dir
 		}
 	}
-	return ""
+	return os.TempDir()
 }
 
 // Server is a process that runs.
@@ -168,14 +182,24 @@ type Server struct {
 	kind Kind
 	bin  string
 	at   string // the address, if it has a port
+	life *os.File // locked for as long as this process lives
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd     // guarded by mu: nil when it does not run
 	done chan struct{} // guarded by mu: closed when cmd has ended
 }
 
-// Start makes a database and starts its server. It does not wait until the server answers.
+// Start makes a database in memory, or else on a disk, and starts its server. It does not wait until
+// the server answers.
 func (k Kind) Start(ctx context.Context) (*Server, error) {
+	if folder := Memory(); folder != "" {
+		return k.StartIn(ctx, folder)
+	}
+	return k.StartIn(ctx, Disk())
+}
+
+// StartIn is Start with a database in a new folder below folder.
+func (k Kind) StartIn(ctx context.Context, folder string) (*Server, error) {
 	bin, err := k.bin()
 	if err != nil {
 		return nil, err
@@ -184,7 +208,7 @@ func (k Kind) Start(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(base(), "rqdb")
+	dir, err := os.MkdirTemp(folder, "rqdb")
 	if err != nil {
 		return nil, err
 	}
@@ -197,6 +221,13 @@ func (k Kind) Start(ctx context.Context) (*Server, error) {
 		s.at = free.Addr().String()
 		_ = free.Close()
 	}
+	sweep(folder)
+	if s.life, err = os.Create(dir + ".life"); err == nil {
+		err = syscall.Flock(int(s.life.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	if err = os.Chown(dir, uid, gid); err == nil {
 		err = s.prepare(ctx)
 	}
@@ -207,6 +238,23 @@ func (k Kind) Start(ctx context.Context) (*Server, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// sweep removes what processes that were killed have left: memory is not for ever. A minute passes first,
+// in which a new one locks its file.
+func sweep(folder string) {
+	files, _ := filepath.Glob(filepath.Join(folder, "rqdb*.life"))
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		if info, err := f.Stat(); err == nil && time.Since(info.ModTime()) > time.Minute && syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			_ = os.RemoveAll(name[:len(name)-len(".life")])
+			_ = os.Remove(name)
+		}
+		_ = f.Close()
+	}
 }
 
 func (s *Server) data() string { return filepath.Join(s.Dir, "data") }
@@ -331,5 +379,10 @@ func (s *Server) Kill() {
 // Close ends the server and removes its data.
 func (s *Server) Close() error {
 	s.Kill()
-	return os.RemoveAll(s.Dir)
+	err := os.RemoveAll(s.Dir)
+	if s.life != nil {
+		_ = os.Remove(s.life.Name())
+		_ = s.life.Close()
+	}
+	return err
 }
