@@ -4,6 +4,8 @@ go 1.26.0
 
 replace github.com/redquorum/redquorum => ../
 
+replace github.com/redquorum/redquorum/fence/fencepgx => ../fence/fencepgx
+
 replace github.com/redquorum/redquorum/fence/fences3 => ../fence/fences3
 
 replace github.com/redquorum/redquorum/fence/fencegrpc => ../fence/fencegrpc
@@ -21,6 +23,7 @@ require (
 	github.com/redis/rueidis v1.0.79
 	github.com/redquorum/redquorum v0.0.0-00010101000000-000000000000
 	github.com/redquorum/redquorum/fence/fencegrpc v0.0.0-00010101000000-000000000000
+	github.com/redquorum/redquorum/fence/fencepgx v0.0.0-00010101000000-000000000000
 	github.com/redquorum/redquorum/fence/fences3 v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 	github.com/twmb/franz-go v1.22.2

@@ -49,7 +49,7 @@ func HoldTimeout(d time.Duration) Option { return func(g *Guard) { g.hold = d } 
 //
 // Errors: one that matches ErrInput.
 func New(db *sql.DB, dialect Dialect, options ...Option) (*Guard, error) {
-	g := &Guard{db: db, dialect: dialect, table: "redquorum_fence", hold: 30 * time.Second}
+	g := &Guard{db: db, dialect: dialect, table: usual, hold: 30 * time.Second}
 	for _, o := range options {
 		o(g)
 	}

@@ -17,11 +17,22 @@ import (
 //
 // Errors: one that matches ErrInput, also for other dialects.
 func (g *Guard) Trigger(table string, resources ...string) ([]string, error) {
-	if g.dialect != PostgreSQL {
-		return nil, fmt.Errorf("%w: no trigger for %v", ErrInput, g.dialect)
+	return g.dialect.Trigger(g.table, table, resources...)
+}
+
+// Trigger is Guard.Trigger for those who have no *sql.DB. fence is the table of the guard; "" is
+// redquorum_fence.
+func (d Dialect) Trigger(fence, table string, resources ...string) ([]string, error) {
+	if d != PostgreSQL {
+		return nil, fmt.Errorf("%w: no trigger for %v", ErrInput, d)
 	}
-	if !name.MatchString(table) {
-		return nil, fmt.Errorf("%w: table %.80q", ErrInput, table)
+	if fence == "" {
+		fence = usual
+	}
+	for _, t := range []string{fence, table} {
+		if !name.MatchString(t) {
+			return nil, fmt.Errorf("%w: table %.80q", ErrInput, t)
+		}
 	}
 	var args []string
 	for _, r := range resources {
@@ -30,7 +41,7 @@ func (g *Guard) Trigger(table string, resources ...string) ([]string, error) {
 		}
 		args = append(args, "'"+hex.EncodeToString([]byte(r))+"'")
 	}
-	function := g.table + "_entered"
+	function := fence + "_entered"
 	return []string{
 		"CREATE OR REPLACE FUNCTION " + function + `() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -40,7 +51,7 @@ BEGIN
 	IF entry = '' OR (TG_NARGS > 0 AND NOT about = ANY (TG_ARGV)) THEN
 		RAISE EXCEPTION 'redquorum: this transaction has not entered the lock of %', TG_RELID::regclass USING ERRCODE = '55000';
 	END IF;
-	PERFORM 1 FROM ` + g.table + ` WHERE resource = decode(about, 'hex') AND token = split_part(entry, ':', 2)::bigint FOR SHARE;
+	PERFORM 1 FROM ` + fence + ` WHERE resource = decode(about, 'hex') AND token = split_part(entry, ':', 2)::bigint FOR SHARE;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION 'redquorum: the lock of % has a greater token', TG_RELID::regclass USING ERRCODE = '55000';
 	END IF;

@@ -1,0 +1,50 @@
+package fencesql
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Statements are what a guard asks a database. They are for migrations, and for guards over drivers
+// that are not those of database/sql: package fencepgx has them from here. Arguments are $1 and $2 in
+// PostgreSQL, and ? elsewhere. The resource is bytes, and the token an integer of 64 bits.
+type Statements struct {
+	// Schema makes the table. It may be executed again.
+	Schema []string
+
+	// Claim raises the token of a resource, in a transaction of its own. It leaves an equal or a
+	// greater one as it is. It takes the resource and the token; in MySQL the token twice.
+	Claim string
+
+	// Current takes the resource, and reads its token in the transaction of the claim or after it.
+	// No row is no token.
+	Current string
+
+	// Enter is first in a transaction that writes. It takes the resource, and in PostgreSQL also for
+	// how many milliseconds the transaction may ask nothing. Its first column is the token, which
+	// stays the greatest one until the transaction ends. Further columns are the guard's own.
+	Enter string
+
+	// Verify answers each with one text, which is empty or says what is wrong.
+	Verify []string
+}
+
+// Statements returns the statements for a table. Its name is as in Table; "" is redquorum_fence.
+//
+// Errors: one that matches ErrInput.
+func (d Dialect) Statements(table string) (Statements, error) {
+	if table == "" {
+		table = usual
+	}
+	switch {
+	case d < PostgreSQL || d > SQLite:
+		return Statements{}, fmt.Errorf("%w: %v", ErrInput, d)
+	case !name.MatchString(table):
+		return Statements{}, fmt.Errorf("%w: table %.80q", ErrInput, table)
+	}
+	s := d.statements(table)
+	return Statements{Schema: slices.Clone(s.schema), Claim: s.claim, Current: s.current, Enter: s.enter, Verify: slices.Clone(s.verify)}, nil
+}
+
+// usual is the table, if nothing names another.
+const usual = "redquorum_fence"

@@ -1,0 +1,543 @@
+//go:build unix
+
+package fencing
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/fencepgx"
+	"github.com/redquorum/redquorum/fence/fencesql"
+	"github.com/redquorum/redquorum/fence/fencetest"
+)
+
+// pgxRows is a storage: a row of data for each resource.
+type pgxRows struct {
+	*database
+	pool  *pgxpool.Pool
+	guard *fencepgx.Guard
+}
+
+func (r pgxRows) Get(ctx context.Context, resource string) (value string, err error) {
+	err = r.pool.QueryRow(ctx, r.get(), []byte(resource)).Scan(&value)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	return value, err
+}
+
+func (r pgxRows) Put(ctx context.Context, resource string, token uint64, value string, entered func()) error {
+	return r.guard.Tx(ctx, pgx.TxOptions{}, resource, token, func(tx pgx.Tx) error {
+		if entered != nil {
+			entered()
+		}
+		_, err := tx.Exec(ctx, r.put(), []byte(resource), value)
+		return err
+	})
+}
+
+func (r pgxRows) Overwrite(ctx context.Context, resource, value string) error {
+	_, err := r.pool.Exec(ctx, r.put(), []byte(resource), value)
+	return err
+}
+
+// pool opens the database with pgx. change may change what it is opened with.
+func (d *database) pool(t testing.TB, change ...func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(d.source)
+	require.NoError(t, err)
+	for _, c := range change {
+		c(config)
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// overPgx has the tables already.
+func (d *database) overPgx(t testing.TB) fencetest.Fixture {
+	answering(t, d.connect(t))
+	pool := d.pool(t)
+	g, err := fencepgx.New(pool)
+	require.NoError(t, err)
+	again := func() (fencetest.Fixture, error) {
+		err := d.restart()
+		if err != nil {
+			return fencetest.Fixture{}, err
+		}
+		return d.overPgx(t), nil
+	}
+	return fencetest.Fixture{
+		Guard: g, Storage: pgxRows{d, pool, g}, Crash: again,
+		Reopen: func() (fence.Guard, error) { f, err := again(); return f.Guard, err },
+	}
+}
+
+// pgxFixture has them, and empties them.
+func (d *database) pgxFixture(t *testing.T) fencetest.Fixture {
+	d.fixture(t)
+	return d.overPgx(t)
+}
+
+func TestPgxIsAGuard(t *testing.T) {
+	t.Parallel()
+	fencetest.Run(t, postgres(t).pgxFixture)
+}
+
+func TestGuardedPgxLosesNothing(t *testing.T) {
+	t.Parallel()
+	fencetest.RunSet(t, postgres(t).pgxFixture, 30)
+}
+
+func TestLongGuardedPgxLosesNothing(t *testing.T) {
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("LONG: make test-long runs 2,000 additions")
+	}
+	fencetest.RunSet(t, postgres(t).pgxFixture, 2000)
+}
+
+type pgxHolders struct {
+	*fencepgx.Guard
+	d    *database
+	pool *pgxpool.Pool
+}
+
+func (h pgxHolders) add(ctx context.Context, resource string, token uint64) error {
+	return h.Tx(ctx, pgx.TxOptions{}, resource, token, func(tx pgx.Tx) error { return plusOne(ctx, pgxHolder{h, tx}, resource) })
+}
+
+func (h pgxHolders) begin(ctx context.Context, isolation sql.IsolationLevel) (holder, error) {
+	level := map[sql.IsolationLevel]pgx.TxIsoLevel{
+		sql.LevelReadCommitted: pgx.ReadCommitted, sql.LevelRepeatableRead: pgx.RepeatableRead, sql.LevelSerializable: pgx.Serializable,
+	}[isolation]
+	tx, err := h.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
+	return pgxHolder{h, tx}, err
+}
+
+type pgxHolder struct {
+	pgxHolders
+	tx pgx.Tx
+}
+
+func (h pgxHolder) enter(ctx context.Context, resource string, token uint64) error {
+	return h.Enter(ctx, h.tx, resource, token)
+}
+
+func (h pgxHolder) read(ctx context.Context, resource string) (int, error) {
+	var text string
+	if err := h.tx.QueryRow(ctx, h.d.get(), []byte(resource)).Scan(&text); err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+func (h pgxHolder) write(ctx context.Context, resource string, value int) error {
+	_, err := h.tx.Exec(ctx, h.d.put(), []byte(resource), strconv.Itoa(value))
+	return err
+}
+
+func (h pgxHolder) commit(ctx context.Context) error { return h.tx.Commit(ctx) }
+func (h pgxHolder) rollback()                        { _ = h.tx.Rollback(context.Background()) }
+
+func TestIsolationMatrixOfPgx(t *testing.T) {
+	t.Parallel()
+	d := postgres(t)
+	db := d.connect(t)
+	d.guard(t, db)
+	pool := d.pool(t)
+	g, err := fencepgx.New(pool)
+	require.NoError(t, err)
+	d.matrix(t, db, pgxHolders{g, d, pool})
+}
+
+// batches counts the messages after which a program waits for an answer.
+type batches struct{ n int }
+
+func (b *batches) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	b.n++
+	return ctx
+}
+func (b *batches) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (b *batches) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	b.n++
+	return ctx
+}
+func (b *batches) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (b *batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// The same transaction with a fence has no further round trip, and the first one of a holder has one. A single statement
+// and a batch are one each, because pgx has prepared the statements before.
+func TestPgxEntersWithoutARoundTrip(t *testing.T) {
+	t.Parallel()
+	d := postgres(t)
+	d.fixture(t)
+	var trips batches
+	pool := d.pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer, c.MaxConns = &trips, 1 })
+	g, err := fencepgx.New(pool)
+	require.NoError(t, err)
+	ctx := t.Context()
+	write := func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, d.put(), []byte("r"), "v")
+		return err
+	}
+	count := func(f func() error) int {
+		t.Helper()
+		trips.n = 0
+		require.NoError(t, f())
+		return trips.n
+	}
+	bare := count(func() error { return pgx.BeginFunc(ctx, pool, write) })
+	assert.Equal(t, 3, bare)
+	fenced := func(token uint64) int {
+		return count(func() error { return g.Tx(ctx, pgx.TxOptions{}, "r", token, write) })
+	}
+	assert.Equal(t, bare+1, fenced(5))
+	assert.Equal(t, bare, fenced(5))
+	assert.Equal(t, bare+1, fenced(6))
+	assert.Equal(t, 1, count(func() error { return g.Check(ctx, "r", 7) }))
+	assert.Equal(t, bare, fenced(7))
+}
+
+// Every way in which pgx sends statements, and every kind of DB.
+func TestPgxModesAndConnections(t *testing.T) {
+	t.Parallel()
+	d := postgres(t)
+	f := d.fixture(t)
+	ctx := t.Context()
+	use := func(t *testing.T, db fencepgx.DB) {
+		g, err := fencepgx.New(db)
+		require.NoError(t, err)
+		require.NoError(t, g.Verify(ctx))
+		resource := t.Name() + "\x00\xff'\\"
+		put := func(token uint64, value string, o pgx.TxOptions) error {
+			return g.Tx(ctx, o, resource, token, func(tx pgx.Tx) error {
+				nested, err := tx.Begin(ctx)
+				if err != nil {
+					return err
+				}
+				if _, err := nested.Exec(ctx, d.put(), []byte(resource), "undone"); err != nil {
+					return err
+				}
+				if err := nested.Rollback(ctx); err != nil {
+					return err
+				}
+				if value == "" {
+					return nil
+				}
+				_, err = tx.Exec(ctx, d.put(), []byte(resource), value)
+				return err
+			})
+		}
+		require.NoError(t, put(5, "five", pgx.TxOptions{IsoLevel: pgx.Serializable}))
+		require.NoError(t, put(fence.MaxToken-1, "six", pgx.TxOptions{}))
+		require.NoError(t, put(fence.MaxToken-1, "", pgx.TxOptions{BeginQuery: "begin isolation level repeatable read", CommitQuery: "commit and no chain"}))
+		require.NoError(t, g.Check(ctx, resource, fence.MaxToken))
+		assert.ErrorIs(t, put(fence.MaxToken-1, "late", pgx.TxOptions{}), fence.ErrStale)
+		value, err := f.Storage.Get(ctx, resource)
+		require.NoError(t, err)
+		assert.Equal(t, "six", value)
+	}
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe,
+		pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
+			pool := d.pool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			use(t, pool)
+			assert.Zero(t, pool.Stat().AcquiredConns())
+		})
+	}
+	pool := d.pool(t)
+	t.Run("around a pool", func(t *testing.T) { use(t, struct{ *pgxpool.Pool }{pool}) })
+	conn, err := pool.Acquire(ctx)
+	require.NoError(t, err)
+	defer conn.Release()
+	t.Run("connection of a pool", func(t *testing.T) { use(t, conn) })
+	t.Run("connection", func(t *testing.T) { use(t, conn.Conn()) })
+	t.Run("inside a transaction", func(t *testing.T) {
+		tx, err := conn.Begin(ctx)
+		require.NoError(t, err)
+		for _, db := range []fencepgx.DB{conn, conn.Conn()} {
+			g, err := fencepgx.New(db)
+			require.NoError(t, err)
+			assert.ErrorIs(t, g.Check(ctx, "r", 5), fencepgx.ErrInput)
+			assert.ErrorIs(t, g.Tx(ctx, pgx.TxOptions{}, "r", 5, func(pgx.Tx) error { return nil }), fencepgx.ErrInput)
+		}
+		require.NoError(t, tx.Commit(ctx))
+	})
+}
+
+// Guards over both drivers share the table, and the trigger knows the entries of both.
+func TestPgxAndDatabaseSQLShareATable(t *testing.T) {
+	t.Parallel()
+	d := postgres(t)
+	f := d.fixture(t)
+	p := d.overPgx(t)
+	ctx := t.Context()
+	old := f.Guard.(*fencesql.Guard)
+	g := p.Guard.(*fencepgx.Guard)
+	assert.Equal(t, old.Schema(), g.Schema())
+	want, err := old.Trigger("data", "r")
+	require.NoError(t, err)
+	statements, err := g.Trigger("data", "r")
+	require.NoError(t, err)
+	assert.Equal(t, want, statements)
+	for _, s := range statements {
+		_, err := p.Storage.(pgxRows).pool.Exec(ctx, s)
+		require.NoError(t, err)
+	}
+	require.NoError(t, f.Storage.Put(ctx, "r", 5, "five", nil))
+	require.NoError(t, p.Storage.Put(ctx, "r", 6, "six", nil))
+	assert.ErrorIs(t, f.Storage.Put(ctx, "r", 5, "late", nil), fence.ErrStale)
+	require.NoError(t, f.Storage.Put(ctx, "r", 7, "seven", nil))
+	assert.ErrorIs(t, p.Storage.Put(ctx, "r", 6, "late", nil), fence.ErrStale)
+	assert.ErrorContains(t, p.Storage.Overwrite(ctx, "r", "v"), "redquorum")
+	assert.ErrorContains(t, p.Storage.Put(ctx, "another", 6, "v", nil), "redquorum")
+}
+
+// Tx claims by itself, calls its function again where the server wants that, and rolls back what fails.
+func TestPgxTxClaimsRepeatsAndRollsBack(t *testing.T) {
+	t.Parallel()
+	d := postgres(t)
+	f := d.pgxFixture(t)
+	g, pool := f.Guard.(*fencepgx.Guard), f.Storage.(pgxRows).pool
+	ctx := t.Context()
+	require.NoError(t, f.Storage.Put(ctx, "r", 7, "seven", nil))
+	half := func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, d.put(), []byte("r"), "half")
+		return err
+	}
+	broken := errors.New("broken")
+	err := g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error { return errors.Join(half(tx), broken) })
+	assert.Equal(t, fence.StepWrite, stepOf(t, err))
+	assert.ErrorIs(t, err, broken)
+	assert.PanicsWithValue(t, broken, func() {
+		_ = g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error { _ = half(tx); panic(broken) })
+	})
+	err = g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error {
+		_ = half(tx)
+		_, _ = tx.Exec(ctx, "SELECT 1 / 0")
+		return nil
+	})
+	assert.Equal(t, fence.StepCommit, stepOf(t, err))
+	assert.ErrorIs(t, err, pgx.ErrTxCommitRollback)
+	err = g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error {
+		_ = half(tx)
+		return tx.Rollback(ctx)
+	})
+	assert.Equal(t, fence.StepCommit, stepOf(t, err))
+	assert.ErrorIs(t, err, pgx.ErrTxClosed)
+
+	// A function that enters another name, which nobody has claimed, has its error back.
+	err = g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error { return g.Enter(ctx, tx, "s", 8) })
+	assert.Equal(t, fence.StepWrite, stepOf(t, err))
+	assert.ErrorIs(t, err, fencepgx.ErrNotClaimed)
+	value, err := f.Storage.Get(ctx, "r")
+	require.NoError(t, err)
+	assert.Equal(t, "seven", value)
+	assert.ErrorIs(t, g.Check(ctx, "r", 7), fence.ErrStale, "8 was claimed")
+
+	calls := 0
+	require.NoError(t, g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error {
+		if calls++; calls < 3 {
+			return fmt.Errorf("insert: %w", &pgconn.PgError{Code: []string{"40001", "40P01"}[calls-1]})
+		}
+		_, err := tx.Exec(ctx, d.put(), []byte("r"), "eight")
+		return err
+	}))
+	assert.Equal(t, 3, calls)
+	assert.Zero(t, pool.Stat().AcquiredConns())
+}
+
+// A real conflict: a serializable transaction that has read what another one has changed since.
+func TestPgxTxRepeatsWhatTheServerAsksFor(t *testing.T) {
+	t.Parallel()
+	d := postgres(t)
+	f := d.pgxFixture(t)
+	g := f.Guard.(*fencepgx.Guard)
+	ctx := t.Context()
+	require.NoError(t, f.Storage.Overwrite(ctx, "r", "0"))
+	calls := 0
+	require.NoError(t, g.Tx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, "r", 5, func(tx pgx.Tx) error {
+		h := pgxHolder{pgxHolders{g, d, nil}, tx}
+		value, err := h.read(ctx, "r")
+		if err != nil {
+			return err
+		}
+		if calls++; calls == 1 {
+			require.NoError(t, f.Storage.Overwrite(ctx, "r", "10"))
+		}
+		return h.write(ctx, "r", value+1)
+	}))
+	assert.Equal(t, 2, calls)
+	value, err := f.Storage.Get(ctx, "r")
+	require.NoError(t, err)
+	assert.Equal(t, "11", value)
+}
+
+// A holder that stops inside a transaction is ended by the server, and so is its commit.
+func TestPgxHolderThatStopsInsideATransaction(t *testing.T) {
+	t.Parallel()
+	d := postgres(t)
+	f := d.pgxFixture(t)
+	g, err := fencepgx.New(f.Storage.(pgxRows).pool, fencepgx.HoldTimeout(200*time.Millisecond))
+	require.NoError(t, err)
+	ctx := t.Context()
+	require.NoError(t, f.Storage.Put(ctx, "r", 33, "before", nil))
+	err = pgxRows{d, f.Storage.(pgxRows).pool, g}.Put(ctx, "r", 33, "late", func() {
+		begun := time.Now()
+		require.NoError(t, g.Check(ctx, "r", 34), "the claim returns although 33 does not go on")
+		assert.GreaterOrEqual(t, time.Since(begun), 150*time.Millisecond)
+	})
+	assert.Equal(t, fence.StepWrite, stepOf(t, err))
+	value, err := f.Storage.Get(ctx, "r")
+	require.NoError(t, err)
+	assert.Equal(t, "before", value)
+	assert.ErrorIs(t, f.Storage.Put(ctx, "r", 33, "late", nil), fence.ErrStale)
+}
+
+func stepOf(t *testing.T, err error) fence.Step {
+	t.Helper()
+	var s *fence.StepError
+	require.ErrorAs(t, err, &s)
+	assert.NotEmpty(t, s.Error())
+	return s.Step
+}
+
+// What cannot work is said, and leaves nothing.
+func TestBadInputOfPgx(t *testing.T) {
+	t.Parallel()
+	d := postgres(t)
+	f := d.pgxFixture(t)
+	g, pool := f.Guard.(*fencepgx.Guard), f.Storage.(pgxRows).pool
+	ctx := t.Context()
+	for _, options := range [][]fencepgx.Option{
+		{fencepgx.Table("")}, {fencepgx.Table("a.b.c")}, {fencepgx.Table("t; DROP TABLE t")},
+		{fencepgx.HoldTimeout(0)}, {fencepgx.HoldTimeout(25 * time.Hour)},
+	} {
+		none, err := fencepgx.New(pool, options...)
+		assert.ErrorIs(t, err, fencepgx.ErrInput)
+		assert.Nil(t, none)
+	}
+	_, err := fencepgx.New(nil)
+	assert.ErrorIs(t, err, fencepgx.ErrInput)
+	_, err = g.Trigger("a.b.c")
+	assert.ErrorIs(t, err, fencepgx.ErrInput)
+
+	nothing := func(pgx.Tx) error { t.Error("ran"); return nil }
+	negative := int64(-1)
+	for token, want := range map[uint64]error{0: fence.ErrNoToken, fence.MaxToken + 1: fence.ErrTokenRange, uint64(negative): fence.ErrTokenRange} {
+		assert.ErrorIs(t, g.Check(ctx, "r", token), want)
+		assert.ErrorIs(t, g.Tx(ctx, pgx.TxOptions{}, "r", token, nothing), want)
+	}
+	long := string(make([]byte, fencepgx.MaxResource+1))
+	assert.ErrorIs(t, g.Check(ctx, long, 5), fencepgx.ErrInput)
+	assert.ErrorIs(t, g.Tx(ctx, pgx.TxOptions{}, long, 5, nothing), fencepgx.ErrInput)
+	assert.NoError(t, g.Check(ctx, long[1:], 5))
+	assert.ErrorIs(t, g.Tx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadUncommitted}, "r", 5, nothing), fencepgx.ErrInput)
+	assert.ErrorIs(t, g.Tx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly}, "r", 5, nothing), fencepgx.ErrInput)
+	assert.ErrorIs(t, g.Tx(ctx, pgx.TxOptions{}, "r", 5, nil), fencepgx.ErrInput)
+	assert.ErrorIs(t, g.Enter(ctx, nil, "r", 5), fencepgx.ErrInput)
+	assert.Equal(t, fence.StepEnter, stepOf(t, g.Tx(ctx, pgx.TxOptions{BeginQuery: "begin read only"}, "r", 5, nothing)))
+	assert.Equal(t, fence.StepEnter, stepOf(t, g.Tx(ctx, pgx.TxOptions{BeginQuery: "no"}, "r", 5, nothing)))
+
+	// A token that nobody has claimed, one above the claimed one, and one below it.
+	require.NoError(t, g.Check(ctx, "r", 4))
+	for _, c := range []struct {
+		resource string
+		token    uint64
+		want     error
+	}{{"none", 5, fencepgx.ErrNotClaimed}, {"r", 5, fencepgx.ErrNotClaimed}, {"r", 3, fence.ErrStale}, {"r", 0, fence.ErrNoToken}, {long, 4, fencepgx.ErrInput}} {
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return g.Enter(ctx, tx, c.resource, c.token) })
+		assert.ErrorIs(t, err, c.want)
+	}
+
+	missing, err := fencepgx.New(pool, fencepgx.Table("missing"))
+	require.NoError(t, err)
+	assert.Equal(t, fence.StepProbe, stepOf(t, missing.Verify(ctx)))
+	assert.Equal(t, fence.StepClaim, stepOf(t, missing.Check(ctx, "r", 5)))
+	assert.Equal(t, fence.StepEnter, stepOf(t, missing.Tx(ctx, pgx.TxOptions{}, "r", 5, nothing)))
+	tx, err := pool.Begin(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, fence.StepEnter, stepOf(t, missing.Enter(ctx, tx, "r", 5)))
+	require.NoError(t, tx.Rollback(ctx))
+
+	// Something that undoes claims: Tx does not claim for ever.
+	_, err = pool.Exec(ctx, "CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;"+
+		"CREATE TRIGGER undo BEFORE INSERT ON redquorum_fence FOR EACH ROW EXECUTE FUNCTION undo()")
+	require.NoError(t, err)
+	err = g.Tx(ctx, pgx.TxOptions{}, "undone", 5, nothing)
+	assert.Equal(t, fence.StepClaim, stepOf(t, err))
+	assert.ErrorIs(t, err, fencepgx.ErrNotClaimed)
+	assert.Equal(t, fence.StepClaim, stepOf(t, g.Check(ctx, "undone", 5)))
+	_, err = pool.Exec(ctx, "DROP TRIGGER undo ON redquorum_fence")
+	require.NoError(t, err)
+	_, err = pool.Exec(ctx, "CREATE UNLOGGED TABLE fleeting (LIKE redquorum_fence INCLUDING ALL)")
+	require.NoError(t, err)
+	fleeting, err := fencepgx.New(pool, fencepgx.Table("fleeting"))
+	require.NoError(t, err)
+	assert.ErrorIs(t, fleeting.Verify(ctx), fencepgx.ErrUnfit)
+
+	// A context that ends in each step.
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	assert.Equal(t, fence.StepClaim, stepOf(t, g.Check(ended, "r", 5)))
+	assert.ErrorIs(t, g.Check(ended, "r", 5), context.Canceled)
+	err = g.Tx(ended, pgx.TxOptions{}, "r", 5, nothing)
+	assert.Equal(t, fence.StepBegin, stepOf(t, err))
+	assert.ErrorIs(t, err, context.Canceled)
+	half := func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, d.put(), []byte("r"), "half")
+		return err
+	}
+	during, cancel := context.WithCancel(ctx)
+	err = g.Tx(during, pgx.TxOptions{}, "r", 5, func(tx pgx.Tx) error { defer cancel(); return half(during, tx) })
+	assert.Equal(t, fence.StepCommit, stepOf(t, err))
+	assert.ErrorIs(t, err, context.Canceled)
+	during, cancel = context.WithCancel(ctx)
+	err = g.Tx(during, pgx.TxOptions{}, "r", 5, func(tx pgx.Tx) error { cancel(); return half(during, tx) })
+	assert.Equal(t, fence.StepWrite, stepOf(t, err))
+	assert.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, f.Storage.Put(ctx, "r", 5, "", func() { // 6 waits for 5: by itself, and in the batch of Tx
+		for _, claim := range []func(ctx context.Context) error{
+			func(ctx context.Context) error { return g.Check(ctx, "r", 6) },
+			func(ctx context.Context) error { return g.Tx(ctx, pgx.TxOptions{}, "r", 6, nothing) },
+		} {
+			ended, cancel := context.WithCancel(ctx)
+			go func() {
+				defer cancel()
+				waiting := 0
+				for waiting == 0 && ctx.Err() == nil {
+					assert.NoError(t, pool.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&waiting))
+				}
+			}()
+			err := claim(ended)
+			assert.Equal(t, fence.StepClaim, stepOf(t, err))
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.Eventually(t, func() bool { // the server has noticed
+				waiting := 1
+				return pool.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&waiting) == nil && waiting == 0
+			}, time.Minute, time.Millisecond)
+		}
+	}))
+	value, err := f.Storage.Get(ctx, "r")
+	require.NoError(t, err)
+	assert.Empty(t, value)
+
+	pool.Close()
+	assert.Equal(t, fence.StepClaim, stepOf(t, g.Check(ctx, "r", 5)))
+	assert.Equal(t, fence.StepBegin, stepOf(t, g.Tx(ctx, pgx.TxOptions{}, "r", 5, nothing)))
+	assert.Equal(t, fence.StepProbe, stepOf(t, g.Verify(ctx)))
+}
