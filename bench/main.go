@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/bench/entry"
+	"github.com/redquorum/redquorum/bench/fenced"
 	"github.com/redquorum/redquorum/bench/report"
 	"github.com/redquorum/redquorum/bench/suite"
 	"github.com/redquorum/redquorum/bench/work"
@@ -29,6 +30,8 @@ func main() {
 		err = work.Main()
 	case len(os.Args) > 1 && os.Args[1] == "report":
 		err = reportOnly(os.Args[2:])
+	case len(os.Args) > 1 && os.Args[1] == "fence":
+		err = fenced.Main(os.Args[2:])
 	default:
 		err = run(os.Args[1:])
 	}
@@ -62,7 +65,7 @@ func run(args []string) error {
 	profiles := f.String("cpuprofile", "", "folder for a processor profile of each cell and entry, for go tool pprof")
 	show := f.Bool("list", false, "list the entries and end")
 	f.Usage = func() {
-		_, _ = fmt.Fprintln(f.Output(), "usage: bench [flags]            run and report\n       bench report [-out DIR] FILE...   report on raw data")
+		_, _ = fmt.Fprintln(f.Output(), "usage: bench [flags]            run and report\n       bench report [-out DIR] FILE...   report on raw data\n       bench fence [flags]               what a fence costs at a storage")
 		f.PrintDefaults()
 	}
 	if err := f.Parse(args); err != nil {
