@@ -7,9 +7,9 @@
 //		return guard.Tx(ctx, pgx.TxOptions{}, lease.Key(), lease.Token(), func(tx pgx.Tx) error { ... })
 //	})
 //
-// Start at Guard.Tx, which claims, enters and commits. BEGIN and the entry travel in one batch, so
-// a transaction that enters takes as many round trips as one without a fence. The first one of a
-// holder takes one more, for the claim.
+// Start at Guard.Tx, which claims, enters and commits. BEGIN and the entry travel in one batch, the
+// claim before them too. So a transaction takes as many round trips as one without a fence. The
+// first one of a holder waits for two commits, because the claim is one.
 //
 // Guard.Schema has the table for your migrations. Guard.Verify says what is wrong with a database.
 // Guard.Trigger has a trigger that refuses writes of transactions that have not entered.

@@ -49,6 +49,8 @@ type Guard struct {
 	table string
 	hold  time.Duration
 	ask   fencesql.Statements
+
+	claims claims
 }
 
 var _ fence.Guard = (*Guard)(nil)
@@ -141,7 +143,10 @@ func (g *Guard) Check(ctx context.Context, resource string, token uint64) error 
 	if err != nil {
 		return &fence.StepError{Step: fence.StepClaim, Resource: resource, Token: token, Err: err}
 	}
-	return fence.Admit(resource, uint64(highest), token)
+	if err = fence.Admit(resource, uint64(highest), token); err == nil {
+		g.claims.add(resource, token)
+	}
+	return err
 }
 
 // claimed raises the token, and returns the greatest one. A statement alone commits when it has been

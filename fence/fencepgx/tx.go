@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/redquorum/redquorum/fence"
 )
@@ -40,17 +39,35 @@ func (g *Guard) Tx(ctx context.Context, o pgx.TxOptions, resource string, token 
 	case o.AccessMode == pgx.ReadOnly:
 		return fmt.Errorf("%w: a read-only transaction cannot enter; to read, claim", ErrInput)
 	}
-	return repeat(ctx, func() error { return g.once(ctx, o, resource, token, fn) })
+	vain := false // an entry has found no claim, whatever is remembered here
+	once := func() error { return g.once(ctx, o, resource, token, vain || !g.claims.has(resource, token), fn) }
+	err := repeat(ctx, once)
+	if inside := (*fence.StepError)(nil); errors.Is(err, ErrNotClaimed) && !errors.As(err, &inside) { // fn may enter another name
+		vain = true
+		err = repeat(ctx, once)
+	}
+	return err
 }
 
-// once is one transaction that enters.
-func (g *Guard) once(ctx context.Context, o pgx.TxOptions, resource string, token uint64, fn func(tx pgx.Tx) error) error {
+// once is one transaction that enters. With claim, all that comes before fn is one batch: the claim commits
+// in a transaction of its own, and only then the next one begins. So its snapshot is younger than the
+// claim. An ErrNotClaimed that is in no StepError is that of the entry.
+func (g *Guard) once(ctx context.Context, o pgx.TxOptions, resource string, token uint64, claim bool, fn func(tx pgx.Tx) error) error {
 	failed := func(step fence.Step, err error) error {
 		return &fence.StepError{Step: step, Resource: resource, Token: token, Err: err}
 	}
 	var b pgx.Batch
+	steps := []fence.Step{fence.StepBegin}
 	b.BeginTx(o)
-	begin := b.QueuedQueries[0].SQL
+	if claim { // the batch begins the transaction of the claim, and its Tx stands for the one after it
+		begin := b.QueuedQueries[0].SQL
+		b = pgx.Batch{}
+		b.BeginTx(pgx.TxOptions{CommitQuery: o.CommitQuery})
+		b.Queue(g.ask.Claim, []byte(resource), int64(token))
+		b.Queue("commit")
+		b.Queue(begin)
+		steps = []fence.Step{fence.StepBegin, fence.StepClaim, fence.StepClaim, fence.StepBegin}
+	}
 	b.Queue(g.ask.Enter, g.entry(resource)...)
 	results := g.db.SendBatch(ctx, &b)
 	tx := results.Tx()
@@ -59,25 +76,17 @@ func (g *Guard) once(ctx context.Context, o pgx.TxOptions, resource string, toke
 		return failed(fence.StepBegin, fmt.Errorf("%w: SendBatch of %T begins no transaction", ErrInput, g.db))
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
-	_, err := results.Exec()
-	if err != nil {
-		step := fence.StepBegin
-		if answer := (*pgconn.PgError)(nil); errors.As(err, &answer) {
-			step = fence.StepEnter // the server has looked at both
-		}
-		err = failed(step, err)
-	} else {
-		err = g.judge(resource, token, results.QueryRow())
-	}
+	err := g.opened(results, steps, resource, token, failed)
 	if closed := results.Close(); err == nil && closed != nil {
 		err = failed(fence.StepEnter, closed)
 	}
-	if errors.Is(err, ErrNotClaimed) {
-		err = g.late(ctx, tx, begin, resource, token, failed)
+	if claim && errors.Is(err, ErrNotClaimed) { // something undoes claims
+		err = failed(fence.StepClaim, err)
 	}
 	if err != nil {
 		return err
 	}
+	g.claims.add(resource, token)
 	if err := fn(tx); err != nil {
 		return failed(fence.StepWrite, err)
 	}
@@ -87,33 +96,20 @@ func (g *Guard) once(ctx context.Context, o pgx.TxOptions, resource string, toke
 	return nil
 }
 
-// late claims, and enters again, in one batch: the transaction that has found no claim ends, the claim
-// commits in one of its own, and only then the next one begins. So its snapshot is younger than the
-// claim. tx stands for the last of the three.
-func (g *Guard) late(ctx context.Context, tx pgx.Tx, begin, resource string, token uint64, failed func(fence.Step, error) error) error {
-	var b pgx.Batch
-	b.Queue("rollback")
-	b.Queue("begin")
-	b.Queue(g.ask.Claim, []byte(resource), int64(token))
-	b.Queue("commit")
-	b.Queue(begin)
-	b.Queue(g.ask.Enter, g.entry(resource)...)
-	results := tx.SendBatch(ctx, &b)
-	for i := range b.Len() - 1 {
-		if _, err := results.Exec(); err != nil {
-			_ = results.Close()
-			if i < 4 {
-				return failed(fence.StepClaim, err)
-			}
-			return failed(fence.StepBegin, err)
+// opened reads the answers to the steps and to the entry. The server sends the first answer with the last one,
+// so an error before it is that of the step that can wait.
+func (g *Guard) opened(results pgx.BatchResults, steps []fence.Step, resource string, token uint64, failed func(fence.Step, error) error) error {
+	for i, step := range steps {
+		_, err := results.Exec()
+		if err == nil {
+			continue
 		}
+		if i == 0 && results.Tx().Conn() != nil {
+			if step = fence.StepEnter; len(steps) > 1 {
+				step = fence.StepClaim
+			}
+		}
+		return failed(step, err)
 	}
-	err := g.judge(resource, token, results.QueryRow())
-	if closed := results.Close(); err == nil && closed != nil {
-		return failed(fence.StepEnter, closed)
-	}
-	if errors.Is(err, ErrNotClaimed) { // something undoes claims
-		return failed(fence.StepClaim, err)
-	}
-	return err
+	return g.judge(resource, token, results.QueryRow())
 }

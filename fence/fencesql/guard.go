@@ -27,6 +27,8 @@ type Guard struct {
 	table   string
 	hold    time.Duration
 	statements
+
+	claims claims
 }
 
 var _ fence.Guard = (*Guard)(nil)
@@ -115,7 +117,10 @@ func (g *Guard) Check(ctx context.Context, resource string, token uint64) error 
 	if err != nil {
 		return &fence.StepError{Step: fence.StepClaim, Resource: resource, Token: token, Err: because(ctx, err)}
 	}
-	return fence.Admit(resource, highest, token)
+	if err = fence.Admit(resource, highest, token); err == nil {
+		g.claims.add(resource, token)
+	}
+	return err
 }
 
 // claimed raises the token, and returns the greatest one.
@@ -133,14 +138,15 @@ func (g *Guard) claimed(ctx context.Context, resource []byte, token int64) (high
 	}
 	// MySQL may have autocommit off. SQLite tells of a commit that fails when it is asked for.
 	err = g.transaction(ctx, nil, func(step fence.Step, err error) error { return err }, func(tx *sql.Tx) error {
-		args := []any{resource, token, token}
-		if g.dialect == SQLite {
-			args = args[:2]
+		claim, current, claimArgs, currentArgs := g.statements.claim, g.current, []any{resource, token}, []any{resource}
+		if g.dialect == MySQL {
+			number := strconv.FormatInt(token, 10)
+			claim, current, claimArgs, currentArgs = literal(claim, hexed(resource), number, number), literal(current, hexed(resource)), nil, nil
 		}
-		if _, err := tx.ExecContext(ctx, g.statements.claim, args...); err != nil {
+		if _, err := tx.ExecContext(ctx, claim, claimArgs...); err != nil {
 			return err
 		}
-		if err := tx.QueryRowContext(ctx, g.current, resource).Scan(&highest); err != nil {
+		if err := tx.QueryRowContext(ctx, current, currentArgs...).Scan(&highest); err != nil {
 			return err
 		}
 		if highest > uint64(token) {
@@ -188,9 +194,7 @@ func (g *Guard) entered(ctx context.Context, tx *sql.Tx, resource string, token 
 		err = tx.QueryRowContext(ctx, g.enter, []byte(resource), g.hold.Milliseconds()).Scan(&highest, &ignored[0], &ignored[1])
 	case MySQL:
 		seconds, most := int64(0), int64((g.hold+time.Second-1)/time.Second)
-		// A literal, because a driver would prepare a statement with an argument: two more round trips.
-		literal := strings.Replace(g.enter, "?", "X'"+hex.EncodeToString([]byte(resource))+"'", 1)
-		err = tx.QueryRowContext(ctx, literal).Scan(&highest, &seconds)
+		err = tx.QueryRowContext(ctx, literal(g.enter, hexed([]byte(resource)))).Scan(&highest, &seconds)
 		if err == nil && seconds > most {
 			n := strconv.FormatInt(most, 10)
 			_, err = tx.ExecContext(ctx, "SET SESSION wait_timeout = "+n+", SESSION net_write_timeout = "+n)
@@ -210,6 +214,18 @@ func (g *Guard) entered(ctx context.Context, tx *sql.Tx, resource string, token 
 	}
 	return fence.Admit(resource, highest, token)
 }
+
+// literal puts values where a statement has ?. A driver of MySQL would prepare a statement with arguments:
+// two more round trips.
+func literal(statement string, values ...string) string {
+	for _, v := range values {
+		statement = strings.Replace(statement, "?", v, 1)
+	}
+	return statement
+}
+
+// hexed is a literal of bytes.
+func hexed(b []byte) string { return "X'" + hex.EncodeToString(b) + "'" }
 
 func (g *Guard) input(resource string, token uint64) error {
 	if len(resource) > MaxResource {

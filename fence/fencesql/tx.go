@@ -38,12 +38,14 @@ func (g *Guard) Tx(ctx context.Context, o *sql.TxOptions, resource string, token
 	if o != nil && o.ReadOnly {
 		return fmt.Errorf("%w: a read-only transaction cannot enter; to read, claim", ErrInput)
 	}
-	for {
+	for known := g.claims.has(resource, token); ; known = false {
+		if !known {
+			if err := g.Check(ctx, resource, token); err != nil {
+				return err
+			}
+		}
 		err := g.repeat(ctx, func() error { return g.once(ctx, o, resource, token, fn) })
 		if inside := (*fence.StepError)(nil); !errors.Is(err, ErrNotClaimed) || errors.As(err, &inside) { // fn may enter another name
-			return err
-		}
-		if err := g.Check(ctx, resource, token); err != nil {
 			return err
 		}
 	}

@@ -208,6 +208,10 @@ func TestTxClaimsRepeatsAndRollsBack(t *testing.T) {
 		assert.Equal(t, "seven", value)
 		assert.ErrorIs(t, g.Check(ctx, "r", 7), fence.ErrStale, "8 was claimed")
 
+		// A table that forgets, which it must not: Tx claims again.
+		_, err = db.ExecContext(ctx, "DELETE FROM redquorum_fence")
+		require.NoError(t, err)
+
 		// A function that enters another name, which nobody has claimed, has its error back.
 		err = g.Tx(ctx, nil, "r", 8, func(tx *sql.Tx) error { return g.Enter(ctx, tx, "s", 8) })
 		require.ErrorAs(t, err, &step)
@@ -268,7 +272,7 @@ func TestBadInputOfDatabases(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, fence.StepProbe, step(missing.Verify(ctx)))
 		assert.Equal(t, fence.StepClaim, step(missing.Check(ctx, "r", 5)))
-		assert.Equal(t, fence.StepEnter, step(missing.Tx(ctx, nil, "r", 5, nothing)))
+		assert.Equal(t, fence.StepClaim, step(missing.Tx(ctx, nil, "r", 5, nothing)))
 		for _, wrong := range []fencesql.Dialect{fencesql.PostgreSQL, fencesql.MySQL, fencesql.SQLite} {
 			if wrong == d.dialect {
 				continue
@@ -282,6 +286,8 @@ func TestBadInputOfDatabases(t *testing.T) {
 		cancel()
 		assert.Equal(t, fence.StepClaim, step(g.Check(ended, "r", 5)))
 		assert.ErrorIs(t, g.Check(ended, "r", 5), context.Canceled)
+		assert.Equal(t, fence.StepClaim, step(g.Tx(ended, nil, "r", 5, nothing)))
+		require.NoError(t, g.Check(ctx, "r", 5))
 		assert.Equal(t, fence.StepBegin, step(g.Tx(ended, nil, "r", 5, nothing)))
 		during, cancel := context.WithCancel(ctx)
 		err = g.Tx(during, nil, "r", 5, func(tx *sql.Tx) error {
