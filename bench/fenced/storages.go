@@ -30,7 +30,6 @@ import (
 
 // storage is one row of the table: each function adds 1 to a total that it reads.
 type storage struct {
-	name  string
 	bare  func(ctx context.Context) error
 	under func(ctx context.Context, token uint64) error // the same under a fence
 	claim func(ctx context.Context, token uint64) error // of another name
