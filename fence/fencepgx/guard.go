@@ -140,6 +140,9 @@ func (g *Guard) Check(ctx context.Context, resource string, token uint64) error 
 		highest, err = g.claimed(ctx, []byte(resource), int64(token))
 		return err
 	})
+	if err == nil && uint64(highest) < token { // a trigger, or a replica that answers
+		err = fmt.Errorf("%w: the database has %d after the claim", ErrNotClaimed, highest)
+	}
 	if err != nil {
 		return &fence.StepError{Step: fence.StepClaim, Resource: resource, Token: token, Err: err}
 	}
@@ -174,7 +177,14 @@ func (g *Guard) Enter(ctx context.Context, tx pgx.Tx, resource string, token uin
 	if err := named(resource, token); err != nil {
 		return err
 	}
-	return g.judge(resource, token, tx.QueryRow(ctx, g.ask.Enter, g.entry(resource)...))
+	err := g.judge(resource, token, tx.QueryRow(ctx, g.ask.Enter, g.entry(resource)...))
+	if errors.Is(err, fence.ErrStale) || errors.Is(err, ErrNotClaimed) {
+		// The trigger must not take this transaction for one that has entered, if the caller goes on.
+		if _, undo := tx.Exec(ctx, "SELECT set_config('redquorum.fence', '', true)"); undo != nil {
+			return &fence.StepError{Step: fence.StepEnter, Resource: resource, Token: token, Err: errors.Join(undo, err)}
+		}
+	}
+	return err
 }
 
 // entry are the arguments of the entry.

@@ -55,7 +55,7 @@ func TestIsolationMatrix(t *testing.T) {
 }
 
 // matrix plays all cells of a dialect.
-func (d *database) matrix(t *testing.T, db *sql.DB, g holders) {
+func (d *database) matrix(t *testing.T, db *sql.DB, g driven) {
 	for i, cell := range cells[d.dialect.String()] {
 		for _, order := range []string{"claim, begin, enter, read", "claim, begin, read, enter", "begin, read, claim, enter"} {
 			t.Run(fmt.Sprint(cell.isolation, ": ", order), func(t *testing.T) {
@@ -72,15 +72,15 @@ func (d *database) matrix(t *testing.T, db *sql.DB, g holders) {
 	}
 }
 
-// holders are what play needs of a guard and its driver.
-type holders interface {
+// driven is what play needs of a guard and its driver.
+type driven interface {
 	Check(ctx context.Context, resource string, token uint64) error
 	add(ctx context.Context, resource string, token uint64) error // as a transaction of the guard
-	begin(ctx context.Context, isolation sql.IsolationLevel) (holder, error)
+	begin(ctx context.Context, isolation sql.IsolationLevel) (begun, error)
 }
 
-// holder is a transaction that its program has begun.
-type holder interface {
+// begun is a transaction that its program has begun.
+type begun interface {
 	enter(ctx context.Context, resource string, token uint64) error
 	read(ctx context.Context, resource string) (int, error)
 	write(ctx context.Context, resource string, value int) error
@@ -98,7 +98,7 @@ func (h sqlHolders) add(ctx context.Context, resource string, token uint64) erro
 	return h.Tx(ctx, nil, resource, token, func(tx *sql.Tx) error { return plusOne(ctx, sqlHolder{h, tx}, resource) })
 }
 
-func (h sqlHolders) begin(ctx context.Context, isolation sql.IsolationLevel) (holder, error) {
+func (h sqlHolders) begin(ctx context.Context, isolation sql.IsolationLevel) (begun, error) {
 	tx, err := h.db.BeginTx(ctx, &sql.TxOptions{Isolation: isolation})
 	return sqlHolder{h, tx}, err
 }
@@ -128,7 +128,7 @@ func (h sqlHolder) write(ctx context.Context, resource string, value int) error 
 func (h sqlHolder) commit(context.Context) error { return h.tx.Commit() }
 func (h sqlHolder) rollback()                    { _ = h.tx.Rollback() }
 
-func plusOne(ctx context.Context, h holder, resource string) error {
+func plusOne(ctx context.Context, h begun, resource string) error {
 	value, err := h.read(ctx, resource)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func plusOne(ctx context.Context, h holder, resource string) error {
 }
 
 // play is one cell. patience is that of 33.
-func (d *database) play(t *testing.T, db *sql.DB, g holders, resource string, isolation sql.IsolationLevel, order string, patience time.Duration) outcome {
+func (d *database) play(t *testing.T, db *sql.DB, g driven, resource string, isolation sql.IsolationLevel, order string, patience time.Duration) outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	at := []byte(resource)

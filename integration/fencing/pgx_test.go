@@ -120,7 +120,7 @@ func (h pgxHolders) add(ctx context.Context, resource string, token uint64) erro
 	return h.Tx(ctx, pgx.TxOptions{}, resource, token, func(tx pgx.Tx) error { return plusOne(ctx, pgxHolder{h, tx}, resource) })
 }
 
-func (h pgxHolders) begin(ctx context.Context, isolation sql.IsolationLevel) (holder, error) {
+func (h pgxHolders) begin(ctx context.Context, isolation sql.IsolationLevel) (begun, error) {
 	level := map[sql.IsolationLevel]pgx.TxIsoLevel{
 		sql.LevelReadCommitted: pgx.ReadCommitted, sql.LevelRepeatableRead: pgx.RepeatableRead, sql.LevelSerializable: pgx.Serializable,
 	}[isolation]
@@ -333,6 +333,28 @@ func TestPgxAndDatabaseSQLShareATable(t *testing.T) {
 	assert.ErrorIs(t, p.Storage.Put(ctx, "r", 6, "late", nil), fence.ErrStale)
 	assert.ErrorContains(t, p.Storage.Overwrite(ctx, "r", "v"), "redquorum")
 	assert.ErrorContains(t, p.Storage.Put(ctx, "another", 6, "v", nil), "redquorum")
+	for token, want := range map[uint64]error{6: fence.ErrStale, 8: fencepgx.ErrNotClaimed} { // and it knows no entry that was refused
+		tx, err := p.Storage.(pgxRows).pool.Begin(ctx)
+		require.NoError(t, err)
+		require.ErrorIs(t, g.Enter(ctx, tx, "r", token), want)
+		_, err = tx.Exec(ctx, d.put(), []byte("r"), "late")
+		assert.ErrorContains(t, err, "redquorum", "token %d", token)
+		require.NoError(t, tx.Rollback(ctx))
+	}
+}
+
+// A claim that the database has not kept, for whatever reason, is an error.
+func TestPgxClaimThatIsNotKept(t *testing.T) {
+	t.Parallel()
+	d := postgres(t)
+	f := d.pgxFixture(t)
+	g, pool := f.Guard.(*fencepgx.Guard), f.Storage.(pgxRows).pool
+	ctx := t.Context()
+	require.NoError(t, g.Check(ctx, "r", 33))
+	_, err := pool.Exec(ctx, "CREATE RULE undo AS ON INSERT TO redquorum_fence DO INSTEAD NOTHING")
+	require.NoError(t, err)
+	assert.Equal(t, fence.StepClaim, stepOf(t, g.Check(ctx, "r", 34)))
+	assert.Equal(t, fence.StepClaim, stepOf(t, g.Tx(ctx, pgx.TxOptions{}, "r", 35, func(pgx.Tx) error { t.Error("ran"); return nil })))
 }
 
 // Tx claims by itself, calls its function again where the server wants that, and rolls back what fails.

@@ -158,22 +158,13 @@ func (r redisRows) Overwrite(ctx context.Context, resource, value string) error 
 func placeBucket(t testing.TB) string {
 	server := httptest.NewServer(gofakes3.New(s3mem.New()).Server())
 	t.Cleanup(server.Close)
-	_, err := clientOfS3(server.URL).CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("bucket")})
+	_, err := s3Client(server.URL, nil).CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("bucket")})
 	require.NoError(t, err)
 	return server.URL
 }
 
-func clientOfS3(url string) *s3.Client {
-	return s3.New(s3.Options{
-		Region: "us-east-1", BaseEndpoint: &url, UsePathStyle: true,
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "key", SecretAccessKey: "secret"}, nil
-		}),
-	})
-}
-
 func openBucket(t testing.TB, at string) fencetest.Fixture {
-	store := fences3.New(clientOfS3(at), "bucket")
+	store := fences3.New(s3Client(at, nil), "bucket")
 	g, err := fenceobj.Open(t.Context(), store, "locks/")
 	require.NoError(t, err)
 	return fencetest.Fixture{Guard: g, Storage: states{g, store}}

@@ -181,7 +181,7 @@ type Server struct {
 	Dir  string // has the socket of PostgreSQL
 	kind Kind
 	bin  string
-	at   string // the address, if it has a port
+	at   string   // the address, if it has a port
 	life *os.File // locked for as long as this process lives
 
 	mu   sync.Mutex
