@@ -65,7 +65,7 @@ type Waiter struct {
 //
 // Errors: ErrClosed, ErrInput.
 func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) {
-	if err := c.check(ctx, "inspect", name, c.cfg.TTL); err != nil {
+	if err := c.check(ctx, opInspect, name, c.cfg.TTL); err != nil {
 		return nil, err
 	}
 	k := c.cfg.lockOf(name)
@@ -175,7 +175,7 @@ func (l *Lease) Hash() string { return shown(script.Hash([]byte(l.hold.owner))) 
 //   - ErrForeignKey: the key is not a lock.
 //   - ErrClosed, ErrInput.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
-	freed, err := c.force(ctx, c.cfg.lockOf(name), []string{""})
+	freed, err := c.force(ctx, opForceUnlock, c.cfg.lockOf(name), []string{""})
 	return err == nil && freed >= c.need, err
 }
 
@@ -191,7 +191,7 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err e
 // seen may come from another client of the same deployment. Errors: as for ForceUnlock.
 func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed int, err error) {
 	if seen == nil {
-		return 0, badInput("force unlock", "nil inspection: pass what Inspect returned")
+		return 0, badInput(opForceUnlock, "nil inspection: pass what Inspect returned")
 	}
 	from := seen.Holders
 	if len(from) == 0 {
@@ -201,21 +201,27 @@ func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed i
 	for i, h := range from {
 		owners[i] = h.owner
 	}
-	return c.force(ctx, c.cfg.lockOf(seen.Key), owners)
+	return c.force(ctx, opForceUnlock, c.cfg.lockOf(seen.Key), owners)
 }
 
-// opForceUnlock is what ForceUnlock does, as errors name it.
-const opForceUnlock = "force unlock"
+// What an operator asks for, as errors name it.
+const (
+	opInspect          = "inspect"
+	opInspectSemaphore = "inspect semaphore"
+	opInspectLatch     = "inspect latch"
+	opForceUnlock      = "force unlock"
+	opForcePermits     = "force permits"
+)
 
-// force takes the lock from the owners with these hashes; "": from whoever holds it. freed is the
-// number of members that took a vote away, of one owner or of several.
-func (c *Client) force(ctx context.Context, lock script.Lock, owners []string) (freed int, err error) {
-	if err := c.check(ctx, opForceUnlock, lock.Name, c.cfg.TTL); err != nil {
+// force takes the lock from the owners with these hashes; "": from whoever holds it. op is what the
+// caller asked for. freed is the number of members that took a vote away, of one owner or of several.
+func (c *Client) force(ctx context.Context, op string, lock script.Lock, owners []string) (freed int, err error) {
+	if err := c.check(ctx, op, lock.Name, c.cfg.TTL); err != nil {
 		return 0, err
 	}
 	took := make([]bool, len(c.members))
 	for _, owner := range owners {
-		if oneErr := c.forceOne(ctx, lock, owner, took); err == nil { // the next one's is of the same members
+		if oneErr := c.forceOne(ctx, op, lock, owner, took); err == nil { // the next one's is of the same members
 			err = oneErr
 		}
 	}
@@ -231,7 +237,7 @@ func (c *Client) force(ctx context.Context, lock script.Lock, owners []string) (
 }
 
 // forceOne takes the lock from one owner, as force does, and marks the members that took its vote.
-func (c *Client) forceOne(ctx context.Context, lock script.Lock, owner string, took []bool) error {
+func (c *Client) forceOne(ctx context.Context, op string, lock script.Lock, owner string, took []bool) error {
 	votes := make([]quorum.MemberVote, len(c.members))
 	answered := 0
 	c.askAll(ctx, lock.Force(nil, owner, c.cfg.MaxTTL), func(i int, r member.Reply, err error) {
@@ -246,7 +252,7 @@ func (c *Client) forceOne(ctx context.Context, lock script.Lock, owner string, t
 	if answered < c.need {
 		kind := reasonOf(votes, c.need)
 		return &QuorumError{
-			Failure: quorum.Failure{Op: opForceUnlock, Key: lock.Name, Need: c.need, Votes: votes},
+			Failure: quorum.Failure{Op: op, Key: lock.Name, Need: c.need, Votes: votes},
 			kind:    kind, cause: ctx.Err(),
 		}
 	}

@@ -69,9 +69,7 @@ type Client struct {
 // them. Most users want Open.
 func New(members []member.Member, opts ...Option) (*Client, error) {
 	var cfg Config
-	for _, o := range opts {
-		o(&cfg)
-	}
+	apply(&cfg, opts)
 	cfg = cfg.withDefaults()
 	if err := errors.Join(checkMembers(len(members)), cfg.validate()); err != nil {
 		return nil, err

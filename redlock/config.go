@@ -90,8 +90,17 @@ const (
 	GuardOff
 )
 
-// Option changes a Config.
+// Option changes a Config. A nil Option changes nothing.
 type Option func(*Config)
+
+// apply carries out options of any sort, in their order. It passes over those that are nil.
+func apply[T any, O ~func(*T)](to *T, opts []O) {
+	for _, o := range opts {
+		if o != nil {
+			o(to)
+		}
+	}
+}
 
 // WithConfig replaces the whole Config. Options that follow it change the new one.
 func WithConfig(cfg Config) Option { return func(c *Config) { *c = cfg } }
@@ -219,7 +228,7 @@ func checkMembers(n int) error {
 }
 
 // LockOption changes the terms of one lock. Client.Mutex takes it, and every other kind of lock
-// does too.
+// does too. A nil LockOption changes nothing.
 type LockOption func(*terms)
 
 // terms are what a lock asks for.

@@ -79,6 +79,70 @@ func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
 	})
 }
 
+// Whoever builds a list of options may have none for a place in it.
+func TestOptionThatIsNilChangesNothing(t *testing.T) {
+	require.Equal(t, redlock.Scripts(), redlock.Scripts(nil, nil))
+	_, err := redlock.Open(t.Context(), nil, nil)
+	require.ErrorIs(t, err, redlock.ErrInput)
+	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+		ctx := t.Context()
+		for _, m := range []interface {
+			TryLock(context.Context) (*redlock.Lease, error)
+		}{p.Mutex("k", nil), p.RWMutex("k", nil, nil), p.Mutex("k", nil, redlock.TTL(time.Second), nil)} {
+			l, err := m.TryLock(ctx)
+			require.NoError(t, err)
+			unlock(t, l)
+		}
+		all, err := p.Multi([]string{"k", "j"}, nil).TryLock(ctx)
+		require.NoError(t, err)
+		require.NoError(t, all.Unlock(ctx))
+		l, err := p.Election("k", nil).Campaign(ctx, nil)
+		require.NoError(t, err)
+		unlock(t, l)
+		l, err = p.Semaphore("k", 2, nil, redlock.Permits(2)).TryAcquire(ctx)
+		require.NoError(t, err)
+		require.Len(t, l.Slots(), 2)
+		unlock(t, l)
+		require.NoError(t, p.Latch("k", 1, nil, redlock.Round(2)).Arrive(ctx, "part"))
+		_, err = p.Barrier("b", 1, "me", nil).Wait(ctx)
+		require.NoError(t, err)
+	}, quiet, nil)
+}
+
+func TestErrorNamesTheCallThatTheOperatorMade(t *testing.T) {
+	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+		ctx, unseen := t.Context(), redlock.PermitHolder{}
+		l := permit(t, p, "k", 2)
+		seen, err := p.InspectSemaphore(ctx, "k")
+		require.NoError(t, err)
+		unlock(t, l)
+		p.Away(0, 1)
+		time.Sleep(time.Second)
+		for op, call := range map[string]func(name string, h redlock.PermitHolder) error{
+			"inspect":           func(name string, _ redlock.PermitHolder) error { _, err := p.Inspect(ctx, name); return err },
+			"inspect semaphore": func(name string, _ redlock.PermitHolder) error { _, err := p.InspectSemaphore(ctx, name); return err },
+			"inspect latch":     func(name string, _ redlock.PermitHolder) error { _, err := p.InspectLatch(ctx, name); return err },
+			"force unlock":      func(name string, _ redlock.PermitHolder) error { _, err := p.ForceUnlock(ctx, name); return err },
+			"force permits":     func(name string, h redlock.PermitHolder) error { _, err := p.ForcePermits(ctx, name, h); return err },
+			"set limit":         func(name string, _ redlock.PermitHolder) error { return p.Semaphore(name, 1).SetLimit(ctx, 1) },
+			"clear limit":       func(name string, _ redlock.PermitHolder) error { return p.Semaphore(name, 1).ClearLimit(ctx) },
+		} {
+			var in *redlock.InputError
+			require.ErrorAs(t, call("", unseen), &in)
+			require.Equal(t, op, in.Op)
+			if err := call("k", seen.Holders[0]); err != nil {
+				var q *redlock.QuorumError
+				require.ErrorAs(t, err, &q, op)
+				require.Equal(t, op, q.Op)
+			}
+		}
+		require.NoError(t, p.Close())
+		_, err = p.ForcePermits(ctx, "k", seen.Holders[0])
+		require.ErrorIs(t, err, redlock.ErrClosed)
+		require.ErrorContains(t, err, "force permits")
+	}, quiet)
+}
+
 func TestAnyBytesAreAName(t *testing.T) {
 	all := string(func() (b []byte) {
 		for i := range 256 {

@@ -70,9 +70,7 @@ func connect(t testing.TB, cluster *redistest.Cluster, guard *node.Guard, prepar
 
 func configOf(opts []Option) Config {
 	var cfg Config
-	for _, o := range opts {
-		o(&cfg)
-	}
+	apply(&cfg, opts)
 	return cfg.withDefaults()
 }
 

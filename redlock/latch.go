@@ -36,7 +36,7 @@ type latchTerms struct {
 	life  time.Duration
 }
 
-// LatchOption changes the terms of one latch.
+// LatchOption changes the terms of one latch. A nil LatchOption changes nothing.
 type LatchOption func(*latchTerms)
 
 // Round says which use of the name this is: 0 without the option, at most 2^53 - 1. A later round
@@ -65,9 +65,7 @@ const (
 // and options.
 func (c *Client) Latch(name string, count int, opts ...LatchOption) *Latch {
 	l := &Latch{c: c, name: name, count: count, terms: latchTerms{life: latchLife}}
-	for _, o := range opts {
-		o(&l.terms)
-	}
+	apply(&l.terms, opts)
 	return l
 }
 

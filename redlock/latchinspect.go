@@ -38,7 +38,7 @@ type LatchView struct {
 // arrivals. Errors: ErrClosed, ErrInput.
 func (c *Client) InspectLatch(ctx context.Context, name string) (*LatchInspection, error) {
 	l := c.Latch(name, 0)
-	if err := l.check(ctx, "inspect latch"); err != nil {
+	if err := l.check(ctx, opInspectLatch); err != nil {
 		return nil, err
 	}
 	r := c.latches.use(l)

@@ -17,8 +17,9 @@ import (
 
 // What is asked of members about a stored limit.
 const (
-	opSetLimit = "set limit"
-	opLimit    = "limit"
+	opSetLimit   = "set limit"
+	opClearLimit = "clear limit"
+	opLimit      = "limit"
 )
 
 // SetLimit stores a limit at the members, from 0 to 4096. It takes the place of the limit of every
@@ -37,12 +38,14 @@ func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if n < 0 || n > maxLimit {
 		return badInput(opSetLimit, "the limit is %d, must be between 0 and %d", n, maxLimit)
 	}
-	return s.storeLimit(ctx, n)
+	return s.storeLimit(ctx, opSetLimit, n)
 }
 
 // ClearLimit undoes SetLimit: the limit of each caller is its own again. It returns and fails as
 // SetLimit does.
-func (s *Semaphore) ClearLimit(ctx context.Context) error { return s.storeLimit(ctx, script.NoLimit) }
+func (s *Semaphore) ClearLimit(ctx context.Context) error {
+	return s.storeLimit(ctx, opClearLimit, script.NoLimit)
+}
 
 // Limit returns the limit in force: the stored one, and else that of this Semaphore. It asks the
 // members, and fails as SetLimit does.
@@ -72,15 +75,15 @@ func (s *Semaphore) checkLimit(ctx context.Context, op string) error {
 
 // storeLimit stores a limit whose version is above all that a majority knows. If others store one
 // meanwhile, it begins again, so that what it returns for was in force.
-func (s *Semaphore) storeLimit(ctx context.Context, n int) error {
-	if err := s.checkLimit(ctx, opSetLimit); err != nil {
+func (s *Semaphore) storeLimit(ctx context.Context, op string, n int) error {
+	if err := s.checkLimit(ctx, op); err != nil {
 		return err
 	}
-	known, err := s.askLimit(ctx, opSetLimit, 0)
+	known, err := s.askLimit(ctx, op, 0)
 	for err == nil {
 		version, _, _ := script.LimitOf(known.greatest)
 		mine := script.StoredLimit(version+1, n)
-		if known, err = s.askLimit(ctx, opSetLimit, mine); err == nil && known.greatest == mine {
+		if known, err = s.askLimit(ctx, op, mine); err == nil && known.greatest == mine {
 			return nil
 		}
 	}

@@ -33,9 +33,7 @@ func (c *Client) mutex(k *kind, name string, opts []LockOption) *Mutex {
 // init is mutex for memory that is there.
 func (m *Mutex) init(c *Client, k *kind, name string, opts []LockOption) {
 	*m = Mutex{c: c, name: name, terms: terms{kind: k, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold}}
-	for _, o := range opts {
-		o(&m.terms)
-	}
+	apply(&m.terms, opts)
 }
 
 // Lock waits until it gets the lock, until ctx ends, or until no majority of the members can be

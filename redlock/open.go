@@ -38,9 +38,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 		return nil, badInput("open", "nil context")
 	}
 	var cfg Config
-	for _, o := range opts {
-		o(&cfg)
-	}
+	apply(&cfg, opts)
 	if err := errors.Join(checkMembers(len(urls)), cfg.withDefaults().validate()); err != nil {
 		return nil, err
 	}
@@ -143,9 +141,7 @@ func (c Config) node(n node.Config) node.Config {
 // here.
 func Scripts(opts ...Option) []string {
 	var cfg Config
-	for _, o := range opts {
-		o(&cfg)
-	}
+	apply(&cfg, opts)
 	return cfg.scripts()
 }
 

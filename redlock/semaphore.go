@@ -49,9 +49,7 @@ const (
 // with AutoRenew(Config.TTL). With TTL, a lease ends by itself, and its slots are free again.
 func (c *Client) Semaphore(name string, limit int, opts ...LockOption) *Semaphore {
 	t := terms{kind: &permitKind, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold, permits: &permitTerms{limit: limit, n: 1, want: -1}}
-	for _, o := range opts {
-		o(&t)
-	}
+	apply(&t, opts)
 	return &Semaphore{Mutex{c: c, name: name, terms: t}}
 }
 

@@ -58,11 +58,11 @@ type PermitWaiter struct {
 // InspectSemaphore asks every member what it knows about a semaphore, and changes nothing. It
 // returns as Inspect does, and with the same errors.
 func (c *Client) InspectSemaphore(ctx context.Context, name string) (*SemaphoreInspection, error) {
-	if err := c.check(ctx, "inspect", name, c.cfg.TTL); err != nil {
+	if err := c.check(ctx, opInspectSemaphore, name, c.cfg.TTL); err != nil {
 		return nil, err
 	}
 	if err := permitKind.within(&c.cfg); err != nil {
-		return nil, badInput("inspect", "%v", err)
+		return nil, badInput(opInspectSemaphore, "%v", err)
 	}
 	lock := script.Semaphore(name)
 	out := &SemaphoreInspection{Key: name, Limit: -1, Members: make([]PermitView, len(c.members))}
@@ -140,8 +140,11 @@ func permitHolders(members []PermitView, need int) []PermitHolder {
 // ErrInput.
 func (c *Client) ForcePermits(ctx context.Context, name string, holder PermitHolder) (held bool, err error) {
 	if holder.owner == "" {
-		return false, badInput(opForceUnlock, "a holder that no inspection has shown")
+		return false, badInput(opForcePermits, "a holder that no inspection has shown")
 	}
-	freed, err := c.force(ctx, script.Semaphore(name), []string{holder.owner})
+	if err := permitKind.within(&c.cfg); err != nil {
+		return false, badInput(opForcePermits, "%v", err)
+	}
+	freed, err := c.force(ctx, opForcePermits, script.Semaphore(name), []string{holder.owner})
 	return err == nil && freed >= c.need, err
 }
