@@ -186,7 +186,7 @@ func (e *Election) Run(ctx context.Context, value []byte, fn func(ctx context.Co
 		case led || e.lock.c.isClosed() || !passes(err):
 			return err
 		default:
-			e.pause(ctx)
+			e.lock.c.rest(ctx)
 		}
 	}
 }
@@ -199,17 +199,6 @@ func passes(err error) bool {
 		}
 	}
 	return false
-}
-
-// pause leaves the members alone for a moment, after a campaign that failed.
-func (e *Election) pause(ctx context.Context) {
-	timer := time.NewTimer(e.lock.c.cfg.Entry / 3)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-e.lock.c.closed:
-	}
 }
 
 // term is one turn of Run. led: this process has led, and err is that of fn, unless the lease was

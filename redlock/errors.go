@@ -63,6 +63,9 @@ var (
 	// ErrConflict: so many members were told another count for this round of the latch that no
 	// majority has this one. Every user of a latch must give the same count, or none (0).
 	ErrConflict = errors.New("latch has another count")
+	// ErrLimit: a stored limit of the semaphore is below the permits that were asked for at once.
+	// They cannot be had before somebody raises it: see Semaphore.SetLimit.
+	ErrLimit = errors.New("more permits than the stored limit allows")
 	// ErrInput: an argument cannot work. The error is an *InputError that says which one and why.
 	ErrInput = errors.New("bad input")
 )

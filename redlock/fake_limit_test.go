@@ -17,6 +17,12 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
+// endOf waits until a call returns, with an error or without.
+func endOf(w *locking) error {
+	<-w.Done
+	return w.Err
+}
+
 func limitOf(t testing.TB, s *redlock.Semaphore) int {
 	t.Helper()
 	n, err := s.Limit(t.Context())
@@ -114,6 +120,150 @@ func TestLimitThatCannotBeStoredIsAnError(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.NoError(t, p.Close())
 		require.ErrorIs(t, p.Semaphore("k", 2).SetLimit(t.Context(), 2), redlock.ErrClosed)
+	}, quiet)
+}
+
+// A limit may be stored while somebody waits for more permits than it allows. That caller is told,
+// and does not keep those behind it waiting.
+func TestWaiterForMoreThanAStoredLimitLeavesTheLine(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		few, many := q.Semaphore("k", 4), p.Semaphore("k", 4, redlock.Permits(3))
+		held := permit(t, q, "k", 4, redlock.Permits(2))
+		waits := later(t.Context(), many.Acquire)
+		time.Sleep(time.Second)
+		behind := later(t.Context(), few.Acquire)
+		time.Sleep(time.Second)
+		require.NoError(t, few.SetLimit(t.Context(), 2))
+		start := time.Now()
+		err := endOf(waits)
+		require.LessOrEqual(t, time.Since(start), 1100*time.Millisecond, "a heartbeat tells it")
+		require.ErrorIs(t, err, redlock.ErrLimit)
+		require.ErrorContains(t, err, `acquire permit "k": more permits than the stored limit allows: Permits is 3, and the limit in force is 2`)
+		time.Sleep(10 * time.Millisecond)
+		require.True(t, behind.Pending(), "two of two are held")
+		unlock(t, held)
+		time.Sleep(10 * time.Millisecond)
+		require.False(t, behind.Pending(), "nobody stands before it")
+		unlock(t, behind.Get(t))
+
+		asked := p.Count(script.SemAcquire)
+		_, err = many.Acquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrLimit)
+		_, err = many.TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrLimit)
+		require.Zero(t, hits(asked)[0], "it knows that, and asks no member for a slot")
+		_, err = q.Semaphore("k", 4, redlock.Permits(4)).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrLimit, "the client that stored it knows, too")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = many.Acquire(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+
+		require.NoError(t, few.SetLimit(t.Context(), 3)) // of which p has not heard
+		l, err := many.TryAcquire(t.Context())
+		require.NoError(t, err)
+		unlock(t, l)
+		require.NoError(t, few.ClearLimit(t.Context()))
+		l, err = p.Semaphore("k", 4, redlock.Permits(4)).Acquire(t.Context())
+		require.NoError(t, err)
+		unlock(t, l)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// A client that has heard of no limit yet is told by the answers to its first question.
+func TestFirstQuestionForMoreThanAStoredLimitIsToldSo(t *testing.T) {
+	for _, try := range []bool{true, false} {
+		pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+			require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
+			many := p.Semaphore("k", 4, redlock.Permits(3))
+			call := map[bool]func(context.Context) (*redlock.Lease, error){true: many.TryAcquire, false: many.Acquire}[try]
+			start := time.Now()
+			_, err := call(t.Context())
+			require.ErrorIs(t, err, redlock.ErrLimit)
+			require.LessOrEqual(t, time.Since(start), 10*time.Millisecond)
+			leftovers(t, cluster)
+		}, quiet)
+	}
+}
+
+// While the limit is 0, nobody gets a slot, and nobody stands in anybody's way.
+func TestWaiterForSeveralStaysWhileTheLimitIsNothing(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		sem := q.Semaphore("k", 4)
+		require.NoError(t, sem.SetLimit(t.Context(), 0))
+		first := later(t.Context(), p.Semaphore("k", 4, redlock.Permits(3)).Acquire)
+		second := later(t.Context(), p.Semaphore("k", 4, redlock.Permits(2)).Acquire)
+		time.Sleep(10 * time.Second)
+		require.True(t, first.Pending())
+		require.True(t, second.Pending())
+		require.NoError(t, sem.SetLimit(t.Context(), 2))
+		err := endOf(first)
+		require.ErrorIs(t, err, redlock.ErrLimit)
+		l := second.Get(t)
+		require.Len(t, l.Slots(), 2)
+		unlock(t, l)
+		leftovers(t, cluster)
+	}, quiet)
+}
+
+// What one member says may have been replaced while it was away.
+func TestLimitOfOneMemberAloneRefusesNobody(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
+		q.Away(0)
+		time.Sleep(time.Second)
+		require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 4))
+		p.Slow(time.Millisecond, 20*time.Millisecond, 20*time.Millisecond) // the first to answer knows the old one
+		l, err := p.Semaphore("k", 4, redlock.Permits(3)).Acquire(t.Context())
+		require.NoError(t, err)
+		unlock(t, l)
+		require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
+		_, err = p.Semaphore("k", 4, redlock.Permits(3)).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrLimit)
+	}, quiet)
+}
+
+// While no majority can confirm a limit, the caller waits as for any permit.
+func TestLimitThatNoMajorityConfirmsIsNoReasonToStopWaiting(t *testing.T) {
+	for _, patience := range []time.Duration{2 * time.Second, -1} {
+		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+			p := join(t, cluster, quiet, func(c *redlock.Config) { c.NoQuorumAfter = patience })
+			q := join(t, cluster, quiet)
+			require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
+			p.Away(1, 2)
+			time.Sleep(time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			start := time.Now()
+			waits := later(ctx, p.Semaphore("k", 4, redlock.Permits(3)).Acquire)
+			if patience > 0 {
+				require.ErrorIs(t, endOf(waits), redlock.ErrNoQuorum)
+				require.InDelta(t, 2*time.Second, time.Since(start), float64(1500*time.Millisecond))
+				return
+			}
+			time.Sleep(10 * time.Second)
+			require.True(t, waits.Pending())
+			p.EveryLink((*redistest.Link).Heal)
+			require.ErrorIs(t, endOf(waits), redlock.ErrLimit)
+			require.Less(t, time.Since(start), 15*time.Second)
+		})
+	}
+}
+
+// Members that answer everything but the question for the limit are not asked it without a pause.
+func TestLimitThatMembersDoNotTellIsAskedForAtHeartbeats(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
+		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
+		p.EveryLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(script.SemLimit.SHA), -1, "OOM none is left") }, 1, 2)
+		asked := p.Count(script.SemLimit)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := p.Semaphore("k", 4, redlock.Permits(3)).Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, redlock.ErrLimit)
+		require.InDelta(t, 10, hits(asked)[0], 2)
 	}, quiet)
 }
 

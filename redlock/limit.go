@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -29,9 +30,11 @@ const (
 // stay with their holders. If more are held than n, as many must end as are above it before anybody
 // gets one. With n = 0, nobody does: Inspect then shows when all have ended.
 //
+// Who waits for more permits at once than n, and n is above 0, gets ErrLimit: see Acquire.
+//
 // SetLimit returns when a majority of the members have stored the limit, and fails if ctx ends
-// first. It waits at most Config.MemberTimeout for members that do not answer. After an error, some members may have stored it: call it again. Of two calls at
-// the same time, one comes after the other.
+// first. It waits at most Config.MemberTimeout for members that do not answer. After an error, some
+// members may have stored it: call it again. Of two calls at the same time, one comes after the other.
 //
 // Errors: ErrNoQuorum, ErrQuarantined, ErrClosed, ErrInput.
 func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
@@ -53,7 +56,7 @@ func (s *Semaphore) Limit(ctx context.Context) (int, error) {
 	if err := s.checkLimit(ctx, opLimit); err != nil {
 		return 0, err
 	}
-	stored, err := s.askLimit(ctx, opLimit, 0)
+	stored, err := s.m.c.askLimit(ctx, opLimit, s.m.name, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -79,11 +82,12 @@ func (s *Semaphore) storeLimit(ctx context.Context, op string, n int) error {
 	if err := s.checkLimit(ctx, op); err != nil {
 		return err
 	}
-	known, err := s.askLimit(ctx, op, 0)
+	c, name := s.m.c, s.m.name
+	known, err := c.askLimit(ctx, op, name, 0)
 	for err == nil {
 		version, _, _ := script.LimitOf(known.greatest)
 		mine := script.StoredLimit(version+1, n)
-		if known, err = s.askLimit(ctx, op, mine); err == nil && known.greatest == mine {
+		if known, err = c.askLimit(ctx, op, name, mine); err == nil && known.greatest == mine {
 			return nil
 		}
 	}
@@ -92,13 +96,12 @@ func (s *Semaphore) storeLimit(ctx context.Context, op string, n int) error {
 
 // askLimit has all members store a limit, 0 for none, and returns what a majority has then. What a
 // member says counts only while its generation lasts: it may have forgotten it since.
-func (s *Semaphore) askLimit(ctx context.Context, op string, stored int64) (*limits, error) {
-	c := s.m.c
+func (c *Client) askLimit(ctx context.Context, op, name string, stored int64) (*limits, error) {
 	if !c.alive.enter() {
-		return nil, &keyError{op: op, key: s.m.name, err: ErrClosed}
+		return nil, &keyError{op: op, key: name, err: ErrClosed}
 	}
 	defer c.alive.leave()
-	lock := script.Semaphore(s.m.name)
+	lock := script.Semaphore(name)
 	for {
 		j := &limits{c: c, slot: lock.Slot(), gens: make([]uint64, len(c.members))}
 		cmd, sent := c.buffer(), time.Now()
@@ -110,19 +113,19 @@ func (s *Semaphore) askLimit(ctx context.Context, op string, stored int64) (*lim
 		votes := r.Votes(c.members)
 		r.Free()
 		known := j.seen()
-		c.limits.put(s.m.name, known.greatest)
+		c.limits.put(name, known.greatest)
 		switch {
 		case c.isClosed():
-			return nil, &keyError{op: op, key: s.m.name, err: ErrClosed}
+			return nil, &keyError{op: op, key: name, err: ErrClosed}
 		case v != quorum.Won:
 			return nil, &QuorumError{
-				Failure: quorum.Failure{Op: op, Key: s.m.name, Need: c.need, Votes: votes, Early: v == quorum.Lost},
+				Failure: quorum.Failure{Op: op, Key: name, Need: c.need, Votes: votes, Early: v == quorum.Lost},
 				kind:    reasonOf(votes, c.need), cause: cause,
 			}
 		case known.current() >= c.need && clock.Elapsed(sent, time.Now()) < c.cfg.MaxTTL:
 			return known, nil
 		case ctx.Err() != nil:
-			return nil, &keyError{op: op, key: s.m.name, err: ErrNoQuorum, cause: ctx.Err()}
+			return nil, &keyError{op: op, key: name, err: ErrNoQuorum, cause: ctx.Err()}
 		}
 	}
 }
@@ -175,8 +178,42 @@ func (j *limits) current() (n int) {
 // storedLimits are those that the client has heard of, by the name of the semaphore. Its calls tell
 // them to the members, so that one which was away hears of them.
 type storedLimits struct {
-	mu sync.Mutex
-	m  map[string]int64
+	mu     sync.Mutex // a leaf
+	m      map[string]int64
+	askers map[*asker]struct{}
+}
+
+// asker is a caller that a limit of a semaphore may be too low for.
+type asker struct {
+	name string
+	n    int                // how many permits it wants
+	end  context.CancelFunc // of its attempts
+}
+
+// tooLow reports whether nobody gets n permits at once while a limit is in force, although others may
+// get fewer. A limit of 0 is none that anybody can stand in the way of.
+func tooLow(stored int64, n int) bool {
+	_, limit, set := script.LimitOf(stored)
+	return set && limit > 0 && limit < n
+}
+
+// within returns a context that ends with ctx, or as soon as a limit is heard of that is too low for n
+// permits. done must follow.
+func (s *storedLimits) within(ctx context.Context, name string, n int) (within context.Context, done func()) {
+	within, end := context.WithCancel(ctx)
+	a := &asker{name: name, n: n, end: end}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.askers == nil {
+		s.askers = make(map[*asker]struct{})
+	}
+	s.askers[a] = struct{}{}
+	return within, func() {
+		s.mu.Lock()
+		delete(s.askers, a)
+		s.mu.Unlock()
+		end()
+	}
 }
 
 func (s *storedLimits) get(name string) int64 {
@@ -201,6 +238,56 @@ func (s *storedLimits) put(name string, stored int64) {
 		}
 	}
 	s.m[name] = max(s.m[name], stored)
+	for a := range s.askers {
+		if a.name == name && tooLow(s.m[name], a.n) {
+			a.end()
+		}
+	}
+}
+
+// several gets several permits for a caller. While a limit below them is in force, nobody can give
+// them, and at the head of the line the caller would keep all others out: so it leaves. It does that
+// by the word of a majority, because a member that was away may tell a limit that was raised since.
+func (c *Client) several(ctx, in context.Context, w want) (*Lease, result, error) {
+	p := w.terms.permits
+	for {
+		p.known = c.limits.get(w.name)
+		if tooLow(p.known, p.n) {
+			said, err := c.askLimit(ctx, w.op, w.name, p.known)
+			switch {
+			case err == nil && tooLow(said.greatest, p.n):
+				_, limit, _ := script.LimitOf(said.greatest)
+				return nil, result{}, &keyError{
+					op: w.op, key: w.name, err: ErrLimit, cause: fmt.Errorf("Permits is %d, and the limit in force is %d", p.n, limit),
+				}
+			case err == nil:
+				p.known = said.greatest
+			case w.try || ctx.Err() != nil || c.isClosed():
+				return nil, result{}, err
+			default:
+				c.rest(ctx)
+				p.known = 0 // so that members tell it again
+			}
+		}
+		within, done := c.limits.within(ctx, w.name, p.n)
+		l, res, err := c.compete(within, in, w)
+		left := err != nil && (w.try || within.Err() != nil) && tooLow(c.limits.get(w.name), p.n)
+		done()
+		if !left {
+			return l, res, err
+		}
+	}
+}
+
+// rest leaves the members alone for a moment, before a caller goes on.
+func (c *Client) rest(ctx context.Context) {
+	timer := time.NewTimer(c.cfg.Entry / 3)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-c.closed:
+	}
 }
 
 // permitsTold notes a stored limit that a member has told.

@@ -70,13 +70,16 @@ func Permits(n int) LockOption {
 // Acquire waits until it gets a permit, until ctx ends, or until no majority of the members can be
 // asked for Config.NoQuorumAfter. It does what Mutex.Lock does, and fails as that does. Up to 16
 // callers of one client wait at the members at once for one name, and others behind them.
+//
+// If a limit is stored that is above 0 and below Permits, Acquire returns ErrLimit. It hears of such
+// a limit within a third of Config.Entry, and keeps nobody waiting from then on.
 func (s *Semaphore) Acquire(ctx context.Context) (*Lease, error) {
 	return s.m.c.acquire(ctx, s.want(opAcquirePermit))
 }
 
 // TryAcquire asks once and does not wait for a permit. It takes one round trip, and one more if
 // members have given different slots. It fails with ErrHeld if so many slots are taken, and also if
-// others wait. Otherwise it does what Mutex.TryLock does.
+// others wait, and with ErrLimit as Acquire. Otherwise it does what Mutex.TryLock does.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
 	w := s.want(opTryAcquirePermit)
 	w.try = true
@@ -194,9 +197,12 @@ func (c *Client) permit(ctx, in context.Context, w want) (*Lease, result, error)
 	if p.want = c.slots.take(w.name); p.want >= p.limit {
 		p.want = -1
 	}
-	p.known = c.limits.get(w.name)
 	p.gate = uint8(int(slot.Of(w.name)) % len(c.members))
 	t.permits, w.terms = &p, &t
+	if p.n > 1 {
+		return c.several(ctx, in, w)
+	}
+	p.known = c.limits.get(w.name)
 	return c.compete(ctx, in, w)
 }
 

@@ -91,7 +91,7 @@ func codeOf(ctx context.Context, err error) int {
 			return exitUsage
 		}
 		return exitConfig
-	case errors.Is(err, redlock.ErrHeld):
+	case errors.Is(err, redlock.ErrHeld), errors.Is(err, redlock.ErrLimit):
 		return exitNotObtained
 	case errors.Is(err, redlock.ErrDuplicateMember):
 		return exitConfig
