@@ -251,10 +251,10 @@ func (c *Client) forceOne(ctx context.Context, op string, lock script.Lock, owne
 	})
 	if answered < c.need {
 		kind := reasonOf(votes, c.need)
-		return &QuorumError{
+		return c.orClosed(op, lock.Name, &QuorumError{
 			Failure: quorum.Failure{Op: op, Key: lock.Name, Need: c.need, Votes: votes},
 			kind:    kind, cause: ctx.Err(),
-		}
+		})
 	}
 	return nil
 }

@@ -245,6 +245,15 @@ func (c *Client) isClosed() bool {
 	}
 }
 
+// orClosed is the error of a call, or ErrClosed if the members could not be asked because the client is
+// being closed.
+func (c *Client) orClosed(op, key string, err error) error {
+	if errors.Is(err, ErrNoQuorum) && c.isClosed() {
+		return &keyError{op: op, key: key, err: ErrClosed}
+	}
+	return err
+}
+
 func (c *Client) buffer() *[]byte {
 	if b, ok := c.buffers.Get().(*[]byte); ok {
 		return b

@@ -265,6 +265,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 			continue
 		case <-timeout.C:
 		case <-ctx.Done():
+		case <-c.closed:
+			return Leader{}, &keyError{op: opLeader, key: e.lock.name, err: ErrClosed}
 		}
 		break
 	}
@@ -275,9 +277,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 		return Leader{}, &keyError{op: opLeader, key: e.lock.name, err: ErrNoLeader}
 	}
 	votes := r.Votes(c.members)
-	return Leader{}, &QuorumError{
+	return Leader{}, c.orClosed(opLeader, e.lock.name, &QuorumError{
 		Failure: quorum.Failure{Op: opLeader, Key: e.lock.name, Need: c.need, Votes: votes}, kind: ErrNoQuorum, cause: ctx.Err(),
-	}
+	})
 }
 
 // poll hears one question to all members.

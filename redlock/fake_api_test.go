@@ -109,6 +109,49 @@ func TestOptionThatIsNilChangesNothing(t *testing.T) {
 	}, quiet, nil)
 }
 
+// Members do not answer any more, or refuse, because the client is being closed: that says nothing of
+// a quorum.
+func TestCallThatCloseInterruptsSaysThatTheClientIsClosed(t *testing.T) {
+	for _, how := range []struct {
+		name string
+		then func(l *redistest.Link)
+	}{
+		{"members hang", (*redistest.Link).Pause}, {"members are gone", func(l *redistest.Link) { l.Refuse(true); l.Cut() }},
+	} {
+		for op, call := range map[string]func(ctx context.Context, p *peer) error{
+			"leader":          func(ctx context.Context, p *peer) error { _, err := p.Election("k").Leader(ctx); return err },
+			"count down":      func(ctx context.Context, p *peer) error { return p.Latch("k", 2).CountDown(ctx) },
+			"await":           func(ctx context.Context, p *peer) error { return p.Latch("k", 2).Await(ctx) },
+			"remaining":       func(ctx context.Context, p *peer) error { _, err := p.Latch("k", 2).Remaining(ctx); return err },
+			"delete latch":    func(ctx context.Context, p *peer) error { return p.Latch("k", 2).Delete(ctx) },
+			"wait at barrier": func(ctx context.Context, p *peer) error { _, err := p.Barrier("k", 2, "me").Wait(ctx); return err },
+			"limit":           func(ctx context.Context, p *peer) error { _, err := p.Semaphore("k", 2).Limit(ctx); return err },
+			"set limit":       func(ctx context.Context, p *peer) error { return p.Semaphore("k", 2).SetLimit(ctx, 1) },
+			"force unlock":    func(ctx context.Context, p *peer) error { _, err := p.ForceUnlock(ctx, "k"); return err },
+		} {
+			t.Run(op+", "+how.name, func(t *testing.T) {
+				alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+					p.EveryLink((*redistest.Link).Pause)
+					ends := make(chan error, 1)
+					go func() { ends <- call(t.Context(), p) }()
+					synctest.Wait()
+					time.Sleep(100 * time.Millisecond)
+					start, closed := time.Now(), make(chan struct{})
+					go func() { _ = p.Close(); close(closed) }()
+					p.EveryLink(how.then)
+					err := <-ends
+					took := time.Since(start)
+					<-closed
+					require.ErrorIs(t, err, redlock.ErrClosed)
+					require.NotErrorIs(t, err, redlock.ErrNoQuorum)
+					require.ErrorContains(t, err, op+" \"k\"")
+					require.Less(t, took, 200*time.Millisecond)
+				}, quiet)
+			})
+		}
+	}
+}
+
 func TestErrorNamesTheCallThatTheOperatorMade(t *testing.T) {
 	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
 		ctx, unseen := t.Context(), redlock.PermitHolder{}

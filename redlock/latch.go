@@ -165,11 +165,11 @@ func (l *Latch) call(ctx context.Context, op string, do func(ctx, in context.Con
 	defer l.c.latches.leave(r)
 	t := l.c.trace.latch
 	if t == nil {
-		return do(ctx, nil, r)
+		return l.c.orClosed(op, l.name, do(ctx, nil, r))
 	}
 	start := time.Now()
 	in := t.LatchStart(ctx, LatchStart{Key: l.name, Op: op})
-	err := do(ctx, in, r)
+	err := l.c.orClosed(op, l.name, do(ctx, in, r))
 	t.LatchEnd(in, LatchEnd{Key: l.name, Op: op, Err: err, Elapsed: time.Since(start)})
 	return err
 }
