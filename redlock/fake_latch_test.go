@@ -193,6 +193,42 @@ func TestAnotherCountForOneRoundIsAConflictAndLeavesNothing(t *testing.T) {
 	}, quiet)
 }
 
+// The number of a later call would count the one that was refused, too.
+func TestCountDownThatIsRefusedDoesNotCountLater(t *testing.T) {
+	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+		two := b.Latch("job", 2)
+		require.NoError(t, two.Arrive(t.Context(), "x")) // so b keeps the latch in mind
+		require.NoError(t, a.Latch("job", 3).Delete(t.Context()))
+		require.NoError(t, a.Latch("job", 3).Arrive(t.Context(), "y"))
+		refused(t, two.CountDown(t.Context()), redlock.ErrConflict)
+		refused(t, two.CountDown(t.Context()), redlock.ErrConflict)
+		require.NoError(t, a.Latch("job", 3).Delete(t.Context()))
+		require.NoError(t, two.CountDown(t.Context()))
+		require.Equal(t, 1, remaining(t, a.Latch("job", 0)))
+	}, quiet)
+}
+
+// What a member said before a deletion arrives after it.
+func TestAwaitIsNotOpenedByAnAnswerFromBeforeADeletion(t *testing.T) {
+	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+		require.NoError(t, b.Latch("job", 1).Arrive(t.Context(), "x"))
+		require.NoError(t, b.Latch("job", 1).Delete(t.Context())) // so b does not tell it again
+		require.NoError(t, b.Latch("job", 0).Arrive(t.Context(), "x"))
+		require.NoError(t, b.Latch("job", 1).Await(t.Context()))
+		synctest.Wait()
+		a.EveryLink(func(l *redistest.Link) { l.SetDelay(redistest.Delay{}, redistest.Delay{Fixed: 100 * time.Millisecond}) })
+		ctx, cancel := context.WithCancel(t.Context())
+		g := awaitLater(ctx, a.Latch("job", 1))
+		time.Sleep(10 * time.Millisecond) // the members have answered
+		require.NoError(t, a.Latch("job", 1).Delete(t.Context()))
+		time.Sleep(200 * time.Millisecond)
+		g.shut(t)
+		cancel()
+		require.ErrorIs(t, <-g.err, context.Canceled)
+		require.Equal(t, 1, remaining(t, a.Latch("job", 1)))
+	}, quiet)
+}
+
 // Members that forget the other count are not told of an arrival that its caller knows to be refused.
 func TestArrivalThatIsRefusedIsNotToldAgain(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {

@@ -195,19 +195,22 @@ func (r *latchRound) arrive(ctx, in context.Context, op, id string) error {
 	r.mu.Unlock()
 	r.flush(false)
 	err := r.until(ctx, op, version, func(states []member.State) (bool, error) {
+		refused := r.core.Refused(id)
 		switch {
-		case r.core.Stored(version, states) || r.core.Open() && r.core.Passed():
+		case !refused && r.core.Stored(version, states) || r.core.Open() && r.core.Passed():
 			return true, nil
 		case r.core.Passed():
 			return true, ErrPassed
-		case r.core.Conflict():
+		case refused, r.core.Conflict():
 			return true, ErrConflict
 		}
 		return false, nil
 	})
 	if errors.Is(err, ErrPassed) || errors.Is(err, ErrConflict) {
 		r.mu.Lock()
-		r.core.Refuse(id)
+		if r.core.Refuse(id); id == r.id {
+			r.id = "" // the number of the next call would count this one
+		}
 		r.mu.Unlock()
 	}
 	return err
@@ -503,7 +506,13 @@ func (r *latchRound) delete(ctx context.Context) error {
 	r.mu.Lock()
 	r.core.Forget(states)
 	r.id, r.counted, r.since = "", 0, time.Time{}
+	r.deletes++
 	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.deletes--
+		r.mu.Unlock()
+	}()
 	errs := make([]error, len(states))
 	each(len(errs), func(i int) {
 		_, errs[i] = r.ask(ctx, i, r.wire.Delete(nil))

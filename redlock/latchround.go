@@ -27,6 +27,8 @@ type latchRound struct {
 	counted int64  // with id
 	in      context.Context
 	errs    []error       // of each member, in its last answer
+	asked   []int         // the core's life when each member was asked last for the watch
+	deletes int           // calls of Delete that are under way
 	heard   chan struct{} // closed at the next change; nil: nobody waits for that
 	users   int           // calls that are under way
 	expires time.Time     // when the members may have forgotten it
@@ -67,7 +69,7 @@ func (s *latches) use(l *Latch) *latchRound {
 		}
 		s.sweepLocked(now)
 		r = &latchRound{
-			c: l.c, wire: script.LatchOf(l.name), turn: make(chan struct{}, 1), errs: make([]error, len(l.c.members)),
+			c: l.c, wire: script.LatchOf(l.name), turn: make(chan struct{}, 1), errs: make([]error, len(l.c.members)), asked: make([]int, len(l.c.members)),
 			terms: script.LatchTerms{Round: int64(l.terms.round), Count: int64(l.count)},
 		}
 		r.core = latch.New(len(l.c.members), r.coreTerms())
@@ -96,6 +98,9 @@ func (s *latches) leave(r *latchRound) {
 	defer r.mu.Unlock()
 	r.users--
 	r.core.Trim(mostKept, states)
+	if r.users == 0 {
+		r.core.Idle()
+	}
 	if r.users == 0 && (r.core.Passed() || !r.core.Open() && r.core.Kept() == 0) {
 		s.forgetLocked(r)
 	}
@@ -306,9 +311,14 @@ func (r *latchRound) watched(in context.Context) (*watch, error) {
 }
 
 // question implements watcher.
-func (r *latchRound) question(buf *[]byte, watch string, entry time.Duration) member.Command {
+func (r *latchRound) question(buf *[]byte, to quorum.Set, watch string, entry time.Duration) member.Command {
 	r.mu.Lock()
 	terms := r.terms
+	for i := range r.asked {
+		if to.Has(i) {
+			r.asked[i] = r.core.Life()
+		}
+	}
 	r.mu.Unlock()
 	return r.wire.Await(buf, terms, watch, entry)
 }
@@ -320,7 +330,7 @@ func (r *latchRound) answered(i int, c *member.Call, sent time.Time) (time.Durat
 		return 0, err
 	}
 	r.mu.Lock()
-	r.core.Heard(i, stateOf(s), c.State)
+	r.core.Heard(i, stateOf(s), c.State, r.asked[i])
 	r.rtt = max(r.rtt, c.At.Sub(sent))
 	r.changedLocked()
 	open, w := r.core.Open(), r.watch
@@ -340,6 +350,10 @@ func (r *latchRound) pushed(i int, n script.News, from member.State, _ time.Time
 		return false, false
 	}
 	r.mu.Lock()
+	if r.deletes > 0 { // it may be of before
+		r.mu.Unlock()
+		return true, true
+	}
 	r.core.Pushed(i, n.Values[0], from)
 	r.changedLocked()
 	open := r.core.Open()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -83,7 +84,7 @@ func newObserver(e *Election) *observer {
 }
 
 // question implements watcher.
-func (o *observer) question(buf *[]byte, watch string, entry time.Duration) member.Command {
+func (o *observer) question(buf *[]byte, _ quorum.Set, watch string, entry time.Duration) member.Command {
 	return o.wire.Observe(buf, watch, entry)
 }
 

@@ -19,9 +19,9 @@ import (
 // watcher is what a watch is for. Its methods run on goroutines that read a member's answers, of
 // several members at once. They must not block, and no mutex of the watch is held around them.
 type watcher interface {
-	// question encodes what asks a member and registers the watch there for entry. If entry is 0,
-	// it withdraws the watch and asks nothing. It may be called from any goroutine.
-	question(buf *[]byte, watch string, entry time.Duration) member.Command
+	// question encodes what asks some members and registers the watch there for entry. If entry is
+	// 0, it withdraws the watch and asks nothing. It may be called from any goroutine.
+	question(buf *[]byte, to quorum.Set, watch string, entry time.Duration) member.Command
 	// answered takes the reply of member i to a question that was submitted at sent. The reply is
 	// valid only during the call, and c.State is the member at the submission. again is when there
 	// will be something to ask before the next heartbeat; 0: not before. A reply that cannot be
@@ -124,7 +124,7 @@ func (w *watch) ask(to quorum.Set, now time.Time, entry time.Duration) {
 	buf := w.c.buffer()
 	q := quorum.Question{
 		Op: w.op, Sent: now, TTL: entry, To: to, Need: w.c.need, Judge: w,
-		Command: w.owner.question(buf, w.id, entry),
+		Command: w.owner.question(buf, to, w.id, entry),
 	}
 	if entry != 0 {
 		q.Delivery.Ended = &w.ended

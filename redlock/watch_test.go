@@ -13,6 +13,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -25,7 +26,7 @@ type echoes struct {
 	drops bool
 }
 
-func (e *echoes) question(buf *[]byte, _ string, entry time.Duration) member.Command {
+func (e *echoes) question(buf *[]byte, _ quorum.Set, _ string, entry time.Duration) member.Command {
 	word := "ask"
 	if entry == 0 {
 		word = "withdraw"

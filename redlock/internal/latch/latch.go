@@ -59,6 +59,8 @@ type Latch struct {
 	passed bool
 	at     []place
 	life   int // how often it was forgotten
+
+	refused map[string]struct{} // ids that were told of and refused, and whose callers may not know yet
 }
 
 // entry is an arrival of this client. It replaces the one of its id with a smaller version.
@@ -96,6 +98,7 @@ func (l *Latch) Arrive(id string, n int64) (version int) {
 		return v
 	}
 	l.drop(id)
+	delete(l.refused, id)
 	l.newest++
 	l.log = append(l.log, entry{Arrival{id, n}, l.newest})
 	l.latest[id] = l.newest
@@ -120,8 +123,29 @@ func (l *Latch) drop(id string) {
 	}
 }
 
-// Refuse forgets an arrival that members have refused, so that it is not told again.
-func (l *Latch) Refuse(id string) { l.drop(id) }
+// Refuse forgets all arrivals of an id that members have refused: they are not told again, and do not
+// count.
+func (l *Latch) Refuse(id string) {
+	l.drop(id)
+	l.sum -= l.union[id]
+	delete(l.union, id)
+	if l.refused == nil {
+		l.refused = map[string]struct{}{}
+	}
+	l.refused[id] = struct{}{}
+}
+
+// Refused reports whether an id was refused since it arrived last. Then Stored says nothing of it.
+func (l *Latch) Refused(id string) bool {
+	_, ok := l.refused[id]
+	return ok
+}
+
+// Idle forgets what only callers want to know, when there are none.
+func (l *Latch) Idle() { clear(l.refused) }
+
+// Life tells apart what is asked before and after a Forget.
+func (l *Latch) Life() int { return l.life }
 
 // Trim forgets arrivals that a majority has, oldest first, until at most that many are kept. They
 // are not told to members that forget them.
@@ -253,8 +277,12 @@ func (l *Latch) Failed(i int, now time.Time) {
 	p.pending, p.failed, p.due = false, true, now.Add(l.terms.Retry)
 }
 
-// Heard books what member i said to somebody who awaits the latch.
-func (l *Latch) Heard(i int, s State, from member.State) {
+// Heard books what member i said to somebody who awaits the latch. life is that of the question: if
+// the latch was forgotten since, the answer counts for nothing.
+func (l *Latch) Heard(i int, s State, from member.State, life int) {
+	if life != l.life {
+		return
+	}
 	p := &l.at[i]
 	l.meet(p, &from)
 	l.heard(p, s)

@@ -116,7 +116,7 @@ func TestUnequalMembersAreReadWhenNothingIsUnderWay(t *testing.T) {
 	l, states := New(3, terms), votingAt(1, 1, 1)
 	hear := func(sums ...int64) quorum.Set {
 		for i, sum := range sums {
-			l.Heard(i, said(sum), states[i])
+			l.Heard(i, said(sum), states[i], l.Life())
 		}
 		return l.Unequal(states)
 	}
@@ -155,11 +155,11 @@ func TestConflictIsTheWordOfSoManyThatNoMajorityIsLeft(t *testing.T) {
 	require.True(t, l.Stored(v, states))
 	_, _, ok := l.Due(begin, states, false)
 	require.False(t, ok, "it is not asked again and again")
-	l.Heard(1, other, states[1])
+	l.Heard(1, other, states[1], l.Life())
 	require.True(t, l.Conflict())
 
 	untold := New(3, Terms{Round: 1, Need: 2})
-	untold.Heard(0, State{Round: 1, Count: 2, Sum: 1}, states[0])
+	untold.Heard(0, State{Round: 1, Count: 2, Sum: 1}, states[0], untold.Life())
 	require.EqualValues(t, 2, untold.Remaining(), "by the count that a member was told")
 	require.False(t, untold.Conflict())
 	untold.Join(State{Round: 1}, map[string]int64{"a": 1, "b": 1})
@@ -200,4 +200,39 @@ func TestForgottenLatchIsToldWhatNoMajorityHas(t *testing.T) {
 	l.Told(2, &again, said(1), states[2])
 	l.Told(1, &again, said(1), states[1])
 	require.True(t, l.Stored(second, states))
+}
+
+func TestArrivalThatIsRefusedCountsForNothing(t *testing.T) {
+	l, states := New(3, terms), votingAt(1, 1, 1)
+	v := l.Arrive("a", 1)
+	l.Refuse("a")
+	require.True(t, l.Refused("a"))
+	require.Empty(t, l.Lacking(nil), "nobody is told of it")
+	before := l.Remaining()
+	b, _, ok := l.Due(begin, states, false)
+	if ok {
+		require.Empty(t, b.Arrivals)
+		for i := range 3 {
+			l.Told(i, &b, said(0), states[i])
+		}
+		require.True(t, l.Stored(v, states), "there is nothing to be told")
+	}
+	require.Equal(t, before, l.Remaining())
+	l.Arrive("a", 1)
+	require.False(t, l.Refused("a"), "it arrives again")
+	require.Equal(t, before-1, l.Remaining())
+	l.Refuse("a")
+	l.Idle()
+	require.False(t, l.Refused("a"))
+}
+
+func TestAnswerFromBeforeADeletionOpensNothing(t *testing.T) {
+	l, states := New(3, terms), votingAt(1, 1, 1)
+	open, life := said(terms.Count), l.Life()
+	open.Open = true
+	l.Forget(states)
+	l.Heard(0, open, states[0], life)
+	require.False(t, l.Open())
+	l.Heard(0, open, states[0], l.Life())
+	require.True(t, l.Open())
 }
