@@ -208,6 +208,25 @@ func TestCountDownThatIsRefusedDoesNotCountLater(t *testing.T) {
 	}, quiet)
 }
 
+// Who has heard that a latch is open tells the members that have not said so. A deletion may come first.
+func TestClientThatTellsOthersDoesNotMakeADeletedLatchAgain(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		a.Slow(0, 100*time.Millisecond, 100*time.Millisecond) // it hears of the first member soon
+		g := awaitLater(t.Context(), a.Latch("job", 1))
+		time.Sleep(500 * time.Millisecond)
+		a.EveryLink(func(l *redistest.Link) { l.LosePush(1) }, 1, 2)
+		require.NoError(t, b.Latch("job", 1).CountDown(t.Context()))
+		time.Sleep(20 * time.Millisecond) // what a tells the others is on its way
+		require.NoError(t, b.Latch("job", 1).Delete(t.Context()))
+		g.open(t)
+		time.Sleep(time.Second)
+		require.Equal(t, 1, remaining(t, c.Latch("job", 1)))
+		left, err := cluster.Leftovers(t.Context(), lasting...)
+		require.NoError(t, err)
+		require.Empty(t, left)
+	})
+}
+
 // What a member said before a deletion arrives after it.
 func TestAwaitIsNotOpenedByAnAnswerFromBeforeADeletion(t *testing.T) {
 	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {

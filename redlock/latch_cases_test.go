@@ -91,6 +91,8 @@ func (p *latchPlay) event(word string, args []string) string {
 		return p.told(p.latch.Arrive(nil, p.terms(args[0], args[1]), false, arrivalsOf(args[2:])))
 	case "opened":
 		return p.told(p.latch.Arrive(nil, p.terms(args[0], "0"), true, nil))
+	case "told":
+		return p.told(p.latch.Tell(nil, p.terms(args[0], "0")))
 	case "await":
 		return p.told(p.latch.Await(nil, p.terms(args[0], args[1]), ownerOf(args[2]), time.Minute))
 	case "withdraw":

@@ -175,9 +175,15 @@ func (r *latchRound) flush(late bool) {
 			return
 		}
 		buf := r.c.buffer()
+		var cmd member.Command
+		if b.Known {
+			cmd = r.wire.Tell(buf, terms)
+		} else {
+			cmd = r.wire.Arrive(buf, terms, b.Open, wired(b.Arrivals))
+		}
 		q := quorum.Question{
 			Op: opArrive, Sent: now, To: b.To, Need: r.c.need, Judge: &latchCall{r: r, b: b, in: in},
-			Command: r.wire.Arrive(buf, terms, b.Open, wired(b.Arrivals)), Delivery: member.Delivery{Late: late},
+			Command: cmd, Delivery: member.Delivery{Late: late},
 		}
 		r.c.rounds.Start(r.c.members, &q).Free()
 		r.c.buffers.Put(buf)

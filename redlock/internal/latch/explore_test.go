@@ -239,7 +239,10 @@ func (w *world) next(emit func(step string, n *world)) {
 					if b.Open {
 						count = 0
 					}
-					after, told := n.sites[m].call(w.b.rules, 2, count, b.Open, b.Arrivals, -1)
+					after, told := n.sites[m], quorum.Set(0)
+					if !b.Known || after.round >= 0 {
+						after, told = n.sites[m].call(w.b.rules, 2, count, b.Open, b.Arrivals, -1)
+					}
 					n.sites[m] = after
 					o.calls[m] = nil
 					if lost {

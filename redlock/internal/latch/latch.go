@@ -76,6 +76,7 @@ type place struct {
 	pending    bool   // a call of Due is under way
 	failed     bool   // the last one did
 	due        time.Time
+	here       bool // it has said something of the round
 	has        int  // the version up to which the member has the own arrivals
 	knows      bool // that the latch is open
 	differs    bool // it has been told another count
@@ -193,6 +194,7 @@ func (l *Latch) reached() { l.open = l.open || l.count > 0 && l.sum >= l.count }
 type Batch struct {
 	To       quorum.Set
 	Open     bool
+	Known    bool // with Open: these members have had the round, so one that has none has had it deleted
 	Arrivals []Arrival
 	upto     int
 	life     int
@@ -218,8 +220,8 @@ func (l *Latch) Due(now time.Time, states []member.State, silent bool) (b Batch,
 			}
 			continue
 		case b.To == 0:
-			b.Open, from = l.open, p.has
-		case !l.open && p.has != from:
+			b.Open, b.Known, from = l.open, l.open && p.here, p.has
+		case !l.open && p.has != from, l.open && p.here != b.Known:
 			continue // it needs others
 		}
 		p.pending, p.epoch = true, st.Epoch
@@ -263,6 +265,8 @@ func (l *Latch) Told(i int, b *Batch, s State, from member.State) {
 	}
 	l.heard(p, s)
 	switch {
+	case b.Known && p.here && s.Round < 0: // whoever deleted it wants no more of it
+		p.knows = true
 	case s.Round != l.terms.Round || p.differs:
 	case b.Open:
 		p.knows = true
@@ -296,6 +300,7 @@ func (l *Latch) heard(p *place, s State) {
 	if p.later = s.Round > l.terms.Round; s.Round != l.terms.Round {
 		return
 	}
+	p.here = true
 	p.differs = l.terms.Count > 0 && s.Count > 0 && s.Count != l.terms.Count
 	p.knows = p.knows || s.Open
 }

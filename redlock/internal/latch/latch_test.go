@@ -204,11 +204,12 @@ func TestForgottenLatchIsToldWhatNoMajorityHas(t *testing.T) {
 
 func TestArrivalThatIsRefusedCountsForNothing(t *testing.T) {
 	l, states := New(3, terms), votingAt(1, 1, 1)
+	before := l.Remaining()
 	v := l.Arrive("a", 1)
 	l.Refuse("a")
 	require.True(t, l.Refused("a"))
 	require.Empty(t, l.Lacking(nil), "nobody is told of it")
-	before := l.Remaining()
+	require.Equal(t, before, l.Remaining())
 	b, _, ok := l.Due(begin, states, false)
 	if ok {
 		require.Empty(t, b.Arrivals)

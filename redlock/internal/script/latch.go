@@ -83,6 +83,13 @@ func (l Latch) Arrive(buf *[]byte, t LatchTerms, open bool, arrivals []Arrival) 
 	return f.command(l.Slot(), nil)
 }
 
+// Tell says that the latch is open, where the member has one. The reply is a LatchState.
+func (l Latch) Tell(buf *[]byte, t LatchTerms) member.Command {
+	f := l.about(buf, &LatchArrive, &t, 1)
+	f.text("2")
+	return f.command(l.Slot(), nil)
+}
+
 // Await asks for the state, and registers a watch for the duration entry if the latch is not open.
 // If entry is 0, it withdraws the watch. The reply is a LatchState.
 func (l Latch) Await(buf *[]byte, t LatchTerms, watch string, entry time.Duration) member.Command {
