@@ -1,0 +1,122 @@
+package redlock
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// A script of a latch that ends in the middle, and is asked for again, leaves what it leaves if it
+// does not end. Behind whichever of its commands it ends, nothing counts that has not arrived.
+func TestLatchScriptThatEndsInTheMiddleAndIsRepeatedCountsOnce(t *testing.T) {
+	server := rt.Embedded(t, 1).Servers[0]
+	l := script.LatchOf("part:42")
+	arrive := func(round, count int64, ids ...string) member.Command {
+		return l.Arrive(nil, script.LatchTerms{Round: round, Count: count, Life: time.Hour}, false, arrivalsOf(ids))
+	}
+	await := func(round, count int64, who string) member.Command {
+		return l.Await(nil, script.LatchTerms{Round: round, Count: count, Life: time.Hour}, ownerOf(who), time.Minute)
+	}
+	tell := l.Arrive(nil, script.LatchTerms{Round: 1, Life: time.Hour}, true, nil)
+	for name, c := range map[string]struct {
+		before []member.Command
+		ask    member.Command
+	}{
+		"the first arrival":                  {nil, arrive(1, 3, "a", "b")},
+		"an arrival":                         {[]member.Command{arrive(1, 3, "a")}, arrive(1, 3, "a=2", "b")},
+		"the last arrival":                   {[]member.Command{arrive(1, 2, "a"), await(1, 2, "alice"), await(1, 2, "bob")}, arrive(1, 2, "b")},
+		"the first to wait":                  {nil, await(1, 3, "alice")},
+		"a heartbeat":                        {[]member.Command{await(1, 3, "alice")}, await(1, 3, "alice")},
+		"who tells the count":                {[]member.Command{arrive(1, 0, "a"), await(1, 0, "bob")}, await(1, 1, "alice")},
+		"who tells that it is open":          {[]member.Command{arrive(1, 3, "a"), await(1, 3, "alice")}, tell},
+		"who tells where there is one":       {[]member.Command{arrive(1, 3, "a")}, l.Tell(nil, script.LatchTerms{Round: 1, Life: time.Hour})},
+		"an arrival of the next round":       {[]member.Command{arrive(1, 3, "a", "b=2"), await(1, 3, "alice")}, arrive(2, 3, "a")},
+		"the first to wait for the next":     {[]member.Command{arrive(1, 3, "a", "b"), await(1, 3, "alice")}, await(2, 3, "bob")},
+		"an arrival of a round that is over": {[]member.Command{arrive(2, 3, "a")}, arrive(1, 3, "b")},
+		"a withdrawal":                       {[]member.Command{await(1, 3, "alice")}, l.Await(nil, script.LatchTerms{Round: 1, Life: time.Hour}, ownerOf("alice"), 0)},
+		"a deletion":                         {[]member.Command{arrive(1, 3, "a"), await(1, 3, "alice")}, l.Delete(nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &latchStopPlay{stopPlay: &stopPlay{scripted: newScripted(t, server)}, latch: l}
+			begin := func() {
+				require.NoError(t, server.Flush())
+				for _, b := range c.before {
+					_, err := p.raw(b, -1, false)
+					require.NoError(t, err)
+				}
+			}
+			begin()
+			said, err := p.raw(c.ask, -1, false)
+			require.NoError(t, err)
+			want, reply := p.counted(), latchReply(said)
+			commands := 0
+			for _, once := range []bool{false, true} {
+				for after := 0; ; after++ {
+					begin()
+					before := p.counted()
+					_, err := p.raw(c.ask, after, once)
+					if p.ask("EXISTS", "stopped").(int64) == 0 {
+						require.NoError(t, err)
+						require.Equal(t, want, p.counted())
+						break
+					}
+					commands++
+					what := fmt.Sprintf("stopped after %d commands, once %v", after, once)
+					require.Contains(t, []string{before, want}, p.counted(), "%s: it is done, or not", what)
+					said, err := p.raw(c.ask, -1, false)
+					require.NoError(t, err, what)
+					require.Equal(t, want, p.counted(), what)
+					if name != "a deletion" { // whose reply tells whether there was one
+						require.Equal(t, reply, latchReply(said), what)
+					}
+					p.ends(what)
+				}
+			}
+			require.Positive(t, commands)
+		})
+	}
+}
+
+// latchStopPlay is a member at which scripts of a latch are stopped.
+type latchStopPlay struct {
+	*stopPlay
+	latch script.Latch
+}
+
+// counted is what the member counts in the round that it has.
+func (p *latchStopPlay) counted() string {
+	p.Helper()
+	reply, err := p.run(p.latch.Read(nil, "0", 1000))
+	require.NoError(p, err)
+	all := reply.([]any)
+	ids := map[string]any{}
+	for i := 9; i < len(all); i += 2 {
+		ids[fmt.Sprint(all[i])] = all[i+1]
+	}
+	return fmt.Sprint(latchReply(reply), ids)
+}
+
+// latchReply is a reply without the time.
+func latchReply(reply any) string {
+	if all, ok := reply.([]any); ok {
+		return fmt.Sprint(all[:5])
+	}
+	return fmt.Sprint(reply)
+}
+
+// ends checks that what the member has ends by itself.
+func (p *latchStopPlay) ends(what string) {
+	p.Helper()
+	latch, watches := latchKeys(p.latch.Name)
+	for _, key := range []string{latch, watches} {
+		if p.ask("EXISTS", key).(int64) == 1 {
+			require.Positive(p, p.ask("PTTL", key), "%s: %s stays for ever", what, key)
+		}
+	}
+}
