@@ -41,7 +41,10 @@ const appResized = "app:permits:resized"
 var appLatches = []struct {
 	name  string
 	count int
-}{{"app:latch:few", 3}, {"app:latch:many", 12}, {appHot[1], 5}}
+}{{"app:latch:few", 3}, {"app:latch:many", 12}, {appHot[1], 5}, {appDeleted, 4}}
+
+// appDeleted is deleted now and then, while others use it.
+const appDeleted = "app:latch:deleted"
 
 // The lives of latches and of their rounds.
 const (
@@ -70,8 +73,7 @@ func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
 	if rng.IntN(8) == 0 {
 		opts[0] = redlock.TTL(ttl)
 	}
-	// Nobody passes who waits for several, and a limit of 1 lets those wait for as long as they can.
-	if x.limit > 1 && rng.IntN(map[bool]int{false: 5, true: 20}[x.name == appResized]) == 0 {
+	if x.limit > 1 && rng.IntN(5) == 0 {
 		opts = append(opts, redlock.Permits(2+rng.IntN(min(3, x.limit-1))))
 	}
 	sem := c.Semaphore(x.name, x.limit, opts...)
@@ -84,6 +86,9 @@ func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
 	asked := history.Now()
 	lease, err := take(patience)
 	now := history.Now()
+	if errors.Is(err, redlock.ErrLimit) && x.name != appResized {
+		s.app.say(appEvent{Kind: "wrong", Seat: s.Seat, Name: x.name, Text: "no limit is stored, and one refused several permits"})
+	}
 	if err != nil {
 		h := &held{s: s, attempt: s.app.attempts.Add(1), name: x.name, sort: permitLock}
 		h.failed(n, err)
@@ -129,14 +134,19 @@ func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// resize stores another limit.
+// resize stores another limit, or clears it: then that of the callers is in force, which is the
+// greatest.
 func (s *seat) resize(ctx context.Context, rng *rand.Rand, c *redlock.Client, most int) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	k := drawn(rng, []int{1, 2, 5, 1 + rng.IntN(most)})
+	sem, k := c.Semaphore(appResized, most), drawn(rng, []int{1, 2, 5, 1 + rng.IntN(most)})
+	store := func(ctx context.Context) error { return sem.SetLimit(ctx, k) }
+	if rng.IntN(6) == 0 {
+		k, store = most, sem.ClearLimit
+	}
 	e := appEvent{Kind: "limiting", Seat: s.Seat, Attempt: s.app.attempts.Add(1), Name: appResized, Number: int64(k)}
 	s.app.say(e)
-	err := c.Semaphore(appResized, most).SetLimit(ctx, k)
+	err := store(ctx)
 	e.Kind, e.Error, e.At = "limited", kindOf(err), history.Now()
 	s.app.say(e)
 }
@@ -155,6 +165,16 @@ func (s *seat) latchAct(ctx context.Context, rng *rand.Rand) {
 	e := appEvent{
 		Seat: s.Seat, Client: n, Attempt: s.app.attempts.Add(1), Name: fmt.Sprintf("%s#%d", x.name, round), Number: int64(x.count),
 		Entry: entry, Since: history.Now(),
+	}
+	if x.name == appDeleted && rng.IntN(8) == 0 {
+		e.Kind = "deleting"
+		s.app.say(e)
+		deleting, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if l.Delete(deleting) != nil {
+			pause(ctx, 20*time.Millisecond)
+		}
+		return
 	}
 	if rng.IntN(3) > 0 {
 		e.Kind, e.Text = "arriving", fmt.Sprintf("%d.%d", s.app.Process, e.Attempt)
@@ -211,6 +231,7 @@ type latchView struct {
 	arrived []int64 // when arrivals began, each under a name of its own
 	opened  []appEvent
 	first   int64 // when it was first seen open; 0: it was not
+	deleted bool  // nobody remembers then whether it was open
 	shut    []appEvent
 }
 
@@ -329,6 +350,8 @@ func (j *appJudge) counted(id attemptID, e appEvent) {
 	case "arriving":
 		v := j.latch(e)
 		v.arrived = append(v.arrived, e.At)
+	case "deleting":
+		j.latch(e).deleted = true
 	case "opened":
 		v := j.latch(e)
 		v.opened = append(v.opened, e)
@@ -375,7 +398,7 @@ func (j *appJudge) openings(now int64, all bool) {
 				j.wrong("opened early", name, "seat %d returned from Await after %d arrivals of %d had begun", e.Seat, n, v.count)
 			}
 		}
-		if v.first == 0 {
+		if v.first == 0 || v.deleted {
 			continue
 		}
 		for _, e := range v.shut {

@@ -94,6 +94,25 @@ func TestJudgeOfPermitsAndLatches(t *testing.T) {
 			h.round(0, 30, "opened", "", 0)
 			h.round(1, 3500, "shut", "deadline", 0)
 		}},
+		{"a slot of a limit that was cleared", "", 0, func(h *hearing) {
+			h.resized(1, 2, 0, 10, "")
+			h.resized(2, 50, 20, 30, "")
+			h.permit(1, 1, 49, 40, 50, 60, 1)
+		}},
+		{"a latch that is deleted after it has opened", "", 0, func(h *hearing) {
+			for i := range 3 {
+				h.round(i, 10*i, "arriving", "", 10*i)
+			}
+			h.round(0, 30, "opened", "", 0)
+			h.round(2, 40, "deleting", "", 40)
+			h.round(1, 3500, "shut", "deadline", 0)
+		}},
+		{"a latch that is deleted and opens before its last arrival", "opened early", 1, func(h *hearing) {
+			h.round(0, 0, "arriving", "", 0)
+			h.round(2, 10, "deleting", "", 10)
+			h.round(1, 20, "arriving", "", 20)
+			h.round(1, 30, "opened", "", 20)
+		}},
 		{"a latch that was open for a moment when a waiter left", "", 0, func(h *hearing) {
 			for i := range 3 {
 				h.round(i, 10*i, "arriving", "", 10*i)

@@ -597,7 +597,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 				f.by = e.At
 			}
 		}
-	case "limiting", "limited", "arriving", "opened", "shut":
+	case "limiting", "limited", "arriving", "deleting", "opened", "shut":
 		j.counted(id, e)
 	case "observed":
 		j.observed(id, e)
