@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,6 +23,14 @@ type common struct {
 	quiet   bool
 	json    bool
 	given   map[string]string
+}
+
+// show prints what a command has looked at, with --json in that form.
+func (c *common) show(cmd *cobra.Command, asJSON func() any, print func(w io.Writer) error) error {
+	if c.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(asJSON())
+	}
+	return print(cmd.OutOrStdout())
 }
 
 // raw is a flag whose value settings.Load reads.

@@ -66,11 +66,7 @@ Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 
 			if err != nil {
 				return err
 			}
-			if c.json {
-				err = json.NewEncoder(cmd.OutOrStdout()).Encode(report)
-			} else {
-				err = printReport(cmd.OutOrStdout(), report)
-			}
+			err = c.show(cmd, func() any { return report }, func(w io.Writer) error { return printReport(w, report) })
 			if err == nil && report.Severity > doctor.OK {
 				err = &exitError{int(report.Severity), nil}
 			}

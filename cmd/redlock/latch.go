@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -165,12 +164,9 @@ It prints the number of missing arrivals on the first line, 0 if the latch is op
 			if err != nil {
 				return err
 			}
-			if f.json {
-				if err := json.NewEncoder(cmd.OutOrStdout()).Encode(latchToJSON(in)); err != nil {
-					return err
-				}
-			} else {
-				printLatch(cmd.OutOrStdout(), in)
+			err = f.show(cmd, func() any { return latchToJSON(in) }, func(w io.Writer) error { return printLatch(w, in) })
+			if err != nil {
+				return err
 			}
 			return latchUnanswered(in)
 		},
@@ -231,10 +227,12 @@ func latchToJSON(in *redlock.LatchInspection) latchJSON {
 	return out
 }
 
-func printLatch(w io.Writer, in *redlock.LatchInspection) {
-	_, _ = fmt.Fprintln(w, in.Remaining)
-	_, _ = fmt.Fprintf(w, "%s: %s\n", member.Quote(in.Key), latchState(in))
-	printLatchMembers(w, in)
+func printLatch(w io.Writer, in *redlock.LatchInspection) error {
+	_, err := fmt.Fprintf(w, "%d\n%s: %s\n", in.Remaining, member.Quote(in.Key), latchState(in))
+	if err == nil {
+		printLatchMembers(w, in)
+	}
+	return err
 }
 
 // latchState says whether a latch is open, and what is missing.

@@ -216,12 +216,7 @@ answers.
 			if err != nil {
 				return err
 			}
-			if c.json {
-				err = json.NewEncoder(cmd.OutOrStdout()).Encode(s.json())
-			} else {
-				err = s.print(cmd.OutOrStdout())
-			}
-			if err != nil {
+			if err := c.show(cmd, func() any { return s.json() }, s.print); err != nil {
 				return err
 			}
 			return answered(s.lock)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -142,11 +141,7 @@ The exit code is 0 whether a slot is held or not; 69 if no majority answers.
 			if err != nil {
 				return err
 			}
-			if c.json {
-				err = json.NewEncoder(cmd.OutOrStdout()).Encode(semaphoreToJSON(in))
-			} else {
-				err = printSemaphore(cmd.OutOrStdout(), in)
-			}
+			err = c.show(cmd, func() any { return semaphoreToJSON(in) }, func(w io.Writer) error { return printSemaphore(w, in) })
 			if err != nil {
 				return err
 			}
