@@ -74,6 +74,11 @@ func interruptible(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { cancel(nil); <-done }
 }
 
+// notObtained reports whether the members refuse the lock, or so many permits.
+func notObtained(err error) bool {
+	return errors.Is(err, redlock.ErrHeld) || errors.Is(err, redlock.ErrLimit)
+}
+
 // codeOf finds the exit code for an error.
 func codeOf(ctx context.Context, err error) int {
 	var (
@@ -91,7 +96,7 @@ func codeOf(ctx context.Context, err error) int {
 			return exitUsage
 		}
 		return exitConfig
-	case errors.Is(err, redlock.ErrHeld), errors.Is(err, redlock.ErrLimit):
+	case notObtained(err):
 		return exitNotObtained
 	case errors.Is(err, redlock.ErrDuplicateMember):
 		return exitConfig

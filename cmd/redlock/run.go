@@ -147,7 +147,7 @@ func obtain[S section](ctx context.Context, w *waiting, m lock[S], patience, ttl
 	}
 	held, err := get(ctx)
 	if err != nil {
-		if errors.Is(err, redlock.ErrHeld) && !errors.As(context.Cause(ctx), new(signalError)) {
+		if notObtained(err) && !errors.As(context.Cause(ctx), new(signalError)) {
 			return none, &exitError{w.code, err}
 		}
 		return none, err
@@ -323,7 +323,7 @@ func (f *runFlags) report(s runStatus, code int, err error) error {
 	s.Code = code
 	if s.Outcome == "" {
 		s.Outcome = "failed"
-		if errors.Is(err, redlock.ErrHeld) {
+		if notObtained(err) {
 			s.Outcome = "not_obtained"
 		}
 		if err != nil {
