@@ -484,9 +484,24 @@ func (x *slotsStep) head(others int) string {
 	return "-"
 }
 
-func (x *slotsStep) successor(limit int) string {
+// lane is the first in line that waits for one permit, and for this slot before others.
+func (x *slotsStep) lane(slot int) string {
+	for _, q := range x.queue[:min(32, len(x.queue))] {
+		if w, _, missed := x.asked(q.owner); w != nil && w.n == 1 && w.want == slot && !missed {
+			return q.owner
+		}
+	}
+	return ""
+}
+
+func (x *slotsStep) successor(limit int, has permit.List) string {
 	if limit == 0 {
 		return "-"
+	}
+	if len(has) == 1 {
+		if owner := x.lane(has[0].Slot); owner != "" {
+			return owner
+		}
 	}
 	return x.head(limit - 1)
 }
@@ -553,7 +568,7 @@ func (x *slotsStep) hand(owner string, slots []int, ttl int64, limit int, wished
 	}
 	has := slices.Clone(r.has)
 	x.drop(owner)
-	p := script.Push{Grant: true, Owner: owner, Server: x.now, Other: x.successor(limit), TTL: time.Duration(ttl) * time.Millisecond}
+	p := script.Push{Grant: true, Owner: owner, Server: x.now, Other: x.successor(limit, has), TTL: time.Duration(ttl) * time.Millisecond}
 	p.Permits = slotsSorted(has)
 	p.Token = p.Permits[0].Token
 	if client, number, ok := strings.Cut(owner, ":"); ok && client != "" {
@@ -609,16 +624,14 @@ func (x *slotsStep) serve(slot int, hint string) int {
 		return slotsNobody
 	}
 	room := func(limit int) bool { return slot < limit && (x.used < limit || x.limitAtFirst) }
-	if i := x.place(hint); hint != "" && i >= 0 {
-		first := x.queue[0]
-		if x.now-first.since > 3*(x.now-x.queue[i].since)+100_000 {
-			hint = first.owner
-		}
-		w, ttl, missed := x.asked(hint)
-		f, _, _ := x.asked(first.owner)
-		if w != nil && w.n == 1 && !missed && room(x.most(w.limit)) && (f == nil || f.n == 1) {
-			return x.hand(hint, []int{slot}, ttl, x.most(w.limit), false)
-		}
+	if done := x.prefer(hint, slot, room); done != slotsNobody {
+		return done
+	}
+	if len(x.queue) == 0 {
+		return slotsNobody
+	}
+	if done := x.prefer(x.lane(slot), slot, room); done != slotsNobody {
+		return done
 	}
 	line := slices.Clone(x.queue[:min(8, len(x.queue))])
 	before, low := false, ""
@@ -658,6 +671,24 @@ func (x *slotsStep) serve(slot int, hint string) int {
 		return x.hand(pick, []int{slot}, pickTTL, pickLimit, false)
 	case late != "":
 		return x.hand(late, []int{slot}, lateTTL, lateLimit, false)
+	}
+	return slotsNobody
+}
+
+// prefer gives a slot to a waiter, or to the first in line if that has waited for so much longer.
+func (x *slotsStep) prefer(pick string, slot int, room func(limit int) bool) int {
+	i := x.place(pick)
+	if pick == "" || i < 0 {
+		return slotsNobody
+	}
+	first := x.queue[0]
+	w, ttl, missed := x.asked(pick)
+	f, firstTTL, late := x.asked(first.owner)
+	if x.now-first.since > 3*(x.now-x.queue[i].since)+20_000 && !late {
+		w, ttl, missed = f, firstTTL, false
+	}
+	if w != nil && w.n == 1 && !missed && room(x.most(w.limit)) && (f == nil || f.n == 1) {
+		return x.hand(w.owner, []int{slot}, ttl, x.most(w.limit), false)
 	}
 	return slotsNobody
 }
@@ -752,7 +783,7 @@ func (x *slotsStep) usual(c slotsCall) bool {
 func slotsText(l permit.List) string { return string(l.Append(nil)) }
 
 func (x *slotsStep) has(r *slotsRecord, limit int) slotsReply {
-	return slotsReply{permits: slotsText(r.has), server: x.now, next: x.successor(limit), limit: x.told}
+	return slotsReply{permits: slotsText(r.has), server: x.now, next: x.successor(limit, r.has), limit: x.told}
 }
 
 func (x *slotsStep) wait(c slotsCall) slotsReply {
@@ -831,7 +862,7 @@ func (x *slotsStep) claim(c slotsCall) slotsReply {
 	if r := x.record(c.owner); r != nil {
 		return x.has(r, limit)
 	}
-	want := 0
+	want := c.want
 	if len(c.slots) > 0 {
 		want = c.slots[0]
 	}

@@ -261,7 +261,7 @@ func parseSlotsCall(cmd []byte) slotsCall {
 		return l
 	}
 	slots := func(i int) (out []int) {
-		for _, n := range strings.Fields(strings.Trim(arg(i), "-")) {
+		for _, n := range strings.Fields(arg(i)) {
 			out = append(out, int(toInt(n)))
 		}
 		return out
@@ -280,7 +280,13 @@ func parseSlotsCall(cmd []byte) slotsCall {
 	case script.SemRelease.SHA:
 		return slotsCall{op: opRelease, owner: arg(7), hint: arg(8), had: lease(9)}
 	case script.SemClaim.SHA:
-		return slotsCall{op: opClaim, owner: arg(7), had: list(8), slots: slots(9), ttl: num(10), entry: num(11), limit: int(num(12)), known: num(13), n: int(num(14))}
+		c := slotsCall{op: opClaim, owner: arg(7), had: list(8), ttl: num(10), entry: num(11), limit: int(num(12)), known: num(13), n: int(num(14))}
+		if back, none := strings.CutPrefix(arg(9), "-"); none {
+			c.want = int(toInt(back))
+		} else {
+			c.slots = slots(9)
+		}
+		return c
 	case script.SemRaise.SHA:
 		return slotsCall{op: opRaise, owner: arg(4), had: list(5)}
 	case script.SemRejoin.SHA:

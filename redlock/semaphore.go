@@ -23,9 +23,10 @@ import (
 // A semaphore, a mutex and an RWMutex of one name have nothing to do with each other. Like a Mutex,
 // a Semaphore holds no state of its own. It is safe for concurrent use, and cheap to make.
 //
-// Waiters are served in order of arrival, but not strictly. One release serves one waiter, and while
-// several holders release at the same time, a waiter may pass another. A waiter for several slots is
-// not passed by those behind it, so that it gets them.
+// Waiters are served in order of arrival, but not strictly. Each waits for one slot before others, so
+// a waiter whose slot is released sooner passes another. If the first in line has waited for three
+// times as long as the other, and 20 ms, it gets the slot. A waiter for several slots is not passed by
+// those behind it, so that it gets them.
 //
 // The limit is the caller's: each member gives a slot only if it is below the caller's limit, and if
 // so many are not taken. Callers whose limits differ, as in a rolling deployment, have at most the
@@ -136,6 +137,7 @@ type permitTerms struct {
 	n     int         // how many of them
 	known int64       // the stored limit that the client knows; 0: none
 	want  int         // the slot to try first; below 0: one that depends on the attempt
+	once  bool        // want is for an acquire alone: see script.Asked
 	gate  uint8       // see ballot.Terms
 	held  permit.List // what the lease has that was handed off
 }
@@ -186,17 +188,19 @@ func permitsWide(t *terms) int { return min(t.permits.limit, permitWidth) }
 
 func permitsAsked(l script.Lock, t *terms, c *Config) script.Lock {
 	p := t.permits
-	return l.Asking(&script.Asked{Want: p.want, Limit: p.limit, Known: p.known, N: p.n, Wish: c.Entry})
+	return l.Asking(&script.Asked{Want: p.want, Once: p.once, Limit: p.limit, Known: p.known, N: p.n, Wish: c.Entry})
 }
 
-// permit gets a permit by attempts of the caller's own. It asks for the slot that this client has
-// given back last, so processes settle on slots of their own.
+// permit gets a permit by attempts of the caller's own. It asks first for the slot that this client
+// has given back last, so processes settle on slots of their own. If it waits, it waits in the lane
+// of any slot: else the lanes of some slots would stay longer than those of others.
 func (c *Client) permit(ctx, in context.Context, w want) (*Lease, result, error) {
 	t := *w.terms
 	p := *t.permits
 	if p.want = c.slots.take(w.name); p.want >= p.limit {
 		p.want = -1
 	}
+	p.once = true
 	p.gate = uint8(int(slot.Of(w.name)) % len(c.members))
 	t.permits, w.terms = &p, &t
 	if p.n > 1 {

@@ -260,8 +260,8 @@ func (b *Ballot) adds(i int) bool {
 }
 
 // kthNamed is the waiter that most members named when they gave their last votes, the first heard of
-// among equals. Members name the waiter that stands as far behind in line as there are slots. So
-// holders that release at the same time name different ones.
+// among equals. Members name the first waiter in the lane of the slot that they give. So holders that
+// release at the same time name different ones.
 func (b *Ballot) kthNamed() string {
 	best, votes, order := "", 0, 0
 	for i := range b.permits.at {

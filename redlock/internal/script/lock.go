@@ -161,7 +161,7 @@ func (l *Lock) Acquire(buf *[]byte, owner string, ttl time.Duration) member.Comm
 	f.text(owner)
 	f.millis(ttl)
 	if l.asks != nil {
-		l.asks.encode(&f, owner, 0)
+		l.asks.encode(&f, owner, 0, false)
 	}
 	return l.end(&f, &l.how.acquire)
 }
@@ -187,7 +187,7 @@ func (l *Lock) waiting(buf *[]byte, c *call, owner string, ttl, entry time.Durat
 	case c.ticket:
 		f.number(ticket)
 	case l.asks != nil:
-		l.asks.encode(&f, owner, ticket)
+		l.asks.encode(&f, owner, ticket, true)
 	}
 	return l.end(&f, c)
 }

@@ -38,6 +38,7 @@ type places struct {
 // Asked is what the calls about a semaphore say besides. Nobody changes it once a Lock has it.
 type Asked struct {
 	Want  int   // the slot to try first; below 0: one that depends on the owner
+	Once  bool  // Want is for an acquire alone: who waits tries one that depends on the owner
 	Limit int   // how many slots there are
 	Known int64 // the stored limit that the client knows; 0: none
 	N     int   // how many permits the owner wants
@@ -85,14 +86,15 @@ func (l *Lock) Held() permit.List {
 }
 
 // Claim gives up the vote had, and asks for the slots of want alone; nil: for none, so that the
-// owner goes back to the line for the duration entry. A slot that is in both stays the owner's. If
+// owner goes back to its lane for the duration entry. A slot that is in both stays the owner's. If
 // the member has given the owner something else than had, it only says what. The reply is an Answer.
 func (l *Lock) Claim(buf *[]byte, owner string, had permit.List, want []int, ttl, entry time.Duration) member.Command {
 	f := l.begin(buf, &l.how.claim)
 	f.text(owner)
 	f.permits(had)
 	if len(want) == 0 {
-		f.text("-")
+		var space [24]byte
+		f.b = resp.AppendBulk(f.b, strconv.AppendInt(append(space[:0], '-'), int64(l.asks.first(owner, 0, true)), 10))
 	} else {
 		var space [128]byte
 		b := space[:0]
@@ -114,19 +116,24 @@ func (l *Lock) Claim(buf *[]byte, owner string, had permit.List, want []int, ttl
 
 // encode writes what an acquire and a wait say. anew > 0 is how often the attempt has given up all that
 // it had: each time it wants another slot.
-func (a *Asked) encode(f *frame, owner string, anew int64) {
-	want := a.Want
-	if want < 0 || anew > 0 {
-		sum := uint32(2166136261) // FNV-1a
-		for i := range len(owner) {
-			sum = (sum ^ uint32(owner[i])) * 16777619
-		}
-		want = int((sum + uint32(anew)*2654435761) % uint32(a.Limit))
-	}
-	f.number(int64(want))
+func (a *Asked) encode(f *frame, owner string, anew int64, waits bool) {
+	f.number(int64(a.first(owner, anew, waits)))
 	f.number(int64(a.Limit))
 	f.number(a.Known)
 	f.number(int64(a.N))
+}
+
+// first is the slot to try first. Waiters whose slots depend on their owners are spread over all
+// slots, so each slot has about as many of them.
+func (a *Asked) first(owner string, anew int64, waits bool) int {
+	if a.Want >= 0 && anew == 0 && !(waits && a.Once) {
+		return a.Want
+	}
+	sum := uint32(2166136261) // FNV-1a
+	for i := range len(owner) {
+		sum = (sum ^ uint32(owner[i])) * 16777619
+	}
+	return int((sum + uint32(anew)*2654435761) % uint32(a.Limit))
 }
 
 // StoredLimit is a limit that the members keep: the version goes before, so that of two limits the

@@ -6,9 +6,31 @@
 --include sem_asked.lua
 --include sem_give.lua
 
--- Who succeeds an owner that is granted now: the one that so many others stand before as there are slots. Those before it are
--- the successors of the others that hold.
-local function successor(limit) return limit > 0 and head(text(limit - 1)) or '-' end
+-- The first in line that waits for one permit, and for this slot before others. That is its lane: all members find the same
+-- waiter, in whatever order slots are given up, and two slots never have the same. Of long lines, it looks at the beginning.
+local function lane(slot)
+  local mark, from = ' 1 ' .. slot .. ' ', 0
+  for size = 8, 24, 16 do
+    local line = ask('ZRANGE', KEYS[4], text(from), text(from + size - 1))
+    if not line or not line[1] then return nil end
+    local entries = redis.call('HMGET', KEYS[5], unpack(line))
+    for i, owner in ipairs(line) do
+      if entries[i] and string.find(entries[i], mark, 1, true) then
+        local ttl, n, _, _, missed = asked(owner, entries[i])
+        if ttl and n == 1 and not missed then return owner end
+      end
+    end
+    from = size
+  end
+end
+
+-- Who succeeds an owner that is granted permits now: of one slot, the first in its lane. Else the one that so many others stand
+-- before as there are slots, because those before it are the successors of the others that hold.
+local function successor(limit, has)
+  if limit < 1 then return '-' end
+  local slot = string.match(has, '^(%d+):%d+$')
+  return slot and lane(slot + 0) or head(text(limit - 1))
+end
 
 -- Stands an owner in line.
 local function stand(owner, ttl, entry, want, limit, n)
@@ -54,7 +76,7 @@ local function hand(owner, slots, ttl, limit, wished)
   local has, why = give(owner, slots, ttl, record)
   if not has then return has, why end
   drop(owner)
-  push(owner, 's ' .. owner .. ' ' .. stamp .. ' ' .. successor(limit) .. ' ' .. text(ttl) .. ' ' .. has)
+  push(owner, 's ' .. owner .. ' ' .. stamp .. ' ' .. successor(limit, has) .. ' ' .. text(ttl) .. ' ' .. has)
   return true
 end
 
@@ -84,28 +106,43 @@ local function grant(slot)
   return true
 end
 
--- Gives a slot that is given up, and free: to who wishes for it; to the hint, unless the first in line has waited so much
--- longer; else to the one of the first eight whose hash with the slot is the lowest, so that all members choose the same. A
--- waiter that has missed a heartbeat comes last: see hand.lua. Where the first in line needs several, nobody passes it. Returns
--- whether somebody has the slot; nil or false and an error, where it may not be counted.
+-- Gives a slot to a waiter that is preferred. If the first in line has waited so much longer, it takes the place of that one,
+-- unless it has missed a heartbeat. False: the waiter is not in line, or may not have the slot, or the first in line needs
+-- several: nobody passes that one.
+local function prefer(pick, first, slot)
+  local at = pick == first[1] and first[2] or redis.call('ZSCORE', KEYS[4], pick)
+  if not at then return false end
+  local both = redis.call('HMGET', KEYS[5], pick, first[1])
+  local ttl, n, _, limit, missed = asked(pick, both[1])
+  local firstTTL, needs, _, firstLimit, late = asked(first[1], both[2])
+  if now - first[2] > 3 * (now - at) + 20000 and not late then
+    pick, ttl, n, limit, missed = first[1], firstTTL, needs, firstLimit, false
+  end
+  if n == 1 and not missed and slot < limit and used < limit and (needs or 1) == 1 then
+    return hand(pick, {slot}, ttl, limit)
+  end
+  return false
+end
+
+-- Gives a slot that is given up, and free: to who wishes for it; to the hint; to the first in the slot's lane; else to the one of
+-- the first eight whose hash with the slot is the lowest, so that all members choose the same. A waiter that has missed a
+-- heartbeat comes last: see hand.lua. Where the first in line needs several, nobody passes it. Returns whether somebody has the
+-- slot; nil or false and an error, where it may not be counted.
 local function serve(slot, hint)
   local done, why = grant(slot)
   if done ~= false or why then return done, why end
-  local first = ask('ZRANGE', KEYS[4], '0', '0', 'WITHSCORES')
-  if not first or not first[1] then return false end
-  if hint ~= '' then
-    local at = hint == first[1] and first[2] or redis.call('ZSCORE', KEYS[4], hint)
-    if at then
-      if now - first[2] > 3 * (now - at) + 100000 then hint = first[1] end
-      local both = redis.call('HMGET', KEYS[5], hint, first[1])
-      local ttl, n, _, limit, missed = asked(hint, both[1])
-      local _, needs = asked(first[1], both[2])
-      if n == 1 and not missed and slot < limit and used < limit and (needs or 1) == 1 then
-        return hand(hint, {slot}, ttl, limit)
-      end
+  for try = 1, 2 do
+    local first = ask('ZRANGE', KEYS[4], '0', '0', 'WITHSCORES')
+    if not first or not first[1] then return false end
+    local pick = hint
+    if try == 2 then pick = lane(slot) or '' end
+    if pick ~= '' then
+      done, why = prefer(pick, first, slot)
+      if done ~= false or why then return done, why end
     end
   end
-  local line = redis.call('ZRANGE', KEYS[4], '0', '7')
+  local line = ask('ZRANGE', KEYS[4], '0', '7')
+  if not line or not line[1] then return false end
   local entries = redis.call('HMGET', KEYS[5], unpack(line))
   local low, pick, late, lateTTL, lateLimit, pickTTL, pickLimit
   local before = false -- a live one stands before

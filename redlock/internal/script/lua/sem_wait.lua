@@ -13,7 +13,7 @@ local record, taken = read(owner, want)
 if record then
   keep(owner, record, ttl)
   drop(owner)
-  return {permits(record), now, successor(cap or limit), 0, told}
+  return {permits(record), now, successor(cap or limit, permits(record)), 0, told}
 end
 unwish(owner)
 local first = head()
@@ -23,7 +23,7 @@ if first == '-' or first == owner then
     local has, why = give(owner, slots, ttl)
     if not has then return why end
     drop(owner)
-    return {has, now, successor(cap or limit), 0, told}
+    return {has, now, successor(cap or limit, has), 0, told}
   end
 end
 stand(owner, ttl, entry, want, limit, n)
@@ -31,6 +31,6 @@ if used < (cap or limit) then
   local done, why = admit()
   if not done then return why end
   record = redis.call('HGET', KEYS[1], owner)
-  if record then return {permits(record), now, successor(cap or limit), 0, told} end
+  if record then return {permits(record), now, successor(cap or limit, permits(record)), 0, told} end
 end
 return {refusal(entry), now, '-', 0, told}
