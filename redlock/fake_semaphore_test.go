@@ -180,6 +180,61 @@ func TestCrowdsOfASemaphore(t *testing.T) {
 	}
 }
 
+// Permits for which many wait are handed on as if each were a lock of its own, although members serve
+// their releases in different orders: four permits come to almost four times one, with two calls for
+// each member and permit.
+func TestBusyPermitsAreHandedOnAsIfEachWereALock(t *testing.T) {
+	const perPermit = 6
+	busy := func(limit int) (rate, calls float64) {
+		among(t, 3, perPermit*limit, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+			var rules []*redistest.Rule
+			for i, p := range all {
+				p.Jitter(uint64(i), time.Millisecond, time.Millisecond, time.Millisecond)
+				for _, s := range script.Own() {
+					rules = append(rules, p.Count(s)...)
+				}
+			}
+			const took = 200 * time.Millisecond
+			judge, start, inTime := newPermitJudge(limit), time.Now(), 0
+			var wg sync.WaitGroup
+			for _, p := range all {
+				wg.Go(func() {
+					for time.Since(start) < took {
+						l, err := p.Semaphore("k", limit).Acquire(t.Context())
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						judge.granted(l)
+						time.Sleep(time.Millisecond)
+						judge.mu.Lock()
+						if time.Since(start) < took {
+							inTime++
+						}
+						judge.mu.Unlock()
+						if err := l.Unlock(t.Context()); err != nil {
+							t.Error(err)
+						}
+						time.Sleep(2 * time.Millisecond)
+					}
+				})
+			}
+			wg.Wait()
+			require.Empty(t, judge.wrong)
+			for _, n := range hits(rules) {
+				calls += float64(n)
+			}
+			rate, calls = float64(inTime)/took.Seconds(), calls/float64(judge.got)
+		}, quiet)
+		return rate, calls
+	}
+	one, _ := busy(1)
+	four, calls := busy(4)
+	t.Logf("%.0f permits a second of one, %.0f of four, with %.1f calls for each", one, four, calls)
+	require.Greater(t, four, .9*4*one)
+	require.Less(t, calls, 7.5)
+}
+
 func TestArgumentsOfASemaphoreThatCannotWorkAreNamed(t *testing.T) {
 	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		for want, sem := range map[string]*redlock.Semaphore{
