@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/slot"
@@ -15,8 +16,8 @@ import (
 func init() {
 	register(Spec{
 		Name: "floor-standing", Kind: Redis, Floor: true,
-		Note:   "raw sockets: a bare form of redquorum's own hand-off (standing requests), without time-outs, validity or reconnects",
-		Shapes: []string{Separate},
+		Note:   "raw sockets: a bare form of redquorum's own hand-off (standing requests), without time-outs, validity or reconnects; W12: a lock per permit, of which each contender always wants the same",
+		Shapes: []string{Separate, Permits},
 		Inner:  ourInner,
 		Open:   openStanding,
 	})
@@ -69,14 +70,17 @@ type standing struct {
 	ms  string
 	pfx string
 	seq uint64
+	who uint64 // which client of the process this is
 }
+
+var standings atomic.Uint64
 
 func openStanding(ctx context.Context, env Env) (Locker, error) {
 	r, err := openRaw(ctx, env.Members, standingWait, standingRelease, standingYield)
 	if err != nil {
 		return nil, err
 	}
-	s := &standing{raw: r, ms: strconv.FormatInt(env.Lease.Milliseconds(), 10), pfx: strconv.FormatUint(rand.Uint64()|1<<63, 16)}
+	s := &standing{raw: r, ms: strconv.FormatInt(env.Lease.Milliseconds(), 10), pfx: strconv.FormatUint(rand.Uint64()|1<<63, 16), who: standings.Add(1)}
 	if err := r.subscribe(ctx, "inbox:"+s.pfx); err != nil {
 		r.Close()
 		return nil, err
@@ -176,6 +180,24 @@ func (s *standing) Acquire(ctx context.Context, name string) (Held, error) {
 	}
 	return h, nil
 }
+
+// AcquirePermit takes a lock that stands for one permit. The contenders are dealt out to the permits.
+func (s *standing) AcquirePermit(ctx context.Context, name string, limit int) (Held, error) {
+	slot := int(s.who % uint64(limit))
+	h, err := s.Acquire(ctx, name+":"+strconv.Itoa(slot))
+	if err != nil {
+		return nil, err
+	}
+	return standingPermit{h.(*standingHeld), slot}, nil
+}
+
+// standingPermit is a lock that stands for one permit.
+type standingPermit struct {
+	*standingHeld
+	slot int
+}
+
+func (h standingPermit) Slot() int { return h.slot }
 
 // yield offers every vote in hand to the waiter that all members choose.
 func (h *standingHeld) yield() {

@@ -21,8 +21,8 @@ func (s *session) clean(name string) {
 	}
 }
 
-// fill takes half of the permits of a name.
-func (s *session) fill(name string) (release func(), _ error) {
+// fill takes half of the permits of a name. taken is how many operations that takes, with those of release.
+func (s *session) fill(name string) (release func(), taken int64, _ error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	var all []entry.Held
@@ -38,20 +38,20 @@ func (s *session) fill(name string) (release func(), _ error) {
 	if f, ok := s.lockers[0].(entry.Filler); ok {
 		held, err := f.Fill(ctx, name, limit, n)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		all = append(all, held)
-		return release, nil
+		return release, 1, nil
 	}
 	for range n {
 		held, err := s.lockers[0].(entry.PermitLocker).AcquirePermit(ctx, name, limit)
 		if err != nil {
 			release()
-			return nil, err
+			return nil, 0, err
 		}
 		all = append(all, held)
 	}
-	return release, nil
+	return release, int64(n), nil
 }
 
 // permits: all callers want one of the permits of one name. A closed loop with a critical section, in which
