@@ -47,6 +47,7 @@ func TestLatchCasesOfTheReferenceSystem(t *testing.T) {
 		},
 		"the count that was set first stays": func(t *testing.T, a, b *peer) {
 			require.NoError(t, a.Latch("l", 2).CountDown(t.Context()))
+			synctest.Wait() // every member has it
 			require.ErrorIs(t, b.Latch("l", 5).CountDown(t.Context()), redlock.ErrConflict)
 			require.Equal(t, 1, remaining(t, b.Latch("l", 0)))
 		},
