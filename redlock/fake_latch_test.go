@@ -89,12 +89,16 @@ func TestLatchOpensForAllWhoWaitWithTheLastArrival(t *testing.T) {
 		for _, g := range gates {
 			g.shut(t)
 		}
+		told := all[3].Count(script.LatchArrive)
 		last := time.Now()
 		require.NoError(t, all[2].Latch("job", 0).CountDown(t.Context()), "another has told the count")
 		for _, g := range gates {
 			g.open(t)
 			require.LessOrEqual(t, g.at.Sub(last), 2*time.Millisecond, "one way there, and one way back")
 		}
+		time.Sleep(time.Second)
+		n := hits(told)
+		require.LessOrEqual(t, n[0]+n[1]+n[2], 1, "each member tells it itself: a majority, before Await returns")
 		require.Zero(t, remaining(t, all[3].Latch("job", 3)))
 		require.NoError(t, all[3].Latch("job", 3).Await(t.Context()), "it stays open")
 		synctest.Wait()
@@ -330,6 +334,27 @@ func TestAwaitTellsMembersThatHaveNotSaidThatItIsOpen(t *testing.T) {
 		require.NoError(t, b.Latch("job", 1).CountDown(t.Context()))
 		g.open(t)
 		require.LessOrEqual(t, g.at.Sub(at), 10*time.Millisecond)
+	}, quiet)
+}
+
+// One member alone has the last arrival.
+func TestAwaitTellsMembersThatItIsOpenBeforeItReturns(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		b.EveryLink((*redistest.Link).PauseRequests, 1, 2)
+		a.Slow(0, 20*time.Millisecond, 20*time.Millisecond)
+		g := awaitLater(t.Context(), a.Latch("job", 1))
+		time.Sleep(100 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		require.Error(t, b.Latch("job", 1).CountDown(ctx))
+		g.open(t)
+		open := 0
+		for _, s := range cluster.Servers {
+			if admin(t, s, "HGET", "redquorum:l1:{job}", "o") == "1" {
+				open++
+			}
+		}
+		require.GreaterOrEqual(t, open, 2)
 	}, quiet)
 }
 
