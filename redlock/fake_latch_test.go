@@ -337,6 +337,24 @@ func TestAwaitTellsMembersThatHaveNotSaidThatItIsOpen(t *testing.T) {
 	}, quiet)
 }
 
+// More than one call carries: the others follow the first, though nobody waits for them any more.
+func TestArrivalsGoOnBehindACallWhenTheirContextsHaveEnded(t *testing.T) {
+	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+		a.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		for i := range 300 {
+			wg.Go(func() {
+				require.ErrorIs(t, a.Latch("job", 301).Arrive(ctx, fmt.Sprint("part-", i)), context.DeadlineExceeded)
+			})
+		}
+		wg.Wait()
+		time.Sleep(time.Second)
+		require.Equal(t, 1, remaining(t, b.Latch("job", 301)))
+	}, quiet)
+}
+
 // One member alone has the last arrival.
 func TestAwaitTellsMembersThatItIsOpenBeforeItReturns(t *testing.T) {
 	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
