@@ -212,9 +212,22 @@ func TestCountDownThatIsRefusedDoesNotCountLater(t *testing.T) {
 	}, quiet)
 }
 
+// A member that does not know the script of an arrival is sent it again, but not behind a deletion.
+func TestArrivalIsNotRepeatedBehindADeletion(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		admin(t, cluster.Servers[0], "SCRIPT", "LOAD", script.LatchDelete.Source)
+		p.EveryLink(func(l *redistest.Link) { l.SetDelay(redistest.Delay{}, redistest.Delay{Fixed: 20 * time.Millisecond}) }, 0)
+		require.NoError(t, p.Latch("job", 3).CountDown(t.Context()))
+		require.NoError(t, p.Latch("job", 3).Delete(t.Context()))
+		time.Sleep(time.Second)
+		require.Empty(t, keysOfAll(t, cluster))
+	}, quiet)
+}
+
 // Who has heard that a latch is open tells the members that have not said so. A deletion may come first.
 func TestClientThatTellsOthersDoesNotMakeADeletedLatchAgain(t *testing.T) {
 	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+		taught(t, cluster)
 		a.Slow(0, 100*time.Millisecond, 100*time.Millisecond) // it hears of the first member soon
 		g := awaitLater(t.Context(), a.Latch("job", 1))
 		time.Sleep(500 * time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
@@ -505,7 +506,8 @@ func (r *latchRound) delete(ctx context.Context) error {
 	states := r.states()
 	r.mu.Lock()
 	r.core.Forget(states)
-	r.id, r.counted, r.since = "", 0, time.Time{}
+	r.deleted.Store(true) // a call that a member repeats would be executed behind the deletion
+	r.id, r.counted, r.since, r.deleted = "", 0, time.Time{}, new(atomic.Bool)
 	r.deletes++
 	r.mu.Unlock()
 	defer func() {

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
@@ -29,6 +30,7 @@ type latchRound struct {
 	errs    []error       // of each member, in its last answer
 	asked   []int         // the core's life when each member was asked last for the watch
 	deletes int           // calls of Delete that are under way
+	deleted *atomic.Bool  // of the arrivals and words told until the next Delete: it has begun
 	heard   chan struct{} // closed at the next change; nil: nobody waits for that
 	users   int           // calls that are under way
 	expires time.Time     // when the members may have forgotten it
@@ -72,7 +74,7 @@ func (s *latches) use(l *Latch) *latchRound {
 			c: l.c, wire: script.LatchOf(l.name), turn: make(chan struct{}, 1), errs: make([]error, len(l.c.members)), asked: make([]int, len(l.c.members)),
 			terms: script.LatchTerms{Round: int64(l.terms.round), Count: int64(l.count)},
 		}
-		r.core = latch.New(len(l.c.members), r.coreTerms())
+		r.core, r.deleted = latch.New(len(l.c.members), r.coreTerms()), new(atomic.Bool)
 		s.m[name] = r
 	}
 	r.mu.Lock()
@@ -169,7 +171,7 @@ func (r *latchRound) flush(late bool) {
 		} else if b.Open {
 			terms.Count = 0 // true for members with another count as well
 		}
-		in := r.in
+		in, deleted := r.in, r.deleted
 		r.mu.Unlock()
 		if !ok {
 			return
@@ -183,7 +185,7 @@ func (r *latchRound) flush(late bool) {
 		}
 		q := quorum.Question{
 			Op: opArrive, Sent: now, To: b.To, Need: r.c.need, Judge: &latchCall{r: r, b: b, in: in},
-			Command: cmd, Delivery: member.Delivery{Late: late},
+			Command: cmd, Delivery: member.Delivery{Late: late, Ended: deleted},
 		}
 		r.c.rounds.Start(r.c.members, &q).Free()
 		r.c.buffers.Put(buf)
