@@ -246,7 +246,8 @@ func TestClientThatTellsOthersDoesNotMakeADeletedLatchAgain(t *testing.T) {
 
 // What a member said before a deletion arrives after it.
 func TestAwaitIsNotOpenedByAnAnswerFromBeforeADeletion(t *testing.T) {
-	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		taught(t, cluster)
 		require.NoError(t, b.Latch("job", 1).Arrive(t.Context(), "x"))
 		require.NoError(t, b.Latch("job", 1).Delete(t.Context())) // so b does not tell it again
 		require.NoError(t, b.Latch("job", 0).Arrive(t.Context(), "x"))
