@@ -237,3 +237,18 @@ func TestAnswerFromBeforeADeletionOpensNothing(t *testing.T) {
 	l.Heard(0, open, states[0], l.Life())
 	require.True(t, l.Open())
 }
+
+// The last arrival opens the latch at members, which so have it, and not in the client that tells it.
+func TestOwnArrivalOpensNothing(t *testing.T) {
+	once := terms
+	once.Count = 1
+	l, states := New(3, once), votingAt(1, 1, 1)
+	l.Arrive("a", 1)
+	require.False(t, l.Open())
+	b, _, ok := l.Due(begin, states, false)
+	require.True(t, ok)
+	require.False(t, b.Open)
+	require.Equal(t, []Arrival{{"a", 1}}, b.Arrivals)
+	l.Told(0, &b, State{Round: 1, Count: 1, Sum: 1, Digest: 1, Open: true}, states[0])
+	require.True(t, l.Open())
+}
