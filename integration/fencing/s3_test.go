@@ -104,9 +104,9 @@ func TestBucketIsAGuard(t *testing.T) {
 
 func TestLongGuardedBucketLosesNothing(t *testing.T) {
 	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: make test-long runs 300 additions; package fenceobj runs some on a store in memory")
+		t.Skip("LONG: make test-long runs 2,000 additions; package fenceobj runs some on a store in memory")
 	}
-	fencetest.RunSet(t, bucket, 300)
+	fencetest.RunSet(t, bucket, 2000)
 }
 
 // A proxy that drops a condition makes the store unfit, and the probe says so.

@@ -141,9 +141,9 @@ func long(t *testing.T, fixture func(t *testing.T) fencetest.Fixture, accepted i
 
 func TestLongServerOfS3IsAGuard(t *testing.T) {
 	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: make test-long runs the suite of guards, and 300 additions")
+		t.Skip("LONG: make test-long runs the suite of guards, and 2,000 additions")
 	}
-	long(t, startVersity(t).fixture, 300)
+	long(t, startVersity(t).fixture, 2000)
 }
 
 // A gateway that passes everything on is fit. One that drops a condition is not, and the probe says so.
