@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // What tests of package redlock_test know of the inside, beside the harness (harness_test.go).
@@ -49,3 +50,10 @@ func DefaultConfig() Config { return Config{}.withDefaults() }
 
 // KeeperDone is closed when the keeper of a client has ended.
 func KeeperDone(c *Client) <-chan struct{} { return c.keeper.done }
+
+// HearLimits has a client hear of limits of a semaphore, one right after the other. The version of the first is 1.
+func HearLimits(c *Client, name string, limits ...int) {
+	for i, limit := range limits {
+		c.limits.put(name, script.StoredLimit(int64(i+1), limit))
+	}
+}

@@ -475,3 +475,16 @@ func TestLineIsServedWhereverTheFreeSlotsAre(t *testing.T) {
 		unlock(t, a, b)
 	}, quiet)
 }
+
+// A waiter hears of a limit that is too low, and of a greater one before it has left the line: it goes on waiting.
+func TestWaiterStaysInLineIfTheLimitIsRaisedAtOnce(t *testing.T) {
+	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+		held := permit(t, a, "k", 4)
+		waits := later(t.Context(), b.Semaphore("k", 4, redlock.Permits(4)).Acquire)
+		time.Sleep(10 * time.Millisecond)
+		redlock.HearLimits(b.Client, "k", 2, 4)
+		synctest.Wait()
+		unlock(t, held)
+		unlock(t, waits.Get(t))
+	})
+}

@@ -271,7 +271,8 @@ func (c *Client) several(ctx, in context.Context, w want) (*Lease, result, error
 		}
 		within, done := c.limits.within(ctx, w.name, p.n)
 		l, res, err := c.compete(within, in, w)
-		left := err != nil && (w.try || within.Err() != nil) && tooLow(c.limits.get(w.name), p.n)
+		heard := within.Err() != nil && ctx.Err() == nil // the limit may have been raised since
+		left := err != nil && (heard || w.try && tooLow(c.limits.get(w.name), p.n))
 		done()
 		if !left {
 			return l, res, err
