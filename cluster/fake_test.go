@@ -165,6 +165,8 @@ func (f *fake) protocol(args []string) (string, bool) {
 		return bulk("run_id:" + id + "\r\nuptime_in_seconds:1000\r\n"), true
 	case "PING":
 		return "+PONG\r\n", true
+	case "HELLO":
+		return "-ERR unknown command 'HELLO'\r\n", true
 	case "ASKING":
 		return "+OK\r\n", true
 	case "EVAL": // a stamp, or a look at the marker, always of this process and never in quarantine

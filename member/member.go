@@ -43,7 +43,7 @@ type Member interface {
 	Submit(c *Call)
 	// State costs one atomic load.
 	State() State
-	// Listen subscribes channel on a connection of its own, now and after every reconnect. It
+	// Listen subscribes channel, now and after every reconnect. It
 	// reports to l what arrives there, and every change of State. The owner calls it once, before
 	// the first Submit.
 	Listen(channel string, l Listener)
@@ -81,7 +81,7 @@ type Listener interface {
 
 // Subscriber is a Member that can listen to more channels than the inbox.
 type Subscriber interface {
-	// Subscribe adds channels to the inbox's connection, now and after every reconnect, in one
+	// Subscribe adds channels to those of the inbox, now and after every reconnect, in one
 	// command per call. A channel stays until Unsubscribe was called as often as Subscribe. Neither
 	// method waits.
 	Subscribe(channels ...string)

@@ -16,17 +16,18 @@
 //
 // and of a connection:
 //
-//	dial -> AUTH, SELECT (radix) -> CLIENT ID, INFO, PING, SCRIPT LOAD
+//	dial -> AUTH, SELECT (radix) -> CLIENT ID, INFO, PING, HELLO, SCRIPT LOAD
 //	     -> CLIENT KILL of the predecessor -> admission by the restart guard (guard.Seat)
 //	     -> owed releases -> Up -> broken or stalled -> every call answered or Unknown -> backoff
 //
-// radix dials, authenticates and closes. The package does not use radix's request path, because
-// radix ignores a context while the request waits behind another one. The session's reader is one
-// Unmarshaler that never returns.
+// radix dials and authenticates. The package does not use radix's request path, because radix ignores
+// a context while the request waits behind another one. So it takes the connection from radix, whose
+// goroutines end.
 //
-// A Node has these goroutines: the supervisor (supervise.go); while there is a connection, radix's
-// reader and writer, one goroutine inside EncodeDecode, and the flusher; with Listen, one more for
-// the inbox and the same three of radix. All have ended when Close returns.
+// A Node has these goroutines: the supervisor (supervise.go), and while there is a connection, its
+// reader and its flusher. A server that speaks RESP3 sends the inbox on that connection (shared.go).
+// At any other, Listen adds two goroutines: the owner of the inbox and its reader (inbox.go). All have
+// ended when Close returns.
 //
 // Start at Node.Submit in node.go; the order of a reconnect is in handshake.go and nowhere else.
 package node

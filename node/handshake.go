@@ -59,8 +59,9 @@ func (n *Node) connect() (*session, error) {
 	if n.isClosing() {
 		s.refuse()
 	}
-	n.cfg.Logger.Info("member is up", "member", n.name)
 	n.signalRecheck()
+	_ = n.attune(s) // before the Logger, which may block; after an error serve sees that s is broken
+	n.cfg.Logger.Info("member is up", "member", n.name)
 	return s, nil
 }
 
@@ -78,12 +79,43 @@ var (
 	clientID    = resp.Command("CLIENT", "ID")
 	infoServer  = resp.Command("INFO", "server")
 	clusterMyID = resp.Command("CLUSTER", "MYID")
+	hello2      = resp.Command("HELLO", "2")
+	hello3      = resp.Command("HELLO", "3")
 )
+
+// helloOf asks for RESP3, which has messages and answers on one connection, or for the protocol of all
+// servers where a message was refused on the connection of the commands.
+func helloOf(apart bool) []byte {
+	if apart {
+		return hello2
+	}
+	return hello3
+}
+
+// speaks3 reports whether a server that was asked HELLO 3 agreed. Miniredis does, and refuses commands
+// on a connection with subscriptions nevertheless.
+func speaks3(c *member.Call) bool {
+	if c.Outcome != member.Answered {
+		return false
+	}
+	agreed := false
+	for told := c.Reply.Elems; len(told) >= 2; told = told[2:] {
+		switch string(told[0].Str) {
+		case "proto":
+			agreed = told[1].Int == 3
+		case "server":
+			if string(told[1].Str) == "miniredis" {
+				return false
+			}
+		}
+	}
+	return agreed
+}
 
 // introduce is the handshake: it learns who both sides are, loads what Preload says, and then, once that
 // is known to be the same process, has the server kill our former connection.
 func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err error) {
-	cmds := [][]byte{clientID, infoServer, ping}
+	cmds := [][]byte{clientID, infoServer, ping, helloOf(n.apart)}
 	loads := n.cfg.preloaded()
 	for _, source := range loads {
 		cmds = append(cmds, resp.Command("SCRIPT", "LOAD", source))
@@ -133,8 +165,9 @@ func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err 
 	if c := &calls[2]; !n.permitted(c, "PING") {
 		return p, fmt.Errorf("PING: %w", c.Err)
 	}
+	s.pushes = speaks3(&calls[3])
 	for i := range loads {
-		if c := &calls[3+i]; !n.loaded(c) {
+		if c := &calls[4+i]; !n.loaded(c) {
 			return p, fmt.Errorf("SCRIPT LOAD: %w", c.Err)
 		}
 	}

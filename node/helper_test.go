@@ -109,6 +109,9 @@ func show(r member.Reply) string {
 		return strconv.FormatInt(r.Int, 10)
 	case '_':
 		return "nil"
+	case '>':
+		r.Kind = '*'
+		return ">" + show(r)
 	case '*':
 		var parts []string
 		for _, e := range r.Elems {
@@ -209,6 +212,8 @@ func (f *fake) answer(id int64, args []string) string {
 		return "+PONG\r\n"
 	case args[0] == "ECHO":
 		return bulk(args[1])
+	case args[0] == "HELLO":
+		return "-ERR unknown command 'HELLO'\r\n"
 	}
 	f.mu.Lock()
 	f.log = append(f.log, strings.Join(args, " "))

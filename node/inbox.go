@@ -17,19 +17,19 @@ import (
 	hashslot "github.com/redquorum/redquorum/slot"
 )
 
-// listen owns the inbox: one connection that does nothing but receive. It ends with Close.
-func (n *Node) listen(channel string, l member.Listener) {
-	defer close(n.inboxDone)
+// listen owns the inbox at a server that sends no messages on the commands' connection: one
+// connection that does nothing but receive. It ends with ctx, and so with Close.
+func (n *Node) listen(ctx context.Context, channel string, l member.Listener) {
 	for failures := 0; ; {
 		to := channel
 		if n.cfg.Shard != nil {
-			if to = n.inboxOf(channel); to == "" {
+			if to = n.inboxOf(ctx, channel); to == "" {
 				return
 			}
 		}
-		confirmed, err := n.receive(to, l)
+		confirmed, err := n.receive(ctx, to, l)
 		n.lost(err)
-		if n.isClosing() {
+		if ctx.Err() != nil {
 			return
 		}
 		if confirmed {
@@ -45,7 +45,7 @@ func (n *Node) listen(channel string, l member.Listener) {
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-n.accepting.Done():
+		case <-ctx.Done():
 			timer.Stop()
 			return
 		}
@@ -73,8 +73,8 @@ func (n *Node) lost(why error) {
 
 // receive subscribes and delivers until the connection ends, stops answering, or turns out to lead
 // to another server process than the commands do.
-func (n *Node) receive(channel string, l member.Listener) (confirmed bool, _ error) {
-	ctx, cancel := context.WithTimeout(n.accepting, n.cfg.DialTimeout)
+func (n *Node) receive(whole context.Context, channel string, l member.Listener) (confirmed bool, _ error) {
+	ctx, cancel := context.WithTimeout(whole, n.cfg.DialTimeout)
 	defer cancel()
 	link, err := n.reach(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func (n *Node) receive(channel string, l member.Listener) (confirmed bool, _ err
 	}
 	look := n.seat.LookCommand()
 	in := &inbox{
-		ear: ears.Add(1), node: n, listener: l, base: time.Now(), named: n.cfg.ClientName != "",
+		link: link, ear: ears.Add(1), node: n, listener: l, base: time.Now(), named: n.cfg.ClientName != "",
 		confirmed: make(chan struct{}), gone: make(chan struct{}), gen: n.State().Gen, era: n.seat.Era(),
 		channel: channel, looked: look != nil,
 	}
@@ -98,7 +98,7 @@ func (n *Node) receive(channel string, l member.Listener) (confirmed bool, _ err
 	if in.named {
 		hello = append(resp.Command("CLIENT", "SETNAME", n.cfg.ClientName), hello...)
 	}
-	if err := in.write(link, hello); err != nil {
+	if err := in.write(hello); err != nil {
 		return false, err
 	}
 	select {
@@ -107,19 +107,21 @@ func (n *Node) receive(channel string, l member.Listener) (confirmed bool, _ err
 		return false, in.err
 	case <-ctx.Done():
 		if n.isClosing() {
-			in.leave(link)
+			in.leave()
 		}
 		return false, fmt.Errorf("SUBSCRIBE: %w", ctx.Err())
 	}
 	n.setInbox(in)
-	return true, in.watch(link)
+	return true, in.watch(whole)
 }
 
 // ears numbers the inboxes of all nodes: see member.State.
 var ears atomic.Uint64
 
-// inbox is one connection in subscribed mode.
+// inbox is one subscription: of a connection of its own, or of the commands' connection.
 type inbox struct {
+	link     *link    // its own, or nil
+	session  *session // the commands', or nil
 	ear      uint64
 	node     *Node
 	listener member.Listener
@@ -139,12 +141,13 @@ type inbox struct {
 
 	channel  string
 	channels member.ChannelListener // hears the other channels; may be nil
-	sent     map[string]struct{}    // those that were subscribed; watch's
+	sent     map[string]struct{}    // those that were subscribed; its owner's
 
 	sharded sharded // of a master of a cluster
 }
 
-func (in *inbox) write(l *link, b []byte) error {
+func (in *inbox) write(b []byte) error {
+	l := in.link
 	if err := l.wire.SetWriteDeadline(time.Now().Add(in.node.cfg.WriteTimeout)); err != nil {
 		return err
 	}
@@ -155,8 +158,8 @@ func (in *inbox) write(l *link, b []byte) error {
 // leave has the server end the connection, and its subscriptions with it, and waits until it has:
 // behind everything that was asked of it before. A server that does not answer is not waited for
 // when Close is not, either.
-func (in *inbox) leave(l *link) {
-	if in.write(l, quit) != nil {
+func (in *inbox) leave() {
+	if in.write(quit) != nil {
 		return
 	}
 	timer := time.NewTimer(in.node.cfg.StallTimeout)
@@ -171,34 +174,36 @@ func (in *inbox) leave(l *link) {
 var quit = resp.Command("QUIT")
 
 // watch pings and waits for the end, with one timer.
-func (in *inbox) watch(l *link) error {
+func (in *inbox) watch(ctx context.Context) error {
 	n := in.node
 	timer := time.NewTimer(n.cfg.PingInterval)
 	defer timer.Stop()
 	var asked time.Time // of the PING that nothing arrived after, or zero
 	var before uint64   // arrivals before it
-	if err := in.subscribe(l, true); err != nil {
+	if err := in.subscribe(true); err != nil {
 		return err
 	}
-	if err := in.subscribeSharded(l); err != nil {
+	if err := in.subscribeSharded(); err != nil {
 		return err
 	}
 	for {
 		select {
 		case <-in.gone:
 			return in.err
-		case <-n.accepting.Done():
-			in.leave(l)
+		case <-ctx.Done():
+			if n.isClosing() {
+				in.leave()
+			}
 			return n.errClosed
 		case <-n.recheck:
 			if p := n.published.Load(); p.state.Up && !in.same(p) {
 				return errMoved
 			}
-			if err := in.subscribeSharded(l); err != nil {
+			if err := in.subscribeSharded(); err != nil {
 				return err
 			}
 		case <-n.alter:
-			if err := in.subscribe(l, false); err != nil {
+			if err := in.subscribe(false); err != nil {
 				return err
 			}
 		case <-timer.C:
@@ -214,12 +219,12 @@ func (in *inbox) watch(l *link) error {
 				wait = min(n.cfg.StallTimeout-now.Sub(asked), n.cfg.PingInterval)
 			case wait <= 0:
 				before = in.count.Load()
-				if err := in.write(l, ping); err != nil {
+				if err := in.write(ping); err != nil {
 					return err
 				}
 				asked, wait = now, min(n.cfg.StallTimeout, n.cfg.PingInterval)
 			}
-			if err := in.subscribeSharded(l); err != nil {
+			if err := in.subscribeSharded(); err != nil {
 				return err
 			}
 			timer.Reset(wait)
@@ -229,10 +234,7 @@ func (in *inbox) watch(l *link) error {
 
 // read is the connection's reader.
 func (in *inbox) read(br *bufio.Reader) {
-	in.err = errEnded
-	if br != nil {
-		in.err = in.messages(br)
-	}
+	in.err = in.messages(br)
 	if errors.Is(in.err, io.EOF) {
 		in.err = fmt.Errorf("closed by the server: %w", io.ErrUnexpectedEOF)
 	}
@@ -280,23 +282,36 @@ func (in *inbox) messages(br *bufio.Reader) error {
 		case r.Kind == '$' && string(r.Str) == "PONG":
 		case r.Kind != '*' || len(r.Elems) == 0:
 			return protocolError("neither a message nor a pong")
-		case string(r.Elems[0].Str) == "message" && len(r.Elems) == 3:
-			if in.channels != nil && string(r.Elems[1].Str) != in.channel {
-				in.channels.Channel(string(r.Elems[1].Str), r.Elems[2].Str, now)
-			} else {
-				in.push(r.Elems[2].Str, now)
-			}
-		case string(r.Elems[0].Str) == "smessage" && len(r.Elems) == 3:
-			in.push(r.Elems[2].Str, now)
-		case string(r.Elems[0].Str) == "ssubscribe" && len(r.Elems) == 3:
-			in.shardedSubscribed(string(r.Elems[1].Str), true)
-		case string(r.Elems[0].Str) == "sunsubscribe" && len(r.Elems) == 3: // the slot was given away
-			in.shardedSubscribed(string(r.Elems[1].Str), false)
 		case string(r.Elems[0].Str) == "subscribe" && !subscribed:
 			subscribed = true
 			close(in.confirmed)
-		case string(r.Elems[0].Str) == "subscribe" && len(r.Elems) == 3 && in.channels != nil:
-			in.channels.Channel(string(r.Elems[1].Str), nil, now)
+		case len(r.Elems) == 3:
+			in.take(r.Elems, now)
+		}
+	}
+}
+
+// take takes one message, or the server's word about a subscription behind the first.
+func (in *inbox) take(msg []member.Reply, now time.Time) {
+	channel := string(msg[1].Str)
+	switch string(msg[0].Str) {
+	case "message":
+		if in.channels != nil && channel != in.channel {
+			in.channels.Channel(channel, msg[2].Str, now)
+		} else if channel == in.channel {
+			in.push(msg[2].Str, now)
+		}
+	case "smessage":
+		if strings.HasSuffix(channel, ":"+in.id) { // on this connection there may have been others
+			in.push(msg[2].Str, now)
+		}
+	case "ssubscribe":
+		in.shardedSubscribed(channel, true)
+	case "sunsubscribe": // the slot was given away
+		in.shardedSubscribed(channel, false)
+	case "subscribe":
+		if in.channels != nil {
+			in.channels.Channel(channel, nil, now)
 		}
 	}
 }
@@ -348,19 +363,24 @@ func (n *Node) want(more int, channels []string) {
 	n.mu.Unlock()
 	select {
 	case n.alter <- struct{}{}:
-	default: // watch has not looked since
+	default: // the owner of the inbox has not looked since
 	}
 }
 
 // subscribe makes the connection's subscriptions those that are wanted: of all channels, or of
 // those that have changed.
-func (in *inbox) subscribe(l *link, all bool) error {
+func (in *inbox) subscribe(all bool) error {
 	n := in.node
 	var on, off []string
 	n.mu.Lock()
 	if all {
 		for c := range n.wanted {
 			on = append(on, c)
+		}
+		for c := range in.sent {
+			if n.wanted[c] <= 0 {
+				off = append(off, c)
+			}
 		}
 	} else {
 		for c := range n.altered {
@@ -375,13 +395,6 @@ func (in *inbox) subscribe(l *link, all bool) error {
 	}
 	clear(n.altered)
 	n.mu.Unlock()
-	var b []byte
-	if len(on) > 0 {
-		b = append(b, resp.Command(append([]string{"SUBSCRIBE"}, on...)...)...)
-	}
-	if len(off) > 0 {
-		b = append(b, resp.Command(append([]string{"UNSUBSCRIBE"}, off...)...)...)
-	}
 	if in.sent == nil {
 		in.sent = make(map[string]struct{})
 	}
@@ -391,10 +404,24 @@ func (in *inbox) subscribe(l *link, all bool) error {
 	for _, c := range off {
 		delete(in.sent, c)
 	}
-	if len(b) == 0 {
+	if err := in.say("SUBSCRIBE", on...); err != nil {
+		return err
+	}
+	return in.say("UNSUBSCRIBE", off...)
+}
+
+// say sends one command about channels, unless there are none.
+func (in *inbox) say(verb string, channels ...string) error {
+	if len(channels) == 0 {
 		return nil
 	}
-	return in.write(l, b)
+	cmd := resp.Command(append([]string{verb}, channels...)...)
+	if in.link != nil {
+		return in.write(cmd)
+	}
+	c := &confirmations{in: in, verb: strings.ToLower(verb), left: len(channels)}
+	c.call = *ownCall(cmd, c)
+	return in.session.submit(&c.call, true)
 }
 
 // sharded is the inbox as a sharded channel (Redis 7.0), in the slot of a master where its marker
@@ -414,8 +441,8 @@ func (in *inbox) shardedIn(tag string) string {
 	return base + ":{" + tag + "}:" + in.id
 }
 
-// subscribeSharded subscribes where the marker is now, unless that was done. It runs on watch.
-func (in *inbox) subscribeSharded(l *link) error {
+// subscribeSharded subscribes where the marker is now, unless that was done. Its owner calls it.
+func (in *inbox) subscribeSharded() error {
 	n := in.node
 	home, ok := n.seat.HomeSlot()
 	if !ok || !strings.HasSuffix(in.channel, ":"+in.id) {
@@ -430,7 +457,7 @@ func (in *inbox) subscribeSharded(l *link) error {
 	}
 	s.asked, s.pending = tag, true
 	n.mu.Unlock()
-	return in.write(l, resp.Command("SSUBSCRIBE", in.shardedIn(tag)))
+	return in.say("SSUBSCRIBE", in.shardedIn(tag))
 }
 
 // shardedRefused takes an error that is the answer to SSUBSCRIBE; false: it is not.
@@ -439,7 +466,7 @@ func (in *inbox) shardedRefused(refused *member.ReplyError) bool {
 	n.mu.Lock()
 	s := &in.sharded
 	was := s.pending
-	s.asked, s.pending = "", false // watch tries again
+	s.asked, s.pending = "", false // its owner tries again
 	s.never = was && refused.Kind != member.KindCluster && refused.Kind != member.KindLoading
 	n.mu.Unlock()
 	return was
@@ -468,15 +495,15 @@ func (in *inbox) shardedSubscribed(channel string, on bool) {
 }
 
 // inboxOf is the channel at a master of a cluster, where every server hears every message: one for
-// each marker. It waits until there is one; "" means that the node is closing.
-func (n *Node) inboxOf(channel string) string {
+// each marker. It waits until there is one; "" means that ctx has ended.
+func (n *Node) inboxOf(ctx context.Context, channel string) string {
 	for {
 		if at := n.published.Load().standing; at.Admitted() {
 			return channel + ":" + at.Marker()
 		}
 		select {
 		case <-n.recheck:
-		case <-n.accepting.Done():
+		case <-ctx.Done():
 			return ""
 		}
 	}

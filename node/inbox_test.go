@@ -97,8 +97,15 @@ func (l *pushLog) picture() (p string) {
 	return p
 }
 
+// On the commands' connection, and at a server that does not do that.
 func TestInboxDeliversAndComesBack(t *testing.T) {
-	s := startRedis(t)
+	t.Run("shared", func(t *testing.T) { inboxComesBack(t, startRedis(t), "UI -- U- UI -- U- UI -- U- UI", 4) })
+	t.Run("apart", func(t *testing.T) {
+		inboxComesBack(t, startRedis(t, "--rename-command", "HELLO", ""), "UI U- UI U- UI U- UI", 1)
+	})
+}
+
+func inboxComesBack(t *testing.T, s *redisServer, picture string, epoch uint64) {
 	n := start(t, Config{Addr: s.addr(), ClientName: "inbox", PingInterval: 5 * time.Millisecond, BackoffMin: time.Millisecond})
 	var l pushLog
 	n.Listen("ch", &l)
@@ -118,11 +125,11 @@ func TestInboxDeliversAndComesBack(t *testing.T) {
 		until(t, "changed twice", func() bool { return len(l.changes()) >= before+2 })
 	}
 	until(t, "subscribed", func() bool { return n.State().Inbox })
-	if got := strings.TrimPrefix(l.picture(), "U- "); got != "UI U- UI U- UI U- UI" {
+	if got := strings.TrimPrefix(l.picture(), "U- "); got != picture {
 		t.Errorf("changes %s", got)
 	}
-	if st := n.State(); st.Epoch != 1 {
-		t.Errorf("the command connection suffered: %+v", st)
+	if st := n.State(); st.Epoch != epoch {
+		t.Errorf("the command connection: %+v", st)
 	}
 }
 

@@ -19,29 +19,39 @@ import (
 )
 
 const (
-	readBuffer   = 64 << 10
+	readBuffer   = 4 << 10   // at first; see feed
 	socketBuffer = 256 << 10 // asked of the kernel for sending; see inlineBytes
 )
 
-// link is one authenticated connection: radix's Conn, and below it the connection that is ours to
-// write, to set write deadlines on and to end.
+// link is one authenticated connection.
 type link struct {
-	conn   radix.Conn
-	wire   net.Conn // what radix reads and we write: TLS where configured
-	socket net.Conn // below TLS
-	addr   string   // that was dialled
+	br     *bufio.Reader // the reader's
+	source *ours         // of br: wire, as the connection was made
+	wire   net.Conn      // what we write to: TLS where configured
+	socket net.Conn      // below TLS
+	addr   string        // that was dialled
 }
 
 // dial opens a link to addr: connect, TLS, AUTH and SELECT. ctx bounds all of it.
 func (n *Node) dial(ctx context.Context, addr string) (*link, error) {
 	l := &link{addr: addr}
 	d := radix.Dialer{
-		AuthUser:  n.cfg.Username,
-		AuthPass:  string(n.cfg.Password),
-		NetDialer: dialFunc(func(ctx context.Context) (net.Conn, error) { return n.open(ctx, l) }),
+		AuthUser: n.cfg.Username,
+		AuthPass: string(n.cfg.Password),
+		NetDialer: dialFunc(func(ctx context.Context) (net.Conn, error) {
+			wire, err := n.open(ctx, l)
+			if err != nil {
+				return nil, err
+			}
+			l.source = &ours{Conn: wire}
+			return l.source, nil
+		}),
 		NewRespOpts: func() *resp.Opts {
 			o := resp.NewOpts()
-			o.GetBufferedReader = func(r io.Reader) resp.BufferedReader { return bufio.NewReaderSize(r, readBuffer) }
+			o.GetBufferedReader = func(r io.Reader) resp.BufferedReader {
+				l.br = newBuffer(r)
+				return l.br
+			}
 			o.GetBufferedWriter = func(w io.Writer) resp.BufferedWriter { return &writer{w: w} }
 			return o
 		},
@@ -60,7 +70,8 @@ func (n *Node) dial(ctx context.Context, addr string) (*link, error) {
 		}
 		return nil, n.unlessTLS(ctx, l.addr, err)
 	}
-	l.conn = conn
+	l.source.kept.Store(true)
+	_ = conn.Close() // ends radix's goroutines, and nothing else
 	return l, nil
 }
 
@@ -154,38 +165,24 @@ func (l *link) cut() {
 	_ = l.socket.Close()
 }
 
-// read runs f, which must not return before the connection ends, as the link's reader, and returns
-// when f has returned and radix's goroutines have ended. Called once.
-//
-// f runs on radix's reader goroutine, as an Unmarshaler; where radix gives up before it starts
-// that, f runs here, so that it runs exactly once in any case.
+// ours is the connection as radix has it: radix ends it, unless we keep it after AUTH and SELECT.
+type ours struct {
+	net.Conn
+	kept atomic.Bool
+}
+
+func (o *ours) Close() error {
+	if o.kept.Load() {
+		return nil
+	}
+	return o.Conn.Close()
+}
+
+// read runs f, which must not return before the connection ends, as the link's reader. Called once.
 func (l *link) read(f func(br *bufio.Reader)) {
-	u := &unmarshaler{f: f, ended: make(chan struct{})}
-	_ = l.conn.EncodeDecode(context.Background(), nil, u)
-	if u.taken.CompareAndSwap(false, true) {
-		l.cut()
-		f(nil)
-		close(u.ended)
-	}
-	<-u.ended // EncodeDecode returns as soon as the Conn is closed, perhaps before f has
-	_ = l.conn.Close()
+	f(l.br)
+	_ = l.socket.Close()
 }
-
-type unmarshaler struct {
-	f     func(br *bufio.Reader)
-	taken atomic.Bool
-	ended chan struct{}
-}
-
-func (u *unmarshaler) UnmarshalRESP(br resp.BufferedReader, _ *resp.Opts) error {
-	if u.taken.CompareAndSwap(false, true) {
-		defer close(u.ended)
-		u.f(br.(*bufio.Reader))
-	}
-	return errEnded // not an ErrConnUsable: radix closes the connection
-}
-
-var errEnded = errors.New("connection has ended")
 
 // writer is radix's side of writing: AUTH and SELECT, nothing after that.
 type writer struct {

@@ -40,6 +40,7 @@ type Node struct {
 	done      chan struct{} // the supervisor has ended
 	recheck   chan struct{} // capacity 1: the inbox compares its server with ours again
 	alter     chan struct{} // capacity 1: there is something in altered
+	listening chan struct{} // closed by Listen
 
 	published atomic.Pointer[published]
 	seat      *guard.Seat
@@ -49,9 +50,9 @@ type Node struct {
 
 	mu         sync.Mutex // guards what follows; held neither during I/O nor around a Listener
 	listener   member.Listener
-	inboxDone  chan struct{} // not nil after Listen
-	inbox      *inbox        // whose subscription is confirmed
-	deaf       error         // why there was none, the last time that one was tried
+	channel    string // of the inbox
+	inbox      *inbox // whose subscription is confirmed
+	deaf       error  // why there was none, the last time that one was tried
 	changes    []member.State
 	delivering bool
 	wanted     map[string]int      // channels beside the inbox, and how often they were asked for
@@ -61,6 +62,9 @@ type Node struct {
 
 	// the supervisor's
 	before   predecessor
+	stopEar  context.CancelFunc // of listen, while it runs
+	ear      sync.WaitGroup
+	apart    bool // a message was refused on the commands' connection
 	warnings map[string]bool
 }
 
@@ -165,6 +169,9 @@ func (n *Node) fall(p *published, cause error) {
 		reason = b.cause // what is refused from now on was not on that connection
 	}
 	p.state.Up, p.session = false, nil
+	if n.inbox != nil && n.inbox.session != nil {
+		n.inbox = nil // ended with the connection
+	}
 	p.state.Err = fmt.Errorf("%s: %w", n.name, cause)
 	p.err = fmt.Errorf("%s: %w: %w", n.name, member.ErrDown, reason)
 }

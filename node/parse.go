@@ -2,6 +2,7 @@ package node
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 
@@ -22,8 +23,9 @@ const (
 	growth   = 64 << 10 // bytes taken on trust
 )
 
-// readReply parses one RESP2 reply (and the null of RESP3) into r, whose slices are used again.
-// After an error the position in the stream is unknown and the connection must end.
+// readReply parses one reply of RESP2 or RESP3 into r, whose slices are used again. What RESP3 adds
+// gets the shape that RESP2 has for it: a map is an array of keys and values, a set is an array, a
+// number that is no integer is a string, a boolean is 0 or 1. Only a push keeps its kind, '>'. After an error the position in the stream is unknown and the connection must end.
 func readReply(br *bufio.Reader, r *member.Reply, depth int) error {
 	if depth > maxDepth {
 		return protocolError("arrays too deep")
@@ -44,8 +46,18 @@ func readReply(br *bufio.Reader, r *member.Reply, depth int) error {
 	case ':':
 		r.Int, err = number(body)
 		return err
-	case '+':
+	case '+', ',', '(':
 		r.Kind, r.Str = '$', append(r.Str, body...)
+		return nil
+	case '#':
+		r.Kind = ':'
+		switch string(body) {
+		case "t":
+			r.Int = 1
+		case "f":
+		default:
+			return protocolError("neither true nor false")
+		}
 		return nil
 	case '-':
 		r.Str = append(r.Str, body...)
@@ -54,8 +66,27 @@ func readReply(br *bufio.Reader, r *member.Reply, depth int) error {
 		return nil
 	case '$':
 		return readBulk(br, r, body)
+	case '!':
+		r.Kind = '-'
+		if err := readBulk(br, r, body); err != nil || r.Kind == '_' {
+			return cmp.Or[error](err, protocolError("error without text"))
+		}
+		return nil
+	case '=':
+		return readVerbatim(br, r, body)
 	case '*':
-		return readArray(br, r, body, depth)
+		return readArray(br, r, body, 1, depth)
+	case '~':
+		r.Kind = '*'
+		return readArray(br, r, body, 1, depth)
+	case '%':
+		r.Kind = '*'
+		return readArray(br, r, body, 2, depth)
+	case '>':
+		if depth > 0 {
+			return protocolError("push inside a reply")
+		}
+		return readArray(br, r, body, 1, depth)
 	}
 	return protocolError(fmt.Sprintf("reply of type 0x%02x", line[0]))
 }
@@ -94,7 +125,20 @@ func readBulk(br *bufio.Reader, r *member.Reply, header []byte) error {
 	return err
 }
 
-func readArray(br *bufio.Reader, r *member.Reply, header []byte, depth int) error {
+// readVerbatim reads a string that says of what format it is, three letters and a colon.
+func readVerbatim(br *bufio.Reader, r *member.Reply, header []byte) error {
+	if err := readBulk(br, r, header); err != nil {
+		return err
+	}
+	if len(r.Str) < len("txt:") || r.Str[3] != ':' {
+		return protocolError("verbatim string without its format")
+	}
+	r.Kind, r.Str = '$', append(r.Str[:0], r.Str[len("txt:"):]...)
+	return nil
+}
+
+// readArray reads as many elements as header says, times each.
+func readArray(br *bufio.Reader, r *member.Reply, header []byte, times, depth int) error {
 	size, err := number(header)
 	if err != nil {
 		return err
@@ -106,7 +150,7 @@ func readArray(br *bufio.Reader, r *member.Reply, header []byte, depth int) erro
 	if size < 0 || size > maxElems {
 		return protocolError("array length out of bounds")
 	}
-	for i := range int(size) {
+	for i := range times * int(size) {
 		if i < cap(r.Elems) {
 			r.Elems = r.Elems[:i+1] // keeps the slices of the element that was there
 		} else {

@@ -44,8 +44,7 @@ func Query(ctx context.Context, c Config, cmds ...[]byte) ([]member.Reply, error
 	}
 	l.read(func(br *bufio.Reader) { // returns only after that
 		defer l.cut()
-		if br == nil || failed != nil {
-			failed = errors.Join(failed, errEnded)
+		if failed != nil {
 			return
 		}
 		for i := range replies {

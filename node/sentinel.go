@@ -238,13 +238,7 @@ func (n *Node) hear(addr string) (heard bool, _ error) {
 	gone := make(chan error, 1)
 	var reader sync.WaitGroup
 	reader.Go(func() {
-		l.read(func(br *bufio.Reader) {
-			if br == nil {
-				gone <- errEnded
-				return
-			}
-			gone <- n.switched(br, &arrived)
-		})
+		l.read(func(br *bufio.Reader) { gone <- n.switched(br, &arrived) })
 	})
 	defer reader.Wait()
 	defer l.cut()

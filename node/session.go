@@ -58,10 +58,14 @@ type session struct {
 	base time.Time // progress counts from here
 
 	process guard.Process // behind it, learnt in the handshake; the supervisor's
+	pushes  bool          // the server sends messages on this connection, too; likewise
+	tuned   *inbox        // the last one that was asked for here; likewise
 
 	kick   chan struct{} // capacity 1: wakes the flusher
 	broken chan struct{} // closed by fail
 	gone   sync.WaitGroup
+
+	mute atomic.Bool // the inbox was refused here
 
 	progress      atomic.Int64  // ns after base: the last arrival, or the first submission after silence
 	answered      atomic.Uint64 // calls that left the line; written by the reader
@@ -85,6 +89,8 @@ type session struct {
 	lost        error  // with broke: what a call gets that was
 
 	// the reader's
+	in    *inbox // to which messages go: the last one that was confirmed here
+	msg   member.Reply
 	batch []slot
 	next  int
 	now   time.Time
@@ -439,13 +445,9 @@ func (s *session) flush() {
 	}
 }
 
-// reader completes calls until the connection ends, then all the rest. br is nil if the connection
-// ended before it began.
+// reader completes calls until the connection ends, then all the rest.
 func (s *session) reader(br *bufio.Reader) {
-	err := error(errEnded)
-	if br != nil {
-		err = s.replies(br)
-	}
+	err := s.replies(br)
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("closed by the server: %w", io.ErrUnexpectedEOF)
 	}
@@ -455,13 +457,26 @@ func (s *session) reader(br *bufio.Reader) {
 }
 
 func (s *session) replies(br *bufio.Reader) error {
-	for {
-		if br.Buffered() == 0 {
-			if _, err := br.Peek(1); err != nil {
+	f := feed{br: br}
+	for fresh := false; ; {
+		if f.br.Buffered() == 0 {
+			if err := f.fill(s.link.source); err != nil {
 				return err
 			}
-			s.now = time.Now() // not before any reply of this batch arrived
+			s.now, fresh = time.Now(), true // not before any reply of this batch arrived
+		}
+		br := f.br
+		if kind, err := br.Peek(1); err != nil {
+			return err
+		} else if kind[0] == '>' {
+			if err := s.pushed(br); err != nil {
+				return err
+			}
+			continue
+		}
+		if fresh { // a message is no answer: it does not show that our commands arrive
 			s.touch(s.now)
+			fresh = false
 		}
 		if s.next == len(s.batch) && !s.refill() {
 			return protocolError("a reply to nothing")

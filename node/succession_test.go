@@ -101,7 +101,7 @@ type history struct {
 
 func (h *history) record(handle func(id int64, args []string) string) func(int64, []string) string {
 	return func(id int64, args []string) string {
-		if args[0] != "PING" {
+		if args[0] != "PING" && args[0] != "HELLO" {
 			h.mu.Lock()
 			h.lines = append(h.lines, strings.Join(args, " "))
 			h.mu.Unlock()

@@ -25,7 +25,7 @@ func New(c Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg: c, name: cmp.Or(c.Addr, c.Sentinels.nameOrNone()),
-		done: make(chan struct{}), recheck: make(chan struct{}, 1), alter: make(chan struct{}, 1), suspect: make(chan struct{}, 1), seek: make(chan struct{}, 1),
+		done: make(chan struct{}), recheck: make(chan struct{}, 1), alter: make(chan struct{}, 1), listening: make(chan struct{}), suspect: make(chan struct{}, 1), seek: make(chan struct{}, 1),
 		scripts: make(map[string]string, len(c.Scripts)), warnings: make(map[string]bool),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -60,8 +60,8 @@ func New(c Config) (*Node, error) {
 	return n, nil
 }
 
-// Listen subscribes channel on a connection of its own, now and after every reconnect, and reports
-// to l. A second call panics. After Close, Listen does nothing.
+// Listen subscribes channel, now and after every reconnect, and reports to l. The messages come on
+// the commands' connection if the server can do that (RESP3), and on another one if it cannot. A second call panics. After Close, Listen does nothing.
 func (n *Node) Listen(channel string, l member.Listener) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -71,8 +71,8 @@ func (n *Node) Listen(channel string, l member.Listener) {
 	if n.isClosing() {
 		return
 	}
-	n.listener, n.inboxDone = l, make(chan struct{})
-	go n.listen(channel, l)
+	n.listener, n.channel = l, channel
+	close(n.listening)
 }
 
 // Close refuses new calls and waits until the server has answered the calls in flight and the owed
@@ -85,24 +85,16 @@ func (n *Node) Listen(channel string, l member.Listener) {
 // concurrently. A Sink or a Listener must not call it.
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(n.stop)
-	n.mu.Lock()
-	inboxDone := n.inboxDone
-	n.mu.Unlock()
 	var err error
-	for _, done := range []chan struct{}{n.done, inboxDone} {
-		if done == nil {
-			continue
-		}
+	select {
+	case <-n.done:
+	case <-ctx.Done():
 		select {
-		case <-done:
-		case <-ctx.Done():
-			select {
-			case <-done:
-			default:
-				err = fmt.Errorf("%s: closed before everything was answered: %w", n.name, context.Cause(ctx))
-				n.cancel()
-				<-done
-			}
+		case <-n.done:
+		default:
+			err = fmt.Errorf("%s: closed before everything was answered: %w", n.name, context.Cause(ctx))
+			n.cancel()
+			<-n.done
 		}
 	}
 	n.cancel()
@@ -131,6 +123,7 @@ func (n *Node) stop() {
 func (n *Node) supervise() {
 	defer close(n.done)
 	defer n.sentinels.Wait()
+	defer n.ear.Wait()
 	last := false
 	for failures := 0; ; {
 		n.tellDropped()
@@ -140,6 +133,7 @@ func (n *Node) supervise() {
 			failures = 0
 			err = n.serve(s)
 			s.end(err)
+			n.apart = n.apart || errors.Is(err, errApart)
 		}
 		n.change(func(p *published) { n.fall(p, err) })
 		n.seat.Fell()
@@ -201,20 +195,43 @@ func (n *Node) serve(s *session) error {
 	defer watch.Stop()
 	seeker := newSeeker(s)
 	defer seeker.stop()
-	closing := n.accepting.Done()
+	closing, listening := n.accepting.Done(), n.listening
 	drain := &drainer{empty: make(chan struct{}, 1)}
 	unpaid := false // closing, nothing is in flight, but debts must wait for a moment
 	for {
+		var recheck, alter <-chan struct{} // for the one who owns the inbox
+		if s.pushes && n.stopEar == nil {
+			recheck, alter = n.recheck, n.alter
+		}
 		select {
 		case <-s.broken:
 			return s.cause()
 		case <-n.owed.kick:
 			timer.Reset(min(n.tick(s), watch.Tick(time.Now())))
 		case <-timer.C:
-			timer.Reset(min(n.tick(s), watch.Tick(time.Now())))
+			if s.pushes {
+				if err := n.attune(s); err != nil { // a sharded channel may have been refused
+					return err
+				}
+			}
+			next := watch.Tick(time.Now()) // first: a look is an answer to come, and spares the PING
+			timer.Reset(min(n.tick(s), next))
 			if unpaid {
 				unpaid = false
 				drain.ask(s)
+			}
+		case <-listening:
+			listening = nil // once
+			if err := n.attune(s); err != nil {
+				return err
+			}
+		case <-recheck:
+			if err := n.attune(s); err != nil {
+				return err
+			}
+		case <-alter:
+			if err := n.attune(s); err != nil {
+				return err
 			}
 		case <-n.suspect:
 			if err := watch.Suspected(); err != nil {
@@ -244,6 +261,7 @@ func (n *Node) serve(s *session) error {
 				unpaid = true
 				timer.Reset(n.tick(s))
 			default:
+				n.farewell(s)
 				return n.errClosed
 			}
 		case <-n.ctx.Done():

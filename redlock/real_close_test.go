@@ -336,7 +336,9 @@ func TestCloseFromACallbackReturnsAtOnceAndCompletes(t *testing.T) {
 				_, err = c.ForceUnlock(ctx, "closed:0:held")
 				require.NoError(t, err)
 			case "Member", "slog":
-				admin(t, d.servers[0], "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+				for _, of := range []string{"normal", "pubsub"} {
+					admin(t, d.servers[0], "CLIENT", "KILL", "TYPE", of, "SKIPME", "yes")
+				}
 			}
 			soon := func(done chan error, otherwise string) {
 				t.Helper()
