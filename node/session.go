@@ -30,6 +30,8 @@ const (
 	chunk = 256 << 10
 	// keepBuffer is the largest write buffer that is kept for the next write.
 	keepBuffer = 1 << 20
+	// leanBuffer is the largest one that is kept while little is written.
+	leanBuffer = 4 << 10
 )
 
 // slot is one call in line.
@@ -79,6 +81,7 @@ type session struct {
 	apart       bool           // no more joining
 	queued      uint64         // calls that entered the line
 	queuedBytes int64
+	noted       uint64 // queued, when shrink was called last
 	sent        uint64 // calls of queued whose bytes were handed to a write
 	flushing    bool   // somebody writes, or the flusher has been woken to
 	gathering   bool   // who is to write lets others append before: the right to write, for one who takes it
@@ -383,6 +386,23 @@ func (s *session) emptyLocked() bool { return len(s.wbuf) == 0 && len(s.items) =
 func (s *session) giveLocked(buf []byte) {
 	if cap(buf) <= keepBuffer {
 		s.spare = buf[:0]
+	}
+}
+
+// shrink gives back the write buffers of a connection that carried little since it was called last.
+func (s *session) shrink() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	idle := s.queued-s.noted <= enough
+	s.noted = s.queued
+	if !idle {
+		return
+	}
+	if cap(s.spare) > leanBuffer {
+		s.spare = nil
+	}
+	if len(s.wbuf) == 0 && cap(s.wbuf) > leanBuffer {
+		s.wbuf = nil
 	}
 }
 

@@ -321,3 +321,19 @@ func TestReadBufferFollowsItsUse(t *testing.T) {
 		t.Error("no end")
 	}
 }
+
+// The scripts of the handshake are in the write buffer last.
+func TestWriteBuffersAreGivenBackWhenLittleIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, Config{Dialer: newPushing(nil), PingInterval: time.Second})
+		synctest.Wait()
+		submit(n, "ECHO", strings.Repeat("x", 100<<10)).wait(t)
+		time.Sleep(5 * time.Second)
+		s := n.published.Load().session
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if cap(s.wbuf) > leanBuffer || cap(s.spare) > leanBuffer {
+			t.Errorf("%d and %d bytes are kept", cap(s.wbuf), cap(s.spare))
+		}
+	})
+}

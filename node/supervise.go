@@ -214,6 +214,7 @@ func (n *Node) serve(s *session) error {
 					return err
 				}
 			}
+			s.shrink()
 			next := watch.Tick(time.Now()) // first: a look is an answer to come, and spares the PING
 			timer.Reset(min(n.tick(s), next))
 			if unpaid {

@@ -50,7 +50,7 @@ func TestLongIdleClientsAreLight(t *testing.T) {
 	t.Logf("a client has %.1f goroutines and %.0f bytes, and sends a member %.2f commands a second; %d of them take %.2f %% of a core of it\n%s",
 		perGoroutine, perByte, rate, clients, 100*core, subscribed)
 	require.LessOrEqual(t, perGoroutine, 12.5)
-	require.LessOrEqual(t, perByte, 400_000.0)
+	require.LessOrEqual(t, perByte, 150_000.0)
 	require.LessOrEqual(t, rate, 4.5) // a look a second, with the three commands of its script
 }
 
