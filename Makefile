@@ -72,8 +72,8 @@ SERVERS ?=
 test-servers: ## Run the tests that need a server on every version of make servers but 7.0, or on SERVERS
 	@set -o pipefail; go run ./internal/servers -test $(SERVERS) | $(report)
 
-# These have one goroutine, and millions of states: the race detector would take an hour, and find nothing.
-searches = ^TestLong(Semaphore|Latch)
+# Some have one goroutine, and millions of states: the race detector would take an hour, and find nothing. One measures.
+searches = ^TestLong(Semaphore|Latch|Idle)
 
 .PHONY: test-long
 test-long: try-redis ## Run the long tests (names beginning with TestLong)
