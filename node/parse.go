@@ -25,7 +25,8 @@ const (
 
 // readReply parses one reply of RESP2 or RESP3 into r, whose slices are used again. What RESP3 adds
 // gets the shape that RESP2 has for it: a map is an array of keys and values, a set is an array, a
-// number that is no integer is a string, a boolean is 0 or 1. Only a push keeps its kind, '>'. After an error the position in the stream is unknown and the connection must end.
+// number that is no integer is a string, a boolean is 0 or 1. Only a push keeps its kind, '>'. After
+// an error the position in the stream is unknown and the connection must end.
 func readReply(br *bufio.Reader, r *member.Reply, depth int) error {
 	if depth > maxDepth {
 		return protocolError("arrays too deep")

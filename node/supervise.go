@@ -61,7 +61,8 @@ func New(c Config) (*Node, error) {
 }
 
 // Listen subscribes channel, now and after every reconnect, and reports to l. The messages come on
-// the commands' connection if the server can do that (RESP3), and on another one if it cannot. A second call panics. After Close, Listen does nothing.
+// the commands' connection if the server can do that (RESP3), and on another one if it cannot. A
+// second call panics. After Close, Listen does nothing.
 func (n *Node) Listen(channel string, l member.Listener) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
