@@ -116,8 +116,8 @@ func (s *timepieces) answer(i int, args []string) string {
 		return "-LOADING\r\n"
 	case command == "EVAL": // a look at the marker
 		now := time.Now().Add(time.Duration(s.ahead[i].Load()))
-		return "*10\r\n" + text(id+" 1", "n", "30000") + ":-2\r\n" + text("") + fmt.Sprintf(":%d\r\n", now.UnixMicro()) +
-			text("", "repl", "role:master\r\nmaster_replid:repl\r\nmaster_replid2:0\r\n", id+" 1")
+		return "*11\r\n" + text(id+" 1", "n", "30000") + ":-2\r\n" + text("") + fmt.Sprintf(":%d\r\n", now.UnixMicro()) +
+			text("", "", "repl", "role:master\r\nmaster_replid:repl\r\nmaster_replid2:0\r\n", id+" 1")
 	case command == "CLUSTER" && args[1] == "MYID":
 		return text(id)
 	case command == "CLUSTER" && args[1] == "SHARDS":

@@ -176,7 +176,7 @@ func (f *fake) protocol(args []string) (string, bool) {
 			}
 			return ":1\r\n", true
 		}
-		return "*10\r\n" + bulk(id+" 1") + bulk("n") + bulk("30000") + ":-2\r\n" + bulk("") + ":2000000\r\n" + bulk("") + bulk("repl") +
+		return "*11\r\n" + bulk(id+" 1") + bulk("n") + bulk("30000") + ":-2\r\n" + bulk("") + ":2000000\r\n" + bulk("") + bulk("") + bulk("repl") +
 			bulk("role:master\r\nmaster_replid:repl\r\nmaster_replid2:0\r\n") + bulk(id+" 1"), true
 	case "CLUSTER":
 		switch args[1] {

@@ -136,7 +136,45 @@ func TestUserOfTheShippedRulesDoesEverythingInAClusterOverMutualTLS(t *testing.T
 	undenied(t, s.Servers)
 }
 
-// So does the user of both files, with Sentinels, and with acknowledgements.
+// The user of one environment (docs/servers.md) does everything below its prefix in a cluster, and nothing elsewhere.
+func TestUserOfOneEnvironmentDoesEverythingThereInACluster(t *testing.T) {
+	t.Parallel()
+	rt.Needs(t)
+	shipped, err := os.ReadFile(rules(t, rt.Installed(t).Rules()))
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join("..", "docs", "servers.md"))
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "\n### One environment of several\n")
+	keys := strings.Join(strings.Fields(strings.Split(section, "```")[1]), " ")
+	require.Contains(t, string(shipped), "~app:* ~redquorum:*")
+	file := filepath.Join(t.TempDir(), "one.acl")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(shipped), "~app:* ~redquorum:*", keys, 1)), 0o600))
+	s := start(t, redistest.ShardedConfig{Server: redistest.RealConfig{Args: []string{"--aclfile", file}}})
+	url := "redis-cluster://locker@" + strings.Join(s.Addrs(), ",") + "?password_file=" + passwordFile(t)
+	prod := redlock.WithPrefix("prod:")
+	clients := []*redlock.Client{openAll(t, []string{url}, short, prod), openAll(t, []string{url}, short, prod)}
+	for _, name := range []string{"invoice", "{order}invoice", "a}b{"} {
+		everything(t, clients, name)
+		permit, err := clients[0].Semaphore(name, 1).Acquire(ending(t))
+		require.NoError(t, err)
+		_, err = clients[1].Semaphore(name, 1).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.NoError(t, permit.Unlock(t.Context()))
+		require.NoError(t, clients[0].Latch(name, 1).CountDown(ending(t)))
+		require.NoError(t, clients[1].Latch(name, 1).Await(ending(t)))
+		leader, err := clients[0].Election(name).Campaign(ending(t), []byte("here"))
+		require.NoError(t, err)
+		led, err := clients[1].Election(name).Leader(ending(t))
+		require.NoError(t, err)
+		require.Equal(t, "here", string(led.Value))
+		require.NoError(t, leader.Unlock(t.Context()))
+	}
+	undenied(t, s.Servers)
+	_, err = openAll(t, []string{url}, short, redlock.WithPrefix("test:")).Mutex("invoice").TryLock(t.Context())
+	require.ErrorContains(t, err, "NOPERM")
+}
+
+// The user of both files does it with Sentinels, and with acknowledgements.
 func TestUserOfTheShippedRulesDoesEverythingWithSentinels(t *testing.T) {
 	t.Parallel()
 	rt.Needs(t)

@@ -70,6 +70,12 @@ type Grouped interface {
 	SubmitGroup(calls []*Call)
 }
 
+// Guarded is a Member that may have been made without a restart guard.
+type Guarded interface {
+	// Guarded reports whether the member keeps from voting while it may have forgotten.
+	Guarded() bool
+}
+
 // Listener hears a member's inbox and its changes of state. Both methods run on goroutines of the
 // member and must not block.
 type Listener interface {

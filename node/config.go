@@ -24,6 +24,11 @@ type Config struct {
 	// is that of the default user; with neither, AUTH is not sent.
 	Username string
 	Password Secret
+	// PasswordFile, if not empty, is read at every dial, and takes the place of Password.
+	PasswordFile string
+	// Credentials, if not nil, is asked at every dial, and takes the place of Username, Password and
+	// PasswordFile. It must return soon after ctx ends. ctx ends with DialTimeout.
+	Credentials func(ctx context.Context) (user, password string, err error)
 	// DB is selected on every connection unless it is 0. Not negative.
 	DB int
 	// TLS, if not nil, encrypts every connection. ServerName defaults to the host of Addr,
@@ -31,8 +36,9 @@ type Config struct {
 	TLS *tls.Config
 	// ClientName is shown by CLIENT LIST. No spaces or control characters. Default: none.
 	ClientName string
-	// Dialer opens connections; it must return soon after its context ends. Default: a net.Dialer
-	// with TCP keepalive. With TLS set, it opens the connection below the encryption.
+	// Dialer opens connections, also those to Sentinels whose Config has none; it must return soon
+	// after its context ends. Default: a net.Dialer with TCP keepalive. With TLS set, it opens the
+	// connection below the encryption.
 	Dialer Dialer
 
 	// DialTimeout bounds dialling, TLS, authentication and the handshake together. Default 1 s.
@@ -44,7 +50,8 @@ type Config struct {
 	// line for this long and nothing came, the node ends the connection, and all calls in flight
 	// are Unknown. Default 2 s.
 	StallTimeout time.Duration
-	// PingInterval is the longest silence on an idle connection before a PING. Default 1 s.
+	// PingInterval is the longest silence on an idle connection before a PING, unless the client is
+	// at rest: see guard.Config.Quiet. Default 1 s.
 	PingInterval time.Duration
 
 	// BackoffMin and BackoffMax bound the pause between attempts to connect: the k-th pause is
@@ -130,6 +137,9 @@ func (c Config) withDefaults() Config {
 		s := *c.Sentinels
 		orDuration(&s.Config.DialTimeout, c.DialTimeout)
 		orDuration(&s.Config.WriteTimeout, c.WriteTimeout)
+		if s.Config.Dialer == nil {
+			s.Config.Dialer = c.Dialer
+		}
 		if s.Config.ClientName == "" {
 			s.Config.ClientName = c.ClientName
 		}

@@ -26,6 +26,18 @@ func TestConfigDefaults(t *testing.T) {
 	}
 }
 
+func TestSentinelsAreReachedByTheDialerOfTheNode(t *testing.T) {
+	f, own := newFake(nil), newFake(nil)
+	group := &Sentinels{Master: "m", Addrs: []string{"h:1"}}
+	if got := (Config{Sentinels: group, Dialer: f}).withDefaults().Sentinels.at("h:1").Dialer; got != f {
+		t.Errorf("%v", got)
+	}
+	group.Config.Dialer = own
+	if got := (Config{Sentinels: group, Dialer: f}).withDefaults().Sentinels.at("h:1").Dialer; got != own {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestConfigTellsEveryMistakeAtOnce(t *testing.T) {
 	_, err := New(Config{
 		Network: "udp", Addr: "redis://:canary@h", DB: -1, Username: "u", ClientName: "two words", DialTimeout: -1, WriteTimeout: -1,

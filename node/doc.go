@@ -25,7 +25,7 @@
 // goroutines end.
 //
 // A Node has these goroutines: the supervisor (supervise.go), and while there is a connection, its
-// reader and its flusher. A server that speaks RESP3 sends the inbox on that connection (shared.go).
+// reader, and its flusher unless it is idle. A server that speaks RESP3 sends the inbox on that connection (shared.go).
 // At any other, Listen adds two goroutines: the owner of the inbox and its reader (inbox.go). All have
 // ended when Close returns.
 //

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -59,6 +60,107 @@ func TestStallEndsTheConnectionExactlyOnTime(t *testing.T) {
 		}
 		if c := submit(n, "C"); c.Outcome != member.NotSent || !errors.Is(c.Err, member.ErrDown) || errors.Is(c.Err, member.ErrStalled) {
 			t.Errorf("while down: %v, %v", c.Outcome, c.Err)
+		}
+	})
+}
+
+// A call that is kept goes out right before the first one from outside, and the connection is watched again.
+func TestConnectionAtRest(t *testing.T) {
+	for _, way := range []string{"call", "group"} {
+		synctest.Test(t, func(t *testing.T) {
+			var silent atomic.Bool
+			var mu sync.Mutex
+			var sent []string
+			since := func(i int) []string {
+				mu.Lock()
+				defer mu.Unlock()
+				return slices.Clone(sent[i:])
+			}
+			f := newFake(func(_ int64, args []string) string {
+				mu.Lock()
+				defer mu.Unlock()
+				sent = append(sent, args[0])
+				return mute(&silent)(0, args)
+			})
+			n := start(t, Config{Dialer: f, StallTimeout: 2 * time.Second})
+			synctest.Wait()
+			s := n.published.Load().session
+			look := newCall("LOOK")
+			if err := s.Hold(&look.Call); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.submit(ownCall(resp.Command("OWN"), discard{}), true); err != nil || !s.resting() {
+				t.Fatalf("a call of the node's own: %v", err)
+			}
+			time.Sleep(2 * time.Second) // the supervisor looks, and sees that it is at rest
+			before := len(since(0))
+			time.Sleep(100 * time.Second)
+			if got := since(before); len(got) != 0 {
+				t.Errorf("%s: at rest it sends %q", way, got)
+			}
+			silent.Store(true)
+			began, c := time.Now(), newCall("A")
+			if way == "call" {
+				n.Submit(&c.Call)
+			} else {
+				n.SubmitGroup([]*member.Call{&c.Call})
+			}
+			synctest.Wait()
+			if got := since(before); !slices.Equal(got, []string{"LOOK", "A"}) {
+				t.Errorf("%s: sent %q", way, got)
+			}
+			if s.Withdraw() {
+				t.Errorf("%s: what is in line was given back", way)
+			}
+			<-c.done
+			if took := time.Since(began); took != 2*time.Second || !errors.Is(c.Err, member.ErrStalled) {
+				t.Errorf("%s: done after %v: %v", way, took, c.Err)
+			}
+			<-look.done
+		})
+	}
+}
+
+func TestCallThatIsKeptIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(nil)
+		n := start(t, Config{Dialer: f})
+		synctest.Wait()
+		s := n.published.Load().session
+		look := newCall("LOOK")
+		if err := s.Hold(&look.Call); err != nil || !s.Withdraw() || s.Withdraw() {
+			t.Fatalf("%v, or it was not given back once", err)
+		}
+		if do(t, n, "ECHO", "mine"); slices.Contains(f.commands(), "LOOK") {
+			t.Error("it was sent")
+		}
+	})
+}
+
+func TestFlusherIsThereOnlyWhileItIsNeeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, Config{Dialer: newFake(nil), PingInterval: 10 * time.Second})
+		synctest.Wait()
+		s := n.published.Load().session
+		there := func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.flusherUp
+		}
+		for i := range 3 {
+			time.Sleep(5 * time.Second) // twice the supervisor has looked, and one of them saw nothing to do
+			if synctest.Wait(); there() {
+				t.Fatalf("%d: a flusher, and nothing to write", i)
+			}
+			late := newCall("ECHO", "late")
+			late.Late = true
+			n.Submit(&late.Call)
+			if late.wait(t); late.Outcome != member.Answered {
+				t.Fatalf("%d: %v, %v", i, late.Outcome, late.Err)
+			}
+			if synctest.Wait(); !there() {
+				t.Fatalf("%d: no flusher right behind a call", i)
+			}
 		}
 	})
 }

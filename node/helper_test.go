@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -74,7 +73,7 @@ func (s *redisServer) start() {
 }
 
 func (s *redisServer) kill() {
-	_ = s.cmd.Process.Signal(syscall.SIGCONT)
+	_ = s.cmd.Process.Signal(contSignal)
 	_ = s.cmd.Process.Kill()
 	_, _ = s.cmd.Process.Wait()
 }

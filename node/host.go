@@ -15,8 +15,8 @@ func (n *Node) Recheck() { n.signalRecheck() }
 // came from another master and was not used before. It returns nil if the slot may be used now.
 func (n *Node) Stamp(ctx context.Context, slot uint16) error { return n.seat.Stamp(ctx, slot) }
 
-// ClockOffset implements member.Clocked. It is as old as the last look at the marker, PingInterval
-// or so. Without a restart guard ok is false.
+// ClockOffset implements member.Clocked. It is as old as the last look at the marker that was
+// not in front of a call: PingInterval or so, and more while the client is at rest. Without a restart guard ok is false.
 func (n *Node) ClockOffset() (ahead, within time.Duration, ok bool) {
 	o, ok := n.seat.HeardOffset()
 	return o.Ahead, o.Within, ok
@@ -62,6 +62,44 @@ func (s *session) Ask(ctx context.Context, cmds [][]byte) ([]member.Call, error)
 
 // Queue implements guard.Session.
 func (s *session) Queue(c *member.Call) error { return s.submit(c, true) }
+
+// Hold implements guard.Session: while it keeps a call, the connection is at rest and sends no PING.
+func (s *session) Hold(c *member.Call) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broke != nil {
+		return s.err
+	}
+	s.first = c
+	return nil
+}
+
+// Withdraw implements guard.Session.
+func (s *session) Withdraw() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := s.first != nil
+	s.first = nil
+	return kept
+}
+
+// resting reports whether a call is kept.
+func (s *session) resting() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.first != nil
+}
+
+// firstLocked puts the call that is kept in line, and wakes the supervisor, which was at rest.
+func (s *session) firstLocked(now *published) {
+	c := s.first
+	s.first = nil
+	s.lineUpLocked(c, true, now, len(c.Cmd))
+	select {
+	case s.woken <- struct{}{}:
+	default:
+	}
+}
 
 // Pause implements guard.Session.
 func (s *session) Pause(news <-chan struct{}, d time.Duration) error {

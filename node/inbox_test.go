@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,11 +16,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/guard"
-)
-
-const (
-	stopSignal = syscall.SIGSTOP
-	contSignal = syscall.SIGCONT
 )
 
 type mini struct{ m *miniredis.Miniredis }
@@ -204,10 +198,12 @@ type marked string
 func (m marked) Ask(context.Context, [][]byte) ([]member.Call, error) {
 	str := func(s string) member.Reply { return member.Reply{Kind: '$', Str: []byte(s)} }
 	num := func(n int64) member.Reply { return member.Reply{Kind: ':', Int: n} }
-	look := []member.Reply{str(string(m)), str("n"), str("1000"), num(-2), str(""), num(10), str("")}
+	look := []member.Reply{str(string(m)), str("n"), str("1000"), num(-2), str(""), num(10), str(""), str("")}
 	return []member.Call{{Result: member.Result{Outcome: member.Answered, Reply: member.Reply{Kind: '*', Elems: look}}}}, nil
 }
 func (marked) Queue(*member.Call) error                   { return nil }
+func (marked) Hold(*member.Call) error                    { return nil }
+func (marked) Withdraw() bool                             { return false }
 func (marked) Pause(<-chan struct{}, time.Duration) error { return nil }
 
 // The same process with another memory: flushed, or marked, between the connections.

@@ -54,6 +54,13 @@ func together(n *Node, calls ...*result) {
 	s.wake()
 }
 
+// wake has the flusher write what waits in line.
+func (s *session) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wakeLocked()
+}
+
 // joining starts a node at a server that answers as handle says.
 func joining(t *testing.T, handle func(id int64, args []string) string, edit ...func(*Config)) (*Node, *fake) {
 	t.Helper()
@@ -549,6 +556,41 @@ func TestItemThatComesDuringAWriteIsWritten(t *testing.T) {
 	close(g.open)
 	wg.Wait()
 	for _, c := range []*result{one, two} {
+		if c.wait(t); c.Outcome != member.Answered {
+			t.Error(c.Outcome, c.Err)
+		}
+	}
+}
+
+// A flusher that is dismissed while a caller writes leaves the line to that caller: two writers would mix it up.
+func TestFlusherThatIsDismissedDuringAWriteWritesNothing(t *testing.T) {
+	n, _ := joining(t, func(_ int64, args []string) string {
+		if args[0] == "EVALSHA" {
+			return ":1\r\n"
+		}
+		return "default"
+	})
+	s := n.published.Load().session
+	calls := []*result{item('a', "zero", "x"), item('a', "one", "x"), item('a', "two", "x")}
+	together(n, calls[0])
+	calls[0].wait(t)
+	up := func() (flusher, busy bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.flusherUp, s.flushing
+	}
+	until(t, "at rest", func() bool { flusher, busy := up(); return flusher && !busy })
+	g := &gated{s.link.wire, make(chan struct{}, 9), make(chan struct{})}
+	s.link.wire = g
+	var wg sync.WaitGroup
+	wg.Go(func() { n.Submit(&calls[1].Call) })
+	<-g.began
+	n.Submit(&calls[2].Call)
+	s.shrink()
+	until(t, "dismissed", func() bool { flusher, _ := up(); return !flusher })
+	close(g.open)
+	wg.Wait()
+	for _, c := range calls {
 		if c.wait(t); c.Outcome != member.Answered {
 			t.Error(c.Outcome, c.Err)
 		}

@@ -35,9 +35,13 @@ type link struct {
 // dial opens a link to addr: connect, TLS, AUTH and SELECT. ctx bounds all of it.
 func (n *Node) dial(ctx context.Context, addr string) (*link, error) {
 	l := &link{addr: addr}
+	user, password, err := n.cfg.credentials(ctx, n.name)
+	if err != nil {
+		return nil, err
+	}
 	d := radix.Dialer{
-		AuthUser: n.cfg.Username,
-		AuthPass: string(n.cfg.Password),
+		AuthUser: user,
+		AuthPass: password,
 		NetDialer: dialFunc(func(ctx context.Context) (net.Conn, error) {
 			wire, err := n.open(ctx, l)
 			if err != nil {
@@ -64,7 +68,7 @@ func (n *Node) dial(ctx context.Context, addr string) (*link, error) {
 		if l.socket != nil {
 			_ = l.socket.Close()
 		}
-		err = withoutSecrets(err, string(n.cfg.Password))
+		err = withoutSecrets(err, password)
 		if n.cfg.DB != 0 { // SELECT is what other servers do not know
 			err = Expect(ctx, n.one(l.addr), n.expected(), err)
 		}

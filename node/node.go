@@ -84,6 +84,9 @@ var errConnecting = member.ErrConnecting
 // Name is the address of the server, or the name of the master and its Sentinels.
 func (n *Node) Name() string { return n.name }
 
+// Guarded implements member.Guarded.
+func (n *Node) Guarded() bool { return n.cfg.Guard != nil }
+
 // State costs one atomic load.
 func (n *Node) State() member.State { return n.published.Load().state }
 
@@ -255,7 +258,12 @@ func (n *Node) isClosing() bool { return n.accepting.Err() != nil }
 // pause is the time to wait after the k-th failure in a row, which was cause.
 func (n *Node) pause(k int, cause error) time.Duration {
 	var refused *member.ReplyError
-	if errors.As(cause, &refused) && refused.Kind == member.KindAuth {
+	var missing *CredentialsError
+	switch auth := errors.As(cause, &refused) && refused.Kind == member.KindAuth; {
+	case n.cfg.rotates() && (auth || errors.As(cause, &missing)):
+		// They may be others next time, and soon: but a provider that fails is not asked in a storm.
+		return n.cfg.jitter(ceiling(k, n.cfg.BackoffMin, AuthBackoff))
+	case auth:
 		return AuthBackoff
 	}
 	return n.cfg.jitter(ceiling(k, n.cfg.BackoffMin, n.cfg.BackoffMax))

@@ -30,6 +30,10 @@ const (
 	chunk = 256 << 10
 	// keepBuffer is the largest write buffer that is kept for the next write.
 	keepBuffer = 1 << 20
+	// deep is how many writes to a near server are unanswered at most, while calls gather for the next one.
+	deep = 3
+	// faraway is when an answer comes from a server that is not near.
+	faraway = 5 * time.Millisecond
 	// leanBuffer is the largest one that is kept while little is written.
 	leanBuffer = 4 << 10
 )
@@ -64,6 +68,7 @@ type session struct {
 	tuned   *inbox        // the last one that was asked for here; likewise
 
 	kick   chan struct{} // capacity 1: wakes the flusher
+	woken  chan struct{} // capacity 1: wakes the supervisor, because first was taken
 	broken chan struct{} // closed by fail
 	gone   sync.WaitGroup
 
@@ -73,6 +78,11 @@ type session struct {
 	answered      atomic.Uint64 // calls that left the line; written by the reader
 	answeredBytes atomic.Int64
 
+	near   atomic.Bool   // what is written is answered soon
+	parked atomic.Bool   // calls wait in line for an answer to an earlier write, see holdsLocked
+	probe  atomic.Uint64 // not 0: when so many calls have left the line, the write at probed is answered
+	probed time.Time     // written while probe is 0, read by the reader while it is not
+
 	mu          sync.Mutex // never held during I/O
 	queue       []slot     // behind the reader's batch
 	wbuf, spare []byte
@@ -81,15 +91,21 @@ type session struct {
 	apart       bool           // no more joining
 	queued      uint64         // calls that entered the line
 	queuedBytes int64
-	noted       uint64 // queued, when shrink was called last
-	sent        uint64 // calls of queued whose bytes were handed to a write
-	flushing    bool   // somebody writes, or the flusher has been woken to
-	gathering   bool   // who is to write lets others append before: the right to write, for one who takes it
-	closing     bool   // no calls from outside any more
-	reloading   int    // SCRIPT LOADs under way after a NOSCRIPT
-	broke       *broke // not nil: why the session ended
-	err         error  // with broke: what a call gets that was not sent
-	lost        error  // with broke: what a call gets that was
+	noted       uint64       // queued, when shrink was called last
+	sent        uint64       // calls of queued whose bytes were handed to a write
+	ends        [deep]uint64 // sent, of the last writes
+	writes      int
+	flushing    bool         // somebody writes, or the flusher has been woken to
+	turn        bool         // with flushing: it is the flusher who writes
+	flusherUp   bool         // there is a flusher
+	dismissed   bool         // it ends when there is nothing to write
+	gathering   bool         // who is to write lets others append before: the right to write, for one who takes it
+	first       *member.Call // goes in line right before the next call from outside; see Hold
+	closing     bool         // no calls from outside any more
+	reloading   int          // SCRIPT LOADs under way after a NOSCRIPT
+	broke       *broke       // not nil: why the session ended
+	err         error        // with broke: what a call gets that was not sent
+	lost        error        // with broke: what a call gets that was
 
 	// the reader's
 	in    *inbox // to which messages go: the last one that was confirmed here
@@ -101,11 +117,11 @@ type session struct {
 	held  *member.Call // answered, and its WAIT is not
 }
 
-// newSession starts the goroutines of a session over l. They end after fail; end waits for them.
+// newSession starts the reader of a session over l. It ends after fail; end waits for it, and for the
+// flusher.
 func (n *Node) newSession(l *link) *session {
-	s := &session{node: n, link: l, base: time.Now(), kick: make(chan struct{}, 1), broken: make(chan struct{})}
+	s := &session{node: n, link: l, base: time.Now(), kick: make(chan struct{}, 1), woken: make(chan struct{}, 1), broken: make(chan struct{})}
 	s.gone.Go(func() { l.read(s.reader) })
-	s.gone.Go(s.flusher)
 	return s
 }
 
@@ -187,6 +203,9 @@ func (s *session) submit(c *member.Call, own bool) error {
 	if calls == 0 {
 		s.touch(time.Now())
 	}
+	if s.first != nil && !own {
+		s.firstLocked(now)
+	}
 	s.lineUpLocked(c, own, now, size)
 	s.writeLocked(c.Late, calls, inFlight+int64(size))
 	return nil
@@ -211,6 +230,9 @@ func (s *session) submitGroup(group []*member.Call) error {
 	}
 	if calls == 0 {
 		s.touch(time.Now())
+	}
+	if s.first != nil {
+		s.firstLocked(now)
 	}
 	if s.groupsLocked(group) {
 		for _, c := range group {
@@ -273,14 +295,14 @@ func (s *session) lineUpLocked(c *member.Call, own bool, now *published, size in
 // writeLocked sees to it that what is in line is written, by this goroutine or by another one. calls
 // were in flight before, and size bytes are now. It returns without mu.
 func (s *session) writeLocked(late bool, calls int, size int64) {
-	if s.flushing && !(s.gathering && s.queued-s.sent >= enough) {
+	if s.flushing && !(s.gathering && s.queued-s.sent >= enough) || !s.flushing && s.holdsLocked() {
 		s.mu.Unlock()
 		return
 	}
 	s.flushing, s.gathering = true, false
 	if late || size > inlineBytes {
+		s.wakeLocked()
 		s.mu.Unlock()
-		s.wake()
 		return
 	}
 	s.writeInline(calls)
@@ -345,8 +367,8 @@ func (s *session) writeInline(others int) {
 		}
 		s.gathering = false
 		if _, size := s.inFlightLocked(); size > inlineBytes {
+			s.wakeLocked()
 			s.mu.Unlock()
-			s.wake()
 			return
 		}
 	}
@@ -359,15 +381,41 @@ func (s *session) writeInline(others int) {
 	err := s.write(buf)
 	s.mu.Lock()
 	s.giveLocked(buf)
-	more := !s.emptyLocked()
-	s.flushing = more
+	s.flushing = !s.emptyLocked() && !s.holdsLocked()
+	if s.flushing && err == nil { // gathered during the write: not this caller's any more
+		s.wakeLocked()
+	}
 	s.mu.Unlock()
 	if err != nil {
 		s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
+	}
+}
+
+// holdsLocked reports whether calls gather until an earlier write is answered: a near server has enough to do
+// meanwhile, and a command for many calls costs it less. The reader then has them written, see letGo.
+func (s *session) holdsLocked() bool {
+	oldest := s.ends[s.writes%deep]
+	if !s.near.Load() || s.answered.Load() >= oldest || len(s.wbuf) >= inlineBytes {
+		return false
+	}
+	s.parked.Store(true)
+	return s.answered.Load() < oldest // or else the reader may have looked at parked before
+}
+
+// letGo is called by the reader when it has read all that has arrived.
+func (s *session) letGo() {
+	if end := s.probe.Load(); end != 0 && s.answered.Load() >= end {
+		s.near.Store(s.now.Sub(s.probed) < faraway)
+		s.probe.Store(0)
+	}
+	if !s.parked.Load() {
 		return
 	}
-	if more { // gathered during the write: not this caller's any more
-		s.wake()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.flushing && !s.emptyLocked() && !s.holdsLocked() {
+		s.flushing = true
+		s.wakeLocked()
 	}
 }
 
@@ -377,6 +425,13 @@ func (s *session) takeLocked() []byte {
 	buf := s.wbuf
 	s.wbuf, s.spare = s.spare[:0], nil
 	s.sent = s.queued
+	s.parked.Store(false)
+	s.ends[s.writes%deep] = s.sent
+	s.writes++
+	if s.probe.Load() == 0 {
+		s.probed = time.Now()
+		s.probe.Store(s.sent)
+	}
 	return buf
 }
 
@@ -389,7 +444,8 @@ func (s *session) giveLocked(buf []byte) {
 	}
 }
 
-// shrink gives back the write buffers of a connection that carried little since it was called last.
+// shrink gives back the write buffers and the flusher of a connection that carried little since it was
+// called last.
 func (s *session) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -403,6 +459,10 @@ func (s *session) shrink() {
 	}
 	if len(s.wbuf) == 0 && cap(s.wbuf) > leanBuffer {
 		s.wbuf = nil
+	}
+	if s.flusherUp {
+		s.dismissed = true
+		s.kickLocked()
 	}
 }
 
@@ -420,44 +480,58 @@ func (s *session) write(buf []byte) error {
 	return nil
 }
 
-// wake tells the flusher that the buffer is its to write. flushing is set.
-func (s *session) wake() {
+// wakeLocked leaves the buffer to the flusher, and starts one if there is none. flushing is set.
+func (s *session) wakeLocked() {
+	s.turn = true
+	switch {
+	case s.flusherUp:
+		s.kickLocked()
+	case s.broke == nil: // so the reader has not ended, and end waits for this one too
+		s.flusherUp, s.dismissed = true, false
+		s.gone.Go(s.flusher)
+	}
+}
+
+func (s *session) kickLocked() {
 	select {
 	case s.kick <- struct{}{}:
 	default:
 	}
 }
 
-// flusher writes for callers that must not or may not. It ends when the session breaks.
+// flusher writes for callers that must not or may not. It ends when the session breaks, or when it was
+// dismissed and there is nothing to write.
 func (s *session) flusher() {
-	for {
+	for s.flush() {
 		select {
 		case <-s.broken:
 			return
 		case <-s.kick:
-			s.flush()
 		}
 	}
 }
 
-func (s *session) flush() {
+// flush writes until nothing is left. It reports whether the flusher stays.
+func (s *session) flush() (stays bool) {
 	for {
 		runtime.Gosched() // as in writeInline
 		s.mu.Lock()
 		if s.broke != nil {
 			s.mu.Unlock()
-			return
+			return false
 		}
-		if s.emptyLocked() {
-			s.flushing = false
+		if !s.turn || s.emptyLocked() || s.holdsLocked() { // without its turn it was dismissed, and a caller may write
+			s.flushing, s.turn = s.flushing && !s.turn, false
+			stays = !s.dismissed
+			s.flusherUp = stays
 			s.mu.Unlock()
-			return
+			return stays
 		}
 		buf := s.takeLocked()
 		s.mu.Unlock()
 		if err := s.write(buf); err != nil {
 			s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
-			return
+			return false
 		}
 		s.mu.Lock()
 		s.giveLocked(buf)
@@ -480,6 +554,7 @@ func (s *session) replies(br *bufio.Reader) error {
 	f := feed{br: br}
 	for fresh := false; ; {
 		if f.br.Buffered() == 0 {
+			s.letGo()
 			if err := f.fill(s.link.source); err != nil {
 				return err
 			}
@@ -635,12 +710,11 @@ func (s *session) repeat(entry slot, repaired bool, first, encode func()) (done 
 	if entry.acked {
 		s.waitLocked()
 	}
-	idle := !s.flushing
-	s.flushing = true
-	s.mu.Unlock()
-	if idle {
-		s.wake()
+	if !s.flushing {
+		s.flushing = true
+		s.wakeLocked()
 	}
+	s.mu.Unlock()
 	return true, nil
 }
 

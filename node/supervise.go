@@ -207,6 +207,8 @@ func (n *Node) serve(s *session) error {
 		select {
 		case <-s.broken:
 			return s.cause()
+		case <-s.woken:
+			timer.Reset(min(n.tick(s), watch.Tick(time.Now())))
 		case <-n.owed.kick:
 			timer.Reset(min(n.tick(s), watch.Tick(time.Now())))
 		case <-timer.C:
@@ -295,11 +297,15 @@ func (d *drainer) Done(*member.Call) {
 func (n *Node) tick(s *session) time.Duration {
 	n.tellDropped()
 	wait := min(n.cfg.PingInterval, n.cfg.StallTimeout)
-	if more := n.pay(s, false); more > 0 {
+	more := n.pay(s, false)
+	if more > 0 {
 		wait = min(wait, more)
 	}
 	now := time.Now()
 	since, busy := s.waiting()
+	if !busy && s.resting() { // the guard's next look is the PING
+		return cmp.Or(more, time.Hour)
+	}
 	silence := now.Sub(since)
 	switch {
 	case busy && silence >= n.cfg.StallTimeout:

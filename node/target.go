@@ -249,7 +249,7 @@ func (t *Target) ownOption(name, value string, s *Sentinels) error {
 		}
 		s.Config.Password = Secret(value)
 	case "sentinel_password_env", "sentinel_password_file":
-		return passwordFrom(&s.Config.Password, name, value)
+		return passwordFrom(&s.Config, name, value)
 	default:
 		return &URLError{"has an unknown option " + strconv.Quote(name)}
 	}

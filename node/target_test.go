@@ -35,8 +35,8 @@ func TestParseTarget(t *testing.T) {
 				Config: Config{Username: "s", Password: "q&q"}}}},
 		"rediss-sentinel://u@a/m?password_env=REDQUORUM_TEST_PASSWORD&sentinel_password_file=" + file: {Kind: BySentinel,
 			Config: Config{Network: "tcp", Username: "u", Password: "from env", TLS: secure, Sentinels: &Sentinels{
-				Addrs: []string{"a:26379"}, Master: "m", Config: Config{Password: "from file", TLS: secure}}}},
-		"redis://u@h?password_file=" + file: {Config: Config{Network: "tcp", Addr: "h:6379", Username: "u", Password: "from file"}},
+				Addrs: []string{"a:26379"}, Master: "m", Config: Config{Password: "from file", PasswordFile: file, TLS: secure}}}},
+		"redis://u@h?password_file=" + file: {Config: Config{Network: "tcp", Addr: "h:6379", Username: "u", Password: "from file", PasswordFile: file}},
 		"rediss://h?tls_server_name=x":      {Config: Config{Network: "tcp", Addr: "h:6379", TLS: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: "x"}}},
 	} {
 		got, err := ParseTarget(in)

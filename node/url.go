@@ -35,7 +35,7 @@ func (e *URLError) Error() string { return "redis URL " + e.Problem }
 //	min_replicas_ack                               see Config.MinReplicasAck
 //
 // The port defaults to 6379. A URL percent-encodes the special characters of a password. ParseURL
-// reads variables and files, once. Every error is a *URLError and quotes nothing of the user, the
+// reads variables and files. A node reads password_file again at every dial. Every error is a *URLError and quotes nothing of the user, the
 // password, the host or a value.
 func ParseURL(s string) (Config, error) {
 	u, err := url.Parse(s)
@@ -185,14 +185,15 @@ func (c *Config) fromOptions(u *url.URL) error {
 }
 
 // passwordFrom reads a password from where an option says that it is.
-func passwordFrom(p *Secret, name, value string) error {
-	if *p != "" {
+func passwordFrom(c *Config, name, value string) error {
+	if c.Password != "" {
 		return &URLError{"names the password twice, once with the option " + strconv.Quote(name)}
 	}
 	var text string
 	if strings.HasSuffix(name, "_env") {
 		text = os.Getenv(value)
 	} else {
+		c.PasswordFile = value
 		b, err := os.ReadFile(value)
 		if err != nil {
 			return &URLError{"has the option " + strconv.Quote(name) + ", but the file cannot be read: " + reasonOf(err)}
@@ -202,7 +203,7 @@ func passwordFrom(p *Secret, name, value string) error {
 	if text == "" {
 		return &URLError{"has the option " + strconv.Quote(name) + ", but what it names is empty or not set"}
 	}
-	*p = Secret(text)
+	c.Password = Secret(text)
 	return nil
 }
 
@@ -300,7 +301,7 @@ func (c *Config) option(name, value string, u *url.URL) error {
 		c.ClientName = value
 		return nil
 	case "password_env", "password_file":
-		return passwordFrom(&c.Password, name, value)
+		return passwordFrom(c, name, value)
 	case "min_replicas_ack":
 		n, err := strconv.ParseUint(value, 10, 8)
 		if err != nil {

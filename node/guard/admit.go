@@ -134,6 +134,12 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 					return Standing{}, err
 				}
 			}
+			if s.based() && !m.of(runID) { // Off, and its base is of a snapshot
+				if m, err = s.askMarker(ctx, on, s.place().baseCommand(m.id, g.greatest(), true)); err != nil {
+					return Standing{}, err
+				}
+				g.found(s.number, m)
+			}
 			return s.accepted(on, m)
 		case markNew, markLost:
 			return s.mark(on, m, runID, do, v.q, withLag(m, do, quarantine, t.Lag))
@@ -152,9 +158,10 @@ func (s *Seat) doubt() {
 }
 
 // accepted takes over a standing. If the member does not know how long our leases may be, accepted
-// raises its q. The member votes when all other clients have had a ping's time to learn of it.
+// raises its q. The member votes when all other clients have had the time to learn of it.
 func (s *Seat) accepted(on Session, m marker) (Standing, error) {
 	g, t := s.guard, &s.terms
+	learn := t.learn()
 	var a Standing
 	if before := s.host.Now().Standing; before.marker.id == m.id {
 		a = before // of one marking, whatever the connection
@@ -168,11 +175,11 @@ func (s *Seat) accepted(on Session, m marker) (Standing, error) {
 			return Standing{}, errMarker
 		}
 		m = lifted
-		t.Logger.Info("member learns of longer leases and votes after one ping", "member", s.host.Name(), "max_ttl", g.cfg.MaxTTL)
-		s.event("lifted", lifted.arrived.Add(t.Ping))
+		t.Logger.Info("member learns of longer leases, and votes when other clients have", "member", s.host.Name(), "max_ttl", g.cfg.MaxTTL, "for", learn)
+		s.event("lifted", lifted.arrived.Add(learn))
 	}
-	if r := m.raised; r >= 0 && r < t.Ping { // by this client or another
-		a.lifted = m.arrived.Add(t.Ping - r)
+	if r := m.raised; r >= 0 && r < learn { // by this client or another
+		a.lifted = m.arrived.Add(learn - r)
 	}
 	a = a.reads(m)
 	g.tell(s.number)
@@ -191,12 +198,15 @@ func (s *Seat) accepted(on Session, m marker) (Standing, error) {
 // greater one meanwhile, the restoring must see that it is greater.
 func (s *Seat) mark(on Session, old marker, runID string, do action, q, quarantine time.Duration) (Standing, error) {
 	g := s.guard
-	state := forgot
+	state, base := forgot, int64(0)
 	if do == markNew {
 		state = neverForgot
 		g.marking()
+		if s.based() {
+			base = g.beginning()
+		}
 	}
-	m, err := s.askMarker(s.host.Context(), on, s.place().markCommand(runID, old.now, q, quarantine, state))
+	m, err := s.askMarker(s.host.Context(), on, s.place().markCommand(runID, old.now, q, quarantine, state, base))
 	if err != nil {
 		return Standing{}, err
 	}
@@ -245,14 +255,19 @@ func (s *Seat) tellMarked(old, m marker, votesFrom time.Time) {
 	}
 }
 
-// readmit ends the generation of a session: what was voted, promised or pushed before counts for
-// nothing. Then it begins the next one.
-func (s *Seat) readmit(on Session, p Process) error {
+// lapse ends the generation of a session: what was voted, promised or pushed before counts for
+// nothing.
+func (s *Seat) lapse() {
 	s.NewEra()
 	s.host.Publish(func(gen *uint64, a *Standing) {
 		*gen++
 		a.admitted = false
 	})
+}
+
+// readmit ends the generation of a session, and begins the next one.
+func (s *Seat) readmit(on Session, p Process) error {
+	s.lapse()
 	next, err := s.Admit(on, p)
 	if err != nil {
 		return err

@@ -23,6 +23,9 @@ type Config struct {
 	// quarantine. Only a person can know that.
 	Fresh  bool
 	Logger *slog.Logger
+	// Quiet reports whether the client holds nothing and waits for nothing. Then it looks at plain
+	// members less often. It may be called from any goroutine, and be nil: never.
+	Quiet func() bool
 	// Event hears of each step, for tracing. It may be nil.
 	Event func(Event)
 }
@@ -49,6 +52,8 @@ type Guard struct {
 	saw     bool          // a marker that this client did not make in a first deployment
 	first   time.Time     // when this client began to mark a first deployment; zero: it did not
 	q       time.Duration // the greatest MaxTTL known
+	began   int64         // the greatest of the members' clocks at the first look at each, µs
+	base    int64         // the greatest base known, µs
 	changed chan struct{} // closed and replaced when contact or saw changes
 
 	// met: a majority was told of our MaxTTL (docs/protocol.md, "Greater MaxTTL"). No member votes
@@ -107,6 +112,11 @@ type Session interface {
 	// Queue puts a call behind those in line and does not wait. After an error the call is still
 	// the caller's.
 	Queue(c *member.Call) error
+	// Hold keeps a call until one comes from outside, and queues it right before that. After an
+	// error the call is still the caller's.
+	Hold(c *member.Call) error
+	// Withdraw gives up what Hold keeps. It reports false if that is queued already.
+	Withdraw() bool
 	// Pause waits for news, for d, or for the end of the session or of its host, which is an error.
 	Pause(news <-chan struct{}, d time.Duration) error
 }
@@ -120,13 +130,29 @@ type Present struct {
 
 // Terms are what a Seat is told of its member.
 type Terms struct {
-	Ping     time.Duration // between two looks at the marker
+	Ping     time.Duration // between two looks at the marker, of a client that is not at rest
 	Patience time.Duration // for one answer, and for the first answers of the other members
 	Lag      time.Duration // how long a master that was replaced may go on granting
 	Logger   *slog.Logger
 	Shard    *Shard // not nil for a master of a cluster
 	// Replicated says that a replica may take the server's place with a part of its memory.
 	Replicated bool
+}
+
+// A client at rest looks at a marker after restLooks pings. All clients have learnt of a raised q
+// after restLearns: one ping more is for the look and its answer.
+const (
+	restLooks  = 7
+	restLearns = restLooks + 1
+)
+
+// learn is how long another client may take to learn of a raised q. Nobody rests where a replica may
+// take over: only a look tells.
+func (t *Terms) learn() time.Duration {
+	if t.Replicated {
+		return t.Ping
+	}
+	return restLearns * t.Ping
 }
 
 // Shard makes a member one master of a Redis Cluster, which is one member together with the others.
@@ -315,6 +341,12 @@ func (g *Guard) found(seat int, m marker) {
 		shard.Group.cover(shard.Slots())
 	}
 	was, saw := g.contact[seat], g.saw
+	if g.seats[seat].based() {
+		g.base = max(g.base, plausible(m.base, m.arrived))
+		if was == notYet {
+			g.began = max(g.began, plausible(m.time, m.arrived))
+		}
+	}
 	if m.id == "" {
 		if was == notYet {
 			g.contact[seat] = unmarked
@@ -330,6 +362,26 @@ func (g *Guard) found(seat int, m marker) {
 		close(g.changed)
 		g.changed = make(chan struct{})
 	}
+}
+
+// based reports whether the member's counters have a base. The slots of a cluster come and go with
+// their counters, one by one.
+func (s *Seat) based() bool { return s.terms.Shard == nil }
+
+// beginning is the base for a member that is marked in a first deployment: the greatest of the
+// members' clocks when the client looked at each for the first time. It had looked at all of them
+// before it marked one, so it marks all with the same base.
+func (g *Guard) beginning() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(g.began, g.base)
+}
+
+// greatest is the greatest base known.
+func (g *Guard) greatest() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.base
 }
 
 // heard adopts a greater q that was read elsewhere.

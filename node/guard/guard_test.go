@@ -79,6 +79,12 @@ func TestCountersAreRestoredToTheGreatestThatEnoughMembersKnow(t *testing.T) {
 	require.True(t, byClock)
 	require.Equal(t, map[string]int64{"1": 12, "2": 9}, table)
 
+	// One that believes a snapshot begins what it lacks behind its base, which is later.
+	snapshot := source{base: 9, counters: map[string]int64{"1": 11}}
+	table, byClock = merge([]source{a, b, snapshot}, 3)
+	require.False(t, byClock)
+	require.Equal(t, map[string]int64{"1": 12, "2": 9, "3": 9}, table)
+
 	// A stored limit does not begin at a clock: the greatest that anybody knows is restored.
 	const limit = "limit:redquorum:s1:{k}"
 	a.counters[limit], b.counters[limit] = 5<<20, 6<<20
@@ -94,7 +100,7 @@ func TestEachFieldOfTheCountersBelongsToASlot(t *testing.T) {
 	for field, want := range map[string]int{
 		"0": 0, "7629": 7629, "16383": 16383, "7629.0": 7629, "7629.255": 7629,
 		"limit:redquorum:s1:{k}": 7629, "limit:redquorum:s1:{k}:3": 7629,
-		"id": -1, "forgot": -1, "16384": -1, "": -1, ".3": -1, "-1": -1,
+		"id": -1, "forgot": -1, baseField: -1, "16384": -1, "": -1, ".3": -1, "-1": -1,
 	} {
 		got, ok := slotOf(field)
 		require.Equal(t, want >= 0, ok, field)
@@ -107,18 +113,21 @@ func TestEachFieldOfTheCountersBelongsToASlot(t *testing.T) {
 func TestMarkerIsReadAsItWasWritten(t *testing.T) {
 	now := time.Now()
 	m, err := readMarker(&member.Reply{Kind: '*', Elems: []member.Reply{
-		str("run 5000000"), str("g"), str("30000"), num(1500), str("1"), num(7000000), str("6500000")}}, now)
+		str("run 5000000"), str("g"), str("30000"), num(1500), str("1"), num(7000000), str("6500000"), str("4000000")}}, now)
 	require.NoError(t, err)
 	require.Equal(t, marker{id: "run 5000000", state: forgot, q: 30 * time.Second, left: 1500 * time.Millisecond,
-		clk: true, age: 2 * time.Second, raised: 500 * time.Millisecond, arrived: now}, m)
-	m, err = readMarker(&member.Reply{Kind: '*', Elems: []member.Reply{str(""), str(""), str("0"), num(-2), str(""), num(1), str("")}}, now)
+		clk: true, age: 2 * time.Second, raised: 500 * time.Millisecond, time: 7_000_000, base: 4_000_000, arrived: now}, m)
+	m, err = readMarker(&member.Reply{Kind: '*', Elems: []member.Reply{str(""), str(""), str("0"), num(-2), str(""), num(1), str(""), str("")}}, now)
 	require.NoError(t, err)
 	require.Empty(t, m.id)
 	require.Zero(t, m.left)
+	require.Zero(t, m.base)
 	for _, bad := range []member.Reply{
 		{Kind: ':'}, {Kind: '*'},
-		{Kind: '*', Elems: []member.Reply{str("run 5"), str("?"), str("1"), num(0), str(""), num(0), str("")}},
-		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("x"), num(0), str(""), num(0), str("")}},
+		{Kind: '*', Elems: []member.Reply{str("run 5"), str("?"), str("1"), num(0), str(""), num(0), str(""), str("")}},
+		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("x"), num(0), str(""), num(0), str(""), str("")}},
+		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("1"), num(0), str(""), num(0), str(""), str("x")}},
+		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("1"), num(0), str(""), num(0), str("")}},
 	} {
 		_, err := readMarker(&bad, now)
 		require.Error(t, err)

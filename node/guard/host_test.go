@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,6 +111,11 @@ type fakeSession struct {
 	host   context.Context
 	broken chan struct{}
 	once   sync.Once
+	looks  atomic.Int64 // that were queued
+	woken  chan struct{}
+
+	mu    sync.Mutex
+	first *member.Call // that Hold keeps
 }
 
 // slow is how long a carry of a marker takes, for tests of what happens meanwhile.
@@ -164,11 +170,41 @@ func (s *fakeSession) Ask(ctx context.Context, cmds [][]byte) ([]member.Call, er
 }
 
 func (s *fakeSession) Queue(c *member.Call) error {
+	s.looks.Add(1)
 	if err := s.do(c); err != nil {
 		return err
 	}
 	c.Sink.Done(c)
 	return nil
+}
+
+func (s *fakeSession) Hold(c *member.Call) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.first = c
+	return nil
+}
+
+func (s *fakeSession) Withdraw() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := s.first != nil
+	s.first = nil
+	return kept
+}
+
+// outside is what a call from outside does to what Hold keeps.
+func (s *fakeSession) outside() (looked bool) {
+	s.mu.Lock()
+	c := s.first
+	s.first = nil
+	s.mu.Unlock()
+	if c == nil {
+		return false
+	}
+	_ = s.Queue(c)
+	s.woken <- struct{}{}
+	return true
 }
 
 func (s *fakeSession) Pause(news <-chan struct{}, d time.Duration) error {
@@ -205,7 +241,7 @@ func sit(t *testing.T, g *Guard, s *server, name string, terms Terms) *fakeHost 
 // does.
 func (h *fakeHost) mend() {
 	process := h.server.process()
-	on := &fakeSession{server: h.server, run: process.RunID, host: h.ctx, broken: make(chan struct{})}
+	on := &fakeSession{server: h.server, run: process.RunID, host: h.ctx, broken: make(chan struct{}), woken: make(chan struct{}, 1)}
 	h.work.Go(func() {
 		err := h.connect(on, process)
 		switch {
@@ -273,6 +309,8 @@ func (h *fakeHost) serve(on *fakeSession, p Process) error {
 			if on.server.process().RunID != on.run {
 				on.end()
 			}
+		case <-on.woken:
+			timer.Reset(w.Tick(time.Now()))
 		case r := <-w.Results:
 			if err := w.Take(r); err != nil {
 				return err

@@ -30,6 +30,8 @@ type marker struct {
 	clk     bool          // its order rests on the clocks
 	age     time.Duration // since it was marked, on its own clock
 	raised  time.Duration // since its q was raised last, on its own clock; < 0: never
+	time    int64         // of its clock, µs
+	base    int64         // of its counters, µs; 0: none
 	arrived time.Time     // when the answer came: left runs from here on our clock
 	recall                // of a master that a replica may replace; else empty
 }
@@ -61,13 +63,13 @@ func (m recall) renamed() bool { return m.repl != m.now && !m.promoted() }
 func (m recall) promoted() bool { return strings.Trim(m.older, "0") != "" }
 
 func readRecall(e []member.Reply) recall {
-	if len(e) < 10 {
+	if len(e) < 11 {
 		return recall{}
 	}
-	info := e[8].Str
+	info := e[9].Str
 	return recall{
-		repl: string(e[7].Str), now: resp.Field(info, "master_replid:"), older: resp.Field(info, "master_replid2:"),
-		role: resp.Field(info, "role:"), stamp: string(e[9].Str),
+		repl: string(e[8].Str), now: resp.Field(info, "master_replid:"), older: resp.Field(info, "master_replid2:"),
+		role: resp.Field(info, "role:"), stamp: string(e[10].Str),
 	}
 }
 
@@ -76,7 +78,7 @@ var errMarker = errors.New("marker: reply of an unexpected shape")
 // readMarker decodes what look returns.
 func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 	e := r.Elems
-	if r.Kind != '*' || len(e) < 7 || e[3].Kind != ':' || e[5].Kind != ':' {
+	if r.Kind != '*' || len(e) < 8 || e[3].Kind != ':' || e[5].Kind != ':' {
 		return marker{}, errMarker
 	}
 	q, err := strconv.ParseInt(string(e[2].Str), 10, 64)
@@ -88,6 +90,12 @@ func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 		left: time.Duration(max(0, e[3].Int)) * time.Millisecond, clk: string(e[4].Str) == "1", arrived: arrived,
 	}
 	m.recall = readRecall(e)
+	m.time = e[5].Int
+	if base := string(e[7].Str); base != "" {
+		if m.base, err = strconv.ParseInt(base, 10, 64); err != nil {
+			return marker{}, errMarker
+		}
+	}
 	m.raised = -1
 	if at, err := strconv.ParseInt(string(e[6].Str), 10, 64); err == nil {
 		m.raised = time.Duration(e[5].Int-at) * time.Microsecond
@@ -112,17 +120,19 @@ func MarkerOf(r *member.Reply) (id string, _ error) {
 // readTable decodes what table.lua returns: a marker and all counters.
 func readTable(r *member.Reply, arrived time.Time) (marker, source, error) {
 	m, err := readMarker(r, arrived)
-	if err != nil || len(r.Elems) < 8 {
+	if err != nil || len(r.Elems) < 9 {
 		return marker{}, source{}, errMarker
 	}
-	src := source{clk: m.clk, q: m.q, counters: make(map[string]int64)}
+	src := source{clk: m.clk, q: m.q, base: plausible(m.base, arrived), counters: make(map[string]int64)}
 	flat := r.Elems[len(r.Elems)-1].Elems
 	for i := 0; i+1 < len(flat); i += 2 {
 		token, err := strconv.ParseInt(string(flat[i+1].Str), 10, 64)
 		if err != nil {
 			return marker{}, source{}, errMarker
 		}
-		src.counters[string(flat[i].Str)] = token
+		if field := string(flat[i].Str); field != baseField {
+			src.counters[field] = token
+		}
 	}
 	return m, src, nil
 }

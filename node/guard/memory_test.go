@@ -25,6 +25,7 @@ type server struct {
 	older  string // the one before it
 	role   string
 	born   time.Time
+	ahead  time.Duration // of its clock
 	hashes map[string]map[string]string
 	ends   map[string]time.Time // keys with a TTL
 	stolen map[uint16]bool      // slots that another master serves
@@ -266,7 +267,9 @@ func (s *server) follow(master string) {
 	}
 }
 
-func micros() string { return strconv.FormatInt(time.Now().UnixMicro(), 10) }
+func (s *server) clock() int64 { return time.Now().Add(s.ahead).UnixMicro() }
+
+func (s *server) micros() string { return strconv.FormatInt(s.clock(), 10) }
 
 // eval executes a script of the guard.
 func (s *server) eval(source string, keys, whole []string) member.Reply {
@@ -299,6 +302,8 @@ func (s *server) eval(source string, keys, whole []string) member.Reply {
 		if e.h["id"] == args[0] && e.h != nil {
 			e.raise(args[1])
 		}
+	case baseLua:
+		e.base(args)
 	case restoreLua:
 		e.restore(args)
 	case renameLua:
@@ -333,7 +338,7 @@ func (e *execution) look() member.Reply {
 	if q == "" {
 		q = "0"
 	}
-	r := list(str(h["id"]), str(h["state"]), str(q), num(left), str(h["clk"]), num(time.Now().UnixMicro()), str(h["lifted"]))
+	r := list(str(h["id"]), str(h["state"]), str(q), num(left), str(h["clk"]), num(e.clock()), str(h["lifted"]), str(e.hashes[e.tokens][baseField]))
 	if e.replicated {
 		r.Elems = append(r.Elems, str(h["repl"]), str(e.info()), str(e.hashes[e.tokens]["id"]))
 	}
@@ -350,7 +355,7 @@ func (e *execution) raise(q string) bool {
 	if integer(q) <= integer(old) {
 		return false
 	}
-	e.hset(e.marker, "q", q, "lifted", micros())
+	e.hset(e.marker, "q", q, "lifted", e.micros())
 	if left := e.left(); left > 0 || e.h["state"] == forgot {
 		e.rests(left + ms(q) - ms(old))
 	}
@@ -359,30 +364,48 @@ func (e *execution) raise(q string) bool {
 
 func (e *execution) mark(args []string) {
 	repl, noted := e.h["repl"]
-	if strings.HasPrefix(e.h["id"], args[0]+" ") && (len(args) < 5 || noted && repl == args[4]) {
+	if strings.HasPrefix(e.h["id"], args[0]+" ") && (len(args) < 6 || noted && repl == args[5]) {
 		return
 	}
 	e.del(e.marker)
-	e.hset(e.marker, "id", args[0]+" "+micros(), "q", args[1], "state", args[3])
-	if len(args) > 4 {
-		e.hset(e.marker, "repl", args[4])
+	e.hset(e.marker, "id", args[0]+" "+e.micros(), "q", args[1], "state", args[4])
+	if len(args) > 5 {
+		e.hset(e.marker, "repl", args[5])
 	}
 	if ms(args[2]) > 0 {
 		e.rests(ms(args[2]))
 	} else {
 		e.del(e.quarantine)
 	}
-	if args[3] == forgot {
+	if args[4] == forgot {
 		e.del(e.tokens)
+	} else {
+		e.lift(e.tokens, baseField, args[3])
 	}
+}
+
+func (e *execution) base(args []string) {
+	if e.h["id"] != args[0] || e.h["state"] == forgot || e.role != "master" {
+		return
+	}
+	if _, there := e.hashes[e.tokens][baseField]; !there || args[2] == "1" {
+		e.lift(e.tokens, baseField, e.micros())
+	}
+	e.lift(e.tokens, baseField, args[1])
 }
 
 func (e *execution) restore(args []string) {
 	if e.h["id"] != args[0] || e.h["state"] != forgot || e.left() > 0 || e.raise(args[2]) {
 		return
 	}
-	for i := 3; i < len(args); i += 2 {
+	for i := 4; i < len(args); i += 2 {
 		e.lift(e.tokens, args[i], args[i+1])
+	}
+	if args[3] != "" {
+		e.lift(e.tokens, baseField, args[3])
+		if args[1] == "1" {
+			e.lift(e.tokens, baseField, e.micros())
+		}
 	}
 	e.hset(e.marker, "state", whole, "clk", args[1])
 }

@@ -23,12 +23,13 @@ func (s *Seat) restore(ctx context.Context, id string, patient bool) (marker, er
 	}
 	table, byClock := merge(sources, enough)
 	q := longestOf(g.longest(), sources)
-	args := []string{id, flag(byClock), millis(q)}
+	args := []string{id, flag(byClock), millis(q), ""}
 	if t.Shard != nil {
 		if err := s.refill(ctx, id, table); err != nil {
 			return marker{}, err
 		}
 	} else {
+		args[3] = strconv.FormatInt(baseOf(sources), 10)
 		for bucket, token := range table {
 			args = append(args, bucket, strconv.FormatInt(token, 10))
 		}

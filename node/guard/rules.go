@@ -230,10 +230,12 @@ func (a Standing) dueNow(now, asked time.Time, busy bool) (do due, until time.Du
 type source struct {
 	clk      bool
 	q        time.Duration // the greatest MaxTTL that the member was told of
+	base     int64         // 0: none that is plausible
 	counters map[string]int64
 }
 
-// merge is the table of counters that a member is restored to: the maximum of every bucket. If the
+// merge is the table of counters that a member is restored to: the maximum of every bucket, where a
+// source that lacks one lends its base. If the
 // order of a source rests on the clocks, the source lends no absence: merge leaves out a bucket
 // that it lacks, whatever the others hold, and the bucket begins at server time. A stored limit
 // stays, and needs no number of sources. enough is how many
@@ -252,13 +254,14 @@ func merge(sources []source, enough int) (table map[string]int64, byClock bool) 
 		return table, true
 	}
 	for _, s := range sources {
-		if !s.clk {
-			continue
-		}
-		byClock = true
-		for bucket := range table {
-			if _, ok := s.counters[bucket]; !ok && !isLimit(bucket) {
+		byClock = byClock || s.clk
+		for bucket, n := range table {
+			switch _, has := s.counters[bucket]; {
+			case has || isLimit(bucket):
+			case s.clk:
 				delete(table, bucket)
+			default:
+				table[bucket] = max(n, s.base)
 			}
 		}
 	}
@@ -282,6 +285,37 @@ func slotOf(field string) (s uint16, ok bool) {
 	number, _, _ := strings.Cut(field, ".")
 	n, err := strconv.ParseUint(number, 10, 16)
 	return uint16(n), err == nil && n < slot.Count
+}
+
+// baseField is the field of a member's counters that has their base: what every bucket without a
+// field counts from, in µs. docs/protocol.md, "Base of the counters", has the argument.
+const baseField = "base"
+
+// farAhead is how far beyond a client's clock a base may be for the client to hand it on.
+const farAhead = time.Hour
+
+// plausible returns base, or 0 if it is too far beyond the clock of this client: the clock of the
+// member that it began with was wrong. It stays that member's own: handed on, it would take all
+// buckets of all members with it, and the last token is 2^53.
+func plausible(base int64, now time.Time) int64 {
+	if base > now.Add(farAhead).UnixMicro() {
+		return 0
+	}
+	return base
+}
+
+// baseOf is the base of a member that is restored: the greatest of the sources.
+func baseOf(sources []source) (base int64) {
+	for _, s := range sources {
+		base = max(base, s.base)
+	}
+	return base
+}
+
+// behind reports whether the base of a member should be raised to the greatest one that is known. A
+// member without a base gets one. One that is not restored has no counters to be in step with.
+func behind(m marker, greatest int64) bool {
+	return m.id != "" && m.state != forgot && (m.base == 0 || m.base < greatest)
 }
 
 // longestOf is the q that the quarantine of a member must have lasted for when it is restored

@@ -23,6 +23,8 @@ var (
 	markLua string
 	//go:embed script/lift.lua
 	liftOnlyLua string
+	//go:embed script/base.lua
+	baseLua string
 	//go:embed script/table.lua
 	tableLua string
 	//go:embed script/restore.lua
@@ -50,7 +52,7 @@ const lookSource = "return look()"
 // Scripts returns the Lua sources of the restart guard, for those who write the permissions of a
 // user at the members.
 func Scripts() []string {
-	return []string{lookLua, markLua, liftLua, tableLua, restoreLua, shardLua, carryLua, renameLua, stampLua, refillLua}
+	return []string{lookLua, markLua, liftLua, tableLua, restoreLua, shardLua, carryLua, renameLua, stampLua, refillLua, baseLua}
 }
 
 // home is where a member's marker is: at a master of a cluster a place in one of its slots. It
@@ -89,13 +91,18 @@ func (h *home) command(source string, args ...string) []byte {
 }
 
 // markCommand marks a member. repl is the replication id of a master that a replica may replace,
-// else "".
-func (h *home) markCommand(runID, repl string, q, quarantine time.Duration, state string) []byte {
-	args := []string{runID, millis(q), millis(quarantine), state}
+// else "". base is that of its counters if it did not forget, 0 if none is known.
+func (h *home) markCommand(runID, repl string, q, quarantine time.Duration, state string, base int64) []byte {
+	args := []string{runID, millis(q), millis(quarantine), strconv.FormatInt(base, 10), state}
 	if h != plainHome {
 		args = append(args, repl)
 	}
 	return h.command(markLua, args...)
+}
+
+// baseCommand raises the base of the marking id. believed says that the marker is of an earlier process.
+func (h *home) baseCommand(id string, base int64, believed bool) []byte {
+	return h.command(baseLua, id, strconv.FormatInt(base, 10), flag(believed))
 }
 
 // carryCommand carries m to this place. left is what is left of its quarantine. m.raised is 0 if q may have been

@@ -141,7 +141,7 @@ func (s *memory) ask(args ...string) any {
 }
 
 func markCommand(runID string, q, quarantine time.Duration, state string) []byte {
-	return plainHome.markCommand(runID, "", q, quarantine, state)
+	return plainHome.markCommand(runID, "", q, quarantine, state, 0)
 }
 
 var tableCommand = plainHome.command(tableLua)
@@ -249,7 +249,7 @@ var guardCases = []guardCase{
 	{"restore raises the counters and makes the member whole", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
 		s.ask("HSET", member.TokensKey, "7", "50", "8", "60") // granted since
-		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "7", "100", "8", "55", "9", "1"))
+		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "100", "8", "55", "9", "1"))
 		require.Equal(s, whole, m.state)
 		require.False(s, m.clk)
 		for bucket, want := range map[string]string{"7": "100", "8": "60", "9": "1"} {
@@ -258,23 +258,23 @@ var guardCases = []guardCase{
 	}},
 	{"restore tells where order goes on from the clocks", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		require.True(s, s.run(plainHome.command(restoreLua, m.id, "1", millis(leases))).clk)
+		require.True(s, s.run(plainHome.command(restoreLua, m.id, "1", millis(leases), "")).clk)
 	}},
 	{"restore for another marking does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.unchanged(plainHome.command(restoreLua, m.id+"0", "0", millis(leases), "7", "100"))
-		s.unchanged(plainHome.command(restoreLua, "run 1", "0", millis(leases), "7", "100"))
+		s.unchanged(plainHome.command(restoreLua, m.id+"0", "0", millis(leases), "", "7", "100"))
+		s.unchanged(plainHome.command(restoreLua, "run 1", "0", millis(leases), "", "7", "100"))
 	}},
 	{"restore of a member in quarantine does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, rest, forgot))
-		s.unchanged(plainHome.command(restoreLua, m.id, "0", millis(leases), "7", "100"))
+		s.unchanged(plainHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "100"))
 	}},
 	{"restore of a member that is whole, or never forgot, does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "7", "100"))
-		s.unchanged(plainHome.command(restoreLua, m.id, "1", millis(leases), "7", "200")) // a second client's, late
+		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "100"))
+		s.unchanged(plainHome.command(restoreLua, m.id, "1", millis(leases), "", "7", "200")) // a second client's, late
 		m = s.run(markCommand("other", leases, 0, neverForgot))
-		s.unchanged(plainHome.command(restoreLua, m.id, "1", millis(leases), "7", "200"))
+		s.unchanged(plainHome.command(restoreLua, m.id, "1", millis(leases), "", "7", "200"))
 	}},
 	{"lift raises q and says when", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))
@@ -307,12 +307,12 @@ var guardCases = []guardCase{
 		m := s.run(markCommand("run", leases, 0, neverForgot))
 		require.Zero(s, s.run(plainHome.command(liftLua, m.id, millis(2*leases))).left)
 		m = s.run(markCommand("other", leases, 0, forgot))
-		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases)))
+		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), ""))
 		require.Zero(s, s.run(plainHome.command(liftLua, m.id, millis(2*leases))).left)
 	}},
 	{"restore with a greater q prolongs the quarantine and restores nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(2*leases), "7", "100"))
+		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(2*leases), "", "7", "100"))
 		require.Equal(s, forgot, m.state)
 		require.Equal(s, 2*leases, m.q)
 		require.Greater(s, m.left, leases-20*time.Second)
@@ -320,7 +320,7 @@ var guardCases = []guardCase{
 		require.GreaterOrEqual(s, m.raised, time.Duration(0), "clients that ask for so much must wait until all know")
 		require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
 		s.ask("DEL", quarantineKey) // it is over
-		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "7", "100"))
+		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "100"))
 		require.Equal(s, whole, m.state, "a client that knows less does not prolong it")
 		require.Equal(s, 2*leases, m.q)
 	}},
@@ -357,7 +357,7 @@ var guardCases = []guardCase{
 	}},
 	{"restore and refill write no counter of 0", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "7", "0"))
+		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "0"))
 		require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
 		s.ask("HSET", tokensOf(7), "id", "run 5")
 		require.EqualValues(s, 1, s.send(refillCommand(7, "run 5", []string{"7", "0"})).Int)
@@ -397,11 +397,12 @@ var guardCases = []guardCase{
 		for _, h := range []*home{groupHome, slotHome(3, "me")} {
 			s.flush()
 			r := s.send(h.look)
-			require.Len(s, r.Elems, 10)
-			require.Empty(s, string(r.Elems[7].Str))
-			require.Contains(s, string(r.Elems[8].Str), "role:master\r\n")
-			require.Contains(s, string(r.Elems[8].Str), "master_replid:"+repl+"\r\n")
-			require.Empty(s, string(r.Elems[9].Str))
+			require.Len(s, r.Elems, 11)
+			require.Empty(s, string(r.Elems[7].Str), "no base")
+			require.Empty(s, string(r.Elems[8].Str))
+			require.Contains(s, string(r.Elems[9].Str), "role:master\r\n")
+			require.Contains(s, string(r.Elems[9].Str), "master_replid:"+repl+"\r\n")
+			require.Empty(s, string(r.Elems[10].Str))
 
 			s.ask("HSET", h.marker, "id", "run 5", "state", whole, "q", millis(leases), "repl", "another")
 			s.ask("HSET", h.tokens, "id", "run 7", "3", "41")
@@ -414,22 +415,22 @@ var guardCases = []guardCase{
 			require.False(s, m.known())
 			require.True(s, m.renamed())
 			table := s.send(h.command(tableLua))
-			require.Len(s, table.Elems, 11)
-			require.Len(s, table.Elems[10].Elems, 4, "the stamp and a counter")
+			require.Len(s, table.Elems, 12)
+			require.Len(s, table.Elems[11].Elems, 4, "the stamp and a counter")
 
 			require.Empty(s, s.run(slotHome(3, "other").look).id, "the marker of another master")
 			next := s.run(slotHome(4, "me").look)
 			require.Empty(s, next.id, "in another slot")
 			require.Empty(s, next.stamp)
 		}
-		require.Len(s, s.send(plainHome.look).Elems, 7)
+		require.Len(s, s.send(plainHome.look).Elems, 8)
 	}},
 	{"look at a master that was a replica tells what its memory was called before", func(s *memory) {
 		repl, ok := s.replicationID()
 		if !ok {
 			return
 		}
-		first := s.run(groupHome.markCommand("run", repl, leases, 0, neverForgot))
+		first := s.run(groupHome.markCommand("run", repl, leases, 0, neverForgot, 0))
 		require.True(s, first.of("run"))
 		s.follow()
 		m := s.run(groupHome.look)
@@ -444,7 +445,7 @@ var guardCases = []guardCase{
 		require.NotEqual(s, repl, m.now)
 		require.True(s, m.promoted())
 		require.False(s, m.of("run"), "its memory is that of a replica")
-		m = s.run(groupHome.markCommand("run", m.now, leases, rest, forgot))
+		m = s.run(groupHome.markCommand("run", m.now, leases, rest, forgot, 0))
 		require.True(s, m.of("run"))
 		require.Equal(s, forgot, m.state)
 	}},
@@ -457,7 +458,7 @@ var guardCases = []guardCase{
 			s.flush()
 			s.ask("HSET", h.tokens, "7", "41")
 			s.ask("HSET", tokensOf(4), "4", "42")
-			m := s.run(h.markCommand("run", repl, leases, rest, forgot))
+			m := s.run(h.markCommand("run", repl, leases, rest, forgot, 0))
 			require.True(s, m.of("run"))
 			require.Equal(s, repl, m.repl)
 			require.Equal(s, repl, s.ask("HGET", h.marker, "repl"))
@@ -476,9 +477,9 @@ var guardCases = []guardCase{
 			return
 		}
 		h := slotHome(3, "me")
-		s.run(h.markCommand("run", "another", leases, rest, neverForgot))
+		s.run(h.markCommand("run", "another", leases, rest, neverForgot, 0))
 		s.ask("HSET", h.marker, "clk", "1", "lifted", "5")
-		m := s.run(h.markCommand("run", repl, 2*leases, 0, forgot))
+		m := s.run(h.markCommand("run", repl, 2*leases, 0, forgot, 0))
 		require.True(s, m.of("run"))
 		require.Equal(s, forgot, m.state)
 		require.Equal(s, 2*leases, m.q)
@@ -486,7 +487,7 @@ var guardCases = []guardCase{
 		require.False(s, m.clk)
 		require.Negative(s, m.raised)
 		s.ask("HSET", h.tokens, "7", "41")
-		s.unchangedAt(h, h.markCommand("run", repl, leases, rest, forgot))
+		s.unchangedAt(h, h.markCommand("run", repl, leases, rest, forgot, 0))
 	}},
 	{"mark of a master looks whether a replication id is noted", func(s *memory) {
 		repl, ok := s.replicationID()
@@ -496,10 +497,10 @@ var guardCases = []guardCase{
 		for _, id := range []string{repl, ""} {
 			s.flush()
 			s.run(markCommand("run", leases, 0, neverForgot)) // notes none
-			m := s.run(groupHome.markCommand("run", id, leases, 0, forgot))
+			m := s.run(groupHome.markCommand("run", id, leases, 0, forgot, 0))
 			require.Equal(s, forgot, m.state)
 			require.Equal(s, id, s.ask("HGET", member.MarkerKey, "repl"))
-			s.unchangedAt(groupHome, groupHome.markCommand("run", id, leases, rest, neverForgot))
+			s.unchangedAt(groupHome, groupHome.markCommand("run", id, leases, rest, neverForgot, 0))
 			s.unchanged(markCommand("run", leases, rest, neverForgot))
 		}
 	}},
@@ -510,7 +511,7 @@ var guardCases = []guardCase{
 		}
 		for _, h := range []*home{groupHome, slotHome(3, "me")} {
 			s.flush()
-			m := s.run(h.markCommand("run", "another", leases, rest, forgot))
+			m := s.run(h.markCommand("run", "another", leases, rest, forgot, 0))
 			require.False(s, m.of("run"))
 			s.ask("HSET", h.tokens, "7", "41")
 			s.ask("HSET", h.marker, "clk", "1")
@@ -535,7 +536,7 @@ var guardCases = []guardCase{
 		h := slotHome(3, "me")
 		require.Empty(s, s.run(h.command(renameLua, "run 5", repl)).id)
 		require.EqualValues(s, 0, s.ask("EXISTS", h.marker))
-		m := s.run(h.markCommand("run", "another", leases, rest, forgot))
+		m := s.run(h.markCommand("run", "another", leases, rest, forgot, 0))
 		s.unchangedAt(h, h.command(renameLua, "run 5", repl))
 		s.unchangedAt(h, h.command(renameLua, m.id+"0", repl))
 	}},
@@ -558,7 +559,7 @@ var guardCases = []guardCase{
 			return
 		}
 		from, to := slotHome(3, "me"), slotHome(4, "me")
-		s.run(from.markCommand("run", repl, leases, rest, forgot))
+		s.run(from.markCommand("run", repl, leases, rest, forgot, 0))
 		s.ask("HSET", from.marker, "clk", "1")
 		s.ask("HSET", from.tokens, "3", "41")
 		s.ask("HSET", to.tokens, "4", "42", "id", "run 5")
@@ -582,7 +583,7 @@ var guardCases = []guardCase{
 		s.about(rest, s.run(to.carryCommand(m, rest)).left)
 
 		s.flush()
-		m = s.run(from.markCommand("run", repl, leases, 0, neverForgot))
+		m = s.run(from.markCommand("run", repl, leases, 0, neverForgot, 0))
 		got = s.run(to.carryCommand(m, m.left))
 		require.Equal(s, neverForgot, got.state)
 		require.False(s, got.clk)
@@ -649,24 +650,24 @@ var guardCases = []guardCase{
 			return
 		}
 		h := slotHome(3, "me")
-		m := s.run(h.markCommand("run", repl, leases, 0, forgot))
+		m := s.run(h.markCommand("run", repl, leases, 0, forgot, 0))
 		s.ask("HSET", h.tokens, "id", m.id, "3", "41")
 		later := m
 		later.id += "0"
 		s.follow()
 
-		s.unchangedAt(h, h.markCommand("run", repl, leases, rest, neverForgot))
+		s.unchangedAt(h, h.markCommand("run", repl, leases, rest, neverForgot, 0))
 		s.unchangedAt(h, h.command(liftLua, m.id, millis(leases)))
-		s.unchangedAt(h, h.command(restoreLua, m.id+"0", "0", millis(leases), "3", "50"))
+		s.unchangedAt(h, h.command(restoreLua, m.id+"0", "0", millis(leases), "", "3", "50"))
 		s.unchangedAt(h, h.command(renameLua, m.id+"0", "another"))
 		s.unchangedAt(h, h.carryCommand(m, 0))
 		require.EqualValues(s, 1, s.send(refillCommand(3, m.id, []string{"3", "41"})).Int)
 		require.EqualValues(s, 0, s.send(refillCommand(3, "run 5", []string{"3", "50"})).Int)
 
 		for _, cmd := range [][]byte{
-			h.markCommand("other", repl, leases, rest, neverForgot),
+			h.markCommand("other", repl, leases, rest, neverForgot, 0),
 			h.command(liftLua, m.id, millis(2*leases)),
-			h.command(restoreLua, m.id, "0", millis(leases), "3", "50"),
+			h.command(restoreLua, m.id, "0", millis(leases), "", "3", "50"),
 			h.command(renameLua, m.id, "another"),
 			h.carryCommand(later, rest),
 			h.carryCommand(m, rest),
@@ -691,8 +692,8 @@ var guardCases = []guardCase{
 		m := s.run(markCommand("run", leases, 0, neverForgot))
 		s.ask("HSET", member.TokensKey, "7", "41")
 		r := s.send(tableCommand)
-		require.Len(s, r.Elems, 8)
+		require.Len(s, r.Elems, 9)
 		require.Equal(s, m.id, string(r.Elems[0].Str))
-		require.Equal(s, "[7 41]", show(r.Elems[7]))
+		require.Equal(s, "[7 41]", show(r.Elems[8]))
 	}},
 }

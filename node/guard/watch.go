@@ -10,8 +10,8 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// Watch is the guard's part in looking after one session: the look at the marker at every ping, the
-// end of a quarantine, the restoring of counters. Without a guard it does nothing. All its methods
+// Watch is the guard's part in looking after one session: the look at the marker at every ping, or
+// more seldom while the client rests, the end of a quarantine, the restoring of counters. Without a guard it does nothing. All its methods
 // belong to the goroutine that looks after the session. The only other goroutine is that of a
 // restore, and Stop waits for it.
 type Watch struct {
@@ -24,7 +24,9 @@ type Watch struct {
 
 	look member.Call
 	next time.Time // of the next look
-	busy bool      // a look is in line
+	busy bool      // a look is in line, or kept
+	kept bool      // the session keeps it: the client is at rest
+	woke bool      // the last look was kept until a call came. Done reads it
 	lost int       // looks in a row that were sent elsewhere
 	calm time.Time // not before is a suspicion followed up again
 	sent time.Time // when the look was
@@ -56,11 +58,33 @@ func (w *Watch) Stop() {
 }
 
 // Done implements member.Sink for the look.
+//
+// A look that was kept is answered before the call that came. If the member is not what it was, the
+// generation ends before that call is answered.
 func (w *Watch) Done(c *member.Call) {
-	if o, ok := readOffset(c, w.sent); ok {
-		w.seat.offset.Store(&o)
+	if !w.woke {
+		if o, ok := readOffset(c, w.sent); ok {
+			w.seat.offset.Store(&o)
+		}
+	} else if !w.seat.same(c) {
+		w.seat.lapse()
 	}
 	w.Results <- Result{c}
+}
+
+// same reports whether a look that was answered or refused shows the memory of the standing.
+func (s *Seat) same(c *member.Call) bool {
+	if c.Outcome != member.Answered {
+		return c.Outcome != member.Refused
+	}
+	m, err := readMarker(&c.Reply, c.At)
+	return err == nil && s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL, s.terms.Replicated)
+}
+
+// rests reports whether the client may be at rest at this member.
+func (s *Seat) rests() bool {
+	quiet := s.guard.cfg.Quiet
+	return quiet != nil && !s.terms.Replicated && s.host.Now().State.Votes && quiet()
 }
 
 // Tick does what is due and returns the time until more is.
@@ -69,14 +93,31 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 	if s.guard == nil {
 		return time.Hour
 	}
+	rested := w.kept && (clock.Until(w.next, now) <= 0 || !s.rests())
+	if rested {
+		w.kept = false
+		if w.busy = !w.session.Withdraw(); !w.busy {
+			w.next = now
+		}
+	}
 	wait := s.terms.Ping
-	if until := clock.Until(w.next, now); until > 0 {
+	switch until := clock.Until(w.next, now); {
+	case w.kept:
+		return until
+	case until > 0:
 		wait = min(wait, until)
-	} else if !w.busy {
-		w.busy, w.sent = true, time.Now()
-		w.look = member.Call{Command: member.Command{Cmd: s.place().look}, Delivery: member.Delivery{Late: true}, Sink: w}
-		if w.session.Queue(&w.look) != nil {
-			return wait // broken: whoever looks after the session ends by that
+	case !w.busy:
+		w.kept = !rested && !w.woke && s.rests()
+		w.busy, w.woke, w.sent = true, w.kept, time.Now()
+		w.look = member.Call{Command: member.Command{Cmd: s.lookNow()}, Delivery: member.Delivery{Late: true}, Sink: w}
+		put := w.session.Queue
+		if w.kept {
+			put = w.session.Hold
+			wait = (restLooks - 1) * s.terms.Ping
+			w.next = now.Add(wait)
+		}
+		if put(&w.look) != nil || w.kept {
+			return wait // if broken: whoever looks after the session ends by that
 		}
 	}
 	at := s.host.Now()
@@ -103,6 +144,15 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 	}
 	w.restore(at.Standing.marker.id, now)
 	return wait
+}
+
+// lookNow is the look that is due. If the base of the member's counters is behind, it raises that,
+// too.
+func (s *Seat) lookNow() []byte {
+	if m, greatest := s.host.Now().Standing.marker, s.guard.greatest(); s.based() && behind(m, greatest) {
+		return s.place().baseCommand(m.id, greatest, false)
+	}
+	return s.place().look
 }
 
 // restore starts one attempt to restore the counters.
@@ -145,7 +195,7 @@ func (w *Watch) Take(r Result) error {
 // looked takes the result of a look.
 func (w *Watch) looked(c *member.Call) error {
 	s := w.seat
-	w.busy = false
+	w.busy, w.kept = false, false
 	w.next = time.Now().Add(s.terms.Ping)
 	if s.terms.Replicated {
 		if again, err := w.replicatedLooked(c); again || err != nil {

@@ -1,13 +1,20 @@
 -- Makes a member that forgot whole again, unless it forgot once more since the counters were read.
 --   ARGV[1] the id it was begun with   ARGV[2] '1' if order rests on the clocks from here   ARGV[3] the greatest q
---   that is known, ms   ARGV[4..] bucket, counter
+--   that is known, ms   ARGV[4] the greatest base that is known, '' at a master of a cluster   ARGV[5..] bucket, counter
 -- Where q is greater than what it was marked with, its quarantine was too short: it is prolonged instead.
 local r = look()
 if r[1] ~= ARGV[1] or r[2] ~= 'g' or r[4] > 0 then return r end
 if raise(ARGV[3]) then return look() end
-for i = 4, #ARGV, 2 do
+for i = 5, #ARGV, 2 do
   local n = tonumber(redis.call('HGET', KEYS[3], ARGV[i]) or 0)
   if n < tonumber(ARGV[i + 1]) then redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1]) end
 end
+-- Where order rests on the clocks, every bucket without a counter is beyond what was forgotten, by this member's clock.
+local base = tonumber(ARGV[4])
+if base and ARGV[2] == '1' then
+  local t = redis.call('TIME')
+  base = math.max(base, t[1] * 1000000 + t[2])
+end
+if base and base > 0 then redis.call('HSET', KEYS[3], 'base', string.format('%.0f', base)) end
 redis.call('HSET', KEYS[1], 'state', 'w', 'clk', ARGV[2])
 return look()

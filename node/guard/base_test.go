@@ -1,0 +1,516 @@
+package guard
+
+import (
+	"fmt"
+	"math/bits"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/member"
+)
+
+func init() {
+	base := func(s *memory) string {
+		s.Helper()
+		b, _ := s.ask("HGET", member.TokensKey, baseField).(string)
+		require.Equal(s, b, map[bool]string{false: fmt.Sprint(s.look().base)}[s.look().base == 0], "as a look tells it")
+		return b
+	}
+	begins := func(runID, state string, base int64) []byte {
+		return plainHome.markCommand(runID, "", leases, 0, state, base)
+	}
+	lift := func(m marker, base int64, believed bool) []byte { return plainHome.baseCommand(m.id, base, believed) }
+	recent := func(s *memory, asked marker) {
+		s.Helper()
+		require.GreaterOrEqual(s, s.look().base, asked.time)
+		require.LessOrEqual(s, s.look().base, s.look().time)
+	}
+	guardCases = append(guardCases,
+		guardCase{"mark gives a member that never forgot a base, and never a lesser one", func(s *memory) {
+			s.run(begins("run", neverForgot, 500))
+			require.Equal(s, "500", base(s))
+			s.run(begins("second", neverForgot, 400))
+			require.Equal(s, "500", base(s))
+			s.run(begins("third", neverForgot, 600))
+			require.Equal(s, "600", base(s))
+			s.ask("HSET", member.TokensKey, "7", "41")
+			s.run(begins("fourth", forgot, 0))
+			require.Empty(s, base(s), "it is lost with the counters")
+			require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
+			s.flush()
+			s.run(begins("run", neverForgot, 0))
+			require.Empty(s, base(s), "none is known")
+		}},
+		guardCase{"base raises, and never lowers", func(s *memory) {
+			m := s.run(begins("run", neverForgot, 500))
+			require.EqualValues(s, 700, s.run(lift(m, 700, false)).base)
+			require.Equal(s, "700", base(s))
+			s.unchanged(lift(m, 600, false))
+			s.unchanged(lift(m, 700, false))
+		}},
+		guardCase{"base of a member that has none begins at its time, where that is later", func(s *memory) {
+			m := s.run(begins("run", neverForgot, 0))
+			s.run(lift(m, 500, false))
+			recent(s, m)
+			s.flush()
+			m = s.run(begins("run", neverForgot, 0))
+			s.run(lift(m, 9e15, false))
+			require.Equal(s, "9000000000000000", base(s))
+		}},
+		guardCase{"base for another marking, or of a member that is not restored, does nothing", func(s *memory) {
+			m := s.run(begins("run", neverForgot, 500))
+			s.unchanged(lift(marker{id: m.id + "0"}, 700, false))
+			s.unchanged(lift(marker{id: "run 1"}, 700, true))
+			m = s.run(begins("other", forgot, 0))
+			s.unchanged(lift(m, 700, false))
+			s.unchanged(lift(m, 700, true))
+			require.Empty(s, base(s))
+		}},
+		guardCase{"base of a snapshot that is believed is raised to the time", func(s *memory) {
+			m := s.run(begins("run", neverForgot, 500))
+			s.run(lift(m, 0, true))
+			recent(s, m)
+			s.unchangedButBase(lift(m, 400, true))
+			recent(s, m)
+		}},
+		guardCase{"restore writes the base that is known, and by clocks none before the time", func(s *memory) {
+			m := s.run(begins("run", forgot, 0))
+			s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "500", "7", "100"))
+			require.Equal(s, "500", base(s))
+			m = s.run(begins("second", forgot, 0))
+			s.run(plainHome.command(restoreLua, m.id, "1", millis(leases), "500", "7", "100"))
+			recent(s, m)
+			m = s.run(begins("third", forgot, 0))
+			s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "0", "7", "100"))
+			require.Empty(s, base(s), "nobody has one")
+			m = s.run(begins("fourth", forgot, 0))
+			s.run(plainHome.command(restoreLua, m.id, "1", millis(leases), ""))
+			require.Empty(s, base(s), "a slot of a cluster has none")
+		}},
+		guardCase{"base of a server that does not write stays, and the look is answered", func(s *memory) {
+			if _, ok := s.replicationID(); !ok {
+				return
+			}
+			m := s.run(begins("run", neverForgot, 500))
+			s.follow()
+			s.unchanged(lift(m, 700, false))
+		}},
+		guardCase{"table tells the base beside the counters", func(s *memory) {
+			s.run(begins("run", neverForgot, 500))
+			s.ask("HSET", member.TokensKey, "7", "600")
+			r := s.send(tableCommand)
+			_, src, err := readTable(&r, time.Now())
+			require.NoError(s, err)
+			require.Equal(s, source{q: leases, base: 500, counters: map[string]int64{"7": 600}}, src)
+		}},
+	)
+}
+
+// unchangedButBase runs a script that may change the base alone.
+func (s *memory) unchangedButBase(cmd []byte) {
+	s.Helper()
+	before := s.look()
+	after := s.run(cmd)
+	after.base, after.time, after.age, after.arrived = before.base, before.time, before.age, before.arrived
+	require.Equal(s, before, after)
+}
+
+// bases of the servers' counters.
+func bases(servers []*server) (out []int64) {
+	for _, s := range servers {
+		n, _ := strconv.ParseInt(string(s.do("HGET", member.TokensKey, baseField).Str), 10, 64)
+		out = append(out, n)
+	}
+	return out
+}
+
+func same(b []int64) bool { return len(slices.Compact(slices.Clone(b))) == 1 }
+
+func TestNewMembersBeginWithOneBase(t *testing.T) {
+	for name, fresh := range map[string]bool{"when leases would have ended": false, "at once": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				servers := started(3, time.Minute)
+				servers[1].ahead = 40 * time.Millisecond
+				servers[2].ahead = -30 * time.Millisecond
+				began := time.Now()
+				c := connect(t, func(cfg *Config, _ *Terms) { cfg.Fresh = fresh }, servers...)
+				defer c.close()
+				require.Equal(t, 3, c.voting())
+				b := bases(servers)
+				require.True(t, same(b), "before the first look after the marking: %v", b)
+				require.Equal(t, began.Add(40*time.Millisecond).UnixMicro(), b[0], "the greatest of the clocks")
+			})
+		})
+	}
+}
+
+func TestRestoredMemberHasTheBaseOfTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(3, time.Hour)
+		c := connect(t, plain, servers...)
+		defer c.close()
+		b := bases(servers)
+		servers[0].flush()
+		c.after(longest + 3*time.Second)
+		require.Equal(t, 3, c.voting())
+		require.True(t, c.told("0 restored"))
+		require.Equal(t, b, bases(servers))
+	})
+}
+
+func TestMemberThatGoesOnFromTheClocksHasABaseBeyondAllThatItForgot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(3, time.Hour)
+		c := connect(t, plain, servers...)
+		defer c.close()
+		c.after(time.Hour)
+		forgot := time.Now().UnixMicro()
+		servers[1].flush()
+		servers[2].flush()
+		c.after(longest + 5*time.Second)
+		require.True(t, c.told("1 tokens_by_clock"))
+		for i, b := range bases(servers)[1:] {
+			require.Greater(t, b, forgot, i)
+		}
+		c.after(2 * time.Second)
+		require.True(t, same(bases(servers)), "the one that forgot nothing follows: %v", bases(servers))
+	})
+}
+
+func TestMembersOfDifferentBasesGetTheGreatest(t *testing.T) {
+	for name, edit := range map[string]func(servers []*server){
+		"two clients marked them":       func(s []*server) { s[1].do("HSET", member.TokensKey, baseField, "700") },
+		"a former version marked them":  func(s []*server) { s[1].do("HDEL", member.TokensKey, baseField) },
+		"a former version marked all":   func(s []*server) { removeBases(s) },
+		"another client restored one":   func(s []*server) { s[2].do("HSET", member.TokensKey, baseField, fmt.Sprint(time.Now().UnixMicro())) },
+		"a client of another view came": func(s []*server) { s[0].do("HSET", member.TokensKey, baseField, fmt.Sprint(time.Now().UnixMicro())) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				servers := started(3, time.Hour)
+				c := connect(t, plain, servers...)
+				defer c.close()
+				before := slices.Max(bases(servers))
+				c.after(time.Second)
+				edit(servers)
+				greatest := max(before, slices.Max(bases(servers)))
+				c.after(3100 * time.Millisecond) // a look that finds it, one that raises, and one at the others
+				b := bases(servers)
+				require.True(t, same(b), b)
+				require.GreaterOrEqual(t, b[0], greatest)
+				require.Equal(t, 3, c.voting(), "no generation ends by it")
+			})
+		})
+	}
+}
+
+func removeBases(servers []*server) {
+	for _, s := range servers {
+		s.do("HDEL", member.TokensKey, baseField)
+	}
+}
+
+func TestBaseOfAWrongClockIsNotHandedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(3, time.Hour)
+		servers[2].ahead = 100 * 365 * 24 * time.Hour
+		c := connect(t, plain, servers...)
+		defer c.close()
+		require.Equal(t, 3, c.voting())
+		now := time.Now().UnixMicro()
+		require.Equal(t, []int64{now, now, now}, bases(servers), "it is none of the clocks that a base comes from")
+		servers[2].do("HSET", member.TokensKey, baseField, "9007199254740000")
+		c.after(3 * time.Second)
+		require.Equal(t, []int64{now, now, 9007199254740000}, bases(servers))
+		servers[0].flush()
+		c.after(longest + 3*time.Second)
+		require.True(t, c.told("0 restored"))
+		require.Equal(t, []int64{now, now, 9007199254740000}, bases(servers))
+	})
+}
+
+// Its counters may be older than what it granted: no bucket that they lack begins below that.
+func TestSnapshotThatIsBelievedHasNoOldBase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(3, time.Hour)
+		c := connect(t, func(cfg *Config, _ *Terms) { cfg.Mode = Off }, servers...)
+		defer c.close()
+		c.after(time.Hour)
+		restarted := time.Now().UnixMicro()
+		servers[1].edit(func() { servers[1].run = "other" })
+		c.hosts[1].cut()
+		c.hosts[1].mend()
+		synctest.Wait()
+		require.True(t, c.hosts[1].votes())
+		b := bases(servers)
+		require.GreaterOrEqual(t, b[1], restarted)
+		c.after(2 * time.Second)
+		require.Equal(t, []int64{b[1], b[1], b[1]}, bases(servers), "looks raise it no further")
+	})
+}
+
+// A search of all schedules of grants, forgetting and restoring, over one bucket of three members. merge, baseOf and behind are
+// what they are; what scripts do is written out in bMember. The rules: docs/protocol.md, "Base of the counters". A grant, with its
+// raise, is one step: redlock/schedules_test.go has those whose steps interleave. All clocks are right, which is what order rests
+// on where too few members know.
+
+// bTick is how far clocks go in a tick, beyond all that is drawn in one.
+const bTick = 100
+
+type bMember struct {
+	counter, base  int64 // 0: none
+	clk            bool
+	silent, forgot bool // in quarantine; and its counters are not restored
+}
+
+type bWorld struct {
+	members [3]bMember
+	clock   int64
+	last    int64 // the greatest token of the name
+	other   int64 // that of a lease of another name in the bucket, which goes on, 0: none
+	ticks   int8
+	faults  int8
+	draws   int8
+}
+
+// bRules is what is taken out.
+type bRules struct {
+	oldClient    bool // it restores, and knows no base
+	clockIgnored bool // restoring by clocks writes no base of the time
+	newIgnored   bool // a first base is not that of the time
+	lowers       bool // a base is set to the others', be it lower
+	rejoinLow    bool // a rejoin begins a bucket at the token of the lease
+	lendsAbsence bool // so does a source that goes on from the clocks
+}
+
+func (m *bMember) begun(now int64) int64 {
+	if m.base > 0 {
+		return m.base + 1
+	}
+	return now
+}
+
+func (m *bMember) draw(now int64) int64 {
+	if m.counter == 0 {
+		m.counter = m.begun(now)
+	} else {
+		m.counter++
+	}
+	return m.counter
+}
+
+func (m *bMember) votes() bool { return !m.silent && !m.forgot }
+
+func (r *bRules) next(w *bWorld, yield func(step string, w *bWorld)) {
+	try := func(step string, edit func(w *bWorld) bool) {
+		n := *w
+		if edit(&n) && n != *w {
+			yield(step, &n)
+		}
+	}
+	greatest := int64(0)
+	for _, m := range w.members {
+		greatest = max(greatest, m.base)
+	}
+	for set := range uint(8) {
+		if bits.OnesCount(set) > 1 && w.draws > 0 {
+			try(fmt.Sprintf("grant at %03b", set), func(w *bWorld) bool {
+				token := int64(0)
+				for i := range w.members {
+					if m := &w.members[i]; set>>i&1 > 0 {
+						if !m.votes() {
+							return false
+						}
+						token = max(token, m.draw(w.clock))
+					}
+				}
+				for i := range w.members {
+					if m := &w.members[i]; set>>i&1 > 0 {
+						m.counter = max(m.counter, token)
+					}
+				}
+				if w.draws--; token <= w.last {
+					w.last = -1 // it fell
+					return true
+				}
+				if w.other == 0 {
+					w.other = token
+				} else {
+					w.last = token
+				}
+				return true
+			})
+		}
+	}
+	for i := range w.members {
+		try(fmt.Sprintf("rejoin at %d", i), func(w *bWorld) bool {
+			m := &w.members[i]
+			if w.other == 0 || !m.votes() {
+				return false
+			}
+			if m.counter == 0 && !r.rejoinLow {
+				m.counter = m.begun(w.clock) - 1
+			}
+			m.counter = max(m.counter, w.other)
+			return true
+		})
+		try(fmt.Sprintf("base of %d", i), func(w *bWorld) bool {
+			m := &w.members[i]
+			if m.forgot || !r.lowers && !behind(marker{id: "run 1", base: m.base}, greatest) {
+				return false
+			}
+			old := m.base
+			m.base = max(old, greatest)
+			if r.lowers {
+				m.base = w.members[(i+1)%3].base
+			}
+			if old == 0 && !r.newIgnored {
+				m.base = max(m.base, w.clock)
+			}
+			return true
+		})
+		if w.faults > 0 {
+			try(fmt.Sprintf("%d forgets", i), func(w *bWorld) bool {
+				w.faults--
+				w.members[i] = bMember{silent: true, forgot: true}
+				return true
+			})
+		}
+		for set := range uint(8) {
+			if set>>i&1 > 0 {
+				continue
+			}
+			try(fmt.Sprintf("restore %d from %03b", i, set), func(w *bWorld) bool {
+				m := &w.members[i]
+				if m.silent || !m.forgot {
+					return false
+				}
+				var sources []source
+				for j, o := range w.members {
+					if set>>j&1 > 0 {
+						if !o.votes() {
+							return false
+						}
+						s := source{clk: o.clk && !r.lendsAbsence, base: o.base, counters: map[string]int64{}}
+						if o.counter > 0 {
+							s.counters["7"] = o.counter
+						}
+						sources = append(sources, s)
+					}
+				}
+				table, byClock := merge(sources, enoughSources(3))
+				m.counter, m.clk, m.forgot = table["7"], byClock, false
+				if m.base = baseOf(sources); byClock && !r.clockIgnored {
+					m.base = max(m.base, w.clock)
+				}
+				if r.oldClient {
+					m.base = 0
+				}
+				return true
+			})
+		}
+	}
+	if w.ticks > 0 {
+		try("a tick passes", func(w *bWorld) bool {
+			w.ticks--
+			w.clock += bTick
+			for i := range w.members {
+				w.members[i].silent = false
+			}
+			return true
+		})
+	}
+}
+
+// search returns the shortest schedule to a token that is not above an earlier one.
+func (r *bRules) search(first bWorld) (schedule []string, states int) {
+	type visit struct {
+		w      bWorld
+		before int
+		step   string
+	}
+	queue := []visit{{w: first, before: -1}}
+	seen := map[bWorld]struct{}{first: {}}
+	for at := 0; at < len(queue) && schedule == nil; at++ {
+		w := queue[at].w
+		r.next(&w, func(step string, n *bWorld) {
+			if _, ok := seen[*n]; ok || schedule != nil {
+				return
+			}
+			seen[*n] = struct{}{}
+			queue = append(queue, visit{*n, at, step})
+			if n.last < 0 {
+				for i := len(queue) - 1; i > 0; i = queue[i].before {
+					schedule = append([]string{queue[i].step}, schedule...)
+				}
+			}
+		})
+	}
+	return schedule, len(queue)
+}
+
+func TestNoScheduleOfBasesAndForgettingHasATokenThatFalls(t *testing.T) { searchBases(t, false) }
+
+func TestLongNoScheduleOfBasesAndForgettingHasATokenThatFalls(t *testing.T) {
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("LONG: more states; `make test-long` sets REDQUORUM_LONG=1 and runs it")
+	}
+	searchBases(t, true)
+}
+
+func searchBases(t *testing.T, long bool) {
+	world := func(base ...int64) (w bWorld) {
+		w = bWorld{clock: 3 * bTick, ticks: 1, faults: 2, draws: 3}
+		if long {
+			w.ticks = 2
+		}
+		for i := range w.members {
+			w.members[i].base = base[i]
+		}
+		return w
+	}
+	for name, first := range map[string]bWorld{
+		"one client marked all":    world(250, 250, 250),
+		"two clients marked them":  world(250, 280, 250),
+		"a former version did":     world(0, 0, 0),
+		"it did so at some of all": world(0, 250, 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := bRules{}
+			schedule, states := r.search(first)
+			t.Logf("%d states", states)
+			require.Greater(t, states, 1000)
+			require.Empty(t, schedule, "a token fell:\n%s", strings.Join(schedule, "\n"))
+			if !long && first.members[0].base == 0 {
+				return
+			}
+			r.oldClient = true
+			schedule, states = r.search(first)
+			t.Logf("%d states, restored by a former version", states)
+			require.Empty(t, schedule, "a token fell:\n%s", strings.Join(schedule, "\n"))
+		})
+	}
+	for name, rules := range map[string]bRules{
+		"restoring by clocks begins at the time":                       {clockIgnored: true},
+		"the first base of a member is not before its time":            {oldClient: true, newIgnored: true},
+		"a base is never lowered":                                      {lowers: true},
+		"a rejoin begins a bucket at the base":                         {rejoinLow: true},
+		"a source that goes on from the clocks lends no absence":       {oldClient: true, lendsAbsence: true},
+		"a rejoin begins a bucket at the time where there is no base":  {oldClient: true, rejoinLow: true},
+		"where a base is set anew, by clocks, it is set with the time": {clockIgnored: true, newIgnored: true},
+	} {
+		t.Run("without: "+name, func(t *testing.T) {
+			schedule, states := rules.search(world(250, 250, 250))
+			require.NotEmpty(t, schedule, "%d states", states)
+			t.Logf("after %d states:\n%s", states, strings.Join(schedule, "\n"))
+		})
+	}
+}
