@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -19,6 +20,8 @@ type Inspection struct {
 	Kind    Kind     // KindRead if a member has readers, else KindMutex: members do not tell writers of an RWMutex from others
 	Holders []Holder // owners that a majority of the members name; at most one unless they are readers
 	Members []MemberView
+
+	key string // Key with the Config.Prefix of the client; "": of whoever asks
 }
 
 // Holder is an owner that a majority of the members name.
@@ -69,7 +72,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 		return nil, err
 	}
 	k := c.cfg.lockOf(name)
-	out := &Inspection{Key: name, Kind: KindMutex, Members: make([]MemberView, len(c.members))}
+	out := &Inspection{Key: name, key: k.Name, Kind: KindMutex, Members: make([]MemberView, len(c.members))}
 	infos := c.Members()
 	c.askAll(ctx, k.Peek(nil), func(i int, r member.Reply, err error) {
 		v := MemberView{Member: infos[i].Name, State: standingOf(c.stateOf(i, k.Slot())), Err: err}
@@ -193,6 +196,10 @@ func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed i
 	if seen == nil {
 		return 0, badInput(opForceUnlock, "nil inspection: pass what Inspect returned")
 	}
+	name, err := c.cfg.own(cmp.Or(seen.key, c.cfg.keyOf(seen.Key)))
+	if err != nil {
+		return 0, badInput(opForceUnlock, "%v", err)
+	}
 	from := seen.Holders
 	if len(from) == 0 {
 		from = holders(seen.Members, 1)
@@ -201,7 +208,7 @@ func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed i
 	for i, h := range from {
 		owners[i] = h.owner
 	}
-	return c.force(ctx, opForceUnlock, c.cfg.lockOf(seen.Key), owners)
+	return c.force(ctx, opForceUnlock, c.cfg.lockOf(name), owners)
 }
 
 // What an operator asks for, as errors name it.
@@ -216,7 +223,8 @@ const (
 // force takes the lock from the owners with these hashes; "": from whoever holds it. op is what the
 // caller asked for. freed is the number of members that took a vote away, of one owner or of several.
 func (c *Client) force(ctx context.Context, op string, lock script.Lock, owners []string) (freed int, err error) {
-	if err := c.check(ctx, op, lock.Name, c.cfg.TTL); err != nil {
+	name := c.cfg.nameOf(lock.Name)
+	if err := c.check(ctx, op, name, c.cfg.TTL); err != nil {
 		return 0, err
 	}
 	took := make([]bool, len(c.members))
@@ -231,7 +239,7 @@ func (c *Client) force(ctx context.Context, op string, lock script.Lock, owners 
 		}
 	}
 	if freed > 0 {
-		c.log.Warn("redlock: lock forced open", "key", member.Quote(lock.Name), "members_freed", freed, "members_asked", len(c.members))
+		c.log.Warn("redlock: lock forced open", "key", member.Quote(name), "members_freed", freed, "members_asked", len(c.members))
 	}
 	return freed, err
 }
@@ -251,8 +259,9 @@ func (c *Client) forceOne(ctx context.Context, op string, lock script.Lock, owne
 	})
 	if answered < c.need {
 		kind := reasonOf(votes, c.need)
-		return c.orClosed(op, lock.Name, &QuorumError{
-			Failure: quorum.Failure{Op: op, Key: lock.Name, Need: c.need, Votes: votes},
+		name := c.cfg.nameOf(lock.Name)
+		return c.orClosed(op, name, &QuorumError{
+			Failure: quorum.Failure{Op: op, Key: name, Need: c.need, Votes: votes},
 			kind:    kind, cause: ctx.Err(),
 		})
 	}

@@ -186,7 +186,7 @@ func (a *attempt) sleep(ctx context.Context, s *ballot.Step, now time.Time) erro
 	case <-ctx.Done():
 		return a.failure(opWait, a.reason(), ctx.Err())
 	case <-a.c.closed:
-		return &keyError{op: opWait, key: a.wire.Name, err: ErrClosed}
+		return &keyError{op: opWait, key: a.name(), err: ErrClosed}
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (a *attempt) makeRoom(ctx context.Context, pause time.Duration) error {
 	case <-ctx.Done():
 		return a.failure(opAcquire, a.reason(), ctx.Err())
 	case <-a.c.closed:
-		return &keyError{op: opWait, key: a.wire.Name, err: ErrClosed}
+		return &keyError{op: opWait, key: a.name(), err: ErrClosed}
 	}
 }
 
@@ -271,7 +271,7 @@ func (a *attempt) end(ctx context.Context, s *ballot.Step) error {
 	case ballot.Foreign:
 		return a.failure(opWait, ErrForeignKey, nil)
 	case ballot.TooSlow:
-		return &keyError{op: opAcquire, key: a.wire.Name, err: ErrTooSlow}
+		return &keyError{op: opAcquire, key: a.name(), err: ErrTooSlow}
 	case ballot.Unconfirmed:
 		return a.quorumError(opRaise, a.round.Votes(a.c.members), ErrNoQuorum, nil)
 	case ballot.Stuck:
@@ -363,7 +363,7 @@ func (a *attempt) interrupted(op string, r *quorum.Round, cause error) error {
 
 func (a *attempt) quorumError(op string, votes []quorum.MemberVote, kind, cause error) *QuorumError {
 	return &QuorumError{
-		Failure: quorum.Failure{Op: op, Key: a.wire.Name, Need: a.b.Need(), Votes: votes},
+		Failure: quorum.Failure{Op: op, Key: a.name(), Need: a.b.Need(), Votes: votes},
 		kind:    kind, cause: cause,
 	}
 }

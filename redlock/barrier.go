@@ -111,7 +111,7 @@ func (r *latchRound) current(ctx context.Context) (uint64, error) {
 	}
 	switch {
 	case answered < r.c.need:
-		return 0, r.c.latchError(opBarrier, r.wire.Name, nil, ctx.Err(), states, errs)
+		return 0, r.c.latchError(opBarrier, r.name(), nil, ctx.Err(), states, errs)
 	case last == 0:
 		return 1, nil
 	case open:

@@ -66,12 +66,16 @@ type Client struct {
 
 // New makes a client over members that the caller provides: fakes in tests, or any implementation
 // of member.Member that knows Scripts. The client owns the members from then on, and Close closes
-// them. Most users want Open.
+// them. If New returns an error, they are still the caller's. Most users want Open, with
+// Config.Dialer to reach servers in a way of their own.
+//
+// A node.Node needs node.Config.Guard, one guard for all members of the client. Without it a server
+// that comes back empty would vote, so New returns ErrInput, unless Config.RestartGuard is GuardOff.
 func New(members []member.Member, opts ...Option) (*Client, error) {
 	var cfg Config
 	apply(&cfg, opts)
 	cfg = cfg.withDefaults()
-	if err := errors.Join(checkMembers(len(members)), cfg.validate()); err != nil {
+	if err := errors.Join(checkMembers(len(members)), cfg.validate(), cfg.checkGuard(members)); err != nil {
 		return nil, err
 	}
 	c := &Client{
@@ -220,6 +224,9 @@ func (a *alive) leave() {
 		signal(a.none)
 	}
 }
+
+// nobody reports whether the client holds nothing and nobody waits.
+func (a *alive) nobody() bool { return a.n.Load() == 0 }
 
 func (a *alive) end() {
 	if a.n.Add(aliveEnded) == aliveEnded {

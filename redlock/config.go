@@ -1,13 +1,16 @@
 package redlock
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -43,8 +46,12 @@ type Config struct {
 	// third of Entry, and every third of the TTL while it has votes. If a waiter dies, every vote
 	// that it was given ends with its entry. Default: 3 s. At least 100 ms and at most 1 h.
 	Entry time.Duration
-	// MaxName is the greatest length of a lock's name, in bytes. Default: 1024.
+	// MaxName is the greatest length of a lock's name, in bytes, without Prefix. Default: 1024.
 	MaxName int
+	// Prefix is put before the name of every lock, so that several environments can share members:
+	// "prod:" and "test:" with the name "invoice:42" are two locks. Names in the API stay without it.
+	// It has letters, digits and :/._- and ends with one of the latter. Default: none.
+	Prefix string
 	// RestartGuard says what happens to a member that may have forgotten its votes: one that
 	// restarted, was emptied, or was restored from a snapshot. All clients of a deployment must use
 	// the same value. Default: Quarantine.
@@ -67,8 +74,20 @@ type Config struct {
 	// StallTimeout is how long the oldest call on a connection may wait for its answer before the
 	// client ends the connection. Default: 2 s.
 	StallTimeout time.Duration
-	// PingInterval is the pause between health checks of an idle connection. Default: 1 s.
+	// PingInterval is the pause between health checks of an idle connection. Seven times as long
+	// pass while the client has no lease and no call that waits. Default: 1 s.
 	PingInterval time.Duration
+	// Credentials is asked for the user and the password at every dial, in the place of those of the
+	// member's URL. member is its name, as in MemberInfo. Without a user the password is that of the
+	// default user. It must return soon after ctx ends, which is after DialTimeout at the latest. The
+	// client asks for one member once at a time, and pauses longer after each failure. A failure is a
+	// *node.CredentialsError. Sentinels have credentials of their own. Default: none.
+	Credentials func(ctx context.Context, member string) (user, password string, err error)
+	// Dialer opens every connection to members and to Sentinels, for proxies and service meshes. It
+	// gets a network and an address of net.Dial. It must return soon after ctx ends. TLS, a password
+	// and the restart guard stand above it, so a server that restarts behind a proxy is noticed.
+	// Default: a net.Dialer with TCP keepalive.
+	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 	// TLS configures connections to rediss:// members whose URL has no tls_ option. Default: the
 	// system's certificate authorities, and TLS 1.2 or later.
 	TLS *tls.Config
@@ -135,6 +154,9 @@ func WithFreshMembers() Option { return func(c *Config) { c.FreshMembers = true 
 // neither raises the counter that Redisson draws from nor wakes Redisson's waiters.
 func WithInterop() Option { return func(c *Config) { c.Interop = true } }
 
+// WithPrefix sets Config.Prefix.
+func WithPrefix(prefix string) Option { return func(c *Config) { c.Prefix = prefix } }
+
 // WithLogger sets Config.Logger.
 func WithLogger(l *slog.Logger) Option { return func(c *Config) { c.Logger = l } }
 
@@ -190,6 +212,9 @@ func (c Config) validate() error {
 	if c.Entry < 100*time.Millisecond || c.Entry > time.Hour {
 		bad("Entry is %v, must be between 100ms and 1h", c.Entry)
 	}
+	if err := checkPrefix(c.Prefix, c); err != nil {
+		bad("%v", err)
+	}
 	if c.MaxName < 1 || c.MaxName > 1<<20 {
 		bad("MaxName is %d, must be between 1 and %d", c.MaxName, 1<<20)
 	}
@@ -225,6 +250,17 @@ func checkMembers(n int) error {
 		return badInput("open", "%d members, but at most %d are allowed", n, quorum.MaxMembers)
 	}
 	return nil
+}
+
+// checkGuard refuses members that would vote without their memory, which nobody would notice.
+func (c Config) checkGuard(members []member.Member) error {
+	var all []error
+	for i, m := range members {
+		if g, ok := m.(member.Guarded); ok && !g.Guarded() && c.RestartGuard != GuardOff {
+			all = append(all, badInput("open", "member %d (%s) has no restart guard: set node.Config.Guard, or let Open make the members with Config.Dialer", i+1, m.Name()))
+		}
+	}
+	return errors.Join(all...)
 }
 
 // LockOption changes the terms of one lock. Client.Mutex takes it, and every other kind of lock

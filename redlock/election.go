@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
@@ -24,6 +25,10 @@ type Election struct{ lock Mutex }
 
 // MaxValue is how many bytes a value of Election.Campaign and Election.Proclaim may have.
 const MaxValue = 4096
+
+// shortestTerm is the least time from the begin of one term of Run to that of the next. So a function
+// that returns at once does not keep the members busy.
+const shortestTerm = time.Second
 
 // electionTTL is the length of a leader's lease if no option says another: so long after its crash
 // the next one leads.
@@ -162,6 +167,9 @@ func (e *Election) leases(op string, l *Lease) error {
 // and fn has returned, Run campaigns again, until ctx ends. The context of fn ends with the lease
 // and with ctx, so fn must stop then. Give lease.Token to the storages that fn writes to.
 //
+// Run leads at most once a second. If a term was shorter, Run waits for the rest of the second
+// before it campaigns again. Meanwhile another candidate leads.
+//
 // Run waits for fn, however long it takes after its context has ended. If several goroutines call
 // Run for one name of one client, they take turns: two fn of one client never run at once.
 //
@@ -178,11 +186,12 @@ func (e *Election) Run(ctx context.Context, value []byte, fn func(ctx context.Co
 		return err
 	}
 	for {
-		led, err := e.term(ctx, value, fn)
+		led, began, err := e.term(ctx, value, fn)
 		switch {
 		case ctx.Err() != nil:
 			return errors.Join(&keyError{op: opElection, key: e.lock.name, err: ctx.Err()}, err)
 		case err == nil:
+			e.lock.c.pause(ctx, shortestTerm-clock.Elapsed(began, time.Now()))
 		case led || e.lock.c.isClosed() || !passes(err):
 			return err
 		default:
@@ -201,19 +210,20 @@ func passes(err error) bool {
 	return false
 }
 
-// term is one turn of Run. led: this process has led, and err is that of fn, unless the lease was
-// lost.
-func (e *Election) term(ctx context.Context, value []byte, fn func(ctx context.Context, lease *Lease) error) (led bool, err error) {
+// term is one turn of Run. led: this process has led since began, and err is that of fn, unless the
+// lease was lost.
+func (e *Election) term(ctx context.Context, value []byte, fn func(ctx context.Context, lease *Lease) error) (led bool, began time.Time, err error) {
 	c, line := e.lock.c, ownNames+"run:"+e.lock.name // no lock has this name
 	turn, _, err := c.lines.enter(ctx, line, 1, c.closed)
 	if err != nil {
-		return false, &keyError{op: opElection, key: e.lock.name, err: err}
+		return false, began, &keyError{op: opElection, key: e.lock.name, err: err}
 	}
 	defer c.lines.leave(line, turn)
 	l, err := e.Campaign(ctx, value)
 	if err != nil {
-		return false, err
+		return false, began, err
 	}
+	began = time.Now()
 	lost := false
 	_ = during(ctx, l, func(ctx context.Context, l *Lease) error { // what the release says is the tracer's
 		err = fn(ctx, l)
@@ -223,7 +233,7 @@ func (e *Election) term(ctx context.Context, value []byte, fn func(ctx context.C
 	if lost && ctx.Err() == nil {
 		err = nil
 	}
-	return true, err
+	return true, began, err
 }
 
 // Leader asks every member once who leads. The answer is the owner that a majority of the members

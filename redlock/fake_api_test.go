@@ -796,7 +796,7 @@ func TestMemberThatIsListedTwiceVotesOnce(t *testing.T) {
 			require.NoError(t, err)
 			members = append(members, n)
 		}
-		c, err := redlock.New(members)
+		c, err := redlock.New(members, noGuard)
 		require.NoError(t, err)
 		defer c.Close()
 		p := &peer{Client: c}

@@ -767,6 +767,43 @@ func TestRunEndsWithTheErrorOfItsFunction(t *testing.T) {
 	}, quiet)
 }
 
+// A function that returns at once leads once a second, and lets others lead meanwhile. What ends
+// Run ends the pause.
+func TestRunLeadsAtMostOnceASecond(t *testing.T) {
+	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, p, q *peer) {
+		ctx, cancel := context.WithTimeout(t.Context(), 9500*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		var terms [2]int
+		var wg sync.WaitGroup
+		for i, of := range []*peer{p, q} {
+			wg.Go(func() {
+				err := of.Election("boss").Run(ctx, nil, func(context.Context, *redlock.Lease) error {
+					terms[i]++
+					return nil
+				})
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			})
+		}
+		wg.Wait()
+		require.Equal(t, 9500*time.Millisecond, time.Since(start), "not the end of a pause")
+		for i, n := range terms {
+			require.True(t, n >= 9 && n <= 10, "candidate %d has led %d times", i, n)
+		}
+		n := 0
+		err := p.Election("boss").Run(t.Context(), nil, func(context.Context, *redlock.Lease) error {
+			if n++; n == 2 {
+				return errors.New("end")
+			}
+			time.Sleep(3 * time.Second)
+			start = time.Now()
+			return nil
+		})
+		require.EqualError(t, err, "end")
+		require.Less(t, time.Since(start), 100*time.Millisecond, "no pause after a longer term")
+	}, quiet)
+}
+
 // The client is closed by the function of Run, by the loop of Observe, and under both.
 func TestCloseEndsElections(t *testing.T) {
 	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {

@@ -315,7 +315,7 @@ func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t 
 			require.NoError(t, err)
 			members = append(members, n)
 		}
-		c, err := redlock.New(members)
+		c, err := redlock.New(members, noGuard)
 		require.NoError(t, err)
 		p.Client = c
 		defer func() { _ = c.Close() }()

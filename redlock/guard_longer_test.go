@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -131,7 +132,7 @@ func TestNoVoteIsUsedBeforeAMajorityKnowsOfTheLongestLease(t *testing.T) {
 		older(t, cluster)
 		b := guardedVia(t, cluster, without(1, 2), longer)
 		locking := b.LockLater(t.Context(), "k", redlock.TTL(25*time.Second))
-		time.Sleep(5 * time.Second)
+		time.Sleep(10 * time.Second)
 		require.Equal(t, "30000", markerOf(t, cluster, 0, "q"))
 		require.Equal(t, "1000", markerOf(t, cluster, 1, "q"))
 		require.False(t, b.State(0).Votes)
@@ -148,7 +149,7 @@ func TestMemberThatDoesNotVoteAloneSaysWhy(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		older(t, cluster)
 		b := guardedVia(t, cluster, without(1, 2), longer)
-		time.Sleep(5 * time.Second) // and a ping has passed since it was told of longer leases
+		time.Sleep(10 * time.Second) // and all others have learnt of the longer leases
 		for i, m := range b.Members() {
 			require.Equal(t, redlock.MemberDown, m.State)
 			require.Equal(t, i == 0, strings.Contains(fmt.Sprint(m.Err), "until this client has reached a majority"), "%v", m.Err)
@@ -222,5 +223,46 @@ func TestQuarantineThatEndsLaterByTheMembersClockIsNoSignOfLongerLeases(t *testi
 		require.EqualValues(t, 1, admin(t, cluster.Servers[2], "PEXPIRE", "redquorum:quarantine", "2000"))
 		p.Voting(t, 3)
 		require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
+	})
+}
+
+// A client looks at the members seldom only while it has nothing to lose by that.
+func TestClientIsQuietWhileItHoldsAndAwaitsNothing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := voting(t, cluster, 3, redlock.WithFreshMembers())
+		rival := voting(t, cluster, 3)
+		quiet := func(want bool, when string) {
+			t.Helper()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.Equal(t, want, redlock.IsQuiet(p.Client), when)
+		}
+		quiet(true, "nothing was called")
+		held := p.Lock(t, "k")
+		quiet(false, "it holds a lease")
+		require.NoError(t, held.Unlock(t.Context()))
+		quiet(true, "the lease has ended")
+		other := rival.Lock(t, "k")
+		waits := p.LockLater(t.Context(), "k")
+		quiet(false, "a call waits")
+		require.NoError(t, other.Unlock(t.Context()))
+		require.NoError(t, waits.Get(t).Unlock(t.Context()))
+		quiet(true, "the call has returned")
+		ctx, stop := context.WithCancel(t.Context())
+		a := observing(ctx, p)
+		quiet(false, "it observes an election")
+		stop()
+		<-a.done
+		quiet(true, "it does not any more")
+		ctx, stop = context.WithCancel(t.Context())
+		latch := make(chan struct{})
+		go func() {
+			defer close(latch)
+			_ = p.Latch("import", 2).Await(ctx)
+		}()
+		quiet(false, "it awaits a latch")
+		stop()
+		<-latch
+		quiet(true, "it does not any more")
 	})
 }

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -50,6 +52,55 @@ func cycle(t testing.TB, p *peer, key string) uint64 {
 	l := p.Lock(t, key)
 	require.NoError(t, l.Unlock(t.Context()))
 	return l.Token()
+}
+
+// A proxy or a mesh between the client and its members: all that a dial does not decide is as without it.
+func TestMembersBehindADialerOfTheUsersAreGuarded(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		paths := map[string]redistest.Dialer{}
+		var urls []string
+		for i, s := range cluster.Servers {
+			address := fmt.Sprintf("member-%d.mesh:6379", i)
+			paths[address] = s.Dialer()
+			urls = append(urls, "redis://"+address)
+		}
+		c, err := redlock.Open(t.Context(), urls, short, redlock.WithFreshMembers(), func(c *redlock.Config) {
+			c.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+				return paths[address].DialContext(ctx, network, address)
+			}
+		})
+		require.NoError(t, err)
+		defer c.Close()
+		p := &peer{Client: c}
+		p.Voting(t, 3)
+		cycle(t, p, "k")
+		require.NoError(t, cluster.Restart(false, 1))
+		p.Until(t, 1, redlock.MemberQuarantined)
+		p.Until(t, 1, redlock.MemberVoting)
+	})
+}
+
+func TestMembersWithoutARestartGuardAreRefused(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, cluster *redistest.Cluster) {
+		guard := node.NewGuard(node.GuardConfig{Members: 2, MaxTTL: 30 * time.Second})
+		var members []member.Member
+		for i, s := range cluster.Servers {
+			nc := node.Config{Network: "tcp", Addr: s.Addr(), Dialer: s.Dialer(), Scripts: redlock.Scripts()}
+			if i == 0 {
+				nc.Guard = guard
+			}
+			n, err := node.New(nc)
+			require.NoError(t, err)
+			members = append(members, n)
+		}
+		_, err := redlock.New(members)
+		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorContains(t, err, "member 2 ("+cluster.Servers[1].Addr()+") has no restart guard")
+		require.NotContains(t, err.Error(), "member 1")
+		c, err := redlock.New(members, noGuard)
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+	})
 }
 
 func TestFreshMembersVoteAtOnce(t *testing.T) {

@@ -93,7 +93,8 @@ func ParseHandoff(secret string) (Handoff, error) {
 	return Handoff{key: string(w.Key), owner: &w.Owner, token: w.Token, terms: t}, nil
 }
 
-// Key returns the name of the lock.
+// Key returns the name of the lock with the Config.Prefix of the client that handed it off, because
+// another may adopt it.
 func (h Handoff) Key() string { return h.key }
 
 // Kind returns the kind of the lock, "" for the zero Handoff.
@@ -155,7 +156,7 @@ func (l *Lease) Handoff() (Handoff, error) {
 	}
 	l.mu.Unlock()
 	l.hold.handOff()
-	return Handoff{key: l.key, owner: &l.hold.owner, token: l.token, terms: t}, nil
+	return Handoff{key: l.hold.wire.Name, owner: &l.hold.owner, token: l.token, terms: t}, nil
 }
 
 // Adopt takes over a lease that was handed off, with one round that extends it. It extends an
@@ -175,7 +176,11 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	if h.key == "" || h.owner == nil {
 		return nil, badInput("adopt", "empty handoff")
 	}
-	if err := checkName(h.key, c.cfg); err != nil {
+	name, err := c.cfg.own(h.key)
+	if err == nil {
+		err = checkName(name, c.cfg)
+	}
+	if err != nil {
 		return nil, badInput("adopt", "%v", err)
 	}
 	if err := checkTTL(h.terms.ttl, c.cfg); err != nil {
@@ -185,9 +190,9 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 		return nil, badInput("adopt", "%v", err)
 	}
 	if !c.alive.enter() {
-		return nil, &keyError{op: "adopt", key: h.key, err: ErrClosed}
+		return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
 	}
-	held := &hold{c: c, wire: h.terms.kind.of(h.key, &c.cfg, &h.terms), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
+	held := &hold{c: c, wire: h.terms.kind.of(name, &c.cfg, &h.terms), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
 	held.b = ballot.Adopt(held.owner, make([]ballot.Voter, len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
 	held.b.Won(h.terms.has())
 	now := time.Now()
@@ -200,11 +205,11 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	v, cause := r.Wait(ctx, c.cfg.MemberTimeout)
 	if v == quorum.Won && l.Err() == nil {
 		if !c.keeper.add(l) {
-			return nil, &keyError{op: "adopt", key: h.key, err: ErrClosed}
+			return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
 		}
 		return l, nil
 	}
-	f := quorum.Failure{Op: "adopt", Key: h.key, Need: c.need, Votes: r.Votes(c.members), Early: v == quorum.Lost}
+	f := quorum.Failure{Op: "adopt", Key: name, Need: c.need, Votes: r.Votes(c.members), Early: v == quorum.Lost}
 	if _, ended := l.end(ErrNotHeld); ended { // it is the members' as before
 		c.alive.leave()
 	}
@@ -212,7 +217,7 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 		return nil, &QuorumError{Failure: f, kind: ErrNotHeld, cause: cause}
 	}
 	if c.isClosed() { // perhaps under the round: then that is why
-		return nil, &keyError{op: "adopt", key: h.key, err: ErrClosed}
+		return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
 	}
 	return nil, &QuorumError{Failure: f, kind: ErrNoQuorum, cause: cause}
 }

@@ -61,12 +61,18 @@ func connect(t testing.TB, cluster *redistest.Cluster, guard *node.Guard, prepar
 		require.NoError(t, err)
 		members[i] = n
 	}
+	if guard == nil {
+		opts = append(slices.Clip(opts), NoGuard)
+	}
 	c, err := New(members, opts...)
 	require.NoError(t, err)
 	p.Client = c
 	t.Cleanup(func() { _ = c.Close() })
 	return p
 }
+
+// NoGuard lets members vote that have no restart guard, for tests that are not about it.
+func NoGuard(c *Config) { c.RestartGuard = GuardOff }
 
 func configOf(opts []Option) Config {
 	var cfg Config
@@ -439,7 +445,7 @@ func Guarded(t testing.TB, cluster *redistest.Cluster, opts ...Option) *Peer {
 // GuardedVia is Guarded over links that prepare has changed before anybody dials.
 func GuardedVia(t testing.TB, cluster *redistest.Cluster, prepare func(p *Peer), opts ...Option) *Peer {
 	t.Helper()
-	return connect(t, cluster, configOf(opts).guard(cluster.Len()), prepare, opts)
+	return connect(t, cluster, configOf(opts).guard(cluster.Len(), nil), prepare, opts)
 }
 
 // OpenAll connects to the cluster as a user would: over TCP, without fault links. Its servers were made for

@@ -42,6 +42,9 @@ type hold struct {
 	behind   quorum.Set    // members to be released once more then
 }
 
+// name is that of the lock.
+func (h *hold) name() string { return h.c.cfg.nameOf(h.wire.Name) }
+
 // ask submits one question about the hold to some members.
 func (h *hold) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, encode func(*[]byte) member.Command, late bool) *quorum.Round {
 	cmd := h.c.buffer()
@@ -127,7 +130,7 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 		h.terms.kind.told(h, ans.Limit)
 	}
 	if ans.N < 0 && (r.Op == opAcquire || r.Op == opWait) {
-		h.c.contended(h.terms.kind.line(h.wire.Name), ans.At)
+		h.c.contended(h.terms.kind.line(h.name()), ans.At)
 	}
 	if late && !h.ended.Load() {
 		h.raiseLate(i, token)
@@ -203,7 +206,7 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	wake := h.wake
 	h.mu.Unlock()
 	if !p.Grant && !p.Gone {
-		h.c.contended(h.terms.kind.line(h.wire.Name), at)
+		h.c.contended(h.terms.kind.line(h.name()), at)
 	}
 	if late {
 		h.raiseLate(i, token)

@@ -524,7 +524,7 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 	cmd := k.c.buffer()
 	renewal := items[0].l.hold.wire.Renew(cmd, len(items))
 	for i := range items {
-		renewal.Lock(items[i].l.key)
+		renewal.Lock(items[i].l.hold.wire.Name)
 	}
 	for i := range items {
 		renewal.Lease(items[i].l.hold.owner, items[i].ttl, items[i].l.hold.b.Permits())

@@ -139,13 +139,14 @@ func (k *kind) within(c *Config) error {
 
 // of is the lock of a name as some terms ask for it, in the dialect of a configuration.
 func (k *kind) of(name string, c *Config, t *terms) script.Lock {
+	key := c.keyOf(name)
 	if c.Interop && k.shared != nil {
-		return k.shared(name)
+		return k.shared(key)
 	}
 	if k.asks != nil {
-		return k.asks(k.lock(name), t, c)
+		return k.asks(k.lock(key), t, c)
 	}
-	return k.lock(name)
+	return k.lock(key)
 }
 
 // line is the name of the line in which callers of a lock stand.

@@ -248,7 +248,7 @@ func (r *latchRound) until(ctx context.Context, op string, version int, is func(
 		case <-ctx.Done():
 			return r.notStored(op, version, nil, ctx.Err())
 		case <-r.c.closed:
-			return &keyError{op: op, key: r.wire.Name, err: ErrClosed}
+			return &keyError{op: op, key: r.name(), err: ErrClosed}
 		}
 	}
 }
@@ -330,7 +330,7 @@ func (r *latchRound) await(ctx, in context.Context) error {
 		case <-ctx.Done():
 			return r.gaveUp(ctx)
 		case <-r.c.closed:
-			return &keyError{op: opAwait, key: r.wire.Name, err: ErrClosed}
+			return &keyError{op: opAwait, key: r.name(), err: ErrClosed}
 		}
 	}
 }
@@ -348,7 +348,7 @@ func (r *latchRound) gaveUp(ctx context.Context) error {
 	var q *QuorumError
 	if errors.As(err, &q) {
 		if yes, _, _ := q.Counts(); yes >= q.Need {
-			return &keyError{op: opAwait, key: r.wire.Name, err: errShut, cause: ctx.Err()}
+			return &keyError{op: opAwait, key: r.name(), err: errShut, cause: ctx.Err()}
 		}
 	}
 	return err
@@ -493,9 +493,9 @@ func (r *latchRound) remaining(ctx context.Context) (int, error) {
 	}
 	switch {
 	case answered < r.c.need:
-		return 0, r.c.latchError(opRemaining, r.wire.Name, nil, ctx.Err(), states, errs)
+		return 0, r.c.latchError(opRemaining, r.name(), nil, ctx.Err(), states, errs)
 	case seen.Passed():
-		err := r.c.latchError(opRemaining, r.wire.Name, ErrPassed, nil, states, errs)
+		err := r.c.latchError(opRemaining, r.name(), ErrPassed, nil, states, errs)
 		return 0, refusal(err, true, func(i int) bool { return pages[i].err == nil && pages[i].state.Round > round })
 	}
 	return int(min(seen.Remaining(), mostCount)), nil
@@ -526,7 +526,7 @@ func (r *latchRound) delete(ctx context.Context) error {
 		}
 	}
 	if answered < r.c.need {
-		return r.c.latchError(opDeleteLatch, r.wire.Name, nil, ctx.Err(), states, errs)
+		return r.c.latchError(opDeleteLatch, r.name(), nil, ctx.Err(), states, errs)
 	}
 	return nil
 }
@@ -536,7 +536,7 @@ func (r *latchRound) failure(op string, kind, cause error) error {
 	r.mu.Lock()
 	errs := append([]error(nil), r.errs...)
 	r.mu.Unlock()
-	err := r.c.latchError(op, r.wire.Name, kind, cause, r.states(), errs)
+	err := r.c.latchError(op, r.name(), kind, cause, r.states(), errs)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return refusal(err, kind != nil, r.core.Refuses)

@@ -71,7 +71,7 @@ func (s *latches) use(l *Latch) *latchRound {
 		}
 		s.sweepLocked(now)
 		r = &latchRound{
-			c: l.c, wire: script.LatchOf(l.name), turn: make(chan struct{}, 1), errs: make([]error, len(l.c.members)), asked: make([]int, len(l.c.members)),
+			c: l.c, wire: script.LatchOf(l.c.cfg.keyOf(l.name)), turn: make(chan struct{}, 1), errs: make([]error, len(l.c.members)), asked: make([]int, len(l.c.members)),
 			terms: script.LatchTerms{Round: int64(l.terms.round), Count: int64(l.count)},
 		}
 		r.core, r.deleted = latch.New(len(l.c.members), r.coreTerms()), new(atomic.Bool)
@@ -84,6 +84,9 @@ func (s *latches) use(l *Latch) *latchRound {
 	r.expires = now.Add(r.terms.Life)
 	return r
 }
+
+// name is that of the latch.
+func (r *latchRound) name() string { return r.c.cfg.nameOf(r.wire.Name) }
 
 func (r *latchRound) coreTerms() latch.Terms {
 	return latch.Terms{
@@ -247,7 +250,7 @@ type latchCall struct {
 func (k *latchCall) Judge(q *quorum.Round, c *member.Call) quorum.Vote {
 	r := k.r
 	if r.c.trace.request != nil {
-		r.c.requested(k.in, LockName{Kind: KindLatch, Key: r.wire.Name}, q, c)
+		r.c.requested(k.in, LockName{Kind: KindLatch, Key: r.name()}, q, c)
 	}
 	s, err := latchSaid(c)
 	r.mu.Lock()
@@ -308,7 +311,7 @@ func (r *latchRound) watched(in context.Context) (*watch, error) {
 	if w != nil {
 		return w, nil
 	}
-	w, err := r.c.newWatch(opAwait, LockName{Kind: KindLatch, Key: r.wire.Name}, r.wire.Slot(), in, r)
+	w, err := r.c.newWatch(opAwait, LockName{Kind: KindLatch, Key: r.name()}, r.wire.Slot(), in, r)
 	if err != nil {
 		return nil, err
 	}

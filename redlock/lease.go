@@ -77,7 +77,7 @@ func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
 func newLease(ctx context.Context, h *hold, res result, now time.Time) *Lease {
 	t := h.terms
 	l := &Lease{
-		c: h.c, hold: h, key: h.wire.Name, token: uint64(res.Token), granted: now,
+		c: h.c, hold: h, key: h.name(), token: uint64(res.Token), granted: now,
 		values: ctx, until: res.Until, ttl: t.ttl, renew: t.renew, users: 1, pos: -1,
 	}
 	asked := t.ttl // what the votes in hand were granted for

@@ -97,7 +97,7 @@ func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
 		}
 		last := &before{Member: members[2], script: script.Rejoin}
 		members[2] = last
-		c, err := New(members)
+		c, err := New(members, NoGuard)
 		require.NoError(t, err)
 		defer c.Close()
 		synctest.Wait()

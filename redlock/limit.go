@@ -101,7 +101,7 @@ func (c *Client) askLimit(ctx context.Context, op, name string, stored int64) (*
 		return nil, &keyError{op: op, key: name, err: ErrClosed}
 	}
 	defer c.alive.leave()
-	lock := script.Semaphore(name)
+	lock := script.Semaphore(c.cfg.keyOf(name))
 	for {
 		j := &limits{c: c, slot: lock.Slot(), gens: make([]uint64, len(c.members))}
 		cmd, sent := c.buffer(), time.Now()
@@ -281,8 +281,14 @@ func (c *Client) several(ctx, in context.Context, w want) (*Lease, result, error
 }
 
 // rest leaves the members alone for a moment, before a caller goes on.
-func (c *Client) rest(ctx context.Context) {
-	timer := time.NewTimer(c.cfg.Entry / 3)
+func (c *Client) rest(ctx context.Context) { c.pause(ctx, c.cfg.Entry/3) }
+
+// pause waits for d, or until ctx has ended or the client is closed.
+func (c *Client) pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -292,4 +298,4 @@ func (c *Client) rest(ctx context.Context) {
 }
 
 // permitsTold notes a stored limit that a member has told.
-func permitsTold(h *hold, stored int64) { h.c.limits.put(h.wire.Name, stored) }
+func permitsTold(h *hold, stored int64) { h.c.limits.put(h.name(), stored) }

@@ -59,10 +59,10 @@ func join(locks []*Mutex) *Multi {
 		m.err = errors.New("nil lock")
 		return m
 	}
-	slices.SortStableFunc(m.locks, func(x, y *Mutex) int { return cmp.Compare(x.name, y.name) })
+	slices.SortStableFunc(m.locks, func(x, y *Mutex) int { return cmp.Compare(x.key(), y.key()) })
 	for i, x := range m.locks {
 		for _, y := range m.locks[i+1:] {
-			if y.name != x.name {
+			if y.key() != x.key() {
 				break
 			}
 			if y.c == x.c {

@@ -30,6 +30,9 @@ func (c *Client) mutex(k *kind, name string, opts []LockOption) *Mutex {
 	return m
 }
 
+// key is that of the lock at the members.
+func (m *Mutex) key() string { return m.c.cfg.keyOf(m.name) }
+
 // init is mutex for memory that is there.
 func (m *Mutex) init(c *Client, k *kind, name string, opts []LockOption) {
 	*m = Mutex{c: c, name: name, terms: terms{kind: k, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold}}
@@ -56,7 +59,8 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 // TryLock asks once and does not wait for the lock. It takes one round trip, or at most
 // Config.MemberTimeout if members are silent. Errors:
 //
-//   - ErrHeld, if another owner has the lock.
+//   - ErrHeld, if another owner has the lock. Callers that ask at the same instant may each get a part
+//     of the votes, and all be refused: if one of them must win, take Lock with a short deadline.
 //   - ErrQuarantined, if too many members do not vote yet.
 //   - Otherwise as for Lock.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {

@@ -19,6 +19,7 @@ var (
 
 	join, connect, peers, open = redlock.JoinAll, redlock.Connect, redlock.Peers, redlock.OpenAll
 	guarded, guardedVia, quiet = redlock.Guarded, redlock.GuardedVia, redlock.Quiet
+	noGuard                    = redlock.NoGuard
 
 	admin, skew, counter, bucketOf  = redlock.Admin, redlock.Skew, redlock.Counter, redlock.BucketOf
 	queueOf, waitersOf              = redlock.QueueOf, redlock.WaitersOf

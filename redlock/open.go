@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/cluster"
@@ -68,6 +71,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 			seen[addr] = i
 		}
 		t.Config = cfg.withDefaults().node(t.Config)
+		t.Config.Credentials = cfg.credentialsOf(t)
 		targets[i] = t
 	}
 	if len(bad) > 0 {
@@ -76,7 +80,11 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("redlock: open: %w", err)
 	}
-	guard := cfg.withDefaults().guard(len(urls))
+	var opened atomic.Pointer[Client]
+	guard := cfg.withDefaults().guard(len(urls), func() bool {
+		c := opened.Load()
+		return c != nil && c.alive.nobody()
+	})
 	for _, t := range targets {
 		m, err := memberOf(t, guard)
 		if err != nil {
@@ -90,6 +98,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 		closeAll()
 		return nil, err
 	}
+	opened.Store(c)
 	if err := c.ready(ctx, targets[0].Config.DialTimeout); err != nil {
 		c.shut()
 		return nil, err
@@ -130,10 +139,44 @@ func (c Config) node(n node.Config) node.Config {
 	set(&n.DialTimeout, c.DialTimeout)
 	set(&n.StallTimeout, c.StallTimeout)
 	set(&n.PingInterval, c.PingInterval)
+	if c.Dialer != nil {
+		n.Dialer = dialer(c.Dialer)
+	}
 	n.DefaultTLS(c.TLS)
 	n.Scripts, n.Preload = c.scripts(), len(script.First())
 	n.Logger = c.Logger
 	return n
+}
+
+// credentialsOf is Config.Credentials for one member, which has several connections: one call at a time.
+func (c Config) credentialsOf(t node.Target) func(ctx context.Context) (user, password string, err error) {
+	if c.Credentials == nil {
+		return nil
+	}
+	name := t.Config.Addr
+	switch t.Kind {
+	case node.RedisCluster:
+		name = strings.Join(t.Seeds, ",")
+	case node.BySentinel:
+		name = t.Config.Sentinels.Master + "@" + strings.Join(t.Config.Sentinels.Addrs, ",")
+	}
+	asking := make(chan struct{}, 1)
+	return func(ctx context.Context) (user, password string, err error) {
+		select {
+		case asking <- struct{}{}:
+		case <-ctx.Done():
+			return "", "", ctx.Err()
+		}
+		defer func() { <-asking }()
+		return c.Credentials(ctx, name)
+	}
+}
+
+// dialer is Config.Dialer, as a node takes it.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return d(ctx, network, address)
 }
 
 // Scripts returns the Lua sources that a member must know before it can vote. It is for callers who
@@ -165,9 +208,10 @@ func (c *Config) lockOf(name string) script.Lock {
 	return writeKind.of(name, c, nil)
 }
 
-// guard is the restart guard that all members of a client share.
-func (c Config) guard(members int) *node.Guard {
-	g := node.GuardConfig{Members: members, MaxTTL: c.MaxTTL, Fresh: c.FreshMembers, Logger: c.Logger}
+// guard is the restart guard that all members of a client share. quiet reports whether the client has
+// nothing to lose.
+func (c Config) guard(members int, quiet func() bool) *node.Guard {
+	g := node.GuardConfig{Members: members, MaxTTL: c.MaxTTL, Fresh: c.FreshMembers, Logger: c.Logger, Quiet: quiet}
 	switch c.RestartGuard {
 	case Strict:
 		g.Mode = node.GuardStrict

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -289,6 +290,119 @@ func TestBatchesAreNotForInterop(t *testing.T) {
 	require.NotNil(t, own.Release(nil, alice, "").Item)
 	require.Nil(t, shared.Acquire(nil, alice, minute).Item)
 	require.Nil(t, shared.Release(nil, alice, "").Item)
+}
+
+// Locks that are free get their tokens together: those that each would get alone.
+func TestBatchDrawsTheTokensOfFreeLocks(t *testing.T) {
+	t.Parallel()
+	bothForms(t, func(t *testing.T, s *scripted) {
+		lock := func(i int) script.Lock { return script.Exclusive(fmt.Sprint("{here}", i)) }
+		there, also, fresh := script.Exclusive("there"), script.Exclusive("{there}"), script.Exclusive("fresh")
+		counter := func(l script.Lock) string {
+			v, _ := s.ask("HGET", member.TokensKey, strconv.FormatInt(l.Bucket, 10)).(string)
+			return v
+		}
+		begin := func() (asks []member.Command) {
+			require.NoError(t, s.server.Flush())
+			for _, source := range Scripts() {
+				s.ask("SCRIPT", "LOAD", source)
+			}
+			s.ask("HSET", member.TokensKey, strconv.FormatInt(there.Bucket, 10), "1699999999999999", strconv.FormatInt(lock(0).Bucket, 10), "500")
+			for i := range 3 {
+				l := lock(i)
+				asks = append(asks, l.Acquire(nil, alice, minute))
+			}
+			return append(asks, there.Acquire(nil, alice, minute), fresh.Acquire(nil, alice, minute))
+		}
+
+		before := s.now()
+		all := s.batch(begin()...)
+		require.Equal(t, []any{int64(501), int64(502), int64(503), int64(1_700_000_000_000_000)}, all[:4])
+		require.InDelta(t, before, all[4].(int64), 10e6)
+		for i, l := range []script.Lock{lock(0), lock(1), lock(2), there, fresh} {
+			require.Equal(t, map[string]string{alice: fmt.Sprint(all[i])}, s.hash(l.Name))
+			s.lives(l.Name, minute)
+		}
+		require.Equal(t, []string{"503", "1700000000000000", fmt.Sprint(all[4])}, []string{counter(lock(0)), counter(there), counter(fresh)})
+
+		// Asked for twice, or somebody's: each is asked as if it were alone.
+		asks := begin()
+		twice, held := lock(1), lock(2)
+		s.number(held.Acquire(nil, carol, minute))
+		all = s.batch(append(asks, twice.Acquire(nil, bob, minute))...)
+		require.Equal(t, []any{int64(502), int64(503)}, all[:2])
+		require.Negative(t, all[2])
+		require.Negative(t, all[5])
+		require.Equal(t, "503", counter(held))
+		asks = begin()
+		all = s.batch(append(asks, twice.Acquire(nil, bob, minute))...)
+		require.Equal(t, []any{int64(501), int64(502), int64(503)}, all[:3])
+		require.Negative(t, all[5])
+		require.Equal(t, map[string]string{alice: "502"}, s.hash(twice.Name))
+
+		if s.recovers() {
+			asks = begin()
+			s.ask("HSET", member.TokensKey, strconv.FormatInt(there.Bucket, 10), "9007199254740990")
+			all = s.batch(append(asks[:4:4], also.Acquire(nil, alice, minute))...)
+			require.Equal(t, int64(9007199254740991), all[3])
+			require.ErrorContains(t, all[4].(error), "EXHAUSTED tokens")
+			require.Equal(t, "9007199254740991", counter(there))
+
+			asks = begin()
+			s.ask("HSET", member.TokensKey, "base", "1600000000000000")
+			require.Equal(t, int64(1_600_000_000_000_001), s.batch(asks...)[4])
+			asks = begin()
+			s.tag = "run 1"
+			all = s.batch(asks...)
+			require.ErrorContains(t, all[4].(error), "FORGOT marker")
+			require.Equal(t, []any{int64(501), int64(502), int64(503), int64(1_700_000_000_000_000)}, all[:4])
+			require.Empty(t, counter(fresh))
+			s.tag = ""
+
+			asks = begin()
+			s.ask("HSET", member.TokensKey, strconv.FormatInt(there.Bucket, 10), "what")
+			all = s.batch(asks...)
+			require.Error(t, all[3].(error))
+			require.Equal(t, []any{int64(501), int64(502), int64(503)}, all[:3])
+		}
+	})
+}
+
+// Whatever ends a batch: no vote is above its counter, or a later one would have the same token.
+func TestBatchThatEndsInTheMiddleLeavesNoVoteAboveItsCounter(t *testing.T) {
+	t.Parallel()
+	server := rt.Embedded(t, 1).Servers[0]
+	s := newScripted(t, server)
+	locks := []script.Lock{script.Exclusive("{here}1"), script.Exclusive("{here}2"), script.Exclusive("there"), script.Exclusive("fresh")}
+	votes := 0
+	for after := 0; votes < len(locks); after++ {
+		require.Less(t, after, 100)
+		require.NoError(t, server.Flush())
+		var asks []member.Command
+		for _, l := range locks[:3] {
+			s.ask("HSET", member.TokensKey, strconv.FormatInt(l.Bucket, 10), "500")
+		}
+		for _, l := range locks {
+			asks = append(asks, l.Acquire(nil, alice, minute))
+		}
+		w := words(joinCommands("", false, asks...))
+		n, err := strconv.Atoi(w[2])
+		require.NoError(t, err)
+		args := append([]string{"EVAL", stopped + script.Batch.Source, strconv.Itoa(n + 3)}, w[3:3+n]...)
+		_, _ = s.c.Do(t.Context(), append(append(args, strconv.Itoa(after), "false", "ERR stopped"), w[3+n:]...)...)
+		votes = 0
+		for _, l := range locks {
+			counter, _ := s.ask("HGET", member.TokensKey, strconv.FormatInt(l.Bucket, 10)).(string)
+			if vote := s.hash(l.Name)[alice]; vote != "" {
+				votes++
+				counted, err := strconv.ParseInt(counter, 10, 64)
+				require.NoError(t, err, "after %d commands", after)
+				token, err := strconv.ParseInt(vote, 10, 64)
+				require.NoError(t, err)
+				require.LessOrEqual(t, token, counted, "after %d commands", after)
+			}
+		}
+	}
 }
 
 // chain executes commands in one call, each behind the first only if the one before was given its vote.

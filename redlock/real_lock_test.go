@@ -35,11 +35,12 @@ func locked(t testing.TB, c interface {
 	return lease
 }
 
-func TestTenThousandLocksLeaveNothingButCounters(t *testing.T) {
+func TestTenThousandLocksLeaveNothingButCountersAndNeedOneRound(t *testing.T) {
 	t.Parallel()
 	const total, workers = 10_000, 32
 	cluster := rt.Real(t, 5)
-	a := dialed(t, cluster, patient)
+	heard := &tracer{}
+	a := dialed(t, cluster, patient, redlock.WithTracer(heard))
 	start := time.Now()
 	together(t, workers, func(w int) error {
 		for i := w; i < total; i += workers {
@@ -57,6 +58,13 @@ func TestTenThousandLocksLeaveNothingButCounters(t *testing.T) {
 		return nil
 	})
 	t.Logf("%.0f lock and unlock per second", total/time.Since(start).Seconds())
+	second := 0
+	for _, e := range heard.ends {
+		if e.SecondRound {
+			second++
+		}
+	}
+	require.Less(t, second, total/100, "the members are new: all begin each bucket at one base")
 	clean(t, cluster)
 }
 

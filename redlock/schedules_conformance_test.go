@@ -222,10 +222,13 @@ func (w *twin) play(c modelCall) modelReply {
 	// A script tells its time in its reply, in a push, or as the first token of a bucket.
 	if reply.server > 0 {
 		now = reply.server
-	} else if free := w.m; reply.n > 0 && w.m.counter == 0 && c.op == opAcquire {
+	} else if free := w.m; reply.n > 0 && w.m.counter == 0 && w.m.base == 0 && c.op == opAcquire {
 		if free.expire(before); free.owner == "" {
 			now = reply.n
 		}
+	}
+	if n := toInt(has.counter) + 1; c.op == opRejoin && w.m.counter == 0 && before <= n && n <= after {
+		now = n // it begins the bucket, and draws nothing
 	}
 	if i := slices.Index(has.queue, c.owner); reply.err != "" && c.op == opYield && i >= 0 {
 		// A yield that could not hand over has registered its owner, and tells nothing.
@@ -309,7 +312,11 @@ var mishaps = []mishap{
 	}},
 	{"the counters are lost", func(w *twin) {
 		w.ask("DEL", member.TokensKey)
-		w.m.counter = 0
+		w.m.counter, w.m.base = 0, 0
+	}},
+	{"the counters get a base", func(w *twin) {
+		w.m.base += 1_000_000
+		w.ask("HSET", member.TokensKey, "base", text(w.m.base))
 	}},
 	{"the marker is lost", func(w *twin) {
 		w.ask("DEL", member.MarkerKey)

@@ -21,6 +21,7 @@ type modelMember struct {
 	token   int64  // of the vote
 	end     int64  // of the vote, ms
 	counter int64  // 0: the bucket has none
+	base    int64  // of counters that are not there, 0 none
 	id      string // of the restart guard's marker
 	queue   []modelWaiter
 	buried  []modelBurial // of the lock, by force
@@ -251,7 +252,7 @@ func (x *modelStep) run(c modelCall) modelReply {
 		if x.counter == 0 && c.tag != "" && x.id != c.tag {
 			return modelReply{err: forgotMarker}
 		}
-		x.counter = max(x.counter, c.token)
+		x.rejoins(c.token)
 		switch x.owner {
 		case "":
 			if slices.ContainsFunc(x.buried, func(b modelBurial) bool {
@@ -328,11 +329,27 @@ func (x *modelStep) count() int64 {
 		if x.tag != "" && x.id != x.tag {
 			return 0
 		}
-		x.counter = x.now
+		x.counter = x.begun()
 		return x.counter
 	}
 	x.counter++
 	return x.counter
+}
+
+// begun is the first token of a bucket that has no counter.
+func (x *modelStep) begun() int64 {
+	if x.base > 0 {
+		return x.base + 1
+	}
+	return x.now
+}
+
+// rejoins lifts the counter to the token of a lease that gets a vote.
+func (x *modelStep) rejoins(token int64) {
+	if x.counter == 0 {
+		x.counter = x.begun() - 1
+	}
+	x.counter = max(x.counter, token)
 }
 
 func (x *modelStep) grant(owner string, ttl int64) int64 {

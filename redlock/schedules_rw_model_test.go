@@ -406,7 +406,7 @@ func (x *modelStep) readerRejoins(c modelCall) modelReply {
 	if x.counter == 0 && c.tag != "" && x.id != c.tag {
 		return modelReply{err: forgotMarker}
 	}
-	x.counter = max(x.counter, c.token)
+	x.rejoins(c.token)
 	mine := x.owner == phaseOwner && x.phase.find(c.owner) >= 0
 	switch {
 	case x.owner == c.owner:

@@ -105,6 +105,7 @@ type slotsKeys struct {
 	over int64    // what the member has noted of the first
 
 	since map[string]int64 // when waiters registered, µs
+	begun []int64          // what counters draw next
 }
 
 const slotsDump = `local t = redis.call('TIME')
@@ -127,7 +128,8 @@ func (w *slotsTwin) keysIn(v any) slotsKeys {
 			if word == "tokens" {
 				if _, number, ok := strings.Cut(field, "."); ok {
 					field = number
-				} else {
+					k.begun = append(k.begun, toInt(value)+1)
+				} else if field != "base" {
 					field = "limit"
 				}
 			}
@@ -169,6 +171,9 @@ func (m *slotsMember) keys(now int64) slotsKeys {
 		if n > 0 {
 			tokens = append(tokens, fmt.Sprint(slot, " ", n))
 		}
+	}
+	if m.base > 0 {
+		tokens = append(tokens, fmt.Sprint("base ", m.base))
 	}
 	if m.stored > 0 {
 		tokens = append(tokens, fmt.Sprint("limit ", m.stored))
@@ -285,6 +290,13 @@ func (w *slotsTwin) play(c slotsCall) slotsReply {
 	if since, ok := has.since[c.owner]; ok && reply.err != "" { // it has stood in line, and tells nothing
 		moments = append(moments, since)
 	}
+	if c.op == opRejoin { // it begins counters, and draws nothing
+		for _, n := range has.begun {
+			if before <= n && n <= has.now && len(pushes) == 0 {
+				moments = []int64{n}
+			}
+		}
+	}
 	why := ""
 	for _, now := range moments {
 		if len(moments) == 1 {
@@ -372,6 +384,10 @@ func (w *slotsTwin) random(sequences int, timed bool) {
 	// A few sequences need not come to everything: then more are played.
 	for s := 0; s < sequences || s < 50*sequences && slices.ContainsFunc(slotsOutcomes, w.missing); s++ {
 		w.reset(fmt.Sprintf("seed %d, sequence %d", seed, s))
+		if s%3 == 0 {
+			w.m.base = 1_000_000
+			w.ask("HSET", member.TokensKey, "base", text(w.m.base))
+		}
 		most, weight := 1+rng.IntN(slotsMost), 1
 		if rng.IntN(3) > 0 {
 			weight = 1 + rng.IntN(min(3, most))

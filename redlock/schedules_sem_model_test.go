@@ -24,6 +24,7 @@ type slotsMember struct {
 	used     int           // slots taken
 
 	counters [slotsMost]int64
+	base     int64  // of counters that are not there, 0 none
 	stored   int64  // limit, 0 none
 	id       string // of the restart guard's marker
 
@@ -374,11 +375,19 @@ func (x *slotsStep) count(slot int) int64 {
 		if x.tag != "" && x.id != x.tag {
 			return 0
 		}
-		*c = x.now
+		*c = x.begun()
 		return *c
 	}
 	*c++
 	return *c
+}
+
+// begun is the first token of a slot that has no counter.
+func (x *slotsStep) begun() int64 {
+	if x.base > 0 {
+		return x.base + 1
+	}
+	return x.now
 }
 
 // write puts slots into an owner's record.
@@ -941,6 +950,9 @@ func (x *slotsStep) rejoin(c slotsCall) slotsReply {
 	for _, p := range c.had {
 		if x.counters[p.Slot] == 0 && x.tag != "" && x.id != x.tag {
 			return slotsForgot
+		}
+		if x.counters[p.Slot] == 0 {
+			x.counters[p.Slot] = x.begun() - 1
 		}
 		x.counters[p.Slot] = max(x.counters[p.Slot], p.Token)
 	}

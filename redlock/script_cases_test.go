@@ -637,6 +637,8 @@ func (s *serverSite) edit(words []string) string {
 		s.ask("HSET", member.MarkerKey, "id", words[1])
 	case "counter":
 		s.ask("HSET", member.TokensKey, bucket, words[1])
+	case "base":
+		s.ask("HSET", member.TokensKey, "base", words[1])
 	case "elsewhere":
 		s.ask("HSET", member.TokensKey, "other", words[1])
 	case "renewed":
@@ -808,7 +810,7 @@ func (s *modelSite) all() map[string]string {
 		}
 	}
 	put("lock", len(k.lock) > 0, k.lock)
-	put("tokens", k.counter != "0" || s.tokens, k.counter+" for ever")
+	put("tokens", k.counter != "0" || s.tokens || s.m.base > 0, k.counter+" for ever")
 	put("marker", s.m.id != "", s.m.id)
 	put("queue", len(k.queue) > 0, k.queue)
 	put("waiters", len(k.waiters) > 0, k.waiters)
@@ -825,7 +827,7 @@ func (s *modelSite) edit(words []string) string {
 			s.m.buried[i].until = 1
 		}
 	case "forget counters":
-		s.m.counter = 0
+		s.m.counter, s.m.base = 0, 0
 	case "ends lock":
 		s.m.end = at(words[2])
 	case "ends queue":
@@ -836,6 +838,8 @@ func (s *modelSite) edit(words []string) string {
 			s.m.id = words[1]
 		case "counter":
 			s.m.counter = toInt(words[1])
+		case "base":
+			s.m.base = toInt(words[1])
 		case "elsewhere":
 			s.tokens = true
 		default:

@@ -24,9 +24,12 @@ func TestNumbersThatRedisWritesShort(t *testing.T) {
 		asked   string            // a command that is reached
 	}{
 		{"acquire", script.Acquire, "7 o:1 50000000 -", map[string]string{"PTTL": "-2"}, "PEXPIRE"},
-		{"acquire in a new bucket", script.Acquire, "7 o:1 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-"}, "TIME"},
+		{"acquire in a new bucket", script.Acquire, "7 o:1 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-", "HGET base": "nil"}, "TIME"},
+		{"acquire behind a base", script.Acquire, "7 o:1 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-", "HGET base": "1699999999999999"}, "PEXPIRE"},
+		{"batch", script.Batch, "aaa 7 o:1 50000000 8 o:2 50000000 9 o:3 50000000 -", map[string]string{"EXISTS": "0", "HMGET": "1 1699999999999999 2"}, "PEXPIRE"},
 		{"wait that is granted", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "-2", "ZRANGE": ""}, "ZREM"},
-		{"wait in a new bucket", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-", "ZRANGE": ""}, "ZREM"},
+		{"wait in a new bucket", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-", "HGET base": "nil", "ZRANGE": ""}, "ZREM"},
+		{"wait behind a base", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-", "HGET base": "1699999999999999", "ZRANGE": ""}, "ZREM"},
 		{"wait that registers", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "5000", "HGETALL": "p:1 5"}, "PUBLISH"},
 		{"release that hands over", script.Release, "7 o:1 p:1 -", map[string]string{"HKEYS": "o:1", "HGET": "9999999999999_50000000", "ZRANGE": "q:1 r:1"}, "PUBLISH"},
 		{"yield that keeps the vote", script.Yield, "7 o:1 5 50000000 50000000 -", map[string]string{"HGET": "5", "ZRANGE": ""}, "PTTL"},
@@ -47,16 +50,21 @@ func TestNumbersThatRedisWritesShort(t *testing.T) {
 					}
 				}
 				reply, ok := tc.replies[l.CheckString(1)]
+				if base, has := tc.replies[words[0]+" "+words[len(words)-1]]; has {
+					reply, ok = base, true
+				}
 				switch {
+				case ok && reply == "nil":
+					l.Push(lua.LFalse)
 				case !ok && l.CheckString(1) == "TIME":
 					l.Push(texts("1700000000", "000000"))
 				case !ok && (l.CheckString(1) == "HINCRBY" || l.CheckString(1) == "INCR"):
 					l.Push(lua.LNumber(token))
 				case !ok:
 					l.Push(lua.LNumber(1))
-				case l.CheckString(1) == "PTTL" || l.CheckString(1) == "HINCRBY":
+				case l.CheckString(1) == "PTTL" || l.CheckString(1) == "HINCRBY" || l.CheckString(1) == "EXISTS":
 					l.Push(lua.LNumber(lua.LVAsNumber(lua.LString(reply))))
-				case l.CheckString(1) == "ZRANGE" || l.CheckString(1) == "HGETALL" || l.CheckString(1) == "HKEYS":
+				case l.CheckString(1) == "ZRANGE" || l.CheckString(1) == "HMGET" || l.CheckString(1) == "HGETALL" || l.CheckString(1) == "HKEYS":
 					l.Push(texts(strings.Fields(reply)...))
 				default:
 					l.Push(lua.LString(strings.ReplaceAll(reply, "_", " ")))

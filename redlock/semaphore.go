@@ -201,7 +201,7 @@ func (c *Client) permit(ctx, in context.Context, w want) (*Lease, result, error)
 		p.want = -1
 	}
 	p.once = true
-	p.gate = uint8(int(slot.Of(w.name)) % len(c.members))
+	p.gate = uint8(int(slot.Of(c.cfg.keyOf(w.name))) % len(c.members))
 	t.permits, w.terms = &p, &t
 	if p.n > 1 {
 		return c.several(ctx, in, w)
@@ -306,7 +306,7 @@ func permitsLeft(h *hold) {
 	p := h.b.Permits()
 	h.mu.Unlock()
 	if len(p) > 0 {
-		h.c.slots.put(h.wire.Name, p[0].Slot)
+		h.c.slots.put(h.name(), p[0].Slot)
 	}
 }
 

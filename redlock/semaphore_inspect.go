@@ -64,7 +64,7 @@ func (c *Client) InspectSemaphore(ctx context.Context, name string) (*SemaphoreI
 	if err := permitKind.within(&c.cfg); err != nil {
 		return nil, badInput(opInspectSemaphore, "%v", err)
 	}
-	lock := script.Semaphore(name)
+	lock := script.Semaphore(c.cfg.keyOf(name))
 	out := &SemaphoreInspection{Key: name, Limit: -1, Members: make([]PermitView, len(c.members))}
 	infos, stored := c.Members(), int64(0)
 	c.askAll(ctx, lock.Peek(nil), func(i int, r member.Reply, err error) {
@@ -145,6 +145,6 @@ func (c *Client) ForcePermits(ctx context.Context, name string, holder PermitHol
 	if err := permitKind.within(&c.cfg); err != nil {
 		return false, badInput(opForcePermits, "%v", err)
 	}
-	freed, err := c.force(ctx, opForcePermits, script.Semaphore(name), []string{holder.owner})
+	freed, err := c.force(ctx, opForcePermits, script.Semaphore(c.cfg.keyOf(name)), []string{holder.owner})
 	return err == nil && freed >= c.need, err
 }

@@ -274,6 +274,7 @@ func TestSpecLivenessKeysExpire(t *testing.T) {
 func TestSpecPerformanceOneRoundTrip(t *testing.T) {
 	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
 		p.Slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
+		require.NoError(t, p.Lock(t, "far").Unlock(t.Context())) // by which the client learns that they are far away
 		start := time.Now()
 		var wg sync.WaitGroup
 		for i := range 50 {

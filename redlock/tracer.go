@@ -220,7 +220,7 @@ func (c *Client) requested(ctx context.Context, lock LockName, r *quorum.Round, 
 	})
 }
 
-func (h *hold) lock() LockName { return LockName{Kind: h.terms.kind.name, Key: h.wire.Name} }
+func (h *hold) lock() LockName { return LockName{Kind: h.terms.kind.name, Key: h.name()} }
 
 // requested tells of a request about the hold.
 func (h *hold) requested(r *quorum.Round, call *member.Call) {
@@ -258,7 +258,7 @@ func (h *hold) woken(by WakeReason) {
 	if h.traced != nil {
 		ctx = h.traced.acquire
 	}
-	t.Woken(ctx, Wake{Key: h.wire.Name, Kind: h.terms.kind.name, By: by})
+	t.Woken(ctx, Wake{Key: h.name(), Kind: h.terms.kind.name, By: by})
 }
 
 // renewalTrace is what a round of renewals collects for its tracer. Guarded by renewal.mu.

@@ -6,8 +6,12 @@
 --include rw.lua
 local owner, ttl, token = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local n = tonumber(redis.call('HGET', KEYS[2], bucket) or 0)
-if n == 0 and tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return redis.error_reply('FORGOT marker') end
-if n < token then redis.call('HSET', KEYS[2], bucket, ARGV[4]) end
+if n == 0 then
+  if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return redis.error_reply('FORGOT marker') end
+  redis.call('HSET', KEYS[2], bucket, string.format('%.0f', math.max(begun(KEYS[2]) - 1, token)))
+elseif n < token then
+  redis.call('HSET', KEYS[2], bucket, ARGV[4])
+end
 local there, why = redis.call('EXISTS', KEYS[1]) == 1, nil
 local v = redis.call('HMGET', KEYS[1], 'r', owner)
 if there and not v[1] then -- a writer's; its own, if a downgrade has not come here

@@ -13,8 +13,12 @@ local wanted, slots, tokens = {}, {}, {}
 for slot, token in string.gmatch(ARGV[4], '(%d+):(%d+)') do
   local bucket = ARGV[1] .. '.' .. slot % 256
   local n = tonumber(redis.call('HGET', KEYS[2], bucket) or 0)
-  if n == 0 and tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return redis.error_reply('FORGOT marker') end
-  if n < token + 0 then redis.call('HSET', KEYS[2], bucket, token) end
+  if n == 0 then
+    if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return redis.error_reply('FORGOT marker') end
+    redis.call('HSET', KEYS[2], bucket, text(math.max(begun(KEYS[2]) - 1, token + 0)))
+  elseif n < token + 0 then
+    redis.call('HSET', KEYS[2], bucket, token)
+  end
   wanted[slot] = true
   slots[#slots + 1], tokens[#tokens + 1] = slot, token + 0
 end

@@ -1,0 +1,367 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// Environments that share members: Config.Prefix.
+
+// prefixedNames have siblings of each of the three forms.
+var prefixedNames = []string{"invoice", "{order}invoice", "a}b{"}
+
+// under are the patterns of the keys and channels of the locks under a prefix, as an ACL has them: docs/servers.md.
+func under(prefix string) (keys, channels []string) {
+	keys = []string{"~" + prefix + "*"}
+	for _, word := range []string{"?", "??"} {
+		for _, form := range []string{"{" + prefix, prefix, "{???}:" + prefix} {
+			keys = append(keys, "~redquorum:"+word+":"+form+"*")
+		}
+	}
+	return append(keys, "~redquorum:tokens*", "~redquorum:boot*", "~redquorum:quarantine*"), []string{"&redquorum:inbox:*"}
+}
+
+// The patterns that docs/servers.md lists are those that are tested here.
+func TestListedKeysOfAnEnvironmentAreThoseThatAreTested(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "docs", "servers.md"))
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(page), "\n### One environment of several\n")
+	require.True(t, found)
+	block := strings.Split(section, "```")
+	keys, _ := under("prod:")
+	require.ElementsMatch(t, keys, strings.Fields(block[1]))
+}
+
+// globs is a regular expression for ACL patterns.
+func globs(patterns []string) *regexp.Regexp {
+	var all []string
+	for _, p := range patterns {
+		q := regexp.QuoteMeta(p[1:])
+		all = append(all, strings.ReplaceAll(strings.ReplaceAll(q, `\*`, `(?s:.*)`), `\?`, `(?s:.)`))
+	}
+	return regexp.MustCompile(`^(` + strings.Join(all, "|") + `)$`)
+}
+
+// passOn has b wait for what a holds, and a give it up then. inLine reports whether somebody waits.
+func passOn(t testing.TB, held *redlock.Lease, get func(context.Context) (*redlock.Lease, error), inLine func() bool) *redlock.Lease {
+	t.Helper()
+	next := later(ending(t), get)
+	for !inLine() {
+		time.Sleep(5 * time.Millisecond)
+	}
+	require.NoError(t, held.Unlock(t.Context()))
+	return next.Get(t)
+}
+
+// everyKind uses each kind of lock of a name, with waiters, by two clients, and tells each name that the API says.
+func everyKind(t testing.TB, a, b *redlock.Client, name string, interop bool, said func(name string)) {
+	t.Helper()
+	ctx := ending(t)
+	inLine := func() bool {
+		in, err := a.Inspect(ctx, name)
+		require.NoError(t, err)
+		said(in.Key)
+		return slices.ContainsFunc(in.Members, func(v redlock.MemberView) bool { return len(v.Queue) > 0 })
+	}
+	done := func(l *redlock.Lease) {
+		said(l.Key())
+		require.NoError(t, l.Unlock(ctx))
+	}
+	kinds := [][]redlock.LockOption{nil, {redlock.Fair()}}
+	if interop {
+		kinds = kinds[:1]
+	}
+	for _, opts := range kinds {
+		held := locked(t, a, name, opts...)
+		_, err := b.Mutex(name, opts...).TryLock(ctx)
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.NoError(t, held.Extend(ctx, 20*time.Second))
+		if interop { // Inspect does not show who waits in a lock of Redisson's
+			require.NoError(t, held.Unlock(ctx))
+			held = locked(t, b, name)
+		} else {
+			held = passOn(t, held, b.Mutex(name, opts...).Lock, inLine)
+		}
+		h, err := held.Handoff()
+		require.NoError(t, err)
+		held, err = a.Adopt(ctx, h)
+		require.NoError(t, err)
+		done(held)
+	}
+	seen := locked(t, a, name)
+	in, err := b.Inspect(ctx, name)
+	require.NoError(t, err)
+	freed, err := b.ForceUnlockSeen(ctx, in)
+	require.NoError(t, err)
+	require.Positive(t, freed)
+	require.Error(t, seen.Unlock(ctx))
+	_, err = b.ForceUnlock(ctx, name)
+	require.NoError(t, err)
+	set, err := a.Multi([]string{name + "2", name + "1"}).Lock(ctx)
+	require.NoError(t, err)
+	require.NotZero(t, set.Token(name+"1"))
+	said(strings.TrimSuffix(set.Of(name+"2").Key(), "2"))
+	require.NoError(t, set.Unlock(ctx))
+	if interop {
+		return
+	}
+
+	rw := redlockRW{a.RWMutex(name), b.RWMutex(name)}
+	write, err := rw.a.Lock(ctx)
+	require.NoError(t, err)
+	read, err := write.Downgrade(ctx)
+	require.NoError(t, err)
+	write = passOn(t, read, rw.b.Lock, inLine)
+	done(passOn(t, write, rw.a.RLock, inLine))
+
+	sem := [2]*redlock.Semaphore{a.Semaphore(name, 1), b.Semaphore(name, 1)}
+	permit, err := sem[0].Acquire(ctx)
+	require.NoError(t, err)
+	permit = passOn(t, permit, sem[1].Acquire, func() bool {
+		in, err := a.InspectSemaphore(ctx, name)
+		require.NoError(t, err)
+		said(in.Key)
+		return slices.ContainsFunc(in.Members, func(v redlock.PermitView) bool { return len(v.Queue) > 0 })
+	})
+	require.NoError(t, permit.Extend(ctx, 20*time.Second))
+	done(permit)
+	require.NoError(t, sem[0].SetLimit(ctx, 3))
+	require.NoError(t, sem[0].ClearLimit(ctx))
+
+	e := a.Election(name)
+	leader, err := e.Campaign(ctx, []byte("first"))
+	require.NoError(t, err)
+	require.NoError(t, e.Proclaim(ctx, leader, []byte("second")))
+	led, err := b.Election(name).Leader(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "second", string(led.Value))
+	for l := range b.Election(name).Observe(ctx) {
+		require.Equal(t, "second", string(l.Value))
+		break
+	}
+	require.NoError(t, e.Resign(ctx, leader))
+
+	latch := a.Latch(name, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() { require.NoError(t, b.Latch(name, 1).Await(ctx)) })
+	for waiting := false; !waiting; time.Sleep(5 * time.Millisecond) {
+		in, err := a.InspectLatch(ctx, name)
+		require.NoError(t, err)
+		said(in.Key)
+		waiting = slices.ContainsFunc(in.Members, func(v redlock.LatchView) bool { return v.Waiting > 0 })
+	}
+	require.NoError(t, latch.CountDown(ctx))
+	wg.Wait()
+	require.NoError(t, latch.Delete(ctx))
+}
+
+type redlockRW struct{ a, b *redlock.RWMutex }
+
+// Every key of every kind lies where an ACL can tell environments apart, and no name in the API has the prefix.
+func TestAllKeysOfALockLieUnderItsPrefix(t *testing.T) {
+	for _, interop := range []bool{false, true} {
+		t.Run(fmt.Sprint("interop ", interop), func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+				var tr tracerOfNames
+				opts := []redlock.Option{quiet, redlock.WithPrefix("prod:"), redlock.WithTracer(&tr), func(c *redlock.Config) { c.Interop = interop }}
+				a, b := join(t, cluster, opts...), join(t, cluster, opts...)
+				keys, _ := under("prod:")
+				if interop {
+					keys = append(keys, "~redquorum:turn:*", "~redisson_lock_token:{prod:*", "~redisson_lock_token:prod:*")
+				}
+				allowed := globs(keys)
+				var mu sync.Mutex
+				var wrong []string
+				calls := 0
+				for _, p := range []*peer{a, b} {
+					p.EveryLink(func(l *redistest.Link) {
+						l.Call(redistest.Named("EVALSHA"), -1, func(cmd []string) {
+							n, err := strconv.Atoi(cmd[2])
+							mu.Lock()
+							defer mu.Unlock()
+							calls++
+							for _, key := range cmd[3 : 3+n] {
+								if err != nil || !allowed.MatchString(key) {
+									wrong = append(wrong, key)
+								}
+							}
+						})
+					})
+				}
+				for _, name := range prefixedNames {
+					everyKind(t, a.Client, b.Client, name, interop, func(said string) { require.Equal(t, name, said) })
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				require.Empty(t, wrong)
+				require.Greater(t, calls, 100)
+				for _, name := range tr.all() {
+					require.True(t, slices.ContainsFunc(prefixedNames, func(n string) bool { return strings.TrimRight(name, "12") == n }), "%q in an event", name)
+				}
+			})
+		})
+	}
+}
+
+// tracerOfNames notes the names in events.
+type tracerOfNames struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (tr *tracerOfNames) note(name string) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.names = append(tr.names, name)
+}
+
+func (tr *tracerOfNames) all() []string {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return slices.Compact(slices.Sorted(slices.Values(tr.names)))
+}
+
+func (tr *tracerOfNames) AcquireStart(ctx context.Context, e redlock.AcquireStart) context.Context {
+	tr.note(e.Key)
+	return ctx
+}
+func (tr *tracerOfNames) AcquireEnd(_ context.Context, e redlock.AcquireEnd) { tr.note(e.Key) }
+func (tr *tracerOfNames) Released(e redlock.Released)                        { tr.note(e.Key) }
+func (tr *tracerOfNames) Woken(_ context.Context, e redlock.Wake)            { tr.note(e.Key) }
+
+// A lock under a prefix is the lock whose name has the prefix written into it, and no other.
+func TestPrefixIsAsIfItWereWrittenIntoTheName(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		prod, test, plain := join(t, cluster, quiet, redlock.WithPrefix("prod:")), join(t, cluster, quiet, redlock.WithPrefix("test:")), join(t, cluster, quiet)
+		for _, name := range prefixedNames {
+			l := prod.Hold(t, name)
+			require.NoError(t, test.Try(t, name))
+			require.NoError(t, plain.Try(t, name))
+			err := plain.Try(t, "prod:"+name)
+			require.ErrorIs(t, err, redlock.ErrHeld)
+			err = prod.Try(t, name)
+			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.NotContains(t, err.Error(), "prod:")
+
+			// Who looks, or adopts, must be under the same prefix, or name it.
+			seen, err := prod.Inspect(t.Context(), name)
+			require.NoError(t, err)
+			_, err = test.ForceUnlockSeen(t.Context(), seen)
+			require.ErrorIs(t, err, redlock.ErrInput)
+			require.ErrorContains(t, err, `is not under Config.Prefix, "test:"`)
+			h, err := l.Handoff()
+			require.NoError(t, err)
+			require.Equal(t, "prod:"+name, h.Key())
+			h, err = redlock.ParseHandoff(h.Secret())
+			require.NoError(t, err)
+			_, err = test.Adopt(t.Context(), h)
+			require.ErrorIs(t, err, redlock.ErrInput)
+			require.ErrorContains(t, err, `is not under Config.Prefix, "test:"`)
+			l, err = plain.Adopt(t.Context(), h)
+			require.NoError(t, err)
+			require.Equal(t, "prod:"+name, l.Key())
+			seen, err = prod.Inspect(t.Context(), name)
+			require.NoError(t, err)
+			freed, err := plain.ForceUnlockSeen(t.Context(), seen)
+			require.NoError(t, err)
+			require.Positive(t, freed)
+		}
+		// Two deployments, and two environments of one, are taken in the order of their keys.
+		x, y := redlock.Join(prod.Mutex("a"), test.Mutex("0")), redlock.Join(test.Mutex("0"), prod.Mutex("a"))
+		for _, m := range []*redlock.Multi{x, y} {
+			set, err := m.Lock(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, "a", set.All()[0].Key())
+			require.NoError(t, set.Unlock(t.Context()))
+		}
+	})
+}
+
+func TestPrefixLeavesHashTagsAlone(t *testing.T) {
+	t.Parallel()
+	for _, name := range prefixedNames {
+		for _, prefix := range []string{"prod:", "a/b.c_d-"} {
+			key := prefix + name
+			if name == "{order}invoice" {
+				require.Equal(t, slot.Of(name), slot.Of(key))
+			}
+			require.Equal(t, slot.Of(key), slot.Of(slot.Sibling("redquorum:q", key)))
+		}
+	}
+}
+
+func TestPrefixThatCannotWorkIsRefusedWithWhatWould(t *testing.T) {
+	t.Parallel()
+	for prefix, want := range map[string]string{
+		"prod":                         `the prefix is "prod", must end with one of :/._-: use "prod:"`,
+		"{prod}:":                      `the prefix is "{prod}:", must have letters and digits of ASCII and :/._- only`,
+		"pröd:":                        "letters and digits of ASCII",
+		"a*:":                          "letters and digits of ASCII",
+		"a b:":                         "letters and digits of ASCII",
+		"redquorum:x:":                 "names that begin with redquorum: are the library's own keys",
+		strings.Repeat("x", 128) + ":": "the prefix has 129 bytes, but at most 128 are allowed",
+	} {
+		_, err := redlock.Open(t.Context(), []string{"redis://127.0.0.1:1"}, redlock.WithPrefix(prefix))
+		require.ErrorIs(t, err, redlock.ErrInput, prefix)
+		require.ErrorContains(t, err, want)
+	}
+	for _, prefix := range []string{"redisson_lock_token:", "redisson_lock_token:x:"} {
+		_, err := redlock.Open(t.Context(), []string{"redis://127.0.0.1:1"}, redlock.WithPrefix(prefix), redlock.WithInterop())
+		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorContains(t, err, "counters of Redisson's locks")
+	}
+	m := &yes{}
+	c := agreed(t, m, redlock.WithPrefix("redisson_lock_"), redlock.WithInterop())
+	_, err := c.Mutex("token:k").TryLock(t.Context())
+	require.ErrorContains(t, err, "counters of Redisson's locks")
+	c = agreed(t, m, redlock.WithPrefix(strings.Repeat("x", 127)+":"), func(c *redlock.Config) { c.MaxName = 3 })
+	l, err := c.Mutex("abc").TryLock(t.Context())
+	require.NoError(t, err, "MaxName is without the prefix")
+	require.NoError(t, l.Unlock(t.Context()))
+	_, err = c.Mutex("redquorum:x").TryLock(t.Context())
+	require.ErrorIs(t, err, redlock.ErrInput, "reserved under a prefix, too")
+}
+
+// The rules for one environment permit all kinds of its locks, and nothing of another environment's.
+func TestUserOfOneEnvironmentCanDoEverythingThereAndNothingElsewhere(t *testing.T) {
+	t.Parallel()
+	cluster := rt.Real(t, 3)
+	keys, channels := under("prod:")
+	var urls []string
+	for _, s := range cluster.Servers {
+		admin(t, s, slices.Concat([]string{"ACL", "SETUSER", "prod", "reset", "on", ">" + canary, "resetkeys", "resetchannels"}, keys, channels, permittedCommands)...)
+		urls = append(urls, fmt.Sprintf("redis://prod:%s@%s", canary, s.Addr()))
+	}
+	a, b := opened(t, urls, patient, redlock.WithPrefix("prod:")), opened(t, urls, patient, redlock.WithPrefix("prod:"))
+	settle(t, 3, a, b)
+	for _, name := range prefixedNames {
+		everyKind(t, a, b, name, false, func(string) {})
+	}
+	require.Empty(t, denials(t, cluster))
+	for _, prefix := range []string{"", "test:", "x:prod:"} {
+		other := opened(t, urls, patient, redlock.WithPrefix(prefix))
+		for _, name := range prefixedNames {
+			_, err := other.Mutex(name).TryLock(t.Context())
+			require.ErrorContains(t, err, "NOPERM")
+			_, err = other.Semaphore(name, 1).TryAcquire(t.Context())
+			require.ErrorContains(t, err, "NOPERM", "its keys are siblings alone")
+		}
+	}
+}

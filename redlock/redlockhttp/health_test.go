@@ -1,0 +1,146 @@
+package redlockhttp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+func ask(t *testing.T, h http.Handler, method string) (int, Status) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, "/leader", nil))
+	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+	var s Status
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &s))
+	return w.Code, s
+}
+
+func open(t *testing.T, urls []string) *redlock.Client {
+	t.Helper()
+	c, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{ // of a busy machine
+		MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second,
+	}), redlock.WithFreshMembers())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// The process that leads says so, and every other one says who does.
+func TestHealthSaysWhoLeads(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.NewEmbeddedCluster(3)
+	t.Cleanup(func() { _ = cluster.Close() })
+	var urls []string
+	for i := range cluster.Len() {
+		require.NoError(t, cluster.Embedded(i).ServeTCP("127.0.0.1:0"))
+		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
+	}
+	ours, theirs := open(t, urls), open(t, urls)
+	here, there := New(ours.Election("boss"), "boss"), New(theirs.Election("boss"), "boss")
+	anybody := New(theirs.Election("boss"), "boss", SomebodyLeads())
+	for _, h := range []*Health{here, there, anybody} {
+		code, s := ask(t, h, http.MethodGet)
+		require.Equal(t, http.StatusServiceUnavailable, code)
+		require.Equal(t, Status{Key: "boss"}, s)
+		h.Hold(nil) // the answer of before serves nobody
+	}
+
+	require.ErrorIs(t, ours.Election("boss", redlock.AutoRenew(30*time.Second)).Run(t.Context(), []byte("10.0.0.7"), here.Leading(func(ctx context.Context, lease *redlock.Lease) error {
+		code, s := ask(t, here, http.MethodGet)
+		require.Equal(t, http.StatusOK, code)
+		require.Equal(t, Status{Key: "boss", Here: true, Leads: true, Value: "10.0.0.7", Token: s.Token}, s)
+		code, s = ask(t, there, http.MethodHead)
+		require.Equal(t, http.StatusServiceUnavailable, code)
+		require.Equal(t, Status{Key: "boss", Leads: true, Value: "10.0.0.7", Token: lease.Token()}, s)
+		code, _ = ask(t, anybody, http.MethodGet)
+		require.Equal(t, http.StatusOK, code)
+
+		_, err := theirs.ForceUnlock(ctx, "boss")
+		require.NoError(t, err)
+		require.ErrorIs(t, lease.Extend(ctx, 30*time.Second), redlock.ErrLost)
+		code, s = ask(t, here, http.MethodGet)
+		require.Equal(t, http.StatusServiceUnavailable, code, "its lease is lost")
+		require.False(t, s.Here)
+		require.NoError(t, theirs.Close())
+		there.Hold(nil)
+		code, s = ask(t, there, http.MethodGet)
+		require.Equal(t, http.StatusServiceUnavailable, code)
+		require.Equal(t, Status{Key: "boss", Error: "closed"}, s)
+		return ours.Close()
+	})), redlock.ErrClosed)
+
+	w := httptest.NewRecorder()
+	here.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/leader", nil))
+	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
+	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+}
+
+// slow is an election that takes a while to say who leads.
+type slow struct{ asked atomic.Int32 }
+
+func (s *slow) Leader(ctx context.Context) (redlock.Leader, error) {
+	s.asked.Add(1)
+	select {
+	case <-time.After(200 * time.Millisecond):
+		return redlock.Leader{}, fmt.Errorf("leader: %w", redlock.ErrNoQuorum)
+	case <-ctx.Done():
+		return redlock.Leader{}, ctx.Err()
+	}
+}
+
+// However many requests come, the members are asked once a second.
+func TestHealthAsksTheMembersOnceASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &slow{}
+		h := &Health{election: e, key: "boss"}
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() { require.Equal(t, Status{Key: "boss", Error: "no_quorum"}, h.Status(t.Context())) })
+		}
+		wg.Wait()
+		require.EqualValues(t, 1, e.asked.Load())
+		time.Sleep(700 * time.Millisecond)
+		h.Status(t.Context())
+		require.EqualValues(t, 1, e.asked.Load(), "0.9 s later")
+		time.Sleep(100 * time.Millisecond)
+		h.Status(t.Context())
+		require.EqualValues(t, 2, e.asked.Load())
+	})
+}
+
+// A request that is given up does not spoil the answer for those that wait for it, nor do they hold it up.
+func TestARequestThatIsGivenUpEndsNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &Health{election: &slow{}, key: "boss"}
+		start := time.Now()
+		given, giveUp := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { h.Status(given) })
+		synctest.Wait() // it asks
+		wg.Go(func() { require.Equal(t, "no_quorum", h.Status(t.Context()).Error) })
+		wg.Go(func() {
+			require.Equal(t, "failed", h.Status(given).Error)
+			require.Equal(t, 100*time.Millisecond, time.Since(start))
+		})
+		time.Sleep(100 * time.Millisecond)
+		giveUp()
+		wg.Wait()
+		require.Equal(t, 200*time.Millisecond, time.Since(start))
+	})
+}
