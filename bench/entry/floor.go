@@ -28,24 +28,30 @@ func init() {
 // requests encodes the two or three requests of a floor.
 type requests struct {
 	scripts []string
-	acquire func(b []byte, name, owner, ms string) []byte
-	release func(b []byte, name, owner string) []byte
-	extend  func(b []byte, name, owner, ms string) []byte
+	acquire func(b []byte, name string, owner []byte, ms string) []byte
+	release func(b []byte, name string, owner []byte) []byte
+	extend  func(b []byte, name string, owner []byte, ms string) []byte
 	granted func(reply) bool
+}
+
+// appendCall begins a call of a script, up to its keys.
+func appendCall(b []byte, sha string, keys, args int) []byte {
+	return appendIntBulk(appendBulk(appendBulk(appendHead(b, 3+keys+args), "EVALSHA"), sha), int64(keys))
 }
 
 var deleteSHA, extendSHA = sha1hex(deleteScript), sha1hex(extendScript)
 
 var bareRequests = requests{
 	scripts: []string{deleteScript, extendScript},
-	acquire: func(b []byte, name, owner, ms string) []byte {
-		return appendCommand(b, "SET", name, owner, "NX", "PX", ms)
+	acquire: func(b []byte, name string, owner []byte, ms string) []byte {
+		b = appendBulk(appendBulk(appendBulk(appendHead(b, 6), "SET"), name), owner)
+		return appendBulk(appendBulk(appendBulk(b, "NX"), "PX"), ms)
 	},
-	release: func(b []byte, name, owner string) []byte {
-		return appendCommand(b, "EVALSHA", deleteSHA, "1", name, owner)
+	release: func(b []byte, name string, owner []byte) []byte {
+		return appendBulk(appendBulk(appendCall(b, deleteSHA, 1, 1), name), owner)
 	},
-	extend: func(b []byte, name, owner, ms string) []byte {
-		return appendCommand(b, "EVALSHA", extendSHA, "1", name, owner, ms)
+	extend: func(b []byte, name string, owner []byte, ms string) []byte {
+		return appendBulk(appendBulk(appendBulk(appendCall(b, extendSHA, 1, 2), name), owner), ms)
 	},
 	granted: func(r reply) bool { return r.kind == '+' },
 }
@@ -91,42 +97,45 @@ func (f *floor) Close() {
 }
 
 type floorHeld struct {
-	f           *floor
-	name, owner string
-	sent        uint32
+	f     *floor
+	name  string
+	owner []byte
+	sent  uint32
 }
 
-func (f *floor) owner() string {
-	var b [40]byte
-	return string(strconv.AppendUint(append(append(b[:0], f.pfx...), ':'), f.seq.Add(1), 36))
+var floorHelds = sync.Pool{New: func() any { return &floorHeld{owner: make([]byte, 0, 40)} }}
+
+func (f *floor) newHeld(name string) *floorHeld {
+	h := floorHelds.Get().(*floorHeld)
+	h.f, h.name, h.sent = f, name, 0
+	h.owner = strconv.AppendUint(append(append(h.owner[:0], f.pfx...), ':'), f.seq.Add(1), 36)
+	return h
 }
 
 func truth(r reply) bool { return r.n == 1 }
 
-func (f *floor) try(ctx context.Context, name string) (*floorHeld, bool, error) {
-	h := &floorHeld{f: f, name: name, owner: f.owner()}
-	n := len(f.wires.addrs)
+// try asks once. It does not look at a context: answers come, or the connections end.
+func (f *floor) try(name string) *floorHeld {
+	h := f.newHeld(name)
 	buf := buffers.Get().(*[]byte)
 	*buf = f.acquire((*buf)[:0], name, h.owner, f.ms)
-	fan := newFan(n, f.granted)
-	h.sent = f.wires.ask(*buf, fan, f.wires.everybody(), true)
+	fan := newFan(len(f.wires.addrs), f.granted)
+	h.sent = f.wires.ask(*buf, fan, 0, f.wires.everybody(), true)
 	buffers.Put(buf)
-	won, err := fan.wait(ctx)
-	if won {
-		return h, true, nil
+	if fan.decided() {
+		return h
 	}
-	h.free()
-	return nil, false, err
+	h.free(nil)
+	floorHelds.Put(h)
+	return nil
 }
 
-// free sends the release without waiting for it.
-func (h *floorHeld) free() *fan {
+// free sends the release; nobody waits for it if to is nil.
+func (h *floorHeld) free(to answerer) {
 	buf := buffers.Get().(*[]byte)
 	*buf = h.f.release((*buf)[:0], h.name, h.owner)
-	fan := newFan(len(h.f.wires.addrs), truth)
-	h.f.wires.ask(*buf, fan, h.sent, false)
+	h.f.wires.ask(*buf, to, 0, h.sent, false)
 	buffers.Put(buf)
-	return fan
 }
 
 // Acquire asks, and where somebody else has it asks again after a random 0.5–2 ms.
@@ -137,15 +146,11 @@ func (f *floor) Acquire(ctx context.Context, name string) (Held, error) {
 		}
 	}
 	for {
-		h, won, err := f.try(ctx, name)
-		if won {
+		if h := f.try(name); h != nil {
 			f.keep(h)
 			return h, nil
 		}
-		if err == nil {
-			err = pause(ctx, 500*time.Microsecond+rand.N(1500*time.Microsecond))
-		}
-		if err != nil {
+		if err := pause(ctx, 500*time.Microsecond+rand.N(1500*time.Microsecond)); err != nil {
 			if f.local != nil {
 				f.local.leave(name, err)
 			}
@@ -168,50 +173,48 @@ func pause(ctx context.Context, d time.Duration) error {
 var errNotHeld = errors.New("not held at a majority")
 
 // Release frees the lock. Where a caller of the same client waits, its request goes out behind the
-// release in the same write.
-func (h *floorHeld) Release(ctx context.Context) error {
+// release in the same write. The lock must not be used any more.
+func (h *floorHeld) Release(context.Context) error {
 	f := h.f
 	f.forget(h)
+	free := newFan(len(f.wires.addrs), truth)
+	var next *localWaiter
 	if f.local != nil {
-		if w := f.local.pop(h.name); w != nil {
-			return f.handOver(ctx, h, w)
-		}
+		next = f.local.pop(h.name)
 	}
-	won, err := h.free().wait(ctx)
-	if err == nil && !won {
-		err = errNotHeld
+	if next != nil {
+		f.handOver(h, next, free)
+	} else {
+		h.free(free)
 	}
-	return err
+	won := free.decided()
+	floorHelds.Put(h)
+	if !won {
+		return errNotHeld
+	}
+	return nil
 }
 
-func (f *floor) handOver(ctx context.Context, h *floorHeld, w *localWaiter) error {
-	next := &floorHeld{f: f, name: h.name, owner: f.owner()}
-	n := len(f.wires.addrs)
-	free, ask := newFan(n, truth), newFan(n, f.granted)
-	buf := f.release(nil, h.name, h.owner)
-	cut := len(buf)
-	buf = f.acquire(buf, h.name, next.owner, f.ms)
+func (f *floor) handOver(h *floorHeld, w *localWaiter, free *fan) {
+	next := f.newHeld(h.name)
+	ask := newFan(len(f.wires.addrs), f.granted)
+	buf := buffers.Get().(*[]byte)
+	*buf = f.release((*buf)[:0], h.name, h.owner)
+	cut := len(*buf)
+	*buf = f.acquire(*buf, h.name, next.owner, f.ms)
 	for i := range f.wires.at {
+		first, second := booking{to: free, member: i}, booking{to: ask, member: i}
 		wire := f.wires.at[i].Load()
-		if wire == nil || h.sent>>i&1 == 0 {
-			free.answer(reply{}, false)
-			ask.answer(reply{}, false)
+		if wire != nil && h.sent>>i&1 == 1 && wire.sendTwo(*buf, cut, first, second) == nil {
+			next.sent |= 1 << i
 			continue
 		}
-		if wire.sendTwo(buf, cut, booking{fan: free}, booking{fan: ask}) == nil {
-			next.sent |= 1 << i
-		} else {
-			free.answer(reply{}, false)
-			ask.answer(reply{}, false)
-		}
+		first.answer(reply{}, false)
+		second.answer(reply{}, false)
 	}
+	buffers.Put(buf)
 	// The waiter is woken by its own answers.
 	w.given <- floorGrant{held: next, fan: ask}
-	won, err := free.wait(ctx)
-	if err == nil && !won {
-		err = errNotHeld
-	}
-	return err
 }
 
 // sendTwo queues two requests in one piece.
@@ -241,6 +244,8 @@ type floorGrant struct {
 
 type localWaiter struct{ given chan floorGrant }
 
+var localWaiters = sync.Pool{New: func() any { return &localWaiter{given: make(chan floorGrant, 1)} }}
+
 // enter returns nothing where the caller has to ask the members, and the lock once it was handed over.
 func (q *localQueue) enter(ctx context.Context, name string) (Held, error) {
 	q.mu.Lock()
@@ -250,7 +255,8 @@ func (q *localQueue) enter(ctx context.Context, name string) (Held, error) {
 		q.mu.Unlock()
 		return nil, nil
 	}
-	w := &localWaiter{given: make(chan floorGrant, 1)}
+	w := localWaiters.Get().(*localWaiter)
+	defer localWaiters.Put(w) // nobody else has it when enter returns
 	q.names[name] = append(line, w)
 	q.mu.Unlock()
 	var g floorGrant
@@ -271,18 +277,14 @@ func (q *localQueue) enter(ctx context.Context, name string) (Held, error) {
 	if g.err != nil {
 		return nil, g.err
 	}
-	won, err := g.fan.wait(context.WithoutCancel(ctx))
-	if err == nil && !won {
-		err = errNotHeld
+	if !g.fan.decided() {
+		g.held.free(nil)
+		q.leave(name, errNotHeld)
+		return nil, errNotHeld
 	}
-	if err == nil && ctx.Err() != nil {
-		_ = g.held.Release(context.WithoutCancel(ctx))
+	if ctx.Err() != nil {
+		_ = g.held.Release(ctx)
 		return nil, ctx.Err()
-	}
-	if err != nil {
-		g.held.free()
-		q.leave(name, err)
-		return nil, err
 	}
 	return g.held, nil
 }
@@ -349,12 +351,13 @@ func (f *floor) renew() {
 			continue
 		}
 		fan := newFan(len(f.wires.addrs)*n, truth)
-		fan.need, fan.deny = n*(len(f.wires.addrs)/2+1), len(f.wires.addrs)*n+1
+		fan.need, fan.deny = int64(n*(len(f.wires.addrs)/2+1)), fan.expected+1
 		for i := range f.wires.at {
+			b := booking{to: fan, member: i}
 			w := f.wires.at[i].Load()
-			if w == nil || w.sendMany(batch, n, booking{fan: fan}, false) != nil {
+			if w == nil || w.sendMany(batch, n, b, false) != nil {
 				for range n {
-					fan.answer(reply{}, false)
+					b.answer(reply{}, false)
 				}
 			}
 		}

@@ -1,8 +1,8 @@
 package entry
 
 import (
+	"bytes"
 	"context"
-	"math/bits"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -24,38 +24,68 @@ func init() {
 
 // notify is a client for one caller at a time.
 type notify struct {
-	mu      sync.Mutex // held from Acquire to Release
-	raw     *raw
-	ms      string
-	pfx     string
-	seq     uint64
-	release string          // sha of the script that frees and tells
-	remove  string          // sha of the script that only frees
-	known   map[string]bool // names whose channel is subscribed
-	freed   map[string]uint32
+	mu     sync.Mutex // held from Acquire to Release
+	raw    *raw
+	ms     string
+	pfx    string
+	seq    uint64
+	me     []byte
+	name   string
+	known  map[string]bool // names whose channel is subscribed
+	buf    []byte
+	timer  *time.Timer
+	holder []byte // who had a majority when it was asked; empty: nobody
+
+	// The readers book these, under raw's mutex.
+	asked    uint64 // the request whose answers count
+	answers  int
+	have     owners // who has which votes, by the answers
+	freed    owners // who has been freed where, since the request
+	awaiting bool   // until the holder is freed at a majority
 }
 
+var notifySHA = sha1hex(notifyScript)
+
 func openNotify(ctx context.Context, env Env) (Locker, error) {
-	r, err := openRaw(ctx, env.Members, notifyScript, deleteScript)
-	if err != nil {
+	f := &notify{ms: strconv.FormatInt(env.Lease.Milliseconds(), 10), pfx: strconv.FormatUint(rand.Uint64()|1<<63, 36),
+		known: map[string]bool{}, timer: time.NewTimer(time.Hour)}
+	var err error
+	if f.raw, err = openRaw(ctx, env.Members, f.told, notifyScript, deleteScript); err != nil {
 		return nil, err
 	}
-	return &notify{raw: r, ms: strconv.FormatInt(env.Lease.Milliseconds(), 10), pfx: strconv.FormatUint(rand.Uint64()|1<<63, 36),
-		release: sha1hex(notifyScript), remove: deleteSHA, known: map[string]bool{}}, nil
+	return f, nil
 }
 
 func (f *notify) Close() { f.raw.Close() }
 
-// heard books a message: the owner that it names has been freed at that member.
-func (f *notify) heard(e event) {
-	if e.op == 0 && e.push != "" && e.push != "subscribed" {
-		f.freed[e.push] |= 1 << e.node
+// told books a message: the owner that it names has been freed at that member.
+func (f *notify) told(member int, owner []byte) {
+	at := f.freed.add(owner, member)
+	if f.awaiting && f.raw.majority(at) && bytes.Equal(owner, f.holder) {
+		f.raw.wake()
+	}
+}
+
+// answer books who has that member's vote.
+func (f *notify) answer(member int, op uint64, r reply, ok bool) {
+	f.raw.Lock()
+	defer f.raw.Unlock()
+	if op != f.asked {
+		return
+	}
+	f.answers++
+	owner := r.text
+	if ok && r.kind == 0 {
+		owner = f.me
+	}
+	if ok && f.raw.majority(f.have.add(owner, member)) || f.answers == len(f.raw.cmd) {
+		f.raw.wake()
 	}
 }
 
 func (f *notify) Acquire(ctx context.Context, name string) (Held, error) {
 	f.mu.Lock()
-	f.freed = map[string]uint32{}
+	f.name = name
 	if !f.known[name] {
 		if err := f.raw.subscribe(ctx, "freed:"+name); err != nil {
 			f.mu.Unlock()
@@ -65,77 +95,82 @@ func (f *notify) Acquire(ctx context.Context, name string) (Held, error) {
 	}
 	for {
 		f.seq++
-		me := f.pfx + ":" + strconv.FormatUint(f.seq, 36)
-		holder, err := f.try(ctx, name, me)
-		if err == nil && holder == me {
-			return notifyHeld{f, name, me}, nil
+		f.me = strconv.AppendUint(append(append(f.me[:0], f.pfx...), ':'), f.seq, 36)
+		if f.try() {
+			return f, nil
 		}
-		f.raw.ask(command("EVALSHA", f.remove, "1", name, me), f.raw.everybody())
-		if err == nil {
-			err = f.await(ctx, holder)
-		}
-		if err != nil {
+		f.raw.ask(f.call(deleteSHA), nil, f.raw.everybody())
+		if err := f.await(ctx); err != nil {
 			f.mu.Unlock()
 			return nil, err
 		}
 	}
 }
 
-// try returns who has a majority: me, another, or "".
-func (f *notify) try(ctx context.Context, name, me string) (string, error) {
-	f.raw.ask(command("SET", name, me, "NX", "GET", "PX", f.ms), f.raw.everybody())
-	op, n := f.raw.op, len(f.raw.cmd)
-	votes := map[string]int{}
-	for answers := 0; answers < n; {
-		select {
-		case e := <-f.raw.events:
-			if e.op != op {
-				f.heard(e)
-				continue
+// call is a call of one of the scripts.
+func (f *notify) call(sha string) []byte {
+	f.buf = appendBulk(appendBulk(appendCall(f.buf[:0], sha, 1, 1), f.name), f.me)
+	return f.buf
+}
+
+// try asks for the lock, and finds out who has a majority if it does not get one.
+func (f *notify) try() bool {
+	f.raw.Lock()
+	f.asked, f.answers, f.awaiting = f.raw.op+1, 0, false
+	f.have.reset()
+	f.freed.reset()
+	f.raw.Unlock()
+	b := appendBulk(appendBulk(appendBulk(appendHead(f.buf[:0], 7), "SET"), f.name), f.me)
+	f.buf = appendBulk(appendBulk(appendBulk(appendBulk(b, "NX"), "GET"), "PX"), f.ms)
+	f.raw.ask(f.buf, f, f.raw.everybody())
+	for {
+		<-f.raw.woken
+		f.raw.Lock()
+		done := f.answers == len(f.raw.cmd)
+		f.holder = f.holder[:0]
+		for _, o := range f.have {
+			if f.raw.majority(o.members) {
+				f.holder = append(f.holder, o.owner...)
+				done = true
 			}
-			answers++
-			owner := e.reply.text
-			if e.ok && e.reply.kind == 0 {
-				owner = me
-			}
-			if votes[owner]++; owner != "" && votes[owner] > n/2 {
-				return owner, nil
-			}
-		case <-ctx.Done():
-			return "", ctx.Err()
+		}
+		if done {
+			f.asked = 0
+			f.awaiting = true
+		}
+		f.raw.Unlock()
+		if done {
+			return bytes.Equal(f.holder, f.me)
 		}
 	}
-	return "", nil
 }
 
 // await waits until a majority told that the holder is gone; after a split, a random moment.
-func (f *notify) await(ctx context.Context, holder string) error {
+func (f *notify) await(ctx context.Context) error {
 	limit := 200 * time.Millisecond
-	if holder == "" {
+	if len(f.holder) == 0 {
 		limit = 200*time.Microsecond + rand.N(time.Millisecond)
 	}
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	for bits.OnesCount32(f.freed[holder]) <= len(f.raw.cmd)/2 {
+	f.timer.Reset(limit)
+	for {
+		f.raw.Lock()
+		gone := f.raw.majority(f.freed.of(f.holder))
+		f.raw.Unlock()
+		if gone {
+			return nil
+		}
 		select {
-		case e := <-f.raw.events:
-			f.heard(e)
-		case <-t.C:
+		case <-f.raw.woken:
+		case <-f.timer.C:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	return nil
 }
 
-type notifyHeld struct {
-	f        *notify
-	name, me string
-}
-
-func (h notifyHeld) Release(ctx context.Context) error {
-	defer h.f.mu.Unlock()
-	h.f.raw.ask(command("EVALSHA", h.f.release, "1", h.name, h.me), h.f.raw.everybody())
-	return h.f.raw.confirm(ctx, h.f.heard)
+// Release frees the lock, which is the client's only one.
+func (f *notify) Release(context.Context) error {
+	defer f.mu.Unlock()
+	return f.raw.confirm(f.call(notifySHA))
 }

@@ -55,7 +55,7 @@ func (p *polling) Close() { p.wires.Close() }
 
 func (p *polling) ask(request []byte, yes func(reply) bool, limited bool) *fan {
 	f := newFan(len(p.wires.addrs), yes)
-	p.wires.ask(request, f, p.wires.everybody(), limited)
+	p.wires.ask(request, f, 0, p.wires.everybody(), limited)
 	return f
 }
 

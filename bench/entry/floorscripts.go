@@ -3,7 +3,6 @@ package entry
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/redquorum/redquorum/redlock"
@@ -58,15 +57,21 @@ func scriptRequests() (requests, error) {
 	}
 	acquireSHA, releaseSHA := sha1hex(acquire), sha1hex(release)
 	const tokens, marker = "redquorum:tokens", "redquorum:boot"
-	bucket := func(name string) string { return strconv.Itoa(int(slot.Of(name))) }
+	bucket := func(b []byte, name string) []byte { return appendIntBulk(b, int64(slot.Of(name))) }
+	sibling := func(b []byte, prefix, name string) []byte {
+		var room [128]byte
+		return appendBulk(b, slot.AppendSibling(room[:0], prefix, name))
+	}
 	return requests{
 		scripts: []string{acquire, release, batch, wait},
-		acquire: func(b []byte, name, owner, ms string) []byte {
-			return appendCommand(b, "EVALSHA", acquireSHA, "3", name, tokens, marker, bucket(name), owner, ms, "")
+		acquire: func(b []byte, name string, owner []byte, ms string) []byte {
+			b = appendBulk(appendBulk(appendBulk(appendCall(b, acquireSHA, 3, 4), name), tokens), marker)
+			return appendBulk(appendBulk(appendBulk(bucket(b, name), owner), ms), "")
 		},
-		release: func(b []byte, name, owner string) []byte {
-			return appendCommand(b, "EVALSHA", releaseSHA, "5", name, tokens, marker,
-				slot.Sibling("redquorum:q", name), slot.Sibling("redquorum:w", name), bucket(name), owner, "", "")
+		release: func(b []byte, name string, owner []byte) []byte {
+			b = appendBulk(appendBulk(appendBulk(appendCall(b, releaseSHA, 5, 4), name), tokens), marker)
+			b = sibling(sibling(b, "redquorum:q", name), "redquorum:w", name)
+			return appendBulk(appendBulk(appendBulk(bucket(b, name), owner), ""), "")
 		},
 		granted: func(r reply) bool { return r.n > 0 },
 	}, nil

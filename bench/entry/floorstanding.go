@@ -1,11 +1,12 @@
 package entry
 
 import (
+	"bytes"
 	"context"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,24 +66,30 @@ var standingWaitSHA, standingReleaseSHA, standingYieldSHA = sha1hex(standingWait
 
 // standing is a client for one caller at a time.
 type standing struct {
-	mu  sync.Mutex // held from Acquire to Release
-	raw *raw
-	ms  string
-	pfx string
-	seq uint64
-	who uint64 // which client of the process this is
+	mu    sync.Mutex // held from Acquire to Release
+	raw   *raw
+	ms    string
+	pfx   []byte // of all owners of this client, with the colon
+	seq   uint64
+	who   uint64 // which client of the process this is
+	buf   []byte
+	split *time.Timer // votes are split
+	again *time.Timer // the next heartbeat
+	held  standingHeld
 }
 
 var standings atomic.Uint64
 
 func openStanding(ctx context.Context, env Env) (Locker, error) {
-	r, err := openRaw(ctx, env.Members, standingWait, standingRelease, standingYield)
-	if err != nil {
+	s := &standing{ms: strconv.FormatInt(env.Lease.Milliseconds(), 10), pfx: append(strconv.AppendUint(nil, rand.Uint64()|1<<63, 16), ':'),
+		who: standings.Add(1), split: time.NewTimer(time.Hour), again: time.NewTimer(time.Hour)}
+	s.held = standingHeld{s: s, tokens: make([]int64, len(env.Members)), floors: make([]int64, len(env.Members))}
+	var err error
+	if s.raw, err = openRaw(ctx, env.Members, s.held.told, standingWait, standingRelease, standingYield); err != nil {
 		return nil, err
 	}
-	s := &standing{raw: r, ms: strconv.FormatInt(env.Lease.Milliseconds(), 10), pfx: strconv.FormatUint(rand.Uint64()|1<<63, 16), who: standings.Add(1)}
-	if err := r.subscribe(ctx, "inbox:"+s.pfx); err != nil {
-		r.Close()
+	if err := s.raw.subscribe(ctx, "inbox:"+string(s.pfx[:len(s.pfx)-1])); err != nil {
+		s.raw.Close()
 		return nil, err
 	}
 	return s, nil
@@ -90,95 +97,129 @@ func openStanding(ctx context.Context, env Env) (Locker, error) {
 
 func (s *standing) Close() { s.raw.Close() }
 
-// standingHeld is one attempt, and the lock once it has it.
+// standingHeld is one attempt, and the lock once it has it. The readers book votes and waiters, under
+// raw's mutex.
 type standingHeld struct {
-	s        *standing
-	name, me string
-	bucket   string
-	first    uint64 // the first operation of this attempt
-	votes    uint32
-	waiting  uint32 // members that have not answered
-	tokens   []int64
-	floors   []int64 // tokens yielded per member: votes at or below are none
-	heard    map[string]uint32
-	order    []string
+	s       *standing
+	name    string
+	me      []byte
+	first   uint64 // the first operation of this attempt
+	votes   uint32
+	waiting uint32 // members that have not answered
+	tokens  []int64
+	floors  []int64 // tokens yielded per member: votes at or below are none
+	heard   owners  // who waits, in the order in which they were heard of
 }
 
-func (h *standingHeld) request(sha string, args ...string) []byte {
-	all := append([]string{"EVALSHA", sha, "4", h.name, "standing:tokens", "queue:" + h.name, "ttls:" + h.name, h.me}, args...)
-	return command(all...)
+// call begins the call of a script with so many arguments behind the owner.
+func (h *standingHeld) call(sha string, args int) []byte {
+	b := appendBulk(appendBulk(appendCall(h.s.buf[:0], sha, 4, 1+args), h.name), "standing:tokens")
+	for _, prefix := range []string{"queue:", "ttls:"} {
+		b = append(appendCount(b, '$', len(prefix)+len(h.name)), prefix...)
+		b = append(append(b, h.name...), '\r', '\n')
+	}
+	return appendBulk(b, h.me)
 }
 
-func (h *standingHeld) vote(node int, token int64) {
-	if token > h.floors[node] {
-		h.votes |= 1 << node
-		h.tokens[node] = token
+// request adds the TTL or the successor, and the bucket.
+func (h *standingHeld) request(sha string, args int, first string) []byte {
+	h.s.buf = appendIntBulk(appendBulk(h.call(sha, args), first), int64(slot.Of(h.name)))
+	return h.s.buf
+}
+
+func (h *standingHeld) vote(member int, token int64) {
+	if token > h.floors[member] {
+		h.votes |= 1 << member
+		h.tokens[member] = token
 	}
 }
 
-func (h *standingHeld) hear(waiter string, node int) {
-	if waiter == "-" || strings.HasPrefix(waiter, h.s.pfx+":") {
+func (h *standingHeld) hear(waiter []byte, member int) {
+	if string(waiter) != "-" && !bytes.HasPrefix(waiter, h.s.pfx) {
+		h.heard.add(waiter, member)
+	}
+}
+
+// wake wakes the caller if it has something to do: the votes are enough, or all are in and are not.
+func (h *standingHeld) wake() {
+	if h.s.raw.majority(h.votes) || h.waiting == 0 && h.votes != 0 {
+		h.s.raw.wake()
+	}
+}
+
+func (h *standingHeld) answer(member int, op uint64, r reply, ok bool) {
+	h.s.raw.Lock()
+	defer h.s.raw.Unlock()
+	if op < h.first {
 		return
 	}
-	if h.heard[waiter] == 0 {
-		h.order = append(h.order, waiter)
+	h.waiting &^= 1 << member
+	if ok && r.n > 0 {
+		h.vote(member, r.n)
 	}
-	h.heard[waiter] |= 1 << node
+	h.wake()
 }
 
-func (h *standingHeld) handle(e event) {
-	if e.op != 0 {
-		if e.op < h.first {
-			return
-		}
-		h.waiting &^= 1 << e.node
-		if e.ok && e.reply.n > 0 {
-			h.vote(e.node, e.reply.n)
-		}
-		return
+// told books "g owner token time next", a grant, and "w owner waiter".
+func (h *standingHeld) told(member int, push []byte) {
+	var word [5][]byte
+	n := 0
+	for rest, more := push, true; more && n < len(word); n++ {
+		word[n], rest, more = bytes.Cut(rest, []byte{' '})
 	}
-	switch p := strings.Fields(e.push); {
-	case len(p) == 5 && p[0] == "g" && p[1] == h.me:
-		if token, err := strconv.ParseInt(p[2], 10, 64); err == nil {
-			h.vote(e.node, token)
-		}
-		h.hear(p[4], e.node)
-	case len(p) == 3 && p[0] == "w" && p[1] == h.me:
-		h.hear(p[2], e.node)
+	switch {
+	case n < 3 || !bytes.Equal(word[1], h.me):
+	case n == 5 && word[0][0] == 'g':
+		h.vote(member, parseInt(word[2]))
+		h.hear(word[4], member)
+		h.wake()
+	case n == 3 && word[0][0] == 'w':
+		h.hear(word[2], member)
 	}
 }
 
 func (s *standing) Acquire(ctx context.Context, name string) (Held, error) {
 	s.mu.Lock()
 	s.seq++
-	n := len(s.raw.cmd)
-	h := &standingHeld{s: s, name: name, me: s.pfx + ":" + strconv.FormatUint(s.seq, 10), bucket: strconv.Itoa(int(slot.Of(name))),
-		tokens: make([]int64, n), floors: make([]int64, n), heard: map[string]uint32{}}
-	h.first, h.waiting = s.raw.op+1, s.raw.everybody()
-	wait := h.request(standingWaitSHA, s.ms, h.bucket)
-	s.raw.ask(wait, s.raw.everybody())
-	again := time.NewTicker(200 * time.Millisecond)
-	defer again.Stop()
-	var split <-chan time.Time
-	for !s.raw.majority(h.votes) {
-		if split == nil && h.votes != 0 && h.waiting == 0 {
-			split = time.After(time.Millisecond)
+	h := &s.held
+	s.raw.Lock()
+	h.name, h.me = name, strconv.AppendUint(append(h.me[:0], s.pfx...), s.seq, 10)
+	h.first, h.waiting, h.votes = s.raw.op+1, s.raw.everybody(), 0
+	clear(h.tokens)
+	clear(h.floors)
+	h.heard.reset()
+	s.raw.Unlock()
+	s.raw.ask(h.request(standingWaitSHA, 2, s.ms), h, s.raw.everybody())
+	const heartbeat = 200 * time.Millisecond
+	s.again.Reset(heartbeat)
+	isSplit := false
+	for {
+		s.raw.Lock()
+		votes, all := h.votes, h.waiting == 0
+		s.raw.Unlock()
+		if s.raw.majority(votes) {
+			return h, nil
+		}
+		if !isSplit && votes != 0 && all {
+			isSplit = true
+			s.split.Reset(time.Millisecond)
 		}
 		select {
-		case e := <-s.raw.events:
-			h.handle(e)
-		case <-split:
-			split = nil
-			h.yield()
-		case <-again.C:
-			s.raw.ask(wait, s.raw.everybody()&^h.votes)
+		case <-s.raw.woken:
+		case <-s.split.C:
+			if isSplit {
+				isSplit = false
+				h.yield()
+			}
+		case <-s.again.C:
+			s.raw.ask(h.request(standingWaitSHA, 2, s.ms), h, s.raw.everybody()&^votes)
+			s.again.Reset(heartbeat)
 		case <-ctx.Done():
-			s.raw.ask(h.request(standingReleaseSHA, "", h.bucket), s.raw.everybody())
+			s.raw.ask(h.request(standingReleaseSHA, 2, ""), nil, s.raw.everybody())
 			s.mu.Unlock()
 			return nil, ctx.Err()
 		}
 	}
-	return h, nil
 }
 
 // AcquirePermit takes a lock that stands for one permit. The contenders are dealt out to the permits.
@@ -201,36 +242,41 @@ func (h standingPermit) Slot() int { return h.slot }
 
 // yield offers every vote in hand to the waiter that all members choose.
 func (h *standingHeld) yield() {
-	if h.s.raw.majority(h.votes) {
-		return
-	}
 	for i := range h.tokens {
-		if h.votes>>i&1 == 1 {
+		h.s.raw.Lock()
+		enough := h.s.raw.majority(h.votes)
+		mine := h.votes>>i&1 == 1
+		if mine && !enough {
 			h.votes &^= 1 << i
 			h.waiting |= 1 << i
 			h.floors[i] = h.tokens[i]
-			h.s.raw.ask(h.request(standingYieldSHA, h.s.ms, h.bucket, strconv.FormatInt(h.tokens[i], 10)), 1<<i)
+		}
+		token := h.tokens[i]
+		h.s.raw.Unlock()
+		if enough {
+			return
+		}
+		if mine {
+			h.s.buf = appendIntBulk(h.request(standingYieldSHA, 3, h.s.ms), token)
+			h.s.raw.ask(h.s.buf, h, 1<<i)
 		}
 	}
 }
 
-func (h *standingHeld) Release(ctx context.Context) error {
+// Release frees the lock, which is the client's only one.
+func (h *standingHeld) Release(context.Context) error {
 	s := h.s
 	defer s.mu.Unlock()
-	for more := true; more; {
-		select {
-		case e := <-s.raw.events:
-			h.handle(e)
-		default:
-			more = false
+	s.raw.Lock()
+	b, best := h.call(standingReleaseSHA, 2), 0
+	hint := []byte(nil)
+	for _, o := range h.heard {
+		if c := bits.OnesCount32(o.members); c > best {
+			hint, best = o.owner, c
 		}
 	}
-	hint, best := "", 0
-	for _, w := range h.order {
-		if c := bits.OnesCount32(h.heard[w]); c > best {
-			hint, best = w, c
-		}
-	}
-	s.raw.ask(h.request(standingReleaseSHA, hint, h.bucket), s.raw.everybody())
-	return s.raw.confirm(ctx, func(event) {})
+	s.buf = appendIntBulk(appendBulk(b, hint), int64(slot.Of(h.name)))
+	h.first = math.MaxUint64 // nothing that arrives from now on is for this attempt
+	s.raw.Unlock()
+	return s.raw.confirm(s.buf)
 }

@@ -155,7 +155,7 @@ func instructions(b *testing.B, cluster bool, what string, n, depth int) int {
 		for k := range depth {
 			name := fmt.Sprintf("{l}:%09d", i+k)
 			if what == bare {
-				locks, unlocks = r.acquire(locks, name, owner, "9000"), r.release(unlocks, name, owner)
+				locks, unlocks = r.acquire(locks, name, []byte(owner), "9000"), r.release(unlocks, name, []byte(owner))
 				continue
 			}
 			locks = appendCommand(locks, "EVALSHA", sha1hex(r.scripts[0]), "3", name, tokens, marker, "7", owner, "9000", "")

@@ -19,7 +19,7 @@ var ping = command("PING")
 // RoundTrip returns when a majority have answered.
 func (p *Probe) RoundTrip(ctx context.Context) error {
 	f := newFan(len(p.wires.addrs), func(r reply) bool { return r.kind == '+' })
-	p.wires.ask(ping, f, p.wires.everybody(), true)
+	p.wires.ask(ping, f, 0, p.wires.everybody(), true)
 	won, err := f.wait(ctx)
 	if err == nil && !won {
 		err = errNotHeld

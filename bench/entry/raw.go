@@ -2,36 +2,30 @@ package entry
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/bits"
 	"net"
 	"sync"
-	"time"
 )
 
-// raw is a client of one caller for the hand-off floors: a connection for requests and one for pushes
-// per member. Everything that arrives goes to one channel.
+// raw is a client of one caller for the hand-off floors: a wire for requests and a connection for pushes
+// per member. Its readers book what arrives themselves, and wake the caller when something is decided.
 type raw struct {
-	cmd, sub []net.Conn
-	asked    []chan uint64 // per member: the operations that wait for an answer, in order
-	events   chan event
-	op       uint64
-	quit     chan struct{}
-	wg       sync.WaitGroup
+	cmd        []*wire
+	sub        []net.Conn
+	told       func(member int, push []byte) // called with mu held; push is valid until it returns
+	op         uint64                        // the last request
+	woken      chan struct{}
+	confirmed  chan struct{} // of a subscription, once per member
+	wg         sync.WaitGroup
+	sync.Mutex // guards what the readers book
 }
 
-// event is an answer to the operation op, or a push.
-type event struct {
-	node  int
-	op    uint64
-	reply reply
-	ok    bool
-	push  string
-}
-
-func openRaw(ctx context.Context, addrs []string, scripts ...string) (*raw, error) {
-	r := &raw{events: make(chan event, 4096), quit: make(chan struct{})}
+func openRaw(ctx context.Context, addrs []string, told func(int, []byte), scripts ...string) (*raw, error) {
+	r := &raw{told: told, woken: make(chan struct{}, 1), confirmed: make(chan struct{}, len(addrs))}
 	for _, addr := range addrs {
 		if err := r.dial(ctx, addr, scripts); err != nil {
 			r.Close()
@@ -42,69 +36,61 @@ func openRaw(ctx context.Context, addrs []string, scripts ...string) (*raw, erro
 }
 
 func (r *raw) dial(ctx context.Context, addr string, scripts []string) error {
-	var d net.Dialer
-	cmd, err := d.DialContext(ctx, "tcp", addr)
+	cmd, err := dialWire(ctx, addr, scripts...)
 	if err != nil {
 		return err
 	}
 	i := len(r.cmd)
 	r.cmd = append(r.cmd, cmd)
-	r.asked = append(r.asked, make(chan uint64, backlog))
-	in := bufio.NewReader(cmd)
-	for _, s := range scripts {
-		if _, err := cmd.Write(command("SCRIPT", "LOAD", s)); err != nil {
-			return err
-		}
-		if _, err := readReply(in); err != nil {
-			return err
-		}
-	}
+	var d net.Dialer
 	sub, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
 	r.sub = append(r.sub, sub)
-	r.wg.Go(func() { r.readAnswers(i, in) })
 	r.wg.Go(func() { r.readPushes(i, bufio.NewReader(sub)) })
 	return nil
 }
 
-func (r *raw) readAnswers(node int, in *bufio.Reader) {
+func (r *raw) readPushes(member int, in *bufio.Reader) {
 	for {
-		got, err := readReply(in)
-		var refused replyError
-		if err != nil && !errors.As(err, &refused) {
+		subscribed, push, err := readPush(in)
+		switch {
+		case err != nil:
 			return
-		}
-		select {
-		case r.events <- event{node: node, op: <-r.asked[node], reply: got, ok: err == nil}:
-		case <-r.quit:
-			return
+		case subscribed:
+			r.confirmed <- struct{}{} // has room: one subscription at a time
+		default:
+			r.Lock()
+			r.told(member, push)
+			r.Unlock()
 		}
 	}
 }
 
-func (r *raw) readPushes(node int, in *bufio.Reader) {
-	for {
-		items, err := readItems(in)
-		if err != nil {
-			return
-		}
-		e := event{node: node}
-		switch {
-		case len(items) == 3 && items[0].text == "message":
-			e.push = items[2].text
-		case len(items) == 3 && items[0].text == "subscribe":
-			e.push = "subscribed"
-		default:
-			continue
-		}
-		select {
-		case r.events <- e:
-		case <-r.quit:
-			return
-		}
+var errPush = errors.New("no push")
+
+// readPush reads a published message or that a channel is subscribed. push is valid until the next one
+// is read.
+func readPush(in *bufio.Reader) (subscribed bool, push []byte, err error) {
+	line, err := in.ReadSlice('\n')
+	if err != nil {
+		return false, nil, err
 	}
+	if string(line) != "*3\r\n" {
+		return false, nil, fmt.Errorf("%w: %q", errPush, line)
+	}
+	for i := range 3 {
+		r, err := readReply(in)
+		if err != nil {
+			return false, nil, err
+		}
+		if i == 0 {
+			subscribed = string(r.text) == "subscribe"
+		}
+		push = r.text
+	}
+	return subscribed, push, nil
 }
 
 // subscribe returns when all members have confirmed.
@@ -114,12 +100,9 @@ func (r *raw) subscribe(ctx context.Context, channel string) error {
 			return err
 		}
 	}
-	for n := 0; n < len(r.sub); {
+	for range r.sub {
 		select {
-		case e := <-r.events:
-			if e.push == "subscribed" {
-				n++
-			}
+		case <-r.confirmed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -127,46 +110,33 @@ func (r *raw) subscribe(ctx context.Context, channel string) error {
 	return nil
 }
 
-// ask sends a request to the members of the mask; their answers carry r.op.
-func (r *raw) ask(request []byte, mask uint32) {
+// ask sends a request to the members of the mask; to hears their answers, with r.op. Nobody does if it is
+// nil.
+func (r *raw) ask(request []byte, to answerer, mask uint32) {
 	r.op++
-	for i, c := range r.cmd {
-		if mask>>i&1 == 1 {
-			select {
-			case r.asked[i] <- r.op:
-				_, _ = c.Write(request)
-			default: // too far behind
-			}
+	for i, w := range r.cmd {
+		if b := (booking{to: to, op: r.op, member: i}); mask>>i&1 == 1 && w.send(request, b, true) != nil {
+			b.answer(reply{}, false)
 		}
 	}
 }
 
-// confirm waits until a majority have answered the last operation with 1.
-func (r *raw) confirm(ctx context.Context, other func(event)) error {
-	n := len(r.cmd)
-	op := r.op
-	limit := time.NewTimer(2 * time.Second)
-	defer limit.Stop()
-	for ok, no := 0, 0; ok <= n/2; {
-		select {
-		case e := <-r.events:
-			switch {
-			case e.op != op:
-				other(e)
-			case e.ok && e.reply.n == 1:
-				ok++
-			default:
-				if no++; no >= n-n/2 {
-					return errNotHeld
-				}
-			}
-		case <-limit.C:
-			return errors.New("release: no answer of a majority")
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// confirm sends a request to all members, and returns when a majority have answered with 1.
+func (r *raw) confirm(request []byte) error {
+	f := newFan(len(r.cmd), truth)
+	r.ask(request, f, r.everybody())
+	if !f.decided() {
+		return errNotHeld
 	}
 	return nil
+}
+
+// wake wakes the caller. One that does not sleep looks again before it does.
+func (r *raw) wake() {
+	select {
+	case r.woken <- struct{}{}:
+	default:
+	}
 }
 
 func (r *raw) everybody() uint32 { return 1<<len(r.cmd) - 1 }
@@ -174,15 +144,48 @@ func (r *raw) everybody() uint32 { return 1<<len(r.cmd) - 1 }
 func (r *raw) majority(mask uint32) bool { return bits.OnesCount32(mask) > len(r.cmd)/2 }
 
 func (r *raw) Close() {
-	close(r.quit)
-	for _, c := range append(r.cmd, r.sub...) {
-		_ = c.Close()
+	for _, w := range r.cmd {
+		w.Close()
+		<-w.gone
 	}
-	for _, a := range r.asked {
-		select {
-		case a <- 0: // a reader may wait for it
-		default:
-		}
+	for _, s := range r.sub {
+		_ = s.Close()
 	}
 	r.wg.Wait()
+}
+
+// owners are what each of some owners has at which members. They keep their room.
+type owners []ownerAt
+
+type ownerAt struct {
+	owner   []byte
+	members uint32
+}
+
+func (l *owners) reset() { *l = (*l)[:0] }
+
+func (l *owners) add(owner []byte, member int) uint32 {
+	for i := range *l {
+		if o := &(*l)[i]; bytes.Equal(o.owner, owner) {
+			o.members |= 1 << member
+			return o.members
+		}
+	}
+	if len(*l) == cap(*l) {
+		*l = append(*l, ownerAt{})
+	} else {
+		*l = (*l)[:len(*l)+1]
+	}
+	o := &(*l)[len(*l)-1]
+	o.owner, o.members = append(o.owner[:0], owner...), 1<<member
+	return o.members
+}
+
+func (l owners) of(owner []byte) uint32 {
+	for i := range l {
+		if bytes.Equal(l[i].owner, owner) {
+			return l[i].members
+		}
+	}
+	return 0
 }

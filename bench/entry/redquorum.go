@@ -15,6 +15,13 @@ func init() {
 		Inner:  ourInner,
 		Open:   openRedquorum,
 	})
+	register(Spec{
+		Name: "redquorum-level", Kind: Redis, Level: true,
+		Note:   "this library, with token counters that are in step already, as those of members in use are",
+		Shapes: []string{Uncontended, Separate},
+		Inner:  ourInner,
+		Open:   openRedquorum,
+	})
 }
 
 type redquorum struct {

@@ -61,7 +61,7 @@ func forget(ctx context.Context, members []string, keys ...string) error {
 	}
 	defer ws.Close()
 	f := newFan(len(members), func(r reply) bool { return r.kind == ':' })
-	ws.ask(command(append([]string{"DEL"}, keys...)...), f, ws.everybody(), true)
+	ws.ask(command(append([]string{"DEL"}, keys...)...), f, 0, ws.everybody(), true)
 	if won, err := f.wait(ctx); err != nil || !won {
 		return fmt.Errorf("keys stay: %w", errNotHeld)
 	}

@@ -8,32 +8,64 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
 // wire is one raw connection shared by all callers. Whoever finds it idle writes everything that is
 // queued; one goroutine reads and books the answers, in the order of the requests.
+//
+// It is as fast as such a connection gets: the socket is written to directly, a caller that finds the
+// member busy lets others join its write, and nothing is allocated for an operation.
 type wire struct {
 	conn net.Conn
+	raw  syscall.RawConn
+	gone chan struct{} // closed when the reader has ended
 
-	mu      sync.Mutex // guards the fields below; not held over a write
-	queued  []byte
-	spare   []byte
-	writing bool
-	dead    error
-	asked   []booking // requests without an answer, from head on
-	head    int
+	mu       sync.Mutex // guards the fields below; not held over a write
+	queued   []byte
+	spare    []byte
+	writing  bool
+	dead     error
+	asked    []booking // requests that the reader has not taken
+	answered int       // requests that the reader has taken from asked, and not answered
+
+	// What the writing caller hands to put, so that a write allocates nothing.
+	out   []byte
+	wrote int
+	bad   error
+	put   func(fd uintptr) bool
 }
 
-// booking is who hears the answer to one request.
-type booking struct{ fan *fan }
+// answerer hears of answers.
+type answerer interface {
+	// answer is called by the readers of all members, by several at once. r is valid until it returns.
+	answer(member int, op uint64, r reply, ok bool)
+}
+
+// booking is who hears the answer to one request; nobody if to is nil.
+type booking struct {
+	to     answerer
+	op     uint64
+	member int
+}
+
+func (b booking) answer(r reply, ok bool) {
+	if b.to != nil {
+		b.to.answer(b.member, b.op, r, ok)
+	}
+}
 
 // backlog bounds the requests that a member has not answered. Whoever returns at the majority can get
 // that far ahead of a slow member.
-const backlog = 4096
+const backlog = 16384
+
+// busy is from how many requests without an answer on a caller lets others join its write.
+const busy = 4
 
 var errBehind = errors.New("member is too far behind")
 
@@ -48,17 +80,32 @@ func dialWire(ctx context.Context, addr string, scripts ...string) (*wire, error
 		_ = conn.SetDeadline(deadline)
 	}
 	for _, s := range scripts {
-		if _, err = conn.Write(command("SCRIPT", "LOAD", s)); err == nil {
-			_, err = readReply(in)
-		}
-		if err != nil {
+		if err := load(conn, in, s); err != nil {
 			return nil, errors.Join(err, conn.Close())
 		}
 	}
 	_ = conn.SetDeadline(time.Time{})
-	w := &wire{conn: conn}
+	w := &wire{conn: conn, gone: make(chan struct{})}
+	if w.raw, err = conn.(syscall.Conn).SyscallConn(); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	w.put = func(fd uintptr) bool {
+		w.wrote, w.bad = syscall.Write(int(fd), w.out)
+		return true
+	}
 	go w.read(in) // ends with the connection
 	return w, nil
+}
+
+func load(conn net.Conn, in *bufio.Reader, script string) error {
+	if _, err := conn.Write(command("SCRIPT", "LOAD", script)); err != nil {
+		return err
+	}
+	r, err := readReply(in)
+	if err == nil && r.kind == '-' {
+		err = fmt.Errorf("a script is refused: %s", r.text)
+	}
+	return err
 }
 
 func (w *wire) Close() { _ = w.conn.Close() }
@@ -76,7 +123,8 @@ func (w *wire) sendMany(request []byte, n int, b booking, limited bool) error {
 		w.mu.Unlock()
 		return w.dead
 	}
-	if limited && len(w.asked)-w.head >= backlog {
+	pending := w.answered + len(w.asked)
+	if limited && pending >= backlog {
 		w.mu.Unlock()
 		return errBehind
 	}
@@ -89,17 +137,20 @@ func (w *wire) sendMany(request []byte, n int, b booking, limited bool) error {
 		return nil
 	}
 	w.writing = true
+	if pending >= busy {
+		w.mu.Unlock()
+		runtime.Gosched()
+		w.mu.Lock()
+	}
 	for w.dead == nil && len(w.queued) > 0 {
-		out := w.queued
+		w.out = w.queued
 		w.queued = w.spare[:0]
 		w.mu.Unlock()
-		_, err := w.conn.Write(out)
+		err := w.write()
 		w.mu.Lock()
-		w.spare = out[:0]
+		w.spare = w.out[:0]
 		if err != nil {
-			w.mu.Unlock()
-			w.fail(err)
-			w.mu.Lock()
+			w.end(err)
 		}
 	}
 	w.writing = false
@@ -107,69 +158,75 @@ func (w *wire) sendMany(request []byte, n int, b booking, limited bool) error {
 	return nil
 }
 
-func (w *wire) next() (b booking, ok bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.head == len(w.asked) {
-		return b, false
+// write writes what is in out: directly, and what the socket does not take at once through the runtime.
+func (w *wire) write() error {
+	err := w.raw.Write(w.put)
+	if err != nil {
+		return err
 	}
-	b = w.asked[w.head]
-	w.asked[w.head].fan = nil
-	w.head++
-	if w.head == len(w.asked) {
-		w.asked, w.head = w.asked[:0], 0
-	} else if w.head >= 1024 && w.head*2 >= len(w.asked) {
-		w.asked, w.head = w.asked[:copy(w.asked, w.asked[w.head:])], 0
+	if w.bad != nil {
+		if !errors.Is(w.bad, syscall.EAGAIN) && !errors.Is(w.bad, syscall.EINTR) {
+			return w.bad
+		}
+		w.wrote = 0
 	}
-	return b, true
+	if w.wrote < len(w.out) {
+		_, err = w.conn.Write(w.out[w.wrote:])
+	}
+	return err
 }
 
-func (w *wire) read(in *bufio.Reader) {
-	for {
-		r, err := readReply(in)
-		var refused replyError
-		if err != nil && !errors.As(err, &refused) {
-			w.fail(err)
-			return
-		}
-		b, ok := w.next()
-		if !ok {
-			w.fail(errors.New("an answer to no request"))
-			return
-		}
-		b.fan.answer(r, err == nil)
-	}
-}
-
-func (w *wire) fail(err error) {
-	w.mu.Lock()
+// end ends the connection; mu is held. Its reader answers what is left.
+func (w *wire) end(err error) {
 	if w.dead == nil {
 		w.dead = err
+		_ = w.conn.Close()
 	}
-	w.mu.Unlock()
-	_ = w.conn.Close()
+}
+
+// read answers requests in their order. It takes all that were asked at once.
+func (w *wire) read(in *bufio.Reader) {
+	defer close(w.gone)
+	var taken []booking
+	at := 0
 	for {
-		b, ok := w.next()
-		if !ok {
+		r, err := readReply(in)
+		if err == nil && at == len(taken) {
+			w.mu.Lock()
+			taken, w.asked = w.asked, taken[:0]
+			w.answered, at = len(taken), 0
+			w.mu.Unlock()
+			if len(taken) == 0 {
+				err = errors.New("an answer to no request")
+			}
+		}
+		if err != nil {
+			w.mu.Lock()
+			w.end(err)
+			left := append(taken[at:], w.asked...)
+			w.asked, w.answered = nil, 0
+			w.mu.Unlock()
+			for _, b := range left {
+				b.answer(reply{}, false)
+			}
 			return
 		}
-		b.fan.answer(reply{}, false)
+		b := taken[at]
+		taken[at].to = nil
+		at++
+		b.answer(r, r.kind != '-')
 	}
 }
 
 // reply is what a request was answered with.
 type reply struct {
-	kind byte   // '+' ':' '$'; 0 for nil
+	kind byte   // '+' ':' '$' '-'; 0 for nil
 	n    int64  // ':'
-	text string // '$'; '+' has none, it is always OK here
+	text []byte // '$' and '-', valid until the next reply is read; '+' has none, it is always OK here
 }
 
-type replyError string
-
-func (e replyError) Error() string { return string(e) }
-
-// readReply reads what the requests of the floors are answered with. Of an array the first integer is
-// the reply.
+// readReply reads what the requests of the floors are answered with. Of an array the first item is
+// the reply, without its text.
 func readReply(in *bufio.Reader) (r reply, err error) {
 	line, err := in.ReadSlice('\n')
 	if err != nil {
@@ -183,23 +240,20 @@ func readReply(in *bufio.Reader) (r reply, err error) {
 	case '+':
 		return reply{kind: '+'}, nil
 	case '-':
-		return r, replyError(line)
+		return reply{kind: '-', text: line}, nil
 	case ':':
 		return reply{kind: ':', n: parseInt(line)}, nil
 	case '$':
-		n := parseInt(line)
+		n := int(parseInt(line))
 		if n < 0 {
 			return r, nil
 		}
-		text := make([]byte, n+2)
-		for got := 0; got < len(text); {
-			m, err := in.Read(text[got:])
-			if err != nil {
-				return r, err
-			}
-			got += m
+		text, err := in.Peek(n + 2) // all of them fit into the reader
+		if err != nil {
+			return r, err
 		}
-		return reply{kind: '$', text: string(text[:n])}, nil
+		_, err = in.Discard(n + 2)
+		return reply{kind: '$', text: text[:n]}, err
 	case '*':
 		items := parseInt(line)
 		for i := range items {
@@ -208,31 +262,12 @@ func readReply(in *bufio.Reader) (r reply, err error) {
 				return r, err
 			}
 			if i == 0 {
-				r = item
+				r = reply{kind: item.kind, n: item.n}
 			}
 		}
 		return r, nil
 	}
 	return r, fmt.Errorf("bad reply %q", line)
-}
-
-// readItems reads an array of strings and integers, such as a published message.
-func readItems(in *bufio.Reader) (items []reply, err error) {
-	line, err := in.ReadSlice('\n')
-	if err != nil {
-		return nil, err
-	}
-	if len(line) < 4 || line[0] != '*' {
-		return nil, fmt.Errorf("bad push %q", line)
-	}
-	for range parseInt(line[1 : len(line)-2]) {
-		r, err := readReply(in)
-		if err != nil {
-			return nil, err
-		}
-		items = append(items, r)
-	}
-	return items, nil
 }
 
 func parseInt(b []byte) (n int64) {
@@ -250,90 +285,71 @@ func parseInt(b []byte) (n int64) {
 }
 
 // fan collects the answers to one request at all members, and wakes its caller once, when it is
-// decided.
+// decided. A vote is one addition.
 type fan struct {
 	yes      func(reply) bool
-	need     int // votes for a yes
-	deny     int // answers against that decide for a no
-	woken    chan bool
-	mu       sync.Mutex // guards the fields below
-	got      int
-	against  int
-	expected int
-	answered int
-	decided  bool
-	left     bool // the caller has gone
+	need     int64 // votes for a yes
+	deny     int64 // answers against that decide for a no
+	expected int64
+	// votes for in the lowest 24 bits, against in the 24 above; above them whether the caller has gone
+	votes atomic.Int64
+	woken chan bool
 }
 
-// fans are kept by hand: a sync.Pool loses those that one processor takes and another returns.
-var fans struct {
-	mu   sync.Mutex
-	free []*fan
-}
+const (
+	against  = 1 << 24
+	callerGo = 1 << 48
+	votes24  = against - 1
+)
 
-func (f *fan) put() {
-	fans.mu.Lock()
-	fans.free = append(fans.free, f)
-	fans.mu.Unlock()
-}
-
-func getFan() (f *fan) {
-	fans.mu.Lock()
-	if last := len(fans.free) - 1; last >= 0 {
-		f, fans.free = fans.free[last], fans.free[:last]
-	}
-	fans.mu.Unlock()
-	if f == nil {
-		f = &fan{woken: make(chan bool, 1)}
-	}
-	return f
-}
+var fans = sync.Pool{New: func() any { return &fan{woken: make(chan bool, 1)} }}
 
 func newFan(members int, yes func(reply) bool) *fan {
-	f := getFan()
-	f.yes, f.need, f.deny = yes, members/2+1, members-members/2
-	f.expected, f.answered, f.got, f.against, f.decided, f.left = members, 0, 0, 0, false, false
+	f := fans.Get().(*fan)
+	f.yes, f.need, f.deny, f.expected = yes, int64(members/2+1), int64(members-members/2), int64(members)
+	f.votes.Store(0)
 	return f
 }
 
-func (f *fan) answer(r reply, ok bool) {
-	f.mu.Lock()
-	f.answered++
+func (f *fan) answer(_ int, _ uint64, r reply, ok bool) {
+	var v int64
+	need, deny, expected := f.need, f.deny, f.expected // behind its addition the fan may be another request's
+	// Only one of these can decide: need and deny together are more than there are answers.
 	if ok && f.yes(r) {
-		f.got++
-	} else {
-		f.against++
+		if v = f.votes.Add(1); v&votes24 == need {
+			f.woken <- true // has room: one decision per use
+		}
+	} else if v = f.votes.Add(against); v/against&votes24 == deny {
+		f.woken <- false
 	}
-	wake := !f.decided && (f.got >= f.need || f.against >= f.deny)
-	if wake {
-		f.decided = true
-		f.woken <- f.got >= f.need // has room: one decision per use
-	}
-	done := f.left && f.answered == f.expected
-	f.mu.Unlock()
-	if done {
-		f.put()
+	f.leave(v, expected)
+}
+
+// leave gives the fan back if this was the last that uses it.
+func (f *fan) leave(v, expected int64) {
+	if v >= callerGo && v&votes24+v/against&votes24 == expected {
+		fans.Put(f)
 	}
 }
 
 // wait returns the decision. The fan goes back to the pool when all members have answered.
 func (f *fan) wait(ctx context.Context) (won bool, err error) {
+	expected := f.expected
 	select {
 	case won = <-f.woken:
+		f.leave(f.votes.Add(callerGo), expected)
+		return won, nil
 	case <-ctx.Done():
-		err = ctx.Err()
+		return false, ctx.Err() // the fan is left to the collector: a decision may still be in woken
 	}
-	if err != nil {
-		return false, err // and leave the fan to the collector: a decision may still be in woken
-	}
-	f.mu.Lock()
-	f.left = true
-	done := f.answered == f.expected
-	f.mu.Unlock()
-	if done {
-		f.put()
-	}
-	return won, nil
+}
+
+// decided returns the decision as wait does, whatever ends meanwhile: to look at a context costs more
+// than the rest of it.
+func (f *fan) decided() bool {
+	won, expected := <-f.woken, f.expected
+	f.leave(f.votes.Add(callerGo), expected)
+	return won
 }
 
 // wires are the connections of one client to all members. Those that are down are dialled again.
@@ -402,16 +418,14 @@ func (ws *wires) keep(i int, up chan<- error) {
 		if first {
 			up <- err
 		}
-		for err == nil {
+		if err == nil {
 			select {
 			case <-ws.ctx.Done():
 				w.Close()
+				<-w.gone
 				return
-			case <-time.After(50 * time.Millisecond):
+			case <-w.gone:
 			}
-			w.mu.Lock()
-			err = w.dead
-			w.mu.Unlock()
 		}
 		select {
 		case <-ws.ctx.Done():
@@ -420,16 +434,18 @@ func (ws *wires) keep(i int, up chan<- error) {
 	}
 }
 
-// ask sends a request to the members of the mask and returns to which it went.
-func (ws *wires) ask(request []byte, f *fan, mask uint32, limited bool) (sent uint32) {
+// ask sends a request to the members of the mask and returns to which it went. Who answers for the
+// others is to; nil: nobody hears of any.
+func (ws *wires) ask(request []byte, to answerer, op uint64, mask uint32, limited bool) (sent uint32) {
 	for i := range ws.at {
+		b := booking{to: to, op: op, member: i}
 		if mask>>i&1 == 1 {
-			if w := ws.at[i].Load(); w != nil && w.send(request, booking{fan: f}, limited) == nil {
+			if w := ws.at[i].Load(); w != nil && w.send(request, b, limited) == nil {
 				sent |= 1 << i
 				continue
 			}
 		}
-		f.answer(reply{}, false)
+		b.answer(reply{}, false)
 	}
 	return sent
 }
@@ -439,27 +455,32 @@ func (ws *wires) everybody() uint32 { return 1<<len(ws.addrs) - 1 }
 func (ws *wires) Close() {
 	ws.cancel()
 	ws.wg.Wait()
-	for i := range ws.at {
-		if w := ws.at[i].Load(); w != nil {
-			w.Close()
-		}
-	}
 }
 
 func command(args ...string) []byte { return appendCommand(nil, args...) }
 
 func appendCommand(b []byte, args ...string) []byte {
-	b = append(b, '*')
-	b = strconv.AppendInt(b, int64(len(args)), 10)
-	b = append(b, '\r', '\n')
+	b = appendHead(b, len(args))
 	for _, a := range args {
-		b = append(b, '$')
-		b = strconv.AppendInt(b, int64(len(a)), 10)
-		b = append(b, '\r', '\n')
-		b = append(b, a...)
-		b = append(b, '\r', '\n')
+		b = appendBulk(b, a)
 	}
 	return b
+}
+
+// appendHead begins a request of n arguments.
+func appendHead(b []byte, n int) []byte { return appendCount(b, '*', n) }
+
+func appendCount(b []byte, kind byte, n int) []byte {
+	return append(strconv.AppendInt(append(b, kind), int64(n), 10), '\r', '\n')
+}
+
+func appendBulk[T string | []byte](b []byte, arg T) []byte {
+	return append(append(appendCount(b, '$', len(arg)), arg...), '\r', '\n')
+}
+
+func appendIntBulk(b []byte, n int64) []byte {
+	var digits [20]byte
+	return appendBulk(b, strconv.AppendInt(digits[:0], n, 10))
 }
 
 func sha1hex(s string) string {

@@ -246,6 +246,7 @@ func at(of func(*suite.Slice) *suite.Times, figure func(*suite.Times) int64) fun
 }
 
 func total(s *suite.Slice) *suite.Times   { return s.Total }
+func total50(s *suite.Slice) float64      { return at(total, p50)(s) }
 func acquire(s *suite.Slice) *suite.Times { return s.Acquire }
 func handoff(s *suite.Slice) *suite.Times { return s.Handoff }
 

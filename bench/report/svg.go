@@ -125,6 +125,11 @@ func (r *Report) Charts() (out []*Chart) {
 		}
 		chart.Panels = append(chart.Panels, p)
 	}
+	for _, c := range r.curves() {
+		if c.entry == "redquorum" {
+			out = append(out, c.chart())
+		}
+	}
 	return out
 }
 

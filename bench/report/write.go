@@ -65,7 +65,8 @@ var about = map[string]string{
 	"W12":   "All contenders, each with a client of its own, want one of the permits of one name. More holders than permits, and two holders of one slot, are overlaps.",
 	"W13":   "Clients arrive at a latch in a closed loop while as many callers wait for it. Times count from the start of the last arrival. Round trips to a majority of the members are measured meanwhile. A waiter that returns too early is an overlap.",
 	"W14":   "Candidates with a client each wait to lead, and observers with a client each hear who does. The leader resigns 10 ms after all of them know it, or its process is killed. Then its lease is 2 s, and it renews it every third of that. Two leaders are an overlap.",
-	"W8":    "The price of fencing: acquisitions whose token took a second round. On new servers every token counter begins at a value of its own.",
+	"W15":   "Curves: what becomes of 64 callers of one client at three members if one thing grows. An exponent is the slope in a picture with logarithmic axes: 1 grows as the thing does, 0 stays. With contended names p50 and p99 are of the wait.",
+	"W8":    "The price of fencing: acquisitions whose token took a second round. Servers are new in every slice, and their counters were never used; redquorum-level has counters in step.",
 }
 
 // section is a workload in the report.
@@ -84,11 +85,7 @@ func (r *Report) sections() (out []*section) {
 				s.Charts = append(s.Charts, c)
 			}
 		}
-		for _, c := range r.Cells {
-			if c.Workload == w {
-				s.Tables = append(s.Tables, c.Table())
-			}
-		}
+		s.Tables = r.tables(w)
 		if len(s.Tables) > 0 {
 			out = append(out, s)
 		}
@@ -226,12 +223,13 @@ func markdownTable(p func(string, ...any), t Table, ranges bool) {
 func (r *Report) Summary() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	for _, c := range r.Cells {
-		t := c.Table()
-		p("\n%s", t.Title)
-		textTable(p, t)
-		for _, n := range t.Notes {
-			p("  %s", n)
+	for _, w := range suite.Workloads {
+		for _, t := range r.tables(w) {
+			p("\n%s", t.Title)
+			textTable(p, t)
+			for _, n := range t.Notes {
+				p("  %s", n)
+			}
 		}
 	}
 	if t := r.Targets(); len(t.Rows) > 0 {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/redistest"
@@ -38,15 +39,22 @@ type RedisSet struct {
 
 // StartRedis starts n masters without persistence. With faults, member 0 is behind a proxy.
 func StartRedis(ctx context.Context, n int, faults bool) (*RedisSet, error) {
-	s := &RedisSet{}
+	s := &RedisSet{real: make([]*redistest.Real, n)}
+	errs := make([]error, n)
+	var wg sync.WaitGroup
 	for i := range n {
-		r, err := redistest.StartReal(ctx, redistest.RealConfig{Persist: redistest.Volatile})
-		if err != nil {
-			s.Close()
-			return nil, err
-		}
-		s.real = append(s.real, r)
+		wg.Go(func() {
+			s.real[i], errs[i] = redistest.StartReal(ctx, redistest.RealConfig{Persist: redistest.Volatile})
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		s.Close()
+		return nil, err
+	}
+	for i, r := range s.real {
 		addr := r.Addr()
+		var err error
 		s.direct = append(s.direct, addr)
 		if faults && i == 0 {
 			s.path = r.Path()
@@ -119,8 +127,10 @@ func (s *RedisSet) Close() {
 		_ = s.front.Close()
 	}
 	for _, r := range s.real {
-		r.Resume()
-		_ = r.Close()
+		if r != nil { // nil: it did not start
+			r.Resume()
+			_ = r.Close()
+		}
 	}
 }
 
@@ -148,6 +158,22 @@ func (s *RedisSet) info(ctx context.Context, addr, section string) (map[string]s
 		}
 	}
 	return out, nil
+}
+
+// Memory is the used_memory of a member, the mean of all.
+func (s *RedisSet) Memory(ctx context.Context) (sum int64, err error) {
+	for _, m := range s.direct {
+		info, err := s.info(ctx, m, "memory")
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.ParseInt(info["used_memory"], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: used_memory: %w", m, err)
+		}
+		sum += n
+	}
+	return sum / int64(len(s.direct)), nil
 }
 
 // live are the members that clients reach.

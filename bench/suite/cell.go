@@ -28,7 +28,6 @@ type Cell struct {
 	Phase string `json:"phase,omitempty"` // of a cell with a fault, see Phases
 	Procs int    `json:"procs,omitempty"` // number of processes that share the callers
 	Count int    `json:"count,omitempty"` // leases, waiters, arrivals
-	Cold  bool   `json:"cold,omitempty"`  // on servers whose token counters were never used
 
 	Clients int    `json:"clients,omitempty"` // of the callers; 0: as the workload says
 	Reads   int    `json:"reads,omitempty"`   // percent of the operations
@@ -36,6 +35,67 @@ type Cell struct {
 	Ask     string `json:"ask,omitempty"`     // W9s, W14: one of the Ask constants of package work
 	Names   int    `json:"names,omitempty"`   // W10: of one operation
 	Limit   int    `json:"limit,omitempty"`   // W11, W12: of the semaphore
+
+	Scale  string `json:"scale,omitempty"`  // W15: one of the Scale constants
+	Length int    `json:"length,omitempty"` // W15: of names
+}
+
+// These are what grows in W15.
+const (
+	ScaleCallers = "callers" // of one client, each on names of its own
+	ScaleClients = "clients" // with a caller each, on names of their own
+	ScaleProcs   = "processes"
+	ScaleMembers = "members"
+	ScaleHeld    = "held leases"     // renewed by the client, beside 64 callers
+	ScaleWaiters = "waiters"         // for one name, of 8 clients
+	ScaleNames   = "bytes of a name" // 64 callers
+)
+
+// Scales are the Scale constants.
+var Scales = []string{ScaleCallers, ScaleClients, ScaleProcs, ScaleMembers, ScaleHeld, ScaleWaiters, ScaleNames}
+
+// X is how much there is of what grows.
+func (c Cell) X() int {
+	switch c.Scale {
+	case ScaleClients:
+		return c.Clients
+	case ScaleMembers:
+		return c.Members
+	case ScaleHeld:
+		return c.Count
+	case ScaleNames:
+		return c.Length
+	}
+	return c.Callers
+}
+
+// scaled are the cells of W15. Without members to choose from there are none of more members.
+func scaled(s Scope) (cells []Cell) {
+	const n = 3
+	if !slices.Contains(s.Members, n) {
+		return nil
+	}
+	add := func(scale string, xs []int, set func(*Cell, int)) {
+		for _, x := range xs {
+			c := Cell{Workload: "W15", Members: n, Callers: 64, Scale: scale}
+			if set(&c, x); c.Members == n || s.Faults {
+				cells = append(cells, c)
+			}
+		}
+	}
+	add(ScaleCallers, []int{1, 4, 16, 64, 256, 1024, 4096}, func(c *Cell, x int) { c.Callers = x })
+	add(ScaleClients, []int{1, 10, 100, 1000}, func(c *Cell, x int) { c.Callers, c.Clients = x, x })
+	add(ScaleProcs, []int{1, 2, 4, 8, 16}, func(c *Cell, x int) { c.Callers, c.Procs = x, x })
+	add(ScaleMembers, []int{1, 3, 5, 7, 9}, func(c *Cell, x int) { c.Members = x })
+	add(ScaleHeld, []int{100, 1000, 10_000, 100_000}, func(c *Cell, x int) { c.Count = x })
+	add(ScaleWaiters, []int{1, 10, 100, 1000}, func(c *Cell, x int) { c.Callers, c.Clients = x, 8 })
+	add(ScaleNames, []int{32, 128, 512, 1024}, func(c *Cell, x int) { c.Length = x })
+	if s.Full {
+		add(ScaleClients, []int{5000}, func(c *Cell, x int) { c.Callers, c.Clients = x, x })
+		add(ScaleHeld, []int{1_000_000}, func(c *Cell, x int) { c.Count = x })
+		add(ScaleWaiters, []int{5000}, func(c *Cell, x int) { c.Callers, c.Clients = x, 8 })
+	}
+	return cells
 }
 
 // These are the phases of a cell with a fault. One client is healthy and then meets the fault.
@@ -65,7 +125,8 @@ func (c Cell) String() string {
 	add(c.Fault != "", "fault=%q", c.Fault)
 	add(c.Phase != "", "phase=%s", c.Phase)
 	add(c.Count > 0, "count=%d", c.Count)
-	add(c.Cold, "cold")
+	add(c.Scale != "", "scale=%q", c.Scale)
+	add(c.Length > 0, "length=%d", c.Length)
 	return strings.Join(b, " ")
 }
 
@@ -142,12 +203,10 @@ func (c Cell) Title() string {
 		return fmt.Sprintf("W6 renewals · %s · %d leases held", members, c.Count)
 	case "W7":
 		return fmt.Sprintf("W7 memory · %s · %d leases, %d waiters on one name", members, c.Count, c.Count)
+	case "W15":
+		return fmt.Sprintf("W15 scale · %s · %d %s", members, c.X(), c.Scale)
 	case "W8":
-		state := "counters in use"
-		if c.Cold {
-			state = "new servers"
-		}
-		return fmt.Sprintf("W8 fencing · %s · %s · %s", members, callers, state)
+		return fmt.Sprintf("W8 fencing · %s · %s", members, callers)
 	}
 	return c.String()
 }
@@ -185,6 +244,11 @@ func (c Cell) shape() string {
 		return entry.Arrivals
 	case "W14":
 		return entry.Leading
+	case "W15":
+		if c.Scale == ScaleWaiters {
+			return entry.Separate
+		}
+		return entry.Uncontended
 	case "W6":
 		return entry.Renewed
 	case "W7":
@@ -207,6 +271,11 @@ func (c Cell) work() string {
 		return work.Latch
 	case "W14":
 		return work.Leader
+	case "W15":
+		if c.Scale == ScaleWaiters {
+			return work.Contended
+		}
+		return work.Uncontended
 	case "burst":
 		return work.Burst
 	case "W6":
@@ -268,7 +337,6 @@ func Plan(s Scope) (cells []Cell) {
 		add(Cell{Workload: "burst", Members: n, Callers: 64})
 		add(Cell{Workload: "W6", Members: n, Count: 10_000})
 		add(Cell{Workload: "W7", Members: n, Count: 10_000})
-		add(Cell{Workload: "W8", Members: n, Callers: 1, Cold: true})
 		add(Cell{Workload: "W8", Members: n, Callers: 1})
 		add(Cell{Workload: "W8", Members: n, Callers: 64})
 		add(Cell{Workload: "W9", Members: n, Callers: 64, Clients: 8, Reads: 95, HoldUS: 1000})
@@ -292,6 +360,9 @@ func Plan(s Scope) (cells []Cell) {
 			add(Cell{Workload: "W14", Members: n, Callers: 8, Ask: ask})
 		}
 	}
+	for _, c := range scaled(s) {
+		add(c)
+	}
 	if n := slices.Max(s.Members); s.Faults && n >= 3 {
 		for _, load := range []Cell{{Callers: 1}, {Callers: 64}, {Callers: 64, Rate: 500}} {
 			for _, fault := range []string{server.BlackHole, server.Refuse, server.Freeze, server.Kill} {
@@ -304,7 +375,7 @@ func Plan(s Scope) (cells []Cell) {
 }
 
 // Workloads are the names that Scope.Workloads accepts.
-var Workloads = []string{"W1", "W2", "W3", "W3d", "W3f", "W3p", "burst", "W4", "W5", "W6", "W7", "W8", "W9", "W9w", "W9r", "W9s", "W10", "W11", "W12", "W13", "W14"}
+var Workloads = []string{"W1", "W2", "W3", "W3d", "W3f", "W3p", "burst", "W4", "W5", "W6", "W7", "W8", "W9", "W9w", "W9r", "W9s", "W10", "W11", "W12", "W13", "W14", "W15"}
 
 // order puts entries in the order of one round: the first one moves on from round to round, so that none
 // always runs behind the same neighbour.

@@ -33,11 +33,6 @@ func (r *runner) strike(ctx context.Context, cell Cell, rep int, spec *entry.Spe
 		return err
 	}
 	defer set.Close()
-	if spec.Name == "redquorum" || spec.Name == "floor-scripts" { // only they have counters
-		if err := prime(ctx, set.Members()); err != nil {
-			return err
-		}
-	}
 	broken := false
 	for _, phase := range []string{Healthy, After, Start} {
 		cell.Phase = phase

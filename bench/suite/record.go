@@ -97,6 +97,10 @@ type Slice struct {
 	WaiterBytes float64 `json:"waiter_bytes,omitempty"`
 	Goroutines  float64 `json:"goroutines_per_waiter,omitempty"`
 	Registered  int     `json:"registered,omitempty"`
+
+	ClientBytes int64 `json:"client_bytes,omitempty"` // W15: live heap and stacks of all processes
+	MemberBytes int64 `json:"member_bytes,omitempty"` // W15: used_memory of a member
+	Routines    int64 `json:"routines,omitempty"`     // W15: goroutines of all processes, when the callers have ended
 }
 
 // Violated reports whether the slice shows what a lock must never do.

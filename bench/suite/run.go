@@ -139,7 +139,9 @@ func (r *runner) entries(cell Cell) (out []*entry.Spec) {
 		switch {
 		case r.missing[spec.Name] || !spec.Fits(cell.Members, cell.shape()):
 		case cell.Fault != "" && (spec.Kind != entry.Redis || cell.Rate > 0 && spec.Child != nil):
-		case cell.Workload == "W8" && spec.Name != "floor" && spec.Name != "floor-scripts" && spec.Name != "redquorum":
+		case cell.Workload == "W8" && spec.Name != "floor" && spec.Name != "floor-scripts" && !strings.HasPrefix(spec.Name, "redquorum"):
+		case spec.Level && (r.Own != nil || cell.Fault != "" || !slices.Contains([]string{"W1", "W2", "W3d", "W8"}, cell.Workload)):
+		case cell.Workload == "W15" && spec.Name != "redquorum" && (spec.Name != "floor" || cell.Scale == ScaleHeld):
 		case r.Own != nil && spec.Kind != entry.Redis:
 		case spec.Child != nil && !slices.Contains([]string{work.Uncontended, work.Contended, work.ReadWrite, work.LetIn, work.Permits, work.Latch}, cell.work()):
 		default:
@@ -201,10 +203,29 @@ func (r *runner) set(ctx context.Context, kind entry.Kind, n int) (server.Set, e
 		return nil, err
 	}
 	r.sets[string(kind)] = s
-	if kind == entry.Redis {
-		err = prime(ctx, s.Members())
+	return s, nil
+}
+
+// renewed tells whether an entry gets new servers for each slice, as a new deployment has them: what they
+// learn with use would otherwise come from the slices before. An entry in another language keeps its
+// servers, because its process has to live through all slices: its compiler learns, too.
+func (r *runner) renewed(spec *entry.Spec) bool {
+	return spec.Kind == entry.Redis && spec.Child == nil && r.Own == nil
+}
+
+// newSet starts new servers for one slice.
+func newSet(ctx context.Context, spec *entry.Spec, n int) (server.Set, error) {
+	s, err := server.StartRedis(ctx, n, false)
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	if spec.Level {
+		if err := prime(ctx, s.Members()); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 func (r *runner) openOrder(cell Cell, members []string) work.Order {
@@ -229,6 +250,11 @@ func (r *runner) openOrder(cell Cell, members []string) work.Order {
 		}
 	case "W7":
 		o.LeaseMS = 30_000 // no lease may end while memory is measured
+	case "W15":
+		o.Sizes, o.Length = true, cell.Length
+		if cell.Scale == ScaleHeld {
+			o.LeaseMS, o.Held = 30_000, true
+		}
 	}
 	if cell.Procs > 0 {
 		o.Callers = cell.Callers / cell.Procs
@@ -298,8 +324,8 @@ func profileName(dir string, cell Cell, entry string, process int) string {
 	return filepath.Join(abs, name+"-"+entry+".pprof")
 }
 
-// cell runs all rounds of a cell without a fault. The children of all entries live through all of them;
-// while one works the others are idle.
+// cell runs all rounds of a cell without a fault. The children of entries that keep their servers live
+// through all of them; while one works the others are idle.
 func (r *runner) cell(ctx context.Context, cell Cell) error {
 	teams := map[string]team{}
 	defer func() {
@@ -325,30 +351,33 @@ func (r *runner) once(ctx context.Context, cell Cell, rep int, spec *entry.Spec,
 	if r.done["failed "+key(cell, 0, spec.Name)] {
 		return nil
 	}
-	var set server.Set
-	var err error
-	if cell.Cold && r.Own == nil {
-		s, err := server.StartRedis(ctx, cell.Members, false)
+	if r.renewed(spec) {
+		set, err := newSet(ctx, spec, cell.Members)
 		if err != nil {
 			return err
 		}
-		defer s.Close()
-		set = s
-	} else if set, err = r.set(ctx, spec.Kind, cell.Members); err != nil {
+		defer set.Close()
+		t, err := r.team(spec, cell, set.Members())
+		if err != nil {
+			return r.cannot(cell, rep, spec, set, err)
+		}
+		defer t.close()
+		return r.write(r.slice(ctx, cell, rep, spec, t, set, r.Warm, nil))
+	}
+	set, err := r.set(ctx, spec.Kind, cell.Members)
+	if err != nil {
 		return err
 	}
 	t := teams[spec.Name]
 	warm := r.Warm / 3
-	// A client that spent time on one cell is new for the next; those of cold servers and of memory are
-	// new each time.
-	if t == nil || t.bad() != nil || cell.Cold || cell.Workload == "W7" {
+	// A client that spent time on one cell is new for the next; those of memory are new each time.
+	if t == nil || t.bad() != nil || cell.Workload == "W7" {
 		if t != nil {
 			t.close()
 		}
 		delete(teams, spec.Name)
 		if t, err = r.team(spec, cell, set.Members()); err != nil {
-			r.done["failed "+key(cell, 0, spec.Name)] = true
-			return r.Out.Write(Record{Slice: &Slice{Cell: cell, Entry: spec.Name, Rep: rep, Floor: spec.Floor, Failed: err.Error(), Servers: set.Version()}})
+			return r.cannot(cell, rep, spec, set, err)
 		}
 		teams[spec.Name] = t
 		warm = r.Warm
@@ -356,10 +385,16 @@ func (r *runner) once(ctx context.Context, cell Cell, rep int, spec *entry.Spec,
 			warm *= 10 // their compilers need it
 		}
 	}
-	if cell.Cold {
-		warm = 0
-	}
-	s, err := r.slice(ctx, cell, rep, spec, t, set, warm, nil)
+	return r.write(r.slice(ctx, cell, rep, spec, t, set, warm, nil))
+}
+
+// cannot records that an entry cannot run in a cell, in no repetition.
+func (r *runner) cannot(cell Cell, rep int, spec *entry.Spec, set server.Set, why error) error {
+	r.done["failed "+key(cell, 0, spec.Name)] = true
+	return r.write(&Slice{Cell: cell, Entry: spec.Name, Rep: rep, Floor: spec.Floor, Failed: why.Error(), Servers: set.Version()}, nil)
+}
+
+func (r *runner) write(s *Slice, err error) error {
 	if err != nil {
 		return err
 	}
@@ -375,6 +410,9 @@ func (r *runner) length(cell Cell) time.Duration {
 		return r.Lease // three periods
 	case work.Memory:
 		return 1500 * time.Millisecond // until all are asleep, and their heartbeats have begun
+	}
+	if cell.Scale == ScaleHeld {
+		return 4 * r.Slice // a part of the period of renewals that says something
 	}
 	return r.Slice
 }
@@ -409,6 +447,9 @@ func (r *runner) slice(ctx context.Context, cell Cell, rep int, spec *entry.Spec
 	limit := length + warm + 20*time.Second
 	switch cell.work() {
 	case work.Renew, work.Memory:
+		limit += 5 * time.Minute
+	}
+	if cell.Scale == ScaleHeld {
 		limit += 5 * time.Minute
 	}
 	type answer struct {
@@ -508,6 +549,8 @@ func merge(all []work.Result) work.Result {
 		sum.LongestRead = max(sum.LongestRead, r.LongestRead)
 		sum.PerCaller = append(sum.PerCaller, r.PerCaller...)
 		sum.Samples = append(sum.Samples, r.Samples...)
+		sum.ClientBytes, sum.Routines = sum.ClientBytes+r.ClientBytes, sum.Routines+r.Routines
+		sum.MemberBytes = max(sum.MemberBytes, r.MemberBytes)
 		sum.Self += r.Self
 		sum.WaitSum += r.WaitSum
 		sum.WaitMax = max(sum.WaitMax, r.WaitMax)
@@ -559,6 +602,7 @@ func (s *Slice) fill(r *work.Result, cell Cell) {
 			s.RenewalCPU = float64(r.CPU) / 1e3 / n
 		}
 	}
+	s.ClientBytes, s.MemberBytes, s.Routines = r.ClientBytes, r.MemberBytes, r.Routines
 	s.LeaseBytes, s.WaiterBytes, s.Goroutines, s.Registered = r.LeaseBytes, r.WaiterBytes, r.Goroutines, r.Registered
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
@@ -99,12 +101,8 @@ func (s *session) start(o *Order) (*Result, error) {
 	}
 	s.open, s.spec = *o, spec
 	n := max(o.Clients, 1)
-	for range n {
-		l, err := s.dial()
-		if err != nil {
-			return nil, err
-		}
-		s.lockers = append(s.lockers, l)
+	if err := s.dialAll(n); err != nil {
+		return nil, err
 	}
 	for i := range o.Callers {
 		s.callers = append(s.callers, &caller{number: i, locker: s.lockers[i%n]})
@@ -120,10 +118,28 @@ func (s *session) start(o *Order) (*Result, error) {
 	return &Result{Version: versionOf(spec)}, nil
 }
 
+// dialAll opens so many clients, sixteen at a time.
+func (s *session) dialAll(n int) error {
+	s.lockers = make([]entry.Locker, n)
+	errs := make([]error, n)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, 16) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				s.lockers[i], errs[i] = s.dial()
+			}
+		})
+	}
+	wg.Wait()
+	s.lockers = slices.DeleteFunc(s.lockers, func(l entry.Locker) bool { return l == nil })
+	return errors.Join(errs...)
+}
+
 func (s *session) dial() (entry.Locker, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
-	return s.spec.Open(ctx, entry.Env{Members: s.open.Members, Lease: s.lease(), Shape: s.open.Shape, Renew: s.open.Work == Renew})
+	return s.spec.Open(ctx, entry.Env{Members: s.open.Members, Lease: s.lease(), Shape: s.open.Shape, Renew: s.open.Work == Renew || s.open.Held})
 }
 
 func (s *session) lease() time.Duration { return time.Duration(s.open.LeaseMS) * time.Millisecond }

@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // contended: all callers want one name. A closed loop with a critical section; waits that the end of the
@@ -59,7 +57,7 @@ func (s *session) crowd(o *Order, run func(*caller, context.Context, *Storage, t
 	for range r.Stuck {
 		r.PerCaller = append(r.PerCaller, 0)
 	}
-	return r, nil
+	return r, s.sizes(r)
 }
 
 func (c *caller) contend(ctx context.Context, open, o *Order, store *Storage, began time.Time, d time.Duration) {
@@ -111,15 +109,14 @@ func (c *caller) contend(ctx context.Context, open, o *Order, store *Storage, be
 	}
 }
 
-// hold is the critical section. The runtime's own timers are too coarse for parts of a millisecond.
+// hold is the critical section.
 func hold(rng *rand.Rand, open *Order) {
 	us := int64(open.HoldUS)
 	if us > 0 && open.Random {
 		us = rng.Int64N(us)
 	}
 	if us > 0 {
-		t := unix.NsecToTimespec(us * 1000)
-		_ = unix.Nanosleep(&t, nil)
+		nap(time.Duration(us) * time.Microsecond)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 // take acquires so many names of their own, with 64 callers.
 func (s *session) take(prefix string, count int) ([]entry.Held, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	all := make([]entry.Held, count)
 	var next atomic.Int64
@@ -152,6 +152,25 @@ func heap() (bytes int64, goroutines int) {
 	}
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse), runtime.NumGoroutine()
+}
+
+// sizes are the memory of this process and of the members, while nothing happens.
+func (s *session) sizes(r *Result) error {
+	if !s.open.Sizes {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	set, err := server.UseRedis(ctx, s.open.Members)
+	if err != nil {
+		return err
+	}
+	if r.MemberBytes, err = set.Memory(ctx); err != nil {
+		return err
+	}
+	bytes, goroutines := heap()
+	r.ClientBytes, r.Routines = bytes, int64(goroutines)
+	return nil
 }
 
 // memory: what a held lease and a waiter cost in this process. The caller's own goroutine is taken off:

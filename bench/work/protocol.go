@@ -35,6 +35,9 @@ type Order struct {
 	Warm    int    `json:"warm,omitempty"`
 	Rate    int    `json:"rate,omitempty"`    // uncontended: arrivals per second on a schedule; 0: closed loop
 	Count   int    `json:"count,omitempty"`   // renewed and memory: leases, waiters; latch: arrivals of a round
+	Held    bool   `json:"held,omitempty"`    // uncontended: Count leases are held meanwhile, and renewed
+	Length  int    `json:"length,omitempty"`  // uncontended: least length of names
+	Sizes   bool   `json:"sizes,omitempty"`   // memory of this process and of the members is wanted
 	Profile string `json:"profile,omitempty"` // file for a processor profile of what comes; children of other languages take none
 
 	// Of slice.
@@ -109,6 +112,10 @@ type Result struct {
 	WaitMax   int64   `json:"wait_max,omitempty"` // also of waits that the end of the slice cut short
 	Overlaps  int64   `json:"overlaps,omitempty"` // two holders at once; more than there are permits; a latch that opened early; two leaders
 	Writes    int64   `json:"writes,omitempty"`   // to the storage, for lost updates
+
+	ClientBytes int64 `json:"client_bytes,omitempty"` // Sizes: live heap and stacks at the end of the slice
+	MemberBytes int64 `json:"member_bytes,omitempty"` // Sizes: used_memory of a member
+	Routines    int64 `json:"routines,omitempty"`     // Sizes: goroutines of this process
 
 	LeaseBytes  float64 `json:"lease_bytes,omitempty"`  // memory: per held lease
 	WaiterBytes float64 `json:"waiter_bytes,omitempty"` // per waiter, less its goroutine

@@ -71,11 +71,13 @@ func TestStorageSeesAWriterBesideReaders(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	n, seen := newNames("p:", 0), map[string]bool{}
-	for range 3 * namesAtOnce {
+	for range 3 * n.piece {
 		name := n.next()
 		require.False(t, seen[name], name)
 		seen[name] = true
 	}
+	n = newNames("p:", 0)
+	require.Zero(t, testing.AllocsPerRun(n.piece/2, func() { n.next() }), "names are made before they are wanted")
 	n, seen = newNames("p:", 10), map[string]bool{}
 	for range 100 {
 		seen[n.next()] = true

@@ -11,26 +11,41 @@ import (
 	"github.com/redquorum/redquorum/bench/entry"
 )
 
-// names makes names that nobody else uses. They are cut from pieces of a thousand, so that making them
-// does not show in the allocations per operation.
+// names makes names that nobody else uses. They are cut from pieces of a thousand, the first of which is
+// there before it begins, so that making them does not show in the allocations per operation.
 type names struct {
 	prefix string
 	warm   int
+	piece  int
 	all    []string
 	i      int
 }
 
-const namesAtOnce = 1024
-
 func newNames(prefix string, warm int) *names {
-	n := &names{prefix: prefix, warm: warm}
-	if warm > 0 {
-		n.all = make([]string, warm)
-		for i := range n.all {
-			n.all[i] = prefix + strconv.Itoa(i)
-		}
+	n := &names{prefix: prefix, warm: warm, piece: max(1, min(1024, 1<<17/len(prefix)))}
+	if warm == 0 {
+		n.all = make([]string, n.piece)
+		n.fill()
+		return n
+	}
+	n.all = make([]string, warm)
+	for i := range n.all {
+		n.all[i] = prefix + strconv.Itoa(i)
 	}
 	return n
+}
+
+// fill makes the next piece.
+func (n *names) fill() {
+	size := len(n.prefix) + 10
+	b := make([]byte, 0, size*n.piece)
+	for i := range n.piece {
+		b = strconv.AppendInt(append(b, n.prefix...), int64(1_000_000_000+n.i+i), 10)
+	}
+	all := string(b)
+	for i := range n.all {
+		n.all[i] = all[i*size : (i+1)*size]
+	}
 }
 
 func (n *names) next() string {
@@ -38,21 +53,9 @@ func (n *names) next() string {
 		n.i++
 		return n.all[n.i%n.warm]
 	}
-	k := n.i % namesAtOnce
-	if k == 0 {
-		var b strings.Builder
-		for i := range namesAtOnce {
-			b.WriteString(n.prefix)
-			b.WriteString(strconv.Itoa(1_000_000_000 + n.i + i))
-		}
-		all := b.String()
-		size := len(n.prefix) + 10
-		if n.all == nil {
-			n.all = make([]string, namesAtOnce)
-		}
-		for i := range n.all {
-			n.all[i] = all[i*size : (i+1)*size]
-		}
+	k := n.i % n.piece
+	if k == 0 && n.i > 0 {
+		n.fill()
 	}
 	n.i++
 	return n.all[k]
@@ -69,6 +72,17 @@ func (s *session) uncontended(o *Order) (*Result, error) {
 		return s.further(o)
 	}
 	r := &Result{}
+	if s.open.Held {
+		held, err := s.take(o.Prefix+"held:", s.open.Count)
+		if err != nil {
+			return nil, err
+		}
+		r.AllOps += int64(len(held))
+		defer func() {
+			failed, texts := release(held)
+			r.Errors, r.Samples = r.Errors+failed, append(r.Samples, texts...)
+		}()
+	}
 	if s.open.Limit > 0 {
 		release, taken, err := s.fill(o.Prefix + permitName)
 		if err != nil {
@@ -85,12 +99,14 @@ func (s *session) uncontended(o *Order) (*Result, error) {
 	}
 	name := make([]*names, len(s.callers))
 	for i := range name {
-		name[i] = newNames(o.Prefix+strconv.Itoa(i)+":", warm[i])
+		prefix := o.Prefix + strconv.Itoa(i) + ":"
+		prefix += strings.Repeat("n", max(0, s.open.Length-len(prefix)-10))
+		name[i] = newNames(prefix, warm[i])
 		if s.open.Limit > 0 {
 			name[i] = &names{warm: 1, all: []string{o.Prefix + permitName}}
 		}
 	}
-	pass := func(d time.Duration) (back []*caller, m *meter) {
+	pass := func(name []*names, d time.Duration) (back []*caller, m *meter) {
 		for _, c := range s.callers {
 			c.reset()
 		}
@@ -108,7 +124,7 @@ func (s *session) uncontended(o *Order) (*Result, error) {
 	}
 	var before, beforeSecond int64
 	if o.WarmMS > 0 {
-		back, _ := pass(millis(o.WarmMS))
+		back, _ := pass(s.warmNames(o.Prefix, name), millis(o.WarmMS))
 		for _, c := range back {
 			r.AllOps += c.all
 		}
@@ -122,7 +138,7 @@ func (s *session) uncontended(o *Order) (*Result, error) {
 	if counts {
 		before, beforeSecond = counter.Rounds()
 	}
-	back, m := pass(millis(o.SliceMS))
+	back, m := pass(name, millis(o.SliceMS))
 	m.stop(r)
 	r.Elapsed = max(int64(millis(o.SliceMS)), 1)
 	if counts {
@@ -131,7 +147,20 @@ func (s *session) uncontended(o *Order) (*Result, error) {
 	}
 	gather(r, back)
 	r.Stuck = int64(len(s.callers) - len(back))
-	return r, nil
+	return r, s.sizes(r)
+}
+
+// warmNames are what the callers use in the warm-up: few names each, so that to new servers what is
+// measured is the first use of nearly all.
+func (s *session) warmNames(prefix string, name []*names) []*names {
+	if s.open.Warm > 0 || s.open.Limit > 0 {
+		return name
+	}
+	few := make([]*names, len(name))
+	for i := range few {
+		few[i] = newNames(prefix+"warm"+strconv.Itoa(i)+":", max(1, s.open.Names))
+	}
+	return few
 }
 
 func (c *caller) loop(ctx context.Context, open *Order, n *names, began time.Time, d time.Duration) {

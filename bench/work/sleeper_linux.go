@@ -37,3 +37,9 @@ func (s *sleeper) Sleep(d time.Duration) {
 
 // Close frees the descriptor.
 func (s *sleeper) Close() { _ = s.file.Close() }
+
+// nap sleeps a part of a millisecond, for which the runtime's own timers are too coarse.
+func nap(d time.Duration) {
+	t := unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&t, nil)
+}
