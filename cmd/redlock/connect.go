@@ -99,9 +99,6 @@ type connection struct {
 	log *slog.Logger
 }
 
-// name puts the prefix before a lock's name.
-func (c *connection) name(key string) string { return c.set.Prefix + key }
-
 // open connects once.
 func (c *common) open(ctx context.Context, cmd *cobra.Command, more ...redlock.Option) (*connection, error) {
 	return c.openWithin(ctx, cmd, 0, more...)

@@ -128,12 +128,12 @@ extended and released as a lock is.
 				return endedOr(cmd.Context(), err)
 			}
 			defer conn.close()
-			var m locker = conn.Mutex(conn.name(args[0]), w.options(redlock.TTL(conn.set.TTL))...) // every version of extend and release knows its leases
+			var m locker = conn.Mutex(args[0], w.options(redlock.TTL(conn.set.TTL))...) // every version of extend and release knows its leases
 			switch {
 			case w.limit != 0:
-				m = w.permits(conn, conn.name(args[0]), redlock.TTL(conn.set.TTL))
+				m = w.permits(conn, args[0], redlock.TTL(conn.set.TTL))
 			case w.shared:
-				m = reader{conn.RWMutex(conn.name(args[0]), redlock.TTL(conn.set.TTL))}
+				m = reader{conn.RWMutex(args[0], redlock.TTL(conn.set.TTL))}
 			}
 			lease, err := obtain(cmd.Context(), &w, m, rest(patience, began), conn.set.TTL)
 			if err != nil {
@@ -309,7 +309,6 @@ func (c *common) force(cmd *cobra.Command, key string, yes bool, only *uint64) e
 		return err
 	}
 	defer conn.close()
-	key = conn.name(key)
 	seen, err := conn.Inspect(ctx, key)
 	if err != nil {
 		return err

@@ -68,7 +68,7 @@ With --limit, KEY is a semaphore, and each line has the slots and their tokens.
 				return endedOr(ctx, err)
 			}
 			defer conn.close()
-			lease, err := obtain(ctx, &w, w.locker(conn, conn.name(args[0])), rest(patience, began), conn.set.TTL)
+			lease, err := obtain(ctx, &w, w.locker(conn, args[0]), rest(patience, began), conn.set.TTL)
 			stop()
 			if err != nil {
 				return endedOr(ctx, err)

@@ -60,7 +60,7 @@ func (f *latchFlags) command(cmd *cobra.Command, terms bool, do func(ctx context
 		if terms {
 			opts = append(opts, redlock.Life(f.life))
 		}
-		return do(cmd.Context(), conn, conn.Latch(conn.name(args[0]), f.count, opts...), args)
+		return do(cmd.Context(), conn, conn.Latch(args[0], f.count, opts...), args)
 	}
 	return cmd
 }
@@ -160,7 +160,7 @@ It prints the number of missing arrivals on the first line, 0 if the latch is op
 				return err
 			}
 			defer conn.close()
-			in, err := conn.InspectLatch(cmd.Context(), conn.name(args[0]))
+			in, err := conn.InspectLatch(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

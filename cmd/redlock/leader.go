@@ -40,7 +40,7 @@ out of date when it arrives. So let the leader show its token to whom it writes 
 With --watch it prints a line with the time whenever another process leads, the value changes, or
 nobody leads any more. The members push each change. It ends with Ctrl-C.
 
-To lead, run a command with a value: redlock run KEY --elect VALUE -- COMMAND.
+To lead, run a command with "redlock lead", or once with redlock run KEY --elect VALUE -- COMMAND.
 
 The exit code is 0 if somebody leads; 1 if nobody does; 69 if too few members answer to tell.
 
@@ -55,7 +55,7 @@ The exit code is 0 if somebody leads; 1 if nobody does; 69 if too few members an
 				return err
 			}
 			defer conn.close()
-			key := conn.name(args[0])
+			key := args[0]
 			if watch {
 				return watchLeader(cmd.Context(), cmd.OutOrStdout(), conn, key, c.json)
 			}

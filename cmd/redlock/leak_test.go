@@ -10,13 +10,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Scripts find this program as redlock, and helpers by their names.
-func TestMain(m *testing.M) {
-	testscript.Main(leakless{m}, map[string]func(){
-		"redlock":   main,
-		"heartbeat": heartbeat,
-	})
-}
+// programs are what scripts find by these names: this program, and helpers.
+var programs = map[string]func(){"redlock": main}
+
+func TestMain(m *testing.M) { testscript.Main(leakless{m}, programs) }
 
 // leakless fails when something of a run goes on after it: a client, a member, a display.
 type leakless struct{ m *testing.M }

@@ -212,7 +212,7 @@ answers.
 				return err
 			}
 			defer conn.close()
-			s, err := conn.look(cmd.Context(), conn.name(args[0]))
+			s, err := conn.look(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -258,7 +258,7 @@ semaphore is held either.
 			defer tick.Stop()
 			var last sightLines
 			for {
-				s, err := conn.look(cmd.Context(), conn.name(args[0]))
+				s, err := conn.look(cmd.Context(), args[0])
 				if err == nil {
 					err = cmd.Context().Err()
 				}
@@ -358,7 +358,7 @@ may draw a greater one. Both pass --verify.
 				return err
 			}
 			defer conn.close()
-			in, err := conn.Inspect(cmd.Context(), conn.name(args[0]))
+			in, err := conn.Inspect(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

@@ -112,8 +112,8 @@ The lock itself is a Go library: see the package redlock in this module.
 
 Exit codes: 0 done; 1 no, or a promise did not hold; 64 usage; 65 the key is not a lock; 69 no
 quorum; 70 internal error; 75 not obtained in time; 77 the members refuse the user; 78 configuration
-or TLS; 79 lost, or no longer held; 130 and 143 interrupted. "run" passes on the exit code of its
-command: see there.`,
+or TLS; 79 lost, or no longer held; 130 and 143 interrupted. "run" and "lead" pass on the exit
+code of their command: see there.`,
 		Example: `  redlock demo                                     a lock at work, nothing to install
   eval "$(redlock nodes up)"                       three local members, and REDLOCK_MEMBERS
   redlock run nightly --wait 0 -- ./nightly.sh     run a command while holding a lock
@@ -125,7 +125,7 @@ command: see there.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(newDemo(runDemo), newRun(), newHold(), newAcquire(), newExtend(), newRelease(),
-		newLatch(), newSemaphore(), newLeader(), newInspect(), newLs(), newWatch(), newToken(), newDoctor(), newInit(), newNodes(), newBench(), newVersion())
+		newLatch(), newSemaphore(), newLead(), newLeader(), newInspect(), newLs(), newWatch(), newToken(), newDoctor(), newInit(), newNodes(), newBench(), newVersion())
 	root.Flags().Bool("version", false, "print the version of this program") // cobra's own takes -v, which is --verbose elsewhere
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.InitDefaultCompletionCmd()

@@ -87,11 +87,14 @@ Redis Cluster or with Sentinels also INFO.
 			if err != nil {
 				return endedOr(cmd.Context(), err)
 			}
+			for i := range locks {
+				locks[i].Key = strings.TrimPrefix(locks[i].Key, s.Prefix)
+			}
 			var slots []*heldSlotsJSON
 			var latches []*foundLatchJSON
 			var missing error // why what is not a lock may be missing
 			if !s.Interop {   // which has neither
-				names, err := others(cmd.Context(), members, prefix, s.DialTimeout)
+				names, err := others(cmd.Context(), members, s.Prefix, prefix, s.DialTimeout)
 				if err == nil {
 					slots, latches, err = c.lookAt(cmd, names, all)
 				}
@@ -586,8 +589,9 @@ const (
 	latchKeys     = "redquorum:l1"
 )
 
-// others finds the names of semaphores and latches, by the prefix of their keys.
-func others(ctx context.Context, members []*rawMember, prefix string, patience time.Duration) (map[string][]string, error) {
+// others finds the names of semaphores and latches that begin with a prefix, by the prefix of their keys. It leaves the
+// environment out of a name.
+func others(ctx context.Context, members []*rawMember, environment, prefix string, patience time.Duration) (map[string][]string, error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	found := make(map[string]map[string]bool) // by prefix, names
@@ -611,7 +615,7 @@ func others(ctx context.Context, members []*rawMember, prefix string, patience t
 				if found[of] == nil {
 					found[of] = make(map[string]bool)
 				}
-				found[of][name] = true
+				found[of][strings.TrimPrefix(name, environment)] = true
 			}
 		})
 	}

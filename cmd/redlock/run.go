@@ -20,6 +20,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/cmd/redlock/internal/child"
+	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -152,18 +153,25 @@ func obtain[S section](ctx context.Context, w *waiting, m lock[S], patience, ttl
 		}
 		return none, err
 	}
-	if clock.Until(held.ValidUntil(), time.Now()) < ttl*2/3 {
-		if err := held.Extend(context.WithoutCancel(ctx), ttl); err != nil {
-			return none, errors.Join(err, held.Unlock(context.WithoutCancel(ctx)))
-		}
+	if err := fill(context.WithoutCancel(ctx), held, ttl); err != nil {
+		return none, errors.Join(err, held.Unlock(context.WithoutCancel(ctx)))
 	}
 	return held, nil
+}
+
+// fill extends a section for ttl, if it is good for much less.
+func fill(ctx context.Context, held section, ttl time.Duration) error {
+	if clock.Until(held.ValidUntil(), time.Now()) >= ttl*2/3 {
+		return nil
+	}
+	return held.Extend(ctx, ttl)
 }
 
 type runFlags struct {
 	common
 	waiting
 	killAfter  time.Duration
+	atLeast    time.Duration
 	keep       bool
 	statusFile string
 }
@@ -238,11 +246,22 @@ in time (-E changes it), 77 the members refuse the user, 78 configuration or TLS
 the command stopped, 126 the command cannot be executed, 127 it was not found, 130 or 143 interrupted
 while waiting. --status-file says whether an exit code is the command's or redlock's.
 
+With --at-least D, run holds the lock for D after it was obtained, even if the command ends sooner.
+Use it with --wait 5s for a job that cron starts on many machines. If the clock of one machine is
+behind by less than D less 5s, its run finds the lock held and skips the job. The exit code of the
+command does not matter. A signal that would end a program (INT, TERM, HUP, QUIT) ends the wait and not the hold:
+run exits at once with the command's code, and the lock frees itself after the rest of D. The
+members keep a lock for --max-ttl at most, and for what is left of --ttl at least. So a lock that is
+left may be free sooner than D, or up to --ttl later. If run itself is killed, the lock is free
+when its lease ends, at most --ttl later. If the command cannot be started, or was stopped because
+the lock was lost, run does not wait.
+
 If a key begins with -, put a -- of its own before it: redlock run [flags] -- KEY... -- COMMAND.
 
 ` + configHelp,
 		Example: `  redlock run nightly -- ./nightly.sh                  wait, run, release
   redlock run nightly -n -E 0 -- ./nightly.sh          skip it where another machine runs it
+  redlock run nightly --wait 5s -E 0 --at-least 1m -- ./nightly.sh   once in a fleet of crontabs
   redlock run deploy --wait 5m --ttl 10s -- make deploy
   redlock run prices --shared -- ./report.sh           beside other readers, and beside no writer
   redlock run scheduler --elect "$(hostname)" --ttl 10s -- ./scheduler
@@ -282,6 +301,7 @@ If a key begins with -, put a -- of its own before it: redlock run [flags] -- KE
 	f.waiting.flags(cmd.Flags())
 	f.candidate(cmd.Flags())
 	cmd.Flags().DurationVar(&f.killAfter, "kill-after", 0, "SIGTERM so long before the validity ends (default a third of --ttl, at most 5s)")
+	cmd.Flags().DurationVar(&f.atLeast, "at-least", 0, "hold the lock for at least so long, even if the command ends sooner (for cron, with --wait)")
 	cmd.Flags().BoolVar(&f.keep, "keep-children", false, "leave alone what the command left running when it ended: it goes on without the lock")
 	cmd.Flags().BoolVar(&f.json, "json", false, "log one JSON object a line")
 	cmd.Flags().StringVar(&f.statusFile, "status-file", "", "write how it ended to this file, as JSON")
@@ -386,15 +406,12 @@ func (f *runFlags) run(cmd *cobra.Command, keys, command []string) (runStatus, e
 	if err != nil {
 		return status, err
 	}
-	plan := child.DefaultPlan(s.TTL)
-	if f.killAfter != 0 {
-		if f.killAfter < 10*time.Millisecond || f.killAfter > s.TTL/2 {
-			return status, usage("--kill-after is %v, must be between 10ms and half of --ttl (%v)", f.killAfter, s.TTL/2)
-		}
-		plan = child.PlanFor(f.killAfter)
+	plan, err := planFor(f.killAfter, s)
+	if err != nil {
+		return status, err
 	}
-	if s.MaxHold > 0 && s.MaxHold <= plan.KillAfter {
-		return status, usage("--max-hold is %v, must be more than --kill-after (%v): the command would be asked to end when it starts", s.MaxHold, plan.KillAfter)
+	if err := f.within(f.atLeast, s); err != nil {
+		return status, err
 	}
 	if err := writable(f.statusFile); err != nil {
 		return status, err
@@ -419,7 +436,7 @@ func (f *runFlags) run(cmd *cobra.Command, keys, command []string) (runStatus, e
 	if ctx.Err() != nil { // granted at the moment of the signal
 		return status, errors.Join(context.Cause(ctx), held.Unlock(context.Background()))
 	}
-	obtained := time.Now()
+	least := least{f.atLeast, time.Now()}
 	if status.Token = leases[0].Token(); len(leases) > 1 {
 		status.Token = 0
 		for _, l := range leases {
@@ -445,28 +462,44 @@ func (f *runFlags) run(cmd *cobra.Command, keys, command []string) (runStatus, e
 		status.Outcome, status.Reason = "lost", "something of the command cannot be ended"
 		return status, &exitError{exitLost, fmt.Errorf("%s lost, and something of the command still runs: it cannot be killed", lostLocks(lost(held.Err(), leases, plan.KillAfter)))}
 	}
-	capped := s.MaxHold > 0 && clock.Until(held.ValidUntil(), obtained) > s.MaxHold-s.TTL/3
+	if !out.Stopped && linger(least, held, out.Told, signals, conn.log) {
+		least.leave(held, leases, s, conn.log)
+		status.Outcome = "command"
+		return status, exited(out.Code)
+	}
+	capped := s.MaxHold > 0 && clock.Until(held.ValidUntil(), least.from) > s.MaxHold-s.TTL/3
 	return f.release(conn.log, held, leases, out, status, plan.KillAfter, capped)
+}
+
+// planFor is the plan by which a command is stopped before its lease ends.
+func planFor(killAfter time.Duration, s *settings.Settings) (child.Plan, error) {
+	plan := child.DefaultPlan(s.TTL)
+	if killAfter != 0 {
+		if killAfter < 10*time.Millisecond || killAfter > s.TTL/2 {
+			return plan, usage("--kill-after is %v, must be between 10ms and half of --ttl (%v)", killAfter, s.TTL/2)
+		}
+		plan = child.PlanFor(killAfter)
+	}
+	if s.MaxHold > 0 && s.MaxHold <= plan.KillAfter {
+		return plan, usage("--max-hold is %v, must be more than --kill-after (%v): the command would be asked to end when it starts", s.MaxHold, plan.KillAfter)
+	}
+	return plan, nil
 }
 
 // section takes the locks of some keys. It returns what they are held by together, and their leases in
 // the order of the keys.
 func (f *runFlags) section(ctx context.Context, conn *connection, keys []string, patience time.Duration) (section, []*redlock.Lease, error) {
-	names := make([]string, len(keys))
-	for i, key := range keys {
-		names[i] = conn.name(key)
-	}
-	if len(names) == 1 {
-		lease, err := obtain(ctx, &f.waiting, f.locker(conn, names[0]), patience, conn.set.TTL)
+	if len(keys) == 1 {
+		lease, err := obtain(ctx, &f.waiting, f.locker(conn, keys[0]), patience, conn.set.TTL)
 		return lease, []*redlock.Lease{lease}, err
 	}
-	set, err := obtain(ctx, &f.waiting, conn.Multi(names, f.options()...), patience, conn.set.TTL)
+	set, err := obtain(ctx, &f.waiting, conn.Multi(keys, f.options()...), patience, conn.set.TTL)
 	if err != nil {
 		return nil, nil, err
 	}
-	leases := make([]*redlock.Lease, len(names))
-	for i, name := range names {
-		leases[i] = set.Of(name)
+	leases := make([]*redlock.Lease, len(keys))
+	for i, key := range keys {
+		leases[i] = set.Of(key)
 	}
 	return set, leases, nil
 }
@@ -530,10 +563,15 @@ func (f *runFlags) release(log *slog.Logger, held section, leases []*redlock.Lea
 			log.Info("lock released", "key", l.Key(), "token", l.Token())
 		}
 	}
-	if out.Code != 0 {
-		return status, &exitError{out.Code, nil}
+	return status, exited(out.Code)
+}
+
+// exited is the end of this program with the exit code of the command.
+func exited(code int) error {
+	if code == 0 {
+		return nil
 	}
-	return status, nil
+	return &exitError{code, nil}
 }
 
 func notStarted(name string, err error) error {
@@ -548,6 +586,11 @@ func notStarted(name string, err error) error {
 // the signals back.
 func endedBy(ctx context.Context, signals <-chan os.Signal) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
+	return ctx, endWith(cancel, signals)
+}
+
+// endWith calls cancel with the first of the signals that would end a program, until stop.
+func endWith(cancel context.CancelCauseFunc, signals <-chan os.Signal) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() { // until stop
 		defer close(done)
@@ -562,7 +605,7 @@ func endedBy(ctx context.Context, signals <-chan os.Signal) (context.Context, fu
 			}
 		}
 	}()
-	return ctx, func() { close(quit); <-done }
+	return func() { close(quit); <-done }
 }
 
 // endedOr prefers the signal that ended ctx to the error that it led to.

@@ -8,11 +8,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,30 +19,6 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 )
-
-// heartbeat is a command that writes the time into a file every millisecond, does not care for SIGTERM,
-// and has a child in a session of its own that does the same with a second file.
-//
-//	heartbeat FILE [FILE2]
-func heartbeat() {
-	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	if len(os.Args) > 2 {
-		cmd := exec.Command(os.Args[0], os.Args[2])
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		if err := cmd.Start(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	f, err := os.Create(os.Args[1])
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		_, _ = f.WriteAt([]byte(strconv.FormatInt(time.Now().UnixNano(), 10)), 0)
-	}
-}
 
 // lastBeat reads what heartbeat wrote, zero if nothing yet.
 func lastBeat(path string) time.Time {
@@ -190,7 +164,9 @@ func endServers(dir string) {
 		pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if err == nil && strings.Contains(string(cmdline), "redis-server") {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+			if p, err := os.FindProcess(pid); err == nil {
+				_ = p.Kill()
+			}
 		}
 		return nil
 	})

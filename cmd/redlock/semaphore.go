@@ -130,7 +130,7 @@ The exit code is 0 whether a slot is held or not; 69 if no majority answers.
 				return err
 			}
 			defer conn.close()
-			name := conn.name(args[0])
+			name := args[0]
 			switch s := conn.Semaphore(name, mostSlots); {
 			case stores:
 				return s.SetLimit(cmd.Context(), set)
@@ -343,7 +343,6 @@ func (c *common) forceSlot(cmd *cobra.Command, key string, n int, yes bool, only
 		return err
 	}
 	defer conn.close()
-	key = conn.name(key)
 	seen, err := conn.InspectSemaphore(ctx, key)
 	if err != nil {
 		return err

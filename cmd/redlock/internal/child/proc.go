@@ -2,9 +2,11 @@ package child
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 )
 
@@ -20,13 +22,27 @@ type Command struct {
 	OwnGroup bool
 }
 
-// Find looks a command up as a shell does. An error matches ErrNotFound or ErrNotRunnable.
+// Find looks a command up as a shell does. An error matches ErrNotFound or ErrNotRunnable. On a system
+// where Start always fails, so does Find: then nobody takes a lock for nothing.
 func Find(name string) (string, error) {
+	if err := supports(runtime.GOOS); err != nil {
+		return "", err
+	}
 	path, err := exec.LookPath(name)
 	if err != nil && !errors.Is(err, exec.ErrDot) {
 		return "", classify(err)
 	}
 	return path, nil
+}
+
+// supports reports why no command can be run on a system, if so.
+func supports(system string) error {
+	switch system {
+	case "windows", "plan9", "js", "wasip1":
+		return fmt.Errorf("%w on %s: a command, and all that it started, can be ended in time on Linux, macOS and other"+
+			" Unix systems only; here use redlock hold, or redlock acquire, extend and release", ErrNotRunnable, system)
+	}
+	return nil
 }
 
 // These are the errors of Find and Start. The system's own error is in the chain.

@@ -21,7 +21,8 @@ type proc struct {
 }
 
 // Start runs a command. From then on this process waits for every child that it has, so it must
-// have no others. It is for a program that runs one command.
+// have no others. It is for a program that runs one command at a time: the next one starts when the
+// last one is Gone.
 func Start(c Command) (Process, error) {
 	// Orphans of the command become children of this process, so that none escapes.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {

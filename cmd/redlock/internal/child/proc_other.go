@@ -2,10 +2,8 @@
 
 package child
 
-import "errors"
+import "runtime"
 
-// Start always fails on this system, because there is no way to end a command and all that it
-// started in time.
-func Start(Command) (Process, error) {
-	return nil, errors.Join(ErrNotRunnable, errors.New("redlock run needs a Unix system"))
-}
+// Start always fails on this system, as Find does, because there is no way to end a command and all
+// that it started in time.
+func Start(Command) (Process, error) { return nil, supports(runtime.GOOS) }

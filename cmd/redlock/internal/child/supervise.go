@@ -38,6 +38,7 @@ type Outcome struct {
 	Stopped bool  // Supervise stopped it, because the lease was ending
 	Reason  error // if Stopped: why the lease ended; nil if it was given up in time
 	Left    bool  // something of it still runs and cannot be ended
+	Told    bool  // a signal that Ends was passed on
 }
 
 // Supervise returns when nothing of the process runs any more. With keep, it returns when the
@@ -100,6 +101,7 @@ func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.S
 			done = nil
 		case sig := <-signals:
 			if !Stops(sig) {
+				out.Told = out.Told || Ends(sig)
 				p.Forward(sig.(syscall.Signal))
 				break
 			}

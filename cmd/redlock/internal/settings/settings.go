@@ -120,7 +120,7 @@ var Options = []Option{
 	text("tls-ca", "file", "PEM file of the authorities that sign the members' certificates", func(s *Settings) *string { return &s.TLSCA }),
 	text("tls-cert", "file", "PEM file of our certificate", func(s *Settings) *string { return &s.TLSCert }),
 	text("tls-key", "file", "PEM file of its key", func(s *Settings) *string { return &s.TLSKey }),
-	text("prefix", "text", "prefix of every lock's name", func(s *Settings) *string { return &s.Prefix }),
+	text("prefix", "text", "put before the name of every lock, for several environments on the same members: prod: or test:; output leaves it out", func(s *Settings) *string { return &s.Prefix }),
 	duration("ttl", "30s", "length of a lease; a holder that dies blocks the lock for that long", func(s *Settings) *time.Duration { return &s.TTL }),
 	duration("max-ttl", "30s", "longest lease that this client may ask for; a member that forgot does not vote for the greatest one of any client", func(s *Settings) *time.Duration { return &s.MaxTTL }),
 	duration("max-hold", "24h", "longest time that a lease is renewed; negative: no limit", func(s *Settings) *time.Duration { return &s.MaxHold }),
@@ -405,7 +405,7 @@ func (s *Settings) Config() (redlock.Config, error) {
 	t, err := s.TLS()
 	return redlock.Config{
 		TTL: s.TTL, MaxTTL: s.MaxTTL, MaxHold: s.MaxHold, Drift: s.Drift, MemberTimeout: s.MemberTimeout,
-		DialTimeout: s.DialTimeout, NoQuorumAfter: s.NoQuorumAfter, RestartGuard: guards[s.RestartGuard], Interop: s.Interop,
+		DialTimeout: s.DialTimeout, NoQuorumAfter: s.NoQuorumAfter, RestartGuard: guards[s.RestartGuard], Interop: s.Interop, Prefix: s.Prefix,
 		ClientName: "redlock", TLS: t,
 	}, err
 }
