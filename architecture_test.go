@@ -38,7 +38,10 @@ var walls = []struct {
 	{"redlock/internal/latch", []string{"clock", "member", "quorum"}, true},
 	{"redlock/internal/watch", []string{"clock", "member", "quorum"}, true},
 	{"redlock", []string{"clock", "cluster", "member", "node", "quorum", "redlock/internal/ballot", "redlock/internal/latch", "redlock/internal/permit", "redlock/internal/script", "redlock/internal/watch", "slot"}, false},
+	{"redlock/redlockhttp", []string{"redlock"}, false},
 	{"fence/fencehttp", []string{"fence", "redlock"}, false},
+	{"internal/redistest", []string{"internal/resp"}, false},
+	{"redlock/redlocktest", []string{"internal/redistest", "redlock"}, false},
 }
 
 // still are the packages that a pure package may import: none of them opens a file, a connection or a process, and what

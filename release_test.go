@@ -18,7 +18,7 @@ import (
 const root = "github.com/redquorum/redquorum"
 
 // published are the modules that a release tags, by the folder that each is in.
-var published = []string{"", "fence/fencegrpc/", "fence/fencepgx/", "fence/fences3/", "redlock/redlockotel/", "redlock/redlockprom/"}
+var published = []string{"", "fence/fencegrpc/", "fence/fencepgx/", "fence/fences3/", "redlock/redlockgocron/", "redlock/redlockotel/", "redlock/redlockprom/"}
 
 // What tools/release makes resolves for an importer: the library with metrics and spans, and go install of the command.
 func TestReleaseResolvesForAnImporter(t *testing.T) {

@@ -3,6 +3,7 @@ package redquorum_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -61,4 +62,26 @@ func TestWorkflowRunsContinuousIntegration(t *testing.T) {
 		latest = latest || one["version"] == "stable" && one["file"] == ""
 	}
 	assert.True(t, oldest && latest, "%v", job.Strategy.Matrix.Include)
+}
+
+// The README names the oldest Go that every published module takes. Continuous integration vets them with it, and for
+// the systems that the README names.
+func TestReadmeSaysWhichGoAndWhichSystems(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	said := regexp.MustCompile("`go.mod` asks for (1\\.\\d+)\\.").FindSubmatch(readme)
+	require.NotNil(t, said)
+	for _, folder := range published {
+		mod, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+		require.NoError(t, err)
+		assert.Regexp(t, `(?m)^go `+regexp.QuoteMeta(string(said[1]))+`\.0$`, string(mod), folder)
+	}
+	all, err := os.ReadFile(filepath.Join(".ci", "run"))
+	require.NoError(t, err)
+	assert.Regexp(t, `(?m)^step on_the_oldest_go$`, string(all))
+	assert.Regexp(t, `(?m)^step make portable$`, string(all))
+	makefile, err := os.ReadFile("Makefile")
+	require.NoError(t, err)
+	assert.Contains(t, string(makefile), "for system in windows darwin;")
+	assert.Regexp(t, `for macOS and Windows all is vetted`, string(readme))
 }

@@ -9,19 +9,7 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
-
-// Now reads the machine's monotonic clock (CLOCK_MONOTONIC), which is the same in all its
-// processes.
-func Now() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err)
-	}
-	return ts.Nano()
-}
 
 // At returns the reading of Now at time t, which must come from time.Now in this process.
 func At(t time.Time) int64 { return Now() + int64(time.Until(t)) }

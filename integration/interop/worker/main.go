@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command worker is one process that contends for a lock. It is built with this version of the library and
 // with an earlier one, so it uses only what both have.
 //

@@ -1,0 +1,57 @@
+// Package members opens a client for the examples: on the members that a flag names, or on three
+// that live inside the process. A program of your own calls redlock.Open with its own URLs.
+package members
+
+import (
+	"context"
+	"flag"
+	"strings"
+	"time"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// Flag is the flag that names members.
+func Flag() *string {
+	return flag.String("redis", "", "URLs of independent Redis masters, as redis://a,redis://b,redis://c; without it, three members in this process")
+}
+
+// Open connects to the members that the flag names. What it returns as closed ends the client first, and then the members
+// that were started.
+func Open(ctx context.Context, urls string) (client *redlock.Client, closed func(), err error) {
+	if urls != "" {
+		client, err = redlock.Open(ctx, strings.Split(urls, ","))
+		return client, func() { _ = client.Close() }, err
+	}
+	in, stop, err := Start()
+	if err != nil {
+		return nil, nil, err
+	}
+	if client, err = Connect(ctx, in); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return client, func() { _ = client.Close(); stop() }, nil
+}
+
+// Connect opens a client on members that Start has started. Nothing was ever held at these, and they
+// share their processors with everything else here, so they may be slow.
+func Connect(ctx context.Context, urls []string) (*redlock.Client, error) {
+	return redlock.Open(ctx, urls, redlock.WithConfig(redlock.Config{
+		MemberTimeout: 20 * time.Second, DialTimeout: 20 * time.Second, StallTimeout: 40 * time.Second, FreshMembers: true,
+	}))
+}
+
+// Start starts three members in this process.
+func Start() (urls []string, stop func(), err error) {
+	cluster := redistest.NewEmbeddedCluster(3)
+	for i := range cluster.Len() {
+		if err := cluster.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
+			_ = cluster.Close()
+			return nil, nil, err
+		}
+		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
+	}
+	return urls, func() { _ = cluster.Close() }, nil
+}

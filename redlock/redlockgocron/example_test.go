@@ -1,0 +1,58 @@
+package redlockgocron_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/redlockgocron"
+)
+
+// Every process of a fleet has this scheduler, and one of them runs each job.
+func Example() {
+	cluster := redistest.NewEmbeddedCluster(3) // in a service: 3 or 5 independent Redis masters
+	defer cluster.Close()
+	var urls []string
+	for i := range cluster.Len() {
+		if err := cluster.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
+			panic(err)
+		}
+		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
+	}
+	client, err := redlock.Open(context.Background(), urls, redlock.WithFreshMembers())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	locker := redlockgocron.NewLocker(client, redlockgocron.Prefix("jobs:"), redlockgocron.AtLeast(10*time.Second))
+	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	done := make(chan struct{})
+	job, err := scheduler.NewJob(gocron.CronJob("0 3 * * *", false), gocron.NewTask(func() {
+		lease := locker.Lease("nightly") // give lease.Token() to the storage, and stop when lease.Context() ends
+		fmt.Println("running under the lock", lease.Key())
+		close(done)
+	}), gocron.WithName("nightly"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	scheduler.Start()
+	if err := job.RunNow(); err != nil { // it is not 3 o'clock
+		fmt.Println(err)
+	}
+	<-done
+	fmt.Println(scheduler.Shutdown())
+	// Output:
+	// running under the lock jobs:nightly
+	// <nil>
+}

@@ -1,0 +1,253 @@
+package redlockgocron
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// members start inside this process.
+func members(t *testing.T) []string {
+	t.Helper()
+	cluster := redistest.NewEmbeddedCluster(3)
+	t.Cleanup(func() { _ = cluster.Close() })
+	var urls []string
+	for i := range cluster.Len() {
+		require.NoError(t, cluster.Embedded(i).ServeTCP("127.0.0.1:0"))
+		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
+	}
+	return urls
+}
+
+// open is the client of a process.
+func open(t *testing.T, urls []string) *redlock.Client {
+	t.Helper()
+	c, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{ // of a busy machine
+		MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second,
+		MaxTTL: 5 * time.Minute,
+	}), redlock.WithFreshMembers())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// process is a scheduler with one job, of one process of the fleet.
+type process struct {
+	gocron.Scheduler
+	job     gocron.Job
+	ran     chan struct{}
+	skipped chan error
+	idle    chan struct{} // it does not lead, and has skipped a run
+}
+
+// IncrementJob implements gocron.Monitor.
+func (p *process) IncrementJob(_ uuid.UUID, _ string, _ []string, status gocron.JobStatus) {
+	if status == gocron.Skip {
+		p.idle <- struct{}{}
+	}
+}
+
+// RecordJobTiming implements gocron.Monitor.
+func (p *process) RecordJobTiming(time.Time, time.Time, uuid.UUID, string, []string) {}
+
+func start(t *testing.T, task func(), opts ...gocron.SchedulerOption) *process {
+	t.Helper()
+	p := &process{ran: make(chan struct{}, 10), skipped: make(chan error, 10), idle: make(chan struct{}, 10)}
+	s, err := gocron.NewScheduler(append(opts, gocron.WithStopTimeout(20*time.Second), gocron.WithMonitor(p))...)
+	require.NoError(t, err)
+	p.Scheduler = s
+	p.job, err = s.NewJob(gocron.DurationJob(time.Hour), gocron.NewTask(task), gocron.WithName("nightly"), gocron.WithEventListeners(
+		gocron.AfterJobRuns(func(uuid.UUID, string) { p.ran <- struct{}{} }),
+		gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { p.skipped <- err }),
+	))
+	require.NoError(t, err)
+	s.Start()
+	t.Cleanup(func() { _ = s.Shutdown() })
+	return p
+}
+
+func nothing() {}
+
+// runs has the job of a process run now.
+func runs(t *testing.T, p *process) {
+	t.Helper()
+	require.NoError(t, p.job.RunNow())
+	select {
+	case <-p.ran:
+	case err := <-p.skipped:
+		t.Fatalf("the run was skipped: %v", err)
+	case <-time.After(time.Minute):
+		t.Fatal("the job has not run")
+	}
+}
+
+// skips has a process try to run the job while another one has it.
+func skips(t *testing.T, p *process) {
+	t.Helper()
+	require.NoError(t, p.job.RunNow())
+	select {
+	case <-p.ran:
+		t.Fatal("the job ran a second time")
+	case err := <-p.skipped:
+		require.ErrorIs(t, err, redlock.ErrHeld)
+	case <-time.After(time.Minute):
+		t.Fatal("nothing has happened")
+	}
+}
+
+// released waits until the lock of the job is free.
+func released(t *testing.T, c *redlock.Client, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	lease, err := c.Mutex(name).Lock(ctx)
+	require.NoError(t, err)
+	require.NoError(t, lease.Unlock(ctx))
+}
+
+func TestOneOfTwoProcessesRunsAJob(t *testing.T) {
+	t.Parallel()
+	urls := members(t)
+	ours, theirs := open(t, urls), open(t, urls)
+	locker := NewLocker(ours, Prefix("jobs:"))
+	began, end := make(chan *redlock.Lease), make(chan struct{})
+	a := start(t, func() {
+		began <- locker.Lease("nightly")
+		<-end
+	}, gocron.WithDistributedLocker(locker))
+	b := start(t, nothing, gocron.WithDistributedLocker(NewLocker(theirs, Prefix("jobs:"))))
+	require.Nil(t, locker.Lease("nightly"))
+	require.NoError(t, a.job.RunNow())
+	lease := <-began
+	require.NoError(t, lease.Err())
+	require.Equal(t, "jobs:nightly", lease.Key())
+	skips(t, b)
+	close(end)
+	<-a.ran
+	released(t, theirs, "jobs:nightly")
+	require.Nil(t, locker.Lease("nightly"))
+	require.ErrorIs(t, lease.Err(), redlock.ErrReleased)
+	runs(t, b)
+}
+
+// The clock of the second process is behind: it comes to the job after the first one has run it.
+func TestJobDoesNotRunAgainWhereTheClockIsBehind(t *testing.T) {
+	t.Parallel()
+	urls := members(t)
+	ours, theirs := open(t, urls), open(t, urls)
+	a := start(t, nothing, gocron.WithDistributedLocker(NewLocker(ours, AtLeast(2*time.Minute))))
+	b := start(t, nothing, gocron.WithDistributedLocker(NewLocker(theirs, AtLeast(2*time.Minute))))
+	runs(t, a)
+	skips(t, b)
+	require.NoError(t, a.Shutdown())
+	require.NoError(t, ours.Close())
+	skips(t, b) // the lock outlives the process that took it
+}
+
+// The lock is free when the time is over, and not only when the lease of 30 s would end.
+func TestJobIsFreeAfterTheLeastTime(t *testing.T) {
+	t.Parallel()
+	urls := members(t)
+	ours, theirs := open(t, urls), open(t, urls)
+	began := time.Now()
+	l, err := NewLocker(ours, AtLeast(time.Second)).Lock(t.Context(), "nightly")
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel() // the scheduler is shut down
+	require.NoError(t, l.Unlock(ended))
+	released(t, theirs, "nightly")
+	require.GreaterOrEqual(t, time.Since(began), time.Second)
+	require.Less(t, time.Since(began), 25*time.Second)
+
+	l, err = NewLocker(ours).Lock(t.Context(), "nightly")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(ended))
+	lease, err := theirs.Mutex("nightly").TryLock(t.Context())
+	require.NoError(t, err, "without a least time it is free at once")
+	require.NoError(t, lease.Unlock(t.Context()))
+}
+
+func TestLeastTimeIsOneThatMembersKeep(t *testing.T) {
+	t.Parallel()
+	urls := members(t)
+	c := open(t, urls)
+	_, err := NewLocker(c, AtLeast(6*time.Minute)).Lock(t.Context(), "nightly")
+	require.ErrorIs(t, err, redlock.ErrInput)
+	require.ErrorContains(t, err, "at least 6m0s")
+	lease, err := c.Mutex("nightly").TryLock(t.Context())
+	require.NoError(t, err, "nothing is held")
+	require.NoError(t, lease.Unlock(t.Context()))
+
+	// A shorter lease is made long enough before the job begins.
+	l, err := NewLocker(c, AtLeast(2*time.Minute), LockOptions(redlock.TTL(10*time.Second))).Lock(t.Context(), "nightly")
+	require.NoError(t, err)
+	seen, err := c.Inspect(t.Context(), "nightly")
+	require.NoError(t, err)
+	require.Greater(t, seen.Members[0].Votes[0].TTL, 20*time.Second)
+	require.NoError(t, l.Unlock(t.Context()))
+}
+
+// The process that leads runs the jobs. When it resigns, another one does.
+func TestJobsRunWhereTheLeaderIs(t *testing.T) {
+	t.Parallel()
+	urls := members(t)
+	long := redlock.AutoRenew(30 * time.Second) // of a busy machine
+	ea, eb := NewElector(open(t, urls).Election("scheduler", long)), NewElector(open(t, urls).Election("scheduler", long))
+	require.ErrorIs(t, ea.IsLeader(t.Context()), ErrNotLeader)
+	a, b := start(t, nothing, gocron.WithDistributedElector(ea)), start(t, nothing, gocron.WithDistributedElector(eb))
+
+	ctx, resign := context.WithCancel(t.Context())
+	resigned, other := make(chan error, 1), make(chan error, 1)
+	go func() { resigned <- ea.Run(ctx, []byte("a")) }()
+	leads(t, ea)
+	both, end := context.WithCancel(t.Context())
+	defer func() { end(); <-other }()
+	go func() { other <- eb.Run(both, []byte("b")) }()
+	runs(t, a)
+	require.NoError(t, b.job.RunNow())
+	<-b.idle
+	term := ea.Lease().Token()
+
+	resign()
+	require.ErrorIs(t, <-resigned, context.Canceled)
+	require.ErrorIs(t, ea.IsLeader(t.Context()), ErrNotLeader)
+	leads(t, eb)
+	require.Greater(t, eb.Lease().Token(), term)
+	runs(t, b)
+	require.Empty(t, b.ran, "it ran once: not while the other one led")
+	require.NoError(t, a.job.RunNow())
+	<-a.idle
+	require.Empty(t, a.ran)
+}
+
+func leads(t *testing.T, e *Elector) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); errors.Is(e.IsLeader(t.Context()), ErrNotLeader); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it never leads")
+		}
+	}
+}
+
+// A process whose lease was lost does not lead from that moment on, whatever its goroutines do.
+func TestLostLeaseEndsTheLead(t *testing.T) {
+	t.Parallel()
+	c := open(t, members(t))
+	e := NewElector(c.Election("scheduler"))
+	lease, err := c.Election("scheduler").Campaign(t.Context(), nil)
+	require.NoError(t, err)
+	e.set(lease)
+	require.NoError(t, e.IsLeader(t.Context()))
+	_, err = c.ForceUnlock(t.Context(), "scheduler")
+	require.NoError(t, err)
+	require.ErrorIs(t, lease.Extend(t.Context(), time.Minute), redlock.ErrLost)
+	require.ErrorIs(t, e.IsLeader(t.Context()), ErrNotLeader)
+}
