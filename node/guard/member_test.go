@@ -580,6 +580,102 @@ func TestMasterThatWasFlushedEndsTheEraOfItsCluster(t *testing.T) {
 	})
 }
 
+// A stamp, and a marker, say that the master was not emptied since it was marked. So none comes back after that, whatever
+// a client had begun before. The master is emptied before each command in turn.
+func TestNothingBegunBeforeAMasterWasEmptiedComesBack(t *testing.T) {
+	use := func(t *testing.T, s *server, slots []uint16) *masters {
+		c := cluster(t, []*server{s}, slots)
+		c.hosts[0].mend()
+		synctest.Wait()
+		return c
+	}
+	for name, play := range map[string]func(t *testing.T, s *server, arm func()){
+		"at first use": func(t *testing.T, s *server, arm func()) {
+			arm()
+			c := use(t, s, span(0, 3))
+			defer c.close()
+			c.after(1100 * time.Millisecond)
+		},
+		"at the use of a slot from elsewhere": func(t *testing.T, s *server, arm func()) {
+			c := use(t, s, span(0, 3))
+			defer c.close()
+			s.do("DEL", tokensOf(1))
+			arm()
+			_ = c.hosts[0].seat.Stamp(t.Context(), 1)
+			c.after(1100 * time.Millisecond)
+		},
+		"while a marker is carried": func(t *testing.T, s *server, arm func()) {
+			c := use(t, s, span(0, 3))
+			defer c.close()
+			c.edit(func() { c.slots[0] = span(0, 5) })
+			arm()
+			c.after(1100 * time.Millisecond)
+		},
+		"while a marker is searched for": func(t *testing.T, s *server, arm func()) {
+			use(t, s, span(0, 3)).close()
+			arm()
+			c := use(t, s, span(0, 5))
+			defer c.close()
+			c.after(1100 * time.Millisecond)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for emptied := 1; ; emptied++ {
+				n := 0
+				for marked := range emptied {
+					if marked > 0 && name != "at first use" { // where another client may mark the master, too
+						break
+					}
+					synctest.Test(t, func(t *testing.T) { n = max(n, emptiedAt(t, emptied, marked, play)) })
+				}
+				if n < emptied {
+					require.Greater(t, n, 3)
+					return
+				}
+			}
+		})
+	}
+}
+
+// emptiedAt plays what a client does, and returns how many commands were sent since it was armed.
+// Another client marks the master before the command number marked, unless that is 0.
+func emptiedAt(t *testing.T, emptied, marked int, play func(t *testing.T, s *server, arm func())) (n int) {
+	s := started(1, time.Hour)[0]
+	home := slotHome(3, s.process().MasterID)
+	var gone []string
+	back := func() {
+		s.edit(func() {
+			for key, h := range s.hashes {
+				require.NotContains(t, gone, h["id"], "%s, emptied at %d, marked at %d", key, emptied, marked)
+			}
+		})
+	}
+	var step func()
+	step = func() {
+		s.before.Store(nil)
+		defer s.before.Store(&step)
+		back()
+		switch n++; n {
+		case marked:
+			s.do(words(home.markCommand(s.run, s.repl, longest, 0, neverForgot, 0))...)
+		case emptied:
+			s.edit(func() {
+				for _, h := range s.hashes {
+					if h["id"] != "" {
+						gone = append(gone, h["id"])
+					}
+				}
+				s.ahead += time.Millisecond // no two markings are of one moment
+			})
+			s.flush()
+		}
+	}
+	play(t, s, func() { s.before.Store(&step) })
+	s.before.Store(nil)
+	back()
+	return n
+}
+
 func TestMarkerThatNobodyCarriedIsLookedForInAllSlots(t *testing.T) {
 	for _, later := range []bool{false, true} { // a slot bears the stamp of a later marking
 		synctest.Test(t, func(t *testing.T) {

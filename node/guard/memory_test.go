@@ -31,6 +31,8 @@ type server struct {
 	stolen map[uint16]bool      // slots that another master serves
 	calls  int                  // scripts executed
 
+	before atomic.Pointer[func()] // each command
+
 	carrying atomic.Int64 // how long a carry is on its way, in ns
 }
 
@@ -119,6 +121,9 @@ type readOnly struct{}
 
 // do executes one command.
 func (s *server) do(args ...string) (r member.Reply) {
+	if f := s.before.Load(); f != nil {
+		(*f)()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer func() {
@@ -274,6 +279,13 @@ func (s *server) micros() string { return strconv.FormatInt(s.clock(), 10) }
 // eval executes a script of the guard.
 func (s *server) eval(source string, keys, whole []string) member.Reply {
 	switch source {
+	case announceLua:
+		if s.hashes[whole[3]]["pending"] == "" {
+			s.hset(whole[3], "pending", whole[4])
+		}
+		return str(s.hashes[whole[3]]["pending"])
+	case sealLua:
+		return s.seal(whole[3], whole[4:])
 	case stampLua:
 		return s.stamp(whole[3], whole[4:])
 	case refillLua:
@@ -422,9 +434,13 @@ func (e *execution) carry(args []string) {
 	if e.repl != args[4] || !same && made(e.h["id"]) > made(args[0]) {
 		return
 	}
-	if same {
+	switch {
+	case same:
 		e.raise(args[2])
-	} else {
+	case e.hashes[e.tokens]["pending"] != args[7]:
+		return
+	default:
+		e.hdel(e.tokens, "pending")
 		e.del(e.marker)
 		e.hset(e.marker, "id", args[0], "state", args[1], "q", args[2], "clk", args[3], "repl", args[4])
 		if args[6] != "" {
@@ -449,7 +465,13 @@ func (s *server) lift(key, bucket, token string) {
 
 func (s *server) stamp(key string, args []string) member.Reply {
 	h := s.hashes[key]
-	if id := h["id"]; id != "" && id != args[0] && h["forgot"] != "" {
+	switch {
+	case h["id"] == args[0]:
+		return num(1)
+	case h["pending"] != args[3]:
+		return num(-2)
+	}
+	if id := h["id"]; id != "" && h["forgot"] != "" {
 		_, made, _ := strings.Cut(id, " ")
 		if time.Now().UnixMicro()-integer(made) < integer(args[1])*1000 {
 			return num(0)
@@ -460,7 +482,26 @@ func (s *server) stamp(key string, args []string) member.Reply {
 	}
 	s.hset(key, "id", args[0])
 	s.hdel(key, "forgot")
+	s.hdel(key, "pending")
 	return num(1)
+}
+
+func (s *server) seal(key string, args []string) member.Reply {
+	h := s.hashes[key]
+	if h["pending"] != args[1] {
+		return null
+	}
+	if h["id"] != args[0] {
+		if args[2] == "1" {
+			s.del(key)
+		}
+		s.hset(key, "id", args[0])
+		if args[3] == "1" {
+			s.hset(key, "forgot", "1")
+		}
+	}
+	s.hdel(key, "pending")
+	return null
 }
 
 func (s *server) refill(key string, args []string) member.Reply {

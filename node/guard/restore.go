@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strconv"
 	"time"
@@ -131,45 +132,74 @@ func clusterCounters(ctx context.Context, masters []*Seat) (source, bool) {
 
 // Stamp puts a slot that a grant found without the marker's id under this master's marker: one that
 // came from another master and was not used before. It returns nil if the slot may be used now.
-// Stamp looks at the marker again after the stamp, because whatever empties the master empties
-// both.
+// Whoever finds the stamp believes that the master was not emptied since it was marked, so Stamp
+// goes the way of stampAll: it announces the stamp, looks at the marker, and stamps if the
+// announcement is still there.
 func (s *Seat) Stamp(ctx context.Context, slot uint16) error {
-	g, t := s.guard, &s.terms
 	at := s.host.Now()
 	if at.Session == nil || !at.Standing.admitted || !at.State.Votes {
 		return fmt.Errorf("%s: %w", s.host.Name(), member.ErrDown)
 	}
-	id := at.Standing.marker.id
-	stamp := func(longest time.Duration, told bool) ([]member.Call, error) {
-		cmd := stampCommand(slot, id, longest+t.Lag+time.Second, told)
-		return at.Session.Ask(ctx, [][]byte{cmd, s.place().look})
-	}
-	calls, err := stamp(g.longest(), false)
-	if err == nil && calls[0].Outcome == member.Answered && calls[0].Reply.Int < 0 {
-		// As at a restore: the master that the slot came from was marked by somebody who may not
-		// have known.
-		sources := s.sources(ctx)
-		if len(sources) < g.enough() && (g.cfg.Mode == Strict || t.Shard.Group.patient(t.Ping)) {
-			return &member.ReplyError{Kind: member.KindForgot, Text: "FORGOT slot: it came from a master that forgot, and too few members tell for how long"}
+	ask := func(cmds ...[]byte) ([]member.Call, error) {
+		calls, err := at.Session.Ask(ctx, cmds)
+		for i := 0; err == nil && i < len(calls); i++ {
+			if calls[i].Outcome != member.Answered {
+				err = calls[i].Err
+			}
 		}
-		t.Shard.Group.asked(len(sources) >= g.enough())
-		calls, err = stamp(longestOf(g.longest(), sources), true)
+		return calls, err
 	}
-	if err != nil {
-		return err
-	}
-	for i := range calls {
-		if calls[i].Outcome != member.Answered {
-			return calls[i].Err
+	for range stampTries {
+		calls, err := ask(announceCommand(slot, rand.Text()), s.place().look)
+		if err != nil {
+			return err
+		}
+		m, err := readMarker(&calls[1].Reply, calls[1].At)
+		if err != nil || m.id != at.Standing.marker.id || !m.known() {
+			s.host.Suspect()
+			return forgotten("marker")
+		}
+		done, err := s.stamp(ctx, ask, slot, m.id, string(calls[0].Reply.Str))
+		switch {
+		case err != nil:
+			return err
+		case done == 1:
+			return nil
+		case done == 0:
+			return forgotten("slot: it came from a master that forgot a moment ago")
 		}
 	}
-	m, err := readMarker(&calls[1].Reply, calls[1].At)
-	if err != nil || m.id != id || !m.known() {
-		s.host.Suspect()
-		return &member.ReplyError{Kind: member.KindForgot, Text: "FORGOT marker"}
+	return forgotten("slot: others announce a stamp of it all the time")
+}
+
+// stampTries is how often Stamp tries again when another client, which stamps all slots of the
+// master, has announced over it.
+const stampTries = 5
+
+func forgotten(what string) error {
+	return &member.ReplyError{Kind: member.KindForgot, Text: "FORGOT " + what}
+}
+
+// stamp returns what script/stamp.lua does, but -1.
+func (s *Seat) stamp(ctx context.Context, ask func(...[]byte) ([]member.Call, error), slot uint16, id, word string) (int64, error) {
+	g, t := s.guard, &s.terms
+	send := func(longest time.Duration, told bool) (int64, error) {
+		calls, err := ask(stampCommand(slot, id, longest+t.Lag+time.Second, told, word))
+		if err != nil {
+			return 0, err
+		}
+		return calls[0].Reply.Int, nil
 	}
-	if calls[0].Reply.Int != 1 {
-		return &member.ReplyError{Kind: member.KindForgot, Text: "FORGOT slot: it came from a master that forgot a moment ago"}
+	done, err := send(g.longest(), false)
+	if err != nil || done != -1 {
+		return done, err
 	}
-	return nil
+	// As at a restore: the master that the slot came from was marked by somebody who may not have
+	// known.
+	sources := s.sources(ctx)
+	if len(sources) < g.enough() && (g.cfg.Mode == Strict || t.Shard.Group.patient(t.Ping)) {
+		return 0, forgotten("slot: it came from a master that forgot, and too few members tell for how long")
+	}
+	t.Shard.Group.asked(len(sources) >= g.enough())
+	return send(longestOf(g.longest(), sources), true)
 }

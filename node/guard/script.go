@@ -36,6 +36,10 @@ var (
 	carryOnlyLua string
 	//go:embed script/rename.lua
 	renameLua string
+	//go:embed script/announce.lua
+	announceLua string
+	//go:embed script/seal.lua
+	sealLua string
 	//go:embed script/stamp.lua
 	stampLua string
 	//go:embed script/refill.lua
@@ -52,7 +56,7 @@ const lookSource = "return look()"
 // Scripts returns the Lua sources of the restart guard, for those who write the permissions of a
 // user at the members.
 func Scripts() []string {
-	return []string{lookLua, markLua, liftLua, tableLua, restoreLua, shardLua, carryLua, renameLua, stampLua, refillLua, baseLua}
+	return []string{lookLua, markLua, liftLua, tableLua, restoreLua, shardLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua, baseLua}
 }
 
 // home is where a member's marker is: at a master of a cluster a place in one of its slots. It
@@ -106,22 +110,34 @@ func (h *home) baseCommand(id string, base int64, believed bool) []byte {
 }
 
 // carryCommand carries m to this place. left is what is left of its quarantine. m.raised is 0 if q may have been
-// raised where the marker was, after the caller had looked.
-func (h *home) carryCommand(m marker, left time.Duration) []byte {
+// raised where the marker was, after the caller had looked. word is what the carry was announced with.
+func (h *home) carryCommand(m marker, left time.Duration, word string) []byte {
 	raised := ""
 	if m.raised >= 0 {
 		raised = strconv.FormatInt(m.raised.Milliseconds(), 10)
 	}
-	return h.command(carryLua, m.id, m.state, millis(m.q), flag(m.clk), m.recall.repl, millis(left), raised)
+	return h.command(carryLua, m.id, m.state, millis(m.q), flag(m.clk), m.recall.repl, millis(left), raised, word)
 }
 
 // stampIn reads the id that a slot is stamped with.
 func stampIn(s uint16) []byte { return resp.Command("HGET", tokensOf(s), "id") }
 
 // stampCommand stamps a slot with the marking id. resting is how old the stamp of another master
-// that forgot must be; told says that members which know have told how long leases may be.
-func stampCommand(s uint16, id string, resting time.Duration, told bool) []byte {
-	return resp.Command("EVAL", stampLua, "1", tokensOf(s), id, millis(resting), flag(told))
+// that forgot must be; told says that members which know have told how long leases may be. word is
+// what the stamp was announced with.
+func stampCommand(s uint16, id string, resting time.Duration, told bool, word string) []byte {
+	return resp.Command("EVAL", stampLua, "1", tokensOf(s), id, millis(resting), flag(told), word)
+}
+
+// announceCommand announces a stamp of a slot, or a marker that is carried to it. Its reply is the
+// word to do that with: word, or another client's.
+func announceCommand(s uint16, word string) []byte {
+	return resp.Command("EVAL", announceLua, "1", tokensOf(s), word)
+}
+
+// sealCommand stamps a slot of a master with its marking m, as announced with word.
+func sealCommand(s uint16, m marker, word string) []byte {
+	return resp.Command("EVAL", sealLua, "1", tokensOf(s), m.id, word, flag(m.state == forgot), flag(m.state == forgot || m.left > 0))
 }
 
 // refillCommand raises counters of a slot, each behind its field, while the slot has the stamp of

@@ -333,7 +333,8 @@ var guardCases = []guardCase{
 	{"stamp of a slot whose master forgot waits until others were asked for how long", func(s *memory) {
 		key := tokensOf(7)
 		stamp := func(told bool) int64 {
-			return s.send(stampCommand(7, "new 9", leases, told)).Int
+			s.ask("HSET", key, "pending", "word")
+			return s.send(stampCommand(7, "new 9", leases, told, "word")).Int
 		}
 		s.ask("HSET", key, "id", "old 5", "forgot", "1")
 		require.EqualValues(s, -1, stamp(false))
@@ -342,6 +343,7 @@ var guardCases = []guardCase{
 		require.Equal(s, "new 9", s.ask("HGET", key, "id"))
 		s.ask("HSET", key, "id", "old "+strconv.FormatInt(time.Now().UnixMicro(), 10), "forgot", "1")
 		require.EqualValues(s, 0, stamp(true), "marked a moment ago")
+		s.ask("HSET", key, "id", "old 5")
 		s.ask("HDEL", key, "forgot")
 		require.EqualValues(s, 1, stamp(false), "its master remembers")
 	}},
@@ -349,11 +351,70 @@ var guardCases = []guardCase{
 		key := tokensOf(7)
 		require.EqualValues(s, 1, s.ask("HSET", key, "forgot", "1"))
 		require.EqualValues(s, 0, s.ask("HSET", key, "forgot", "2"), "no new field")
-		require.EqualValues(s, 1, s.send(stampCommand(7, "new 9", leases, false)).Int, "nobody stamped it")
+		require.EqualValues(s, 1, s.ask("HSET", key, "pending", "word"))
+		require.EqualValues(s, 1, s.send(stampCommand(7, "new 9", leases, false, "word")).Int, "nobody stamped it")
 		require.EqualValues(s, 0, s.ask("HDEL", key, "forgot"))
 		require.EqualValues(s, 1, s.ask("HDEL", key, "id"))
 		require.EqualValues(s, 0, s.ask("EXISTS", key))
 		require.EqualValues(s, 0, s.ask("DEL", key))
+	}},
+	{"stamp needs the announcement that the marker was looked at after", func(s *memory) {
+		key := tokensOf(7)
+		require.Equal(s, "mine", string(s.send(announceCommand(7, "mine")).Str))
+		require.Equal(s, "mine", string(s.send(announceCommand(7, "other")).Str), "both go on with it")
+		require.EqualValues(s, -2, s.send(stampCommand(7, "new 9", leases, true, "other")).Int)
+		require.Nil(s, s.ask("HGET", key, "id"))
+		require.EqualValues(s, 1, s.send(stampCommand(7, "new 9", leases, true, "mine")).Int)
+		require.EqualValues(s, 1, s.send(stampCommand(7, "new 9", leases, true, "mine")).Int, "the other one finds it stamped")
+		require.EqualValues(s, 0, s.ask("HDEL", key, "pending"))
+		require.EqualValues(s, -2, s.send(stampCommand(7, "new 10", leases, true, "mine")).Int)
+		require.Equal(s, "new 9", s.ask("HGET", key, "id"))
+		s.ask("DEL", key) // the master is emptied
+		require.EqualValues(s, -2, s.send(stampCommand(7, "new 9", leases, true, "mine")).Int)
+		require.EqualValues(s, 0, s.ask("EXISTS", key))
+	}},
+	{"seal stamps what was announced, and deletes the counters of a master that forgot", func(s *memory) {
+		key := tokensOf(7)
+		m := marker{id: "new 9", state: neverForgot}
+		s.send(sealCommand(7, m, "mine"))
+		require.EqualValues(s, 0, s.ask("EXISTS", key), "it was emptied")
+		s.ask("HSET", key, "id", "old 5", "7", "41", "pending", "other")
+		s.send(sealCommand(7, m, "mine"))
+		require.Equal(s, "old 5", s.ask("HGET", key, "id"), "another client announced it")
+		seal := func() {
+			s.ask("HSET", key, "pending", "mine")
+			s.send(sealCommand(7, m, "mine"))
+			require.Equal(s, m.id, s.ask("HGET", key, "id"))
+			require.EqualValues(s, 0, s.ask("HDEL", key, "pending"))
+		}
+		seal()
+		require.Equal(s, "41", s.ask("HGET", key, "7"), "it remembers")
+		require.Nil(s, s.ask("HGET", key, "forgot"))
+		m = marker{id: "new 10", state: neverForgot, left: time.Second}
+		seal()
+		require.Equal(s, "1", s.ask("HGET", key, "forgot"))
+		require.Equal(s, "41", s.ask("HGET", key, "7"))
+		m = marker{id: "new 11", state: forgot}
+		seal()
+		require.Nil(s, s.ask("HGET", key, "7"))
+		require.Equal(s, "1", s.ask("HGET", key, "forgot"))
+		s.ask("HSET", key, "7", "50") // restored meanwhile
+		seal()
+		require.Equal(s, "50", s.ask("HGET", key, "7"), "it is stamped already")
+	}},
+	{"carry of a marker that was not announced, or announced before the master was emptied, does nothing", func(s *memory) {
+		repl, ok := s.replicationID()
+		if !ok {
+			return
+		}
+		h := slotHome(4, "me")
+		m := marker{id: "run 10", state: whole, q: leases, recall: recall{repl: repl}}
+		require.Empty(s, s.run(h.carryCommand(m, 0, "word")).id)
+		s.ask("HSET", h.tokens, "pending", "other")
+		require.Empty(s, s.run(h.carryCommand(m, 0, "word")).id)
+		require.EqualValues(s, 0, s.ask("EXISTS", h.marker))
+		require.Equal(s, "run 10", s.run(h.carryCommand(m, 0, "other")).id)
+		require.EqualValues(s, 0, s.ask("EXISTS", h.tokens), "the announcement is gone")
 	}},
 	{"restore and refill write no counter of 0", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
@@ -564,7 +625,7 @@ var guardCases = []guardCase{
 		s.ask("HSET", from.tokens, "3", "41")
 		s.ask("HSET", to.tokens, "4", "42", "id", "run 5")
 		m := s.run(from.look)
-		got := s.run(to.carryCommand(m, m.left-10*time.Second))
+		got := s.run(s.carry(to, m, m.left-10*time.Second))
 		require.Equal(s, m.id, got.id)
 		require.True(s, got.of("run"))
 		require.Equal(s, forgot, got.state)
@@ -578,13 +639,13 @@ var guardCases = []guardCase{
 		require.Equal(s, m.id, s.run(from.look).id, "it stays where it was")
 		s.about(rest, s.run(from.look).left)
 		require.Equal(s, "41", s.ask("HGET", from.tokens, "3"))
-		s.unchangedAt(to, to.carryCommand(m, rest-20*time.Second))
+		s.unchangedAt(to, s.carry(to, m, rest-20*time.Second))
 		s.about(rest-10*time.Second, s.run(to.look).left) // who knows of less ends nothing early
-		s.about(rest, s.run(to.carryCommand(m, rest)).left)
+		s.about(rest, s.run(s.carry(to, m, rest)).left)
 
 		s.flush()
 		m = s.run(from.markCommand("run", repl, leases, 0, neverForgot, 0))
-		got = s.run(to.carryCommand(m, m.left))
+		got = s.run(s.carry(to, m, m.left))
 		require.Equal(s, neverForgot, got.state)
 		require.False(s, got.clk)
 		require.Zero(s, got.left)
@@ -601,7 +662,7 @@ var guardCases = []guardCase{
 			s.flush()
 			s.ask("HSET", h.marker, "id", there, "state", forgot, "q", millis(2*leases), "clk", "1", "lifted", "5", "repl", repl)
 			s.ask("SET", h.quarantine, "1", "PX", millis(rest))
-			m := s.run(h.carryCommand(carried, 0))
+			m := s.run(s.carry(h, carried, 0))
 			require.Equal(s, "run 10", m.id, there)
 			require.Equal(s, whole, m.state)
 			require.Equal(s, leases, m.q)
@@ -610,14 +671,14 @@ var guardCases = []guardCase{
 			require.GreaterOrEqual(s, m.raised, time.Duration(0))
 			s.about(rest, m.left) // of the one that is replaced: nothing ends it early
 			s.ask("HSET", h.marker, "id", there)
-			s.about(2*rest, s.run(h.carryCommand(carried, 2*rest)).left)
+			s.about(2*rest, s.run(s.carry(h, carried, 2*rest)).left)
 			s.ask("HSET", h.marker, "id", there)
-			s.about(2*rest, s.run(h.carryCommand(carried, rest)).left)
+			s.about(2*rest, s.run(s.carry(h, carried, rest)).left)
 			for _, ago := range []time.Duration{-1, time.Minute} { // as the caller has just read it
 				s.ask("HSET", h.marker, "id", there)
 				again := carried
 				again.raised = ago
-				require.InDelta(s, ago, s.run(h.carryCommand(again, 0)).raised, float64(10*time.Second))
+				require.InDelta(s, ago, s.run(s.carry(h, again, 0)).raised, float64(10*time.Second))
 			}
 		}
 	}},
@@ -629,7 +690,7 @@ var guardCases = []guardCase{
 		h := slotHome(4, "me")
 		s.ask("HSET", h.marker, "id", "run 10", "state", forgot, "q", millis(leases), "repl", repl)
 		for _, id := range []string{"run 9", "other 9", "other"} {
-			s.unchangedAt(h, h.carryCommand(marker{id: id, state: whole, q: 2 * leases, clk: true, recall: recall{repl: repl}}, rest))
+			s.unchangedAt(h, s.carry(h, marker{id: id, state: whole, q: 2 * leases, clk: true, recall: recall{repl: repl}}, rest))
 		}
 	}},
 	{"carry of a marker of another memory does nothing", func(s *memory) {
@@ -638,11 +699,11 @@ var guardCases = []guardCase{
 		}
 		h := slotHome(4, "me")
 		another := marker{id: "run 10", state: whole, q: 2 * leases, recall: recall{repl: "another"}}
-		require.Empty(s, s.run(h.carryCommand(another, rest)).id)
+		require.Empty(s, s.run(s.carry(h, another, rest)).id)
 		require.EqualValues(s, 0, s.ask("EXISTS", h.marker))
 		require.EqualValues(s, 0, s.ask("EXISTS", h.quarantine))
 		s.ask("HSET", h.marker, "id", "run 9", "state", forgot, "q", millis(leases), "repl", "another")
-		s.unchangedAt(h, h.carryCommand(another, rest))
+		s.unchangedAt(h, s.carry(h, another, rest))
 	}},
 	{"a replica executes what writes nothing and refuses the rest", func(s *memory) {
 		repl, ok := s.replicationID()
@@ -651,7 +712,7 @@ var guardCases = []guardCase{
 		}
 		h := slotHome(3, "me")
 		m := s.run(h.markCommand("run", repl, leases, 0, forgot, 0))
-		s.ask("HSET", h.tokens, "id", m.id, "3", "41")
+		s.ask("HSET", h.tokens, "id", m.id, "3", "41", "pending", "word")
 		later := m
 		later.id += "0"
 		s.follow()
@@ -660,7 +721,7 @@ var guardCases = []guardCase{
 		s.unchangedAt(h, h.command(liftLua, m.id, millis(leases)))
 		s.unchangedAt(h, h.command(restoreLua, m.id+"0", "0", millis(leases), "", "3", "50"))
 		s.unchangedAt(h, h.command(renameLua, m.id+"0", "another"))
-		s.unchangedAt(h, h.carryCommand(m, 0))
+		s.unchangedAt(h, h.carryCommand(m, 0, "word"))
 		require.EqualValues(s, 1, s.send(refillCommand(3, m.id, []string{"3", "41"})).Int)
 		require.EqualValues(s, 0, s.send(refillCommand(3, "run 5", []string{"3", "50"})).Int)
 
@@ -669,10 +730,11 @@ var guardCases = []guardCase{
 			h.command(liftLua, m.id, millis(2*leases)),
 			h.command(restoreLua, m.id, "0", millis(leases), "", "3", "50"),
 			h.command(renameLua, m.id, "another"),
-			h.carryCommand(later, rest),
-			h.carryCommand(m, rest),
+			h.carryCommand(later, rest, "word"),
+			h.carryCommand(m, rest, "word"),
 			refillCommand(3, m.id, []string{"3", "50"}),
-			stampCommand(3, m.id, leases, true),
+			stampCommand(3, later.id, leases, true, "word"),
+			sealCommand(3, later, "word"),
 			resp.Command("HSET", h.tokens, "3", "50"),
 			resp.Command("HDEL", h.tokens, "none"),
 			resp.Command("DEL", h.quarantine),
@@ -696,4 +758,10 @@ var guardCases = []guardCase{
 		require.Equal(s, m.id, string(r.Elems[0].Str))
 		require.Equal(s, "[7 41]", show(r.Elems[8]))
 	}},
+}
+
+// carry announces a carry to h, and is the command that carries m there.
+func (s *memory) carry(h *home, m marker, left time.Duration) []byte {
+	s.ask("HSET", h.tokens, "pending", "word")
+	return h.carryCommand(m, left, "word")
 }

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"crypto/rand"
 	"strconv"
 	"strings"
 	"time"
@@ -81,7 +82,17 @@ func (s *Seat) rehome(on Session) error {
 	m := a.marker
 	m.raised = 0                                                          // we looked a ping ago
 	left := max(0, m.left-time.Since(m.arrived), time.Until(a.votesFrom)) // of the quarantine
-	now, err := s.askMarker(s.host.Context(), on, to.carryCommand(m, left))
+	word, err := s.announce(on, to.slot)
+	if err != nil {
+		return err
+	}
+	switch found, err := s.remembers(on, m.id); {
+	case err != nil:
+		return err
+	case !found:
+		return errMarker
+	}
+	now, err := s.askMarker(s.host.Context(), on, to.carryCommand(m, left, word))
 	if err != nil {
 		return err
 	}
@@ -99,6 +110,10 @@ func (s *Seat) rehome(on Session) error {
 // bears the stamp of a later marking whose marker is gone, stray does not believe what it finds.
 // The zero marker says that there is none.
 func (s *Seat) stray(on Session, runID string) (marker, error) {
+	word, err := s.announce(on, s.place().slot)
+	if err != nil {
+		return marker{}, err
+	}
 	slots := s.terms.Shard.Slots()
 	cmds := make([][]byte, 0, 2*len(slots))
 	for _, sl := range slots {
@@ -108,7 +123,7 @@ func (s *Seat) stray(on Session, runID string) (marker, error) {
 	var at uint16
 	var made, stamped int64
 	i := -1
-	err := s.bulk(s.host.Context(), on, cmds, func(c *member.Call) {
+	err = s.bulk(s.host.Context(), on, cmds, func(c *member.Call) {
 		i++
 		found, micros := strings.CutPrefix(string(c.Reply.Str), runID+" ")
 		if c.Outcome != member.Answered || !micros {
@@ -130,7 +145,10 @@ func (s *Seat) stray(on Session, runID string) (marker, error) {
 	if err != nil || m.id != id || !m.of(runID) {
 		return marker{}, err
 	}
-	m, err = s.askMarker(s.host.Context(), on, s.place().carryCommand(m, m.left))
+	m, err = s.askMarker(s.host.Context(), on, s.place().carryCommand(m, m.left, word))
+	if err == nil && m.id != id {
+		return marker{}, errMarker
+	}
 	if err == nil {
 		s.terms.Logger.Info("marker is carried along: a slot range grew or shrank while no client was there", "member", s.host.Name(), "from", at)
 	}
@@ -141,19 +159,53 @@ func (s *Seat) stray(on Session, runID string) (marker, error) {
 // bucket there finds it. If the master forgot, stampAll deletes the slots' counters, because they
 // are not to be trusted. While the master does not vote, no master that gets one of the slots may
 // use it: see Stamp.
+//
+// A stamp says that the master was not emptied since it was marked. Nobody can see that in the step
+// that stamps, since the marker is in another slot. So each stamp is announced in its slot, then the
+// marker is looked at, and a slot is stamped only if the announcement is still there. A slot that
+// another client has announced since stays without a stamp, and Stamp puts it right.
 func (s *Seat) stampAll(on Session, m marker) error {
+	slots, word := s.terms.Shard.Slots(), rand.Text()
+	announced, sealed := make([][]byte, len(slots)), make([][]byte, len(slots))
+	for i, sl := range slots {
+		announced[i] = resp.Command("HSET", tokensOf(sl), "pending", word)
+		sealed[i] = sealCommand(sl, m, word)
+	}
+	if err := s.bulk(s.host.Context(), on, announced, func(*member.Call) {}); err != nil {
+		return err
+	}
+	now, err := s.askMarker(s.host.Context(), on, s.place().look)
+	if err != nil {
+		return err
+	}
+	if now.id != m.id || !now.known() {
+		return errMarker
+	}
+	return s.bulk(s.host.Context(), on, sealed, func(*member.Call) {})
+}
+
+// announce announces that a marker will be carried to a slot, and returns the word to do that with.
+// The master must be seen to remember after that: then it was not emptied before the announcement,
+// and if the announcement is still there when the marker is carried, it was not emptied since.
+func (s *Seat) announce(on Session, to uint16) (word string, err error) {
+	err = s.bulk(s.host.Context(), on, [][]byte{announceCommand(to, rand.Text())}, func(c *member.Call) {
+		if c.Outcome == member.Answered {
+			word = string(c.Reply.Str)
+		}
+	})
+	return word, err
+}
+
+// remembers reports whether a slot of the master has the stamp of the marking id.
+func (s *Seat) remembers(on Session, id string) (found bool, err error) {
 	var cmds [][]byte
 	for _, sl := range s.terms.Shard.Slots() {
-		stamp := []string{"HSET", tokensOf(sl), "id", m.id}
-		if m.state == forgot {
-			cmds = append(cmds, resp.Command("DEL", tokensOf(sl)))
-		}
-		if m.state == forgot || m.left > 0 {
-			stamp = append(stamp, "forgot", "1")
-		}
-		cmds = append(cmds, resp.Command(stamp...))
+		cmds = append(cmds, stampIn(sl))
 	}
-	return s.bulk(s.host.Context(), on, cmds, func(*member.Call) {})
+	err = s.bulk(s.host.Context(), on, cmds, func(c *member.Call) {
+		found = found || c.Outcome == member.Answered && string(c.Reply.Str) == id
+	})
+	return found, err
 }
 
 // bulk puts many small commands to the server, some at a time. Each command may be refused by

@@ -5,13 +5,18 @@
 -- the caller looked, raises it here at its next look. Nobody relies on this marker before: it says that q was raised.
 --   ARGV[1] id   ARGV[2] state   ARGV[3] q, ms   ARGV[4] clk   ARGV[5] replication id
 --   ARGV[6] what is left of the quarantine, ms   ARGV[7] how long ago q may have been raised, ms; '' it was not
+--   ARGV[8] the word that it was announced with, before the master was seen to remember. Whatever empties the master
+--   takes the announcement with it, and no marker comes back then.
 local function made(id) return tonumber(string.match(id or '', ' (%d+)$') or 0) end
 local id = redis.call('HGET', KEYS[1], 'id')
 local repl = string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)')
 if repl ~= ARGV[5] or id ~= ARGV[1] and made(id) > made(ARGV[1]) then return look() end
 if id == ARGV[1] then
   raise(ARGV[3])
+elseif redis.call('HGET', KEYS[3], 'pending') ~= ARGV[8] then
+  return look()
 else
+  redis.call('HDEL', KEYS[3], 'pending')
   redis.call('DEL', KEYS[1])
   redis.call('HSET', KEYS[1], 'id', ARGV[1], 'state', ARGV[2], 'q', ARGV[3], 'clk', ARGV[4], 'repl', ARGV[5])
   if ARGV[7] ~= '' then
