@@ -156,6 +156,15 @@ func listText(l permit.List) string {
 	return strings.Join(out, " ")
 }
 
+// close lets the last in line have come right behind the one before it, however slow the machine is:
+// who has waited for long is served before others.
+func (p *permits) close() {
+	line, _ := p.ask("ZRANGE", p.key("sq"), "-2", "-1", "WITHSCORES").([]any)
+	if len(line) == 4 {
+		p.ask("ZADD", p.key("sq"), "LT", text(toInt(line[1].(string))+1), line[2].(string))
+	}
+}
+
 func (p *permits) event(play *scriptPlay, word string, args []string) string {
 	p.Helper()
 	if c, ok := semCallOf(word, args, play.number); ok {
@@ -163,6 +172,9 @@ func (p *permits) event(play *scriptPlay, word string, args []string) string {
 		v, err := p.run(c.command(p.Lock))
 		if play.failed = err != nil; err != nil {
 			return replyOf(v, err).err
+		}
+		if c.op == opWait && !p.timed {
+			p.close()
 		}
 		if list, ok := v.([]any); ok && c.op == opExtend {
 			return fmt.Sprint(list[0])
@@ -189,6 +201,7 @@ func (p *permits) event(play *scriptPlay, word string, args []string) string {
 	case "tag":
 		p.tag = strings.TrimPrefix(args[0], "none")
 	case "sleep":
+		p.timed = true
 		p.past(p.now() + play.number(args[0])*1000)
 	case "slots":
 		var out []string
@@ -254,6 +267,7 @@ func (p *permits) event(play *scriptPlay, word string, args []string) string {
 		p.ask("HSET", p.key("sw"), owner, fmt.Sprint(s.now+60_000, " 60000 1 0 4"))
 		p.stopped = true
 	case "older": // the waiter has waited so much longer
+		p.timed = true
 		p.ask("ZINCRBY", p.key("sq"), text(-1000*play.number(args[1])), owner)
 	case "stored":
 		n, _ := p.ask("HGET", member.TokensKey, "limit:"+p.key("s1")).(string)

@@ -26,6 +26,7 @@ type permits struct {
 	*scripted
 	stopped bool             // a script has ended in the middle: what it had no more time for is left to heartbeats and to sweeps
 	last    map[string]int64 // the last token of each slot
+	timed   bool             // the case says how long waiters wait
 }
 
 func newPermits(t *testing.T, server redistest.Server) *permits {
