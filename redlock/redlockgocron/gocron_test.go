@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // members start inside this process.
@@ -111,6 +113,37 @@ func released(t *testing.T, c *redlock.Client, name string) {
 	lease, err := c.Mutex(name).Lock(ctx)
 	require.NoError(t, err)
 	require.NoError(t, lease.Unlock(ctx))
+}
+
+// Nobody may have a majority where many ask at once: with a least time of the hold, Lock waits for a moment.
+func TestLockWaitsForAMomentWhereItIsHeldForLonger(t *testing.T) {
+	for _, c := range []struct{ atLeast, wait time.Duration }{{0, 0}, {5 * time.Second, 500 * time.Millisecond}, {25 * time.Second, time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			d := redlocktest.New(t, 3)
+			l := NewLocker(d.Client, AtLeast(c.atLeast))
+			other := d.Take("nightly")
+			start := time.Now()
+			_, err := l.Lock(t.Context(), "nightly")
+			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
+			require.InDelta(t, c.wait, time.Since(start), float64(10*time.Millisecond))
+
+			start = time.Now()
+			time.AfterFunc(c.wait/2, func() { _ = other.Unlock(t.Context()) })
+			synctest.Wait()
+			held, err := l.Lock(t.Context(), "nightly")
+			require.NoError(t, err)
+			require.InDelta(t, c.wait/2, time.Since(start), float64(10*time.Millisecond))
+			require.NoError(t, held.Unlock(t.Context()))
+
+			gone, cancel := context.WithTimeout(t.Context(), c.wait/2)
+			defer cancel()
+			time.Sleep(c.atLeast + time.Second)
+			d.Take("nightly")
+			_, err = l.Lock(gone, "nightly")
+			require.ErrorIs(t, err, context.DeadlineExceeded, "the caller's own")
+		})
+	}
 }
 
 func TestOneOfTwoProcessesRunsAJob(t *testing.T) {

@@ -48,10 +48,14 @@ type Locker struct {
 type Option func(*Locker)
 
 // AtLeast holds the lock for d after the run began, even if the job ends sooner. Then a process
-// whose clock is behind by less than d finds the lock held, and does not run the job once more.
+// whose clock is behind by less than 0.9 d finds the lock held, and does not run the job once more.
 // Choose more than the clocks of the fleet differ, and less than the time between two runs.
 //
-// Nobody waits for d. The lock is left to the members, and freed after d. If the client is closed
+// With it, Lock waits for a lock that it does not get for 0.1 d, and at most for a second. If many
+// processes ask in the same moment, the votes of the members may be split so that none of them has a
+// majority, and without the wait none would run the job.
+//
+// A run that has ended does not wait for d. The lock is left to the members, and freed after d. If the client is closed
 // before that, or the process ends, the lock frees itself when its lease ends. That is after d, and
 // at most the greater of d and Config.TTL later. d may be Config.MaxTTL at most: with more, Lock
 // returns redlock.ErrInput, and gocron runs no job.
@@ -83,10 +87,10 @@ func (l *Locker) Lease(job string) *redlock.Lease {
 	return l.held[job]
 }
 
-// Lock implements gocron.Locker. It does not wait: errors are those of redlock.Mutex.TryLock, and
-// redlock.ErrHeld means that another process runs the job.
+// Lock implements gocron.Locker. Without AtLeast it does not wait. Errors are those of
+// redlock.Mutex.TryLock, and redlock.ErrHeld means that another process runs the job.
 func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
-	lease, err := l.client.Mutex(l.prefix+job, l.opts...).TryLock(ctx)
+	lease, err := l.lock(ctx, l.client.Mutex(l.prefix+job, l.opts...))
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +104,23 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	l.held[job] = lease
 	l.mu.Unlock()
 	return &lock{l, job, lease, began}, nil
+}
+
+// lock obtains the lock of a job. Who obtains it keeps it for longer than anybody waits here, so no two
+// have it for the same run.
+func (l *Locker) lock(ctx context.Context, m *redlock.Mutex) (*redlock.Lease, error) {
+	lease, err := m.TryLock(ctx)
+	wait := min(l.atLeast/10, time.Second)
+	if wait <= 0 || !errors.Is(err, redlock.ErrHeld) {
+		return lease, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	lease, late := m.Lock(waiting)
+	if late != nil && waiting.Err() != nil && ctx.Err() == nil {
+		return nil, err // held: the end of the wait is ours alone
+	}
+	return lease, late
 }
 
 // lock is a gocron.Lock.

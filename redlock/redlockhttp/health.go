@@ -128,7 +128,9 @@ func (h *Health) Status(ctx context.Context) Status {
 	return s
 }
 
-// leader asks the members, or waits for the answer to another caller's question that is fresh.
+// leader asks the members, or waits for the answer to another caller's question that is fresh. The
+// question is on a goroutine of its own, so that ctx ends the wait of whoever began it, and of nobody
+// else. The goroutine ends with the answer, which comes when the client is closed at the latest.
 func (h *Health) leader(ctx context.Context) (redlock.Leader, error) {
 	h.mu.Lock()
 	l := h.last
@@ -138,10 +140,11 @@ func (h *Health) leader(ctx context.Context) (redlock.Leader, error) {
 		h.last = l
 	}
 	h.mu.Unlock()
-	if mine { // for others, too: they may outlive the request
-		defer close(l.done)
-		l.leader, l.err = h.election.Leader(context.WithoutCancel(ctx))
-		return l.leader, l.err
+	if mine {
+		go func() {
+			defer close(l.done)
+			l.leader, l.err = h.election.Leader(context.WithoutCancel(ctx))
+		}()
 	}
 	select {
 	case <-l.done:
