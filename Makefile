@@ -176,7 +176,11 @@ lint: ## Check formatting, go vet, and staticcheck
 
 # The modules that others import. bench and integration pass too, but what they import takes minutes to compile, and
 # they run on Linux: PORTABLE=./integration checks one of them. On Windows bench does not build.
-PORTABLE ?= $(filter-out ./bench ./integration,$(MODULES))
+PUBLISHED := $(filter-out ./bench ./integration,$(MODULES))
+PORTABLE ?= $(PUBLISHED)
+.PHONY: published
+published:
+	@echo $(PUBLISHED)
 .PHONY: portable
 portable: ## Vet and build for Windows and macOS (PORTABLE chooses modules)
 	@status=0; for system in windows darwin; do for verb in vet build; do echo "$$system: go $$verb"; \
