@@ -29,6 +29,11 @@ type Config struct {
 	// Credentials, if not nil, is asked at every dial, and takes the place of Username, Password and
 	// PasswordFile. It must return soon after ctx ends. ctx ends with DialTimeout.
 	Credentials func(ctx context.Context) (user, password string, err error)
+	// CredentialsEvery is how long a connection keeps what Credentials or PasswordFile said, less up
+	// to a tenth at random. Then the node asks again and authenticates the connection anew, in line
+	// with its commands. If that fails, the connection stays as it is, and the node tries again after
+	// the pauses of a dial. 0: only at every dial. Not negative.
+	CredentialsEvery time.Duration
 	// DB is selected on every connection unless it is 0. Not negative.
 	DB int
 	// TLS, if not nil, encrypts every connection. ServerName defaults to the host of Addr,
@@ -215,7 +220,7 @@ func (c Config) validate() error {
 		value time.Duration
 	}{
 		{"DialTimeout", c.DialTimeout}, {"WriteTimeout", c.WriteTimeout}, {"StallTimeout", c.StallTimeout},
-		{"PingInterval", c.PingInterval}, {"BackoffMin", c.BackoffMin}, {"BackoffMax", c.BackoffMax},
+		{"PingInterval", c.PingInterval}, {"CredentialsEvery", c.CredentialsEvery}, {"BackoffMin", c.BackoffMin}, {"BackoffMax", c.BackoffMax},
 	} {
 		if d.value < 0 {
 			wrong("%s is negative: %v", d.name, d.value)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redquorum/redquorum/member"
 )
 
 // authed is a server that takes one user's password, which the test changes.
@@ -134,4 +137,168 @@ func TestCredentialsThatFailAreNoStorm(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A connection is authenticated anew before its credentials end, among its commands, and is never replaced for that.
+func TestConnectionIsAuthenticatedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var current, given atomic.Value
+		current.Store("pw-0")
+		given.Store("pw-0")
+		var asked atomic.Int64
+		f := authed(&current)
+		n := start(t, Config{Dialer: f, jitter: longest, CredentialsEvery: 10 * time.Second, Credentials: func(context.Context) (string, string, error) {
+			asked.Add(1)
+			return "u", given.Load().(string), nil
+		}})
+		synctest.Wait()
+		up := n.State()
+		for i := 1; i <= 5; i++ {
+			current.Store(fmt.Sprint("pw-", i)) // the server keeps the connection, as Redis does
+			given.Store(fmt.Sprint("pw-", i))
+			time.Sleep(8900 * time.Millisecond)
+			if got := asked.Load(); got != int64(i) {
+				t.Fatalf("asked %d times before %v", got, 9*time.Second)
+			}
+			time.Sleep(100 * time.Millisecond) // a tenth sooner, by the jitter
+			synctest.Wait()
+			if got := asked.Load(); got != int64(i+1) {
+				t.Fatalf("asked %d times after %v", got, 9*time.Second)
+			}
+		}
+		if st := n.State(); st.Epoch != up.Epoch || st.Gen != up.Gen || !st.Up {
+			t.Errorf("%+v, which was %+v", st, up)
+		}
+		f.set(func() {
+			if len(f.dials) != 1 {
+				t.Errorf("%d dials", len(f.dials))
+			}
+		})
+	})
+}
+
+// AUTH that is refused, or credentials that do not come, leave the connection as it is. They are tried again, and no storm.
+func TestConnectionStaysIfItCannotBeAuthenticatedAnew(t *testing.T) {
+	for name, provider := range map[string]func(ctx context.Context) (string, string, error){
+		"fails":      func(context.Context) (string, string, error) { return "", "", errors.New("the vault is sealed") },
+		"is late":    func(ctx context.Context) (string, string, error) { <-ctx.Done(); return "u", "pw", nil },
+		"is refused": func(context.Context) (string, string, error) { return "u", "old", nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var current atomic.Value
+				current.Store("pw")
+				var asked, authenticated atomic.Int64
+				var bad atomic.Bool
+				f := newFake(func(_ int64, args []string) string {
+					switch {
+					case args[0] == "AUTH" && args[len(args)-1] != current.Load():
+						return "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+					case args[0] == "AUTH":
+						authenticated.Add(1)
+					}
+					return "default"
+				})
+				var log logBuffer
+				n := start(t, Config{Dialer: f, jitter: longest, Logger: log.logger(), DialTimeout: 100 * time.Millisecond, CredentialsEvery: time.Minute,
+					Credentials: func(ctx context.Context) (string, string, error) {
+						asked.Add(1)
+						if bad.Load() {
+							return provider(ctx)
+						}
+						return "u", "pw", nil
+					}})
+				synctest.Wait()
+				bad.Store(true)
+				time.Sleep(54*time.Second + 2*time.Second)
+				if n := asked.Load(); n < 3 {
+					t.Errorf("asked %d times", n)
+				}
+				for range 118 {
+					time.Sleep(time.Second)
+					do(t, n, "ECHO", "x")
+				}
+				if n := asked.Load(); n > 15 {
+					t.Errorf("asked %d times in two minutes", n)
+				}
+				if text := log.String(); !strings.Contains(text, "not authenticated anew") || !strings.Contains(text, "no credentials for "+n.Name()) || strings.Contains(text, "old") {
+					t.Error(text)
+				}
+				bad.Store(false)
+				before := authenticated.Load()
+				time.Sleep(AuthBackoff + time.Second)
+				if st := n.State(); !st.Up || st.Epoch != 1 || authenticated.Load() != before+1 {
+					t.Errorf("%+v, authenticated %d times", st, authenticated.Load()-before)
+				}
+			})
+		})
+	}
+}
+
+// A provider that hangs, whatever its context says, holds up neither calls nor Close.
+func TestProviderThatHangsHoldsUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hangs atomic.Bool
+		end := make(chan struct{})
+		n := start(t, Config{Dialer: newFake(nil), jitter: longest, CredentialsEvery: time.Second, Credentials: func(context.Context) (string, string, error) {
+			if hangs.Load() {
+				<-end
+			}
+			return "u", "pw", nil
+		}})
+		synctest.Wait()
+		hangs.Store(true)
+		time.Sleep(5 * time.Second)
+		do(t, n, "ECHO", "x")
+		if err := n.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		close(end)
+	})
+}
+
+// An AUTH that is not answered ends the connection like any other call.
+func TestServerThatDoesNotAnswerToAuthIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var silent atomic.Bool
+		n := start(t, Config{Dialer: newFake(mute(&silent)), jitter: longest, CredentialsEvery: 10 * time.Second, PingInterval: time.Hour, StallTimeout: 2 * time.Second,
+			Credentials: func(context.Context) (string, string, error) { return "u", "pw", nil }})
+		synctest.Wait()
+		silent.Store(true)
+		time.Sleep(11100 * time.Millisecond)
+		if st := n.State(); st.Up || !errors.Is(st.Err, member.ErrStalled) {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// RESP2 has no AUTH on a connection with subscriptions: an inbox of its own is opened anew, with the new credentials.
+func TestInboxIsOpenedAnewBeforeItsCredentialsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var current atomic.Value
+		current.Store("one")
+		var asked atomic.Int64
+		f := authed(&current)
+		n := start(t, Config{Dialer: f, jitter: longest, CredentialsEvery: 10 * time.Second, Credentials: func(context.Context) (string, string, error) {
+			asked.Add(1)
+			return "u", current.Load().(string), nil
+		}})
+		n.Listen("ch", &pushLog{})
+		synctest.Wait()
+		was := n.State()
+		if was.Ear == 0 {
+			t.Fatalf("%+v", was)
+		}
+		current.Store("two")
+		time.Sleep(9*time.Second + time.Millisecond)
+		synctest.Wait()
+		if st := n.State(); st.Ear == was.Ear || st.Ear == 0 || st.Epoch != was.Epoch || asked.Load() != 4 {
+			t.Errorf("%+v, which was %+v, after %d questions", st, was, asked.Load())
+		}
+		f.set(func() {
+			if len(f.subscribed) != 2 || len(f.dials) != 3 {
+				t.Errorf("%d subscriptions, %d dials", len(f.subscribed), len(f.dials))
+			}
+		})
+	})
 }

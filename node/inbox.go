@@ -36,6 +36,10 @@ func (n *Node) listen(ctx context.Context, channel string, l member.Listener) {
 			failures = 0
 		}
 		wait := n.pause(failures, err)
+		if errors.Is(err, errExpires) {
+			n.cfg.Logger.Debug("inbox is opened anew", "member", n.name, "why", err)
+			continue
+		}
 		if errors.Is(err, errMoved) { // the commands' connection tells what there is to tell
 			n.cfg.Logger.Debug("inbox is opened anew", "member", n.name, "why", err)
 		} else {
@@ -55,6 +59,10 @@ func (n *Node) listen(ctx context.Context, channel string, l member.Listener) {
 // errMoved: the commands go to another process, or memory, than this inbox.
 var errMoved = errors.New("the server was restarted, emptied, or marked")
 
+// errExpires: the credentials that an inbox of its own was opened with are to be renewed. RESP2 has no
+// AUTH on a connection with subscriptions.
+var errExpires = errors.New("its credentials are renewed")
+
 func (n *Node) setInbox(in *inbox) {
 	n.change(func(*published) { n.inbox, n.deaf = in, nil })
 }
@@ -63,7 +71,7 @@ func (n *Node) setInbox(in *inbox) {
 func (n *Node) lost(why error) {
 	n.change(func(*published) {
 		n.inbox = nil
-		if errors.Is(why, errMoved) {
+		if errors.Is(why, errMoved) || errors.Is(why, errExpires) {
 			n.deaf = nil
 		} else if why = fmt.Errorf("%s: inbox: %w", n.name, why); n.deaf == nil || n.deaf.Error() != why.Error() {
 			n.deaf = why
@@ -178,6 +186,12 @@ func (in *inbox) watch(ctx context.Context) error {
 	n := in.node
 	timer := time.NewTimer(n.cfg.PingInterval)
 	defer timer.Stop()
+	var expires <-chan time.Time
+	if d := n.lifetime(); d > 0 {
+		expiry := time.NewTimer(d)
+		defer expiry.Stop()
+		expires = expiry.C
+	}
 	var asked time.Time // of the PING that nothing arrived after, or zero
 	var before uint64   // arrivals before it
 	if err := in.subscribe(true); err != nil {
@@ -195,6 +209,8 @@ func (in *inbox) watch(ctx context.Context) error {
 				in.leave()
 			}
 			return n.errClosed
+		case <-expires:
+			return errExpires
 		case <-n.recheck:
 			if p := n.published.Load(); p.state.Up && !in.same(p) {
 				return errMoved

@@ -196,6 +196,8 @@ func (n *Node) serve(s *session) error {
 	defer watch.Stop()
 	seeker := newSeeker(s)
 	defer seeker.stop()
+	renewal := newRenewal(s)
+	defer renewal.stop()
 	closing, listening := n.accepting.Done(), n.listening
 	drain := &drainer{empty: make(chan struct{}, 1)}
 	unpaid := false // closing, nothing is in flight, but debts must wait for a moment
@@ -229,14 +231,17 @@ func (n *Node) serve(s *session) error {
 			if err := n.attune(s); err != nil {
 				return err
 			}
+			timer.Reset(0) // at rest nothing else would see that it is not answered
 		case <-recheck:
 			if err := n.attune(s); err != nil {
 				return err
 			}
+			timer.Reset(0) // at rest nothing else would see that it is not answered
 		case <-alter:
 			if err := n.attune(s); err != nil {
 				return err
 			}
+			timer.Reset(0) // at rest nothing else would see that it is not answered
 		case <-n.suspect:
 			if err := watch.Suspected(); err != nil {
 				return err
@@ -247,6 +252,13 @@ func (n *Node) serve(s *session) error {
 				return err
 			}
 			timer.Reset(0)
+		case <-renewal.due:
+			renewal.ask()
+		case c := <-renewal.asked:
+			renewal.use(c)
+			timer.Reset(0)
+		case <-renewal.done:
+			renewal.took()
 		case <-n.seek:
 			seeker.seek()
 		case still := <-seeker.sought:

@@ -198,7 +198,7 @@ func passwordFrom(c *Config, name, value string) error {
 		if err != nil {
 			return &URLError{"has the option " + strconv.Quote(name) + ", but the file cannot be read: " + reasonOf(err)}
 		}
-		text = strings.TrimRight(string(b), "\r\n")
+		text = firstLine(b)
 	}
 	if text == "" {
 		return &URLError{"has the option " + strconv.Quote(name) + ", but what it names is empty or not set"}

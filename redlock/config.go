@@ -83,6 +83,12 @@ type Config struct {
 	// client asks for one member once at a time, and pauses longer after each failure. A failure is a
 	// *node.CredentialsError. Sentinels have credentials of their own. Default: none.
 	Credentials func(ctx context.Context, member string) (user, password string, err error)
+	// CredentialsEvery is how long a connection keeps what Credentials or a password_file said, less
+	// up to a tenth at random. Then the client asks again, and authenticates the connection anew while
+	// it is in use. Choose less than the time for which the server lets a connection live, and than
+	// the life of a token. If that fails, the connection stays as it is, the client warns and tries
+	// again. Default: 0, which is only at every dial.
+	CredentialsEvery time.Duration
 	// Dialer opens every connection to members and to Sentinels, for proxies and service meshes. It
 	// gets a network and an address of net.Dial. It must return soon after ctx ends. TLS, a password
 	// and the restart guard stand above it, so a server that restarts behind a proxy is noticed.
@@ -221,7 +227,7 @@ func (c Config) validate() error {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"DialTimeout", c.DialTimeout}, {"StallTimeout", c.StallTimeout}, {"PingInterval", c.PingInterval}} {
+	}{{"DialTimeout", c.DialTimeout}, {"StallTimeout", c.StallTimeout}, {"PingInterval", c.PingInterval}, {"CredentialsEvery", c.CredentialsEvery}} {
 		if d.value < 0 {
 			bad("%s is %v, must not be negative", d.name, d.value)
 		}

@@ -138,6 +138,7 @@ func (c Config) node(n node.Config) node.Config {
 	set(&n.ClientName, c.ClientName)
 	set(&n.DialTimeout, c.DialTimeout)
 	set(&n.StallTimeout, c.StallTimeout)
+	set(&n.CredentialsEvery, c.CredentialsEvery)
 	set(&n.PingInterval, c.PingInterval)
 	if c.Dialer != nil {
 		n.Dialer = dialer(c.Dialer)

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +17,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // vault has the password of each member, and counts who asks.
@@ -108,6 +112,112 @@ func TestPasswordThatChangesCostsNoLease(t *testing.T) {
 	}
 	close(stop)
 	callers.Wait()
+	require.NoError(t, held.Err())
+	require.NoError(t, held.Unlock(t.Context()))
+}
+
+// A client at rest looks at its members seldom. An AUTH that one of them does not answer is noticed all the same.
+func TestMemberThatDoesNotAnswerToAuthIsNoticedAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var password atomic.Value
+		password.Store("")
+		d := redlocktest.New(t, 3, func(c *redlock.Config) {
+			c.PingInterval, c.StallTimeout, c.CredentialsEvery = time.Minute, 2*time.Second, 4*time.Minute
+			c.Credentials = func(context.Context, string) (string, string, error) { return "", password.Load().(string), nil }
+		})
+		time.Sleep(3 * time.Minute)
+		password.Store("not asked for by these members, which refuse it")
+		d.Pause(1)
+		time.Sleep(time.Minute + 3*time.Second)
+		require.Equal(t, redlock.MemberDown, d.Client.Members()[1].State)
+		require.Equal(t, redlock.MemberVoting, d.Client.Members()[0].State)
+		d.Resume(1)
+	})
+}
+
+// The passwords of all members change every second under callers that go on, and no connection is replaced for that: each is
+// authenticated anew.
+func TestConnectionsAreAuthenticatedAnewUnderCallers(t *testing.T) {
+	t.Parallel()
+	cluster := rt.Real(t, 3)
+	v := &vault{passwords: map[string]string{}, asked: map[string]int{}}
+	var urls []string
+	admins := make([]*redistest.Client, cluster.Len())
+	for i, s := range cluster.Servers {
+		urls = append(urls, "redis://"+s.Addr())
+		admin, err := redistest.DialClient(t.Context(), s.Dialer(), s.Addr())
+		require.NoError(t, err)
+		defer admin.Close()
+		admins[i] = admin
+	}
+	rotate := func(password string) {
+		for i, s := range cluster.Servers {
+			_, err := admins[i].Do(t.Context(), "CONFIG", "SET", "requirepass", password)
+			require.NoError(t, err)
+			v.mu.Lock()
+			v.passwords[s.Addr()] = password
+			v.mu.Unlock()
+		}
+	}
+	connections := func() (n int) {
+		for i := range admins {
+			info, err := admins[i].Do(t.Context(), "INFO", "stats")
+			require.NoError(t, err)
+			var so int
+			_, rest, _ := strings.Cut(info.(string), "total_connections_received:")
+			_, err = fmt.Sscan(rest, &so)
+			require.NoError(t, err)
+			n += so
+		}
+		return n
+	}
+	rotate("first")
+	c, err := redlock.Open(t.Context(), urls, patient, redlock.WithFreshMembers(), func(c *redlock.Config) {
+		c.Credentials, c.CredentialsEvery = v.give, 100*time.Millisecond
+		c.NoQuorumAfter, c.DialTimeout, c.StallTimeout = -1, 30*time.Second, 30*time.Second
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	held := locked(t, c, "held")
+	require.Eventually(t, func() bool {
+		for _, m := range c.Members() {
+			if m.State != redlock.MemberVoting {
+				return false
+			}
+		}
+		return true
+	}, 30*time.Second, time.Millisecond)
+	before := connections()
+	var callers sync.WaitGroup
+	stop := make(chan struct{})
+	for n := range 64 {
+		callers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				l, err := c.Mutex(fmt.Sprint("k", n)).Lock(t.Context())
+				if !assert.NoError(t, err) || !assert.NoError(t, l.Unlock(t.Context())) {
+					return
+				}
+			}
+		})
+	}
+	for change := range 5 {
+		rotate(fmt.Sprint("password-", change))
+		asked := map[string]int{}
+		for _, s := range cluster.Servers {
+			asked[s.Addr()] = v.count(s.Addr())
+		}
+		for _, s := range cluster.Servers { // twice: one question may have been answered before the change
+			require.Eventually(t, func() bool { return v.count(s.Addr()) > asked[s.Addr()]+1 }, time.Minute, time.Millisecond)
+		}
+	}
+	close(stop)
+	callers.Wait()
+	require.Equal(t, before, connections(), "no connection was replaced")
 	require.NoError(t, held.Err())
 	require.NoError(t, held.Unlock(t.Context()))
 }

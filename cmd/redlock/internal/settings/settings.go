@@ -361,13 +361,25 @@ func Redact(u string) string {
 	return scheme + "://" + name + ":******@" + host + rest
 }
 
-// URLs returns the members' URLs, with the user put in if a URL has none.
+// URLs returns the members' URLs, with the user put in if a URL has none. A password file is put in by
+// its name, because a client reads it again whenever it connects.
 func (s *Settings) URLs() []string {
 	out := make([]string, len(s.Members))
 	for i, m := range s.Members {
 		scheme, auth, rest := authority(m)
 		if s.Password != "" && !strings.Contains(auth, "@") && !namesPassword(rest) {
-			m = scheme + "://" + url.UserPassword(s.Username, string(s.Password)).String() + "@" + auth + rest
+			user := url.UserPassword(s.Username, string(s.Password)).String() + "@"
+			if s.PasswordFile != "" {
+				if user = ""; s.Username != "" {
+					user = url.User(s.Username).String() + "@"
+				}
+				option := "?"
+				if strings.Contains(rest, "?") {
+					option = "&"
+				}
+				rest += option + "password_file=" + url.QueryEscape(s.PasswordFile)
+			}
+			m = scheme + "://" + user + auth + rest
 		}
 		out[i] = m
 	}

@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redquorum/redquorum/node"
 )
 
 func env(pairs ...string) func(string) (string, bool) {
@@ -110,13 +113,30 @@ func TestNothingSecretIsShown(t *testing.T) {
 func TestUserIsPutIntoURLsThatHaveNone(t *testing.T) {
 	t.Parallel()
 	file := write(t, "p@ss/w#rd\nsecond line\n")
-	s, err := Load(nil, env("REDLOCK_MEMBERS", "redis://a:1,redis://:own@b:2,rediss-cluster://c:1,d:2/?db=0,redis://e:3?password_file="+file, "REDLOCK_USERNAME", "app", "REDLOCK_PASSWORD_FILE", file), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := strings.Join(s.URLs(), " ")
-	if want := "redis://app:p%40ss%2Fw%23rd@a:1 redis://:own@b:2 rediss-cluster://app:p%40ss%2Fw%23rd@c:1,d:2/?db=0 redis://e:3?password_file=" + file; got != want {
-		t.Errorf("%s\nwant %s", got, want)
+	members := "redis://a:1,redis://:own@b:2,rediss-cluster://c:1,d:2/?db=0,redis://e:3?password_file=" + file
+	named := "password_file=" + url.QueryEscape(file)
+	for want, vars := range map[string][]string{
+		"redis://app:p%40ss@a:1 redis://:own@b:2 rediss-cluster://app:p%40ss@c:1,d:2/?db=0 redis://e:3?password_file=" + file: {
+			"REDLOCK_USERNAME", "app", "REDLOCK_PASSWORD", "p@ss"},
+		"redis://app@a:1?" + named + " redis://:own@b:2 rediss-cluster://app@c:1,d:2/?db=0&" + named + " redis://e:3?password_file=" + file: {
+			"REDLOCK_USERNAME", "app", "REDLOCK_PASSWORD_FILE", file},
+		"redis://a:1?" + named + " redis://:own@b:2 rediss-cluster://c:1,d:2/?db=0&" + named + " redis://e:3?password_file=" + file: {
+			"REDLOCK_PASSWORD_FILE", file},
+	} {
+		s, err := Load(nil, env(append(vars, "REDLOCK_MEMBERS", members)...), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(s.URLs(), " "); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+		for _, u := range s.URLs() {
+			if target, err := node.ParseTarget(u); err != nil {
+				t.Errorf("%s: %v", u, err)
+			} else if u != "redis://:own@b:2" && target.Config.Username != "" && target.Config.Password == "" {
+				t.Errorf("%s: no password", u)
+			}
+		}
 	}
 }
 
