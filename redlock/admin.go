@@ -29,8 +29,9 @@ type Holder struct {
 	Owner string // hash of the owner's name
 	Token uint64 // the greatest token of its votes; the token of its lease is at most this
 	Votes int    // number of members that name the owner
+	Who   string // what its client tells of itself; "": see Config.Label
 
-	owner string // as VoteView.owner
+	owner, client string // as those of VoteView
 }
 
 // MemberView is what one member says about a lock.
@@ -50,8 +51,10 @@ type VoteView struct {
 	Token uint64
 	Reads bool   // the owner is a reader: it has the vote together with others
 	Drawn uint64 // of a reader: the token with which its phase began at the member, at most Token; else 0
+	Who   string // as Holder.Who
 
-	owner string // the SHA-1 of the owner's name, of which Owner is the beginning
+	owner  string // the SHA-1 of the owner's name, of which Owner is the beginning
+	client string // under which its client tells who it is
 }
 
 // Waiter is one entry in a member's queue.
@@ -60,11 +63,14 @@ type Waiter struct {
 	Waiting time.Duration // time since the entry was registered
 	Live    bool          // the entry has not run out, so the waiter can still be served
 	Reads   bool          // the waiter is a reader: it has no place in line, and no time of its registration
+	Who     string        // as Holder.Who
+
+	client string // as VoteView.client
 }
 
 // Inspect asks every member what it knows about a lock, and changes nothing. If a member fails, its
-// MemberView says why. Inspect returns when ctx ends, and waits at most Config.MemberTimeout for
-// each member.
+// MemberView says why. Then Inspect asks who the clients are, of at most 64 (Config.Label). Inspect
+// returns when ctx ends, and waits at most Config.MemberTimeout for the answers to each question.
 //
 // Errors: ErrClosed, ErrInput.
 func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) {
@@ -82,6 +88,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 		out.Members[i] = v
 	})
 	out.Holders = holders(out.Members, c.need)
+	c.identify(ctx, out.told)
 	for _, m := range out.Members {
 		if slices.ContainsFunc(m.Votes, func(v VoteView) bool { return v.Reads }) {
 			out.Kind = KindRead
@@ -98,7 +105,7 @@ func holders(members []MemberView, need int) []Holder {
 			i := slices.IndexFunc(all, func(h Holder) bool { return h.owner == v.owner })
 			if i < 0 {
 				i = len(all)
-				all = append(all, Holder{Owner: v.Owner, owner: v.owner})
+				all = append(all, Holder{Owner: v.Owner, owner: v.owner, client: v.client})
 			}
 			all[i].Votes++
 			all[i].Token = max(all[i].Token, v.Token)
@@ -137,16 +144,32 @@ func (v *MemberView) read(r *member.Reply) {
 	}
 	v.Counter = uint64(seen.Counter)
 	if seen.Owner != "" {
-		v.Votes = []VoteView{{Owner: shown(seen.Owner), TTL: seen.TTL, Token: uint64(seen.Token), owner: seen.Owner}}
+		v.Votes = []VoteView{{Owner: shown(seen.Owner), TTL: seen.TTL, Token: uint64(seen.Token), owner: seen.Owner, client: seen.Client}}
 	}
 	for _, r := range seen.Readers {
 		if r.TTL <= 0 { // its time is over; the member forgets it with the next that comes or goes
 			continue
 		}
-		v.Votes = append(v.Votes, VoteView{Owner: shown(r.Owner), TTL: r.TTL, Token: uint64(seen.Token), Reads: true, Drawn: uint64(seen.Drawn), owner: r.Owner})
+		v.Votes = append(v.Votes, VoteView{Owner: shown(r.Owner), TTL: r.TTL, Token: uint64(seen.Token), Reads: true, Drawn: uint64(seen.Drawn), owner: r.Owner, client: r.Client})
 	}
 	for _, w := range seen.Queue {
-		v.Queue = append(v.Queue, Waiter{Owner: shown(w.Owner), Waiting: w.Waiting, Live: w.Live, Reads: w.Reads})
+		v.Queue = append(v.Queue, Waiter{Owner: shown(w.Owner), Waiting: w.Waiting, Live: w.Live, Reads: w.Reads, client: w.Client})
+	}
+}
+
+// told gives each place that names a client, and where to note who it is.
+func (in *Inspection) told(each func(client string, who *string)) {
+	for i := range in.Holders {
+		each(in.Holders[i].client, &in.Holders[i].Who)
+	}
+	for i := range in.Members {
+		m := &in.Members[i]
+		for k := range m.Votes {
+			each(m.Votes[k].client, &m.Votes[k].Who)
+		}
+		for k := range m.Queue {
+			each(m.Queue[k].client, &m.Queue[k].Who)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
 		seen, err = b.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Equal(t, KindMutex, seen.Kind)
-		require.Equal(t, []Holder{{Owner: held.Hash(), Token: held.Token(), Votes: 4, owner: script.Hash([]byte(held.hold.owner))}}, seen.Holders)
+		require.Equal(t, []Holder{{Owner: held.Hash(), Token: held.Token(), Votes: 4, owner: script.Hash([]byte(held.hold.owner)), client: script.ClientHash([]byte(held.hold.owner))}}, seen.Holders)
 		require.Error(t, seen.Members[4].Err)
 		require.Equal(t, MemberDown, seen.Members[4].State)
 		for _, v := range seen.Members[:4] {
@@ -65,7 +65,7 @@ func TestHoldersAreThoseThatAMajorityNames(t *testing.T) {
 		{Votes: []VoteView{vote("b", 4), vote("c", 6)}},
 		{Votes: []VoteView{vote("a", 7)}},
 	}
-	require.Equal(t, []Holder{{"a", 7, 2, "a"}, {"b", 5, 2, "b"}}, holders(seen, 2))
+	require.Equal(t, []Holder{{Owner: "a", Token: 7, Votes: 2, owner: "a"}, {Owner: "b", Token: 5, Votes: 2, owner: "b"}}, holders(seen, 2))
 	require.Len(t, holders(seen, 1), 3)
 	require.Empty(t, holders(seen, 3))
 }

@@ -62,6 +62,7 @@ type Client struct {
 	barred  atomic.Uint32 // members that turned out to be one Redis with another: they do not vote
 	closing sync.Once
 	closed  chan struct{} // Close has begun
+	told    chan struct{} // tellWho has ended
 }
 
 // New makes a client over members that the caller provides: fakes in tests, or any implementation
@@ -81,7 +82,7 @@ func New(members []member.Member, opts ...Option) (*Client, error) {
 	c := &Client{
 		cfg: cfg, log: cfg.Logger, trace: newTracers(cfg.Tracer),
 		members: members, need: member.Majority(len(members)),
-		uuid: rand.Text(), closed: make(chan struct{}),
+		uuid: rand.Text(), closed: make(chan struct{}), told: make(chan struct{}),
 	}
 	c.number = c.nextNumber
 	c.alive.none = make(chan struct{}, 1)
@@ -101,6 +102,7 @@ func New(members []member.Member, opts ...Option) (*Client, error) {
 		c.links = append(c.links, l)
 		m.Listen(script.Inbox(c.uuid), l)
 	}
+	go c.tellWho()
 	return c, nil
 }
 
@@ -156,6 +158,10 @@ func (c *Client) close() {
 		c.holds.each(func(h *hold) { h.release(true).Free() })
 	}
 	c.teller.end()
+	select {
+	case <-c.told:
+	case <-ctx.Done():
+	}
 	var wg sync.WaitGroup
 	for _, m := range c.members {
 		wg.Go(func() {

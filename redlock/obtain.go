@@ -61,7 +61,7 @@ func (c *Client) acquire(ctx context.Context, w want) (*Lease, error) {
 	}
 	if c.trace.Tracer == nil {
 		lease, _, err := c.obtain(ctx, nil, w)
-		return lease, err
+		return lease, c.withWho(ctx, w, err)
 	}
 	start := time.Now()
 	in := c.trace.AcquireStart(ctx, AcquireStart{Key: w.name, Kind: w.terms.kind.name, Try: w.try, TTL: w.terms.ttl})
@@ -74,7 +74,7 @@ func (c *Client) acquire(ctx context.Context, w want) (*Lease, error) {
 		e.Token, e.Validity = lease.Token(), clock.Until(lease.ValidUntil(), time.Now())
 	}
 	c.trace.AcquireEnd(in, e)
-	return lease, err
+	return lease, c.withWho(ctx, w, err)
 }
 
 // obtain gets a lock by re-entry or as its kind does. in is the context of the acquisition for the

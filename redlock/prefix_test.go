@@ -180,7 +180,7 @@ func TestAllKeysOfALockLieUnderItsPrefix(t *testing.T) {
 		t.Run(fmt.Sprint("interop ", interop), func(t *testing.T) {
 			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 				var tr tracerOfNames
-				opts := []redlock.Option{quiet, redlock.WithPrefix("prod:"), redlock.WithTracer(&tr), func(c *redlock.Config) { c.Interop = interop }}
+				opts := []redlock.Option{quiet, redlock.WithPrefix("prod:"), redlock.WithLabel("billing"), redlock.WithTracer(&tr), func(c *redlock.Config) { c.Interop = interop }}
 				a, b := join(t, cluster, opts...), join(t, cluster, opts...)
 				keys, _ := under("prod:")
 				if interop {
@@ -349,7 +349,8 @@ func TestUserOfOneEnvironmentCanDoEverythingThereAndNothingElsewhere(t *testing.
 		admin(t, s, slices.Concat([]string{"ACL", "SETUSER", "prod", "reset", "on", ">" + canary, "resetkeys", "resetchannels"}, keys, channels, permittedCommands)...)
 		urls = append(urls, fmt.Sprintf("redis://prod:%s@%s", canary, s.Addr()))
 	}
-	a, b := opened(t, urls, patient, redlock.WithPrefix("prod:")), opened(t, urls, patient, redlock.WithPrefix("prod:"))
+	whole := []redlock.Option{patient, redlock.WithPrefix("prod:"), redlock.WithLabel("billing")}
+	a, b := opened(t, urls, whole...), opened(t, urls, whole...)
 	settle(t, 3, a, b)
 	for _, name := range prefixedNames {
 		everyKind(t, a, b, name, false, func(string) {})

@@ -24,8 +24,10 @@ type PermitHolder struct {
 	Owner string // hash of the owner's name, as Lease.Hash has it
 	Slots []Slot // with the greatest token of each
 	Votes int    // number of members that name the owner for these slots
+	Who   string // as Holder.Who
 
-	owner string // the SHA-1 of the owner's name, of which Owner is the beginning
+	owner  string // the SHA-1 of the owner's name, of which Owner is the beginning
+	client string // as VoteView.client
 }
 
 // PermitView is what one member says about a semaphore.
@@ -43,8 +45,9 @@ type PermitVote struct {
 	Owner string
 	TTL   time.Duration
 	Slots []Slot
+	Who   string
 
-	owner string
+	owner, client string
 }
 
 // PermitWaiter is one entry in a member's line.
@@ -53,6 +56,9 @@ type PermitWaiter struct {
 	Waiting time.Duration // time since the entry was registered
 	Live    bool          // the entry has not run out, so the waiter can still be served
 	Permits int           // how many slots it waits for
+	Who     string        // as Holder.Who
+
+	client string
 }
 
 // InspectSemaphore asks every member what it knows about a semaphore, and changes nothing. It
@@ -78,7 +84,24 @@ func (c *Client) InspectSemaphore(ctx context.Context, name string) (*SemaphoreI
 		out.Limit = n
 	}
 	out.Holders = permitHolders(out.Members, c.need)
+	c.identify(ctx, out.told)
 	return out, nil
+}
+
+// told is as Inspection.told.
+func (in *SemaphoreInspection) told(each func(client string, who *string)) {
+	for i := range in.Holders {
+		each(in.Holders[i].client, &in.Holders[i].Who)
+	}
+	for i := range in.Members {
+		m := &in.Members[i]
+		for k := range m.Votes {
+			each(m.Votes[k].client, &m.Votes[k].Who)
+		}
+		for k := range m.Queue {
+			each(m.Queue[k].client, &m.Queue[k].Who)
+		}
+	}
 }
 
 // read takes what the member replied to a Peek, and returns the limit that is stored there.
@@ -92,10 +115,10 @@ func (v *PermitView) read(r *member.Reply) (stored int64) {
 		v.Limit = n
 	}
 	for _, h := range seen.Holders {
-		v.Votes = append(v.Votes, PermitVote{Owner: shown(h.Owner), TTL: h.TTL, Slots: slotsOf(h.Permits), owner: h.Owner})
+		v.Votes = append(v.Votes, PermitVote{Owner: shown(h.Owner), TTL: h.TTL, Slots: slotsOf(h.Permits), owner: h.Owner, client: h.Client})
 	}
 	for _, w := range seen.Queue {
-		v.Queue = append(v.Queue, PermitWaiter{Owner: shown(w.Owner), Waiting: w.Waiting, Live: w.Live, Permits: w.Permits})
+		v.Queue = append(v.Queue, PermitWaiter{Owner: shown(w.Owner), Waiting: w.Waiting, Live: w.Live, Permits: w.Permits, client: w.Client})
 	}
 	return seen.Limit
 }
@@ -118,7 +141,7 @@ func permitHolders(members []PermitView, need int) []PermitHolder {
 			})
 			if i < 0 {
 				i = len(all)
-				all = append(all, PermitHolder{Owner: v.Owner, owner: v.owner, Slots: slices.Clone(v.Slots)})
+				all = append(all, PermitHolder{Owner: v.Owner, owner: v.owner, client: v.client, Slots: slices.Clone(v.Slots)})
 			}
 			all[i].Votes++
 			for k, s := range v.Slots {

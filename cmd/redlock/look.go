@@ -33,6 +33,7 @@ type holderJSON struct {
 	Owner string `json:"owner"` // hash
 	Token uint64 `json:"token"`
 	Votes int    `json:"votes"`
+	Who   string `json:"who,omitempty"` // what its client tells of itself (--label)
 }
 
 type memberViewJSON struct {
@@ -49,6 +50,7 @@ type voteJSON struct {
 	TTLMS int64  `json:"ttl_ms"`
 	Token uint64 `json:"token"`
 	Reads bool   `json:"reads,omitempty"`
+	Who   string `json:"who,omitempty"`
 }
 
 type waiterJSON struct {
@@ -56,12 +58,13 @@ type waiterJSON struct {
 	MS    int64  `json:"ms"`
 	Live  bool   `json:"live"`
 	Reads bool   `json:"reads,omitempty"`
+	Who   string `json:"who,omitempty"`
 }
 
 func toJSON(in *redlock.Inspection, leads *string) inspectionJSON {
 	out := inspectionJSON{Key: in.Key, Kind: in.Kind, Holders: []holderJSON{}, Leads: leads}
 	for _, h := range in.Holders {
-		out.Holders = append(out.Holders, holderJSON{h.Owner, h.Token, h.Votes})
+		out.Holders = append(out.Holders, holderJSON{h.Owner, h.Token, h.Votes, h.Who})
 	}
 	for _, v := range in.Members {
 		m := memberViewJSON{Member: v.Member, State: v.State, Votes: []voteJSON{}, Counter: v.Counter}
@@ -69,10 +72,10 @@ func toJSON(in *redlock.Inspection, leads *string) inspectionJSON {
 			m.Error = v.Err.Error()
 		}
 		for _, vote := range v.Votes {
-			m.Votes = append(m.Votes, voteJSON{vote.Owner, vote.TTL.Milliseconds(), vote.Token, vote.Reads})
+			m.Votes = append(m.Votes, voteJSON{vote.Owner, vote.TTL.Milliseconds(), vote.Token, vote.Reads, vote.Who})
 		}
 		for _, q := range v.Queue {
-			m.Waiting = append(m.Waiting, waiterJSON{q.Owner, q.Waiting.Milliseconds(), q.Live, q.Reads})
+			m.Waiting = append(m.Waiting, waiterJSON{q.Owner, q.Waiting.Milliseconds(), q.Live, q.Reads, q.Who})
 		}
 		out.Members = append(out.Members, m)
 	}
@@ -93,7 +96,7 @@ func headline(in *redlock.Inspection) string {
 	}
 	var by []string
 	for _, h := range in.Holders {
-		by = append(by, fmt.Sprintf("by %s, token %d, at %d of %d members", named(h.Owner, readers(in)[h.Owner]), h.Token, h.Votes, len(in.Members)))
+		by = append(by, fmt.Sprintf("by %s, token %d, at %d of %d members", told(named(h.Owner, readers(in)[h.Owner]), h.Who), h.Token, h.Votes, len(in.Members)))
 	}
 	return fmt.Sprintf("%s: held %s", member.Quote(in.Key), strings.Join(by, "; "))
 }
@@ -117,6 +120,32 @@ func named(owner string, reads bool) string {
 		return "reader " + owner
 	}
 	return owner
+}
+
+// told is an owner with what its client tells of itself.
+func told(owner, who string) string {
+	if who == "" {
+		return owner
+	}
+	return owner + " = " + who
+}
+
+// whoWaits are those of a line who tell of themselves, each once and as many as fit.
+func whoWaits(in *redlock.Inspection) (lines []string) {
+	seen := make(map[string]bool)
+	for _, v := range in.Members {
+		for _, q := range v.Queue {
+			if q.Who != "" && q.Live && !seen[q.Owner] {
+				seen[q.Owner] = true
+				lines = append(lines, told(named(q.Owner, q.Reads), q.Who))
+			}
+		}
+	}
+	const most = 10
+	if len(lines) > most {
+		lines = append(lines[:most], fmt.Sprintf("and %d more", len(lines)-most))
+	}
+	return lines
 }
 
 // inLine says how many wait, and how many of them as readers.
@@ -152,6 +181,9 @@ func printInspection(w io.Writer, in *redlock.Inspection, leads *string) {
 		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%d\t%s\n", v.Member, v.State, votes, v.Counter, inLine(len(v.Queue), reads))
 	}
 	_ = table.Flush()
+	for _, line := range whoWaits(in) {
+		_, _ = fmt.Fprintln(w, "  waits:", line)
+	}
 }
 
 // answered returns an error unless a majority of the members could be asked.
@@ -192,7 +224,8 @@ func newInspect() *cobra.Command {
 shows each owner as a hash, because an owner's name is the authority to release. It changes nothing.
 Each member answers at a moment of its own, so use the answer to look and never to decide.
 
-If the holder leads an election, the first line has its value. Owners that share the lock are marked
+A client with --label (Config.Label) is shown with its label, its host and its process id: the holder
+in the first line, and up to ten of those that wait. If the holder leads an election, the first line has its value. Owners that share the lock are marked
 as readers. WAITING counts all that wait, with the readers among them in parentheses.
 
 A semaphore or a latch of the same name, which has nothing to do with the lock, is shown behind it as

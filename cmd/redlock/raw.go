@@ -38,7 +38,10 @@ type heldLock struct {
 	Readers int          `json:"readers,omitempty"`
 	Leads   *string      `json:"leads,omitempty"` // the value of a leader
 
-	seq int64 // of the value
+	Who string `json:"who,omitempty"` // what the holder's client tells of itself (--label)
+
+	seq    int64  // of the value
+	client string // a hash of the holder's client
 }
 
 func newLs() *cobra.Command {
@@ -87,6 +90,7 @@ Redis Cluster or with Sentinels also INFO.
 			if err != nil {
 				return endedOr(cmd.Context(), err)
 			}
+			identify(cmd.Context(), members, s.Prefix, locks)
 			for i := range locks {
 				locks[i].Key = strings.TrimPrefix(locks[i].Key, s.Prefix)
 			}
@@ -120,6 +124,9 @@ Redis Cluster or with Sentinels also INFO.
 					line += "\t" + counted(l.Readers, "reader")
 				case l.Leads != nil:
 					line += "\tleads as " + strconv.Quote(*l.Leads)
+				}
+				if l.Who != "" {
+					line += "\t" + plain([]byte(l.Who))
 				}
 				_, _ = fmt.Fprintln(table, line)
 			}
@@ -496,11 +503,11 @@ func tally(votes [][]vote, need int, all bool) []heldLock {
 		for _, v := range ofMember {
 			l := owners[[2]string{v.key, v.owner}]
 			if l == nil {
-				l = &heldLock{Key: v.key, Kind: redlock.KindMutex}
+				l = &heldLock{Key: v.key, Kind: redlock.KindMutex, client: clientOf(v.owner)}
 				owners[[2]string{v.key, v.owner}] = l
 			}
 			if v.reads {
-				l.Kind, l.Readers = redlock.KindRead, 1
+				l.Kind, l.Readers, l.client = redlock.KindRead, 1, ""
 			}
 			if v.leads != nil && (l.Leads == nil || v.seq >= l.seq) {
 				l.Kind, l.Leads, l.seq = redlock.KindElection, v.leads, v.seq
@@ -544,6 +551,57 @@ func tally(votes [][]vote, need int, all bool) []heldLock {
 		return b.Votes - a.Votes
 	})
 	return out
+}
+
+// clientOf is the hash under which the client of an owner tells who it is.
+func clientOf(owner string) string {
+	client, _, _ := strings.Cut(owner, ":")
+	sum := sha1.Sum([]byte(client))
+	return hex.EncodeToString(sum[:])[:16]
+}
+
+// identify notes who holds each lock, as far as a member knows.
+func identify(ctx context.Context, members []*rawMember, environment string, locks []heldLock) {
+	clients := make(map[string]bool)
+	for _, l := range locks {
+		clients[l.client] = true
+	}
+	delete(clients, "") // of readers
+	known := make(map[string]string)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for client := range clients {
+		key := slot.Sibling("redquorum:id", environment+client)
+		for _, m := range members {
+			on := m.server(slot.Of(key))
+			if on == nil {
+				continue
+			}
+			wg.Go(func() {
+				r, err := ask(ctx, on, "HGET", key, "who")
+				if err != nil || r.Kind != '$' {
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				known[client] = string(r.Str)
+			})
+		}
+	}
+	wg.Wait()
+	for i := range locks {
+		locks[i].Who = known[locks[i].client]
+	}
+}
+
+// server is the one of a member's servers that has the keys of a slot, nil: none that is up.
+func (m *rawMember) server(of uint16) *node.Node {
+	for _, s := range m.servers {
+		if s.Node != nil && s.State().Up && (m.target.Kind != node.RedisCluster || slices.Contains(s.slots, of)) {
+			return s.Node
+		}
+	}
+	return nil
 }
 
 // scan walks over one server's keys.

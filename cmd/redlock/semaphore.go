@@ -168,6 +168,7 @@ type permitHolderJSON struct {
 	Votes int        `json:"votes"`
 	TTLMS int64      `json:"ttl_ms"` // the longest of the votes
 	Slots []slotJSON `json:"slots"`
+	Who   string     `json:"who,omitempty"` // what its client tells of itself (--label)
 }
 
 type permitsMemberJSON struct {
@@ -183,6 +184,7 @@ type permitVoteJSON struct {
 	Owner string     `json:"owner"`
 	TTLMS int64      `json:"ttl_ms"`
 	Slots []slotJSON `json:"slots"`
+	Who   string     `json:"who,omitempty"`
 }
 
 type permitWaiterJSON struct {
@@ -190,6 +192,7 @@ type permitWaiterJSON struct {
 	MS      int64  `json:"ms"`
 	Live    bool   `json:"live"`
 	Permits int    `json:"permits"`
+	Who     string `json:"who,omitempty"`
 }
 
 func semaphoreToJSON(in *redlock.SemaphoreInspection) semaphoreJSON {
@@ -199,7 +202,7 @@ func semaphoreToJSON(in *redlock.SemaphoreInspection) semaphoreJSON {
 	}
 	for _, h := range in.Holders {
 		out.Holders = append(out.Holders, permitHolderJSON{
-			Owner: h.Owner, Votes: h.Votes, TTLMS: longest(in, h).Milliseconds(), Slots: slotsToJSON(h.Slots),
+			Owner: h.Owner, Votes: h.Votes, TTLMS: longest(in, h).Milliseconds(), Slots: slotsToJSON(h.Slots), Who: h.Who,
 		})
 	}
 	for _, v := range in.Members {
@@ -210,10 +213,10 @@ func semaphoreToJSON(in *redlock.SemaphoreInspection) semaphoreJSON {
 			m.Error = v.Err.Error()
 		}
 		for _, vote := range v.Votes {
-			m.Votes = append(m.Votes, permitVoteJSON{vote.Owner, vote.TTL.Milliseconds(), slotsToJSON(vote.Slots)})
+			m.Votes = append(m.Votes, permitVoteJSON{vote.Owner, vote.TTL.Milliseconds(), slotsToJSON(vote.Slots), vote.Who})
 		}
 		for _, q := range v.Queue {
-			m.Waiting = append(m.Waiting, permitWaiterJSON{q.Owner, q.Waiting.Milliseconds(), q.Live, q.Permits})
+			m.Waiting = append(m.Waiting, permitWaiterJSON{q.Owner, q.Waiting.Milliseconds(), q.Live, q.Permits, q.Who})
 		}
 		out.Members = append(out.Members, m)
 	}
@@ -273,7 +276,7 @@ func printSemaphore(w io.Writer, in *redlock.SemaphoreInspection) error {
 		for _, h := range in.Holders {
 			for _, s := range h.Slots {
 				_, _ = fmt.Fprintf(table, "  %d\t%s\t%v\t%d\t%d/%d\n",
-					s.Number, h.Owner, longest(in, h), s.Token, h.Votes, len(in.Members))
+					s.Number, told(h.Owner, h.Who), longest(in, h), s.Token, h.Votes, len(in.Members))
 			}
 		}
 		_ = table.Flush()
@@ -308,7 +311,7 @@ func lineOf(queue []redlock.PermitWaiter) string {
 			each = append(each, "...")
 			break
 		}
-		each = append(each, fmt.Sprintf("%s for %d", q.Owner, q.Permits))
+		each = append(each, fmt.Sprintf("%s for %d", told(q.Owner, q.Who), q.Permits))
 	}
 	return fmt.Sprintf("%d (%s)", len(queue), strings.Join(each, ", "))
 }

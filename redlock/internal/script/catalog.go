@@ -130,6 +130,7 @@ func Own() []Script {
 		Proclaim, Observe,
 		LatchArrive, LatchAwait, LatchRead, LatchDelete,
 		SemAcquire, SemWait, SemRelease, SemClaim, SemRaise, SemExtend, SemRejoin, SemLimit, SemPeek, SemForce,
+		Tell,
 	)
 }
 
@@ -137,6 +138,7 @@ func Own() []Script {
 func Redisson() []Script {
 	return []Script{
 		RedissonAcquire, RedissonWait, RedissonRelease, RedissonYield, RedissonRaise, RedissonRejoin, RedissonForce, Extend, Peek,
+		Tell,
 	}
 }
 

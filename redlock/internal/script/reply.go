@@ -65,6 +65,7 @@ type View struct {
 	TTL     time.Duration // of the vote; 0: there is none
 	Counter int64         // the last token that the lock's bucket gave out
 	Owner   string        // Hash of the owner of the vote, or ""
+	Client  string        // ClientHash of that owner
 	Token   int64         // of the vote; of readers, what their phase is told
 	Drawn   int64         // of readers, what their phase drew: at most Token
 	Readers []Reader      // that have the vote together
@@ -73,13 +74,15 @@ type View struct {
 
 // Reader is one of those that share a vote.
 type Reader struct {
-	Owner string        // Hash of the reader
-	TTL   time.Duration // until its part ends, 0 if it has ended
+	Owner  string        // Hash of the reader
+	Client string        // its ClientHash
+	TTL    time.Duration // until its part ends, 0 if it has ended
 }
 
 // Waiter is one that waits.
 type Waiter struct {
 	Owner   string        // Hash of the waiter
+	Client  string        // its ClientHash
 	Waiting time.Duration // time since it registered; 0 for a reader, which has no place in the queue
 	Live    bool          // its entry has not run out
 	Reads   bool          // it is a reader
@@ -104,13 +107,13 @@ func ReadView(r *member.Reply) (v View, ok bool) {
 		v.Token, _ = strconv.ParseInt(told, 10, 64)
 		for ; len(readers) > 1; readers = readers[2:] {
 			left := time.Duration(max(0, number(readers[1])*1000-now)) * time.Microsecond
-			v.Readers = append(v.Readers, Reader{Owner: Hash(readers[0].Str), TTL: left})
+			v.Readers = append(v.Readers, Reader{Owner: Hash(readers[0].Str), Client: ClientHash(readers[0].Str), TTL: left})
 		}
 	} else {
-		v.Owner, v.Token = Hash(e[4].Str), number(e[5])
+		v.Owner, v.Client, v.Token = Hash(e[4].Str), ClientHash(e[4].Str), number(e[5])
 	}
 	for w := e[6:]; len(w) > 0; w = w[4:] {
-		one := Waiter{Owner: Hash(w[0].Str), Live: number(w[2])*1000 >= now, Reads: number(w[1]) == 0}
+		one := Waiter{Owner: Hash(w[0].Str), Client: ClientHash(w[0].Str), Live: number(w[2])*1000 >= now, Reads: number(w[1]) == 0}
 		if !one.Reads {
 			one.Waiting = time.Duration(now-number(w[1])) * time.Microsecond
 		}

@@ -39,8 +39,8 @@ func TestViewIsReadInFullOrNotAtAll(t *testing.T) {
 		text("dead:1"), text("1699999998000000.0"), text("1699999999999"), text("1000"))
 	got, ok := ReadView(&r)
 	require.True(t, ok)
-	require.Equal(t, View{TTL: 2500 * time.Millisecond, Counter: 9, Owner: Hash([]byte("me:1")), Token: 7, Queue: []Waiter{
-		{Owner: Hash([]byte("live:1")), Waiting: time.Second, Live: true}, {Owner: Hash([]byte("dead:1")), Waiting: 2 * time.Second},
+	require.Equal(t, View{TTL: 2500 * time.Millisecond, Counter: 9, Owner: Hash([]byte("me:1")), Client: ClientHash([]byte("me:1")), Token: 7, Queue: []Waiter{
+		{Owner: Hash([]byte("live:1")), Client: ClientHash([]byte("live:1")), Waiting: time.Second, Live: true}, {Owner: Hash([]byte("dead:1")), Client: ClientHash([]byte("dead:1")), Waiting: 2 * time.Second},
 	}}, got)
 	r.Elems = r.Elems[:13]
 	_, ok = ReadView(&r)
@@ -54,7 +54,7 @@ func TestViewIsReadInFullOrNotAtAll(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, View{
 		TTL: 2500 * time.Millisecond, Counter: 9, Token: 7, Drawn: 5,
-		Readers: []Reader{{Owner: Hash([]byte("me:1")), TTL: time.Second}},
+		Readers: []Reader{{Owner: Hash([]byte("me:1")), Client: ClientHash([]byte("me:1")), TTL: time.Second}},
 	}, got)
 	r = list(integer(now), integer(-2), text("0"), text(""), text(""), text("0"))
 	got, ok = ReadView(&r)

@@ -169,6 +169,7 @@ type Permits struct {
 // Holder is an owner that has permits at a member.
 type Holder struct {
 	Owner   string        // its Hash
+	Client  string        // its ClientHash
 	TTL     time.Duration // until they end, above 0
 	Permits permit.List
 }
@@ -184,7 +185,7 @@ func ReadPermits(r *member.Reply) (p Permits, ok bool) {
 	for h := e[2].Elems; len(h) > 0; h = h[2:] {
 		deadline, text, _ := strings.Cut(string(h[1].Str), " ")
 		ms, err := strconv.ParseInt(deadline, 10, 64)
-		one := Holder{Owner: Hash(h[0].Str), TTL: time.Duration(ms*1000-now) * time.Microsecond}
+		one := Holder{Owner: Hash(h[0].Str), Client: ClientHash(h[0].Str), TTL: time.Duration(ms*1000-now) * time.Microsecond}
 		if one.Permits, ok = permit.Parse(text); err != nil || !ok {
 			return Permits{}, false
 		}
@@ -195,7 +196,7 @@ func ReadPermits(r *member.Reply) (p Permits, ok bool) {
 	slices.SortFunc(p.Holders, func(x, y Holder) int { return x.Permits[0].Slot - y.Permits[0].Slot })
 	for w := e[3].Elems; len(w) > 0; w = w[3:] {
 		entry := strings.Fields(string(w[2].Str)) // deadline ttl n want limit
-		one := Waiter{Owner: Hash(w[0].Str), Waiting: time.Duration(now-number(w[1])) * time.Microsecond}
+		one := Waiter{Owner: Hash(w[0].Str), Client: ClientHash(w[0].Str), Waiting: time.Duration(now-number(w[1])) * time.Microsecond}
 		if len(entry) == 5 {
 			deadline, _ := strconv.ParseInt(entry[0], 10, 64)
 			one.Live = deadline*1000 >= now

@@ -35,6 +35,7 @@ type Settings struct {
 	TLSCert       string
 	TLSKey        string
 	Prefix        string
+	Label         string
 	TTL           time.Duration
 	MaxTTL        time.Duration
 	MaxHold       time.Duration
@@ -121,6 +122,7 @@ var Options = []Option{
 	text("tls-cert", "file", "PEM file of our certificate", func(s *Settings) *string { return &s.TLSCert }),
 	text("tls-key", "file", "PEM file of its key", func(s *Settings) *string { return &s.TLSKey }),
 	text("prefix", "text", "put before the name of every lock, for several environments on the same members: prod: or test:; output leaves it out", func(s *Settings) *string { return &s.Prefix }),
+	text("label", "text", "what this process is: inspect, ls and callers that are refused see it, with host and process id", func(s *Settings) *string { return &s.Label }),
 	duration("ttl", "30s", "length of a lease; a holder that dies blocks the lock for that long", func(s *Settings) *time.Duration { return &s.TTL }),
 	duration("max-ttl", "30s", "longest lease that this client may ask for; a member that forgot does not vote for the greatest one of any client", func(s *Settings) *time.Duration { return &s.MaxTTL }),
 	duration("max-hold", "24h", "longest time that a lease is renewed; negative: no limit", func(s *Settings) *time.Duration { return &s.MaxHold }),
@@ -417,7 +419,7 @@ func (s *Settings) Config() (redlock.Config, error) {
 	t, err := s.TLS()
 	return redlock.Config{
 		TTL: s.TTL, MaxTTL: s.MaxTTL, MaxHold: s.MaxHold, Drift: s.Drift, MemberTimeout: s.MemberTimeout,
-		DialTimeout: s.DialTimeout, NoQuorumAfter: s.NoQuorumAfter, RestartGuard: guards[s.RestartGuard], Interop: s.Interop, Prefix: s.Prefix,
+		DialTimeout: s.DialTimeout, NoQuorumAfter: s.NoQuorumAfter, RestartGuard: guards[s.RestartGuard], Interop: s.Interop, Prefix: s.Prefix, Label: s.Label,
 		ClientName: "redlock", TLS: t,
 	}, err
 }

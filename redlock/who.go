@@ -1,0 +1,162 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// What a client with a Config.Label tells of itself is kept for tellFor, and told again every
+// tellEvery. If a member missed it, all are told again after tellAgain, and then ever later.
+const (
+	tellEvery = 2 * time.Minute
+	tellFor   = 5 * time.Minute
+	tellAgain = 20 * time.Millisecond
+
+	longestLabel = 128 // bytes
+	mostTold     = 64  // clients that one look asks for
+)
+
+// checkLabel explains why no client can have this label.
+func checkLabel(label string) error {
+	switch {
+	case len(label) > longestLabel:
+		return fmt.Errorf("Label has %d bytes, but at most %d are allowed", len(label), longestLabel)
+	case !utf8.ValidString(label) || strings.ContainsFunc(label, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return errors.New("Label has a character that cannot be printed")
+	}
+	return nil
+}
+
+// who is what a client tells of itself.
+func (c *Config) who() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("%s (%s, pid %d)", c.Label, host, os.Getpid())
+}
+
+// tellWho tells the members who this client is, until the client is closed. Then it has them forget
+// it. It never holds up a lock.
+func (c *Client) tellWho() {
+	defer close(c.told)
+	if c.cfg.Label == "" {
+		return
+	}
+	key := script.WhoKey(c.cfg.Prefix, script.ClientHash([]byte(c.uuid+":")))
+	tell := script.TellWho(key, c.cfg.who(), tellFor)
+	open, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { <-c.closed; cancel() }() // it ends with the client
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for again := tellAgain; ; again = min(2*again, tellEvery) {
+		select {
+		case <-timer.C:
+			missed := false
+			c.askAll(open, tell, func(_ int, _ member.Reply, err error) { missed = missed || err != nil })
+			if !missed {
+				again = tellEvery
+			}
+			timer.Reset(again)
+		case <-c.closed:
+			last, cancel := context.WithTimeout(context.Background(), callsWithin/2)
+			defer cancel()
+			c.askAll(last, script.ForgetWho(key), func(int, member.Reply, error) {})
+			return
+		}
+	}
+}
+
+// HeldError is what a try that was refused returns to a client with a Config.Label: who has the lock,
+// of those whose clients have one too. It matches what the error does that it wraps, such as ErrHeld.
+type HeldError struct {
+	Who []string // as Holder.Who, each once
+	err error
+}
+
+func (e *HeldError) Error() string { return e.err.Error() + ": held by " + strings.Join(e.Who, ", ") }
+func (e *HeldError) Unwrap() error { return e.err }
+
+// withWho adds to the error of a try who has the lock.
+func (c *Client) withWho(ctx context.Context, w want, err error) error {
+	if err == nil || !w.try || c.cfg.Label == "" || !errors.Is(err, ErrHeld) {
+		return err
+	}
+	var who []string
+	add := func(one string) {
+		if one != "" && !slices.Contains(who, one) {
+			who = append(who, one)
+		}
+	}
+	if w.terms.kind.name == KindSemaphore {
+		if seen, failed := c.InspectSemaphore(ctx, w.name); failed == nil {
+			for _, h := range seen.Holders {
+				add(h.Who)
+			}
+		}
+	} else if seen, failed := c.Inspect(ctx, w.name); failed == nil {
+		for _, h := range seen.Holders {
+			add(h.Who)
+		}
+	}
+	if len(who) == 0 {
+		return err
+	}
+	return &HeldError{who, err}
+}
+
+// identify asks the members who the clients are that told names. What no member knows stays "".
+func (c *Client) identify(ctx context.Context, told func(each func(client string, who *string))) {
+	known := make(map[string]string)
+	var keys []string
+	told(func(client string, _ *string) {
+		if _, twice := known[client]; client != "" && !twice && len(keys) < mostTold {
+			known[client] = ""
+			keys = append(keys, client)
+		}
+	})
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, client := range keys {
+		wg.Go(func() {
+			ask := script.AskWho(script.WhoKey(c.cfg.Prefix, client))
+			c.askAll(ctx, ask, func(_ int, r member.Reply, err error) {
+				if err != nil || r.Kind != '$' {
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				known[client] = printable(string(r.Str))
+			})
+		})
+	}
+	wg.Wait()
+	told(func(client string, who *string) { *who = known[client] })
+}
+
+// printable is what a member told, which somebody else may have written.
+func printable(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, ""))
+	const longest = 2 * longestLabel
+	if len(s) > longest {
+		s = strings.ToValidUTF8(s[:longest], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,137 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
+)
+
+func labelled(label string) string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s (%s, pid %d)", label, host, os.Getpid())
+}
+
+// Who has a lock and who waits for it is shown while they do, and long after they began.
+func TestInspectSaysWhoHasALockAndWhoWaits(t *testing.T) {
+	for _, prefix := range []string{"", "prod:"} {
+		synctest.Test(t, func(t *testing.T) {
+			d := redlocktest.New(t, 3, redlock.WithLabel("billing"), redlock.WithPrefix(prefix))
+			other := d.Open(redlock.WithLabel("reports"), redlock.WithPrefix(prefix))
+			silent := d.Open(redlock.WithPrefix(prefix))
+			held, err := d.Client.Mutex("k").Lock(t.Context())
+			require.NoError(t, err)
+			ctx, giveUp := context.WithCancel(t.Context())
+			defer giveUp()
+			for _, c := range []*redlock.Client{other, silent} {
+				go func() { _, _ = c.Mutex("k").Lock(ctx) }()
+				time.Sleep(time.Millisecond) // one behind the other
+			}
+			time.Sleep(7 * time.Minute)
+			for _, c := range []*redlock.Client{silent, other} {
+				in, err := c.Inspect(t.Context(), "k")
+				require.NoError(t, err)
+				require.Len(t, in.Holders, 1)
+				require.Equal(t, labelled("billing"), in.Holders[0].Who)
+				for _, m := range in.Members {
+					require.NoError(t, m.Err)
+					require.Len(t, m.Queue, 2)
+					require.Equal(t, labelled("billing"), m.Votes[0].Who)
+					require.Equal(t, labelled("reports"), m.Queue[0].Who)
+					require.Empty(t, m.Queue[1].Who, "it has told nothing")
+				}
+			}
+			giveUp()
+			require.NoError(t, held.Unlock(t.Context()))
+		})
+	}
+}
+
+// A try that is refused says who has it, if both have a label.
+func TestTryThatIsRefusedSaysWhoHasIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := redlocktest.New(t, 3, redlock.WithLabel("billing"))
+		other, silent := d.Open(redlock.WithLabel("reports")), d.Open()
+		time.Sleep(time.Second) // the members are told in the background
+		held, err := d.Client.Mutex("k").Lock(t.Context())
+		require.NoError(t, err)
+		permit, err := d.Client.Semaphore("s", 1).Acquire(t.Context())
+		require.NoError(t, err)
+		for _, try := range []func(c *redlock.Client) error{
+			func(c *redlock.Client) error { _, err := c.Mutex("k").TryLock(t.Context()); return err },
+			func(c *redlock.Client) error { _, err := c.RWMutex("k").TryRLock(t.Context()); return err },
+			func(c *redlock.Client) error { _, err := c.Semaphore("s", 1).TryAcquire(t.Context()); return err },
+		} {
+			err := try(other)
+			var by *redlock.HeldError
+			require.ErrorAs(t, err, &by)
+			require.Equal(t, []string{labelled("billing")}, by.Who)
+			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.True(t, strings.HasSuffix(err.Error(), ": held by "+labelled("billing")), err)
+			var failed *redlock.QuorumError
+			require.ErrorAs(t, err, &failed)
+			err = try(silent)
+			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.False(t, errors.As(err, &by), "who tells nothing is told nothing")
+		}
+		in, err := other.InspectSemaphore(t.Context(), "s")
+		require.NoError(t, err)
+		require.Equal(t, labelled("billing"), in.Holders[0].Who)
+		require.Equal(t, labelled("billing"), in.Members[0].Votes[0].Who)
+		require.NoError(t, permit.Unlock(t.Context()))
+		require.NoError(t, held.Unlock(t.Context()))
+		unlabelled, err := silent.Mutex("k").TryLock(t.Context())
+		require.NoError(t, err)
+		_, err = other.Mutex("k").TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.NotContains(t, err.Error(), "held by")
+		require.NoError(t, unlabelled.Unlock(t.Context()))
+	})
+}
+
+// What a client told of itself is gone when it is closed, and soon after it was lost. A member that comes later is told.
+func TestWhoIsToldAndForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := redlocktest.New(t, 3)
+		c := d.Open(redlock.WithLabel("billing"))
+		take := func() {
+			lease, err := c.Mutex("k").Lock(t.Context())
+			require.NoError(t, err)
+			_, err = lease.Handoff() // the members name its owner when its client is gone
+			require.NoError(t, err)
+		}
+		who := func() string {
+			in, err := d.Client.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			require.Len(t, in.Holders, 1)
+			return in.Holders[0].Who
+		}
+		time.Sleep(time.Second)
+		take()
+		require.Equal(t, labelled("billing"), who())
+		d.Flush(0, 1)
+		time.Sleep(5 * time.Minute)
+		d.Cut(2) // only the others are asked
+		take()
+		require.Equal(t, labelled("billing"), who(), "they are told again")
+		require.NoError(t, c.Close())
+		require.Empty(t, who())
+	})
+}
+
+func TestLabelThatCannotBeShownIsRefused(t *testing.T) {
+	for label, problem := range map[string]string{strings.Repeat("x", 129): "at most 128", "a\nb": "printed", "\xff": "printed", "a\x1b[1m": "printed"} {
+		_, err := redlock.Open(t.Context(), []string{"redis://127.0.0.1:1"}, redlock.WithLabel(label))
+		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorContains(t, err, problem)
+	}
+}
