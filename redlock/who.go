@@ -31,9 +31,9 @@ const (
 func checkLabel(label string) error {
 	switch {
 	case len(label) > longestLabel:
-		return fmt.Errorf("Label has %d bytes, but at most %d are allowed", len(label), longestLabel)
+		return fmt.Errorf("the label has %d bytes, but at most %d are allowed", len(label), longestLabel)
 	case !utf8.ValidString(label) || strings.ContainsFunc(label, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return errors.New("Label has a character that cannot be printed")
+		return errors.New("the label has a character that cannot be printed")
 	}
 	return nil
 }
