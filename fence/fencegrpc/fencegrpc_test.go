@@ -20,8 +20,8 @@ import (
 
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencetest"
-	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // The service has one value. Its requests are "!name=value", to write, or "?name", to read; the name is that of the lock.
@@ -195,12 +195,7 @@ func (c claims) Check(ctx context.Context, resource string, token uint64) error 
 
 func TestClientSendsTheTokenOfTheInnermostLease(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.NewEmbeddedCluster(1)
-	defer cluster.Close()
-	require.NoError(t, cluster.Embedded(0).ServeTCP("127.0.0.1:0"))
-	locks, err := redlock.Open(t.Context(), []string{"redis://" + cluster.Servers[0].Addr()}, redlock.WithFreshMembers())
-	require.NoError(t, err)
-	defer locks.Close()
+	locks := redlocktest.New(t, 1).Client
 	s, conn := start(t, new(fence.Memory))
 	require.NoError(t, locks.Mutex("r").Do(t.Context(), func(ctx context.Context, lease *redlock.Lease) error {
 		_, err := ask(ctx, conn, "!r=1")

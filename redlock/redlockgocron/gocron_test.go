@@ -11,34 +11,20 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
-// members start inside this process.
-func members(t *testing.T) []string {
-	t.Helper()
-	cluster := redistest.NewEmbeddedCluster(3)
-	t.Cleanup(func() { _ = cluster.Close() })
-	var urls []string
-	for i := range cluster.Len() {
-		require.NoError(t, cluster.Embedded(i).ServeTCP("127.0.0.1:0"))
-		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
-	}
-	return urls
-}
+// patient clients bear a busy machine.
+var patient = redlock.WithConfig(redlock.Config{
+	MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second, MaxTTL: 5 * time.Minute,
+})
 
-// open is the client of a process.
-func open(t *testing.T, urls []string) *redlock.Client {
+// processes are the clients of two processes.
+func processes(t *testing.T) (ours, theirs *redlock.Client) {
 	t.Helper()
-	c, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{ // of a busy machine
-		MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second,
-		MaxTTL: 5 * time.Minute,
-	}), redlock.WithFreshMembers())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	d := redlocktest.New(t, 3, patient)
+	return d.Client, d.Open(patient)
 }
 
 // process is a scheduler with one job, of one process of the fleet.
@@ -148,8 +134,7 @@ func TestLockWaitsForAMomentWhereItIsHeldForLonger(t *testing.T) {
 
 func TestOneOfTwoProcessesRunsAJob(t *testing.T) {
 	t.Parallel()
-	urls := members(t)
-	ours, theirs := open(t, urls), open(t, urls)
+	ours, theirs := processes(t)
 	locker := NewLocker(ours, Prefix("jobs:"))
 	began, end := make(chan *redlock.Lease), make(chan struct{})
 	a := start(t, func() {
@@ -174,8 +159,7 @@ func TestOneOfTwoProcessesRunsAJob(t *testing.T) {
 // The clock of the second process is behind: it comes to the job after the first one has run it.
 func TestJobDoesNotRunAgainWhereTheClockIsBehind(t *testing.T) {
 	t.Parallel()
-	urls := members(t)
-	ours, theirs := open(t, urls), open(t, urls)
+	ours, theirs := processes(t)
 	a := start(t, nothing, gocron.WithDistributedLocker(NewLocker(ours, AtLeast(2*time.Minute))))
 	b := start(t, nothing, gocron.WithDistributedLocker(NewLocker(theirs, AtLeast(2*time.Minute))))
 	runs(t, a)
@@ -188,8 +172,7 @@ func TestJobDoesNotRunAgainWhereTheClockIsBehind(t *testing.T) {
 // The lock is free when the time is over, and not only when the lease of 30 s would end.
 func TestJobIsFreeAfterTheLeastTime(t *testing.T) {
 	t.Parallel()
-	urls := members(t)
-	ours, theirs := open(t, urls), open(t, urls)
+	ours, theirs := processes(t)
 	began := time.Now()
 	l, err := NewLocker(ours, AtLeast(time.Second)).Lock(t.Context(), "nightly")
 	require.NoError(t, err)
@@ -210,8 +193,7 @@ func TestJobIsFreeAfterTheLeastTime(t *testing.T) {
 
 func TestLeastTimeIsOneThatMembersKeep(t *testing.T) {
 	t.Parallel()
-	urls := members(t)
-	c := open(t, urls)
+	c, _ := processes(t)
 	_, err := NewLocker(c, AtLeast(6*time.Minute)).Lock(t.Context(), "nightly")
 	require.ErrorIs(t, err, redlock.ErrInput)
 	require.ErrorContains(t, err, "at least 6m0s")
@@ -231,9 +213,9 @@ func TestLeastTimeIsOneThatMembersKeep(t *testing.T) {
 // The process that leads runs the jobs. When it resigns, another one does.
 func TestJobsRunWhereTheLeaderIs(t *testing.T) {
 	t.Parallel()
-	urls := members(t)
+	ours, theirs := processes(t)
 	long := redlock.AutoRenew(30 * time.Second) // of a busy machine
-	ea, eb := NewElector(open(t, urls).Election("scheduler", long)), NewElector(open(t, urls).Election("scheduler", long))
+	ea, eb := NewElector(ours.Election("scheduler", long)), NewElector(theirs.Election("scheduler", long))
 	require.ErrorIs(t, ea.IsLeader(t.Context()), ErrNotLeader)
 	a, b := start(t, nothing, gocron.WithDistributedElector(ea)), start(t, nothing, gocron.WithDistributedElector(eb))
 
@@ -273,7 +255,7 @@ func leads(t *testing.T, e *Elector) {
 // A process whose lease was lost does not lead from that moment on, whatever its goroutines do.
 func TestLostLeaseEndsTheLead(t *testing.T) {
 	t.Parallel()
-	c := open(t, members(t))
+	c, _ := processes(t)
 	e := NewElector(c.Election("scheduler"))
 	lease, err := c.Election("scheduler").Campaign(t.Context(), nil)
 	require.NoError(t, err)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 func ask(t *testing.T, h http.Handler, method string) (int, Status) {
@@ -29,27 +29,16 @@ func ask(t *testing.T, h http.Handler, method string) (int, Status) {
 	return w.Code, s
 }
 
-func open(t *testing.T, urls []string) *redlock.Client {
-	t.Helper()
-	c, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{ // of a busy machine
-		MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second,
-	}), redlock.WithFreshMembers())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
+// patient clients bear a busy machine.
+var patient = redlock.WithConfig(redlock.Config{
+	MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second,
+})
 
 // The process that leads says so, and every other one says who does.
 func TestHealthSaysWhoLeads(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.NewEmbeddedCluster(3)
-	t.Cleanup(func() { _ = cluster.Close() })
-	var urls []string
-	for i := range cluster.Len() {
-		require.NoError(t, cluster.Embedded(i).ServeTCP("127.0.0.1:0"))
-		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
-	}
-	ours, theirs := open(t, urls), open(t, urls)
+	d := redlocktest.New(t, 3, patient)
+	ours, theirs := d.Client, d.Open(patient)
 	here, there := New(ours.Election("boss"), "boss"), New(theirs.Election("boss"), "boss")
 	anybody := New(theirs.Election("boss"), "boss", SomebodyLeads())
 	for _, h := range []*Health{here, there, anybody} {

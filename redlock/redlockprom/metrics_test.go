@@ -17,39 +17,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"net/http/httptest"
 
-	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 const canary = "c4n4ry"
 
-// members start inside this process.
-func members(t *testing.T, n int) (*redistest.Cluster, []string) {
+func open(t *testing.T, m *Metrics) *redlock.Client {
 	t.Helper()
-	cluster := redistest.NewEmbeddedCluster(n)
-	t.Cleanup(func() { _ = cluster.Close() })
-	var urls []string
-	for i := range n {
-		must(t, cluster.Embedded(i).ServeTCP("127.0.0.1:0"))
-		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
-	}
-	return cluster, urls
-}
-
-func open(t *testing.T, urls []string, m *Metrics) *redlock.Client {
-	t.Helper()
-	client, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{
+	client := redlocktest.New(t, 3, redlock.WithConfig(redlock.Config{
 		MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second, // of a busy machine
 		Entry:        30 * time.Second, // what is granted to a waiter is not renewed before the figures are read
 		PingInterval: 50 * time.Millisecond,
-	}),
-		redlock.WithFreshMembers(), redlock.WithTracer(m))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
+	}), redlock.WithTracer(m)).Client
 	m.Watch(client)
 	return client
 }
@@ -57,8 +39,7 @@ func open(t *testing.T, urls []string, m *Metrics) *redlock.Client {
 // play lets a client do all that can be counted, and adds what servers would have to be broken for.
 func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 	t.Helper()
-	_, urls := members(t, 3)
-	client := open(t, urls, m)
+	client := open(t, m)
 	ctx := t.Context()
 	lease, err := client.Mutex(name).Lock(ctx)
 	must(t, err)
