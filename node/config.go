@@ -61,7 +61,8 @@ type Config struct {
 
 	// BackoffMin and BackoffMax bound the pause between attempts to connect: the k-th pause is
 	// drawn from 0 to min(BackoffMax, BackoffMin*2^k). Refused credentials wait AuthBackoff
-	// instead. Defaults 50 ms and 500 ms.
+	// instead. The count k begins again behind a connection that served for ten times BackoffMin; one
+	// that stalled served until its last answer. Defaults 50 ms and 500 ms.
 	BackoffMin, BackoffMax time.Duration
 
 	// MaxCalls and MaxBytes bound what is in flight, queued or unanswered. A call beyond either

@@ -288,6 +288,76 @@ func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 	})
 }
 
+func TestProved(t *testing.T) {
+	up, low := time.Now(), 50*time.Millisecond
+	stalled, broke := &broke{member.ErrStalled, errors.New("no answer")}, &broke{member.ErrBroken, errors.New("cut")}
+	for name, tc := range map[string]struct {
+		heard, end time.Duration
+		cause      error
+		want       bool
+	}{
+		"stalled behind the handshake":    {0, time.Hour, stalled, false},
+		"stalled soon":                    {499 * time.Millisecond, 3 * time.Second, stalled, false},
+		"stalled after it served":         {500 * time.Millisecond, 3 * time.Second, stalled, true},
+		"cut behind the handshake":        {0, 0, broke, false},
+		"cut soon":                        {400 * time.Millisecond, 499 * time.Millisecond, broke, false},
+		"cut after it served":             {500 * time.Millisecond, 500 * time.Millisecond, broke, true},
+		"cut at rest, long after a reply": {0, time.Minute, broke, true},
+	} {
+		if got := proved(up, up.Add(tc.heard), up.Add(tc.end), tc.cause, low); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if proved(up, time.Time{}, up.Add(time.Hour), stalled, low) {
+		t.Error("stalled, and never answered")
+	}
+}
+
+// Every connection is made and then serves nothing: the pauses grow as if it were not made. Then one
+// serves for a while, and they begin again.
+func TestConnectionThatServesNothingLengthensThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var silent atomic.Bool
+		f := newFake(nil)
+		f.handle = func(_ int64, args []string) string {
+			if silent.Load() && args[0] == "A" {
+				return ""
+			}
+			return "default"
+		}
+		n := start(t, Config{Dialer: f, StallTimeout: time.Second, jitter: longest})
+		synctest.Wait()
+		silent.Store(true)
+		var gaps []time.Duration
+		for range 6 {
+			c := submit(n, "A") // as soon as the connection is there
+			<-c.done
+			stalled := time.Now()
+			if !errors.Is(c.Err, member.ErrStalled) {
+				t.Fatal(c.Err)
+			}
+			for synctest.Wait(); !n.State().Up; synctest.Wait() {
+				time.Sleep(50 * time.Millisecond)
+			}
+			gaps = append(gaps, time.Since(stalled))
+		}
+		ms := time.Millisecond
+		if want := []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 500 * ms, 500 * ms}; !slices.Equal(gaps, want) {
+			t.Errorf("pauses %v", gaps)
+		}
+		silent.Store(false)
+		time.Sleep(500 * time.Millisecond)
+		<-submit(n, "A").done
+		silent.Store(true)
+		c := submit(n, "A")
+		<-c.done
+		time.Sleep(50 * time.Millisecond)
+		if synctest.Wait(); !n.State().Up {
+			t.Error("a member that served is not back soon")
+		}
+	})
+}
+
 func TestJitterStaysWithinTheCeiling(t *testing.T) {
 	low, high := 50*time.Millisecond, 2*time.Second
 	draw := fullJitter()

@@ -113,6 +113,7 @@ type session struct {
 	batch []slot
 	next  int
 	now   time.Time
+	heard time.Time    // the last answer arrived; read by the supervisor after end
 	joint member.Reply // of several calls
 	held  *member.Call // answered, and its WAIT is not
 }
@@ -571,7 +572,7 @@ func (s *session) replies(br *bufio.Reader) error {
 		}
 		if fresh { // a message is no answer: it does not show that our commands arrive
 			s.touch(s.now)
-			fresh = false
+			s.heard, fresh = s.now, false
 		}
 		if s.next == len(s.batch) && !s.refill() {
 			return protocolError("a reply to nothing")

@@ -131,9 +131,12 @@ func (n *Node) supervise() {
 		s, err := n.connect()
 		there := err == nil || passes(err)
 		if err == nil {
-			failures = 0
+			up := time.Now()
 			err = n.serve(s)
 			s.end(err)
+			if proved(up, s.heard, time.Now(), err, n.cfg.BackoffMin) {
+				failures = 0
+			}
 			n.apart = n.apart || errors.Is(err, errApart)
 		}
 		n.change(func(p *published) { n.fall(p, err) })
