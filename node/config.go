@@ -53,7 +53,8 @@ type Config struct {
 	WriteTimeout time.Duration
 	// StallTimeout bounds the wait for an answer. If the oldest call in flight has been first in
 	// line for this long and nothing came, the node ends the connection, and all calls in flight
-	// are Unknown. Default 2 s.
+	// are Unknown. If the client was late itself, or has not read what came, it waits for up to as
+	// long again. Default 2 s.
 	StallTimeout time.Duration
 	// PingInterval is the longest silence on an idle connection before a PING, unless the client is
 	// at rest: see guard.Config.Quiet. Default 1 s.
@@ -98,6 +99,7 @@ type Config struct {
 
 	kind   TargetKind                              // of the member, by its URL
 	jitter func(limit time.Duration) time.Duration // fullJitter, fixed in tests
+	unread func(c net.Conn) bool                   // unread, likewise
 }
 
 // Dialer opens network connections. *net.Dialer is one.
@@ -163,6 +165,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.jitter == nil {
 		c.jitter = fullJitter()
+	}
+	if c.unread == nil {
+		c.unread = unread
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -186,6 +186,7 @@ func (in *inbox) watch(ctx context.Context) error {
 	n := in.node
 	timer := time.NewTimer(n.cfg.PingInterval)
 	defer timer.Stop()
+	vigil := n.vigil(in.link, n.cfg.PingInterval)
 	var expires <-chan time.Time
 	if d := n.lifetime(); d > 0 {
 		expiry := time.NewTimer(d)
@@ -229,10 +230,12 @@ func (in *inbox) watch(ctx context.Context) error {
 			}
 			wait := n.cfg.PingInterval - now.Sub(heard)
 			switch {
-			case !asked.IsZero() && now.Sub(asked) >= n.cfg.StallTimeout:
-				return fmt.Errorf("%w: no answer to PING for %v", member.ErrStalled, n.cfg.StallTimeout)
 			case !asked.IsZero():
-				wait = min(n.cfg.StallTimeout-now.Sub(asked), n.cfg.PingInterval)
+				stalled, left := vigil.stalled(asked, now)
+				if stalled {
+					return fmt.Errorf("%w: no answer to PING for %v", member.ErrStalled, n.cfg.StallTimeout)
+				}
+				wait = min(left, n.cfg.PingInterval)
 			case wait <= 0:
 				before = in.count.Load()
 				if err := in.write(ping); err != nil {
@@ -243,6 +246,7 @@ func (in *inbox) watch(ctx context.Context) error {
 			if err := in.subscribeSharded(); err != nil {
 				return err
 			}
+			vigil.plan(time.Now(), wait)
 			timer.Reset(wait)
 		}
 	}

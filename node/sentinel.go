@@ -252,8 +252,10 @@ func (n *Node) hear(addr string) (heard bool, _ error) {
 	if err := write(resp.Command("SUBSCRIBE", switches)); err != nil {
 		return false, err
 	}
-	again := time.NewTicker(n.cfg.StallTimeout)
+	again := time.NewTimer(n.cfg.StallTimeout)
 	defer again.Stop()
+	vigil := n.vigil(l, n.cfg.StallTimeout)
+	var asked time.Time // of the PING
 	for before := int64(-1); ; {
 		select {
 		case err := <-gone:
@@ -261,13 +263,18 @@ func (n *Node) hear(addr string) (heard bool, _ error) {
 		case <-n.accepting.Done():
 			return true, n.errClosed
 		case <-again.C: // it has had a PING's time to say anything
-			now := arrived.Load()
-			if now == before {
-				return now > 0, fmt.Errorf("%w: no answer to PING for %v", member.ErrStalled, n.cfg.StallTimeout)
+			now, count, wait := time.Now(), arrived.Load(), n.cfg.StallTimeout
+			if count == before {
+				stalled, left := vigil.stalled(asked, now)
+				if stalled {
+					return count > 0, fmt.Errorf("%w: no answer to PING for %v", member.ErrStalled, n.cfg.StallTimeout)
+				}
+				wait = left
+			} else if before, asked = count, now; write(ping) != nil {
+				return count > 0, member.ErrBroken
 			}
-			if before = now; write(ping) != nil {
-				return now > 0, member.ErrBroken
-			}
+			vigil.plan(time.Now(), wait)
+			again.Reset(wait)
 		}
 	}
 }

@@ -195,6 +195,11 @@ func (n *Node) rest(err error) bool {
 func (n *Node) serve(s *session) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	vigil := n.vigil(s.link, 0)
+	next := func(wait time.Duration) {
+		vigil.plan(time.Now(), wait)
+		timer.Reset(wait)
+	}
 	watch := n.seat.Watch(s, s.process)
 	defer watch.Stop()
 	seeker := newSeeker(s)
@@ -213,9 +218,9 @@ func (n *Node) serve(s *session) error {
 		case <-s.broken:
 			return s.cause()
 		case <-s.woken:
-			timer.Reset(min(n.tick(s), watch.Tick(time.Now())))
+			next(min(n.tick(s, vigil), watch.Tick(time.Now())))
 		case <-n.owed.kick:
-			timer.Reset(min(n.tick(s), watch.Tick(time.Now())))
+			next(min(n.tick(s, vigil), watch.Tick(time.Now())))
 		case <-timer.C:
 			if s.pushes {
 				if err := n.attune(s); err != nil { // a sharded channel may have been refused
@@ -223,8 +228,8 @@ func (n *Node) serve(s *session) error {
 				}
 			}
 			s.shrink()
-			next := watch.Tick(time.Now()) // first: a look is an answer to come, and spares the PING
-			timer.Reset(min(n.tick(s), next))
+			wait := watch.Tick(time.Now()) // first: a look is an answer to come, and spares the PING
+			next(min(n.tick(s, vigil), wait))
 			if unpaid {
 				unpaid = false
 				drain.ask(s)
@@ -234,32 +239,32 @@ func (n *Node) serve(s *session) error {
 			if err := n.attune(s); err != nil {
 				return err
 			}
-			timer.Reset(0) // at rest nothing else would see that it is not answered
+			next(0) // at rest nothing else would see that it is not answered
 		case <-recheck:
 			if err := n.attune(s); err != nil {
 				return err
 			}
-			timer.Reset(0) // at rest nothing else would see that it is not answered
+			next(0) // at rest nothing else would see that it is not answered
 		case <-alter:
 			if err := n.attune(s); err != nil {
 				return err
 			}
-			timer.Reset(0) // at rest nothing else would see that it is not answered
+			next(0) // at rest nothing else would see that it is not answered
 		case <-n.suspect:
 			if err := watch.Suspected(); err != nil {
 				return err
 			}
-			timer.Reset(0)
+			next(0)
 		case r := <-watch.Results:
 			if err := watch.Take(r); err != nil {
 				return err
 			}
-			timer.Reset(0)
+			next(0)
 		case <-renewal.due:
 			renewal.ask()
 		case c := <-renewal.asked:
 			renewal.use(c)
-			timer.Reset(0)
+			next(0)
 		case <-renewal.done:
 			renewal.took()
 		case <-n.seek:
@@ -278,7 +283,7 @@ func (n *Node) serve(s *session) error {
 				drain.ask(s)
 			case n.owed.any(time.Now()):
 				unpaid = true
-				timer.Reset(n.tick(s))
+				next(n.tick(s, vigil))
 			default:
 				n.farewell(s)
 				return n.errClosed
@@ -309,7 +314,7 @@ func (d *drainer) Done(*member.Call) {
 }
 
 // tick does what is due and returns the time until it must be called again at the latest.
-func (n *Node) tick(s *session) time.Duration {
+func (n *Node) tick(s *session, v *vigil) time.Duration {
 	n.tellDropped()
 	wait := min(n.cfg.PingInterval, n.cfg.StallTimeout)
 	more := n.pay(s, false)
@@ -321,12 +326,16 @@ func (n *Node) tick(s *session) time.Duration {
 	if !busy && s.resting() { // the guard's next look is the PING
 		return cmp.Or(more, time.Hour)
 	}
+	if busy {
+		stalled, left := v.stalled(since, now)
+		if stalled {
+			s.fail(member.ErrStalled, fmt.Errorf("no answer for %v", v.limit))
+			return wait
+		}
+		return min(wait, left)
+	}
 	silence := now.Sub(since)
 	switch {
-	case busy && silence >= n.cfg.StallTimeout:
-		s.fail(member.ErrStalled, fmt.Errorf("no answer for %v", n.cfg.StallTimeout))
-	case busy:
-		wait = min(wait, n.cfg.StallTimeout-silence)
 	case silence >= n.cfg.PingInterval:
 		_ = s.submit(ownCall(ping, discard{}), true)
 	default:

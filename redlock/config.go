@@ -77,7 +77,8 @@ type Config struct {
 	// DialTimeout bounds a dial together with its handshake. Default: 1 s.
 	DialTimeout time.Duration
 	// StallTimeout is how long the oldest call on a connection may wait for its answer before the
-	// client ends the connection. Default: 2 s.
+	// client ends the connection. If the client was late itself, or has not read what came, it waits
+	// for up to as long again. Default: 2 s.
 	StallTimeout time.Duration
 	// PingInterval is the pause between health checks of an idle connection. Seven times as long
 	// pass while the client has no lease and no call that waits. Default: 1 s.
