@@ -36,20 +36,25 @@ func (v *vault) give(_ context.Context, member string) (user, password string, e
 
 func (v *vault) count(member string) int { v.mu.Lock(); defer v.mu.Unlock(); return v.asked[member] }
 
+// administered are the URLs of members, which begin with scheme, and a connection to each that stays when its password
+// changes.
+func administered(t *testing.T, cluster *redistest.Cluster, scheme string) (urls []string, admins []*redistest.Client) {
+	t.Helper()
+	for _, s := range cluster.Servers {
+		admin, err := redistest.DialClient(t.Context(), s.Dialer(), s.Addr())
+		require.NoError(t, err)
+		t.Cleanup(func() { admin.Close() })
+		urls, admins = append(urls, scheme+s.Addr()), append(admins, admin)
+	}
+	return urls, admins
+}
+
 // A member's password changes and its connections are ended, one member after the other, under callers that go on.
 func TestPasswordThatChangesCostsNoLease(t *testing.T) {
 	t.Parallel()
 	cluster := rt.Real(t, 3)
 	v := &vault{passwords: map[string]string{}, asked: map[string]int{}}
-	var urls []string
-	admins := make([]*redistest.Client, cluster.Len())
-	for i, s := range cluster.Servers {
-		urls = append(urls, "redis://:not-this-one@"+s.Addr())
-		admin, err := redistest.DialClient(t.Context(), s.Dialer(), s.Addr())
-		require.NoError(t, err)
-		defer admin.Close()
-		admins[i] = admin
-	}
+	urls, admins := administered(t, cluster, "redis://:not-this-one@")
 	do := func(i int, args ...string) {
 		t.Helper()
 		_, err := admins[i].Do(t.Context(), args...)
@@ -135,21 +140,13 @@ func TestMemberThatDoesNotAnswerToAuthIsNoticedAtRest(t *testing.T) {
 	})
 }
 
-// The passwords of all members change every second under callers that go on, and no connection is replaced for that: each is
-// authenticated anew.
+// The passwords of all members change again and again under callers that go on, and no connection is replaced for that: each
+// is authenticated anew.
 func TestConnectionsAreAuthenticatedAnewUnderCallers(t *testing.T) {
 	t.Parallel()
 	cluster := rt.Real(t, 3)
 	v := &vault{passwords: map[string]string{}, asked: map[string]int{}}
-	var urls []string
-	admins := make([]*redistest.Client, cluster.Len())
-	for i, s := range cluster.Servers {
-		urls = append(urls, "redis://"+s.Addr())
-		admin, err := redistest.DialClient(t.Context(), s.Dialer(), s.Addr())
-		require.NoError(t, err)
-		defer admin.Close()
-		admins[i] = admin
-	}
+	urls, admins := administered(t, cluster, "redis://")
 	rotate := func(password string) {
 		for i, s := range cluster.Servers {
 			_, err := admins[i].Do(t.Context(), "CONFIG", "SET", "requirepass", password)
