@@ -146,7 +146,7 @@ func (r *renewal) use(c credentials) {
 		return
 	}
 	r.call = *ownCall(resp.Command(auth...), r)
-	_ = r.s.submit(&r.call, true) // an error means that it is broken, and serve ends by that
+	_ = r.s.authenticate(&r.call) // an error means that it is broken, and serve ends by that
 }
 
 // Done implements member.Sink for AUTH.

@@ -302,3 +302,45 @@ func TestInboxIsOpenedAnewBeforeItsCredentialsEnd(t *testing.T) {
 		})
 	})
 }
+
+// Redis 7.2 and 7.4 do not answer an AUTH that they refuse while other answers wait. No call gets the answer to another one.
+func TestAuthThatIsNotAnsweredEndsTheConnection(t *testing.T) {
+	for _, noPing := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var begun atomic.Bool
+			f := newFake(func(_ int64, args []string) string {
+				switch {
+				case begun.Load() && args[0] == "AUTH":
+					return ""
+				case begun.Load() && noPing && args[0] == "PING":
+					return "-NOPERM this user has no permissions to run the 'ping' command\r\n"
+				}
+				return "default"
+			})
+			n := start(t, Config{Dialer: f, jitter: longest, PingInterval: time.Hour, CredentialsEvery: 10 * time.Second,
+				Credentials: func(context.Context) (string, string, error) { return "u", "pw", nil }})
+			synctest.Wait()
+			was := n.State()
+			begun.Store(true)
+			time.Sleep(9*time.Second - time.Nanosecond)
+			synctest.Wait()
+			var calls []*result
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			for i := range 20 {
+				calls = append(calls, submit(n, "ECHO", fmt.Sprint(i)))
+			}
+			synctest.Wait()
+			begun.Store(false)
+			time.Sleep(time.Second)
+			for i, c := range calls {
+				if c.wait(t); c.Outcome == member.Answered && string(c.Reply.Str) != fmt.Sprint(i) {
+					t.Errorf("call %d was answered %q", i, c.Reply.Str)
+				}
+			}
+			if st := n.State(); !st.Up || st.Epoch == was.Epoch {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}

@@ -209,6 +209,8 @@ func (f *fake) answer(id int64, args []string) string {
 		return fmt.Sprintf("*3\r\n%s%s:1\r\n", bulk("subscribe"), bulk(args[1]))
 	case args[0] == "PING":
 		return "+PONG\r\n"
+	case args[0] == "AUTH":
+		return "+OK\r\n"
 	case args[0] == "ECHO":
 		return bulk(args[1])
 	case args[0] == "HELLO":

@@ -46,6 +46,8 @@ type slot struct {
 	acked    bool // a WAIT follows, and its answer decides
 	joined   bool // answered together with others
 	refused  bool // with them, for a reason that may be another one's
+	auth     bool // AUTH on a connection in use, see authenticate
+	behind   bool // the PING behind it
 	// together is how many calls, from this one on, are one command: their answers come as one. It
 	// is known when they are encoded, and 0 for all others.
 	together int32
@@ -210,6 +212,42 @@ func (s *session) submit(c *member.Call, own bool) error {
 	s.lineUpLocked(c, own, now, size)
 	s.writeLocked(c.Late, calls, inFlight+int64(size))
 	return nil
+}
+
+// authenticate puts AUTH in line, and a PING right behind it. Redis 7.2 and 7.4 do not answer an AUTH
+// that they refuse while other answers wait to be sent. All answers behind it would then go to the
+// wrong calls. The PING shows it before the next one does: see answers.
+func (s *session) authenticate(auth *member.Call) error {
+	s.mu.Lock()
+	now := s.node.published.Load()
+	pong := ownCall(ping, discard{})
+	calls, inFlight := s.inFlightLocked()
+	size := inFlight + int64(s.sizeOf(auth, now.tag)+s.sizeOf(pong, now.tag))
+	if err := s.refusesLocked(auth, true, now, calls, size); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	if calls == 0 {
+		s.touch(time.Now())
+	}
+	s.lineUpLocked(auth, true, now, s.sizeOf(auth, now.tag))
+	s.queue[len(s.queue)-1].auth = true
+	s.lineUpLocked(pong, true, now, s.sizeOf(pong, now.tag))
+	s.queue[len(s.queue)-1].behind = true
+	s.writeLocked(true, calls, size)
+	return nil
+}
+
+// answers reports whether a reply can be that to its call.
+func (e *slot) answers() bool {
+	r := &e.call.Reply
+	switch {
+	case e.auth:
+		return r.Kind == '-' || string(r.Str) == "OK"
+	case e.behind:
+		return string(r.Str) == "PONG"
+	}
+	return true
 }
 
 // submitGroup puts calls in line with none of others between, or returns why not; then they are
@@ -586,6 +624,9 @@ func (s *session) replies(br *bufio.Reader) error {
 		entry := s.batch[s.next]
 		if err := readReply(br, &entry.call.Reply, 0); err != nil {
 			return err
+		}
+		if !entry.answers() {
+			return protocolError("AUTH was not answered")
 		}
 		s.batch[s.next] = slot{}
 		s.next++

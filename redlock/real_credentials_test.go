@@ -147,13 +147,20 @@ func TestConnectionsAreAuthenticatedAnewUnderCallers(t *testing.T) {
 	cluster := rt.Real(t, 3)
 	v := &vault{passwords: map[string]string{}, asked: map[string]int{}}
 	urls, admins := administered(t, cluster, "redis://")
+	// Both passwords are good until nobody asks for the old one any more, as it is done in production.
 	rotate := func(password string) {
 		for i, s := range cluster.Servers {
-			_, err := admins[i].Do(t.Context(), "CONFIG", "SET", "requirepass", password)
+			_, err := admins[i].Do(t.Context(), "ACL", "SETUSER", "default", ">"+password)
 			require.NoError(t, err)
 			v.mu.Lock()
 			v.passwords[s.Addr()] = password
 			v.mu.Unlock()
+		}
+	}
+	forget := func(password string) {
+		for i := range admins {
+			_, err := admins[i].Do(t.Context(), "ACL", "SETUSER", "default", "<"+password)
+			require.NoError(t, err)
 		}
 	}
 	connections := func() (n int) {
@@ -168,7 +175,12 @@ func TestConnectionsAreAuthenticatedAnewUnderCallers(t *testing.T) {
 		}
 		return n
 	}
-	rotate("first")
+	old := "first"
+	rotate(old)
+	for i := range admins {
+		_, err := admins[i].Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">"+old) // and no longer without one
+		require.NoError(t, err)
+	}
 	c, err := redlock.Open(t.Context(), urls, patient, redlock.WithFreshMembers(), func(c *redlock.Config) {
 		c.Credentials, c.CredentialsEvery = v.give, 100*time.Millisecond
 		c.NoQuorumAfter, c.DialTimeout, c.StallTimeout = -1, 30*time.Second, 30*time.Second
@@ -211,6 +223,8 @@ func TestConnectionsAreAuthenticatedAnewUnderCallers(t *testing.T) {
 		for _, s := range cluster.Servers { // twice: one question may have been answered before the change
 			require.Eventually(t, func() bool { return v.count(s.Addr()) > asked[s.Addr()]+1 }, time.Minute, time.Millisecond)
 		}
+		forget(old)
+		old = fmt.Sprint("password-", change)
 	}
 	close(stop)
 	callers.Wait()
