@@ -327,12 +327,16 @@ func TestAuthThatIsNotAnsweredEndsTheConnection(t *testing.T) {
 			var calls []*result
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
+			ours := submit(n, "PING")
 			for i := range 20 {
 				calls = append(calls, submit(n, "ECHO", fmt.Sprint(i)))
 			}
 			synctest.Wait()
 			begun.Store(false)
 			time.Sleep(time.Second)
+			if ours.wait(t); ours.Outcome == member.Answered && string(ours.Reply.Str) != "PONG" {
+				t.Errorf("PING was answered %q", ours.Reply.Str)
+			}
 			for i, c := range calls {
 				if c.wait(t); c.Outcome == member.Answered && string(c.Reply.Str) != fmt.Sprint(i) {
 					t.Errorf("call %d was answered %q", i, c.Reply.Str)
