@@ -106,7 +106,7 @@ type Result struct {
 	Outcome Outcome
 	Reply   Reply     // set if Answered
 	Err     error     // set with any other outcome
-	State   State     // state of the member when the call was submitted: Gen, Epoch
+	State   Brief     // of the member when the call was submitted
 	At      time.Time // when the answer arrived
 	// Interrupted means that a server stopped the script in the middle, and the member sent the
 	// call again. The answer is that of the last execution alone.

@@ -30,6 +30,15 @@ type State struct {
 	Quarantine time.Time
 }
 
+// Brief is the part of a State by which an answer is judged.
+type Brief struct {
+	Gen, Epoch, Ear uint64
+	Votes           bool
+}
+
+// Brief returns that part of the state.
+func (st *State) Brief() Brief { return Brief{st.Gen, st.Epoch, st.Ear, st.Votes} }
+
 // Member is one voter: a Redis master, or something that behaves like one.
 //
 // A member executes all calls of one client in the order of their submission, or not at all. It
@@ -68,6 +77,11 @@ type Grouped interface {
 	// server takes no such command, each travels as with Submit, and none is chained. So an owner
 	// must not rely on the chain, but only gain by it.
 	SubmitGroup(calls []*Call)
+}
+
+// Briefed is a Member that tells the Brief of its State, for less than the State costs.
+type Briefed interface {
+	Brief() Brief
 }
 
 // Guarded is a Member that may have been made without a restart guard.

@@ -28,6 +28,7 @@ type link struct {
 	br     *bufio.Reader // the reader's
 	source *ours         // of br: wire, as the connection was made
 	wire   net.Conn      // what we write to: TLS where configured
+	direct *direct       // to wire; nil: there is no such way
 	socket net.Conn      // below TLS
 	addr   string        // that was dialled
 }
@@ -76,6 +77,9 @@ func (n *Node) dial(ctx context.Context, addr string) (*link, error) {
 	}
 	l.source.kept.Store(true)
 	_ = conn.Close() // ends radix's goroutines, and nothing else
+	if l.wire == l.socket {
+		l.direct = newDirect(l.socket)
+	}
 	return l, nil
 }
 

@@ -15,7 +15,10 @@ import (
 	"github.com/redquorum/redquorum/node/guard"
 )
 
-var _ member.Grouped = (*Node)(nil)
+var (
+	_ member.Grouped = (*Node)(nil)
+	_ member.Briefed = (*Node)(nil)
+)
 
 // Node is one Redis server as a voter. From New on it connects in the background, and connects
 // again whenever the connection breaks. A Node is safe for concurrent use.
@@ -90,6 +93,9 @@ func (n *Node) Guarded() bool { return n.cfg.Guard != nil }
 // State costs one atomic load.
 func (n *Node) State() member.State { return n.published.Load().state }
 
+// Brief implements member.Briefed.
+func (n *Node) Brief() member.Brief { return n.published.Load().state.Brief() }
+
 // WhyNot returns what keeps the node from voting, and nil while it votes. It is the error that a
 // call gets: one that wraps member.ErrDown, member.ErrConnecting or member.ErrQuarantined.
 func (n *Node) WhyNot() error {
@@ -108,7 +114,7 @@ func (n *Node) Submit(c *member.Call) {
 	for {
 		p := n.published.Load()
 		if p.session == nil {
-			c.State = p.state
+			c.State = p.state.Brief()
 			n.finish(c, member.NotSent, p.err)
 			return
 		}
@@ -119,7 +125,7 @@ func (n *Node) Submit(c *member.Call) {
 		if n.succeeded(p) {
 			continue
 		}
-		c.State = p.state
+		c.State = p.state.Brief()
 		n.finish(c, member.NotSent, err)
 		return
 	}
@@ -140,7 +146,7 @@ func (n *Node) SubmitGroup(calls []*member.Call) {
 			}
 		}
 		for _, c := range calls {
-			c.State = p.state
+			c.State = p.state.Brief()
 			n.finish(c, member.NotSent, err)
 		}
 		return

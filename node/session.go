@@ -275,7 +275,7 @@ func (s *session) submitGroup(group []*member.Call) error {
 	}
 	if s.groupsLocked(group) {
 		for _, c := range group {
-			c.Outcome, c.Err, c.State = member.Unanswered, nil, now.state
+			c.Outcome, c.Err, c.State = member.Unanswered, nil, now.state.Brief()
 		}
 		s.groupLocked(group, now.tag)
 	} else {
@@ -312,7 +312,7 @@ func (s *session) refusesLocked(c *member.Call, own bool, now *published, calls 
 
 // lineUpLocked puts a call in line.
 func (s *session) lineUpLocked(c *member.Call, own bool, now *published, size int) {
-	c.Outcome, c.Err, c.State = member.Unanswered, nil, now.state
+	c.Outcome, c.Err, c.State = member.Unanswered, nil, now.state.Brief()
 	if !s.apart && s.node.joins(c) {
 		s.itemLocked(c, now.tag)
 		s.enqueueLocked(slot{call: c, size: size})
@@ -508,15 +508,32 @@ func (s *session) shrink() {
 func (s *session) write(buf []byte) error {
 	for len(buf) > 0 {
 		part := buf[:min(len(buf), chunk)]
-		if err := s.link.wire.SetWriteDeadline(time.Now().Add(s.node.cfg.WriteTimeout)); err != nil {
+		n, err := s.link.direct.write(part)
+		if err != nil {
 			return err
 		}
-		if _, err := s.link.wire.Write(part); err != nil {
-			return err
+		if n < len(part) {
+			if err := s.writeWithin(part[n:]); err != nil {
+				return err
+			}
 		}
 		buf = buf[len(part):]
 	}
 	return nil
+}
+
+// writeWithin writes what the peer may have to make room for first.
+func (s *session) writeWithin(part []byte) error {
+	if err := s.link.wire.SetWriteDeadline(time.Now().Add(s.node.cfg.WriteTimeout)); err != nil {
+		return err
+	}
+	if _, err := s.link.wire.Write(part); err != nil {
+		return err
+	}
+	if s.link.direct == nil {
+		return nil
+	}
+	return s.link.wire.SetWriteDeadline(time.Time{}) // it would end a later direct write
 }
 
 // wakeLocked leaves the buffer to the flusher, and starts one if there is none. flushing is set.

@@ -35,9 +35,12 @@ type Question struct {
 	member.Delivery
 }
 
-// Rounds recycles rounds. Each client has its own, because a round holds a channel and a timer,
-// which must not travel between testing/synctest bubbles.
-type Rounds struct{ pool sync.Pool }
+// Rounds recycles rounds. Each client has its own, because a round holds a channel, and they have a timer, which must
+// not travel between testing/synctest bubbles.
+type Rounds struct {
+	pool   sync.Pool
+	alarms alarms
+}
 
 // Round is one question to many members. It wakes its caller once, when it is decided. Answers that
 // come later still reach the Judge. The round's memory is recycled after the last answer, so nobody
@@ -45,12 +48,12 @@ type Rounds struct{ pool sync.Pool }
 // stall watchdog.
 type Round struct {
 	Question
-	rounds  *Rounds
-	calls   []member.Call
-	cmd     []byte
-	decided chan struct{} // capacity 1: at most one wake-up
-	timer   *time.Timer   // made by the first Wait that needs one
-	refs    atomic.Int32  // calls not done yet, and the caller
+	rounds *Rounds
+	calls  []member.Call
+	cmd    []byte
+	wake   chan struct{} // capacity 1: Wait is to look again
+	alarm  alarm         // guarded by the mutex of rounds.alarms
+	refs   atomic.Int32  // calls not done yet, and the caller
 
 	mu      sync.Mutex // guards the fields below; never held around Submit or Judge
 	votes   []Vote
@@ -102,7 +105,7 @@ func (p *Rounds) StartAll(members []member.Member, questions []Question) []*Roun
 func (p *Rounds) prepare(n int, q *Question) *Round {
 	r, _ := p.pool.Get().(*Round)
 	if r == nil {
-		r = &Round{rounds: p, decided: make(chan struct{}, 1)}
+		r = &Round{rounds: p, wake: make(chan struct{}, 1)}
 	}
 	if len(r.calls) != n {
 		r.calls, r.votes, r.errs = make([]member.Call, n), make([]Vote, n), make([]error, n)
@@ -118,9 +121,6 @@ func (p *Rounds) prepare(n int, q *Question) *Round {
 		if q.To.Has(i) {
 			r.votes[i] = Open
 		}
-	}
-	if r.verdict != Undecided {
-		r.decided <- struct{}{}
 	}
 	r.refs.Store(int32(asked) + 1)
 	for i := range r.calls {
@@ -153,46 +153,28 @@ func (r *Round) Done(c *member.Call) {
 	}
 	r.mu.Unlock()
 	if wake {
-		r.decided <- struct{}{}
+		r.look()
 	}
 	r.unref()
 }
 
-// Wait returns when the round is decided. It returns Undecided with a nil error after timeout, and
-// Undecided with ctx's error if ctx ends first. A decision wins over both. A timeout of 0 means
-// none. If this process did not run while it waited, Wait waits once more, for at most the timeout,
-// so that answers can still be read.
-func (r *Round) Wait(ctx context.Context, timeout time.Duration) (Verdict, error) {
-	select {
-	case <-r.decided:
-		return r.result(), nil
-	default:
+// Wait returns when the round is decided. It returns Undecided with a nil error timeout after the moment since, and
+// Undecided with ctx's error if ctx ends first. A decision wins over both. A timeout of 0 means none. If this process
+// did not run while it waited, Wait waits once more, for at most the timeout, so that answers can still be read.
+func (r *Round) Wait(ctx context.Context, since time.Time, timeout time.Duration) (Verdict, error) {
+	if v := r.result(); v != Undecided {
+		return v, nil
 	}
-	var ended <-chan time.Time
-	var began time.Time
 	if timeout > 0 {
-		if r.timer == nil {
-			r.timer = time.NewTimer(timeout)
-		} else {
-			r.timer.Reset(timeout)
-		}
-		ended = r.timer.C
-		defer r.timer.Stop()
-		began = time.Now()
+		r.rounds.alarms.set(r, since.Add(timeout), timeout)
+		defer r.rounds.alarms.stop(r)
 	}
-	for again := true; ; again = false {
+	for {
 		select {
-		case <-r.decided:
-			return r.result(), nil
-		case <-ended:
-			// Where this process itself did not run for a while, the answers may be waiting in the
-			// sockets: then the silence was ours, and they get as long again to be read.
-			late := time.Since(began) - timeout
-			if again && late > overslept {
-				r.timer.Reset(min(late, timeout))
-				continue
+		case <-r.wake:
+			if v := r.result(); v != Undecided || timeout > 0 && r.rounds.alarms.over(r) {
+				return v, nil
 			}
-			return r.result(), nil
 		case <-ctx.Done():
 			if v := r.result(); v != Undecided {
 				return v, nil
@@ -202,8 +184,13 @@ func (r *Round) Wait(ctx context.Context, timeout time.Duration) (Verdict, error
 	}
 }
 
-// overslept is how late a timer is when the process was not running.
-const overslept = 10 * time.Millisecond
+// look wakes the Wait of the round, if there is one.
+func (r *Round) look() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
 
 func (r *Round) result() Verdict {
 	r.mu.Lock()
@@ -229,8 +216,8 @@ func (r *Round) unref() {
 	if r.refs.Add(-1) != 0 {
 		return
 	}
-	select { // a decision that nobody waited for
-	case <-r.decided:
+	select { // nobody has waited, or not for this
+	case <-r.wake:
 	default:
 	}
 	r.Question = Question{}

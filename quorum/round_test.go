@@ -91,7 +91,7 @@ func TestRoundIsDecidedWithoutTheSlowest(t *testing.T) {
 			}
 		}()
 		began := time.Now()
-		v, err := r.Wait(t.Context(), time.Second)
+		v, err := r.Wait(t.Context(), time.Now(), time.Second)
 		require.NoError(t, err)
 		require.Equal(t, Won, v)
 		require.Equal(t, 3*time.Millisecond, time.Since(began))
@@ -117,7 +117,7 @@ func TestRoundIsLostAsSoonAsAMajorityIsImpossible(t *testing.T) {
 				}
 			}()
 			began := time.Now()
-			v, err := r.Wait(t.Context(), time.Minute)
+			v, err := r.Wait(t.Context(), time.Now(), time.Minute)
 			require.NoError(t, err)
 			require.Equal(t, Lost, v)
 			require.Equal(t, time.Duration(lost)*time.Millisecond, time.Since(began), "n=%d", n)
@@ -131,13 +131,13 @@ func TestRoundReturnsAtItsTimeoutAndAtTheContextsEnd(t *testing.T) {
 		r := start(ms, &judge{})
 		defer r.Free()
 		began := time.Now()
-		v, err := r.Wait(t.Context(), 50*time.Millisecond)
+		v, err := r.Wait(t.Context(), time.Now(), 50*time.Millisecond)
 		require.NoError(t, err)
 		require.Equal(t, Undecided, v)
 		require.Equal(t, 50*time.Millisecond, time.Since(began))
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		v, err = r.Wait(ctx, time.Hour)
+		v, err = r.Wait(ctx, time.Now(), time.Hour)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, Undecided, v)
 		require.Equal(t, 70*time.Millisecond, time.Since(began))
@@ -151,7 +151,7 @@ func TestRoundDecidedInsideSubmitWakesItsCaller(t *testing.T) {
 	}
 	r := start(ms, &judge{})
 	defer r.Free()
-	v, err := r.Wait(t.Context(), 0)
+	v, err := r.Wait(t.Context(), time.Now(), 0)
 	require.NoError(t, err)
 	require.Equal(t, Lost, v)
 }
@@ -163,13 +163,13 @@ func TestRoundAsksOnlyWhomItIsTold(t *testing.T) {
 	require.Empty(t, fs[0].got)
 	require.Empty(t, fs[2].got)
 	fs[1].answer(member.Answered, nil)
-	v, err := r.Wait(t.Context(), 0)
+	v, err := r.Wait(t.Context(), time.Now(), 0)
 	require.NoError(t, err)
 	require.Equal(t, Won, v)
 	require.Equal(t, []MemberVote{{"a", NotAsked, nil}, {"b", Yes, nil}, {"c", NotAsked, nil}}, r.Votes(ms))
 
 	nobody := new(Rounds).Start(ms, &Question{Need: 2, Judge: &judge{}})
-	v, err = nobody.Wait(t.Context(), 0)
+	v, err = nobody.Wait(t.Context(), time.Now(), 0)
 	require.NoError(t, err)
 	require.Equal(t, Lost, v)
 	nobody.Free()
@@ -194,7 +194,7 @@ func TestRoundsAreRecycledClean(t *testing.T) {
 			f.answer(o, nil)
 		}
 		if i%3 > 0 { // sometimes the decision is never waited for
-			v, err := r.Wait(t.Context(), time.Second)
+			v, err := r.Wait(t.Context(), time.Now(), time.Second)
 			require.NoError(t, err)
 			require.Equal(t, want, v)
 		}
@@ -244,7 +244,7 @@ func TestRoundsThatStartTogetherAreDecidedApart(t *testing.T) {
 	fs[2].answer(member.Refused, nil)
 	fs[2].answer(member.Refused, nil)
 	for i, want := range []Verdict{Won, Lost, Undecided} {
-		v, err := rounds[i].Wait(t.Context(), time.Millisecond)
+		v, err := rounds[i].Wait(t.Context(), time.Now(), time.Millisecond)
 		require.NoError(t, err)
 		require.Equal(t, want, v, i)
 		rounds[i].Free()
@@ -271,7 +271,7 @@ func TestRoundsFromManyGoroutines(t *testing.T) {
 		wg.Go(func() {
 			for range 500 {
 				r := pool.Start(async, &Question{To: All(5), Need: 3, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}})
-				v, err := r.Wait(t.Context(), time.Minute)
+				v, err := r.Wait(t.Context(), time.Now(), time.Minute)
 				if v != Won || err != nil {
 					t.Errorf("%v %v", v, err)
 				}
@@ -325,7 +325,7 @@ func BenchmarkRound(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		r := pool.Start(ms, &q)
-		if v, _ := r.Wait(context.Background(), 0); v != Won {
+		if v, _ := r.Wait(context.Background(), time.Now(), 0); v != Won {
 			b.Fatal(v)
 		}
 		r.Free()
@@ -367,7 +367,7 @@ func TestRoundThatRefusalsDecide(t *testing.T) {
 	fs[1].answer(member.Refused, nil)
 	require.Equal(t, Undecided, r.result())
 	fs[2].answer(member.Refused, nil)
-	v, err := r.Wait(t.Context(), 0)
+	v, err := r.Wait(t.Context(), time.Now(), 0)
 	require.NoError(t, err)
 	require.Equal(t, Lost, v)
 	r.Free()

@@ -172,7 +172,7 @@ func (a *attempt) sleep(ctx context.Context, s *ballot.Step, now time.Time) erro
 	case s.Do == ballot.MakeRoom:
 		return a.makeRoom(ctx, s.Pause)
 	case s.Poll:
-		if _, err := a.round.Wait(ctx, max(clock.Until(s.Wake, now), 1)); err != nil {
+		if _, err := a.round.Wait(ctx, now, max(clock.Until(s.Wake, now), 1)); err != nil {
 			return a.interrupted(a.round.Op, a.round, err)
 		}
 		return nil

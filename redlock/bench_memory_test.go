@@ -248,6 +248,7 @@ func (w *wire) Close(context.Context) error {
 	}
 	return nil
 }
+func (w *wire) Brief() member.Brief { return member.Brief{Gen: 1, Epoch: 1, Ear: 1, Votes: true} }
 func (w *wire) State() member.State {
 	return member.State{Gen: 1, Epoch: 1, Ear: 1, Up: true, Votes: true, Inbox: true}
 }
@@ -278,7 +279,7 @@ func (w *wire) answer(c *member.Call) {
 		t = new(told)
 	}
 	t.to = nil
-	c.Outcome, c.Err, c.State = member.Answered, nil, w.State()
+	c.Outcome, c.Err, c.State = member.Answered, nil, w.Brief()
 	w.s.execute(c.Cmd, &c.Reply, t)
 	if t.to != nil {
 		t.to.Push(t.text, w.State(), time.Now())

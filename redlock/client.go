@@ -28,6 +28,7 @@ type Client struct {
 	members []member.Member
 	slotted []member.Slotted // nil where a member is one server
 	perSlot bool             // one of them is not
+	briefed []member.Briefed // nil where only the whole State is told
 	links   []*link
 	need    int
 	uuid    string // this client, at the members: never logged
@@ -91,6 +92,8 @@ func New(members []member.Member, opts ...Option) (*Client, error) {
 		s, _ := m.(member.Slotted)
 		c.slotted = append(c.slotted, s)
 		c.perSlot = c.perSlot || s != nil
+		b, _ := m.(member.Briefed)
+		c.briefed = append(c.briefed, b)
 	}
 	c.keeper.init(c)
 	c.teller.init(c)
@@ -308,8 +311,24 @@ func (c *Client) stateOf(i int, slot uint16) member.State {
 // state is what member i is good for now.
 func (c *Client) state(i int) member.State { return c.unlessBarred(i, c.members[i].State()) }
 
+// briefOf is the part of stateOf by which an answer is judged.
+func (c *Client) briefOf(i int, slot uint16) member.Brief {
+	if c.briefed[i] == nil || c.perSlot && c.slotted[i] != nil {
+		st := c.stateOf(i, slot)
+		return st.Brief()
+	}
+	b := c.briefed[i].Brief()
+	if c.isBarred(i) {
+		b.Votes = false
+	}
+	return b
+}
+
+// isBarred reports whether member i is one Redis with an earlier one.
+func (c *Client) isBarred(i int) bool { return c.barred.Load()>>i&1 == 1 }
+
 func (c *Client) unlessBarred(i int, st member.State) member.State {
-	if c.barred.Load()>>i&1 == 1 {
+	if c.isBarred(i) {
 		st.Votes = false
 	}
 	return st
@@ -408,7 +427,7 @@ func (c *Client) barDuplicates() {
 		}
 		if first, dup := seen[id]; dup {
 			bar |= 1 << i
-			if c.barred.Load()>>i&1 == 0 {
+			if !c.isBarred(i) {
 				c.log.Error("redlock: two members are one Redis; the second does not vote",
 					"member", m.Name(), "same_as", c.members[first].Name())
 			}

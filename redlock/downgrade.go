@@ -60,7 +60,7 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 		return nil, &keyError{op: opDowngrade, key: l.key, err: ErrClosed}
 	}
 	l.c.owners.put(down)
-	_, _ = r.Wait(ctx, l.c.cfg.MemberTimeout)
+	_, _ = r.Wait(ctx, r.Sent, l.c.cfg.MemberTimeout)
 	return down, nil
 }
 
@@ -138,7 +138,7 @@ type downgraded struct{ h *hold }
 // Judge implements quorum.Judge. The answer names the writer that comes next.
 func (d downgraded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	h := d.h
-	ans := decode(r, c, h.c.stateOf(c.Index, h.wire.Slot()))
+	ans := decode(r, c, h.c.briefOf(c.Index, h.wire.Slot()))
 	if ans.Next != "" {
 		h.mu.Lock()
 		h.b.Announced(c.Index, ans.Next)

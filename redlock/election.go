@@ -334,7 +334,7 @@ func (e *Election) standing(ctx context.Context, r *quorum.Round, c *member.Call
 	if c.Outcome != member.Answered {
 		return s, false
 	}
-	if st := m.c.stateOf(c.Index, c.Slot); !st.Votes || st.Gen != c.State.Gen {
+	if st := m.c.briefOf(c.Index, c.Slot); !st.Votes || st.Gen != c.State.Gen {
 		return s, false
 	}
 	return script.ReadStanding(&c.Reply)
@@ -410,7 +410,7 @@ func (l *Lease) say(ctx context.Context, op string, w *speech, value []byte) err
 		w.mu.Unlock()
 		heard := &recorded{h: l.hold}
 		r := l.hold.proclaim(w.token, seq, value, false, heard)
-		v, cause := r.Wait(ctx, l.c.cfg.MemberTimeout)
+		v, cause := r.Wait(ctx, r.Sent, l.c.cfg.MemberTimeout)
 		votes := r.Votes(l.c.members)
 		r.Free()
 		switch {

@@ -958,7 +958,8 @@ func (m perName) Submit(c *member.Call) {
 	case scriptOf(c) != script.Acquire.SHA:
 		m.yes.Submit(c)
 	case words[8] == "a":
-		c.Outcome, c.Reply, c.State, c.At = member.Answered, member.Reply{Kind: ':', Int: -1000}, m.State(), time.Now()
+		st := m.State()
+		c.Outcome, c.Reply, c.State, c.At = member.Answered, member.Reply{Kind: ':', Int: -1000}, st.Brief(), time.Now()
 		c.Sink.Done(c)
 	default:
 		time.AfterFunc(80*time.Millisecond, func() { m.yes.Submit(c) })

@@ -239,10 +239,11 @@ func (a *aged) Submit(c *member.Call) {
 		return
 	}
 	n, ended, outcome := a.say(scriptOf(c))
-	c.State, c.At, c.Outcome, c.Err = a.State(), time.Now(), outcome, nil
+	st := a.State()
 	if ended {
-		c.State = a.yes.State()
+		st = a.yes.State()
 	}
+	c.State, c.At, c.Outcome, c.Err = st.Brief(), time.Now(), outcome, nil
 	c.Reply = member.Reply{Kind: ':', Int: n}
 	if scriptOf(c) == script.Extend.SHA {
 		c.Reply = member.Reply{Kind: '*', Elems: []member.Reply{c.Reply}}

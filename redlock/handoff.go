@@ -202,7 +202,7 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	l := newLease(ctx, held, result{Grant: ballot.Grant{Token: int64(h.token), Until: until}}, now)
 	r := c.keeper.renew(&renewal{items: []renewItem{{l: l, ttl: h.terms.ttl}}, manual: true, adopt: true, ctx: ctx}, now)
 	defer r.Free()
-	v, cause := r.Wait(ctx, c.cfg.MemberTimeout)
+	v, cause := r.Wait(ctx, now, c.cfg.MemberTimeout)
 	if v == quorum.Won && l.Err() == nil {
 		if !c.keeper.add(l) {
 			return nil, &keyError{op: "adopt", key: name, err: ErrClosed}

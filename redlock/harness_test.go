@@ -398,7 +398,8 @@ func (y *Yes) Submit(c *member.Call) {
 		r = member.Reply{Kind: '*', Elems: slices.Repeat([]member.Reply{r}, n/2)}
 	}
 	y.mu.Unlock()
-	c.Outcome, c.Reply, c.State, c.At = member.Answered, r, y.State(), time.Now()
+	st := y.State()
+	c.Outcome, c.Reply, c.State, c.At = member.Answered, r, st.Brief(), time.Now()
 	c.Sink.Done(c)
 }
 

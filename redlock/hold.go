@@ -95,7 +95,7 @@ func (h *hold) raiseLate(i int, token int64) {
 // Judge books an answer, on the goroutine that read it.
 func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	i := c.Index
-	ans := decode(r, c, h.c.stateOf(i, h.wire.Slot()))
+	ans := decode(r, c, h.c.briefOf(i, h.wire.Slot()))
 	late, token := false, int64(0)
 	h.mu.Lock()
 	switch r.Op {
@@ -165,7 +165,7 @@ func mayHaveLeft(op string, ans *ballot.Answer) bool {
 }
 
 // decode is what a member answered, as the ballot takes it.
-func decode(r *quorum.Round, c *member.Call, now member.State) ballot.Answer {
+func decode(r *quorum.Round, c *member.Call, now member.Brief) ballot.Answer {
 	a := ballot.Answer{Outcome: c.Outcome, Err: c.Err, Sent: r.Sent, At: c.At, From: c.State, Now: now}
 	if c.Outcome != member.Answered {
 		return a

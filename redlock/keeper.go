@@ -386,7 +386,7 @@ func (k *keeper) confirm(ctx context.Context, l *Lease, ttl time.Duration, now t
 	n := &renewal{items: []renewItem{{l: l, ttl: ttl}}, manual: true, ctx: ctx}
 	r := k.renew(n, now)
 	defer r.Free()
-	v, cause := r.Wait(ctx, k.c.cfg.MemberTimeout)
+	v, cause := r.Wait(ctx, now, k.c.cfg.MemberTimeout)
 	n.settle()
 	if l.Err() != nil {
 		return l.notHeld(opExtend)

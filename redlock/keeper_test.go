@@ -106,7 +106,8 @@ func (m *renewals) Submit(c *member.Call) {
 		r.Int = 2 // another kind's yes
 		r = member.Reply{Kind: '*', Elems: slices.Repeat([]member.Reply{r}, n)}
 	}
-	c.Outcome, c.Reply, c.State, c.At = member.Answered, r, m.State(), time.Now()
+	st := m.State()
+	c.Outcome, c.Reply, c.State, c.At = member.Answered, r, st.Brief(), time.Now()
 	c.Sink.Done(c)
 }
 
@@ -131,7 +132,7 @@ func BenchmarkRenewalIsBooked(b *testing.B) {
 			calls := make([]member.Call, n)
 			for i := range calls {
 				require.Eventually(b, func() bool { return c.state(i).Votes }, 5*time.Second, time.Millisecond)
-				calls[i] = member.Call{Index: i, Result: member.Result{Outcome: member.Answered, State: c.state(i)}}
+				calls[i] = member.Call{Index: i, Result: member.Result{Outcome: member.Answered, State: c.briefOf(i, 0)}}
 				for range perCall {
 					calls[i].Reply.Elems = append(calls[i].Reply.Elems, member.Reply{Int: 1})
 				}
@@ -240,7 +241,7 @@ func TestRenewalWithoutARenewalTracerAllocatesOnlyItself(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(renewal{}), uintptr(96), "the next size of an allocation is 112")
 	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		l := p.Hold(t, "k", AutoRenew(30*time.Second))
-		call := member.Call{Result: member.Result{Outcome: member.Answered, State: p.state(0), Reply: member.Reply{Elems: []member.Reply{{Int: 1}}}}}
+		call := member.Call{Result: member.Result{Outcome: member.Answered, State: p.briefOf(0, 0), Reply: member.Reply{Elems: []member.Reply{{Int: 1}}}}}
 		items := []renewItem{{l: l, ttl: 30 * time.Second}}
 		allocated := testing.AllocsPerRun(100, func() {
 			items[0] = renewItem{l: l, ttl: 30 * time.Second}

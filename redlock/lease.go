@@ -53,9 +53,10 @@ type Lease struct {
 
 // lease makes a lease of a grant. If that fails, the attempt has released its hold.
 func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
-	l := newLease(ctx, &a.hold, res, time.Now())
+	now := time.Now()
+	l := newLease(ctx, &a.hold, res, now)
 	l.as = a.terms.as
-	if clock.Until(l.until, time.Now()) <= 0 {
+	if clock.Until(l.until, now) <= 0 {
 		a.abandon()
 		return nil, &keyError{op: opAcquire, key: l.key, err: ErrTooSlow}
 	}
@@ -380,7 +381,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	}
 	owed.unlocking(ctx)
 	r := owed.release(false)
-	v, cause := r.Wait(ctx, l.c.cfg.MemberTimeout)
+	v, cause := r.Wait(ctx, r.Sent, l.c.cfg.MemberTimeout)
 	return whole.unlocked(r, v, cause)
 }
 

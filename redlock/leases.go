@@ -288,8 +288,9 @@ func (s *Leases) answered(ctx context.Context, rounds []*quorum.Round, errs []er
 	began := time.Now()
 	for i, r := range slices.Backward(rounds) {
 		if r != nil {
-			left := s.all[i].c.cfg.MemberTimeout - clock.Elapsed(began, time.Now())
-			outcomes[i].verdict, outcomes[i].cause = r.Wait(ctx, max(left, 1)) // 0 is no bound
+			now := time.Now()
+			left := s.all[i].c.cfg.MemberTimeout - clock.Elapsed(began, now)
+			outcomes[i].verdict, outcomes[i].cause = r.Wait(ctx, now, max(left, 1)) // 0 is no bound
 		}
 	}
 	for i, r := range rounds {

@@ -109,7 +109,7 @@ func (c *Client) askLimit(ctx context.Context, op, name string, stored int64) (*
 			Op: op, Sent: sent, To: quorum.All(len(c.members)), Need: c.need, Judge: j, Command: lock.Limit(cmd, stored),
 		})
 		c.buffers.Put(cmd)
-		v, cause := r.Wait(ctx, c.cfg.MemberTimeout)
+		v, cause := r.Wait(ctx, sent, c.cfg.MemberTimeout)
 		votes := r.Votes(c.members)
 		r.Free()
 		known := j.seen()

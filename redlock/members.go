@@ -55,7 +55,7 @@ func (c *Client) Members() []MemberInfo {
 		case !st.Up:
 		case out[i].State != MemberDown:
 			out[i].Err = st.Deaf
-		case c.barred.Load()>>i&1 == 1:
+		case c.isBarred(i):
 			out[i].Err = ErrDuplicateMember
 		default: // see node.Guard
 			out[i].Err = errUnmet

@@ -280,7 +280,7 @@ func (c *Client) notReady(kind, cause error) error {
 		if !st.Up {
 			v.Vote, v.Err = quorum.No, st.Err
 		}
-		if c.barred.Load()>>i&1 == 1 {
+		if c.isBarred(i) {
 			v.Vote, v.Err = quorum.No, ErrDuplicateMember
 		}
 		f.Votes = append(f.Votes, v)

@@ -315,7 +315,7 @@ func newSlotsSearch(t *testing.T, bounds slotsBounds, rules slotsGuards) *slotsS
 		for i := range members {
 			members[i] = slotsRecorder{s, c, i}
 		}
-		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, need: member.Majority(schedMembers), uuid: name(c), closed: make(chan struct{})}
+		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, briefed: make([]member.Briefed, len(members)), need: member.Majority(schedMembers), uuid: name(c), closed: make(chan struct{})}
 		stub.number = func() uint64 { return uint64(s.w.c[c].attempt) }
 		stub.changes.ch = make(chan struct{})
 		stub.keeper.init(stub)
@@ -674,7 +674,8 @@ func (s *slotsSearch) setAt(w *slotsWorld, i int, o member.Outcome) {
 	s.w = w
 	set := &w.set
 	set.open = set.open.Without(i)
-	call := &member.Call{Index: i, Result: member.Result{Outcome: o, At: s.now, State: s.state(0, i)}}
+	st := s.state(0, i)
+	call := &member.Call{Index: i, Result: member.Result{Outcome: o, At: s.now, State: st.Brief()}}
 	if o == member.Answered {
 		stored := int64(0)
 		if set.phase == setterWrites {
@@ -767,7 +768,8 @@ func (s *slotsSearch) answer(c, i int, m slotsMsg, o member.Outcome) {
 	if !cl.live(m.owner) {
 		return
 	}
-	call := &member.Call{Index: i, Result: member.Result{Outcome: o, At: s.now, State: s.state(c, i)}}
+	st := s.state(c, i)
+	call := &member.Call{Index: i, Result: member.Result{Outcome: o, At: s.now, State: st.Brief()}}
 	call.State.Epoch = m.epoch + 1
 	num := func(n int64) member.Reply { return member.Reply{Kind: ':', Int: n} }
 	said := num(m.reply.n)
@@ -778,7 +780,7 @@ func (s *slotsSearch) answer(c, i int, m slotsMsg, o member.Outcome) {
 	case o == member.Unknown:
 		call.Err = member.ErrBroken
 	case o == member.NotSent:
-		call.Err = &member.QuarantineError{Until: call.State.Quarantine}
+		call.Err = &member.QuarantineError{Until: st.Quarantine}
 	case m.op == opExtend:
 		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{said}}
 	case m.reply.server > 0:

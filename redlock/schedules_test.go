@@ -318,7 +318,7 @@ func newSearch(t *testing.T, bounds schedBounds, rules schedRules) *search {
 		for i := range members {
 			members[i] = recorder{s, c, i}
 		}
-		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, need: member.Majority(schedMembers), uuid: name(c), closed: make(chan struct{})}
+		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, briefed: make([]member.Briefed, len(members)), need: member.Majority(schedMembers), uuid: name(c), closed: make(chan struct{})}
 		stub.number = func() uint64 { return uint64(s.w.c[c].attempt) }
 		if rules.renewNeed > 0 {
 			stub.need = rules.renewNeed
@@ -718,14 +718,15 @@ func (s *search) answer(c, i int, m schedMsg, o member.Outcome) {
 	if !cl.live(m.owner) {
 		return
 	}
-	call := &member.Call{Index: i, Result: member.Result{Outcome: o, At: s.now, State: s.state(c, i)}}
+	st := s.state(c, i)
+	call := &member.Call{Index: i, Result: member.Result{Outcome: o, At: s.now, State: st.Brief()}}
 	call.State.Epoch = m.epoch + 1
 	num := func(n int64) member.Reply { return member.Reply{Kind: ':', Int: n} }
 	switch {
 	case o == member.Unknown:
 		call.Err = member.ErrBroken
 	case o == member.NotSent:
-		call.Err = &member.QuarantineError{Until: call.State.Quarantine}
+		call.Err = &member.QuarantineError{Until: st.Quarantine}
 	case m.op == opExtend:
 		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{num(m.reply.n)}}
 	case m.reply.server > 0:

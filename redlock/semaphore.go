@@ -284,7 +284,7 @@ type regained struct{ h *hold }
 func (r regained) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 	h, i := r.h, c.Index
 	took := c.Outcome == member.Answered && c.Reply.Int > 0
-	yes := took && c.State.Gen == h.c.stateOf(i, h.wire.Slot()).Gen
+	yes := took && c.State.Gen == h.c.briefOf(i, h.wire.Slot()).Gen
 	h.mu.Lock()
 	switch {
 	case yes:

@@ -20,13 +20,13 @@ type Answer struct {
 	N       int64
 	Server  int64
 	Next    string
-	Place   int64       // of the attempt in the member's queue, by tickets; 0: not told
-	Limit   int64       // of a semaphore, a stored limit that the client did not know; 0: not told
-	Permits permit.List // what a member of a semaphore has given; N is the token of the first
-	Sent    time.Time   // before the call was submitted
-	At      time.Time   // when the answer arrived
-	From    member.State
-	Now     member.State // state of the member now
+	Place   int64        // of the attempt in the member's queue, by tickets; 0: not told
+	Limit   int64        // of a semaphore, a stored limit that the client did not know; 0: not told
+	Permits permit.List  // what a member of a semaphore has given; N is the token of the first
+	Sent    time.Time    // before the call was submitted
+	At      time.Time    // when the answer arrived
+	From    member.Brief // of the member when the call was submitted
+	Now     member.Brief // of the member now
 }
 
 // idle reports whether an answer counts for nothing: that of an ended generation, or of a member that

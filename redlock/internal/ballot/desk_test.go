@@ -263,7 +263,8 @@ var (
 
 // answer is that of a member to its last question: a number, or an outcome and its cause.
 func (c *clerk) answer(i int, words ...string) Answer {
-	a := Answer{Sent: c.sent[i], At: c.now, From: c.from(i), Now: c.states[i], Next: c.option("next")}
+	from := c.from(i)
+	a := Answer{Sent: c.sent[i], At: c.now, From: from.Brief(), Now: c.states[i].Brief(), Next: c.option("next")}
 	if place := c.option("place"); place != "" {
 		a.Place = int64(number(place))
 	}

@@ -167,7 +167,7 @@ func (w *lineup) answered(x, i int, place int64) {
 	c := &w.callers[x]
 	var a Answer
 	a.Outcome, a.N, a.Place = member.Answered, -1000, place
-	a.From, a.Now = member.State{Votes: true}, member.State{Votes: true}
+	a.From, a.Now = member.Brief{Votes: true}, member.Brief{Votes: true}
 	c.b.Answered(i, &a, 0)
 	wrong := c.b.misplaced()
 	if w.ownOrder {

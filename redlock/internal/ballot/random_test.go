@@ -62,7 +62,7 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 								if rng.IntN(2) == 0 {
 									err = member.ErrOverflow
 								}
-								d.Answered(i, Answer{Outcome: member.NotSent, Err: err, Sent: now, At: now, From: st, Now: st}, d.part)
+								d.Answered(i, Answer{Outcome: member.NotSent, Err: err, Sent: now, At: now, From: st.Brief(), Now: st.Brief()}, d.part)
 								continue
 							}
 							fl[i] = append(fl[i], flight{ms, st, false})
@@ -121,7 +121,7 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 				}
 				f := fl[i][0]
 				fl[i] = fl[i][1:]
-				a := Answer{Outcome: member.Answered, Sent: d.at(f.sent), At: d.at(ms), Server: micros((ms + f.sent) / 2), From: f.from, Now: d.states[i]}
+				a := Answer{Outcome: member.Answered, Sent: d.at(f.sent), At: d.at(ms), Server: micros((ms + f.sent) / 2), From: f.from.Brief(), Now: d.states[i].Brief()}
 				switch rng.IntN(8) {
 				case 0:
 					a.Outcome, a.Err = member.Unknown, member.ErrBroken

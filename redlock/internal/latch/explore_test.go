@@ -248,7 +248,7 @@ func (w *world) next(emit func(step string, n *world)) {
 					if lost {
 						o.Failed(m, time.Time{})
 					} else {
-						o.Told(m, b, after.state(), n.states()[m])
+						o.Told(m, b, after.state(), n.states()[m].Brief())
 					}
 					n.pump(i)
 					n.push(m, told)
@@ -262,7 +262,7 @@ func (w *world) next(emit func(step string, n *world)) {
 			o := n.own(i)
 			after, told := n.sites[m].call(w.b.rules, 2, w.terms().Count, false, nil, i)
 			n.sites[m] = after
-			o.Heard(m, after.state(), n.states()[m], o.Life())
+			o.Heard(m, after.state(), n.states()[m].Brief(), o.Life())
 			if o.open { // nothing of it is looked at any more
 				o.at[m].said, o.at[m].steady, o.at[m].sum, o.at[m].digest = false, false, 0, 0
 			}

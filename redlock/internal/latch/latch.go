@@ -210,7 +210,7 @@ func (l *Latch) Due(now time.Time, states []member.State, silent bool) (b Batch,
 		if !st.Votes {
 			continue
 		}
-		l.meet(p, st)
+		l.meet(p, st.Brief())
 		switch {
 		case p.pending, l.passed, l.open && (p.knows || silent), !l.open && (p.differs || p.has >= l.newest):
 			continue
@@ -245,7 +245,7 @@ func (l *Latch) Due(now time.Time, states []member.State, silent bool) (b Batch,
 }
 
 // meet forgets what was known of a member that may have forgotten it.
-func (l *Latch) meet(p *place, st *member.State) {
+func (l *Latch) meet(p *place, st member.Brief) {
 	if !p.met || p.gen != st.Gen {
 		*p = place{met: true, gen: st.Gen, epoch: st.Epoch, pending: p.pending}
 	}
@@ -253,7 +253,7 @@ func (l *Latch) meet(p *place, st *member.State) {
 
 // Told books what member i answered to a call of Due. from is the member when the call was
 // submitted.
-func (l *Latch) Told(i int, b *Batch, s State, from member.State) {
+func (l *Latch) Told(i int, b *Batch, s State, from member.Brief) {
 	p := &l.at[i]
 	p.pending, p.failed = false, false
 	if b.life != l.life {
@@ -283,12 +283,12 @@ func (l *Latch) Failed(i int, now time.Time) {
 
 // Heard books what member i said to somebody who awaits the latch. life is that of the question: if
 // the latch was forgotten since, the answer counts for nothing.
-func (l *Latch) Heard(i int, s State, from member.State, life int) {
+func (l *Latch) Heard(i int, s State, from member.Brief, life int) {
 	if life != l.life {
 		return
 	}
 	p := &l.at[i]
-	l.meet(p, &from)
+	l.meet(p, from)
 	l.heard(p, s)
 	p.steady = p.said && p.sum == s.Sum && p.digest == s.Digest
 	p.said, p.sum, p.digest = true, s.Sum, s.Digest

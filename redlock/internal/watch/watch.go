@@ -114,7 +114,7 @@ func (w *Watch) Asked(to quorum.Set, states []member.State) {
 // Answered books what became of a question to member i at now. ok: it was answered. from is the
 // member when the question was submitted. again is when there will be something to ask, before the
 // next heartbeat; 0: not before.
-func (w *Watch) Answered(i int, ok bool, from member.State, now time.Time, again time.Duration) {
+func (w *Watch) Answered(i int, ok bool, from member.Brief, now time.Time, again time.Duration) {
 	p := &w.at[i]
 	pause := w.terms.Entry / 3
 	switch {

@@ -1,0 +1,71 @@
+package quorum
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/member"
+)
+
+// Waits of one client share a timer. Each ends at its own moment all the same, whatever begins and ends meanwhile.
+func TestWaitsOfAnyLengthEndWhenTheyShould(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			var rounds Rounds
+			var all sync.WaitGroup
+			for range 60 {
+				begins, takes := time.Duration(rng.IntN(50))*time.Millisecond, time.Duration(1+rng.IntN(50))*time.Millisecond
+				decided := time.Duration(rng.IntN(150)) * time.Millisecond // perhaps never: the time is over before
+				all.Go(func() {
+					time.Sleep(begins)
+					fs, ms := fakes(1)
+					r := rounds.Start(ms, &Question{To: All(1), Need: 1, Judge: &judge{}})
+					defer r.Free()
+					time.AfterFunc(decided, func() { fs[0].answer(member.Answered, nil) })
+					began := time.Now()
+					v, err := r.Wait(context.Background(), began, takes)
+					took := time.Since(began)
+					switch {
+					case err != nil:
+						t.Error(err)
+					case decided < takes && (v != Won || took != decided):
+						t.Errorf("%v after %v, not won after %v", v, took, decided)
+					case decided > takes && (v != Undecided || took != takes):
+						t.Errorf("%v after %v, not undecided after %v", v, took, takes)
+					}
+				})
+			}
+			all.Wait()
+			synctest.Wait()
+			require.Nil(t, rounds.alarms.first)
+			require.Nil(t, rounds.alarms.last)
+		})
+	}
+}
+
+// A wait that is late because this process did not run gets as long again, once, and never longer than it was to take.
+func TestWaitThatWasOversleptGetsAsLongAgain(t *testing.T) {
+	for _, c := range []struct{ timeout, late, takes time.Duration }{
+		{100 * time.Millisecond, 5 * time.Millisecond, 0},
+		{100 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond},
+		{100 * time.Millisecond, time.Hour, 100 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			_, ms := fakes(1)
+			r := new(Rounds).Start(ms, &Question{To: All(1), Need: 1, Judge: &judge{}})
+			defer r.Free()
+			now := time.Now()
+			v, err := r.Wait(t.Context(), now.Add(-c.timeout-c.late), c.timeout)
+			require.NoError(t, err)
+			require.Equal(t, Undecided, v)
+			require.Equal(t, c.takes, time.Since(now))
+		})
+	}
+}
