@@ -59,11 +59,12 @@ type Client struct {
 		mu sync.Mutex
 		ch chan struct{}
 	}
-	barring sync.Mutex
-	barred  atomic.Uint32 // members that turned out to be one Redis with another: they do not vote
-	closing sync.Once
-	closed  chan struct{} // Close has begun
-	told    chan struct{} // tellWho has ended
+	barring  sync.Mutex
+	barred   atomic.Uint32                    // members that turned out to be one Redis with another: they do not vote
+	compared [quorum.MaxMembers]atomic.Uint64 // the State.Epoch of each up to which barred is known; written under barring
+	closing  sync.Once
+	closed   chan struct{} // Close has begun
+	told     chan struct{} // tellWho has ended
 }
 
 // New makes a client over members that the caller provides: fakes in tests, or any implementation
@@ -309,7 +310,11 @@ func (c *Client) stateOf(i int, slot uint16) member.State {
 }
 
 // state is what member i is good for now.
-func (c *Client) state(i int) member.State { return c.unlessBarred(i, c.members[i].State()) }
+func (c *Client) state(i int) member.State {
+	st := c.members[i].State()
+	c.compare(i, st.Epoch)
+	return c.unlessBarred(i, st)
+}
 
 // briefOf is the part of stateOf by which an answer is judged.
 func (c *Client) briefOf(i int, slot uint16) member.Brief {
@@ -318,10 +323,19 @@ func (c *Client) briefOf(i int, slot uint16) member.Brief {
 		return st.Brief()
 	}
 	b := c.briefed[i].Brief()
+	c.compare(i, b.Epoch)
 	if c.isBarred(i) {
 		b.Votes = false
 	}
 	return b
+}
+
+// compare sees to it that the process behind a connection of member i was compared with those of the others before
+// anything that was said on it counts: a listener hears of a connection only after others can see it.
+func (c *Client) compare(i int, epoch uint64) {
+	if epoch > c.compared[i].Load() {
+		c.barDuplicates()
+	}
 }
 
 // isBarred reports whether member i is one Redis with an earlier one.
@@ -420,8 +434,11 @@ func (c *Client) barDuplicates() {
 	defer c.barring.Unlock()
 	var bar uint32
 	seen := make(map[string]int, len(c.members))
+	epochs := make([]uint64, len(c.members))
 	for i, m := range c.members {
-		id := m.State().RunID
+		st := m.State()
+		epochs[i] = st.Epoch
+		id := st.RunID
 		if id == "" {
 			continue
 		}
@@ -436,6 +453,9 @@ func (c *Client) barDuplicates() {
 		seen[id] = i
 	}
 	c.barred.Store(bar)
+	for i, epoch := range epochs {
+		c.compared[i].Store(max(epoch, c.compared[i].Load()))
+	}
 }
 
 // holds finds a hold by the number in its owner's name: all that may hear of waiters or grants. It is sharded, because

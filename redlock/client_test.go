@@ -32,3 +32,61 @@ func TestPushWhereReplicasMustAcknowledgeHasNoDate(t *testing.T) {
 	require.Zero(t, p.Server)
 	require.EqualValues(t, 7, p.Token)
 }
+
+// at is a member whose server is a process of that name. It tells nobody that it is up.
+type at struct {
+	Yes
+	process string
+}
+
+func (a *at) Name() string { return "a name of " + a.process }
+func (a *at) State() member.State {
+	st := a.Yes.State()
+	st.RunID = a.process
+	return st
+}
+
+// briefed is at with the short way.
+type briefed struct{ at }
+
+func (b *briefed) Brief() member.Brief {
+	st := b.State()
+	return st.Brief()
+}
+
+// Votes of one process under two names are one vote from the first answer on, whenever the listener hears of it.
+func TestOneProcessUnderTwoNamesHasOneVoteBeforeAnybodyIsTold(t *testing.T) {
+	for name, of := range map[string]func(process string) member.Member{
+		"whole states": func(process string) member.Member { return &at{process: process} },
+		"their briefs": func(process string) member.Member { return &briefed{at{process: process}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			members := func(processes ...string) (all []member.Member) {
+				for _, p := range processes {
+					all = append(all, of(p))
+				}
+				return all
+			}
+			for _, c := range []struct {
+				members []member.Member
+				err     error
+			}{
+				{members("a", "a", "a"), ErrNoQuorum},
+				{members("a", "a", "b"), nil},
+				{members("a", "b", "a", "b", "c"), nil},
+				{members("a", "b", "a", "b", "a"), ErrNoQuorum},
+			} {
+				client, err := New(c.members, NoGuard)
+				require.NoError(t, err)
+				l, err := client.Mutex("k").TryLock(t.Context())
+				if c.err != nil {
+					require.ErrorIs(t, err, c.err)
+				} else {
+					require.NoError(t, err)
+					require.NoError(t, l.Unlock(t.Context()))
+				}
+				require.NoError(t, client.Close())
+			}
+		})
+	}
+}

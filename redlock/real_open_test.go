@@ -191,7 +191,7 @@ func TestOneServerUnderTwoNamesIsNotTwoMembers(t *testing.T) {
 		for i := range list {
 			list[i] = "redis://" + list[i]
 		}
-		_, err := redlock.Open(t.Context(), list)
+		_, err := redlock.Open(t.Context(), list, patient, func(c *redlock.Config) { c.DialTimeout = 30 * time.Second })
 		require.ErrorIs(t, err, redlock.ErrDuplicateMember, name)
 	}
 }
