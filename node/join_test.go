@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,11 @@ func item(letter byte, name, arg string) *result {
 func together(n *Node, calls ...*result) {
 	s := n.published.Load().session
 	s.mu.Lock()
+	for s.flushing || s.turn { // whoever wrote before has answers already, and is about to say that it is done
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
+	}
 	s.flushing = true
 	s.mu.Unlock()
 	for _, c := range calls {
