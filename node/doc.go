@@ -10,7 +10,7 @@
 // The life of a call:
 //
 //	Submit -> queue and write buffer, one critical section (session.go)
-//	       -> written by its caller, by a neighbour or by the flusher
+//	       -> written by its caller, by a neighbour or by the flusher (direct.go)
 //	       -> encoded, alone or with its neighbours (join.go, encode.go)
 //	       -> answered in order by the reader (session.go, parse.go, classify.go) -> Sink.Done
 //

@@ -7,6 +7,7 @@
 // decides how it is reached (package member). Package redlock decides what a won round is worth,
 // and until when.
 //
-// Start at Decide in tally.go, which is the whole rule. round.go asks and counts, and set.go names
-// the members asked. error.go is the error in which a lost round names every member's cause.
+// Start at Decide in tally.go, which is the whole rule. round.go asks and counts, alarm.go
+// ends the waits whose time is over, and set.go names the members asked. error.go is the error in which a lost round
+// names every member's cause.
 package quorum
