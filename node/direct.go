@@ -15,10 +15,16 @@ type direct struct {
 	put   func(fd uintptr) bool // made once, so that a write costs no memory
 }
 
-// newDirect returns nil if the connection is no socket of the system.
+// newDirect returns nil if the connection is not a socket and nothing else. A Dialer may return a type of its own that has
+// a socket in it and writes in another way, encrypted for instance: that has the methods of the socket too.
 func newDirect(conn net.Conn) *direct {
-	socket, ok := conn.(syscall.Conn)
-	if !ok {
+	var socket syscall.Conn
+	switch c := conn.(type) {
+	case *net.TCPConn:
+		socket = c
+	case *net.UnixConn:
+		socket = c
+	default:
 		return nil
 	}
 	raw, err := socket.SyscallConn()

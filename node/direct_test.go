@@ -72,6 +72,27 @@ func TestWriteToAPeerThatDoesNotReadEnds(t *testing.T) {
 	require.ErrorIs(t, s.write(make([]byte, full)), os.ErrDeadlineExceeded)
 }
 
+// secret is a connection of a Dialer that has a socket in it, and writes in a way of its own.
+type secret struct {
+	*net.TCPConn
+	said []byte
+}
+
+func (c *secret) Write(b []byte) (int, error) {
+	c.said = append(c.said, b...)
+	return len(b), nil
+}
+
+func TestConnectionWithASocketInItIsNotWrittenToPastItsOwnWrite(t *testing.T) {
+	s, _, _ := wired(t, time.Minute)
+	socket, ok := s.link.socket.(*net.TCPConn)
+	require.True(t, ok)
+	c := &secret{TCPConn: socket}
+	s.link = &link{wire: c, socket: c, direct: newDirect(c)}
+	require.NoError(t, s.write([]byte("nobody else reads this")))
+	require.Equal(t, "nobody else reads this", string(c.said))
+}
+
 func TestWriteAfterTheEndSaysSo(t *testing.T) {
 	s, _, _ := wired(t, time.Minute)
 	require.NoError(t, s.link.socket.Close())

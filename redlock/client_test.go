@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -44,6 +45,28 @@ func (a *at) State() member.State {
 	st := a.Yes.State()
 	st.RunID = a.process
 	return st
+}
+
+// manyAt is at without an epoch, as a cluster is.
+type manyAt struct{ at }
+
+func (c *manyAt) State() member.State {
+	st := c.at.State()
+	st.Epoch = 0
+	return st
+}
+
+func TestOpenComparesMembersThatTellNobody(t *testing.T) {
+	a, b, again := &manyAt{at{process: "a"}}, &manyAt{at{process: "b"}}, &manyAt{at{process: "a"}}
+	for _, c := range []struct {
+		members []member.Member
+		err     error
+	}{{[]member.Member{a, b}, nil}, {[]member.Member{a, b, again}, ErrDuplicateMember}} {
+		client, err := New(c.members, NoGuard)
+		require.NoError(t, err)
+		require.ErrorIs(t, client.ready(t.Context(), time.Second), c.err)
+		require.NoError(t, client.Close())
+	}
 }
 
 // briefed is at with the short way.

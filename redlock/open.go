@@ -245,6 +245,7 @@ func (c *Client) ready(ctx context.Context, patience time.Duration) error {
 				tried++
 			}
 		}
+		c.barDuplicates() // perhaps before the listener is told; a cluster has no epoch: see compare
 		if c.barred.Load() != 0 {
 			return c.notReady(ErrDuplicateMember, nil)
 		}
