@@ -216,10 +216,19 @@ func (l *Link) Heal() {
 // Cut breaks all open connections, as a reset does. It loses what is under way in both directions,
 // and both sides see an error. It returns the number of connections. It does not cut zombies.
 func (l *Link) Cut() int {
+	return l.cut(func(*relay) bool { return true })
+}
+
+// CutMute is Cut for the connections that have lost bytes, in either direction. The others go on.
+func (l *Link) CutMute() int {
+	return l.cut(func(r *relay) bool { return r.up.lost && !r.dead || r.down.lost })
+}
+
+func (l *Link) cut(which func(r *relay) bool) int {
 	l.mu.Lock()
 	var cut []*relay
 	for _, r := range l.orderedLocked() {
-		if !r.zombie {
+		if !r.zombie && which(r) {
 			r.cutLocked()
 			cut = append(cut, r)
 		}

@@ -40,7 +40,8 @@ type Deployment struct {
 
 	t       testing.TB
 	members *redistest.Cluster
-	paths   [][]*redistest.Link // of each client of Open, to each member
+	clients []*redlock.Client   // of New and Open, without those that crashed
+	paths   [][]*redistest.Link // of each of them, to each member
 	opts    []redlock.Option    // of New
 	terms   redlock.Config      // what they say
 	other   *redlock.Client     // somebody else, who has paths that no Cut concerns
@@ -73,8 +74,9 @@ func New(t testing.TB, n int, opts ...redlock.Option) *Deployment {
 func (d *Deployment) Open(opts ...redlock.Option) *redlock.Client {
 	d.t.Helper()
 	paths := d.network()
-	d.paths = append(d.paths, paths)
-	return d.open(paths, opts)
+	client := d.open(paths, opts)
+	d.clients, d.paths = append(d.clients, client), append(d.paths, paths)
+	return client
 }
 
 // network makes a path to each member.
@@ -109,6 +111,7 @@ func (d *Deployment) open(paths []*redistest.Link, opts []redlock.Option) *redlo
 		d.members.Resume()
 		for _, path := range paths {
 			path.Heal()
+			path.CutMute()
 		}
 		_ = c.Close()
 	})
@@ -248,10 +251,10 @@ func (d *Deployment) Cut(members ...int) {
 	d.eachPath(members, func(l *redistest.Link) { l.Refuse(true); l.Cut() })
 }
 
-// Heal ends Cut. The clients connect again within half a second.
+// Heal ends Cut, Network and Delay for all clients. They connect again within half a second.
 func (d *Deployment) Heal(members ...int) {
 	d.t.Helper()
-	d.eachPath(members, (*redistest.Link).Heal)
+	d.eachPath(members, func(l *redistest.Link) { l.Heal(); l.CutMute() })
 }
 
 func (d *Deployment) eachPath(members []int, f func(l *redistest.Link)) {

@@ -222,7 +222,12 @@ func TestVerbsThatCannotBeDoneSayWhy(t *testing.T) {
 		}
 		says("there is no member", func() { d.Cut(3) })
 		says("after %v", func() { d.Await("nothing") })
+		other := d.Open()
+		d.Crash(other)
+		says("that client", func() { d.Crash(other) })
+		says("that client", func() { d.Delay(redlocktest.New(t, 1).Client, time.Second) })
 		d.Pause(0, 1)
 		says("take", func() { d.Take("k") })
+		says("keys of members", func() { d.Leftovers() })
 	})
 }

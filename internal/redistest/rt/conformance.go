@@ -729,7 +729,12 @@ func dropReplies(s *suite) {
 	s.send(c, cmd("SET", "k", "w"))
 	s.eventually("requests still arrive", func() bool { return s.admin("GET", "k") == "w" })
 	s.mute(c)
-	require.Equal(s, "PONG", s.ask(s.dial(), "PING"))
+	whole := s.dial()
+	require.Equal(s, "PONG", s.ask(whole, "PING"))
+	require.Equal(s, 2, s.Faults().CutMute(), "those that have lost something")
+	s.ended(c)
+	s.ended(fresh)
+	require.Equal(s, "PONG", s.ask(whole, "PING"))
 }
 
 func blackHole(s *suite) {
