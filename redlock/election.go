@@ -176,7 +176,7 @@ func (e *Election) leases(op string, l *Lease) error {
 // If no majority of the members can be asked, Run tries again. It returns:
 //
 //   - The error of fn, if fn returned one while the lease was held.
-//   - ctx's error, joined with that of fn, if ctx has ended.
+//   - ctx's error, joined with that of fn if it is another one, if ctx has ended.
 //   - ErrForeignKey, ErrTokensExhausted, ErrClosed, ErrInput.
 func (e *Election) Run(ctx context.Context, value []byte, fn func(ctx context.Context, lease *Lease) error) error {
 	if fn == nil {
@@ -189,7 +189,7 @@ func (e *Election) Run(ctx context.Context, value []byte, fn func(ctx context.Co
 		led, began, err := e.term(ctx, value, fn)
 		switch {
 		case ctx.Err() != nil:
-			return errors.Join(&keyError{op: opElection, key: e.lock.name, err: ctx.Err()}, err)
+			return also(&keyError{op: opElection, key: e.lock.name, err: ctx.Err()}, err)
 		case err == nil:
 			e.lock.c.pause(ctx, shortestTerm-clock.Elapsed(began, time.Now()))
 		case led || e.lock.c.isClosed() || !passes(err):

@@ -676,6 +676,63 @@ func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 	})
 }
 
+// What ended a lease is said once, although both the function and the lease return it.
+func TestDoSaysOnceHowItsLeaseEnded(t *testing.T) {
+	type work = func(ctx context.Context) error
+	cause := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
+	short := redlock.TTL(time.Second)
+	for name, do := range map[string]func(ctx context.Context, p *peer, w work) error{
+		"mutex": func(ctx context.Context, p *peer, w work) error {
+			return p.Mutex("k", short).Do(ctx, func(ctx context.Context, _ *redlock.Lease) error { return w(ctx) })
+		},
+		"owner": func(ctx context.Context, p *peer, w work) error {
+			return p.Mutex("k", short, redlock.As("me")).Do(ctx, func(ctx context.Context, _ *redlock.Lease) error { return w(ctx) })
+		},
+		"nested": func(ctx context.Context, p *peer, w work) error {
+			return p.Mutex("k", short).Do(ctx, func(ctx context.Context, _ *redlock.Lease) error {
+				return p.Mutex("inner").Do(ctx, func(ctx context.Context, _ *redlock.Lease) error { return w(ctx) })
+			})
+		},
+		"read": func(ctx context.Context, p *peer, w work) error {
+			return p.RWMutex("k", short).RDo(ctx, func(ctx context.Context, _ *redlock.Lease) error { return w(ctx) })
+		},
+		"shared read": func(ctx context.Context, p *peer, w work) error {
+			return p.RWMutex("k", redlock.MaxHold(time.Second)).RDo(ctx, func(ctx context.Context, _ *redlock.Lease) error { return w(ctx) })
+		},
+		"semaphore": func(ctx context.Context, p *peer, w work) error {
+			return p.Semaphore("k", 1, short).Do(ctx, func(ctx context.Context, _ *redlock.Lease) error { return w(ctx) })
+		},
+		"several": func(ctx context.Context, p *peer, w work) error {
+			return redlock.Join(p.Mutex("k", short), p.Mutex("l")).Do(ctx, func(ctx context.Context, _ *redlock.Leases) error { return w(ctx) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+				err := do(t.Context(), p, cause)
+				var lost *redlock.LostError
+				require.ErrorAs(t, err, &lost)
+				require.Equal(t, 1, strings.Count(err.Error(), "lost"), "%v", err)
+
+				err = do(t.Context(), p, func(ctx context.Context) error { return fmt.Errorf("job: %w", cause(ctx)) })
+				require.ErrorIs(t, err, redlock.ErrLost)
+				require.Equal(t, 1, strings.Count(err.Error(), "lost"), "%v", err)
+
+				err = do(t.Context(), p, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+				require.ErrorIs(t, err, context.Canceled)
+				require.ErrorIs(t, err, redlock.ErrLost, "which the function has not said")
+
+				boom := errors.New("boom")
+				require.Equal(t, boom, do(t.Context(), p, func(context.Context) error { return boom }), "as it is")
+			})
+		})
+	}
+	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := p.Election("k").Run(ctx, nil, func(ctx context.Context, _ *redlock.Lease) error { cancel(); return ctx.Err() })
+		require.EqualError(t, err, `redlock: run election "k": context canceled`)
+	})
+}
+
 // A context tells the innermost lease that it ends with, and none of several that end together.
 func TestFromContextIsTheInnermostLease(t *testing.T) {
 	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {

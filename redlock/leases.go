@@ -229,8 +229,13 @@ func (s *Leases) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return badInput("unlock", "nil context")
 	}
+	return errors.Join(s.unlock(ctx)...)
+}
+
+// unlock is Unlock with the error of each lease.
+func (s *Leases) unlock(ctx context.Context) []error {
 	if !s.spent.CompareAndSwap(false, true) {
-		return &keyError{op: "unlock", key: s.all[0].key, err: ErrNotHeld, cause: ErrReleased}
+		return []error{&keyError{op: "unlock", key: s.all[0].key, err: ErrNotHeld, cause: ErrReleased}}
 	}
 	for _, l := range s.all {
 		if ctx.Value(ownLease{l.whole()}) != nil { // it ends with the lease, that is, now
@@ -253,7 +258,7 @@ func (s *Leases) Unlock(ctx context.Context) error {
 		}
 	}
 	s.answered(ctx, s.releaseAll(owed), errs)
-	return errors.Join(errs...)
+	return errs
 }
 
 // releaseAll releases holds of these leases, with one group for each member. It returns a round for

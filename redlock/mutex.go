@@ -69,7 +69,8 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 
 // Do runs fn while it holds the lock. The context that fn gets is a child of ctx and ends with the
 // lease, so fn must stop when it ends. Give lease.Token to the storage. fn may unlock the lease
-// early, or hand it off. Do returns fn's error, joined with any error of the lease or its release.
+// early, or hand it off. Do returns fn's error, joined with any error of the lease or its release that
+// fn has not returned already.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	return m.during(ctx, want{op: opLock, name: m.name, terms: &m.terms}, fn)
 }
@@ -98,8 +99,19 @@ func during(ctx context.Context, lease *Lease, fn func(ctx context.Context, leas
 		cancel(context.Canceled)
 		end := lease.Err()
 		if done := lease.spent.Load() || errors.Is(end, ErrReleased) || errors.Is(end, ErrHandedOff) || errors.Is(end, ErrDowngraded); !done { // by fn
-			err = errors.Join(err, lease.Unlock(context.WithoutCancel(ctx)))
+			err = also(err, lease.Unlock(context.WithoutCancel(ctx)))
 		}
 	}()
 	return fn(leaseContext{held, lease.whole(), cancel}, lease)
+}
+
+// also joins err with the errors of an end. A function that returns the cause of its context has said
+// them already, and nobody wants to read them twice.
+func also(err error, ends ...error) error {
+	for _, end := range ends {
+		if end != nil && !errors.Is(err, end) {
+			err = errors.Join(err, end)
+		}
+	}
+	return err
 }
