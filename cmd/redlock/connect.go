@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -90,6 +91,14 @@ func (c *common) logger(w io.Writer) (*slog.Logger, *slog.LevelVar) {
 		return slog.New(slog.NewJSONHandler(w, opts)), v
 	}
 	return slog.New(slog.NewTextHandler(w, opts)), v
+}
+
+// shown is the error that people see: one that -E 0 makes a success is for -v.
+func (c *common) shown(err error) error {
+	if e := (*exitError)(nil); c.verbose == 0 && errors.As(err, &e) && e.code == 0 {
+		return &exitError{0, nil}
+	}
+	return err
 }
 
 // connection is a client with what it was made from.

@@ -71,7 +71,7 @@ With --limit, KEY is a semaphore, and each line has the slots and their tokens.
 			lease, err := obtain(ctx, &w, w.locker(conn, args[0]), rest(patience, began), conn.set.TTL)
 			stop()
 			if err != nil {
-				return endedOr(ctx, err)
+				return c.shown(endedOr(ctx, err))
 			}
 			if ctx.Err() != nil {
 				return errors.Join(ctx.Err(), lease.Unlock(cmd.Context()))

@@ -39,7 +39,7 @@ type waiting struct {
 func (w *waiting) flags(f *pflag.FlagSet) {
 	f.StringVarP(&w.wait, "wait", "w", "forever", "how long to wait for the lock, or for a majority of the members: 0, a duration such as 30s, or forever")
 	f.BoolVarP(&w.once, "nonblock", "n", false, "the same as --wait 0")
-	f.IntVarP(&w.code, "conflict-exit-code", "E", exitNotObtained, "exit code when the lock is not obtained in time")
+	f.IntVarP(&w.code, "conflict-exit-code", "E", exitNotObtained, "exit code when the lock is not obtained in time (0: that is a success, and run and hold tell of it with -v only)")
 	f.BoolVar(&w.fair, "fair", false, "wait in strict order with all other callers that say --fair")
 	f.BoolVar(&w.shared, "shared", false, "take the lock as a reader: together with others that do, and never beside one that does not")
 	f.Func("limit", "take a permit of the semaphore KEY, which has `K` slots, 1 to 4,096", within(&w.limit, mostSlots))
@@ -294,7 +294,11 @@ If a key begins with -, put a -- of its own before it: redlock run [flags] -- KE
 			if err != nil {
 				code = codeOf(cmd.Context(), err)
 			}
-			return errors.Join(err, f.report(status, code, err))
+			unreported := f.report(status, code, err)
+			if unreported == nil {
+				err = f.shown(err)
+			}
+			return errors.Join(err, unreported)
 		},
 	}
 	f.common.flags(cmd.Flags())
