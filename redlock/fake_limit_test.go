@@ -291,6 +291,59 @@ func TestMemberThatWasAwayHearsOfAStoredLimit(t *testing.T) {
 	}, quiet)
 }
 
+// forgotten has all members of a deployment forget everything at once, and waits until they vote again for each client.
+func forgotten(t *testing.T, cluster *redistest.Cluster, clients ...*peer) {
+	t.Helper()
+	restart(t, cluster, false, 0, 1, 2)
+	for _, p := range clients {
+		for i := range p.Links {
+			p.Until(t, i, redlock.MemberQuarantined)
+		}
+	}
+	for _, p := range clients {
+		p.Voting(t, len(p.Links))
+	}
+}
+
+// Members that have all forgotten begin without a limit, while a client still tells the one that it knows. Of that one there were
+// many before.
+func TestLimitSetAfterEverythingWasForgottenIsNotUndoneByOneOfBefore(t *testing.T) {
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, old *peer) {
+		sets := voting(t, cluster, 3, short)
+		for n := range 5 {
+			require.NoError(t, sets.Semaphore("k", 4).SetLimit(t.Context(), 7-n))
+		}
+		unlock(t, permit(t, old, "k", 4)) // it is told the limit of 3
+		require.NoError(t, sets.Close())
+		forgotten(t, cluster, old)
+		after := voting(t, cluster, 3, short)
+		require.NoError(t, after.Semaphore("k", 4).SetLimit(t.Context(), 1))
+		one := permit(t, old, "k", 4)
+		require.Zero(t, one.Slot())
+		_, err := old.Semaphore("k", 4).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld, "a slot from the limit on")
+		require.Equal(t, 1, limitOf(t, after.Semaphore("k", 4)))
+		unlock(t, one)
+	})
+}
+
+// A client is one of those that remember: what it sets is above that, too, whatever the members' clocks say by then.
+func TestLimitIsNotUndoneByWhatItsSetterRemembers(t *testing.T) {
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		require.NoError(t, p.Semaphore("k", 4).SetLimit(t.Context(), 3))
+		for i := range cluster.Servers {
+			cluster.Embedded(i).Step(-2 * time.Hour)
+		}
+		forgotten(t, cluster, p)
+		require.NoError(t, p.Semaphore("k", 4).SetLimit(t.Context(), 1))
+		one := permit(t, p, "k", 4)
+		_, err := p.Semaphore("k", 4).TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld, "a slot from the limit on")
+		require.Equal(t, 1, limitOf(t, p.Semaphore("k", 4)))
+		unlock(t, one)
+	})
+}
+
 // Two that set a limit at the same time: both return, and one of the two limits is in force.
 func TestSettersAtTheSameTimeAgree(t *testing.T) {
 	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,8 +77,8 @@ func (s *Semaphore) checkLimit(ctx context.Context, op string) error {
 	return nil
 }
 
-// storeLimit stores a limit whose version is above all that a majority knows. If others store one
-// meanwhile, it begins again, so that what it returns for was in force.
+// storeLimit stores a limit whose version is above all that a majority or this client knows. If
+// others store one meanwhile, it begins again, so that what it returns for was in force.
 func (s *Semaphore) storeLimit(ctx context.Context, op string, n int) error {
 	if err := s.checkLimit(ctx, op); err != nil {
 		return err
@@ -85,13 +86,30 @@ func (s *Semaphore) storeLimit(ctx context.Context, op string, n int) error {
 	c, name := s.m.c, s.m.name
 	known, err := c.askLimit(ctx, op, name, 0)
 	for err == nil {
-		version, _, _ := script.LimitOf(known.greatest)
-		mine := script.StoredLimit(version+1, n)
+		mine := script.StoredLimit(laterLimit(max(known.greatest, c.limits.get(name)), known.clocks, time.Now()), n)
 		if known, err = c.askLimit(ctx, op, name, mine); err == nil && known.greatest == mine {
 			return nil
 		}
 	}
 	return err
+}
+
+// laterLimit is the version of a limit that follows heard, the greatest one that is known. clocks are
+// the members' times in µs, 0 for none, and now is this client's. In hundredths of a second, the
+// version is also at least the greatest of clocks. So it is above those of before even if all members
+// have forgotten them, while some client still tells them: docs/protocol.md, "Stored limit".
+//
+// A clock that is more than an hour beyond this client's is wrong, and is left out: it would take all
+// later versions with it. Members count a stored limit exactly below 2^53. Clocks are there in 2318.
+func laterLimit(heard int64, clocks []int64, now time.Time) int64 {
+	version, _, _ := script.LimitOf(heard)
+	version++
+	for _, clock := range clocks {
+		if clock <= now.Add(time.Hour).UnixMicro() {
+			version = max(version, clock/1e4)
+		}
+	}
+	return version
 }
 
 // askLimit has all members store a limit, 0 for none, and returns what a majority has then. What a
@@ -103,7 +121,7 @@ func (c *Client) askLimit(ctx context.Context, op, name string, stored int64) (*
 	defer c.alive.leave()
 	lock := script.Semaphore(c.cfg.keyOf(name))
 	for {
-		j := &limits{c: c, slot: lock.Slot(), gens: make([]uint64, len(c.members))}
+		j := &limits{c: c, slot: lock.Slot(), gens: make([]uint64, len(c.members)), clocks: make([]int64, len(c.members))}
 		cmd, sent := c.buffer(), time.Now()
 		r := c.rounds.Start(c.members, &quorum.Question{
 			Op: op, Sent: sent, To: quorum.All(len(c.members)), Need: c.need, Judge: j, Command: lock.Limit(cmd, stored),
@@ -139,6 +157,7 @@ type limits struct {
 	greatest int64
 	said     quorum.Set
 	gens     []uint64 // of those that said something
+	clocks   []int64  // their times, µs
 }
 
 // Judge implements quorum.Judge.
@@ -154,7 +173,7 @@ func (j *limits) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.greatest = max(j.greatest, a.N)
-	j.said, j.gens[c.Index] = j.said.With(c.Index), st.Gen
+	j.said, j.gens[c.Index], j.clocks[c.Index] = j.said.With(c.Index), st.Gen, a.Server
 	return quorum.Yes
 }
 
@@ -162,7 +181,7 @@ func (j *limits) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
 func (j *limits) seen() *limits {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return &limits{c: j.c, slot: j.slot, greatest: j.greatest, said: j.said, gens: append([]uint64(nil), j.gens...)}
+	return &limits{c: j.c, slot: j.slot, greatest: j.greatest, said: j.said, gens: slices.Clone(j.gens), clocks: slices.Clone(j.clocks)}
 }
 
 // current counts the members that cannot have forgotten what they said.

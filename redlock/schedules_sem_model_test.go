@@ -249,7 +249,7 @@ func (x *slotsStep) bound(known int64) {
 	if most > known {
 		x.told = most
 	}
-	if x.cap = int(most % (1 << 20)); x.cap == script.NoLimit {
+	if x.cap = int(most % (1 << 13)); x.cap == script.NoLimit {
 		x.cap = -1
 	}
 }

@@ -693,7 +693,7 @@ func (s *slotsSearch) setAt(w *slotsWorld, i int, o member.Outcome) {
 		num := func(n int64) member.Reply { return member.Reply{Kind: ':', Int: n} }
 		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{num(r.n), num(r.server)}}
 	}
-	j := &limits{c: s.stubs[0], greatest: set.greatest, said: set.said, gens: slices.Clone(set.gens[:])}
+	j := &limits{c: s.stubs[0], greatest: set.greatest, said: set.said, gens: slices.Clone(set.gens[:]), clocks: make([]int64, schedMembers)}
 	j.Judge(nil, call)
 	set.greatest, set.said = j.greatest, j.said
 	copy(set.gens[:], j.gens)
@@ -712,7 +712,6 @@ func (s *slotsSearch) limitSet(w *slotsWorld) {
 		return
 	}
 	j := &limits{c: s.stubs[0], greatest: set.greatest, said: set.said, gens: set.gens[:]}
-	version, _, _ := script.LimitOf(set.greatest)
 	switch {
 	case j.current() < need && !s.rules.anyLife:
 		s.count("limits that were asked for again")
@@ -722,7 +721,7 @@ func (s *slotsSearch) limitSet(w *slotsWorld) {
 		s.say("  the limit %d is in force", s.bounds.lower-1)
 		s.count("limits set")
 	default:
-		set.mine = script.StoredLimit(version+1, s.bounds.lower-1)
+		set.mine = script.StoredLimit(laterLimit(set.greatest, []int64{schedNow}, s.now), s.bounds.lower-1)
 		s.setLimit(w, setterWrites)
 	}
 }

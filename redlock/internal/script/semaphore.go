@@ -149,7 +149,8 @@ func LimitOf(stored int64) (version int64, limit int, set bool) {
 // NoLimit stands for no limit in a StoredLimit.
 const NoLimit = 1<<limitBits - 1
 
-const limitBits = 20
+// limitBits leave a version 40 bits: a member counts exactly up to 2^53.
+const limitBits = 13
 
 // Limit stores a StoredLimit at the member, unless it has a greater one; 0 stores nothing. The reply
 // is an Answer, of which N is the one that the member has then.

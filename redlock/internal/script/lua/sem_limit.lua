@@ -1,5 +1,5 @@
 -- Stores a limit, unless a greater one is there (sem_cap.lua), and serves the line if there are more slots now.
---   KEYS, ARGV[1], ARGV[#ARGV] as in sem_acquire.lua   ARGV[2] version * 2^20 + limit; 0: none, only to be told
+--   KEYS, ARGV[1], ARGV[#ARGV] as in sem_acquire.lua   ARGV[2] version * 2^13 + limit; 0: none, only to be told
 -- Returns {the stored limit or 0, server time in µs}. Error FORGOT marker: what this member promises is not to be counted.
 --include time.lua
 --include sem_state.lua
