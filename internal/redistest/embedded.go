@@ -430,6 +430,13 @@ func (e *Embedded) setPaused(on bool) {
 	e.wake.Signal()
 }
 
+// Answers reports whether the server runs, and is not paused.
+func (e *Embedded) Answers() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.alive && !e.paused
+}
+
 // SetRate makes the server's clock, and with it the expiry of its keys, run at another rate from
 // now on. A rate of 1.01 gains a hundredth, and 0 stands still. A rate below 0 counts as 0.
 func (e *Embedded) SetRate(rate float64) {

@@ -25,11 +25,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/slot"
 )
 
 // Deployment is a set of members in memory, and the network to them. It ends with the test. A
@@ -74,7 +77,10 @@ func New(t testing.TB, n int, opts ...redlock.Option) *Deployment {
 func (d *Deployment) Open(opts ...redlock.Option) *redlock.Client {
 	d.t.Helper()
 	paths := d.network()
-	client := d.open(paths, opts)
+	client, err := d.open(paths, opts)
+	if err != nil {
+		d.t.Fatalf("redlocktest: %v", err)
+	}
 	d.clients, d.paths = append(d.clients, client), append(d.paths, paths)
 	return client
 }
@@ -88,7 +94,7 @@ func (d *Deployment) network() []*redistest.Link {
 	return paths
 }
 
-func (d *Deployment) open(paths []*redistest.Link, opts []redlock.Option) *redlock.Client {
+func (d *Deployment) open(paths []*redistest.Link, opts []redlock.Option) (*redlock.Client, error) {
 	d.t.Helper()
 	byAddress := make(map[string]*redistest.Link)
 	var urls []string
@@ -105,7 +111,7 @@ func (d *Deployment) open(paths []*redistest.Link, opts []redlock.Option) *redlo
 	}
 	c, err := redlock.Open(d.t.Context(), urls, append(append([]redlock.Option(nil), opts...), ours)...)
 	if err != nil {
-		d.t.Fatalf("redlocktest: %v", err)
+		return nil, err
 	}
 	d.t.Cleanup(func() { // members that cannot be reached would make it wait
 		d.members.Resume()
@@ -115,24 +121,54 @@ func (d *Deployment) open(paths []*redistest.Link, opts []redlock.Option) *redlo
 		}
 		_ = c.Close()
 	})
-	return c
+	return c, nil
 }
 
 // somebody is a client of nobody under test: no Cut concerns it, and it tells no Tracer and no Logger.
-func (d *Deployment) somebody() *redlock.Client {
+// verb and name are for what it says if it cannot reach a majority.
+func (d *Deployment) somebody(verb, name string) *redlock.Client {
 	d.t.Helper()
 	if d.other == nil {
-		silent := func(c *redlock.Config) { c.Tracer, c.Logger = nil, nil }
-		d.other = d.open(d.network(), append(append([]redlock.Option(nil), d.opts...), silent))
+		silent := func(c *redlock.Config) {
+			if c.Tracer, c.Logger = nil, nil; c.Label != "" { // who looks for a label finds it, and another one
+				c.Label = "somebody else"
+			}
+		}
+		other, err := d.open(d.network(), append(append([]redlock.Option(nil), d.opts...), silent))
+		if err != nil {
+			d.failed(verb, name, err)
+		}
+		d.other = other
 	}
 	return d.other
+}
+
+// failed ends a test whose verb needs a majority of the members, and says which of them are not there.
+func (d *Deployment) failed(verb, name string, err error) {
+	d.t.Helper()
+	why := ""
+	if stopped := d.stopped(); len(stopped) > 0 {
+		why = fmt.Sprintf(" (of the members, %v do not run: Resume them first)", stopped)
+	}
+	d.t.Fatalf("redlocktest: %s %q: %v%s", verb, name, err, why)
+}
+
+// stopped are the members that answer nobody.
+func (d *Deployment) stopped() []int {
+	var not []int
+	for i := range d.members.Len() {
+		if !d.members.Embedded(i).Answers() {
+			not = append(not, i)
+		}
+	}
+	return not
 }
 
 // patience is how long a verb tries: in fake time it costs nothing.
 const patience = 30 * time.Second
 
-// await polls until ready, for a while, and says what was not.
-func (d *Deployment) await(limit time.Duration, ready func(ctx context.Context) bool, failed func() string) {
+// await polls until ready, for a while, and says what was not. It begins with short pauses.
+func (d *Deployment) await(limit, longest time.Duration, ready func(ctx context.Context) bool, failed func() string) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), limit)
 	defer cancel()
@@ -142,7 +178,7 @@ func (d *Deployment) await(limit time.Duration, ready func(ctx context.Context) 
 	for !ready(ctx) {
 		select {
 		case <-timer.C:
-			pause = min(2*pause, 100*time.Millisecond)
+			pause = min(2*pause, longest)
 			timer.Reset(pause)
 		case <-ctx.Done():
 			d.t.Fatalf("redlocktest: after %v %s", limit, failed())
@@ -150,41 +186,154 @@ func (d *Deployment) await(limit time.Duration, ready func(ctx context.Context) 
 	}
 }
 
-// Await waits until a majority of the members has a holder of the lock. It is for every kind of lock
-// but semaphores, latches and barriers.
+// seldom is the longest pause between two looks that ask members.
+const seldom = 100 * time.Millisecond
+
+// Await waits until somebody holds the lock, or a permit of the semaphore of that name: a majority of
+// the members says so. It is for every kind of lock. A latch and a barrier have no holder: call their
+// own Await and Wait.
 func (d *Deployment) Await(name string) {
 	d.t.Helper()
-	other, last := d.somebody(), error(nil)
-	d.await(patience, func(ctx context.Context) bool {
-		seen, err := other.Inspect(ctx, name)
-		last = err
-		return err == nil && len(seen.Holders) > 0
-	}, func() string { return fmt.Sprintf("nobody holds %q: %v", name, last) })
+	d.awaitSeen(name, "nobody holds %q", func(lock *redlock.Inspection, permits *redlock.SemaphoreInspection) bool {
+		return len(lock.Holders)+len(permits.Holders) > 0
+	})
+}
+
+// AwaitPermits waits until exactly n slots of a semaphore are held, of all clients together.
+func (d *Deployment) AwaitPermits(name string, n int) {
+	d.t.Helper()
+	held := 0
+	d.awaitSeen(name, "%[2]d slots of the semaphore %[1]q are held, and not %[3]d", func(_ *redlock.Inspection, permits *redlock.SemaphoreInspection) bool {
+		held = 0
+		for _, h := range permits.Holders {
+			held += len(h.Slots)
+		}
+		return held == n
+	}, &held, &n)
+}
+
+// AwaitWaiting waits until exactly n wait for a lock, or for permits of the semaphore of that name: a
+// majority of the members has that many in line. All callers of one client that want one mutex are one
+// there, because they wait for each other in the client. Callers that want permits are one each.
+func (d *Deployment) AwaitWaiting(name string, n int) {
+	d.t.Helper()
+	waiting := 0
+	need := d.members.Len()/2 + 1
+	d.awaitSeen(name, "%[2]d wait for %[1]q, and not %[3]d", func(lock *redlock.Inspection, permits *redlock.SemaphoreInspection) bool {
+		votes := make(map[string]int)
+		for _, m := range lock.Members {
+			for _, w := range m.Queue {
+				if w.Live {
+					votes["lock "+w.Owner]++
+				}
+			}
+		}
+		for _, m := range permits.Members {
+			for _, w := range m.Queue {
+				if w.Live {
+					votes["permit "+w.Owner]++
+				}
+			}
+		}
+		for _, h := range lock.Holders { // one that waited may be in line for a while where it got no vote
+			delete(votes, "lock "+h.Owner)
+		}
+		for _, h := range permits.Holders {
+			delete(votes, "permit "+h.Owner)
+		}
+		waiting = 0
+		for _, v := range votes {
+			if v >= need {
+				waiting++
+			}
+		}
+		return waiting == n
+	}, &waiting, &n)
+}
+
+// awaitSeen polls what the members say of a name. failed is what is not so, for the name and numbers.
+func (d *Deployment) awaitSeen(name, failed string, ready func(*redlock.Inspection, *redlock.SemaphoreInspection) bool, numbers ...*int) {
+	d.t.Helper()
+	other, last := d.somebody("await", name), error(nil)
+	none := &redlock.SemaphoreInspection{}
+	d.await(patience, seldom, func(ctx context.Context) bool {
+		lock, err := other.Inspect(ctx, name)
+		permits := none
+		if err == nil && !d.terms.Interop { // which has no semaphores
+			permits, err = other.InspectSemaphore(ctx, name)
+		}
+		if last = err; err != nil {
+			return false
+		}
+		return ready(lock, permits)
+	}, func() string {
+		args := []any{name}
+		for _, n := range numbers {
+			args = append(args, *n)
+		}
+		text := fmt.Sprintf(failed, args...)
+		if last != nil {
+			return text + ": " + last.Error()
+		}
+		return text + d.has()
+	})
+}
+
+// has says what members have, for a test that waits for another name.
+func (d *Deployment) has() string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.t.Context()), time.Second)
+	defer cancel()
+	keys, err := d.members.Leftovers(ctx, lasting...)
+	switch {
+	case err != nil:
+		return ""
+	case len(keys) == 0:
+		return ", and members have no keys"
+	}
+	return fmt.Sprintf(", and members have the keys %q", keys)
 }
 
 // AwaitState waits until Deployment.Client sees the members in a state, as redlock.MemberVoting.
 func (d *Deployment) AwaitState(state string, members ...int) {
 	d.t.Helper()
+	if states := []string{redlock.MemberVoting, redlock.MemberQuarantined, redlock.MemberRestoring, redlock.MemberDown}; !slices.Contains(states, state) {
+		d.t.Fatalf("redlocktest: there is no state %q: it is one of %q", state, states)
+	}
 	members = d.these(members)
 	longest := max(d.terms.MaxTTL, 30*time.Second) // a quarantine
-	d.await(2*longest+patience, func(context.Context) bool {
+	d.await(2*longest+patience, seldom, func(context.Context) bool {
 		infos := d.Client.Members()
-		for _, i := range members {
-			if infos[i].State != state {
-				return false
+		return !slices.ContainsFunc(members, func(i int) bool { return infos[i].State != state })
+	}, func() string {
+		var not []string
+		for i, m := range d.Client.Members() {
+			if slices.Contains(members, i) && m.State != state {
+				not = append(not, describe(i, m))
 			}
 		}
-		return true
-	}, func() string { return fmt.Sprintf("members are not %s: %+v", state, d.Client.Members()) })
+		return fmt.Sprintf("not all members are %s: %s", state, strings.Join(not, "; "))
+	})
+}
+
+// describe says in which state a client sees a member, and why.
+func describe(i int, m redlock.MemberInfo) string {
+	text := fmt.Sprintf("member %d is %s", i, m.State)
+	if !m.Until.IsZero() {
+		text += " until " + m.Until.Format(time.TimeOnly)
+	}
+	if m.Err != nil {
+		text += " (" + m.Err.Error() + ")"
+	}
+	return text
 }
 
 // Take gives the lock to somebody else, and takes it from its holders first. A holder learns of it
 // with its next renewal, and until then the lease seems to be valid: so a program must be ready for
 // that. Take works while Deployment.Client is cut off, and needs a majority of members that run.
-// Unlock the lease to free the lock again.
+// Unlock the lease to free the lock again. A semaphore has a permit for many: use Lose.
 func (d *Deployment) Take(name string) *redlock.Lease {
 	d.t.Helper()
-	other := d.somebody()
+	other := d.somebody("take", name)
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
 	defer cancel()
 	for range 1000 { // a lock that is forced open goes to whoever waits for it
@@ -193,10 +342,10 @@ func (d *Deployment) Take(name string) *redlock.Lease {
 			return lease
 		}
 		if !errors.Is(err, redlock.ErrHeld) {
-			d.t.Fatalf("redlocktest: take %q: %v", name, err)
+			d.failed("take", name, err)
 		}
 		if _, err := other.ForceUnlock(ctx, name); err != nil {
-			d.t.Fatalf("redlocktest: take %q: %v", name, err)
+			d.failed("take", name, err)
 		}
 	}
 	d.t.Fatalf("redlocktest: take %q: too many wait for it", name)
@@ -205,30 +354,58 @@ func (d *Deployment) Take(name string) *redlock.Lease {
 
 // Lose takes the votes of a lease from its members, and has its client notice. When Lose returns, the
 // lease has ended with a LostError. Its lock is free, or belongs to who waited for it. The lease may
-// be of any kind. Lease.Extend is what notices, so the client must reach a majority.
+// be of any kind, and nobody else loses anything, but for readers: those of one client share what they
+// hold, and lose it together. Lease.Extend is what notices, so the client must reach a majority. A
+// lease that was lost before is left alone.
 func (d *Deployment) Lose(lease *redlock.Lease) {
 	d.t.Helper()
-	other := d.somebody()
+	switch {
+	case lease == nil:
+		d.t.Fatalf("redlocktest: lose: nil lease")
+	case errors.Is(lease.Err(), redlock.ErrLost):
+		return
+	case lease.Err() != nil:
+		d.t.Fatalf("redlocktest: lose %q: the lease has ended by itself: %v", lease.Key(), lease.Err())
+	}
+	other := d.somebody("lose", lease.Key())
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
 	defer cancel()
 	if err := force(ctx, other, lease); err != nil {
-		d.t.Fatalf("redlocktest: lose %q: %v", lease.Key(), err)
+		d.failed("lose", lease.Key(), err)
 	}
 	ttl := 30 * time.Second
 	if d.terms.MaxTTL > 0 {
 		ttl = min(ttl, d.terms.MaxTTL)
 	}
 	var said error
-	d.await(patience, func(ctx context.Context) bool { // again, because a lease that has just been extended asks nobody
-		said = lease.Extend(ctx, ttl)
+	d.await(patience, seldom, func(ctx context.Context) bool { // again, because a lease that has just been extended asks nobody
+		if said = force(ctx, other, lease); said == nil { // and again, because members may not have agreed yet on who has which slot
+			said = lease.Extend(ctx, ttl)
+		}
 		return lease.Err() != nil
-	}, func() string { return fmt.Sprintf("the lease of %q has not ended: %v", lease.Key(), said) })
+	}, func() string {
+		return fmt.Sprintf("the lease of %q has not ended: its client must reach a majority: %v", lease.Key(), said)
+	})
 }
 
-// force takes what a lease has at the members.
+// force takes what a lease has at the members, and nothing of anybody else.
 func force(ctx context.Context, other *redlock.Client, lease *redlock.Lease) error {
 	if len(lease.Slots()) == 0 {
-		_, err := other.ForceUnlock(ctx, lease.Key())
+		seen, err := other.Inspect(ctx, lease.Key())
+		if err != nil {
+			return err
+		}
+		seen.Holders = nil // the votes of members, also if they are no majority
+		found := false
+		for i := range seen.Members {
+			m := &seen.Members[i]
+			m.Votes = slices.DeleteFunc(m.Votes, func(v redlock.VoteView) bool { return v.Owner != lease.Hash() })
+			found = found || len(m.Votes) > 0
+		}
+		if !found {
+			return nil
+		}
+		_, err = other.ForceUnlockSeen(ctx, seen)
 		return err
 	}
 	seen, err := other.InspectSemaphore(ctx, lease.Key())
@@ -245,16 +422,46 @@ func force(ctx context.Context, other *redlock.Client, lease *redlock.Lease) err
 }
 
 // Cut breaks the connections of the clients under test to members, and refuses new ones until Heal.
-// Somebody else, who has what Take took, reaches the members all the same.
+// When it returns, each of the clients knows that. Somebody else, who has what Take took, reaches the
+// members all the same.
 func (d *Deployment) Cut(members ...int) {
 	d.t.Helper()
 	d.eachPath(members, func(l *redistest.Link) { l.Refuse(true); l.Cut() })
+	d.know(members, true)
 }
 
-// Heal ends Cut, Network and Delay for all clients. They connect again within half a second.
+// Heal ends Cut, Network and Delay for all clients. When it returns, they have connected again to all
+// of these members that run. That takes them half a second at most, and each of the members votes, or
+// is in quarantine.
 func (d *Deployment) Heal(members ...int) {
 	d.t.Helper()
 	d.eachPath(members, func(l *redistest.Link) { l.Heal(); l.CutMute() })
+	d.know(members, false)
+}
+
+// know waits until the clients know that members are down, or that those which run are not.
+func (d *Deployment) know(members []int, down bool) {
+	d.t.Helper()
+	members = d.these(members)
+	if stopped := d.stopped(); !down {
+		members = slices.DeleteFunc(slices.Clone(members), func(i int) bool { return slices.Contains(stopped, i) })
+	}
+	for _, c := range d.clients {
+		d.await(patience, time.Millisecond, func(ctx context.Context) bool {
+			infos := c.Members()
+			if !slices.ContainsFunc(members, func(i int) bool { return (infos[i].State == redlock.MemberDown) != down }) {
+				return true
+			}
+			_, err := c.Inspect(ctx, "redlocktest")
+			return errors.Is(err, redlock.ErrClosed) // which knows nothing any more
+		}, func() string {
+			var all []string
+			for _, i := range members {
+				all = append(all, describe(i, c.Members()[i]))
+			}
+			return "a client does not know of its network: " + strings.Join(all, "; ")
+		})
+	}
 }
 
 func (d *Deployment) eachPath(members []int, f func(l *redistest.Link)) {
@@ -294,6 +501,29 @@ func (d *Deployment) Flush(members ...int) {
 	d.aged = true
 	if err := d.members.Flush(d.these(members)...); err != nil {
 		d.t.Fatalf("redlocktest: %v", err)
+	}
+}
+
+// Evict deletes what members have of one lock, semaphore, or latch of that name, and nothing else, as
+// a server does that is short of memory and evicts keys, or a person who deletes one. No restart guard
+// sees that: the members go on voting. Who holds the lock gives it back to a minority with its next
+// renewal. If a majority has lost it, somebody else can get the lock before the holder learns of that.
+func (d *Deployment) Evict(name string, members ...int) {
+	d.t.Helper()
+	members = d.these(members)
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	defer cancel()
+	key, gone := d.terms.Prefix+name, int64(0)
+	for _, i := range members {
+		n, err := d.members.Servers[i].Do(ctx, "DEL", key, slot.Sibling("redquorum:s1", key), slot.Sibling("redquorum:l1", key), slot.Sibling("redquorum:e1", key))
+		if err != nil {
+			d.failed("evict", name, fmt.Errorf("member %d: %w", i, err))
+		}
+		deleted, _ := n.(int64)
+		gone += deleted
+	}
+	if gone == 0 {
+		d.t.Fatalf("redlocktest: evict %q: none of the members %v has anything of that name%s", name, members, d.has())
 	}
 }
 

@@ -3,6 +3,7 @@ package redlocktest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -200,13 +201,26 @@ func TestStepEndsKeysEarly(t *testing.T) {
 	})
 }
 
+func TestSomebodyElseHasALabelOfItsOwn(t *testing.T) {
+	fake(t, func(t *testing.T, d *redlocktest.Deployment) {
+		d.Take("k")
+		synctest.Wait() // it has told the members
+		_, err := d.Client.Mutex("k").TryLock(t.Context())
+		var held *redlock.HeldError
+		require.ErrorAs(t, err, &held)
+		require.ErrorContains(t, err, "somebody else (")
+	}, redlock.WithLabel("billing"))
+}
+
 // fatal is a testing.TB whose Fatalf is a panic, which the test catches.
 type fatal struct {
 	testing.TB
 	said string
 }
 
-func (f *fatal) Fatalf(format string, args ...any) { panic(&fatal{said: format}) }
+func (f *fatal) Fatalf(format string, args ...any) {
+	panic(&fatal{said: fmt.Sprintf(format, args...)})
+}
 
 func TestVerbsThatCannotBeDoneSayWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -220,14 +234,166 @@ func TestVerbsThatCannotBeDoneSayWhy(t *testing.T) {
 			}()
 			verb()
 		}
-		says("there is no member", func() { d.Cut(3) })
-		says("after %v", func() { d.Await("nothing") })
-		other := d.Open()
-		d.Crash(other)
-		says("that client", func() { d.Crash(other) })
-		says("that client", func() { d.Delay(redlocktest.New(t, 1).Client, time.Second) })
+		says("there is no member 3: they are numbered from 0 to 2", func() { d.Cut(3) })
+		says(`after 30s nobody holds "nothing", and members have no keys`, func() { d.Await("nothing") })
+		says(`there is no state "votnig": it is one of ["voting"`, func() { d.AwaitState("votnig") })
+		says("lose: nil lease", func() { d.Lose(nil) })
+		l := hold(t, d)
+		synctest.Wait()
+		says(`nobody holds "q", and members have the keys ["0/k" "1/k" "2/k"]`, func() { d.Await("q") })
+		says(`0 slots of the semaphore "k" are held, and not 1`, func() { d.AwaitPermits("k", 1) })
+		says(`0 wait for "k", and not 2`, func() { d.AwaitWaiting("k", 2) })
+		says(`evict "q": none of the members [0] has anything of that name, and members have the keys`, func() { d.Evict("q", 0) })
+		says(`not all members are down: member 0 is voting; member 2 is voting`, func() { d.AwaitState(redlock.MemberDown, 0, 2) })
 		d.Pause(0, 1)
-		says("take", func() { d.Take("k") })
-		says("keys of members", func() { d.Leftovers() })
+		says(`take "k": redlock: `, func() { d.Take("k") })
+		says("(of the members, [0 1] do not run: Resume them first)", func() { d.Take("k") })
+		d.Resume()
+		d.AwaitState(redlock.MemberVoting)
+		require.NoError(t, l.Unlock(t.Context()))
+		says(`lose "k": the lease has ended by itself: lease released`, func() { d.Lose(l) })
+	})
+}
+
+// The members lose what one lock has, and go on voting: a minority gets it back, and a majority lets somebody else in.
+func TestEvictDeletesOneLock(t *testing.T) {
+	fake(t, func(t *testing.T, d *redlocktest.Deployment) {
+		l, beside := hold(t, d), d.Client.Mutex("beside")
+		kept, err := beside.Lock(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		d.Evict("k", 0)
+		require.Equal(t, []string{"0/env:beside", "1/env:beside", "1/env:k", "2/env:beside", "2/env:k"}, d.Leftovers())
+		d.AwaitState(redlock.MemberVoting)
+		time.Sleep(11 * time.Second) // a renewal
+		require.Contains(t, d.Leftovers(), "0/env:k", "it was given back")
+		require.NoError(t, l.Err())
+
+		d.Evict("k", 0, 1)
+		other, err := d.Open(redlock.WithPrefix("env:")).Mutex("k").TryLock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Err(), "two holders")
+		require.Greater(t, other.Token(), l.Token())
+		<-l.Done()
+		require.ErrorIs(t, l.Err(), redlock.ErrLost)
+		require.NoError(t, kept.Err())
+
+		permit, err := d.Client.Semaphore("s", 1).Acquire(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		d.Evict("s")
+		<-permit.Done()
+		require.ErrorIs(t, permit.Err(), redlock.ErrLost)
+
+		latch := d.Client.Latch("l", 1)
+		require.NoError(t, latch.Arrive(t.Context(), "a"))
+		synctest.Wait()
+		d.Evict("l")
+		missing, err := d.Open(redlock.WithPrefix("env:")).Latch("l", 1).Remaining(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, missing)
+	}, redlock.WithPrefix("env:"))
+}
+
+func TestAwaitKnowsSemaphoresAndThoseWhoWait(t *testing.T) {
+	fake(t, func(t *testing.T, d *redlocktest.Deployment) {
+		s := d.Client.Semaphore("s", 3)
+		d.AwaitPermits("s", 0)
+		d.AwaitWaiting("s", 0)
+		var held []*redlock.Lease
+		acquired := make(chan *redlock.Lease, 10)
+		acquire := func(n int) {
+			l, err := d.Client.Semaphore("s", 3, redlock.Permits(n)).Acquire(t.Context())
+			if err == nil {
+				acquired <- l
+			}
+		}
+		go acquire(1)
+		d.Await("s")
+		held = append(held, <-acquired)
+		d.AwaitPermits("s", 1)
+		go acquire(2)
+		d.AwaitPermits("s", 3)
+		held = append(held, <-acquired)
+		for n := range 3 {
+			d.AwaitWaiting("s", n)
+			go acquire(1)
+		}
+		d.AwaitWaiting("s", 3)
+		_, err := s.TryAcquire(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.NoError(t, held[1].Unlock(t.Context()))
+		<-acquired
+		<-acquired
+		d.AwaitWaiting("s", 1)
+		d.AwaitPermits("s", 3)
+
+		l := hold(t, d)
+		for range 2 { // of one client: one is in line at the members
+			go func() { _, _ = d.Client.Mutex("k").Lock(t.Context()) }()
+		}
+		d.AwaitWaiting("k", 1)
+		other := d.Open()
+		go func() { _, _ = other.RWMutex("k").RLock(t.Context()) }()
+		d.AwaitWaiting("k", 2)
+		require.NoError(t, l.Unlock(t.Context()))
+		d.Await("k")
+	})
+}
+
+// When Cut and Heal return, each client knows: the next call is refused, or works.
+func TestCutAndHealReturnWhenTheClientsKnow(t *testing.T) {
+	know := func(t *testing.T, d *redlocktest.Deployment) {
+		other, closed := d.Open(), d.Open()
+		require.NoError(t, closed.Close())
+		d.Pause(2) // who is stopped is not waited for
+		d.Cut(1, 2)
+		for _, c := range []*redlock.Client{d.Client, other} {
+			for i, m := range c.Members() {
+				require.Equal(t, i > 0, m.State == redlock.MemberDown, "member %d: %s", i, m.State)
+			}
+			_, err := c.Mutex("k").TryLock(t.Context())
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		}
+		d.Heal()
+		for _, c := range []*redlock.Client{d.Client, other} {
+			l, err := c.Mutex("k").TryLock(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, l.Unlock(t.Context()))
+		}
+		d.Cut(2)
+		d.Resume()
+		d.Forget(2)
+		d.Heal(2)
+		require.Equal(t, redlock.MemberQuarantined, d.Client.Members()[2].State)
+	}
+	t.Run("fake time", func(t *testing.T) { fake(t, know) })
+	t.Run("real time", func(t *testing.T) {
+		know(t, redlocktest.New(t, 3, redlock.WithConfig(redlock.Config{MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second})))
+	})
+}
+
+func TestLoseTakesNothingOfAnybodyElse(t *testing.T) {
+	fake(t, func(t *testing.T, d *redlocktest.Deployment) {
+		ours, err := d.Client.RWMutex("k").RLock(t.Context())
+		require.NoError(t, err)
+		theirs, err := d.Open().RWMutex("k").RLock(t.Context())
+		require.NoError(t, err)
+		d.Lose(ours)
+		require.ErrorIs(t, ours.Err(), redlock.ErrLost)
+		require.NoError(t, theirs.Extend(t.Context(), 29*time.Second))
+		require.NoError(t, theirs.Unlock(t.Context()))
+
+		d.Lose(ours) // again: nothing
+		next := hold(t, d)
+		d.Lose(ours)
+		require.NoError(t, next.Extend(t.Context(), 29*time.Second))
+
+		synctest.Wait()
+		d.Evict("k") // it has lost all already, and has not heard
+		other := d.Take("k")
+		d.Lose(next)
+		require.ErrorIs(t, next.Err(), redlock.ErrLost)
+		require.NoError(t, other.Extend(t.Context(), 29*time.Second), "which took it before")
 	})
 }
