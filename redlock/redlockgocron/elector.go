@@ -19,8 +19,13 @@ type Elector struct {
 	lease *redlock.Lease
 }
 
-// NewElector makes an Elector. It leads only while Run is called.
-func NewElector(e *redlock.Election) *Elector { return &Elector{election: e} }
+// NewElector makes an Elector. It leads only while Run is called. NewElector panics if e is nil.
+func NewElector(e *redlock.Election) *Elector {
+	if e == nil {
+		panic("redlockgocron: nil election")
+	}
+	return &Elector{election: e}
+}
 
 // Run campaigns, again and again, until ctx ends. value is what redlock.Election.Leader tells others
 // while this process leads. Run resigns before it returns. Errors are those of redlock.Election.Run.

@@ -132,6 +132,17 @@ func TestLockWaitsForAMomentWhereItIsHeldForLonger(t *testing.T) {
 	}
 }
 
+func TestWhatCannotWorkIsRefused(t *testing.T) {
+	require.PanicsWithValue(t, "redlockgocron: nil client", func() { NewLocker(nil) })
+	require.PanicsWithValue(t, "redlockgocron: nil election", func() { NewElector(nil) })
+	require.PanicsWithValue(t, "redlockgocron: AtLeast(-1s): it must not be negative", func() { AtLeast(-time.Second) })
+	synctest.Test(t, func(t *testing.T) {
+		l, err := NewLocker(redlocktest.New(t, 1).Client, nil, AtLeast(0), LockOptions(nil)).Lock(t.Context(), "nightly")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+	})
+}
+
 func TestOneOfTwoProcessesRunsAJob(t *testing.T) {
 	t.Parallel()
 	ours, theirs := processes(t)

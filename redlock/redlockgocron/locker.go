@@ -58,8 +58,13 @@ type Option func(*Locker)
 // A run that has ended does not wait for d. The lock is left to the members, and freed after d. If the client is closed
 // before that, or the process ends, the lock frees itself when its lease ends. That is after d, and
 // at most the greater of d and Config.TTL later. d may be Config.MaxTTL at most: with more, Lock
-// returns redlock.ErrInput, and gocron runs no job.
-func AtLeast(d time.Duration) Option { return func(l *Locker) { l.atLeast = d } }
+// returns redlock.ErrInput, and gocron runs no job. AtLeast panics if d is negative.
+func AtLeast(d time.Duration) Option {
+	if d < 0 {
+		panic(fmt.Sprintf("redlockgocron: AtLeast(%v): it must not be negative", d))
+	}
+	return func(l *Locker) { l.atLeast = d }
+}
 
 // Prefix is put before the name of each job to make that of its lock. Without it, jobs and other
 // locks of one name exclude each other.
@@ -70,11 +75,17 @@ func LockOptions(opts ...redlock.LockOption) Option {
 	return func(l *Locker) { l.opts = append(l.opts, opts...) }
 }
 
-// NewLocker makes a Locker. All processes that share jobs give the same Prefix.
+// NewLocker makes a Locker. All processes that share jobs give the same Prefix. A nil Option changes
+// nothing. NewLocker panics if client is nil.
 func NewLocker(client *redlock.Client, opts ...Option) *Locker {
+	if client == nil {
+		panic("redlockgocron: nil client")
+	}
 	l := &Locker{client: client, held: make(map[string]*redlock.Lease)}
 	for _, o := range opts {
-		o(l)
+		if o != nil {
+			o(l)
+		}
 	}
 	return l
 }

@@ -65,18 +65,27 @@ type Option func(*Health)
 // process that leads.
 func SomebodyLeads() Option { return func(h *Health) { h.somebody = true } }
 
-// New makes the handler of an election. key is the name that it shows.
+// New makes the handler of an election. key is the name that it shows. A nil Option changes nothing.
+// New panics if e is nil.
 func New(e *redlock.Election, key string, opts ...Option) *Health {
+	if e == nil {
+		panic("redlockhttp: nil election")
+	}
 	h := &Health{election: e, key: key}
 	for _, o := range opts {
-		o(h)
+		if o != nil {
+			o(h)
+		}
 	}
 	return h
 }
 
 // Leading returns a function for redlock.Election.Run that does what fn does. Until fn returns, the
-// handler says that this process leads, while its lease is valid.
+// handler says that this process leads, while its lease is valid. It is nil if fn is, and Run refuses it.
 func (h *Health) Leading(fn func(ctx context.Context, lease *redlock.Lease) error) func(ctx context.Context, lease *redlock.Lease) error {
+	if fn == nil {
+		return nil
+	}
 	return func(ctx context.Context, lease *redlock.Lease) error {
 		h.Hold(lease)
 		defer h.Hold(nil)

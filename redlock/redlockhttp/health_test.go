@@ -78,6 +78,18 @@ func TestHealthSaysWhoLeads(t *testing.T) {
 	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
 }
 
+func TestWhatCannotWorkIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := redlocktest.New(t, 1).Client.Election("boss")
+		require.PanicsWithValue(t, "redlockhttp: nil election", func() { New(nil, "boss") })
+		h := New(e, "boss", nil)
+		err := e.Run(t.Context(), nil, h.Leading(nil))
+		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorContains(t, err, "nil function")
+	})
+}
+
 // slow is an election that takes a while to say who leads.
 type slow struct{ asked atomic.Int32 }
 
