@@ -259,7 +259,8 @@ func (n *Node) serve(s *session) error {
 			if err := watch.Take(r); err != nil {
 				return err
 			}
-			next(0)
+			wait := watch.Tick(time.Now())
+			next(min(n.tick(s, vigil), wait))
 		case <-renewal.due:
 			renewal.ask()
 		case c := <-renewal.asked:

@@ -277,10 +277,10 @@ func retryAfter(ttl time.Duration) time.Duration {
 func (k *keeper) arm(now time.Time) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	sleep := lookAgain
+	sleep := contendedFor // a name is forgotten that late at most
 	switch {
 	case len(k.leases) > 0:
-		sleep = max(0, min(sleep, clock.Until(k.leases[0].due, now)))
+		sleep = max(0, min(lookAgain, clock.Until(k.leases[0].due, now)))
 	case k.c.lines.empty():
 		k.armed = time.Time{}
 		return 0, false
@@ -289,12 +289,12 @@ func (k *keeper) arm(now time.Time) (time.Duration, bool) {
 	return sleep, true
 }
 
-// nudgeLocked makes run look again at t, unless it will before, or t is zero.
-func (k *keeper) nudgeLocked(t time.Time) {
+// nudgeLocked makes run look again at t, the next event of a lease, and within lookAgain, unless it will; or t is zero.
+func (k *keeper) nudgeLocked(t, now time.Time) {
 	if t.IsZero() {
 		return
 	}
-	if k.armed.IsZero() || clock.Until(t, k.armed) < 0 {
+	if k.armed.IsZero() || clock.Until(t, k.armed) < 0 || clock.Until(k.armed, now) > lookAgain {
 		signal(k.poke)
 	}
 }
@@ -325,7 +325,7 @@ func (k *keeper) update(l *Lease) {
 	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.nudgeLocked(k.putLocked(l, now, time.Time{}))
+	k.nudgeLocked(k.putLocked(l, now, time.Time{}), now)
 }
 
 // putLocked returns the moment of the lease's next event, or first if that is sooner. It is counted
@@ -639,7 +639,7 @@ func (n *renewal) book(i, first int, words []member.Reply) {
 	for j := range among(renewed) {
 		next = n.k.putLocked(n.items[j].l, now, next)
 	}
-	n.k.nudgeLocked(next)
+	n.k.nudgeLocked(next, now)
 	n.k.mu.Unlock()
 	for j := range among(lost) {
 		if trace != nil {

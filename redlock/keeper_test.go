@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -252,4 +253,33 @@ func TestRenewalWithoutARenewalTracerAllocatesOnlyItself(t *testing.T) {
 		})
 		require.LessOrEqual(t, allocated, 1.0)
 	}, Quiet)
+}
+
+// While a client waits and holds nothing, its keeper looks once a second, for names to forget: a crowd of waiters costs
+// as many wake-ups as it has clients. A lease that comes then is looked at as often as any other.
+func TestKeeperOfAClientThatOnlyWaitsSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		heard := &renewals{}
+		c, err := New([]member.Member{heard})
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		due := func() time.Duration {
+			synctest.Wait()
+			c.keeper.mu.Lock()
+			defer c.keeper.mu.Unlock()
+			return time.Until(c.keeper.armed)
+		}
+		c.contended("k", time.Now())
+		require.Equal(t, contendedFor, due())
+		a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Minute, renew: true}, ballot.Past{}, nil)
+		l := newLease(t.Context(), &a.hold, result{Grant: ballot.Grant{Token: 1, Until: time.Now().Add(time.Minute)}}, time.Now())
+		require.True(t, c.keeper.add(l))
+		require.Equal(t, lookAgain, due())
+		l.lose(LostClosed)
+		time.Sleep(lookAgain)
+		require.Equal(t, contendedFor, due())
+		time.Sleep(contendedFor)
+		synctest.Wait()
+		require.True(t, c.lines.empty())
+	})
 }
