@@ -124,6 +124,10 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 		// Its slot was marked for this process: somebody is about to carry the marker here.
 		v.young = v.young || m.id == "" && strings.HasPrefix(m.stamp, runID+" ")
 		do, quarantine := decide(m, runID, v)
+		base := int64(0)
+		if do == markNew && (s.based() || !m.promoted()) { // else its former master may go on granting: it begins when that has ended
+			base = g.beginning()
+		}
 		if do == markLost && t.Shard != nil && m.id == "" && !m.promoted() && s.inherited(on) {
 			do, quarantine, v.q = markNew, 0, g.longest()
 		}
@@ -134,20 +138,31 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 					return Standing{}, err
 				}
 			}
-			if s.based() && !m.of(runID) { // Off, and its base is of a snapshot
-				if m, err = s.askMarker(ctx, on, s.place().baseCommand(m.id, g.greatest(), true)); err != nil {
+			if !m.of(runID) { // Off, and its base is of a snapshot
+				if m, err = s.rebase(on, m); err != nil {
 					return Standing{}, err
 				}
-				g.found(s.number, m)
 			}
 			return s.accepted(on, m)
 		case markNew, markLost:
-			return s.mark(on, m, runID, do, v.q, withLag(m, do, quarantine, t.Lag))
+			return s.mark(on, m, runID, do, base, v.q, withLag(m, do, quarantine, t.Lag))
 		}
 		if err := on.Pause(news, 100*time.Millisecond); err != nil {
 			return Standing{}, err
 		}
 	}
+}
+
+// rebase has every bucket that a believed snapshot lacks begin at the server's time at least.
+func (s *Seat) rebase(on Session, m marker) (marker, error) {
+	if !s.based() {
+		return m, s.unbase(on)
+	}
+	m, err := s.askMarker(s.host.Context(), on, s.place().baseCommand(m.id, s.guard.greatest(), true))
+	if err == nil {
+		s.guard.found(s.number, m)
+	}
+	return m, err
 }
 
 // doubt tells the cluster that the topology does not fit this server.
@@ -194,19 +209,20 @@ func (s *Seat) accepted(on Session, m marker) (Standing, error) {
 	return a, nil
 }
 
-// mark writes a new marker. q is what the quarantine was decided with. If the client heard of a
-// greater one meanwhile, the restoring must see that it is greater.
-func (s *Seat) mark(on Session, old marker, runID string, do action, q, quarantine time.Duration) (Standing, error) {
+// mark writes a new marker. base is that of the counters, 0 if there is none. q is what the quarantine
+// was decided with. If the client heard of a greater one meanwhile, the restoring must see that it is
+// greater.
+func (s *Seat) mark(on Session, old marker, runID string, do action, base int64, q, quarantine time.Duration) (Standing, error) {
 	g := s.guard
-	state, base := forgot, int64(0)
+	state, own := forgot, base
 	if do == markNew {
 		state = neverForgot
 		g.marking()
-		if s.based() {
-			base = g.beginning()
-		}
 	}
-	m, err := s.askMarker(s.host.Context(), on, s.place().markCommand(runID, old.now, q, quarantine, state, base))
+	if !s.based() {
+		own = 0 // it is written with the stamps
+	}
+	m, err := s.askMarker(s.host.Context(), on, s.place().markCommand(runID, old.now, q, quarantine, state, own))
 	if err != nil {
 		return Standing{}, err
 	}
@@ -214,7 +230,7 @@ func (s *Seat) mark(on Session, old marker, runID string, do action, q, quaranti
 		return Standing{}, errMarker
 	}
 	if s.terms.Shard != nil {
-		if err := s.stampAll(on, m); err != nil {
+		if err := s.stampAll(on, m, base); err != nil {
 			return Standing{}, err
 		}
 	}

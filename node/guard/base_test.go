@@ -94,6 +94,42 @@ func init() {
 			s.run(plainHome.command(restoreLua, m.id, "1", millis(leases), ""))
 			require.Empty(s, base(s), "a slot of a cluster has none")
 		}},
+		guardCase{"seal gives a slot that was never stamped a base, unless its master forgot", func(s *memory) {
+			key := tokensOf(7)
+			seal := func(m marker, base int64, want any) {
+				s.Helper()
+				s.ask("HSET", key, "pending", "mine")
+				s.send(sealCommand(7, m, "mine", base))
+				require.Equal(s, want, s.ask("HGET", key, baseField))
+				require.Equal(s, m.id, s.ask("HGET", key, "id"))
+			}
+			m := marker{id: "run 5", state: neverForgot}
+			seal(m, 0, nil)
+			s.flush()
+			seal(m, 500, "500")
+			seal(m, 700, "500") // another client announces and seals: it is stamped already
+			seal(marker{id: "run 9", state: neverForgot}, 700, nil)
+			seal(marker{id: "run 11", state: neverForgot}, 700, nil)
+			s.flush()
+			seal(marker{id: "run 9", state: forgot}, 500, nil)
+			s.flush()
+			seal(m, 500, "500")
+			seal(marker{id: "run 9", state: forgot}, 500, nil)
+		}},
+		guardCase{"stamp takes the base of a slot that came from another master away", func(s *memory) {
+			key := tokensOf(7)
+			stamp := func(id string) {
+				s.Helper()
+				s.ask("HSET", key, "pending", "word")
+				require.EqualValues(s, 1, s.send(stampCommand(7, id, leases, true, "word")).Int)
+			}
+			s.ask("HSET", key, "id", "run 5", baseField, "500", "7", "600")
+			stamp("run 5")
+			require.Equal(s, "500", s.ask("HGET", key, baseField), "it is this one's")
+			stamp("other 9")
+			require.Nil(s, s.ask("HGET", key, baseField))
+			require.Equal(s, "600", s.ask("HGET", key, "7"))
+		}},
 		guardCase{"base of a server that does not write stays, and the look is answered", func(s *memory) {
 			if _, ok := s.replicationID(); !ok {
 				return
@@ -257,6 +293,176 @@ func TestSnapshotThatIsBelievedHasNoOldBase(t *testing.T) {
 	})
 }
 
+// slotBases are those of the slots that the masters of a cluster serve.
+func (c *masters) slotBases() (out []int64) {
+	for i, h := range c.hosts {
+		for _, s := range c.slots[i] {
+			n, _ := strconv.ParseInt(string(h.server.do("HGET", tokensOf(s), baseField).Str), 10, 64)
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func TestSlotsOfNewClustersBeginWithOneBase(t *testing.T) {
+	for name, fresh := range map[string]bool{"when leases would have ended": false, "at once": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				servers := started(4, time.Minute)
+				for i, ahead := range []time.Duration{0, 40, -30, 20} {
+					servers[i].ahead = ahead * time.Millisecond
+				}
+				began := time.Now()
+				g := New(Config{Members: 3, MaxTTL: longest, Fresh: fresh})
+				a := joined(t, g, servers[:2], span(0, 9), span(10, 19))
+				defer a.close()
+				b := joined(t, g, servers[2:3], span(0, 19))
+				defer b.close()
+				c := sit(t, g, servers[3], "plain", Terms{})
+				defer c.leave()
+				for _, h := range append(append(a.hosts, b.hosts...), c) {
+					h.mend()
+				}
+				synctest.Wait()
+				require.Equal(t, 3, a.voting()+b.voting())
+				all := append(append(a.slotBases(), b.slotBases()...), bases(servers[3:])...)
+				require.Len(t, all, 41)
+				require.True(t, same(all), all)
+				require.Equal(t, began.Add(40*time.Millisecond).UnixMicro(), all[0], "the greatest of the clocks")
+			})
+		})
+	}
+}
+
+// What a master may have lost begins at its time: a base is older than that.
+func TestSlotHasABaseOnlyUnderTheMarkingOfItsFirstDeployment(t *testing.T) {
+	none := make([]int64, 10)
+	for name, c := range map[string]struct {
+		mode Mode
+		edit func(c *masters, s *server)
+		want bool
+	}{
+		"another client, and another connection": {edit: func(c *masters, s *server) {
+			c.hosts[0].cut()
+			c.hosts[0].mend()
+			other := clustered(c.t, []*server{s}, span(0, 9))
+			defer other.close()
+			require.Equal(c.t, 1, other.voting())
+		}, want: true},
+		"emptied": {edit: func(_ *masters, s *server) { s.flush() }},
+		"another process with a snapshot": {edit: func(c *masters, s *server) {
+			s.edit(func() { s.run, s.repl = "other", "repl-other" })
+			c.hosts[0].cut()
+			c.hosts[0].mend()
+		}},
+		"another process with a snapshot that is believed": {mode: Off, edit: func(c *masters, s *server) {
+			s.edit(func() { s.run, s.repl = "other", "repl-other" })
+			c.hosts[0].cut()
+			c.hosts[0].mend()
+			synctest.Wait()
+			require.Equal(c.t, none, c.slotBases(), "before it votes")
+			require.Equal(c.t, 1, c.voting())
+		}},
+		"a replica took over": {edit: func(c *masters, s *server) {
+			replica := newServer("replica")
+			replica.succeed("replica", s)
+			c.hosts[0].server = replica
+			c.hosts[0].cut()
+			c.hosts[0].mend()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				servers := started(1, time.Hour)
+				m := joined(t, New(Config{Members: 1, MaxTTL: longest, Mode: c.mode}), servers, span(0, 9))
+				defer m.close()
+				m.hosts[0].mend()
+				synctest.Wait()
+				before := m.slotBases()
+				require.True(t, same(before) && before[0] > 0, before)
+				m.after(time.Minute)
+				c.edit(m, servers[0])
+				m.after(longest + 5*time.Second)
+				require.Equal(t, 1, m.voting())
+				if c.want {
+					require.Equal(t, before, m.slotBases())
+				} else {
+					require.Equal(t, none, m.slotBases())
+				}
+			})
+		})
+	}
+}
+
+func TestSlotsOfAMasterThatIsNotOfTheFirstDeploymentHaveNoBase(t *testing.T) {
+	for name, play := range map[string]func(t *testing.T) *masters{
+		// The former master may go on granting for a while.
+		"a replica took over before its marker came": func(t *testing.T) *masters {
+			master := newServer("master")
+			replica := newServer("replica")
+			replica.succeed("replica", master)
+			return clustered(t, []*server{replica}, span(0, 9))
+		},
+		"they were used before, and their marker is gone": func(t *testing.T) *masters {
+			servers := started(1, time.Hour)
+			for _, s := range span(0, 9) {
+				servers[0].do("HSET", tokensOf(s), "id", "before 7", baseField, "700")
+			}
+			return clustered(t, servers, span(0, 9))
+		},
+		// One of its slots was lost on the way.
+		"its slots come from masters that remember": func(t *testing.T) *masters {
+			servers := started(1, time.Hour)
+			c := clustered(t, servers, span(0, 19))
+			next := newServer("next")
+			for _, s := range span(10, 19) {
+				next.do("HSET", tokensOf(s), "id", c.hosts[0].Now().Standing.Marker(), baseField, "700")
+			}
+			c.edit(func() { c.slots = [][]uint16{span(0, 9), span(10, 19)} })
+			lose := func() { // behind the look at the stamps
+				next.edit(func() {
+					if next.hashes[tokensOf(10)]["pending"] != "" && next.hashes[tokensOf(15)]["pending"] == "" {
+						delete(next.hashes, tokensOf(15))
+					}
+				})
+			}
+			next.before.Store(&lose)
+			c.add(1, next)
+			c.hosts[1].mend()
+			c.after(time.Second / 2)
+			next.before.Store(nil)
+			require.True(t, c.hosts[1].votes())
+			return c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := play(t)
+				defer c.close()
+				require.NotEmpty(t, c.hosts[0].Now().Standing.Marker())
+				all := c.slotBases()
+				require.Equal(t, make([]int64, 10), all[len(all)-10:])
+			})
+		})
+	}
+}
+
+// A slot that is not there any more has no base here. One that cannot be asked may have one.
+func TestBasesOfASnapshotAreTakenAwayBeforeItsMasterIsAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(1, time.Hour)
+		c := clustered(t, servers, span(0, 9))
+		defer c.close()
+		servers[0].edit(func() { servers[0].stolen = map[uint16]bool{4: true} })
+		on := c.hosts[0].Now().Session
+		require.NoError(t, c.hosts[0].seat.unbase(on))
+		servers[0].edit(func() { servers[0].stolen = nil })
+		require.Equal(t, 1, len(slices.DeleteFunc(c.slotBases(), func(b int64) bool { return b == 0 })))
+		servers[0].edit(func() { servers[0].role = "slave" })
+		require.ErrorContains(t, c.hosts[0].seat.unbase(on), "READONLY")
+	})
+}
+
 // A search of all schedules of grants, forgetting and restoring, over one bucket of three members. merge, baseOf and behind are
 // what they are; what scripts do is written out in bMember. The rules: docs/protocol.md, "Base of the counters". A grant, with its
 // raise, is one step: redlock/schedules_test.go has those whose steps interleave. All clocks are right, which is what order rests
@@ -289,6 +495,10 @@ type bRules struct {
 	lowers       bool // a base is set to the others', be it lower
 	rejoinLow    bool // a rejoin begins a bucket at the token of the lease
 	lendsAbsence bool // so does a source that goes on from the clocks
+
+	slots      bool // members are slots of clusters: only a first deployment gives a base
+	moves      bool // a slot may come from a master with a former copy of it, as a snapshot is
+	movedKeeps bool // it keeps its base
 }
 
 func (m *bMember) begun(now int64) int64 {
@@ -364,7 +574,7 @@ func (r *bRules) next(w *bWorld, yield func(step string, w *bWorld)) {
 		})
 		try(fmt.Sprintf("base of %d", i), func(w *bWorld) bool {
 			m := &w.members[i]
-			if m.forgot || !r.lowers && !behind(marker{id: "run 1", base: m.base}, greatest) {
+			if r.slots || m.forgot || !r.lowers && !behind(marker{id: "run 1", base: m.base}, greatest) {
 				return false
 			}
 			old := m.base
@@ -381,6 +591,18 @@ func (r *bRules) next(w *bWorld, yield func(step string, w *bWorld)) {
 			try(fmt.Sprintf("%d forgets", i), func(w *bWorld) bool {
 				w.faults--
 				w.members[i] = bMember{silent: true, forgot: true}
+				return true
+			})
+			try(fmt.Sprintf("slot %d moves, a former copy of it", i), func(w *bWorld) bool {
+				m := &w.members[i]
+				if !r.moves || !m.votes() {
+					return false
+				}
+				w.faults--
+				w.clock += bTick
+				if m.counter = 0; !r.movedKeeps {
+					m.base = 0
+				}
 				return true
 			})
 		}
@@ -411,7 +633,7 @@ func (r *bRules) next(w *bWorld, yield func(step string, w *bWorld)) {
 				if m.base = baseOf(sources); byClock && !r.clockIgnored {
 					m.base = max(m.base, w.clock)
 				}
-				if r.oldClient {
+				if r.oldClient || r.slots {
 					m.base = 0
 				}
 				return true
@@ -498,7 +720,20 @@ func searchBases(t *testing.T, long bool) {
 			require.Empty(t, schedule, "a token fell:\n%s", strings.Join(schedule, "\n"))
 		})
 	}
+	for name, rules := range map[string]bRules{"slots of clusters": {slots: true}, "slots that move": {slots: true, moves: true}} {
+		t.Run(name, func(t *testing.T) {
+			first := world(250, 250, 250)
+			if rules.moves { // a second loss, unseen as this one, is beyond what is assumed
+				first.faults, first.draws = 1, 4
+			}
+			schedule, states := rules.search(first)
+			t.Logf("%d states", states)
+			require.Greater(t, states, 1000)
+			require.Empty(t, schedule, "a token fell:\n%s", strings.Join(schedule, "\n"))
+		})
+	}
 	for name, rules := range map[string]bRules{
+		"a slot that moves loses its base":                             {slots: true, moves: true, movedKeeps: true},
 		"restoring by clocks begins at the time":                       {clockIgnored: true},
 		"the first base of a member is not before its time":            {oldClient: true, newIgnored: true},
 		"a base is never lowered":                                      {lowers: true},

@@ -343,9 +343,9 @@ func (g *Guard) found(seat int, m marker) {
 	was, saw := g.contact[seat], g.saw
 	if g.seats[seat].based() {
 		g.base = max(g.base, plausible(m.base, m.arrived))
-		if was == notYet {
-			g.began = max(g.began, plausible(m.time, m.arrived))
-		}
+	}
+	if was == notYet {
+		g.began = max(g.began, plausible(m.time, m.arrived))
 	}
 	if m.id == "" {
 		if was == notYet {
@@ -364,8 +364,8 @@ func (g *Guard) found(seat int, m marker) {
 	}
 }
 
-// based reports whether the member's counters have a base. The slots of a cluster come and go with
-// their counters, one by one.
+// based reports whether the member's counters have one base, which clients raise. Each slot of a
+// cluster has its own, from its first deployment on or never.
 func (s *Seat) based() bool { return s.terms.Shard == nil }
 
 // beginning is the base for a member that is marked in a first deployment: the greatest of the

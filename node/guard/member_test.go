@@ -296,7 +296,7 @@ func TestReplicationIDThatChangesWithoutAPromotionIsNoted(t *testing.T) {
 	})
 }
 
-// masters is one cluster, which is the only member of a client.
+// masters is one cluster, which is a member of a client.
 type masters struct {
 	*client
 	group *Group
@@ -317,7 +317,12 @@ func clustered(t *testing.T, servers []*server, slots ...[]uint16) *masters {
 }
 
 func cluster(t *testing.T, servers []*server, slots ...[]uint16) *masters {
-	c := &masters{client: &client{t: t, guard: New(Config{Members: 1, MaxTTL: longest})}, slots: slots}
+	return joined(t, New(Config{Members: 1, MaxTTL: longest}), servers, slots...)
+}
+
+// joined makes a cluster one of the members of a client.
+func joined(t *testing.T, g *Guard, servers []*server, slots ...[]uint16) *masters {
+	c := &masters{client: &client{t: t, guard: g}, slots: slots}
 	c.group = &Group{Changed: func() { c.edit(func() { c.eras++ }) }, Masters: func() (n int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -481,8 +481,9 @@ func (s *server) stamp(key string, args []string) member.Reply {
 		}
 	}
 	s.hset(key, "id", args[0])
-	s.hdel(key, "forgot")
-	s.hdel(key, "pending")
+	for _, field := range []string{"forgot", "pending", baseField} {
+		s.hdel(key, field)
+	}
 	return num(1)
 }
 
@@ -491,11 +492,15 @@ func (s *server) seal(key string, args []string) member.Reply {
 	if h["pending"] != args[1] {
 		return null
 	}
-	if h["id"] != args[0] {
+	if before := h["id"]; before != args[0] {
 		if args[2] == "1" {
 			s.del(key)
 		}
+		s.hdel(key, baseField)
 		s.hset(key, "id", args[0])
+		if before == "" && args[4] != "0" {
+			s.hset(key, baseField, args[4])
+		}
 		if args[3] == "1" {
 			s.hset(key, "forgot", "1")
 		}

@@ -135,9 +135,14 @@ func announceCommand(s uint16, word string) []byte {
 	return resp.Command("EVAL", announceLua, "1", tokensOf(s), word)
 }
 
-// sealCommand stamps a slot of a master with its marking m, as announced with word.
-func sealCommand(s uint16, m marker, word string) []byte {
-	return resp.Command("EVAL", sealLua, "1", tokensOf(s), m.id, word, flag(m.state == forgot), flag(m.state == forgot || m.left > 0))
+// sealCommand stamps a slot of a master with its marking m, as announced with word. base is that of
+// the slot in a first deployment, else 0. A master that forgot, as another client may have found meanwhile, gets none.
+func sealCommand(s uint16, m marker, word string, base int64) []byte {
+	if m.state != neverForgot {
+		base = 0
+	}
+	return resp.Command("EVAL", sealLua, "1", tokensOf(s), m.id, word, flag(m.state == forgot), flag(m.state == forgot || m.left > 0),
+		strconv.FormatInt(base, 10))
 }
 
 // refillCommand raises counters of a slot, each behind its field, while the slot has the stamp of

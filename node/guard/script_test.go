@@ -376,14 +376,14 @@ var guardCases = []guardCase{
 	{"seal stamps what was announced, and deletes the counters of a master that forgot", func(s *memory) {
 		key := tokensOf(7)
 		m := marker{id: "new 9", state: neverForgot}
-		s.send(sealCommand(7, m, "mine"))
+		s.send(sealCommand(7, m, "mine", 0))
 		require.EqualValues(s, 0, s.ask("EXISTS", key), "it was emptied")
 		s.ask("HSET", key, "id", "old 5", "7", "41", "pending", "other")
-		s.send(sealCommand(7, m, "mine"))
+		s.send(sealCommand(7, m, "mine", 0))
 		require.Equal(s, "old 5", s.ask("HGET", key, "id"), "another client announced it")
 		seal := func() {
 			s.ask("HSET", key, "pending", "mine")
-			s.send(sealCommand(7, m, "mine"))
+			s.send(sealCommand(7, m, "mine", 0))
 			require.Equal(s, m.id, s.ask("HGET", key, "id"))
 			require.EqualValues(s, 0, s.ask("HDEL", key, "pending"))
 		}
@@ -734,7 +734,7 @@ var guardCases = []guardCase{
 			h.carryCommand(m, rest, "word"),
 			refillCommand(3, m.id, []string{"3", "50"}),
 			stampCommand(3, later.id, leases, true, "word"),
-			sealCommand(3, later, "word"),
+			sealCommand(3, later, "word", 700),
 			resp.Command("HSET", h.tokens, "3", "50"),
 			resp.Command("HDEL", h.tokens, "none"),
 			resp.Command("DEL", h.quarantine),

@@ -6,6 +6,7 @@
 -- forgotten, and not sat out its quarantine. -1: nothing is done before others were asked, since whoever marked
 -- that master, or calls this, may not know of the longest leases. -2: the announcement is gone. The master was emptied
 -- since, or another client has stamped the slot.
+-- The base of a slot that came from another master goes: see seal.lua.
 local h = redis.call('HMGET', KEYS[1], 'id', 'forgot', 'pending')
 local id = h[1]
 if id == ARGV[1] then return 1 end
@@ -17,5 +18,5 @@ if id and h[2] then
   if ARGV[3] ~= '1' then return -1 end
 end
 redis.call('HSET', KEYS[1], 'id', ARGV[1])
-redis.call('HDEL', KEYS[1], 'forgot', 'pending')
+redis.call('HDEL', KEYS[1], 'forgot', 'pending', 'base')
 return 1

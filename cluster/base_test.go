@@ -1,0 +1,115 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/slot"
+)
+
+// secondRounds counts acquisitions, and those whose token took a second round.
+type secondRounds struct{ all, second atomic.Int64 }
+
+func (s *secondRounds) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
+	return ctx
+}
+
+func (s *secondRounds) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
+	if e.Err == nil {
+		s.all.Add(1)
+		if e.SecondRound {
+			s.second.Add(1)
+		}
+	}
+}
+
+// New clusters have one base in all slots, so the first locks of a slot draw one token at all members.
+func TestFirstUseOfASlotOfNewClustersTakesNoSecondRound(t *testing.T) {
+	t.Parallel()
+	var clusters []*redistest.Sharded
+	var urls []string
+	for _, masters := range []int{2, 1, 1} {
+		s := start(t, redistest.ShardedConfig{Masters: masters})
+		clusters, urls = append(clusters, s), append(urls, urlOf(s))
+	}
+	var rounds secondRounds
+	c := openAll(t, urls, redlock.WithTracer(&rounds))
+	name := func(slotOf int) string { return "first:{" + slot.TagOf(uint16(slotOf)) + "}" }
+	take := func(from, to int) error {
+		for i := from; i < to; i++ {
+			lease, err := c.Mutex(name(i)).Lock(ending(t))
+			if err == nil {
+				err = lease.Unlock(t.Context())
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", name(i), err)
+			}
+		}
+		return nil
+	}
+	// A cluster votes as soon as one of its masters does.
+	require.Eventually(t, func() bool {
+		for _, s := range clusters {
+			for _, r := range s.Servers {
+				if keys, err := r.Do(t.Context(), "KEYS", "redquorum:boot:*"); err != nil || len(keys.([]any)) == 0 {
+					return false
+				}
+			}
+		}
+		for _, m := range c.Members() {
+			if m.State != redlock.MemberVoting || m.Silent.Slots > 0 {
+				return false
+			}
+		}
+		return true
+	}, 30*time.Second, time.Millisecond)
+	const part = slot.Count / 64 // of all slots: some of each master
+	require.NoError(t, take(0, 200))
+	require.NoError(t, take(slot.Count-200, slot.Count))
+	alone, second := rounds.all.Load(), rounds.second.Load()
+	t.Logf("one caller: %d of %d", second, alone)
+	require.EqualValues(t, 400, alone)
+	require.Less(t, second, alone/100)
+	var wg sync.WaitGroup
+	errs := make([]error, 64)
+	for w := range errs {
+		wg.Go(func() { errs[w] = take(max(200, w*part), min(w*part+60, slot.Count-200)) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	all, second := rounds.all.Load()-alone, rounds.second.Load()-second
+	t.Logf("64 callers: %d of %d", second, all)
+	require.Greater(t, all, int64(3000))
+	require.Less(t, second, all/100)
+
+	// A slot that moves begins at the clock of its new master.
+	moved := slot.Count/2 + 7
+	for moved%part < 60 {
+		moved++
+	}
+	s := clusters[0]
+	key := "redquorum:tokens:{" + slot.TagOf(uint16(moved)) + "}"
+	base := func() any {
+		v, err := s.Owner(t.Context(), moved).Do(t.Context(), "HGET", key, "base")
+		require.NoError(t, err)
+		return v
+	}
+	require.NotNil(t, base())
+	from := s.Index(s.Owner(t.Context(), moved))
+	require.NoError(t, s.Move(t.Context(), moved, from, 1-from))
+	require.NotNil(t, base(), "it moves with the slot")
+	for within := ending(t); base() != nil; { // what is released sooner is not asked for at its new master
+		require.NoError(t, within.Err())
+		require.NoError(t, take(moved, moved+1))
+	}
+}
