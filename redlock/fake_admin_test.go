@@ -10,11 +10,12 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		a, b, c := join(t, cluster), join(t, cluster), join(t, cluster)
+	deployed(t, 5, func(t *testing.T, d *redlocktest.Deployment) {
+		a, b, c := another(t, d), another(t, d), another(t, d)
 		held := a.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		got := b.LockLater(t.Context(), "k")
 		time.Sleep(time.Second)
@@ -35,7 +36,7 @@ func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testi
 
 // Forced open with nobody waiting, the holder must not take it back when it renews.
 func TestForceUnlockIsNotUndoneByARejoin(t *testing.T) {
-	pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	withTwo(t, 5, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		a.Slow(0, time.Millisecond, 2*time.Millisecond, 3*time.Millisecond, 4*time.Millisecond) // refusals come one by one
 		held := a.Lock(t, "k", redlock.AutoRenew(3*time.Second))
 		time.Sleep(100 * time.Millisecond)
@@ -44,7 +45,7 @@ func TestForceUnlockIsNotUndoneByARejoin(t *testing.T) {
 		require.True(t, forced)
 		<-held.Done()
 		time.Sleep(30 * time.Second) // the longest lease that there may have been
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 		forced, err = b.ForceUnlock(t.Context(), "k")
 		require.NoError(t, err)
 		require.False(t, forced, "nobody held it")
@@ -111,7 +112,7 @@ func TestForceUnlockOfVotesThatWereSeen(t *testing.T) {
 // A member that answers the holder's renewal early is not given the lease back before a later one refuses.
 func TestForceIsFinalWhateverTheHoldersRenewalsDo(t *testing.T) {
 	for _, seen := range []bool{false, true} {
-		pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, h, p *peer) {
+		withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, h, p *caller) {
 			l := h.Hold(t, "k", redlock.AutoRenew(9*time.Second))
 			h.Slow(time.Millisecond, 20*time.Millisecond, time.Millisecond)
 			look := inspect(t, p, "k")

@@ -22,6 +22,7 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // What callers see: arguments that cannot work, calls after the end, re-entry, hand-off, errors, events.
@@ -84,7 +85,7 @@ func TestOptionThatIsNilChangesNothing(t *testing.T) {
 	require.Equal(t, redlock.Scripts(), redlock.Scripts(nil, nil))
 	_, err := redlock.Open(t.Context(), nil, nil)
 	require.ErrorIs(t, err, redlock.ErrInput)
-	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		ctx := t.Context()
 		for _, m := range []interface {
 			TryLock(context.Context) (*redlock.Lease, error)
@@ -153,7 +154,7 @@ func TestCallThatCloseInterruptsSaysThatTheClientIsClosed(t *testing.T) {
 }
 
 func TestErrorNamesTheCallThatTheOperatorMade(t *testing.T) {
-	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		ctx, unseen := t.Context(), redlock.PermitHolder{}
 		l := permit(t, p, "k", 2)
 		seen, err := p.InspectSemaphore(ctx, "k")
@@ -193,8 +194,8 @@ func TestAnyBytesAreAName(t *testing.T) {
 		}
 		return b
 	}())
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		two := peers(t, cluster, 2, quiet)
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
+		two := moreOf(t, d, 2, quiet)
 		for _, name := range []string{"\x00", " ", "\r\n", "{", "}", "{}", "{}x", "a{b}c", "}{", "{{x}}", all, strings.Repeat("ü", 512)} {
 			l := two[0].Hold(t, name)
 			require.Equal(t, name, l.Key())
@@ -205,15 +206,15 @@ func TestAnyBytesAreAName(t *testing.T) {
 			next := waiting.Get(t)
 			require.Greater(t, next.Token(), l.Token())
 			require.NoError(t, next.Unlock(t.Context()))
-			nothingLeft(t, cluster)
+			noKeysAtRest(t, d)
 		}
 	})
 }
 
 func TestCloseEndsLeasesAndWaits(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		tr := &tracer{}
-		p, other := join(t, cluster, redlock.WithTracer(tr)), join(t, cluster)
+		p, other := another(t, d, redlock.WithTracer(tr)), another(t, d)
 		theirs := other.Hold(t, "theirs")
 		l := p.Hold(t, "k", redlock.TTL(20*time.Second))
 		h := handoff(t, p.Lock(t, "handed"))
@@ -245,43 +246,43 @@ func TestCloseEndsLeasesAndWaits(t *testing.T) {
 		require.NoError(t, theirs.Unlock(t.Context()))
 		require.NoError(t, other.Lock(t, "k").Unlock(t.Context()), "at once")
 		time.Sleep(30 * time.Second) // what was handed off has nobody
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
 func TestCloseReturnsWhileMembersHangAndLeavesNoGoroutine(t *testing.T) {
 	for _, hung := range [][]int{{0}, {0, 1, 2}} {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			join(t, cluster).Close()
+		deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
+			another(t, d).Close()
 			synctest.Wait()
 			before := runtime.NumGoroutine()
-			p := join(t, cluster)
+			p := another(t, d)
 			p.Hold(t, "k")
-			cluster.Pause(hung...)
+			d.Pause(hung...)
 			waiting := p.LockLater(t.Context(), "k")
 			synctest.Wait()
 			start := time.Now()
 			require.NoError(t, p.Close())
 			require.LessOrEqual(t, time.Since(start), 3*time.Second)
 			<-waiting.Done
-			cluster.Resume()
+			d.Resume()
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			require.LessOrEqual(t, runtime.NumGoroutine(), before)
 			time.Sleep(30 * time.Second)
-			leftovers(t, cluster)
+			noKeys(t, d)
 		})
 	}
 }
 
 func TestLeaseIsUnlockedOnce(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		l := p.Lock(t, "k")
 		ctx := l.Context()
 		require.NoError(t, l.Unlock(t.Context()))
 		require.ErrorIs(t, l.Err(), redlock.ErrReleased)
 		require.ErrorIs(t, context.Cause(ctx), redlock.ErrReleased)
-		for _, by := range []*peer{p, other} {
+		for _, by := range []*caller{p, other} {
 			synctest.Wait() // all three are free
 			next := by.Hold(t, "k")
 			require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrNotHeld)
@@ -290,7 +291,7 @@ func TestLeaseIsUnlockedOnce(t *testing.T) {
 			require.ErrorIs(t, err, redlock.ErrNotHeld)
 			synctest.Wait()
 			require.NoError(t, next.Err())
-			require.Equal(t, 3, votesAt(cluster, next), "the next lease is not touched by that")
+			require.Equal(t, 3, votesSeen(t, other, next), "the next lease is not touched by that")
 			require.NoError(t, next.Unlock(t.Context()))
 		}
 	})
@@ -376,14 +377,14 @@ func TestHandedOffLeaseGoesOnElsewhere(t *testing.T) {
 }
 
 func TestHandoffThatNobodyAdoptsEndsWithItsTTL(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		l := p.Hold(t, "k", redlock.TTL(9*time.Second))
 		time.Sleep(4 * time.Second)
 		h := handoff(t, l)
 		time.Sleep(5 * time.Second)
 		_, err := p.Adopt(t.Context(), h)
 		require.ErrorIs(t, err, redlock.ErrNotHeld)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
@@ -601,7 +602,7 @@ func TestSameOwnerEntersAgain(t *testing.T) {
 // Two goroutines of one owner ask at the same time: one gets the lock, the other gets its lease, without
 // waiting behind it.
 func TestSameOwnerInLineEntersWithTheFirst(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		held := other.Hold(t, "k")
 		one, two := p.LockLater(t.Context(), "k", redlock.As("me")), p.LockLater(t.Context(), "k", redlock.As("me"))
 		time.Sleep(10 * time.Millisecond)
@@ -610,12 +611,12 @@ func TestSameOwnerInLineEntersWithTheFirst(t *testing.T) {
 		require.NoError(t, one.Lease.Unlock(t.Context()))
 		require.NoError(t, one.Lease.Err())
 		require.NoError(t, two.Lease.Unlock(t.Context()))
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 	})
 }
 
 func TestWithoutAnOwnerASecondLockWaits(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		p.Hold(t, "k")
 		start := time.Now()
 		err := p.LockFor(t, "k", time.Second)
@@ -627,7 +628,7 @@ func TestWithoutAnOwnerASecondLockWaits(t *testing.T) {
 
 func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 	type key struct{}
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		ctx := context.WithValue(t.Context(), key{}, "value")
 		boom := errors.New("boom")
 
@@ -643,7 +644,7 @@ func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 		})
 		require.ErrorIs(t, err, boom)
 		require.ErrorIs(t, inside.Err(), context.Canceled)
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 
 		// The lease is lost meanwhile: the context ends, with the cause, and both errors come back.
 		err = p.Mutex("k", redlock.TTL(time.Second)).Do(ctx, func(ctx context.Context, l *redlock.Lease) error {
@@ -663,14 +664,14 @@ func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 			return ctx.Err()
 		})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 
 		require.PanicsWithValue(t, "oh", func() {
 			_ = p.Mutex("k").Do(ctx, func(context.Context, *redlock.Lease) error { panic("oh") })
 		})
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 
-		other := join(t, cluster)
+		other := another(t, d)
 		other.Hold(t, "k")
 		require.ErrorIs(t, p.Mutex("k").Do(short, func(context.Context, *redlock.Lease) error { t.Error("called"); return nil }), context.DeadlineExceeded)
 	})
@@ -735,7 +736,7 @@ func TestDoSaysOnceHowItsLeaseEnded(t *testing.T) {
 
 // A context tells the innermost lease that it ends with, and none of several that end together.
 func TestFromContextIsTheInnermostLease(t *testing.T) {
-	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		type key struct{}
 		_, ok := redlock.FromContext(t.Context())
 		require.False(t, ok)
@@ -774,7 +775,7 @@ func TestFromContextIsTheInnermostLease(t *testing.T) {
 }
 
 func TestTheLeaseOutlivesTheContextThatAskedForIt(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		ctx, cancel := context.WithCancel(t.Context())
 		l, err := p.Mutex("k").Lock(ctx)
 		require.NoError(t, err)

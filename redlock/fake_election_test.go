@@ -14,12 +14,13 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // Elections in fake time on embedded members: who leads, who is told, and what is left.
 
 // campaign is a Campaign that is expected to be won.
-func campaign(t testing.TB, p *peer, value string, opts ...redlock.LockOption) *redlock.Lease {
+func campaign(t testing.TB, p anyClient, value string, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
 	l, err := p.Election("boss", opts...).Campaign(t.Context(), []byte(value))
 	require.NoError(t, err)
@@ -27,7 +28,7 @@ func campaign(t testing.TB, p *peer, value string, opts ...redlock.LockOption) *
 }
 
 // campaigning is a Campaign on a goroutine of its own.
-func campaigning(ctx context.Context, p *peer, value string, opts ...redlock.LockOption) *locking {
+func campaigning(ctx context.Context, p anyClient, value string, opts ...redlock.LockOption) *locking {
 	return later(ctx, func(ctx context.Context) (*redlock.Lease, error) {
 		return p.Election("boss", opts...).Campaign(ctx, []byte(value))
 	})
@@ -42,7 +43,7 @@ type audience struct {
 	done  chan struct{}
 }
 
-func observing(ctx context.Context, p *peer) *audience {
+func observing(ctx context.Context, p anyClient) *audience {
 	a := &audience{done: make(chan struct{})}
 	go func() {
 		defer close(a.done)
@@ -125,7 +126,7 @@ func TestObserverIsWithdrawnAlthoughTheConnectionBreaks(t *testing.T) {
 
 const recordOf, observersOf = "redquorum:e1:{boss}", "redquorum:eo:{boss}"
 
-func leads(t testing.TB, p *peer) string {
+func leads(t testing.TB, p anyClient) string {
 	t.Helper()
 	l, err := p.Election("boss").Leader(t.Context())
 	if errors.Is(err, redlock.ErrNoLeader) {
@@ -209,7 +210,7 @@ func TestNothingIsLeftOfAnElection(t *testing.T) {
 }
 
 func TestElectionTakesWhatCanWork(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		ctx, none := t.Context(), context.Context(nil)
 		long := make([]byte, redlock.MaxValue+1)
 		good := func(context.Context, *redlock.Lease) error { t.Error("called"); return nil }
@@ -247,15 +248,15 @@ func TestElectionTakesWhatCanWork(t *testing.T) {
 		require.NoError(t, p.Election("boss").Proclaim(ctx, l, long[:redlock.MaxValue]))
 		unlock(t, l)
 		time.Sleep(3 * time.Second)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
-	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 1, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		_, err := p.Election("boss").Campaign(t.Context(), nil)
 		require.ErrorIs(t, err, redlock.ErrInput)
 		require.ErrorContains(t, err, "WithInterop")
 		require.NoError(t, p.Close())
 	}, quiet, redlock.WithInterop())
-	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 1, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		require.NoError(t, p.Close())
 		_, err := p.Election("boss").Campaign(t.Context(), nil)
 		require.ErrorIs(t, err, redlock.ErrClosed)
@@ -770,13 +771,13 @@ func TestRunEndsWithTheErrorOfItsFunction(t *testing.T) {
 // A function that returns at once leads once a second, and lets others lead meanwhile. What ends
 // Run ends the pause.
 func TestRunLeadsAtMostOnceASecond(t *testing.T) {
-	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		ctx, cancel := context.WithTimeout(t.Context(), 9500*time.Millisecond)
 		defer cancel()
 		start := time.Now()
 		var terms [2]int
 		var wg sync.WaitGroup
-		for i, of := range []*peer{p, q} {
+		for i, of := range []*caller{p, q} {
 			wg.Go(func() {
 				err := of.Election("boss").Run(ctx, nil, func(context.Context, *redlock.Lease) error {
 					terms[i]++

@@ -21,6 +21,7 @@ import (
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // What ends, and when: leases, clients, owners, and what is owed for them.
@@ -70,9 +71,9 @@ func hasEnded(done <-chan struct{}) bool {
 
 func TestContextsEndOnTimeAlthoughATracerOrALoggerBlocks(t *testing.T) {
 	for _, at := range []string{"lost", "log", "renewal"} {
-		t.Run(at, inBubble(1, func(t *testing.T, cluster *redistest.Cluster) {
+		t.Run(at, inDeployment(1, func(t *testing.T, d *redlocktest.Deployment) {
 			hook := sticking(at)
-			p := join(t, cluster, redlock.WithTracer(hook), redlock.WithLogger(slog.New(hook)))
+			p := another(t, d, redlock.WithTracer(hook), redlock.WithLogger(slog.New(hook)))
 			defer func() { _ = p.Close() }()
 			defer close(hook.out)
 			p.Hold(t, "first", redlock.TTL(4*time.Second))
@@ -89,10 +90,10 @@ func TestContextsEndOnTimeAlthoughATracerOrALoggerBlocks(t *testing.T) {
 
 // So many releases are owed to a member that is away that some are dropped, and the Logger is told of it.
 func TestContextsEndOnTimeAlthoughALoggerBlocksThatIsToldOfDroppedReleases(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		hook := sticking("log")
 		hook.idle.Store(true)
-		p := join(t, cluster, redlock.WithLogger(slog.New(hook)), func(c *redlock.Config) { c.MaxName = 1 << 20 })
+		p := another(t, d, redlock.WithLogger(slog.New(hook)), func(c *redlock.Config) { c.MaxName = 1 << 20 })
 		defer func() { _ = p.Close() }()
 		defer close(hook.out)
 		long := strings.Repeat("x", 100_000)
@@ -344,7 +345,7 @@ func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t 
 }
 
 func TestUnlockInAnInnerDoLeavesTheOuterHeld(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		m := p.Mutex("k", redlock.As("me"))
 		require.NoError(t, m.Do(t.Context(), func(ctx context.Context, outer *redlock.Lease) error {
 			beside, err := m.Lock(ctx) // another goroutine of the same owner
@@ -361,12 +362,12 @@ func TestUnlockInAnInnerDoLeavesTheOuterHeld(t *testing.T) {
 			require.NoError(t, beside.Unlock(ctx))
 			return outer.Err()
 		}), "the outer one is held until its own end")
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 	})
 }
 
 func TestUnlockIsDecidedByTheMembersAlsoUnderTheContextOfAnInnerDo(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		p.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
 		require.NoError(t, p.Mutex("outer").Do(t.Context(), func(ctx context.Context, outer *redlock.Lease) error {
 			return p.Mutex("inner").Do(ctx, func(ctx context.Context, _ *redlock.Lease) error {
@@ -377,7 +378,7 @@ func TestUnlockIsDecidedByTheMembersAlsoUnderTheContextOfAnInnerDo(t *testing.T)
 }
 
 func TestDoThatHandsItsLeaseOffSucceeds(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		var h redlock.Handoff
 		require.NoError(t, p.Mutex("k").Do(t.Context(), func(_ context.Context, l *redlock.Lease) (err error) {
 			h, err = l.Handoff()
@@ -412,7 +413,7 @@ func TestReentryComesBeforeTheLastUnlockOrFindsTheLeaseEnded(t *testing.T) {
 }
 
 func TestReleaseIsOwedUntilTheLongestTTLThatWasAskedForIsOver(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		l := p.Hold(t, "k", redlock.TTL(time.Second))
 		require.NoError(t, l.Extend(t.Context(), 30*time.Second))
 		first := p.Hold(t, "handed", redlock.TTL(time.Second))
@@ -426,10 +427,10 @@ func TestReleaseIsOwedUntilTheLongestTTLThatWasAskedForIsOver(t *testing.T) {
 		require.NoError(t, l.Unlock(t.Context()))
 		require.NoError(t, adopted.Unlock(t.Context()))
 		time.Sleep(10 * time.Second)
-		p.EveryLink(func(l *redistest.Link) { l.Heal() }, 2)
-		q.EveryLink(func(l *redistest.Link) { l.Heal() }, 2)
+		p.Back(2)
+		q.Back(2)
 		time.Sleep(5 * time.Second)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
@@ -468,8 +469,8 @@ func TestHandedOffLeaseHasTheTermsOfItsOwner(t *testing.T) {
 	} {
 		for n := range 4 {
 			waited, after := n%2 == 0, []time.Duration{500 * time.Millisecond, 8 * time.Second}[n/2]
-			t.Run(fmt.Sprintf("%s, waited for %v, after %v", name, waited, after), inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
-				h, p, q := join(t, cluster), join(t, cluster), join(t, cluster)
+			t.Run(fmt.Sprintf("%s, waited for %v, after %v", name, waited, after), inDeployment(3, func(t *testing.T, d *redlocktest.Deployment) {
+				h, p, q := another(t, d), another(t, d), another(t, d)
 				var mine *redlock.Lease
 				if waited {
 					before := h.Hold(t, "k")
@@ -624,7 +625,7 @@ func servedWithAWaitUnderWay(t *testing.T, before, p *peer, opts ...redlock.Lock
 }
 
 func TestClosedClientSaysSo(t *testing.T) {
-	pair(t, 1, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 1, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		h := handoff(t, p.Lock(t, "k"))
 		require.NoError(t, q.Close())
 		_, err := q.Adopt(t.Context(), h)

@@ -15,6 +15,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // Strict order (redlock.Fair) in fake time: docs/protocol.md, "Strict order".
@@ -29,7 +30,7 @@ type turns struct {
 }
 
 // call has a peer ask for the lock, and unlock it a moment after it was granted.
-func (q *turns) call(p *peer, who string, opts ...redlock.LockOption) {
+func (q *turns) call(p anyClient, who string, opts ...redlock.LockOption) {
 	q.wg.Go(func() {
 		l, err := p.Mutex("k", opts...).Lock(q.t.Context())
 		if err != nil {
@@ -54,8 +55,8 @@ func (q *turns) order() string {
 // Each caller registers itself: a client with many callers has their turns where they came, and no others.
 func TestFairOrderOverClients(t *testing.T) {
 	for _, members := range []int{1, 3, 5} {
-		bubble(t, members, func(t *testing.T, cluster *redistest.Cluster) {
-			all := peers(t, cluster, 3, quiet)
+		deployed(t, members, func(t *testing.T, d *redlocktest.Deployment) {
+			all := moreOf(t, d, 3, quiet)
 			for i, p := range all {
 				p.Slow(slices.Repeat([]time.Duration{time.Duration(i+1) * time.Millisecond}, members)...)
 			}
@@ -73,7 +74,7 @@ func TestFairOrderOverClients(t *testing.T) {
 			require.NoError(t, held.Unlock(t.Context()))
 			require.Equal(t, strings.Join(want, " "), q.order())
 			synctest.Wait()
-			leftovers(t, cluster)
+			noKeys(t, d)
 		})
 	}
 }
@@ -185,9 +186,9 @@ func TestFairNewcomerDoesNotTakeAFreeMember(t *testing.T) {
 
 // A waiter that has died holds up those behind it for as long as its entry at most, and TryLock no longer.
 func TestFairOrderPassesADeadWaiter(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		short := func(c *redlock.Config) { quiet(c); c.Entry = 3 * time.Second }
-		all := peers(t, cluster, 4, short)
+		all := moreOf(t, d, 4, short)
 		held := all[0].Hold(t, "k", redlock.Fair())
 		all[1].LockLater(t.Context(), "k", redlock.Fair())
 		time.Sleep(100 * time.Millisecond)
@@ -200,14 +201,14 @@ func TestFairOrderPassesADeadWaiter(t *testing.T) {
 		require.LessOrEqual(t, time.Since(start), 3*time.Second+100*time.Millisecond)
 		require.NoError(t, l.Unlock(t.Context()))
 		time.Sleep(7 * time.Second)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
 // A caller that gives up at any moment leaves nothing, and the others keep their order.
 func TestFairCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 4, quiet)
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
+		all := moreOf(t, d, 4, quiet)
 		for i, p := range all {
 			p.Slow(time.Duration(2+i)*time.Millisecond, time.Duration(5-i)*time.Millisecond, 3*time.Millisecond)
 		}
@@ -229,7 +230,7 @@ func TestFairCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 			cancel()
 			require.Equal(t, "a b", q.order(), "after %d", after)
 			time.Sleep(50 * time.Millisecond)
-			leftovers(t, cluster)
+			noKeys(t, d)
 		}
 	})
 }
@@ -237,8 +238,8 @@ func TestFairCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 // Callers that do and do not ask for strict order exclude each other, and none of them waits for ever: the yields of both kinds
 // agree on who is to have all votes.
 func TestFairAndPlainCallersShareALock(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 6, quiet)
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
+		all := moreOf(t, d, 6, quiet)
 		for i, p := range all {
 			ms := func(n int) time.Duration { return time.Duration(2+(i+n)%3*3) * time.Millisecond }
 			p.Slow(ms(0), ms(1), ms(2))
@@ -271,16 +272,16 @@ func TestFairAndPlainCallersShareALock(t *testing.T) {
 		require.Equal(t, 240, r.grants())
 		t.Logf("%v for each", time.Since(start)/240)
 		require.Less(t, time.Since(start)/240, 100*time.Millisecond)
-		time.Sleep(3 * redlock.DefaultConfig().Entry) // the last ticket ends by itself where a plain caller was the last
-		leftovers(t, cluster)
+		time.Sleep(3 * entry) // the last ticket ends by itself where a plain caller was the last
+		noKeys(t, d)
 	})
 }
 
 // The option, and what it is refused for.
 func TestFairIsAnOptionOfAMutex(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		heard := &tracer{}
-		p := join(t, cluster, quiet, redlock.WithTracer(heard))
+		p := another(t, d, quiet, redlock.WithTracer(heard))
 		l := p.Hold(t, "k", redlock.Fair(), redlock.Fair(), redlock.TTL(10*time.Second))
 		require.Equal(t, redlock.KindFair, heard.starts[0].Kind)
 		require.Equal(t, redlock.KindFair, heard.last().Kind)
@@ -301,7 +302,7 @@ func TestFairIsAnOptionOfAMutex(t *testing.T) {
 		require.NoError(t, next.Get(t).Unlock(t.Context()))
 
 		time.Sleep(10 * time.Millisecond)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
@@ -330,8 +331,8 @@ func TestFairHasNoDialectOfRedisson(t *testing.T) {
 
 // The first of several callers of one owner that has the lock has it for all of them.
 func TestFairOwnerEntersAgain(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 2, quiet)
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
+		all := moreOf(t, d, 2, quiet)
 		held := all[1].Hold(t, "k", redlock.Fair())
 		var same []*locking
 		for range 3 {
@@ -351,6 +352,6 @@ func TestFairOwnerEntersAgain(t *testing.T) {
 		}
 		require.NoError(t, other.Get(t).Unlock(t.Context()))
 		time.Sleep(10 * time.Millisecond)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }

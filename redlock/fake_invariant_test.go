@@ -18,6 +18,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // What must always hold, in fake time on embedded members. All times are exact: a round trip takes
@@ -184,7 +185,7 @@ func TestRoundEndsWithTheAnswerThatDecidesIt(t *testing.T) {
 }
 
 func TestStragglersAreBoundedInNumberAndTime(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		one := func() {
 			l := p.Lock(t, "k")
 			require.NoError(t, l.Unlock(t.Context()))
@@ -192,7 +193,7 @@ func TestStragglersAreBoundedInNumberAndTime(t *testing.T) {
 		one()
 		synctest.Wait()
 		before := runtime.NumGoroutine()
-		cluster.Pause(2) // hangs: accepts everything and answers nothing
+		d.Pause(2) // hangs: accepts everything and answers nothing
 		start := time.Now()
 		for range 300 {
 			one()
@@ -206,10 +207,10 @@ func TestStragglersAreBoundedInNumberAndTime(t *testing.T) {
 		}
 		synctest.Wait()
 		require.LessOrEqual(t, runtime.NumGoroutine(), before+10)
-		cluster.Resume(2)
+		d.Resume(2)
 		time.Sleep(10 * time.Second)
 		p.Settle(t, 3)
-		leftovers(t, cluster)
+		noKeys(t, d)
 		one()
 		synctest.Wait()
 		require.LessOrEqual(t, runtime.NumGoroutine(), before+2)
@@ -217,7 +218,7 @@ func TestStragglersAreBoundedInNumberAndTime(t *testing.T) {
 }
 
 func TestMembersThatAnswerAfterTheDecisionStillGiveTheirVotes(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 5, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		p.Slow(0, 0, 0, 40*time.Millisecond, 80*time.Millisecond)
 		l := p.Lock(t, "k")
 		require.Equal(t, 3, l.Votes())
@@ -227,10 +228,10 @@ func TestMembersThatAnswerAfterTheDecisionStillGiveTheirVotes(t *testing.T) {
 		time.Sleep(40 * time.Millisecond)
 		require.Equal(t, 5, l.Votes(), "a full house is what survives a forgetful member")
 		require.Equal(t, 2, l.Margin())
-		require.Equal(t, 5, votesAt(cluster, l))
+		require.Equal(t, 5, votesSeen(t, p, l))
 		require.NoError(t, l.Unlock(t.Context()))
 		time.Sleep(100 * time.Millisecond)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
@@ -263,11 +264,11 @@ func TestValidityCountsFromBeforeTheFirstRequest(t *testing.T) {
 
 func TestLeaseEndsExactlyWithItsValidityWhileEveryMemberHangs(t *testing.T) {
 	for _, opt := range []redlock.LockOption{redlock.TTL(10 * time.Second), redlock.AutoRenew(10 * time.Second)} {
-		alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		withOne(t, 5, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 			start := time.Now()
 			l := p.Lock(t, "k", opt)
 			synctest.Wait()
-			cluster.Pause()
+			d.Pause()
 			time.Sleep(validity(10*time.Second) - 1)
 			require.NoError(t, l.Err())
 			require.NoError(t, l.Context().Err())
@@ -406,7 +407,7 @@ func TestExtendNeverShortensAtTheMembers(t *testing.T) {
 }
 
 func TestExtendMovesTheEndOfAFixedLease(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		l := p.Lock(t, "k", redlock.TTL(5*time.Second))
 		time.Sleep(4 * time.Second)
 		start := time.Now()
@@ -417,11 +418,11 @@ func TestExtendMovesTheEndOfAFixedLease(t *testing.T) {
 }
 
 func TestExtendWithoutAMajorityLeavesTheOldValidity(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 5, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		l := p.Lock(t, "k", redlock.TTL(5*time.Second))
 		until := l.ValidUntil()
 		synctest.Wait()
-		cluster.Pause(0, 1, 2)
+		d.Pause(0, 1, 2)
 		start := time.Now()
 		require.ErrorIs(t, l.Extend(t.Context(), 20*time.Second), redlock.ErrNoQuorum)
 		require.Equal(t, 200*time.Millisecond, time.Since(start))
@@ -433,7 +434,7 @@ func TestExtendWithoutAMajorityLeavesTheOldValidity(t *testing.T) {
 
 func TestMaxHoldCapsALeaseThatIsRenewed(t *testing.T) {
 	tr := &tracer{}
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		start := time.Now()
 		l := p.Lock(t, "k", redlock.AutoRenew(3*time.Second), redlock.MaxHold(10*time.Second))
 		limit := start.Add(10 * time.Second)
@@ -447,7 +448,7 @@ func TestMaxHoldCapsALeaseThatIsRenewed(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, tr.losses(), 1)
 		require.Equal(t, redlock.LostMaxHold, tr.losses()[0].Reason)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, redlock.WithTracer(tr))
 }
 
@@ -547,7 +548,7 @@ func TestRenewalsOfDifferentMomentsAreBatched(t *testing.T) {
 // Renewals that fall due together may be more than a member's queue takes. What did not fit is asked
 // for again in time. That needs batches of a size that fits at all.
 func TestRenewalsBeyondAMembersQueueAreRepeated(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		var all []*redlock.Lease
 		for i := range 40 { // 1.2 MB of names, of which 1 MiB fits
 			all = append(all, p.Lock(t, fmt.Sprintf("%04d%s", i, strings.Repeat("x", 30000)), redlock.AutoRenew(30*time.Second)))
@@ -585,14 +586,14 @@ func TestLossOfOneLeaseEndsNoOther(t *testing.T) {
 func TestNoCallOutlivesItsContextWhileMembersHang(t *testing.T) {
 	const limit = 30 * time.Millisecond
 	for _, hung := range []int{2, 3} { // of three: a bare majority, all
-		alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 			held := p.Hold(t, "held")
-			other := join(t, cluster)
+			other := another(t, d)
 			h := other.Lock(t, "handed", redlock.AutoRenew(20*time.Second))
 			handoff := handoff(t, h)
 			synctest.Wait()
 			for i := range hung {
-				cluster.Pause(i)
+				d.Pause(i)
 			}
 			for name, call := range map[string]func(ctx context.Context) error{
 				"TryLock": func(ctx context.Context) error { _, err := p.Mutex("a").TryLock(ctx); return err },
@@ -614,9 +615,9 @@ func TestNoCallOutlivesItsContextWhileMembersHang(t *testing.T) {
 			require.Equal(t, limit, time.Since(start))
 			require.ErrorIs(t, err, redlock.ErrInDoubt)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			cluster.Resume()
+			d.Resume()
 			time.Sleep(25 * time.Second) // "handed" has nobody to release it
-			leftovers(t, cluster)
+			noKeys(t, d)
 		}, func(c *redlock.Config) { c.MemberTimeout = 10 * time.Second })
 	}
 }
@@ -642,12 +643,12 @@ func TestShortStallKeepsTheConnection(t *testing.T) {
 }
 
 func TestAcquisitionThatLeavesNoValidityIsNotOne(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		p.Slow(50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond)
 		err := p.Try(t, "k", redlock.TTL(40*time.Millisecond))
 		require.ErrorIs(t, err, redlock.ErrTooSlow)
 		time.Sleep(30 * time.Millisecond) // of the second way, that of the release
-		leftovers(t, cluster)
+		noKeys(t, d)
 		require.False(t, errors.Is(err, redlock.ErrHeld) || errors.Is(err, redlock.ErrNoQuorum))
 	})
 }

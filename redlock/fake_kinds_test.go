@@ -9,15 +9,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // Locks of several kinds beside each other. TestSeedsOfKinds has all of them at random.
 
 // A caller in strict order is a writer to readers: it stops new ones, and the last one's release serves it.
 func TestFairCallerStopsNewReaders(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		x, y := reads(t, a, "k"), reads(t, b, "k")
 		first := b.LockLater(t.Context(), "k", redlock.Fair())
 		time.Sleep(20 * time.Millisecond)
@@ -45,13 +45,13 @@ func TestFairCallerStopsNewReaders(t *testing.T) {
 		require.False(t, late.Pending(), "at the next heartbeat")
 		unlock(t, late.Get(t))
 		time.Sleep(10 * time.Millisecond)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
 func TestReadersDoNotCountTicketsAsWaiters(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		dead, p := join(t, cluster, quiet), join(t, cluster, quiet)
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
+		dead, p := another(t, d, quiet), another(t, d, quiet)
 		held := dead.Hold(t, "k")
 		w := dead.LockLater(t.Context(), "k", redlock.Fair(), redlock.TTL(time.Second))
 		time.Sleep(10 * time.Millisecond)
@@ -63,26 +63,26 @@ func TestReadersDoNotCountTicketsAsWaiters(t *testing.T) {
 		require.NoError(t, err)
 		unlock(t, l)
 		time.Sleep(10 * time.Millisecond)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
 func TestReadersHaveNoStrictOrder(t *testing.T) {
-	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 1, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		rw := p.RWMutex("k", redlock.Fair())
 		for _, get := range []func(context.Context) (*redlock.Lease, error){rw.Lock, rw.TryLock, rw.RLock, rw.TryRLock} {
 			_, err := get(t.Context())
 			require.ErrorIs(t, err, redlock.ErrInput)
 			require.ErrorContains(t, err, "no option Fair")
 		}
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 	}, quiet)
 }
 
 // One of several names has readers: the set has none of them, and waits with those before it.
 func TestMultiIsRefusedByReaders(t *testing.T) {
 	for name, opts := range map[string][]redlock.LockOption{"plain": nil, "fair": {redlock.Fair()}} {
-		t.Run(name, inAmong(3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		t.Run(name, inMany(3, 2, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
 			p, q := all[0], all[1]
 			for _, name := range []string{"a", "b", "c"} {
 				r := reads(t, q, name)
@@ -105,14 +105,14 @@ func TestMultiIsRefusedByReaders(t *testing.T) {
 				require.NoError(t, leases.Unlock(t.Context()))
 				time.Sleep(10 * time.Millisecond)
 			}
-			leftovers(t, cluster)
+			noKeys(t, d)
 		}, quiet))
 	}
 }
 
 // A set in strict order stands behind those that came before, name by name.
 func TestFairSetKeepsTheOrder(t *testing.T) {
-	among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	withMany(t, 3, 3, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
 		held := all[0].Hold(t, "b", redlock.Fair())
 		before := all[1].LockLater(t.Context(), "b", redlock.Fair())
 		time.Sleep(20 * time.Millisecond)
@@ -129,13 +129,13 @@ func TestFairSetKeepsTheOrder(t *testing.T) {
 		require.NoError(t, set.get(t).Unlock(t.Context()))
 		unlock(t, behind.Get(t))
 		time.Sleep(10 * time.Millisecond)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
 // Callers of one owner stand in one line, be they of a set or not: the first has the lock for all.
 func TestFairSetStandsInTheLineOfItsOwner(t *testing.T) {
-	among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	withMany(t, 3, 2, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
 		held := all[1].Hold(t, "b", redlock.Fair())
 		opts := []redlock.LockOption{redlock.Fair(), redlock.As("job")}
 		one := all[0].LockLater(t.Context(), "b", opts...)
@@ -155,12 +155,12 @@ func TestFairSetStandsInTheLineOfItsOwner(t *testing.T) {
 		require.NoError(t, leases.Unlock(t.Context()))
 		unlock(t, other.Get(t))
 		time.Sleep(10 * time.Millisecond)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
 func TestFairSetHasNoDialectOfRedisson(t *testing.T) {
-	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 1, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		for _, m := range []*redlock.Multi{p.Multi([]string{"a", "b"}, redlock.Fair()), redlock.Join(p.Mutex("a"), p.Mutex("b", redlock.Fair()))} {
 			for _, get := range []func(context.Context) (*redlock.Leases, error){m.Lock, m.TryLock} {
 				_, err := get(t.Context())
@@ -168,13 +168,13 @@ func TestFairSetHasNoDialectOfRedisson(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 	}, quiet, redlock.WithInterop())
 }
 
 // The line of an owner is no line of another name, whatever bytes that has.
 func TestFairOwnersLineIsNobodyElses(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		first, second := b.Hold(t, "x"), b.Hold(t, "x\x00o")
 		set := gather(t.Context(), redlock.Join(a.Mutex("x", redlock.Fair()), a.Mutex("x\x00o")))
 		synctest.Wait()
@@ -191,6 +191,6 @@ func TestFairOwnersLineIsNobodyElses(t *testing.T) {
 		}
 		require.NoError(t, set.get(t).Unlock(t.Context()))
 		unlock(t, owner.Get(t))
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }

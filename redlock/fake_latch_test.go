@@ -16,6 +16,7 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -109,8 +110,8 @@ func TestLatchOpensForAllWhoWaitWithTheLastArrival(t *testing.T) {
 }
 
 func TestArrivalOfANamedPieceCountsOnceHoweverOftenItIsRepeated(t *testing.T) {
-	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
-		for _, p := range []*peer{a, b, a} {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
+		for _, p := range []*caller{a, b, a} {
 			require.NoError(t, p.Latch("job", 2).Arrive(t.Context(), "part-1"))
 		}
 		require.Equal(t, 1, remaining(t, b.Latch("job", 2)))
@@ -141,7 +142,7 @@ func TestEachCountDownOfOneClientCounts(t *testing.T) {
 }
 
 func TestLaterRoundBeginsWithNothingAndEndsTheEarlierOnes(t *testing.T) {
-	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		first, second := redlock.Round(1), redlock.Round(2)
 		require.NoError(t, a.Latch("job", 1, first).Arrive(t.Context(), "x"))
 		require.NoError(t, b.Latch("job", 1, first).Await(t.Context()))
@@ -199,14 +200,19 @@ func TestAnotherCountForOneRoundIsAConflictAndLeavesNothing(t *testing.T) {
 
 // The number of a later call would count the one that was refused, too.
 func TestCountDownThatIsRefusedDoesNotCountLater(t *testing.T) {
-	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		two := b.Latch("job", 2)
 		require.NoError(t, two.Arrive(t.Context(), "x")) // so b keeps the latch in mind
+		synctest.Wait()                                  // no arrival comes to the last member behind the deletion
 		require.NoError(t, a.Latch("job", 3).Delete(t.Context()))
+		synctest.Wait()
 		require.NoError(t, a.Latch("job", 3).Arrive(t.Context(), "y"))
+		synctest.Wait()
 		refused(t, two.CountDown(t.Context()), redlock.ErrConflict)
 		refused(t, two.CountDown(t.Context()), redlock.ErrConflict)
+		synctest.Wait()
 		require.NoError(t, a.Latch("job", 3).Delete(t.Context()))
+		synctest.Wait()
 		require.NoError(t, two.CountDown(t.Context()))
 		require.Equal(t, 1, remaining(t, a.Latch("job", 0)))
 	}, quiet)
@@ -294,7 +300,7 @@ func keysOfAll(t *testing.T, cluster *redistest.Cluster) (out []string) {
 }
 
 func TestBadInputToALatchIsToldAndReachesNobody(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		for what, l := range map[string]*redlock.Latch{
@@ -320,7 +326,7 @@ func TestBadInputToALatchIsToldAndReachesNobody(t *testing.T) {
 		require.ErrorIs(t, l.Await(none), redlock.ErrInput)
 		require.ErrorIs(t, l.CountDown(ended), context.Canceled)
 		require.ErrorIs(t, l.Await(ended), context.Canceled)
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 	}, quiet)
 }
 
@@ -353,7 +359,7 @@ func TestAwaitTellsMembersThatHaveNotSaidThatItIsOpen(t *testing.T) {
 
 // More than one call carries: the others follow the first, though nobody waits for them any more.
 func TestArrivalsGoOnBehindACallWhenTheirContextsHaveEnded(t *testing.T) {
-	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		a.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -476,7 +482,7 @@ func TestAwaitTellsMembersWhatTheyLackBeforeTheLastArrival(t *testing.T) {
 }
 
 func TestArrivalIsDoneAtAMajorityAndNotBefore(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		p.Away(0)
 		synctest.Wait()
 		require.NoError(t, p.Latch("job", 9).CountDown(t.Context()))
@@ -485,7 +491,7 @@ func TestArrivalIsDoneAtAMajorityAndNotBefore(t *testing.T) {
 		err := p.Latch("job", 9).CountDown(t.Context())
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.InDelta(t, 2, time.Since(at).Seconds(), 0.1)
-		p.EveryLink(func(l *redistest.Link) { l.Heal() })
+		p.Back()
 		p.Settle(t, 3)
 		synctest.Wait()
 		require.Equal(t, 7, remaining(t, p.Latch("job", 9)), "the arrival is the client's, and went on")
@@ -493,15 +499,15 @@ func TestArrivalIsDoneAtAMajorityAndNotBefore(t *testing.T) {
 }
 
 func TestArrivalGoesOnWhenItsContextEnds(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		p.EveryLink(func(l *redistest.Link) { l.Pause() }, 0, 1)
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
+		d.Pause(0, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		err := p.Latch("job", 2).CountDown(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.Contains(t, err.Error(), `count down "job"`)
-		p.EveryLink(func(l *redistest.Link) { l.Resume() })
+		d.Resume()
 		time.Sleep(time.Second)
 		require.Equal(t, 1, remaining(t, p.Latch("job", 2)))
 		require.NoError(t, p.Latch("job", 2).CountDown(t.Context()))
@@ -541,7 +547,7 @@ func TestAwaitEndsWithItsContextAndWithTheClientAndIsWithdrawn(t *testing.T) {
 }
 
 func TestAwaitGoesOnWhileAMajorityIsThere(t *testing.T) {
-	pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	withTwo(t, 5, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		g := awaitLater(t.Context(), a.Latch("job", 1))
 		synctest.Wait()
 		a.Away(0, 3)
@@ -588,14 +594,14 @@ func TestKeyOfAnotherTypeIsNoLatch(t *testing.T) {
 }
 
 func TestDeletedLatchIsGoneAndNotToldAgain(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		require.NoError(t, p.Latch("job", 3).CountDown(t.Context()))
 		require.NoError(t, p.Latch("job", 3).Delete(t.Context()))
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 		p.Away(1)
-		p.EveryLink(func(l *redistest.Link) { l.Heal() })
+		p.Back()
 		p.Settle(t, 3)
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 		require.Equal(t, 3, remaining(t, p.Latch("job", 3)))
 		require.Equal(t, 1, remaining(t, p.Latch("untold", 0)))
 		p.Away(0, 1)
@@ -673,7 +679,7 @@ func TestPartiesOfABarrierGoOnTogetherRoundByRound(t *testing.T) {
 }
 
 func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T) {
-	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		both := func(x, y *redlock.Barrier, want uint64) {
 			t.Helper()
 			var wg sync.WaitGroup
@@ -717,15 +723,15 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 
 // A call that is under way while its latch is deleted makes it again, and returns.
 func TestArrivalOutlivesADeleteThatOvertakesIt(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		p.EveryLink(func(l *redistest.Link) { l.Pause() }, 0, 1)
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
+		d.Pause(0, 1)
 		arrived := make(chan error, 1)
 		go func() { arrived <- p.Latch("job", 3).CountDown(t.Context()) }()
 		synctest.Wait()
 		gone, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		require.ErrorIs(t, p.Latch("job", 3).Delete(gone), redlock.ErrNoQuorum)
-		p.EveryLink(func(l *redistest.Link) { l.Resume() })
+		d.Resume()
 		select {
 		case err := <-arrived:
 			require.NoError(t, err)
@@ -737,7 +743,7 @@ func TestArrivalOutlivesADeleteThatOvertakesIt(t *testing.T) {
 
 // Who waits for another call of the same Barrier waits no longer than its context says.
 func TestSecondCallOfABarrierEndsWithItsContext(t *testing.T) {
-	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		b := p.Barrier("phase", 2, "x")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

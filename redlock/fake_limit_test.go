@@ -15,6 +15,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // endOf waits until a call returns, with an error or without.
@@ -31,7 +32,7 @@ func limitOf(t testing.TB, s *redlock.Semaphore) int {
 }
 
 func TestStoredLimitTakesThePlaceOfEveryCallers(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		mine, theirs := p.Semaphore("k", 2), q.Semaphore("k", 3)
 		require.Equal(t, 2, limitOf(t, mine))
 		require.NoError(t, mine.SetLimit(t.Context(), 4))
@@ -71,7 +72,7 @@ func TestStoredLimitTakesThePlaceOfEveryCallers(t *testing.T) {
 		_, err = mine.TryAcquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		unlock(t, held...)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
@@ -174,7 +175,7 @@ func TestWaiterForMoreThanAStoredLimitLeavesTheLine(t *testing.T) {
 // A client that has heard of no limit yet is told by the answers to its first question.
 func TestFirstQuestionForMoreThanAStoredLimitIsToldSo(t *testing.T) {
 	for _, try := range []bool{true, false} {
-		pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+		withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 			require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
 			many := p.Semaphore("k", 4, redlock.Permits(3))
 			call := map[bool]func(context.Context) (*redlock.Lease, error){true: many.TryAcquire, false: many.Acquire}[try]
@@ -182,14 +183,14 @@ func TestFirstQuestionForMoreThanAStoredLimitIsToldSo(t *testing.T) {
 			_, err := call(t.Context())
 			require.ErrorIs(t, err, redlock.ErrLimit)
 			require.LessOrEqual(t, time.Since(start), 10*time.Millisecond)
-			leftovers(t, cluster)
+			noKeys(t, d)
 		}, quiet)
 	}
 }
 
 // While the limit is 0, nobody gets a slot, and nobody stands in anybody's way.
 func TestWaiterForSeveralStaysWhileTheLimitIsNothing(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		sem := q.Semaphore("k", 4)
 		require.NoError(t, sem.SetLimit(t.Context(), 0))
 		first := later(t.Context(), p.Semaphore("k", 4, redlock.Permits(3)).Acquire)
@@ -203,13 +204,13 @@ func TestWaiterForSeveralStaysWhileTheLimitIsNothing(t *testing.T) {
 		l := second.Get(t)
 		require.Len(t, l.Slots(), 2)
 		unlock(t, l)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
 // What one member says may have been replaced while it was away.
 func TestLimitOfOneMemberAloneRefusesNobody(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
 		q.Away(0)
 		time.Sleep(time.Second)
@@ -227,9 +228,9 @@ func TestLimitOfOneMemberAloneRefusesNobody(t *testing.T) {
 // While no majority can confirm a limit, the caller waits as for any permit.
 func TestLimitThatNoMajorityConfirmsIsNoReasonToStopWaiting(t *testing.T) {
 	for _, patience := range []time.Duration{2 * time.Second, -1} {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			p := join(t, cluster, quiet, func(c *redlock.Config) { c.NoQuorumAfter = patience })
-			q := join(t, cluster, quiet)
+		deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
+			p := another(t, d, quiet, func(c *redlock.Config) { c.NoQuorumAfter = patience })
+			q := another(t, d, quiet)
 			require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
 			p.Away(1, 2)
 			time.Sleep(time.Second)
@@ -244,7 +245,7 @@ func TestLimitThatNoMajorityConfirmsIsNoReasonToStopWaiting(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 			require.True(t, waits.Pending())
-			p.EveryLink((*redistest.Link).Heal)
+			p.Back()
 			require.ErrorIs(t, endOf(waits), redlock.ErrLimit)
 			require.Less(t, time.Since(start), 15*time.Second)
 		})

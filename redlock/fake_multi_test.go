@@ -18,6 +18,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // Several names, all or none: docs/protocol.md, "Several names".
@@ -48,7 +49,7 @@ func (w *gathered) get(t testing.TB) *redlock.Leases {
 }
 
 // all takes locks that are expected to be had.
-func allOf(t testing.TB, p *peer, names ...string) *redlock.Leases {
+func allOf(t testing.TB, p anyClient, names ...string) *redlock.Leases {
 	t.Helper()
 	leases, err := p.Multi(names).Lock(t.Context())
 	require.NoError(t, err)
@@ -305,13 +306,13 @@ func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
 
 // What is left of a set that has ended is not renewed, so its validity runs out. It never had a MaxHold.
 func TestMultiRestOfASetExpires(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, a *caller) {
 		s := allOf(t, a, "x", "y")
 		require.NoError(t, s.Of("x").Unlock(t.Context()))
 		time.Sleep(time.Hour)
 		require.Equal(t, redlock.LostExpired, lostFor(s.Of("y")))
 		require.ErrorIs(t, s.Unlock(t.Context()), redlock.ErrLost)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
@@ -451,7 +452,7 @@ func TestMultiCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 
 // A fixed TTL counts from the last name. What came early is renewed meanwhile, and extended in the end.
 func TestMultiWithAFixedTTLHasAllOfItInTheEnd(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		const ttl = 5 * time.Second
 		free, err := p.Multi([]string{"x", "y"}, redlock.TTL(ttl)).Lock(t.Context())
 		require.NoError(t, err)
@@ -478,7 +479,7 @@ func TestMultiWithAFixedTTLHasAllOfItInTheEnd(t *testing.T) {
 }
 
 func TestMultiMaxHoldCountsFromTheLastName(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		b := other.Hold(t, "b")
 		w := gather(t.Context(), p.Multi([]string{"a", "b"}, redlock.AutoRenew(5*time.Second), redlock.MaxHold(time.Minute)))
 		time.Sleep(5 * time.Minute) // more than a lease in hand may be lost
@@ -584,7 +585,7 @@ func TestMultiReenters(t *testing.T) {
 
 // The end of a set stops no renewal of a lease that its owner has in another call, too.
 func TestMultiThatEndsLeavesALeaseToItsOtherUsers(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		b := p.Hold(t, "b", redlock.As("me"), redlock.AutoRenew(9*time.Second))
 		leases, err := p.Multi([]string{"a", "b"}, redlock.As("me"), redlock.AutoRenew(9*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
@@ -602,7 +603,7 @@ func TestMultiThatEndsLeavesALeaseToItsOtherUsers(t *testing.T) {
 
 // A lease in hand that its owner enters in another call stays with that call, on the terms under which it was taken.
 func TestMultiThatGivesUpLeavesALeaseToItsOtherUsers(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		b := other.Hold(t, "b")
 		ctx, cancel := context.WithCancel(t.Context())
 		w := gather(ctx, p.Multi([]string{"a", "b"}, redlock.As("me"), redlock.TTL(5*time.Second)))
@@ -616,13 +617,13 @@ func TestMultiThatGivesUpLeavesALeaseToItsOtherUsers(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		require.ErrorIs(t, a.Err(), redlock.ErrLost, "its TTL was a fixed one")
 		require.NoError(t, b.Unlock(t.Context()))
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 	}, quiet)
 }
 
 // A lease may be one of several sets of its owner: all of them end with it.
 func TestMultiEndsEverySetOfALease(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		var sets []*redlock.Leases
 		for _, names := range [][]string{{"a", "b"}, {"b", "c"}, {"b"}} {
 			leases, err := p.Multi(names, redlock.As("me")).Lock(t.Context())
@@ -760,7 +761,7 @@ func TestMultiDo(t *testing.T) {
 
 // Close ends what a call has in hand, and the call.
 func TestMultiEndsWithItsClient(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		b := other.Hold(t, "b")
 		held := allOf(t, p, "x", "y")
 		w := gather(t.Context(), p.Multi([]string{"a", "b", "c"}))
@@ -770,7 +771,7 @@ func TestMultiEndsWithItsClient(t *testing.T) {
 		require.ErrorIs(t, w.err, redlock.ErrClosed)
 		require.ErrorIs(t, held.Err(), redlock.ErrClosed)
 		require.NoError(t, b.Unlock(t.Context()))
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 	}, quiet)
 }
 
@@ -795,9 +796,9 @@ func TestMultiTriesWhatAChainPassedOver(t *testing.T) {
 }
 
 func TestMultiTellsTheTracerOfEachName(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		rec := &setTracer{}
-		p, other := join(t, cluster, quiet, redlock.WithTracer(rec)), join(t, cluster, quiet)
+		p, other := another(t, d, quiet, redlock.WithTracer(rec)), another(t, d, quiet)
 		b := other.Hold(t, "b")
 		_, err := p.Multi([]string{"b", "a"}).TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)

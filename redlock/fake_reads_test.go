@@ -15,6 +15,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // One read hold for all readers of a client: who shares it, for how long it takes more, and who
@@ -70,17 +71,17 @@ func TestUsersOfOneHold(t *testing.T) {
 
 // Leases that are not renewed, or with another TTL, are apart.
 func TestHoldIsSharedByLeasesOfOneTTLThatRenew(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, a *caller) {
 		x, y := reads(t, a, "k"), reads(t, a, "k", redlock.AutoRenew(10*time.Second))
 		z, u := reads(t, a, "k", redlock.TTL(30*time.Second)), reads(t, a, "k", redlock.TTL(30*time.Second))
 		owners := map[string]bool{}
 		for _, l := range []*redlock.Lease{x, y, z, u} {
-			owners[redlock.OwnerOf(l)] = true
+			owners[l.Hash()] = true
 		}
 		require.Len(t, owners, 4)
 		require.Equal(t, 4, a.Stats()[redlock.KindRead].Held)
 		unlock(t, x, y, z, u)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
@@ -266,7 +267,7 @@ func TestMinorityDoesNotSayThatNobodyWaits(t *testing.T) {
 
 // The caller that forms the hold gives up, and the next one goes on.
 func TestFirstReaderGivesUpAndTheNextGoesOn(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		w := writes(t, b, "k")
 		var cancels []context.CancelFunc
 		var all []*locking
@@ -292,31 +293,31 @@ func TestFirstReaderGivesUpAndTheNextGoesOn(t *testing.T) {
 		unlock(t, w)
 		require.False(t, all[4].Pending())
 		unlock(t, all[4].Get(t))
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
 // A try becomes the hold of all where there is none, and its own where another is being formed.
 func TestTryBecomesTheHoldOfAll(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		x, err := a.RWMutex("k").TryRLock(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
 		y := reads(t, a, "k")
-		require.Equal(t, redlock.OwnerOf(x), redlock.OwnerOf(y))
+		require.Equal(t, x.Hash(), y.Hash())
 		unlock(t, x, y)
-		leftovers(t, cluster)
+		noKeys(t, d)
 
 		a.Slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
 		r := later(t.Context(), a.RWMutex("k").RLock)
 		time.Sleep(10 * time.Millisecond)
 		x, err = a.RWMutex("k").TryRLock(t.Context())
 		require.NoError(t, err)
-		require.NotEqual(t, redlock.OwnerOf(x), redlock.OwnerOf(r.Get(t)))
+		require.NotEqual(t, x.Hash(), r.Get(t).Hash())
 		y = reads(t, a, "k")
-		require.Equal(t, redlock.OwnerOf(r.Lease), redlock.OwnerOf(y))
+		require.Equal(t, r.Lease.Hash(), y.Hash())
 		unlock(t, x, y, r.Lease)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
@@ -371,9 +372,9 @@ func TestHoldThatIsLostEndsAllItsUsers(t *testing.T) {
 
 // Whoever looks at a lease that is over finds that out before the keeper does, for all users.
 func TestUserThatFindsTheHoldOverEndsItForAll(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		tr := &tracer{}
-		a := join(t, cluster, quiet, redlock.WithTracer(tr))
+		a := another(t, d, quiet, redlock.WithTracer(tr))
 		x, y := reads(t, a, "k", redlock.AutoRenew(5*time.Second)), reads(t, a, "k", redlock.AutoRenew(5*time.Second))
 		a.Die()
 		time.Sleep(time.Until(x.ValidUntil()))
@@ -384,9 +385,8 @@ func TestUserThatFindsTheHoldOverEndsItForAll(t *testing.T) {
 }
 
 func TestMaxHoldOfOneUserEndsThatOneAlone(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		tr := &tracer{}
-		a := join(t, cluster, quiet, redlock.WithTracer(tr))
+	tr := &tracer{}
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, a *caller) {
 		start := time.Now()
 		x := reads(t, a, "k", redlock.MaxHold(5*time.Second)) // before the first renewal
 		y := reads(t, a, "k")
@@ -403,21 +403,21 @@ func TestMaxHoldOfOneUserEndsThatOneAlone(t *testing.T) {
 		require.Len(t, heardLost(tr), 1)
 		require.NoError(t, y.Err())
 		require.Equal(t, 3, a.Stats()[redlock.KindRead].Held)
-		require.Equal(t, 3, votesAt(cluster, y))
+		require.Equal(t, 3, votesSeen(t, a, y))
 		unlock(t, y)
-		require.Equal(t, 3, votesAt(cluster, z))
+		require.Equal(t, 3, votesSeen(t, a, z))
 		ends(t, z.Context())
 		require.Equal(t, 40*time.Second, time.Since(start))
 		require.Equal(t, redlock.LostMaxHold, lostFor(z))
 		ends(t, later.Context())
 		require.Equal(t, time.Hour, time.Since(start))
 		synctest.Wait()
-		leftovers(t, cluster)
-	})
+		noKeys(t, d)
+	}, quiet, redlock.WithTracer(tr))
 }
 
 func TestExtendOfOneUserNeverShortensTheOthers(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, a *caller) {
 		x, y := reads(t, a, "k"), reads(t, a, "k")
 		until := y.ValidUntil()
 		require.NoError(t, x.Extend(t.Context(), time.Second))
@@ -437,27 +437,27 @@ func TestExtendOfOneUserNeverShortensTheOthers(t *testing.T) {
 
 // An owner (As) enters the lease that it has, also if two of its calls come at once.
 func TestOwnerEntersItsShareAgain(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, a *caller) {
 		mine := a.RWMutex("k", redlock.As("me"))
 		one, two := later(t.Context(), mine.RLock), later(t.Context(), mine.RLock)
 		x := one.Get(t)
 		require.Same(t, x, two.Get(t))
 		y := reads(t, a, "k")
-		require.Equal(t, redlock.OwnerOf(x), redlock.OwnerOf(y))
+		require.Equal(t, x.Hash(), y.Hash())
 		require.NotSame(t, x, y)
-		three := reads(t, a, "k", redlock.As("me"))
-		require.Same(t, x, three)
+		third := reads(t, a, "k", redlock.As("me"))
+		require.Same(t, x, third)
 		unlock(t, y, x, x)
 		require.NoError(t, x.Err())
 		require.Equal(t, 1, a.Stats()[redlock.KindRead].Held)
 		unlock(t, x)
 		require.ErrorIs(t, x.Err(), redlock.ErrReleased)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
 func TestCloseWhileReadersFormAHold(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		w := writes(t, b, "k")
 		var all []*locking
 		for range 4 {
@@ -470,7 +470,7 @@ func TestCloseWhileReadersFormAHold(t *testing.T) {
 			require.ErrorIs(t, r.Err, redlock.ErrClosed)
 		}
 		unlock(t, w)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
@@ -503,7 +503,7 @@ func TestManyUsersOfHoldsThatOpenAndClose(t *testing.T) {
 	}
 }
 
-func comeAndGo(t *testing.T, p *peer, rng *rand.Rand, court *courtroom) {
+func comeAndGo(t *testing.T, p anyClient, rng *rand.Rand, court *courtroom) {
 	for range 25 {
 		rw := p.RWMutex("k", redlock.AutoRenew(2*time.Second), redlock.MaxHold(time.Duration(1+rng.IntN(3000))*time.Millisecond))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+rng.IntN(400))*time.Millisecond)

@@ -16,6 +16,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // later is a Lock or RLock on a goroutine of its own.
@@ -38,7 +39,7 @@ func three(t *testing.T, test func(t *testing.T, cluster *redistest.Cluster, a, 
 }
 
 // reads takes the lock for a reader, and waits for the members that did not decide.
-func reads(t testing.TB, p *peer, name string, opts ...redlock.LockOption) *redlock.Lease {
+func reads(t testing.TB, p anyClient, name string, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
 	l, err := p.RWMutex(name, opts...).RLock(t.Context())
 	require.NoError(t, err)
@@ -47,7 +48,7 @@ func reads(t testing.TB, p *peer, name string, opts ...redlock.LockOption) *redl
 }
 
 // writes is reads for a writer.
-func writes(t testing.TB, p *peer, name string, opts ...redlock.LockOption) *redlock.Lease {
+func writes(t testing.TB, p anyClient, name string, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
 	l, err := p.RWMutex(name, opts...).Lock(t.Context())
 	require.NoError(t, err)
@@ -64,7 +65,7 @@ func unlock(t testing.TB, leases ...*redlock.Lease) {
 }
 
 func TestReadersHoldTheLockTogetherAndWritersAlone(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		x, y, z := reads(t, a, "k"), reads(t, b, "k"), reads(t, a, "k")
 		require.Equal(t, x.Token(), y.Token(), "one phase")
 		require.True(t, x.Shared())
@@ -73,7 +74,7 @@ func TestReadersHoldTheLockTogetherAndWritersAlone(t *testing.T) {
 			require.ErrorIs(t, err, redlock.ErrHeld)
 		}
 		unlock(t, x, y, z)
-		leftovers(t, cluster)
+		noKeys(t, d)
 		w := writes(t, c, "k")
 		require.False(t, w.Shared())
 		require.Greater(t, w.Token(), x.Token())
@@ -86,12 +87,12 @@ func TestReadersHoldTheLockTogetherAndWritersAlone(t *testing.T) {
 		_, err := a.RWMutex("k").TryRLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		unlock(t, m)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
 func TestWriterWaitsForEveryReader(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		x, y := reads(t, a, "k"), reads(t, b, "k")
 		w := later(t.Context(), c.RWMutex("k").Lock)
 		time.Sleep(100 * time.Second) // renewed all the while
@@ -104,12 +105,12 @@ func TestWriterWaitsForEveryReader(t *testing.T) {
 		l := w.Get(t)
 		require.Greater(t, l.Token(), max(x.Token(), y.Token()))
 		unlock(t, l)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
 func TestWaitingWriterStopsNewReaders(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		x := reads(t, a, "k")
 		w := later(t.Context(), b.RWMutex("k").Lock)
 		synctest.Wait()
@@ -125,19 +126,19 @@ func TestWaitingWriterStopsNewReaders(t *testing.T) {
 		require.False(t, r.Pending(), "and the writer's release lets the reader in")
 		require.Greater(t, r.Get(t).Token(), w.Lease.Token())
 		unlock(t, r.Lease)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
 func TestReadersComeInTogether(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		holder, next := join(t, cluster, quiet), join(t, cluster, quiet)
+	deployed(t, 5, func(t *testing.T, d *redlocktest.Deployment) {
+		holder, next := another(t, d, quiet), another(t, d, quiet)
 		w := writes(t, holder, "k")
 		second := later(t.Context(), next.RWMutex("k").Lock)
 		synctest.Wait()
 		var readers []*locking
 		for range 4 {
-			p := join(t, cluster, quiet)
+			p := another(t, d, quiet)
 			for range 3 {
 				readers = append(readers, later(t.Context(), p.RWMutex("k").RLock))
 			}
@@ -155,7 +156,7 @@ func TestReadersComeInTogether(t *testing.T) {
 			unlock(t, r.Lease)
 		}
 		unlock(t, second.Get(t))
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
@@ -163,15 +164,17 @@ func TestReadersComeInTogether(t *testing.T) {
 // Readers that wait behind an owner of another kind come in together at its release, and before
 // those that wait for the same. They do not wait for their heartbeat.
 func TestReadersComeInAtTheReleaseOfAnotherKind(t *testing.T) {
-	for what, hold := range map[string]func(t *testing.T, p *peer) (unlock func(context.Context) error){
-		"mutex": func(t *testing.T, p *peer) func(context.Context) error { return p.Hold(t, "k").Unlock },
-		"fair":  func(t *testing.T, p *peer) func(context.Context) error { return p.Hold(t, "k", redlock.Fair()).Unlock },
-		"set":   func(t *testing.T, p *peer) func(context.Context) error { return allOf(t, p, "j", "k").Unlock },
+	for what, hold := range map[string]func(t *testing.T, p *caller) (unlock func(context.Context) error){
+		"mutex": func(t *testing.T, p *caller) func(context.Context) error { return p.Hold(t, "k").Unlock },
+		"fair": func(t *testing.T, p *caller) func(context.Context) error {
+			return p.Hold(t, "k", redlock.Fair()).Unlock
+		},
+		"set": func(t *testing.T, p *caller) func(context.Context) error { return allOf(t, p, "j", "k").Unlock },
 	} {
 		for _, crowd := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, writers wait: %v", what, crowd), func(t *testing.T) {
-				three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
-					for _, p := range []*peer{a, b, c} {
+				withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
+					for _, p := range []*caller{a, b, c} {
 						p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
 					}
 					release := hold(t, a)
@@ -194,7 +197,7 @@ func TestReadersComeInAtTheReleaseOfAnotherKind(t *testing.T) {
 					if crowd {
 						unlock(t, writer.Get(t))
 					}
-					nothingLeft(t, cluster)
+					noKeysAtRest(t, d)
 				})
 			})
 		}
@@ -203,11 +206,11 @@ func TestReadersComeInAtTheReleaseOfAnotherKind(t *testing.T) {
 
 // Mutexes of three clients are always wanted, and a reader is not forgotten behind them.
 func TestReaderDoesNotStarveBesideMutexes(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		ctx, cancel := context.WithCancel(t.Context())
 		tenures := new(atomic.Int32)
 		done := make(chan error, 3)
-		for _, p := range []*peer{a, b, c} {
+		for _, p := range []*caller{a, b, c} {
 			p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
 			go func() {
 				for ctx.Err() == nil {
@@ -235,12 +238,12 @@ func TestReaderDoesNotStarveBesideMutexes(t *testing.T) {
 		for range 3 {
 			require.NoError(t, <-done)
 		}
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 	})
 }
 
 func TestReadersBehindAWriterThatGivesUp(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		x := reads(t, a, "k")
 		ctx, cancel := context.WithCancel(t.Context())
 		w := later(ctx, b.RWMutex("k").Lock)
@@ -253,29 +256,29 @@ func TestReadersBehindAWriterThatGivesUp(t *testing.T) {
 		require.ErrorIs(t, w.Err, context.Canceled)
 		require.False(t, r.Pending())
 		unlock(t, x, r.Get(t))
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
 func TestRenewedReaderOutlivesItsFirstTTL(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		x := reads(t, a, "k", redlock.AutoRenew(3*time.Second))
 		w := later(t.Context(), b.RWMutex("k").Lock)
 		for range 60 {
 			time.Sleep(time.Second)
 			require.NoError(t, x.Err())
 			require.True(t, w.Pending(), "the reader holds the lock")
-			require.Equal(t, 3, votesAt(cluster, x))
+			require.Equal(t, 3, votesSeen(t, b, x))
 		}
 		unlock(t, x)
 		unlock(t, w.Get(t))
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
 // A reader that died is gone at its own end, while others go on.
 func TestDeadReaderEndsAtItsOwnTime(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		x := reads(t, a, "k", redlock.AutoRenew(30*time.Second))
 		y := reads(t, b, "k", redlock.AutoRenew(5*time.Second))
 		b.Die()
@@ -304,7 +307,7 @@ func TestDeadReaderEndsAtItsOwnTime(t *testing.T) {
 func TestDeadReaderDoesNotOutliveTheRelease(t *testing.T) {
 	for name, held := range map[string]time.Duration{"released after its end": 10 * time.Second, "released before its end": time.Second} {
 		t.Run(name, func(t *testing.T) {
-			three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+			withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 				x := reads(t, a, "k", redlock.AutoRenew(30*time.Second))
 				reads(t, b, "k", redlock.AutoRenew(2*time.Second))
 				b.Die()
@@ -314,7 +317,7 @@ func TestDeadReaderDoesNotOutliveTheRelease(t *testing.T) {
 				l, err := c.RWMutex("k").TryLock(t.Context())
 				require.NoError(t, err)
 				unlock(t, l)
-				leftovers(t, cluster)
+				noKeys(t, d)
 			})
 		})
 	}
@@ -323,8 +326,8 @@ func TestDeadReaderDoesNotOutliveTheRelease(t *testing.T) {
 // Three members, one down. A reader has one of the others, a second reader the other one, and a
 // writer waits at both.
 func TestStuckReadersLetTheWriterIn(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
-		cluster.Kill(2)
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
+		d.Cut(2)
 		synctest.Wait()
 		near, far := 2*time.Millisecond, 20*time.Millisecond
 		a.Slow(near, far)
@@ -354,7 +357,7 @@ func TestStuckReadersLetTheWriterIn(t *testing.T) {
 }
 
 func TestDowngradeHasNoGap(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		a.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
 		w := writes(t, a, "k", redlock.AutoRenew(3*time.Second))
 		ended := make(chan time.Time, 1)
@@ -379,14 +382,14 @@ func TestDowngradeHasNoGap(t *testing.T) {
 		for range 30 {
 			time.Sleep(time.Second)
 			require.NoError(t, down.Err(), "renewed as a reader")
-			require.Equal(t, 3, votesAt(cluster, down))
+			require.Equal(t, 3, votesSeen(t, c, down))
 			require.True(t, next.Pending())
 		}
 		unlock(t, r.Get(t), down)
 		unlock(t, next.Get(t))
 		require.Greater(t, next.Lease.Token(), r.Lease.Token())
 		require.Greater(t, r.Lease.Token(), w.Token())
-		leftovers(t, cluster)
+		noKeys(t, d)
 
 		_, err = down.Downgrade(t.Context())
 		require.ErrorIs(t, err, redlock.ErrInput)
@@ -472,7 +475,7 @@ func TestReaderReleasesWhatItWasGivenAsAWriter(t *testing.T) {
 }
 
 func TestUpgradeIsRefusedAtOnce(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, a *caller) {
 		rw := a.RWMutex("k", redlock.As("me"))
 		x, err := rw.RLock(t.Context())
 		require.NoError(t, err)
@@ -490,7 +493,7 @@ func TestUpgradeIsRefusedAtOnce(t *testing.T) {
 		w, err := a.RWMutex("k").Lock(context.WithoutCancel(x.Context()))
 		require.NoError(t, err, "that lease is over")
 		unlock(t, w)
-		leftovers(t, cluster)
+		noKeys(t, d)
 
 		w, err = rw.Lock(t.Context())
 		require.NoError(t, err)
@@ -507,13 +510,13 @@ func TestUpgradeIsRefusedAtOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Same(t, down, inner)
 		unlock(t, down, down)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
 func TestReadersWithRedissonAreBadInput(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p, plain := join(t, cluster, quiet, redlock.WithInterop()), join(t, cluster, quiet)
+	deployed(t, 1, func(t *testing.T, d *redlocktest.Deployment) {
+		p, plain := another(t, d, quiet, redlock.WithInterop()), another(t, d, quiet)
 		rw := p.RWMutex("k")
 		for _, get := range []func(context.Context) (*redlock.Lease, error){rw.Lock, rw.TryLock, rw.RLock, rw.TryRLock} {
 			_, err := get(t.Context())
@@ -527,7 +530,7 @@ func TestReadersWithRedissonAreBadInput(t *testing.T) {
 }
 
 func TestReadLeaseIsHandedOff(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		x, y := reads(t, a, "k", redlock.TTL(30*time.Second)), reads(t, a, "k")
 		_, err := y.Handoff()
 		require.ErrorIs(t, err, redlock.ErrInput, "others share what it holds")
@@ -546,12 +549,12 @@ func TestReadLeaseIsHandedOff(t *testing.T) {
 		_, err = a.RWMutex("k").TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		unlock(t, z)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
 func TestReadersAreSeenAndForced(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		x, y := reads(t, a, "k"), reads(t, b, "k")
 		w := later(t.Context(), b.RWMutex("k").Lock)
 		synctest.Wait()
@@ -588,7 +591,7 @@ func TestReadersAreSeenAndForced(t *testing.T) {
 
 // A reader that died is nobody, as soon as its time is over, while others go on.
 func TestReaderWhoseTimeIsOverIsNotShown(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		reads(t, a, "k", redlock.TTL(time.Second))
 		y := reads(t, b, "k", redlock.TTL(9*time.Second))
 		time.Sleep(2 * time.Second)
@@ -729,7 +732,7 @@ func TestReadersTokensLieBetweenWriters(t *testing.T) {
 }
 
 // contend takes the lock as one or the other, for a while.
-func contend(t *testing.T, p *peer, rng *rand.Rand, court *courtroom) {
+func contend(t *testing.T, p anyClient, rng *rand.Rand, court *courtroom) {
 	rw, m := p.RWMutex("k"), p.Mutex("k")
 	for range 30 {
 		ctx, cancel := context.WithCancel(t.Context())

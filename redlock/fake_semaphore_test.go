@@ -18,10 +18,11 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // permit takes a permit, and waits for the members that did not decide.
-func permit(t testing.TB, p *peer, name string, limit int, opts ...redlock.LockOption) *redlock.Lease {
+func permit(t testing.TB, p anyClient, name string, limit int, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
 	l, err := p.Semaphore(name, limit, opts...).Acquire(t.Context())
 	require.NoError(t, err)
@@ -126,10 +127,10 @@ func (c crowd) play(t *testing.T, seed uint64, cluster *redistest.Cluster, all [
 }
 
 func TestSemaphoreHasAsManyHoldersAsSlots(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		x, y := permit(t, a, "k", 2), permit(t, b, "k", 2)
 		require.ElementsMatch(t, []int{0, 1}, []int{x.Slot(), y.Slot()})
-		for _, p := range []*peer{a, b, c} {
+		for _, p := range []*caller{a, b, c} {
 			_, err := p.Semaphore("k", 2).TryAcquire(t.Context())
 			require.ErrorIs(t, err, redlock.ErrHeld)
 		}
@@ -148,7 +149,7 @@ func TestSemaphoreHasAsManyHoldersAsSlots(t *testing.T) {
 		require.Equal(t, y.Slot(), z.Slot())
 		require.Greater(t, z.Token(), y.Token(), "tokens of a slot rise")
 		unlock(t, x, z)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
@@ -236,7 +237,7 @@ func TestBusyPermitsAreHandedOnAsIfEachWereALock(t *testing.T) {
 }
 
 func TestArgumentsOfASemaphoreThatCannotWorkAreNamed(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		for want, sem := range map[string]*redlock.Semaphore{
 			"the limit is 0":                 p.Semaphore("k", 0),
 			"the limit is -1":                p.Semaphore("k", -1),
@@ -270,21 +271,21 @@ func TestArgumentsOfASemaphoreThatCannotWorkAreNamed(t *testing.T) {
 		}
 		_, err := p.Multi([]string{"a"}, redlock.Permits(1)).TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrInput)
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 	}, quiet)
 }
 
 func TestSemaphoreIsNotSharedWithRedisson(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		_, err := p.Semaphore("k", 2).Acquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrInput)
 		require.ErrorContains(t, err, "WithInterop")
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 	}, quiet, redlock.WithInterop())
 }
 
 func TestPermitsThatRenewThemselvesLastAndThoseWithATTLEnd(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		renewed := permit(t, p, "k", 2, redlock.AutoRenew(time.Second))
 		fixed := permit(t, p, "k", 2, redlock.TTL(2*time.Second))
 		waits := later(t.Context(), q.Semaphore("k", 2).Acquire)
@@ -305,13 +306,13 @@ func TestPermitsThatRenewThemselvesLastAndThoseWithATTLEnd(t *testing.T) {
 		unlock(t, renewed, next)
 		require.ErrorIs(t, next.Unlock(t.Context()), redlock.ErrNotHeld)
 		time.Sleep(time.Second)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
 // A crashed holder's slots come back when its TTL is over, and not before.
 func TestSlotOfADeadHolderComesBack(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		dead := permit(t, a, "k", 2, redlock.AutoRenew(3*time.Second))
 		lives := permit(t, b, "k", 2, redlock.AutoRenew(3*time.Second))
 		until := time.Now().Add(3 * time.Second)
@@ -324,7 +325,7 @@ func TestSlotOfADeadHolderComesBack(t *testing.T) {
 		require.NoError(t, lives.Err())
 		unlock(t, lives, l)
 		time.Sleep(7 * time.Second) // the dead one's keys
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
@@ -375,7 +376,7 @@ func TestRenewalIsOnlyConfirmedWhereTheSlotIs(t *testing.T) {
 }
 
 func TestPermitIsHandedOff(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		for _, n := range []int{1, 3} {
 			l := permit(t, p, "k", 5, redlock.Permits(n))
 			h, err := l.Handoff()
@@ -391,7 +392,7 @@ func TestPermitIsHandedOff(t *testing.T) {
 			require.NoError(t, got.Err())
 			require.Equal(t, 3, got.Votes())
 			unlock(t, got)
-			nothingLeft(t, cluster)
+			noKeysAtRest(t, d)
 		}
 	}, quiet)
 }
@@ -414,7 +415,7 @@ func TestHandoffOfAPermitThatIsNotWholeIsRefused(t *testing.T) {
 }
 
 func TestCloseGivesPermitsBack(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		l := permit(t, p, "k", 2, redlock.Permits(2))
 		waits := later(t.Context(), q.Semaphore("k", 2).Acquire)
 		mine := later(t.Context(), p.Semaphore("k", 2).Acquire)
@@ -425,12 +426,12 @@ func TestCloseGivesPermitsBack(t *testing.T) {
 		require.ErrorIs(t, mine.Err, redlock.ErrClosed)
 		time.Sleep(10 * time.Millisecond)
 		unlock(t, waits.Get(t))
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 	}, quiet)
 }
 
 func TestDoHoldsAPermitWhileItsFunctionRuns(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		sem := p.Semaphore("k", 2)
 		err := sem.Do(t.Context(), func(ctx context.Context, lease *redlock.Lease) error {
 			return sem.Do(ctx, func(_ context.Context, inner *redlock.Lease) error {
@@ -441,7 +442,7 @@ func TestDoHoldsAPermitWhileItsFunctionRuns(t *testing.T) {
 			})
 		})
 		require.NoError(t, err)
-		nothingLeft(t, cluster)
+		noKeysAtRest(t, d)
 	}, quiet)
 }
 
@@ -500,7 +501,7 @@ func TestTryAcquireWinsAlthoughMembersGiveDifferentSlots(t *testing.T) {
 
 // Whoever wants several is not passed by those behind it, and gets all of them at once.
 func TestSeveralPermitsAreNotStarved(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		first := []*redlock.Lease{permit(t, a, "k", 4), permit(t, a, "k", 4), permit(t, a, "k", 4)}
 		big := later(t.Context(), b.Semaphore("k", 4, redlock.Permits(3)).Acquire)
 		time.Sleep(20 * time.Millisecond)
@@ -532,7 +533,7 @@ func TestSeveralPermitsAreNotStarved(t *testing.T) {
 			unlock(t, w.Get(t))
 		}
 		time.Sleep(20 * time.Millisecond)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
@@ -559,7 +560,7 @@ func TestCallersForSeveralPermitsDoNotBlockEachOther(t *testing.T) {
 
 // A client that has the greater limit may have more than the others' limit.
 func TestCallersWithDifferentLimitsHaveTheGreatestTogether(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		var held []*redlock.Lease
 		for range 4 {
 			held = append(held, permit(t, p, "k", 4))
@@ -579,7 +580,7 @@ func TestCallersWithDifferentLimitsHaveTheGreatestTogether(t *testing.T) {
 		require.Less(t, l.Slot(), 2)
 		require.NotEqual(t, slots[1], l.Slot())
 		unlock(t, l, held[3])
-		leftovers(t, cluster)
+		noKeys(t, d)
 	}, quiet)
 }
 
@@ -677,7 +678,7 @@ func moveSlot(t testing.TB, s redistest.Server, name string, from, to int) {
 }
 
 func TestSemaphoreAndMutexOfANameStandInLinesOfTheirOwn(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		lock := q.Lock(t, "k")
 		waits := p.LockLater(t.Context(), "k")
 		time.Sleep(10 * time.Millisecond)
@@ -694,7 +695,7 @@ func TestSemaphoreAndMutexOfANameStandInLinesOfTheirOwn(t *testing.T) {
 
 // Processes settle on slots of their own, and do not collide.
 func TestClientAsksForTheSlotThatItGaveBackLast(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		var mine []*redlock.Lease
 		for range 3 {
 			mine = append(mine, permit(t, p, "k", 1000))

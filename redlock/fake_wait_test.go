@@ -16,6 +16,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // Waiting as standing requests, in fake time on embedded members: bursts, order, lost and late pushes,
@@ -87,7 +88,7 @@ func TestClientsAreServedInOrderOfArrival(t *testing.T) {
 }
 
 func TestProcessesAlternateHoweverManyCallersEachHas(t *testing.T) {
-	among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	withMany(t, 3, 2, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
 		var mu sync.Mutex
 		var order []int
 		var wg sync.WaitGroup
@@ -152,11 +153,11 @@ func TestReleaseNamesOneSuccessorWhereTheQueuesDiffer(t *testing.T) {
 }
 
 // split starts three clients at once, each of which is first at one of the members 0, 1 and 2.
-func split(t testing.TB, all []*peer, name string) []*locking {
+func split(t testing.TB, all []*caller, name string) []*locking {
 	t.Helper()
 	var waiting []*locking
 	for i, p := range all {
-		rtt := slices.Repeat([]time.Duration{10 * time.Millisecond}, len(p.Links))
+		rtt := slices.Repeat([]time.Duration{10 * time.Millisecond}, len(p.Members()))
 		rtt[i] = 2 * time.Millisecond
 		p.Slow(rtt...)
 		waiting = append(waiting, p.LockLater(t.Context(), name))
@@ -166,7 +167,7 @@ func split(t testing.TB, all []*peer, name string) []*locking {
 
 // A split goes to any of the contenders, not to the same client every time.
 func TestSplitsAreWonByDifferentClients(t *testing.T) {
-	among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	withMany(t, 3, 3, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
 		const rounds = 21
 		var wins [3]int
 		for round := range rounds {
@@ -194,9 +195,9 @@ func TestSplitsAreWonByDifferentClients(t *testing.T) {
 // One member hangs. Whether it has given its vote to somebody will not be known: the split of the others
 // is resolved without it.
 func TestSplitIsResolvedWhileAMemberHangs(t *testing.T) {
-	bubble(t, 4, func(t *testing.T, cluster *redistest.Cluster) { // three of four are needed
-		all := peers(t, cluster, 3, quiet)
-		cluster.Pause(3)
+	deployed(t, 4, func(t *testing.T, d *redlocktest.Deployment) { // three of four are needed
+		all := moreOf(t, d, 3, quiet)
+		d.Pause(3)
 		start := time.Now()
 		waiting := split(t, all, "k")
 		for range waiting {
@@ -352,7 +353,7 @@ func TestWaiterThatDiesDelaysOthersByItsEntryAtMost(t *testing.T) {
 		// Its entry has run out before the release: nobody gives it anything.
 		{3100 * time.Millisecond, 0, 0},
 	} {
-		among(t, 5, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		withMany(t, 5, 3, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
 			held := all[0].Hold(t, "k")
 			ctx, cancel := context.WithCancel(t.Context())
 			dies := all[1].LockLater(ctx, "k")
@@ -537,10 +538,10 @@ func TestPushFromAMemberWhoseClockWasSetIsNotTrusted(t *testing.T) {
 }
 
 func TestLockGivesUpWhereNoQuorumCanBeAsked(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		cluster.Kill(0, 1)
+	withOne(t, 5, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
+		d.Cut(0, 1)
 		require.NoError(t, p.Lock(t, "k").Unlock(t.Context()), "a minority is not missed")
-		cluster.Kill(2)
+		d.Cut(2)
 		start := time.Now()
 		_, err := p.Mutex("k").Lock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
@@ -633,16 +634,16 @@ func TestNextHolderComesWithinOneEntryWhateverDeadWaitersAreHanded(t *testing.T)
 // member that dies, at any time.
 func TestNextHolderComesWithinOneEntryInAnyOrder(t *testing.T) {
 	for seed := range seeds(60) {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 			rng := rand.New(rand.NewPCG(seed, 9))
 			within := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
-			h := join(t, cluster, quiet)
+			h := another(t, d, quiet)
 			held := h.Hold(t, "k", redlock.TTL(30*time.Second))
 			var gone []*locking
-			var dead []*peer
+			var dead []*caller
 			cancels := map[time.Duration]context.CancelFunc{}
 			n := 3 + rng.IntN(4)
-			all := peers(t, cluster, n+2, quiet)
+			all := moreOf(t, d, n+2, quiet)
 			for i, p := range all {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -663,7 +664,7 @@ func TestNextHolderComesWithinOneEntryInAnyOrder(t *testing.T) {
 				p.Die()
 			}
 			if rng.IntN(2) == 0 {
-				cluster.Kill(2)
+				d.Cut(2)
 			}
 			last := time.Now()
 			for at, cancel := range cancels {

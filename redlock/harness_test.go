@@ -24,6 +24,19 @@ import (
 	"github.com/redquorum/redquorum/slot"
 )
 
+// The harness is for tests that a user of package redlocktest could not write. All others see what a
+// user sees (user_test.go). These need the inside:
+//
+//   - Tests that read or write keys of members: counters that are set to disagree (Skew), votes that a
+//     member has by its own word (Has), a lock that is taken away at some members, what a script left.
+//   - Tests that count calls of one script, or break, hold or delay a connection at one of them: costs
+//     (Count), lost votes, raises, renewals and releases, calls that arrive late.
+//   - Tests with random delays from a seed (Jitter), and with pushes that are lost or late.
+//   - Tests without the restart guard that kill members and start them again at once, and tests of the
+//     guard itself, which make clients at chosen moments.
+//   - Tests of clients that New makes of members that are no servers (Yes), or of parts of a client.
+//   - The searches: seeds of the swarm and the schedules.
+
 // Peer is one client of a cluster, as a process of its own would be: with its own network paths.
 type Peer struct {
 	*Client

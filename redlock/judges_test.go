@@ -14,6 +14,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // votesAt counts the members that have a lease, by their own word.
@@ -166,7 +167,7 @@ func handoff(t testing.TB, l *redlock.Lease) redlock.Handoff {
 }
 
 // adopt takes over a lease that goes on.
-func adopt(t testing.TB, p *peer, h redlock.Handoff) *redlock.Lease {
+func adopt(t testing.TB, p anyClient, h redlock.Handoff) *redlock.Lease {
 	t.Helper()
 	l, err := p.Adopt(t.Context(), h)
 	require.NoError(t, err)
@@ -174,13 +175,13 @@ func adopt(t testing.TB, p *peer, h redlock.Handoff) *redlock.Lease {
 }
 
 // handOver has a lease go on at another client.
-func handOver(t testing.TB, l *redlock.Lease, to *peer) *redlock.Lease {
+func handOver(t testing.TB, l *redlock.Lease, to anyClient) *redlock.Lease {
 	t.Helper()
 	return adopt(t, to, handoff(t, l))
 }
 
 // inspect looks at a lock as an operator does.
-func inspect(t testing.TB, p *peer, name string) *redlock.Inspection {
+func inspect(t testing.TB, p anyClient, name string) *redlock.Inspection {
 	t.Helper()
 	seen, err := p.Inspect(t.Context(), name)
 	require.NoError(t, err)
@@ -202,6 +203,16 @@ func inBubble(n int, test func(t *testing.T, cluster *redistest.Cluster)) func(t
 // inAlone is alone for t.Run.
 func inAlone(n int, test func(t *testing.T, cluster *redistest.Cluster, p *peer), opts ...redlock.Option) func(t *testing.T) {
 	return func(t *testing.T) { alone(t, n, test, opts...) }
+}
+
+// inMany is withMany for t.Run.
+func inMany(n, clients int, test func(t *testing.T, d *redlocktest.Deployment, all []*caller), opts ...redlock.Option) func(t *testing.T) {
+	return func(t *testing.T) { withMany(t, n, clients, test, opts...) }
+}
+
+// inDeployment is deployed for t.Run.
+func inDeployment(n int, test func(t *testing.T, d *redlocktest.Deployment), opts ...redlock.Option) func(t *testing.T) {
+	return func(t *testing.T) { deployed(t, n, test, opts...) }
 }
 
 // inAmong is among for t.Run.

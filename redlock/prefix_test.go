@@ -18,6 +18,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -248,8 +249,8 @@ func (tr *tracerOfNames) Woken(_ context.Context, e redlock.Wake)            { t
 
 // A lock under a prefix is the lock whose name has the prefix written into it, and no other.
 func TestPrefixIsAsIfItWereWrittenIntoTheName(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		prod, test, plain := join(t, cluster, quiet, redlock.WithPrefix("prod:")), join(t, cluster, quiet, redlock.WithPrefix("test:")), join(t, cluster, quiet)
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
+		prod, test, plain := another(t, d, quiet, redlock.WithPrefix("prod:")), another(t, d, quiet, redlock.WithPrefix("test:")), another(t, d, quiet)
 		for _, name := range prefixedNames {
 			l := prod.Hold(t, name)
 			require.NoError(t, test.Try(t, name))

@@ -15,6 +15,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // The published algorithm, one test for each of its rules, here or where the rule says, in the order of the page:
@@ -35,17 +36,17 @@ import (
 // back.
 func TestSpecFaultTolerance(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 7} {
-		alone(t, n, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		withOne(t, n, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 			for down := range (n + 1) / 2 {
 				if down > 0 {
-					cluster.Kill(down - 1)
+					d.Cut(down - 1)
 					synctest.Wait()
 				}
 				l, err := p.Mutex("k").TryLock(t.Context())
 				require.NoError(t, err, "%d of %d down", down, n)
 				require.NoError(t, l.Unlock(t.Context()))
 			}
-			cluster.Kill(n - 1)
+			d.Cut(n - 1)
 			synctest.Wait()
 			require.ErrorIs(t, p.Try(t, "k"), redlock.ErrNoQuorum, "half of %d, or more, is down", n)
 		})
@@ -94,16 +95,16 @@ func TestSpecOnlyTheOwnLockIsDeleted(t *testing.T) {
 // Step 2: an instance that does not answer is given up after a time that is small against the lock's, and
 // (Retry on failure) all are asked at the same time.
 func TestSpecStep2NobodyWaitsForASilentInstance(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 5, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		p.Slow(slices.Repeat([]time.Duration{20 * time.Millisecond}, 5)...)
 		start := time.Now()
 		require.NoError(t, p.Lock(t, "a").Unlock(t.Context()))
 		require.Equal(t, 40*time.Millisecond, time.Since(start), "two rounds, not ten")
-		cluster.Pause(0, 1)
+		d.Pause(0, 1)
 		start = time.Now()
 		require.NoError(t, p.Lock(t, "b").Unlock(t.Context()))
 		require.Equal(t, 40*time.Millisecond, time.Since(start))
-		cluster.Pause(2)
+		d.Pause(2)
 		start = time.Now()
 		require.ErrorIs(t, p.Try(t, "c"), redlock.ErrNoQuorum)
 		require.Less(t, time.Since(start), 30*time.Second/100)
@@ -177,7 +178,7 @@ func TestSpecStep5FailureUnlocksAllInstances(t *testing.T) {
 // Retry on failure: contenders that split the votes must come apart again. The page desynchronises them
 // by chance; ours yield to one of them (docs/protocol.md, "Split votes").
 func TestSpecRetrySplitVotesAreResolved(t *testing.T) {
-	among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	withMany(t, 3, 3, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
 		start := time.Now()
 		waiting := split(t, all, "k")
 		time.Sleep(200 * time.Millisecond)
@@ -242,13 +243,13 @@ func TestSpecSafetyNobodyElseDuringTheMinimumValidity(t *testing.T) {
 // Safety arguments: who needed longer than the validity to get a majority does not have the lock, and
 // unlocks.
 func TestSpecSafetyMajorityTooLateIsNoLock(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		p.Slow(0, 60*time.Millisecond, 60*time.Millisecond)
 		require.ErrorIs(t, p.Try(t, "k", redlock.TTL(50*time.Millisecond)), redlock.ErrTooSlow)
 		_, err := p.Mutex("k", redlock.TTL(50*time.Millisecond)).Lock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrTooSlow, "nor after some more tries")
 		time.Sleep(60 * time.Millisecond)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
@@ -332,7 +333,7 @@ func TestSpecExtendNeedsAMajorityThatStillHasTheLock(t *testing.T) {
 // Making the algorithm more reliable: the number of extensions is limited, or a client could keep others
 // out for ever.
 func TestSpecExtensionsAreLimited(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		start := time.Now()
 		l := p.Lock(t, "k") // nobody unlocks it
 		<-l.Done()

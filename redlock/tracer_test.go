@@ -16,6 +16,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // listener is a tracer that hears of requests and of what wakes waiters, and where each belongs.
@@ -129,9 +130,9 @@ func TestEveryRequestIsToldWithItsLatency(t *testing.T) {
 }
 
 func TestRefusalIsAnAnswer(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		li := &listener{}
-		p, other := join(t, cluster, redlock.WithTracer(li), quiet), join(t, cluster, quiet)
+		p, other := another(t, d, redlock.WithTracer(li), quiet), another(t, d, quiet)
 		other.Hold(t, "k")
 		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrHeld)
 		synctest.Wait()
@@ -337,9 +338,9 @@ func (r *refusals) Renewed(e redlock.Renewed) {
 // The answers are read on a goroutine per member: the one that decides may come to its work after the
 // others have ended the round. Extend must not say that the old validity stands.
 func TestExtendThatAMajorityRefusesIsALossWhoeverBooksIt(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		slow := &refusals{hold: make(chan struct{})}
-		p, other := join(t, cluster, redlock.WithTracer(slow), quiet), join(t, cluster, quiet)
+		p, other := another(t, d, redlock.WithTracer(slow), quiet), another(t, d, quiet)
 		p.Slow(0, time.Millisecond, 2*time.Millisecond)
 		lease := p.Hold(t, "k")
 		time.Sleep(10 * time.Millisecond)
@@ -388,9 +389,9 @@ func (k *kindListener) RenewalStart(e redlock.RenewalStart) context.Context {
 }
 
 func TestEventsTellTheKindOfTheLock(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		k := &kindListener{heard: map[string]redlock.Kind{}}
-		p, other := join(t, cluster, redlock.WithTracer(k), quiet), join(t, cluster, quiet)
+		p, other := another(t, d, redlock.WithTracer(k), quiet), another(t, d, quiet)
 		before := other.Hold(t, "a")
 		waits := p.LockLater(t.Context(), "a", redlock.AutoRenew(3*time.Second))
 		synctest.Wait()
