@@ -23,6 +23,8 @@ type heldSlotsJSON struct {
 	Holders int          `json:"holders"`
 	Waiting int          `json:"waiting"` // the longest line of a member
 	Limit   *int         `json:"limit"`   // that is stored; null: none is
+
+	HoldersWho []string `json:"holders_who,omitempty"` // what those tell of themselves that do (--label), each once
 }
 
 func (l *heldSlotsJSON) line(members int) string {
@@ -33,6 +35,9 @@ func (l *heldSlotsJSON) line(members int) string {
 	}
 	if l.Waiting > 0 {
 		line += fmt.Sprintf(", %d waiting", l.Waiting)
+	}
+	if len(l.HoldersWho) > 0 {
+		line += "\t" + several(l.HoldersWho)
 	}
 	return line
 }
@@ -139,7 +144,9 @@ func slotsFound(in *redlock.SemaphoreInspection, all bool) *heldSlotsJSON {
 			out.Votes = h.Votes
 		}
 		out.TTLMS = max(out.TTLMS, longest(in, h).Milliseconds())
+		out.HoldersWho = append(out.HoldersWho, h.Who)
 	}
+	out.HoldersWho = eachOnce(out.HoldersWho)
 	for _, v := range in.Members {
 		out.Waiting = max(out.Waiting, len(v.Queue))
 	}

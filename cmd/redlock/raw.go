@@ -38,10 +38,11 @@ type heldLock struct {
 	Readers int          `json:"readers,omitempty"`
 	Leads   *string      `json:"leads,omitempty"` // the value of a leader
 
-	Who string `json:"who,omitempty"` // what the holder's client tells of itself (--label)
+	Who        string   `json:"who,omitempty"`         // what the holder's client tells of itself (--label)
+	ReadersWho []string `json:"readers_who,omitempty"` // of readers, what those clients tell that do, each once
 
-	seq    int64  // of the value
-	client string // a hash of the holder's client
+	seq     int64    // of the value
+	clients []string // a hash of the holder's client; of readers, of each
 }
 
 func newLs() *cobra.Command {
@@ -58,7 +59,8 @@ slots move.
 Each line has the name, the token, the votes, and the time until the lease ends. Readers of a lock
 share one line, which says how many they are: their greatest token, the votes that each of them has
 at least, and the longest of their times. The line of a leader has its value. The JSON has the kind:
-read, election, or mutex for every other one.
+read, election, or mutex for every other one. A line ends with what the holders tell of themselves
+(--label), of several at most three; the JSON has all.
 
 Behind the locks come semaphores, with how many slots are held and how many wait, and latches, with what
 is missing. ls lists a semaphore if a majority names the same holder of a slot, and a latch if a majority
@@ -125,8 +127,11 @@ Redis Cluster or with Sentinels also INFO.
 				case l.Leads != nil:
 					line += "\tleads as " + strconv.Quote(*l.Leads)
 				}
-				if l.Who != "" {
+				switch {
+				case l.Who != "":
 					line += "\t" + plain([]byte(l.Who))
+				case len(l.ReadersWho) > 0:
+					line += "\t" + several(l.ReadersWho)
 				}
 				_, _ = fmt.Fprintln(table, line)
 			}
@@ -503,11 +508,11 @@ func tally(votes [][]vote, need int, all bool) []heldLock {
 		for _, v := range ofMember {
 			l := owners[[2]string{v.key, v.owner}]
 			if l == nil {
-				l = &heldLock{Key: v.key, Kind: redlock.KindMutex, client: clientOf(v.owner)}
+				l = &heldLock{Key: v.key, Kind: redlock.KindMutex, clients: []string{clientOf(v.owner)}}
 				owners[[2]string{v.key, v.owner}] = l
 			}
 			if v.reads {
-				l.Kind, l.Readers, l.client = redlock.KindRead, 1, ""
+				l.Kind, l.Readers = redlock.KindRead, 1
 			}
 			if v.leads != nil && (l.Leads == nil || v.seq >= l.seq) {
 				l.Kind, l.Leads, l.seq = redlock.KindElection, v.leads, v.seq
@@ -535,6 +540,7 @@ func tally(votes [][]vote, need int, all bool) []heldLock {
 			p.Readers++
 			p.Votes = min(p.Votes, l.Votes)
 			p.Token, p.TTLMS = max(p.Token, l.Token), max(p.TTLMS, l.TTLMS)
+			p.clients = append(p.clients, l.clients...)
 			continue
 		}
 		phases[of] = l
@@ -542,6 +548,8 @@ func tally(votes [][]vote, need int, all bool) []heldLock {
 	}
 	out := make([]heldLock, len(found))
 	for i, l := range found {
+		slices.Sort(l.clients)
+		l.clients = slices.Compact(l.clients)
 		out[i] = *l
 	}
 	slices.SortFunc(out, func(a, b heldLock) int {
@@ -560,13 +568,17 @@ func clientOf(owner string) string {
 	return hex.EncodeToString(sum[:])[:16]
 }
 
+// mostReadersAsked is of how many readers of a lock identify asks who they are.
+const mostReadersAsked = 64
+
 // identify notes who holds each lock, as far as a member knows.
 func identify(ctx context.Context, members []*rawMember, environment string, locks []heldLock) {
 	clients := make(map[string]bool)
 	for _, l := range locks {
-		clients[l.client] = true
+		for _, client := range l.clients[:min(len(l.clients), mostReadersAsked)] {
+			clients[client] = true
+		}
 	}
-	delete(clients, "") // of readers
 	known := make(map[string]string)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -590,8 +602,37 @@ func identify(ctx context.Context, members []*rawMember, environment string, loc
 	}
 	wg.Wait()
 	for i := range locks {
-		locks[i].Who = known[locks[i].client]
+		l := &locks[i]
+		var who []string
+		for _, client := range l.clients {
+			who = append(who, known[client])
+		}
+		if l.Readers > 0 {
+			l.ReadersWho = eachOnce(who)
+		} else {
+			l.Who = who[0]
+		}
 	}
+}
+
+// eachOnce are those of some clients that tell of themselves, sorted.
+func eachOnce(who []string) []string {
+	who = slices.DeleteFunc(who, func(w string) bool { return w == "" })
+	slices.Sort(who)
+	return slices.Compact(who)
+}
+
+// several is what a line of ls says of several clients: as many as fit.
+func several(who []string) string {
+	const most = 3
+	var out []string
+	for _, w := range who[:min(len(who), most)] {
+		out = append(out, plain([]byte(w)))
+	}
+	if more := len(who) - most; more > 0 {
+		out = append(out, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(out, ", ")
 }
 
 // server is the one of a member's servers that has the keys of a slot, nil: none that is up.
