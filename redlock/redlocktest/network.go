@@ -22,6 +22,10 @@ type Network struct {
 	// client knows of the member that it is silent, and takes it for down after Config.StallTimeout.
 	LoseRequests, LoseReplies bool
 
+	// LosePushes loses what members tell of their own accord, as servers may. A waiter learns of its
+	// lock by asking, within a third of Config.Entry.
+	LosePushes bool
+
 	// Cut breaks the connections and refuses new ones, as Deployment.Cut does for all clients.
 	Cut bool
 }
@@ -41,6 +45,9 @@ func (d *Deployment) Network(client *redlock.Client, n Network, members ...int) 
 		}
 		path.Heal()
 		path.SetDelay(redistest.Delay{Fixed: n.Request}, redistest.Delay{Fixed: n.Reply})
+		if n.LosePushes {
+			path.LosePushRate(1)
+		}
 		if n.LoseRequests {
 			path.DropRequests()
 		}

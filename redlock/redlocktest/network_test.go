@@ -82,6 +82,27 @@ func TestNetworkLosesOneWayWithoutAWord(t *testing.T) {
 	}
 }
 
+func TestNetworkThatLosesPushesLeavesAWaiterToItsHeartbeats(t *testing.T) {
+	for lost, at := range map[bool]time.Duration{false: 0, true: time.Second} {
+		fake(t, func(t *testing.T, d *redlocktest.Deployment) {
+			other := d.Open()
+			d.Network(other, redlocktest.Network{LosePushes: lost})
+			l := hold(t, d)
+			granted := make(chan time.Time)
+			go func() {
+				if _, err := other.Mutex("k").Lock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				granted <- time.Now()
+			}()
+			time.Sleep(10 * time.Millisecond)
+			freed := time.Now()
+			require.NoError(t, l.Unlock(t.Context()))
+			require.InDelta(t, at, (<-granted).Sub(freed), float64(100*time.Millisecond))
+		})
+	}
+}
+
 func TestNetworkThatIsWholeAgainIsConnectedAgain(t *testing.T) {
 	for name, mend := range map[string]func(d *redlocktest.Deployment){
 		"Heal":    func(d *redlocktest.Deployment) { d.Heal() },
