@@ -89,7 +89,24 @@ func (a *audience) last() time.Time {
 
 // observed runs a test with an observer on a client of its own. The observer has left when the test
 // looks at what is left.
-func observed(t *testing.T, n, clients int, test func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer), opts ...redlock.Option) {
+func observed(t *testing.T, n, clients int, test func(t *testing.T, d *redlocktest.Deployment, a *audience, all []*caller), opts ...redlock.Option) {
+	t.Helper()
+	withMany(t, n, clients+1, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
+		ctx, cancel := context.WithCancel(t.Context())
+		a := observing(ctx, all[clients])
+		require.Equal(t, "-", a.words(), "nobody leads")
+		test(t, d, a, all)
+		cancel()
+		<-a.done
+		synctest.Wait()
+		for _, key := range d.Leftovers() {
+			require.NotContains(t, key, observersOf, "the observer has withdrawn")
+		}
+	}, opts...)
+}
+
+// observedInside is observed for tests that look into members.
+func observedInside(t *testing.T, n, clients int, test func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer), opts ...redlock.Option) {
 	t.Helper()
 	among(t, n, clients+1, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -137,7 +154,7 @@ func leads(t testing.TB, p anyClient) string {
 }
 
 func TestLeaderIsWhoHasTheLockAndHasProclaimed(t *testing.T) {
-	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observed(t, 3, 2, func(t *testing.T, d *redlocktest.Deployment, a *audience, all []*caller) {
 		p, q := all[0], all[1]
 		e := p.Election("boss")
 		require.Equal(t, "-", leads(t, q))
@@ -189,7 +206,7 @@ func TestLeaderIsWhoHasTheLockAndHasProclaimed(t *testing.T) {
 
 // What an election leaves behind is gone when an entry's lifetime is over.
 func TestNothingIsLeftOfAnElection(t *testing.T) {
-	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
 		l := campaign(t, all[0], "me")
 		time.Sleep(20 * time.Second)
 		require.NoError(t, l.Unlock(t.Context()))
@@ -273,7 +290,7 @@ func TestElectionTakesWhatCanWork(t *testing.T) {
 // more.
 func TestResignHandsOverWithinTwoRoundTrips(t *testing.T) {
 	const rtt = 10 * time.Millisecond
-	observed(t, 5, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observed(t, 5, 2, func(t *testing.T, d *redlocktest.Deployment, a *audience, all []*caller) {
 		for _, p := range all {
 			p.Slow(rtt, rtt, rtt, rtt, rtt)
 		}
@@ -302,7 +319,7 @@ func TestResignHandsOverWithinTwoRoundTrips(t *testing.T) {
 // millisecond and a round trip of that.
 func TestCrashOfALeaderIsToldAtItsTTL(t *testing.T) {
 	const rtt = 10 * time.Millisecond
-	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
 		for _, p := range all {
 			p.Slow(rtt, rtt, rtt)
 		}
@@ -340,7 +357,7 @@ func TestCrashOfALeaderIsToldAtItsTTL(t *testing.T) {
 
 // A proclamation that is under way when its leader is overtaken changes nothing.
 func TestLateProclaimOfAFormerLeaderChangesNothing(t *testing.T) {
-	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
 		p, q := all[0], all[1]
 		l := campaign(t, p, "one", redlock.TTL(time.Second))
 		require.Equal(t, "one", a.words())
@@ -364,7 +381,7 @@ func TestLateProclaimOfAFormerLeaderChangesNothing(t *testing.T) {
 
 // Members that come back empty, or have been away, hear the value with the next renewal.
 func TestValueIsRepeatedWithRenewals(t *testing.T) {
-	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
 		p := all[0]
 		p.Away(2)
 		l := campaign(t, p, "me")
@@ -392,7 +409,7 @@ func TestValueIsRepeatedWithRenewals(t *testing.T) {
 
 // One member's word is not enough: it has forgotten the leader, or has never heard of it.
 func TestOneMemberDoesNotEndALeader(t *testing.T) {
-	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
 		p, watcher := all[0], all[1]
 		l := campaign(t, p, "me")
 		require.Equal(t, "me", a.words())
@@ -429,7 +446,7 @@ func TestOneMemberDoesNotEndALeader(t *testing.T) {
 
 // A campaign whose caller gives up while the value is being recorded leaves nobody who leads.
 func TestCampaignThatIsCancelledWhileItProclaimsResigns(t *testing.T) {
-	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
 		p, q := all[0], all[1]
 		for i, rule := range []func(l *redistest.Link) *redistest.Rule{
 			func(l *redistest.Link) *redistest.Rule { // it comes late, and behind it the release
@@ -461,7 +478,7 @@ func TestCampaignThatIsCancelledWhileItProclaimsResigns(t *testing.T) {
 
 // A leader leads although nobody records its value: the next renewal brings it.
 func TestLeaderWhoseValueIsNotRecordedLeadsAllTheSame(t *testing.T) {
-	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
 		p := all[0]
 		p.EveryLink(func(l *redistest.Link) {
 			l.Fail(redistest.WithArg(script.Proclaim.SHA), 1, "ERR try again")
@@ -480,9 +497,9 @@ func TestLeaderWhoseValueIsNotRecordedLeadsAllTheSame(t *testing.T) {
 // A minority of the members is away from the observer, or hangs: it is told all the same, and what
 // it missed when too few could be asked.
 func TestObserverHearsAMajority(t *testing.T) {
-	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observed(t, 3, 1, func(t *testing.T, d *redlocktest.Deployment, a *audience, all []*caller) {
 		p, watcher := all[0], all[1]
-		watcher.Links[0].Pause()
+		d.Network(watcher.Client, redlocktest.Network{LoseRequests: true, LoseReplies: true}, 0)
 		time.Sleep(time.Millisecond) // what it says is from before the election
 		l := campaign(t, p, "one")
 		require.Equal(t, "one", a.words())
@@ -492,7 +509,7 @@ func TestObserverHearsAMajority(t *testing.T) {
 		l = campaign(t, p, "three")
 		time.Sleep(5 * time.Second)
 		require.Equal(t, "", a.words(), "one member is too few to tell")
-		watcher.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
+		watcher.Back(0, 1)
 		time.Sleep(5 * time.Second)
 		require.Equal(t, "three", a.words(), "the latest")
 		unlock(t, l)
@@ -502,7 +519,7 @@ func TestObserverHearsAMajority(t *testing.T) {
 
 // An observer goes on when a majority has been away for long, and does not ask meanwhile.
 func TestObserverOutlivesAMajorityThatIsAway(t *testing.T) {
-	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
 		p, watcher := all[0], all[1]
 		watcher.Away(0, 1)
 		time.Sleep(10 * time.Second) // longer than NoQuorumAfter
@@ -524,7 +541,7 @@ func TestObserverOutlivesAMajorityThatIsAway(t *testing.T) {
 
 // What a member said before it was away is no word of a majority.
 func TestWordOfAMemberThatIsAwayNamesNobody(t *testing.T) {
-	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
 		p, watcher := all[0], all[1]
 		l := campaign(t, p, "one")
 		require.Equal(t, "one", a.words())
@@ -547,8 +564,8 @@ func TestWordOfAMemberThatIsAwayNamesNobody(t *testing.T) {
 
 // An observer whose pushes are all lost hears at its heartbeats.
 func TestObserverWithoutPushesHearsByHeartbeats(t *testing.T) {
-	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
-		all[1].EveryLink(func(l *redistest.Link) { l.LosePushRate(1) })
+	observed(t, 3, 1, func(t *testing.T, d *redlocktest.Deployment, a *audience, all []*caller) {
+		d.Network(all[1].Client, redlocktest.Network{LosePushes: true})
 		l := campaign(t, all[0], "me")
 		time.Sleep(1010 * time.Millisecond)
 		require.Equal(t, "me", a.words())
@@ -562,7 +579,7 @@ func TestObserverWithoutPushesHearsByHeartbeats(t *testing.T) {
 // A leader that hands its lease to another process leads on: what the other says comes after what
 // was said before.
 func TestAdoptedLeaderProclaims(t *testing.T) {
-	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observed(t, 3, 2, func(t *testing.T, d *redlocktest.Deployment, a *audience, all []*caller) {
 		p, q := all[0], all[1]
 		l := campaign(t, p, "one")
 		require.Equal(t, "one", a.words())
@@ -595,7 +612,7 @@ func TestAdoptedLeaderProclaims(t *testing.T) {
 // What an adopted leader says first counts, however much was said before: also if that was as much.
 func TestAdoptedLeaderIsHeardAtOnce(t *testing.T) {
 	for before := range 4 {
-		observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+		observed(t, 3, 2, func(t *testing.T, d *redlocktest.Deployment, a *audience, all []*caller) {
 			p, q := all[0], all[1]
 			l := campaign(t, p, "one")
 			for range before {
@@ -622,7 +639,7 @@ func TestAdoptedLeaderIsHeardAtOnce(t *testing.T) {
 
 // A word that only a member has that is away does not outlive what an adopted leader says.
 func TestAdoptedLeaderReplacesWhatItCannotSee(t *testing.T) {
-	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
 		p, q := all[0], all[1]
 		l := campaign(t, p, "one")
 		p.Away(1, 2)
@@ -650,7 +667,7 @@ func TestAdoptedLeaderReplacesWhatItCannotSee(t *testing.T) {
 // Run leads again after a loss and after each return, and never has two fn of one client at once:
 // not even if the first does not stop when its lease is lost.
 func TestRunLeadsAgainAndNeverTwice(t *testing.T) {
-	observed(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observed(t, 3, 2, func(t *testing.T, d *redlocktest.Deployment, a *audience, all []*caller) {
 		p, q := all[0], all[1]
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
@@ -851,27 +868,27 @@ func TestObserverCostsOneCallPerHeartbeat(t *testing.T) {
 
 // Too few members that answer are no sign that nobody leads.
 func TestLeaderIsNotToldByAMinority(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		l := campaign(t, p, "me")
 		q.Away(1, 2)
 		_, err := q.Election("boss").Leader(t.Context())
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.NotErrorIs(t, err, redlock.ErrNoLeader)
 		require.ErrorContains(t, err, `leader "boss"`)
-		q.EveryLink(func(l *redistest.Link) { l.Heal() }, 1)
+		q.Back(1)
 		q.Until(t, 1, "voting")
 		require.Equal(t, "me", leads(t, q), "a majority is enough")
 		unlock(t, l)
-		q.Links[2].Heal()
+		q.Back(2)
 		q.Until(t, 2, "voting")
-		q.Links[2].PauseReplies()
+		d.Network(q.Client, redlocktest.Network{LoseReplies: true}, 2)
 		before := time.Now()
 		require.Equal(t, "-", leads(t, q))
 		require.Equal(t, before, time.Now(), "what the third would say changes nothing")
 		l = campaign(t, p, "me")
 		require.Equal(t, "me", leads(t, q))
 		require.Equal(t, before, time.Now())
-		q.Links[0].PauseReplies()
+		d.Network(q.Client, redlocktest.Network{LoseReplies: true}, 0)
 		start := time.Now()
 		_, err = q.Election("boss").Leader(t.Context())
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
@@ -880,14 +897,14 @@ func TestLeaderIsNotToldByAMinority(t *testing.T) {
 		defer cancel()
 		_, err = q.Election("boss").Leader(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		q.EveryLink(func(l *redistest.Link) { l.Heal() })
+		q.Back()
 		unlock(t, l)
 	}, quiet)
 }
 
 // A vote of one member is no leader, although that member has a value of its owner.
 func TestLeaderNeedsAMajority(t *testing.T) {
-	observed(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
 		l := campaign(t, all[0], "me")
 		require.Equal(t, "me", a.words())
 		all[0].Die()

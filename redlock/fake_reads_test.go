@@ -24,6 +24,9 @@ import (
 // deafToPushes loses every push to a client.
 func deafToPushes(p *peer) { p.EveryLink(func(l *redistest.Link) { l.LosePushRate(1) }) }
 
+// deaf is deafToPushes for a caller: all is heard by asking.
+func (p *caller) deaf() { p.d.Network(p.Client, redlocktest.Network{LosePushes: true}) }
+
 // ends waits for the end of a context that is expected to end.
 func ends(t testing.TB, ctx context.Context) {
 	t.Helper()
@@ -88,19 +91,18 @@ func TestHoldIsSharedByLeasesOfOneTTLThatRenew(t *testing.T) {
 // A writer waits behind a process whose readers come and go without a pause. Each row leaves one
 // sign of it.
 func TestSharedReadsDoNotStarveAWriter(t *testing.T) {
-	entry := redlock.DefaultConfig().Entry
 	for name, row := range map[string]struct {
 		renew   time.Duration
-		prepare func(a *peer)
+		prepare func(a *caller)
 		within  time.Duration // from the writer's registration to the last reader that comes in
 	}{
-		"a push says so":                      {30 * time.Second, func(*peer) {}, 5 * time.Millisecond},
-		"no push arrives":                     {30 * time.Second, deafToPushes, entry / 3},
-		"a renewal comes before":              {time.Second, deafToPushes, entry / 9},
-		"a minority of the members is silent": {30 * time.Second, func(a *peer) { deafToPushes(a); a.Away(1) }, entry / 3},
+		"a push says so":                      {30 * time.Second, func(*caller) {}, 5 * time.Millisecond},
+		"no push arrives":                     {30 * time.Second, (*caller).deaf, entry / 3},
+		"a renewal comes before":              {time.Second, (*caller).deaf, entry / 9},
+		"a minority of the members is silent": {30 * time.Second, func(a *caller) { a.deaf(); a.Away(1) }, entry / 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+			withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 				row.prepare(a)
 				synctest.Wait()
 				rw := a.RWMutex("k", redlock.AutoRenew(row.renew))
@@ -110,7 +112,7 @@ func TestSharedReadsDoNotStarveAWriter(t *testing.T) {
 				defer cancel()
 				first, err := rw.RLock(t.Context())
 				require.NoError(t, err)
-				shared := redlock.OwnerOf(first)
+				shared := first.Hash()
 				var mu sync.Mutex
 				var last time.Time // that a reader came into the first hold
 				for i := range 8 {
@@ -120,7 +122,7 @@ func TestSharedReadsDoNotStarveAWriter(t *testing.T) {
 							if err != nil {
 								return
 							}
-							if mu.Lock(); redlock.OwnerOf(l) == shared {
+							if mu.Lock(); l.Hash() == shared {
 								last = time.Now()
 							}
 							mu.Unlock()
@@ -190,20 +192,20 @@ func TestHoldThatIsGrantedBeforeAWriterTakesNobodyElse(t *testing.T) {
 // A writer that comes between the grant and the next reader is not overtaken, though its push and
 // the name in the grant are missing.
 func TestGrantAfterAWaitDoesNotSayThatNobodyWaits(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		w := writes(t, b, "k")
 		r := later(t.Context(), a.RWMutex("k").RLock)
 		time.Sleep(10 * time.Millisecond)
 		unlock(t, w)
 		first := r.Get(t)
-		deafToPushes(a)
+		a.deaf()
 		next := later(t.Context(), c.RWMutex("k").Lock)
 		synctest.Wait()
 		_, err := a.RWMutex("k").TryRLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		unlock(t, first)
 		unlock(t, next.Get(t))
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
@@ -241,14 +243,14 @@ func TestOldHoldIsAskedForOnce(t *testing.T) {
 // One of three members says that nobody waits, and the others nothing: the hold takes no more, and
 // the next reader asks for itself.
 func TestMinorityDoesNotSayThatNobodyWaits(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		first := reads(t, a, "k")
 		b.Away(0)
-		deafToPushes(a)
+		a.deaf()
 		w := later(t.Context(), b.RWMutex("k").Lock)
-		time.Sleep(redlock.DefaultConfig().Entry / 3)
+		time.Sleep(entry / 3)
 		for _, i := range []int{1, 2} {
-			a.Links[i].PauseReplies()
+			d.Network(a.Client, redlocktest.Network{LosePushes: true, LoseReplies: true}, i)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
@@ -256,7 +258,7 @@ func TestMinorityDoesNotSayThatNobodyWaits(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.NoError(t, first.Err())
 		for _, i := range []int{1, 2} {
-			a.Links[i].Resume()
+			d.Network(a.Client, redlocktest.Network{LosePushes: true}, i)
 		}
 		time.Sleep(time.Second)
 		require.True(t, w.Pending())
@@ -332,18 +334,15 @@ func heardLost(tr *tracer) []*redlock.LostError {
 func TestHoldThatIsLostEndsAllItsUsers(t *testing.T) {
 	for name, row := range map[string]struct {
 		reason redlock.LostReason
-		end    func(t *testing.T, cluster *redistest.Cluster, a *peer)
+		end    func(t *testing.T, d *redlocktest.Deployment, a *caller)
 	}{
-		"refused": {redlock.LostRefused, func(t *testing.T, cluster *redistest.Cluster, _ *peer) {
-			steal(t, cluster, "k", time.Minute, 0, 1)
-		}},
-		"expired": {redlock.LostExpired, func(_ *testing.T, _ *redistest.Cluster, a *peer) { a.Die() }},
-		"closed":  {redlock.LostClosed, func(t *testing.T, _ *redistest.Cluster, a *peer) { require.NoError(t, a.Client.Close()) }},
+		"refused": {redlock.LostRefused, func(_ *testing.T, d *redlocktest.Deployment, _ *caller) { d.Take("k") }},
+		"expired": {redlock.LostExpired, func(_ *testing.T, _ *redlocktest.Deployment, a *caller) { a.Die() }},
+		"closed":  {redlock.LostClosed, func(t *testing.T, _ *redlocktest.Deployment, a *caller) { require.NoError(t, a.Client.Close()) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				tr := &tracer{}
-				a := join(t, cluster, quiet, redlock.WithTracer(tr))
+			tr := &tracer{}
+			withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, a *caller) {
 				var all []*redlock.Lease
 				for i := range 5 {
 					opts := []redlock.LockOption{redlock.AutoRenew(5 * time.Second)}
@@ -355,7 +354,7 @@ func TestHoldThatIsLostEndsAllItsUsers(t *testing.T) {
 				unlock(t, all[4])
 				contexts := []context.Context{all[0].Context(), all[1].Context(), all[2].Context(), all[3].Context()}
 				until := all[0].ValidUntil()
-				row.end(t, cluster, a)
+				row.end(t, d, a)
 				for i, ctx := range contexts {
 					ends(t, ctx)
 					require.Equal(t, row.reason, lostFor(all[i]))
@@ -365,7 +364,7 @@ func TestHoldThatIsLostEndsAllItsUsers(t *testing.T) {
 				}
 				require.Len(t, heardLost(tr), 4, "one for each that was held")
 				require.Zero(t, a.Stats()[redlock.KindRead].Held)
-			})
+			}, quiet, redlock.WithTracer(tr))
 		})
 	}
 }
@@ -479,11 +478,11 @@ func TestCloseWhileReadersFormAHold(t *testing.T) {
 func TestManyUsersOfHoldsThatOpenAndClose(t *testing.T) {
 	for seed := range seeds(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+			withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 				court := &courtroom{}
 				a.Slow(2*time.Millisecond, 5*time.Millisecond, 9*time.Millisecond)
 				if seed%2 == 1 {
-					deafToPushes(a)
+					a.deaf()
 				}
 				var wg sync.WaitGroup
 				for i := range 12 {
@@ -497,7 +496,7 @@ func TestManyUsersOfHoldsThatOpenAndClose(t *testing.T) {
 				require.Empty(t, court.wrong)
 				require.Greater(t, court.reads, 100)
 				time.Sleep(time.Second)
-				leftovers(t, cluster)
+				noKeys(t, d)
 			}, quiet)
 		})
 	}
