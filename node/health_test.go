@@ -105,12 +105,12 @@ func TestConnectionAtRest(t *testing.T) {
 			} else {
 				n.SubmitGroup([]*member.Call{&c.Call})
 			}
+			if other := newCall("OTHER"); s.Replace(&other.Call) {
+				t.Errorf("%s: what is in line was replaced", way)
+			}
 			synctest.Wait()
 			if got := since(before); !slices.Equal(got, []string{"LOOK", "A"}) {
 				t.Errorf("%s: sent %q", way, got)
-			}
-			if s.Withdraw() {
-				t.Errorf("%s: what is in line was given back", way)
 			}
 			<-c.done
 			if took := time.Since(began); took != 2*time.Second || !errors.Is(c.Err, member.ErrStalled) {
@@ -121,18 +121,20 @@ func TestConnectionAtRest(t *testing.T) {
 	}
 }
 
-func TestCallThatIsKeptIsGivenBack(t *testing.T) {
+func TestCallThatIsKeptIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(nil)
 		n := start(t, Config{Dialer: f})
 		synctest.Wait()
-		s := n.published.Load().session
-		look := newCall("LOOK")
-		if err := s.Hold(&look.Call); err != nil || !s.Withdraw() || s.Withdraw() {
-			t.Fatalf("%v, or it was not given back once", err)
+		s, before := n.published.Load().session, len(f.commands())
+		kept, look, again := newCall("KEPT"), newCall("LOOK"), newCall("AGAIN")
+		if err := s.Hold(&kept.Call); err != nil || !s.Replace(&look.Call) || s.resting() || s.Replace(&again.Call) {
+			t.Fatalf("%v, or it was not replaced once", err)
 		}
-		if do(t, n, "ECHO", "mine"); slices.Contains(f.commands(), "LOOK") {
-			t.Error("it was sent")
+		do(t, n, "A")
+		<-look.done
+		if got := f.commands()[before:]; !slices.Equal(got, []string{"LOOK", "A"}) {
+			t.Errorf("sent %q", got)
 		}
 	})
 }

@@ -15,8 +15,9 @@ func (n *Node) Recheck() { n.signalRecheck() }
 // came from another master and was not used before. It returns nil if the slot may be used now.
 func (n *Node) Stamp(ctx context.Context, slot uint16) error { return n.seat.Stamp(ctx, slot) }
 
-// ClockOffset implements member.Clocked. It is as old as the last look at the marker that was
-// not in front of a call: PingInterval or so, and more while the client is at rest. Without a restart guard ok is false.
+// ClockOffset implements member.Clocked. It is as old as the last whole look at the marker that was
+// not in front of a call: PingInterval or so, and up to 80 while the client is at rest. Without a
+// restart guard ok is false.
 func (n *Node) ClockOffset() (ahead, within time.Duration, ok bool) {
 	o, ok := n.seat.HeardOffset()
 	return o.Ahead, o.Within, ok
@@ -74,13 +75,16 @@ func (s *session) Hold(c *member.Call) error {
 	return nil
 }
 
-// Withdraw implements guard.Session.
-func (s *session) Withdraw() bool {
+// Replace implements guard.Session. No call from outside comes between the end of the rest and c.
+func (s *session) Replace(c *member.Call) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	kept := s.first != nil
+	if s.first == nil {
+		s.mu.Unlock()
+		return false
+	}
 	s.first = nil
-	return kept
+	_ = s.submitLocked(c, true) // an error means that it is broken: whoever looks after it ends by that
+	return true
 }
 
 // resting reports whether a call is kept.

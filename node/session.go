@@ -196,6 +196,11 @@ func (s *session) touch(now time.Time) { s.progress.Store(int64(now.Sub(s.base))
 // is closing.
 func (s *session) submit(c *member.Call, own bool) error {
 	s.mu.Lock()
+	return s.submitLocked(c, own)
+}
+
+// submitLocked is submit. It returns without mu.
+func (s *session) submitLocked(c *member.Call, own bool) error {
 	now := s.node.published.Load()
 	size := s.sizeOf(c, now.tag)
 	calls, inFlight := s.inFlightLocked()

@@ -80,7 +80,7 @@ type Config struct {
 	// client ends the connection. If the client was late itself, or has not read what came, it waits
 	// for up to as long again. Default: 2 s.
 	StallTimeout time.Duration
-	// PingInterval is the pause between health checks of an idle connection. Seven times as long
+	// PingInterval is the pause between health checks of an idle connection. Ten times as long
 	// pass while the client has no lease and no call that waits. Default: 1 s.
 	PingInterval time.Duration
 	// Credentials is asked for the user and the password at every dial, in the place of those of the

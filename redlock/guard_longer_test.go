@@ -132,7 +132,7 @@ func TestNoVoteIsUsedBeforeAMajorityKnowsOfTheLongestLease(t *testing.T) {
 		older(t, cluster)
 		b := guardedVia(t, cluster, without(1, 2), longer)
 		locking := b.LockLater(t.Context(), "k", redlock.TTL(25*time.Second))
-		time.Sleep(10 * time.Second)
+		time.Sleep(12 * time.Second)
 		require.Equal(t, "30000", markerOf(t, cluster, 0, "q"))
 		require.Equal(t, "1000", markerOf(t, cluster, 1, "q"))
 		require.False(t, b.State(0).Votes)
@@ -149,7 +149,7 @@ func TestMemberThatDoesNotVoteAloneSaysWhy(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		older(t, cluster)
 		b := guardedVia(t, cluster, without(1, 2), longer)
-		time.Sleep(10 * time.Second) // and all others have learnt of the longer leases
+		time.Sleep(12 * time.Second) // and all others have learnt of the longer leases
 		for i, m := range b.Members() {
 			require.Equal(t, redlock.MemberDown, m.State)
 			require.Equal(t, i == 0, strings.Contains(fmt.Sprint(m.Err), "until this client has reached a majority"), "%v", m.Err)

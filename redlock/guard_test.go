@@ -54,24 +54,27 @@ func cycle(t testing.TB, p *peer, key string) uint64 {
 	return l.Token()
 }
 
+// dialling is a client that Open makes, with a Dialer of the user's.
+func dialling(t testing.TB, cluster *redistest.Cluster, opts ...redlock.Option) *peer {
+	t.Helper()
+	paths := map[string]redistest.Dialer{}
+	var urls []string
+	for i, s := range cluster.Servers {
+		address := fmt.Sprintf("member-%d.mesh:6379", i)
+		paths[address] = s.Dialer()
+		urls = append(urls, "redis://"+address)
+	}
+	return &peer{Client: opened(t, urls, append(opts, func(c *redlock.Config) {
+		c.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+			return paths[address].DialContext(ctx, network, address)
+		}
+	})...)}
+}
+
 // A proxy or a mesh between the client and its members: all that a dial does not decide is as without it.
 func TestMembersBehindADialerOfTheUsersAreGuarded(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		paths := map[string]redistest.Dialer{}
-		var urls []string
-		for i, s := range cluster.Servers {
-			address := fmt.Sprintf("member-%d.mesh:6379", i)
-			paths[address] = s.Dialer()
-			urls = append(urls, "redis://"+address)
-		}
-		c, err := redlock.Open(t.Context(), urls, short, redlock.WithFreshMembers(), func(c *redlock.Config) {
-			c.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-				return paths[address].DialContext(ctx, network, address)
-			}
-		})
-		require.NoError(t, err)
-		defer c.Close()
-		p := &peer{Client: c}
+		p := dialling(t, cluster, short, redlock.WithFreshMembers())
 		p.Voting(t, 3)
 		cycle(t, p, "k")
 		require.NoError(t, cluster.Restart(false, 1))
@@ -286,6 +289,39 @@ func TestGreaterMaxTTLIsRaisedAndAdopted(t *testing.T) {
 		p.Voting(t, 3)
 		require.GreaterOrEqual(t, time.Since(at), 9*time.Second, "the client with the short leases waits for the long ones")
 	})
+}
+
+// A majority forgets a lease that runs, and the next thing that happens is a call of a client that has rested for a while.
+func TestMembersThatForgotWhileAClientRestedGiveItNoVote(t *testing.T) {
+	for how, forget := range map[string]func(t *testing.T, cluster *redistest.Cluster){
+		"flushed": func(t *testing.T, cluster *redistest.Cluster) {
+			require.NoError(t, cluster.Servers[0].Flush())
+			require.NoError(t, cluster.Servers[1].Flush())
+		},
+		"restarted": func(t *testing.T, cluster *redistest.Cluster) { restart(t, cluster, false, 0, 1) },
+		"given an old snapshot": func(t *testing.T, cluster *redistest.Cluster) { // with counters, so that no grant compares the marker
+			for _, s := range cluster.Servers[:2] {
+				admin(t, s, "HSET", "redquorum:boot", "id", "older 5")
+				admin(t, s, "DEL", "k")
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			for _, rested := range []time.Duration{1500, 5500, 9500, 12500, 19500} {
+				rested *= time.Millisecond
+				voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, holder *peer) {
+					rival := dialling(t, cluster)
+					rival.Voting(t, 3)
+					time.Sleep(rested)
+					held := holder.Lock(t, "k")
+					synctest.Wait()
+					forget(t, cluster)
+					require.Error(t, rival.Try(t, "k"), "two holders, after a rest of %v", rested)
+					require.NoError(t, held.Err())
+				}, func(c *redlock.Config) { c.MaxTTL, c.TTL = 30*time.Second, 30*time.Second })
+			}
+		})
+	}
 }
 
 // While a member is in quarantine nothing of it counts, and a release still reaches it.

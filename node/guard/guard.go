@@ -115,8 +115,9 @@ type Session interface {
 	// Hold keeps a call until one comes from outside, and queues it right before that. After an
 	// error the call is still the caller's.
 	Hold(c *member.Call) error
-	// Withdraw gives up what Hold keeps. It reports false if that is queued already.
-	Withdraw() bool
+	// Replace gives up what Hold keeps, and queues c in its place in the same step. It reports false
+	// if that is queued already; then c is still the caller's.
+	Replace(c *member.Call) bool
 	// Pause waits for news, for d, or for the end of the session or of its host, which is an error.
 	Pause(news <-chan struct{}, d time.Duration) error
 }
@@ -140,10 +141,12 @@ type Terms struct {
 }
 
 // A client at rest looks at a marker after restLooks pings. All clients have learnt of a raised q
-// after restLearns: one ping more is for the look and its answer.
+// after restLearns: one ping more is for the look and its answer. restGlances of its looks in a row
+// are glances, which read id and q alone.
 const (
-	restLooks  = 7
-	restLearns = restLooks + 1
+	restLooks   = 10
+	restLearns  = restLooks + 1
+	restGlances = 7
 )
 
 // learn is how long another client may take to learn of a raised q. Nobody rests where a replica may

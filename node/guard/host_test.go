@@ -112,6 +112,7 @@ type fakeSession struct {
 	broken chan struct{}
 	once   sync.Once
 	looks  atomic.Int64 // that were queued
+	whole  atomic.Int64 // of these, no glances
 	woken  chan struct{}
 
 	mu    sync.Mutex
@@ -171,6 +172,9 @@ func (s *fakeSession) Ask(ctx context.Context, cmds [][]byte) ([]member.Call, er
 
 func (s *fakeSession) Queue(c *member.Call) error {
 	s.looks.Add(1)
+	if words(c.Cmd)[0] == "EVAL" {
+		s.whole.Add(1)
+	}
 	if err := s.do(c); err != nil {
 		return err
 	}
@@ -185,11 +189,14 @@ func (s *fakeSession) Hold(c *member.Call) error {
 	return nil
 }
 
-func (s *fakeSession) Withdraw() bool {
+func (s *fakeSession) Replace(c *member.Call) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	kept := s.first != nil
 	s.first = nil
+	s.mu.Unlock()
+	if kept {
+		_ = s.Queue(c)
+	}
 	return kept
 }
 

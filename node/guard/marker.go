@@ -111,6 +111,23 @@ func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 	return m, nil
 }
 
+// readGlance decodes what a glance returns: id and q of the marker, and nothing else.
+func readGlance(r *member.Reply) (m marker, _ error) {
+	e := r.Elems
+	if r.Kind != '*' || len(e) != 2 {
+		return marker{}, errMarker
+	}
+	m.id = string(e[0].Str)
+	if text := string(e[1].Str); text != "" {
+		q, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return marker{}, errMarker
+		}
+		m.q = time.Duration(q) * time.Millisecond
+	}
+	return m, nil
+}
+
 // MarkerOf reads the marker's id in the answer to Seat.LookCommand, and "" if the member has none.
 func MarkerOf(r *member.Reply) (id string, _ error) {
 	m, err := readMarker(r, time.Now())

@@ -31,6 +31,8 @@ type server struct {
 	stolen map[uint16]bool      // slots that another master serves
 	calls  int                  // scripts executed
 
+	refuses bool // looks, whatever they are
+
 	before atomic.Pointer[func()] // each command
 
 	carrying atomic.Int64 // how long a carry is on its way, in ns
@@ -152,6 +154,19 @@ func (s *server) do(args ...string) (r member.Reply) {
 			return str(v)
 		}
 		return null
+	case "HMGET":
+		if s.refuses {
+			return member.Reply{Kind: '-', Str: []byte("LOADING")}
+		}
+		values := list()
+		for _, field := range args[2:] {
+			if v, ok := s.hashes[key][field]; ok {
+				values.Elems = append(values.Elems, str(v))
+			} else {
+				values.Elems = append(values.Elems, null)
+			}
+		}
+		return values
 	case "HGETALL":
 		var flat []member.Reply
 		for field, v := range s.hashes[key] {
@@ -175,6 +190,9 @@ func (s *server) do(args ...string) (r member.Reply) {
 	case "INFO":
 		return str(s.info())
 	case "EVAL":
+		if s.refuses {
+			return member.Reply{Kind: '-', Str: []byte("LOADING")}
+		}
 		s.calls++
 		return s.eval(args[1], args[3:6], args)
 	}

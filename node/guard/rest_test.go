@@ -1,12 +1,15 @@
 package guard
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/member"
 )
 
 // resting makes a client of these servers that is at rest whenever quiet says so.
@@ -24,13 +27,14 @@ func TestClientAtRestLooksSeldom(t *testing.T) {
 		name     string
 		quiet    bool
 		edit     func(*Config, *Terms)
-		low, top int64 // looks in 70 pings
+		low, top int64 // looks in 160 pings
+		glances  int64 // of them, at least
 	}{
-		{"at rest", true, plain, 9, 10},
-		{"holds or waits", false, plain, 69, 70},
+		{"at rest", true, plain, 15, 16, 14 - 1},
+		{"holds or waits", false, plain, 159, 160, 0},
 		{"at rest, and a replica may take over", true, func(_ *Config, t *Terms) {
 			t.Replicated = true
-		}, 69, 70},
+		}, 159, 160, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -38,10 +42,15 @@ func TestClientAtRestLooksSeldom(t *testing.T) {
 				quiet.Store(tc.quiet)
 				c := resting(t, &quiet, tc.edit, started(1, time.Hour)...)
 				defer c.close()
-				c.after(70*time.Second + 500*time.Millisecond)
-				looks := c.hosts[0].on().looks.Load()
+				c.after(160*time.Second + 500*time.Millisecond)
+				looks, whole := c.hosts[0].on().looks.Load(), c.hosts[0].on().whole.Load()
 				require.LessOrEqual(t, looks, tc.top)
 				require.GreaterOrEqual(t, looks, tc.low)
+				require.GreaterOrEqual(t, looks-whole, tc.glances)
+				require.GreaterOrEqual(t, whole, looks/8, "one look in eight is a whole one")
+				if tc.glances == 0 {
+					require.Equal(t, looks, whole)
+				}
 			})
 		})
 	}
@@ -61,37 +70,129 @@ func TestFirstCallAfterARestLooksBefore(t *testing.T) {
 		looks := h.on().looks.Load()
 		require.True(t, h.on().outside())
 		require.Equal(t, looks+1, h.on().looks.Load())
+		whole := h.on().whole.Load()
 		c.after(time.Second + time.Millisecond)
 		require.Equal(t, looks+2, h.on().looks.Load(), "a ping after a look that a call took along, another one follows by itself")
+		require.EqualValues(t, 1, h.on().whole.Load()-whole, "it tells how far the clocks are apart")
 	})
 }
 
+// What ends a rest, and what a member is by then. A call behind the look is answered after it, so the generation must have ended
+// when the look is answered, whoever takes its result and when.
 func TestGenerationEndsBeforeTheFirstCallAfterARestIsAnswered(t *testing.T) {
-	for _, what := range []string{"flushed", "the same"} {
-		synctest.Test(t, func(t *testing.T) {
-			var quiet atomic.Bool
-			quiet.Store(true)
-			servers := started(1, time.Hour)
-			c := resting(t, &quiet, plain, servers...)
-			defer c.close()
-			h := c.hosts[0]
-			// A second Watch, whose results nobody takes: all that is seen is what the reader does.
-			on := &fakeSession{server: servers[0], run: servers[0].process().RunID, host: h.ctx, broken: make(chan struct{}), woken: make(chan struct{}, 1)}
-			w := h.seat.Watch(on, servers[0].process())
-			defer w.Stop()
-			w.Tick(time.Now().Add(time.Second))
-			_, _, gen := h.stands()
-			if what == "flushed" {
-				servers[0].flush()
-				gen++
+	for what, edit := range map[string]func(s *server){
+		"the same":       func(*server) {},
+		"flushed":        (*server).flush,
+		"marked anew":    func(s *server) { s.do("HSET", member.MarkerKey, "id", "run0 5") },
+		"of another q":   func(s *server) { s.do("HSET", member.MarkerKey, "q", "999") },
+		"of no q":        func(s *server) { s.do("HDEL", member.MarkerKey, "q") },
+		"of a broken q":  func(s *server) { s.do("HSET", member.MarkerKey, "q", "x") },
+		"refusing looks": func(s *server) { s.edit(func() { s.refuses = true }) },
+	} {
+		for _, end := range []string{"a call", "its time", "the client's", "the member's"} {
+			for _, glance := range []bool{true, false} {
+				synctest.Test(t, func(t *testing.T) {
+					name := fmt.Sprintf("%s, ended by %s, glance %v", what, end, glance)
+					var quiet atomic.Bool
+					quiet.Store(true)
+					servers := started(1, time.Hour)
+					c := resting(t, &quiet, plain, servers...)
+					defer c.close()
+					h := c.hosts[0]
+					// A second Watch, whose results nobody takes: all that is seen is what the reader does.
+					on := &fakeSession{server: servers[0], run: servers[0].process().RunID, host: h.ctx, broken: make(chan struct{}), woken: make(chan struct{}, 1)}
+					w := h.seat.Watch(on, servers[0].process())
+					defer w.Stop()
+					if w.glances = restGlances; glance {
+						w.glances = 0
+					}
+					w.Tick(time.Now().Add(time.Second))
+					require.Zero(t, on.looks.Load(), name)
+					_, _, gen := h.stands()
+					edit(servers[0])
+					if what != "the same" {
+						gen++
+					}
+					switch end {
+					case "a call":
+						c.after(200 * time.Millisecond)
+						require.True(t, on.outside(), name)
+						o, _ := h.seat.HeardOffset()
+						require.Less(t, o.Within, 50*time.Millisecond, "it is not known when the look was sent: %s", name)
+					case "its time":
+						w.Tick(time.Now().Add((restLooks + 1) * time.Second))
+					case "the client's":
+						quiet.Store(false)
+						w.Tick(time.Now().Add(2 * time.Second))
+					case "the member's":
+						h.change(func() { h.state.Up = false })
+						w.Tick(time.Now().Add(2 * time.Second))
+						h.change(func() { h.state.Up = true })
+					}
+					require.EqualValues(t, 1, on.looks.Load(), name)
+					whole := on.whole.Load() == 1
+					require.Equal(t, !glance || end[:3] == "the", whole, "only who rests on glances: %s", name)
+					a, v, now := h.stands()
+					require.Equal(t, gen, now, name)
+					require.Equal(t, what == "the same", a.Admitted(), name)
+					require.Equal(t, what == "the same", v.Votes, name)
+				})
 			}
-			require.True(t, on.outside())
-			a, v, now := h.stands()
-			require.Equal(t, gen, now, what)
-			require.Equal(t, what == "the same", a.Admitted())
-			require.Equal(t, what == "the same", v.Votes)
-		})
+		}
 	}
+}
+
+// The generation ends at a glance as at a whole look, and the next one begins.
+func TestGlanceThatFindsAnotherMemoryHasTheMemberMarked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var quiet atomic.Bool
+		quiet.Store(true)
+		servers := started(3, time.Hour)
+		c := resting(t, &quiet, plain, servers...)
+		defer c.close()
+		c.after(500 * time.Millisecond)
+		for range 3 {
+			servers[2].flush()
+			c.after(restLooks*time.Second - time.Millisecond)
+			c.after(2 * time.Millisecond)
+			require.True(t, c.told("2 forgot"))
+			require.Equal(t, 2, c.voting())
+			c.after(longest + 2*time.Second)
+			require.Equal(t, 3, c.voting())
+			c.mu.Lock()
+			c.events = nil
+			c.mu.Unlock()
+		}
+	})
+}
+
+// A glance tells of longer leases, and begins nothing anew.
+func TestGlanceTellsOfLongerLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var quiet atomic.Bool
+		quiet.Store(true)
+		servers := started(1, time.Hour)
+		c := resting(t, &quiet, plain, servers...)
+		defer c.close()
+		h := c.hosts[0]
+		h.on().end()
+		h.work.Wait()
+		on := &fakeSession{server: servers[0], run: servers[0].process().RunID, host: h.ctx, broken: make(chan struct{}), woken: make(chan struct{}, 1)}
+		h.change(func() { h.state.Up = true })
+		w := h.seat.Watch(on, servers[0].process())
+		defer w.Stop()
+		w.glances = 0
+		_, _, gen := h.stands()
+		servers[0].do("HSET", member.MarkerKey, "q", millis(2*longest))
+		w.Tick(time.Now().Add(time.Second))
+		w.Tick(time.Now().Add(restLooks * time.Second))
+		require.NoError(t, w.Take(<-w.Results))
+		require.Zero(t, on.whole.Load())
+		require.Equal(t, 2*longest, c.guard.longest())
+		_, _, now := h.stands()
+		require.Equal(t, gen, now)
+		require.True(t, h.votes())
+	})
 }
 
 func TestClientAtRestEndsAQuarantine(t *testing.T) {
@@ -112,7 +213,7 @@ func TestClientAtRestEndsAQuarantine(t *testing.T) {
 }
 
 func TestGreaterMaxTTLWaitsForClientsAtRest(t *testing.T) {
-	for _, phase := range []time.Duration{0, 500 * time.Millisecond, 999 * time.Millisecond, time.Second, 1001 * time.Millisecond, 4 * time.Second, 7 * time.Second} {
+	for _, phase := range []time.Duration{0, 500 * time.Millisecond, 999 * time.Millisecond, time.Second, 1001 * time.Millisecond, 4 * time.Second, 9 * time.Second, 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			var quiet atomic.Bool
 			quiet.Store(true)
@@ -122,7 +223,7 @@ func TestGreaterMaxTTLWaitsForClientsAtRest(t *testing.T) {
 			small.after(phase)
 			great := connect(t, func(cfg *Config, _ *Terms) { cfg.MaxTTL = 2 * longest }, servers...)
 			defer great.close()
-			for range 100 {
+			for range 130 {
 				if great.voting() > 0 {
 					require.Equal(t, 2*longest, small.guard.longest(), "it votes, and a client at rest does not know")
 				}

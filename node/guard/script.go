@@ -66,7 +66,7 @@ type home struct {
 	slot                       uint16
 	marker, quarantine, tokens string
 	prelude                    string // look, as this kind of member tells it
-	look                       []byte // the command
+	look, glance               []byte // the commands
 }
 
 var (
@@ -78,7 +78,7 @@ var (
 
 func newHome(s uint16, marker, quarantine, tokens, prelude string) *home {
 	h := &home{slot: s, marker: marker, quarantine: quarantine, tokens: tokens, prelude: prelude}
-	h.look = h.command(lookSource)
+	h.look, h.glance = h.command(lookSource), resp.Command("HMGET", marker, "id", "q")
 	return h
 }
 

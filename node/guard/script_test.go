@@ -212,6 +212,21 @@ var guardCases = []guardCase{
 		require.Zero(s, m.left)
 		require.Negative(s, m.raised)
 	}},
+	{"glance reads id and q, and finds nothing at an empty member", func(s *memory) {
+		glance := func() marker {
+			r := s.send(plainHome.glance)
+			m, err := readGlance(&r)
+			require.NoError(s, err, show(r))
+			return m
+		}
+		require.Equal(s, marker{}, glance())
+		m := s.run(markCommand("run", leases, rest, forgot))
+		require.Equal(s, marker{id: m.id, q: leases}, glance())
+		s.run(plainHome.command(liftLua, m.id, millis(2*leases)))
+		require.Equal(s, marker{id: m.id, q: 2 * leases}, glance())
+		s.run(markCommand("other", leases, 0, forgot))
+		require.Equal(s, marker{id: s.look().id, q: leases}, glance())
+	}},
 	{"mark writes who, for how long, and how", func(s *memory) {
 		m := s.run(markCommand("run", leases, rest, forgot))
 		require.True(s, m.of("run"))

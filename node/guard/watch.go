@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -11,9 +12,9 @@ import (
 )
 
 // Watch is the guard's part in looking after one session: the look at the marker at every ping, or
-// more seldom while the client rests, the end of a quarantine, the restoring of counters. Without a guard it does nothing. All its methods
-// belong to the goroutine that looks after the session. The only other goroutine is that of a
-// restore, and Stop waits for it.
+// more seldom while the client rests, the end of a quarantine, the restoring of counters. Without a
+// guard it does nothing. All its methods belong to the goroutine that looks after the session. The
+// only other goroutine is that of a restore, and Stop waits for it.
 type Watch struct {
 	// Results tells what has ended. Take takes it.
 	Results chan Result // capacity 2: one look, and one restore
@@ -22,14 +23,14 @@ type Watch struct {
 	session Session
 	process Process
 
-	look member.Call
-	next time.Time // of the next look
-	busy bool      // a look is in line, or kept
-	kept bool      // the session keeps it: the client is at rest
-	woke bool      // the last look was kept until a call came. Done reads it
-	lost int       // looks in a row that were sent elsewhere
-	calm time.Time // not before is a suspicion followed up again
-	sent time.Time // when the look was
+	next    time.Time // of the next look
+	busy    bool      // a look is in line, or kept
+	kept    bool      // the session keeps it: the client is at rest
+	woke    bool      // the last look was kept until a call came
+	glances int       // since the last whole look of a client at rest
+	lost    int       // looks in a row that were sent elsewhere
+	calm    time.Time // not before is a suspicion followed up again
+	sent    time.Time // when the last look was
 
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -41,13 +42,24 @@ type Watch struct {
 }
 
 // Result is a look that is done, or a restore that has ended.
-type Result struct{ look *member.Call }
+type Result struct{ look *look }
+
+// look is one look at the marker, the Sink of its call.
+type look struct {
+	call   member.Call
+	watch  *Watch
+	sent   time.Time // of one that is kept, when that began
+	glance bool      // it reads id and q alone
+	kept   bool      // it goes out in front of a call, whenever that comes
+	rested bool      // it ends a rest: what is behind it in line has no other look before it
+}
 
 // Watch begins to guard a session.
 func (s *Seat) Watch(on Session, p Process) *Watch {
 	w := &Watch{Results: make(chan Result, 2), seat: s, session: on, process: p}
 	w.ctx, w.cancel = context.WithCancel(s.host.Context())
 	w.next = time.Now().Add(s.terms.Ping)
+	w.glances = rand.IntN(restGlances + 1) // clients that began together look as a whole at different times
 	return w
 }
 
@@ -57,27 +69,37 @@ func (w *Watch) Stop() {
 	w.work.Wait()
 }
 
-// Done implements member.Sink for the look.
+// Done implements member.Sink.
 //
-// A look that was kept is answered before the call that came. If the member is not what it was, the
-// generation ends before that call is answered.
-func (w *Watch) Done(c *member.Call) {
-	if !w.woke {
-		if o, ok := readOffset(c, w.sent); ok {
-			w.seat.offset.Store(&o)
-		}
-	} else if !w.seat.same(c) {
-		w.seat.lapse()
+// A look that ends a rest is answered before the calls behind it. If the member is not what it was,
+// the generation ends before one of them is answered.
+func (l *look) Done(c *member.Call) {
+	s := l.watch.seat
+	if l.rested && !s.same(l) {
+		s.lapse()
 	}
-	w.Results <- Result{c}
+	if !l.kept {
+		if o, ok := readOffset(c, l.sent); ok {
+			s.offset.Store(&o)
+		}
+	}
+	l.watch.Results <- Result{l}
+}
+
+// read is what a look that was answered has found. Of a glance it has id and q.
+func (l *look) read() (marker, error) {
+	if l.glance {
+		return readGlance(&l.call.Reply)
+	}
+	return readMarker(&l.call.Reply, l.call.At)
 }
 
 // same reports whether a look that was answered or refused shows the memory of the standing.
-func (s *Seat) same(c *member.Call) bool {
-	if c.Outcome != member.Answered {
-		return c.Outcome != member.Refused
+func (s *Seat) same(l *look) bool {
+	if l.call.Outcome != member.Answered {
+		return l.call.Outcome != member.Refused
 	}
-	m, err := readMarker(&c.Reply, c.At)
+	m, err := l.read()
 	return err == nil && s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL, s.terms.Replicated)
 }
 
@@ -93,31 +115,32 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 	if s.guard == nil {
 		return time.Hour
 	}
-	rested := w.kept && (clock.Until(w.next, now) <= 0 || !s.rests())
-	if rested {
-		w.kept = false
-		if w.busy = !w.session.Withdraw(); !w.busy {
-			w.next = now
-		}
-	}
 	wait := s.terms.Ping
-	switch until := clock.Until(w.next, now); {
-	case w.kept:
+	// If the session is broken, whoever looks after it ends by that.
+	switch until, rests := clock.Until(w.next, now), s.rests(); {
+	case w.kept && rests && until > 0:
 		return until
+	case w.kept: // the rest is over; unless a call has ended it
+		w.kept = false
+		l := w.newLook(rests)
+		l.rested = true
+		if w.session.Replace(&l.call) {
+			w.woke, w.sent = false, l.sent
+		}
 	case until > 0:
 		wait = min(wait, until)
+	case !w.busy && rests && !w.woke:
+		l := w.newLook(rests)
+		l.rested, l.kept = true, true
+		wait = (restLooks - 1) * s.terms.Ping
+		w.busy, w.kept, w.woke, w.sent, w.next = true, true, true, l.sent, now.Add(wait)
+		_ = w.session.Hold(&l.call)
+		return wait
 	case !w.busy:
-		w.kept = !rested && !w.woke && s.rests()
-		w.busy, w.woke, w.sent = true, w.kept, time.Now()
-		w.look = member.Call{Command: member.Command{Cmd: s.lookNow()}, Delivery: member.Delivery{Late: true}, Sink: w}
-		put := w.session.Queue
-		if w.kept {
-			put = w.session.Hold
-			wait = (restLooks - 1) * s.terms.Ping
-			w.next = now.Add(wait)
-		}
-		if put(&w.look) != nil || w.kept {
-			return wait // if broken: whoever looks after the session ends by that
+		l := w.newLook(false)
+		w.busy, w.woke, w.sent = true, false, l.sent
+		if w.session.Queue(&l.call) != nil {
+			return wait
 		}
 	}
 	at := s.host.Now()
@@ -146,13 +169,19 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 	return wait
 }
 
-// lookNow is the look that is due. If the base of the member's counters is behind, it raises that,
-// too.
-func (s *Seat) lookNow() []byte {
+// newLook is the look that is due. That of a client that rests is a glance, but for one in
+// restGlances+1. If the base of the member's counters is behind, the look raises that, too.
+func (w *Watch) newLook(rests bool) *look {
+	s := w.seat
+	l := &look{watch: w, sent: time.Now()}
+	cmd := s.place().look
 	if m, greatest := s.host.Now().Standing.marker, s.guard.greatest(); s.based() && behind(m, greatest) {
-		return s.place().baseCommand(m.id, greatest, false)
+		cmd = s.place().baseCommand(m.id, greatest, false)
+	} else if rests && w.glances < restGlances {
+		cmd, l.glance = s.place().glance, true
 	}
-	return s.place().look
+	l.call = member.Call{Command: member.Command{Cmd: cmd}, Delivery: member.Delivery{Late: true}, Sink: l}
+	return l
 }
 
 // restore starts one attempt to restore the counters.
@@ -193,10 +222,13 @@ func (w *Watch) Take(r Result) error {
 }
 
 // looked takes the result of a look.
-func (w *Watch) looked(c *member.Call) error {
-	s := w.seat
+func (w *Watch) looked(l *look) error {
+	s, c := w.seat, &l.call
 	w.busy, w.kept = false, false
 	w.next = time.Now().Add(s.terms.Ping)
+	if w.glances++; !l.glance {
+		w.glances = 0
+	}
 	if s.terms.Replicated {
 		if again, err := w.replicatedLooked(c); again || err != nil {
 			return err
@@ -204,11 +236,15 @@ func (w *Watch) looked(c *member.Call) error {
 	}
 	switch c.Outcome {
 	case member.Answered:
-		m, err := readMarker(&c.Reply, c.At)
-		if err != nil || !s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL, s.terms.Replicated) {
+		m, err := l.read()
+		switch {
+		case err != nil || !s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL, s.terms.Replicated):
 			return w.begin()
+		case l.glance:
+			s.guard.heard(m.q)
+		default:
+			s.take(m)
 		}
-		s.take(m)
 	case member.Refused:
 		return w.begin()
 	}
