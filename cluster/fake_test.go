@@ -439,7 +439,7 @@ func TestCallThatComesBackTravelsAlone(t *testing.T) {
 	})
 	for _, again := range []bool{true, false} {
 		c := newCall(5, "name")
-		c.Item = &member.Item{Batch: "a script", Letter: 'a', Keys: 1, Args: 1}
+		c.Item = &member.Item{Batch: "a script", Kind: member.AcquireItem}
 		cl.Submit(&c.Call)
 		c.answered(t)
 		require.Equal(t, again, c.Item == nil)

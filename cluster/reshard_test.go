@@ -349,15 +349,16 @@ func TestBatchAtAMasterOfSomeOfItsSlots(t *testing.T) {
 		away = fmt.Sprint("away", i)
 	}
 	key := func(prefix, name string) string { return slot.Sibling(prefix, name) }
-	args := []string{"EVAL", batch, "0", "arar", "15"}
+	args := []string{"EVAL", batch, "0", "4848", "15", key("redquorum:q", "here"), key("redquorum:q", away)}
 	for _, name := range []string{"here", away} {
 		tokens := key("redquorum:tokens", name)
-		args = append(args, name, tokens, name, tokens, key("redquorum:q", name), key("redquorum:w", name))
+		args = append(args, name, tokens, name, tokens, key("redquorum:w", name))
 	}
 	for range 4 {
-		args = append(args, "7", "owner:1", "60000")
+		args = append(args, "owner:1", "60000")
 	}
-	// The third argument of a release is the waiter to prefer; nobody is called 60000.
+	args = append(args, strings.Repeat("7     ", 4))
+	// The last argument of a release is the waiter to prefer; nobody is called 60000.
 	got, err := here.Do(t.Context(), append(args, "")...)
 	require.NoError(t, err)
 	all := got.([]any)
@@ -403,8 +404,8 @@ func TestBatchAtAMasterThatServesNothingNow(t *testing.T) {
 					continue
 				}
 				tokens := key("redquorum:tokens")
-				all := do("EVAL", source, "0", "ar", "7", name, tokens, name, tokens, key("redquorum:q"), key("redquorum:w"),
-					"7", "owner:1", "60000", "7", "owner:1", "", "").([]any)
+				all := do("EVAL", source, "0", "49", "8", key("redquorum:q"), name, tokens, name, tokens,
+					"owner:1", "60000", "owner:1", "7     7     ", "").([]any)
 				require.Len(t, all, 2)
 				for _, refused := range all {
 					require.ErrorContains(t, refused.(error), "TRYAGAIN ")
@@ -437,7 +438,7 @@ func TestBatchIsStoppedBeforeItWrites(t *testing.T) {
 		if !strings.Contains(source, "Carries several acquires and releases") {
 			continue
 		}
-		all := do("EVAL", source, "0", "r", "7", name, key("redquorum:tokens"), key("redquorum:q"), key("redquorum:w"), "7", "owner:1", "", "").([]any)
+		all := do("EVAL", source, "0", "9", "6", key("redquorum:q"), name, key("redquorum:tokens"), "owner:1", "7     ", "").([]any)
 		require.Len(t, all, 1)
 		require.ErrorContains(t, all[0].(error), "TRYAGAIN the slot is not served here")
 	}

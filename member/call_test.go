@@ -61,7 +61,7 @@ func TestReleaseThatIsSentAgainSharesNothingWithItsCall(t *testing.T) {
 	var ended atomic.Bool
 	var first, again seen
 	c := &Call{
-		Command:  Command{Cmd: []byte("release"), Tagged: true, Slot: 7, Marks: Marks{Shared: 3}, Item: &Item{Batch: "a script", Letter: 'r'}},
+		Command:  Command{Cmd: []byte("release"), Tagged: true, Slot: 7, Marks: Marks{Shared: 3}, Item: &Item{Batch: "a script", Kind: ReleaseItem}},
 		Delivery: Delivery{Always: true, OweUntil: time.Now(), Ended: &ended},
 		Sink:     &first, Index: 2, Hop: &first, Result: Result{Outcome: NotSent, Err: ErrDown},
 	}

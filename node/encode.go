@@ -10,6 +10,7 @@ import (
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/guard"
+	hashslot "github.com/redquorum/redquorum/slot"
 )
 
 const (
@@ -85,56 +86,126 @@ func (n *Node) appendTagged(b []byte, c *member.Call, tag string) []byte {
 // joinMost is how many calls one command carries at most. A server does nothing else meanwhile.
 const joinMost = 128
 
+// emptyBulk is an empty argument.
+var emptyBulk = []byte("$0\r\n\r\n")
+
+// kindsOf tells the script that carries calls what each of them is. fresh is how many are acquires
+// without Repeated, freed how many are releases, lean how many of these are lean, and again how many have Again.
+func kindsOf(kinds []byte, calls []*member.Call, sharded, chained bool) (fresh, freed, lean, again int) {
+	var seen [hashslot.Count / 64]uint64
+	var ttl []byte
+	for i, c := range calls {
+		last := c.Cmd[c.Marks.Last:]
+		bit := uint64(1) << (c.Slot % 64)
+		before := seen[c.Slot/64]&bit != 0
+		seen[c.Slot/64] |= bit
+		kind := c.Item.Kind
+		if kind == member.ReleaseItem {
+			freed++
+			if bytes.Equal(last, emptyBulk) {
+				kind = member.LeanItem
+				lean++
+			}
+			kinds[i] = kind
+			continue
+		}
+		if bytes.Equal(last, ttl) {
+			kind += member.Again
+			again++
+		}
+		ttl = last
+		if chained && i > 0 {
+			kind += member.Chained
+		}
+		if sharded || before {
+			kind += member.Repeated
+		} else {
+			fresh++
+		}
+		kinds[i] = kind
+	}
+	return fresh, freed, lean, again
+}
+
+// isFresh reports whether the lock and the bucket of an item stand in front of those of others: its token can be drawn
+// together with those of others.
+func isFresh(kind byte) bool { return kind < member.AcquireItem+member.Repeated }
+
 // appendJoined writes calls as one, as the script that carries them wants it. sharded: at a master
 // of a cluster, which takes no keys of several slots; there they are arguments, each with the
-// counters of its own slot. chained: they are a group, see member.Item.Chained.
+// counters of its own slot. chained: they are a group, see member.Chained.
 func appendJoined(b []byte, calls []*member.Call, tag string, sharded, chained bool) []byte {
-	keys, args := 0, 0
-	for _, c := range calls {
-		keys += int(c.Item.Keys)
-		args += int(c.Item.Args)
-	}
+	var space [joinMost]byte
+	kinds := space[:len(calls)]
+	fresh, freed, lean, again := kindsOf(kinds, calls, sharded, chained)
 	first := calls[0]
-	words := 4 // the script, the number of keys, the letters, the tag
+	keys := len(calls) + 2*freed - lean
+	words := 5 + fresh + 2*len(calls) - lean - again // the script, the number of keys, the kinds, the buckets, the tag
 	if sharded {
 		keys += len(calls)
 		words++
 	} else {
 		keys += int(first.Marks.Sharing)
 	}
-	b = resp.AppendArray(b, 1+words+keys+args)
+	b = resp.AppendArray(b, 1+words+keys)
 	b = append(b, evalsha...)
 	b = append(b, first.Item.Batch...)
 	b = append(b, '\r', '\n')
-	var letters [joinMost]byte
-	for i, c := range calls {
-		letters[i] = c.Item.Letter
-		if chained && i > 0 && c.Item.Chained != 0 {
-			letters[i] = c.Item.Chained
-		}
-	}
 	if sharded {
 		b = resp.AppendInt(b, 0)
-		b = resp.AppendBulk(b, letters[:len(calls)])
-		b = resp.AppendInt(b, int64(3+keys)) // where the arguments begin
+		b = resp.AppendBulk(b, kinds)
+		b = resp.AppendInt(b, int64(3+keys)) // where the owners begin
 	} else {
 		b = resp.AppendInt(b, int64(keys))
 		b = append(b, first.Cmd[first.Marks.Shared:first.Marks.More]...)
 	}
-	for _, c := range calls {
-		m := &c.Marks
-		b = append(b, c.Cmd[m.Own:m.Shared]...)
+	for i, c := range calls {
+		if isFresh(kinds[i]) {
+			b = append(b, c.Cmd[c.Marks.Own:c.Marks.Shared]...)
+		}
+	}
+	if freed > 0 {
+		for i, c := range calls {
+			if kinds[i] >= member.ReleaseItem {
+				b = append(b, c.Cmd[c.Marks.More:c.Marks.Lean]...)
+			}
+		}
+	}
+	var slots [joinMost * member.SlotWidth]byte
+	listed := slots[:0]
+	for i, c := range calls {
+		if isFresh(kinds[i]) {
+			continue
+		}
+		b = append(b, c.Cmd[c.Marks.Own:c.Marks.Shared]...)
 		if sharded {
 			b = guard.AppendTokens(b, c.Slot)
 		}
-		b = append(b, c.Cmd[m.More:m.Args]...)
+		if kinds[i] == member.ReleaseItem {
+			b = append(b, c.Cmd[c.Marks.Lean:c.Marks.Args]...)
+		}
+		end := len(listed) + member.SlotWidth
+		listed = strconv.AppendUint(listed, uint64(c.Slot), 10)
+		for len(listed) < end {
+			listed = append(listed, ' ')
+		}
 	}
 	if !sharded {
-		b = resp.AppendBulk(b, letters[:len(calls)])
+		b = resp.AppendBulk(b, kinds)
 	}
-	for _, c := range calls {
-		b = append(b, c.Cmd[c.Marks.Args:]...)
+	for i, c := range calls {
+		if isFresh(kinds[i]) {
+			b = append(b, c.Cmd[c.Marks.Args:c.Marks.Owner]...)
+		}
 	}
+	for i, c := range calls {
+		end := len(c.Cmd)
+		if kinds[i] == member.LeanItem || kinds[i] < member.ReleaseItem && kinds[i]%2 == 1 {
+			end = int(c.Marks.Last)
+		}
+		b = append(b, c.Cmd[c.Marks.Owner:end]...)
+	}
+	b = resp.AppendBulk(b, listed)
 	return resp.AppendBulk(b, tag)
 }
 

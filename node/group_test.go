@@ -9,11 +9,7 @@ import (
 )
 
 // chained is an item that is made behind another one of its group only if that was answered above 0.
-func chained(name string) *result {
-	r := item('a', name, "x")
-	r.Item.Chained = 'c'
-	return r
-}
+func chained(name string) *result { return item('a', name, "x") }
 
 func groupOf(calls ...*result) (out []*member.Call) {
 	for _, c := range calls {

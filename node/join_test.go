@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,30 +18,124 @@ import (
 	hashslot "github.com/redquorum/redquorum/slot"
 )
 
-// A batch of these returns for each item its first argument, and its letter.
+// A batch of these returns for each item what it is, and the argument behind its bucket.
 const (
-	itemScript  = `return ARGV[2]`
+	itemScript  = `return ARGV[3]`
 	itemsScript = `local out, arg = {}, 2
 for i = 1, #ARGV[1] do
-  out[i] = string.sub(ARGV[1], i, i) .. ' ' .. ARGV[arg]
-  arg = arg + 2
+  if string.byte(ARGV[1], i) < 52 then arg = arg + 1 end -- its bucket
+end
+for i = 1, #ARGV[1] do
+  local kind = string.byte(ARGV[1], i)
+  out[i] = (kind < 56 and 'a ' or 'r ') .. ARGV[arg]
+  arg = arg + 1
+  if kind == 56 or kind < 56 and kind % 2 == 0 then arg = arg + 1 end -- it has its last argument
 end
 return out`
 )
 
-// item is a call that may travel with others: letter a has one key, r has three; and two arguments.
-func item(letter byte, name, arg string) *result {
+// item is a call that may travel with others: an acquire (a) has one key, a release (r) has three; and its bucket and two
+// more arguments.
+func item(letter byte, name, arg string) *result { return itemWith(letter, name, arg, "more") }
+
+func itemWith(letter byte, name, arg, last string) *result {
 	n := map[byte]int{'a': 1, 'r': 3}[letter]
 	args := []string{"EVALSHA", scriptSHA(itemScript), fmt.Sprint(2 + n), name, member.TokensKey, member.MarkerKey}
 	for i := 1; i < n; i++ {
 		args = append(args, fmt.Sprint(name, ":", i))
 	}
-	r := newCall(append(args, arg, "more", "tag")...)
+	r := newCall(append(args, strconv.Itoa(int(hashslot.Of(name))), arg, last, "tag")...)
 	r.Cmd, r.Tagged = r.Cmd[:len(r.Cmd)-len("$3\r\ntag\r\n")], true
 	r.Marks = marks(r.Cmd, 2)
 	r.Slot = hashslot.Of(name)
-	r.Item = &member.Item{Batch: scriptSHA(itemsScript), Letter: letter, Keys: uint8(n), Args: 2}
+	r.Item = &member.Item{Batch: scriptSHA(itemsScript), Kind: map[byte]byte{'a': member.AcquireItem, 'r': member.ReleaseItem}[letter]}
 	return r
+}
+
+// joinedItem is one item as a server finds it in a command. what: a = acquire, c = a chained one, r = release.
+type joinedItem struct{ what, name, arg, last string }
+
+// unjoin takes a command for several items apart, as the text of the protocol says.
+func unjoin(t *testing.T, args []string) (items []joinedItem, tag string) {
+	t.Helper()
+	n, err := strconv.Atoi(args[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, args := args[3:3+n], args[3+n:]
+	kinds, args, sharded := args[0], args[1:], n == 0
+	if sharded {
+		owners, err := strconv.Atoi(args[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys, args = args[1:owners-2], args[owners-2:]
+	} else {
+		if keys[0] != member.TokensKey || keys[1] != member.MarkerKey {
+			t.Errorf("shared keys %q", keys[:2])
+		}
+		keys = keys[2:]
+	}
+	take := func(list *[]string) string {
+		first := (*list)[0]
+		*list = (*list)[1:]
+		return first
+	}
+	var locks, queues, buckets []string
+	for _, kind := range kinds {
+		if kind < '4' {
+			locks = append(locks, take(&keys))
+			buckets = append(buckets, take(&args))
+		}
+	}
+	for _, kind := range kinds {
+		if kind >= '8' {
+			queues = append(queues, take(&keys))
+		}
+	}
+	listed, tag := args[len(args)-2], args[len(args)-1]
+	args = args[:len(args)-2]
+	ttl := ""
+	for _, kind := range kinds {
+		i := joinedItem{arg: take(&args)}
+		bucket := ""
+		if kind < '4' {
+			i.name, bucket = take(&locks), take(&buckets)
+		} else {
+			i.name, bucket, listed = take(&keys), strings.TrimSpace(listed[:member.SlotWidth]), listed[member.SlotWidth:]
+			if sharded {
+				if got, want := take(&keys), member.TokensKey+":{"+hashslot.TagOf(hashslot.Of(i.name))+"}"; got != want {
+					t.Errorf("counters of %q: %q", i.name, got)
+				}
+			}
+		}
+		if want := strconv.Itoa(int(hashslot.Of(i.name))); bucket != want {
+			t.Errorf("bucket of %q: %q", i.name, bucket)
+		}
+		switch {
+		case kind >= '8':
+			i.what = "r"
+			if got := take(&queues); got != i.name+":1" {
+				t.Errorf("queue of %q: %q", i.name, got)
+			}
+			if kind == '8' {
+				i.last = take(&args)
+				if got := take(&keys); got != i.name+":2" {
+					t.Errorf("waiters of %q: %q", i.name, got)
+				}
+			}
+		case kind%2 == 0:
+			ttl = take(&args)
+			fallthrough
+		default:
+			i.what, i.last = string("ac"[kind>>1&1]), ttl
+		}
+		items = append(items, i)
+	}
+	if len(keys) > 0 || len(args) > 0 || listed != "" {
+		t.Errorf("left over: %q %q %q", keys, args, listed)
+	}
+	return items, tag
 }
 
 // together has calls wait in line until all of them do.
@@ -100,8 +195,8 @@ func TestCallsThatWaitTravelTogether(t *testing.T) {
 	for _, c := range calls {
 		c.wait(t)
 	}
-	want := strings.Join([]string{"EVALSHA", scriptSHA(itemsScript), "7", member.TokensKey, member.MarkerKey, "one", "two", "two:1", "two:2", "three",
-		"ara", "x", "more", "y", "more", "z", "more", "id"}, " ")
+	want := strings.Join([]string{"EVALSHA", scriptSHA(itemsScript), "7", member.TokensKey, member.MarkerKey, "one", "three", "two:1", "two", "two:2",
+		"081", fmt.Sprint(hashslot.Of("one")), fmt.Sprint(hashslot.Of("three")), "x", "more", "y", "more", "z", fmt.Sprintf("%-6d", hashslot.Of("two")), "id"}, " ")
 	mu.Lock()
 	if len(sent) != 1 || sent[0] != want {
 		t.Errorf("sent %q\nwant %q", sent, want)
@@ -195,16 +290,10 @@ func recording(t *testing.T, edit func(*Config)) (n *Node, sent func() string) {
 		switch {
 		case isBatch(args):
 			letters, line, answer := "", "", ""
-			for _, a := range args[5:] {
-				if strings.Trim(a, "acr") == "" {
-					letters = a
-					break
-				}
-				if !strings.Contains(a, ":") {
-					line += " " + a
-				}
-			}
-			for range letters {
+			items, _ := unjoin(t, args)
+			for _, i := range items {
+				letters += i.what
+				line += " " + i.name
 				answer += ":1\r\n"
 			}
 			all = append(all, letters+line)
@@ -281,7 +370,7 @@ func TestBatchWithoutItsScriptIsRepairedCallByCall(t *testing.T) {
 		for i, c := range calls {
 			want := fmt.Sprintf("%c v%d", "ar"[i%2], i)
 			if step == "flushed" {
-				want = "more" // of the script for one: its second argument
+				want = "more" // of the script for one: its last argument
 			}
 			if c.wait(t); c.Outcome != member.Answered || string(c.Reply.Str) != want {
 				t.Errorf("%s: call %d: %v, %q, %v; want %q", step, i, c.Outcome, c.Reply.Str, c.Err, want)
@@ -747,45 +836,74 @@ func TestEveryItemHasItsOwnAnswerUnderKills(t *testing.T) {
 
 // The two encodings, of names of every shape: a server reads from them what it would read from each call.
 func FuzzBatch(f *testing.F) {
-	f.Add("one", "two", "three", "tag", byte(0))
-	f.Add("", "{a}\r\n$3\r\n", strings.Repeat("long", 99), "id/tag", byte(7))
-	f.Fuzz(func(t *testing.T, a, b, c, tag string, kinds byte) {
+	f.Add("one", "two", "three", "", "9000", "tag", byte(0), byte(0))
+	f.Add("one", "{one}", "one", "9000", "9000", "tag", byte(0), byte(1))
+	f.Add("", "{a}\r\n$3\r\n", strings.Repeat("long", 99), "", "x", "id/tag", byte(7), byte(2))
+	f.Fuzz(func(t *testing.T, a, b, c, last, other, tag string, kinds, lasts byte) {
 		var calls []*member.Call
-		for i, name := range []string{a, b, c} {
-			calls = append(calls, &item("ar"[kinds>>i&1], name, name+"!").Call)
+		var want []joinedItem
+		for i, name := range []string{a, b, c, a} {
+			letter := "ar"[kinds>>i&1]
+			w := joinedItem{what: string(letter), name: name, arg: name + "!", last: last}
+			if lasts>>i&1 != 0 {
+				w.last = other
+			}
+			calls = append(calls, &itemWith(letter, name, w.arg, w.last).Call)
+			want = append(want, w)
 		}
-		for _, sharded := range []bool{false, true} {
+		for _, form := range []struct{ sharded, chained bool }{{}, {true, false}, {false, true}, {true, true}} {
 			var r member.Reply
-			br := bufio.NewReader(bytes.NewReader(appendJoined(nil, calls, tag, sharded, false)))
+			br := bufio.NewReader(bytes.NewReader(appendJoined(nil, calls, tag, form.sharded, form.chained)))
 			if err := readReply(br, &r, 0); err != nil || br.Buffered() > 0 {
 				t.Fatalf("%v, %d bytes behind", err, br.Buffered())
 			}
-			var got []string
+			var words []string
 			for _, e := range r.Elems {
-				got = append(got, string(e.Str))
+				words = append(words, string(e.Str))
 			}
-			letters, keys, args := "", []string(nil), []string(nil)
-			for i, name := range []string{a, b, c} {
-				letters += string(calls[i].Item.Letter)
-				keys = append(keys, name)
-				if sharded {
-					keys = append(keys, member.TokensKey+":{"+hashslot.TagOf(calls[i].Slot)+"}")
+			for i := range want {
+				if form.chained && i > 0 && want[i].what == "a" {
+					want[i].what = "c"
+				} else if !form.chained && want[i].what == "c" {
+					want[i].what = "a"
 				}
-				if calls[i].Item.Letter == 'r' {
-					keys = append(keys, name+":1", name+":2")
-				}
-				args = append(args, name+"!", "more")
 			}
-			want := []string{"EVALSHA", scriptSHA(itemsScript)}
-			if sharded {
-				want = append(append(want, "0", letters, fmt.Sprint(3+len(keys))), keys...)
-			} else {
-				want = append(append(append(want, fmt.Sprint(2+len(keys)), member.TokensKey, member.MarkerKey), keys...), letters)
-			}
-			want = append(append(want, args...), tag)
-			if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
-				t.Errorf("got  %q\nwant %q", got, want)
+			if got, sentTag := unjoin(t, words); fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) || sentTag != tag || words[1] != scriptSHA(itemsScript) {
+				t.Errorf("%+v: got %q %q, want %q", form, got, sentTag, want)
 			}
 		}
 	})
+}
+
+// What an item behind another one can leave out is left out, and what may not be drawn with others is not fresh.
+func TestKindsOfItems(t *testing.T) {
+	for _, c := range []struct {
+		calls            string // each a letter, a name and a last argument
+		sharded, chained bool
+		want             string
+	}{
+		{calls: "a one 9, a two 9, a three 8, a four 8", want: "0101"},
+		{calls: "a one 9, a two 8, a three 9", want: "000"},
+		{calls: "a one 9, r two , a three 9, r four hint", want: "0918"},
+		{calls: "a one 9, a {one} 9, a two 9", want: "051"}, // a slot again
+		{calls: "r one , a one 9, a two 9", want: "941"},    // the lock is freed before
+		{calls: "a one 9, a two 9, r one ", want: "019"},    // not behind it
+		{calls: "r one hint, r one , a two 9", want: "890"}, // releases are no matter
+		{calls: "a one , r two , a three ", want: "091"},    // an empty TTL is one, too
+		{calls: "a one 9, a two 9, a three 8", chained: true, want: "032"},
+		{calls: "a one 9, r two , a one 9", chained: true, want: "097"},
+		{calls: "a one 9, a two 8, r three , a four 8", sharded: true, want: "4495"},
+		{calls: "a one 9, a two 9", sharded: true, chained: true, want: "47"},
+	} {
+		var calls []*member.Call
+		for call := range strings.SplitSeq(c.calls, ", ") {
+			letter, rest, _ := strings.Cut(call, " ")
+			name, last, _ := strings.Cut(rest, " ")
+			calls = append(calls, &itemWith(letter[0], name, "x", last).Call)
+		}
+		kinds := make([]byte, len(calls))
+		if kindsOf(kinds, calls, c.sharded, c.chained); string(kinds) != c.want {
+			t.Errorf("%s: %s, want %s", c.calls, kinds, c.want)
+		}
+	}
 }

@@ -50,8 +50,17 @@ func marks(cmd []byte, shared int) member.Marks {
 		if i == shared {
 			m.More = int32(at)
 		}
+		if i == keys-2 {
+			m.Lean = int32(at)
+		}
 	}
 	m.Args = int32(at)
+	if shared > 0 { // bucket, and two more
+		next()
+		m.Owner = int32(at)
+		next()
+		m.Last = int32(at)
+	}
 	return m
 }
 

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,29 +29,56 @@ func words(cmd []byte) (out []string) {
 // joinCommands makes one command of acquires and releases, the slow way: what node does, from the text of the
 // protocol.
 func joinCommands(tag string, sharded bool, cmds ...member.Command) []byte {
-	var keys, args []string
-	letters := ""
+	var locks, buckets, queues, keys, owners []string
+	kinds, listed, ttl := "", "", ""
+	seen := map[string]bool{}
 	for _, cmd := range cmds {
 		w := words(cmd.Cmd)
 		n, err := strconv.Atoi(w[2])
 		if err != nil {
 			panic(err)
 		}
-		for _, k := range w[3 : 3+n] {
-			if k == member.TokensKey && sharded || k != member.TokensKey && k != member.MarkerKey {
-				keys = append(keys, k)
+		lock, bucket, owner, last := w[3], w[3+n], w[4+n], w[5+n]
+		kind := cmd.Item.Kind
+		owners = append(owners, owner)
+		if release := kind == '8'; release && last == "" {
+			kind = '9'
+		} else if !release && last == ttl {
+			kind++
+		} else {
+			owners = append(owners, last)
+			if !release {
+				ttl = last
 			}
 		}
-		letters += string(cmd.Item.Letter)
-		args = append(args, w[3+n:]...)
+		if kind < '8' && (seen[bucket] || sharded) {
+			kind += 4
+		}
+		seen[bucket] = true
+		kinds += string(kind)
+		if kind < '4' {
+			locks, buckets = append(locks, lock), append(buckets, bucket)
+			continue
+		}
+		listed += fmt.Sprintf("%-6s", bucket)
+		if keys = append(keys, lock); sharded {
+			keys = append(keys, member.TokensKey)
+		}
+		if kind >= '8' {
+			queues = append(queues, w[6])
+		}
+		if kind == '8' {
+			keys = append(keys, w[7])
+		}
 	}
+	keys = slices.Concat(locks, queues, keys)
 	all := []string{"EVALSHA", script.Batch.SHA}
 	if sharded {
-		all = append(append(all, "0", letters, strconv.Itoa(3+len(keys))), keys...)
+		all = append(append(all, "0", kinds, strconv.Itoa(3+len(keys))), keys...)
 	} else {
-		all = append(append(all, strconv.Itoa(2+len(keys)), member.TokensKey, member.MarkerKey), append(keys, letters)...)
+		all = append(append(all, strconv.Itoa(2+len(keys)), member.TokensKey, member.MarkerKey), append(keys, kinds)...)
 	}
-	return resp.Command(append(append(all, args...), tag)...)
+	return resp.Command(append(slices.Concat(all, buckets, owners), listed, tag)...)
 }
 
 // tagged completes a command as the node does, and says how its reply is found. joined: between an acquire and a
@@ -348,6 +376,13 @@ func TestBatchDrawsTheTokensOfFreeLocks(t *testing.T) {
 			require.ErrorContains(t, all[4].(error), "EXHAUSTED tokens")
 			require.Equal(t, "9007199254740991", counter(there))
 
+			if !s.sharded {
+				asks = begin()
+				s.ask("HSET", member.TokensKey, strconv.FormatInt(there.Bucket, 10), "0000000000000500")
+				require.Equal(t, int64(501), s.batch(asks...)[3])
+				require.Equal(t, "501", counter(there), "as Redis reads a number")
+			}
+
 			asks = begin()
 			s.ask("HSET", member.TokensKey, "base", "1600000000000000")
 			require.Equal(t, int64(1_600_000_000_000_001), s.batch(asks...)[4])
@@ -409,8 +444,8 @@ func TestBatchThatEndsInTheMiddleLeavesNoVoteAboveItsCounter(t *testing.T) {
 func (s *scripted) chain(cmds ...member.Command) []any {
 	s.Helper()
 	for i := range cmds {
-		if item := *cmds[i].Item; i > 0 && item.Chained != 0 {
-			item.Letter = item.Chained
+		if item := *cmds[i].Item; i > 0 && item.Kind == member.AcquireItem {
+			item.Kind += member.Chained
 			cmds[i].Item = &item
 		}
 	}

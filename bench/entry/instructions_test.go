@@ -177,29 +177,41 @@ func instructions(b *testing.B, cluster bool, what string, n, depth int) int {
 
 // batches are n locks in one call, and n unlocks in another; sharded: as a master of a cluster gets them.
 func batches(script string, first, n int, owner string, sharded bool) (locks, unlocks []byte) {
-	var lock, unlock []string // keys
+	var lock, queues, unlock, buckets []string
+	kinds := "0" + strings.Repeat("1", n-1)
 	for i := range n {
 		name := fmt.Sprintf("{l}:%09d", first+i)
 		lock, unlock = append(lock, name), append(unlock, name)
+		queues = append(queues, "redquorum:q:"+name)
+		buckets = append(buckets, strconv.Itoa(i+1)) // locks of several slots
 		if sharded {
 			lock, unlock = append(lock, "redquorum:tokens:{l}"), append(unlock, "redquorum:tokens:{l}")
 		}
-		unlock = append(unlock, "redquorum:q:"+name, "redquorum:w:"+name)
 	}
-	whole := func(letter, last string, keys []string) []byte {
+	listed := ""
+	for _, bucket := range buckets {
+		listed += fmt.Sprintf("%-6s", bucket)
+	}
+	whole := func(kinds string, keys, before []string, ttl bool, listed string) []byte {
 		all := []string{"EVALSHA", sha1hex(script)}
-		letters := strings.Repeat(letter, n)
 		if sharded {
-			all = append(append(all, "0", letters, strconv.Itoa(3+len(keys))), keys...)
+			all = append(append(all, "0", kinds, strconv.Itoa(3+len(keys))), keys...)
 		} else {
-			all = append(append(append(all, strconv.Itoa(2+len(keys)), "redquorum:tokens", "redquorum:boot"), keys...), letters)
+			all = append(append(append(all, strconv.Itoa(2+len(keys)), "redquorum:tokens", "redquorum:boot"), keys...), kinds)
 		}
-		for range n {
-			all = append(all, "7", owner, last)
+		all = append(all, before...)
+		for i := range n {
+			if all = append(all, owner); ttl && i == 0 {
+				all = append(all, "9000")
+			}
 		}
-		return command(append(all, "")...)
+		return command(append(all, listed, "")...)
 	}
-	return whole("a", "9000", lock), whole("r", "", unlock)
+	unlocks = whole(strings.Repeat("9", n), append(queues, unlock...), nil, false, listed)
+	if sharded {
+		return whole("4"+strings.Repeat("5", n-1), lock, nil, true, listed), unlocks
+	}
+	return whole(kinds, lock, buckets, true, ""), unlocks
 }
 
 // handOver is the i-th of a row of owners who wait for one lock, and the release of the one before.

@@ -19,14 +19,22 @@ type Script struct{ Source, SHA string }
 //go:embed lua/*.lua
 var parts embed.FS
 
+// newScript reads a script as it is sent: without the lines that are comments, except the first, which says what it is.
 func newScript(name string) Script {
-	source := include(name, map[string]bool{})
+	var sent strings.Builder
+	for line := range strings.Lines(include(name, map[string]bool{})) {
+		if sent.Len() == 0 || !strings.HasPrefix(strings.TrimSpace(line), "--") {
+			sent.WriteString(line)
+		}
+	}
+	source := sent.String()
 	sum := sha1.Sum([]byte(source))
 	return Script{Source: source, SHA: hex.EncodeToString(sum[:])}
 }
 
 // include returns a part, with others in place of its lines "--include NAME". One that is indented is for the block
-// that it is in; one that is not is there from then on, and is not included twice.
+// that it is in; one that is not is there from then on, and is not included twice. A line "--has NAME" says that the
+// part is there already, in another form.
 func include(name string, there map[string]bool) string {
 	text, err := parts.ReadFile("lua/" + name)
 	if err != nil {
@@ -35,7 +43,10 @@ func include(name string, there map[string]bool) string {
 	var out strings.Builder
 	for line := range strings.Lines(string(text)) {
 		wanted, found := strings.CutPrefix(strings.TrimSpace(line), "--include ")
+		has, said := strings.CutPrefix(strings.TrimSpace(line), "--has ")
 		switch {
+		case said:
+			there[has] = true
 		case !found:
 			out.WriteString(carries.Replace(line))
 		case there[wanted]:
@@ -142,25 +153,15 @@ func Redisson() []Script {
 	}
 }
 
-// itemArgs is how many arguments each item of a batch has.
-const itemArgs = 3
-
-// What a batch can carry. batch.lua is sent with these numbers in place of their names.
-var (
-	acquireItem = carried{letter: 'a', chained: 'c', keys: 1}
-	releaseItem = carried{letter: 'r', keys: 3}
-
-	carries = strings.NewReplacer(
-		"CHAIN_LETTER", strconv.Itoa(int(acquireItem.chained)), "ACQUIRE_KEYS", strconv.Itoa(int(acquireItem.keys)),
-		"RELEASE_LETTER", strconv.Itoa(int(releaseItem.letter)), "RELEASE_KEYS", strconv.Itoa(int(releaseItem.keys)),
-		"ITEM_ARGS", strconv.Itoa(itemArgs),
-	)
+// batch.lua is sent with these numbers in place of their names.
+var carries = strings.NewReplacer(
+	"REPEATED_KIND", strconv.Itoa(member.AcquireItem+member.Repeated), "RELEASE_KIND", strconv.Itoa(member.ReleaseItem),
+	"SLOT_WIDTH", strconv.Itoa(member.SlotWidth),
+	"QUEUE_PREFIX", queuePrefix, "WAITERS_PREFIX", waitersPrefix,
 )
 
-// carried is one kind of item: its letter, that of one which is chained to the item before it (0: it never is), and how
-// many keys it has that are not shared.
-type carried struct{ letter, chained, keys uint8 }
-
-func (c carried) item() *member.Item {
-	return &member.Item{Batch: Batch.SHA, Letter: c.letter, Chained: c.chained, Keys: c.keys, Args: itemArgs}
-}
+// What a batch can carry.
+var (
+	acquireItem = member.Item{Batch: Batch.SHA, Kind: member.AcquireItem}
+	releaseItem = member.Item{Batch: Batch.SHA, Kind: member.ReleaseItem}
+)

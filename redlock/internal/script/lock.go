@@ -58,10 +58,10 @@ const (
 )
 
 var exclusive = dialect{
-	acquire:   call{script: &Acquire, shared: 2, args: 2, item: acquireItem.item()},
+	acquire:   call{script: &Acquire, shared: 2, args: 2, item: &acquireItem},
 	wait:      call{script: &Wait, shared: 2, reach: withQueue, args: 3},
 	waitFreed: call{script: &Wait, shared: 2, reach: withQueue, args: 3},
-	release:   call{script: &Release, shared: 2, reach: withQueue, args: 2, item: releaseItem.item()},
+	release:   call{script: &Release, shared: 2, reach: withQueue, args: 2, item: &releaseItem},
 	yield:     call{script: &Yield, shared: 2, reach: withQueue, args: 4},
 	raise:     call{script: &Raise, shared: 1, args: 2},
 	rejoin:    call{script: &Rejoin, shared: 2, reach: withQueue, args: 3},
@@ -130,6 +130,7 @@ func (l *Lock) begin(buf *[]byte, c *call) frame {
 	if c.reach != nameAlone {
 		var space [128]byte // as in sibling, and once for both
 		f.b = resp.AppendBulk(f.b, slot.AppendSibling(space[:0], queue, l.Name))
+		f.marks.Lean = int32(len(f.b))
 		f.b = resp.AppendBulk(f.b, slot.AppendSibling(space[:0], waiters, l.Name))
 	}
 	if c.reach == withBeside {
@@ -139,6 +140,7 @@ func (l *Lock) begin(buf *[]byte, c *call) frame {
 	}
 	f.keysEnd()
 	f.number(l.Bucket)
+	f.marks.Owner = int32(len(f.b))
 	return f
 }
 
@@ -159,6 +161,7 @@ func (l *Lock) end(f *frame, c *call) member.Command {
 func (l *Lock) Acquire(buf *[]byte, owner string, ttl time.Duration) member.Command {
 	f := l.begin(buf, &l.how.acquire)
 	f.text(owner)
+	f.marks.Last = int32(len(f.b))
 	f.millis(ttl)
 	if l.asks != nil {
 		l.asks.encode(&f, owner, 0, false)
@@ -201,6 +204,7 @@ func (l *Lock) Release(buf *[]byte, owner, hint string) member.Command {
 	}
 	f := l.begin(buf, c)
 	f.text(owner)
+	f.marks.Last = int32(len(f.b))
 	f.text(hint)
 	if l.asks != nil {
 		f.slots(l.asks.Held)

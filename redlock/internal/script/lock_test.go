@@ -186,30 +186,34 @@ func TestMarksAreWhereAServerReadsTheParts(t *testing.T) {
 	}
 }
 
-// A batch takes its items apart by these numbers, and so do the members that make one.
+// A batch takes its items apart by their kinds, and so do the members that make one.
 func TestItemsAreWhatABatchReads(t *testing.T) {
-	letters, chained := map[byte]string{}, map[byte]string{}
+	kinds := map[byte]string{}
 	for what, cmd := range calls(Exclusive("k")) {
 		if cmd.Item == nil {
 			continue
 		}
 		require.Equal(t, Batch.SHA, cmd.Item.Batch)
-		require.Empty(t, letters[cmd.Item.Letter], what)
-		letters[cmd.Item.Letter] = what
-		if cmd.Item.Chained != 0 {
-			chained[cmd.Item.Chained] = what
-		}
-		got, _ := words(t, cmd.Cmd)
+		require.Empty(t, kinds[cmd.Item.Kind], what)
+		kinds[cmd.Item.Kind] = what
+		got, at := words(t, cmd.Cmd)
 		keys, err := strconv.Atoi(got[2])
 		require.NoError(t, err)
-		require.EqualValues(t, keys-int(cmd.Marks.Sharing), cmd.Item.Keys, what)
-		require.EqualValues(t, len(got)-3-keys, cmd.Item.Args, what)
+		own := map[byte]int{member.AcquireItem: 1, member.ReleaseItem: 3}[cmd.Item.Kind]
+		require.EqualValues(t, own, keys-int(cmd.Marks.Sharing), what)
 		require.EqualValues(t, 2, cmd.Marks.Sharing, what)
+		require.Len(t, got, 3+keys+3, what)
+		require.Equal(t, strconv.Itoa(int(cmd.Slot)), got[3+keys], what)
+		require.EqualValues(t, []int{at[4+keys], at[5+keys]}, []int{int(cmd.Marks.Owner), int(cmd.Marks.Last)}, what)
+		if own == 3 {
+			require.EqualValues(t, at[2+keys], cmd.Marks.Lean, what)
+			require.Equal(t, strings.Replace(got[1+keys], "redquorum:q", "redquorum:w", 1), got[2+keys], "the script makes the one from the other")
+		}
 	}
-	require.Equal(t, map[byte]string{'a': "acquire", 'r': "release"}, letters)
-	require.Equal(t, map[byte]string{'c': "acquire"}, chained, "a release is made whatever was answered before it")
-	require.Contains(t, Batch.Source, "if letter == 114 then")
-	require.Contains(t, Batch.Source, "if letter == 99 and")
+	require.Equal(t, map[byte]string{member.AcquireItem: "acquire", member.ReleaseItem: "release"}, kinds)
+	require.Zero(t, member.AcquireItem%8, "what is added to it is read from its bits")
+	require.Contains(t, Batch.Source, "if kind == 56 then")
+	require.Contains(t, Batch.Source, "if kind < 52 then")
 	for _, l := range []Lock{ExclusiveWithRedisson("k"), Fair("k")} {
 		for what, cmd := range calls(l) {
 			require.Nil(t, cmd.Item, "%s: no batch carries the scripts of another dialect", what)
