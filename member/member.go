@@ -73,7 +73,7 @@ type Slotted interface {
 type Grouped interface {
 	Member
 	// SubmitGroup queues calls, in their order, and returns. If all of them have an Item, they
-	// travel as one command, and those behind the first as Item.Chained says. Otherwise, and if the
+	// travel as one command, and the acquires behind the first are Chained. Otherwise, and if the
 	// server takes no such command, each travels as with Submit, and none is chained. So an owner
 	// must not rely on the chain, but only gain by it.
 	SubmitGroup(calls []*Call)
