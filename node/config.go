@@ -27,12 +27,15 @@ type Config struct {
 	// PasswordFile, if not empty, is read at every dial, and takes the place of Password.
 	PasswordFile string
 	// Credentials, if not nil, is asked at every dial, and takes the place of Username, Password and
-	// PasswordFile. It must return soon after ctx ends. ctx ends with DialTimeout.
+	// PasswordFile. It must return soon after ctx ends, which is after DialTimeout at the latest: if it
+	// does not, the node waits no longer, and its goroutine stays until it returns. It must return a
+	// password. A failure is a CredentialsError. Several calls may run at once.
 	Credentials func(ctx context.Context) (user, password string, err error)
 	// CredentialsEvery is how long a connection keeps what Credentials or PasswordFile said, less up
 	// to a tenth at random. Then the node asks again and authenticates the connection anew, in line
 	// with its commands. If that fails, the connection stays as it is, and the node tries again after
-	// the pauses of a dial. 0: only at every dial. Not negative.
+	// the pauses of a dial. 0: only at every dial. Not negative, and 0 without Credentials and
+	// PasswordFile.
 	CredentialsEvery time.Duration
 	// DB is selected on every connection unless it is 0. Not negative.
 	DB int
@@ -41,9 +44,11 @@ type Config struct {
 	TLS *tls.Config
 	// ClientName is shown by CLIENT LIST. No spaces or control characters. Default: none.
 	ClientName string
-	// Dialer opens connections, also those to Sentinels whose Config has none; it must return soon
-	// after its context ends. Default: a net.Dialer with TCP keepalive. With TLS set, it opens the
-	// connection below the encryption.
+	// Dialer opens connections, also those to Sentinels whose Config has none. It must return soon
+	// after its context ends: if it does not, the node waits no longer, and its goroutine stays until
+	// it returns. That, and neither a connection nor an error, are a DialerError. Several calls may
+	// run at once. Default: a net.Dialer with TCP keepalive. With TLS set, it opens the connection
+	// below the encryption.
 	Dialer Dialer
 
 	// DialTimeout bounds dialling, TLS, authentication and the handshake together. Default 1 s.
@@ -231,6 +236,9 @@ func (c Config) validate() error {
 		if d.value < 0 {
 			wrong("%s is negative: %v", d.name, d.value)
 		}
+	}
+	if c.CredentialsEvery > 0 && !c.rotates() {
+		wrong("CredentialsEvery is set without Credentials or PasswordFile")
 	}
 	if c.BackoffMin > c.BackoffMax {
 		wrong("BackoffMin %v is greater than BackoffMax %v", c.BackoffMin, c.BackoffMax)

@@ -41,13 +41,13 @@ func TestSentinelsAreReachedByTheDialerOfTheNode(t *testing.T) {
 func TestConfigTellsEveryMistakeAtOnce(t *testing.T) {
 	_, err := New(Config{
 		Network: "udp", Addr: "redis://:canary@h", DB: -1, Username: "u", ClientName: "two words", DialTimeout: -1, WriteTimeout: -1,
-		StallTimeout: -1, PingInterval: -1, BackoffMin: -1, BackoffMax: -2, MaxCalls: -1, MaxBytes: -1, Scripts: []string{" "},
+		StallTimeout: -1, PingInterval: -1, CredentialsEvery: 1, BackoffMin: -1, BackoffMax: -2, MaxCalls: -1, MaxBytes: -1, Scripts: []string{" "},
 	})
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, field := range []string{"Network", "Addr", "DB", "Username", "ClientName", "DialTimeout", "WriteTimeout", "StallTimeout",
-		"PingInterval", "BackoffMin", "BackoffMax", "MaxCalls", "MaxBytes", "Scripts[0]"} {
+		"PingInterval", "CredentialsEvery", "BackoffMin", "BackoffMax", "MaxCalls", "MaxBytes", "Scripts[0]"} {
 		if !strings.Contains(err.Error(), "Config."+field+" ") {
 			t.Errorf("%s is not told: %v", field, err)
 		}

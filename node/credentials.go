@@ -13,7 +13,8 @@ import (
 )
 
 // CredentialsError says that there was nothing to authenticate a connection with: Config.Credentials
-// failed or was late, or Config.PasswordFile could not be read. It wraps the cause.
+// failed, was late or returned no password, or Config.PasswordFile could not be read. It wraps the
+// cause.
 type CredentialsError struct {
 	Member string
 	Err    error
@@ -32,13 +33,7 @@ func (c *Config) rotates() bool { return c.Credentials != nil || c.PasswordFile 
 func (c *Config) credentials(ctx context.Context, member string) (user, password string, err error) {
 	switch {
 	case c.Credentials != nil:
-		user, password, err = c.Credentials(ctx)
-		if err == nil && ctx.Err() != nil {
-			err = fmt.Errorf("they came too late: %w", ctx.Err())
-		}
-		if err == nil && user != "" && password == "" {
-			err = errors.New("a user without a password")
-		}
+		user, password, err = c.provided(ctx)
 	case c.PasswordFile != "":
 		user = c.Username
 		password, err = readPassword(c.PasswordFile)
@@ -140,10 +135,6 @@ func (r *renewal) use(c credentials) {
 	auth := []string{"AUTH", c.user, c.password}
 	if c.user == "" {
 		auth = []string{"AUTH", c.password}
-	}
-	if c.password == "" { // as at a dial
-		r.renewed()
-		return
 	}
 	r.call = *ownCall(resp.Command(auth...), r)
 	_ = r.s.authenticate(&r.call) // an error means that it is broken, and serve ends by that

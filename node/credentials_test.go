@@ -102,6 +102,7 @@ func TestCredentialsThatFailAreNoStorm(t *testing.T) {
 		"fails":           func(context.Context) (string, string, error) { return "", "", down },
 		"is late":         func(ctx context.Context) (string, string, error) { <-ctx.Done(); return "u", "pw", nil },
 		"has no password": func(context.Context) (string, string, error) { return "u", "", nil },
+		"has nothing":     func(context.Context) (string, string, error) { return "", "", nil },
 		"is refused":      func(context.Context) (string, string, error) { return "u", "old", nil },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,6 +183,7 @@ func TestConnectionStaysIfItCannotBeAuthenticatedAnew(t *testing.T) {
 	for name, provider := range map[string]func(ctx context.Context) (string, string, error){
 		"fails":      func(context.Context) (string, string, error) { return "", "", errors.New("the vault is sealed") },
 		"is late":    func(ctx context.Context) (string, string, error) { <-ctx.Done(); return "u", "pw", nil },
+		"is empty":   func(context.Context) (string, string, error) { return "", "", nil },
 		"is refused": func(context.Context) (string, string, error) { return "u", "old", nil },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -240,7 +242,8 @@ func TestProviderThatHangsHoldsUpNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hangs atomic.Bool
 		end := make(chan struct{})
-		n := start(t, Config{Dialer: newFake(nil), jitter: longest, CredentialsEvery: time.Second, Credentials: func(context.Context) (string, string, error) {
+		var log logBuffer
+		n := start(t, Config{Dialer: newFake(nil), jitter: longest, Logger: log.logger(), CredentialsEvery: time.Second, Credentials: func(context.Context) (string, string, error) {
 			if hangs.Load() {
 				<-end
 			}
@@ -250,8 +253,12 @@ func TestProviderThatHangsHoldsUpNothing(t *testing.T) {
 		hangs.Store(true)
 		time.Sleep(5 * time.Second)
 		do(t, n, "ECHO", "x")
-		if err := n.Close(t.Context()); err != nil {
-			t.Error(err)
+		if text := log.String(); !strings.Contains(text, "not authenticated anew") || !strings.Contains(text, "Config.Credentials: it did not return") {
+			t.Error(text)
+		}
+		began := time.Now()
+		if err := n.Close(t.Context()); err != nil || time.Since(began) > 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		close(end)
 	})

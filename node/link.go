@@ -96,7 +96,7 @@ func (f dialFunc) DialContext(ctx context.Context, _, _ string) (net.Conn, error
 
 // open makes the connection that radix gets.
 func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
-	socket, err := n.cfg.Dialer.DialContext(ctx, n.cfg.Network, l.addr)
+	socket, err := n.socket(ctx, l.addr)
 	if err != nil {
 		return nil, &dialError{"", err}
 	}

@@ -31,7 +31,7 @@ func (n *Node) unlessTLS(ctx context.Context, addr string, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.DialTimeout)
 	defer cancel()
-	socket, failed := n.cfg.Dialer.DialContext(ctx, n.cfg.Network, addr)
+	socket, failed := n.socket(ctx, addr)
 	if failed != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (n *Node) unlessTLS(ctx context.Context, addr string, err error) error {
 
 // plainly asks a server without TLS whether it is a Redis.
 func (n *Node) plainly(ctx context.Context, addr string) bool {
-	socket, err := n.cfg.Dialer.DialContext(ctx, n.cfg.Network, addr)
+	socket, err := n.socket(ctx, addr)
 	if err != nil {
 		return false
 	}

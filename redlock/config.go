@@ -85,18 +85,23 @@ type Config struct {
 	PingInterval time.Duration
 	// Credentials is asked for the user and the password at every dial, in the place of those of the
 	// member's URL. member is its name, as in MemberInfo. Without a user the password is that of the
-	// default user. It must return soon after ctx ends, which is after DialTimeout at the latest. The
-	// client asks for one member once at a time, and pauses longer after each failure. A failure is a
+	// default user; there must be a password. It must return soon after ctx ends, which is after
+	// DialTimeout at the latest: if it does not, the client goes on without it. The client asks for one
+	// member once at a time, and pauses longer after each failure. A failure is a
 	// *node.CredentialsError. Sentinels have credentials of their own. Default: none.
 	Credentials func(ctx context.Context, member string) (user, password string, err error)
 	// CredentialsEvery is how long a connection keeps what Credentials or a password_file said, less
 	// up to a tenth at random. Then the client asks again, and authenticates the connection anew while
 	// it is in use. Choose less than the time for which the server lets a connection live, and than
 	// the life of a token. If that fails, the connection stays as it is, the client warns and tries
-	// again. Default: 0, which is only at every dial.
+	// again. Open returns ErrInput if there is neither Credentials nor a password_file. Default: 0,
+	// which is only at every dial.
 	CredentialsEvery time.Duration
 	// Dialer opens every connection to members and to Sentinels, for proxies and service meshes. It
-	// gets a network and an address of net.Dial. It must return soon after ctx ends. TLS, a password
+	// gets a network and an address of net.Dial. It must return soon after ctx ends, which is after
+	// DialTimeout at the latest: if it does not, the client goes on without it, and closes a
+	// connection that comes later. Several calls may run at once. If it breaks that, or returns
+	// neither a connection nor an error, the member's error is a *node.DialerError. TLS, a password
 	// and the restart guard stand above it, so a server that restarts behind a proxy is noticed.
 	// Default: a net.Dialer with TCP keepalive.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)

@@ -54,21 +54,26 @@ func cycle(t testing.TB, p *peer, key string) uint64 {
 	return l.Token()
 }
 
-// dialling is a client that Open makes, with a Dialer of the user's.
-func dialling(t testing.TB, cluster *redistest.Cluster, opts ...redlock.Option) *peer {
-	t.Helper()
+// meshed are addresses of members that only a Dialer knows, and the option that has it.
+func meshed(cluster *redistest.Cluster) (urls []string, ways redlock.Option) {
 	paths := map[string]redistest.Dialer{}
-	var urls []string
 	for i, s := range cluster.Servers {
 		address := fmt.Sprintf("member-%d.mesh:6379", i)
 		paths[address] = s.Dialer()
 		urls = append(urls, "redis://"+address)
 	}
-	return &peer{Client: opened(t, urls, append(opts, func(c *redlock.Config) {
+	return urls, func(c *redlock.Config) {
 		c.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 			return paths[address].DialContext(ctx, network, address)
 		}
-	})...)}
+	}
+}
+
+// dialling is a client that Open makes, with a Dialer of the user's.
+func dialling(t testing.TB, cluster *redistest.Cluster, opts ...redlock.Option) *peer {
+	t.Helper()
+	urls, ways := meshed(cluster)
+	return &peer{Client: opened(t, urls, append(opts, ways)...)}
 }
 
 // A proxy or a mesh between the client and its members: all that a dial does not decide is as without it.

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,8 +31,8 @@ import (
 // min_replicas_ack; for a cluster or Sentinels also addr_map, failover_lag, and sentinel_user,
 // sentinel_password (or with _env, _file).
 //
-// ctx bounds Open alone. Open decides when it has tried every member, or after two and a half dial
-// time-outs. Errors:
+// ctx bounds Open alone. Open decides when it has tried every member, or after two and a half times
+// the longest dial time-out. Errors:
 //
 //   - ErrNoQuorum, with the cause of each member, if fewer than a majority are up. If a server is
 //     of another kind than its URL says, the cause is a *node.SchemeError.
@@ -52,6 +53,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 		}
 	}
 	var bad []error
+	rotates, patience := false, time.Duration(0)
 	targets := make([]node.Target, len(urls))
 	seen := make(map[string]int)
 	for i, u := range urls {
@@ -72,7 +74,15 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 		}
 		t.Config = cfg.withDefaults().node(t.Config)
 		t.Config.Credentials = cfg.credentialsOf(t)
+		if t.Config.Credentials == nil && t.Config.PasswordFile == "" {
+			t.Config.CredentialsEvery = 0 // of this member they never change
+		}
+		rotates = rotates || t.Config.CredentialsEvery > 0
+		patience = max(patience, cmp.Or(t.Config.DialTimeout, time.Second))
 		targets[i] = t
+	}
+	if cfg.CredentialsEvery > 0 && !rotates && len(bad) == 0 {
+		bad = append(bad, badInput("open", "CredentialsEvery is set, but there is neither Config.Credentials nor a URL with password_file"))
 	}
 	if len(bad) > 0 {
 		return nil, errors.Join(bad...)
@@ -99,7 +109,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 		return nil, err
 	}
 	opened.Store(c)
-	if err := c.ready(ctx, targets[0].Config.DialTimeout); err != nil {
+	if err := c.ready(ctx, patience); err != nil {
 		c.shut()
 		return nil, err
 	}
@@ -141,7 +151,7 @@ func (c Config) node(n node.Config) node.Config {
 	set(&n.CredentialsEvery, c.CredentialsEvery)
 	set(&n.PingInterval, c.PingInterval)
 	if c.Dialer != nil {
-		n.Dialer = dialer(c.Dialer)
+		n.Dialer = &dialer{dial: c.Dialer}
 	}
 	n.DefaultTLS(c.TLS)
 	n.Scripts, n.Preload = c.scripts(), len(script.First())
@@ -166,18 +176,34 @@ func (c Config) credentialsOf(t node.Target) func(ctx context.Context) (user, pa
 		select {
 		case asking <- struct{}{}:
 		case <-ctx.Done():
-			return "", "", ctx.Err()
+			return "", "", fmt.Errorf("an earlier call has not returned: %w", ctx.Err())
 		}
 		defer func() { <-asking }()
 		return c.Credentials(ctx, name)
 	}
 }
 
-// dialer is Config.Dialer, as a node takes it.
-type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+// dialer is Config.Dialer for one member, as a node takes it.
+type dialer struct {
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	late atomic.Int64 // calls whose context has ended
+}
 
-func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	return d(ctx, network, address)
+// mostLate is how many calls that have not returned in time may run at once for one member. A node
+// does not wait for them, so without a limit a Dialer that never returns would be called for ever.
+const mostLate = 16
+
+func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	if late := d.late.Load(); late >= mostLate {
+		return nil, &node.DialerError{Addr: address, Err: fmt.Errorf("%d calls have not returned, and their contexts ended", late)}
+	}
+	stop := context.AfterFunc(ctx, func() { d.late.Add(1) })
+	defer func() {
+		if !stop() {
+			d.late.Add(-1)
+		}
+	}()
+	return d.dial(ctx, network, address)
 }
 
 // Scripts returns the Lua sources that a member must know before it can vote. It is for callers who
@@ -225,11 +251,9 @@ func (c Config) guard(members int, quiet func() bool) *node.Guard {
 	return node.NewGuard(g)
 }
 
-// ready waits until every member is up or has failed once, and decides whether that is enough.
+// ready waits until every member is up or has failed once, and decides whether that is enough. patience
+// is the longest DialTimeout of a member.
 func (c *Client) ready(ctx context.Context, patience time.Duration) error {
-	if patience <= 0 {
-		patience = time.Second
-	}
 	// A dial, and the restart guard's patience with the first answers of the others.
 	timer := time.NewTimer(2*patience + patience/2)
 	defer timer.Stop()

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -17,7 +16,6 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
-	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // vault has the password of each member, and counts who asks.
@@ -123,20 +121,26 @@ func TestPasswordThatChangesCostsNoLease(t *testing.T) {
 
 // A client at rest looks at its members seldom. An AUTH that one of them does not answer is noticed all the same.
 func TestMemberThatDoesNotAnswerToAuthIsNoticedAtRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		var password atomic.Value
-		password.Store("")
-		d := redlocktest.New(t, 3, func(c *redlock.Config) {
+		password.Store("pw")
+		urls, ways := meshed(cluster)
+		for i := range cluster.Len() {
+			cluster.Embedded(i).Require("pw")
+		}
+		c, err := redlock.Open(t.Context(), urls, ways, redlock.WithFreshMembers(), func(c *redlock.Config) {
 			c.PingInterval, c.StallTimeout, c.CredentialsEvery = time.Minute, 2*time.Second, 4*time.Minute
 			c.Credentials = func(context.Context, string) (string, string, error) { return "", password.Load().(string), nil }
 		})
+		require.NoError(t, err)
+		defer c.Close()
 		time.Sleep(3 * time.Minute)
-		password.Store("not asked for by these members, which refuse it")
-		d.Pause(1)
+		password.Store("not that of these members, which refuse it")
+		cluster.Pause(1)
 		time.Sleep(time.Minute + 3*time.Second)
-		require.Equal(t, redlock.MemberDown, d.Client.Members()[1].State)
-		require.Equal(t, redlock.MemberVoting, d.Client.Members()[0].State)
-		d.Resume(1)
+		require.Equal(t, redlock.MemberDown, c.Members()[1].State)
+		require.Equal(t, redlock.MemberVoting, c.Members()[0].State)
+		cluster.Resume(1)
 	})
 }
 

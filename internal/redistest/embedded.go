@@ -155,6 +155,9 @@ func (e *Embedded) Path() *Link {
 	return l
 }
 
+// Require makes the server ask for the password of the default user, on connections that come from now on.
+func (e *Embedded) Require(password string) { e.redis.RequireAuth(password) }
+
 // ServeTCP makes the server reachable at a TCP address, through Faults. Port 0 chooses one. Kill
 // closes it and Restart opens it again.
 func (e *Embedded) ServeTCP(addr string) error {

@@ -52,8 +52,8 @@ type Deployment struct {
 }
 
 // New starts n members that nobody has used before, and opens Deployment.Client with opts. When it
-// returns, all members vote. Deployment has the network in its hands, so Config.Dialer and
-// Config.TLS are not used.
+// returns, all members vote. Deployment has the network in its hands, and the members ask for no
+// password. So Config.Dialer, Config.TLS, Config.Credentials and Config.CredentialsEvery are not used.
 func New(t testing.TB, n int, opts ...redlock.Option) *Deployment {
 	t.Helper()
 	d := &Deployment{t: t, members: redistest.NewEmbeddedCluster(n), opts: opts}
@@ -105,6 +105,7 @@ func (d *Deployment) open(paths []*redistest.Link, opts []redlock.Option) (*redl
 	}
 	ours := func(c *redlock.Config) {
 		c.FreshMembers = !d.aged
+		c.Credentials, c.CredentialsEvery = nil, 0
 		c.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 			return byAddress[address].DialContext(ctx, network, address)
 		}

@@ -1,0 +1,147 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// Open does not wait for a function of the user that ignores its context, and says which it was and at which members.
+func TestOpenNamesTheFunctionThatIgnoresItsContext(t *testing.T) {
+	for name, option := range map[string]func(c *redlock.Config, hang func()){
+		"Config.Credentials": func(c *redlock.Config, hang func()) {
+			c.Credentials = func(context.Context, string) (string, string, error) { hang(); return "", "pw", nil }
+		},
+		"Config.Dialer": func(c *redlock.Config, hang func()) {
+			c.Dialer = func(context.Context, string, string) (net.Conn, error) { hang(); return nil, errors.New("too late") }
+		},
+	} {
+		for _, timeout := range []time.Duration{50 * time.Millisecond, time.Second} {
+			t.Run(fmt.Sprint(name, timeout), func(t *testing.T) {
+				bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+					end := make(chan struct{})
+					defer close(end)
+					urls, ways := meshed(cluster)
+					began := time.Now()
+					_, err := redlock.Open(t.Context(), urls, ways, func(c *redlock.Config) {
+						c.DialTimeout = timeout
+						option(c, func() { <-end })
+					})
+					require.ErrorIs(t, err, redlock.ErrNoQuorum)
+					require.LessOrEqual(t, time.Since(began), timeout+timeout/5)
+					for i := range urls {
+						require.ErrorContains(t, err, fmt.Sprintf("member-%d.mesh:6379: ", i))
+					}
+					require.ErrorContains(t, err, name)
+					require.ErrorContains(t, err, "did not return")
+				})
+			})
+		}
+	}
+}
+
+// A Dialer that never returns is not called for ever.
+func TestDialerThatNeverReturnsIsGivenUp(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		var running, most atomic.Int64
+		var hangs atomic.Bool
+		end := make(chan struct{})
+		urls, ways := meshed(cluster)
+		c, err := redlock.Open(t.Context(), urls, ways, redlock.WithFreshMembers(), func(c *redlock.Config) {
+			dial := c.Dialer
+			c.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if address == "member-1.mesh:6379" && hangs.Load() {
+					most.Store(max(most.Load(), running.Add(1)))
+					defer running.Add(-1)
+					<-end
+				}
+				return dial(ctx, network, address)
+			}
+		})
+		require.NoError(t, err)
+		defer c.Close()
+		p := &peer{Client: c}
+		p.Voting(t, 3)
+		hangs.Store(true)
+		cluster.Embedded(1).Faults().Cut()
+		time.Sleep(10 * time.Minute)
+		require.LessOrEqual(t, most.Load(), int64(17))
+		require.Greater(t, most.Load(), int64(8))
+		var broken *node.DialerError
+		require.ErrorAs(t, c.Members()[1].Err, &broken)
+		hangs.Store(false)
+		close(end)
+		p.Voting(t, 3)
+	})
+}
+
+// A provider without a password would make a client of the default user, with permissions that nobody meant.
+func TestProviderWithoutAPasswordIsRefused(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		urls, ways := meshed(cluster)
+		_, err := redlock.Open(t.Context(), urls, ways, func(c *redlock.Config) {
+			c.Credentials = func(context.Context, string) (string, string, error) { return "", "", nil }
+		})
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		var missing *node.CredentialsError
+		require.ErrorAs(t, err, &missing)
+		require.Equal(t, "member-0.mesh:6379", missing.Member)
+		require.ErrorContains(t, err, "no credentials for member-2.mesh:6379: Config.Credentials: it returned no password")
+	})
+}
+
+func TestCredentialsEveryNeedsCredentials(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		urls, ways := meshed(cluster)
+		every := func(c *redlock.Config) { c.CredentialsEvery = time.Minute }
+		_, err := redlock.Open(t.Context(), urls, ways, every)
+		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorContains(t, err, "CredentialsEvery is set, but there is neither Config.Credentials nor a URL with password_file")
+
+		for i := range cluster.Len() {
+			cluster.Embedded(i).Require("pw")
+		}
+		file := filepath.Join(t.TempDir(), "password")
+		require.NoError(t, os.WriteFile(file, []byte("pw\n"), 0o600))
+		urls[0] += "?password_file=" + file
+		for i := range urls[1:] { // theirs never change
+			urls[1+i] = fmt.Sprintf("redis://:pw@member-%d.mesh:6379", 1+i)
+		}
+		c, err := redlock.Open(t.Context(), urls, ways, every)
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+	})
+}
+
+// Each URL may have a dial_timeout of its own: Open has the patience of the longest.
+func TestOpenHasThePatienceOfEveryMember(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		urls, ways := meshed(cluster)
+		urls[0] += "?dial_timeout=100ms"
+		urls[1] += "?dial_timeout=3s"
+		urls[2] += "?dial_timeout=3s"
+		c, err := redlock.Open(t.Context(), urls, ways, func(c *redlock.Config) {
+			dial := c.Dialer
+			c.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if address != "member-0.mesh:6379" {
+					time.Sleep(2 * time.Second)
+				}
+				return dial(ctx, network, address)
+			}
+		})
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+	})
+}
