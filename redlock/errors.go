@@ -148,6 +148,15 @@ func badInput(op, format string, args ...any) error {
 	return &InputError{Op: op, Problem: fmt.Sprintf(format, args...)}
 }
 
+// logged is a lock's name as an attribute of a log, which quotes it where it must. It is cut after as
+// many bytes as in an error.
+func logged(key string) string {
+	if len(key) <= 64 {
+		return key
+	}
+	return key[:64] + fmt.Sprintf("… (%d bytes)", len(key))
+}
+
 // keyError ties a sentinel to an operation and a key.
 type keyError struct {
 	op, key string

@@ -1,7 +1,12 @@
 package redlock_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +17,42 @@ import (
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
+
+// Whoever searches logs for a lock finds it under its name, and not under its name in quotes. A long one is cut.
+func TestLogsHaveTheNameOfALockAsItIs(t *testing.T) {
+	var mu sync.Mutex
+	var out bytes.Buffer
+	log := slog.New(slog.NewJSONHandler(writer(func(b []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return out.Write(b)
+	}), nil))
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
+		long := strings.Repeat("n", 1000)
+		for _, name := range []string{"invoice:42", long} {
+			lost, err := p.Mutex(name, redlock.TTL(time.Second)).Lock(t.Context())
+			require.NoError(t, err)
+			<-lost.Done()
+			synctest.Wait()
+			_, err = p.Mutex(name).Lock(t.Context())
+			require.NoError(t, err)
+			_, err = p.ForceUnlock(t.Context(), name)
+			require.NoError(t, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		said := make(map[string]int)
+		for line := range strings.Lines(out.String()) {
+			var entry struct{ Msg, Key string }
+			require.NoError(t, json.Unmarshal([]byte(line), &entry))
+			said[entry.Msg+" "+entry.Key]++
+		}
+		cut := strings.Repeat("n", 64) + "… (1000 bytes)"
+		for _, want := range []string{"lease lost invoice:42", "lock forced open invoice:42", "lease lost " + cut, "lock forced open " + cut} {
+			require.Equal(t, 1, said["redlock: "+want], "%s: %v", want, said)
+		}
+	}, redlock.WithLogger(log))
+}
 
 func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testing.T) {
 	deployed(t, 5, func(t *testing.T, d *redlocktest.Deployment) {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -69,7 +68,7 @@ func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
 		held(l)
 	}
 	if a.c.log.Enabled(ctx, slog.LevelDebug) && l.Margin() == 0 && len(a.c.members) > 1 {
-		a.c.log.Debug("redlock: held by a bare majority", "key", member.Quote(l.key), "token", l.token)
+		a.c.log.Debug("redlock: held by a bare majority", "key", logged(l.key), "token", l.token)
 	}
 	return l, nil
 }

@@ -2,8 +2,6 @@ package redlock
 
 import (
 	"sync"
-
-	"github.com/redquorum/redquorum/member"
 )
 
 // teller tells Logger and LostTracer of leases that were lost, in order, on a goroutine of its own: one that blocks
@@ -47,7 +45,7 @@ func (t *teller) run() {
 		t.lost, t.missed = nil, 0
 		t.mu.Unlock()
 		for _, err := range lost {
-			t.c.log.Warn("redlock: lease lost", "key", member.Quote(err.Key), "token", err.Token, "reason", string(err.Reason))
+			t.c.log.Warn("redlock: lease lost", "key", logged(err.Key), "token", err.Token, "reason", string(err.Reason))
 			if t.c.trace.lost != nil {
 				t.c.trace.lost.Lost(err)
 			}
