@@ -40,9 +40,9 @@ together.`,
 	}
 	cmd.PersistentFlags().StringVar(&dir, "dir", "", "where the set lives (default redlock/nodes below $XDG_STATE_HOME or ~/.local/state)")
 	cmd.AddCommand(newNodesUp(&dir), newNodesDown(&dir), newNodesLs(&dir),
-		newNodesSignal(&dir, "kill", "End one server with SIGKILL", (*nodes.Set).Kill),
-		newNodesSignal(&dir, "pause", "Stop one server with SIGSTOP, so that it hangs", (*nodes.Set).Pause),
-		newNodesSignal(&dir, "resume", "Let a paused server go on", (*nodes.Set).Resume))
+		newNodesSignal(&dir, "kill", "End servers with SIGKILL", (*nodes.Set).Kill),
+		newNodesSignal(&dir, "pause", "Stop servers with SIGSTOP, so that they hang", (*nodes.Set).Pause),
+		newNodesSignal(&dir, "resume", "Let paused servers go on", (*nodes.Set).Resume))
 	return cmd
 }
 
@@ -224,23 +224,38 @@ func newNodesLs(dir *string) *cobra.Command {
 
 func newNodesSignal(dir *string, verb, short string, do func(*nodes.Set, int) error) *cobra.Command {
 	return &cobra.Command{
-		Use:     verb + " N",
+		Use:     verb + " N...",
 		Short:   short,
-		Example: "  redlock nodes " + verb + " 2",
-		Args:    cobra.ExactArgs(1),
+		Example: "  redlock nodes " + verb + " 2\n  redlock nodes " + verb + " 1 3",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("no server: usage: redlock nodes %s N..., with numbers from \"redlock nodes ls\"", verb)
+			}
+			return nil
+		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			n, err := strconv.Atoi(args[0])
-			if err != nil {
-				return usage("N must be a number from \"redlock nodes ls\"")
+			numbers := make([]int, len(args))
+			for i, a := range args {
+				n, err := strconv.Atoi(a)
+				if err != nil {
+					return usage("%q is no number of a server: \"redlock nodes ls\" has them", a)
+				}
+				numbers[i] = n
 			}
 			set, err := openNodes(*dir)
 			if err != nil {
 				return err
 			}
-			if n < 1 || n > set.Len() {
-				return usage("there is no member %d: members are 1 to %d", n, set.Len())
+			for _, n := range numbers { // before anything is done
+				if n < 1 || n > set.Len() {
+					return usage("there is no member %d: members are 1 to %d", n, set.Len())
+				}
 			}
-			if err := do(set, n); err != nil {
+			var failed []error
+			for _, n := range numbers {
+				failed = append(failed, do(set, n))
+			}
+			if err := errors.Join(failed...); err != nil {
 				return &exitError{exitFailed, err}
 			}
 			return nil
