@@ -67,6 +67,62 @@ func TestCallsGatherAtAServerThatIsNear(t *testing.T) {
 	}
 }
 
+// Behind a large write to a near server, calls gather until they are as many, or it is answered.
+func TestCallsGatherBehindALargeWrite(t *testing.T) {
+	const large = enough + 4
+	for _, c := range []struct {
+		near  bool
+		first int
+		holds bool
+	}{{true, large, true}, {true, enough - 1, false}, {false, large, false}} {
+		n, s, server := stopped(t, c.near)
+		var calls []*result
+		for i := range c.first {
+			calls = append(calls, item('a', fmt.Sprint("first", i), "x"))
+		}
+		together(n, calls...)
+		until(t, "written", func() bool { return s.unwritten() == 0 })
+		for i := range large {
+			call := item('a', fmt.Sprint("k", i), "x")
+			calls = append(calls, call)
+			n.Submit(&call.Call)
+			want := 0
+			if c.holds && i < large-1 {
+				want = i + 1
+			} else if c.near && !c.holds && i >= deep-1 {
+				want = i + 2 - deep
+			}
+			if got := s.unwritten(); got != want {
+				t.Errorf("%+v: %d of %d calls are not written, want %d", c, got, i+1, want)
+			}
+		}
+		server.signal(contSignal)
+		for i, call := range calls {
+			if call.wait(t); call.Outcome != member.Answered {
+				t.Errorf("%+v: call %d: %v, %v", c, i, call.Outcome, call.Err)
+			}
+		}
+	}
+	// Answered, it holds nothing back.
+	n, s, server := stopped(t, true)
+	server.signal(contSignal)
+	var calls []*result
+	for i := range large {
+		calls = append(calls, item('a', fmt.Sprint("first", i), "x"))
+	}
+	together(n, calls...)
+	next := item('a', "next", "x")
+	n.Submit(&next.Call)
+	for _, call := range append(calls, next) {
+		if call.wait(t); call.Outcome != member.Answered {
+			t.Errorf("%v, %v", call.Outcome, call.Err)
+		}
+	}
+	if got := s.unwritten(); got != 0 {
+		t.Errorf("%d calls are not written", got)
+	}
+}
+
 // What is large enough for a write of its own does not wait, nor does what stands before it.
 func TestLargeCallsDoNotGather(t *testing.T) {
 	n, s, server := stopped(t, true)

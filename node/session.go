@@ -30,7 +30,8 @@ const (
 	chunk = 256 << 10
 	// keepBuffer is the largest write buffer that is kept for the next write.
 	keepBuffer = 1 << 20
-	// deep is how many writes to a near server are unanswered at most, while calls gather for the next one.
+	// deep is how many writes to a near server are unanswered at most, while calls gather for the next one. Behind one of
+	// enough calls, the next is no smaller until that is answered.
 	deep = 3
 	// faraway is when an answer comes from a server that is not near.
 	faraway = 5 * time.Millisecond
@@ -438,12 +439,17 @@ func (s *session) writeInline(others int) {
 // holdsLocked reports whether calls gather until an earlier write is answered: a near server has enough to do
 // meanwhile, and a command for many calls costs it less. The reader then has them written, see letGo.
 func (s *session) holdsLocked() bool {
-	oldest := s.ends[s.writes%deep]
-	if !s.near.Load() || s.answered.Load() >= oldest || len(s.wbuf) >= inlineBytes {
+	until := s.ends[s.writes%deep]
+	// A large write keeps the server as busy as several, and the calls that its answers bring about come soon.
+	last := s.ends[(s.writes+deep-1)%deep]
+	if large := last - s.ends[(s.writes+deep-2)%deep]; large >= enough && s.queued-s.sent < large {
+		until = last
+	}
+	if !s.near.Load() || s.answered.Load() >= until || len(s.wbuf) >= inlineBytes {
 		return false
 	}
 	s.parked.Store(true)
-	return s.answered.Load() < oldest // or else the reader may have looked at parked before
+	return s.answered.Load() < until // or else the reader may have looked at parked before
 }
 
 // letGo is called by the reader when it has read all that has arrived.
