@@ -16,7 +16,10 @@ import (
 	"github.com/redquorum/redquorum/slot"
 )
 
-var _ member.Slotted = (*Cluster)(nil)
+var (
+	_ member.Slotted = (*Cluster)(nil)
+	_ member.Spread  = (*Cluster)(nil)
+)
 
 // Config says how to reach a Redis Cluster.
 type Config struct {
@@ -312,9 +315,18 @@ func (cl *Cluster) StateOf(s uint16) member.State {
 	return st
 }
 
+// Processes implements member.Spread: those of the masters that serve slots, as far as is known.
+func (cl *Cluster) Processes() (out []member.Process) {
+	for _, m := range cl.table.Load().masters[1:] {
+		if st := m.node.State(); st.Epoch > 0 {
+			out = append(out, member.Process{Epoch: st.Epoch, RunID: st.RunID})
+		}
+	}
+	return out
+}
+
 // State returns the state of the cluster. Up, Votes and Inbox are true if they are true of any
-// master. The cluster is not up before New has tried every master once. RunID is that of the master
-// of slot 0.
+// master. The cluster is not up before New has tried every master once. It has no RunID: see Processes.
 func (cl *Cluster) State() member.State {
 	t := cl.table.Load()
 	out := member.State{Gen: cl.group.Era()}
@@ -342,8 +354,6 @@ func (cl *Cluster) State() member.State {
 		cl.mu.Lock()
 		out.Err = cl.seen
 		cl.mu.Unlock()
-	} else if m := t.of(0); m != nil {
-		out.RunID = m.node.State().RunID
 	}
 	if untried && !cl.tried.Load() {
 		out.Up, out.Votes, out.Inbox, out.Err = false, false, false, member.ErrConnecting

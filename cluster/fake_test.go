@@ -320,6 +320,21 @@ func TestCallGoesToTheMasterOfItsSlotAndFollowsIt(t *testing.T) {
 	require.Equal(t, []string{"b", "c", "d"}, fs.masters[1].commands())
 }
 
+// Whoever compares members needs them all: each connection that a slot may be answered on.
+func TestProcessesOfAClusterAreThoseOfItsMasters(t *testing.T) {
+	fs := startFakes(t, 3)
+	cl := fs.connect()
+	ids := make(map[string]bool)
+	for _, p := range cl.Processes() {
+		ids[p.RunID] = true
+	}
+	require.Len(t, ids, 3)
+	for s := uint16(0); s < 16384; s += 64 {
+		st := cl.StateOf(s)
+		require.Contains(t, cl.Processes(), member.Process{Epoch: st.Epoch, RunID: st.RunID})
+	}
+}
+
 // A master that does not know the slot's marker says FORGOT, and gives the slot away before the slot is stamped. The
 // call goes where the slot is now.
 func TestSlotThatMovesBeforeItIsStampedIsFollowed(t *testing.T) {

@@ -145,6 +145,17 @@ func TestLocksAreTakenHeldAndHandedOverInACluster(t *testing.T) {
 	}
 }
 
+func TestOneClusterUnderTwoNamesIsNotTwoMembers(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	var urls []string
+	for _, addr := range s.Addrs()[:3] {
+		urls = append(urls, "redis-cluster://"+addr+"?failover_lag=0s&write_timeout=1m")
+	}
+	_, err := redlock.Open(t.Context(), urls, quick, func(c *redlock.Config) { c.DialTimeout = 30 * time.Second })
+	require.ErrorIs(t, err, redlock.ErrDuplicateMember)
+}
+
 func TestEverySlotIsCoveredByLocks(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

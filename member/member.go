@@ -69,6 +69,19 @@ type Slotted interface {
 	StateOf(slot uint16) State
 }
 
+// Spread is a Member that has a server process behind each of several connections, as a Slotted one has.
+type Spread interface {
+	// Processes are those that the member has been connected to, for every Epoch that StateOf can tell.
+	// It waits for nothing, and takes no mutex that is held around a call of a Listener.
+	Processes() []Process
+}
+
+// Process is the server process behind a connection.
+type Process struct {
+	Epoch uint64 // of the connection; no two of a member have the same
+	RunID string // identity of the process; "" if it is not told
+}
+
 // Grouped is a Member that takes several calls at once, so that no other call comes between them.
 type Grouped interface {
 	Member

@@ -27,6 +27,7 @@ type Client struct {
 	trace   tracers
 	members []member.Member
 	slotted []member.Slotted // nil where a member is one server
+	spread  []member.Spread  // the same
 	perSlot bool             // one of them is not
 	briefed []member.Briefed // nil where only the whole State is told
 	links   []*link
@@ -59,12 +60,17 @@ type Client struct {
 		mu sync.Mutex
 		ch chan struct{}
 	}
-	barring  sync.Mutex
-	barred   atomic.Uint32                    // members that turned out to be one Redis with another: they do not vote
-	compared [quorum.MaxMembers]atomic.Uint64 // the State.Epoch of each up to which barred is known; written under barring
-	closing  sync.Once
-	closed   chan struct{} // Close has begun
-	told     chan struct{} // tellWho has ended
+	barring sync.Mutex
+	barred  atomic.Uint32 // members that turned out to be one Redis with another: they do not vote
+	// Written under barring. With the processes behind these connections barred is known: those up to an Epoch, or, where a
+	// member has several at a time, those of a list. There a lesser one may come after a greater one.
+	compared [quorum.MaxMembers]struct {
+		epoch  atomic.Uint64
+		epochs atomic.Pointer[[]uint64]
+	}
+	closing sync.Once
+	closed  chan struct{} // Close has begun
+	told    chan struct{} // tellWho has ended
 }
 
 // New makes a client over members that the caller provides: fakes in tests, or any implementation
@@ -92,6 +98,8 @@ func New(members []member.Member, opts ...Option) (*Client, error) {
 	for _, m := range members {
 		s, _ := m.(member.Slotted)
 		c.slotted = append(c.slotted, s)
+		p, _ := m.(member.Spread)
+		c.spread = append(c.spread, p)
 		c.perSlot = c.perSlot || s != nil
 		b, _ := m.(member.Briefed)
 		c.briefed = append(c.briefed, b)
@@ -295,8 +303,14 @@ func (c *Client) statesOf(slot uint16) []member.State { return c.appendStatesOf(
 type fewStates [5]member.State
 
 func (c *Client) appendStatesOf(out []member.State, slot uint16) []member.State {
+	from := len(out)
 	for i := range c.members {
 		out = append(out, c.stateOf(i, slot))
+	}
+	if c.barred.Load() != 0 { // by the last of them, perhaps
+		for i := range c.members {
+			out[from+i] = c.unlessBarred(i, out[from+i])
+		}
 	}
 	return out
 }
@@ -304,7 +318,9 @@ func (c *Client) appendStatesOf(out []member.State, slot uint16) []member.State 
 // stateOf is what member i is good for in a slot now.
 func (c *Client) stateOf(i int, slot uint16) member.State {
 	if c.perSlot && c.slotted[i] != nil {
-		return c.unlessBarred(i, c.slotted[i].StateOf(slot))
+		st := c.slotted[i].StateOf(slot)
+		c.compare(i, st.Epoch)
+		return c.unlessBarred(i, st)
 	}
 	return c.state(i)
 }
@@ -333,7 +349,12 @@ func (c *Client) briefOf(i int, slot uint16) member.Brief {
 // compare sees to it that the process behind a connection of member i was compared with those of the others before
 // anything that was said on it counts: a listener hears of a connection only after others can see it.
 func (c *Client) compare(i int, epoch uint64) {
-	if epoch > c.compared[i].Load() {
+	at := &c.compared[i]
+	known := epoch <= at.epoch.Load() // 0: there was none
+	if list := at.epochs.Load(); !known && list != nil {
+		known = slices.Contains(*list, epoch)
+	}
+	if !known {
 		c.barDuplicates()
 	}
 }
@@ -400,7 +421,7 @@ func (l *link) Changed(st member.State) {
 	if !told && l.c.trace.member != nil {
 		l.c.trace.member.Member(l.c.members[l.i].Name(), st.Up, st.Err)
 	}
-	if st.RunID != "" {
+	if st.RunID != "" || l.c.spread[l.i] != nil {
 		l.c.barDuplicates()
 	}
 	l.c.changes.mu.Lock()
@@ -428,33 +449,61 @@ func (c *Client) changed() <-chan struct{} {
 	return c.changes.ch
 }
 
-// barDuplicates takes the vote from a member that is the same process as an earlier one.
+// processesOf are the server processes that member i is known to have.
+func (c *Client) processesOf(i int) []member.Process {
+	if s := c.spread[i]; s != nil {
+		return s.Processes()
+	}
+	st := c.members[i].State()
+	return []member.Process{{Epoch: st.Epoch, RunID: st.RunID}}
+}
+
+// barDuplicates takes the vote from every member that is one Redis with an earlier one: both have the same process, or each
+// has one of a third member.
 func (c *Client) barDuplicates() {
 	c.barring.Lock() // of two that compare at once the later must not be overtaken
 	defer c.barring.Unlock()
-	var bar uint32
-	seen := make(map[string]int, len(c.members))
-	epochs := make([]uint64, len(c.members))
-	for i, m := range c.members {
-		st := m.State()
-		epochs[i] = st.Epoch
-		id := st.RunID
-		if id == "" {
-			continue
+	owner := make(map[string]int, len(c.members))
+	same := make([]int, len(c.members)) // as an earlier one, or as itself
+	first := func(i int) int {
+		for same[i] != i {
+			i = same[i]
 		}
-		if first, dup := seen[id]; dup {
-			bar |= 1 << i
-			if !c.isBarred(i) {
-				c.log.Error("redlock: two members are one Redis; the second does not vote",
-					"member", m.Name(), "same_as", c.members[first].Name())
+		return i
+	}
+	epochs := make([][]uint64, len(c.members))
+	for i := range c.members {
+		same[i] = i
+		for _, p := range c.processesOf(i) {
+			epochs[i] = append(epochs[i], p.Epoch)
+			if p.RunID == "" {
+				continue
 			}
+			if had, known := owner[p.RunID]; known {
+				x, y := first(had), first(i)
+				same[max(x, y)] = min(x, y)
+			}
+			owner[p.RunID] = i
+		}
+	}
+	var bar uint32
+	for i, m := range c.members {
+		if first(i) == i {
 			continue
 		}
-		seen[id] = i
+		bar |= 1 << i
+		if !c.isBarred(i) {
+			c.log.Error("redlock: two members are one Redis; the second does not vote",
+				"member", m.Name(), "same_as", c.members[first(i)].Name())
+		}
 	}
 	c.barred.Store(bar)
-	for i, epoch := range epochs {
-		c.compared[i].Store(max(epoch, c.compared[i].Load()))
+	for i := range c.members {
+		if at := &c.compared[i]; c.spread[i] != nil {
+			at.epochs.Store(&epochs[i])
+		} else {
+			at.epoch.Store(max(epochs[i][0], at.epoch.Load()))
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -67,6 +69,101 @@ func TestOpenComparesMembersThatTellNobody(t *testing.T) {
 		require.ErrorIs(t, client.ready(t.Context(), time.Second), c.err)
 		require.NoError(t, client.Close())
 	}
+}
+
+// spread is a cluster: each slot has a master. It tells nobody that one is up. What asked does comes before each answer.
+type spread struct {
+	Yes
+	masters map[uint16]member.Process
+	asked   func()
+}
+
+func (s *spread) State() member.State {
+	st := s.Yes.State()
+	st.Epoch = 0
+	return st
+}
+
+func (s *spread) StateOf(slot uint16) member.State {
+	if s.asked != nil {
+		s.asked()
+	}
+	st := s.State()
+	p, up := s.masters[slot]
+	st.Up, st.Votes, st.Epoch, st.RunID = up, up, p.Epoch, p.RunID
+	return st
+}
+
+func (s *spread) Processes() []member.Process { return slices.Collect(maps.Values(s.masters)) }
+
+// Votes of one cluster under two names are one vote from the first answer on, whichever masters were reached first.
+func TestOneClusterUnderTwoNamesHasOneVoteBeforeAnybodyIsTold(t *testing.T) {
+	beside := &briefed{at{process: "q"}}
+	at := func(slots ...any) *spread { // slot, epoch, process
+		s := &spread{masters: make(map[uint16]member.Process)}
+		for m := range slices.Chunk(slots, 3) {
+			s.masters[uint16(m[0].(int))] = member.Process{Epoch: uint64(m[1].(int)), RunID: m[2].(string)}
+		}
+		return s
+	}
+	votes := func(c *Client, slot uint16) (who string) {
+		for i, st := range c.statesOf(slot) {
+			if st.Votes {
+				who += string(rune('0' + i))
+			}
+		}
+		return who
+	}
+	with := func(t *testing.T, members ...member.Member) *Client {
+		c, err := New(members, NoGuard)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	t.Run("all masters are known", func(t *testing.T) {
+		one, two := at(1, 1, "p", 2, 2, "q"), at(1, 4, "p", 2, 3, "q")
+		c := with(t, one, at(1, 1, "x", 2, 2, "y"), two)
+		require.Equal(t, "01", votes(c, 1))
+		require.Equal(t, "01", votes(c, 2))
+		require.ErrorIs(t, c.ready(t.Context(), time.Second), ErrDuplicateMember)
+	})
+	t.Run("an answer is judged", func(t *testing.T) {
+		c := with(t, at(1, 1, "p"), at(1, 1, "p"))
+		require.True(t, c.briefOf(0, 1).Votes)
+		require.False(t, c.briefOf(1, 1).Votes)
+	})
+	t.Run("a listener is told", func(t *testing.T) {
+		one := at(1, 1, "p")
+		c := with(t, one, at(1, 1, "p"))
+		c.links[0].Changed(one.State())
+		require.EqualValues(t, 2, c.barred.Load())
+	})
+	t.Run("an earlier connection is seen later", func(t *testing.T) {
+		one, two := at(2, 6, "q"), at(3, 6, "r")
+		c := with(t, one, two)
+		require.Equal(t, "0", votes(c, 2))
+		require.Equal(t, "1", votes(c, 3))
+		one.masters[1], two.masters[1] = member.Process{Epoch: 5, RunID: "p"}, member.Process{Epoch: 5, RunID: "p"}
+		require.Equal(t, "0", votes(c, 1))
+	})
+	t.Run("a third tells that two are one", func(t *testing.T) {
+		third := at()
+		third.asked = func() { third.masters = at(1, 1, "p", 2, 2, "q").masters }
+		c := with(t, at(1, 1, "p"), at(1, 1, "q"), third)
+		require.Equal(t, "0", votes(c, 1))
+	})
+	t.Run("beside a server of it", func(t *testing.T) {
+		c := with(t, beside, at(1, 1, "p", 2, 2, "q"))
+		require.Equal(t, "0", votes(c, 1))
+	})
+	t.Run("nobody tells which process it is", func(t *testing.T) {
+		c := with(t, at(1, 1, ""), at(1, 1, ""))
+		require.Equal(t, "01", votes(c, 1))
+		list := c.compared[0].epochs.Load()
+		require.NotNil(t, list)
+		require.Equal(t, "01", votes(c, 1))
+		require.Same(t, list, c.compared[0].epochs.Load(), "it is compared once")
+	})
 }
 
 // briefed is at with the short way.

@@ -269,7 +269,7 @@ func (c *Client) ready(ctx context.Context, patience time.Duration) error {
 				tried++
 			}
 		}
-		c.barDuplicates() // perhaps before the listener is told; a cluster has no epoch: see compare
+		c.barDuplicates() // perhaps before the listener is told; the state of a cluster has no epoch: see compare
 		if c.barred.Load() != 0 {
 			return c.notReady(ErrDuplicateMember, nil)
 		}
