@@ -73,7 +73,12 @@ Redis Cluster or with Sentinels also INFO.
 		Example: `  redlock ls
   redlock ls invoice:
   redlock ls --json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("%q is too much, because ls takes one prefix: usage: redlock ls [PREFIX]", args[1])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := c.load()
 			if err != nil {
@@ -169,10 +174,39 @@ type rawServer struct {
 	id    string   // its node id, "" where its cluster does not tell
 }
 
+// configured explains why no client could have the settings: such as a prefix that none has. A command
+// that makes no client must not go on with them, or it looks at other locks.
+func configured(s *settings.Settings) error {
+	cfg, err := s.Config()
+	if err != nil {
+		return err
+	}
+	_, err = redlock.New(nil, redlock.WithConfig(cfg)) // it says of the members that there are none, too
+	return configErrors(err)
+}
+
+// configErrors are those parts of an error that say what is wrong with a Config.
+func configErrors(err error) error {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, e := range several.Unwrap() {
+			all = append(all, configErrors(e))
+		}
+		return errors.Join(all...)
+	}
+	if bad := (*redlock.InputError)(nil); errors.As(err, &bad) && bad.Op == "config" {
+		return bad
+	}
+	return nil
+}
+
 // rawMembers finds and connects to the servers of every member.
 func rawMembers(ctx context.Context, s *settings.Settings) ([]*rawMember, error) {
 	t, err := s.TLS()
 	if err != nil {
+		return nil, err
+	}
+	if err := configured(s); err != nil {
 		return nil, err
 	}
 	if len(s.Members) == 0 {
