@@ -315,7 +315,7 @@ func newSlotsSearch(t *testing.T, bounds slotsBounds, rules slotsGuards) *slotsS
 		for i := range members {
 			members[i] = slotsRecorder{s, c, i}
 		}
-		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, briefed: make([]member.Briefed, len(members)), need: member.Majority(schedMembers), uuid: name(c), closed: make(chan struct{})}
+		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, briefed: make([]member.Briefed, len(members)), spread: make([]member.Spread, len(members)), need: member.Majority(schedMembers), uuid: name(c), closed: make(chan struct{})}
 		stub.number = func() uint64 { return uint64(s.w.c[c].attempt) }
 		stub.changes.ch = make(chan struct{})
 		stub.keeper.init(stub)

@@ -318,7 +318,7 @@ func newSearch(t *testing.T, bounds schedBounds, rules schedRules) *search {
 		for i := range members {
 			members[i] = recorder{s, c, i}
 		}
-		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, briefed: make([]member.Briefed, len(members)), need: member.Majority(schedMembers), uuid: name(c), closed: make(chan struct{})}
+		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, briefed: make([]member.Briefed, len(members)), spread: make([]member.Spread, len(members)), need: member.Majority(schedMembers), uuid: name(c), closed: make(chan struct{})}
 		stub.number = func() uint64 { return uint64(s.w.c[c].attempt) }
 		if rules.renewNeed > 0 {
 			stub.need = rules.renewNeed
