@@ -403,6 +403,52 @@ func TestBatchDrawsTheTokensOfFreeLocks(t *testing.T) {
 	})
 }
 
+// Tokens are drawn together only where all of the locks are free and no counter is at its end. Otherwise each item asks.
+func TestBatchDrawsNothingForLocksThatAreHeld(t *testing.T) {
+	t.Parallel()
+	bothForms(t, func(t *testing.T, s *scripted) {
+		var locks []script.Lock
+		for i := range 5 {
+			locks = append(locks, script.Exclusive(fmt.Sprint("apart", i)))
+		}
+		counter := func(i int) string {
+			v, _ := s.ask("HGET", member.TokensKey, strconv.FormatInt(locks[i].Bucket, 10)).(string)
+			return v
+		}
+		ask := func() []any {
+			var cmds []member.Command
+			for i := range locks {
+				cmds = append(cmds, locks[i].Acquire(nil, alice, minute))
+			}
+			return s.batch(cmds...)
+		}
+		for i := range locks {
+			s.ask("HSET", member.TokensKey, strconv.FormatInt(locks[i].Bucket, 10), fmt.Sprint(100*(i+1)))
+		}
+		s.number(locks[2].Acquire(nil, bob, minute))
+		all := ask()
+		require.Negative(t, all[2])
+		require.Equal(t, []any{int64(101), int64(201), int64(401), int64(501)}, append(all[:2:2], all[3:]...))
+		require.Equal(t, map[string]string{bob: "301"}, s.hash(locks[2].Name))
+		require.Equal(t, "301", counter(2))
+		require.Equal(t, []any{int64(101), int64(201), all[2], int64(401), int64(501)}, append(append(ask()[:2:2], all[2]), all[3:]...), "she has them")
+		require.Equal(t, []string{"101", "201", "401", "501"}, []string{counter(0), counter(1), counter(3), counter(4)})
+
+		if s.recovers() {
+			s.number(locks[2].Release(nil, bob, ""))
+			for i := range locks {
+				s.number(locks[i].Release(nil, alice, ""))
+			}
+			s.ask("HSET", member.TokensKey, strconv.FormatInt(locks[3].Bucket, 10), "9007199254740991")
+			all = ask()
+			require.Equal(t, []any{int64(102), int64(202), int64(302), int64(502)}, append(all[:3:3], all[4]))
+			require.ErrorContains(t, all[3].(error), "EXHAUSTED tokens")
+			require.Empty(t, s.hash(locks[3].Name))
+			require.Equal(t, "9007199254740991", counter(3))
+		}
+	})
+}
+
 // Whatever ends a batch: no vote is above its counter, or a later one would have the same token.
 func TestBatchThatEndsInTheMiddleLeavesNoVoteAboveItsCounter(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,7 @@ func TestNumbersThatRedisWritesShort(t *testing.T) {
 		{"acquire in a new bucket", script.Acquire, "7 o:1 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-", "HGET base": "nil"}, "TIME"},
 		{"acquire behind a base", script.Acquire, "7 o:1 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-", "HGET base": "1699999999999999"}, "PEXPIRE"},
 		{"batch", script.Batch, "000 7 8 9 o:1 50000000 o:2 50000000 o:3 50000000 _ -", map[string]string{"EXISTS": "0", "HMGET": "1 1699999999999999 2"}, "PEXPIRE"},
+		{"batch in new buckets", script.Batch, "000 7 8 9 o:1 50000000 o:2 50000000 o:3 50000000 _ -", map[string]string{"EXISTS": "0", "HMGET": "nil nil nil", "HGET": "-", "HGET base": "nil"}, "PEXPIRE"},
 		{"wait that is granted", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "-2", "ZRANGE": ""}, "ZREM"},
 		{"wait in a new bucket", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-", "HGET base": "nil", "ZRANGE": ""}, "ZREM"},
 		{"wait behind a base", script.Wait, "7 o:1 50000000 50000000 -", map[string]string{"PTTL": "-2", "HINCRBY": "1", "HGET": "-", "HGET base": "1699999999999999", "ZRANGE": ""}, "ZREM"},
@@ -88,6 +89,10 @@ func TestNumbersThatRedisWritesShort(t *testing.T) {
 func texts(all ...string) *lua.LTable {
 	table := &lua.LTable{Metatable: lua.LNil}
 	for _, s := range all {
+		if s == "nil" {
+			table.Append(lua.LFalse)
+			continue
+		}
 		table.Append(lua.LString(s))
 	}
 	return table
