@@ -141,7 +141,14 @@ func (d *Deployment) somebody(verb, name string) *redlock.Client {
 		}
 		d.other = other
 	}
+	d.sees(d.other, d.running(), false) // again: members may have been restarted, or resumed, a moment ago
 	return d.other
+}
+
+// running are the members that answer.
+func (d *Deployment) running() []int {
+	stopped := d.stopped()
+	return slices.DeleteFunc(d.these(nil), func(i int) bool { return slices.Contains(stopped, i) })
 }
 
 // failed ends a test whose verb needs a majority of the members, and says which of them are not there.
@@ -150,6 +157,8 @@ func (d *Deployment) failed(verb, name string, err error) {
 	why := ""
 	if stopped := d.stopped(); len(stopped) > 0 {
 		why = fmt.Sprintf(" (of the members, %v do not run: Resume them first)", stopped)
+	} else if errors.Is(err, redlock.ErrQuarantined) {
+		why = " (call AwaitState(redlock.MemberVoting) first)"
 	}
 	d.t.Fatalf("redlocktest: %s %q: %v%s", verb, name, err, why)
 }
@@ -444,25 +453,31 @@ func (d *Deployment) Heal(members ...int) {
 func (d *Deployment) know(members []int, down bool) {
 	d.t.Helper()
 	members = d.these(members)
-	if stopped := d.stopped(); !down {
-		members = slices.DeleteFunc(slices.Clone(members), func(i int) bool { return slices.Contains(stopped, i) })
+	if running := d.running(); !down {
+		members = slices.DeleteFunc(slices.Clone(members), func(i int) bool { return !slices.Contains(running, i) })
 	}
 	for _, c := range d.clients {
-		d.await(patience, time.Millisecond, func(ctx context.Context) bool {
-			infos := c.Members()
-			if !slices.ContainsFunc(members, func(i int) bool { return (infos[i].State == redlock.MemberDown) != down }) {
-				return true
-			}
-			_, err := c.Inspect(ctx, "redlocktest")
-			return errors.Is(err, redlock.ErrClosed) // which knows nothing any more
-		}, func() string {
-			var all []string
-			for _, i := range members {
-				all = append(all, describe(i, c.Members()[i]))
-			}
-			return "a client does not know of its network: " + strings.Join(all, "; ")
-		})
+		d.sees(c, members, down)
 	}
+}
+
+// sees waits until a client knows that members are down, or that they are not.
+func (d *Deployment) sees(c *redlock.Client, members []int, down bool) {
+	d.t.Helper()
+	d.await(patience, time.Millisecond, func(ctx context.Context) bool {
+		infos := c.Members()
+		if !slices.ContainsFunc(members, func(i int) bool { return (infos[i].State == redlock.MemberDown) != down }) {
+			return true
+		}
+		_, err := c.Inspect(ctx, "redlocktest")
+		return errors.Is(err, redlock.ErrClosed) // which knows nothing any more
+	}, func() string {
+		var all []string
+		for _, i := range members {
+			all = append(all, describe(i, c.Members()[i]))
+		}
+		return "a client does not know of its network: " + strings.Join(all, "; ")
+	})
 }
 
 func (d *Deployment) eachPath(members []int, f func(l *redistest.Link)) {

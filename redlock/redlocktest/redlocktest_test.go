@@ -252,6 +252,8 @@ func TestVerbsThatCannotBeDoneSayWhy(t *testing.T) {
 		d.AwaitState(redlock.MemberVoting)
 		require.NoError(t, l.Unlock(t.Context()))
 		says(`lose "k": the lease has ended by itself: lease released`, func() { d.Lose(l) })
+		d.Restart()
+		says("(call AwaitState(redlock.MemberVoting) first)", func() { d.Take("k") })
 	})
 }
 
