@@ -132,9 +132,9 @@ func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
 
 // Where too few members could be asked to name a holder, those who were shown to have votes lose them.
 func TestForceUnlockOfVotesThatWereSeen(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, c *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, c *caller) {
 		held := a.Hold(t, "k", redlock.TTL(20*time.Second))
-		admin(t, cluster.Servers[0], "DEL", "k")
+		d.Evict("k", 0)
 		c.Away(1)
 		time.Sleep(time.Millisecond)
 		seen := inspect(t, c, "k")
@@ -142,7 +142,7 @@ func TestForceUnlockOfVotesThatWereSeen(t *testing.T) {
 		freed, err := c.ForceUnlockSeen(t.Context(), seen)
 		require.NoError(t, err)
 		require.Equal(t, 1, freed)
-		require.Equal(t, 1, votesAt(cluster, held))
+		require.Equal(t, 1, votesSeen(t, a, held))
 		empty := inspect(t, c, "nobody's")
 		freed, err = c.ForceUnlockSeen(t.Context(), empty)
 		require.NoError(t, err)

@@ -115,31 +115,31 @@ func TestOptionThatIsNilChangesNothing(t *testing.T) {
 func TestCallThatCloseInterruptsSaysThatTheClientIsClosed(t *testing.T) {
 	for _, how := range []struct {
 		name string
-		then func(l *redistest.Link)
+		then func(p *caller)
 	}{
-		{"members hang", (*redistest.Link).Pause}, {"members are gone", func(l *redistest.Link) { l.Refuse(true); l.Cut() }},
+		{"members hang", func(*caller) {}}, {"members are gone", func(p *caller) { p.Away() }},
 	} {
-		for op, call := range map[string]func(ctx context.Context, p *peer) error{
-			"leader":          func(ctx context.Context, p *peer) error { _, err := p.Election("k").Leader(ctx); return err },
-			"count down":      func(ctx context.Context, p *peer) error { return p.Latch("k", 2).CountDown(ctx) },
-			"await":           func(ctx context.Context, p *peer) error { return p.Latch("k", 2).Await(ctx) },
-			"remaining":       func(ctx context.Context, p *peer) error { _, err := p.Latch("k", 2).Remaining(ctx); return err },
-			"delete latch":    func(ctx context.Context, p *peer) error { return p.Latch("k", 2).Delete(ctx) },
-			"wait at barrier": func(ctx context.Context, p *peer) error { _, err := p.Barrier("k", 2, "me").Wait(ctx); return err },
-			"limit":           func(ctx context.Context, p *peer) error { _, err := p.Semaphore("k", 2).Limit(ctx); return err },
-			"set limit":       func(ctx context.Context, p *peer) error { return p.Semaphore("k", 2).SetLimit(ctx, 1) },
-			"force unlock":    func(ctx context.Context, p *peer) error { _, err := p.ForceUnlock(ctx, "k"); return err },
+		for op, call := range map[string]func(ctx context.Context, p *caller) error{
+			"leader":          func(ctx context.Context, p *caller) error { _, err := p.Election("k").Leader(ctx); return err },
+			"count down":      func(ctx context.Context, p *caller) error { return p.Latch("k", 2).CountDown(ctx) },
+			"await":           func(ctx context.Context, p *caller) error { return p.Latch("k", 2).Await(ctx) },
+			"remaining":       func(ctx context.Context, p *caller) error { _, err := p.Latch("k", 2).Remaining(ctx); return err },
+			"delete latch":    func(ctx context.Context, p *caller) error { return p.Latch("k", 2).Delete(ctx) },
+			"wait at barrier": func(ctx context.Context, p *caller) error { _, err := p.Barrier("k", 2, "me").Wait(ctx); return err },
+			"limit":           func(ctx context.Context, p *caller) error { _, err := p.Semaphore("k", 2).Limit(ctx); return err },
+			"set limit":       func(ctx context.Context, p *caller) error { return p.Semaphore("k", 2).SetLimit(ctx, 1) },
+			"force unlock":    func(ctx context.Context, p *caller) error { _, err := p.ForceUnlock(ctx, "k"); return err },
 		} {
 			t.Run(op+", "+how.name, func(t *testing.T) {
-				alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
-					p.EveryLink((*redistest.Link).Pause)
+				withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
+					d.Pause()
 					ends := make(chan error, 1)
 					go func() { ends <- call(t.Context(), p) }()
 					synctest.Wait()
 					time.Sleep(100 * time.Millisecond)
 					start, closed := time.Now(), make(chan struct{})
 					go func() { _ = p.Close(); close(closed) }()
-					p.EveryLink(how.then)
+					how.then(p)
 					err := <-ends
 					took := time.Since(start)
 					<-closed
@@ -315,23 +315,23 @@ func TestUnlockOfALeaseThatAMajorityNoLongerHasSaysSo(t *testing.T) {
 // With a member that is down, the first "not yours" leaves no majority that could confirm the
 // release. The members that have not answered yet tell whether the lease was lost.
 func TestUnlockOfALostLeaseSaysSoWhileAMemberIsDown(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		p.Slow(2*time.Millisecond, 4*time.Millisecond, 20*time.Millisecond)
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		lost := func(members ...int) error {
 			t.Helper()
+			p.Slow(2*time.Millisecond, 4*time.Millisecond, 20*time.Millisecond)
 			p.Settle(t, 3)
 			l := p.Hold(t, "k")
 			time.Sleep(time.Second) // all three have voted
 			p.Away(0)
 			p.Settle(t, 2)
-			for _, i := range members {
-				admin(t, cluster.Servers[i], "DEL", "k")
+			if len(members) > 0 {
+				d.Evict("k", members...)
 			}
 			began := time.Now()
 			err := l.Unlock(t.Context())
 			require.LessOrEqual(t, time.Since(began), 20*time.Millisecond)
-			p.EveryLink((*redistest.Link).Heal, 0)
-			admin(t, cluster.Servers[0], "DEL", "k")
+			d.Evict("k", 0)
+			p.Back(0)
 			return err
 		}
 		require.ErrorIs(t, lost(1, 2), redlock.ErrLost)

@@ -218,13 +218,13 @@ func TestManyLeasesThatEndAtOnceAllEndInTime(t *testing.T) {
 func TestWaiterWithAShortTTLHasTheLockAsSoonAsItIsFree(t *testing.T) {
 	for _, ttl := range []time.Duration{300 * time.Millisecond, time.Second} {
 		for beat := range 10 { // any moment between two heartbeats
-			pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, h, w *peer) {
-				h.EveryLink(func(l *redistest.Link) { l.Pause() }, 0) // it has the other two, and the waiter one
+			withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, h, w *caller) {
+				d.Network(h.Client, redlocktest.Network{LoseRequests: true, LoseReplies: true}, 0) // it has the other two, and the waiter one
 				held := h.Hold(t, "k")
 				waiting := w.LockLater(t.Context(), "k", redlock.AutoRenew(ttl))
 				synctest.Wait()
-				h.EveryLink(func(l *redistest.Link) { l.Resume() }, 0)
-				cluster.Kill(2)
+				h.Back(0)
+				d.Cut(2)
 				time.Sleep(3*time.Second + time.Duration(beat)*100*time.Millisecond)
 				start := time.Now()
 				require.NoError(t, held.Unlock(t.Context()))
@@ -639,12 +639,12 @@ func TestClosedClientSaysSo(t *testing.T) {
 }
 
 func TestAdoptThatCloseInterruptsSaysSoAndLeavesTheLeaseAsItWas(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, next *peer) {
-		q := join(t, cluster, func(c *redlock.Config) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, next *caller) {
+		q := another(t, d, func(c *redlock.Config) {
 			c.MemberTimeout, c.StallTimeout, c.PingInterval = time.Minute, time.Hour, time.Hour
 		})
 		h := handoff(t, p.Lock(t, "k"))
-		q.EveryLink(func(l *redistest.Link) { l.PauseReplies() })
+		d.Network(q.Client, redlocktest.Network{LoseReplies: true})
 		adopted := make(chan error, 1)
 		go func() {
 			_, err := q.Adopt(context.Background(), h)

@@ -236,10 +236,8 @@ func TestMembersThatAnswerAfterTheDecisionStillGiveTheirVotes(t *testing.T) {
 }
 
 func TestValidityCountsFromBeforeTheFirstRequest(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		p.EveryLink(func(l *redistest.Link) {
-			l.SetDelay(redistest.Delay{Fixed: 30 * time.Millisecond}, redistest.Delay{Fixed: 20 * time.Millisecond})
-		})
+	withOne(t, 5, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
+		d.Network(p.Client, redlocktest.Network{Request: 30 * time.Millisecond, Reply: 20 * time.Millisecond})
 		const rtt = 50 * time.Millisecond
 
 		start := time.Now()

@@ -274,17 +274,15 @@ func TestAwaitIsNotOpenedByAnAnswerFromBeforeADeletion(t *testing.T) {
 
 // Members that forget the other count are not told of an arrival that its caller knows to be refused.
 func TestArrivalThatIsRefusedIsNotToldAgain(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, redlock.WithFreshMembers())
-		p.Voting(t, 3)
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		require.NoError(t, p.Latch("job", 3, redlock.Life(time.Minute)).CountDown(t.Context()))
 		require.ErrorIs(t, p.Latch("job", 2).Arrive(t.Context(), "x"), redlock.ErrConflict)
 		require.NoError(t, p.Latch("job", 3).Delete(t.Context()))
-		require.NoError(t, cluster.Restart(false, 0))
+		d.Forget(0)
 		p.Until(t, 0, redlock.MemberQuarantined)
 		p.Until(t, 0, redlock.MemberVoting)
 		synctest.Wait()
-		require.Empty(t, keysOfAll(t, cluster))
+		noKeys(t, d)
 	})
 }
 
@@ -332,10 +330,10 @@ func TestBadInputToALatchIsToldAndReachesNobody(t *testing.T) {
 
 // The members' pushes are lost: the next heartbeat tells.
 func TestLostPushesOfALatchCostOneHeartbeat(t *testing.T) {
-	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		g := awaitLater(t.Context(), a.Latch("job", 1))
 		synctest.Wait()
-		a.EveryLink(func(l *redistest.Link) { l.LosePush(1) })
+		d.Network(a.Client, redlocktest.Network{LosePushes: true})
 		at := time.Now()
 		require.NoError(t, b.Latch("job", 1).CountDown(t.Context()))
 		g.open(t)
@@ -346,10 +344,10 @@ func TestLostPushesOfALatchCostOneHeartbeat(t *testing.T) {
 
 // One push arrives, and the others are lost: the client tells the members, and waits for no heartbeat.
 func TestAwaitTellsMembersThatHaveNotSaidThatItIsOpen(t *testing.T) {
-	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		g := awaitLater(t.Context(), a.Latch("job", 1))
 		synctest.Wait()
-		a.EveryLink(func(l *redistest.Link) { l.LosePush(1) }, 0, 2)
+		d.Network(a.Client, redlocktest.Network{LosePushes: true}, 0, 2)
 		at := time.Now()
 		require.NoError(t, b.Latch("job", 1).CountDown(t.Context()))
 		g.open(t)
@@ -566,10 +564,8 @@ func TestAwaitGoesOnWhileAMajorityIsThere(t *testing.T) {
 
 // Members that may have forgotten are not asked. While too many of them are in quarantine, calls wait.
 func TestLatchWaitsForMembersInQuarantine(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, redlock.WithFreshMembers())
-		p.Voting(t, 3)
-		require.NoError(t, cluster.Restart(false, 0, 1))
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
+		d.Forget(0, 1)
 		p.Until(t, 0, redlock.MemberQuarantined)
 		p.Until(t, 1, redlock.MemberQuarantined)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -578,7 +574,9 @@ func TestLatchWaitsForMembersInQuarantine(t *testing.T) {
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, p.Latch("job", 1).Await(ctx), context.DeadlineExceeded, "no member has it")
-		require.Empty(t, admin(t, cluster.Servers[0], "KEYS", "redquorum:l*"))
+		for _, key := range d.Leftovers() {
+			require.False(t, strings.HasPrefix(key, "0/redquorum:l"), key)
+		}
 		require.NoError(t, p.Latch("job", 1).Await(t.Context()), "the arrival goes on")
 	})
 }

@@ -428,7 +428,7 @@ func TestNoAttemptGetsASlotAboveALimitThatWasSetBeforeIt(t *testing.T) {
 }
 
 func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		seen, err := p.InspectSemaphore(t.Context(), "k")
 		require.NoError(t, err)
 		require.Empty(t, seen.Holders)
@@ -437,7 +437,7 @@ func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {
 		waits := later(t.Context(), q.Semaphore("k", 4, redlock.Permits(3)).Acquire)
 		time.Sleep(500 * time.Millisecond)
 		require.NoError(t, p.Semaphore("k", 4).SetLimit(t.Context(), 4))
-		cluster.Servers[1].Kill()
+		d.Cut(1)
 		synctest.Wait()
 		seen, err = p.InspectSemaphore(t.Context(), "k")
 		require.NoError(t, err)

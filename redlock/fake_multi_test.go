@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -145,15 +144,11 @@ func TestMultiExcludesTheMutexOfEachName(t *testing.T) {
 // Callers that write the names in opposite orders take them in one. Without that each would have what the other one
 // waits for.
 func TestMultiOppositeOrdersDoNotDeadlock(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		var peers []*peer
-		for range 4 {
-			p := join(t, cluster, quiet)
+	withMany(t, 3, 4, func(t *testing.T, d *redlocktest.Deployment, peers []*caller) {
+		for _, p := range peers {
 			p.Slow(time.Millisecond, 2*time.Millisecond, 3*time.Millisecond)
-			peers = append(peers, p)
 		}
-		slices.Reverse(peers[1].Links)
-		peers[1].Slow(time.Millisecond, 2*time.Millisecond, 3*time.Millisecond)
+		peers[1].Slow(3*time.Millisecond, 2*time.Millisecond, time.Millisecond)
 		sets := [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "c"}, {"c", "a"}}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
@@ -191,8 +186,8 @@ func TestMultiOppositeOrdersDoNotDeadlock(t *testing.T) {
 			require.NoError(t, <-done)
 		}
 		require.Equal(t, [4]int{25, 25, 25, 25}, turns)
-		nothingLeft(t, cluster)
-	})
+		noKeysAtRest(t, d)
+	}, quiet)
 }
 
 // Who waits for a name has the names before it, and nothing behind it, not even a minority of its votes.
@@ -331,7 +326,7 @@ func TestMultiOfALeaseThatHasEndedIsNotRenewed(t *testing.T) {
 
 // Unlock releases what is left of a set that has ended.
 func TestMultiUnlockAfterALossReleasesTheRest(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		leases := allOf(t, p, "a", "b", "c")
 		_, err := other.ForceUnlock(t.Context(), "b")
 		require.NoError(t, err)

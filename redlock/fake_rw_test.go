@@ -613,15 +613,15 @@ func TestReaderWhoseTimeIsOverIsNotShown(t *testing.T) {
 
 // Members that forget and come back give a reader its vote again, and no writer gets in meanwhile.
 func TestReaderReturnsToMembersThatLostTheirMemory(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		x := reads(t, a, "k", redlock.AutoRenew(3*time.Second))
-		admin(t, cluster.Servers[1], "DEL", "k")
+		d.Evict("k", 1)
 		time.Sleep(3 * time.Second)
-		require.Equal(t, 3, votesAt(cluster, x))
+		require.Equal(t, 3, votesSeen(t, b, x))
 		y := reads(t, b, "k")
 		require.NoError(t, x.Err())
 		unlock(t, x, y)
-		leftovers(t, cluster)
+		noKeys(t, d)
 		w := writes(t, b, "k")
 		require.Greater(t, w.Token(), max(x.Token(), y.Token()))
 		unlock(t, w)

@@ -255,15 +255,15 @@ func TestSpecSafetyMajorityTooLateIsNoLock(t *testing.T) {
 
 // Liveness arguments: keys expire by themselves, also those that no majority ever had.
 func TestSpecLivenessKeysExpire(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		p.EveryLink(func(l *redistest.Link) { l.PauseReplies() })
+	withOne(t, 5, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
+		d.Network(p.Client, redlocktest.Network{LoseReplies: true})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		time.AfterFunc(time.Millisecond, p.Die) // not even a release
 		_, err := p.Mutex("k", redlock.TTL(5*time.Second)).TryLock(ctx)
 		require.Error(t, err)
 		time.Sleep(6 * time.Second)
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
@@ -291,13 +291,11 @@ func TestSpecPerformanceOneRoundTrip(t *testing.T) {
 // second client to a majority while the first one's lock is valid. (Delayed restarts: docs/protocol.md,
 // "Restart guard".)
 func TestSpecRestartedInstanceDoesNotVoteBeforeOldLocksAreOver(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		p := voting(t, cluster, 5, redlock.WithFreshMembers())
-		other := voting(t, cluster, 5, redlock.WithFreshMembers())
+	withTwo(t, 5, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		p.Away(3, 4)
 		l := p.Hold(t, "k", redlock.TTL(20*time.Second))
 		require.Equal(t, 3, l.Votes())
-		require.NoError(t, cluster.Restart(false, 2))
+		d.Forget(2)
 		tries := 0
 		for ; l.Err() == nil; tries++ {
 			_, err := other.Mutex("k").TryLock(t.Context())

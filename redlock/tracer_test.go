@@ -288,14 +288,15 @@ func TestWhatMovesAWaiterIsTold(t *testing.T) {
 }
 
 func TestMemberThatComesBackMovesAWaiter(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		li := &listener{}
-		holder, p := join(t, cluster, quiet), join(t, cluster, redlock.WithTracer(li), quiet, func(c *redlock.Config) { c.Entry = time.Hour })
+		holder, p := another(t, d, quiet), another(t, d, redlock.WithTracer(li), quiet, func(c *redlock.Config) { c.Entry = time.Hour })
 		holder.Hold(t, "k")
 		ctx, cancel := context.WithCancel(t.Context())
 		waiting := p.LockLater(ctx, "k")
 		time.Sleep(time.Second)
-		p.Links[0].Cut()
+		p.Away(0)
+		p.Back(0)
 		time.Sleep(5 * time.Second)
 		require.Equal(t, 1, li.woken()["k member <nil>/acquire"])
 		cancel()
