@@ -110,8 +110,9 @@ func instructions(b *testing.B, cluster bool, what string, n, depth int) int {
 		_, err := conn.Write(request)
 		require.NoError(b, err)
 		for range answers {
-			_, err = readReply(in)
+			r, err := readReply(in)
 			require.NoError(b, err)
+			require.NotEqual(b, byte('-'), r.kind, "%s", r.text)
 		}
 	}
 	if cluster {
@@ -119,10 +120,12 @@ func instructions(b *testing.B, cluster bool, what string, n, depth int) int {
 		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			_, err = conn.Write(command("SET", "ready", "1"))
 			require.NoError(b, err)
-			if _, err = readReply(in); err == nil {
+			r, err := readReply(in)
+			require.NoError(b, err)
+			if r.kind != '-' {
 				break
 			}
-			require.True(b, time.Now().Before(end), "%v", err)
+			require.True(b, time.Now().Before(end), "%s", r.text)
 		}
 	}
 	r := bareRequests
