@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -705,4 +707,120 @@ func TestEntriesOfDeadWaitersAreRemovedWhileTheLockIsHeld(t *testing.T) {
 		require.LessOrEqual(t, admin(t, cluster.Servers[0], "HLEN", waitersOf("k")), int64(8))
 		require.NoError(t, l.Unlock(t.Context()))
 	})
+}
+
+// throng puts n waiters into the line of a name at every member, in front of all that come later, and returns what takes
+// them out. Their entries live for as long as is said.
+func throng(t *testing.T, cluster *redistest.Cluster, name string, n int, lives time.Duration) (disperse func()) {
+	t.Helper()
+	queue, waiters := queueOf(name), strings.Replace(queueOf(name), ":q:", ":w:", 1)
+	entry := fmt.Sprintf("%d 3000", time.Now().Add(lives).UnixMilli())
+	add, set := []string{"ZADD", queue}, []string{"HSET", waiters}
+	rem, del := []string{"ZREM", queue}, []string{"HDEL", waiters}
+	for i := range n {
+		who := fmt.Sprintf("crowd:%d", i)
+		add, set, rem, del = append(add, strconv.Itoa(i), who), append(set, who, entry), append(rem, who), append(del, who)
+	}
+	for _, s := range cluster.Servers {
+		admin(t, s, add...)
+		admin(t, s, set...)
+	}
+	return func() {
+		for _, s := range cluster.Servers {
+			admin(t, s, rem...)
+			admin(t, s, del...)
+		}
+	}
+}
+
+// In a line of a thousand a waiter sends a heartbeat every 3 s, and is never less than Entry from losing its place. When the
+// line is short again, it sends one a second.
+func TestWaiterOfALongLineSendsFewHeartbeatsAndKeepsItsPlace(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		li := &listener{}
+		holder, p := join(t, cluster, quiet), join(t, cluster, redlock.WithTracer(li), quiet)
+		held := holder.Hold(t, "k")
+		disperse := throng(t, cluster, "k", 1000, time.Hour)
+		waiting := p.LockLater(at(t.Context(), "job"), "k")
+		time.Sleep(50 * time.Millisecond)
+		owner := admin(t, cluster.Servers[0], "ZRANGE", queueOf("k"), "-1", "-1").([]any)[0].(string)
+		for range 290 {
+			for _, s := range cluster.Servers {
+				entry := fmt.Sprint(admin(t, s, "HGET", strings.Replace(queueOf("k"), ":q:", ":w:", 1), owner))
+				deadline, ttl, _ := strings.Cut(entry, " ")
+				ms, err := strconv.ParseInt(deadline, 10, 64)
+				require.NoError(t, err, entry)
+				require.GreaterOrEqual(t, time.Until(time.UnixMilli(ms)), 2990*time.Millisecond)
+				require.Equal(t, "3000", ttl)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Equal(t, map[string]int{"k poll job/acquire": 9}, li.woken(), "each 3.003 s")
+		disperse()
+		time.Sleep(4 * time.Second)
+		li.woken()
+		time.Sleep(5 * time.Second)
+		require.Equal(t, map[string]int{"k poll job/acquire": 5}, li.woken())
+		require.NoError(t, held.Unlock(t.Context()))
+		require.NoError(t, waiting.Get(t).Unlock(t.Context()))
+	})
+}
+
+// Everybody in a long line dies, and the holder gives the lock to one after the other. All of that ends with their entries,
+// and who comes behind them has the lock at its next heartbeat.
+func TestDeadWaitersOfALongLineHoldUpOthersForTheirEntries(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		holder, p := join(t, cluster, quiet), join(t, cluster, quiet)
+		held := holder.Hold(t, "k")
+		throng(t, cluster, "k", 1000, 6*time.Second)
+		waiting := p.LockLater(t.Context(), "k")
+		time.Sleep(50 * time.Millisecond)
+		start := time.Now()
+		require.NoError(t, held.Unlock(t.Context()))
+		require.NoError(t, waiting.Get(t).Unlock(t.Context()))
+		require.LessOrEqual(t, waiting.At.Sub(start), 9010*time.Millisecond)
+		time.Sleep(15 * time.Second) // this one's unlock has given it to the dead, too
+		nothingLeft(t, cluster)
+	})
+}
+
+// A vote that is pushed to a waiter of a long line is good for as long as any other, and makes it ask nobody at once.
+func TestGrantInALongLineTakesNoFurtherCall(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		li := &listener{}
+		holder, p := join(t, cluster, quiet), join(t, cluster, redlock.WithTracer(li), quiet)
+		held := holder.Hold(t, "k")
+		disperse := throng(t, cluster, "k", 1000, time.Hour)
+		waiting := p.LockLater(at(t.Context(), "job"), "k")
+		time.Sleep(2900 * time.Millisecond)
+		disperse()
+		p.Slow(0, 100*time.Millisecond) // the votes come one after the other
+		require.NoError(t, held.Unlock(t.Context()))
+		l := waiting.Get(t)
+		require.Zero(t, li.woken()["k poll job/acquire"])
+		require.Empty(t, overBelief(cluster, l))
+		require.NoError(t, l.Unlock(t.Context()))
+	})
+}
+
+func TestEntriesOfALongLineLiveFourTimesAsLongAtMost(t *testing.T) {
+	for waiting, lives := range map[int]time.Duration{332: 3 * time.Second, 333: 3999 * time.Millisecond, 2999: 11997 * time.Millisecond, 4000: 12 * time.Second} {
+		t.Run(strconv.Itoa(waiting), inBubble(1, func(t *testing.T, cluster *redistest.Cluster) {
+			holder, p := join(t, cluster, quiet), join(t, cluster, quiet)
+			holder.Hold(t, "k")
+			throng(t, cluster, "k", waiting, time.Hour)
+			p.LockLater(t.Context(), "k")
+			time.Sleep(1050 * time.Millisecond)
+			owner := admin(t, cluster.Servers[0], "ZRANGE", queueOf("k"), "-1", "-1").([]any)[0].(string)
+			entry := fmt.Sprint(admin(t, cluster.Servers[0], "HGET", strings.Replace(queueOf("k"), ":q:", ":w:", 1), owner))
+			deadline, _, _ := strings.Cut(entry, " ")
+			ms, err := strconv.ParseInt(deadline, 10, 64)
+			require.NoError(t, err, entry)
+			got := time.Until(time.UnixMilli(ms)) + 1050*time.Millisecond
+			if lives < 4*time.Second {
+				got -= time.Second // the second heartbeat
+			}
+			require.InDelta(t, lives, got, float64(10*time.Millisecond))
+		}))
+	}
 }

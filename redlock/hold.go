@@ -180,6 +180,7 @@ func decode(r *quorum.Round, c *member.Call, now member.Brief) ballot.Answer {
 		return a
 	}
 	a.N, a.Server, a.Next, a.Place, a.Permits, a.Limit = said.N, said.Server, said.Next, said.Place, said.Permits, said.Limit
+	a.Lives = said.Lives
 	return a
 }
 
@@ -439,6 +440,9 @@ func (h *hold) submitRelease(to quorum.Set, late bool) *quorum.Round {
 func (h *hold) leaving(q *quorum.Question, to quorum.Set, late bool, buf *[]byte) {
 	h.mu.Lock()
 	hint, held, longest := h.b.Hint(), h.b.Permits(), max(h.longest, h.c.cfg.Entry)
+	if h.b.Waited() {
+		longest = max(longest, script.LongestLife(h.c.cfg.Entry))
+	}
 	h.mu.Unlock()
 	now := time.Now()
 	*q = quorum.Question{

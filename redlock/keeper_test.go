@@ -17,6 +17,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
@@ -281,5 +282,22 @@ func TestKeeperOfAClientThatOnlyWaitsSleeps(t *testing.T) {
 		time.Sleep(contendedFor)
 		synctest.Wait()
 		require.True(t, c.lines.empty())
+	})
+}
+
+// A member that cannot be reached keeps the entry of a waiter for as long as it may live there in a long line. Until then
+// the release is owed.
+func TestReleaseIsOwedForAsLongAsTheEntryMayLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New([]member.Member{&renewals{}})
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		for start, owed := range map[ballot.Start]time.Duration{ballot.TryOnce: c.cfg.Entry, ballot.WaitFirst: 4 * c.cfg.Entry} {
+			a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Second}, ballot.Past{Start: start}, nil)
+			var q quorum.Question
+			a.leaving(&q, quorum.All(1), false, c.buffer())
+			require.Equal(t, owed+time.Second, time.Until(q.Delivery.OweUntil))
+			a.abandon()
+		}
 	})
 }

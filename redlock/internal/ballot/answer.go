@@ -20,13 +20,14 @@ type Answer struct {
 	N       int64
 	Server  int64
 	Next    string
-	Place   int64        // of the attempt in the member's queue, by tickets; 0: not told
-	Limit   int64        // of a semaphore, a stored limit that the client did not know; 0: not told
-	Permits permit.List  // what a member of a semaphore has given; N is the token of the first
-	Sent    time.Time    // before the call was submitted
-	At      time.Time    // when the answer arrived
-	From    member.Brief // of the member when the call was submitted
-	Now     member.Brief // of the member now
+	Place   int64         // of the attempt in the member's queue, by tickets; 0: not told
+	Lives   time.Duration // of the entry, if the line is so long that it is longer than Terms.Entry; else 0
+	Limit   int64         // of a semaphore, a stored limit that the client did not know; 0: not told
+	Permits permit.List   // what a member of a semaphore has given; N is the token of the first
+	Sent    time.Time     // before the call was submitted
+	At      time.Time     // when the answer arrived
+	From    member.Brief  // of the member when the call was submitted
+	Now     member.Brief  // of the member now
 }
 
 // idle reports whether an answer counts for nothing: that of an ended generation, or of a member that
@@ -80,11 +81,13 @@ func (b *Ballot) Answered(i int, a *Answer, lease time.Duration) quorum.Vote {
 			past = true
 		default:
 			m.excluded(a)
+			m.paced(a)
 		}
 		if a.Place > 0 {
 			b.placed(i, a.Place)
 		}
 	}
+	b.repace()
 	yes := a.N > 0 && m.token > 0
 	if b.permits != nil && b.phase == asking {
 		yes = yes && b.adds(i)

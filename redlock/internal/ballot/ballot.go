@@ -42,15 +42,16 @@ type Ballot struct {
 	rtt   time.Duration
 
 	// While waiting.
-	asked     time.Time  // last submission of wait to all
-	notYet    time.Time  // do not ask before: a former attempt found that asking was in vain
-	doubt     quorum.Set // members that did not answer then, until they do
-	off       quorum.Set // members that could not be waited at: they are asked when they can be
-	woken     quorum.Set // members that can be waited at again, and have not been asked since
-	lame      time.Time  // since when fewer than a majority can be asked or answer; zero: not so
-	beat      time.Time  // next heartbeat
-	split     time.Time  // when to yield, if still no majority; zero: no split seen
-	darkSince time.Time  // since when fewer than a majority could be asked; zero: not so
+	asked     time.Time     // last submission of wait to all
+	notYet    time.Time     // do not ask before: a former attempt found that asking was in vain
+	doubt     quorum.Set    // members that did not answer then, until they do
+	off       quorum.Set    // members that could not be waited at: they are asked when they can be
+	woken     quorum.Set    // members that can be waited at again, and have not been asked since
+	lame      time.Time     // since when fewer than a majority can be asked or answer; zero: not so
+	beat      time.Time     // next heartbeat
+	every     time.Duration // from the last one, see pace; 0: none was sent
+	split     time.Time     // when to yield, if still no majority; zero: no split seen
+	darkSince time.Time     // since when fewer than a majority could be asked; zero: not so
 
 	shared  *shared  // nil unless Terms.Shared
 	tickets *tickets // nil before a member has told a place
@@ -66,13 +67,14 @@ type Voter struct {
 	word  word
 	left  leaving
 
-	sent    int32     // calls submitted that may have reached it: it is owed a release
-	pending int32     // acquire and wait calls without an answer
-	since   time.Time // submission of the oldest of those, at most
-	retry   time.Time // when its lock ends by its own word: worth asking then
-	crowded int       // calls in a row that did not fit into its line
-	ear     uint64    // State.Ear when it could be waited at last
-	err     error     // why its last call failed
+	sent    int32         // calls submitted that may have reached it: it is owed a release
+	pending int32         // acquire and wait calls without an answer
+	since   time.Time     // submission of the oldest of those, at most
+	retry   time.Time     // when its lock ends by its own word: worth asking then
+	crowded int           // calls in a row that did not fit into its line
+	lives   time.Duration // of the entry there, as it said last; 0: Terms.Entry
+	ear     uint64        // State.Ear when it could be waited at last
+	err     error         // why its last call failed
 
 	// What follows belongs to a generation of the member (a restored counter may lie below a yielded
 	// token, and its clock may be another's).

@@ -289,6 +289,9 @@ func (c *clerk) answer(i int, words ...string) Answer {
 		if server := c.option("server"); server != "" {
 			a.Server = micros(number(server))
 		}
+		if lives := c.option("lives"); lives != "" {
+			a.Lives = time.Duration(number(lives)) * time.Millisecond
+		}
 	}
 	return a
 }
@@ -339,7 +342,7 @@ func (c *clerk) event(word string) string {
 			return 0
 		})
 	case "asked":
-		c.Ballot.asked, c.beat = c.now, c.at(number(c.option("heartbeat")))
+		c.Ballot.asked, c.beat, c.every = c.now, c.at(number(c.option("heartbeat"))), c.pace()
 	case "yield":
 		return offers(c.yield(c.now))
 	case "back":

@@ -88,6 +88,7 @@ func (b *Ballot) yield(now time.Time) (out []Offer) {
 		out = append(out, Offer{Member: i, Token: m.yielded, Ticket: b.ticketAt(i)})
 		m.drop()
 		m.yield = offered
+		b.hurried(m, now)
 		m.sent++
 		if m.pending == 0 {
 			m.since = now

@@ -75,7 +75,7 @@ type Clocks struct {
 //   - need, terms and part, which never change.
 //   - notYet, doubt, darkSince and tried, because no attempt of the search has any.
 //   - off and woken, which AppendMemory writes if members forget.
-//   - shared.
+//   - shared, and every, which changes in long lines only.
 func (p Probe) AppendKey(out []byte, c Clocks) []byte {
 	b := p.Ballot
 	out = append(out, byte(b.phase), byte(b.start), bit(b.poll.again)|bit(b.readers)<<1)
@@ -104,7 +104,8 @@ func (p Probe) AppendKey(out []byte, c Clocks) []byte {
 }
 
 // AppendVoter writes the same of member i. It leaves out err and word, which only explain; left,
-// which only a release looks at; and crowded and ear, which only real members have.
+// which only a release looks at; crowded and ear, which only real members have; and lives, which
+// only long lines have.
 func (p Probe) AppendVoter(out []byte, i int, c Clocks) []byte {
 	b := p.Ballot
 	if len(b.m) == 0 {

@@ -58,7 +58,7 @@ func (b *Ballot) wait(s *Step, now time.Time, states []member.State) {
 		return
 	}
 	if !b.askAgain(s, in != 0, now, states) {
-		s.Wake = earliest(b.beat, dark, lame, split, b.before(in != 0), b.retryAt(states), b.silence(now))
+		s.Wake = earliest(b.beat, dark, lame, split, b.before(in != 0, now, states), b.retryAt(states), b.silence(now))
 	}
 }
 
@@ -219,7 +219,7 @@ func (b *Ballot) lameness(c *census, now time.Time) (at time.Time, can bool) {
 // or when the attempt does not stand at its ticket there. inHand says that there are votes. askAgain reports whether it asks.
 func (b *Ballot) askAgain(s *Step, inHand bool, now time.Time, states []member.State) bool {
 	expired, room := b.retries(now, states)
-	beat := clock.Until(earliest(b.beat, b.before(inHand)), now) <= 0
+	beat := clock.Until(earliest(b.beat, b.before(inHand, now, states)), now) <= 0
 	switch {
 	case beat || expired:
 		why := ByExpiry
@@ -228,7 +228,8 @@ func (b *Ballot) askAgain(s *Step, inHand bool, now time.Time, states []member.S
 		} else if beat {
 			why = ByPoll
 		}
-		b.asked, b.beat, b.woken = now, now.Add(b.terms.Entry/3), 0
+		b.every = b.pace()
+		b.asked, b.beat, b.woken = now, now.Add(b.every), 0
 		b.misplaced()
 		b.register(s, quorum.All(len(b.m)), why, now, states)
 		return true
@@ -256,12 +257,25 @@ func (b *Ballot) askAgain(s *Step, inHand bool, now time.Time, states []member.S
 	return true
 }
 
-// before is a heartbeat that comes before the votes in hand end.
-func (b *Ballot) before(inHand bool) time.Time {
+// before is a heartbeat that comes before the votes in hand end. If heartbeats are rare, a vote that was pushed began long
+// after the last one. So it is a third of their time after the first vote in hand began, and no sooner than where they are
+// not rare.
+func (b *Ballot) before(inHand bool, now time.Time, states []member.State) (at time.Time) {
 	if !inHand || b.asked.IsZero() {
 		return time.Time{}
 	}
-	return b.asked.Add(b.part / 3)
+	if b.every <= b.terms.Entry/3 {
+		return b.asked.Add(b.part / 3)
+	}
+	for i := range b.m {
+		if b.valid(i, now, states) {
+			at = earliest(at, b.m[i].end.Add(b.part/3-clock.Validity(b.part, b.terms.Drift)))
+		}
+	}
+	if floor := b.asked.Add(b.part / 3); at.IsZero() || clock.Until(floor, at) > 0 {
+		return floor
+	}
+	return at
 }
 
 // retries says whether the lock of a member should have ended by its own word, and which of our own lines may have room

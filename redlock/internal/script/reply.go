@@ -18,13 +18,16 @@ type Answer struct {
 	Next   string // the first waiter in line; "": none, or not told
 	Place  int64  // the owner's ticket at the member; 0: none, or not told
 
+	// Lives is the lifetime of the owner's entry, if the line is so long that it is longer than was asked for; else 0.
+	Lives time.Duration
+
 	// Of a semaphore. If the owner has permits, N is the token of the first.
 	Permits permit.List // all that the owner has at the member; nil: none, or not told
 	Limit   int64       // the stored limit, if it is greater than the one that the client knew; else 0
 }
 
 // ReadAnswer decodes the five shapes of reply: a number; {number, time}; {number, time, head of the
-// queue or "-"}; that with a ticket; and that with a stored limit. Permits may stand for the number.
+// queue, "-", or the lifetime of the entry}; that with a ticket; and that with a stored limit. Permits may stand for the number.
 // If the reply has another shape, ok is false.
 func ReadAnswer(r *member.Reply) (a Answer, ok bool) {
 	switch {
@@ -35,8 +38,13 @@ func ReadAnswer(r *member.Reply) (a Answer, ok bool) {
 		if r.Elems[0].Kind == '$' && !a.reads(&r.Elems[0]) {
 			return Answer{}, false
 		}
-		if len(r.Elems) > 2 && len(r.Elems[2].Str) > 1 {
-			a.Next = string(r.Elems[2].Str)
+		if len(r.Elems) > 2 {
+			switch e := &r.Elems[2]; {
+			case e.Kind == ':':
+				a.Lives = time.Duration(max(0, e.Int)) * time.Millisecond
+			case len(e.Str) > 1:
+				a.Next = string(e.Str)
+			}
 		}
 		if len(r.Elems) > 3 {
 			a.Place = r.Elems[3].Int
@@ -58,6 +66,9 @@ func (a *Answer) reads(r *member.Reply) (ok bool) {
 	}
 	return ok
 }
+
+// LongestLife is the greatest lifetime that a member gives an entry for which one was asked: pace.lua.
+func LongestLife(entry time.Duration) time.Duration { return 4 * entry }
 
 // View is what one member knows of a lock. If it has Readers, Owner is "".
 type View struct {

@@ -22,6 +22,7 @@ func TestAnswersAreReadInTheirThreeShapes(t *testing.T) {
 		{list(integer(7), integer(1000)), Answer{N: 7, Server: 1000}, true},
 		{list(integer(7), integer(1000), text("-")), Answer{N: 7, Server: 1000}, true},
 		{list(integer(7), integer(1000), text("other:2")), Answer{N: 7, Server: 1000, Next: "other:2"}, true},
+		{list(integer(-7), integer(1000), integer(6000)), Answer{N: -7, Server: 1000, Lives: 6 * time.Second}, true},
 		{list(integer(7)), Answer{}, false},
 		{text("OK"), Answer{}, false},
 		{member.Reply{Kind: '_'}, Answer{}, false},

@@ -20,6 +20,7 @@ for i = 1, #held, 2 do
     return {tonumber(held[i + 1]), now, head()}
   end
 end
+--include pace.lua
 --include register.lua
 if register(owner, ttl, entry) then
   --include push.lua
@@ -29,4 +30,4 @@ end
 if now % 7 == 0 then
   --include tidy.lua
 end
-return {-math.max(left, 1), now, '-'}
+return {-math.max(left, 1), now, lives}
