@@ -113,9 +113,9 @@ func TestContextsEndOnTimeAlthoughALoggerBlocksThatIsToldOfDroppedReleases(t *te
 }
 
 func TestCloseEndsEveryLeaseAlthoughATracerBlocks(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+	deployed(t, 1, func(t *testing.T, d *redlocktest.Deployment) {
 		hook := sticking("lost")
-		p := join(t, cluster, redlock.WithTracer(hook))
+		p := another(t, d, redlock.WithTracer(hook))
 		defer close(hook.out)
 		p.Hold(t, "one", redlock.TTL(4*time.Second))
 		two := p.Hold(t, "two")
@@ -126,16 +126,16 @@ func TestCloseEndsEveryLeaseAlthoughATracerBlocks(t *testing.T) {
 		require.LessOrEqual(t, time.Since(start), redlock.CloseWithin)
 		require.True(t, hasEnded(done))
 		require.Equal(t, redlock.LostClosed, lostFor(two))
-		leftovers(t, cluster)
+		noKeys(t, d)
 	})
 }
 
 func TestCloseReturnsInTimeWhicheverCallOfATracerBlocks(t *testing.T) {
 	for _, at := range []string{"lost", "log", "renewal", "request", "member"} {
-		t.Run(at, inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
+		t.Run(at, inDeployment(3, func(t *testing.T, d *redlocktest.Deployment) {
 			hook := sticking(at)
 			hook.idle.Store(true)
-			p := join(t, cluster, redlock.WithTracer(hook), redlock.WithLogger(slog.New(hook)))
+			p := another(t, d, redlock.WithTracer(hook), redlock.WithLogger(slog.New(hook)))
 			lease := p.Hold(t, "k", redlock.AutoRenew(12*time.Second))
 			done := lease.Done()
 			p.Hold(t, "short", redlock.TTL(time.Second))

@@ -377,11 +377,11 @@ func TestWaiterThatDiesDelaysOthersByItsEntryAtMost(t *testing.T) {
 
 func TestHolderThatDiesIsSucceededWhenItsLeaseEnds(t *testing.T) {
 	for _, opt := range []redlock.LockOption{redlock.TTL(10 * time.Second), redlock.AutoRenew(10 * time.Second)} {
-		among(t, 5, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		withMany(t, 5, 2, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
 			held := all[0].Hold(t, "k", opt)
 			waiting := all[1].LockLater(t.Context(), "k")
 			time.Sleep(4 * time.Second)
-			left := time.Duration(admin(t, cluster.Servers[0], "PTTL", "k").(int64)) * time.Millisecond
+			left := inspect(t, all[1], "k").Members[0].Votes[0].TTL
 			died := time.Now()
 			all[0].Die()
 			<-held.Done()
