@@ -139,6 +139,7 @@ func TestCallThatCloseInterruptsSaysThatTheClientIsClosed(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 					start, closed := time.Now(), make(chan struct{})
 					go func() { _ = p.Close(); close(closed) }()
+					synctest.Wait() // it is being closed
 					how.then(p)
 					err := <-ends
 					took := time.Since(start)
