@@ -21,7 +21,7 @@ func TestReportHasARowForAStorage(t *testing.T) {
 	require.NoError(t, report(t.Context(), &out, parts, "sqlite"))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	require.Len(t, lines, 5)
-	assert.Regexp(t, `^\| SQLite, database/sql \| \d+ · \d+ \| \d+ · \d+ \| \d\.\d\d \(\d\.\d\d–\d\.\d\d\) \| – \| \d+ · \d+ \| \d+ · \d+ \|$`, lines[4])
+	assert.Regexp(t, `^\| SQLite, database/sql \| \d+ · \d+ \| \d+ · \d+ \| \d+\.\d\d \(\d+\.\d\d–\d+\.\d\d\) \| – \| \d+ · \d+ \| \d+ · \d+ \|$`, lines[4])
 	assert.Error(t, report(t.Context(), io.Discard, parts, "none of these"))
 	assert.Error(t, Main([]string{"-ops", "1"}))
 	assert.Error(t, Main([]string{"further"}))
