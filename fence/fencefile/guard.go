@@ -93,7 +93,11 @@ func (g *Guard) do(ctx context.Context, step fence.Step, resource string, token 
 	if err != nil {
 		return failed(err)
 	}
-	defer lock.Close() // and with it the lock
+	meet()
+	defer func() {
+		meet()
+		_ = lock.Close() // and with it the lock
+	}()
 	path += ".token"
 	highest, err := readToken(path, resource)
 	if err != nil {
@@ -111,6 +115,16 @@ func (g *Guard) do(ctx context.Context, step fence.Step, resource string, token 
 	}
 	return write()
 }
+
+// meet makes what one write did in memory known to the next one of this process. The lock of a file keeps
+// them apart, and Go's memory model does not know it. Whoever has that lock meets the others as it comes and
+// before it leaves.
+func meet() {
+	meeting.Lock()
+	defer meeting.Unlock()
+}
+
+var meeting sync.Mutex
 
 // path is where the files of a resource begin. A name may have bytes and a length that no file name
 // may have, so the file has the digest of the name.

@@ -12,9 +12,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -141,6 +144,36 @@ func open(t *testing.T, dir string) fencetest.Fixture {
 			return open(t, dir), nil
 		},
 	}
+}
+
+// Writes of one process happen one after the other for Go's memory model, too: the race detector sees no
+// race between them. The second one comes while the first one writes, and they have nothing else in common.
+func TestWritesOfOneProcessHappenInTheirOrder(t *testing.T) {
+	dir := t.TempDir()
+	first, second := must(Open(guards(dir))), must(Open(guards(dir))) // as two packages of one program
+	entered, waits := filepath.Join(dir, "entered"), filepath.Join(dir, "waits")
+	there := func(name string) { // what a channel would say would be an order of its own
+		for start := time.Now(); time.Since(start) < 10*time.Second; runtime.Gosched() {
+			if _, err := os.Stat(name); err == nil {
+				return
+			}
+		}
+	}
+	written := 0
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		there(entered)
+		assert.NoError(t, os.Mkdir(waits, 0o700))
+		assert.NoError(t, second.Do(t.Context(), "r", 2, func() error { written++; return nil }))
+	})
+	assert.NoError(t, first.Do(t.Context(), "r", 1, func() error {
+		assert.NoError(t, os.Mkdir(entered, 0o700))
+		there(waits)
+		written++
+		return nil
+	}))
+	wg.Wait()
+	require.Equal(t, 2, written)
 }
 
 func TestFolderIsAGuard(t *testing.T) {
