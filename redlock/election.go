@@ -188,6 +188,8 @@ func (e *Election) Run(ctx context.Context, value []byte, fn func(ctx context.Co
 	for {
 		led, began, err := e.term(ctx, value, fn)
 		switch {
+		case ctx.Err() != nil && !led && errors.Is(err, ctx.Err()):
+			return err
 		case ctx.Err() != nil:
 			return also(&keyError{op: opElection, key: e.lock.name, err: ctx.Err()}, err)
 		case err == nil:

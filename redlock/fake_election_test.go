@@ -757,6 +757,14 @@ func TestRunEndsWithTheErrorOfItsFunction(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, sorry)
 
+		other := campaign(t, join(t, cluster, quiet), "other")
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = e.Run(ctx, nil, func(context.Context, *redlock.Lease) error { return sorry })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 1, strings.Count(err.Error(), context.DeadlineExceeded.Error()), "%v", err)
+		unlock(t, other)
+
 		admin(t, cluster.Servers[0], "SET", "boss", "x")
 		admin(t, cluster.Servers[1], "SET", "boss", "x")
 		err = e.Run(t.Context(), nil, func(context.Context, *redlock.Lease) error { return sorry })

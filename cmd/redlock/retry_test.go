@@ -69,6 +69,10 @@ func TestWaitingForAMajorityIsEndedByASignal(t *testing.T) {
 		if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 143 {
 			t.Errorf("%s: %v, want 143\n%s", args, cmd.ProcessState, output)
 		}
+		lines := strings.Split(strings.TrimSpace(output.String()), "\n")
+		if last := lines[len(lines)-1]; !strings.HasPrefix(last, "redlock: ended by terminated: ") || strings.Count(last, "redlock: ") > 1 {
+			t.Errorf("%s: the last line is %q", args, last)
+		}
 	}
 }
 

@@ -615,10 +615,23 @@ func endWith(cancel context.CancelCauseFunc, signals <-chan os.Signal) (stop fun
 // endedOr prefers the signal that ended ctx to the error that it led to.
 func endedOr(ctx context.Context, err error) error {
 	if s := (signalError{}); errors.As(context.Cause(ctx), &s) && !errors.As(err, &s) {
-		return fmt.Errorf("%w: %w", s, err)
+		return &endedError{s, err}
 	}
 	return err
 }
+
+// endedError is an error to which a signal led.
+type endedError struct {
+	signal signalError
+	err    error
+}
+
+// Error has the name of the program once: main puts it in front.
+func (e *endedError) Error() string {
+	return e.signal.Error() + ": " + strings.TrimPrefix(e.err.Error(), "redlock: ")
+}
+
+func (e *endedError) Unwrap() []error { return []error{e.signal, e.err} }
 
 // environment is ours without any setting, and with what the command may know.
 func environment(ours []string, held section, leases []*redlock.Lease, members int) []string {
