@@ -119,7 +119,11 @@ func TestServerAnswersWhatTheTokenIsWorth(t *testing.T) {
 		{[]string{"9223372036854775808"}, codes.InvalidArgument, ErrBadToken},
 		{[]string{"35", "36"}, codes.InvalidArgument, ErrBadToken},
 	} {
-		_, err := ask(with(ctx, tc.tokens...), conn, "!r=34")
+		value := "34"
+		if tc.want != nil {
+			value = "refused"
+		}
+		_, err := ask(with(ctx, tc.tokens...), conn, "!r="+value)
 		assert.Equal(t, tc.code, status.Code(err), "%q", tc.tokens)
 		assert.ErrorIs(t, Error(err), tc.want, "%q", tc.tokens)
 		assert.Equal(t, map[string]string{"r": "34"}, s.values)

@@ -191,10 +191,14 @@ func (tr *troop) calm() {
 	tr.awaitIdle()
 }
 
-// run lets all holders add to a set.
+// run lets all holders, which are idle, add to a set. What they did with another set is forgotten: each set has a lock
+// of its own, and the tokens of two locks may be the same numbers.
 func (tr *troop) run(set string, use fencetest.Use) {
 	tr.mu.Lock()
 	tr.accepted, tr.refused, tr.doubts, tr.unlucky = nil, 0, nil, nil
+	for _, p := range tr.all {
+		p.locked, p.held, p.result = 0, 0, map[uint64]string{}
+	}
 	tr.mu.Unlock()
 	tr.task = order{Do: doRun, Set: set, Use: use}
 	tr.order(tr.task, tr.all...)
