@@ -4,6 +4,7 @@ import (
 	"context"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -94,6 +96,37 @@ func TestPushesAreShardedWhereTheServersCan(t *testing.T) {
 				return calls(t, s, kind.yes) > 0 && calls(t, s, kind.not) == before
 			}, 20*time.Second, 10*time.Millisecond)
 		})
+	}
+}
+
+// What nobody hears in the sharded inbox goes to the other one: a client may not listen there yet, or that slot may be given
+// away at this moment.
+func TestMessageThatNobodyHearsInTheShardedInboxIsToldToAll(t *testing.T) {
+	t.Parallel()
+	s := start(t, redistest.ShardedConfig{Server: sharded(t)})
+	wait := ""
+	for _, source := range redlock.Scripts() {
+		if strings.Contains(source, "tag ~= '!' and KEYS[2] ~= KEYS[3] and redis.call('HGET', KEYS[3], 'id') ~= tag then") { // of wait alone
+			wait = source
+			break
+		}
+	}
+	require.NotEmpty(t, wait)
+	n := slot.Of("k")
+	at := s.Owner(t.Context(), int(n))
+	counters := member.TokensKey + ":{" + slot.TagOf(n) + "}"
+	_, err := at.Do(t.Context(), "HSET", counters, "id", "run 5")
+	require.NoError(t, err)
+	for _, place := range []string{slot.TagOf(n), slot.TagOf((n + slot.Count/2) % slot.Count)} { // here, and where it is refused
+		before := calls(t, s, "publish")
+		for i, owner := range []string{"alice:1", "bob:1"} {
+			_, err = at.Do(t.Context(), "EVAL", wait, "5", "k", counters, counters, "redquorum:q:{k}", "redquorum:w:{k}",
+				strconv.Itoa(int(n)), owner, "60000", "60000", "run 5/"+place)
+			require.NoError(t, err)
+			require.Equal(t, before+i, calls(t, s, "publish"), "a waiter is announced to the owner")
+		}
+		_, err = at.Do(t.Context(), "DEL", "k", "redquorum:q:{k}", "redquorum:w:{k}")
+		require.NoError(t, err)
 	}
 }
 

@@ -32,6 +32,9 @@ type Command struct {
 	// keeps none. The array header in Cmd already counts that argument. So one encoding serves all
 	// members, and still carries what each of them must check.
 	Tagged bool
+	// Unlooked says that the answer needs no look at the member's memory before it: it gives no vote, or the script
+	// compares the tag with the marker in any case. A look that the member keeps does not go out before such a call.
+	Unlooked bool
 	// Slot is the hash slot of the keys. Only a member that spreads its keys over several servers
 	// looks at it.
 	Slot uint16

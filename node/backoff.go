@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	crand "crypto/rand"
 	"errors"
 	"math/rand/v2"
@@ -20,6 +21,27 @@ func ceiling(k int, low, high time.Duration) time.Duration {
 		}
 	}
 	return min(d, high)
+}
+
+// unhurried is how many times DialTimeout an attempt to connect takes at most.
+const unhurried = 4
+
+// patience is how long an attempt to connect may take, after slow ones before it that the server
+// accepted and did not answer in time. dial is DialTimeout.
+func patience(slow int, dial time.Duration) time.Duration { return ceiling(slow, dial, unhurried*dial) }
+
+// slower counts the attempts in a row that a server accepted and did not answer in time: it may have
+// many of them to answer, and the same patience again would have it begin anew each time. err is how
+// the next one ended. A server that is not there does not count.
+func slower(slow int, err error) int {
+	var undialled *dialError
+	switch {
+	case !errors.Is(err, context.DeadlineExceeded):
+		return 0
+	case errors.As(err, &undialled) && undialled.step == "":
+		return 0
+	}
+	return slow + 1
 }
 
 // proof is how many times BackoffMin a connection must have served, so that the pauses begin again.

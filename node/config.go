@@ -51,7 +51,9 @@ type Config struct {
 	// below the encryption.
 	Dialer Dialer
 
-	// DialTimeout bounds dialling, TLS, authentication and the handshake together. Default 1 s.
+	// DialTimeout bounds dialling, and all of an attempt to connect: TLS, authentication and the
+	// handshake, too. Behind an attempt that the server accepted and did not answer in time, the next
+	// may take twice as long, up to four times DialTimeout. Default 1 s.
 	DialTimeout time.Duration
 	// WriteTimeout bounds one write of at most 256 KiB; a slower peer loses the connection. Default
 	// 1 s.

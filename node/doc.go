@@ -16,8 +16,9 @@
 //
 // and of a connection:
 //
-//	dial -> AUTH, SELECT (radix) -> CLIENT ID, INFO, PING, HELLO, SCRIPT LOAD
-//	     -> CLIENT KILL of the predecessor -> admission by the restart guard (guard.Seat)
+//	turn among the nodes of the process (turn.go) -> dial -> AUTH, SELECT (radix)
+//	     -> CLIENT ID, INFO, PING, HELLO, SCRIPT EXISTS -> SCRIPT LOAD of what is missing, and
+//	     CLIENT KILL of the predecessor -> admission by the restart guard (guard.Seat)
 //	     -> owed releases -> Up -> broken or stalled -> every call answered or Unknown -> backoff
 //
 // radix dials and authenticates. The package does not use radix's request path, because radix ignores

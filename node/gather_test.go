@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
@@ -25,7 +27,11 @@ func stopped(t *testing.T, near bool) (*Node, *session, *redisServer) {
 		return calls == 0 && s.probe.Load() == 0 && !s.flushing
 	})
 	s.probe.Store(math.MaxUint64) // it learns no more
-	s.near.Store(near)
+	trip := faraway
+	if near {
+		trip--
+	}
+	s.trip.Store(int64(trip))
 	server.signal(stopSignal)
 	return n, s, server
 }
@@ -148,6 +154,135 @@ func TestLargeCallsDoNotGather(t *testing.T) {
 	}
 }
 
+// What is written waits for an answer of a near server, and for a moment if nobody waits for those of a far one.
+func TestWhatAWriteWaitsFor(t *testing.T) {
+	near := line{trip: faraway - 1, oldest: 10, before: 20, last: 25, waiting: 1, inFlight: 25}
+	far := line{trip: 40 * longestPause, spared: enough, waiting: joinMost - 1, inFlight: 40 * several, oldest: 10, last: 25}
+	for _, c := range []struct {
+		what  string
+		line  line
+		edit  func(l *line)
+		until uint64
+		pause time.Duration
+	}{
+		{what: "near", line: near, until: 10},
+		{what: "behind a large write", line: near, edit: func(l *line) { l.last = l.before + enough }, until: 20 + enough},
+		{what: "behind a large write, one less than that", line: near,
+			edit: func(l *line) { l.last = l.before + enough; l.waiting = enough - 1 }, until: 20 + enough},
+		{what: "behind a large write, as many", line: near,
+			edit: func(l *line) { l.last = l.before + enough; l.waiting = enough }, until: 10},
+		{what: "behind one less than a large write", line: near, edit: func(l *line) { l.last = l.before + enough - 1 }, until: 10},
+		{what: "near, and nobody waits for it", line: near, edit: func(l *line) { l.spared, l.inFlight = enough, 1000 }, until: 10},
+		{what: "many bytes", line: near, edit: func(l *line) { l.bytes = inlineBytes }},
+		{what: "nothing known", line: near, edit: func(l *line) { l.trip, l.spared = 0, enough }},
+		{what: "far", line: far, pause: longestPause},
+		{what: "just far", line: far, edit: func(l *line) { l.trip = faraway }, pause: faraway / perTrip},
+		{what: "one answer less that nobody waited for", line: far, edit: func(l *line) { l.spared-- }},
+		{what: "enough calls", line: far, edit: func(l *line) { l.waiting++ }},
+		{what: "too few in flight", line: far, edit: func(l *line) { l.inFlight-- }},
+		{what: "just far, and enough in flight", line: far,
+			edit: func(l *line) { l.trip, l.inFlight = faraway, perTrip*several }, pause: faraway / perTrip},
+		{what: "just far, and too few in flight", line: far,
+			edit: func(l *line) { l.trip, l.inFlight = faraway, perTrip*several-1 }},
+		{what: "far, many bytes", line: far, edit: func(l *line) { l.bytes = inlineBytes }},
+	} {
+		l := c.line
+		if c.edit != nil {
+			c.edit(&l)
+		}
+		if until, pause := l.until(), l.pause(); until != c.until || pause != c.pause {
+			t.Errorf("%s: until %d, pause %v, want %d, %v", c.what, until, pause, c.until, c.pause)
+		}
+	}
+}
+
+// Calls gather for a far server until they are many or have waited for the pause. A dismissed flusher writes them, too. As
+// soon as somebody waits for answers of the server, no call gathers.
+func TestCallsGatherForAFarServerThatNobodyWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		f := newFake(func(_ int64, args []string) string {
+			if args[0] == "ECHO" {
+				<-answer
+			}
+			return "default"
+		})
+		n := start(t, Config{Dialer: f, PingInterval: time.Hour, StallTimeout: time.Hour})
+		synctest.Wait()
+		s := n.published.Load().session
+		s.probe.Store(math.MaxUint64) // it learns no more
+		s.trip.Store(int64(40 * longestPause))
+		expect := func(when string, submitted, want int) {
+			t.Helper()
+			for range submitted {
+				submit(n, "ECHO", "x")
+			}
+			synctest.Wait()
+			if got := s.unwritten(); got != want {
+				t.Errorf("%s: %d calls are not written, want %d", when, got, want)
+			}
+		}
+		pass := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		expect("somebody waits for its answers", 40*several, 0)
+		s.spared.Store(enough)
+		expect("first", 1, 1)
+		pass(longestPause / 2)
+		expect("more", 2, 3)
+		pass(longestPause/2 - 1)
+		expect("before the pause is over", 0, 3)
+		pass(1)
+		expect("the pause is over", 0, 0)
+		expect("again", 1, 1)
+		pass(longestPause - 1)
+		expect("one less than many", joinMost-2, joinMost-1)
+		expect("many", 1, 0)
+		expect("behind many", 1, 1)
+		pass(longestPause - 1)
+		expect("a pause of its own", 0, 1)
+		pass(1)
+		expect("a pause of its own is over", 0, 0)
+		expect("dismissed", 1, 1)
+		s.shrink()
+		s.shrink()
+		pass(longestPause)
+		expect("dismissed, and the pause is over", 0, 0)
+		expect("at last", 1, 1)
+		s.spared.Store(0)
+		expect("somebody waits again", 1, 0)
+		close(answer)
+		synctest.Wait()
+		if calls, _ := s.inFlight(); calls != 0 {
+			t.Errorf("%d calls are not answered", calls)
+		}
+	})
+}
+
+// Whether somebody waits for a server is learnt from its answers: did the attempt end before?
+func TestWhoWaitsIsLearntFromAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, Config{Dialer: newFake(nil)})
+		synctest.Wait()
+		s := n.published.Load().session
+		var over, open atomic.Bool
+		over.Store(true)
+		for i, c := range []struct {
+			ended *atomic.Bool
+			want  int64
+		}{{&over, 1}, {&over, 2}, {nil, 2}, {&over, 3}, {&open, 0}, {nil, 0}, {&over, 1}} {
+			call := newCall("PING")
+			call.Ended = c.ended
+			n.Submit(&call.Call)
+			synctest.Wait()
+			if got := s.spared.Load(); call.Outcome != member.Answered || got != c.want {
+				t.Errorf("call %d: %v, spared %d, want %d", i, call.Outcome, got, c.want)
+			}
+		}
+	})
+}
+
 // A server is near if a write was answered soon. What is not answered yet says nothing.
 func TestNearIsLearntFromAnswers(t *testing.T) {
 	now := time.Now()
@@ -163,12 +298,14 @@ func TestNearIsLearntFromAnswers(t *testing.T) {
 		{took: faraway, answered: 6, before: true, nearby: true},
 	} {
 		s := &session{now: now, probed: now.Add(-c.took)}
-		s.near.Store(c.before)
+		if c.before {
+			s.trip.Store(int64(faraway - 1))
+		}
 		s.answered.Store(c.answered)
 		s.probe.Store(7)
 		s.letGo()
-		if s.near.Load() != c.nearby || (s.probe.Load() == 0) != (c.answered == 7) {
-			t.Errorf("%+v: near %v, probe %d", c, s.near.Load(), s.probe.Load())
+		if near := s.trip.Load() > 0 && s.trip.Load() < int64(faraway); near != c.nearby || (s.probe.Load() == 0) != (c.answered == 7) {
+			t.Errorf("%+v: near %v, probe %d", c, near, s.probe.Load())
 		}
 	}
 }

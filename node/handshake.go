@@ -14,29 +14,27 @@ import (
 
 // connect opens the next command connection and publishes it. When it returns without an error, the
 // earlier connection is dead at the server (or the server does not permit that, and was warned
-// about), and the owed releases stand first in line. DialTimeout bounds it.
+// about), and the owed releases stand first in line. Beside the wait for its turn, patience bounds it.
 func (n *Node) connect() (*session, error) {
-	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.DialTimeout)
-	defer cancel()
-	l, err := n.reach(ctx)
+	addr, spent, err := n.where(n.ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := n.newSession(l)
-	s.process, err = n.introduce(ctx, s)
-	s.process.Seen = time.Now()
-	if err != nil {
-		err = n.unlessTLS(n.accepting, l.addr, err)
+	done, ok := n.turn(n.ctx, addr)
+	if !ok {
+		return nil, n.errClosed
 	}
-	var standing guard.Standing
-	if err == nil {
-		standing, err = n.seat.Admit(s, s.process)
-		if err == n.errClosed { // Close does not wait for a standing: a node without one only gives up
-			standing, err = guard.Standing{}, nil
-		}
-		err = n.unlessCluster(err)
-	}
+	s, err := n.greet(addr, spent)
+	done() // below this waits for other members, which may wait for their turn
+	n.slow = slower(n.slow, err)
 	if err != nil {
+		return nil, err
+	}
+	standing, err := n.seat.Admit(s, s.process)
+	if err == n.errClosed { // Close does not wait for a standing: a node without one only gives up
+		standing, err = guard.Standing{}, nil
+	}
+	if err = n.unlessCluster(err); err != nil {
 		s.end(err)
 		return nil, err
 	}
@@ -62,6 +60,25 @@ func (n *Node) connect() (*session, error) {
 	n.signalRecheck()
 	_ = n.attune(s) // before the Logger, which may block; after an error serve sees that s is broken
 	n.cfg.Logger.Info("member is up", "member", n.name)
+	return s, nil
+}
+
+// greet dials the server and shakes hands with it. spent is how much of the patience has passed.
+func (n *Node) greet(addr string, spent time.Duration) (*session, error) {
+	ctx, cancel := context.WithTimeout(n.ctx, patience(n.slow, n.cfg.DialTimeout)-spent)
+	defer cancel()
+	l, err := n.dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	s := n.newSession(l)
+	s.process, err = n.introduce(ctx, s)
+	s.process.Seen = time.Now()
+	if err != nil {
+		err = n.unlessTLS(n.accepting, l.addr, err)
+		s.end(err)
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -112,13 +129,12 @@ func speaks3(c *member.Call) bool {
 	return agreed
 }
 
-// introduce is the handshake: it learns who both sides are, loads what Preload says, and then, once that
-// is known to be the same process, has the server kill our former connection.
+// introduce is the handshake: it learns who both sides are, and then loads what the server lacks of what
+// Preload says and, if that is the same process, has it kill our former connection.
 func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err error) {
 	cmds := [][]byte{clientID, infoServer, ping, helloOf(n.apart)}
-	loads := n.cfg.preloaded()
-	for _, source := range loads {
-		cmds = append(cmds, resp.Command("SCRIPT", "LOAD", source))
+	if len(n.preload) > 0 {
+		cmds = append(cmds, resp.Command(append([]string{"SCRIPT", "EXISTS"}, n.preload...)...))
 	}
 	if n.cfg.ClientName != "" {
 		cmds = append(cmds, resp.Command("CLIENT", "SETNAME", n.cfg.ClientName))
@@ -166,39 +182,50 @@ func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err 
 		return p, fmt.Errorf("PING: %w", c.Err)
 	}
 	s.pushes = speaks3(&calls[3])
-	for i := range loads {
-		if c := &calls[4+i]; !n.loaded(c) {
+	cmds = nil
+	for i, sha := range n.preload {
+		if !exists(&calls[4], i) {
+			cmds = append(cmds, resp.Command("SCRIPT", "LOAD", n.scripts[sha]))
+		}
+	}
+	loads := len(cmds)
+	// In another process the id belongs to a stranger. So it may in one that does not name itself.
+	if old := n.before; old.id != 0 && p.RunID != "" && p.RunID == old.runID && id != old.id {
+		cmds = append(cmds, resp.Command("CLIENT", "KILL", "ID", strconv.FormatInt(old.id, 10)))
+	}
+	if len(cmds) > 0 {
+		if calls, err = n.ask(ctx, s, cmds); err != nil {
+			return p, fmt.Errorf("handshake: %w", err)
+		}
+	}
+	for i := range calls[:loads] {
+		if c := &calls[i]; !n.loaded(c) {
 			return p, fmt.Errorf("SCRIPT LOAD: %w", c.Err)
 		}
 	}
-	// In another process the id belongs to a stranger. So it may in one that does not name itself.
-	if old := n.before; old.id != 0 && p.RunID != "" && p.RunID == old.runID && id != old.id {
-		if err := n.kill(ctx, s, old.id); err != nil {
-			return p, fmt.Errorf("CLIENT KILL: %w", err)
-		}
+	if len(cmds) > loads && !n.killed(&calls[loads]) {
+		return p, fmt.Errorf("CLIENT KILL: %w", calls[loads].Err)
 	}
 	n.before = predecessor{p.RunID, id}
 	return p, nil
 }
 
+// exists reports whether a server said to SCRIPT EXISTS that it has the i-th script. One that does not
+// permit that command is told all.
+func exists(c *member.Call, i int) bool {
+	return c.Outcome == member.Answered && i < len(c.Reply.Elems) && c.Reply.Elems[i].Int == 1
+}
+
 // zombieRisk is what follows when a former connection cannot be killed.
 const zombieRisk = ": a command on a broken connection may still be executed when it arrives, its key then lives for its TTL"
 
-// kill has the server close a connection, and returns when it has answered. An error means that the
-// connection may live.
-func (n *Node) kill(ctx context.Context, s *session, id int64) error {
-	calls, err := n.ask(ctx, s, [][]byte{resp.Command("CLIENT", "KILL", "ID", strconv.FormatInt(id, 10))})
-	if err != nil {
-		return err
-	}
-	c := &calls[0]
+// killed reports whether the connection that CLIENT KILL named is closed, or the server does not permit
+// that. Otherwise it may live.
+func (n *Node) killed(c *member.Call) bool {
 	if refused, ok := c.Err.(*member.ReplyError); ok && strings.Contains(refused.Text, "No such client") {
-		return nil
+		return true
 	}
-	if !n.permitted(c, "CLIENT KILL"+zombieRisk) {
-		return c.Err
-	}
-	return nil
+	return n.permitted(c, "CLIENT KILL"+zombieRisk)
 }
 
 // permitted reports whether c was answered, or refused because the server lacks or forbids the

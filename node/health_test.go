@@ -121,6 +121,116 @@ func TestConnectionAtRest(t *testing.T) {
 	}
 }
 
+// A call whose answer needs no look leaves the kept one where it is. The connection is watched for its answer.
+func TestUnlookedCallLeavesTheRest(t *testing.T) {
+	for _, way := range []string{"call", "group"} {
+		synctest.Test(t, func(t *testing.T) {
+			var silent atomic.Bool
+			f := newFake(mute(&silent))
+			n := start(t, Config{Dialer: f, StallTimeout: 2 * time.Second})
+			synctest.Wait()
+			submit := func(cs ...*result) {
+				var group []*member.Call
+				for _, c := range cs {
+					group = append(group, &c.Call)
+				}
+				if way == "call" && len(cs) == 1 {
+					n.Submit(group[0])
+				} else {
+					n.SubmitGroup(group)
+				}
+			}
+			unlooked := func(name string) *result {
+				c := newCall(name)
+				c.Unlooked = true
+				return c
+			}
+			s, look := n.published.Load().session, newCall("LOOK")
+			if err := s.Hold(&look.Call); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Second) // the supervisor has seen that it is at rest
+			before := len(f.commands())
+			for range 3 {
+				c := unlooked("A")
+				submit(c)
+				<-c.done
+				if heard := s.Heard(); !heard.Equal(time.Now()) {
+					t.Errorf("%s: heard %v", way, heard)
+				}
+				time.Sleep(10 * time.Second)
+			}
+			if got := f.commands()[before:]; !slices.Equal(got, []string{"A", "A", "A"}) || !s.resting() {
+				t.Errorf("%s: sent %q, resting %v", way, got, s.resting())
+			}
+			silent.Store(true)
+			began, c := time.Now(), unlooked("B")
+			submit(c)
+			<-c.done
+			if took := time.Since(began); took != 2*time.Second || !errors.Is(c.Err, member.ErrStalled) {
+				t.Errorf("%s: done after %v: %v", way, took, c.Err)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(nil)
+		n := start(t, Config{Dialer: f})
+		synctest.Wait()
+		s, before := n.published.Load().session, len(f.commands())
+		look, release, acquire := newCall("LOOK"), newCall("RELEASE"), newCall("ACQUIRE")
+		if err := s.Hold(&look.Call); err != nil {
+			t.Fatal(err)
+		}
+		release.Unlooked = true
+		n.SubmitGroup([]*member.Call{&release.Call, &acquire.Call})
+		<-acquire.done
+		if got := f.commands()[before:]; !slices.Equal(got, []string{"LOOK", "RELEASE", "ACQUIRE"}) {
+			t.Errorf("a group of which one call needs the look: sent %q", got)
+		}
+	})
+}
+
+// Whoever submits a call while the supervisor decides how long it sleeps is not overlooked.
+func TestSupervisorSleepsNoLongerThanACallMayWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var silent atomic.Bool
+		n := start(t, Config{Dialer: newFake(mute(&silent)), StallTimeout: 2 * time.Second})
+		synctest.Wait()
+		s := n.published.Load().session
+		quiet := func() { // a line that is empty, and a supervisor that does not interfere
+			t.Helper()
+			do(t, n, "A")
+			synctest.Wait()
+		}
+		for _, tc := range []struct {
+			sleeps time.Duration
+			wakes  bool
+		}{{time.Second, false}, {2 * time.Second, false}, {2*time.Second + 1, true}, {time.Hour, true}} {
+			quiet()
+			s.mu.Lock()
+			until := time.Now().Add(tc.sleeps)
+			s.asleep = until
+			s.beginLocked(time.Now())
+			woken := !s.asleep.Equal(until)
+			s.mu.Unlock()
+			if woken != tc.wakes {
+				t.Errorf("asleep for %v: woken %v", tc.sleeps, woken)
+			}
+		}
+		quiet()
+		if got := s.sleep(time.Now(), time.Hour); got != time.Hour {
+			t.Errorf("nothing is in line: sleeps %v", got)
+		}
+		silent.Store(true)
+		c := newCall("B")
+		n.Submit(&c.Call)
+		if got := s.sleep(time.Now(), time.Hour); got != 2*time.Second {
+			t.Errorf("a call is in line: sleeps %v", got)
+		}
+		<-c.done
+	})
+}
+
 func TestCallThatIsKeptIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(nil)

@@ -136,6 +136,7 @@ type fake struct {
 	dials  []time.Time
 	log    []string // commands other than the handshake's
 	killed []int64
+	loaded string // the SHA1s of the scripts, one behind the other
 
 	subscribed []int64 // connections
 }
@@ -200,7 +201,18 @@ func (f *fake) answer(id int64, args []string) string {
 			return ":1\r\n"
 		}
 		return ":0\r\n"
+	case args[0] == "SCRIPT" && args[1] == "EXISTS":
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		told := fmt.Sprintf("*%d\r\n", len(args)-2)
+		for _, sha := range args[2:] {
+			told += fmt.Sprintf(":%d\r\n", strings.Count(f.loaded, sha))
+		}
+		return told
 	case args[0] == "SCRIPT":
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.loaded += scriptSHA(args[2])
 		return bulk(scriptSHA(args[2]))
 	case args[0] == "SUBSCRIBE":
 		f.mu.Lock()

@@ -87,6 +87,12 @@ func (s *session) Replace(c *member.Call) bool {
 	return true
 }
 
+// Heard implements guard.Session.
+func (s *session) Heard() time.Time {
+	since, _ := s.waiting()
+	return since
+}
+
 // resting reports whether a call is kept.
 func (s *session) resting() bool {
 	s.mu.Lock()
@@ -94,15 +100,11 @@ func (s *session) resting() bool {
 	return s.first != nil
 }
 
-// firstLocked puts the call that is kept in line, and wakes the supervisor, which was at rest.
+// firstLocked puts the call that is kept in line.
 func (s *session) firstLocked(now *published) {
 	c := s.first
 	s.first = nil
 	s.lineUpLocked(c, true, now, len(c.Cmd))
-	select {
-	case s.woken <- struct{}{}:
-	default:
-	}
 }
 
 // Pause implements guard.Session.

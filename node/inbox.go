@@ -82,9 +82,19 @@ func (n *Node) lost(why error) {
 // receive subscribes and delivers until the connection ends, stops answering, or turns out to lead
 // to another server process than the commands do.
 func (n *Node) receive(whole context.Context, channel string, l member.Listener) (confirmed bool, _ error) {
-	ctx, cancel := context.WithTimeout(whole, n.cfg.DialTimeout)
+	addr, spent, err := n.where(whole)
+	if err != nil {
+		return false, err
+	}
+	done, ok := n.turn(whole, addr)
+	if !ok {
+		return false, n.errClosed
+	}
+	done = sync.OnceFunc(done)
+	defer done()
+	ctx, cancel := context.WithTimeout(whole, n.cfg.DialTimeout-spent)
 	defer cancel()
-	link, err := n.reach(ctx)
+	link, err := n.dial(ctx, addr)
 	if err != nil {
 		return false, err
 	}
@@ -119,6 +129,7 @@ func (n *Node) receive(whole context.Context, channel string, l member.Listener)
 		}
 		return false, fmt.Errorf("SUBSCRIBE: %w", ctx.Err())
 	}
+	done()
 	n.setInbox(in)
 	return true, in.watch(whole)
 }
@@ -313,13 +324,15 @@ func (in *inbox) messages(br *bufio.Reader) error {
 
 // take takes one message, or the server's word about a subscription behind the first.
 func (in *inbox) take(msg []member.Reply, now time.Time) {
+	if string(msg[0].Str) == "message" && string(msg[1].Str) == in.channel {
+		in.push(msg[2].Str, now)
+		return
+	}
 	channel := string(msg[1].Str)
 	switch string(msg[0].Str) {
 	case "message":
-		if in.channels != nil && channel != in.channel {
+		if in.channels != nil {
 			in.channels.Channel(channel, msg[2].Str, now)
-		} else if channel == in.channel {
-			in.push(msg[2].Str, now)
 		}
 	case "smessage":
 		if strings.HasSuffix(channel, ":"+in.id) { // on this connection there may have been others

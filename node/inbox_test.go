@@ -204,6 +204,7 @@ func (m marked) Ask(context.Context, [][]byte) ([]member.Call, error) {
 func (marked) Queue(*member.Call) error                   { return nil }
 func (marked) Hold(*member.Call) error                    { return nil }
 func (marked) Replace(*member.Call) bool                  { return false }
+func (marked) Heard() time.Time                           { return time.Time{} }
 func (marked) Pause(<-chan struct{}, time.Duration) error { return nil }
 
 // The same process with another memory: flushed, or marked, between the connections.

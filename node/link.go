@@ -36,7 +36,9 @@ type link struct {
 // dial opens a link to addr: connect, TLS, AUTH and SELECT. ctx bounds all of it.
 func (n *Node) dial(ctx context.Context, addr string) (*link, error) {
 	l := &link{addr: addr}
-	user, password, err := n.cfg.credentials(ctx, n.name)
+	ask, cancel := context.WithTimeout(ctx, n.cfg.DialTimeout)
+	user, password, err := n.cfg.credentials(ask, n.name)
+	cancel()
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +98,9 @@ func (f dialFunc) DialContext(ctx context.Context, _, _ string) (net.Conn, error
 
 // open makes the connection that radix gets.
 func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
-	socket, err := n.socket(ctx, l.addr)
+	dial, cancel := context.WithTimeout(ctx, n.cfg.DialTimeout)
+	socket, err := n.socket(dial, l.addr)
+	cancel()
 	if err != nil {
 		return nil, &dialError{"", err}
 	}

@@ -30,6 +30,7 @@ type Node struct {
 	name    string
 	tls     *tls.Config
 	scripts map[string]string // SHA1 in hex to source
+	preload []string          // of those, what each connection makes sure of
 	waits   []byte            // WAIT, where votes must be acknowledged by replicas
 	owed    *owed
 
@@ -65,6 +66,7 @@ type Node struct {
 
 	// the supervisor's
 	before   predecessor
+	slow     int                // attempts in a row that were accepted and not answered in time
 	stopEar  context.CancelFunc // of listen, while it runs
 	ear      sync.WaitGroup
 	apart    bool // a message was refused on the commands' connection

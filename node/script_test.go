@@ -435,3 +435,44 @@ func BenchmarkScriptLookup(b *testing.B) {
 		}
 	}
 }
+
+// A server that has the scripts is not sent them again: at thousands of connections they are what costs most.
+func TestScriptsAreSentToAServerThatLacksThem(t *testing.T) {
+	for name, tc := range map[string]struct {
+		exists string // answer to SCRIPT EXISTS
+		want   []int  // LOADs of the first connection, of another one, and of one behind SCRIPT FLUSH
+	}{
+		"asked":         {"default", []int{2, 0, 2}},
+		"not permitted": {"-NOPERM this user has no permissions to run the 'script|exists' command\r\n", []int{2, 2, 2}},
+		"no array":      {"+OK\r\n", []int{2, 2, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				loads := 0 // under f.mu
+				var f *fake
+				f = newFake(func(_ int64, args []string) string {
+					switch {
+					case args[0] == "SCRIPT" && args[1] == "EXISTS":
+						return tc.exists
+					case args[0] == "SCRIPT":
+						f.set(func() { loads++ })
+					}
+					return "default"
+				})
+				n := start(t, Config{Dialer: f, Scripts: []string{setScript, delScript}})
+				for i, want := range tc.want {
+					time.Sleep(time.Second)
+					f.set(func() {
+						if st := n.State(); !st.Up || st.Epoch != uint64(i+1) || loads != want {
+							t.Errorf("connection %d: %d loads, want %d; state %+v", i+1, loads, want, st)
+						}
+						if loads = 0; i == 1 {
+							f.loaded = ""
+						}
+					})
+					f.cut()
+				}
+			})
+		})
+	}
+}

@@ -167,16 +167,17 @@ func (s *Sentinels) find(ctx context.Context) (string, error) {
 	return s.dial(best.addr), nil
 }
 
-// reach opens a link to the server, or to the one that the Sentinels name.
-func (n *Node) reach(ctx context.Context) (*link, error) {
-	addr := n.cfg.Addr
-	if n.cfg.Sentinels != nil {
-		var err error
-		if addr, err = n.cfg.Sentinels.find(ctx); err != nil {
-			return nil, err
-		}
+// where is the address of the server, or of the one that the Sentinels name, and how long it took to
+// learn that.
+func (n *Node) where(ctx context.Context) (addr string, spent time.Duration, _ error) {
+	if n.cfg.Sentinels == nil {
+		return n.cfg.Addr, 0, nil
 	}
-	return n.dial(ctx, addr)
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.DialTimeout)
+	defer cancel()
+	began := time.Now()
+	addr, err := n.cfg.Sentinels.find(ctx)
+	return addr, time.Since(began), err
 }
 
 // ofSentinel says which Sentinel an error is of, once: most name the address already.

@@ -24,17 +24,10 @@ const (
 	// socket buffer then has room whatever the peer does, so that the caller cannot be blocked by a
 	// peer that has stopped reading; everything beyond is left to the flusher.
 	inlineBytes = 64 << 10
-	// enough calls are written without waiting for more.
-	enough = 16
 	// chunk is the most that is written under one write deadline.
 	chunk = 256 << 10
 	// keepBuffer is the largest write buffer that is kept for the next write.
 	keepBuffer = 1 << 20
-	// deep is how many writes to a near server are unanswered at most, while calls gather for the next one. Behind one of
-	// enough calls, the next is no smaller until that is answered.
-	deep = 3
-	// faraway is when an answer comes from a server that is not near.
-	faraway = 5 * time.Millisecond
 	// leanBuffer is the largest one that is kept while little is written.
 	leanBuffer = 4 << 10
 )
@@ -71,7 +64,7 @@ type session struct {
 	tuned   *inbox        // the last one that was asked for here; likewise
 
 	kick   chan struct{} // capacity 1: wakes the flusher
-	woken  chan struct{} // capacity 1: wakes the supervisor, because first was taken
+	woken  chan struct{} // capacity 1: wakes the supervisor, because a call came and it sleeps for long
 	broken chan struct{} // closed by fail
 	gone   sync.WaitGroup
 
@@ -81,7 +74,8 @@ type session struct {
 	answered      atomic.Uint64 // calls that left the line; written by the reader
 	answeredBytes atomic.Int64
 
-	near   atomic.Bool   // what is written is answered soon
+	trip   atomic.Int64  // ns until an answer came to a write
+	spared atomic.Int64  // answers in a row whose attempts had ended without them
 	parked atomic.Bool   // calls wait in line for an answer to an earlier write, see holdsLocked
 	probe  atomic.Uint64 // not 0: when so many calls have left the line, the write at probed is answered
 	probed time.Time     // written while probe is 0, read by the reader while it is not
@@ -98,12 +92,15 @@ type session struct {
 	sent        uint64       // calls of queued whose bytes were handed to a write
 	ends        [deep]uint64 // sent, of the last writes
 	writes      int
+	paused      time.Time    // since when calls gather for a far server; zero if none do
+	armed       bool         // the flusher looks at them in time
 	flushing    bool         // somebody writes, or the flusher has been woken to
 	turn        bool         // with flushing: it is the flusher who writes
 	flusherUp   bool         // there is a flusher
 	dismissed   bool         // it ends when there is nothing to write
 	gathering   bool         // who is to write lets others append before: the right to write, for one who takes it
-	first       *member.Call // goes in line right before the next call from outside; see Hold
+	first       *member.Call // goes in line right before the next call from outside that is not Unlooked; see Hold
+	asleep      time.Time    // until then the supervisor sleeps, if nothing wakes it
 	closing     bool         // no calls from outside any more
 	reloading   int          // SCRIPT LOADs under way after a NOSCRIPT
 	broke       *broke       // not nil: why the session ended
@@ -119,6 +116,7 @@ type session struct {
 	heard time.Time    // the last answer arrived; read by the supervisor after end
 	joint member.Reply // of several calls
 	held  *member.Call // answered, and its WAIT is not
+	row   int64        // answers whose attempts had ended without them, since the last one that an attempt had not
 }
 
 // newSession starts the reader of a session over l. It ends after fail; end waits for it, and for the
@@ -192,6 +190,31 @@ func (s *session) waiting() (since time.Time, busy bool) {
 
 func (s *session) touch(now time.Time) { s.progress.Store(int64(now.Sub(s.base))) }
 
+// beginLocked notes that the line, which was empty, is no longer. If the supervisor sleeps for longer than a call may go
+// without an answer, it is woken.
+func (s *session) beginLocked(now time.Time) {
+	s.touch(now)
+	if s.asleep.Sub(now) > s.node.cfg.StallTimeout {
+		s.asleep = now
+		select {
+		case s.woken <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// sleep notes that the supervisor sleeps, and returns for how long it may: not for longer than a call that is in line may
+// go without an answer.
+func (s *session) sleep(now time.Time, wait time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if calls, _ := s.inFlightLocked(); calls > 0 {
+		wait = min(wait, s.node.cfg.StallTimeout)
+	}
+	s.asleep = now.Add(wait)
+	return wait
+}
+
 // submit puts c in line, or returns why not; then nothing of c was sent and c is still the
 // caller's. own calls are those of the node: they are queued without limits, and while the session
 // is closing.
@@ -210,9 +233,9 @@ func (s *session) submitLocked(c *member.Call, own bool) error {
 		return err
 	}
 	if calls == 0 {
-		s.touch(time.Now())
+		s.beginLocked(time.Now())
 	}
-	if s.first != nil && !own {
+	if s.first != nil && !own && !c.Unlooked {
 		s.firstLocked(now)
 	}
 	s.lineUpLocked(c, own, now, size)
@@ -234,7 +257,7 @@ func (s *session) authenticate(auth *member.Call) error {
 		return err
 	}
 	if calls == 0 {
-		s.touch(time.Now())
+		s.beginLocked(time.Now())
 	}
 	s.lineUpLocked(auth, true, now, s.sizeOf(auth, now.tag))
 	s.queue[len(s.queue)-1].auth = true
@@ -262,10 +285,11 @@ func (s *session) submitGroup(group []*member.Call) error {
 	s.mu.Lock()
 	now := s.node.published.Load()
 	calls, size := s.inFlightLocked()
-	late := false
+	late, looks := false, false
 	for _, c := range group {
 		size += int64(s.sizeOf(c, now.tag))
 		late = late || c.Late
+		looks = looks || !c.Unlooked
 	}
 	for _, c := range group {
 		if err := s.refusesLocked(c, false, now, calls+len(group)-1, size); err != nil {
@@ -274,9 +298,9 @@ func (s *session) submitGroup(group []*member.Call) error {
 		}
 	}
 	if calls == 0 {
-		s.touch(time.Now())
+		s.beginLocked(time.Now())
 	}
-	if s.first != nil {
+	if s.first != nil && looks {
 		s.firstLocked(now)
 	}
 	if s.groupsLocked(group) {
@@ -436,26 +460,54 @@ func (s *session) writeInline(others int) {
 	}
 }
 
-// holdsLocked reports whether calls gather until an earlier write is answered: a near server has enough to do
-// meanwhile, and a command for many calls costs it less. The reader then has them written, see letGo.
+// holdsLocked reports whether calls gather before they are written. Near a server, the reader has them written when an
+// earlier write is answered, see letGo. For a far one, the flusher does so in time.
 func (s *session) holdsLocked() bool {
-	until := s.ends[s.writes%deep]
-	// A large write keeps the server as busy as several, and the calls that its answers bring about come soon.
-	last := s.ends[(s.writes+deep-1)%deep]
-	if large := last - s.ends[(s.writes+deep-2)%deep]; large >= enough && s.queued-s.sent < large {
-		until = last
+	gathers, left := s.gathersLocked()
+	if left > 0 && !s.armed {
+		s.armed = true
+		s.rouseLocked()
 	}
-	if !s.near.Load() || s.answered.Load() >= until || len(s.wbuf) >= inlineBytes {
-		return false
+	return gathers
+}
+
+// gathersLocked is holdsLocked, and left is not 0 if the flusher has to look again after that time, and may not know it.
+func (s *session) gathersLocked() (gathers bool, left time.Duration) {
+	l := s.lineLocked()
+	if pause := l.pause(); pause > 0 {
+		switch {
+		case s.paused.IsZero():
+			s.paused = time.Now()
+		case s.armed:
+			return true, 0
+		default:
+			pause -= time.Since(s.paused)
+		}
+		return pause > 0, max(pause, 0)
+	}
+	until := l.until()
+	if s.answered.Load() >= until {
+		return false, 0
 	}
 	s.parked.Store(true)
-	return s.answered.Load() < until // or else the reader may have looked at parked before
+	return s.answered.Load() < until, 0 // or else the reader may have looked at parked before
+}
+
+// lineLocked is what decides whether a write waits.
+func (s *session) lineLocked() line {
+	answered := s.answered.Load()
+	return line{
+		trip: time.Duration(s.trip.Load()), spared: s.spared.Load(), bytes: len(s.wbuf),
+		waiting: s.queued - s.sent, inFlight: s.sent - answered,
+		oldest: s.ends[s.writes%deep], before: s.ends[(s.writes+deep-2)%deep], last: s.ends[(s.writes+deep-1)%deep],
+	}
 }
 
 // letGo is called by the reader when it has read all that has arrived.
 func (s *session) letGo() {
+	s.spared.Store(s.row)
 	if end := s.probe.Load(); end != 0 && s.answered.Load() >= end {
-		s.near.Store(s.now.Sub(s.probed) < faraway)
+		s.trip.Store(max(1, int64(s.now.Sub(s.probed))))
 		s.probe.Store(0)
 	}
 	if !s.parked.Load() {
@@ -476,6 +528,7 @@ func (s *session) takeLocked() []byte {
 	s.wbuf, s.spare = s.spare[:0], nil
 	s.sent = s.queued
 	s.parked.Store(false)
+	s.paused = time.Time{}
 	s.ends[s.writes%deep] = s.sent
 	s.writes++
 	if s.probe.Load() == 0 {
@@ -547,9 +600,14 @@ func (s *session) writeWithin(part []byte) error {
 	return s.link.wire.SetWriteDeadline(time.Time{}) // it would end a later direct write
 }
 
-// wakeLocked leaves the buffer to the flusher, and starts one if there is none. flushing is set.
+// wakeLocked leaves the buffer to the flusher. flushing is set.
 func (s *session) wakeLocked() {
 	s.turn = true
+	s.rouseLocked()
+}
+
+// rouseLocked has the flusher look, and starts one if there is none.
+func (s *session) rouseLocked() {
 	switch {
 	case s.flusherUp:
 		s.kickLocked()
@@ -566,39 +624,61 @@ func (s *session) kickLocked() {
 	}
 }
 
-// flusher writes for callers that must not or may not. It ends when the session breaks, or when it was
-// dismissed and there is nothing to write.
+// flusher writes for callers that must not or may not, and what has gathered for a far server long enough. It ends when
+// the session breaks, or when it was dismissed and there is nothing to write.
 func (s *session) flusher() {
-	for s.flush() {
+	due := time.NewTimer(math.MaxInt64)
+	defer due.Stop()
+	for {
+		stays, again := s.flush()
+		if !stays {
+			return
+		}
+		if again > 0 {
+			due.Reset(again)
+		}
 		select {
 		case <-s.broken:
 			return
 		case <-s.kick:
+		case <-due.C:
 		}
 	}
 }
 
-// flush writes until nothing is left. It reports whether the flusher stays.
-func (s *session) flush() (stays bool) {
+// flush writes until nothing is left, or what is left gathers. It reports whether the flusher stays, and after what time
+// it has to look again, if that is not 0.
+func (s *session) flush() (stays bool, again time.Duration) {
 	for {
 		runtime.Gosched() // as in writeInline
 		s.mu.Lock()
 		if s.broke != nil {
 			s.mu.Unlock()
-			return false
+			return false, 0
 		}
-		if !s.turn || s.emptyLocked() || s.holdsLocked() { // without its turn it was dismissed, and a caller may write
+		s.armed = false
+		if !s.flushing && !s.emptyLocked() { // a pause may be over
+			s.flushing, s.turn = true, true
+		}
+		write := s.turn && !s.emptyLocked() // without its turn it was dismissed, and a caller may write
+		if write {
+			var gathers bool
+			gathers, again = s.gathersLocked()
+			write = !gathers
+		}
+		if !write {
 			s.flushing, s.turn = s.flushing && !s.turn, false
-			stays = !s.dismissed
+			s.armed = again > 0
+			stays = !s.dismissed || s.armed
 			s.flusherUp = stays
 			s.mu.Unlock()
-			return stays
+			return stays, again
 		}
 		buf := s.takeLocked()
 		s.mu.Unlock()
 		if err := s.write(buf); err != nil {
 			s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
-			return false
+			return false, 0
 		}
 		s.mu.Lock()
 		s.giveLocked(buf)
@@ -684,6 +764,11 @@ func (s *session) leave(entry slot) {
 func (s *session) complete(entry slot) {
 	c := entry.call
 	c.At = s.now
+	if c.Over() {
+		s.row++
+	} else if c.Ended != nil {
+		s.row = 0
+	}
 	if c.Reply.Kind != '-' {
 		s.leave(entry)
 		c.Outcome = member.Answered

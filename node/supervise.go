@@ -34,8 +34,13 @@ func New(c Config) (*Node, error) {
 	n.errClosed = fmt.Errorf("%s: %w", n.name, member.ErrClosed)
 	n.errEnded = fmt.Errorf("%s: %w", n.name, member.ErrEnded)
 	n.owed = newOwed(c.PingInterval/16, c.PingInterval, func() { n.dropped.Store(true) })
-	for _, source := range c.Scripts {
-		n.scripts[scriptSHA(source)] = source
+	loads := len(c.preloaded())
+	for i, source := range c.Scripts {
+		sha := scriptSHA(source)
+		n.scripts[sha] = source
+		if i < loads {
+			n.preload = append(n.preload, sha)
+		}
 	}
 	if c.MinReplicasAck > 0 {
 		n.waits = resp.Command("WAIT", strconv.Itoa(c.MinReplicasAck), strconv.FormatInt(ackPatience.Milliseconds(), 10))
@@ -197,7 +202,9 @@ func (n *Node) serve(s *session) error {
 	defer timer.Stop()
 	vigil := n.vigil(s.link, 0)
 	next := func(wait time.Duration) {
-		vigil.plan(time.Now(), wait)
+		now := time.Now()
+		wait = s.sleep(now, wait)
+		vigil.plan(now, wait)
 		timer.Reset(wait)
 	}
 	watch := n.seat.Watch(s, s.process)
@@ -239,17 +246,14 @@ func (n *Node) serve(s *session) error {
 			if err := n.attune(s); err != nil {
 				return err
 			}
-			next(0) // at rest nothing else would see that it is not answered
 		case <-recheck:
 			if err := n.attune(s); err != nil {
 				return err
 			}
-			next(0) // at rest nothing else would see that it is not answered
 		case <-alter:
 			if err := n.attune(s); err != nil {
 				return err
 			}
-			next(0) // at rest nothing else would see that it is not answered
 		case <-n.suspect:
 			if err := watch.Suspected(); err != nil {
 				return err
@@ -265,7 +269,6 @@ func (n *Node) serve(s *session) error {
 			renewal.ask()
 		case c := <-renewal.asked:
 			renewal.use(c)
-			next(0)
 		case <-renewal.done:
 			renewal.took()
 		case <-n.seek:

@@ -222,8 +222,9 @@ func calledBack() bool {
 // alive counts what Close waits for: attempts until nothing of them is left to be submitted, and calls that may have to be
 // followed by another.
 type alive struct {
-	n    atomic.Int64  // with aliveEnded added when no more may enter
-	none chan struct{} // capacity 1: there are none, and no more may enter
+	n      atomic.Int64  // with aliveEnded added when no more may enter
+	atRest atomic.Int64  // of them, attempts that wait and need no look before a push: see script.Lock.Compares
+	none   chan struct{} // capacity 1: there are none, and no more may enter
 }
 
 const aliveEnded = 1 << 62
@@ -243,8 +244,8 @@ func (a *alive) leave() {
 	}
 }
 
-// nobody reports whether the client holds nothing and nobody waits.
-func (a *alive) nobody() bool { return a.n.Load() == 0 }
+// quiet reports whether the client holds nothing and awaits nothing, but for a lock that is pushed to it.
+func (a *alive) quiet() bool { return a.n.Load() == a.atRest.Load() }
 
 func (a *alive) end() {
 	if a.n.Add(aliveEnded) == aliveEnded {
@@ -558,21 +559,23 @@ func (s *holds) remove(h *hold) {
 // dark is since when fewer than a majority of the members could be asked, zero while they can: shared
 // by the attempts of a client, so that callers in one line do not each wait out their patience after
 // the one before.
-type dark struct {
-	mu    sync.Mutex
-	since time.Time
-}
+type dark struct{ since atomic.Pointer[time.Time] } // nil: zero
 
 func (d *dark) get() time.Time {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.since
+	if since := d.since.Load(); since != nil {
+		return *since
+	}
+	return time.Time{}
 }
 
 func (d *dark) set(since time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.since = since
+	switch {
+	case !since.IsZero():
+		kept := since // the parameter stays on the stack
+		d.since.Store(&kept)
+	case d.since.Load() != nil:
+		d.since.Store(nil)
+	}
 }
 
 // waiting is the set of attempts that wait, to be woken when a member comes or goes.

@@ -76,7 +76,8 @@ type Config struct {
 
 	// ClientName is the name that CLIENT LIST shows at the members. Default: "redquorum".
 	ClientName string
-	// DialTimeout bounds a dial together with its handshake. Default: 1 s.
+	// DialTimeout bounds a dial together with its handshake. Where a member accepts and does not answer
+	// in time, the next handshake may take twice as long, up to four times DialTimeout. Default: 1 s.
 	DialTimeout time.Duration
 	// StallTimeout is how long the oldest call on a connection may wait for its answer before the
 	// client ends the connection. If the client was late itself, or has not read what came, it waits

@@ -48,8 +48,8 @@ func LateVote(l *Lease, i int) { l.hold.orphaned(i) }
 // DefaultConfig is what a Config without values stands for.
 func DefaultConfig() Config { return Config{}.withDefaults() }
 
-// IsQuiet reports whether a client may be at rest: it holds nothing and waits for nothing.
-func IsQuiet(c *Client) bool { return c.alive.nobody() }
+// IsQuiet reports whether a client may be at rest: it holds nothing and waits for nothing, but for a mutex.
+func IsQuiet(c *Client) bool { return c.alive.quiet() }
 
 // KeeperDone is closed when the keeper of a client has ended.
 func KeeperDone(c *Client) <-chan struct{} { return c.keeper.done }

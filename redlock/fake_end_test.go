@@ -635,6 +635,10 @@ func TestClosedClientSaysSo(t *testing.T) {
 		l, err := p.Adopt(t.Context(), h)
 		require.NoError(t, err, "it was not touched")
 		require.NoError(t, l.Unlock(t.Context()))
+		synctest.Wait()
+		began := time.Now()
+		require.NoError(t, p.Close())
+		require.Zero(t, time.Since(began), "nothing is left to wait for")
 	})
 }
 

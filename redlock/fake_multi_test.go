@@ -126,6 +126,7 @@ func TestMultiExcludesTheMutexOfEachName(t *testing.T) {
 		}
 		before := leases.Token("b")
 		require.NoError(t, leases.Unlock(t.Context()))
+		synctest.Wait() // at all members
 		l := other.Hold(t, "b")
 		require.Greater(t, l.Token(), before)
 		_, err := p.Multi([]string{"a", "b", "c"}).TryLock(t.Context())

@@ -242,6 +242,36 @@ func TestReaderDoesNotStarveBesideMutexes(t *testing.T) {
 	})
 }
 
+// A reader comes while the release of a mutex is on its way. Its owner hears of the reader too late, and hands over to the
+// next mutex. That one's release lets the reader in, and not the mutex behind it.
+func TestReaderThatComesDuringAReleaseIsServedByTheNext(t *testing.T) {
+	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
+		a, b, c, r := another(t, d, quiet), another(t, d, quiet), another(t, d, quiet), another(t, d, quiet)
+		held := a.Hold(t, "k")
+		next := b.LockLater(t.Context(), "k")
+		time.Sleep(time.Millisecond) // so that this one is the first in line
+		behind := c.LockLater(t.Context(), "k")
+		synctest.Wait()
+		a.Slow(40*time.Millisecond, 40*time.Millisecond, 40*time.Millisecond) // there, and back
+		released := make(chan error, 1)
+		go func() { released <- held.Unlock(t.Context()) }()
+		synctest.Wait()
+		reader := later(t.Context(), r.RWMutex("k").RLock)
+		synctest.Wait()
+		require.True(t, next.Pending(), "the release is on its way")
+		time.Sleep(30 * time.Millisecond)
+		require.False(t, next.Pending(), "the release handed over to a mutex")
+		require.True(t, reader.Pending() && behind.Pending())
+		unlock(t, next.Get(t))
+		require.False(t, reader.Pending())
+		require.True(t, behind.Pending())
+		require.NoError(t, <-released)
+		unlock(t, reader.Get(t))
+		unlock(t, behind.Get(t))
+		noKeysAtRest(t, d)
+	})
+}
+
 func TestReadersBehindAWriterThatGivesUp(t *testing.T) {
 	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		x := reads(t, a, "k")
@@ -363,8 +393,9 @@ func TestDowngradeHasNoGap(t *testing.T) {
 		ended := make(chan time.Time, 1)
 		context.AfterFunc(w.Context(), func() { ended <- time.Now() })
 		r := later(t.Context(), b.RWMutex("k").RLock)
+		time.Sleep(10 * time.Millisecond) // it stands in front
 		next := later(t.Context(), c.RWMutex("k").Lock)
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(40 * time.Millisecond)
 		until := w.ValidUntil()
 		before := time.Now()
 		down, err := w.Downgrade(t.Context())
@@ -594,18 +625,19 @@ func TestReaderWhoseTimeIsOverIsNotShown(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		reads(t, a, "k", redlock.TTL(time.Second))
 		y := reads(t, b, "k", redlock.TTL(9*time.Second))
+		a.Die() // or it would give its vote back
 		time.Sleep(2 * time.Second)
-		seen, err := a.Inspect(t.Context(), "k")
+		seen, err := b.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Len(t, seen.Holders, 1)
 		require.Equal(t, y.Hash(), seen.Holders[0].Owner)
 		for _, m := range seen.Members {
 			require.Len(t, m.Votes, 1)
 		}
-		freed, err := a.ForceUnlockSeen(t.Context(), seen)
+		freed, err := b.ForceUnlockSeen(t.Context(), seen)
 		require.NoError(t, err)
 		require.Equal(t, 3, freed)
-		seen, err = a.Inspect(t.Context(), "k")
+		seen, err = b.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Empty(t, seen.Holders)
 	}, quiet)

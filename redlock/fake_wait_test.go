@@ -1,14 +1,17 @@
 package redlock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -551,6 +554,44 @@ func TestLockGivesUpWhereNoQuorumCanBeAsked(t *testing.T) {
 	})
 }
 
+// A client that has known for long enough that it cannot ask a majority asks nobody: votes of the others would be of no use,
+// and thousands of such clients keep a member that comes back from answering those who can use them.
+func TestLockAsksNobodyWhereNoQuorumCouldBeAskedForLong(t *testing.T) {
+	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		asked := p.Count(script.Acquire)
+		waited := p.Count(script.Wait)
+		p.Away(0, 1)
+		fails := func() {
+			_, err := p.Mutex("k").Lock(t.Context())
+			var votes *redlock.QuorumError
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.ErrorAs(t, err, &votes)
+			require.Len(t, votes.Votes, 3)
+		}
+		fails()
+		synctest.Wait()
+		before := asked[2].Hits() + waited[2].Hits()
+		require.Positive(t, before)
+		for range 10 {
+			fails()
+		}
+		synctest.Wait()
+		require.Equal(t, before, asked[2].Hits()+waited[2].Hits())
+		_, err := p.Mutex("k").TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		synctest.Wait()
+		require.Equal(t, before+1, asked[2].Hits()+waited[2].Hits(), "who tries asks")
+		p.EveryLink(func(l *redistest.Link) { l.Heal() }, 0)
+		start := time.Now()
+		time.Sleep(time.Second)
+		require.NoError(t, p.Lock(t, "k").Unlock(t.Context()))
+		require.Less(t, time.Since(start), 2*time.Second)
+		p.EveryLink(func(l *redistest.Link) { l.Heal() }, 1)
+		time.Sleep(5 * time.Second)
+		nothingLeft(t, cluster)
+	}, quiet)
+}
+
 // A majority answers only after the time-out of a round: votes can be waited for, but no token confirmed.
 func TestLockGivesUpWhereTheMajorityIsTooFarAway(t *testing.T) {
 	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
@@ -766,6 +807,45 @@ func TestWaiterOfALongLineSendsFewHeartbeatsAndKeepsItsPlace(t *testing.T) {
 	})
 }
 
+// A client in a long line looks at a member's marker when it sends a heartbeat, and hardly besides.
+func TestWaiterOfALongLineLooksSeldom(t *testing.T) {
+	voters(t, 1, func(t *testing.T, cluster *redistest.Cluster, holder *peer) {
+		var sent sentCommands
+		urls, ways := meshed(cluster)
+		p := &peer{Client: opened(t, urls, ways, sent.count)}
+		p.Voting(t, 1)
+		holder.Hold(t, "k")
+		throng(t, cluster, "k", 1000, time.Hour)
+		p.LockLater(t.Context(), "k")
+		time.Sleep(10 * time.Second)
+		glances, looks := sent.glances.Load(), sent.looks.Load()
+		time.Sleep(72 * time.Second) // 24 heartbeats
+		require.LessOrEqual(t, sent.glances.Load()-glances+sent.looks.Load()-looks, int64(30))
+	})
+}
+
+// sentCommands counts what a client sends that dials for itself: looks at the marker.
+type sentCommands struct{ glances, looks atomic.Int64 }
+
+func (s *sentCommands) count(c *redlock.Config) {
+	dial := c.Dialer
+	c.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return &sentOn{conn, s}, err
+	}
+}
+
+type sentOn struct {
+	net.Conn
+	all *sentCommands
+}
+
+func (c *sentOn) Write(b []byte) (int, error) {
+	c.all.glances.Add(int64(bytes.Count(b, []byte("HMGET\r\n$14\r\nredquorum:boot"))))
+	c.all.looks.Add(int64(bytes.Count(b, []byte("\r\nEVAL\r\n"))))
+	return c.Conn.Write(b)
+}
+
 // Everybody in a long line dies, and the holder gives the lock to one after the other. All of that ends with their entries,
 // and who comes behind them has the lock at its next heartbeat.
 func TestDeadWaitersOfALongLineHoldUpOthersForTheirEntries(t *testing.T) {
@@ -800,6 +880,29 @@ func TestGrantInALongLineTakesNoFurtherCall(t *testing.T) {
 		require.Zero(t, li.woken()["k poll job/acquire"])
 		require.Empty(t, overBelief(cluster, l))
 		require.NoError(t, l.Unlock(t.Context()))
+	})
+}
+
+// Who gets a lock out of a long line was refused it long ago. But the grant names the next waiter, so the client that wants the
+// lock again gets in line, and does not ask first.
+func TestGrantThatNamesAWaiterSparesTheNextCallAQuestion(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		holder, p := join(t, cluster, quiet), join(t, cluster, quiet)
+		held := holder.Hold(t, "k")
+		disperse := throng(t, cluster, "k", 1000, time.Hour)
+		waiting := p.LockLater(t.Context(), "k")
+		time.Sleep(10 * time.Millisecond) // it stands in front
+		behind := join(t, cluster, quiet).LockLater(t.Context(), "k")
+		time.Sleep(2 * time.Second)
+		disperse()
+		require.NoError(t, held.Unlock(t.Context()))
+		l := waiting.Get(t)
+		synctest.Wait()
+		asked := p.Links[0].Call(redistest.WithArg(script.Acquire.SHA), -1, func([]string) {})
+		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, behind.Get(t).Unlock(t.Context()))
+		require.NoError(t, p.Lock(t, "k").Unlock(t.Context()))
+		require.Zero(t, asked.Hits())
 	})
 }
 

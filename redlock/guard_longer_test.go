@@ -13,6 +13,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // longer is short with a greater MaxTTL: that of the clients which are rolled out.
@@ -244,7 +245,14 @@ func TestClientIsQuietWhileItHoldsAndAwaitsNothing(t *testing.T) {
 		quiet(true, "the lease has ended")
 		other := rival.Lock(t, "k")
 		waits := p.LockLater(t.Context(), "k")
-		quiet(false, "a call waits")
+		quiet(true, "a call waits for a mutex, and is told of it")
+		require.NoError(t, other.Unlock(t.Context()))
+		won := waits.Get(t)
+		quiet(false, "the call has the lock")
+		require.NoError(t, won.Unlock(t.Context()))
+		other = rival.Lock(t, "k")
+		waits = p.LockLater(t.Context(), "k", redlock.Fair())
+		quiet(false, "a call waits that registers without a look at the marker")
 		require.NoError(t, other.Unlock(t.Context()))
 		require.NoError(t, waits.Get(t).Unlock(t.Context()))
 		quiet(true, "the call has returned")
@@ -264,5 +272,31 @@ func TestClientIsQuietWhileItHoldsAndAwaitsNothing(t *testing.T) {
 		stop()
 		<-latch
 		quiet(true, "it does not any more")
+	})
+}
+
+// The first call after a rest may be one that waits first, because callers of this client have waited before it. It takes no
+// look along. Members that have forgotten meanwhile give it no vote, beside a holder that they do not know any more.
+func TestWaitAfterARestGetsNoVoteOfAnotherMemory(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := voting(t, cluster, 3, redlock.WithFreshMembers())
+		held := voting(t, cluster, 3).Lock(t, "k")
+		ctx, stop := context.WithCancel(t.Context())
+		first := p.LockLater(ctx, "k")
+		time.Sleep(10 * time.Millisecond) // it stands in front
+		second := p.LockLater(t.Context(), "k")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.True(t, redlock.IsQuiet(p.Client))
+		sent := p.Links[0].Call(redistest.WithArg(script.Acquire.SHA), -1, func([]string) {})
+		require.NoError(t, cluster.Flush(0, 1))
+		stop()
+		<-first.Done
+		time.Sleep(50 * time.Millisecond)
+		require.NoError(t, held.Err())
+		require.True(t, second.Pending(), "two holders")
+		require.Zero(t, sent.Hits(), "it waits first")
+		_ = held.Unlock(t.Context()) // two of three may not know it any more
+		require.NoError(t, second.Get(t).Unlock(t.Context()))
 	})
 }

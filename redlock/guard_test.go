@@ -329,6 +329,32 @@ func TestMembersThatForgotWhileAClientRestedGiveItNoVote(t *testing.T) {
 	}
 }
 
+// A client that waits looks at its members when it asks, and seldom otherwise. Members that forgot give it nothing, whether it
+// asks or they push.
+func TestMembersThatForgotWhileAClientWaitedGiveItNoVote(t *testing.T) {
+	for _, waited := range []time.Duration{100, 1500, 2900} {
+		waited *= time.Millisecond
+		voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, holder *peer) {
+			rival := dialling(t, cluster)
+			rival.Voting(t, 3)
+			held := holder.Lock(t, "k")
+			synctest.Wait()
+			disperse := throng(t, cluster, "k", 1000, time.Hour)
+			waiting := rival.LockLater(t.Context(), "k")
+			time.Sleep(waited)
+			disperse()
+			for _, s := range cluster.Servers[:2] {
+				admin(t, s, "HSET", "redquorum:boot", "id", "older 5")
+				admin(t, s, "DEL", "k")
+			}
+			time.Sleep(5 * time.Second) // a heartbeat of the one, and none of the other
+			require.True(t, waiting.Pending(), "two holders, after a wait of %v", waited)
+			_ = held.Unlock(t.Context()) // it is lost
+			require.NoError(t, waiting.Get(t).Unlock(t.Context()))
+		}, func(c *redlock.Config) { c.MaxTTL, c.TTL = 30*time.Second, 30*time.Second })
+	}
+}
+
 // While a member is in quarantine nothing of it counts, and a release still reaches it.
 func TestReleaseReachesAMemberInQuarantine(t *testing.T) {
 	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {

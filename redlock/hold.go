@@ -206,7 +206,7 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	token, late := h.b.Late(i)
 	wake := h.wake
 	h.mu.Unlock()
-	if !p.Grant && !p.Gone {
+	if !p.Gone && (!p.Grant || len(p.Other) > 1) { // a grant names the waiter that is next
 		h.c.contended(h.terms.kind.line(h.name()), at)
 	}
 	if late {

@@ -276,10 +276,8 @@ func (g *gathering) ask(ctx context.Context) (first int, now time.Time, err erro
 		}
 	}
 	first = len(g.parts)
-	heard := g.hearLast(ctx, now)
-	if heard >= 0 {
-		now = time.Now()
-	}
+	g.hearLast(ctx, now)
+	now = time.Now() // it may have waited for as long as is waited for any
 	for open := true; open; {
 		open = false
 		for i := range g.parts[:first] {
@@ -287,9 +285,7 @@ func (g *gathering) ask(ctx context.Context) (first int, now time.Time, err erro
 			if p.lease != nil || p.won {
 				continue
 			}
-			if i == heard {
-				heard = -1
-			} else if err := p.asked.sleep(ctx, &p.step, now); err != nil {
+			if err := p.asked.sleep(ctx, &p.step, now); err != nil { // at once, if its time was over before
 				return 0, now, err
 			}
 			now = time.Now()
@@ -307,22 +303,20 @@ func (g *gathering) ask(ctx context.Context) (first int, now time.Time, err erro
 	return first, now, nil
 }
 
-// hearLast waits for the answers to the last part, and returns its number, or -1 if it has not
-// waited. A member answers the parts in their order. So the caller wakes once for all of them, and
-// not once for each. If the parts ask different servers, a slow one must not hold up what another
-// one has refused: then hearLast does not wait.
-func (g *gathering) hearLast(ctx context.Context, now time.Time) int {
+// hearLast waits for the answers to the last part. A member answers the parts in their order. So the
+// caller wakes once for all of them, and not once for each. If the parts ask different servers, a slow
+// one must not hold up what another one has refused: then hearLast does not wait.
+func (g *gathering) hearLast(ctx context.Context, now time.Time) {
 	last := len(g.parts) - 1
 	p := &g.parts[last]
 	for i := range g.parts {
 		if q := &g.parts[i]; q.c != p.c || q.c.perSlot {
-			return -1
+			return
 		}
 	}
-	if p.asked == nil || !p.step.Poll || p.asked.sleep(ctx, &p.step, now) != nil {
-		return -1
+	if p.asked != nil && p.step.Poll {
+		_ = p.asked.sleep(ctx, &p.step, now) // whoever sleeps next gets the error, too
 	}
-	return last
 }
 
 // askAt asks the members of one client for the locks of theirs.

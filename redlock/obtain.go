@@ -176,8 +176,13 @@ func (c *Client) attempts(ctx, in context.Context, w *want, past ballot.Past) (*
 	if a == nil {
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
 	}
-	var s ballot.Step
 	now := time.Now()
+	if a.futile(now) {
+		err := a.failure(opWait, a.hopeless(), nil)
+		a.abandon()
+		return nil, result{waited: true}, err
+	}
+	var s ballot.Step
 	a.next(&s, now)
 	return c.follow(ctx, in, w, a, &s, now)
 }

@@ -93,7 +93,10 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 	var opened atomic.Pointer[Client]
 	guard := cfg.withDefaults().guard(len(urls), func() bool {
 		c := opened.Load()
-		return c != nil && c.alive.nobody()
+		return c != nil && c.alive.quiet()
+	}, func() bool {
+		c := opened.Load()
+		return c != nil && c.alive.atRest.Load() > 0
 	})
 	for _, t := range targets {
 		m, err := memberOf(t, guard)
@@ -236,9 +239,9 @@ func (c *Config) lockOf(name string) script.Lock {
 }
 
 // guard is the restart guard that all members of a client share. quiet reports whether the client has
-// nothing to lose.
-func (c Config) guard(members int, quiet func() bool) *node.Guard {
-	g := node.GuardConfig{Members: members, MaxTTL: c.MaxTTL, Fresh: c.FreshMembers, Logger: c.Logger, Quiet: quiet}
+// nothing to lose, and waits whether it waits for a push then.
+func (c Config) guard(members int, quiet, waits func() bool) *node.Guard {
+	g := node.GuardConfig{Members: members, MaxTTL: c.MaxTTL, Fresh: c.FreshMembers, Logger: c.Logger, Quiet: quiet, Waits: waits}
 	switch c.RestartGuard {
 	case Strict:
 		g.Mode = node.GuardStrict

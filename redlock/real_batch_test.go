@@ -207,6 +207,11 @@ func TestChainStopsAtTheFirstRefusal(t *testing.T) {
 		for _, name := range []string{"b", "c", "d"} {
 			require.Empty(t, s.hash(name))
 		}
+		// Nor one behind a release, unless that freed its lock.
+		s.number(locks[0].Release(nil, bob, ""))
+		require.Equal(t, []any{int64(0), int64(0)}, s.chain(locks[0].Release(nil, bob, ""), locks[1].Acquire(nil, bob, minute)))
+		require.Empty(t, s.hash("b"))
+		s.number(locks[0].Acquire(nil, bob, minute))
 		if s.recovers() { // an error ends the chain, too
 			s.ask("SET", "b", "text", "PX", "600000")
 			s.number(locks[0].Release(nil, bob, ""))
@@ -384,6 +389,10 @@ func TestBatchDrawsTheTokensOfFreeLocks(t *testing.T) {
 			}
 
 			asks = begin()
+			s.ask("HSET", member.TokensKey, strconv.FormatInt(there.Bucket, 10), "0")
+			require.InDelta(t, before, s.batch(asks...)[3].(int64), 60e6, "the bucket begins")
+
+			asks = begin()
 			s.ask("HSET", member.TokensKey, "base", "1600000000000000")
 			require.Equal(t, int64(1_600_000_000_000_001), s.batch(asks...)[4])
 			asks = begin()
@@ -483,6 +492,42 @@ func TestBatchThatEndsInTheMiddleLeavesNoVoteAboveItsCounter(t *testing.T) {
 				require.LessOrEqual(t, token, counted, "after %d commands", after)
 			}
 		}
+	}
+}
+
+// What the server refuses for one item leaves no vote, and the items behind it are executed, also where all locks are free
+// and nobody waits.
+func TestItemThatIsRefusedLeavesNothingAndEndsNothing(t *testing.T) {
+	t.Parallel()
+	s := newScripted(t, rt.Real(t, 1).Servers[0])
+	free, kept, last := script.Exclusive("free"), script.Exclusive("kept"), script.Exclusive("last")
+	for _, without := range []string{"-pexpire", "-hdel", "-exists"} {
+		require.NoError(t, s.server.Flush())
+		for _, source := range Scripts() {
+			s.ask("SCRIPT", "LOAD", source)
+		}
+		s.number(kept.Acquire(nil, alice, minute))
+		s.ask("ACL", "SETUSER", "few", "on", "nopass", "~*", "&*", "+@all", without)
+		s.ask("AUTH", "few", "")
+		all := s.batch(free.Acquire(nil, bob, minute), kept.Release(nil, alice, bob), last.Acquire(nil, carol, minute), last.Release(nil, bob, ""))
+		s.ask("AUTH", "default", "")
+		for i, refused := range []bool{false, true, false, true} { // the releases
+			if refused != (without == "-pexpire") {
+				require.Regexp(t, denied, all[i].(error).Error(), "%s, %d", without, i)
+			} else {
+				require.IsType(t, int64(0), all[i], "%s, %d", without, i)
+			}
+		}
+		if without == "-pexpire" {
+			require.Equal(t, []any{int64(1), int64(0)}, []any{all[1], all[3]})
+			for _, l := range []script.Lock{free, kept, last} {
+				require.Empty(t, s.hash(l.Name), l.Name)
+			}
+			continue
+		}
+		require.Equal(t, map[string]string{bob: fmt.Sprint(all[0])}, s.hash(free.Name))
+		require.Equal(t, map[string]string{carol: fmt.Sprint(all[2])}, s.hash(last.Name))
+		require.Len(t, s.hash(kept.Name), 1)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -23,33 +24,82 @@ import (
 func TestLongCrowdSharesOneName(t *testing.T) {
 	long(t)
 	few := throngs(t, 50, time.Second, 5*time.Second)
-	many := throngs(t, 2000, 10*time.Second, 20*time.Second)
-	t.Logf("2000 clients have %.0f %% of the rate of 50", 100*many/few)
+	many := throngs(t, 5000, 15*time.Second, 20*time.Second)
+	t.Logf("5000 clients have %.0f %% of the rate of 50", 100*many/few)
 }
 
-// throngs has n clients lock and unlock one name, and returns how often a second they do in a span that begins after a while.
-func throngs(t *testing.T, n int, after, span time.Duration) (rate float64) {
+// A crowd whose members are all stopped for a minute is back by itself: each of its clients locks again soon after they go on.
+// Until then Lock may fail, because no majority answers.
+func TestLongCrowdIsBackAfterAllMembersWereStopped(t *testing.T) {
+	long(t)
+	const n, stopped = 5000, time.Minute
+	c := assemble(t, n)
+	time.Sleep(15 * time.Second)
+	c.stopped.Store(true)
+	c.members.Pause()
+	time.Sleep(stopped)
+	before, _ := c.have()
+	c.members.Resume()
+	resumed := time.Now()
+	back := func() (clients int) {
+		now, _ := c.have()
+		for i := range now {
+			if now[i] > before[i] {
+				clients++
+			}
+		}
+		return clients
+	}
+	for back() < n && time.Since(resumed) < time.Minute {
+		time.Sleep(10 * time.Millisecond)
+	}
+	took := time.Since(resumed)
+	c.disperse()
+	t.Logf("%d of %d clients have locked %.1f s after the members went on", back(), n, took.Seconds())
+	require.Less(t, took, 15*time.Second)
+}
+
+// queueing is clients that lock and unlock one name.
+type queueing struct {
+	members  *redistest.Cluster
+	counts   []atomic.Int64
+	doubts   atomic.Int64
+	stopped  atomic.Bool // members are or were stopped: calls may fail
+	disperse func()
+}
+
+// have returns how often each has had the lock, and the sum.
+func (c *queueing) have() (each []int, sum int) {
+	for i := range c.counts {
+		each = append(each, int(c.counts[i].Load()))
+		sum += each[i]
+	}
+	return each, sum
+}
+
+// assemble has n clients lock and unlock one name until they disperse.
+func assemble(t *testing.T, n int) *queueing {
 	cluster := rt.Real(t, 3)
 	all := make([]*redlock.Client, n)
 	all[0] = opened(t, urls(cluster), redlock.WithFreshMembers())
 	for i := range all[1:] {
 		all[i+1] = opened(t, urls(cluster))
 	}
+	crowd := &queueing{members: cluster, counts: make([]atomic.Int64, n)}
 	ctx, cancel := context.WithCancel(t.Context())
-	counts := make([]atomic.Int64, n)
-	var doubts atomic.Int64
 	var wg sync.WaitGroup
+	crowd.disperse = func() { cancel(); wg.Wait() }
 	for i, c := range all {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				l, err := c.Mutex("k").Lock(ctx)
 				if err == nil {
-					counts[i].Add(1)
+					crowd.counts[i].Add(1)
 					err = l.Unlock(ctx)
 				}
 				if err != nil && ctx.Err() == nil {
-					doubts.Add(1)
-					if !errors.Is(err, redlock.ErrInDoubt) {
+					crowd.doubts.Add(1)
+					if !errors.Is(err, redlock.ErrInDoubt) && !crowd.stopped.Load() {
 						t.Error(err)
 					}
 					time.Sleep(100 * time.Millisecond) // as any caller should
@@ -57,21 +107,19 @@ func throngs(t *testing.T, n int, after, span time.Duration) (rate float64) {
 			}
 		})
 	}
-	have := func() (each []int, sum int) {
-		for i := range counts {
-			each = append(each, int(counts[i].Load()))
-			sum += each[i]
-		}
-		return each, sum
-	}
+	return crowd
+}
+
+// throngs returns how often a second n clients have the lock in a span that begins after a while.
+func throngs(t *testing.T, n int, after, span time.Duration) (rate float64) {
+	c := assemble(t, n)
 	time.Sleep(after)
-	_, before := have()
+	_, before := c.have()
 	time.Sleep(span)
-	each, sum := have()
-	cancel()
-	wg.Wait()
+	each, sum := c.have()
+	c.disperse()
 	rate = float64(sum-before) / span.Seconds()
-	t.Logf("%d clients: %.0f locks a second, Jain %.4f, %d unlocks in doubt", n, rate, jain(each), doubts.Load())
+	t.Logf("%d clients: %.0f locks a second, Jain %.4f, %d unlocks in doubt", n, rate, jain(each), c.doubts.Load())
 	require.GreaterOrEqual(t, jain(each), 0.99)
 	return rate
 }

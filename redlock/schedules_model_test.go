@@ -183,6 +183,9 @@ func (x *modelStep) run(c modelCall) modelReply {
 		}
 		return modelReply{n: -max(x.end-x.now/1000, 1)}
 	case opWait:
+		if c.tag != "" && c.tag != "!" && x.id != c.tag {
+			return modelReply{err: forgotMarker}
+		}
 		switch x.owner {
 		case "":
 			n := x.grant(c.owner, c.ttl)

@@ -300,7 +300,7 @@ func (w *slotsTwin) play(c slotsCall) slotsReply {
 	why := ""
 	for _, now := range moments {
 		if len(moments) == 1 {
-			w.check(before <= now && now <= has.now, "the server's time %d is not in %d..%d", now, before, has.now)
+			w.check(between(before, now, has.now), "the server's time %d is not in %d..%d", now, before, has.now)
 		} else if now < before {
 			continue
 		}

@@ -218,7 +218,7 @@ func (p *scriptPlay) is(got, want string) bool {
 		name, least, _ := strings.Cut(want, ">")
 		p.values[name] = n
 		return n > p.number(least)
-	case now && (n < p.began || n > p.now()):
+	case now && !between(p.began, n, p.now()):
 		return false
 	}
 	if _, known := p.values[name]; !known && numeric && !strings.ContainsAny(name, "+-") {
@@ -314,7 +314,7 @@ func (p *scriptPlay) calls(c modelCall) string {
 		require.True(p, r.err != "" || r.server != 0, "%v: no time is told", p.line)
 	}
 	if after := p.now(); r.server != 0 {
-		require.True(p, p.began <= r.server && r.server <= after, "%v: the time %d is not in %d..%d", p.line, r.server, p.began, after)
+		require.True(p, between(p.began, r.server, after), "%v: the time %d is not in %d..%d", p.line, r.server, p.began, after)
 		if p.told = r.server; p.first[c.owner] == 0 {
 			p.first[c.owner] = r.server
 		}
@@ -457,7 +457,7 @@ func (p *scriptPlay) message(message string) string {
 	push, ok := script.ParsePush(message)
 	require.True(p, ok, message)
 	require.Equal(p, fmt.Sprintf("g %s %d %d %s %d", push.Owner, push.Token, push.Server, push.Other, push.TTL.Milliseconds()), message)
-	require.True(p, p.began <= push.Server && push.Server <= p.now(), "%v: dated outside of its call", p.line)
+	require.True(p, between(p.began, push.Server, p.now()), "%v: dated outside of its call", p.line)
 	if k := p.keys(); len(k.lock) > 0 && k.lock[0] == push.Owner && !slices.Contains(k.lock, "r") { // readers have ends of their own
 		require.True(p, p.is(text(k.end), fmt.Sprint("~", push.TTL)), "%v: told %v, and its key has %d ms", p.line, push.TTL, k.end)
 	}

@@ -25,9 +25,11 @@ func Named(names ...string) Match {
 }
 
 // WithArg matches commands with an argument that equals arg: a script by its SHA1, a lock by its
-// key.
+// key. It does not match SCRIPT, which asks for scripts and runs none.
 func WithArg(arg string) Match {
-	return func(cmd []string) bool { return len(cmd) > 1 && slices.Contains(cmd[1:], arg) }
+	return func(cmd []string) bool {
+		return len(cmd) > 1 && !strings.EqualFold(cmd[0], "SCRIPT") && slices.Contains(cmd[1:], arg)
+	}
 }
 
 // Both matches what all of the given ones match.

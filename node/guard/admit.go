@@ -45,11 +45,19 @@ func (s *Seat) LookCommand() []byte {
 	return s.place().look
 }
 
-// askMarker sends one of the guard's commands and reads the marker it returns.
+// askMarker sends one of the guard's commands and reads the marker it returns. Behind an answer that did
+// not come in time it waits twice as long for the next one, up to four times Terms.Patience: a member that
+// answers thousands of clients would otherwise never admit one.
 func (s *Seat) askMarker(ctx context.Context, on Session, cmd []byte) (marker, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.terms.Patience)
+	slow := s.slow.Load()
+	ctx, cancel := context.WithTimeout(ctx, s.terms.Patience<<slow)
 	defer cancel()
 	calls, err := on.Ask(ctx, [][]byte{cmd})
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.slow.Store(min(slow+1, 2))
+	} else {
+		s.slow.Store(0)
+	}
 	if err != nil {
 		return marker{}, fmt.Errorf("marker: %w", err)
 	}

@@ -23,9 +23,12 @@ type Config struct {
 	// quarantine. Only a person can know that.
 	Fresh  bool
 	Logger *slog.Logger
-	// Quiet reports whether the client holds nothing and waits for nothing. Then it looks at plain
-	// members less often. It may be called from any goroutine, and be nil: never.
+	// Quiet reports whether the client holds nothing and waits for nothing, but for pushes out of a memory
+	// that it has compared. Then it looks at plain members less often. It may be called from any goroutine, and be nil: never.
 	Quiet func() bool
+	// Waits reports whether a client that is quiet waits for a push. Then its rests are shorter while it hears no
+	// answer, by which it would know that the connection serves. It is as Quiet.
+	Waits func() bool
 	// Event hears of each step, for tracing. It may be nil.
 	Event func(Event)
 }
@@ -112,12 +115,14 @@ type Session interface {
 	// Queue puts a call behind those in line and does not wait. After an error the call is still
 	// the caller's.
 	Queue(c *member.Call) error
-	// Hold keeps a call until one comes from outside, and queues it right before that. After an
+	// Hold keeps a call until one comes from outside that is not Unlooked, and queues it right before that. After an
 	// error the call is still the caller's.
 	Hold(c *member.Call) error
 	// Replace gives up what Hold keeps, and queues c in its place in the same step. It reports false
 	// if that is queued already; then c is still the caller's.
 	Replace(c *member.Call) bool
+	// Heard returns when an answer has come last, or since when the first call in line waits for one.
+	Heard() time.Time
 	// Pause waits for news, for d, or for the end of the session or of its host, which is an error.
 	Pause(news <-chan struct{}, d time.Duration) error
 }
@@ -145,6 +150,7 @@ type Terms struct {
 // are glances, which read id and q alone.
 const (
 	restLooks   = 10
+	waitLooks   = 3 // of a client that waits, and has heard no answer
 	restLearns  = restLooks + 1
 	restGlances = 7
 )
@@ -253,6 +259,7 @@ type Seat struct {
 	masterID string                 // of a master of a cluster; the supervisor's
 	home     atomic.Pointer[home]   // at a master of a cluster; nil elsewhere, and until settle has chosen it
 	offset   atomic.Pointer[Offset] // of the member's clock
+	slow     atomic.Int32           // answers in a row that askMarker did not wait for
 }
 
 // NewSeat makes a seat in g, which may be nil. Nobody else knows of it before Join.

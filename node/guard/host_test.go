@@ -117,6 +117,7 @@ type fakeSession struct {
 
 	mu    sync.Mutex
 	first *member.Call // that Hold keeps
+	heard time.Time
 }
 
 // slow is how long a carry of a marker takes, for tests of what happens meanwhile.
@@ -144,6 +145,7 @@ func (s *fakeSession) do(c *member.Call) error {
 		return errCut
 	}
 	s.slow(c)
+	s.hear()
 	c.Reply, c.At = s.server.do(words(c.Cmd)...), time.Now()
 	c.Outcome, c.Err = member.Answered, nil
 	if c.Reply.Kind == '-' {
@@ -198,6 +200,19 @@ func (s *fakeSession) Replace(c *member.Call) bool {
 		_ = s.Queue(c)
 	}
 	return kept
+}
+
+// hear notes that an answer has come.
+func (s *fakeSession) hear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = time.Now()
+}
+
+func (s *fakeSession) Heard() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard
 }
 
 // outside is what a call from outside does to what Hold keeps.

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -471,23 +472,36 @@ func TestMarkerThatIsCarriedIsReliedOnAfterAPing(t *testing.T) {
 }
 
 func TestMasterWithSlotsOfMastersThatRememberIsNew(t *testing.T) {
-	for _, stamped := range []bool{true, false} {
+	for what, stamp := range map[string]func(slot uint16, remembers string) string{
+		"its slots came with what their former master wrote there": func(_ uint16, remembers string) string { return remembers },
+		"they have no stamp": func(uint16, string) string { return "" },
+		"they have the stamp of a master that it may have taken over": func(uint16, string) string { return "gone 5" },
+		"one of them has another stamp": func(slot uint16, remembers string) string {
+			if slot == 4 {
+				return "gone 5"
+			}
+			return remembers
+		},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			servers := started(2, time.Hour)
 			c := clustered(t, servers, span(0, 9), span(10, 19))
 			defer c.close()
 			require.Equal(t, 2, c.voting())
-			joined := newServer("joined")
-			if stamped { // its slots came with what their former master wrote there
-				for _, s := range span(0, 4) {
-					joined.do("HSET", tokensOf(s), "id", c.hosts[0].Now().Standing.Marker())
+			joined, all := newServer("joined"), true
+			remembers := c.hosts[0].Now().Standing.Marker()
+			for _, s := range span(0, 4) {
+				said := stamp(s, remembers)
+				if said != "" {
+					joined.do("HSET", tokensOf(s), "id", said)
 				}
+				all = all && said == remembers
 			}
 			c.edit(func() { c.slots = [][]uint16{span(5, 9), span(10, 19), span(0, 4)} })
 			c.add(2, joined)
 			c.hosts[2].mend()
 			c.after(time.Second / 2)
-			require.Equal(t, stamped, c.hosts[2].votes())
+			require.Equal(t, all, c.hosts[2].votes(), what)
 		})
 	}
 }
@@ -778,5 +792,32 @@ func TestSeatWithoutAGuardAsksNothing(t *testing.T) {
 		require.False(t, ok)
 		h.leave()
 		require.False(t, h.votes())
+	})
+}
+
+// deafSession answers nothing.
+type deafSession struct{ fakeSession }
+
+func (*deafSession) Ask(ctx context.Context, _ [][]byte) ([]member.Call, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A member that answers thousands of clients is given more time for each answer, and as little as before once it answers.
+func TestSlowMarkerIsWaitedForLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := sit(t, New(Config{Members: 1}), newServer("r"), "a", Terms{})
+		defer h.cancel()
+		waits := func(on Session) time.Duration {
+			start := time.Now()
+			_, _ = h.seat.askMarker(t.Context(), on, h.seat.place().look)
+			return time.Since(start).Round(time.Millisecond)
+		}
+		for _, want := range []time.Duration{1, 2, 4, 4} {
+			require.Equal(t, want*time.Second, waits(new(deafSession)))
+		}
+		on := &fakeSession{server: h.server, run: h.server.process().RunID, host: h.ctx, broken: make(chan struct{})}
+		require.Zero(t, waits(on))
+		require.Equal(t, time.Second, waits(new(deafSession)))
 	})
 }

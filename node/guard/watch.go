@@ -26,7 +26,7 @@ type Watch struct {
 	next    time.Time // of the next look
 	busy    bool      // a look is in line, or kept
 	kept    bool      // the session keeps it: the client is at rest
-	woke    bool      // the last look was kept until a call came
+	woke    bool      // the last look was kept until a call came: a whole look that follows is sent by itself, for the offset
 	glances int       // since the last whole look of a client at rest
 	lost    int       // looks in a row that were sent elsewhere
 	calm    time.Time // not before is a suspicion followed up again
@@ -109,6 +109,24 @@ func (s *Seat) rests() bool {
 	return quiet != nil && !s.terms.Replicated && s.host.Now().State.Votes && quiet()
 }
 
+// restLeft is how much is left of a rest that began with the look before the one that is kept, and what is to be slept of
+// it. due is its end in any case. That of a client that waits ends earlier if it hears no answer, and every call that it
+// makes is one to hear of.
+func restLeft(now, due, heard time.Time, ping time.Duration, waits bool) (left, sleep time.Duration) {
+	left = clock.Until(due, now)
+	if !waits {
+		return left, left
+	}
+	left = min(left, heard.Add(waitLooks*ping).Sub(now)) // on the monotonic clock: heard is counted from when the session began
+	return left, min(left, (waitLooks-1)*ping)
+}
+
+// waits reports whether the client waits for a push.
+func (s *Seat) waits() bool {
+	waits := s.guard.cfg.Waits
+	return waits != nil && waits()
+}
+
 // Tick does what is due and returns the time until more is.
 func (w *Watch) Tick(now time.Time) time.Duration {
 	s := w.seat
@@ -116,10 +134,15 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 		return time.Hour
 	}
 	wait := s.terms.Ping
+	until, rests := clock.Until(w.next, now), s.rests()
+	if w.kept && rests {
+		left, sleep := restLeft(now, w.next, w.session.Heard(), s.terms.Ping, s.waits())
+		if left > 0 {
+			return sleep
+		}
+	}
 	// If the session is broken, whoever looks after it ends by that.
-	switch until, rests := clock.Until(w.next, now), s.rests(); {
-	case w.kept && rests && until > 0:
-		return until
+	switch {
 	case w.kept: // the rest is over; unless a call has ended it
 		w.kept = false
 		l := w.newLook(rests)
@@ -129,13 +152,13 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 		}
 	case until > 0:
 		wait = min(wait, until)
-	case !w.busy && rests && !w.woke:
+	case !w.busy && rests && (!w.woke || w.glances < restGlances):
 		l := w.newLook(rests)
 		l.rested, l.kept = true, true
-		wait = (restLooks - 1) * s.terms.Ping
-		w.busy, w.kept, w.woke, w.sent, w.next = true, true, true, l.sent, now.Add(wait)
+		w.busy, w.kept, w.woke, w.sent, w.next = true, true, true, l.sent, now.Add((restLooks-1)*s.terms.Ping)
 		_ = w.session.Hold(&l.call)
-		return wait
+		_, sleep := restLeft(now, w.next, w.session.Heard(), s.terms.Ping, s.waits())
+		return max(sleep, 0)
 	case !w.busy:
 		l := w.newLook(false)
 		w.busy, w.woke, w.sent = true, false, l.sent

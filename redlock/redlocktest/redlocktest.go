@@ -157,7 +157,7 @@ func (d *Deployment) failed(verb, name string, err error) {
 	why := ""
 	if stopped := d.stopped(); len(stopped) > 0 {
 		why = fmt.Sprintf(" (of the members, %v do not run: Resume them first)", stopped)
-	} else if errors.Is(err, redlock.ErrQuarantined) {
+	} else if errors.Is(err, redlock.ErrQuarantined) || errors.Is(err, redlock.ErrNoQuorum) { // or were just restarted
 		why = " (call AwaitState(redlock.MemberVoting) first)"
 	}
 	d.t.Fatalf("redlocktest: %s %q: %v%s", verb, name, err, why)

@@ -90,7 +90,7 @@ func TestLeaseOfAnyKindIsLost(t *testing.T) {
 		"write": func(ctx context.Context, c *redlock.Client) (*redlock.Lease, error) { return c.RWMutex("k").Lock(ctx) },
 		"read":  func(ctx context.Context, c *redlock.Client) (*redlock.Lease, error) { return c.RWMutex("k").RLock(ctx) },
 		"semaphore": func(ctx context.Context, c *redlock.Client) (*redlock.Lease, error) {
-			return c.Semaphore("k", 2).Acquire(ctx)
+			return c.Semaphore("k", 1).Acquire(ctx) // of two, the next might be the other one, whose tokens are its own
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {

@@ -55,8 +55,15 @@ func VoteOf(o member.Outcome, yes bool) quorum.Vote {
 	return quorum.No
 }
 
-// KindOf classifies a member's cause.
+// KindOf classifies a member's cause. Of none, which is that of most members at every look, it allocates nothing.
 func KindOf(err error) member.Kind {
+	if err == nil {
+		return member.KindOther
+	}
+	return kindOf(err)
+}
+
+func kindOf(err error) member.Kind {
 	var reply *member.ReplyError
 	if errors.As(err, &reply) {
 		return reply.Kind

@@ -47,3 +47,41 @@ func TestReleaseIsConfirmedByWhatTheMemberHad(t *testing.T) {
 	require.True(t, b.ReleaseAnswered(3, answered(0)), "it never voted")
 	require.Equal(t, 3, b.Disowned())
 }
+
+func TestAttemptIsFutileWhereNoMajorityCouldBeAskedForLong(t *testing.T) {
+	start := time.Now()
+	votes, down, rests := member.State{Up: true, Votes: true}, member.State{}, member.State{Up: true, Quarantine: start}
+	for name, tc := range map[string]struct {
+		dark   time.Duration // ago; negative: a majority can be asked
+		giveUp time.Duration
+		try    bool
+		states []member.State
+		want   bool
+	}{
+		"long dark":       {2 * time.Second, 2 * time.Second, false, []member.State{votes, down, down}, true},
+		"not for so long": {2*time.Second - 1, 2 * time.Second, false, []member.State{votes, down, down}, false},
+		"never gives up":  {time.Hour, -1, false, []member.State{votes, down, down}, false},
+		"not dark":        {-1, 0, false, []member.State{down, down, down}, false},
+		"tries":           {time.Hour, 0, true, []member.State{votes, down, down}, false},
+		"one is back":     {time.Hour, 0, false, []member.State{votes, down, votes}, false},
+		"one rests":       {time.Hour, 0, false, []member.State{votes, down, rests}, false},
+		"two of four":     {time.Hour, 0, false, []member.State{votes, down, votes, down}, true},
+	} {
+		past, dark := Past{}, time.Time{}
+		if tc.try {
+			past.Start = TryOnce
+		}
+		if tc.dark >= 0 {
+			dark = start.Add(-tc.dark)
+		}
+		b := New("c:1", make([]Voter, len(tc.states)), Terms{GiveUp: tc.giveUp}, past)
+		require.Equal(t, tc.want, b.Futile(dark, start, tc.states), name)
+	}
+}
+
+// An attempt that waits decides anew after each answer and each push.
+func TestWhoWaitsDecidesWithoutAnAllocation(t *testing.T) {
+	d := newDesk(5)
+	var s Step
+	require.Zero(t, testing.AllocsPerRun(100, func() { d.Ballot.Next(&s, d.at(1), d.states) }))
+}

@@ -155,6 +155,7 @@ func Redisson() []Script {
 
 // batch.lua is sent with these numbers in place of their names.
 var carries = strings.NewReplacer(
+	"CHAINED_KIND", strconv.Itoa(member.AcquireItem+member.Chained),
 	"REPEATED_KIND", strconv.Itoa(member.AcquireItem+member.Repeated), "RELEASE_KIND", strconv.Itoa(member.ReleaseItem),
 	"SLOT_WIDTH", strconv.Itoa(member.SlotWidth),
 	"QUEUE_PREFIX", queuePrefix, "WAITERS_PREFIX", waitersPrefix,

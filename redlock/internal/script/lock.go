@@ -103,6 +103,10 @@ const (
 	waitersPrefix = "redquorum:w" // hash: waiting owner -> its deadline and TTL; and, of a lock taken by force, until when nobody is re-joined
 )
 
+// Compares reports whether a wait is refused by every plain member with another marker than the tag of the call. A push to
+// who waits then comes from a memory that had this marker.
+func (l *Lock) Compares() bool { return l.how.wait.script == &Wait }
+
 // Slot returns the hash slot of all keys of the lock.
 func (l *Lock) Slot() uint16 { return uint16(l.Bucket) }
 
@@ -192,7 +196,9 @@ func (l *Lock) waiting(buf *[]byte, c *call, owner string, ttl, entry time.Durat
 	case l.asks != nil:
 		l.asks.encode(&f, owner, ticket, true)
 	}
-	return l.end(&f, c)
+	cmd := l.end(&f, c)
+	cmd.Unlooked = l.Compares()
+	return cmd
 }
 
 // Release gives up the owner's vote and its entry in the queue. hint is the waiter that the member
@@ -209,7 +215,9 @@ func (l *Lock) Release(buf *[]byte, owner, hint string) member.Command {
 	if l.asks != nil {
 		f.slots(l.asks.Held)
 	}
-	return l.end(&f, c)
+	cmd := l.end(&f, c)
+	cmd.Unlooked = true
+	return cmd
 }
 
 // Yield gives up a vote with this token, unless its owner comes first among all waiters. The reply

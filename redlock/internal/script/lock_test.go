@@ -48,6 +48,19 @@ var names = []string{
 	strings.Repeat("n", 9), strings.Repeat("n", 10), strings.Repeat("n", 99), strings.Repeat("n", 100), strings.Repeat("n", 1000),
 }
 
+// An answer counts without a look at the member's memory before it only if it gives no vote, or the script compares the
+// marker in whatever bucket.
+func TestWhichAnswersNeedNoLook(t *testing.T) {
+	for what, l := range map[string]Lock{
+		"exclusive": Exclusive("k"), "fair": Fair("k"), "Redisson's": ExclusiveWithRedisson("k"), "reader": Reading("k"), "writer": Writing("k"),
+	} {
+		for name, cmd := range calls(l) {
+			gives := name != "release" && !(what == "exclusive" && strings.HasPrefix(name, "wait"))
+			require.Equal(t, gives, !cmd.Unlooked, "%s of %s", name, what)
+		}
+	}
+}
+
 // Each call, word by word, as docs/protocol.md has it. The tag comes behind the last one.
 func TestCallsHaveTheWordsOfTheProtocol(t *testing.T) {
 	const five, seven = "k redquorum:tokens redquorum:boot redquorum:q:{k} redquorum:w:{k} 7629 ", "k redquorum:tokens redquorum:boot " +

@@ -34,15 +34,24 @@ type Push struct {
 
 // ParsePush reads a message. ok is false if it has none of these forms.
 func ParsePush(msg string) (p Push, ok bool) {
-	f := strings.Fields(msg)
+	var room [6]string
+	f, rest := room[:0], msg // the words, and from the sixth on what is left
+	for len(f) < len(room)-1 && rest != "" {
+		var word string
+		word, rest, _ = strings.Cut(rest, " ")
+		f = append(f, word)
+	}
+	if rest != "" {
+		f = append(f, rest)
+	}
 	switch {
-	case len(f) > 5 && f[0] == "s":
+	case len(f) == 6 && f[0] == "s":
 		p = Push{Grant: true, Owner: f[1], Other: f[3]}
 		var err1 error
 		p.Server, err1 = strconv.ParseInt(f[2], 10, 64)
 		ttl, err2 := strconv.ParseUint(f[4], 10, 40) // 40 bits: no overflow below
 		var all bool
-		if p.Permits, all = permit.Parse(strings.Join(f[5:], " ")); err1 != nil || err2 != nil || !all {
+		if p.Permits, all = permit.Parse(f[5]); err1 != nil || err2 != nil || !all {
 			return Push{}, false
 		}
 		p.Token, p.TTL = p.Permits[0].Token, time.Duration(ttl)*time.Millisecond

@@ -59,3 +59,8 @@ func TestNewsIsParsedInFullOrNotAtAll(t *testing.T) {
 		require.False(t, ok, bad)
 	}
 }
+
+// Every hand-over brings a push of each member.
+func TestGrantIsReadWithoutAnAllocation(t *testing.T) {
+	require.Zero(t, testing.AllocsPerRun(100, func() { ParsePush("g me:1 7 1000 other:2 2500") }))
+}

@@ -326,6 +326,7 @@ func Commands(t Target, key string, interop bool) [][]string {
 	queue, waiters := "redquorum:q:{"+key+"}", "redquorum:w:{"+key+"}"
 	out := [][]string{
 		{"EVAL", "return 1", "2", key, tokens}, {"EVALSHA", strings.Repeat("0", 40), "2", key, tokens}, {"SCRIPT", "LOAD", "return 1"},
+		{"SCRIPT", "EXISTS", strings.Repeat("0", 40)},
 		{"SUBSCRIBE", inbox}, {"PUBLISH", inbox, "x"}, {"PING"}, {"INFO"}, {"TIME"},
 		{"CLIENT", "ID"}, {"CLIENT", "KILL", "ID", "1"}, {"CLIENT", "SETNAME", "x"},
 		{"PTTL", key}, {"PEXPIRE", key, "1"}, {"EXISTS", key}, {"DEL", key},
@@ -395,7 +396,10 @@ func try(ctx context.Context, ask asker, t Target, all [][]string, failed *error
 		case "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE": // on a connection of its own
 			said = once(ctx, t, c)
 		case "SCRIPT":
-			_, said = ask("SCRIPT", "LOAD", "no script")
+			if c[1] == "LOAD" {
+				c = []string{"SCRIPT", "LOAD", "no script"}
+			}
+			_, said = ask(c...)
 		case "WAIT":
 			_, said = ask("WAIT", "0", "1")
 		case "CLIENT":

@@ -497,9 +497,10 @@ var dispensable = map[string][2]string{
 	"CLIENT SETNAME": {"+client|setname", "CLIENT LIST does not show which connections belong to the library"},
 	"CLUSTER SLOTS": {"+cluster|slots", "Redis 6.2 names no master to clients, and 7.2 and 7.4 name none for the slots of a failed one: CLUSTER SHARDS " +
 		"is not enough there"},
-	"ZSCORE":      {"+zscore", "semaphores and locks in strict order fail when somebody waits"},
-	"HSCAN":       {"+hscan", "nobody sees what is missing of a latch, and no member that has forgotten it is told again"},
-	"SCRIPT LOAD": {"+script|load", "if a server lacks a script, the client sends it in full, which costs another round trip each time"},
+	"ZSCORE":        {"+zscore", "semaphores and locks in strict order fail when somebody waits"},
+	"HSCAN":         {"+hscan", "nobody sees what is missing of a latch, and no member that has forgotten it is told again"},
+	"SCRIPT EXISTS": {"+script|exists", "each connection sends all scripts, also to a server that has them"},
+	"SCRIPT LOAD":   {"+script|load", "if a server lacks a script, the client sends it in full, which costs another round trip each time"},
 }
 
 // name splits off what the user may not do to the key of the terms, if that is everything.

@@ -210,6 +210,7 @@ func TestEachMissingPermissionHasItsSeverityAndCure(t *testing.T) {
 		"ping":           {"permissions", Warning, "+ping"},
 		"client|setname": {"permissions", Warning, "+client|setname"},
 		"script|load":    {"permissions", Warning, "+script|load"},
+		"script|exists":  {"permissions", Warning, "+script|exists"},
 		"zscore":         {"permissions", Warning, "+zscore"},
 		"hscan":          {"permissions", Warning, "+hscan"},
 		"zadd":           {"permissions", Critical, "acl/members.acl"},
