@@ -152,7 +152,7 @@ func TestClosePaysDebts(t *testing.T) {
 					t.Errorf("closed after %v", took)
 				}
 				if tc.paid {
-					h.expect(t, "closing", "CLIENT ID", "INFO server", "CLIENT KILL ID 1", "RELEASE a")
+					h.expect(t, "closing", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "RELEASE a")
 				} else {
 					h.expect(t, "closing")
 				}

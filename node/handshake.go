@@ -130,7 +130,9 @@ func speaks3(c *member.Call) bool {
 }
 
 // introduce is the handshake: it learns who both sides are, and then loads what the server lacks of what
-// Preload says and, if that is the same process, has it kill our former connection.
+// Preload says and, if that is the same process and still has our former connection, has it kill that. (To
+// find a connection to kill, the server looks at all it has: with thousands of clients that come back at once
+// it is half of what their handshakes cost it.)
 func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err error) {
 	cmds := [][]byte{clientID, infoServer, ping, helloOf(n.apart)}
 	if len(n.preload) > 0 {
@@ -138,6 +140,10 @@ func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err 
 	}
 	if n.cfg.ClientName != "" {
 		cmds = append(cmds, resp.Command("CLIENT", "SETNAME", n.cfg.ClientName))
+	}
+	old, lives := n.before, len(cmds)
+	if old.id != 0 {
+		cmds = append(cmds, resp.Command("CLIENT", "LIST", "ID", strconv.FormatInt(old.id, 10)))
 	}
 	if n.cfg.Shard != nil {
 		cmds = append(cmds, clusterMyID)
@@ -182,6 +188,8 @@ func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err 
 		return p, fmt.Errorf("PING: %w", c.Err)
 	}
 	s.pushes = speaks3(&calls[3])
+	// In another process the id belongs to a stranger. So it may in one that does not name itself.
+	kill := old.id != 0 && p.RunID != "" && p.RunID == old.runID && id != old.id && !listsNobody(&calls[lives])
 	cmds = nil
 	for i, sha := range n.preload {
 		if !exists(&calls[4], i) {
@@ -189,8 +197,7 @@ func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err 
 		}
 	}
 	loads := len(cmds)
-	// In another process the id belongs to a stranger. So it may in one that does not name itself.
-	if old := n.before; old.id != 0 && p.RunID != "" && p.RunID == old.runID && id != old.id {
+	if kill {
 		cmds = append(cmds, resp.Command("CLIENT", "KILL", "ID", strconv.FormatInt(old.id, 10)))
 	}
 	if len(cmds) > 0 {
@@ -203,7 +210,7 @@ func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err 
 			return p, fmt.Errorf("SCRIPT LOAD: %w", c.Err)
 		}
 	}
-	if len(cmds) > loads && !n.killed(&calls[loads]) {
+	if kill && !n.killed(&calls[loads]) {
 		return p, fmt.Errorf("CLIENT KILL: %w", calls[loads].Err)
 	}
 	n.before = predecessor{p.RunID, id}
@@ -214,6 +221,12 @@ func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err 
 // permit that command is told all.
 func exists(c *member.Call, i int) bool {
 	return c.Outcome == member.Answered && i < len(c.Reply.Elems) && c.Reply.Elems[i].Int == 1
+}
+
+// listsNobody reports whether a server said to CLIENT LIST ID that it has no such connection: it has closed it, and executes
+// nothing of it any more. One that does not permit that command, or does not know it, has told nothing.
+func listsNobody(c *member.Call) bool {
+	return c.Outcome == member.Answered && c.Reply.Kind == '$' && len(c.Reply.Str) == 0
 }
 
 // zombieRisk is what follows when a former connection cannot be killed.

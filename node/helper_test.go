@@ -139,6 +139,7 @@ type fake struct {
 	loaded string // the SHA1s of the scripts, one behind the other
 
 	subscribed []int64 // connections
+	lags       bool    // it does not know yet that a connection is closed
 }
 
 func newFake(handle func(id int64, args []string) string) *fake {
@@ -190,6 +191,14 @@ func (f *fake) answer(id int64, args []string) string {
 		return fmt.Sprintf(":%d\r\n", id)
 	case line == "INFO server":
 		return bulk("# Server\r\nrun_id:" + runID + "\r\n")
+	case strings.HasPrefix(line, "CLIENT LIST ID "):
+		old, _ := strconv.ParseInt(args[3], 10, 64)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.conns[old] == nil && !f.lags {
+			return bulk("")
+		}
+		return bulk("id=" + args[3] + "\n")
 	case strings.HasPrefix(line, "CLIENT KILL ID "):
 		old, _ := strconv.ParseInt(args[3], 10, 64)
 		f.mu.Lock()

@@ -132,29 +132,65 @@ func TestPredecessorsAreKilledOnlyInTheSameProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h history
 		f := newFake(h.record(nil))
+		f.lags = true
 		n := start(t, Config{Dialer: f})
 		synctest.Wait()
 		h.expect(t, "first connection", "CLIENT ID", "INFO server")
 		f.cut()
 		time.Sleep(time.Second)
-		h.expect(t, "same process", "CLIENT ID", "INFO server", "CLIENT KILL ID 1")
+		h.expect(t, "same process", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "CLIENT KILL ID 1")
 		f.cut()
 		time.Sleep(time.Second)
-		h.expect(t, "killed ones are forgotten", "CLIENT ID", "INFO server", "CLIENT KILL ID 2")
+		h.expect(t, "killed ones are forgotten", "CLIENT ID", "INFO server", "CLIENT LIST ID 2", "CLIENT KILL ID 2")
 		if st := n.State(); st.Gen != 1 || st.Epoch != 3 {
 			t.Errorf("state %+v", st)
 		}
 		f.set(func() { f.runID = "run-2" })
 		f.cut()
 		time.Sleep(time.Second)
-		h.expect(t, "restarted", "CLIENT ID", "INFO server")
+		h.expect(t, "restarted", "CLIENT ID", "INFO server", "CLIENT LIST ID 3")
 		if st := n.State(); st.Gen != 2 || st.Epoch != 4 || st.RunID != "run-2" {
 			t.Errorf("state %+v", st)
 		}
 		f.cut()
 		time.Sleep(time.Second)
-		h.expect(t, "after the restart", "CLIENT ID", "INFO server", "CLIENT KILL ID 4")
+		h.expect(t, "after the restart", "CLIENT ID", "INFO server", "CLIENT LIST ID 4", "CLIENT KILL ID 4")
 	})
+}
+
+// A server looks at all its connections to kill one. It need not where it has that one no more.
+func TestPredecessorThatIsGoneIsNotKilled(t *testing.T) {
+	for name, tc := range map[string]struct {
+		says  string // to CLIENT LIST ID
+		kills []int64
+	}{
+		"gone":          {bulk(""), nil},
+		"gone, RESP3":   {"=4\r\ntxt:\r\n", nil},
+		"there":         {bulk("id=1 addr=127.0.0.1:1\n"), []int64{1}},
+		"null":          {"$-1\r\n", []int64{1}},
+		"not permitted": {"-NOPERM this user has no permissions to run the 'client|list' command\r\n", []int64{1}},
+		"not known":     {"-ERR syntax error\r\n", []int64{1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(func(_ int64, args []string) string {
+					if args[0] == "CLIENT" && args[1] == "LIST" {
+						return tc.says
+					}
+					return "default"
+				})
+				n := start(t, Config{Dialer: f})
+				synctest.Wait()
+				f.cut()
+				time.Sleep(time.Second)
+				f.set(func() {
+					if st := n.State(); !st.Up || st.Epoch != 2 || !slices.Equal(f.killed, tc.kills) {
+						t.Errorf("killed %v, state %+v", f.killed, st)
+					}
+				})
+			})
+		})
+	}
 }
 
 func TestUnknownKillIsRepeated(t *testing.T) {
@@ -167,6 +203,7 @@ func TestUnknownKillIsRepeated(t *testing.T) {
 			}
 			return "default"
 		}))
+		f.lags = true
 		n := start(t, Config{Dialer: f, DialTimeout: time.Second, jitter: longest})
 		synctest.Wait()
 		silent.Store(true)
@@ -176,10 +213,10 @@ func TestUnknownKillIsRepeated(t *testing.T) {
 		if n.State().Up {
 			t.Error("up before the kill was answered")
 		}
-		h.expect(t, "first try", "CLIENT ID", "INFO server", "CLIENT KILL ID 1")
+		h.expect(t, "first try", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "CLIENT KILL ID 1")
 		silent.Store(false)
 		time.Sleep(time.Second)
-		h.expect(t, "second try", "CLIENT ID", "INFO server", "CLIENT KILL ID 1")
+		h.expect(t, "second try", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "CLIENT KILL ID 1")
 		if !n.State().Up {
 			t.Error("not up")
 		}
@@ -257,6 +294,7 @@ func TestOwedReleaseComesFirstOnTheNextConnection(t *testing.T) {
 		var h history
 		var silent atomic.Bool
 		f := newFake(h.record(mute(&silent)))
+		f.lags = true
 		n := start(t, Config{Dialer: f, jitter: longest})
 		synctest.Wait()
 		h.take()
@@ -286,10 +324,10 @@ func TestOwedReleaseComesFirstOnTheNextConnection(t *testing.T) {
 		time.Sleep(time.Second)
 		submit(n, "NEW")
 		synctest.Wait()
-		h.expect(t, "new connection", "CLIENT ID", "INFO server", "CLIENT KILL ID 1", "RELEASE a", "RELEASE b", "NEW")
+		h.expect(t, "new connection", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "CLIENT KILL ID 1", "RELEASE a", "RELEASE b", "NEW")
 		f.cut()
 		time.Sleep(time.Second)
-		h.expect(t, "paid debts are forgotten", "CLIENT ID", "INFO server", "CLIENT KILL ID 2")
+		h.expect(t, "paid debts are forgotten", "CLIENT ID", "INFO server", "CLIENT LIST ID 2", "CLIENT KILL ID 2")
 	})
 }
 
@@ -463,7 +501,7 @@ func TestRefusedReleaseIsFirstOnTheNextConnection(t *testing.T) {
 		f.cut()
 		time.Sleep(50 * time.Millisecond)
 		synctest.Wait()
-		h.expect(t, "its successor", "CLIENT ID", "INFO server", "RELEASE a")
+		h.expect(t, "its successor", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "RELEASE a")
 	})
 }
 

@@ -187,7 +187,7 @@ func (s *session) client(args []string) (quit bool) {
 	case "KILL":
 		return s.kill(args[1:])
 	case "LIST":
-		s.cmd.WriteBulk(s.server.clientList())
+		s.cmd.WriteBulk(s.server.clientList(args[1:]))
 	case "INFO":
 		s.cmd.WriteBulk(s.describe())
 	default:
@@ -263,10 +263,13 @@ func (e *Embedded) live() []*session {
 	return list
 }
 
-func (e *Embedded) clientList() string {
+// clientList is CLIENT LIST, of all or of those with an ID.
+func (e *Embedded) clientList(filter []string) string {
 	var b strings.Builder
 	for _, s := range e.live() {
-		b.WriteString(s.describe())
+		if len(filter) == 0 || strings.EqualFold(filter[0], "ID") && slices.Contains(filter[1:], strconv.FormatInt(s.id, 10)) {
+			b.WriteString(s.describe())
+		}
 	}
 	return b.String()
 }

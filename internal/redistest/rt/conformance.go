@@ -243,8 +243,10 @@ func handshake(s *suite) {
 func clientKill(s *suite) {
 	a, b, c := s.dial(), s.dial(), s.dial()
 	idA, idB := s.id(a), s.id(b)
+	require.Regexp(s, "^id="+idB+" .*\n$", s.ask(a, "CLIENT", "LIST", "ID", idB), "one line")
 	require.EqualValues(s, 1, s.ask(a, "CLIENT", "KILL", "ID", idB))
 	s.ended(b)
+	require.Equal(s, "", s.ask(a, "CLIENT", "LIST", "ID", idB))
 	require.EqualValues(s, 0, s.ask(a, "CLIENT", "KILL", "ID", idB), "it is gone")
 	require.EqualValues(s, 0, s.ask(a, "CLIENT", "KILL", "ID", idA), "nobody kills itself unless SKIPME no")
 	require.Equal(s, "PONG", s.ask(a, "PING"))

@@ -328,7 +328,7 @@ func Commands(t Target, key string, interop bool) [][]string {
 		{"EVAL", "return 1", "2", key, tokens}, {"EVALSHA", strings.Repeat("0", 40), "2", key, tokens}, {"SCRIPT", "LOAD", "return 1"},
 		{"SCRIPT", "EXISTS", strings.Repeat("0", 40)},
 		{"SUBSCRIBE", inbox}, {"PUBLISH", inbox, "x"}, {"PING"}, {"INFO"}, {"TIME"},
-		{"CLIENT", "ID"}, {"CLIENT", "KILL", "ID", "1"}, {"CLIENT", "SETNAME", "x"},
+		{"CLIENT", "ID"}, {"CLIENT", "LIST", "ID", "1"}, {"CLIENT", "KILL", "ID", "1"}, {"CLIENT", "SETNAME", "x"},
 		{"PTTL", key}, {"PEXPIRE", key, "1"}, {"EXISTS", key}, {"DEL", key},
 		{"HGET", key, "f"}, {"HSET", key, "f", "v"}, {"HDEL", key, "f"}, {"HEXISTS", key, "f"}, {"HKEYS", key},
 		{"HMGET", waiters, "f"}, {"HGETALL", key}, {"HLEN", key}, {"HINCRBY", tokens, "f", "1"},

@@ -495,6 +495,8 @@ var dispensable = map[string][2]string{
 	"PING": {"+ping", "the client reopens the connection for hand-overs after each silence, and sees a hand-over in between late; " +
 		"a server that loads or is busy counts as up until it refuses a lock"},
 	"CLIENT SETNAME": {"+client|setname", "CLIENT LIST does not show which connections belong to the library"},
+	"CLIENT LIST": {"+client|list", "behind each connection that broke, a server looks through all it has for it, also if it has closed it: with " +
+		"thousands of clients, half of what their return costs it"},
 	"CLUSTER SLOTS": {"+cluster|slots", "Redis 6.2 names no master to clients, and 7.2 and 7.4 name none for the slots of a failed one: CLUSTER SHARDS " +
 		"is not enough there"},
 	"ZSCORE":        {"+zscore", "semaphores and locks in strict order fail when somebody waits"},

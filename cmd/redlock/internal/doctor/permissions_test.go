@@ -209,6 +209,7 @@ func TestEachMissingPermissionHasItsSeverityAndCure(t *testing.T) {
 	}{
 		"ping":           {"permissions", Warning, "+ping"},
 		"client|setname": {"permissions", Warning, "+client|setname"},
+		"client|list":    {"permissions", Warning, "+client|list"},
 		"script|load":    {"permissions", Warning, "+script|load"},
 		"script|exists":  {"permissions", Warning, "+script|exists"},
 		"zscore":         {"permissions", Warning, "+zscore"},
