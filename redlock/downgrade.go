@@ -141,7 +141,7 @@ func (d downgraded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	ans := decode(r, c, h.c.briefOf(c.Index, h.wire.Slot()))
 	if ans.Next != "" {
 		h.mu.Lock()
-		h.b.Announced(c.Index, ans.Next)
+		h.b.Announced(c.Index, ans.Next, ans.At)
 		h.mu.Unlock()
 	}
 	if h.c.trace.request != nil {

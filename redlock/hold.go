@@ -201,7 +201,7 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	case p.Readers:
 		h.b.ReadersWait()
 	default:
-		h.b.Announced(i, p.Other)
+		h.b.Announced(i, p.Other, at)
 	}
 	token, late := h.b.Late(i)
 	wake := h.wake

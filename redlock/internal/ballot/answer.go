@@ -159,7 +159,7 @@ func (b *Ballot) learn(m *Voter, a *Answer) {
 // granted books a vote, unless it was given up before.
 func (b *Ballot) granted(i int, a *Answer, lease time.Duration) {
 	m := &b.m[i]
-	b.hear(&b.next, a.Next, i)
+	b.follows(a.Next, i)
 	m.retry = time.Time{}
 	if b.permits != nil {
 		if b.stale(i, a.Permits, a.Server) {
@@ -223,7 +223,7 @@ func (b *Ballot) Pushed(i int, p Push, st member.State, at time.Time) bool {
 		return false
 	}
 	m.enter(st.Gen)
-	b.hear(&b.next, p.Next, i)
+	b.follows(p.Next, i)
 	if b.permits != nil {
 		if b.same(i, p.Token, p.Permits) || b.stale(i, p.Permits, p.Server) {
 			return false

@@ -395,11 +395,11 @@ func (c *clerk) event(word string) string {
 	case "member":
 		return c.each(func(i int) quorum.Vote { c.change(&c.states[i]); return 0 })
 	case "announces":
-		return c.each(func(i int) quorum.Vote { c.Announced(i, c.args[1]); return 0 })
+		return c.each(func(i int) quorum.Vote { c.Announced(i, c.args[1], c.now); return 0 })
 	case "readers":
 		c.ReadersWait()
 	case "names":
-		return c.each(func(i int) quorum.Vote { c.hear(&c.Ballot.next, c.args[1], i); return 0 })
+		return c.each(func(i int) quorum.Vote { c.follows(c.args[1], i); return 0 })
 	case "withdraws":
 		c.Withdrawn(c.args[0])
 	case "overhears":

@@ -1,6 +1,8 @@
 package ballot
 
 import (
+	"bytes"
+	"crypto/sha1"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
@@ -10,7 +12,13 @@ import (
 
 // Exclusive are the rules of the lock that has one holder. A split yields to the attempt whose
 // owner hashes lowest, and the waiter succeeds that most members name.
-var Exclusive = Rules{split: (*Ballot).splitUp, hint: (*Ballot).mostNamed}
+var Exclusive = Rules{split: (*Ballot).splitUp, lower: (*Ballot).hashesHigher, hint: (*Ballot).mostNamed}
+
+// hashesHigher reports whether the owner of the attempt hashes higher than a waiter, as the script yield compares them.
+func (b *Ballot) hashesHigher(waiter string) bool {
+	theirs, ours := sha1.Sum([]byte(waiter)), sha1.Sum([]byte(b.owner))
+	return bytes.Compare(theirs[:], ours[:]) < 0
+}
 
 // excluded books that the lock is another's at a member.
 func (m *Voter) excluded(a *Answer) {

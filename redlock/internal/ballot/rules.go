@@ -8,6 +8,9 @@ type Rules struct {
 	// split says what to do if some attempts have votes and none has a majority. A step that does
 	// nothing means: look again at wake, or, if wake is zero, when something is heard.
 	split func(b *Ballot, c census, now time.Time) (s Step, wake time.Time)
+	// lower reports whether a member gives a vote that the attempt yields to a waiter, and not back. A member that did give one
+	// back is asked no more because of a waiter that it would not give it to. nil: it may be any.
+	lower func(b *Ballot, waiter string) bool
 	// hint is the waiter that a release asks the members to prefer, or "".
 	hint func(b *Ballot) string
 	// align goes on with an attempt that asks once and has no majority, and reports whether it does:

@@ -2,7 +2,9 @@ package ballot
 
 import (
 	"slices"
+	"time"
 
+	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/quorum"
 )
 
@@ -14,15 +16,24 @@ type named struct {
 	by    quorum.Set
 }
 
-// hearMost is how many waiters are remembered. A hint needs those of late only: who has been passed
-// over by so many is named again by its members, as the next in line. And others decide how many
-// there are.
+// hearMost is how many waiters are remembered that announced themselves. A hint needs those of late only: who has been passed
+// over by so many is named by its members, as the next in line. And others decide how many there are.
 const hearMost = 32
 
-// Announced books a waiter's announcement, which member i made to the holder of a vote.
-func (b *Ballot) Announced(i int, waiter string) {
-	b.hear(&b.heard, waiter, i)
-	b.m[i].reconsider()
+// Announced books a waiter's announcement, which member i made to the holder of a vote, and which arrived at a time. A vote
+// that a yield gave back is yielded again if the waiter would get it. If it would not, another may by now, who had missed a
+// heartbeat before: that is seen after a third of the vote's time, as in a short line. (A yield looks at the whole queue. In a
+// long one of a busy lock there are announcements all the time.)
+func (b *Ballot) Announced(i int, waiter string, at time.Time) {
+	b.hear(waiter, i)
+	m := &b.m[i]
+	if m.yield != kept {
+		return
+	}
+	lower := b.terms.Rules.lower
+	if lower == nil || lower(b, waiter) || clock.Until(m.end.Add(b.part/3-clock.Validity(b.part, b.terms.Drift)), at) <= 0 {
+		m.reconsider()
+	}
 }
 
 // Withdrawn forgets a waiter that has given up. Its name is never used again.
@@ -31,35 +42,61 @@ func (b *Ballot) Withdrawn(waiter string) {
 	b.next, b.heard = slices.DeleteFunc(b.next, named), slices.DeleteFunc(b.heard, named)
 }
 
-// hear remembers a waiter that member i named, in place of the one heard of first where there are
+// hear remembers a waiter that member i announced, in place of the one heard of first where there are
 // too many.
-func (b *Ballot) hear(list *[]named, owner string, i int) {
-	if len(owner) < 2 || owner == b.owner { // "-" is nobody
+func (b *Ballot) hear(waiter string, i int) {
+	if !b.others(waiter) {
 		return
 	}
-	for k := range *list {
-		if (*list)[k].owner == owner {
-			(*list)[k].by = (*list)[k].by.With(i)
+	for k := range b.heard {
+		if b.heard[k].owner == waiter {
+			b.heard[k].by = b.heard[k].by.With(i)
 			return
 		}
 	}
-	if len(*list) == hearMost {
-		*list = slices.Delete(*list, 0, 1)
+	if len(b.heard) == hearMost {
+		b.heard = slices.Delete(b.heard, 0, 1)
 	}
-	*list = append(*list, named{owner, quorum.Set(0).With(i)})
+	b.heard = append(b.heard, named{waiter, quorum.Set(0).With(i)})
 }
 
-// mostNamed is the waiter that most members named as next in line, the first heard of among equals.
-// If no member named one, it is taken from those that announced themselves. (Counting announcements
-// first starves: a newcomer that all members announce would beat older waiters whose members
-// disagree.)
-func (b *Ballot) mostNamed() string {
-	list := b.next
-	if len(list) == 0 {
-		list = b.heard
+// follows remembers the waiter that member i names as next in line, in place of the one that it named before: that one may
+// have had the lock since. The list is in order of hearing.
+func (b *Ballot) follows(waiter string, i int) {
+	if !b.others(waiter) {
+		return
 	}
+	by := quorum.Set(0).With(i)
+	b.next = slices.DeleteFunc(b.next, func(n named) bool { return n.by == by })
+	for k := range b.next {
+		b.next[k].by = b.next[k].by.Without(i)
+	}
+	if k := slices.IndexFunc(b.next, func(n named) bool { return n.owner == waiter }); k >= 0 {
+		by |= b.next[k].by
+		b.next = slices.Delete(b.next, k, k+1)
+	}
+	b.next = append(b.next, named{waiter, by})
+}
+
+// others reports whether a name is that of another attempt.
+func (b *Ballot) others(name string) bool { return len(name) > 1 && name != b.owner } // "-" is nobody
+
+// mostNamed is the waiter that most members named as next in line, the last heard of among equals: where members have
+// different queues, one that was named earlier has more often been served by others since, so that it waits at none of them
+// any more, and each would choose a successor of its own. If no member named one, it is the first heard of those that most
+// members announced. (Counting announcements first starves: a newcomer that all members announce would beat older waiters
+// whose members disagree.)
+func (b *Ballot) mostNamed() string {
 	best := named{}
-	for _, n := range list {
+	for _, n := range b.next {
+		if n.by.Len() >= best.by.Len() {
+			best = n
+		}
+	}
+	if best.owner != "" {
+		return best.owner
+	}
+	for _, n := range b.heard {
 		if n.by.Len() > best.by.Len() {
 			best = n
 		}
