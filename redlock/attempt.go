@@ -137,16 +137,6 @@ func (a *attempt) next(s *ballot.Step, now time.Time) {
 	}
 }
 
-// futile reports whether the attempt need not begin: see Ballot.Futile.
-func (a *attempt) futile(now time.Time) bool {
-	dark := a.c.dark.get()
-	if dark.IsZero() {
-		return false
-	}
-	var few fewStates
-	return a.b.Futile(dark, now, a.c.appendStatesOf(few[:0], a.wire.Slot()))
-}
-
 // do carries out a step, without waiting for anything.
 func (a *attempt) do(s *ballot.Step, now time.Time) {
 	switch s.Do {
@@ -419,25 +409,30 @@ func (a *attempt) standing() []quorum.MemberVote {
 	defer a.mu.Unlock()
 	for i := range out {
 		part, err := a.b.Standing(i, now, states)
-		v := quorum.MemberVote{Member: a.c.members[i].Name(), Vote: quorum.No, Err: err}
-		switch {
-		case part == ballot.Votes:
-			v.Vote = quorum.Yes
-		case !states[i].Quarantine.IsZero():
-			v.Err = &member.QuarantineError{Until: states[i].Quarantine}
-		case !states[i].Up:
-			v.Err = states[i].Err
-			if v.Err == nil {
-				v.Err = member.ErrDown
-			}
-		case part != ballot.Fails && !states[i].Inbox && states[i].Deaf != nil:
-			v.Err = states[i].Deaf
-		case part == ballot.Undecided:
-			v.Vote = quorum.Open
-		}
-		out[i] = v
+		out[i] = standing(a.c.members[i].Name(), &states[i], part, err)
 	}
 	return out
+}
+
+// standing is the part of a member in a wait, as a vote. err is why the last call to it failed.
+func standing(name string, st *member.State, part ballot.Standing, err error) quorum.MemberVote {
+	v := quorum.MemberVote{Member: name, Vote: quorum.No, Err: err}
+	switch {
+	case part == ballot.Votes:
+		v.Vote = quorum.Yes
+	case !st.Quarantine.IsZero():
+		v.Err = &member.QuarantineError{Until: st.Quarantine}
+	case !st.Up:
+		v.Err = st.Err
+		if v.Err == nil {
+			v.Err = member.ErrDown
+		}
+	case part != ballot.Fails && !st.Inbox && st.Deaf != nil:
+		v.Err = st.Deaf
+	case part == ballot.Undecided:
+		v.Vote = quorum.Open
+	}
+	return v
 }
 
 // reasonOf says why a majority was not to be had: refusals alone, keys that are no locks, members that

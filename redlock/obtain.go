@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
 )
 
@@ -104,6 +105,9 @@ func (c *Client) compete(ctx, in context.Context, w want) (*Lease, result, error
 		}
 		return l, res, err
 	}
+	if err := c.futile(&w); err != nil { // callers that come again and again cost the members that come back no time
+		return nil, result{waited: true}, err
+	}
 	place, contended, err := c.standInLine(ctx, &w)
 	if err != nil {
 		return nil, result{waited: !errors.Is(err, ErrClosed)}, err
@@ -119,6 +123,27 @@ func (c *Client) compete(ctx, in context.Context, w want) (*Lease, result, error
 		past.Start = ballot.WaitFirst
 	}
 	return c.attempts(ctx, in, &w, past)
+}
+
+// futile is why a caller that would wait need not begin: see ballot.Futile.
+func (c *Client) futile(w *want) error {
+	dark := c.dark.get()
+	if dark.IsZero() || w.try || c.isClosed() {
+		return nil
+	}
+	var few fewStates
+	wire := w.terms.kind.of(w.name, &c.cfg, w.terms)
+	states := c.appendStatesOf(few[:0], wire.Slot())
+	if !ballot.Futile(dark, c.cfg.NoQuorumAfter, time.Now(), states) {
+		return nil
+	}
+	votes := make([]quorum.MemberVote, len(states))
+	for i := range votes {
+		votes[i] = standing(c.members[i].Name(), &states[i], ballot.Undecided, nil)
+	}
+	return &QuorumError{
+		Failure: quorum.Failure{Op: opWait, Key: w.name, Need: c.need, Votes: votes}, kind: ErrNoQuorum,
+	}
 }
 
 // enters reports whether again has anything to look at.
@@ -172,16 +197,14 @@ func (w *want) line() (name string, width int) {
 
 // attempts makes one attempt after the other, until one has the lock or none can have it.
 func (c *Client) attempts(ctx, in context.Context, w *want, past ballot.Past) (*Lease, result, error) {
+	if err := c.futile(w); err != nil { // it may have become so while the caller stood in line
+		return nil, result{waited: true}, err
+	}
 	a := c.newAttempt(w.terms.kind.of(w.name, &c.cfg, w.terms), *w.terms, past, in)
 	if a == nil {
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
 	}
 	now := time.Now()
-	if a.futile(now) {
-		err := a.failure(opWait, a.hopeless(), nil)
-		a.abandon()
-		return nil, result{waited: true}, err
-	}
 	var s ballot.Step
 	a.next(&s, now)
 	return c.follow(ctx, in, w, a, &s, now)

@@ -54,28 +54,22 @@ func TestAttemptIsFutileWhereNoMajorityCouldBeAskedForLong(t *testing.T) {
 	for name, tc := range map[string]struct {
 		dark   time.Duration // ago; negative: a majority can be asked
 		giveUp time.Duration
-		try    bool
 		states []member.State
 		want   bool
 	}{
-		"long dark":       {2 * time.Second, 2 * time.Second, false, []member.State{votes, down, down}, true},
-		"not for so long": {2*time.Second - 1, 2 * time.Second, false, []member.State{votes, down, down}, false},
-		"never gives up":  {time.Hour, -1, false, []member.State{votes, down, down}, false},
-		"not dark":        {-1, 0, false, []member.State{down, down, down}, false},
-		"tries":           {time.Hour, 0, true, []member.State{votes, down, down}, false},
-		"one is back":     {time.Hour, 0, false, []member.State{votes, down, votes}, false},
-		"one rests":       {time.Hour, 0, false, []member.State{votes, down, rests}, false},
-		"two of four":     {time.Hour, 0, false, []member.State{votes, down, votes, down}, true},
+		"long dark":       {2 * time.Second, 2 * time.Second, []member.State{votes, down, down}, true},
+		"not for so long": {2*time.Second - 1, 2 * time.Second, []member.State{votes, down, down}, false},
+		"never gives up":  {time.Hour, -1, []member.State{votes, down, down}, false},
+		"not dark":        {-1, 0, []member.State{down, down, down}, false},
+		"one is back":     {time.Hour, 0, []member.State{votes, down, votes}, false},
+		"one rests":       {time.Hour, 0, []member.State{votes, down, rests}, false},
+		"two of four":     {time.Hour, 0, []member.State{votes, down, votes, down}, true},
 	} {
-		past, dark := Past{}, time.Time{}
-		if tc.try {
-			past.Start = TryOnce
-		}
+		var dark time.Time
 		if tc.dark >= 0 {
 			dark = start.Add(-tc.dark)
 		}
-		b := New("c:1", make([]Voter, len(tc.states)), Terms{GiveUp: tc.giveUp}, past)
-		require.Equal(t, tc.want, b.Futile(dark, start, tc.states), name)
+		require.Equal(t, tc.want, Futile(dark, tc.giveUp, start, tc.states), name)
 	}
 }
 

@@ -21,8 +21,9 @@ func (b *Ballot) DarkSince() time.Time { return b.darkSince }
 
 // Futile reports whether an attempt that would wait need not begin. Fewer than a majority can be asked, and that has been so
 // since dark for long enough to give up. To ask the others would only have them give votes that are of no use here.
-func (b *Ballot) Futile(dark, now time.Time, states []member.State) bool {
-	if b.start == TryOnce || b.terms.GiveUp < 0 || dark.IsZero() || clock.Until(dark.Add(b.terms.GiveUp), now) > 0 {
+// The attempt would give up after giveUp.
+func Futile(dark time.Time, giveUp time.Duration, now time.Time, states []member.State) bool {
+	if giveUp < 0 || dark.IsZero() || clock.Until(dark.Add(giveUp), now) > 0 {
 		return false
 	}
 	able := 0
@@ -31,7 +32,7 @@ func (b *Ballot) Futile(dark, now time.Time, states []member.State) bool {
 			able++
 		}
 	}
-	return able < b.need
+	return able < member.Majority(len(states))
 }
 
 // wait decides what a waiting attempt does: docs/protocol.md, "Waiting".
