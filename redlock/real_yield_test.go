@@ -202,6 +202,13 @@ func TestYieldInALongLineLooksAtFew(t *testing.T) {
 		require.Equal(t, came, l.yield())
 		require.Equal(t, bound, l.few()[2])
 		require.NotContains(t, l.few(), hidden)
+		l.ask("HSET", WaitersOf(l.Name), "#", "1") // somebody has a ticket, as if it had come in the past
+		require.Equal(t, hidden, l.yield())
+		l.ask("HDEL", WaitersOf(l.Name), "#")
+		l.number(l.Release(nil, hidden, ""))
+		l.ask("ZADD", QueueOf(l.Name), text(first), hidden)
+		l.entry(hidden, minute)
+		require.Equal(t, came, l.yield())
 		few = l.few()
 		few[0] = text(l.now() / 1000)
 		l.keep(few)
