@@ -493,8 +493,8 @@ func TestSplitEndsAlthoughItsYieldsAreLost(t *testing.T) {
 	}, quiet)
 }
 
-// All members run as fast as is allowed, the anchor is as old as a heartbeat lets it be, and the push
-// travels for a while: without the drift taken off the anchor's age it would be dated too late.
+// All members run as fast as is allowed, the anchor is as old as a wait for such a TTL lets it be, and
+// the push travels for a while: without the drift taken off the anchor's age it would be dated too late.
 func TestPushIsDatedForClocksThatRunFast(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		for i := range cluster.Servers {
@@ -504,9 +504,12 @@ func TestPushIsDatedForClocksThatRunFast(t *testing.T) {
 		held := all[0].Hold(t, "k")
 		waiting := all[1].LockLater(t.Context(), "k", redlock.TTL(900*time.Millisecond))
 		all[1].EveryLink(func(l *redistest.Link) { l.DelayPush(redistest.Delay{Fixed: 30 * time.Millisecond}) })
-		time.Sleep(1960 * time.Millisecond) // the heartbeat was at 1 s
+		// The heartbeat was at 1 s. A third of the TTL after it, the first push would make the waiter ask.
+		time.Sleep(1260 * time.Millisecond)
+		waits := all[1].Count(script.Wait)
 		require.NoError(t, held.Unlock(t.Context()))
 		l := waiting.Get(t)
+		require.Equal(t, []int{0, 0, 0}, hits(waits), "the pushes were enough")
 		require.Less(t, time.Until(l.ValidUntil()), validity(900*time.Millisecond)-30*time.Millisecond)
 		require.Greater(t, watch(t, cluster, l, "fast"), 5)
 	})
