@@ -59,8 +59,9 @@ func issue(t *testing.T, a *redistest.Authority, name, host string, until time.D
 
 func port(t *testing.T) string {
 	t.Helper()
-	p, err := redistest.FreePort()
+	p, held, err := redistest.TakePorts(1)
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = held.Close() })
 	return strconv.Itoa(p)
 }
 

@@ -61,20 +61,15 @@ func testCertificate(t testing.TB, dir string) (certFile, keyFile string, pool *
 	return certFile, keyFile, pool
 }
 
-func freePort(t testing.TB) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // startTLS starts a server with a plain and a TLS port, and the user "u" with password "pw".
 func startTLS(t testing.TB) (s *redisServer, tlsAddr string, pool *x509.CertPool) {
 	rt.Needs(t, redistest.TLS)
 	certFile, keyFile, pool := testCertificate(t, t.TempDir())
-	port := freePort(t)
+	port, held, err := redistest.TakePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = held.Close() })
 	s = startRedis(t, "--tls-port", strconv.Itoa(port), "--tls-cert-file", certFile, "--tls-key-file", keyFile,
 		"--tls-auth-clients", "no")
 	s.cli("ACL", "SETUSER", "u", "on", ">pw", "~*", "&*", "+@all")

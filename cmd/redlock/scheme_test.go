@@ -17,7 +17,12 @@ import (
 func TestSchemeOfAnotherKindOfServer(t *testing.T) {
 	t.Parallel()
 	rt.Needs(t)
-	tlsPort, withTLS := strconv.Itoa(freePorts(1)), []string(nil)
+	port, held, err := redistest.TakePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = held.Close() })
+	tlsPort, withTLS := strconv.Itoa(port), []string(nil)
 	if rt.Installed(t).Has(redistest.TLS) {
 		ours := newAuthority(t, "ours")
 		ours.issue(t, "member", 100*time.Hour)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,11 +107,14 @@ func runScripts(t *testing.T, dir, members, maxTTL string) {
 			env.Setenv("REDLOCK_NO_QUORUM_AFTER", "10s")
 			env.Setenv("REDLOCK_MAX_TTL", maxTTL)
 			env.Setenv("XDG_STATE_HOME", env.WorkDir+"/state")
-			port := freePorts(3)
+			port, held, err := redistest.TakePorts(6)
+			if err != nil {
+				return err
+			}
+			env.Defer(func() { _ = held.Close() })
 			env.Setenv("PORT", strconv.Itoa(port))
-			port = freePorts(3)
 			for i := range 3 {
-				env.Setenv("PORT"+strconv.Itoa(2+i), strconv.Itoa(port+i))
+				env.Setenv("PORT"+strconv.Itoa(2+i), strconv.Itoa(port+3+i))
 			}
 			// What a script has started and left, because it failed.
 			env.Defer(func() { endServers(env.WorkDir) })
@@ -135,23 +136,6 @@ func runScripts(t *testing.T, dir, members, maxTTL string) {
 		},
 		RequireExplicitExec: true,
 	})
-}
-
-// freePorts finds n ports in a row that nobody uses now.
-func freePorts(n int) int {
-	for {
-		first := 20000 + rand.IntN(10000)
-		free := true
-		for p := first; p < first+n && free; p++ {
-			ln, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(p))
-			if free = err == nil; free {
-				_ = ln.Close()
-			}
-		}
-		if free {
-			return first
-		}
-	}
 }
 
 // endServers ends every redis-server whose pid is in a file below dir.

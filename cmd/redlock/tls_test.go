@@ -79,7 +79,11 @@ func TestMembersWithTLS(t *testing.T) {
 	ours.issue(t, "member", 100*time.Hour)
 	ours.issue(t, "client", 1000*time.Hour)
 	strange.issue(t, "client", 1000*time.Hour)
-	port := freePorts(1)
+	port, held, err := redistest.TakePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = held.Close() })
 	server, err := redistest.StartReal(t.Context(), redistest.RealConfig{Args: []string{
 		"--tls-port", strconv.Itoa(port), "--tls-cert-file", ours.path("member.crt"), "--tls-key-file", ours.path("member.key"),
 		"--tls-ca-cert-file", ours.path("ca.crt"),

@@ -80,6 +80,3 @@ func (a *Authority) Issue(name, host string, until time.Time) (Certificate, erro
 func writePEM(file, kind string, der []byte) error {
 	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
-
-// FreePort returns a port that was free a moment ago.
-func FreePort() (int, error) { return freePort() }

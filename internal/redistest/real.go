@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -62,6 +63,7 @@ type Real struct {
 	config RealConfig
 	dir    string
 	port   int
+	held   closers // ports
 	link   *Link
 
 	mu     sync.Mutex // guards the fields below, held over start and kill
@@ -105,14 +107,17 @@ func StartReal(ctx context.Context, config RealConfig) (*Real, error) {
 	r := &Real{config: config, dir: dir}
 	r.link = newLink(r)
 	r.paths = []*Link{r.link}
-	// Between choosing a port and binding it another process can take it.
+	// A process that does not ask TakePorts can take it before the server binds it.
 	for range 5 {
-		if r.port, err = r.choosePort(); err != nil {
+		var held io.Closer
+		if r.port, held, err = TakePorts(1); err != nil {
 			break
 		}
 		if err = r.start(ctx); err == nil || ctx.Err() != nil {
+			r.held = append(r.held, held)
 			break
 		}
+		_ = held.Close()
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -120,40 +125,56 @@ func StartReal(ctx context.Context, config RealConfig) (*Real, error) {
 	return r, nil
 }
 
-// choosePort finds a free port. The bus of a cluster takes the one 10,000 above it, too, which most
-// ephemeral ports have not.
-func (r *Real) choosePort() (int, error) {
-	if !r.config.cluster {
-		return freePort()
-	}
-	return pairOfPorts()
-}
+// busOffset is how far above its port a server of a cluster has its bus.
+const busOffset = 10_000
 
-func pairOfPorts() (int, error) {
+// TakePorts finds n ports of TCP in a row that nobody uses, and returns the first. No other caller, in this process or
+// another, gets one of them until held is closed, also while no server listens there: a caller has a port who has bound
+// that of UDP with the same number. The ports lie below the ephemeral ones, and so do those of a bus: no connection to
+// somewhere gets one for its own end.
+func TakePorts(n int) (first int, held io.Closer, err error) {
 	for range 100 {
-		port := 15_000 + rand.IntN(15_000)
-		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			continue
+		var ports closers
+		first, err = 12_000+rand.IntN(busOffset-n+1), nil
+		for port := first; port < first+n && err == nil; port++ {
+			err = ports.take(port)
 		}
-		bus, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+10_000)))
-		_ = ln.Close()
 		if err == nil {
-			_ = bus.Close()
-			return port, nil
+			return first, ports, nil
 		}
+		_ = ports.Close()
 	}
-	return 0, errors.New("redistest: no free pair of ports")
+	return 0, nil, fmt.Errorf("redistest: no free port: %w", err)
 }
 
-func freePort() (int, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+type closers []io.Closer
+
+func (c *closers) take(port int) error {
+	held, err := net.ListenPacket("udp", onLoopback(port))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().(*net.TCPAddr).Port, nil
+	*c = append(*c, held)
+	return errors.Join(isFree(port), isFree(port+busOffset))
 }
+
+func (c closers) Close() error {
+	var errs []error
+	for _, one := range c {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func isFree(port int) error {
+	ln, err := net.Listen("tcp", onLoopback(port))
+	if err != nil {
+		return err
+	}
+	return ln.Close()
+}
+
+func onLoopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 func (r *Real) args() []string {
 	a := []string{
@@ -269,7 +290,7 @@ func (p *process) kill() {
 }
 
 // Addr returns the address at which the process listens. A connection to it passes no Link.
-func (r *Real) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
+func (r *Real) Addr() string { return onLoopback(r.port) }
 
 // Dialer opens connections through Faults.
 func (r *Real) Dialer() Dialer { return r.link }
@@ -404,5 +425,5 @@ func (r *Real) Close() error {
 	for _, l := range paths {
 		_ = l.Close()
 	}
-	return os.RemoveAll(r.dir)
+	return errors.Join(r.held.Close(), os.RemoveAll(r.dir))
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -171,4 +172,24 @@ func TestRealDiesWithItsParent(t *testing.T) {
 		return err != nil || strings.Contains(string(stat), ") Z") // whoever adopted it has not looked yet
 	}
 	require.Eventually(t, gone, 10*time.Second, 5*time.Millisecond)
+}
+
+// A server that is down keeps its port: nobody else gets it, so the server can come back.
+func TestPortIsTakenUntilItIsGivenBack(t *testing.T) {
+	all := map[int]io.Closer{}
+	for range 500 {
+		port, held, err := redistest.TakePorts(1)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = held.Close() })
+		require.NotContains(t, all, port)
+		all[port] = held
+	}
+	for range 3 {
+		first, held, err := redistest.TakePorts(6)
+		require.NoError(t, err)
+		for port := first; port < first+6; port++ {
+			require.NotContains(t, all, port)
+		}
+		require.NoError(t, held.Close())
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,22 +73,28 @@ func StartSharded(ctx context.Context, c ShardedConfig) (*Sharded, error) {
 	return s, nil
 }
 
-// start starts one server, and returns the port of its TLS, or 0. Somebody else may take that port before the server does:
-// then it gets another one.
+// start starts one server, and returns the port of its TLS, or 0. A process that does not ask TakePorts may take that port
+// before the server does: then it gets another one.
 func (c *ShardedConfig) start(ctx context.Context) (port int, r *Real, err error) {
 	if c.TLS == nil {
 		r, err = StartReal(ctx, c.Server)
 		return 0, r, err
 	}
 	for tries := 1; ; tries++ {
-		if port, err = pairOfPorts(); err != nil {
+		var held io.Closer
+		if port, held, err = TakePorts(1); err != nil {
 			return 0, nil, err
 		}
 		one := c.Server
 		one.Args = slices.Concat(one.Args, []string{"--tls-port", strconv.Itoa(port), "--tls-cluster", "yes", "--tls-replication", "yes",
 			"--tls-cert-file", c.TLS.Cert, "--tls-key-file", c.TLS.Key, "--tls-ca-cert-file", c.Authority, "--tls-auth-clients", "yes"})
-		if r, err = StartReal(ctx, one); err == nil || tries == 5 || !strings.Contains(err.Error(), "Address already in use") {
-			return port, r, err
+		if r, err = StartReal(ctx, one); err == nil {
+			r.held = append(r.held, held)
+			return port, r, nil
+		}
+		_ = held.Close()
+		if tries == 5 || !strings.Contains(err.Error(), "Address already in use") {
+			return 0, nil, err
 		}
 	}
 }
