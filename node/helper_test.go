@@ -38,12 +38,12 @@ type redisServer struct {
 func startRedis(t testing.TB, args ...string) *redisServer {
 	t.Helper()
 	rt.Needs(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, held, err := redistest.TakePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &redisServer{t: t, dir: t.TempDir(), port: l.Addr().(*net.TCPAddr).Port, args: args}
-	_ = l.Close()
+	t.Cleanup(func() { _ = held.Close() })
+	s := &redisServer{t: t, dir: t.TempDir(), port: port, args: args}
 	s.start()
 	t.Cleanup(s.kill)
 	return s
