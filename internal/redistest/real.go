@@ -63,10 +63,10 @@ type Real struct {
 	config RealConfig
 	dir    string
 	port   int
-	held   closers // ports
 	link   *Link
 
 	mu     sync.Mutex // guards the fields below, held over start and kill
+	held   closers    // ports
 	proc   *process   // nil while killed
 	paths  []*Link
 	closed bool
@@ -420,10 +420,11 @@ func (r *Real) Close() error {
 	r.mu.Lock()
 	r.closed = true
 	r.killLocked()
-	paths := slices.Clone(r.paths)
+	paths, held := slices.Clone(r.paths), r.held
+	r.held = nil
 	r.mu.Unlock()
 	for _, l := range paths {
 		_ = l.Close()
 	}
-	return errors.Join(r.held.Close(), os.RemoveAll(r.dir))
+	return errors.Join(held.Close(), os.RemoveAll(r.dir))
 }

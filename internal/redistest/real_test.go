@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -176,13 +175,13 @@ func TestRealDiesWithItsParent(t *testing.T) {
 
 // A server that is down keeps its port: nobody else gets it, so the server can come back.
 func TestPortIsTakenUntilItIsGivenBack(t *testing.T) {
-	all := map[int]io.Closer{}
+	all := map[int]bool{}
 	for range 500 {
 		port, held, err := redistest.TakePorts(1)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = held.Close() })
 		require.NotContains(t, all, port)
-		all[port] = held
+		all[port] = true
 	}
 	for range 3 {
 		first, held, err := redistest.TakePorts(6)
@@ -192,4 +191,13 @@ func TestPortIsTakenUntilItIsGivenBack(t *testing.T) {
 		}
 		require.NoError(t, held.Close())
 	}
+}
+
+// The second Close finds nothing to do.
+func TestRealIsClosedTwice(t *testing.T) {
+	rt.Needs(t)
+	s, err := redistest.StartReal(t.Context(), redistest.RealConfig{})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
 }
