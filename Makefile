@@ -14,10 +14,6 @@ FUZZTIME ?= 20s
 # $(call each,COMMAND) runs COMMAND in every module that has PKG, in all of them even if it fails in one.
 each = status=0; for module in $(MODULES); do [ ! -d "$$module/$(PKG:/...=)" ] || (cd $$module && $(1)) || status=$$?; done; exit $$status
 
-# All packages of all modules in one go, so that those that compute run beside those that wait; the longest begin.
-# $(call everywhere,COMMAND) is that, or COMMAND in every module that has PKG.
-everywhere = $(if $(filter ./...,$(PKG)),$(1) ./redlock ./integration/faults $(MODULES:%=%/...),$(call each,$(1) $(PKG)))
-
 # SERVER is one of `make servers`; without it the redis-server in PATH is what tests run on.
 SERVER ?=
 on = $(if $(SERVER),dir=$$(go run ./internal/servers $(SERVER)) || exit 1; export PATH="$$dir:$$PATH";)
@@ -42,48 +38,33 @@ demo: ## Show a quorum lock at work, on servers that the demo starts itself
 	go run ./cmd/redlock demo
 endif
 
-# Searches, and scripts that are stopped, have one goroutine, where the race detector finds nothing and takes up to ten
-# times as long: they run once, without it. So do seeds, of which a few run with it, too. Seeds keep one processor busy, and
-# what is computed beside them another: two processes at a time.
-ifeq ($(strip $(PKG) $(ARGS)),./...)
-once = ^Test(Schedules|SetsExplored|ScriptThatEnds|Semaphore(Schedules|Script)|Latch(Explored|Counter)|NoSchedule)
-plain = $(collect) go test -json -count=1 -timeout 20m
-seeds = { said=$$(mktemp); $(plain) -run '^TestSeeds' ./redlock >"$$said" & \
-	status=0; $(plain) -run '$(once)|^Test(MutantsApply|FloorsAllocate)' \
-		./redlock ./redlock/internal/latch ./node/guard ./internal/mutants ./bench/entry || status=$$?; \
-	wait $$! || status=$$?; cat "$$said"; rm -f "$$said"; [ $$status = 0 ]; }
-else
-seeds = true
-endif
+# Three rings: internal/rings says which test is of which. PKG and ARGS choose some of one: ARGS='-run Sibling'.
+rings = go run ./internal/rings
+some = $(filter-out ./...,$(PKG)) -- $(ARGS)
 
 .PHONY: test
-test: try-redis ## Run all tests of all modules with the race detector, and list what was skipped
-	@set -o pipefail; $(on) { \
-		failed=0; \
-		($(call everywhere,$(gotest) -timeout 20m -skip '^Test(Long|Interop|Faults)$(if $(once),|$(once))' $(ARGS))) || failed=$$?; \
-		$(seeds) || failed=$$?; \
-		exit $$failed; \
-	} | $(report)
+test: try-redis ## Run the first ring: what a change may break, with the race detector; lists what was skipped
+	@set -o pipefail; $(on) $(rings) test $(some) | $(report)
 
 .PHONY: race
 race: test ## The same as test, which has the race detector on
 
-# SERVERS="redis-6.2 valkey-9.1" are those alone. Without the race detector, which has seen these tests in make test.
-SERVERS ?=
-.PHONY: test-servers
-test-servers: ## Run the tests that need a server on every version of make servers but 7.0, or on SERVERS
-	@set -o pipefail; go run ./internal/servers -test $(SERVERS) | $(report)
-
-# Some have one goroutine, and millions of states: the race detector would take an hour, and find nothing. One measures.
-searches = ^TestLong(Semaphore|Latch|Idle)
+# PART=3 is the third of its six parts; continuous integration runs one with each landing.
+PART ?=
+.PHONY: test-all
+test-all: try-redis ## Run everything, for a night or a release: long searches, soaks, faults, all servers (hours)
+	@set -o pipefail; $(on) $(rings) all $(PART) | $(report)
 
 .PHONY: test-long
-test-long: try-redis ## Run the long tests (names beginning with TestLong)
-	@set -o pipefail; $(on) { export REDQUORUM_LONG=1; failed=0; \
-		($(call each,$(gotest) -timeout 60m -run '^TestLong' -skip '$(searches)' $(ARGS) $(PKG))) || failed=$$?; \
-		go test -json -count=1 -timeout 60m -run '$(searches)' $(ARGS) ./redlock ./redlock/internal/latch || failed=$$?; \
-		exit $$failed; \
-	} | $(report)
+test-long: try-redis ## Run the tests that take minutes alone; PKG and ARGS='-run TestLongX' choose some
+	@set -o pipefail; $(on) $(rings) long $(some) | $(report)
+
+# SERVERS="redis-6.2 valkey-9.1" are those alone. SERVERS=-all runs every test that needs a server, on every version.
+# Without the race detector, which has seen these tests in make test.
+SERVERS ?=
+.PHONY: test-servers
+test-servers: ## Run the server ring: what the version of a server can change, on the three versions that differ most
+	@set -o pipefail; go run ./internal/servers -test $(SERVERS) | $(report)
 
 # FAULTS=each plays each fault as long, but a part of the 285 crashes and two minutes of the random application.
 FAULTS ?= all
@@ -184,9 +165,9 @@ PORTABLE ?= $(PUBLISHED)
 published:
 	@echo $(PUBLISHED)
 .PHONY: portable
-portable: ## Vet and build for Windows and macOS (PORTABLE chooses modules)
-	@status=0; for system in windows darwin; do for verb in vet build; do echo "$$system: go $$verb"; \
-		GOOS=$$system CGO_ENABLED=0 go $$verb $(PORTABLE:%=%/...) || status=1; done; done; exit $$status
+portable: ## Vet for Windows and macOS (PORTABLE chooses modules)
+	@status=0; for system in windows darwin; do echo "$$system: go vet"; \
+		GOOS=$$system CGO_ENABLED=0 go vet $(PORTABLE:%=%/...) || status=1; done; exit $$status
 
 .PHONY: redis
 redis: ## Install redis-server if it is missing

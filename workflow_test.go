@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,57 +12,89 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The hosted workflow runs .ci/run, on the oldest Go that the library works with and on the latest, within a time limit.
-func TestWorkflowRunsContinuousIntegration(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(".github", "workflows", "ci.yml"))
-	require.NoError(t, err)
-	type step struct {
-		Uses, Run string
-		With, Env map[string]string
-	}
-	var workflow struct {
-		On   map[string]any
-		Jobs map[string]struct {
-			Minutes  int `yaml:"timeout-minutes"`
-			Strategy struct {
-				Matrix struct{ Include []map[string]string }
+// workflow is what the tests read of a hosted workflow.
+type workflow struct {
+	On   map[string]any
+	Jobs map[string]struct {
+		Minutes  int `yaml:"timeout-minutes"`
+		Strategy struct {
+			Matrix struct {
+				Step    []string
+				Part    []int
+				Include []map[string]string
 			}
-			Steps []step
+		}
+		Steps []struct {
+			Uses, Run string
+			With, Env map[string]string
 		}
 	}
-	require.NoError(t, yaml.Unmarshal(text, &workflow))
-	assert.Contains(t, workflow.On, "push")
-	assert.Contains(t, workflow.On, "pull_request")
-	require.Len(t, workflow.Jobs, 1)
-	job := workflow.Jobs["ci"]
-	assert.Positive(t, job.Minutes)
-	assert.LessOrEqual(t, job.Minutes, 90)
+}
 
-	var ran, with step
-	for _, s := range job.Steps {
-		if s.Uses != "" {
-			assert.Regexp(t, `^actions/[a-z-]+@v\d+\.\d+\.\d+$`, s.Uses, "an action has its version")
-		}
-		if s.Run == ".ci/run" {
-			ran = s
-		}
-		if s.With["go-version"] != "" {
-			with = s
-		}
+// stepsOfRun are the steps that .ci/run has, and those that it runs without being told which.
+func stepsOfRun(t *testing.T) (all, usual []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(".ci", "run"))
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`(?m)^step_(\w+)\(\)`).FindAllSubmatch(text, -1) {
+		all = append(all, string(m[1]))
 	}
-	assert.Equal(t, "auto", ran.Env["GOTOOLCHAIN"], "a module that needs a newer Go gets it")
-	program, err := os.Stat(ran.Run)
+	said := regexp.MustCompile(`(?m)^\[ \$# -gt 0 \] \|\| set -- (.*)$`).FindSubmatch(text)
+	require.NotNil(t, said)
+	return all, strings.Fields(string(said[1]))
+}
+
+// The hosted workflows run each step of .ci/run as a job of its own: with each change those that .ci/run runs, and by
+// night all parts of the second ring, and the first.
+func TestWorkflowsRunEachStepOfContinuousIntegration(t *testing.T) {
+	all, usual := stepsOfRun(t)
+	for _, tc := range []struct {
+		file, job string
+		on        []string
+		steps     []string
+		parts     []int
+	}{
+		{"ci.yml", "ci", []string{"push", "pull_request"}, all, nil},
+		{"nightly.yml", "all", []string{"schedule"}, []string{"part", "test"}, []int{1, 2, 3, 4, 5, 6}},
+	} {
+		text, err := os.ReadFile(filepath.Join(".github", "workflows", tc.file))
+		require.NoError(t, err)
+		var w workflow
+		require.NoError(t, yaml.Unmarshal(text, &w))
+		for _, on := range tc.on {
+			assert.Contains(t, w.On, on, tc.file)
+		}
+		require.Len(t, w.Jobs, 1, tc.file)
+		job := w.Jobs[tc.job]
+		assert.Positive(t, job.Minutes)
+		steps := job.Strategy.Matrix.Step
+		for _, one := range job.Strategy.Matrix.Include {
+			steps = append(steps, one["step"])
+		}
+		assert.ElementsMatch(t, tc.steps, steps, tc.file)
+		assert.Equal(t, tc.parts, job.Strategy.Matrix.Part, tc.file)
+		ran := false
+		for _, s := range job.Steps {
+			if s.Uses != "" {
+				assert.Regexp(t, `^actions/[a-z-]+@v\d+\.\d+\.\d+$`, s.Uses, "an action has its version")
+			}
+			if s.Run == ".ci/run ${{ matrix.step }}" {
+				ran = true
+				assert.Equal(t, "auto", s.Env["GOTOOLCHAIN"], "a module that needs a newer Go gets it")
+				assert.Equal(t, tc.parts != nil, s.Env["PART"] == "${{ matrix.part }}", "the part of the matrix runs, or else the one of .ci/part")
+			}
+		}
+		assert.True(t, ran, "%s runs .ci/run", tc.file)
+	}
+	for _, step := range []string{"lint", "portable", "oldest", "test", "servers", "part"} {
+		assert.Contains(t, usual, step)
+	}
+	program, err := os.Stat(filepath.Join(".ci", "run"))
 	require.NoError(t, err)
 	assert.NotZero(t, program.Mode()&0o100, ".ci/run can be executed")
-
-	assert.Equal(t, "${{ matrix.version }}", with.With["go-version"])
-	assert.Equal(t, "${{ matrix.file }}", with.With["go-version-file"])
-	var oldest, latest bool
-	for _, one := range job.Strategy.Matrix.Include {
-		oldest = oldest || one["file"] == "go.mod" && one["version"] == ""
-		latest = latest || one["version"] == "stable" && one["file"] == ""
-	}
-	assert.True(t, oldest && latest, "%v", job.Strategy.Matrix.Include)
+	part, err := os.ReadFile(filepath.Join(".ci", "part"))
+	require.NoError(t, err)
+	assert.Regexp(t, `^[1-6]\n$`, string(part))
 }
 
 // The README names the oldest Go that every published module takes. Continuous integration vets them with it, and for
@@ -76,10 +109,8 @@ func TestReadmeSaysWhichGoAndWhichSystems(t *testing.T) {
 		require.NoError(t, err)
 		assert.Regexp(t, `(?m)^go `+regexp.QuoteMeta(string(said[1]))+`\.0$`, string(mod), folder)
 	}
-	all, err := os.ReadFile(filepath.Join(".ci", "run"))
-	require.NoError(t, err)
-	assert.Regexp(t, `(?m)^step on_the_oldest_go$`, string(all))
-	assert.Regexp(t, `(?m)^step make portable$`, string(all))
+	_, usual := stepsOfRun(t)
+	assert.Subset(t, usual, []string{"oldest", "portable"})
 	makefile, err := os.ReadFile("Makefile")
 	require.NoError(t, err)
 	assert.Contains(t, string(makefile), "for system in windows darwin;")

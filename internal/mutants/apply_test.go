@@ -6,7 +6,11 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"path"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,12 +38,49 @@ func TestMutantsApply(t *testing.T) {
 	pkgs := loadPackages(t, changes)
 	redis := redistest.NewEmbedded()
 	defer redis.Close()
+	var inGo []change
 	for _, c := range changes {
 		if strings.HasSuffix(c.file, ".lua") {
 			_, err := redis.Do(t.Context(), "SCRIPT", "LOAD", string(c.text))
 			assert.NoError(t, err, c.name)
 		} else {
-			assert.NoError(t, pkgs[path.Dir(c.file)].check(c.file, c.text), c.name)
+			inGo = append(inGo, c)
 		}
 	}
+	for _, together := range rounds(inGo) {
+		files := make(map[string]string)
+		for _, c := range together { // the last first, so that places before it stay where they are
+			if files[c.file] == "" {
+				text, err := os.ReadFile(filepath.Join(root, c.file))
+				require.NoError(t, err)
+				files[c.file] = string(text)
+			}
+			files[c.file] = files[c.file][:c.at] + c.new + files[c.file][c.at+len(c.old):]
+		}
+		pkg := pkgs[path.Dir(together[0].file)]
+		if pkg.check(files) == nil {
+			continue
+		}
+		for _, c := range together { // one is a mistake, or they need each other's text
+			assert.NoError(t, pkg.check(map[string]string{c.file: string(c.text)}), c.name)
+		}
+	}
+}
+
+// rounds are changes that can be compiled together: of one package, and of different functions.
+func rounds(all []change) (out [][]change) {
+	slices.SortStableFunc(all, func(a, b change) int { return b.at - a.at })
+	taken := make(map[string]int) // by function, the round after its last
+	at := make(map[string]int)    // by package and round, its place in out
+	for _, c := range all {
+		round := taken[c.in]
+		taken[c.in]++
+		key := fmt.Sprint(path.Dir(c.file), " ", round)
+		if _, ok := at[key]; !ok {
+			at[key] = len(out)
+			out = append(out, nil)
+		}
+		out[at[key]] = append(out[at[key]], c)
+	}
+	return out
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,8 +20,35 @@ import (
 
 const (
 	everyTest = "^Test"
-	slowTests = "^Test(Long|Interop|Faults)" // what `make test` leaves out
+	slowTests = "^Test(Long|Interop|Faults)" // what the first ring leaves out: see internal/rings
 )
+
+// outside are the folders whose tests are none of the first ring: internal/rings has the same list.
+var outside = regexp.MustCompile(`^\./(bench|integration/(fencing|docker|interop))(/|$)`)
+
+// The rings in which a mutant can be caught.
+const (
+	firstRing  = "first"
+	secondRing = "second"
+)
+
+// rings are those that tests of one pattern belong to.
+func (t tests) rings() (first, second bool) {
+	if outside.MatchString(t.pkg) {
+		return false, true
+	}
+	names, _, _ := strings.Cut(t.run, "/")
+	for one := range strings.SplitSeq(names, "|") {
+		if slow.MatchString(strings.TrimLeft(one, "^(")) {
+			second = true
+		} else {
+			first = true
+		}
+	}
+	return first, second
+}
+
+var slow = regexp.MustCompile(slowTests)
 
 // bench runs mutants.
 type bench struct {
@@ -35,8 +63,9 @@ type bench struct {
 // result is what became of one mutant.
 type result struct {
 	change
-	end string // one of caught, survived and untried
-	by  string // which test noticed, or what went wrong
+	end  string // one of caught, survived and untried
+	by   string // which test noticed, or what went wrong
+	ring string // in which that test is
 }
 
 const (
@@ -81,15 +110,26 @@ func (b *bench) all(ctx context.Context, list []mutant) (results []result, err e
 			default:
 				r.end, r.by = caught, "`"+o.failed+"`"
 			}
+			if r.end == caught {
+				r.ring = tests{r.tests.pkg, o.failed}.ring()
+			}
 			if ctx.Err() == nil {
 				mu.Lock()
 				defer mu.Unlock()
-				fmt.Fprintf(b.out, "%-8s %5.1fs  %s (%s): %s\n", r.end, time.Since(began).Seconds(), r.name, r.in, r.by)
+				fmt.Fprintf(b.out, "%-8s %5.1fs  %s (%s): %s\n", r.end, time.Since(began).Seconds(), r.name, r.in, strings.TrimSpace(r.by+" "+r.ring))
 			}
 		})
 	}
 	wg.Wait()
 	return results, ctx.Err()
+}
+
+// ring is the one that the named tests are of, the first if some are.
+func (t tests) ring() string {
+	if first, _ := t.rings(); first {
+		return firstRing
+	}
+	return secondRing
 }
 
 // unchanged runs the tests that the mutants name as they are: they must pass.
@@ -102,7 +142,7 @@ func (b *bench) unchanged(ctx context.Context, list []mutant) error {
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(patterns)) {
 		began := time.Now()
-		o, err := b.test(ctx, "", tests{pkg, strings.Join(patterns[pkg], "|")}, 10*time.Minute)
+		o, err := b.named(ctx, "", tests{pkg, strings.Join(patterns[pkg], "|")}, 30*time.Minute)
 		switch {
 		case err != nil:
 			return fmt.Errorf("%s, unchanged: %w", pkg, err)
@@ -124,25 +164,42 @@ func (b *bench) try(ctx context.Context, c change, dir string) (outcome, error) 
 	if err := errors.Join(err, os.Mkdir(dir, 0o700), os.WriteFile(changed, c.text, 0o600), os.WriteFile(overlay, spec, 0o600)); err != nil {
 		return outcome{}, err
 	}
-	o, err := b.test(ctx, overlay, c.tests, b.limit)
+	o, err := b.named(ctx, overlay, c.tests, b.limit)
 	if b.wide && err == nil && o.failed == "" {
-		o, err = b.test(ctx, overlay, tests{c.tests.pkg, everyTest}, 5*b.limit) // a busy machine is not a hanging test
+		o, err = b.test(ctx, overlay, tests{c.tests.pkg, everyTest}, 5*b.limit, "-skip", slowTests) // a busy machine is not a hanging test
 	}
 	return o, err
 }
 
+// named runs tests that a mutant names: first those of the first ring, and then the others.
+func (b *bench) named(ctx context.Context, overlay string, t tests, limit time.Duration) (outcome, error) {
+	first, second := t.rings()
+	if !second {
+		return b.test(ctx, overlay, t, limit, "-skip", slowTests)
+	}
+	if first {
+		if o, err := b.test(ctx, overlay, t, limit, "-skip", slowTests); err != nil || o.failed != "" {
+			return o, err
+		}
+	}
+	return b.test(ctx, overlay, t, limit+10*time.Minute)
+}
+
 // test runs tests of one package and stops at the first failure.
-func (b *bench) test(ctx context.Context, overlay string, t tests, limit time.Duration) (outcome, error) {
+func (b *bench) test(ctx context.Context, overlay string, t tests, limit time.Duration, more ...string) (outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+5*time.Minute) // limit is for the test alone, this one for the build, too
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", limit.String(),
-		"-run", t.run, "-skip", slowTests, "-ldflags=-s -w", "-overlay", overlay)
+		"-run", t.run, "-ldflags=-s -w", "-overlay", overlay)
 	if t.run != everyTest { // named ones: most of the time goes into building them
 		cmd.Args = append(cmd.Args, "-gcflags=-N -l")
 	}
-	cmd.Args = append(cmd.Args, t.pkg)
+	cmd.Args = append(append(cmd.Args, more...), t.pkg)
 	cmd.Dir = b.root
 	cmd.Env = append(os.Environ(), "TMPDIR="+b.tmp) // what is killed cannot tidy up
+	if len(more) == 0 {
+		cmd.Env = append(cmd.Env, "REDQUORUM_LONG=1") // without it tests of the second ring do nothing
+	}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	cmd.WaitDelay = 10 * time.Second

@@ -88,6 +88,7 @@ type change struct {
 	mutant
 	file string // from the root of the module
 	text []byte
+	at   int // where old stood
 }
 
 // apply makes the mutant's change, wherever its place is by now. It leaves the file as it is.
@@ -108,7 +109,7 @@ func (m mutant) apply(root string) (change, error) {
 				break
 			}
 			at += i
-			found = append(found, change{m, p.file, []byte(p.text[:at] + m.new + p.text[at+len(m.old):])})
+			found = append(found, change{m, p.file, []byte(p.text[:at] + m.new + p.text[at+len(m.old):]), at})
 		}
 	}
 	if len(found) != 1 {

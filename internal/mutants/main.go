@@ -10,7 +10,11 @@
 // interrupted.
 //
 // First it runs the tests that the mutants name without any change. These must pass. Then it runs
-// each mutant's tests with the change. If they pass, it runs all fast tests of the same package.
+// each mutant's tests with the change. If they pass, it runs all tests of the same package that are
+// of the first ring (internal/rings).
+//
+// It says of each mutant in which ring it was caught. With -list it runs nothing, and prints which
+// tests should notice, and in which ring they are.
 //
 // The exit status is 1 if a mutant survives. It is 2 if something could not be tried. A change that
 // does not apply or does not compile is a mistake in the list, and no success of a test.
@@ -51,7 +55,8 @@ func run(ctx context.Context) (ends map[string]int, _ error) {
 	md := flag.Bool("md", false, "print the result as a table in Markdown; progress goes to standard error")
 	jobs := flag.Int("j", 2, "mutants at the same time")
 	limit := flag.Duration("timeout", 2*time.Minute, "tests that run so long with a mutant hang, and have caught it; five times that for all tests of a package")
-	wide := flag.Bool("wide", true, "run all fast tests of the package if the named ones pass")
+	wide := flag.Bool("wide", true, "run all tests of the package that are of the first ring if the named ones pass")
+	told := flag.Bool("list", false, "print the mutants with the tests that should notice, as a table in Markdown, and run nothing")
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
@@ -64,6 +69,14 @@ func run(ctx context.Context) (ends map[string]int, _ error) {
 	list = slices.DeleteFunc(list, func(m mutant) bool { return !pattern.MatchString(m.name) && !pattern.MatchString(m.in) })
 	if len(list) == 0 {
 		return nil, fmt.Errorf("no mutant matches %q", *only)
+	}
+	if *told {
+		var results []result
+		for _, m := range list {
+			results = append(results, result{change: change{mutant: m}, by: "`" + m.tests.run + "`", ring: m.tests.ring()})
+		}
+		table(os.Stdout, results)
+		return nil, nil
 	}
 	root, err := os.Getwd()
 	if err != nil {
@@ -85,16 +98,22 @@ func run(ctx context.Context) (ends map[string]int, _ error) {
 	if *md {
 		table(os.Stdout, results)
 	}
-	fmt.Fprintf(b.out, "%d mutants: %d caught, %d survived, %d could not be tried; %v\n",
-		len(results), ends[caught], ends[survived], ends[untried], time.Since(began).Round(time.Second))
+	first := 0
+	for _, r := range results {
+		if r.ring == firstRing {
+			first++
+		}
+	}
+	fmt.Fprintf(b.out, "%d mutants: %d caught, %d of them in the first ring, %d survived, %d could not be tried; %v\n",
+		len(results), ends[caught], first, ends[survived], ends[untried], time.Since(began).Round(time.Second))
 	return ends, nil
 }
 
 // table prints the results for a document.
 func table(out io.Writer, results []result) {
-	fmt.Fprint(out, "| taken out | in | caught by |\n|---|---|---|\n")
+	fmt.Fprint(out, "| taken out | in | caught by | ring |\n|---|---|---|---|\n")
 	for _, r := range results {
 		escaped := strings.NewReplacer("|", "\\|", "\n", " ")
-		fmt.Fprintf(out, "| %s | %s | %s |\n", escaped.Replace(r.name), r.in, escaped.Replace(r.by))
+		fmt.Fprintf(out, "| %s | %s | %s | %s |\n", escaped.Replace(r.name), r.in, escaped.Replace(r.by), r.ring)
 	}
 }

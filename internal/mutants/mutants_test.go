@@ -59,6 +59,20 @@ func TestMutantsNameTestsThatExist(t *testing.T) {
 	}
 }
 
+// Nine of ten guards are noticed by make test. The rest is noticed by make test-all.
+func TestMostMutantsAreOfTheFirstRing(t *testing.T) {
+	list, err := mutants()
+	require.NoError(t, err)
+	first := 0
+	for _, m := range list {
+		if m.tests.ring() == firstRing {
+			first++
+		}
+	}
+	t.Logf("%d of %d", first, len(list))
+	require.GreaterOrEqual(t, 10*first, 9*len(list))
+}
+
 // checked is a package that can be type-checked again with one file changed.
 type checked struct {
 	path     string
@@ -116,19 +130,20 @@ func loadPackages(t *testing.T, list []change) map[string]*checked {
 	return dirs
 }
 
-// check type-checks the package with the text of one file replaced.
-func (c *checked) check(file string, text []byte) error {
-	changed, err := parser.ParseFile(c.fset, file, text, parser.SkipObjectResolution)
-	if err != nil {
-		return err
-	}
-	all := []*ast.File{changed}
+// check type-checks the package with the texts of some files replaced.
+func (c *checked) check(texts map[string]string) error {
+	var all []*ast.File
 	for name, f := range c.files {
-		if name != file {
-			all = append(all, f)
+		if text, ok := texts[name]; ok {
+			changed, err := parser.ParseFile(c.fset, name, text, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			f = changed
 		}
+		all = append(all, f)
 	}
-	_, err = (&types.Config{Importer: c.importer}).Check(c.path, c.fset, all, nil)
+	_, err := (&types.Config{Importer: c.importer}).Check(c.path, c.fset, all, nil)
 	return err
 }
 
@@ -248,11 +263,12 @@ func TestOutcomeOfARun(t *testing.T) {
 // The program itself, on a module of a few lines: what is caught, what survives, what does not compile.
 func TestMutantsOfASmallModule(t *testing.T) {
 	texts := map[string]string{
-		"go.mod":        "module " + modulePath + "\n\ngo 1.25\n",
-		"p/add.go":      "package p\n\nimport _ \"embed\"\n\n//go:embed it.lua\nvar it string\n\nfunc Add(a, b int) int { return a + b /* sum */ }\n",
-		"p/add_test.go": "package p\n\nimport \"testing\"\n\nfunc TestAdd(t *testing.T) { if Add(2, 3) != 5 { t.Fatal() } }\n",
-		"p/it.lua":      "-- says it\nreturn 'it'\n",
-		"p/lua_test.go": "package p\n\nimport (\n\"strings\"\n\"testing\"\n)\n\nfunc TestLua(t *testing.T) { if !strings.Contains(it, \"\\nreturn 'it'\\n\") { t.Fatal(it) } }\n",
+		"go.mod":         "module " + modulePath + "\n\ngo 1.25\n",
+		"p/add.go":       "package p\n\nimport _ \"embed\"\n\n//go:embed it.lua\nvar it string\n\nfunc Add(a, b int) int { return a + b /* sum */ }\n",
+		"p/add_test.go":  "package p\n\nimport \"testing\"\n\nfunc TestAdd(t *testing.T) { if Add(2, 3) != 5 { t.Fatal() } }\n",
+		"p/long_test.go": "package p\n\nimport (\n\"os\"\n\"testing\"\n)\n\nfunc TestLongAdd(t *testing.T) { if os.Getenv(\"REDQUORUM_LONG\") != \"\" && Add(2, 3) != 5 { t.Fatal() } }\n",
+		"p/it.lua":       "-- says it\nreturn 'it'\n",
+		"p/lua_test.go":  "package p\n\nimport (\n\"strings\"\n\"testing\"\n)\n\nfunc TestLua(t *testing.T) { if !strings.Contains(it, \"\\nreturn 'it'\\n\") { t.Fatal(it) } }\n",
 	}
 	dir := files(t, texts)
 	t.Setenv("GOWORK", "off")
@@ -267,22 +283,25 @@ func TestMutantsOfASmallModule(t *testing.T) {
 		{name: "no test", in: "p.Add", old: "sum", new: "", tests: tests{"./p", "TestNothing"}},
 		{name: "another script", in: "it.lua", old: "'it'\n", new: "'that'\n", tests: lua},
 		{name: "the same script", in: "it.lua", old: "says", new: "tells", tests: lua},
+		{name: "in the second ring", in: "p.Add", old: "a + b", new: "a - b", tests: tests{"./p", "TestLua|TestLongAdd"}},
 		{name: "not the test that is named", in: "p.Add", old: "a + b", new: "a - b", tests: lua},
 	})
 	require.NoError(t, err)
-	for i, want := range []struct{ end, by string }{
-		{caught, "`TestAdd`"},
-		{survived, "**survived**"},
-		{untried, "does not compile"},
-		{caught, "`TestAdd` (hung)"},
-		{untried, "no test of ./p matches"},
-		{caught, "`TestLua`"},
-		{survived, "**survived**"},
-		{caught, "`TestAdd`"},
+	for i, want := range []struct{ end, by, ring string }{
+		{caught, "`TestAdd`", firstRing},
+		{survived, "**survived**", ""},
+		{untried, "does not compile", ""},
+		{caught, "`TestAdd` (hung)", firstRing},
+		{untried, "no test of ./p matches", ""},
+		{caught, "`TestLua`", firstRing},
+		{survived, "**survived**", ""},
+		{caught, "`TestLongAdd`", secondRing},
+		{caught, "`TestAdd`", firstRing},
 	} {
 		require.Equal(t, want.end, results[i].end, results[i].name)
 		require.Contains(t, results[i].by, want.by, results[i].name)
-		require.Contains(t, out.String(), results[i].name+" ("+results[i].in+"): "+results[i].by+"\n")
+		require.Equal(t, want.ring, results[i].ring, results[i].name)
+		require.Contains(t, out.String(), strings.TrimSpace(results[i].name+" ("+results[i].in+"): "+results[i].by+" "+want.ring)+"\n")
 	}
 	for name, text := range texts {
 		now, err := os.ReadFile(filepath.Join(dir, name))
@@ -292,7 +311,7 @@ func TestMutantsOfASmallModule(t *testing.T) {
 	require.NoDirExists(t, b.tmp)
 	var md bytes.Buffer
 	table(&md, results)
-	require.Contains(t, md.String(), "| minus | p.Add | `TestAdd` |\n| other order | p.Add | **survived** |\n")
+	require.Contains(t, md.String(), "| minus | p.Add | `TestAdd` | first |\n| other order | p.Add | **survived** |  |\n")
 
 	same := []mutant{{name: "minus", in: "p.Add", old: "return 0", new: "return 1", tests: add}}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "p/add.go"), []byte("package p\n\nconst it = `\nreturn 'it'\n`\n\nfunc Add(a, b int) int { return 0 }\n"), 0o600))

@@ -2,7 +2,9 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,15 +36,28 @@ func TestDocumentsNameTheVersionsThatAreTested(t *testing.T) {
 	assert.Equal(t, versions, rowsOf(t, read(t, "docs/servers.md")), "docs/servers.md")
 }
 
-// Continuous integration runs the tests on all of them: make test on the usual one, make test-servers on the others.
-func TestContinuousIntegrationRunsEachVersion(t *testing.T) {
+// The server ring is made of tests that need a server, on versions that the tests are run on.
+func TestServerRingIsOfTestsThatNeedAServer(t *testing.T) {
 	t.Parallel()
-	steps := strings.Split(read(t, ".ci/run"), "\n")
-	assert.Contains(t, steps, "step make redis")
-	assert.Contains(t, steps, "step make test")
-	assert.Contains(t, steps, "step make test-servers")
+	for _, name := range differ {
+		assert.True(t, slices.ContainsFunc(list, func(s server) bool { return s.Name() == name }), name)
+	}
+	assert.NotContains(t, differ, usual, "make test runs on that one")
 	assert.Contains(t, tested.Servers, tested.Redis70)
 	assert.Equal(t, usual, tested.Redis70.Name())
+	tests := 0
+	for pkg, names := range ring {
+		files, err := filepath.Glob("../../" + pkg + "/*_test.go")
+		require.NoError(t, err)
+		needs, err := needing(files...)
+		require.NoError(t, err)
+		for _, name := range names {
+			tests++
+			assert.Contains(t, needs, name, pkg)
+			assert.NotRegexp(t, elsewhere, name, pkg)
+		}
+	}
+	assert.InDelta(t, 60, tests, 30, "it has about 60 tests")
 }
 
 func read(t *testing.T, path string) string {

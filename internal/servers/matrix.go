@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -31,8 +32,8 @@ type built struct {
 	tests     []string
 }
 
-// build builds every package that has tests that need a server.
-func build(ctx context.Context, to string) (all []built, err error) {
+// build builds every package that has tests that need a server: those of the ring, or all.
+func build(ctx context.Context, to string, every bool) (all []built, err error) {
 	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.Module.Path}}\t{{.ImportPath}}\t{{.Dir}}\t{{join .TestGoFiles \"\t\"}}\t{{join .XTestGoFiles \"\t\"}}", "./...", "./integration/fencing/clients")
 	list.Stderr = os.Stderr
 	said, err := list.Output()
@@ -53,7 +54,7 @@ func build(ctx context.Context, to string) (all []built, err error) {
 			return nil, err
 		}
 		for _, name := range found {
-			if !elsewhere.MatchString(name) {
+			if !elsewhere.MatchString(name) && (every || slices.Contains(ring[s.name], name)) {
 				s.tests = append(s.tests, name)
 			}
 		}

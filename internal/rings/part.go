@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+)
+
+// outside are the folders whose tests the first ring leaves out: what they import takes minutes to compile, or what they
+// test takes a server that must be fetched.
+var outside = []string{"bench", "integration/fencing", "integration/docker", "integration/interop"}
+
+// part is a sixth of all that the first ring leaves out. Continuous integration runs one of them with each landing.
+type part struct {
+	tests   []chosen
+	servers []string // versions on which all tests run that need a server: see internal/servers
+	needs   []string // what .ci/run installs for it: java, databases, storages; where it has servers, packages
+}
+
+// chosen are some tests of a package, or of a folder and those below it ("bench/..."), and what their environment has.
+type chosen struct {
+	pkg, pattern string
+	env          []string
+}
+
+const (
+	long  = "^TestLong"
+	every = "^Test"
+)
+
+var parts = [6]part{
+	{
+		tests:   []chosen{{pkg: "redlock", pattern: "^TestLong"}, {pkg: "clock", pattern: long}},
+		servers: []string{"redis-6.2"},
+	},
+	{
+		tests:   []chosen{{pkg: "cluster", pattern: long}, {pkg: "cmd/redlock", pattern: long}},
+		servers: []string{"redis-7.2"},
+	},
+	{
+		tests:   []chosen{{pkg: "integration/faults", pattern: "^Test(Long|Faults)"}},
+		servers: []string{"redis-7.4"},
+	},
+	{
+		tests: []chosen{
+			{pkg: "redlock/internal/latch", pattern: long}, {pkg: "node/guard", pattern: long},
+			{pkg: "redlock", pattern: "^TestSeeds", env: []string{"REDQUORUM_SEEDS=1000"}},
+		},
+		servers: []string{"redis-8.2", "valkey-8.0"},
+	},
+	{
+		tests: []chosen{
+			{pkg: "integration/fencing/...", pattern: every}, {pkg: "fence/fencefile", pattern: long}, {pkg: "fence/fenceredis", pattern: long},
+		},
+		servers: []string{"valkey-8.1"},
+		needs:   []string{"databases", "java", "storages"},
+	},
+	{
+		tests: []chosen{
+			{pkg: "bench/...", pattern: every}, {pkg: "integration/interop", pattern: every},
+			{pkg: "integration/docker", pattern: every},
+		},
+		servers: []string{"valkey-9.0", "valkey-9.1"},
+		needs:   []string{"java"},
+	},
+}
+
+// has reports whether a test is among the chosen.
+func (c chosen) has(t test) bool {
+	dir, below := c.pkg, false
+	if n := len(dir) - len("/..."); n > 0 && dir[n:] == "/..." {
+		dir, below = dir[:n], true
+	}
+	return (t.pkg == dir || below && within(t.pkg, dir)) && regexp.MustCompile(c.pattern).MatchString(t.name)
+}
+
+// play runs a part.
+func (p part) play(ctx context.Context, all []test, out io.Writer) (err error) {
+	for _, c := range p.tests {
+		some := slices.DeleteFunc(slices.Clone(all), func(t test) bool { return !c.has(t) })
+		if len(some) == 0 {
+			err = errors.Join(err, fmt.Errorf("no test of %s matches %q", c.pkg, c.pattern))
+		}
+		for _, r := range calls(some, append(c.env, longEnv)...) {
+			err = errors.Join(err, r.do(ctx, nil, out))
+		}
+	}
+	if len(p.servers) > 0 {
+		cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"run", "./internal/servers", "-test", "-all"}, p.servers)...)
+		cmd.Stdout, cmd.Stderr = out, os.Stderr
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		err = errors.Join(err, cmd.Run())
+	}
+	return err
+}
+
+func needs(some []part) (all []string) {
+	for _, p := range some {
+		all = append(all, p.needs...)
+		if len(p.servers) > 0 {
+			all = append(all, "packages")
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// ring is the name of the one that a test is of: "first", or "part 3".
+func (t test) ring() string {
+	if t.first() {
+		return "first"
+	}
+	for i, p := range parts {
+		if slices.ContainsFunc(p.tests, func(c chosen) bool { return c.has(t) }) {
+			return fmt.Sprint("part ", i+1)
+		}
+	}
+	return "none"
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/tested"
+)
+
+// Each test is of the first ring or of one part of the second, and each version of the servers is of one part or the usual.
+func TestEachTestIsOfOneRing(t *testing.T) {
+	all, err := scan("../..")
+	require.NoError(t, err)
+	require.Greater(t, len(all), 500)
+	for _, one := range all {
+		var of []int
+		for i, p := range parts {
+			for _, c := range p.tests {
+				if c.has(one) && len(c.env) == 0 {
+					of = append(of, i+1)
+				}
+			}
+		}
+		if one.first() {
+			assert.Empty(t, of, "%s %s is of the first ring", one.pkg, one.name)
+		} else {
+			assert.Len(t, of, 1, "%s %s is of one part", one.pkg, one.name)
+		}
+	}
+	var servers, names []string
+	for _, p := range parts {
+		servers = append(servers, p.servers...)
+		for _, c := range p.tests {
+			assert.True(t, slices.ContainsFunc(all, c.has), "no test of %s matches %q", c.pkg, c.pattern)
+		}
+	}
+	for _, s := range tested.Servers {
+		if s != tested.Redis70 {
+			names = append(names, s.Name())
+		}
+	}
+	assert.ElementsMatch(t, names, servers)
+}
+
+// A module with each sort of test.
+func small(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":               "module small\n\ngo 1.25\n",
+		"a/a_test.go":          "package a\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {}\n\nfunc TestLongA(t *testing.T) { t.Fatal() }\n",
+		"a/plain_test.go":      "//go:build !race\n\npackage a\n\nimport \"testing\"\n\nfunc TestPlain(t *testing.T) {}\n",
+		"b/c/c_test.go":        "package c\n\nimport \"testing\"\n\nfunc TestC(t *testing.T) { t.Fatal() }\n\nfunc TestA(t *testing.T) {}\n",
+		"bench/b_test.go":      "package bench\n\nimport \"testing\"\n\nfunc TestBench(t *testing.T) { t.Fatal() }\n",
+		"a/testdata/x_test.go": "package x\n\nfunc TestX(t *testing.T) {}\n",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	t.Chdir(dir)
+	t.Setenv("GOWORK", "off")
+}
+
+// results are how the tests in events ended.
+func results(t *testing.T, events string) (out []string) {
+	t.Helper()
+	for line := range strings.Lines(events) {
+		var e struct{ Action, Package, Test string }
+		require.NoError(t, json.Unmarshal([]byte(line), &e), line)
+		if e.Test != "" && (e.Action == "pass" || e.Action == "fail" || e.Action == "skip") {
+			out = append(out, e.Action+" "+e.Package+" "+e.Test)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestRingsRunTheirTests(t *testing.T) {
+	small(t)
+	for _, tc := range []struct {
+		args, want string
+		fails      bool
+	}{
+		{"test", "fail small/b/c TestC, pass small/a TestA, pass small/a TestPlain, pass small/b/c TestA", true},
+		{"test ./a", "pass small/a TestA, pass small/a TestPlain", false},
+		{"test ./b/... -- -run TestA", "pass small/b/c TestA", false},
+		{"test -- -run TestPlain", "pass small/a TestPlain", false},
+		{"long", "fail small/a TestLongA", true},
+	} {
+		var out bytes.Buffer
+		err := do(t.Context(), strings.Fields(tc.args), &out)
+		assert.Equal(t, tc.fails, err != nil, "%s: %v", tc.args, err)
+		assert.Equal(t, strings.Split(tc.want, ", "), results(t, out.String()), tc.args)
+	}
+	for _, wrong := range []string{"", "all 7", "needs x", "others", "test ./a ./b"} {
+		require.Error(t, do(t.Context(), strings.Fields(wrong), io.Discard), wrong)
+	}
+}
+
+// A part runs what it has chosen, with and without the race detector, and says which choice finds nothing.
+func TestPartRunsItsTests(t *testing.T) {
+	small(t)
+	all, err := scan(".")
+	require.NoError(t, err)
+	var out bytes.Buffer
+	p := part{tests: []chosen{{pkg: "a", pattern: "^Test(Plain|Long)"}, {pkg: "none", pattern: every}}}
+	require.ErrorContains(t, p.play(t.Context(), all, &out), "no test of none")
+	require.Equal(t, []string{"fail small/a TestLongA", "pass small/a TestPlain"}, results(t, out.String()))
+}
+
+// Two commands write whole lines, however they come.
+func TestLinesAreWhole(t *testing.T) {
+	var out bytes.Buffer
+	to := &lines{out: &out}
+	a, endA := to.writer()
+	b, endB := to.writer()
+	for _, piece := range []string{"on", "e\ntw", "o\n", "last"} {
+		_, err := io.WriteString(a, piece)
+		require.NoError(t, err)
+		_, err = io.WriteString(b, "x\n")
+		require.NoError(t, err)
+	}
+	require.NoError(t, endA())
+	require.NoError(t, endB())
+	require.Equal(t, "x\none\nx\ntwo\nx\nx\nlast\n", out.String())
+}

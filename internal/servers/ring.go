@@ -1,0 +1,46 @@
+package main
+
+// differ are the versions that differ most from the usual one, and from each other: the oldest, without sharded channels;
+// the one that loses answers behind AUTH, and has a script's sharded push in its own slot alone; and the newest.
+var differ = []string{"redis-6.2", "redis-7.4", "valkey-9.1"}
+
+// ring is the server ring: the tests whose result the version of a server can change, by package. Scripts and what they
+// leave, the handshake, AUTH, pushes, TLS, the words of errors, and the phrases of clusters and Sentinels. A test that
+// belongs here starts a server, is deterministic, and takes a few seconds at most.
+var ring = map[string][]string{
+	"slot": {"TestSlotAgreesWithARealRedisServer"},
+	"node": {
+		"TestBatchWithoutItsScriptIsRepairedCallByCall", "TestClassifyARealServer", "TestCommandThatAScriptMayNotCallIsNamed",
+		"TestEveryAnswerReachesItsCallUnderKills", "TestForbiddenKillIsToldOnce", "TestForbiddenScriptLoadIsDoneWithout",
+		"TestInboxDeliversAndComesBack", "TestKeyThatIsNotPermittedFailsAlone", "TestNoErrorOrLogHoldsTheSecret",
+		"TestNothingOfABrokenConnectionIsExecutedLater", "TestOwnerTokenIsNotRepeatedByAnError", "TestRefusalReachesTheCall",
+		"TestRepliesOfEveryShape", "TestScriptOfSomebodyElseIsRefused", "TestScriptsAreLoadedAndRepaired",
+		"TestServerThatMayNotLoadScriptsGetsNoBatches", "TestTLSWithACLUser", "TestUnixSocket", "TestWrongScriptKeepsTheMemberDown",
+	},
+	"node/guard": {"TestGuardScriptsDoWhatTheProtocolSays"},
+	"cluster": {
+		"TestBatchAtAMasterOfSomeOfItsSlots", "TestBatchAtAMasterThatServesNothingNow", "TestCertificateThatIsRefusedIsSaidSo",
+		"TestLocksAreTakenHeldAndHandedOverInACluster", "TestPushesAreShardedWhereTheServersCan",
+		"TestReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded", "TestSentinelsThatLieAreDeadOrKnowNothing",
+		"TestShardedInboxIsInASlotOfItsMasterAgain", "TestUserOfTheShippedRulesDoesEverythingInAClusterOverMutualTLS",
+		"TestUserOfTheShippedRulesDoesEverythingWithSentinels", "TestVoteThatNoReplicaHasAcknowledgedDoesNotCount",
+	},
+	"redlock": {
+		"TestBatchAtAMemberThatForgot", "TestBatchesDoWhatTheProtocolSays", "TestBatchDrawsTheTokensOfFreeLocks", "TestBatchHandsOver",
+		"TestClientsThatAreThrownOutComeBackAndStayApart", "TestConnectionsAreAuthenticatedAnewUnderCallers",
+		"TestElectionScriptsDoWhatTheProtocolSays", "TestEveryScriptIsLoadedOnceConnected", "TestItemThatIsRefusedLeavesNothingAndEndsNothing",
+		"TestLatchScriptsDoWhatTheProtocolSays", "TestLocksOverASocketInADatabaseUnderAName", "TestPasswordThatChangesCostsNoLease",
+		"TestReadWriteScriptsDoWhatTheProtocolSays", "TestScriptEndsWhereTheServerRefusesToWrite", "TestScriptsBesideTheReferenceSystem",
+		"TestScriptsDoWhatTheProtocolSays", "TestScriptsOfTheSemaphoreDoWhatTheProtocolSays",
+		"TestScriptsThatServersForgetComeBackWithoutAnError", "TestTwoThatRaceForAFreedLockBothGetItOneAtATime",
+		"TestUserOfOneEnvironmentCanDoEverythingThereAndNothingElsewhere", "TestUserWhoMayNotSubscribeIsTold",
+		"TestUserWithTheListedPermissionsCanDoEverything", "TestUserWithTheListedPermissionsCanShareLocks",
+		"TestUserWithoutInfoLeavesTheMarkersAlone", "TestWaiterHasTheLockWhenItIsUnlockedAndNotBefore",
+		"TestWithoutCLIENTAndINFOLocksWorkAndTheRiskIsSaid", "TestWithoutPUBLISHAWaiterHasTheLockAtItsNextHeartbeat",
+		"TestWrongPasswordIsSaidToBeThatAndIsNotTold",
+	},
+	"fence/fenceredis":            {"TestCommandsAnswerThroughTheGuard", "TestDamagedKeyAcceptsNobody", "TestServerIsAGuard"},
+	"internal/redistest":          {"TestRealConforms", "TestRealPersistence"},
+	"cmd/redlock":                 {"TestDoctorKnowsTheServerOfTheTests", "TestScriptsOnRedis", "TestMembersWithTLS"},
+	"cmd/redlock/internal/doctor": {"TestEachMissingPermissionHasItsSeverityAndCure", "TestWhatTheUserLacksIsFoundByTrying"},
+}
