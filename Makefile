@@ -150,12 +150,14 @@ bench-setup: ## Build what bench compares with in other languages (Node with npm
 	if command -v mvn >/dev/null; then (cd bench/children/redisson && mvn -q -B package) || status=1; else echo "no mvn (Debian: apt-get install openjdk-17-jdk-headless maven)" >&2; fi; \
 	exit $$status
 
-# staticcheck is a tool of tools/go.mod; -modfile does not go with workspaces, hence GOWORK=off.
+# staticcheck is a tool of tools/go.mod; -modfile does not go with workspaces, hence GOWORK=off for building it. It checks
+# all modules of the workspace at once, as go vet does, so that what they share is read once.
+linted = $(if $(filter ./...,$(PKG)),$(MODULES:%=%/...),$(PKG))
 .PHONY: lint
 lint: ## Check formatting, go vet, and staticcheck
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; fi
-	@$(call each,go vet $(PKG))
-	@export GOWORK=off; $(call each,go tool -modfile="$(CURDIR)/tools/go.mod" staticcheck $(PKG))
+	@go vet $(linted)
+	@"$$(GOWORK=off go tool -n -modfile=tools/go.mod staticcheck)" $(linted)
 
 # The modules that others import. bench and integration pass too, but what they import takes minutes to compile, and
 # they run on Linux: PORTABLE=./integration checks one of them. On Windows bench does not build.
