@@ -16,6 +16,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -124,61 +125,93 @@ func (c modelCall) command(k script.Lock) member.Command {
 	panic("no such script: " + c.op)
 }
 
+// parsed says how the bytes of a call are read: what they ask for, and the names of its arguments behind the keys and the
+// bucket, of which the first has that number.
+var parsed = map[string]struct {
+	modelCall
+	first int
+	args  string
+}{
+	script.Acquire.SHA:     {modelCall{op: opAcquire}, 5, "owner ttl"},
+	script.Wait.SHA:        {modelCall{op: opWait}, 7, "owner ttl entry"},
+	script.Release.SHA:     {modelCall{op: opRelease}, 7, "owner hint"},
+	script.Yield.SHA:       {modelCall{op: opYield}, 7, "owner token ttl entry"},
+	script.Raise.SHA:       {modelCall{op: opRaise}, 4, "owner token"},
+	script.Rejoin.SHA:      {modelCall{op: opRejoin}, 7, "owner ttl token"},
+	script.Extend.SHA:      {modelCall{op: opExtend}, 2, "owner ttl"},
+	script.Force.SHA:       {modelCall{op: opForce}, 0, ""},
+	script.RWRead.SHA:      {modelCall{op: opAcquire, by: byReader}, 7, "owner ttl"},
+	script.RWAwait.SHA:     {modelCall{op: opWait, by: byReader}, 7, "owner ttl entry"},
+	script.RWWait.SHA:      {modelCall{op: opWait, by: byWriter}, 7, "owner ttl entry"},
+	script.RWRelease.SHA:   {modelCall{op: opRelease, by: byWriter}, 7, "owner hint"},
+	script.RWRaise.SHA:     {modelCall{op: opRaise, by: byReader}, 4, "owner token"},
+	script.RWExtend.SHA:    {modelCall{op: opExtend, by: byReader}, 3, "owner ttl"},
+	script.RWRejoin.SHA:    {modelCall{op: opRejoin, by: byReader}, 7, "owner ttl token"},
+	script.RWDowngrade.SHA: {modelCall{op: opDowngrade, by: byWriter}, 7, "owner ttl"},
+	script.FairAcquire.SHA: {modelCall{op: opAcquire, fair: true}, 7, "owner ttl"},
+	script.FairWait.SHA:    {modelCall{op: opWait, fair: true}, 7, "owner ttl entry ticket"},
+	script.FairRelease.SHA: {modelCall{op: opRelease, fair: true}, 7, "owner hint"},
+	script.FairYield.SHA:   {modelCall{op: opYield, fair: true}, 7, "owner token ttl entry ticket"},
+	script.SemAcquire.SHA:  {modelCall{op: opAcquire}, 7, "owner ttl want limit known n"},
+	script.SemWait.SHA:     {modelCall{op: opWait}, 7, "owner ttl entry want limit known n"},
+	script.SemRelease.SHA:  {modelCall{op: opRelease}, 7, "owner hint lease"},
+	script.SemClaim.SHA:    {modelCall{op: opClaim}, 7, "owner had slots ttl entry limit known n"},
+	script.SemRaise.SHA:    {modelCall{op: opRaise}, 4, "owner had"},
+	script.SemRejoin.SHA:   {modelCall{op: opRejoin}, 7, "owner ttl had wish"},
+	script.SemExtend.SHA:   {modelCall{op: opExtend}, 2, "owner ttl lease"},
+}
+
+// lease are slots as a lease names them, without their tokens.
+func lease(slots ...int) (out permit.List) {
+	for _, n := range slots {
+		out = append(out, permit.Permit{Slot: n, Token: 1})
+	}
+	return out
+}
+
 // parseCall is the other direction: what a client's bytes ask for, without the marker id that the member
 // adds.
 func parseCall(cmd []byte) modelCall {
 	f := strings.Split(string(cmd), "\r\n") // *n $7 EVALSHA $40 sha $… …
-	sha, arg := f[4], func(i int) string { return f[6+2*i] }
-	num := func(i int) int64 {
-		n, err := strconv.ParseInt(arg(i), 10, 64)
-		if err != nil {
-			panic(err)
+	how, known := parsed[f[4]]
+	if !known {
+		panic("unknown script " + f[4])
+	}
+	c := how.modelCall
+	for i, name := range strings.Fields(how.args) {
+		arg := f[6+2*(how.first+i)]
+		slots := func(text string) (out []int) {
+			for _, n := range strings.Fields(text) {
+				out = append(out, int(toInt(n)))
+			}
+			return out
 		}
-		return n
+		switch name {
+		case "owner":
+			c.owner = arg
+		case "hint":
+			c.hint = arg
+		case "had":
+			c.had, _ = permit.Parse(arg)
+		case "lease":
+			c.had = lease(slots(arg)...)
+		case "slots":
+			if back, none := strings.CutPrefix(arg, "-"); none {
+				c.want = int(toInt(back))
+			} else {
+				c.slots = slots(arg)
+			}
+		case "want", "limit", "n":
+			*map[string]*int{"want": &c.want, "limit": &c.limit, "n": &c.n}[name] = int(toInt(arg))
+		default:
+			n, err := strconv.ParseInt(arg, 10, 64)
+			if err != nil {
+				panic(err)
+			}
+			*map[string]*int64{"ttl": &c.ttl, "entry": &c.entry, "token": &c.token, "ticket": &c.ticket, "known": &c.known, "wish": &c.wish}[name] = n
+		}
 	}
-	switch sha { // arguments: number of keys, keys, bucket, owner, ...
-	case script.Acquire.SHA:
-		return modelCall{op: opAcquire, owner: arg(5), ttl: num(6)}
-	case script.Wait.SHA:
-		return modelCall{op: opWait, owner: arg(7), ttl: num(8), entry: num(9)}
-	case script.Release.SHA:
-		return modelCall{op: opRelease, owner: arg(7), hint: arg(8)}
-	case script.Yield.SHA:
-		return modelCall{op: opYield, owner: arg(7), token: num(8), ttl: num(9), entry: num(10)}
-	case script.Raise.SHA:
-		return modelCall{op: opRaise, owner: arg(4), token: num(5)}
-	case script.Rejoin.SHA:
-		return modelCall{op: opRejoin, owner: arg(7), ttl: num(8), token: num(9)}
-	case script.Extend.SHA:
-		return modelCall{op: opExtend, owner: arg(2), ttl: num(3)}
-	case script.Force.SHA:
-		return modelCall{op: opForce}
-	case script.RWRead.SHA:
-		return modelCall{op: opAcquire, owner: arg(7), ttl: num(8), by: byReader}
-	case script.RWAwait.SHA:
-		return modelCall{op: opWait, owner: arg(7), ttl: num(8), entry: num(9), by: byReader}
-	case script.RWWait.SHA:
-		return modelCall{op: opWait, owner: arg(7), ttl: num(8), entry: num(9), by: byWriter}
-	case script.RWRelease.SHA:
-		return modelCall{op: opRelease, owner: arg(7), hint: arg(8), by: byWriter}
-	case script.RWRaise.SHA:
-		return modelCall{op: opRaise, owner: arg(4), token: num(5), by: byReader}
-	case script.RWExtend.SHA:
-		return modelCall{op: opExtend, owner: arg(3), ttl: num(4), by: byReader}
-	case script.RWRejoin.SHA:
-		return modelCall{op: opRejoin, owner: arg(7), ttl: num(8), token: num(9), by: byReader}
-	case script.RWDowngrade.SHA:
-		return modelCall{op: opDowngrade, owner: arg(7), ttl: num(8), by: byWriter}
-	case script.FairAcquire.SHA:
-		return modelCall{op: opAcquire, fair: true, owner: arg(7), ttl: num(8)}
-	case script.FairWait.SHA:
-		return modelCall{op: opWait, fair: true, owner: arg(7), ttl: num(8), entry: num(9), ticket: num(10)}
-	case script.FairRelease.SHA:
-		return modelCall{op: opRelease, fair: true, owner: arg(7), hint: arg(8)}
-	case script.FairYield.SHA:
-		return modelCall{op: opYield, fair: true, owner: arg(7), token: num(8), ttl: num(9), entry: num(10), ticket: num(11)}
-	}
-	panic("unknown script " + sha)
+	return c
 }
 
 // play makes one call on both and compares everything.

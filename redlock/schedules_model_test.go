@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -57,41 +58,57 @@ type modelCall struct {
 	by         string // whose script: byWriter, byReader; "": the mutex's
 	fair       bool   // of a fair lock
 	ticket     int64
+
+	// Of a semaphore.
+	want     int // the slot to try first
+	limit, n int
+	known    int64
+	had      permit.List // that a claim gives up; that the lease of a release, raise, rejoin, extend has
+	slots    []int       // that a claim asks for; nil: none
+	wish     int64       // of a rejoin
+	stored   int64       // of a limit
 }
 
 const opForce = "force"
 
 func (c modelCall) String() string {
 	s := c.op + " " + c.owner
-	switch c.op {
-	case opRelease:
-		if c.hint != "" {
-			s += " hint " + c.hint
+	add := func(is bool, format string, args ...any) {
+		if is {
+			s += fmt.Sprintf(format, args...)
 		}
-	case opYield, opRaise, opRejoin:
-		s += " token " + text(c.token)
 	}
-	if c.ttl > 0 {
-		s += " ttl " + text(c.ttl)
-	}
-	if c.fair {
-		s = "fair " + s + " ticket " + text(c.ticket)
-	}
+	add(c.hint != "", " hint %s", c.hint)
+	add(c.token != 0, " token %d", c.token)
+	add(c.n > 0, " %d of %d, slot %d first", c.n, c.limit, c.want)
+	add(c.had != nil, " (%v)", c.had)
+	add(c.slots != nil, " for %v", c.slots)
+	add(c.wish > 0, " wish %d", c.wish)
+	add(c.stored > 0, " store %d", c.stored)
+	add(c.ttl > 0, " ttl %d", c.ttl)
+	add(c.fair, " fair, ticket %d", c.ticket)
+	add(c.tag != "" && c.tag != twinTag, " tag %s", c.tag)
 	return s
 }
 
-// modelReply is a reply: n and, where the script tells them, the server's time and the head of the queue.
+// modelReply is a reply: n, or the permits as the script writes them, and, where the script tells them, the server's time,
+// the head of the queue or the successor, the place, and the stored limit.
 type modelReply struct {
-	err    string
-	n      int64
-	server int64
-	next   string
-	place  int64
+	err     string
+	n       int64
+	permits string
+	server  int64
+	next    string
+	place   int64
+	limit   int64
 }
 
 func (r modelReply) String() string {
-	if r.err != "" {
+	switch {
+	case r.err != "":
 		return r.err
+	case r.permits != "":
+		return strings.TrimSpace(r.permits + " " + r.next)
 	}
 	return strings.TrimSpace(fmt.Sprint(r.n, " ", r.next))
 }

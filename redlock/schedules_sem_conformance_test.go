@@ -75,7 +75,7 @@ func (w *slotsTwin) reset(title string) {
 }
 
 // command encodes c as the client does.
-func (c slotsCall) command(k script.Lock) member.Command {
+func (c modelCall) slotsCommand(k script.Lock) member.Command {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	k = k.Asking(&script.Asked{Want: c.want, Limit: c.limit, Known: c.known, N: c.n, Held: c.had, Wish: ms(c.wish)})
 	switch c.op {
@@ -204,7 +204,7 @@ func (m *slotsMember) keys(now int64) slotsKeys {
 }
 
 // slotsReplyOf reads what a script says.
-func slotsReplyOf(op string, v any) (r slotsReply) {
+func slotsReplyOf(op string, v any) (r modelReply) {
 	list, ok := v.([]any)
 	if !ok {
 		list = []any{v}
@@ -235,12 +235,12 @@ func slotsPush(p script.Push) string {
 }
 
 // play makes one call on both and compares everything.
-func (w *slotsTwin) play(c slotsCall) slotsReply {
+func (w *slotsTwin) play(c modelCall) modelReply {
 	w.Helper()
 	w.calls++
 	w.log = append(w.log, c.String())
 	b := resp.Command("TIME")
-	whole, _ := w.tagged(c.command(w.Lock), c.tag)
+	whole, _ := w.tagged(c.slotsCommand(w.Lock), c.tag)
 	b = append(b, whole...)
 	b = append(b, resp.Command("PUBLISH", script.Inbox("end"), "end")...)
 	b = append(b, resp.Command("EVAL", slotsDump, "4", w.key("s1"), member.TokensKey, w.key("sq"), w.key("sw"))...)
@@ -343,7 +343,7 @@ func (w *slotsTwin) play(c slotsCall) slotsReply {
 	return reply
 }
 
-func slotsKind(r slotsReply) string {
+func slotsKind(r modelReply) string {
 	switch {
 	case r.err != "":
 		return r.err
@@ -417,9 +417,9 @@ var slotsOutcomes = []string{
 func (w *slotsTwin) missing(outcome string) bool { return w.seen[outcome] == 0 }
 
 // any is a call that is worth making now.
-func (w *slotsTwin) any(rng *rand.Rand, op string, owners []string, ttls []int64, most, weight int) slotsCall {
+func (w *slotsTwin) any(rng *rand.Rand, op string, owners []string, ttls []int64, most, weight int) modelCall {
 	pick := func() string { return owners[rng.IntN(len(owners))] }
-	c := slotsCall{op: op, owner: pick(), tag: twinTag, ttl: ttls[rng.IntN(3)], n: 1 + rng.IntN(weight), limit: most}
+	c := modelCall{op: op, owner: pick(), tag: twinTag, ttl: ttls[rng.IntN(3)], n: 1 + rng.IntN(weight), limit: most}
 	if rng.IntN(12) == 0 {
 		c.tag = []string{"", "!", "another 2"}[rng.IntN(3)]
 	}

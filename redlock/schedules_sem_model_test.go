@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"crypto/sha1"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,72 +60,7 @@ type slotsWish struct {
 	slots    []int
 }
 
-// slotsCall is a call of a script: times in ms.
-type slotsCall struct {
-	op         string
-	owner      string
-	hint       string
-	ttl, entry int64
-	want       int // the slot to try first
-	limit, n   int
-	known      int64
-	had        permit.List // that a claim gives up; that the lease of a release, raise, rejoin, extend has
-	slots      []int       // that a claim asks for; nil: none
-	wish       int64       // of a rejoin
-	stored     int64       // of a limit
-	tag        string
-}
-
 const slotsLimit = "limit" // a call that stores a limit
-
-func (c slotsCall) String() string {
-	s := c.op + " " + c.owner
-	switch c.op {
-	case opAcquire, opWait:
-		s += fmt.Sprintf(" %d of %d, slot %d first", c.n, c.limit, c.want)
-	case opClaim:
-		s += fmt.Sprintf(" (%v) for %v, %d of %d", c.had, c.slots, c.n, c.limit)
-	case opRelease:
-		s += fmt.Sprintf(" (%v)", c.had)
-		if c.hint != "" {
-			s += " hint " + c.hint
-		}
-	case opRaise, opExtend:
-		s += fmt.Sprintf(" (%v)", c.had)
-	case opRejoin:
-		s += fmt.Sprintf(" (%v) wish %d", c.had, c.wish)
-	case slotsLimit:
-		s += " " + text(c.stored)
-	}
-	if c.ttl > 0 {
-		s += " ttl " + text(c.ttl)
-	}
-	if c.tag != "" && c.tag != twinTag {
-		s += " tag " + c.tag
-	}
-	return s
-}
-
-// slotsReply is a reply: the permits or a number and, if the script tells them, the server's time, the
-// successor and the stored limit.
-type slotsReply struct {
-	err     string
-	n       int64
-	permits string // as the script writes them
-	server  int64
-	next    string
-	limit   int64
-}
-
-func (r slotsReply) String() string {
-	switch {
-	case r.err != "":
-		return r.err
-	case r.permits != "":
-		return strings.TrimSpace(r.permits + " " + r.next)
-	}
-	return strings.TrimSpace(fmt.Sprint(r.n, " ", r.next))
-}
 
 // slotsRules are guards of the scripts that a case takes out. The zero value is the scripts as they are.
 type slotsRules struct {
@@ -177,7 +111,7 @@ type slotsStep struct {
 
 // call executes c at m when its clock reads now, in µs, and returns the reply and what is published to
 // clients' inboxes, in order.
-func (s *slotsServer) call(m *slotsMember, now int64, c slotsCall) (slotsReply, []script.Push) {
+func (s *slotsServer) call(m *slotsMember, now int64, c modelCall) (modelReply, []script.Push) {
 	m.expire(now)
 	m.records, m.queue, m.wishes = slices.Clone(m.records), slices.Clone(m.queue), slices.Clone(m.wishes)
 	x := &slotsStep{slotsServer: s, slotsMember: m, now: now, ms: now / 1000, tag: c.tag, cap: -1}
@@ -203,9 +137,9 @@ func (m *slotsMember) normal() {
 	}
 }
 
-var slotsForgot = slotsReply{err: forgotMarker}
+var slotsForgot = modelReply{err: forgotMarker}
 
-func (x *slotsStep) run(c slotsCall) slotsReply {
+func (x *slotsStep) run(c modelCall) modelReply {
 	switch c.op {
 	case opAcquire:
 		return x.acquire(c)
@@ -216,9 +150,9 @@ func (x *slotsStep) run(c slotsCall) slotsReply {
 	case opClaim:
 		return x.claim(c)
 	case opExtend:
-		return slotsReply{n: x.extend(c)}
+		return modelReply{n: x.extend(c)}
 	case opRaise:
-		return slotsReply{n: x.raise(c)}
+		return modelReply{n: x.raise(c)}
 	case opRejoin:
 		return x.rejoin(c)
 	case slotsLimit:
@@ -230,7 +164,7 @@ func (x *slotsStep) run(c slotsCall) slotsReply {
 		if !x.admit() {
 			return slotsForgot
 		}
-		return slotsReply{n: max(x.told, c.stored), server: x.now}
+		return modelReply{n: max(x.told, c.stored), server: x.now}
 	case opForce:
 		return x.force(c)
 	}
@@ -515,7 +449,7 @@ func (x *slotsStep) successor(limit int, has permit.List) string {
 	return x.head(limit - 1)
 }
 
-func (x *slotsStep) stand(c *slotsCall, want int) {
+func (x *slotsStep) stand(c *modelCall, want int) {
 	w := slotsWaiter{owner: c.owner, since: x.now, deadline: x.ms + c.entry, ttl: c.ttl, n: c.n, want: want, limit: c.limit}
 	if i := x.place(c.owner); i >= 0 {
 		w.since = x.queue[i].since
@@ -743,15 +677,15 @@ func (x *slotsStep) admit() bool {
 	}
 }
 
-func (x *slotsStep) acquire(c slotsCall) slotsReply {
+func (x *slotsStep) acquire(c modelCall) modelReply {
 	if x.usual(c) { // what has ended stays until another script sweeps
 		x.counters[c.want]++
 		x.used++
 		x.set(slotsRecord{c.owner, x.ms + c.ttl, permit.List{{Slot: c.want, Token: x.counters[c.want]}}})
-		return slotsReply{permits: slotsText(x.record(c.owner).has)}
+		return modelReply{permits: slotsText(x.record(c.owner).has)}
 	}
 	x.bound(c.known)
-	reply := func(r slotsReply) slotsReply {
+	reply := func(r modelReply) modelReply {
 		if x.told > 0 {
 			r.server, r.next, r.limit = x.now, "-", x.told
 		}
@@ -759,30 +693,30 @@ func (x *slotsStep) acquire(c slotsCall) slotsReply {
 	}
 	if r := x.read(c.owner); r != nil {
 		x.keep(*r, c.ttl)
-		return reply(slotsReply{permits: slotsText(r.has)})
+		return reply(modelReply{permits: slotsText(r.has)})
 	}
 	for k := 1; k <= 4 && len(x.queue) > 0; k++ {
 		first := x.head(0)
 		if w, _, _ := x.asked(first); w != nil {
-			return reply(slotsReply{n: x.refusal(1)})
+			return reply(modelReply{n: x.refusal(1)})
 		}
 		if x.leave(first); k == 4 {
-			return reply(slotsReply{n: -1})
+			return reply(modelReply{n: -1})
 		}
 	}
 	slots := x.free(c.want, x.most(c.limit), c.n)
 	if slots == nil {
-		return reply(slotsReply{n: x.refusal(1)})
+		return reply(modelReply{n: x.refusal(1)})
 	}
 	r := x.give(c.owner, slots, c.ttl)
 	if r == nil {
 		return slotsForgot
 	}
-	return reply(slotsReply{permits: slotsText(r.has)})
+	return reply(modelReply{permits: slotsText(r.has)})
 }
 
 // usual is the case that sem_acquire.lua has in fewer commands, beside permits of others.
-func (x *slotsStep) usual(c slotsCall) bool {
+func (x *slotsStep) usual(c modelCall) bool {
 	deadline := x.ms + c.ttl
 	return c.n == 1 && len(x.queue) == 0 && x.record(c.owner) == nil && x.holder(c.want) == "" && c.want < c.limit && x.used < c.limit &&
 		x.stored == 0 && c.known == 0 && x.earliest > 0 && x.earliest <= deadline && x.over > deadline && x.counters[c.want] > 0
@@ -791,11 +725,11 @@ func (x *slotsStep) usual(c slotsCall) bool {
 // slotsText is the text of what a record has, in its order.
 func slotsText(l permit.List) string { return string(l.Append(nil)) }
 
-func (x *slotsStep) has(r *slotsRecord, limit int) slotsReply {
-	return slotsReply{permits: slotsText(r.has), server: x.now, next: x.successor(limit, r.has), limit: x.told}
+func (x *slotsStep) has(r *slotsRecord, limit int) modelReply {
+	return modelReply{permits: slotsText(r.has), server: x.now, next: x.successor(limit, r.has), limit: x.told}
 }
 
-func (x *slotsStep) wait(c slotsCall) slotsReply {
+func (x *slotsStep) wait(c modelCall) modelReply {
 	x.bound(c.known)
 	limit := x.most(c.limit)
 	if r := x.read(c.owner); r != nil {
@@ -828,10 +762,10 @@ func (x *slotsStep) wait(c slotsCall) slotsReply {
 			return x.has(r, limit)
 		}
 	}
-	return slotsReply{n: x.refusal(c.entry), server: x.now, next: "-", limit: x.told}
+	return modelReply{n: x.refusal(c.entry), server: x.now, next: "-", limit: x.told}
 }
 
-func (x *slotsStep) claim(c slotsCall) slotsReply {
+func (x *slotsStep) claim(c modelCall) modelReply {
 	x.bound(c.known)
 	limit := x.most(c.limit)
 	r := x.read(c.owner)
@@ -876,13 +810,13 @@ func (x *slotsStep) claim(c slotsCall) slotsReply {
 		want = c.slots[0]
 	}
 	x.stand(&c, want)
-	return slotsReply{n: x.refusal(c.entry), server: x.now, next: "-", limit: x.told}
+	return modelReply{n: x.refusal(c.entry), server: x.now, next: "-", limit: x.told}
 }
 
 // had reports whether a record has all slots of a lease.
 func had(r *slotsRecord, lease permit.List) bool { return r != nil && r.has.Has(lease.Slots()) }
 
-func (x *slotsStep) release(c slotsCall) slotsReply {
+func (x *slotsStep) release(c modelCall) modelReply {
 	var r *slotsRecord
 	if i := x.find(c.owner); i >= 0 {
 		copied := x.records[i]
@@ -893,7 +827,7 @@ func (x *slotsStep) release(c slotsCall) slotsReply {
 			x.take(*r, nil)
 			x.clear()
 		}
-		return slotsReply{n: one(had(r, c.had) && len(c.had) <= 1)}
+		return modelReply{n: one(had(r, c.had) && len(c.had) <= 1)}
 	}
 	x.bound(0)
 	if r = nil; x.read(c.owner) != nil {
@@ -914,10 +848,10 @@ func (x *slotsStep) release(c slotsCall) slotsReply {
 	if x.clear(); !done {
 		return slotsForgot
 	}
-	return slotsReply{n: one(had(r, c.had))}
+	return modelReply{n: one(had(r, c.had))}
 }
 
-func (x *slotsStep) extend(c slotsCall) int64 {
+func (x *slotsStep) extend(c modelCall) int64 {
 	r := x.record(c.owner)
 	if r == nil || r.deadline < x.ms || !had(r, c.had) && !x.extendAny {
 		return 0
@@ -929,7 +863,7 @@ func (x *slotsStep) extend(c slotsCall) int64 {
 	return 1
 }
 
-func (x *slotsStep) raise(c slotsCall) int64 {
+func (x *slotsStep) raise(c modelCall) int64 {
 	r := x.record(c.owner)
 	if r == nil || r.deadline < x.ms {
 		return 0
@@ -945,7 +879,7 @@ func (x *slotsStep) raise(c slotsCall) int64 {
 	return 1
 }
 
-func (x *slotsStep) rejoin(c slotsCall) slotsReply {
+func (x *slotsStep) rejoin(c modelCall) modelReply {
 	x.bound(0)
 	for _, p := range c.had {
 		if x.counters[p.Slot] == 0 && x.tag != "" && x.id != x.tag {
@@ -988,10 +922,10 @@ func (x *slotsStep) rejoin(c slotsCall) slotsReply {
 	if len(missing) > 0 && c.wish > 0 && !lost {
 		x.wish(c.owner, missing, c.ttl, c.wish, 0)
 	}
-	return slotsReply{n: one(len(missing) == 0)}
+	return modelReply{n: one(len(missing) == 0)}
 }
 
-func (x *slotsStep) force(c slotsCall) slotsReply {
+func (x *slotsStep) force(c modelCall) modelReply {
 	x.bound(0)
 	x.read("")
 	if c.owner != "" {
@@ -1019,5 +953,5 @@ func (x *slotsStep) force(c slotsCall) slotsReply {
 	if x.clear(); !done {
 		return slotsForgot
 	}
-	return slotsReply{n: one(len(slots) > 0)}
+	return modelReply{n: one(len(slots) > 0)}
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/cases"
+	"github.com/redquorum/redquorum/internal/explore"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
@@ -27,21 +28,21 @@ import (
 //
 // Every interleaving of a few clients at three members: which request a member executes next, which
 // answer or push a client hears next, what is lost, when a connection breaks, when time passes, when a
-// holder unlocks or a caller gives up. Breadth first, so that the first violation has the shortest
-// schedule, with equal states visited once.
+// holder unlocks or a caller gives up. Package explore goes through them.
 //
 // What decides is the code itself: the ballot, and the methods of attempt, renewal, keeper and Lease that
 // submit and judge. They run on a Client without goroutines, whose members (recorder) only note what is
-// submitted; the search stands in for what attempt.sleep would wait for. The members are modelMember. Of the
-// restart guard, what the client makes of generations and quarantines is the code; that a member which
-// forgot is quarantined and restored, which package node sees to, is played (forget).
+// submitted; the search stands in for what attempt.sleep would wait for. The members are modelMember, or
+// slotsMember of semaphores (schedules_sem_test.go). Of the restart guard, what the client makes of
+// generations and quarantines is the code; that a member which forgot is quarantined and restored, which
+// package node sees to, is played (forget).
 //
 // Time goes in ticks of a second. The search runs in a synctest bubble, where time.Now stands still;
 // instead of time going on, a tick sets everything back that has a date.
 
 const (
 	schedMembers = 3
-	schedClients = 2
+	schedClients = 3
 	schedTick    = time.Second
 	schedNow     = int64(1_000_000_000_000) // every server's clock, µs
 	schedOther   = "Z:1"                    // an owner of a client that is not played
@@ -52,6 +53,7 @@ const (
 // does what a client without it would.
 type schedRules struct {
 	modelRules
+	slotsRules
 	need            int  // votes that decide, 0: a majority
 	renewNeed       int  // confirmations that renew, 0: a majority
 	noRaise         bool // the greatest token of the votes wins, without a second round (emulated)
@@ -63,6 +65,7 @@ type schedRules struct {
 	renewEndOfRound bool
 	believeTTL      bool // what was granted while waiting is believed for the whole TTL
 	noYield         bool
+	noFollow        bool // a split of a semaphore is not followed
 	noTimeout       bool // a split waits for every member's answer
 	revive          bool // a late renewal gives an ended lease back (emulated)
 	releaseVotes    bool // a release goes only to members whose vote is in hand
@@ -71,11 +74,14 @@ type schedRules struct {
 	noRelease       bool // an attempt that ends without a lease leaves what it has
 	noQuarantine    bool // a member that forgot votes again at once
 	noRestore       bool // its counters begin anew
+	noLimit         bool // nor is the stored limit restored
 	restoreFew      bool // its counters are those of one other member
+	anyLife         bool // what a member says of a limit counts whatever it forgets then
 }
 
 // schedBounds say how far a search goes, and from where.
 type schedBounds struct {
+	clients   int
 	ticks     int
 	attempts  int // per client
 	breaks    int // connections that break
@@ -87,18 +93,28 @@ type schedBounds struct {
 	timeout   int // ticks
 	renew     bool
 	wait      bool // asks with wait at once, as where the lock is known to be contended
-	hung      bool // the last member executes nothing
+	hung      int  // 1 + the member that executes nothing; without a number the last
 	prompt    bool // answers arrive with their execution
 	forgets   int  // members that restart without memory: quarantined for the TTL, then restored
 	lapses    int  // votes that a member loses before their time: only tokens are judged then
 	alone     bool // one client has an attempt, the other none
 	forced    int  // members at which the lock is taken from whoever holds it
 	fair      bool // strict order
-	brief     bool // the third client's leases end with the first tick
-	others    int  // members, from the first, that a third client has at the start, and frees some time
+	brief     bool // the third party's leases end with the first tick
+	others    int  // members, from the first, that a third party has at the start (or slot 0), and frees some time
 	counters  [schedMembers]int64
 	kinds     [schedClients]*kind // what each client asks for; nil: the exclusive lock
 	maxStates int
+	slotsBounds
+}
+
+func (b schedBounds) withDefaults() schedBounds {
+	set(&b.clients, 2)
+	set(&b.attempts, 1)
+	set(&b.ttl, 3)
+	set(&b.entry, 9)
+	set(&b.timeout, 2)
+	return b
 }
 
 type schedPhase uint8
@@ -112,18 +128,14 @@ const (
 
 // schedMsg is a call on its way to a member, and then its answer.
 type schedMsg struct {
-	modelCall
-	sent  time.Time
-	round *schedRound // nil: nobody counts
-	epoch uint64
-	reply modelReply
-	idle  bool // was not sent: the member is in quarantine
-}
-
-// schedRound tells the rounds of a client apart. kind: what its answers are for.
-type schedRound struct {
-	op string
-	n  int // of renewals: which
+	*modelCall // never changed
+	sent       time.Time
+	part       time.Duration // the TTL that the round asked for
+	renewal    int           // which
+	regain     bool
+	epoch      uint64
+	reply      modelReply
+	idle       bool // was not sent: the member is in quarantine
 }
 
 type schedRenewal struct {
@@ -134,19 +146,15 @@ type schedRenewal struct {
 	forced       bool // sent when a majority had been forced
 }
 
-type schedClientState struct {
+type schedClient struct {
 	phase    schedPhase
-	attempt  int   // the number in the owner's name
-	began    int64 // won when the attempt began
+	attempt  int // the number in the owner's name
 	name     string
 	b        ballot.Ballot
-	raise    int64               // the token that is to be confirmed
-	token    int64               // the lease's
-	places   [schedMembers]int64 // that members have told the attempt, heard of or not
-	final    bool                // a majority of the members have it at its ticket
-	behind   quorum.Set          // clients whose tickets were final when the attempt began
-	forced   quorum.Set          // members at which the lease was taken by force
-	until    time.Time           // the lease's fields
+	raise    int64      // the token that is to be confirmed
+	token    int64      // the lease's
+	forced   quorum.Set // members at which the lease was taken by force
+	until    time.Time  // the lease's fields
 	limit    time.Time
 	renewAt  time.Time
 	renewals []schedRenewal
@@ -155,20 +163,40 @@ type schedClientState struct {
 	rep      [schedMembers][]schedMsg
 	push     [schedMembers][]script.Push
 	zombies  [schedMembers][]schedMsg
+
+	began  int64               // won when the attempt began
+	places [schedMembers]int64 // that members have told the attempt, heard of or not
+	final  bool                // a majority of the members have it at its ticket
+	behind quorum.Set          // clients whose tickets were final when the attempt began
+
+	slotsClient
 }
 
-// schedWorld is a state of everything. Slices in it are never changed in place, except the ballot's,
-// which own copies (schedWorld.client).
+// schedSite is what a member has: *modelMember, *slotsMember. It is never changed.
+type schedSite interface {
+	played(s *search, c *modelCall) (schedSite, modelReply, []script.Push)
+	later() schedSite // a tick later
+	restored(s *search, a, b schedSite) schedSite
+	has(owner string) bool
+	owners() []string // all that it knows
+	appendKey(b []byte, s *search) []byte
+}
+
+// schedWorld is a state of everything. What it points to is never changed, except the clients that own and client have
+// made its own.
 type schedWorld struct {
-	m       [schedMembers]modelMember
-	c       [schedClients]schedClientState
-	used    struct{ ticks, breaks, lost, cancels, extends, lapses, forgets, forced int }
+	m       [schedMembers]schedSite
+	c       [schedClients]*schedClient
+	own     quorum.Set // clients that are this world's
+	ballots quorum.Set // and have ballots of their own
+	used    struct{ splits, ticks, breaks, lost, cancels, extends, lapses, forgets, forced, gathers int }
 	gen     [schedMembers]uint64 // memories that a member lost
 	rest    [schedMembers]int    // ticks until its quarantine ends
 	won     int64                // greatest token of an attempt that won
 	written int64                // the same of attempts that do not hold together with others
 	tokens  []int64              // of all that won
 	counted [schedMembers]int64  // greatest token of a vote that decided
+	slots   slotsWorld
 	wrong   string
 }
 
@@ -193,40 +221,37 @@ const (
 	actCancel
 	actExtend
 	actLapse // a member loses a vote
-	actOther // a third client's release arrives
+	actOther // a third party's release arrives
 	actForget
-	actForce // an operator takes the lock at a member
+	actForce  // an operator takes the lock at a member
+	actSplit  // the pause before a split is followed ends
+	actGather // a lease asks for its slots where they are not given
+	actSet    // somebody begins to store a limit
+	actSetAt  // a member is asked about it, and answers
 )
 
 // search is one search.
 type search struct {
-	t      *testing.T
 	bounds schedBounds
 	rules  schedRules
 	now    time.Time
-	model  *modelServer
+	locks  *modelServer
+	slots  *slotsServer
+	sem    kind // of semaphores
 	stubs  [schedClients]*Client
 	cfg    Config
 
-	w      *schedWorld // the state that the recorders write to
-	spare  *schedWorld // nobody's any more
-	calls  map[string]modelCall
-	dates  func([]byte, time.Time) []byte // appendTime
-	acting int
-	seen   map[[2]uint64]struct{}
-	seeds  [2]maphash.Seed
-	nodes  []schedNode
-	stats  map[string]int
-	only   string        // nothing else counts as wrong
-	begin  []schedAction // the search starts behind these
-	trace  *[]string     // where a replay says what happens
-	buf    []byte        // of key
-	out    []byte
-}
-
-type schedNode struct {
-	parent int32
-	action schedAction
+	w       *schedWorld // the state that the recorders write to
+	spare   *schedWorld // nobody's any more
+	idle    []*schedClient
+	calls   map[string]*modelCall
+	dates   func([]byte, time.Time) []byte // appendTime
+	stats   map[string]int
+	only    string // nothing else counts as wrong
+	telling bool
+	said    []string
+	buf     []byte // of key
+	out     []byte
 }
 
 // recorder is a member that notes what is submitted to it.
@@ -261,49 +286,59 @@ func (s *search) states(c int) []member.State {
 
 // Submit implements member.Member: the end of the line in the session.
 func (r recorder) Submit(c *member.Call) {
-	round := c.Sink.(*quorum.Round)
-	cl := &r.s.w.c[r.c]
-	call, ok := r.s.calls[string(c.Cmd)]
-	if !ok {
-		call = parseCall(c.Cmd)
-		r.s.calls[string(c.Cmd)] = call
+	s, round := r.s, c.Sink.(*quorum.Round)
+	cl := s.w.c[r.c]
+	call := s.calls[string(c.Cmd)]
+	if call == nil {
+		parsed := parseCall(c.Cmd)
+		call = &parsed
+		s.calls[string(c.Cmd)] = call
 	}
-	m := schedMsg{modelCall: call, sent: round.Sent, epoch: cl.epoch[r.i], round: &schedRound{op: round.Op}}
+	m := schedMsg{modelCall: call, sent: round.Sent, part: round.TTL, epoch: cl.epoch[r.i]}
 	switch j := round.Judge.(type) {
 	case *renewal:
-		m.round.n = len(cl.renewals)
+		m.renewal = len(cl.renewals)
 	case rejoinJudge:
 		for n := range cl.renewals {
 			if cl.renewals[n].sent.Equal(j.n.sent) {
-				m.round.n = n
+				m.renewal = n
 			}
 		}
+	case regained:
+		m.regain = true
 	}
-	if r.s.rules.believeTTL && m.ttl > 0 && m.entry > 0 {
-		m.ttl = min(m.ttl, m.entry) // the ballot thinks that it asked for more
-	}
-	if r.s.rules.noRaise && m.op == opRaise {
-		return // not a late one either
-	}
-	if r.s.rules.releaseVotes && m.op == opRelease && cl.probe().Vote(r.i).Token == 0 {
+	switch {
+	case s.rules.noRaise && m.op == opRaise: // not a late one either
 		return
+	case s.rules.releaseVotes && m.op == opRelease && cl.probe().Vote(r.i).Token == 0:
+		return
+	case s.rules.believeTTL && m.ttl > 0 && m.entry > 0:
+		m.change(func(c *modelCall) { c.ttl = min(c.ttl, c.entry) }) // the ballot thinks that it asked for more
 	}
-	if r.s.w.rest[r.i] > 0 {
+	if s.w.rest[r.i] > 0 {
 		if m.op != opRelease {
 			m.idle = true
 			cl.rep[r.i] = append(slices.Clip(cl.rep[r.i]), m)
 			return
 		}
-		m.tag = "!"
+		m.change(func(c *modelCall) { c.tag = "!" })
 	}
 	cl.req[r.i] = append(slices.Clip(cl.req[r.i]), m)
 }
 
-func newSearch(t *testing.T, bounds schedBounds, rules schedRules) *search {
+// change gives a message a call of its own.
+func (m *schedMsg) change(edit func(c *modelCall)) {
+	c := *m.modelCall
+	edit(&c)
+	m.modelCall = &c
+}
+
+func newSearch(bounds schedBounds, rules schedRules) *search {
 	s := &search{
-		t: t, bounds: bounds, rules: rules, now: time.Now(), model: newModelServer(rules.modelRules),
-		seen: map[[2]uint64]struct{}{}, calls: map[string]modelCall{}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, stats: map[string]int{},
+		bounds: bounds, rules: rules, now: time.Now(), locks: newModelServer(rules.modelRules), slots: newSlotsServer(rules.slotsRules), sem: permitKind,
+		calls: map[string]*modelCall{}, stats: map[string]int{},
 	}
+	s.sem.held, s.sem.left = nil, nil // gathering is a step of its own
 	s.dates = s.appendTime
 	ticks := func(n int) time.Duration { return time.Duration(n) * schedTick }
 	s.cfg = Config{
@@ -313,12 +348,12 @@ func newSearch(t *testing.T, bounds schedBounds, rules schedRules) *search {
 	if rules.noTimeout {
 		s.cfg.MemberTimeout = time.Hour
 	}
-	for c := range s.stubs {
+	for c := range bounds.clients {
 		members := make([]member.Member, schedMembers)
 		for i := range members {
 			members[i] = recorder{s, c, i}
 		}
-		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, briefed: make([]member.Briefed, len(members)), spread: make([]member.Spread, len(members)), need: member.Majority(schedMembers), uuid: name(c), closed: make(chan struct{})}
+		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, briefed: make([]member.Briefed, len(members)), spread: make([]member.Spread, len(members)), need: member.Majority(schedMembers), uuid: clientName(c), closed: make(chan struct{})}
 		stub.number = func() uint64 { return uint64(s.w.c[c].attempt) }
 		if rules.renewNeed > 0 {
 			stub.need = rules.renewNeed
@@ -333,104 +368,164 @@ func newSearch(t *testing.T, bounds schedBounds, rules schedRules) *search {
 // tickets reports whether a client asks for strict order.
 func (b *schedBounds) tickets() bool { return b.fair || slices.Contains(b.kinds[:], &fair) }
 
+func (b *schedBounds) hangs(i int) bool { return b.hung == i+1 }
+
 func (s *search) kind(c int) *kind {
-	if k := s.bounds.kinds[c]; k != nil {
+	switch k := s.bounds.kinds[c]; {
+	case s.bounds.slots > 0:
+		return &s.sem
+	case k != nil:
 		return k
-	}
-	if s.bounds.fair {
+	case s.bounds.fair:
 		return &fair
 	}
 	return &exclusive
 }
 
 func (s *search) terms(c int) terms {
-	return terms{kind: s.kind(c), ttl: s.cfg.TTL, renew: s.bounds.renew}
+	t := terms{kind: s.kind(c), ttl: s.cfg.TTL, renew: s.bounds.renew}
+	if s.bounds.slots > 0 {
+		t.permits = s.permitTerms(c)
+	}
+	return t
+}
+
+func (s *search) wire(c int) script.Lock {
+	if s.bounds.slots == 0 {
+		return s.kind(c).lock("k")
+	}
+	t := s.terms(c)
+	return s.sem.of("k", &s.cfg, &t)
 }
 
 func (s *search) initial() *schedWorld {
 	w := &schedWorld{}
-	if s.bounds.alone {
-		w.c[1].phase = schedDone
+	for c := range w.c {
+		if w.c[c] = (&schedClient{}); c >= s.bounds.clients || c > 0 && s.bounds.alone {
+			w.c[c].phase = schedDone
+		}
 	}
 	for i := range w.m {
-		w.m[i].counter = s.bounds.counters[i]
-		if w.m[i].counter == 0 {
-			w.m[i].counter = 5
+		n, end := s.bounds.counters[i], schedNow/1000+3_600_000
+		if set(&n, 5); s.bounds.brief {
+			end = schedNow/1000 + schedTick.Milliseconds()
 		}
-		if i < s.bounds.others {
-			w.m[i].owner, w.m[i].token, w.m[i].end = schedOther, w.m[i].counter, schedNow/1000+3_600_000
-			if s.bounds.brief {
-				w.m[i].end = schedNow/1000 + schedTick.Milliseconds()
-			}
+		if s.bounds.slots > 0 {
+			w.m[i] = s.slotsSite(n, i < s.bounds.others, end)
+			continue
+		}
+		m := &modelMember{counter: n}
+		if w.m[i] = m; i < s.bounds.others {
+			m.owner, m.token, m.end = schedOther, n, end
 		}
 	}
 	return w
 }
 
-// clone makes a state to go on from. Ballots are shared until client takes one.
+// clone makes a state to go on from.
 func (s *search) clone(w *schedWorld) *schedWorld {
 	v := s.spare
 	if s.spare = nil; v == nil {
 		v = new(schedWorld)
 	}
 	*v = *w
+	v.own, v.ballots = 0, 0
 	return v
 }
 
-// client gives client c of w a ballot of its own, and makes it the one that acts.
-func (s *search) client(w *schedWorld, c int) *schedClientState {
-	s.w, s.acting = w, c
-	cl := &w.c[c]
-	cl.b = cl.probe().Clone()
-	cl.renewals = slices.Clone(cl.renewals)
+// drop is for a state that nobody looks at any more.
+func (s *search) drop(w *schedWorld) {
+	for c := range w.c {
+		if w.own.Has(c) {
+			s.idle = append(s.idle, w.c[c])
+		}
+	}
+	s.spare = w
+}
+
+// own makes client c the state's own. Its ballot is shared.
+func (s *search) own(w *schedWorld, c int) *schedClient {
+	if w.own.Has(c) {
+		return w.c[c]
+	}
+	cl := new(schedClient)
+	if n := len(s.idle); n > 0 {
+		cl, s.idle = s.idle[n-1], s.idle[:n-1]
+	}
+	*cl = *w.c[c]
+	w.c[c], w.own = cl, w.own.With(c)
+	return cl
+}
+
+// client gives client c a ballot of its own, too.
+func (s *search) client(w *schedWorld, c int) *schedClient {
+	cl := s.own(w, c)
+	if !w.ballots.Has(c) {
+		cl.b, cl.renewals = cl.probe().Clone(), slices.Clone(cl.renewals)
+		w.ballots = w.ballots.With(c)
+	}
 	return cl
 }
 
 // attempt is the client's attempt, for one event.
 func (s *search) attempt(c int) *attempt {
-	cl := &s.w.c[c]
-	a := &attempt{hold: hold{c: s.stubs[c], wire: s.kind(c).lock("k"), terms: s.terms(c), owner: cl.name, n: uint64(cl.attempt), b: cl.b}}
+	cl := s.w.c[c]
+	a := &attempt{hold: hold{c: s.stubs[c], wire: s.wire(c), terms: s.terms(c), owner: cl.name, n: uint64(cl.attempt), b: cl.b}}
 	a.ended.Store(cl.phase == schedIdle || cl.phase == schedDone)
 	return a
 }
 
-func (cl *schedClientState) probe() ballot.Probe { return ballot.Probe{Ballot: &cl.b} }
+func (cl *schedClient) probe() ballot.Probe { return ballot.Probe{Ballot: &cl.b} }
 
 // live reports whether an owner's attempt still goes on.
-func (cl *schedClientState) live(owner string) bool {
+func (cl *schedClient) live(owner string) bool {
 	return cl.name == owner && cl.phase != schedIdle && cl.phase != schedDone
 }
 
+// who is a client in words.
+type who int8
+
+func (c who) String() string { return clientName(int(c)) }
+
+func clientName(c int) string { return "ABC"[c : c+1] }
+
 func (s *search) say(format string, args ...any) {
-	if s.trace != nil {
-		*s.trace = append(*s.trace, fmt.Sprintf(format, args...))
+	if s.telling {
+		s.said = append(s.said, fmt.Sprintf(format, args...))
 	}
 }
 
 func (s *search) count(what string) { s.stats[what]++ }
 
-// enabled lists what can happen next.
-func (s *search) enabled(w *schedWorld) []schedAction {
-	var out []schedAction
+// Enabled lists what can happen next.
+func (s *search) Enabled(w *schedWorld) []schedAction {
+	out := make([]schedAction, 0, 16)
 	add := func(k schedKind, c, i int) { out = append(out, schedAction{k, int8(c), int8(i)}) }
-	busy := false
-	for c := range w.c {
-		cl := &w.c[c]
+	busy, holds := false, false
+	for c := range s.bounds.clients {
+		cl := w.c[c]
 		switch cl.phase {
 		case schedIdle:
 			add(actStart, c, 0)
 		case schedHolding:
+			holds = true
 			add(actUnlock, c, 0)
 			if w.used.extends < s.bounds.extends {
 				add(actExtend, c, 0)
+			}
+			if w.used.gathers < s.bounds.gathers && !cl.gathered && cl.b.Lacking() != 0 {
+				add(actGather, c, 0)
 			}
 		case schedTrying:
 			if w.used.cancels < s.bounds.cancels {
 				add(actCancel, c, 0)
 			}
+			if w.used.splits < s.bounds.splits && cl.probe().Pauses() {
+				add(actSplit, c, 0)
+			}
 		}
 		for i := range cl.req {
-			if len(cl.req[i]) > 0 && !(s.bounds.hung && i == schedMembers-1) {
+			if len(cl.req[i]) > 0 && !s.bounds.hangs(i) {
 				add(actExec, c, i)
 			}
 			if len(cl.rep[i]) > 0 {
@@ -453,17 +548,23 @@ func (s *search) enabled(w *schedWorld) []schedAction {
 		busy = busy || cl.phase != schedDone
 	}
 	for i := range w.m {
-		if busy && w.used.forgets < s.bounds.forgets && !(s.bounds.hung && i == schedMembers-1) {
+		if busy && w.used.forgets < s.bounds.forgets && !s.bounds.hangs(i) {
 			add(actForget, 0, i)
 		}
-		if w.used.forced < s.bounds.forced && holding(w) {
+		if holds && w.used.forced < s.bounds.forced {
 			add(actForce, 0, i)
 		}
-		if w.m[i].owner == schedOther {
+		if w.m[i].has(schedOther) {
 			add(actOther, 0, i)
-		} else if w.m[i].owner != "" && w.used.lapses < s.bounds.lapses {
+		} else if w.used.lapses < s.bounds.lapses && w.m[i].(*modelMember).owner != "" {
 			add(actLapse, 0, i)
 		}
+		if w.slots.set.open.Has(i) && !s.bounds.hangs(i) {
+			add(actSetAt, 0, i)
+		}
+	}
+	if s.bounds.lower > 0 && w.slots.set.phase == setterIdle {
+		add(actSet, 0, 0)
 	}
 	if busy && w.used.ticks < s.bounds.ticks {
 		add(actTick, 0, 0)
@@ -471,83 +572,110 @@ func (s *search) enabled(w *schedWorld) []schedAction {
 	return out
 }
 
-// do makes one step from w.
-func (s *search) do(w *schedWorld, a schedAction) *schedWorld {
+// Do makes one step from w.
+func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 	v := s.clone(w)
+	s.w = v
 	c, i := int(a.c), int(a.i)
+	settles := true
 	switch a.kind {
 	case actStart:
-		s.start(v, c)
+		s.start(c)
 	case actExec:
-		m := v.c[c].req[i][0]
-		v.c[c].req[i] = v.c[c].req[i][1:]
-		s.execute(v, c, i, m)
+		cl := s.own(v, c)
+		m := cl.req[i][0]
+		cl.req[i] = cl.req[i][1:]
+		settles = s.bounds.prompt
+		s.execute(c, i, m)
 	case actZombie:
-		m := v.c[c].zombies[i][0]
-		v.c[c].zombies[i] = v.c[c].zombies[i][1:]
-		r, _ := s.model.call(&v.m[i], schedNow, m.modelCall)
-		s.say("member %d executes a request of %s from the broken connection: %v: %v", i, name(c), m.modelCall, r)
+		cl := s.own(v, c)
+		m := cl.zombies[i][0]
+		cl.zombies[i] = cl.zombies[i][1:]
+		var r modelReply
+		v.m[i], r, _ = v.m[i].played(s, m.modelCall)
+		s.say("member %d executes a request of %v from the broken connection: %v: %v", i, who(c), m.modelCall, &r)
 	case actAnswer:
 		cl := s.client(v, c)
 		m := cl.rep[i][0]
 		cl.rep[i] = cl.rep[i][1:]
-		s.say("%s hears member %d on %s: %v", name(c), i, m.op, m.reply)
+		s.say("%v hears member %d on %s: %v", who(c), i, m.op, &m.reply)
+		o := member.Answered
 		if m.idle {
-			s.answer(c, i, m, member.NotSent)
-		} else {
-			s.answer(c, i, m, member.Answered)
+			o = member.NotSent
 		}
+		s.answer(c, i, &m, o)
 	case actPush:
 		cl := s.client(v, c)
 		p := cl.push[i][0]
 		cl.push[i] = cl.push[i][1:]
-		s.say("%s hears a push of member %d: %+v", name(c), i, p)
+		s.say("%v hears a push of member %d: %+v", who(c), i, &p)
 		s.pushed(c, i, p)
 	case actLosePush:
 		cl := s.client(v, c)
-		s.say("a push of member %d to %s is lost", i, name(c))
+		s.say("a push of member %d to %v is lost", i, who(c))
 		cl.push[i] = cl.push[i][1:]
 		v.used.lost++
 		s.count("pushes lost")
 	case actBreak:
 		v.used.breaks++
-		s.broken(v, c, i)
+		s.broken(c, i)
 	case actTick:
 		s.say("a tick")
 		s.tick(v)
 	case actUnlock:
 		s.client(v, c)
-		s.say("%s unlocks", name(c))
+		s.say("%v unlocks", who(c))
 		s.end(c)
 	case actCancel:
 		s.client(v, c)
-		s.say("%s gives up", name(c))
+		s.say("%v gives up", who(c))
 		v.used.cancels++
 		s.end(c)
 	case actExtend:
 		s.extendLess(v, c)
 	case actLapse:
-		s.say("member %d loses the vote of %s", i, v.m[i].owner)
-		v.m[i].owner, v.m[i].token, v.m[i].end = "", 0, 0
+		settles = s.bounds.prompt
+		m := *v.m[i].(*modelMember)
+		s.say("member %d loses the vote of %s", i, m.owner)
+		m.owner, m.token, m.end = "", 0, 0
+		v.m[i] = &m
 		v.used.lapses++
 	case actForget:
 		s.forget(v, i)
 	case actForce:
+		settles = s.bounds.prompt
 		s.force(v, i)
 	case actOther:
+		settles = s.bounds.prompt
 		release := modelCall{op: opRelease, owner: schedOther}
-		if s.bounds.kinds != ([schedClients]*kind{}) {
+		switch {
+		case s.bounds.slots > 0:
+			release.had = lease(0)
+		case s.bounds.kinds != [schedClients]*kind{}:
 			release.by, release.hint = byWriter, script.ReadersFirst("")
 		}
-		s.execute(v, c, i, schedMsg{modelCall: release})
+		s.execute(c, i, schedMsg{modelCall: &release})
+	case actSplit:
+		cl := s.client(v, c)
+		s.say("the pause of %v ends", who(c))
+		v.used.splits++
+		cl.probe().EndPause(s.now)
+	case actGather:
+		s.gather(v, c)
+	case actSet:
+		settles = false
+		s.say("somebody stores the limit %d", s.bounds.lower-1)
+		s.setLimit(v, setterReads)
+	case actSetAt:
+		settles = false
+		s.setAt(v, i, member.Answered)
 	}
-	switch {
-	case a.kind == actTick || a.kind == actForget:
-		for c := range v.c {
-			s.settleClient(v, c)
+	if a.kind == actTick || a.kind == actForget {
+		for c := range s.bounds.clients {
+			s.settle(c)
 		}
-	case a.kind != actExec && a.kind != actOther && a.kind != actForce && a.kind != actLapse || s.bounds.prompt:
-		s.settleClient(v, c)
+	} else if settles {
+		s.settle(c)
 	}
 	if s.bounds.fair {
 		s.finals(v)
@@ -556,33 +684,35 @@ func (s *search) do(w *schedWorld, a schedAction) *schedWorld {
 	return v
 }
 
-func name(c int) string { return string(rune('A' + c)) }
-
 // execute runs a request at its member; its answer and its pushes go on their way.
-func (s *search) execute(w *schedWorld, c, i int, m schedMsg) {
-	before := w.m[i].owner
-	r, pushes := s.model.call(&w.m[i], schedNow, m.modelCall)
-	s.say("member %d executes %v: %v", i, m.modelCall, r)
-	m.reply = r
-	if m.op == opYield && r.n == 0 && before == m.owner {
+func (s *search) execute(c, i int, m schedMsg) {
+	w := s.w
+	before := w.m[i]
+	after, r, pushes := before.played(s, m.modelCall)
+	w.m[i], m.reply = after, r
+	s.say("member %d executes %v: %v", i, m.modelCall, &m.reply)
+	switch {
+	case m.op == opYield && r.n == 0 && before.has(m.owner):
 		s.count("votes given away by a yield")
-	}
-	if m.op == opRejoin && r.n == 1 {
+	case m.op == opRejoin && r.n == 1:
 		s.count("re-joins")
+	case m.op == opClaim:
+		s.count("claims")
 	}
 	if r.place > 0 && w.c[c].live(m.owner) {
-		w.c[c].places[i] = r.place
+		s.own(w, c).places[i] = r.place
 		if m.ticket > 0 {
 			s.count("tickets written back")
 		}
 	}
 	for _, p := range pushes {
-		for k := range w.c {
+		for k := range s.bounds.clients {
 			if p.Readers && s.kind(k).name == KindWrite {
 				continue // its release serves readers in any case
 			}
 			if w.c[k].live(p.Owner) {
-				w.c[k].push[i] = append(slices.Clip(w.c[k].push[i]), p)
+				cl := s.own(w, k)
+				cl.push[i] = append(slices.Clip(cl.push[i]), p)
 			}
 		}
 		if p.Grant {
@@ -590,20 +720,24 @@ func (s *search) execute(w *schedWorld, c, i int, m schedMsg) {
 		}
 	}
 	if w.c[c].live(m.owner) && m.op != opRelease {
-		w.c[c].rep[i] = append(slices.Clip(w.c[c].rep[i]), m)
 		if s.bounds.prompt {
-			cl := s.client(w, c)
-			cl.rep[i] = cl.rep[i][:len(cl.rep[i])-1]
-			s.answer(c, i, m, member.Answered)
+			s.client(w, c)
+			s.answer(c, i, &m, member.Answered)
+		} else {
+			cl := s.own(w, c)
+			cl.rep[i] = append(slices.Clip(cl.rep[i]), m)
 		}
+	}
+	if s.bounds.slots > 0 {
+		s.bounded(i, before.(*slotsMember), after.(*slotsMember), m.op)
 	}
 }
 
 // broken ends the connection of client c to member i. What was not answered is unknown; what was not
 // executed never is (the succession rule), except as a zombie; a release is owed again.
-func (s *search) broken(w *schedWorld, c, i int) {
-	cl := s.client(w, c)
-	s.say("the connection of %s to member %d breaks", name(c), i)
+func (s *search) broken(c, i int) {
+	cl := s.client(s.w, c)
+	s.say("the connection of %v to member %d breaks", who(c), i)
 	s.count("connections broken")
 	calls := slices.Concat(cl.rep[i], cl.req[i])
 	if s.rules.zombies {
@@ -625,7 +759,7 @@ func (s *search) broken(w *schedWorld, c, i int) {
 	cl.req[i] = owed
 	for _, m := range calls {
 		if m.op != opRelease && cl.live(m.owner) {
-			s.answer(c, i, m, member.Unknown)
+			s.answer(c, i, &m, member.Unknown)
 		}
 	}
 }
@@ -637,24 +771,21 @@ func (s *search) forget(w *schedWorld, i int) {
 	s.count("members that forgot")
 	w.used.forgets++
 	w.gen[i]++
-	w.m[i] = modelMember{}
+	w.m[i] = &modelMember{}
+	if s.bounds.slots > 0 {
+		w.m[i] = &slotsMember{}
+	}
 	if w.rest[i] = s.bounds.ttl; s.rules.noQuarantine {
 		w.rest[i] = 0
 		s.restore(w, i)
 	}
-	for c := range w.c {
-		s.broken(w, c, i)
+	for c := range s.bounds.clients {
+		s.broken(c, i)
 		w.c[c].push[i] = nil
 	}
-}
-
-func holding(w *schedWorld) bool {
-	for c := range w.c {
-		if w.c[c].phase == schedHolding {
-			return true
-		}
+	if w.slots.set.open.Has(i) {
+		s.setAt(w, i, member.Unknown)
 	}
-	return false
 }
 
 // force takes the lock at member i from whoever holds it. An acquire of the holder that arrives behind it gives a vote: it is no
@@ -662,46 +793,64 @@ func holding(w *schedWorld) bool {
 func (s *search) force(w *schedWorld, i int) {
 	w.used.forced++
 	s.count("locks forced")
-	for c := range w.c {
+	for c := range s.bounds.clients {
 		late := slices.ContainsFunc(w.c[c].req[i], func(m schedMsg) bool { return m.op == opAcquire || m.op == opWait })
 		if w.c[c].phase == schedHolding && !late {
-			w.c[c].forced = w.c[c].forced.With(i)
+			cl := s.own(w, c)
+			cl.forced = cl.forced.With(i)
 		}
 	}
-	s.execute(w, 0, i, schedMsg{modelCall: modelCall{op: opForce, ttl: s.cfg.TTL.Milliseconds()}})
+	s.execute(0, i, schedMsg{modelCall: &modelCall{op: opForce, ttl: s.cfg.TTL.Milliseconds()}})
 }
 
-// restore gives a member that forgot the counters of the others.
+// restore gives a member that forgot what the others have.
 func (s *search) restore(w *schedWorld, i int) {
-	of := [...]int64{w.m[(i+1)%schedMembers].counter, w.m[(i+2)%schedMembers].counter}
-	switch {
+	w.m[i] = w.m[i].restored(s, w.m[(i+1)%schedMembers], w.m[(i+2)%schedMembers])
+	s.say("member %d has its counters restored", i)
+}
+
+func (m *modelMember) restored(s *search, a, b schedSite) schedSite {
+	v := *m
+	switch x, y := a.(*modelMember).counter, b.(*modelMember).counter; {
 	case s.rules.noRestore:
-		w.m[i].counter = 1 // and not the time: a clock may be wrong
+		v.counter = 1 // and not the time: a clock may be wrong
 	case s.rules.restoreFew:
-		w.m[i].counter = min(of[0], of[1])
+		v.counter = min(x, y)
 	default:
-		w.m[i].counter = max(of[0], of[1])
+		v.counter = max(x, y)
 	}
-	s.say("member %d has its counter restored to %d", i, w.m[i].counter)
+	return &v
+}
+
+func (m *modelMember) has(owner string) bool { return m.owner == owner }
+
+func (m *modelMember) played(s *search, c *modelCall) (schedSite, modelReply, []script.Push) {
+	v := *m
+	r, pushes := s.locks.call(&v, schedNow, *c)
+	return &v, r, pushes
 }
 
 // start begins an attempt.
-func (s *search) start(w *schedWorld, c int) {
-	cl := s.client(w, c)
+func (s *search) start(c int) {
+	w, cl := s.w, s.client(s.w, c)
 	cl.attempt++
 	cl.began = w.won
 	past := ballot.Past{Start: ballot.AskFirst}
-	if s.bounds.wait {
+	switch {
+	case s.bounds.wait:
 		past.Start = ballot.WaitFirst
+	case s.bounds.once:
+		past.Start = ballot.TryOnce
 	}
-	a := s.stubs[c].newAttempt(s.kind(c).lock("k"), s.terms(c), past, nil)
+	s.boundBy(cl)
+	a := s.stubs[c].newAttempt(s.wire(c), s.terms(c), past, nil)
 	cl.places, cl.final, cl.behind = [schedMembers]int64{}, false, 0
-	for k := range w.c {
+	for k := range s.bounds.clients {
 		if k != c && w.c[k].phase == schedTrying && w.c[k].final {
 			cl.behind = cl.behind.With(k)
 		}
 	}
-	cl.phase, cl.name, cl.b, cl.token, cl.raise, cl.renewals = schedTrying, a.owner, a.b, 0, 0, nil
+	cl.phase, cl.name, cl.b, cl.token, cl.raise, cl.renewals, cl.gathered = schedTrying, a.owner, a.b, 0, 0, nil, false
 	cl.until, cl.limit, cl.renewAt = time.Time{}, time.Time{}, time.Time{}
 	if s.rules.need > 0 {
 		cl.probe().SetNeed(s.rules.need)
@@ -709,12 +858,12 @@ func (s *search) start(w *schedWorld, c int) {
 	if s.rules.believeTTL {
 		cl.probe().SetPart(s.cfg.TTL)
 	}
-	s.say("%s begins attempt %d", name(c), cl.attempt)
+	s.say("%v begins attempt %d", who(c), cl.attempt)
 }
 
 // answer gives an answer to what judges it.
-func (s *search) answer(c, i int, m schedMsg, o member.Outcome) {
-	cl := &s.w.c[c]
+func (s *search) answer(c, i int, m *schedMsg, o member.Outcome) {
+	cl := s.w.c[c]
 	if !cl.live(m.owner) {
 		return
 	}
@@ -722,41 +871,55 @@ func (s *search) answer(c, i int, m schedMsg, o member.Outcome) {
 	call := &member.Call{Index: i, Result: member.Result{Outcome: o, At: s.now, State: st.Brief()}}
 	call.State.Epoch = m.epoch + 1
 	num := func(n int64) member.Reply { return member.Reply{Kind: ':', Int: n} }
+	said := num(m.reply.n)
+	if m.reply.permits != "" {
+		said = member.Reply{Kind: '$', Str: []byte(m.reply.permits)}
+	}
 	switch {
 	case o == member.Unknown:
 		call.Err = member.ErrBroken
 	case o == member.NotSent:
 		call.Err = &member.QuarantineError{Until: st.Quarantine}
 	case m.op == opExtend:
-		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{num(m.reply.n)}}
+		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{said}}
 	case m.reply.server > 0:
-		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{num(m.reply.n), num(m.reply.server), {Kind: '$', Str: []byte(m.reply.next)}, num(m.reply.place)}}
+		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{said, num(m.reply.server), {Kind: '$', Str: []byte(m.reply.next)}, num(m.reply.place)}}
+		if s.bounds.slots > 0 {
+			call.Reply.Elems = append(call.Reply.Elems, num(m.reply.limit))
+		}
 	default:
-		call.Reply = num(m.reply.n)
+		call.Reply = said
 	}
-	if m.op == opExtend || m.op == opRejoin {
+	a := s.attempt(c)
+	r := &quorum.Round{Question: quorum.Question{Op: m.op, Sent: m.sent, TTL: m.part}}
+	switch {
+	case m.regain:
+		regained{&a.hold}.Judge(r, call)
+		cl.b = a.b
+		return
+	case m.op == opExtend || m.op == opRejoin:
 		s.renewed(c, m, call)
 		return
 	}
-	ttl := s.cfg.TTL
-	if m.op == opWait || m.op == opYield {
-		ttl = cl.b.Part()
+	if s.bounds.lower > 0 {
+		s.stubs[c].limits.m = map[string]int64{"k": cl.known}
 	}
-	r := &quorum.Round{Question: quorum.Question{Op: m.op, Sent: m.sent, TTL: ttl}}
-	a := s.attempt(c)
 	a.Judge(r, call)
 	cl.b = a.b
+	if s.bounds.lower > 0 {
+		cl.known = s.stubs[c].limits.get("k")
+	}
 	if s.rules.raiseAnywhere && m.op == opRaise && o == member.Answered {
 		cl.probe().Confirm(i)
 	}
 	if v := cl.probe().Vote(i); s.rules.endOfRound && m.reply.n > 0 && v.Token == m.reply.n {
-		cl.probe().SetVote(i, ballot.Vote{Token: v.Token, Until: s.now.Add(clock.Validity(ttl, s.cfg.Drift))})
+		cl.probe().SetVote(i, ballot.Vote{Token: v.Token, Until: s.now.Add(clock.Validity(m.part, s.cfg.Drift))})
 	}
 }
 
 // pushed gives a push to the attempt that it names.
 func (s *search) pushed(c, i int, p script.Push) {
-	cl := &s.w.c[c]
+	cl := s.w.c[c]
 	for _, q := range [][]schedMsg{cl.req[i], cl.rep[i]} {
 		for _, m := range q {
 			if p.Grant && m.op == opWait {
@@ -782,20 +945,22 @@ func (s *search) pushed(c, i int, p script.Push) {
 	}
 }
 
-// settleClient lets a client do what it does without anything more to hear. No client is slow here: a
+// settle lets a client do what it does without anything more to hear. No client is slow here: a
 // slow client is one whose messages are late.
-func (s *search) settleClient(w *schedWorld, c int) {
-	if w.c[c].phase == schedTrying {
-		if s.acting != c || s.w != w {
-			s.client(w, c)
-		}
-		s.run(c)
+func (s *search) settle(c int) {
+	if s.w.c[c].phase != schedTrying {
+		return
+	}
+	cl := s.client(s.w, c)
+	s.run(c)
+	if s.bounds.slots > 0 {
+		cl.probe().Evenly()
 	}
 }
 
 // run is attempt.run up to the next sleep.
 func (s *search) run(c int) {
-	cl := &s.w.c[c]
+	cl := s.w.c[c]
 	for {
 		st, skip := s.next(c)
 		if skip {
@@ -812,13 +977,16 @@ func (s *search) run(c int) {
 			s.spent(c, schedCauses[st.Cause])
 			return
 		case st.Do == ballot.Listen:
-			s.say("  %s waits", name(c))
+			s.say("  %v waits", who(c))
 		case st.Do == ballot.Raise:
-			s.say("  %s has a majority, and lifts counters to %d", name(c), st.Token)
+			s.say("  %v has a majority, and lifts counters to %d %v", who(c), st.Token, cl.b.Permits())
 			s.count("second rounds")
 			cl.raise = st.Token
 		case st.Do == ballot.Yield:
-			s.say("  %s yields %v", name(c), st.Offers)
+			s.say("  %v yields %v", who(c), st.Offers)
+			s.count("splits")
+		case st.Do == ballot.Claim:
+			s.say("  %v claims %v, and waits at %v", who(c), st.Offers, st.To)
 			s.count("splits")
 		}
 		if st.Do == ballot.Sleep || st.Poll {
@@ -831,7 +999,7 @@ var schedCauses = map[ballot.Cause]string{ballot.TooSlow: "too slow", ballot.Unc
 
 // next asks the ballot, and does what one without the guard that is taken out would. skip: it does nothing.
 func (s *search) next(c int) (st ballot.Step, skip bool) {
-	cl, states := &s.w.c[c], s.states(c)
+	cl, states := s.w.c[c], s.states(c)
 	p := cl.probe()
 	switch verdict, raising := p.Raising(); {
 	case raising && s.rules.raiseAnywhere && verdict == quorum.Won:
@@ -858,6 +1026,8 @@ func (s *search) next(c int) (st ballot.Step, skip bool) {
 	}
 	st = p.Next(s.now, states)
 	switch {
+	case st.Do == ballot.Claim && s.rules.noFollow:
+		return st, true
 	case st.Do == ballot.Raise && s.rules.noRaise:
 		st, _ = p.Unraised(s.now, states)
 	case st.Do == ballot.Raise && s.rules.raiseAnywhere:
@@ -875,8 +1045,7 @@ func (s *search) next(c int) (st ballot.Step, skip bool) {
 
 // win is what follows a win: attempt.lease.
 func (s *search) win(c int, a *attempt, st ballot.Step) {
-	cl := &s.w.c[c]
-	token := st.Grant.Token
+	cl := s.w.c[c]
 	if st.Grant.Raised {
 		s.count("won with a second round")
 	}
@@ -884,19 +1053,30 @@ func (s *search) win(c int, a *attempt, st ballot.Step) {
 	s.stubs[c].keeper.leases = nil
 	cl.b = a.b
 	if err != nil {
-		s.say("  %s ends its attempt: %v", name(c), err)
+		s.say("  %v ends its attempt: %v", who(c), err)
 		s.count("too slow")
 		s.over(c)
 		return
 	}
-	cl.phase, cl.token = schedHolding, token
-	s.ordered(c)
+	cl.phase, cl.token = schedHolding, st.Grant.Token
 	cl.until, cl.limit, cl.renewAt = l.until, l.limit, l.renewAt
-	s.say("  %s holds the lock with token %d and the votes %v for %v", name(c), token, cl.probe(), clock.Until(l.until, s.now))
+	s.say("  %v holds the lock with token %d %v and the votes %v for %v", who(c), cl.token, cl.b.Permits(), cl.probe(), clock.Until(l.until, s.now))
 	s.count("leases")
+	if s.bounds.slots > 0 {
+		cl.token = 1 // they have one each
+		s.wonSlots(c)
+		return
+	}
+	s.ordered(c)
+	s.wonToken(c, st.Grant.In)
+}
+
+// wonToken looks at the token of a lease, and at the votes for it.
+func (s *search) wonToken(c int, in quorum.Set) {
 	// Where members lose votes early, two attempts may hold at once, and the one that was overtaken may
 	// finish later: then a token must be above those given out before its attempt began, and none is given
 	// out twice.
+	cl, token := s.w.c[c], s.w.c[c].token
 	before, together := s.w.won, s.kind(c).together
 	switch {
 	case together: // with tokens of their own, in any order; above those of all that are not
@@ -905,7 +1085,7 @@ func (s *search) win(c int, a *attempt, st ballot.Step) {
 		before = cl.began
 	}
 	if token <= before {
-		s.wrong("token %d of %s is not above %d, that of an attempt before", token, name(c), before)
+		s.wrong("token %d of %v is not above %d, that of an attempt before", token, who(c), before)
 	}
 	if !together && slices.Contains(s.w.tokens, token) {
 		s.wrong("token %d is given out twice", token)
@@ -915,7 +1095,7 @@ func (s *search) win(c int, a *attempt, st ballot.Step) {
 	}
 	s.w.tokens = append(slices.Clip(s.w.tokens), token)
 	for i := range s.w.counted {
-		if !st.Grant.In.Has(i) || s.bounds.lapses > 0 || s.w.gen[i] > 0 {
+		if !in.Has(i) || s.bounds.lapses > 0 || s.w.gen[i] > 0 {
 			continue
 		}
 		if n := cl.probe().Vote(i).Token; together {
@@ -933,24 +1113,24 @@ func (s *search) ordered(c int) {
 	if s.bounds.lapses+s.bounds.forgets > 0 {
 		return
 	}
-	for k := range s.w.c {
+	for k := range s.bounds.clients {
 		if s.w.c[c].behind.Has(k) && s.w.c[k].phase == schedTrying && s.w.c[k].final {
-			s.wrong("%s holds before %s, which was first", name(c), name(k))
+			s.wrong("%v holds before %v, which was first", who(c), who(k))
 		}
 	}
 }
 
 // finals notes whose tickets have become final.
 func (s *search) finals(w *schedWorld) {
-	for c := range w.c {
-		cl := &w.c[c]
+	for c := range s.bounds.clients {
+		cl := w.c[c]
 		if ticket := cl.probe().Ticket(); ticket > 0 && cl.phase == schedTrying && !cl.final {
 			n := 0
 			for _, place := range cl.places {
 				n += int(one(place == ticket))
 			}
-			cl.final = n >= member.Majority(schedMembers)
-			if cl.final {
+			if n >= member.Majority(schedMembers) {
+				s.own(w, c).final = true
 				s.count("tickets that became final")
 			}
 		}
@@ -965,42 +1145,42 @@ func (s *search) wrong(format string, args ...any) {
 
 // spent ends an attempt without a lease.
 func (s *search) spent(c int, why string) {
-	s.say("  %s ends its attempt: %s", name(c), why)
+	s.say("  %v ends its attempt: %s", who(c), why)
 	s.count(why)
 	s.end(c)
 }
 
 // end releases: unlock, give-up, loss and failure are one to the members.
 func (s *search) end(c int) {
-	if s.rules.noRelease && s.w.c[c].phase != schedHolding {
-		s.over(c)
-		return
+	if !s.rules.noRelease || s.w.c[c].phase == schedHolding {
+		s.attempt(c).release(false)
 	}
-	s.attempt(c).release(false)
 	s.over(c)
 }
 
 // over forgets what an attempt that has ended does not look at any more.
 func (s *search) over(c int) {
-	cl := &s.w.c[c]
+	cl := s.w.c[c]
 	cl.phase = schedIdle
 	if cl.attempt >= s.bounds.attempts {
 		cl.phase = schedDone
 	}
 	cl.rep, cl.push = [schedMembers][]schedMsg{}, [schedMembers][]script.Push{}
-	cl.renewals = nil
-	cl.b = ballot.Ballot{}
+	cl.renewals, cl.b, cl.gathered = nil, ballot.Ballot{}, false
 	cl.until, cl.limit, cl.renewAt = time.Time{}, time.Time{}, time.Time{}
 	cl.token, cl.raise, cl.forced = 0, 0, 0
 	cl.places, cl.final, cl.behind = [schedMembers]int64{}, false, 0
-	for k := range s.w.c {
-		s.w.c[k].behind = s.w.c[k].behind.Without(c)
+	for k := range s.bounds.clients {
+		if s.w.c[k].behind.Has(c) {
+			other := s.own(s.w, k)
+			other.behind = other.behind.Without(c)
+		}
 	}
 }
 
 // lease is the client's lease, for one event. Its keeper has no goroutine.
 func (s *search) lease(c int) *Lease {
-	cl := &s.w.c[c]
+	cl := s.w.c[c]
 	a := s.attempt(c)
 	s.stubs[c].keeper.leases = nil
 	return &Lease{
@@ -1011,10 +1191,10 @@ func (s *search) lease(c int) *Lease {
 
 // keep stores a lease after an event.
 func (s *search) keep(c int, l *Lease) {
-	cl := &s.w.c[c]
+	cl := s.w.c[c]
 	cl.b = l.hold.b
 	if l.err != nil {
-		s.say("  the lease of %s has ended: %v", name(c), l.err)
+		s.say("  the lease of %v has ended: %v", who(c), l.err)
 		s.over(c)
 		return
 	}
@@ -1023,7 +1203,7 @@ func (s *search) keep(c int, l *Lease) {
 
 // watch lets the keeper look at a lease.
 func (s *search) watch(c int) {
-	cl := &s.w.c[c]
+	cl := s.w.c[c]
 	if s.rules.revive && clock.Until(cl.until, s.now) <= 0 {
 		return // nobody looks
 	}
@@ -1035,7 +1215,7 @@ func (s *search) watch(c int) {
 	if !l.limit.IsZero() {
 		ttl = min(ttl, clock.Until(l.limit, s.now))
 	}
-	before := len(cl.req[0])
+	before := len(cl.req[0]) + len(cl.rep[0])
 	k := &s.stubs[c].keeper
 	if held, ask := l.ask(s.now); ask {
 		k.renewAll([]*Lease{l}, s.now)
@@ -1043,8 +1223,8 @@ func (s *search) watch(c int) {
 		l.expire()
 	}
 	s.keep(c, l)
-	if cl.phase == schedHolding && len(cl.req[0]) > before {
-		s.say("  %s renews", name(c))
+	if cl.phase == schedHolding && len(cl.req[0])+len(cl.rep[0]) > before {
+		s.say("  %v renews", who(c))
 		cl.renewals = append(cl.renewals, schedRenewal{sent: s.now, ttl: ttl, forced: cl.forced.Len() >= cl.b.Need()})
 	} else if cl.phase != schedHolding {
 		s.count("leases that ended by themselves")
@@ -1052,12 +1232,12 @@ func (s *search) watch(c int) {
 }
 
 // renewed gives an answer to a renewal.
-func (s *search) renewed(c int, m schedMsg, call *member.Call) {
-	cl := &s.w.c[c]
-	if cl.phase != schedHolding || m.round.n >= len(cl.renewals) {
+func (s *search) renewed(c int, m *schedMsg, call *member.Call) {
+	cl := s.w.c[c]
+	if cl.phase != schedHolding || m.renewal >= len(cl.renewals) {
 		return
 	}
-	st := &cl.renewals[m.round.n]
+	st := &cl.renewals[m.renewal]
 	l := s.lease(c)
 	if s.rules.revive {
 		l.until = s.now.Add(time.Hour)
@@ -1079,7 +1259,7 @@ func (s *search) renewed(c int, m schedMsg, call *member.Call) {
 	st.yes, st.refused, st.decided = it.yes, it.refused, it.decided
 	if s.rules.revive && l.err == nil && !was && it.decided {
 		l.until = n.sent.Add(clock.Validity(st.ttl, s.cfg.Drift))
-		s.say("  %s believes its lease for %v", name(c), clock.Until(l.until, s.now))
+		s.say("  %v believes its lease for %v", who(c), clock.Until(l.until, s.now))
 	} else if s.rules.revive && l.err == nil {
 		l.until = cl.until
 	}
@@ -1096,52 +1276,57 @@ func (s *search) renewed(c int, m schedMsg, call *member.Call) {
 func (s *search) extendLess(w *schedWorld, c int) {
 	cl := s.client(w, c)
 	w.used.extends++
-	s.say("%s asks the members to keep its lease for one tick only", name(c))
+	s.say("%v asks the members to keep its lease for one tick only", who(c))
+	call := &modelCall{op: opExtend, owner: cl.name, ttl: schedTick.Milliseconds()}
 	for i := range cl.req {
-		m := schedMsg{modelCall: modelCall{op: opExtend, owner: cl.name, ttl: schedTick.Milliseconds()}, sent: s.now, epoch: cl.epoch[i], round: &schedRound{op: opExtend, n: 99}}
-		cl.req[i] = append(slices.Clip(cl.req[i]), m)
+		cl.req[i] = append(slices.Clip(cl.req[i]), schedMsg{modelCall: call, sent: s.now, epoch: cl.epoch[i], renewal: 99})
 	}
+}
+
+// back sets a time back by a tick, micros one of a server.
+func back(t *time.Time) {
+	if !t.IsZero() {
+		*t = t.Add(-schedTick)
+	}
+}
+
+func micros(n *int64) {
+	if *n != 0 {
+		*n -= schedTick.Microseconds()
+	}
+}
+
+func (m *modelMember) later() schedSite {
+	const ms = int64(schedTick / time.Millisecond)
+	v := *m
+	if v.owner != "" {
+		v.end -= ms
+	}
+	v.phase.readers, v.reading, v.queue, v.buried = slices.Clone(v.phase.readers), slices.Clone(v.reading), slices.Clone(v.queue), slices.Clone(v.buried)
+	for k := range v.phase.readers {
+		v.phase.readers[k].end -= ms
+	}
+	for k := range v.reading {
+		v.reading[k].deadline -= ms
+	}
+	micros(&v.last)
+	for k := range v.queue {
+		micros(&v.queue[k].since)
+		v.queue[k].deadline -= ms
+	}
+	v.waitEnd -= ms
+	for k := range v.buried {
+		v.buried[k].until -= ms
+	}
+	v.expire(schedNow)
+	return &v
 }
 
 // tick lets time pass: everything with a date is set back by it.
 func (s *search) tick(w *schedWorld) {
 	w.used.ticks++
-	const d = -schedTick
-	back := func(t *time.Time) {
-		if !t.IsZero() {
-			*t = t.Add(d)
-		}
-	}
-	micros := func(n *int64) {
-		if *n != 0 {
-			*n += d.Microseconds()
-		}
-	}
 	for i := range w.m {
-		m := &w.m[i]
-		if m.owner != "" {
-			m.end += d.Milliseconds()
-		}
-		m.phase.readers = slices.Clone(m.phase.readers)
-		for k := range m.phase.readers {
-			m.phase.readers[k].end += d.Milliseconds()
-		}
-		m.reading = slices.Clone(m.reading)
-		for k := range m.reading {
-			m.reading[k].deadline += d.Milliseconds()
-		}
-		m.queue = slices.Clone(m.queue)
-		micros(&m.last)
-		for k := range m.queue {
-			micros(&m.queue[k].since)
-			m.queue[k].deadline += d.Milliseconds()
-		}
-		m.waitEnd += d.Milliseconds()
-		m.buried = slices.Clone(m.buried)
-		for k := range m.buried {
-			m.buried[k].until += d.Milliseconds()
-		}
-		m.expire(schedNow)
+		w.m[i] = w.m[i].later()
 	}
 	for i := range w.rest {
 		if w.rest[i] > 0 {
@@ -1150,26 +1335,27 @@ func (s *search) tick(w *schedWorld) {
 			}
 		}
 	}
-	for c := range w.c {
+	for c := range s.bounds.clients {
 		cl := s.client(w, c)
-		cl.probe().Shift(d)
+		cl.probe().Shift(-schedTick)
 		for _, t := range []*time.Time{&cl.until, &cl.limit, &cl.renewAt} {
 			back(t)
 		}
 		for n := range cl.renewals {
 			back(&cl.renewals[n].sent)
 		}
-		for i := range cl.places {
-			micros(&cl.places[i])
-		}
 		for i := range cl.req {
+			micros(&cl.places[i])
 			for _, q := range []*[]schedMsg{&cl.req[i], &cl.rep[i], &cl.zombies[i]} {
 				*q = slices.Clone(*q)
 				for k := range *q {
-					back(&(*q)[k].sent)
-					micros(&(*q)[k].reply.server)
-					micros(&(*q)[k].reply.place)
-					micros(&(*q)[k].ticket)
+					m := &(*q)[k]
+					back(&m.sent)
+					micros(&m.reply.server)
+					micros(&m.reply.place)
+					if m.ticket != 0 {
+						m.change(func(c *modelCall) { micros(&c.ticket) })
+					}
 				}
 			}
 			cl.push[i] = slices.Clone(cl.push[i])
@@ -1178,9 +1364,8 @@ func (s *search) tick(w *schedWorld) {
 			}
 		}
 	}
-	for c := range w.c {
+	for c := range s.bounds.clients {
 		if w.c[c].phase == schedHolding {
-			s.client(w, c)
 			s.watch(c)
 		}
 	}
@@ -1193,10 +1378,14 @@ func (s *search) believes(w *schedWorld, c int) bool {
 
 // inFlight reports whether any message is on its way that can still arrive.
 func (s *search) inFlight(w *schedWorld) bool {
-	for c := range w.c {
-		for i := range w.c[c].req {
-			stuck := s.bounds.hung && i == schedMembers-1
-			if len(w.c[c].req[i]) > 0 && !stuck || len(w.c[c].rep[i])+len(w.c[c].push[i])+len(w.c[c].zombies[i]) > 0 {
+	for i := range w.m {
+		hangs := s.bounds.hangs(i)
+		if w.slots.set.open.Has(i) && !hangs {
+			return true
+		}
+		for c := range s.bounds.clients {
+			cl := w.c[c]
+			if len(cl.req[i]) > 0 && !hangs || len(cl.rep[i])+len(cl.push[i])+len(cl.zombies[i]) > 0 {
 				return true
 			}
 		}
@@ -1206,16 +1395,36 @@ func (s *search) inFlight(w *schedWorld) bool {
 
 // check looks for what must never be.
 func (s *search) check(w *schedWorld) {
-	s.w = w
-	for c := range w.c {
+	for c := range s.bounds.clients {
 		for i := range schedMembers {
 			if name, exists := w.c[c].probe().Combination(i); !exists {
 				s.wrong("%s of member %d go together", name, i)
 			}
 		}
 	}
+	if s.bounds.slots > 0 {
+		s.checkSlots(w)
+	} else {
+		s.checkHolders(w)
+	}
+	if s.inFlight(w) {
+		return
+	}
+	for i := range w.m {
+		if s.bounds.hangs(i) {
+			continue
+		}
+		for _, o := range w.m[i].owners() {
+			if o != schedOther && !slices.ContainsFunc(w.c[:], func(cl *schedClient) bool { return cl.live(o) }) {
+				s.wrong("%s is left behind at member %d", o, i)
+			}
+		}
+	}
+}
+
+func (s *search) checkHolders(w *schedWorld) {
 	holders, alone, stale := 0, false, false // stale: another has won since
-	for c := range w.c {
+	for c := range s.bounds.clients {
 		if s.believes(w, c) {
 			holders++
 			if s.kind(c).together {
@@ -1232,27 +1441,16 @@ func (s *search) check(w *schedWorld) {
 	case stale:
 		s.wrong("another holder in the middle of one tenure")
 	}
-	if s.inFlight(w) {
-		return
-	}
-	for i := range w.m {
-		if s.bounds.hung && i == schedMembers-1 {
-			continue
-		}
-		for _, o := range append([]string{w.m[i].owner}, queued(&w.m[i])...) {
-			if o != "" && o != phaseOwner && o != schedOther && !w.c[0].live(o) && !w.c[1].live(o) {
-				s.wrong("%s is left behind at member %d", o, i)
-			}
-		}
-	}
 }
 
-func queued(m *modelMember) (out []string) {
-	for _, q := range m.queue {
-		out = append(out, q.owner)
+func (m *modelMember) owners() (out []string) {
+	if m.owner != "" && m.owner != phaseOwner {
+		out = append(out, m.owner)
 	}
-	for _, q := range m.reading {
-		out = append(out, q.owner)
+	for _, list := range [][]modelWaiter{m.queue, m.reading} {
+		for _, q := range list {
+			out = append(out, q.owner)
+		}
 	}
 	for _, r := range m.phase.readers {
 		if r.end > schedNow/1000 {
@@ -1262,9 +1460,9 @@ func queued(m *modelMember) (out []string) {
 	return out
 }
 
-// key names a state: what can still matter of it, with everything that has a date relative to now, and the
-// members in an order of their own, since they are alike.
-func (s *search) key(w *schedWorld) [2]uint64 {
+// key names a state: what can still matter of it, with everything that has a date relative to now. Members that are alike
+// are in an order of their own.
+func (s *search) key(w *schedWorld) explore.Key {
 	var blocks [schedMembers][]byte
 	b := s.buf[:0]
 	for i := range blocks {
@@ -1275,30 +1473,42 @@ func (s *search) key(w *schedWorld) [2]uint64 {
 			s.buf = b
 		}
 	}
-	alike := blocks[:]
-	if s.bounds.hung {
-		alike = blocks[:schedMembers-1]
+	switch {
+	case s.bounds.slots > 0:
+		if s.alikeBehindGate() {
+			slices.SortFunc(blocks[1:], slices.Compare)
+		}
+	case s.bounds.hung > 0:
+		slices.SortFunc(blocks[:schedMembers-1], slices.Compare)
+	default:
+		slices.SortFunc(blocks[:], slices.Compare)
 	}
-	slices.SortFunc(alike, slices.Compare)
-	out := s.out[:0]
-	out = append(out, byte(w.used.ticks), byte(w.used.breaks), byte(w.used.lost), byte(w.used.cancels), byte(w.used.extends), byte(w.used.lapses), byte(w.used.forgets), byte(w.used.forced))
+	u := &w.used
+	out := append(s.out[:0], byte(u.splits), byte(u.ticks), byte(u.breaks), byte(u.lost), byte(u.cancels), byte(u.extends), byte(u.lapses), byte(u.forgets), byte(u.forced), byte(u.gathers))
 	out = binary.AppendVarint(out, w.won)
 	out = binary.AppendVarint(out, w.written)
 	if s.bounds.lapses > 0 { // else the greatest says it all
 		for _, n := range w.tokens {
 			out = binary.AppendVarint(out, n)
 		}
-		out = binary.AppendVarint(out, w.c[0].began)
-		out = binary.AppendVarint(out, w.c[1].began)
+		for c := range s.bounds.clients {
+			out = binary.AppendVarint(out, w.c[c].began)
+		}
 	}
-	for c := range w.c {
-		cl := &w.c[c]
-		out = append(out, byte(cl.phase), byte(cl.attempt))
+	if s.bounds.slots > 0 {
+		out = s.appendSlots(out, w)
+	}
+	for c := range s.bounds.clients {
+		cl := w.c[c]
+		out = append(out, byte(cl.phase), byte(cl.attempt), flag(cl.gathered))
 		out = binary.AppendVarint(out, cl.token)
-		for _, t := range []time.Time{cl.until, cl.limit, cl.renewAt} {
+		for _, t := range [...]time.Time{cl.until, cl.limit, cl.renewAt} {
 			out = s.appendTime(out, t)
 		}
 		out = cl.probe().AppendKey(out, s.clocks(cl, 0))
+		if s.bounds.slots > 0 {
+			out = appendText(out, cl.b.Hint())
+		}
 		out = append(out, flag(cl.final), byte(cl.behind))
 		for _, r := range cl.renewals {
 			out = s.appendTime(out, r.sent)
@@ -1310,11 +1520,11 @@ func (s *search) key(w *schedWorld) [2]uint64 {
 		out = append(out, m...)
 	}
 	s.out = out
-	return [2]uint64{maphash.Bytes(s.seeds[0], out), maphash.Bytes(s.seeds[1], out)}
+	return explore.Bytes(out)
 }
 
 // clocks write the dates of a ballot.
-func (s *search) clocks(cl *schedClientState, i int) ballot.Clocks {
+func (s *search) clocks(cl *schedClient, i int) ballot.Clocks {
 	return ballot.Clocks{Time: s.dates, Server: schedNow, Epoch: cl.epoch[i] + 1, Recent: s.now.Add(1 - 2*schedTick)}
 }
 
@@ -1343,51 +1553,57 @@ func appendTicket(b []byte, n int64) []byte {
 	return binary.AppendVarint(append(b, 1), n-schedNow)
 }
 
-func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
-	m := &w.m[i]
+func (m *modelMember) appendKey(b []byte, s *search) []byte {
+	const now = schedNow / 1000
 	b = appendText(b, m.owner)
 	if m.owner != "" {
 		b = binary.AppendVarint(b, m.token)
-		b = binary.AppendVarint(b, m.end-schedNow/1000)
+		b = binary.AppendVarint(b, m.end-now)
 	}
 	b = binary.AppendVarint(b, m.counter)
-	b = binary.AppendVarint(b, w.counted[i])
-	if s.bounds.forgets > 0 {
-		b = append(b, byte(w.gen[i]), byte(w.rest[i]))
-		for c := range w.c {
-			b = w.c[c].probe().AppendMemory(b, i)
-		}
-	}
 	if m.owner == phaseOwner {
 		b = binary.AppendVarint(b, m.phase.drawn)
 		b = binary.AppendVarint(b, m.phase.told)
 		for _, r := range m.phase.readers {
 			b = appendText(b, r.owner)
-			b = binary.AppendVarint(b, r.end-schedNow/1000)
+			b = binary.AppendVarint(b, r.end-now)
 		}
 	}
 	b = append(b, byte(len(m.reading)))
 	for _, q := range m.reading {
 		b = appendText(b, q.owner)
-		b = binary.AppendVarint(b, q.deadline-schedNow/1000)
+		b = binary.AppendVarint(b, q.deadline-now)
 		b = binary.AppendVarint(b, q.ttl)
 	}
 	b = append(b, byte(len(m.buried)))
 	for _, o := range m.buried {
-		b = binary.AppendVarint(b, o.until-schedNow/1000)
+		b = binary.AppendVarint(b, o.until-now)
 	}
 	b = append(b, byte(len(m.queue)))
 	for _, q := range m.queue {
 		b = appendText(b, q.owner)
 		b = binary.AppendVarint(b, q.since-schedNow)
-		b = binary.AppendVarint(b, q.deadline-schedNow/1000)
+		b = binary.AppendVarint(b, q.deadline-now)
 		b = binary.AppendVarint(b, q.ttl)
 	}
 	if s.bounds.tickets() {
 		b = appendTicket(b, m.last)
 	}
-	for c := range w.c {
-		cl := &w.c[c]
+	return b
+}
+
+// appendMember writes member i, and what is between it and each client.
+func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
+	b = w.m[i].appendKey(b, s)
+	b = binary.AppendVarint(b, w.counted[i])
+	if s.bounds.forgets > 0 {
+		b = append(b, byte(w.gen[i]), byte(w.rest[i]))
+	}
+	for c := range s.bounds.clients {
+		cl := w.c[c]
+		if s.bounds.forgets > 0 {
+			b = cl.probe().AppendMemory(b, i)
+		}
 		b = append(b, flag(cl.forced.Has(i)))
 		if s.bounds.tickets() {
 			b = appendTicket(b, cl.places[i])
@@ -1396,32 +1612,18 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 		for _, r := range cl.renewals {
 			b = append(b, flag(r.yes.Has(i)), flag(r.refused.Has(i)))
 		}
-		for _, q := range [][]schedMsg{cl.req[i], cl.rep[i], cl.zombies[i]} {
+		for _, q := range [...][]schedMsg{cl.req[i], cl.rep[i], cl.zombies[i]} {
 			b = append(b, byte(len(q)))
 			for k := range q {
-				msg := &q[k]
-				b = append(b, msg.op[0], msg.op[2])
-				b = appendText(b, msg.owner)
-				b = appendText(b, msg.hint)
-				b = binary.AppendVarint(b, msg.ttl)
-				b = binary.AppendVarint(b, msg.token)
-				if !cl.live(msg.owner) {
-					continue
-				}
-				b = s.appendTime(b, msg.sent)
-				b = append(b, byte(msg.round.n), flag(msg.epoch == cl.epoch[i]), flag(msg.idle))
-				b = binary.AppendVarint(b, msg.reply.n)
-				b = binary.AppendVarint(b, msg.reply.server-schedNow)
-				b = appendText(b, msg.reply.next)
-				if s.bounds.tickets() {
-					b = appendTicket(appendTicket(b, msg.ticket), msg.reply.place)
-				}
+				b = s.appendMessage(b, cl, i, &q[k])
 			}
 		}
 		b = append(b, byte(len(cl.push[i])))
-		for _, p := range cl.push[i] {
+		for k := range cl.push[i] {
+			p := &cl.push[i][k]
 			b = append(b, flag(p.Grant), flag(p.Gone)|flag(p.Readers)<<1)
 			b = appendText(b, p.Other)
+			b = appendList(b, p.Permits)
 			b = binary.AppendVarint(b, p.Token)
 			b = binary.AppendVarint(b, p.Server-schedNow)
 			b = binary.AppendVarint(b, int64(p.TTL))
@@ -1430,118 +1632,106 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 	return b
 }
 
-// found is the end of a search.
-type found struct {
-	states, depth int
-	truncated     bool
-	wrong         string
-	schedule      []schedAction // to what is wrong
+func (s *search) appendMessage(b []byte, cl *schedClient, i int, m *schedMsg) []byte {
+	b = append(b, m.op[0], m.op[2])
+	b = appendText(b, m.owner)
+	b = appendText(b, m.hint)
+	b = binary.AppendVarint(b, m.ttl)
+	b = binary.AppendVarint(b, m.token)
+	if s.bounds.slots > 0 {
+		b = appendWants(b, m.modelCall)
+	}
+	if !cl.live(m.owner) {
+		return b
+	}
+	b = s.appendTime(b, m.sent)
+	b = append(b, byte(m.renewal), flag(m.epoch == cl.epoch[i]), flag(m.idle)|flag(m.regain)<<1)
+	b = binary.AppendVarint(b, m.reply.n)
+	b = binary.AppendVarint(b, m.reply.server-schedNow)
+	b = appendText(b, m.reply.next)
+	b = appendText(b, m.reply.permits)
+	b = binary.AppendVarint(b, m.reply.limit)
+	if s.bounds.tickets() {
+		b = appendTicket(appendTicket(b, m.ticket), m.reply.place)
+	}
+	return b
 }
 
-// explore visits every state within the bounds, until something is wrong.
-func (s *search) explore() found {
-	type at struct {
-		w    *schedWorld
-		node int32
-	}
-	start := s.initial()
-	for _, a := range s.begin {
-		start = s.do(start, a)
-	}
-	s.nodes = []schedNode{{parent: -1}}
-	s.seen[s.key(start)] = struct{}{}
-	can := map[[2]uint64]bool{} // from here all can finish
-	f := found{states: 1}
-	level := []at{{start, 0}}
-	for ; len(level) > 0; f.depth++ {
-		var next []at
-		for k := range level {
-			from := level[k]
-			level[k] = at{} // its memory is needed
-			for _, a := range s.enabled(from.w) {
-				v := s.do(from.w, a)
-				key := s.key(v)
-				if _, was := s.seen[key]; was && v.wrong == "" {
-					s.spare = v
-					continue
+// explore visits every state within the bounds that follows a schedule, until something is wrong.
+func (s *search) explore(begin []schedAction) explore.Found[schedAction] {
+	can := map[explore.Key]bool{}
+	w := explore.World[*schedWorld, schedAction]{
+		Next: func(w *schedWorld, yield func(a schedAction, v *schedWorld, wrong string) bool) {
+			for _, a := range s.Enabled(w) {
+				if v := s.Do(w, a); yield(a, v, v.wrong) {
+					s.drop(v)
 				}
-				s.seen[key] = struct{}{}
-				s.nodes = append(s.nodes, schedNode{from.node, a})
-				node := int32(len(s.nodes) - 1)
-				f.states++
-				if v.wrong == "" && !s.inFlight(v) {
-					s.count("quiescent states")
-					if why := s.finish(v, can); why != "" {
-						v.wrong = why
-					}
-				}
-				if v.wrong != "" {
-					f.wrong, f.schedule = v.wrong, s.path(node)
-					f.depth++
-					return f
-				}
-				if f.states >= s.bounds.maxStates && s.bounds.maxStates > 0 {
-					f.truncated = true
-					return f
-				}
-				next = append(next, at{v, node})
 			}
-		}
-		level = next
+		},
+		Key: s.key,
+		Wrong: func(w *schedWorld) string {
+			if s.inFlight(w) {
+				return ""
+			}
+			s.count("quiescent states")
+			return s.finish(w, can)
+		},
+		Limit: s.bounds.maxStates,
 	}
+	f := w.Explore(explore.Play(s, s.initial(), begin))
+	f.Schedule = slices.Concat(begin, f.Schedule)
 	return f
 }
 
-func (s *search) path(node int32) (out []schedAction) {
-	for ; node > 0; node = s.nodes[node].parent {
-		out = append(out, s.nodes[node].action)
+// finish plays on from w with nothing more lost, everything delivered at once, pauses that end one after
+// the other, and holders that unlock: all clients must come to their end. It returns why not, or "". can
+// remembers states that do.
+func (s *search) finish(w *schedWorld, can map[explore.Key]bool) string {
+	patience := 40 // ticks
+	if s.bounds.slots > 0 {
+		patience = 60
 	}
-	slices.Reverse(out)
-	return slices.Concat(s.begin, out)
-}
-
-// finish plays on from w with nothing more lost, everything delivered at once, and holders that unlock:
-// all clients must come to their end. It returns why not, or "". can remembers states that do.
-func (s *search) finish(w *schedWorld, can map[[2]uint64]bool) string {
-	const patience = 40 // ticks
-	stats := s.stats
+	stats, bounds := s.stats, s.bounds
 	s.stats = map[string]int{}
-	defer func() { s.stats = stats }()
-	var passed [][2]uint64
-	for ticks := 0; ; {
+	b := &s.bounds
+	b.splits, b.ticks, b.cancels, b.lost, b.breaks, b.forgets, b.gathers = 1<<20, 1<<20, 0, 0, 0, 0, 0
+	defer func() { s.stats, s.bounds = stats, bounds }()
+	var passed []explore.Key
+	var turns [schedClients]int // pauses of each that have ended
+	for ticks, splits := 0, 0; ; {
 		if w.wrong != "" {
 			return "on the way to the end: " + w.wrong
 		}
-		done := true
-		for c := range w.c {
-			done = done && w.c[c].phase == schedDone
-		}
-		if done && !s.inFlight(w) {
+		done := !slices.ContainsFunc(w.c[:], func(cl *schedClient) bool { return cl.phase != schedDone })
+		rests := !s.inFlight(w)
+		if done && rests {
 			break
 		}
-		if !s.inFlight(w) {
-			key := s.key(w)
-			if can[key] {
+		if rests {
+			v := *w
+			v.used = schedWorld{}.used // nothing of it matters from here
+			all := s.bounds
+			s.bounds = bounds
+			key := s.key(&v)
+			if s.bounds = all; can[key] {
 				break
 			}
 			passed = append(passed, key)
 		}
-		next := schedAction{kind: actTick}
-		for _, a := range s.enabled(w) {
-			if a.kind == actExec || a.kind == actAnswer || a.kind == actPush || a.kind == actZombie {
-				next = a
-				break
-			}
-			if next.kind == actTick && (a.kind == actStart || a.kind == actUnlock || a.kind == actOther) {
-				next = a
-			}
+		next := s.soonest(w, splits, &turns)
+		switch next.kind {
+		case actTick:
+			ticks, splits = ticks+1, 0
+		case actSplit:
+			turns[next.c]++
+			splits++ // a while later somebody is late
 		}
-		if next.kind == actTick {
-			if ticks++; ticks > patience {
-				return fmt.Sprintf("no progress: %d ticks later not everybody has had the lock", patience)
-			}
+		if why := fmt.Sprintf("no progress: %d ticks later not everybody has had the lock", patience); ticks > patience && strings.Contains(why, s.only) {
+			return why
+		} else if ticks > patience {
+			break
 		}
-		w = s.do(w, next)
+		w = s.Do(w, next)
 	}
 	for _, key := range passed {
 		can[key] = true
@@ -1549,39 +1739,48 @@ func (s *search) finish(w *schedWorld, can map[[2]uint64]bool) string {
 	return ""
 }
 
-// tell is the schedule in words.
-func (s *search) tell(schedule []schedAction) string {
-	var lines []string
-	s.trace = &lines
-	defer func() { s.trace = nil }()
-	w := s.initial()
-	for n, a := range schedule {
-		k := len(lines)
-		if !slices.Contains(s.enabled(w), a) {
-			lines = append(lines, fmt.Sprintf("%2d. (%s is not possible)", n+1, a))
-			continue
-		}
-		w = s.do(w, a)
-		for ; k < len(lines); k++ {
-			if !strings.HasPrefix(lines[k], " ") {
-				lines[k] = fmt.Sprintf("%2d. %s", n+1, lines[k])
-			} else {
-				lines[k] = "  " + lines[k]
+// soonest is what happens first of what can.
+func (s *search) soonest(w *schedWorld, splits int, turns *[schedClients]int) schedAction {
+	next := schedAction{kind: actTick}
+	for _, a := range s.Enabled(w) {
+		switch a.kind {
+		case actExec, actAnswer, actPush, actZombie, actSetAt:
+			return a
+		case actStart, actUnlock, actOther:
+			if next.kind == actTick || next.kind == actSplit {
+				next = a
+			}
+		case actSplit:
+			if splits < 6*s.bounds.clients && next.kind == actTick || next.kind == actSplit && turns[a.c] < turns[next.c] {
+				next = a
 			}
 		}
 	}
-	return strings.Join(lines, "\n")
+	return next
 }
 
-// follow plays a schedule as far as it can be played: steps that are not possible are left out.
-func (s *search) follow(schedule []schedAction) *schedWorld {
-	w := s.initial()
-	for _, a := range schedule {
-		if slices.Contains(s.enabled(w), a) {
-			w = s.do(w, a)
-		}
+// tell is the schedule in words.
+func (s *search) tell(schedule []schedAction) string {
+	told := func() []string { said := s.said; s.said = nil; return said }
+	s.telling = true
+	defer func() { s.telling = false }()
+	w, text := explore.Tell(s, s.initial(), schedule, told)
+	if w.wrong == "" && !s.inFlight(w) && s.finish(w, map[explore.Key]bool{}) != "" {
+		said := told()
+		text += "\nand then, with everything delivered at once:\n" + strings.Join(said[:min(len(said), 60)], "\n")
 	}
-	return w
+	s.said = nil
+	return text
+}
+
+// verdict is what is wrong at the end of a schedule, or on the way from there to everybody's end. Steps that are not
+// possible are left out.
+func (s *search) verdict(schedule []schedAction) string {
+	w := explore.Play(s, s.initial(), schedule)
+	if w.wrong != "" || s.inFlight(w) {
+		return w.wrong
+	}
+	return s.finish(w, map[explore.Key]bool{})
 }
 
 // schedCase is a search, or a guard and the schedule that breaks its promise without it.
@@ -1617,12 +1816,15 @@ func schedCases(t *testing.T, place string) (all []schedCase) {
 			case "sees":
 				s.needs = rest
 			case "begin":
-				s.begin = parseSchedule(rest)
+				s.begin = explore.Parse(rest, parseAction)
 			case "found":
-				s.found, s.wrong = parseSchedule(rest), strings.Join(l.Want, " ")
+				s.found, s.wrong = explore.Parse(rest, parseAction), strings.Join(l.Want, " ")
 			default:
 				t.Fatalf("%v: no such word", l)
 			}
+		}
+		if strings.HasPrefix(place, "semaphore") {
+			s.bounds.slotsBounds = s.bounds.slotsBounds.withDefaults(&s.bounds)
 		}
 		s.bounds = s.bounds.withDefaults()
 		all = append(all, s)
@@ -1634,14 +1836,16 @@ func schedCases(t *testing.T, place string) (all []schedCase) {
 func setWords(t *testing.T, to any, words []string) {
 	t.Helper()
 	for _, w := range words {
-		name, value, _ := strings.Cut(w, "=")
+		name, value, has := strings.Cut(w, "=")
 		f := reflect.ValueOf(to).Elem().FieldByName(name)
 		require.True(t, f.IsValid(), "no such word: %s", name)
 		switch field := reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Interface().(type) {
 		case *bool:
 			*field = true
 		case *int:
-			*field = int(toInt(value))
+			if *field = schedMembers; has {
+				*field = int(toInt(value))
+			}
 		case *[schedMembers]int64:
 			for i, n := range strings.Split(value, "/") {
 				field[i] = toInt(n)
@@ -1657,42 +1861,50 @@ func setWords(t *testing.T, to any, words []string) {
 	}
 }
 
-func (b schedBounds) withDefaults() schedBounds {
-	set(&b.attempts, 1)
-	set(&b.ttl, 3)
-	set(&b.entry, 9)
-	set(&b.timeout, 2)
-	return b
-}
-
 // TestSchedulesExplored visits every state within the bounds of each search: one holder at a time, tokens
 // that rise, votes that count once, nothing left behind, and from every moment of rest a way for everybody
 // to come to the end.
-func TestSchedulesExplored(t *testing.T) {
-	states, searches := 0, 0
-	searched := schedCases(t, "explored/always")
-	if !RaceEnabled {
-		searched = append(searched, schedCases(t, "explored/plain")...)
-		if schedulesLarge() {
-			searched = append(searched, schedCases(t, "explored/large")...)
-		}
+func TestSchedulesExplored(t *testing.T) { exploreAll(t, "explored/always", "explored/plain") }
+
+// TestLongSchedulesExplored visits more.
+func TestLongSchedulesExplored(t *testing.T) {
+	schedulesLong(t)
+	exploreAll(t, "explored/large")
+}
+
+func schedulesLong(t *testing.T) {
+	t.Helper()
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("LONG: takes minutes; `make test-long` sets REDQUORUM_LONG=1 and runs it")
 	}
-	for _, tc := range searched {
-		t.Run(tc.name, func(t *testing.T) {
-			FakeTime(t, func(t *testing.T) {
-				s := newSearch(t, tc.bounds, schedRules{})
-				f := s.explore()
-				states, searches = states+f.states, searches+1
-				t.Logf("%d states to a depth of %d, all: %v; %v", f.states, f.depth, !f.truncated, s.stats)
-				if f.wrong != "" {
-					t.Fatalf("%s: %s\n%s", f.wrong, spell(f.schedule), s.tell(f.schedule))
-				}
-				require.GreaterOrEqual(t, f.states, tc.states, "fewer states than there were: what is not explored any more?")
-				for _, what := range tc.needs {
-					require.NotZero(t, s.stats[what], "the search has seen no %s", what)
-				}
+}
+
+// exploreAll runs the searches of testdata/schedules. Under the race detector, which finds nothing in one goroutine, they
+// end early.
+func exploreAll(t *testing.T, places ...string) {
+	t.Helper()
+	states, searches := 0, 0
+	for _, place := range places {
+		for _, tc := range schedCases(t, place) {
+			t.Run(tc.name, func(t *testing.T) {
+				FakeTime(t, func(t *testing.T) {
+					if RaceEnabled {
+						tc.bounds.maxStates, tc.states, tc.needs = 500, 0, nil
+					}
+					s := newSearch(tc.bounds, schedRules{})
+					f := s.explore(tc.begin)
+					states, searches = states+f.States, searches+1
+					t.Logf("%d states to a depth of %d, all: %v; %v", f.States, f.Depth, f.All, s.stats)
+					if f.Wrong != "" {
+						t.Fatalf("%s: %s\n%s", f.Wrong, explore.Spell(f.Schedule), s.tell(f.Schedule))
+					}
+					require.GreaterOrEqual(t, f.States, tc.states, "fewer states than there were: what is not explored any more?")
+					for _, what := range tc.needs {
+						require.NotZero(t, s.stats[what], "the search has seen no %s", what)
+					}
+				})
 			})
-		})
+		}
 	}
 	t.Logf("%d states in %d searches", states, searches)
 }
@@ -1700,78 +1912,61 @@ func TestSchedulesExplored(t *testing.T) {
 // TestSchedulesCounterExamples takes guards out, one by one, and shows the schedule that then breaks a
 // promise; the same schedule, with the guard, breaks none. Schedules are searched for when there is time
 // (REDQUORUM_SEEDS), and when the recorded one has ceased to show it.
-func TestSchedulesCounterExamples(t *testing.T) {
-	for _, c := range schedCases(t, "broken/guards") {
+func TestSchedulesCounterExamples(t *testing.T) { counterExamples(t, "broken/guards") }
+
+func counterExamples(t *testing.T, place string) {
+	t.Helper()
+	for _, c := range schedCases(t, place) {
 		t.Run(c.name, func(t *testing.T) {
 			FakeTime(t, func(t *testing.T) {
-				c.bounds.maxStates = 300_000
+				c.bounds.maxStates = 400_000
 				schedule := c.found
-				broken := newSearch(t, c.bounds, c.rules)
+				broken := newSearch(c.bounds, c.rules)
 				broken.only = c.wrong
-				wrong := broken.verdict(broken.follow(schedule))
+				wrong := broken.verdict(schedule)
 				if wrong == "" {
 					t.Logf("the recorded schedule shows nothing any more:\n%s", broken.tell(schedule))
 				}
 				if wrong == "" || schedulesLarge() {
-					broken.begin = c.begin
-					f := broken.explore()
-					wrong, schedule = f.wrong, f.schedule
-					t.Logf("%d states, %d steps: %s", f.states, len(schedule), spell(schedule))
+					f := broken.explore(c.begin)
+					wrong, schedule = f.Wrong, f.Schedule
+					t.Logf("%d states, %d steps: %s", f.States, len(schedule), explore.Spell(schedule))
 				}
 				require.Contains(t, wrong, c.wrong, "nothing goes wrong without the guard: the search does not see what it should")
 				t.Logf("without the guard: %s\n%s", wrong, broken.tell(schedule))
 
-				whole := newSearch(t, c.bounds, schedRules{})
-				require.Empty(t, whole.verdict(whole.follow(schedule)), "with the guard\n%s", whole.tell(schedule))
+				whole := newSearch(c.bounds, schedRules{})
+				require.Empty(t, whole.verdict(schedule), "with the guard\n%s", whole.tell(schedule))
 			})
 		})
 	}
 }
 
-// verdict is what is wrong at the end of a schedule, or on the way from there to everybody's end.
-func (s *search) verdict(w *schedWorld) string {
-	if w.wrong != "" || s.inFlight(w) {
-		return w.wrong
-	}
-	return s.finish(w, map[[2]uint64]bool{})
-}
-
 // schedLetters spell the kinds of actions in a recorded schedule: "xB2" is that member 2 executes the next
 // request of client B.
-const schedLetters = "sxaplbztucevofF"
+const schedLetters = "sxaplbztucevofFgwLm"
 
 func (a schedAction) String() string {
-	l := string(schedLetters[a.kind])
+	l := schedLetters[a.kind : a.kind+1]
 	switch a.kind {
-	case actTick:
+	case actTick, actSet:
 		return l
-	case actStart, actUnlock, actCancel, actExtend:
-		return l + name(int(a.c))
-	case actLapse, actOther, actForget, actForce:
+	case actStart, actUnlock, actCancel, actExtend, actSplit, actGather:
+		return l + clientName(int(a.c))
+	case actLapse, actOther, actForget, actForce, actSetAt:
 		return fmt.Sprint(l, a.i)
 	}
-	return fmt.Sprint(l, name(int(a.c)), a.i)
+	return fmt.Sprint(l, clientName(int(a.c)), a.i)
 }
 
-func parseSchedule(words []string) (out []schedAction) {
-	for _, f := range words {
-		a := schedAction{kind: schedKind(strings.IndexByte(schedLetters, f[0]))}
-		for _, ch := range f[1:] {
-			if ch >= 'A' {
-				a.c = int8(ch - 'A')
-			} else {
-				a.i = int8(ch - '0')
-			}
+func parseAction(word string) schedAction {
+	a := schedAction{kind: schedKind(strings.IndexByte(schedLetters, word[0]))}
+	for _, ch := range word[1:] {
+		if ch >= 'A' {
+			a.c = int8(ch - 'A')
+		} else {
+			a.i = int8(ch - '0')
 		}
-		out = append(out, a)
 	}
-	return out
-}
-
-func spell(schedule []schedAction) string {
-	var f []string
-	for _, a := range schedule {
-		f = append(f, a.String())
-	}
-	return strings.Join(f, " ")
+	return a
 }

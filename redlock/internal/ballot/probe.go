@@ -184,16 +184,18 @@ func bit(b bool) byte {
 	return 0
 }
 
-// Combination names the states of member i, and reports whether they go together, by the table in
-// doc.go.
+// Combination reports whether the states of member i go together, by the table in doc.go, and else names
+// them.
 func (p Probe) Combination(i int) (name string, exists bool) {
 	if len(p.m) == 0 {
 		return "", true
 	}
 	m := &p.m[i]
 	token := m.token > 0
-	exists = together[m.has][m.yield] && (m.has == tardy || token == (m.has == held))
-	return fmt.Sprintf("%v and %v, token %d", m.has, m.yield, m.token), exists
+	if together[m.has][m.yield] && (m.has == tardy || token == (m.has == held)) {
+		return "", true
+	}
+	return fmt.Sprintf("%v and %v, token %d", m.has, m.yield, m.token), false
 }
 
 var together = [...][4]bool{
