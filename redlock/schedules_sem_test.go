@@ -167,9 +167,10 @@ func (s *search) setAt(w *schedWorld, i int, o member.Outcome) {
 		if set.phase == setterWrites {
 			stored = set.mine
 		}
-		after, r, pushes := w.m[i].played(s, &modelCall{op: slotsLimit, stored: stored})
-		w.m[i] = after
-		for _, p := range pushes {
+		out := w.m[i].played(s, &modelCall{op: slotsLimit, stored: stored})
+		r := &out.reply
+		w.m[i] = out.after
+		for _, p := range out.pushes {
 			for k := range s.bounds.clients {
 				if w.c[k].live(p.Owner) {
 					cl := s.own(w, k)
@@ -227,10 +228,10 @@ func (m *slotsMember) restored(s *search, a, b schedSite) schedSite {
 	return &v
 }
 
-func (m *slotsMember) played(s *search, c *modelCall) (schedSite, modelReply, []script.Push) {
+func (m *slotsMember) played(s *search, c *modelCall) schedOutcome {
 	v := *m
 	r, pushes := s.slots.call(&v, schedNow, *c)
-	return &v, r, pushes
+	return schedOutcome{&v, r, pushes}
 }
 
 func (m *slotsMember) has(owner string) bool { return m.record(owner) != nil }

@@ -174,7 +174,7 @@ type schedClient struct {
 
 // schedSite is what a member has: *modelMember, *slotsMember. It is never changed.
 type schedSite interface {
-	played(s *search, c *modelCall) (schedSite, modelReply, []script.Push)
+	played(s *search, c *modelCall) schedOutcome
 	later() schedSite // a tick later
 	restored(s *search, a, b schedSite) schedSite
 	has(owner string) bool
@@ -230,6 +230,18 @@ const (
 	actSetAt  // a member is asked about it, and answers
 )
 
+// schedPlay is a call that a member executes, and schedOutcome what follows.
+type schedPlay struct {
+	at   schedSite
+	call *modelCall
+}
+
+type schedOutcome struct {
+	after  schedSite
+	reply  modelReply
+	pushes []script.Push
+}
+
 // search is one search.
 type search struct {
 	bounds schedBounds
@@ -241,17 +253,24 @@ type search struct {
 	stubs  [schedClients]*Client
 	cfg    Config
 
-	w       *schedWorld // the state that the recorders write to
-	spare   *schedWorld // nobody's any more
-	idle    []*schedClient
-	calls   map[string]*modelCall
-	dates   func([]byte, time.Time) []byte // appendTime
-	stats   map[string]int
-	only    string // nothing else counts as wrong
-	telling bool
-	said    []string
-	buf     []byte // of key
-	out     []byte
+	w        *schedWorld // the state that the recorders write to
+	spare    *schedWorld // nobody's any more
+	idle     []*schedClient
+	voters   [][]ballot.Voter
+	seen     [schedMembers]member.State
+	a        attempt // of the event that is judged
+	sites    map[string]schedSite
+	outcomes map[schedPlay]schedOutcome
+	calls    map[string]*modelCall
+	other    *modelCall // the third party's release
+	force    *modelCall
+	dates    func([]byte, time.Time) []byte // appendTime
+	stats    map[string]int
+	only     string // nothing else counts as wrong
+	telling  bool
+	said     []string
+	buf      []byte // of key
+	out      []byte
 }
 
 // recorder is a member that notes what is submitted to it.
@@ -277,11 +296,10 @@ func (s *search) state(c, i int) member.State {
 }
 
 func (s *search) states(c int) []member.State {
-	out := make([]member.State, schedMembers)
-	for i := range out {
-		out[i] = s.state(c, i)
+	for i := range s.seen {
+		s.seen[i] = s.state(c, i)
 	}
-	return out
+	return s.seen[:]
 }
 
 // Submit implements member.Member: the end of the line in the session.
@@ -336,7 +354,7 @@ func (m *schedMsg) change(edit func(c *modelCall)) {
 func newSearch(bounds schedBounds, rules schedRules) *search {
 	s := &search{
 		bounds: bounds, rules: rules, now: time.Now(), locks: newModelServer(rules.modelRules), slots: newSlotsServer(rules.slotsRules), sem: permitKind,
-		calls: map[string]*modelCall{}, stats: map[string]int{},
+		calls: map[string]*modelCall{}, sites: map[string]schedSite{}, outcomes: map[schedPlay]schedOutcome{}, stats: map[string]int{},
 	}
 	s.sem.held, s.sem.left = nil, nil // gathering is a step of its own
 	s.dates = s.appendTime
@@ -345,6 +363,14 @@ func newSearch(bounds schedBounds, rules schedRules) *search {
 		TTL: ticks(bounds.ttl), Entry: ticks(bounds.entry), MemberTimeout: ticks(bounds.timeout),
 		MaxTTL: time.Hour, NoQuorumAfter: -1, Logger: slog.New(slog.DiscardHandler),
 	}.withDefaults()
+	s.force = &modelCall{op: opForce, ttl: s.cfg.TTL.Milliseconds()}
+	s.other = &modelCall{op: opRelease, owner: schedOther}
+	switch {
+	case bounds.slots > 0:
+		s.other.had = lease(0)
+	case bounds.kinds != [schedClients]*kind{}:
+		s.other.by, s.other.hint = byWriter, script.ReadersFirst("")
+	}
 	if rules.noTimeout {
 		s.cfg.MemberTimeout = time.Hour
 	}
@@ -439,6 +465,9 @@ func (s *search) drop(w *schedWorld) {
 		if w.own.Has(c) {
 			s.idle = append(s.idle, w.c[c])
 		}
+		if v := w.c[c].probe().Voters(); w.ballots.Has(c) && len(v) > 0 {
+			s.voters = append(s.voters, v)
+		}
 	}
 	s.spare = w
 }
@@ -461,7 +490,11 @@ func (s *search) own(w *schedWorld, c int) *schedClient {
 func (s *search) client(w *schedWorld, c int) *schedClient {
 	cl := s.own(w, c)
 	if !w.ballots.Has(c) {
-		cl.b, cl.renewals = cl.probe().Clone(), slices.Clone(cl.renewals)
+		var room []ballot.Voter
+		if n := len(s.voters); n > 0 && len(cl.probe().Voters()) > 0 {
+			room, s.voters = s.voters[n-1], s.voters[:n-1]
+		}
+		cl.b, cl.renewals = cl.probe().CloneInto(room), slices.Clone(cl.renewals)
 		w.ballots = w.ballots.With(c)
 	}
 	return cl
@@ -470,9 +503,9 @@ func (s *search) client(w *schedWorld, c int) *schedClient {
 // attempt is the client's attempt, for one event.
 func (s *search) attempt(c int) *attempt {
 	cl := s.w.c[c]
-	a := &attempt{hold: hold{c: s.stubs[c], wire: s.wire(c), terms: s.terms(c), owner: cl.name, n: uint64(cl.attempt), b: cl.b}}
-	a.ended.Store(cl.phase == schedIdle || cl.phase == schedDone)
-	return a
+	s.a = attempt{hold: hold{c: s.stubs[c], wire: s.wire(c), terms: s.terms(c), owner: cl.name, n: uint64(cl.attempt), b: cl.b}}
+	s.a.ended.Store(cl.phase == schedIdle || cl.phase == schedDone)
+	return &s.a
 }
 
 func (cl *schedClient) probe() ballot.Probe { return ballot.Probe{Ballot: &cl.b} }
@@ -591,9 +624,9 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 		cl := s.own(v, c)
 		m := cl.zombies[i][0]
 		cl.zombies[i] = cl.zombies[i][1:]
-		var r modelReply
-		v.m[i], r, _ = v.m[i].played(s, m.modelCall)
-		s.say("member %d executes a request of %v from the broken connection: %v: %v", i, who(c), m.modelCall, &r)
+		out := s.played(v.m[i], m.modelCall)
+		v.m[i] = out.after
+		s.say("member %d executes a request of %v from the broken connection: %v: %v", i, who(c), m.modelCall, &out.reply)
 	case actAnswer:
 		cl := s.client(v, c)
 		m := cl.rep[i][0]
@@ -644,17 +677,10 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 		s.forget(v, i)
 	case actForce:
 		settles = s.bounds.prompt
-		s.force(v, i)
+		s.forced(v, i)
 	case actOther:
 		settles = s.bounds.prompt
-		release := modelCall{op: opRelease, owner: schedOther}
-		switch {
-		case s.bounds.slots > 0:
-			release.had = lease(0)
-		case s.bounds.kinds != [schedClients]*kind{}:
-			release.by, release.hint = byWriter, script.ReadersFirst("")
-		}
-		s.execute(c, i, schedMsg{modelCall: &release})
+		s.execute(c, i, schedMsg{modelCall: s.other})
 	case actSplit:
 		cl := s.client(v, c)
 		s.say("the pause of %v ends", who(c))
@@ -684,13 +710,35 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 	return v
 }
 
+// same is the one site of all that have the same.
+func (s *search) same(at schedSite) schedSite {
+	text := fmt.Sprintf("%+v", at)
+	if one, known := s.sites[text]; known {
+		return one
+	}
+	s.sites[text] = at
+	return at
+}
+
+// played is what follows when a member executes a call. Many schedules lead there.
+func (s *search) played(at schedSite, c *modelCall) schedOutcome {
+	out, known := s.outcomes[schedPlay{at, c}]
+	if !known {
+		out = at.played(s, c)
+		out.after = s.same(out.after)
+		s.outcomes[schedPlay{at, c}] = out
+	}
+	return out
+}
+
 // execute runs a request at its member; its answer and its pushes go on their way.
 func (s *search) execute(c, i int, m schedMsg) {
 	w := s.w
 	before := w.m[i]
-	after, r, pushes := before.played(s, m.modelCall)
-	w.m[i], m.reply = after, r
-	s.say("member %d executes %v: %v", i, m.modelCall, &m.reply)
+	out := s.played(before, m.modelCall)
+	after, r := out.after, &out.reply
+	w.m[i], m.reply = after, *r
+	s.say("member %d executes %v: %v", i, m.modelCall, r)
 	switch {
 	case m.op == opYield && r.n == 0 && before.has(m.owner):
 		s.count("votes given away by a yield")
@@ -705,7 +753,7 @@ func (s *search) execute(c, i int, m schedMsg) {
 			s.count("tickets written back")
 		}
 	}
-	for _, p := range pushes {
+	for _, p := range out.pushes {
 		for k := range s.bounds.clients {
 			if p.Readers && s.kind(k).name == KindWrite {
 				continue // its release serves readers in any case
@@ -788,9 +836,9 @@ func (s *search) forget(w *schedWorld, i int) {
 	}
 }
 
-// force takes the lock at member i from whoever holds it. An acquire of the holder that arrives behind it gives a vote: it is no
+// forced takes the lock at member i from whoever holds it. An acquire of the holder that arrives behind it gives a vote: it is no
 // re-join.
-func (s *search) force(w *schedWorld, i int) {
+func (s *search) forced(w *schedWorld, i int) {
 	w.used.forced++
 	s.count("locks forced")
 	for c := range s.bounds.clients {
@@ -800,7 +848,7 @@ func (s *search) force(w *schedWorld, i int) {
 			cl.forced = cl.forced.With(i)
 		}
 	}
-	s.execute(0, i, schedMsg{modelCall: &modelCall{op: opForce, ttl: s.cfg.TTL.Milliseconds()}})
+	s.execute(0, i, schedMsg{modelCall: s.force})
 }
 
 // restore gives a member that forgot what the others have.
@@ -824,10 +872,10 @@ func (m *modelMember) restored(s *search, a, b schedSite) schedSite {
 
 func (m *modelMember) has(owner string) bool { return m.owner == owner }
 
-func (m *modelMember) played(s *search, c *modelCall) (schedSite, modelReply, []script.Push) {
+func (m *modelMember) played(s *search, c *modelCall) schedOutcome {
 	v := *m
 	r, pushes := s.locks.call(&v, schedNow, *c)
-	return &v, r, pushes
+	return schedOutcome{&v, r, pushes}
 }
 
 // start begins an attempt.
@@ -890,15 +938,15 @@ func (s *search) answer(c, i int, m *schedMsg, o member.Outcome) {
 	default:
 		call.Reply = said
 	}
+	if !m.regain && (m.op == opExtend || m.op == opRejoin) {
+		s.renewed(c, m, call)
+		return
+	}
 	a := s.attempt(c)
 	r := &quorum.Round{Question: quorum.Question{Op: m.op, Sent: m.sent, TTL: m.part}}
-	switch {
-	case m.regain:
+	if m.regain {
 		regained{&a.hold}.Judge(r, call)
 		cl.b = a.b
-		return
-	case m.op == opExtend || m.op == opRejoin:
-		s.renewed(c, m, call)
 		return
 	}
 	if s.bounds.lower > 0 {
@@ -1326,7 +1374,7 @@ func (m *modelMember) later() schedSite {
 func (s *search) tick(w *schedWorld) {
 	w.used.ticks++
 	for i := range w.m {
-		w.m[i] = w.m[i].later()
+		w.m[i] = s.same(w.m[i].later())
 	}
 	for i := range w.rest {
 		if w.rest[i] > 0 {
@@ -1894,7 +1942,7 @@ func exploreAll(t *testing.T, places ...string) {
 					s := newSearch(tc.bounds, schedRules{})
 					f := s.explore(tc.begin)
 					states, searches = states+f.States, searches+1
-					t.Logf("%d states to a depth of %d, all: %v; %v", f.States, f.Depth, f.All, s.stats)
+					t.Logf("%d states to a depth of %d, all: %v; members did %d things; %v", f.States, f.Depth, f.All, len(s.outcomes), s.stats)
 					if f.Wrong != "" {
 						t.Fatalf("%s: %s\n%s", f.Wrong, explore.Spell(f.Schedule), s.tell(f.Schedule))
 					}

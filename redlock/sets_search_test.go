@@ -3,10 +3,11 @@ package redlock
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/explore"
 )
 
 // Every interleaving of calls for sets of names: docs/protocol.md, "Several names". Members are a model of the scripts, and
@@ -121,26 +122,30 @@ func (s *setSearch) end(w *setWorld, x int) {
 	w.phase[x], w.at[x] = setDone, 0
 }
 
+// setEmit is told of a step, and of the state behind it.
+type setEmit func(step explore.Step, w setWorld)
+
 // serve gives a vote to each that may have it next: the hint of a release can be any waiter.
-func (s *setSearch) serve(w setWorld, name, i int, emit func(setWorld)) {
+func (s *setSearch) serve(w setWorld, name, i int, step explore.Step, emit setEmit) {
 	if w.queue[name][i] == 0 {
-		emit(w)
+		emit(step, w)
 	}
 	for y := range s.clients {
 		if v := w; v.queue[name][i]>>y&1 == 1 {
 			v.lock[name][i], v.queue[name][i] = uint8(y+1), v.queue[name][i]&^(1<<y)
-			emit(v)
+			emit(explore.Say("the vote of name %d at member %d goes to client %d", name, i, y), v)
 		}
 	}
 }
 
 // execute carries out a client's next call at a member.
-func (s *setSearch) execute(w setWorld, x, i int, emit func(setWorld)) {
+func (s *setSearch) execute(w setWorld, x, i int, emit setEmit) {
 	line := &w.calls[x][i]
 	call, me := line[0], uint8(x+1)
 	copy(line[:], line[1:])
 	line[setCalls-1] = 0
 	name := int(call & 1)
+	step := explore.Say("member %d executes call %d of client %d", i, int(call), x)
 	switch call &^ 1 {
 	case setAsk:
 		for k := name; k < setNames; k++ { // of an ask, the bit is a place in the order
@@ -161,15 +166,15 @@ func (s *setSearch) execute(w setWorld, x, i int, emit func(setWorld)) {
 		w.queue[name][i] &^= 1 << x
 		if w.lock[name][i] == me {
 			w.lock[name][i] = 0
-			s.serve(w, name, i, emit)
+			s.serve(w, name, i, step, emit)
 			return
 		}
 	}
-	emit(w)
+	emit(step, w)
 }
 
 // next visits what can follow.
-func (s *setSearch) next(w setWorld, emit func(setWorld)) {
+func (s *setSearch) next(w setWorld, emit setEmit) {
 	for x := range s.clients {
 		for i := range s.members - s.down {
 			if w.calls[x][i][0] != 0 {
@@ -181,7 +186,7 @@ func (s *setSearch) next(w setWorld, emit func(setWorld)) {
 		switch w.phase[x] {
 		case setIdle:
 			s.ask(&v, x, 0)
-			emit(v)
+			emit(explore.Say("client %d begins", x), v)
 		case setAsking:
 			first := at
 			for first < setNames && s.votes(&w, x, s.name(x, first)) >= s.need {
@@ -189,14 +194,14 @@ func (s *setSearch) next(w setWorld, emit func(setWorld)) {
 			}
 			if first == setNames {
 				v.phase[x], v.at[x] = setHolding, 0
-				emit(v)
+				emit(explore.Say("client %d holds its set", x), v)
 			} else if s.votes(&w, x, s.name(x, first))+s.open(&w, x) < s.need {
 				for k := first + 1; k < setNames && !s.keep; k++ {
 					s.send(&v, x, setRelease|uint8(s.name(x, k)))
 				}
 				v.phase[x], v.at[x] = setWaiting, uint8(first)
 				s.send(&v, x, setWait|uint8(s.name(x, first)))
-				emit(v)
+				emit(explore.Say("client %d waits for name %d", x, s.name(x, first)), v)
 			}
 		case setWaiting:
 			name := s.name(x, at)
@@ -205,7 +210,7 @@ func (s *setSearch) next(w setWorld, emit func(setWorld)) {
 				if v.phase[x] == setHolding {
 					v.at[x] = 0
 				}
-				emit(v)
+				emit(explore.Say("client %d has name %d, and goes on", x, name), v)
 				break
 			}
 			for i := range s.members - s.down { // a yield: all members prefer the same client
@@ -215,18 +220,18 @@ func (s *setSearch) next(w setWorld, emit func(setWorld)) {
 				for y := range x {
 					if u := w; u.queue[name][i]>>y&1 == 1 {
 						u.lock[name][i], u.queue[name][i] = uint8(y+1), u.queue[name][i]&^(1<<y)|1<<x
-						emit(u)
+						emit(explore.Say("client %d yields at member %d to client %d", x, i, y), u)
 						break
 					}
 				}
 			}
 		case setHolding:
 			s.end(&v, x)
-			emit(v)
+			emit(explore.Say("client %d unlocks", x), v)
 		}
 		if v := w; s.cancel && (w.phase[x] == setAsking || w.phase[x] == setWaiting) {
 			s.end(&v, x)
-			emit(v)
+			emit(explore.Say("client %d gives up", x), v)
 		}
 	}
 }
@@ -273,58 +278,17 @@ func (s *setSearch) over(w *setWorld) bool {
 	return true
 }
 
-// explore visits all states, and returns how many there are, and what is wrong with the first that must not be.
-func (s *setSearch) explore() (states int, wrong string) {
+// explore visits all states.
+func (s *setSearch) explore() explore.Found[explore.Step] {
 	s.need = s.members/2 + 1
-	all := []setWorld{{}}
-	index := map[setWorld]int32{all[0]: 0}
-	var before [][]int32 // of each state, those that it can follow
-	before = append(before, nil)
-	var ends []int32
-	for n := 0; n < len(all); n++ {
-		w := all[n]
-		if text := s.wrong(&w); text != "" {
-			return len(all), text
-		}
-		if s.over(&w) {
-			ends = append(ends, int32(n))
-		}
-		s.next(w, func(v setWorld) {
-			k, known := index[v]
-			if !known {
-				k = int32(len(all))
-				index[v] = k
-				all, before = append(all, v), append(before, nil)
-			}
-			before[k] = append(before[k], int32(n))
-		})
-	}
-	can := make([]bool, len(all))
-	for len(ends) > 0 {
-		n := ends[len(ends)-1]
-		ends = ends[:len(ends)-1]
-		if !can[n] {
-			can[n] = true
-			ends = append(ends, before[n]...)
-		}
-	}
-	if n := slices.Index(can, false); n >= 0 {
-		return len(all), "deadlock: " + s.show(&all[n])
-	}
-	return len(all), ""
-}
-
-func (s *setSearch) show(w *setWorld) string {
-	var out []string
-	for k := range setNames {
-		for i := range s.members {
-			out = append(out, fmt.Sprintf("name %d at member %d: vote %d, queue %b", k, i, w.lock[k][i], w.queue[k][i]))
-		}
-	}
-	for x := range s.clients {
-		out = append(out, fmt.Sprintf("client %d: phase %d at %d", x+1, w.phase[x], w.at[x]))
-	}
-	return strings.Join(out, "; ")
+	return (&explore.World[setWorld, explore.Step]{
+		Key:   explore.Value[setWorld],
+		Wrong: func(w setWorld) string { return s.wrong(&w) },
+		Over:  func(w setWorld) bool { return s.over(&w) },
+		Next: func(w setWorld, yield func(explore.Step, setWorld, string) bool) {
+			s.next(w, func(step explore.Step, v setWorld) { yield(step, v, "") })
+		},
+	}).Explore(setWorld{})
 }
 
 func TestSetsExplored(t *testing.T) {
@@ -341,10 +305,10 @@ func TestSetsExplored(t *testing.T) {
 			if RaceEnabled && b.members > 1 && b.cancel {
 				t.Skip("slow under the race detector; go test -run TestSetsExplored ./redlock runs it")
 			}
-			n, wrong := (&setSearch{setBounds: b}).explore()
-			require.Empty(t, wrong)
-			require.GreaterOrEqual(t, n, b.states)
-			t.Logf("%d states", n)
+			f := (&setSearch{setBounds: b}).explore()
+			require.Empty(t, f.Wrong, f)
+			require.GreaterOrEqual(t, f.States, b.states)
+			t.Logf("%d states", f.States)
 		})
 	}
 }
@@ -361,12 +325,13 @@ func TestSetsCounterExamples(t *testing.T) {
 		{"who gives up releases one name", setBounds{members: 1, clients: 2, cancel: true, forget: true}, "left behind"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, wrong := (&setSearch{setBounds: c.setBounds}).explore()
-			require.Contains(t, wrong, c.want)
+			f := (&setSearch{setBounds: c.setBounds}).explore()
+			require.Contains(t, f.Wrong, c.want)
+			t.Log(f)
 			b := c.setBounds
 			b.reverse, b.keep, b.noYields, b.forget = false, false, false, false
-			_, wrong = (&setSearch{setBounds: b}).explore()
-			require.Empty(t, wrong)
+			f = (&setSearch{setBounds: b}).explore()
+			require.Empty(t, f.Wrong, f)
 		})
 	}
 }

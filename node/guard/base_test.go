@@ -6,13 +6,13 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/explore"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -519,11 +519,11 @@ func (m *bMember) draw(now int64) int64 {
 
 func (m *bMember) votes() bool { return !m.silent && !m.forgot }
 
-func (r *bRules) next(w *bWorld, yield func(step string, w *bWorld)) {
-	try := func(step string, edit func(w *bWorld) bool) {
+func (r *bRules) next(w *bWorld, yield func(step explore.Step, w bWorld)) {
+	try := func(step explore.Step, edit func(w *bWorld) bool) {
 		n := *w
 		if edit(&n) && n != *w {
-			yield(step, &n)
+			yield(step, n)
 		}
 	}
 	greatest := int64(0)
@@ -532,7 +532,7 @@ func (r *bRules) next(w *bWorld, yield func(step string, w *bWorld)) {
 	}
 	for set := range uint(8) {
 		if bits.OnesCount(set) > 1 && w.draws > 0 {
-			try(fmt.Sprintf("grant at %03b", set), func(w *bWorld) bool {
+			try(explore.Say("grant at %03b", int(set)), func(w *bWorld) bool {
 				token := int64(0)
 				for i := range w.members {
 					if m := &w.members[i]; set>>i&1 > 0 {
@@ -561,7 +561,7 @@ func (r *bRules) next(w *bWorld, yield func(step string, w *bWorld)) {
 		}
 	}
 	for i := range w.members {
-		try(fmt.Sprintf("rejoin at %d", i), func(w *bWorld) bool {
+		try(explore.Say("rejoin at %d", i), func(w *bWorld) bool {
 			m := &w.members[i]
 			if w.other == 0 || !m.votes() {
 				return false
@@ -572,7 +572,7 @@ func (r *bRules) next(w *bWorld, yield func(step string, w *bWorld)) {
 			m.counter = max(m.counter, w.other)
 			return true
 		})
-		try(fmt.Sprintf("base of %d", i), func(w *bWorld) bool {
+		try(explore.Say("base of %d", i), func(w *bWorld) bool {
 			m := &w.members[i]
 			if r.slots || m.forgot || !r.lowers && !behind(marker{id: "run 1", base: m.base}, greatest) {
 				return false
@@ -588,12 +588,12 @@ func (r *bRules) next(w *bWorld, yield func(step string, w *bWorld)) {
 			return true
 		})
 		if w.faults > 0 {
-			try(fmt.Sprintf("%d forgets", i), func(w *bWorld) bool {
+			try(explore.Say("%d forgets", i), func(w *bWorld) bool {
 				w.faults--
 				w.members[i] = bMember{silent: true, forgot: true}
 				return true
 			})
-			try(fmt.Sprintf("slot %d moves, a former copy of it", i), func(w *bWorld) bool {
+			try(explore.Say("slot %d moves, a former copy of it", i), func(w *bWorld) bool {
 				m := &w.members[i]
 				if !r.moves || !m.votes() {
 					return false
@@ -610,7 +610,7 @@ func (r *bRules) next(w *bWorld, yield func(step string, w *bWorld)) {
 			if set>>i&1 > 0 {
 				continue
 			}
-			try(fmt.Sprintf("restore %d from %03b", i, set), func(w *bWorld) bool {
+			try(explore.Say("restore %d from %03b", i, int(set)), func(w *bWorld) bool {
 				m := &w.members[i]
 				if m.silent || !m.forgot {
 					return false
@@ -641,7 +641,7 @@ func (r *bRules) next(w *bWorld, yield func(step string, w *bWorld)) {
 		}
 	}
 	if w.ticks > 0 {
-		try("a tick passes", func(w *bWorld) bool {
+		try(explore.Say("a tick passes"), func(w *bWorld) bool {
 			w.ticks--
 			w.clock += bTick
 			for i := range w.members {
@@ -652,31 +652,15 @@ func (r *bRules) next(w *bWorld, yield func(step string, w *bWorld)) {
 	}
 }
 
-// search returns the shortest schedule to a token that is not above an earlier one.
-func (r *bRules) search(first bWorld) (schedule []string, states int) {
-	type visit struct {
-		w      bWorld
-		before int
-		step   string
-	}
-	queue := []visit{{w: first, before: -1}}
-	seen := map[bWorld]struct{}{first: {}}
-	for at := 0; at < len(queue) && schedule == nil; at++ {
-		w := queue[at].w
-		r.next(&w, func(step string, n *bWorld) {
-			if _, ok := seen[*n]; ok || schedule != nil {
-				return
-			}
-			seen[*n] = struct{}{}
-			queue = append(queue, visit{*n, at, step})
-			if n.last < 0 {
-				for i := len(queue) - 1; i > 0; i = queue[i].before {
-					schedule = append([]string{queue[i].step}, schedule...)
-				}
-			}
-		})
-	}
-	return schedule, len(queue)
+// search returns the shortest schedule to a token that is not above an earlier one, if there is one.
+func (r *bRules) search(first bWorld) explore.Found[explore.Step] {
+	return (&explore.World[bWorld, explore.Step]{
+		Key: explore.Value[bWorld],
+		Next: func(w bWorld, yield func(explore.Step, bWorld, string) bool) {
+			r.next(&w, func(s explore.Step, n bWorld) { yield(s, n, "") })
+		},
+		Wrong: func(w bWorld) string { return map[bool]string{true: "a token fell"}[w.last < 0] },
+	}).Explore(first)
 }
 
 func TestNoScheduleOfBasesAndForgettingHasATokenThatFalls(t *testing.T) { searchBases(t, false) }
@@ -707,17 +691,17 @@ func searchBases(t *testing.T, long bool) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := bRules{}
-			schedule, states := r.search(first)
-			t.Logf("%d states", states)
-			require.Greater(t, states, 1000)
-			require.Empty(t, schedule, "a token fell:\n%s", strings.Join(schedule, "\n"))
+			f := r.search(first)
+			t.Logf("%d states", f.States)
+			require.Greater(t, f.States, 1000)
+			require.Empty(t, f.Wrong, f)
 			if !long && first.members[0].base == 0 {
 				return
 			}
 			r.oldClient = true
-			schedule, states = r.search(first)
-			t.Logf("%d states, restored by a former version", states)
-			require.Empty(t, schedule, "a token fell:\n%s", strings.Join(schedule, "\n"))
+			f = r.search(first)
+			t.Logf("%d states, restored by a former version", f.States)
+			require.Empty(t, f.Wrong, f)
 		})
 	}
 	for name, rules := range map[string]bRules{"slots of clusters": {slots: true}, "slots that move": {slots: true, moves: true}} {
@@ -726,10 +710,10 @@ func searchBases(t *testing.T, long bool) {
 			if rules.moves { // a second loss, unseen as this one, is beyond what is assumed
 				first.faults, first.draws = 1, 4
 			}
-			schedule, states := rules.search(first)
-			t.Logf("%d states", states)
-			require.Greater(t, states, 1000)
-			require.Empty(t, schedule, "a token fell:\n%s", strings.Join(schedule, "\n"))
+			f := rules.search(first)
+			t.Logf("%d states", f.States)
+			require.Greater(t, f.States, 1000)
+			require.Empty(t, f.Wrong, f)
 		})
 	}
 	for name, rules := range map[string]bRules{
@@ -743,9 +727,9 @@ func searchBases(t *testing.T, long bool) {
 		"where a base is set anew, by clocks, it is set with the time": {clockIgnored: true, newIgnored: true},
 	} {
 		t.Run("without: "+name, func(t *testing.T) {
-			schedule, states := rules.search(world(250, 250, 250))
-			require.NotEmpty(t, schedule, "%d states", states)
-			t.Logf("after %d states:\n%s", states, strings.Join(schedule, "\n"))
+			f := rules.search(world(250, 250, 250))
+			require.Equal(t, "a token fell", f.Wrong)
+			t.Log(f)
 		})
 	}
 }

@@ -1,15 +1,15 @@
 package guard
 
 import (
-	"fmt"
 	"math/bits"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/explore"
 )
 
 // A search of all schedules in which members forget under clients of different MaxTTL. It drives decide, longestOf,
@@ -156,38 +156,26 @@ type qRules struct {
 	noSources, noProlonging, noMajority bool
 }
 
-type qStep struct {
-	client, member int8
-	what           string
-}
-
-func (s qStep) String() string {
-	if s.client < 0 {
-		return fmt.Sprintf("%s %d", s.what, s.member)
-	}
-	return fmt.Sprintf("client %d: %s %d", s.client, s.what, s.member)
-}
-
-// next calls yield with every state that one step leads to. Two leases at once are reported by two.
-func (r *qRules) next(w *qWorld, yield func(s qStep, w *qWorld)) {
+// next calls yield with every state that one step leads to.
+func (r *qRules) next(w *qWorld, yield func(s explore.Step, w qWorld)) {
 	try := func(client, member int, what string, edit func(w *qWorld, c *qClient, m *qMember) bool) {
 		n := *w
 		if edit(&n, &n.clients[max(client, 0)], &n.members[max(member, 0)]) && n != *w {
-			yield(qStep{int8(client), int8(member), what}, &n)
+			yield(explore.Say(what, max(member, 0), client), n)
 		}
 	}
 	for i := range qMembers {
 		bit := uint8(1) << i
 		if w.faults > 0 {
-			try(-1, i, "forgets", func(w *qWorld, _ *qClient, m *qMember) bool {
+			try(-1, i, "member %d: forgets", func(w *qWorld, _ *qClient, m *qMember) bool {
 				w.faults--
 				*m = qMember{run: m.run + 1}
 				return true
 			})
 		}
 		for ci, ttl := range r.longest {
-			try(ci, i, "looks at", func(w *qWorld, c *qClient, m *qMember) bool { return r.look(w, c, m, i, ttl) })
-			try(ci, i, "gets a vote of", func(_ *qWorld, c *qClient, m *qMember) bool {
+			try(ci, i, "member %d: looked at by client %d", func(w *qWorld, c *qClient, m *qMember) bool { return r.look(w, c, m, i, ttl) })
+			try(ci, i, "member %d: votes for client %d", func(_ *qWorld, c *qClient, m *qMember) bool {
 				if m.holder != 0 || c.votes&bit != 0 || !r.noMajority && !enoughToVote(bits.OnesCount8(c.told), qMembers) || !c.seen[i].votes(m) {
 					return false
 				}
@@ -198,7 +186,7 @@ func (r *qRules) next(w *qWorld, yield func(s qStep, w *qWorld)) {
 				c.held = c.held || bits.OnesCount8(c.votes) > qMembers/2
 				return true
 			})
-			try(ci, i, "begins to restore", func(_ *qWorld, c *qClient, m *qMember) bool {
+			try(ci, i, "member %d: is to be restored by client %d", func(_ *qWorld, c *qClient, m *qMember) bool {
 				s := c.seen[i]
 				if s.run != m.run+1 || s.state != qForgot || s.own > 0 || c.target == int8(i+1) && c.targetRun == m.run {
 					return false
@@ -206,7 +194,7 @@ func (r *qRules) next(w *qWorld, yield func(s qStep, w *qWorld)) {
 				c.target, c.targetRun, c.read, c.heard = int8(i+1), m.run, 0, 0
 				return true
 			})
-			try(ci, i, "reads the table of", func(_ *qWorld, c *qClient, m *qMember) bool {
+			try(ci, i, "member %d: its table is read by client %d", func(_ *qWorld, c *qClient, m *qMember) bool {
 				if c.target == 0 || c.target == int8(i+1) || c.read&bit != 0 || !c.seen[i].votes(m) || m.left > 0 || m.state == qForgot {
 					return false
 				}
@@ -214,7 +202,7 @@ func (r *qRules) next(w *qWorld, yield func(s qStep, w *qWorld)) {
 				return true
 			})
 			if int(w.clients[ci].target) == i+1 {
-				try(ci, i, "restores", func(_ *qWorld, c *qClient, m *qMember) bool {
+				try(ci, i, "member %d: is restored by client %d", func(_ *qWorld, c *qClient, m *qMember) bool {
 					if bits.OnesCount8(c.read) < enoughSources(qMembers) && !r.byClock {
 						return false
 					}
@@ -297,13 +285,8 @@ func (w *qWorld) holders() (n int) {
 	return n
 }
 
-// search returns the shortest schedule to two holders, the number of states, and whether there are no more.
-func (r *qRules) search() (schedule []string, states int, all bool) {
-	type visit struct {
-		w      qWorld
-		before int32
-		step   qStep
-	}
+// search returns the shortest schedule to two holders, if there is one.
+func (r *qRules) search() explore.Found[explore.Step] {
 	var first qWorld
 	first.faults = r.faults
 	shortest := r.longest[0]
@@ -330,24 +313,14 @@ func (r *qRules) search() (schedule []string, states int, all bool) {
 			c.seen[j].reads(m)
 		}
 	}
-	queue := []visit{{w: first, before: -1}}
-	seen := map[qWorld]struct{}{first: {}}
-	for at := 0; at < len(queue) && len(queue) < r.limit && schedule == nil; at++ {
-		w := queue[at].w
-		r.next(&w, func(s qStep, n *qWorld) {
-			if _, ok := seen[*n]; ok || schedule != nil {
-				return
-			}
-			seen[*n] = struct{}{}
-			queue = append(queue, visit{*n, int32(at), s})
-			if n.holders() > 1 {
-				for i := int32(len(queue) - 1); i > 0; i = queue[i].before {
-					schedule = append([]string{queue[i].step.String()}, schedule...)
-				}
-			}
-		})
-	}
-	return schedule, len(queue), schedule == nil && len(queue) < r.limit
+	return (&explore.World[qWorld, explore.Step]{
+		Key: explore.Value[qWorld],
+		Next: func(w qWorld, yield func(explore.Step, qWorld, string) bool) {
+			r.next(&w, func(s explore.Step, n qWorld) { yield(s, n, "") })
+		},
+		Wrong: func(w qWorld) string { return map[bool]string{true: "two holders"}[w.holders() > 1] },
+		Limit: r.limit,
+	}).Explore(first)
 }
 
 // What can be taken out. Each finds two holders then.
@@ -389,15 +362,15 @@ func searchQuarantines(t *testing.T, long bool, limit int) {
 			began := time.Now()
 			r := s.rules
 			r.limit = limit
-			schedule, states, all := r.search()
-			t.Logf("%d states, all: %v, %v", states, all, time.Since(began).Round(time.Millisecond))
-			require.Empty(t, schedule, "two holders:\n%s", strings.Join(schedule, "\n"))
+			f := r.search()
+			t.Logf("%d states, all: %v, %v", f.States, f.All, time.Since(began).Round(time.Millisecond))
+			require.Empty(t, f.Wrong, f)
 			for _, out := range s.out {
 				less := r
 				qRulesOut[out](&less)
-				schedule, states, _ = less.search()
-				require.NotEmpty(t, schedule, "the search must find two holders without %s", out)
-				t.Logf("without %s: two holders in %d steps, after %d states:\n%s", out, len(schedule), states, strings.Join(schedule, "\n"))
+				f = less.search()
+				require.Equal(t, "two holders", f.Wrong, "without %s", out)
+				t.Logf("without %s: %v", out, f)
 			}
 		})
 	}

@@ -17,12 +17,19 @@ import (
 type Probe struct{ *Ballot }
 
 // Clone returns a copy that shares nothing with the original.
-func (p Probe) Clone() Ballot {
+func (p Probe) Clone() Ballot { return p.CloneInto(nil) }
+
+// CloneInto does so with room for its voters, which nobody else uses.
+func (p Probe) CloneInto(room []Voter) Ballot {
 	b := *p.Ballot
-	b.m, b.next, b.heard = slices.Clone(b.m), slices.Clone(b.next), slices.Clone(b.heard)
+	b.m = append(room[:0], b.m...)
+	b.next, b.heard = slices.Clone(b.next), slices.Clone(b.heard)
 	b.tickets, b.permits = b.tickets.clone(), b.permits.clone()
 	return b
 }
+
+// Voters is the memory of voters.
+func (p Probe) Voters() []Voter { return p.m }
 
 // Next is Ballot.Next.
 func (p Probe) Next(now time.Time, states []member.State) (s Step) {

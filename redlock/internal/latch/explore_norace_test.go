@@ -5,6 +5,8 @@ package latch
 import (
 	"os"
 	"testing"
+
+	"github.com/redquorum/redquorum/internal/explore"
 )
 
 // Without the race detector, which would take ten times as long.
@@ -37,8 +39,8 @@ func TestLongLatchExplored(t *testing.T) {
 func TestLongLatchCounterExamples(t *testing.T) {
 	long(t)
 	for what, c := range map[string]counter{
-		"who is there does not arrive again": {bounds{members: 3, arrivals: 1, awaiters: 1, forgets: 3}, func(r *rules) { r.noReassert = true }, "nobody can end it"},
-		"nobody joins what members have":     {bounds{members: 3, arrivals: 2, awaiters: 1, forgets: 1, dies: true}, func(r *rules) { r.noJoin = true }, "nobody can end it"},
+		"who is there does not arrive again": {bounds{members: 3, arrivals: 1, awaiters: 1, forgets: 3}, func(r *rules) { r.noReassert = true }, explore.Stuck},
+		"nobody joins what members have":     {bounds{members: 3, arrivals: 2, awaiters: 1, forgets: 1, dies: true}, func(r *rules) { r.noJoin = true }, explore.Stuck},
 	} {
 		t.Run(what, c.run)
 	}

@@ -1,16 +1,14 @@
 package latch
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"sort"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/explore"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
@@ -212,7 +210,7 @@ func (w *world) pump(i int) {
 }
 
 // next are all worlds that one step leads to.
-func (w *world) next(emit func(step string, n *world)) {
+func (w *world) next(emit func(step explore.Step, n *world)) {
 	for i, c := range w.clients {
 		switch {
 		case !c.invoked:
@@ -222,7 +220,7 @@ func (w *world) next(emit func(step string, n *world)) {
 				o.version = o.Arrive(string(rune('a'+i)), 1)
 			}
 			n.pump(i)
-			emit(fmt.Sprintf("%d begins", i), n)
+			emit(explore.Say("%d begins", i), n)
 			continue
 		case c.gone:
 			continue
@@ -252,7 +250,11 @@ func (w *world) next(emit func(step string, n *world)) {
 					}
 					n.pump(i)
 					n.push(m, told)
-					emit(fmt.Sprintf("%d is told %d, lost %v", m, i, lost), n)
+					what := "%d is told by %d"
+					if lost {
+						what = "%d is told by %d, and the answer is lost"
+					}
+					emit(explore.Say(what, m, i), n)
 				}
 			}
 			if !c.await || c.done {
@@ -268,7 +270,7 @@ func (w *world) next(emit func(step string, n *world)) {
 			}
 			n.pump(i)
 			n.push(m, told)
-			emit(fmt.Sprintf("%d hears %d", i, m), n)
+			emit(explore.Say("%d hears %d", i, m), n)
 		}
 		if to := c.Unequal(w.states()); c.await && !c.done && to != 0 && !w.b.noJoin {
 			n := w.clone()
@@ -287,7 +289,7 @@ func (w *world) next(emit func(step string, n *world)) {
 				}
 			}
 			n.pump(i)
-			emit(fmt.Sprintf("%d joins", i), n)
+			emit(explore.Say("%d joins", i), n)
 		}
 	}
 	for m := range w.sites {
@@ -304,12 +306,12 @@ func (w *world) next(emit func(step string, n *world)) {
 			for i := range n.clients {
 				n.pump(i)
 			}
-			emit(fmt.Sprintf("%d forgets", m), n)
+			emit(explore.Say("%d forgets", m), n)
 		}
 		if w.b.snapshots && w.forgets < w.b.forgets && w.snaps[m].sum != w.sites[m].sum {
 			n := w.clone()
 			n.snaps[m] = n.sites[m]
-			emit(fmt.Sprintf("%d is saved", m), n)
+			emit(explore.Say("%d is saved", m), n)
 		}
 	}
 }
@@ -325,7 +327,7 @@ func (w *world) push(m int, told quorum.Set) {
 }
 
 // key tells worlds apart. Which member is which makes no difference.
-func (w *world) key() string {
+func (w *world) key() explore.Key {
 	var of [3][]byte
 	ids := func(b []byte, m map[string]int64) []byte {
 		for id := range byte(w.b.arrivals) {
@@ -357,7 +359,7 @@ func (w *world) key() string {
 		}
 		of[m] = b
 	}
-	slices.SortFunc(of[:len(w.sites)], func(a, b []byte) int { return strings.Compare(string(a), string(b)) })
+	slices.SortFunc(of[:len(w.sites)], slices.Compare)
 	b := []byte{byte(w.forgets)}
 	for _, one := range of {
 		b = append(b, one...)
@@ -368,7 +370,7 @@ func (w *world) key() string {
 			b = ids(b, c.union)
 		}
 	}
-	return string(b)
+	return explore.Bytes(b)
 }
 
 // finished: all calls have returned.
@@ -399,71 +401,21 @@ func (w *world) fresh() (worst int64) {
 	return worst
 }
 
-// explore visits every world within the bounds. It returns how many, and what was found wrong.
-func explore(b bounds) (visited int, wrong string) {
-	type node struct {
-		w      *world
-		parent int
-		step   string
-	}
-	first := newWorld(&b)
-	nodes := []node{{first, -1, ""}}
-	index := map[string]int{first.key(): 0}
-	var into [][]int // predecessors
-	into = append(into, nil)
-	trace := func(at int) string {
-		var steps []string
-		for ; nodes[at].parent >= 0; at = nodes[at].parent {
-			steps = append(steps, nodes[at].step)
-		}
-		slices.Reverse(steps)
-		return fmt.Sprintf("%d steps: %s", len(steps), strings.Join(steps, "; "))
-	}
-	var ended []int
-	for at := 0; at < len(nodes); at++ {
-		w := nodes[at].w
-		if w.bad != "" {
-			return len(nodes), w.bad + ": " + trace(at)
-		}
-		if w.opened && b.forgets == 0 && w.fresh() > 0 {
-			return len(nodes), "an arrival remains after Await has returned: " + trace(at)
-		}
-		if w.finished() {
-			ended = append(ended, at)
-		}
-		w.next(func(step string, n *world) {
-			k := n.key()
-			to, known := index[k]
-			if !known {
-				to = len(nodes)
-				index[k] = to
-				nodes = append(nodes, node{n, at, step})
-				into = append(into, nil)
+// explored visits every world within the bounds.
+func explored(b bounds) explore.Found[explore.Step] {
+	return (&explore.World[*world, explore.Step]{
+		Key:  (*world).key,
+		Over: (*world).finished,
+		Next: func(w *world, yield func(explore.Step, *world, string) bool) {
+			w.next(func(step explore.Step, n *world) { yield(step, n, "") })
+		},
+		Wrong: func(w *world) string {
+			if w.bad == "" && w.opened && b.forgets == 0 && w.fresh() > 0 {
+				return "an arrival remains after Await has returned"
 			}
-			into[to] = append(into[to], at)
-		})
-		nodes[at].w = &world{b: &b} // its memory
-		nodes[at].w.bad = ""
-	}
-	// From every world all calls can return.
-	can := make([]bool, len(nodes))
-	for _, at := range ended {
-		can[at] = true
-	}
-	for len(ended) > 0 {
-		at := ended[len(ended)-1]
-		ended = ended[:len(ended)-1]
-		for _, from := range into[at] {
-			if !can[from] {
-				can[from] = true
-				ended = append(ended, from)
-			}
-		}
-	}
-	if i := sort.Search(len(can), func(i int) bool { return slices.Contains(can[:i+1], false) }); i < len(can) {
-		return len(nodes), "nobody can end it: " + trace(i)
-	}
-	return len(nodes), ""
+			return w.bad
+		},
+	}).Explore(newWorld(&b))
 }
 
 // searches are those that take a second. More are in explore_norace_test.go.
@@ -479,10 +431,10 @@ type search struct {
 
 func (s search) run(t *testing.T) {
 	t.Helper()
-	n, wrong := explore(s.bounds)
-	t.Logf("%+v: %d worlds", s.bounds, n)
-	require.Empty(t, wrong, "%+v", s.bounds)
-	require.Greater(t, n, s.least)
+	f := explored(s.bounds)
+	t.Logf("%+v: %d worlds", s.bounds, f.States)
+	require.Empty(t, f.Wrong, f)
+	require.Greater(t, f.States, s.least)
 }
 
 // In every world nothing has opened too early, and without losses of memory nothing remains once a call
@@ -503,9 +455,9 @@ type counter struct {
 func (c counter) run(t *testing.T) {
 	t.Helper()
 	c.take(&c.rules)
-	n, wrong := explore(c.bounds)
-	require.Contains(t, wrong, c.wrong)
-	t.Logf("%d worlds: %s", n, wrong)
+	f := explored(c.bounds)
+	require.Contains(t, f.Wrong, c.wrong)
+	t.Log(f)
 }
 
 // Each rule that is taken out breaks a promise.
@@ -513,7 +465,7 @@ func TestLatchCounterExamples(t *testing.T) {
 	for what, c := range map[string]counter{
 		"rounds are not told apart":       {bounds{members: 3, arrivals: 1, awaiters: 1, stale: true, dies: true}, func(r *rules) { r.oneRound = true }, "opened too early"},
 		"a repeated arrival counts again": {bounds{members: 3, arrivals: 2, awaiters: 1, lost: true, dies: true}, func(r *rules) { r.countsRepeats = true }, "opened too early"},
-		"an arrival is done at fewer":     {bounds{members: 3, arrivals: 1, awaiters: 1, forgets: 1, dies: true}, func(r *rules) { r.need = 1 }, "nobody can end it"},
+		"an arrival is done at fewer":     {bounds{members: 3, arrivals: 1, awaiters: 1, forgets: 1, dies: true}, func(r *rules) { r.need = 1 }, explore.Stuck},
 		"Await returns at the first word": {bounds{members: 3, arrivals: 1, awaiters: 1, dies: true}, func(r *rules) { r.first = true }, "remains after Await"},
 	} {
 		t.Run(what, c.run)
