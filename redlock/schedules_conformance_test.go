@@ -59,7 +59,7 @@ func TestSchedulesModelDoesWhatTheScriptsDo(t *testing.T) {
 	}
 }
 
-// schedulesLarge reports whether there is time for the large searches: make soak.
+// schedulesLarge reports whether there is time for more: make soak.
 func schedulesLarge() bool { return os.Getenv("REDQUORUM_SEEDS") != "" }
 
 // between reports whether a server that told first and then later, in µs, may have told now meanwhile. If it told less

@@ -430,7 +430,7 @@ func (m *slotsMember) appendKey(b []byte, _ *search) []byte {
 
 // TestSemaphoreSchedulesExplored visits every state within the bounds of each search: one holder of a
 // slot at a time, tokens of a slot that rise, nothing left behind, and from every moment of rest a way
-// for everybody to come to the end.
+// for everybody to come to the end. It takes 3 s: the mutants of semaphore_search.txt need its searches.
 func TestSemaphoreSchedulesExplored(t *testing.T) { exploreAll(t, "semaphore/always") }
 
 // TestLongSemaphoreSchedulesExplored visits more.

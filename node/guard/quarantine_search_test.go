@@ -337,20 +337,21 @@ const (
 )
 
 var qSearches = []struct {
-	name  string
-	rules qRules
-	out   []string
-	long  bool
+	name   string
+	rules  qRules
+	out    []string
+	long   bool
+	broken bool // the short test has only what goes wrong without the rules
 }{
 	{"a client has met all members before longer leases come", qRules{longest: []int8{3, 1}, faults: 1, met: 0b111},
-		[]string{qOfSources, qOfGrowth, qMajority}, false},
-	{"a client starts, and has met one member alone", qRules{longest: []int8{3, 1}, faults: 1, met: 0b001}, []string{qOfSources}, true},
-	{"a client was stopped before longer leases came", qRules{longest: []int8{3, 1}, faults: 1, met: 0b111, raised: true}, []string{qOfSources}, false},
+		[]string{qOfSources, qOfGrowth, qMajority}, false, false},
+	{"a client starts, and has met one member alone", qRules{longest: []int8{3, 1}, faults: 1, met: 0b001}, []string{qOfSources}, true, false},
+	{"a client was stopped before longer leases came", qRules{longest: []int8{3, 1}, faults: 1, met: 0b111, raised: true}, []string{qOfSources}, false, false},
 	{"nobody can be asked, and the client with the longer leases comes in time", qRules{longest: []int8{3, 2}, faults: 1, met: 0b111, raised: true, byClock: true},
-		[]string{qOfGrowth}, false},
+		[]string{qOfGrowth}, false, true},
 	{"a majority forgets, and the client with the longer leases comes in time", qRules{longest: []int8{3, 2}, faults: 2, met: 0b111, raised: true, byClock: true},
-		[]string{qOfGrowth}, true},
-	{"a client starts", qRules{longest: []int8{3, 1}, faults: 1}, []string{qOfSources}, true},
+		[]string{qOfGrowth}, true, false},
+	{"a client starts", qRules{longest: []int8{3, 1}, faults: 1}, []string{qOfSources}, true, false},
 }
 
 func searchQuarantines(t *testing.T, long bool, limit int) {
@@ -359,16 +360,17 @@ func searchQuarantines(t *testing.T, long bool, limit int) {
 			continue
 		}
 		t.Run(s.name, func(t *testing.T) {
-			began := time.Now()
 			r := s.rules
 			r.limit = limit
-			f := r.search()
-			t.Logf("%d states, all: %v, %v", f.States, f.All, time.Since(began).Round(time.Millisecond))
-			require.Empty(t, f.Wrong, f)
+			if long || !s.broken {
+				f := r.search()
+				t.Logf("%d states, all: %v", f.States, f.All)
+				require.Empty(t, f.Wrong, f)
+			}
 			for _, out := range s.out {
 				less := r
 				qRulesOut[out](&less)
-				f = less.search()
+				f := less.search()
 				require.Equal(t, "two holders", f.Wrong, "without %s", out)
 				t.Logf("without %s: %v", out, f)
 			}
@@ -376,6 +378,7 @@ func searchQuarantines(t *testing.T, long bool, limit int) {
 	}
 }
 
+// It takes 2 s: two holders are found behind 200,000 states, and no smaller search finds them.
 func TestNoScheduleOfForgetfulMembersAndGreaterMaxTTLHasTwoHolders(t *testing.T) {
 	searchQuarantines(t, false, 300_000)
 }
