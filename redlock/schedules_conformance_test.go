@@ -72,20 +72,84 @@ func between(first, now, then int64) bool {
 	return first <= now && now <= then
 }
 
-// twin is a member and its model.
-type twin struct {
+// compared is a member beside which a model is called.
+type compared struct {
 	*scripted
-	model *modelServer
-	m     modelMember
-	grain int64    // ms by which TTLs may differ anyway
-	slack int64    // and with what the calls took
-	fair  []string // owners whose calls are those of a fair lock
+	grain int64 // ms by which TTLs may differ anyway
 	log   []string
 	calls int
 }
 
+// exchanged is what a member said to a call.
+type exchanged struct {
+	before int64 // its time, µs
+	reply  any
+	pushes []string
+	keys   any // as dump lists them
+}
+
+// exchange makes a call in one write: the time before, the call, a push that ends what the call pushed, and all keys.
+func (w *compared) exchange(c modelCall, cmd member.Command, dump []string) (x exchanged) {
+	w.Helper()
+	w.calls++
+	w.log = append(w.log, c.String())
+	b := resp.Command("TIME")
+	whole, unwrap := w.tagged(cmd, c.tag)
+	b = append(b, whole...)
+	b = append(b, resp.Command("PUBLISH", script.Inbox("end"), "end")...)
+	b = append(b, resp.Command(dump...)...)
+	_, err := w.c.Conn().Write(b)
+	require.NoError(w, err)
+	var got [4]any
+	for i := range got {
+		got[i], err = w.c.ReceiveFor(10 * time.Second)
+		require.NoError(w, err)
+	}
+	clock := got[0].([]any)
+	x.before = toInt(clock[0].(string))*1_000_000 + toInt(clock[1].(string))
+	x.reply, x.keys = unwrap(got[1]), got[3]
+	for {
+		v, err := w.inbox.ReceiveFor(10 * time.Second)
+		require.NoError(w, err)
+		msg := v.([]any)[3].(string)
+		if msg == "end" {
+			return x
+		}
+		x.pushes = append(x.pushes, msg)
+	}
+}
+
+func (w *compared) check(ok bool, format string, args ...any) {
+	w.Helper()
+	if !ok {
+		w.Fatalf("%s\nafter:\n  %s", fmt.Sprintf(format, args...), strings.Join(w.log, "\n  "))
+	}
+}
+
+// dice are those of REDQUORUM_SEED, or of a seed that is logged.
+func (w *compared) dice() (seed uint64, rng *rand.Rand) {
+	w.Helper()
+	seed = rand.Uint64()
+	if s := os.Getenv("REDQUORUM_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(w, err)
+	}
+	w.Logf("seed %d", seed)
+	return seed, rand.New(rand.NewPCG(seed, 0))
+}
+
+// twin is a member and its model.
+type twin struct {
+	compared
+	model *modelServer
+	m     modelMember
+	slack int64    // by which TTLs may differ with what the calls took
+	fair  []string // owners whose calls are those of a fair lock
+}
+
 func newTwin(t *testing.T, server redistest.Server, grain int64) *twin {
-	return &twin{scripted: newScripted(t, server), model: newModelServer(modelRules{}), grain: grain}
+	return &twin{compared: compared{scripted: newScripted(t, server), grain: grain}, model: newModelServer(modelRules{})}
 }
 
 const twinTag = "run 1" // the marker's id
@@ -217,47 +281,19 @@ func parseCall(cmd []byte) modelCall {
 // play makes one call on both and compares everything.
 func (w *twin) play(c modelCall) modelReply {
 	w.Helper()
-	w.calls++
-	w.log = append(w.log, c.String())
 	cmd := c.command(w.Lock)
 	if c.op != opForce {
 		back := parseCall(cmd.Cmd)
 		back.tag = c.tag
 		require.Equal(w, c, back, "as the schedules read it")
 	}
-	// One write: the time before, the call, a push that ends what the call pushed, and all keys.
-	b := resp.Command("TIME")
-	whole, unwrap := w.tagged(cmd, c.tag)
-	b = append(b, whole...)
-	b = append(b, resp.Command("PUBLISH", script.Inbox("end"), "end")...)
-	b = append(b, resp.Command(w.dump()...)...)
-	_, err := w.c.Conn().Write(b)
-	require.NoError(w, err)
-	var got [4]any
-	for i := range got {
-		got[i], err = w.c.ReceiveFor(10 * time.Second)
-		require.NoError(w, err)
-	}
-	got[1] = unwrap(got[1])
-	clock := got[0].([]any)
-	sec, _ := strconv.ParseInt(clock[0].(string), 10, 64)
-	usec, _ := strconv.ParseInt(clock[1].(string), 10, 64)
-	before := sec*1_000_000 + usec
-	has := keysIn(got[3])
+	x := w.exchange(c, cmd, w.dump())
+	before, pushes, has := x.before, x.pushes, keysIn(x.keys)
 	after := has.now
-
-	failed, _ := got[1].(error)
-	reply := replyOf(got[1], failed)
-	var pushes []string
+	failed, _ := x.reply.(error)
+	reply := replyOf(x.reply, failed)
 	now := before
-	for {
-		v, err := w.inbox.ReceiveFor(10 * time.Second)
-		require.NoError(w, err)
-		msg := v.([]any)[3].(string)
-		if msg == "end" {
-			break
-		}
-		pushes = append(pushes, msg)
+	for _, msg := range pushes {
 		if p, ok := script.ParsePush(msg); ok && p.Grant {
 			now = p.Server
 		}
@@ -296,13 +332,6 @@ func (w *twin) play(c modelCall) modelReply {
 	w.check(fmt.Sprint(wantPushes) == fmt.Sprint(pushes), "model pushes %q, script %q", wantPushes, pushes)
 	w.same(has)
 	return reply
-}
-
-func (w *twin) check(ok bool, format string, args ...any) {
-	w.Helper()
-	if !ok {
-		w.Fatalf("%s\nafter:\n  %s", fmt.Sprintf(format, args...), strings.Join(w.log, "\n  "))
-	}
 }
 
 func (w *twin) near(a, b int64, what string) {
@@ -498,14 +527,7 @@ func (w *twin) apart(d time.Duration) time.Duration {
 // random plays sequences of calls and events. timed: the clock is ours, and keys lapse by themselves.
 func (w *twin) random(sequences int, timed bool) {
 	w.Helper()
-	seed := rand.Uint64()
-	if s := os.Getenv("REDQUORUM_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(w, err)
-	}
-	w.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	seed, rng := w.dice()
 	owners := []string{alice, bob, carol}
 	ttls, entries := []int64{twinShort, twinTTL, twinLong}, []int64{twinShort + twinOdd, twinTTL + twinOdd, twinLong + twinOdd}
 	if timed {

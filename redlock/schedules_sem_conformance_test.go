@@ -3,7 +3,6 @@ package redlock
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sort"
 	"strconv"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
-	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -50,19 +48,16 @@ func slotsSequences(n int) int {
 
 // slotsTwin is a member and its model.
 type slotsTwin struct {
-	*scripted
+	compared
 	model *slotsServer
 	m     slotsMember
-	grain int64 // ms by which TTLs may differ anyway
-	log   []string
-	calls int
 	seen  map[string]int // replies, by call and kind
 }
 
 func newSlotsTwin(t *testing.T, server redistest.Server, grain int64) *slotsTwin {
 	s := newScripted(t, server)
 	s.Lock = script.Semaphore(s.Name)
-	return &slotsTwin{scripted: s, model: newSlotsServer(slotsRules{}), grain: grain, seen: map[string]int{}}
+	return &slotsTwin{compared: compared{scripted: s, grain: grain}, model: newSlotsServer(slotsRules{}), seen: map[string]int{}}
 }
 
 func (w *slotsTwin) key(word string) string { return slot.Sibling("redquorum:"+word, w.Name) }
@@ -237,26 +232,9 @@ func slotsPush(p script.Push) string {
 // play makes one call on both and compares everything.
 func (w *slotsTwin) play(c modelCall) modelReply {
 	w.Helper()
-	w.calls++
-	w.log = append(w.log, c.String())
-	b := resp.Command("TIME")
-	whole, _ := w.tagged(c.slotsCommand(w.Lock), c.tag)
-	b = append(b, whole...)
-	b = append(b, resp.Command("PUBLISH", script.Inbox("end"), "end")...)
-	b = append(b, resp.Command("EVAL", slotsDump, "4", w.key("s1"), member.TokensKey, w.key("sq"), w.key("sw"))...)
-	_, err := w.c.Conn().Write(b)
-	require.NoError(w, err)
-	var got [4]any
-	for i := range got {
-		got[i], err = w.c.ReceiveFor(10 * time.Second)
-		require.NoError(w, err)
-	}
-	clock := got[0].([]any)
-	sec, _ := strconv.ParseInt(clock[0].(string), 10, 64)
-	usec, _ := strconv.ParseInt(clock[1].(string), 10, 64)
-	before := sec*1_000_000 + usec
-	has := w.keysIn(got[3])
-	reply := slotsReplyOf(c.op, got[1])
+	dump := []string{"EVAL", slotsDump, "4", w.key("s1"), member.TokensKey, w.key("sq"), w.key("sw")}
+	x := w.exchange(c, c.slotsCommand(w.Lock), dump)
+	before, has, reply := x.before, w.keysIn(x.keys), slotsReplyOf(c.op, x.reply)
 	moments := []int64{before}
 	for ms := before/1000 + 1; ms*1000 <= has.now; ms++ {
 		moments = append(moments, ms*1000)
@@ -265,13 +243,7 @@ func (w *slotsTwin) play(c modelCall) modelReply {
 		moments = []int64{reply.server}
 	}
 	var pushes []string
-	for {
-		v, err := w.inbox.ReceiveFor(10 * time.Second)
-		require.NoError(w, err)
-		msg := v.([]any)[3].(string)
-		if msg == "end" {
-			break
-		}
+	for _, msg := range x.pushes {
 		p, ok := script.ParsePush(msg)
 		w.check(ok, "push %q", msg)
 		moments = []int64{p.Server}
@@ -357,24 +329,10 @@ func slotsKind(r modelReply) string {
 	return text(r.n)
 }
 
-func (w *slotsTwin) check(ok bool, format string, args ...any) {
-	w.Helper()
-	if !ok {
-		w.Fatalf("%s\nafter:\n  %s", fmt.Sprintf(format, args...), strings.Join(w.log, "\n  "))
-	}
-}
-
 // random plays sequences of calls. timed: the clock is ours, and what has a deadline ends by itself.
 func (w *slotsTwin) random(sequences int, timed bool) {
 	w.Helper()
-	seed := rand.Uint64()
-	if s := os.Getenv("REDQUORUM_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(w, err)
-	}
-	w.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	seed, rng := w.dice()
 	owners := []string{alice, bob, carol, "DDDD:4", "EEEE:5"}
 	ttls := []int64{twinShort, twinTTL + 10_000_000, twinLong + 70_000_000} // none is twice another
 	if timed {
