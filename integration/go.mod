@@ -11,7 +11,6 @@ replace github.com/redquorum/redquorum/fence/fences3 => ../fence/fences3
 replace github.com/redquorum/redquorum/fence/fencegrpc => ../fence/fencegrpc
 
 require (
-	github.com/anishathalye/porcupine v1.3.1
 	github.com/aws/aws-sdk-go-v2 v1.47.7
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.73.1
 	github.com/aws/aws-sdk-go-v2/service/s3 v1.114.7

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -40,12 +41,18 @@ func steal(t testing.TB, cluster *redistest.Cluster, name string, ttl time.Durat
 }
 
 // referee watches what the holders of a lock believe: that there is one at a time, and that each has a
-// greater token than the one before.
+// greater token than the one before. Fake time stands still while much happens, so it counts grants instead.
 type referee struct {
-	mu    sync.Mutex
-	held  map[string]*redlock.Lease // the last lease of each name
-	count int
-	wrong []string
+	mu     sync.Mutex
+	stream judge.Stream
+	held   map[string]holding // the last of each name
+	count  int
+	wrong  []string
+}
+
+type holding struct {
+	*redlock.Lease
+	number int // of its grant
 }
 
 // granted books a lease at the moment its holder got it, and reports what is wrong with it.
@@ -53,19 +60,26 @@ func (r *referee) granted(l *redlock.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.held == nil {
-		r.held = make(map[string]*redlock.Lease)
+		r.held = make(map[string]holding)
 	}
 	r.count++
-	if old := r.held[l.Key()]; old != nil {
-		if old.Err() == nil {
-			r.wrong = append(r.wrong, fmt.Sprintf("%q: token %d granted while %d is valid until %v from now",
-				l.Key(), l.Token(), old.Token(), time.Until(old.ValidUntil())))
-		}
-		if l.Token() <= old.Token() {
-			r.wrong = append(r.wrong, fmt.Sprintf("%q: token %d granted after %d", l.Key(), l.Token(), old.Token()))
-		}
+	r.ends(l.Key())
+	r.held[l.Key()] = holding{l, r.count}
+}
+
+// ends judges who held a name until now. Who is valid still goes on beside the grant that is booked now.
+func (r *referee) ends(name string) {
+	old, there := r.held[name]
+	if !there {
+		return
 	}
-	r.held[l.Key()] = l
+	delete(r.held, name)
+	h := judge.Hold{Key: name, Token: old.Token(), From: int64(2 * old.number), To: int64(2*r.count - 1)}
+	if old.Err() == nil {
+		h.To = int64(2*r.count + 1)
+	}
+	overlaps, regressions := r.stream.End("", h)
+	r.wrong = append(append(r.wrong, overlaps...), regressions...)
 }
 
 // grants is how many leases were booked.
@@ -80,6 +94,10 @@ func (r *referee) verdict(t testing.TB) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.count++
+	for name := range r.held {
+		r.ends(name)
+	}
 	require.Empty(t, r.wrong)
 }
 

@@ -23,8 +23,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
@@ -57,17 +57,8 @@ type report struct {
 	Wait     int64 // longest Lock, ns
 }
 
-// machineNow is a clock that all processes of this machine share.
-func machineNow() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err)
-	}
-	return ts.Nano()
-}
-
-// machine converts an instant of this process to it.
-func machine(t time.Time) int64 { return machineNow() + int64(time.Until(t)) }
+// machineNow is a clock that all processes of this machine share. machine converts an instant of this process to it.
+var machineNow, machine = judge.Now, judge.At
 
 // TestChildProcess is no test of its own: it is what the processes below run.
 func TestChildProcess(t *testing.T) {
@@ -106,7 +97,7 @@ func TestChildProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = out.Encode(report{Holds: []tenure{{Who: o.Who, Key: o.Key, Token: lease.Token(), From: machineNow(), To: machine(lease.ValidUntil())}}})
+		_ = out.Encode(report{Holds: []tenure{{Client: o.Who, Key: o.Key, Token: lease.Token(), From: machineNow(), To: machine(lease.ValidUntil())}}})
 		select {} // until killed
 	}
 	_ = out.Encode(o.contend(c))
@@ -149,7 +140,7 @@ func (o *orders) contend(c *redlock.Client) (r report) {
 		case !accepted:
 			r.Rejected++
 		}
-		r.Holds = append(r.Holds, tenure{o.Who, o.Key, lease.Token(), from, to})
+		r.Holds = append(r.Holds, tenure{Client: o.Who, Key: o.Key, Token: lease.Token(), From: from, To: to})
 		if err := lease.Unlock(context.Background()); err != nil {
 			failed(err)
 		}

@@ -14,26 +14,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 )
 
-// tenure is that of a lock as its holder believed in it: from the return of Lock to the call of
-// Unlock, or to the end of validity where that came first. From and To are ns on one clock.
-type tenure struct {
-	Who   int    `json:"who"`
-	Key   string `json:"key"`
-	Token uint64 `json:"token"`
-	From  int64  `json:"from"`
-	To    int64  `json:"to"`
-}
+// tenure is that of a lock as its holder believed in it. Its times are ns on one clock.
+type tenure = judge.Hold
 
 // history gathers the tenures of clients that contend.
 type history struct {
+	judge.Recorder
 	clock func(time.Time) int64
-
-	mu    sync.Mutex
-	holds []tenure
 }
 
 // newHistory books on this process' clock. Its tenures have nothing to do with another history's.
@@ -56,87 +48,27 @@ func (h *history) tenure(ctx context.Context, c *redlock.Client, who int, key st
 	if until := lease.ValidUntil(); clock.Until(until, to) < 0 {
 		to = until
 	}
-	h.add(tenure{who, key, lease.Token(), h.clock(from), h.clock(to)})
+	h.add(tenure{Client: who, Key: key, Token: lease.Token(), From: h.clock(from), To: h.clock(to)})
 	return lease.Unlock(context.WithoutCancel(ctx))
 }
 
-func (h *history) add(all ...tenure) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.holds = append(h.holds, all...)
-}
-
-func (h *history) len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.holds)
-}
-
-// broken lists what must never be: two tenures of a key at once, one token given out twice, a later
-// tenure with a smaller token.
-func (h *history) broken() (all []string) {
-	h.mu.Lock()
-	holds := slices.Clone(h.holds)
-	h.mu.Unlock()
-	slices.SortStableFunc(holds, func(x, y tenure) int {
-		return cmp.Or(cmp.Compare(x.Key, y.Key), cmp.Compare(x.From, y.From))
-	})
-	type grant struct {
-		key   string
-		token uint64
-	}
-	seen := map[grant]bool{}
-	var last tenure // of the key, with the latest end
-	for _, x := range holds {
-		if g := (grant{x.Key, x.Token}); seen[g] {
-			all = append(all, fmt.Sprintf("token given out twice: %+v", x))
-		} else {
-			seen[g] = true
-		}
-		if x.To <= x.From {
-			continue // its validity had ended before its holder looked: nobody believed in it
-		}
-		if x.Key == last.Key {
-			if x.From < last.To {
-				all = append(all, fmt.Sprintf("two at once: %+v and %+v", last, x))
-			}
-			if x.Token <= last.Token {
-				all = append(all, fmt.Sprintf("later, with no greater token: %+v and then %+v", last, x))
-			}
-		}
-		if x.Key != last.Key || x.To > last.To {
-			last = x
-		}
-	}
-	return all
-}
+func (h *history) add(all ...tenure)  { h.Add(all...) }
+func (h *history) len() int           { return h.Len() }
+func (h *history) counts(n int) []int { return h.PerClient(n) }
 
 // verify fails the test if exclusion or the order of tokens was broken.
 func (h *history) verify(t testing.TB) {
 	t.Helper()
-	bad := h.broken()
-	require.Empty(t, bad[:min(len(bad), 10)], "%d violations in %d tenures", len(bad), h.len())
-}
-
-// counts returns the number of tenures of each of n holders.
-func (h *history) counts(n int) []int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	out := make([]int, n)
-	for _, x := range h.holds {
-		out[x.Who]++
-	}
-	return out
+	v := judge.Check(h.Holds())
+	require.True(t, v.Clean(), "%v in %d tenures", v, h.len())
 }
 
 // handOvers returns the gaps between one holder's tenure and the next one's, in ascending order.
 func (h *history) handOvers() (gaps []time.Duration) {
-	h.mu.Lock()
-	holds := slices.Clone(h.holds)
-	h.mu.Unlock()
+	holds := h.Holds()
 	slices.SortFunc(holds, func(x, y tenure) int { return cmp.Compare(x.From, y.From) })
 	for i := 1; i < len(holds); i++ {
-		if x, y := holds[i-1], holds[i]; x.Who != y.Who && x.Key == y.Key {
+		if x, y := holds[i-1], holds[i]; x.Client != y.Client && x.Key == y.Key {
 			gaps = append(gaps, time.Duration(y.From-x.To))
 		}
 	}
@@ -164,29 +96,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }
 
-func TestHistoryFindsWhatMustNeverBe(t *testing.T) {
-	good := []tenure{{0, "k", 1, 0, 10}, {1, "k", 2, 10, 20}, {0, "other", 2, 5, 15}, {2, "k", 4, 21, 30}, {3, "k", 3, 25, 25}}
-	for _, c := range []struct {
-		name string
-		add  []tenure
-		want string
-	}{
-		{"nothing wrong", nil, ""},
-		{"overlap", []tenure{{0, "k", 5, 29, 40}}, "two at once"},
-		{"overlap with a long one", []tenure{{0, "k", 5, 31, 90}, {1, "k", 6, 90, 95}, {1, "k", 7, 89, 91}}, "two at once"},
-		{"falling token", []tenure{{0, "k", 3, 40, 50}}, "no greater token"},
-		{"same token", []tenure{{0, "k", 4, 40, 50}}, "given out twice"},
-		{"same token, never believed in", []tenure{{0, "k", 4, 40, 40}}, "given out twice"},
-	} {
-		h := newHistory()
-		h.add(good...)
-		h.add(c.add...)
-		if c.want == "" {
-			require.Empty(t, h.broken(), c.name)
-			continue
-		}
-		require.Contains(t, fmt.Sprint(h.broken()), c.want, c.name)
-	}
+func TestJainsIndexIsOneIfAllHaveTheSame(t *testing.T) {
 	require.InDelta(t, 1, jain([]int{7, 7, 7}), 1e-9)
 	require.InDelta(t, 1.0/3, jain([]int{7, 0, 0}), 1e-9)
 }

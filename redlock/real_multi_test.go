@@ -83,7 +83,7 @@ func (h *history) set(ctx context.Context, c *redlock.Client, who int, names []s
 		to = until
 	}
 	for _, l := range leases.All() {
-		h.add(tenure{who, l.Key(), l.Token(), h.clock(from), h.clock(to)})
+		h.add(tenure{Client: who, Key: l.Key(), Token: l.Token(), From: h.clock(from), To: h.clock(to)})
 	}
 	return leases.Unlock(context.WithoutCancel(ctx))
 }

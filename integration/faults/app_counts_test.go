@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -83,9 +83,9 @@ func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
 	}
 	patience, cancel := context.WithTimeout(ctx, 50*time.Millisecond+upTo(rng, 3*time.Second))
 	defer cancel()
-	asked := history.Now()
+	asked := judge.Now()
 	lease, err := take(patience)
-	now := history.Now()
+	now := judge.Now()
 	if errors.Is(err, redlock.ErrLimit) && x.name != appResized {
 		s.app.say(appEvent{Kind: "wrong", Seat: s.Seat, Name: x.name, Text: "no limit is stored, and one refused several permits"})
 	}
@@ -115,8 +115,8 @@ func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
 	parts[0].parts = parts[1:]
 	parts[0].hold(ctx, drawn(rng, []time.Duration{0, upTo(rng, 3*time.Millisecond), upTo(rng, 300*time.Millisecond), upTo(rng, 4*time.Second)}))
 	parts[0].valid()
-	until := history.At(lease.ValidUntil())
-	at := min(history.Now(), until)
+	until := judge.At(lease.ValidUntil())
+	at := min(judge.Now(), until)
 	ends := make([]appEvent, len(parts))
 	for i, h := range parts {
 		ends[i] = h.event("end", n)
@@ -127,7 +127,7 @@ func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
 	defer stop()
 	err = lease.Unlock(releasing)
 	for _, e := range ends {
-		if e.Error, e.Back = kindOf(err), history.Now(); errors.Is(err, redlock.ErrLost) {
+		if e.Error, e.Back = kindOf(err), judge.Now(); errors.Is(err, redlock.ErrLost) {
 			e.Text = "lost"
 		}
 		s.app.say(e)
@@ -147,7 +147,7 @@ func (s *seat) resize(ctx context.Context, rng *rand.Rand, c *redlock.Client, mo
 	e := appEvent{Kind: "limiting", Seat: s.Seat, Attempt: s.app.attempts.Add(1), Name: appResized, Number: int64(k)}
 	s.app.say(e)
 	err := store(ctx)
-	e.Kind, e.Error, e.At = "limited", kindOf(err), history.Now()
+	e.Kind, e.Error, e.At = "limited", kindOf(err), judge.Now()
 	s.app.say(e)
 }
 
@@ -160,11 +160,11 @@ func (s *seat) latchAct(ctx context.Context, rng *rand.Rand) {
 		return
 	}
 	x := drawn(rng, appLatches)
-	round := uint64(history.Now() / int64(latchRound))
+	round := uint64(judge.Now() / int64(latchRound))
 	l := c.Latch(x.name, x.count, redlock.Round(round), redlock.Life(latchLife))
 	e := appEvent{
 		Seat: s.Seat, Client: n, Attempt: s.app.attempts.Add(1), Name: fmt.Sprintf("%s#%d", x.name, round), Number: int64(x.count),
-		Entry: entry, Since: history.Now(),
+		Entry: entry, Since: judge.Now(),
 	}
 	if x.name == appDeleted && rng.IntN(8) == 0 {
 		e.Kind = "deleting"
@@ -196,7 +196,7 @@ func (s *seat) latchAct(ctx context.Context, rng *rand.Rand) {
 	waiting, cancel := context.WithTimeout(ctx, 500*time.Millisecond+upTo(rng, 4*time.Second))
 	defer cancel()
 	err := l.Await(waiting)
-	e.At, e.Kind = history.Now(), "opened"
+	e.At, e.Kind = judge.Now(), "opened"
 	if err != nil {
 		if e.Kind, e.Error = "shut", kindOf(err); waiting.Err() != nil && ctx.Err() == nil && !errors.Is(err, redlock.ErrPassed) {
 			e.Error = "deadline"
@@ -314,7 +314,7 @@ func (j *appJudge) broke(m int) {
 		}
 	}
 	c := &j.counts
-	c.broke = append(c.broke, brokenServer{m, history.Now(), on > j.members-j.need})
+	c.broke = append(c.broke, brokenServer{m, judge.Now(), on > j.members-j.need})
 	if len(c.broke) > 512 {
 		c.broke = slices.Delete(c.broke, 0, 256)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 )
 
 // permit tells of a slot of the semaphore that is resized, asked for at asked.
@@ -125,8 +125,8 @@ func TestJudgeOfPermitsAndLatches(t *testing.T) {
 			h := newHearing(t)
 			h.zero -= int64(time.Minute) // it is over
 			x.history(h)
-			h.limited(history.Now(), true)
-			h.openings(history.Now(), true)
+			h.limited(judge.Now(), true)
+			h.openings(judge.Now(), true)
 			h.only(x.kind, x.n)
 		})
 	}

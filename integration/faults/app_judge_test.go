@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 )
 
 // appJudge hears what all processes of the random application tell, knows what was done to them, and says what must
@@ -25,7 +25,7 @@ type appJudge struct {
 	report        func(finding) // of what must not be
 
 	mu       sync.Mutex
-	stream   history.Stream
+	stream   judge.Stream
 	names    map[string]*appName
 	seats    []*appSeatView
 	servers  []spell
@@ -115,7 +115,7 @@ type appSeatView struct {
 
 // belief is a lease that somebody believes in.
 type belief struct {
-	history.Belief
+	judge.Hold
 	id     attemptID
 	seat   int
 	client int
@@ -186,7 +186,7 @@ func TestVoteOfALateCallIsExcusedForOneEntry(t *testing.T) {
 
 func newAppJudge(members, seats int, report func(finding)) *appJudge {
 	j := &appJudge{
-		members: members, need: members/2 + 1, began: history.Now(), report: report,
+		members: members, need: members/2 + 1, began: judge.Now(), report: report,
 		names: map[string]*appName{}, servers: make([]spell, members), open: map[attemptID]*belief{},
 		asks: map[attemptID]*asking{}, forced: map[string]*forcing{}, found: map[string]int{}, handed: map[string]int64{},
 		perSeat: map[int]int{}, errors: map[string]int{}, longest: map[string]time.Duration{}, sorts: map[string]*tally{},
@@ -199,8 +199,9 @@ func newAppJudge(members, seats int, report func(finding)) *appJudge {
 			paths: make([]spell, members), voting: make([]int64, members), clients: map[string]int64{},
 		})
 	}
-	j.stream.Excused = func(x, y history.Belief) bool {
-		for _, b := range []history.Belief{x, y} {
+	j.stream.Keep = time.Minute
+	j.stream.Excused = func(x, y judge.Hold) bool {
+		for _, b := range []judge.Hold{x, y} {
 			if f := j.forced[b.Owner]; f != nil && b.To >= f.at {
 				return true
 			}
@@ -236,7 +237,7 @@ func (j *appJudge) wrong(kind, name, format string, args ...any) {
 		return
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "after %s s: %s: ", j.ms(history.Now()), kind)
+	fmt.Fprintf(&b, "after %s s: %s: ", j.ms(judge.Now()), kind)
 	fmt.Fprintf(&b, format, args...)
 	if n := j.names[name]; n != nil {
 		fmt.Fprintf(&b, "\n  %s until then:\n    %s", name, strings.Join(n.past[max(0, len(n.past)-40):], "\n    "))
@@ -244,13 +245,13 @@ func (j *appJudge) wrong(kind, name, format string, args ...any) {
 	fmt.Fprintf(&b, "\n  faults until then:\n    %s", strings.Join(j.faults[max(0, len(j.faults)-25):], "\n    "))
 	var state []string
 	for i, s := range j.servers {
-		if !s.well(history.Now() - int64(settled)) {
+		if !s.well(judge.Now() - int64(settled)) {
 			state = append(state, fmt.Sprint("member ", i))
 		}
 	}
 	for i, s := range j.seats {
 		for m := range s.paths {
-			if !j.well(i, m, history.Now()) {
+			if !j.well(i, m, judge.Now()) {
 				state = append(state, fmt.Sprintf("seat %d to member %d", i, m))
 			}
 		}
@@ -263,7 +264,7 @@ func (j *appJudge) wrong(kind, name, format string, args ...any) {
 func (j *appJudge) fault(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.faults = append(j.faults, j.ms(history.Now())+" "+fmt.Sprintf(format, args...))
+	j.faults = append(j.faults, j.ms(judge.Now())+" "+fmt.Sprintf(format, args...))
 	if len(j.faults) > 200 {
 		j.faults = slices.Delete(j.faults, 0, 100)
 	}
@@ -291,7 +292,7 @@ func (s *spell) turn(begins bool) {
 	} else {
 		s.on--
 	}
-	s.until = history.Now()
+	s.until = judge.Now()
 }
 
 // settled is for how long a fault must have been over before anything is expected of who felt it.
@@ -460,7 +461,7 @@ func (j *appJudge) gap(name string, now int64) {
 func (j *appJudge) tick(late int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now := history.Now()
+	now := judge.Now()
 	if late > int64(20*time.Millisecond) {
 		j.stall(now, late, 0)
 	}
@@ -560,7 +561,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 		}
 		if e.Token != was.Token || e.Owner != was.Owner || !e.Shared || was.Shared {
 			j.wrong("downgrade", e.Name, "%v became a lease with owner %s and token %d (shared: %v)",
-				was.Belief, e.Owner, e.Token, e.Shared)
+				was.Hold, e.Owner, e.Token, e.Shared)
 		}
 		j.tally(e.Sort).granted++
 		delete(j.open, was.id)
@@ -629,7 +630,7 @@ func (j *appJudge) begin(id attemptID, e appEvent) {
 	n.free, n.told = max(n.free, e.At), false
 	j.open[id] = &belief{
 		id: id, seat: e.Seat, client: e.Client, until: e.Until, ttl: e.TTL, anew: e.Text == "" || e.Text == "do",
-		adopted: e.Text == "adopted", Belief: history.Belief{
+		adopted: e.Text == "adopted", Hold: judge.Hold{
 			Key: e.Name, Owner: e.Owner, Token: e.Token, From: e.At, Shared: e.Shared,
 			Who: fmt.Sprintf("seat %d (process %d, attempt %d, %s)", e.Seat, id.process, e.Attempt, e.Sort),
 		}}
@@ -747,10 +748,10 @@ func (j *appJudge) over(b *belief, to int64) {
 		// A renewal that was on its way may have counted.
 		if beyond := b.To - f.by - int64(b.ttl) - int64(100*time.Millisecond) - j.stalledSince(f.at); beyond > 0 {
 			j.wrong("force undone", b.Key, "%v: was forced out at a majority %v before its end, and its TTL is %v",
-				b.Belief, time.Duration(b.To-f.by), b.ttl)
+				b.Hold, time.Duration(b.To-f.by), b.ttl)
 		}
 	}
-	overlaps, regressions := j.stream.End(fmt.Sprint(b.id), b.Belief)
+	overlaps, regressions := j.stream.End(fmt.Sprint(b.id), b.Hold)
 	for _, x := range overlaps {
 		j.wrong("two holders", b.Key, "%s", x)
 	}
@@ -787,7 +788,7 @@ func (j *appJudge) believed(name, owner string) bool {
 func (j *appJudge) stopped(process int, killed int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now := history.Now()
+	now := judge.Now()
 	for _, s := range j.seats {
 		if s.process == process {
 			s.stopped = true
@@ -834,7 +835,7 @@ func (j *appJudge) stopped(process int, killed int64) {
 func (j *appJudge) resumed(process int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now := history.Now()
+	now := judge.Now()
 	for _, s := range j.seats {
 		if s.process == process {
 			s.stopped, s.resumed = false, now
@@ -870,10 +871,10 @@ func (j *appJudge) seen(seat int, uuid string) {
 	defer j.mu.Unlock()
 	s := j.seats[seat]
 	if _, there := s.clients[uuid]; !there {
-		s.clients[uuid] = history.Now()
+		s.clients[uuid] = judge.Now()
 	}
 	for id, at := range s.clients {
-		if at < history.Now()-int64(2*time.Minute) && len(s.clients) > 4 {
+		if at < judge.Now()-int64(2*time.Minute) && len(s.clients) > 4 {
 			delete(s.clients, id)
 		}
 	}
@@ -883,7 +884,7 @@ func (j *appJudge) seen(seat int, uuid string) {
 func (j *appJudge) summary() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	seconds := float64(history.Now()-j.began) / 1e9
+	seconds := float64(judge.Now()-j.began) / 1e9
 	var sorts []string
 	for _, sort := range appSorts {
 		sorts = append(sorts, fmt.Sprintf("%s %v", sort, j.sorts[sort]))

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -123,9 +123,9 @@ func (h *held) downgrade(ctx context.Context) *held {
 	h.s.mu.Lock()
 	n := h.s.n
 	h.s.mu.Unlock()
-	until := history.At(h.lease.ValidUntil())
+	until := judge.At(h.lease.ValidUntil())
 	e := h.event("ending", n)
-	e.At, e.Until = min(history.Now(), until), until
+	e.At, e.Until = min(judge.Now(), until), until
 	h.s.app.say(e)
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -138,7 +138,7 @@ func (h *held) downgrade(ctx context.Context) *held {
 	g := &held{s: h.s, attempt: h.s.app.attempts.Add(1), name: h.name, ttl: h.ttl, sort: downgraded}
 	g.take(lease)
 	x := g.event("downgraded", n)
-	x.At, x.Back, x.Was = e.At, history.Now(), h.attempt
+	x.At, x.Back, x.Was = e.At, judge.Now(), h.attempt
 	x.Until, x.Token, x.Owner, x.Shared = g.until, lease.Token(), lease.Hash(), lease.Shared()
 	h.s.app.say(x)
 	return g
@@ -225,7 +225,7 @@ func (s *seat) lockSet(ctx context.Context, names []string, ttl, patience time.D
 		}
 		return nil
 	}
-	now := history.Now()
+	now := judge.Now()
 	x.leases = leases
 	for _, name := range names {
 		h := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl, sort: setOfLocks}
@@ -248,10 +248,10 @@ func (x *set) unlock() {
 	n := x.s.n
 	x.s.mu.Unlock()
 	ends := make([]appEvent, len(x.parts))
-	now := history.Now()
+	now := judge.Now()
 	for i, h := range x.parts {
 		h.valid()
-		until := history.At(h.lease.ValidUntil())
+		until := judge.At(h.lease.ValidUntil())
 		e := h.event("end", n)
 		e.At, e.Until, e.Text = min(now, until), until, "unlock"
 		h.ending(e)
@@ -264,7 +264,7 @@ func (x *set) unlock() {
 		if errors.Is(x.parts[i].lease.Err(), redlock.ErrLost) {
 			e.Text = "lost"
 		}
-		e.Error, e.Back = kindOf(err), history.Now()
+		e.Error, e.Back = kindOf(err), judge.Now()
 		x.s.app.say(e)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -102,7 +102,7 @@ func (s *seat) observe(ctx context.Context, rng *rand.Rand, names []string) {
 	election := c.Election(name)
 	e := appEvent{Kind: "observed", Seat: s.Seat, Client: n, Attempt: s.app.attempts.Add(1), Name: name}
 	tell := func(l redlock.Leader) {
-		e.At, e.Token, e.Value, e.Text = history.Now(), l.Token, string(l.Value), ""
+		e.At, e.Token, e.Value, e.Text = judge.Now(), l.Token, string(l.Value), ""
 		if l.None {
 			e.Text = "nobody"
 		}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
 )
 
@@ -73,7 +73,7 @@ func (r *appRun) plan(ctx context.Context, seed uint64) {
 func (r *appRun) spare(rng *rand.Rand) (int, bool) {
 	r.j.mu.Lock()
 	defer r.j.mu.Unlock()
-	now := history.Now()
+	now := judge.Now()
 	bad := map[int]bool{}
 	for m := range r.j.members {
 		blind := 0 // seats for which it does not vote

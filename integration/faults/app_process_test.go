@@ -21,7 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -54,7 +54,7 @@ type appSeat struct {
 	Entries []time.Duration
 }
 
-// appEvent is what a process tells. Times are those of history.Now.
+// appEvent is what a process tells. Times are those of judge.Now.
 type appEvent struct {
 	Kind    string        `json:"k"`
 	Seat    int           `json:"s"`
@@ -167,7 +167,7 @@ func TestApplicationProcess(t *testing.T) {
 // say writes an event at once: what was said before a SIGKILL is in the pipe.
 func (app *application) say(e appEvent) {
 	if e.At == 0 {
-		e.At = history.Now()
+		e.At = judge.Now()
 	}
 	app.mu.Lock()
 	defer app.mu.Unlock()
@@ -231,14 +231,14 @@ func (app *application) measure(ctx context.Context) {
 	const beat = 10 * time.Millisecond
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
-	last, told := history.Now(), int64(0)
+	last, told := judge.Now(), int64(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		now := history.Now()
+		now := judge.Now()
 		if late := now - last - int64(beat); late > int64(20*time.Millisecond) {
 			app.stalled.Add(late)
 			app.say(appEvent{Kind: "stall", At: now, Since: last, Number: late})
@@ -273,7 +273,7 @@ func (s *seat) open(rng *rand.Rand, x appCommand) {
 	if x.Entry == 0 {
 		x.Entry = s.Entries[rng.IntN(len(s.Entries))]
 	}
-	opened := history.Now()
+	opened := judge.Now()
 	config := redlock.Config{MaxTTL: x.MaxTTL, FreshMembers: true, ClientName: fmt.Sprintf("app-%d", s.Seat)}
 	quick(&config)
 	config.Entry = x.Entry
@@ -300,7 +300,7 @@ func (s *seat) close() {
 	if c == nil {
 		return
 	}
-	began := history.Now()
+	began := judge.Now()
 	s.app.say(appEvent{Kind: "closing", Seat: s.Seat, Client: n, At: began})
 	_ = c.Close()
 	s.app.say(appEvent{Kind: "closed", Seat: s.Seat, Client: n, Since: began, Number: opened})
@@ -460,7 +460,7 @@ func (h *held) failed(client int, err error) {
 }
 
 func (h *held) granted(lease *redlock.Lease, how string, client int) {
-	now := history.Now()
+	now := judge.Now()
 	h.take(lease)
 	e := h.event("grant", client)
 	e.At, e.Until, e.Token, e.Owner, e.Text = now, h.until, lease.Token(), lease.Hash(), how
@@ -479,8 +479,8 @@ func (h *held) take(lease *redlock.Lease) {
 
 // watch keeps until when a lease or a set is valid, and when its context ends.
 func (h *held) watch(g grip) {
-	h.grip, h.until, h.undated = g, history.At(g.ValidUntil()), g.Err() != nil
-	context.AfterFunc(g.Context(), func() { h.ended.Store(history.Now()) })
+	h.grip, h.until, h.undated = g, judge.At(g.ValidUntil()), g.Err() != nil
+	context.AfterFunc(g.Context(), func() { h.ended.Store(judge.Now()) })
 }
 
 // valid tells the validity if it has moved.
@@ -491,7 +491,7 @@ func (h *held) valid() {
 	if h.lease == nil {
 		return
 	}
-	if until := history.At(h.lease.ValidUntil()); until > h.until+int64(time.Millisecond) {
+	if until := judge.At(h.lease.ValidUntil()); until > h.until+int64(time.Millisecond) {
 		h.until = until
 		h.s.app.say(appEvent{Kind: "valid", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, Until: until})
 	}
@@ -512,13 +512,13 @@ func (h *held) hold(ctx context.Context, d time.Duration) {
 	for {
 		select {
 		case <-done: // perhaps long ago, while the lease was extended
-			now := history.Now()
+			now := judge.Now()
 			if ended := h.ended.Load(); ended > 0 {
 				now = ended
 			}
 			var lost *redlock.LostError
 			if !h.undated && errors.As(h.grip.Err(), &lost) {
-				h.late(now, history.At(lost.Until), slack, began, "ended")
+				h.late(now, judge.At(lost.Until), slack, began, "ended")
 			}
 			return
 		case <-ctx.Done():
@@ -527,8 +527,8 @@ func (h *held) hold(ctx context.Context, d time.Duration) {
 			return
 		case <-tick.C:
 			h.valid()
-			until := history.At(h.grip.ValidUntil()) // read first: it can only be later than at now
-			if now := history.Now(); now > until+slack+int64(300*time.Millisecond) && going(done) {
+			until := judge.At(h.grip.ValidUntil()) // read first: it can only be later than at now
+			if now := judge.Now(); now > until+slack+int64(300*time.Millisecond) && going(done) {
 				h.late(now, until, slack, began, "open")
 				return
 			}
@@ -555,9 +555,9 @@ func (h *held) unlock() {
 	h.s.mu.Lock()
 	n := h.s.n
 	h.s.mu.Unlock()
-	until := history.At(h.lease.ValidUntil())
+	until := judge.At(h.lease.ValidUntil())
 	e := h.event("end", n)
-	e.At, e.Until, e.Text = min(history.Now(), until), until, "unlock"
+	e.At, e.Until, e.Text = min(judge.Now(), until), until, "unlock"
 	h.ending(e)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -569,7 +569,7 @@ func (h *held) unlock() {
 	if errors.Is(err, redlock.ErrLost) {
 		e.Text = "lost"
 	}
-	e.Error, e.Back = kindOf(err), history.Now()
+	e.Error, e.Back = kindOf(err), judge.Now()
 	h.s.app.say(e)
 }
 
@@ -586,8 +586,8 @@ func (h *held) handoff() {
 	}
 	h.valid()
 	e := appEvent{Kind: "end", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, TTL: h.ttl, Text: "handoff"}
-	e.Until = history.At(h.lease.ValidUntil())
-	e.At = min(history.Now(), e.Until)
+	e.Until = judge.At(h.lease.ValidUntil())
+	e.At = min(judge.Now(), e.Until)
 	h.ending(e)
 	x, err := h.lease.Handoff()
 	if err != nil {
@@ -595,7 +595,7 @@ func (h *held) handoff() {
 		return
 	}
 	h.over = true
-	e.Back = history.Now()
+	e.Back = judge.Now()
 	h.s.app.say(e)
 	h.s.app.say(appEvent{Kind: "handoff", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, Text: x.Secret()})
 }
@@ -815,6 +815,6 @@ func (s *seat) force(ctx context.Context, c *redlock.Client, name string) {
 	if len(seen.Holders) > 1 {
 		holder = "" // freed does not say of how many members each reader had the vote
 	}
-	e.Kind, e.At, e.Number, e.Error, e.Owner = "forced", history.Now(), int64(freed), kindOf(err), holder
+	e.Kind, e.At, e.Number, e.Error, e.Owner = "forced", judge.Now(), int64(freed), kindOf(err), holder
 	s.app.say(e)
 }

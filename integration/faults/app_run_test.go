@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -213,7 +213,7 @@ func (r *appRun) nextOf(kind string, seat int, name string) <-chan struct{} {
 func (r *appRun) handOver(p *appProcess, e appEvent) {
 	if owner := ownerIn(e.Text); owner != "" {
 		r.j.mu.Lock()
-		now := history.Now()
+		now := judge.Now()
 		r.j.handed[owner] = now
 		for o, at := range r.j.handed {
 			if at < now-int64(2*time.Minute) {
@@ -261,7 +261,7 @@ func (r *appRun) kill(p *appProcess) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.killed = true
-	at := history.Now()
+	at := judge.Now()
 	_ = p.cmd.Process.Kill()
 	<-p.ended
 	r.j.stopped(p.number, at)
@@ -298,7 +298,7 @@ func (r *appRun) quit(p *appProcess) bool {
 		r.kill(p)
 		return false
 	}
-	r.j.stopped(p.number, history.Now())
+	r.j.stopped(p.number, judge.Now())
 	return p.gone
 }
 
@@ -397,10 +397,10 @@ func (r *appRun) closed(p *appProcess, e appEvent) {
 func (r *appRun) lookAt(m int, e appEvent, uuid string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	began := history.Now()
+	began := judge.Now()
 	var left []string
 	var err error
-	for history.Now() < began+int64(250*time.Millisecond)+r.stalledSince(e.Since) {
+	for judge.Now() < began+int64(250*time.Millisecond)+r.stalledSince(e.Since) {
 		left, err = r.left(ctx, m, uuid)
 		if err == nil && len(left) == 0 {
 			break
@@ -419,7 +419,7 @@ func (r *appRun) lookAt(m int, e appEvent, uuid string) {
 		return
 	}
 	r.j.wrong("left after Close", "", "seat %d, client %d: %d things are left at member %d, %v after Close returned: %s",
-		e.Seat, e.Client, len(left), m, time.Duration(history.Now()-e.At), strings.Join(left[:min(5, len(left))], "; "))
+		e.Seat, e.Client, len(left), m, time.Duration(judge.Now()-e.At), strings.Join(left[:min(5, len(left))], "; "))
 }
 
 func (r *appRun) stalledSince(at int64) int64 {
@@ -431,7 +431,7 @@ func (r *appRun) stalledSince(at int64) int64 {
 // collect looks whether releases that a member refused, or did not get, came to it later.
 func (r *appRun) collect(ctx context.Context) {
 	r.j.mu.Lock()
-	now := history.Now()
+	now := judge.Now()
 	type look struct {
 		d *debt
 		m int
@@ -458,7 +458,7 @@ func (r *appRun) collect(ctx context.Context) {
 			s := r.j.seats[x.d.seat]
 			same := s.client == x.d.client && s.process == x.d.process
 			if left > 0 && same && r.j.well(x.d.seat, x.m, now) && !r.j.believed(x.d.name, x.d.owner) &&
-				!x.d.lateCall(token, history.Now()+int64(left)) {
+				!x.d.lateCall(token, judge.Now()+int64(left)) {
 				r.j.wrong("release not repeated", x.d.name, "member %d keeps owner %s for %v more, "+
 					"%v after Unlock of seat %d returned, though it has been well for %v",
 					x.m, x.d.owner, left, time.Duration(now-x.d.back), x.d.seat, settled)

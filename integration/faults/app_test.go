@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
@@ -113,14 +113,14 @@ func (r *appRun) watch(ctx context.Context) {
 	const beat = 50 * time.Millisecond
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
-	last := history.Now()
+	last := judge.Now()
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		now := history.Now()
+		now := judge.Now()
 		r.j.tick(now - last - int64(beat))
 		last = now
 		if n%5 == 0 {
@@ -169,7 +169,7 @@ func (r *appRun) sample(ctx context.Context, every time.Duration) (samples []app
 		r.mu.Unlock()
 		r.j.mu.Lock()
 		samples = append(samples, appSample{
-			after: time.Duration(history.Now() - r.j.began), grants: r.j.grants,
+			after: time.Duration(judge.Now() - r.j.began), grants: r.j.grants,
 			rss: use.rss, heap: use.heap, goroutines: use.goroutines, connections: connections, keys: keys,
 		})
 		r.j.mu.Unlock()
@@ -213,8 +213,8 @@ func (r *appRun) finish() (whole bool) {
 	// The queues of names whose waiters were killed live twice as long as an entry.
 	pause(r.t.Context(), max(greatest, 2*appEntries[len(appEntries)-1])+200*time.Millisecond)
 	r.j.mu.Lock()
-	r.j.openings(history.Now(), true)
-	r.j.limited(history.Now(), true)
+	r.j.openings(judge.Now(), true)
+	r.j.limited(judge.Now(), true)
 	r.j.mu.Unlock()
 	mortal, err := r.endingKeys(r.t.Context(), 2*greatest+latchLife)
 	require.NoError(r.t, err)

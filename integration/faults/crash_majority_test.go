@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
@@ -95,8 +95,8 @@ func TestThreeMembersDieAndComeBack(t *testing.T) {
 			started := time.Since(healed)
 			var first time.Duration // the first grant after healed
 			require.Eventually(t, func() bool {
-				for _, x := range w.Tenures() {
-					if at := time.Duration(x.From - history.At(healed)); at > 0 && (first == 0 || at < first) {
+				for _, x := range w.Holds() {
+					if at := time.Duration(x.From - judge.At(healed)); at > 0 && (first == 0 || at < first) {
 						first = at
 					}
 				}
@@ -288,7 +288,7 @@ func TestAllMembersForgetALivingHolder(t *testing.T) {
 
 // forgetHolder makes all members forget a holder with a lease of ttl, and returns how its tenure and that of
 // the next holder lie. The lease outlives the restarts: where they take longer, all is tried again.
-func forgetHolder(t *testing.T, guard redlock.RestartGuard, ttl time.Duration, x forgetting) history.Verdict {
+func forgetHolder(t *testing.T, guard redlock.RestartGuard, ttl time.Duration, x forgetting) judge.Verdict {
 	t.Helper()
 	const tries = 5
 	cluster := servers(t, slices.Repeat([]redistest.RealConfig{{Persist: redistest.SavedOnly}}, 5)...)
@@ -337,7 +337,7 @@ func forgetHolder(t *testing.T, guard redlock.RestartGuard, ttl time.Duration, x
 			left.Round(time.Millisecond), time.Duration(second.From-first.To).Round(time.Millisecond))
 		require.Less(t, second.From, second.To)
 		require.NoError(t, next.Unlock(t.Context()))
-		return history.Check([]history.Tenure{first, second})
+		return judge.Check([]judge.Hold{first, second})
 	}
 }
 
@@ -357,10 +357,10 @@ func highestCounter(t testing.TB, cluster *redistest.Cluster) (highest uint64) {
 }
 
 // tenure is that of a lease just got which is believed to its end.
-func tenure(client int, l *redlock.Lease) history.Tenure {
-	return history.Tenure{
-		Client: client, Key: l.Key(), Token: l.Token(), Votes: l.Votes(),
-		From: history.Now(), To: history.At(l.ValidUntil()),
+func tenure(client int, l *redlock.Lease) judge.Hold {
+	return judge.Hold{
+		Client: client, Key: l.Key(), Token: l.Token(),
+		From: judge.Now(), To: judge.At(l.ValidUntil()),
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
@@ -231,11 +231,11 @@ func rested(t testing.TB, clients []*redlock.Client, i int, began time.Time) {
 // fenced lock can produce is one, too. The whole is judged in the end.
 func (d *deployment) check(t testing.TB) {
 	t.Helper()
-	all := d.brisk.Tenures()
-	v := history.Check(all[max(0, d.checked-100):])
+	all := d.brisk.Holds()
+	v := judge.Check(all[max(0, d.checked-100):])
 	d.checked = len(all)
 	require.True(t, v.Clean(), "%s", v)
-	v = history.Check(d.slow.Tenures())
+	v = judge.Check(d.slow.Holds())
 	require.True(t, v.Clean(), "%s", v)
 }
 

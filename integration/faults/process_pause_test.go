@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/redquorum/redquorum/fence"
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
@@ -50,7 +50,7 @@ type orders struct {
 type report struct {
 	Error string `json:",omitempty"`
 	Token uint64 `json:",omitempty"`
-	From  int64  `json:",omitempty"` // on history.Now
+	From  int64  `json:",omitempty"` // on judge.Now
 	Until int64  `json:",omitempty"`
 
 	Guarded, Plain string `json:",omitempty"` // what became of the writes
@@ -123,7 +123,7 @@ func (w *worker) writeLate() error {
 	if err != nil {
 		return err
 	}
-	w.say(report{Token: lease.Token(), From: history.Now(), Until: history.At(lease.ValidUntil())})
+	w.say(report{Token: lease.Token(), From: judge.Now(), Until: judge.At(lease.ValidUntil())})
 	w.awaitLine()
 	r := report{Guarded: "accepted", Plain: "accepted"}
 	if err := store.add(guarded, lease.Token()); err != nil {
@@ -159,7 +159,7 @@ func (w *worker) lookAt(inner context.Context, lease *redlock.Lease) error {
 		"Do, Done":         func() bool { return going(inner.Done()) },
 	}
 	r := report{Token: lease.Token(), Dead: map[string]int{}}
-	w.say(report{Token: lease.Token(), From: history.Now()})
+	w.say(report{Token: lease.Token(), From: judge.Now()})
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for name, alive := range ways {
@@ -185,7 +185,7 @@ func (w *worker) lookAt(inner context.Context, lease *redlock.Lease) error {
 	}
 	all.Wait()
 	r.Lost = errors.Is(lease.Err(), redlock.ErrLost)
-	r.Until = history.At(lease.ValidUntil())
+	r.Until = judge.At(lease.ValidUntil())
 	w.say(r)
 	return nil
 }
@@ -205,15 +205,15 @@ func (w *worker) hold() error {
 	if err != nil {
 		return err
 	}
-	w.say(report{Token: lease.Token(), From: history.Now(), Until: history.At(lease.ValidUntil())})
+	w.say(report{Token: lease.Token(), From: judge.Now(), Until: judge.At(lease.ValidUntil())})
 	select {}
 }
 
-// storage serves a history.Store to other processes.
+// storage serves a judge.Store to other processes.
 type storage struct {
-	history.Store
+	judge.Store
 	mu   sync.Mutex
-	seen []history.Seen
+	seen []judge.Seen
 }
 
 // message is a request to the storage, and its answer.
@@ -232,7 +232,7 @@ func (s *storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 	case r.URL.Path == "/read":
-		var seen history.Seen
+		var seen judge.Seen
 		seen, err = s.Read(m.Key, m.Guarded, m.Token)
 		m.Seen, s.seen = len(s.seen), append(s.seen, seen)
 	default:
@@ -394,7 +394,7 @@ func TestHolderStoppedPastItsLease(t *testing.T) {
 		p.pause()
 		lease, err := other.Mutex("k").Lock(t.Context())
 		require.NoError(t, err)
-		require.GreaterOrEqual(t, history.Now(), first.Until, "the stopped one's lease was given away before its end")
+		require.GreaterOrEqual(t, judge.Now(), first.Until, "the stopped one's lease was given away before its end")
 		require.Greater(t, lease.Token(), first.Token)
 		for _, guarded := range []bool{true, false} {
 			seen, err := store.Read("k", guarded, lease.Token())
@@ -431,10 +431,10 @@ func TestLeaseOfAStoppedProcessIsDeadWhenItWakes(t *testing.T) {
 			if renew { // at any moment of a renewal
 				<-time.After(time.Duration(rng.Int64N(int64(ttl))))
 			}
-			asked := history.Now()
+			asked := judge.Now()
 			p.pause()
 			<-time.After(2 * ttl)
-			woken := history.Now()
+			woken := judge.Now()
 			p.resume()
 			r := p.next()
 			require.Empty(t, r.Alive, "seen alive after its end, renewed: %v", renew)
@@ -482,7 +482,7 @@ func TestHolderKilled(t *testing.T) {
 		got := make(chan grant, 1)
 		go func() {
 			lease, err := other.Mutex("k").Lock(t.Context())
-			got <- grant{lease, err, history.Now()}
+			got <- grant{lease, err, judge.Now()}
 		}()
 		require.Eventually(t, func() bool {
 			seen, err := other.Inspect(t.Context(), "k")
@@ -492,7 +492,7 @@ func TestHolderKilled(t *testing.T) {
 		// The third of five votes to end frees the lock.
 		var ends []int64
 		for _, s := range cluster.Servers {
-			asked := history.Now()
+			asked := judge.Now()
 			left, _ := admin(t, s, "PTTL", "k").(int64)
 			ends = append(ends, asked+left*int64(time.Millisecond))
 		}

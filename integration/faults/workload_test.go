@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -21,8 +21,8 @@ import (
 // client is a redlock.Client with connections and network paths of its own, as of a process of its own. It
 // takes a key, adds to the guarded and the unguarded set of the key, and gives it back.
 type workload struct {
-	history.Recorder
-	store history.Store
+	judge.Recorder
+	store judge.Store
 
 	cluster *redistest.Cluster
 	clients []*redlock.Client
@@ -174,21 +174,18 @@ func (w *workload) work(ctx context.Context, who int) {
 // tenure takes a key, works, and books what it believed. An error of Unlock is no failure of the tenure: the
 // lease may have been lost.
 func (w *workload) tenure(ctx context.Context, who int, key string, opts []redlock.LockOption) error {
-	x := history.Tenure{Client: who, Key: key, Asked: history.Now()}
 	lease, err := w.clients[who].Mutex(key, opts...).Lock(ctx)
 	if err != nil {
 		return err
 	}
-	x.From, x.Token, x.Votes = history.Now(), lease.Token(), lease.Votes()
+	x := judge.Hold{Client: who, Key: key, Token: lease.Token(), From: judge.Now()}
 	if w.terms.inside != nil {
 		w.terms.inside(lease)
 	}
 	w.update(lease, key)
-	x.To = min(history.Now(), history.At(lease.ValidUntil()))
+	x.To = min(judge.Now(), judge.At(lease.ValidUntil()))
 	if lease.Err() == nil {
-		if err := lease.Unlock(context.WithoutCancel(ctx)); err == nil {
-			x.Back = history.Now()
-		} else {
+		if err := lease.Unlock(context.WithoutCancel(ctx)); err != nil {
 			w.mu.Lock()
 			w.unlocks = append(w.unlocks, err)
 			w.mu.Unlock()
@@ -250,7 +247,7 @@ type result struct {
 	tenures   int
 	errs      []error // of Lock
 	unlocks   []error // of Unlock
-	verdict   history.Verdict
+	verdict   judge.Verdict
 	guarded   int // lost updates
 	unguarded int
 	refused   int
@@ -264,7 +261,7 @@ func (r result) String() string {
 // end stops the workload and checks its history.
 func (w *workload) end() result {
 	w.halt()
-	r := result{tenures: w.Len(), errs: w.errors(), verdict: history.Check(w.Tenures()), refused: w.store.Refused()}
+	r := result{tenures: w.Len(), errs: w.errors(), verdict: judge.Check(w.Holds()), refused: w.store.Refused()}
 	w.mu.Lock()
 	r.unlocks = slices.Clone(w.unlocks)
 	w.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
@@ -75,7 +75,7 @@ func contend(t *testing.T, kind string, cluster *redistest.Cluster, least int) {
 		_, err := io.WriteString(p.in, "go\n")
 		require.NoError(t, err)
 	}
-	var tenures []history.Tenure
+	var tenures []judge.Hold
 	for _, p := range all {
 		r := p.next(run + 2*time.Minute)
 		require.Empty(t, r.Errors)
@@ -84,23 +84,23 @@ func contend(t *testing.T, kind string, cluster *redistest.Cluster, least int) {
 	for _, p := range all {
 		p.ended(time.Minute)
 	}
-	slices.SortFunc(tenures, func(x, y history.Tenure) int { return cmp.Compare(x.From, y.From) })
+	slices.SortFunc(tenures, func(x, y judge.Hold) int { return cmp.Compare(x.From, y.From) })
 	report(t, tenures)
 
 	for i := range tenures {
 		tenures[i].Key = key
 	}
 	if kind == "fenced" { // one sequence for both sides
-		v := history.Check(tenures)
+		v := judge.Check(tenures)
 		require.True(t, v.Clean(), "%s", v)
 	} else { // theirs have none, so ours are judged by themselves, and all of them as numbered in order
-		ours := slices.DeleteFunc(slices.Clone(tenures), func(x history.Tenure) bool { return !isOurs(x.Client) })
-		v := history.Check(ours)
+		ours := slices.DeleteFunc(slices.Clone(tenures), func(x judge.Hold) bool { return !isOurs(x.Client) })
+		v := judge.Check(ours)
 		require.True(t, v.Clean(), "%s", v)
 		for i := range tenures {
 			tenures[i].Token = uint64(i + 1)
 		}
-		v = history.Check(tenures)
+		v = judge.Check(tenures)
 		require.True(t, v.Clean(), "%s", v)
 	}
 	for client, n := range grants(tenures) {
@@ -125,7 +125,7 @@ func side(client int) string {
 	return "Java"
 }
 
-func grants(tenures []history.Tenure) []int {
+func grants(tenures []judge.Hold) []int {
 	n := make([]int, 4)
 	for _, x := range tenures {
 		n[x.Client]++
@@ -135,7 +135,7 @@ func grants(tenures []history.Tenure) []int {
 
 // report prints grants by process, and by direction how long it took from the call of unlock to the
 // return of the lock that was waited for.
-func report(t *testing.T, tenures []history.Tenure) {
+func report(t *testing.T, tenures []judge.Hold) {
 	n := grants(tenures)
 	t.Logf("%d grants in %v: Java %d and %d, ours %d and %d", len(tenures), run, n[0], n[1], n[2], n[3])
 	gaps := map[string][]time.Duration{}
@@ -191,9 +191,9 @@ var build = sync.OnceValues(func() (string, error) {
 
 // said is what a child says, one JSON object a line.
 type said struct {
-	Ready   bool             `json:"ready"`
-	Tenures []history.Tenure `json:"tenures"`
-	Errors  []string         `json:"errors"`
+	Ready   bool         `json:"ready"`
+	Tenures []judge.Hold `json:"tenures"`
+	Errors  []string     `json:"errors"`
 }
 
 // child is a process that contends. It begins at a line on its standard input, and ends with it.
@@ -314,21 +314,20 @@ func TestInteropChildProcess(t *testing.T) {
 	out := json.NewEncoder(os.Stdout)
 	require.NoError(t, out.Encode(said{Ready: true}))
 	<-begin
-	s := said{Tenures: []history.Tenure{}}
+	s := said{Tenures: []judge.Hold{}}
 	for end := time.Now().Add(run); time.Now().Before(end); {
-		x := history.Tenure{Client: o.Client, Asked: history.Now()}
+		x := judge.Hold{Client: o.Client, Asked: judge.Now()}
 		lease, err := c.Mutex(key).Lock(context.Background())
 		if err != nil {
 			s.Errors = append(s.Errors, err.Error())
 			break
 		}
-		x.Token, x.From = lease.Token(), history.Now()
+		x.Token, x.From = lease.Token(), judge.Now()
 		time.Sleep(hold)
-		x.To = min(history.Now(), history.At(lease.ValidUntil()))
+		x.To = min(judge.Now(), judge.At(lease.ValidUntil()))
 		if err := lease.Unlock(context.Background()); err != nil {
 			s.Errors = append(s.Errors, err.Error())
 		}
-		x.Back = history.Now()
 		s.Tenures = append(s.Tenures, x)
 		time.Sleep(rand.N(pause))
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/integration/history"
+	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
@@ -66,7 +66,7 @@ func shareLocks(t *testing.T, programs [2]string, members int) {
 		p.order(t, map[string]any{"For": span})
 	}
 
-	var judge history.Stream
+	heardAll := judge.Stream{Keep: time.Minute}
 	var acquired, adopted [4]int
 	var beliefs []heardOf
 	var wrong []string
@@ -77,7 +77,7 @@ func shareLocks(t *testing.T, programs [2]string, members int) {
 			contending--
 			continue
 		}
-		overlaps, regressions := judge.End(s.Lease, history.Belief{
+		overlaps, regressions := heardAll.End(s.Lease, judge.Hold{
 			Key: key, Owner: s.Lease, Who: fmt.Sprintf("%s process %d", versions[h.from%2], h.from), Token: s.Token, From: s.From, To: s.To,
 		})
 		wrong = append(append(wrong, overlaps...), regressions...)

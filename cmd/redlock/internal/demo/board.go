@@ -16,16 +16,21 @@ import (
 type board struct {
 	start time.Time
 
-	mu      sync.Mutex // guards the fields below
-	ledger  *ledger
-	page    sharedLedger // of the lock with readers
-	desks   permitLedger // of the semaphore
-	workers []workerState
-	members []memberState
-	holder  int            // who got the lock last and has not given it up; -1: nobody
-	lease   *redlock.Lease // the holder's
-	events  []event
-	errors  int
+	limit int // how many desks there are
+
+	mu            sync.Mutex // guards the fields below
+	ledger        *ledger
+	page          *ledger // of the lock with readers
+	desks         *ledger // of the semaphore
+	handoffs      handoffs
+	readersAtOnce int // at most
+	permitsAtOnce int // at most
+	workers       []workerState
+	members       []memberState
+	holder        int            // who got the lock last and has not given it up; -1: nobody
+	lease         *redlock.Lease // the holder's
+	events        []event
+	errors        int
 }
 
 // doing is what a worker does at the moment.
@@ -47,6 +52,7 @@ type workerState struct {
 	doing  doing
 	grants int
 	token  uint64 // of its latest lease
+	number int    // of its grant
 }
 
 type memberState struct {
@@ -71,7 +77,10 @@ type event struct {
 }
 
 func newBoard(workers int, names []string) *board {
-	b := &board{ledger: newLedger(workers), workers: make([]workerState, workers), holder: -1}
+	b := &board{
+		ledger: newLedger("lock"), page: newLedger("page"), desks: newLedger("desk"), limit: desks(workers),
+		workers: make([]workerState, workers), holder: -1,
+	}
 	for _, name := range names {
 		b.members = append(b.members, memberState{name: name, upAt: make([]bool, workers)})
 	}
@@ -121,15 +130,14 @@ func (b *board) does(worker int, d doing) {
 func (b *board) granted(worker int, lease *redlock.Lease, requested time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.ledger.problems()
-	b.ledger.granted(worker, lease.Token(), requested, time.Now(), lease.ValidUntil)
-	if b.ledger.problems() != before {
-		b.sayLocked(time.Now(), "VIOLATION: worker %d was granted token %d: %d overlaps, %d tokens out of order",
-			worker+1, lease.Token(), b.ledger.overlaps, b.ledger.falling)
+	now := time.Now()
+	number, _ := b.ledger.granted(worker, 0, false, lease.Token(), now, lease.ValidUntil)
+	if lease.ValidUntil().After(now) {
+		b.handoffs.granted(requested, now)
 	}
 	w := &b.workers[worker]
 	w.grants++
-	w.token, w.doing = lease.Token(), writes
+	w.token, w.doing, w.number = lease.Token(), writes, number
 	b.holder, b.lease = worker, lease
 }
 
@@ -137,11 +145,9 @@ func (b *board) granted(worker int, lease *redlock.Lease, requested time.Time) {
 func (b *board) sharedGranted(worker int, write bool, lease *redlock.Lease) (number int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.page.beside + b.page.disorder
-	number = b.page.granted(write, lease.Token(), time.Now(), lease.ValidUntil)
-	if b.page.beside+b.page.disorder != before {
-		b.sayLocked(time.Now(), "VIOLATION: worker %d was granted token %d of the page: %d beside a writer, %d tokens out of order",
-			worker+1, lease.Token(), b.page.beside, b.page.disorder)
+	number, atOnce := b.page.granted(worker, 0, !write, lease.Token(), time.Now(), lease.ValidUntil)
+	if !write {
+		b.readersAtOnce = max(b.readersAtOnce, atOnce)
 	}
 	return number
 }
@@ -150,19 +156,20 @@ func (b *board) sharedGranted(worker int, write bool, lease *redlock.Lease) (num
 func (b *board) sharedEnded(number int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.page.ended(number)
+	b.endLocked(b.page, number, time.Now())
 }
 
 // permitGranted tells that a worker has just been given a slot of the semaphore.
 func (b *board) permitGranted(worker int, lease *redlock.Lease) (number int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.desks.beside + b.desks.disorder
-	number = b.desks.granted(lease.Slot(), lease.Token(), time.Now(), lease.ValidUntil)
-	if b.desks.beside+b.desks.disorder != before {
-		b.sayLocked(time.Now(), "VIOLATION: worker %d was granted desk %d with token %d: %d beside another, %d tokens out of order",
-			worker+1, lease.Slot(), lease.Token(), b.desks.beside, b.desks.disorder)
+	now := time.Now()
+	if slot := lease.Slot(); slot < 0 || slot >= b.limit {
+		b.desks.overlaps++
+		b.sayLocked(now, "VIOLATION: worker %d was granted desk %d of %d", worker+1, slot, b.limit)
 	}
+	number, atOnce := b.desks.granted(worker, lease.Slot(), false, lease.Token(), now, lease.ValidUntil)
+	b.permitsAtOnce = max(b.permitsAtOnce, atOnce)
 	return number
 }
 
@@ -170,14 +177,25 @@ func (b *board) permitGranted(worker int, lease *redlock.Lease) (number int) {
 func (b *board) permitEnded(number int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.desks.ended(number)
+	b.endLocked(b.desks, number, time.Now())
+}
+
+// endLocked ends a belief, and tells what was wrong with it.
+func (b *board) endLocked(l *ledger, number int, now time.Time) (valid bool) {
+	valid, wrong := l.ended(number, now)
+	for _, w := range wrong {
+		b.sayLocked(now, "VIOLATION: %s", w)
+	}
+	return valid
 }
 
 // ended tells that a worker is about to unlock, and believes nothing from now on.
 func (b *board) ended(worker int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ledger.ended(worker, time.Now())
+	if now := time.Now(); b.endLocked(b.ledger, b.workers[worker].number, now) {
+		b.handoffs.ended(now)
+	}
 	b.workers[worker].doing = pauses
 	if b.holder == worker {
 		b.holder, b.lease = -1, nil
@@ -231,12 +249,12 @@ func (b *board) snapshot() snapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	q := b.ledger.quantiles(recent, 0.5, 0.99)
+	q := b.handoffs.quantiles(recent, 0.5, 0.99)
 	s := snapshot{
 		at: now.Sub(b.start), workers: slices.Clone(b.workers), holder: b.holder,
 		grants: b.ledger.grants, handoff50: q[0], handoff99: q[1],
-		overlaps: b.ledger.overlaps, falling: b.ledger.falling, events: slices.Clone(b.events),
-		reads: b.page.reads, rewrites: b.page.writes, atOnce: b.page.atOnce, beside: b.page.beside,
+		overlaps: b.ledger.overlaps, falling: b.ledger.disorder, events: slices.Clone(b.events),
+		reads: b.page.reads, rewrites: b.page.grants - b.page.reads, atOnce: b.readersAtOnce, beside: b.page.overlaps,
 	}
 	for _, m := range b.members {
 		s.up = append(s.up, m.up())

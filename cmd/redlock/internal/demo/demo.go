@@ -198,7 +198,6 @@ func (d *demo) closeClients() {
 
 // play runs the workers until the last act is over or ctx ends, and waits for them.
 func (d *demo) play(ctx context.Context) {
-	d.board.desks.limit = d.options.desks() // nobody tells of a desk yet
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for _, w := range d.workers {
@@ -265,16 +264,16 @@ func (d *demo) result(ctx context.Context) Result {
 	b := d.board
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	q := b.ledger.quantiles(0, 0.5, 0.99)
+	q := b.handoffs.quantiles(0, 0.5, 0.99)
 	value, accepted, refused := d.store.books()
 	r := Result{
 		Acquisitions: b.ledger.grants, HandoffP50: q[0].Microseconds(), HandoffP99: q[1].Microseconds(),
-		Overlaps: b.ledger.overlaps, Monotonic: b.ledger.falling == 0, StaleRefused: refused,
+		Overlaps: b.ledger.overlaps, Monotonic: b.ledger.disorder == 0, StaleRefused: refused,
 		Members: len(b.members),
-		Reads:   b.page.reads, ReadersAtOnce: b.page.atOnce, Rewrites: b.page.writes,
-		BesideWriter: b.page.beside, TokensBetween: b.page.disorder == 0,
-		Permits: b.desks.limit, PermitGrants: b.desks.grants, PermitsAtOnce: b.desks.atOnce,
-		BesidePermit: b.desks.beside, SlotTokens: b.desks.disorder == 0,
+		Reads:   b.page.reads, ReadersAtOnce: b.readersAtOnce, Rewrites: b.page.grants - b.page.reads,
+		BesideWriter: b.page.overlaps, TokensBetween: b.page.disorder == 0,
+		Permits: b.limit, PermitGrants: b.desks.grants, PermitsAtOnce: b.permitsAtOnce,
+		BesidePermit: b.desks.overlaps, SlotTokens: b.desks.disorder == 0,
 
 		Elapsed: time.Since(b.start), Interrupted: ctx.Err() != nil,
 		LostUpdates: accepted - value, Errors: b.errors, Killed: d.killed, RestartErr: d.restartErr,

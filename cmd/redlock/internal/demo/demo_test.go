@@ -34,7 +34,7 @@ func TestWorkersThatDoNotExcludeEachOtherAreFound(t *testing.T) {
 	found := func() bool {
 		d.board.mu.Lock()
 		defer d.board.mu.Unlock()
-		return d.board.ledger.overlaps > 0 && d.board.page.beside > 0 && d.board.desks.beside > 0
+		return d.board.ledger.overlaps > 0 && d.board.page.overlaps > 0 && d.board.desks.overlaps > 0
 	}
 	go func() { // ends with ctx
 		defer cancel()

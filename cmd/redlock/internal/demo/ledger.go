@@ -1,88 +1,107 @@
 package demo
 
 import (
+	"fmt"
 	"slices"
 	"time"
+
+	"github.com/redquorum/redquorum/internal/judge"
 )
 
-// ledger keeps the books on one lock, as told by its holders on one clock. It checks that
-//
-//   - at most one holder believes in its lease at any instant. A belief lasts from the grant to the
-//     call of unlock, or to the end of the lease's validity if that is earlier. An overlap begins
-//     with a grant, so it is enough to look at every grant whether an earlier belief is still alive;
-//   - tokens rise strictly in the order of the grants.
-//
-// Of a grant that is told after its lease has ended nothing follows but that its token is its own: its
-// worker got no processor time in between, and others may have held the lock since.
+// ledger keeps the books on one lock, or on the slots of one semaphore, as told by the holders on one
+// clock. A belief lasts from the grant to the call of unlock, or to the end of the lease's validity if
+// that is earlier. When it is over, the judge compares it with all others.
 //
 // It is pure: no clock and no lock. Its caller must tell of events in the order in which they happen,
 // at instants that do not fall.
 type ledger struct {
-	open   []belief // by worker; believing until unlock
-	grants int
+	name  string
+	epoch time.Time
+	open  map[int]belief // by number of the grant
+	next  int
 
-	overlaps int
-	falling  int // tokens that are not above the one before
-	highest  uint64
-
-	// Of the hold before the next grant, if it was unlocked while it was valid.
-	unlocked   time.Time
-	isUnlocked bool
-	handoffs   []time.Duration
+	judge    judge.Stream
+	grants   int // of all
+	reads    int // of readers
+	overlaps int // beliefs beside others that they must not be beside
+	disorder int // tokens that do not rise
 }
 
 // belief is what a worker thinks that it holds. The validity is asked for when it matters, because
 // renewals move it; a lease past its validity never comes back.
 type belief struct {
-	held  bool
+	judge.Hold
 	until func() time.Time
 }
 
-func newLedger(workers int) *ledger { return &ledger{open: make([]belief, workers)} }
+func newLedger(name string) *ledger { return &ledger{name: name, open: map[int]belief{}} }
 
-// granted tells that worker, who asked at requested, got the lock at now. It returns the hand-off: the
-// time from the unlock of the holder before to this grant, if somebody was waiting at that unlock.
-func (l *ledger) granted(worker int, token uint64, requested, now time.Time, until func() time.Time) (handoff time.Duration, ok bool) {
-	l.grants++
-	if token == l.highest {
-		l.falling++
+// at is an instant on the clock of the judge.
+func (l *ledger) at(t time.Time) int64 { return int64(t.Sub(l.epoch)) }
+
+// granted tells that a worker got a lease at now. slot is that of a permit, and shared says that it is a
+// reader's. The number it returns is for ended. atOnce is how many readers, or how many others, believe in theirs now.
+func (l *ledger) granted(worker, slot int, shared bool, token uint64, now time.Time, until func() time.Time) (number, atOnce int) {
+	if l.next == 0 {
+		l.epoch = now
 	}
-	if !until().After(now) {
-		l.highest = max(l.highest, token)
-		l.open[worker] = belief{}
-		return 0, false
+	if l.grants++; shared {
+		l.reads++
 	}
-	for _, b := range l.open {
-		if b.held && b.until().After(now) {
-			l.overlaps++
+	l.next++
+	b := belief{until: until, Hold: judge.Hold{
+		Key: fmt.Sprint(l.name, " ", slot), Who: fmt.Sprint("worker ", worker+1), Token: token, Shared: shared, From: l.at(now),
+	}}
+	l.open[l.next] = b
+	l.judge.Begin(b.Key, fmt.Sprint(l.next), b.From)
+	for _, x := range l.open {
+		if x.Shared == shared && x.until().After(now) {
+			atOnce++
 		}
 	}
-	if token < l.highest {
-		l.falling++
-	}
-	l.highest = max(l.highest, token)
-	if l.isUnlocked && !requested.After(l.unlocked) {
-		handoff, ok = now.Sub(l.unlocked), true
-		l.handoffs = append(l.handoffs, handoff)
-	}
-	l.isUnlocked = false
-	l.open[worker] = belief{held: true, until: until}
-	return handoff, ok
+	return l.next, atOnce
 }
 
-// ended tells that worker is about to unlock, and from now on believes nothing.
-func (l *ledger) ended(worker int, now time.Time) {
-	b := &l.open[worker]
-	if b.held && b.until().After(now) {
-		l.unlocked, l.isUnlocked = now, true
+// ended tells that who got a lease with that number is about to unlock, and from now on believes nothing.
+// It returns what must not be.
+func (l *ledger) ended(number int, now time.Time) (valid bool, wrong []string) {
+	b, there := l.open[number]
+	if !there {
+		return false, nil
 	}
-	*b = belief{}
+	delete(l.open, number)
+	end := b.until()
+	valid = end.After(now)
+	b.To = min(l.at(now), l.at(end))
+	overlaps, regressions := l.judge.End(fmt.Sprint(number), b.Hold)
+	l.overlaps += len(overlaps)
+	l.disorder += len(regressions)
+	return valid, append(overlaps, regressions...)
+}
+
+// handoffs are the times from the unlock of a holder to the next grant, if somebody was waiting at that
+// unlock.
+type handoffs struct {
+	all        []time.Duration
+	unlocked   time.Time // of the hold before the next grant, if it was unlocked while it was valid
+	isUnlocked bool
+}
+
+// ended tells of an unlock of a lease that is valid.
+func (h *handoffs) ended(now time.Time) { h.unlocked, h.isUnlocked = now, true }
+
+// granted tells that somebody who asked at requested got the lock at now.
+func (h *handoffs) granted(requested, now time.Time) {
+	if h.isUnlocked && !requested.After(h.unlocked) {
+		h.all = append(h.all, now.Sub(h.unlocked))
+	}
+	h.isUnlocked = false
 }
 
 // quantiles returns quantiles of the hand-offs, 0 where there are none. last bounds
 // how many of the latest count; 0: all.
-func (l *ledger) quantiles(last int, qs ...float64) []time.Duration {
-	sorted := l.handoffs
+func (h *handoffs) quantiles(last int, qs ...float64) []time.Duration {
+	sorted := h.all
 	if last > 0 && len(sorted) > last {
 		sorted = sorted[len(sorted)-last:]
 	}
@@ -105,6 +124,3 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	}
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
-
-// problems counts what must not be.
-func (l *ledger) problems() int { return l.overlaps + l.falling }

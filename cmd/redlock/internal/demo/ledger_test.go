@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -11,160 +10,77 @@ var epoch = time.Now()
 
 func ms(n int) time.Time { return epoch.Add(time.Duration(n) * time.Millisecond) }
 
-func until(n int) func() time.Time { return func() time.Time { return ms(n) } }
-
-func TestLedgerOfAnOrderlyRun(t *testing.T) {
+// The judge has its own tests. What a ledger adds is when a belief ends, whose it is, and how many there are at once.
+func TestLedger(t *testing.T) {
 	t.Parallel()
-	l := newLedger(2)
-	l.granted(0, 10, ms(0), ms(1), until(100))
-	l.ended(0, ms(5))
-	l.granted(1, 11, ms(2), ms(7), until(100)) // waited since 2: a hand-off of 2 ms
-	l.ended(1, ms(9))
-	l.granted(0, 12, ms(20), ms(21), until(30)) // nobody was waiting
-	l.granted(1, 14, ms(22), ms(31), until(50)) // 0 overslept: its lease ended at 30
-	l.ended(0, ms(32))                          // too late to hand anything over
-	l.ended(1, ms(33))
-	if l.grants != 4 || l.problems() != 0 {
-		t.Errorf("%d grants, %d overlaps, %d falling", l.grants, l.overlaps, l.falling)
+	type grant struct {
+		slot                    int
+		shared                  bool
+		token                   uint64
+		at, until, moved, ended int // moved: until when a renewal has moved the validity; 0: none did
 	}
-	if want := []time.Duration{2 * time.Millisecond}; !slices.Equal(l.handoffs, want) {
-		t.Errorf("hand-offs %v, want %v", l.handoffs, want)
-	}
-}
-
-func TestLedgerSeesAnOverlap(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
-		ended, until, granted int // of the first; grant of the second
-		want                  int
+		grants                     []grant // in order of at
+		overlaps, disorder, atOnce int
 	}{
-		"unlocked before":                {ended: 5, until: 100, granted: 6, want: 0},
-		"ran out before":                 {ended: 50, until: 10, granted: 11, want: 0},
-		"ran out at the instant":         {ended: 50, until: 10, granted: 10, want: 0},
-		"still valid":                    {ended: 50, until: 10, granted: 9, want: 1},
-		"still valid, never to unlock":   {ended: 1000, until: 900, granted: 2, want: 1},
-		"granted at the same instant":    {ended: 50, until: 10, granted: 1, want: 1},
-		"granted at the end of validity": {ended: 11, until: 10, granted: 10, want: 0},
+		"unlocked before":                  {[]grant{{0, false, 1, 1, 100, 0, 5}, {0, false, 2, 6, 100, 0, 9}}, 0, 0, 1},
+		"unlocked at the instant":          {[]grant{{0, false, 1, 1, 100, 0, 6}, {0, false, 2, 6, 100, 0, 9}}, 0, 0, 1},
+		"ran out at the instant":           {[]grant{{0, false, 1, 1, 10, 0, 50}, {0, false, 2, 10, 100, 0, 60}}, 0, 0, 1},
+		"still valid":                      {[]grant{{0, false, 1, 1, 10, 0, 50}, {0, false, 2, 9, 100, 0, 60}}, 1, 0, 2},
+		"granted at the same instant":      {[]grant{{0, false, 1, 1, 10, 0, 50}, {0, false, 2, 1, 100, 0, 60}}, 1, 0, 2},
+		"renewed":                          {[]grant{{0, false, 1, 1, 10, 40, 50}, {0, false, 2, 20, 60, 0, 60}}, 1, 0, 2},
+		"a token falls":                    {[]grant{{0, false, 7, 1, 100, 0, 5}, {0, false, 3, 6, 100, 0, 9}}, 0, 1, 1},
+		"a token twice":                    {[]grant{{0, false, 7, 1, 100, 0, 5}, {0, false, 7, 6, 100, 0, 9}}, 0, 1, 1},
+		"no token":                         {[]grant{{0, false, 0, 1, 100, 0, 5}}, 0, 1, 1},
+		"told after its end":               {[]grant{{0, false, 7, 1, 100, 0, 30}, {0, false, 6, 20, 20, 0, 31}}, 0, 0, 1},
+		"told after its end, twice":        {[]grant{{0, false, 7, 1, 100, 0, 30}, {0, false, 7, 20, 15, 0, 31}}, 0, 1, 1},
+		"readers together":                 {[]grant{{0, true, 5, 1, 50, 0, 20}, {0, true, 5, 2, 50, 0, 20}, {0, true, 6, 3, 50, 0, 20}}, 0, 0, 3},
+		"a writer beside two readers":      {[]grant{{0, true, 4, 1, 50, 0, 20}, {0, true, 4, 2, 50, 0, 20}, {0, false, 5, 3, 50, 0, 4}}, 2, 0, 2},
+		"two slots":                        {[]grant{{0, false, 5, 1, 50, 0, 20}, {1, false, 5, 2, 50, 0, 20}}, 0, 0, 2},
+		"two in one slot":                  {[]grant{{0, false, 5, 1, 50, 0, 20}, {0, false, 6, 3, 50, 0, 20}}, 1, 0, 2},
+		"a token of a slot falls":          {[]grant{{0, false, 5, 1, 50, 0, 2}, {0, false, 4, 3, 50, 0, 20}}, 0, 1, 1},
+		"a token of another slot is lower": {[]grant{{0, false, 5, 1, 50, 0, 2}, {1, false, 4, 3, 50, 0, 20}}, 0, 0, 1},
 	} {
-		l := newLedger(2)
-		l.granted(0, 1, ms(0), ms(1), until(tc.until))
-		if tc.ended < tc.granted {
-			l.ended(0, ms(tc.ended))
-		}
-		l.granted(1, 2, ms(0), ms(tc.granted), until(2000))
-		if l.overlaps != tc.want {
-			t.Errorf("%s: %d overlaps, want %d", name, l.overlaps, tc.want)
-		}
-	}
-}
-
-// A validity that a renewal has moved counts as it is at the moment of the grant.
-func TestLedgerFollowsRenewals(t *testing.T) {
-	t.Parallel()
-	l, end := newLedger(2), ms(10)
-	l.granted(0, 1, ms(0), ms(1), func() time.Time { return end })
-	end = ms(40)
-	l.granted(1, 2, ms(0), ms(20), until(60))
-	if l.overlaps != 1 {
-		t.Errorf("%d overlaps, want 1", l.overlaps)
-	}
-}
-
-// A worker that is told of its grant, and gets no processor time until its lease is over, is no evidence
-// against the lock; but its token must still be its own.
-func TestLedgerOfAGrantThatIsToldTooLate(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		token             uint64 // of the late one; the other has 7
-		until             int    // of the late one, told at 20
-		overlaps, falling int
-	}{
-		"overtaken":                    {6, 15, 0, 0},
-		"ended at the instant":         {6, 20, 0, 0},
-		"still valid":                  {6, 21, 1, 1},
-		"the same token":               {7, 15, 0, 1},
-		"the same token, still valid":  {7, 21, 1, 1},
-		"a greater token, still valid": {8, 21, 1, 0},
-	} {
-		l := newLedger(2)
-		l.granted(1, 7, ms(0), ms(16), until(100))
-		l.granted(0, tc.token, ms(0), ms(20), until(tc.until))
-		if l.overlaps != tc.overlaps || l.falling != tc.falling || l.grants != 2 {
-			t.Errorf("%s: %d overlaps, %d falling", name, l.overlaps, l.falling)
-		}
-		l.ended(0, ms(30))
-		l.granted(0, 9, ms(18), ms(101), until(200))
-		if l.overlaps != tc.overlaps || len(l.handoffs) != 0 {
-			t.Errorf("%s, and later: %d overlaps, hand-offs %v", name, l.overlaps, l.handoffs)
-		}
-	}
-}
-
-func TestLedgerSeesTokensThatDoNotRise(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		tokens []uint64
-		want   int
-	}{
-		"rising":      {[]uint64{1, 2, 5, 6}, 0},
-		"equal":       {[]uint64{1, 2, 2, 3}, 1},
-		"falling":     {[]uint64{7, 3, 8}, 1},
-		"stays below": {[]uint64{7, 3, 4, 5}, 3}, // below 7, though rising among themselves
-		"zero":        {[]uint64{0}, 1},
-	} {
-		l := newLedger(1)
-		for i, token := range tc.tokens {
-			l.granted(0, token, ms(10*i), ms(10*i+1), until(10*i+9))
-			l.ended(0, ms(10*i+5))
-		}
-		if l.falling != tc.want {
-			t.Errorf("%s: %d, want %d", name, l.falling, tc.want)
-		}
-	}
-}
-
-// The ledger, which hears of one event after the other, and a naive count over whole intervals agree
-// about random runs.
-func TestLedgerAgreesWithIntervals(t *testing.T) {
-	t.Parallel()
-	type interval struct{ from, to int }
-	r := rand.New(rand.NewPCG(1, 2))
-	clean, dirty := 0, 0
-	for range 5000 {
-		l := newLedger(4)
-		var all []interval
-		holds := [4]int{-1, -1, -1, -1} // worker to its interval
-		for now := 1; now < 40; now += 1 + r.IntN(6) {
-			w := r.IntN(4)
-			if i := holds[w]; i >= 0 {
-				l.ended(w, ms(now))
-				all[i].to = min(all[i].to, now)
-				holds[w] = -1
-				continue
+		l, most, reads := newLedger("k"), 0, 0
+		numbers := make([]int, len(tc.grants))
+		for now := range 100 {
+			for i, g := range tc.grants {
+				if g.ended == now {
+					l.ended(numbers[i], ms(now))
+				}
 			}
-			holds[w] = len(all)
-			all = append(all, interval{now, now + 1 + r.IntN(8)})
-			l.granted(w, uint64(now), ms(now), ms(now), until(all[len(all)-1].to))
-		}
-		want := 0
-		for i, late := range all {
-			for _, early := range all[:i] {
-				if early.to > late.from {
-					want++
+			for i, g := range tc.grants {
+				if g.at != now {
+					continue
+				}
+				end := ms(g.until)
+				until := func() time.Time { return end }
+				n, atOnce := l.granted(i, g.slot, g.shared, g.token, ms(now), until)
+				if numbers[i], most = n, max(most, atOnce); g.moved > 0 {
+					end = ms(g.moved)
+				}
+				if g.shared {
+					reads++
 				}
 			}
 		}
-		if l.overlaps != want {
-			t.Fatalf("%d overlaps, want %d of %v", l.overlaps, want, all)
-		}
-		if want == 0 {
-			clean++
-		} else {
-			dirty++
+		if l.overlaps != tc.overlaps || l.disorder != tc.disorder || most != tc.atOnce || l.grants != len(tc.grants) || l.reads != reads || len(l.open) != 0 {
+			t.Errorf("%s: %d overlaps, %d out of order, %d at once, %d grants, %d reads", name, l.overlaps, l.disorder, most, l.grants, l.reads)
 		}
 	}
-	if clean < 100 || dirty < 100 {
-		t.Errorf("%d runs without overlap and %d with: too few of one kind to mean anything", clean, dirty)
+}
+
+func TestHandoffs(t *testing.T) {
+	t.Parallel()
+	var h handoffs
+	h.granted(ms(0), ms(1)) // nobody had it
+	h.ended(ms(5))
+	h.granted(ms(2), ms(7)) // waited since 2: a hand-off of 2 ms
+	h.ended(ms(9))
+	h.granted(ms(20), ms(21)) // nobody was waiting
+	h.granted(ms(2), ms(31))  // the one before overslept
+	if want := []time.Duration{2 * time.Millisecond}; !slices.Equal(h.all, want) {
+		t.Errorf("hand-offs %v, want %v", h.all, want)
 	}
 }
 
@@ -198,15 +114,14 @@ func TestQuantile(t *testing.T) {
 
 func TestQuantilesOfTheLatest(t *testing.T) {
 	t.Parallel()
-	l := newLedger(1)
-	l.handoffs = []time.Duration{100, 1, 3, 2}
+	l := handoffs{all: []time.Duration{100, 1, 3, 2}}
 	if got := l.quantiles(3, 0.5, 1); got[0] != 2 || got[1] != 3 {
 		t.Errorf("got %v", got)
 	}
 	if got := l.quantiles(0, 1); got[0] != 100 {
 		t.Errorf("got %v", got)
 	}
-	if l.handoffs[0] != 100 || l.handoffs[3] != 2 {
-		t.Errorf("the order of the hand-offs was changed: %v", l.handoffs)
+	if l.all[0] != 100 || l.all[3] != 2 {
+		t.Errorf("the order of the hand-offs was changed: %v", l.all)
 	}
 }

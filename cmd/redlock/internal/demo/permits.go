@@ -16,13 +16,13 @@ const (
 )
 
 // desks is how many permits there are.
-func (o Options) desks() int { return max(2, o.Workers/2) }
+func desks(workers int) int { return max(2, workers/2) }
 
 // room runs until ctx ends.
 func (d *demo) room(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, w := range d.workers {
-		wg.Go(func() { w.sit(ctx, d.options.desks()) })
+		wg.Go(func() { w.sit(ctx, desks(d.options.Workers)) })
 	}
 	wg.Wait()
 }
