@@ -63,20 +63,20 @@ func (r *referee) granted(l *redlock.Lease) {
 		r.held = make(map[string]holding)
 	}
 	r.count++
-	r.ends(l.Key())
+	r.ends(l.Key(), r.count)
 	r.held[l.Key()] = holding{l, r.count}
 }
 
-// ends judges who held a name until now. Who is valid still goes on beside the grant that is booked now.
-func (r *referee) ends(name string) {
+// ends judges who held a name until the grant of that number. Who is valid still goes on beside it.
+func (r *referee) ends(name string, next int) {
 	old, there := r.held[name]
 	if !there {
 		return
 	}
 	delete(r.held, name)
-	h := judge.Hold{Key: name, Token: old.Token(), From: int64(2 * old.number), To: int64(2*r.count - 1)}
+	h := judge.Hold{Key: name, Token: old.Token(), From: int64(2 * old.number), To: int64(2*next - 1)}
 	if old.Err() == nil {
-		h.To = int64(2*r.count + 1)
+		h.To = int64(2*next + 1)
 	}
 	overlaps, regressions := r.stream.End("", h)
 	r.wrong = append(append(r.wrong, overlaps...), regressions...)
@@ -94,9 +94,8 @@ func (r *referee) verdict(t testing.TB) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.count++
 	for name := range r.held {
-		r.ends(name)
+		r.ends(name, r.count+1)
 	}
 	require.Empty(t, r.wrong)
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
-// appSpan is how long the random application runs: 20 s in make test, ten minutes in make test-faults (two with
-// FAULTS=each), and as long as REDQUORUM_APP_SOAK says in make soak-app.
+// appSpan is how long the random application runs: ten minutes in make test-faults (two with FAULTS=each), and as long
+// as REDQUORUM_APP_SOAK says in make soak-app.
 func appSpan(t testing.TB) (span time.Duration, soak bool) {
 	t.Helper()
 	if text := os.Getenv("REDQUORUM_APP_SOAK"); text != "" {
@@ -29,13 +29,10 @@ func appSpan(t testing.TB) (span time.Duration, soak bool) {
 		require.NoError(t, err, "REDQUORUM_APP_SOAK")
 		return d, true
 	}
-	switch {
-	case whole():
+	if faulty(t) {
 		return 10 * time.Minute, false
-	case long():
-		return 2 * time.Minute, false
 	}
-	return 20 * time.Second, false
+	return 2 * time.Minute, false
 }
 
 // Several processes with clients of different settings do at random what programs do with locks,
@@ -57,7 +54,7 @@ func appSpan(t testing.TB) (span time.Duration, soak bool) {
 //   - leaders are judged with all other locks of their name; observers hear of one leader for each token, and of
 //     tokens and values that do not fall;
 //   - a latch opens for nobody before so many arrivals have begun, and once open for all who wait.
-func TestRandomApplication(t *testing.T) {
+func TestFaultsRandomApplication(t *testing.T) {
 	span, soak := appSpan(t)
 	seed := seeded(t).Uint64() // of the plan; when things happen is the machine's
 	members := 3

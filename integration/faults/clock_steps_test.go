@@ -134,7 +134,8 @@ func stepping(rng *rand.Rand, clocks []*wallClock, members int, size func(c *wal
 }
 
 // Clocks that are set are forgetful members: a lease with five votes survives two.
-func TestClockStepsWithinTheMargin(t *testing.T) {
+func TestFaultsClockStepsWithinTheMargin(t *testing.T) {
+	faulty(t)
 	cluster, clocks := clocked(t, 5)
 	rng := seeded(t)
 	x, steps := stepping(rng, clocks, 2, func(c *wallClock) time.Duration { // forth and back, never far
@@ -147,7 +148,7 @@ func TestClockStepsWithinTheMargin(t *testing.T) {
 		return time.Duration(1-2*rng.IntN(2)) * time.Second
 	})
 	w := start(t, cluster, x)
-	<-time.After(span(time.Second))
+	<-time.After(span)
 	require.Eventually(t, func() bool { return steps.Load() >= 5 }, 60*time.Second, 5*time.Millisecond)
 	w.progress(t, 15)
 	r := w.end()
@@ -158,7 +159,8 @@ func TestClockStepsWithinTheMargin(t *testing.T) {
 
 // The same with three clocks is beyond the bound, and breaks exclusion. Tokens do not come from clocks: the
 // guarded set loses nothing.
-func TestClockStepsBeyondTheMargin(t *testing.T) {
+func TestFaultsClockStepsBeyondTheMargin(t *testing.T) {
+	faulty(t)
 	cluster, clocks := clocked(t, 5)
 	x, steps := stepping(seeded(t), clocks, 3, func(*wallClock) time.Duration { return time.Second })
 	w := start(t, cluster, x)
@@ -189,14 +191,15 @@ func drifting(t *testing.T, drift float64, ppm ...int64) (*redistest.Cluster, re
 		c.Entry = ttl // what is granted to waiters is for the whole TTL, too
 	}
 	w := start(t, cluster, x)
-	<-time.After(span(ttl))
+	<-time.After(span)
 	w.progress(t, enough)
 	return cluster, w.end()
 }
 
 // By default the errors of a client's clock and a server's may be 0.5 % each. Of a second, 0.4 % is little more
 // than it takes to notice that a lock is free; so the same is done with ten times of both.
-func TestClockRatesWithinTheDrift(t *testing.T) {
+func TestFaultsClockRatesWithinTheDrift(t *testing.T) {
+	faulty(t)
 	for _, c := range []struct {
 		drift float64
 		rates []int64
@@ -205,9 +208,6 @@ func TestClockRatesWithinTheDrift(t *testing.T) {
 		{0.01, []int64{4000, 4000, 4000, 4000, 4000}},
 		{0.1, []int64{45_000, 45_000, 45_000, 45_000, 45_000}},
 	} {
-		if c.rates[1] < 0 && !long() {
-			continue
-		}
 		cluster, r := drifting(t, c.drift, c.rates...)
 		r.safe(t, enough)
 		nothingLeft(t, cluster)
@@ -215,7 +215,8 @@ func TestClockRatesWithinTheDrift(t *testing.T) {
 }
 
 // Clocks that are fast by 30 % end leases while their holders still believe in them.
-func TestClockRatesBeyondTheDrift(t *testing.T) {
+func TestFaultsClockRatesBeyondTheDrift(t *testing.T) {
+	faulty(t)
 	_, r := drifting(t, 0.01, 300_000, 300_000, 300_000, 300_000, 300_000)
 	t.Logf("all clocks fast by 30 %%: %v", r)
 	require.NotEmpty(t, r.verdict.Overlaps, "the control breaks nothing")

@@ -5,11 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/redquorum/redquorum/redlock"
 )
 
 // parallel calls f for each element, 32 at a time, and fails the test with the first error.
@@ -38,21 +35,4 @@ func footprint() (goroutines int, heap uint64) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return runtime.NumGoroutine(), m.HeapAlloc
-}
-
-// whileHeld calls f at a moment when a client of the slow workload has just got its lock.
-func (d *deployment) whileHeld(t testing.TB, f func()) {
-	t.Helper()
-	for {
-		var lease *redlock.Lease
-		select {
-		case lease = <-d.granted:
-		case <-time.After(30 * time.Second):
-			t.Fatal("nobody gets the slow lock")
-		}
-		if left := time.Until(lease.ValidUntil()); lease.Err() == nil && left > maxTTL/2 {
-			f()
-			return
-		}
-	}
 }

@@ -1,11 +1,9 @@
 package faults
 
 import (
-	"cmp"
 	"context"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,31 +19,29 @@ import (
 // and must leave no trace.
 type episode struct {
 	name   string
-	span   time.Duration        // how long it lasts at least; see span
 	goes   bool                 // whether work goes on meanwhile: a majority is well
-	floor  float64              // tenures a second, then; default floor
 	inject func() (heal func()) // heal must bring back everything
 	felt   func() int           // how often the fault was felt; must grow. nil: the injection itself is proof
 	mute   bool                 // felt can be told after the healing only
 }
 
 // floor is how many tenures a second there are at least while a majority is well: a hundredth of what two idle
-// cores do. Only in make test-faults: the machine of make test may be busy with anything.
+// cores do.
 const floor = 2.0
 
-// long reports whether faults are to last as long as in make test-faults.
-func long() bool { return whole() || os.Getenv("REDQUORUM_FAULTS") == "each" }
-
-// whole reports whether every combination of crashes is to be played, and the random application for long, too.
-func whole() bool { return os.Getenv("REDQUORUM_FAULTS") == "all" }
-
-// span is how long a fault lasts: this long in make test, and 10 s in make test-faults.
-func span(short time.Duration) time.Duration {
-	if long() {
-		return max(short, 10*time.Second)
+// faulty skips a test unless faults are to be played: they take real time, in which a busy machine can be late. whole says
+// whether every combination of crashes is to be played, and the random application for long, too.
+func faulty(t testing.TB) (whole bool) {
+	t.Helper()
+	faults := os.Getenv("REDQUORUM_FAULTS")
+	if faults == "" {
+		t.Skip("FAULTS: make test-faults sets REDQUORUM_FAULTS and plays it")
 	}
-	return short
+	return faults == "all"
 }
+
+// span is how long most faults last.
+const span = 10 * time.Second
 
 // seeded is a source of random faults. The seed is told, and REDQUORUM_SEED replays it.
 func seeded(t testing.TB) *rand.Rand {
@@ -80,13 +76,11 @@ func (w *workload) play(t testing.TB, e episode) {
 	}
 	before, began := w.Len(), time.Now()
 	heal := e.inject()
-	<-time.After(e.span) // the fault lasts; nothing is waited for
+	<-time.After(span) // the fault lasts; nothing is waited for
 	rate := float64(w.Len()-before) / time.Since(began).Seconds()
 	if e.goes {
 		w.progress(t, 2*len(w.clients)) // nobody is left out while it lasts
-		if long() {
-			require.GreaterOrEqual(t, rate, cmp.Or(e.floor, floor), "%s: tenures a second meanwhile; last errors: %v", e.name, w.lastErrors())
-		}
+		require.GreaterOrEqual(t, rate, floor, "%s: tenures a second meanwhile; last errors: %v", e.name, w.lastErrors())
 	}
 	if e.felt != nil && !e.mute {
 		require.Eventually(t, func() bool { return e.felt() > felt }, 20*time.Second, 5*time.Millisecond, "%s: the fault was not felt", e.name)
@@ -104,32 +98,6 @@ func (w *workload) play(t testing.TB, e episode) {
 	w.progress(t, len(w.clients))
 	t.Logf("%-44s %6.0f tenures/s meanwhile, %3d errors, felt %d times; all members vote again after %v",
 		e.name, rate, len(w.errors())-errs, felt, whole.Round(time.Millisecond))
-}
-
-// paths are the network paths of all clients to some members, of all members if none are given.
-func (w *workload) paths(members ...int) (out []*redistest.Link) {
-	for _, links := range w.links {
-		for i, l := range links {
-			if len(members) == 0 || slices.Contains(members, i) {
-				out = append(out, l)
-			}
-		}
-	}
-	return out
-}
-
-func each(links []*redistest.Link, f func(l *redistest.Link)) {
-	for _, l := range links {
-		f(l)
-	}
-}
-
-// hits adds up how often rules were applied.
-func hits(rules []*redistest.Rule) (n int) {
-	for _, r := range rules {
-		n += r.Hits()
-	}
-	return n
 }
 
 // lasting are the keys that a member keeps for good.

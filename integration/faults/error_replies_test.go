@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,7 +18,6 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -155,7 +152,8 @@ func (r refusal) at(t testing.TB, cluster *redistest.Cluster, members ...int) (e
 
 // Two members answer with errors: work goes on with the others. Three do: callers are told that there is
 // no quorum, and why, and all is well again afterwards.
-func TestErrorReplies(t *testing.T) {
+func TestFaultsErrorReplies(t *testing.T) {
+	faulty(t)
 	// The last one takes a second to load its data, and answers after every 2 MB of them, which is all 50 ms.
 	slow := redistest.RealConfig{
 		Persist: redistest.SavedOnly,
@@ -170,7 +168,7 @@ func TestErrorReplies(t *testing.T) {
 	x := rows()
 	x.maxTTL = 3 * time.Second // what is held outlives a fault that is not long
 	w := start(t, cluster, x)
-	probe, _ := dial(t, cluster, func(c *redlock.Config) {
+	probe := open(t, cluster, func(c *redlock.Config) {
 		quick(c)
 		c.TTL, c.MaxTTL, c.FreshMembers = x.maxTTL, x.maxTTL, true
 	})
@@ -179,19 +177,16 @@ func TestErrorReplies(t *testing.T) {
 	for n, r := range refusals {
 		two := []int{n % 4, (n + 1) % 4}
 		w.play(t, episode{
-			name: r.code + " at two", span: span(300 * time.Millisecond), goes: true, mute: r.mute,
+			name: r.code + " at two", goes: true, mute: r.mute,
 			felt:   func() int { return r.felt(cluster, two...) },
 			inject: func() func() { return r.at(t, cluster, two...) },
 		})
 	}
 	for _, r := range refusals {
-		if !long() && r.code != "OOM" && r.code != "MISCONF" { // one that keeps what is held, and one that does not
-			continue
-		}
 		held, err := probe.Mutex("held").Lock(t.Context())
 		require.NoError(t, err)
 		w.play(t, episode{
-			name: r.code + " at three", span: span(300*time.Millisecond) / 2, mute: r.mute,
+			name: r.code + " at three", mute: r.mute,
 			felt: func() int { return r.felt(cluster, 0, 1, 2) },
 			inject: func() func() {
 				end := r.at(t, cluster, 0, 1, 2)
@@ -209,7 +204,7 @@ func TestErrorReplies(t *testing.T) {
 		})
 	}
 	w.play(t, episode{
-		name: "LOADING at one", span: span(500 * time.Millisecond), goes: true,
+		name: "LOADING at one", goes: true,
 		felt: func() int { return refusal{code: "LOADING"}.felt(cluster, 4) },
 		inject: func() func() {
 			admin(t, cluster.Servers[4], "SAVE")
@@ -255,122 +250,4 @@ func told(t testing.TB, c *redlock.Client, kind member.Kind, members ...int) {
 		}
 		return true
 	}, 20*time.Second, time.Millisecond)
-}
-
-// A password is demanded of those who had none, and they are thrown out: what is held goes on with the
-// others, nobody hammers the door (node.AuthBackoff is 30 s), and all come back when it is taken away.
-func TestPasswordDemanded(t *testing.T) {
-	cluster := servers(t, make([]redistest.RealConfig, 5)...)
-	w := start(t, cluster, rows())
-	probe, _ := dial(t, cluster, func(c *redlock.Config) {
-		quick(c)
-		c.TTL, c.MaxTTL, c.FreshMembers = time.Second, time.Second, true
-	})
-	voting(t, probe, 5)
-	r := refusal{code: "NOAUTH", kind: member.KindAuth, begin: func(t testing.TB, s *redistest.Real) func() {
-		c, err := redistest.DialClient(context.Background(), s.Dialer(), s.Addr())
-		require.NoError(t, err)
-		_, err = c.Do(t.Context(), "CONFIG", "SET", "requirepass", "secret")
-		require.NoError(t, err)
-		throwOut(t.Context(), c)
-		return func() {
-			_, err := c.Do(context.Background(), "CONFIG", "SET", "requirepass", "")
-			require.NoError(t, err)
-			require.NoError(t, c.Close())
-		}
-	}}
-	began := time.Now()
-	two := r.at(t, cluster, 0, 1)
-	w.progress(t, 20)
-	third := r.at(t, cluster, 2)
-	told(t, probe, member.KindAuth, 0, 1, 2)
-	two()
-	third()
-	took := time.Since(began)
-	asked := r.felt(cluster, 0, 1, 2)
-	require.Positive(t, asked)
-	// Seven clients, two connections each, a few questions each.
-	require.Less(t, asked, 3*7*2*20, "the door is hammered")
-	fresh, _ := dial(t, cluster, func(c *redlock.Config) { // a new client need not wait
-		quick(c)
-		c.TTL, c.MaxTTL = time.Second, time.Second
-	})
-	voting(t, fresh, 5)
-	if long() {
-		healed := time.Now()
-		for _, c := range w.clients {
-			require.Eventually(t, func() bool {
-				return !slices.ContainsFunc(c.Members(), func(m redlock.MemberInfo) bool { return m.State != redlock.MemberVoting })
-			}, 3*node.AuthBackoff, 10*time.Millisecond)
-		}
-		w.progress(t, 50)
-		t.Logf("all members vote again after %v", time.Since(healed))
-	}
-	t.Logf("NOAUTH for %v: refused %d times", took, asked)
-	w.end().safe(t, 20)
-	nothingLeft(t, cluster)
-}
-
-// Servers that forget scripts, keys and connections under traffic.
-func TestServersThatForget(t *testing.T) {
-	cluster := servers(t, make([]redistest.RealConfig, 5)...)
-	w := start(t, cluster, rows())
-	var times atomic.Int64
-	felt := func() int { return int(times.Load()) }
-	// repeat does something to servers over and over, on a connection each, until it is healed.
-	repeat := func(every time.Duration, f func(ctx context.Context, i, round int, c *redistest.Client)) func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		var all sync.WaitGroup
-		for i, s := range cluster.Servers {
-			c, err := redistest.DialClient(ctx, s.Dialer(), s.Addr())
-			require.NoError(t, err)
-			all.Go(func() {
-				defer func() { _ = c.Close() }()
-				tick := time.NewTicker(every)
-				defer tick.Stop()
-				for round := 0; ; round++ {
-					select {
-					case <-tick.C:
-						f(ctx, i, round, c)
-					case <-ctx.Done():
-						return
-					}
-				}
-			})
-		}
-		return func() { cancel(); all.Wait() }
-	}
-	for _, e := range []episode{
-		{name: "SCRIPT FLUSH at all every 10 ms", span: span(time.Second), goes: true, felt: felt, inject: func() func() {
-			return repeat(10*time.Millisecond, func(ctx context.Context, _, _ int, c *redistest.Client) {
-				if _, err := c.Do(ctx, "SCRIPT", "FLUSH"); err == nil {
-					times.Add(1)
-				}
-			})
-		}},
-		{name: "CLIENT KILL of ours, one member every 50 ms", span: span(time.Second), goes: true, felt: felt, inject: func() func() {
-			return repeat(50*time.Millisecond, func(ctx context.Context, i, round int, c *redistest.Client) {
-				if i == round%5 {
-					times.Add(int64(throwOut(ctx, c)))
-				}
-			})
-		}},
-		{name: "FLUSHALL of one", span: span(500 * time.Millisecond), goes: true, felt: felt, inject: func() func() {
-			if !long() {
-				require.NoError(t, cluster.Servers[2].Flush())
-				times.Add(1)
-				return func() {}
-			}
-			return repeat(2*w.terms.maxTTL, func(_ context.Context, i, round int, _ *redistest.Client) {
-				if i == round%5 && cluster.Servers[i].Flush() == nil {
-					times.Add(1)
-				}
-			})
-		}},
-	} {
-		w.play(t, e)
-	}
-	r := w.end()
-	r.safe(t, 60)
-	nothingLeft(t, cluster)
 }

@@ -18,15 +18,14 @@ import (
 )
 
 // workload is clients that contend for keys, over and over, on real servers, until it is stopped. Each
-// client is a redlock.Client with connections and network paths of its own, as of a process of its own. It
-// takes a key, adds to the guarded and the unguarded set of the key, and gives it back.
+// client is a redlock.Client with connections of its own, as of a process of its own. It takes a key, adds
+// to the guarded and the unguarded set of the key, and gives it back.
 type workload struct {
 	judge.Recorder
 	store judge.Store
 
 	cluster *redistest.Cluster
 	clients []*redlock.Client
-	links   [][]*redistest.Link // [client][member]
 	terms   terms
 	stop    context.CancelFunc
 	done    sync.WaitGroup
@@ -44,7 +43,6 @@ type terms struct {
 	ttl     time.Duration // of fixed leases; 0: renewed
 	maxTTL  time.Duration // default 1 s
 	hold    time.Duration // default 1 ms
-	direct  bool          // no network paths, which cost more than all else: where only servers are broken
 	config  func(*redlock.Config)
 	inside  func(*redlock.Lease) // called by each holder before it works
 }
@@ -71,18 +69,14 @@ func start(t testing.TB, cluster *redistest.Cluster, x terms) *workload {
 	w := &workload{cluster: cluster, terms: x, stop: stop}
 	t.Cleanup(w.halt)
 	for range x.clients {
-		connect := dial
-		if x.direct {
-			connect = dialDirect
-		}
-		c, links := connect(t, cluster, func(c *redlock.Config) {
+		c := open(t, cluster, func(c *redlock.Config) {
 			c.TTL, c.MaxTTL = x.maxTTL, x.maxTTL
 			c.FreshMembers = true // the servers were started for this test; what restarts later is not fresh
 			if x.config != nil {
 				x.config(c)
 			}
 		})
-		w.clients, w.links = append(w.clients, c), append(w.links, links)
+		w.clients = append(w.clients, c)
 	}
 	for i := range w.clients {
 		voting(t, w.clients[i], cluster.Len())
@@ -93,39 +87,22 @@ func start(t testing.TB, cluster *redistest.Cluster, x terms) *workload {
 	return w
 }
 
-// dial opens a client with network paths of its own, which both end with the test.
-func dial(t testing.TB, cluster *redistest.Cluster, configure func(*redlock.Config)) (*redlock.Client, []*redistest.Link) {
-	t.Helper()
-	var urls []string
-	var links []*redistest.Link
-	for _, s := range cluster.Servers {
-		l := s.Path()
-		front, err := l.Listen("127.0.0.1:0")
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = front.Close() })
-		links, urls = append(links, l), append(urls, "redis://"+front.Addr())
-	}
-	return open(t, urls, configure), links
-}
-
-// dialDirect opens a client without network paths, which ends with the test.
-func dialDirect(t testing.TB, cluster *redistest.Cluster, configure func(*redlock.Config)) (*redlock.Client, []*redistest.Link) {
-	t.Helper()
-	var urls []string
-	for _, s := range cluster.Servers {
-		urls = append(urls, "redis://"+s.Addr())
-	}
-	return open(t, urls, configure), nil
-}
-
-func open(t testing.TB, urls []string, configure func(*redlock.Config)) *redlock.Client {
+// open opens a client, which ends with the test.
+func open(t testing.TB, cluster *redistest.Cluster, configure func(*redlock.Config)) *redlock.Client {
 	t.Helper()
 	var config redlock.Config
 	configure(&config)
-	c, err := redlock.Open(t.Context(), urls, redlock.WithConfig(config))
+	c, err := redlock.Open(t.Context(), addresses(cluster), redlock.WithConfig(config))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+func addresses(cluster *redistest.Cluster) (urls []string) {
+	for _, s := range cluster.Servers {
+		urls = append(urls, "redis://"+s.Addr())
+	}
+	return urls
 }
 
 // voting waits until n members vote for this client.

@@ -1,0 +1,238 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// What TestSeeds loses of the scripts that all calls use is lost here of those that are seldom sent. A script is
+// executed, and its reply does not come.
+
+// losses are the ways in which the reply to a script that was executed can fail to come.
+var losses = map[string]func(l *redistest.Link, m redistest.Match, n int) *redistest.Rule{
+	"silence":        (*redistest.Link).LoseReply,
+	"connection cut": (*redistest.Link).CutAfter,
+}
+
+// eachLoss plays a test with each way of losing, on five members.
+func eachLoss(t *testing.T, name string, test func(t *testing.T, cluster *redistest.Cluster, lose func(l *redistest.Link, m redistest.Match) *redistest.Rule)) {
+	for way, loss := range losses {
+		t.Run(name+", "+way, inBubble(5, func(t *testing.T, cluster *redistest.Cluster) {
+			test(t, cluster, func(l *redistest.Link, m redistest.Match) *redistest.Rule { return loss(l, m, 1) })
+		}))
+	}
+}
+
+// The replies of a forced release are lost at two members: it is done all the same, at all five. Lost at three, it is
+// said that too few answered, and the lock is free. Either way the next one has it, with a greater token, and who had it
+// hears of it.
+func TestForcedReleaseIsDoneThoughRepliesAreLost(t *testing.T) {
+	for lost := 2; lost <= 3; lost++ {
+		eachLoss(t, strconv.Itoa(lost), func(t *testing.T, cluster *redistest.Cluster, lose func(*redistest.Link, redistest.Match) *redistest.Rule) {
+			holder, operator := voting(t, cluster, 5, short, redlock.WithFreshMembers()), voting(t, cluster, 5, short)
+			_, err := operator.ForceUnlock(t.Context(), "another") // members have the script now
+			require.NoError(t, err)
+			lease := holder.Hold(t, "k")
+			var rules []*redistest.Rule
+			for _, l := range operator.Links[:lost] {
+				rules = append(rules, lose(l, redistest.WithArg(script.RWForce.SHA)))
+			}
+			held, err := operator.ForceUnlock(t.Context(), "k")
+			if lost == 2 {
+				require.NoError(t, err)
+				require.True(t, held)
+			} else {
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			}
+			for i, n := range hits(rules) {
+				require.Equal(t, 1, n, "member %d", i)
+			}
+			next, err := holder.Mutex("k").TryLock(t.Context())
+			require.NoError(t, err)
+			require.Greater(t, next.Token(), lease.Token())
+			<-lease.Done()
+			require.ErrorIs(t, lease.Err(), redlock.ErrLost)
+			require.NoError(t, next.Err())
+			require.NoError(t, next.Unlock(t.Context()))
+			time.Sleep(5 * time.Second)
+			nothingLeft(t, cluster)
+		})
+	}
+}
+
+// A lease is given back to two members that did not have it, and their replies are lost. It lives on, and its release
+// takes it from them all the same.
+func TestLeaseThatIsGivenBackLivesOnThoughRepliesAreLost(t *testing.T) {
+	eachLoss(t, "two", func(t *testing.T, cluster *redistest.Cluster, lose func(*redistest.Link, redistest.Match) *redistest.Rule) {
+		p := voting(t, cluster, 5, short, redlock.WithFreshMembers())
+		p.Away(3, 4)
+		var leases []*redlock.Lease
+		for i := range 5 {
+			leases = append(leases, p.Lock(t, "k"+strconv.Itoa(i)))
+		}
+		var rules []*redistest.Rule
+		for _, l := range p.Links[3:] {
+			rules = append(rules, lose(l, redistest.WithArg(script.Rejoin.SHA)))
+			l.Refuse(false)
+		}
+		p.Voting(t, 5)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, []int{1, 1}, hits(rules))
+		for _, l := range leases {
+			require.Equal(t, 5, l.Votes())
+			require.NoError(t, l.Err())
+			require.NoError(t, l.Unlock(t.Context()))
+		}
+		nothingLeft(t, cluster)
+	})
+}
+
+// guardCall matches the calls of one of the restart guard's scripts, which are sent in full.
+func guardCall(name string) redistest.Match {
+	all := node.GuardScripts()
+	source := all[0] + map[string]string{"look": "return look()", "mark": all[1], "lift": all[2], "table": all[3], "restore": all[4]}[name]
+	return redistest.Both(redistest.Named("EVAL"), redistest.WithArg(source))
+}
+
+// The scripts of the restart guard are executed at a member that has restarted without memory, and their replies are
+// lost, once for every client. It is marked, rests, has its counters again, and votes.
+func TestMemberIsRestoredThoughRepliesOfTheGuardAreLost(t *testing.T) {
+	for _, name := range []string{"look", "mark", "table", "restore"} {
+		eachLoss(t, name, func(t *testing.T, cluster *redistest.Cluster, lose func(*redistest.Link, redistest.Match) *redistest.Rule) {
+			all := []*peer{voting(t, cluster, 5, short, redlock.WithFreshMembers()), voting(t, cluster, 5, short)}
+			for i := range 5 { // counters far ahead of any clock: only memory keeps their order
+				admin(t, cluster.Servers[i], "HSET", "redquorum:tokens", bucketOf("k"), "9000000000000000")
+			}
+			last, asked := cycle(t, all[0], "k"), 1
+			if name == "table" { // of the others: three of four are needed
+				asked = 2
+			}
+			var rules []*redistest.Rule
+			for _, p := range all {
+				rules = append(rules, lose(p.Links[asked], guardCall(name)))
+			}
+			down := time.Now()
+			restart(t, cluster, false, 1)
+			for n := 0; time.Since(down) < 10*time.Second; n++ {
+				next := cycle(t, all[n%2], "k")
+				require.Greater(t, next, last)
+				last = next
+				for _, p := range all {
+					if m := p.Members()[1]; m.State == redlock.MemberVoting && m.Since.After(down) {
+						require.GreaterOrEqual(t, m.Since.Sub(down), time.Second, "it votes too early")
+					}
+				}
+				time.Sleep(500 * time.Millisecond)
+			}
+			for _, p := range all {
+				p.Voting(t, 5)
+			}
+			require.Contains(t, hits(rules), 1, "nothing was lost")
+			require.Equal(t, "w", markerOf(t, cluster, 1, "state"))
+			require.Equal(t, "0", markerOf(t, cluster, 1, "clk"), "its counters are from the others' memory")
+		})
+	}
+	eachLoss(t, "lift", func(t *testing.T, cluster *redistest.Cluster, lose func(*redistest.Link, redistest.Match) *redistest.Rule) {
+		voting(t, cluster, 5, short, redlock.WithFreshMembers())
+		var rules []*redistest.Rule
+		long := redlock.GuardedVia(t, cluster, func(p *peer) {
+			for _, l := range p.Links[:2] {
+				rules = append(rules, lose(l, guardCall("lift")))
+			}
+		}, short, func(c *redlock.Config) { c.TTL, c.MaxTTL = 2*time.Second, 2*time.Second })
+		long.Voting(t, 5)
+		require.Equal(t, []int{1, 1}, hits(rules))
+		for i := range 5 {
+			require.Equal(t, "2000", markerOf(t, cluster, i, "q"))
+		}
+		cycle(t, long, "k")
+	})
+}
+
+// Names that cannot be resolved cost their members' votes and nothing else, from the start or later, and come back by
+// themselves. The resolver says that there is no such host, or answers when nobody waits any more.
+func TestNamesThatCannotBeResolvedCostTheirVotesAlone(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		urls, ways := meshed(cluster)
+		var mu sync.Mutex
+		broken := map[string]bool{} // whether the resolver is slow
+		resolving := func(c *redlock.Config) {
+			short(c)
+			ways(c)
+			dial := c.Dialer
+			c.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+				mu.Lock()
+				slow, fails := broken[address]
+				mu.Unlock()
+				if !fails {
+					return dial(ctx, network, address)
+				}
+				err := &net.DNSError{Err: "no such host", Name: address, IsNotFound: true}
+				if slow {
+					<-ctx.Done()
+					err = &net.DNSError{Err: "i/o timeout", Name: address, IsTimeout: true, IsTemporary: true}
+				}
+				return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+			}
+		}
+		breaks := func(slow bool, members ...int) {
+			mu.Lock()
+			defer mu.Unlock()
+			clear(broken)
+			for _, i := range members {
+				broken[strings.TrimPrefix(urls[i], "redis://")] = slow
+			}
+		}
+		p := &peer{Client: opened(t, urls, resolving, redlock.WithFreshMembers())}
+		p.Voting(t, 5)
+		held := p.Lock(t, "held") // renewed all the while
+		for _, slow := range []bool{false, true} {
+			breaks(slow, 3, 4)
+			restart(t, cluster, true, 3, 4)
+			time.Sleep(20 * time.Second)
+			for i, m := range p.Members() {
+				var unknown *net.DNSError
+				require.Equal(t, i >= 3, m.State == redlock.MemberDown, "member %d: %v", i, m.State)
+				require.Equal(t, i >= 3, errors.As(m.Err, &unknown), "member %d: %v", i, m.Err)
+			}
+			cycle(t, p, "k")
+			breaks(false)
+			p.Voting(t, 5)
+			cycle(t, p, "k")
+		}
+		require.NoError(t, held.Err())
+		require.NoError(t, held.Unlock(t.Context()))
+
+		breaks(false, 0, 1)
+		second := opened(t, urls, resolving)
+		lease, err := second.Mutex("k").Lock(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 3, lease.Votes())
+		require.NoError(t, lease.Unlock(t.Context()))
+		breaks(false, 0, 1, 2)
+		_, err = redlock.Open(t.Context(), urls, redlock.Option(resolving))
+		var unknown *net.DNSError
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorAs(t, err, &unknown)
+		require.ErrorContains(t, err, fmt.Sprintf("member-%d.mesh", 2))
+		breaks(false)
+		p.Voting(t, 5)
+		synctest.Wait()
+		nothingLeft(t, cluster)
+	})
+}
