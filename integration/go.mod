@@ -8,8 +8,6 @@ replace github.com/redquorum/redquorum/fence/fencepgx => ../fence/fencepgx
 
 replace github.com/redquorum/redquorum/fence/fences3 => ../fence/fences3
 
-replace github.com/redquorum/redquorum/fence/fencegrpc => ../fence/fencegrpc
-
 require (
 	github.com/aws/aws-sdk-go-v2 v1.47.7
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.73.1
@@ -21,7 +19,6 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/redquorum/redquorum v0.0.0-00010101000000-000000000000
-	github.com/redquorum/redquorum/fence/fencegrpc v0.0.0-00010101000000-000000000000
 	github.com/redquorum/redquorum/fence/fencepgx v0.0.0-00010101000000-000000000000
 	github.com/redquorum/redquorum/fence/fences3 v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
@@ -32,8 +29,6 @@ require (
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.uber.org/zap v1.28.0
 	golang.org/x/sys v0.49.0
-	google.golang.org/grpc v1.83.2
-	google.golang.org/protobuf v1.36.11
 	modernc.org/sqlite v1.61.1
 )
 
@@ -84,6 +79,8 @@ require (
 	golang.org/x/tools v0.52.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
+	google.golang.org/grpc v1.83.2 // indirect
+	google.golang.org/protobuf v1.36.11 // indirect
 	modernc.org/libc v1.79.0 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect

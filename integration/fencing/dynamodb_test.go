@@ -184,5 +184,7 @@ func TestLongRecipeOfDynamoDB(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "70", total)
 
-	long(t, func(t *testing.T) fencetest.Fixture { return dynamoTables(t, s) }, 300)
+	fixture := func(t *testing.T) fencetest.Fixture { return dynamoTables(t, s) }
+	fencetest.Run(t, fixture)
+	fencetest.RunSet(t, fixture, 300)
 }

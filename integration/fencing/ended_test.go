@@ -59,9 +59,9 @@ func TestContextThatEndsBeforeTheCommitIsTheReason(t *testing.T) {
 	})
 }
 
-// A commit in doubt is still under way somewhere. A claim of the same token waits for its end, so who reads after it
-// knows.
-func TestClaimOfTheSameTokenWaitsForWhatIsInDoubt(t *testing.T) {
+// A claim waits for what has entered, until its context ends, and the next one is free to wait anew. Also the claim of the
+// same token waits: a commit in doubt is still under way somewhere, and who reads after the claim knows what came of it.
+func TestClaimWaitsForWhatIsInDoubt(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d *database) {
 		db := d.connect(t)
@@ -70,11 +70,20 @@ func TestClaimOfTheSameTokenWaitsForWhatIsInDoubt(t *testing.T) {
 		ctx := t.Context()
 		require.NoError(t, f.Put(ctx, "r", 5, "before", nil))
 		require.NoError(t, f.Put(ctx, "r", 5, "five", func() {
-			short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-			defer cancel()
-			assert.ErrorIs(t, g.Check(short, "r", 5), context.DeadlineExceeded)
+			for _, token := range []uint64{5, 6} {
+				short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+				defer cancel()
+				err := g.Check(short, "r", token)
+				var step *fence.StepError
+				require.ErrorAs(t, err, &step)
+				assert.Equal(t, fence.StepClaim, step.Step)
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+			}
 		}))
-		assert.NoError(t, g.Check(ctx, "r", 5))
+		require.NoError(t, g.Check(ctx, "r", 6))
+		value, err := f.Get(ctx, "r")
+		require.NoError(t, err)
+		assert.Equal(t, "five", value)
 	})
 }
 

@@ -5,7 +5,6 @@ package fencing
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -78,7 +77,8 @@ func (e etcdRows) Overwrite(ctx context.Context, resource, value string) error {
 var oneOfEtcd = &shared{kind: dbtest.Etcd}
 
 // etcdPart is a part of the keys of one etcd, which is empty.
-func etcdPart(t *testing.T, s *dbtest.Server) fencetest.Fixture {
+func etcdPart(t *testing.T) fencetest.Fixture {
+	s := oneOfEtcd.take(t)
 	part := fmt.Sprintf("part%d/", databases.Add(1))
 	var over func() (fencetest.Fixture, error)
 	crash := func() (fencetest.Fixture, error) {
@@ -112,9 +112,7 @@ func etcdPart(t *testing.T, s *dbtest.Server) fencetest.Fixture {
 // The holder claims, reads, and writes in transactions that enter.
 func TestRecipeOfEtcd(t *testing.T) {
 	t.Parallel()
-	s := oneOfEtcd.take(t)
-	f := etcdPart(t, s)
-	guard, ctx := f.Guard.(Etcd), t.Context()
+	guard, ctx := etcdPart(t).Guard.(Etcd), t.Context()
 	pay := func(token uint64, total string) error {
 		return guard.Write(ctx, "invoice:42", token, clientv3.OpPut("invoices/42", total), clientv3.OpPut("paid/42", "yes"))
 	}
@@ -127,13 +125,4 @@ func TestRecipeOfEtcd(t *testing.T) {
 	_, err = guard.kv.Put(ctx, "redquorum_fence/invoice:42", "damaged")
 	require.NoError(t, err)
 	assert.ErrorContains(t, guard.Check(ctx, "invoice:42", 99), "damaged")
-	crashes(t, f)
-}
-
-func TestLongRecipeOfEtcdIsAGuard(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: make test-long runs the suite of guards, and 2,000 additions")
-	}
-	s := oneOfEtcd.take(t)
-	long(t, func(t *testing.T) fencetest.Fixture { return etcdPart(t, s) }, 2000)
 }

@@ -194,7 +194,7 @@ func (h *holder) pass(ctx context.Context) {
 }
 
 func (h *holder) add(o order, lease *redlock.Lease) error {
-	ctx := context.WithoutCancel(lease.Context()) // it has the lease, for Transport and UnaryClient
+	ctx := context.WithoutCancel(lease.Context())
 	if o.Use == fencetest.Guarded {
 		if err := fence.Claim(ctx, h.fixture.Guard, lease); err != nil {
 			return err

@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -95,19 +94,9 @@ func (d *database) pgxFixture(t *testing.T) fencetest.Fixture {
 
 func TestPgxIsAGuard(t *testing.T) {
 	t.Parallel()
-	fencetest.Run(t, postgres(t).pgxFixture)
-}
-
-func TestGuardedPgxLosesNothing(t *testing.T) {
-	t.Parallel()
-	fencetest.RunSet(t, postgres(t).pgxFixture, 30)
-}
-
-func TestLongGuardedPgxLosesNothing(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: make test-long runs 2,000 additions")
-	}
-	fencetest.RunSet(t, postgres(t).pgxFixture, 2000)
+	d := postgres(t)
+	fencetest.Run(t, d.pgxFixture)
+	fencetest.RunSet(t, d.pgxFixture, 30)
 }
 
 type pgxHolders struct {
@@ -439,27 +428,6 @@ func TestPgxTxRepeatsWhatTheServerAsksFor(t *testing.T) {
 	value, err := f.Storage.Get(ctx, "r")
 	require.NoError(t, err)
 	assert.Equal(t, "11", value)
-}
-
-// A holder that stops inside a transaction is ended by the server, and so is its commit.
-func TestPgxHolderThatStopsInsideATransaction(t *testing.T) {
-	t.Parallel()
-	d := postgres(t)
-	f := d.pgxFixture(t)
-	g, err := fencepgx.New(f.Storage.(pgxRows).pool, fencepgx.HoldTimeout(200*time.Millisecond))
-	require.NoError(t, err)
-	ctx := t.Context()
-	require.NoError(t, f.Storage.Put(ctx, "r", 33, "before", nil))
-	err = pgxRows{d, f.Storage.(pgxRows).pool, g}.Put(ctx, "r", 33, "late", func() {
-		begun := time.Now()
-		require.NoError(t, g.Check(ctx, "r", 34), "the claim returns although 33 does not go on")
-		assert.GreaterOrEqual(t, time.Since(begun), 150*time.Millisecond)
-	})
-	assert.Equal(t, fence.StepWrite, stepOf(t, err))
-	value, err := f.Storage.Get(ctx, "r")
-	require.NoError(t, err)
-	assert.Equal(t, "before", value)
-	assert.ErrorIs(t, f.Storage.Put(ctx, "r", 33, "late", nil), fence.ErrStale)
 }
 
 func stepOf(t *testing.T, err error) fence.Step {

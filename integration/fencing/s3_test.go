@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"sync/atomic"
 	"testing"
 
@@ -100,13 +99,6 @@ func bucket(t *testing.T) fencetest.Fixture {
 func TestBucketIsAGuard(t *testing.T) {
 	t.Parallel()
 	fencetest.Run(t, bucket)
-}
-
-func TestLongGuardedBucketLosesNothing(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: make test-long runs 2,000 additions; package fenceobj runs some on a store in memory")
-	}
-	fencetest.RunSet(t, bucket, 2000)
 }
 
 // A proxy that drops a condition makes the store unfit, and the probe says so.

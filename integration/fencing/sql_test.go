@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"os"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/fencepgx"
 	"github.com/redquorum/redquorum/fence/fencesql"
 	"github.com/redquorum/redquorum/fence/fencetest"
 )
@@ -86,92 +86,52 @@ func (d *database) over(t *testing.T, db *sql.DB, g *fencesql.Guard) fencetest.F
 
 func TestDatabasesAreGuards(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, d *database) { fencetest.Run(t, d.fixture) })
-}
-
-func TestGuardedDatabasesLoseNothing(t *testing.T) {
-	t.Parallel()
-	each(t, func(t *testing.T, d *database) { fencetest.RunSet(t, d.fixture, 30) })
-}
-
-func TestLongGuardedDatabasesLoseNothing(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: make test-long runs 2,000 additions")
-	}
-	each(t, func(t *testing.T, d *database) { fencetest.RunSet(t, d.fixture, 2000) })
+	each(t, func(t *testing.T, d *database) {
+		fencetest.Run(t, d.fixture)
+		fencetest.RunSet(t, d.fixture, 30)
+	})
 }
 
 // A holder that stops inside a transaction is ended by the server, and so is its commit. Until then the
-// claim waits.
+// claim waits. SQLite cannot end a transaction of another process.
 func TestHolderThatStopsInsideATransactionBlocksForAWhile(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, d *database) {
-		if d.dialect == fencesql.SQLite {
-			t.Skip("NO SERVER: SQLite cannot end a transaction of another process")
+	over := func(start func(testing.TB) *database) func(t *testing.T) fencetest.Fixture {
+		return func(t *testing.T) fencetest.Fixture {
+			d := start(t)
+			db := d.connect(t)
+			g := d.guard(t, db, fencesql.HoldTimeout(time.Second))
+			return fencetest.Fixture{Guard: g, Storage: rows{d, db, g}}
 		}
-		db := d.connect(t)
-		g := d.guard(t, db, fencesql.HoldTimeout(time.Second))
-		f := rows{d, db, g}
-		ctx := t.Context()
-		require.NoError(t, f.Put(ctx, "r", 33, "before", nil))
-		err := f.Put(ctx, "r", 33, "late", func() {
-			begun := time.Now()
-			require.NoError(t, g.Check(ctx, "r", 34), "the claim returns although 33 does not go on")
-			assert.GreaterOrEqual(t, time.Since(begun), 900*time.Millisecond)
-			assert.Less(t, time.Since(begun), 30*time.Second, "HoldTimeout is one second")
-		})
-		var step *fence.StepError
-		require.ErrorAs(t, err, &step)
-		value, err := f.Get(ctx, "r")
-		require.NoError(t, err)
-		assert.Equal(t, "before", value)
-		assert.ErrorIs(t, f.Put(ctx, "r", 33, "late", nil), fence.ErrStale)
-	})
-}
-
-// Half of many rows is never seen: a holder is overtaken in the middle of its writes.
-func TestOvertakenHolderLeavesAllRowsOrNone(t *testing.T) {
-	t.Parallel()
-	each(t, func(t *testing.T, d *database) {
-		db := d.connect(t)
-		g := d.guard(t, db)
-		ctx := t.Context()
-		write := func(token uint64, value string, half func()) error {
-			return g.Tx(ctx, nil, "rows", token, func(tx *sql.Tx) error {
-				for i := range 20 {
-					if i == 10 && half != nil {
-						half()
-					}
-					if _, err := tx.ExecContext(ctx, d.put(), []byte{byte(i)}, value); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		}
-		seen := func() (values []string) {
-			list, err := db.QueryContext(ctx, "SELECT DISTINCT value FROM data")
+	}
+	for name, open := range map[string]func(t *testing.T) fencetest.Fixture{
+		"PostgreSQL": over(postgres), "MariaDB": over(mariadb), "pgx": func(t *testing.T) fencetest.Fixture {
+			d := postgres(t)
+			pool := d.pgxFixture(t).Storage.(pgxRows).pool
+			g, err := fencepgx.New(pool, fencepgx.HoldTimeout(time.Second))
 			require.NoError(t, err)
-			defer list.Close()
-			for list.Next() {
-				var v string
-				require.NoError(t, list.Scan(&v))
-				values = append(values, v)
+			return fencetest.Fixture{Guard: g, Storage: pgxRows{d, pool, g}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, ctx := open(t), t.Context()
+			require.NoError(t, f.Storage.Put(ctx, "r", 33, "before", nil))
+			err := f.Storage.Put(ctx, "r", 33, "late", func() {
+				begun := time.Now()
+				require.NoError(t, f.Guard.Check(ctx, "r", 34), "the claim returns although 33 does not go on")
+				assert.GreaterOrEqual(t, time.Since(begun), 900*time.Millisecond)
+				assert.Less(t, time.Since(begun), 30*time.Second, "HoldTimeout is one second")
+			})
+			if step := stepOf(t, err); name == "pgx" {
+				assert.Equal(t, fence.StepWrite, step)
 			}
-			require.NoError(t, list.Err())
-			return values
-		}
-		require.NoError(t, write(33, "old", nil))
-		claimed := make(chan error, 1)
-		require.NoError(t, write(33, "half", func() {
-			go func() { claimed <- g.Check(ctx, "rows", 34) }()
-			assert.Equal(t, []string{"old"}, seen())
-		}))
-		require.NoError(t, <-claimed)
-		assert.Equal(t, []string{"half"}, seen(), "all that 33 wrote before it was overtaken")
-		assert.ErrorIs(t, write(33, "late", func() { t.Error("33 entered") }), fence.ErrStale)
-		assert.Equal(t, []string{"half"}, seen())
-	})
+			value, err := f.Storage.Get(ctx, "r")
+			require.NoError(t, err)
+			assert.Equal(t, "before", value)
+			assert.ErrorIs(t, f.Storage.Put(ctx, "r", 33, "late", nil), fence.ErrStale)
+		})
+	}
 }
 
 // Tx claims by itself, calls its function again where the server wants that, and rolls back what
@@ -239,13 +199,7 @@ func TestBadInputOfDatabases(t *testing.T) {
 		g := d.guard(t, db)
 		f := rows{d, db, g}
 		ctx := t.Context()
-		step := func(err error) fence.Step {
-			t.Helper()
-			var s *fence.StepError
-			require.ErrorAs(t, err, &s)
-			assert.NotEmpty(t, s.Error())
-			return s.Step
-		}
+		step := func(err error) fence.Step { t.Helper(); return stepOf(t, err) }
 		for token, want := range map[uint64]error{0: fence.ErrNoToken, fence.MaxToken + 1: fence.ErrTokenRange} {
 			assert.ErrorIs(t, g.Check(ctx, "r", token), want)
 			assert.ErrorIs(t, f.Put(ctx, "r", token, "v", nil), want)
@@ -313,31 +267,5 @@ func TestBadInputOfDatabases(t *testing.T) {
 		assert.Equal(t, fence.StepClaim, step(g.Check(ctx, "r", 5)))
 		assert.Equal(t, fence.StepBegin, step(g.Tx(ctx, nil, "r", 5, nothing)))
 		assert.Equal(t, fence.StepProbe, step(g.Verify(ctx)))
-	})
-}
-
-// A claim that waits for a holder ends with its context, and the next one is free to wait anew.
-func TestClaimThatWaitsEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	each(t, func(t *testing.T, d *database) {
-		db := d.connect(t)
-		g := d.guard(t, db)
-		f := rows{d, db, g}
-		ctx := t.Context()
-		require.NoError(t, f.Put(ctx, "r", 5, "five", func() {
-			short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-			defer cancel()
-			begun := time.Now()
-			err := g.Check(short, "r", 6)
-			var step *fence.StepError
-			require.ErrorAs(t, err, &step)
-			assert.Equal(t, fence.StepClaim, step.Step)
-			assert.ErrorIs(t, err, context.DeadlineExceeded)
-			assert.Less(t, time.Since(begun), 10*time.Second)
-		}))
-		require.NoError(t, g.Check(ctx, "r", 6))
-		value, err := f.Get(ctx, "r")
-		require.NoError(t, err)
-		assert.Equal(t, "five", value)
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"testing"
 	"time"
 
@@ -99,51 +98,6 @@ func (s *versity) fixture(t *testing.T) fencetest.Fixture {
 	f, err := over()
 	require.NoError(t, err)
 	return f
-}
-
-// What was claimed and written is there after kill -9, and refuses the holder before.
-func TestServerOfS3IsKilledAndForgetsNothing(t *testing.T) {
-	t.Parallel()
-	crashes(t, startVersity(t).fixture(t))
-}
-
-// crashes kills a storage after a claim, and after a write.
-func crashes(t *testing.T, f fencetest.Fixture) {
-	t.Helper()
-	ctx := t.Context()
-	crash := func() {
-		t.Helper()
-		var err error
-		f, err = f.Crash()
-		require.NoError(t, err)
-	}
-	require.NoError(t, f.Storage.Put(ctx, "r", 5, "five", nil))
-	require.NoError(t, f.Guard.Check(ctx, "r", 7))
-	crash()
-	require.Equal(t, &fence.StaleError{Resource: "r", Token: 6, Highest: 7}, f.Storage.Put(ctx, "r", 6, "late", nil))
-	value, err := f.Storage.Get(ctx, "r")
-	require.NoError(t, err)
-	require.Equal(t, "five", value)
-	require.NoError(t, f.Storage.Put(ctx, "r", 7, "seven", nil))
-	crash()
-	value, err = f.Storage.Get(ctx, "r")
-	require.NoError(t, err)
-	require.Equal(t, "seven", value)
-	require.Equal(t, &fence.StaleError{Resource: "r", Token: 6, Highest: 7}, f.Guard.Check(ctx, "r", 6))
-}
-
-// long runs the suite of guards and the guarded set.
-func long(t *testing.T, fixture func(t *testing.T) fencetest.Fixture, accepted int) {
-	t.Helper()
-	fencetest.Run(t, fixture)
-	fencetest.RunSet(t, fixture, accepted)
-}
-
-func TestLongServerOfS3IsAGuard(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: make test-long runs the suite of guards, and 2,000 additions")
-	}
-	long(t, startVersity(t).fixture, 2000)
 }
 
 // A gateway that passes everything on is fit. One that drops a condition is not, and the probe says so.

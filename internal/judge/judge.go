@@ -152,8 +152,12 @@ func (s *Stream) End(id string, h Hold) (overlaps, regressions []string) {
 			regressions = append(regressions, twice(*x, h))
 		case !h.believed() || !x.believed():
 		case x.From < h.To && h.From < x.To:
-			if s.Excused == nil || !s.Excused(*x, h) {
-				overlaps = append(overlaps, fmt.Sprintf("%v, and %v", x, h))
+			if s.Excused != nil && s.Excused(*x, h) {
+				break
+			}
+			overlaps = append(overlaps, fmt.Sprintf("%v, and %v", x, h))
+			if x.From != h.From && !x.same(&h) && (x.From < h.From) != (x.Token < h.Token) {
+				regressions = append(regressions, fmt.Sprintf("%v, and %v", x, h))
 			}
 		case !x.same(&h) && (x.To <= h.From) != (x.Token < h.Token):
 			regressions = append(regressions, fmt.Sprintf("%v, and %v", x, h))

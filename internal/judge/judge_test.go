@@ -41,6 +41,7 @@ func TestJudgeFindsWhatMustNotBeInWhateverOrderItIsTold(t *testing.T) {
 		"two at once":                     {[]Hold{b("a", 1, 1, 3), b("b", 2, 2, 4)}, 1, 0},
 		"two at once, told late":          {[]Hold{b("b", 2, 2, 4), b("a", 1, 1, 3)}, 1, 0},
 		"two at once from one instant on": {[]Hold{b("a", 1, 1, 3), b("b", 2, 1, 2)}, 1, 0},
+		"two at once, and a token falls":  {[]Hold{b("a", 5, 1, 3), b("b", 4, 2, 4)}, 1, 1},
 		"two at once, of nobody":          {[]Hold{b("", 1, 1, 3), b("", 2, 2, 4)}, 1, 0},
 		"one inside another":              {[]Hold{b("b", 2, 2, 3), b("c", 3, 3, 4), b("a", 1, 1, 9)}, 2, 0},
 		"beside one of another name":      {[]Hold{b("a", 5, 1, 3), other(b("b", 5, 2, 4)), other(b("c", 6, 4, 5))}, 0, 0},
@@ -109,6 +110,7 @@ func TestCheckAgreesWithALookAtEveryPair(t *testing.T) {
 				case x.From >= x.To || y.From >= y.To:
 				case x.From < y.To && y.From < x.To:
 					overlaps++
+					regressions = regressions || x.From != y.From && (x.From < y.From) != (x.Token < y.Token)
 				case (x.To <= y.From) != (x.Token < y.Token):
 					regressions = true
 				}

@@ -1,0 +1,39 @@
+//go:build unix
+
+package fencing
+
+import (
+	"os"
+	"testing"
+
+	"github.com/redquorum/redquorum/fence/fencetest"
+)
+
+// The guarded sets of 2,000 additions, and the suite of guards where make test does not run it.
+func TestLongGuardsLoseNothing(t *testing.T) {
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("LONG: make test-long runs 2,000 additions")
+	}
+	type fixture = func(t *testing.T) fencetest.Fixture
+	for _, c := range []struct {
+		name  string
+		suite bool
+		open  func(t *testing.T) fixture
+	}{
+		{"bucket", false, func(*testing.T) fixture { return bucket }},
+		{"PostgreSQL", false, func(t *testing.T) fixture { return postgres(t).fixture }},
+		{"pgx", false, func(t *testing.T) fixture { return postgres(t).pgxFixture }},
+		{"MariaDB", false, func(t *testing.T) fixture { return mariadb(t).fixture }},
+		{"SQLite", false, func(t *testing.T) fixture { return sqlite(t).fixture }},
+		{"server of S3", true, func(t *testing.T) fixture { return startVersity(t).fixture }},
+		{"etcd", true, func(*testing.T) fixture { return etcdPart }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			open := c.open(t)
+			if c.suite {
+				fencetest.Run(t, open)
+			}
+			fencetest.RunSet(t, open, 2000)
+		})
+	}
+}
