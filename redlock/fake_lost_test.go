@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock"
@@ -235,4 +236,33 @@ func TestNamesThatCannotBeResolvedCostTheirVotesAlone(t *testing.T) {
 		synctest.Wait()
 		nothingLeft(t, cluster)
 	})
+}
+
+// A clock that is set is a member that forgets: a lease with five votes survives two, and not three. Tokens do not come
+// from clocks, so a storage that looks at them refuses who was overtaken.
+func TestLeaseWithAllVotesSurvivesTwoClocksThatAreSet(t *testing.T) {
+	for set := 2; set <= 3; set++ {
+		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+			var storage fence.Memory
+			a, b := join(t, cluster), join(t, cluster)
+			held := a.Hold(t, "k", redlock.TTL(20*time.Second))
+			require.NoError(t, storage.Check(t.Context(), "k", held.Token()))
+			rival := b.LockLater(t.Context(), "k")
+			time.Sleep(time.Second)
+			for i := range set {
+				cluster.Embedded(i).Step(20 * time.Second)
+			}
+			time.Sleep(10 * time.Second)
+			require.NoError(t, held.Err())
+			require.Equal(t, set == 2, rival.Pending(), "the control breaks nothing, or two break exclusion")
+			if set == 2 {
+				require.NoError(t, held.Unlock(t.Context()))
+			}
+			next := rival.Get(t)
+			require.Greater(t, next.Token(), held.Token())
+			require.NoError(t, storage.Check(t.Context(), "k", next.Token()))
+			require.ErrorIs(t, storage.Check(t.Context(), "k", held.Token()), fence.ErrStale)
+			require.NoError(t, next.Unlock(t.Context()))
+		})
+	}
 }

@@ -42,6 +42,8 @@ type orders struct {
 	Key     string
 	TTL     time.Duration // of auto-renewed leases; 0: the default
 	Hold    bool          // take the lock, say so, and keep it until killed
+	Look    bool          // take the lock, and look at its lease until it ends, over and over until killed
+	Fixed   bool          // with Look: the lease is not renewed
 	Run     time.Duration // otherwise: lock, work and unlock for so long
 	Pause   time.Duration // between an unlock and the next lock, at most
 	Storage string        // file that the lock protects
@@ -55,6 +57,7 @@ type report struct {
 	Errors   []string
 	Rejected int   // writes that the storage refused, from holders whose lease had ended
 	Wait     int64 // longest Lock, ns
+	Looks    *looks
 }
 
 // machineNow is a clock that all processes of this machine share. machine converts an instant of this process to it.
@@ -92,6 +95,11 @@ func TestChildProcess(t *testing.T) {
 	}
 	_ = out.Encode(report{Ready: true})
 	<-begin
+	for o.Look {
+		if err := o.look(c, out); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if o.Hold {
 		lease, err := c.Mutex(o.Key).Lock(context.Background())
 		if err != nil {

@@ -125,7 +125,7 @@ type seat struct {
 	shut   bool // by the parent, who will open it
 }
 
-// TestApplicationProcess is no test of its own: it is what the processes of TestRandomApplication run.
+// TestApplicationProcess is no test of its own: it is what the processes of TestFaultsRandomApplication run.
 func TestApplicationProcess(t *testing.T) {
 	text := os.Getenv(appEnv)
 	if text == "" {
@@ -623,6 +623,15 @@ func (s *seat) adopt(ctx context.Context, rng *rand.Rand, text string) {
 	}
 	h.granted(lease, "adopted", n)
 	h.use(ctx, rng, upTo(rng, time.Second)).unlock()
+}
+
+func going(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return false
+	default:
+		return true
+	}
 }
 
 func pause(ctx context.Context, d time.Duration) {

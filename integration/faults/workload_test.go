@@ -44,7 +44,6 @@ type terms struct {
 	maxTTL  time.Duration // default 1 s
 	hold    time.Duration // default 1 ms
 	config  func(*redlock.Config)
-	inside  func(*redlock.Lease) // called by each holder before it works
 }
 
 // start starts a workload, and waits until every client can vote at all members: the members must be up.
@@ -156,9 +155,6 @@ func (w *workload) tenure(ctx context.Context, who int, key string, opts []redlo
 		return err
 	}
 	x := judge.Hold{Client: who, Key: key, Token: lease.Token(), From: judge.Now()}
-	if w.terms.inside != nil {
-		w.terms.inside(lease)
-	}
 	w.update(lease, key)
 	x.To = min(judge.Now(), judge.At(lease.ValidUntil()))
 	if lease.Err() == nil {

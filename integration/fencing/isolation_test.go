@@ -50,42 +50,22 @@ func TestIsolationMatrix(t *testing.T) {
 			db = d.connect(t)
 			g = d.guard(t, db)
 		}
-		d.matrix(t, db, sqlHolders{g, d, db})
-	})
-}
-
-// matrix plays all cells of a dialect.
-func (d *database) matrix(t *testing.T, db *sql.DB, g driven) {
-	for i, cell := range cells[d.dialect.String()] {
-		for _, order := range []string{"claim, begin, enter, read", "claim, begin, read, enter", "begin, read, claim, enter"} {
-			t.Run(fmt.Sprint(cell.isolation, ": ", order), func(t *testing.T) {
-				want, patience := right, 30*time.Second
-				if order == "begin, read, claim, enter" {
-					want = cell.before
-				}
-				if want == waits { // for nobody: 34 goes on when 33 has given up
-					patience = 300 * time.Millisecond
-				}
-				assert.Equal(t, want, d.play(t, db, g, fmt.Sprint(i, order), cell.isolation, order, patience))
-			})
+		holders := sqlHolders{g, d, db}
+		for i, cell := range cells[d.dialect.String()] {
+			for _, order := range []string{"claim, begin, enter, read", "claim, begin, read, enter", "begin, read, claim, enter"} {
+				t.Run(fmt.Sprint(cell.isolation, ": ", order), func(t *testing.T) {
+					want, patience := right, 30*time.Second
+					if order == "begin, read, claim, enter" {
+						want = cell.before
+					}
+					if want == waits { // for nobody: 34 goes on when 33 has given up
+						patience = 300 * time.Millisecond
+					}
+					assert.Equal(t, want, d.play(t, db, holders, fmt.Sprint(i, order), cell.isolation, order, patience))
+				})
+			}
 		}
-	}
-}
-
-// driven is what play needs of a guard and its driver.
-type driven interface {
-	Check(ctx context.Context, resource string, token uint64) error
-	add(ctx context.Context, resource string, token uint64) error // as a transaction of the guard
-	begin(ctx context.Context, isolation sql.IsolationLevel) (begun, error)
-}
-
-// begun is a transaction that its program has begun.
-type begun interface {
-	enter(ctx context.Context, resource string, token uint64) error
-	read(ctx context.Context, resource string) (int, error)
-	write(ctx context.Context, resource string, value int) error
-	commit(ctx context.Context) error
-	rollback()
+	})
 }
 
 type sqlHolders struct {
@@ -98,7 +78,7 @@ func (h sqlHolders) add(ctx context.Context, resource string, token uint64) erro
 	return h.Tx(ctx, nil, resource, token, func(tx *sql.Tx) error { return plusOne(ctx, sqlHolder{h, tx}, resource) })
 }
 
-func (h sqlHolders) begin(ctx context.Context, isolation sql.IsolationLevel) (begun, error) {
+func (h sqlHolders) begin(ctx context.Context, isolation sql.IsolationLevel) (sqlHolder, error) {
 	tx, err := h.db.BeginTx(ctx, &sql.TxOptions{Isolation: isolation})
 	return sqlHolder{h, tx}, err
 }
@@ -125,10 +105,7 @@ func (h sqlHolder) write(ctx context.Context, resource string, value int) error 
 	return err
 }
 
-func (h sqlHolder) commit(context.Context) error { return h.tx.Commit() }
-func (h sqlHolder) rollback()                    { _ = h.tx.Rollback() }
-
-func plusOne(ctx context.Context, h begun, resource string) error {
+func plusOne(ctx context.Context, h sqlHolder, resource string) error {
 	value, err := h.read(ctx, resource)
 	if err != nil {
 		return err
@@ -137,7 +114,7 @@ func plusOne(ctx context.Context, h begun, resource string) error {
 }
 
 // play is one cell. patience is that of 33.
-func (d *database) play(t *testing.T, db *sql.DB, g driven, resource string, isolation sql.IsolationLevel, order string, patience time.Duration) outcome {
+func (d *database) play(t *testing.T, db *sql.DB, g sqlHolders, resource string, isolation sql.IsolationLevel, order string, patience time.Duration) outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	at := []byte(resource)
@@ -155,7 +132,7 @@ func (d *database) play(t *testing.T, db *sql.DB, g driven, resource string, iso
 	}
 	tx, err := g.begin(ctx, isolation)
 	require.NoError(t, err)
-	defer tx.rollback()
+	defer func() { _ = tx.tx.Rollback() }()
 	var value int
 	var late error
 	switch order {
@@ -184,9 +161,9 @@ func (d *database) play(t *testing.T, db *sql.DB, g driven, resource string, iso
 		err = tx.write(ctx, resource, value+1)
 	}
 	if err == nil {
-		err = tx.commit(ctx)
+		err = tx.tx.Commit()
 	}
-	tx.rollback()
+	_ = tx.tx.Rollback()
 
 	var final string
 	require.NoError(t, db.QueryRowContext(ctx, d.get(), at).Scan(&final))

@@ -4,6 +4,7 @@ package fencing
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -46,6 +47,30 @@ func fakeS3(t *testing.T, between func(http.Handler) http.Handler) *fences3.Stor
 }
 
 func asIs(h http.Handler) http.Handler { return h }
+
+// manifest is what an object of fenceobj has.
+type manifest struct {
+	Resource []byte `json:"resource"`
+	Token    string `json:"token"`
+	Nonce    string `json:"nonce"`
+	State    []byte `json:"state"`
+}
+
+func stateOf(body []byte) string {
+	var m manifest
+	if json.Unmarshal(body, &m) != nil {
+		return ""
+	}
+	return string(m.State)
+}
+
+func bodyOf(resource, state string) []byte {
+	body, err := json.Marshal(manifest{[]byte(resource), "1", "overwritten " + state, []byte(state)})
+	if err != nil {
+		panic(err)
+	}
+	return body
+}
 
 // states is the guard as a storage.
 type states struct {

@@ -1,0 +1,137 @@
+//go:build linux || darwin
+
+package redlock_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/redquorum/redquorum/internal/judge"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/redlock"
+)
+
+// looks are what a process saw that looked at a lease in every way there is.
+type looks struct {
+	Until int64          // end of its validity
+	Lost  bool           // the lease says so
+	Dead  map[string]int // how often each way of looking found the lease ended
+	Alive []string       // looks that found it alive past its validity
+}
+
+// look takes the lock, and looks at the lease from several goroutines until each has seen its end. It reports when it has
+// the lock, and what it saw.
+func (o *orders) look(c *redlock.Client, out *json.Encoder) error {
+	opt := redlock.AutoRenew(o.TTL)
+	if o.Fixed {
+		opt = redlock.TTL(o.TTL)
+	}
+	err := c.Mutex(o.Key, opt).Do(context.Background(), func(inner context.Context, lease *redlock.Lease) error {
+		ctx := lease.Context()
+		ways := map[string]func() bool{ // alive?
+			"Lease.Err":        func() bool { return lease.Err() == nil },
+			"Context.Err":      func() bool { return ctx.Err() == nil },
+			"Lease.ValidUntil": func() bool { return time.Until(lease.ValidUntil()) > 0 },
+			"Lease.Done":       func() bool { return !ended(lease.Done()) },
+			"Context.Done":     func() bool { return !ended(ctx.Done()) },
+			"Do, Err":          func() bool { return inner.Err() == nil },
+			"Do, Done":         func() bool { return !ended(inner.Done()) },
+		}
+		_ = out.Encode(report{Ready: true})
+		seen := looks{Dead: map[string]int{}}
+		var mu sync.Mutex // guards seen
+		var all sync.WaitGroup
+		for name, alive := range ways {
+			all.Go(func() {
+				for dead := 0; dead < 100; {
+					before := time.Now()
+					if !alive() {
+						dead++
+						continue
+					}
+					// Read later, so it can only be later: a renewal may have moved it meanwhile.
+					if until := lease.ValidUntil(); before.After(until) {
+						mu.Lock()
+						seen.Alive = append(seen.Alive, fmt.Sprintf("%s: alive %v after its end", name, before.Sub(until)))
+						mu.Unlock()
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				seen.Dead[name] = 100
+			})
+		}
+		all.Wait()
+		seen.Lost, seen.Until = errors.Is(lease.Err(), redlock.ErrLost), judge.At(lease.ValidUntil())
+		return out.Encode(report{Looks: &seen})
+	})
+	if errors.Is(err, redlock.ErrLost) {
+		return nil
+	}
+	return err
+}
+
+func ended(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// A process that was stopped for longer than its lease finds it ended at the first look, however it looks.
+func TestLongLeaseOfAStoppedProcessIsDeadWhenItWakes(t *testing.T) {
+	long(t)
+	const ttl, rounds = 120 * time.Millisecond, 40
+	cluster := rt.Real(t, 5)
+	within, sum := 0, 0
+	for _, fixed := range []bool{true, false} {
+		p := spawn(t, orders{URLs: urls(cluster), Key: "k", TTL: ttl, Look: true, Fixed: fixed, Faults: true})
+		require.True(t, p.next(time.Minute).Ready)
+		p.begin()
+		for range rounds {
+			require.True(t, p.next(time.Minute).Ready)
+			if !fixed { // at any moment of a renewal
+				time.Sleep(rand.N(ttl))
+			}
+			asked := judge.Now()
+			pid := p.cmd.Process.Pid
+			require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
+			require.Eventually(t, func() bool {
+				out, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
+				return err == nil && strings.HasPrefix(strings.TrimSpace(string(out)), "T")
+			}, 20*time.Second, time.Millisecond)
+			time.Sleep(2 * ttl)
+			woken := judge.Now()
+			require.NoError(t, unix.Kill(pid, unix.SIGCONT))
+			r := p.next(time.Minute).Looks
+			require.NotNil(t, r)
+			require.Empty(t, r.Alive, "seen alive after its end, fixed: %v", fixed)
+			require.True(t, r.Lost)
+			require.Less(t, r.Until, woken, "a lease that was renewed after its end")
+			require.Len(t, r.Dead, 7)
+			for _, n := range r.Dead {
+				sum += n
+			}
+			if asked < r.Until && r.Until < woken {
+				within++ // its validity ended while it was stopped
+			}
+		}
+		p.kill()
+	}
+	t.Logf("%d of %d leases ended while their process was stopped; %d looks", within, 2*rounds, sum)
+	require.GreaterOrEqual(t, within, rounds, "too few leases ended while their process was stopped")
+	clean(t, cluster)
+}
