@@ -650,7 +650,37 @@ func TestManyArrivalsTakeFewCommandsAndTheLastOneTellsAll(t *testing.T) {
 	}, quiet)
 }
 
+// Every party of a barrier goes on when all have arrived, also while each member forgets everything, one after the other.
 func TestPartiesOfABarrierGoOnTogetherRoundByRound(t *testing.T) {
+	withMany(t, 3, 3, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
+		var in [50]atomic.Int32
+		var wg sync.WaitGroup
+		for i, p := range all {
+			wg.Go(func() {
+				b := p.Barrier("phase", 3, fmt.Sprint("party-", i))
+				for round := uint64(1); round < 50; round++ {
+					time.Sleep(time.Duration(i+1) * 40 * time.Millisecond)
+					in[round].Add(1)
+					at, err := b.Wait(t.Context())
+					if err != nil || at != round || in[round].Load() != 3 {
+						t.Errorf("round %d: %d of 3 came, round %d, %v", round, in[round].Load(), at, err)
+						return
+					}
+				}
+			})
+		}
+		for i := range 3 {
+			time.Sleep(100 * time.Millisecond)
+			d.Forget(i)
+			for _, p := range all {
+				p.Until(t, i, redlock.MemberQuarantined)
+			}
+			for _, p := range all {
+				p.Until(t, i, redlock.MemberVoting)
+			}
+		}
+		wg.Wait()
+	}, short)
 	among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 		var wg sync.WaitGroup
 		var in [6]atomic.Int32

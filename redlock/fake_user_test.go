@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -143,5 +144,63 @@ func TestOpenHasThePatienceOfEveryMember(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
+	})
+}
+
+func TestClientStartsWithoutAMinorityAndSaysWhoIsMissing(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		urls, ways := meshed(cluster)
+		cluster.Kill(0, 4)
+		var log transcript
+		p := &peer{Client: opened(t, urls, ways, redlock.WithLogger(log.logger()), redlock.WithFreshMembers())}
+		works(t, p.Client)
+		for i := range urls {
+			missing := fmt.Sprintf("started without a member\" member=member-%d.mesh:6379 ", i)
+			require.Equal(t, i == 0 || i == 4, strings.Contains(log.String(), missing), log.String())
+		}
+		require.NoError(t, cluster.Restart(true, 0, 4))
+		p.Voting(t, 5)
+		require.Equal(t, 5, p.Hold(t, "k").Votes())
+	})
+}
+
+// Two servers are dead, and one hangs.
+func TestClientDoesNotStartWithoutAMajorityAndSaysWhoIsMissing(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		urls, ways := meshed(cluster)
+		cluster.Kill(0, 2)
+		cluster.Pause(3)
+		start := time.Now()
+		_, err := redlock.Open(t.Context(), urls, ways, func(c *redlock.Config) { c.DialTimeout = 200 * time.Millisecond })
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.WithinRange(t, time.Now(), start.Add(200*time.Millisecond), start.Add(240*time.Millisecond))
+		var q *redlock.QuorumError
+		require.ErrorAs(t, err, &q)
+		for i, v := range q.Votes {
+			missing := i == 0 || i == 2 || i == 3
+			require.Equal(t, missing, v.Err != nil)
+			require.Equal(t, missing, strings.Contains(err.Error(), fmt.Sprintf("member-%d.mesh:6379", i)), "%v", err)
+		}
+		require.ErrorContains(t, err, "connection refused")
+		cluster.Resume(3)
+	})
+}
+
+func TestOpenEndsWithItsContext(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		urls, ways := meshed(cluster)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := redlock.Open(ctx, urls, ways)
+		require.ErrorIs(t, err, context.Canceled)
+		cluster.Pause()
+		ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err = redlock.Open(ctx, urls, ways, func(c *redlock.Config) { c.DialTimeout = time.Minute })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 100*time.Millisecond, time.Since(start))
+		cluster.Resume()
+		works(t, opened(t, urls, ways, redlock.WithFreshMembers()))
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,66 +35,71 @@ func (v *vault) give(_ context.Context, member string) (user, password string, e
 
 func (v *vault) count(member string) int { v.mu.Lock(); defer v.mu.Unlock(); return v.asked[member] }
 
-// administered are the URLs of members, which begin with scheme, and a connection to each that stays when its password
-// changes.
-func administered(t *testing.T, cluster *redistest.Cluster, scheme string) (urls []string, admins []*redistest.Client) {
-	t.Helper()
-	for _, s := range cluster.Servers {
+// rotation is members whose password changes under callers that go on.
+type rotation struct {
+	*testing.T
+	*vault
+	cluster *redistest.Cluster
+	admins  []*redistest.Client // connections that stay when the password changes
+	client  *redlock.Client
+	callers sync.WaitGroup
+	stop    chan struct{}
+}
+
+// do executes a command at a member.
+func (r *rotation) do(i int, args ...string) any {
+	r.Helper()
+	v, err := r.admins[i].Do(r.Context(), args...)
+	require.NoError(r, err)
+	return v
+}
+
+// gives has the provider give another password for a member.
+func (r *rotation) gives(i int, password string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.passwords[r.cluster.Servers[i].Addr()] = password
+}
+
+// asked waits until the provider was asked so often again, and until all members vote.
+func (r *rotation) askedAgain(i, times int, change func()) {
+	r.Helper()
+	name := r.cluster.Servers[i].Addr()
+	before := r.count(name)
+	change()
+	require.Eventually(r, func() bool {
+		return r.count(name) >= before+times && !slices.ContainsFunc(r.client.Members(), func(m redlock.MemberInfo) bool { return m.State != redlock.MemberVoting })
+	}, time.Minute, time.Millisecond, "%v", r.client.Members())
+}
+
+// A member's password changes and its connections are ended, one member after the other: no lease is lost. Then the
+// password of all changes again and again, and no connection is replaced for that: each is authenticated anew.
+func TestPasswordsThatChangeCostNoLease(t *testing.T) {
+	t.Parallel()
+	r := &rotation{T: t, vault: &vault{passwords: map[string]string{}, asked: map[string]int{}}, cluster: rt.Real(t, 3), stop: make(chan struct{})}
+	var urls []string
+	for i, s := range r.cluster.Servers {
 		admin, err := redistest.DialClient(t.Context(), s.Dialer(), s.Addr())
 		require.NoError(t, err)
 		t.Cleanup(func() { admin.Close() })
-		urls, admins = append(urls, scheme+s.Addr()), append(admins, admin)
+		urls, r.admins = append(urls, "redis://:not-this-one@"+s.Addr()), append(r.admins, admin)
+		r.do(i, "ACL", "SETUSER", "default", "resetpass", ">first")
+		r.gives(i, "first")
 	}
-	return urls, admins
-}
-
-// A member's password changes and its connections are ended, one member after the other, under callers that go on.
-func TestPasswordThatChangesCostsNoLease(t *testing.T) {
-	t.Parallel()
-	cluster := rt.Real(t, 3)
-	v := &vault{passwords: map[string]string{}, asked: map[string]int{}}
-	urls, admins := administered(t, cluster, "redis://:not-this-one@")
-	do := func(i int, args ...string) {
-		t.Helper()
-		_, err := admins[i].Do(t.Context(), args...)
-		require.NoError(t, err)
-	}
-	rotate := func(i int, password string) {
-		v.mu.Lock()
-		v.passwords[cluster.Servers[i].Addr()] = password
-		v.mu.Unlock()
-		do(i, "CONFIG", "SET", "requirepass", password)
-	}
-	for i := range cluster.Servers {
-		rotate(i, "first")
-	}
-	c, err := redlock.Open(t.Context(), urls, patient, redlock.WithFreshMembers(), func(c *redlock.Config) {
-		c.Credentials, c.NoQuorumAfter, c.DialTimeout = v.give, -1, 10*time.Second
+	r.client = opened(t, urls, patient, func(c *redlock.Config) {
+		c.Credentials, c.CredentialsEvery, c.NoQuorumAfter, c.StallTimeout = r.give, 100*time.Millisecond, -1, 30*time.Second
 	})
-	require.NoError(t, err)
-	defer c.Close()
-	voting := func() bool {
-		for _, m := range c.Members() {
-			if m.State != redlock.MemberVoting {
-				return false
-			}
-		}
-		return true
-	}
-	require.Eventually(t, voting, 30*time.Second, time.Millisecond)
-	held := locked(t, c, "held")
-
-	var callers sync.WaitGroup
-	stop := make(chan struct{})
-	for n := range 64 {
-		callers.Go(func() {
+	settle(t, 3, r.client)
+	held := locked(t, r.client, "held")
+	for n := range 8 {
+		r.callers.Go(func() {
 			for {
 				select {
-				case <-stop:
+				case <-r.stop:
 					return
 				default:
 				}
-				l, err := c.Mutex(fmt.Sprint("k", n)).Lock(t.Context())
+				l, err := r.client.Mutex(fmt.Sprint("k", n)).Lock(t.Context())
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -104,17 +110,42 @@ func TestPasswordThatChangesCostsNoLease(t *testing.T) {
 			}
 		})
 	}
-	for change := range 6 {
-		i := change % cluster.Len()
-		name := cluster.Servers[i].Addr()
-		before := v.count(name)
-		rotate(i, fmt.Sprint("password-", change))
-		do(i, "CLIENT", "KILL", "TYPE", "normal")
-		do(i, "CLIENT", "KILL", "TYPE", "pubsub")
-		require.Eventually(t, func() bool { return v.count(name) > before && voting() }, 30*time.Second, time.Millisecond, "%v", c.Members())
+	for i := range r.admins {
+		r.askedAgain(i, 1, func() {
+			r.gives(i, "second")
+			r.do(i, "ACL", "SETUSER", "default", "resetpass", ">second")
+			r.do(i, "CLIENT", "KILL", "TYPE", "normal")
+			r.do(i, "CLIENT", "KILL", "TYPE", "pubsub")
+		})
 	}
-	close(stop)
-	callers.Wait()
+
+	connections := func() (n int) {
+		for i := range r.admins {
+			_, rest, _ := strings.Cut(r.do(i, "INFO", "stats").(string), "total_connections_received:")
+			var so int
+			_, err := fmt.Sscan(rest, &so)
+			require.NoError(t, err)
+			n += so
+		}
+		return n
+	}
+	before, old := connections(), "second"
+	for _, password := range []string{"third", "fourth", "fifth"} {
+		for i := range r.admins { // both are good until nobody asks for the old one any more, as it is done in production
+			r.do(i, "ACL", "SETUSER", "default", ">"+password)
+			r.gives(i, password)
+		}
+		for i := range r.admins { // twice: one question may have been answered before the change
+			r.askedAgain(i, 2, func() {})
+		}
+		for i := range r.admins {
+			r.do(i, "ACL", "SETUSER", "default", "<"+old)
+		}
+		old = password
+	}
+	close(r.stop)
+	r.callers.Wait()
+	require.Equal(t, before, connections(), "no connection was replaced")
 	require.NoError(t, held.Err())
 	require.NoError(t, held.Unlock(t.Context()))
 }
@@ -142,97 +173,4 @@ func TestMemberThatDoesNotAnswerToAuthIsNoticedAtRest(t *testing.T) {
 		require.Equal(t, redlock.MemberVoting, c.Members()[0].State)
 		cluster.Resume(1)
 	})
-}
-
-// The passwords of all members change again and again under callers that go on, and no connection is replaced for that: each
-// is authenticated anew.
-func TestConnectionsAreAuthenticatedAnewUnderCallers(t *testing.T) {
-	t.Parallel()
-	cluster := rt.Real(t, 3)
-	v := &vault{passwords: map[string]string{}, asked: map[string]int{}}
-	urls, admins := administered(t, cluster, "redis://")
-	// Both passwords are good until nobody asks for the old one any more, as it is done in production.
-	rotate := func(password string) {
-		for i, s := range cluster.Servers {
-			_, err := admins[i].Do(t.Context(), "ACL", "SETUSER", "default", ">"+password)
-			require.NoError(t, err)
-			v.mu.Lock()
-			v.passwords[s.Addr()] = password
-			v.mu.Unlock()
-		}
-	}
-	forget := func(password string) {
-		for i := range admins {
-			_, err := admins[i].Do(t.Context(), "ACL", "SETUSER", "default", "<"+password)
-			require.NoError(t, err)
-		}
-	}
-	connections := func() (n int) {
-		for i := range admins {
-			info, err := admins[i].Do(t.Context(), "INFO", "stats")
-			require.NoError(t, err)
-			var so int
-			_, rest, _ := strings.Cut(info.(string), "total_connections_received:")
-			_, err = fmt.Sscan(rest, &so)
-			require.NoError(t, err)
-			n += so
-		}
-		return n
-	}
-	old := "first"
-	rotate(old)
-	for i := range admins {
-		_, err := admins[i].Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">"+old) // and no longer without one
-		require.NoError(t, err)
-	}
-	c, err := redlock.Open(t.Context(), urls, patient, redlock.WithFreshMembers(), func(c *redlock.Config) {
-		c.Credentials, c.CredentialsEvery = v.give, 100*time.Millisecond
-		c.NoQuorumAfter, c.DialTimeout, c.StallTimeout = -1, 30*time.Second, 30*time.Second
-	})
-	require.NoError(t, err)
-	defer c.Close()
-	held := locked(t, c, "held")
-	require.Eventually(t, func() bool {
-		for _, m := range c.Members() {
-			if m.State != redlock.MemberVoting {
-				return false
-			}
-		}
-		return true
-	}, 30*time.Second, time.Millisecond)
-	before := connections()
-	var callers sync.WaitGroup
-	stop := make(chan struct{})
-	for n := range 64 {
-		callers.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				l, err := c.Mutex(fmt.Sprint("k", n)).Lock(t.Context())
-				if !assert.NoError(t, err) || !assert.NoError(t, l.Unlock(t.Context())) {
-					return
-				}
-			}
-		})
-	}
-	for change := range 5 {
-		rotate(fmt.Sprint("password-", change))
-		asked := map[string]int{}
-		for _, s := range cluster.Servers {
-			asked[s.Addr()] = v.count(s.Addr())
-		}
-		for _, s := range cluster.Servers { // twice: one question may have been answered before the change
-			require.Eventually(t, func() bool { return v.count(s.Addr()) > asked[s.Addr()]+1 }, time.Minute, time.Millisecond)
-		}
-		forget(old)
-		old = fmt.Sprint("password-", change)
-	}
-	close(stop)
-	callers.Wait()
-	require.Equal(t, before, connections(), "no connection was replaced")
-	require.NoError(t, held.Err())
-	require.NoError(t, held.Unlock(t.Context()))
 }

@@ -123,3 +123,16 @@ func throngs(t *testing.T, n int, after, span time.Duration) (rate float64) {
 	require.GreaterOrEqual(t, jain(each), 0.99)
 	return rate
 }
+
+// jain is Jain's index of fairness: 1 if all have the same, 1/n if one has everything.
+func jain(counts []int) float64 {
+	var sum, squares float64
+	for _, x := range counts {
+		sum += float64(x)
+		squares += float64(x) * float64(x)
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(counts)) * squares)
+}

@@ -22,7 +22,7 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	if err := redistest.Available(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, NodeTimeout: 20 * time.Second})
 	require.NoError(t, err)
@@ -31,15 +31,17 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	t.Cleanup(func() { _ = plain.Close() })
 	require.NoError(t, plain.ServeTCP("127.0.0.1:0"))
 	urls := []string{"redis-cluster://" + strings.Join(s.Addrs(), ",") + "?failover_lag=1m", "redis://" + plain.Addr()}
-	c, err := redlock.Open(ctx, urls, redlock.WithConfig(redlock.Config{FreshMembers: true, PingInterval: 100 * time.Millisecond, DialTimeout: 10 * time.Second,
-		StallTimeout: 10 * time.Second, MemberTimeout: 10 * time.Second}))
+	c, err := redlock.Open(ctx, urls, redlock.WithConfig(redlock.Config{FreshMembers: true, PingInterval: 100 * time.Millisecond, DialTimeout: 30 * time.Second,
+		StallTimeout: 30 * time.Second, MemberTimeout: 10 * time.Second}))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	await := func(what string, ok func(m redlock.MemberInfo) bool) redlock.MemberInfo {
 		t.Helper()
-		require.Eventually(t, func() bool { return ok(c.Members()[0]) }, 20*time.Second, 5*time.Millisecond, what)
-		m := c.Members()[0]
-		require.True(t, ok(m), what)
+		var m redlock.MemberInfo
+		for start := time.Now(); !ok(m); time.Sleep(time.Millisecond) {
+			require.Less(t, time.Since(start), time.Minute, what)
+			m = c.Members()[0]
+		}
 		require.Equal(t, member.Silence{}, c.Members()[1].Silent, "one server has no parts")
 		return m
 	}
@@ -59,7 +61,11 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	require.Equal(t, quarantine.Until, m.Silent.Until)
 	require.ErrorContains(t, m.Silent.Err, s.Servers[0].Addr())
 	const long = 30*time.Second + time.Minute // MaxTTL and failover_lag
-	require.WithinRange(t, m.Silent.Until, flushed.Add(long-time.Second), time.Now().Add(long+time.Second))
+	ends := func(at time.Time) {
+		t.Helper()
+		require.WithinRange(t, at, flushed.Add(long-time.Second), time.Now().Add(long+time.Second))
+	}
+	ends(m.Silent.Until)
 	names := [2]string{}
 	for i := 0; names[0] == "" || names[1] == ""; i++ {
 		name := "lock" + string(rune('a'+i))
@@ -76,7 +82,7 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	require.Equal(t, redlock.MemberQuarantined, m.State)
 	require.Equal(t, slot.Count, m.Silent.Slots)
 	require.ErrorIs(t, m.Silent.Err, redlock.ErrQuarantined, "that has an end")
-	require.WithinDuration(t, quarantine.Until, m.Silent.Until, time.Second, "each look at the server tells it anew")
+	ends(m.Silent.Until) // each look at the server tells it anew
 
 	s.Servers[0].Kill()
 	m = await("nobody is left", func(m redlock.MemberInfo) bool { return m.State == redlock.MemberDown })
@@ -91,12 +97,10 @@ func TestUserWhoMayNotSubscribeIsTold(t *testing.T) {
 	t.Parallel()
 	r := rt.Real(t, 1).Servers[0].(*redistest.Real)
 	admin(t, r, "ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all", "-subscribe")
-	c := opened(t, []string{"redis://locker:secret@" + r.Addr()}, redlock.WithConfig(redlock.Config{FreshMembers: true, NoQuorumAfter: time.Minute}))
+	c := opened(t, []string{"redis://locker:secret@" + r.Addr()}, patient, func(c *redlock.Config) { c.NoQuorumAfter = time.Hour })
 	held, err := c.Mutex("name").TryLock(t.Context())
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	_, err = c.Mutex("name").Lock(ctx)
+	_, err = c.Mutex("name").Lock(ending(t))
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "SUBSCRIBE")

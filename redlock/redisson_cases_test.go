@@ -49,7 +49,7 @@ var redissonCases = []struct {
 	{name: "testLockIsNotRenewedAfterInterruptedTryLock", test: notRenewedAfterACancelledTryLock},
 	{name: "testRemainTimeToLive", test: termsDoNotBleed},
 	{name: "testRemainTimeToLive2", test: reentriesKeepTheTerm},
-	{name: "testLockFailoverInCluster", in: []string{"TestWorkGoesOnWhileTwoOfFiveAreDeadAndTheyVoteAgainAfterwards"}, why: "a Redis Cluster is no member yet; its place here is a member that dies and comes back"},
+	{name: "testLockFailoverInCluster", in: []string{"TestMemberThatRestartsIsQuarantinedAndRestored"}, why: "its place here is a member that dies and comes back"},
 	{name: "testConcurrencyTryLockUnLock", test: heldLeasesAreLookedAfter},
 	{name: "testLockListener", in: []string{"TestTracerHearsWhatHappens"}, why: "there are no listeners of keyspace events: a lease tells its end by Done, all ends go to the Tracer"},
 
@@ -75,7 +75,7 @@ var redissonCases = []struct {
 	{name: "defect 1: the lease grows with each round", in: []string{"TestMultiWithAFixedTTLHasAllOfItInTheEnd"}},
 	{name: "defect 2, #4456: a cancelled call returns as if it had the lock, or leaves half of it", in: []string{"TestMultiCancelAtAnyMomentLeavesNothingBehind"}},
 	{name: "defect 13: the first name is not looked at", test: setEndsWithWhicheverName},
-	{name: "#467, #631, #1160, #4050: callers wait for each other", in: []string{"TestMultiOppositeOrdersDoNotDeadlock", "TestSetsOfNamesExcludeAndDoNotDeadlockWhileMembersDie"}},
+	{name: "#467, #631, #1160, #4050: callers wait for each other", in: []string{"TestMultiOppositeOrdersDoNotDeadlock", "TestSeedsOfSets"}},
 
 	// Its two semaphores, and what is known to be wrong with them.
 	{name: "Semaphore testZero, testReleaseWithoutPermits, testAcquireWithoutSetPermits, testReleaseIfExists", in: []string{"TestArgumentsOfASemaphoreThatCannotWorkAreNamed"}, why: "a permit that nobody took cannot be given back"},
@@ -99,12 +99,12 @@ var redissonCases = []struct {
 	{name: "#3046: permits are not renewed", in: []string{"TestPermitsThatRenewThemselvesLastAndThoseWithATTLEnd"}},
 	{name: "#3573, #3728, #6664, #5762: waiters for several starve, or are not woken", in: []string{"TestSeveralPermitsAreNotStarved"}},
 	{name: "#659, #4100, #4678: permits are miscounted", in: []string{"TestRandomCallsOfASemaphoreKeepItsInvariants", "TestSeedsOfSemaphores"}},
-	{name: "#4097: a semaphore over several masters", in: []string{"TestPermitsWhileMembersAreKilled"}},
+	{name: "#4097: a semaphore over several masters", in: []string{"TestPermitSurvivesMembersThatAreKilled", "TestSeedsOfSemaphores"}},
 
 	// What is missing there.
 	{name: "validity and drift", in: []string{"TestValidityCountsFromBeforeTheFirstRequest", "TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt"}},
 	{name: "quorum lost during a hold", in: []string{"TestRenewalWithoutAMajorityOfAnswersEndsTheLeaseAtItsValidity"}},
-	{name: "partial release", in: []string{"TestReleaseOfABareMajorityIsNotInDoubtWhileAMemberHangs"}},
+	{name: "partial release", in: []string{"TestRoundEndsWithTheAnswerThatDecidesIt"}},
 	{name: "slow node", in: []string{"TestRoundEndsWithTheAnswerThatDecidesIt"}},
 	{name: "node restarted without data", in: []string{"TestMajorityThatForgetsUnderAHolderLetsNobodyIn", "TestMemberThatRestartsIsQuarantinedAndRestored"}},
 	{name: "clock jump", in: []string{"TestPushFromAMemberWhoseClockWasSetIsNotTrusted"}},

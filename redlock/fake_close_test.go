@@ -1,0 +1,181 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// keepsBusy asks a client for everything that it can be asked for, until it is closed. Every other caller wants a name that
+// all of its kind want, so that most of them wait.
+func keepsBusy(c *redlock.Client, g int, got func(*redlock.Lease)) {
+	ctx := context.Background()
+	for i := 0; ; i++ {
+		name, shared := fmt.Sprintf("own:%d:%d", g, i), g%2 == 0
+		if shared {
+			name = fmt.Sprint("all:", g/2%4)
+		}
+		get := []func(context.Context) (*redlock.Lease, error){
+			c.Mutex(name).Lock, c.Mutex(name).TryLock, c.Mutex(name, redlock.As(fmt.Sprint("owner", g))).Lock,
+			c.Mutex(name, redlock.AutoRenew(300*time.Millisecond)).Lock,
+		}[g/4%4]
+		lease, err := get(ctx)
+		if errors.Is(err, redlock.ErrClosed) {
+			return
+		} else if err != nil {
+			continue
+		}
+		got(lease)
+		switch deed := i % 6; {
+		case deed == 1:
+			_ = lease.Extend(ctx, 20*time.Second)
+		case deed == 2:
+			_ = c.Mutex(name+"'s").Do(ctx, func(_ context.Context, lease *redlock.Lease) error { got(lease); return nil })
+		case deed == 3 && g/4%4 == 2: // once more, by the same owner
+			if again, err := get(ctx); err == nil {
+				got(again)
+				_ = again.Unlock(ctx)
+			}
+		case deed == 5 && !shared: // keeps it until Close ends it
+			continue
+		}
+		_ = lease.Unlock(ctx)
+	}
+}
+
+// What a client leaves at its members when Close has returned: nothing, whatever it was asked for meanwhile. And every lease that
+// it ever gave out is over.
+func TestNothingOfAClientIsLeftAfterClose(t *testing.T) {
+	for round := range 4 {
+		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+			p := join(t, cluster, quiet)
+			p.Jitter(uint64(round), 2*time.Millisecond, 2*time.Millisecond, time.Millisecond)
+			var mu sync.Mutex
+			var leases []*redlock.Lease
+			var callers sync.WaitGroup
+			for g := range 32 {
+				callers.Go(func() {
+					keepsBusy(p.Client, g, func(l *redlock.Lease) {
+						mu.Lock()
+						defer mu.Unlock()
+						leases = append(leases, l)
+					})
+				})
+			}
+			time.Sleep(time.Duration(20+7*round) * time.Millisecond)
+			servers := cluster.Servers
+			if round%2 == 1 { // one hangs from now on
+				cluster.Pause(2)
+				servers = servers[:2]
+			}
+			start := time.Now()
+			require.NoError(t, p.Close())
+			require.LessOrEqual(t, time.Since(start), redlock.CloseWithin+redlock.CutWithin)
+			require.Empty(t, remains(t, servers, redlock.UUID(p.Client)))
+			mu.Lock()
+			require.Greater(t, len(leases), 20)
+			for _, l := range leases {
+				require.True(t, hasEnded(l.Done()))
+			}
+			mu.Unlock()
+			callers.Wait()
+			for _, l := range leases { // nobody adds any more
+				require.Error(t, l.Err())
+			}
+			cluster.Resume()
+		})
+	}
+}
+
+// remains are the votes, the places and the subscriptions of a client. Entries and votes tell whose they are.
+func remains(t *testing.T, servers []redistest.Server, uuid string) (out []string) {
+	t.Helper()
+	for _, s := range servers {
+		for _, key := range admin(t, s, "KEYS", "*").([]any) {
+			read := []string{"HKEYS", key.(string)}
+			if strings.HasPrefix(key.(string), "redquorum:q:") {
+				read = []string{"ZRANGE", key.(string), "0", "-1"}
+			}
+			for _, field := range admin(t, s, read...).([]any) {
+				if strings.HasPrefix(field.(string), uuid+":") {
+					out = append(out, key.(string))
+				}
+			}
+		}
+		for _, channel := range admin(t, s, "PUBSUB", "CHANNELS", script.Inbox(uuid)+"*").([]any) {
+			out = append(out, channel.(string))
+		}
+	}
+	return out
+}
+
+// closer closes its client at the first event of one kind.
+type closer struct {
+	deaf
+	at     string
+	once   sync.Once
+	mu     sync.Mutex
+	c      *redlock.Client
+	result chan error
+}
+
+func (x *closer) event(kind string) {
+	x.mu.Lock()
+	c := x.c
+	x.mu.Unlock()
+	if kind == x.at && c != nil {
+		x.once.Do(func() { x.result <- c.Close() })
+	}
+}
+
+func (x *closer) AcquireEnd(context.Context, redlock.AcquireEnd) { x.event("AcquireEnd") }
+func (x *closer) Lost(*redlock.LostError)                        { x.event("Lost") }
+func (x *closer) Renewed(redlock.Renewed)                        { x.event("Renewed") }
+func (x *closer) Request(context.Context, redlock.Request)       { x.event("Request") }
+func (x *closer) Member(string, bool, error)                     { x.event("Member") }
+func (x *closer) Enabled(context.Context, slog.Level) bool       { return true }
+func (x *closer) Handle(context.Context, slog.Record) error      { x.event("slog"); return nil }
+func (x *closer) WithAttrs([]slog.Attr) slog.Handler             { return x }
+func (x *closer) WithGroup(string) slog.Handler                  { return x }
+
+// A callback runs on a goroutine that Close would wait for. Close returns there at once, and completes behind it.
+func TestCloseFromACallbackReturnsAtOnceAndCompletes(t *testing.T) {
+	for _, at := range []string{"AcquireEnd", "Lost", "Renewed", "Request", "Member", "slog"} {
+		t.Run(at, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+				x := &closer{at: at, result: make(chan error, 1)}
+				p := join(t, cluster, redlock.WithTracer(x), redlock.WithLogger(slog.New(x)))
+				lease := p.Hold(t, "held", redlock.AutoRenew(300*time.Millisecond))
+				x.mu.Lock()
+				x.c = p.Client
+				x.mu.Unlock()
+				_ = p.Try(t, "next")
+				switch at {
+				case "Lost":
+					_, err := p.ForceUnlock(t.Context(), "held")
+					require.NoError(t, err)
+				case "Member", "slog":
+					p.EveryLink(func(l *redistest.Link) { l.Cut() }, 0)
+				}
+				start := time.Now()
+				require.NoError(t, <-x.result)
+				require.Less(t, time.Since(start), time.Second, "Close waits for who called it")
+				require.NoError(t, p.Close()) // this one waits until all is done
+				<-lease.Done()
+				require.Error(t, lease.Err())
+				require.Empty(t, remains(t, cluster.Servers, redlock.UUID(p.Client)))
+			})
+		})
+	}
+}
