@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -190,6 +191,14 @@ func Seeds(n uint64) uint64 {
 		return (n + 3) / 4
 	}
 	return n
+}
+
+// Long skips a test that takes a minute or more.
+func Long(t testing.TB) {
+	t.Helper()
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("LONG: takes a minute; `make test-long` sets REDQUORUM_LONG=1 and runs it")
+	}
 }
 
 // Lasting are the keys that a member keeps for good.

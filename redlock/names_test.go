@@ -15,7 +15,7 @@ const raceEnabled = redlock.RaceEnabled
 
 var (
 	bubble, alone, pair, among = redlock.Bubble, redlock.Alone, redlock.Pair, redlock.Among
-	fakeTime, seeds            = redlock.FakeTime, redlock.Seeds
+	fakeTime, seeds, long      = redlock.FakeTime, redlock.Seeds, redlock.Long
 
 	join, connect, peers, open = redlock.JoinAll, redlock.Connect, redlock.Peers, redlock.OpenAll
 	guarded, guardedVia, quiet = redlock.Guarded, redlock.GuardedVia, redlock.Quiet

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -115,14 +114,6 @@ func clean(t testing.TB, cluster *redistest.Cluster) {
 		left, err = cluster.Leftovers(context.Background(), lasting...)
 		return err == nil && len(left) == 0
 	}, 20*time.Second, 20*time.Millisecond, "left behind: %v", &left)
-}
-
-// long skips a test that takes a minute or more.
-func long(t testing.TB) {
-	t.Helper()
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: takes a minute; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
 }
 
 // inLine waits until n waiters of a name are registered at a majority, the members at which somebody

@@ -328,10 +328,10 @@ type longLine struct {
 	last int // number of the last waiter
 }
 
-func newLongLine(t *testing.T, server redistest.Server) *longLine {
+func newLongLine(t *testing.T, server redistest.Server, waiters int) *longLine {
 	l := &longLine{scripted: newScripted(t, server)}
 	l.take(l.name(), minute)
-	for range 400 {
+	for range waiters {
 		l.comes()
 	}
 	return l
@@ -357,9 +357,13 @@ func (l *longLine) below(other string) string {
 	return owner
 }
 
-// entry gives a waiter so much more time, of the minute that it has asked for.
-func (l *longLine) entry(waiter string, left time.Duration) {
-	l.ask("HSET", WaitersOf(l.Name), waiter, fmt.Sprintf("%d %d", l.now()/1000+left.Milliseconds(), minute.Milliseconds()))
+// entry gives waiters so much more time, of the minute that each has asked for.
+func (l *longLine) entry(left time.Duration, waiters ...string) {
+	args, until := []string{"HSET", WaitersOf(l.Name)}, text(l.now()/1000+left.Milliseconds())
+	for _, waiter := range waiters {
+		args = append(args, waiter, until+" 60000")
+	}
+	l.ask(args...)
 }
 
 func (l *longLine) queue() (all []string) {
@@ -380,10 +384,8 @@ func (l *longLine) heir() string {
 	heir, _ := l.holder()
 	entries, now := l.hash(WaitersOf(l.Name)), l.now()/1000
 	for _, waiter := range l.queue() {
-		var deadline, ttl int64
-		_, err := fmt.Sscan(entries[waiter], &deadline, &ttl)
-		require.NoError(l, err)
-		if deadline-now >= ttl/2 && hashOf(waiter) < hashOf(heir) {
+		deadline, ttl, _ := strings.Cut(entries[waiter], " ")
+		if toInt(deadline)-now >= toInt(ttl)/2 && hashOf(waiter) < hashOf(heir) {
 			heir = waiter
 		}
 	}
@@ -421,10 +423,10 @@ func (l *longLine) keep(few []string) {
 func TestYieldInALongLineGoesToWhomItWouldInAShortOne(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
-		l := newLongLine(t, server)
+		l := newLongLine(t, server, 400)
 		rng := rand.New(rand.NewPCG(1, 2))
 		kept, changed := 0, 0
-		for range 150 {
+		for range 100 {
 			waiters := l.queue()
 			any := func() string { return waiters[rng.IntN(len(waiters))] }
 			few := l.few()
@@ -439,7 +441,7 @@ func TestYieldInALongLineGoesToWhomItWouldInAShortOne(t *testing.T) {
 				}
 			case 2:
 				for range 40 {
-					l.entry(any(), minute/4)
+					l.entry(minute/4, any())
 				}
 			case 3:
 				for range 10 {
@@ -458,13 +460,11 @@ func TestYieldInALongLineGoesToWhomItWouldInAShortOne(t *testing.T) {
 			case 6: // all that are kept are late
 				for _, waiter := range few[min(3, len(few)):] {
 					if slices.Contains(waiters, waiter) {
-						l.entry(waiter, minute/4)
+						l.entry(minute/4, waiter)
 					}
 				}
 			case 7: // who was late is so no more
-				for _, waiter := range waiters {
-					l.entry(waiter, minute)
-				}
+				l.entry(minute, waiters...)
 			}
 			for len(l.queue()) < 350 {
 				l.comes()
@@ -492,7 +492,12 @@ func TestYieldInALongLineGoesToWhomItWouldInAShortOne(t *testing.T) {
 func TestYieldInALongLineLooksAtFew(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
-		l := newLongLine(t, server)
+		l := newLongLine(t, server, 333)
+		require.Equal(t, l.heir(), l.yield())
+		require.Empty(t, l.few(), "a short line is looked at as a whole, and nothing is kept")
+		for range 67 {
+			l.comes()
+		}
 		first := l.now() - time.Hour.Microseconds()
 		l.yield()
 		few := l.few()
@@ -502,7 +507,7 @@ func TestYieldInALongLineLooksAtFew(t *testing.T) {
 		came := l.below(lowest)
 		hidden := l.below(came)
 		l.ask("ZADD", QueueOf(l.Name), text(first), hidden) // no script registers it in the past
-		l.entry(hidden, minute)
+		l.entry(minute, hidden)
 		l.line(came, minute, minute)
 		l.keep(append([]string{text(l.now()/1000 + 60_000)}, few[1:]...)) // a minute, however slow this machine is
 		require.Equal(t, came, l.yield())
@@ -513,7 +518,7 @@ func TestYieldInALongLineLooksAtFew(t *testing.T) {
 		l.ask("HDEL", WaitersOf(l.Name), "#")
 		l.number(l.Release(nil, hidden, ""))
 		l.ask("ZADD", QueueOf(l.Name), text(first), hidden)
-		l.entry(hidden, minute)
+		l.entry(minute, hidden)
 		require.Equal(t, came, l.yield())
 		few = l.few()
 		few[0] = text(l.now() / 1000)
@@ -543,19 +548,5 @@ func TestYieldInALongLineLooksAtFew(t *testing.T) {
 		}
 		require.Greater(t, l.few()[2], bound)
 		require.Greater(t, len(l.few()), 3+10)
-	})
-}
-
-// A short line is looked at as a whole, and nothing is kept.
-func TestYieldInAShortLineKeepsNothing(t *testing.T) {
-	t.Parallel()
-	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
-		l := &longLine{scripted: newScripted(t, server)}
-		l.take(l.name(), minute)
-		for range 333 {
-			l.comes()
-		}
-		require.Equal(t, l.heir(), l.yield())
-		require.Empty(t, l.few())
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -183,9 +182,7 @@ func TestRandomCallsOfASemaphoreKeepItsInvariants(t *testing.T) {
 }
 
 func TestLongRandomCallsOfASemaphore(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: 60,000 calls; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
+	Long(t)
 	server := rt.Real(t, 1).Servers[0]
 	for seed := range uint64(150) {
 		playPermits(t, server, 100+seed, 400)

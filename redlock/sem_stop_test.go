@@ -3,7 +3,6 @@ package redlock
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -21,19 +20,17 @@ import (
 // of its commands it ends: no slot comes to an owner that another believes to have, no counter falls, everybody is served, and
 // nothing is left in the end. A case is calls, of which the last is the one that ends.
 func TestSemaphoreScriptThatEndsInTheMiddleAndIsRepeatedGivesEachSlotOnce(t *testing.T) {
-	stopSemaphore(t, []int{0}, 3)
+	stopSemaphore(t, 3, 0)
 }
 
 // The same for one command alone that fails, with others that ask meanwhile, and at a master that gives the slot away, each.
 func TestLongSemaphoreScriptThatEndsInTheMiddle(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: every way to end; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
-	stopSemaphore(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, 1)
+	Long(t)
+	stopSemaphore(t, 1, 0, 1, 2, 3, 4, 5, 6, 7)
 }
 
 // stopSemaphore ends each script behind every command, or every so many of them.
-func stopSemaphore(t *testing.T, hows []int, step int) {
+func stopSemaphore(t *testing.T, step int, hows ...int) {
 	server := rt.Real(t, 1).Servers[0]
 	for i, c := range cases.Read(t, "internal/script/testdata/sem/stopped/*.txt") {
 		first, step := i%step, step
