@@ -3,6 +3,7 @@ package redlockgocron
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,16 +16,16 @@ import (
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
-// patient clients bear a busy machine.
-var patient = redlock.WithConfig(redlock.Config{
-	MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second, MaxTTL: 5 * time.Minute,
-})
-
-// processes are the clients of two processes.
-func processes(t *testing.T) (ours, theirs *redlock.Client) {
+// inFakeTime runs a test with the clients of two processes, on one processor: timers of a bubble that run at the same moment
+// on two of them crash the race detector (Go 1.26).
+func inFakeTime(t *testing.T, test func(t *testing.T, ours, theirs *redlock.Client)) {
 	t.Helper()
-	d := redlocktest.New(t, 3, patient)
-	return d.Client, d.Open(patient)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		long := redlock.WithConfig(redlock.Config{MaxTTL: 5 * time.Minute})
+		d := redlocktest.New(t, 3, long)
+		test(t, d.Client, d.Open(long))
+	})
 }
 
 // process is a scheduler with one job, of one process of the fleet.
@@ -144,114 +145,112 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 }
 
 func TestOneOfTwoProcessesRunsAJob(t *testing.T) {
-	t.Parallel()
-	ours, theirs := processes(t)
-	locker := NewLocker(ours, Prefix("jobs:"))
-	began, end := make(chan *redlock.Lease), make(chan struct{})
-	a := start(t, func() {
-		began <- locker.Lease("nightly")
-		<-end
-	}, gocron.WithDistributedLocker(locker))
-	b := start(t, nothing, gocron.WithDistributedLocker(NewLocker(theirs, Prefix("jobs:"))))
-	require.Nil(t, locker.Lease("nightly"))
-	require.NoError(t, a.job.RunNow())
-	lease := <-began
-	require.NoError(t, lease.Err())
-	require.Equal(t, "jobs:nightly", lease.Key())
-	skips(t, b)
-	close(end)
-	<-a.ran
-	released(t, theirs, "jobs:nightly")
-	require.Nil(t, locker.Lease("nightly"))
-	require.ErrorIs(t, lease.Err(), redlock.ErrReleased)
-	runs(t, b)
+	inFakeTime(t, func(t *testing.T, ours, theirs *redlock.Client) {
+		locker := NewLocker(ours, Prefix("jobs:"))
+		began, end := make(chan *redlock.Lease), make(chan struct{})
+		a := start(t, func() {
+			began <- locker.Lease("nightly")
+			<-end
+		}, gocron.WithDistributedLocker(locker))
+		b := start(t, nothing, gocron.WithDistributedLocker(NewLocker(theirs, Prefix("jobs:"))))
+		require.Nil(t, locker.Lease("nightly"))
+		require.NoError(t, a.job.RunNow())
+		lease := <-began
+		require.NoError(t, lease.Err())
+		require.Equal(t, "jobs:nightly", lease.Key())
+		skips(t, b)
+		close(end)
+		<-a.ran
+		released(t, theirs, "jobs:nightly")
+		require.Nil(t, locker.Lease("nightly"))
+		require.ErrorIs(t, lease.Err(), redlock.ErrReleased)
+		runs(t, b)
+	})
 }
 
 // The clock of the second process is behind: it comes to the job after the first one has run it.
 func TestJobDoesNotRunAgainWhereTheClockIsBehind(t *testing.T) {
-	t.Parallel()
-	ours, theirs := processes(t)
-	a := start(t, nothing, gocron.WithDistributedLocker(NewLocker(ours, AtLeast(2*time.Minute))))
-	b := start(t, nothing, gocron.WithDistributedLocker(NewLocker(theirs, AtLeast(2*time.Minute))))
-	runs(t, a)
-	skips(t, b)
-	require.NoError(t, a.Shutdown())
-	require.NoError(t, ours.Close())
-	skips(t, b) // the lock outlives the process that took it
+	inFakeTime(t, func(t *testing.T, ours, theirs *redlock.Client) {
+		a := start(t, nothing, gocron.WithDistributedLocker(NewLocker(ours, AtLeast(2*time.Minute))))
+		b := start(t, nothing, gocron.WithDistributedLocker(NewLocker(theirs, AtLeast(2*time.Minute))))
+		runs(t, a)
+		skips(t, b)
+		require.NoError(t, a.Shutdown())
+		require.NoError(t, ours.Close())
+		skips(t, b) // the lock outlives the process that took it
+	})
 }
 
 // The lock is free when the time is over, and not only when the lease of 30 s would end.
 func TestJobIsFreeAfterTheLeastTime(t *testing.T) {
-	t.Parallel()
-	ours, theirs := processes(t)
-	began := time.Now()
-	l, err := NewLocker(ours, AtLeast(time.Second)).Lock(t.Context(), "nightly")
-	require.NoError(t, err)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel() // the scheduler is shut down
-	require.NoError(t, l.Unlock(ended))
-	released(t, theirs, "nightly")
-	require.GreaterOrEqual(t, time.Since(began), time.Second)
-	require.Less(t, time.Since(began), 25*time.Second)
+	inFakeTime(t, func(t *testing.T, ours, theirs *redlock.Client) {
+		began := time.Now()
+		l, err := NewLocker(ours, AtLeast(time.Second)).Lock(t.Context(), "nightly")
+		require.NoError(t, err)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel() // the scheduler is shut down
+		require.NoError(t, l.Unlock(ended))
+		released(t, theirs, "nightly")
+		require.WithinRange(t, time.Now(), began.Add(time.Second), began.Add(time.Second+10*time.Millisecond))
 
-	l, err = NewLocker(ours).Lock(t.Context(), "nightly")
-	require.NoError(t, err)
-	require.NoError(t, l.Unlock(ended))
-	lease, err := theirs.Mutex("nightly").TryLock(t.Context())
-	require.NoError(t, err, "without a least time it is free at once")
-	require.NoError(t, lease.Unlock(t.Context()))
+		l, err = NewLocker(ours).Lock(t.Context(), "nightly")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(ended))
+		lease, err := theirs.Mutex("nightly").TryLock(t.Context())
+		require.NoError(t, err, "without a least time it is free at once")
+		require.NoError(t, lease.Unlock(t.Context()))
+	})
 }
 
 func TestLeastTimeIsOneThatMembersKeep(t *testing.T) {
-	t.Parallel()
-	c, _ := processes(t)
-	_, err := NewLocker(c, AtLeast(6*time.Minute)).Lock(t.Context(), "nightly")
-	require.ErrorIs(t, err, redlock.ErrInput)
-	require.ErrorContains(t, err, "at least 6m0s")
-	lease, err := c.Mutex("nightly").TryLock(t.Context())
-	require.NoError(t, err, "nothing is held")
-	require.NoError(t, lease.Unlock(t.Context()))
+	inFakeTime(t, func(t *testing.T, c, _ *redlock.Client) {
+		_, err := NewLocker(c, AtLeast(6*time.Minute)).Lock(t.Context(), "nightly")
+		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorContains(t, err, "at least 6m0s")
+		lease, err := c.Mutex("nightly").TryLock(t.Context())
+		require.NoError(t, err, "nothing is held")
+		require.NoError(t, lease.Unlock(t.Context()))
 
-	// A shorter lease is made long enough before the job begins.
-	l, err := NewLocker(c, AtLeast(2*time.Minute), LockOptions(redlock.TTL(10*time.Second))).Lock(t.Context(), "nightly")
-	require.NoError(t, err)
-	seen, err := c.Inspect(t.Context(), "nightly")
-	require.NoError(t, err)
-	require.Greater(t, seen.Members[0].Votes[0].TTL, 20*time.Second)
-	require.NoError(t, l.Unlock(t.Context()))
+		// A shorter lease is made long enough before the job begins.
+		l, err := NewLocker(c, AtLeast(2*time.Minute), LockOptions(redlock.TTL(10*time.Second))).Lock(t.Context(), "nightly")
+		require.NoError(t, err)
+		seen, err := c.Inspect(t.Context(), "nightly")
+		require.NoError(t, err)
+		require.Greater(t, seen.Members[0].Votes[0].TTL, 20*time.Second)
+		require.NoError(t, l.Unlock(t.Context()))
+	})
 }
 
 // The process that leads runs the jobs. When it resigns, another one does.
 func TestJobsRunWhereTheLeaderIs(t *testing.T) {
-	t.Parallel()
-	ours, theirs := processes(t)
-	long := redlock.AutoRenew(30 * time.Second) // of a busy machine
-	ea, eb := NewElector(ours.Election("scheduler", long)), NewElector(theirs.Election("scheduler", long))
-	require.ErrorIs(t, ea.IsLeader(t.Context()), ErrNotLeader)
-	a, b := start(t, nothing, gocron.WithDistributedElector(ea)), start(t, nothing, gocron.WithDistributedElector(eb))
+	inFakeTime(t, func(t *testing.T, ours, theirs *redlock.Client) {
+		ea, eb := NewElector(ours.Election("scheduler")), NewElector(theirs.Election("scheduler"))
+		require.ErrorIs(t, ea.IsLeader(t.Context()), ErrNotLeader)
+		a, b := start(t, nothing, gocron.WithDistributedElector(ea)), start(t, nothing, gocron.WithDistributedElector(eb))
 
-	ctx, resign := context.WithCancel(t.Context())
-	resigned, other := make(chan error, 1), make(chan error, 1)
-	go func() { resigned <- ea.Run(ctx, []byte("a")) }()
-	leads(t, ea)
-	both, end := context.WithCancel(t.Context())
-	defer func() { end(); <-other }()
-	go func() { other <- eb.Run(both, []byte("b")) }()
-	runs(t, a)
-	require.NoError(t, b.job.RunNow())
-	<-b.idle
-	term := ea.Lease().Token()
+		ctx, resign := context.WithCancel(t.Context())
+		resigned, other := make(chan error, 1), make(chan error, 1)
+		go func() { resigned <- ea.Run(ctx, []byte("a")) }()
+		leads(t, ea)
+		both, end := context.WithCancel(t.Context())
+		defer func() { end(); <-other }()
+		go func() { other <- eb.Run(both, []byte("b")) }()
+		runs(t, a)
+		require.NoError(t, b.job.RunNow())
+		<-b.idle
+		term := ea.Lease().Token()
 
-	resign()
-	require.ErrorIs(t, <-resigned, context.Canceled)
-	require.ErrorIs(t, ea.IsLeader(t.Context()), ErrNotLeader)
-	leads(t, eb)
-	require.Greater(t, eb.Lease().Token(), term)
-	runs(t, b)
-	require.Empty(t, b.ran, "it ran once: not while the other one led")
-	require.NoError(t, a.job.RunNow())
-	<-a.idle
-	require.Empty(t, a.ran)
+		resign()
+		require.ErrorIs(t, <-resigned, context.Canceled)
+		require.ErrorIs(t, ea.IsLeader(t.Context()), ErrNotLeader)
+		leads(t, eb)
+		require.Greater(t, eb.Lease().Token(), term)
+		runs(t, b)
+		require.Empty(t, b.ran, "it ran once: not while the other one led")
+		require.NoError(t, a.job.RunNow())
+		<-a.idle
+		require.Empty(t, a.ran)
+	})
 }
 
 func leads(t *testing.T, e *Elector) {
@@ -265,15 +264,15 @@ func leads(t *testing.T, e *Elector) {
 
 // A process whose lease was lost does not lead from that moment on, whatever its goroutines do.
 func TestLostLeaseEndsTheLead(t *testing.T) {
-	t.Parallel()
-	c, _ := processes(t)
-	e := NewElector(c.Election("scheduler"))
-	lease, err := c.Election("scheduler").Campaign(t.Context(), nil)
-	require.NoError(t, err)
-	e.set(lease)
-	require.NoError(t, e.IsLeader(t.Context()))
-	_, err = c.ForceUnlock(t.Context(), "scheduler")
-	require.NoError(t, err)
-	require.ErrorIs(t, lease.Extend(t.Context(), time.Minute), redlock.ErrLost)
-	require.ErrorIs(t, e.IsLeader(t.Context()), ErrNotLeader)
+	inFakeTime(t, func(t *testing.T, c, _ *redlock.Client) {
+		e := NewElector(c.Election("scheduler"))
+		lease, err := c.Election("scheduler").Campaign(t.Context(), nil)
+		require.NoError(t, err)
+		e.set(lease)
+		require.NoError(t, e.IsLeader(t.Context()))
+		_, err = c.ForceUnlock(t.Context(), "scheduler")
+		require.NoError(t, err)
+		require.ErrorIs(t, lease.Extend(t.Context(), time.Minute), redlock.ErrLost)
+		require.ErrorIs(t, e.IsLeader(t.Context()), ErrNotLeader)
+	})
 }

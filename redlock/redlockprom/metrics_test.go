@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,15 +27,23 @@ import (
 
 const canary = "c4n4ry"
 
+// fakeTime runs a test in fake time, on one processor: timers of a bubble that run at the same moment on two of them crash
+// the race detector (Go 1.26).
+func fakeTime(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, test)
+}
+
 func open(t *testing.T, m *Metrics) *redlock.Client {
 	t.Helper()
-	client := redlocktest.New(t, 3, redlock.WithConfig(redlock.Config{
-		MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second, // of a busy machine
+	d := redlocktest.New(t, 3, redlock.WithConfig(redlock.Config{
 		Entry:        30 * time.Second, // what is granted to a waiter is not renewed before the figures are read
 		PingInterval: 50 * time.Millisecond,
-	}), redlock.WithTracer(m)).Client
-	m.Watch(client)
-	return client
+	}), redlock.WithTracer(m))
+	d.Delay(d.Client, 2*time.Millisecond)
+	m.Watch(d.Client)
+	return d.Client
 }
 
 // play lets a client do all that can be counted, and adds what servers would have to be broken for.
@@ -116,11 +126,18 @@ func eventually(t *testing.T, ok func() bool) {
 	}
 }
 
-// The figures are those of what was done.
-func TestMetricsCount(t *testing.T) {
-	t.Parallel()
-	m := New()
-	registry := play(t, m, "invoice")
+func TestMetrics(t *testing.T) {
+	fakeTime(t, func(t *testing.T) {
+		m := New()
+		registry := play(t, m, "invoice")
+		count(t, m, registry)
+		countRequests(t, m, registry)
+		areShown(t, registry)
+	})
+}
+
+// count checks that the figures are those of what was done.
+func count(t *testing.T, m *Metrics, registry *prometheus.Registry) {
 	want := `
 # HELP redlock_acquire_total Calls of Lock and TryLock, by outcome: granted, held, no_quorum, expired, canceled, error.
 # TYPE redlock_acquire_total counter
@@ -201,11 +218,8 @@ func values(t *testing.T, registry *prometheus.Registry, name string) map[string
 	return out
 }
 
-// Of members, the time of what was answered; of waiters, what moved them.
-func TestRequestsAndWakeupsAreCounted(t *testing.T) {
-	t.Parallel()
-	m := New()
-	registry := play(t, m, "invoice")
+// countRequests checks, of members, the time of what was answered; of waiters, what moved them.
+func countRequests(t *testing.T, m *Metrics, registry *prometheus.Registry) {
 	if n := testutil.ToFloat64(m.wakeups.WithLabelValues("notify", "mutex")); n < 2 {
 		t.Errorf("told of %v grants: a majority of three was needed", n)
 	}
@@ -229,10 +243,8 @@ func TestRequestsAndWakeupsAreCounted(t *testing.T) {
 	}
 }
 
-// The dashboard asks for metrics that exist, and for all of them; the document lists the same.
-func TestDashboardAsksForWhatExists(t *testing.T) {
-	t.Parallel()
-	registry := play(t, New(), "invoice")
+// areShown checks that the dashboard asks for metrics that exist, and for all of them; the document lists the same.
+func areShown(t *testing.T, registry *prometheus.Registry) {
 	families, err := registry.Gather()
 	must(t, err)
 	exists := map[string]bool{}
@@ -290,21 +302,24 @@ func TestDashboardAsksForWhatExists(t *testing.T) {
 
 // Neither a password, nor an owner, nor a name gets into a metric; a name only as WithKeyLabel says.
 func TestMetricsHoldNoSecret(t *testing.T) {
-	t.Parallel()
-	exposed := func(m *Metrics, name string) string {
-		registry := play(t, m, name)
-		m.AcquireEnd(t.Context(), redlock.AcquireEnd{Key: name, Kind: redlock.KindMutex, Err: &redlock.QuorumError{Failure: quorum.Failure{
-			Votes: []quorum.MemberVote{{Member: "b:1", Vote: quorum.No, Err: errors.New("password " + canary)}},
-		}}})
-		w := httptest.NewRecorder()
-		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-		return w.Body.String()
+	name := "invoice:" + canary
+	exposed := func(m *Metrics) (text string) {
+		fakeTime(t, func(t *testing.T) {
+			registry := play(t, m, name)
+			m.AcquireEnd(t.Context(), redlock.AcquireEnd{Key: name, Kind: redlock.KindMutex, Err: &redlock.QuorumError{Failure: quorum.Failure{
+				Votes: []quorum.MemberVote{{Member: "b:1", Vote: quorum.No, Err: errors.New("password " + canary)}},
+			}}})
+			w := httptest.NewRecorder()
+			promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+			text = w.Body.String()
+		})
+		return text
 	}
-	if text := exposed(New(), "invoice:"+canary); strings.Contains(text, canary) || strings.Contains(text, "invoice") || !strings.Contains(text, `member="b:1"`) {
+	if text := exposed(New()); strings.Contains(text, canary) || strings.Contains(text, "invoice") || !strings.Contains(text, `member="b:1"`) {
 		t.Error(text)
 	}
 	byPart := New(WithKeyLabel(func(name string) string { part, _, _ := strings.Cut(name, ":"); return part }))
-	if text := exposed(byPart, "invoice:"+canary); strings.Contains(text, canary) || !strings.Contains(text, `redlock_acquire_total{key="invoice",kind="mutex",outcome="granted"} 5`) {
+	if text := exposed(byPart); strings.Contains(text, canary) || !strings.Contains(text, `redlock_acquire_total{key="invoice",kind="mutex",outcome="granted"} 5`) {
 		t.Error(text)
 	}
 }
