@@ -70,14 +70,7 @@ func (s *electionSite) edit(words []string) string {
 		return ""
 	}
 	span := func(i int) time.Duration { d, _ := time.ParseDuration(words[i]); return d }
-	who := func(hash string) string {
-		for name, owner := range ownerNames {
-			if script.Hash([]byte(owner)) == hash && !slices.Contains([]string{"low", "mid", "high"}, name) {
-				return name
-			}
-		}
-		return cmp.Or(hash, "-")
-	}
+	who := func(hash string) string { return cmp.Or(nameOf(hash), "-") }
 	said := func(v any, err error) string {
 		if err != nil {
 			s.play.failed = true

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -369,62 +368,6 @@ func TestSettersAtTheSameTimeAgree(t *testing.T) {
 			require.Equal(t, stored[1], stored[2])
 		}
 	})
-}
-
-// While the limit goes up and down, an attempt that begins after SetLimit has returned gets no slot from it on.
-func TestNoAttemptGetsASlotAboveALimitThatWasSetBeforeIt(t *testing.T) {
-	among(t, 3, 4, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
-		for i, p := range all {
-			p.Jitter(uint64(i), time.Millisecond, time.Millisecond, time.Millisecond)
-		}
-		var mu sync.Mutex
-		inForce, changes := 4, 0
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		judge := newPermitJudge(8)
-		for i, p := range all[1:] {
-			for k := range 3 {
-				wg.Go(func() {
-					r := rand.New(rand.NewPCG(7, uint64(i*10+k)))
-					for ctx.Err() == nil {
-						mu.Lock()
-						below, before := inForce, changes
-						mu.Unlock()
-						l, err := p.Semaphore("k", 4).Acquire(ctx)
-						if err != nil {
-							continue
-						}
-						judge.granted(l)
-						mu.Lock()
-						if changes == before && below > 0 {
-							require.Less(t, l.Slot(), below)
-						}
-						mu.Unlock()
-						time.Sleep(time.Duration(r.Int64N(int64(3 * time.Millisecond))))
-						require.NoError(t, l.Unlock(t.Context()))
-					}
-				})
-			}
-		}
-		r := rand.New(rand.NewPCG(7, 7))
-		for range seeds(30) {
-			n := 1 + r.IntN(8)
-			mu.Lock()
-			changes++ // from now on the new one may be in force
-			mu.Unlock()
-			require.NoError(t, all[0].Semaphore("k", 4).SetLimit(ctx, n))
-			mu.Lock()
-			inForce, changes = n, changes+1
-			mu.Unlock()
-			time.Sleep(time.Duration(r.Int64N(int64(30 * time.Millisecond))))
-		}
-		cancel()
-		wg.Wait()
-		require.Empty(t, judge.wrong)
-		require.Greater(t, judge.got, 20)
-		time.Sleep(100 * time.Millisecond)
-		leftovers(t, cluster)
-	}, quiet)
 }
 
 func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {

@@ -27,7 +27,8 @@ var peersFaults = []struct {
 	in    []string
 }{
 	{"V1 S1", "a cancelled acquire leaves keys on every member", nil, []string{
-		"TestCancelAtAnyMomentLeavesNothingBehind", "TestWaiterThatCancelsLeavesNothingAndStopsNobody", "TestCallWithAContextThatHasEndedAsksNobody"}},
+		"TestCancelAtAnyMomentLeavesNothingBehind", "TestWaiterThatCancelsLeavesNothingAndStopsNobody",
+		"TestCallWithAContextThatHasEndedAsksNobody"}},
 	{"V2 S2", "one member free and two held by another, and the vote of the free one is orphaned", nil, []string{
 		"TestSpecRetryPartialLocksAreGivenBackAtOnce", "TestSpecStep5FailureUnlocksAllInstances"}},
 	{"V3 S3", "unlock waits for a hung member, and the lease looks valid afterwards", unlockBesideAHungMember, []string{
@@ -45,7 +46,8 @@ var peersFaults = []struct {
 	{"S6", "extend brings back a lock that another had in between", nil, []string{
 		"TestSpecExtendNeedsAMajorityThatStillHasTheLock", "TestForceIsFinalWhateverTheHoldersRenewalsDo"}},
 	{"S7", "a context's end is reported as something else", contextEndIsTold, []string{"TestSilenceIsNotReportedAsHeld"}},
-	{"S8", "extend accepts a lease that is over", nil, []string{"TestLostLeaseIsNotRevivedByALateRenewal", "TestNothingIsGivenBackAfterTheEnd"}},
+	{"S8", "extend accepts a lease that is over", nil, []string{
+		"TestLostLeaseIsNotRevivedByALateRenewal", "TestNothingIsGivenBackAfterTheEnd"}},
 	{"S8", "a member that was missing never gets the lease", nil, []string{"TestRenewalGivesTheLeaseBackToMembersThatDoNotHaveIt"}},
 	{"R2", "a stale foreign key on one member blocks the lock", nil, []string{"TestKeyThatIsNoLockIsReported"}},
 	{"R3", "the end of a lease waits for a renewal that hangs", nil, []string{

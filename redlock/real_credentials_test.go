@@ -61,14 +61,15 @@ func (r *rotation) gives(i int, password string) {
 	r.passwords[r.cluster.Servers[i].Addr()] = password
 }
 
-// asked waits until the provider was asked so often again, and until all members vote.
+// askedAgain waits until the provider was asked so often after a change, and until all members vote.
 func (r *rotation) askedAgain(i, times int, change func()) {
 	r.Helper()
 	name := r.cluster.Servers[i].Addr()
 	before := r.count(name)
 	change()
+	rests := func(m redlock.MemberInfo) bool { return m.State != redlock.MemberVoting }
 	require.Eventually(r, func() bool {
-		return r.count(name) >= before+times && !slices.ContainsFunc(r.client.Members(), func(m redlock.MemberInfo) bool { return m.State != redlock.MemberVoting })
+		return r.count(name) >= before+times && !slices.ContainsFunc(r.client.Members(), rests)
 	}, time.Minute, time.Millisecond, "%v", r.client.Members())
 }
 
@@ -76,7 +77,8 @@ func (r *rotation) askedAgain(i, times int, change func()) {
 // password of all changes again and again, and no connection is replaced for that: each is authenticated anew.
 func TestPasswordsThatChangeCostNoLease(t *testing.T) {
 	t.Parallel()
-	r := &rotation{T: t, vault: &vault{passwords: map[string]string{}, asked: map[string]int{}}, cluster: rt.Real(t, 3), stop: make(chan struct{})}
+	r := &rotation{T: t, cluster: rt.Real(t, 3), stop: make(chan struct{})}
+	r.vault = &vault{passwords: map[string]string{}, asked: map[string]int{}}
 	var urls []string
 	for i, s := range r.cluster.Servers {
 		admin, err := redistest.DialClient(t.Context(), s.Dialer(), s.Addr())

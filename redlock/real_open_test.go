@@ -326,7 +326,8 @@ func TestWithoutCLIENTAndINFOAndPUBLISHLocksWorkAndTheRiskIsSaid(t *testing.T) {
 	require.NoError(t, lease.Unlock(t.Context()))
 	require.NoError(t, next.Get(t).Unlock(t.Context()))
 	for _, what := range []string{"CLIENT ID", "INFO"} {
-		warning := regexp.MustCompile(`level=WARN msg="member does not permit ` + what + `[^"]*" member=` + regexp.QuoteMeta(cluster.Servers[0].Addr()))
+		at := regexp.QuoteMeta(cluster.Servers[0].Addr())
+		warning := regexp.MustCompile(`level=WARN msg="member does not permit ` + what + `[^"]*" member=` + at)
 		require.Len(t, warning.FindAllString(log.String(), -1), 1, "%s", log.String())
 	}
 	clean(t, cluster)

@@ -170,10 +170,10 @@ func (s *scripted) run(cmd member.Command) (any, error) {
 	start := time.Now()
 	_, err := s.c.Conn().Write(whole)
 	require.NoError(s, err)
-	v, err := s.c.ReceiveFor(10 * time.Second)
+	v, err := s.c.ReceiveFor(time.Minute)
 	require.NoError(s, err)
 	if s.behind != nil {
-		done, err := s.c.ReceiveFor(10 * time.Second)
+		done, err := s.c.ReceiveFor(time.Minute)
 		require.NoError(s, err)
 		if took := time.Since(start); done == int64(0) && took > 40*time.Millisecond {
 			s.Skipf("the turn of 50 ms had ended: two commands in one write took %v on this machine", took)
@@ -236,14 +236,30 @@ func (s *scripted) past(t int64) {
 func (s *scripted) until(done func() bool) {
 	s.Helper()
 	for start := time.Now(); !done(); time.Sleep(time.Millisecond) {
-		require.Less(s, time.Since(start), 10*time.Second)
+		require.Less(s, time.Since(start), time.Minute)
 	}
 }
 
-func (s *scripted) counter() string {
+func (s *scripted) counter() string { s.Helper(); return s.counterOf(s.Lock) }
+
+func (s *scripted) counterOf(l script.Lock) string {
 	s.Helper()
-	v, _ := s.ask("HGET", member.TokensKey, strconv.FormatInt(s.Bucket, 10)).(string)
+	v, _ := s.ask("HGET", member.TokensKey, text(l.Bucket)).(string)
 	return v
+}
+
+func (s *scripted) countersOf(locks ...script.Lock) (out []string) {
+	s.Helper()
+	for _, l := range locks {
+		out = append(out, s.counterOf(l))
+	}
+	return out
+}
+
+// counts sets the counter of a lock's bucket.
+func (s *scripted) counts(l script.Lock, n string) {
+	s.Helper()
+	s.ask("HSET", member.TokensKey, text(l.Bucket), n)
 }
 
 func (s *scripted) left(key string) time.Duration {

@@ -110,21 +110,17 @@ func (s *rwSite) edit(words []string) string {
 		require.NoError(s, err)
 		view, ok := script.ReadView(replyFrom(v))
 		require.True(s, ok)
-		names := map[string]string{}
-		for _, name := range []string{"alice", "bob", "carol", "dave"} {
-			names[script.Hash([]byte(ownerNames[name]))] = name
-		}
 		out := []string{text(view.Token)}
 		for _, r := range view.Readers {
 			require.Greater(s, r.TTL, time.Duration(0))
-			out = append(out, names[r.Owner])
+			out = append(out, nameOf(r.Owner))
 		}
 		if view.Owner != "" {
-			out = append(out, names[view.Owner])
+			out = append(out, nameOf(view.Owner))
 		}
 		for _, w := range view.Queue {
 			require.True(s, w.Live && w.Waiting >= 0 && w.Waiting < time.Minute)
-			out = append(out, names[w.Owner]+map[bool]string{true: "/r"}[w.Reads])
+			out = append(out, nameOf(w.Owner)+map[bool]string{true: "/r"}[w.Reads])
 		}
 		return strings.Join(out, " ")
 	case "downgrade":
@@ -148,6 +144,16 @@ func called(owner string) string {
 		}
 	}
 	return owner
+}
+
+// nameOf is the name of an owner of whom only the hash is told; of nobody's, the hash itself.
+func nameOf(hash string) string {
+	for _, name := range []string{"alice", "bob", "carol", "dave", "java", "other"} {
+		if script.Hash([]byte(ownerNames[name])) == hash {
+			return name
+		}
+	}
+	return hash
 }
 
 func fields(flat []string) map[string]string {

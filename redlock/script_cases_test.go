@@ -594,7 +594,7 @@ func (s *serverSite) pushed() (out []string) {
 	s.Helper()
 	s.ask("PUBLISH", script.Inbox("end"), "end")
 	for {
-		v, err := s.inbox.ReceiveFor(10 * time.Second)
+		v, err := s.inbox.ReceiveFor(time.Minute)
 		require.NoError(s, err)
 		got := v.([]any)
 		if got[3] == "end" {

@@ -283,45 +283,20 @@ func (p *permits) event(play *scriptPlay, word string, args []string) string {
 		}
 		return cmp.Or(strings.Join(out, " , "), "nothing")
 	case "peek":
-		var r member.Reply
-		replyInto(&r, p.list(p.Peek(nil)))
-		view, ok := script.ReadPermits(&r)
+		view, ok := script.ReadPermits(replyFrom(p.list(p.Peek(nil))))
 		require.True(p, ok)
 		var out []string
 		for _, h := range view.Holders {
-			for name, owner := range ownerNames {
-				if script.Hash([]byte(owner)) == h.Owner && !slices.Contains([]string{"low", "mid", "high"}, name) {
-					out = append(out, fmt.Sprint(name, " ", h.TTL.Milliseconds(), " ", listText(h.Permits)))
-				}
-			}
+			out = append(out, fmt.Sprint(nameOf(h.Owner), " ", h.TTL.Milliseconds(), " ", listText(h.Permits)))
 		}
 		for _, w := range view.Queue {
-			for name, owner := range ownerNames {
-				if script.Hash([]byte(owner)) == w.Owner && !slices.Contains([]string{"low", "mid", "high"}, name) {
-					out = append(out, fmt.Sprint(name, " waits for ", w.Permits, " ", w.Live))
-				}
-			}
+			out = append(out, fmt.Sprint(nameOf(w.Owner), " waits for ", w.Permits, " ", w.Live))
 		}
 		return strings.Join(append(out, storedText(view.Limit)), " , ")
 	default:
 		p.Fatalf("%v: no such word", play.line)
 	}
 	return ""
-}
-
-// replyInto makes a member's reply of what a client of the tests has read.
-func replyInto(r *member.Reply, v any) {
-	switch v := v.(type) {
-	case int64:
-		r.Kind, r.Int = ':', v
-	case string:
-		r.Kind, r.Str = '$', []byte(v)
-	case []any:
-		r.Kind, r.Elems = '*', make([]member.Reply, len(v))
-		for i := range v {
-			replyInto(&r.Elems[i], v[i])
-		}
-	}
 }
 
 func sortedSlots(of map[string]string) (out []int) {
