@@ -22,9 +22,9 @@ import (
 // The scripts do what the cases say, wherever they are: on a real server, on the embedded one that the tests in fake time stand
 // on, and in the model that the schedules are played on. redlock/internal/script/testdata/README.md has the words of a case.
 func TestScriptsDoWhatTheProtocolSays(t *testing.T) {
-	everyCase(t, false)
+	everyCase(t, "*", false)
 	t.Run("model", func(t *testing.T) {
-		for _, c := range scriptCases(t, "") {
+		for _, c := range scriptCases(t, "*", "") {
 			t.Run(c.Name, func(t *testing.T) {
 				(&scriptPlay{T: t, site: &modelSite{modelServer: newModelServer(modelRules{}), clock: 1_700_000_000_000_000}}).play(c.Lines)
 			})
@@ -33,12 +33,15 @@ func TestScriptsDoWhatTheProtocolSays(t *testing.T) {
 }
 
 // Every case of acquire and release holds in a batch as well.
-func TestBatchesDoWhatTheProtocolSays(t *testing.T) { everyCase(t, true) }
+func TestBatchesDoWhatTheProtocolSays(t *testing.T) {
+	everyCase(t, "acquire", true)
+	everyCase(t, "release", true)
+}
 
-// everyCase plays the cases on servers. joined: acquires and releases travel in a batch.
-func everyCase(t *testing.T, joined bool) {
+// everyCase plays the cases of a file on servers. joined: acquires and releases travel in a batch.
+func everyCase(t *testing.T, file string, joined bool) {
 	onServers(t, func(t *testing.T, server redistest.Server, acl bool) {
-		for _, c := range scriptCases(t, map[bool]string{false: "servers", true: "real"}[acl]) {
+		for _, c := range scriptCases(t, file, map[bool]string{false: "servers", true: "real"}[acl]) {
 			t.Run(c.Name, func(t *testing.T) {
 				require.NoError(t, server.Flush())
 				s := newScripted(t, server)
@@ -49,10 +52,10 @@ func everyCase(t *testing.T, joined bool) {
 	})
 }
 
-// scriptCases are the cases for a place: "" is the model, "servers" any server, "real" one that has an ACL.
-func scriptCases(t *testing.T, place string) []cases.Case {
+// scriptCases are the cases of a file for a place: "" is the model, "servers" any server, "real" one that has an ACL.
+func scriptCases(t *testing.T, file, place string) []cases.Case {
 	t.Helper()
-	return slices.DeleteFunc(cases.Read(t, "internal/script/testdata/*.txt"), func(c cases.Case) bool {
+	return slices.DeleteFunc(cases.Read(t, "internal/script/testdata/"+file+".txt"), func(c cases.Case) bool {
 		at := c.Lines[0].Words
 		return at[0] == "at" && at[1] != place && place != "real"
 	})
