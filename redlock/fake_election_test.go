@@ -264,25 +264,21 @@ func TestElectionTakesWhatCanWork(t *testing.T) {
 		require.Equal(t, "me", leads(t, q))
 		require.NoError(t, p.Election("boss").Proclaim(ctx, l, long[:redlock.MaxValue]))
 		unlock(t, l)
-		time.Sleep(3 * time.Second)
-		noKeys(t, d)
-	}, quiet)
-	withOne(t, 1, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
-		_, err := p.Election("boss").Campaign(t.Context(), nil)
+		_, err := another(t, d, redlock.WithInterop()).Election("boss").Campaign(ctx, nil)
 		require.ErrorIs(t, err, redlock.ErrInput)
 		require.ErrorContains(t, err, "WithInterop")
+
 		require.NoError(t, p.Close())
-	}, quiet, redlock.WithInterop())
-	withOne(t, 1, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
-		require.NoError(t, p.Close())
-		_, err := p.Election("boss").Campaign(t.Context(), nil)
+		_, err = p.Election("boss").Campaign(ctx, nil)
 		require.ErrorIs(t, err, redlock.ErrClosed)
-		require.ErrorIs(t, p.Election("boss").Run(t.Context(), nil, func(context.Context, *redlock.Lease) error { return nil }), redlock.ErrClosed)
-		_, err = p.Election("boss").Leader(t.Context())
+		require.ErrorIs(t, p.Election("boss").Run(ctx, nil, good), redlock.ErrClosed)
+		_, err = p.Election("boss").Leader(ctx)
 		require.ErrorIs(t, err, redlock.ErrClosed)
-		for range p.Election("boss").Observe(t.Context()) {
+		for range p.Election("boss").Observe(ctx) {
 			t.Error("yielded")
 		}
+		time.Sleep(3 * time.Second)
+		noKeys(t, d)
 	}, quiet)
 }
 
@@ -514,6 +510,14 @@ func TestObserverHearsAMajority(t *testing.T) {
 		require.Equal(t, "three", a.words(), "the latest")
 		unlock(t, l)
 		require.Equal(t, "-", a.words())
+
+		d.Network(watcher.Client, redlocktest.Network{LosePushes: true}) // it hears at its heartbeats
+		l = campaign(t, p, "four")
+		time.Sleep(1010 * time.Millisecond)
+		require.Equal(t, "four", a.words())
+		unlock(t, l)
+		time.Sleep(1010 * time.Millisecond)
+		require.Equal(t, "-", a.words())
 	}, quiet)
 }
 
@@ -559,20 +563,6 @@ func TestWordOfAMemberThatIsAwayNamesNobody(t *testing.T) {
 		unlock(t, l)
 		time.Sleep(1100 * time.Millisecond) // the inbox at that member may still be on its way
 		require.Equal(t, "-", a.words())
-	}, quiet)
-}
-
-// An observer whose pushes are all lost hears at its heartbeats.
-func TestObserverWithoutPushesHearsByHeartbeats(t *testing.T) {
-	observed(t, 3, 1, func(t *testing.T, d *redlocktest.Deployment, a *audience, all []*caller) {
-		d.Network(all[1].Client, redlocktest.Network{LosePushes: true})
-		l := campaign(t, all[0], "me")
-		time.Sleep(1010 * time.Millisecond)
-		require.Equal(t, "me", a.words())
-		unlock(t, l)
-		time.Sleep(1010 * time.Millisecond)
-		require.Equal(t, "-", a.words())
-		time.Sleep(3 * time.Second)
 	}, quiet)
 }
 

@@ -109,19 +109,15 @@ func TestLatchOpensForAllWhoWaitWithTheLastArrival(t *testing.T) {
 	}, quiet)
 }
 
-func TestArrivalOfANamedPieceCountsOnceHoweverOftenItIsRepeated(t *testing.T) {
-	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
-		for _, p := range []*caller{a, b, a} {
-			require.NoError(t, p.Latch("job", 2).Arrive(t.Context(), "part-1"))
-		}
-		require.Equal(t, 1, remaining(t, b.Latch("job", 2)))
-		require.NoError(t, b.Latch("job", 2).Arrive(t.Context(), "part-2"))
-		require.Zero(t, remaining(t, a.Latch("job", 2)))
-	}, quiet)
-}
-
+// Each call of CountDown counts, and a named piece once, however often its arrival is repeated.
 func TestEachCountDownOfOneClientCounts(t *testing.T) {
-	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, p, other *peer) {
+		for _, by := range []*peer{p, other, p} {
+			require.NoError(t, by.Latch("pieces", 2).Arrive(t.Context(), "part-1"))
+		}
+		require.Equal(t, 1, remaining(t, other.Latch("pieces", 2)))
+		require.NoError(t, other.Latch("pieces", 2).Arrive(t.Context(), "part-2"))
+		require.Zero(t, remaining(t, p.Latch("pieces", 2)))
 		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
 		sent := p.Count(script.LatchArrive)
 		var wg sync.WaitGroup

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
-	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
@@ -435,59 +434,6 @@ func TestDoHoldsAPermitWhileItsFunctionRuns(t *testing.T) {
 		require.NoError(t, err)
 		noKeysAtRest(t, d)
 	}, quiet)
-}
-
-// call executes a call at a server, as a member without a restart guard does.
-func call(t testing.TB, s redistest.Server, cmd member.Command) {
-	t.Helper()
-	var words []string
-	for i, part := range strings.Split(string(cmd.Cmd), "\r\n") {
-		if i > 0 && i%2 == 0 {
-			words = append(words, part)
-		}
-	}
-	admin(t, s, append(words, "")...)
-}
-
-// claimSlot gives a slot of a semaphore with four to somebody at one server.
-func claimSlot(t testing.TB, s redistest.Server, name, owner string, slot int) {
-	t.Helper()
-	lock := script.Semaphore(name).Asking(&script.Asked{Limit: 4, N: 1})
-	call(t, s, lock.Claim(nil, owner, nil, []int{slot}, 100*time.Second, 3*time.Second))
-}
-
-// Members that cannot give the same slot to one who asks once: it follows one of them.
-func TestTryAcquireWinsAlthoughMembersGiveDifferentSlots(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
-		taught(t, cluster)
-		// Others have all slots but one at each member, and another one at each.
-		for i, s := range cluster.Servers {
-			for slot := range 4 {
-				if slot != i {
-					claimSlot(t, s, "k", fmt.Sprintf("dead:%d", slot), slot)
-				}
-			}
-		}
-		_, err := a.Semaphore("k", 4).TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld, "no slot is free at two members")
-		time.Sleep(10 * time.Millisecond)
-		seen, err := b.InspectSemaphore(t.Context(), "k")
-		require.NoError(t, err)
-		for i, s := range cluster.Servers {
-			require.EqualValues(t, 0, admin(t, s, "EXISTS", "redquorum:sq:{k}", "redquorum:sw:{k}"), "nothing in line, and no wish")
-			require.Len(t, seen.Members[i].Votes, 3)
-		}
-		for i, s := range cluster.Servers { // slot 0 is given back everywhere
-			if i != 0 {
-				lock := script.Semaphore("k")
-				call(t, s, lock.Release(nil, "dead:0", ""))
-			}
-		}
-		l, err := a.Semaphore("k", 4).TryAcquire(t.Context())
-		require.NoError(t, err)
-		require.Zero(t, l.Slot(), "the only one that is free everywhere; members 1 and 2 had others free, too")
-		unlock(t, l)
-	})
 }
 
 // Whoever wants several is not passed by those behind it, and gets all of them at once.
