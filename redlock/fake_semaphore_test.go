@@ -181,7 +181,7 @@ func TestCrowdsOfASemaphore(t *testing.T) {
 // their releases in different orders: four permits come to almost four times one, with two calls for
 // each member and permit.
 func TestBusyPermitsAreHandedOnAsIfEachWereALock(t *testing.T) {
-	const perPermit = 5
+	const perPermit = 6
 	busy := func(limit int) (rate, calls float64) {
 		among(t, 3, perPermit*limit, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
 			var rules []*redistest.Rule
@@ -191,7 +191,7 @@ func TestBusyPermitsAreHandedOnAsIfEachWereALock(t *testing.T) {
 					rules = append(rules, p.Count(s)...)
 				}
 			}
-			const took = 80 * time.Millisecond
+			const took = 200 * time.Millisecond
 			judge, start, inTime := newPermitJudge(limit), time.Now(), 0
 			var wg sync.WaitGroup
 			for _, p := range all {
