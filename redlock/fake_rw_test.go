@@ -701,13 +701,6 @@ func (c *courtroom) enters(l *redlock.Lease) {
 	}
 }
 
-// heard reports whether there were more reads and writes than that.
-func (c *courtroom) heard(reads, writes int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.reads > reads && c.writes > writes
-}
-
 func (c *courtroom) leaves(l *redlock.Lease) {
 	c.mu.Lock()
 	delete(c.held, l)
