@@ -5,6 +5,8 @@ import (
 	"net"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
@@ -32,9 +34,8 @@ func TestAnsweredCallAllocatesNothing(t *testing.T) {
 			<-done
 		}
 		one()
-		if allocs := testing.AllocsPerRun(2000, one); allocs != 0 || c.Outcome != member.Answered {
-			t.Errorf("%s: %v allocations, %v, %v", name, allocs, c.Outcome, c.Err)
-		}
+		allocs := testing.AllocsPerRun(2000, one)
+		require.True(t, allocs == 0 && c.Outcome == member.Answered, "%s: %v allocations, %v, %v", name, allocs, c.Outcome, c.Err)
 	}
 }
 
@@ -82,9 +83,7 @@ func BenchmarkSubmit(b *testing.B) {
 func BenchmarkRawSocket(b *testing.B) {
 	s := startRedis(b)
 	c, err := net.Dial("tcp", s.addr())
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	defer c.Close()
 	set := resp.Command("SET", "k", "v", "NX", "PX", "30000")
 	in := make([]byte, 64)

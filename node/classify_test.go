@@ -1,9 +1,10 @@
 package node
 
 import (
-	"errors"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
@@ -84,9 +85,8 @@ func TestClassify(t *testing.T) {
 			want = tc.reply
 		}
 		got := classify(tc.reply)
-		if got.Kind != tc.kind || got.Text != want {
-			t.Errorf("classify(%q)\n got %d %q\nwant %d %q", tc.reply, got.Kind, got.Text, tc.kind, want)
-		}
+		require.True(t, got.Kind == tc.kind && got.Text == want,
+			"classify(%q)\n got %d %q\nwant %d %q", tc.reply, got.Kind, got.Text, tc.kind, want)
 	}
 }
 
@@ -110,19 +110,18 @@ func TestClassifyARealServer(t *testing.T) {
 		{member.KindOther, []string{"NOSUCH", "owner:token"}},
 	} {
 		got := classify(strings.TrimPrefix(s.cli(tc.args...), "-"))
-		if got.Kind != tc.kind || strings.Contains(got.Text, "user_script") || strings.Contains(got.Text, "token") {
-			t.Errorf("%v: %d %q", tc.args, got.Kind, got.Text)
-		}
+		require.True(t, got.Kind == tc.kind && !strings.Contains(got.Text, "user_script") && !strings.Contains(got.Text, "token"),
+			"%v: %d %q", tc.args, got.Kind, got.Text)
 	}
+	submit(up(t, Config{Addr: s.addr()}), "SETRANGE", "hash", "0", "x").isRefused(t, member.KindForeign)
 	s.cli("CONFIG", "SET", "maxmemory", "1")
 	scripts := []string{"return redis.call('SET', 'a', 'b')"}
 	if rt.Installed(t).Has(redistest.ScriptFlags) { // then it is refused before it runs
 		scripts = append(scripts, "#!lua flags=no-cluster\nreturn redis.call('SET', 'a', 'b')")
 	}
 	for _, script := range scripts {
-		if got := classify(s.cli("EVAL", script, "0")[1:]); got.Kind != member.KindOverloaded {
-			t.Errorf("OOM: %d %q", got.Kind, got.Text)
-		}
+		got := classify(s.cli("EVAL", script, "0")[1:])
+		require.Equal(t, member.KindOverloaded, got.Kind, "OOM: %d %q", got.Kind, got.Text)
 	}
 	s.cli("CONFIG", "SET", "maxmemory", "0")
 	s.cli("CONFIG", "SET", "min-replicas-to-write", "1")
@@ -168,30 +167,16 @@ func TestCommandThatAScriptMayNotCallIsNamed(t *testing.T) {
 		if refused != nil && refused.Kind == member.KindAuth && strings.Contains(refused.Text, "User user has no permissions to run the '") {
 			continue // from 7.2 on it says which itself
 		}
-		if refused == nil || refused.Kind != member.KindAuth || strings.TrimSuffix(refused.Text, " or its subcommand") != tc.want {
-			t.Errorf("%v\n got %v\nwant %s", tc.args, c.Err, tc.want)
-		}
+		require.True(t, refused != nil && refused.Kind == member.KindAuth && strings.TrimSuffix(refused.Text, " or its subcommand") == tc.want,
+			"%v\n got %v\nwant %s", tc.args, c.Err, tc.want)
 	}
 	// 7.2 names it.
 	named := classify("ERR ACL failure in script: User u has no permissions to run the 'hset' command script: 00, on @user_script:1.")
-	if got := naming(named, "on @user_script:1.", "redis.call('HSET')"); got.Text != insideScript+": User u has no permissions to run the 'hset' command" {
-		t.Errorf("%q", got.Text)
-	}
+	got := naming(named, "on @user_script:1.", "redis.call('HSET')")
+	require.Equal(t, insideScript+": User u has no permissions to run the 'hset' command", got.Text, "%q", got.Text)
 	for _, reply := range []string{"", "on @user_script:0.", "on @user_script:2.", "on @user_script:99999999999999999999."} {
-		if got := naming(&member.ReplyError{Kind: member.KindAuth, Text: insideScript + ": x"}, reply, "redis.call('HSET')"); got.Text != insideScript+": x" {
-			t.Errorf("%q: %q", reply, got.Text)
-		}
-	}
-}
-
-func TestRefusalReachesTheCall(t *testing.T) {
-	s := startRedis(t)
-	n := up(t, Config{Addr: s.addr()})
-	do(t, n, "HSET", "hash", "a", "1")
-	c := submit(n, "GET", "hash").wait(t)
-	var refused *member.ReplyError
-	if c.Outcome != member.Refused || !errors.As(c.Err, &refused) || refused.Kind != member.KindForeign {
-		t.Errorf("%v, %v", c.Outcome, c.Err)
+		got := naming(&member.ReplyError{Kind: member.KindAuth, Text: insideScript + ": x"}, reply, "redis.call('HSET')")
+		require.Equal(t, insideScript+": x", got.Text, "%q: %q", reply, got.Text)
 	}
 }
 
@@ -202,16 +187,13 @@ func FuzzClassify(f *testing.F) {
 	f.Add("ERR unknown command 'X', with args beginning with: 'token'")
 	f.Fuzz(func(t *testing.T, reply string) {
 		got := classify(reply)
-		if len(got.Text) > maxText || len(got.Text) > len(reply) && !strings.HasPrefix(got.Text, insideScript) {
-			t.Errorf("%q became longer: %q", reply, got.Text)
-		}
-		if again := classify(got.Text); again.Kind != got.Kind && len(got.Text) < maxText {
-			t.Errorf("%q is %d, its text %q is %d", reply, got.Kind, got.Text, again.Kind)
-		}
+		require.True(t, len(got.Text) <= maxText && (len(got.Text) <= len(reply) || strings.HasPrefix(got.Text, insideScript)),
+			"%q became longer: %q", reply, got.Text)
+		again := classify(got.Text)
+		require.True(t, again.Kind == got.Kind || len(got.Text) >= maxText, "%q is %d, its text %q is %d", reply, got.Kind, got.Text, again.Kind)
 		if strings.Contains(got.Text, "with args beginning with: ") && !strings.Contains(got.Text, "\n") {
-			if _, rest, found := strings.Cut(got.Text, ", with args beginning with"); found {
-				t.Errorf("%q keeps arguments %q", reply, rest)
-			}
+			_, rest, found := strings.Cut(got.Text, ", with args beginning with")
+			require.False(t, found, "%q keeps arguments %q", reply, rest)
 		}
 	})
 }

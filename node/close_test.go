@@ -11,86 +11,50 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/member"
 )
 
 // A bubble of synctest ends only when every goroutine in it has: these tests check for leaks as well.
 
 func TestCloseWaitsForWhatIsInFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(func(_ int64, args []string) string {
-			if args[0] == "SLOW" {
-				time.Sleep(500 * time.Millisecond)
-			}
-			return "default"
-		})
-		n := start(t, Config{Dialer: f})
+	faked(t, slow("SLOW", 500*time.Millisecond), Config{}, func(t *testing.T, _ *fake, n *Node) {
 		var l pushLog
 		n.Listen("ch", &l)
 		synctest.Wait()
 		calls := []*result{submit(n, "SLOW"), submit(n, "SLOW")}
 		var wg sync.WaitGroup
 		for range 3 { // concurrently, and again
-			wg.Go(func() {
-				if err := n.Close(context.Background()); err != nil {
-					t.Error(err)
-				}
-			})
+			wg.Go(func() { assert.NoError(t, n.Close(context.Background())) })
 		}
 		synctest.Wait()
-		late := submit(n, "LATE")
-		if late.Outcome != member.NotSent || !errors.Is(late.Err, member.ErrClosed) {
-			t.Errorf("while closing: %v, %v", late.Outcome, late.Err)
-		}
+		submit(n, "LATE").isAtOnce(t, member.NotSent, member.ErrClosed)
 		began := time.Now()
 		wg.Wait()
-		if took := time.Since(began); took != time.Second {
-			t.Errorf("closed after %v", took)
-		}
-		for _, c := range calls {
-			if c.Outcome != member.Answered {
-				t.Errorf("%v, %v", c.Outcome, c.Err)
-			}
-		}
+		require.Equal(t, time.Second, time.Since(began), "closed")
+		all(t, calls, member.Answered)
 		st := n.State()
-		if st.Up || st.Inbox || st.Votes || !errors.Is(st.Err, member.ErrClosed) {
-			t.Errorf("%+v", st)
-		}
-		if changes := l.changes(); changes[len(changes)-1] != st {
-			t.Errorf("last change %+v", changes[len(changes)-1])
-		}
-		if err := n.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		require.True(t, !st.Up && !st.Inbox && !st.Votes && errors.Is(st.Err, member.ErrClosed), "%+v", st)
+		changes := l.changes()
+		require.Equal(t, st, changes[len(changes)-1])
+		require.NoError(t, n.Close(context.Background()))
 	})
 }
 
 func TestCloseEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		block := make(chan struct{})
-		defer close(block)
-		f := newFake(func(_ int64, args []string) string {
-			if args[0] == "BLOCK" {
-				<-block
-			}
-			return "default"
-		})
-		n := start(t, Config{Dialer: f, StallTimeout: time.Minute})
+	faked(t, nil, Config{StallTimeout: time.Minute}, func(t *testing.T, f *fake, n *Node) {
+		defer f.hold("BLOCK")()
 		n.Listen("ch", &pushLog{})
 		synctest.Wait()
 		c := submit(n, "BLOCK")
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		if err := n.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
-		}
-		if took := time.Since(began); took != 300*time.Millisecond {
-			t.Errorf("closed after %v", took)
-		}
-		if <-c.done; c.Outcome != member.Unknown || !errors.Is(c.Err, member.ErrBroken) {
-			t.Errorf("%v, %v", c.Outcome, c.Err)
-		}
+		require.ErrorIs(t, n.Close(ctx), context.DeadlineExceeded)
+		require.Equal(t, 300*time.Millisecond, time.Since(began), "closed")
+		c.is(t, member.Unknown, member.ErrBroken)
 	})
 }
 
@@ -99,20 +63,14 @@ func TestCloseOfADeadMemberIsImmediate(t *testing.T) {
 		"refusing": func() Dialer { f := newFake(nil); f.refuse = errors.New("refused"); return f }(),
 		"hanging":  hanging{},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := start(t, Config{Dialer: dialer, DialTimeout: time.Minute})
-				n.Listen("ch", &pushLog{})
-				time.Sleep(3 * time.Second)
-				began := time.Now()
-				if err := n.Close(context.Background()); err != nil {
-					t.Error(err)
-				}
-				if took := time.Since(began); took != 0 {
-					t.Errorf("closed after %v", took)
-				}
-			})
-		})
+		t.Run(name, bubble(func(t *testing.T) {
+			n := start(t, Config{Dialer: dialer, DialTimeout: time.Minute})
+			n.Listen("ch", &pushLog{})
+			time.Sleep(3 * time.Second)
+			began := time.Now()
+			require.NoError(t, n.Close(context.Background()))
+			require.Zero(t, time.Since(began), "closed")
+		}))
 	}
 }
 
@@ -124,45 +82,23 @@ func (hanging) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 func TestClosePaysDebts(t *testing.T) {
-	for name, tc := range map[string]struct {
-		prepare func(f *fake, n *Node)
-		paid    bool
-		takes   time.Duration
-	}{
-		"down but reachable": {func(f *fake, n *Node) {}, true, 0},
-		"unreachable":        {func(f *fake, n *Node) { f.set(func() { f.refuse = errors.New("no route") }) }, false, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var h history
-				f := newFake(h.record(nil))
-				n := start(t, Config{Dialer: f, BackoffMin: time.Hour, BackoffMax: time.Hour, jitter: longest})
-				synctest.Wait()
-				f.cut()
-				synctest.Wait()
-				r := release("a", time.Hour)
-				n.Submit(&r.Call)
-				h.take()
-				tc.prepare(f, n)
-				began := time.Now()
-				if err := n.Close(context.Background()); err != nil {
-					t.Error(err)
-				}
-				if took := time.Since(began); took != tc.takes {
-					t.Errorf("closed after %v", took)
-				}
-				if tc.paid {
-					h.expect(t, "closing", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "RELEASE a")
-				} else {
-					h.expect(t, "closing")
-				}
-				f.set(func() {
-					if len(f.dials) != 2 {
-						t.Errorf("%d attempts to connect, want the first and one for the debt", len(f.dials))
-					}
-				})
-			})
-		})
+	for name, refuse := range map[string]error{"down but reachable": nil, "unreachable": errors.New("no route")} {
+		t.Run(name, playing(nil, Config{BackoffMin: time.Hour, BackoffMax: time.Hour, jitter: longest}, func(t *testing.T, f *fake, n *Node) {
+			f.cut()
+			synctest.Wait()
+			n.Submit(&release("a", time.Hour).Call)
+			f.take()
+			f.set(func() { f.refuse = refuse })
+			began := time.Now()
+			require.NoError(t, n.Close(context.Background()))
+			require.Zero(t, time.Since(began))
+			if refuse == nil {
+				f.expect(t, "closing", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "RELEASE a")
+			} else {
+				f.expect(t, "closing")
+			}
+			require.Len(t, f.dialled(), 2, "the first, and one for the debt")
+		}))
 	}
 }
 
@@ -182,12 +118,10 @@ func TestCloseWaitsForADebtThatIsRefusedForAWhile(t *testing.T) {
 		n.Submit(&r.Call)
 		f.set(func() { f.refuse = nil })
 		time.Sleep(time.Second)
-		if err := n.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took < 3500*time.Millisecond || took > 5*time.Second || len(f.commands()) != 1 {
-			t.Errorf("closed after %v, sent %v", took, f.commands())
-		}
+		require.NoError(t, n.Close(context.Background()))
+		require.GreaterOrEqual(t, time.Since(began), 3500*time.Millisecond)
+		require.LessOrEqual(t, time.Since(began), 5*time.Second)
+		require.Len(t, f.commands(), 1)
 	})
 }
 
@@ -209,25 +143,19 @@ func TestClosePaysDebtsHoweverOftenTheConnectionEnds(t *testing.T) {
 			return "default"
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var f *fake
-				f = newFake(func(id int64, args []string) string { return refuse(f, id, args) })
-				n := start(t, Config{Dialer: f, BackoffMin: 10 * time.Millisecond, jitter: longest})
-				synctest.Wait()
-				f.cut()
-				synctest.Wait()
-				n.Submit(&release("a", time.Hour).Call)
-				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-				defer cancel()
-				if err := n.Close(ctx); err != nil {
-					t.Error(err)
-				}
-				if got := f.commands(); len(got) != 1 {
-					t.Errorf("the server executed %q", got)
-				}
-			})
-		})
+		t.Run(name, bubble(func(t *testing.T) {
+			var f *fake
+			f = newFake(func(id int64, args []string) string { return refuse(f, id, args) })
+			n := start(t, Config{Dialer: f, BackoffMin: 10 * time.Millisecond, jitter: longest})
+			synctest.Wait()
+			f.cut()
+			synctest.Wait()
+			n.Submit(&release("a", time.Hour).Call)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
+			require.NoError(t, n.Close(ctx))
+			require.Len(t, f.commands(), 1, "executed once")
+		}))
 	}
 }
 
@@ -251,9 +179,9 @@ func TestReleaseThatIsRefusedDuringCloseIsRepeatedBeforeItsEnd(t *testing.T) {
 		go func() { closed <- n.Close(context.Background()) }()
 		synctest.Wait()
 		close(hold)
-		if err := <-closed; err != nil || r.Outcome != member.Refused || len(f.commands()) != 1 {
-			t.Errorf("%v, %v, executed %q", err, r.Outcome, f.commands())
-		}
+		require.NoError(t, <-closed)
+		r.is(t, member.Refused)
+		require.Len(t, f.commands(), 1)
 	})
 }
 
@@ -266,55 +194,43 @@ func TestClosePaysAMemberWithoutAStanding(t *testing.T) {
 	r.OweUntil = time.Now().Add(time.Minute)
 	n.Submit(&r.Call)
 	until(t, "looked at", func() bool { return strings.Contains(s.cli("INFO", "commandstats"), "cmdstat_eval:") })
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := n.Close(ctx); err != nil {
-		t.Error(err)
-	}
-	if got := s.cli("SCARD", "released"); r.Outcome != member.NotSent || got != "1" {
-		t.Errorf("%v; %s of 1 release was executed", r.Outcome, got)
-	}
+	require.NoError(t, n.Close(patient(t)))
+	r.is(t, member.NotSent)
+	require.Equal(t, "1", s.cli("SCARD", "released"))
 }
 
 // Nobody can find a subscriber any more when Close has returned: the server has ended the inbox, behind all that it was
 // asked for there. A server that does not answer does not hold Close up for longer than its context.
 func TestServerHasEndedTheInboxWhenCloseReturns(t *testing.T) {
 	for name, hangs := range map[string]bool{"it answers": false, "it hangs": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var ended atomic.Int64
-				f := newFake(nil)
-				f.handle = func(id int64, args []string) string {
-					if args[0] != "QUIT" {
-						return "default"
-					}
-					if !hangs {
-						time.Sleep(100 * time.Millisecond)
-						ended.Store(id)
-						f.set(func() { _ = f.conns[id].Close() })
-					}
-					return ""
+		t.Run(name, bubble(func(t *testing.T) {
+			var ended atomic.Int64
+			f := newFake(nil)
+			f.handle = func(id int64, args []string) string {
+				if args[0] != "QUIT" {
+					return "default"
 				}
-				n := start(t, Config{Dialer: f})
-				n.Listen("ch", &pushLog{})
-				synctest.Wait()
-				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-				defer cancel()
-				began := time.Now()
-				_ = n.Close(ctx)
-				switch took := time.Since(began); {
-				case hangs && took > time.Second:
-					t.Errorf("closed after %v", took)
-				case !hangs && took != 100*time.Millisecond:
-					t.Errorf("closed after %v", took)
+				if !hangs {
+					time.Sleep(100 * time.Millisecond)
+					ended.Store(id)
+					f.set(func() { _ = f.conns[id].Close() })
 				}
-				f.set(func() {
-					if !hangs && (len(f.subscribed) != 1 || ended.Load() != f.subscribed[0]) {
-						t.Errorf("connection %d was ended, %v have subscribed", ended.Load(), f.subscribed)
-					}
-				})
-			})
-		})
+				return ""
+			}
+			n := start(t, Config{Dialer: f})
+			n.Listen("ch", &pushLog{})
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			began := time.Now()
+			_ = n.Close(ctx)
+			if hangs {
+				require.LessOrEqual(t, time.Since(began), time.Second)
+			} else {
+				require.Equal(t, 100*time.Millisecond, time.Since(began))
+				require.Equal(t, []int64{ended.Load()}, f.subscribers())
+			}
+		}))
 	}
 }
 
@@ -326,21 +242,15 @@ func TestNoSubscriptionIsLeftWhenCloseReturns(t *testing.T) {
 		if i%2 == 0 { // otherwise it may be about to subscribe
 			until(t, "listening", func() bool { return n.State().Inbox })
 		}
-		if err := n.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if got := s.cli("PUBSUB", "CHANNELS"); got != "[]" {
-			t.Fatalf("round %d: %s", i, got)
-		}
+		require.NoError(t, n.Close(context.Background()))
+		require.Equal(t, "[]", s.cli("PUBSUB", "CHANNELS"), "round %d", i)
 	}
 }
 
 func TestListenAfterCloseDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, Config{Dialer: newFake(nil)})
-		if err := n.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, n.Close(context.Background()))
 		n.Listen("ch", &pushLog{})
 	})
 }
@@ -369,11 +279,7 @@ func TestCloseAtAnyMoment(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Duration(i) * 200 * time.Microsecond)
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		if err := n.Close(ctx); err != nil {
-			t.Error(err)
-		}
-		cancel()
+		require.NoError(t, n.Close(patient(t)))
 		wg.Wait()
 	}
 }

@@ -9,33 +9,25 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestConfigDefaults(t *testing.T) {
 	c := Config{Addr: "h:1"}.withDefaults()
-	if err := c.validate(); err != nil {
-		t.Error(err)
-	}
-	if c.Network != "tcp" || c.DialTimeout != time.Second || c.WriteTimeout != time.Second || c.StallTimeout != 2*time.Second ||
-		c.PingInterval != time.Second || c.BackoffMin != 50*time.Millisecond || c.BackoffMax != 500*time.Millisecond ||
-		c.MaxCalls != 16384 || c.MaxBytes != 1<<20 || c.Dialer == nil || c.Logger == nil {
-		t.Errorf("%+v", c)
-	}
-	if c := (Config{Addr: "h:1", BackoffMin: time.Minute}).withDefaults(); c.validate() != nil {
-		t.Error("a long BackoffMin alone is wrong")
-	}
+	require.NoError(t, c.validate())
+	require.True(t, c.Network == "tcp" && c.DialTimeout == time.Second && c.WriteTimeout == time.Second && c.StallTimeout == 2*time.Second &&
+		c.PingInterval == time.Second && c.BackoffMin == 50*time.Millisecond && c.BackoffMax == 500*time.Millisecond &&
+		c.MaxCalls == 16384 && c.MaxBytes == 1<<20 && c.Dialer != nil && c.Logger != nil, "%+v", c)
+	require.NoError(t, (Config{Addr: "h:1", BackoffMin: time.Minute}).withDefaults().validate(), "a long BackoffMin alone is wrong")
 }
 
 func TestSentinelsAreReachedByTheDialerOfTheNode(t *testing.T) {
 	f, own := newFake(nil), newFake(nil)
 	group := &Sentinels{Master: "m", Addrs: []string{"h:1"}}
-	if got := (Config{Sentinels: group, Dialer: f}).withDefaults().Sentinels.at("h:1").Dialer; got != f {
-		t.Errorf("%v", got)
-	}
+	require.EqualValues(t, f, (Config{Sentinels: group, Dialer: f}).withDefaults().Sentinels.at("h:1").Dialer)
 	group.Config.Dialer = own
-	if got := (Config{Sentinels: group, Dialer: f}).withDefaults().Sentinels.at("h:1").Dialer; got != own {
-		t.Errorf("%v", got)
-	}
+	require.EqualValues(t, own, (Config{Sentinels: group, Dialer: f}).withDefaults().Sentinels.at("h:1").Dialer)
 }
 
 func TestConfigTellsEveryMistakeAtOnce(t *testing.T) {
@@ -43,14 +35,10 @@ func TestConfigTellsEveryMistakeAtOnce(t *testing.T) {
 		Network: "udp", Addr: "redis://:canary@h", DB: -1, Username: "u", ClientName: "two words", DialTimeout: -1, WriteTimeout: -1,
 		StallTimeout: -1, PingInterval: -1, CredentialsEvery: 1, BackoffMin: -1, BackoffMax: -2, MaxCalls: -1, MaxBytes: -1, Scripts: []string{" "},
 	})
-	if err == nil {
-		t.Fatal("no error")
-	}
+	require.Error(t, err, "no error")
 	for _, field := range []string{"Network", "Addr", "DB", "Username", "ClientName", "DialTimeout", "WriteTimeout", "StallTimeout",
 		"PingInterval", "CredentialsEvery", "BackoffMin", "BackoffMax", "MaxCalls", "MaxBytes", "Scripts[0]"} {
-		if !strings.Contains(err.Error(), "Config."+field+" ") {
-			t.Errorf("%s is not told: %v", field, err)
-		}
+		require.Contains(t, err.Error(), "Config."+field+" ", "%s is not told: %v", field, err)
 	}
 	for _, addr := range []string{"", "nothing", "u:canary@h:1", "rediss://:canary@h:1"} {
 		if _, err := New(Config{Addr: addr}); err == nil || strings.Contains(err.Error(), "canary") {
@@ -66,20 +54,15 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 		text = append(text, fmt.Sprintf(verb, c.Password), fmt.Sprintf(verb, &c.Password), fmt.Sprintf(verb, c), fmt.Sprintf(verb, []any{c.Password}))
 	}
 	js, err := json.Marshal(struct{ P Secret }{c.Password})
-	if err != nil || string(js) != `{"P":"******"}` {
-		t.Errorf("%s, %v", js, err)
-	}
+	require.True(t, err == nil && string(js) == `{"P":"******"}`, "%s, %v", js, err)
 	var log logBuffer
 	log.logger().Info("x", "password", c.Password, "group", slog.GroupValue(slog.Any("p", c.Password)))
 	text = append(text, string(js), log.String())
 	for _, s := range text {
-		if low := strings.ToLower(s); strings.Contains(low, "canary") || strings.Contains(low, "63616e617279") {
-			t.Errorf("printed: %s", s)
-		}
+		low := strings.ToLower(s)
+		require.True(t, !strings.Contains(low, "canary") && !strings.Contains(low, "63616e617279"), "printed: %s", s)
 	}
-	if Secret("").String() != "" || fmt.Sprint(Secret("x")) != "******" || fmt.Sprintf("%#v", Secret("x")) != `"******"` {
-		t.Error("mask")
-	}
+	require.True(t, Secret("").String() == "" && fmt.Sprint(Secret("x")) == "******" && fmt.Sprintf("%#v", Secret("x")) == `"******"`, "mask")
 }
 
 func TestParseURL(t *testing.T) {
@@ -105,16 +88,12 @@ func TestParseURL(t *testing.T) {
 			t.Errorf("%s: %v", in, err)
 			continue
 		}
-		if (got.TLS != nil) != (want.TLS != nil) || got.TLS != nil && got.TLS.MinVersion != tls.VersionTLS12 {
-			t.Errorf("%s: TLS %v", in, got.TLS)
-		}
+		require.True(t, (got.TLS != nil) == (want.TLS != nil) && (got.TLS == nil || got.TLS.MinVersion == tls.VersionTLS12),
+			"%s: TLS %v", in, got.TLS)
 		got.TLS, want.TLS = nil, nil
-		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) || got.Password != want.Password {
-			t.Errorf("%s\n got %+v\nwant %+v", in, got, want)
-		}
-		if err := got.withDefaults().validate(); err != nil {
-			t.Errorf("%s: %v", in, err)
-		}
+		require.True(t, fmt.Sprintf("%+v", got) == fmt.Sprintf("%+v", want) && got.Password == want.Password,
+			"%s\n got %+v\nwant %+v", in, got, want)
+		require.NoError(t, got.withDefaults().validate(), "%s", in)
 	}
 }
 
@@ -168,15 +147,10 @@ func TestParseURLSaysWhatIsWrong(t *testing.T) {
 	} {
 		c, err := ParseURL(in)
 		var u *URLError
-		if !errors.As(err, &u) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", in, err, want)
-		}
-		if err != nil && (strings.Contains(err.Error(), "s3") || strings.Contains(err.Error(), "cret")) {
-			t.Errorf("%s: the error quotes the password: %v", in, err)
-		}
-		if c.Addr != "" || c.Password != "" {
-			t.Errorf("%s: %+v beside an error", in, c)
-		}
+		require.True(t, errors.As(err, &u) && strings.Contains(err.Error(), want), "%s: %v, want %s", in, err, want)
+		require.True(t, err == nil || !strings.Contains(err.Error(), "s3") && !strings.Contains(err.Error(), "cret"),
+			"%s: the error quotes the password: %v", in, err)
+		require.True(t, c.Addr == "" && c.Password == "", "%s: %+v beside an error", in, c)
 	}
 }
 
@@ -199,9 +173,7 @@ func FuzzParseURL(f *testing.F) {
 				}
 				continue
 			}
-			if strings.Contains(after, "@") && strings.Contains(err.Error(), canary) {
-				t.Errorf("%q: %v", before+password+after, err)
-			}
+			require.True(t, !strings.Contains(after, "@") || !strings.Contains(err.Error(), canary), "%q: %v", before+password+after, err)
 		}
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -16,8 +18,7 @@ import (
 func stopped(t *testing.T, near bool) (*Node, *session, *redisServer) {
 	t.Helper()
 	server := startRedis(t)
-	n := up(t, Config{Addr: server.addr(), Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour, StallTimeout: time.Hour})
-	n.setTag("id")
+	n := joiningAt(t, server)
 	do(t, n, "PING")
 	s := n.published.Load().session
 	until(t, "at rest", func() bool {
@@ -51,24 +52,17 @@ func TestCallsGatherAtAServerThatIsNear(t *testing.T) {
 		n, s, server := stopped(t, near)
 		var calls []*result
 		for i := range deep + more {
-			c := item('a', fmt.Sprint("k", i), "x")
-			calls = append(calls, c)
-			n.Submit(&c.Call)
+			calls = append(calls, item('a', fmt.Sprint("k", i), "x").sent(n))
 			want := 0
 			if near && i >= deep {
 				want = i + 1 - deep
 			}
-			if got := s.unwritten(); got != want {
-				t.Errorf("near %v: %d of %d calls are not written, want %d", near, got, i+1, want)
-			}
+			require.Equal(t, want, s.unwritten(), "near %v: of %d calls", near, i+1)
 		}
 		server.signal(contSignal)
 		for i, c := range calls {
-			c.wait(t)
-			joined := strings.HasPrefix(string(c.Reply.Str), "a ")
-			if c.Outcome != member.Answered || joined != (near && i >= deep) {
-				t.Errorf("near %v: call %d: %v, %q, %v", near, i, c.Outcome, c.Reply.Str, c.Err)
-			}
+			c.is(t, member.Answered)
+			require.Equal(t, near && i >= deep, strings.HasPrefix(string(c.Reply.Str), "a "), "near %v: call %d: %q", near, i, c.Reply.Str)
 		}
 	}
 }
@@ -82,51 +76,29 @@ func TestCallsGatherBehindALargeWrite(t *testing.T) {
 		holds bool
 	}{{true, large, true}, {true, enough - 1, false}, {false, large, false}} {
 		n, s, server := stopped(t, c.near)
-		var calls []*result
-		for i := range c.first {
-			calls = append(calls, item('a', fmt.Sprint("first", i), "x"))
-		}
+		calls := items(strings.Repeat("a:first ", c.first))
 		together(n, calls...)
 		until(t, "written", func() bool { return s.unwritten() == 0 })
 		for i := range large {
-			call := item('a', fmt.Sprint("k", i), "x")
-			calls = append(calls, call)
-			n.Submit(&call.Call)
+			calls = append(calls, item('a', fmt.Sprint("k", i), "x").sent(n))
 			want := 0
 			if c.holds && i < large-1 {
 				want = i + 1
 			} else if c.near && !c.holds && i >= deep-1 {
 				want = i + 2 - deep
 			}
-			if got := s.unwritten(); got != want {
-				t.Errorf("%+v: %d of %d calls are not written, want %d", c, got, i+1, want)
-			}
+			require.Equal(t, want, s.unwritten(), "%+v: of %d calls", c, i+1)
 		}
 		server.signal(contSignal)
-		for i, call := range calls {
-			if call.wait(t); call.Outcome != member.Answered {
-				t.Errorf("%+v: call %d: %v, %v", c, i, call.Outcome, call.Err)
-			}
-		}
+		all(t, calls, member.Answered)
 	}
 	// Answered, it holds nothing back.
 	n, s, server := stopped(t, true)
 	server.signal(contSignal)
-	var calls []*result
-	for i := range large {
-		calls = append(calls, item('a', fmt.Sprint("first", i), "x"))
-	}
+	calls := items(strings.Repeat("a:first ", large))
 	together(n, calls...)
-	next := item('a', "next", "x")
-	n.Submit(&next.Call)
-	for _, call := range append(calls, next) {
-		if call.wait(t); call.Outcome != member.Answered {
-			t.Errorf("%v, %v", call.Outcome, call.Err)
-		}
-	}
-	if got := s.unwritten(); got != 0 {
-		t.Errorf("%d calls are not written", got)
-	}
+	all(t, append(calls, item('a', "next", "x").sent(n)), member.Answered)
+	require.Zero(t, s.unwritten())
 }
 
 // What is large enough for a write of its own does not wait, nor does what stands before it.
@@ -141,17 +113,11 @@ func TestLargeCallsDoNotGather(t *testing.T) {
 	for range deep + 1 {
 		submit("small")
 	}
-	if got := s.unwritten(); got != 1 {
-		t.Errorf("%d calls are not written, want 1", got)
-	}
+	require.Equal(t, 1, s.unwritten(), "calls are not written, want 1")
 	submit(strings.Repeat("x", inlineBytes))
 	until(t, "written", func() bool { return s.unwritten() == 0 })
 	server.signal(contSignal)
-	for _, c := range calls {
-		if c.wait(t); c.Outcome != member.Answered {
-			t.Error(c.Outcome, c.Err)
-		}
-	}
+	all(t, calls, member.Answered)
 }
 
 // What is written waits for an answer of a near server, and for a moment if nobody waits for those of a far one.
@@ -199,16 +165,8 @@ func TestWhatAWriteWaitsFor(t *testing.T) {
 // Calls gather for a far server until they are many or have waited for the pause. A dismissed flusher writes them, too. As
 // soon as somebody waits for answers of the server, no call gathers.
 func TestCallsGatherForAFarServerThatNobodyWaitsFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		answer := make(chan struct{})
-		f := newFake(func(_ int64, args []string) string {
-			if args[0] == "ECHO" {
-				<-answer
-			}
-			return "default"
-		})
-		n := start(t, Config{Dialer: f, PingInterval: time.Hour, StallTimeout: time.Hour})
-		synctest.Wait()
+	faked(t, nil, Config{PingInterval: time.Hour, StallTimeout: time.Hour}, func(t *testing.T, f *fake, n *Node) {
+		answer := f.hold("ECHO")
 		s := n.published.Load().session
 		s.probe.Store(math.MaxUint64) // it learns no more
 		s.trip.Store(int64(40 * longestPause))
@@ -218,9 +176,8 @@ func TestCallsGatherForAFarServerThatNobodyWaitsFor(t *testing.T) {
 				submit(n, "ECHO", "x")
 			}
 			synctest.Wait()
-			if got := s.unwritten(); got != want {
-				t.Errorf("%s: %d calls are not written, want %d", when, got, want)
-			}
+			got := s.unwritten()
+			require.Equal(t, want, got, "%s: %d calls are not written, want %d", when, got, want)
 		}
 		pass := func(d time.Duration) {
 			time.Sleep(d)
@@ -252,19 +209,16 @@ func TestCallsGatherForAFarServerThatNobodyWaitsFor(t *testing.T) {
 		expect("at last", 1, 1)
 		s.spared.Store(0)
 		expect("somebody waits again", 1, 0)
-		close(answer)
+		answer()
 		synctest.Wait()
-		if calls, _ := s.inFlight(); calls != 0 {
-			t.Errorf("%d calls are not answered", calls)
-		}
+		calls, _ := s.inFlight()
+		require.Zero(t, calls, "%d calls are not answered", calls)
 	})
 }
 
 // Whether somebody waits for a server is learnt from its answers: did the attempt end before?
 func TestWhoWaitsIsLearntFromAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := start(t, Config{Dialer: newFake(nil)})
-		synctest.Wait()
+	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
 		s := n.published.Load().session
 		var over, open atomic.Bool
 		over.Store(true)
@@ -276,9 +230,8 @@ func TestWhoWaitsIsLearntFromAnswers(t *testing.T) {
 			call.Ended = c.ended
 			n.Submit(&call.Call)
 			synctest.Wait()
-			if got := s.spared.Load(); call.Outcome != member.Answered || got != c.want {
-				t.Errorf("call %d: %v, spared %d, want %d", i, call.Outcome, got, c.want)
-			}
+			got := s.spared.Load()
+			require.True(t, call.Outcome == member.Answered && got == c.want, "call %d: %v, spared %d, want %d", i, call.Outcome, got, c.want)
 		}
 	})
 }
@@ -304,8 +257,7 @@ func TestNearIsLearntFromAnswers(t *testing.T) {
 		s.answered.Store(c.answered)
 		s.probe.Store(7)
 		s.letGo()
-		if near := s.trip.Load() > 0 && s.trip.Load() < int64(faraway); near != c.nearby || (s.probe.Load() == 0) != (c.answered == 7) {
-			t.Errorf("%+v: near %v, probe %d", c, near, s.probe.Load())
-		}
+		near := s.trip.Load() > 0 && s.trip.Load() < int64(faraway)
+		require.True(t, near == c.nearby && (s.probe.Load() == 0) == (c.answered == 7), "%+v: near %v, probe %d", c, near, s.probe.Load())
 	}
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
@@ -19,103 +19,64 @@ import (
 // longest is a jitter that always draws the longest pause.
 func longest(d time.Duration) time.Duration { return d }
 
-// mute makes a fake silent towards everything that handle does not know, from the moment on is set.
-func mute(on *atomic.Bool) func(int64, []string) string {
-	return func(int64, []string) string {
-		if on.Load() {
-			return ""
-		}
-		return "default"
-	}
-}
-
 func TestStallEndsTheConnectionExactlyOnTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var silent atomic.Bool
-		f := newFake(mute(&silent))
-		n := start(t, Config{Dialer: f, StallTimeout: 2 * time.Second, PingInterval: 700 * time.Millisecond, jitter: longest})
-		synctest.Wait()
+	c := Config{StallTimeout: 2 * time.Second, PingInterval: 700 * time.Millisecond, jitter: longest}
+	faked(t, nil, c, func(t *testing.T, f *fake, n *Node) {
 		time.Sleep(5*time.Second + 123*time.Millisecond) // pings of an idle hour pass
-		if st := n.State(); !st.Up || st.Epoch != 1 {
-			t.Fatalf("idle: %+v", st)
-		}
-		silent.Store(true)
+		require.True(t, n.State().Up && n.State().Epoch == 1, "idle: %+v", n.State())
+		f.silence(true)
 		began := time.Now()
 		first := submit(n, "A")
 		time.Sleep(1500 * time.Millisecond)
 		second := submit(n, "B")
 		<-first.done
-		if took := time.Since(began); took != 2*time.Second {
-			t.Errorf("first call done after %v", took)
-		}
-		<-second.done
+		require.Equal(t, 2*time.Second, time.Since(began), "first call done")
 		for _, c := range []*result{first, second} {
-			if c.Outcome != member.Unknown || !errors.Is(c.Err, member.ErrStalled) || errors.Is(c.Err, member.ErrBroken) {
-				t.Errorf("%v, %v", c.Outcome, c.Err)
-			}
+			c.is(t, member.Unknown, member.ErrStalled)
+			require.NotErrorIs(t, c.Err, member.ErrBroken)
 		}
 		synctest.Wait()
-		if st := n.State(); st.Up || !errors.Is(st.Err, member.ErrStalled) {
-			t.Errorf("state %+v", st)
-		}
-		if c := submit(n, "C"); c.Outcome != member.NotSent || !errors.Is(c.Err, member.ErrDown) || errors.Is(c.Err, member.ErrStalled) {
-			t.Errorf("while down: %v, %v", c.Outcome, c.Err)
-		}
+		require.False(t, n.State().Up)
+		require.ErrorIs(t, n.State().Err, member.ErrStalled)
+		c := submit(n, "C")
+		c.isAtOnce(t, member.NotSent, member.ErrDown)
+		require.NotErrorIs(t, c.Err, member.ErrStalled)
 	})
 }
 
 // A call that is kept goes out right before the first one from outside, and the connection is watched again.
 func TestConnectionAtRest(t *testing.T) {
 	for _, way := range []string{"call", "group"} {
-		synctest.Test(t, func(t *testing.T) {
-			var silent atomic.Bool
-			var mu sync.Mutex
-			var sent []string
-			since := func(i int) []string {
-				mu.Lock()
-				defer mu.Unlock()
-				return slices.Clone(sent[i:])
+		pings := 0
+		count := func(_ int64, args []string) string {
+			if args[0] == "PING" {
+				pings++
 			}
-			f := newFake(func(_ int64, args []string) string {
-				mu.Lock()
-				defer mu.Unlock()
-				sent = append(sent, args[0])
-				return mute(&silent)(0, args)
-			})
-			n := start(t, Config{Dialer: f, StallTimeout: 2 * time.Second})
-			synctest.Wait()
+			return "default"
+		}
+		faked(t, count, Config{StallTimeout: 2 * time.Second}, func(t *testing.T, f *fake, n *Node) {
 			s := n.published.Load().session
 			look := newCall("LOOK")
-			if err := s.Hold(&look.Call); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.submit(ownCall(resp.Command("OWN"), discard{}), true); err != nil || !s.resting() {
-				t.Fatalf("a call of the node's own: %v", err)
-			}
+			require.NoError(t, s.Hold(&look.Call))
+			require.True(t, s.submit(ownCall(resp.Command("OWN"), discard{}), true) == nil && s.resting(), "a call of the node's own")
 			time.Sleep(2 * time.Second) // the supervisor looks, and sees that it is at rest
-			before := len(since(0))
+			f.take()
+			pings = 0
 			time.Sleep(100 * time.Second)
-			if got := since(before); len(got) != 0 {
-				t.Errorf("%s: at rest it sends %q", way, got)
-			}
-			silent.Store(true)
+			f.expect(t, way+": at rest")
+			require.Zero(t, pings)
+			f.silence(true)
 			began, c := time.Now(), newCall("A")
 			if way == "call" {
 				n.Submit(&c.Call)
 			} else {
 				n.SubmitGroup([]*member.Call{&c.Call})
 			}
-			if other := newCall("OTHER"); s.Replace(&other.Call) {
-				t.Errorf("%s: what is in line was replaced", way)
-			}
+			require.False(t, s.Replace(&newCall("OTHER").Call), "%s: what is in line was replaced", way)
 			synctest.Wait()
-			if got := since(before); !slices.Equal(got, []string{"LOOK", "A"}) {
-				t.Errorf("%s: sent %q", way, got)
-			}
-			<-c.done
-			if took := time.Since(began); took != 2*time.Second || !errors.Is(c.Err, member.ErrStalled) {
-				t.Errorf("%s: done after %v: %v", way, took, c.Err)
-			}
+			f.expect(t, way, "LOOK", "A")
+			c.is(t, member.Unknown, member.ErrStalled)
+			require.Equal(t, 2*time.Second, time.Since(began))
 			<-look.done
 		})
 	}
@@ -124,11 +85,7 @@ func TestConnectionAtRest(t *testing.T) {
 // A call whose answer needs no look leaves the kept one where it is. The connection is watched for its answer.
 func TestUnlookedCallLeavesTheRest(t *testing.T) {
 	for _, way := range []string{"call", "group"} {
-		synctest.Test(t, func(t *testing.T) {
-			var silent atomic.Bool
-			f := newFake(mute(&silent))
-			n := start(t, Config{Dialer: f, StallTimeout: 2 * time.Second})
-			synctest.Wait()
+		faked(t, nil, Config{StallTimeout: 2 * time.Second}, func(t *testing.T, f *fake, n *Node) {
 			submit := func(cs ...*result) {
 				var group []*member.Call
 				for _, c := range cs {
@@ -146,56 +103,39 @@ func TestUnlookedCallLeavesTheRest(t *testing.T) {
 				return c
 			}
 			s, look := n.published.Load().session, newCall("LOOK")
-			if err := s.Hold(&look.Call); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.Hold(&look.Call))
 			time.Sleep(100 * time.Second) // the supervisor has seen that it is at rest
 			before := len(f.commands())
 			for range 3 {
 				c := unlooked("A")
 				submit(c)
 				<-c.done
-				if heard := s.Heard(); !heard.Equal(time.Now()) {
-					t.Errorf("%s: heard %v", way, heard)
-				}
+				require.True(t, s.Heard().Equal(time.Now()), "%s: heard", way)
 				time.Sleep(10 * time.Second)
 			}
-			if got := f.commands()[before:]; !slices.Equal(got, []string{"A", "A", "A"}) || !s.resting() {
-				t.Errorf("%s: sent %q, resting %v", way, got, s.resting())
-			}
-			silent.Store(true)
+			require.Equal(t, []string{"A", "A", "A"}, f.commands()[before:], way)
+			require.True(t, s.resting(), way)
+			f.silence(true)
 			began, c := time.Now(), unlooked("B")
 			submit(c)
-			<-c.done
-			if took := time.Since(began); took != 2*time.Second || !errors.Is(c.Err, member.ErrStalled) {
-				t.Errorf("%s: done after %v: %v", way, took, c.Err)
-			}
+			c.is(t, member.Unknown, member.ErrStalled)
+			require.Equal(t, 2*time.Second, time.Since(began), way)
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(nil)
-		n := start(t, Config{Dialer: f})
-		synctest.Wait()
+	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
 		s, before := n.published.Load().session, len(f.commands())
 		look, release, acquire := newCall("LOOK"), newCall("RELEASE"), newCall("ACQUIRE")
-		if err := s.Hold(&look.Call); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Hold(&look.Call))
 		release.Unlooked = true
 		n.SubmitGroup([]*member.Call{&release.Call, &acquire.Call})
 		<-acquire.done
-		if got := f.commands()[before:]; !slices.Equal(got, []string{"LOOK", "RELEASE", "ACQUIRE"}) {
-			t.Errorf("a group of which one call needs the look: sent %q", got)
-		}
+		require.Equal(t, []string{"LOOK", "RELEASE", "ACQUIRE"}, f.commands()[before:], "a group of which one call needs the look: sent")
 	})
 }
 
 // Whoever submits a call while the supervisor decides how long it sleeps is not overlooked.
 func TestSupervisorSleepsNoLongerThanACallMayWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var silent atomic.Bool
-		n := start(t, Config{Dialer: newFake(mute(&silent)), StallTimeout: 2 * time.Second})
-		synctest.Wait()
+	faked(t, nil, Config{StallTimeout: 2 * time.Second}, func(t *testing.T, f *fake, n *Node) {
 		s := n.published.Load().session
 		quiet := func() { // a line that is empty, and a supervisor that does not interfere
 			t.Helper()
@@ -213,46 +153,32 @@ func TestSupervisorSleepsNoLongerThanACallMayWait(t *testing.T) {
 			s.beginLocked(time.Now())
 			woken := !s.asleep.Equal(until)
 			s.mu.Unlock()
-			if woken != tc.wakes {
-				t.Errorf("asleep for %v: woken %v", tc.sleeps, woken)
-			}
+			require.Equal(t, tc.wakes, woken, "asleep for %v: woken %v", tc.sleeps, woken)
 		}
 		quiet()
-		if got := s.sleep(time.Now(), time.Hour); got != time.Hour {
-			t.Errorf("nothing is in line: sleeps %v", got)
-		}
-		silent.Store(true)
+		require.Equal(t, time.Hour, s.sleep(time.Now(), time.Hour), "nothing is in line: sleeps")
+		f.silence(true)
 		c := newCall("B")
 		n.Submit(&c.Call)
-		if got := s.sleep(time.Now(), time.Hour); got != 2*time.Second {
-			t.Errorf("a call is in line: sleeps %v", got)
-		}
+		require.Equal(t, 2*time.Second, s.sleep(time.Now(), time.Hour), "a call is in line: sleeps")
 		<-c.done
 	})
 }
 
 func TestCallThatIsKeptIsReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(nil)
-		n := start(t, Config{Dialer: f})
-		synctest.Wait()
+	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
 		s, before := n.published.Load().session, len(f.commands())
 		kept, look, again := newCall("KEPT"), newCall("LOOK"), newCall("AGAIN")
-		if err := s.Hold(&kept.Call); err != nil || !s.Replace(&look.Call) || s.resting() || s.Replace(&again.Call) {
-			t.Fatalf("%v, or it was not replaced once", err)
-		}
+		require.NoError(t, s.Hold(&kept.Call))
+		require.True(t, s.Replace(&look.Call) && !s.resting() && !s.Replace(&again.Call), "replaced once")
 		do(t, n, "A")
 		<-look.done
-		if got := f.commands()[before:]; !slices.Equal(got, []string{"LOOK", "A"}) {
-			t.Errorf("sent %q", got)
-		}
+		require.Equal(t, []string{"LOOK", "A"}, f.commands()[before:], "sent")
 	})
 }
 
 func TestFlusherIsThereOnlyWhileItIsNeeded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := start(t, Config{Dialer: newFake(nil), PingInterval: 10 * time.Second})
-		synctest.Wait()
+	faked(t, nil, Config{PingInterval: 10 * time.Second}, func(t *testing.T, f *fake, n *Node) {
 		s := n.published.Load().session
 		there := func() bool {
 			s.mu.Lock()
@@ -261,74 +187,43 @@ func TestFlusherIsThereOnlyWhileItIsNeeded(t *testing.T) {
 		}
 		for i := range 3 {
 			time.Sleep(5 * time.Second) // twice the supervisor has looked, and one of them saw nothing to do
-			if synctest.Wait(); there() {
-				t.Fatalf("%d: a flusher, and nothing to write", i)
-			}
+			synctest.Wait()
+			require.False(t, there(), "%d: a flusher, and nothing to write", i)
 			late := newCall("ECHO", "late")
 			late.Late = true
 			n.Submit(&late.Call)
-			if late.wait(t); late.Outcome != member.Answered {
-				t.Fatalf("%d: %v, %v", i, late.Outcome, late.Err)
-			}
-			if synctest.Wait(); !there() {
-				t.Fatalf("%d: no flusher right behind a call", i)
-			}
+			late.is(t, member.Answered)
+			synctest.Wait()
+			require.True(t, there(), "%d: no flusher right behind a call", i)
 		}
 	})
 }
 
 func TestShortStallLeavesTheConnectionInUse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		f := newFake(func(_ int64, args []string) string {
-			if args[0] == "SLOW" {
-				<-release
-			}
-			return "default"
-		})
-		n := start(t, Config{Dialer: f, StallTimeout: 2 * time.Second})
-		synctest.Wait()
+	faked(t, nil, Config{StallTimeout: 2 * time.Second}, func(t *testing.T, f *fake, n *Node) {
+		release := f.hold("SLOW")
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
 		began := time.Now()
 		for range 5 {
-			if _, err := member.Ask(ctx, n, member.Command{Cmd: resp.Command("SLOW")}); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got %v", err)
-			}
+			_, err := member.Ask(ctx, n, member.Command{Cmd: resp.Command("SLOW")})
+			require.ErrorIs(t, err, context.DeadlineExceeded, "got %v", err)
 		}
-		if took := time.Since(began); took != 50*time.Millisecond {
-			t.Errorf("callers waited %v", took)
-		}
+		require.Equal(t, 50*time.Millisecond, time.Since(began), "callers waited")
 		time.Sleep(1900 * time.Millisecond)
-		close(release)
-		if got := do(t, n, "ECHO", "mine"); got != "mine" {
-			t.Errorf("answer of another call: %q", got)
-		}
-		if st := n.State(); st.Epoch != 1 {
-			t.Errorf("connection was replaced: %+v", st)
-		}
+		release()
+		require.Equal(t, "mine", do(t, n, "ECHO", "mine"), "answer of another call")
+		require.EqualValues(t, 1, n.State().Epoch, "connection was replaced")
 	})
 }
 
 func TestAnswersWithinTheStallTimeoutKeepTheConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(func(_ int64, args []string) string {
-			if args[0] == "SLOW" {
-				time.Sleep(1900 * time.Millisecond)
-			}
-			return "default"
-		})
-		n := start(t, Config{Dialer: f, StallTimeout: 2 * time.Second})
-		synctest.Wait()
+	faked(t, slow("SLOW", 1900*time.Millisecond), Config{StallTimeout: 2 * time.Second}, func(t *testing.T, _ *fake, n *Node) {
 		var calls []*result
 		for range 5 {
 			calls = append(calls, submit(n, "SLOW"))
 		}
-		for i, c := range calls { // each is first in line for 1.9 s, the last waits for 9.5 s
-			if <-c.done; c.Outcome != member.Answered {
-				t.Errorf("call %d: %v, %v", i, c.Outcome, c.Err)
-			}
-		}
+		all(t, calls, member.Answered) // each is first in line for 1.9 s, the last waits for 9.5 s
 	})
 }
 
@@ -353,14 +248,11 @@ func TestIdleConnectionIsPinged(t *testing.T) {
 		silent.Store(true)
 		time.Sleep(10 * time.Millisecond)
 		f.set(func() {
-			if len(pings) != 4 || pings[3].Sub(began) != 3*time.Second { // the first is the handshake's
-				t.Errorf("pings %v", pings)
-			}
+			require.Len(t, pings, 4, "the first is the handshake's")
+			require.Equal(t, 3*time.Second, pings[3].Sub(began))
 		})
 		time.Sleep(4*time.Second + 500*time.Millisecond - 11*time.Millisecond) // PING at 4 s, stalled at 6 s
-		if n.State().Epoch != 2 {
-			t.Errorf("a dead idle connection was not replaced: %+v", n.State())
-		}
+		require.EqualValues(t, 2, n.State().Epoch, "a dead idle connection was not replaced: %+v", n.State())
 	})
 }
 
@@ -372,19 +264,14 @@ func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		var gaps []time.Duration
-		f.set(func() {
-			for i := 1; i < len(f.dials); i++ {
-				gaps = append(gaps, f.dials[i].Sub(f.dials[i-1]))
-			}
-		})
+		for i, at := range f.dialled()[1:] {
+			gaps = append(gaps, at.Sub(f.dialled()[i]))
+		}
 		ms := time.Millisecond
 		want := []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 2000 * ms, 2000 * ms, 2000 * ms}
-		if !slices.Equal(gaps, want) {
-			t.Errorf("gaps %v", gaps)
-		}
-		if st := n.State(); st.Up || !errors.Is(st.Err, f.refuse) || !strings.HasPrefix(st.Err.Error(), "member:6379: ") {
-			t.Errorf("state %+v", st)
-		}
+		require.Equal(t, want, gaps)
+		st := n.State()
+		require.True(t, !st.Up && errors.Is(st.Err, f.refuse) && strings.HasPrefix(st.Err.Error(), "member:6379: "), "state %+v", st)
 		f.set(func() { f.refuse = nil })
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -392,11 +279,7 @@ func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 		f.set(func() { f.dials = nil })
 		cut := time.Now()
 		time.Sleep(time.Second)
-		f.set(func() {
-			if len(f.dials) != 1 || f.dials[0].Sub(cut) != 50*ms {
-				t.Errorf("dials %v after the cut at %v", f.dials, cut)
-			}
-		})
+		require.Equal(t, []time.Time{cut.Add(50 * ms)}, f.dialled())
 	})
 }
 
@@ -416,47 +299,35 @@ func TestProved(t *testing.T) {
 		"cut after it served":             {500 * time.Millisecond, 500 * time.Millisecond, broke, true},
 		"cut at rest, long after a reply": {0, time.Minute, broke, true},
 	} {
-		if got := proved(up, up.Add(tc.heard), up.Add(tc.end), tc.cause, low); got != tc.want {
-			t.Errorf("%s: %v", name, got)
-		}
+		require.Equal(t, tc.want, proved(up, up.Add(tc.heard), up.Add(tc.end), tc.cause, low), "%s", name)
 	}
-	if proved(up, time.Time{}, up.Add(time.Hour), stalled, low) {
-		t.Error("stalled, and never answered")
-	}
+	require.False(t, proved(up, time.Time{}, up.Add(time.Hour), stalled, low), "stalled, and never answered")
 }
 
 // Every connection is made and then serves nothing: the pauses grow as if it were not made. Then one
 // serves for a while, and they begin again.
 func TestConnectionThatServesNothingLengthensThePause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var silent atomic.Bool
-		f := newFake(nil)
-		f.handle = func(_ int64, args []string) string {
-			if silent.Load() && args[0] == "A" {
-				return ""
-			}
-			return "default"
+	var silent atomic.Bool
+	handle := func(_ int64, args []string) string {
+		if silent.Load() && args[0] == "A" {
+			return ""
 		}
-		n := start(t, Config{Dialer: f, StallTimeout: time.Second, jitter: longest})
-		synctest.Wait()
+		return "default"
+	}
+	faked(t, handle, Config{StallTimeout: time.Second, jitter: longest}, func(t *testing.T, _ *fake, n *Node) {
 		silent.Store(true)
 		var gaps []time.Duration
 		for range 6 {
 			c := submit(n, "A") // as soon as the connection is there
-			<-c.done
+			c.is(t, member.Unknown, member.ErrStalled)
 			stalled := time.Now()
-			if !errors.Is(c.Err, member.ErrStalled) {
-				t.Fatal(c.Err)
-			}
 			for synctest.Wait(); !n.State().Up; synctest.Wait() {
 				time.Sleep(50 * time.Millisecond)
 			}
 			gaps = append(gaps, time.Since(stalled))
 		}
 		ms := time.Millisecond
-		if want := []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 500 * ms, 500 * ms}; !slices.Equal(gaps, want) {
-			t.Errorf("pauses %v", gaps)
-		}
+		require.Equal(t, []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 500 * ms, 500 * ms}, gaps)
 		silent.Store(false)
 		time.Sleep(500 * time.Millisecond)
 		<-submit(n, "A").done
@@ -464,9 +335,8 @@ func TestConnectionThatServesNothingLengthensThePause(t *testing.T) {
 		c := submit(n, "A")
 		<-c.done
 		time.Sleep(50 * time.Millisecond)
-		if synctest.Wait(); !n.State().Up {
-			t.Error("a member that served is not back soon")
-		}
+		synctest.Wait()
+		require.True(t, n.State().Up, "a member that served is not back soon")
 	})
 }
 
@@ -475,16 +345,11 @@ func TestJitterStaysWithinTheCeiling(t *testing.T) {
 	draw := fullJitter()
 	for k := range 200 {
 		limit := ceiling(k, low, high)
-		if limit < low || limit > high || k > 0 && limit < ceiling(k-1, low, high) {
-			t.Errorf("ceiling(%d) = %v", k, limit)
-		}
-		if d := draw(limit); d < 0 || d > limit {
-			t.Errorf("jitter %v outside 0 to %v", d, limit)
-		}
+		require.True(t, limit >= low && limit <= high && (k <= 0 || limit >= ceiling(k-1, low, high)), "ceiling(%d) = %v", k, limit)
+		d := draw(limit)
+		require.True(t, d >= 0 && d <= limit, "jitter %v outside 0 to %v", d, limit)
 	}
-	if draw(0) != 0 || ceiling(100, 1, 1<<63-1) != 1<<63-1 {
-		t.Error("edges")
-	}
+	require.True(t, draw(0) == 0 && ceiling(100, 1, 1<<63-1) == 1<<63-1, "edges")
 }
 
 func TestRefusedCredentialsWaitLong(t *testing.T) {
@@ -493,33 +358,23 @@ func TestRefusedCredentialsWaitLong(t *testing.T) {
 		"password needed": {"", "-NOAUTH Authentication required.\r\n", "CLIENT"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake(func(_ int64, args []string) string {
-					if args[0] == tc.command || tc.command == "CLIENT" {
-						return tc.reply
-					}
-					return "default"
-				})
-				n := start(t, Config{Dialer: f, Password: Secret(tc.config)})
+			refuse := func(_ int64, args []string) string {
+				if args[0] == tc.command || tc.command == "CLIENT" {
+					return tc.reply
+				}
+				return "default"
+			}
+			faked(t, refuse, Config{Password: Secret(tc.config)}, func(t *testing.T, f *fake, n *Node) {
 				time.Sleep(29 * time.Second)
 				var refused *member.ReplyError
-				if st := n.State(); !errors.As(st.Err, &refused) || refused.Kind != member.KindAuth {
-					t.Errorf("state %+v", st)
-				}
-				if c := submit(n, "PING"); !errors.As(c.Err, &refused) || !errors.Is(c.Err, member.ErrDown) {
-					t.Errorf("call: %v", c.Err)
-				}
-				f.set(func() {
-					if len(f.dials) != 1 {
-						t.Errorf("%d attempts in 29 s", len(f.dials))
-					}
-				})
+				require.ErrorAs(t, n.State().Err, &refused)
+				require.Equal(t, member.KindAuth, refused.Kind)
+				c := submit(n, "PING")
+				c.isAtOnce(t, member.NotSent, member.ErrDown)
+				require.ErrorAs(t, c.Err, &refused)
+				require.Len(t, f.dialled(), 1, "in 29 s")
 				time.Sleep(2 * time.Second)
-				f.set(func() {
-					if len(f.dials) != 2 {
-						t.Errorf("%d attempts in 31 s", len(f.dials))
-					}
-				})
+				require.Len(t, f.dialled(), 2, "in 31 s")
 			})
 		})
 	}
@@ -527,45 +382,24 @@ func TestRefusedCredentialsWaitLong(t *testing.T) {
 
 func TestSilentServerFailsTheHandshakeInTime(t *testing.T) {
 	for name, password := range map[string]Secret{"in AUTH": "pw", "in the handshake": ""} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var silent atomic.Bool
-				silent.Store(true)
-				f := newFake(mute(&silent))
-				n := start(t, Config{Dialer: f, Password: password, DialTimeout: 300 * time.Millisecond, jitter: longest})
-				time.Sleep(300*time.Millisecond + 49*time.Millisecond)
-				synctest.Wait()
-				if st := n.State(); !errors.Is(st.Err, context.DeadlineExceeded) {
-					t.Errorf("state %+v", st)
-				}
-				f.set(func() {
-					if len(f.dials) != 1 {
-						t.Errorf("dials %v", f.dials)
-					}
-				})
-				time.Sleep(2 * time.Millisecond)
-				f.set(func() {
-					if len(f.dials) != 2 {
-						t.Errorf("dials %v", f.dials)
-					}
-				})
-			})
-		})
+		t.Run(name, bubble(func(t *testing.T) {
+			f := newFake(nil)
+			f.silence(true)
+			n := start(t, Config{Dialer: f, Password: password, DialTimeout: 300 * time.Millisecond, jitter: longest})
+			time.Sleep(300*time.Millisecond + 49*time.Millisecond)
+			synctest.Wait()
+			require.ErrorIs(t, n.State().Err, context.DeadlineExceeded)
+			require.Len(t, f.dialled(), 1)
+			time.Sleep(2 * time.Millisecond)
+			require.Len(t, f.dialled(), 2)
+		}))
 	}
 }
 
 func TestSlowWriteEndsTheConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		block := make(chan struct{})
-		defer close(block)
-		f := newFake(func(_ int64, args []string) string {
-			if args[0] == "BLOCK" {
-				<-block
-			}
-			return "default"
-		})
-		n := start(t, Config{Dialer: f, WriteTimeout: time.Second, StallTimeout: 10 * time.Second, MaxBytes: 4 << 20})
-		synctest.Wait()
+	faked(t, nil, Config{WriteTimeout: time.Second, StallTimeout: 10 * time.Second, MaxBytes: 4 << 20}, func(t *testing.T, f *fake, n *Node) {
+		block := f.hold("BLOCK")
+		defer block()
 		submit(n, "BLOCK")
 		synctest.Wait()
 		began := time.Now()
@@ -573,9 +407,7 @@ func TestSlowWriteEndsTheConnection(t *testing.T) {
 		var calls []*result
 		for range 20 { // 2 MB, the pipe takes half a megabyte
 			calls = append(calls, submit(n, "SET", "k", big))
-			if time.Since(began) != 0 {
-				t.Fatal("Submit waited")
-			}
+			require.Zero(t, time.Since(began), "Submit waited")
 		}
 		synctest.Wait()
 		late := submit(n, "LATE") // is not part of the write that hangs
@@ -584,31 +416,18 @@ func TestSlowWriteEndsTheConnection(t *testing.T) {
 			<-c.done
 			count[c.Outcome]++
 		}
-		if took := time.Since(began); took != time.Second {
-			t.Errorf("ended after %v", took)
-		}
-		if late.Outcome != member.NotSent || count[member.Unknown] == 0 {
-			t.Errorf("late: %v, %v, all: %v", late.Outcome, late.Err, count)
-		}
-		if !errors.Is(calls[0].Err, member.ErrBroken) {
-			t.Errorf("%v", calls[0].Err)
-		}
+		require.Equal(t, time.Second, time.Since(began), "ended")
+		late.is(t, member.NotSent)
+		require.NotZero(t, count[member.Unknown])
+		require.ErrorIs(t, calls[0].Err, member.ErrBroken)
 	})
 }
 
 // A write to a connection that takes nothing blocks, and would block its caller: fake time would pass.
 func TestCallerIsNeverBlockedByAPeerThatStoppedReading(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		block := make(chan struct{})
-		defer close(block)
-		f := newFake(func(_ int64, args []string) string {
-			if args[0] == "BLOCK" {
-				<-block
-			}
-			return "default"
-		})
-		n := start(t, Config{Dialer: f, MaxBytes: 4 << 20})
-		synctest.Wait()
+	faked(t, nil, Config{MaxBytes: 4 << 20}, func(t *testing.T, f *fake, n *Node) {
+		block := f.hold("BLOCK")
+		defer block()
 		submit(n, "BLOCK")
 		synctest.Wait()
 		value := strings.Repeat("x", 1000)
@@ -616,18 +435,13 @@ func TestCallerIsNeverBlockedByAPeerThatStoppedReading(t *testing.T) {
 		overflow := 0
 		for range 5000 {
 			synctest.Wait() // each caller comes alone, and finds nobody writing unless somebody is stuck
-			c := newCall("SET", "k", value)
-			n.Submit(&c.Call)
-			if took := time.Since(began); took != 0 {
-				t.Fatalf("Submit waited for %v", took)
-			}
+			c := submit(n, "SET", "k", value)
+			require.Zero(t, time.Since(began), "Submit waited")
 			if c.refused() {
 				overflow++
 			}
 		}
-		if overflow == 0 {
-			t.Error("the bound on bytes was not reached")
-		}
+		require.NotZero(t, overflow, "the bound on bytes was not reached")
 	})
 }
 
@@ -668,50 +482,33 @@ func TestLateCallIsWrittenBySomebodyElse(t *testing.T) {
 		began := time.Now()
 		time.AfterFunc(500*time.Millisecond, func() { close(d.last.open) })
 		n.Submit(&c.Call)
-		if time.Since(began) != 0 {
-			t.Error("Submit of a late call wrote")
-		}
-		if <-c.done; c.Outcome != member.Answered {
-			t.Errorf("%v, %v", c.Outcome, c.Err)
-		}
+		require.Zero(t, time.Since(began), "Submit of a late call wrote")
+		c.is(t, member.Answered)
 	})
 }
 
 func TestOverflowIsToldAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var silent atomic.Bool
-		f := newFake(mute(&silent))
-		n := start(t, Config{Dialer: f, MaxCalls: 10, MaxBytes: 1000})
-		synctest.Wait()
-		silent.Store(true)
+	faked(t, nil, Config{MaxCalls: 10, MaxBytes: 1000}, func(t *testing.T, f *fake, n *Node) {
+		f.silence(true)
 		for range 10 {
-			if c := submit(n, "X"); c.refused() {
-				t.Fatalf("%v, %v", c.Outcome, c.Err)
-			}
+			require.False(t, submit(n, "X").refused())
 		}
-		if c := submit(n, "X"); c.Outcome != member.NotSent || !errors.Is(c.Err, member.ErrOverflow) || !strings.HasPrefix(c.Err.Error(), "member:6379: ") {
-			t.Errorf("11th call: %v, %v", c.Outcome, c.Err)
-		}
-		silent.Store(false)
+		eleventh := submit(n, "X")
+		eleventh.isAtOnce(t, member.NotSent, member.ErrOverflow)
+		require.ErrorContains(t, eleventh.Err, "member:6379: ")
+		f.silence(false)
 		f.cut()
 		time.Sleep(time.Second)
-		if c := submit(n, "X", strings.Repeat("x", 1000)); !errors.Is(c.Err, member.ErrOverflow) {
-			t.Errorf("1000 bytes: %v, %v", c.Outcome, c.Err)
-		}
-		c := submit(n, "X", strings.Repeat("x", 900))
-		if <-c.done; c.Outcome != member.Answered {
-			t.Errorf("900 bytes: %v, %v", c.Outcome, c.Err)
-		}
+		submit(n, "X", strings.Repeat("x", 1000)).isAtOnce(t, member.NotSent, member.ErrOverflow)
+		submit(n, "X", strings.Repeat("x", 900)).is(t, member.Answered)
 	})
 }
 
 func TestCapacityComesBackWithTheAnswers(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.addr(), MaxCalls: 4, MaxBytes: 200})
-	for i := range 1000 {
-		if c := submit(n, "ECHO", "0123456789").wait(t); c.Outcome != member.Answered {
-			t.Fatalf("call %d: %v", i, c.Err)
-		}
+	for range 1000 {
+		submit(n, "ECHO", "0123456789").is(t, member.Answered)
 	}
 }
 
@@ -722,48 +519,28 @@ func TestDownMemberCostsNothing(t *testing.T) {
 	until(t, "down", func() bool { return errors.Is(n.State().Err, f.refuse) })
 	c := &member.Call{Command: member.Command{Cmd: ping}, Sink: discard{}}
 	allocs := testing.AllocsPerRun(1000, func() { n.Submit(c) })
-	if allocs != 0 || c.Outcome != member.NotSent || !errors.Is(c.Err, member.ErrDown) || !errors.Is(c.Err, f.refuse) {
-		t.Errorf("%v allocations, %v, %v", allocs, c.Outcome, c.Err)
-	}
-	f.set(func() {
-		if len(f.dials) > 1 {
-			t.Errorf("%d dials: submitting must not dial", len(f.dials))
-		}
-	})
+	require.True(t, allocs == 0 && c.Outcome == member.NotSent && errors.Is(c.Err, member.ErrDown) && errors.Is(c.Err, f.refuse),
+		"%v allocations, %v, %v", allocs, c.Outcome, c.Err)
+	require.LessOrEqual(t, len(f.dialled()), 1, "submitting must not dial")
 }
 
 func TestAnswerToNothingEndsTheConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(func(_ int64, args []string) string {
-			switch args[0] {
-			case "TWICE":
-				return ":1\r\n:2\r\n"
-			case "GARBAGE":
-				return "HTTP/1.1 400 Bad Request\r\n\r\n"
-			}
-			return "default"
-		})
-		n := start(t, Config{Dialer: f})
-		synctest.Wait()
+	faked(t, says("TWICE", ":1\r\n:2\r\n"), Config{}, func(t *testing.T, f *fake, n *Node) {
 		c := submit(n, "TWICE")
-		<-c.done
+		c.is(t, member.Answered)
+		require.EqualValues(t, 1, c.Reply.Int)
 		synctest.Wait()
-		if st := n.State(); st.Up || c.Outcome != member.Answered || c.Reply.Int != 1 {
-			t.Errorf("%v %+v", c.Outcome, st)
-		}
+		require.False(t, n.State().Up)
+		f.set(func() { f.handle = says("GARBAGE", "HTTP/1.1 400 Bad Request\r\n\r\n") })
 		time.Sleep(time.Second)
 		c = submit(n, "GARBAGE")
-		if <-c.done; c.Outcome != member.Unknown || strings.Contains(c.Err.Error(), "HTTP") {
-			t.Errorf("%v, %v", c.Outcome, c.Err)
-		}
+		c.is(t, member.Unknown)
+		require.NotContains(t, c.Err.Error(), "HTTP")
 	})
 }
 
 func TestCallsAreExecutedInTheOrderOfTheirSubmission(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(nil)
-		n := start(t, Config{Dialer: f})
-		synctest.Wait()
+	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
 		var want []string
 		var last *result
 		for i := range 500 {
@@ -773,8 +550,6 @@ func TestCallsAreExecutedInTheOrderOfTheirSubmission(t *testing.T) {
 			n.Submit(&last.Call)
 		}
 		<-last.done
-		if !slices.Equal(f.commands(), want) {
-			t.Errorf("order %v", f.commands())
-		}
+		require.Equal(t, want, f.commands())
 	})
 }

@@ -9,11 +9,15 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
@@ -39,9 +43,7 @@ func startRedis(t testing.TB, args ...string) *redisServer {
 	t.Helper()
 	rt.Needs(t)
 	port, held, err := redistest.TakePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = held.Close() })
 	s := &redisServer{t: t, dir: t.TempDir(), port: port, args: args}
 	s.start()
@@ -59,17 +61,14 @@ func (s *redisServer) start() {
 	}
 	args = append(args, s.args...)
 	s.cmd = exec.Command("redis-server", args...)
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	for range 500 {
-		if c, err := net.Dial("tcp", s.addr()); err == nil {
+	require.NoError(s.t, s.cmd.Start())
+	until(s.t, "listening", func() bool {
+		c, err := net.Dial("tcp", s.addr())
+		if err == nil {
 			_ = c.Close()
-			return
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	s.t.Fatal("redis-server does not listen")
+		return err == nil
+	})
 }
 
 func (s *redisServer) kill() {
@@ -79,26 +78,19 @@ func (s *redisServer) kill() {
 }
 
 func (s *redisServer) signal(sig os.Signal) {
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, s.cmd.Process.Signal(sig))
 }
 
 // cli runs one command on a connection of its own and returns the reply as text.
 func (s *redisServer) cli(args ...string) string {
 	s.t.Helper()
 	c, err := net.Dial("tcp", s.addr())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer c.Close()
-	if _, err := c.Write(resp.Command(args...)); err != nil {
-		s.t.Fatal(err)
-	}
+	_, err = c.Write(resp.Command(args...))
+	require.NoError(s.t, err)
 	var r member.Reply
-	if err := readReply(bufio.NewReader(c), &r, 0); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, readReply(bufio.NewReader(c), &r, 0))
 	return show(r)
 }
 
@@ -140,6 +132,11 @@ type fake struct {
 
 	subscribed []int64 // connections
 	lags       bool    // it does not know yet that a connection is closed
+
+	three  bool                     // it speaks RESP3, see pushing
+	silent bool                     // it answers nothing
+	held   map[string]chan struct{} // commands that are answered when the channel is closed
+	sent   []string                 // all that came since take, but PING and HELLO
 }
 
 func newFake(handle func(id int64, args []string) string) *fake {
@@ -179,10 +176,24 @@ func (f *fake) serve(id int64, c net.Conn) {
 
 func (f *fake) answer(id int64, args []string) string {
 	f.mu.Lock()
-	handle, runID := f.handle, f.runID
+	handle, runID, three, silent, held := f.handle, f.runID, f.three, f.silent, f.held[args[0]]
+	if args[0] != "PING" && args[0] != "HELLO" {
+		f.sent = append(f.sent, strings.Join(args, " "))
+	}
 	f.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+	if silent {
+		return ""
+	}
 	if handle != nil {
 		if a := handle(id, args); a != "default" {
+			return a
+		}
+	}
+	if three {
+		if a := pushing(f, id, args); a != "default" {
 			return a
 		}
 	}
@@ -265,6 +276,83 @@ func (f *fake) commands() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]string(nil), f.log...)
+}
+
+// silence has the server answer nothing from now on, or everything again.
+func (f *fake) silence(on bool) { f.set(func() { f.silent = on }) }
+
+// hold has the commands of a name wait for their answers until let is called.
+func (f *fake) hold(name string) (let func()) {
+	open := make(chan struct{})
+	f.set(func() { f.held = map[string]chan struct{}{name: open} })
+	return func() { close(open) }
+}
+
+// take returns what the server was sent since the last take, handshakes included.
+func (f *fake) take() (lines []string) {
+	f.set(func() { lines, f.sent = f.sent, nil })
+	return lines
+}
+
+func (f *fake) expect(t *testing.T, what string, want ...string) {
+	t.Helper()
+	require.Equal(t, want, f.take(), what)
+}
+
+// dialled is when the server was dialled.
+func (f *fake) dialled() []time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.dials)
+}
+
+// subscribers are the connections that have subscribed.
+func (f *fake) subscribers() []int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.subscribed)
+}
+
+// says answers each command of a name, or of two words, with a text, and all others as usual.
+func says(name, text string) func(int64, []string) string {
+	return func(_ int64, args []string) string {
+		if args[0] == name || len(args) > 1 && args[0]+" "+args[1] == name {
+			return text
+		}
+		return "default"
+	}
+}
+
+// slow has each command that begins so take a while.
+func slow(name string, d time.Duration) func(int64, []string) string {
+	return func(_ int64, args []string) string {
+		if strings.HasPrefix(strings.Join(args, " "), name) {
+			time.Sleep(d)
+		}
+		return "default"
+	}
+}
+
+// faked plays something in fake time with a node that is up, where the server does not keep it from that.
+func faked(t *testing.T, handle func(int64, []string) string, c Config, play func(t *testing.T, f *fake, n *Node)) {
+	t.Helper()
+	playing(handle, c, play)(t)
+}
+
+// playing is faked for t.Run.
+func playing(handle func(int64, []string) string, c Config, play func(t *testing.T, f *fake, n *Node)) func(t *testing.T) {
+	return bubble(func(t *testing.T) {
+		f := newFake(handle)
+		c.Dialer = f
+		n := start(t, c)
+		synctest.Wait()
+		play(t, f, n)
+	})
+}
+
+// bubble is a test in fake time, for t.Run.
+func bubble(test func(t *testing.T)) func(t *testing.T) {
+	return func(t *testing.T) { synctest.Test(t, test) }
 }
 
 // ---- an in-memory connection with a buffer in each direction, as a socket has
@@ -400,9 +488,7 @@ type proxied struct {
 
 func startProxy(t testing.TB, target string) *proxy {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := &proxy{listener: l, target: target}
 	p.cond = sync.NewCond(&p.mu)
 	p.wg.Go(p.accept)
@@ -521,11 +607,9 @@ func start(t testing.TB, c Config) *Node {
 		c.Addr = "member:6379"
 	}
 	n, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		_ = n.Close(ctx)
 	})
@@ -540,13 +624,27 @@ func up(t testing.TB, c Config) *Node {
 	return n
 }
 
+// long skips a test that takes minutes, unless it is asked for.
+func long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("LONG: `make test-long` sets REDQUORUM_LONG=1 and runs it")
+	}
+}
+
+// patient is the context of what a busy machine, too, has done by its end.
+func patient(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // until polls, because what is waited for happens at a server or between goroutines of the node.
 func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not %s within 10 s", what)
-		}
+	for end := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
+		require.False(t, time.Now().After(end), "not %s within a minute", what)
 	}
 }
 
@@ -582,10 +680,51 @@ func (r *result) wait(t testing.TB) *result {
 	t.Helper()
 	select {
 	case <-r.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("call was never done")
 	}
 	return r
+}
+
+// is waits for the call, and makes sure what became of it, and what its error is.
+func (r *result) is(t testing.TB, want member.Outcome, causes ...error) {
+	t.Helper()
+	r.wait(t)
+	require.Equal(t, want, r.Outcome, "%v", r.Err)
+	for _, cause := range causes {
+		require.ErrorIs(t, r.Err, cause)
+	}
+}
+
+// isRefused waits for a call that the server refuses, and returns why.
+func (r *result) isRefused(t testing.TB, want member.Kind) *member.ReplyError {
+	t.Helper()
+	r.is(t, member.Refused)
+	var refused *member.ReplyError
+	require.ErrorAs(t, r.Err, &refused)
+	require.Equal(t, want, refused.Kind, "%v", r.Err)
+	return refused
+}
+
+// isAtOnce is is for a call that Submit itself completes.
+func (r *result) isAtOnce(t testing.TB, want member.Outcome, causes ...error) {
+	t.Helper()
+	require.True(t, r.refused())
+	r.is(t, want, causes...)
+}
+
+// all is is for each of several calls.
+func all(t testing.TB, calls []*result, want member.Outcome, causes ...error) {
+	t.Helper()
+	for _, c := range calls {
+		c.is(t, want, causes...)
+	}
+}
+
+func submitAll(n member.Member, calls ...*result) {
+	for _, c := range calls {
+		n.Submit(&c.Call)
+	}
 }
 
 func submit(n member.Member, args ...string) *result {
@@ -596,11 +735,7 @@ func submit(n member.Member, args ...string) *result {
 
 func do(t testing.TB, n member.Member, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	r, err := member.Ask(ctx, n, member.Command{Cmd: resp.Command(args...)})
-	if err != nil {
-		t.Fatalf("%s: %v", args[0], err)
-	}
+	r, err := member.Ask(patient(t), n, member.Command{Cmd: resp.Command(args...)})
+	require.NoError(t, err, "%s: %v", args[0], err)
 	return show(r)
 }

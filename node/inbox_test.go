@@ -2,18 +2,19 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/guard"
 )
@@ -106,89 +107,59 @@ func inboxComesBack(t *testing.T, s *redisServer, picture string, epoch uint64) 
 	for round := range 3 {
 		until(t, "subscribed", func() bool { return n.State().Inbox })
 		want := fmt.Sprint("message ", round)
-		if got := s.cli("PUBLISH", "ch", want); got != "1" {
-			t.Fatalf("%s receivers after Inbox was true", got)
-		}
+		require.Equal(t, "1", s.cli("PUBLISH", "ch", want), "receivers after Inbox was true")
 		until(t, "delivered", func() bool { return slices.Contains(l.messages(), want) })
 		until(t, "pinged", func() bool { return strings.Contains(s.cli("INFO", "commandstats"), "cmdstat_ping:calls=") })
 		s.cli("CONFIG", "RESETSTAT")
 		before := len(l.changes())
-		if got := s.cli("CLIENT", "KILL", "TYPE", "pubsub"); got != "1" {
-			t.Errorf("%s inbox connections", got)
-		}
+		require.Equal(t, "1", s.cli("CLIENT", "KILL", "TYPE", "pubsub"), "inbox connections")
 		until(t, "changed twice", func() bool { return len(l.changes()) >= before+2 })
 	}
 	until(t, "subscribed", func() bool { return n.State().Inbox })
-	if got := strings.TrimPrefix(l.picture(), "U- "); got != picture {
-		t.Errorf("changes %s", got)
-	}
-	if st := n.State(); st.Epoch != epoch {
-		t.Errorf("the command connection: %+v", st)
-	}
+	require.Equal(t, picture, strings.TrimPrefix(l.picture(), "U- "), "changes")
+	require.Equal(t, epoch, n.State().Epoch, "the command connection")
 }
 
 func TestInboxFollowsTheCommandConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(nil)
-		n := start(t, Config{Dialer: f, jitter: longest, BackoffMin: time.Second, BackoffMax: time.Second})
+	faked(t, nil, Config{jitter: longest, BackoffMin: time.Second, BackoffMax: time.Second}, func(t *testing.T, f *fake, n *Node) {
 		var l pushLog
 		n.Listen("ch", &l)
 		synctest.Wait()
-		command := func() int64 { // the connection that is not subscribed
+		drop := func() { // the connection that is not subscribed
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			for id := range f.conns {
+			for id, c := range f.conns {
 				if !slices.Contains(f.subscribed, id) {
-					return id
+					_ = c.Close()
+					delete(f.conns, id)
 				}
 			}
-			return 0
 		}
-		drop := func(id int64) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			_ = f.conns[id].Close()
-			delete(f.conns, id)
-		}
-		drop(command())
+		drop()
 		time.Sleep(1500 * time.Millisecond)
-		if got := l.picture(); got != "U- UI -- UI" && got != "UI -- UI" {
-			t.Errorf("same process: %s", got)
-		}
+		got := l.picture()
+		require.True(t, got == "U- UI -- UI" || got == "UI -- UI", "same process: %s", got)
 		// Another process behind the commands: what the old inbox says counts for nothing, and it is left.
 		f.set(func() { f.runID = "run-2" })
-		drop(command())
+		drop()
 		time.Sleep(1001 * time.Millisecond)
-		if st := n.State(); !st.Up || st.Inbox || st.Gen != 2 {
-			t.Errorf("just restarted: %+v", st)
-		}
+		assert.True(t, n.State().Up && !n.State().Inbox && n.State().Gen == 2, "just restarted: %+v", n.State())
 		time.Sleep(time.Second)
-		if st := n.State(); !st.Inbox || st.Gen != 2 {
-			t.Errorf("later: %+v", st)
-		}
-		for _, st := range l.changes() {
-			if st.Gen == 2 {
-				if st.Inbox {
-					t.Errorf("the old inbox counted for a moment: %+v", st)
-				}
-				break
-			}
-		}
+		assert.True(t, n.State().Inbox && n.State().Gen == 2, "later: %+v", n.State())
+		all := l.changes()
+		first := slices.IndexFunc(all, func(st member.State) bool { return st.Gen == 2 })
+		require.False(t, all[first].Inbox, "the old inbox counted for a moment")
 	})
 }
 
 func TestPushOfAnotherProcessIsDropped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := start(t, Config{Dialer: newFake(nil)})
-		synctest.Wait()
+	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
 		var l pushLog
 		for _, runID := range []string{"run-1", "run-0", ""} {
 			in := &inbox{node: n, listener: &l, runID: runID, gen: 1}
 			in.push([]byte("from "+runID), time.Now())
 		}
-		if got := l.messages(); !slices.Equal(got, []string{"from run-1"}) {
-			t.Errorf("delivered %q", got)
-		}
+		require.Equal(t, []string{"from run-1"}, l.messages(), "delivered")
 	})
 }
 
@@ -214,9 +185,8 @@ func TestPushOfAnotherMemoryIsDropped(t *testing.T) {
 	n.seat = guard.NewSeat(NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second}), (*host)(n), guard.Terms{Patience: time.Second})
 	n.seat.Join()
 	standing, err := n.seat.Admit(marked("run 5"), guard.Process{RunID: "run"})
-	if err != nil || standing.Marker() != "run 5" {
-		t.Fatal(standing.Marker(), err)
-	}
+	require.NoError(t, err)
+	require.Equal(t, "run 5", standing.Marker())
 	n.published.Store(&published{state: n.State(), standing: standing})
 	var l pushLog
 	for name, in := range map[string]*inbox{
@@ -228,60 +198,7 @@ func TestPushOfAnotherMemoryIsDropped(t *testing.T) {
 		in.node, in.listener = n, &l
 		in.push([]byte(name), time.Now())
 	}
-	if got := l.messages(); !slices.Equal(got, []string{"this one"}) {
-		t.Errorf("delivered %q", got)
-	}
-}
-
-func TestSilentInboxIsReplacedExactlyOnTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var silent atomic.Bool
-		var pings int
-		f := newFake(nil)
-		f.handle = func(id int64, args []string) string {
-			f.mu.Lock()
-			subscribed := slices.Contains(f.subscribed, id)
-			if args[0] == "PING" && subscribed {
-				pings++
-			}
-			f.mu.Unlock()
-			switch {
-			case args[0] == "PING" && subscribed && silent.Load():
-				return ""
-			case args[0] == "PING" && subscribed:
-				return "*2\r\n$4\r\npong\r\n$0\r\n\r\n"
-			}
-			return "default"
-		}
-		n := start(t, Config{Dialer: f, PingInterval: time.Second, StallTimeout: 2 * time.Second})
-		var l pushLog
-		n.Listen("ch", &l)
-		time.Sleep(10500 * time.Millisecond)
-		f.set(func() {
-			if pings != 10 {
-				t.Errorf("%d pings in 10.5 s", pings)
-			}
-		})
-		if st := n.State(); !st.Inbox || len(f.subscribed) != 1 {
-			t.Fatalf("%+v, subscribed by %v", st, f.subscribed)
-		}
-		silent.Store(true) // PING at 11 s
-		time.Sleep(2500*time.Millisecond - 1)
-		synctest.Wait()
-		if st := n.State(); !st.Inbox {
-			t.Errorf("too early: %+v", st)
-		}
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		if st := n.State(); st.Inbox || !st.Up {
-			t.Errorf("too late: %+v", st)
-		}
-		silent.Store(false)
-		time.Sleep(time.Second)
-		if st := n.State(); !st.Inbox {
-			t.Errorf("not back: %+v", st)
-		}
-	})
+	require.Equal(t, []string{"this one"}, l.messages(), "delivered")
 }
 
 func TestInboxIsNotConfirmedBeforeTheServerSaysSo(t *testing.T) {
@@ -289,28 +206,16 @@ func TestInboxIsNotConfirmedBeforeTheServerSaysSo(t *testing.T) {
 		"silence": "",
 		"refusal": "-NOPERM this user has no permissions to access one of the channels used as arguments\r\n",
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake(func(_ int64, args []string) string {
-					if args[0] == "SUBSCRIBE" {
-						return answer
-					}
-					return "default"
-				})
-				n := start(t, Config{Dialer: f})
-				var l pushLog
-				n.Listen("ch", &l)
-				time.Sleep(20 * time.Second)
-				if st := n.State(); st.Inbox || !st.Up {
-					t.Errorf("%+v", st)
-				}
-				f.set(func() {
-					if name == "refusal" && len(f.dials) != 2 {
-						t.Errorf("%d dials: a refused channel must not be asked for all the time", len(f.dials))
-					}
-				})
-			})
-		})
+		t.Run(name, bubble(func(t *testing.T) {
+			f := newFake(says("SUBSCRIBE", answer))
+			n := start(t, Config{Dialer: f})
+			n.Listen("ch", &pushLog{})
+			time.Sleep(20 * time.Second)
+			require.True(t, !n.State().Inbox && n.State().Up, "%+v", n.State())
+			if name == "refusal" {
+				require.Len(t, f.dialled(), 2, "a refused channel must not be asked for all the time")
+			}
+		}))
 	}
 }
 
@@ -321,13 +226,11 @@ func TestListenerMaySubmit(t *testing.T) {
 	n.Listen("ch", l)
 	until(t, "subscribed", func() bool { return n.State().Inbox })
 	s.cli("PUBLISH", "ch", "x")
-	seen := 0
-	for seen < 2 {
-		c := (<-l.echoed).wait(t)
-		if c.Outcome == member.Answered {
+	for seen := 0; seen < 2; {
+		if c := (<-l.echoed).wait(t); c.Outcome == member.Answered {
 			seen++
-		} else if !errors.Is(c.Err, member.ErrDown) {
-			t.Errorf("%v", c.Err)
+		} else {
+			require.ErrorIs(t, c.Err, member.ErrDown)
 		}
 	}
 }
@@ -352,10 +255,5 @@ func (l *submitter) Changed(member.State)                 { l.submit() }
 func TestListenTwicePanics(t *testing.T) {
 	n := start(t, Config{Dialer: newFake(nil)})
 	n.Listen("a", &pushLog{})
-	defer func() {
-		if recover() == nil {
-			t.Error("no panic")
-		}
-	}()
-	n.Listen("b", &pushLog{})
+	require.Panics(t, func() { n.Listen("b", &pushLog{}) })
 }

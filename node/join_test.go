@@ -3,16 +3,19 @@ package node
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/member"
 	hashslot "github.com/redquorum/redquorum/slot"
@@ -59,21 +62,15 @@ type joinedItem struct{ what, name, arg, last string }
 func unjoin(t *testing.T, args []string) (items []joinedItem, tag string) {
 	t.Helper()
 	n, err := strconv.Atoi(args[2])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	keys, args := args[3:3+n], args[3+n:]
 	kinds, args, sharded := args[0], args[1:], n == 0
 	if sharded {
 		owners, err := strconv.Atoi(args[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		keys, args = args[1:owners-2], args[owners-2:]
 	} else {
-		if keys[0] != member.TokensKey || keys[1] != member.MarkerKey {
-			t.Errorf("shared keys %q", keys[:2])
-		}
+		require.True(t, keys[0] == member.TokensKey && keys[1] == member.MarkerKey, "shared keys %q", keys[:2])
 		keys = keys[2:]
 	}
 	take := func(list *[]string) string {
@@ -109,20 +106,14 @@ func unjoin(t *testing.T, args []string) (items []joinedItem, tag string) {
 				}
 			}
 		}
-		if want := strconv.Itoa(int(hashslot.Of(i.name))); bucket != want {
-			t.Errorf("bucket of %q: %q", i.name, bucket)
-		}
+		require.Equal(t, strconv.Itoa(int(hashslot.Of(i.name))), bucket, "bucket of %q: %q", i.name, bucket)
 		switch {
 		case kind >= '8':
 			i.what = "r"
-			if got := take(&queues); got != i.name+":1" {
-				t.Errorf("queue of %q: %q", i.name, got)
-			}
+			require.Equal(t, i.name+":1", take(&queues), "queue of %q", i.name)
 			if kind == '8' {
 				i.last = take(&args)
-				if got := take(&keys); got != i.name+":2" {
-					t.Errorf("waiters of %q: %q", i.name, got)
-				}
+				require.Equal(t, i.name+":2", take(&keys), "waiters of %q", i.name)
 			}
 		case kind%2 == 0:
 			ttl = take(&args)
@@ -132,9 +123,7 @@ func unjoin(t *testing.T, args []string) (items []joinedItem, tag string) {
 		}
 		items = append(items, i)
 	}
-	if len(keys) > 0 || len(args) > 0 || listed != "" {
-		t.Errorf("left over: %q %q %q", keys, args, listed)
-	}
+	require.True(t, len(keys) == 0 && len(args) == 0 && listed == "", "left over: %q %q %q", keys, args, listed)
 	return items, tag
 }
 
@@ -149,9 +138,7 @@ func together(n *Node, calls ...*result) {
 	}
 	s.flushing = true
 	s.mu.Unlock()
-	for _, c := range calls {
-		n.Submit(&c.Call)
-	}
+	submitAll(n, calls...)
 	s.wake()
 }
 
@@ -160,6 +147,58 @@ func (s *session) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wakeLocked()
+}
+
+// occupied is the line of a node of which somebody else says that he writes. Nobody does before wake.
+func occupied(n *Node) *session {
+	s := n.published.Load().session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flushing = true
+	return s
+}
+
+const trio = "a:one a:two a:three"
+
+// items are calls that may travel together, by their letters and names.
+func items(what string) (calls []*result) {
+	for word := range strings.FieldsSeq(what) {
+		calls = append(calls, item(word[0], word[2:], "x"))
+	}
+	return calls
+}
+
+// numbered are n items, acquires and releases in turn, of which each has an argument of its own.
+func numbered(n int) (calls []*result) {
+	for i := range n {
+		calls = append(calls, item("ar"[i%2], fmt.Sprint("k", i), fmt.Sprint("v", i)))
+	}
+	return calls
+}
+
+// joiningAt is a node at a real server.
+func joiningAt(t *testing.T, s *redisServer) *Node {
+	t.Helper()
+	n := up(t, Config{Addr: s.addr(), Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour})
+	n.setTag("id")
+	return n
+}
+
+// batching answers each batch with a text.
+func batching(text string) func(int64, []string) string {
+	return func(_ int64, args []string) string {
+		if isBatch(args) {
+			return text
+		}
+		return "default"
+	}
+}
+
+// drained makes sure that nothing is left in line.
+func drained(t *testing.T, n *Node) {
+	t.Helper()
+	calls, size := n.published.Load().session.inFlight()
+	require.True(t, calls == 0 && size == 0, "%d calls and %d bytes are still in line", calls, size)
 }
 
 // joining starts a node at a server that answers as handle says.
@@ -192,29 +231,17 @@ func TestCallsThatWaitTravelTogether(t *testing.T) {
 	})
 	calls := []*result{item('a', "one", "x"), item('r', "two", "y"), item('a', "three", "z")}
 	together(n, calls...)
-	for _, c := range calls {
-		c.wait(t)
-	}
+	calls[0].is(t, member.Answered)
+	require.EqualValues(t, 7, calls[0].Reply.Int)
+	calls[1].isRefused(t, member.KindForeign)
+	calls[2].is(t, member.Answered)
+	require.Equal(t, "[1 next]", show(calls[2].Reply))
 	want := strings.Join([]string{"EVALSHA", scriptSHA(itemsScript), "7", member.TokensKey, member.MarkerKey, "one", "three", "two:1", "two", "two:2",
 		"081", fmt.Sprint(hashslot.Of("one")), fmt.Sprint(hashslot.Of("three")), "x", "more", "y", "more", "z", fmt.Sprintf("%-6d", hashslot.Of("two")), "id"}, " ")
 	mu.Lock()
-	if len(sent) != 1 || sent[0] != want {
-		t.Errorf("sent %q\nwant %q", sent, want)
-	}
+	require.Equal(t, []string{want}, sent)
 	mu.Unlock()
-	if c := calls[0]; c.Outcome != member.Answered || c.Reply.Int != 7 {
-		t.Errorf("first: %v %+v", c.Outcome, c.Reply)
-	}
-	var refused *member.ReplyError
-	if c := calls[1]; c.Outcome != member.Refused || !errors.As(c.Err, &refused) || refused.Kind != member.KindForeign {
-		t.Errorf("second: %v %v", c.Outcome, c.Err)
-	}
-	if c := calls[2]; c.Outcome != member.Answered || show(c.Reply) != "[1 next]" {
-		t.Errorf("third: %v %+v", c.Outcome, c.Reply)
-	}
-	if calls, size := n.published.Load().session.inFlight(); calls != 0 || size != 0 {
-		t.Errorf("%d calls and %d bytes are still in line", calls, size)
-	}
+	drained(t, n)
 }
 
 // sentHere is the Hop of a call that another server sent here.
@@ -224,56 +251,32 @@ func (sentHere) Asking() bool { return true }
 
 // What may not be joined, and where a batch ends. Each line is what is sent; a batch is its letters and names.
 func TestCallsThatTravelApart(t *testing.T) {
-	echo := func() *result { return newCall("ECHO", "between") }
+	elsewhere, odd := item('a', "4", "x"), item('a', "4", "x")
+	elsewhere.Item.Batch = scriptSHA("another")
+	odd.Hop = sentHere{odd.Sink}
 	for _, c := range []struct {
 		name  string
-		calls func(n *Node) []*result
-		edit  func(*Config)
+		calls []*result
+		acks  int
 		want  []string
 	}{
-		{name: "two are too few", calls: func(*Node) []*result {
-			return []*result{item('a', "one", "x"), item('a', "two", "x")}
-		}, want: []string{"one", "two"}},
-		{name: "in order with others", calls: func(*Node) []*result {
-			return []*result{item('a', "1", "x"), item('a', "2", "x"), item('r', "3", "x"), echo(),
-				item('r', "4", "x"), item('a', "5", "x"), item('a', "6", "x"), item('a', "7", "x"), echo(), item('a', "8", "x")}
-		}, want: []string{"aar 1 2 3", "between", "raaa 4 5 6 7", "between", "8"}},
-		{name: "with another script", calls: func(*Node) []*result {
-			other := item('a', "4", "x")
-			other.Item.Batch = scriptSHA("another")
-			return []*result{item('a', "1", "x"), item('a', "2", "x"), item('a', "3", "x"), other}
-		}, want: []string{"aaa 1 2 3", "4"}},
-		{name: "replicas must acknowledge", edit: func(c *Config) { c.MinReplicasAck = 1 }, calls: func(*Node) []*result {
-			return []*result{item('a', "1", "x"), item('a', "2", "x"), item('a', "3", "x")}
-		}, want: []string{"1", "WAIT", "2", "WAIT", "3", "WAIT"}},
-		{name: "one that is asked for another master", calls: func(*Node) []*result {
-			odd := item('a', "4", "x")
-			odd.Hop = sentHere{odd.Sink}
-			return []*result{item('a', "1", "x"), item('a', "2", "x"), item('a', "3", "x"), odd, item('a', "5", "x")}
-		}, want: []string{"aaa 1 2 3", "ASKING", "4", "5"}},
-		{name: "as many as a batch takes", calls: func(*Node) (out []*result) {
-			for range joinMost + 3 {
-				out = append(out, item('a', "n", "x"))
-			}
-			return out
-		}, want: []string{strings.Repeat("a", joinMost) + strings.Repeat(" n", joinMost), "aaa n n n"}},
+		{name: "two are too few", calls: items("a:one a:two"), want: []string{"one", "two"}},
+		{name: "in order with others",
+			calls: slices.Concat(items("a:1 a:2 r:3"), []*result{newCall("ECHO", "between")},
+				items("r:4 a:5 a:6 a:7"), []*result{newCall("ECHO", "between")}, items("a:8")),
+			want: []string{"aar 1 2 3", "between", "raaa 4 5 6 7", "between", "8"}},
+		{name: "with another script", calls: append(items("a:1 a:2 a:3"), elsewhere), want: []string{"aaa 1 2 3", "4"}},
+		{name: "replicas must acknowledge", acks: 1, calls: items("a:1 a:2 a:3"), want: []string{"1", "WAIT", "2", "WAIT", "3", "WAIT"}},
+		{name: "one that is asked for another master", calls: append(items("a:1 a:2 a:3"), odd, item('a', "5", "x")),
+			want: []string{"aaa 1 2 3", "ASKING", "4", "5"}},
+		{name: "as many as a batch takes", calls: items(strings.Repeat("a:n ", joinMost+3)),
+			want: []string{strings.Repeat("a", joinMost) + strings.Repeat(" n", joinMost), "aaa n n n"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n, sent := recording(t, func(cfg *Config) {
-				if c.edit != nil {
-					c.edit(cfg)
-				}
-			})
-			calls := c.calls(n)
-			together(n, calls...)
-			for _, c := range calls {
-				if c.wait(t); c.Outcome != member.Answered {
-					t.Errorf("%v: %v", c.Outcome, c.Err)
-				}
-			}
-			if got, want := sent(), strings.Join(c.want, "\n"); got != want {
-				t.Errorf("sent\n%s\nwant\n%s", got, want)
-			}
+			n, sent := recording(t, func(cfg *Config) { cfg.MinReplicasAck = c.acks })
+			together(n, c.calls...)
+			all(t, c.calls, member.Answered)
+			require.Equal(t, strings.Join(c.want, "\n"), sent())
 		})
 	}
 }
@@ -329,52 +332,38 @@ func TestBatchHasTheTagOfItsCalls(t *testing.T) {
 		mu.Unlock()
 		return "*3\r\n:1\r\n:1\r\n:1\r\n"
 	})
-	s := n.published.Load().session
-	s.mu.Lock()
-	s.flushing = true
-	s.mu.Unlock()
+	s := occupied(n)
 	var calls []*result
 	for _, tag := range []string{"first", "second"} {
 		n.setTag(tag)
-		for range 3 {
-			c := item('r', "name", "x")
-			calls = append(calls, c)
-			n.Submit(&c.Call)
-		}
+		more := items("r:name r:name r:name")
+		submitAll(n, more...)
+		calls = append(calls, more...)
 	}
 	s.wake()
-	for _, c := range calls {
-		c.wait(t)
-	}
+	all(t, calls, member.Answered)
 	mu.Lock()
 	defer mu.Unlock()
-	if tags["first"] != 1 || tags["second"] != 1 || len(tags) != 2 {
-		t.Errorf("tags %v", tags)
-	}
+	require.Equal(t, map[string]int{"first": 1, "second": 1}, tags)
 }
 
 // A server that has lost the script did nothing: each call is repeated by itself, once.
 func TestBatchWithoutItsScriptIsRepairedCallByCall(t *testing.T) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.addr(), Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour})
-	n.setTag("id")
+	n := joiningAt(t, s)
 	for _, step := range []string{"loaded", "flushed", "loaded again"} {
 		if step == "flushed" {
 			s.cli("SCRIPT", "FLUSH")
 		}
-		var calls []*result
-		for i := range 5 {
-			calls = append(calls, item("ar"[i%2], fmt.Sprint("k", i), fmt.Sprint("v", i)))
-		}
+		calls := numbered(5)
 		together(n, calls...)
 		for i, c := range calls {
 			want := fmt.Sprintf("%c v%d", "ar"[i%2], i)
 			if step == "flushed" {
 				want = "more" // of the script for one: its last argument
 			}
-			if c.wait(t); c.Outcome != member.Answered || string(c.Reply.Str) != want {
-				t.Errorf("%s: call %d: %v, %q, %v; want %q", step, i, c.Outcome, c.Reply.Str, c.Err, want)
-			}
+			c.is(t, member.Answered)
+			require.Equal(t, want, string(c.Reply.Str), step)
 		}
 	}
 }
@@ -396,57 +385,37 @@ func TestBatchThatIsNotAnsweredIsUnknown(t *testing.T) {
 		}
 		return "default"
 	})
-	calls := []*result{item('a', "one", "x"), item('r', "two", "x"), item('r', "three", "x")}
+	calls := items("a:one r:two r:three")
 	calls[1].OweUntil = time.Now().Add(time.Hour)
 	together(n, calls...)
 	<-cut
 	f.cut()
-	for i, c := range calls {
-		if c.wait(t); c.Outcome != member.Unknown || !errors.Is(c.Err, member.ErrBroken) {
-			t.Errorf("call %d: %v, %v", i, c.Outcome, c.Err)
-		}
-	}
+	all(t, calls, member.Unknown, member.ErrBroken)
 	until(t, "paid", func() bool { mu.Lock(); defer mu.Unlock(); return len(alone) > 0 })
-	if mu.Lock(); len(alone) != 1 || alone[0] != "two" {
-		t.Errorf("sent again: %v", alone)
-	}
+	mu.Lock()
+	require.Equal(t, []string{"two"}, alone, "sent again")
 	mu.Unlock()
 }
 
 // Calls that were never written are NotSent, also those that were to be a batch.
 func TestBatchThatWasNotWrittenIsNotSent(t *testing.T) {
 	n, f := joining(t, nil)
-	s := n.published.Load().session
-	s.mu.Lock()
-	s.flushing = true // and nobody is woken to write
-	s.mu.Unlock()
-	calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
-	for _, c := range calls {
-		n.Submit(&c.Call)
-	}
+	occupied(n)
+	calls := items(trio)
+	submitAll(n, calls...)
 	f.cut()
-	for i, c := range calls {
-		if c.wait(t); c.Outcome != member.NotSent {
-			t.Errorf("call %d: %v, %v", i, c.Outcome, c.Err)
-		}
-	}
+	all(t, calls, member.NotSent)
 }
 
 // A reply of another shape ends the connection: whose answer is whose is not known any more.
 func TestBatchAnsweredInAnotherNumberBreaksTheConnection(t *testing.T) {
 	for _, answer := range []string{"*2\r\n:1\r\n:1\r\n", ":1\r\n", "*-1\r\n", "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n"} {
-		n, _ := joining(t, func(_ int64, args []string) string {
-			if isBatch(args) {
-				return answer
-			}
-			return "default"
-		})
-		calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
+		n, _ := joining(t, batching(answer))
+		calls := items(trio)
 		together(n, calls...)
-		for i, c := range calls {
-			if c.wait(t); c.Outcome != member.Unknown || !strings.Contains(c.Err.Error(), "not as many answers as calls") {
-				t.Errorf("%q: call %d: %v, %v", answer, i, c.Outcome, c.Err)
-			}
+		for _, c := range calls {
+			c.is(t, member.Unknown)
+			require.ErrorContains(t, c.Err, "not as many answers as calls", answer)
 		}
 	}
 }
@@ -480,32 +449,22 @@ func TestServerThatRefusesABatchGetsNoMore(t *testing.T) {
 		})
 		want := 0
 		for round := range 2 {
-			calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
+			calls := items(trio)
 			together(n, calls...)
-			for i, call := range calls {
-				call.wait(t)
-				var refused *member.ReplyError
-				switch {
-				case round > 0 || i < 2 || c.text == "":
-					if call.Outcome != member.Answered {
-						t.Errorf("%q: %d of round %d: %v, %v", c.answer, i, round, call.Outcome, call.Err)
-					}
-				case call.Outcome != member.Refused || !errors.As(call.Err, &refused) || refused.Kind != c.kind || !strings.Contains(refused.Text, c.text):
-					t.Errorf("%q: %v, %v", c.answer, call.Outcome, call.Err)
-				}
+			all(t, calls[:2], member.Answered)
+			if round > 0 || c.text == "" {
+				calls[2].is(t, member.Answered)
+			} else {
+				require.Contains(t, calls[2].isRefused(t, c.kind).Text, c.text)
 			}
 			if round > 0 || c.text == "" {
 				want += len(calls)
 			}
 		}
 		mu.Lock()
-		if batches != 1 || singles != want {
-			t.Errorf("%q: %d batches and %d alone, want 1 and %d", c.answer, batches, singles, want)
-		}
+		require.True(t, batches == 1 && singles == want, "%q: %d batches and %d alone, want 1 and %d", c.answer, batches, singles, want)
 		mu.Unlock()
-		if calls, size := n.published.Load().session.inFlight(); calls != 0 || size != 0 {
-			t.Errorf("%d calls and %d bytes are still in line", calls, size)
-		}
+		drained(t, n)
 	}
 }
 
@@ -519,33 +478,24 @@ func TestRefusedBatchIsNotRepeatedBehindItsRelease(t *testing.T) {
 		}
 		return "default"
 	})
-	calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
+	calls := items(trio)
 	calls[1].Ended = &ended
 	together(n, calls...)
-	for i, c := range calls {
-		want := member.Answered
-		if i == 1 {
-			want = member.NotSent
-		}
-		if c.wait(t); c.Outcome != want || i == 1 && !errors.Is(c.Err, member.ErrEnded) {
-			t.Errorf("%d: %v, %v", i, c.Outcome, c.Err)
-		}
-	}
+	calls[0].is(t, member.Answered)
+	calls[1].is(t, member.NotSent, member.ErrEnded)
+	calls[2].is(t, member.Answered)
 }
 
 // One key that the user may not touch is one call's misfortune.
 func TestKeyThatIsNotPermittedFailsAlone(t *testing.T) {
 	s := startRedis(t)
 	s.cli("ACL", "SETUSER", "default", "resetkeys", "~a*", "~redquorum*")
-	n := up(t, Config{Addr: s.addr(), Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour})
-	n.setTag("id")
-	calls := []*result{item('a', "a1", "x"), item('a', "a2", "x"), item('a', "b", "x"), item('a', "a3", "x")}
+	n := joiningAt(t, s)
+	calls := items("a:a1 a:a2 a:b a:a3")
 	together(n, calls...)
 	for i, c := range calls {
 		c.wait(t)
-		if (c.Outcome == member.Answered) != (i != 2) {
-			t.Errorf("call %d: %v %v", i, c.Outcome, c.Err)
-		}
+		require.Equal(t, (i != 2), (c.Outcome == member.Answered), "call %d: %v %v", i, c.Outcome, c.Err)
 	}
 }
 
@@ -574,23 +524,15 @@ func TestRepairGoesBehindWhatWaits(t *testing.T) {
 		lost := item('a', "lost", "x")
 		n.Submit(&lost.Call)
 		<-held
-		s := n.published.Load().session
-		s.mu.Lock()
-		s.flushing = true // somebody writes
-		s.mu.Unlock()
-		var calls []*result
-		for i := range waiting {
-			c := item('a', fmt.Sprint("k", i), "x")
-			calls = append(calls, c)
-			n.Submit(&c.Call)
-		}
+		s := occupied(n)
+		calls := items(strings.Repeat("a:k ", waiting))
+		submitAll(n, calls...)
 		close(hold)
 		until(t, "repair", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.reloading > 0 || s.broke != nil })
 		s.wake()
-		for i, c := range append(calls, lost) {
-			if c.wait(t); c.Outcome != member.Answered || c.Reply.Kind != ':' || c.Reply.Int != 7 {
-				t.Errorf("%d waiting: call %d: %v %c %q %v", waiting, i, c.Outcome, c.Reply.Kind, c.Reply.Str, c.Err)
-			}
+		for _, c := range append(calls, lost) {
+			c.is(t, member.Answered)
+			require.True(t, c.Reply.Kind == ':' && c.Reply.Int == 7, "%d waiting: %c %q", waiting, c.Reply.Kind, c.Reply.Str)
 		}
 	}
 }
@@ -599,25 +541,15 @@ func TestRepairGoesBehindWhatWaits(t *testing.T) {
 func TestServerThatMayNotLoadScriptsGetsNoBatches(t *testing.T) {
 	s := startRedis(t)
 	s.cli("ACL", "SETUSER", "default", "-script")
-	n := up(t, Config{Addr: s.addr(), Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour})
-	n.setTag("id")
+	n := joiningAt(t, s)
 	const rounds, each = 4, 5
 	for range rounds {
-		var calls []*result
-		for i := range each {
-			calls = append(calls, item("ar"[i%2], fmt.Sprint("k", i), fmt.Sprint("v", i)))
-		}
+		calls := numbered(each)
 		together(n, calls...)
-		for i, c := range calls {
-			if c.wait(t); c.Outcome != member.Answered {
-				t.Errorf("call %d: %v, %v", i, c.Outcome, c.Err)
-			}
-		}
+		all(t, calls, member.Answered)
 		do(t, n, "PING") // behind the loads
 	}
-	if got := s.cli("INFO", "commandstats"); !strings.Contains(got, fmt.Sprintf("cmdstat_eval:calls=%d,", each)) {
-		t.Errorf("want %d scripts in full: %s", each, got)
-	}
+	require.Contains(t, s.cli("INFO", "commandstats"), fmt.Sprintf("cmdstat_eval:calls=%d,", each), "want %d scripts in full", each)
 }
 
 // gated is a connection whose writes wait.
@@ -634,12 +566,7 @@ func (g *gated) Write(b []byte) (int, error) {
 
 // A call that comes while another is written is written behind it, though nobody comes after.
 func TestItemThatComesDuringAWriteIsWritten(t *testing.T) {
-	n, _ := joining(t, func(_ int64, args []string) string {
-		if args[0] == "EVALSHA" {
-			return ":1\r\n"
-		}
-		return "default"
-	})
+	n, _ := joining(t, says("EVALSHA", ":1\r\n"))
 	s := n.published.Load().session
 	g := &gated{s.link.wire, make(chan struct{}, 9), make(chan struct{})}
 	s.link.wire = g
@@ -650,23 +577,14 @@ func TestItemThatComesDuringAWriteIsWritten(t *testing.T) {
 	n.Submit(&two.Call)
 	close(g.open)
 	wg.Wait()
-	for _, c := range []*result{one, two} {
-		if c.wait(t); c.Outcome != member.Answered {
-			t.Error(c.Outcome, c.Err)
-		}
-	}
+	all(t, []*result{one, two}, member.Answered)
 }
 
 // A flusher that is dismissed while a caller writes leaves the line to that caller: two writers would mix it up.
 func TestFlusherThatIsDismissedDuringAWriteWritesNothing(t *testing.T) {
-	n, _ := joining(t, func(_ int64, args []string) string {
-		if args[0] == "EVALSHA" {
-			return ":1\r\n"
-		}
-		return "default"
-	})
+	n, _ := joining(t, says("EVALSHA", ":1\r\n"))
 	s := n.published.Load().session
-	calls := []*result{item('a', "zero", "x"), item('a', "one", "x"), item('a', "two", "x")}
+	calls := items(trio)
 	together(n, calls[0])
 	calls[0].wait(t)
 	up := func() (flusher, busy bool) {
@@ -691,11 +609,7 @@ func TestFlusherThatIsDismissedDuringAWriteWritesNothing(t *testing.T) {
 	until(t, "dismissed", func() bool { flusher, _ := up(); return !flusher })
 	close(g.open)
 	wg.Wait()
-	for _, c := range calls {
-		if c.wait(t); c.Outcome != member.Answered {
-			t.Error(c.Outcome, c.Err)
-		}
-	}
+	all(t, calls, member.Answered)
 }
 
 // The reader takes over the line before it is known which of its last calls are one command.
@@ -713,23 +627,15 @@ func TestItemsThatAreNotWrittenYetStillTravelTogether(t *testing.T) {
 	})
 	first := newCall("ECHO", "first")
 	n.Submit(&first.Call)
-	s := n.published.Load().session
-	s.mu.Lock()
-	s.flushing = true
-	s.mu.Unlock()
-	calls := []*result{item('a', "one", "x"), item('r', "two", "x"), item('a', "three", "x")}
-	for _, c := range calls {
-		n.Submit(&c.Call)
-	}
+	s := occupied(n)
+	calls := items("a:one r:two a:three")
+	submitAll(n, calls...)
 	close(answer)
-	if first.wait(t); first.Outcome != member.Answered {
-		t.Fatal(first.Outcome, first.Err)
-	}
+	first.is(t, member.Answered)
 	s.wake()
 	for i, c := range calls {
-		if c.wait(t); c.Outcome != member.Answered || c.Reply.Int != int64(i)+1 {
-			t.Errorf("call %d: %v %v %+v", i, c.Outcome, c.Err, c.Reply)
-		}
+		c.is(t, member.Answered)
+		require.EqualValues(t, i+1, c.Reply.Int)
 	}
 }
 
@@ -742,42 +648,21 @@ func TestCallThatMakesEnoughIsWrittenForOneWhoGathers(t *testing.T) {
 	s.mu.Unlock()
 	var calls []*result
 	for range enough {
-		c := newCall("ECHO", "x")
-		n.Submit(&c.Call)
-		calls = append(calls, c)
+		calls = append(calls, submit(n, "ECHO", "x"))
 	}
-	for i, c := range calls {
-		if c.wait(t); c.Outcome != member.Answered {
-			t.Errorf("call %d: %v %v", i, c.Outcome, c.Err)
-		}
-	}
+	all(t, calls, member.Answered)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gathering {
-		t.Error("who gathered writes, too")
-	}
+	require.False(t, s.gathering, "who gathered writes, too")
 }
 
 // Calls that were refused together share no memory: each has its own answer when it is used again.
 func TestCallsThatWereRefusedTogetherShareNothing(t *testing.T) {
-	var mu sync.Mutex
-	busy := true
-	n, _ := joining(t, func(_ int64, args []string) string {
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case isBatch(args) && busy:
-			busy = false
-			return "-LOADING Redis is loading the dataset in memory\r\n"
-		case isBatch(args):
-			return "*3\r\n" + bulk("first") + bulk("other") + bulk("third")
-		}
-		return "default"
-	})
-	calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
+	n, f := joining(t, batching("-LOADING Redis is loading the dataset in memory\r\n"))
+	calls := items(trio)
 	together(n, calls...)
 	for _, c := range calls {
-		c.wait(t)
+		c.isRefused(t, member.KindLoading)
 		c.done = make(chan struct{})
 	}
 	// Their texts are kept for the next answers, which are written into the same memory one after the other.
@@ -785,60 +670,40 @@ func TestCallsThatWereRefusedTogetherShareNothing(t *testing.T) {
 		c.Reply.Str = append(c.Reply.Str[:0], fmt.Sprint("own ", i)...)
 	}
 	for i, c := range calls {
-		if string(c.Reply.Str) != fmt.Sprint("own ", i) {
-			t.Errorf("call %d has %q", i, c.Reply.Str)
-		}
+		require.Equal(t, fmt.Sprint("own ", i), string(c.Reply.Str))
 	}
+	f.set(func() { f.handle = batching("*3\r\n" + bulk("first") + bulk("other") + bulk("third")) })
 	together(n, calls...)
 	for i, want := range []string{"first", "other", "third"} {
-		if c := calls[i].wait(t); string(c.Reply.Str) != want {
-			t.Errorf("call %d: %q", i, c.Reply.Str)
-		}
-	}
-}
-
-// A transient refusal of the whole is one of each, and no reason to give batches up.
-func TestBatchThatABusyServerRefuses(t *testing.T) {
-	var mu sync.Mutex
-	batches := 0
-	n, _ := joining(t, func(_ int64, args []string) string {
-		mu.Lock()
-		defer mu.Unlock()
-		if !isBatch(args) {
-			return "default"
-		}
-		if batches++; batches == 1 {
-			return "-LOADING Redis is loading the dataset in memory\r\n"
-		}
-		return "*3\r\n:1\r\n:1\r\n:1\r\n"
-	})
-	for round := range 2 {
-		calls := []*result{item('a', "one", "x"), item('a', "two", "x"), item('a', "three", "x")}
-		together(n, calls...)
-		for i, c := range calls {
-			c.wait(t)
-			var refused *member.ReplyError
-			if round == 0 && (!errors.As(c.Err, &refused) || refused.Kind != member.KindLoading) || round == 1 && c.Outcome != member.Answered {
-				t.Errorf("round %d, call %d: %v, %v", round, i, c.Outcome, c.Err)
-			}
-		}
+		calls[i].is(t, member.Answered) // a refusal that passes is no reason to give batches up
+		require.Equal(t, want, string(calls[i].Reply.Str))
 	}
 }
 
 // Many callers and a server that is cut off now and then: each call is done once, and with its own answer.
-func TestEveryItemHasItsOwnAnswerUnderKills(t *testing.T) {
+func TestEveryCallHasItsOwnAnswerUnderKills(t *testing.T) { underKills(t, 50, 40) }
+
+func TestLongEveryCallHasItsOwnAnswerUnderKills(t *testing.T) {
+	long(t)
+	underKills(t, 200, 400)
+}
+
+func underKills(t *testing.T, callers, each int) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.addr(), Scripts: []string{itemScript, itemsScript}, BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond})
 	stop := killing(s)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	outcomes := map[string]int{}
-	for g := range 200 {
+	for g := range callers {
 		wg.Go(func() {
-			for i := range 200 {
+			for i := range each {
 				letter := "ar"[i%2]
 				arg := fmt.Sprintf("%d-%d", g, i)
-				c := item(letter, arg, arg)
+				c, alone := item(letter, arg, arg), "more"
+				if i%3 == 0 {
+					c, alone = newCall("ECHO", arg), arg
+				}
 				c.Late = g%8 == 0
 				n.Submit(&c.Call)
 				c.wait(t)
@@ -848,8 +713,8 @@ func TestEveryItemHasItsOwnAnswerUnderKills(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				case got == fmt.Sprintf("%c %s", letter, arg):
 					how = "together"
-				case got != "more":
-					t.Errorf("got %q for %c %s", got, letter, arg)
+				default:
+					assert.Equal(t, alone, got)
 				}
 				mu.Lock()
 				outcomes[how]++
@@ -860,9 +725,8 @@ func TestEveryItemHasItsOwnAnswerUnderKills(t *testing.T) {
 	wg.Wait()
 	stop()
 	t.Log(outcomes)
-	if outcomes["together"] == 0 || outcomes[member.Unanswered.String()]+outcomes[member.Refused.String()] > 0 {
-		t.Errorf("outcomes %v", outcomes)
-	}
+	require.NotZero(t, outcomes["together"])
+	require.Zero(t, outcomes[member.Unanswered.String()]+outcomes[member.Refused.String()])
 }
 
 // The two encodings, of names of every shape: a server reads from them what it would read from each call.
@@ -883,15 +747,7 @@ func FuzzBatch(f *testing.F) {
 			want = append(want, w)
 		}
 		for _, form := range []struct{ sharded, chained bool }{{}, {true, false}, {false, true}, {true, true}} {
-			var r member.Reply
-			br := bufio.NewReader(bytes.NewReader(appendJoined(nil, calls, tag, form.sharded, form.chained)))
-			if err := readReply(br, &r, 0); err != nil || br.Buffered() > 0 {
-				t.Fatalf("%v, %d bytes behind", err, br.Buffered())
-			}
-			var words []string
-			for _, e := range r.Elems {
-				words = append(words, string(e.Str))
-			}
+			words := wordsOf(t, appendJoined(nil, calls, tag, form.sharded, form.chained))
 			for i := range want {
 				if form.chained && i > 0 && want[i].what == "a" {
 					want[i].what = "c"
@@ -899,9 +755,9 @@ func FuzzBatch(f *testing.F) {
 					want[i].what = "a"
 				}
 			}
-			if got, sentTag := unjoin(t, words); fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) || sentTag != tag || words[1] != scriptSHA(itemsScript) {
-				t.Errorf("%+v: got %q %q, want %q", form, got, sentTag, want)
-			}
+			got, sentTag := unjoin(t, words)
+			require.Equal(t, want, got, "%+v", form)
+			require.Equal(t, []string{tag, scriptSHA(itemsScript)}, []string{sentTag, words[1]})
 		}
 	})
 }
@@ -927,35 +783,35 @@ func TestKindsOfItems(t *testing.T) {
 		{calls: "a one 9, a two 9", sharded: true, chained: true, want: "47"},
 	} {
 		var calls []*member.Call
+		var want []joinedItem
 		for call := range strings.SplitSeq(c.calls, ", ") {
 			letter, rest, _ := strings.Cut(call, " ")
 			name, last, _ := strings.Cut(rest, " ")
 			calls = append(calls, &itemWith(letter[0], name, "x", last).Call)
+			if c.chained && letter == "a" && len(want) > 0 {
+				letter = "c"
+			}
+			want = append(want, joinedItem{letter, name, "x", last})
 		}
 		kinds := make([]byte, len(calls))
-		if kindsOf(kinds, calls, c.sharded, c.chained); string(kinds) != c.want {
-			t.Errorf("%s: %s, want %s", c.calls, kinds, c.want)
-		}
+		kindsOf(kinds, calls, c.sharded, c.chained)
+		require.Equal(t, c.want, string(kinds), c.calls)
 		// As many keys and words as the command says, each where the script reads it.
-		cmd := appendJoined(nil, calls, "tag", c.sharded, c.chained)
-		var r member.Reply
-		var args []string
-		if err := readReply(bufio.NewReader(bytes.NewReader(cmd)), &r, 0); err != nil {
-			t.Fatalf("%s: %v: %q", c.calls, err, cmd)
-		}
-		for _, e := range r.Elems {
-			args = append(args, string(e.Str))
-		}
-		items, tag := unjoin(t, args)
-		for i, call := range strings.Split(c.calls, ", ") {
-			letter, rest, _ := strings.Cut(call, " ")
-			name, last, _ := strings.Cut(rest, " ")
-			if got := items[i]; got.name != name || got.arg != "x" || got.last != last || (letter == "r") != (got.what == "r") {
-				t.Errorf("%s: item %d is %+v", c.calls, i, got)
-			}
-		}
-		if len(items) != len(calls) || tag != "tag" || !bytes.HasSuffix(cmd, []byte("$3\r\ntag\r\n")) {
-			t.Errorf("%s: %d items, tag %q, %q", c.calls, len(items), tag, cmd)
-		}
+		got, tag := unjoin(t, wordsOf(t, appendJoined(nil, calls, "tag", c.sharded, c.chained)))
+		require.Equal(t, want, got, c.calls)
+		require.Equal(t, "tag", tag, c.calls)
 	}
+}
+
+// wordsOf reads a command as a server does, to its end.
+func wordsOf(t *testing.T, cmd []byte) (words []string) {
+	t.Helper()
+	var r member.Reply
+	br := bufio.NewReader(bytes.NewReader(cmd))
+	require.NoError(t, readReply(br, &r, 0), "%q", cmd)
+	require.Zero(t, br.Buffered(), "%q", cmd)
+	for _, e := range r.Elems {
+		words = append(words, string(e.Str))
+	}
+	return words
 }

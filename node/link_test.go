@@ -8,19 +8,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Under TLS 1.3 a server looks at our certificate when the handshake is over for us.
 func TestWriteThatFailsGivesTheReasonThatTheServerGave(t *testing.T) {
 	certFile, keyFile, pool := testCertificate(t, t.TempDir())
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer ln.Close()
 	refused := make(chan struct{})
 	go func() {
@@ -33,22 +31,16 @@ func TestWriteThatFailsGivesTheReasonThatTheServerGave(t *testing.T) {
 		_ = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13}).Handshake()
 	}()
 	socket, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer socket.Close()
 	secure := tls.Client(socket, &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := secure.HandshakeContext(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, secure.HandshakeContext(ctx))
 	<-refused
 	s := &secured{secure}
 	until(t, "the write fails", func() bool { _, err = s.Write(ping); return err != nil })
-	if !strings.Contains(err.Error(), "certificate required") {
-		t.Error(err)
-	}
+	require.Contains(t, err.Error(), "certificate required", err)
 }
 
 // Up to TLS 1.2 a server that wants a certificate of ours says no more than that the handshake failed. What it asked
@@ -56,9 +48,7 @@ func TestWriteThatFailsGivesTheReasonThatTheServerGave(t *testing.T) {
 func TestClientCertificateThatIsMissingIsNamed(t *testing.T) {
 	certFile, keyFile, pool := testCertificate(t, t.TempDir())
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const says = "the server asks for a client certificate and the URL has none (tls_cert, tls_key)"
 	for name, tc := range map[string]struct {
 		auth  tls.ClientAuthType
@@ -87,19 +77,16 @@ func TestClientCertificateThatIsMissingIsNamed(t *testing.T) {
 			}
 			_, err := Query(t.Context(), c, ping)
 			if !tc.fails {
-				if err != nil {
-					t.Error(err)
-				}
+				require.NoError(t, err)
 				return
 			}
-			if err == nil || strings.Contains(err.Error(), says) != tc.named || strings.Count(err.Error(), "tls: ") != 1 || strings.Contains(err.Error(), "TLS: ") {
-				t.Fatalf("%v", err)
-			}
+			require.True(t, err != nil && strings.Contains(err.Error(), says) == tc.named && strings.Count(err.Error(), "tls: ") == 1 &&
+				!strings.Contains(err.Error(), "TLS: "),
+				"%v", err)
 			var alert *net.OpError
 			var untrusted *tls.CertificateVerificationError
-			if !(errors.As(err, &alert) && alert.Op == "remote error") && !errors.As(err, &untrusted) {
-				t.Errorf("it is not known any more for an error of TLS: %v", err)
-			}
+			require.True(t, (errors.As(err, &alert) && alert.Op == "remote error") || errors.As(err, &untrusted),
+				"it is not known any more for an error of TLS: %v", err)
 		})
 	}
 }

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"io"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/member"
 )
@@ -48,9 +49,7 @@ func TestParse(t *testing.T) {
 		{"*3\r\n:1\r\n*2\r\n$1\r\na\r\n-E x\r\n$-1\r\n", "[1 [a -E x] nil]"},
 	} {
 		r, rest, err := parse(tc.in + ":rest\r\n")
-		if err != nil || show(r) != tc.want || rest != ":rest\r\n" {
-			t.Errorf("%q = %s, rest %q, %v", tc.in, show(r), rest, err)
-		}
+		require.True(t, err == nil && show(r) == tc.want && rest == ":rest\r\n", "%q = %s, rest %q, %v", tc.in, show(r), rest, err)
 	}
 }
 
@@ -68,26 +67,19 @@ func TestParseRefusesWhatIsNotRESP(t *testing.T) {
 		}
 	}
 	for _, in := range []string{"", ":1", "$5\r\nab", "$2\r\nab", "*2\r\n:1\r\n", "$536870912\r\nabc"} {
-		if r, _, err := parse(in); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("%q = %s, %v", in, show(r), err)
-		}
+		r, _, err := parse(in)
+		require.True(t, errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), "%q = %s, %v", in, show(r), err)
 	}
 }
 
 func TestParseTrustsNoLength(t *testing.T) {
 	r, _, err := parse("$536870912\r\nabc")
-	if err == nil || cap(r.Str) > 1<<20 {
-		t.Errorf("%d bytes reserved for a promise, %v", cap(r.Str), err)
-	}
+	require.True(t, err != nil && cap(r.Str) <= 1<<20, "%d bytes reserved for a promise, %v", cap(r.Str), err)
 	r, _, err = parse("*1048576\r\n:1\r\n")
-	if err == nil || cap(r.Elems) > 1000 {
-		t.Errorf("%d elements reserved for a promise, %v", cap(r.Elems), err)
-	}
+	require.True(t, err != nil && cap(r.Elems) <= 1000, "%d elements reserved for a promise, %v", cap(r.Elems), err)
 	long := strings.Repeat("0123456789", 300_000)
 	br := bufio.NewReaderSize(strings.NewReader(bulk(long)), 64)
-	if err := readReply(br, &r, 0); err != nil || string(r.Str) != long {
-		t.Errorf("%d bytes, %v", len(r.Str), err)
-	}
+	require.True(t, readReply(br, &r, 0) == nil && string(r.Str) == long, "%d bytes", len(r.Str))
 }
 
 func TestParseUsesMemoryAgain(t *testing.T) {
@@ -98,17 +90,11 @@ func TestParseUsesMemoryAgain(t *testing.T) {
 	read := func() {
 		reader.Reset(in)
 		br.Reset(reader)
-		if err := readReply(br, &r, 0); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, readReply(br, &r, 0))
 	}
 	read()
-	if n := testing.AllocsPerRun(100, read); n != 0 {
-		t.Errorf("%v allocations for a reply of the same shape", n)
-	}
-	if show(r) != "[123456 hello [ab nil]]" {
-		t.Errorf("%s", show(r))
-	}
+	require.Zero(t, testing.AllocsPerRun(100, read), "allocations for a reply of the same shape")
+	require.Equal(t, "[123456 hello [ab nil]]", show(r), "%s", show(r))
 }
 
 func encode(b []byte, r member.Reply) []byte {
@@ -143,12 +129,9 @@ func FuzzReply(f *testing.F) {
 				return
 			}
 			wire := encode(nil, r)
-			if err := readReply(bufio.NewReader(bytes.NewReader(wire)), &again, 0); err != nil || show(r) != show(again) {
-				t.Errorf("%q is %s and then %s, %v", in, show(r), show(again), err)
-			}
-			if !slices.Equal(encode(nil, again), wire) {
-				t.Errorf("%q: %q", in, wire)
-			}
+			err := readReply(bufio.NewReader(bytes.NewReader(wire)), &again, 0)
+			require.True(t, err == nil && show(r) == show(again), "%q is %s and then %s, %v", in, show(r), show(again), err)
+			require.Equal(t, wire, encode(nil, again), "%q: %q", in, wire)
 		}
 	})
 }
@@ -158,8 +141,7 @@ func FuzzNumber(f *testing.F) {
 	f.Add(int64(math.MinInt64))
 	f.Add(int64(math.MaxInt64))
 	f.Fuzz(func(t *testing.T, n int64) {
-		if got, err := number([]byte(show(member.Reply{Kind: ':', Int: n}))); err != nil || got != n {
-			t.Errorf("%d = %d, %v", n, got, err)
-		}
+		got, err := number([]byte(show(member.Reply{Kind: ':', Int: n})))
+		require.True(t, err == nil && got == n, "%d = %d, %v", n, got, err)
 	})
 }

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -70,28 +72,14 @@ func TestServerOfAnotherKindIsNamed(t *testing.T) {
 			if errors.As(n.State().Err, &other) {
 				got = other.Scheme
 			}
-			if got != tc.want {
-				t.Errorf("%q, want %q: %v", got, tc.want, n.State().Err)
-			}
+			require.Equal(t, tc.want, got, "%q, want %q: %v", got, tc.want, n.State().Err)
 		})
 	}
-	f := newFake(func(_ int64, args []string) string {
-		if args[0] == "INFO" {
-			return bulk("run_id:x\r\nredis_mode:standalone\r\n")
-		}
-		return "default"
-	})
+	f := newFake(says("INFO", bulk("run_id:x\r\nredis_mode:standalone\r\n")))
 	up(t, Config{Dialer: f})
 	target, err := ParseTarget("redis-cluster://a,b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f = newFake(func(_ int64, args []string) string {
-		if args[0] == "INFO" {
-			return bulk("run_id:x\r\nredis_mode:cluster\r\n")
-		}
-		return "default"
-	})
+	require.NoError(t, err)
+	f = newFake(says("INFO", bulk("run_id:x\r\nredis_mode:cluster\r\n")))
 	target.Config.Dialer, target.Config.Addr = f, "a:1"
 	up(t, target.Config) // for a tool, which looks at one of its servers
 }
@@ -100,9 +88,7 @@ func TestServerOfAnotherKindIsNamed(t *testing.T) {
 func listening(t *testing.T, handle func(c net.Conn)) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -123,14 +109,10 @@ func listening(t *testing.T, handle func(c net.Conn)) (addr string) {
 func selfSigned(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
@@ -189,9 +171,7 @@ func TestTLSOnOneSideAloneIsNamed(t *testing.T) {
 			t.Parallel()
 			addr := listening(t, tc.serve)
 			target, err := ParseTarget(strings.ReplaceAll(tc.url, "ADDR", addr))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			c := target.Config
 			c.DialTimeout = 2 * time.Second
 			switch target.Kind {
@@ -212,9 +192,7 @@ func TestTLSOnOneSideAloneIsNamed(t *testing.T) {
 			if errors.As(err, &other) {
 				got = other.Scheme
 			}
-			if got != tc.want || err == nil || strings.Contains(err.Error(), "secret") {
-				t.Errorf("%q, want %q: %v", got, tc.want, err)
-			}
+			require.True(t, got == tc.want && err != nil && !strings.Contains(err.Error(), "secret"), "%q, want %q: %v", got, tc.want, err)
 		})
 	}
 }

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -71,6 +74,11 @@ func tagged(source string, args ...string) *result {
 	return r
 }
 
+// sent submits a call, and returns it.
+func (r *result) sent(n *Node) *result { n.Submit(&r.Call); return r }
+
+const noScript = "-NOSCRIPT No matching script. Please use EVAL.\r\n"
+
 // setTag is for nodes without a guard, which have no tag. It lasts until the node's state changes.
 func (n *Node) setTag(tag string) {
 	n.mu.Lock()
@@ -87,27 +95,17 @@ func TestScriptsAreLoadedAndRepaired(t *testing.T) {
 		if step == "flushed" {
 			s.cli("SCRIPT", "FLUSH")
 		}
-		c := tagged(setScript, "k", "v")
-		n.Submit(&c.Call)
-		if c.wait(t); c.Outcome != member.Answered || string(c.Reply.Str) != "" || c.Reply.Kind != '$' {
-			t.Errorf("%s: %v, %+v, %v", step, c.Outcome, c.Reply, c.Err)
-		}
+		c := tagged(setScript, "k", "v").sent(n)
+		c.is(t, member.Answered)
+		require.True(t, string(c.Reply.Str) == "" && c.Reply.Kind == '$', "%s: %+v", step, c.Reply)
 		n.setTag("marker 7")
-		c = tagged(setScript, "k", "v")
-		n.Submit(&c.Call)
-		if c.wait(t); string(c.Reply.Str) != "marker 7" {
-			t.Errorf("%s: tag %q, %v", step, c.Reply.Str, c.Err)
-		}
+		c = tagged(setScript, "k", "v").sent(n).wait(t)
+		require.Equal(t, "marker 7", string(c.Reply.Str), "%s: %v", step, c.Err)
 		n.setTag("")
 	}
-	c := scriptCall(delScript, "k") // was loaded again with the other
-	n.Submit(&c.Call)
-	if c.wait(t); c.Reply.Int != 1 {
-		t.Errorf("%v, %v", c.Reply.Int, c.Err)
-	}
-	if got := s.cli("SCRIPT", "EXISTS", scriptSHA(setScript), scriptSHA(delScript)); got != "[1 1]" {
-		t.Errorf("scripts at the server: %s", got)
-	}
+	c := scriptCall(delScript, "k").sent(n).wait(t) // was loaded again with the other
+	require.EqualValues(t, 1, c.Reply.Int, "%v", c.Err)
+	require.Equal(t, "[1 1]", s.cli("SCRIPT", "EXISTS", scriptSHA(setScript), scriptSHA(delScript)), "scripts at the server")
 }
 
 func TestTagIsReadWhenTheCallIsRepaired(t *testing.T) {
@@ -115,13 +113,10 @@ func TestTagIsReadWhenTheCallIsRepaired(t *testing.T) {
 	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript}})
 	s.cli("SCRIPT", "FLUSH")
 	s.signal(stopSignal)
-	c := tagged(setScript, "k", "v")
-	n.Submit(&c.Call)
+	c := tagged(setScript, "k", "v").sent(n)
 	n.setTag("younger")
 	s.signal(contSignal)
-	if c.wait(t); string(c.Reply.Str) != "younger" {
-		t.Errorf("tag %q, %v", c.Reply.Str, c.Err)
-	}
+	require.Equal(t, "younger", string(c.wait(t).Reply.Str), "%v", c.Err)
 }
 
 func TestManyCallsAreRepairedAtOnce(t *testing.T) {
@@ -139,11 +134,7 @@ func TestManyCallsAreRepairedAtOnce(t *testing.T) {
 			calls = append(calls, c)
 		}
 		s.signal(contSignal)
-		for i, c := range calls {
-			if c.wait(t); c.Outcome != member.Answered {
-				t.Fatalf("call %d: %v, %v", i, c.Outcome, c.Err)
-			}
-		}
+		all(t, calls, member.Answered)
 	}
 }
 
@@ -177,121 +168,69 @@ func TestRepairSendsTheSourceOnlyAsOftenAsThereIsRoom(t *testing.T) {
 		n := start(t, Config{Dialer: f, MaxBytes: 64 << 10, Scripts: []string{long}})
 		synctest.Wait()
 		hold = make(chan struct{})
-		var all []*result
+		var sent []*result
 		for range 200 {
-			c := scriptCall(long, "k")
-			n.Submit(&c.Call)
-			all = append(all, c)
+			sent = append(sent, scriptCall(long, "k").sent(n))
 		}
 		synctest.Wait()
 		close(hold)
-		for _, c := range all {
-			if <-c.done; c.Outcome != member.Answered {
-				t.Fatalf("%v, %v", c.Outcome, c.Err)
-			}
-		}
-		if sources == 0 || sources > 13 || calls != 200 {
-			t.Errorf("%d of %d calls sent the source", sources, calls)
-		}
+		all(t, sent, member.Answered)
+		require.True(t, sources != 0 && sources <= 13 && calls == 200, "%d of %d calls sent the source", sources, calls)
 	})
 }
 
 func TestScriptOfSomebodyElseIsRefused(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript}})
-	c := scriptCall("return 'not ours'", "k")
-	n.Submit(&c.Call)
-	var refused *member.ReplyError
-	if c.wait(t); c.Outcome != member.Refused || !errors.As(c.Err, &refused) || refused.Kind != member.KindNoScript {
-		t.Errorf("%v, %v", c.Outcome, c.Err)
-	}
+	scriptCall("return 'not ours'", "k").sent(n).isRefused(t, member.KindNoScript)
 }
 
 func TestRepairHappensOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var h history
-		f := newFake(h.record(func(_ int64, args []string) string {
-			if strings.HasPrefix(args[0], "EVAL") {
-				return "-NOSCRIPT No matching script. Please use EVAL.\r\n"
-			}
-			return "default"
-		}))
-		n := start(t, Config{Dialer: f, Scripts: []string{delScript}})
-		synctest.Wait()
-		h.take()
-		c := scriptCall(delScript, "k")
-		n.Submit(&c.Call)
-		var refused *member.ReplyError
-		if <-c.done; c.Outcome != member.Refused || !errors.As(c.Err, &refused) || refused.Kind != member.KindNoScript {
-			t.Errorf("%v, %v", c.Outcome, c.Err)
+	refuse := func(_ int64, args []string) string {
+		if strings.HasPrefix(args[0], "EVAL") {
+			return noScript
 		}
-		h.expect(t, "repair", "EVALSHA "+scriptSHA(delScript)+" 1 k", "EVAL "+delScript+" 1 k")
+		return "default"
+	}
+	faked(t, refuse, Config{Scripts: []string{delScript}}, func(t *testing.T, f *fake, n *Node) {
+		f.take()
+		scriptCall(delScript, "k").sent(n).isRefused(t, member.KindNoScript)
+		f.expect(t, "repair", "EVALSHA "+scriptSHA(delScript)+" 1 k", "EVAL "+delScript+" 1 k")
 	})
 }
 
 // The acquire must not be executed behind its own release, where it would leave a key to nobody.
 func TestEndedAttemptIsNotRepaired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var h history
-		answer := make(chan struct{})
-		f := newFake(h.record(func(_ int64, args []string) string {
-			if args[0] == "EVALSHA" {
-				<-answer
-				return "-NOSCRIPT No matching script. Please use EVAL.\r\n"
-			}
-			return "default"
-		}))
-		n := start(t, Config{Dialer: f, Scripts: []string{setScript}})
-		synctest.Wait()
-		h.take()
+	faked(t, says("EVALSHA", noScript), Config{Scripts: []string{setScript}}, func(t *testing.T, f *fake, n *Node) {
+		answer := f.hold("EVALSHA")
+		f.take()
 		var ended atomic.Bool
 		acquire := scriptCall(setScript, "k", "v")
 		acquire.Ended, acquire.OweUntil = &ended, time.Time{}
 		n.Submit(&acquire.Call)
 		ended.Store(true)
 		release := submit(n, "DEL", "k")
-		close(answer)
-		if <-acquire.done; acquire.Outcome != member.NotSent || !errors.Is(acquire.Err, member.ErrEnded) {
-			t.Errorf("%v, %v", acquire.Outcome, acquire.Err)
-		}
+		answer()
+		acquire.is(t, member.NotSent, member.ErrEnded)
 		<-release.done
 		synctest.Wait()
-		h.expect(t, "order", "EVALSHA "+scriptSHA(setScript)+" 1 k v", "DEL k")
+		f.expect(t, "order", "EVALSHA "+scriptSHA(setScript)+" 1 k v", "DEL k")
 	})
 }
 
 // A member that forgot meanwhile must not execute what was asked of it before. A release it must.
 func TestCallOfAnEndedGenerationIsNotRepaired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var h history
-		answer := make(chan struct{})
-		f := newFake(h.record(func(_ int64, args []string) string {
-			if args[0] == "EVALSHA" {
-				<-answer
-				return "-NOSCRIPT No matching script. Please use EVAL.\r\n"
-			}
-			return "default"
-		}))
-		n := start(t, Config{Dialer: f, Scripts: []string{setScript, delScript}})
-		synctest.Wait()
-		h.take()
+	faked(t, says("EVALSHA", noScript), Config{Scripts: []string{setScript, delScript}}, func(t *testing.T, f *fake, n *Node) {
+		answer := f.hold("EVALSHA")
+		f.take()
 		acquire, release := tagged(setScript, "k", "v"), tagged(delScript, "k")
 		release.Always = true
-		n.Submit(&acquire.Call)
-		n.Submit(&release.Call)
+		submitAll(n, acquire, release)
 		n.change(func(p *published) { p.state.Gen++ })
-		close(answer)
-		if <-acquire.done; acquire.Outcome != member.NotSent || !errors.Is(acquire.Err, member.ErrEnded) {
-			t.Errorf("%v, %v", acquire.Outcome, acquire.Err)
-		}
-		if <-release.done; release.Outcome != member.Answered {
-			t.Errorf("release: %v, %v", release.Outcome, release.Err)
-		}
-		for _, line := range h.take() {
-			if strings.HasPrefix(line, "EVAL "+setScript) {
-				t.Errorf("sent %q", line)
-			}
-		}
+		answer()
+		acquire.is(t, member.NotSent, member.ErrEnded)
+		release.is(t, member.Answered)
+		require.NotContains(t, strings.Join(f.take(), "\n"), "EVAL "+setScript)
 	})
 }
 
@@ -315,9 +254,7 @@ func TestRepairNeverOvertakesTheRelease(t *testing.T) {
 			over.Store(true)
 			release := submit(n, "DEL", key) // needs no repair, which would put it behind the acquire again
 			<-release.done
-			if release.Outcome != member.Answered {
-				t.Errorf("release: %v, %v", release.Outcome, release.Err)
-			}
+			assert.Equal(t, member.Answered, release.Outcome, "release: %v, %v", release.Outcome, release.Err)
 		})
 		acquire.wait(t)
 		wg.Wait()
@@ -332,18 +269,15 @@ func TestRepairNeverOvertakesTheRelease(t *testing.T) {
 		}
 	}
 	t.Logf("executed %d, not repeated %d", repaired, ended)
-	if got := s.cli("DBSIZE"); got != "0" {
-		t.Errorf("%s keys were left behind their release", got)
-	}
+	require.Equal(t, "0", s.cli("DBSIZE"), "keys were left behind their release")
 }
 
 func TestWrongScriptKeepsTheMemberDown(t *testing.T) {
 	s := startRedis(t)
 	n := start(t, Config{Addr: s.addr(), Scripts: []string{"return )"}})
 	until(t, "refused", func() bool { return !errors.Is(n.State().Err, errConnecting) })
-	if st := n.State(); st.Up || !strings.Contains(st.Err.Error(), "SCRIPT LOAD") {
-		t.Errorf("state %+v", st)
-	}
+	st := n.State()
+	require.True(t, !st.Up && strings.Contains(st.Err.Error(), "SCRIPT LOAD"), "state %+v", st)
 }
 
 // The first scripts are there from the handshake on, and each of the others from its first call.
@@ -351,20 +285,11 @@ func TestPreloadedScriptsAreThereAndOthersComeWithTheirFirstCall(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript, delScript}, Preload: 1})
 	exist := func() string { return s.cli("SCRIPT", "EXISTS", scriptSHA(setScript), scriptSHA(delScript)) }
-	if got := exist(); got != "[1 0]" {
-		t.Errorf("after the handshake: %s", got)
-	}
-	c := scriptCall(delScript, "k")
-	n.Submit(&c.Call)
-	if c.wait(t); c.Outcome != member.Answered {
-		t.Errorf("%v, %v", c.Outcome, c.Err)
-	}
-	if got := exist(); got != "[1 1]" {
-		t.Errorf("after the call: %s", got)
-	}
-	if _, err := New(Config{Addr: s.addr(), Preload: -1}); err == nil {
-		t.Error("a negative Preload was taken")
-	}
+	require.Equal(t, "[1 0]", exist(), "after the handshake")
+	scriptCall(delScript, "k").sent(n).is(t, member.Answered)
+	require.Equal(t, "[1 1]", exist(), "after the call")
+	_, err := New(Config{Addr: s.addr(), Preload: -1})
+	require.Error(t, err, "a negative Preload was taken")
 }
 
 func TestForbiddenScriptLoadIsDoneWithout(t *testing.T) {
@@ -373,55 +298,32 @@ func TestForbiddenScriptLoadIsDoneWithout(t *testing.T) {
 	var log logBuffer
 	n := up(t, Config{Addr: s.addr(), Scripts: []string{delScript}, Logger: log.logger()})
 	for range 2 {
-		c := scriptCall(delScript, "k")
-		n.Submit(&c.Call)
-		if c.wait(t); c.Outcome != member.Answered {
-			t.Errorf("%v, %v", c.Outcome, c.Err)
-		}
+		scriptCall(delScript, "k").sent(n).is(t, member.Answered)
 	}
-	if !strings.Contains(log.String(), "SCRIPT LOAD") {
-		t.Errorf("log:\n%s", log.String())
-	}
+	require.Contains(t, log.String(), "SCRIPT LOAD")
 }
-
-// miniDialer connects to a miniredis over in-memory pipes.
-func miniDialer(m *miniredis.Miniredis) Dialer { return mini{m} }
 
 func TestMiniredisInFakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := miniredis.NewMiniRedis()
 		defer m.Close()
-		n := start(t, Config{Dialer: miniDialer(m), Scripts: []string{setScript, `return redis.call('HGET', KEYS[1], 'f')`}})
+		n := start(t, Config{Dialer: mini{m}, Scripts: []string{setScript, `return redis.call('HGET', KEYS[1], 'f')`}})
 		var pushes pushLog
 		n.Listen("inbox", &pushes)
 		synctest.Wait()
-		if st := n.State(); !st.Up || !st.Inbox {
-			t.Fatalf("state %+v", st)
-		}
+		require.True(t, n.State().Up && n.State().Inbox, "state %+v", n.State())
 		time.Sleep(time.Minute) // pings on both connections
-		if st := n.State(); st.Epoch != 1 || !st.Inbox {
-			t.Errorf("state %+v", st)
-		}
-		if got := pushes.picture(); got != "UI" && got != "U- UI" {
-			t.Errorf("changes %s", got)
-		}
+		require.True(t, n.State().Epoch == 1 && n.State().Inbox, "state %+v", n.State())
+		require.Contains(t, []string{"UI", "U- UI"}, pushes.picture())
 		do(t, n, "SCRIPT", "FLUSH")
-		c := tagged(setScript, "k", "v")
-		n.Submit(&c.Call)
-		if <-c.done; c.Outcome != member.Answered || string(c.Reply.Str) != "" {
-			t.Errorf("%v, %v", c.Outcome, c.Err)
-		}
-		w := scriptCall(`return redis.call('HGET', KEYS[1], 'f')`, "k")
-		n.Submit(&w.Call)
-		var refused *member.ReplyError
-		if <-w.done; !errors.As(w.Err, &refused) || refused.Kind != member.KindForeign || !strings.HasPrefix(refused.Text, "WRONGTYPE ") {
-			t.Errorf("%v", w.Err)
-		}
+		c := tagged(setScript, "k", "v").sent(n)
+		c.is(t, member.Answered)
+		require.Empty(t, c.Reply.Str)
+		wrong := scriptCall(`return redis.call('HGET', KEYS[1], 'f')`, "k").sent(n).isRefused(t, member.KindForeign)
+		require.True(t, strings.HasPrefix(wrong.Text, "WRONGTYPE "), wrong.Text)
 		do(t, n, "PUBLISH", "inbox", "hello")
 		synctest.Wait()
-		if got := pushes.messages(); len(got) != 1 || got[0] != "hello" {
-			t.Errorf("messages %q", got)
-		}
+		require.Equal(t, []string{"hello"}, pushes.messages())
 	})
 }
 
@@ -446,33 +348,31 @@ func TestScriptsAreSentToAServerThatLacksThem(t *testing.T) {
 		"not permitted": {"-NOPERM this user has no permissions to run the 'script|exists' command\r\n", []int{2, 2, 2}},
 		"no array":      {"+OK\r\n", []int{2, 2, 2}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				loads := 0 // under f.mu
-				var f *fake
-				f = newFake(func(_ int64, args []string) string {
-					switch {
-					case args[0] == "SCRIPT" && args[1] == "EXISTS":
-						return tc.exists
-					case args[0] == "SCRIPT":
-						f.set(func() { loads++ })
-					}
-					return "default"
-				})
-				n := start(t, Config{Dialer: f, Scripts: []string{setScript, delScript}})
-				for i, want := range tc.want {
-					time.Sleep(time.Second)
-					f.set(func() {
-						if st := n.State(); !st.Up || st.Epoch != uint64(i+1) || loads != want {
-							t.Errorf("connection %d: %d loads, want %d; state %+v", i+1, loads, want, st)
-						}
-						if loads = 0; i == 1 {
-							f.loaded = ""
-						}
-					})
-					f.cut()
+		t.Run(name, bubble(func(t *testing.T) {
+			loads := 0 // under f.mu
+			var f *fake
+			f = newFake(func(_ int64, args []string) string {
+				switch {
+				case args[0] == "SCRIPT" && args[1] == "EXISTS":
+					return tc.exists
+				case args[0] == "SCRIPT":
+					f.set(func() { loads++ })
 				}
+				return "default"
 			})
-		})
+			n := start(t, Config{Dialer: f, Scripts: []string{setScript, delScript}})
+			for i, want := range tc.want {
+				time.Sleep(time.Second)
+				f.set(func() {
+					st := n.State()
+					require.True(t, st.Up && st.Epoch == uint64(i+1) && loads == want,
+						"connection %d: %d loads, want %d; state %+v", i+1, loads, want, st)
+					if loads = 0; i == 1 {
+						f.loaded = ""
+					}
+				})
+				f.cut()
+			}
+		}))
 	}
 }

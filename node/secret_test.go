@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -32,30 +34,22 @@ import (
 func testCertificate(t testing.TB, dir string) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := errors.Join(
+	require.NoError(t, errors.Join(
 		os.WriteFile(certFile, certPEM, 0o600),
 		os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	pool = x509.NewCertPool()
 	pool.AppendCertsFromPEM(certPEM)
 	return certFile, keyFile, pool
@@ -66,9 +60,7 @@ func startTLS(t testing.TB) (s *redisServer, tlsAddr string, pool *x509.CertPool
 	rt.Needs(t, redistest.TLS)
 	certFile, keyFile, pool := testCertificate(t, t.TempDir())
 	port, held, err := redistest.TakePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = held.Close() })
 	s = startRedis(t, "--tls-port", strconv.Itoa(port), "--tls-cert-file", certFile, "--tls-key-file", keyFile,
 		"--tls-auth-clients", "no")
@@ -81,44 +73,33 @@ func TestTLSWithACLUser(t *testing.T) {
 	n := up(t, Config{Addr: addr, Username: "u", Password: "pw", TLS: &tls.Config{RootCAs: pool}, Scripts: []string{delScript}})
 	var l pushLog
 	n.Listen("ch", &l)
-	if got := do(t, n, "ACL", "WHOAMI"); got != "u" {
-		t.Errorf("user %s", got)
-	}
+	require.Equal(t, "u", do(t, n, "ACL", "WHOAMI"), "user")
 	until(t, "subscribed", func() bool { return n.State().Inbox })
 	do(t, n, "PUBLISH", "ch", "x")
 	until(t, "delivered", func() bool { return len(l.messages()) == 1 })
 	for i := range 2000 {
 		want := strconv.Itoa(i)
-		if got := do(t, n, "ECHO", want); got != want {
-			t.Fatalf("%s for %s", got, want)
-		}
+		require.Equal(t, want, do(t, n, "ECHO", want), "for %s", want)
 	}
 }
 
 func TestUnixSocket(t *testing.T) {
 	dir, err := os.MkdirTemp("", "node") // t.TempDir can be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "s")
 	startRedis(t, "--unixsocket", path)
 	c, err := ParseURL("redis+unix://" + path + "?db=2&client_name=me")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	n := up(t, c)
-	if got := do(t, n, "CLIENT", "GETNAME"); got != "me" || n.Name() != path {
-		t.Errorf("%s, %s", got, n.Name())
-	}
+	got := do(t, n, "CLIENT", "GETNAME")
+	require.True(t, got == "me" && n.Name() == path, "%s, %s", got, n.Name())
 }
 
 // answering serves every connection with f, until the test ends.
 func answering(t testing.TB, f func(c net.Conn)) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -188,29 +169,20 @@ func TestNoErrorOrLogHoldsTheSecret(t *testing.T) {
 			c := submit(n, "SET", "k", token)
 			t.Log(c.Err)
 			for _, err := range []error{n.State().Err, c.Err} {
-				if err == nil {
-					t.Fatal("no error")
-				}
-				if !strings.HasPrefix(err.Error(), tc.config.Addr+": ") {
-					t.Errorf("does not begin with the name: %v", err)
-				}
-				if tc.is != nil && !errors.Is(err, tc.is) || tc.as != nil && !errors.As(err, tc.as) {
-					t.Errorf("cause is not wrapped: %v", err)
-				}
+				require.Error(t, err, "no error")
+				require.True(t, strings.HasPrefix(err.Error(), tc.config.Addr+": "), "does not begin with the name: %v", err)
+				require.True(t, (tc.is == nil || errors.Is(err, tc.is)) && (tc.as == nil || errors.As(err, tc.as)), "cause is not wrapped: %v", err)
 				for e := err; e != nil; e = unwrapLast(e) {
 					for _, text := range []string{e.Error(), fmt.Sprintf("%+v", e), fmt.Sprintf("%#v", e)} {
-						if strings.Contains(text, canary) || strings.Contains(text, token) {
-							t.Errorf("holds a secret: %s", text)
-						}
+						require.True(t, !strings.Contains(text, canary) && !strings.Contains(text, token), "holds a secret: %s", text)
 					}
 				}
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			_ = n.Close(ctx)
-			if text := log.String(); strings.Contains(text, canary) || strings.Contains(text, token) {
-				t.Errorf("log holds a secret:\n%s", text)
-			}
+			text := log.String()
+			require.True(t, !strings.Contains(text, canary) && !strings.Contains(text, token), "log holds a secret:\n%s", text)
 		})
 	}
 }
@@ -230,7 +202,5 @@ func TestOwnerTokenIsNotRepeatedByAnError(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.addr()})
 	c := submit(n, "EVALSHAA", "sha", "t0k3n").wait(t)
-	if c.Outcome != member.Refused || strings.Contains(c.Err.Error(), "t0k3n") {
-		t.Errorf("%v, %v", c.Outcome, c.Err)
-	}
+	require.True(t, c.Outcome == member.Refused && !strings.Contains(c.Err.Error(), "t0k3n"), "%v, %v", c.Outcome, c.Err)
 }

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/member"
 )
@@ -43,17 +46,15 @@ func pushing(f *fake, id int64, args []string) string {
 	return "default"
 }
 
-func newPushing(handle func(id int64, args []string) string) *fake {
-	f := newFake(nil)
-	f.handle = func(id int64, args []string) string {
-		if handle != nil {
-			if a := handle(id, args); a != "default" {
-				return a
-			}
-		}
-		return pushing(f, id, args)
-	}
-	return f
+// pushed is playing at a server with RESP3.
+func pushed(handle func(id int64, args []string) string, c Config, play func(t *testing.T, f *fake, n *Node)) func(t *testing.T) {
+	return bubble(func(t *testing.T) {
+		f := newFake(handle)
+		f.three = true
+		c.Dialer = f
+		n := start(t, c)
+		play(t, f, n)
+	})
 }
 
 // say sends something on every connection there is.
@@ -78,73 +79,47 @@ func (l *talkative) Channel(channel string, msg []byte, _ time.Time) {
 }
 
 func TestOneConnectionCarriesCommandsAndMessages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newPushing(nil)
-		n := start(t, Config{Dialer: f})
+	pushed(nil, Config{}, func(t *testing.T, f *fake, n *Node) {
 		var l talkative
 		n.Listen("ch", &l)
 		n.Subscribe("a", "b")
 		synctest.Wait()
-		if st := n.State(); !st.Inbox || st.Ear == 0 || len(f.dials) != 1 {
-			t.Fatalf("%d connections, %+v", len(f.dials), st)
-		}
+		require.True(t, n.State().Inbox && n.State().Ear != 0, "%+v", n.State())
+		require.Len(t, f.dialled(), 1)
 		f.say(pushOf("message", "ch", "one"))
 		synctest.Wait()
 		c := submit(n, "ECHO", "x")
 		f.say(pushOf("message", "ch", "two") + pushOf("message", "b", "three") + pushOf("invalidate", "k"))
 		synctest.Wait()
-		if c.wait(t); c.Outcome != member.Answered || show(c.Reply) != "x" {
-			t.Errorf("%v %v", c.Outcome, c.Err)
-		}
+		c.is(t, member.Answered)
+		require.Equal(t, "x", show(c.Reply))
 		n.Unsubscribe("a")
 		synctest.Wait()
-		if got := l.messages(); !slices.Equal(got, []string{"one", "two"}) {
-			t.Errorf("delivered %q", got)
-		}
+		require.Equal(t, []string{"one", "two"}, l.messages(), "delivered")
 		slices.Sort(l.heard)
-		if !slices.Equal(l.heard, []string{"a=", "b=", "b=three"}) {
-			t.Errorf("heard %q", l.heard)
-		}
+		require.Equal(t, []string{"a=", "b=", "b=three"}, l.heard)
 		// The connection is lost: so is the inbox, until it is subscribed on the next one.
 		ear := n.State().Ear
-		f.handle = func(id int64, args []string) string {
-			if args[0] == "SUBSCRIBE" {
-				return ""
-			}
-			return pushing(f, id, args)
-		}
+		f.set(func() { f.handle = says("SUBSCRIBE", "") })
 		f.cut()
 		time.Sleep(time.Second)
-		if st := n.State(); !st.Up || st.Inbox {
-			t.Errorf("before the confirmation: %+v", st)
-		}
+		require.True(t, n.State().Up && !n.State().Inbox, "before the confirmation: %+v", n.State())
 		f.say(pushOf("subscribe", "ch", "1"))
 		synctest.Wait()
-		if st := n.State(); !st.Inbox || st.Ear == ear {
-			t.Errorf("after the confirmation: %+v", st)
-		}
-	})
+		require.True(t, n.State().Inbox && n.State().Ear != ear, "after the confirmation: %+v", n.State())
+	})(t)
 }
 
 // A message from before the confirmation is of a generation that may have ended.
 func TestMessageBeforeTheConfirmationIsDropped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newPushing(func(_ int64, args []string) string {
-			if args[0] == "SUBSCRIBE" {
-				return ""
-			}
-			return "default"
-		})
-		n := start(t, Config{Dialer: f})
+	pushed(says("SUBSCRIBE", ""), Config{}, func(t *testing.T, f *fake, n *Node) {
 		var l pushLog
 		n.Listen("ch", &l)
 		synctest.Wait()
 		f.say(pushOf("message", "ch", "early"))
 		f.say(pushOf("subscribe", "ch", "1") + pushOf("message", "ch", "in time") + pushOf("message", "other", "not ours"))
 		synctest.Wait()
-		if got := l.messages(); !slices.Equal(got, []string{"in time"}) {
-			t.Errorf("delivered %q", got)
-		}
+		require.Equal(t, []string{"in time"}, l.messages(), "delivered")
 		// The generation ends: from then on the same connection brings nothing until it is asked anew.
 		ear := n.State().Ear
 		n.change(func(p *published) { p.state.Gen++ })
@@ -154,106 +129,77 @@ func TestMessageBeforeTheConfirmationIsDropped(t *testing.T) {
 		synctest.Wait()
 		f.say(pushOf("message", "ch", "old still"))
 		synctest.Wait()
-		if st := n.State(); st.Inbox || !st.Up {
-			t.Errorf("not confirmed again: %+v", st)
-		}
+		require.True(t, !n.State().Inbox && n.State().Up, "not confirmed again: %+v", n.State())
 		f.say(pushOf("subscribe", "ch", "1") + pushOf("message", "ch", "new"))
 		synctest.Wait()
-		if st := n.State(); !st.Inbox || st.Ear == ear || len(f.dials) != 1 {
-			t.Errorf("%d connections, %+v", len(f.dials), st)
-		}
-		if got := l.messages(); !slices.Equal(got, []string{"in time", "new"}) {
-			t.Errorf("delivered %q", got)
-		}
-	})
+		require.True(t, n.State().Inbox && n.State().Ear != ear, "%+v", n.State())
+		require.Len(t, f.dialled(), 1)
+		require.Equal(t, []string{"in time", "new"}, l.messages(), "delivered")
+	})(t)
 }
 
 // The inbox that is refused beside the commands gets a connection of its own.
 func TestRefusedSharedInboxGetsItsOwnConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var f *fake
-		three := map[int64]bool{}
-		f = newPushing(func(id int64, args []string) string {
-			switch {
-			case args[0] == "HELLO":
-				f.set(func() { three[id] = args[1] == "3" })
-				if args[1] == "2" {
-					return "*2\r\n$5\r\nproto\r\n:2\r\n"
-				}
-			case args[0] == "SUBSCRIBE":
-				refused := false
-				f.set(func() { refused = three[id] })
-				if refused {
-					return "-ERR not here\r\n"
-				}
-				f.set(func() { f.subscribed = append(f.subscribed, id) })
-				return fmt.Sprintf("*3\r\n%s%s:1\r\n", bulk("subscribe"), bulk(args[1]))
+	var three sync.Map // connections that speak RESP3
+	handle := func(id int64, args []string) string {
+		switch {
+		case args[0] == "HELLO" && args[1] == "2":
+			return "*2\r\n$5\r\nproto\r\n:2\r\n"
+		case args[0] == "HELLO":
+			three.Store(id, true)
+		case args[0] == "SUBSCRIBE":
+			if _, refused := three.Load(id); refused {
+				return "-ERR not here\r\n"
 			}
-			return "default"
-		})
-		n := start(t, Config{Dialer: f})
+			return fmt.Sprintf("*3\r\n%s%s:1\r\n", bulk("subscribe"), bulk(args[1]))
+		}
+		return "default"
+	}
+	pushed(handle, Config{}, func(t *testing.T, f *fake, n *Node) {
 		n.Listen("ch", &pushLog{})
 		time.Sleep(10 * time.Second)
-		if st := n.State(); !st.Inbox || st.Gen != 1 || st.Epoch != 1 || len(f.dials) != 2 {
-			t.Errorf("%d dials, %+v", len(f.dials), st)
-		}
-		ctx := t.Context()
-		if err := n.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+		st := n.State()
+		require.True(t, st.Inbox && st.Gen == 1 && st.Epoch == 1, "%+v", st)
+		require.Len(t, f.dialled(), 2)
+		require.NoError(t, n.Close(t.Context()))
+	})(t)
 }
 
 // Messages show that the server can send; they do not show that our commands arrive.
 func TestMessagesDoNotHideAStall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		silent := make(chan struct{})
-		f := newPushing(func(_ int64, args []string) string {
-			select {
-			case <-silent:
-				return ""
-			default:
-				return "default"
-			}
-		})
-		n := start(t, Config{Dialer: f, PingInterval: time.Second, StallTimeout: 2 * time.Second})
+	pushed(nil, Config{PingInterval: time.Second, StallTimeout: 2 * time.Second}, func(t *testing.T, f *fake, n *Node) {
 		n.Listen("ch", &pushLog{})
 		synctest.Wait()
-		close(silent)
+		f.silence(true)
 		for range 35 {
 			f.say(pushOf("message", "ch", "x"))
 			time.Sleep(100 * time.Millisecond)
 		}
-		if st := n.State(); st.Up {
-			t.Errorf("not found to be stalled: %+v", st)
-		}
-	})
+		require.False(t, n.State().Up, "not found to be stalled")
+	})(t)
 }
 
 // Close leaves nothing behind at the server: QUIT is the last command.
 func TestSharedInboxEndsBehindEverythingElse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var h history
-		f := newPushing(nil)
-		inner := f.handle
-		f.handle = h.record(func(id int64, args []string) string {
-			if args[0] == "QUIT" {
+	pushed(nil, Config{}, func(t *testing.T, f *fake, n *Node) {
+		n.Listen("ch", &pushLog{})
+		synctest.Wait()
+		f.set(func() {
+			f.handle = func(id int64, args []string) string {
+				if args[0] != "QUIT" {
+					return "default"
+				}
 				f.set(func() { _ = f.conns[id].Close() })
 				return "+OK\r\n"
 			}
-			return inner(id, args)
 		})
-		n := start(t, Config{Dialer: f})
-		n.Listen("ch", &pushLog{})
-		synctest.Wait()
-		h.take()
+		f.take()
 		submit(n, "LAST")
 		begun := time.Now()
-		if err := n.Close(t.Context()); err != nil || time.Since(begun) != 0 {
-			t.Errorf("%v after %v", err, time.Since(begun))
-		}
-		h.expect(t, "the end", "LAST", "QUIT")
-	})
+		require.NoError(t, n.Close(t.Context()))
+		require.Zero(t, time.Since(begun))
+		f.expect(t, "the end", "LAST", "QUIT")
+	})(t)
 }
 
 func TestConfirmationOfNothingEndsTheConnection(t *testing.T) {
@@ -261,24 +207,19 @@ func TestConfirmationOfNothingEndsTheConnection(t *testing.T) {
 		"nothing in line": pushOf("subscribe", "ch", "1"),
 		"another":         pushOf("unsubscribe", "ch", "1"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newPushing(func(id int64, args []string) string {
-					if args[0] == "SUBSCRIBE" && id == 1 && name == "another" {
-						return ""
-					}
-					return "default"
-				})
-				n := start(t, Config{Dialer: f})
-				n.Listen("ch", &pushLog{})
-				synctest.Wait()
-				f.say(says)
-				time.Sleep(5 * time.Second)
-				if st := n.State(); st.Epoch != 2 || !st.Inbox {
-					t.Errorf("%+v", st)
-				}
-			})
-		})
+		handle := func(id int64, args []string) string {
+			if args[0] == "SUBSCRIBE" && id == 1 && name == "another" {
+				return ""
+			}
+			return "default"
+		}
+		t.Run(name, pushed(handle, Config{}, func(t *testing.T, f *fake, n *Node) {
+			n.Listen("ch", &pushLog{})
+			synctest.Wait()
+			f.say(says)
+			time.Sleep(5 * time.Second)
+			require.True(t, n.State().Epoch == 2 && n.State().Inbox, "%+v", n.State())
+		}))
 	}
 }
 
@@ -288,52 +229,36 @@ func TestReadBufferFollowsItsUse(t *testing.T) {
 	defer server.Close()
 	f := feed{br: newBuffer(client)}
 	take := func(n int) {
-		if _, err := server.Write(make([]byte, n)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := server.Write(make([]byte, n))
+		require.NoError(t, err)
 		for n > 0 {
-			if err := f.fill(client); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, f.fill(client))
 			k, err := f.br.Discard(f.br.Buffered())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			n -= k
 		}
 	}
 	take(100)
-	if f.br.Size() != readBuffer {
-		t.Errorf("%d bytes at first", f.br.Size())
-	}
+	require.Equal(t, readBuffer, f.br.Size(), "at first")
 	take(256 << 10)
-	if f.br.Size() != mostBuffer {
-		t.Errorf("%d bytes in a crowd", f.br.Size())
-	}
+	require.Equal(t, mostBuffer, f.br.Size(), "in a crowd")
 	for range 4 * lean {
 		take(1)
 	}
-	if f.br.Size() != readBuffer {
-		t.Errorf("%d bytes after it", f.br.Size())
-	}
+	require.Equal(t, readBuffer, f.br.Size(), "after it")
 	_ = server.Close()
-	if err := f.fill(client); err == nil {
-		t.Error("no end")
-	}
+	require.Error(t, f.fill(client), "no end")
 }
 
 // The scripts of the handshake are in the write buffer last.
 func TestWriteBuffersAreGivenBackWhenLittleIsWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := start(t, Config{Dialer: newPushing(nil), PingInterval: time.Second})
+	pushed(nil, Config{PingInterval: time.Second}, func(t *testing.T, _ *fake, n *Node) {
 		synctest.Wait()
 		submit(n, "ECHO", strings.Repeat("x", 100<<10)).wait(t)
 		time.Sleep(5 * time.Second)
 		s := n.published.Load().session
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if cap(s.wbuf) > leanBuffer || cap(s.spare) > leanBuffer {
-			t.Errorf("%d and %d bytes are kept", cap(s.wbuf), cap(s.spare))
-		}
-	})
+		require.True(t, cap(s.wbuf) <= leanBuffer && cap(s.spare) <= leanBuffer, "%d and %d bytes are kept", cap(s.wbuf), cap(s.spare))
+	})(t)
 }

@@ -2,17 +2,20 @@ package node
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
@@ -21,40 +24,34 @@ import (
 // lateWrite breaks a connection while a SET is on its way, waits for the next connection, deletes the
 // key there, lets the SET arrive, and returns whether the key is there afterwards.
 func lateWrite(t *testing.T, s *redisServer, c Config) bool {
+	until(t, "alone with the server", func() bool { return connections(s) == 1 })
 	p := startProxy(t, s.addr())
 	c.Addr = p.addr()
 	n := up(t, c)
+	defer func() { require.NoError(t, n.Close(patient(t))) }()
 	p.holdAll()
 	write := submit(n, "SET", "late", "1", "PX", "30000")
 	until(t, "at the proxy", func() bool { return p.holds() >= len(write.Cmd) })
 	p.breakOff()
-	if write.wait(t); write.Outcome != member.Unknown || !errors.Is(write.Err, member.ErrBroken) {
-		t.Fatalf("%v, %v", write.Outcome, write.Err)
-	}
-	if n.State().Epoch == 1 && n.State().Up {
-		t.Error("up after a call of the connection was told that it broke")
-	}
+	write.is(t, member.Unknown, member.ErrBroken)
+	require.True(t, n.State().Epoch != 1 || !n.State().Up, "up after a call of the connection was told that it broke")
 	until(t, "up again", func() bool { return n.State().Up })
-	if st := n.State(); st.Epoch != 2 || st.Gen != 1 {
-		t.Errorf("state %+v", st)
-	}
+	require.True(t, n.State().Epoch == 2 && n.State().Gen == 1, "state %+v", n.State())
 	do(t, n, "DEL", "late")
 	p.let()
-	for range 30 {
-		if do(t, n, "EXISTS", "late") == "1" {
-			return true
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	return false
+	until(t, "rid of the connection before", func() bool { return connections(s) == 2 })
+	return do(t, n, "EXISTS", "late") == "1"
+}
+
+func connections(s *redisServer) int {
+	n, _ := strconv.Atoi(resp.Field([]byte(s.cli("INFO", "clients")), "connected_clients:"))
+	return n
 }
 
 func TestNothingOfABrokenConnectionIsExecutedLater(t *testing.T) {
 	s := startRedis(t)
 	for range 5 {
-		if lateWrite(t, s, Config{}) {
-			t.Fatal("the late write was executed behind the clean-up")
-		}
+		require.False(t, lateWrite(t, s, Config{}), "the late write was executed behind the clean-up")
 	}
 }
 
@@ -63,12 +60,10 @@ func TestForbiddenKillIsToldOnce(t *testing.T) {
 	s := startRedis(t)
 	s.cli("ACL", "SETUSER", "default", "-client", "+client|id", "+client|setname")
 	var log logBuffer
-	if !lateWrite(t, s, Config{Logger: log.logger()}) {
-		t.Error("the late write was not executed: the test above proves nothing")
-	}
-	if text := log.String(); strings.Count(text, "CLIENT KILL") != 1 || !strings.Contains(text, "TTL") {
-		t.Errorf("log:\n%s", text)
-	}
+	require.True(t, lateWrite(t, s, Config{Logger: log.logger()}), "the late write was not executed: the test above proves nothing")
+	text := log.String()
+	require.Equal(t, 1, strings.Count(text, "CLIENT KILL"), text)
+	require.Contains(t, text, "TTL")
 }
 
 // logBuffer collects a log.
@@ -93,68 +88,25 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// history records what a fake is sent, handshakes included.
-type history struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (h *history) record(handle func(id int64, args []string) string) func(int64, []string) string {
-	return func(id int64, args []string) string {
-		if args[0] != "PING" && args[0] != "HELLO" {
-			h.mu.Lock()
-			h.lines = append(h.lines, strings.Join(args, " "))
-			h.mu.Unlock()
-		}
-		if handle == nil {
-			return "default"
-		}
-		return handle(id, args)
-	}
-}
-
-func (h *history) take() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	lines := h.lines
-	h.lines = nil
-	return lines
-}
-
-func (h *history) expect(t *testing.T, what string, want ...string) {
-	t.Helper()
-	if got := h.take(); !slices.Equal(got, want) {
-		t.Errorf("%s: the server got %q, want %q", what, got, want)
-	}
-}
-
 func TestPredecessorsAreKilledOnlyInTheSameProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var h history
-		f := newFake(h.record(nil))
+	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
 		f.lags = true
-		n := start(t, Config{Dialer: f})
-		synctest.Wait()
-		h.expect(t, "first connection", "CLIENT ID", "INFO server")
+		f.expect(t, "first connection", "CLIENT ID", "INFO server")
 		f.cut()
 		time.Sleep(time.Second)
-		h.expect(t, "same process", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "CLIENT KILL ID 1")
+		f.expect(t, "same process", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "CLIENT KILL ID 1")
 		f.cut()
 		time.Sleep(time.Second)
-		h.expect(t, "killed ones are forgotten", "CLIENT ID", "INFO server", "CLIENT LIST ID 2", "CLIENT KILL ID 2")
-		if st := n.State(); st.Gen != 1 || st.Epoch != 3 {
-			t.Errorf("state %+v", st)
-		}
+		f.expect(t, "killed ones are forgotten", "CLIENT ID", "INFO server", "CLIENT LIST ID 2", "CLIENT KILL ID 2")
+		assert.True(t, n.State().Gen == 1 && n.State().Epoch == 3, "state %+v", n.State())
 		f.set(func() { f.runID = "run-2" })
 		f.cut()
 		time.Sleep(time.Second)
-		h.expect(t, "restarted", "CLIENT ID", "INFO server", "CLIENT LIST ID 3")
-		if st := n.State(); st.Gen != 2 || st.Epoch != 4 || st.RunID != "run-2" {
-			t.Errorf("state %+v", st)
-		}
+		f.expect(t, "restarted", "CLIENT ID", "INFO server", "CLIENT LIST ID 3")
+		assert.True(t, n.State().Gen == 2 && n.State().Epoch == 4 && n.State().RunID == "run-2", "state %+v", n.State())
 		f.cut()
 		time.Sleep(time.Second)
-		h.expect(t, "after the restart", "CLIENT ID", "INFO server", "CLIENT LIST ID 4", "CLIENT KILL ID 4")
+		f.expect(t, "after the restart", "CLIENT ID", "INFO server", "CLIENT LIST ID 4", "CLIENT KILL ID 4")
 	})
 }
 
@@ -171,55 +123,27 @@ func TestPredecessorThatIsGoneIsNotKilled(t *testing.T) {
 		"not permitted": {"-NOPERM this user has no permissions to run the 'client|list' command\r\n", []int64{1}},
 		"not known":     {"-ERR syntax error\r\n", []int64{1}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake(func(_ int64, args []string) string {
-					if args[0] == "CLIENT" && args[1] == "LIST" {
-						return tc.says
-					}
-					return "default"
-				})
-				n := start(t, Config{Dialer: f})
-				synctest.Wait()
-				f.cut()
-				time.Sleep(time.Second)
-				f.set(func() {
-					if st := n.State(); !st.Up || st.Epoch != 2 || !slices.Equal(f.killed, tc.kills) {
-						t.Errorf("killed %v, state %+v", f.killed, st)
-					}
-				})
-			})
-		})
+		t.Run(name, playing(says("CLIENT LIST", tc.says), Config{}, func(t *testing.T, f *fake, n *Node) {
+			f.cut()
+			time.Sleep(time.Second)
+			require.True(t, n.State().Up && n.State().Epoch == 2, "%+v", n.State())
+			f.set(func() { require.Equal(t, tc.kills, f.killed) })
+		}))
 	}
 }
 
 func TestUnknownKillIsRepeated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var h history
-		var silent atomic.Bool
-		f := newFake(h.record(func(_ int64, args []string) string {
-			if args[0] == "CLIENT" && args[1] == "KILL" && silent.Load() {
-				return ""
-			}
-			return "default"
-		}))
-		f.lags = true
-		n := start(t, Config{Dialer: f, DialTimeout: time.Second, jitter: longest})
-		synctest.Wait()
-		silent.Store(true)
-		h.take()
+	faked(t, nil, Config{DialTimeout: time.Second, jitter: longest}, func(t *testing.T, f *fake, n *Node) {
+		f.set(func() { f.lags, f.handle = true, says("CLIENT KILL", "") })
+		f.take()
 		f.cut()
 		time.Sleep(time.Second) // 50 ms, then the handshake waits for the kill
-		if n.State().Up {
-			t.Error("up before the kill was answered")
-		}
-		h.expect(t, "first try", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "CLIENT KILL ID 1")
-		silent.Store(false)
+		require.False(t, n.State().Up, "up before the kill was answered")
+		f.expect(t, "first try", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "CLIENT KILL ID 1")
+		f.set(func() { f.handle = nil })
 		time.Sleep(time.Second)
-		h.expect(t, "second try", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "CLIENT KILL ID 1")
-		if !n.State().Up {
-			t.Error("not up")
-		}
+		f.expect(t, "second try", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "CLIENT KILL ID 1")
+		require.True(t, n.State().Up, "not up")
 	})
 }
 
@@ -228,57 +152,29 @@ func TestServerWithoutIdentityIsUsedButNobodyIsKilled(t *testing.T) {
 		"CLIENT": "-NOPERM this user has no permissions to run the 'client|id' command\r\n",
 		"INFO":   "-ERR unknown command 'INFO', with args beginning with: 'server' \r\n",
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var h history
-				f := newFake(h.record(func(_ int64, args []string) string {
-					if args[0] == name {
-						return denied
-					}
-					return "default"
-				}))
-				var log logBuffer
-				n := start(t, Config{Dialer: f, Logger: log.logger()})
-				synctest.Wait()
-				for range 3 {
-					f.cut()
-					time.Sleep(time.Second)
-				}
-				if st := n.State(); !st.Up || st.Gen != 1 || st.Epoch != 4 {
-					t.Errorf("state %+v", st)
-				}
-				if got := strings.Join(h.take(), " "); strings.Contains(got, "KILL") {
-					t.Errorf("sent %s", got)
-				}
-				if strings.Count(log.String(), "does not permit") != 1 {
-					t.Errorf("log:\n%s", log.String())
-				}
-			})
-		})
+		var log logBuffer
+		t.Run(name, playing(says(name, denied), Config{Logger: log.logger()}, func(t *testing.T, f *fake, n *Node) {
+			for range 3 {
+				f.cut()
+				time.Sleep(time.Second)
+			}
+			require.True(t, n.State().Up && n.State().Gen == 1 && n.State().Epoch == 4, "state %+v", n.State())
+			require.NotContains(t, strings.Join(f.take(), " "), "KILL")
+			require.Equal(t, 1, strings.Count(log.String(), "does not permit"), log.String())
+		}))
 	}
 }
 
 func TestLoadingServerIsNotUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var loading atomic.Bool
-		loading.Store(true)
-		f := newFake(func(_ int64, args []string) string {
-			if args[0] == "PING" && loading.Load() {
-				return "-LOADING Redis is loading the dataset in memory\r\n"
-			}
-			return "default"
-		})
-		n := start(t, Config{Dialer: f})
+	faked(t, says("PING", "-LOADING Redis is loading the dataset in memory\r\n"), Config{}, func(t *testing.T, f *fake, n *Node) {
 		time.Sleep(time.Second)
 		var refused *member.ReplyError
-		if st := n.State(); st.Up || !errors.As(st.Err, &refused) || refused.Kind != member.KindLoading {
-			t.Errorf("state %+v", st)
-		}
-		loading.Store(false)
+		require.False(t, n.State().Up)
+		require.ErrorAs(t, n.State().Err, &refused)
+		require.Equal(t, member.KindLoading, refused.Kind)
+		f.set(func() { f.handle = nil })
 		time.Sleep(2 * time.Second)
-		if !n.State().Up {
-			t.Errorf("state %+v", n.State())
-		}
+		require.True(t, n.State().Up, "state %+v", n.State())
 	})
 }
 
@@ -290,44 +186,31 @@ func release(name string, owe time.Duration) *result {
 }
 
 func TestOwedReleaseComesFirstOnTheNextConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var h history
-		var silent atomic.Bool
-		f := newFake(h.record(mute(&silent)))
+	faked(t, nil, Config{jitter: longest}, func(t *testing.T, f *fake, n *Node) {
 		f.lags = true
-		n := start(t, Config{Dialer: f, jitter: longest})
-		synctest.Wait()
-		h.take()
-		silent.Store(true)
+		f.take()
+		f.silence(true)
 		acquire := submit(n, "ACQUIRE", "a")
-		unknown := release("a", time.Minute)
-		n.Submit(&unknown.Call)
+		unknown := release("a", time.Minute).sent(n)
 		synctest.Wait()
 		f.cut()
 		<-acquire.done
-		if <-unknown.done; unknown.Outcome != member.Unknown {
-			t.Fatalf("%v, %v", unknown.Outcome, unknown.Err)
-		}
+		unknown.is(t, member.Unknown)
 		for i := range unknown.Cmd { // it is ours again
 			unknown.Cmd[i] = '?'
 		}
-		down := release("b", time.Minute)
-		n.Submit(&down.Call)
-		short := release("c", 40*time.Millisecond) // its lock is gone when the connection is back
-		n.Submit(&short.Call)
-		if down.Outcome != member.NotSent || !errors.Is(down.Err, member.ErrDown) {
-			t.Fatalf("%v, %v", down.Outcome, down.Err)
-		}
-		h.expect(t, "old connection", "ACQUIRE a", "RELEASE a")
-		silent.Store(false)
+		release("b", time.Minute).sent(n).isAtOnce(t, member.NotSent, member.ErrDown)
+		release("c", 40*time.Millisecond).sent(n) // its lock is gone when the connection is back
+		f.expect(t, "old connection", "ACQUIRE a", "RELEASE a")
+		f.silence(false)
 		synctest.Wait()
 		time.Sleep(time.Second)
 		submit(n, "NEW")
 		synctest.Wait()
-		h.expect(t, "new connection", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "CLIENT KILL ID 1", "RELEASE a", "RELEASE b", "NEW")
+		f.expect(t, "new connection", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "CLIENT KILL ID 1", "RELEASE a", "RELEASE b", "NEW")
 		f.cut()
 		time.Sleep(time.Second)
-		h.expect(t, "paid debts are forgotten", "CLIENT ID", "INFO server", "CLIENT LIST ID 2", "CLIENT KILL ID 2")
+		f.expect(t, "paid debts are forgotten", "CLIENT ID", "INFO server", "CLIENT LIST ID 2", "CLIENT KILL ID 2")
 	})
 }
 
@@ -345,14 +228,7 @@ func (l *upCall) Changed(st member.State) {
 }
 
 func TestNoNewCallOvertakesAnOwedRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(func(_ int64, args []string) string {
-			if args[0] == "SUBSCRIBE" {
-				return ""
-			}
-			return "default"
-		})
-		n := start(t, Config{Dialer: f})
+	faked(t, says("SUBSCRIBE", ""), Config{}, func(t *testing.T, f *fake, n *Node) {
 		l := &upCall{n, newCall("NEW")}
 		l.call.Late = true
 		n.Listen("ch", l)
@@ -363,66 +239,39 @@ func TestNoNewCallOvertakesAnOwedRelease(t *testing.T) {
 			n.Submit(&release(name, time.Minute).Call)
 		}
 		<-l.call.done
-		if got := f.commands(); !slices.Equal(got, []string{"RELEASE a", "RELEASE b", "RELEASE c", "NEW"}) {
-			t.Errorf("order %q", got)
-		}
+		require.Equal(t, []string{"RELEASE a", "RELEASE b", "RELEASE c", "NEW"}, f.commands(), "order")
 	})
 }
 
 func TestOwedReleaseIsSentAgainUntilAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var h history
-		f := newFake(h.record(func(_ int64, args []string) string {
-			if args[0] == "RELEASE" {
-				return ""
-			}
-			return "default"
-		}))
-		n := start(t, Config{Dialer: f, jitter: longest})
-		synctest.Wait()
-		r := release("a", 3500*time.Millisecond)
-		n.Submit(&r.Call)
-		count := 0
+	faked(t, says("RELEASE", ""), Config{jitter: longest}, func(t *testing.T, f *fake, n *Node) {
+		f.take()
+		r := release("a", 3500*time.Millisecond).sent(n)
 		for range 6 {
 			synctest.Wait()
-			for _, line := range h.take() {
-				if line == "RELEASE a" {
-					count++
-				}
-			}
 			f.cut()
 			time.Sleep(time.Second)
 		}
-		if <-r.done; r.count != 1 || count != 5 { // at 0, and on the connections of 0.05, 1.05, 2.05 and 3.05 s
-			t.Errorf("sent %d times, done %d times", count, r.count)
-		}
+		<-r.done
+		require.Equal(t, 1, r.count)
+		sent := slices.DeleteFunc(f.take(), func(line string) bool { return line != "RELEASE a" })
+		require.Len(t, sent, 5, "at 0, and on the connections of 0.05, 1.05, 2.05 and 3.05 s")
 	})
 }
 
 func TestRefusalThatPassesKeepsTheDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var h history
-		var busy atomic.Bool
-		f := newFake(h.record(func(_ int64, args []string) string {
-			if args[0] == "RELEASE" && busy.Load() {
-				return "-BUSY Redis is busy running a script.\r\n"
-			}
-			return "default"
-		}))
+		f := newFake(says("RELEASE", "-BUSY Redis is busy running a script.\r\n"))
 		f.refuse = errors.New("no route to host")
 		n := start(t, Config{Dialer: f, PingInterval: time.Second, jitter: longest})
 		synctest.Wait()
-		r := release("a", time.Minute)
-		n.Submit(&r.Call)
-		busy.Store(true)
+		release("a", time.Minute).sent(n)
 		f.set(func() { f.refuse = nil })
 		time.Sleep(2500 * time.Millisecond)
-		if tries := len(h.take()) - 2; tries != 6 { // after 62, 125, 250, 500 and 1000 ms
-			t.Errorf("%d tries in 2.5 s", tries)
-		}
-		busy.Store(false)
+		require.Len(t, f.take(), 2+6, "behind the handshake, after 62, 125, 250, 500 and 1000 ms")
+		f.set(func() { f.handle = nil })
 		time.Sleep(5 * time.Second)
-		h.expect(t, "when it has passed", "RELEASE a")
+		f.expect(t, "when it has passed", "RELEASE a")
 	})
 }
 
@@ -442,135 +291,96 @@ func TestReleaseRefusedForAPassingReasonIsOwed(t *testing.T) {
 		"WRONGTYPE Operation against a key holding the wrong kind of value": false,
 		"FORGOT marker": false, // the vote is freed
 	} {
-		t.Run(strings.Fields(refusal)[0], func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var mu sync.Mutex
-				var tries []time.Duration
-				began := time.Now()
-				f := newFake(nil)
-				f.handle = func(_ int64, args []string) string {
-					mu.Lock()
-					defer mu.Unlock()
-					if args[0] == "RELEASE" {
-						tries = append(tries, time.Since(began))
-						if len(tries) <= 3 {
-							return "-" + refusal + "\r\n"
-						}
-					}
-					return "default"
-				}
-				n := start(t, Config{Dialer: f, PingInterval: 1600 * time.Millisecond})
-				synctest.Wait()
-				r := release("a", time.Minute)
-				n.Submit(&r.Call)
-				if <-r.done; r.Outcome != member.Refused {
-					t.Fatalf("%v, %v", r.Outcome, r.Err)
-				}
-				time.Sleep(10 * time.Second)
-				ms := time.Millisecond
-				want := []time.Duration{0, 100 * ms, 300 * ms, 700 * ms} // a pause that is doubled each time
-				if !owed {
-					want = want[:1]
-				}
+		t.Run(strings.Fields(refusal)[0], bubble(func(t *testing.T) {
+			var mu sync.Mutex
+			var tries []time.Duration
+			began := time.Now()
+			f := newFake(nil)
+			f.handle = func(_ int64, args []string) string {
 				mu.Lock()
 				defer mu.Unlock()
-				if !slices.Equal(tries, want) {
-					t.Errorf("tried at %v, want %v", tries, want)
+				if args[0] == "RELEASE" {
+					tries = append(tries, time.Since(began))
+					if len(tries) <= 3 {
+						return "-" + refusal + "\r\n"
+					}
 				}
-			})
-		})
+				return "default"
+			}
+			n := start(t, Config{Dialer: f, PingInterval: 1600 * time.Millisecond})
+			synctest.Wait()
+			release("a", time.Minute).sent(n).is(t, member.Refused)
+			time.Sleep(10 * time.Second)
+			ms := time.Millisecond
+			want := []time.Duration{0, 100 * ms, 300 * ms, 700 * ms} // a pause that is doubled each time
+			if !owed {
+				want = want[:1]
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			require.Equal(t, want, tries)
+		}))
 	}
 }
 
 // What one server refused is not held back from the one that takes its place.
 func TestRefusedReleaseIsFirstOnTheNextConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var h history
-		f := newFake(h.record(func(id int64, args []string) string {
-			if args[0] == "RELEASE" && id == 1 {
-				return "-READONLY You can't write against a read only replica.\r\n"
-			}
-			return "default"
-		}))
-		n := start(t, Config{Dialer: f, PingInterval: time.Hour, jitter: longest})
+	readOnly := says("RELEASE", "-READONLY You can't write against a read only replica.\r\n")
+	faked(t, readOnly, Config{PingInterval: time.Hour, jitter: longest}, func(t *testing.T, f *fake, n *Node) {
+		release("a", time.Minute).sent(n)
 		synctest.Wait()
-		n.Submit(&release("a", time.Minute).Call)
-		synctest.Wait()
-		f.set(func() { f.runID = "run-2" })
-		h.take()
+		f.set(func() { f.runID, f.handle = "run-2", nil })
+		f.take()
 		f.cut()
 		time.Sleep(50 * time.Millisecond)
 		synctest.Wait()
-		h.expect(t, "its successor", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "RELEASE a")
+		f.expect(t, "its successor", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "RELEASE a")
 	})
 }
 
 // A client whose leases all end at once, at a member that hangs meanwhile, owes more releases than the line takes.
 func TestReleasesOfAHundredThousandLeasesThatEndAtOnceAreAllPaid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const leases = 100000
-		hold := make(chan struct{})
-		var paid atomic.Int64
-		f := newFake(func(_ int64, args []string) string {
-			switch args[0] {
-			case "HOLD":
-				<-hold
-			case "RELEASE":
-				paid.Add(1)
-				return ":1\r\n"
-			}
-			return "default"
-		})
-		n := start(t, Config{Dialer: f})
-		synctest.Wait()
+	const leases = 100000
+	var paid atomic.Int64
+	count := func(_ int64, args []string) string {
+		if args[0] == "RELEASE" {
+			paid.Add(1)
+			return ":1\r\n"
+		}
+		return "default"
+	}
+	faked(t, count, Config{}, func(t *testing.T, f *fake, n *Node) {
+		hold := f.hold("HOLD")
 		submit(n, "HOLD")
 		name := strings.Repeat("n", 300) // and the keys of its queue and its counters
 		for range leases {
 			cmd := resp.Command("RELEASE", name)
 			n.Submit(&member.Call{Command: member.Command{Cmd: cmd}, Delivery: member.Delivery{OweUntil: time.Now().Add(time.Minute), Late: true}, Sink: discard{}})
 		}
-		if calls, size := n.published.Load().session.inFlight(); size > 1<<20 || calls > 16384 {
-			t.Errorf("%d calls of %d bytes in line", calls, size)
-		}
+		calls, size := n.published.Load().session.inFlight()
+		require.True(t, size <= 1<<20 && calls <= 16384, "%d calls of %d bytes in line", calls, size)
 		began := time.Now()
-		close(hold)
+		hold()
 		for n.owed.any(time.Now()) && time.Since(began) < time.Minute {
 			time.Sleep(room)
 			synctest.Wait()
 		}
-		if got := paid.Load(); got != leases {
-			t.Errorf("%d of %d releases were executed", got, leases)
-		}
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("that took %v", took)
-		}
+		require.EqualValues(t, leases, paid.Load())
+		require.LessOrEqual(t, time.Since(began), 2*time.Second)
 	})
 }
 
 func TestReleaseThatFoundTheLineFullIsOwed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var h history
-		hold := make(chan struct{})
-		f := newFake(h.record(func(_ int64, args []string) string {
-			if args[0] == "HOLD" {
-				<-hold
-			}
-			return "default"
-		}))
-		n := start(t, Config{Dialer: f, MaxCalls: 2})
-		synctest.Wait()
-		h.take()
+	faked(t, nil, Config{MaxCalls: 2}, func(t *testing.T, f *fake, n *Node) {
+		hold := f.hold("HOLD")
+		f.take()
 		submit(n, "HOLD")
 		submit(n, "X")
-		r := release("a", time.Minute)
-		n.Submit(&r.Call)
-		if !errors.Is(r.Err, member.ErrOverflow) {
-			t.Fatalf("%v, %v", r.Outcome, r.Err)
-		}
+		release("a", time.Minute).sent(n).isAtOnce(t, member.NotSent, member.ErrOverflow)
 		time.Sleep(500 * time.Millisecond)
-		close(hold)
+		hold()
 		time.Sleep(50 * time.Millisecond)
-		h.expect(t, "when there is room", "HOLD", "X", "RELEASE a")
+		f.expect(t, "when there is room", "HOLD", "X", "RELEASE a")
 	})
 }
 
@@ -593,26 +403,19 @@ func TestDebtsAreBounded(t *testing.T) {
 	for _, cmd := range []string{"a", "b", "c", "d", "e"} {
 		add(cmd)
 	}
-	if got := left(); !slices.Equal(got, []string{"c", "d", "e"}) || drops != 1 {
-		t.Errorf("left %v, told %d times", got, drops)
-	}
+	require.Equal(t, []string{"c", "d", "e"}, left())
+	require.Equal(t, 1, drops)
 	add("f" + strings.Repeat("x", 997))
-	if got := left(); !slices.Equal(got, []string{"d", "e", "f"}) && !slices.Equal(got, []string{"e", "f"}) {
-		t.Errorf("left %v", got)
-	}
+	require.Contains(t, [][]string{{"d", "e", "f"}, {"e", "f"}}, left())
 	debts, _ := o.due(now, math.MaxInt, false)
 	for _, d := range debts { // also while they are on the wire
 		add("g")
 		d.call.Outcome = member.Answered
 		d.Done(&d.call)
 	}
-	if o.count != len(left()) || o.count > 3 || o.any(now.Add(time.Hour)) {
-		t.Errorf("%d left", o.count)
-	}
+	require.True(t, o.count == len(left()) && o.count <= 3 && !o.any(now.Add(time.Hour)), "%d left", o.count)
 	o.due(now.Add(time.Hour), math.MaxInt, false)
-	if o.count != 0 || o.bytes != 0 || o.first != nil || o.last != nil {
-		t.Errorf("%d debts of %d bytes after their time", o.count, o.bytes)
-	}
+	require.True(t, o.count == 0 && o.bytes == 0 && o.first == nil && o.last == nil, "%d debts of %d bytes after their time", o.count, o.bytes)
 }
 
 func TestManyDebtsAreAllPaid(t *testing.T) {
@@ -629,27 +432,15 @@ func TestManyDebtsAreAllPaid(t *testing.T) {
 	p.breakOff()
 	until(t, "paid", func() bool { return s.cli("GET", "paid") == "30000" })
 	until(t, "told so", func() bool { return !n.owed.any(time.Now()) })
-	if got := s.cli("GET", "paid"); got != "30000" || n.State().Epoch != 2 {
-		t.Errorf("paid %s, %+v", got, n.State())
-	}
+	require.Equal(t, "30000", s.cli("GET", "paid"))
+	require.EqualValues(t, 2, n.State().Epoch)
 }
 
 // Submitting to a connection in the moment it breaks never loses a debt.
 func TestNoDebtIsLostInTheMomentOfABreak(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.addr(), BackoffMin: time.Millisecond, BackoffMax: time.Millisecond})
-	var wg sync.WaitGroup
-	stop := make(chan struct{})
-	wg.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(3 * time.Millisecond):
-				s.cli("CLIENT", "KILL", "TYPE", "normal")
-			}
-		}
-	})
+	stop := killing(s)
 	var sent atomic.Int64
 	var callers sync.WaitGroup
 	for range 4 {
@@ -664,15 +455,8 @@ func TestNoDebtIsLostInTheMomentOfABreak(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	close(stop)
-	wg.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
+	stop()
 	until(t, "up", func() bool { return n.State().Up && !n.owed.any(time.Now()) })
-	if err := n.Close(ctx); err != nil {
-		t.Error(err)
-	}
-	if got := s.cli("SCARD", "released"); got != show(member.Reply{Kind: ':', Int: sent.Load()}) {
-		t.Errorf("%s of %d releases were executed", got, sent.Load())
-	}
+	require.NoError(t, n.Close(patient(t)))
+	require.Equal(t, strconv.FormatInt(sent.Load(), 10), s.cli("SCARD", "released"))
 }

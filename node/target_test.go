@@ -11,15 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/internal/resp"
 )
 
 func TestParseTarget(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "pw")
-	if err := os.WriteFile(file, []byte("from file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("from file\n"), 0o600))
 	t.Setenv("REDQUORUM_TEST_PASSWORD", "from env")
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	for in, want := range map[string]Target{
@@ -58,14 +58,10 @@ func TestDefaultTLSIsForURLsThatSayNothingOfIt(t *testing.T) {
 		"rediss://h?tls_server_name=x": "x", "rediss-sentinel://h/m?tls_server_name=x": "x, and Sentinels x",
 	} {
 		target, err := ParseTarget(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		c := target.Config
 		c.DefaultTLS(nil)
-		if c.TLS == ours {
-			t.Errorf("%s: nil is no default", url)
-		}
+		require.NotEqual(t, ours, c.TLS, "%s: nil is no default", url)
 		c.DefaultTLS(ours)
 		got := ""
 		if c.TLS != nil {
@@ -74,9 +70,7 @@ func TestDefaultTLSIsForURLsThatSayNothingOfIt(t *testing.T) {
 		if c.Sentinels != nil && c.Sentinels.Config.TLS != nil {
 			got += ", and Sentinels " + c.Sentinels.Config.TLS.ServerName
 		}
-		if got != want {
-			t.Errorf("%s: %s, want %s", url, got, want)
-		}
+		require.Equal(t, want, got, "%s: %s, want %s", url, got, want)
 	}
 }
 
@@ -101,9 +95,7 @@ func describe(t Target) string {
 func TestParseTargetSaysWhatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
-	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(empty, []byte("\n"), 0o600))
 	for in, want := range map[string]string{
 		"redis-cluster://":                                                      "empty host",
 		"redis-cluster://:s3cret@a,,b":                                          "empty host",
@@ -153,15 +145,10 @@ func TestParseTargetSaysWhatIsWrong(t *testing.T) {
 	} {
 		got, err := ParseTarget(in)
 		var u *URLError
-		if !errors.As(err, &u) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", in, err, want)
-		}
-		if err != nil && (strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "cret@")) {
-			t.Errorf("%s: the error quotes a secret: %v", in, err)
-		}
-		if got.Config.Password != "" || got.Config.Sentinels != nil || got.Seeds != nil {
-			t.Errorf("%s: %+v beside an error", in, got)
-		}
+		require.True(t, errors.As(err, &u) && strings.Contains(err.Error(), want), "%s: %v, want %s", in, err, want)
+		require.True(t, err == nil || !strings.Contains(err.Error(), "s3cret") && !strings.Contains(err.Error(), "cret@"),
+			"%s: the error quotes a secret: %v", in, err)
+		require.True(t, got.Config.Password == "" && got.Config.Sentinels == nil && got.Seeds == nil, "%s: %+v beside an error", in, got)
 	}
 }
 
@@ -180,32 +167,24 @@ func FuzzParseTarget(f *testing.F) {
 		got, err := ParseTarget(s)
 		if err != nil {
 			var u *URLError
-			if !errors.As(err, &u) {
-				t.Errorf("%q: %T", s, err)
-			}
+			require.ErrorAs(t, err, &u, "%q: %T", s, err)
 			_, rest, _ := strings.Cut(s, "://")
 			user, _, at := strings.Cut(rest, "@")
-			if secret := strings.TrimPrefix(user, ":"); at && len(secret) > 6 && !strings.ContainsAny(user, "?&=/#") && strings.Contains(err.Error(), secret) {
-				t.Errorf("%q: %v", s, err)
-			}
+			secret := strings.TrimPrefix(user, ":")
+			require.True(t, ((!at || len(secret) <= 6) || strings.ContainsAny(user, "?&=/#")) || !strings.Contains(err.Error(), secret),
+				"%q: %v", s, err)
 			return
 		}
 		c := got.Config
 		c.Guard = NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})
 		switch got.Kind {
 		case RedisCluster:
-			if len(got.Seeds) == 0 || c.DB != 0 || c.Addr != "" {
-				t.Errorf("%q: %+v", s, got)
-			}
+			require.True(t, len(got.Seeds) != 0 && c.DB == 0 && c.Addr == "", "%q: %+v", s, got)
 			for _, c.Addr = range got.Seeds {
-				if err := c.withDefaults().validate(); err != nil {
-					t.Errorf("%q: accepted, but %v", s, err)
-				}
+				require.NoError(t, c.withDefaults().validate(), "%q: accepted, but", s)
 			}
 		case BySentinel:
-			if err := c.withDefaults().validate(); err != nil {
-				t.Errorf("%q: accepted, but %v", s, err)
-			}
+			require.NoError(t, c.withDefaults().validate(), "%q: accepted, but", s)
 		}
 	})
 }
@@ -218,9 +197,7 @@ func TestFailoverLagDependsOnTheKindOfMember(t *testing.T) {
 		"redis-sentinel://a/m?failover_lag=0s": 0,
 	} {
 		target, err := ParseTarget(url)
-		if err != nil || target.FailoverLag() != want {
-			t.Errorf("%s: %v, %v, want %v", url, target.FailoverLag(), err, want)
-		}
+		require.True(t, err == nil && target.FailoverLag() == want, "%s: %v, %v, want %v", url, target.FailoverLag(), err, want)
 	}
 }
 
@@ -228,9 +205,7 @@ func TestFailoverLagDependsOnTheKindOfMember(t *testing.T) {
 func sentinelThatSays(t *testing.T, port, epoch string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() { // ends with the listener
 		for {
@@ -253,15 +228,10 @@ func TestLookBelievesTheNewestConfiguration(t *testing.T) {
 	s := &Sentinels{Master: "m", Addrs: []string{sentinelThatSays(t, "1", "7"), sentinelThatSays(t, "2", "9"), sentinelThatSays(t, "3", "8"), "127.0.0.1:1"},
 		Config: Config{DialTimeout: 20 * time.Second}, Dial: map[string]string{"10.0.0.1:2": "h:2"}}
 	all, master := s.Look(t.Context())
-	if master != "h:2" {
-		t.Errorf("%s: %+v", master, all)
-	}
-	if want := (Sighting{Sentinel: s.Addrs[2], Master: "10.0.0.1:3", Epoch: 8, Flags: "master", Quorum: 2, Others: 4, Replicas: 1}); all[2] != want {
-		t.Errorf("%+v, want %+v", all[2], want)
-	}
-	if all[3].Err == nil || all[3].Master != "" {
-		t.Errorf("%+v", all[3])
-	}
+	require.Equal(t, "h:2", master, "%s: %+v", master, all)
+	require.Equal(t, (Sighting{Sentinel: s.Addrs[2], Master: "10.0.0.1:3", Epoch: 8, Flags: "master", Quorum: 2, Others: 4, Replicas: 1}), all[2],
+		"%+v", all[2])
+	require.True(t, all[3].Err != nil && all[3].Master == "", "%+v", all[3])
 }
 
 func TestSentinelThatDoesNotAnswerIsNamedOnce(t *testing.T) {
@@ -274,7 +244,7 @@ func TestSentinelThatDoesNotAnswerIsNamedOnce(t *testing.T) {
 	})
 	s := &Sentinels{Master: "m", Addrs: []string{"127.0.0.1:1", unknown}, Config: Config{DialTimeout: 20 * time.Second}}
 	_, err := s.find(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "sentinel 127.0.0.1:1: dial ") || !strings.Contains(err.Error(), "sentinel "+unknown+": it watches no master") {
-		t.Error(err)
-	}
+	require.True(t, err != nil && strings.Contains(err.Error(), "sentinel 127.0.0.1:1: dial ") &&
+		strings.Contains(err.Error(), "sentinel "+unknown+": it watches no master"),
+		err)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // queueing takes turns, and tells who has them.
@@ -49,18 +51,15 @@ func (q *queueing) got() (who []int) {
 
 func (q *queueing) want(want ...int) {
 	q.t.Helper()
-	if got := q.got(); !slices.Equal(got, want) {
-		q.t.Errorf("answered: %v, want %v", got, want)
-	}
+	got := q.got()
+	require.Equal(q.t, want, got, "answered: %v, want %v", got, want)
 }
 
 func turning(t *testing.T, limit int, f func(t *testing.T, q *queueing)) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queueing{t: t, all: turns{limit: limit}, has: map[int]func(){}, told: make(chan turn, 100)}
 		f(t, q)
-		if len(q.all.at) > 0 {
-			t.Errorf("%d servers are kept when nobody has a turn", len(q.all.at))
-		}
+		require.Empty(t, q.all.at, "%d servers are kept when nobody has a turn", len(q.all.at))
 	})
 }
 
@@ -141,14 +140,10 @@ func TestNodeShakesHandsWhenItIsItsTurn(t *testing.T) {
 	owed := newCall("SADD", "released", "a")
 	owed.OweUntil = time.Now().Add(time.Minute)
 	closing.Submit(&owed.Call)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if err := closing.Close(ctx); err != nil || s.cli("SCARD", "released") != "1" {
-		t.Errorf("who closes pays what is owed, and does not wait for its turn: %v", err)
-	}
-	if st := n.State(); waiting() != 1 || st.Up {
-		t.Errorf("%d wait, state %+v", waiting(), st)
-	}
+	require.NoError(t, closing.Close(patient(t)))
+	require.Equal(t, "1", s.cli("SCARD", "released"), "who closes pays what is owed, and does not wait for its turn")
+	require.Equal(t, 1, waiting())
+	require.False(t, n.State().Up)
 	for _, done := range others {
 		done()
 	}
@@ -166,25 +161,17 @@ func TestAttemptIsGivenMoreTimeWhereTheServerAcceptsAndIsSlow(t *testing.T) {
 		slow  time.Duration
 		dials int // until it is up; 0: never
 	}{{900 * time.Millisecond, 1}, {1900 * time.Millisecond, 2}, {3900 * time.Millisecond, 3}, {4100 * time.Millisecond, 0}} {
-		t.Run(fmt.Sprint(tc.slow), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake(func(_ int64, args []string) string {
-					if args[0] == "CLIENT" && args[1] == "ID" {
-						time.Sleep(tc.slow)
-					}
-					return "default"
-				})
-				n := start(t, Config{Dialer: f})
-				time.Sleep(time.Minute)
-				f.set(func() {
-					if up := n.State().Up; up != (tc.dials > 0) || up && len(f.dials) != tc.dials {
-						t.Errorf("up: %v, after %d dials", up, len(f.dials))
-					}
-				})
-				_ = n.Close(t.Context())
-				time.Sleep(tc.slow) // the server ends
-			})
-		})
+		t.Run(fmt.Sprint(tc.slow), bubble(func(t *testing.T) {
+			f := newFake(slow("CLIENT ID", tc.slow))
+			n := start(t, Config{Dialer: f})
+			time.Sleep(time.Minute)
+			require.Equal(t, tc.dials > 0, n.State().Up)
+			if tc.dials > 0 {
+				require.Len(t, f.dialled(), tc.dials)
+			}
+			_ = n.Close(t.Context())
+			time.Sleep(tc.slow) // the server ends
+		}))
 	}
 }
 
@@ -200,13 +187,9 @@ func TestPatienceGrowsOnlyWithAttemptsThatWereAccepted(t *testing.T) {
 		{&dialError{"", context.DeadlineExceeded}, 1, 0},
 		{errConnecting, 1, 0},
 	} {
-		if got := slower(tc.from, tc.err); got != tc.want {
-			t.Errorf("after %d and %v: %d, want %d", tc.from, tc.err, got, tc.want)
-		}
+		require.Equal(t, tc.want, slower(tc.from, tc.err), "after %d and %v", tc.from, tc.err)
 	}
 	for k, want := range []time.Duration{1, 2, 4, 4, 4} {
-		if got := patience(k, time.Second); got != want*time.Second {
-			t.Errorf("patience after %d: %v, want %v", k, got, want*time.Second)
-		}
+		require.Equal(t, want*time.Second, patience(k, time.Second), "after %d", k)
 	}
 }

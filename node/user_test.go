@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // users is a Dialer as a user writes one.
@@ -32,43 +33,39 @@ func TestFunctionThatIgnoresItsContextIsNamed(t *testing.T) {
 			})}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var hangs atomic.Bool
-				hangs.Store(true)
-				end := make(chan struct{})
-				defer close(end)
-				f := newFake(nil)
-				c := config(f, func() {
-					if hangs.Load() {
-						<-end
-					}
-				})
-				c.jitter = longest
-				n := start(t, c)
-				time.Sleep(1100 * time.Millisecond) // a DialTimeout, and a tenth of it
-				synctest.Wait()
-				err := n.State().Err
-				var missing *CredentialsError
-				var broken *DialerError
-				if err == nil || !errors.As(err, &missing) && !errors.As(err, &broken) || !errors.Is(err, context.DeadlineExceeded) ||
-					!strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), n.Name()) || !strings.Contains(err.Error(), "did not return") {
-					t.Fatalf("%v", err)
-				}
-				hangs.Store(false)
-				time.Sleep(AuthBackoff)
-				if !n.State().Up {
-					t.Fatalf("%+v", n.State())
-				}
-				hangs.Store(true)
-				f.cut()
-				time.Sleep(2 * time.Second)
-				began := time.Now()
-				if err := n.Close(t.Context()); err != nil || time.Since(began) > 100*time.Millisecond {
-					t.Errorf("%v after %v", err, time.Since(began))
+		t.Run(name, bubble(func(t *testing.T) {
+			var hangs atomic.Bool
+			hangs.Store(true)
+			end := make(chan struct{})
+			defer close(end)
+			f := newFake(nil)
+			c := config(f, func() {
+				if hangs.Load() {
+					<-end
 				}
 			})
-		})
+			c.jitter = longest
+			n := start(t, c)
+			time.Sleep(1100 * time.Millisecond) // a DialTimeout, and a tenth of it
+			synctest.Wait()
+			err := n.State().Err
+			var missing *CredentialsError
+			var broken *DialerError
+			require.True(t, errors.As(err, &missing) || errors.As(err, &broken), "%v", err)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			for _, said := range []string{name, n.Name(), "did not return"} {
+				require.ErrorContains(t, err, said)
+			}
+			hangs.Store(false)
+			time.Sleep(AuthBackoff)
+			require.True(t, n.State().Up, "%+v", n.State())
+			hangs.Store(true)
+			f.cut()
+			time.Sleep(2 * time.Second)
+			began := time.Now()
+			require.NoError(t, n.Close(t.Context()))
+			require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
+		}))
 	}
 }
 
@@ -85,12 +82,9 @@ func TestConnectionThatCameTooLateIsClosed(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		_ = server.SetReadDeadline(time.Now())
-		if got, err := server.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) && err.Error() != "EOF" || dials != 1 {
-			t.Errorf("%d, %v after %d dials", got, err, dials)
-		}
-		if n.State().Up {
-			t.Errorf("%+v", n.State())
-		}
+		got, err := server.Read(make([]byte, 1))
+		require.True(t, (errors.Is(err, net.ErrClosed) || err.Error() == "EOF") && dials == 1, "%d, %v after %d dials", got, err, dials)
+		require.False(t, n.State().Up, "%+v", n.State())
 	})
 }
 
@@ -99,19 +93,16 @@ func TestDialerThatReturnsNothingIsNamed(t *testing.T) {
 		nothing := users(func(context.Context, string, string) (net.Conn, error) { return nil, nil })
 		for _, secure := range []string{"redis", "rediss"} {
 			c, err := ParseURL(secure + "://h:1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			c.Dialer = nothing
 			n := start(t, c)
 			synctest.Wait()
 			var broken *DialerError
-			if err := n.State().Err; !errors.As(err, &broken) || broken.Addr != "h:1" || !strings.Contains(err.Error(), "Config.Dialer, of h:1: it returned neither") {
-				t.Errorf("%s: %v", secure, err)
-			}
-			if _, err := Query(t.Context(), c, ping); !errors.As(err, &broken) {
-				t.Errorf("%s: %v", secure, err)
-			}
+			require.ErrorAs(t, n.State().Err, &broken, secure)
+			require.Equal(t, "h:1", broken.Addr)
+			require.ErrorContains(t, n.State().Err, "Config.Dialer, of h:1: it returned neither")
+			_, err = Query(t.Context(), c, ping)
+			require.ErrorAs(t, err, &broken, secure)
 		}
 	})
 }
@@ -132,9 +123,8 @@ func TestErrorOfADialerIsPassedOn(t *testing.T) {
 			n := start(t, Config{Dialer: d, BackoffMin: time.Hour, BackoffMax: time.Hour, jitter: longest})
 			time.Sleep(2 * time.Second)
 			var broken *DialerError
-			if err := n.State().Err; !errors.Is(err, down) || errors.As(err, &broken) {
-				t.Errorf("%v", err)
-			}
+			err := n.State().Err
+			require.True(t, errors.Is(err, down) && !errors.As(err, &broken), "%v", err)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"runtime"
@@ -12,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/member"
 )
@@ -41,9 +42,8 @@ func TestVerdict(t *testing.T) {
 		"in time behind one grace": {2500 * ms, 2500 * ms, false, 1, true, false, 0},
 	} {
 		stalled, grace, wait := verdict(limit, since, since.Add(tc.due), since.Add(tc.now), func() bool { return tc.unread }, tc.granted)
-		if stalled != tc.stalled || grace != tc.grace || wait != tc.wait {
-			t.Errorf("%s: stalled %v, grace %v, wait %v", name, stalled, grace, wait)
-		}
+		require.True(t, stalled == tc.stalled && grace == tc.grace && wait == tc.wait,
+			"%s: stalled %v, grace %v, wait %v", name, stalled, grace, wait)
 	}
 }
 
@@ -54,100 +54,91 @@ func TestVigilSpendsAGraceOnce(t *testing.T) {
 	v := &vigil{limit: 2 * time.Second, unread: func() bool { return true }}
 	at := func(d time.Duration) time.Time { return t0.Add(d) }
 	for range 10 {
-		if stalled, wait := v.stalled(at(0), at(2100*time.Millisecond)); stalled || wait != 500*time.Millisecond {
-			t.Fatalf("%v, %v", stalled, wait)
-		}
+		stalled, wait := v.stalled(at(0), at(2100*time.Millisecond))
+		require.True(t, !stalled && wait == 500*time.Millisecond, "%v, %v", stalled, wait)
 	}
 	for i, want := range []bool{false, false, false, true} {
-		if stalled, _ := v.stalled(at(0), at(2600*time.Millisecond+time.Duration(i)*500*time.Millisecond)); stalled != want {
-			t.Errorf("look %d: %v", i, stalled)
-		}
+		stalled, _ := v.stalled(at(0), at(2600*time.Millisecond+time.Duration(i)*500*time.Millisecond))
+		require.Equal(t, want, stalled, "look %d: %v", i, stalled)
 	}
-	if stalled, _ := v.stalled(at(time.Second), at(5*time.Second)); stalled {
-		t.Error("the graces of another call are spent")
-	}
+	stalled, _ := v.stalled(at(time.Second), at(5*time.Second))
+	require.False(t, stalled, "the graces of another call are spent")
 }
 
-// muted makes f silent from the moment on silent is set.
-func muted(silent *atomic.Bool, f *fake) *fake { f.handle = mute(silent); return f }
-
 func TestUnreadBytesPutOffTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var silent atomic.Bool
-		var waiting atomic.Bool
-		waiting.Store(true)
-		f := muted(&silent, newFake(nil))
-		n := start(t, Config{Dialer: f, StallTimeout: 2 * time.Second, unread: func(net.Conn) bool { return waiting.Load() }})
-		synctest.Wait()
-		silent.Store(true)
+	var waiting atomic.Bool
+	waiting.Store(true)
+	c := Config{StallTimeout: 2 * time.Second, unread: func(net.Conn) bool { return waiting.Load() }}
+	faked(t, nil, c, func(t *testing.T, f *fake, n *Node) {
+		f.silence(true)
 		began := time.Now()
-		c := submit(n, "A")
-		if <-c.done; time.Since(began) != 4*time.Second || !errors.Is(c.Err, member.ErrStalled) {
-			t.Errorf("a peer whose answer never comes: %v after %v", c.Err, time.Since(began))
-		}
-		silent.Store(false)
+		submit(n, "A").is(t, member.Unknown, member.ErrStalled)
+		require.Equal(t, 4*time.Second, time.Since(began), "a peer whose answer never comes")
+		f.silence(false)
 		time.Sleep(2 * time.Second)
-		silent.Store(true)
+		f.silence(true)
 		began = time.Now()
-		c = submit(n, "A")
+		c := submit(n, "A")
 		time.Sleep(2100 * time.Millisecond)
 		waiting.Store(false)
-		if <-c.done; time.Since(began) != 2500*time.Millisecond {
-			t.Errorf("nothing is unread any more: %v after %v", c.Err, time.Since(began))
-		}
+		<-c.done
+		require.Equal(t, 2500*time.Millisecond, time.Since(began), "nothing is unread any more")
 	})
 }
 
 // The rule is the same for an inbox on a connection of its own and for a Sentinel.
 func TestUnreadBytesPutOffTheEndOfAnInbox(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	for unread, ends := range map[bool]time.Duration{false: 2500 * time.Millisecond, true: 4500 * time.Millisecond} {
+		var f *fake
 		var silent atomic.Bool
-		f := newFake(nil)
-		f.handle = func(id int64, args []string) string {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if args[0] == "PING" && slices.Contains(f.subscribed, id) {
-				if silent.Load() {
-					return ""
-				}
-				return "*2\r\n$4\r\npong\r\n$0\r\n\r\n"
+		var pings atomic.Int64
+		handle := func(id int64, args []string) string {
+			if args[0] != "PING" || !slices.Contains(f.subscribers(), id) {
+				return "default"
 			}
-			return "default"
+			if pings.Add(1); silent.Load() {
+				return ""
+			}
+			return "*2\r\n$4\r\npong\r\n$0\r\n\r\n"
 		}
-		n := start(t, Config{Dialer: f, PingInterval: time.Second, StallTimeout: 2 * time.Second, unread: func(net.Conn) bool { return true }})
-		var l pushLog
-		n.Listen("ch", &l)
-		time.Sleep(10500 * time.Millisecond)
-		silent.Store(true) // PING at 11 s
-		time.Sleep(4500*time.Millisecond - 1)
-		synctest.Wait()
-		if st := n.State(); !st.Inbox {
-			t.Errorf("too early: %+v", st)
-		}
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		if st := n.State(); st.Inbox || !st.Up {
-			t.Errorf("too late: %+v", st)
-		}
-	})
+		c := Config{PingInterval: time.Second, StallTimeout: 2 * time.Second, unread: func(net.Conn) bool { return unread }}
+		faked(t, nil, c, func(t *testing.T, now *fake, n *Node) {
+			f = now
+			f.set(func() { f.handle = handle })
+			n.Listen("ch", &pushLog{})
+			time.Sleep(10500 * time.Millisecond)
+			require.EqualValues(t, 10, pings.Load(), "in 10.5 s")
+			require.True(t, n.State().Inbox)
+			require.Len(t, f.subscribers(), 1)
+			silent.Store(true) // PING at 11 s
+			time.Sleep(ends - 1)
+			synctest.Wait()
+			require.True(t, n.State().Inbox, "too early")
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			require.True(t, !n.State().Inbox && n.State().Up, "too late: %+v", n.State())
+			silent.Store(false)
+			time.Sleep(time.Second)
+			require.True(t, n.State().Inbox, "not back")
+		})
+	}
 }
 
 func TestSilentSentinelIsLeft(t *testing.T) {
 	for waiting, want := range map[bool]time.Duration{false: 6 * time.Second, true: 8 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			var silent atomic.Bool
-			f := muted(&silent, newFake(nil))
+			f := newFake(nil)
 			n := &Node{seek: make(chan struct{}, 1), cfg: Config{
 				Dialer: f, StallTimeout: 2 * time.Second, unread: func(net.Conn) bool { return waiting },
 				Sentinels: &Sentinels{Master: "m", Addrs: []string{"s:1"}},
 			}.withDefaults()}
 			n.accepting = t.Context()
-			time.AfterFunc(3*time.Second, func() { silent.Store(true) }) // behind the PING of 2 s, before that of 4 s
+			time.AfterFunc(3*time.Second, func() { f.silence(true) }) // behind the PING of 2 s, before that of 4 s
 			began := time.Now()
 			heard, err := n.hear("s:1")
-			if took := time.Since(began); !heard || took != want || !errors.Is(err, member.ErrStalled) {
-				t.Errorf("unread %v: heard %v, %v after %v", waiting, heard, err, took)
-			}
+			require.True(t, heard)
+			require.ErrorIs(t, err, member.ErrStalled)
+			require.Equal(t, want, time.Since(began), "unread: %v", waiting)
 		})
 	}
 }
@@ -169,73 +160,49 @@ func (s slowLog) Handle(_ context.Context, r slog.Record) error {
 // The supervisor was held up: the member answers while it is. What is asked of it meanwhile is not its fault.
 func TestLateSupervisorBlamesNobody(t *testing.T) {
 	for name, answers := range map[string]bool{"answers soon": true, "is dead": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				release := make(chan struct{})
-				f := newFake(func(_ int64, args []string) string {
-					if args[0] == "SLOW" {
-						<-release
-					}
-					return "default"
-				})
-				n := start(t, Config{Dialer: f, StallTimeout: 2 * time.Second, Logger: slog.New(slowLog{slog.DiscardHandler, 3 * time.Second})})
-				synctest.Wait()
-				n.dropped.Store(true)
-				began := time.Now()
-				time.Sleep(500 * time.Millisecond)
-				c := submit(n, "SLOW")
-				if answers {
-					time.AfterFunc(3700*time.Millisecond, func() { close(release) })
-				} else {
-					defer close(release)
-				}
-				<-c.done
-				// The look of 1 s is held up until 4 s. Then there is one grace, of 500 ms.
-				switch took := time.Since(began); {
-				case answers && (c.Outcome != member.Answered || n.State().Epoch != 1):
-					t.Errorf("%v, %v after %v", c.Outcome, c.Err, took)
-				case !answers && (took != 4500*time.Millisecond || !errors.Is(c.Err, member.ErrStalled)):
-					t.Errorf("%v after %v", c.Err, took)
-				}
-			})
-		})
+		c := Config{StallTimeout: 2 * time.Second, Logger: slog.New(slowLog{slog.DiscardHandler, 3 * time.Second})}
+		t.Run(name, playing(nil, c, func(t *testing.T, f *fake, n *Node) {
+			release := f.hold("SLOW")
+			n.dropped.Store(true)
+			began := time.Now()
+			time.Sleep(500 * time.Millisecond)
+			c := submit(n, "SLOW")
+			if answers {
+				time.AfterFunc(3700*time.Millisecond, release)
+				c.is(t, member.Answered)
+				require.EqualValues(t, 1, n.State().Epoch)
+				return
+			}
+			defer release()
+			c.is(t, member.Unknown, member.ErrStalled)
+			// The look of 1 s is held up until 4 s. Then there is one grace, of 500 ms.
+			require.Equal(t, 4500*time.Millisecond, time.Since(began))
+		}))
 	}
 }
 
 func TestUnreadSeesWhatWaitsInASocket(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close()
 	ours, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer ours.Close()
 	theirs, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if unread(ours) {
-		t.Error("nothing was sent")
-	}
-	if _, err := theirs.Write([]byte("+")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.False(t, unread(ours), "nothing was sent")
+	_, err = theirs.Write([]byte("+"))
+	require.NoError(t, err)
 	if runtime.GOOS == "linux" {
 		until(t, "unread", func() bool { return unread(ours) })
 	}
 	var b [2]byte
-	if n, err := ours.Read(b[:]); n != 1 || err != nil {
-		t.Fatalf("the look took it: %d, %v", n, err)
-	}
+	n, err := ours.Read(b[:])
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "the look took it")
 	_ = theirs.Close()
-	if n, _ := ours.Read(b[:]); n != 0 || unread(ours) {
-		t.Error("the end of the stream is unread")
-	}
+	n, _ = ours.Read(b[:])
+	require.True(t, n == 0 && !unread(ours), "the end of the stream is unread")
 	_ = ours.Close()
-	if unread(ours) || unread(&pipeConn{}) {
-		t.Error("no socket has something unread")
-	}
+	require.True(t, !unread(ours) && !unread(&pipeConn{}), "no socket has something unread")
 }
