@@ -3,10 +3,8 @@ package cluster_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,7 +30,8 @@ func (s *secondRounds) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
 }
 
 // New clusters have one base in all slots, so the first locks of a slot draw one token at all members.
-func TestFirstUseOfASlotOfNewClustersTakesNoSecondRound(t *testing.T) {
+func TestLongFirstUseOfASlotOfNewClustersTakesNoSecondRound(t *testing.T) {
+	long(t)
 	t.Parallel()
 	var clusters []*redistest.Sharded
 	var urls []string
@@ -56,7 +55,7 @@ func TestFirstUseOfASlotOfNewClustersTakesNoSecondRound(t *testing.T) {
 		return nil
 	}
 	// A cluster votes as soon as one of its masters does.
-	require.Eventually(t, func() bool {
+	becomes(t, "all vote", func() bool {
 		for _, s := range clusters {
 			for _, r := range s.Servers {
 				if keys, err := r.Do(t.Context(), "KEYS", "redquorum:boot:*"); err != nil || len(keys.([]any)) == 0 {
@@ -70,46 +69,11 @@ func TestFirstUseOfASlotOfNewClustersTakesNoSecondRound(t *testing.T) {
 			}
 		}
 		return true
-	}, 30*time.Second, time.Millisecond)
-	const part = slot.Count / 64 // of all slots: some of each master
+	})
 	require.NoError(t, take(0, 200))
 	require.NoError(t, take(slot.Count-200, slot.Count))
 	alone, second := rounds.all.Load(), rounds.second.Load()
-	t.Logf("one caller: %d of %d", second, alone)
+	t.Logf("%d of %d", second, alone)
 	require.EqualValues(t, 400, alone)
 	require.Less(t, second, alone/100)
-	var wg sync.WaitGroup
-	errs := make([]error, 64)
-	for w := range errs {
-		wg.Go(func() { errs[w] = take(max(200, w*part), min(w*part+60, slot.Count-200)) })
-	}
-	wg.Wait()
-	for _, err := range errs {
-		require.NoError(t, err)
-	}
-	all, second := rounds.all.Load()-alone, rounds.second.Load()-second
-	t.Logf("64 callers: %d of %d", second, all)
-	require.Greater(t, all, int64(3000))
-	require.Less(t, second, all/100)
-
-	// A slot that moves begins at the clock of its new master.
-	moved := slot.Count/2 + 7
-	for moved%part < 60 {
-		moved++
-	}
-	s := clusters[0]
-	key := "redquorum:tokens:{" + slot.TagOf(uint16(moved)) + "}"
-	base := func() any {
-		v, err := s.Owner(t.Context(), moved).Do(t.Context(), "HGET", key, "base")
-		require.NoError(t, err)
-		return v
-	}
-	require.NotNil(t, base())
-	from := s.Index(s.Owner(t.Context(), moved))
-	require.NoError(t, s.Move(t.Context(), moved, from, 1-from))
-	require.NotNil(t, base(), "it moves with the slot")
-	for within := ending(t); base() != nil; { // what is released sooner is not asked for at its new master
-		require.NoError(t, within.Err())
-		require.NoError(t, take(moved, moved+1))
-	}
 }

@@ -12,8 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/cluster"
 	"github.com/redquorum/redquorum/internal/redistest"
-	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -46,16 +48,12 @@ func manual(how string) func(t *testing.T, s *redistest.Sharded) {
 
 func promote(t *testing.T, s *redistest.Sharded, i int, how string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	require.NoError(t, s.Promote(ctx, i, how), "CLUSTER FAILOVER %s", how)
+	require.NoError(t, s.Promote(ending(t), i, how), "CLUSTER FAILOVER %s", how)
 }
 
 func cut(t *testing.T, s *redistest.Sharded, i int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	require.NoError(t, s.Cut(ctx, s.Servers[i]))
+	require.NoError(t, s.Cut(ending(t), s.Servers[i]))
 }
 
 var takeovers = []takeover{
@@ -71,7 +69,16 @@ var partly = redistest.RealConfig{Args: []string{"--cluster-require-full-coverag
 // longest lease has ended, whether the holder still believes or is gone, and the other masters go on.
 func TestReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.T) {
 	t.Parallel()
-	for _, way := range takeovers {
+	takesOver(t, takeovers[:1])
+}
+
+func TestLongReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.T) {
+	long(t)
+	takesOver(t, takeovers[1:])
+}
+
+func takesOver(t *testing.T, ways []takeover) {
+	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
 			s := start(t, redistest.ShardedConfig{Replicas: 1, Server: partly})
@@ -112,6 +119,10 @@ func TestReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.
 			require.Error(t, lease.Err(), "two holders")
 			said.satOut(t, s.Servers[3].Addr(), markerOf(t, s.Servers[3]), 2*time.Second, r.at)
 			require.Greater(t, r.lease.Token(), lease.Token())
+			replica := cluster.Config{Seeds: []string{s.Servers[4].Addr()}, Node: node.Config{DialTimeout: time.Minute}}
+			masters, err := cluster.Topology(t.Context(), replica)
+			require.NoError(t, err, "a replica tells it, too")
+			require.Len(t, masters, 3)
 			require.Equal(t, others, []any{markerOf(t, s.Servers[1]), markerOf(t, s.Servers[2])})
 			released(t, r.lease)
 			if err := other.Unlock(t.Context()); kept() {
@@ -236,117 +247,15 @@ func nodeID(t *testing.T, r *redistest.Real) string {
 
 func waitOwner(t *testing.T, s *redistest.Sharded, want int) {
 	t.Helper()
-	require.Eventually(t, func() bool { r := s.Owner(t.Context(), 0); return r == s.Servers[want] }, 30*time.Second, 5*time.Millisecond)
-}
-
-// The master loses the lock: the replica never had it. Exclusion must not rest on it.
-func TestLockThatTheReplicaNeverGotIsNotGivenAway(t *testing.T) {
-	t.Parallel()
-	s := start(t, redistest.ShardedConfig{Replicas: 1})
-	var said told
-	a, b := open(t, s, short, redlock.WithTracer(&said)), open(t, s, short, redlock.WithTracer(&said))
-	cut(t, s, 3)
-	lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(ending(t))
-	require.NoError(t, err)
-	s.Servers[0].Kill()
-	promote(t, s, 3, "TAKEOVER")
-	lacks(t, s.Servers[3], names[0])
-	next, err := b.Mutex(names[0]).Lock(ending(t))
-	at := time.Now()
-	require.NoError(t, err)
-	require.Error(t, lease.Err(), "two holders")
-	said.satOut(t, s.Servers[3].Addr(), markerOf(t, s.Servers[3]), 2*time.Second, at)
-	require.Greater(t, next.Token(), lease.Token())
-	released(t, next)
-}
-
-// Demoted and promoted again, its process unchanged.
-func TestMasterThatComesBackIsNotWhatItWas(t *testing.T) {
-	t.Parallel()
-	s := start(t, redistest.ShardedConfig{Replicas: 1})
-	a := open(t, s, short)
-	first, err := a.Mutex(names[0]).Lock(ending(t))
-	require.NoError(t, err)
-	released(t, first)
-	require.NoError(t, a.Close())
-	before := markerOf(t, s.Servers[0])
-	for _, i := range []int{3, 0} { // nobody looks
-		promote(t, s, i, "TAKEOVER")
-		require.NoError(t, s.Synced(t.Context(), s.Servers[3-i]))
-	}
-	var said told
-	b := open(t, s, short, redlock.WithTracer(&said))
-	second, err := b.Mutex(names[0]).Lock(ending(t))
-	at := time.Now()
-	require.NoError(t, err)
-	after := markerOf(t, s.Servers[0])
-	require.NotEqual(t, before, after)
-	said.satOut(t, s.Servers[0].Addr(), after, 2*time.Second, at)
-	require.Equal(t, "w", after[1], "it forgot, and its counters were given up")
-	require.Greater(t, second.Token(), first.Token())
-	released(t, second)
-}
-
-func TestFlushOfOneMasterIsSeenByItsNextGrant(t *testing.T) {
-	t.Parallel()
-	s := start(t, redistest.ShardedConfig{})
-	slow := func(c *redlock.Config) { c.PingInterval = time.Second } // no ping sees it first
-	url := []string{strings.Replace(urlOf(s), "lag=0s", "lag=3s", 1)}
-	a, b := openAll(t, url, short, slow), openAll(t, url, short, slow)
-	lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(ending(t))
-	require.NoError(t, err)
-	flushed := time.Now()
-	require.NoError(t, s.Servers[0].Flush())
-	require.Eventually(t, func() bool {
-		l, err := b.Mutex(names[0]).TryLock(t.Context())
-		require.Error(t, err)
-		require.Nil(t, l)
-		var until *member.QuarantineError
-		return errors.As(err, &until) && until.Until.Sub(flushed) > 4900*time.Millisecond
-	}, 20*time.Second, time.Millisecond, "the longest lease, and failover_lag")
-	l, err := b.Mutex(names[1]).TryLock(t.Context())
-	require.NoError(t, err, "another master remembers")
-	released(t, l)
-	next, err := b.Mutex(names[0]).Lock(ending(t))
-	require.NoError(t, err)
-	require.Error(t, lease.Err(), "two holders")
-	require.GreaterOrEqual(t, time.Since(flushed), 4900*time.Millisecond)
-	require.Greater(t, next.Token(), lease.Token())
-	released(t, next)
-}
-
-// A first start at a cluster of which one master took over some time ago. It may have done so before the marker
-// had reached it: it does not vote for the longest lease and failover_lag, nor does who gets a slot from it.
-func TestFirstStartAtAMasterThatTookOverWaitsWhereverItsSlotsGo(t *testing.T) {
-	t.Parallel()
-	s := start(t, redistest.ShardedConfig{Replicas: 1})
-	promote(t, s, 3, "")
-	waitOwner(t, s, 3)
-	require.Eventually(t, func() bool { return uptime(t, s.Servers[3]) > 3*time.Second }, 20*time.Second, 10*time.Millisecond)
-	settled, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	require.NoError(t, s.Await(settled)) // the others are told of the take-over one by one
-	url := strings.Replace(urlOf(s), "lag=0s", "lag=1s", 1)
-	var said told
-	c := openAll(t, []string{url}, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
-	require.Eventually(t, func() bool { return len(said.since(s.Servers[3].Addr(), time.Time{})) > 0 }, 20*time.Second, time.Millisecond, "a quarantine")
-	marker := markerOf(t, s.Servers[3])
-	require.NoError(t, s.Move(t.Context(), int(slot.Of(names[0])), 3, 1))
-	l, err := c.Mutex(names[0]).Lock(ending(t))
-	at := time.Now()
-	require.NoError(t, err)
-	said.satOut(t, s.Servers[3].Addr(), marker, 3*time.Second, at)
-	released(t, l)
-	other, err := c.Mutex(names[1]).Lock(ending(t))
-	require.NoError(t, err)
-	released(t, other)
+	becomes(t, "it takes over", func() bool { return s.Owner(t.Context(), 0) == s.Servers[want] })
 }
 
 // A server that took over long ago does not know it any more: it has been without replicas for repl-backlog-ttl. Where
 // other masters have markers it gives no vote all the same. Where nobody has one, all that is left is how old its
 // process is: see docs/clusters.md, "As the only member", which has it that MaxTTL and failover_lag must be less than
 // repl-backlog-ttl. Here they are not.
-func TestMasterThatHasForgottenThatItTookOver(t *testing.T) {
+func TestLongMasterThatHasForgottenThatItTookOver(t *testing.T) {
+	long(t)
 	t.Parallel()
 	for _, used := range []bool{true, false} {
 		t.Run(fmt.Sprintf("the cluster was used before: %v", used), func(t *testing.T) {
@@ -361,12 +270,12 @@ func TestMasterThatHasForgottenThatItTookOver(t *testing.T) {
 			}
 			s.Servers[0].Kill()
 			promote(t, s, 3, "TAKEOVER")
-			require.Eventually(t, func() bool {
+			becomes(t, "it forgets", func() bool {
 				info, _ := s.Servers[3].Do(t.Context(), "INFO", "replication")
 				text, _ := info.(string)
 				return strings.Contains(text, "role:master") && strings.Contains(text, "master_replid2:0000000000000000000000000000000000000000")
-			}, 20*time.Second, 10*time.Millisecond, "it forgets")
-			require.Eventually(t, func() bool { return uptime(t, s.Servers[3]) > 3*time.Second }, 20*time.Second, 10*time.Millisecond)
+			})
+			becomes(t, "it is old enough", func() bool { return uptime(t, s.Servers[3]) > 3*time.Second })
 			var said told
 			b := open(t, s, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
 			quarantine, err := s.Servers[3].Do(t.Context(), "KEYS", "redquorum:quarantine:*")
@@ -387,153 +296,10 @@ func TestMasterThatHasForgottenThatItTookOver(t *testing.T) {
 	}
 }
 
-// A replica that took over and then lost everything at once looks like a new server. Its former master may go on
-// granting for failover_lag, so it is waited for from the start of the process.
-func TestFirstStartAtAMasterThatTookOverAndRestartedEmptyWaitsForItsPredecessor(t *testing.T) {
-	t.Parallel()
-	s := start(t, redistest.ShardedConfig{Replicas: 1})
-	s.Servers[0].Kill()
-	promote(t, s, 3, "TAKEOVER")
-	before := time.Now()
-	require.NoError(t, s.Servers[3].Restart(false))
-	ready, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	require.NoError(t, s.Await(ready))
-	var said told
-	const lag = 20 * time.Second // longer than a busy machine takes to come here
-	url := strings.Replace(urlOf(s), "lag=0s", "lag="+lag.String(), 1)
-	c := openAll(t, []string{url}, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
-	_, err := c.Mutex(names[0]).TryLock(t.Context())
-	require.ErrorIs(t, err, redlock.ErrQuarantined)
-	ends := said.since(s.Servers[3].Addr(), time.Time{})
-	require.NotEmpty(t, ends)
-	for _, end := range ends {
-		require.GreaterOrEqual(t, end.Sub(before), 2*time.Second+lag, "the longest lease, and failover_lag")
-	}
-}
-
-// A master that gets its first slots from masters that remember has nothing to forget.
-func TestMasterThatIsNewInTheClusterVotesAtOnce(t *testing.T) {
-	t.Parallel()
-	s := start(t, redistest.ShardedConfig{Masters: 4, Spare: 1})
-	a, b := open(t, s), open(t, s) // MaxTTL is 30 s
-	held, err := a.Mutex(names[0]).Lock(ending(t))
-	require.NoError(t, err)
-	require.NoError(t, s.Move(t.Context(), int(slot.Of(names[0])), 0, 3))
-	_, err = b.Mutex(names[0]).TryLock(t.Context())
-	require.Error(t, err, "it moved along")
-	require.NoError(t, held.Err())
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	got := make(chan error, 1)
-	go func() {
-		next, err := b.Mutex(names[0]).Lock(ctx)
-		if err == nil && next.Token() <= held.Token() {
-			err = errors.New("the token fell")
-		}
-		got <- err
-	}()
-	require.NoError(t, held.Unlock(t.Context()))
-	require.NoError(t, <-got)
-}
-
-// A master's marker stays in its slot when the range grows behind it and no client is there to carry it along. The
-// next client finds it: nothing was forgotten. Where something was, it finds none that it believes.
-func TestMarkerThatNobodyCarriedIsFound(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name   string
-		before func(t *testing.T, s *redistest.Sharded)
-		forgot bool
-	}{
-		{name: "as it was", before: func(*testing.T, *redistest.Sharded) {}},
-		{name: "emptied", forgot: true, before: func(t *testing.T, s *redistest.Sharded) {
-			require.NoError(t, s.Servers[0].Flush())
-		}},
-		{name: "marked again later", forgot: true, before: func(t *testing.T, s *redistest.Sharded) {
-			key := "redquorum:tokens:{" + slot.TagOf(17) + "}"
-			id, err := s.Servers[0].Do(t.Context(), "HGET", key, "id")
-			require.NoError(t, err)
-			run, micros, ok := strings.Cut(id.(string), " ")
-			require.True(t, ok, "%q", id)
-			made, err := strconv.ParseInt(micros, 10, 64)
-			require.NoError(t, err)
-			_, err = s.Servers[0].Do(t.Context(), "HSET", key, "id", run+" "+strconv.FormatInt(made+1, 10))
-			require.NoError(t, err)
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			s := start(t, redistest.ShardedConfig{Masters: 3})
-			name := ""
-			for i := 0; name == ""; i++ {
-				if n := fmt.Sprint("lock", i); int(slot.Of(n)) < 5000 {
-					name = n
-				}
-			}
-			first := open(t, s) // MaxTTL is 30 s
-			l, err := first.Mutex(name).Lock(ending(t))
-			require.NoError(t, err)
-			require.NoError(t, l.Unlock(t.Context()))
-			require.NoError(t, first.Close())
-			c.before(t, s)
-			require.NoError(t, s.Move(t.Context(), slot.Count/3, 1, 0)) // behind the range of master 0
-			require.NoError(t, s.Move(t.Context(), slot.Count/3+1, 1, 0))
-			next, err := open(t, s).Mutex(name).TryLock(t.Context())
-			if c.forgot {
-				require.ErrorIs(t, err, redlock.ErrQuarantined)
-				return
-			}
-			require.NoError(t, err)
-			require.Greater(t, next.Token(), l.Token())
-		})
-	}
-}
-
-// What a failover does to counters, in a quorum of three of which one is a cluster: the others restore it.
-func TestCountersOfAReplicaThatTookOverAreRestored(t *testing.T) {
-	t.Parallel()
-	s := start(t, redistest.ShardedConfig{Replicas: 1})
-	var urls []string
-	plain := startPlain(t, 2)
-	urls = append(plain, urlOf(s))
-	c := openAll(t, urls, short)
-	for range 3 {
-		l, err := c.Mutex(names[0]).Lock(ending(t))
-		require.NoError(t, err)
-		released(t, l)
-	}
-	seen, err := c.Inspect(t.Context(), names[0])
-	require.NoError(t, err)
-	promote(t, s, 3, "")
-	require.Eventually(t, func() bool {
-		now, err := c.Inspect(t.Context(), names[0])
-		return err == nil && now.Members[2].Err == nil && now.Members[2].Counter >= seen.Members[0].Counter && now.Members[2].Counter > 0 && votes(c, names[0]) == 3
-	}, 30*time.Second, 20*time.Millisecond)
-	now, err := c.Inspect(t.Context(), names[0])
-	require.NoError(t, err)
-	require.InDelta(t, now.Members[0].Counter, now.Members[2].Counter, 2, "counters that were restored, and not begun anew from the clock")
-}
-
-func votes(c *redlock.Client, name string) int {
-	l, err := c.Mutex(name).TryLock(context.Background())
-	if err != nil {
-		return 0
-	}
-	var n int
-	for range 100 {
-		if n = l.Votes(); n == 3 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	_ = l.Unlock(context.Background())
-	return n
-}
-
 // Contenders on every master, with masters killed and replicas taking over beneath them: no two holders, tokens
 // rise, and callers see nothing but what a failover may do to a lock that has no other member.
 func TestLongMastersFailUnderTheirContenders(t *testing.T) {
+	long(t)
 	t.Parallel()
 	s := start(t, redistest.ShardedConfig{Replicas: 1})
 	var said told
@@ -567,7 +333,7 @@ func TestLongMastersFailUnderTheirContenders(t *testing.T) {
 		before, err := s.Epoch(ctx, heir)
 		require.NoError(t, err)
 		do(master, heir)
-		require.Eventually(t, func() bool { return s.Owner(ctx, slot) == s.Servers[heir] }, time.Minute, 5*time.Millisecond, "%d takes over from %d", heir, master)
+		becomes(t, "an heir", func() bool { return s.Owner(ctx, slot) == s.Servers[heir] })
 		after, err := s.Epoch(ctx, heir)
 		require.NoError(t, err)
 		require.Greater(t, after, before, "a configuration of its own")
@@ -606,10 +372,7 @@ func TestLongMastersFailUnderTheirContenders(t *testing.T) {
 
 func startPlain(t *testing.T, n int) (urls []string) {
 	t.Helper()
-	for range n {
-		r, err := redistest.StartReal(t.Context(), redistest.RealConfig{})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = r.Close() })
+	for _, r := range rt.Real(t, n).Servers {
 		urls = append(urls, "redis://"+r.Addr())
 	}
 	return urls
@@ -617,6 +380,7 @@ func startPlain(t *testing.T, n int) (urls []string) {
 
 // Without the guard a master is believed to remember what it kept over a restart, and a replica is not.
 func TestLongGuardOffBelievesAMasterAndNoReplica(t *testing.T) {
+	long(t)
 	g := startGroup(t, redistest.GroupConfig{})
 	off := func(c *redlock.Config) { c.RestartGuard = redlock.GuardOff }
 	c := openAll(t, []string{groupURL(g)}, short, off)
@@ -635,9 +399,9 @@ func TestLongGuardOffBelievesAMasterAndNoReplica(t *testing.T) {
 	require.Equal(t, "n", seen, "it forgot nothing")
 	g.Server(former).Kill()
 	now := awaitFailover(t, g, former)
-	require.Eventually(t, func() bool {
+	becomes(t, "it forgot", func() bool {
 		seen, err := now.Do(t.Context(), "HGET", "redquorum:boot", "state")
 		return err == nil && seen != "n"
-	}, 20*time.Second, 5*time.Millisecond, "it forgot")
+	})
 	take()
 }

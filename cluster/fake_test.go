@@ -41,6 +41,8 @@ type fake struct {
 	shards atomic.Pointer[string]        // what it answers to CLUSTER SHARDS, instead of the truth
 	stamp  atomic.Pointer[string]        // what it answers to a stamp, instead of yes
 	asked  atomic.Int64                  // for CLUSTER SHARDS
+	ahead  atomic.Int64                  // ns, its clock of ours
+	unsaid atomic.Bool                   // its marker, and the time with it, is not told
 
 	mu    sync.Mutex
 	reply func(cmd string, asking bool) string // to a command of the test; "" holds the connection until hold is closed
@@ -176,8 +178,12 @@ func (f *fake) protocol(args []string) (string, bool) {
 			}
 			return ":1\r\n", true
 		}
-		return "*11\r\n" + bulk(id+" 1") + bulk("n") + bulk("30000") + ":-2\r\n" + bulk("") + ":2000000\r\n" + bulk("") + bulk("") + bulk("repl") +
-			bulk("role:master\r\nmaster_replid:repl\r\nmaster_replid2:0\r\n") + bulk(id+" 1"), true
+		if f.unsaid.Load() {
+			return "-LOADING\r\n", true
+		}
+		now := time.Now().Add(time.Duration(f.ahead.Load())).UnixMicro()
+		return "*11\r\n" + bulk(id+" 1") + bulk("n") + bulk("30000") + ":-2\r\n" + bulk("") + fmt.Sprintf(":%d\r\n", now) +
+			bulk("") + bulk("") + bulk("repl") + bulk("role:master\r\nmaster_replid:repl\r\nmaster_replid2:0\r\n") + bulk(id+" 1"), true
 	case "CLUSTER":
 		switch args[1] {
 		case "MYID":
@@ -226,35 +232,80 @@ func (f *fake) commands() []string {
 // connect opens a cluster of the fakes and waits until it votes everywhere.
 func (fs *fakes) connect(seeds ...string) *Cluster {
 	fs.t.Helper()
+	cl := fs.open(func(*node.Config) {}, seeds...)
+	fs.settle(cl)
+	return cl
+}
+
+// open opens a cluster, at all masters unless seeds are named. A busy machine reaches none of the bounds that matter. What is
+// asked of a master that holds a call is asked of another one after DialTimeout.
+func (fs *fakes) open(edit func(*node.Config), seeds ...string) *Cluster {
+	fs.t.Helper()
 	if seeds == nil {
 		for _, f := range fs.masters {
 			seeds = append(seeds, f.addr())
 		}
 	}
-	cl, err := New(Config{Seeds: seeds, Node: node.Config{
+	c := node.Config{
 		Guard:       node.NewGuard(node.GuardConfig{Members: 1, MaxTTL: time.Second}),
-		DialTimeout: 2 * time.Second, StallTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, BackoffMax: 50 * time.Millisecond,
-	}})
+		DialTimeout: 2 * time.Second, StallTimeout: time.Minute, WriteTimeout: time.Minute, BackoffMax: 50 * time.Millisecond,
+	}
+	edit(&c)
+	cl, err := New(Config{Seeds: seeds, Node: c})
 	require.NoError(fs.t, err)
 	fs.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		_ = cl.Close(ctx)
 	})
-	fs.settle(cl)
 	return cl
+}
+
+// becomes waits for something that a busy machine, too, has done within a minute.
+func becomes(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(end), "not within a minute: %s", what)
+	}
 }
 
 func (fs *fakes) settle(cl *Cluster) {
 	fs.t.Helper()
-	require.Eventually(fs.t, func() bool {
+	becomes(fs.t, "every master votes", func() bool {
 		for s := uint16(0); s < 16384; s += 64 {
 			if !cl.StateOf(s).Votes {
 				return false
 			}
 		}
 		return true
-	}, 20*time.Second, time.Millisecond, "every master votes")
+	})
+}
+
+// moves5 makes slot 5 the second master's in what both masters tell, and waits until the cluster has heard of it.
+func (fs *fakes) moves5(cl *Cluster) {
+	fs.t.Helper()
+	fs.grant([]uint16{6, 8191}, []uint16{0, 5, 8192, 16383})
+	cl.refreshSoon()
+	becomes(fs.t, "slot 5 has moved", func() bool { return cl.table.Load().of(5).addr == fs.masters[1].addr() })
+}
+
+// holds has a master take the first call, and say what becomes of it when let is called.
+func (f *fake) holds(answer string) (held <-chan struct{}, let func()) {
+	release, taken := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(taken) })
+	f.says(func(cmd string, _ bool) string {
+		select {
+		case <-taken:
+			return ":1\r\n"
+		default:
+		}
+		once()
+		<-release
+		return answer
+	})
+	let = sync.OnceFunc(func() { close(release) })
+	f.all.t.Cleanup(let)
+	return taken, let
 }
 
 // call is one call of a test, and its own sink.
@@ -281,7 +332,7 @@ func (c *call) wait(t *testing.T) *member.Call {
 	t.Helper()
 	select {
 	case <-c.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no answer")
 	}
 	return &c.Call
@@ -515,22 +566,10 @@ func TestSlotThatNobodyServesForLongIsARefusalInTime(t *testing.T) {
 func TestCallIsNotPassedOnWhileEarlierOnesAreAtTheFormerMaster(t *testing.T) {
 	fs := startFakes(t, 2)
 	cl := fs.connect()
-	release, held := make(chan struct{}), make(chan struct{})
-	answer := sync.OnceFunc(func() { close(release) })
-	defer answer()
-	fs.masters[0].says(func(cmd string, _ bool) string {
-		if cmd == "acquire" {
-			close(held)
-			<-release
-			return fs.moved(5, 1)
-		}
-		return ":1\r\n"
-	})
+	held, answer := fs.masters[0].holds(fs.moved(5, 1))
 	first := submit(cl, 5, "acquire")
 	<-held
-	fs.grant([]uint16{6, 8191}, []uint16{0, 5, 8192, 16383}) // and every topology says so
-	cl.refreshSoon()
-	require.Eventually(t, func() bool { return cl.table.Load().of(5).addr == fs.masters[1].addr() }, 10*time.Second, time.Millisecond)
+	fs.moves5(cl) // and every topology says so
 	second := submit(cl, 5, "release")
 	submit(cl, 9000, "other").answered(t) // was submitted later, on the same connection
 	require.Equal(t, []string{"other"}, fs.masters[1].commands(), "nothing of the slot yet")
@@ -544,18 +583,11 @@ func TestCallThatComesBackAfterItsReleaseHasBegunIsNotRepeated(t *testing.T) {
 	for _, refusal := range []string{"MOVED", "TRYAGAIN later", "CLUSTERDOWN The cluster is down"} {
 		fs := startFakes(t, 2)
 		cl := fs.connect()
-		release, held := make(chan struct{}), make(chan struct{})
-		fs.masters[0].says(func(cmd string, _ bool) string {
-			if cmd != "acquire" {
-				return ":0\r\n"
-			}
-			close(held)
-			<-release
-			if refusal == "MOVED" {
-				return fs.moved(5, 1)
-			}
-			return "-" + refusal + "\r\n"
-		})
+		answer := "-" + refusal + "\r\n"
+		if refusal == "MOVED" {
+			answer = fs.moved(5, 1)
+		}
+		held, release := fs.masters[0].holds(answer)
 		var ended atomic.Bool
 		first := newCall(5, "acquire")
 		first.Ended = &ended
@@ -563,7 +595,7 @@ func TestCallThatComesBackAfterItsReleaseHasBegunIsNotRepeated(t *testing.T) {
 		<-held
 		ended.Store(true)
 		second := submit(cl, 5, "release") // behind it on the same connection, and executed there
-		close(release)
+		release()
 		require.Equal(t, member.NotSent, first.wait(t).Outcome, refusal)
 		require.ErrorIs(t, first.Err, member.ErrEnded)
 		second.answered(t)
@@ -580,13 +612,12 @@ func TestReleaseThatWasNotDeliveredGoesToWhoeverOwnsTheSlotThen(t *testing.T) {
 		go fs.masters[0].cut()
 		return ""
 	})
-	c := newCall(5, "release")
-	c.OweUntil = time.Now().Add(time.Minute)
+	c := owedRelease(5, "release")
 	cl.Submit(&c.Call)
 	require.Equal(t, member.Unknown, c.wait(t).Outcome)
 	fs.grant(nil, []uint16{0, 16383})
-	require.Eventually(t, func() bool { return slices.Contains(fs.masters[1].commands(), "release") }, 20*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { cl.owed.mu.Lock(); defer cl.owed.mu.Unlock(); return len(cl.owed.debts) == 0 }, 10*time.Second, time.Millisecond)
+	becomes(t, "it is delivered", func() bool { return slices.Contains(fs.masters[1].commands(), "release") })
+	becomes(t, "nothing is owed", func() bool { cl.owed.mu.Lock(); defer cl.owed.mu.Unlock(); return len(cl.owed.debts) == 0 })
 }
 
 func TestSeedThatLiesOrIsDeadDoesNoHarm(t *testing.T) {
@@ -610,16 +641,9 @@ func TestSeedThatLiesOrIsDeadDoesNoHarm(t *testing.T) {
 				}
 				return ":1\r\n"
 			})
-			cl, err := New(Config{Seeds: []string{dead.Addr().String(), fs.masters[0].addr(), fs.masters[1].addr()}, Node: node.Config{
-				Guard: node.NewGuard(node.GuardConfig{Members: 1, MaxTTL: time.Second}), BackoffMax: 50 * time.Millisecond,
-			}})
-			require.NoError(t, err)
-			defer func() { _ = cl.Close(context.Background()) }()
+			cl := fs.open(func(*node.Config) {}, dead.Addr().String(), fs.masters[0].addr(), fs.masters[1].addr())
 			for _, slot := range []uint16{5, 6000, 12000} {
-				require.Eventually(t, func() bool {
-					c := submit(cl, slot, strconv.Itoa(int(slot))).wait(t)
-					return c.Outcome == member.Answered
-				}, 20*time.Second, 10*time.Millisecond)
+				becomes(t, "it answers", func() bool { return submit(cl, slot, strconv.Itoa(int(slot))).wait(t).Outcome == member.Answered })
 			}
 		})
 	}
@@ -649,12 +673,12 @@ func TestMastersComeAndGo(t *testing.T) {
 	for range 3 {
 		fs.grant(all...)
 		cl.refreshSoon()
-		require.Eventually(t, func() bool { return len(cl.table.Load().masters) == 4 }, 10*time.Second, time.Millisecond)
+		becomes(t, "they have come", func() bool { return len(cl.table.Load().masters) == 4 })
 		fs.settle(cl)
 		submit(cl, 6000, "x").answered(t)
 		fs.grant(nil, []uint16{0, 16383}, nil)
 		cl.refreshSoon()
-		require.Eventually(t, func() bool { return len(cl.table.Load().masters) == 2 }, 10*time.Second, time.Millisecond)
+		becomes(t, "they have gone", func() bool { return len(cl.table.Load().masters) == 2 })
 		fs.settle(cl)
 		submit(cl, 6000, "y").answered(t)
 		cl.mu.Lock()
@@ -670,20 +694,15 @@ func TestMastersVoteAsSoonAsTheLastOneIsFoundToBeDown(t *testing.T) {
 	fs.masters[2].mute.Store(&ends)
 	end := sync.OnceFunc(func() { close(ends) })
 	t.Cleanup(end)
-	cl, err := New(Config{Seeds: []string{fs.masters[0].addr()}, Node: node.Config{
-		Guard:       node.NewGuard(node.GuardConfig{Members: 1, MaxTTL: time.Second}),
-		DialTimeout: 20 * time.Second, StallTimeout: time.Minute, WriteTimeout: time.Minute, PingInterval: time.Minute, BackoffMax: 50 * time.Millisecond,
-	}})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = cl.Close(context.WithoutCancel(t.Context())) })
+	cl := fs.open(func(c *node.Config) { c.PingInterval = 10 * time.Minute }, fs.masters[0].addr())
 	// Mostly they do not vote yet: the third may have to be told of our leases first. They do if both were told before the
 	// client had made out the third.
 	both := func(is func(member.State) bool) func() bool {
 		return func() bool { return is(cl.StateOf(0)) && is(cl.StateOf(8000)) }
 	}
-	require.Eventually(t, both(func(s member.State) bool { return s.Up }), 10*time.Second, time.Millisecond)
+	becomes(t, "both are up", both(func(s member.State) bool { return s.Up }))
 	end()
-	require.Eventually(t, both(func(s member.State) bool { return s.Votes }), 10*time.Second, time.Millisecond)
+	becomes(t, "both vote", both(func(s member.State) bool { return s.Votes }))
 	submit(cl, 0, "x").answered(t)
 }
 
@@ -804,10 +823,12 @@ func owedRelease(slot uint16, name string) *call {
 	return c
 }
 
-// closing20 closes cl, for 20 s at the most.
-func closing20(t *testing.T, cl *Cluster) <-chan error {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+// shut closes cl, and waits until it has begun.
+func shut(t *testing.T, cl *Cluster) <-chan error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	closed := make(chan error, 1)
+	defer becomes(t, "it is being closed", cl.closing.Load)
 	go func() {
 		defer cancel()
 		closed <- cl.Close(ctx)
@@ -851,8 +872,7 @@ func TestEveryCallBeforeCloseIsExecutedWhereverItsSlotGoes(t *testing.T) {
 				calls = append(calls, c)
 			}
 			<-held
-			closed := closing20(t, cl)
-			require.Eventually(t, cl.closing.Load, 10*time.Second, time.Millisecond)
+			closed := shut(t, cl)
 			late := submit(cl, 5, "late").wait(t)
 			require.Equal(t, member.NotSent, late.Outcome)
 			require.ErrorIs(t, late.Err, member.ErrClosed)
@@ -873,6 +893,9 @@ func TestEveryCallBeforeCloseIsExecutedWhereverItsSlotGoes(t *testing.T) {
 			for i, c := range calls {
 				c.wait(t)
 				require.Equal(t, 1, executed[fmt.Sprint("release", i)], "%v %v: %v", c.Outcome, c.Err, executed)
+				if name != "not now" { // then it is refused, and owed
+					require.Equal(t, member.Answered, c.Outcome, "it follows its slot: %v", c.Err)
+				}
 			}
 		})
 	}
@@ -882,24 +905,16 @@ func TestEveryCallBeforeCloseIsExecutedWhereverItsSlotGoes(t *testing.T) {
 func TestCloseSendsWhatWaitsBehindARedirect(t *testing.T) {
 	fs := startFakes(t, 2)
 	cl := fs.connect()
-	hold, held := make(chan struct{}), make(chan struct{})
-	fs.masters[0].says(func(string, bool) string {
-		close(held)
-		<-hold
-		return fs.moved(5, 1)
-	})
+	held, let := fs.masters[0].holds(fs.moved(5, 1))
 	first := owedRelease(5, "first")
 	cl.Submit(&first.Call)
 	<-held
-	fs.grant([]uint16{6, 8191}, []uint16{0, 5, 8192, 16383})
-	cl.refreshSoon()
-	require.Eventually(t, func() bool { return cl.table.Load().of(5).addr == fs.masters[1].addr() }, 10*time.Second, time.Millisecond)
+	fs.moves5(cl)
 	second := owedRelease(5, "second")
 	cl.Submit(&second.Call)
 	require.EqualValues(t, 1, cl.queued.Load())
-	closed := closing20(t, cl)
-	require.Eventually(t, cl.closing.Load, 10*time.Second, time.Millisecond)
-	close(hold)
+	closed := shut(t, cl)
+	let()
 	require.NoError(t, <-closed)
 	first.answered(t)
 	second.answered(t)
@@ -926,8 +941,36 @@ func TestReleaseThatIsRefusedForAPassingReasonIsOwedInACluster(t *testing.T) {
 			c := owedRelease(5, "release")
 			cl.Submit(&c.Call)
 			require.Equal(t, member.Refused, c.wait(t).Outcome)
-			require.NoError(t, <-closing20(t, cl)) // waits for what is owed
+			require.NoError(t, <-shut(t, cl)) // waits for what is owed
 			require.Len(t, fs.masters[0].commands(), map[bool]int{true: 4, false: 1}[owed])
 		})
 	}
+}
+
+// The clock of a cluster is that of its master which is farthest from ours, in either direction, of those that tell it.
+func TestClockOfAClusterIsTheFarthestOfItsMasters(t *testing.T) {
+	fs := startFakes(t, 3)
+	set := func(ahead ...time.Duration) {
+		for i, d := range ahead {
+			fs.masters[i].ahead.Store(int64(d))
+		}
+	}
+	set(2*time.Hour, -5*time.Hour, time.Minute)
+	fs.masters[1].unsaid.Store(true)
+	cl := fs.open(func(c *node.Config) { c.PingInterval = 10 * time.Millisecond })
+	// A server reads its clock at some moment of the round trip, half of which is what the answer may be wrong by.
+	tells := func(want time.Duration, why string) {
+		t.Helper()
+		becomes(t, why, func() bool {
+			ahead, within, ok := cl.ClockOffset()
+			return ok && within > 0 && (ahead-want).Abs() <= within+2*time.Microsecond
+		})
+	}
+	tells(2*time.Hour, "the farthest of those that tell it")
+	fs.masters[1].unsaid.Store(false)
+	tells(-5*time.Hour, "one that is behind is as far off as one that is ahead")
+	set(time.Minute, -time.Second, -2*time.Minute)
+	tells(-2*time.Minute, "of another master, after clocks were set")
+	set(time.Hour, time.Hour+time.Minute, -time.Hour)
+	tells(time.Hour+time.Minute, "none is farther")
 }

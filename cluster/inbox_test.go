@@ -35,7 +35,7 @@ func sharded(t *testing.T) redistest.RealConfig {
 }
 
 // slow has heartbeats that are too late to help: a hand-over that does not come by push fails the test.
-func slow(c *redlock.Config) { c.Entry = 3 * time.Minute }
+func slow(c *redlock.Config) { c.Entry = 30 * time.Minute }
 
 // calls is how often the servers have executed a command.
 func calls(t *testing.T, s *redistest.Sharded, command string) (n int) {
@@ -57,26 +57,28 @@ func pushed(t *testing.T, a, b *redlock.Client, name string, meanwhile func()) {
 	t.Helper()
 	l, err := a.Mutex(name).Lock(ending(t))
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	got := make(chan error, 1)
-	go func() {
-		next, err := b.Mutex(name).Lock(ctx)
-		if err == nil {
-			err = next.Unlock(t.Context())
-		}
-		got <- err
-	}()
-	require.Eventually(t, func() bool {
-		seen, err := a.Inspect(t.Context(), name)
-		return err == nil && len(seen.Members[0].Queue) == 1
-	}, 20*time.Second, time.Millisecond)
+	got := waiting(t, a, b, name)
 	meanwhile()
 	require.NoError(t, l.Unlock(t.Context()))
-	require.NoError(t, <-got, "the push is lost")
+	next := <-got
+	require.NotNil(t, next, "the push is lost")
+	require.NoError(t, next.Unlock(t.Context()))
 }
 
-// Where the servers can, what wakes a waiter does not go to all of them.
+// spared waits until locks that are handed over cost no PUBLISH: both clients have subscribed where their master is heard.
+func spared(t *testing.T, s *redistest.Sharded, a, b *redlock.Client, not string) {
+	t.Helper()
+	becomes(t, "none hears of others' locks", func() bool {
+		before := calls(t, s, not)
+		for _, name := range names {
+			pushed(t, a, b, name, func() {})
+		}
+		return calls(t, s, not) == before
+	})
+}
+
+// A waiter, a latch and an observer are told by pushes in every slot: heartbeats are too late to help. Where the servers can,
+// what wakes a waiter does not go to all of them.
 func TestPushesAreShardedWhereTheServersCan(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []struct {
@@ -88,22 +90,91 @@ func TestPushesAreShardedWhereTheServersCan(t *testing.T) {
 			t.Parallel()
 			s := start(t, redistest.ShardedConfig{Server: kind.server(t)})
 			a, b := open(t, s, slow), open(t, s, slow)
-			require.Eventually(t, func() bool { // once both have subscribed
-				before := calls(t, s, kind.not)
-				for _, name := range names {
-					pushed(t, a, b, name, func() {})
-				}
-				return calls(t, s, kind.yes) > 0 && calls(t, s, kind.not) == before
-			}, 20*time.Second, 10*time.Millisecond)
+			spared(t, s, a, b, kind.not)
+			require.Positive(t, calls(t, s, kind.yes))
+			for _, name := range names {
+				latched(t, a, b, name)
+				observed(t, a, b, name)
+			}
+			if kind.name == "sharded" {
+				toldToAll(t, s)
+				inboxMoves(t, s, a, b)
+			}
 		})
 	}
 }
 
-// What nobody hears in the sharded inbox goes to the other one: a client may not listen there yet, or that slot may be given
-// away at this moment.
-func TestMessageThatNobodyHearsInTheShardedInboxIsToldToAll(t *testing.T) {
-	t.Parallel()
-	s := start(t, redistest.ShardedConfig{Server: sharded(t)})
+// latched has the last arrival open a latch.
+func latched(t *testing.T, a, b *redlock.Client, name string) {
+	ctx := ending(t)
+	for round := range uint64(2) {
+		mine := func(c *redlock.Client) *redlock.Latch { return c.Latch(name, 3, redlock.Round(round)) }
+		opened := make(chan error, 1)
+		require.NoError(t, mine(a).Arrive(ctx, "part"))
+		require.NoError(t, mine(b).Arrive(ctx, "part"), "it counts once")
+		go func() { opened <- mine(b).Await(ctx) }()
+		becomes(t, "its watch is there", func() bool {
+			in, err := a.InspectLatch(ctx, name)
+			return err == nil && in.Members[0].Waiting == 1
+		})
+		require.NoError(t, mine(a).CountDown(ctx))
+		n, err := mine(b).Remaining(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Empty(t, opened)
+		require.NoError(t, mine(a).CountDown(ctx))
+		require.NoError(t, <-opened, "%q: round %d", name, round)
+		require.NoError(t, mine(a).Await(ctx))
+	}
+	require.ErrorIs(t, b.Latch(name, 4).Arrive(ctx, "late"), redlock.ErrPassed)
+	require.NoError(t, a.Latch(name, 3, redlock.Round(1)).Delete(ctx))
+	in, err := a.InspectLatch(ctx, name)
+	require.NoError(t, err)
+	require.False(t, in.Known)
+}
+
+// observed has an observer hear who leads.
+func observed(t *testing.T, a, b *redlock.Client, name string) {
+	ctx, cancel := context.WithCancel(ending(t))
+	told := make(chan redlock.Leader, 9)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for l := range b.Election(name).Observe(ctx) {
+			told <- l
+		}
+	}()
+	hears := func(want redlock.Leader) {
+		t.Helper()
+		select {
+		case l := <-told:
+			require.Equal(t, want.None, l.None, name)
+			if !want.None {
+				require.Equal(t, want, l, name)
+			}
+		case <-ctx.Done():
+			t.Fatalf("%q: not told of %+v", name, want)
+		}
+	}
+	hears(redlock.Leader{None: true})
+	e := a.Election(name)
+	l, err := e.Campaign(ctx, []byte("one"))
+	require.NoError(t, err)
+	hears(redlock.Leader{Value: []byte("one"), Token: l.Token()})
+	require.NoError(t, e.Proclaim(ctx, l, []byte("two")))
+	hears(redlock.Leader{Value: []byte("two"), Token: l.Token()})
+	got, err := b.Election(name).Leader(ctx)
+	require.NoError(t, err)
+	require.Equal(t, redlock.Leader{Value: []byte("two"), Token: l.Token()}, got)
+	require.NoError(t, e.Resign(ctx, l))
+	hears(redlock.Leader{None: true})
+	cancel()
+	<-done
+}
+
+// toldToAll is a message that nobody hears in the sharded inbox, and that goes to the other one: a client may not listen there
+// yet, or that slot may be given away at this moment.
+func toldToAll(t *testing.T, s *redistest.Sharded) {
 	wait := ""
 	for _, source := range redlock.Scripts() {
 		if strings.Contains(source, "tag ~= '!' and KEYS[2] ~= KEYS[3] and redis.call('HGET', KEYS[3], 'id') ~= tag then") { // of wait alone
@@ -130,24 +201,15 @@ func TestMessageThatNobodyHearsInTheShardedInboxIsToldToAll(t *testing.T) {
 	}
 }
 
-// The inbox of a master is in the slot of its marker. While that slot is given away nothing is lost, and then
-// the inbox is in another one.
-func TestShardedInboxIsInASlotOfItsMasterAgain(t *testing.T) {
-	t.Parallel()
-	s := start(t, redistest.ShardedConfig{Server: sharded(t)})
-	a, b := open(t, s, slow), open(t, s, slow)
-	spared := func() bool {
-		before := calls(t, s, "publish")
-		pushed(t, a, b, names[0], func() {})
-		return calls(t, s, "publish") == before
-	}
-	require.Eventually(t, spared, 20*time.Second, 10*time.Millisecond)
+// inboxMoves gives away the slot of a marker, where the inbox of its master is. Meanwhile nothing is lost, and then the inbox
+// is in another slot.
+func inboxMoves(t *testing.T, s *redistest.Sharded, a, b *redlock.Client) {
 	for range 2 {
 		keys, err := s.Servers[0].Do(t.Context(), "KEYS", "redquorum:boot:*"+nodeID(t, s.Servers[0]))
 		require.NoError(t, err)
 		require.Len(t, keys, 1)
 		home := int(slot.Of(keys.([]any)[0].(string)))
 		pushed(t, a, b, names[0], func() { require.NoError(t, s.Move(t.Context(), home, 0, 1)) })
-		require.Eventually(t, spared, 20*time.Second, 10*time.Millisecond)
+		spared(t, s, a, b, "publish")
 	}
 }

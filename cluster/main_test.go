@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"flag"
+	"os"
 	"runtime"
 	"strconv"
 	"sync"
@@ -38,23 +39,38 @@ func (w withShared) Run() int {
 	return code
 }
 
+// long skips a test that takes minutes, unless it is asked for.
+func long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("LONG: storms, and what waits for leases; `make test-long` sets REDQUORUM_LONG=1 and runs it")
+	}
+}
+
+// becomes waits for something that a busy machine, too, has done within a minute. Servers are asked, so it does not ask too often.
+func becomes(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(3 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), "not within a minute: %s", what)
+	}
+}
+
 var common struct {
 	once sync.Once
 	s    *redistest.Sharded
 	err  error
 }
 
-// shared is a cluster of three masters and three replicas for tests that break nothing. Each has names of its
-// own there.
+// shared is a cluster of three masters for tests that break nothing. Each has names of its own there.
 func shared(t testing.TB) *redistest.Sharded {
 	t.Helper()
 	if err := redistest.Available(); err != nil {
 		t.Skip(err)
 	}
 	common.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		common.s, common.err = redistest.StartSharded(ctx, redistest.ShardedConfig{Replicas: 1})
+		common.s, common.err = redistest.StartSharded(ctx, redistest.ShardedConfig{})
 	})
 	require.NoError(t, common.err)
 	return common.s

@@ -30,11 +30,11 @@ func startPair(t *testing.T) (master, replica *redistest.Real) {
 	master = run()
 	host, port, _ := net.SplitHostPort(master.Addr())
 	replica = run("--replicaof", host, port)
-	require.Eventually(t, func() bool {
+	becomes(t, "it replicates", func() bool {
 		info, _ := replica.Do(t.Context(), "INFO", "replication")
 		text, _ := info.(string)
 		return strings.Contains(text, "master_link_status:up")
-	}, 20*time.Second, time.Millisecond)
+	})
 	return master, replica
 }
 
@@ -50,20 +50,11 @@ func handOver(t *testing.T, a, b *redlock.Client) {
 	for range 5 {
 		l, err := a.Mutex("k").Lock(ending(t))
 		require.NoError(t, err)
-		got := make(chan error, 1)
-		go func() {
-			next, err := b.Mutex("k").Lock(ending(t))
-			if err == nil {
-				err = next.Unlock(context.WithoutCancel(t.Context()))
-			}
-			got <- err
-		}()
-		require.Eventually(t, func() bool {
-			seen, err := a.Inspect(t.Context(), "k")
-			return err == nil && len(seen.Members[0].Queue) == 1
-		}, 20*time.Second, time.Millisecond)
+		got := waiting(t, a, b, "k")
 		require.NoError(t, l.Unlock(t.Context()))
-		require.NoError(t, <-got)
+		next := <-got
+		require.NotNil(t, next)
+		require.NoError(t, next.Unlock(t.Context()))
 	}
 }
 
@@ -111,28 +102,26 @@ func TestVoteThatNoReplicaHasAcknowledgedDoesNotCount(t *testing.T) {
 func unacknowledged(t *testing.T, longer bool) {
 	master, replica := startPair(t)
 	url := []string{"redis://" + master.Addr() + "?min_replicas_ack=1"}
-	a, b := openAll(t, url), openAll(t, url)
+	soon := func(c *redlock.Config) { c.MemberTimeout = 2 * time.Second } // is how long a vote that does not come is waited for
+	a, b := openAll(t, url, soon), openAll(t, url, soon)
 	lease, err := a.Mutex("k").Lock(ending(t))
 	require.NoError(t, err)
-	waiting, give := context.WithCancel(ending(t))
+	waits, give := context.WithCancel(ending(t))
 	defer give()
 	got := make(chan error, 1)
 	go func() {
-		_, err := b.Mutex("k").Lock(waiting)
+		_, err := b.Mutex("k").Lock(waits)
 		got <- err
 	}()
-	require.Eventually(t, func() bool {
-		seen, err := a.Inspect(t.Context(), "k")
-		return err == nil && len(seen.Members[0].Queue) == 1
-	}, 20*time.Second, time.Millisecond)
+	inLine(t, a, "k")
 	if longer {
 		lengthen(t, master)
 	}
-	require.Eventually(t, func() bool { // that the waiter has entered is known to the replica, and its WAIT is answered
+	becomes(t, "that the waiter has entered is known to the replica, and its WAIT is answered", func() bool {
 		info, _ := master.Do(t.Context(), "INFO", "replication")
 		offset := regexp.MustCompile(`,offset=(\d+),[^$]*master_repl_offset:(\d+)\r`).FindStringSubmatch(fmt.Sprint(info))
 		return offset != nil && offset[1] == offset[2]
-	}, 20*time.Second, time.Millisecond)
+	})
 	replica.Pause()
 	_ = lease.Unlock(t.Context()) // handed over at the master
 	defer time.AfterFunc(2*time.Second, give).Stop()
@@ -143,10 +132,10 @@ func unacknowledged(t *testing.T, longer bool) {
 	}
 	replica.Resume()
 	var next *redlock.Lease
-	require.Eventually(t, func() bool {
+	becomes(t, "nothing was left behind", func() bool {
 		next, err = b.Mutex("k").TryLock(t.Context())
 		return err == nil
-	}, 20*time.Second, 10*time.Millisecond, "nothing was left behind")
+	})
 	require.Greater(t, next.Token(), lease.Token())
 	require.NoError(t, next.Unlock(t.Context()))
 }

@@ -24,7 +24,7 @@ func startGroup(t *testing.T, c redistest.GroupConfig) *redistest.Group {
 	if err := redistest.Available(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	g, err := redistest.StartGroup(ctx, c)
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func nameOf(g *redistest.Group) string { return g.Name + "@" + strings.Join(g.Ad
 func awaitFailover(t *testing.T, g *redistest.Group, former string) *redistest.Real {
 	t.Helper()
 	var now string
-	require.Eventually(t, func() bool { now = g.Master(t.Context()); return now != "" && now != former }, 40*time.Second, 20*time.Millisecond)
+	becomes(t, "another master", func() bool { now = g.Master(t.Context()); return now != "" && now != former })
 	return g.Server(now)
 }
 
@@ -54,6 +54,7 @@ func TestMasterThatSentinelsReplaceDoesNotVoteUntilTheLongestLeaseHasEnded(t *te
 }
 
 func TestLongMasterThatSentinelsReplaceDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.T) {
+	long(t)
 	replaced(t, "the master is killed", "SENTINEL FAILOVER")
 }
 
@@ -63,7 +64,7 @@ func replaced(t *testing.T, ways ...string) {
 			g := startGroup(t, redistest.GroupConfig{})
 			url := []string{groupURL(g)}
 			if way == "the master hangs" {
-				url[0] += "&stall_timeout=1m" // nothing ends the connection but what the Sentinels say
+				url[0] += "&stall_timeout=1h" // nothing ends the connection but what the Sentinels say
 			}
 			var said told
 			a, b := openAll(t, url, short, redlock.WithTracer(&said)), openAll(t, url, short, redlock.WithTracer(&said))
@@ -84,14 +85,10 @@ func replaced(t *testing.T, ways ...string) {
 
 			hurried, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
-			began := time.Now()
 			_, err = b.Mutex("k").Lock(hurried)
 			require.Error(t, err)
-			require.Less(t, time.Since(began), 10*time.Second, "nobody waits past its deadline")
 
-			enough, stop := context.WithTimeout(t.Context(), 40*time.Second) // and not the minute of a stall
-			defer stop()
-			next, err := b.Mutex("k").Lock(enough)
+			next, err := b.Mutex("k").Lock(ending(t)) // and not the hour of a stall
 			at := time.Now()
 			require.NoError(t, err)
 			said.satOut(t, nameOf(g), bootOf(t, master), 2*time.Second, at)
@@ -105,7 +102,8 @@ func replaced(t *testing.T, ways ...string) {
 // Demoted and promoted again while nobody looks, its process unchanged: it has the memory of whoever was the
 // master meanwhile. Either the marker is the same, or it is gone, because that one never had it; and to a
 // client that comes now, the server has been up for longer than any lease.
-func TestMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
+func TestLongMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
+	long(t)
 	t.Parallel()
 	for _, reached := range []bool{true, false} {
 		t.Run(fmt.Sprintf("the marker had reached the replica: %v", reached), func(t *testing.T) {
@@ -122,7 +120,7 @@ func TestMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
 			require.NoError(t, a.Close())
 			before := bootOf(t, master)
 			if reached {
-				require.Eventually(t, func() bool { return assert.ObjectsAreEqual(before, bootOf(t, replica)) }, 20*time.Second, time.Millisecond)
+				becomes(t, "it has the marker", func() bool { return assert.ObjectsAreEqual(before, bootOf(t, replica)) })
 				follow(t, replica, nil)
 			}
 			follow(t, master, replica) // too quick for the Sentinels
@@ -135,7 +133,7 @@ func TestMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
 				require.Equal(t, []any{nil, nil}, bootOf(t, master))
 				state = "n" // nobody has a marker: it counts as new, and as one that may have lost everything
 			}
-			require.Eventually(t, func() bool { return uptime(t, master) > 3*time.Second }, 20*time.Second, 10*time.Millisecond)
+			becomes(t, "it is old enough", func() bool { return uptime(t, master) > 3*time.Second })
 
 			var said told
 			b := openAll(t, []string{groupURL(g)}, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
@@ -161,11 +159,11 @@ func follow(t *testing.T, r, of *redistest.Real) {
 	}
 	_, err := r.Do(t.Context(), "REPLICAOF", host, port)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
+	becomes(t, "it replicates", func() bool {
 		info, _ := r.Do(t.Context(), "INFO", "replication")
 		text, _ := info.(string)
 		return of == nil || strings.Contains(text, "master_link_status:up")
-	}, 20*time.Second, time.Millisecond)
+	})
 }
 
 // bootOf is the id and state of the marker of a server that is no part of a cluster.
@@ -195,7 +193,7 @@ func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer mute.Close()
-	url := "redis-sentinel://" + strings.Join(append([]string{mute.Addr().String(), stranger.Addr(), "127.0.0.1:1"}, g.Addrs()...), ",") + "/" + g.Name + "?dial_timeout=4s"
+	url := "redis-sentinel://" + strings.Join(append([]string{mute.Addr().String(), stranger.Addr(), "127.0.0.1:1"}, g.Addrs()...), ",") + "/" + g.Name + "?dial_timeout=10s"
 	c := openAll(t, []string{url}, short)
 	lease, err := c.Mutex("k").Lock(ending(t))
 	require.NoError(t, err)
@@ -208,8 +206,8 @@ func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {
 
 // One vote is a cluster's, one a Sentinel group's, three are plain masters'. A failover in each of the two,
 // and the loss of a plain master, cost nothing but their votes.
-func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
-	t.Parallel()
+func TestLongQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
+	long(t)
 	s, g := start(t, redistest.ShardedConfig{Replicas: 1}), startGroup(t, redistest.GroupConfig{})
 	plain := rt.Real(t, 3)
 	urls := []string{urlOf(s), groupURL(g)}
@@ -219,7 +217,7 @@ func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 	c := openAll(t, urls, short)
 	voting := func(n int) {
 		t.Helper()
-		require.Eventually(t, func() bool {
+		becomes(t, fmt.Sprint(n, " votes"), func() bool {
 			l, err := c.Mutex(names[0]).TryLock(t.Context())
 			if err != nil {
 				return false
@@ -230,7 +228,7 @@ func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			return l.Votes() >= n
-		}, 40*time.Second, 10*time.Millisecond, "%d votes", n)
+		})
 	}
 	voting(5)
 	kept := control(t, 2*time.Second)
@@ -254,7 +252,7 @@ func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 		require.NoError(t, err, "three members remember")
 	}
 	voting(5) // restored from the others
-	require.Eventually(t, func() bool { return callers.grants.Load() > 20 }, 40*time.Second, 10*time.Millisecond)
+	becomes(t, "callers go on", func() bool { return callers.grants.Load() > 20 })
 	over()
 	contending.Wait()
 	callers.check(t)
@@ -271,4 +269,10 @@ func TestQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 	for i, m := range seen.Members {
 		require.Equal(t, i == 2 || i == 3, m.Err != nil || errors.Is(m.Err, redlock.ErrNoQuorum), "%d: %v", i, m.Err)
 	}
+	require.NoError(t, plain.Restart(false, 0, 1)) // the counters of the cluster and of the group are good for those that forgot
+	voting(5)
+	plain.Kill(2)
+	l, err := c.Mutex(names[0]).Lock(ending(t))
+	require.NoError(t, err)
+	require.Greater(t, l.Token(), last)
 }

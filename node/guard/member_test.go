@@ -252,7 +252,7 @@ func TestSuspicionLooksAtOnceAndOnlyOnceInAWhile(t *testing.T) {
 
 func TestReplicaThatTookOverIsSilentForTheLongestLeaseAndTheLag(t *testing.T) {
 	const lag = 10 * time.Second
-	for _, reached := range []bool{true, false} { // the marker, before the master failed
+	for _, way := range []string{"the marker had reached it", "it had not", "it is the same server, demoted and promoted again"} {
 		synctest.Test(t, func(t *testing.T) {
 			master := newServer("master")
 			master.born = time.Now().Add(-time.Hour)
@@ -262,15 +262,19 @@ func TestReplicaThatTookOverIsSilentForTheLongestLeaseAndTheLag(t *testing.T) {
 			replica := newServer("replica")
 			replica.succeed("replica", master)
 			replica.born = master.born
-			if !reached {
+			switch way {
+			case "it had not":
 				replica.flush()
+			case "it is the same server, demoted and promoted again":
+				replica = master
+				master.edit(func() { master.follow("another"); master.follow("NO") })
 			}
 			h := c.hosts[0]
 			h.server = replica
 			h.cut()
 			h.mend()
 			c.after(longest + lag - time.Second)
-			require.False(t, h.votes())
+			require.False(t, h.votes(), way)
 			c.after(3 * time.Second)
 			require.True(t, h.votes())
 
