@@ -130,14 +130,11 @@ func init() {
 			require.Nil(s, s.ask("HGET", key, baseField))
 			require.Equal(s, "600", s.ask("HGET", key, "7"))
 		}},
-		guardCase{"base of a server that does not write stays, and the look is answered", func(s *memory) {
-			if _, ok := s.replicationID(); !ok {
-				return
-			}
+		onMaster("base of a server that does not write stays, and the look is answered", func(s *memory, _ string) {
 			m := s.run(begins("run", neverForgot, 500))
 			s.follow()
 			s.unchanged(lift(m, 700, false))
-		}},
+		}),
 		guardCase{"table tells the base beside the counters", func(s *memory) {
 			s.run(begins("run", neverForgot, 500))
 			s.ask("HSET", member.TokensKey, "7", "600")
@@ -171,28 +168,23 @@ func same(b []int64) bool { return len(slices.Compact(slices.Clone(b))) == 1 }
 
 func TestNewMembersBeginWithOneBase(t *testing.T) {
 	for name, fresh := range map[string]bool{"when leases would have ended": false, "at once": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				servers := started(3, time.Minute)
-				servers[1].ahead = 40 * time.Millisecond
-				servers[2].ahead = -30 * time.Millisecond
-				began := time.Now()
-				c := connect(t, func(cfg *Config, _ *Terms) { cfg.Fresh = fresh }, servers...)
-				defer c.close()
-				require.Equal(t, 3, c.voting())
-				b := bases(servers)
-				require.True(t, same(b), "before the first look after the marking: %v", b)
-				require.Equal(t, began.Add(40*time.Millisecond).UnixMicro(), b[0], "the greatest of the clocks")
-			})
-		})
+		t.Run(name, bubble(func(t *testing.T) {
+			servers := started(3, time.Minute)
+			servers[1].ahead = 40 * time.Millisecond
+			servers[2].ahead = -30 * time.Millisecond
+			began := time.Now()
+			c := connect(t, func(cfg *Config, _ *Terms) { cfg.Fresh = fresh }, servers...)
+			defer c.close()
+			require.Equal(t, 3, c.voting())
+			b := bases(servers)
+			require.True(t, same(b), "before the first look after the marking: %v", b)
+			require.Equal(t, began.Add(40*time.Millisecond).UnixMicro(), b[0], "the greatest of the clocks")
+		}))
 	}
 }
 
 func TestRestoredMemberHasTheBaseOfTheOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers := started(3, time.Hour)
-		c := connect(t, plain, servers...)
-		defer c.close()
+	met(t, 3, time.Hour, plain, func(t *testing.T, servers []*server, c *client) {
 		b := bases(servers)
 		servers[0].flush()
 		c.after(longest + 3*time.Second)
@@ -203,10 +195,7 @@ func TestRestoredMemberHasTheBaseOfTheOthers(t *testing.T) {
 }
 
 func TestMemberThatGoesOnFromTheClocksHasABaseBeyondAllThatItForgot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers := started(3, time.Hour)
-		c := connect(t, plain, servers...)
-		defer c.close()
+	met(t, 3, time.Hour, plain, func(t *testing.T, servers []*server, c *client) {
 		c.after(time.Hour)
 		forgot := time.Now().UnixMicro()
 		servers[1].flush()
@@ -230,10 +219,7 @@ func TestMembersOfDifferentBasesGetTheGreatest(t *testing.T) {
 		"a client of another view came": func(s []*server) { s[0].do("HSET", member.TokensKey, baseField, fmt.Sprint(time.Now().UnixMicro())) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				servers := started(3, time.Hour)
-				c := connect(t, plain, servers...)
-				defer c.close()
+			met(t, 3, time.Hour, plain, func(t *testing.T, servers []*server, c *client) {
 				before := slices.Max(bases(servers))
 				c.after(time.Second)
 				edit(servers)
@@ -275,10 +261,7 @@ func TestBaseOfAWrongClockIsNotHandedOn(t *testing.T) {
 
 // Its counters may be older than what it granted: no bucket that they lack begins below that.
 func TestSnapshotThatIsBelievedHasNoOldBase(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers := started(3, time.Hour)
-		c := connect(t, func(cfg *Config, _ *Terms) { cfg.Mode = Off }, servers...)
-		defer c.close()
+	met(t, 3, time.Hour, func(cfg *Config, _ *Terms) { cfg.Mode = Off }, func(t *testing.T, servers []*server, c *client) {
 		c.after(time.Hour)
 		restarted := time.Now().UnixMicro()
 		servers[1].edit(func() { servers[1].run = "other" })
@@ -306,31 +289,29 @@ func (c *masters) slotBases() (out []int64) {
 
 func TestSlotsOfNewClustersBeginWithOneBase(t *testing.T) {
 	for name, fresh := range map[string]bool{"when leases would have ended": false, "at once": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				servers := started(4, time.Minute)
-				for i, ahead := range []time.Duration{0, 40, -30, 20} {
-					servers[i].ahead = ahead * time.Millisecond
-				}
-				began := time.Now()
-				g := New(Config{Members: 3, MaxTTL: longest, Fresh: fresh})
-				a := joined(t, g, servers[:2], span(0, 9), span(10, 19))
-				defer a.close()
-				b := joined(t, g, servers[2:3], span(0, 19))
-				defer b.close()
-				c := sit(t, g, servers[3], "plain", Terms{})
-				defer c.leave()
-				for _, h := range append(append(a.hosts, b.hosts...), c) {
-					h.mend()
-				}
-				synctest.Wait()
-				require.Equal(t, 3, a.voting()+b.voting())
-				all := append(append(a.slotBases(), b.slotBases()...), bases(servers[3:])...)
-				require.Len(t, all, 41)
-				require.True(t, same(all), all)
-				require.Equal(t, began.Add(40*time.Millisecond).UnixMicro(), all[0], "the greatest of the clocks")
-			})
-		})
+		t.Run(name, bubble(func(t *testing.T) {
+			servers := started(4, time.Minute)
+			for i, ahead := range []time.Duration{0, 40, -30, 20} {
+				servers[i].ahead = ahead * time.Millisecond
+			}
+			began := time.Now()
+			g := New(Config{Members: 3, MaxTTL: longest, Fresh: fresh})
+			a := joined(t, g, servers[:2], span(0, 9), span(10, 19))
+			defer a.close()
+			b := joined(t, g, servers[2:3], span(0, 19))
+			defer b.close()
+			c := sit(t, g, servers[3], "plain", Terms{})
+			defer c.leave()
+			for _, h := range append(append(a.hosts, b.hosts...), c) {
+				h.mend()
+			}
+			synctest.Wait()
+			require.Equal(t, 3, a.voting()+b.voting())
+			all := append(append(a.slotBases(), b.slotBases()...), bases(servers[3:])...)
+			require.Len(t, all, 41)
+			require.True(t, same(all), all)
+			require.Equal(t, began.Add(40*time.Millisecond).UnixMicro(), all[0], "the greatest of the clocks")
+		}))
 	}
 }
 
@@ -371,26 +352,24 @@ func TestSlotHasABaseOnlyUnderTheMarkingOfItsFirstDeployment(t *testing.T) {
 			c.hosts[0].mend()
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				servers := started(1, time.Hour)
-				m := joined(t, New(Config{Members: 1, MaxTTL: longest, Mode: c.mode}), servers, span(0, 9))
-				defer m.close()
-				m.hosts[0].mend()
-				synctest.Wait()
-				before := m.slotBases()
-				require.True(t, same(before) && before[0] > 0, before)
-				m.after(time.Minute)
-				c.edit(m, servers[0])
-				m.after(longest + 5*time.Second)
-				require.Equal(t, 1, m.voting())
-				if c.want {
-					require.Equal(t, before, m.slotBases())
-				} else {
-					require.Equal(t, none, m.slotBases())
-				}
-			})
-		})
+		t.Run(name, bubble(func(t *testing.T) {
+			servers := started(1, time.Hour)
+			m := joined(t, New(Config{Members: 1, MaxTTL: longest, Mode: c.mode}), servers, span(0, 9))
+			defer m.close()
+			m.hosts[0].mend()
+			synctest.Wait()
+			before := m.slotBases()
+			require.True(t, same(before) && before[0] > 0, before)
+			m.after(time.Minute)
+			c.edit(m, servers[0])
+			m.after(longest + 5*time.Second)
+			require.Equal(t, 1, m.voting())
+			if c.want {
+				require.Equal(t, before, m.slotBases())
+			} else {
+				require.Equal(t, none, m.slotBases())
+			}
+		}))
 	}
 }
 
@@ -435,24 +414,19 @@ func TestSlotsOfAMasterThatIsNotOfTheFirstDeploymentHaveNoBase(t *testing.T) {
 			return c
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := play(t)
-				defer c.close()
-				require.NotEmpty(t, c.hosts[0].Now().Standing.Marker())
-				all := c.slotBases()
-				require.Equal(t, make([]int64, 10), all[len(all)-10:])
-			})
-		})
+		t.Run(name, bubble(func(t *testing.T) {
+			c := play(t)
+			defer c.close()
+			require.NotEmpty(t, c.hosts[0].Now().Standing.Marker())
+			all := c.slotBases()
+			require.Equal(t, make([]int64, 10), all[len(all)-10:])
+		}))
 	}
 }
 
 // A slot that is not there any more has no base here. One that cannot be asked may have one.
 func TestBasesOfASnapshotAreTakenAwayBeforeItsMasterIsAdmitted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers := started(1, time.Hour)
-		c := clustered(t, servers, span(0, 9))
-		defer c.close()
+	mastered(t, func(t *testing.T, servers []*server, c *masters) {
 		servers[0].edit(func() { servers[0].stolen = map[uint16]bool{4: true} })
 		on := c.hosts[0].Now().Session
 		require.NoError(t, c.hosts[0].seat.unbase(on))
@@ -460,7 +434,7 @@ func TestBasesOfASnapshotAreTakenAwayBeforeItsMasterIsAdmitted(t *testing.T) {
 		require.Equal(t, 1, len(slices.DeleteFunc(c.slotBases(), func(b int64) bool { return b == 0 })))
 		servers[0].edit(func() { servers[0].role = "slave" })
 		require.ErrorContains(t, c.hosts[0].seat.unbase(on), "READONLY")
-	})
+	}, span(0, 9))
 }
 
 // A search of all schedules of grants, forgetting and restoring, over one bucket of three members. merge, baseOf and behind are

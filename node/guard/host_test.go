@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -263,7 +264,7 @@ func sit(t *testing.T, g *Guard, s *server, name string, terms Terms) *fakeHost 
 // does.
 func (h *fakeHost) mend() {
 	process := h.server.process()
-	on := &fakeSession{server: h.server, run: process.RunID, host: h.ctx, broken: make(chan struct{}), woken: make(chan struct{}, 1)}
+	on := h.dial()
 	h.work.Go(func() {
 		err := h.connect(on, process)
 		switch {
@@ -282,6 +283,11 @@ func (h *fakeHost) mend() {
 		})
 		h.seat.Fell()
 	})
+}
+
+// dial is a session with the process that is there.
+func (h *fakeHost) dial() *fakeSession {
+	return &fakeSession{server: h.server, run: h.server.process().RunID, host: h.ctx, broken: make(chan struct{}), woken: make(chan struct{}, 1)}
 }
 
 // connect admits the member and publishes it, as a node's connect does.
@@ -365,6 +371,11 @@ func (h *fakeHost) leave() {
 	h.cancel()
 	h.work.Wait()
 	h.seat.Leave()
+}
+
+// bubble is a test in fake time, for t.Run.
+func bubble(test func(t *testing.T)) func(t *testing.T) {
+	return func(t *testing.T) { synctest.Test(t, test) }
 }
 
 func (h *fakeHost) votes() bool { return h.Now().State.Votes }

@@ -64,6 +64,17 @@ func connect(t *testing.T, edit func(*Config, *Terms), servers ...*server) *clie
 
 func plain(*Config, *Terms) {}
 
+// met plays in fake time with a client of n servers that have run for as long.
+func met(t *testing.T, n int, age time.Duration, edit func(*Config, *Terms), play func(t *testing.T, servers []*server, c *client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(n, age)
+		c := connect(t, edit, servers...)
+		defer c.close()
+		play(t, servers, c)
+	})
+}
+
 func (c *client) close() {
 	for _, h := range c.hosts {
 		h.leave()
@@ -111,10 +122,7 @@ func TestFirstDeploymentVotesWhenItsServersAreOlderThanTheLongestLease(t *testin
 }
 
 func TestMemberThatWasFlushedIsSilentForTheLongestLeaseAndRestored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers := started(3, time.Hour)
-		c := connect(t, plain, servers...)
-		defer c.close()
+	met(t, 3, time.Hour, plain, func(t *testing.T, servers []*server, c *client) {
 		require.Equal(t, 3, c.voting())
 		for i, s := range servers {
 			s.do("HSET", member.TokensKey, "7", strconv.Itoa(40+i), "8", "5", "7.3", strconv.Itoa(70+i), "limit:redquorum:s1:{k}", strconv.Itoa(90+i))
@@ -147,10 +155,7 @@ func TestMemberThatWasFlushedIsSilentForTheLongestLeaseAndRestored(t *testing.T)
 
 func TestProcessThatIsNotTheOneOfTheMarkerHasForgotten(t *testing.T) {
 	for mode, forgets := range map[Mode]bool{Quarantine: true, Strict: true, Off: false} {
-		synctest.Test(t, func(t *testing.T) {
-			servers := started(3, time.Hour)
-			c := connect(t, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, servers...)
-			defer c.close()
+		met(t, 3, time.Hour, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, func(t *testing.T, servers []*server, c *client) {
 			gen := c.hosts[1].Now().State.Gen
 			servers[1].edit(func() { servers[1].run = "other" }) // with its data
 			c.after(2 * time.Second)
@@ -167,10 +172,7 @@ func TestProcessThatIsNotTheOneOfTheMarkerHasForgotten(t *testing.T) {
 
 func TestMajorityThatForgotGoesOnFromTheClocksUnlessItIsStrict(t *testing.T) {
 	for _, mode := range []Mode{Quarantine, Strict} {
-		synctest.Test(t, func(t *testing.T) {
-			servers := started(3, time.Hour)
-			c := connect(t, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, servers...)
-			defer c.close()
+		met(t, 3, time.Hour, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, func(t *testing.T, servers []*server, c *client) {
 			servers[0].do("HSET", member.TokensKey, "7", "40")
 			servers[1].flush()
 			servers[2].flush()
@@ -230,10 +232,7 @@ func TestNoMemberVotesBeforeAMajorityHasBeenMet(t *testing.T) {
 }
 
 func TestSuspicionLooksAtOnceAndOnlyOnceInAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers := started(1, time.Hour)
-		c := connect(t, plain, servers...)
-		defer c.close()
+	met(t, 1, time.Hour, plain, func(t *testing.T, servers []*server, c *client) {
 		h := c.hosts[0]
 		require.True(t, h.seat.Suspects(&member.ReplyError{Kind: member.KindForgot}))
 		require.False(t, h.seat.Suspects(&member.ReplyError{Kind: member.KindBusy}))
@@ -321,6 +320,17 @@ func clustered(t *testing.T, servers []*server, slots ...[]uint16) *masters {
 	return c
 }
 
+// mastered plays in fake time with a client of one cluster, whose masters have run for an hour and have these slots.
+func mastered(t *testing.T, play func(t *testing.T, servers []*server, c *masters), slots ...[]uint16) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(len(slots), time.Hour)
+		c := clustered(t, servers, slots...)
+		defer c.close()
+		play(t, servers, c)
+	})
+}
+
 func cluster(t *testing.T, servers []*server, slots ...[]uint16) *masters {
 	return joined(t, New(Config{Members: 1, MaxTTL: longest}), servers, slots...)
 }
@@ -368,10 +378,7 @@ func span(from, to uint16) (slots []uint16) {
 // The counters of a slot are its own, those of the slots of its semaphores, and their stored limits. All of them are read, and
 // all are raised.
 func TestClusterReadsAndRaisesEveryCounterOfASlot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers := started(1, time.Hour)
-		c := clustered(t, servers, span(0, 9))
-		defer c.close()
+	mastered(t, func(t *testing.T, servers []*server, c *masters) {
 		h := c.hosts[0]
 		limit := "limit:redquorum:s1:{" + slot.TagOf(3) + "}"
 		servers[0].do("HSET", tokensOf(3), "3", "9", "3.7", "70", limit, "1048580")
@@ -388,7 +395,7 @@ func TestClusterReadsAndRaisesEveryCounterOfASlot(t *testing.T) {
 		for field, want := range map[string]string{"3": "9", "3.7": "99", limit: "1048580"} {
 			require.Equal(t, want, string(servers[0].do("HGET", tokensOf(3), field).Str), field)
 		}
-	})
+	}, span(0, 9))
 }
 
 func TestMarkerGoesAlongWhenItsSlotIsGivenAway(t *testing.T) {
@@ -423,10 +430,7 @@ func TestMarkerGoesAlongWhenItsSlotIsGivenAway(t *testing.T) {
 // nobody takes the master for one that forgot.
 func TestSlotIsStampedWhileTheMarkerIsCarried(t *testing.T) {
 	for _, given := range []bool{false, true} { // the slot that the marker was in
-		synctest.Test(t, func(t *testing.T) {
-			servers := started(1, time.Hour)
-			c := clustered(t, servers, span(0, 9))
-			defer c.close()
+		mastered(t, func(t *testing.T, servers []*server, c *masters) {
 			h := c.hosts[0]
 			before := h.Now()
 			servers[0].carrying.Store(int64(300 * time.Millisecond))
@@ -452,16 +456,13 @@ func TestSlotIsStampedWhileTheMarkerIsCarried(t *testing.T) {
 			require.NotEqualValues(t, 9, at)
 			require.NoError(t, h.seat.Stamp(t.Context(), 2))
 			require.Equal(t, before.State.Gen, h.Now().State.Gen, "nobody suspects the master")
-		})
+		}, span(0, 9))
 	}
 }
 
 // Another client may have raised q after this one had looked, where the marker was. Who comes now waits until that is told.
 func TestMarkerThatIsCarriedIsReliedOnAfterAPing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers := started(1, time.Hour)
-		c := clustered(t, servers, span(0, 9))
-		defer c.close()
+	mastered(t, func(t *testing.T, servers []*server, c *masters) {
 		c.edit(func() { c.slots[0] = span(0, 12) })
 		c.after(1100 * time.Millisecond) // a ping
 		at, _ := c.hosts[0].seat.HomeSlot()
@@ -472,7 +473,7 @@ func TestMarkerThatIsCarriedIsReliedOnAfterAPing(t *testing.T) {
 		require.False(t, next.hosts[0].votes())
 		next.after(time.Second)
 		require.True(t, next.hosts[0].votes())
-	})
+	}, span(0, 9))
 }
 
 func TestMasterWithSlotsOfMastersThatRememberIsNew(t *testing.T) {
@@ -487,10 +488,7 @@ func TestMasterWithSlotsOfMastersThatRememberIsNew(t *testing.T) {
 			return remembers
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			servers := started(2, time.Hour)
-			c := clustered(t, servers, span(0, 9), span(10, 19))
-			defer c.close()
+		mastered(t, func(t *testing.T, servers []*server, c *masters) {
 			require.Equal(t, 2, c.voting())
 			joined, all := newServer("joined"), true
 			remembers := c.hosts[0].Now().Standing.Marker()
@@ -506,15 +504,12 @@ func TestMasterWithSlotsOfMastersThatRememberIsNew(t *testing.T) {
 			c.hosts[2].mend()
 			c.after(time.Second / 2)
 			require.Equal(t, all, c.hosts[2].votes(), what)
-		})
+		}, span(0, 9), span(10, 19))
 	}
 }
 
 func TestConnectionToAnotherMemoryAloneBeginsAGeneration(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers := started(2, time.Hour)
-		c := clustered(t, servers, span(0, 9), span(10, 19))
-		defer c.close()
+	mastered(t, func(t *testing.T, servers []*server, c *masters) {
 		h := c.hosts[0]
 		before, other := h.Now().State, c.hosts[1].Now().State
 		require.NotEqual(t, before.Epoch, other.Epoch, "server times of one master are no anchors of another")
@@ -541,7 +536,7 @@ func TestConnectionToAnotherMemoryAloneBeginsAGeneration(t *testing.T) {
 		require.Equal(t, before.Gen+1, now.Gen)
 		require.EqualValues(t, 3, c.group.Era())
 		require.Equal(t, 3, c.eras)
-	})
+	}, span(0, 9), span(10, 19))
 }
 
 // A master of the cluster that may come at any moment is told of MaxTTL first, one that is down is
@@ -579,10 +574,7 @@ func TestClusterIsMetWhenNoMasterOfItIsConnecting(t *testing.T) {
 }
 
 func TestMasterThatWasFlushedEndsTheEraOfItsCluster(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers := started(2, time.Hour)
-		c := clustered(t, servers, span(0, 9), span(10, 19))
-		defer c.close()
+	mastered(t, func(t *testing.T, servers []*server, c *masters) {
 		era, eras := c.group.Era(), c.eras
 		servers[1].flush()
 		c.after(1100 * time.Millisecond)
@@ -600,7 +592,7 @@ func TestMasterThatWasFlushedEndsTheEraOfItsCluster(t *testing.T) {
 		c.after(1100 * time.Millisecond)
 		require.NoError(t, c.hosts[0].seat.Stamp(t.Context(), 10), "there is nobody who could tell")
 		require.Equal(t, c.hosts[0].Now().Standing.Marker(), string(servers[0].do("HGET", tokensOf(10), "id").Str))
-	})
+	}, span(0, 9), span(10, 19))
 }
 
 // A stamp, and a marker, say that the master was not emptied since it was marked. So none comes back after that, whatever
@@ -754,31 +746,27 @@ func TestHostThatClosesWhileItsMemberIsAdmittedHasNoStanding(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, s, h.server.executed(), "nobody looks after it")
 	}
-	t.Run("others have not answered", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := started(1, time.Hour)[0]
-			h := sit(t, New(Config{Members: 3, MaxTTL: longest}), s, "0", Terms{})
-			h.mend()
-			time.Sleep(250 * time.Millisecond)
-			synctest.Wait()
-			require.Positive(t, s.executed())
-			closes(t, h)
-			require.Zero(t, s.do("EXISTS", member.MarkerKey).Int, "and nothing marks it")
-		})
-	})
-	t.Run("a topology is to come", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := clustered(t, started(1, time.Hour), span(0, 9))
-			h := c.hosts[0]
-			require.True(t, h.votes())
-			h.cut()
-			c.edit(func() { c.slots[0] = nil })
-			h.mend()
-			c.after(250 * time.Millisecond)
-			require.NotEmpty(t, h.Now().Standing.Marker(), "of the connection before")
-			closes(t, h)
-		})
-	})
+	t.Run("others have not answered", bubble(func(t *testing.T) {
+		s := started(1, time.Hour)[0]
+		h := sit(t, New(Config{Members: 3, MaxTTL: longest}), s, "0", Terms{})
+		h.mend()
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		require.Positive(t, s.executed())
+		closes(t, h)
+		require.Zero(t, s.do("EXISTS", member.MarkerKey).Int, "and nothing marks it")
+	}))
+	t.Run("a topology is to come", bubble(func(t *testing.T) {
+		c := clustered(t, started(1, time.Hour), span(0, 9))
+		h := c.hosts[0]
+		require.True(t, h.votes())
+		h.cut()
+		c.edit(func() { c.slots[0] = nil })
+		h.mend()
+		c.after(250 * time.Millisecond)
+		require.NotEmpty(t, h.Now().Standing.Marker(), "of the connection before")
+		closes(t, h)
+	}))
 }
 
 // A member without a guard votes whenever it is up, and nothing is asked of it.
@@ -820,8 +808,7 @@ func TestSlowMarkerIsWaitedForLonger(t *testing.T) {
 		for _, want := range []time.Duration{1, 2, 4, 4} {
 			require.Equal(t, want*time.Second, waits(new(deafSession)))
 		}
-		on := &fakeSession{server: h.server, run: h.server.process().RunID, host: h.ctx, broken: make(chan struct{})}
-		require.Zero(t, waits(on))
+		require.Zero(t, waits(h.dial()))
 		require.Equal(t, time.Second, waits(new(deafSession)))
 	})
 }

@@ -20,9 +20,16 @@ func resting(t *testing.T, quiet *atomic.Bool, edit func(*Config, *Terms), serve
 	}, servers...)
 }
 
+// rested plays in fake time with a client at rest, of n servers that have run for an hour.
+func rested(t *testing.T, n int, play func(t *testing.T, servers []*server, c *client)) {
+	t.Helper()
+	met(t, n, time.Hour, func(cfg *Config, _ *Terms) { cfg.Quiet = func() bool { return true } }, play)
+}
+
 func (h *fakeHost) on() *fakeSession { return h.Now().Session.(*fakeSession) }
 
 func TestClientAtRestLooksSeldom(t *testing.T) {
+	waits := func(c *Config, _ *Terms) { c.Waits = func() bool { return true } }
 	for _, tc := range []struct {
 		name     string
 		quiet    bool
@@ -32,46 +39,34 @@ func TestClientAtRestLooksSeldom(t *testing.T) {
 		glances  int64         // of them, at least
 	}{
 		{"at rest", true, plain, 0, 15, 16, 14 - 1},
-		{"waits for a push", true, func(c *Config, t *Terms) {
-			plain(c, t)
-			c.Waits = func() bool { return true }
-		}, 0, 51, 54, 44 - 1},
-		{"waits, and its calls are answered", true, func(c *Config, t *Terms) {
-			plain(c, t)
-			c.Waits = func() bool { return true }
-		}, 2900 * time.Millisecond, 15, 16, 14 - 1},
-		{"waits, and its calls are answered now and then", true, func(c *Config, t *Terms) {
-			plain(c, t)
-			c.Waits = func() bool { return true }
-		}, 3500 * time.Millisecond, 32, 46, 28 - 1},
+		{"waits for a push", true, waits, 0, 51, 54, 44 - 1},
+		{"waits, and its calls are answered", true, waits, 2900 * time.Millisecond, 15, 16, 14 - 1},
+		{"waits, and its calls are answered now and then", true, waits, 3500 * time.Millisecond, 32, 46, 28 - 1},
 		{"holds or waits", false, plain, 0, 159, 160, 0},
-		{"at rest, and a replica may take over", true, func(_ *Config, t *Terms) {
-			t.Replicated = true
-		}, 0, 159, 160, 0},
+		{"at rest, and a replica may take over", true, func(_ *Config, t *Terms) { t.Replicated = true }, 0, 159, 160, 0},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var quiet atomic.Bool
-				quiet.Store(tc.quiet)
-				c := resting(t, &quiet, tc.edit, started(1, time.Hour)...)
-				defer c.close()
-				if tc.calls > 0 {
-					on := c.hosts[0].on()
-					var hear func()
-					hear = func() { on.hear(); time.AfterFunc(tc.calls, hear) }
-					hear()
-				}
-				c.after(160*time.Second + 500*time.Millisecond)
-				looks, whole := c.hosts[0].on().looks.Load(), c.hosts[0].on().whole.Load()
-				require.LessOrEqual(t, looks, tc.top)
-				require.GreaterOrEqual(t, looks, tc.low)
-				require.GreaterOrEqual(t, looks-whole, tc.glances)
-				require.GreaterOrEqual(t, whole, looks/8, "one look in eight is a whole one")
-				if tc.glances == 0 {
-					require.Equal(t, looks, whole)
-				}
-			})
-		})
+		t.Run(tc.name, bubble(func(t *testing.T) {
+			c := connect(t, func(cfg *Config, terms *Terms) {
+				tc.edit(cfg, terms)
+				cfg.Quiet = func() bool { return tc.quiet }
+			}, started(1, time.Hour)...)
+			defer c.close()
+			if tc.calls > 0 {
+				on := c.hosts[0].on()
+				var hear func()
+				hear = func() { on.hear(); time.AfterFunc(tc.calls, hear) }
+				hear()
+			}
+			c.after(160*time.Second + 500*time.Millisecond)
+			looks, whole := c.hosts[0].on().looks.Load(), c.hosts[0].on().whole.Load()
+			require.LessOrEqual(t, looks, tc.top)
+			require.GreaterOrEqual(t, looks, tc.low)
+			require.GreaterOrEqual(t, looks-whole, tc.glances)
+			require.GreaterOrEqual(t, whole, looks/8, "one look in eight is a whole one")
+			if tc.glances == 0 {
+				require.Equal(t, looks, whole)
+			}
+		}))
 	}
 }
 
@@ -112,12 +107,7 @@ func TestWhatWasHeardIsAsOldAsTheMonotonicClockSays(t *testing.T) {
 }
 
 func TestFirstCallAfterARestLooksBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var quiet atomic.Bool
-		quiet.Store(true)
-		servers := started(3, time.Hour)
-		c := resting(t, &quiet, plain, servers...)
-		defer c.close()
+	rested(t, 3, func(t *testing.T, servers []*server, c *client) {
 		h := c.hosts[2]
 		c.after(900 * time.Millisecond)
 		require.False(t, h.on().outside(), "the last look is younger than a ping")
@@ -166,7 +156,7 @@ func TestGenerationEndsBeforeTheFirstCallAfterARestIsAnswered(t *testing.T) {
 					defer c.close()
 					h := c.hosts[0]
 					// A second Watch, whose results nobody takes: all that is seen is what the reader does.
-					on := &fakeSession{server: servers[0], run: servers[0].process().RunID, host: h.ctx, broken: make(chan struct{}), woken: make(chan struct{}, 1)}
+					on := h.dial()
 					w := h.seat.Watch(on, servers[0].process())
 					defer w.Stop()
 					if w.glances = restGlances; glance {
@@ -210,12 +200,7 @@ func TestGenerationEndsBeforeTheFirstCallAfterARestIsAnswered(t *testing.T) {
 
 // The generation ends at a glance as at a whole look, and the next one begins.
 func TestGlanceThatFindsAnotherMemoryHasTheMemberMarked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var quiet atomic.Bool
-		quiet.Store(true)
-		servers := started(3, time.Hour)
-		c := resting(t, &quiet, plain, servers...)
-		defer c.close()
+	rested(t, 3, func(t *testing.T, servers []*server, c *client) {
 		c.after(500 * time.Millisecond)
 		for range 3 {
 			servers[2].flush()
@@ -238,16 +223,11 @@ func TestGlanceThatFindsAnotherMemoryHasTheMemberMarked(t *testing.T) {
 
 // A glance tells of longer leases, and begins nothing anew.
 func TestGlanceTellsOfLongerLeases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var quiet atomic.Bool
-		quiet.Store(true)
-		servers := started(1, time.Hour)
-		c := resting(t, &quiet, plain, servers...)
-		defer c.close()
+	rested(t, 1, func(t *testing.T, servers []*server, c *client) {
 		h := c.hosts[0]
 		h.on().end()
 		h.work.Wait()
-		on := &fakeSession{server: servers[0], run: servers[0].process().RunID, host: h.ctx, broken: make(chan struct{}), woken: make(chan struct{}, 1)}
+		on := h.dial()
 		h.change(func() { h.state.Up = true })
 		w := h.seat.Watch(on, servers[0].process())
 		defer w.Stop()
@@ -266,12 +246,7 @@ func TestGlanceTellsOfLongerLeases(t *testing.T) {
 }
 
 func TestClientAtRestEndsAQuarantine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var quiet atomic.Bool
-		quiet.Store(true)
-		servers := started(3, time.Hour)
-		c := resting(t, &quiet, plain, servers...)
-		defer c.close()
+	rested(t, 3, func(t *testing.T, servers []*server, c *client) {
 		c.after(3 * time.Second)
 		servers[2].flush()
 		c.hosts[2].Suspect() // a reply said so, on another way than the look
@@ -285,10 +260,8 @@ func TestClientAtRestEndsAQuarantine(t *testing.T) {
 func TestGreaterMaxTTLWaitsForClientsAtRest(t *testing.T) {
 	for _, phase := range []time.Duration{0, 500 * time.Millisecond, 999 * time.Millisecond, time.Second, 1001 * time.Millisecond, 4 * time.Second, 9 * time.Second, 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			var quiet atomic.Bool
-			quiet.Store(true)
 			servers := started(3, time.Hour)
-			small := resting(t, &quiet, plain, servers...)
+			small := connect(t, func(cfg *Config, _ *Terms) { cfg.Quiet = func() bool { return true } }, servers...)
 			defer small.close()
 			small.after(phase)
 			great := connect(t, func(cfg *Config, _ *Terms) { cfg.MaxTTL = 2 * longest }, servers...)

@@ -200,6 +200,15 @@ type guardCase struct {
 	test func(s *memory)
 }
 
+// onMaster is a case that a server without a replication id has no part in.
+func onMaster(name string, test func(s *memory, repl string)) guardCase {
+	return guardCase{name, func(s *memory) {
+		if repl, ok := s.replicationID(); ok {
+			test(s, repl)
+		}
+	}}
+}
+
 const (
 	leases = 30 * time.Second // q
 	rest   = time.Minute      // a quarantine that lasts longer than any test
@@ -232,8 +241,7 @@ var guardCases = []guardCase{
 		require.True(s, m.of("run"))
 		require.Equal(s, forgot, m.state)
 		require.Equal(s, leases, m.q)
-		require.Greater(s, m.left, rest-20*time.Second)
-		require.LessOrEqual(s, m.left, rest)
+		s.about(rest, m.left)
 		require.GreaterOrEqual(s, m.age, time.Duration(0))
 		again := s.look()
 		require.Equal(s, m.id, again.id)
@@ -307,16 +315,14 @@ var guardCases = []guardCase{
 				m = s.run(plainHome.command(liftLua, m.id, millis(q)))
 			}
 			require.Equal(s, 3*leases, m.q)
-			require.Greater(s, m.left, rest+2*leases-20*time.Second)
-			require.LessOrEqual(s, m.left, rest+2*leases)
+			s.about(rest+2*leases, m.left)
 		}
 	}},
 	{"lift of a member that waits to be restored begins another quarantine", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
 		m = s.run(plainHome.command(liftLua, m.id, millis(2*leases)))
 		require.Equal(s, forgot, m.state)
-		require.Greater(s, m.left, leases-20*time.Second)
-		require.LessOrEqual(s, m.left, leases)
+		s.about(leases, m.left)
 	}},
 	{"lift of a member that votes silences nobody", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))
@@ -330,8 +336,7 @@ var guardCases = []guardCase{
 		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(2*leases), "", "7", "100"))
 		require.Equal(s, forgot, m.state)
 		require.Equal(s, 2*leases, m.q)
-		require.Greater(s, m.left, leases-20*time.Second)
-		require.LessOrEqual(s, m.left, leases)
+		s.about(leases, m.left)
 		require.GreaterOrEqual(s, m.raised, time.Duration(0), "clients that ask for so much must wait until all know")
 		require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
 		s.ask("DEL", quarantineKey) // it is over
@@ -417,11 +422,7 @@ var guardCases = []guardCase{
 		seal()
 		require.Equal(s, "50", s.ask("HGET", key, "7"), "it is stamped already")
 	}},
-	{"carry of a marker that was not announced, or announced before the master was emptied, does nothing", func(s *memory) {
-		repl, ok := s.replicationID()
-		if !ok {
-			return
-		}
+	onMaster("carry of a marker that was not announced, or announced before the master was emptied, does nothing", func(s *memory, repl string) {
 		h := slotHome(4, "me")
 		m := marker{id: "run 10", state: whole, q: leases, recall: recall{repl: repl}}
 		require.Empty(s, s.run(h.carryCommand(m, 0, "word")).id)
@@ -430,7 +431,7 @@ var guardCases = []guardCase{
 		require.EqualValues(s, 0, s.ask("EXISTS", h.marker))
 		require.Equal(s, "run 10", s.run(h.carryCommand(m, 0, "other")).id)
 		require.EqualValues(s, 0, s.ask("EXISTS", h.tokens), "the announcement is gone")
-	}},
+	}),
 	{"restore and refill write no counter of 0", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
 		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "0"))
@@ -465,11 +466,7 @@ var guardCases = []guardCase{
 		require.EqualValues(s, 0, s.send(refillCommand(7, "run 5", []string{"7", "50"})).Int)
 		require.Equal(s, "3", s.ask("HGET", key, "7"))
 	}},
-	{"look at a master tells whose memory it is, and the stamp of its slot", func(s *memory) {
-		repl, ok := s.replicationID()
-		if !ok {
-			return
-		}
+	onMaster("look at a master tells whose memory it is, and the stamp of its slot", func(s *memory, repl string) {
 		for _, h := range []*home{groupHome, slotHome(3, "me")} {
 			s.flush()
 			r := s.send(h.look)
@@ -500,12 +497,8 @@ var guardCases = []guardCase{
 			require.Empty(s, next.stamp)
 		}
 		require.Len(s, s.send(plainHome.look).Elems, 8)
-	}},
-	{"look at a master that was a replica tells what its memory was called before", func(s *memory) {
-		repl, ok := s.replicationID()
-		if !ok {
-			return
-		}
+	}),
+	onMaster("look at a master that was a replica tells what its memory was called before", func(s *memory, repl string) {
 		first := s.run(groupHome.markCommand("run", repl, leases, 0, neverForgot, 0))
 		require.True(s, first.of("run"))
 		s.follow()
@@ -524,12 +517,8 @@ var guardCases = []guardCase{
 		m = s.run(groupHome.markCommand("run", m.now, leases, rest, forgot, 0))
 		require.True(s, m.of("run"))
 		require.Equal(s, forgot, m.state)
-	}},
-	{"mark of a master notes its replication id, in its slot alone", func(s *memory) {
-		repl, ok := s.replicationID()
-		if !ok {
-			return
-		}
+	}),
+	onMaster("mark of a master notes its replication id, in its slot alone", func(s *memory, repl string) {
 		for _, h := range []*home{groupHome, slotHome(3, "me")} {
 			s.flush()
 			s.ask("HSET", h.tokens, "7", "41")
@@ -546,12 +535,8 @@ var guardCases = []guardCase{
 		}
 		require.EqualValues(s, 0, s.ask("EXISTS", member.MarkerKey))
 		require.EqualValues(s, 0, s.ask("EXISTS", quarantineKey))
-	}},
-	{"mark of one process is made anew for another memory", func(s *memory) {
-		repl, ok := s.replicationID()
-		if !ok {
-			return
-		}
+	}),
+	onMaster("mark of one process is made anew for another memory", func(s *memory, repl string) {
 		h := slotHome(3, "me")
 		s.run(h.markCommand("run", "another", leases, rest, neverForgot, 0))
 		s.ask("HSET", h.marker, "clk", "1", "lifted", "5")
@@ -564,12 +549,8 @@ var guardCases = []guardCase{
 		require.Negative(s, m.raised)
 		s.ask("HSET", h.tokens, "7", "41")
 		s.unchangedAt(h, h.markCommand("run", repl, leases, rest, forgot, 0))
-	}},
-	{"mark of a master looks whether a replication id is noted", func(s *memory) {
-		repl, ok := s.replicationID()
-		if !ok {
-			return
-		}
+	}),
+	onMaster("mark of a master looks whether a replication id is noted", func(s *memory, repl string) {
 		for _, id := range []string{repl, ""} {
 			s.flush()
 			s.run(markCommand("run", leases, 0, neverForgot)) // notes none
@@ -579,12 +560,8 @@ var guardCases = []guardCase{
 			s.unchangedAt(groupHome, groupHome.markCommand("run", id, leases, rest, neverForgot, 0))
 			s.unchanged(markCommand("run", leases, rest, neverForgot))
 		}
-	}},
-	{"rename notes another replication id and nothing else", func(s *memory) {
-		repl, ok := s.replicationID()
-		if !ok {
-			return
-		}
+	}),
+	onMaster("rename notes another replication id and nothing else", func(s *memory, repl string) {
 		for _, h := range []*home{groupHome, slotHome(3, "me")} {
 			s.flush()
 			m := s.run(h.markCommand("run", "another", leases, rest, forgot, 0))
@@ -603,24 +580,16 @@ var guardCases = []guardCase{
 			require.Equal(s, "41", s.ask("HGET", h.tokens, "7"))
 			require.Equal(s, repl, s.run(h.look).repl)
 		}
-	}},
-	{"rename for another marking, or none, does nothing", func(s *memory) {
-		repl, ok := s.replicationID()
-		if !ok {
-			return
-		}
+	}),
+	onMaster("rename for another marking, or none, does nothing", func(s *memory, repl string) {
 		h := slotHome(3, "me")
 		require.Empty(s, s.run(h.command(renameLua, "run 5", repl)).id)
 		require.EqualValues(s, 0, s.ask("EXISTS", h.marker))
 		m := s.run(h.markCommand("run", "another", leases, rest, forgot, 0))
 		s.unchangedAt(h, h.command(renameLua, "run 5", repl))
 		s.unchangedAt(h, h.command(renameLua, m.id+"0", repl))
-	}},
-	{"carry of a marker that another client has carried raises its q", func(s *memory) {
-		repl, ok := s.replicationID()
-		if !ok {
-			return
-		}
+	}),
+	onMaster("carry of a marker that another client has carried raises its q", func(s *memory, repl string) {
 		s.ask("HSET", member.MarkerKey, "id", "run 5", "state", forgot, "q", millis(leases), "repl", repl)
 		s.ask("SET", quarantineKey, "1", "PX", millis(rest))
 		m := s.run(groupHome.command(carryLua, "run 5", forgot, millis(2*leases), "0", repl, "0", ""))
@@ -628,12 +597,8 @@ var guardCases = []guardCase{
 		require.Greater(s, m.left, rest+leases-20*time.Second)
 		s.unchanged(groupHome.command(carryLua, "run 5", forgot, millis(3*leases), "0", "other", "0", ""))
 		s.unchanged(groupHome.command(carryLua, "run 5", whole, millis(leases), "1", repl, "0", ""))
-	}},
-	{"carry writes the marker in another slot, with what is left of the quarantine", func(s *memory) {
-		repl, ok := s.replicationID()
-		if !ok {
-			return
-		}
+	}),
+	onMaster("carry writes the marker in another slot, with what is left of the quarantine", func(s *memory, repl string) {
 		from, to := slotHome(3, "me"), slotHome(4, "me")
 		s.run(from.markCommand("run", repl, leases, rest, forgot, 0))
 		s.ask("HSET", from.marker, "clk", "1")
@@ -665,12 +630,8 @@ var guardCases = []guardCase{
 		require.False(s, got.clk)
 		require.Zero(s, got.left)
 		require.EqualValues(s, 0, s.ask("EXISTS", to.quarantine))
-	}},
-	{"carry replaces all of a marker that was made no later", func(s *memory) {
-		repl, ok := s.replicationID()
-		if !ok {
-			return
-		}
+	}),
+	onMaster("carry replaces all of a marker that was made no later", func(s *memory, repl string) {
 		h := slotHome(4, "me")
 		carried := marker{id: "run 10", state: whole, q: leases, recall: recall{repl: repl}}
 		for _, there := range []string{"run 9", "other 10", "other"} {
@@ -696,22 +657,15 @@ var guardCases = []guardCase{
 				require.InDelta(s, ago, s.run(s.carry(h, again, 0)).raised, float64(10*time.Second))
 			}
 		}
-	}},
-	{"carry leaves a marker alone that was made later", func(s *memory) {
-		repl, ok := s.replicationID()
-		if !ok {
-			return
-		}
+	}),
+	onMaster("carry leaves a marker alone that was made later", func(s *memory, repl string) {
 		h := slotHome(4, "me")
 		s.ask("HSET", h.marker, "id", "run 10", "state", forgot, "q", millis(leases), "repl", repl)
 		for _, id := range []string{"run 9", "other 9", "other"} {
 			s.unchangedAt(h, s.carry(h, marker{id: id, state: whole, q: 2 * leases, clk: true, recall: recall{repl: repl}}, rest))
 		}
-	}},
-	{"carry of a marker of another memory does nothing", func(s *memory) {
-		if _, ok := s.replicationID(); !ok {
-			return
-		}
+	}),
+	onMaster("carry of a marker of another memory does nothing", func(s *memory, _ string) {
 		h := slotHome(4, "me")
 		another := marker{id: "run 10", state: whole, q: 2 * leases, recall: recall{repl: "another"}}
 		require.Empty(s, s.run(s.carry(h, another, rest)).id)
@@ -719,12 +673,8 @@ var guardCases = []guardCase{
 		require.EqualValues(s, 0, s.ask("EXISTS", h.quarantine))
 		s.ask("HSET", h.marker, "id", "run 9", "state", forgot, "q", millis(leases), "repl", "another")
 		s.unchangedAt(h, s.carry(h, another, rest))
-	}},
-	{"a replica executes what writes nothing and refuses the rest", func(s *memory) {
-		repl, ok := s.replicationID()
-		if !ok {
-			return
-		}
+	}),
+	onMaster("a replica executes what writes nothing and refuses the rest", func(s *memory, repl string) {
 		h := slotHome(3, "me")
 		m := s.run(h.markCommand("run", repl, leases, 0, forgot, 0))
 		s.ask("HSET", h.tokens, "id", m.id, "3", "41", "pending", "word")
@@ -764,7 +714,7 @@ var guardCases = []guardCase{
 		require.Equal(s, repl, now.repl)
 		require.Zero(s, now.left)
 		require.Equal(s, "41", s.ask("HGET", h.tokens, "3"))
-	}},
+	}),
 	{"table tells marker and counters", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))
 		s.ask("HSET", member.TokensKey, "7", "41")
