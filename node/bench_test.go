@@ -18,7 +18,7 @@ func (s signal) Done(*member.Call) { s <- struct{}{} }
 
 func TestAnsweredCallAllocatesNothing(t *testing.T) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript, delScript}})
+	n := up(t, Config{Addr: s.Addr(), Scripts: []string{setScript, delScript}})
 	eval := resp.Command("EVALSHA", scriptSHA(setScript), "1", "k", "v", "tag")
 	for name, c := range map[string]*member.Call{
 		"integer":       {Command: member.Command{Cmd: resp.Command("INCR", "n")}},
@@ -53,7 +53,7 @@ func BenchmarkSubmit(b *testing.B) {
 	} {
 		for _, callers := range []int{1, 64, 1024} {
 			b.Run(fmt.Sprintf("%s/callers=%d", bench.name, callers), func(b *testing.B) {
-				n := up(b, Config{Addr: s.addr(), Scripts: []string{setScript}})
+				n := up(b, Config{Addr: s.Addr(), Scripts: []string{setScript}})
 				if callers == 1 {
 					c, done := bench.call, make(signal, 1)
 					c.Sink = done
@@ -82,7 +82,7 @@ func BenchmarkSubmit(b *testing.B) {
 // The floor for one caller: a write and a read on a socket, without anything around it.
 func BenchmarkRawSocket(b *testing.B) {
 	s := startRedis(b)
-	c, err := net.Dial("tcp", s.addr())
+	c, err := net.Dial("tcp", s.Addr())
 	require.NoError(b, err)
 	defer c.Close()
 	set := resp.Command("SET", "k", "v", "NX", "PX", "30000")

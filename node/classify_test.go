@@ -113,7 +113,7 @@ func TestClassifyARealServer(t *testing.T) {
 		require.True(t, got.Kind == tc.kind && !strings.Contains(got.Text, "user_script") && !strings.Contains(got.Text, "token"),
 			"%v: %d %q", tc.args, got.Kind, got.Text)
 	}
-	submit(up(t, Config{Addr: s.addr()}), "SETRANGE", "hash", "0", "x").isRefused(t, member.KindForeign)
+	submit(up(t, Config{Addr: s.Addr()}), "SETRANGE", "hash", "0", "x").isRefused(t, member.KindForeign)
 	s.cli("CONFIG", "SET", "maxmemory", "1")
 	scripts := []string{"return redis.call('SET', 'a', 'b')"}
 	if rt.Installed(t).Has(redistest.ScriptFlags) { // then it is refused before it runs
@@ -141,7 +141,7 @@ func TestCommandThatAScriptMayNotCallIsNamed(t *testing.T) {
 	s.cli("ACL", "SETUSER", "user", "on", ">pw", "allkeys", "resetchannels", "+@all", "-pexpire", "-hset", "-zrem", "-hexists", "-pubsub")
 	const asking = "local function ask(...)\n  local a = redis.pcall(...)\n  if a.err then return redis.call(...) end\nend\n"
 	lib := "local t = redis.call('TIME')\nif t then redis.call('PEXPIRE', KEYS[1], 1) end\n"
-	n := up(t, Config{Addr: s.addr(), Username: "user", Password: "pw", Scripts: []string{lib}})
+	n := up(t, Config{Addr: s.Addr(), Username: "user", Password: "pw", Scripts: []string{lib}})
 	const said = ": The user executing the script can't run this command or subcommand"
 	for _, tc := range []struct {
 		args []string

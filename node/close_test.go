@@ -189,7 +189,7 @@ func TestReleaseThatIsRefusedDuringCloseIsRepeatedBeforeItsEnd(t *testing.T) {
 func TestClosePaysAMemberWithoutAStanding(t *testing.T) {
 	s := startRedis(t)
 	guard := NewGuard(GuardConfig{Members: 3, MaxTTL: time.Minute})
-	n := start(t, Config{Addr: s.addr(), DialTimeout: time.Minute, Guard: guard})
+	n := start(t, Config{Addr: s.Addr(), DialTimeout: time.Minute, Guard: guard})
 	r := newCall("SADD", "released", "a")
 	r.OweUntil = time.Now().Add(time.Minute)
 	n.Submit(&r.Call)
@@ -237,7 +237,7 @@ func TestServerHasEndedTheInboxWhenCloseReturns(t *testing.T) {
 func TestNoSubscriptionIsLeftWhenCloseReturns(t *testing.T) {
 	s := startRedis(t)
 	for i := range 20 {
-		n := up(t, Config{Addr: s.addr()})
+		n := up(t, Config{Addr: s.Addr()})
 		n.Listen("inbox", &pushLog{})
 		if i%2 == 0 { // otherwise it may be about to subscribe
 			until(t, "listening", func() bool { return n.State().Inbox })
@@ -259,7 +259,7 @@ func TestListenAfterCloseDoesNothing(t *testing.T) {
 func TestCloseAtAnyMoment(t *testing.T) {
 	s := startRedis(t)
 	for i := range 60 {
-		n := start(t, Config{Addr: s.addr(), Scripts: []string{setScript}})
+		n := start(t, Config{Addr: s.Addr(), Scripts: []string{setScript}})
 		n.Listen("ch", &pushLog{})
 		var wg sync.WaitGroup
 		for range 4 {

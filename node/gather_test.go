@@ -33,7 +33,7 @@ func stopped(t *testing.T, near bool) (*Node, *session, *redisServer) {
 		trip--
 	}
 	s.trip.Store(int64(trip))
-	server.signal(stopSignal)
+	server.Pause()
 	return n, s, server
 }
 
@@ -59,7 +59,7 @@ func TestCallsGatherAtAServerThatIsNear(t *testing.T) {
 			}
 			require.Equal(t, want, s.unwritten(), "near %v: of %d calls", near, i+1)
 		}
-		server.signal(contSignal)
+		server.Resume()
 		for i, c := range calls {
 			c.is(t, member.Answered)
 			require.Equal(t, near && i >= deep, strings.HasPrefix(string(c.Reply.Str), "a "), "near %v: call %d: %q", near, i, c.Reply.Str)
@@ -89,12 +89,12 @@ func TestCallsGatherBehindALargeWrite(t *testing.T) {
 			}
 			require.Equal(t, want, s.unwritten(), "%+v: of %d calls", c, i+1)
 		}
-		server.signal(contSignal)
+		server.Resume()
 		all(t, calls, member.Answered)
 	}
 	// Answered, it holds nothing back.
 	n, s, server := stopped(t, true)
-	server.signal(contSignal)
+	server.Resume()
 	calls := items(strings.Repeat("a:first ", large))
 	together(n, calls...)
 	all(t, append(calls, item('a', "next", "x").sent(n)), member.Answered)
@@ -116,7 +116,7 @@ func TestLargeCallsDoNotGather(t *testing.T) {
 	require.Equal(t, 1, s.unwritten(), "calls are not written, want 1")
 	submit(strings.Repeat("x", inlineBytes))
 	until(t, "written", func() bool { return s.unwritten() == 0 })
-	server.signal(contSignal)
+	server.Resume()
 	all(t, calls, member.Answered)
 }
 

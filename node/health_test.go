@@ -506,7 +506,7 @@ func TestOverflowIsToldAtOnce(t *testing.T) {
 
 func TestCapacityComesBackWithTheAnswers(t *testing.T) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.addr(), MaxCalls: 4, MaxBytes: 200})
+	n := up(t, Config{Addr: s.Addr(), MaxCalls: 4, MaxBytes: 200})
 	for range 1000 {
 		submit(n, "ECHO", "0123456789").is(t, member.Answered)
 	}

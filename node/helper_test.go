@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,60 +30,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // ---- a real server
 
 type redisServer struct {
-	t    testing.TB
-	dir  string
-	port int
-	args []string
-	cmd  *exec.Cmd
+	*redistest.Real
+	t testing.TB
 }
 
 // startRedis starts a redis-server of its own for this test on a free port.
 func startRedis(t testing.TB, args ...string) *redisServer {
 	t.Helper()
-	rt.Needs(t)
-	port, held, err := redistest.TakePorts(1)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = held.Close() })
-	s := &redisServer{t: t, dir: t.TempDir(), port: port, args: args}
-	s.start()
-	t.Cleanup(s.kill)
-	return s
-}
-
-func (s *redisServer) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
-
-func (s *redisServer) start() {
-	s.t.Helper()
-	args := []string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no"}
-	if rt.Installed(s.t).Has(redistest.DebugOption) {
-		args = append(args, "--enable-debug-command", "yes")
-	}
-	args = append(args, s.args...)
-	s.cmd = exec.Command("redis-server", args...)
-	require.NoError(s.t, s.cmd.Start())
-	until(s.t, "listening", func() bool {
-		c, err := net.Dial("tcp", s.addr())
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
-	})
-}
-
-func (s *redisServer) kill() {
-	_ = s.cmd.Process.Signal(contSignal)
-	_ = s.cmd.Process.Kill()
-	_, _ = s.cmd.Process.Wait()
-}
-
-func (s *redisServer) signal(sig os.Signal) {
-	require.NoError(s.t, s.cmd.Process.Signal(sig))
+	return &redisServer{rt.RealWith(t, 1, redistest.RealConfig{Persist: redistest.Volatile, Args: args}).Real(0), t}
 }
 
 // cli runs one command on a connection of its own and returns the reply as text.
 func (s *redisServer) cli(args ...string) string {
 	s.t.Helper()
-	c, err := net.Dial("tcp", s.addr())
+	c, err := net.Dial("tcp", s.Addr())
 	require.NoError(s.t, err)
 	defer c.Close()
 	_, err = c.Write(resp.Command(args...))

@@ -101,7 +101,7 @@ func TestInboxDeliversAndComesBack(t *testing.T) {
 }
 
 func inboxComesBack(t *testing.T, s *redisServer, picture string, epoch uint64) {
-	n := start(t, Config{Addr: s.addr(), ClientName: "inbox", PingInterval: 5 * time.Millisecond, BackoffMin: time.Millisecond})
+	n := start(t, Config{Addr: s.Addr(), ClientName: "inbox", PingInterval: 5 * time.Millisecond, BackoffMin: time.Millisecond})
 	var l pushLog
 	n.Listen("ch", &l)
 	for round := range 3 {
@@ -221,7 +221,7 @@ func TestInboxIsNotConfirmedBeforeTheServerSaysSo(t *testing.T) {
 
 func TestListenerMaySubmit(t *testing.T) {
 	s := startRedis(t)
-	n := start(t, Config{Addr: s.addr()})
+	n := start(t, Config{Addr: s.Addr()})
 	l := &submitter{n: n, echoed: make(chan *result, 10)}
 	n.Listen("ch", l)
 	until(t, "subscribed", func() bool { return n.State().Inbox })

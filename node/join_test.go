@@ -179,7 +179,7 @@ func numbered(n int) (calls []*result) {
 // joiningAt is a node at a real server.
 func joiningAt(t *testing.T, s *redisServer) *Node {
 	t.Helper()
-	n := up(t, Config{Addr: s.addr(), Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour})
+	n := up(t, Config{Addr: s.Addr(), Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour})
 	n.setTag("id")
 	return n
 }
@@ -690,7 +690,7 @@ func TestLongEveryCallHasItsOwnAnswerUnderKills(t *testing.T) {
 
 func underKills(t *testing.T, callers, each int) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.addr(), Scripts: []string{itemScript, itemsScript}, BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond})
+	n := up(t, Config{Addr: s.Addr(), Scripts: []string{itemScript, itemsScript}, BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond})
 	stop := killing(s)
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -14,9 +14,7 @@ import (
 
 // Under TLS 1.3 a server looks at our certificate when the handshake is over for us.
 func TestWriteThatFailsGivesTheReasonThatTheServerGave(t *testing.T) {
-	certFile, keyFile, pool := testCertificate(t, t.TempDir())
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	require.NoError(t, err)
+	ours, pool := pair(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
@@ -28,7 +26,7 @@ func TestWriteThatFailsGivesTheReasonThatTheServerGave(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		_ = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13}).Handshake()
+		_ = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{ours}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13}).Handshake()
 	}()
 	socket, err := net.Dial("tcp", ln.Addr().String())
 	require.NoError(t, err)
@@ -46,9 +44,8 @@ func TestWriteThatFailsGivesTheReasonThatTheServerGave(t *testing.T) {
 // Up to TLS 1.2 a server that wants a certificate of ours says no more than that the handshake failed. What it asked
 // for is said only where that is what is missing.
 func TestClientCertificateThatIsMissingIsNamed(t *testing.T) {
-	certFile, keyFile, pool := testCertificate(t, t.TempDir())
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	require.NoError(t, err)
+	ours, pool := pair(t)
+	other, _ := pair(t)
 	const says = "the server asks for a client certificate and the URL has none (tls_cert, tls_key)"
 	for name, tc := range map[string]struct {
 		auth  tls.ClientAuthType
@@ -58,14 +55,14 @@ func TestClientCertificateThatIsMissingIsNamed(t *testing.T) {
 		named bool
 	}{
 		"none":                 {tls.RequireAnyClientCert, nil, true, true, true},
-		"unknown to it":        {tls.RequireAndVerifyClientCert, []tls.Certificate{selfSigned(t)}, true, true, false},
+		"unknown to it":        {tls.RequireAndVerifyClientCert, []tls.Certificate{other}, true, true, false},
 		"it is unknown":        {tls.RequireAnyClientCert, nil, false, true, false},
 		"none, and not needed": {tls.RequestClientCert, nil, true, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			addr := listening(t, func(c net.Conn) {
-				secure := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tc.auth, ClientCAs: pool, MaxVersion: tls.VersionTLS12})
+				secure := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{ours}, ClientAuth: tc.auth, ClientCAs: pool, MaxVersion: tls.VersionTLS12})
 				if _, err := secure.Read(make([]byte, 100)); err == nil {
 					_, _ = secure.Write([]byte("+PONG\r\n"))
 					_, _ = secure.Read(make([]byte, 1)) // until the other side has read it

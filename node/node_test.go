@@ -14,7 +14,7 @@ import (
 
 func TestRepliesOfEveryShape(t *testing.T) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.addr(), ClientName: "shape", DB: 3})
+	n := up(t, Config{Addr: s.Addr(), ClientName: "shape", DB: 3})
 	for _, tc := range []struct {
 		want string
 		args []string

@@ -3,14 +3,9 @@ package node
 import (
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"strings"
 	"sync"
@@ -106,20 +101,10 @@ func listening(t *testing.T, handle func(c net.Conn)) (addr string) {
 	return ln.Addr().String()
 }
 
-func selfSigned(t *testing.T) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
 // TLS on one side alone ends in ways that say little: the other side closes, or waits for more. So it is tried
 // the other way.
 func TestTLSOnOneSideAloneIsNamed(t *testing.T) {
-	certificate := selfSigned(t)
+	certificate, _ := pair(t)
 	secure := func(c *tls.Config) func(net.Conn) {
 		c.Certificates = []tls.Certificate{certificate}
 		return func(conn net.Conn) { _ = tls.Server(conn, c).Handshake() }
@@ -173,7 +158,7 @@ func TestTLSOnOneSideAloneIsNamed(t *testing.T) {
 			target, err := ParseTarget(strings.ReplaceAll(tc.url, "ADDR", addr))
 			require.NoError(t, err)
 			c := target.Config
-			c.DialTimeout = 2 * time.Second
+			c.DialTimeout = 5 * time.Second
 			switch target.Kind {
 			case OneServer:
 				n := start(t, c)
@@ -183,7 +168,7 @@ func TestTLSOnOneSideAloneIsNamed(t *testing.T) {
 				c.Addr = addr
 				_, err = Query(t.Context(), c, ping)
 			case BySentinel:
-				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // of which half is for the Sentinels
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // of which half is for the Sentinels
 				defer cancel()
 				_, err = c.withDefaults().Sentinels.find(ctx)
 			}

@@ -90,7 +90,7 @@ func (n *Node) setTag(tag string) {
 
 func TestScriptsAreLoadedAndRepaired(t *testing.T) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript, delScript}})
+	n := up(t, Config{Addr: s.Addr(), Scripts: []string{setScript, delScript}})
 	for _, step := range []string{"loaded", "flushed"} {
 		if step == "flushed" {
 			s.cli("SCRIPT", "FLUSH")
@@ -110,22 +110,22 @@ func TestScriptsAreLoadedAndRepaired(t *testing.T) {
 
 func TestTagIsReadWhenTheCallIsRepaired(t *testing.T) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript}})
+	n := up(t, Config{Addr: s.Addr(), Scripts: []string{setScript}})
 	s.cli("SCRIPT", "FLUSH")
-	s.signal(stopSignal)
+	s.Pause()
 	c := tagged(setScript, "k", "v").sent(n)
 	n.setTag("younger")
-	s.signal(contSignal)
+	s.Resume()
 	require.Equal(t, "younger", string(c.wait(t).Reply.Str), "%v", c.Err)
 }
 
 func TestManyCallsAreRepairedAtOnce(t *testing.T) {
 	s := startRedis(t)
 	long := "-- " + strings.Repeat("x", 5000) + "\n" + delScript
-	n := up(t, Config{Addr: s.addr(), Scripts: []string{long, setScript}})
+	n := up(t, Config{Addr: s.Addr(), Scripts: []string{long, setScript}})
 	for range 3 {
 		s.cli("SCRIPT", "FLUSH")
-		s.signal(stopSignal)
+		s.Pause()
 		var calls []*result
 		for i := range 3000 {
 			c := scriptCall(long, fmt.Sprint("k", i))
@@ -133,7 +133,7 @@ func TestManyCallsAreRepairedAtOnce(t *testing.T) {
 			n.Submit(&c.Call)
 			calls = append(calls, c)
 		}
-		s.signal(contSignal)
+		s.Resume()
 		all(t, calls, member.Answered)
 	}
 }
@@ -181,7 +181,7 @@ func TestRepairSendsTheSourceOnlyAsOftenAsThereIsRoom(t *testing.T) {
 
 func TestScriptOfSomebodyElseIsRefused(t *testing.T) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript}})
+	n := up(t, Config{Addr: s.Addr(), Scripts: []string{setScript}})
 	scriptCall("return 'not ours'", "k").sent(n).isRefused(t, member.KindNoScript)
 }
 
@@ -236,8 +236,8 @@ func TestCallOfAnEndedGenerationIsNotRepaired(t *testing.T) {
 
 func TestRepairNeverOvertakesTheRelease(t *testing.T) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript, delScript}})
-	flush := up(t, Config{Addr: s.addr()})
+	n := up(t, Config{Addr: s.Addr(), Scripts: []string{setScript, delScript}})
+	flush := up(t, Config{Addr: s.Addr()})
 	var repaired, ended int
 	for i := range 2000 {
 		key := fmt.Sprint("k", i)
@@ -274,7 +274,7 @@ func TestRepairNeverOvertakesTheRelease(t *testing.T) {
 
 func TestWrongScriptKeepsTheMemberDown(t *testing.T) {
 	s := startRedis(t)
-	n := start(t, Config{Addr: s.addr(), Scripts: []string{"return )"}})
+	n := start(t, Config{Addr: s.Addr(), Scripts: []string{"return )"}})
 	until(t, "refused", func() bool { return !errors.Is(n.State().Err, errConnecting) })
 	st := n.State()
 	require.True(t, !st.Up && strings.Contains(st.Err.Error(), "SCRIPT LOAD"), "state %+v", st)
@@ -283,12 +283,12 @@ func TestWrongScriptKeepsTheMemberDown(t *testing.T) {
 // The first scripts are there from the handshake on, and each of the others from its first call.
 func TestPreloadedScriptsAreThereAndOthersComeWithTheirFirstCall(t *testing.T) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.addr(), Scripts: []string{setScript, delScript}, Preload: 1})
+	n := up(t, Config{Addr: s.Addr(), Scripts: []string{setScript, delScript}, Preload: 1})
 	exist := func() string { return s.cli("SCRIPT", "EXISTS", scriptSHA(setScript), scriptSHA(delScript)) }
 	require.Equal(t, "[1 0]", exist(), "after the handshake")
 	scriptCall(delScript, "k").sent(n).is(t, member.Answered)
 	require.Equal(t, "[1 1]", exist(), "after the call")
-	_, err := New(Config{Addr: s.addr(), Preload: -1})
+	_, err := New(Config{Addr: s.Addr(), Preload: -1})
 	require.Error(t, err, "a negative Preload was taken")
 }
 
@@ -296,7 +296,7 @@ func TestForbiddenScriptLoadIsDoneWithout(t *testing.T) {
 	s := startRedis(t)
 	s.cli("ACL", "SETUSER", "default", "-script")
 	var log logBuffer
-	n := up(t, Config{Addr: s.addr(), Scripts: []string{delScript}, Logger: log.logger()})
+	n := up(t, Config{Addr: s.Addr(), Scripts: []string{delScript}, Logger: log.logger()})
 	for range 2 {
 		scriptCall(delScript, "k").sent(n).is(t, member.Answered)
 	}

@@ -3,17 +3,11 @@ package node
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -30,35 +24,33 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// testCertificate writes a self-signed certificate for 127.0.0.1 and returns a pool that trusts it.
-func testCertificate(t testing.TB, dir string) (certFile, keyFile string, pool *x509.CertPool) {
+// testCertificate writes a certificate for 127.0.0.1 and returns a pool that trusts it.
+func testCertificate(t testing.TB) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, err := redistest.NewAuthority(t.TempDir(), "test")
 	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	c, err := ca.Issue("test", "", time.Now().Add(time.Hour))
 	require.NoError(t, err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	trusted, err := os.ReadFile(ca.File)
 	require.NoError(t, err)
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	require.NoError(t, errors.Join(
-		os.WriteFile(certFile, certPEM, 0o600),
-		os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600),
-	))
 	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(certPEM)
-	return certFile, keyFile, pool
+	require.True(t, pool.AppendCertsFromPEM(trusted))
+	return c.Cert, c.Key, pool
+}
+
+// pair is a certificate, and the pool that trusts it.
+func pair(t testing.TB) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	certFile, keyFile, pool := testCertificate(t)
+	c, err := tls.LoadX509KeyPair(certFile, keyFile)
+	require.NoError(t, err)
+	return c, pool
 }
 
 // startTLS starts a server with a plain and a TLS port, and the user "u" with password "pw".
 func startTLS(t testing.TB) (s *redisServer, tlsAddr string, pool *x509.CertPool) {
 	rt.Needs(t, redistest.TLS)
-	certFile, keyFile, pool := testCertificate(t, t.TempDir())
+	certFile, keyFile, pool := testCertificate(t)
 	port, held, err := redistest.TakePorts(1)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = held.Close() })
@@ -96,37 +88,13 @@ func TestUnixSocket(t *testing.T) {
 	require.True(t, got == "me" && n.Name() == path, "%s, %s", got, n.Name())
 }
 
-// answering serves every connection with f, until the test ends.
-func answering(t testing.TB, f func(c net.Conn)) (addr string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			f(c)
-			_ = c.Close()
-		}
-	}()
-	t.Cleanup(func() { _ = l.Close(); <-done })
-	return l.Addr().String()
-}
-
 // Every way to fail is told with the member's name and its cause, and without the password.
 func TestNoErrorOrLogHoldsTheSecret(t *testing.T) {
 	const canary, token = "c4n4ry", "t0k3n"
 	s, tlsAddr, pool := startTLS(t)
-	repeat := answering(t, func(c net.Conn) {
-		_ = c.SetDeadline(time.Now().Add(time.Second))
-		_, _ = io.CopyN(c, c, 200)
-	})
+	repeat := listening(t, func(c net.Conn) { _, _ = io.CopyN(c, c, 200) })
 	unknown := func(format string) string {
-		return answering(t, func(c net.Conn) {
-			_ = c.SetDeadline(time.Now().Add(time.Second))
+		return listening(t, func(c net.Conn) {
 			br := bufio.NewReader(c)
 			var r member.Reply
 			for readReply(br, &r, 0) == nil {
@@ -141,11 +109,11 @@ func TestNoErrorOrLogHoldsTheSecret(t *testing.T) {
 		is     error
 		as     any
 	}{
-		"wrong password":       {Config{Addr: s.addr(), Username: "u", Password: canary}, nil, &refused},
-		"unexpected password":  {Config{Addr: s.addr(), Password: canary}, nil, &refused},
-		"no such user":         {Config{Addr: s.addr(), Username: "who", Password: canary}, nil, &refused},
-		"no such database":     {Config{Addr: s.addr(), Username: "u", Password: "pw", DB: 99}, nil, &refused},
-		"TLS to a plain port":  {Config{Addr: s.addr(), Password: canary, TLS: &tls.Config{RootCAs: pool}}, nil, nil},
+		"wrong password":       {Config{Addr: s.Addr(), Username: "u", Password: canary}, nil, &refused},
+		"unexpected password":  {Config{Addr: s.Addr(), Password: canary}, nil, &refused},
+		"no such user":         {Config{Addr: s.Addr(), Username: "who", Password: canary}, nil, &refused},
+		"no such database":     {Config{Addr: s.Addr(), Username: "u", Password: "pw", DB: 99}, nil, &refused},
+		"TLS to a plain port":  {Config{Addr: s.Addr(), Password: canary, TLS: &tls.Config{RootCAs: pool}}, nil, nil},
 		"plain to a TLS port":  {Config{Addr: tlsAddr, Password: canary}, nil, nil},
 		"unknown authority":    {Config{Addr: tlsAddr, Password: canary, TLS: &tls.Config{}}, nil, new(*tls.CertificateVerificationError)},
 		"connection refused":   {Config{Addr: "127.0.0.1:1", Password: canary}, syscall.ECONNREFUSED, &dial},
@@ -200,7 +168,7 @@ func unwrapLast(err error) error {
 
 func TestOwnerTokenIsNotRepeatedByAnError(t *testing.T) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.addr()})
+	n := up(t, Config{Addr: s.Addr()})
 	c := submit(n, "EVALSHAA", "sha", "t0k3n").wait(t)
 	require.True(t, c.Outcome == member.Refused && !strings.Contains(c.Err.Error(), "t0k3n"), "%v, %v", c.Outcome, c.Err)
 }

@@ -25,7 +25,7 @@ import (
 // key there, lets the SET arrive, and returns whether the key is there afterwards.
 func lateWrite(t *testing.T, s *redisServer, c Config) bool {
 	until(t, "alone with the server", func() bool { return connections(s) == 1 })
-	p := startProxy(t, s.addr())
+	p := startProxy(t, s.Addr())
 	c.Addr = p.addr()
 	n := up(t, c)
 	defer func() { require.NoError(t, n.Close(patient(t))) }()
@@ -420,7 +420,7 @@ func TestDebtsAreBounded(t *testing.T) {
 
 func TestManyDebtsAreAllPaid(t *testing.T) {
 	s := startRedis(t)
-	p := startProxy(t, s.addr())
+	p := startProxy(t, s.Addr())
 	n := up(t, Config{Addr: p.addr()})
 	p.holdAll()
 	const debts = 30000
@@ -439,7 +439,7 @@ func TestManyDebtsAreAllPaid(t *testing.T) {
 // Submitting to a connection in the moment it breaks never loses a debt.
 func TestNoDebtIsLostInTheMomentOfABreak(t *testing.T) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.addr(), BackoffMin: time.Millisecond, BackoffMax: time.Millisecond})
+	n := up(t, Config{Addr: s.Addr(), BackoffMin: time.Millisecond, BackoffMax: time.Millisecond})
 	stop := killing(s)
 	var sent atomic.Int64
 	var callers sync.WaitGroup

@@ -204,23 +204,12 @@ func TestFailoverLagDependsOnTheKindOfMember(t *testing.T) {
 // sentinelThatSays answers every command with what SENTINEL MASTER would tell.
 func sentinelThatSays(t *testing.T, port, epoch string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() { // ends with the listener
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-			_, _ = c.Read(make([]byte, 1000))
-			_, _ = c.Write(resp.Command("ip", "10.0.0.1", "port", port, "config-epoch", epoch, "quorum", "2", "num-other-sentinels", "4", "num-slaves", "1", "flags", "master"))
-			_, _ = c.Read(make([]byte, 1)) // until the other side has read it
-			_ = c.Close()
-		}
-	}()
-	return l.Addr().String()
+	return listening(t, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1000))
+		_, _ = c.Write(resp.Command("ip", "10.0.0.1", "port", port, "config-epoch", epoch, "quorum", "2", "num-other-sentinels", "4",
+			"num-slaves", "1", "flags", "master"))
+		_, _ = c.Read(make([]byte, 1)) // until the other side has read it
+	})
 }
 
 func TestLookBelievesTheNewestConfiguration(t *testing.T) {

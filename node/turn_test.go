@@ -123,7 +123,7 @@ func TestTurnIsNotLostBetweenGivingAndGoing(t *testing.T) {
 
 func TestNodeShakesHandsWhenItIsItsTurn(t *testing.T) {
 	s := startRedis(t)
-	addr := "tcp " + s.addr()
+	addr := "tcp " + s.Addr()
 	var others []func()
 	for range handshakes {
 		done, _ := every.take(t.Context(), nil, addr)
@@ -134,8 +134,8 @@ func TestNodeShakesHandsWhenItIsItsTurn(t *testing.T) {
 		defer every.mu.Unlock()
 		return every.at[addr].waiting.Len()
 	}
-	n := start(t, Config{Addr: s.addr()})
-	closing := start(t, Config{Addr: s.addr()})
+	n := start(t, Config{Addr: s.Addr()})
+	closing := start(t, Config{Addr: s.Addr()})
 	until(t, "both wait", func() bool { return waiting() == 2 })
 	owed := newCall("SADD", "released", "a")
 	owed.OweUntil = time.Now().Add(time.Minute)

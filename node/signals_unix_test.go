@@ -1,7 +1,0 @@
-//go:build unix
-
-package node
-
-import "syscall"
-
-const stopSignal, contSignal = syscall.SIGSTOP, syscall.SIGCONT
