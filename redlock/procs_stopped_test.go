@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -21,6 +23,56 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 )
+
+// A child is this test binary again, running TestChildProcess with its orders in the environment. It has a client of its
+// own, and reports in JSON, one object a line.
+const ordersEnv = "REDQUORUM_TEST_ORDERS"
+
+// orders are what a child is to do: take the lock, look at its lease until it ends, and again, until it is killed.
+type orders struct {
+	URLs  []string
+	TTL   time.Duration
+	Fixed bool // the lease is not renewed
+}
+
+// report is what a child says: that it has the lock, and then what it saw.
+type report struct{ Looks *looks }
+
+// TestChildProcess is no test of its own: it is what the processes below run.
+func TestChildProcess(t *testing.T) {
+	text := os.Getenv(ordersEnv)
+	if text == "" {
+		return
+	}
+	go func() { // the end of the parent is the end of this process
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(3)
+	}()
+	var o orders
+	require.NoError(t, json.Unmarshal([]byte(text), &o))
+	c, err := redlock.Open(t.Context(), o.URLs, redlock.WithConfig(redlock.Config{FreshMembers: true, RestartGuard: redlock.GuardOff}))
+	require.NoError(t, err)
+	for out := json.NewEncoder(os.Stdout); ; {
+		require.NoError(t, o.look(c, out))
+	}
+}
+
+// spawn starts a child, whose reports reports reads. It ends with the test at the latest.
+func spawn(t *testing.T, o orders) (process *os.Process, reports *json.Decoder) {
+	t.Helper()
+	text, err := json.Marshal(o)
+	require.NoError(t, err)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestChildProcess$")
+	cmd.Env = append(os.Environ(), ordersEnv+"="+string(text))
+	cmd.Stderr = os.Stderr
+	_, err = cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	return cmd.Process, json.NewDecoder(out)
+}
 
 // looks are what a process saw that looked at a lease in every way there is.
 type looks struct {
@@ -37,7 +89,7 @@ func (o *orders) look(c *redlock.Client, out *json.Encoder) error {
 	if o.Fixed {
 		opt = redlock.TTL(o.TTL)
 	}
-	err := c.Mutex(o.Key, opt).Do(context.Background(), func(inner context.Context, lease *redlock.Lease) error {
+	err := c.Mutex("k", opt).Do(context.Background(), func(inner context.Context, lease *redlock.Lease) error {
 		ctx := lease.Context()
 		ways := map[string]func() bool{ // alive?
 			"Lease.Err":        func() bool { return lease.Err() == nil },
@@ -48,7 +100,7 @@ func (o *orders) look(c *redlock.Client, out *json.Encoder) error {
 			"Do, Err":          func() bool { return inner.Err() == nil },
 			"Do, Done":         func() bool { return !ended(inner.Done()) },
 		}
-		_ = out.Encode(report{Ready: true})
+		_ = out.Encode(report{})
 		seen := looks{Dead: map[string]int{}}
 		var mu sync.Mutex // guards seen
 		var all sync.WaitGroup
@@ -98,16 +150,18 @@ func TestLongLeaseOfAStoppedProcessIsDeadWhenItWakes(t *testing.T) {
 	cluster := rt.Real(t, 5)
 	within, sum := 0, 0
 	for _, fixed := range []bool{true, false} {
-		p := spawn(t, orders{URLs: urls(cluster), Key: "k", TTL: ttl, Look: true, Fixed: fixed, Faults: true})
-		require.True(t, p.next(time.Minute).Ready)
-		p.begin()
+		process, reports := spawn(t, orders{urls(cluster), ttl, fixed})
+		next := func() (r report) {
+			require.NoError(t, reports.Decode(&r))
+			return r
+		}
 		for range rounds {
-			require.True(t, p.next(time.Minute).Ready)
+			require.Nil(t, next().Looks)
 			if !fixed { // at any moment of a renewal
 				time.Sleep(rand.N(ttl))
 			}
 			asked := judge.Now()
-			pid := p.cmd.Process.Pid
+			pid := process.Pid
 			require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
 			require.Eventually(t, func() bool {
 				out, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
@@ -116,7 +170,7 @@ func TestLongLeaseOfAStoppedProcessIsDeadWhenItWakes(t *testing.T) {
 			time.Sleep(2 * ttl)
 			woken := judge.Now()
 			require.NoError(t, unix.Kill(pid, unix.SIGCONT))
-			r := p.next(time.Minute).Looks
+			r := next().Looks
 			require.NotNil(t, r)
 			require.Empty(t, r.Alive, "seen alive after its end, fixed: %v", fixed)
 			require.True(t, r.Lost)
@@ -129,7 +183,7 @@ func TestLongLeaseOfAStoppedProcessIsDeadWhenItWakes(t *testing.T) {
 				within++ // its validity ended while it was stopped
 			}
 		}
-		p.kill()
+		require.NoError(t, process.Kill())
 	}
 	t.Logf("%d of %d leases ended while their process was stopped; %d looks", within, 2*rounds, sum)
 	require.GreaterOrEqual(t, within, rounds, "too few leases ended while their process was stopped")
