@@ -53,7 +53,7 @@ func TestServerRingIsOfTestsThatNeedAServer(t *testing.T) {
 		require.NoError(t, err)
 		for _, name := range names {
 			tests++
-			assert.Contains(t, needs, name, pkg)
+			assert.True(t, slices.Contains(needs, name), "%s has no %s that needs a server", pkg, name)
 			assert.NotRegexp(t, elsewhere, name, pkg)
 		}
 	}
