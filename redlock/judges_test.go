@@ -55,7 +55,7 @@ type holding struct {
 	number int // of its grant
 }
 
-// granted books a lease at the moment its holder got it, and reports what is wrong with it.
+// granted books a lease at the moment its holder got it. What is wrong is known when it ends.
 func (r *referee) granted(l *redlock.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
