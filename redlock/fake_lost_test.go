@@ -30,8 +30,11 @@ var losses = map[string]func(l *redistest.Link, m redistest.Match, n int) *redis
 	"connection cut": (*redistest.Link).CutAfter,
 }
 
+// loser loses the reply to the next command that matches.
+type loser = func(l *redistest.Link, m redistest.Match) *redistest.Rule
+
 // eachLoss plays a test with each way of losing, on five members.
-func eachLoss(t *testing.T, name string, test func(t *testing.T, cluster *redistest.Cluster, lose func(l *redistest.Link, m redistest.Match) *redistest.Rule)) {
+func eachLoss(t *testing.T, name string, test func(t *testing.T, cluster *redistest.Cluster, lose loser)) {
 	for way, loss := range losses {
 		t.Run(name+", "+way, inBubble(5, func(t *testing.T, cluster *redistest.Cluster) {
 			test(t, cluster, func(l *redistest.Link, m redistest.Match) *redistest.Rule { return loss(l, m, 1) })
@@ -44,7 +47,7 @@ func eachLoss(t *testing.T, name string, test func(t *testing.T, cluster *redist
 // hears of it.
 func TestForcedReleaseIsDoneThoughRepliesAreLost(t *testing.T) {
 	for lost := 2; lost <= 3; lost++ {
-		eachLoss(t, strconv.Itoa(lost), func(t *testing.T, cluster *redistest.Cluster, lose func(*redistest.Link, redistest.Match) *redistest.Rule) {
+		eachLoss(t, strconv.Itoa(lost), func(t *testing.T, cluster *redistest.Cluster, lose loser) {
 			holder, operator := voting(t, cluster, 5, short, redlock.WithFreshMembers()), voting(t, cluster, 5, short)
 			_, err := operator.ForceUnlock(t.Context(), "another") // members have the script now
 			require.NoError(t, err)
@@ -79,7 +82,7 @@ func TestForcedReleaseIsDoneThoughRepliesAreLost(t *testing.T) {
 // A lease is given back to two members that did not have it, and their replies are lost. It lives on, and its release
 // takes it from them all the same.
 func TestLeaseThatIsGivenBackLivesOnThoughRepliesAreLost(t *testing.T) {
-	eachLoss(t, "two", func(t *testing.T, cluster *redistest.Cluster, lose func(*redistest.Link, redistest.Match) *redistest.Rule) {
+	eachLoss(t, "two", func(t *testing.T, cluster *redistest.Cluster, lose loser) {
 		p := voting(t, cluster, 5, short, redlock.WithFreshMembers())
 		p.Away(3, 4)
 		var leases []*redlock.Lease
@@ -114,7 +117,7 @@ func guardCall(name string) redistest.Match {
 // lost, once for every client. It is marked, rests, has its counters again, and votes.
 func TestMemberIsRestoredThoughRepliesOfTheGuardAreLost(t *testing.T) {
 	for _, name := range []string{"look", "mark", "table", "restore"} {
-		eachLoss(t, name, func(t *testing.T, cluster *redistest.Cluster, lose func(*redistest.Link, redistest.Match) *redistest.Rule) {
+		eachLoss(t, name, func(t *testing.T, cluster *redistest.Cluster, lose loser) {
 			all := []*peer{voting(t, cluster, 5, short, redlock.WithFreshMembers()), voting(t, cluster, 5, short)}
 			for i := range 5 { // counters far ahead of any clock: only memory keeps their order
 				admin(t, cluster.Servers[i], "HSET", "redquorum:tokens", bucketOf("k"), "9000000000000000")
@@ -148,7 +151,7 @@ func TestMemberIsRestoredThoughRepliesOfTheGuardAreLost(t *testing.T) {
 			require.Equal(t, "0", markerOf(t, cluster, 1, "clk"), "its counters are from the others' memory")
 		})
 	}
-	eachLoss(t, "lift", func(t *testing.T, cluster *redistest.Cluster, lose func(*redistest.Link, redistest.Match) *redistest.Rule) {
+	eachLoss(t, "lift", func(t *testing.T, cluster *redistest.Cluster, lose loser) {
 		voting(t, cluster, 5, short, redlock.WithFreshMembers())
 		var rules []*redistest.Rule
 		long := redlock.GuardedVia(t, cluster, func(p *peer) {

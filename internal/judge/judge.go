@@ -30,7 +30,7 @@ type Hold struct {
 	To     int64  `json:"to"`   // call of Unlock, or the end of validity if that came first
 
 	Asked  int64  `json:"asked,omitempty"`  // call of Lock; no rule looks at it
-	Owner  string `json:"owner,omitempty"`  // a lease that was handed off keeps its owner and token; "": no other Hold is of this lease
+	Owner  string `json:"owner,omitempty"`  // a lease that was handed off keeps its owner and token; "": it was not
 	Who    string `json:"who,omitempty"`    // for the reader of a finding
 	Shared bool   `json:"shared,omitempty"` // a reader's
 }
@@ -40,7 +40,8 @@ func (h Hold) String() string {
 	if h.Shared {
 		who += " as a reader"
 	}
-	return fmt.Sprintf("%s: %s, owner %q, token %d, from %d to %d (%v)", h.Key, who, h.Owner, h.Token, h.From, h.To, time.Duration(h.To-h.From))
+	return fmt.Sprintf("%s: %s, owner %q, token %d, from %d to %d (%v)",
+		h.Key, who, h.Owner, h.Token, h.From, h.To, time.Duration(h.To-h.From))
 }
 
 // believed says that the holder believed in it for a time. Otherwise its validity had ended before the

@@ -23,19 +23,21 @@ func TestLedger(t *testing.T) {
 		grants                     []grant // in order of at
 		overlaps, disorder, atOnce int
 	}{
-		"unlocked before":                  {[]grant{{0, false, 1, 1, 100, 0, 5}, {0, false, 2, 6, 100, 0, 9}}, 0, 0, 1},
-		"unlocked at the instant":          {[]grant{{0, false, 1, 1, 100, 0, 6}, {0, false, 2, 6, 100, 0, 9}}, 0, 0, 1},
-		"ran out at the instant":           {[]grant{{0, false, 1, 1, 10, 0, 50}, {0, false, 2, 10, 100, 0, 60}}, 0, 0, 1},
-		"still valid":                      {[]grant{{0, false, 1, 1, 10, 0, 50}, {0, false, 2, 9, 100, 0, 60}}, 1, 0, 2},
-		"granted at the same instant":      {[]grant{{0, false, 1, 1, 10, 0, 50}, {0, false, 2, 1, 100, 0, 60}}, 1, 0, 2},
-		"renewed":                          {[]grant{{0, false, 1, 1, 10, 40, 50}, {0, false, 2, 20, 60, 0, 60}}, 1, 0, 2},
-		"a token falls":                    {[]grant{{0, false, 7, 1, 100, 0, 5}, {0, false, 3, 6, 100, 0, 9}}, 0, 1, 1},
-		"a token twice":                    {[]grant{{0, false, 7, 1, 100, 0, 5}, {0, false, 7, 6, 100, 0, 9}}, 0, 1, 1},
-		"no token":                         {[]grant{{0, false, 0, 1, 100, 0, 5}}, 0, 1, 1},
-		"told after its end":               {[]grant{{0, false, 7, 1, 100, 0, 30}, {0, false, 6, 20, 20, 0, 31}}, 0, 0, 1},
-		"told after its end, twice":        {[]grant{{0, false, 7, 1, 100, 0, 30}, {0, false, 7, 20, 15, 0, 31}}, 0, 1, 1},
-		"readers together":                 {[]grant{{0, true, 5, 1, 50, 0, 20}, {0, true, 5, 2, 50, 0, 20}, {0, true, 6, 3, 50, 0, 20}}, 0, 0, 3},
-		"a writer beside two readers":      {[]grant{{0, true, 4, 1, 50, 0, 20}, {0, true, 4, 2, 50, 0, 20}, {0, false, 5, 3, 50, 0, 4}}, 2, 0, 2},
+		"unlocked before":             {[]grant{{0, false, 1, 1, 100, 0, 5}, {0, false, 2, 6, 100, 0, 9}}, 0, 0, 1},
+		"unlocked at the instant":     {[]grant{{0, false, 1, 1, 100, 0, 6}, {0, false, 2, 6, 100, 0, 9}}, 0, 0, 1},
+		"ran out at the instant":      {[]grant{{0, false, 1, 1, 10, 0, 50}, {0, false, 2, 10, 100, 0, 60}}, 0, 0, 1},
+		"still valid":                 {[]grant{{0, false, 1, 1, 10, 0, 50}, {0, false, 2, 9, 100, 0, 60}}, 1, 0, 2},
+		"granted at the same instant": {[]grant{{0, false, 1, 1, 10, 0, 50}, {0, false, 2, 1, 100, 0, 60}}, 1, 0, 2},
+		"renewed":                     {[]grant{{0, false, 1, 1, 10, 40, 50}, {0, false, 2, 20, 60, 0, 60}}, 1, 0, 2},
+		"a token falls":               {[]grant{{0, false, 7, 1, 100, 0, 5}, {0, false, 3, 6, 100, 0, 9}}, 0, 1, 1},
+		"a token twice":               {[]grant{{0, false, 7, 1, 100, 0, 5}, {0, false, 7, 6, 100, 0, 9}}, 0, 1, 1},
+		"no token":                    {[]grant{{0, false, 0, 1, 100, 0, 5}}, 0, 1, 1},
+		"told after its end":          {[]grant{{0, false, 7, 1, 100, 0, 30}, {0, false, 6, 20, 20, 0, 31}}, 0, 0, 1},
+		"told after its end, twice":   {[]grant{{0, false, 7, 1, 100, 0, 30}, {0, false, 7, 20, 15, 0, 31}}, 0, 1, 1},
+		"readers together": {[]grant{
+			{0, true, 5, 1, 50, 0, 20}, {0, true, 5, 2, 50, 0, 20}, {0, true, 6, 3, 50, 0, 20}}, 0, 0, 3},
+		"a writer beside two readers": {[]grant{
+			{0, true, 4, 1, 50, 0, 20}, {0, true, 4, 2, 50, 0, 20}, {0, false, 5, 3, 50, 0, 4}}, 2, 0, 2},
 		"two slots":                        {[]grant{{0, false, 5, 1, 50, 0, 20}, {1, false, 5, 2, 50, 0, 20}}, 0, 0, 2},
 		"two in one slot":                  {[]grant{{0, false, 5, 1, 50, 0, 20}, {0, false, 6, 3, 50, 0, 20}}, 1, 0, 2},
 		"a token of a slot falls":          {[]grant{{0, false, 5, 1, 50, 0, 2}, {0, false, 4, 3, 50, 0, 20}}, 0, 1, 1},
@@ -64,7 +66,8 @@ func TestLedger(t *testing.T) {
 				}
 			}
 		}
-		if l.overlaps != tc.overlaps || l.disorder != tc.disorder || most != tc.atOnce || l.grants != len(tc.grants) || l.reads != reads || len(l.open) != 0 {
+		if l.overlaps != tc.overlaps || l.disorder != tc.disorder || most != tc.atOnce ||
+			l.grants != len(tc.grants) || l.reads != reads || len(l.open) != 0 {
 			t.Errorf("%s: %d overlaps, %d out of order, %d at once, %d grants, %d reads", name, l.overlaps, l.disorder, most, l.grants, l.reads)
 		}
 	}
