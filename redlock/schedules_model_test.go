@@ -25,9 +25,9 @@ type modelMember struct {
 	base    int64  // of counters that are not there, 0 none
 	id      string // of the restart guard's marker
 	queue   []modelWaiter
-	buried  []modelBurial // of the lock, by force
-	last    int64         // the greatest ticket of a fair lock, 0 none
-	waitEnd int64         // of queue and waiters, ms
+	buried  modelBurials // of the lock, by force
+	last    int64        // the greatest ticket of a fair lock, 0 none
+	waitEnd int64        // of queue and waiters, ms
 
 	phase   modelPhase    // with owner phaseOwner: schedules_rw_model_test.go
 	reading []modelWaiter // who waits to read
@@ -37,6 +37,23 @@ type modelMember struct {
 type modelBurial struct {
 	owner string
 	until int64
+}
+
+// modelBurials are one for each owner. They are never changed in place.
+type modelBurials []modelBurial
+
+func (l modelBurials) with(b modelBurial) modelBurials {
+	if i := slices.IndexFunc(l, func(o modelBurial) bool { return o.owner == b.owner }); i >= 0 {
+		b.until = max(b.until, l[i].until)
+		l = slices.Concat(l[:i], l[i+1:])
+	}
+	return append(slices.Clip(l), b)
+}
+
+func (l modelBurials) refuse(owner string, now int64) bool {
+	return slices.ContainsFunc(l, func(b modelBurial) bool {
+		return (b.owner == "" || b.owner == owner) && b.until*1000 > now
+	})
 }
 
 type modelWaiter struct {
@@ -129,23 +146,26 @@ type modelRules struct {
 // modelServer executes calls at members.
 type modelServer struct {
 	modelRules
-	hashes map[string]string
+	hashes modelHashes
 }
 
 func newModelServer(rules modelRules) *modelServer {
-	return &modelServer{modelRules: rules, hashes: map[string]string{}}
+	return &modelServer{modelRules: rules, hashes: modelHashes{}}
+}
+
+// modelHashes are those of texts that were compared by them.
+type modelHashes map[string]string
+
+func (h modelHashes) of(text string) string {
+	if _, known := h[text]; !known {
+		sum := sha1.Sum([]byte(text))
+		h[text] = string(sum[:])
+	}
+	return h[text]
 }
 
 // rank is what a yield compares.
-func (s *modelServer) rank(owner string) string {
-	h, ok := s.hashes[owner]
-	if !ok {
-		sum := sha1.Sum([]byte(owner))
-		h = string(sum[:])
-		s.hashes[owner] = h
-	}
-	return h
-}
+func (s *modelServer) rank(owner string) string { return s.hashes.of(owner) }
 
 // modelStep is one script call under way.
 type modelStep struct {
@@ -275,9 +295,7 @@ func (x *modelStep) run(c modelCall) modelReply {
 		x.rejoins(c.token)
 		switch x.owner {
 		case "":
-			if slices.ContainsFunc(x.buried, func(b modelBurial) bool {
-				return (b.owner == "" || b.owner == c.owner) && b.until*1000 > x.now
-			}) {
+			if x.buried.refuse(c.owner, x.now) {
 				return modelReply{n: 0}
 			}
 			x.modelMember.owner, x.modelMember.token, x.end = c.owner, c.token, x.now/1000+c.ttl
@@ -408,12 +426,7 @@ func (x *modelStep) bury(c modelCall) {
 	if x.owner != "" {
 		most = max(most, x.end-x.now/1000)
 	}
-	b := modelBurial{c.owner, x.now/1000 + most + 1}
-	if i := slices.IndexFunc(x.buried, func(o modelBurial) bool { return o.owner == b.owner }); i >= 0 {
-		b.until = max(b.until, x.buried[i].until)
-		x.buried = slices.Concat(x.buried[:i], x.buried[i+1:])
-	}
-	x.buried = append(slices.Clip(x.buried), b)
+	x.buried = x.buried.with(modelBurial{c.owner, x.now/1000 + most + 1})
 	x.waitEnd = max(x.waitEnd, x.now/1000+most+1)
 }
 
@@ -433,14 +446,18 @@ func (x *modelStep) head() string {
 	return x.queue[0].owner
 }
 
-func (x *modelStep) publish(p script.Push) {
+func (x *modelStep) publish(p script.Push) { x.out = published(x.out, p) }
+
+// published adds a push, if it can be sent: its owner is a client's.
+func published(out []script.Push, p script.Push) []script.Push {
 	if client, number, ok := strings.Cut(p.Owner, ":"); ok && client != "" {
 		n, err := strconv.ParseUint(number, 10, 64)
 		if err == nil {
 			p.N = n
-			x.out = append(x.out, p)
+			return append(out, p)
 		}
 	}
+	return out
 }
 
 func (x *modelStep) hand(owner string, ttl int64) bool {

@@ -414,9 +414,7 @@ func (x *modelStep) readerRejoins(c modelCall) modelReply {
 		return modelReply{n: 1}
 	case x.owner != "" && x.newcomers() == 0:
 		return modelReply{n: 0}
-	case !mine && slices.ContainsFunc(x.buried, func(b modelBurial) bool {
-		return (b.owner == "" || b.owner == c.owner) && b.until*1000 > x.now
-	}):
+	case !mine && x.buried.refuse(c.owner, x.now):
 		return modelReply{n: 0}
 	case x.owner == "":
 		n := c.token

@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"crypto/sha1"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +28,7 @@ type slotsMember struct {
 
 	queue   []slotsWaiter
 	wishes  []slotsWish // by owner
-	buried  []modelBurial
+	buried  modelBurials
 	waitEnd int64 // ms: of the queue and the waiters
 }
 
@@ -77,23 +76,16 @@ type slotsRules struct {
 // slotsServer executes calls at members.
 type slotsServer struct {
 	slotsRules
-	hashes map[string]string
+	hashes modelHashes
 }
 
 func newSlotsServer(rules slotsRules) *slotsServer {
-	return &slotsServer{slotsRules: rules, hashes: map[string]string{}}
+	return &slotsServer{slotsRules: rules, hashes: modelHashes{}}
 }
 
 // rank is what serve compares.
 func (s *slotsServer) rank(slot int, owner string) string {
-	key := strconv.Itoa(slot) + owner
-	h, ok := s.hashes[key]
-	if !ok {
-		sum := sha1.Sum([]byte(key))
-		h = string(sum[:])
-		s.hashes[key] = h
-	}
-	return h
+	return s.hashes.of(strconv.Itoa(slot) + owner)
 }
 
 // slotsStep is one script call under way.
@@ -514,12 +506,7 @@ func (x *slotsStep) hand(owner string, slots []int, ttl int64, limit int, wished
 	p := script.Push{Grant: true, Owner: owner, Server: x.now, Other: x.successor(limit, has), TTL: time.Duration(ttl) * time.Millisecond}
 	p.Permits = slotsSorted(has)
 	p.Token = p.Permits[0].Token
-	if client, number, ok := strings.Cut(owner, ":"); ok && client != "" {
-		if n, err := strconv.ParseUint(number, 10, 64); err == nil {
-			p.N = n
-			x.out = append(x.out, p)
-		}
-	}
+	x.out = published(x.out, p)
 	return slotsGiven
 }
 
@@ -892,9 +879,7 @@ func (x *slotsStep) rejoin(c modelCall) modelReply {
 	}
 	r := x.read(c.owner)
 	x.leave(c.owner)
-	lost := slices.ContainsFunc(x.buried, func(b modelBurial) bool {
-		return (b.owner == "" || b.owner == c.owner) && b.until*1000 > x.now
-	})
+	lost := x.buried.refuse(c.owner, x.now)
 	var freed, free, missing []int
 	var tokens []int64
 	if r != nil {
@@ -935,12 +920,7 @@ func (x *slotsStep) force(c modelCall) modelReply {
 	if x.earliest > 0 {
 		most = max(most, x.end-x.ms)
 	}
-	b := modelBurial{c.owner, x.ms + most + 1}
-	if i := slices.IndexFunc(x.buried, func(o modelBurial) bool { return o.owner == b.owner }); i >= 0 {
-		b.until = max(b.until, x.buried[i].until)
-		x.buried = slices.Concat(x.buried[:i], x.buried[i+1:])
-	}
-	x.buried = append(slices.Clip(x.buried), b)
+	x.buried = x.buried.with(modelBurial{c.owner, x.ms + most + 1})
 	x.waitEnd = max(x.waitEnd, x.ms+most+1)
 	var slots []int
 	for _, r := range slices.Clone(x.records) {

@@ -346,23 +346,21 @@ func (s *search) alikeBehindGate() bool {
 
 // appendSlots writes what a world has of semaphores.
 func (s *search) appendSlots(b []byte, w *schedWorld) []byte {
-	for _, n := range w.slots.won {
-		b = binary.AppendVarint(b, n)
-	}
+	b = appendNumbers(b, w.slots.won[:]...)
 	if s.bounds.lower == 0 {
 		return b
 	}
 	set := &w.slots.set
 	b = append(b, set.phase, byte(set.open), byte(set.said))
-	b = binary.AppendVarint(binary.AppendVarint(b, set.mine), set.greatest)
+	b = appendNumbers(b, set.mine, set.greatest)
 	for i, gen := range set.gens {
 		b = append(b, flag(gen == 1+w.gen[i]))
-		b = binary.AppendVarint(b, w.m[i].(*slotsMember).stored)
+		b = appendNumbers(b, w.m[i].(*slotsMember).stored)
 	}
 	for c := range s.bounds.clients {
 		cl := w.c[c]
 		b = append(b, byte(cl.bound))
-		b = binary.AppendVarint(binary.AppendVarint(b, cl.known), cl.asked)
+		b = appendNumbers(b, cl.known, cl.asked)
 	}
 	return b
 }
@@ -375,7 +373,7 @@ func appendList(b []byte, l permit.List) []byte {
 	return b
 }
 
-func appendNumbers(b []byte, l []int) []byte {
+func appendSlotNumbers(b []byte, l []int) []byte {
 	b = append(b, byte(len(l)))
 	for _, n := range l {
 		b = append(b, byte(n))
@@ -385,10 +383,9 @@ func appendNumbers(b []byte, l []int) []byte {
 
 // appendWants writes what a call has of semaphores.
 func appendWants(b []byte, c *modelCall) []byte {
-	b = binary.AppendVarint(b, c.wish)
-	b = binary.AppendVarint(b, c.known)
+	b = appendNumbers(b, c.wish, c.known)
 	b = append(b, byte(c.want), byte(c.limit), flag(c.tag != ""))
-	return appendList(appendNumbers(b, c.slots), c.had)
+	return appendList(appendSlotNumbers(b, c.slots), c.had)
 }
 
 func (m *slotsMember) appendKey(b []byte, _ *search) []byte {
@@ -396,34 +393,27 @@ func (m *slotsMember) appendKey(b []byte, _ *search) []byte {
 	b = append(b, byte(len(m.records)))
 	for _, r := range m.records {
 		b = appendText(b, r.owner)
-		b = binary.AppendVarint(b, r.deadline-now)
+		b = appendNumbers(b, r.deadline-now)
 		b = appendList(b, r.has)
 	}
 	if m.earliest > 0 {
-		b = binary.AppendVarint(b, m.earliest-now)
-		b = binary.AppendVarint(b, m.over-now)
-		b = binary.AppendVarint(b, m.end-now)
+		b = appendNumbers(b, m.earliest-now, m.over-now, m.end-now)
 	}
-	for _, n := range m.counters {
-		b = binary.AppendVarint(b, n)
-	}
+	b = appendNumbers(b, m.counters[:]...)
 	b = append(b, byte(len(m.queue)))
 	for _, q := range m.queue {
 		b = appendText(b, q.owner)
-		b = binary.AppendVarint(b, q.since-schedNow)
-		b = binary.AppendVarint(b, q.deadline-now)
-		b = binary.AppendVarint(b, q.ttl)
+		b = appendNumbers(b, q.since-schedNow, q.deadline-now, q.ttl)
 		b = append(b, byte(q.want), byte(q.n), byte(q.limit))
 	}
 	b = append(b, byte(len(m.wishes)))
 	for _, v := range m.wishes {
 		b = appendText(b, v.owner)
-		b = binary.AppendVarint(b, v.deadline-now)
-		b = binary.AppendVarint(b, v.ttl)
-		b = appendNumbers(append(b, byte(v.limit)), v.slots)
+		b = appendNumbers(b, v.deadline-now, v.ttl)
+		b = appendSlotNumbers(append(b, byte(v.limit)), v.slots)
 	}
 	if m.waitEnd != 0 {
-		b = binary.AppendVarint(b, m.waitEnd-now)
+		b = appendNumbers(b, m.waitEnd-now)
 	}
 	return b
 }

@@ -1533,14 +1533,11 @@ func (s *search) key(w *schedWorld) explore.Key {
 	}
 	u := &w.used
 	out := append(s.out[:0], byte(u.splits), byte(u.ticks), byte(u.breaks), byte(u.lost), byte(u.cancels), byte(u.extends), byte(u.lapses), byte(u.forgets), byte(u.forced), byte(u.gathers))
-	out = binary.AppendVarint(out, w.won)
-	out = binary.AppendVarint(out, w.written)
+	out = appendNumbers(out, w.won, w.written)
 	if s.bounds.lapses > 0 { // else the greatest says it all
-		for _, n := range w.tokens {
-			out = binary.AppendVarint(out, n)
-		}
+		out = appendNumbers(out, w.tokens...)
 		for c := range s.bounds.clients {
-			out = binary.AppendVarint(out, w.c[c].began)
+			out = appendNumbers(out, w.c[c].began)
 		}
 	}
 	if s.bounds.slots > 0 {
@@ -1549,7 +1546,7 @@ func (s *search) key(w *schedWorld) explore.Key {
 	for c := range s.bounds.clients {
 		cl := w.c[c]
 		out = append(out, byte(cl.phase), byte(cl.attempt), flag(cl.gathered))
-		out = binary.AppendVarint(out, cl.token)
+		out = appendNumbers(out, cl.token)
 		for _, t := range [...]time.Time{cl.until, cl.limit, cl.renewAt} {
 			out = s.appendTime(out, t)
 		}
@@ -1578,6 +1575,13 @@ func (s *search) clocks(cl *schedClient, i int) ballot.Clocks {
 
 func flag(b bool) byte { return byte(one(b)) }
 
+func appendNumbers(b []byte, numbers ...int64) []byte {
+	for _, n := range numbers {
+		b = binary.AppendVarint(b, n)
+	}
+	return b
+}
+
 func appendText(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }
 
 // appendTime writes a time to the tick at which it is reached.
@@ -1605,34 +1609,29 @@ func (m *modelMember) appendKey(b []byte, s *search) []byte {
 	const now = schedNow / 1000
 	b = appendText(b, m.owner)
 	if m.owner != "" {
-		b = binary.AppendVarint(b, m.token)
-		b = binary.AppendVarint(b, m.end-now)
+		b = appendNumbers(b, m.token, m.end-now)
 	}
-	b = binary.AppendVarint(b, m.counter)
+	b = appendNumbers(b, m.counter)
 	if m.owner == phaseOwner {
-		b = binary.AppendVarint(b, m.phase.drawn)
-		b = binary.AppendVarint(b, m.phase.told)
+		b = appendNumbers(b, m.phase.drawn, m.phase.told)
 		for _, r := range m.phase.readers {
 			b = appendText(b, r.owner)
-			b = binary.AppendVarint(b, r.end-now)
+			b = appendNumbers(b, r.end-now)
 		}
 	}
 	b = append(b, byte(len(m.reading)))
 	for _, q := range m.reading {
 		b = appendText(b, q.owner)
-		b = binary.AppendVarint(b, q.deadline-now)
-		b = binary.AppendVarint(b, q.ttl)
+		b = appendNumbers(b, q.deadline-now, q.ttl)
 	}
 	b = append(b, byte(len(m.buried)))
 	for _, o := range m.buried {
-		b = binary.AppendVarint(b, o.until-now)
+		b = appendNumbers(b, o.until-now)
 	}
 	b = append(b, byte(len(m.queue)))
 	for _, q := range m.queue {
 		b = appendText(b, q.owner)
-		b = binary.AppendVarint(b, q.since-schedNow)
-		b = binary.AppendVarint(b, q.deadline-now)
-		b = binary.AppendVarint(b, q.ttl)
+		b = appendNumbers(b, q.since-schedNow, q.deadline-now, q.ttl)
 	}
 	if s.bounds.tickets() {
 		b = appendTicket(b, m.last)
@@ -1643,7 +1642,7 @@ func (m *modelMember) appendKey(b []byte, s *search) []byte {
 // appendMember writes member i, and what is between it and each client.
 func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 	b = w.m[i].appendKey(b, s)
-	b = binary.AppendVarint(b, w.counted[i])
+	b = appendNumbers(b, w.counted[i])
 	if s.bounds.forgets > 0 {
 		b = append(b, byte(w.gen[i]), byte(w.rest[i]))
 	}
@@ -1672,9 +1671,7 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 			b = append(b, flag(p.Grant), flag(p.Gone)|flag(p.Readers)<<1)
 			b = appendText(b, p.Other)
 			b = appendList(b, p.Permits)
-			b = binary.AppendVarint(b, p.Token)
-			b = binary.AppendVarint(b, p.Server-schedNow)
-			b = binary.AppendVarint(b, int64(p.TTL))
+			b = appendNumbers(b, p.Token, p.Server-schedNow, int64(p.TTL))
 		}
 	}
 	return b
@@ -1684,8 +1681,7 @@ func (s *search) appendMessage(b []byte, cl *schedClient, i int, m *schedMsg) []
 	b = append(b, m.op[0], m.op[2])
 	b = appendText(b, m.owner)
 	b = appendText(b, m.hint)
-	b = binary.AppendVarint(b, m.ttl)
-	b = binary.AppendVarint(b, m.token)
+	b = appendNumbers(b, m.ttl, m.token)
 	if s.bounds.slots > 0 {
 		b = appendWants(b, m.modelCall)
 	}
@@ -1694,11 +1690,10 @@ func (s *search) appendMessage(b []byte, cl *schedClient, i int, m *schedMsg) []
 	}
 	b = s.appendTime(b, m.sent)
 	b = append(b, byte(m.renewal), flag(m.epoch == cl.epoch[i]), flag(m.idle)|flag(m.regain)<<1)
-	b = binary.AppendVarint(b, m.reply.n)
-	b = binary.AppendVarint(b, m.reply.server-schedNow)
+	b = appendNumbers(b, m.reply.n, m.reply.server-schedNow)
 	b = appendText(b, m.reply.next)
 	b = appendText(b, m.reply.permits)
-	b = binary.AppendVarint(b, m.reply.limit)
+	b = appendNumbers(b, m.reply.limit)
 	if s.bounds.tickets() {
 		b = appendTicket(appendTicket(b, m.ticket), m.reply.place)
 	}
