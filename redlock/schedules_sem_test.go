@@ -421,12 +421,12 @@ func (m *slotsMember) appendKey(b []byte, _ *search) []byte {
 // TestSemaphoreSchedulesExplored visits every state within the bounds of each search: one holder of a
 // slot at a time, tokens of a slot that rise, nothing left behind, and from every moment of rest a way
 // for everybody to come to the end. It takes 3 s: the mutants of semaphore_search.txt need its searches.
-func TestSemaphoreSchedulesExplored(t *testing.T) { exploreAll(t, "semaphore/always") }
+func TestSemaphoreSchedulesExplored(t *testing.T) { exploreAll(t, "semaphore/always", 0) }
 
 // TestLongSemaphoreSchedulesExplored visits more.
 func TestLongSemaphoreSchedulesExplored(t *testing.T) {
 	schedulesLong(t)
-	exploreAll(t, "semaphore/large")
+	exploreAll(t, "semaphore/large", 0)
 }
 
 // TestSemaphoreSchedulesCounterExamples takes guards out, one by one, and shows the schedule that then
