@@ -29,9 +29,6 @@ func NumberOwners(c *Client, uuid string, n uint64) {
 // MemberAt is a member as the client talks to it.
 func MemberAt(c *Client, i int) member.Member { return c.members[i] }
 
-// StatesOf are the states of the members, as seen by a lock in this slot.
-func StatesOf(c *Client, slot uint16) []member.State { return c.statesOf(slot) }
-
 // IsKept reports whether the keeper renews a lease, or ends it.
 func IsKept(l *Lease) bool {
 	l.c.keeper.mu.Lock()
