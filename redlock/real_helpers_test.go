@@ -113,13 +113,13 @@ func clean(t testing.TB, cluster *redistest.Cluster) {
 		var err error
 		left, err = cluster.Leftovers(context.Background(), lasting...)
 		return err == nil && len(left) == 0
-	}, 20*time.Second, 20*time.Millisecond, "left behind: %v", &left)
+	}, time.Minute, 20*time.Millisecond, "left behind: %v", &left)
 }
 
 // inLine waits until n waiters of a name are registered at a majority, the members at which somebody
 // else holds it. At others one of them may have a vote itself.
 func inLine(ctx context.Context, servers []redistest.Server, name string, n int64) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()

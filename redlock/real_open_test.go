@@ -370,7 +370,7 @@ func TestNoPermissionIsListedThatIsNotNeeded(t *testing.T) {
 
 // doTagged executes a script at one member, as a round would.
 func doTagged(ctx context.Context, m member.Member, cmd member.Command) (member.Reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	done := make(chan *member.Call, 1)
 	m.Submit(&member.Call{Command: cmd, Sink: sinkFunc(func(c *member.Call) { done <- c })})

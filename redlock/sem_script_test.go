@@ -258,7 +258,7 @@ func playPermits(t *testing.T, server redistest.Server, seed uint64, steps int) 
 			what = "extend"
 		}
 		if ttl < time.Second && r.IntN(4) == 0 {
-			time.Sleep(time.Duration(r.IntN(int(ttl / 2))))
+			p.past(p.now() + int64(r.IntN(int(ttl.Microseconds()/2))))
 		}
 		what = fmt.Sprintf("seed %d, step %d: %s by %s of %d of %d, hint %s, says %v", seed, step, what, owner, n, limit, hint, said)
 		after := p.check(what)
