@@ -377,31 +377,3 @@ func startPlain(t *testing.T, n int) (urls []string) {
 	}
 	return urls
 }
-
-// Without the guard a master is believed to remember what it kept over a restart, and a replica is not.
-func TestLongGuardOffBelievesAMasterAndNoReplica(t *testing.T) {
-	long(t)
-	g := startGroup(t, redistest.GroupConfig{})
-	off := func(c *redlock.Config) { c.RestartGuard = redlock.GuardOff }
-	c := openAll(t, []string{groupURL(g)}, short, off)
-	take := func() {
-		t.Helper()
-		l, err := c.Mutex("k").Lock(ending(t))
-		require.NoError(t, err)
-		released(t, l)
-	}
-	take()
-	former := g.Master(t.Context())
-	require.NoError(t, g.Server(former).Restart(true))
-	take()
-	seen, err := g.Server(former).Do(t.Context(), "HGET", "redquorum:boot", "state")
-	require.NoError(t, err)
-	require.Equal(t, "n", seen, "it forgot nothing")
-	g.Server(former).Kill()
-	now := awaitFailover(t, g, former)
-	becomes(t, "it forgot", func() bool {
-		seen, err := now.Do(t.Context(), "HGET", "redquorum:boot", "state")
-		return err == nil && seen != "n"
-	})
-	take()
-}

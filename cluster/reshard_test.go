@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,12 +193,17 @@ func reshard(t *testing.T, config redistest.ShardedConfig, callers, moved int, l
 	// Nobody else wants this one. While the slot moves it is nowhere, and its counters are: TRYAGAIN.
 	var alone contest
 	wg.Go(func() { alone.run(ctx, clients[0], "{"+name+"} alone") })
+	// These travel together with calls of the slot that moves. They go on while it is nowhere.
+	others := make([]contest, callers/8)
+	for i := range others {
+		wg.Go(func() { others[i].run(ctx, clients[i%len(clients)], fmt.Sprint(names[i%3], " of ", i)) })
+	}
 	var moves, pauses []time.Duration
 	for start := time.Now(); time.Since(start) < length || len(moves) < moved; {
 		to := (from + 1) % s.Masters
 		between := func() {}
-		if len(moves)%4 == 3 { // whoever moves it is slow with the last step: nobody can be served meanwhile
-			between = func() { time.Sleep(200 * time.Millisecond) }
+		if len(moves)%4 == 3 { // whoever moves it is slow with the last step: nobody of its slot can be served meanwhile
+			between = func() { require.NoError(t, others[0].more(ctx, 10)) }
 		}
 		began := time.Now()
 		require.NoError(t, s.MoveWith(ctx, n, from, to, between))
@@ -216,6 +220,9 @@ func reshard(t *testing.T, config redistest.ShardedConfig, callers, moved int, l
 	c.check(t)
 	heard.check(t)
 	alone.check(t)
+	for i := range others {
+		others[i].check(t)
+	}
 	if length == 0 {
 		return
 	}
@@ -245,93 +252,6 @@ func TestLongSlotIsMovedBackAndForthUnderItsContenders(t *testing.T) {
 			reshard(t, redistest.ShardedConfig{Replicas: 1, Server: server(t)}, 64, 12, 30*time.Second)
 		})
 	}
-}
-
-// Callers whose calls travel together, on names of their own, under slots that move: one that has moved away is
-// found in the middle of such a command, and costs the others nothing.
-func TestLongCallsTravelTogetherWhileSlotsMove(t *testing.T) {
-	long(t)
-	s := start(t, redistest.ShardedConfig{Masters: 3})
-	client := open(t, s, unhurried)
-	const callers = 64
-	all := []string{"a", "b", "c", "d", "e", "f", "g", "h"} // the first two move
-	ctx, end := context.WithTimeout(t.Context(), time.Minute)
-	defer end()
-	var done, elsewhere atomic.Int64
-	errs := make(chan error, callers)
-	var wg sync.WaitGroup
-	stop := make(chan struct{})
-	for i := range callers {
-		wg.Go(func() {
-			slots := all
-			if i%2 == 0 {
-				slots = all[2:]
-			}
-			var last uint64
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				m := client.Mutex(fmt.Sprintf("{%s}:%d", slots[(i+n)%len(slots)], i))
-				lease, err := m.TryLock(ctx)
-				if errors.Is(err, redlock.ErrNoQuorum) && strings.Contains(err.Error(), ": redirected ") {
-					elsewhere.Add(1) // two masters name each other until they have heard of the move: TryLock does not wait for that
-					lease, err = m.Lock(ctx)
-				}
-				if err == nil {
-					if n%len(slots) == 0 { // the same slot as before
-						if lease.Token() <= last {
-							err = fmt.Errorf("token %d after %d", lease.Token(), last)
-						}
-						last = lease.Token()
-					}
-					err = errors.Join(err, lease.Unlock(ctx))
-				}
-				if err != nil {
-					errs <- err
-					return
-				}
-				done.Add(1)
-			}
-		})
-	}
-	moves := 0
-	for began := time.Now(); time.Since(began) < 2*time.Second || moves < 12; moves++ {
-		n := int(slot.Of("{" + all[moves%2] + "}"))
-		var from int
-		require.Eventually(t, func() bool { from = s.Settled(ctx, n); return from >= 0 }, 10*time.Second, time.Millisecond)
-		to := (from + 1) % s.Masters
-		require.NoError(t, s.MoveWith(ctx, n, from, to, func() {
-			for want := done.Load() + callers/2; done.Load() < want && ctx.Err() == nil; { // those of other slots go on
-				time.Sleep(time.Millisecond)
-			}
-		}))
-	}
-	close(stop)
-	wg.Wait()
-	select {
-	case err := <-errs:
-		require.NoError(t, err)
-	default:
-	}
-	commands := 0
-	for _, r := range s.Servers[:s.Masters] {
-		info, err := r.Do(t.Context(), "INFO", "commandstats")
-		require.NoError(t, err)
-		m := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`).FindStringSubmatch(info.(string))
-		require.NotNil(t, m)
-		calls, err := strconv.Atoi(m[1])
-		require.NoError(t, err)
-		commands += calls
-		keys, err := r.Do(t.Context(), "KEYS", "{[a-h]}:*")
-		require.NoError(t, err)
-		require.Empty(t, keys, "locks that are left")
-	}
-	t.Logf("%d locks in %d commands, %d moves", done.Load(), commands, moves)
-	require.Less(t, elsewhere.Load(), 1+done.Load()/100, "a move is heard of soon")
-	require.Less(t, int64(commands), done.Load(), "each lock is two calls")
 }
 
 // batch is the script that carries several calls.

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
@@ -97,73 +96,6 @@ func replaced(t *testing.T, ways ...string) {
 			released(t, next)
 		})
 	}
-}
-
-// Demoted and promoted again while nobody looks, its process unchanged: it has the memory of whoever was the
-// master meanwhile. Either the marker is the same, or it is gone, because that one never had it; and to a
-// client that comes now, the server has been up for longer than any lease.
-func TestLongMasterThatSentinelsBringBackIsNotWhatItWas(t *testing.T) {
-	long(t)
-	t.Parallel()
-	for _, reached := range []bool{true, false} {
-		t.Run(fmt.Sprintf("the marker had reached the replica: %v", reached), func(t *testing.T) {
-			t.Parallel()
-			g := startGroup(t, redistest.GroupConfig{Server: redistest.RealConfig{Args: []string{"--repl-diskless-sync-delay", "0"}}})
-			master, replica := g.Servers[0], g.Servers[1]
-			if !reached {
-				follow(t, replica, nil)
-			}
-			a := openAll(t, []string{groupURL(g)}, short)
-			first, err := a.Mutex("k").Lock(ending(t))
-			require.NoError(t, err)
-			released(t, first)
-			require.NoError(t, a.Close())
-			before := bootOf(t, master)
-			if reached {
-				becomes(t, "it has the marker", func() bool { return assert.ObjectsAreEqual(before, bootOf(t, replica)) })
-				follow(t, replica, nil)
-			}
-			follow(t, master, replica) // too quick for the Sentinels
-			follow(t, master, nil)
-			follow(t, replica, master)
-			state := "w" // it forgot, and its counters were given up
-			if reached {
-				require.Equal(t, before, bootOf(t, master))
-			} else {
-				require.Equal(t, []any{nil, nil}, bootOf(t, master))
-				state = "n" // nobody has a marker: it counts as new, and as one that may have lost everything
-			}
-			becomes(t, "it is old enough", func() bool { return uptime(t, master) > 3*time.Second })
-
-			var said told
-			b := openAll(t, []string{groupURL(g)}, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
-			second, err := b.Mutex("k").Lock(ending(t))
-			at := time.Now()
-			require.NoError(t, err)
-			after := bootOf(t, master)
-			require.NotEqual(t, before, after)
-			said.satOut(t, nameOf(g), after, 2*time.Second, at)
-			require.Equal(t, state, after[1])
-			require.Greater(t, second.Token(), first.Token())
-			released(t, second)
-		})
-	}
-}
-
-// follow makes r a replica of another server and waits until it has what that one has, or a master of its own.
-func follow(t *testing.T, r, of *redistest.Real) {
-	t.Helper()
-	host, port := "NO", "ONE"
-	if of != nil {
-		host, port, _ = net.SplitHostPort(of.Addr())
-	}
-	_, err := r.Do(t.Context(), "REPLICAOF", host, port)
-	require.NoError(t, err)
-	becomes(t, "it replicates", func() bool {
-		info, _ := r.Do(t.Context(), "INFO", "replication")
-		text, _ := info.(string)
-		return of == nil || strings.Contains(text, "master_link_status:up")
-	})
 }
 
 // bootOf is the id and state of the marker of a server that is no part of a cluster.
