@@ -87,11 +87,9 @@ func takesOver(t *testing.T, ways []takeover) {
 			if way.cut {
 				cut(t, s, 3)
 			}
-			lease, err := a.Mutex(names[0], redlock.TTL(2*time.Second)).Lock(ending(t))
-			require.NoError(t, err)
+			lease := lock(t, a, names[0], redlock.TTL(2*time.Second))
 			kept := control(t, 2*time.Second)
-			other, err := a.Mutex(names[1]).Lock(ending(t))
-			require.NoError(t, err)
+			other := lock(t, a, names[1])
 			others := []any{markerOf(t, s.Servers[1]), markerOf(t, s.Servers[2])}
 			way.do(t, s)
 			waitOwner(t, s, 3)
@@ -110,8 +108,7 @@ func takesOver(t *testing.T, ways []takeover) {
 				got <- result{l, err, time.Now()}
 			}()
 			for range 20 { // the others are none the worse
-				l, err := b.Mutex(names[2]).Lock(ending(t))
-				require.NoError(t, err)
+				l := lock(t, b, names[2])
 				released(t, l)
 			}
 			r := <-got
@@ -132,8 +129,7 @@ func takesOver(t *testing.T, ways []takeover) {
 			// And a client that comes now finds nothing to wait for.
 			c := open(t, s, short, func(c *redlock.Config) { c.FreshMembers = false })
 			whole := markerOf(t, s.Servers[3])
-			l, err := c.Mutex(names[0]).Lock(ending(t))
-			require.NoError(t, err)
+			l := lock(t, c, names[0])
 			require.Equal(t, whole, markerOf(t, s.Servers[3]), "whole again")
 			require.Greater(t, l.Token(), r.lease.Token())
 			released(t, l)
@@ -144,8 +140,7 @@ func takesOver(t *testing.T, ways []takeover) {
 // lacks makes sure that a server does not have a lock.
 func lacks(t *testing.T, r *redistest.Real, name string) {
 	t.Helper()
-	n, err := r.Do(t.Context(), "EXISTS", name)
-	require.NoError(t, err)
+	n := asked(t, r, "EXISTS", name)
 	require.Zero(t, n, "it has %s: this shows nothing", name)
 }
 
@@ -165,8 +160,7 @@ func released(t *testing.T, l *redlock.Lease) {
 func control(t *testing.T, ttl time.Duration) (kept func() bool) {
 	t.Helper()
 	c := openAll(t, startPlain(t, 1), short, func(c *redlock.Config) { c.MaxTTL, c.TTL = ttl, ttl })
-	l, err := c.Mutex("control").Lock(ending(t))
-	require.NoError(t, err)
+	l := lock(t, c, "control")
 	return func() bool { return l.Err() == nil }
 }
 
@@ -230,18 +224,15 @@ func markedAt(t *testing.T, marker []any) time.Time {
 // markerOf is the id and state of a master's marker.
 func markerOf(t *testing.T, r *redistest.Real) []any {
 	t.Helper()
-	keys, err := r.Do(t.Context(), "KEYS", "redquorum:boot:*"+nodeID(t, r))
-	require.NoError(t, err)
+	keys := asked(t, r, "KEYS", "redquorum:boot:*"+nodeID(t, r))
 	require.Len(t, keys, 1)
-	v, err := r.Do(t.Context(), "HMGET", keys.([]any)[0].(string), "id", "state")
-	require.NoError(t, err)
+	v := asked(t, r, "HMGET", keys.([]any)[0].(string), "id", "state")
 	return v.([]any)
 }
 
 func nodeID(t *testing.T, r *redistest.Real) string {
 	t.Helper()
-	id, err := r.Do(t.Context(), "CLUSTER", "MYID")
-	require.NoError(t, err)
+	id := asked(t, r, "CLUSTER", "MYID")
 	return id.(string)
 }
 
@@ -263,8 +254,7 @@ func TestLongMasterThatHasForgottenThatItTookOver(t *testing.T) {
 			s := start(t, redistest.ShardedConfig{Replicas: 1, Server: redistest.RealConfig{Args: []string{"--repl-backlog-ttl", "1"}}})
 			if used {
 				a := open(t, s, short)
-				l, err := a.Mutex(names[0]).Lock(ending(t))
-				require.NoError(t, err)
+				l := lock(t, a, names[0])
 				released(t, l)
 				require.NoError(t, a.Close())
 			}
@@ -278,8 +268,7 @@ func TestLongMasterThatHasForgottenThatItTookOver(t *testing.T) {
 			becomes(t, "it is old enough", func() bool { return uptime(t, s.Servers[3]) > 3*time.Second })
 			var said told
 			b := open(t, s, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
-			quarantine, err := s.Servers[3].Do(t.Context(), "KEYS", "redquorum:quarantine:*")
-			require.NoError(t, err)
+			quarantine := asked(t, s.Servers[3], "KEYS", "redquorum:quarantine:*")
 			l, err := b.Mutex(names[0]).Lock(ending(t))
 			at := time.Now()
 			require.NoError(t, err)

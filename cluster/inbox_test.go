@@ -41,8 +41,7 @@ func slow(c *redlock.Config) { c.Entry = 30 * time.Minute }
 func calls(t *testing.T, s *redistest.Sharded, command string) (n int) {
 	t.Helper()
 	for _, r := range s.Servers {
-		info, err := r.Do(t.Context(), "INFO", "commandstats")
-		require.NoError(t, err)
+		info := asked(t, r, "INFO", "commandstats")
 		if found := regexp.MustCompile(`cmdstat_` + command + `:calls=(\d+)`).FindStringSubmatch(info.(string)); found != nil {
 			k, err := strconv.Atoi(found[1])
 			require.NoError(t, err)
@@ -55,8 +54,7 @@ func calls(t *testing.T, s *redistest.Sharded, command string) (n int) {
 // pushed hands a lock over by push, while meanwhile happens after the waiter has begun to wait.
 func pushed(t *testing.T, a, b *redlock.Client, name string, meanwhile func()) {
 	t.Helper()
-	l, err := a.Mutex(name).Lock(ending(t))
-	require.NoError(t, err)
+	l := lock(t, a, name)
 	got := waiting(t, a, b, name)
 	meanwhile()
 	require.NoError(t, l.Unlock(t.Context()))
@@ -186,18 +184,16 @@ func toldToAll(t *testing.T, s *redistest.Sharded) {
 	n := slot.Of("k")
 	at := s.Owner(t.Context(), int(n))
 	counters := member.TokensKey + ":{" + slot.TagOf(n) + "}"
-	_, err := at.Do(t.Context(), "HSET", counters, "id", "run 5")
-	require.NoError(t, err)
+	asked(t, at, "HSET", counters, "id", "run 5")
 	for _, place := range []string{slot.TagOf(n), slot.TagOf((n + slot.Count/2) % slot.Count)} { // here, and where it is refused
 		before := calls(t, s, "publish")
 		for i, owner := range []string{"alice:1", "bob:1"} {
-			_, err = at.Do(t.Context(), "EVAL", wait, "5", "k", counters, counters, "redquorum:q:{k}", "redquorum:w:{k}",
+			_, err := at.Do(t.Context(), "EVAL", wait, "5", "k", counters, counters, "redquorum:q:{k}", "redquorum:w:{k}",
 				strconv.Itoa(int(n)), owner, "60000", "60000", "run 5/"+place)
 			require.NoError(t, err)
 			require.Equal(t, before+i, calls(t, s, "publish"), "a waiter is announced to the owner")
 		}
-		_, err = at.Do(t.Context(), "DEL", "k", "redquorum:q:{k}", "redquorum:w:{k}")
-		require.NoError(t, err)
+		asked(t, at, "DEL", "k", "redquorum:q:{k}", "redquorum:w:{k}")
 	}
 }
 
@@ -205,8 +201,7 @@ func toldToAll(t *testing.T, s *redistest.Sharded) {
 // is in another slot.
 func inboxMoves(t *testing.T, s *redistest.Sharded, a, b *redlock.Client) {
 	for range 2 {
-		keys, err := s.Servers[0].Do(t.Context(), "KEYS", "redquorum:boot:*"+nodeID(t, s.Servers[0]))
-		require.NoError(t, err)
+		keys := asked(t, s.Servers[0], "KEYS", "redquorum:boot:*"+nodeID(t, s.Servers[0]))
 		require.Len(t, keys, 1)
 		home := int(slot.Of(keys.([]any)[0].(string)))
 		pushed(t, a, b, names[0], func() { require.NoError(t, s.Move(t.Context(), home, 0, 1)) })

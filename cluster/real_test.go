@@ -161,8 +161,7 @@ func everySlot(t *testing.T, s *redistest.Sharded, step int) {
 	}
 	count := func(pattern string) (n int) {
 		for _, r := range s.Servers[:s.Masters] {
-			found, err := r.Do(t.Context(), "KEYS", pattern)
-			require.NoError(t, err)
+			found := asked(t, r, "KEYS", pattern)
 			n += len(found.([]any))
 		}
 		return n
@@ -180,9 +179,8 @@ func TestNamesOfEveryShapeAreLocksInACluster(t *testing.T) {
 		"plain", "{tag}", "a{tag}b", "{}", "{}x", "a{b", "a}b{c", "{{a}}", "a{b}{c}", "}{", "{", "}", " ", "\x00\xff\r\n$", "{\r\n}", "$16\r\nredquorum:tokens\r\n$14\r\nredquorum:boot\r\n",
 		strings.Repeat("n", 1024), "{" + slot.TagOf(0) + "}", "ключ", "{0x}:{y}",
 	} {
-		lease, err := a.Mutex(name).Lock(ending(t))
-		require.NoError(t, err, "%q", name)
-		_, err = b.Mutex(name).TryLock(t.Context())
+		lease := lock(t, a, name)
+		_, err := b.Mutex(name).TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		got := waiting(t, a, b, name)
 		require.NoError(t, lease.Extend(t.Context(), 20*time.Second))
@@ -197,6 +195,22 @@ func TestNamesOfEveryShapeAreLocksInACluster(t *testing.T) {
 	}
 	_, err := a.Mutex("").Lock(ending(t))
 	require.ErrorIs(t, err, redlock.ErrInput)
+}
+
+// asked executes a command that no server may refuse.
+func asked(t testing.TB, r *redistest.Real, args ...string) any {
+	t.Helper()
+	got, err := r.Do(t.Context(), args...)
+	require.NoError(t, err, args)
+	return got
+}
+
+// lock takes a lock, however long that takes.
+func lock(t testing.TB, c *redlock.Client, name string, opts ...redlock.LockOption) *redlock.Lease {
+	t.Helper()
+	l, err := c.Mutex(name, opts...).Lock(ending(t))
+	require.NoError(t, err, "%q", name)
+	return l
 }
 
 // waiting has b wait for a lock that a holds, and returns when b stands in line. It gets nil if that fails.
@@ -225,8 +239,7 @@ func TestLongManyLeasesOfManySlotsAreRenewed(t *testing.T) {
 	c := open(t, start(t, redistest.ShardedConfig{}))
 	var leases []*redlock.Lease
 	for i := range 300 {
-		lease, err := c.Mutex(fmt.Sprintf("lease%d", i), redlock.AutoRenew(6*time.Second)).Lock(ending(t))
-		require.NoError(t, err)
+		lease := lock(t, c, fmt.Sprintf("lease%d", i), redlock.AutoRenew(6*time.Second))
 		leases = append(leases, lease)
 	}
 	began := time.Now()

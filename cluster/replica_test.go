@@ -40,16 +40,14 @@ func startPair(t *testing.T) (master, replica *redistest.Real) {
 
 func waits(t *testing.T, r *redistest.Real) bool {
 	t.Helper()
-	info, err := r.Do(t.Context(), "INFO", "commandstats")
-	require.NoError(t, err)
+	info := asked(t, r, "INFO", "commandstats")
 	return strings.Contains(info.(string), "cmdstat_wait:")
 }
 
 func handOver(t *testing.T, a, b *redlock.Client) {
 	t.Helper()
 	for range 5 {
-		l, err := a.Mutex("k").Lock(ending(t))
-		require.NoError(t, err)
+		l := lock(t, a, "k")
 		got := waiting(t, a, b, "k")
 		require.NoError(t, l.Unlock(t.Context()))
 		next := <-got
@@ -71,19 +69,16 @@ func TestNoWaitIsSentUnlessItIsAskedFor(t *testing.T) {
 // lengthen has the only waiter for a name ask for ten minutes more, in the entry that a hand-over reads.
 func lengthen(t *testing.T, master *redistest.Real) {
 	t.Helper()
-	keys, err := master.Do(t.Context(), "KEYS", "redquorum:w*")
-	require.NoError(t, err)
+	keys := asked(t, master, "KEYS", "redquorum:w*")
 	require.Len(t, keys, 1)
 	key := keys.([]any)[0].(string)
-	entry, err := master.Do(t.Context(), "HGETALL", key)
-	require.NoError(t, err)
+	entry := asked(t, master, "HGETALL", key)
 	require.Len(t, entry, 2, "an owner, and its entry")
 	var until, ttl int64
-	_, err = fmt.Sscan(entry.([]any)[1].(string), &until, &ttl)
+	_, err := fmt.Sscan(entry.([]any)[1].(string), &until, &ttl)
 	require.NoError(t, err)
 	more := (10 * time.Minute).Milliseconds()
-	_, err = master.Do(t.Context(), "HSET", key, entry.([]any)[0].(string), fmt.Sprint(until+more, " ", ttl+more))
-	require.NoError(t, err)
+	asked(t, master, "HSET", key, entry.([]any)[0].(string), fmt.Sprint(until+more, " ", ttl+more))
 }
 
 // A vote that no replica has acknowledged is none, and is taken back: neither one that was asked for nor one
@@ -104,8 +99,7 @@ func unacknowledged(t *testing.T, longer bool) {
 	url := []string{"redis://" + master.Addr() + "?min_replicas_ack=1"}
 	soon := func(c *redlock.Config) { c.MemberTimeout = 2 * time.Second } // is how long a vote that does not come is waited for
 	a, b := openAll(t, url, soon), openAll(t, url, soon)
-	lease, err := a.Mutex("k").Lock(ending(t))
-	require.NoError(t, err)
+	lease := lock(t, a, "k")
 	waits, give := context.WithCancel(ending(t))
 	defer give()
 	got := make(chan error, 1)
@@ -127,12 +121,13 @@ func unacknowledged(t *testing.T, longer bool) {
 	defer time.AfterFunc(2*time.Second, give).Stop()
 	require.Error(t, <-got, "the replica does not have it")
 	for i := range 3 {
-		_, err = a.Mutex(fmt.Sprint("k", i)).TryLock(t.Context())
+		_, err := a.Mutex(fmt.Sprint("k", i)).TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	}
 	replica.Resume()
 	var next *redlock.Lease
 	becomes(t, "nothing was left behind", func() bool {
+		var err error
 		next, err = b.Mutex("k").TryLock(t.Context())
 		return err == nil
 	})

@@ -262,14 +262,6 @@ func batch(t *testing.T) string {
 	return redlock.Scripts()[i]
 }
 
-// asked executes a command that no server may refuse.
-func asked(t *testing.T, r *redistest.Real, args ...string) any {
-	t.Helper()
-	got, err := r.Do(t.Context(), args...)
-	require.NoError(t, err, args)
-	return got
-}
-
 // A master says of each item of a batch whether it serves its slot, and executes the others, each with the counters of its slot.
 // What it does not serve it has not touched: an unlock is not told that it was interrupted, which counts as a success. So it is
 // with a release whose lock has gone with its slot, and whose queue has not: it is to be asked again.

@@ -68,8 +68,7 @@ func port(t *testing.T) string {
 func undenied(t *testing.T, servers []*redistest.Real) {
 	t.Helper()
 	for _, s := range servers {
-		entries, err := s.Do(t.Context(), "ACL", "LOG")
-		require.NoError(t, err)
+		entries := asked(t, s, "ACL", "LOG")
 		for _, e := range entries.([]any) {
 			e := e.([]any)
 			t.Errorf("denied: %v %v %v", e[3], e[5], e[7])
@@ -285,8 +284,7 @@ func TestCertificateThatIsRefusedIsSaidSo(t *testing.T) {
 			serve(c.server)
 			// One option at a time, as before Redis 7.0. Each has the server read both files.
 			for option, value := range map[string]string{"tls-protocols": c.only, "tls-cert-file": served.Cert} {
-				_, err := r.Do(t.Context(), "CONFIG", "SET", option, value)
-				require.NoError(t, err)
+				asked(t, r, "CONFIG", "SET", option, value)
 			}
 			if c.text == "" {
 				l, err := openAll(t, []string{c.url}).Mutex("k").TryLock(t.Context())

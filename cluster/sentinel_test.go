@@ -67,8 +67,7 @@ func replaced(t *testing.T, ways ...string) {
 			}
 			var said told
 			a, b := openAll(t, url, short, redlock.WithTracer(&said)), openAll(t, url, short, redlock.WithTracer(&said))
-			lease, err := a.Mutex("k", redlock.TTL(2*time.Second)).Lock(ending(t))
-			require.NoError(t, err)
+			lease := lock(t, a, "k", redlock.TTL(2*time.Second))
 			former := g.Master(t.Context())
 			switch way {
 			case "the master is killed":
@@ -77,14 +76,13 @@ func replaced(t *testing.T, ways ...string) {
 				g.Server(former).Pause()
 				defer g.Server(former).Resume()
 			default:
-				_, err := g.Sentinels[0].Do(t.Context(), "SENTINEL", "FAILOVER", g.Name)
-				require.NoError(t, err)
+				asked(t, g.Sentinels[0], "SENTINEL", "FAILOVER", g.Name)
 			}
 			master := awaitFailover(t, g, former)
 
 			hurried, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
-			_, err = b.Mutex("k").Lock(hurried)
+			_, err := b.Mutex("k").Lock(hurried)
 			require.Error(t, err)
 
 			next, err := b.Mutex("k").Lock(ending(t)) // and not the hour of a stall
@@ -101,15 +99,13 @@ func replaced(t *testing.T, ways ...string) {
 // bootOf is the id and state of the marker of a server that is no part of a cluster.
 func bootOf(t *testing.T, r *redistest.Real) []any {
 	t.Helper()
-	v, err := r.Do(t.Context(), "HMGET", "redquorum:boot", "id", "state")
-	require.NoError(t, err)
+	v := asked(t, r, "HMGET", "redquorum:boot", "id", "state")
 	return v.([]any)
 }
 
 func uptime(t *testing.T, r *redistest.Real) time.Duration {
 	t.Helper()
-	v, err := r.Do(t.Context(), "INFO", "server")
-	require.NoError(t, err)
+	v := asked(t, r, "INFO", "server")
 	_, rest, ok := strings.Cut(v.(string), "uptime_in_seconds:")
 	require.True(t, ok)
 	text, _, _ := strings.Cut(rest, "\r")
@@ -127,8 +123,7 @@ func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {
 	defer mute.Close()
 	url := "redis-sentinel://" + strings.Join(append([]string{mute.Addr().String(), stranger.Addr(), "127.0.0.1:1"}, g.Addrs()...), ",") + "/" + g.Name + "?dial_timeout=10s"
 	c := openAll(t, []string{url}, short)
-	lease, err := c.Mutex("k").Lock(ending(t))
-	require.NoError(t, err)
+	lease := lock(t, c, "k")
 	released(t, lease)
 
 	_, err = redlock.Open(t.Context(), []string{"redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/other"}, quick)
@@ -164,8 +159,7 @@ func TestLongQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 	}
 	voting(5)
 	kept := control(t, 2*time.Second)
-	held, err := c.Mutex(names[0], redlock.AutoRenew(2*time.Second)).Lock(ending(t))
-	require.NoError(t, err)
+	held := lock(t, c, names[0], redlock.AutoRenew(2*time.Second))
 	// Callers see nothing of it, at a lock of the master that is lost.
 	during, over := context.WithCancel(t.Context())
 	defer over()
@@ -190,8 +184,7 @@ func TestLongQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 	callers.check(t)
 	plain.Kill(0, 1)
 	for range 20 {
-		l, err := c.Mutex(names[0]).Lock(ending(t))
-		require.NoError(t, err)
+		l := lock(t, c, names[0])
 		require.Greater(t, l.Token(), last)
 		last = l.Token()
 		released(t, l)
@@ -204,7 +197,6 @@ func TestLongQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 	require.NoError(t, plain.Restart(false, 0, 1)) // the counters of the cluster and of the group are good for those that forgot
 	voting(5)
 	plain.Kill(2)
-	l, err := c.Mutex(names[0]).Lock(ending(t))
-	require.NoError(t, err)
+	l := lock(t, c, names[0])
 	require.Greater(t, l.Token(), last)
 }
