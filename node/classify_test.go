@@ -114,25 +114,23 @@ func TestClassifyARealServer(t *testing.T) {
 			"%v: %d %q", tc.args, got.Kind, got.Text)
 	}
 	submit(up(t, Config{Addr: s.Addr()}), "SETRANGE", "hash", "0", "x").isRefused(t, member.KindForeign)
-	s.cli("CONFIG", "SET", "maxmemory", "1")
-	scripts := []string{"return redis.call('SET', 'a', 'b')"}
-	if rt.Installed(t).Has(redistest.ScriptFlags) { // then it is refused before it runs
-		scripts = append(scripts, "#!lua flags=no-cluster\nreturn redis.call('SET', 'a', 'b')")
-	}
-	for _, script := range scripts {
+	const script = "return redis.call('SET', 'a', 'b')"
+	refuses := func(script string, want member.Kind) {
+		t.Helper()
 		got := classify(s.cli("EVAL", script, "0")[1:])
-		require.Equal(t, member.KindOverloaded, got.Kind, "OOM: %d %q", got.Kind, got.Text)
+		require.Equal(t, want, got.Kind, "%q", got.Text)
+	}
+	s.cli("CONFIG", "SET", "maxmemory", "1")
+	refuses(script, member.KindOverloaded)
+	if rt.Installed(t).Has(redistest.ScriptFlags) { // then it is refused before it runs
+		refuses("#!lua flags=no-cluster\n"+script, member.KindOverloaded)
 	}
 	s.cli("CONFIG", "SET", "maxmemory", "0")
 	s.cli("CONFIG", "SET", "min-replicas-to-write", "1")
-	if got := classify(s.cli("EVAL", "return redis.call('SET', 'a', 'b')", "0")[1:]); got.Kind != member.KindReadOnly {
-		t.Errorf("NOREPLICAS: %d %q", got.Kind, got.Text)
-	}
+	refuses(script, member.KindReadOnly)
 	s.cli("CONFIG", "SET", "min-replicas-to-write", "0")
 	s.cli("REPLICAOF", "127.0.0.1", "1")
-	if got := classify(s.cli("EVAL", "return redis.call('SET', 'a', 'b')", "0")[1:]); got.Kind != member.KindReadOnly {
-		t.Errorf("READONLY: %d %q", got.Kind, got.Text)
-	}
+	refuses(script, member.KindReadOnly)
 }
 
 // Until 7.2 the ACL does not name the command that a script may not call; the line of the script does.

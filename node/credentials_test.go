@@ -143,8 +143,7 @@ func TestConnectionIsAuthenticatedAnew(t *testing.T) {
 			synctest.Wait()
 			require.EqualValues(t, i+1, v.asked.Load())
 		}
-		st := n.State()
-		require.True(t, st.Epoch == up.Epoch && st.Gen == up.Gen && st.Up, "%+v, which was %+v", st, up)
+		require.True(t, n.State().Epoch == up.Epoch && n.State().Gen == up.Gen && n.State().Up, "%+v, which was %+v", n.State(), up)
 		require.Len(t, f.dialled(), 1)
 	})
 }
@@ -221,8 +220,7 @@ func TestInboxIsOpenedAnewBeforeItsCredentialsEnd(t *testing.T) {
 		v.set("two")
 		time.Sleep(9*time.Second + time.Millisecond)
 		synctest.Wait()
-		st := n.State()
-		require.True(t, st.Ear != was.Ear && st.Ear != 0 && st.Epoch == was.Epoch, "%+v, which was %+v", st, was)
+		require.True(t, n.State().Ear != was.Ear && n.State().Ear != 0 && n.State().Epoch == was.Epoch, "%+v, which was %+v", n.State(), was)
 		require.EqualValues(t, 4, v.asked.Load())
 		require.Len(t, f.subscribers(), 2)
 		require.Len(t, f.dialled(), 3)

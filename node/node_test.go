@@ -69,7 +69,6 @@ func TestMemberTellsThatReplicasMustAcknowledge(t *testing.T) {
 	answer := func(int64, []string) string { return "default" }
 	for acks := range 2 {
 		n, _ := joining(t, answer, func(c *Config) { c.MinReplicasAck = acks })
-		st := n.State()
-		require.True(t, st.Up && st.Acks == (acks > 0), "%d replicas: %+v", acks, st)
+		require.True(t, n.State().Up && n.State().Acks == (acks > 0), "%d replicas: %+v", acks, n.State())
 	}
 }

@@ -276,8 +276,7 @@ func TestWrongScriptKeepsTheMemberDown(t *testing.T) {
 	s := startRedis(t)
 	n := start(t, Config{Addr: s.Addr(), Scripts: []string{"return )"}})
 	until(t, "refused", func() bool { return !errors.Is(n.State().Err, errConnecting) })
-	st := n.State()
-	require.True(t, !st.Up && strings.Contains(st.Err.Error(), "SCRIPT LOAD"), "state %+v", st)
+	require.True(t, !n.State().Up && strings.Contains(n.State().Err.Error(), "SCRIPT LOAD"), "state %+v", n.State())
 }
 
 // The first scripts are there from the handshake on, and each of the others from its first call.

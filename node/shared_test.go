@@ -158,8 +158,7 @@ func TestRefusedSharedInboxGetsItsOwnConnection(t *testing.T) {
 	pushed(handle, Config{}, func(t *testing.T, f *fake, n *Node) {
 		n.Listen("ch", &pushLog{})
 		time.Sleep(10 * time.Second)
-		st := n.State()
-		require.True(t, st.Inbox && st.Gen == 1 && st.Epoch == 1, "%+v", st)
+		require.True(t, n.State().Inbox && n.State().Gen == 1 && n.State().Epoch == 1, "%+v", n.State())
 		require.Len(t, f.dialled(), 2)
 		require.NoError(t, n.Close(t.Context()))
 	})(t)

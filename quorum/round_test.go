@@ -79,6 +79,14 @@ func start(ms []member.Member, j Judge) *Round {
 	return new(Rounds).Start(ms, &Question{To: All(len(ms)), Need: member.Majority(len(ms)), Judge: j, Command: member.Command{Cmd: []byte("x")}})
 }
 
+// decided waits for a round so long at most, and makes sure how it ends.
+func decided(t *testing.T, r *Round, timeout time.Duration, want Verdict) {
+	t.Helper()
+	v, err := r.Wait(t.Context(), time.Now(), timeout)
+	require.NoError(t, err)
+	require.Equal(t, want, v)
+}
+
 func TestRoundIsDecidedWithoutTheSlowest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, ms := fakes(5)
@@ -91,9 +99,7 @@ func TestRoundIsDecidedWithoutTheSlowest(t *testing.T) {
 			}
 		}()
 		began := time.Now()
-		v, err := r.Wait(t.Context(), time.Now(), time.Second)
-		require.NoError(t, err)
-		require.Equal(t, Won, v)
+		decided(t, r, time.Second, Won)
 		require.Equal(t, 3*time.Millisecond, time.Since(began))
 		r.Free()
 		// Stragglers still reach the judge, after the caller has gone.
@@ -117,9 +123,7 @@ func TestRoundIsLostAsSoonAsAMajorityIsImpossible(t *testing.T) {
 				}
 			}()
 			began := time.Now()
-			v, err := r.Wait(t.Context(), time.Now(), time.Minute)
-			require.NoError(t, err)
-			require.Equal(t, Lost, v)
+			decided(t, r, time.Minute, Lost)
 			require.Equal(t, time.Duration(lost)*time.Millisecond, time.Since(began), "n=%d", n)
 		})
 	}
@@ -131,13 +135,11 @@ func TestRoundReturnsAtItsTimeoutAndAtTheContextsEnd(t *testing.T) {
 		r := start(ms, &judge{})
 		defer r.Free()
 		began := time.Now()
-		v, err := r.Wait(t.Context(), time.Now(), 50*time.Millisecond)
-		require.NoError(t, err)
-		require.Equal(t, Undecided, v)
+		decided(t, r, 50*time.Millisecond, Undecided)
 		require.Equal(t, 50*time.Millisecond, time.Since(began))
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		v, err = r.Wait(ctx, time.Now(), time.Hour)
+		v, err := r.Wait(ctx, time.Now(), time.Hour)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, Undecided, v)
 		require.Equal(t, 70*time.Millisecond, time.Since(began))
@@ -151,9 +153,7 @@ func TestRoundDecidedInsideSubmitWakesItsCaller(t *testing.T) {
 	}
 	r := start(ms, &judge{})
 	defer r.Free()
-	v, err := r.Wait(t.Context(), time.Now(), 0)
-	require.NoError(t, err)
-	require.Equal(t, Lost, v)
+	decided(t, r, 0, Lost)
 }
 
 func TestRoundAsksOnlyWhomItIsTold(t *testing.T) {
@@ -163,15 +163,11 @@ func TestRoundAsksOnlyWhomItIsTold(t *testing.T) {
 	require.Empty(t, fs[0].got)
 	require.Empty(t, fs[2].got)
 	fs[1].answer(member.Answered, nil)
-	v, err := r.Wait(t.Context(), time.Now(), 0)
-	require.NoError(t, err)
-	require.Equal(t, Won, v)
+	decided(t, r, 0, Won)
 	require.Equal(t, []MemberVote{{"a", NotAsked, nil}, {"b", Yes, nil}, {"c", NotAsked, nil}}, r.Votes(ms))
 
 	nobody := new(Rounds).Start(ms, &Question{Need: 2, Judge: &judge{}})
-	v, err = nobody.Wait(t.Context(), time.Now(), 0)
-	require.NoError(t, err)
-	require.Equal(t, Lost, v)
+	decided(t, nobody, 0, Lost)
 	nobody.Free()
 }
 
@@ -194,9 +190,7 @@ func TestRoundsAreRecycledClean(t *testing.T) {
 			f.answer(o, nil)
 		}
 		if i%3 > 0 { // sometimes the decision is never waited for
-			v, err := r.Wait(t.Context(), time.Now(), time.Second)
-			require.NoError(t, err)
-			require.Equal(t, want, v)
+			decided(t, r, time.Second, want)
 		}
 		r.Free()
 		fs[2].answer(member.Answered, nil)
@@ -244,9 +238,7 @@ func TestRoundsThatStartTogetherAreDecidedApart(t *testing.T) {
 	fs[2].answer(member.Refused, nil)
 	fs[2].answer(member.Refused, nil)
 	for i, want := range []Verdict{Won, Lost, Undecided} {
-		v, err := rounds[i].Wait(t.Context(), time.Now(), time.Millisecond)
-		require.NoError(t, err)
-		require.Equal(t, want, v, i)
+		decided(t, rounds[i], time.Millisecond, want)
 		rounds[i].Free()
 	}
 	fs[2].answer(member.Answered, nil)
@@ -304,6 +296,9 @@ func TestFailureTellsCountsAndEveryCause(t *testing.T) {
 	early.Early = true
 	require.Equal(t, `acquire "k": 1 of 6 members agreed, need 3 (1 refused, 2 failed or silent, 1 not waited for, 1 not asked); `+
 		`c:1: BUSY Redis is busy; d:1: member stopped answering`, early.Error())
+	// A member that says no for a cause of its own has not looked at the lock: it is one of those that failed.
+	yes, no, unsure := (&Failure{Votes: []MemberVote{{"a", No, nil}, {"b", No, nil}, {"c", No, member.ErrStalled}}}).Counts()
+	require.Equal(t, []int{0, 2, 1}, []int{yes, no, unsure})
 	err := error(f)
 	require.ErrorIs(t, err, member.ErrStalled)
 	var reply *member.ReplyError
@@ -347,13 +342,6 @@ func (instant) Submit(c *member.Call) {
 	c.Sink.Done(c)
 }
 
-// A member that says no for a cause of its own has not looked at the lock: it is one of those that failed.
-func TestRefusalWithACauseIsNoPlainRefusal(t *testing.T) {
-	f := &Failure{Votes: []MemberVote{{"a", No, nil}, {"b", No, nil}, {"c", No, member.ErrStalled}}}
-	yes, no, unsure := f.Counts()
-	require.Equal(t, []int{0, 2, 1}, []int{yes, no, unsure})
-}
-
 // A round that can no longer be won waits for the refusals that decide it as well, but not for
 // members that fail.
 func TestRoundThatRefusalsDecide(t *testing.T) {
@@ -367,9 +355,7 @@ func TestRoundThatRefusalsDecide(t *testing.T) {
 	fs[1].answer(member.Refused, nil)
 	require.Equal(t, Undecided, r.result())
 	fs[2].answer(member.Refused, nil)
-	v, err := r.Wait(t.Context(), time.Now(), 0)
-	require.NoError(t, err)
-	require.Equal(t, Lost, v)
+	decided(t, r, 0, Lost)
 	r.Free()
 
 	fs, r = ask()

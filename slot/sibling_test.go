@@ -95,7 +95,7 @@ func originOf(t testing.TB, prefix, sibling string) string {
 func TestSiblingIsInTheSlotOfItsKeyAndLeadsBackToIt(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	keys := oddKeys
-	for range 100_000 {
+	for range 40_000 {
 		keys = append(keys, randomKey(rng))
 	}
 	for _, key := range keys {

@@ -309,39 +309,16 @@ func storm(t *testing.T, c *redistest.Cluster, length time.Duration) {
 		s := c.Servers[rnd.IntN(c.Len())]
 		l := s.Faults()
 		d := time.Duration(rnd.Int64N(int64(length / 200)))
+		faults := []func(){
+			func() { l.Cut() }, func() { l.Zombie(d) }, l.Pause, l.DropReplies, l.BlackHole, func() { l.Refuse(true) },
+			func() { l.SetDelay(redistest.Delay{Jitter: d / 10}, redistest.Delay{Fixed: d / 20}) },
+			func() { l.Fail(redistest.Named("INCR"), 1+rnd.IntN(5), "LOADING x") },
+			func() { l.LoseReply(redistest.Named("INCR"), 1) }, func() { l.CutAfter(redistest.Named("ECHO"), 1) },
+			func() { l.ZombieOn(redistest.Named("INCR"), 1, d) }, func() { l.DelayReply(redistest.Any(), 3, d) },
+			s.Pause, s.Kill, func() { l.Window(64) },
+		}
 		for range 2 {
-			switch rnd.IntN(15) {
-			case 0:
-				l.Cut()
-			case 1:
-				l.Zombie(d)
-			case 2:
-				l.Pause()
-			case 3:
-				l.DropReplies()
-			case 4:
-				l.BlackHole()
-			case 5:
-				l.Refuse(true)
-			case 6:
-				l.SetDelay(redistest.Delay{Jitter: d / 10}, redistest.Delay{Fixed: d / 20})
-			case 7:
-				l.Fail(redistest.Named("INCR"), 1+rnd.IntN(5), "LOADING x")
-			case 8:
-				l.LoseReply(redistest.Named("INCR"), 1)
-			case 9:
-				l.CutAfter(redistest.Named("ECHO"), 1)
-			case 10:
-				l.ZombieOn(redistest.Named("INCR"), 1, d)
-			case 11:
-				s.Pause()
-			case 12:
-				s.Kill()
-			case 13:
-				l.Window(64)
-			case 14:
-				l.DelayReply(redistest.Any(), 3, d)
-			}
+			faults[rnd.IntN(len(faults))]()
 			time.Sleep(d)
 		}
 		l.Heal()

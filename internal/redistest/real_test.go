@@ -19,6 +19,16 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
+// told executes a command that the server may not refuse.
+func told(t *testing.T, r interface {
+	Do(ctx context.Context, args ...string) (any, error)
+}, args ...string) any {
+	t.Helper()
+	v, err := r.Do(t.Context(), args...)
+	require.NoError(t, err)
+	return v
+}
+
 func TestRealPersistence(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -33,8 +43,7 @@ func TestRealPersistence(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			r := rt.RealWith(t, 1, redistest.RealConfig{Persist: tc.persist}).Real(0)
 			for _, cmd := range [][]string{{"SET", "k", "1"}, {"SAVE"}, {"SET", "k", "2"}} {
-				_, err := r.Do(t.Context(), cmd...)
-				require.NoError(t, err)
+				told(t, r, cmd...)
 			}
 			if tc.persist == redistest.Volatile {
 				require.Error(t, r.Restart(true))
@@ -60,8 +69,7 @@ func TestRealPersistence(t *testing.T) {
 func TestRealKeepChoosesWhatTheNextStartFinds(t *testing.T) {
 	r := rt.Real(t, 1).Real(0)
 	for _, cmd := range [][]string{{"SET", "k", "1"}, {"SAVE"}, {"SET", "k", "2"}} {
-		_, err := r.Do(t.Context(), cmd...)
-		require.NoError(t, err)
+		told(t, r, cmd...)
 	}
 	for _, next := range []struct {
 		persist redistest.Persistence
@@ -69,9 +77,7 @@ func TestRealKeepChoosesWhatTheNextStartFinds(t *testing.T) {
 	}{{redistest.SavedOnly, "1"}, {redistest.AppendOnly, "2"}} {
 		r.Keep(next.persist)
 		require.NoError(t, r.Restart(true))
-		v, err := r.Do(t.Context(), "GET", "k")
-		require.NoError(t, err)
-		require.Equal(t, next.want, v)
+		require.Equal(t, next.want, told(t, r, "GET", "k"))
 	}
 }
 
@@ -95,8 +101,7 @@ func TestLinkPassesOnWhatAServerSaysBeforeItHangsUp(t *testing.T) {
 	c, err := redistest.DialClient(t.Context(), r.Dialer(), r.Addr())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	_, err = c.Do(t.Context(), "CONFIG", "SET", "maxclients", "1")
-	require.NoError(t, err)
+	told(t, c, "CONFIG", "SET", "maxclients", "1")
 	for range 300 {
 		conn, err := r.Dialer().DialContext(t.Context(), "tcp", r.Addr())
 		require.NoError(t, err)
