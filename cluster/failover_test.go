@@ -241,50 +241,6 @@ func waitOwner(t *testing.T, s *redistest.Sharded, want int) {
 	becomes(t, "it takes over", func() bool { return s.Owner(t.Context(), 0) == s.Servers[want] })
 }
 
-// A server that took over long ago does not know it any more: it has been without replicas for repl-backlog-ttl. Where
-// other masters have markers it gives no vote all the same. Where nobody has one, all that is left is how old its
-// process is: see docs/clusters.md, "As the only member", which has it that MaxTTL and failover_lag must be less than
-// repl-backlog-ttl. Here they are not.
-func TestLongMasterThatHasForgottenThatItTookOver(t *testing.T) {
-	long(t)
-	t.Parallel()
-	for _, used := range []bool{true, false} {
-		t.Run(fmt.Sprintf("the cluster was used before: %v", used), func(t *testing.T) {
-			t.Parallel()
-			s := start(t, redistest.ShardedConfig{Replicas: 1, Server: redistest.RealConfig{Args: []string{"--repl-backlog-ttl", "1"}}})
-			if used {
-				a := open(t, s, short)
-				l := lock(t, a, names[0])
-				released(t, l)
-				require.NoError(t, a.Close())
-			}
-			s.Servers[0].Kill()
-			promote(t, s, 3, "TAKEOVER")
-			becomes(t, "it forgets", func() bool {
-				info, _ := s.Servers[3].Do(t.Context(), "INFO", "replication")
-				text, _ := info.(string)
-				return strings.Contains(text, "role:master") && strings.Contains(text, "master_replid2:0000000000000000000000000000000000000000")
-			})
-			becomes(t, "it is old enough", func() bool { return uptime(t, s.Servers[3]) > 3*time.Second })
-			var said told
-			b := open(t, s, short, redlock.WithTracer(&said), func(c *redlock.Config) { c.FreshMembers = false })
-			quarantine := asked(t, s.Servers[3], "KEYS", "redquorum:quarantine:*")
-			l, err := b.Mutex(names[0]).Lock(ending(t))
-			at := time.Now()
-			require.NoError(t, err)
-			marker := markerOf(t, s.Servers[3])
-			if used {
-				require.Equal(t, "w", marker[1], "it forgot, and its counters were given up")
-				said.satOut(t, s.Servers[3].Addr(), marker, 2*time.Second, at)
-			} else {
-				require.Equal(t, "n", marker[1], "taken for a server that always was a master")
-				require.Empty(t, quarantine, "and for one as old as its process")
-			}
-			released(t, l)
-		})
-	}
-}
-
 // Contenders on every master, with masters killed and replicas taking over beneath them: no two holders, tokens
 // rise, and callers see nothing but what a failover may do to a lock that has no other member.
 func TestLongMastersFailUnderTheirContenders(t *testing.T) {

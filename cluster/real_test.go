@@ -2,10 +2,8 @@ package cluster_test
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,40 +67,10 @@ func openAll(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Clien
 		patient[i] = u + sep + "write_timeout=1m"
 	}
 	opts = append([]redlock.Option{quick, redlock.WithLogger(slog.New(slog.NewTextHandler(&testLog{t}, nil)))}, opts...)
-	var c *redlock.Client
-	noneLeft(t, func() {
-		var err error
-		c, err = redlock.Open(t.Context(), patient, opts...)
-		require.NoError(t, err)
-	})
+	c, err := redlock.Open(t.Context(), patient, opts...)
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
-}
-
-// noneLeft runs start, and at the end of the test makes sure that no goroutine is left of those that it
-// started, or that those started. They are known by their label, so that other tests may run meanwhile.
-func noneLeft(t testing.TB, start func()) {
-	t.Helper()
-	label := rand.Text()
-	t.Cleanup(func() {
-		t.Helper()
-		var left string
-		defer func() { t.Log(left) }()
-		becomes(t, "no goroutine is left", func() bool {
-			var b strings.Builder
-			if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
-				return false
-			}
-			left = ""
-			for part := range strings.SplitSeq(b.String(), "\n\n") {
-				if strings.Contains(part, label) {
-					left += part + "\n\n"
-				}
-			}
-			return left == ""
-		})
-	})
-	pprof.Do(context.Background(), pprof.Labels("started by", label), func(context.Context) { start() })
 }
 
 // testLog writes into the test's log.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -101,17 +100,6 @@ func bootOf(t *testing.T, r *redistest.Real) []any {
 	t.Helper()
 	v := asked(t, r, "HMGET", "redquorum:boot", "id", "state")
 	return v.([]any)
-}
-
-func uptime(t *testing.T, r *redistest.Real) time.Duration {
-	t.Helper()
-	v := asked(t, r, "INFO", "server")
-	_, rest, ok := strings.Cut(v.(string), "uptime_in_seconds:")
-	require.True(t, ok)
-	text, _, _ := strings.Cut(rest, "\r")
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err)
-	return time.Duration(n) * time.Second
 }
 
 func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -445,44 +444,15 @@ func TestCallerIsNeverBlockedByAPeerThatStoppedReading(t *testing.T) {
 	})
 }
 
-// gate is a connection on which a write waits while it is shut.
-type gate struct {
-	net.Conn
-	shut atomic.Bool
-	open chan struct{}
-}
-
-func (g *gate) Write(b []byte) (int, error) {
-	if g.shut.Load() {
-		<-g.open
-	}
-	return g.Conn.Write(b)
-}
-
-type gatedDialer struct {
-	*fake
-	last *gate
-}
-
-func (d *gatedDialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
-	c, err := d.fake.DialContext(ctx, network, addr)
-	d.last = &gate{Conn: c, open: make(chan struct{})}
-	return d.last, err
-}
-
 // The reader of one connection that writes to another can deadlock with that one's reader.
 func TestLateCallIsWrittenBySomebodyElse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := &gatedDialer{fake: newFake(nil)}
-		n := start(t, Config{Dialer: d})
-		synctest.Wait()
-		d.last.shut.Store(true)
+	faked(t, nil, Config{}, func(t *testing.T, _ *fake, n *Node) {
+		g := gateOf(n)
 		c := newCall("ECHO", "x")
 		c.Late = true
-		began := time.Now()
-		time.AfterFunc(500*time.Millisecond, func() { close(d.last.open) })
-		n.Submit(&c.Call)
-		require.Zero(t, time.Since(began), "Submit of a late call wrote")
+		c.sent(n) // and does not wait for the gate
+		<-g.began
+		close(g.open)
 		c.is(t, member.Answered)
 	})
 }

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -11,44 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/guard"
 )
-
-type mini struct{ m *miniredis.Miniredis }
-
-// DialContext puts a buffered pipe in front of miniredis's unbuffered one.
-func (d mini) DialContext(context.Context, string, string) (net.Conn, error) {
-	far, err := d.m.Dial()
-	if err != nil {
-		return nil, err
-	}
-	client, near := pipe()
-	go shovel(near, far)
-	go shovel(far, near)
-	return client, nil
-}
-
-func shovel(from, to net.Conn) {
-	b := make([]byte, 4096)
-	for {
-		n, err := from.Read(b)
-		if n > 0 {
-			if _, err := to.Write(b[:n]); err != nil {
-				break
-			}
-		}
-		if err != nil {
-			break
-		}
-	}
-	_ = from.Close()
-	_ = to.Close()
-}
 
 // pushLog is a Listener that remembers.
 type pushLog struct {

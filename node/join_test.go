@@ -564,12 +564,18 @@ func (g *gated) Write(b []byte) (int, error) {
 	return g.Conn.Write(b)
 }
 
-// A call that comes while another is written is written behind it, though nobody comes after.
-func TestItemThatComesDuringAWriteIsWritten(t *testing.T) {
-	n, _ := joining(t, says("EVALSHA", ":1\r\n"))
+// gateOf has writes of a node wait from now on.
+func gateOf(n *Node) *gated {
 	s := n.published.Load().session
 	g := &gated{s.link.wire, make(chan struct{}, 9), make(chan struct{})}
 	s.link.wire = g
+	return g
+}
+
+// A call that comes while another is written is written behind it, though nobody comes after.
+func TestItemThatComesDuringAWriteIsWritten(t *testing.T) {
+	n, _ := joining(t, says("EVALSHA", ":1\r\n"))
+	g := gateOf(n)
 	one, two := item('a', "one", "x"), item('a', "two", "x")
 	var wg sync.WaitGroup
 	wg.Go(func() { n.Submit(&one.Call) })
@@ -599,8 +605,7 @@ func TestFlusherThatIsDismissedDuringAWriteWritesNothing(t *testing.T) {
 		}
 		return flusher && !busy
 	})
-	g := &gated{s.link.wire, make(chan struct{}, 9), make(chan struct{})}
-	s.link.wire = g
+	g := gateOf(n)
 	var wg sync.WaitGroup
 	wg.Go(func() { n.Submit(&calls[1].Call) })
 	<-g.began

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -300,30 +299,6 @@ func TestForbiddenScriptLoadIsDoneWithout(t *testing.T) {
 		scriptCall(delScript, "k").sent(n).is(t, member.Answered)
 	}
 	require.Contains(t, log.String(), "SCRIPT LOAD")
-}
-
-func TestMiniredisInFakeTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := miniredis.NewMiniRedis()
-		defer m.Close()
-		n := start(t, Config{Dialer: mini{m}, Scripts: []string{setScript, `return redis.call('HGET', KEYS[1], 'f')`}})
-		var pushes pushLog
-		n.Listen("inbox", &pushes)
-		synctest.Wait()
-		require.True(t, n.State().Up && n.State().Inbox, "state %+v", n.State())
-		time.Sleep(time.Minute) // pings on both connections
-		require.True(t, n.State().Epoch == 1 && n.State().Inbox, "state %+v", n.State())
-		require.Contains(t, []string{"UI", "U- UI"}, pushes.picture())
-		do(t, n, "SCRIPT", "FLUSH")
-		c := tagged(setScript, "k", "v").sent(n)
-		c.is(t, member.Answered)
-		require.Empty(t, c.Reply.Str)
-		wrong := scriptCall(`return redis.call('HGET', KEYS[1], 'f')`, "k").sent(n).isRefused(t, member.KindForeign)
-		require.True(t, strings.HasPrefix(wrong.Text, "WRONGTYPE "), wrong.Text)
-		do(t, n, "PUBLISH", "inbox", "hello")
-		synctest.Wait()
-		require.Equal(t, []string{"hello"}, pushes.messages())
-	})
 }
 
 func BenchmarkScriptLookup(b *testing.B) {

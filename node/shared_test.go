@@ -164,6 +164,16 @@ func TestRefusedSharedInboxGetsItsOwnConnection(t *testing.T) {
 	})(t)
 }
 
+// Miniredis agrees to RESP3, and refuses commands on a connection with subscriptions nevertheless.
+func TestMiniredisHasItsInboxApart(t *testing.T) {
+	faked(t, says("HELLO", strings.Replace(agrees, "$5\r\nredis", "$9\r\nminiredis", 1)), Config{}, func(t *testing.T, f *fake, n *Node) {
+		n.Listen("ch", &pushLog{})
+		synctest.Wait()
+		require.True(t, n.State().Inbox)
+		require.Len(t, f.dialled(), 2)
+	})
+}
+
 // Messages show that the server can send; they do not show that our commands arrive.
 func TestMessagesDoNotHideAStall(t *testing.T) {
 	pushed(nil, Config{PingInterval: time.Second, StallTimeout: 2 * time.Second}, func(t *testing.T, f *fake, n *Node) {
