@@ -308,6 +308,13 @@ func (f *fake) holds(answer string) (held <-chan struct{}, let func()) {
 	return taken, let
 }
 
+// connected is a cluster of so many fakes that votes everywhere.
+func connected(t *testing.T, masters int) (*fakes, *Cluster) {
+	t.Helper()
+	fs := startFakes(t, masters)
+	return fs, fs.connect()
+}
+
 // call is one call of a test, and its own sink.
 type call struct {
 	member.Call
@@ -344,6 +351,18 @@ func (c *call) answered(t *testing.T) {
 	require.Equal(t, member.Answered, c.Outcome, "%v", c.Err)
 }
 
+// answered submits n calls at once, whose names are numbers, and waits for them.
+func answered(t *testing.T, cl *Cluster, n int, slot func(i int) uint16) {
+	t.Helper()
+	var calls []*call
+	for i := range n {
+		calls = append(calls, submit(cl, slot(i), strconv.Itoa(i)))
+	}
+	for _, c := range calls {
+		c.answered(t)
+	}
+}
+
 func (fs *fakes) moved(slot uint16, to int) string {
 	return fmt.Sprintf("-MOVED %d %s\r\n", slot, fs.masters[to].addr())
 }
@@ -356,8 +375,7 @@ func (fs *fakes) grant(ranges ...[]uint16) {
 }
 
 func TestCallGoesToTheMasterOfItsSlotAndFollowsIt(t *testing.T) {
-	fs := startFakes(t, 2)
-	cl := fs.connect()
+	fs, cl := connected(t, 2)
 	submit(cl, 5, "a").answered(t)
 	submit(cl, 9000, "b").answered(t)
 	require.Equal(t, []string{"a"}, fs.masters[0].commands())
@@ -373,8 +391,7 @@ func TestCallGoesToTheMasterOfItsSlotAndFollowsIt(t *testing.T) {
 
 // Whoever compares members needs them all: each connection that a slot may be answered on.
 func TestProcessesOfAClusterAreThoseOfItsMasters(t *testing.T) {
-	fs := startFakes(t, 3)
-	cl := fs.connect()
+	_, cl := connected(t, 3)
 	ids := make(map[string]bool)
 	for _, p := range cl.Processes() {
 		ids[p.RunID] = true
@@ -389,8 +406,7 @@ func TestProcessesOfAClusterAreThoseOfItsMasters(t *testing.T) {
 // A master that does not know the slot's marker says FORGOT, and gives the slot away before the slot is stamped. The
 // call goes where the slot is now.
 func TestSlotThatMovesBeforeItIsStampedIsFollowed(t *testing.T) {
-	fs := startFakes(t, 2)
-	cl := fs.connect()
+	fs, cl := connected(t, 2)
 	gone := fs.moved(5, 1)
 	fs.masters[0].stamp.Store(&gone)
 	fs.masters[0].says(func(cmd string, _ bool) string {
@@ -413,8 +429,7 @@ func TestSlotThatMovesBeforeItIsStampedIsFollowed(t *testing.T) {
 }
 
 func TestAskIsOneCallsBusinessAndSaysSo(t *testing.T) {
-	fs := startFakes(t, 2)
-	cl := fs.connect()
+	fs, cl := connected(t, 2)
 	fs.masters[0].says(func(cmd string, _ bool) string {
 		if cmd == "new" {
 			return fmt.Sprintf("-ASK 5 %s\r\n", fs.masters[1].addr())
@@ -436,8 +451,7 @@ func TestAskIsOneCallsBusinessAndSaysSo(t *testing.T) {
 }
 
 func TestMastersThatSendACallRoundInCirclesAreGivenUp(t *testing.T) {
-	fs := startFakes(t, 2)
-	cl := fs.connect()
+	fs, cl := connected(t, 2)
 	fs.masters[0].says(func(string, bool) string { return fs.moved(5, 1) })
 	fs.masters[1].says(func(string, bool) string { return fs.moved(5, 0) })
 	c := submit(cl, 5, "x").wait(t)
@@ -456,8 +470,7 @@ func TestSlotThatNobodyServesForAMomentCostsAPauseAndNoError(t *testing.T) {
 		"TRYAGAIN Multiple keys request during rehashing of slot", "CLUSTERDOWN The cluster is down",
 		"LOADING Redis is loading the dataset in memory", "ERR Script attempted to access a non local key in a cluster node",
 	} {
-		fs := startFakes(t, 1)
-		cl := fs.connect()
+		fs, cl := connected(t, 1)
 		var tries atomic.Int64
 		fs.masters[0].says(func(string, bool) string {
 			if tries.Add(1) <= 23 { // no multiple of the number of calls
@@ -465,15 +478,10 @@ func TestSlotThatNobodyServesForAMomentCostsAPauseAndNoError(t *testing.T) {
 			}
 			return ":1\r\n"
 		})
-		var calls []*call
-		for i := range 10 {
-			calls = append(calls, submit(cl, 5, strconv.Itoa(i)))
-		}
-		for _, c := range calls {
-			c.answered(t)
-		}
+		const calls = 10
+		answered(t, cl, calls, func(i int) uint16 { return 5 })
 		order := fs.masters[0].commands()[23:] // of those that were executed
-		require.Len(t, order, len(calls))
+		require.Len(t, order, calls)
 		require.True(t, slices.IsSorted(order), "%s: %v", refusal, order)
 		require.Less(t, tries.Load(), int64(45), "one call asks for all")
 	}
@@ -482,8 +490,7 @@ func TestSlotThatNobodyServesForAMomentCostsAPauseAndNoError(t *testing.T) {
 // A call that was not executed where it was sent travels by itself from then on: a server tells only such a call where
 // it belongs.
 func TestCallThatComesBackTravelsAlone(t *testing.T) {
-	fs := startFakes(t, 1)
-	cl := fs.connect()
+	fs, cl := connected(t, 1)
 	var tries atomic.Int64
 	fs.masters[0].says(func(string, bool) string {
 		if tries.Add(1) == 1 {
@@ -503,8 +510,7 @@ func TestCallThatComesBackTravelsAlone(t *testing.T) {
 // The lock has gone and the counters of its slot have too, and the slot is not yet given: the owner says ASK, and who gets
 // the slot TRYAGAIN, because the lock that it was asked for is not there.
 func TestSlotWhoseLastStepIsLateCostsAPauseAndNoError(t *testing.T) {
-	fs := startFakes(t, 2)
-	cl := fs.connect()
+	fs, cl := connected(t, 2)
 	moving := func(string, bool) string { return fmt.Sprintf("-ASK 5 %s\r\n", fs.masters[1].addr()) }
 	var tries atomic.Int64
 	const late = 3 * maxHops
@@ -527,8 +533,7 @@ func TestSlotWhoseLastStepIsLateCostsAPauseAndNoError(t *testing.T) {
 }
 
 func TestSlotThatNobodyServesForLongIsARefusalInTime(t *testing.T) {
-	fs := startFakes(t, 1)
-	cl := fs.connect()
+	fs, cl := connected(t, 1)
 	cl.patience = 300 * time.Millisecond
 	fs.masters[0].says(func(string, bool) string { return "-CLUSTERDOWN Hash slot not served\r\n" })
 	began := time.Now()
@@ -546,8 +551,7 @@ func TestSlotThatNobodyServesForLongIsARefusalInTime(t *testing.T) {
 // came before: those may come back, or have been executed there. What waits for them is sent before Close ends.
 func TestCallIsNotPassedOnWhileEarlierOnesAreAtTheFormerMaster(t *testing.T) {
 	for _, closes := range []bool{false, true} {
-		fs := startFakes(t, 2)
-		cl := fs.connect()
+		fs, cl := connected(t, 2)
 		held, answer := fs.masters[0].holds(fs.moved(5, 1))
 		first := submit(cl, 5, "acquire")
 		<-held
@@ -573,8 +577,7 @@ func TestCallIsNotPassedOnWhileEarlierOnesAreAtTheFormerMaster(t *testing.T) {
 
 func TestCallThatComesBackAfterItsReleaseHasBegunIsNotRepeated(t *testing.T) {
 	for _, refusal := range []string{"MOVED", "TRYAGAIN later", "CLUSTERDOWN The cluster is down"} {
-		fs := startFakes(t, 2)
-		cl := fs.connect()
+		fs, cl := connected(t, 2)
 		answer := "-" + refusal + "\r\n"
 		if refusal == "MOVED" {
 			answer = fs.moved(5, 1)
@@ -597,8 +600,7 @@ func TestCallThatComesBackAfterItsReleaseHasBegunIsNotRepeated(t *testing.T) {
 }
 
 func TestReleaseThatWasNotDeliveredGoesToWhoeverOwnsTheSlotThen(t *testing.T) {
-	fs := startFakes(t, 2)
-	cl := fs.connect()
+	fs, cl := connected(t, 2)
 	fs.masters[0].says(func(string, bool) string { // dies with the call
 		fs.masters[0].down.Store(true)
 		go fs.masters[0].cut()
@@ -642,17 +644,10 @@ func TestSeedThatLiesOrIsDeadDoesNoHarm(t *testing.T) {
 }
 
 func TestTopologyIsAskedForOnceForManyRedirects(t *testing.T) {
-	fs := startFakes(t, 2)
-	cl := fs.connect()
+	fs, cl := connected(t, 2)
 	fs.masters[0].says(func(cmd string, _ bool) string { s, _ := strconv.Atoi(cmd); return fs.moved(uint16(s), 1) })
 	before, began := fs.masters[0].asked.Load()+fs.masters[1].asked.Load(), time.Now()
-	var calls []*call
-	for i := range 500 {
-		calls = append(calls, submit(cl, uint16(i), strconv.Itoa(i)))
-	}
-	for _, c := range calls {
-		c.answered(t)
-	}
+	answered(t, cl, 500, func(i int) uint16 { return uint16(i) })
 	asked := fs.masters[0].asked.Load() + fs.masters[1].asked.Load() - before
 	require.LessOrEqual(t, asked, 2+int64(time.Since(began)/refreshMin))
 }
@@ -702,8 +697,7 @@ func TestMastersVoteAsSoonAsTheLastOneIsFoundToBeDown(t *testing.T) {
 // executed at most once, an answer is the truth, nothing follows the release of its attempt, and everything
 // ends.
 func TestStormOfRedirectsExecutesEachCallOnceAndNoneBehindItsRelease(t *testing.T) {
-	fs := startFakes(t, 3)
-	cl := fs.connect()
+	fs, cl := connected(t, 3)
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(1, 2))
 	executed := make(map[string]int)
@@ -789,8 +783,7 @@ func TestStormOfRedirectsExecutesEachCallOnceAndNoneBehindItsRelease(t *testing.
 
 // What waits for a slot that nobody serves does not hold Close up for longer than its context.
 func TestCloseEndsWhatWaits(t *testing.T) {
-	fs := startFakes(t, 1)
-	cl := fs.connect()
+	fs, cl := connected(t, 1)
 	cl.patience = time.Minute
 	fs.masters[0].says(func(string, bool) string { return "-TRYAGAIN later\r\n" })
 	var calls []*call
@@ -840,8 +833,7 @@ func TestEveryCallBeforeCloseIsExecutedWhereverItsSlotGoes(t *testing.T) {
 		"not now":    func(*fakes, string, bool) string { return "-BUSY Redis is busy running a script\r\n" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			fs := startFakes(t, 2)
-			cl := fs.connect()
+			fs, cl := connected(t, 2)
 			closing, held := make(chan struct{}), make(chan struct{}, 1)
 			begun := sync.OnceFunc(func() { close(closing) })
 			defer begun()
@@ -901,8 +893,7 @@ func TestReleaseThatIsRefusedForAPassingReasonIsOwedInACluster(t *testing.T) {
 		"NOPERM this user has no permissions": false, "ERR something else": false, "WRONGTYPE Operation against": false,
 	} {
 		t.Run(refusal[:4], func(t *testing.T) {
-			fs := startFakes(t, 1)
-			cl := fs.connect()
+			fs, cl := connected(t, 1)
 			var tries atomic.Int64
 			fs.masters[0].says(func(string, bool) string {
 				if tries.Add(1) <= 3 {

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"math"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -133,15 +132,5 @@ func FuzzReply(f *testing.F) {
 			require.True(t, err == nil && show(r) == show(again), "%q is %s and then %s, %v", in, show(r), show(again), err)
 			require.Equal(t, wire, encode(nil, again), "%q: %q", in, wire)
 		}
-	})
-}
-
-func FuzzNumber(f *testing.F) {
-	f.Add(int64(0))
-	f.Add(int64(math.MinInt64))
-	f.Add(int64(math.MaxInt64))
-	f.Fuzz(func(t *testing.T, n int64) {
-		got, err := number([]byte(show(member.Reply{Kind: ':', Int: n})))
-		require.True(t, err == nil && got == n, "%d = %d, %v", n, got, err)
 	})
 }

@@ -301,17 +301,6 @@ func TestForbiddenScriptLoadIsDoneWithout(t *testing.T) {
 	require.Contains(t, log.String(), "SCRIPT LOAD")
 }
 
-func BenchmarkScriptLookup(b *testing.B) {
-	n := &Node{scripts: map[string]string{scriptSHA(delScript): delScript}}
-	c := scriptCall(delScript, "k")
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, ok := n.script(&c.Call); !ok {
-			b.Fatal("not found")
-		}
-	}
-}
-
 // A server that has the scripts is not sent them again: at thousands of connections they are what costs most.
 func TestScriptsAreSentToAServerThatLacksThem(t *testing.T) {
 	for name, tc := range map[string]struct {

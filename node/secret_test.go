@@ -165,10 +165,3 @@ func unwrapLast(err error) error {
 	}
 	return nil
 }
-
-func TestOwnerTokenIsNotRepeatedByAnError(t *testing.T) {
-	s := startRedis(t)
-	n := up(t, Config{Addr: s.Addr()})
-	c := submit(n, "EVALSHAA", "sha", "t0k3n").wait(t)
-	require.True(t, c.Outcome == member.Refused && !strings.Contains(c.Err.Error(), "t0k3n"), "%v, %v", c.Outcome, c.Err)
-}
