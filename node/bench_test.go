@@ -98,14 +98,3 @@ func BenchmarkRawSocket(b *testing.B) {
 	}
 }
 
-// What a call costs while its member is down.
-func BenchmarkSubmitDown(b *testing.B) {
-	f := newFake(nil)
-	f.refuse = errConnecting
-	n := start(b, Config{Dialer: f})
-	c := &member.Call{Command: member.Command{Cmd: ping}, Sink: discard{}}
-	b.ReportAllocs()
-	for b.Loop() {
-		n.Submit(c)
-	}
-}

@@ -35,10 +35,15 @@ func ask(t testing.TB, c *redistest.Client, args ...string) any {
 	return v
 }
 
-func TestFakeTimeIsExactOverMinutes(t *testing.T) {
+func inFakeTime(t *testing.T, play func(t *testing.T, e *redistest.Embedded, c *redistest.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		e := rt.Embedded(t, 1).Embedded(0)
-		c := dial(t, e.Dialer(), e.Addr())
+		play(t, e, dial(t, e.Dialer(), e.Addr()))
+	})
+}
+
+func TestFakeTimeIsExactOverMinutes(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, e *redistest.Embedded, c *redistest.Client) {
 		const oneWay = 150 * time.Millisecond
 		e.Faults().SetDelay(redistest.Delay{Fixed: oneWay}, redistest.Delay{Fixed: oneWay})
 		ask(t, c, "HSET", "lock", "o", "1")
@@ -61,9 +66,7 @@ func TestFakeTimeIsExactOverMinutes(t *testing.T) {
 }
 
 func TestServerClockRunsAtItsRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := rt.Embedded(t, 1).Embedded(0)
-		c := dial(t, e.Dialer(), e.Addr())
+	inFakeTime(t, func(t *testing.T, e *redistest.Embedded, c *redistest.Client) {
 		start := e.Now()
 		ask(t, c, "SET", "k", "v", "PX", "10000")
 
@@ -91,9 +94,7 @@ func TestServerClockRunsAtItsRate(t *testing.T) {
 }
 
 func TestServerClockSteps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := rt.Embedded(t, 1).Embedded(0)
-		c := dial(t, e.Dialer(), e.Addr())
+	inFakeTime(t, func(t *testing.T, e *redistest.Embedded, c *redistest.Client) {
 		start := e.Now()
 		ask(t, c, "SET", "k", "v", "PX", "10000")
 		ask(t, c, "SET", "ever", "v")
