@@ -48,11 +48,3 @@ func TestTopologyIsToldWithoutBeingAClient(t *testing.T) {
 	_, err = cluster.Topology(t.Context(), cluster.Config{})
 	require.ErrorContains(t, err, "Seeds is empty")
 }
-
-func TestClockOfAClusterIsKnown(t *testing.T) {
-	t.Parallel()
-	c := open(t, shared(t))
-	becomes(t, "the clock is known", func() bool { return c.Members()[0].ClockWithin > 0 })
-	m := c.Members()[0]
-	require.LessOrEqual(t, m.ClockAhead.Abs(), m.ClockWithin+time.Second, "the servers share our clock")
-}

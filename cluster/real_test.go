@@ -66,19 +66,11 @@ func openAll(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Clien
 		}
 		patient[i] = u + sep + "write_timeout=1m"
 	}
-	opts = append([]redlock.Option{quick, redlock.WithLogger(slog.New(slog.NewTextHandler(&testLog{t}, nil)))}, opts...)
+	opts = append([]redlock.Option{quick, redlock.WithLogger(slog.New(slog.NewTextHandler(t.Output(), nil)))}, opts...)
 	c, err := redlock.Open(t.Context(), patient, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
-}
-
-// testLog writes into the test's log.
-type testLog struct{ t testing.TB }
-
-func (l *testLog) Write(p []byte) (int, error) {
-	l.t.Log(time.Now().Format("05.000 ") + strings.TrimSpace(string(p)))
-	return len(p), nil
 }
 
 func TestOneClusterUnderTwoNamesIsNotTwoMembers(t *testing.T) {

@@ -2,7 +2,6 @@ package node
 
 import (
 	"fmt"
-	"net"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,23 +77,3 @@ func BenchmarkSubmit(b *testing.B) {
 		}
 	}
 }
-
-// The floor for one caller: a write and a read on a socket, without anything around it.
-func BenchmarkRawSocket(b *testing.B) {
-	s := startRedis(b)
-	c, err := net.Dial("tcp", s.Addr())
-	require.NoError(b, err)
-	defer c.Close()
-	set := resp.Command("SET", "k", "v", "NX", "PX", "30000")
-	in := make([]byte, 64)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := c.Write(set); err != nil {
-			b.Fatal(err)
-		}
-		if _, err := c.Read(in); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-

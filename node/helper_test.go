@@ -506,7 +506,7 @@ func (r *result) wait(t testing.TB) *result {
 	t.Helper()
 	select {
 	case <-r.done:
-	case <-time.After(time.Minute):
+	case <-time.After(30 * time.Second):
 		t.Fatal("call was never done")
 	}
 	return r
