@@ -214,7 +214,8 @@ func TestLookBelievesTheNewestConfiguration(t *testing.T) {
 		Config: Config{DialTimeout: 20 * time.Second}, Dial: map[string]string{"10.0.0.1:2": "h:2"}}
 	all, master := s.Look(t.Context())
 	require.Equal(t, "h:2", master, "%s: %+v", master, all)
-	require.Equal(t, (Sighting{Sentinel: s.Addrs[2], Master: "10.0.0.1:3", Epoch: 8, Flags: "master", Quorum: 2, Others: 4, Replicas: 1}), all[2],
+	require.Equal(t,
+		Sighting{Sentinel: s.Addrs[2], Master: "10.0.0.1:3", Epoch: 8, Flags: "master", Quorum: 2, Others: 4, Replicas: 1}, all[2],
 		"%+v", all[2])
 	require.True(t, all[3].Err != nil && all[3].Master == "", "%+v", all[3])
 }

@@ -287,7 +287,8 @@ func (h *fakeHost) mend() {
 
 // dial is a session with the process that is there.
 func (h *fakeHost) dial() *fakeSession {
-	return &fakeSession{server: h.server, run: h.server.process().RunID, host: h.ctx, broken: make(chan struct{}), woken: make(chan struct{}, 1)}
+	return &fakeSession{server: h.server, run: h.server.process().RunID, host: h.ctx,
+		broken: make(chan struct{}), woken: make(chan struct{}, 1)}
 }
 
 // connect admits the member and publishes it, as a node's connect does.
