@@ -109,7 +109,7 @@ OUT ?= integration/results
 .PHONY: soak-app
 soak-app: try-redis ## Run clients that do everything at random beside random faults, for DURATION (2h)
 	@set -o pipefail; { cd integration && REDQUORUM_APP_SOAK=$(DURATION) REDQUORUM_APP_OUT=$(abspath $(OUT)) \
-		nice go test -json -count=1 -timeout 24h -run '^TestRandomApplication$$' $(ARGS) ./faults; } | $(report)
+		nice go test -json -count=1 -timeout 24h -run '^TestFaultsRandomApplication$$' $(ARGS) ./faults; } | $(report)
 
 .PHONY: mutants
 mutants: ## Take every guard out once, and list the test that notices

@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -208,11 +209,11 @@ func (r *appRun) disconnect(ctx context.Context, rng *rand.Rand) {
 	}
 	r.j.server(m, true)
 	defer r.j.server(m, false)
-	kind := drawn(rng, []string{"normal", "pubsub"})
-	r.j.fault("member %d: CLIENT KILL TYPE %s", m, kind)
+	what := drawn(rng, [][]string{{"CLIENT", "KILL", "TYPE", "normal"}, {"CLIENT", "KILL", "TYPE", "pubsub"}, {"SCRIPT", "FLUSH"}})
+	r.j.fault("member %d: %s", m, strings.Join(what, " "))
 	asking, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_, _ = r.cluster.Servers[m].Do(asking, "CLIENT", "KILL", "TYPE", kind)
+	_, _ = r.cluster.Servers[m].Do(asking, what...)
 }
 
 // off breaks some paths, and returns what mends them.
