@@ -353,7 +353,8 @@ func (m *schedMsg) change(edit func(c *modelCall)) {
 
 func newSearch(bounds schedBounds, rules schedRules) *search {
 	s := &search{
-		bounds: bounds, rules: rules, now: time.Now(), locks: newModelServer(rules.modelRules), slots: newSlotsServer(rules.slotsRules), sem: permitKind,
+		bounds: bounds, rules: rules, now: time.Now(),
+		locks: newModelServer(rules.modelRules), slots: newSlotsServer(rules.slotsRules), sem: permitKind,
 		calls: map[string]*modelCall{}, sites: map[string]schedSite{}, outcomes: map[schedPlay]schedOutcome{}, stats: map[string]int{},
 	}
 	s.sem.held, s.sem.left = nil, nil // gathering is a step of its own
@@ -379,7 +380,11 @@ func newSearch(bounds schedBounds, rules schedRules) *search {
 		for i := range members {
 			members[i] = recorder{s, c, i}
 		}
-		stub := &Client{cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members, briefed: make([]member.Briefed, len(members)), spread: make([]member.Spread, len(members)), need: member.Majority(schedMembers), uuid: clientName(c), closed: make(chan struct{})}
+		stub := &Client{
+			cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members,
+			briefed: make([]member.Briefed, len(members)), spread: make([]member.Spread, len(members)),
+			need: member.Majority(schedMembers), uuid: clientName(c), closed: make(chan struct{}),
+		}
 		stub.number = func() uint64 { return uint64(s.w.c[c].attempt) }
 		if rules.renewNeed > 0 {
 			stub.need = rules.renewNeed
@@ -931,7 +936,8 @@ func (s *search) answer(c, i int, m *schedMsg, o member.Outcome) {
 	case m.op == opExtend:
 		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{said}}
 	case m.reply.server > 0:
-		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{said, num(m.reply.server), {Kind: '$', Str: []byte(m.reply.next)}, num(m.reply.place)}}
+		next := member.Reply{Kind: '$', Str: []byte(m.reply.next)}
+		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{said, num(m.reply.server), next, num(m.reply.place)}}
 		if s.bounds.slots > 0 {
 			call.Reply.Elems = append(call.Reply.Elems, num(m.reply.limit))
 		}
@@ -1043,7 +1049,10 @@ func (s *search) run(c int) {
 	}
 }
 
-var schedCauses = map[ballot.Cause]string{ballot.TooSlow: "too slow", ballot.Unconfirmed: "token not confirmed", ballot.NoQuorum: "no quorum", ballot.StoodBack: "no quorum", ballot.Stuck: "stuck"}
+var schedCauses = map[ballot.Cause]string{
+	ballot.TooSlow: "too slow", ballot.Unconfirmed: "token not confirmed", ballot.NoQuorum: "no quorum",
+	ballot.StoodBack: "no quorum", ballot.Stuck: "stuck",
+}
 
 // next asks the ballot, and does what one without the guard that is taken out would. skip: it does nothing.
 func (s *search) next(c int) (st ballot.Step, skip bool) {
@@ -1108,7 +1117,8 @@ func (s *search) win(c int, a *attempt, st ballot.Step) {
 	}
 	cl.phase, cl.token = schedHolding, st.Grant.Token
 	cl.until, cl.limit, cl.renewAt = l.until, l.limit, l.renewAt
-	s.say("  %v holds the lock with token %d %v and the votes %v for %v", who(c), cl.token, cl.b.Permits(), cl.probe(), clock.Until(l.until, s.now))
+	s.say("  %v holds the lock with token %d %v and the votes %v for %v",
+		who(c), cl.token, cl.b.Permits(), cl.probe(), clock.Until(l.until, s.now))
 	s.count("leases")
 	if s.bounds.slots > 0 {
 		cl.token = 1 // they have one each
@@ -1232,8 +1242,8 @@ func (s *search) lease(c int) *Lease {
 	a := s.attempt(c)
 	s.stubs[c].keeper.leases = nil
 	return &Lease{
-		c: s.stubs[c], hold: &a.hold, key: "k", token: uint64(cl.token), until: cl.until, limit: cl.limit, renewAt: cl.renewAt, renew: s.bounds.renew,
-		ttl: s.cfg.TTL, users: 1, pos: -1, granted: s.now, values: context.Background(),
+		c: s.stubs[c], hold: &a.hold, key: "k", token: uint64(cl.token), until: cl.until, limit: cl.limit, renewAt: cl.renewAt,
+		renew: s.bounds.renew, ttl: s.cfg.TTL, users: 1, pos: -1, granted: s.now, values: context.Background(),
 	}
 }
 
@@ -1294,7 +1304,8 @@ func (s *search) renewed(c int, m *schedMsg, call *member.Call) {
 	if s.rules.renewEndOfRound {
 		sent = s.now
 	}
-	n := &renewal{k: &s.stubs[c].keeper, sent: sent, items: []renewItem{{l: l, ttl: st.ttl, yes: st.yes, refused: st.refused, decided: st.decided}}}
+	item := renewItem{l: l, ttl: st.ttl, yes: st.yes, refused: st.refused, decided: st.decided}
+	n := &renewal{k: &s.stubs[c].keeper, sent: sent, items: []renewItem{item}}
 	r := &quorum.Round{Question: quorum.Question{Op: m.op, Sent: sent, TTL: st.ttl}}
 	s.stubs[c].keeper.leases = nil
 	was := st.decided
