@@ -48,7 +48,7 @@ var parts = [6]part{
 	},
 	{
 		tests: []chosen{
-			{pkg: "redlock/internal/latch", pattern: long}, {pkg: "node/...", pattern: long},
+			{pkg: "redlock/internal/latch", pattern: long}, {pkg: "node/...", pattern: long}, {pkg: "internal/redistest", pattern: long},
 			{pkg: "redlock", pattern: "^TestSeeds", env: []string{"REDQUORUM_SEEDS=1000"}},
 		},
 		servers: []string{"redis-8.2", "valkey-8.0"},
