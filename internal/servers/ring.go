@@ -13,7 +13,6 @@ var ring = map[string][]string{
 		"TestBatchWithoutItsScriptIsRepairedCallByCall", "TestClassifyARealServer", "TestCommandThatAScriptMayNotCallIsNamed",
 		"TestEveryCallHasItsOwnAnswerUnderKills", "TestForbiddenScriptLoadIsDoneWithout",
 		"TestInboxDeliversAndComesBack", "TestKeyThatIsNotPermittedFailsAlone", "TestNoErrorOrLogHoldsTheSecret",
-		"TestOwnerTokenIsNotRepeatedByAnError",
 		"TestRepliesOfEveryShape", "TestScriptOfSomebodyElseIsRefused", "TestScriptsAreLoadedAndRepaired",
 		"TestServerThatMayNotLoadScriptsGetsNoBatches", "TestTLSWithACLUser", "TestUnixSocket", "TestWrongScriptKeepsTheMemberDown",
 	},
