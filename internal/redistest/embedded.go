@@ -40,8 +40,8 @@ type Embedded struct {
 	clock     skewedClock
 	listeners [subKinds]map[string]map[*session]struct{}
 	snap      []saved           // nil before the first Snapshot
-	loaded    map[string]bool   // by SHA1: scripts that miniredis has
-	owed      map[string]string // by SHA1: scripts that it has to be given before they are asked for
+	scripts   map[string]string // by SHA1
+	guarded   bool              // asks for a password
 
 	mu       sync.Mutex // guards the fields below; never held over a call to a Link
 	wake     *sync.Cond
@@ -76,15 +76,16 @@ type sink interface {
 
 // session is the server's side of a connection.
 type session struct {
-	server *Embedded
-	id     int64
-	since  time.Time
-	sink   sink
-	cmd    *server.Peer                  // what miniredis knows of it
-	out    []byte                        // replies of cmd; guarded by exec, as is subs
-	subs   [subKinds]map[string]struct{} // subscriptions
-	gone   atomic.Bool                   // executes nothing more; set under server.mu
-	ending bool                          // its end is in the queue; guarded by server.mu
+	server  *Embedded
+	id      int64
+	since   time.Time
+	sink    sink
+	cmd     *server.Peer                  // what miniredis knows of it
+	out     []byte                        // replies of cmd; guarded by exec, as is subs
+	subs    [subKinds]map[string]struct{} // subscriptions
+	inMulti bool                          // between MULTI and EXEC; guarded by exec
+	gone    atomic.Bool                   // executes nothing more; set under server.mu
+	ending  bool                          // its end is in the queue; guarded by server.mu
 }
 
 var serial atomic.Int64
@@ -95,8 +96,7 @@ func NewEmbedded() *Embedded {
 		name:     fmt.Sprintf("embedded-%d.invalid:6379", serial.Add(1)),
 		redis:    miniredis.NewMiniRedis(),
 		sessions: map[int64]*session{},
-		loaded:   map[string]bool{},
-		owed:     map[string]string{},
+		scripts:  map[string]string{},
 	}
 	// Dial starts miniredis without a listener. The connection itself is of no use.
 	if c, err := e.redis.Dial(); err == nil {
@@ -156,7 +156,12 @@ func (e *Embedded) Path() *Link {
 }
 
 // Require makes the server ask for the password of the default user, on connections that come from now on.
-func (e *Embedded) Require(password string) { e.redis.RequireAuth(password) }
+func (e *Embedded) Require(password string) {
+	e.exec.Lock()
+	defer e.exec.Unlock()
+	e.guarded = true
+	e.redis.RequireAuth(password)
+}
 
 // ServeTCP makes the server reachable at a TCP address, through Faults. Port 0 chooses one. Kill
 // closes it and Restart opens it again.
@@ -407,8 +412,7 @@ func (e *Embedded) boot(prepare func() error) error {
 		return err
 	}
 	e.srv.Dispatch(e.admin, []string{"SCRIPT", "FLUSH"})
-	clear(e.loaded)
-	clear(e.owed)
+	clear(e.scripts)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {

@@ -2,15 +2,12 @@ package redistest
 
 import (
 	"bytes"
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
 	"runtime"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -46,12 +43,12 @@ func (s *session) perform(args []string) (quit bool) {
 	case "CONFIG":
 		s.config(args[1:])
 	case "SCRIPT":
-		s.script(args)
-	case "EVALSHA", "EVALSHA_RO":
-		if len(args) > 1 {
-			s.server.load(strings.ToLower(args[1]))
-		}
+		s.scriptCache(args)
+	case "EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO":
+		s.eval(name, args)
+	case "MULTI", "EXEC", "DISCARD":
 		s.server.srv.Dispatch(s.cmd, args)
+		s.inMulti = name == "MULTI"
 	case "ROLE":
 		s.cmd.WriteLen(3)
 		s.cmd.WriteBulk("master")
@@ -85,53 +82,6 @@ func blocks(name string, args []string) bool {
 		return slices.ContainsFunc(args, func(a string) bool { return strings.EqualFold(a, "BLOCK") })
 	}
 	return false
-}
-
-// script is SCRIPT. A LOAD of what some embedded server has parsed is answered at once, and miniredis gets the
-// script when it is first asked for. To parse all scripts of all connections would be a third of the time of a test.
-func (s *session) script(args []string) {
-	e := s.server
-	load := len(args) == 3 && strings.EqualFold(args[1], "LOAD")
-	if !load {
-		e.loadAll()
-	} else if sha, ok := parsed.Load(args[2]); ok {
-		if !e.loaded[sha.(string)] {
-			e.owed[sha.(string)] = args[2]
-		}
-		s.cmd.WriteBulk(sha.(string))
-		return
-	}
-	e.srv.Dispatch(s.cmd, args)
-	s.cmd.Flush()
-	switch {
-	case !load:
-		clear(e.loaded) // perhaps a FLUSH
-	case len(s.out) > 0 && s.out[0] == '$':
-		sum := sha1.Sum([]byte(args[2]))
-		sha := hex.EncodeToString(sum[:])
-		e.loaded[sha] = true
-		parsed.Store(args[2], sha)
-	}
-}
-
-// parsed has the scripts that miniredis has accepted in this process, and their SHA1.
-var parsed sync.Map
-
-// load gives miniredis a script that it is owed.
-func (e *Embedded) load(sha string) {
-	text, ok := e.owed[sha]
-	if !ok {
-		return
-	}
-	delete(e.owed, sha)
-	e.srv.Dispatch(e.admin, []string{"SCRIPT", "LOAD", text})
-	e.loaded[sha] = true
-}
-
-func (e *Embedded) loadAll() {
-	for sha := range e.owed {
-		e.load(sha)
-	}
 }
 
 // ping answers in the form of a message where only messages are expected.
