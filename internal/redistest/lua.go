@@ -31,11 +31,13 @@ func (s *session) scriptCache(args []string) {
 	case s.inMulti:
 		e.srv.Dispatch(s.cmd, args)
 	case sub == "LOAD" && len(args) == 3:
-		if _, err := compiled(args[2]); err != nil {
+		code, err := compiled(args[2])
+		if err != nil {
 			s.cmd.WriteError(luaError(err))
 			return
 		}
-		s.cmd.WriteBulk(e.keep(args[2]))
+		e.scripts[code.sha] = args[2]
+		s.cmd.WriteBulk(code.sha)
 	case sub == "EXISTS" && len(args) > 2:
 		s.cmd.WriteLen(len(args) - 2)
 		for _, sha := range args[2:] {
@@ -51,14 +53,6 @@ func (s *session) scriptCache(args []string) {
 			clear(e.scripts)
 		}
 	}
-}
-
-// keep has the server find a script by its SHA1.
-func (e *Embedded) keep(text string) (sha string) {
-	sum := sha1.Sum([]byte(text))
-	sha = hex.EncodeToString(sum[:])
-	e.scripts[sha] = text
-	return sha
 }
 
 // eval is EVAL and EVALSHA. Miniredis has a transaction's, read-only ones, those of a server with a password, and calls
@@ -83,27 +77,32 @@ func (s *session) eval(name string, args []string) {
 		e.srv.Dispatch(s.cmd, args)
 		return
 	}
-	proto, err := compiled(args[1])
+	code, err := compiled(args[1])
 	if err != nil {
 		s.cmd.WriteError(luaError(err))
 		return
 	}
 	if name == "EVAL" {
-		e.keep(args[1])
+		e.scripts[code.sha] = args[1]
 	}
 	l := takeInterpreter()
 	defer l.giveBack()
-	l.run(s, proto, args[3:3+keys], args[3+keys:])
+	l.run(s, code.proto, args[3:3+keys], args[3+keys:])
 }
 
 func luaError(err error) string { return "ERR Error compiling script (new function): " + err.Error() }
 
-// protos has the scripts that were parsed in this process.
-var protos sync.Map
+// parsed has the scripts of this process, by text.
+var parsed sync.Map
 
-func compiled(text string) (*lua.FunctionProto, error) {
-	if p, ok := protos.Load(text); ok {
-		return p.(*lua.FunctionProto), nil
+type code struct {
+	sha   string
+	proto *lua.FunctionProto
+}
+
+func compiled(text string) (*code, error) {
+	if c, ok := parsed.Load(text); ok {
+		return c.(*code), nil
 	}
 	chunk, err := parse.Parse(strings.NewReader(text), "<string>")
 	if err != nil {
@@ -113,8 +112,10 @@ func compiled(text string) (*lua.FunctionProto, error) {
 	if err != nil {
 		return nil, err
 	}
-	protos.Store(text, proto)
-	return proto, nil
+	sum := sha1.Sum([]byte(text))
+	c := &code{hex.EncodeToString(sum[:]), proto}
+	parsed.Store(text, c)
+	return c, nil
 }
 
 // interpreter is a Lua state with what scripts of Redis find there.
