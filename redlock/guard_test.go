@@ -376,10 +376,11 @@ func TestReleaseReachesAMemberInQuarantine(t *testing.T) {
 func TestFirstDeploymentIsOverAfterAWhile(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		time.Sleep(time.Minute) // servers older than MaxTTL
-		a := guarded(t, cluster, short)
 		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "n" }
-		a.Links[2].Call(marking, -1, func([]string) { a.Links[2].Refuse(true) })
-		a.Links[2].CutBefore(marking, -1)
+		a := guardedVia(t, cluster, func(p *peer) {
+			p.Links[2].Call(marking, -1, func([]string) { p.Links[2].Refuse(true) })
+			p.Links[2].CutBefore(marking, -1)
+		}, short)
 		a.Voting(t, 2)
 		b := voting(t, cluster, 3, short)
 		time.Sleep(time.Minute) // an age of marking
