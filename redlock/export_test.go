@@ -29,12 +29,6 @@ func NumberOwners(c *Client, uuid string, n uint64) {
 // MemberAt is a member as the client talks to it.
 func MemberAt(c *Client, i int) member.Member { return c.members[i] }
 
-// IsKept reports whether the keeper renews a lease, or ends it.
-func IsKept(l *Lease) bool {
-	l.c.keeper.mu.Lock()
-	defer l.c.keeper.mu.Unlock()
-	return l.pos >= 0
-}
 
 // SetOf makes a set of leases, as Multi does when it has them all.
 func SetOf(leases ...*Lease) *Leases { return newLeases(context.Background(), leases) }

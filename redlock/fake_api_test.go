@@ -616,17 +616,6 @@ func TestSameOwnerInLineEntersWithTheFirst(t *testing.T) {
 	})
 }
 
-func TestWithoutAnOwnerASecondLockWaits(t *testing.T) {
-	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
-		p.Hold(t, "k")
-		start := time.Now()
-		err := p.LockFor(t, "k", time.Second)
-		require.Equal(t, time.Second, time.Since(start))
-		require.ErrorIs(t, err, redlock.ErrHeld)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-	})
-}
-
 func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 	type key struct{}
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {

@@ -70,7 +70,7 @@ func TestFairOrderOverClients(t *testing.T) {
 				want = append(want, who)
 			}
 			require.Equal(t, len(want), all[0].Stats()[redlock.KindFair].Waiting+all[1].Stats()[redlock.KindFair].Waiting+all[2].Stats()[redlock.KindFair].Waiting)
-			time.Sleep(time.Minute) // heartbeats
+			time.Sleep(10 * time.Second) // heartbeats, for three entries
 			require.NoError(t, held.Unlock(t.Context()))
 			require.Equal(t, strings.Join(want, " "), q.order())
 			synctest.Wait()

@@ -1,10 +1,6 @@
 package redlock_test
 
 import (
-	"context"
-	"fmt"
-	"math/rand/v2"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
-	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
@@ -91,41 +86,6 @@ func TestTokensRiseWithoutTheMemberThatGaveTheGreatest(t *testing.T) {
 	})
 }
 
-func TestTokenNeedsAMajorityThatConfirmsTheRaise(t *testing.T) {
-	raise := redistest.WithArg(script.Raise.SHA)
-	for _, tc := range []struct {
-		name  string
-		fault func(t *testing.T, cluster *redistest.Cluster, l *redistest.Link, i int)
-	}{
-		{"no answer", func(_ *testing.T, _ *redistest.Cluster, l *redistest.Link, _ int) { l.LoseReply(raise, 1) }},
-		{"cut", func(_ *testing.T, _ *redistest.Cluster, l *redistest.Link, _ int) { l.CutBefore(raise, 1) }},
-		{"no longer held there", func(t *testing.T, cluster *redistest.Cluster, l *redistest.Link, i int) {
-			l.Call(raise, 1, func([]string) { admin(t, cluster.Servers[i], "DEL", "k") })
-		}},
-	} {
-		t.Run(tc.name, inAlone(3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-			for broken := 1; broken <= 2; broken++ { // of three votes
-				skew(t, cluster, "k", 5, 7, 9)
-				p.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
-				for i := range broken {
-					tc.fault(t, cluster, p.Links[i], i)
-				}
-				l, err := p.Mutex("k").TryLock(t.Context())
-				if broken == 1 && err == nil { // all three had voted when it was decided
-					require.Equal(t, uint64(10), l.Token())
-					require.NoError(t, l.Unlock(t.Context()))
-				} else {
-					require.ErrorIs(t, err, redlock.ErrNoQuorum)
-				}
-				p.EveryLink((*redistest.Link).Heal)
-				time.Sleep(6 * time.Second)
-				leftovers(t, cluster)
-				p.Settle(t, 3)
-			}
-		}))
-	}
-}
-
 // One of the majority that decided does not answer; a member that had not voted by then confirms in its place.
 func TestRaiseIsConfirmedByMembersThatVotedLater(t *testing.T) {
 	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
@@ -139,47 +99,6 @@ func TestRaiseIsConfirmedByMembersThatVotedLater(t *testing.T) {
 		require.NoError(t, l.Unlock(t.Context()))
 		time.Sleep(6 * time.Second)
 		leftovers(t, cluster)
-	})
-}
-
-func TestLockTriesAgainWhereARaiseFailed(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		skew(t, cluster, "k", 5, 7, 9)
-		p.Slow(3*time.Millisecond, 2*time.Millisecond, time.Millisecond)
-		for _, i := range []int{1, 2} { // those that decide the first attempt
-			p.Links[i].Call(redistest.WithArg(script.Raise.SHA), 1, func([]string) { admin(t, cluster.Servers[i], "DEL", "k") })
-		}
-		l := p.Lock(t, "k")
-		require.GreaterOrEqual(t, l.Token(), uint64(11), "above all that the first attempt drew")
-		time.Sleep(10 * time.Millisecond)
-		require.Equal(t, 3, votesAt(cluster, l))
-		require.NoError(t, l.Unlock(t.Context()))
-		time.Sleep(10 * time.Millisecond)
-		leftovers(t, cluster)
-	})
-}
-
-func TestRaiseThatTakesTooLongLeavesNoLease(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		skew(t, cluster, "k", 5, 7, 9)
-		p.EveryLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Raise.SHA), 1, 100*time.Millisecond) })
-		require.ErrorIs(t, p.Try(t, "k", redlock.TTL(100*time.Millisecond)), redlock.ErrTooSlow)
-	})
-}
-
-// Another name of the bucket is granted between the vote and the raise.
-func TestRaiseNeverLowersACounter(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		skew(t, cluster, "k", 5, 7, 9)
-		p.Slow(time.Millisecond, time.Millisecond, time.Millisecond) // all have voted before the first raise
-		p.EveryLink(func(l *redistest.Link) {
-			l.Call(redistest.WithArg(script.Raise.SHA), 1, func([]string) { skew(t, cluster, "k", 100, 100, 100) })
-		})
-		p.Lock(t, "k")
-		time.Sleep(10 * time.Millisecond)
-		for _, s := range cluster.Servers {
-			require.Equal(t, int64(100), counter(t, s, "k"))
-		}
 	})
 }
 
@@ -203,69 +122,4 @@ func TestTokenOfAHandOverIsRaisedToo(t *testing.T) {
 			require.Equal(t, base+max(31, 10*int64(i)+11), counter(t, s, "k"), "member %d", i)
 		}
 	})
-}
-
-func TestFirstUseOfABucketStartsAtTheServersTime(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		cluster.Embedded(1).Step(time.Hour)
-		p := join(t, cluster)
-		before := time.Now().Add(time.Hour).UnixMicro()
-		p.Slow(3*time.Millisecond, time.Millisecond, 2*time.Millisecond)
-		l := p.Lock(t, "k")
-		require.InDelta(t, before, l.Token(), 1000, "the clock that is ahead counts")
-		require.NoError(t, l.Unlock(t.Context()))
-		require.Equal(t, l.Token()+1, p.Lock(t, "k").Token(), "and no clock from then on")
-	})
-}
-
-// Members miss grants, forget nothing, and are pushed ahead by other names and by hand.
-func TestTokensRiseWhateverMembersMiss(t *testing.T) {
-	for _, members := range []int{3, 5} {
-		for seed := range seeds(4) {
-			bubble(t, members, func(t *testing.T, cluster *redistest.Cluster) {
-				random := rand.New(rand.NewPCG(seed, uint64(members)))
-				all := peers(t, cluster, 3, quiet)
-				for i, p := range all {
-					p.Jitter(seed*10+uint64(i), time.Millisecond, time.Millisecond, time.Millisecond)
-				}
-				var ref referee
-				names := []string{"{t}a", "{t}b"} // one bucket
-				down := -1
-				for range 40 {
-					p, name := all[random.IntN(3)], names[random.IntN(2)]
-					i := random.IntN(members)
-					switch random.IntN(6) {
-					case 0:
-						if down < 0 {
-							down = i
-							cluster.Kill(i)
-						}
-					case 1:
-						if down >= 0 {
-							require.NoError(t, cluster.Restart(true, down))
-							down = -1
-						}
-					case 2:
-						p.Links[i].CutAfter(redistest.WithArg(script.Acquire.SHA), 1)
-					case 3:
-						p.Links[i].CutBefore(redistest.WithArg(script.Raise.SHA), 1)
-					case 4:
-						if i != down {
-							admin(t, cluster.Servers[i], "HINCRBY", member.TokensKey, bucketOf(name), strconv.Itoa(random.IntN(50)))
-						}
-					}
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					if l, err := p.Mutex(name).Lock(ctx); err == nil {
-						ref.granted(l)
-						time.Sleep(time.Duration(random.IntN(5)) * time.Millisecond)
-						_ = l.Unlock(t.Context())
-					}
-					cancel()
-					time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
-				}
-				require.Empty(t, ref.wrong, fmt.Sprint("seed ", seed))
-				require.Greater(t, ref.count, 20)
-			})
-		}
-	}
 }

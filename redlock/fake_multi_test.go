@@ -828,61 +828,6 @@ func (r *setTracer) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
 
 func (r *setTracer) Released(e redlock.Released) { r.lines = append(r.lines, "released "+e.Key) }
 
-func oneOfTenHasTheSet(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
-		got := make(chan *redlock.Leases, 10)
-		for i := range 10 {
-			go func() {
-				leases, err := []*peer{p, q}[i%2].Multi([]string{"a", "b", "c"}, redlock.TTL(10*time.Second)).TryLock(t.Context())
-				if err != nil && !errors.Is(err, redlock.ErrHeld) {
-					t.Error(err)
-				}
-				got <- leases
-			}()
-			if i == 0 {
-				synctest.Wait()
-			}
-		}
-		var all []*redlock.Leases
-		for range 10 {
-			if leases := <-got; leases != nil {
-				all = append(all, leases)
-			}
-		}
-		require.Len(t, all, 1)
-		require.NoError(t, all[0].Unlock(t.Context()))
-		nothingLeft(t, cluster)
-	}, quiet)
-}
-
-func setAfterLeasesThatEnd(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
-		_, err := other.Multi([]string{"a", "b"}, redlock.TTL(2*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
-		other.Die()
-		began := time.Now()
-		leases := allOf(t, p, "b", "a")
-		require.InDelta(t, 2*time.Second, time.Since(began), float64(300*time.Millisecond))
-		require.NoError(t, leases.Unlock(t.Context()))
-	}, quiet)
-}
-
-func setEndsWithWhicheverName(t *testing.T) {
-	names := []string{"a", "b", "c"}
-	for _, name := range names {
-		alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-			leases := allOf(t, p, names...)
-			_, err := p.ForceUnlock(t.Context(), name)
-			require.NoError(t, err)
-			<-leases.Done()
-			var lost *redlock.LostError
-			require.ErrorAs(t, leases.Err(), &lost)
-			require.Equal(t, name, lost.Key)
-			require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrLost)
-		}, quiet)
-	}
-}
-
 // Silent members cost a set one MemberTimeout, however many names it has.
 func TestMultiAsksSilentMembersOnce(t *testing.T) {
 	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {

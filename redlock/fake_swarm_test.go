@@ -49,67 +49,26 @@ import (
 // it), and the tenth may need a few runs: add -count 20. Under the race detector, which shuffles the
 // scheduler on purpose, none is promised to.
 
-// TestSeeds plays 200 seeds, and a few under the race detector.
+// TestSeeds plays 40 seeds, and two under the race detector.
 func TestSeeds(t *testing.T) {
-	first, n := seedRange(t, 200)
-	var sum seedTally
-	for seed := first; seed < first+n; seed++ {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			s := playScene(t, drawScene(seed))
-			sum.add(s)
-			if testing.Verbose() && n == 1 {
-				t.Log("\n" + s.book.history())
-			}
-			if wrong := s.wrong(); len(wrong) > 0 {
-				t.Errorf("REDQUORUM_SEED=%d go test -run '^TestSeeds$' ./redlock\n%v\n%s\nlast events:\n%s",
-					seed, s.scene, strings.Join(wrong, "\n"), s.book.last(60))
-			}
-		})
-	}
-	t.Log(sum.String())
-	if n >= 100 && !t.Failed() {
+	if sum := playSeeds(t, 40, func(uint64, *scene) {}); sum.seeds >= 40 && !t.Failed() {
 		sum.enough(t)
 	}
 }
 
 // TestSeedsOfSets plays seeds in which every other call takes several of three names, in any order.
 func TestSeedsOfSets(t *testing.T) {
-	first, n := seedRange(t, 40)
-	var sum seedTally
-	for seed := first; seed < first+n; seed++ {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			sc := drawScene(seed)
-			sc.sets, sc.names = true, []string{"{s}a", "{s}b", "{s}c"}
-			s := playScene(t, sc)
-			sum.add(s)
-			if wrong := s.wrong(); len(wrong) > 0 {
-				t.Errorf("REDQUORUM_SEED=%d go test -run '^TestSeedsOfSets$' ./redlock\n%v\n%s\nlast events:\n%s",
-					seed, s.scene, strings.Join(wrong, "\n"), s.book.last(60))
-			}
-		})
-	}
-	t.Log(sum.String())
+	playSeeds(t, 20, func(_ uint64, sc *scene) { sc.sets, sc.names = true, []string{"{s}a", "{s}b", "{s}c"} })
 }
 
 // TestSeedsOfKinds plays seeds in which each call is of any kind: plain or in strict order, a
 // writer's or a reader's, of one name or of several. A write lease may be downgraded.
 func TestSeedsOfKinds(t *testing.T) {
-	first, n := seedRange(t, 12)
-	var sum seedTally
-	for seed := first; seed < first+n; seed++ {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			sc := drawScene(seed)
-			sc.kinds, sc.sets, sc.fair, sc.names = true, true, 0, []string{"{s}a", "{s}b", "{s}c"}[:1+seed%3]
-			s := playScene(t, sc)
-			sum.add(s)
-			if wrong := s.wrong(); len(wrong) > 0 {
-				t.Errorf("REDQUORUM_SEED=%d go test -run '^TestSeedsOfKinds$' ./redlock\n%v\n%s\nlast events:\n%s",
-					seed, s.scene, strings.Join(wrong, "\n"), s.book.last(60))
-			}
-		})
-	}
-	t.Logf("%v; %d leases by way of asking, of sets and of downgrades %v", sum.String(), sum.grants, sum.ways)
-	if n >= 40 && !t.Failed() {
+	sum := playSeeds(t, 12, func(seed uint64, sc *scene) {
+		sc.kinds, sc.sets, sc.fair, sc.names = true, true, 0, []string{"{s}a", "{s}b", "{s}c"}[:1+seed%3]
+	})
+	t.Logf("leases by way of asking, of sets and of downgrades %v", sum.ways)
+	if sum.seeds >= 40 && !t.Failed() {
 		for way, n := range sum.ways {
 			require.Greater(t, n, sum.seeds/2, wayNames[way])
 		}
@@ -118,21 +77,31 @@ func TestSeedsOfKinds(t *testing.T) {
 
 // TestSeedsOfSemaphores plays seeds in which each call is for one to three slots of a semaphore.
 func TestSeedsOfSemaphores(t *testing.T) {
-	first, n := seedRange(t, 20)
-	var sum seedTally
+	playSeeds(t, 20, func(seed uint64, sc *scene) { sc.fair, sc.slots = 0, []int{2, 1, 3, 5, 50}[seed%5] })
+}
+
+// playSeeds plays n seeds, or as many as are asked for, in scenes that change has changed.
+func playSeeds(t *testing.T, n uint64, change func(seed uint64, sc *scene)) (sum seedTally) {
+	t.Helper()
+	first, n := seedRange(t, n)
 	for seed := first; seed < first+n; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			sc := drawScene(seed)
-			sc.fair, sc.slots = 0, []int{2, 1, 3, 5, 50}[seed%5]
+			change(seed, &sc)
 			s := playScene(t, sc)
 			sum.add(s)
+			if testing.Verbose() && n == 1 {
+				t.Log("\n" + s.book.history())
+			}
 			if wrong := s.wrong(); len(wrong) > 0 {
-				t.Errorf("REDQUORUM_SEED=%d go test -run '^TestSeedsOfSemaphores$' ./redlock\n%v, %d slots\n%s\nlast events:\n%s",
-					seed, s.scene, s.slots, strings.Join(wrong, "\n"), s.book.last(60))
+				test, _, _ := strings.Cut(t.Name(), "/")
+				t.Errorf("REDQUORUM_SEED=%d go test -run '^%s$' ./redlock\n%v, %d slots\n%s\nlast events:\n%s",
+					seed, test, s.scene, s.slots, strings.Join(wrong, "\n"), s.book.last(60))
 			}
 		})
 	}
 	t.Log(sum.String())
+	return sum
 }
 
 // The ways of asking in scenes of all kinds.
@@ -168,9 +137,7 @@ func seedRange(t *testing.T, n uint64) (first, count uint64) {
 	case one:
 		count = 1
 	case raceEnabled:
-		count = 5 // ten times as slow; the 200 run without it
-	case testing.Short():
-		count = 20
+		count = 2 // ten times as slow; the others run without it
 	default:
 		count = n
 	}

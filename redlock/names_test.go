@@ -27,7 +27,7 @@ var (
 	hits, scriptOf                  = redlock.Hits, redlock.ScriptOf
 
 	has, lostFor, validity = redlock.Has, redlock.LostFor, redlock.Validity
-	overBelief, watch      = redlock.OverBelief, redlock.Watch
+	overBelief             = redlock.OverBelief
 
 	agreed         = redlock.Agreed
 	javaOf, numsub = redlock.JavaOf, redlock.Numsub
