@@ -49,24 +49,6 @@ func TestFairCallerStopsNewReaders(t *testing.T) {
 	})
 }
 
-func TestReadersDoNotCountTicketsAsWaiters(t *testing.T) {
-	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
-		dead, p := another(t, d, quiet), another(t, d, quiet)
-		held := dead.Hold(t, "k")
-		w := dead.LockLater(t.Context(), "k", redlock.Fair(), redlock.TTL(time.Second))
-		time.Sleep(10 * time.Millisecond)
-		unlock(t, held)
-		w.Get(t)
-		dead.Die()
-		time.Sleep(1010 * time.Millisecond) // the lease is over, and its ticket is still there
-		l, err := p.RWMutex("k").TryRLock(t.Context())
-		require.NoError(t, err)
-		unlock(t, l)
-		time.Sleep(10 * time.Millisecond)
-		noKeys(t, d)
-	})
-}
-
 func TestReadersHaveNoStrictOrder(t *testing.T) {
 	withOne(t, 1, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		rw := p.RWMutex("k", redlock.Fair())

@@ -33,14 +33,14 @@ import (
 // Retry on failure: TestSplitsAreWonByDifferentClients. The page desynchronises contenders by chance. Ours yield to one of
 // them (docs/protocol.md, "Split votes").
 //
-// Releasing the lock: TestUnknownIsNeverAYesAndIsAlwaysCleanedUp. Safety arguments: TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt.
+// Releasing the lock: TestUnknownIsNeverAYesAndIsAlwaysCleanedUp.
 //
 // Liveness arguments: TestUnknownIsNeverAYesAndIsAlwaysCleanedUp and TestLostPushIsHealedByTheNextHeartbeat.
 //
 // Performance, crash recovery and fsync: TestRoundEndsWithTheAnswerThatDecidesIt and
 // TestMajorityThatForgetsUnderAHolderLetsNobodyIn (docs/protocol.md, "Restart guard").
 //
-// Making the algorithm more reliable: TestRenewalRefusedByAMajorityEndsTheLeaseAtOnce and TestMaxHoldCapsALeaseThatIsRenewed.
+// Making the algorithm more reliable: TestMaxHoldCapsALeaseThatIsRenewed.
 
 // Step 3: acquired if and only if a majority agreed, and not more time has passed than the lock is valid.
 func TestSpecStep3MajorityWithinTheValidity(t *testing.T) {
@@ -94,6 +94,42 @@ func TestSpecStep5FailureUnlocksAllInstances(t *testing.T) {
 	}
 }
 
+// Retry on failure: who fails gives back what it had at once, so that nobody must wait for the expiry.
+func TestSpecRetryPartialLocksAreGivenBackAtOnce(t *testing.T) {
+	pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+		steal(t, cluster, "k", time.Second, 0, 1, 2)
+		require.ErrorIs(t, p.Try(t, "k", redlock.TTL(30*time.Second)), redlock.ErrHeld)
+		synctest.Wait()
+		for _, i := range []int{3, 4} {
+			require.Equal(t, int64(0), admin(t, cluster.Servers[i], "EXISTS", "k"))
+		}
+		time.Sleep(time.Second)
+		_, err := other.Mutex("k").TryLock(t.Context())
+		require.NoError(t, err)
+	})
+}
+
+// Safety arguments: from the first key set to the first that expires, less the drift, nobody else can have
+// a majority. The instances are asked at very different times, and their clocks are off.
+func TestSpecSafetyNobodyElseDuringTheMinimumValidity(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		for i, rate := range []float64{1.005, 0.995, 1.005, 1, 1.005} {
+			cluster.Embedded(i).SetRate(rate)
+		}
+		p, other := join(t, cluster, quiet), join(t, cluster, quiet)
+		p.Slow(0, 50*time.Millisecond, 100*time.Millisecond, 150*time.Millisecond, 180*time.Millisecond)
+		l := p.Lock(t, "k", redlock.TTL(2*time.Second))
+		for l.Err() == nil {
+			require.ErrorIs(t, other.Try(t, "k"), redlock.ErrHeld, "with %v to go", time.Until(l.ValidUntil()))
+			wait := 50 * time.Millisecond
+			if left := time.Until(l.ValidUntil()); left > 1 && left <= wait {
+				wait = left - 1 // the last nanosecond
+			}
+			time.Sleep(wait)
+		}
+	})
+}
+
 // Safety arguments: who needed longer than the validity to get a majority does not have the lock, and
 // unlocks.
 func TestSpecSafetyMajorityTooLateIsNoLock(t *testing.T) {
@@ -105,4 +141,26 @@ func TestSpecSafetyMajorityTooLateIsNoLock(t *testing.T) {
 		time.Sleep(60 * time.Millisecond)
 		noKeys(t, d)
 	})
+}
+
+// Making the algorithm more reliable: extending. It counts where the instance still has the client's own
+// value, and for the lock if a majority says so within its validity.
+func TestSpecExtendNeedsAMajorityThatStillHasTheLock(t *testing.T) {
+	for stolen := range 4 {
+		alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			l := p.Hold(t, "k", redlock.TTL(10*time.Second))
+			time.Sleep(5 * time.Second)
+			for i := range stolen {
+				steal(t, cluster, "k", time.Minute, i)
+			}
+			start := time.Now()
+			err := l.Extend(t.Context(), 10*time.Second)
+			if stolen <= 2 {
+				require.NoError(t, err)
+				require.Equal(t, start.Add(validity(10*time.Second)), l.ValidUntil())
+			} else {
+				require.ErrorIs(t, err, redlock.ErrLost)
+			}
+		})
+	}
 }

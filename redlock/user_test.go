@@ -16,11 +16,14 @@ import (
 // redlock.Open has made, with the restart guard. Tests that look into members, or that break a
 // connection at one command, use the harness instead (harness_test.go).
 
-// caller is a client of a deployment, as another process would have it.
+// caller is a client of a deployment, as another process would have it. It has no links: Delay and Network of the
+// deployment are in their place.
 type caller struct {
-	*redlock.Client
+	*peer
 	d *redlocktest.Deployment
 }
+
+func callerOf(c *redlock.Client, d *redlocktest.Deployment) *caller { return &caller{&peer{Client: c}, d} }
 
 // entry is the default of Config.Entry.
 const entry = 3 * time.Second
@@ -50,9 +53,9 @@ func withThree(t *testing.T, test func(t *testing.T, d *redlocktest.Deployment, 
 func withMany(t *testing.T, n, clients int, test func(t *testing.T, d *redlocktest.Deployment, all []*caller), opts ...redlock.Option) {
 	t.Helper()
 	deployed(t, n, func(t *testing.T, d *redlocktest.Deployment) {
-		all := []*caller{{d.Client, d}}
+		all := []*caller{callerOf(d.Client, d)}
 		for len(all) < clients {
-			all = append(all, &caller{d.Open(opts...), d})
+			all = append(all, callerOf(d.Open(opts...), d))
 		}
 		for _, p := range all {
 			p.Settle(t, n)
@@ -64,7 +67,7 @@ func withMany(t *testing.T, n, clients int, test func(t *testing.T, d *redlockte
 // another opens one more client, to which all members vote when it returns.
 func another(t testing.TB, d *redlocktest.Deployment, opts ...redlock.Option) *caller {
 	t.Helper()
-	p := &caller{d.Open(opts...), d}
+	p := callerOf(d.Open(opts...), d)
 	p.Settle(t, len(p.Members()))
 	return p
 }
@@ -121,41 +124,6 @@ func (p *caller) Back(members ...int) { p.d.Network(p.Client, redlocktest.Networ
 
 // Die ends a client without a farewell.
 func (p *caller) Die() { p.d.Crash(p.Client) }
-
-// Lock takes a lock that is expected to be had.
-func (p *caller) Lock(t testing.TB, name string, opts ...redlock.LockOption) *redlock.Lease {
-	t.Helper()
-	l, err := p.Mutex(name, opts...).Lock(t.Context())
-	require.NoError(t, err)
-	return l
-}
-
-// Hold is Lock that waits for the members that did not decide.
-func (p *caller) Hold(t testing.TB, name string, opts ...redlock.LockOption) *redlock.Lease {
-	t.Helper()
-	l := p.Lock(t, name, opts...)
-	synctest.Wait()
-	return l
-}
-
-// Try is a TryLock of which the error alone matters.
-func (p *caller) Try(t testing.TB, name string, opts ...redlock.LockOption) error {
-	_, err := p.Mutex(name, opts...).TryLock(t.Context())
-	return err
-}
-
-// LockFor is a Lock that gives up after a while, and of which the error alone matters.
-func (p *caller) LockFor(t testing.TB, name string, patience time.Duration, opts ...redlock.LockOption) error {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	_, err := p.Mutex(name, opts...).Lock(ctx)
-	return err
-}
-
-// LockLater is a Lock on a goroutine of its own.
-func (p *caller) LockLater(ctx context.Context, name string, opts ...redlock.LockOption) *locking {
-	return later(ctx, p.Mutex(name, opts...).Lock)
-}
 
 // noKeys fails the test if a key is left on a member, and noKeysAtRest when all that is under way has arrived.
 func noKeys(t testing.TB, d *redlocktest.Deployment) {
