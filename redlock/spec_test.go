@@ -39,8 +39,6 @@ import (
 //
 // Performance, crash recovery and fsync: TestRoundEndsWithTheAnswerThatDecidesIt and
 // TestMajorityThatForgetsUnderAHolderLetsNobodyIn (docs/protocol.md, "Restart guard").
-//
-// Making the algorithm more reliable: TestMaxHoldCapsALeaseThatIsRenewed.
 
 // Step 3: acquired if and only if a majority agreed, and not more time has passed than the lock is valid.
 func TestSpecStep3MajorityWithinTheValidity(t *testing.T) {
@@ -163,4 +161,17 @@ func TestSpecExtendNeedsAMajorityThatStillHasTheLock(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Making the algorithm more reliable: the number of extensions is limited, or a client could keep others
+// out for ever.
+func TestSpecExtensionsAreLimited(t *testing.T) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
+		start := time.Now()
+		l := p.Lock(t, "k") // nobody unlocks it
+		<-l.Done()
+		require.InDelta(t, 10, time.Since(start).Minutes(), 0.01)
+		require.Equal(t, redlock.LostMaxHold, lostFor(l))
+		require.Equal(t, 24*time.Hour, redlock.DefaultConfig().MaxHold)
+	}, quiet, func(c *redlock.Config) { c.MaxHold = 10 * time.Minute })
 }

@@ -23,7 +23,9 @@ type caller struct {
 	d *redlocktest.Deployment
 }
 
-func callerOf(c *redlock.Client, d *redlocktest.Deployment) *caller { return &caller{&peer{Client: c}, d} }
+func callerOf(c *redlock.Client, d *redlocktest.Deployment) *caller {
+	return &caller{&peer{Client: c}, d}
+}
 
 // entry is the default of Config.Entry.
 const entry = 3 * time.Second
