@@ -29,7 +29,6 @@ func NumberOwners(c *Client, uuid string, n uint64) {
 // MemberAt is a member as the client talks to it.
 func MemberAt(c *Client, i int) member.Member { return c.members[i] }
 
-
 // SetOf makes a set of leases, as Multi does when it has them all.
 func SetOf(leases ...*Lease) *Leases { return newLeases(context.Background(), leases) }
 
