@@ -83,6 +83,7 @@ type Client struct {
 func New(members []member.Member, opts ...Option) (*Client, error) {
 	var cfg Config
 	apply(&cfg, opts)
+	cfg.Logger = loggedUntilClosed(cfg.Logger)
 	cfg = cfg.withDefaults()
 	if err := errors.Join(checkMembers(len(members)), cfg.validate(), cfg.checkGuard(members)); err != nil {
 		return nil, err
@@ -124,6 +125,7 @@ func New(members []member.Member, opts ...Option) (*Client, error) {
 //   - The context of every lease has ended. If the lease was held, its error matches ErrClosed.
 //   - Each Lock, TryLock and Adopt that was running has returned ErrClosed, or is about to.
 //   - No member that the client can reach has a vote, an entry or a subscription of this client.
+//   - The Logger is not called any more.
 //
 // Leases that were handed off no longer belong to the client. Close returns within about two
 // seconds, even if members hang or a Tracer blocks. What it could not give back by then ends with
@@ -149,13 +151,18 @@ const (
 	callsWithin = closeWithin / 2
 	// members cut their connections then, which takes no longer unless the user's code blocks the reader of one.
 	cutWithin = closeWithin / 8
+	// calls of the Logger have returned then, unless one blocks.
+	hushWithin = closeWithin / 16
 )
 
 // close is what Close does. First nothing new begins, then everything that has begun comes to
 // its release, and only then are the members closed: they carry out what was submitted before.
 func (c *Client) close() {
-	last, cancel := context.WithTimeout(context.Background(), closeWithin+cutWithin)
+	hushed, cancel := context.WithTimeout(context.Background(), closeWithin+cutWithin+hushWithin)
 	defer cancel()
+	defer c.hush(hushed)
+	last, stopCut := context.WithTimeout(hushed, closeWithin+cutWithin)
+	defer stopCut()
 	ctx, end := context.WithTimeout(last, closeWithin)
 	defer end()
 	c.alive.end()

@@ -11,6 +11,7 @@ import (
 const (
 	CloseWithin = closeWithin
 	CutWithin   = cutWithin
+	HushWithin  = hushWithin
 	PerCall     = perCall
 	Gatherings  = gatherings
 )

@@ -31,6 +31,8 @@ type stuck struct {
 	tracer
 	at      string
 	idle    atomic.Bool // it lets all pass
+	closed  atomic.Bool // Close has returned
+	late    atomic.Int64
 	in, out chan struct{}
 	once    sync.Once
 }
@@ -40,6 +42,9 @@ func sticking(at string) *stuck {
 }
 
 func (s *stuck) wait(at string) {
+	if at == "log" && s.closed.Load() {
+		s.late.Add(1)
+	}
 	if at == s.at && !s.idle.Load() {
 		s.once.Do(func() { close(s.in) })
 		<-s.out
@@ -131,24 +136,96 @@ func TestCloseEndsEveryLeaseAlthoughATracerBlocks(t *testing.T) {
 }
 
 func TestCloseReturnsInTimeWhicheverCallOfATracerBlocks(t *testing.T) {
-	for _, at := range []string{"lost", "log", "renewal", "request", "member"} {
-		t.Run(at, inDeployment(3, func(t *testing.T, d *redlocktest.Deployment) {
+	for _, of := range []string{"lost", "log", "renewal", "request", "member", "member that is back"} {
+		t.Run(of, inDeployment(3, func(t *testing.T, d *redlocktest.Deployment) {
+			at, _, back := strings.Cut(of, " that ")
 			hook := sticking(at)
 			hook.idle.Store(true)
 			p := another(t, d, redlock.WithTracer(hook), redlock.WithLogger(slog.New(hook)))
 			lease := p.Hold(t, "k", redlock.AutoRenew(12*time.Second))
 			done := lease.Done()
 			p.Hold(t, "short", redlock.TTL(time.Second))
+			if back {
+				p.Away(0)
+				p.Until(t, 0, redlock.MemberDown)
+			}
 			hook.idle.Store(false)
-			p.Away(0)
+			if back {
+				p.Back(0)
+			} else {
+				p.Away(0)
+			}
 			<-hook.in
 			start := time.Now()
 			require.NoError(t, p.Close())
 			took := time.Since(start)
+			hook.closed.Store(true)
 			close(hook.out)
-			require.LessOrEqual(t, took, redlock.CloseWithin+redlock.CutWithin)
+			time.Sleep(time.Minute)
+			require.Zero(t, hook.late.Load(), "lines for the Logger")
+			require.LessOrEqual(t, took, redlock.CloseWithin+redlock.CutWithin+redlock.HushWithin)
 			require.True(t, hasEnded(done))
 		}))
+	}
+}
+
+// lateMember closes some time after it should have, as one of an overloaded process does.
+type lateMember struct {
+	yes
+	by time.Duration
+}
+
+func (m *lateMember) Close(ctx context.Context) error {
+	<-ctx.Done()
+	time.Sleep(m.by)
+	return ctx.Err()
+}
+
+// diary is a Handler that takes its time, and knows when its last call began and ended.
+type diary struct {
+	slog.Handler
+	takes        time.Duration
+	began, ended atomic.Pointer[time.Time]
+}
+
+func (d *diary) Enabled(context.Context, slog.Level) bool { return true }
+func (d *diary) WithGroup(string) slog.Handler            { return d }
+func (d *diary) WithAttrs([]slog.Attr) slog.Handler       { return d }
+func (d *diary) Handle(context.Context, slog.Record) error {
+	now := time.Now()
+	d.began.Store(&now)
+	time.Sleep(d.takes)
+	now = time.Now()
+	d.ended.Store(&now)
+	return nil
+}
+
+// A program may free what its Logger writes to when Close has returned.
+func TestLoggerIsNotCalledAfterCloseHasReturned(t *testing.T) {
+	for name, tc := range map[string]struct {
+		late, takes time.Duration
+		says        bool
+	}{
+		"a member closes in time":                   {redlock.CutWithin / 2, 0, true},
+		"a line is being written when time is over": {redlock.CutWithin - time.Millisecond, redlock.HushWithin / 2, true},
+		"a member closes after Close has returned":  {time.Second, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				said := &diary{takes: tc.takes}
+				c, err := redlock.New([]member.Member{&lateMember{by: tc.late}}, redlock.WithLogger(slog.New(said).With("a", "b").WithGroup("c")))
+				require.NoError(t, err)
+				require.NoError(t, c.Close())
+				returned := time.Now()
+				time.Sleep(time.Minute)
+				if !tc.says {
+					require.Nil(t, said.began.Load())
+					return
+				}
+				require.NotNil(t, said.began.Load(), "what happens meanwhile is logged")
+				require.False(t, said.ended.Load().After(returned))
+			})
+		})
 	}
 }
 

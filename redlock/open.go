@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,8 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 	if err := errors.Join(checkMembers(len(urls)), cfg.withDefaults().validate()); err != nil {
 		return nil, err
 	}
+	cfg.Logger = loggedUntilClosed(cfg.Logger)
+	opts = append(slices.Clip(opts), WithLogger(cfg.Logger))
 	members := make([]member.Member, 0, len(urls))
 	closeAll := func() {
 		for _, m := range members {
