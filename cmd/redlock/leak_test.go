@@ -4,6 +4,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -26,6 +31,9 @@ func (l leakless) Run() int {
 		return 1
 	}
 	code := l.m.Run()
+	if fast != "" {
+		_ = os.RemoveAll(fast)
+	}
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -33,4 +41,29 @@ func (l leakless) Run() int {
 		}
 	}
 	return code
+}
+
+var (
+	fast     string // the folder of the program without the race detector
+	building sync.Once
+)
+
+// unraced has tests run a program without the race detector, if they have it themselves: scripts start the program 500
+// times, which takes a quarter of the processor then. TestLongScripts runs them with it.
+func unraced(t *testing.T) {
+	t.Helper()
+	info, ok := debug.ReadBuildInfo()
+	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) || os.Getenv("REDQUORUM_LONG") != "" {
+		return
+	}
+	building.Do(func() {
+		var err error
+		if fast, err = os.MkdirTemp("", "redlock"); err != nil {
+			return
+		}
+		if out, err := exec.Command("go", "build", "-o", filepath.Join(fast, "redlock"), ".").CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		_ = os.Setenv("PATH", fast+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	})
 }

@@ -30,7 +30,7 @@ var jsonKeys = []string{
 	"tokens_monotonic",
 }
 
-func checkJSON(t *testing.T, stdout string) {
+func checkJSON(t *testing.T, stdout string, of float64) {
 	t.Helper()
 	if strings.Count(stdout, "\n") != 1 || !strings.HasSuffix(stdout, "\n") {
 		t.Fatalf("not one line: %q", stdout)
@@ -46,13 +46,7 @@ func checkJSON(t *testing.T, stdout string) {
 	if slices.Sort(keys); !slices.Equal(keys, jsonKeys) {
 		t.Errorf("keys %v, want %v", keys, jsonKeys)
 	}
-	if n, _ := fields["acquisitions"].(float64); n < 3 { // of a hundred, where the machine does nothing else
-		t.Errorf("%v acquisitions", fields["acquisitions"])
-	}
-	if n, _ := fields["stale_writes_refused"].(float64); n < 1 {
-		t.Errorf("%v stale writes refused", fields["stale_writes_refused"])
-	}
-	if fields["overlaps"] != 0.0 || fields["tokens_monotonic"] != true || fields["members"] != 5.0 {
+	if fields["overlaps"] != 0.0 || fields["tokens_monotonic"] != true || fields["members"] != of {
 		t.Errorf("got %s", stdout)
 	}
 	if fields["beside_writer"] != 0.0 || fields["read_tokens_between"] != true || fields["beside_permit"] != 0.0 || fields["slot_tokens_rise"] != true {
@@ -65,52 +59,48 @@ func checkJSON(t *testing.T, stdout string) {
 	}
 }
 
-func TestDemoOnEmbeddedMembers(t *testing.T) {
-	began := time.Now()
-	code, stdout, stderr := command(t, "demo", "--duration", "2s", "--json")
-	if code != 0 {
-		t.Fatalf("exit code %d\n%s", code, stderr)
+// demonstrate runs a demo until it has shown all that there is, each time for longer: a busy machine does little in a second.
+// Nothing that it has shown may be wrong.
+func demonstrate(t *testing.T, members float64, args ...string) (stdout, stderr string) {
+	t.Helper()
+	for _, duration := range []string{"1s", "10s", "1m", "10m"} {
+		code, stdout, stderr := command(t, append([]string{"demo", "--json", "--duration", duration}, args...)...)
+		if code == 0 {
+			checkJSON(t, stdout, members)
+			return stdout, stderr
+		}
+		if code != exitFailed || !strings.Contains(stdout, `"overlaps":0,`) {
+			t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+		}
+		t.Logf("after %s:\n%s%s", duration, stdout, stderr)
 	}
-	checkJSON(t, stdout)
+	t.Fatal("never shown")
+	return "", ""
+}
+
+func TestDemoOnEmbeddedMembers(t *testing.T) {
+	_, stderr := demonstrate(t, 5)
 	for _, want := range []string{"member 3 is killed", "comes back, and has forgotten", "stalls while it holds", "the store refuses"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("progress lacks %q:\n%s", want, stderr)
 		}
 	}
-	// A status line a second, and a few for what happened and what a busy machine made fail.
-	if lines := strings.Count(stderr, "\n"); float64(lines) > 30+time.Since(began).Seconds() {
-		t.Errorf("%d lines of progress:\n%s", lines, stderr)
-	}
 }
 
-func TestDemoOnRedisProcesses(t *testing.T) {
+func TestLongDemoOnRedisProcesses(t *testing.T) {
+	long(t)
 	if err := redistest.Available(); err != nil {
 		t.Skip(err) // REDIS MISSING: ...
 	}
-	code, stdout, stderr := command(t, "demo", "--redis", "--duration", "2s", "--json")
-	if code != 0 {
-		t.Fatalf("exit code %d\n%s", code, stderr)
-	}
-	checkJSON(t, stdout)
+	demonstrate(t, 5, "--redis")
 }
 
 // Members that are given are not killed, and keep nothing of the run but the token counters.
 func TestDemoLeavesNothingAtGivenMembers(t *testing.T) {
-	cluster := redistest.NewEmbeddedCluster(3)
-	defer func() { _ = cluster.Close() }()
-	var urls []string
-	for i := range cluster.Len() {
-		if err := cluster.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
-			t.Fatal(err)
-		}
-		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
-	}
-	code, stdout, stderr := command(t, "demo", "--duration", "1s", "--fresh", "--members", strings.Join(urls, ","))
-	if code != 0 {
-		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
-	}
-	if !strings.Contains(stdout, "none of them is killed") || strings.Contains(stdout, "is killed:") {
-		t.Errorf("not said that nobody is killed:\n%s", stdout)
+	cluster, urls := served(t, 3)
+	_, stderr := demonstrate(t, 3, "--fresh", "--members", strings.Join(urls, ","))
+	if !strings.Contains(stderr, "none of them is killed") || strings.Contains(stderr, "is killed:") {
+		t.Errorf("not said that nobody is killed:\n%s", stderr)
 	}
 	if left, err := cluster.Leftovers(t.Context(), "redquorum:tokens", "redquorum:boot"); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
@@ -118,8 +108,8 @@ func TestDemoLeavesNothingAtGivenMembers(t *testing.T) {
 }
 
 // Members of every kind that the command takes, in one list: the commas in a URL do not end it.
-func TestDemoOnMembersOfEveryKind(t *testing.T) {
-	t.Parallel()
+func TestLongDemoOnMembersOfEveryKind(t *testing.T) {
+	long(t)
 	if err := redistest.Available(); err != nil {
 		t.Skip(err)
 	}
@@ -141,13 +131,7 @@ func TestDemoOnMembersOfEveryKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	members := "redis-cluster://" + strings.Join(s.Addrs(), ",") + ",redis-sentinel://" + strings.Join(group.Addrs(), ",") + "/mymaster,redis://" + plain.Addr()
-	code, stdout, stderr := command(t, "demo", "--json", "--duration", "1s", "--fresh", "--members", members)
-	if code != 0 {
-		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
-	}
-	if !strings.Contains(stdout, `"members":3`) {
-		t.Errorf("not three members:\n%s%s", stdout, stderr)
-	}
+	demonstrate(t, 3, "--fresh", "--members", members)
 	for _, r := range append(s.Servers, group.Servers[0]) {
 		keys, err := r.Do(ctx, "KEYS", "*")
 		all, _ := keys.([]any)
@@ -182,15 +166,15 @@ func TestDemoOnMembersOfEveryKind(t *testing.T) {
 }
 
 func TestDemoInterrupted(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var stdout, stderr bytes.Buffer
-	began := time.Now()
-	if code := run(ctx, []string{"demo", "--duration", "1m"}, &stdout, &stderr); code != exitInterrupted {
-		t.Errorf("exit code %d\n%s", code, stderr.String())
-	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("ended after %v", took)
+	var stdout heard
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, []string{"demo", "--duration", "1h"}, &stdout, io.Discard) }()
+	eventually(t, "it has begun", func() bool { return strings.Contains(stdout.String(), "members") })
+	cancel()
+	if code := <-ended; code != exitInterrupted {
+		t.Errorf("exit code %d", code)
 	}
 	if !strings.Contains(stdout.String(), "overlapping holders") {
 		t.Errorf("no summary:\n%s", stdout.String())

@@ -43,7 +43,7 @@ func TestWaitingBeginsBeforeAMajorityIsThere(t *testing.T) {
 			t.Parallel()
 			cluster, urls := embedded(t, 3)
 			cluster.Kill(1, 2)
-			cmd, output := started(t, urls, args)
+			cmd, output := started(t, urls, strings.Fields(args)...)
 			eventually(t, "it says that it tries again", func() bool { return strings.Contains(output.String(), "asking again") })
 			if err := cluster.Restart(true, 1, 2); err != nil {
 				t.Fatal(err)
@@ -61,7 +61,7 @@ func TestWaitingForAMajorityIsEndedByASignal(t *testing.T) {
 	for _, args := range []string{"run k --no-quorum-after -1s -- true", "hold k --no-quorum-after -1s", "acquire k --no-quorum-after -1s"} {
 		cluster, urls := embedded(t, 3)
 		cluster.Kill(1, 2)
-		cmd, output := started(t, urls, args)
+		cmd, output := started(t, urls, strings.Fields(args)...)
 		eventually(t, "it says that it tries again", func() bool { return strings.Contains(output.String(), "asking again") })
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
@@ -76,12 +76,22 @@ func TestWaitingForAMajorityIsEndedByASignal(t *testing.T) {
 	}
 }
 
-func started(t *testing.T, urls []string, args string) (*exec.Cmd, *heard) {
+// process is a program of its own, and what it says.
+func process(t *testing.T, urls []string, args ...string) (*exec.Cmd, *heard) {
 	t.Helper()
-	cmd, output := exec.Command("redlock", strings.Fields(args)...), &heard{}
-	cmd.Env = append(os.Environ(), "REDLOCK_MEMBERS="+strings.Join(urls, ","), "REDLOCK_MEMBER_TIMEOUT=5s", "REDLOCK_DIAL_TIMEOUT=5s",
-		"REDLOCK_RESTART_GUARD=off") // they come back with what they knew
+	unraced(t)
+	cmd, output := exec.Command("redlock", args...), &heard{}
+	cmd.Env = append(os.Environ(), "REDLOCK_MEMBERS="+strings.Join(urls, ","), "REDLOCK_MEMBER_TIMEOUT="+patience.String(),
+		"REDLOCK_DIAL_TIMEOUT="+patience.String())
 	cmd.Stdout, cmd.Stderr = output, output
+	return cmd, output
+}
+
+// started is one that runs. Members come back with what they knew.
+func started(t *testing.T, urls []string, args ...string) (*exec.Cmd, *heard) {
+	t.Helper()
+	cmd, output := process(t, urls, args...)
+	cmd.Env = append(cmd.Env, "REDLOCK_RESTART_GUARD=off")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

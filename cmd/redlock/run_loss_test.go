@@ -19,20 +19,11 @@ import (
 
 // When the quorum is lost while a command runs, the command and what it started are dead before another
 // can have the lock: by the last sign of life that they gave themselves, against the first grant to a
-// client that asks all the time.
-func TestRunEndsTheCommandBeforeAnotherCanHold(t *testing.T) {
-	t.Parallel()
-	lossRounds(t, 3)
-}
-
+// client that asks all the time. It is about seconds of real time: TestSuperviseStopsACommandBeforeItsLeaseEnds
+// shows the same in fake time.
 func TestLongRunEndsTheCommandBeforeAnotherCanHold(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("takes five minutes: make test-long")
-	}
-	lossRounds(t, 50)
-}
-
-func lossRounds(t *testing.T, rounds int) {
+	long(t)
+	const rounds = 50
 	cluster, urls := real(t, 3)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -114,7 +105,7 @@ func contender(t *testing.T, urls []string, key string) (end func(), acquired <-
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if ok() {
 			return
 		}

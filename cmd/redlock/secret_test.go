@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -52,27 +50,20 @@ func TestNothingSecretLeaves(t *testing.T) {
 		if i := strings.Index(tc.args, "sh -c "); i >= 0 {
 			args = append(strings.Fields(tc.args[:i]), "sh", "-c", tc.args[i+len("sh -c "):])
 		}
-		cmd := exec.Command("redlock", args...)
-		cmd.Env = append(os.Environ(), "REDLOCK_MEMBERS="+tc.members, "REDLOCK_LEASE="+canary, "REDLOCK_MEMBER_TIMEOUT=5s", "REDLOCK_DIAL_TIMEOUT=5s")
-		var output bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &output, &output
+		cmd, output := process(t, []string{tc.members}, args...)
+		cmd.Env = append(cmd.Env, "REDLOCK_LEASE="+canary)
 		_ = cmd.Run()
 		if code := cmd.ProcessState.ExitCode(); code != tc.code {
-			t.Errorf("%s: exit code %d, want %d\n%s", name, code, tc.code, &output)
+			t.Errorf("%s: exit code %d, want %d\n%s", name, code, tc.code, output)
 		}
 		if strings.Contains(output.String(), canary) {
-			t.Errorf("%s tells a secret:\n%s", name, &output)
+			t.Errorf("%s tells a secret:\n%s", name, output)
 		}
 	}
 
 	// The owner, while the lock is held by somebody else.
-	holder := exec.Command("redlock", "run", "held", "-vv", "--", "sh", "-c", "env; exec sleep 60")
-	holder.Env = append(os.Environ(), "REDLOCK_MEMBERS="+in+server.Addr())
-	var output bytes.Buffer
-	holder.Stdout, holder.Stderr = &output, &output
-	if err := holder.Start(); err != nil {
-		t.Fatal(err)
-	}
+	members := []string{in + server.Addr()}
+	holder, output := started(t, members, "run", "held", "-vv", "--", "sh", "-c", "env; exec sleep 600")
 	owner := ""
 	eventually(t, "the lock is held", func() bool {
 		fields, err := redisAs(server, canary, "HKEYS", "held")
@@ -80,11 +71,10 @@ func TestNothingSecretLeaves(t *testing.T) {
 		return err == nil && len(owner) > 10
 	})
 	for _, args := range [][]string{{"inspect", "held", "-vv"}, {"inspect", "held", "--json"}, {"ls", "--json", "--all"}, {"run", "held", "-n", "-vv", "--", "true"}, {"release", "held", "--force", "--yes", "-vv"}} {
-		cmd := exec.Command("redlock", args...)
-		cmd.Env = holder.Env
-		out, _ := cmd.CombinedOutput()
-		if len(out) == 0 || strings.Contains(string(out), owner) {
-			t.Errorf("%v tells the owner, or nothing:\n%s", args, out)
+		cmd, output := process(t, members, args...)
+		_ = cmd.Run()
+		if said := output.String(); said == "" || strings.Contains(said, owner) {
+			t.Errorf("%v tells the owner, or nothing:\n%s", args, said)
 		}
 	}
 	_ = holder.Process.Signal(os.Interrupt)

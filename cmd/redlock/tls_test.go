@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -11,7 +10,6 @@ import (
 	"math/big"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -100,24 +98,18 @@ func TestMembersWithTLS(t *testing.T) {
 		code int
 		says string
 	}{
-		"good":              {"run x -- true", ours, ours, 0, ""},
+		"good":              {"acquire x", ours, ours, 0, ""},
 		"expires soon":      {"doctor --sample 20ms", ours, ours, 1, "the member's certificate expires on"},
-		"unknown authority": {"run x -- true", strange, ours, exitConfig, "certificate"},
+		"unknown authority": {"acquire x", strange, ours, exitConfig, "certificate"},
 		// The other side's word may be lost when it closes (TLS 1.3): then it looks like a network failure.
-		"unknown to the other": {"run x -- true", ours, strange, -1, ""},
+		"unknown to the other": {"acquire x", ours, strange, -1, ""},
 		"doctor sees it":       {"doctor --sample 20ms", strange, ours, 2, "critical  tls"},
 	} {
-		args := append([]string{}, strings.Fields(tc.args)...)
-		cmd := exec.Command("redlock", args...)
-		cmd.Env = append(os.Environ(), "REDLOCK_MEMBERS=rediss://127.0.0.1:"+strconv.Itoa(port), "REDLOCK_TLS_CA="+tc.ca.path("ca.crt"))
-		if tc.pair != nil {
-			cmd.Env = append(cmd.Env, "REDLOCK_TLS_CERT="+tc.pair.path("client.crt"), "REDLOCK_TLS_KEY="+tc.pair.path("client.key"))
-		}
-		var output bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &output, &output
-		_ = cmd.Run()
-		if code := cmd.ProcessState.ExitCode(); code != tc.code && !(tc.code < 0 && (code == exitConfig || code == exitUnavailable)) || !strings.Contains(output.String(), tc.says) {
-			t.Errorf("%s: exit code %d, want %d\n%s", name, code, tc.code, &output)
+		args := append(strings.Fields(tc.args), "--members", "rediss://127.0.0.1:"+strconv.Itoa(port), "--dial-timeout", patience.String(),
+			"--tls-ca", tc.ca.path("ca.crt"), "--tls-cert", tc.pair.path("client.crt"), "--tls-key", tc.pair.path("client.key"))
+		code, stdout, stderr := command(t, args...)
+		if code != tc.code && !(tc.code < 0 && (code == exitConfig || code == exitUnavailable)) || !strings.Contains(stdout+stderr, tc.says) {
+			t.Errorf("%s: exit code %d, want %d\n%s%s", name, code, tc.code, stdout, stderr)
 		}
 	}
 }
