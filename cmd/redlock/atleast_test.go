@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // section1 is a section that lasts until a test ends it.
@@ -67,8 +69,7 @@ func TestOnlyASignalThatEndsProgramsLeavesTheLock(t *testing.T) {
 		signals := make(chan os.Signal, 1)
 		signals <- syscall.SIGCONT
 		l := least{time.Minute, time.Now()}
-		if linger(l, section1{}, false, signals, slog.New(slog.DiscardHandler)) || l.left() > 0 {
-			t.Errorf("SIGCONT ended the wait %v early", l.left())
-		}
+		assert.False(t, linger(l, section1{}, false, signals, slog.New(slog.DiscardHandler)) || l.left() > 0,
+			"SIGCONT ended the wait %v early", l.left())
 	})
 }

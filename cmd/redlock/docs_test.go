@@ -7,6 +7,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const repository = "../.."
@@ -56,9 +59,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			}
 		}
 		for _, name := range fileName.FindAllString(text, -1) {
-			if len(files(name)) == 0 {
-				t.Errorf("%s names the file %s, which does not exist", document, name)
-			}
+			assert.NotEmpty(t, files(name), "%s names the file %s, which does not exist", document, name)
 		}
 		for _, m := range funcIn.FindAllStringSubmatch(text, -1) {
 			receiver, name, file := m[1], m[2], m[3]
@@ -67,9 +68,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			for _, path := range files(file) {
 				ok = ok || declared.MatchString(sources[path])
 			}
-			if !ok {
-				t.Errorf("%s names %s.%s in %s, which is not there", document, receiver, name, file)
-			}
+			assert.True(t, ok, "%s names %s.%s in %s, which is not there", document, receiver, name, file)
 		}
 	}
 }
@@ -86,9 +85,7 @@ func casesOf(t *testing.T) string {
 		all.WriteString("\n" + string(text))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return all.String()
 }
 
@@ -108,9 +105,7 @@ func textsOf(t *testing.T) map[string]string {
 		sources[filepath.ToSlash(rel)] = string(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return sources
 }
 
@@ -132,17 +127,11 @@ func TestCitationsNameHeadingsOfTheProtocol(t *testing.T) {
 		for _, m := range cites.FindAllStringSubmatch(text, -1) {
 			seen++
 			cited := regexp.MustCompile(`\s+(?:(?://|--)\s*)?`).ReplaceAllString(m[1], " ")
-			if !headings[cited] {
-				t.Errorf("%s cites the heading %q, which %s does not have", path, cited, protocol)
-			}
+			assert.True(t, headings[cited], "%s cites the heading %q, which %s does not have", path, cited, protocol)
 		}
-		if strings.Contains(text, "\u00a7") {
-			t.Errorf("%s cites a numbered section: name a heading of %s", path, protocol)
-		}
+		assert.NotContains(t, text, "\u00a7", "%s cites a numbered section: name a heading of %s", path, protocol)
 	}
-	if seen < 12 {
-		t.Errorf("only %d citations were found", seen)
-	}
+	assert.True(t, seen >= 12, "only %d citations were found", seen)
 }
 
 // documents are all of them that people read, by their paths.
@@ -151,21 +140,15 @@ func documents(t *testing.T) map[string]string {
 	all := map[string]string{}
 	for _, pattern := range []string{"*.md", "*/*.md"} {
 		paths, err := filepath.Glob(filepath.Join(repository, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, path := range paths {
 			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			rel, _ := filepath.Rel(repository, path)
 			all[rel] = string(text)
 		}
 	}
-	if all["README.md"] == "" || all["ARCHITECTURE.md"] == "" || all[protocol] == "" {
-		t.Fatal("a document is missing")
-	}
+	require.False(t, all["README.md"] == "" || all["ARCHITECTURE.md"] == "" || all[protocol] == "", "a document is missing")
 	return all
 }
 
@@ -173,9 +156,7 @@ func documents(t *testing.T) map[string]string {
 func TestDocumentsNameTargetsThatExist(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	named := regexp.MustCompile("(?m)(?:`|^ *)make ([a-z][a-z-]*)[^\\n`]*(?:`|$)")
 	seen := 0
 	for name, text := range documents(t) {
@@ -188,7 +169,5 @@ func TestDocumentsNameTargetsThatExist(t *testing.T) {
 			}
 		}
 	}
-	if seen < 15 {
-		t.Errorf("only %d targets were found", seen)
-	}
+	assert.True(t, seen >= 15, "only %d targets were found", seen)
 }

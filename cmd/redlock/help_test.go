@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
 )
 
@@ -19,9 +21,8 @@ func TestHelpIsTrue(t *testing.T) {
 		if strings.HasPrefix(cmd.CommandPath(), "redlock completion") || cmd.Name() == "help" {
 			return // cobra's own
 		}
-		if cmd.Short == "" || cmd.Example == "" && cmd.Name() != "version" {
-			t.Errorf("%s: no description or no example", cmd.CommandPath())
-		}
+		assert.False(t, cmd.Short == "" || cmd.Example == "" && cmd.Name() != "version",
+			"%s: no description or no example", cmd.CommandPath())
 		for _, text := range []string{cmd.Example, cmd.Long} {
 			checkLines(t, cmd.CommandPath(), text)
 		}
@@ -37,9 +38,7 @@ func TestHelpIsTrue(t *testing.T) {
 			seen += checkLines(t, name, oneEachLine(block))
 		}
 	}
-	if seen < 25 {
-		t.Errorf("only %d command lines were found in the documents", seen)
-	}
+	assert.True(t, seen >= 25, "only %d command lines were found in the documents", seen)
 }
 
 var (
@@ -87,9 +86,8 @@ func checkLines(t *testing.T, where, text string) (n int) {
 			if strings.Count(flag, "-") == 1 || len(name) == 1 {
 				known = known || cmd.Flags().ShorthandLookup(name[:1]) != nil
 			}
-			if !known && strings.Contains(" "+ours+" ", " "+flag) {
-				t.Errorf("%s: %q: %s has no flag %s", where, ours, cmd.CommandPath(), flag)
-			}
+			assert.False(t, !known && strings.Contains(" "+ours+" ", " "+flag),
+				"%s: %q: %s has no flag %s", where, ours, cmd.CommandPath(), flag)
 		}
 	}
 	return n

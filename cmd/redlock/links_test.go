@@ -72,9 +72,8 @@ func TestDocumentsAreReadable(t *testing.T) {
 			continue
 		}
 		for _, line := range strings.Split(fenced.ReplaceAllString(text, ""), "\n") {
-			if utf8.RuneCountInString(line) > 120 && !strings.HasPrefix(line, "|") {
-				t.Errorf("%s has a line of more than 120 characters: %.60s…", name, line)
-			}
+			assert.False(t, utf8.RuneCountInString(line) > 120 && !strings.HasPrefix(line, "|"),
+				"%s has a line of more than 120 characters: %.60s…", name, line)
 		}
 	}
 }

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
@@ -73,9 +76,7 @@ func TestTokenVerifiesTheHolderAlone(t *testing.T) {
 			t.Fatalf("seed %d: held by nobody: %d", seed, got)
 		}
 	}
-	if told[yes] == 0 || told[no] == 0 || told[unknown] == 0 {
-		t.Errorf("not every verdict was seen: %v", told)
-	}
+	assert.False(t, told[yes] == 0 || told[no] == 0 || told[unknown] == 0, "not every verdict was seen: %v", told)
 }
 
 // The second of two readers lifted the token at a member: that of the first is still a holder's.
@@ -227,9 +228,7 @@ func TestReadersAreShownAsSuch(t *testing.T) {
   m:1     voting  reader bbbbbb  2s   7      7        2 (1 reader)
   m:2     voting  cccccc         1s   5      5        1
 `
-	if text.String() != want {
-		t.Errorf("got\n%swant\n%s", &text, want)
-	}
+	assert.Equal(t, want, text.String())
 	if got := watchLine(in, nil); !strings.HasSuffix(got, ", 2 waiting (1 reader)") {
 		t.Error(got)
 	}
@@ -245,9 +244,7 @@ func TestLockThatIsSeenAtTwoMastersOfAMemberHasOneVote(t *testing.T) {
 	cluster, urls := embedded(t, 2)
 	set := &settings.Settings{Members: urls, DialTimeout: 5 * time.Second}
 	both, err := rawMembers(t.Context(), set)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer closeAll(both)
 	for i := range 2 {
 		for _, cmd := range [][]string{{"HSET", "k", "client:1", "17"}, {"PEXPIRE", "k", "60000"}} {
@@ -258,9 +255,7 @@ func TestLockThatIsSeenAtTwoMastersOfAMemberHasOneVote(t *testing.T) {
 	}
 	one := &rawMember{name: "both", servers: []rawServer{both[0].servers[0], both[1].servers[0]}}
 	found, err := list(t.Context(), []*rawMember{one}, "", set.DialTimeout, true)
-	if err != nil || len(found) != 1 || found[0].Votes != 1 {
-		t.Errorf("%+v, %v", found, err)
-	}
+	assert.False(t, err != nil || len(found) != 1 || found[0].Votes != 1, "%+v, %v", found, err)
 }
 
 func TestSeveralHoldersAreShown(t *testing.T) {
@@ -280,9 +275,7 @@ func TestSeveralHoldersAreShown(t *testing.T) {
   m:1     voting  bbbbbb  2s   5      7        0
   m:2     voting  -       -    -      9        0
 `
-	if text.String() != want {
-		t.Errorf("got\n%swant\n%s", &text, want)
-	}
+	assert.Equal(t, want, text.String())
 	line, err := json.Marshal(toJSON(in, nil))
 	if want := `"holders":[{"owner":"aaaaaa","token":7,"votes":2},{"owner":"bbbbbb","token":5,"votes":2}],"members":[{"member":"m:1","state":"voting",` +
 		`"votes":[{"owner":"aaaaaa","ttl_ms":1000,"token":7},{"owner":"bbbbbb","ttl_ms":2000,"token":5}],"counter":7}`; err != nil || !strings.Contains(string(line), want) {

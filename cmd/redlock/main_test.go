@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
 	"github.com/redquorum/redquorum/internal/redistest"
 )
@@ -32,13 +35,9 @@ var jsonKeys = []string{
 
 func checkJSON(t *testing.T, stdout string, of float64) {
 	t.Helper()
-	if strings.Count(stdout, "\n") != 1 || !strings.HasSuffix(stdout, "\n") {
-		t.Fatalf("not one line: %q", stdout)
-	}
+	require.False(t, strings.Count(stdout, "\n") != 1 || !strings.HasSuffix(stdout, "\n"), "not one line: %q", stdout)
 	var fields map[string]any
-	if err := json.Unmarshal([]byte(stdout), &fields); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &fields))
 	var keys []string
 	for k := range fields {
 		keys = append(keys, k)
@@ -46,17 +45,13 @@ func checkJSON(t *testing.T, stdout string, of float64) {
 	if slices.Sort(keys); !slices.Equal(keys, jsonKeys) {
 		t.Errorf("keys %v, want %v", keys, jsonKeys)
 	}
-	if fields["overlaps"] != 0.0 || fields["tokens_monotonic"] != true || fields["members"] != of {
-		t.Errorf("got %s", stdout)
-	}
+	assert.False(t, fields["overlaps"] != 0.0 || fields["tokens_monotonic"] != true || fields["members"] != of, "got %s", stdout)
 	if fields["beside_writer"] != 0.0 || fields["read_tokens_between"] != true || fields["beside_permit"] != 0.0 || fields["slot_tokens_rise"] != true {
 		t.Errorf("got %s", stdout)
 	}
 	p50, _ := fields["handoff_p50_us"].(float64)
 	p99, _ := fields["handoff_p99_us"].(float64)
-	if p50 <= 0 || p99 < p50 {
-		t.Errorf("hand-off p50 %v, p99 %v", p50, p99)
-	}
+	assert.False(t, p50 <= 0 || p99 < p50, "hand-off p50 %v, p99 %v", p50, p99)
 }
 
 // demonstrate runs a demo until it has shown all that there is, each time for longer: a busy machine does little in a second.
@@ -69,9 +64,7 @@ func demonstrate(t *testing.T, members float64, args ...string) (stdout, stderr 
 			checkJSON(t, stdout, members)
 			return stdout, stderr
 		}
-		if code != exitFailed || !strings.Contains(stdout, `"overlaps":0,`) {
-			t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
-		}
+		require.False(t, code != exitFailed || !strings.Contains(stdout, `"overlaps":0,`), "exit code %d\n%s%s", code, stdout, stderr)
 		t.Logf("after %s:\n%s%s", duration, stdout, stderr)
 	}
 	t.Fatal("never shown")
@@ -81,9 +74,7 @@ func demonstrate(t *testing.T, members float64, args ...string) (stdout, stderr 
 func TestDemoOnEmbeddedMembers(t *testing.T) {
 	_, stderr := demonstrate(t, 5)
 	for _, want := range []string{"member 3 is killed", "comes back, and has forgotten", "stalls while it holds", "the store refuses"} {
-		if !strings.Contains(stderr, want) {
-			t.Errorf("progress lacks %q:\n%s", want, stderr)
-		}
+		assert.Contains(t, stderr, want, "progress lacks %q:\n%s", want, stderr)
 	}
 }
 
@@ -99,9 +90,8 @@ func TestLongDemoOnRedisProcesses(t *testing.T) {
 func TestDemoLeavesNothingAtGivenMembers(t *testing.T) {
 	cluster, urls := served(t, 3)
 	_, stderr := demonstrate(t, 3, "--fresh", "--members", strings.Join(urls, ","))
-	if !strings.Contains(stderr, "none of them is killed") || strings.Contains(stderr, "is killed:") {
-		t.Errorf("not said that nobody is killed:\n%s", stderr)
-	}
+	assert.False(t, !strings.Contains(stderr, "none of them is killed") || strings.Contains(stderr, "is killed:"),
+		"not said that nobody is killed:\n%s", stderr)
 	if left, err := cluster.Leftovers(t.Context(), "redquorum:tokens", "redquorum:boot"); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
@@ -116,20 +106,14 @@ func TestLongDemoOnMembersOfEveryKind(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, NodeTimeout: 20 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	group, err := redistest.StartGroup(ctx, redistest.GroupConfig{Sentinels: 2, DownAfter: 20 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = group.Close() })
 	plain := redistest.NewEmbedded()
 	t.Cleanup(func() { _ = plain.Close() })
-	if err := plain.ServeTCP("127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, plain.ServeTCP("127.0.0.1:0"))
 	members := "redis-cluster://" + strings.Join(s.Addrs(), ",") + ",redis-sentinel://" + strings.Join(group.Addrs(), ",") + "/mymaster,redis://" + plain.Addr()
 	demonstrate(t, 3, "--fresh", "--members", members)
 	for _, r := range append(s.Servers, group.Servers[0]) {
@@ -142,9 +126,7 @@ func TestLongDemoOnMembersOfEveryKind(t *testing.T) {
 				t.Errorf("left behind at %s: %v", r.Addr(), k)
 			}
 		}
-		if err != nil || len(all) == 0 {
-			t.Errorf("%s took no part: %v, %v", r.Addr(), all, err)
-		}
+		assert.False(t, err != nil || len(all) == 0, "%s took no part: %v, %v", r.Addr(), all, err)
 	}
 
 	// What is wrong with them has the exit code that it has everywhere.
@@ -159,9 +141,8 @@ func TestLongDemoOnMembersOfEveryKind(t *testing.T) {
 		{"redis://" + plain.Addr() + ",redis://" + plain.Addr(), exitConfig, "members 1 and 2"},
 	} {
 		code, _, stderr := command(t, "demo", "--json", "--duration", "1s", "--members", tc.members)
-		if code != tc.code || !strings.Contains(stderr, tc.says) {
-			t.Errorf("%s: %d, want %d and %q: %s", tc.members, code, tc.code, tc.says, stderr)
-		}
+		assert.False(t, code != tc.code || !strings.Contains(stderr, tc.says),
+			"%s: %d, want %d and %q: %s", tc.members, code, tc.code, tc.says, stderr)
 	}
 }
 
@@ -176,9 +157,7 @@ func TestDemoInterrupted(t *testing.T) {
 	if code := <-ended; code != exitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
-	if !strings.Contains(stdout.String(), "overlapping holders") {
-		t.Errorf("no summary:\n%s", stdout.String())
-	}
+	assert.Contains(t, stdout.String(), "overlapping holders", "no summary:\n%s", stdout.String())
 }
 
 func TestMistakesAreToldBeforeAnythingStarts(t *testing.T) {
@@ -198,9 +177,8 @@ func TestMistakesAreToldBeforeAnythingStarts(t *testing.T) {
 		{[]string{"no-such-command"}, "no-such-command"},
 	} {
 		code, stdout, stderr := command(t, tc.args...)
-		if code != exitUsage || stdout != "" || !strings.Contains(stderr, tc.want) || strings.Contains(stderr, "secret") {
-			t.Errorf("%v: code %d, stdout %q, stderr %q", tc.args, code, stdout, stderr)
-		}
+		assert.False(t, code != exitUsage || stdout != "" || !strings.Contains(stderr, tc.want) || strings.Contains(stderr, "secret"),
+			"%v: code %d, stdout %q, stderr %q", tc.args, code, stdout, stderr)
 	}
 }
 
@@ -222,9 +200,8 @@ func TestHelpAndVersion(t *testing.T) {
 		{"version", "redlock "},
 	} {
 		code, stdout, stderr := command(t, strings.Fields(tc.args)...)
-		if code != 0 || !strings.Contains(stdout, tc.want) || stderr != "" {
-			t.Errorf("%q: code %d, stdout %q, stderr %q", tc.args, code, stdout, stderr)
-		}
+		assert.False(t, code != 0 || !strings.Contains(stdout, tc.want) || stderr != "",
+			"%q: code %d, stdout %q, stderr %q", tc.args, code, stdout, stderr)
 	}
 }
 
@@ -265,12 +242,9 @@ func TestExitCodeFollowsTheResult(t *testing.T) {
 			root := newRoot(func(context.Context, demo.Options) (demo.Result, error) { return r, tc.err })
 			var stdout, stderr bytes.Buffer
 			code := execute(t.Context(), root, flags, &stdout, &stderr)
-			if code != tc.code || !strings.Contains(stderr.String(), tc.says) {
-				t.Errorf("%s, %v: code %d, want %d; stderr %q", name, flags, code, tc.code, stderr.String())
-			}
-			if tc.err == nil && stdout.Len() == 0 {
-				t.Errorf("%s, %v: the result was not printed", name, flags)
-			}
+			assert.False(t, code != tc.code || !strings.Contains(stderr.String(), tc.says),
+				"%s, %v: code %d, want %d; stderr %q", name, flags, code, tc.code, stderr.String())
+			assert.False(t, tc.err == nil && stdout.Len() == 0, "%s, %v: the result was not printed", name, flags)
 		}
 	}
 }

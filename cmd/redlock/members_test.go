@@ -77,9 +77,7 @@ func found(r doctor.Report, s doctor.Severity, pattern string) bool {
 
 func want(t *testing.T, r doctor.Report, s doctor.Severity, pattern string) {
 	t.Helper()
-	if !found(r, s, pattern) {
-		t.Errorf("no finding of severity %v matches %s:\n%+v", s, pattern, r.Findings)
-	}
+	assert.True(t, found(r, s, pattern), "no finding of severity %v matches %s:\n%+v", s, pattern, r.Findings)
 }
 
 func succeed(t *testing.T, says string, args ...string) string {
@@ -91,9 +89,8 @@ func fail(t *testing.T, code int, says string, args ...string) string {
 	t.Helper()
 	args = append(args, "--dial-timeout", patience.String(), "--member-timeout", patience.String())
 	got, stdout, stderr := command(t, args...)
-	if got != code || !regexp.MustCompile(says).MatchString(stdout+stderr) {
-		t.Fatalf("%v: code %d, want %d and %q\n%s%s", args, got, code, says, stdout, stderr)
-	}
+	require.False(t, got != code || !regexp.MustCompile(says).MatchString(stdout+stderr),
+		"%v: code %d, want %d and %q\n%s%s", args, got, code, says, stdout, stderr)
 	return stdout
 }
 
@@ -129,9 +126,7 @@ func holdsLocks(t *testing.T, url string, names []string) {
 	succeed(t, "held by .* at 1 of 1 members", with("inspect", names[0])...)
 	fail(t, 0, "members_freed=1", with("release", names[0], "--force", "--yes")...)
 	succeed(t, "not held, 0 waiting", with("watch", names[0], "--until-free")...)
-	if strings.Contains(succeed(t, "", with("ls")...), fmt.Sprintf("%q", names[0])) {
-		t.Error("a lock that was forced open is listed")
-	}
+	assert.NotContains(t, succeed(t, "", with("ls")...), fmt.Sprintf("%q", names[0]), "a lock that was forced open is listed")
 }
 
 func TestCommandsKnowAClusterAsAMember(t *testing.T) {
@@ -141,9 +136,7 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	}
 	ctx := t.Context()
 	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, Replicas: 1, NodeTimeout: 20 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	masters, replicas := s.Servers[:2], s.Servers[2:]
 	const options = "?failover_lag=20s"
@@ -157,9 +150,7 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	url := at(s.Servers...) + options
 
 	code, r := diagnose(t, "--members", url)
-	if code != 1 {
-		t.Errorf("a new cluster: %d", code)
-	}
+	assert.True(t, code == 1, "a new cluster: %d", code)
 	for i, m := range masters {
 		want(t, r, doctor.Warning, "^restart guard: "+m.Addr()+": no client has used it")
 		want(t, r, doctor.Warning, "^failover: "+m.Addr()+": cluster-replica-validity-factor of its replica "+replicas[i].Addr()+" is 0")
@@ -211,9 +202,7 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	_, r = diagnose(t, "--members", at(masters...)+options+","+at(replicas...)+options)
 	want(t, r, doctor.Critical, "^identity: "+replicas[0].Addr()+".*: it is the same Redis Cluster as "+masters[0].Addr())
 	code, r = diagnose(t, "--members", "redis-cluster://127.0.0.1:1,"+s.Servers[0].Addr()+options)
-	if code != 1 {
-		t.Errorf("one address is wrong: %d", code)
-	}
+	assert.True(t, code == 1, "one address is wrong: %d", code)
 	want(t, r, doctor.Warning, "^server: .*: 127.0.0.1:1 does not answer")
 	_, r = diagnose(t, "--members", at(masters...)+options+"&min_replicas_ack=2")
 	want(t, r, doctor.Critical, "^replicas: "+masters[0].Addr()+": min_replicas_ack is 2, and it has 1")
@@ -248,9 +237,7 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	do(t, masters[:1], "CLUSTER", "DELSLOTS", "17")
 	_, r = diagnose(t, "--members", url)
 	want(t, r, doctor.Warning, "^slots: .*do not agree")
-	if found(r, doctor.Critical, "no master serves") {
-		t.Error("one server of four is believed")
-	}
+	assert.False(t, found(r, doctor.Critical, "no master serves"), "one server of four is believed")
 	want(t, r, doctor.Critical, "^cluster: "+masters[0].Addr()+": cluster_state is fail")
 	_, r = diagnose(t, "--members", at(masters[0])+options)
 	want(t, r, doctor.Critical, "^slots: .*no master serves 1 of 16384 slots")
@@ -258,16 +245,12 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	do(t, masters[:1], "CLUSTER", "ADDSLOTS", "17")
 
 	// A replica takes over, and then a client sees it.
-	if err := s.Promote(ctx, 2, "TAKEOVER"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Promote(ctx, 2, "TAKEOVER"))
 	eventually(t, "what a replica that took over is known as", func() bool {
 		code, r = diagnose(t, "--members", url)
 		return code == 1 && found(r, doctor.Warning, "^restart guard: "+replicas[0].Addr()+": a replica has taken over, or it has restarted, and no client")
 	})
-	if r.Restart || r.Members[0].State != "replaced" {
-		t.Errorf("%+v", r)
-	}
+	assert.False(t, r.Restart || r.Members[0].State != "replaced", "%+v", r)
 	eventually(t, "the quarantine of the master that took over", func() bool {
 		_, _, _ = command(t, "inspect", "x", "--members", url) // on a busy machine it has its answer before it has marked all
 		_, r = diagnose(t, "--members", url)
@@ -288,9 +271,7 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 
 	masters[1].Kill()
 	code, r = diagnose(t, "--members", url)
-	if code != 2 || r.Members[0].State != "down" {
-		t.Errorf("a master is dead: %d, %+v", code, r.Members)
-	}
+	assert.False(t, code != 2 || r.Members[0].State != "down", "a master is dead: %d, %+v", code, r.Members)
 	want(t, r, doctor.Critical, "^reachable: "+masters[1].Addr()+": a master, of 819[0-9] slots: ")
 	want(t, r, doctor.Critical, "^quorum: : 0 of 1 members")
 	fail(t, exitUnavailable, "no quorum", "ls", "--members", url)
@@ -304,16 +285,12 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 func clusterUser(t *testing.T, s *redistest.Sharded) {
 	rt.Needs(t, redistest.DryRun)
 	text, err := os.ReadFile(filepath.Join(repository, "acl", rt.Installed(t).Rules()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	words := strings.Fields(strings.ReplaceAll(strings.TrimSpace(string(text)), ">CHANGE-ME", ">pw-canary"))
 	do(t, s.Servers, append(append([]string{"ACL", "SETUSER"}, words[1:]...), "+acl|whoami", "+acl|dryrun", "+config|get")...)
 	file := filepath.Join(t.TempDir(), "redlock.json")
 	config := fmt.Sprintf(`{"members": "redis-cluster://locker:pw-canary@%s?failover_lag=20s&min_replicas_ack=1"}`, strings.Join(s.Addrs(), ","))
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	ask := func() doctor.Report {
 		_, r := diagnose(t, "--config", file, "--key", "app:x")
 		if text := fmt.Sprint(r); strings.Contains(text, "canary") {
@@ -343,17 +320,13 @@ func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
 		t.Skip(err)
 	}
 	g, err := redistest.StartGroup(t.Context(), redistest.GroupConfig{DownAfter: time.Hour, Server: redistest.RealConfig{Args: []string{"--repl-diskless-sync-delay", "0"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = g.Close() })
 	url := "redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/" + g.Name
 	master, replica := g.Servers[0], g.Servers[1]
 
 	code, r := diagnose(t, "--members", url)
-	if code != 2 {
-		t.Errorf("a former master goes on for ever: %d", code)
-	}
+	assert.True(t, code == 2, "a former master goes on for ever: %d", code)
 	want(t, r, doctor.Critical, "^failover lag: mymaster@.*: min-replicas-to-write is 0")
 	want(t, r, doctor.Critical, "^failover lag: mymaster@.*: min-replicas-to-write of its replica "+replica.Addr()+" is 0")
 	do(t, g.Servers, "CONFIG", "SET", "min-replicas-to-write", "1")
@@ -399,9 +372,7 @@ func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
 	want(t, r, doctor.Critical, "^sentinel: .*different masters: .*: "+replica.Addr())
 	do(t, g.Sentinels[2:], "SENTINEL", "REMOVE", g.Name)
 	code, r = diagnose(t, "--members", url)
-	if code != 1 {
-		t.Errorf("two of three Sentinels: %d, %+v", code, r.Findings)
-	}
+	assert.True(t, code == 1, "two of three Sentinels: %d, %+v", code, r.Findings)
 	want(t, r, doctor.Warning, "^sentinel: .*: "+g.Sentinels[2].Addr()+" does not answer")
 	g.Sentinels[1].Kill()
 	_, r = diagnose(t, "--members", url)
@@ -439,9 +410,7 @@ func TestCommandsKnowAClusterOverTLS(t *testing.T) {
 	_, r = diagnose(t, append(files, "--tls-cert", ca.path("server.crt"), "--tls-key", ca.path("server.key"))...)
 	want(t, r, doctor.Warning, "^tls: "+addrs[0]+": the member's certificate expires on ")
 	want(t, r, doctor.Warning, "^failover: "+addrs[0]+": cluster-replica-validity-factor of its replica "+addrs[1]+" is 0")
-	if found(r, doctor.Critical, "") || found(r, doctor.Warning, "does not answer") {
-		t.Errorf("%+v", r.Findings)
-	}
+	assert.False(t, found(r, doctor.Critical, "") || found(r, doctor.Warning, "does not answer"), "%+v", r.Findings)
 }
 
 // serverOfTheTests makes sure that the doctor names the server, whatever it is, and says which known faults it has in a cluster.

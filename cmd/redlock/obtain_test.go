@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -19,9 +22,7 @@ func queued(t *testing.T, c *redlock.Client, key string) {
 	t.Helper()
 	eventually(t, "it waits at every member", func() bool {
 		in, err := c.Inspect(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, v := range in.Members {
 			if len(v.Queue) == 0 {
 				return false
@@ -34,14 +35,10 @@ func queued(t *testing.T, c *redlock.Client, key string) {
 func holding(t *testing.T, urls []string, key string) (*redlock.Client, *redlock.Lease) {
 	t.Helper()
 	client, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{MemberTimeout: patience, DialTimeout: patience, MaxTTL: 5 * time.Minute}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	lease, err := client.Mutex(key).Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return client, lease
 }
 
@@ -60,9 +57,7 @@ func TestWhatIsObtainedAfterAWaitIsGoodForAllOfItsTTL(t *testing.T) {
 		done <- ended{code, stdout, stderr}
 	}()
 	queued(t, client, "k")
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, lease.Unlock(t.Context()))
 	end := <-done
 	var got detachedLease
 	if err := json.Unmarshal([]byte(end.stdout), &got); err != nil || end.code != 0 {
@@ -85,23 +80,17 @@ func TestCommandDoesNotStartUnderALeaseThatCannotBeExtended(t *testing.T) {
 	refused := []*redistest.Rule{
 		cluster.Faults(0).Fail(extend, -1, "OOM command not allowed"), cluster.Faults(1).Fail(extend, -1, "OOM command not allowed"),
 	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, lease.Unlock(t.Context()))
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitUnavailable {
 		t.Errorf("ended with %v, want %d\n%s", err, exitUnavailable, output)
 	}
 	for i, r := range refused {
-		if r.Hits() == 0 {
-			t.Errorf("member %d was not asked to extend", i)
-		}
+		assert.True(t, r.Hits() != 0, "member %d was not asked to extend", i)
 	}
 	if _, err := os.Stat(ran); !os.IsNotExist(err) {
 		t.Errorf("the command ran: %v\n%s", err, output)
 	}
 	in, err := client.Inspect(t.Context(), "k")
-	if err != nil || len(in.Holders) > 0 {
-		t.Errorf("not given back: %+v, %v", in, err)
-	}
+	assert.False(t, err != nil || len(in.Holders) > 0, "not given back: %+v, %v", in, err)
 }

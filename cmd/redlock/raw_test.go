@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/node"
 )
 
@@ -22,9 +25,7 @@ type ofCluster struct {
 func newOfCluster(t *testing.T, master string) *ofCluster {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &ofCluster{ln.Addr().String(), ln}
 	if master == "" {
 		master = s.addr
@@ -67,9 +68,7 @@ func answer(c net.Conn, master string) {
 func TestServersOfAClusterThatContradictEachOther(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = closed.Close()
 	right := newOfCluster(t, "")
 	lying := newOfCluster(t, closed.Addr().String())
@@ -83,15 +82,12 @@ func TestServersOfAClusterThatContradictEachOther(t *testing.T) {
 		{right.addr + "," + lying.addr + "," + newOfCluster(t, closed.Addr().String()).addr, closed.Addr().String()}, // two say it
 	} {
 		target, err := node.ParseTarget("redis-cluster://" + tc.seeds)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		target.Config.DialTimeout = 10 * time.Second
 		m := &rawMember{target: target}
 		m.find(t.Context())
-		if m.err != nil || len(m.servers) != 1 || m.servers[0].name != tc.want {
-			t.Errorf("%s: %v, %+v, want %s", tc.seeds, m.err, m.servers, tc.want)
-		}
+		assert.False(t, m.err != nil || len(m.servers) != 1 || m.servers[0].name != tc.want,
+			"%s: %v, %+v, want %s", tc.seeds, m.err, m.servers, tc.want)
 	}
 }
 
@@ -104,13 +100,9 @@ func TestServerThatDoesNotAnswerIsNamedOnce(t *testing.T) {
 		"redis-sentinel://127.0.0.1:1/m":          "m@127.0.0.1:1: sentinel 127.0.0.1:1: dial ",
 	} {
 		target, err := node.ParseTarget(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		m := &rawMember{target: target}
 		m.find(t.Context())
-		if m.err == nil || !strings.HasPrefix(m.err.Error(), want) {
-			t.Errorf("%s: %v, want %s", url, m.err, want)
-		}
+		assert.False(t, m.err == nil || !strings.HasPrefix(m.err.Error(), want), "%s: %v, want %s", url, m.err, want)
 	}
 }

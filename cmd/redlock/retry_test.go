@@ -10,6 +10,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // heard is what a program has written so far.
@@ -45,9 +48,7 @@ func TestWaitingBeginsBeforeAMajorityIsThere(t *testing.T) {
 			cluster.Kill(1, 2)
 			cmd, output := started(t, urls, strings.Fields(args)...)
 			eventually(t, "it says that it tries again", func() bool { return strings.Contains(output.String(), "asking again") })
-			if err := cluster.Restart(true, 1, 2); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, cluster.Restart(true, 1, 2))
 			if err := cmd.Wait(); err != nil {
 				t.Errorf("%v\n%s", err, output)
 			}
@@ -63,9 +64,7 @@ func TestWaitingForAMajorityIsEndedByASignal(t *testing.T) {
 		cluster.Kill(1, 2)
 		cmd, output := started(t, urls, strings.Fields(args)...)
 		eventually(t, "it says that it tries again", func() bool { return strings.Contains(output.String(), "asking again") })
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 		if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 143 {
 			t.Errorf("%s: %v, want 143\n%s", args, cmd.ProcessState, output)
 		}
@@ -92,9 +91,7 @@ func started(t *testing.T, urls []string, args ...string) (*exec.Cmd, *heard) {
 	t.Helper()
 	cmd, output := process(t, urls, args...)
 	cmd.Env = append(cmd.Env, "REDLOCK_RESTART_GUARD=off")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	return cmd, output
 }
@@ -114,15 +111,13 @@ func TestStartIsNotTriedAgainInVain(t *testing.T) {
 		{"run k --no-quorum-after -1s --members redis://h?nonsense=1 -- true", exitUsage},
 	} {
 		code, _, stderr := command(t, strings.Fields(tc.args)...)
-		if code != tc.code || strings.Contains(stderr, "asking again") {
-			t.Errorf("%s: exit code %d, want %d\n%s", tc.args, code, tc.code, stderr)
-		}
+		assert.False(t, code != tc.code || strings.Contains(stderr, "asking again"),
+			"%s: exit code %d, want %d\n%s", tc.args, code, tc.code, stderr)
 	}
 	for _, limit := range []string{"--wait 200ms --no-quorum-after -1s", "--wait forever --no-quorum-after 200ms", "--wait 200ms --no-quorum-after 1h", "--wait 1h --no-quorum-after 200ms"} {
 		code, _, stderr := command(t, strings.Fields("acquire k "+limit+" --members "+gone)...)
-		if code != exitUnavailable || strings.Count(stderr, "asking again") > 1 || strings.Contains(stderr, "deadline") {
-			t.Errorf("%s: exit code %d, want %d\n%s", limit, code, exitUnavailable, stderr)
-		}
+		assert.False(t, code != exitUnavailable || strings.Count(stderr, "asking again") > 1 || strings.Contains(stderr, "deadline"),
+			"%s: exit code %d, want %d\n%s", limit, code, exitUnavailable, stderr)
 	}
 }
 
@@ -142,9 +137,7 @@ func TestRetryLastsAsLongAsBothPatiences(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			began, r := time.Now(), newRetry(tc.wait, tc.noQuorum)
 			for r.again() && r.n < 1000 {
-				if r.pause <= 0 || r.pause > time.Second {
-					t.Fatalf("%+v: pause %v", tc, r.pause)
-				}
+				require.False(t, r.pause <= 0 || r.pause > time.Second, "%+v: pause %v", tc, r.pause)
 				time.Sleep(r.pause)
 			}
 			if took := time.Since(began); took != tc.want && (tc.want >= 0 || r.n < 1000) {

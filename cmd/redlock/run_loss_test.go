@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -36,9 +39,7 @@ func TestLongRunEndsTheCommandBeforeAnotherCanHold(t *testing.T) {
 		cmd.Env = append(os.Environ(), "REDLOCK_MEMBERS="+strings.Join(urls, ","))
 		var output bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &output, &output
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, cmd.Start())
 		eventually(t, "both give signs of life", func() bool { return !lastBeat(beats[0]).IsZero() && !lastBeat(beats[1]).IsZero() })
 		next, acquired := contender(t, urls, key)
 		time.Sleep(time.Duration(random.Int64N(int64(1400 * time.Millisecond)))) // anywhere between two renewals
@@ -61,14 +62,12 @@ func TestLongRunEndsTheCommandBeforeAnotherCanHold(t *testing.T) {
 		for _, path := range beats {
 			slack := first.Sub(lastBeat(path))
 			least = min(least, slack)
-			if slack <= 0 {
-				t.Errorf("round %d: %s was alive %v after another had the lock\n%s", round, filepath.Base(path), -slack, &output)
-			}
+			assert.True(t, slack > 0,
+				"round %d: %s was alive %v after another had the lock\n%s", round, filepath.Base(path), -slack, &output)
 		}
 	}
-	if counted <= rounds/2 {
-		t.Errorf("only %d of %d rounds count: the machine is too busy for this test, or commands are killed too late", counted, rounds)
-	}
+	assert.True(t, counted > rounds/2,
+		"only %d of %d rounds count: the machine is too busy for this test, or commands are killed too late", counted, rounds)
 	t.Logf("%d rounds: the least time between the last sign of life and the next grant was %v", counted, least)
 }
 

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
@@ -17,9 +20,7 @@ func TestSchemeOfAnotherKindOfServer(t *testing.T) {
 	t.Parallel()
 	rt.Needs(t)
 	port, held, err := redistest.TakePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = held.Close() })
 	tlsPort, withTLS := strconv.Itoa(port), []string(nil)
 	if rt.Installed(t).Has(redistest.TLS) {
@@ -29,19 +30,13 @@ func TestSchemeOfAnotherKindOfServer(t *testing.T) {
 	}
 	ctx := t.Context()
 	single, err := redistest.StartReal(ctx, redistest.RealConfig{Persist: redistest.Volatile, Args: withTLS})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = single.Close() })
 	cluster, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = cluster.Close() })
 	group, err := redistest.StartGroup(ctx, redistest.GroupConfig{Sentinels: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = group.Close() })
 	replace := strings.NewReplacer("SINGLE", single.Addr(), "TLS", "127.0.0.1:"+tlsPort, "CLUSTER", cluster.Servers[0].Addr(), "SENTINEL", group.Addrs()[0])
 	for _, tc := range []struct{ url, found, scheme string }{
@@ -74,14 +69,10 @@ func TestSchemeOfAnotherKindOfServer(t *testing.T) {
 			}
 			fail(t, exitConfig, says, "acquire", "x", "--wait", "0", "--members", url)
 			code, r := diagnose(t, "--members", url)
-			if code != 2 {
-				t.Errorf("doctor: %d", code)
-			}
+			assert.True(t, code == 2, "doctor: %d", code)
 			want(t, r, doctor.Critical, "^scheme: .*"+says)
 			for _, f := range r.Findings {
-				if f.Check == "scheme" && !strings.Contains(f.Cure, tc.scheme) {
-					t.Errorf("the cure does not name the scheme: %+v", f)
-				}
+				assert.False(t, f.Check == "scheme" && !strings.Contains(f.Cure, tc.scheme), "the cure does not name the scheme: %+v", f)
 			}
 		})
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -34,9 +36,7 @@ func served(t *testing.T, n int) (*redistest.Cluster, []string) {
 	t.Cleanup(func() { _ = cluster.Close() })
 	var urls []string
 	for i := range n {
-		if err := cluster.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, cluster.Embedded(i).ServeTCP("127.0.0.1:0"))
 		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
 	}
 	return cluster, urls
@@ -56,9 +56,7 @@ func real(t *testing.T, n int) (*redistest.Cluster, []string) {
 		t.Skip(err)
 	}
 	cluster, err := redistest.StartRealCluster(t.Context(), n, redistest.RealConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = cluster.Close() })
 	var urls []string
 	for i := range n {
@@ -75,17 +73,11 @@ func markFresh(t *testing.T, urls []string, maxTTL time.Duration) {
 	c, err := redlock.Open(ctx, urls, redlock.WithConfig(redlock.Config{
 		MemberTimeout: patience, DialTimeout: patience, StallTimeout: patience, MaxTTL: maxTTL,
 	}), redlock.WithFreshMembers())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	lease, err := c.Mutex("markFresh").Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Unlock(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, lease.Unlock(ctx))
 }
 
 // patience is for what succeeds on a busy machine, too, however long that takes. Members that are not there refuse at once.

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/internal/redistest"
 )
 
@@ -20,9 +23,7 @@ func TestNothingSecretLeaves(t *testing.T) {
 	}
 	const canary = "c4n4ry"
 	server, err := redistest.StartReal(t.Context(), redistest.RealConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = server.Close() }()
 	markFresh(t, []string{"redis://" + server.Addr()}, 0)
 	if _, err := server.Do(context.Background(), "CONFIG", "SET", "requirepass", canary); err != nil {
@@ -56,9 +57,7 @@ func TestNothingSecretLeaves(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != tc.code {
 			t.Errorf("%s: exit code %d, want %d\n%s", name, code, tc.code, output)
 		}
-		if strings.Contains(output.String(), canary) {
-			t.Errorf("%s tells a secret:\n%s", name, output)
-		}
+		assert.NotContains(t, output.String(), canary, "%s tells a secret:\n%s", name, output)
 	}
 
 	// The owner, while the lock is held by somebody else.

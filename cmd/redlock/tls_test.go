@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
@@ -42,17 +44,11 @@ func newAuthority(t *testing.T, name string) *authority {
 func (a *authority) write(t *testing.T, name string, cert *x509.Certificate, key *ecdsa.PrivateKey) {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	secret, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for file, block := range map[string]*pem.Block{name + ".crt": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "EC PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(a.path(file), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(a.path(file), pem.EncodeToMemory(block), 0o600))
 	}
 }
 
@@ -78,17 +74,13 @@ func TestMembersWithTLS(t *testing.T) {
 	ours.issue(t, "client", 1000*time.Hour)
 	strange.issue(t, "client", 1000*time.Hour)
 	port, held, err := redistest.TakePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = held.Close() })
 	server, err := redistest.StartReal(t.Context(), redistest.RealConfig{Args: []string{
 		"--tls-port", strconv.Itoa(port), "--tls-cert-file", ours.path("member.crt"), "--tls-key-file", ours.path("member.key"),
 		"--tls-ca-cert-file", ours.path("ca.crt"),
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = server.Close() }()
 	markFresh(t, []string{"redis://" + server.Addr()}, 0)
 	for name, tc := range map[string]struct {

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/internal/tested"
 )
 
@@ -19,21 +22,15 @@ func packed(t *testing.T, version string) (func(context.Context, pkg, string) (s
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "a.whl")
 	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := zip.NewWriter(f)
 	in, err := w.Create("inside/redis-server")
 	if err == nil {
 		_, err = in.Write([]byte("#!/bin/sh\necho \"Redis server v=" + version + " $1\"\n"))
 	}
-	if err := errors.Join(err, w.Close(), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, w.Close(), f.Close()))
 	whole, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sum := sha256.Sum256(whole)
 	s := server{Server: tested.Server{Brand: "Redis", Version: "1.2.3"}, packages: []pkg{{
 		from: pypi, name: "a", version: "1", sum: hex.EncodeToString(sum[:]),
@@ -48,9 +45,7 @@ func packed(t *testing.T, version string) (func(context.Context, pkg, string) (s
 func entries(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	there, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, e := range there {
 		names = append(names, e.Name())
 	}
@@ -66,17 +61,13 @@ func TestServerIsFetchedOnce(t *testing.T) {
 	}}
 	for range 2 {
 		dir, err := st.get(t.Context(), s)
-		if err != nil || dir != filepath.Join(st.dir, "redis-1.2") || !st.has(s) {
-			t.Fatalf("got %q, %v", dir, err)
-		}
+		require.False(t, err != nil || dir != filepath.Join(st.dir, "redis-1.2") || !st.has(s), "got %q, %v", dir, err)
 	}
 	if there := entries(t, st.dir); fetched != 1 || len(there) != 1 {
 		t.Errorf("fetched %d times, and left %q", fetched, there)
 	}
 	s.packages[0].sum = strings.Repeat("0", 64)
-	if st.has(s) {
-		t.Error("what was made from another package is taken for this one")
-	}
+	assert.False(t, st.has(s), "what was made from another package is taken for this one")
 }
 
 func TestWhatIsNotPinnedLeavesNothingBehind(t *testing.T) {
@@ -106,9 +97,7 @@ func TestWhatIsNotPinnedLeavesNothingBehind(t *testing.T) {
 func TestEachServerIsPinned(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range list {
-		if seen[s.Name()] || len(s.packages) == 0 {
-			t.Errorf("%s is listed twice, or is made of nothing", s.Name())
-		}
+		assert.False(t, seen[s.Name()] || len(s.packages) == 0, "%s is listed twice, or is made of nothing", s.Name())
 		seen[s.Name()] = true
 		for _, p := range s.packages {
 			if sum, err := hex.DecodeString(p.sum); err != nil || len(sum) != sha256.Size {

@@ -3,6 +3,9 @@ package child
 import (
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestStopperFollowsThePlan(t *testing.T) {
@@ -38,18 +41,14 @@ func TestStopperKillsBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	for ttl := 20 * time.Millisecond; ttl < time.Hour; ttl = ttl * 3 / 2 {
 		plan := DefaultPlan(ttl)
-		if plan.KillAfter > ttl/3 || plan.Margin <= 0 || plan.Margin >= plan.KillAfter {
-			t.Fatalf("ttl %v: %+v", ttl, plan)
-		}
+		require.False(t, plan.KillAfter > ttl/3 || plan.Margin <= 0 || plan.Margin >= plan.KillAfter, "ttl %v: %+v", ttl, plan)
 		for renewals := range 4 {
 			s := Stopper{Plan: plan}
 			start := time.Now()
 			now, until := start, start.Add(ttl)
 			var asked, killed time.Time
 			for steps := 0; killed.IsZero(); steps++ {
-				if steps > 10000 {
-					t.Fatalf("ttl %v: never killed", ttl)
-				}
+				require.True(t, steps <= 10000, "ttl %v: never killed", ttl)
 				action, wait := s.Look(now, until, false)
 				switch action {
 				case Terminate:
@@ -64,12 +63,9 @@ func TestStopperKillsBeforeTheEnd(t *testing.T) {
 					until, renewals = now.Add(ttl), renewals-1
 				}
 			}
-			if !killed.Before(until) {
-				t.Errorf("ttl %v: killed %v after the validity", ttl, killed.Sub(until))
-			}
-			if asked.IsZero() || killed.Sub(asked) < plan.KillAfter/4 {
-				t.Errorf("ttl %v: asked at %v, killed at %v: no time to end in", ttl, asked.Sub(start), killed.Sub(start))
-			}
+			assert.True(t, killed.Before(until), "ttl %v: killed %v after the validity", ttl, killed.Sub(until))
+			assert.False(t, asked.IsZero() || killed.Sub(asked) < plan.KillAfter/4,
+				"ttl %v: asked at %v, killed at %v: no time to end in", ttl, asked.Sub(start), killed.Sub(start))
 		}
 	}
 }

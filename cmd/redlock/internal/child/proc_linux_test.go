@@ -6,18 +6,16 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Both ways of looking find children and grandchildren, in sessions of their own too.
 func TestDescendantsAreFound(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "setsid sleep 60 & sh -c 'sleep 60 & echo ready; wait' & wait")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
 	defer func() {
 		for _, pid := range descendants(os.Getpid()) {
 			if p, err := os.FindProcess(pid); err == nil {
@@ -36,8 +34,6 @@ func TestDescendantsAreFound(t *testing.T) {
 		if slices.Equal(quick, slow) && len(quick) >= 4 && slices.Contains(quick, cmd.Process.Pid) {
 			return
 		}
-		if time.Now().After(end) {
-			t.Fatalf("descendants %v, by scan %v", quick, slow)
-		}
+		require.False(t, time.Now().After(end), "descendants %v, by scan %v", quick, slow)
 	}
 }

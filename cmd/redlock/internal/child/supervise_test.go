@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // fake is a process in fake time.
@@ -97,12 +99,9 @@ func TestSuperviseStopsACommandBeforeItsLeaseEnds(t *testing.T) {
 				l := &lease{until: start.Add(30 * time.Second), done: make(chan struct{})}
 				p := newFake(onTerminate)
 				out := Supervise(p, l, plan, false, nil, quiet)
-				if !out.Stopped || out.Code != 137 || out.Left {
-					t.Errorf("%+v", out)
-				}
-				if len(p.asked) != 1 || p.asked[0].Sub(start) != 25*time.Second || p.killed.Sub(start) != 29*time.Second {
-					t.Errorf("asked %v, killed at %v", p.asked, p.killed.Sub(start))
-				}
+				assert.False(t, !out.Stopped || out.Code != 137 || out.Left, "%+v", out)
+				assert.False(t, len(p.asked) != 1 || p.asked[0].Sub(start) != 25*time.Second || p.killed.Sub(start) != 29*time.Second,
+					"asked %v, killed at %v", p.asked, p.killed.Sub(start))
 			})
 		})
 	}
@@ -156,9 +155,8 @@ func TestSuperviseKillsAtOnceWhenTheLeaseIsOver(t *testing.T) {
 			close(l.done)
 		}()
 		out := Supervise(p, l, PlanFor(5*time.Second), false, nil, quiet)
-		if !out.Stopped || out.Reason == nil || len(p.asked) > 0 || p.killed.Sub(start) != 7*time.Second {
-			t.Errorf("%+v, asked %v, killed after %v", out, p.asked, p.killed.Sub(start))
-		}
+		assert.False(t, !out.Stopped || out.Reason == nil || len(p.asked) > 0 || p.killed.Sub(start) != 7*time.Second,
+			"%+v, asked %v, killed after %v", out, p.asked, p.killed.Sub(start))
 	})
 }
 
@@ -172,12 +170,9 @@ func TestSuperviseEndsWhatIsLeftBehind(t *testing.T) {
 			p := newFake(func(*fake) {})
 			p.exit(4)
 			out := Supervise(p, l, PlanFor(5*time.Second), keep, nil, quiet)
-			if out.Stopped || out.Code != 4 && keep {
-				t.Errorf("keep %v: %+v", keep, out)
-			}
-			if keep != p.killed.IsZero() || !keep && p.killed.Sub(start) != 5*time.Second {
-				t.Errorf("keep %v: killed after %v", keep, p.killed.Sub(start))
-			}
+			assert.False(t, out.Stopped || out.Code != 4 && keep, "keep %v: %+v", keep, out)
+			assert.False(t, keep != p.killed.IsZero() || !keep && p.killed.Sub(start) != 5*time.Second,
+				"keep %v: killed after %v", keep, p.killed.Sub(start))
 		})
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // A command is not stopped by the terminal: it goes on at once, and again if its stop came late.
@@ -26,9 +28,7 @@ func TestSuperviseUndoesAStop(t *testing.T) {
 			p.end(0)
 		}()
 		out := Supervise(p, l, PlanFor(5*time.Second), false, signals, quiet)
-		if out.Stopped || len(p.asked) > 0 || len(p.forwarded) > 0 {
-			t.Errorf("%+v, asked %v, forwarded %v", out, p.asked, p.forwarded)
-		}
+		assert.False(t, out.Stopped || len(p.asked) > 0 || len(p.forwarded) > 0, "%+v, asked %v, forwarded %v", out, p.asked, p.forwarded)
 		if n := len(p.continued); n < 10 || n > 30 || !p.continued[0].Equal(start) || p.continued[n/2].Sub(start) != time.Minute {
 			t.Errorf("continued at %v", p.continued)
 		}

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/fence"
 )
 
@@ -18,16 +21,12 @@ func TestWorkersThatDoNotExcludeEachOtherAreFound(t *testing.T) {
 	defer d.closeClients()
 	for range o.Workers {
 		m, err := embeddedMembers()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer func() { _ = m.close() }()
 		if d.members == nil {
 			d.members, d.board = m, newBoard(o.Workers, m.names)
 		}
-		if err := d.hire(t.Context(), "key", m.urls); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, d.hire(t.Context(), "key", m.urls))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), o.Duration)
 	defer cancel()
@@ -44,9 +43,8 @@ func TestWorkersThatDoNotExcludeEachOtherAreFound(t *testing.T) {
 	}()
 	d.play(ctx)
 	r := d.result(t.Context())
-	if r.Acquisitions == 0 || r.Overlaps == 0 || r.BesideWriter == 0 || r.BesidePermit == 0 || r.Broken() == "" {
-		t.Errorf("%d acquisitions, %d overlaps, broken: %q", r.Acquisitions, r.Overlaps, r.Broken())
-	}
+	assert.False(t, r.Acquisitions == 0 || r.Overlaps == 0 || r.BesideWriter == 0 || r.BesidePermit == 0 || r.Broken() == "",
+		"%d acquisitions, %d overlaps, broken: %q", r.Acquisitions, r.Overlaps, r.Broken())
 	if text := r.Text(false); !strings.Contains(text, "NO  overlapping holders") || !strings.Contains(text, "NO  beside a writer") || !strings.Contains(text, "NO  beside a permit") {
 		t.Errorf("not said:\n%s", text)
 	}
@@ -57,25 +55,17 @@ func TestStoreRefusesStaleWrites(t *testing.T) {
 	var s store
 	read := func(token uint64) int {
 		v, err := s.read(token)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return v
 	}
-	if err := s.write(0, 10, read(10)+1); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.write(0, 10, read(10)+1))
 	overtaken := s.watch(10)
 	if err := s.write(0, 10, read(10)+1); err != nil { // its own: not an overtaking
 		t.Fatal(err)
 	}
-	if len(overtaken) != 0 {
-		t.Error("overtaken by itself")
-	}
+	assert.Empty(t, overtaken, "overtaken by itself")
 	for range 2 { // the second is told to nobody
-		if err := s.write(1, 12, read(12)+1); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.write(1, 12, read(12)+1))
 	}
 	if by := <-overtaken; by != (overtaking{1, 12}) {
 		t.Errorf("overtaken by %v", by)
@@ -111,18 +101,12 @@ func TestFrameFitsTheTerminal(t *testing.T) {
 		for _, color := range []bool{false, true} {
 			f := frame{options: o, kind: "members: 5", now: testSnapshot(), palette: palette(color)}
 			lines := f.lines(height)
-			if len(lines) > max(height, 1) {
-				t.Errorf("%d lines in %d", len(lines), height)
-			}
+			assert.True(t, len(lines) <= max(height, 1), "%d lines in %d", len(lines), height)
 			all := strings.Join(lines, "\n")
-			if strings.Contains(all, "\x1b") != color {
-				t.Errorf("color %v: %q", color, all)
-			}
+			assert.True(t, strings.Contains(all, "\x1b") == color, "color %v: %q", color, all)
 			if height >= 20 {
 				for _, want := range []string{"3 DOWN", "4 up for 2/3", "STALLED", "token 1795253480259706", "3 of 5 decide", "first", "last"} {
-					if !strings.Contains(all, want) {
-						t.Errorf("lacks %q:\n%s", want, all)
-					}
+					assert.Contains(t, all, want, "lacks %q:\n%s", want, all)
 				}
 			}
 		}
@@ -168,17 +152,12 @@ func TestLiveDisplay(t *testing.T) {
 		Duration: time.Second, Workers: 2,
 		Progress: Progress{To: &out, Live: true, Size: func() (int, int) { return 70, 24 }},
 	})
-	if err != nil || r.Broken() != "" || r.Missing() != "" {
-		t.Fatalf("%v, %+v", err, r)
-	}
+	require.False(t, err != nil || r.Broken() != "" || r.Missing() != "", "%v, %+v", err, r)
 	text := out.String()
-	if !strings.HasPrefix(text, "\x1b[?25l") || !strings.HasSuffix(text, "\x1b[?25h") {
-		t.Error("the cursor is not hidden and shown again")
-	}
+	assert.False(t, !strings.HasPrefix(text, "\x1b[?25l") || !strings.HasSuffix(text, "\x1b[?25h"),
+		"the cursor is not hidden and shown again")
 	if frames := strings.Count(text, "\x1b[J"); frames < 5 || frames > 30 {
 		t.Errorf("%d frames in a second", frames)
 	}
-	if !strings.Contains(text, ", finished") {
-		t.Error("no last frame")
-	}
+	assert.Contains(t, text, ", finished", "no last frame")
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 )
@@ -177,28 +179,18 @@ func TestJudge(t *testing.T) {
 	} {
 		terms := Terms{Drift: 0.01, MaxTTL: 30 * time.Second}
 		r := Judge(tc.change(set{good(1), good(2), good(3)}, &terms), terms, now)
-		if r.Severity != tc.want {
-			t.Errorf("%s: %v, want %v: %+v", name, r.Severity, tc.want, r.Findings)
-		}
-		if r.Restart == tc.stop {
-			t.Errorf("%s: may restart: %v (%s)", name, r.Restart, r.RestartNo)
-		}
+		assert.True(t, r.Severity == tc.want, "%s: %v, want %v: %+v", name, r.Severity, tc.want, r.Findings)
+		assert.True(t, r.Restart != tc.stop, "%s: may restart: %v (%s)", name, r.Restart, r.RestartNo)
 		if tc.check == "" {
-			if len(r.Findings) > 0 {
-				t.Errorf("%s: %+v", name, r.Findings)
-			}
+			assert.Empty(t, r.Findings, "%s: %+v", name, r.Findings)
 			continue
 		}
 		found := false
 		for _, f := range r.Findings {
 			found = found || f.Check == tc.check && strings.Contains(f.What, tc.says)
-			if f.Severity > OK && (f.Risk == "" || f.Cure == "") {
-				t.Errorf("%s: no risk or no cure: %+v", name, f)
-			}
+			assert.False(t, f.Severity > OK && (f.Risk == "" || f.Cure == ""), "%s: no risk or no cure: %+v", name, f)
 		}
-		if !found {
-			t.Errorf("%s: %+v lacks %s", name, r.Findings, tc.check)
-		}
+		assert.True(t, found, "%s: %+v lacks %s", name, r.Findings, tc.check)
 	}
 }
 
@@ -257,16 +249,11 @@ func TestCureIsForWhatTheServerSaid(t *testing.T) {
 			if !strings.HasPrefix(x.What, tc.what) && !strings.Contains(x.What, tc.what) || strings.HasPrefix(x.What, f.Member) || strings.Contains(x.What, ": "+f.Member+": ") || strings.Contains(x.What, "\n") {
 				t.Errorf("%s: %q, want %q", name, x.What, tc.what)
 			}
-			if tc.cure == "" || !strings.HasPrefix(x.Cure, tc.cure) && !strings.Contains(x.Cure, tc.cure) {
-				t.Errorf("%s: cure %q, want %q", name, x.Cure, tc.cure)
-			}
-			if strings.Contains(x.Cure, "addr_map") {
-				t.Errorf("%s: its address is that of the URL, and the cure is %q", name, x.Cure)
-			}
+			assert.False(t, tc.cure == "" || !strings.HasPrefix(x.Cure, tc.cure) && !strings.Contains(x.Cure, tc.cure),
+				"%s: cure %q, want %q", name, x.Cure, tc.cure)
+			assert.NotContains(t, x.Cure, "addr_map", "%s: its address is that of the URL, and the cure is %q", name, x.Cure)
 		}
-		if !found {
-			t.Errorf("%s: nothing of %s", name, tc.check)
-		}
+		assert.True(t, found, "%s: nothing of %s", name, tc.check)
 	}
 }
 

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
@@ -21,20 +24,14 @@ func asUser(t *testing.T) (*redistest.Real, Target, asker) {
 	t.Helper()
 	rt.Needs(t, redistest.ScriptFlags) // by which it tries what a user may do
 	s, err := redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	rules(t, s)
 	c := node.Config{Addr: s.Addr(), Username: "locker", Password: "pw-canary", ClientName: "redlock", DialTimeout: 20 * time.Second, StallTimeout: 20 * time.Second}
 	n, err := node.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = n.Close(context.Background()) })
-	if err := up(t.Context(), n, 20*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, up(t.Context(), n, 20*time.Second))
 	ask := func(args ...string) (member.Reply, error) {
 		return member.Ask(t.Context(), n, member.Command{Cmd: resp.Command(args...)})
 	}
@@ -45,9 +42,7 @@ func asUser(t *testing.T) (*redistest.Real, Target, asker) {
 func rules(t *testing.T, s *redistest.Real, more ...string) (commands []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../../../acl/" + rt.Installed(t).Rules())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	words := strings.Fields(strings.ReplaceAll(string(text), ">CHANGE-ME", ">pw-canary"))[1:]
 	if _, err := s.Do(t.Context(), append(append([]string{"ACL", "SETUSER"}, words...), more...)...); err != nil {
 		t.Fatal(err)
@@ -65,19 +60,13 @@ func TestTryingEndsNobodysConnection(t *testing.T) {
 	t.Parallel()
 	rt.Needs(t)
 	s, err := redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	start := func() *node.Node {
 		n, err := node.New(node.Config{Addr: s.Addr(), DialTimeout: 20 * time.Second, StallTimeout: 20 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(func() { _ = n.Close(context.Background()) })
-		if err := up(t.Context(), n, 20*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, up(t.Context(), n, 20*time.Second))
 		return n
 	}
 	witness, n := start(), start()
@@ -126,13 +115,9 @@ func TestWhatTheUserLacksIsFoundByTrying(t *testing.T) {
 		if len(f.Denied) == 0 || !slices.ContainsFunc(f.Denied, missing) || slices.ContainsFunc(f.Denied, func(d string) bool { return !missing(d) }) {
 			t.Errorf("without %s: %v", c, f.Denied)
 		}
-		if (f.ACLErr != nil) != (c == "eval") {
-			t.Errorf("without %s: %v", c, f.ACLErr)
-		}
+		assert.True(t, (f.ACLErr != nil) == (c == "eval"), "without %s: %v", c, f.ACLErr)
 	}
-	if tried < 25 {
-		t.Errorf("only %d commands are in the rules", tried)
-	}
+	assert.True(t, tried >= 25, "only %d commands are in the rules", tried)
 
 	terms.Key = "other"
 	if f := look(); f.ACLErr != nil || !slices.Contains(f.Denied, "HSET other") || !slices.Contains(f.Denied, "PTTL other") || slices.Contains(f.Denied, "PING") {
@@ -187,15 +172,11 @@ func TestPermissionsThatCannotBeTriedAreNotTakenForGranted(t *testing.T) {
 	}
 	var f Facts
 	f.permissions(t.Context(), old, Target{Config: node.Config{Addr: "127.0.0.1:1"}}, Terms{Key: "x"})
-	if f.ACLErr == nil || len(f.Denied) > 0 {
-		t.Errorf("%v, %v", f.ACLErr, f.Denied)
-	}
+	assert.False(t, f.ACLErr == nil || len(f.Denied) > 0, "%v, %v", f.ACLErr, f.Denied)
 	broken := func(...string) (member.Reply, error) { return member.Reply{}, errors.New("broken") }
 	f = Facts{}
 	f.permissions(t.Context(), broken, Target{Config: node.Config{Addr: "127.0.0.1:1"}}, Terms{Key: "x"})
-	if f.ACLErr == nil {
-		t.Error("nothing was answered, and nothing is said of that")
-	}
+	assert.Error(t, f.ACLErr, "nothing was answered, and nothing is said of that")
 }
 
 // What a permission that is missing does to locks is what the finding says of it, and its cure names it.
@@ -227,16 +208,11 @@ func TestEachMissingPermissionHasItsSeverityAndCure(t *testing.T) {
 		r := Judge([]Facts{f}, Terms{Drift: 0.01, MaxTTL: 30 * time.Second}, time.Now())
 		found := false
 		for _, x := range r.Findings {
-			if x.Check == "quorum" || strings.Contains(x.What, "\n") || strings.Contains(x.What, f.Member) {
-				t.Errorf("without %s: %+v", without, x)
-			}
+			assert.False(t, x.Check == "quorum" || strings.Contains(x.What, "\n") || strings.Contains(x.What, f.Member),
+				"without %s: %+v", without, x)
 			found = found || x.Check == want.check && x.Severity == want.severity && strings.Contains(x.Cure, want.cure)
-			if want.severity == Warning && x.Severity == Critical {
-				t.Errorf("without %s: %+v", without, x)
-			}
+			assert.False(t, want.severity == Warning && x.Severity == Critical, "without %s: %+v", without, x)
 		}
-		if !found {
-			t.Errorf("without %s: %+v", without, r.Findings)
-		}
+		assert.True(t, found, "without %s: %+v", without, r.Findings)
 	}
 }

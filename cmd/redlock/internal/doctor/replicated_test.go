@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -189,24 +191,16 @@ func TestJudgeOfClustersAndSentinels(t *testing.T) {
 	} {
 		terms := Terms{Drift: 0.01, MaxTTL: 30 * time.Second}
 		r := Judge(tc.change(set{good(1), goodCluster(11), goodGroup(21)}), terms, now)
-		if r.Severity != tc.want {
-			t.Errorf("%s: %v, want %v: %+v", name, r.Severity, tc.want, r.Findings)
-		}
-		if r.Restart == tc.stop {
-			t.Errorf("%s: may restart: %v (%s)", name, r.Restart, r.RestartNo)
-		}
+		assert.True(t, r.Severity == tc.want, "%s: %v, want %v: %+v", name, r.Severity, tc.want, r.Findings)
+		assert.True(t, r.Restart != tc.stop, "%s: may restart: %v (%s)", name, r.Restart, r.RestartNo)
 		found := 0
 		for _, f := range r.Findings {
 			if f.Check == tc.check && f.Severity == tc.want && strings.HasPrefix(f.Member, tc.member) && strings.Contains(f.What, tc.says) {
 				found++
 			}
-			if f.Severity > OK && (f.Risk == "" || f.Cure == "") {
-				t.Errorf("%s: no risk or no cure: %+v", name, f)
-			}
+			assert.False(t, f.Severity > OK && (f.Risk == "" || f.Cure == ""), "%s: no risk or no cure: %+v", name, f)
 		}
-		if found == 0 || tc.check == "identity" && found > 1 {
-			t.Errorf("%s: %+v has %s %d times", name, r.Findings, tc.check, found)
-		}
+		assert.False(t, found == 0 || tc.check == "identity" && found > 1, "%s: %+v has %s %d times", name, r.Findings, tc.check, found)
 	}
 }
 
@@ -220,9 +214,7 @@ func TestSilentPartOfAClusterIsInItsSummary(t *testing.T) {
 		return Judge([]Facts{f}, Terms{Drift: 0.01, MaxTTL: 30 * time.Second}, now)
 	}
 	s := judged(func(*Facts) {}).Members[0]
-	if s.State != "voting" || s.SilentSlots != 0 || s.SilentUntil != nil {
-		t.Errorf("all vote: %+v", s)
-	}
+	assert.False(t, s.State != "voting" || s.SilentSlots != 0 || s.SilentUntil != nil, "all vote: %+v", s)
 	r := judged(func(f *Facts) {
 		f.Parts[0].State, f.Parts[0].Left = "g", 20*time.Second
 		f.Parts[1].State, f.Parts[1].Left = "g", 10*time.Second
@@ -231,9 +223,8 @@ func TestSilentPartOfAClusterIsInItsSummary(t *testing.T) {
 	if s.State != "quarantined" || s.SilentSlots != 2*(slot.Count/3)+1 || s.SilentUntil == nil || s.SilentUntil.Sub(now.Add(20*time.Second)).Abs() > time.Second {
 		t.Errorf("two do not vote: %+v", s)
 	}
-	if s.Masters[0].SilentSlots != slot.Count/3+1 || s.Masters[2].SilentSlots != 0 || s.Masters[2].SilentUntil != nil {
-		t.Errorf("masters: %+v", s.Masters)
-	}
+	assert.False(t, s.Masters[0].SilentSlots != slot.Count/3+1 || s.Masters[2].SilentSlots != 0 || s.Masters[2].SilentUntil != nil,
+		"masters: %+v", s.Masters)
 	for _, f := range r.Findings {
 		if f.Check == "part" && strings.Contains(f.Risk, "nobody can take") {
 			return
@@ -269,8 +260,6 @@ func TestAnnouncedAddressThatCannotBeDialledLeadsToAddrMap(t *testing.T) {
 				t.Errorf("%s: %q", name, f.Cure)
 			}
 		}
-		if found != 1 {
-			t.Errorf("%s: found %d times", name, found)
-		}
+		assert.True(t, found == 1, "%s: found %d times", name, found)
 	}
 }

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/node"
 )
 
@@ -29,9 +32,7 @@ func env(pairs ...string) func(string) (string, bool) {
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -39,9 +40,7 @@ func TestFlagsBeforeEnvironmentBeforeFileBeforeDefaults(t *testing.T) {
 	t.Parallel()
 	file := write(t, `{"ttl": "1s", "max_ttl": "40s", "prefix": "file:", "members": ["redis://a", "redis://b"], "drift": 0.02, "interop": true}`)
 	s, err := Load(map[string]string{"ttl": "3s"}, env("REDLOCK_TTL", "2s", "REDLOCK_MAX_TTL", "50s"), file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if s.TTL != 3*time.Second || s.MaxTTL != 50*time.Second || s.Prefix != "file:" || s.MaxHold != 24*time.Hour || s.Drift != 0.02 || !s.Interop {
 		t.Errorf("%+v", s)
 	}
@@ -60,12 +59,8 @@ func TestFlagsBeforeEnvironmentBeforeFileBeforeDefaults(t *testing.T) {
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	for _, o := range Options {
-		if !o.NoFlag && strings.Contains(o.Name, "password") && o.Name != "password-file" {
-			t.Errorf("a flag for a secret: %s", o.Name)
-		}
-		if o.Help == "" || o.Env() != strings.ToUpper("redlock_"+o.key()) {
-			t.Errorf("%+v", o)
-		}
+		assert.False(t, !o.NoFlag && strings.Contains(o.Name, "password") && o.Name != "password-file", "a flag for a secret: %s", o.Name)
+		assert.False(t, o.Help == "" || o.Env() != strings.ToUpper("redlock_"+o.key()), "%+v", o)
 	}
 }
 
@@ -76,32 +71,20 @@ func TestNothingSecretIsShown(t *testing.T) {
 	t.Parallel()
 	all := env("REDLOCK_MEMBERS", "redis://user:"+canary+"@a:1/2,redis://:"+canary+"@b,redis://c:3?db=1,redis-cluster://u:"+canary+"@d:1,e:2,redis-sentinel://f,g/m?sentinel_password="+canary+"&sentinel_user=s", "REDLOCK_PASSWORD", canary)
 	s, err := Load(nil, all, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(s.Members) != 5 {
-		t.Fatalf("%d members", len(s.Members))
-	}
+	require.NoError(t, err)
+	require.Len(t, s.Members, 5, "%d members", len(s.Members))
 	shown, _ := json.Marshal(s.Show())
-	if strings.Contains(string(shown), canary) || strings.Contains(fmt.Sprintf("%+v", s.Show()), canary) {
-		t.Errorf("shown: %s", shown)
-	}
+	assert.False(t, strings.Contains(string(shown), canary) || strings.Contains(fmt.Sprintf("%+v", s.Show()), canary), "shown: %s", shown)
 	for _, want := range []string{"redis://user:******@a:1/2", "redis://:******@b", "redis://c:3?db=1", "redis-cluster://u:******@d:1,e:2", "redis-sentinel://f,g/m?sentinel_password=******"} {
-		if !strings.Contains(string(shown), want) {
-			t.Errorf("%s lacks %s", shown, want)
-		}
+		assert.Contains(t, string(shown), want, "%s lacks %s", shown, want)
 	}
 	for _, u := range []string{
 		"redis://u:" + canary + "/x@host", "http://u:" + canary + "@host", "redis://u:" + canary + "@host:port", "redis://" + canary + "@", "//" + canary,
 		"redis://u:" + canary + "#@host", "redis://h/?password=" + canary,
 	} {
 		_, err := Load(nil, env("REDLOCK_MEMBERS", u), "")
-		if err == nil || strings.Contains(err.Error(), canary) {
-			t.Errorf("a wrong URL: %v", err)
-		}
-		if strings.Contains(Redact(u), canary) && strings.Contains(u, "@") {
-			t.Errorf("redacted: %s", Redact(u))
-		}
+		assert.False(t, err == nil || strings.Contains(err.Error(), canary), "a wrong URL: %v", err)
+		assert.False(t, strings.Contains(Redact(u), canary) && strings.Contains(u, "@"), "redacted: %s", Redact(u))
 	}
 	for name, value := range map[string]string{"REDLOCK_TTL": canary, "REDLOCK_DRIFT": canary, "REDLOCK_INTEROP": canary, "REDLOCK_RESTART_GUARD": canary} {
 		if _, err := Load(nil, env(name, value), ""); err == nil || strings.Contains(err.Error(), canary) {
@@ -124,9 +107,7 @@ func TestUserIsPutIntoURLsThatHaveNone(t *testing.T) {
 			"REDLOCK_PASSWORD_FILE", file},
 	} {
 		s, err := Load(nil, env(append(vars, "REDLOCK_MEMBERS", members)...), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := strings.Join(s.URLs(), " "); got != want {
 			t.Errorf("%s\nwant %s", got, want)
 		}
@@ -182,9 +163,7 @@ func TestMistakes(t *testing.T) {
 		}
 		_, err := Load(tc.flags, env(tc.env...), path)
 		var e *Error
-		if !errors.As(err, &e) || e.Flag != tc.flag || !strings.Contains(e.Problem, tc.want) {
-			t.Errorf("%+v: %v", tc, err)
-		}
+		assert.False(t, !errors.As(err, &e) || e.Flag != tc.flag || !strings.Contains(e.Problem, tc.want), "%+v: %v", tc, err)
 	}
 	s := &Settings{TLSCA: empty}
 	if _, err := s.TLS(); err == nil || !strings.Contains(err.Error(), "no certificate") {
@@ -211,12 +190,8 @@ func TestUsersMayBeOnTheCommandLine(t *testing.T) {
 	// What may be a password that lacks its colon is not told.
 	for _, u := range []string{"redis://" + canary + "@h:x", "redis://" + canary + "@", "redis://" + canary + "@h?password_env=NONE"} {
 		s, err := Load(map[string]string{"members": u}, env(), "")
-		if err != nil && strings.Contains(err.Error(), canary) {
-			t.Errorf("told: %v", err)
-		}
-		if s != nil && strings.Contains(fmt.Sprint(s.Show()), canary) {
-			t.Errorf("shown: %v", s.Show())
-		}
+		assert.False(t, err != nil && strings.Contains(err.Error(), canary), "told: %v", err)
+		assert.False(t, s != nil && strings.Contains(fmt.Sprint(s.Show()), canary), "shown: %v", s.Show())
 	}
 }
 
@@ -227,12 +202,9 @@ func TestPasswordFileThatOthersCanRead(t *testing.T) {
 	}
 	file := write(t, canary+"\n")
 	for mode, warnings := range map[os.FileMode]int{0o600: 0, 0o400: 0, 0o640: 1, 0o604: 1} {
-		if err := os.Chmod(file, mode); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Chmod(file, mode))
 		s, err := Load(nil, env("REDLOCK_PASSWORD_FILE", file), "")
-		if err != nil || len(s.Warnings) != warnings || strings.Contains(strings.Join(s.Warnings, ""), canary) {
-			t.Errorf("mode %o: %v, %v", mode, s, err)
-		}
+		assert.False(t, err != nil || len(s.Warnings) != warnings || strings.Contains(strings.Join(s.Warnings, ""), canary),
+			"mode %o: %v, %v", mode, s, err)
 	}
 }
