@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/bench/entry"
@@ -89,8 +90,7 @@ func conform(t *testing.T, spec *entry.Spec, set server.Set) {
 			env.Shape = shape
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := t.Context()
 	dial := func() entry.Locker {
 		l, err := spec.Open(ctx, env)
 		require.NoError(t, err)
@@ -109,24 +109,14 @@ func conform(t *testing.T, spec *entry.Spec, set server.Set) {
 		require.Positive(t, n, "Left does not see a lock that is held: it would not see a leak")
 	}
 
-	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
-	_, err = two.Acquire(short, name)
-	cancelShort()
-	require.Error(t, err, "acquired by two")
+	refuses(ctx, t, func(ctx context.Context) error { _, err := two.Acquire(ctx, name); return err }, "acquired by two")
 
 	require.NoError(t, held.Release(ctx))
 	held, err = two.Acquire(ctx, name)
 	require.NoError(t, err)
 
 	// A waiter gets it when it is released.
-	got := make(chan error, 1)
-	go func() {
-		h, err := one.Acquire(ctx, name)
-		if err == nil {
-			err = h.Release(ctx)
-		}
-		got <- err
-	}()
+	got := passing(ctx, func() (entry.Held, error) { return one.Acquire(ctx, name) })
 	require.NoError(t, held.Release(ctx))
 	require.NoError(t, <-got)
 
@@ -134,24 +124,14 @@ func conform(t *testing.T, spec *entry.Spec, set server.Set) {
 	if spec.Leaves != "" {
 		most = (len(env.Members) - 1) / 2
 	}
-	require.Eventually(t, func() bool {
-		n, err := set.Left(ctx, prefix)
-		return err == nil && n <= most
-	}, 5*time.Second, 10*time.Millisecond, "keys are left")
+	left(ctx, t, set, prefix, most)
 }
 
 // Readers have the lock together and exclude writers. A writer excludes readers, and its release
 // lets them in.
 func conformReaders(t *testing.T, spec *entry.Spec, set server.Set) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	var lockers []entry.Locker
-	for range 2 {
-		l, err := spec.Open(ctx, entry.Env{Members: set.Members(), Lease: 30 * time.Second, Shape: entry.Together})
-		require.NoError(t, err)
-		t.Cleanup(l.Close)
-		lockers = append(lockers, l)
-	}
+	ctx := t.Context()
+	lockers := dialTwo(ctx, t, spec, set, entry.Together)
 	name := "readers:" + spec.Name
 	read := func(ctx context.Context, i int) (entry.Held, error) {
 		return lockers[i%2].(entry.ReadLocker).AcquireShared(ctx, name)
@@ -166,15 +146,10 @@ func conformReaders(t *testing.T, spec *entry.Spec, set server.Set) {
 	got := make(chan entry.Held, 1)
 	go func() {
 		h, err := write(ctx, 1)
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 		got <- h
 	}()
-	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
-	_, err := write(short, 0)
-	cancelShort()
-	require.Error(t, err, "a writer beside readers")
+	refuses(ctx, t, func(ctx context.Context) error { _, err := write(ctx, 0); return err }, "a writer beside readers")
 	for i, h := range readers {
 		require.Empty(t, got, "a writer beside readers")
 		require.NoError(t, h.Release(ctx), "reader %d", i)
@@ -182,50 +157,62 @@ func conformReaders(t *testing.T, spec *entry.Spec, set server.Set) {
 	writer := <-got
 	require.NotNil(t, writer)
 
-	short, cancelShort = context.WithTimeout(ctx, 300*time.Millisecond)
-	_, err = read(short, 0)
-	cancelShort()
-	require.Error(t, err, "a reader beside a writer")
-	waiting := make(chan error, 4)
+	refuses(ctx, t, func(ctx context.Context) error { _, err := read(ctx, 0); return err }, "a reader beside a writer")
+	var waiting []<-chan error
 	for i := range 4 {
-		go func() {
-			h, err := read(ctx, i)
-			if err == nil {
-				err = h.Release(ctx)
-			}
-			waiting <- err
-		}()
+		waiting = append(waiting, passing(ctx, func() (entry.Held, error) { return read(ctx, i) }))
 	}
 	require.NoError(t, writer.Release(ctx))
-	for range 4 {
-		require.NoError(t, <-waiting)
+	for _, done := range waiting {
+		require.NoError(t, <-done)
 	}
-	require.Eventually(t, func() bool {
-		n, err := set.Left(ctx, name)
-		return err == nil && n == 0
-	}, 5*time.Second, 10*time.Millisecond, "keys are left")
+	left(ctx, t, set, name, 0)
 }
 
 // A set has what it asked for, or nothing.
 func conformSets(t *testing.T, spec *entry.Spec, set server.Set) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	l, err := spec.Open(ctx, entry.Env{Members: set.Members(), Lease: 30 * time.Second, Shape: entry.Sets})
-	require.NoError(t, err)
-	t.Cleanup(l.Close)
+	ctx := t.Context()
+	l := dialTwo(ctx, t, spec, set, entry.Sets)[0]
 	prefix := "sets:" + spec.Name + ":"
 	names := []string{prefix + "c", prefix + "a", prefix + "b"}
 	held, err := l.(entry.SetLocker).AcquireAll(ctx, names)
 	require.NoError(t, err)
-	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
-	_, err = l.(entry.SetLocker).AcquireAll(short, []string{prefix + "c", prefix + "d"})
-	cancelShort()
-	require.Error(t, err, "acquired by two")
+	refuses(ctx, t, func(ctx context.Context) error {
+		_, err := l.(entry.SetLocker).AcquireAll(ctx, []string{prefix + "c", prefix + "d"})
+		return err
+	}, "acquired by two")
 	require.NoError(t, held.Release(ctx))
+	left(ctx, t, set, prefix, 0)
+}
+
+// refuses makes sure that an attempt, which waits, has nothing yet.
+func refuses(ctx context.Context, t *testing.T, attempt func(context.Context) error, wrong string) {
+	t.Helper()
+	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	require.Error(t, attempt(short), wrong)
+}
+
+// passing waits for a lock and gives it back.
+func passing(ctx context.Context, acquire func() (entry.Held, error)) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		h, err := acquire()
+		if err == nil {
+			err = h.Release(ctx)
+		}
+		done <- err
+	}()
+	return done
+}
+
+// left waits until no more than so many keys are there.
+func left(ctx context.Context, t *testing.T, set server.Set, name string, most int) {
+	t.Helper()
 	require.Eventually(t, func() bool {
-		n, err := set.Left(ctx, prefix)
-		return err == nil && n == 0
-	}, 5*time.Second, 10*time.Millisecond, "keys are left")
+		n, err := set.Left(ctx, name)
+		return err == nil && n <= most
+	}, time.Minute, 10*time.Millisecond, "keys are left")
 }
 
 // dialTwo opens two clients for a shape.
@@ -251,14 +238,13 @@ func cleaned(ctx context.Context, t *testing.T, l entry.Locker, set server.Set, 
 		}
 		n, err := set.Left(ctx, name)
 		return err == nil && n == 0
-	}, 5*time.Second, 10*time.Millisecond, "keys are left")
+	}, time.Minute, 10*time.Millisecond, "keys are left")
 }
 
 // There are as many permits as the limit says, each with a slot of its own. One that is given back goes to a
 // waiter.
 func conformPermits(t *testing.T, spec *entry.Spec, set server.Set) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := t.Context()
 	clients := dialTwo(ctx, t, spec, set, entry.Permits)
 	name, slots := "permits:"+spec.Name, map[int]bool{}
 	acquire := func(ctx context.Context, i int) (entry.Held, error) {
@@ -275,18 +261,8 @@ func conformPermits(t *testing.T, spec *entry.Spec, set server.Set) {
 		}
 		held = append(held, h)
 	}
-	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
-	_, err := acquire(short, 1)
-	cancelShort()
-	require.Error(t, err, "four of three permits")
-	got := make(chan error, 1)
-	go func() {
-		h, err := acquire(ctx, 1)
-		if err == nil {
-			err = h.Release(ctx)
-		}
-		got <- err
-	}()
+	refuses(ctx, t, func(ctx context.Context) error { _, err := acquire(ctx, 1); return err }, "four of three permits")
+	got := passing(ctx, func() (entry.Held, error) { return acquire(ctx, 1) })
 	if spec.Kind == entry.Postgres { // its waiters wait for one permit, whichever that is
 		for _, h := range held {
 			require.NoError(t, h.Release(ctx))
@@ -305,8 +281,7 @@ func conformPermits(t *testing.T, spec *entry.Spec, set server.Set) {
 
 // A latch opens for all with the last arrival, and not before.
 func conformLatch(t *testing.T, spec *entry.Spec, set server.Set) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := t.Context()
 	clients := dialTwo(ctx, t, spec, set, entry.Arrivals)
 	name := "latch:" + spec.Name
 	open := make(chan error, 2)
@@ -319,9 +294,7 @@ func conformLatch(t *testing.T, spec *entry.Spec, set server.Set) {
 	}
 	require.NoError(t, latches[0].Arrive(ctx))
 	require.NoError(t, latches[1].Arrive(ctx))
-	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
-	require.Error(t, latches[0].Await(short), "open after two of three")
-	cancelShort()
+	refuses(ctx, t, latches[0].Await, "open after two of three")
 	require.Empty(t, open)
 	require.NoError(t, latches[0].Arrive(ctx))
 	for range 2 {
@@ -332,8 +305,7 @@ func conformLatch(t *testing.T, spec *entry.Spec, set server.Set) {
 
 // One leads at a time. Who resigns is followed by the other, and observers hear of both.
 func conformElection(t *testing.T, spec *entry.Spec, set server.Set) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := t.Context()
 	clients := dialTwo(ctx, t, spec, set, entry.Leading)
 	name := "election:" + spec.Name
 	watching, stop := context.WithCancel(ctx)
@@ -347,16 +319,14 @@ func conformElection(t *testing.T, spec *entry.Spec, set server.Set) {
 	first, err := clients[0].(entry.Elector).Campaign(ctx, name, "one")
 	require.NoError(t, err)
 	require.Equal(t, "one", <-told)
-	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
-	_, err = clients[1].(entry.Elector).Campaign(short, name, "two")
-	cancelShort()
-	require.Error(t, err, "two leaders")
+	refuses(ctx, t, func(ctx context.Context) error {
+		_, err := clients[1].(entry.Elector).Campaign(ctx, name, "two")
+		return err
+	}, "two leaders")
 	second := make(chan entry.Held, 1)
 	go func() {
 		h, err := clients[1].(entry.Elector).Campaign(ctx, name, "two")
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 		second <- h
 	}()
 	require.NoError(t, first.Release(ctx))
@@ -373,8 +343,7 @@ func conformElection(t *testing.T, spec *entry.Spec, set server.Set) {
 func TestRenewal(t *testing.T) {
 	const lease = time.Second
 	set := servers(t, entry.Redis, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := t.Context()
 	held := map[string]entry.Held{}
 	for _, spec := range entry.All() {
 		if spec.Kind != entry.Redis || !spec.Fits(1, entry.Renewed) {

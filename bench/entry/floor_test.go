@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
@@ -45,9 +46,7 @@ func TestFloorsAllocateNothing(t *testing.T) {
 				if err == nil {
 					err = held.Release(ctx)
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, err)
 			}
 			for range 100 { // rooms and pools fill
 				once()

@@ -52,9 +52,7 @@ func oneEachLine(shell string) string { return start.ReplaceAllString(shell, "\n
 func TestCommandLinesOfDocumentsAreFound(t *testing.T) {
 	t.Parallel()
 	const shell = "```\n$ redlock ls; redlock watch k | tail -1\nredlock inspect k   # comment\neval \"$(redlock nodes up)\" && redlock run k -- redlock\n```"
-	if n := checkLines(t, "test", oneEachLine(fenced.FindString(shell))); n != 5 {
-		t.Errorf("%d of 5 lines", n)
-	}
+	assert.Equal(t, 5, checkLines(t, "test", oneEachLine(fenced.FindString(shell))))
 }
 
 var (

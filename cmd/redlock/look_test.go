@@ -72,9 +72,7 @@ func TestTokenVerifiesTheHolderAlone(t *testing.T) {
 		if got := verified(in, 1000); got == yes {
 			t.Fatalf("seed %d: a token that was never given passes: %+v", seed, in)
 		}
-		if got := verified(&redlock.Inspection{Members: make([]redlock.MemberView, n)}, tokens[last]); got != no {
-			t.Fatalf("seed %d: held by nobody: %d", seed, got)
-		}
+		require.Equal(t, no, verified(&redlock.Inspection{Members: make([]redlock.MemberView, n)}, tokens[last]), "%v", seed)
 	}
 	assert.False(t, told[yes] == 0 || told[no] == 0 || told[unknown] == 0, "not every verdict was seen: %v", told)
 }
@@ -88,9 +86,7 @@ func TestTokenOfAReaderVerifiesAfterAnotherHasComeIn(t *testing.T) {
 		{Votes: []redlock.VoteView{{Owner: "b", Token: 9, Drawn: 9, Reads: true}}},
 	}}
 	for n, want := range map[uint64]verdict3{4: no, 5: yes, 9: yes, 10: no} {
-		if got := verified(in, n); got != want {
-			t.Errorf("%d: %d, want %d", n, got, want)
-		}
+		assert.Equal(t, want, verified(in, n), "%v", n)
 	}
 }
 
@@ -102,9 +98,7 @@ func TestTallyCountsVotesOfOneOwner(t *testing.T) {
 		{{key: "a", owner: "y:9", token: 8, ttl: 80}},
 	}
 	held := []heldLock{{Key: "a", Votes: 2, Token: 7, TTLMS: 100, Kind: redlock.KindMutex, clients: []string{clientOf("x:5")}}}
-	if got := tally(votes, 2, false); !reflect.DeepEqual(got, held) {
-		t.Errorf("held: %v", got)
-	}
+	assert.Equal(t, held, tally(votes, 2, false))
 	if got := tally(votes, 2, true); len(got) != 4 || got[0].Votes != 2 {
 		t.Errorf("all: %v", got)
 	}
@@ -159,9 +153,7 @@ func TestTallyCountsReadersOfOneLock(t *testing.T) {
 		{{key: "k", owner: "x:1", token: 3, ttl: 40}}, // the downgrade has not come here
 	}
 	held := []heldLock{{Key: "k", Votes: 3, Token: 6, TTLMS: 100, Kind: redlock.KindRead, Readers: 2, clients: []string{clientOf("x:5")}}}
-	if got := tally(votes, 3, false); !reflect.DeepEqual(got, held) {
-		t.Errorf("held: %v", got)
-	}
+	assert.Equal(t, held, tally(votes, 3, false))
 	all := tally(votes, 3, true)
 	has := func(l heldLock) bool {
 		return slices.ContainsFunc(all, func(x heldLock) bool { return reflect.DeepEqual(x, l) })
@@ -183,9 +175,7 @@ func TestReadersOfALockAreThoseWhoseTimeIsNotOver(t *testing.T) {
 	}
 	now := words("100", "500000")
 	hash := words("x:1", "100600", "r", "5 7 marker", "x:2", "100500", "x:3", "1795395418503394", "foreign", "100900", "x:4", "100501")
-	if got := fmt.Sprint(readersOf("k", hash, now)); got != "[{k x:1 7 100 true <nil> 0} {k x:4 7 1 true <nil> 0}]" {
-		t.Error(got)
-	}
+	assert.Equal(t, "[{k x:1 7 100 true <nil> 0} {k x:4 7 1 true <nil> 0}]", fmt.Sprint(readersOf("k", hash, now)))
 	if got := readersOf("k", words("x:1", "100600"), now); got != nil {
 		t.Errorf("no phase: %v", got)
 	}
@@ -193,9 +183,7 @@ func TestReadersOfALockAreThoseWhoseTimeIsNotOver(t *testing.T) {
 
 func TestGlobIsQuoted(t *testing.T) {
 	t.Parallel()
-	if got := globQuoted(`a*b?[c]\^`); got != `a\*b\?\[c\]\\\^` {
-		t.Error(got)
-	}
+	assert.Equal(t, `a\*b\?\[c\]\\\^`, globQuoted(`a*b?[c]\^`))
 }
 
 // A redirect says that a key went elsewhere; nothing else that a cluster refuses says that there is none.
@@ -233,9 +221,7 @@ func TestReadersAreShownAsSuch(t *testing.T) {
 		t.Error(got)
 	}
 	in.Holders = append(in.Holders, redlock.Holder{Owner: "eeeeee", Token: 9, Votes: 2}, redlock.Holder{Owner: "ffffff", Token: 7, Votes: 2})
-	if got := watchLine(in, nil); got != `"k": held by 4 readers, token 9, 2 waiting (1 reader)` {
-		t.Error(got)
-	}
+	assert.Equal(t, `"k": held by 4 readers, token 9, 2 waiting (1 reader)`, watchLine(in, nil))
 }
 
 // While its slot moves, a lock may be seen at both masters.

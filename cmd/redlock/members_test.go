@@ -113,9 +113,7 @@ func holdsLocks(t *testing.T, url string, names []string) {
 	}
 	listed := succeed(t, "", with("ls")...)
 	for _, name := range names {
-		if n := strings.Count(listed, fmt.Sprintf("%q", name)); n != 1 {
-			t.Errorf("%s is listed %d times:\n%s", name, n, listed)
-		}
+		assert.Equal(t, 1, strings.Count(listed, fmt.Sprintf("%q", name)), "%v, %v", name, listed)
 		token := strings.TrimSpace(succeed(t, `^\d+\s`, with("token", name)...))
 		succeed(t, "^$", with("token", name, "--verify", token)...)
 		fail(t, 1, "^$", with("token", name, "--verify", "1")...)

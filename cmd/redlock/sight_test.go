@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
@@ -49,9 +51,7 @@ func TestWatchTellsEveryChangeOfSlots(t *testing.T) {
 		{permitsAt(7, 6, 5, 6), `"k": semaphore, 4 slots held by 4 holders, 0 waiting`},
 		{permitsAt(), `"k": semaphore, no slot held, 0 waiting`},
 	} {
-		if got := strings.Join(look(step.in), "; "); got != step.want {
-			t.Errorf("got %q, want %q", got, step.want)
-		}
+		assert.Equal(t, step.want, strings.Join(look(step.in), "; "))
 	}
 }
 
@@ -80,9 +80,7 @@ func TestFreeIsSaidOfSlotsToo(t *testing.T) {
 		"silent about slots": {sight{lock: nobody(), semaphore: failing(context.DeadlineExceeded)}, false},
 		"refused":            {sight{lock: nobody(), semaphore: failing(&member.ReplyError{Kind: member.KindAuth})}, true},
 	} {
-		if got := c.s.free(); got != c.want {
-			t.Errorf("%s: free is %v", name, got)
-		}
+		assert.Equal(t, c.want, c.s.free(), "%v", name)
 	}
 }
 

@@ -86,6 +86,31 @@ func (f sharedFunc) CheckShared(ctx context.Context, resource string, token uint
 	return f.shared(f.Memory, ctx, resource, token)
 }
 
+// checking, doing and sharing make right guards of which one method has a fault.
+func checking(f func(m *fence.Memory, ctx context.Context, resource string, token uint64) error) func() Fixture {
+	return func() Fixture {
+		m := new(fence.Memory)
+		return Fixture{Guard: checkFunc(func(ctx context.Context, resource string, token uint64) error { return f(m, ctx, resource, token) })}
+	}
+}
+
+func doing(f func(m *fence.Memory, ctx context.Context, resource string, token uint64, write func() error) error) func() Fixture {
+	return func() Fixture { return Fixture{Guard: doFunc{new(fence.Memory), f}} }
+}
+
+func sharing(f func(m *fence.Memory, ctx context.Context, resource string, token uint64) error) func() Fixture {
+	return func() Fixture { return Fixture{Guard: sharedFunc{new(fence.Memory), f}} }
+}
+
+// shelved makes a right storage of which change takes a part out.
+func shelved(change func(s *shelf)) func() Fixture {
+	return func() Fixture {
+		s := newShelf()
+		change(s)
+		return s.fixture()
+	}
+}
+
 // Each of these guards has one fault, and the suite must see it.
 func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 	for _, tc := range []struct {
@@ -96,24 +121,18 @@ func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 		{"accepts everything", func() Fixture {
 			return Fixture{Guard: checkFunc(func(context.Context, string, uint64) error { return nil })}
 		}, "TokensAreAcceptedUpwards"},
-		{"accepts token 0", func() Fixture {
-			var m fence.Memory
-			return Fixture{Guard: checkFunc(func(ctx context.Context, resource string, token uint64) error {
-				if token == 0 {
-					return nil
-				}
-				return m.Check(ctx, resource, token)
-			})}
-		}, "ZeroIsNoToken"},
-		{"refuses an equal token", func() Fixture {
-			var m fence.Memory
-			return Fixture{Guard: checkFunc(func(ctx context.Context, resource string, token uint64) error {
-				if h := m.Highest(resource); token > 0 && token == h {
-					return &fence.StaleError{Resource: resource, Token: token, Highest: h}
-				}
-				return m.Check(ctx, resource, token)
-			})}
-		}, "TokensAreAcceptedUpwards"},
+		{"accepts token 0", checking(func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+			if token == 0 {
+				return nil
+			}
+			return m.Check(ctx, resource, token)
+		}), "ZeroIsNoToken"},
+		{"refuses an equal token", checking(func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+			if h := m.Highest(resource); token > 0 && token == h {
+				return &fence.StaleError{Resource: resource, Token: token, Highest: h}
+			}
+			return m.Check(ctx, resource, token)
+		}), "TokensAreAcceptedUpwards"},
 		{"remembers refused tokens", func() Fixture {
 			highest := map[string]uint64{}
 			var mu sync.Mutex
@@ -125,34 +144,22 @@ func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 				return err
 			})}
 		}, "RefusalChangesNothing"},
-		{"says only that a token is stale", func() Fixture {
-			var m fence.Memory
-			return Fixture{Guard: checkFunc(func(ctx context.Context, resource string, token uint64) error {
-				if err := m.Check(ctx, resource, token); errors.Is(err, fence.ErrStale) {
-					return fence.ErrStale
-				} else {
-					return err
-				}
-			})}
-		}, "TokensAreAcceptedUpwards"},
-		{"keeps tokens as floats", func() Fixture {
-			var m fence.Memory
-			return Fixture{Guard: checkFunc(func(ctx context.Context, resource string, token uint64) error {
-				return m.Check(ctx, resource, uint64(float64(token)))
-			})}
-		}, "LargeTokensKeepEveryDigit"},
-		{"compares names without case", func() Fixture {
-			var m fence.Memory
-			return Fixture{Guard: checkFunc(func(ctx context.Context, resource string, token uint64) error {
-				return m.Check(ctx, strings.ToLower(resource), token)
-			})}
-		}, "ResourcesAreIndependent"},
-		{"pads names", func() Fixture {
-			var m fence.Memory
-			return Fixture{Guard: checkFunc(func(ctx context.Context, resource string, token uint64) error {
-				return m.Check(ctx, strings.TrimRight(resource, " "), token)
-			})}
-		}, "ResourcesAreIndependent"},
+		{"says only that a token is stale", checking(func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+			if err := m.Check(ctx, resource, token); errors.Is(err, fence.ErrStale) {
+				return fence.ErrStale
+			} else {
+				return err
+			}
+		}), "TokensAreAcceptedUpwards"},
+		{"keeps tokens as floats", checking(func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+			return m.Check(ctx, resource, uint64(float64(token)))
+		}), "LargeTokensKeepEveryDigit"},
+		{"compares names without case", checking(func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+			return m.Check(ctx, strings.ToLower(resource), token)
+		}), "ResourcesAreIndependent"},
+		{"pads names", checking(func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+			return m.Check(ctx, strings.TrimRight(resource, " "), token)
+		}), "ResourcesAreIndependent"},
 		{"reads and writes in two steps", func() Fixture {
 			highest := map[string]uint64{}
 			var mu sync.Mutex
@@ -184,19 +191,17 @@ func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 				return errors.Join(write(), m.Check(ctx, r, token))
 			}}}
 		}, "RefusedWriteDoesNotRun"},
-		{"forgets the token of a failed write", func() Fixture {
-			return Fixture{Guard: doFunc{new(fence.Memory), func(m *fence.Memory, ctx context.Context, r string, token uint64, write func() error) error {
-				if err := fence.Admit(r, m.Highest(r), token); err != nil {
+		{"forgets the token of a failed write", doing(func(m *fence.Memory, ctx context.Context, r string, token uint64, write func() error) error {
+			if err := fence.Admit(r, m.Highest(r), token); err != nil {
+				return err
+			}
+			return m.Do(ctx, r+" write", 1, func() error {
+				if err := write(); err != nil {
 					return err
 				}
-				return m.Do(ctx, r+" write", 1, func() error {
-					if err := write(); err != nil {
-						return err
-					}
-					return m.Check(ctx, r, token)
-				})
-			}}}
-		}, "FailedWriteKeepsItsToken"},
+				return m.Check(ctx, r, token)
+			})
+		}), "FailedWriteKeepsItsToken"},
 		{"lets Check overtake a write", func() Fixture {
 			one := make(chan struct{}, 1) // keeps writes apart, but not checks
 			return Fixture{Guard: doFunc{new(fence.Memory), func(m *fence.Memory, ctx context.Context, r string, token uint64, write func() error) error {
@@ -212,33 +217,25 @@ func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 				return write()
 			}}}
 		}, "NobodyIsAcceptedDuringAWrite"},
-		{"does not remember readers", func() Fixture {
-			return Fixture{Guard: sharedFunc{new(fence.Memory), func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
-				return fence.AdmitShared(resource, m.Highest(resource), token)
-			}}}
-		}, "ReaderEndsTheWritersBefore"},
-		{"accepts every reader", func() Fixture {
-			return Fixture{Guard: sharedFunc{new(fence.Memory), func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
-				if err := m.CheckShared(ctx, resource, token); !errors.Is(err, fence.ErrStale) {
-					return err
-				}
-				return nil
-			}}}
-		}, "WriterEndsTheReadersBefore"},
-		{"judges readers as writers", func() Fixture {
-			return Fixture{Guard: sharedFunc{new(fence.Memory), func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
-				return m.Check(ctx, resource, token)
-			}}}
-		}, "ReadersDoNotRefuseEachOther"},
-		{"remembers refused readers", func() Fixture {
-			return Fixture{Guard: sharedFunc{new(fence.Memory), func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
-				err := m.CheckShared(ctx, resource, token)
-				if err != nil && token > 0 {
-					_ = m.Check(ctx, resource, m.Highest(resource)+token)
-				}
+		{"does not remember readers", sharing(func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+			return fence.AdmitShared(resource, m.Highest(resource), token)
+		}), "ReaderEndsTheWritersBefore"},
+		{"accepts every reader", sharing(func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+			if err := m.CheckShared(ctx, resource, token); !errors.Is(err, fence.ErrStale) {
 				return err
-			}}}
-		}, "RefusedReaderChangesNothing"},
+			}
+			return nil
+		}), "WriterEndsTheReadersBefore"},
+		{"judges readers as writers", sharing(func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+			return m.Check(ctx, resource, token)
+		}), "ReadersDoNotRefuseEachOther"},
+		{"remembers refused readers", sharing(func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+			err := m.CheckShared(ctx, resource, token)
+			if err != nil && token > 0 {
+				_ = m.Check(ctx, resource, m.Highest(resource)+token)
+			}
+			return err
+		}), "RefusedReaderChangesNothing"},
 		{"does not let a reader wait for a write", func() Fixture {
 			highest := new(fence.Memory)
 			return Fixture{Guard: sharedFunc{new(fence.Memory), func(_ *fence.Memory, ctx context.Context, resource string, token uint64) error {
@@ -269,25 +266,16 @@ func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 				return again, nil
 			}}
 		}, "RestartForgetsNothing"},
-		{"takes names for text", func() Fixture {
-			var m fence.Memory
-			return Fixture{Guard: checkFunc(func(ctx context.Context, resource string, token uint64) error {
-				return m.Check(ctx, strings.ToValidUTF8(resource, "?"), token)
-			})}
-		}, "NamesAreBytes"},
-		{"ends names at a zero byte", func() Fixture {
-			var m fence.Memory
-			return Fixture{Guard: checkFunc(func(ctx context.Context, resource string, token uint64) error {
-				name, _, _ := strings.Cut(resource, "\x00")
-				return m.Check(ctx, name, token)
-			})}
-		}, "NamesAreBytes"},
-		{"cuts long names", func() Fixture {
-			var m fence.Memory
-			return Fixture{Guard: checkFunc(func(ctx context.Context, resource string, token uint64) error {
-				return m.Check(ctx, resource[:min(len(resource), 255)], token)
-			})}
-		}, "NamesAreBytes"},
+		{"takes names for text", checking(func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+			return m.Check(ctx, strings.ToValidUTF8(resource, "?"), token)
+		}), "NamesAreBytes"},
+		{"ends names at a zero byte", checking(func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+			name, _, _ := strings.Cut(resource, "\x00")
+			return m.Check(ctx, name, token)
+		}), "NamesAreBytes"},
+		{"cuts long names", checking(func(m *fence.Memory, ctx context.Context, resource string, token uint64) error {
+			return m.Check(ctx, resource[:min(len(resource), 255)], token)
+		}), "NamesAreBytes"},
 		{"compares with the tokens of writes alone", func() Fixture {
 			s, writes := newShelf(), new(fence.Memory)
 			s.enter = func(ctx context.Context, resource string, token uint64, write func() error) error {
@@ -295,46 +283,34 @@ func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 			}
 			return s.fixture()
 		}, "ClaimAloneRefusesTheWriteBefore"},
-		{"writes what it has refused", func() Fixture {
-			s := newShelf()
+		{"writes what it has refused", shelved(func(s *shelf) {
 			s.enter = func(ctx context.Context, resource string, token uint64, write func() error) error {
 				err := s.guard.Check(ctx, resource, token)
 				return errors.Join(err, write())
 			}
-			return s.fixture()
-		}, "ClaimAloneRefusesTheWriteBefore"},
-		{"counts the rows that a write has changed", func() Fixture {
-			s := newShelf()
+		}), "ClaimAloneRefusesTheWriteBefore"},
+		{"counts the rows that a write has changed", shelved(func(s *shelf) {
 			s.changed = func(resource string, token uint64) error {
 				return &fence.StaleError{Resource: resource, Token: token, Highest: s.guard.Highest(resource)}
 			}
-			return s.fixture()
-		}, "EqualWriteIsAcceptedTwice"},
-		{"asks before the transaction", func() Fixture {
-			s := newShelf()
+		}), "EqualWriteIsAcceptedTwice"},
+		{"asks before the transaction", shelved(func(s *shelf) {
 			s.enter = func(ctx context.Context, resource string, token uint64, write func() error) error {
 				if err := s.guard.Check(ctx, resource, token); err != nil {
 					return err
 				}
 				return write()
 			}
-			return s.fixture()
-		}, "ClaimWaitsForWhatHasEntered"},
-		{"tells of a claim that is not on disk", func() Fixture {
-			s := newShelf()
+		}), "ClaimWaitsForWhatHasEntered"},
+		{"tells of a claim that is not on disk", shelved(func(s *shelf) {
 			s.kept = func() map[string]uint64 { return map[string]uint64{"s": 1<<53 + 1} }
-			return s.fixture()
-		}, "CrashForgetsNoClaim"},
-		{"tells of a write that is not on disk", func() Fixture {
-			s := newShelf()
+		}), "CrashForgetsNoClaim"},
+		{"tells of a write that is not on disk", shelved(func(s *shelf) {
 			s.left = func(values map[string]string) map[string]string { return nil }
-			return s.fixture()
-		}, "CrashLeavesNoHalfWrite"},
-		{"leaves half a write", func() Fixture {
-			s := newShelf()
+		}), "CrashLeavesNoHalfWrite"},
+		{"leaves half a write", shelved(func(s *shelf) {
 			s.left = func(values map[string]string) map[string]string { return map[string]string{"r": "si"} }
-			return s.fixture()
-		}, "CrashLeavesNoHalfWrite"},
+		}), "CrashLeavesNoHalfWrite"},
 	} {
 		t.Run(tc.fault, func(t *testing.T) {
 			assert.Contains(t, failing(t, tc.newGuard), tc.want)

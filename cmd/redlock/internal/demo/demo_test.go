@@ -67,9 +67,7 @@ func TestStoreRefusesStaleWrites(t *testing.T) {
 	for range 2 { // the second is told to nobody
 		require.NoError(t, s.write(1, 12, read(12)+1))
 	}
-	if by := <-overtaken; by != (overtaking{1, 12}) {
-		t.Errorf("overtaken by %v", by)
-	}
+	assert.Equal(t, (overtaking{1, 12}), <-overtaken)
 	if err := s.write(0, 10, 77); !errors.Is(err, fence.ErrStale) {
 		t.Errorf("stale write: %v", err)
 	}
@@ -138,9 +136,7 @@ func TestFit(t *testing.T) {
 		{"\x1b[31mred\x1b[0m", 2, "\x1b[31mre\x1b[0m\x1b[0m"},
 		{"", 5, ""},
 	} {
-		if got := fit(tc.line, tc.width); got != tc.want {
-			t.Errorf("fit(%q, %d) = %q, want %q", tc.line, tc.width, got, tc.want)
-		}
+		assert.Equal(t, tc.want, fit(tc.line, tc.width), "%v, %v", tc.line, tc.width)
 	}
 }
 

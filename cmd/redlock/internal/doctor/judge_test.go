@@ -3,7 +3,6 @@ package doctor
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -197,9 +196,7 @@ func TestJudge(t *testing.T) {
 func TestInfoIsRead(t *testing.T) {
 	t.Parallel()
 	got := parseInfo("# Server\r\nredis_version:7.0.15\r\nexecutable:/a:b\r\n\r\n")
-	if want := map[string]string{"redis_version": "7.0.15", "executable": "/a:b"}; !maps.Equal(got, want) {
-		t.Errorf("%v", got)
-	}
+	assert.Equal(t, map[string]string{"redis_version": "7.0.15", "executable": "/a:b"}, got)
 }
 
 // The cure is for what the server said, and the member is named once.

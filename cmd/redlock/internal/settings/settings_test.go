@@ -108,9 +108,7 @@ func TestUserIsPutIntoURLsThatHaveNone(t *testing.T) {
 	} {
 		s, err := Load(nil, env(append(vars, "REDLOCK_MEMBERS", members)...), "")
 		require.NoError(t, err)
-		if got := strings.Join(s.URLs(), " "); got != want {
-			t.Errorf("%s\nwant %s", got, want)
-		}
+		assert.Equal(t, want, strings.Join(s.URLs(), " "))
 		for _, u := range s.URLs() {
 			if target, err := node.ParseTarget(u); err != nil {
 				t.Errorf("%s: %v", u, err)
