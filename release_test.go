@@ -20,8 +20,8 @@ const root = "github.com/redquorum/redquorum"
 // published are the modules that a release tags, by the folder that each is in.
 var published = []string{"", "fence/fencegrpc/", "fence/fencepgx/", "fence/fences3/", "redlock/redlockgocron/", "redlock/redlockotel/", "redlock/redlockprom/"}
 
-// What tools/release makes resolves for an importer: the library with metrics and spans, and go install of the command.
-func TestReleaseResolvesForAnImporter(t *testing.T) {
+// tools/release tags every module, and refuses what is no release.
+func TestReleaseTagsEveryModule(t *testing.T) {
 	t.Parallel()
 	r := checkout(t)
 	version := "v" + r.unreleased()
@@ -63,7 +63,16 @@ func TestReleaseResolvesForAnImporter(t *testing.T) {
 	assert.Contains(t, r.text("CHANGELOG.md"), "\n## ["+version[1:]+"] - "+time.Now().UTC().Format(time.DateOnly)+"\n")
 	assert.Contains(t, r.text("README.md"), "\n- Status: "+version[1:]+" is the latest release. ")
 	r.refuses(version, version+" exists")
+}
 
+// What tools/release makes resolves for an importer: the library with metrics and spans, and go install of the command.
+func TestLongReleaseResolvesForAnImporter(t *testing.T) {
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("compiles the modules and what they need once more: make test-long")
+	}
+	r := checkout(t)
+	version := "v" + r.unreleased()
+	r.must(r.dir, "tools/release", version)
 	r.imports(version)
 }
 

@@ -32,6 +32,8 @@ func main() {
 		err = reportOnly(os.Args[2:])
 	case len(os.Args) > 1 && os.Args[1] == "fence":
 		err = fenced.Main(os.Args[2:])
+	case len(os.Args) == 2 && os.Args[1] == "instructions":
+		err = entry.Instructions(context.Background(), os.Stdout)
 	default:
 		err = run(os.Args[1:])
 	}

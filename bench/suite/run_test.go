@@ -86,83 +86,174 @@ func sane(t *testing.T, s *Slice) {
 	require.Zero(t, s.Lost, "%s in %s", s.Entry, s.Cell)
 }
 
+// A cell of one workload: what is measured is there, and no promise is broken.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	cells := []Cell{
-		{Workload: "W1", Members: 3, Callers: 1},
-		{Workload: "W2", Members: 3, Callers: 8, Warm: 16},
-		{Workload: "W3", Members: 3, Callers: 4},
-		{Workload: "W3d", Members: 3, Callers: 4, HoldUS: 500, Random: true},
-		{Workload: "W3p", Members: 3, Callers: 2, Procs: 2},
-		{Workload: "burst", Members: 3, Callers: 4},
-		{Workload: "W6", Members: 3, Count: 50},
-		{Workload: "W7", Members: 3, Count: 50},
-		{Workload: "W8", Members: 3, Callers: 1},
+	for _, s := range runCells(t, 1, []Cell{{Workload: "W1", Members: 3, Callers: 1}}, "floor", "redquorum") {
+		checkSlice(t, s)
 	}
-	levels := 0
-	took := map[string]map[string]int{}
-	for _, s := range runCells(t, 1, cells, "floor", "redquorum", "redquorum-level") {
-		sane(t, s)
-		if s.Entry == "redquorum-level" {
-			require.LessOrEqual(t, s.Second, .01, "%s: counters are not in step", s.Cell)
-			levels++
-		}
-		require.Zero(t, s.Errors, "%s in %s: %v", s.Entry, s.Cell, s.Samples)
-		if took[s.Cell.Workload] == nil {
-			took[s.Cell.Workload] = map[string]int{}
-		}
-		took[s.Cell.Workload][s.Entry]++
-		switch s.Cell.Workload {
-		case "W6":
-			require.Positive(t, s.Renewals, s.Entry)
-		case "W7":
-			require.Positive(t, s.LeaseBytes, s.Entry)
-			require.Equal(t, 1, s.Registered, "one registered attempt for all waiters of a process")
-		default:
-			require.Positive(t, s.Total.Count, "%s in %s", s.Entry, s.Cell)
-			// A release and an acquisition at each of three members, at least. redquorum waits for two of them, and
-			// at the third a release may travel with the next acquisition; so may those of several callers.
-			least := 5.9
-			if strings.HasPrefix(s.Entry, "redquorum") {
-				least = 3.9
-				if s.Cell.Workload == "W2" {
-					least /= float64(s.Cell.Callers)
-				}
-			}
-			require.GreaterOrEqual(t, s.Commands, least, "%s in %s", s.Entry, s.Cell)
-		}
-		if s.Entry == "redquorum" {
-			require.Zero(t, s.Left, "%s", s.Cell)
-		}
-	}
-	for _, c := range cells {
-		require.Equal(t, 1, took[c.Workload]["redquorum"], c.Workload)
-	}
-	require.Equal(t, 4, levels, "W1, W2, W3d and W8")
 }
 
-// What grows is there while it is measured, and gone after it.
-func TestRunOfScale(t *testing.T) {
-	t.Parallel()
-	cells := []Cell{
-		{Workload: "W15", Members: 3, Callers: 4, Count: 50, Scale: ScaleHeld},
-		{Workload: "W15", Members: 1, Callers: 6, Clients: 2, Scale: ScaleWaiters},
-		{Workload: "W15", Members: 1, Callers: 20, Clients: 20, Scale: ScaleClients},
-		{Workload: "W15", Members: 1, Callers: 2, Procs: 2, Scale: ScaleProcs},
-		{Workload: "W15", Members: 1, Callers: 4, Length: 1000, Scale: ScaleNames},
+// They measure: each cell takes seconds of real time on servers of its own.
+func TestLongRun(t *testing.T) {
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("measures for minutes: make test-long")
 	}
-	got := map[string]*Slice{}
-	for _, s := range runCells(t, 1, cells, "redquorum") {
-		sane(t, s)
-		require.Zero(t, s.Errors, "%s: %v", s.Cell, s.Samples)
-		require.Zero(t, s.Left, "%s", s.Cell)
-		require.Positive(t, s.Total.Count, "%s", s.Cell)
-		require.Positive(t, s.ClientBytes, "%s", s.Cell)
-		require.Positive(t, s.MemberBytes, "%s", s.Cell)
-		got[s.Cell.Scale] = s
+	for name, run := range map[string]struct {
+		cells   []Cell
+		entries []string
+	}{
+		"mutexes": {[]Cell{
+			{Workload: "W1", Members: 3, Callers: 1},
+			{Workload: "W2", Members: 3, Callers: 8, Warm: 16},
+			{Workload: "W3", Members: 3, Callers: 4},
+			{Workload: "W3d", Members: 3, Callers: 4, HoldUS: 500, Random: true},
+			{Workload: "W3p", Members: 3, Callers: 2, Procs: 2},
+			{Workload: "burst", Members: 3, Callers: 4},
+			{Workload: "W6", Members: 3, Count: 50},
+			{Workload: "W7", Members: 3, Count: 50},
+			{Workload: "W8", Members: 3, Callers: 1},
+		}, []string{"floor", "redquorum", "redquorum-level"}},
+		// What grows is there while it is measured, and gone after it.
+		"scale": {[]Cell{
+			{Workload: "W15", Members: 3, Callers: 4, Count: 50, Scale: ScaleHeld},
+			{Workload: "W15", Members: 1, Callers: 6, Clients: 2, Scale: ScaleWaiters},
+			{Workload: "W15", Members: 1, Callers: 20, Clients: 20, Scale: ScaleClients},
+			{Workload: "W15", Members: 1, Callers: 2, Procs: 2, Scale: ScaleProcs},
+			{Workload: "W15", Members: 1, Callers: 4, Length: 1000, Scale: ScaleNames},
+		}, []string{"redquorum"}},
+		"kinds, beside what they are compared with": {[]Cell{
+			{Workload: "W3f", Members: 3, Callers: 4},
+			{Workload: "W9", Members: 3, Callers: 8, Clients: 2, Reads: 80, HoldUS: 500},
+			{Workload: "W9w", Members: 3, Callers: 4, Clients: 2, Reads: 100, Writers: 1},
+			{Workload: "W9r", Members: 3, Callers: 6, Clients: 2},
+			{Workload: "W9s", Members: 3, Callers: 1, Ask: work.AskWrite},
+			{Workload: "W9s", Members: 3, Callers: 1, Ask: work.AskRead},
+			{Workload: "W9s", Members: 3, Callers: 1, Ask: work.AskFurther},
+			{Workload: "W10", Members: 3, Callers: 1, Names: 4},
+		}, []string{"floor-polling", "redquorum", "redquorum-mutex", "redquorum-each"}},
+		"permits, latches and leaders, on whatever servers are there": {[]Cell{
+			{Workload: "W11", Members: 1, Callers: 1, Limit: 4},
+			{Workload: "W12", Members: 1, Callers: 6, Limit: 1, HoldUS: 200},
+			{Workload: "W12", Members: 1, Callers: 6, Limit: 3, HoldUS: 200},
+			{Workload: "W13", Members: 1, Callers: 3, Count: 50},
+			{Workload: "W14", Members: 1, Callers: 2, Ask: work.AskResign},
+			{Workload: "W14", Members: 1, Callers: 2, Ask: work.AskCrash},
+		}, append([]string{"redquorum", "redquorum-mutex"}, installed(t, "postgres-semaphore", "etcd")...)},
+		"faults": {[]Cell{
+			{Workload: "W4", Members: 3, Callers: 4, Fault: server.BlackHole},
+			{Workload: "W4", Members: 3, Callers: 4, Fault: server.Kill},
+			{Workload: "W5", Members: 3, Callers: 4, Rate: 200, Fault: server.Slow},
+		}, []string{"redquorum"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			took, phases := map[Cell]map[string]bool{}, map[string]int{}
+			levels := 0
+			for _, s := range runCells(t, 1, run.cells, run.entries...) {
+				checkSlice(t, s)
+				cell := s.Cell
+				phases[cell.Phase]++
+				cell.Phase = ""
+				if took[cell] == nil {
+					took[cell] = map[string]bool{}
+				}
+				took[cell][s.Entry] = true
+				if s.Entry == "redquorum-level" {
+					levels++
+				}
+			}
+			for _, c := range run.cells {
+				require.True(t, took[c]["redquorum"], c)
+			}
+			switch name {
+			case "mutexes":
+				require.Equal(t, 4, levels, "W1, W2, W3d and W8")
+			case "faults":
+				require.Equal(t, map[string]int{Healthy: 3, After: 3, Start: 3}, phases)
+			}
+		})
 	}
-	require.Len(t, got, len(cells))
-	require.Greater(t, got[ScaleClients].Routines, int64(3*20), "of twenty clients")
+}
+
+// installed are those entries whose servers are there.
+func installed(t *testing.T, names ...string) (there []string) {
+	for _, name := range names {
+		spec, err := entry.Find(name)
+		require.NoError(t, err)
+		if why, install := server.Missing(spec.Kind); why == "" {
+			there = append(there, name)
+		} else {
+			t.Logf("without %s: %s; install it: %s", name, why, install)
+		}
+	}
+	return there
+}
+
+// checkSlice checks what a slice of a workload has.
+func checkSlice(t *testing.T, s *Slice) {
+	t.Helper()
+	sane(t, s)
+	at := s.Entry + " in " + s.Cell.String()
+	ours := strings.HasPrefix(s.Entry, "redquorum")
+	if s.Cell.Fault != "" {
+		require.NotNil(t, s.Total, at) // not one may be within a short slice of a busy machine
+		return
+	}
+	require.Zero(t, s.Errors, "%s: %v", at, s.Samples)
+	switch s.Cell.Workload {
+	case "W11", "W12", "W13", "W14":
+		require.Zero(t, s.Stay, at)
+	default:
+		if ours && s.Entry != "redquorum-level" {
+			require.Zero(t, s.Left, at)
+		}
+	}
+	switch s.Cell.Workload {
+	case "W6":
+		require.Positive(t, s.Renewals, at)
+		return
+	case "W7":
+		require.Positive(t, s.LeaseBytes, at)
+		require.Equal(t, 1, s.Registered, "one registered attempt for all waiters of a process")
+		return
+	}
+	require.Positive(t, s.Total.Count, at)
+	switch s.Cell.Workload {
+	case "W1", "W2", "W3", "W3d", "W3p", "burst", "W8":
+		// A release and an acquisition at each of three members, at least. redquorum waits for two of them, and
+		// at the third a release may travel with the next acquisition; so may those of several callers.
+		least := 5.9
+		if ours {
+			least = 3.9
+			if s.Cell.Workload == "W2" {
+				least /= float64(s.Cell.Callers)
+			}
+		}
+		require.GreaterOrEqual(t, s.Commands, least, at)
+		if s.Entry == "redquorum-level" {
+			require.LessOrEqual(t, s.Second, .01, "%s: counters are not in step", at)
+		}
+	case "W9", "W9w":
+		require.NotNil(t, s.Writing, at)
+		require.NotNil(t, s.Reading, at)
+		require.NotNil(t, s.RoundTrip, at)
+		require.Positive(t, s.LongestRead, at)
+	case "W9r":
+		require.Zero(t, s.Acquire.Count%6, "%s: rounds of all readers", at)
+	case "W12":
+		require.Positive(t, s.WaitMedian, at)
+	case "W13":
+		require.NotNil(t, s.RoundTrip, at)
+		require.Zero(t, s.Ops%50, "rounds of all arrivals")
+	case "W14":
+		require.NotNil(t, s.Told, at)
+	case "W15":
+		require.Positive(t, s.ClientBytes, at)
+		require.Positive(t, s.MemberBytes, at)
+		if s.Cell.Scale == ScaleClients {
+			require.Greater(t, s.Routines, int64(3*20), "of twenty clients")
+		}
+	}
 }
 
 // Every slice has servers that nobody used. Where counters are to be in step, they are the same at all.
@@ -204,102 +295,6 @@ func TestServersAreNew(t *testing.T) {
 		}
 		require.Less(t, ahead, buckets/100, "a majority of two are both, so a lock leaves its counter in step")
 	}
-}
-
-// Kinds of locks, beside what they are compared with.
-func TestRunOfKinds(t *testing.T) {
-	t.Parallel()
-	cells := []Cell{
-		{Workload: "W3f", Members: 3, Callers: 4},
-		{Workload: "W9", Members: 3, Callers: 8, Clients: 2, Reads: 80, HoldUS: 500},
-		{Workload: "W9w", Members: 3, Callers: 4, Clients: 2, Reads: 100, Writers: 1},
-		{Workload: "W9r", Members: 3, Callers: 6, Clients: 2},
-		{Workload: "W9s", Members: 3, Callers: 1, Ask: work.AskWrite},
-		{Workload: "W9s", Members: 3, Callers: 1, Ask: work.AskRead},
-		{Workload: "W9s", Members: 3, Callers: 1, Ask: work.AskFurther},
-		{Workload: "W10", Members: 3, Callers: 1, Names: 4},
-	}
-	took := map[Cell][]string{}
-	for _, s := range runCells(t, 1, cells, "floor-polling", "redquorum", "redquorum-mutex", "redquorum-each") {
-		sane(t, s)
-		require.Zero(t, s.Errors, "%s in %s: %v", s.Entry, s.Cell, s.Samples)
-		require.Positive(t, s.Total.Count, "%s in %s", s.Entry, s.Cell)
-		took[s.Cell] = append(took[s.Cell], s.Entry)
-		switch s.Cell.Workload {
-		case "W9", "W9w":
-			require.NotNil(t, s.Writing, "%s in %s", s.Entry, s.Cell)
-			require.NotNil(t, s.Reading, "%s in %s", s.Entry, s.Cell)
-			require.NotNil(t, s.RoundTrip, "%s in %s", s.Entry, s.Cell)
-			require.Positive(t, s.LongestRead, "%s in %s", s.Entry, s.Cell)
-		case "W9r":
-			require.Zero(t, s.Acquire.Count%6, "%s: rounds of all readers", s.Entry)
-		}
-		if s.Entry != "floor-polling" {
-			require.Zero(t, s.Left, "%s in %s", s.Entry, s.Cell)
-		}
-	}
-	for _, c := range cells {
-		require.Contains(t, took[c], "redquorum", c)
-	}
-}
-
-// Semaphores, latches and elections, on whatever servers are there.
-func TestRunOfPermitsLatchesAndLeaders(t *testing.T) {
-	t.Parallel()
-	cells := []Cell{
-		{Workload: "W11", Members: 1, Callers: 1, Limit: 4},
-		{Workload: "W12", Members: 1, Callers: 6, Limit: 1, HoldUS: 200},
-		{Workload: "W12", Members: 1, Callers: 6, Limit: 3, HoldUS: 200},
-		{Workload: "W13", Members: 1, Callers: 3, Count: 50},
-		{Workload: "W14", Members: 1, Callers: 2, Ask: work.AskResign},
-		{Workload: "W14", Members: 1, Callers: 2, Ask: work.AskCrash},
-	}
-	names := []string{"redquorum", "redquorum-mutex"}
-	for _, name := range []string{"postgres-semaphore", "etcd"} {
-		spec, err := entry.Find(name)
-		require.NoError(t, err)
-		if why, install := server.Missing(spec.Kind); why == "" {
-			names = append(names, name)
-		} else {
-			t.Logf("without %s: %s; install it: %s", name, why, install)
-		}
-	}
-	took := map[Cell][]string{}
-	for _, s := range runCells(t, 1, cells, names...) {
-		sane(t, s)
-		require.Zero(t, s.Errors, "%s in %s: %v", s.Entry, s.Cell, s.Samples)
-		require.Positive(t, s.Total.Count, "%s in %s", s.Entry, s.Cell)
-		took[s.Cell] = append(took[s.Cell], s.Entry)
-		switch s.Cell.Workload {
-		case "W12":
-			require.Positive(t, s.WaitMedian, "%s in %s", s.Entry, s.Cell)
-		case "W13":
-			require.NotNil(t, s.RoundTrip, "%s in %s", s.Entry, s.Cell)
-			require.Zero(t, s.Ops%50, "rounds of all arrivals")
-		case "W14":
-			require.NotNil(t, s.Told, "%s in %s", s.Entry, s.Cell)
-		}
-		require.Zero(t, s.Stay, "%s in %s", s.Entry, s.Cell)
-	}
-	for _, c := range cells {
-		require.NotEmpty(t, took[c], c)
-	}
-}
-
-func TestRunWithAFault(t *testing.T) {
-	t.Parallel()
-	cells := []Cell{
-		{Workload: "W4", Members: 3, Callers: 4, Fault: server.BlackHole},
-		{Workload: "W4", Members: 3, Callers: 4, Fault: server.Kill},
-		{Workload: "W5", Members: 3, Callers: 4, Rate: 200, Fault: server.Slow},
-	}
-	phases := map[string]int{}
-	for _, s := range runCells(t, 1, cells, "redquorum") {
-		sane(t, s)
-		require.NotNil(t, s.Total, "%s", s.Cell) // not one may be within a short slice of a busy machine
-		phases[s.Cell.Phase]++
-	}
-	require.Equal(t, map[string]int{Healthy: 3, After: 3, Start: 3}, phases)
 }
 
 // Entries in other languages acquire, exclude one another and leave nothing behind, too.

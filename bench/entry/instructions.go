@@ -3,49 +3,57 @@ package entry
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 )
 
-// What a lock and unlock costs a server, in instructions of its own (not the kernel's), which repeat whatever
-// else the machine does: bare (SET NX PX and a delete script) and with redquorum's scripts, on a plain server and
-// on one in cluster mode, one request at a time and 16 in one write.
-//
-//	go test ./entry -run '^$' -bench ServerInstructions -benchtime 1x
-//
-// It needs valgrind, and takes a minute.
-func BenchmarkServerInstructions(b *testing.B) {
+// Instructions prints what a lock and unlock costs a server, in instructions of its own (not the kernel's), which repeat
+// whatever else the machine does: bare (SET NX PX and a delete script) and with redquorum's scripts, on a plain server and
+// on one in cluster mode, one request at a time and 16 in one write. It needs valgrind, and takes minutes.
+func Instructions(ctx context.Context, w io.Writer) error {
 	if _, err := exec.LookPath("valgrind"); err != nil {
-		b.Skip("valgrind is not installed: it counts the instructions")
+		return fmt.Errorf("valgrind counts the instructions: %w", err)
 	}
-	for _, depth := range []int{1, 2, 4, 8, 16, 64} {
-		b.Run(fmt.Sprintf("plain/batch/depth=%d", depth), func(b *testing.B) {
-			measure(b, false, batched, depth)
-		})
+	tell := func(cluster bool, what string, depths ...int) error {
+		for _, depth := range depths {
+			const few, many = 320, 2240
+			less, err := instructions(ctx, cluster, what, few, depth)
+			if err != nil {
+				return err
+			}
+			more, err := instructions(ctx, cluster, what, many, depth)
+			if err != nil {
+				return err
+			}
+			mode := map[bool]string{false: "plain", true: "cluster"}[cluster]
+			_, _ = fmt.Fprintf(w, "%s/%s/depth=%d\t%d instructions\n", mode, what, depth, (more-less)/(many-few))
+		}
+		return nil
+	}
+	if err := tell(false, batched, 1, 2, 4, 8, 16, 64); err != nil {
+		return err
 	}
 	for _, what := range []string{passed, handed} {
-		b.Run("plain/"+what, func(b *testing.B) { measure(b, false, what, 1) })
+		if err := tell(false, what, 1); err != nil {
+			return err
+		}
 	}
 	for _, cluster := range []bool{false, true} {
-		mode := map[bool]string{false: "plain", true: "cluster"}[cluster]
 		for _, what := range []string{bare, ours} {
-			for _, depth := range []int{1, 16} {
-				b.Run(fmt.Sprintf("%s/%s/depth=%d", mode, what, depth), func(b *testing.B) {
-					measure(b, cluster, what, depth)
-				})
+			if err := tell(cluster, what, 1, 16); err != nil {
+				return err
 			}
 		}
 	}
-	b.Run("cluster/batch/depth=16", func(b *testing.B) { measure(b, true, batched, 16) })
+	return tell(true, batched, 16)
 }
 
 // What is sent.
@@ -57,39 +65,38 @@ const (
 	handed  = "hand-over/standing" // the same in the scripts of floor-standing
 )
 
-func measure(b *testing.B, cluster bool, what string, depth int) {
-	var each float64
-	for b.Loop() {
-		const few, many = 320, 2240
-		less := instructions(b, cluster, what, few, depth)
-		each = float64(instructions(b, cluster, what, many, depth)-less) / (many - few)
-	}
-	b.ReportMetric(each, "instructions/op")
-	b.ReportMetric(0, "ns/op") // of valgrind: it says nothing
-}
-
 var collected = regexp.MustCompile(`Collected : (\d+)`)
 
 // instructions is what a server executes from its start to its end, with n locks and unlocks of fresh names
 // between, depth of them in one write.
-func instructions(b *testing.B, cluster bool, what string, n, depth int) int {
-	b.Helper()
+func instructions(ctx context.Context, cluster bool, what string, n, depth int) (total int, failed error) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(b, err)
+	if err != nil {
+		return 0, err
+	}
 	port := free.Addr().(*net.TCPAddr).Port
-	require.NoError(b, free.Close())
+	if err := free.Close(); err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "instructions")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
 	args := []string{"--tool=callgrind", "--callgrind-out-file=/dev/null", "redis-server", "--port", strconv.Itoa(port),
-		"--bind", "127.0.0.1", "--save", "", "--hz", "1", "--dir", b.TempDir()}
+		"--bind", "127.0.0.1", "--save", "", "--hz", "1", "--dir", dir}
 	if cluster {
 		args = append(args, "--cluster-enabled", "yes", "--cluster-port", "0")
 		if port > 55535 { // the port of the cluster's own talk would be 10,000 higher
-			return instructions(b, cluster, what, n, depth)
+			return instructions(ctx, cluster, what, n, depth)
 		}
 	}
 	var said bytes.Buffer
-	server := exec.CommandContext(b.Context(), "valgrind", args...)
+	server := exec.CommandContext(ctx, "valgrind", args...)
 	server.Stderr = &said
-	require.NoError(b, server.Start())
+	if err := server.Start(); err != nil {
+		return 0, err
+	}
 	ended := false
 	defer func() {
 		if !ended {
@@ -98,40 +105,42 @@ func instructions(b *testing.B, cluster bool, what string, n, depth int) int {
 		}
 	}()
 	var conn net.Conn
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if conn, err = net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
-			break
-		}
-		require.True(b, time.Now().Before(end), "%v", err)
+	if err := within(ctx, func() (err error) { conn, err = net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port)); return err }); err != nil {
+		return 0, err
 	}
 	defer func() { _ = conn.Close() }()
 	in := bufio.NewReader(conn)
 	ask := func(request []byte, answers int) {
 		_, err := conn.Write(request)
-		require.NoError(b, err)
 		for range answers {
-			r, err := readReply(in)
-			require.NoError(b, err)
-			require.NotEqual(b, byte('-'), r.kind, "%s", r.text)
+			var r reply
+			if err == nil {
+				r, err = readReply(in)
+			}
+			if err == nil && r.kind == '-' {
+				err = fmt.Errorf("the server says %s", r.text)
+			}
+		}
+		if failed == nil {
+			failed = err
 		}
 	}
 	if cluster {
 		ask(command("CLUSTER", "ADDSLOTSRANGE", "0", "16383"), 1)
-		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-			_, err = conn.Write(command("SET", "ready", "1"))
-			require.NoError(b, err)
-			r, err := readReply(in)
-			require.NoError(b, err)
-			if r.kind != '-' {
-				break
-			}
-			require.True(b, time.Now().Before(end), "%s", r.text)
+		ready := func() error {
+			defer func() { failed = nil }()
+			ask(command("SET", "ready", "1"), 1)
+			return failed
+		}
+		if err := within(ctx, ready); err != nil {
+			return 0, err
 		}
 	}
 	r := bareRequests
 	if what != bare {
-		r, err = scriptRequests()
-		require.NoError(b, err)
+		if r, err = scriptRequests(); err != nil {
+			return 0, err
+		}
 	}
 	tokens, marker := "redquorum:tokens", "redquorum:boot"
 	if cluster { // one key, of the slot
@@ -141,41 +150,54 @@ func instructions(b *testing.B, cluster bool, what string, n, depth int) int {
 		ask(command("SCRIPT", "LOAD", s), 1)
 	}
 	const owner = "0123456789abcdefghijkl:1"
-	for i := 0; i < n; i += depth {
+	for i := 0; i < n && failed == nil; i += depth {
 		var locks, unlocks []byte
-		if what == passed || what == handed {
+		answers := 1
+		switch what {
+		case passed, handed:
 			locks, unlocks = handOver(r.scripts, what, i)
-			ask(locks, 1)
-			ask(unlocks, 1)
-			continue
-		}
-		if what == batched {
+		case batched:
 			locks, unlocks = batches(r.scripts[2], i, depth, owner, cluster)
-			ask(locks, 1)
-			ask(unlocks, 1)
-			continue
+		default:
+			answers = depth
 		}
 		for k := range depth {
 			name := fmt.Sprintf("{l}:%09d", i+k)
-			if what == bare {
+			switch what {
+			case bare:
 				locks, unlocks = r.acquire(locks, name, []byte(owner), "9000"), r.release(unlocks, name, []byte(owner))
-				continue
+			case ours:
+				locks = appendCommand(locks, "EVALSHA", sha1hex(r.scripts[0]), "3", name, tokens, marker, "7", owner, "9000", "")
+				unlocks = appendCommand(unlocks, "EVALSHA", sha1hex(r.scripts[1]), "5", name, tokens, marker,
+					"redquorum:q:"+name, "redquorum:w:"+name, "7", owner, "", "")
 			}
-			locks = appendCommand(locks, "EVALSHA", sha1hex(r.scripts[0]), "3", name, tokens, marker, "7", owner, "9000", "")
-			unlocks = appendCommand(unlocks, "EVALSHA", sha1hex(r.scripts[1]), "5", name, tokens, marker,
-				"redquorum:q:"+name, "redquorum:w:"+name, "7", owner, "", "")
 		}
-		ask(locks, depth)
-		ask(unlocks, depth)
+		ask(locks, answers)
+		ask(unlocks, answers)
 	}
-	require.NoError(b, server.Process.Signal(os.Interrupt))
+	if failed != nil {
+		return 0, failed
+	}
+	if err := server.Process.Signal(os.Interrupt); err != nil {
+		return 0, err
+	}
 	err = server.Wait()
 	ended = true
 	found := collected.FindStringSubmatch(said.String())
-	require.NotNil(b, found, "%v: %s", err, said.String())
-	total, err := strconv.Atoi(found[1])
-	require.NoError(b, err)
-	return total
+	if found == nil {
+		return 0, fmt.Errorf("valgrind counted nothing: %w: %s", err, said.String())
+	}
+	return strconv.Atoi(found[1])
+}
+
+// within tries again for a minute.
+func within(ctx context.Context, try func() error) (err error) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		if err = try(); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // batches are n locks in one call, and n unlocks in another; sharded: as a master of a cluster gets them.
