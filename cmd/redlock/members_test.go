@@ -80,6 +80,16 @@ func want(t *testing.T, r doctor.Report, s doctor.Severity, pattern string) {
 	assert.True(t, found(r, s, pattern), "no finding of severity %v matches %s:\n%+v", s, pattern, r.Findings)
 }
 
+// sees has the doctor look at members, and wants a finding that matches each pattern.
+func sees(t *testing.T, members string, s doctor.Severity, patterns ...string) doctor.Report {
+	t.Helper()
+	_, r := diagnose(t, "--members", members)
+	for _, pattern := range patterns {
+		want(t, r, s, pattern)
+	}
+	return r
+}
+
 func succeed(t *testing.T, says string, args ...string) string {
 	t.Helper()
 	return fail(t, 0, says, args...)
@@ -97,9 +107,8 @@ func fail(t *testing.T, code int, says string, args ...string) string {
 func do(t *testing.T, servers []*redistest.Real, args ...string) {
 	t.Helper()
 	for _, r := range servers {
-		if _, err := r.Do(t.Context(), args...); err != nil {
-			t.Fatalf("%s: %v: %v", r.Addr(), args, err)
-		}
+		_, err := r.Do(t.Context(), args...)
+		require.NoError(t, err, "%s: %v", r.Addr(), args)
 	}
 }
 
@@ -118,9 +127,7 @@ func holdsLocks(t *testing.T, url string, names []string) {
 		succeed(t, "^$", with("token", name, "--verify", token)...)
 		fail(t, 1, "^$", with("token", name, "--verify", "1")...)
 	}
-	if n := strings.Count(succeed(t, "", with("ls", names[0])...), "\n"); n != 1 {
-		t.Errorf("%d locks begin with %s", n, names[0])
-	}
+	assert.Equal(t, 1, strings.Count(succeed(t, "", with("ls", names[0])...), "\n"), "locks begin with %s", names[0])
 	succeed(t, "held by .* at 1 of 1 members", with("inspect", names[0])...)
 	fail(t, 0, "members_freed=1", with("release", names[0], "--force", "--yes")...)
 	succeed(t, "not held, 0 waiting", with("watch", names[0], "--until-free")...)
@@ -197,27 +204,27 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 		want(t, r, doctor.Critical, "^failover lag: "+m.Addr()+": cluster-node-timeout is 20s, failover_lag 19s")
 		want(t, r, doctor.Critical, "^failover lag: "+m.Addr()+": cluster-node-timeout of its replica "+replicas[i].Addr()+" is 20s")
 	}
-	_, r = diagnose(t, "--members", at(masters...)+options+","+at(replicas...)+options)
-	want(t, r, doctor.Critical, "^identity: "+replicas[0].Addr()+".*: it is the same Redis Cluster as "+masters[0].Addr())
+	r = sees(t, at(masters...)+options+","+at(replicas...)+options, doctor.Critical,
+		"^identity: "+replicas[0].Addr()+".*: it is the same Redis Cluster as "+masters[0].Addr())
 	code, r = diagnose(t, "--members", "redis-cluster://127.0.0.1:1,"+s.Servers[0].Addr()+options)
 	assert.True(t, code == 1, "one address is wrong: %d", code)
 	want(t, r, doctor.Warning, "^server: .*: 127.0.0.1:1 does not answer")
-	_, r = diagnose(t, "--members", at(masters...)+options+"&min_replicas_ack=2")
-	want(t, r, doctor.Critical, "^replicas: "+masters[0].Addr()+": min_replicas_ack is 2, and it has 1")
-	_, r = diagnose(t, "--members", url+"&addr_map="+masters[0].Addr()+"/"+masters[1].Addr())
-	want(t, r, doctor.Critical, "^mode: "+masters[0].Addr()+": another server answers")
-	want(t, r, doctor.Critical, "^identity: .*which the cluster has as another master")
-	_, r = diagnose(t, "--members", url+"&addr_map="+replicas[1].Addr()+"/127.0.0.1:1")
-	want(t, r, doctor.Warning, "^replicas: "+masters[1].Addr()+": its replica "+replicas[1].Addr()+" does not answer")
+	r = sees(t, at(masters...)+options+"&min_replicas_ack=2", doctor.Critical,
+		"^replicas: "+masters[0].Addr()+": min_replicas_ack is 2, and it has 1")
+	r = sees(t, url+"&addr_map="+masters[0].Addr()+"/"+masters[1].Addr(), doctor.Critical,
+		"^mode: "+masters[0].Addr()+": another server answers",
+		"^identity: .*which the cluster has as another master")
+	r = sees(t, url+"&addr_map="+replicas[1].Addr()+"/127.0.0.1:1", doctor.Warning,
+		"^replicas: "+masters[1].Addr()+": its replica "+replicas[1].Addr()+" does not answer")
 	for _, args := range [][]string{{"doctor"}, {"ls"}, {"init", "--fresh", "--yes"}, {"inspect", "x"}} {
 		fail(t, exitUsage, "plain masters only", append(args, "--interop", "--members", url)...)
 	}
 
 	do(t, masters[1:2], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	do(t, replicas[:1], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-	_, r = diagnose(t, "--members", url)
-	want(t, r, doctor.Warning, "^eviction: "+masters[1].Addr()+": maxmemory-policy is")
-	want(t, r, doctor.Warning, "^eviction: "+masters[0].Addr()+": maxmemory-policy of its replica "+replicas[0].Addr())
+	r = sees(t, url, doctor.Warning,
+		"^eviction: "+masters[1].Addr()+": maxmemory-policy is",
+		"^eviction: "+masters[0].Addr()+": maxmemory-policy of its replica "+replicas[0].Addr())
 	do(t, s.Servers, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 
 	// One of three members.
@@ -225,20 +232,17 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	two := url + "," + plain[0] // both votes are needed
 	succeed(t, "REDLOCK_VOTES=2/2", "acquire", "mixed", "--members", two)
 	succeed(t, `^"mixed" +token [0-9]+ +2/2 `, "ls", "mixed", "--members", two)
-	if code, r = diagnose(t, "--members", two+","+plain[1]); code != 0 || !r.Restart || len(r.Members) != 3 {
-		t.Errorf("one of three members: %d, %+v", code, r)
-	}
+	code, r = diagnose(t, "--members", two+","+plain[1])
+	assert.False(t, code != 0 || !r.Restart || len(r.Members) != 3, "one of three members: %d, %+v", code, r)
 
 	t.Run("permissions", func(t *testing.T) { clusterUser(t, s) })
 
 	// One master gives a slot away that nobody takes.
 	do(t, masters[:1], "CLUSTER", "DELSLOTS", "17")
-	_, r = diagnose(t, "--members", url)
-	want(t, r, doctor.Warning, "^slots: .*do not agree")
+	r = sees(t, url, doctor.Warning, "^slots: .*do not agree")
 	assert.False(t, found(r, doctor.Critical, "no master serves"), "one server of four is believed")
 	want(t, r, doctor.Critical, "^cluster: "+masters[0].Addr()+": cluster_state is fail")
-	_, r = diagnose(t, "--members", at(masters[0])+options)
-	want(t, r, doctor.Critical, "^slots: .*no master serves 1 of 16384 slots")
+	r = sees(t, at(masters[0])+options, doctor.Critical, "^slots: .*no master serves 1 of 16384 slots")
 	fail(t, exitUnavailable, "no master serves", "ls", "--members", at(masters[0])+options)
 	do(t, masters[:1], "CLUSTER", "ADDSLOTS", "17")
 
@@ -264,8 +268,7 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 		t.Fatalf("markers of a master: %v, %v", v, err)
 	}
 	do(t, masters[1:2], "DEL", v.([]any)[0].(string))
-	_, r = diagnose(t, "--members", url)
-	want(t, r, doctor.Warning, "^restart guard: "+masters[1].Addr()+": it has no marker, and slots that were used")
+	r = sees(t, url, doctor.Warning, "^restart guard: "+masters[1].Addr()+": it has no marker, and slots that were used")
 
 	masters[1].Kill()
 	code, r = diagnose(t, "--members", url)
@@ -275,8 +278,7 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	fail(t, exitUnavailable, "no quorum", "ls", "--members", url)
 	fail(t, exitUnavailable, "init needs all members", "init", "--fresh", "--yes", "--members", url)
 	fail(t, exitUnavailable, "127.0.0.1:1", "ls", "--members", "redis-cluster://127.0.0.1:1")
-	_, r = diagnose(t, "--members", "redis-cluster://127.0.0.1:1,127.0.0.1:2")
-	want(t, r, doctor.Critical, "^reachable: 127.0.0.1:1,127.0.0.1:2: ")
+	r = sees(t, "redis-cluster://127.0.0.1:1,127.0.0.1:2", doctor.Critical, "^reachable: 127.0.0.1:1,127.0.0.1:2: ")
 }
 
 // clusterUser looks at a cluster as the user that the shipped rules have for it.
@@ -329,64 +331,55 @@ func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
 	want(t, r, doctor.Critical, "^failover lag: mymaster@.*: min-replicas-to-write of its replica "+replica.Addr()+" is 0")
 	do(t, g.Servers, "CONFIG", "SET", "min-replicas-to-write", "1")
 	do(t, g.Servers, "CONFIG", "SET", "min-replicas-max-lag", "10")
-	if code, r = diagnose(t, "--members", url); code != 1 {
-		t.Errorf("a new master: %d, %+v", code, r.Findings)
-	}
+	code, r = diagnose(t, "--members", url)
+	assert.False(t, code != 1, "a new master: %d, %+v", code, r.Findings)
 	want(t, r, doctor.Warning, "^restart guard: mymaster@.*: no client has used it")
 	fail(t, exitUsage, "use --yes", "init", "--fresh", "--members", url)
 	succeed(t, "1 member votes", "init", "--fresh", "--yes", "--members", url)
-	if code, r = diagnose(t, "--members", url); code != 0 || r.Members[0].State != "voting" || r.Members[0].Master != master.Addr() {
-		t.Errorf("a master that is fit: %d, %+v", code, r)
-	}
+	code, r = diagnose(t, "--members", url)
+	assert.False(t, code != 0 || r.Members[0].State != "voting" || r.Members[0].Master != master.Addr(),
+		"a master that is fit: %d, %+v", code, r)
 	want(t, r, doctor.OK, "^failover: mymaster@.*a replica may take over from the master")
 	fail(t, 1, "not a new set", "init", "--fresh", "--yes", "--members", url)
 	holdsLocks(t, url, []string{"a", "b", "c"})
 	do(t, g.Servers[:1], "CONFIG", "SET", "min-replicas-to-write", "2")
-	if code, r = diagnose(t, "--members", url); code != 2 || r.Restart {
-		t.Errorf("a master that refuses writes: %d, %+v", code, r)
-	}
+	code, r = diagnose(t, "--members", url)
+	assert.False(t, code != 2 || r.Restart, "a master that refuses writes: %d, %+v", code, r)
 	want(t, r, doctor.Critical, `^replicas: mymaster@.*: it refuses writes \(NOREPLICAS\): min-replicas-to-write is 2, and 1 of its replicas keep up`)
 	do(t, g.Servers[:1], "CONFIG", "SET", "min-replicas-to-write", "1")
 
-	_, r = diagnose(t, "--members", url+"?failover_lag=9s")
-	want(t, r, doctor.Critical, "^failover lag: mymaster@.*: min-replicas-max-lag is 10s, failover_lag 9s")
-	_, r = diagnose(t, "--members", url+"?addr_map="+replica.Addr()+"/127.0.0.1:1")
-	want(t, r, doctor.Warning, "^replicas: mymaster@.*: its replica "+replica.Addr()+" does not answer")
-	_, r = diagnose(t, "--members", url+"?addr_map="+master.Addr()+"/127.0.0.1:1")
-	want(t, r, doctor.Critical, "^reachable: mymaster@.*dial tcp 127.0.0.1:1")
-	_, r = diagnose(t, "--members", url+",redis://"+master.Addr()+",redis://"+replica.Addr())
-	want(t, r, doctor.Critical, "^identity: "+master.Addr()+": it is the same Redis as mymaster@")
-	want(t, r, doctor.Critical, "^replication: "+replica.Addr()+": it replicates another member")
-	_, r = diagnose(t, "--members", "redis-sentinel://"+g.Addrs()[0]+"/"+g.Name)
-	want(t, r, doctor.Warning, "^sentinel: .*: the URL names 1 of 3 Sentinels")
-	_, r = diagnose(t, "--members", "redis-sentinel://"+strings.Join(g.Addrs(), ",")+"/other")
-	want(t, r, doctor.Critical, "^reachable: other@.*it watches no master of this name")
+	r = sees(t, url+"?failover_lag=9s", doctor.Critical, "^failover lag: mymaster@.*: min-replicas-max-lag is 10s, failover_lag 9s")
+	r = sees(t, url+"?addr_map="+replica.Addr()+"/127.0.0.1:1", doctor.Warning,
+		"^replicas: mymaster@.*: its replica "+replica.Addr()+" does not answer")
+	r = sees(t, url+"?addr_map="+master.Addr()+"/127.0.0.1:1", doctor.Critical, "^reachable: mymaster@.*dial tcp 127.0.0.1:1")
+	r = sees(t, url+",redis://"+master.Addr()+",redis://"+replica.Addr(), doctor.Critical,
+		"^identity: "+master.Addr()+": it is the same Redis as mymaster@",
+		"^replication: "+replica.Addr()+": it replicates another member")
+	r = sees(t, "redis-sentinel://"+g.Addrs()[0]+"/"+g.Name, doctor.Warning, "^sentinel: .*: the URL names 1 of 3 Sentinels")
+	r = sees(t, "redis-sentinel://"+strings.Join(g.Addrs(), ",")+"/other", doctor.Critical,
+		"^reachable: other@.*it watches no master of this name")
 
 	// One Sentinel is told of another master; then two are dead, of which one was right.
 	do(t, g.Sentinels[2:], "SENTINEL", "REMOVE", g.Name)
 	host, port, _ := net.SplitHostPort(replica.Addr())
 	do(t, g.Sentinels[2:], "SENTINEL", "MONITOR", g.Name, host, port, "2")
-	_, r = diagnose(t, "--members", url)
-	want(t, r, doctor.Critical, "^sentinel: .*different masters: .*: "+replica.Addr())
+	r = sees(t, url, doctor.Critical, "^sentinel: .*different masters: .*: "+replica.Addr())
 	do(t, g.Sentinels[2:], "SENTINEL", "REMOVE", g.Name)
 	code, r = diagnose(t, "--members", url)
 	assert.True(t, code == 1, "two of three Sentinels: %d, %+v", code, r.Findings)
 	want(t, r, doctor.Warning, "^sentinel: .*: "+g.Sentinels[2].Addr()+" does not answer")
 	g.Sentinels[1].Kill()
-	_, r = diagnose(t, "--members", url)
-	want(t, r, doctor.Critical, "^sentinel: .*: 1 of 3 Sentinels answer, which is no majority")
+	r = sees(t, url, doctor.Critical, "^sentinel: .*: 1 of 3 Sentinels answer, which is no majority")
 	want(t, r, doctor.Warning, "^sentinel: .*: 1 Sentinels answer; 2 must find the master dead, and a majority of 3")
 
 	// The master is no master any more, which the last Sentinel has not seen.
 	do(t, []*redistest.Real{replica}, "REPLICAOF", "NO", "ONE")
 	do(t, []*redistest.Real{master}, "REPLICAOF", host, port)
-	_, r = diagnose(t, "--members", url)
-	want(t, r, doctor.Critical, "^role: mymaster@.*: it is a replica of "+replica.Addr())
+	r = sees(t, url, doctor.Critical, "^role: mymaster@.*: it is a replica of "+replica.Addr())
 	fail(t, exitUnavailable, "it is a replica now", "ls", "--members", url)
 	fail(t, exitUnavailable, "it is a replica now", "init", "--fresh", "--yes", "--members", url)
 	g.Sentinels[0].Kill()
-	_, r = diagnose(t, "--members", url)
-	want(t, r, doctor.Critical, "^reachable: mymaster@.*: sentinel 127")
+	r = sees(t, url, doctor.Critical, "^reachable: mymaster@.*: sentinel 127")
 	fail(t, exitUnavailable, "sentinel 127", "ls", "--members", url)
 	fail(t, exitUnavailable, "init needs all members", "init", "--fresh", "--yes", "--members", url)
 }

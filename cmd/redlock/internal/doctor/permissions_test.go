@@ -44,9 +44,8 @@ func rules(t *testing.T, s *redistest.Real, more ...string) (commands []string) 
 	text, err := os.ReadFile("../../../../acl/" + rt.Installed(t).Rules())
 	require.NoError(t, err)
 	words := strings.Fields(strings.ReplaceAll(string(text), ">CHANGE-ME", ">pw-canary"))[1:]
-	if _, err := s.Do(t.Context(), append(append([]string{"ACL", "SETUSER"}, words...), more...)...); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Do(t.Context(), append(append([]string{"ACL", "SETUSER"}, words...), more...)...)
+	require.NoError(t, err)
 	for _, w := range words {
 		if c, ok := strings.CutPrefix(w, "+"); ok {
 			commands = append(commands, c)
@@ -75,12 +74,10 @@ func TestTryingEndsNobodysConnection(t *testing.T) {
 	f.permissions(t.Context(), func(args ...string) (member.Reply, error) {
 		return member.Ask(t.Context(), n, member.Command{Cmd: resp.Command(args...)})
 	}, Target{Node: n, Config: node.Config{Addr: s.Addr()}, Name: s.Addr()}, Terms{Key: "app:held"})
-	if _, err := member.Ask(t.Context(), witness, member.Command{Cmd: resp.Command("PING")}); err != nil {
-		t.Error(err)
-	}
-	if now := witness.State(); now.Gen != before || !now.Up {
-		t.Errorf("another's connection was ended: %+v", now)
-	}
+	_, err = member.Ask(t.Context(), witness, member.Command{Cmd: resp.Command("PING")})
+	assert.NoError(t, err)
+	now := witness.State()
+	assert.False(t, now.Gen != before || !now.Up, "another's connection was ended: %+v", now)
 }
 
 // The rules that are shipped do not permit ACL DRYRUN. What the user lacks is found all the same, and finding
@@ -89,9 +86,8 @@ func TestWhatTheUserLacksIsFoundByTrying(t *testing.T) {
 	t.Parallel()
 	s, target, ask := asUser(t)
 	terms := Terms{Key: "app:held"}
-	if _, err := s.Do(t.Context(), "HSET", terms.Key, "f", "v"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Do(t.Context(), "HSET", terms.Key, "f", "v")
+	require.NoError(t, err)
 	look := func() (f Facts) {
 		f.permissions(t.Context(), ask, target, terms)
 		return f
@@ -138,27 +134,21 @@ func TestWhatTheUserLacksIsFoundByTrying(t *testing.T) {
 	rules(t, s)
 	terms.Key, terms.KeyChosen = "app:held", false
 	rules(t, s, "resetchannels")
-	if f := look(); !slices.Equal(f.Denied, []string{"SUBSCRIBE redquorum:inbox:doctor", "PUBLISH redquorum:inbox:doctor"}) {
-		t.Errorf("without channels: %v", f.Denied)
-	}
+	assert.Equal(t, []string{"SUBSCRIBE redquorum:inbox:doctor", "PUBLISH redquorum:inbox:doctor"}, look().Denied, "without channels")
 	rules(t, s)
 	target.Config.MinReplicasAck = 1
 	rules(t, s, "-wait")
-	if f := look(); !slices.Equal(f.Denied, []string{"WAIT"}) {
-		t.Errorf("without wait: %v", f.Denied)
-	}
+	assert.Equal(t, []string{"WAIT"}, look().Denied, "without wait")
 
 	keys, err := s.Do(t.Context(), "KEYS", "*")
-	if all, _ := keys.([]any); err != nil || len(all) != 1 || all[0] != "app:held" {
-		t.Errorf("it left %v, %v", keys, err)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, []any{"app:held"}, keys, "it left")
 	value, err := s.Do(t.Context(), "HGETALL", "app:held")
-	if all, _ := value.([]any); err != nil || len(all) != 2 {
-		t.Errorf("the lock is now %v, %v", value, err)
-	}
-	if ttl, err := s.Do(t.Context(), "PTTL", "app:held"); err != nil || ttl != int64(-1) {
-		t.Errorf("its TTL is %v, %v", ttl, err)
-	}
+	require.NoError(t, err)
+	assert.Len(t, value, 2, "the lock")
+	ttl, err := s.Do(t.Context(), "PTTL", "app:held")
+	require.NoError(t, err)
+	assert.Equal(t, int64(-1), ttl)
 }
 
 // A server that cannot tell, because it is older, is not taken for one that permits everything.
