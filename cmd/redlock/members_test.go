@@ -112,13 +112,16 @@ func do(t *testing.T, servers []*redistest.Real, args ...string) {
 	}
 }
 
+// lastsFor is how long locks last: on a busy machine several commands follow.
+const lastsFor = 2 * time.Minute
+
 // holdsLocks takes a lock of each name, and makes sure that the commands that look at locks see them.
 func holdsLocks(t *testing.T, url string, names []string) {
 	t.Helper()
 	members := []string{"--members", url}
 	with := func(args ...string) []string { return append(args, members...) }
 	for _, name := range names {
-		succeed(t, "REDLOCK_VOTES=1/1", with("acquire", name, "--ttl", "30s")...)
+		succeed(t, "REDLOCK_VOTES=1/1", with("acquire", name, "--ttl", lastsFor.String(), "--max-ttl", lastsFor.String())...)
 	}
 	listed := succeed(t, "", with("ls")...)
 	for _, name := range names {
@@ -144,7 +147,7 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	masters, replicas := s.Servers[:2], s.Servers[2:]
-	const options = "?failover_lag=20s"
+	const options = unhurried + "&failover_lag=20s"
 	at := func(servers ...*redistest.Real) string {
 		var addrs []string
 		for _, r := range servers {
@@ -170,7 +173,8 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	fail(t, exitUsage, "use --yes", "init", "--fresh", "--members", at(masters[0])+options)
 	done := make(chan int, 1)
 	go func() {
-		code, _, _ := command(t, "init", "--fresh", "--yes", "--dial-timeout", patience.String(), "--members", at(masters[0])+options)
+		code, _, _ := command(t, "init", "--fresh", "--yes", "--dial-timeout", patience.String(), "--max-ttl", lastsFor.String(),
+			"--members", at(masters[0])+options)
 		done <- code
 	}()
 	eventually(t, "the marker of the other master", func() bool {
@@ -228,9 +232,9 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	do(t, s.Servers, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 
 	// One of three members.
-	_, plain := real(t, 2)
+	_, plain := real(t, 2, lastsFor)
 	two := url + "," + plain[0] // both votes are needed
-	succeed(t, "REDLOCK_VOTES=2/2", "acquire", "mixed", "--members", two)
+	succeed(t, "REDLOCK_VOTES=2/2", "acquire", "mixed", "--ttl", lastsFor.String(), "--max-ttl", lastsFor.String(), "--members", two)
 	succeed(t, `^"mixed" +token [0-9]+ +2/2 `, "ls", "mixed", "--members", two)
 	code, r = diagnose(t, "--members", two+","+plain[1])
 	assert.False(t, code != 0 || !r.Restart || len(r.Members) != 3, "one of three members: %d, %+v", code, r)
@@ -322,7 +326,7 @@ func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
 	g, err := redistest.StartGroup(t.Context(), redistest.GroupConfig{DownAfter: time.Hour, Server: redistest.RealConfig{Args: []string{"--repl-diskless-sync-delay", "0"}}})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = g.Close() })
-	url := "redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/" + g.Name
+	url := "redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/" + g.Name + unhurried
 	master, replica := g.Servers[0], g.Servers[1]
 
 	code, r := diagnose(t, "--members", url)
@@ -335,7 +339,7 @@ func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
 	assert.False(t, code != 1, "a new master: %d, %+v", code, r.Findings)
 	want(t, r, doctor.Warning, "^restart guard: mymaster@.*: no client has used it")
 	fail(t, exitUsage, "use --yes", "init", "--fresh", "--members", url)
-	succeed(t, "1 member votes", "init", "--fresh", "--yes", "--members", url)
+	succeed(t, "1 member votes", "init", "--fresh", "--yes", "--max-ttl", lastsFor.String(), "--members", url)
 	code, r = diagnose(t, "--members", url)
 	assert.False(t, code != 0 || r.Members[0].State != "voting" || r.Members[0].Master != master.Addr(),
 		"a master that is fit: %d, %+v", code, r)
@@ -348,10 +352,10 @@ func TestCommandsKnowAMasterOfSentinels(t *testing.T) {
 	want(t, r, doctor.Critical, `^replicas: mymaster@.*: it refuses writes \(NOREPLICAS\): min-replicas-to-write is 2, and 1 of its replicas keep up`)
 	do(t, g.Servers[:1], "CONFIG", "SET", "min-replicas-to-write", "1")
 
-	r = sees(t, url+"?failover_lag=9s", doctor.Critical, "^failover lag: mymaster@.*: min-replicas-max-lag is 10s, failover_lag 9s")
-	r = sees(t, url+"?addr_map="+replica.Addr()+"/127.0.0.1:1", doctor.Warning,
+	r = sees(t, url+"&failover_lag=9s", doctor.Critical, "^failover lag: mymaster@.*: min-replicas-max-lag is 10s, failover_lag 9s")
+	r = sees(t, url+"&addr_map="+replica.Addr()+"/127.0.0.1:1", doctor.Warning,
 		"^replicas: mymaster@.*: its replica "+replica.Addr()+" does not answer")
-	r = sees(t, url+"?addr_map="+master.Addr()+"/127.0.0.1:1", doctor.Critical, "^reachable: mymaster@.*dial tcp 127.0.0.1:1")
+	r = sees(t, url+"&addr_map="+master.Addr()+"/127.0.0.1:1", doctor.Critical, "^reachable: mymaster@.*dial tcp 127.0.0.1:1")
 	r = sees(t, url+",redis://"+master.Addr()+",redis://"+replica.Addr(), doctor.Critical,
 		"^identity: "+master.Addr()+": it is the same Redis as mymaster@",
 		"^replication: "+replica.Addr()+": it replicates another member")

@@ -27,7 +27,10 @@ import (
 func TestLongRunEndsTheCommandBeforeAnotherCanHold(t *testing.T) {
 	long(t)
 	const rounds = 50
-	cluster, urls := real(t, 3)
+	cluster, urls := real(t, 3, 0)
+	for i, u := range urls { // members that hang are given up as users have it
+		urls[i] = strings.TrimSuffix(u, unhurried)
+	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

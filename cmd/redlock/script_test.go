@@ -37,7 +37,7 @@ func served(t *testing.T, n int) (*redistest.Cluster, []string) {
 	var urls []string
 	for i := range n {
 		require.NoError(t, cluster.Embedded(i).ServeTCP("127.0.0.1:0"))
-		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
+		urls = append(urls, "redis://"+cluster.Servers[i].Addr()+unhurried)
 	}
 	return cluster, urls
 }
@@ -50,7 +50,7 @@ func embedded(t *testing.T, n int) (*redistest.Cluster, []string) {
 	return cluster, urls
 }
 
-func real(t *testing.T, n int) (*redistest.Cluster, []string) {
+func real(t *testing.T, n int, maxTTL time.Duration) (*redistest.Cluster, []string) {
 	t.Helper()
 	if err := redistest.Available(); err != nil {
 		t.Skip(err)
@@ -60,9 +60,9 @@ func real(t *testing.T, n int) (*redistest.Cluster, []string) {
 	t.Cleanup(func() { _ = cluster.Close() })
 	var urls []string
 	for i := range n {
-		urls = append(urls, "redis://"+cluster.Real(i).Addr())
+		urls = append(urls, "redis://"+cluster.Real(i).Addr()+unhurried)
 	}
-	markFresh(t, urls, 0)
+	markFresh(t, urls, maxTTL)
 	return cluster, urls
 }
 
@@ -83,6 +83,9 @@ func markFresh(t *testing.T, urls []string, maxTTL time.Duration) {
 // patience is for what succeeds on a busy machine, too, however long that takes. Members that are not there refuse at once.
 const patience = time.Minute
 
+// unhurried is the same for a member that has not answered yet.
+const unhurried = "?stall_timeout=1m"
+
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	unraced(t)
@@ -94,7 +97,7 @@ func TestScripts(t *testing.T) {
 func TestScriptsOnRedis(t *testing.T) {
 	t.Parallel()
 	unraced(t)
-	_, urls := real(t, 3)
+	_, urls := real(t, 3, 0)
 	runScripts(t, "testdata/redis", strings.Join(urls, ","), "30s") // the default: members are in quarantine as long
 }
 
@@ -103,7 +106,7 @@ func TestLongScripts(t *testing.T) {
 	long(t)
 	_, urls := embedded(t, 3)
 	runScripts(t, "testdata/script", strings.Join(urls, ","), "5m")
-	_, urls = real(t, 3)
+	_, urls = real(t, 3, 0)
 	runScripts(t, "testdata/redis", strings.Join(urls, ","), "30s")
 }
 
