@@ -153,7 +153,7 @@ func TestWritesOfOneProcessHappenInTheirOrder(t *testing.T) {
 	first, second := must(Open(guards(dir))), must(Open(guards(dir))) // as two packages of one program
 	entered, waits := filepath.Join(dir, "entered"), filepath.Join(dir, "waits")
 	there := func(name string) { // what a channel would say would be an order of its own
-		for start := time.Now(); time.Since(start) < 10*time.Second; runtime.Gosched() {
+		for start := time.Now(); time.Since(start) < time.Minute; runtime.Gosched() {
 			if _, err := os.Stat(name); err == nil {
 				return
 			}

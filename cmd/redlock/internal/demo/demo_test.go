@@ -16,7 +16,7 @@ import (
 
 // Workers that ask members of their own, and so do not exclude each other, must not get away with it.
 func TestWorkersThatDoNotExcludeEachOtherAreFound(t *testing.T) {
-	o := Options{Duration: time.Minute, Workers: 3} // more than desks. The first overlaps of all locks end the run.
+	o := Options{Duration: 10 * time.Minute, Workers: 3} // more than desks. The first overlaps of all locks end the run.
 	d := &demo{options: o, store: &store{}}
 	defer d.closeClients()
 	for range o.Workers {
@@ -143,17 +143,19 @@ func TestFit(t *testing.T) {
 // The live display ends with its run, leaves the cursor visible, and returns to the top of its last
 // frame before it draws the next.
 func TestLiveDisplay(t *testing.T) {
-	var out bytes.Buffer
-	r, err := Run(t.Context(), Options{
-		Duration: time.Second, Workers: 2,
-		Progress: Progress{To: &out, Live: true, Size: func() (int, int) { return 70, 24 }},
-	})
-	require.False(t, err != nil || r.Broken() != "" || r.Missing() != "", "%v, %+v", err, r)
-	text := out.String()
-	assert.False(t, !strings.HasPrefix(text, "\x1b[?25l") || !strings.HasSuffix(text, "\x1b[?25h"),
-		"the cursor is not hidden and shown again")
-	if frames := strings.Count(text, "\x1b[J"); frames < 5 || frames > 30 {
-		t.Errorf("%d frames in a second", frames)
+	frames := 0
+	for duration := time.Second; frames < 5; duration *= 10 { // a busy machine draws less often
+		var out bytes.Buffer
+		r, err := Run(t.Context(), Options{
+			Duration: duration, Workers: 2,
+			Progress: Progress{To: &out, Live: true, Size: func() (int, int) { return 70, 24 }},
+		})
+		require.NoError(t, err)
+		require.Empty(t, r.Broken())
+		text := out.String()
+		assert.True(t, strings.HasPrefix(text, "\x1b[?25l") && strings.HasSuffix(text, "\x1b[?25h"), "the cursor is hidden and shown again")
+		assert.Contains(t, text, ", finished", "no last frame")
+		frames = strings.Count(text, "\x1b[J")
+		assert.LessOrEqual(t, frames, 20+int(r.Elapsed/redraw))
 	}
-	assert.Contains(t, text, ", finished", "no last frame")
 }

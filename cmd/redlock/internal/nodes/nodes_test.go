@@ -33,7 +33,7 @@ func TestDownWaitsForTheProcessAndNotForThePidFile(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(filepath.Join(home, "ready"))
 		return err == nil && s.node(0).State == Running
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 
 	require.NoError(t, s.Down(false))
 	require.NoError(t, <-gone, "the folder was deleted before the process had ended")
