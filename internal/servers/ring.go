@@ -42,6 +42,6 @@ var ring = map[string][]string{
 	},
 	"fence/fenceredis":            {"TestCommandsAnswerThroughTheGuard", "TestDamagedKeyAcceptsNobody", "TestServerIsAGuard"},
 	"internal/redistest":          {"TestRealConforms", "TestRealPersistence"},
-	"cmd/redlock":                 {"TestDoctorKnowsTheServerOfTheTests", "TestScriptsOnRedis", "TestMembersWithTLS"},
+	"cmd/redlock":                 {"TestCommandsKnowAClusterAsAMember", "TestMembersWithTLS", "TestScripts"},
 	"cmd/redlock/internal/doctor": {"TestEachMissingPermissionHasItsSeverityAndCure", "TestWhatTheUserLacksIsFoundByTrying"},
 }
