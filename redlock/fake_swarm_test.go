@@ -9,10 +9,8 @@ import (
 	"hash/fnv"
 	"io"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -49,41 +47,18 @@ import (
 // it), and the tenth may need a few runs: add -count 20. Under the race detector, which shuffles the
 // scheduler on purpose, none is promised to.
 
-// TestSeeds plays 40 seeds, and two under the race detector.
-func TestSeeds(t *testing.T) {
-	if sum := playSeeds(t, 40, func(uint64, *scene) {}); sum.seeds >= 40 && !t.Failed() {
-		sum.enough(t)
-	}
+// Scenes of sets, of all kinds and of semaphores: every other call takes several of three names, in any order; each call is of
+// any kind, plain or in strict order, a writer's or a reader's, of one name or of several; each is for one to three slots.
+func ofSets(_ uint64, sc *scene) { sc.sets, sc.names = true, []string{"{s}a", "{s}b", "{s}c"} }
+func ofKinds(seed uint64, sc *scene) {
+	sc.kinds, sc.sets, sc.fair, sc.names = true, true, 0, []string{"{s}a", "{s}b", "{s}c"}[:1+seed%3]
 }
+func ofSemaphores(seed uint64, sc *scene) { sc.fair, sc.slots = 0, []int{2, 1, 3, 5, 50}[seed%5] }
+func ofMutexes(uint64, *scene)            {}
 
-// TestSeedsOfSets plays seeds in which every other call takes several of three names, in any order.
-func TestSeedsOfSets(t *testing.T) {
-	playSeeds(t, 20, func(_ uint64, sc *scene) { sc.sets, sc.names = true, []string{"{s}a", "{s}b", "{s}c"} })
-}
-
-// TestSeedsOfKinds plays seeds in which each call is of any kind: plain or in strict order, a
-// writer's or a reader's, of one name or of several. A write lease may be downgraded.
-func TestSeedsOfKinds(t *testing.T) {
-	sum := playSeeds(t, 12, func(seed uint64, sc *scene) {
-		sc.kinds, sc.sets, sc.fair, sc.names = true, true, 0, []string{"{s}a", "{s}b", "{s}c"}[:1+seed%3]
-	})
-	t.Logf("leases by way of asking, of sets and of downgrades %v", sum.ways)
-	if sum.seeds >= 40 && !t.Failed() {
-		for way, n := range sum.ways {
-			require.Greater(t, n, sum.seeds/2, wayNames[way])
-		}
-	}
-}
-
-// TestSeedsOfSemaphores plays seeds in which each call is for one to three slots of a semaphore.
-func TestSeedsOfSemaphores(t *testing.T) {
-	playSeeds(t, 20, func(seed uint64, sc *scene) { sc.fair, sc.slots = 0, []int{2, 1, 3, 5, 50}[seed%5] })
-}
-
-// playSeeds plays n seeds, or as many as are asked for, in scenes that change has changed.
-func playSeeds(t *testing.T, n uint64, change func(seed uint64, sc *scene)) (sum seedTally) {
+// playSeeds plays n seeds from the first on, in scenes that change has changed.
+func playSeeds(t *testing.T, first, n uint64, change func(seed uint64, sc *scene)) (sum seedTally) {
 	t.Helper()
-	first, n := seedRange(t, n)
 	for seed := first; seed < first+n; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			sc := drawScene(seed)
@@ -117,91 +92,6 @@ const (
 )
 
 var wayNames = [ways]string{"mutex", "fair", "write", "read", "set", "fair set", "downgrade"}
-
-// seedRange is which seeds to play.
-func seedRange(t *testing.T, n uint64) (first, count uint64) {
-	t.Helper()
-	number := func(name string) (v uint64, set bool) {
-		text := os.Getenv(name)
-		if text == "" {
-			return 0, false
-		}
-		v, err := strconv.ParseUint(text, 10, 32)
-		require.NoError(t, err, name)
-		return v, true
-	}
-	first, one := number("REDQUORUM_SEED")
-	count, many := number("REDQUORUM_SEEDS")
-	switch {
-	case many:
-	case one:
-		count = 1
-	case raceEnabled:
-		count = 2 // ten times as slow; the others run without it
-	default:
-		count = n
-	}
-	return first, count
-}
-
-// The same seed twice is the same history, event by event, to the nanosecond: of 40 seeds, 37.
-func TestSeedsReplayExactly(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector shuffles the scheduler; go test -run TestSeedsReplayExactly ./redlock runs it")
-	}
-	same, n := 0, uint64(8)
-	for seed := range n {
-		a, b := playScene(t, drawScene(seed)), playScene(t, drawScene(seed))
-		if a.book.hash() == b.book.hash() {
-			same++
-		} else {
-			t.Logf("seed %d differs: %s", seed, firstDifference(a.book.history(), b.book.history()))
-		}
-	}
-	t.Logf("%d of %d seeds had the same history twice", same, n)
-	require.GreaterOrEqual(t, same, int(n)/2)
-}
-
-func firstDifference(a, b string) string {
-	x, y := strings.Split(a, "\n"), strings.Split(b, "\n")
-	for i := range min(len(x), len(y)) {
-		if x[i] != y[i] {
-			return fmt.Sprintf("event %d of %d: %q, then %q", i, len(x), x[i], y[i])
-		}
-	}
-	return fmt.Sprintf("%d events, then %d", len(x), len(y))
-}
-
-// The checks can fail: the same play with something taken out that the promises rest on.
-func TestSeedsFindWhatIsBroken(t *testing.T) {
-	if raceEnabled {
-		t.Skip("slow under the race detector; go test -run TestSeedsFindWhatIsBroken ./redlock runs it")
-	}
-	for _, tc := range []struct {
-		name     string
-		sabotage func(*scene)
-		want     string
-	}{
-		{"members whose clocks run three times as fast", func(sc *scene) { sc.kind, sc.rate = sceneCalm, 3 }, "granted while"},
-		{"members that forget, without the restart guard", func(sc *scene) { sc.kind, sc.guard, sc.unguarded = sceneForgetAny, true, true }, "granted while"},
-		{"members that forget their counters", func(sc *scene) { sc.kind, sc.lowered = sceneCalm, true }, "granted after"},
-		{"a storage that does not look at tokens", func(sc *scene) { sc.kind, sc.rate, sc.unfenced = sceneCalm, 3, true }, "lost update"},
-		{"a waiter that is never served", func(sc *scene) { sc.kind, sc.squatter = sceneCalm, true }, "after the faults"},
-		{"a key that stays", func(sc *scene) { sc.kind, sc.litter = sceneCalm, true }, "left behind"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			for seed := uint64(0); seed < 10; seed++ {
-				sc := drawScene(seed)
-				sc.members, sc.clients = 3, 6
-				tc.sabotage(&sc)
-				if strings.Contains(strings.Join(playScene(t, sc).wrong(), "\n"), tc.want) {
-					return
-				}
-			}
-			t.Errorf("ten seeds and no %q", tc.want)
-		})
-	}
-}
 
 // sceneKind is which faults a scene has.
 type sceneKind int

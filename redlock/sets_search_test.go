@@ -304,9 +304,6 @@ func TestSetsExplored(t *testing.T) {
 		{members: 3, clients: 3, down: 1, states: 70_000},
 	} {
 		t.Run(fmt.Sprintf("%+v", b), func(t *testing.T) {
-			if RaceEnabled && b.members > 1 && b.cancel {
-				t.Skip("slow under the race detector; go test -run TestSetsExplored ./redlock runs it")
-			}
 			f := (&setSearch{setBounds: b}).explore()
 			require.Empty(t, f.Wrong, f)
 			require.GreaterOrEqual(t, f.States, b.states)
