@@ -13,7 +13,7 @@ import (
 //
 // go test -run '^$' -bench Sets -count 10 ./redlock | tee new.txt && benchstat new.txt
 func BenchmarkSets(b *testing.B) {
-	c := open(b, rt.Real(b, 3))
+	c := redlock.OpenAll(b, rt.Real(b, 3))
 	ctx := b.Context()
 	for _, size := range []int{1, 2, 4, 8, 16} {
 		names := make([]string, size)
@@ -61,7 +61,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 	for _, n := range []int{1, 3, 5} {
 		for _, callers := range []int{1, 64} {
 			b.Run(fmt.Sprintf("members=%d/callers=%d", n, callers), func(b *testing.B) {
-				c := open(b, rt.Real(b, n))
+				c := redlock.OpenAll(b, rt.Real(b, n))
 				names := make([]string, 1000)
 				for i := range names {
 					names[i] = fmt.Sprintf("warm:%d", i)

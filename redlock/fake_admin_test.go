@@ -82,8 +82,8 @@ func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testi
 
 // A person looks, thinks, and says yes. Whoever got the lock meanwhile keeps it.
 func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		a, b, c := join(t, cluster), join(t, cluster), join(t, cluster)
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		a, b, c := redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster)
 		first := a.Hold(t, "k")
 		seen := inspect(t, c, "k")
 		require.NotContains(t, fmt.Sprintf("%+v %#v", seen, seen), redlock.OwnerOf(first))
@@ -171,7 +171,7 @@ func taught(t testing.TB, cluster *redistest.Cluster) {
 	t.Helper()
 	for _, s := range cluster.Servers {
 		for _, source := range redlock.Scripts() {
-			admin(t, s, "SCRIPT", "LOAD", source)
+			redlock.Admin(t, s, "SCRIPT", "LOAD", source)
 		}
 	}
 }

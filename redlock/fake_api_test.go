@@ -28,7 +28,7 @@ import (
 // What callers see: arguments that cannot work, calls after the end, re-entry, hand-off, errors, events.
 
 func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		evals := p.Links[0].Call(redistest.Named("EVALSHA"), -1, func([]string) {})
 		ctx := t.Context()
 		for _, tc := range []struct {
@@ -107,7 +107,7 @@ func TestOptionThatIsNilChangesNothing(t *testing.T) {
 		require.NoError(t, p.Latch("k", 1, nil, redlock.Round(2)).Arrive(ctx, "part"))
 		_, err = p.Barrier("b", 1, "me", nil).Wait(ctx)
 		require.NoError(t, err)
-	}, quiet, nil)
+	}, redlock.Quiet, nil)
 }
 
 // Members do not answer any more, or refuse, because the client is being closed: that says nothing of
@@ -148,7 +148,7 @@ func TestCallThatCloseInterruptsSaysThatTheClientIsClosed(t *testing.T) {
 					require.NotErrorIs(t, err, redlock.ErrNoQuorum)
 					require.ErrorContains(t, err, op+" \"k\"")
 					require.Less(t, took, 200*time.Millisecond)
-				}, quiet)
+				}, redlock.Quiet)
 			})
 		}
 	}
@@ -185,7 +185,7 @@ func TestErrorNamesTheCallThatTheOperatorMade(t *testing.T) {
 		_, err = p.ForcePermits(ctx, "k", seen.Holders[0])
 		require.ErrorIs(t, err, redlock.ErrClosed)
 		require.ErrorContains(t, err, "force permits")
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestAnyBytesAreAName(t *testing.T) {
@@ -196,7 +196,7 @@ func TestAnyBytesAreAName(t *testing.T) {
 		return b
 	}())
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
-		two := moreOf(t, d, 2, quiet)
+		two := moreOf(t, d, 2, redlock.Quiet)
 		for _, name := range []string{"\x00", " ", "\r\n", "{", "}", "{}", "{}x", "a{b}c", "}{", "{{x}}", all, strings.Repeat("ü", 512)} {
 			l := two[0].Hold(t, name)
 			require.Equal(t, name, l.Key())
@@ -226,7 +226,7 @@ func TestCloseEndsLeasesAndWaits(t *testing.T) {
 		start := time.Now()
 		require.NoError(t, p.Close())
 		require.Zero(t, time.Since(start))
-		for _, w := range []*locking{waiting, inLine, behind} {
+		for _, w := range []*redlock.Locking{waiting, inLine, behind} {
 			<-w.Done
 			require.ErrorIs(t, w.Err, redlock.ErrClosed)
 		}
@@ -299,7 +299,7 @@ func TestLeaseIsUnlockedOnce(t *testing.T) {
 }
 
 func TestUnlockOfALeaseThatAMajorityNoLongerHasSaysSo(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		l := p.Hold(t, "k")
 		steal(t, cluster, "k", time.Minute, 0, 1)
 		require.NoError(t, l.Unlock(t.Context()), "a majority had it")
@@ -308,7 +308,7 @@ func TestUnlockOfALeaseThatAMajorityNoLongerHasSaysSo(t *testing.T) {
 		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrLost)
 		synctest.Wait()
 		for i, left := range []int64{1, 1, 1, 0, 0} {
-			require.Equal(t, left, admin(t, cluster.Servers[i], "EXISTS", "j"), "only our own was deleted")
+			require.Equal(t, left, redlock.Admin(t, cluster.Servers[i], "EXISTS", "j"), "only our own was deleted")
 		}
 	})
 }
@@ -340,11 +340,11 @@ func TestUnlockOfALostLeaseSaysSoWhileAMemberIsDown(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrInDoubt, "one of two that answered had it")
 		require.NotErrorIs(t, err, redlock.ErrLost)
 		require.NoError(t, lost())
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestHandedOffLeaseGoesOnElsewhere(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 		l := p.Hold(t, "k", redlock.AutoRenew(9*time.Second))
 		h := handoff(t, l)
 		require.ErrorIs(t, l.Err(), redlock.ErrHandedOff)
@@ -360,7 +360,7 @@ func TestHandedOffLeaseGoesOnElsewhere(t *testing.T) {
 		start := time.Now()
 		adopted := adopt(t, other, back)
 		require.Equal(t, l.Token(), adopted.Token())
-		require.Equal(t, start.Add(validity(9*time.Second)), adopted.ValidUntil())
+		require.Equal(t, start.Add(redlock.Validity(9*time.Second)), adopted.ValidUntil())
 		time.Sleep(time.Minute)
 		require.NoError(t, adopted.Err(), "renewed by its new holder")
 		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrHeld)
@@ -368,10 +368,10 @@ func TestHandedOffLeaseGoesOnElsewhere(t *testing.T) {
 		again, err := p.Adopt(t.Context(), back) // a mistake, and found out
 		require.NoError(t, err)
 		require.NoError(t, adopted.Unlock(t.Context()))
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 		<-again.Done()
-		require.Equal(t, redlock.LostRefused, lostFor(again))
-		nothingLeft(t, cluster)
+		require.Equal(t, redlock.LostRefused, redlock.LostFor(again))
+		redlock.NothingLeft(t, cluster)
 		_, err = other.Adopt(t.Context(), back)
 		require.ErrorIs(t, err, redlock.ErrNotHeld)
 	})
@@ -397,7 +397,7 @@ func TestKeyThatIsNoLockIsReported(t *testing.T) {
 		"list":     {"RPUSH", "k", "x"},
 		"no TTL":   {"HSET", "k", "somebody:1", "1"},
 	} {
-		t.Run(kind, inAlone(5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		t.Run(kind, inAlone(5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 			for i := range 3 {
 				if i == 2 {
 					l := p.Hold(t, "k")
@@ -405,7 +405,7 @@ func TestKeyThatIsNoLockIsReported(t *testing.T) {
 					require.NoError(t, l.Unlock(t.Context()))
 					synctest.Wait()
 				}
-				admin(t, cluster.Servers[i], cmd...)
+				redlock.Admin(t, cluster.Servers[i], cmd...)
 			}
 			start := time.Now()
 			_, err := p.Mutex("k").TryLock(t.Context())
@@ -418,12 +418,12 @@ func TestKeyThatIsNoLockIsReported(t *testing.T) {
 			// It comes up while somebody waits.
 			held := p.Hold(t, "j")
 			waiting := p.LockLater(t.Context(), "j")
-			other := join(t, cluster)
+			other := redlock.JoinAll(t, cluster)
 			theirs := other.LockLater(t.Context(), "j")
 			time.Sleep(100 * time.Millisecond)
 			for i := range 3 {
-				admin(t, cluster.Servers[i], "DEL", "j")
-				admin(t, cluster.Servers[i], slices.Concat(cmd[:1], []string{"j"}, cmd[2:])...)
+				redlock.Admin(t, cluster.Servers[i], "DEL", "j")
+				redlock.Admin(t, cluster.Servers[i], slices.Concat(cmd[:1], []string{"j"}, cmd[2:])...)
 			}
 			<-theirs.Done
 			require.ErrorIs(t, theirs.Err, redlock.ErrForeignKey)
@@ -446,7 +446,7 @@ func TestSilenceIsNotReportedAsHeld(t *testing.T) {
 		{"a majority is dead, the rest refuses", []int{0, 1}, []int{2, 3, 4}, redlock.ErrNoQuorum},
 		{"all dead", nil, []int{0, 1, 2, 3, 4}, redlock.ErrNoQuorum},
 	} {
-		t.Run(tc.name, inAlone(5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		t.Run(tc.name, inAlone(5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 			steal(t, cluster, "k", time.Hour, tc.refused...)
 			if len(tc.dead) > 0 {
 				cluster.Kill(tc.dead...)
@@ -479,7 +479,7 @@ func TestSilenceIsNotReportedAsHeld(t *testing.T) {
 
 // Everything that can go wrong, and no word of it tells who holds what.
 func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		var mu sync.Mutex
 		var log bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(writer(func(b []byte) (int, error) {
@@ -488,7 +488,7 @@ func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 			return log.Write(b)
 		}), &slog.HandlerOptions{Level: slog.LevelDebug}))
 		tr := &tracer{}
-		p, other := join(t, cluster, redlock.WithLogger(logger), redlock.WithTracer(tr)), join(t, cluster)
+		p, other := redlock.JoinAll(t, cluster, redlock.WithLogger(logger), redlock.WithTracer(tr)), redlock.JoinAll(t, cluster)
 		var said []string
 		note := func(err error) {
 			require.Error(t, err)
@@ -503,12 +503,12 @@ func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 		}
 		other.Hold(t, "held")
 		note(try("held"))
-		admin(t, cluster.Servers[0], "SET", "foreign", "x")
-		admin(t, cluster.Servers[1], "SET", "foreign", "x")
+		redlock.Admin(t, cluster.Servers[0], "SET", "foreign", "x")
+		redlock.Admin(t, cluster.Servers[1], "SET", "foreign", "x")
 		note(try("foreign"))
 		_, err := p.Mutex("foreign").Lock(t.Context())
 		note(err)
-		skew(t, cluster, "raise", 5, 7, 9)
+		redlock.Skew(t, cluster, "raise", 5, 7, 9)
 		p.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
 		p.EveryLink(func(l *redistest.Link) {
 			l.Fail(redistest.WithArg(script.Raise.SHA), 1, "ERR "+redlock.UUID(p.Client)[:3])
@@ -559,7 +559,7 @@ type writer func(b []byte) (int, error)
 func (w writer) Write(b []byte) (int, error) { return w(b) }
 
 func TestSameOwnerEntersAgain(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 		m := p.Mutex("k", redlock.As("job 7"))
 		first, err := m.Lock(t.Context())
 		require.NoError(t, err)
@@ -571,7 +571,7 @@ func TestSameOwnerEntersAgain(t *testing.T) {
 		third, err := m.Lock(t.Context())
 		require.NoError(t, err)
 		require.Same(t, first, third)
-		require.Equal(t, []int{0, 0, 0}, hits(evals), "the members see one hold")
+		require.Equal(t, []int{0, 0, 0}, redlock.Hits(evals), "the members see one hold")
 		beside, err := p.Mutex("j", redlock.As("job 7")).TryLock(t.Context())
 		require.NoError(t, err)
 		require.NotSame(t, first, beside)
@@ -587,7 +587,7 @@ func TestSameOwnerEntersAgain(t *testing.T) {
 		require.Equal(t, 3, votesAt(cluster, first), "as many unlocks as locks")
 		require.NoError(t, first.Unlock(t.Context()))
 		require.ErrorIs(t, first.Unlock(t.Context()), redlock.ErrNotHeld)
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 
 		next, err := m.Lock(t.Context())
 		require.NoError(t, err)
@@ -672,33 +672,33 @@ func TestDoSaysOnceHowItsLeaseEnded(t *testing.T) {
 	type work = func(ctx context.Context) error
 	cause := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
 	short := redlock.TTL(time.Second)
-	for name, do := range map[string]func(ctx context.Context, p *peer, w work) error{
-		"mutex": func(ctx context.Context, p *peer, w work) error {
+	for name, do := range map[string]func(ctx context.Context, p *redlock.Peer, w work) error{
+		"mutex": func(ctx context.Context, p *redlock.Peer, w work) error {
 			return p.Mutex("k", short).Do(ctx, func(ctx context.Context, _ *redlock.Lease) error { return w(ctx) })
 		},
-		"owner": func(ctx context.Context, p *peer, w work) error {
+		"owner": func(ctx context.Context, p *redlock.Peer, w work) error {
 			return p.Mutex("k", short, redlock.As("me")).Do(ctx, func(ctx context.Context, _ *redlock.Lease) error { return w(ctx) })
 		},
-		"nested": func(ctx context.Context, p *peer, w work) error {
+		"nested": func(ctx context.Context, p *redlock.Peer, w work) error {
 			return p.Mutex("k", short).Do(ctx, func(ctx context.Context, _ *redlock.Lease) error {
 				return p.Mutex("inner").Do(ctx, func(ctx context.Context, _ *redlock.Lease) error { return w(ctx) })
 			})
 		},
-		"read": func(ctx context.Context, p *peer, w work) error {
+		"read": func(ctx context.Context, p *redlock.Peer, w work) error {
 			return p.RWMutex("k", short).RDo(ctx, func(ctx context.Context, _ *redlock.Lease) error { return w(ctx) })
 		},
-		"shared read": func(ctx context.Context, p *peer, w work) error {
+		"shared read": func(ctx context.Context, p *redlock.Peer, w work) error {
 			return p.RWMutex("k", redlock.MaxHold(time.Second)).RDo(ctx, func(ctx context.Context, _ *redlock.Lease) error { return w(ctx) })
 		},
-		"semaphore": func(ctx context.Context, p *peer, w work) error {
+		"semaphore": func(ctx context.Context, p *redlock.Peer, w work) error {
 			return p.Semaphore("k", 1, short).Do(ctx, func(ctx context.Context, _ *redlock.Lease) error { return w(ctx) })
 		},
-		"several": func(ctx context.Context, p *peer, w work) error {
+		"several": func(ctx context.Context, p *redlock.Peer, w work) error {
 			return redlock.Join(p.Mutex("k", short), p.Mutex("l")).Do(ctx, func(ctx context.Context, _ *redlock.Leases) error { return w(ctx) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+			redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
 				err := do(t.Context(), p, cause)
 				var lost *redlock.LostError
 				require.ErrorAs(t, err, &lost)
@@ -717,7 +717,7 @@ func TestDoSaysOnceHowItsLeaseEnded(t *testing.T) {
 			})
 		})
 	}
-	alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
 		ctx, cancel := context.WithCancel(t.Context())
 		err := p.Election("k").Run(ctx, nil, func(ctx context.Context, _ *redlock.Lease) error { cancel(); return ctx.Err() })
 		require.EqualError(t, err, `redlock: run election "k": context canceled`)
@@ -778,7 +778,7 @@ func TestTheLeaseOutlivesTheContextThatAskedForIt(t *testing.T) {
 }
 
 func TestCallWithAContextThatHasEndedAsksNobody(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		var evals []*redistest.Rule
 		p.EveryLink(func(l *redistest.Link) {
 			evals = append(evals, l.Call(redistest.Named("EVALSHA"), -1, func([]string) {}))
@@ -790,24 +790,24 @@ func TestCallWithAContextThatHasEndedAsksNobody(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 		}
 		synctest.Wait()
-		require.Equal(t, []int{0, 0, 0}, hits(evals))
-		leftovers(t, cluster)
+		require.Equal(t, []int{0, 0, 0}, redlock.Hits(evals))
+		redlock.Leftovers(t, cluster)
 	})
 }
 
 func TestTracerHearsWhatHappens(t *testing.T) {
 	tr := &tracer{}
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		synctest.Wait()
 		require.Len(t, tr.members, 3, "each came up once")
 		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
-		skew(t, cluster, "k", 5, 5, 5)
+		redlock.Skew(t, cluster, "k", 5, 5, 5)
 		l := p.Hold(t, "k", redlock.AutoRenew(3*time.Second))
 		require.Equal(t, []redlock.AcquireStart{{Key: "k", Kind: redlock.KindMutex, TTL: 3 * time.Second}}, tr.starts)
 		end := tr.last()
 		require.GreaterOrEqual(t, end.Votes, 2)
 		end.Votes = 0
-		require.Equal(t, redlock.AcquireEnd{Key: "k", Kind: redlock.KindMutex, Token: 6, Elapsed: 10 * time.Millisecond, Validity: validity(3*time.Second) - 10*time.Millisecond}, end)
+		require.Equal(t, redlock.AcquireEnd{Key: "k", Kind: redlock.KindMutex, Token: 6, Elapsed: 10 * time.Millisecond, Validity: redlock.Validity(3*time.Second) - 10*time.Millisecond}, end)
 		time.Sleep(2500 * time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, 2, tr.renewals())
@@ -837,17 +837,17 @@ func TestTracerHearsWhatHappens(t *testing.T) {
 
 // Two of three addresses lead to one server: it votes once.
 func TestMemberThatIsListedTwiceVotesOnce(t *testing.T) {
-	bubble(t, 2, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 2, func(t *testing.T, cluster *redistest.Cluster) {
 		var members []member.Member
 		for i, s := range []redistest.Server{cluster.Servers[0], cluster.Servers[1], cluster.Servers[1]} {
 			n, err := node.New(node.Config{Network: "tcp", Addr: fmt.Sprintf("member%d:1", i), Dialer: s.Path(), Scripts: redlock.Scripts()})
 			require.NoError(t, err)
 			members = append(members, n)
 		}
-		c, err := redlock.New(members, noGuard)
+		c, err := redlock.New(members, redlock.NoGuard)
 		require.NoError(t, err)
 		defer c.Close()
-		p := &peer{Client: c}
+		p := &redlock.Peer{Client: c}
 		time.Sleep(time.Second)
 		l := p.Hold(t, "k")
 		require.Equal(t, 2, l.Votes())
@@ -861,8 +861,8 @@ func TestMemberThatIsListedTwiceVotesOnce(t *testing.T) {
 // Tokens are numbers of scripts, which are exact below 2^53: the last ones are given out one by one, and then none, with
 // an error that says so, to who asks once and to who waits.
 func TestTokensAreNeverEqualAtTheEndOfTheirRange(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
-		skew(t, cluster, "k", 1<<53-3, 1<<53-3, 1<<53-3)
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
+		redlock.Skew(t, cluster, "k", 1<<53-3, 1<<53-3, 1<<53-3)
 		for want := uint64(1<<53 - 2); want < 1<<53; want++ {
 			l := p.Hold(t, "k")
 			require.Equal(t, want, l.Token())
@@ -884,7 +884,7 @@ func TestTokensAreNeverEqualAtTheEndOfTheirRange(t *testing.T) {
 			require.Less(t, time.Since(start), time.Second)
 			require.ErrorContains(t, err, "2255")
 		}
-		skew(t, cluster, "k", 7, 7, 1<<53) // a minority is no harm
+		redlock.Skew(t, cluster, "k", 7, 7, 1<<53) // a minority is no harm
 		require.NoError(t, p.Hold(t, "k").Unlock(t.Context()))
 	})
 }

@@ -58,8 +58,8 @@ func keepsBusy(c *redlock.Client, g int, got func(*redlock.Lease)) {
 // it ever gave out is over.
 func TestNothingOfAClientIsLeftAfterClose(t *testing.T) {
 	for round := range 4 {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			p := join(t, cluster, quiet)
+		redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+			p := redlock.JoinAll(t, cluster, redlock.Quiet)
 			p.Jitter(uint64(round), 2*time.Millisecond, 2*time.Millisecond, time.Millisecond)
 			var mu sync.Mutex
 			var leases []*redlock.Lease
@@ -102,18 +102,18 @@ func TestNothingOfAClientIsLeftAfterClose(t *testing.T) {
 func remains(t *testing.T, servers []redistest.Server, uuid string) (out []string) {
 	t.Helper()
 	for _, s := range servers {
-		for _, key := range admin(t, s, "KEYS", "*").([]any) {
+		for _, key := range redlock.Admin(t, s, "KEYS", "*").([]any) {
 			read := []string{"HKEYS", key.(string)}
 			if strings.HasPrefix(key.(string), "redquorum:q:") {
 				read = []string{"ZRANGE", key.(string), "0", "-1"}
 			}
-			for _, field := range admin(t, s, read...).([]any) {
+			for _, field := range redlock.Admin(t, s, read...).([]any) {
 				if strings.HasPrefix(field.(string), uuid+":") {
 					out = append(out, key.(string))
 				}
 			}
 		}
-		for _, channel := range admin(t, s, "PUBSUB", "CHANNELS", script.Inbox(uuid)+"*").([]any) {
+		for _, channel := range redlock.Admin(t, s, "PUBSUB", "CHANNELS", script.Inbox(uuid)+"*").([]any) {
 			out = append(out, channel.(string))
 		}
 	}
@@ -153,9 +153,9 @@ func (x *closer) WithGroup(string) slog.Handler                  { return x }
 func TestCloseFromACallbackReturnsAtOnceAndCompletes(t *testing.T) {
 	for _, at := range []string{"AcquireEnd", "Lost", "Renewed", "Request", "Member", "slog"} {
 		t.Run(at, func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+			redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 				x := &closer{at: at, result: make(chan error, 1)}
-				p := join(t, cluster, redlock.WithTracer(x), redlock.WithLogger(slog.New(x)))
+				p := redlock.JoinAll(t, cluster, redlock.WithTracer(x), redlock.WithLogger(slog.New(x)))
 				lease := p.Hold(t, "held", redlock.AutoRenew(300*time.Millisecond))
 				x.mu.Lock()
 				x.c = p.Client

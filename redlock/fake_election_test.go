@@ -28,7 +28,7 @@ func campaign(t testing.TB, p anyClient, value string, opts ...redlock.LockOptio
 }
 
 // campaigning is a Campaign on a goroutine of its own.
-func campaigning(ctx context.Context, p anyClient, value string, opts ...redlock.LockOption) *locking {
+func campaigning(ctx context.Context, p anyClient, value string, opts ...redlock.LockOption) *redlock.Locking {
 	return later(ctx, func(ctx context.Context) (*redlock.Lease, error) {
 		return p.Election("boss", opts...).Campaign(ctx, []byte(value))
 	})
@@ -106,9 +106,9 @@ func observed(t *testing.T, n, clients int, test func(t *testing.T, d *redlockte
 }
 
 // observedInside is observed for tests that look into members.
-func observedInside(t *testing.T, n, clients int, test func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer), opts ...redlock.Option) {
+func observedInside(t *testing.T, n, clients int, test func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer), opts ...redlock.Option) {
 	t.Helper()
-	among(t, n, clients+1, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	redlock.Among(t, n, clients+1, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		ctx, cancel := context.WithCancel(t.Context())
 		a := observing(ctx, all[clients])
 		require.Equal(t, "-", a.words(), "nobody leads")
@@ -125,20 +125,20 @@ func observedInside(t *testing.T, n, clients int, test func(t *testing.T, cluste
 
 // The withdrawal of a watch that is lost with its connection reaches the member on the next one.
 func TestObserverIsWithdrawnAlthoughTheConnectionBreaks(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		ctx, cancel := context.WithCancel(t.Context())
 		a := observing(ctx, p)
 		require.Equal(t, "-", a.words())
-		require.EqualValues(t, 1, admin(t, cluster.Servers[0], "EXISTS", observersOf))
+		require.EqualValues(t, 1, redlock.Admin(t, cluster.Servers[0], "EXISTS", observersOf))
 		p.EveryLink(func(l *redistest.Link) { l.CutBefore(redistest.WithArg(script.Observe.SHA), 1) }, 0)
 		cancel()
 		<-a.done
 		p.Until(t, 0, "voting")
 		time.Sleep(time.Second) // an entry lasts six
 		for _, s := range cluster.Servers {
-			require.EqualValues(t, 0, admin(t, s, "EXISTS", observersOf))
+			require.EqualValues(t, 0, redlock.Admin(t, s, "EXISTS", observersOf))
 		}
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 const recordOf, observersOf = "redquorum:e1:{boss}", "redquorum:eo:{boss}"
@@ -201,29 +201,29 @@ func TestLeaderIsWhoHasTheLockAndHasProclaimed(t *testing.T) {
 		require.ErrorIs(t, e.Resign(t.Context(), l), redlock.ErrNotHeld)
 		require.ErrorIs(t, e.Proclaim(t.Context(), l, nil), redlock.ErrNotHeld)
 		time.Sleep(31 * time.Second) // until the force is forgotten
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // What an election leaves behind is gone when an entry's lifetime is over.
 func TestNothingIsLeftOfAnElection(t *testing.T) {
-	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		l := campaign(t, all[0], "me")
 		time.Sleep(20 * time.Second)
 		require.NoError(t, l.Unlock(t.Context()))
 		require.Equal(t, "me -", a.words())
 		time.Sleep(2900 * time.Millisecond)
 		for _, s := range cluster.Servers {
-			require.Equal(t, int64(1), admin(t, s, "EXISTS", recordOf))
-			require.Equal(t, int64(0), admin(t, s, "HEXISTS", recordOf, "v"))
+			require.Equal(t, int64(1), redlock.Admin(t, s, "EXISTS", recordOf))
+			require.Equal(t, int64(0), redlock.Admin(t, s, "HEXISTS", recordOf, "v"))
 		}
 		time.Sleep(200 * time.Millisecond)
-	}, quiet)
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	}, redlock.Quiet)
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		campaign(t, p, "me")
 		require.NoError(t, p.Close(), "which resigns")
 		time.Sleep(3 * time.Second)
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 func TestElectionTakesWhatCanWork(t *testing.T) {
@@ -279,7 +279,7 @@ func TestElectionTakesWhatCanWork(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // The next candidate leads within two round trips of a Resign, and observers hear of it within one
@@ -308,14 +308,14 @@ func TestResignHandsOverWithinTwoRoundTrips(t *testing.T) {
 		for _, p := range all {
 			p.Slow(0, 0, 0, 0, 0)
 		}
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A leader that is killed is replaced at the moment its keys end, and observers are told within a
 // millisecond and a round trip of that.
 func TestCrashOfALeaderIsToldAtItsTTL(t *testing.T) {
 	const rtt = 10 * time.Millisecond
-	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		for _, p := range all {
 			p.Slow(rtt, rtt, rtt)
 		}
@@ -326,7 +326,7 @@ func TestCrashOfALeaderIsToldAtItsTTL(t *testing.T) {
 		start := time.Now()
 		var ended time.Duration // of the majority's keys
 		for _, s := range cluster.Servers[:2] {
-			ended = max(ended, time.Duration(admin(t, s, "PTTL", "boss").(int64))*time.Millisecond)
+			ended = max(ended, time.Duration(redlock.Admin(t, s, "PTTL", "boss").(int64))*time.Millisecond)
 		}
 		require.LessOrEqual(t, ended, 10*time.Second)
 		time.Sleep(ended + time.Millisecond + rtt + time.Millisecond)
@@ -348,12 +348,12 @@ func TestCrashOfALeaderIsToldAtItsTTL(t *testing.T) {
 			p.Slow(0, 0, 0)
 		}
 		unlock(t, next.Lease)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A proclamation that is under way when its leader is overtaken changes nothing.
 func TestLateProclaimOfAFormerLeaderChangesNothing(t *testing.T) {
-	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, q := all[0], all[1]
 		l := campaign(t, p, "one", redlock.TTL(time.Second))
 		require.Equal(t, "one", a.words())
@@ -368,44 +368,44 @@ func TestLateProclaimOfAFormerLeaderChangesNothing(t *testing.T) {
 		require.Equal(t, "two", leads(t, all[2]))
 		require.Equal(t, "", a.words())
 		for _, s := range cluster.Servers {
-			require.Equal(t, "two", admin(t, s, "HGET", recordOf, "v"))
+			require.Equal(t, "two", redlock.Admin(t, s, "HGET", recordOf, "v"))
 		}
 		unlock(t, m)
 		require.ErrorIs(t, l.Err(), redlock.ErrLost)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Members that come back empty, or have been away, hear the value with the next renewal.
 func TestValueIsRepeatedWithRenewals(t *testing.T) {
-	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p := all[0]
 		p.Away(2)
 		l := campaign(t, p, "me")
 		require.Equal(t, "me", a.words())
 		require.NoError(t, p.Election("boss").Proclaim(t.Context(), l, []byte("still me")))
-		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", recordOf))
+		require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[2], "EXISTS", recordOf))
 		p.Links[2].Heal()
 		p.Until(t, 2, "voting")
 		time.Sleep(4 * time.Second) // a renewal, and a re-join
 		time.Sleep(4 * time.Second) // a renewal that the member confirms, or not: the value comes with each
-		require.Equal(t, "still me", admin(t, cluster.Servers[2], "HGET", recordOf, "v"))
+		require.Equal(t, "still me", redlock.Admin(t, cluster.Servers[2], "HGET", recordOf, "v"))
 
 		for _, i := range []int{0, 1} { // one after the other, so that the lease survives
 			require.NoError(t, cluster.Flush(i))
 			time.Sleep(8 * time.Second)
-			require.Equal(t, "still me", admin(t, cluster.Servers[i], "HGET", recordOf, "v"))
+			require.Equal(t, "still me", redlock.Admin(t, cluster.Servers[i], "HGET", recordOf, "v"))
 		}
 		require.NoError(t, l.Err())
 		require.Equal(t, "still me", leads(t, p))
 		require.Equal(t, "still me", a.words(), "told once")
 		unlock(t, l)
 		require.Equal(t, "-", a.words())
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // One member's word is not enough: it has forgotten the leader, or has never heard of it.
 func TestOneMemberDoesNotEndALeader(t *testing.T) {
-	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, watcher := all[0], all[1]
 		l := campaign(t, p, "me")
 		require.Equal(t, "me", a.words())
@@ -437,12 +437,12 @@ func TestOneMemberDoesNotEndALeader(t *testing.T) {
 			require.Equal(t, "me", a.words(), "the lease is back, and its leader with it")
 		}
 		_ = l.Unlock(t.Context())
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A campaign whose caller gives up while the value is being recorded leaves nobody who leads.
 func TestCampaignThatIsCancelledWhileItProclaimsResigns(t *testing.T) {
-	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, q := all[0], all[1]
 		for i, rule := range []func(l *redistest.Link) *redistest.Rule{
 			func(l *redistest.Link) *redistest.Rule { // it comes late, and behind it the release
@@ -469,12 +469,12 @@ func TestCampaignThatIsCancelledWhileItProclaimsResigns(t *testing.T) {
 		}
 		require.Equal(t, 0, p.Stats()[redlock.KindElection].Held)
 		time.Sleep(3 * time.Second)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A leader leads although nobody records its value: the next renewal brings it.
 func TestLeaderWhoseValueIsNotRecordedLeadsAllTheSame(t *testing.T) {
-	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p := all[0]
 		p.EveryLink(func(l *redistest.Link) {
 			l.Fail(redistest.WithArg(script.Proclaim.SHA), 1, "ERR try again")
@@ -487,7 +487,7 @@ func TestLeaderWhoseValueIsNotRecordedLeadsAllTheSame(t *testing.T) {
 		require.Equal(t, "me", leads(t, p))
 		require.Equal(t, "me", a.words())
 		unlock(t, l)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A minority of the members is away from the observer, or hangs: it is told all the same, and what
@@ -518,19 +518,19 @@ func TestObserverHearsAMajority(t *testing.T) {
 		unlock(t, l)
 		time.Sleep(1010 * time.Millisecond)
 		require.Equal(t, "-", a.words())
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // An observer goes on when a majority has been away for long, and does not ask meanwhile.
 func TestObserverOutlivesAMajorityThatIsAway(t *testing.T) {
-	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, watcher := all[0], all[1]
 		watcher.Away(0, 1)
 		time.Sleep(10 * time.Second) // longer than NoQuorumAfter
 		l := campaign(t, p, "one")
 		asked := watcher.Count(script.Observe)
 		time.Sleep(10 * time.Second)
-		require.LessOrEqual(t, hits(asked)[2], 20, "not all the time")
+		require.LessOrEqual(t, redlock.Hits(asked)[2], 20, "not all the time")
 		require.Equal(t, "", a.words())
 		watcher.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
 		watcher.Until(t, 0, "voting")
@@ -540,12 +540,12 @@ func TestObserverOutlivesAMajorityThatIsAway(t *testing.T) {
 		unlock(t, l)
 		time.Sleep(1100 * time.Millisecond)
 		require.Equal(t, "-", a.words())
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // What a member said before it was away is no word of a majority.
 func TestWordOfAMemberThatIsAwayNamesNobody(t *testing.T) {
-	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, watcher := all[0], all[1]
 		l := campaign(t, p, "one")
 		require.Equal(t, "one", a.words())
@@ -563,7 +563,7 @@ func TestWordOfAMemberThatIsAwayNamesNobody(t *testing.T) {
 		unlock(t, l)
 		time.Sleep(1100 * time.Millisecond) // the inbox at that member may still be on its way
 		require.Equal(t, "-", a.words())
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A leader that hands its lease to another process leads on: what the other says comes after what
@@ -596,7 +596,7 @@ func TestAdoptedLeaderProclaims(t *testing.T) {
 		require.Equal(t, "-", a.words())
 		require.Equal(t, "-", leads(t, p))
 		time.Sleep(3 * time.Second)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // What an adopted leader says first counts, however much was said before: also if that was as much.
@@ -623,19 +623,19 @@ func TestAdoptedLeaderIsHeardAtOnce(t *testing.T) {
 			unlock(t, l)
 			require.Equal(t, "-", leads(t, q))
 			time.Sleep(3 * time.Second)
-		}, quiet)
+		}, redlock.Quiet)
 	}
 }
 
 // A word that only a member has that is away does not outlive what an adopted leader says.
 func TestAdoptedLeaderReplacesWhatItCannotSee(t *testing.T) {
-	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, q := all[0], all[1]
 		l := campaign(t, p, "one")
 		p.Away(1, 2)
 		require.ErrorIs(t, p.Election("boss").Proclaim(t.Context(), l, []byte("unheard")), redlock.ErrNoQuorum)
 		synctest.Wait() // the two that are away decide before the first one answers
-		require.Equal(t, "unheard", admin(t, cluster.Servers[0], "HGET", recordOf, "v"))
+		require.Equal(t, "unheard", redlock.Admin(t, cluster.Servers[0], "HGET", recordOf, "v"))
 		h, err := l.Handoff()
 		require.NoError(t, err)
 		q.Away(0)
@@ -646,12 +646,12 @@ func TestAdoptedLeaderReplacesWhatItCannotSee(t *testing.T) {
 		p.EveryLink(func(l *redistest.Link) { l.Heal() }, 1, 2)
 		q.Until(t, 0, "voting")
 		time.Sleep(8 * time.Second) // two renewals
-		require.Equal(t, "two", admin(t, cluster.Servers[0], "HGET", recordOf, "v"))
+		require.Equal(t, "two", redlock.Admin(t, cluster.Servers[0], "HGET", recordOf, "v"))
 		require.Equal(t, "two", leads(t, p))
 		unlock(t, m)
 		require.Equal(t, "-", leads(t, q))
 		time.Sleep(3 * time.Second)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Run leads again after a loss and after each return, and never has two fn of one client at once:
@@ -722,13 +722,13 @@ func TestRunLeadsAgainAndNeverTwice(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		require.Equal(t, "-", leads(t, q))
 		time.Sleep(40 * time.Second)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Run ends with the error of its function, unless the lease was lost, and with errors that do not
 // pass.
 func TestRunEndsWithTheErrorOfItsFunction(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		e := p.Election("boss")
 		sorry := errors.New("sorry")
 		n := 0
@@ -747,7 +747,7 @@ func TestRunEndsWithTheErrorOfItsFunction(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, sorry)
 
-		other := campaign(t, join(t, cluster, quiet), "other")
+		other := campaign(t, redlock.JoinAll(t, cluster, redlock.Quiet), "other")
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err = e.Run(ctx, nil, func(context.Context, *redlock.Lease) error { return sorry })
@@ -755,12 +755,12 @@ func TestRunEndsWithTheErrorOfItsFunction(t *testing.T) {
 		require.Equal(t, 1, strings.Count(err.Error(), context.DeadlineExceeded.Error()), "%v", err)
 		unlock(t, other)
 
-		admin(t, cluster.Servers[0], "SET", "boss", "x")
-		admin(t, cluster.Servers[1], "SET", "boss", "x")
+		redlock.Admin(t, cluster.Servers[0], "SET", "boss", "x")
+		redlock.Admin(t, cluster.Servers[1], "SET", "boss", "x")
 		err = e.Run(t.Context(), nil, func(context.Context, *redlock.Lease) error { return sorry })
 		require.ErrorIs(t, err, redlock.ErrForeignKey)
 		for _, s := range cluster.Servers {
-			admin(t, s, "DEL", "boss")
+			redlock.Admin(t, s, "DEL", "boss")
 		}
 
 		p.Away(0, 1) // for a while too few members can be asked
@@ -779,8 +779,8 @@ func TestRunEndsWithTheErrorOfItsFunction(t *testing.T) {
 		err = e.Run(t.Context(), nil, func(ctx context.Context, _ *redlock.Lease) error { <-ctx.Done(); return sorry })
 		require.ErrorIs(t, err, redlock.ErrClosed)
 		time.Sleep(3 * time.Second)
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 // A function that returns at once leads once a second, and lets others lead meanwhile. What ends
@@ -817,12 +817,12 @@ func TestRunLeadsAtMostOnceASecond(t *testing.T) {
 		})
 		require.EqualError(t, err, "end")
 		require.Less(t, time.Since(start), 100*time.Millisecond, "no pause after a longer term")
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // The client is closed by the function of Run, by the loop of Observe, and under both.
 func TestCloseEndsElections(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		err := p.Election("boss").Run(t.Context(), nil, func(context.Context, *redlock.Lease) error { return p.Close() })
 		require.ErrorIs(t, err, redlock.ErrClosed)
 		n := 0
@@ -834,34 +834,34 @@ func TestCloseEndsElections(t *testing.T) {
 		}
 		require.Equal(t, 1, n)
 		time.Sleep(6 * time.Second)
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 // Observers leave nothing behind, and cost each member one call in a third of an entry.
 func TestObserverCostsOneCallPerHeartbeat(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		l := campaign(t, p, "me")
 		synctest.Wait() // a member that has not answered yet would push later
 		calls := q.Count(script.Observe)
 		ctx, cancel := context.WithCancel(t.Context())
 		a := observing(ctx, q)
 		time.Sleep(10*time.Second + time.Millisecond)
-		require.Equal(t, []int{11, 11, 11}, hits(calls))
+		require.Equal(t, []int{11, 11, 11}, redlock.Hits(calls))
 		cancel()
 		<-a.done
 		synctest.Wait()
-		require.Equal(t, []int{12, 12, 12}, hits(calls), "it withdraws")
+		require.Equal(t, []int{12, 12, 12}, redlock.Hits(calls), "it withdraws")
 		for _, s := range cluster.Servers {
-			require.Equal(t, int64(0), admin(t, s, "EXISTS", observersOf))
+			require.Equal(t, int64(0), redlock.Admin(t, s, "EXISTS", observersOf))
 		}
 		proclaims := p.Count(script.Proclaim)
 		time.Sleep(10 * time.Second)
-		require.Equal(t, []int{3, 3, 3}, hits(proclaims), "one with each renewal")
+		require.Equal(t, []int{3, 3, 3}, redlock.Hits(proclaims), "one with each renewal")
 		unlock(t, l)
 		synctest.Wait()
-		require.Equal(t, []int{4, 4, 4}, hits(proclaims))
-	}, quiet)
+		require.Equal(t, []int{4, 4, 4}, redlock.Hits(proclaims))
+	}, redlock.Quiet)
 }
 
 // Too few members that answer are no sign that nobody leads.
@@ -897,17 +897,17 @@ func TestLeaderIsNotToldByAMinority(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		q.Back()
 		unlock(t, l)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A vote of one member is no leader, although that member has a value of its owner.
 func TestLeaderNeedsAMajority(t *testing.T) {
-	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*peer) {
+	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		l := campaign(t, all[0], "me")
 		require.Equal(t, "me", a.words())
 		all[0].Die()
 		for _, i := range []int{0, 2} {
-			admin(t, cluster.Servers[i], "DEL", "boss")
+			redlock.Admin(t, cluster.Servers[i], "DEL", "boss")
 		}
 		_, err := all[1].Election("boss").Leader(t.Context())
 		require.ErrorIs(t, err, redlock.ErrNoLeader)
@@ -915,14 +915,14 @@ func TestLeaderNeedsAMajority(t *testing.T) {
 		require.Equal(t, "-", a.words())
 		time.Sleep(time.Minute)
 		require.ErrorIs(t, l.Err(), redlock.ErrLost)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Events of a leader tell its kind, also where its renewals share a call with those of mutexes.
 func TestEventsOfALeaderTellItsKind(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		k := &kindListener{heard: map[string]redlock.Kind{}}
-		p, other := join(t, cluster, redlock.WithTracer(k), quiet), join(t, cluster, quiet)
+		p, other := redlock.JoinAll(t, cluster, redlock.WithTracer(k), redlock.Quiet), redlock.JoinAll(t, cluster, redlock.Quiet)
 		before := other.Hold(t, "boss")
 		waits := campaigning(t.Context(), p, "me")
 		time.Sleep(10 * time.Millisecond)
@@ -958,8 +958,8 @@ func TestEventsOfALeaderTellItsKind(t *testing.T) {
 		proclaims, extends := other.Count(script.Proclaim), other.Count(script.Extend)
 		beside := other.Hold(t, "beside", redlock.AutoRenew(10*time.Second))
 		time.Sleep(5 * time.Second)
-		require.Equal(t, []int{1, 1, 1}, hits(extends))
-		require.Equal(t, []int{1, 1, 1}, hits(proclaims))
+		require.Equal(t, []int{1, 1, 1}, redlock.Hits(extends))
+		require.Equal(t, []int{1, 1, 1}, redlock.Hits(proclaims))
 		unlock(t, beside)
 		unlock(t, l)
 	})
@@ -967,18 +967,18 @@ func TestEventsOfALeaderTellItsKind(t *testing.T) {
 
 // An observer goes on when what stood in its way is gone, although no member was away.
 func TestObserverOutlivesAForeignKey(t *testing.T) {
-	among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	redlock.Among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		for _, s := range cluster.Servers[:2] {
-			admin(t, s, "SET", "boss", "data")
+			redlock.Admin(t, s, "SET", "boss", "data")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		a := observing(ctx, all[1])
 		asked := all[1].Count(script.Observe)
 		time.Sleep(10 * time.Second)
 		require.Equal(t, "", a.words())
-		require.LessOrEqual(t, hits(asked)[0], 20, "not all the time")
+		require.LessOrEqual(t, redlock.Hits(asked)[0], 20, "not all the time")
 		for _, s := range cluster.Servers[:2] {
-			admin(t, s, "DEL", "boss")
+			redlock.Admin(t, s, "DEL", "boss")
 		}
 		l := campaign(t, all[0], "me")
 		time.Sleep(1100 * time.Millisecond)
@@ -986,5 +986,5 @@ func TestObserverOutlivesAForeignKey(t *testing.T) {
 		unlock(t, l)
 		cancel()
 		<-a.done
-	}, quiet)
+	}, redlock.Quiet)
 }

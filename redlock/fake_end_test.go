@@ -130,7 +130,7 @@ func TestCloseEndsEveryLeaseAlthoughATracerBlocks(t *testing.T) {
 		require.NoError(t, p.Close())
 		require.LessOrEqual(t, time.Since(start), redlock.CloseWithin)
 		require.True(t, hasEnded(done))
-		require.Equal(t, redlock.LostClosed, lostFor(two))
+		require.Equal(t, redlock.LostClosed, redlock.LostFor(two))
 		noKeys(t, d)
 	})
 }
@@ -171,7 +171,7 @@ func TestCloseReturnsInTimeWhicheverCallOfATracerBlocks(t *testing.T) {
 
 // lateMember closes some time after it should have, as one of an overloaded process does.
 type lateMember struct {
-	yes
+	redlock.Yes
 	by time.Duration
 }
 
@@ -231,7 +231,7 @@ func TestLoggerIsNotCalledAfterCloseHasReturned(t *testing.T) {
 
 func TestCloseAtAnyMomentEndsEveryLease(t *testing.T) {
 	for round := range 30 {
-		c := agreed(t, &yes{}, func(c *redlock.Config) { c.TTL = 300 * time.Millisecond })
+		c := redlock.Agreed(t, &redlock.Yes{}, func(c *redlock.Config) { c.TTL = 300 * time.Millisecond })
 		var dones []<-chan struct{}
 		for i := range 500 {
 			l, err := c.Mutex(fmt.Sprint("k", i)).Lock(t.Context())
@@ -252,7 +252,7 @@ func TestCloseAtAnyMomentEndsEveryLease(t *testing.T) {
 
 // slowMember takes its time to be told of a release, as the submission of very many does.
 type slowMember struct {
-	yes
+	redlock.Yes
 	releases atomic.Int64
 }
 
@@ -261,13 +261,13 @@ func (m *slowMember) Submit(c *member.Call) {
 		m.releases.Add(1)
 		time.Sleep(time.Millisecond)
 	}
-	m.yes.Submit(c)
+	m.Yes.Submit(c)
 }
 
 func TestManyLeasesThatEndAtOnceAllEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &slowMember{}
-		c := agreed(t, m)
+		c := redlock.Agreed(t, m)
 		const n = 2000
 		var late []<-chan struct{}
 		var until time.Time
@@ -316,14 +316,14 @@ func TestWaiterWithAShortTTLHasTheLockAsSoonAsItIsFree(t *testing.T) {
 }
 
 func TestWaiterWithoutAMajorityLeavesItsVoteToOthers(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		never := func(c *redlock.Config) { c.NoQuorumAfter = -1 }
-		cut := join(t, cluster, never)
+		cut := redlock.JoinAll(t, cluster, never)
 		cluster.Kill(2)
 		cut.Away(0)
 		synctest.Wait()
 		for range 8 { // of either rank
-			other := connect(t, cluster, never)
+			other := redlock.Connect(t, cluster, never)
 			other.Settle(t, 2)
 			ctx, giveUp := context.WithCancel(t.Context())
 			cut.LockLater(ctx, "k")
@@ -351,7 +351,7 @@ func TestWaiterGivesUpInTimeAlthoughMembersHangOrFail(t *testing.T) {
 			l.Fail(redistest.Named("EVALSHA"), -1, "OOM command not allowed when used memory > 'maxmemory'.")
 		},
 	} {
-		t.Run(name, inAlone(3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		t.Run(name, inAlone(3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 			p.EveryLink(fault, 0, 1)
 			start := time.Now()
 			_, err := p.Mutex("k").Lock(t.Context())
@@ -361,21 +361,21 @@ func TestWaiterGivesUpInTimeAlthoughMembersHangOrFail(t *testing.T) {
 			p.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
 			p.EveryLink(func(l *redistest.Link) { l.Cut() }, 0, 1)
 			time.Sleep(5 * time.Second)
-			leftovers(t, cluster)
+			redlock.Leftovers(t, cluster)
 		}, func(c *redlock.Config) { c.StallTimeout, c.PingInterval = time.Hour, time.Hour }))
 	}
 }
 
 func TestCloseReleasesUnderACallThatWaits(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		p.EveryLink(func(l *redistest.Link) { l.Pause() }, 0, 1)
 		w := p.LockLater(t.Context(), "k")
 		synctest.Wait()
-		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", "k"))
+		require.Equal(t, int64(1), redlock.Admin(t, cluster.Servers[2], "EXISTS", "k"))
 		start := time.Now()
 		require.NoError(t, p.Close())
 		require.LessOrEqual(t, time.Since(start), redlock.CloseWithin)
-		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
+		require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[2], "EXISTS", "k"))
 		p.EveryLink(func(l *redistest.Link) { l.Cut(); l.Heal() }, 0, 1)
 		<-w.Done
 		require.ErrorIs(t, w.Err, redlock.ErrClosed)
@@ -383,9 +383,9 @@ func TestCloseReleasesUnderACallThatWaits(t *testing.T) {
 }
 
 func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		var members []member.Member
-		p := &peer{}
+		p := &redlock.Peer{}
 		for _, s := range cluster.Servers {
 			p.Links = append(p.Links, s.Path())
 			nc := node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.Links[len(p.Links)-1], MaxBytes: 8 << 10, Scripts: redlock.Scripts()}
@@ -393,7 +393,7 @@ func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t 
 			require.NoError(t, err)
 			members = append(members, n)
 		}
-		c, err := redlock.New(members, noGuard)
+		c, err := redlock.New(members, redlock.NoGuard)
 		require.NoError(t, err)
 		p.Client = c
 		defer func() { _ = c.Close() }()
@@ -417,7 +417,7 @@ func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t 
 			}
 		}
 		require.Less(t, time.Since(start), 500*time.Millisecond)
-		require.Equal(t, []int{0, 0, 0}, hits(waits), "who finds no room registers nowhere")
+		require.Equal(t, []int{0, 0, 0}, redlock.Hits(waits), "who finds no room registers nowhere")
 	})
 }
 
@@ -467,7 +467,7 @@ func TestDoThatHandsItsLeaseOffSucceeds(t *testing.T) {
 }
 
 func TestReentryComesBeforeTheLastUnlockOrFindsTheLeaseEnded(t *testing.T) {
-	c := agreed(t, &yes{})
+	c := redlock.Agreed(t, &redlock.Yes{})
 	m := c.Mutex("k", redlock.As("me"))
 	var wg sync.WaitGroup
 	var taken atomic.Int64
@@ -575,7 +575,7 @@ func TestHandedOffLeaseHasTheTermsOfItsOwner(t *testing.T) {
 }
 
 func TestCallsOfALeaseThatWasHandedOffLeaveNoVoteOfNobody(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		waits := p.Count(script.Wait)
 		p.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
 		l := p.Lock(t, "k")
@@ -588,34 +588,34 @@ func TestCallsOfALeaseThatWasHandedOffLeaveNoVoteOfNobody(t *testing.T) {
 		synctest.Wait()
 		p.EveryLink(func(l *redistest.Link) { l.Resume() }, 2)
 		time.Sleep(100 * time.Millisecond)
-		require.Equal(t, int64(-2), admin(t, cluster.Servers[2], "PTTL", "k"), "it had been released there before")
+		require.Equal(t, int64(-2), redlock.Admin(t, cluster.Servers[2], "PTTL", "k"), "it had been released there before")
 		require.Equal(t, 3, votesAt(cluster, still), "a vote of a lease that is held is one more")
-		require.Equal(t, []int{0, 0, 0}, hits(waits), "who has not waited has no place to give back")
+		require.Equal(t, []int{0, 0, 0}, redlock.Hits(waits), "who has not waited has no place to give back")
 		require.NoError(t, still.Unlock(t.Context()))
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 	})
 }
 
 func TestRejoinOfALeaseThatWasHandedOffLeavesNoVoteOfNobody(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		l := p.Hold(t, "k", redlock.AutoRenew(9*time.Second))
-		admin(t, cluster.Servers[2], "DEL", "k")
+		redlock.Admin(t, cluster.Servers[2], "DEL", "k")
 		p.Slow(0, 0, 400*time.Millisecond)
 		time.Sleep(3*time.Second + 500*time.Millisecond) // it was renewed, refused by one member, and is given back there now
 		next := handOver(t, l, q)
 		require.NoError(t, next.Unlock(t.Context()))
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 		time.Sleep(150 * time.Millisecond)
-		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", "k"), "the re-join came behind the release")
+		require.Equal(t, int64(1), redlock.Admin(t, cluster.Servers[2], "EXISTS", "k"), "the re-join came behind the release")
 		time.Sleep(time.Second)
-		leftovers(t, cluster)
+		redlock.Leftovers(t, cluster)
 	})
 }
 
 func TestWaitOfALeaseThatWasHandedOffLeavesNothingOfNobody(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		t.Run(fmt.Sprintf("its connection breaks: %v", broken), inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
-			h, p, q, r := join(t, cluster), join(t, cluster), join(t, cluster), join(t, cluster)
+			h, p, q, r := redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster)
 			first := h.Hold(t, "k")
 			p.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
 			w := p.LockLater(t.Context(), "k")
@@ -631,9 +631,9 @@ func TestWaitOfALeaseThatWasHandedOffLeavesNothingOfNobody(t *testing.T) {
 				l.Resume()
 			}, 2)
 			time.Sleep(time.Second)
-			require.Equal(t, int64(0), admin(t, cluster.Servers[2], "ZCARD", "redquorum:q:{k}"), "the wait came behind the release")
+			require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[2], "ZCARD", "redquorum:q:{k}"), "the wait came behind the release")
 			require.NoError(t, other.Unlock(t.Context()))
-			nothingLeft(t, cluster)
+			redlock.NothingLeft(t, cluster)
 		}))
 	}
 }
@@ -644,8 +644,8 @@ const defaultEntry = 3 * time.Second // Config.Entry
 // gone, while one of the two has given a vote anew.
 
 func TestLateWaitOfAHandedOffLeaseKeepsNoPlace(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		before, p, q, r := join(t, cluster), join(t, cluster), join(t, cluster), join(t, cluster)
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		before, p, q, r := redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster)
 		next := handOver(t, servedWithAWaitUnderWay(t, before, p), q)
 		synctest.Wait()
 		require.NoError(t, next.Unlock(t.Context()))
@@ -657,39 +657,39 @@ func TestLateWaitOfAHandedOffLeaseKeepsNoPlace(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		require.NoError(t, other.Unlock(t.Context()))
 		synctest.Wait()
-		require.Equal(t, int64(0), admin(t, cluster.Servers[1], "EXISTS", "k"), "no vote is handed to nobody")
+		require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[1], "EXISTS", "k"), "no vote is handed to nobody")
 	})
 }
 
 func TestLateWaitOfAHandedOffLeaseIsGrantedAVoteForOneEntryAtMost(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		before, p, q := join(t, cluster), join(t, cluster), join(t, cluster)
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		before, p, q := redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster)
 		next := handOver(t, servedWithAWaitUnderWay(t, before, p, redlock.AutoRenew(20*time.Second)), q)
 		synctest.Wait()
 		require.NoError(t, next.Unlock(t.Context()))
 		synctest.Wait() // released there, too
 		p.EveryLink(func(l *redistest.Link) { l.Resume() }, 1)
 		synctest.Wait()
-		require.Equal(t, int64(1), admin(t, cluster.Servers[1], "EXISTS", "k"), "the limit that the protocol states")
+		require.Equal(t, int64(1), redlock.Admin(t, cluster.Servers[1], "EXISTS", "k"), "the limit that the protocol states")
 		time.Sleep(defaultEntry)
-		require.Equal(t, int64(0), admin(t, cluster.Servers[1], "EXISTS", "k"))
+		require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[1], "EXISTS", "k"))
 	})
 }
 
 func TestLateWaitOfAHandedOffLeaseTakesNothingFromItsAdopter(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		before, p, q := join(t, cluster), join(t, cluster), join(t, cluster)
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		before, p, q := redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster)
 		next := handOver(t, servedWithAWaitUnderWay(t, before, p, redlock.AutoRenew(20*time.Second)), q)
 		synctest.Wait()
 		p.EveryLink(func(l *redistest.Link) { l.Resume() }, 1)
 		time.Sleep(30 * time.Second)
-		require.True(t, has(cluster.Servers[0], next) && has(cluster.Servers[1], next))
+		require.True(t, redlock.Has(cluster.Servers[0], next) && redlock.Has(cluster.Servers[1], next))
 		require.NoError(t, next.Unlock(t.Context()))
 	})
 }
 
 // servedWithAWaitUnderWay has p get the lock by waiting, while a heartbeat of p to member 1 is under way. Member 2 is out of its reach.
-func servedWithAWaitUnderWay(t *testing.T, before, p *peer, opts ...redlock.LockOption) *redlock.Lease {
+func servedWithAWaitUnderWay(t *testing.T, before, p *redlock.Peer, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
 	first := before.Hold(t, "k")
 	before.Away(2)

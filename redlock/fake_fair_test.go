@@ -56,7 +56,7 @@ func (q *turns) order() string {
 func TestFairOrderOverClients(t *testing.T) {
 	for _, members := range []int{1, 3, 5} {
 		deployed(t, members, func(t *testing.T, d *redlocktest.Deployment) {
-			all := moreOf(t, d, 3, quiet)
+			all := moreOf(t, d, 3, redlock.Quiet)
 			for i, p := range all {
 				p.Slow(slices.Repeat([]time.Duration{time.Duration(i+1) * time.Millisecond}, members)...)
 			}
@@ -82,8 +82,8 @@ func TestFairOrderOverClients(t *testing.T) {
 // Three callers reach each of three members in another order. Whoever calls when all of them have their tickets is last, and
 // no split holds up anybody.
 func TestFairOrderHoldsWhereArrivalsCross(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 5, quiet)
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		all := redlock.Peers(t, cluster, 5, redlock.Quiet)
 		near, mid, far := 10*time.Millisecond, 20*time.Millisecond, 30*time.Millisecond
 		all[0].Slow(near, far, mid)
 		all[1].Slow(mid, near, far)
@@ -107,7 +107,7 @@ func TestFairOrderHoldsWhereArrivalsCross(t *testing.T) {
 			require.Less(t, time.Since(start), 500*time.Millisecond, "a split that nobody resolves lasts until the next heartbeat")
 			time.Sleep(time.Second)
 		}
-		leftovers(t, cluster)
+		redlock.Leftovers(t, cluster)
 	})
 }
 
@@ -118,15 +118,15 @@ func queues(t testing.TB, cluster *redistest.Cluster, name string, members ...in
 		if len(members) > 0 && !slices.Contains(members, i) {
 			continue
 		}
-		out = append(out, fmt.Sprint(admin(t, s, "ZRANGE", queueOf(name), "0", "-1", "WITHSCORES")))
+		out = append(out, fmt.Sprint(redlock.Admin(t, s, "ZRANGE", redlock.QueueOf(name), "0", "-1", "WITHSCORES")))
 	}
 	return out
 }
 
 // A ticket that all members agree on costs no call besides, and one that differs costs one at each member that has another.
 func TestFairTicketIsWrittenBackOnlyWhereItDiffers(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 3, quiet)
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		all := redlock.Peers(t, cluster, 3, redlock.Quiet)
 		for _, p := range all {
 			p.Slow(time.Millisecond, time.Millisecond, 2*time.Millisecond) // the others agree before it
 		}
@@ -136,12 +136,12 @@ func TestFairTicketIsWrittenBackOnlyWhereItDiffers(t *testing.T) {
 		}{{0, []int{1, 1, 1}}, {time.Hour, []int{1, 1, 2}}} {
 			cluster.Embedded(2).Step(step.ahead)
 			held := all[0].Hold(t, "k", redlock.Fair())
-			var waits []*locking
+			var waits []*redlock.Locking
 			for _, p := range all[1:] {
 				asked := p.Count(script.FairWait)
 				waits = append(waits, p.LockLater(t.Context(), "k", redlock.Fair()))
 				time.Sleep(10 * time.Millisecond)
-				require.Equal(t, step.want, hits(asked), "%v", step.ahead)
+				require.Equal(t, step.want, redlock.Hits(asked), "%v", step.ahead)
 			}
 			lines := queues(t, cluster, "k")
 			require.Equal(t, lines[0], lines[1])
@@ -151,15 +151,15 @@ func TestFairTicketIsWrittenBackOnlyWhereItDiffers(t *testing.T) {
 				require.NoError(t, w.Get(t).Unlock(t.Context()))
 			}
 			time.Sleep(2 * time.Second)
-			leftovers(t, cluster)
+			redlock.Leftovers(t, cluster)
 		}
 	})
 }
 
 // A free member serves its queue first: who asks when a lease has just ended does not come before those that wait for it.
 func TestFairNewcomerDoesNotTakeAFreeMember(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := peers(t, cluster, 3, quiet)
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		all := redlock.Peers(t, cluster, 3, redlock.Quiet)
 		gone := all[0].Hold(t, "k", redlock.Fair(), redlock.TTL(time.Second))
 		waits := all[1].LockLater(t.Context(), "k", redlock.Fair())
 		time.Sleep(100 * time.Millisecond)
@@ -168,7 +168,7 @@ func TestFairNewcomerDoesNotTakeAFreeMember(t *testing.T) {
 		time.Sleep(901 * time.Millisecond)
 		require.Error(t, gone.Err())
 		for _, s := range cluster.Servers {
-			require.EqualValues(t, 0, admin(t, s, "EXISTS", "k"))
+			require.EqualValues(t, 0, redlock.Admin(t, s, "EXISTS", "k"))
 		}
 		_, err := all[2].Mutex("k", redlock.Fair()).TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
@@ -180,14 +180,14 @@ func TestFairNewcomerDoesNotTakeAFreeMember(t *testing.T) {
 		require.Greater(t, second.Token(), first.Token())
 		require.NoError(t, second.Unlock(t.Context()))
 		time.Sleep(100 * time.Millisecond)
-		leftovers(t, cluster)
+		redlock.Leftovers(t, cluster)
 	})
 }
 
 // A waiter that has died holds up those behind it for as long as its entry at most, and TryLock no longer.
 func TestFairOrderPassesADeadWaiter(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
-		short := func(c *redlock.Config) { quiet(c); c.Entry = 3 * time.Second }
+		short := func(c *redlock.Config) { redlock.Quiet(c); c.Entry = 3 * time.Second }
 		all := moreOf(t, d, 4, short)
 		held := all[0].Hold(t, "k", redlock.Fair())
 		all[1].LockLater(t.Context(), "k", redlock.Fair())
@@ -208,7 +208,7 @@ func TestFairOrderPassesADeadWaiter(t *testing.T) {
 // A caller that gives up at any moment leaves nothing, and the others keep their order.
 func TestFairCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
-		all := moreOf(t, d, 4, quiet)
+		all := moreOf(t, d, 4, redlock.Quiet)
 		for i, p := range all {
 			p.Slow(time.Duration(2+i)*time.Millisecond, time.Duration(5-i)*time.Millisecond, 3*time.Millisecond)
 		}
@@ -239,7 +239,7 @@ func TestFairCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 // agree on who is to have all votes.
 func TestFairAndPlainCallersShareALock(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
-		all := moreOf(t, d, 6, quiet)
+		all := moreOf(t, d, 6, redlock.Quiet)
 		for i, p := range all {
 			ms := func(n int) time.Duration { return time.Duration(2+(i+n)%3*3) * time.Millisecond }
 			p.Slow(ms(0), ms(1), ms(2))
@@ -281,7 +281,7 @@ func TestFairAndPlainCallersShareALock(t *testing.T) {
 func TestFairIsAnOptionOfAMutex(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		heard := &tracer{}
-		p := another(t, d, quiet, redlock.WithTracer(heard))
+		p := another(t, d, redlock.Quiet, redlock.WithTracer(heard))
 		l := p.Hold(t, "k", redlock.Fair(), redlock.Fair(), redlock.TTL(10*time.Second))
 		require.Equal(t, redlock.KindFair, heard.starts[0].Kind)
 		require.Equal(t, redlock.KindFair, heard.last().Kind)
@@ -307,34 +307,34 @@ func TestFairIsAnOptionOfAMutex(t *testing.T) {
 }
 
 func TestFairHasNoDialectOfRedisson(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := join(t, cluster, quiet, redlock.WithInterop())
+	redlock.Bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		p := redlock.JoinAll(t, cluster, redlock.Quiet, redlock.WithInterop())
 		asked := p.Count(script.FairAcquire)
 		for _, get := range []func(context.Context) (*redlock.Lease, error){p.Mutex("k", redlock.Fair()).Lock, p.Mutex("k", redlock.Fair()).TryLock} {
 			_, err := get(t.Context())
 			require.ErrorIs(t, err, redlock.ErrInput)
 			require.ErrorContains(t, err, "with WithInterop there are mutexes only")
 		}
-		plain := join(t, cluster, quiet)
+		plain := redlock.JoinAll(t, cluster, redlock.Quiet)
 		l := plain.Hold(t, "k", redlock.Fair())
 		h, err := l.Handoff()
 		require.NoError(t, err)
 		_, err = p.Adopt(t.Context(), h)
 		require.ErrorIs(t, err, redlock.ErrInput)
-		require.Equal(t, []int{0}, hits(asked))
+		require.Equal(t, []int{0}, redlock.Hits(asked))
 		l, err = plain.Adopt(t.Context(), h)
 		require.NoError(t, err)
 		require.NoError(t, l.Unlock(t.Context()))
-		leftovers(t, cluster)
+		redlock.Leftovers(t, cluster)
 	})
 }
 
 // The first of several callers of one owner that has the lock has it for all of them.
 func TestFairOwnerEntersAgain(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
-		all := moreOf(t, d, 2, quiet)
+		all := moreOf(t, d, 2, redlock.Quiet)
 		held := all[1].Hold(t, "k", redlock.Fair())
-		var same []*locking
+		var same []*redlock.Locking
 		for range 3 {
 			same = append(same, all[0].LockLater(t.Context(), "k", redlock.Fair(), redlock.As("job")))
 		}

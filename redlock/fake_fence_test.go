@@ -39,8 +39,8 @@ func TestSecondRoundHappensExactlyWhenTheCountersOfTheMajorityDisagree(t *testin
 		t.Run(tc.name, func(t *testing.T) {
 			n := len(tc.counters)
 			tr := &tracer{}
-			alone(t, n, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-				skew(t, cluster, "k", tc.counters...)
+			redlock.Alone(t, n, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+				redlock.Skew(t, cluster, "k", tc.counters...)
 				rtt := make([]time.Duration, n)
 				for place, i := range tc.order {
 					rtt[i] = time.Duration(place+1) * 10 * time.Millisecond
@@ -59,7 +59,7 @@ func TestSecondRoundHappensExactlyWhenTheCountersOfTheMajorityDisagree(t *testin
 				time.Sleep(200 * time.Millisecond)
 				var after []int64
 				for _, s := range cluster.Servers {
-					after = append(after, counter(t, s, "k"))
+					after = append(after, redlock.Counter(t, s, "k"))
 				}
 				require.Equal(t, tc.after, after)
 				require.NoError(t, l.Unlock(t.Context()))
@@ -72,8 +72,8 @@ func TestSecondRoundHappensExactlyWhenTheCountersOfTheMajorityDisagree(t *testin
 // The member that gave the token is gone at the next acquisition, and so is the one that never heard of
 // the first: only what the raise left at the third keeps the order.
 func TestTokensRiseWithoutTheMemberThatGaveTheGreatest(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		skew(t, cluster, "k", 5, 5, 9)
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+		redlock.Skew(t, cluster, "k", 5, 5, 9)
 		cluster.Kill(1)
 		first := p.Lock(t, "k")
 		require.Equal(t, uint64(10), first.Token())
@@ -88,8 +88,8 @@ func TestTokensRiseWithoutTheMemberThatGaveTheGreatest(t *testing.T) {
 
 // One of the majority that decided does not answer; a member that had not voted by then confirms in its place.
 func TestRaiseIsConfirmedByMembersThatVotedLater(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		skew(t, cluster, "k", 5, 7, 9, 3, 20)
+	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+		redlock.Skew(t, cluster, "k", 5, 7, 9, 3, 20)
 		p.Slow(time.Millisecond, 2*time.Millisecond, 3*time.Millisecond, 4*time.Millisecond, 5*time.Millisecond)
 		p.Links[2].LoseReply(redistest.WithArg(script.Raise.SHA), 1)
 		start := time.Now()
@@ -98,20 +98,20 @@ func TestRaiseIsConfirmedByMembersThatVotedLater(t *testing.T) {
 		require.EqualValues(t, 10, l.Token(), "a vote above it does not confirm it, and one below it does")
 		require.NoError(t, l.Unlock(t.Context()))
 		time.Sleep(6 * time.Second)
-		leftovers(t, cluster)
+		redlock.Leftovers(t, cluster)
 	})
 }
 
 func TestTokenOfAHandOverIsRaisedToo(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		tr := &tracer{}
-		holder, p := join(t, cluster, quiet), join(t, cluster, quiet, redlock.WithTracer(tr))
+		holder, p := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, cluster, redlock.Quiet, redlock.WithTracer(tr))
 		held := holder.Hold(t, "k")
 		p.Slow(10*time.Millisecond, 11*time.Millisecond, 12*time.Millisecond, 13*time.Millisecond, 14*time.Millisecond)
 		waiting := p.LockLater(t.Context(), "k")
 		time.Sleep(3100 * time.Millisecond)
 		base := int64(held.Token())
-		skew(t, cluster, "k", base+10, base+20, base+30, base+40, base+50)
+		redlock.Skew(t, cluster, "k", base+10, base+20, base+30, base+40, base+50)
 		require.NoError(t, held.Unlock(t.Context()))
 		l := waiting.Get(t)
 		require.Equal(t, base+31, int64(l.Token()), "the greatest of the first three")
@@ -119,7 +119,7 @@ func TestTokenOfAHandOverIsRaisedToo(t *testing.T) {
 		require.True(t, tr.last().Waited)
 		time.Sleep(100 * time.Millisecond)
 		for i, s := range cluster.Servers {
-			require.Equal(t, base+max(31, 10*int64(i)+11), counter(t, s, "k"), "member %d", i)
+			require.Equal(t, base+max(31, 10*int64(i)+11), redlock.Counter(t, s, "k"), "member %d", i)
 		}
 	})
 }

@@ -46,7 +46,7 @@ var unanswered = []struct {
 
 func TestUnknownIsNeverAYesAndIsAlwaysCleanedUp(t *testing.T) {
 	for _, fault := range unanswered {
-		t.Run(fault.name, inAlone(5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		t.Run(fault.name, inAlone(5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 			for broken := 1; broken <= 5; broken++ {
 				name := fmt.Sprintf("k%d", broken)
 				for i := range broken {
@@ -67,7 +67,7 @@ func TestUnknownIsNeverAYesAndIsAlwaysCleanedUp(t *testing.T) {
 				}
 				// Far from the TTL: the connection is found dead within 2 s and made anew.
 				time.Sleep(6 * time.Second)
-				leftovers(t, cluster)
+				redlock.Leftovers(t, cluster)
 				p.Settle(t, 5)
 			}
 		}))
@@ -79,12 +79,12 @@ func TestUnknownIsNeverAYesAndIsAlwaysCleanedUp(t *testing.T) {
 func TestCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
-			pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+			redlock.Pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 				p.Slow(2*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond, 8*time.Millisecond, 10*time.Millisecond)
 				var won, cancelled, queued int
 				for after := time.Duration(0); after <= 24*time.Millisecond; after += 500 * time.Microsecond {
 					name := fmt.Sprint("k", after)
-					skew(t, cluster, name, 50, 40, 30, 20, 10) // so that there is a second round
+					redlock.Skew(t, cluster, name, 50, 40, 30, 20, 10) // so that there is a second round
 					var holder *redlock.Lease
 					if held {
 						holder = other.Lock(t, name)
@@ -108,7 +108,7 @@ func TestCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 					if held {
 						time.Sleep(12 * time.Millisecond) // what is under way has arrived
 						for _, s := range cluster.Servers {
-							if n := admin(t, s, "ZCARD", queueOf(name)); n != int64(0) {
+							if n := redlock.Admin(t, s, "ZCARD", redlock.QueueOf(name)); n != int64(0) {
 								queued++
 							}
 						}
@@ -116,12 +116,12 @@ func TestCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 						time.Sleep(20 * time.Millisecond)
 					}
 					time.Sleep(12 * time.Millisecond)
-					leftovers(t, cluster)
+					redlock.Leftovers(t, cluster)
 					cancel()
 				}
 				require.Positive(t, won, "some must get through, or the moments prove nothing")
 				require.Greater(t, cancelled, 20)
-			}, quiet)
+			}, redlock.Quiet)
 		})
 	}
 }
@@ -156,7 +156,7 @@ func TestRoundEndsWithTheAnswerThatDecidesIt(t *testing.T) {
 		{members: 5, hung: []int{0, 1, 2}, want: ms(200), err: redlock.ErrNoQuorum},
 		{members: 5, hung: []int{0, 1}, refused: []int{4}, want: ms(200), err: redlock.ErrNoQuorum},
 	} {
-		t.Run(fmt.Sprintf("of %d hung %v refused %v", tc.members, tc.hung, tc.refused), inAlone(tc.members, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		t.Run(fmt.Sprintf("of %d hung %v refused %v", tc.members, tc.hung, tc.refused), inAlone(tc.members, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 			steal(t, cluster, "k", time.Minute, tc.refused...)
 			for i, l := range p.Links {
 				l.SetDelay(redistest.Delay{Fixed: ms(3)}, redistest.Delay{Fixed: ms(10*(i+1) - 3)})
@@ -242,20 +242,20 @@ func TestValidityCountsFromBeforeTheFirstRequest(t *testing.T) {
 		start := time.Now()
 		l := p.Lock(t, "fixed", redlock.TTL(10*time.Second))
 		require.Equal(t, rtt, time.Since(start))
-		require.Equal(t, start.Add(validity(10*time.Second)), l.ValidUntil(), "acquire")
+		require.Equal(t, start.Add(redlock.Validity(10*time.Second)), l.ValidUntil(), "acquire")
 		time.Sleep(3 * time.Second)
 		start = time.Now()
 		require.NoError(t, l.Extend(t.Context(), 20*time.Second))
-		require.Equal(t, start.Add(validity(20*time.Second)), l.ValidUntil(), "Extend")
+		require.Equal(t, start.Add(redlock.Validity(20*time.Second)), l.ValidUntil(), "Extend")
 		require.NoError(t, l.Unlock(t.Context()))
 
 		l = p.Lock(t, "renewed", redlock.AutoRenew(9*time.Second))
 		renewal := time.Now().Add(3 * time.Second)
 		time.Sleep(3*time.Second + rtt - 1)
-		require.Equal(t, renewal.Add(-3*time.Second-rtt).Add(validity(9*time.Second)), l.ValidUntil(), "not renewed yet")
+		require.Equal(t, renewal.Add(-3*time.Second-rtt).Add(redlock.Validity(9*time.Second)), l.ValidUntil(), "not renewed yet")
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		require.Equal(t, renewal.Add(validity(9*time.Second)), l.ValidUntil(), "renewal")
+		require.Equal(t, renewal.Add(redlock.Validity(9*time.Second)), l.ValidUntil(), "renewal")
 	})
 }
 
@@ -266,12 +266,12 @@ func TestLeaseEndsExactlyWithItsValidityWhileEveryMemberHangs(t *testing.T) {
 			l := p.Lock(t, "k", opt)
 			synctest.Wait()
 			d.Pause()
-			time.Sleep(validity(10*time.Second) - 1)
+			time.Sleep(redlock.Validity(10*time.Second) - 1)
 			require.NoError(t, l.Err())
 			require.NoError(t, l.Context().Err())
 			<-l.Done()
-			require.Equal(t, validity(10*time.Second), time.Since(start))
-			require.Equal(t, redlock.LostExpired, lostFor(l))
+			require.Equal(t, redlock.Validity(10*time.Second), time.Since(start))
+			require.Equal(t, redlock.LostExpired, redlock.LostFor(l))
 			require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrLost)
 			require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrLost)
 		})
@@ -280,43 +280,43 @@ func TestLeaseEndsExactlyWithItsValidityWhileEveryMemberHangs(t *testing.T) {
 
 // A renewal is confirmed by all members, and the confirmations arrive when the validity is over.
 func TestLostLeaseIsNotRevivedByALateRenewal(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		start := time.Now()
 		l := p.Lock(t, "k", redlock.AutoRenew(3*time.Second))
 		synctest.Wait()
 		p.EveryLink((*redistest.Link).PauseReplies)
 		end := l.ValidUntil()
 		time.Sleep(time.Until(end) - 1)
-		require.Greater(t, admin(t, cluster.Servers[0], "PTTL", "k"), int64(1000), "the members did renew it")
+		require.Greater(t, redlock.Admin(t, cluster.Servers[0], "PTTL", "k"), int64(1000), "the members did renew it")
 		<-l.Done()
-		require.Equal(t, validity(3*time.Second), time.Since(start))
+		require.Equal(t, redlock.Validity(3*time.Second), time.Since(start))
 		p.EveryLink((*redistest.Link).Resume)
 		synctest.Wait()
-		require.Equal(t, redlock.LostExpired, lostFor(l))
+		require.Equal(t, redlock.LostExpired, redlock.LostFor(l))
 		require.Equal(t, end, l.ValidUntil())
 		require.ErrorIs(t, l.Extend(t.Context(), time.Second), redlock.ErrLost)
-		leftovers(t, cluster) // and it was given back, behind the renewal
-	}, quiet)
+		redlock.Leftovers(t, cluster) // and it was given back, behind the renewal
+	}, redlock.Quiet)
 }
 
 func TestRenewalRefusedByAMajorityEndsTheLeaseAtOnce(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		p.Slow(slices.Repeat([]time.Duration{10 * time.Millisecond}, 5)...)
 		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		granted := time.Now()
 		steal(t, cluster, "k", time.Minute, 0, 2, 4)
 		<-l.Done()
 		require.Equal(t, 3*time.Second+10*time.Millisecond, time.Since(granted), "the next renewal, one round trip")
-		require.Equal(t, redlock.LostRefused, lostFor(l))
+		require.Equal(t, redlock.LostRefused, redlock.LostFor(l))
 		time.Sleep(50 * time.Millisecond)
 		for _, i := range []int{1, 3} {
-			require.Equal(t, int64(0), admin(t, cluster.Servers[i], "EXISTS", "k"), "released where it was still held")
+			require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[i], "EXISTS", "k"), "released where it was still held")
 		}
 	})
 }
 
 func TestRenewalRefusedByAMinorityGoesOn(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		steal(t, cluster, "k", time.Hour, 0, 4)
 		time.Sleep(time.Minute)
@@ -327,29 +327,29 @@ func TestRenewalRefusedByAMinorityGoesOn(t *testing.T) {
 
 // Silence is no refusal, and no confirmation either.
 func TestRenewalWithoutAMajorityOfAnswersEndsTheLeaseAtItsValidity(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		start := time.Now()
 		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		time.Sleep(7 * time.Second)
 		start = start.Add(6 * time.Second) // of the renewal that is in force
-		require.Equal(t, start.Add(validity(9*time.Second)), l.ValidUntil())
+		require.Equal(t, start.Add(redlock.Validity(9*time.Second)), l.ValidUntil())
 		p.EveryLink((*redistest.Link).BlackHole, 0, 1)
 		steal(t, cluster, "k", time.Minute, 2) // two silent, one refuses, two confirm
 		<-l.Done()
-		require.Equal(t, validity(9*time.Second), time.Since(start))
-		require.Equal(t, redlock.LostExpired, lostFor(l))
+		require.Equal(t, redlock.Validity(9*time.Second), time.Since(start))
+		require.Equal(t, redlock.LostExpired, redlock.LostFor(l))
 	})
 }
 
 func TestRenewalGivesTheLeaseBackToMembersThatDoNotHaveIt(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		skew(t, cluster, "k", 70, 70, 70, 70, 70)
+	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+		redlock.Skew(t, cluster, "k", 70, 70, 70, 70, 70)
 		l := p.Lock(t, "k", redlock.AutoRenew(9*time.Second))
 		require.Equal(t, uint64(71), l.Token())
 		synctest.Wait()
 		for _, i := range []int{1, 3} { // forget
-			admin(t, cluster.Servers[i], "DEL", "k")
-			admin(t, cluster.Servers[i], "HSET", member.TokensKey, bucketOf("k"), "5")
+			redlock.Admin(t, cluster.Servers[i], "DEL", "k")
+			redlock.Admin(t, cluster.Servers[i], "HSET", member.TokensKey, redlock.BucketOf("k"), "5")
 		}
 		time.Sleep(2900 * time.Millisecond)
 		require.Equal(t, 3, votesAt(cluster, l))
@@ -357,33 +357,33 @@ func TestRenewalGivesTheLeaseBackToMembersThatDoNotHaveIt(t *testing.T) {
 		require.Equal(t, 5, votesAt(cluster, l))
 		require.Equal(t, 5, l.Votes())
 		for _, s := range cluster.Servers {
-			require.Equal(t, int64(71), counter(t, s, "k"), "the counter first: a later token must be greater")
+			require.Equal(t, int64(71), redlock.Counter(t, s, "k"), "the counter first: a later token must be greater")
 		}
 		require.NoError(t, l.Unlock(t.Context()))
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 	})
 }
 
 func TestExtendNeverShortensAtTheMembers(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		l := p.Lock(t, "k", redlock.TTL(20*time.Second))
 		time.Sleep(time.Second)
 		start := time.Now()
 		require.NoError(t, l.Extend(t.Context(), 5*time.Second))
-		require.Equal(t, start.Add(validity(5*time.Second)), l.ValidUntil(), "clamped here")
+		require.Equal(t, start.Add(redlock.Validity(5*time.Second)), l.ValidUntil(), "clamped here")
 		for _, s := range cluster.Servers {
-			require.Equal(t, int64(19000), admin(t, s, "PTTL", "k"), "and not there")
+			require.Equal(t, int64(19000), redlock.Admin(t, s, "PTTL", "k"), "and not there")
 		}
 		// The script itself, whatever a client asks of it.
 		k := script.Exclusive("k")
 		for _, s := range cluster.Servers {
-			require.Equal(t, []any{int64(1)}, admin(t, s, "EVAL", script.Extend.Source, "1", k.Name, redlock.OwnerOf(l), "1000", ""))
-			require.Equal(t, int64(19000), admin(t, s, "PTTL", "k"))
+			require.Equal(t, []any{int64(1)}, redlock.Admin(t, s, "EVAL", script.Extend.Source, "1", k.Name, redlock.OwnerOf(l), "1000", ""))
+			require.Equal(t, int64(19000), redlock.Admin(t, s, "PTTL", "k"))
 		}
 		<-l.Done()
-		require.Equal(t, validity(5*time.Second), time.Since(start))
-		require.Equal(t, redlock.LostExpired, lostFor(l))
-		nothingLeft(t, cluster)
+		require.Equal(t, redlock.Validity(5*time.Second), time.Since(start))
+		require.Equal(t, redlock.LostExpired, redlock.LostFor(l))
+		redlock.NothingLeft(t, cluster)
 	})
 }
 
@@ -394,7 +394,7 @@ func TestExtendMovesTheEndOfAFixedLease(t *testing.T) {
 		start := time.Now()
 		require.NoError(t, l.Extend(t.Context(), 20*time.Second))
 		<-l.Done()
-		require.Equal(t, validity(20*time.Second), time.Since(start))
+		require.Equal(t, redlock.Validity(20*time.Second), time.Since(start))
 	})
 }
 
@@ -425,7 +425,7 @@ func TestMaxHoldCapsALeaseThatIsRenewed(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		require.WithinRange(t, l.ValidUntil(), limit.Add(-clock.Drift(3*time.Second, clock.DefaultDrift)), limit)
-		require.Equal(t, redlock.LostMaxHold, lostFor(l))
+		require.Equal(t, redlock.LostMaxHold, redlock.LostFor(l))
 		synctest.Wait()
 		require.Len(t, tr.losses(), 1)
 		require.Equal(t, redlock.LostMaxHold, tr.losses()[0].Reason)
@@ -434,7 +434,7 @@ func TestMaxHoldCapsALeaseThatIsRenewed(t *testing.T) {
 }
 
 func TestFixedLeaseGrantedWhileWaitingIsRenewedOnceToItsEnd(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, holder, p *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, holder, p *redlock.Peer) {
 		held := holder.Hold(t, "k")
 		waiting := p.LockLater(t.Context(), "k", redlock.TTL(20*time.Second))
 		time.Sleep(2 * time.Second)
@@ -442,21 +442,21 @@ func TestFixedLeaseGrantedWhileWaitingIsRenewedOnceToItsEnd(t *testing.T) {
 		require.NoError(t, held.Unlock(t.Context()))
 		l := waiting.Get(t)
 		granted := time.Now()
-		require.False(t, l.ValidUntil().After(granted.Add(validity(3*time.Second))), "a waiter is believed for no more than its entry")
+		require.False(t, l.ValidUntil().After(granted.Add(redlock.Validity(3*time.Second))), "a waiter is believed for no more than its entry")
 		<-l.Done()
-		require.WithinRange(t, time.Now(), granted.Add(validity(20*time.Second)), granted.Add(20*time.Second))
-		require.Equal(t, []int{1, 1, 1}, hits(extends))
-		require.Equal(t, redlock.LostExpired, lostFor(l))
-	}, quiet)
+		require.WithinRange(t, time.Now(), granted.Add(redlock.Validity(20*time.Second)), granted.Add(20*time.Second))
+		require.Equal(t, []int{1, 1, 1}, redlock.Hits(extends))
+		require.Equal(t, redlock.LostExpired, redlock.LostFor(l))
+	}, redlock.Quiet)
 }
 
 // threeYes is a client of members that agree to everything.
-func threeYes(t *testing.T) ([]*yes, *peer) {
-	members := []*yes{{}, {}, {}}
+func threeYes(t *testing.T) ([]*redlock.Yes, *redlock.Peer) {
+	members := []*redlock.Yes{{}, {}, {}}
 	c, err := redlock.New([]member.Member{members[0], members[1], members[2]})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	return members, &peer{Client: c}
+	return members, &redlock.Peer{Client: c}
 }
 
 // Leases that were acquired one after the other fall due one after the other. A call takes those along
@@ -469,7 +469,7 @@ func TestRenewalsOfManyLeasesAreBatched(t *testing.T) {
 		{0, 30 * time.Second, 65 * time.Second, 6, 6},
 		{time.Millisecond, 9 * time.Second, 12 * time.Second, 4, 6}, // four renewals, or a little more as they come early
 	} {
-		fakeTime(t, func(t *testing.T) {
+		redlock.FakeTime(t, func(t *testing.T) {
 			const leases = 2000
 			members, p := threeYes(t)
 			synctest.Wait()
@@ -506,24 +506,24 @@ func TestRenewalsBeyondAMembersQueueAreRepeated(t *testing.T) {
 		for _, l := range all {
 			require.NoError(t, l.Err())
 		}
-	}, quiet, func(c *redlock.Config) { c.MaxName = 40000 })
+	}, redlock.Quiet, func(c *redlock.Config) { c.MaxName = 40000 })
 }
 
 func TestLossOfOneLeaseEndsNoOther(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		var all []*redlock.Lease
 		for i := range 100 {
 			all = append(all, p.Lock(t, fmt.Sprint("k", i), redlock.AutoRenew(9*time.Second)))
 		}
 		steal(t, cluster, "k10", time.Minute, 0, 1)
 		for _, s := range cluster.Servers[1:] {
-			admin(t, s, "DEL", "k20")
-			admin(t, s, "SET", "k20", "a string")
+			redlock.Admin(t, s, "DEL", "k20")
+			redlock.Admin(t, s, "SET", "k20", "a string")
 		}
 		time.Sleep(time.Minute)
 		for i, l := range all {
 			if i == 10 || i == 20 {
-				require.Equal(t, redlock.LostRefused, lostFor(l), l.Key())
+				require.Equal(t, redlock.LostRefused, redlock.LostFor(l), l.Key())
 			} else {
 				require.NoError(t, l.Err(), l.Key())
 			}

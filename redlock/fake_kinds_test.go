@@ -58,7 +58,7 @@ func TestReadersHaveNoStrictOrder(t *testing.T) {
 			require.ErrorContains(t, err, "no option Fair")
 		}
 		noKeysAtRest(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // One of several names has readers: the set has none of them, and waits with those before it.
@@ -88,7 +88,7 @@ func TestMultiIsRefusedByReaders(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			noKeys(t, d)
-		}, quiet))
+		}, redlock.Quiet))
 	}
 }
 
@@ -112,7 +112,7 @@ func TestFairSetKeepsTheOrder(t *testing.T) {
 		unlock(t, behind.Get(t))
 		time.Sleep(10 * time.Millisecond)
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Callers of one owner stand in one line, be they of a set or not: the first has the lock for all.
@@ -138,7 +138,7 @@ func TestFairSetStandsInTheLineOfItsOwner(t *testing.T) {
 		unlock(t, other.Get(t))
 		time.Sleep(10 * time.Millisecond)
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestFairSetHasNoDialectOfRedisson(t *testing.T) {
@@ -151,7 +151,7 @@ func TestFairSetHasNoDialectOfRedisson(t *testing.T) {
 		}
 		synctest.Wait()
 		noKeysAtRest(t, d)
-	}, quiet, redlock.WithInterop())
+	}, redlock.Quiet, redlock.WithInterop())
 }
 
 // The line of an owner is no line of another name, whatever bytes that has.
@@ -174,5 +174,5 @@ func TestFairOwnersLineIsNobodyElses(t *testing.T) {
 		require.NoError(t, set.get(t).Unlock(t.Context()))
 		unlock(t, owner.Get(t))
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }

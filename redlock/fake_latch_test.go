@@ -69,11 +69,11 @@ func remaining(t *testing.T, l *redlock.Latch) int {
 
 // latchLeft is what members have of a latch that is over: it ends by itself.
 func latchLeft(name string) []string {
-	return append([]string{slot.Sibling("redquorum:l1", name)}, lasting...)
+	return append([]string{slot.Sibling("redquorum:l1", name)}, redlock.Lasting...)
 }
 
 func TestLatchOpensForAllWhoWaitWithTheLastArrival(t *testing.T) {
-	among(t, 3, 4, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	redlock.Among(t, 3, 4, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		for _, p := range all {
 			p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
 		}
@@ -98,7 +98,7 @@ func TestLatchOpensForAllWhoWaitWithTheLastArrival(t *testing.T) {
 			require.LessOrEqual(t, g.at.Sub(last), 2*time.Millisecond, "one way there, and one way back")
 		}
 		time.Sleep(time.Second)
-		n := hits(told)
+		n := redlock.Hits(told)
 		require.LessOrEqual(t, n[0]+n[1]+n[2], 1, "each member tells it itself: a majority, before Await returns")
 		require.Zero(t, remaining(t, all[3].Latch("job", 3)))
 		require.NoError(t, all[3].Latch("job", 3).Await(t.Context()), "it stays open")
@@ -106,13 +106,13 @@ func TestLatchOpensForAllWhoWaitWithTheLastArrival(t *testing.T) {
 		left, err := cluster.Leftovers(t.Context(), latchLeft("job")...)
 		require.NoError(t, err)
 		require.Empty(t, left, "nobody waits any more")
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Each call of CountDown counts, and a named piece once, however often its arrival is repeated.
 func TestEachCountDownOfOneClientCounts(t *testing.T) {
-	pair(t, 3, func(t *testing.T, _ *redistest.Cluster, p, other *peer) {
-		for _, by := range []*peer{p, other, p} {
+	redlock.Pair(t, 3, func(t *testing.T, _ *redistest.Cluster, p, other *redlock.Peer) {
+		for _, by := range []*redlock.Peer{p, other, p} {
 			require.NoError(t, by.Latch("pieces", 2).Arrive(t.Context(), "part-1"))
 		}
 		require.Equal(t, 1, remaining(t, other.Latch("pieces", 2)))
@@ -126,7 +126,7 @@ func TestEachCountDownOfOneClientCounts(t *testing.T) {
 		}
 		wg.Wait()
 		require.Equal(t, 1, remaining(t, p.Latch("job", 301)))
-		for _, n := range hits(sent) {
+		for _, n := range redlock.Hits(sent) {
 			require.LessOrEqual(t, n, 4, "those that come while a call is under way travel in the next one")
 		}
 		for i := range 300 {
@@ -134,7 +134,7 @@ func TestEachCountDownOfOneClientCounts(t *testing.T) {
 		}
 		wg.Wait()
 		require.Zero(t, remaining(t, p.Latch("parts", 300)))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestLaterRoundBeginsWithNothingAndEndsTheEarlierOnes(t *testing.T) {
@@ -161,7 +161,7 @@ func TestLaterRoundBeginsWithNothingAndEndsTheEarlierOnes(t *testing.T) {
 		require.NoError(t, a.Latch("never", 1, second).CountDown(t.Context()))
 		require.ErrorIs(t, <-waits.err, redlock.ErrPassed)
 		require.Less(t, waits.at.Sub(at), 10*time.Millisecond, "it is told")
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // refused asserts that an error counts the members that refused, and takes none of them for silent.
@@ -182,7 +182,7 @@ func refused(t testing.TB, err, kind error) {
 }
 
 func TestAnotherCountForOneRoundIsAConflictAndLeavesNothing(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		require.NoError(t, a.Latch("job", 3).CountDown(t.Context()))
 		synctest.Wait() // the last member knows it too
 		before := keysOfAll(t, cluster)
@@ -191,7 +191,7 @@ func TestAnotherCountForOneRoundIsAConflictAndLeavesNothing(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, before, keysOfAll(t, cluster))
 		require.Equal(t, 2, remaining(t, a.Latch("job", 3)))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // The number of a later call would count the one that was refused, too.
@@ -211,24 +211,24 @@ func TestCountDownThatIsRefusedDoesNotCountLater(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, two.CountDown(t.Context()))
 		require.Equal(t, 1, remaining(t, a.Latch("job", 0)))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A member that does not know the script of an arrival is sent it again, but not behind a deletion.
 func TestArrivalIsNotRepeatedBehindADeletion(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		admin(t, cluster.Servers[0], "SCRIPT", "LOAD", script.LatchDelete.Source)
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+		redlock.Admin(t, cluster.Servers[0], "SCRIPT", "LOAD", script.LatchDelete.Source)
 		p.EveryLink(func(l *redistest.Link) { l.SetDelay(redistest.Delay{}, redistest.Delay{Fixed: 20 * time.Millisecond}) }, 0)
 		require.NoError(t, p.Latch("job", 3).CountDown(t.Context()))
 		require.NoError(t, p.Latch("job", 3).Delete(t.Context()))
 		time.Sleep(time.Second)
 		require.Empty(t, keysOfAll(t, cluster))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Who has heard that a latch is open tells the members that have not said so. A deletion may come first.
 func TestClientThatTellsOthersDoesNotMakeADeletedLatchAgain(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *redlock.Peer) {
 		taught(t, cluster)
 		a.Slow(0, 100*time.Millisecond, 100*time.Millisecond) // it hears of the first member soon
 		g := awaitLater(t.Context(), a.Latch("job", 1))
@@ -240,7 +240,7 @@ func TestClientThatTellsOthersDoesNotMakeADeletedLatchAgain(t *testing.T) {
 		g.open(t)
 		time.Sleep(time.Second)
 		require.Equal(t, 1, remaining(t, c.Latch("job", 1)))
-		left, err := cluster.Leftovers(t.Context(), lasting...)
+		left, err := cluster.Leftovers(t.Context(), redlock.Lasting...)
 		require.NoError(t, err)
 		require.Empty(t, left)
 	})
@@ -248,7 +248,7 @@ func TestClientThatTellsOthersDoesNotMakeADeletedLatchAgain(t *testing.T) {
 
 // What a member said before a deletion arrives after it.
 func TestAwaitIsNotOpenedByAnAnswerFromBeforeADeletion(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		taught(t, cluster)
 		require.NoError(t, b.Latch("job", 1).Arrive(t.Context(), "x"))
 		require.NoError(t, b.Latch("job", 1).Delete(t.Context())) // so b does not tell it again
@@ -265,7 +265,7 @@ func TestAwaitIsNotOpenedByAnAnswerFromBeforeADeletion(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, <-g.err, context.Canceled)
 		require.Equal(t, 1, remaining(t, a.Latch("job", 1)))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Members that forget the other count are not told of an arrival that its caller knows to be refused.
@@ -286,8 +286,8 @@ func TestArrivalThatIsRefusedIsNotToldAgain(t *testing.T) {
 func keysOfAll(t *testing.T, cluster *redistest.Cluster) (out []string) {
 	t.Helper()
 	for _, s := range cluster.Servers {
-		for _, key := range admin(t, s, "KEYS", "redquorum:l*").([]any) {
-			out = append(out, fmt.Sprint(s.Addr(), key, admin(t, s, "HGETALL", key.(string))))
+		for _, key := range redlock.Admin(t, s, "KEYS", "redquorum:l*").([]any) {
+			out = append(out, fmt.Sprint(s.Addr(), key, redlock.Admin(t, s, "HGETALL", key.(string))))
 		}
 	}
 	return out
@@ -321,7 +321,7 @@ func TestBadInputToALatchIsToldAndReachesNobody(t *testing.T) {
 		require.ErrorIs(t, l.CountDown(ended), context.Canceled)
 		require.ErrorIs(t, l.Await(ended), context.Canceled)
 		noKeysAtRest(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // One push arrives, and the others are lost: the client tells the members, and waits for no heartbeat. If all are lost, the next
@@ -341,7 +341,7 @@ func TestAwaitTellsMembersThatHaveNotSaidThatItIsOpen(t *testing.T) {
 			} else {
 				require.LessOrEqual(t, took, 10*time.Millisecond)
 			}
-		}, quiet)
+		}, redlock.Quiet)
 	}
 }
 
@@ -360,12 +360,12 @@ func TestArrivalsGoOnBehindACallWhenTheirContextsHaveEnded(t *testing.T) {
 		wg.Wait()
 		time.Sleep(time.Second)
 		require.Equal(t, 1, remaining(t, b.Latch("job", 301)))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // One member alone has the last arrival.
 func TestAwaitTellsMembersThatItIsOpenBeforeItReturns(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		b.EveryLink((*redistest.Link).PauseRequests, 1, 2)
 		a.Slow(0, 20*time.Millisecond, 20*time.Millisecond)
 		g := awaitLater(t.Context(), a.Latch("job", 1))
@@ -376,18 +376,18 @@ func TestAwaitTellsMembersThatItIsOpenBeforeItReturns(t *testing.T) {
 		g.open(t)
 		open := 0
 		for _, s := range cluster.Servers {
-			if admin(t, s, "HGET", "redquorum:l1:{job}", "o") == "1" {
+			if redlock.Admin(t, s, "HGET", "redquorum:l1:{job}", "o") == "1" {
 				open++
 			}
 		}
 		require.GreaterOrEqual(t, open, 2)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A member that lost its memory hears all again, while who arrived is there.
 func TestClientArrivesAgainAtAMemberThatForgot(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, q := guarded(t, cluster, redlock.WithFreshMembers()), guarded(t, cluster, redlock.WithFreshMembers())
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p, q := redlock.Guarded(t, cluster, redlock.WithFreshMembers()), redlock.Guarded(t, cluster, redlock.WithFreshMembers())
 		p.Voting(t, 3)
 		q.Voting(t, 3)
 		require.NoError(t, p.Latch("job", 3).CountDown(t.Context()))
@@ -399,7 +399,7 @@ func TestClientArrivesAgainAtAMemberThatForgot(t *testing.T) {
 				q.Until(t, i, state)
 			}
 			synctest.Wait()
-			sum, ok := admin(t, cluster.Servers[i], "HGET", slot.Sibling("redquorum:l1", "job"), "s").(string)
+			sum, ok := redlock.Admin(t, cluster.Servers[i], "HGET", slot.Sibling("redquorum:l1", "job"), "s").(string)
 			require.True(t, ok)
 			require.Equal(t, "2", sum)
 		}
@@ -411,15 +411,15 @@ func TestClientArrivesAgainAtAMemberThatForgot(t *testing.T) {
 		q.Until(t, 0, redlock.MemberQuarantined)
 		q.Until(t, 0, redlock.MemberVoting)
 		synctest.Wait()
-		require.Equal(t, "1", admin(t, cluster.Servers[0], "HGET", slot.Sibling("redquorum:l1", "job"), "o"))
+		require.Equal(t, "1", redlock.Admin(t, cluster.Servers[0], "HGET", slot.Sibling("redquorum:l1", "job"), "o"))
 	})
 }
 
 // Each member has missed another arrival, and who arrived is gone: together they have all of them.
 func TestAwaitJoinsWhatNoMemberHasAlone(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		for i := range 3 {
-			p := connect(t, cluster, quiet)
+			p := redlock.Connect(t, cluster, redlock.Quiet)
 			p.Settle(t, 3)
 			p.Away(i)
 			synctest.Wait()
@@ -427,21 +427,21 @@ func TestAwaitJoinsWhatNoMemberHasAlone(t *testing.T) {
 			p.Die()
 			require.NoError(t, p.Close())
 		}
-		p := join(t, cluster, quiet)
+		p := redlock.JoinAll(t, cluster, redlock.Quiet)
 		require.Zero(t, remaining(t, p.Latch("job", 3)))
 		at := time.Now()
 		require.NoError(t, p.Latch("job", 3).Await(t.Context()))
 		require.LessOrEqual(t, time.Since(at), 2100*time.Millisecond, "when it has heard the same twice")
 		for _, s := range cluster.Servers {
-			require.Equal(t, "1", admin(t, s, "HGET", slot.Sibling("redquorum:l1", "job"), "o"))
-			require.Equal(t, "3", admin(t, s, "HGET", slot.Sibling("redquorum:l1", "job"), "s"), "each was told what it lacked")
+			require.Equal(t, "1", redlock.Admin(t, s, "HGET", slot.Sibling("redquorum:l1", "job"), "o"))
+			require.Equal(t, "3", redlock.Admin(t, s, "HGET", slot.Sibling("redquorum:l1", "job"), "s"), "each was told what it lacked")
 		}
 	})
 }
 
 // Nobody awaits what is still to come: members are told what they lack long before.
 func TestAwaitTellsMembersWhatTheyLackBeforeTheLastArrival(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		a.Away(2)
 		synctest.Wait()
 		for i := range 200 {
@@ -451,13 +451,13 @@ func TestAwaitTellsMembersWhatTheyLackBeforeTheLastArrival(t *testing.T) {
 		require.NoError(t, a.Close())
 		g := awaitLater(t.Context(), b.Latch("job", 201))
 		time.Sleep(3 * time.Second)
-		require.Equal(t, "200", admin(t, cluster.Servers[2], "HGET", slot.Sibling("redquorum:l1", "job"), "s"))
+		require.Equal(t, "200", redlock.Admin(t, cluster.Servers[2], "HGET", slot.Sibling("redquorum:l1", "job"), "s"))
 		reads := b.Count(script.LatchRead)
 		time.Sleep(10 * time.Second)
-		require.Equal(t, []int{0, 0, 0}, hits(reads), "members that have the same are not read")
+		require.Equal(t, []int{0, 0, 0}, redlock.Hits(reads), "members that have the same are not read")
 		require.NoError(t, b.Latch("job", 201).CountDown(t.Context()))
 		g.open(t)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestArrivalIsDoneAtAMajorityAndNotBefore(t *testing.T) {
@@ -491,12 +491,12 @@ func TestArrivalGoesOnWhenItsContextEnds(t *testing.T) {
 		require.Equal(t, 1, remaining(t, p.Latch("job", 2)))
 		require.NoError(t, p.Latch("job", 2).CountDown(t.Context()))
 		require.NoError(t, p.Latch("job", 2).Await(t.Context()))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A call of which nobody knows whether it was executed is repeated, and counts once.
 func TestArrivalWhoseAnswerIsLostIsRepeatedAndCountsOnce(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		p.EveryLink(func(l *redistest.Link) { l.CutAfter(redistest.WithArg(script.LatchArrive.SHA), 1) })
 		require.NoError(t, p.Latch("job", 2).CountDown(t.Context()))
 		synctest.Wait()
@@ -505,7 +505,7 @@ func TestArrivalWhoseAnswerIsLostIsRepeatedAndCountsOnce(t *testing.T) {
 }
 
 func TestAwaitEndsWithItsContextAndWithTheClientAndIsWithdrawn(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		ctx, cancel := context.WithCancel(t.Context())
 		g, other := awaitLater(ctx, p.Latch("job", 1)), awaitLater(t.Context(), p.Latch("job", 1))
 		synctest.Wait()
@@ -513,7 +513,7 @@ func TestAwaitEndsWithItsContextAndWithTheClientAndIsWithdrawn(t *testing.T) {
 		require.ErrorIs(t, <-g.err, context.Canceled)
 		other.shut(t)
 		time.Sleep(5 * time.Second)
-		require.NotEmpty(t, admin(t, cluster.Servers[0], "HGETALL", slot.Sibling("redquorum:lo", "job")), "the other keeps the watch up")
+		require.NotEmpty(t, redlock.Admin(t, cluster.Servers[0], "HGETALL", slot.Sibling("redquorum:lo", "job")), "the other keeps the watch up")
 		require.NoError(t, p.Close())
 		require.ErrorIs(t, <-other.err, redlock.ErrClosed)
 		synctest.Wait()
@@ -522,7 +522,7 @@ func TestAwaitEndsWithItsContextAndWithTheClientAndIsWithdrawn(t *testing.T) {
 		require.Empty(t, left, "it is withdrawn")
 		require.ErrorIs(t, p.Latch("job", 1).Await(t.Context()), redlock.ErrClosed)
 		require.ErrorIs(t, p.Latch("job", 1).CountDown(t.Context()), redlock.ErrClosed)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestAwaitGoesOnWhileAMajorityIsThere(t *testing.T) {
@@ -563,13 +563,13 @@ func TestLatchWaitsForMembersInQuarantine(t *testing.T) {
 }
 
 func TestKeyOfAnotherTypeIsNoLatch(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		for _, s := range cluster.Servers[:2] {
-			admin(t, s, "SET", slot.Sibling("redquorum:l1", "job"), "data")
+			redlock.Admin(t, s, "SET", slot.Sibling("redquorum:l1", "job"), "data")
 		}
 		require.ErrorIs(t, p.Latch("job", 1).CountDown(t.Context()), redlock.ErrForeignKey)
 		require.ErrorIs(t, p.Latch("job", 1).Await(t.Context()), redlock.ErrForeignKey)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestDeletedLatchIsGoneAndNotToldAgain(t *testing.T) {
@@ -593,7 +593,7 @@ func TestDeletedLatchIsGoneAndNotToldAgain(t *testing.T) {
 // The figures of docs/protocol.md: commands for each arrival, and how soon the last waiter is told.
 func TestManyArrivalsTakeFewCommandsAndTheLastOneTellsAll(t *testing.T) {
 	const clients, arrivals = 10, 200
-	among(t, 3, clients, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	redlock.Among(t, 3, clients, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		rtt := 2 * time.Millisecond
 		var sent []*redistest.Rule
 		for _, p := range all {
@@ -623,12 +623,12 @@ func TestManyArrivalsTakeFewCommandsAndTheLastOneTellsAll(t *testing.T) {
 			g.open(t)
 			require.LessOrEqual(t, g.at.UnixNano()-last.Load(), int64(2*rtt), "two round trips")
 		}
-		for _, h := range hits(sent) {
+		for _, h := range redlock.Hits(sent) {
 			n += h
 		}
 		t.Logf("%.2f commands for each arrival", float64(n)/arrivals)
 		require.LessOrEqual(t, n, 2*3*arrivals)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Every party of a barrier goes on when all have arrived, also while each member forgets everything, one after the other.
@@ -662,7 +662,7 @@ func TestPartiesOfABarrierGoOnTogetherRoundByRound(t *testing.T) {
 		}
 		wg.Wait()
 	}, short)
-	among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	redlock.Among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		var wg sync.WaitGroup
 		var in [6]atomic.Int32
 		for i, p := range all {
@@ -683,8 +683,8 @@ func TestPartiesOfABarrierGoOnTogetherRoundByRound(t *testing.T) {
 		left, err := cluster.Leftovers(t.Context(), latchLeft("phase")...)
 		require.NoError(t, err)
 		require.Empty(t, left)
-		require.Equal(t, int64(8), admin(t, cluster.Servers[0], "HLEN", slot.Sibling("redquorum:l1", "phase")), "one round's")
-	}, quiet)
+		require.Equal(t, int64(8), redlock.Admin(t, cluster.Servers[0], "HLEN", slot.Sibling("redquorum:l1", "phase")), "one round's")
+	}, redlock.Quiet)
 }
 
 func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T) {
@@ -727,7 +727,7 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		_, err = a.Barrier("phase", 3, "z").Wait(t.Context())
 		require.ErrorIs(t, err, redlock.ErrConflict)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A call that is under way while its latch is deleted makes it again, and returns.
@@ -747,7 +747,7 @@ func TestArrivalOutlivesADeleteThatOvertakesIt(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatal("it waits for ever")
 		}
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Who waits for another call of the same Barrier waits no longer than its context says.
@@ -779,5 +779,5 @@ func TestSecondCallOfABarrierEndsWithItsContext(t *testing.T) {
 		_, err = b.Wait(t.Context())
 		require.ErrorIs(t, err, redlock.ErrClosed)
 		require.ErrorIs(t, <-first, redlock.ErrClosed)
-	}, quiet)
+	}, redlock.Quiet)
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // endOf waits until a call returns, with an error or without.
-func endOf(w *locking) error {
+func endOf(w *redlock.Locking) error {
 	<-w.Done
 	return w.Err
 }
@@ -72,11 +72,11 @@ func TestStoredLimitTakesThePlaceOfEveryCallers(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		unlock(t, held...)
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestLimitOfNothingDrains(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		sem := p.Semaphore("k", 2)
 		l := permit(t, p, "k", 2)
 		require.NoError(t, sem.SetLimit(t.Context(), 0))
@@ -86,7 +86,7 @@ func TestLimitOfNothingDrains(t *testing.T) {
 		rules := q.Count(script.SemWait)
 		time.Sleep(20 * time.Second)
 		require.True(t, waits.Pending())
-		for _, n := range hits(rules) {
+		for _, n := range redlock.Hits(rules) {
 			require.InDelta(t, 20, n, 2, "a heartbeat a second, and no more")
 		}
 		seen, err := p.InspectSemaphore(t.Context(), "k")
@@ -96,12 +96,12 @@ func TestLimitOfNothingDrains(t *testing.T) {
 		require.NoError(t, sem.SetLimit(t.Context(), 1))
 		time.Sleep(20 * time.Millisecond)
 		unlock(t, waits.Get(t))
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 func TestLimitThatCannotBeStoredIsAnError(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		for _, n := range []int{-1, 4097, 1 << 20} {
 			err := p.Semaphore("k", 2).SetLimit(t.Context(), n)
 			require.ErrorIs(t, err, redlock.ErrInput)
@@ -111,7 +111,7 @@ func TestLimitThatCannotBeStoredIsAnError(t *testing.T) {
 		_, err := p.Semaphore("k", 0).Limit(t.Context())
 		require.ErrorIs(t, err, redlock.ErrInput)
 		for _, s := range cluster.Servers {
-			require.Nil(t, admin(t, s, "HGET", "redquorum:tokens", "limit:redquorum:s1:{k}"), "nothing is stored")
+			require.Nil(t, redlock.Admin(t, s, "HGET", "redquorum:tokens", "limit:redquorum:s1:{k}"), "nothing is stored")
 		}
 		p.Away(0, 1)
 		time.Sleep(time.Second)
@@ -120,13 +120,13 @@ func TestLimitThatCannotBeStoredIsAnError(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.NoError(t, p.Close())
 		require.ErrorIs(t, p.Semaphore("k", 2).SetLimit(t.Context(), 2), redlock.ErrClosed)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A limit may be stored while somebody waits for more permits than it allows. That caller is told,
 // and does not keep those behind it waiting.
 func TestWaiterForMoreThanAStoredLimitLeavesTheLine(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		few, many := q.Semaphore("k", 4), p.Semaphore("k", 4, redlock.Permits(3))
 		held := permit(t, q, "k", 4, redlock.Permits(2))
 		waits := later(t.Context(), many.Acquire)
@@ -151,7 +151,7 @@ func TestWaiterForMoreThanAStoredLimitLeavesTheLine(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrLimit)
 		_, err = many.TryAcquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrLimit)
-		require.Zero(t, hits(asked)[0], "it knows that, and asks no member for a slot")
+		require.Zero(t, redlock.Hits(asked)[0], "it knows that, and asks no member for a slot")
 		_, err = q.Semaphore("k", 4, redlock.Permits(4)).TryAcquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrLimit, "the client that stored it knows, too")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -167,8 +167,8 @@ func TestWaiterForMoreThanAStoredLimitLeavesTheLine(t *testing.T) {
 		l, err = p.Semaphore("k", 4, redlock.Permits(4)).Acquire(t.Context())
 		require.NoError(t, err)
 		unlock(t, l)
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 // A client that has heard of no limit yet is told by the answers to its first question.
@@ -183,7 +183,7 @@ func TestFirstQuestionForMoreThanAStoredLimitIsToldSo(t *testing.T) {
 			require.ErrorIs(t, err, redlock.ErrLimit)
 			require.LessOrEqual(t, time.Since(start), 10*time.Millisecond)
 			noKeys(t, d)
-		}, quiet)
+		}, redlock.Quiet)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestWaiterForSeveralStaysWhileTheLimitIsNothing(t *testing.T) {
 		require.Len(t, l.Slots(), 2)
 		unlock(t, l)
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // What one member says may have been replaced while it was away.
@@ -221,15 +221,15 @@ func TestLimitOfOneMemberAloneRefusesNobody(t *testing.T) {
 		require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
 		_, err = p.Semaphore("k", 4, redlock.Permits(3)).TryAcquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrLimit)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // While no majority can confirm a limit, the caller waits as for any permit.
 func TestLimitThatNoMajorityConfirmsIsNoReasonToStopWaiting(t *testing.T) {
 	for _, patience := range []time.Duration{2 * time.Second, -1} {
 		deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
-			p := another(t, d, quiet, func(c *redlock.Config) { c.NoQuorumAfter = patience })
-			q := another(t, d, quiet)
+			p := another(t, d, redlock.Quiet, func(c *redlock.Config) { c.NoQuorumAfter = patience })
+			q := another(t, d, redlock.Quiet)
 			require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
 			p.Away(1, 2)
 			time.Sleep(time.Second)
@@ -253,7 +253,7 @@ func TestLimitThatNoMajorityConfirmsIsNoReasonToStopWaiting(t *testing.T) {
 
 // Members that answer everything but the question for the limit are not asked it without a pause.
 func TestLimitThatMembersDoNotTellIsAskedForAtHeartbeats(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
 		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
 		p.EveryLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(script.SemLimit.SHA), -1, "OOM none is left") }, 1, 2)
@@ -263,13 +263,13 @@ func TestLimitThatMembersDoNotTellIsAskedForAtHeartbeats(t *testing.T) {
 		_, err := p.Semaphore("k", 4, redlock.Permits(3)).Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, redlock.ErrLimit)
-		require.InDelta(t, 10, hits(asked)[0], 2)
-	}, quiet)
+		require.InDelta(t, 10, redlock.Hits(asked)[0], 2)
+	}, redlock.Quiet)
 }
 
 // A member that was away when the limit was set hears of it from the callers.
 func TestMemberThatWasAwayHearsOfAStoredLimit(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		cluster.Servers[2].Kill()
 		time.Sleep(time.Second)
 		require.NoError(t, p.Semaphore("k", 4).SetLimit(t.Context(), 1))
@@ -279,20 +279,20 @@ func TestMemberThatWasAwayHearsOfAStoredLimit(t *testing.T) {
 		unlock(t, l)
 		unlock(t, permit(t, q, "k", 4)) // and tells this one
 		time.Sleep(10 * time.Millisecond)
-		stored := admin(t, cluster.Servers[0], "HGET", "redquorum:tokens", "limit:redquorum:s1:{k}")
+		stored := redlock.Admin(t, cluster.Servers[0], "HGET", "redquorum:tokens", "limit:redquorum:s1:{k}")
 		require.NotNil(t, stored)
-		require.Equal(t, stored, admin(t, cluster.Servers[2], "HGET", "redquorum:tokens", "limit:redquorum:s1:{k}"))
+		require.Equal(t, stored, redlock.Admin(t, cluster.Servers[2], "HGET", "redquorum:tokens", "limit:redquorum:s1:{k}"))
 		cluster.Servers[0].Kill()
 		time.Sleep(time.Second)
 		x := permit(t, p, "k", 4)
 		_, err := q.Semaphore("k", 4).TryAcquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld, "the limit is 1 at both that are left")
 		unlock(t, x)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // forgotten has all members of a deployment forget everything at once, and waits until they vote again for each client.
-func forgotten(t *testing.T, cluster *redistest.Cluster, clients ...*peer) {
+func forgotten(t *testing.T, cluster *redistest.Cluster, clients ...*redlock.Peer) {
 	t.Helper()
 	restart(t, cluster, false, 0, 1, 2)
 	for _, p := range clients {
@@ -308,7 +308,7 @@ func forgotten(t *testing.T, cluster *redistest.Cluster, clients ...*peer) {
 // Members that have all forgotten begin without a limit, while a client still tells the one that it knows. Of that one there were
 // many before.
 func TestLimitSetAfterEverythingWasForgottenIsNotUndoneByOneOfBefore(t *testing.T) {
-	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, old *peer) {
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, old *redlock.Peer) {
 		sets := voting(t, cluster, 3, short)
 		for n := range 5 {
 			require.NoError(t, sets.Semaphore("k", 4).SetLimit(t.Context(), 7-n))
@@ -329,7 +329,7 @@ func TestLimitSetAfterEverythingWasForgottenIsNotUndoneByOneOfBefore(t *testing.
 
 // A client is one of those that remember: what it sets is above that, too, whatever the members' clocks say by then.
 func TestLimitIsNotUndoneByWhatItsSetterRemembers(t *testing.T) {
-	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		require.NoError(t, p.Semaphore("k", 4).SetLimit(t.Context(), 3))
 		for i := range cluster.Servers {
 			cluster.Embedded(i).Step(-2 * time.Hour)
@@ -346,13 +346,13 @@ func TestLimitIsNotUndoneByWhatItsSetterRemembers(t *testing.T) {
 
 // Two that set a limit at the same time: both return, and one of the two limits is in force.
 func TestSettersAtTheSameTimeAgree(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
-		for i, p := range []*peer{a, b, c} {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *redlock.Peer) {
+		for i, p := range []*redlock.Peer{a, b, c} {
 			p.Jitter(uint64(i), 2*time.Millisecond, 2*time.Millisecond, time.Millisecond)
 		}
 		for range 10 {
 			var wg sync.WaitGroup
-			for i, p := range []*peer{a, b, c} {
+			for i, p := range []*redlock.Peer{a, b, c} {
 				wg.Go(func() { require.NoError(t, p.Semaphore("k", 1).SetLimit(t.Context(), 10+i)) })
 			}
 			wg.Wait()
@@ -362,7 +362,7 @@ func TestSettersAtTheSameTimeAgree(t *testing.T) {
 			require.Equal(t, n, limitOf(t, c.Semaphore("k", 1)))
 			var stored []any
 			for _, s := range cluster.Servers {
-				stored = append(stored, admin(t, s, "HGET", "redquorum:tokens", "limit:redquorum:s1:{k}"))
+				stored = append(stored, redlock.Admin(t, s, "HGET", "redquorum:tokens", "limit:redquorum:s1:{k}"))
 			}
 			require.Equal(t, stored[0], stored[1])
 			require.Equal(t, stored[1], stored[2])
@@ -416,17 +416,17 @@ func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {
 		l := waits.Get(t)
 		require.Len(t, l.Slots(), 3)
 		time.Sleep(11 * time.Second)
-		require.Equal(t, redlock.LostRefused, lostFor(x), "no renewal brings it back")
+		require.Equal(t, redlock.LostRefused, redlock.LostFor(x), "no renewal brings it back")
 		_, err = q.ForcePermits(t.Context(), "k", redlock.PermitHolder{Owner: "abc"})
 		require.ErrorIs(t, err, redlock.ErrInput)
 		unlock(t, l, y)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // What a member said before it forgot is no promise: it does not know the limit any more.
 func TestLimitOfAMemberThatForgotMeanwhileDoesNotCount(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := guarded(t, cluster, redlock.WithFreshMembers(), func(c *redlock.Config) { c.MemberTimeout = 5 * time.Second })
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p := redlock.Guarded(t, cluster, redlock.WithFreshMembers(), func(c *redlock.Config) { c.MemberTimeout = 5 * time.Second })
 		p.Voting(t, 3)
 		p.Slow(time.Millisecond, 400*time.Millisecond, time.Millisecond)
 		p.Links[2].Call(redistest.WithArg(script.SemLimit.SHA), -1, func([]string) { cluster.Servers[2].Kill() })
@@ -444,7 +444,7 @@ func TestLimitOfAMemberThatForgotMeanwhileDoesNotCount(t *testing.T) {
 // Slots that are free are found wherever they are: a waiter that prefers one far away is given them,
 // and holds up nobody behind it. Here only the last two are free, and a waiter prefers one of the first half.
 func TestLineIsServedWhereverTheFreeSlotsAre(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		const low, held, high, far = 2048, 4094, 4096, "99999999999999"
 		args := []string{"HSET", "redquorum:s1:{k}", ".", far, "-", far}
 		for slot := range held {
@@ -452,8 +452,8 @@ func TestLineIsServedWhereverTheFreeSlotsAre(t *testing.T) {
 			args = append(args, fmt.Sprint(slot), owner, owner, fmt.Sprintf("%s %d:5", far, slot))
 		}
 		for _, s := range cluster.Servers {
-			admin(t, s, args...)
-			admin(t, s, "PEXPIRE", "redquorum:s1:{k}", "100000000")
+			redlock.Admin(t, s, args...)
+			redlock.Admin(t, s, "PEXPIRE", "redquorum:s1:{k}", "100000000")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -468,12 +468,12 @@ func TestLineIsServedWhereverTheFreeSlotsAre(t *testing.T) {
 		a, b := first.Get(t), second.Get(t)
 		require.ElementsMatch(t, []int{held, held + 1}, []int{a.Slot(), b.Slot()})
 		unlock(t, a, b)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A waiter hears of a limit that is too low, and of a greater one before it has left the line: it goes on waiting.
 func TestWaiterStaysInLineIfTheLimitIsRaisedAtOnce(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		held := permit(t, a, "k", 4)
 		waits := later(t.Context(), b.Semaphore("k", 4, redlock.Permits(4)).Acquire)
 		time.Sleep(10 * time.Millisecond)

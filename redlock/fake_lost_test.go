@@ -63,7 +63,7 @@ func TestForcedReleaseIsDoneThoughRepliesAreLost(t *testing.T) {
 			} else {
 				require.ErrorIs(t, err, redlock.ErrNoQuorum)
 			}
-			for i, n := range hits(rules) {
+			for i, n := range redlock.Hits(rules) {
 				require.Equal(t, 1, n, "member %d", i)
 			}
 			next, err := holder.Mutex("k").TryLock(t.Context())
@@ -74,7 +74,7 @@ func TestForcedReleaseIsDoneThoughRepliesAreLost(t *testing.T) {
 			require.NoError(t, next.Err())
 			require.NoError(t, next.Unlock(t.Context()))
 			time.Sleep(5 * time.Second)
-			nothingLeft(t, cluster)
+			redlock.NothingLeft(t, cluster)
 		})
 	}
 }
@@ -96,13 +96,13 @@ func TestLeaseThatIsGivenBackLivesOnThoughRepliesAreLost(t *testing.T) {
 		}
 		p.Voting(t, 5)
 		time.Sleep(5 * time.Second)
-		require.Equal(t, []int{1, 1}, hits(rules))
+		require.Equal(t, []int{1, 1}, redlock.Hits(rules))
 		for _, l := range leases {
 			require.Equal(t, 5, l.Votes())
 			require.NoError(t, l.Err())
 			require.NoError(t, l.Unlock(t.Context()))
 		}
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 	})
 }
 
@@ -118,9 +118,9 @@ func guardCall(name string) redistest.Match {
 func TestMemberIsRestoredThoughRepliesOfTheGuardAreLost(t *testing.T) {
 	for _, name := range []string{"look", "mark", "table", "restore"} {
 		eachLoss(t, name, func(t *testing.T, cluster *redistest.Cluster, lose loser) {
-			all := []*peer{voting(t, cluster, 5, short, redlock.WithFreshMembers()), voting(t, cluster, 5, short)}
+			all := []*redlock.Peer{voting(t, cluster, 5, short, redlock.WithFreshMembers()), voting(t, cluster, 5, short)}
 			for i := range 5 { // counters far ahead of any clock: only memory keeps their order
-				admin(t, cluster.Servers[i], "HSET", "redquorum:tokens", bucketOf("k"), "9000000000000000")
+				redlock.Admin(t, cluster.Servers[i], "HSET", "redquorum:tokens", redlock.BucketOf("k"), "9000000000000000")
 			}
 			last, asked := cycle(t, all[0], "k"), 1
 			if name == "table" { // of the others: three of four are needed
@@ -146,7 +146,7 @@ func TestMemberIsRestoredThoughRepliesOfTheGuardAreLost(t *testing.T) {
 				time.Sleep(500 * time.Millisecond)
 			}
 			require.Equal(t, len(all), votes, "it does not vote again")
-			require.Contains(t, hits(rules), 1, "nothing was lost")
+			require.Contains(t, redlock.Hits(rules), 1, "nothing was lost")
 			require.Equal(t, "w", markerOf(t, cluster, 1, "state"))
 			require.Equal(t, "0", markerOf(t, cluster, 1, "clk"), "its counters are from the others' memory")
 		})
@@ -154,13 +154,13 @@ func TestMemberIsRestoredThoughRepliesOfTheGuardAreLost(t *testing.T) {
 	eachLoss(t, "lift", func(t *testing.T, cluster *redistest.Cluster, lose loser) {
 		voting(t, cluster, 5, short, redlock.WithFreshMembers())
 		var rules []*redistest.Rule
-		long := redlock.GuardedVia(t, cluster, func(p *peer) {
+		long := redlock.GuardedVia(t, cluster, func(p *redlock.Peer) {
 			for _, l := range p.Links[:2] {
 				rules = append(rules, lose(l, guardCall("lift")))
 			}
 		}, short, func(c *redlock.Config) { c.TTL, c.MaxTTL = 2*time.Second, 2*time.Second })
 		long.Voting(t, 5)
-		require.Equal(t, []int{1, 1}, hits(rules))
+		require.Equal(t, []int{1, 1}, redlock.Hits(rules))
 		for i := range 5 {
 			require.Equal(t, "2000", markerOf(t, cluster, i, "q"))
 		}
@@ -171,7 +171,7 @@ func TestMemberIsRestoredThoughRepliesOfTheGuardAreLost(t *testing.T) {
 // Names that cannot be resolved cost their members' votes and nothing else, from the start or later, and come back by
 // themselves. The resolver says that there is no such host, or answers when nobody waits any more.
 func TestNamesThatCannotBeResolvedCostTheirVotesAlone(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		urls, ways := meshed(cluster)
 		var mu sync.Mutex
 		broken := map[string]bool{} // whether the resolver is slow
@@ -202,7 +202,7 @@ func TestNamesThatCannotBeResolvedCostTheirVotesAlone(t *testing.T) {
 				broken[strings.TrimPrefix(urls[i], "redis://")] = slow
 			}
 		}
-		p := &peer{Client: opened(t, urls, resolving, redlock.WithFreshMembers())}
+		p := &redlock.Peer{Client: opened(t, urls, resolving, redlock.WithFreshMembers())}
 		p.Voting(t, 5)
 		held := p.Lock(t, "held") // renewed all the while
 		for _, slow := range []bool{false, true} {
@@ -237,7 +237,7 @@ func TestNamesThatCannotBeResolvedCostTheirVotesAlone(t *testing.T) {
 		breaks(false)
 		p.Voting(t, 5)
 		synctest.Wait()
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 	})
 }
 
@@ -245,9 +245,9 @@ func TestNamesThatCannotBeResolvedCostTheirVotesAlone(t *testing.T) {
 // from clocks, so a storage that looks at them refuses who was overtaken.
 func TestLeaseWithAllVotesSurvivesTwoClocksThatAreSet(t *testing.T) {
 	for set := 2; set <= 3; set++ {
-		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 			var storage fence.Memory
-			a, b := join(t, cluster), join(t, cluster)
+			a, b := redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster)
 			held := a.Hold(t, "k", redlock.TTL(20*time.Second))
 			require.NoError(t, storage.Check(t.Context(), "k", held.Token()))
 			rival := b.LockLater(t.Context(), "k")

@@ -59,7 +59,7 @@ func allOf(t testing.TB, p anyClient, names ...string) *redlock.Leases {
 func votesFor(t testing.TB, s redistest.Server, names ...string) (out []string) {
 	t.Helper()
 	for _, name := range names {
-		if admin(t, s, "EXISTS", name) == int64(1) {
+		if redlock.Admin(t, s, "EXISTS", name) == int64(1) {
 			out = append(out, name)
 		}
 	}
@@ -67,7 +67,7 @@ func votesFor(t testing.TB, s redistest.Server, names ...string) (out []string) 
 }
 
 func TestMultiIsOneCommandPerMember(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
 		batches, acquires, releases := p.Count(script.Batch), p.Count(script.Acquire), p.Count(script.Release)
 		names := []string{"d", "a", "c", "b"}
@@ -93,19 +93,19 @@ func TestMultiIsOneCommandPerMember(t *testing.T) {
 		require.NoError(t, leases.Unlock(t.Context()))
 		require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrNotHeld)
 		require.ErrorIs(t, leases.Err(), redlock.ErrReleased)
-		require.Equal(t, []int{2, 2, 2}, hits(batches))
-		require.Equal(t, []int{0, 0, 0}, hits(acquires))
-		require.Equal(t, []int{0, 0, 0}, hits(releases))
-		nothingLeft(t, cluster)
-	}, quiet)
+		require.Equal(t, []int{2, 2, 2}, redlock.Hits(batches))
+		require.Equal(t, []int{0, 0, 0}, redlock.Hits(acquires))
+		require.Equal(t, []int{0, 0, 0}, redlock.Hits(releases))
+		redlock.NothingLeft(t, cluster)
+	}, redlock.Quiet)
 }
 
 // Each name has its own majority: the counters disagree, so that each takes a second round, and these are at the same
 // time.
 func TestMultiRaisesAllTokensAtOnce(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		for _, name := range []string{"a", "b", "c"} {
-			skew(t, cluster, name, 30, 20, 10)
+			redlock.Skew(t, cluster, name, 30, 20, 10)
 		}
 		p.Slow(2*time.Millisecond, 2*time.Millisecond, 10*time.Millisecond)
 		began := time.Now()
@@ -115,7 +115,7 @@ func TestMultiRaisesAllTokensAtOnce(t *testing.T) {
 			require.Equal(t, uint64(31), leases.Token(name))
 		}
 		require.NoError(t, leases.Unlock(t.Context()))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestMultiExcludesTheMutexOfEachName(t *testing.T) {
@@ -137,7 +137,7 @@ func TestMultiExcludesTheMutexOfEachName(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"0/b", "1/b", "2/b"}, d.Leftovers(), "all or none")
 		require.NoError(t, l.Unlock(t.Context()))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Callers that write the names in opposite orders take them in one. Without that each would have what the other one
@@ -186,16 +186,16 @@ func TestMultiOppositeOrdersDoNotDeadlock(t *testing.T) {
 		}
 		require.Equal(t, [4]int{25, 25, 25, 25}, turns)
 		noKeysAtRest(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Who waits for a name has the names before it, and nothing behind it, not even a minority of its votes.
 func TestMultiWaitingHoldsNothingBehind(t *testing.T) {
 	for _, line := range []string{"nobody in line", "a caller of this process in line"} {
 		t.Run(line, func(t *testing.T) {
-			pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+			redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 				b := other.Hold(t, "b")
-				var before *locking
+				var before *redlock.Locking
 				if line != "nobody in line" {
 					before = p.LockLater(t.Context(), "b")
 					time.Sleep(time.Second)
@@ -219,48 +219,48 @@ func TestMultiWaitingHoldsNothingBehind(t *testing.T) {
 				leases := w.get(t)
 				require.NoError(t, leases.Err())
 				require.NoError(t, leases.Unlock(t.Context()))
-				nothingLeft(t, cluster)
-			}, quiet)
+				redlock.NothingLeft(t, cluster)
+			}, redlock.Quiet)
 		})
 	}
 }
 
 // A minority of votes behind the name that is waited for is given back, too: at one member the name before it is free.
 func TestMultiWaitingHoldsNoMinorityBehind(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 		b := other.Hold(t, "b")
-		admin(t, cluster.Servers[0], "DEL", "b") // as if it had not been reached
+		redlock.Admin(t, cluster.Servers[0], "DEL", "b") // as if it had not been reached
 		w := gather(t.Context(), p.Multi([]string{"a", "b", "c"}))
 		time.Sleep(100 * time.Millisecond)
 		require.Equal(t, []string{"a", "b"}, votesFor(t, cluster.Servers[0], "a", "b", "c"))
 		require.NoError(t, b.Unlock(t.Context()))
 		require.NoError(t, w.get(t).Unlock(t.Context()))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A vote of the name that is waited for goes to whoever has the turn in the client's line: in line nobody yields.
 func TestMultiInLineHoldsNoVoteOfWhatItWaitsFor(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 		b := other.Hold(t, "b")
 		first := p.LockLater(t.Context(), "b")
 		time.Sleep(100 * time.Millisecond)
-		waiters := admin(t, cluster.Servers[0], "ZRANGE", queueOf("b"), "0", "-1")
+		waiters := redlock.Admin(t, cluster.Servers[0], "ZRANGE", redlock.QueueOf("b"), "0", "-1")
 		require.Len(t, waiters, 1)
-		admin(t, cluster.Servers[0], "DEL", "b") // free there, and the first who asks has it
+		redlock.Admin(t, cluster.Servers[0], "DEL", "b") // free there, and the first who asks has it
 		w := gather(t.Context(), p.Multi([]string{"a", "b"}))
 		time.Sleep(100 * time.Millisecond)
-		require.Equal(t, waiters, admin(t, cluster.Servers[0], "HKEYS", "b"))
+		require.Equal(t, waiters, redlock.Admin(t, cluster.Servers[0], "HKEYS", "b"))
 		require.NoError(t, b.Unlock(t.Context()))
 		require.NoError(t, first.Get(t).Unlock(t.Context()))
 		require.NoError(t, w.get(t).Unlock(t.Context()))
-		nothingLeft(t, cluster)
-	}, quiet)
+		redlock.NothingLeft(t, cluster)
+	}, redlock.Quiet)
 }
 
 // With the first lease that ends, the set ends. The others stay where they are until their validity is over, but are not
 // renewed: the holder has time to stop while it excludes others.
 func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 		leases, err := p.Multi([]string{"a", "b", "c"}, redlock.AutoRenew(9*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		ctx := leases.Context()
@@ -269,8 +269,8 @@ func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
 		time.Sleep(20 * time.Second) // renewed
 		require.NoError(t, ctx.Err())
 		for _, s := range cluster.Servers[:2] {
-			admin(t, s, "DEL", "b")
-			admin(t, s, "SET", "b", "no lock", "PX", "600000") // so that it is not given back
+			redlock.Admin(t, s, "DEL", "b")
+			redlock.Admin(t, s, "SET", "b", "no lock", "PX", "600000") // so that it is not given back
 		}
 		<-ctx.Done()
 		lost := time.Now()
@@ -295,7 +295,7 @@ func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
 		err = leases.Unlock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrLost)
 		require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrNotHeld)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // What is left of a set that has ended is not renewed, so its validity runs out. It never had a MaxHold.
@@ -304,23 +304,23 @@ func TestMultiRestOfASetExpires(t *testing.T) {
 		s := allOf(t, a, "x", "y")
 		require.NoError(t, s.Of("x").Unlock(t.Context()))
 		time.Sleep(time.Hour)
-		require.Equal(t, redlock.LostExpired, lostFor(s.Of("y")))
+		require.Equal(t, redlock.LostExpired, redlock.LostFor(s.Of("y")))
 		require.ErrorIs(t, s.Unlock(t.Context()), redlock.ErrLost)
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A lease that ends before its set is made ends the set. Nobody looks at the set here.
 func TestMultiOfALeaseThatHasEndedIsNotRenewed(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *redlock.Peer) {
 		x, y := a.Hold(t, "x"), a.Hold(t, "y")
 		unlock(t, x)
 		s := redlock.SetOf(x, y)
 		time.Sleep(time.Hour)
-		require.Equal(t, redlock.LostExpired, lostFor(y))
+		require.Equal(t, redlock.LostExpired, redlock.LostFor(y))
 		require.ErrorIs(t, s.Err(), redlock.ErrReleased)
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 // Unlock releases what is left of a set that has ended.
@@ -338,7 +338,7 @@ func TestMultiUnlockAfterALossReleasesTheRest(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, l.Unlock(t.Context()))
 		}
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A lease in hand that is lost during a wait: the call begins again, and at the third loss says so.
@@ -372,13 +372,13 @@ func TestMultiLosesWhileWaiting(t *testing.T) {
 		require.Equal(t, "a", lost.Key)
 		require.NoError(t, b.Unlock(t.Context()))
 		synctest.Wait()
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A lease in hand that is lost while the last names are asked for: a set is only given out if all of it is held at one
 // instant.
 func TestMultiLosesBetweenTheNames(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 		p.Slow(60*time.Millisecond, 60*time.Millisecond, 60*time.Millisecond) // a renewal is answered before its next try
 		b := other.Hold(t, "b")
 		w := gather(t.Context(), p.Multi([]string{"a", "b", "c"}, redlock.AutoRenew(800*time.Millisecond)))
@@ -389,27 +389,27 @@ func TestMultiLosesBetweenTheNames(t *testing.T) {
 		}
 		// The next renewal is executed after this, and answered while c is asked for.
 		time.Sleep(240 * time.Millisecond)
-		old := counter(t, cluster.Servers[0], "a")
+		old := redlock.Counter(t, cluster.Servers[0], "a")
 		for _, s := range cluster.Servers {
-			admin(t, s, "DEL", "a")
+			redlock.Admin(t, s, "DEL", "a")
 		}
 		require.NoError(t, b.Unlock(t.Context()))
 		leases := w.get(t)
 		require.NoError(t, leases.Err())
 		require.Greater(t, leases.Token("a"), uint64(old))
 		require.NoError(t, leases.Unlock(t.Context()))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Whenever the caller goes away, nothing of the call is left.
 func TestMultiCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 	for _, held := range []string{"", "a", "b", "c"} {
 		t.Run("held "+held, func(t *testing.T) {
-			pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+			redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 				p.Slow(2*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond)
 				names := []string{"a", "b", "c"}
 				for _, name := range names {
-					skew(t, cluster, name, 30, 20, 10)
+					redlock.Skew(t, cluster, name, 30, 20, 10)
 				}
 				for after := time.Duration(0); after <= 16*time.Millisecond; after += 500 * time.Microsecond {
 					var l *redlock.Lease
@@ -437,9 +437,9 @@ func TestMultiCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 						require.NoError(t, l.Unlock(t.Context()))
 					}
 					time.Sleep(50 * time.Millisecond)
-					nothingLeft(t, cluster)
+					redlock.NothingLeft(t, cluster)
 				}
-			}, quiet)
+			}, redlock.Quiet)
 		})
 	}
 }
@@ -469,7 +469,7 @@ func TestMultiWithAFixedTTLHasAllOfItInTheEnd(t *testing.T) {
 		require.ErrorAs(t, leases.Err(), &lost, "nobody renews it")
 		require.Equal(t, redlock.LostExpired, lost.Reason)
 		require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrLost)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestMultiMaxHoldCountsFromTheLastName(t *testing.T) {
@@ -486,22 +486,22 @@ func TestMultiMaxHoldCountsFromTheLastName(t *testing.T) {
 		require.ErrorAs(t, leases.Err(), &lost)
 		require.Equal(t, redlock.LostMaxHold, lost.Reason)
 		_ = leases.Unlock(t.Context())
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestMultiExtendsAllInOneCommand(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		leases, err := p.Multi([]string{"a", "b", "c"}, redlock.TTL(5*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		extends := p.Count(script.Extend)
 		require.NoError(t, leases.Extend(t.Context(), 20*time.Second))
 		synctest.Wait() // a majority has decided
-		require.Equal(t, []int{1, 1, 1}, hits(extends))
+		require.Equal(t, []int{1, 1, 1}, redlock.Hits(extends))
 		require.InDelta(t, 20*time.Second, time.Until(leases.ValidUntil()), float64(time.Second))
 		require.NoError(t, leases.Extend(t.Context(), time.Second))
 		require.InDelta(t, time.Second, time.Until(leases.ValidUntil()), float64(100*time.Millisecond))
 		synctest.Wait()
-		require.Equal(t, []int{1, 1, 1}, hits(extends), "a shorter one asks nobody")
+		require.Equal(t, []int{1, 1, 1}, redlock.Hits(extends), "a shorter one asks nobody")
 		require.ErrorIs(t, leases.Extend(t.Context(), time.Hour), redlock.ErrInput)
 		p.Away(0, 1)
 		synctest.Wait()
@@ -513,27 +513,27 @@ func TestMultiExtendsAllInOneCommand(t *testing.T) {
 			require.ErrorContains(t, err, fmt.Sprintf("extend %q", name))
 		}
 		require.NoError(t, leases.Err())
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // One lease needs the slowest member, and the others do not.
 func TestMultiExtendsEveryLease(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		leases, err := p.Multi([]string{"a", "b"}, redlock.TTL(5*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		synctest.Wait()
-		admin(t, cluster.Servers[0], "DEL", "b")
-		admin(t, cluster.Servers[0], "SET", "b", "no lock", "PX", "600000") // so that it is not given back
+		redlock.Admin(t, cluster.Servers[0], "DEL", "b")
+		redlock.Admin(t, cluster.Servers[0], "SET", "b", "no lock", "PX", "600000") // so that it is not given back
 		p.Slow(2*time.Millisecond, 4*time.Millisecond, 20*time.Millisecond)
 		began := time.Now()
 		require.NoError(t, leases.Extend(t.Context(), 20*time.Second))
 		require.Equal(t, 20*time.Millisecond, time.Since(began))
 		require.NoError(t, leases.Unlock(t.Context()))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestMultiReenters(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 		multi := func(names ...string) *redlock.Multi { return p.Multi(names, redlock.As("me")) }
 		b := p.Hold(t, "b", redlock.As("me"))
 		leases, err := multi("a", "b", "c").Lock(t.Context())
@@ -573,8 +573,8 @@ func TestMultiReenters(t *testing.T) {
 		require.NoError(t, c.Unlock(t.Context()))
 		require.NoError(t, w.get(t).Unlock(t.Context()))
 		require.NoError(t, b.Unlock(t.Context()))
-		nothingLeft(t, cluster)
-	}, quiet)
+		redlock.NothingLeft(t, cluster)
+	}, redlock.Quiet)
 }
 
 // The end of a set stops no renewal of a lease that its owner has in another call, too.
@@ -592,7 +592,7 @@ func TestMultiThatEndsLeavesALeaseToItsOtherUsers(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, b.Err())
 		require.NoError(t, b.Unlock(t.Context()))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A lease in hand that its owner enters in another call stays with that call, on the terms under which it was taken.
@@ -612,7 +612,7 @@ func TestMultiThatGivesUpLeavesALeaseToItsOtherUsers(t *testing.T) {
 		require.ErrorIs(t, a.Err(), redlock.ErrLost, "its TTL was a fixed one")
 		require.NoError(t, b.Unlock(t.Context()))
 		noKeysAtRest(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A lease may be one of several sets of its owner: all of them end with it.
@@ -634,13 +634,13 @@ func TestMultiEndsEverySetOfALease(t *testing.T) {
 		for _, leases := range sets {
 			require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrLost)
 		}
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestMultiOfSeveralDeployments(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		other := rt.Embedded(t, 3)
-		p, q := join(t, cluster, quiet), join(t, other, quiet)
+		p, q := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, other, redlock.Quiet)
 		m := redlock.Join(q.Mutex("b"), p.Mutex("a"), p.Mutex("c", redlock.TTL(5*time.Second)), q.Mutex("c"))
 		leases, err := m.Lock(t.Context())
 		require.NoError(t, err)
@@ -651,21 +651,21 @@ func TestMultiOfSeveralDeployments(t *testing.T) {
 		require.Equal(t, []string{"b", "c"}, votesFor(t, other.Servers[0], "a", "b", "c"))
 		require.NoError(t, leases.Extend(t.Context(), 10*time.Second))
 		require.NoError(t, leases.Unlock(t.Context()))
-		l := join(t, other, quiet).Hold(t, "b")
+		l := redlock.JoinAll(t, other, redlock.Quiet).Hold(t, "b")
 		_, err = m.TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.NoError(t, l.Unlock(t.Context()))
-		nothingLeft(t, cluster)
-		leftovers(t, other)
+		redlock.NothingLeft(t, cluster)
+		redlock.Leftovers(t, other)
 		require.NoError(t, q.Close())
 		_, err = m.Lock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrClosed)
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 	})
 }
 
 func TestMultiSaysWhatCannotWork(t *testing.T) {
-	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		many := make([]string, redlock.MaxNames+1)
 		for i := range many {
 			many[i] = fmt.Sprint(i)
@@ -708,16 +708,16 @@ func TestMultiSaysWhatCannotWork(t *testing.T) {
 		require.ErrorIs(t, leases.Unlock(none), redlock.ErrInput)
 		require.ErrorIs(t, leases.Extend(none, time.Second), redlock.ErrInput)
 		require.NoError(t, leases.Unlock(t.Context()))
-		admin(t, cluster.Servers[0], "SET", "b", "no lock")
+		redlock.Admin(t, cluster.Servers[0], "SET", "b", "no lock")
 		_, err = p.Multi([]string{"a", "b", "c"}).Lock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrForeignKey)
-		admin(t, cluster.Servers[0], "DEL", "b")
-		nothingLeft(t, cluster)
-	}, quiet)
+		redlock.Admin(t, cluster.Servers[0], "DEL", "b")
+		redlock.NothingLeft(t, cluster)
+	}, redlock.Quiet)
 }
 
 func TestMultiDo(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		type key struct{}
 		ctx := context.WithValue(t.Context(), key{}, "value")
 		failed := errors.New("failed")
@@ -750,7 +750,7 @@ func TestMultiDo(t *testing.T) {
 			require.True(t, hasEnded(redlock.KeeperDone(p.Client)), "it has waited")
 			return nil
 		}), redlock.ErrLost)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Close ends what a call has in hand, and the call.
@@ -766,18 +766,18 @@ func TestMultiEndsWithItsClient(t *testing.T) {
 		require.ErrorIs(t, held.Err(), redlock.ErrClosed)
 		require.NoError(t, b.Unlock(t.Context()))
 		noKeysAtRest(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Where a member refuses the names behind one that it has given another, they are asked for once more: a try says of no
 // free lock that it is held.
 func TestMultiTriesWhatAChainPassedOver(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 		vote := func(i int, name string) {
 			l := other.Hold(t, name)
 			for k, s := range cluster.Servers {
 				if k != i {
-					admin(t, s, "DEL", l.Key())
+					redlock.Admin(t, s, "DEL", l.Key())
 				}
 			}
 		}
@@ -786,13 +786,13 @@ func TestMultiTriesWhatAChainPassedOver(t *testing.T) {
 		leases, err := p.Multi([]string{"a", "b"}).TryLock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, leases.Unlock(t.Context()))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestMultiTellsTheTracerOfEachName(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		rec := &setTracer{}
-		p, other := another(t, d, quiet, redlock.WithTracer(rec)), another(t, d, quiet)
+		p, other := another(t, d, redlock.Quiet, redlock.WithTracer(rec)), another(t, d, redlock.Quiet)
 		b := other.Hold(t, "b")
 		_, err := p.Multi([]string{"b", "a"}).TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
@@ -830,7 +830,7 @@ func (r *setTracer) Released(e redlock.Released) { r.lines = append(r.lines, "re
 
 // Silent members cost a set one MemberTimeout, however many names it has.
 func TestMultiAsksSilentMembersOnce(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		names := []string{"a", "b", "c", "d"}
 		silent := func(call func()) time.Duration {
 			p.EveryLink((*redistest.Link).PauseReplies, 1, 2)
@@ -850,12 +850,12 @@ func TestMultiAsksSilentMembersOnce(t *testing.T) {
 				require.ErrorContains(t, err, fmt.Sprintf("%q", name))
 			}
 		}))
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 		require.Equal(t, timeout, silent(func() {
 			_, err := p.Multi(names).TryLock(t.Context())
 			require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		}))
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 
 		leases = allOf(t, p, names...)
 		require.Equal(t, timeout/2, silent(func() {
@@ -865,51 +865,51 @@ func TestMultiAsksSilentMembersOnce(t *testing.T) {
 			require.ErrorIs(t, err, redlock.ErrInDoubt)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 		}))
-		nothingLeft(t, cluster)
-	}, quiet, func(c *redlock.Config) { c.MemberTimeout = 200 * time.Millisecond })
+		redlock.NothingLeft(t, cluster)
+	}, redlock.Quiet, func(c *redlock.Config) { c.MemberTimeout = 200 * time.Millisecond })
 }
 
 // A slow deployment does not hold up what another one has refused.
 func TestMultiHearsARefusalBeforeASlowDeployment(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		slow := rt.Embedded(t, 3)
-		p, q := join(t, cluster, quiet), join(t, slow, quiet)
+		p, q := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, slow, redlock.Quiet)
 		p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
 		q.Slow(80*time.Millisecond, 80*time.Millisecond, 80*time.Millisecond)
-		held := join(t, cluster, quiet).Hold(t, "a")
+		held := redlock.JoinAll(t, cluster, redlock.Quiet).Hold(t, "a")
 		began := time.Now()
 		_, err := redlock.Join(p.Mutex("a"), q.Mutex("b")).TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.Equal(t, 2*time.Millisecond, time.Since(began))
 		require.NoError(t, held.Unlock(t.Context()))
 		time.Sleep(time.Second)
-		leftovers(t, slow)
+		redlock.Leftovers(t, slow)
 	})
 }
 
 // perName is a member of which each name has a server of its own: the first is held there, and the
 // others answer late.
-type perName struct{ *yes }
+type perName struct{ *redlock.Yes }
 
 func (m perName) StateOf(uint16) member.State { return m.State() }
 
 func (m perName) Submit(c *member.Call) {
 	switch words := strings.Split(string(c.Cmd), "\r\n"); {
-	case scriptOf(c) != script.Acquire.SHA:
-		m.yes.Submit(c)
+	case redlock.ScriptOf(c) != script.Acquire.SHA:
+		m.Yes.Submit(c)
 	case words[8] == "a":
 		st := m.State()
 		c.Outcome, c.Reply, c.State, c.At = member.Answered, member.Reply{Kind: ':', Int: -1000}, st.Brief(), time.Now()
 		c.Sink.Done(c)
 	default:
-		time.AfterFunc(80*time.Millisecond, func() { m.yes.Submit(c) })
+		time.AfterFunc(80*time.Millisecond, func() { m.Yes.Submit(c) })
 	}
 }
 
 // In a Redis Cluster a slow master does not hold up what another one has refused.
 func TestMultiHearsARefusalBeforeASlowMaster(t *testing.T) {
-	fakeTime(t, func(t *testing.T) {
-		c := redlock.Agreed(t, perName{&yes{}})
+	redlock.FakeTime(t, func(t *testing.T) {
+		c := redlock.Agreed(t, perName{&redlock.Yes{}})
 		began := time.Now()
 		_, err := c.Multi([]string{"a", "b"}).TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)

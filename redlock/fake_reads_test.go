@@ -22,7 +22,7 @@ import (
 // ends with it.
 
 // deafToPushes loses every push to a client.
-func deafToPushes(p *peer) { p.EveryLink(func(l *redistest.Link) { l.LosePushRate(1) }) }
+func deafToPushes(p *redlock.Peer) { p.EveryLink(func(l *redistest.Link) { l.LosePushRate(1) }) }
 
 // deaf is deafToPushes for a caller: all is heard by asking.
 func (p *caller) deaf() { p.d.Network(p.Client, redlocktest.Network{LosePushes: true}) }
@@ -38,14 +38,14 @@ func ends(t testing.TB, ctx context.Context) {
 }
 
 func TestUsersOfOneHold(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		first := reads(t, a, "k")
 		asked, left := a.Count(script.RWRead), a.Count(script.RWRelease)
 		all := []*redlock.Lease{first}
 		for range 99 {
 			all = append(all, reads(t, a, "k"))
 		}
-		require.Equal(t, []int{0, 0, 0}, hits(asked), "the members do not hear of them")
+		require.Equal(t, []int{0, 0, 0}, redlock.Hits(asked), "the members do not hear of them")
 		require.Equal(t, 100, a.Stats()[redlock.KindRead].Held)
 		for _, l := range all {
 			require.Equal(t, first.Token(), l.Token())
@@ -56,7 +56,7 @@ func TestUsersOfOneHold(t *testing.T) {
 		w := later(t.Context(), b.RWMutex("k").Lock)
 		time.Sleep(20 * time.Second)
 		for i, l := range all {
-			require.Equal(t, []int{0, 0, 0}, hits(left))
+			require.Equal(t, []int{0, 0, 0}, redlock.Hits(left))
 			require.NoError(t, l.Err(), "renewed")
 			require.True(t, w.Pending())
 			ctx := l.Context()
@@ -66,10 +66,10 @@ func TestUsersOfOneHold(t *testing.T) {
 			require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrNotHeld, "twice")
 			require.Equal(t, 99-i, a.Stats()[redlock.KindRead].Held)
 		}
-		require.Equal(t, []int{1, 1, 1}, hits(left), "the last one frees the lock")
+		require.Equal(t, []int{1, 1, 1}, redlock.Hits(left), "the last one frees the lock")
 		unlock(t, w.Get(t))
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 // Leases that are not renewed, or with another TTL, are apart.
@@ -85,7 +85,7 @@ func TestHoldIsSharedByLeasesOfOneTTLThatRenew(t *testing.T) {
 		require.Equal(t, 4, a.Stats()[redlock.KindRead].Held)
 		unlock(t, x, y, z, u)
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A writer waits behind a process whose readers come and go without a pause. Each row leaves one
@@ -142,7 +142,7 @@ func TestSharedReadsDoNotStarveAWriter(t *testing.T) {
 				mu.Unlock()
 				require.Greater(t, l.Token(), first.Token())
 				require.NoError(t, l.Unlock(t.Context()))
-			}, quiet)
+			}, redlock.Quiet)
 		})
 	}
 }
@@ -152,7 +152,7 @@ func TestSharedReadsDoNotStarveAWriter(t *testing.T) {
 func TestHoldThatIsGrantedBeforeAWriterTakesNobodyElse(t *testing.T) {
 	for name, deaf := range map[string]bool{"by pushes": false, "by answers": true} {
 		t.Run(name, func(t *testing.T) {
-			three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer) {
+			three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *redlock.Peer) {
 				if deaf {
 					deafToPushes(a)
 				}
@@ -160,7 +160,7 @@ func TestHoldThatIsGrantedBeforeAWriterTakesNobodyElse(t *testing.T) {
 				w := writes(t, b, "k")
 				next := later(t.Context(), c.RWMutex("k").Lock)
 				synctest.Wait()
-				var waiting []*locking
+				var waiting []*redlock.Locking
 				for range 5 {
 					waiting = append(waiting, later(t.Context(), a.RWMutex("k").RLock))
 				}
@@ -177,13 +177,13 @@ func TestHoldThatIsGrantedBeforeAWriterTakesNobodyElse(t *testing.T) {
 				}
 				_, err := a.RWMutex("k").TryRLock(t.Context())
 				require.ErrorIs(t, err, redlock.ErrHeld)
-				require.Equal(t, []int{0, 0, 0}, hits(renewed), "nobody has to ask")
+				require.Equal(t, []int{0, 0, 0}, redlock.Hits(renewed), "nobody has to ask")
 				for _, r := range waiting {
 					require.True(t, next.Pending())
 					unlock(t, r.Get(t))
 				}
 				unlock(t, next.Get(t))
-				leftovers(t, cluster)
+				redlock.Leftovers(t, cluster)
 			})
 		})
 	}
@@ -211,14 +211,14 @@ func TestGrantAfterAWaitDoesNotSayThatNobodyWaits(t *testing.T) {
 
 // After a third of Entry the next reader asks once, for all that come meanwhile, and joins.
 func TestOldHoldIsAskedForOnce(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *redlock.Peer) {
 		taught(t, cluster)
 		first := reads(t, a, "k")
 		a.Slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
 		renewed, asked := a.Count(script.RWExtend), a.Count(script.RWRead)
 		time.Sleep(redlock.DefaultConfig().Entry / 3)
 		start := time.Now()
-		var all []*locking
+		var all []*redlock.Locking
 		for range 10 {
 			all = append(all, later(t.Context(), a.RWMutex("k").RLock))
 		}
@@ -226,18 +226,18 @@ func TestOldHoldIsAskedForOnce(t *testing.T) {
 			require.Equal(t, redlock.OwnerOf(first), redlock.OwnerOf(r.Get(t)))
 			require.Equal(t, 20*time.Millisecond, r.At.Sub(start))
 		}
-		require.Equal(t, []int{1, 1, 1}, hits(renewed))
+		require.Equal(t, []int{1, 1, 1}, redlock.Hits(renewed))
 		start = time.Now()
 		last, err := a.RWMutex("k").TryRLock(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, start, time.Now())
-		require.Equal(t, []int{0, 0, 0}, hits(asked))
+		require.Equal(t, []int{0, 0, 0}, redlock.Hits(asked))
 		for _, r := range all {
 			require.NoError(t, r.Lease.Unlock(t.Context()))
 		}
 		unlock(t, first, last)
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 // One of three members says that nobody waits, and the others nothing: the hold takes no more, and
@@ -264,7 +264,7 @@ func TestMinorityDoesNotSayThatNobodyWaits(t *testing.T) {
 		require.True(t, w.Pending())
 		unlock(t, first)
 		require.NoError(t, w.Get(t).Unlock(t.Context()))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // The caller that forms the hold gives up, and the next one goes on.
@@ -272,7 +272,7 @@ func TestFirstReaderGivesUpAndTheNextGoesOn(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		w := writes(t, b, "k")
 		var cancels []context.CancelFunc
-		var all []*locking
+		var all []*redlock.Locking
 		for range 5 {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -296,7 +296,7 @@ func TestFirstReaderGivesUpAndTheNextGoesOn(t *testing.T) {
 		require.False(t, all[4].Pending())
 		unlock(t, all[4].Get(t))
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A try becomes the hold of all where there is none, and its own where another is being formed.
@@ -320,7 +320,7 @@ func TestTryBecomesTheHoldOfAll(t *testing.T) {
 		require.Equal(t, r.Lease.Hash(), y.Hash())
 		unlock(t, x, y, r.Lease)
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // heardLost are the lost leases that a tracer has heard of.
@@ -357,14 +357,14 @@ func TestHoldThatIsLostEndsAllItsUsers(t *testing.T) {
 				row.end(t, d, a)
 				for i, ctx := range contexts {
 					ends(t, ctx)
-					require.Equal(t, row.reason, lostFor(all[i]))
+					require.Equal(t, row.reason, redlock.LostFor(all[i]))
 					require.ErrorIs(t, context.Cause(ctx), redlock.ErrLost)
 					require.False(t, time.Now().After(until))
 					require.ErrorIs(t, all[i].Unlock(t.Context()), redlock.ErrLost)
 				}
 				require.Len(t, heardLost(tr), 4, "one for each that was held")
 				require.Zero(t, a.Stats()[redlock.KindRead].Held)
-			}, quiet, redlock.WithTracer(tr))
+			}, redlock.Quiet, redlock.WithTracer(tr))
 		})
 	}
 }
@@ -373,12 +373,12 @@ func TestHoldThatIsLostEndsAllItsUsers(t *testing.T) {
 func TestUserThatFindsTheHoldOverEndsItForAll(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		tr := &tracer{}
-		a := another(t, d, quiet, redlock.WithTracer(tr))
+		a := another(t, d, redlock.Quiet, redlock.WithTracer(tr))
 		x, y := reads(t, a, "k", redlock.AutoRenew(5*time.Second)), reads(t, a, "k", redlock.AutoRenew(5*time.Second))
 		a.Die()
 		time.Sleep(time.Until(x.ValidUntil()))
-		require.Equal(t, redlock.LostExpired, lostFor(x))
-		require.Equal(t, redlock.LostExpired, lostFor(y))
+		require.Equal(t, redlock.LostExpired, redlock.LostFor(x))
+		require.Equal(t, redlock.LostExpired, redlock.LostFor(y))
 		require.Len(t, heardLost(tr), 2)
 	})
 }
@@ -398,7 +398,7 @@ func TestMaxHoldOfOneUserEndsThatOneAlone(t *testing.T) {
 		require.False(t, x.ValidUntil().After(start.Add(5*time.Second)), "not beyond it")
 		ends(t, x.Context())
 		require.Equal(t, 5*time.Second, time.Since(start))
-		require.Equal(t, redlock.LostMaxHold, lostFor(x))
+		require.Equal(t, redlock.LostMaxHold, redlock.LostFor(x))
 		require.Len(t, heardLost(tr), 1)
 		require.NoError(t, y.Err())
 		require.Equal(t, 3, a.Stats()[redlock.KindRead].Held)
@@ -407,12 +407,12 @@ func TestMaxHoldOfOneUserEndsThatOneAlone(t *testing.T) {
 		require.Equal(t, 3, votesSeen(t, a, z))
 		ends(t, z.Context())
 		require.Equal(t, 40*time.Second, time.Since(start))
-		require.Equal(t, redlock.LostMaxHold, lostFor(z))
+		require.Equal(t, redlock.LostMaxHold, redlock.LostFor(z))
 		ends(t, later.Context())
 		require.Equal(t, time.Hour, time.Since(start))
 		synctest.Wait()
 		noKeys(t, d)
-	}, quiet, redlock.WithTracer(tr))
+	}, redlock.Quiet, redlock.WithTracer(tr))
 }
 
 func TestExtendOfOneUserNeverShortensTheOthers(t *testing.T) {
@@ -424,14 +424,14 @@ func TestExtendOfOneUserNeverShortensTheOthers(t *testing.T) {
 		time.Sleep(time.Second)
 		start := time.Now()
 		require.NoError(t, x.Extend(t.Context(), 50*time.Second))
-		require.Equal(t, start.Add(validity(50*time.Second)), y.ValidUntil())
+		require.Equal(t, start.Add(redlock.Validity(50*time.Second)), y.ValidUntil())
 		a.Away(0, 1)
 		require.ErrorIs(t, x.Extend(t.Context(), 60*time.Second), redlock.ErrNoQuorum)
 		require.NoError(t, y.Err())
 		unlock(t, x)
 		require.ErrorIs(t, x.Extend(t.Context(), time.Second), redlock.ErrNotHeld)
 		_ = y.Unlock(t.Context())
-	}, quiet, func(c *redlock.Config) { c.MaxTTL = time.Minute })
+	}, redlock.Quiet, func(c *redlock.Config) { c.MaxTTL = time.Minute })
 }
 
 // An owner (As) enters the lease that it has, also if two of its calls come at once.
@@ -452,13 +452,13 @@ func TestOwnerEntersItsShareAgain(t *testing.T) {
 		unlock(t, x)
 		require.ErrorIs(t, x.Err(), redlock.ErrReleased)
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestCloseWhileReadersFormAHold(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		w := writes(t, b, "k")
-		var all []*locking
+		var all []*redlock.Locking
 		for range 4 {
 			all = append(all, later(t.Context(), a.RWMutex("k").RLock))
 		}
@@ -470,13 +470,13 @@ func TestCloseWhileReadersFormAHold(t *testing.T) {
 		}
 		unlock(t, w)
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Users come and go at random, with writers, members that stall, and limits: nobody reads beside a
 // writer, and in the end nothing is left.
 func TestManyUsersOfHoldsThatOpenAndClose(t *testing.T) {
-	for seed := range seeds(4) {
+	for seed := range redlock.Seeds(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 				court := &courtroom{}
@@ -497,7 +497,7 @@ func TestManyUsersOfHoldsThatOpenAndClose(t *testing.T) {
 				require.Greater(t, court.reads, 100)
 				time.Sleep(time.Second)
 				noKeys(t, d)
-			}, quiet)
+			}, redlock.Quiet)
 		})
 	}
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // later is a Lock or RLock on a goroutine of its own.
-func later(ctx context.Context, get func(context.Context) (*redlock.Lease, error)) *locking {
-	w := &locking{Done: make(chan struct{})}
+func later(ctx context.Context, get func(context.Context) (*redlock.Lease, error)) *redlock.Locking {
+	w := &redlock.Locking{Done: make(chan struct{})}
 	go func() {
 		defer close(w.Done)
 		w.Lease, w.Err = get(ctx)
@@ -31,11 +31,11 @@ func later(ctx context.Context, get func(context.Context) (*redlock.Lease, error
 }
 
 // three is among with three clients of three members.
-func three(t *testing.T, test func(t *testing.T, cluster *redistest.Cluster, a, b, c *peer)) {
+func three(t *testing.T, test func(t *testing.T, cluster *redistest.Cluster, a, b, c *redlock.Peer)) {
 	t.Helper()
-	among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	redlock.Among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		test(t, cluster, all[0], all[1], all[2])
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // reads takes the lock for a reader, and waits for the members that did not decide.
@@ -132,13 +132,13 @@ func TestWaitingWriterStopsNewReaders(t *testing.T) {
 
 func TestReadersComeInTogether(t *testing.T) {
 	deployed(t, 5, func(t *testing.T, d *redlocktest.Deployment) {
-		holder, next := another(t, d, quiet), another(t, d, quiet)
+		holder, next := another(t, d, redlock.Quiet), another(t, d, redlock.Quiet)
 		w := writes(t, holder, "k")
 		second := later(t.Context(), next.RWMutex("k").Lock)
 		synctest.Wait()
-		var readers []*locking
+		var readers []*redlock.Locking
 		for range 4 {
-			p := another(t, d, quiet)
+			p := another(t, d, redlock.Quiet)
 			for range 3 {
 				readers = append(readers, later(t.Context(), p.RWMutex("k").RLock))
 			}
@@ -178,7 +178,7 @@ func TestReadersComeInAtTheReleaseOfAnotherKind(t *testing.T) {
 						p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
 					}
 					release := hold(t, a)
-					var writer *locking
+					var writer *redlock.Locking
 					if crowd {
 						writer = c.LockLater(t.Context(), "k")
 						time.Sleep(10 * time.Millisecond)
@@ -246,7 +246,7 @@ func TestReaderDoesNotStarveBesideMutexes(t *testing.T) {
 // next mutex. That one's release lets the reader in, and not the mutex behind it.
 func TestReaderThatComesDuringAReleaseIsServedByTheNext(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
-		a, b, c, r := another(t, d, quiet), another(t, d, quiet), another(t, d, quiet), another(t, d, quiet)
+		a, b, c, r := another(t, d, redlock.Quiet), another(t, d, redlock.Quiet), another(t, d, redlock.Quiet), another(t, d, redlock.Quiet)
 		held := a.Hold(t, "k")
 		next := b.LockLater(t.Context(), "k")
 		time.Sleep(time.Millisecond) // so that this one is the first in line
@@ -303,7 +303,7 @@ func TestRenewedReaderOutlivesItsFirstTTL(t *testing.T) {
 		unlock(t, x)
 		unlock(t, w.Get(t))
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A reader that died is gone at its own end, while others go on.
@@ -368,7 +368,7 @@ func TestStuckReadersLetTheWriterIn(t *testing.T) {
 			start := time.Now()
 			x, y := later(t.Context(), a.RWMutex(name).RLock), later(t.Context(), b.RWMutex(name).RLock)
 			w := later(t.Context(), c.RWMutex(name).Lock)
-			for _, l := range []*locking{x, y, w} {
+			for _, l := range []*redlock.Locking{x, y, w} {
 				go func() {
 					<-l.Done
 					if l.Err == nil {
@@ -377,7 +377,7 @@ func TestStuckReadersLetTheWriterIn(t *testing.T) {
 					}
 				}()
 			}
-			for _, l := range []*locking{x, y, w} {
+			for _, l := range []*redlock.Locking{x, y, w} {
 				l.Get(t)
 			}
 			require.Less(t, time.Since(start), 400*time.Millisecond, "nobody waits for a heartbeat")
@@ -436,7 +436,7 @@ func TestDowngradeHasNoGap(t *testing.T) {
 // A member that a downgrade did not reach keeps a writer's vote for the reader, and hears of it
 // with a renewal.
 func TestDowngradeThatIsLostIsRepeated(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		w := writes(t, a, "k", redlock.AutoRenew(3*time.Second))
 		lost := a.Links[0].Call(redistest.WithArg(script.RWDowngrade.SHA), 1, func([]string) { a.Links[0].Cut() })
 		down, err := w.Downgrade(t.Context())
@@ -446,18 +446,18 @@ func TestDowngradeThatIsLostIsRepeated(t *testing.T) {
 		require.NoError(t, down.Err())
 		require.Equal(t, 3, votesAt(cluster, down))
 		for i, s := range cluster.Servers {
-			require.NotNil(t, admin(t, s, "HGET", "k", "r"), "member %d has a phase", i)
+			require.NotNil(t, redlock.Admin(t, s, "HGET", "k", "r"), "member %d has a phase", i)
 		}
 		x := reads(t, b, "k")
 		unlock(t, x, down)
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 // A vote that the writer is told of after its downgrade is that of the reader, which keeps it and
 // gives it back. The end of another reader beside it says nothing of that.
 func TestLateVoteOfADowngradedLeaseStays(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		a.Links[2].PauseReplies()
 		w := writes(t, a, "k", redlock.TTL(20*time.Second))
 		down, err := w.Downgrade(t.Context())
@@ -469,8 +469,8 @@ func TestLateVoteOfADowngradedLeaseStays(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 3, votesAt(cluster, down))
 		unlock(t, x, down)
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 // A member that was not reached is given a writer's lease back, and the writer becomes a reader in
@@ -478,8 +478,8 @@ func TestLateVoteOfADowngradedLeaseStays(t *testing.T) {
 func TestReaderReleasesWhatItWasGivenAsAWriter(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the reader has ended: %v", ended), func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				a := join(t, cluster, quiet)
+			redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+				a := redlock.JoinAll(t, cluster, redlock.Quiet)
 				a.Links[2].Refuse(true)
 				a.Links[2].Cut()
 				w := writes(t, a, "k", redlock.TTL(20*time.Second))
@@ -491,15 +491,15 @@ func TestReaderReleasesWhatItWasGivenAsAWriter(t *testing.T) {
 				if ended {
 					unlock(t, down)
 				}
-				admin(t, cluster.Servers[2], "HSET", "k", redlock.OwnerOf(w), "7")
-				admin(t, cluster.Servers[2], "PEXPIRE", "k", "20000")
+				redlock.Admin(t, cluster.Servers[2], "HSET", "k", redlock.OwnerOf(w), "7")
+				redlock.Admin(t, cluster.Servers[2], "PEXPIRE", "k", "20000")
 				redlock.LateVote(w, 2)
 				if !ended {
 					require.Equal(t, 3, votesAt(cluster, down))
 					unlock(t, down)
 				}
 				synctest.Wait()
-				leftovers(t, cluster)
+				redlock.Leftovers(t, cluster)
 			})
 		})
 	}
@@ -542,12 +542,12 @@ func TestUpgradeIsRefusedAtOnce(t *testing.T) {
 		require.Same(t, down, inner)
 		unlock(t, down, down)
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestReadersWithRedissonAreBadInput(t *testing.T) {
 	deployed(t, 1, func(t *testing.T, d *redlocktest.Deployment) {
-		p, plain := another(t, d, quiet, redlock.WithInterop()), another(t, d, quiet)
+		p, plain := another(t, d, redlock.Quiet, redlock.WithInterop()), another(t, d, redlock.Quiet)
 		rw := p.RWMutex("k")
 		for _, get := range []func(context.Context) (*redlock.Lease, error){rw.Lock, rw.TryLock, rw.RLock, rw.TryRLock} {
 			_, err := get(t.Context())
@@ -581,7 +581,7 @@ func TestReadLeaseIsHandedOff(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		unlock(t, z)
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestReadersAreSeenAndForced(t *testing.T) {
@@ -613,11 +613,11 @@ func TestReadersAreSeenAndForced(t *testing.T) {
 		require.False(t, r.Pending(), "readers first")
 		require.True(t, w.Pending())
 		time.Sleep(20 * time.Second)
-		require.Equal(t, redlock.LostRefused, lostFor(x))
-		require.Equal(t, redlock.LostRefused, lostFor(y))
+		require.Equal(t, redlock.LostRefused, redlock.LostFor(x))
+		require.Equal(t, redlock.LostRefused, redlock.LostFor(y))
 		unlock(t, r.Get(t))
 		unlock(t, w.Get(t))
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A reader that died is nobody, as soon as its time is over, while others go on.
@@ -640,7 +640,7 @@ func TestReaderWhoseTimeIsOverIsNotShown(t *testing.T) {
 		seen, err = b.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Empty(t, seen.Holders)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Members that forget and come back give a reader its vote again, and no writer gets in meanwhile.
@@ -657,7 +657,7 @@ func TestReaderReturnsToMembersThatLostTheirMemory(t *testing.T) {
 		w := writes(t, b, "k")
 		require.Greater(t, w.Token(), max(x.Token(), y.Token()))
 		unlock(t, w)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // courtroom watches what holders of a lock with readers believe: a writer is alone, its token is
@@ -723,15 +723,15 @@ func (c *courtroom) swap(l, down *redlock.Lease) {
 // Readers, writers and clients of the mutex at random, with delays, callers that give up,
 // downgrades and dead clients.
 func TestReadersTokensLieBetweenWriters(t *testing.T) {
-	for seed := range seeds(8) {
+	for seed := range redlock.Seeds(8) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			n := []int{1, 3, 5}[seed%3]
-			bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
+			redlock.Bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
 				rng := rand.New(rand.NewPCG(seed, 1))
 				court := &courtroom{}
 				var wg sync.WaitGroup
 				for range 5 {
-					p := join(t, cluster, quiet)
+					p := redlock.JoinAll(t, cluster, redlock.Quiet)
 					var rtt []time.Duration
 					for range n {
 						rtt = append(rtt, time.Duration(1+rng.IntN(8))*time.Millisecond)
@@ -743,14 +743,14 @@ func TestReadersTokensLieBetweenWriters(t *testing.T) {
 					}
 				}
 				if n > 1 {
-					skew(t, cluster, "k", slices.Repeat([]int64{1000, 3, 500}, 2)[:n]...)
+					redlock.Skew(t, cluster, "k", slices.Repeat([]int64{1000, 3, 500}, 2)[:n]...)
 				}
 				wg.Wait()
 				require.Empty(t, court.wrong)
 				require.Greater(t, court.writes, 10)
 				require.Greater(t, court.reads, 10)
 				time.Sleep(time.Second)
-				leftovers(t, cluster)
+				redlock.Leftovers(t, cluster)
 			})
 		})
 	}

@@ -72,7 +72,7 @@ type crowd struct {
 }
 
 // play runs a crowd, and returns how long it took and how often each script was called.
-func (c crowd) play(t *testing.T, seed uint64, cluster *redistest.Cluster, all []*peer) (j *permitJudge, took time.Duration, calls int) {
+func (c crowd) play(t *testing.T, seed uint64, cluster *redistest.Cluster, all []*redlock.Peer) (j *permitJudge, took time.Duration, calls int) {
 	t.Helper()
 	j = newPermitJudge(c.limit)
 	var wg sync.WaitGroup
@@ -84,7 +84,7 @@ func (c crowd) play(t *testing.T, seed uint64, cluster *redistest.Cluster, all [
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	if raceEnabled {
+	if redlock.RaceEnabled {
 		c.rounds = (c.rounds + 3) / 4
 	}
 	start := time.Now()
@@ -116,7 +116,7 @@ func (c crowd) play(t *testing.T, seed uint64, cluster *redistest.Cluster, all [
 	}
 	wg.Wait()
 	took = time.Since(start)
-	for _, n := range hits(rules) {
+	for _, n := range redlock.Hits(rules) {
 		calls += n
 	}
 	require.Empty(t, failed)
@@ -164,15 +164,15 @@ func TestCrowdsOfASemaphore(t *testing.T) {
 		{members: 3, clients: 3, callers: 1, limit: 64, n: 64, rounds: 2, hold: 5 * time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("%d members, %d x %d for %d of %d", c.members, c.clients, c.callers, max(c.n, 1), c.limit), func(t *testing.T) {
-			among(t, c.members, c.clients, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+			redlock.Among(t, c.members, c.clients, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 				for i, p := range all {
 					p.Jitter(uint64(i), time.Millisecond/4, time.Millisecond/4, time.Millisecond/4)
 				}
 				_, took, calls := c.play(t, 1, cluster, all)
 				t.Logf("%v, %.1f calls for each acquisition", took, float64(calls)/float64(c.clients*c.callers*c.rounds))
 				time.Sleep(100 * time.Millisecond)
-				leftovers(t, cluster)
-			}, quiet)
+				redlock.Leftovers(t, cluster)
+			}, redlock.Quiet)
 		})
 	}
 }
@@ -183,7 +183,7 @@ func TestCrowdsOfASemaphore(t *testing.T) {
 func TestBusyPermitsAreHandedOnAsIfEachWereALock(t *testing.T) {
 	const perPermit = 6
 	busy := func(limit int) (rate, calls float64) {
-		among(t, 3, perPermit*limit, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		redlock.Among(t, 3, perPermit*limit, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 			var rules []*redistest.Rule
 			for i, p := range all {
 				p.Jitter(uint64(i), time.Millisecond, time.Millisecond, time.Millisecond)
@@ -218,11 +218,11 @@ func TestBusyPermitsAreHandedOnAsIfEachWereALock(t *testing.T) {
 			}
 			wg.Wait()
 			require.Empty(t, judge.wrong)
-			for _, n := range hits(rules) {
+			for _, n := range redlock.Hits(rules) {
 				calls += float64(n)
 			}
 			rate, calls = float64(inTime)/took.Seconds(), calls/float64(judge.got)
-		}, quiet)
+		}, redlock.Quiet)
 		return rate, calls
 	}
 	one, _ := busy(1)
@@ -271,7 +271,7 @@ func TestArgumentsOfASemaphoreThatCannotWorkAreNamed(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrInput)
 		require.ErrorContains(t, err, "WithInterop")
 		noKeysAtRest(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestPermitsThatRenewThemselvesLastAndThoseWithATTLEnd(t *testing.T) {
@@ -283,7 +283,7 @@ func TestPermitsThatRenewThemselvesLastAndThoseWithATTLEnd(t *testing.T) {
 		require.True(t, waits.Pending())
 		time.Sleep(200 * time.Millisecond)
 		require.ErrorIs(t, fixed.Err(), redlock.ErrLost)
-		require.Equal(t, redlock.LostExpired, lostFor(fixed))
+		require.Equal(t, redlock.LostExpired, redlock.LostFor(fixed))
 		next := waits.Get(t)
 		require.Equal(t, fixed.Slot(), next.Slot(), "a slot is free when its lease has ended")
 		require.Greater(t, next.Token(), fixed.Token())
@@ -297,7 +297,7 @@ func TestPermitsThatRenewThemselvesLastAndThoseWithATTLEnd(t *testing.T) {
 		require.ErrorIs(t, next.Unlock(t.Context()), redlock.ErrNotHeld)
 		time.Sleep(time.Second)
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A crashed holder's slots come back when its TTL is over, and not before.
@@ -320,7 +320,7 @@ func TestSlotOfADeadHolderComesBack(t *testing.T) {
 }
 
 func TestPermitSurvivesMembersThatAreKilled(t *testing.T) {
-	pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	redlock.Pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		l := permit(t, p, "k", 3, redlock.AutoRenew(time.Second))
 		other := permit(t, q, "k", 3)
 		require.NotEqual(t, l.Slot(), other.Slot())
@@ -340,14 +340,14 @@ func TestPermitSurvivesMembersThatAreKilled(t *testing.T) {
 		require.Equal(t, 5, l.Votes(), "those that come back have it again")
 		unlock(t, l, other, x)
 		time.Sleep(time.Second)
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 // A member that has a stray of the owner for another slot has no vote for the lease: counted as one, a lease would live on
 // with one real vote, beside another holder of its slot.
 func TestRenewalIsOnlyConfirmedWhereTheSlotIs(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		l := permit(t, p, "k", 8, redlock.AutoRenew(900*time.Millisecond))
 		for _, s := range cluster.Servers[1:] { // as after a loss and a late call: its slot is nobody's, and it has another
 			moveSlot(t, s, "k", l.Slot(), (l.Slot()+1)%8)
@@ -358,11 +358,11 @@ func TestRenewalIsOnlyConfirmedWhereTheSlotIs(t *testing.T) {
 		before := l.ValidUntil()
 		time.Sleep(310 * time.Millisecond)
 		require.ErrorIs(t, l.Err(), redlock.ErrLost, "two of three do not have the slot")
-		require.Equal(t, redlock.LostRefused, lostFor(l))
+		require.Equal(t, redlock.LostRefused, redlock.LostFor(l))
 		require.False(t, l.ValidUntil().After(before))
 		time.Sleep(3 * time.Second)
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 func TestPermitIsHandedOff(t *testing.T) {
@@ -384,7 +384,7 @@ func TestPermitIsHandedOff(t *testing.T) {
 			unlock(t, got)
 			noKeysAtRest(t, d)
 		}
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestHandoffOfAPermitThatIsNotWholeIsRefused(t *testing.T) {
@@ -417,7 +417,7 @@ func TestCloseGivesPermitsBack(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		unlock(t, waits.Get(t))
 		noKeysAtRest(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestDoHoldsAPermitWhileItsFunctionRuns(t *testing.T) {
@@ -433,7 +433,7 @@ func TestDoHoldsAPermitWhileItsFunctionRuns(t *testing.T) {
 		})
 		require.NoError(t, err)
 		noKeysAtRest(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Whoever wants several is not passed by those behind it, and gets all of them at once.
@@ -442,7 +442,7 @@ func TestSeveralPermitsAreNotStarved(t *testing.T) {
 		first := []*redlock.Lease{permit(t, a, "k", 4), permit(t, a, "k", 4), permit(t, a, "k", 4)}
 		big := later(t.Context(), b.Semaphore("k", 4, redlock.Permits(3)).Acquire)
 		time.Sleep(20 * time.Millisecond)
-		var small []*locking
+		var small []*redlock.Locking
 		for range 4 {
 			small = append(small, later(t.Context(), c.Semaphore("k", 4).Acquire))
 		}
@@ -497,12 +497,12 @@ func TestCallersWithDifferentLimitsHaveTheGreatestTogether(t *testing.T) {
 		require.NotEqual(t, slots[1], l.Slot())
 		unlock(t, l, held[3])
 		noKeys(t, d)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // A winner is in no line, and has its slot everywhere: otherwise members give slots that are held elsewhere.
 func TestWinnerIsInNoLineAndHasItsSlotEverywhere(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		x := permit(t, p, "k", 2)
 		y := permit(t, p, "k", 2)
 		q.Links[2].SetDelay(redistest.Delay{Fixed: 20 * time.Millisecond}, redistest.Delay{Fixed: 20 * time.Millisecond})
@@ -514,35 +514,35 @@ func TestWinnerIsInNoLineAndHasItsSlotEverywhere(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		require.Equal(t, 3, l.Votes(), "of the member whose push was lost, too")
 		for _, s := range cluster.Servers {
-			require.EqualValues(t, 0, admin(t, s, "EXISTS", "redquorum:sq:{k}"))
+			require.EqualValues(t, 0, redlock.Admin(t, s, "EXISTS", "redquorum:sq:{k}"))
 		}
 		unlock(t, l, y)
 		time.Sleep(100 * time.Millisecond)
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 // A member at which the owner has another slot has lost nothing of the lease: it had nothing.
 func TestReleaseOfAPermitNamesItsSlots(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		l := permit(t, p, "k", 8)
 		for _, s := range cluster.Servers[1:] {
 			moveSlot(t, s, "k", l.Slot(), (l.Slot()+1)%8)
 		}
 		err := l.Unlock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrLost, "two of three did not have the slot")
-		nothingLeft(t, cluster)
-	}, quiet)
+		redlock.NothingLeft(t, cluster)
+	}, redlock.Quiet)
 }
 
 // moveSlot gives the owner of a slot another one at a member, as no member does.
 func moveSlot(t testing.TB, s redistest.Server, name string, from, to int) {
 	t.Helper()
 	key := "redquorum:s1:{" + name + "}"
-	owner := admin(t, s, "HGET", key, fmt.Sprint(from)).(string)
-	deadline, _, _ := strings.Cut(admin(t, s, "HGET", key, owner).(string), " ")
-	admin(t, s, "HDEL", key, fmt.Sprint(from))
-	admin(t, s, "HSET", key, owner, fmt.Sprintf("%s %d:1", deadline, to), fmt.Sprint(to), owner)
+	owner := redlock.Admin(t, s, "HGET", key, fmt.Sprint(from)).(string)
+	deadline, _, _ := strings.Cut(redlock.Admin(t, s, "HGET", key, owner).(string), " ")
+	redlock.Admin(t, s, "HDEL", key, fmt.Sprint(from))
+	redlock.Admin(t, s, "HSET", key, owner, fmt.Sprintf("%s %d:1", deadline, to), fmt.Sprint(to), owner)
 }
 
 func TestSemaphoreAndMutexOfANameStandInLinesOfTheirOwn(t *testing.T) {
@@ -558,7 +558,7 @@ func TestSemaphoreAndMutexOfANameStandInLinesOfTheirOwn(t *testing.T) {
 		unlock(t, lock)
 		time.Sleep(10 * time.Millisecond)
 		unlock(t, waits.Get(t), l)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Processes settle on slots of their own, and do not collide.
@@ -577,12 +577,12 @@ func TestClientAsksForTheSlotThatItGaveBackLast(t *testing.T) {
 			require.Equal(t, mine[2-i].Slot(), l.Slot())
 			defer unlock(t, l)
 		}
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Members that do not answer are not taken for members that refuse.
 func TestTryAcquireDoesNotTakeSilenceForARefusal(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		taught(t, cluster)
 		const far = "99999999999999"
 		for i, s := range cluster.Servers { // each has another slot free
@@ -592,8 +592,8 @@ func TestTryAcquireDoesNotTakeSilenceForARefusal(t *testing.T) {
 					args = append(args, fmt.Sprint(slot), owner, owner, fmt.Sprintf("%s %d:5", far, slot))
 				}
 			}
-			admin(t, s, args...)
-			admin(t, s, "PEXPIRE", "redquorum:s1:{k}", "100000")
+			redlock.Admin(t, s, args...)
+			redlock.Admin(t, s, "PEXPIRE", "redquorum:s1:{k}", "100000")
 		}
 		_, err := p.Semaphore("k", 3).TryAcquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
@@ -601,5 +601,5 @@ func TestTryAcquireDoesNotTakeSilenceForARefusal(t *testing.T) {
 		_, err = p.Semaphore("k", 3).TryAcquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.NotErrorIs(t, err, redlock.ErrHeld)
-	}, quiet)
+	}, redlock.Quiet)
 }

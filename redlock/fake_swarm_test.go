@@ -165,7 +165,7 @@ type swarm struct {
 	scene
 	t       *testing.T
 	cluster *redistest.Cluster
-	peers   []*peer
+	peers   []*redlock.Peer
 	book    *ledger
 	wg      sync.WaitGroup
 
@@ -225,9 +225,9 @@ func (s *swarm) run() {
 	guard := s.guard && !s.unguarded
 	for range s.clients {
 		if guard {
-			s.peers = append(s.peers, guarded(s.t, s.cluster, s.config, redlock.WithFreshMembers()))
+			s.peers = append(s.peers, redlock.Guarded(s.t, s.cluster, s.config, redlock.WithFreshMembers()))
 		} else {
-			s.peers = append(s.peers, connect(s.t, s.cluster, s.config))
+			s.peers = append(s.peers, redlock.Connect(s.t, s.cluster, s.config))
 		}
 	}
 	s.settled(guard)
@@ -248,12 +248,12 @@ func (s *swarm) run() {
 	time.Sleep(5 * time.Second)
 	s.settled(guard)
 	if s.squatter {
-		admin(s.t, s.cluster.Servers[0], "HSET", s.names[0], "somebody:1", "1")
+		redlock.Admin(s.t, s.cluster.Servers[0], "HSET", s.names[0], "somebody:1", "1")
 		for _, srv := range s.cluster.Servers[1:] {
-			admin(s.t, srv, "HSET", s.names[0], "somebody:1", "1")
-			admin(s.t, srv, "PEXPIRE", s.names[0], "600000")
+			redlock.Admin(s.t, srv, "HSET", s.names[0], "somebody:1", "1")
+			redlock.Admin(s.t, srv, "PEXPIRE", s.names[0], "600000")
 		}
-		admin(s.t, s.cluster.Servers[0], "PEXPIRE", s.names[0], "600000")
+		redlock.Admin(s.t, s.cluster.Servers[0], "PEXPIRE", s.names[0], "600000")
 	}
 	for i, p := range s.peers {
 		for k, name := range s.names {
@@ -263,13 +263,13 @@ func (s *swarm) run() {
 	}
 	s.wg.Wait()
 	if s.litter {
-		admin(s.t, s.cluster.Servers[0], "SET", "litter", "1")
+		redlock.Admin(s.t, s.cluster.Servers[0], "SET", "litter", "1")
 	}
 	time.Sleep(time.Second)
 	if s.kinds {
 		time.Sleep(2 * s.entry) // a plain release leaves the last ticket to the end of the entries
 	}
-	left, err := s.cluster.Leftovers(context.Background(), lasting...)
+	left, err := s.cluster.Leftovers(context.Background(), redlock.Lasting...)
 	require.NoError(s.t, err)
 	if len(left) > 0 && !s.squatter {
 		s.book.bad("keys left behind: %v", left)
@@ -287,7 +287,7 @@ func (s *swarm) settled(guard bool) {
 	}
 }
 
-func (s *swarm) onceMore(p *peer, i int, name string) {
+func (s *swarm) onceMore(p *redlock.Peer, i int, name string) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
 	defer cancel()
 	get := p.Mutex(name).Lock
@@ -355,7 +355,7 @@ func (s *swarm) check(err error, allowed ...error) {
 func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 
 // caller takes one lock after the other, in every way there is.
-func (s *swarm) caller(p *peer, i int, random *rand.Rand) {
+func (s *swarm) caller(p *redlock.Peer, i int, random *rand.Rand) {
 	allowed := []error{redlock.ErrHeld, redlock.ErrNoQuorum, redlock.ErrTooSlow, context.DeadlineExceeded, context.Canceled}
 	if s.guard {
 		allowed = append(allowed, redlock.ErrQuarantined)
@@ -626,7 +626,7 @@ func (s *swarm) lapse(random *rand.Rand) bool {
 	switch {
 	case s.lowered:
 		for _, srv := range s.cluster.Servers {
-			admin(s.t, srv, "HSET", member.TokensKey, bucketOf(s.names[0]), "1000")
+			redlock.Admin(s.t, srv, "HSET", member.TokensKey, redlock.BucketOf(s.names[0]), "1000")
 		}
 	case s.kind == sceneClocks: // back: what is held is held for longer
 		d := -upTo(random, time.Second)

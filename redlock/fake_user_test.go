@@ -31,7 +31,7 @@ func TestOpenNamesTheFunctionThatIgnoresItsContext(t *testing.T) {
 	} {
 		for _, timeout := range []time.Duration{50 * time.Millisecond, time.Second} {
 			t.Run(fmt.Sprint(name, timeout), func(t *testing.T) {
-				bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+				redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 					end := make(chan struct{})
 					defer close(end)
 					urls, ways := meshed(cluster)
@@ -55,7 +55,7 @@ func TestOpenNamesTheFunctionThatIgnoresItsContext(t *testing.T) {
 
 // A Dialer that never returns is not called for ever.
 func TestDialerThatNeverReturnsIsGivenUp(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		var running, most atomic.Int64
 		var hangs atomic.Bool
 		end := make(chan struct{})
@@ -73,7 +73,7 @@ func TestDialerThatNeverReturnsIsGivenUp(t *testing.T) {
 		})
 		require.NoError(t, err)
 		defer c.Close()
-		p := &peer{Client: c}
+		p := &redlock.Peer{Client: c}
 		p.Voting(t, 3)
 		hangs.Store(true)
 		cluster.Embedded(1).Faults().Cut()
@@ -90,7 +90,7 @@ func TestDialerThatNeverReturnsIsGivenUp(t *testing.T) {
 
 // A provider without a password would make a client of the default user, with permissions that nobody meant.
 func TestProviderWithoutAPasswordIsRefused(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		urls, ways := meshed(cluster)
 		_, err := redlock.Open(t.Context(), urls, ways, func(c *redlock.Config) {
 			c.Credentials = func(context.Context, string) (string, string, error) { return "", "", nil }
@@ -104,7 +104,7 @@ func TestProviderWithoutAPasswordIsRefused(t *testing.T) {
 }
 
 func TestCredentialsEveryNeedsCredentials(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		urls, ways := meshed(cluster)
 		every := func(c *redlock.Config) { c.CredentialsEvery = time.Minute }
 		_, err := redlock.Open(t.Context(), urls, ways, every)
@@ -128,7 +128,7 @@ func TestCredentialsEveryNeedsCredentials(t *testing.T) {
 
 // Each URL may have a dial_timeout of its own: Open has the patience of the longest.
 func TestOpenHasThePatienceOfEveryMember(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		urls, ways := meshed(cluster)
 		urls[0] += "?dial_timeout=100ms"
 		urls[1] += "?dial_timeout=3s"
@@ -148,11 +148,11 @@ func TestOpenHasThePatienceOfEveryMember(t *testing.T) {
 }
 
 func TestClientStartsWithoutAMinorityAndSaysWhoIsMissing(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		urls, ways := meshed(cluster)
 		cluster.Kill(0, 4)
 		var log transcript
-		p := &peer{Client: opened(t, urls, ways, redlock.WithLogger(log.logger()), redlock.WithFreshMembers())}
+		p := &redlock.Peer{Client: opened(t, urls, ways, redlock.WithLogger(log.logger()), redlock.WithFreshMembers())}
 		works(t, p.Client)
 		for i := range urls {
 			missing := fmt.Sprintf("started without a member\" member=member-%d.mesh:6379 ", i)
@@ -166,7 +166,7 @@ func TestClientStartsWithoutAMinorityAndSaysWhoIsMissing(t *testing.T) {
 
 // Two servers are dead, and one hangs.
 func TestClientDoesNotStartWithoutAMajorityAndSaysWhoIsMissing(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		urls, ways := meshed(cluster)
 		cluster.Kill(0, 2)
 		cluster.Pause(3)
@@ -187,7 +187,7 @@ func TestClientDoesNotStartWithoutAMajorityAndSaysWhoIsMissing(t *testing.T) {
 }
 
 func TestOpenEndsWithItsContext(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		urls, ways := meshed(cluster)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

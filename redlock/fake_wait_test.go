@@ -35,7 +35,7 @@ func TestBurstOfContendersIsServedWithoutOverlap(t *testing.T) {
 		t.Run(fmt.Sprint(tc), inBubble(tc.members, func(t *testing.T, cluster *redistest.Cluster) {
 			var ref referee
 			var wg sync.WaitGroup
-			all := peers(t, cluster, tc.clients, quiet)
+			all := redlock.Peers(t, cluster, tc.clients, redlock.Quiet)
 			start := time.Now()
 			for i, p := range all {
 				p.Jitter(uint64(i+1), 300*time.Microsecond, 300*time.Microsecond, 300*time.Microsecond)
@@ -43,7 +43,7 @@ func TestBurstOfContendersIsServedWithoutOverlap(t *testing.T) {
 					wg.Go(func() {
 						l := p.Lock(t, "k")
 						ref.granted(l)
-						if wrong := overBelief(cluster, l); wrong != nil {
+						if wrong := redlock.OverBelief(cluster, l); wrong != nil {
 							t.Error(wrong)
 						}
 						time.Sleep(time.Millisecond)
@@ -59,13 +59,13 @@ func TestBurstOfContendersIsServedWithoutOverlap(t *testing.T) {
 			// 1 ms of holding, two ways of hand-over, and the splits of the beginning.
 			require.Less(t, time.Since(start), time.Duration(ref.count)*3*time.Millisecond+500*time.Millisecond)
 			time.Sleep(10 * time.Millisecond)
-			leftovers(t, cluster)
+			redlock.Leftovers(t, cluster)
 		}))
 	}
 }
 
 func TestClientsAreServedInOrderOfArrival(t *testing.T) {
-	among(t, 5, 9, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	redlock.Among(t, 5, 9, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		for i, p := range all {
 			p.Jitter(uint64(i+1), time.Millisecond, time.Millisecond, time.Millisecond)
 		}
@@ -89,7 +89,7 @@ func TestClientsAreServedInOrderOfArrival(t *testing.T) {
 		wg.Wait()
 		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
 		require.Less(t, time.Since(start), 8*6*time.Millisecond, "without a pause between them")
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestProcessesAlternateHoweverManyCallersEachHas(t *testing.T) {
@@ -119,19 +119,19 @@ func TestProcessesAlternateHoweverManyCallersEachHas(t *testing.T) {
 		}
 		require.Len(t, order, 15)
 		require.LessOrEqual(t, last, 7, "the three are served between the twelve: %v", order)
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // The queues differ: each of three waiters came first at some members, none at a majority. The holder
 // has heard of them by their announcements alone. Its hint makes all members give to the same one.
 func TestReleaseNamesOneSuccessorWhereTheQueuesDiffer(t *testing.T) {
-	among(t, 5, 4, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	redlock.Among(t, 5, 4, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		held := all[0].Hold(t, "k")
 		near, far := time.Millisecond, 10*time.Millisecond
 		all[1].Slow(near, near, far, far, far)
 		all[2].Slow(far, far, near, near, far)
 		all[3].Slow(far, far, far, far, near)
-		var waiting []*locking
+		var waiting []*redlock.Locking
 		var yields []*redistest.Rule
 		for _, p := range all[1:] {
 			waiting = append(waiting, p.LockLater(t.Context(), "k"))
@@ -145,7 +145,7 @@ func TestReleaseNamesOneSuccessorWhereTheQueuesDiffer(t *testing.T) {
 			start := time.Now()
 			require.NoError(t, held.Unlock(t.Context()))
 			time.Sleep(time.Millisecond)
-			i := slices.IndexFunc(waiting, func(w *locking) bool { return !w.Pending() })
+			i := slices.IndexFunc(waiting, func(w *redlock.Locking) bool { return !w.Pending() })
 			require.GreaterOrEqual(t, i, 0, "somebody has it")
 			require.LessOrEqual(t, waiting[i].At.Sub(start), time.Millisecond)
 			held = waiting[i].Get(t)
@@ -153,14 +153,14 @@ func TestReleaseNamesOneSuccessorWhereTheQueuesDiffer(t *testing.T) {
 			waiting = slices.Delete(waiting, i, i+1)
 		}
 		require.NoError(t, held.Unlock(t.Context()))
-		require.Equal(t, slices.Repeat([]int{0}, 15), hits(yields))
-	}, quiet)
+		require.Equal(t, slices.Repeat([]int{0}, 15), redlock.Hits(yields))
+	}, redlock.Quiet)
 }
 
 // split starts three clients at once, each of which is first at one of the members 0, 1 and 2.
-func split(t testing.TB, all []*caller, name string) []*locking {
+func split(t testing.TB, all []*caller, name string) []*redlock.Locking {
 	t.Helper()
-	var waiting []*locking
+	var waiting []*redlock.Locking
 	for i, p := range all {
 		rtt := slices.Repeat([]time.Duration{10 * time.Millisecond}, len(p.Members()))
 		rtt[i] = 2 * time.Millisecond
@@ -181,7 +181,7 @@ func TestSplitsAreWonByDifferentClients(t *testing.T) {
 				first := -1
 				for first < 0 {
 					time.Sleep(time.Millisecond)
-					first = slices.IndexFunc(waiting, func(w *locking) bool { return w != nil && !w.Pending() })
+					first = slices.IndexFunc(waiting, func(w *redlock.Locking) bool { return w != nil && !w.Pending() })
 				}
 				if n == 0 {
 					wins[first]++
@@ -194,12 +194,12 @@ func TestSplitsAreWonByDifferentClients(t *testing.T) {
 		for _, n := range wins {
 			require.LessOrEqual(t, n, 17, "%v: three times in a million by chance", wins)
 		}
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestLostPushIsHealedByTheNextHeartbeat(t *testing.T) {
 	for _, lost := range []int{0, 2, 3, 5} {
-		t.Run(fmt.Sprint(lost), inAmong(5, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		t.Run(fmt.Sprint(lost), inAmong(5, 2, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 			held := all[0].Hold(t, "k")
 			waiting := all[1].LockLater(t.Context(), "k")
 			time.Sleep(1500 * time.Millisecond)
@@ -217,28 +217,28 @@ func TestLostPushIsHealedByTheNextHeartbeat(t *testing.T) {
 				require.LessOrEqual(t, took, time.Second+10*time.Millisecond, "a third of the entry, and a round trip")
 				require.Greater(t, took, 100*time.Millisecond)
 			}
-			require.Empty(t, overBelief(cluster, l))
+			require.Empty(t, redlock.OverBelief(cluster, l))
 			time.Sleep(2 * time.Second)
 			require.Equal(t, 5, l.Votes())
-		}, quiet))
+		}, redlock.Quiet))
 	}
 }
 
 func TestWaitingCostsOneMessageASecond(t *testing.T) {
-	among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	redlock.Among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		all[0].Hold(t, "k") // renewed for ever
 		waits := all[1].Count(script.Wait)
 		err := all[1].LockFor(t, "k", time.Minute)
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		for _, n := range hits(waits) {
+		for _, n := range redlock.Hits(waits) {
 			require.InDelta(t, 62, n, 4) // and one when the holder's lease seemed to end
 		}
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestHandOverCostsTwoCommandsAtEachMember(t *testing.T) {
-	among(t, 5, 4, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	redlock.Among(t, 5, 4, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		var wg sync.WaitGroup
 		const rounds = 15
 		evals := make([]*redistest.Rule, 0, 20)
@@ -257,11 +257,11 @@ func TestHandOverCostsTwoCommandsAtEachMember(t *testing.T) {
 		}
 		wg.Wait()
 		sum := 0
-		for _, n := range hits(evals) {
+		for _, n := range redlock.Hits(evals) {
 			sum += n
 		}
 		require.Less(t, sum, 4*rounds*10*13/10, "ten commands per acquisition, and something for the beginning")
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 func TestHolderThatDiesIsSucceededWhenItsLeaseEnds(t *testing.T) {
@@ -286,8 +286,8 @@ func TestHolderThatDiesIsSucceededWhenItsLeaseEnds(t *testing.T) {
 // The next holder is decided between three clients of which one cancels at a random moment, hundreds of
 // times: while queued, while a grant is on its way, in the second round, in line behind its own process.
 func TestWaiterThatCancelsLeavesNothingAndStopsNobody(t *testing.T) {
-	for seed := range seeds(8) {
-		among(t, 3, 4, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	for seed := range redlock.Seeds(8) {
+		redlock.Among(t, 3, 4, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			var ref referee
 			var wg sync.WaitGroup
@@ -337,14 +337,14 @@ func TestWaiterThatCancelsLeavesNothingAndStopsNobody(t *testing.T) {
 			require.Greater(t, cancelled, 10)
 			require.Greater(t, won, 5)
 			time.Sleep(20 * time.Millisecond)
-			leftovers(t, cluster)
-		}, quiet)
+			redlock.Leftovers(t, cluster)
+		}, redlock.Quiet)
 	}
 }
 
 // Two waiters share the votes, and the yields of both are lost on the way.
 func TestSplitEndsAlthoughItsYieldsAreLost(t *testing.T) {
-	among(t, 4, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+	redlock.Among(t, 4, 2, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		const near, far = time.Millisecond, 5 * time.Millisecond
 		all[0].Slow(near, near, far, far)
 		all[1].Slow(far, far, near, near)
@@ -355,7 +355,7 @@ func TestSplitEndsAlthoughItsYieldsAreLost(t *testing.T) {
 			}
 		}
 		start := time.Now()
-		waiting := []*locking{all[0].LockLater(t.Context(), "k"), all[1].LockLater(t.Context(), "k")}
+		waiting := []*redlock.Locking{all[0].LockLater(t.Context(), "k"), all[1].LockLater(t.Context(), "k")}
 		first := 0
 		select {
 		case <-waiting[0].Done:
@@ -375,8 +375,8 @@ func TestSplitEndsAlthoughItsYieldsAreLost(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, n, 2, "yields were lost")
 		time.Sleep(time.Second)
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 func TestLockGivesUpWhereNoQuorumCanBeAsked(t *testing.T) {
@@ -394,7 +394,7 @@ func TestLockGivesUpWhereNoQuorumCanBeAsked(t *testing.T) {
 // A client that has known for long enough that it cannot ask a majority asks nobody: votes of the others would be of no use,
 // and thousands of such clients keep a member that comes back from answering those who can use them.
 func TestLockAsksNobodyWhereNoQuorumCouldBeAskedForLong(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		asked := p.Count(script.Acquire)
 		waited := p.Count(script.Wait)
 		p.Away(0, 1)
@@ -425,12 +425,12 @@ func TestLockAsksNobodyWhereNoQuorumCouldBeAskedForLong(t *testing.T) {
 		require.Less(t, time.Since(start), 2*time.Second)
 		p.EveryLink(func(l *redistest.Link) { l.Heal() }, 1)
 		time.Sleep(5 * time.Second)
-		nothingLeft(t, cluster)
-	}, quiet)
+		redlock.NothingLeft(t, cluster)
+	}, redlock.Quiet)
 }
 
 func TestLockWaitsForAQuorumWhereItIsTold(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		cluster.Kill(0, 1, 2)
 		waiting := p.LockLater(t.Context(), "k")
 		time.Sleep(time.Minute)
@@ -441,17 +441,17 @@ func TestLockWaitsForAQuorumWhereItIsTold(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, waiting.Lease.Unlock(t.Context()))
 		require.NoError(t, cluster.Restart(true, 1, 2))
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 	}, func(c *redlock.Config) { c.NoQuorumAfter = -1 })
 }
 
 // Waiters that died are handed votes, by an unlock here and a cancelled waiter there, at moments far apart. All of that
 // ends with their entries, an entry's lifetime after their last heartbeat, and whoever waits then has the lock.
 func TestNextHolderComesWithinOneEntryWhateverDeadWaitersAreHanded(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, h, v *peer) {
-		behind := func() *peer { // the vote that V has it keeps when it yields: its owner hashes lowest
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, h, v *redlock.Peer) {
+		behind := func() *redlock.Peer { // the vote that V has it keeps when it yields: its owner hashes lowest
 			for {
-				p := join(t, cluster, quiet)
+				p := redlock.JoinAll(t, cluster, redlock.Quiet)
 				if script.Hash([]byte(script.OwnerOf(redlock.UUID(p.Client), 1))) > script.Hash([]byte(script.OwnerOf(redlock.UUID(v.Client), 1))) {
 					return p
 				}
@@ -482,24 +482,24 @@ func TestNextHolderComesWithinOneEntryWhateverDeadWaitersAreHanded(t *testing.T)
 		<-vWaits.Done
 		l := xWaits.Get(t)
 		require.LessOrEqual(t, xWaits.At.Sub(died), 3*time.Second+10*time.Millisecond)
-		require.Empty(t, overBelief(cluster, l))
-	}, quiet)
+		require.Empty(t, redlock.OverBelief(cluster, l))
+	}, redlock.Quiet)
 }
 
 // The same with any number of waiters that die, give up or live on, of which each may be the first at any member, and with a
 // member that dies, at any time.
 func TestNextHolderComesWithinOneEntryInAnyOrder(t *testing.T) {
-	for seed := range seeds(48) {
+	for seed := range redlock.Seeds(48) {
 		deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 			rng := rand.New(rand.NewPCG(seed, 9))
 			within := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
-			h := another(t, d, quiet)
+			h := another(t, d, redlock.Quiet)
 			held := h.Hold(t, "k", redlock.TTL(30*time.Second))
-			var gone []*locking
+			var gone []*redlock.Locking
 			var dead []*caller
 			cancels := map[time.Duration]context.CancelFunc{}
 			n := 3 + rng.IntN(4)
-			all := moreOf(t, d, n+2, quiet)
+			all := moreOf(t, d, n+2, redlock.Quiet)
 			for i, p := range all {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -547,23 +547,23 @@ func TestNextHolderComesWithinOneEntryInAnyOrder(t *testing.T) {
 
 // While somebody holds and somebody waits nothing is handed over, and the keys of the queue never end by themselves.
 func TestEntriesOfDeadWaitersAreRemovedWhileTheLockIsHeld(t *testing.T) {
-	pair(t, 1, func(t *testing.T, cluster *redistest.Cluster, h, live *peer) {
+	redlock.Pair(t, 1, func(t *testing.T, cluster *redistest.Cluster, h, live *redlock.Peer) {
 		l := h.Hold(t, "k")
 		live.LockLater(t.Context(), "k")
-		var dead []*peer
+		var dead []*redlock.Peer
 		for range 40 {
-			p := join(t, cluster, quiet)
+			p := redlock.JoinAll(t, cluster, redlock.Quiet)
 			p.LockLater(t.Context(), "k")
 			synctest.Wait()
 			p.Die()
 			dead = append(dead, p)
 		}
-		require.EqualValues(t, 41, admin(t, cluster.Servers[0], "HLEN", waitersOf("k")))
+		require.EqualValues(t, 41, redlock.Admin(t, cluster.Servers[0], "HLEN", redlock.WaitersOf("k")))
 		for _, p := range dead { // nobody hears of that
 			go func() { _ = p.Close() }()
 		}
 		time.Sleep(5 * time.Minute) // of heartbeats of one waiter
-		require.LessOrEqual(t, admin(t, cluster.Servers[0], "HLEN", waitersOf("k")), int64(8))
+		require.LessOrEqual(t, redlock.Admin(t, cluster.Servers[0], "HLEN", redlock.WaitersOf("k")), int64(8))
 		require.NoError(t, l.Unlock(t.Context()))
 	})
 }
@@ -572,7 +572,7 @@ func TestEntriesOfDeadWaitersAreRemovedWhileTheLockIsHeld(t *testing.T) {
 // them out. Their entries live for as long as is said.
 func throng(t *testing.T, cluster *redistest.Cluster, name string, n int, lives time.Duration) (disperse func()) {
 	t.Helper()
-	queue, waiters := queueOf(name), strings.Replace(queueOf(name), ":q:", ":w:", 1)
+	queue, waiters := redlock.QueueOf(name), strings.Replace(redlock.QueueOf(name), ":q:", ":w:", 1)
 	entry := fmt.Sprintf("%d 3000", time.Now().Add(lives).UnixMilli())
 	add, set := []string{"ZADD", queue}, []string{"HSET", waiters}
 	rem, del := []string{"ZREM", queue}, []string{"HDEL", waiters}
@@ -581,13 +581,13 @@ func throng(t *testing.T, cluster *redistest.Cluster, name string, n int, lives 
 		add, set, rem, del = append(add, strconv.Itoa(i), who), append(set, who, entry), append(rem, who), append(del, who)
 	}
 	for _, s := range cluster.Servers {
-		admin(t, s, add...)
-		admin(t, s, set...)
+		redlock.Admin(t, s, add...)
+		redlock.Admin(t, s, set...)
 	}
 	return func() {
 		for _, s := range cluster.Servers {
-			admin(t, s, rem...)
-			admin(t, s, del...)
+			redlock.Admin(t, s, rem...)
+			redlock.Admin(t, s, del...)
 		}
 	}
 }
@@ -595,17 +595,17 @@ func throng(t *testing.T, cluster *redistest.Cluster, name string, n int, lives 
 // In a line of a thousand a waiter sends a heartbeat every 3 s, and is never less than Entry from losing its place. When the
 // line is short again, it sends one a second.
 func TestWaiterOfALongLineSendsFewHeartbeatsAndKeepsItsPlace(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		li := &listener{}
-		holder, p := join(t, cluster, quiet), join(t, cluster, redlock.WithTracer(li), quiet)
+		holder, p := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, cluster, redlock.WithTracer(li), redlock.Quiet)
 		held := holder.Hold(t, "k")
 		disperse := throng(t, cluster, "k", 1000, time.Hour)
 		waiting := p.LockLater(at(t.Context(), "job"), "k")
 		time.Sleep(50 * time.Millisecond)
-		owner := admin(t, cluster.Servers[0], "ZRANGE", queueOf("k"), "-1", "-1").([]any)[0].(string)
+		owner := redlock.Admin(t, cluster.Servers[0], "ZRANGE", redlock.QueueOf("k"), "-1", "-1").([]any)[0].(string)
 		for range 290 {
 			for _, s := range cluster.Servers {
-				entry := fmt.Sprint(admin(t, s, "HGET", strings.Replace(queueOf("k"), ":q:", ":w:", 1), owner))
+				entry := fmt.Sprint(redlock.Admin(t, s, "HGET", strings.Replace(redlock.QueueOf("k"), ":q:", ":w:", 1), owner))
 				deadline, ttl, _ := strings.Cut(entry, " ")
 				ms, err := strconv.ParseInt(deadline, 10, 64)
 				require.NoError(t, err, entry)
@@ -627,10 +627,10 @@ func TestWaiterOfALongLineSendsFewHeartbeatsAndKeepsItsPlace(t *testing.T) {
 
 // A client in a long line looks at a member's marker when it sends a heartbeat, and hardly besides.
 func TestWaiterOfALongLineLooksSeldom(t *testing.T) {
-	voters(t, 1, func(t *testing.T, cluster *redistest.Cluster, holder *peer) {
+	voters(t, 1, func(t *testing.T, cluster *redistest.Cluster, holder *redlock.Peer) {
 		var sent sentCommands
 		urls, ways := meshed(cluster)
-		p := &peer{Client: opened(t, urls, ways, sent.count)}
+		p := &redlock.Peer{Client: opened(t, urls, ways, sent.count)}
 		p.Voting(t, 1)
 		holder.Hold(t, "k")
 		throng(t, cluster, "k", 1000, time.Hour)
@@ -667,8 +667,8 @@ func (c *sentOn) Write(b []byte) (int, error) {
 // Everybody in a long line dies, and the holder gives the lock to one after the other. All of that ends with their entries,
 // and who comes behind them has the lock at its next heartbeat.
 func TestDeadWaitersOfALongLineHoldUpOthersForTheirEntries(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		holder, p := join(t, cluster, quiet), join(t, cluster, quiet)
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		holder, p := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, cluster, redlock.Quiet)
 		held := holder.Hold(t, "k")
 		throng(t, cluster, "k", 1000, 6*time.Second)
 		waiting := p.LockLater(t.Context(), "k")
@@ -678,15 +678,15 @@ func TestDeadWaitersOfALongLineHoldUpOthersForTheirEntries(t *testing.T) {
 		require.NoError(t, waiting.Get(t).Unlock(t.Context()))
 		require.LessOrEqual(t, waiting.At.Sub(start), 9010*time.Millisecond)
 		time.Sleep(15 * time.Second) // this one's unlock has given it to the dead, too
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 	})
 }
 
 // A vote that is pushed to a waiter of a long line is good for as long as any other, and makes it ask nobody at once.
 func TestGrantInALongLineTakesNoFurtherCall(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		li := &listener{}
-		holder, p := join(t, cluster, quiet), join(t, cluster, redlock.WithTracer(li), quiet)
+		holder, p := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, cluster, redlock.WithTracer(li), redlock.Quiet)
 		held := holder.Hold(t, "k")
 		disperse := throng(t, cluster, "k", 1000, time.Hour)
 		waiting := p.LockLater(at(t.Context(), "job"), "k")
@@ -696,7 +696,7 @@ func TestGrantInALongLineTakesNoFurtherCall(t *testing.T) {
 		require.NoError(t, held.Unlock(t.Context()))
 		l := waiting.Get(t)
 		require.Zero(t, li.woken()["k poll job/acquire"])
-		require.Empty(t, overBelief(cluster, l))
+		require.Empty(t, redlock.OverBelief(cluster, l))
 		require.NoError(t, l.Unlock(t.Context()))
 	})
 }
@@ -704,13 +704,13 @@ func TestGrantInALongLineTakesNoFurtherCall(t *testing.T) {
 // Who gets a lock out of a long line was refused it long ago. But the grant names the next waiter, so the client that wants the
 // lock again gets in line, and does not ask first.
 func TestGrantThatNamesAWaiterSparesTheNextCallAQuestion(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		holder, p := join(t, cluster, quiet), join(t, cluster, quiet)
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		holder, p := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, cluster, redlock.Quiet)
 		held := holder.Hold(t, "k")
 		disperse := throng(t, cluster, "k", 1000, time.Hour)
 		waiting := p.LockLater(t.Context(), "k")
 		time.Sleep(10 * time.Millisecond) // it stands in front
-		behind := join(t, cluster, quiet).LockLater(t.Context(), "k")
+		behind := redlock.JoinAll(t, cluster, redlock.Quiet).LockLater(t.Context(), "k")
 		time.Sleep(2 * time.Second)
 		disperse()
 		require.NoError(t, held.Unlock(t.Context()))
@@ -727,13 +727,13 @@ func TestGrantThatNamesAWaiterSparesTheNextCallAQuestion(t *testing.T) {
 func TestEntriesOfALongLineLiveFourTimesAsLongAtMost(t *testing.T) {
 	for waiting, lives := range map[int]time.Duration{332: 3 * time.Second, 333: 3999 * time.Millisecond, 2999: 11997 * time.Millisecond, 4000: 12 * time.Second} {
 		t.Run(strconv.Itoa(waiting), inBubble(1, func(t *testing.T, cluster *redistest.Cluster) {
-			holder, p := join(t, cluster, quiet), join(t, cluster, quiet)
+			holder, p := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, cluster, redlock.Quiet)
 			holder.Hold(t, "k")
 			throng(t, cluster, "k", waiting, time.Hour)
 			p.LockLater(t.Context(), "k")
 			time.Sleep(1050 * time.Millisecond)
-			owner := admin(t, cluster.Servers[0], "ZRANGE", queueOf("k"), "-1", "-1").([]any)[0].(string)
-			entry := fmt.Sprint(admin(t, cluster.Servers[0], "HGET", strings.Replace(queueOf("k"), ":q:", ":w:", 1), owner))
+			owner := redlock.Admin(t, cluster.Servers[0], "ZRANGE", redlock.QueueOf("k"), "-1", "-1").([]any)[0].(string)
+			entry := fmt.Sprint(redlock.Admin(t, cluster.Servers[0], "HGET", strings.Replace(redlock.QueueOf("k"), ":q:", ":w:", 1), owner))
 			deadline, _, _ := strings.Cut(entry, " ")
 			ms, err := strconv.ParseInt(deadline, 10, 64)
 			require.NoError(t, err, entry)

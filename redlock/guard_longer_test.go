@@ -23,19 +23,19 @@ func longer(c *redlock.Config) {
 }
 
 // older is a deployment of three members that clients with short leases have used for a while.
-func older(t *testing.T, cluster *redistest.Cluster) *peer {
+func older(t *testing.T, cluster *redistest.Cluster) *redlock.Peer {
 	a := voting(t, cluster, 3, short, redlock.WithFreshMembers())
 	time.Sleep(10 * time.Second)
 	return a
 }
 
 // without has a client not reach some members.
-func without(members ...int) func(p *peer) {
-	return func(p *peer) { p.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, members...) }
+func without(members ...int) func(p *redlock.Peer) {
+	return func(p *redlock.Peer) { p.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, members...) }
 }
 
 // excluded waits until rival has the lock, and fails if held is still trusted then.
-func excluded(t *testing.T, rival *peer, held *redlock.Lease) {
+func excluded(t *testing.T, rival *redlock.Peer, held *redlock.Lease) {
 	t.Helper()
 	require.NoError(t, held.Err())
 	l := rival.Lock(t, "k")
@@ -47,9 +47,9 @@ func excluded(t *testing.T, rival *peer, held *redlock.Lease) {
 // A client with long leases reaches a majority, so that the third member does not know of them. One member of that
 // majority forgets, and a client that starts then has only seen the one that does not know when it marks it.
 func TestQuarantineLastsForTheLongestLeaseThatAMajorityKnowsOf(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		a := older(t, cluster)
-		b := guardedVia(t, cluster, without(0), longer)
+		b := redlock.GuardedVia(t, cluster, without(0), longer)
 		b.Voting(t, 2)
 		held := b.Lock(t, "k", redlock.TTL(25*time.Second))
 		synctest.Wait()
@@ -57,7 +57,7 @@ func TestQuarantineLastsForTheLongestLeaseThatAMajorityKnowsOf(t *testing.T) {
 		b.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, 2) // b would tell it
 		restart(t, cluster, false, 2)
 		late := redistest.Delay{Fixed: 50 * time.Millisecond}
-		d := guardedVia(t, cluster, func(p *peer) { p.Links[1].SetDelay(late, late) }, short)
+		d := redlock.GuardedVia(t, cluster, func(p *redlock.Peer) { p.Links[1].SetDelay(late, late) }, short)
 		time.Sleep(40 * time.Millisecond)
 		require.Equal(t, "g", markerOf(t, cluster, 2, "state"))
 		require.Equal(t, "1000", markerOf(t, cluster, 2, "q"), "d has met member 0 alone")
@@ -68,7 +68,7 @@ func TestQuarantineLastsForTheLongestLeaseThatAMajorityKnowsOf(t *testing.T) {
 
 // A client that was stopped wakes up beside a member that has forgotten, and marks it before it looks at the others.
 func TestClientThatWasStoppedMarksForNoLessThanTheLongestLease(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		d := older(t, cluster)
 		d.EveryLink(func(l *redistest.Link) { l.Pause() })
 		b := voting(t, cluster, 3, longer)
@@ -87,20 +87,20 @@ func TestClientThatWasStoppedMarksForNoLessThanTheLongestLease(t *testing.T) {
 
 // A majority forgets, so that no member can tell. The client with the long leases comes back in time.
 func TestClientWithAGreaterMaxTTLProlongsAQuarantineThatItMeets(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		d := older(t, cluster)
-		b := guardedVia(t, cluster, without(0), longer)
+		b := redlock.GuardedVia(t, cluster, without(0), longer)
 		b.Voting(t, 2)
 		d.Away(1, 2) // it hears nothing of that
 		held := b.Lock(t, "k", redlock.TTL(25*time.Second))
 		require.NoError(t, d.Close())
 		b.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, 1, 2)
 		restart(t, cluster, false, 1, 2)
-		d = guarded(t, cluster, short)
+		d = redlock.Guarded(t, cluster, short)
 		d.Until(t, 1, redlock.MemberQuarantined)
 		d.Until(t, 2, redlock.MemberQuarantined)
 		require.Equal(t, "1000", markerOf(t, cluster, 1, "q"))
-		c := guarded(t, cluster, longer, func(c *redlock.Config) { c.MaxTTL = 20 * time.Second }) // prolongs, too: by its part of the difference
+		c := redlock.Guarded(t, cluster, longer, func(c *redlock.Config) { c.MaxTTL = 20 * time.Second }) // prolongs, too: by its part of the difference
 		c.Until(t, 1, redlock.MemberQuarantined)
 		c.Until(t, 2, redlock.MemberQuarantined)
 		b.EveryLink(func(l *redistest.Link) { l.Refuse(false) }, 1, 2)
@@ -112,13 +112,13 @@ func TestClientWithAGreaterMaxTTLProlongsAQuarantineThatItMeets(t *testing.T) {
 
 // In a first deployment, too; and who counts the quarantine looks once more before it believes that it is over.
 func TestFirstStartWaitsForTheLongestLeaseThatAClientCameToTellOf(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		began := time.Now()
-		a := guarded(t, cluster, short, func(c *redlock.Config) { c.PingInterval = time.Hour })
+		a := redlock.Guarded(t, cluster, short, func(c *redlock.Config) { c.PingInterval = time.Hour })
 		a.Until(t, 2, redlock.MemberQuarantined)
 		require.Equal(t, "n", markerOf(t, cluster, 2, "state"))
 		time.Sleep(500 * time.Millisecond)
-		b := guarded(t, cluster, longer)
+		b := redlock.Guarded(t, cluster, longer)
 		b.Until(t, 0, redlock.MemberQuarantined)
 		a.Voting(t, 3)
 		require.GreaterOrEqual(t, time.Since(began), 30*time.Second)
@@ -129,9 +129,9 @@ func TestFirstStartWaitsForTheLongestLeaseThatAClientCameToTellOf(t *testing.T) 
 
 // A vote that one member alone gave would count in a lease that the others learn of too late.
 func TestNoVoteIsUsedBeforeAMajorityKnowsOfTheLongestLease(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		older(t, cluster)
-		b := guardedVia(t, cluster, without(1, 2), longer)
+		b := redlock.GuardedVia(t, cluster, without(1, 2), longer)
 		locking := b.LockLater(t.Context(), "k", redlock.TTL(25*time.Second))
 		time.Sleep(12 * time.Second)
 		require.Equal(t, "30000", markerOf(t, cluster, 0, "q"))
@@ -147,9 +147,9 @@ func TestNoVoteIsUsedBeforeAMajorityKnowsOfTheLongestLease(t *testing.T) {
 
 // Who cannot have a vote is told why: not that the member is down, and nothing more.
 func TestMemberThatDoesNotVoteAloneSaysWhy(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		older(t, cluster)
-		b := guardedVia(t, cluster, without(1, 2), longer)
+		b := redlock.GuardedVia(t, cluster, without(1, 2), longer)
 		time.Sleep(12 * time.Second) // and all others have learnt of the longer leases
 		for i, m := range b.Members() {
 			require.Equal(t, redlock.MemberDown, m.State)
@@ -167,16 +167,16 @@ func TestMemberThatDoesNotVoteAloneSaysWhy(t *testing.T) {
 
 // Two clients mark a member that forgot, and the one with the longer leases comes second.
 func TestClientThatFindsAMemberMarkedMeanwhileTellsItsMaxTTL(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		a := older(t, cluster)
 		require.NoError(t, a.Close())
 		b := voting(t, cluster, 3, longer)
 		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "g" }
 		b.Links[2].Call(marking, 1, func([]string) {
-			info := admin(t, cluster.Servers[2], "INFO", "server")
+			info := redlock.Admin(t, cluster.Servers[2], "INFO", "server")
 			_, id, _ := strings.Cut(info.(string), "run_id:")
-			admin(t, cluster.Servers[2], "HSET", "redquorum:boot", "id", strings.Fields(id)[0]+" 5", "state", "g", "q", "1000")
-			admin(t, cluster.Servers[2], "SET", "redquorum:quarantine", "1", "PX", "1000")
+			redlock.Admin(t, cluster.Servers[2], "HSET", "redquorum:boot", "id", strings.Fields(id)[0]+" 5", "state", "g", "q", "1000")
+			redlock.Admin(t, cluster.Servers[2], "SET", "redquorum:quarantine", "1", "PX", "1000")
 		})
 		restart(t, cluster, false, 2)
 		began := time.Now()
@@ -190,7 +190,7 @@ func TestClientThatFindsAMemberMarkedMeanwhileTellsItsMaxTTL(t *testing.T) {
 
 // The last look at a source may be older than what it was told since: its table tells q, too.
 func TestSourcesTellOfLongerLeasesThanTheLastLookFound(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		a := older(t, cluster)
 		d := voting(t, cluster, 3, short, func(c *redlock.Config) { c.PingInterval, c.StallTimeout = time.Hour, 3*time.Hour })
 		require.NoError(t, a.Close())
@@ -208,7 +208,7 @@ func TestSourcesTellOfLongerLeasesThanTheLastLookFound(t *testing.T) {
 
 // Where the member's clock runs behind, its quarantine ends a little later there than by the client's count.
 func TestQuarantineThatEndsLaterByTheMembersClockIsNoSignOfLongerLeases(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		log := slog.New(slog.NewTextHandler(writer(func(b []byte) (int, error) {
 			if strings.Contains(string(b), "stays silent for longer") {
 				t.Errorf("told without a reason: %s", b)
@@ -221,7 +221,7 @@ func TestQuarantineThatEndsLaterByTheMembersClockIsNoSignOfLongerLeases(t *testi
 		p.Until(t, 2, redlock.MemberQuarantined)
 		synctest.Wait()
 		began := time.Now()
-		require.EqualValues(t, 1, admin(t, cluster.Servers[2], "PEXPIRE", "redquorum:quarantine", "2000"))
+		require.EqualValues(t, 1, redlock.Admin(t, cluster.Servers[2], "PEXPIRE", "redquorum:quarantine", "2000"))
 		p.Voting(t, 3)
 		require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
 	})
@@ -229,7 +229,7 @@ func TestQuarantineThatEndsLaterByTheMembersClockIsNoSignOfLongerLeases(t *testi
 
 // A client looks at the members seldom only while it has nothing to lose by that.
 func TestClientIsQuietWhileItHoldsAndAwaitsNothing(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := voting(t, cluster, 3, redlock.WithFreshMembers())
 		rival := voting(t, cluster, 3)
 		quiet := func(want bool, when string) {
@@ -278,7 +278,7 @@ func TestClientIsQuietWhileItHoldsAndAwaitsNothing(t *testing.T) {
 // The first call after a rest may be one that waits first, because callers of this client have waited before it. It takes no
 // look along. Members that have forgotten meanwhile give it no vote, beside a holder that they do not know any more.
 func TestWaitAfterARestGetsNoVoteOfAnotherMemory(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := voting(t, cluster, 3, redlock.WithFreshMembers())
 		held := voting(t, cluster, 3).Lock(t, "k")
 		ctx, stop := context.WithCancel(t.Context())

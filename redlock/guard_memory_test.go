@@ -40,7 +40,7 @@ func TestRefusalThatMayMeanAnotherMemoryEndsTheGeneration(t *testing.T) {
 		{"OOM command not allowed when used memory > 'maxmemory'.", false},
 		{"BUSY Redis is busy running a script.", false},
 	} {
-		t.Run(tc.text, inVoters(3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		t.Run(tc.text, inVoters(3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 			before := p.State(1)
 			p.Links[1].Fail(redistest.WithArg(script.Acquire.SHA), 1, tc.text)
 			cycle(t, p, "k")
@@ -55,7 +55,7 @@ func TestRefusalThatMayMeanAnotherMemoryEndsTheGeneration(t *testing.T) {
 
 // Between the suspicion and the look at the marker nothing of the member counts.
 func TestMemberDoesNotVoteWhileItIsLookedAt(t *testing.T) {
-	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		p.Links[1].Fail(redistest.WithArg(script.Acquire.SHA), 1, "READONLY You can't write against a read only replica.")
 		p.Links[1].DelayReply(redistest.Named("EVAL"), 1, 300*time.Millisecond)
 		cycle(t, p, "k")
@@ -68,7 +68,7 @@ func TestMemberDoesNotVoteWhileItIsLookedAt(t *testing.T) {
 
 // A member that is emptied while the connection is down is the same process: only its marker tells.
 func TestFlushWhileNobodyLooksEndsTheGeneration(t *testing.T) {
-	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		before := p.State(1)
 		p.Away(1)
 		require.NoError(t, cluster.Flush(1))
@@ -81,7 +81,7 @@ func TestFlushWhileNobodyLooksEndsTheGeneration(t *testing.T) {
 
 // While a member is in quarantine it is asked for nothing that could be a vote.
 func TestMemberInQuarantineIsAskedForNothing(t *testing.T) {
-	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		held := p.Lock(t, "k", redlock.AutoRenew(time.Second))
 		require.NoError(t, cluster.Restart(false, 2))
 		p.Until(t, 2, redlock.MemberQuarantined)
@@ -104,34 +104,34 @@ func TestMemberInQuarantineIsAskedForNothing(t *testing.T) {
 // A queue that came back from a snapshot must not be served: those in it may be long gone, or hold the
 // lock by a majority of the others.
 func TestReleaseInQuarantineHandsOverToNobody(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		patient := func(c *redlock.Config) { c.Entry, c.MaxTTL, c.TTL = time.Minute, 10*time.Second, 10*time.Second }
 		p := voting(t, cluster, 3, patient, redlock.WithFreshMembers())
 		q := voting(t, cluster, 3, patient)
 		held := p.Hold(t, "k")
 		waiting := q.LockLater(t.Context(), "k")
-		require.Eventually(t, func() bool { return admin(t, cluster.Servers[2], "EXISTS", queueOf("k")) == int64(1) }, time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return redlock.Admin(t, cluster.Servers[2], "EXISTS", redlock.QueueOf("k")) == int64(1) }, time.Second, time.Millisecond)
 		q.Away(2) // what becomes of member 2 is p's doing alone
 		cluster.Kill(2)
 		require.NoError(t, cluster.Restart(true, 2)) // comes back with lock and queue
 		p.Until(t, 2, redlock.MemberQuarantined)
 		// As if a client had restored it meanwhile: then FORGOT would not hold the grant back.
-		skew(t, cluster, "k", 0, 0, 0)
-		admin(t, cluster.Servers[2], "HSET", member.TokensKey, bucketOf("k"), "5")
+		redlock.Skew(t, cluster, "k", 0, 0, 0)
+		redlock.Admin(t, cluster.Servers[2], "HSET", member.TokensKey, redlock.BucketOf("k"), "5")
 		sent := tags(p.Links[2], script.Release)
 		require.NoError(t, held.Unlock(t.Context()))
 		waiting.Get(t)
 		synctest.Wait()
 		require.Equal(t, []string{"!"}, *sent)
-		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
-		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", queueOf("k")), "there was somebody to serve")
+		require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[2], "EXISTS", "k"))
+		require.Equal(t, int64(1), redlock.Admin(t, cluster.Servers[2], "EXISTS", redlock.QueueOf("k")), "there was somebody to serve")
 	})
 }
 
 // A release that is owed goes out first of all on the next connection, and under the member's standing of
 // now: it may have forgotten in between.
 func TestDebtsCarryTheNewStanding(t *testing.T) {
-	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		held := p.Hold(t, "k")
 		id := markerOf(t, cluster, 2, "id")
 		sent := tags(p.Links[2], script.Release)
@@ -143,7 +143,7 @@ func TestDebtsCarryTheNewStanding(t *testing.T) {
 		synctest.Wait()
 		require.NotEqual(t, id, markerOf(t, cluster, 2, "id"))
 		require.Equal(t, []string{"!"}, *sent)
-		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
+		require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[2], "EXISTS", "k"))
 
 		// The same process with the same memory: handed over as ever.
 		p.Voting(t, 3)
@@ -158,7 +158,7 @@ func TestDebtsCarryTheNewStanding(t *testing.T) {
 		require.Equal(t, []string{id}, *sent)
 	})
 	// Also what Close pays.
-	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		held := p.Hold(t, "k")
 		sent := tags(p.Links[2], script.Release)
 		p.Away(2)
@@ -167,37 +167,37 @@ func TestDebtsCarryTheNewStanding(t *testing.T) {
 		p.Links[2].Refuse(false)
 		require.NoError(t, p.Close())
 		require.Equal(t, []string{"!"}, *sent)
-		require.Equal(t, int64(0), admin(t, cluster.Servers[2], "EXISTS", "k"))
+		require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[2], "EXISTS", "k"))
 	})
 }
 
 // Two clients that meet the same new servers: the second sees the first one's markers and waits a second
 // for the rest, instead of taking the last member for one that forgot.
 func TestSecondClientWaitsForTheFirstMarking(t *testing.T) {
-	late := func(p *peer) { // it looks there last
+	late := func(p *redlock.Peer) { // it looks there last
 		p.Links[2].SetDelay(redistest.Delay{Fixed: 10 * time.Millisecond}, redistest.Delay{})
 	}
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		time.Sleep(time.Minute) // servers older than MaxTTL
 		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "n" }
-		p := guardedVia(t, cluster, func(p *peer) { p.Links[2].DelayCommand(marking, 1, 500*time.Millisecond) }, short)
+		p := redlock.GuardedVia(t, cluster, func(p *redlock.Peer) { p.Links[2].DelayCommand(marking, 1, 500*time.Millisecond) }, short)
 		p.Voting(t, 2)
-		q := guardedVia(t, cluster, late, short)
+		q := redlock.GuardedVia(t, cluster, late, short)
 		q.Voting(t, 3)
 		require.Equal(t, "n", markerOf(t, cluster, 2, "state"))
 	})
 	// Somebody who marked two of three and is gone is not waited for any longer than that.
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		time.Sleep(time.Minute)
 		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "n" }
-		p := guardedVia(t, cluster, func(p *peer) {
+		p := redlock.GuardedVia(t, cluster, func(p *redlock.Peer) {
 			p.Links[2].Call(marking, 1, func([]string) { p.Links[2].Refuse(true) })
 			p.Links[2].CutBefore(marking, 1)
 		}, short)
 		p.Voting(t, 2)
 		p.Die()
 		at := time.Now()
-		q := guardedVia(t, cluster, late, short)
+		q := redlock.GuardedVia(t, cluster, late, short)
 		q.Until(t, 2, redlock.MemberQuarantined)
 		require.GreaterOrEqual(t, time.Since(at), time.Second)
 		require.Equal(t, "g", markerOf(t, cluster, 2, "state"))
@@ -207,7 +207,7 @@ func TestSecondClientWaitsForTheFirstMarking(t *testing.T) {
 // Counters are read from members that know, and whether one does is read with them, in one step: this
 // client believes two members that were emptied a moment ago.
 func TestCountersOfAMemberThatForgotSinceAreNotLent(t *testing.T) {
-	voters(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		cycle(t, p, "k")
 		restart(t, cluster, false, 4)
 		p.Until(t, 4, redlock.MemberQuarantined)
@@ -221,13 +221,13 @@ func TestCountersOfAMemberThatForgotSinceAreNotLent(t *testing.T) {
 
 // aged is a member whose generation ends while its answers are on their way.
 type aged struct {
-	yes
+	redlock.Yes
 	ended *bool // set between calls
 	say   func(script string) (n int64, ended bool, o member.Outcome)
 }
 
 func (a *aged) State() member.State {
-	st := a.yes.State()
+	st := a.Yes.State()
 	if *a.ended {
 		st.Gen++
 	}
@@ -236,17 +236,17 @@ func (a *aged) State() member.State {
 
 func (a *aged) Submit(c *member.Call) {
 	if a.say == nil || !*a.ended {
-		a.yes.Submit(c) // answers of the generation that has ended, or will
+		a.Yes.Submit(c) // answers of the generation that has ended, or will
 		return
 	}
-	n, ended, outcome := a.say(scriptOf(c))
+	n, ended, outcome := a.say(redlock.ScriptOf(c))
 	st := a.State()
 	if ended {
-		st = a.yes.State()
+		st = a.Yes.State()
 	}
 	c.State, c.At, c.Outcome, c.Err = st.Brief(), time.Now(), outcome, nil
 	c.Reply = member.Reply{Kind: ':', Int: n}
-	if scriptOf(c) == script.Extend.SHA {
+	if redlock.ScriptOf(c) == script.Extend.SHA {
 		c.Reply = member.Reply{Kind: '*', Elems: []member.Reply{c.Reply}}
 	}
 	c.Sink.Done(c)
@@ -268,7 +268,7 @@ func agedClient(t *testing.T, ended *bool, say ...func(string) (int64, bool, mem
 }
 
 func TestRenewalByAnEndedGenerationDoesNotCount(t *testing.T) {
-	fakeTime(t, func(t *testing.T) {
+	redlock.FakeTime(t, func(t *testing.T) {
 		ended := false
 		c := agedClient(t, &ended)
 		l, err := c.Mutex("k", redlock.TTL(10*time.Second)).Lock(t.Context())
@@ -287,7 +287,7 @@ func TestRenewalByAnEndedGenerationDoesNotCount(t *testing.T) {
 
 func TestRejoinByAnEndedGenerationDoesNotCount(t *testing.T) {
 	for _, old := range []bool{false, true} {
-		fakeTime(t, func(t *testing.T) {
+		redlock.FakeTime(t, func(t *testing.T) {
 			ended := false
 			has := func(string) (int64, bool, member.Outcome) { return 1, false, member.Answered }
 			lost := func(sha string) (int64, bool, member.Outcome) {
@@ -310,74 +310,74 @@ func TestRejoinByAnEndedGenerationDoesNotCount(t *testing.T) {
 
 // A handed-off lease is adopted by those that have it: it is given to nobody before a majority confirms.
 func TestAdoptionNeedsAMajorityThatHasTheLease(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		held := p.Hold(t, "k")
 		h := handoff(t, held)
-		admin(t, cluster.Servers[1], "DEL", "k") // forgot it, and is free
+		redlock.Admin(t, cluster.Servers[1], "DEL", "k") // forgot it, and is free
 		q.Links[2].Pause()
 		_, err := q.Adopt(t.Context(), h)
 		require.ErrorIs(t, err, redlock.ErrNoQuorum, "one has it, one does not, one is silent")
 		synctest.Wait()
-		require.Equal(t, int64(0), admin(t, cluster.Servers[1], "EXISTS", "k"))
+		require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[1], "EXISTS", "k"))
 	})
 }
 
 func TestLostLeaseLeavesNothing(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		l := p.Hold(t, "k", redlock.TTL(10*time.Second))
 		steal(t, cluster, "k", time.Minute, 0, 1, 2)
 		require.ErrorIs(t, l.Extend(context.Background(), 10*time.Second), redlock.ErrLost)
 		synctest.Wait()
 		for _, i := range []int{3, 4} {
-			require.Equal(t, int64(0), admin(t, cluster.Servers[i], "EXISTS", "k"))
+			require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[i], "EXISTS", "k"))
 		}
 	})
 }
 
 // A release that found no connection is sent on the next one, long before the lock would end by itself.
 func TestReleaseIsRepeatedOnTheNextConnection(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		l := p.Hold(t, "k")
 		p.Away(2)
 		synctest.Wait() // the client knows
 		require.NoError(t, l.Unlock(t.Context()))
-		require.Equal(t, int64(1), admin(t, cluster.Servers[2], "EXISTS", "k"))
+		require.Equal(t, int64(1), redlock.Admin(t, cluster.Servers[2], "EXISTS", "k"))
 		p.Links[2].Refuse(false)
 		p.Settle(t, 3)
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 	})
 }
 
 // An acquire that the server did not know the script of is not repeated once its release is on the way.
 func TestNothingIsRepeatedBehindItsRelease(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		p.Slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
 		for _, s := range cluster.Servers {
-			admin(t, s, "SCRIPT", "FLUSH")
-			admin(t, s, "SCRIPT", "LOAD", script.Release.Source) // which so needs no repair, behind the other
+			redlock.Admin(t, s, "SCRIPT", "FLUSH")
+			redlock.Admin(t, s, "SCRIPT", "LOAD", script.Release.Source) // which so needs no repair, behind the other
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
 		_, err := p.Mutex("k").TryLock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(time.Second)
-		leftovers(t, cluster)
+		redlock.Leftovers(t, cluster)
 	})
 }
 
 // Who waits registers only where it can be told: a grant that nobody hears of blocks the lock for its TTL.
 func TestNobodyRegistersWithoutAnInbox(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		p.Hold(t, "k")
 		q.Links[2].Fail(redistest.Named("SUBSCRIBE"), -1, "NOPERM this user has no permissions to access one of the channels")
-		admin(t, cluster.Servers[2], "CLIENT", "KILL", "TYPE", "pubsub")
+		redlock.Admin(t, cluster.Servers[2], "CLIENT", "KILL", "TYPE", "pubsub")
 		time.Sleep(time.Second) // it may have lost the commands' connection with it
 		require.True(t, q.State(2).Votes)
 		require.False(t, q.State(2).Inbox)
 		q.LockLater(t.Context(), "k")
 		synctest.Wait()
 		for i, want := range []int64{1, 1, 0} {
-			require.Equal(t, want, admin(t, cluster.Servers[i], "EXISTS", queueOf("k")), "member %d", i)
+			require.Equal(t, want, redlock.Admin(t, cluster.Servers[i], "EXISTS", redlock.QueueOf("k")), "member %d", i)
 		}
 		require.NoError(t, q.Close())
 	})
@@ -385,32 +385,32 @@ func TestNobodyRegistersWithoutAnInbox(t *testing.T) {
 
 // Members in quarantine answer a release, and their answers count: that nothing is held needs no memory.
 func TestUnlockIsDoneByMembersInQuarantineToo(t *testing.T) {
-	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		held := p.Hold(t, "k", redlock.TTL(time.Second))
 		restart(t, cluster, true, 1, 2)
 		p.Until(t, 1, redlock.MemberQuarantined)
 		p.Until(t, 2, redlock.MemberQuarantined)
 		require.NoError(t, held.Err())
 		require.NoError(t, held.Unlock(t.Context()))
-		nothingLeft(t, cluster)
+		redlock.NothingLeft(t, cluster)
 	})
 }
 
 // Votes and Margin follow the renewals: each moves the end of the votes that it renews.
 func TestRenewedVotesAreCounted(t *testing.T) {
-	alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		l := p.Hold(t, "k", redlock.AutoRenew(10*time.Second))
 		for range 20 {
 			time.Sleep(5 * time.Second)
 			require.Equal(t, 5, l.Votes())
 			require.Equal(t, 2, l.Margin())
 		}
-	}, quiet)
+	}, redlock.Quiet)
 }
 
 // Long tables of counters on slow members take longer to read than DialTimeout: 5 calls of 400 ms against 1 s.
 func TestCountersAreRestoredThoughThatTakesLong(t *testing.T) {
-	voters(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		restart(t, cluster, false, 4)
 		p.Voting(t, 4)
 		p.Until(t, 4, redlock.MemberQuarantined)

@@ -24,17 +24,17 @@ func short(c *redlock.Config) {
 }
 
 // voting is guarded, and waits until n members vote.
-func voting(t testing.TB, cluster *redistest.Cluster, n int, opts ...redlock.Option) *peer {
+func voting(t testing.TB, cluster *redistest.Cluster, n int, opts ...redlock.Option) *redlock.Peer {
 	t.Helper()
-	p := guarded(t, cluster, opts...)
+	p := redlock.Guarded(t, cluster, opts...)
 	p.Voting(t, n)
 	return p
 }
 
 // voters is bubble with one client of a fresh deployment, when all members vote.
-func voters(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Cluster, p *peer), opts ...redlock.Option) {
+func voters(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer), opts ...redlock.Option) {
 	t.Helper()
-	bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
 		test(t, cluster, voting(t, cluster, n, append([]redlock.Option{short, redlock.WithFreshMembers()}, opts...)...))
 	})
 }
@@ -42,12 +42,12 @@ func voters(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Clus
 // markerOf reads a field of a member's marker.
 func markerOf(t testing.TB, cluster *redistest.Cluster, i int, field string) string {
 	t.Helper()
-	v := admin(t, cluster.Servers[i], "HGET", "redquorum:boot", field)
+	v := redlock.Admin(t, cluster.Servers[i], "HGET", "redquorum:boot", field)
 	s, _ := v.(string)
 	return s
 }
 
-func cycle(t testing.TB, p *peer, key string) uint64 {
+func cycle(t testing.TB, p *redlock.Peer, key string) uint64 {
 	t.Helper()
 	l := p.Lock(t, key)
 	require.NoError(t, l.Unlock(t.Context()))
@@ -70,15 +70,15 @@ func meshed(cluster *redistest.Cluster) (urls []string, ways redlock.Option) {
 }
 
 // dialling is a client that Open makes, with a Dialer of the user's.
-func dialling(t testing.TB, cluster *redistest.Cluster, opts ...redlock.Option) *peer {
+func dialling(t testing.TB, cluster *redistest.Cluster, opts ...redlock.Option) *redlock.Peer {
 	t.Helper()
 	urls, ways := meshed(cluster)
-	return &peer{Client: opened(t, urls, append(opts, ways)...)}
+	return &redlock.Peer{Client: opened(t, urls, append(opts, ways)...)}
 }
 
 // A proxy or a mesh between the client and its members: all that a dial does not decide is as without it.
 func TestMembersBehindADialerOfTheUsersAreGuarded(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := dialling(t, cluster, short, redlock.WithFreshMembers())
 		p.Voting(t, 3)
 		cycle(t, p, "k")
@@ -89,7 +89,7 @@ func TestMembersBehindADialerOfTheUsersAreGuarded(t *testing.T) {
 }
 
 func TestMembersWithoutARestartGuardAreRefused(t *testing.T) {
-	bubble(t, 2, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 2, func(t *testing.T, cluster *redistest.Cluster) {
 		guard := node.NewGuard(node.GuardConfig{Members: 2, MaxTTL: 30 * time.Second})
 		var members []member.Member
 		for i, s := range cluster.Servers {
@@ -105,14 +105,14 @@ func TestMembersWithoutARestartGuardAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrInput)
 		require.ErrorContains(t, err, "member 2 ("+cluster.Servers[1].Addr()+") has no restart guard")
 		require.NotContains(t, err.Error(), "member 1")
-		c, err := redlock.New(members, noGuard)
+		c, err := redlock.New(members, redlock.NoGuard)
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 	})
 }
 
 func TestFreshMembersVoteAtOnce(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		began := time.Now()
 		p := voting(t, cluster, 5, short, redlock.WithFreshMembers())
 		require.Less(t, time.Since(began), 200*time.Millisecond)
@@ -129,9 +129,9 @@ func TestFreshMembersVoteAtOnce(t *testing.T) {
 
 // Servers younger than MaxTTL may be a deployment that lost everything at once: somebody may still hold.
 func TestFirstStartWaitsUntilTheServersAreOlderThanTheLongestLease(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		began := time.Now()
-		p := guarded(t, cluster, short)
+		p := redlock.Guarded(t, cluster, short)
 		p.Until(t, 4, redlock.MemberQuarantined)
 		err := p.Try(t, "k")
 		require.ErrorIs(t, err, redlock.ErrQuarantined)
@@ -162,7 +162,7 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 			cycle(t, p, "k")
 			synctest.Wait()    // its late calls count on as well
 			for i := range 5 { // counters far ahead of any clock: only memory keeps their order
-				admin(t, cluster.Servers[i], "HSET", "redquorum:tokens", bucketOf("k"), "9000000000000000")
+				redlock.Admin(t, cluster.Servers[i], "HSET", "redquorum:tokens", redlock.BucketOf("k"), "9000000000000000")
 			}
 			last := cycle(t, p, "k")
 			require.EqualValues(t, 9000000000000001, last)
@@ -184,7 +184,7 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 			require.Equal(t, "w", markerOf(t, cluster, 1, "state"))
 			require.Equal(t, "0", markerOf(t, cluster, 1, "clk"))
 			require.Greater(t, cycle(t, p, "k"), last)
-			require.Greater(t, counter(t, cluster.Servers[1], "k"), int64(9000000000000001))
+			require.Greater(t, redlock.Counter(t, cluster.Servers[1], "k"), int64(9000000000000001))
 		}))
 	}
 }
@@ -192,7 +192,7 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 // Three of five lose their memory under a living holder: without the quarantine a rival has a majority.
 func TestMajorityThatForgetsUnderAHolderLetsNobodyIn(t *testing.T) {
 	for _, members := range [][]int{{0, 1, 2}, {0, 1, 2, 3, 4}} {
-		bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 			a := voting(t, cluster, 5, short, redlock.WithFreshMembers())
 			b := voting(t, cluster, 5, short)
 			held := a.Lock(t, "k", redlock.TTL(time.Second))
@@ -207,7 +207,7 @@ func TestMajorityThatForgetsUnderAHolderLetsNobodyIn(t *testing.T) {
 }
 
 func TestFlushIsSeenByTheFirstGrant(t *testing.T) {
-	voters(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		cycle(t, p, "k")
 		synctest.Wait()
 		require.NoError(t, cluster.Flush(2))
@@ -220,7 +220,7 @@ func TestFlushIsSeenByTheFirstGrant(t *testing.T) {
 }
 
 func TestFlushIsSeenByTheNextPing(t *testing.T) {
-	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		require.NoError(t, cluster.Flush(1))
 		at := time.Now()
 		p.Voting(t, 2)
@@ -232,7 +232,7 @@ func TestFlushIsSeenByTheNextPing(t *testing.T) {
 
 // One member alone has nobody to ask: order goes on from its clock, and that is said.
 func TestSingleMemberThatForgetsGoesOnByItsClock(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
 		told := &guardTold{}
 		p := voting(t, cluster, 1, short, redlock.WithFreshMembers(), redlock.WithTracer(told))
 		last := cycle(t, p, "k")
@@ -247,7 +247,7 @@ func TestSingleMemberThatForgetsGoesOnByItsClock(t *testing.T) {
 }
 
 func TestStrictKeepsAMemberOutThatNobodyCanRestore(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		strict := func(c *redlock.Config) { c.RestartGuard = redlock.Strict }
 		p := voting(t, cluster, 3, short, strict, redlock.WithFreshMembers())
 		cycle(t, p, "k")
@@ -260,7 +260,7 @@ func TestStrictKeepsAMemberOutThatNobodyCanRestore(t *testing.T) {
 }
 
 func TestGuardOffBelievesAnOldMarkerAndNotAMissingOne(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		off := func(c *redlock.Config) { c.RestartGuard = redlock.GuardOff }
 		p := voting(t, cluster, 3, short, off, redlock.WithFreshMembers())
 		last := cycle(t, p, "k")
@@ -281,7 +281,7 @@ func TestGuardOffBelievesAnOldMarkerAndNotAMissingOne(t *testing.T) {
 }
 
 func TestGreaterMaxTTLIsRaisedAndAdopted(t *testing.T) {
-	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		at := time.Now()
 		long := voting(t, cluster, 3, short, func(c *redlock.Config) { c.MaxTTL = 10 * time.Second })
 		require.GreaterOrEqual(t, time.Since(at), time.Second, "one ping, so that all have learnt of it")
@@ -306,15 +306,15 @@ func TestMembersThatForgotWhileAClientRestedGiveItNoVote(t *testing.T) {
 		"restarted": func(t *testing.T, cluster *redistest.Cluster) { restart(t, cluster, false, 0, 1) },
 		"given an old snapshot": func(t *testing.T, cluster *redistest.Cluster) { // with counters, so that no grant compares the marker
 			for _, s := range cluster.Servers[:2] {
-				admin(t, s, "HSET", "redquorum:boot", "id", "older 5")
-				admin(t, s, "DEL", "k")
+				redlock.Admin(t, s, "HSET", "redquorum:boot", "id", "older 5")
+				redlock.Admin(t, s, "DEL", "k")
 			}
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
 			for _, rested := range []time.Duration{1500, 5500, 9500, 12500, 19500} {
 				rested *= time.Millisecond
-				voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, holder *peer) {
+				voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, holder *redlock.Peer) {
 					rival := dialling(t, cluster)
 					rival.Voting(t, 3)
 					time.Sleep(rested)
@@ -334,7 +334,7 @@ func TestMembersThatForgotWhileAClientRestedGiveItNoVote(t *testing.T) {
 func TestMembersThatForgotWhileAClientWaitedGiveItNoVote(t *testing.T) {
 	for _, waited := range []time.Duration{100, 1500, 2900} {
 		waited *= time.Millisecond
-		voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, holder *peer) {
+		voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, holder *redlock.Peer) {
 			rival := dialling(t, cluster)
 			rival.Voting(t, 3)
 			held := holder.Lock(t, "k")
@@ -344,8 +344,8 @@ func TestMembersThatForgotWhileAClientWaitedGiveItNoVote(t *testing.T) {
 			time.Sleep(waited)
 			disperse()
 			for _, s := range cluster.Servers[:2] {
-				admin(t, s, "HSET", "redquorum:boot", "id", "older 5")
-				admin(t, s, "DEL", "k")
+				redlock.Admin(t, s, "HSET", "redquorum:boot", "id", "older 5")
+				redlock.Admin(t, s, "DEL", "k")
 			}
 			time.Sleep(5 * time.Second) // a heartbeat of the one, and none of the other
 			require.True(t, waiting.Pending(), "two holders, after a wait of %v", waited)
@@ -357,7 +357,7 @@ func TestMembersThatForgotWhileAClientWaitedGiveItNoVote(t *testing.T) {
 
 // While a member is in quarantine nothing of it counts, and a release still reaches it.
 func TestReleaseReachesAMemberInQuarantine(t *testing.T) {
-	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		held := p.Lock(t, "k")
 		require.Eventually(t, func() bool { return held.Votes() == 3 }, time.Second, time.Millisecond)
 		cluster.Kill(2)
@@ -374,10 +374,10 @@ func TestReleaseReachesAMemberInQuarantine(t *testing.T) {
 // A client that marked a first deployment looks at a member, never comes to mark it, and meets it again
 // long after: whoever has marked it meanwhile may hold there.
 func TestFirstDeploymentIsOverAfterAWhile(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		time.Sleep(time.Minute) // servers older than MaxTTL
 		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "n" }
-		a := guardedVia(t, cluster, func(p *peer) {
+		a := redlock.GuardedVia(t, cluster, func(p *redlock.Peer) {
 			p.Links[2].Call(marking, -1, func([]string) { p.Links[2].Refuse(true) })
 			p.Links[2].CutBefore(marking, -1)
 		}, short)
@@ -403,10 +403,10 @@ func TestFirstDeploymentIsOverAfterAWhile(t *testing.T) {
 // The wait until all have learnt of longer leases holds for every client that asks for them, not only for
 // the one that raised q.
 func TestSecondClientWithAGreaterMaxTTLWaitsToo(t *testing.T) {
-	voters(t, 1, func(t *testing.T, cluster *redistest.Cluster, a *peer) {
+	voters(t, 1, func(t *testing.T, cluster *redistest.Cluster, a *redlock.Peer) {
 		long := func(c *redlock.Config) { c.MaxTTL, c.TTL = 10*time.Second, 10*time.Second }
 		time.Sleep(100 * time.Millisecond)
-		b := guarded(t, cluster, short, long)
+		b := redlock.Guarded(t, cluster, short, long)
 		b.Until(t, 0, redlock.MemberQuarantined)
 		c := voting(t, cluster, 1, short, long)
 		held, err := c.Mutex("k", redlock.TTL(10*time.Second)).TryLock(t.Context())
@@ -421,16 +421,16 @@ func TestSecondClientWithAGreaterMaxTTLWaitsToo(t *testing.T) {
 
 // Restored means: to what the others know, before anything else is granted there.
 func TestCountersAreRestoredBeforeTheMemberVotes(t *testing.T) {
-	voters(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	voters(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		const unused = "16383"
 		for i := range 5 {
-			admin(t, cluster.Servers[i], "HSET", "redquorum:tokens", unused, strconv.Itoa(9_000_000_000_000_000+i))
+			redlock.Admin(t, cluster.Servers[i], "HSET", "redquorum:tokens", unused, strconv.Itoa(9_000_000_000_000_000+i))
 		}
 		cluster.Kill(4)
 		require.NoError(t, cluster.Restart(true, 4)) // a restored counter of its own counts for nothing
 		p.Voting(t, 4)
 		p.Voting(t, 5)
-		v := admin(t, cluster.Servers[4], "HGET", "redquorum:tokens", unused)
+		v := redlock.Admin(t, cluster.Servers[4], "HGET", "redquorum:tokens", unused)
 		require.Equal(t, "9000000000000003", v)
 	})
 }

@@ -53,11 +53,11 @@ func linesOf(log *transcript, member, text string) (out []string) {
 // A first start at young servers says of each member, in one line, why it waits, how long, and what skips
 // that; so does the error of who does not wait, and names the members.
 func TestFirstStartSaysWhyItWaitsAndWhatSkipsThat(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		var log transcript
 		told := &guardTold{}
 		began := time.Now()
-		p := guarded(t, cluster, short, redlock.WithLogger(log.logger()), redlock.WithTracer(told))
+		p := redlock.Guarded(t, cluster, short, redlock.WithLogger(log.logger()), redlock.WithTracer(told))
 		p.Until(t, 4, redlock.MemberQuarantined)
 		synctest.Wait()
 		err := p.LockFor(t, "k", 100*time.Millisecond)
@@ -80,12 +80,12 @@ func TestFirstStartSaysWhyItWaitsAndWhatSkipsThat(t *testing.T) {
 // One line and one event for each step: of the client that marks a member which forgot, of one that finds
 // it in quarantine, and when it votes again.
 func TestEachStepOfTheGuardIsTold(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		var logs [2]transcript
 		var told [2]guardTold
-		var all []*peer
+		var all []*redlock.Peer
 		for i := range told {
-			all = append(all, guarded(t, cluster, short, redlock.WithFreshMembers(), redlock.WithLogger(logs[i].logger()), redlock.WithTracer(&told[i])))
+			all = append(all, redlock.Guarded(t, cluster, short, redlock.WithFreshMembers(), redlock.WithLogger(logs[i].logger()), redlock.WithTracer(&told[i])))
 			all[i].Voting(t, 5)
 		}
 		member := all[0].Members()[2].Name

@@ -20,13 +20,13 @@ import (
 
 func TestTheirReleaseWakesAWaiterOfOursAtOnce(t *testing.T) {
 	for _, n := range []int{1, 3} {
-		t.Run(fmt.Sprint(n, " members"), inAlone(n, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-			var java []*reference
+		t.Run(fmt.Sprint(n, " members"), inAlone(n, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+			var java []*redlock.Reference
 			for _, s := range cluster.Servers {
-				java = append(java, javaOf(t, s, "k", 1))
+				java = append(java, redlock.JavaOf(t, s, "k", 1))
 				java[len(java)-1].Take(time.Minute)
 			}
-			free := func(w *locking) {
+			free := func(w *redlock.Locking) {
 				time.Sleep(500 * time.Millisecond) // between two heartbeats
 				require.True(t, w.Pending())
 				began := time.Now()
@@ -40,8 +40,8 @@ func TestTheirReleaseWakesAWaiterOfOursAtOnce(t *testing.T) {
 			}
 			free(p.LockLater(t.Context(), "k"))
 			for _, s := range cluster.Servers {
-				require.Equal(t, []any{}, admin(t, s, "PUBSUB", "CHANNELS", "redisson*"), "unsubscribed")
-				require.Equal(t, []any{}, admin(t, s, "PUBSUB", "CHANNELS", "redquorum:ours*"), "unsubscribed")
+				require.Equal(t, []any{}, redlock.Admin(t, s, "PUBSUB", "CHANNELS", "redisson*"), "unsubscribed")
+				require.Equal(t, []any{}, redlock.Admin(t, s, "PUBSUB", "CHANNELS", "redquorum:ours*"), "unsubscribed")
 			}
 
 			// And once more, on connections that broke meanwhile.
@@ -55,15 +55,15 @@ func TestTheirReleaseWakesAWaiterOfOursAtOnce(t *testing.T) {
 			p.Settle(t, n)
 			time.Sleep(1100 * time.Millisecond)
 			free(w)
-			require.ElementsMatch(t, []any{"redquorum:tokens", "redisson_lock_token:{k}"}, admin(t, cluster.Servers[0], "KEYS", "*"))
-		}, redlock.WithInterop(), quiet))
+			require.ElementsMatch(t, []any{"redquorum:tokens", "redisson_lock_token:{k}"}, redlock.Admin(t, cluster.Servers[0], "KEYS", "*"))
+		}, redlock.WithInterop(), redlock.Quiet))
 	}
 }
 
 // A release between the refusal and the subscription is not lost: the attempt asks again once it hears.
 func TestAReleaseBeforeTheSubscriptionIsNotMissed(t *testing.T) {
-	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
-		java := javaOf(t, cluster.Servers[0], "k", 1)
+	redlock.Alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+		java := redlock.JavaOf(t, cluster.Servers[0], "k", 1)
 		java.Take(time.Minute)
 		freed := false
 		p.EveryLink(func(l *redistest.Link) {
@@ -79,37 +79,37 @@ func TestAReleaseBeforeTheSubscriptionIsNotMissed(t *testing.T) {
 		require.True(t, freed)
 		require.Less(t, time.Since(began), 100*time.Millisecond)
 		require.NoError(t, l.Unlock(t.Context()))
-	}, redlock.WithInterop(), quiet)
+	}, redlock.WithInterop(), redlock.Quiet)
 }
 
 // "a" and "{a}" share counter and channel, and are two locks.
 func TestTwoNamesWithOneChannel(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p, s := join(t, cluster, redlock.WithInterop(), quiet), cluster.Servers[0]
-		plain, braced := javaOf(t, s, "a", 1), javaOf(t, s, "{a}", 2)
+	redlock.Bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
+		p, s := redlock.JoinAll(t, cluster, redlock.WithInterop(), redlock.Quiet), cluster.Servers[0]
+		plain, braced := redlock.JavaOf(t, s, "a", 1), redlock.JavaOf(t, s, "{a}", 2)
 		plain.Take(time.Minute)
 		braced.Take(time.Minute)
 		one, two := p.LockLater(t.Context(), "a"), p.LockLater(t.Context(), "{a}")
 		time.Sleep(100 * time.Millisecond)
-		require.EqualValues(t, 1, numsub(t, s, plain.Channel()))
+		require.EqualValues(t, 1, redlock.Numsub(t, s, plain.Channel()))
 		plain.Release()
 		first := one.Get(t)
 		synctest.Wait()
 		require.True(t, two.Pending())
-		require.EqualValues(t, 1, numsub(t, s, plain.Channel()), "still wanted for the other")
+		require.EqualValues(t, 1, redlock.Numsub(t, s, plain.Channel()), "still wanted for the other")
 		braced.Release()
 		second := two.Get(t)
 		require.Greater(t, second.Token(), first.Token())
 		synctest.Wait()
-		require.EqualValues(t, 0, numsub(t, s, plain.Channel()))
+		require.EqualValues(t, 0, redlock.Numsub(t, s, plain.Channel()))
 	})
 }
 
 func TestOurReleaseWakesTheirs(t *testing.T) {
 	for _, how := range []string{"unlock", "expiry", "force"} {
-		t.Run(how, inAlone(1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		t.Run(how, inAlone(1, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 			l := p.Hold(t, "k", redlock.TTL(20*time.Second))
-			java := javaOf(t, cluster.Servers[0], "k", 1)
+			java := redlock.JavaOf(t, cluster.Servers[0], "k", 1)
 			got := make(chan time.Time)
 			go func() {
 				_, ok := java.Lock(time.Minute, time.Minute)
@@ -128,16 +128,16 @@ func TestOurReleaseWakesTheirs(t *testing.T) {
 				began = l.ValidUntil()
 			}
 			require.WithinDuration(t, began, <-got, 10*time.Millisecond)
-		}, redlock.WithInterop(), quiet))
+		}, redlock.WithInterop(), redlock.Quiet))
 	}
 }
 
 // A TryLock that comes between our release and their turn must not take it from them, and has it again
 // where nobody came.
 func TestTryLockIsRefusedWhileTheLockIsLeftToThem(t *testing.T) {
-	alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		l := p.Hold(t, "k")
-		c := javaOf(t, cluster.Servers[0], "k", 1).Listen()
+		c := redlock.JavaOf(t, cluster.Servers[0], "k", 1).Listen()
 		defer func() { _ = c.Close() }()
 		require.NoError(t, l.Unlock(t.Context()))
 		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrHeld)
@@ -145,7 +145,7 @@ func TestTryLockIsRefusedWhileTheLockIsLeftToThem(t *testing.T) {
 		l = p.Hold(t, "k") // waits it out
 		require.InDelta(t, 50, time.Since(began).Milliseconds(), 10)
 		require.NoError(t, l.Unlock(t.Context()))
-	}, redlock.WithInterop(), quiet)
+	}, redlock.WithInterop(), redlock.Quiet)
 }
 
 // judge sees that nobody holds beside another, and that tokens rise.
@@ -195,11 +195,11 @@ func (p *pauses) pause() time.Duration {
 
 // redLock is the reference's lock over several servers: one after the other, with a wait at each, for a
 // majority; given back where there is none.
-type redLock []*reference
+type redLock []*redlock.Reference
 
 func (r redLock) lock(ttl time.Duration) {
 	for {
-		var got []*reference
+		var got []*redlock.Reference
 		for _, m := range r {
 			if _, ok := m.Lock(ttl, 1500*time.Millisecond); ok {
 				got = append(got, m)
@@ -244,14 +244,14 @@ func TestBothSidesAreServed(t *testing.T) {
 				})
 			}
 			for i := range 2 {
-				p := join(t, cluster, redlock.WithInterop(), quiet)
+				p := redlock.JoinAll(t, cluster, redlock.WithInterop(), redlock.Quiet)
 				p.Slow([]time.Duration{200 * time.Microsecond, 300 * time.Microsecond, 400 * time.Microsecond}[:n]...)
 				contend(fmt.Sprint("ours ", i), func() (uint64, func()) {
 					l := p.Lock(t, "k")
 					return l.Token(), func() { assert.NoError(t, l.Unlock(t.Context())) }
 				})
 				if n == 1 {
-					java := javaOf(t, cluster.Servers[0], "k", i).At(200 * time.Microsecond)
+					java := redlock.JavaOf(t, cluster.Servers[0], "k", i).At(200 * time.Microsecond)
 					contend(fmt.Sprint("theirs ", i), func() (uint64, func()) {
 						token, ok := java.Lock(time.Minute, time.Minute)
 						assert.True(t, ok)
@@ -261,7 +261,7 @@ func TestBothSidesAreServed(t *testing.T) {
 				}
 				var java redLock
 				for k, s := range cluster.Servers {
-					java = append(java, javaOf(t, s, "k", 10*i+k))
+					java = append(java, redlock.JavaOf(t, s, "k", 10*i+k))
 					java[k].At(300 * time.Microsecond).Plain = true
 				}
 				contend(fmt.Sprint("theirs ", i), func() (uint64, func()) { java.lock(time.Minute); return 0, java.unlock })
@@ -276,7 +276,7 @@ func TestBothSidesAreServed(t *testing.T) {
 			}
 			if n == 1 {
 				time.Sleep(50 * time.Millisecond) // the last turn
-				require.ElementsMatch(t, []any{"redquorum:tokens", "redisson_lock_token:{k}"}, admin(t, cluster.Servers[0], "KEYS", "*"))
+				require.ElementsMatch(t, []any{"redquorum:tokens", "redisson_lock_token:{k}"}, redlock.Admin(t, cluster.Servers[0], "KEYS", "*"))
 			}
 		}))
 	}
@@ -292,7 +292,7 @@ func TestTokensRiseOverMembersThatForgotWithInterop(t *testing.T) {
 		t.Run(how+", one member", inBubble(1, func(t *testing.T, cluster *redistest.Cluster) {
 			s := cluster.Servers[0]
 			p := voting(t, cluster, 1, short, redlock.WithFreshMembers(), redlock.WithInterop())
-			java := javaOf(t, s, "k", 1)
+			java := redlock.JavaOf(t, s, "k", 1)
 			cycle(t, p, "k")
 			require.NoError(t, s.Snapshot())
 			last := cycle(t, p, "k")
@@ -311,7 +311,7 @@ func TestTokensRiseOverMembersThatForgotWithInterop(t *testing.T) {
 			require.Greater(t, token, last)
 			require.Greater(t, uint64(java.Take(time.Minute)), token, "from here on they are in order again")
 		}))
-		t.Run(how+", three members", inVoters(3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		t.Run(how+", three members", inVoters(3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 			cycle(t, p, "k")
 			synctest.Wait()
 			require.NoError(t, cluster.Servers[0].Snapshot())
@@ -334,11 +334,11 @@ func TestTokensRiseOverMembersThatForgotWithInterop(t *testing.T) {
 
 // A client without the option still excludes, and is excluded; tokens of ours rise over both.
 func TestClientsWithAndWithoutInterop(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		with, without := join(t, cluster, redlock.WithInterop()), join(t, cluster)
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		with, without := redlock.JoinAll(t, cluster, redlock.WithInterop()), redlock.JoinAll(t, cluster)
 		var last uint64
 		for range 5 {
-			for _, p := range []*peer{with, without} {
+			for _, p := range []*redlock.Peer{with, without} {
 				l := p.Hold(t, "k")
 				require.Greater(t, l.Token(), last)
 				last = l.Token()
@@ -352,14 +352,14 @@ func TestClientsWithAndWithoutInterop(t *testing.T) {
 }
 
 func TestHandoffAndRejoinWithInterop(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		l := a.Hold(t, "k")
 		taken := handOver(t, l, b)
-		admin(t, cluster.Servers[2], "DEL", "k", "redisson_lock_token:{k}")
+		redlock.Admin(t, cluster.Servers[2], "DEL", "k", "redisson_lock_token:{k}")
 		time.Sleep(11 * time.Second) // a renewal
 		synctest.Wait()
 		require.Equal(t, 3, votesAt(cluster, taken), "given back")
-		require.Equal(t, fmt.Sprint(taken.Token()), admin(t, cluster.Servers[2], "GET", "redisson_lock_token:{k}"))
+		require.Equal(t, fmt.Sprint(taken.Token()), redlock.Admin(t, cluster.Servers[2], "GET", "redisson_lock_token:{k}"))
 		require.NoError(t, taken.Unlock(t.Context()))
 	}, redlock.WithInterop())
 }
@@ -372,11 +372,11 @@ func TestUserWithTheListedPermissionsCanShareLocks(t *testing.T) {
 	list := restricted(t, cluster, "locker", slices.Concat(permittedCommands, interopPermissions)...)
 	var log transcript
 	c := opened(t, list, patient, redlock.WithLogger(log.logger()), redlock.WithInterop())
-	p := &peer{Client: c}
+	p := &redlock.Peer{Client: c}
 	p.Settle(t, 3)
 	var java redLock
 	for i, s := range cluster.Servers {
-		java = append(java, javaOf(t, s, "app:k", i))
+		java = append(java, redlock.JavaOf(t, s, "app:k", i))
 		java[i].Take(time.Minute)
 	}
 	w := p.LockLater(t.Context(), "app:k")
@@ -386,7 +386,7 @@ func TestUserWithTheListedPermissionsCanShareLocks(t *testing.T) {
 	for i, s := range cluster.Servers {
 		sub := java[i].Listen()
 		t.Cleanup(func() { _ = sub.Close() })
-		require.Positive(t, numsub(t, s, java[i].Channel()))
+		require.Positive(t, redlock.Numsub(t, s, java[i].Channel()))
 	}
 	shared := script.ExclusiveWithRedisson("app:k")
 	_, err := doTagged(t.Context(), redlock.MemberAt(c, 0), shared.Raise(nil, redlock.OwnerOf(lease), int64(lease.Token())))

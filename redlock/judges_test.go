@@ -22,7 +22,7 @@ import (
 func votesAt(cluster *redistest.Cluster, l *redlock.Lease) int {
 	n := 0
 	for _, s := range cluster.Servers {
-		if has(s, l) {
+		if redlock.Has(s, l) {
 			n++
 		}
 	}
@@ -34,9 +34,9 @@ func steal(t testing.TB, cluster *redistest.Cluster, name string, ttl time.Durat
 	t.Helper()
 	synctest.Wait() // for what is under way
 	for _, i := range members {
-		admin(t, cluster.Servers[i], "DEL", name)
-		admin(t, cluster.Servers[i], "HSET", name, "somebody:1", "1")
-		admin(t, cluster.Servers[i], "PEXPIRE", name, strconv.FormatInt(script.Millis(ttl), 10))
+		redlock.Admin(t, cluster.Servers[i], "DEL", name)
+		redlock.Admin(t, cluster.Servers[i], "HSET", name, "somebody:1", "1")
+		redlock.Admin(t, cluster.Servers[i], "PEXPIRE", name, strconv.FormatInt(script.Millis(ttl), 10))
 	}
 }
 
@@ -214,12 +214,12 @@ func restart(t testing.TB, cluster *redistest.Cluster, keepMemory bool, members 
 
 // inBubble is bubble for t.Run.
 func inBubble(n int, test func(t *testing.T, cluster *redistest.Cluster)) func(t *testing.T) {
-	return func(t *testing.T) { bubble(t, n, test) }
+	return func(t *testing.T) { redlock.Bubble(t, n, test) }
 }
 
 // inAlone is alone for t.Run.
-func inAlone(n int, test func(t *testing.T, cluster *redistest.Cluster, p *peer), opts ...redlock.Option) func(t *testing.T) {
-	return func(t *testing.T) { alone(t, n, test, opts...) }
+func inAlone(n int, test func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer), opts ...redlock.Option) func(t *testing.T) {
+	return func(t *testing.T) { redlock.Alone(t, n, test, opts...) }
 }
 
 // inMany is withMany for t.Run.
@@ -233,11 +233,11 @@ func inDeployment(n int, test func(t *testing.T, d *redlocktest.Deployment), opt
 }
 
 // inAmong is among for t.Run.
-func inAmong(n, clients int, test func(t *testing.T, cluster *redistest.Cluster, all []*peer), opts ...redlock.Option) func(t *testing.T) {
-	return func(t *testing.T) { among(t, n, clients, test, opts...) }
+func inAmong(n, clients int, test func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer), opts ...redlock.Option) func(t *testing.T) {
+	return func(t *testing.T) { redlock.Among(t, n, clients, test, opts...) }
 }
 
 // inVoters is voters for t.Run.
-func inVoters(n int, test func(t *testing.T, cluster *redistest.Cluster, p *peer), opts ...redlock.Option) func(t *testing.T) {
+func inVoters(n int, test func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer), opts ...redlock.Option) func(t *testing.T) {
 	return func(t *testing.T) { voters(t, n, test, opts...) }
 }

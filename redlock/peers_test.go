@@ -107,7 +107,7 @@ func testsHere(t *testing.T) map[string]bool {
 }
 
 func unlockBesideAHungMember(t *testing.T) {
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		p.Slow(3*time.Millisecond, 5*time.Millisecond, 7*time.Millisecond)
 		l := p.Hold(t, "k")
 		time.Sleep(10 * time.Millisecond)
@@ -123,21 +123,21 @@ func unlockBesideAHungMember(t *testing.T) {
 		require.False(t, l.ValidUntil().After(start), "nothing of a lease that was unlocked may be relied on")
 		cluster.Resume(0)
 		time.Sleep(10 * time.Millisecond)
-		leftovers(t, cluster)
-	}, quiet)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
 }
 
 func clocksHoursApart(t *testing.T) {
 	for _, step := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
-		bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 			for i := range 3 { // against the clients' clocks, and against one another
 				cluster.Embedded(i).Step(step + time.Duration(i)*time.Minute)
 			}
-			all := peers(t, cluster, 2, quiet)
+			all := redlock.Peers(t, cluster, 2, redlock.Quiet)
 			l := all[0].Hold(t, "k", redlock.TTL(10*time.Second))
 			require.Equal(t, 3, votesAt(cluster, l), "%v", step)
 			for _, s := range cluster.Servers {
-				require.Equal(t, int64(10000), admin(t, s, "PTTL", "k"))
+				require.Equal(t, int64(10000), redlock.Admin(t, s, "PTTL", "k"))
 			}
 			require.ErrorIs(t, all[1].Try(t, "k"), redlock.ErrHeld)
 			next := all[1].Lock(t, "k")
@@ -149,7 +149,7 @@ func clocksHoursApart(t *testing.T) {
 
 func ownerThatBeginsAnother(t *testing.T) {
 	for _, numbers := range [][2]uint64{{12, 1}, {1, 12}} {
-		among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*peer) {
+		redlock.Among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 			for i, p := range all { // owners differ by their last digits only
 				redlock.NumberOwners(p.Client, redlock.UUID(all[0].Client), numbers[i])
 			}
@@ -158,17 +158,17 @@ func ownerThatBeginsAnother(t *testing.T) {
 			synctest.Wait() // and its release freed nothing
 			require.NoError(t, first.Err())
 			require.Equal(t, 3, votesAt(cluster, first))
-		}, quiet)
+		}, redlock.Quiet)
 	}
 }
 
 func contextEndIsTold(t *testing.T) {
-	pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 		p.Hold(t, "k")
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		_, err := other.Mutex("k").Lock(ctx)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, redlock.ErrHeld)
-	}, quiet)
+	}, redlock.Quiet)
 }

@@ -179,10 +179,10 @@ type redlockRW struct{ a, b *redlock.RWMutex }
 func TestAllKeysOfALockLieUnderItsPrefix(t *testing.T) {
 	for _, interop := range []bool{false, true} {
 		t.Run(fmt.Sprint("interop ", interop), func(t *testing.T) {
-			bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+			redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 				var tr tracerOfNames
-				opts := []redlock.Option{quiet, redlock.WithPrefix("prod:"), redlock.WithLabel("billing"), redlock.WithTracer(&tr), func(c *redlock.Config) { c.Interop = interop }}
-				a, b := join(t, cluster, opts...), join(t, cluster, opts...)
+				opts := []redlock.Option{redlock.Quiet, redlock.WithPrefix("prod:"), redlock.WithLabel("billing"), redlock.WithTracer(&tr), func(c *redlock.Config) { c.Interop = interop }}
+				a, b := redlock.JoinAll(t, cluster, opts...), redlock.JoinAll(t, cluster, opts...)
 				keys, _ := under("prod:")
 				if interop {
 					keys = append(keys, "~redquorum:turn:*", "~redisson_lock_token:{prod:*", "~redisson_lock_token:prod:*")
@@ -191,7 +191,7 @@ func TestAllKeysOfALockLieUnderItsPrefix(t *testing.T) {
 				var mu sync.Mutex
 				var wrong []string
 				calls := 0
-				for _, p := range []*peer{a, b} {
+				for _, p := range []*redlock.Peer{a, b} {
 					p.EveryLink(func(l *redistest.Link) {
 						l.Call(redistest.Named("EVALSHA"), -1, func(cmd []string) {
 							n, err := strconv.Atoi(cmd[2])
@@ -250,7 +250,7 @@ func (tr *tracerOfNames) Woken(_ context.Context, e redlock.Wake)            { t
 // A lock under a prefix is the lock whose name has the prefix written into it, and no other.
 func TestPrefixIsAsIfItWereWrittenIntoTheName(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
-		prod, test, plain := another(t, d, quiet, redlock.WithPrefix("prod:")), another(t, d, quiet, redlock.WithPrefix("test:")), another(t, d, quiet)
+		prod, test, plain := another(t, d, redlock.Quiet, redlock.WithPrefix("prod:")), another(t, d, redlock.Quiet, redlock.WithPrefix("test:")), another(t, d, redlock.Quiet)
 		for _, name := range prefixedNames {
 			l := prod.Hold(t, name)
 			require.NoError(t, test.Try(t, name))
@@ -328,11 +328,11 @@ func TestPrefixThatCannotWorkIsRefusedWithWhatWould(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrInput)
 		require.ErrorContains(t, err, "counters of Redisson's locks")
 	}
-	m := &yes{}
-	c := agreed(t, m, redlock.WithPrefix("redisson_lock_"), redlock.WithInterop())
+	m := &redlock.Yes{}
+	c := redlock.Agreed(t, m, redlock.WithPrefix("redisson_lock_"), redlock.WithInterop())
 	_, err := c.Mutex("token:k").TryLock(t.Context())
 	require.ErrorContains(t, err, "counters of Redisson's locks")
-	c = agreed(t, m, redlock.WithPrefix(strings.Repeat("x", 127)+":"), func(c *redlock.Config) { c.MaxName = 3 })
+	c = redlock.Agreed(t, m, redlock.WithPrefix(strings.Repeat("x", 127)+":"), func(c *redlock.Config) { c.MaxName = 3 })
 	l, err := c.Mutex("abc").TryLock(t.Context())
 	require.NoError(t, err, "MaxName is without the prefix")
 	require.NoError(t, l.Unlock(t.Context()))
@@ -347,7 +347,7 @@ func TestUserOfOneEnvironmentCanDoEverythingThereAndNothingElsewhere(t *testing.
 	keys, channels := under("prod:")
 	var urls []string
 	for _, s := range cluster.Servers {
-		admin(t, s, slices.Concat([]string{"ACL", "SETUSER", "prod", "reset", "on", ">" + canary, "resetkeys", "resetchannels"}, keys, channels, permittedCommands)...)
+		redlock.Admin(t, s, slices.Concat([]string{"ACL", "SETUSER", "prod", "reset", "on", ">" + canary, "resetkeys", "resetchannels"}, keys, channels, permittedCommands)...)
 		urls = append(urls, fmt.Sprintf("redis://prod:%s@%s", canary, s.Addr()))
 	}
 	whole := []redlock.Option{patient, redlock.WithPrefix("prod:"), redlock.WithLabel("billing")}

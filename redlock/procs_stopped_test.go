@@ -145,7 +145,7 @@ func ended(done <-chan struct{}) bool {
 
 // A process that was stopped for longer than its lease finds it ended at the first look, however it looks.
 func TestLongLeaseOfAStoppedProcessIsDeadWhenItWakes(t *testing.T) {
-	long(t)
+	redlock.Long(t)
 	const ttl, rounds = 120 * time.Millisecond, 40
 	cluster := rt.Real(t, 5)
 	within, sum := 0, 0

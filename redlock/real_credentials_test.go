@@ -154,7 +154,7 @@ func TestPasswordsThatChangeCostNoLease(t *testing.T) {
 
 // A client at rest looks at its members seldom. An AUTH that one of them does not answer is noticed all the same.
 func TestMemberThatDoesNotAnswerToAuthIsNoticedAtRest(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		var password atomic.Value
 		password.Store("pw")
 		urls, ways := meshed(cluster)

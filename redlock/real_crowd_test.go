@@ -22,7 +22,7 @@ import (
 // because an answer takes longer than MemberTimeout. What must hold is that no call fails in another way, and that all
 // have the same share.
 func TestLongCrowdSharesOneName(t *testing.T) {
-	long(t)
+	redlock.Long(t)
 	few := throngs(t, 50, time.Second, 5*time.Second)
 	many := throngs(t, 5000, 15*time.Second, 20*time.Second)
 	t.Logf("5000 clients have %.0f %% of the rate of 50", 100*many/few)
@@ -31,7 +31,7 @@ func TestLongCrowdSharesOneName(t *testing.T) {
 // A crowd whose members are all stopped for a minute is back by itself: each of its clients locks again soon after they go on.
 // Until then Lock may fail, because no majority answers.
 func TestLongCrowdIsBackAfterAllMembersWereStopped(t *testing.T) {
-	long(t)
+	redlock.Long(t)
 	const n, stopped = 5000, time.Minute
 	c := assemble(t, n)
 	time.Sleep(15 * time.Second)

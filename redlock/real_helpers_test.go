@@ -62,7 +62,7 @@ func patient(c *redlock.Config) {
 func settle(t testing.TB, n int, clients ...*redlock.Client) {
 	t.Helper()
 	for _, c := range clients {
-		(&peer{Client: c}).Settle(t, n)
+		(&redlock.Peer{Client: c}).Settle(t, n)
 	}
 }
 
@@ -111,7 +111,7 @@ func clean(t testing.TB, cluster *redistest.Cluster) {
 	var left []string
 	require.Eventually(t, func() bool {
 		var err error
-		left, err = cluster.Leftovers(context.Background(), lasting...)
+		left, err = cluster.Leftovers(context.Background(), redlock.Lasting...)
 		return err == nil && len(left) == 0
 	}, time.Minute, 20*time.Millisecond, "left behind: %v", &left)
 }
@@ -126,7 +126,7 @@ func inLine(ctx context.Context, servers []redistest.Server, name string, n int6
 	for {
 		there := 0
 		for _, s := range servers {
-			v, err := s.Do(ctx, "ZCARD", queueOf(name))
+			v, err := s.Do(ctx, "ZCARD", redlock.QueueOf(name))
 			if err != nil {
 				return err
 			}

@@ -56,7 +56,7 @@ func TestLongIdleClientsAreLight(t *testing.T) {
 	time.Sleep(span)
 	c, u := load(t, cluster.Servers[0])
 	rate, core := float64(c-commands)/span.Seconds()/clients, (u-cpu)/span.Seconds()
-	subscribed := admin(t, cluster.Servers[0], "INFO", "clients")
+	subscribed := redlock.Admin(t, cluster.Servers[0], "INFO", "clients")
 	t.Logf("a client has %.1f goroutines and %.0f bytes, and sends a member %.2f commands a second; %d of them take %.2f %% of a core of it\n%s",
 		perGoroutine, perByte, rate, clients, 100*core, subscribed)
 	require.LessOrEqual(t, perGoroutine, 10.0) // two for each member, three of the client
@@ -105,7 +105,7 @@ func pings(t *testing.T, addr string, connections int, opening, pause, span time
 
 // load is what a server has executed and the seconds of a core that it took.
 func load(t *testing.T, s redistest.Server) (commands int64, cpu float64) {
-	for _, line := range strings.Split(fmt.Sprint(admin(t, s, "INFO", "everything")), "\r\n") {
+	for _, line := range strings.Split(fmt.Sprint(redlock.Admin(t, s, "INFO", "everything")), "\r\n") {
 		key, value, _ := strings.Cut(line, ":")
 		switch key {
 		case "total_commands_processed":

@@ -97,7 +97,7 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 func TestUserWhoMayNotSubscribeIsTold(t *testing.T) {
 	t.Parallel()
 	r := rt.Real(t, 1).Servers[0].(*redistest.Real)
-	admin(t, r, "ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all", "-subscribe")
+	redlock.Admin(t, r, "ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all", "-subscribe")
 	c := opened(t, []string{"redis://locker:secret@" + r.Addr()}, patient, func(c *redlock.Config) { c.NoQuorumAfter = time.Hour })
 	held, err := c.Mutex("name").TryLock(t.Context())
 	require.NoError(t, err)

@@ -59,7 +59,7 @@ func works(t testing.TB, c *redlock.Client) {
 	_, err := c.Mutex("k").TryLock(t.Context())
 	require.ErrorIs(t, err, redlock.ErrHeld)
 	require.NoError(t, lease.Extend(t.Context(), 20*time.Second))
-	waiting := (&peer{Client: c}).LockLater(ending(t), "k")
+	waiting := (&redlock.Peer{Client: c}).LockLater(ending(t), "k")
 	waits(t, c)
 	require.NoError(t, lease.Unlock(t.Context()))
 	next := waiting.Get(t)
@@ -158,11 +158,11 @@ func TestLocksOverASocketInADatabaseUnderAName(t *testing.T) {
 	} {
 		c, err := redlock.Open(t.Context(), []string{url}, patient)
 		require.NoError(t, err)
-		(&peer{Client: c}).Settle(t, 1)
+		(&redlock.Peer{Client: c}).Settle(t, 1)
 		lease := locked(t, c, "k")
-		keyspace := admin(t, s, "INFO", "keyspace")
+		keyspace := redlock.Admin(t, s, "INFO", "keyspace")
 		require.Regexp(t, `^# Keyspace\r\ndb3:keys=3,`, keyspace)
-		list := admin(t, s, "CLIENT", "LIST")
+		list := redlock.Admin(t, s, "CLIENT", "LIST")
 		require.Equal(t, 1, strings.Count(list.(string), " name="+name+" "), "commands and inbox: %s", list)
 		require.NoError(t, lease.Unlock(t.Context()))
 		works(t, c)
@@ -195,7 +195,7 @@ func restricted(t testing.TB, cluster *redistest.Cluster, user string, commands 
 	t.Helper()
 	for _, s := range cluster.Servers {
 		args := slices.Concat([]string{"ACL", "SETUSER", user, "reset", "on", ">" + canary}, permittedKeys, commands)
-		admin(t, s, args...)
+		redlock.Admin(t, s, args...)
 		out = append(out, fmt.Sprintf("redis://%s:%s@%s", user, canary, s.Addr()))
 	}
 	return out
@@ -205,7 +205,7 @@ func restricted(t testing.TB, cluster *redistest.Cluster, user string, commands 
 func denials(t testing.TB, cluster *redistest.Cluster) (out []string) {
 	t.Helper()
 	for _, s := range cluster.Servers {
-		entries := admin(t, s, "ACL", "LOG")
+		entries := redlock.Admin(t, s, "ACL", "LOG")
 		for _, e := range entries.([]any) {
 			e := e.([]any)
 			out = append(out, fmt.Sprint(e[3], " ", e[7]))
@@ -227,7 +227,7 @@ func TestUserWithoutInfoLeavesTheMarkersAlone(t *testing.T) {
 	user := func(name, but string) *redlock.Client {
 		return opened(t, restricted(t, cluster, name, append(permittedBut(but), "~*")...), patient, ping)
 	}
-	marker := func() any { return admin(t, cluster.Servers[0], "HGET", "redquorum:boot", "id") }
+	marker := func() any { return redlock.Admin(t, cluster.Servers[0], "HGET", "redquorum:boot", "id") }
 	with := user("with", "no permission")
 	works(t, with)
 	before := marker()
@@ -273,12 +273,12 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	}
 	contend(20)
 	for _, s := range cluster.Servers { // scripts are repaired with EVAL
-		admin(t, s, "SCRIPT", "FLUSH")
+		redlock.Admin(t, s, "SCRIPT", "FLUSH")
 	}
 	contend(5)
 	// Succession: a broken connection is killed before the next one is used.
 	lease := locked(t, clients[0], "app:held")
-	admin(t, cluster.Servers[0], "CLIENT", "KILL", "TYPE", "normal")
+	redlock.Admin(t, cluster.Servers[0], "CLIENT", "KILL", "TYPE", "normal")
 	settle(t, 3, clients...)
 	// What a running client seldom needs.
 	c, k := clients[0], script.Exclusive("app:held")
@@ -321,7 +321,7 @@ func TestWithoutCLIENTAndINFOAndPUBLISHLocksWorkAndTheRiskIsSaid(t *testing.T) {
 	lease := locked(t, c, "app:k")
 	other := opened(t, list, patient, func(c *redlock.Config) { c.Entry = time.Second })
 	settle(t, 1, c, other)
-	next := (&peer{Client: other}).LockLater(ending(t), "app:k")
+	next := (&redlock.Peer{Client: other}).LockLater(ending(t), "app:k")
 	require.NoError(t, inLine(t.Context(), cluster.Servers, "app:k", 1))
 	require.NoError(t, lease.Unlock(t.Context()))
 	require.NoError(t, next.Get(t).Unlock(t.Context()))

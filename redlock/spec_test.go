@@ -44,7 +44,7 @@ import (
 func TestSpecStep3MajorityWithinTheValidity(t *testing.T) {
 	for yes := range 6 {
 		for _, slow := range []bool{false, true} {
-			alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+			redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 				for i := yes; i < 5; i++ {
 					steal(t, cluster, "k", time.Minute, i)
 				}
@@ -70,22 +70,22 @@ func TestSpecStep3MajorityWithinTheValidity(t *testing.T) {
 // Step 5: who fails, for whatever reason, unlocks all instances, also those that it believes it could not
 // lock.
 func TestSpecStep5FailureUnlocksAllInstances(t *testing.T) {
-	for name, fail := range map[string]func(p *peer, cluster *redistest.Cluster){
-		"too few": func(_ *peer, cluster *redistest.Cluster) { steal(t, cluster, "k", time.Minute, 0, 1, 2) },
-		"unanswered": func(p *peer, _ *redistest.Cluster) {
+	for name, fail := range map[string]func(p *redlock.Peer, cluster *redistest.Cluster){
+		"too few": func(_ *redlock.Peer, cluster *redistest.Cluster) { steal(t, cluster, "k", time.Minute, 0, 1, 2) },
+		"unanswered": func(p *redlock.Peer, _ *redistest.Cluster) {
 			p.EveryLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, time.Second) }, 0, 1, 2)
 		},
-		"no validity": func(p *peer, _ *redistest.Cluster) {
+		"no validity": func(p *redlock.Peer, _ *redistest.Cluster) {
 			p.EveryLink(func(l *redistest.Link) { l.DelayReply(redistest.WithArg(script.Acquire.SHA), 1, 100*time.Millisecond) })
 		},
 	} {
-		t.Run(name, inAlone(5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		t.Run(name, inAlone(5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 			fail(p, cluster)
 			releases := p.Count(script.Release)
 			_, err := p.Mutex("k", redlock.TTL(90*time.Millisecond)).TryLock(t.Context())
 			require.Error(t, err)
 			synctest.Wait()
-			for _, n := range hits(releases) {
+			for _, n := range redlock.Hits(releases) {
 				require.Positive(t, n)
 			}
 		}))
@@ -94,12 +94,12 @@ func TestSpecStep5FailureUnlocksAllInstances(t *testing.T) {
 
 // Retry on failure: who fails gives back what it had at once, so that nobody must wait for the expiry.
 func TestSpecRetryPartialLocksAreGivenBackAtOnce(t *testing.T) {
-	pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, p, other *peer) {
+	redlock.Pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 		steal(t, cluster, "k", time.Second, 0, 1, 2)
 		require.ErrorIs(t, p.Try(t, "k", redlock.TTL(30*time.Second)), redlock.ErrHeld)
 		synctest.Wait()
 		for _, i := range []int{3, 4} {
-			require.Equal(t, int64(0), admin(t, cluster.Servers[i], "EXISTS", "k"))
+			require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[i], "EXISTS", "k"))
 		}
 		time.Sleep(time.Second)
 		_, err := other.Mutex("k").TryLock(t.Context())
@@ -110,11 +110,11 @@ func TestSpecRetryPartialLocksAreGivenBackAtOnce(t *testing.T) {
 // Safety arguments: from the first key set to the first that expires, less the drift, nobody else can have
 // a majority. The instances are asked at very different times, and their clocks are off.
 func TestSpecSafetyNobodyElseDuringTheMinimumValidity(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		for i, rate := range []float64{1.005, 0.995, 1.005, 1, 1.005} {
 			cluster.Embedded(i).SetRate(rate)
 		}
-		p, other := join(t, cluster, quiet), join(t, cluster, quiet)
+		p, other := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, cluster, redlock.Quiet)
 		p.Slow(0, 50*time.Millisecond, 100*time.Millisecond, 150*time.Millisecond, 180*time.Millisecond)
 		l := p.Lock(t, "k", redlock.TTL(2*time.Second))
 		for l.Err() == nil {
@@ -145,7 +145,7 @@ func TestSpecSafetyMajorityTooLateIsNoLock(t *testing.T) {
 // value, and for the lock if a majority says so within its validity.
 func TestSpecExtendNeedsAMajorityThatStillHasTheLock(t *testing.T) {
 	for stolen := range 4 {
-		alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+		redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 			l := p.Hold(t, "k", redlock.TTL(10*time.Second))
 			time.Sleep(5 * time.Second)
 			for i := range stolen {
@@ -155,7 +155,7 @@ func TestSpecExtendNeedsAMajorityThatStillHasTheLock(t *testing.T) {
 			err := l.Extend(t.Context(), 10*time.Second)
 			if stolen <= 2 {
 				require.NoError(t, err)
-				require.Equal(t, start.Add(validity(10*time.Second)), l.ValidUntil())
+				require.Equal(t, start.Add(redlock.Validity(10*time.Second)), l.ValidUntil())
 			} else {
 				require.ErrorIs(t, err, redlock.ErrLost)
 			}
@@ -171,7 +171,7 @@ func TestSpecExtensionsAreLimited(t *testing.T) {
 		l := p.Lock(t, "k") // nobody unlocks it
 		<-l.Done()
 		require.InDelta(t, 10, time.Since(start).Minutes(), 0.01)
-		require.Equal(t, redlock.LostMaxHold, lostFor(l))
+		require.Equal(t, redlock.LostMaxHold, redlock.LostFor(l))
 		require.Equal(t, 24*time.Hour, redlock.DefaultConfig().MaxHold)
-	}, quiet, func(c *redlock.Config) { c.MaxHold = 10 * time.Minute })
+	}, redlock.Quiet, func(c *redlock.Config) { c.MaxHold = 10 * time.Minute })
 }

@@ -21,7 +21,7 @@ func TestStatsCountWhatIsHeldAndWhoWaits(t *testing.T) {
 	between := time.Now()
 	second := locked(t, client, "b")
 	ctx, cancel := context.WithCancel(t.Context())
-	waiting := (&peer{Client: client}).LockLater(ctx, "a")
+	waiting := (&redlock.Peer{Client: client}).LockLater(ctx, "a")
 	require.Eventually(t, func() bool {
 		s := client.Stats()[redlock.KindMutex]
 		return s.Held == 2 && s.Waiting == 1 && s.Oldest.After(before) && s.Oldest.Before(between)

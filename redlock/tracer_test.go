@@ -53,7 +53,7 @@ func (li *listener) Woken(ctx context.Context, e redlock.Wake) {
 }
 
 // take forgets what was heard, and returns the requests as "op member latency where", in order.
-func (li *listener) take(p *peer) (all []string) {
+func (li *listener) take(p *redlock.Peer) (all []string) {
 	li.mu.Lock()
 	defer li.mu.Unlock()
 	for i, e := range li.requests {
@@ -77,11 +77,11 @@ func (li *listener) woken() map[string]int {
 }
 
 func TestEveryRequestIsToldWithItsLatency(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		li := &listener{}
-		p, other := join(t, cluster, redlock.WithTracer(li), quiet), join(t, cluster, quiet)
+		p, other := redlock.JoinAll(t, cluster, redlock.WithTracer(li), redlock.Quiet), redlock.JoinAll(t, cluster, redlock.Quiet)
 		const ms = time.Millisecond
-		skew(t, cluster, "k", 7, 7, 7) // no second round
+		redlock.Skew(t, cluster, "k", 7, 7, 7) // no second round
 		p.Slow(10*ms, 20*ms, 30*ms)
 		ctx := at(t.Context(), "job")
 		lease, err := p.Mutex("k").Lock(ctx)
@@ -132,7 +132,7 @@ func TestEveryRequestIsToldWithItsLatency(t *testing.T) {
 func TestRefusalIsAnAnswer(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		li := &listener{}
-		p, other := another(t, d, redlock.WithTracer(li), quiet), another(t, d, quiet)
+		p, other := another(t, d, redlock.WithTracer(li), redlock.Quiet), another(t, d, redlock.Quiet)
 		other.Hold(t, "k")
 		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrHeld)
 		synctest.Wait()
@@ -153,15 +153,15 @@ func TestRefusalIsAnAnswer(t *testing.T) {
 
 func TestMemberThatTakesALeaseBackIsToldWithItsOwnLatency(t *testing.T) {
 	li := &listener{}
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
 		p.Hold(t, "k", redlock.AutoRenew(3*time.Second))
 		time.Sleep(100 * time.Millisecond)
 		li.take(p)
-		admin(t, cluster.Servers[1], "DEL", "k")
+		redlock.Admin(t, cluster.Servers[1], "DEL", "k")
 		time.Sleep(1100 * time.Millisecond)
 		require.Equal(t, []string{"extend k 0 10ms <nil>", "extend k 1 10ms <nil>", "extend k 2 10ms <nil>", "rejoin k 1 10ms <nil>"}, li.take(p))
-	}, redlock.WithTracer(li), quiet)
+	}, redlock.WithTracer(li), redlock.Quiet)
 }
 
 // rounds is a listener that hears of renewals, too.
@@ -201,7 +201,7 @@ func (r *rounds) told() (began, ended []string) {
 // A round of renewals is told once, however it ends, and its requests belong to it.
 func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 	r := &rounds{}
-	alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *peer) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		p.Slow(10*time.Millisecond, 20*time.Millisecond, 30*time.Millisecond)
 		held := []*redlock.Lease{}
 		for _, name := range []string{"a", "b"} {
@@ -228,7 +228,7 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		require.NoError(t, held[1].Unlock(t.Context()))
 		p.Away(2)
 		time.Sleep(time.Second)
-		admin(t, cluster.Servers[1], "DEL", "a")
+		redlock.Admin(t, cluster.Servers[1], "DEL", "a")
 		time.Sleep(10 * time.Second)
 		_, ended = r.told()
 		require.Equal(t, []string{"renew: 1: 1 renewed 0 refused 0 undecided, 2 of 2 members, 40ms, 30s"}, ended)
@@ -247,25 +247,25 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		p.EveryLink(func(l *redistest.Link) { l.Refuse(false); l.Heal() }, 0, 1)
 		time.Sleep(2 * time.Second)
 		r.told()
-		admin(t, cluster.Servers[0], "DEL", "a")
-		admin(t, cluster.Servers[1], "DEL", "a")
+		redlock.Admin(t, cluster.Servers[0], "DEL", "a")
+		redlock.Admin(t, cluster.Servers[1], "DEL", "a")
 		time.Sleep(10 * time.Second)
 		_, ended = r.told()
 		require.Contains(t, ended[0], "renew: 1: 0 renewed 1 refused 0 undecided, 2 of 2 members")
 		require.ErrorIs(t, held[0].Err(), redlock.ErrLost)
-	}, redlock.WithTracer(r), quiet)
+	}, redlock.WithTracer(r), redlock.Quiet)
 }
 
 func TestWhatMovesAWaiterIsTold(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		li := &listener{}
-		holder, p := join(t, cluster, quiet), join(t, cluster, redlock.WithTracer(li), quiet)
+		holder, p := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, cluster, redlock.WithTracer(li), redlock.Quiet)
 		held := holder.Hold(t, "k")
 		waiting := p.LockLater(at(t.Context(), "job"), "k")
 		time.Sleep(4*time.Second + 500*time.Millisecond)
 		require.Equal(t, map[string]int{"k poll job/acquire": 4}, li.woken(), "a heartbeat a second, the registration not counted")
-		owner := admin(t, cluster.Servers[0], "ZRANGE", queueOf("k"), "0", "-1").([]any)[0].(string)
-		admin(t, cluster.Servers[0], "PUBLISH", script.Inbox(redlock.UUID(p.Client)), "g "+owner+" 5 1 - 3000") // a push that proves nothing is no grant: it makes it ask
+		owner := redlock.Admin(t, cluster.Servers[0], "ZRANGE", redlock.QueueOf("k"), "0", "-1").([]any)[0].(string)
+		redlock.Admin(t, cluster.Servers[0], "PUBLISH", script.Inbox(redlock.UUID(p.Client)), "g "+owner+" 5 1 - 3000") // a push that proves nothing is no grant: it makes it ask
 		synctest.Wait()
 		require.Equal(t, map[string]int{"k expiry job/acquire": 1}, li.woken())
 		require.NoError(t, held.Unlock(t.Context()))
@@ -290,7 +290,7 @@ func TestWhatMovesAWaiterIsTold(t *testing.T) {
 func TestMemberThatComesBackMovesAWaiter(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		li := &listener{}
-		holder, p := another(t, d, quiet), another(t, d, redlock.WithTracer(li), quiet, func(c *redlock.Config) { c.Entry = time.Hour })
+		holder, p := another(t, d, redlock.Quiet), another(t, d, redlock.WithTracer(li), redlock.Quiet, func(c *redlock.Config) { c.Entry = time.Hour })
 		holder.Hold(t, "k")
 		ctx, cancel := context.WithCancel(t.Context())
 		waiting := p.LockLater(ctx, "k")
@@ -306,7 +306,7 @@ func TestMemberThatComesBackMovesAWaiter(t *testing.T) {
 }
 
 func TestMembersTellHowFarTheirClocksAreFromOurs(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p := voting(t, cluster, 3, redlock.WithFreshMembers())
 		for _, m := range p.Members() {
 			require.Zero(t, m.ClockWithin, "not asked yet")
@@ -341,7 +341,7 @@ func (r *refusals) Renewed(e redlock.Renewed) {
 func TestExtendThatAMajorityRefusesIsALossWhoeverBooksIt(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		slow := &refusals{hold: make(chan struct{})}
-		p, other := another(t, d, redlock.WithTracer(slow), quiet), another(t, d, quiet)
+		p, other := another(t, d, redlock.WithTracer(slow), redlock.Quiet), another(t, d, redlock.Quiet)
 		p.Slow(0, time.Millisecond, 2*time.Millisecond)
 		lease := p.Hold(t, "k")
 		time.Sleep(10 * time.Millisecond)
@@ -392,7 +392,7 @@ func (k *kindListener) RenewalStart(e redlock.RenewalStart) context.Context {
 func TestEventsTellTheKindOfTheLock(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		k := &kindListener{heard: map[string]redlock.Kind{}}
-		p, other := another(t, d, redlock.WithTracer(k), quiet), another(t, d, quiet)
+		p, other := another(t, d, redlock.WithTracer(k), redlock.Quiet), another(t, d, redlock.Quiet)
 		before := other.Hold(t, "a")
 		waits := p.LockLater(t.Context(), "a", redlock.AutoRenew(3*time.Second))
 		synctest.Wait()

@@ -19,12 +19,12 @@ import (
 // caller is a client of a deployment, as another process would have it. It has no links: Delay and Network of the
 // deployment are in their place.
 type caller struct {
-	*peer
+	*redlock.Peer
 	d *redlocktest.Deployment
 }
 
 func callerOf(c *redlock.Client, d *redlocktest.Deployment) *caller {
-	return &caller{&peer{Client: c}, d}
+	return &caller{&redlock.Peer{Client: c}, d}
 }
 
 // entry is the default of Config.Entry.
@@ -33,7 +33,7 @@ const entry = 3 * time.Second
 // deployed runs a test in fake time on n members.
 func deployed(t *testing.T, n int, test func(t *testing.T, d *redlocktest.Deployment), opts ...redlock.Option) {
 	t.Helper()
-	fakeTime(t, func(t *testing.T) { test(t, redlocktest.New(t, n, opts...)) })
+	redlock.FakeTime(t, func(t *testing.T) { test(t, redlocktest.New(t, n, opts...)) })
 }
 
 // withOne is deployed with one client, withTwo with two, and withMany with several.
@@ -49,7 +49,7 @@ func withTwo(t *testing.T, n int, test func(t *testing.T, d *redlocktest.Deploym
 
 func withThree(t *testing.T, test func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller)) {
 	t.Helper()
-	withMany(t, 3, 3, func(t *testing.T, d *redlocktest.Deployment, all []*caller) { test(t, d, all[0], all[1], all[2]) }, quiet)
+	withMany(t, 3, 3, func(t *testing.T, d *redlocktest.Deployment, all []*caller) { test(t, d, all[0], all[1], all[2]) }, redlock.Quiet)
 }
 
 func withMany(t *testing.T, n, clients int, test func(t *testing.T, d *redlocktest.Deployment, all []*caller), opts ...redlock.Option) {
