@@ -44,7 +44,7 @@ func open(t *testing.T, tracer redlock.Tracer) *redlock.Client {
 func attributes(all []attribute.KeyValue) map[string]string {
 	out := map[string]string{}
 	for _, a := range all {
-		out[string(a.Key)] = a.Value.Emit()
+		out[string(a.Key)] = fmt.Sprint(a.Value.AsInterface())
 	}
 	return out
 }
