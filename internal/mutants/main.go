@@ -3,6 +3,7 @@
 //
 //	go run ./internal/mutants
 //	go run ./internal/mutants -run quarantine
+//	go run ./internal/mutants -part 2/6
 //
 // Run it in the root of the repository. A mutant is one small change to one function or script.
 // list/README.md describes the files that list them. The command makes the change with `go test
@@ -56,6 +57,7 @@ func run(ctx context.Context) (ends map[string]int, _ error) {
 	jobs := flag.Int("j", 2, "mutants at the same time")
 	limit := flag.Duration("timeout", 2*time.Minute, "tests that run so long with a mutant hang, and have caught it; five times that for all tests of a package")
 	wide := flag.Bool("wide", true, "run all tests of the package that are of the first ring if the named ones pass")
+	part := flag.String("part", "1/1", "only a part of the mutants: 2/6 is every sixth, from the second on")
 	told := flag.Bool("list", false, "print the mutants with the tests that should notice, as a table in Markdown, and run nothing")
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
@@ -67,6 +69,12 @@ func run(ctx context.Context) (ends map[string]int, _ error) {
 		return nil, err
 	}
 	list = slices.DeleteFunc(list, func(m mutant) bool { return !pattern.MatchString(m.name) && !pattern.MatchString(m.in) })
+	var nth, of int
+	if n, err := fmt.Sscanf(*part, "%d/%d", &nth, &of); err != nil || n != 2 || nth < 1 || nth > of {
+		return nil, fmt.Errorf("-part is 2/6 or the like, and not %q", *part)
+	}
+	i := -1
+	list = slices.DeleteFunc(list, func(mutant) bool { i++; return i%of != nth-1 })
 	if len(list) == 0 {
 		return nil, fmt.Errorf("no mutant matches %q", *only)
 	}
