@@ -21,16 +21,6 @@ import (
 // The scripts of the lock with readers do what the cases in redlock/internal/script/testdata/rw
 // say, on a real server and on the embedded one.
 func TestReadWriteScriptsDoWhatTheProtocolSays(t *testing.T) {
-	t.Run("model", func(t *testing.T) {
-		for _, c := range cases.Read(t, "internal/script/testdata/rw/*.txt") {
-			if c.Lines[0].Words[0] != "at" {
-				t.Run(c.Name, func(t *testing.T) {
-					site := &rwModelSite{modelSite{modelServer: newModelServer(modelRules{}), clock: 1_700_000_000_000_000}, byWriter}
-					(&scriptPlay{T: t, site: site}).play(c.Lines)
-				})
-			}
-		}
-	})
 	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
 		for _, c := range cases.Read(t, "internal/script/testdata/rw/*.txt") {
 			t.Run(c.Name, func(t *testing.T) {
@@ -181,57 +171,4 @@ func replyFrom(v any) *member.Reply {
 		return &r
 	}
 	return &member.Reply{}
-}
-
-// rwModelSite is the model of a lock with readers.
-type rwModelSite struct {
-	modelSite
-	by string
-}
-
-func (s *rwModelSite) as(whose string) { s.by = strings.TrimPrefix(whose, "mutex") }
-
-// scripted says which calls of a writer are the mutex's.
-func (s *rwModelSite) scripted(op string) string {
-	if s.by == byWriter && (op == opAcquire || op == opYield || op == opRaise || op == opRejoin || op == opExtend) {
-		return ""
-	}
-	return s.by
-}
-
-func (s *rwModelSite) call(c modelCall) modelReply {
-	if !c.fair {
-		c.by = s.scripted(c.op)
-	}
-	return s.modelSite.call(c)
-}
-
-func (s *rwModelSite) edit(words []string) string {
-	if said, ok := s.keys().readers(words[0]); ok {
-		return said
-	}
-	span := func(word string) int64 { d, _ := time.ParseDuration(word); return d.Milliseconds() }
-	switch words[0] {
-	case "ends":
-		if owner := ownerNames[words[1]]; owner != "" {
-			s.m.phase.leave(owner)
-			s.m.phase.join(owner, s.clock/1000+span(words[2]))
-			return ""
-		}
-	case "lasts":
-		for _, list := range []*[]modelWaiter{&s.m.queue, &s.m.reading} {
-			*list = slices.Clone(*list)
-			for i := range *list {
-				if w := &(*list)[i]; w.owner == ownerNames[words[1]] {
-					w.deadline = s.clock/1000 + span(words[2])
-				}
-			}
-		}
-		return ""
-	case "downgrade":
-		s.by = byWriter
-		r := s.modelSite.call(modelCall{op: opDowngrade, owner: ownerOf(words[1]), ttl: span(words[2]), by: byWriter})
-		return fmt.Sprint(r.n, " ", called(r.next))
-	}
-	return s.modelSite.edit(words)
 }

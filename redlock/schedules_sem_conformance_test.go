@@ -5,6 +5,7 @@ package redlock
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sort"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -72,7 +74,7 @@ func (w *slotsTwin) reset(title string) {
 }
 
 // command encodes c as the client does.
-func (c modelCall) slotsCommand(k script.Lock) member.Command {
+func (c scriptCall) slotsCommand(k script.Lock) member.Command {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	k = k.Asking(&script.Asked{Want: c.want, Limit: c.limit, Known: c.known, N: c.n, Held: c.had, Wish: ms(c.wish)})
 	switch c.op {
@@ -201,7 +203,7 @@ func (m *slotsMember) keys(now int64) slotsKeys {
 }
 
 // slotsReplyOf reads what a script says.
-func slotsReplyOf(op string, v any) (r modelReply) {
+func slotsReplyOf(op string, v any) (r scriptReply) {
 	list, ok := v.([]any)
 	if !ok {
 		list = []any{v}
@@ -232,7 +234,7 @@ func slotsPush(p script.Push) string {
 }
 
 // play makes one call on both and compares everything.
-func (w *slotsTwin) play(c modelCall) modelReply {
+func (w *slotsTwin) play(c scriptCall) scriptReply {
 	w.Helper()
 	dump := []string{"EVAL", slotsDump, "4", w.key("s1"), member.TokensKey, w.key("sq"), w.key("sw")}
 	x := w.exchange(c, c.slotsCommand(w.Lock), dump)
@@ -317,7 +319,7 @@ func (w *slotsTwin) play(c modelCall) modelReply {
 	return reply
 }
 
-func slotsKind(r modelReply) string {
+func slotsKind(r scriptReply) string {
 	switch {
 	case r.err != "":
 		return r.err
@@ -377,9 +379,9 @@ var slotsOutcomes = []string{
 func (w *slotsTwin) missing(outcome string) bool { return w.seen[outcome] == 0 }
 
 // any is a call that is worth making now.
-func (w *slotsTwin) any(rng *rand.Rand, op string, owners []string, ttls []int64, most, weight int) modelCall {
+func (w *slotsTwin) any(rng *rand.Rand, op string, owners []string, ttls []int64, most, weight int) scriptCall {
 	pick := func() string { return owners[rng.IntN(len(owners))] }
-	c := modelCall{op: op, owner: pick(), tag: twinTag, ttl: ttls[rng.IntN(3)], n: 1 + rng.IntN(weight), limit: most}
+	c := scriptCall{op: op, owner: pick(), tag: twinTag, ttl: ttls[rng.IntN(3)], n: 1 + rng.IntN(weight), limit: most}
 	if rng.IntN(12) == 0 {
 		c.tag = []string{"", "!", "another 2"}[rng.IntN(3)]
 	}
@@ -443,3 +445,80 @@ func (w *slotsTwin) any(rng *rand.Rand, op string, owners []string, ttls []int64
 	}
 	return c
 }
+
+// compared is a member beside which a model is called.
+type compared struct {
+	*scripted
+	grain int64 // ms by which TTLs may differ anyway
+	log   []string
+	calls int
+}
+
+// exchanged is what a member said to a call.
+type exchanged struct {
+	before int64 // its time, µs
+	reply  any
+	pushes []string
+	keys   any // as dump lists them
+}
+
+// exchange makes a call in one write: the time before, the call, a push that ends what the call pushed, and all keys.
+func (w *compared) exchange(c scriptCall, cmd member.Command, dump []string) (x exchanged) {
+	w.Helper()
+	w.calls++
+	w.log = append(w.log, c.String())
+	b := resp.Command("TIME")
+	whole, unwrap := w.tagged(cmd, c.tag)
+	b = append(b, whole...)
+	b = append(b, resp.Command("PUBLISH", script.Inbox("end"), "end")...)
+	b = append(b, resp.Command(dump...)...)
+	_, err := w.c.Conn().Write(b)
+	require.NoError(w, err)
+	var got [4]any
+	for i := range got {
+		got[i], err = w.c.ReceiveFor(10 * time.Second)
+		require.NoError(w, err)
+	}
+	clock := got[0].([]any)
+	x.before = toInt(clock[0].(string))*1_000_000 + toInt(clock[1].(string))
+	x.reply, x.keys = unwrap(got[1]), got[3]
+	for {
+		v, err := w.inbox.ReceiveFor(10 * time.Second)
+		require.NoError(w, err)
+		msg := v.([]any)[3].(string)
+		if msg == "end" {
+			return x
+		}
+		x.pushes = append(x.pushes, msg)
+	}
+}
+
+func (w *compared) check(ok bool, format string, args ...any) {
+	w.Helper()
+	if !ok {
+		w.Fatalf("%s\nafter:\n  %s", fmt.Sprintf(format, args...), strings.Join(w.log, "\n  "))
+	}
+}
+
+// dice are those of REDQUORUM_SEED, or of a seed that is logged.
+func (w *compared) dice() (seed uint64, rng *rand.Rand) {
+	w.Helper()
+	seed = rand.Uint64()
+	if s := os.Getenv("REDQUORUM_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(w, err)
+	}
+	w.Logf("seed %d", seed)
+	return seed, rand.New(rand.NewPCG(seed, 0))
+}
+
+const twinTag = "run 1" // the marker's id
+
+const (
+	twinTTL   = int64(300_000_000) // ms: no key of these lapses by itself
+	twinLong  = 2 * twinTTL
+	twinShort = twinTTL / 2
+)
+
+var twinTimed = []int64{500, 1500, 4000} // ms: these do, with the clock

@@ -3,6 +3,7 @@
 package redlock
 
 import (
+	"crypto/sha1"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,7 +106,7 @@ type slotsStep struct {
 
 // call executes c at m when its clock reads now, in µs, and returns the reply and what is published to
 // clients' inboxes, in order.
-func (s *slotsServer) call(m *slotsMember, now int64, c modelCall) (modelReply, []script.Push) {
+func (s *slotsServer) call(m *slotsMember, now int64, c scriptCall) (scriptReply, []script.Push) {
 	m.expire(now)
 	m.records, m.queue, m.wishes = slices.Clone(m.records), slices.Clone(m.queue), slices.Clone(m.wishes)
 	x := &slotsStep{slotsServer: s, slotsMember: m, now: now, ms: now / 1000, tag: c.tag, cap: -1}
@@ -131,9 +132,9 @@ func (m *slotsMember) normal() {
 	}
 }
 
-var slotsForgot = modelReply{err: forgotMarker}
+var slotsForgot = scriptReply{err: forgotMarker}
 
-func (x *slotsStep) run(c modelCall) modelReply {
+func (x *slotsStep) run(c scriptCall) scriptReply {
 	switch c.op {
 	case opAcquire:
 		return x.acquire(c)
@@ -144,9 +145,9 @@ func (x *slotsStep) run(c modelCall) modelReply {
 	case opClaim:
 		return x.claim(c)
 	case opExtend:
-		return modelReply{n: x.extend(c)}
+		return scriptReply{n: x.extend(c)}
 	case opRaise:
-		return modelReply{n: x.raise(c)}
+		return scriptReply{n: x.raise(c)}
 	case opRejoin:
 		return x.rejoin(c)
 	case slotsLimit:
@@ -158,7 +159,7 @@ func (x *slotsStep) run(c modelCall) modelReply {
 		if !x.admit() {
 			return slotsForgot
 		}
-		return modelReply{n: max(x.told, c.stored), server: x.now}
+		return scriptReply{n: max(x.told, c.stored), server: x.now}
 	case opForce:
 		return x.force(c)
 	}
@@ -443,7 +444,7 @@ func (x *slotsStep) successor(limit int, has permit.List) string {
 	return x.head(limit - 1)
 }
 
-func (x *slotsStep) stand(c *modelCall, want int) {
+func (x *slotsStep) stand(c *scriptCall, want int) {
 	w := slotsWaiter{owner: c.owner, since: x.now, deadline: x.ms + c.entry, ttl: c.ttl, n: c.n, want: want, limit: c.limit}
 	if i := x.place(c.owner); i >= 0 {
 		w.since = x.queue[i].since
@@ -666,15 +667,15 @@ func (x *slotsStep) admit() bool {
 	}
 }
 
-func (x *slotsStep) acquire(c modelCall) modelReply {
+func (x *slotsStep) acquire(c scriptCall) scriptReply {
 	if x.usual(c) { // what has ended stays until another script sweeps
 		x.counters[c.want]++
 		x.used++
 		x.set(slotsRecord{c.owner, x.ms + c.ttl, permit.List{{Slot: c.want, Token: x.counters[c.want]}}})
-		return modelReply{permits: slotsText(x.record(c.owner).has)}
+		return scriptReply{permits: slotsText(x.record(c.owner).has)}
 	}
 	x.bound(c.known)
-	reply := func(r modelReply) modelReply {
+	reply := func(r scriptReply) scriptReply {
 		if x.told > 0 {
 			r.server, r.next, r.limit = x.now, "-", x.told
 		}
@@ -682,30 +683,30 @@ func (x *slotsStep) acquire(c modelCall) modelReply {
 	}
 	if r := x.read(c.owner); r != nil {
 		x.keep(*r, c.ttl)
-		return reply(modelReply{permits: slotsText(r.has)})
+		return reply(scriptReply{permits: slotsText(r.has)})
 	}
 	for k := 1; k <= 4 && len(x.queue) > 0; k++ {
 		first := x.head(0)
 		if w, _, _ := x.asked(first); w != nil {
-			return reply(modelReply{n: x.refusal(1)})
+			return reply(scriptReply{n: x.refusal(1)})
 		}
 		if x.leave(first); k == 4 {
-			return reply(modelReply{n: -1})
+			return reply(scriptReply{n: -1})
 		}
 	}
 	slots := x.free(c.want, x.most(c.limit), c.n)
 	if slots == nil {
-		return reply(modelReply{n: x.refusal(1)})
+		return reply(scriptReply{n: x.refusal(1)})
 	}
 	r := x.give(c.owner, slots, c.ttl)
 	if r == nil {
 		return slotsForgot
 	}
-	return reply(modelReply{permits: slotsText(r.has)})
+	return reply(scriptReply{permits: slotsText(r.has)})
 }
 
 // usual is the case that sem_acquire.lua has in fewer commands, beside permits of others.
-func (x *slotsStep) usual(c modelCall) bool {
+func (x *slotsStep) usual(c scriptCall) bool {
 	deadline := x.ms + c.ttl
 	return c.n == 1 && len(x.queue) == 0 && x.record(c.owner) == nil && x.holder(c.want) == "" && c.want < c.limit && x.used < c.limit &&
 		x.stored == 0 && c.known == 0 && x.earliest > 0 && x.earliest <= deadline && x.over > deadline && x.counters[c.want] > 0
@@ -714,11 +715,11 @@ func (x *slotsStep) usual(c modelCall) bool {
 // slotsText is the text of what a record has, in its order.
 func slotsText(l permit.List) string { return string(l.Append(nil)) }
 
-func (x *slotsStep) has(r *slotsRecord, limit int) modelReply {
-	return modelReply{permits: slotsText(r.has), server: x.now, next: x.successor(limit, r.has), limit: x.told}
+func (x *slotsStep) has(r *slotsRecord, limit int) scriptReply {
+	return scriptReply{permits: slotsText(r.has), server: x.now, next: x.successor(limit, r.has), limit: x.told}
 }
 
-func (x *slotsStep) wait(c modelCall) modelReply {
+func (x *slotsStep) wait(c scriptCall) scriptReply {
 	x.bound(c.known)
 	limit := x.most(c.limit)
 	if r := x.read(c.owner); r != nil {
@@ -751,10 +752,10 @@ func (x *slotsStep) wait(c modelCall) modelReply {
 			return x.has(r, limit)
 		}
 	}
-	return modelReply{n: x.refusal(c.entry), server: x.now, next: "-", limit: x.told}
+	return scriptReply{n: x.refusal(c.entry), server: x.now, next: "-", limit: x.told}
 }
 
-func (x *slotsStep) claim(c modelCall) modelReply {
+func (x *slotsStep) claim(c scriptCall) scriptReply {
 	x.bound(c.known)
 	limit := x.most(c.limit)
 	r := x.read(c.owner)
@@ -799,13 +800,13 @@ func (x *slotsStep) claim(c modelCall) modelReply {
 		want = c.slots[0]
 	}
 	x.stand(&c, want)
-	return modelReply{n: x.refusal(c.entry), server: x.now, next: "-", limit: x.told}
+	return scriptReply{n: x.refusal(c.entry), server: x.now, next: "-", limit: x.told}
 }
 
 // had reports whether a record has all slots of a lease.
 func had(r *slotsRecord, lease permit.List) bool { return r != nil && r.has.Has(lease.Slots()) }
 
-func (x *slotsStep) release(c modelCall) modelReply {
+func (x *slotsStep) release(c scriptCall) scriptReply {
 	var r *slotsRecord
 	if i := x.find(c.owner); i >= 0 {
 		copied := x.records[i]
@@ -816,7 +817,7 @@ func (x *slotsStep) release(c modelCall) modelReply {
 			x.take(*r, nil)
 			x.clear()
 		}
-		return modelReply{n: one(had(r, c.had) && len(c.had) <= 1)}
+		return scriptReply{n: one(had(r, c.had) && len(c.had) <= 1)}
 	}
 	x.bound(0)
 	if r = nil; x.read(c.owner) != nil {
@@ -837,10 +838,10 @@ func (x *slotsStep) release(c modelCall) modelReply {
 	if x.clear(); !done {
 		return slotsForgot
 	}
-	return modelReply{n: one(had(r, c.had))}
+	return scriptReply{n: one(had(r, c.had))}
 }
 
-func (x *slotsStep) extend(c modelCall) int64 {
+func (x *slotsStep) extend(c scriptCall) int64 {
 	r := x.record(c.owner)
 	if r == nil || r.deadline < x.ms || !had(r, c.had) && !x.extendAny {
 		return 0
@@ -852,7 +853,7 @@ func (x *slotsStep) extend(c modelCall) int64 {
 	return 1
 }
 
-func (x *slotsStep) raise(c modelCall) int64 {
+func (x *slotsStep) raise(c scriptCall) int64 {
 	r := x.record(c.owner)
 	if r == nil || r.deadline < x.ms {
 		return 0
@@ -868,7 +869,7 @@ func (x *slotsStep) raise(c modelCall) int64 {
 	return 1
 }
 
-func (x *slotsStep) rejoin(c modelCall) modelReply {
+func (x *slotsStep) rejoin(c scriptCall) scriptReply {
 	x.bound(0)
 	for _, p := range c.had {
 		if x.counters[p.Slot] == 0 && x.tag != "" && x.id != x.tag {
@@ -909,10 +910,10 @@ func (x *slotsStep) rejoin(c modelCall) modelReply {
 	if len(missing) > 0 && c.wish > 0 && !lost {
 		x.wish(c.owner, missing, c.ttl, c.wish, 0)
 	}
-	return modelReply{n: one(len(missing) == 0)}
+	return scriptReply{n: one(len(missing) == 0)}
 }
 
-func (x *slotsStep) force(c modelCall) modelReply {
+func (x *slotsStep) force(c scriptCall) scriptReply {
 	x.bound(0)
 	x.read("")
 	if c.owner != "" {
@@ -935,5 +936,53 @@ func (x *slotsStep) force(c modelCall) modelReply {
 	if x.clear(); !done {
 		return slotsForgot
 	}
-	return modelReply{n: one(len(slots) > 0)}
+	return scriptReply{n: one(len(slots) > 0)}
 }
+
+// modelBurial: no re-join of an owner, "" of any, until a time in ms.
+type modelBurial struct {
+	owner string
+	until int64
+}
+
+// modelBurials are one for each owner. They are never changed in place.
+type modelBurials []modelBurial
+
+func (l modelBurials) with(b modelBurial) modelBurials {
+	if i := slices.IndexFunc(l, func(o modelBurial) bool { return o.owner == b.owner }); i >= 0 {
+		b.until = max(b.until, l[i].until)
+		l = slices.Concat(l[:i], l[i+1:])
+	}
+	return append(slices.Clip(l), b)
+}
+
+func (l modelBurials) refuse(owner string, now int64) bool {
+	return slices.ContainsFunc(l, func(b modelBurial) bool {
+		return (b.owner == "" || b.owner == owner) && b.until*1000 > now
+	})
+}
+
+// modelHashes are those of texts that were compared by them.
+type modelHashes map[string]string
+
+func (h modelHashes) of(text string) string {
+	if _, known := h[text]; !known {
+		sum := sha1.Sum([]byte(text))
+		h[text] = string(sum[:])
+	}
+	return h[text]
+}
+
+// published adds a push, if it can be sent: its owner is a client's.
+func published(out []script.Push, p script.Push) []script.Push {
+	if client, number, ok := strings.Cut(p.Owner, ":"); ok && client != "" {
+		n, err := strconv.ParseUint(number, 10, 64)
+		if err == nil {
+			p.N = n
+			return append(out, p)
+		}
+	}
+	return out
+}
+
+const forgotMarker = "FORGOT marker"

@@ -169,7 +169,7 @@ func (s *search) setAt(w *schedWorld, i int, o member.Outcome) {
 		if set.phase == setterWrites {
 			stored = set.mine
 		}
-		out := w.m[i].played(s, &modelCall{op: slotsLimit, stored: stored})
+		out := w.m[i].played(s, &scriptCall{op: slotsLimit, stored: stored})
 		r := &out.reply
 		w.m[i] = out.after
 		for _, p := range out.pushes {
@@ -230,7 +230,7 @@ func (m *slotsMember) restored(s *search, a, b schedSite) schedSite {
 	return &v
 }
 
-func (m *slotsMember) played(s *search, c *modelCall) schedOutcome {
+func (m *slotsMember) played(s *search, c *scriptCall) schedOutcome {
 	v := *m
 	r, pushes := s.slots.call(&v, schedNow, *c)
 	return schedOutcome{&v, r, pushes}
@@ -259,7 +259,7 @@ func (s *search) wonSlots(c int) {
 	}
 }
 
-func (m *slotsMember) later() schedSite {
+func (m *slotsMember) later(*search) schedSite {
 	const ms = int64(schedTick / time.Millisecond)
 	v := *m
 	v.records, v.queue, v.wishes = slices.Clone(v.records), slices.Clone(v.queue), slices.Clone(v.wishes)
@@ -384,7 +384,7 @@ func appendSlotNumbers(b []byte, l []int) []byte {
 }
 
 // appendWants writes what a call has of semaphores.
-func appendWants(b []byte, c *modelCall) []byte {
+func appendWants(b []byte, c *scriptCall) []byte {
 	b = appendNumbers(b, c.wish, c.known)
 	b = append(b, byte(c.want), byte(c.limit), flag(c.tag != ""))
 	return appendList(appendSlotNumbers(b, c.slots), c.had)

@@ -20,6 +20,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/internal/explore"
+	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
@@ -34,7 +35,7 @@ import (
 //
 // What decides is the code itself: the ballot, and the methods of attempt, renewal, keeper and Lease that
 // submit and judge. They run on a Client without goroutines, whose members (recorder) only note what is
-// submitted; the search stands in for what attempt.sleep would wait for. The members are modelMember, or
+// submitted; the search stands in for what attempt.sleep would wait for. The members are schedMember, or
 // slotsMember of semaphores (schedules_sem_test.go). Of the restart guard, what the client makes of
 // generations and quarantines is the code; that a member which forgot is quarantined and restored, which
 // package node sees to, is played (forget).
@@ -54,16 +55,16 @@ const (
 // is the client as it is. emulated: the guard cannot be taken out of the code from here, so the driver
 // does what a client without it would.
 type schedRules struct {
-	modelRules
 	slotsRules
-	need            int  // votes that decide, 0: a majority
-	renewNeed       int  // confirmations that renew, 0: a majority
-	noRaise         bool // the greatest token of the votes wins, without a second round (emulated)
-	raiseAnywhere   bool // the counter is lifted at any majority, held or not (emulated)
-	confirmAbove    bool // a vote above the token of a raise counts as confirmed
-	pushUnchecked   bool // a push counts whatever was yielded
-	pushFromArrival bool // a push is believed from its arrival (emulated)
-	endOfRound      bool // validity from the answer instead of the request
+	scripts         []string // guards of the scripts: scriptGuards has them
+	need            int      // votes that decide, 0: a majority
+	renewNeed       int      // confirmations that renew, 0: a majority
+	noRaise         bool     // the greatest token of the votes wins, without a second round (emulated)
+	raiseAnywhere   bool     // the counter is lifted at any majority, held or not (emulated)
+	confirmAbove    bool     // a vote above the token of a raise counts as confirmed
+	pushUnchecked   bool     // a push counts whatever was yielded
+	pushFromArrival bool     // a push is believed from its arrival (emulated)
+	endOfRound      bool     // validity from the answer instead of the request
 	renewEndOfRound bool
 	believeTTL      bool // what was granted while waiting is believed for the whole TTL
 	noYield         bool
@@ -130,14 +131,14 @@ const (
 
 // schedMsg is a call on its way to a member, and then its answer.
 type schedMsg struct {
-	*modelCall // never changed
-	sent       time.Time
-	part       time.Duration // the TTL that the round asked for
-	renewal    int           // which
-	regain     bool
-	epoch      uint64
-	reply      modelReply
-	idle       bool // was not sent: the member is in quarantine
+	*scriptCall // never changed
+	sent        time.Time
+	part        time.Duration // the TTL that the round asked for
+	renewal     int           // which
+	regain      bool
+	epoch       uint64
+	reply       scriptReply
+	idle        bool // was not sent: the member is in quarantine
 }
 
 type schedRenewal struct {
@@ -174,10 +175,10 @@ type schedClient struct {
 	slotsClient
 }
 
-// schedSite is what a member has: *modelMember, *slotsMember. It is never changed.
+// schedSite is what a member has: *schedMember, *slotsMember. It is never changed.
 type schedSite interface {
-	played(s *search, c *modelCall) schedOutcome
-	later() schedSite // a tick later
+	played(s *search, c *scriptCall) schedOutcome
+	later(s *search) schedSite // a tick later
 	restored(s *search, a, b schedSite) schedSite
 	has(owner string) bool
 	owners() []string // all that it knows
@@ -235,12 +236,12 @@ const (
 // schedPlay is a call that a member executes, and schedOutcome what follows.
 type schedPlay struct {
 	at   schedSite
-	call *modelCall
+	call *scriptCall
 }
 
 type schedOutcome struct {
 	after  schedSite
-	reply  modelReply
+	reply  scriptReply
 	pushes []script.Push
 }
 
@@ -249,7 +250,7 @@ type search struct {
 	bounds schedBounds
 	rules  schedRules
 	now    time.Time
-	locks  *modelServer
+	stage  *redistest.Stage
 	slots  *slotsServer
 	sem    kind // of semaphores
 	stubs  [schedClients]*Client
@@ -263,9 +264,10 @@ type search struct {
 	a        attempt // of the event that is judged
 	sites    map[string]schedSite
 	outcomes map[schedPlay]schedOutcome
-	calls    map[string]*modelCall
-	other    *modelCall // the third party's release
-	force    *modelCall
+	calls    map[string]*scriptCall
+	members  map[string]*schedMember
+	other    *scriptCall // the third party's release
+	force    *scriptCall
 	dates    func([]byte, time.Time) []byte // appendTime
 	stats    map[string]int
 	only     string // nothing else counts as wrong
@@ -308,13 +310,7 @@ func (s *search) states(c int) []member.State {
 func (r recorder) Submit(c *member.Call) {
 	s, round := r.s, c.Sink.(*quorum.Round)
 	cl := s.w.c[r.c]
-	call := s.calls[string(c.Cmd)]
-	if call == nil {
-		parsed := parseCall(c.Cmd)
-		call = &parsed
-		s.calls[string(c.Cmd)] = call
-	}
-	m := schedMsg{modelCall: call, sent: round.Sent, part: round.TTL, epoch: cl.epoch[r.i]}
+	m := schedMsg{scriptCall: s.call(c.Cmd), sent: round.Sent, part: round.TTL, epoch: cl.epoch[r.i]}
 	switch j := round.Judge.(type) {
 	case *renewal:
 		m.renewal = len(cl.renewals)
@@ -333,7 +329,7 @@ func (r recorder) Submit(c *member.Call) {
 	case s.rules.releaseVotes && m.op == opRelease && cl.probe().Vote(r.i).Token == 0:
 		return
 	case s.rules.believeTTL && m.ttl > 0 && m.entry > 0:
-		m.change(func(c *modelCall) { c.ttl = min(c.ttl, c.entry) }) // the ballot thinks that it asked for more
+		m.scriptCall = s.edited(m.scriptCall, "ttl", text(min(m.ttl, m.entry))) // the ballot thinks that it asked for more
 	}
 	if s.w.rest[r.i] > 0 {
 		if m.op != opRelease {
@@ -341,23 +337,17 @@ func (r recorder) Submit(c *member.Call) {
 			cl.rep[r.i] = append(slices.Clip(cl.rep[r.i]), m)
 			return
 		}
-		m.change(func(c *modelCall) { c.tag = "!" })
+		m.scriptCall = s.edited(m.scriptCall, "tag", "!")
 	}
 	cl.req[r.i] = append(slices.Clip(cl.req[r.i]), m)
-}
-
-// change gives a message a call of its own.
-func (m *schedMsg) change(edit func(c *modelCall)) {
-	c := *m.modelCall
-	edit(&c)
-	m.modelCall = &c
 }
 
 func newSearch(bounds schedBounds, rules schedRules) *search {
 	s := &search{
 		bounds: bounds, rules: rules, now: time.Now(),
-		locks: newModelServer(rules.modelRules), slots: newSlotsServer(rules.slotsRules), sem: permitKind,
-		calls: map[string]*modelCall{}, sites: map[string]schedSite{}, outcomes: map[schedPlay]schedOutcome{}, stats: map[string]int{},
+		stage: scriptStage(rules.scripts), slots: newSlotsServer(rules.slotsRules), sem: permitKind,
+		calls: map[string]*scriptCall{}, members: map[string]*schedMember{},
+		sites: map[string]schedSite{}, outcomes: map[schedPlay]schedOutcome{}, stats: map[string]int{},
 	}
 	s.sem.held, s.sem.left = nil, nil // gathering is a step of its own
 	s.dates = s.appendTime
@@ -366,14 +356,16 @@ func newSearch(bounds schedBounds, rules schedRules) *search {
 		TTL: ticks(bounds.ttl), Entry: ticks(bounds.entry), MemberTimeout: ticks(bounds.timeout),
 		MaxTTL: time.Hour, NoQuorumAfter: -1, Logger: slog.New(slog.DiscardHandler),
 	}.withDefaults()
-	s.force = &modelCall{op: opForce, ttl: s.cfg.TTL.Milliseconds()}
-	s.other = &modelCall{op: opRelease, owner: schedOther}
+	lock := script.Exclusive(schedName)
+	s.force = s.call(lock.Force(nil, "", s.cfg.TTL).Cmd)
+	hint := ""
 	switch {
 	case bounds.slots > 0:
-		s.other.had = lease(0)
+		lock = script.Semaphore(schedName).Holding(lease(0))
 	case bounds.kinds != [schedClients]*kind{}:
-		s.other.by, s.other.hint = byWriter, script.ReadersFirst("")
+		lock, hint = script.Writing(schedName), script.ReadersFirst("")
 	}
+	s.other = s.call(lock.Release(nil, schedOther, hint).Cmd)
 	if rules.noTimeout {
 		s.cfg.MemberTimeout = time.Hour
 	}
@@ -425,10 +417,10 @@ func (s *search) terms(c int) terms {
 
 func (s *search) wire(c int) script.Lock {
 	if s.bounds.slots == 0 {
-		return s.kind(c).lock("k")
+		return s.kind(c).lock(schedName)
 	}
 	t := s.terms(c)
-	return s.sem.of("k", &s.cfg, &t)
+	return s.sem.of(schedName, &s.cfg, &t)
 }
 
 func (s *search) initial() *schedWorld {
@@ -447,10 +439,7 @@ func (s *search) initial() *schedWorld {
 			w.m[i] = s.slotsSite(n, i < s.bounds.others, end)
 			continue
 		}
-		m := &modelMember{counter: n}
-		if w.m[i] = m; i < s.bounds.others {
-			m.owner, m.token, m.end = schedOther, n, end
-		}
+		w.m[i] = s.lockSite(n, i < s.bounds.others, end)
 	}
 	return w
 }
@@ -596,7 +585,7 @@ func (s *search) Enabled(w *schedWorld) []schedAction {
 		}
 		if w.m[i].has(schedOther) {
 			add(actOther, 0, i)
-		} else if w.used.lapses < s.bounds.lapses && w.m[i].(*modelMember).owner != "" {
+		} else if w.used.lapses < s.bounds.lapses && w.m[i].(*schedMember).lock() != nil {
 			add(actLapse, 0, i)
 		}
 		if w.slots.set.open.Has(i) && !s.bounds.hangs(i) {
@@ -631,9 +620,9 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 		cl := s.own(v, c)
 		m := cl.zombies[i][0]
 		cl.zombies[i] = cl.zombies[i][1:]
-		out := s.played(v.m[i], m.modelCall)
+		out := s.played(v.m[i], m.scriptCall)
 		v.m[i] = out.after
-		s.say("member %d executes a request of %v from the broken connection: %v: %v", i, who(c), m.modelCall, &out.reply)
+		s.say("member %d executes a request of %v from the broken connection: %v: %v", i, who(c), m.scriptCall, &out.reply)
 	case actAnswer:
 		cl := s.client(v, c)
 		m := cl.rep[i][0]
@@ -675,10 +664,9 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 		s.extendLess(v, c)
 	case actLapse:
 		settles = s.bounds.prompt
-		m := *v.m[i].(*modelMember)
-		s.say("member %d loses the vote of %s", i, m.owner)
-		m.owner, m.token, m.end = "", 0, 0
-		v.m[i] = &m
+		m := v.m[i].(*schedMember)
+		s.say("member %d loses the vote of %v", i, m.lock())
+		v.m[i] = s.with(m, redistest.Key{Name: schedName})
 		v.used.lapses++
 	case actForget:
 		s.forget(v, i)
@@ -687,7 +675,7 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 		s.forced(v, i)
 	case actOther:
 		settles = s.bounds.prompt
-		s.execute(c, i, schedMsg{modelCall: s.other})
+		s.execute(c, i, schedMsg{scriptCall: s.other})
 	case actSplit:
 		cl := s.client(v, c)
 		s.say("the pause of %v ends", who(c))
@@ -728,11 +716,13 @@ func (s *search) same(at schedSite) schedSite {
 }
 
 // played is what follows when a member executes a call. Many schedules lead there.
-func (s *search) played(at schedSite, c *modelCall) schedOutcome {
+func (s *search) played(at schedSite, c *scriptCall) schedOutcome {
 	out, known := s.outcomes[schedPlay{at, c}]
 	if !known {
 		out = at.played(s, c)
-		out.after = s.same(out.after)
+		if s.bounds.slots > 0 {
+			out.after = s.same(out.after)
+		}
 		s.outcomes[schedPlay{at, c}] = out
 	}
 	return out
@@ -742,10 +732,10 @@ func (s *search) played(at schedSite, c *modelCall) schedOutcome {
 func (s *search) execute(c, i int, m schedMsg) {
 	w := s.w
 	before := w.m[i]
-	out := s.played(before, m.modelCall)
+	out := s.played(before, m.scriptCall)
 	after, r := out.after, &out.reply
 	w.m[i], m.reply = after, *r
-	s.say("member %d executes %v: %v", i, m.modelCall, r)
+	s.say("member %d executes %v: %v", i, m.scriptCall, r)
 	switch {
 	case m.op == opYield && r.n == 0 && before.has(m.owner):
 		s.count("votes given away by a yield")
@@ -826,7 +816,7 @@ func (s *search) forget(w *schedWorld, i int) {
 	s.count("members that forgot")
 	w.used.forgets++
 	w.gen[i]++
-	w.m[i] = &modelMember{}
+	w.m[i] = s.member(nil)
 	if s.bounds.slots > 0 {
 		w.m[i] = &slotsMember{}
 	}
@@ -855,34 +845,13 @@ func (s *search) forced(w *schedWorld, i int) {
 			cl.forced = cl.forced.With(i)
 		}
 	}
-	s.execute(0, i, schedMsg{modelCall: s.force})
+	s.execute(0, i, schedMsg{scriptCall: s.force})
 }
 
 // restore gives a member that forgot what the others have.
 func (s *search) restore(w *schedWorld, i int) {
 	w.m[i] = w.m[i].restored(s, w.m[(i+1)%schedMembers], w.m[(i+2)%schedMembers])
 	s.say("member %d has its counters restored", i)
-}
-
-func (m *modelMember) restored(s *search, a, b schedSite) schedSite {
-	v := *m
-	switch x, y := a.(*modelMember).counter, b.(*modelMember).counter; {
-	case s.rules.noRestore:
-		v.counter = 1 // and not the time: a clock may be wrong
-	case s.rules.restoreFew:
-		v.counter = min(x, y)
-	default:
-		v.counter = max(x, y)
-	}
-	return &v
-}
-
-func (m *modelMember) has(owner string) bool { return m.owner == owner }
-
-func (m *modelMember) played(s *search, c *modelCall) schedOutcome {
-	v := *m
-	r, pushes := s.locks.call(&v, schedNow, *c)
-	return schedOutcome{&v, r, pushes}
 }
 
 // start begins an attempt.
@@ -958,12 +927,12 @@ func (s *search) answer(c, i int, m *schedMsg, o member.Outcome) {
 		return
 	}
 	if s.bounds.lower > 0 {
-		s.stubs[c].limits.m = map[string]int64{"k": cl.known}
+		s.stubs[c].limits.m = map[string]int64{schedName: cl.known}
 	}
 	a.Judge(r, call)
 	cl.b = a.b
 	if s.bounds.lower > 0 {
-		cl.known = s.stubs[c].limits.get("k")
+		cl.known = s.stubs[c].limits.get(schedName)
 	}
 	if s.rules.raiseAnywhere && m.op == opRaise && o == member.Answered {
 		cl.probe().Confirm(i)
@@ -1244,7 +1213,7 @@ func (s *search) lease(c int) *Lease {
 	a := s.attempt(c)
 	s.stubs[c].keeper.leases = nil
 	return &Lease{
-		c: s.stubs[c], hold: &a.hold, key: "k", token: uint64(cl.token), until: cl.until, limit: cl.limit, renewAt: cl.renewAt,
+		c: s.stubs[c], hold: &a.hold, key: schedName, token: uint64(cl.token), until: cl.until, limit: cl.limit, renewAt: cl.renewAt,
 		renew: s.bounds.renew, ttl: s.cfg.TTL, users: 1, pos: -1, granted: s.now, values: context.Background(),
 	}
 }
@@ -1338,9 +1307,10 @@ func (s *search) extendLess(w *schedWorld, c int) {
 	cl := s.client(w, c)
 	w.used.extends++
 	s.say("%v asks the members to keep its lease for one tick only", who(c))
-	call := &modelCall{op: opExtend, owner: cl.name, ttl: schedTick.Milliseconds()}
+	lock := script.Exclusive(schedName)
+	call := s.call(lock.Extend(nil, cl.name, schedTick).Cmd)
 	for i := range cl.req {
-		cl.req[i] = append(slices.Clip(cl.req[i]), schedMsg{modelCall: call, sent: s.now, epoch: cl.epoch[i], renewal: 99})
+		cl.req[i] = append(slices.Clip(cl.req[i]), schedMsg{scriptCall: call, sent: s.now, epoch: cl.epoch[i], renewal: 99})
 	}
 }
 
@@ -1357,37 +1327,13 @@ func micros(n *int64) {
 	}
 }
 
-func (m *modelMember) later() schedSite {
-	const ms = int64(schedTick / time.Millisecond)
-	v := *m
-	if v.owner != "" {
-		v.end -= ms
-	}
-	v.phase.readers, v.reading, v.queue, v.buried = slices.Clone(v.phase.readers), slices.Clone(v.reading), slices.Clone(v.queue), slices.Clone(v.buried)
-	for k := range v.phase.readers {
-		v.phase.readers[k].end -= ms
-	}
-	for k := range v.reading {
-		v.reading[k].deadline -= ms
-	}
-	micros(&v.last)
-	for k := range v.queue {
-		micros(&v.queue[k].since)
-		v.queue[k].deadline -= ms
-	}
-	v.waitEnd -= ms
-	for k := range v.buried {
-		v.buried[k].until -= ms
-	}
-	v.expire(schedNow)
-	return &v
-}
-
 // tick lets time pass: everything with a date is set back by it.
 func (s *search) tick(w *schedWorld) {
 	w.used.ticks++
 	for i := range w.m {
-		w.m[i] = s.same(w.m[i].later())
+		if w.m[i] = w.m[i].later(s); s.bounds.slots > 0 {
+			w.m[i] = s.same(w.m[i])
+		}
 	}
 	for i := range w.rest {
 		if w.rest[i] > 0 {
@@ -1415,7 +1361,7 @@ func (s *search) tick(w *schedWorld) {
 					micros(&m.reply.server)
 					micros(&m.reply.place)
 					if m.ticket != 0 {
-						m.change(func(c *modelCall) { micros(&c.ticket) })
+						m.scriptCall = s.edited(m.scriptCall, "ticket", text(m.ticket-schedTick.Microseconds()))
 					}
 				}
 			}
@@ -1504,23 +1450,6 @@ func (s *search) checkHolders(w *schedWorld) {
 	}
 }
 
-func (m *modelMember) owners() (out []string) {
-	if m.owner != "" && m.owner != phaseOwner {
-		out = append(out, m.owner)
-	}
-	for _, list := range [][]modelWaiter{m.queue, m.reading} {
-		for _, q := range list {
-			out = append(out, q.owner)
-		}
-	}
-	for _, r := range m.phase.readers {
-		if r.end > schedNow/1000 {
-			out = append(out, r.owner)
-		}
-	}
-	return out
-}
-
 // key names a state: what can still matter of it, with everything that has a date relative to now. Members that are alike
 // are in an order of their own.
 func (s *search) key(w *schedWorld) explore.Key {
@@ -1586,6 +1515,13 @@ func (s *search) clocks(cl *schedClient, i int) ballot.Clocks {
 	return ballot.Clocks{Time: s.dates, Server: schedNow, Epoch: cl.epoch[i] + 1, Recent: s.now.Add(1 - 2*schedTick)}
 }
 
+func one(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 func flag(b bool) byte { return byte(one(b)) }
 
 func appendNumbers(b []byte, numbers ...int64) []byte {
@@ -1616,40 +1552,6 @@ func appendTicket(b []byte, n int64) []byte {
 		return append(b, 0)
 	}
 	return binary.AppendVarint(append(b, 1), n-schedNow)
-}
-
-func (m *modelMember) appendKey(b []byte, s *search) []byte {
-	const now = schedNow / 1000
-	b = appendText(b, m.owner)
-	if m.owner != "" {
-		b = appendNumbers(b, m.token, m.end-now)
-	}
-	b = appendNumbers(b, m.counter)
-	if m.owner == phaseOwner {
-		b = appendNumbers(b, m.phase.drawn, m.phase.told)
-		for _, r := range m.phase.readers {
-			b = appendText(b, r.owner)
-			b = appendNumbers(b, r.end-now)
-		}
-	}
-	b = append(b, byte(len(m.reading)))
-	for _, q := range m.reading {
-		b = appendText(b, q.owner)
-		b = appendNumbers(b, q.deadline-now, q.ttl)
-	}
-	b = append(b, byte(len(m.buried)))
-	for _, o := range m.buried {
-		b = appendNumbers(b, o.until-now)
-	}
-	b = append(b, byte(len(m.queue)))
-	for _, q := range m.queue {
-		b = appendText(b, q.owner)
-		b = appendNumbers(b, q.since-schedNow, q.deadline-now, q.ttl)
-	}
-	if s.bounds.tickets() {
-		b = appendTicket(b, m.last)
-	}
-	return b
 }
 
 // appendMember writes member i, and what is between it and each client.
@@ -1696,7 +1598,7 @@ func (s *search) appendMessage(b []byte, cl *schedClient, i int, m *schedMsg) []
 	b = appendText(b, m.hint)
 	b = appendNumbers(b, m.ttl, m.token)
 	if s.bounds.slots > 0 {
-		b = appendWants(b, m.modelCall)
+		b = appendWants(b, m.scriptCall)
 	}
 	if !cl.live(m.owner) {
 		return b
@@ -1862,7 +1764,13 @@ func schedCases(t *testing.T, place string) (all []schedCase) {
 			case "within":
 				setWords(t, &s.bounds, rest)
 			case "without":
-				setWords(t, &s.rules, rest)
+				isScripts := func(word string) bool { return scriptGuards[word] != nil }
+				for _, word := range rest {
+					if isScripts(word) {
+						s.rules.scripts = append(s.rules.scripts, word)
+					}
+				}
+				setWords(t, &s.rules, slices.DeleteFunc(rest, isScripts))
 			case "visits":
 				n, err := strconv.Atoi(rest[0])
 				require.NoError(t, err, "%v", l)
@@ -1931,6 +1839,9 @@ func TestLongSchedulesExplored(t *testing.T) {
 	}
 	exploreAll(t, "explored/large", limit)
 }
+
+// schedulesLarge reports whether there is time for more: make soak.
+func schedulesLarge() bool { return os.Getenv("REDQUORUM_SEEDS") != "" }
 
 func schedulesLong(t *testing.T) {
 	t.Helper()

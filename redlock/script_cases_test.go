@@ -18,20 +18,14 @@ import (
 	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
-// The scripts do what the cases say, wherever they are: on a real server, on the embedded one that the tests in fake time stand
-// on, and in the model that the schedules are played on. redlock/internal/script/testdata/README.md has the words of a case.
+// The scripts do what the cases say, wherever they are: on a real server, and on the embedded one that the tests in fake time stand
+// on and that the schedules are played on. redlock/internal/script/testdata/README.md has the words of a case.
 func TestScriptsDoWhatTheProtocolSays(t *testing.T) {
 	everyCase(t, "*", false)
-	t.Run("model", func(t *testing.T) {
-		for _, c := range scriptCases(t, "*", "") {
-			t.Run(c.Name, func(t *testing.T) {
-				(&scriptPlay{T: t, site: &modelSite{modelServer: newModelServer(modelRules{}), clock: 1_700_000_000_000_000}}).play(c.Lines)
-			})
-		}
-	})
 }
 
 // Every case of acquire and release holds in a batch as well.
@@ -43,7 +37,7 @@ func TestBatchesDoWhatTheProtocolSays(t *testing.T) {
 // everyCase plays the cases of a file on servers. joined: acquires and releases travel in a batch.
 func everyCase(t *testing.T, file string, joined bool) {
 	onServers(t, func(t *testing.T, server redistest.Server, acl bool) {
-		for _, c := range scriptCases(t, file, map[bool]string{false: "servers", true: "real"}[acl]) {
+		for _, c := range scriptCases(t, file, acl) {
 			t.Run(c.Name, func(t *testing.T) {
 				require.NoError(t, server.Flush())
 				s := newScripted(t, server)
@@ -54,20 +48,19 @@ func everyCase(t *testing.T, file string, joined bool) {
 	})
 }
 
-// scriptCases are the cases of a file for a place: "" is the model, "servers" any server, "real" one that has an ACL.
-func scriptCases(t *testing.T, file, place string) []cases.Case {
+// scriptCases are the cases of a file. Those that begin with "at real" are for a server that has an ACL.
+func scriptCases(t *testing.T, file string, acl bool) []cases.Case {
 	t.Helper()
 	return slices.DeleteFunc(cases.Read(t, "internal/script/testdata/"+file+".txt"), func(c cases.Case) bool {
-		at := c.Lines[0].Words
-		return at[0] == "at" && at[1] != place && place != "real"
+		return c.Lines[0].Words[0] == "at" && !acl
 	})
 }
 
-// site is where scripts are called: a server or the model.
+// site is where scripts are called.
 type site interface {
 	now() int64 // its clock, µs
 	sleep(d time.Duration)
-	call(c modelCall) modelReply
+	call(c scriptCall) scriptReply
 	edit(words []string) string // what befalls the member
 	keys() keysOf
 	all() map[string]string // every key, for a comparison
@@ -270,7 +263,7 @@ func (p *scriptPlay) event(word string, args []string) string {
 }
 
 // callOf reads a call; ok is false if the word names none.
-func callOf(word string, args []string, number func(word string) int64) (c modelCall, ok bool) {
+func callOf(word string, args []string, number func(word string) int64) (c scriptCall, ok bool) {
 	arg := func(i int) string {
 		if i < len(args) {
 			return args[i]
@@ -283,7 +276,7 @@ func callOf(word string, args []string, number func(word string) int64) (c model
 		}
 		return 0
 	}
-	c = modelCall{op: word, owner: ownerOf(arg(0))}
+	c = scriptCall{op: word, owner: ownerOf(arg(0))}
 	switch word {
 	case opAcquire, opExtend:
 		c.ttl = number(arg(1))
@@ -311,7 +304,7 @@ func callOf(word string, args []string, number func(word string) int64) (c model
 	return c, true
 }
 
-func (p *scriptPlay) calls(c modelCall) string {
+func (p *scriptPlay) calls(c scriptCall) string {
 	p.Helper()
 	p.began = p.now()
 	r := p.call(c)
@@ -490,7 +483,7 @@ type serverSite struct{ *scripted }
 
 func (s *serverSite) sleep(d time.Duration) { s.past(s.scripted.now() + d.Microseconds()) }
 
-func (s *serverSite) call(c modelCall) modelReply {
+func (s *serverSite) call(c scriptCall) scriptReply {
 	s.Helper()
 	s.scripted.tag = c.tag
 	cmd := c.command(s.Lock)
@@ -508,7 +501,7 @@ var (
 )
 
 // replyOf reads what a script says.
-func replyOf(v any, err error) (r modelReply) {
+func replyOf(v any, err error) (r scriptReply) {
 	if err != nil {
 		if r.err = strings.TrimPrefix(err.Error(), "ERR "); deniedReply.MatchString(r.err) {
 			r.err = "denied" + map[bool]string{true: " at a line"}[atALine.MatchString(r.err)]
@@ -734,122 +727,106 @@ func (s *sharedSite) edit(words []string) string {
 	return ""
 }
 
-// modelSite is the model.
-type modelSite struct {
-	*modelServer
-	m      modelMember
-	clock  int64
-	out    []string
-	tokens bool // other buckets have some
+// scriptCall is a call of a script: times in ms.
+type scriptCall struct {
+	op         string
+	owner      string
+	hint       string
+	ttl, entry int64
+	token      int64
+	tag        string
+	fair       bool // of a fair lock
+	ticket     int64
+
+	// Of a semaphore.
+	want     int // the slot to try first
+	limit, n int
+	known    int64
+	had      permit.List // that a claim gives up; that the lease of a release, raise, rejoin, extend has
+	slots    []int       // that a claim asks for; nil: none
+	wish     int64       // of a rejoin
+	stored   int64       // of a limit
+
+	args []string // the command as it is sent, where a client's bytes were read
 }
 
-func (s *modelSite) now() int64            { s.clock += 10; return s.clock }
-func (s *modelSite) sleep(d time.Duration) { s.clock += d.Microseconds() }
+const opForce = "force"
 
-func (s *modelSite) call(c modelCall) modelReply {
-	r, pushes := s.modelServer.call(&s.m, s.now(), c)
-	for _, push := range pushes {
-		s.out = append(s.out, messageOf(push))
+func (c scriptCall) String() string {
+	s := c.op + " " + c.owner
+	add := func(is bool, format string, args ...any) {
+		if is {
+			s += fmt.Sprintf(format, args...)
+		}
 	}
-	return r
+	add(c.hint != "", " hint %s", c.hint)
+	add(c.token != 0, " token %d", c.token)
+	add(c.n > 0, " %d of %d, slot %d first", c.n, c.limit, c.want)
+	add(c.had != nil, " (%v)", c.had)
+	add(c.slots != nil, " for %v", c.slots)
+	add(c.wish > 0, " wish %d", c.wish)
+	add(c.stored > 0, " store %d", c.stored)
+	add(c.ttl > 0, " ttl %d", c.ttl)
+	add(c.fair, " fair, ticket %d", c.ticket)
+	add(c.tag != "", " tag %s", c.tag)
+	return s
 }
 
-// messageOf is the text of a push.
-func messageOf(p script.Push) string {
+// scriptReply is a reply: n, or the permits as the script writes them, and, where the script tells them, the server's time,
+// the head of the queue or the successor, the place, and the stored limit.
+type scriptReply struct {
+	err     string
+	n       int64
+	permits string
+	server  int64
+	next    string
+	place   int64
+	limit   int64
+}
+
+func (r scriptReply) String() string {
 	switch {
-	case p.Gone:
-		return fmt.Sprintf("x %s %s", p.Owner, p.Other)
-	case p.Readers:
-		return "r " + p.Owner
-	case p.Grant:
-		return fmt.Sprintf("g %s %d %d %s %d", p.Owner, p.Token, p.Server, p.Other, p.TTL.Milliseconds())
+	case r.err != "":
+		return r.err
+	case r.permits != "":
+		return strings.TrimSpace(r.permits + " " + r.next)
 	}
-	return fmt.Sprintf("w %s %s", p.Owner, p.Other)
+	return strings.TrimSpace(fmt.Sprint(r.n, " ", r.next))
 }
 
-func (s *modelSite) pushed() []string { out := s.out; s.out = nil; return out }
-func (s *modelSite) keys() keysOf     { return s.m.keys(s.now()) }
-
-// keys is what a member with this lock has.
-func (m modelMember) keys(now int64) keysOf {
-	m.expire(now)
-	k := keysOf{now: now, end: -2, counter: text(m.counter), waiters: map[string]string{}, queueEnd: -2, waiEnd: -2}
-	switch m.owner {
-	case "":
-	case phaseOwner:
-		k.lock, k.end = []string{m.owner, fmt.Sprint(m.phase.drawn, " ", m.phase.told, " ", m.phase.marking)}, m.end-now/1000
-		for _, r := range m.phase.readers {
-			k.lock = append(k.lock, r.owner, text(r.end))
-		}
-	default:
-		k.lock, k.end = []string{m.owner, text(m.token)}, m.end-now/1000
+// command encodes c as the client does.
+func (c scriptCall) command(k script.Lock) member.Command {
+	if c.fair {
+		k = script.Fair(k.Name)
 	}
-	for _, w := range m.reading {
-		k.waiters[w.owner] = text(w.deadline) + " " + text(w.ttl) + " r"
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	switch c.op {
+	case opAcquire:
+		return k.Acquire(nil, c.owner, ms(c.ttl))
+	case opWait:
+		return k.Wait(nil, c.owner, ms(c.ttl), ms(c.entry), c.ticket)
+	case opRelease:
+		return k.Release(nil, c.owner, c.hint)
+	case opYield:
+		return k.Yield(nil, c.owner, c.token, ms(c.ttl), ms(c.entry), c.ticket)
+	case opRaise:
+		return k.Raise(nil, c.owner, c.token)
+	case opRejoin:
+		return k.Rejoin(nil, c.owner, ms(c.ttl), c.token)
+	case opForce:
+		return k.Force(nil, script.Hash([]byte(c.owner)), ms(c.ttl)) // of nobody: ""
+	case opExtend:
+		return k.Extend(nil, c.owner, ms(c.ttl))
 	}
-	for _, w := range m.queue {
-		k.queue, k.queueEnd = append(k.queue, w.owner, text(w.since)+map[bool]string{true: ".5"}[w.fair]), m.waitEnd-now/1000
-		k.waiters[w.owner] = text(w.deadline) + " " + text(w.ttl)
-	}
-	for _, b := range m.buried {
-		field := "!"
-		if b.owner != "" {
-			field += script.Hash([]byte(b.owner))
-		}
-		k.waiters[field] = text(b.until)
-	}
-	if m.last > 0 {
-		k.waiters["#"] = text(m.last)
-	}
-	if len(k.waiters) > 0 {
-		k.waiEnd = m.waitEnd - now/1000
-	}
-	return k
+	panic("no such script: " + c.op)
 }
 
-func (s *modelSite) all() map[string]string {
-	k, out := s.keys(), map[string]string{}
-	put := func(key string, there bool, value any) {
-		if there {
-			out[key] = fmt.Sprint(value)
-		}
+// between reports whether a server that told first and then later, in µs, may have told now meanwhile. If it told less
+// later, the machine's clock was set back: by a few microseconds, now and then.
+func between(first, now, then int64) bool {
+	if then < first {
+		const setBack = 100
+		return then-setBack <= now && now <= first+setBack
 	}
-	put("lock", len(k.lock) > 0, k.lock)
-	put("tokens", k.counter != "0" || s.tokens || s.m.base > 0, k.counter+" for ever")
-	put("marker", s.m.id != "", s.m.id)
-	put("queue", len(k.queue) > 0, k.queue)
-	put("waiters", len(k.waiters) > 0, k.waiters)
-	return out
-}
-
-func (s *modelSite) edit(words []string) string {
-	at := func(word string) int64 { d, _ := time.ParseDuration(word); return s.clock/1000 + d.Milliseconds() }
-	switch strings.Join(words[:min(2, len(words))], " ") {
-	case "lapse lock":
-		s.m.owner, s.m.token, s.m.end, s.m.phase = "", 0, 0, modelPhase{}
-	case "lapse burials":
-		for i := range s.m.buried {
-			s.m.buried[i].until = 1
-		}
-	case "forget counters":
-		s.m.counter, s.m.base = 0, 0
-	case "ends lock":
-		s.m.end = at(words[2])
-	case "ends queue":
-		s.m.waitEnd = at(words[2])
-	default:
-		switch words[0] {
-		case "marker":
-			s.m.id = words[1]
-		case "counter":
-			s.m.counter = toInt(words[1])
-		case "base":
-			s.m.base = toInt(words[1])
-		case "elsewhere":
-			s.tokens = true
-		default:
-			panic("no such word in the model: " + words[0])
-		}
-	}
-	return ""
+	return first <= now && now <= then
 }

@@ -184,7 +184,7 @@ func (p *stopPlay) play(c stopCase, after int, once, meanwhile bool) bool {
 
 // call reads a call. Its tokens are numbers, or what an owner believes to have: $alice, $alice+5; $begun is the time at the
 // beginning.
-func (p *stopPlay) call(words []string) modelCall {
+func (p *stopPlay) call(words []string) scriptCall {
 	p.Helper()
 	c, ok := callOf(words[0], words[1:], func(word string) int64 {
 		if d, err := time.ParseDuration(word); err == nil {
@@ -200,8 +200,8 @@ func (p *stopPlay) call(words []string) modelCall {
 	return c
 }
 
-func (p *stopPlay) wants(owner string) modelCall {
-	return modelCall{op: opWait, owner: owner, ttl: minute.Milliseconds(), entry: minute.Milliseconds()}
+func (p *stopPlay) wants(owner string) scriptCall {
+	return scriptCall{op: opWait, owner: owner, ttl: minute.Milliseconds(), entry: minute.Milliseconds()}
 }
 
 func (p *stopPlay) meet(owner string) {
@@ -219,13 +219,13 @@ func (p *stopPlay) round() {
 		switch token := p.believed[o]; {
 		case p.gone[o]:
 		case token > 0:
-			p.must(modelCall{op: opRelease, owner: o})
+			p.must(scriptCall{op: opRelease, owner: o})
 		default:
 			if err := p.do(p.wants(o), -1, false); err != nil { // until its owner has given it one
 				require.ErrorContains(p, err, "FOREIGN no ttl", p.what)
 			}
 			if vote, there := p.hash(p.Name)[o]; there && p.believed[o] == 0 && vote == text(p.yielded[o]) { // offered again
-				p.must(modelCall{op: opYield, owner: o, token: p.yielded[o], ttl: minute.Milliseconds(), entry: minute.Milliseconds()})
+				p.must(scriptCall{op: opYield, owner: o, token: p.yielded[o], ttl: minute.Milliseconds(), entry: minute.Milliseconds()})
 			}
 		}
 	}
@@ -250,14 +250,14 @@ func (p *stopPlay) probe() {
 	}
 }
 
-func (p *stopPlay) must(ask modelCall) {
+func (p *stopPlay) must(ask scriptCall) {
 	p.Helper()
 	p.meet(ask.owner)
 	require.NoError(p, p.do(ask, -1, false), "%s: %s of %s", p.what, ask.op, ask.owner)
 }
 
 // do calls a script that is stopped after so many commands, or not at all, and books what its owner is told.
-func (p *stopPlay) do(ask modelCall, after int, once bool) error {
+func (p *stopPlay) do(ask scriptCall, after int, once bool) error {
 	p.Helper()
 	switch ask.op {
 	case opRelease:

@@ -39,7 +39,7 @@ type Embedded struct {
 	exec      sync.Mutex
 	clock     skewedClock
 	listeners [subKinds]map[string]map[*session]struct{}
-	snap      []saved           // nil before the first Snapshot
+	snap      []Key             // nil before the first Snapshot
 	scripts   map[string]string // by SHA1
 	guarded   bool              // asks for a password
 
@@ -92,6 +92,13 @@ var serial atomic.Int64
 
 // NewEmbedded starts an embedded server. Its goroutine ends with Close.
 func NewEmbedded() *Embedded {
+	e := newEmbedded()
+	e.wg.Go(e.run)
+	return e
+}
+
+// newEmbedded makes a server that nobody executes commands at.
+func newEmbedded() *Embedded {
 	e := &Embedded{
 		name:     fmt.Sprintf("embedded-%d.invalid:6379", serial.Add(1)),
 		redis:    miniredis.NewMiniRedis(),
@@ -115,7 +122,6 @@ func NewEmbedded() *Embedded {
 	e.redis.SetTime(e.clock.now())
 	e.redis.ClockTTL(true)
 	e.bootLocked()
-	e.wg.Go(e.run)
 	return e
 }
 

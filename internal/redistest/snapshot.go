@@ -10,56 +10,64 @@ import (
 
 var errNoSnapshot = errors.New("redistest: Rollback without a Snapshot before")
 
-// saved is one key of an embedded server's snapshot.
-type saved struct {
-	key     string
-	expires time.Time // on the server's clock; zero: never
-	text    string
-	fields  map[string]string
-	scores  map[string]float64
-	list    []string
-	set     []string
+// Key is one key of an embedded server, and what it has.
+type Key struct {
+	Name    string
+	Expires time.Time // on the server's clock; zero: never
+	Text    string
+	Fields  map[string]string
+	Scores  map[string]float64
+	List    []string
+	Set     []string
 }
 
 // Snapshot remembers the data of database 0 for Rollback.
 func (e *Embedded) Snapshot() error {
 	e.exec.Lock()
 	defer e.exec.Unlock()
+	snap, err := e.keys()
+	if err == nil {
+		e.snap = snap
+	}
+	return err
+}
+
+// keys are those of database 0, by name.
+func (e *Embedded) keys() ([]Key, error) {
 	e.tick()
 	db := e.redis.DB(0)
-	snap := []saved{}
+	all := []Key{}
 	for _, key := range db.Keys() {
-		k := saved{key: key}
+		k := Key{Name: key}
 		if ttl := db.TTL(key); ttl > 0 {
-			k.expires = e.clock.now().Add(ttl)
+			k.Expires = e.clock.now().Add(ttl)
 		}
 		var err error
 		switch kind := db.Type(key); kind {
 		case "string":
-			k.text, err = db.Get(key)
+			k.Text, err = db.Get(key)
 		case "hash":
 			var names []string
 			names, err = db.HKeys(key)
-			k.fields = map[string]string{}
+			k.Fields = map[string]string{}
 			for _, f := range names {
-				k.fields[f] = db.HGet(key, f)
+				k.Fields[f] = db.HGet(key, f)
 			}
 		case "zset":
-			k.scores, err = db.SortedSet(key)
+			k.Scores, err = db.SortedSet(key)
 		case "list":
-			k.list, err = db.List(key)
+			k.List, err = db.List(key)
 		case "set":
-			k.set, err = db.Members(key)
+			k.Set, err = db.Members(key)
 		default:
 			err = errors.New("a " + kind + " cannot be saved by the embedded server")
 		}
 		if err != nil {
-			return fmt.Errorf("redistest: snapshot of %q: %w", key, err)
+			return nil, fmt.Errorf("redistest: snapshot of %q: %w", key, err)
 		}
-		snap = append(snap, k)
+		all = append(all, k)
 	}
-	e.snap = snap
-	return nil
+	return all, nil
 }
 
 // Rollback restarts the server with the data of the latest Snapshot. What has expired since is gone.
@@ -77,36 +85,36 @@ func (e *Embedded) Rollback() error {
 	})
 }
 
-func (e *Embedded) restore(snap []saved) error {
+func (e *Embedded) restore(snap []Key) error {
 	db, now := e.redis.DB(0), e.clock.now()
 	for _, k := range snap {
-		if !k.expires.IsZero() && !now.Before(k.expires) {
+		if !k.Expires.IsZero() && !now.Before(k.Expires) {
 			continue
 		}
 		var err error
 		switch {
-		case k.fields != nil:
-			for f, v := range k.fields {
-				db.HSet(k.key, f, v)
+		case k.Fields != nil:
+			for f, v := range k.Fields {
+				db.HSet(k.Name, f, v)
 			}
-		case k.scores != nil:
-			for member, score := range k.scores {
-				if _, e := db.ZAdd(k.key, score, member); e != nil {
+		case k.Scores != nil:
+			for member, score := range k.Scores {
+				if _, e := db.ZAdd(k.Name, score, member); e != nil {
 					err = e
 				}
 			}
-		case k.list != nil:
-			_, err = db.Push(k.key, k.list...)
-		case k.set != nil:
-			_, err = db.SetAdd(k.key, k.set...)
+		case k.List != nil:
+			_, err = db.Push(k.Name, k.List...)
+		case k.Set != nil:
+			_, err = db.SetAdd(k.Name, k.Set...)
 		default:
-			err = db.Set(k.key, k.text)
+			err = db.Set(k.Name, k.Text)
 		}
 		if err != nil {
-			return fmt.Errorf("redistest: restoring %q: %w", k.key, err)
+			return fmt.Errorf("redistest: restoring %q: %w", k.Name, err)
 		}
-		if !k.expires.IsZero() {
-			db.SetTTL(k.key, k.expires.Sub(now))
+		if !k.Expires.IsZero() {
+			db.SetTTL(k.Name, k.Expires.Sub(now))
 		}
 	}
 	return nil
