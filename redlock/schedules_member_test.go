@@ -3,7 +3,7 @@
 package redlock
 
 import (
-	"encoding/binary"
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -17,6 +17,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/slot"
 )
 
 // schedMember is what a member has, as its scripts left it: the keys of an embedded server. There is one of each in a search,
@@ -25,9 +26,18 @@ type schedMember struct {
 	keys []redistest.Key
 	id   uint64       // in the order in which the search has met them
 	next *schedMember // a tick later, once somebody has asked
+	view *memberView  // once somebody has asked
 }
 
 const schedName = "k" // of every lock
+
+// Where a member has the permits of a semaphore, its line, what owners wish for, and, among the counters, the stored limit.
+var (
+	schedPermits = slot.Sibling("redquorum:s1", schedName)
+	schedLine    = slot.Sibling("redquorum:sq", schedName)
+	schedWishes  = slot.Sibling("redquorum:sw", schedName)
+	schedLimit   = "limit:" + schedPermits
+)
 
 // schedAt is the time of every server.
 var schedAt = time.UnixMicro(schedNow)
@@ -68,8 +78,7 @@ func (s *search) with(m *schedMember, key redistest.Key) *schedMember {
 	return s.member(keys)
 }
 
-// A date of a server is greater than all tokens and TTLs: in ms it has nine or ten digits, and in µs twelve or thirteen. The
-// version of a stored limit, which is no date, has more.
+// A date of a server is greater than all tokens and TTLs: in ms it has nine or ten digits, and in µs twelve or thirteen.
 var date = regexp.MustCompile(`\b(\d{9,10}|\d{12,13})\b`)
 
 // earlier sets the dates in a text back by a tick.
@@ -82,7 +91,7 @@ func earlier(text string) string {
 	})
 }
 
-func (m *schedMember) later(s *search) schedSite {
+func (m *schedMember) later(s *search) *schedMember {
 	if m.next != nil {
 		return m.next
 	}
@@ -94,19 +103,20 @@ func (m *schedMember) later(s *search) schedSite {
 			}
 		}
 		k.Fields, k.Scores = maps.Clone(k.Fields), maps.Clone(k.Scores)
+		keys = append(keys, k)
+		if k.Name == member.TokensKey { // a stored limit has as many digits, and is no date
+			continue
+		}
 		for field, value := range k.Fields {
 			k.Fields[field] = earlier(value)
 		}
 		for owner := range k.Scores {
 			k.Scores[owner] -= float64(schedTick.Microseconds())
 		}
-		keys = append(keys, k)
 	}
 	m.next = s.member(keys)
 	return m.next
 }
-
-func (m *schedMember) appendKey(b []byte, _ *search) []byte { return binary.AppendUvarint(b, m.id) }
 
 // played is what follows when a member executes a call.
 func (m *schedMember) played(s *search, c *scriptCall) schedOutcome {
@@ -123,64 +133,124 @@ func (m *schedMember) played(s *search, c *scriptCall) schedOutcome {
 	return out
 }
 
-// lockSite is a member at the beginning. other: a third party has the lock until an end in ms.
-func (s *search) lockSite(counter int64, other bool, end int64) schedSite {
-	m := s.counting(s.member(nil), counter)
-	if other {
-		fields := map[string]string{schedOther: text(counter)}
-		m = s.with(m, redistest.Key{Name: schedName, Expires: time.UnixMilli(end), Fields: fields})
+// firstMember is a member at the beginning. other: a third party has the lock, or slot 0, until an end in ms.
+func (s *search) firstMember(n int64, other bool, end int64) *schedMember {
+	m := s.counting(s.member(nil), map[string]string{}, func(string) int64 { return n })
+	switch {
+	case !other:
+		return m
+	case s.bounds.slots > 0:
+		has := map[string]string{schedOther: fmt.Sprint(end, " 0:", n), "0": schedOther, ".": text(end), "-": text(end)}
+		return s.with(m, redistest.Key{Name: schedPermits, Expires: time.UnixMilli(end + 1), Fields: has})
 	}
-	return m
+	return s.with(m, redistest.Key{Name: schedName, Expires: time.UnixMilli(end), Fields: map[string]string{schedOther: text(n)}})
 }
 
-// counting is a member whose counter is at n.
-func (s *search) counting(m *schedMember, n int64) *schedMember {
-	return s.with(m, redistest.Key{Name: member.TokensKey, Fields: map[string]string{BucketOf(schedName): text(n)}})
-}
-
-func (m *schedMember) counter() int64 {
-	return toInt(m.key(member.TokensKey).Fields[BucketOf(schedName)])
-}
-
-func (m *schedMember) restored(s *search, a, b schedSite) schedSite {
-	switch x, y := a.(*schedMember).counter(), b.(*schedMember).counter(); {
-	case s.rules.noRestore:
-		return s.counting(m, 1) // and not the time: a clock may be wrong
-	case s.rules.restoreFew:
-		return s.counting(m, min(x, y))
-	default:
-		return s.counting(m, max(x, y))
+// counting is a member with counters, beside what else it has with them.
+func (s *search) counting(m *schedMember, beside map[string]string, counter func(name string) int64) *schedMember {
+	bucket := BucketOf(schedName)
+	if s.bounds.slots == 0 {
+		beside[bucket] = text(counter(bucket))
 	}
+	for k := range s.bounds.slots {
+		name := fmt.Sprint(bucket, ".", k)
+		beside[name] = text(counter(name))
+	}
+	return s.with(m, redistest.Key{Name: member.TokensKey, Fields: beside})
 }
 
-// lock is the hash of the lock; in a read phase it has the field r.
-func (m *schedMember) lock() map[string]string { return m.key(schedName).Fields }
-
-func (m *schedMember) has(owner string) bool {
-	lock := m.lock()
-	return lock[owner] != "" && lock["r"] == ""
+// restored is a member that has back what two others have.
+func (s *search) restored(m, a, b *schedMember) *schedMember {
+	x, y, beside := a.key(member.TokensKey).Fields, b.key(member.TokensKey).Fields, map[string]string{}
+	if limit := max(toInt(x[schedLimit]), toInt(y[schedLimit])); limit > 0 && !s.rules.noLimit {
+		beside[schedLimit] = text(limit)
+	}
+	return s.counting(m, beside, func(name string) int64 {
+		switch {
+		case s.rules.noRestore:
+			return 1 // and not the time: a clock may be wrong
+		case s.rules.restoreFew:
+			return min(toInt(x[name]), toInt(y[name]))
+		}
+		return max(toInt(x[name]), toInt(y[name]))
+	})
 }
 
-func (m *schedMember) owners() (out []string) {
-	lock := m.lock()
-	for owner, value := range lock {
-		if owner != "r" && (lock["r"] == "" || toInt(value) > schedNow/1000) {
-			out = append(out, owner)
+func (m *schedMember) storedLimit() int64 { return toInt(m.key(member.TokensKey).Fields[schedLimit]) }
+
+// memberView is what the search reads of a member.
+type memberView struct {
+	lock    map[string]string      // owner and token; in a read phase with the field r
+	permits map[string]permit.List // by owner
+	used    int                    // slots
+	owners  []string               // all that the member knows, and that have not ended
+	wrong   string                 // what must never be
+}
+
+func (m *schedMember) read() *memberView {
+	if m.view != nil {
+		return m.view
+	}
+	v := &memberView{lock: m.key(schedName).Fields, permits: map[string]permit.List{}}
+	for owner, value := range v.lock {
+		if owner != "r" && (v.lock["r"] == "" || toInt(value) > schedNow/1000) {
+			v.owners = append(v.owners, owner)
 		}
 	}
-	for owner := range m.key(QueueOf(schedName)).Scores {
-		out = append(out, owner)
+	for _, line := range []string{QueueOf(schedName), schedLine} {
+		v.owners = slices.AppendSeq(v.owners, maps.Keys(m.key(line).Scores))
 	}
 	for owner, entry := range m.key(WaitersOf(schedName)).Fields {
 		if strings.HasSuffix(entry, " r") {
-			out = append(out, owner)
+			v.owners = append(v.owners, owner)
 		}
 	}
-	slices.Sort(out)
-	return out
+	for field := range m.key(schedWishes).Fields {
+		if owner, wishes := strings.CutPrefix(field, "<"); wishes {
+			v.owners = append(v.owners, owner)
+		}
+	}
+	v.readPermits(m.key(schedPermits))
+	slices.Sort(v.owners)
+	m.view = v
+	return v
 }
 
-// luaEdit changes a script. The old text is there once.
+// readPermits reads those of a semaphore, and requires what holds of them after each script. Every slot has two fields, and the
+// bounds of the deadlines have two more.
+func (v *memberView) readPermits(k redistest.Key) {
+	holders := map[int]bool{}
+	for owner, record := range k.Fields {
+		if !strings.Contains(owner, ":") {
+			continue
+		}
+		deadline, list, _ := strings.Cut(record, " ")
+		v.permits[owner], _ = permit.Parse(list)
+		for _, p := range v.permits[owner] {
+			if holders[p.Slot] {
+				v.wrong = fmt.Sprintf("has given slot %d twice", p.Slot)
+			}
+			holders[p.Slot] = true
+			v.used++
+		}
+		if ends := toInt(deadline); ends < toInt(k.Fields["."]) || ends > k.Expires.UnixMilli() {
+			v.wrong = cmp.Or(v.wrong, "does not keep the bounds of its deadlines")
+		} else if ends >= schedNow/1000 {
+			v.owners = append(v.owners, owner)
+		}
+	}
+	if fields := 2*v.used + 2; len(k.Fields) > 0 && len(k.Fields) != fields {
+		v.wrong = cmp.Or(v.wrong, fmt.Sprintf("has %d fields of %d slots", len(k.Fields), v.used))
+	}
+}
+
+// has reports whether the member has given an owner something, other than as a reader.
+func (m *schedMember) has(owner string) bool {
+	v := m.read()
+	return v.lock[owner] != "" && v.lock["r"] == "" || v.permits[owner] != nil
+}
+
+// luaEdit changes a script, or without one all that have the old text. It is there once.
 type luaEdit struct {
 	script   *script.Script
 	old, new string
@@ -205,13 +275,35 @@ var scriptGuards = map[string][]luaEdit{
 		{&script.FairWait, "if heir == owner then", "if true then"},
 	},
 	// A ticket follows the last in the queue, and not all that were given out.
-	"lastInQueue": {{&script.FairWait, lastTicket, lastPlace}, {&script.FairYield, lastTicket, lastPlace}},
-}
+	"lastInQueue": {{nil, "tonumber(redis.call('HGET', KEYS[5], '#') or 0)",
+		"math.floor(tonumber(redis.call('ZRANGE', KEYS[4], -1, -1, 'WITHSCORES')[2] or 0))"}},
 
-const (
-	lastTicket = "tonumber(redis.call('HGET', KEYS[5], '#') or 0)"
-	lastPlace  = "math.floor(tonumber(redis.call('ZRANGE', KEYS[4], -1, -1, 'WITHSCORES')[2] or 0))"
-)
+	// A member gives an owner that asks again the slot that it asks for, in place of the one that it has.
+	"movesVote": {{&script.SemWait, "  drop(owner)\n  return {permits", `  drop(owner)
+  if not taken then
+    local slot = string.match(permits(record), '^%d+')
+    redis.call('HDEL', KEYS[1], owner, slot)
+    used = used - 1
+    local has = give(owner, {want}, ttl)
+    hands({slot}, '')
+    return {has, now, successor(cap or limit, has), 0, told}
+  end
+  return {permits`}},
+	// A sweep drops the living as well.
+	"sweepsAll": {{nil, "local ended = deadline < ms", "local ended = true"}},
+	// A record ends two ticks before its deadline.
+	"endsEarly": {{nil, "local ended = deadline < ms", "local ended = deadline - 2000 < ms"}, {nil, "if earliest < ms then", "if true then"}},
+	// A renewal does not ask which slots the owner has.
+	"extendAny": {{&script.SemExtend, "if not string.find(slots, ' ' .. slot .. ':', 1, true) then out[i] = 0 end", ""}},
+	// A release serves each of its slots, whether it is free or not.
+	"releaseAny": {{nil, "if not earliest or not redis.call('HGET', KEYS[1], slot) then", "if true then"}},
+	// The limit bounds the slots that one is given, and not how many are taken.
+	"limitAtFirst": {{nil, "if used + n > limit then return nil end", ""}},
+	// A member does not keep the stored limit.
+	"noLimitKept": {{nil, "if not stored or stored + 0 < most then redis.call('HSET', KEYS[2], 'limit:' .. KEYS[1], text(most)) end", ""}},
+	// A release leaves the wishes of its owner.
+	"wishesStay": {{&script.SemRelease, "record = read(owner, '.')\nleave(owner)", "record = read(owner, '.')\ndrop(owner)"}},
+}
 
 // scriptStage makes a server that has the scripts without some guards.
 func scriptStage(without []string) *redistest.Stage {
@@ -221,10 +313,16 @@ func scriptStage(without []string) *redistest.Stage {
 	}
 	for _, name := range without {
 		for _, e := range scriptGuards[name] {
-			if n := strings.Count(scripts[e.script.SHA], e.old); n != 1 {
-				panic(fmt.Sprintf("%s: a script has %q %d times", name, e.old, n))
+			edited := 0
+			for sha, source := range scripts {
+				if n := strings.Count(source, e.old); n == 1 && (e.script == nil || e.script.SHA == sha) {
+					scripts[sha] = strings.Replace(source, e.old, e.new, 1)
+					edited++
+				}
 			}
-			scripts[e.script.SHA] = strings.Replace(scripts[e.script.SHA], e.old, e.new, 1)
+			if edited == 0 {
+				panic(fmt.Sprintf("%s: no script has this once: %s", name, e.old))
+			}
 		}
 	}
 	return redistest.NewStage(schedAt, scripts)
@@ -257,6 +355,7 @@ var parsed = map[string]struct {
 	script.FairWait.SHA:    {scriptCall{op: opWait, fair: true}, 7, "owner ttl entry ticket"},
 	script.FairRelease.SHA: {scriptCall{op: opRelease, fair: true}, 7, "owner hint"},
 	script.FairYield.SHA:   {scriptCall{op: opYield, fair: true}, 7, "owner token ttl entry ticket"},
+	script.SemLimit.SHA:    {scriptCall{op: opLimit}, 7, "stored"},
 	script.SemAcquire.SHA:  {scriptCall{op: opAcquire}, 7, "owner ttl want limit known n"},
 	script.SemWait.SHA:     {scriptCall{op: opWait}, 7, "owner ttl entry want limit known n"},
 	script.SemRelease.SHA:  {scriptCall{op: opRelease}, 7, "owner hint lease"},

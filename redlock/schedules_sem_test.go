@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
@@ -14,8 +13,8 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
-// The schedules of semaphores: what they have beside those of locks (schedules_test.go). The members are slotsMember. A
-// pause before a split is followed ends at any time, in an order of its own.
+// The schedules of semaphores: what they have beside those of locks (schedules_test.go). A pause before a
+// split is followed ends at any time, in an order of its own.
 
 // slotsBounds are those of semaphores.
 type slotsBounds struct {
@@ -38,6 +37,8 @@ func (b slotsBounds) withDefaults(of *schedBounds) slotsBounds {
 	set(&of.timeout, 20)
 	return b
 }
+
+const slotsMost = 4 // that a search has
 
 // slotsClient is what a client has of semaphores.
 type slotsClient struct {
@@ -94,19 +95,6 @@ func (s *search) permitsOf(c int) int {
 	return n
 }
 
-// slotsSite is a member at the beginning.
-func (s *search) slotsSite(counter int64, other bool, end int64) schedSite {
-	m := &slotsMember{}
-	for k := range s.bounds.slots {
-		m.counters[k] = counter
-	}
-	if other {
-		m.records, m.used = []slotsRecord{{schedOther, end, permit.List{{Slot: 0, Token: counter}}}}, 1
-		m.earliest, m.over, m.end = end, end, end+1
-	}
-	return m
-}
-
 // boundBy notes which limit is in force when an attempt begins.
 func (s *search) boundBy(cl *schedClient) {
 	cl.asked, cl.bound = cl.known, 0
@@ -116,20 +104,15 @@ func (s *search) boundBy(cl *schedClient) {
 }
 
 // bounded requires that member i has given nobody more than its limit allows. What a lease has it has.
-func (s *search) bounded(i int, before, after *slotsMember, op string) {
-	for _, r := range after.records {
-		had := permit.List(nil)
-		if o := before.record(r.owner); o != nil {
-			had = o.has
+func (s *search) bounded(i int, before, after *schedMember, op string) {
+	for c := range s.bounds.clients {
+		cl := s.w.c[c]
+		has, had := after.read().permits[cl.name], before.read().permits[cl.name]
+		if op == opRejoin || !cl.live(cl.name) || cl.phase == schedHolding || len(has) <= len(had) {
+			continue
 		}
-		for c := range s.bounds.clients {
-			cl := s.w.c[c]
-			if op == opRejoin || !cl.live(r.owner) || cl.phase == schedHolding || len(r.has) <= len(had) {
-				continue
-			}
-			if limit := s.limitOf(c); after.used > limit {
-				s.wrong("member %d has given %v a slot beyond its limit of %d", i, who(c), limit)
-			}
+		if limit := s.limitOf(c); after.read().used > limit {
+			s.wrong("member %d has given %v a slot beyond its limit of %d", i, who(c), limit)
 		}
 	}
 }
@@ -169,7 +152,8 @@ func (s *search) setAt(w *schedWorld, i int, o member.Outcome) {
 		if set.phase == setterWrites {
 			stored = set.mine
 		}
-		out := w.m[i].played(s, &scriptCall{op: slotsLimit, stored: stored})
+		l := script.Semaphore(schedName)
+		out := s.played(w.m[i], s.call(l.Limit(nil, stored).Cmd))
 		r := &out.reply
 		w.m[i] = out.after
 		for _, p := range out.pushes {
@@ -217,27 +201,6 @@ func (s *search) limitSet(w *schedWorld) {
 	}
 }
 
-func (m *slotsMember) restored(s *search, a, b schedSite) schedSite {
-	v, x, y := *m, a.(*slotsMember), b.(*slotsMember)
-	for k := range s.bounds.slots {
-		if v.counters[k] = max(x.counters[k], y.counters[k]); s.rules.noRestore {
-			v.counters[k] = 1 // and not the time: a clock may be wrong
-		}
-	}
-	if !s.rules.noLimit {
-		v.stored = max(x.stored, y.stored)
-	}
-	return &v
-}
-
-func (m *slotsMember) played(s *search, c *scriptCall) schedOutcome {
-	v := *m
-	r, pushes := s.slots.call(&v, schedNow, *c)
-	return schedOutcome{&v, r, pushes}
-}
-
-func (m *slotsMember) has(owner string) bool { return m.record(owner) != nil }
-
 // wonSlots looks at the slots of a lease.
 func (s *search) wonSlots(c int) {
 	cl, won := s.w.c[c], &s.w.slots.won
@@ -259,30 +222,6 @@ func (s *search) wonSlots(c int) {
 	}
 }
 
-func (m *slotsMember) later(*search) schedSite {
-	const ms = int64(schedTick / time.Millisecond)
-	v := *m
-	v.records, v.queue, v.wishes = slices.Clone(v.records), slices.Clone(v.queue), slices.Clone(v.wishes)
-	for k := range v.records {
-		v.records[k].deadline -= ms
-	}
-	if v.earliest > 0 {
-		v.earliest, v.over, v.end = v.earliest-ms, v.over-ms, v.end-ms
-	}
-	for k := range v.queue {
-		micros(&v.queue[k].since)
-		v.queue[k].deadline -= ms
-	}
-	for k := range v.wishes {
-		v.wishes[k].deadline -= ms
-	}
-	if v.waitEnd != 0 {
-		v.waitEnd -= ms
-	}
-	v.expire(schedNow)
-	return &v
-}
-
 func (s *search) checkSlots(w *schedWorld) {
 	var holder [slotsMost]bool
 	for c := range s.bounds.clients {
@@ -300,44 +239,10 @@ func (s *search) checkSlots(w *schedWorld) {
 		}
 	}
 	for i := range w.m {
-		s.consistent(w.m[i].(*slotsMember), i)
-	}
-}
-
-// consistent requires what holds of a member after each script.
-func (s *search) consistent(m *slotsMember, i int) {
-	used := 0
-	for k, r := range m.records {
-		used += len(r.has)
-		for _, p := range r.has {
-			for _, o := range m.records[:k] {
-				if o.has.Token(p.Slot) > 0 {
-					s.wrong("member %d has given slot %d twice", i, p.Slot)
-				}
-			}
-		}
-		if r.deadline < m.earliest || r.deadline > m.end {
-			s.wrong("member %d does not keep the bounds of its deadlines", i)
+		if wrong := w.m[i].read().wrong; wrong != "" {
+			s.wrong("member %d %s", i, wrong)
 		}
 	}
-	if used != m.used {
-		s.wrong("member %d counts %d slots and has given %d", i, m.used, used)
-	}
-}
-
-func (m *slotsMember) owners() (out []string) {
-	for _, r := range m.records {
-		if r.deadline >= schedNow/1000 {
-			out = append(out, r.owner)
-		}
-	}
-	for _, q := range m.queue {
-		out = append(out, q.owner)
-	}
-	for _, v := range m.wishes {
-		out = append(out, v.owner)
-	}
-	return out
 }
 
 // alikeBehindGate reports whether all members but the first, which is the gate, are alike.
@@ -357,7 +262,7 @@ func (s *search) appendSlots(b []byte, w *schedWorld) []byte {
 	b = appendNumbers(b, set.mine, set.greatest)
 	for i, gen := range set.gens {
 		b = append(b, flag(gen == 1+w.gen[i]))
-		b = appendNumbers(b, w.m[i].(*slotsMember).stored)
+		b = appendNumbers(b, w.m[i].storedLimit())
 	}
 	for c := range s.bounds.clients {
 		cl := w.c[c]
@@ -388,36 +293,6 @@ func appendWants(b []byte, c *scriptCall) []byte {
 	b = appendNumbers(b, c.wish, c.known)
 	b = append(b, byte(c.want), byte(c.limit), flag(c.tag != ""))
 	return appendList(appendSlotNumbers(b, c.slots), c.had)
-}
-
-func (m *slotsMember) appendKey(b []byte, _ *search) []byte {
-	const now = schedNow / 1000
-	b = append(b, byte(len(m.records)))
-	for _, r := range m.records {
-		b = appendText(b, r.owner)
-		b = appendNumbers(b, r.deadline-now)
-		b = appendList(b, r.has)
-	}
-	if m.earliest > 0 {
-		b = appendNumbers(b, m.earliest-now, m.over-now, m.end-now)
-	}
-	b = appendNumbers(b, m.counters[:]...)
-	b = append(b, byte(len(m.queue)))
-	for _, q := range m.queue {
-		b = appendText(b, q.owner)
-		b = appendNumbers(b, q.since-schedNow, q.deadline-now, q.ttl)
-		b = append(b, byte(q.want), byte(q.n), byte(q.limit))
-	}
-	b = append(b, byte(len(m.wishes)))
-	for _, v := range m.wishes {
-		b = appendText(b, v.owner)
-		b = appendNumbers(b, v.deadline-now, v.ttl)
-		b = appendSlotNumbers(append(b, byte(v.limit)), v.slots)
-	}
-	if m.waitEnd != 0 {
-		b = appendNumbers(b, m.waitEnd-now)
-	}
-	return b
 }
 
 // TestSemaphoreSchedulesExplored visits every state within the bounds of each search: one holder of a

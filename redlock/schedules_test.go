@@ -35,8 +35,8 @@ import (
 //
 // What decides is the code itself: the ballot, and the methods of attempt, renewal, keeper and Lease that
 // submit and judge. They run on a Client without goroutines, whose members (recorder) only note what is
-// submitted; the search stands in for what attempt.sleep would wait for. The members are schedMember, or
-// slotsMember of semaphores (schedules_sem_test.go). Of the restart guard, what the client makes of
+// submitted; the search stands in for what attempt.sleep would wait for. At a member the scripts execute
+// calls (schedules_member_test.go). Of the restart guard, what the client makes of
 // generations and quarantines is the code; that a member which forgot is quarantined and restored, which
 // package node sees to, is played (forget).
 //
@@ -55,7 +55,6 @@ const (
 // is the client as it is. emulated: the guard cannot be taken out of the code from here, so the driver
 // does what a client without it would.
 type schedRules struct {
-	slotsRules
 	scripts         []string // guards of the scripts: scriptGuards has them
 	need            int      // votes that decide, 0: a majority
 	renewNeed       int      // confirmations that renew, 0: a majority
@@ -175,20 +174,10 @@ type schedClient struct {
 	slotsClient
 }
 
-// schedSite is what a member has: *schedMember, *slotsMember. It is never changed.
-type schedSite interface {
-	played(s *search, c *scriptCall) schedOutcome
-	later(s *search) schedSite // a tick later
-	restored(s *search, a, b schedSite) schedSite
-	has(owner string) bool
-	owners() []string // all that it knows
-	appendKey(b []byte, s *search) []byte
-}
-
 // schedWorld is a state of everything. What it points to is never changed, except the clients that own and client have
 // made its own.
 type schedWorld struct {
-	m       [schedMembers]schedSite
+	m       [schedMembers]*schedMember
 	c       [schedClients]*schedClient
 	own     quorum.Set // clients that are this world's
 	ballots quorum.Set // and have ballots of their own
@@ -235,12 +224,12 @@ const (
 
 // schedPlay is a call that a member executes, and schedOutcome what follows.
 type schedPlay struct {
-	at   schedSite
+	at   *schedMember
 	call *scriptCall
 }
 
 type schedOutcome struct {
-	after  schedSite
+	after  *schedMember
 	reply  scriptReply
 	pushes []script.Push
 }
@@ -251,7 +240,6 @@ type search struct {
 	rules  schedRules
 	now    time.Time
 	stage  *redistest.Stage
-	slots  *slotsServer
 	sem    kind // of semaphores
 	stubs  [schedClients]*Client
 	cfg    Config
@@ -262,7 +250,6 @@ type search struct {
 	voters   [][]ballot.Voter
 	seen     [schedMembers]member.State
 	a        attempt // of the event that is judged
-	sites    map[string]schedSite
 	outcomes map[schedPlay]schedOutcome
 	calls    map[string]*scriptCall
 	members  map[string]*schedMember
@@ -345,9 +332,8 @@ func (r recorder) Submit(c *member.Call) {
 func newSearch(bounds schedBounds, rules schedRules) *search {
 	s := &search{
 		bounds: bounds, rules: rules, now: time.Now(),
-		stage: scriptStage(rules.scripts), slots: newSlotsServer(rules.slotsRules), sem: permitKind,
-		calls: map[string]*scriptCall{}, members: map[string]*schedMember{},
-		sites: map[string]schedSite{}, outcomes: map[schedPlay]schedOutcome{}, stats: map[string]int{},
+		stage: scriptStage(rules.scripts), sem: permitKind,
+		calls: map[string]*scriptCall{}, members: map[string]*schedMember{}, outcomes: map[schedPlay]schedOutcome{}, stats: map[string]int{},
 	}
 	s.sem.held, s.sem.left = nil, nil // gathering is a step of its own
 	s.dates = s.appendTime
@@ -435,11 +421,7 @@ func (s *search) initial() *schedWorld {
 		if set(&n, 5); s.bounds.brief {
 			end = schedNow/1000 + schedTick.Milliseconds()
 		}
-		if s.bounds.slots > 0 {
-			w.m[i] = s.slotsSite(n, i < s.bounds.others, end)
-			continue
-		}
-		w.m[i] = s.lockSite(n, i < s.bounds.others, end)
+		w.m[i] = s.firstMember(n, i < s.bounds.others, end)
 	}
 	return w
 }
@@ -585,7 +567,7 @@ func (s *search) Enabled(w *schedWorld) []schedAction {
 		}
 		if w.m[i].has(schedOther) {
 			add(actOther, 0, i)
-		} else if w.used.lapses < s.bounds.lapses && w.m[i].(*schedMember).lock() != nil {
+		} else if w.used.lapses < s.bounds.lapses && w.m[i].read().lock != nil {
 			add(actLapse, 0, i)
 		}
 		if w.slots.set.open.Has(i) && !s.bounds.hangs(i) {
@@ -664,8 +646,8 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 		s.extendLess(v, c)
 	case actLapse:
 		settles = s.bounds.prompt
-		m := v.m[i].(*schedMember)
-		s.say("member %d loses the vote of %v", i, m.lock())
+		m := v.m[i]
+		s.say("member %d loses the vote of %v", i, m.read().lock)
 		v.m[i] = s.with(m, redistest.Key{Name: schedName})
 		v.used.lapses++
 	case actForget:
@@ -705,24 +687,11 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 	return v
 }
 
-// same is the one site of all that have the same.
-func (s *search) same(at schedSite) schedSite {
-	text := fmt.Sprintf("%+v", at)
-	if one, known := s.sites[text]; known {
-		return one
-	}
-	s.sites[text] = at
-	return at
-}
-
 // played is what follows when a member executes a call. Many schedules lead there.
-func (s *search) played(at schedSite, c *scriptCall) schedOutcome {
+func (s *search) played(at *schedMember, c *scriptCall) schedOutcome {
 	out, known := s.outcomes[schedPlay{at, c}]
 	if !known {
 		out = at.played(s, c)
-		if s.bounds.slots > 0 {
-			out.after = s.same(out.after)
-		}
 		s.outcomes[schedPlay{at, c}] = out
 	}
 	return out
@@ -774,7 +743,7 @@ func (s *search) execute(c, i int, m schedMsg) {
 		}
 	}
 	if s.bounds.slots > 0 {
-		s.bounded(i, before.(*slotsMember), after.(*slotsMember), m.op)
+		s.bounded(i, before, after, m.op)
 	}
 }
 
@@ -817,9 +786,6 @@ func (s *search) forget(w *schedWorld, i int) {
 	w.used.forgets++
 	w.gen[i]++
 	w.m[i] = s.member(nil)
-	if s.bounds.slots > 0 {
-		w.m[i] = &slotsMember{}
-	}
 	if w.rest[i] = s.bounds.ttl; s.rules.noQuarantine {
 		w.rest[i] = 0
 		s.restore(w, i)
@@ -850,7 +816,7 @@ func (s *search) forced(w *schedWorld, i int) {
 
 // restore gives a member that forgot what the others have.
 func (s *search) restore(w *schedWorld, i int) {
-	w.m[i] = w.m[i].restored(s, w.m[(i+1)%schedMembers], w.m[(i+2)%schedMembers])
+	w.m[i] = s.restored(w.m[i], w.m[(i+1)%schedMembers], w.m[(i+2)%schedMembers])
 	s.say("member %d has its counters restored", i)
 }
 
@@ -1331,9 +1297,7 @@ func micros(n *int64) {
 func (s *search) tick(w *schedWorld) {
 	w.used.ticks++
 	for i := range w.m {
-		if w.m[i] = w.m[i].later(s); s.bounds.slots > 0 {
-			w.m[i] = s.same(w.m[i])
-		}
+		w.m[i] = w.m[i].later(s)
 	}
 	for i := range w.rest {
 		if w.rest[i] > 0 {
@@ -1421,7 +1385,7 @@ func (s *search) check(w *schedWorld) {
 		if s.bounds.hangs(i) {
 			continue
 		}
-		for _, o := range w.m[i].owners() {
+		for _, o := range w.m[i].read().owners {
 			if o != schedOther && !slices.ContainsFunc(w.c[:], func(cl *schedClient) bool { return cl.live(o) }) {
 				s.wrong("%s is left behind at member %d", o, i)
 			}
@@ -1556,7 +1520,7 @@ func appendTicket(b []byte, n int64) []byte {
 
 // appendMember writes member i, and what is between it and each client.
 func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
-	b = w.m[i].appendKey(b, s)
+	b = binary.AppendUvarint(b, w.m[i].id)
 	b = appendNumbers(b, w.counted[i])
 	if s.bounds.forgets > 0 {
 		b = append(b, byte(w.gen[i]), byte(w.rest[i]))

@@ -514,8 +514,15 @@ func replyOf(v any, err error) (r scriptReply) {
 	switch v := v.(type) {
 	case int64:
 		r.n = v
+	case string:
+		r.permits = v
 	case []any:
-		r.n = v[0].(int64)
+		switch first := v[0].(type) {
+		case int64:
+			r.n = first
+		case string:
+			r.permits = first
+		}
 		if len(v) > 1 {
 			r.server = v[1].(int64)
 		}
@@ -524,6 +531,9 @@ func replyOf(v any, err error) (r scriptReply) {
 		}
 		if len(v) > 3 {
 			r.place = v[3].(int64)
+		}
+		if len(v) > 4 {
+			r.limit, _ = v[4].(int64)
 		}
 	}
 	return r
