@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"crypto/sha1"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -136,7 +138,7 @@ func speaks3(c *member.Call) bool {
 func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err error) {
 	cmds := [][]byte{clientID, infoServer, ping, helloOf(n.apart)}
 	if len(n.preload) > 0 {
-		cmds = append(cmds, resp.Command(append([]string{"SCRIPT", "EXISTS"}, n.preload...)...))
+		cmds = append(cmds, resp.Command(slices.Concat([]string{"SCRIPT", "EXISTS"}, n.preload, []string{servedSHA})...))
 	}
 	if n.cfg.ClientName != "" {
 		cmds = append(cmds, resp.Command("CLIENT", "SETNAME", n.cfg.ClientName))
@@ -191,9 +193,16 @@ func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err 
 	// In another process the id belongs to a stranger. So it may in one that does not name itself.
 	kill := old.id != 0 && p.RunID != "" && p.RunID == old.runID && id != old.id && !listsNobody(&calls[lives])
 	cmds = nil
-	for i, sha := range n.preload {
-		if !exists(&calls[4], i) {
-			cmds = append(cmds, resp.Command("SCRIPT", "LOAD", n.scripts[sha]))
+	if len(n.preload) > 0 {
+		told := &calls[4]
+		p.Served = served(told)
+		for i, sha := range n.preload {
+			if !exists(told, i) {
+				cmds = append(cmds, resp.Command("SCRIPT", "LOAD", n.scripts[sha]))
+			}
+		}
+		if !exists(told, len(n.preload)) {
+			cmds = append(cmds, resp.Command("SCRIPT", "LOAD", servedScript))
 		}
 	}
 	loads := len(cmds)
@@ -215,6 +224,25 @@ func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err 
 	}
 	n.before = predecessor{p.RunID, id}
 	return p, nil
+}
+
+// servedScript is known to every server that a client with a guard has shaken hands with, in whatever version, for as long as
+// its process lives: FLUSHALL empties the data and not the scripts. Its text never changes.
+const servedScript = "return 'redquorum'"
+
+var servedSHA = fmt.Sprintf("%x", sha1.Sum([]byte(servedScript)))
+
+// served is what a server said to SCRIPT EXISTS of its preloaded scripts and of servedScript: whether a client was here before.
+func served(c *member.Call) guard.Sign {
+	if c.Outcome != member.Answered {
+		return guard.Unsaid
+	}
+	for i := range c.Reply.Elems {
+		if exists(c, i) {
+			return guard.Served
+		}
+	}
+	return guard.NotServed
 }
 
 // exists reports whether a server said to SCRIPT EXISTS that it has the i-th script. One that does not

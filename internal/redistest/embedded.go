@@ -41,6 +41,7 @@ type Embedded struct {
 	listeners [subKinds]map[string]map[*session]struct{}
 	snap      []Key             // nil before the first Snapshot
 	scripts   map[string]string // by SHA1
+	flushes   int               // of this process
 	guarded   bool              // asks for a password
 
 	mu       sync.Mutex // guards the fields below; never held over a call to a Link
@@ -419,6 +420,7 @@ func (e *Embedded) boot(prepare func() error) error {
 	}
 	e.srv.Dispatch(e.admin, []string{"SCRIPT", "FLUSH"})
 	clear(e.scripts)
+	e.flushes = 0
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {

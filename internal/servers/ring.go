@@ -15,6 +15,7 @@ var ring = map[string][]string{
 		"TestInboxDeliversAndComesBack", "TestKeyThatIsNotPermittedFailsAlone", "TestNoErrorOrLogHoldsTheSecret",
 		"TestRepliesOfEveryShape", "TestScriptOfSomebodyElseIsRefused", "TestScriptsAreLoadedAndRepaired",
 		"TestServerThatMayNotLoadScriptsGetsNoBatches", "TestTLSWithACLUser", "TestUnixSocket", "TestWrongScriptKeepsTheMemberDown",
+		"TestSignsOfAServerOutliveItsData",
 	},
 	"node/guard": {"TestGuardScriptsDoWhatTheProtocolSays"},
 	"cluster": {

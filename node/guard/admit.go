@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -17,7 +18,17 @@ type Process struct {
 	Uptime   time.Duration // at Seen
 	Seen     time.Time
 	MasterID string // CLUSTER MYID of a master of a cluster
+	Served   Sign   // whether clients were at this process before
 }
+
+// Sign is what the script cache of a server tells of its past. It outlives FLUSHALL.
+type Sign uint8
+
+const (
+	NotServed Sign = iota // it has no script of ours: no client of ours ever asked this process for a vote
+	Served                // it has one
+	Unsaid                // it does not say
+)
 
 var (
 	// errSlots: a topology that names this master must come first.
@@ -89,7 +100,8 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 	ctx := s.host.Context()
 	began := time.Now()
 	searched := false
-	for {
+	used := p.Served == Served
+	for asked := false; ; {
 		news := g.news()
 		if t.Shard != nil {
 			switch err := s.settle(); {
@@ -129,6 +141,12 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 		if t.Replicated {
 			v.lag = max(0, t.Lag)
 		}
+		if m.id == "" && !asked {
+			asked = true
+			emptied, told := s.emptied(on)
+			used = used || emptied || p.Served == Unsaid && !told
+		}
+		v.used = used
 		// Its slot was marked for this process: somebody is about to carry the marker here.
 		v.young = v.young || m.id == "" && strings.HasPrefix(m.stamp, runID+" ")
 		do, quarantine := decide(m, runID, v)
@@ -159,6 +177,25 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 			return Standing{}, err
 		}
 	}
+}
+
+var infoCommands = resp.Command("INFO", "commandstats")
+
+// emptied reports whether the server's process was ever told to drop its data. If told is false, it does not say.
+func (s *Seat) emptied(on Session) (yes, told bool) {
+	ctx, cancel := context.WithTimeout(s.host.Context(), s.terms.Patience)
+	defer cancel()
+	calls, err := on.Ask(ctx, [][]byte{infoCommands})
+	if err != nil || calls[0].Outcome != member.Answered || calls[0].Reply.Kind != '$' {
+		return false, false
+	}
+	stats := calls[0].Reply.Str
+	for _, command := range []string{"flushall", "flushdb", "swapdb"} {
+		if n, _, _ := strings.Cut(strings.TrimPrefix(resp.Field(stats, "cmdstat_"+command+":"), "calls="), ","); n != "" && n != "0" {
+			return true, true
+		}
+	}
+	return false, strings.Contains(string(stats), "cmdstat_")
 }
 
 // rebase has every bucket that a believed snapshot lacks begin at the server's time at least.

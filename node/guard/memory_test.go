@@ -19,17 +19,19 @@ import (
 // and its scripts by their headers. TestGuardScriptsDoWhatTheProtocolSays runs its cases on this
 // server and on those that execute the Lua.
 type server struct {
-	mu     sync.Mutex
-	run    string // run_id
-	repl   string // replication id
-	older  string // the one before it
-	role   string
-	born   time.Time
-	ahead  time.Duration // of its clock
-	hashes map[string]map[string]string
-	ends   map[string]time.Time // keys with a TTL
-	stolen map[uint16]bool      // slots that another master serves
-	calls  int                  // scripts executed
+	mu      sync.Mutex
+	run     string // run_id
+	repl    string // replication id
+	older   string // the one before it
+	role    string
+	born    time.Time
+	ahead   time.Duration // of its clock
+	hashes  map[string]map[string]string
+	ends    map[string]time.Time // keys with a TTL
+	stolen  map[uint16]bool      // slots that another master serves
+	calls   int                  // scripts executed
+	since   int                  // the same, when the process began
+	emptied int                  // FLUSHALL since then
 
 	refuses bool // looks, whatever they are
 
@@ -49,6 +51,7 @@ func (s *server) restart(run string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.run, s.repl, s.older, s.role, s.born = run, "repl-"+run, strings.Repeat("0", 40), "master", time.Now()
+	s.since, s.emptied = s.calls, 0
 	s.hashes, s.ends = make(map[string]map[string]string), make(map[string]time.Time)
 }
 
@@ -56,6 +59,7 @@ func (s *server) restart(run string) {
 func (s *server) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.emptied++
 	clear(s.hashes)
 	clear(s.ends)
 }
@@ -89,7 +93,11 @@ func (s *server) executed() int {
 func (s *server) process() Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Process{RunID: s.run, Uptime: time.Since(s.born), Seen: time.Now(), MasterID: "master-" + s.run}
+	p := Process{RunID: s.run, Uptime: time.Since(s.born), Seen: time.Now(), MasterID: "master-" + s.run}
+	if s.calls > s.since {
+		p.Served = Served
+	}
+	return p
 }
 
 func str(s string) member.Reply           { return member.Reply{Kind: '$', Str: []byte(s)} }
@@ -137,6 +145,9 @@ func (s *server) do(args ...string) (r member.Reply) {
 			panic(why)
 		}
 	}()
+	if args[0] == "INFO" && args[1] == "commandstats" {
+		return str(fmt.Sprintf("# Commandstats\r\ncmdstat_eval:calls=1,usec=1\r\ncmdstat_flushall:calls=%d,usec=1\r\n", s.emptied))
+	}
 	key := args[1]
 	if args[0] == "EVAL" {
 		key = args[3]

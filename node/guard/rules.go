@@ -46,6 +46,7 @@ type view struct {
 	lag      time.Duration // Terms.Lag, if a replica may replace the server
 	waited   time.Duration // since the first look at this member found no marker
 	patience time.Duration // for the other members' first answers
+	used     bool          // this process has served clients, or was emptied, or does not say: its age proves nothing
 	young    bool          // a marker of another member has state n and is younger than youngMarker
 }
 
@@ -78,6 +79,12 @@ func decide(m marker, runID string, v view) (do action, quarantine time.Duration
 		}
 		if m.promoted() { // perhaps before a marker reached it: its process is older than its memory
 			return markNew, v.q
+		}
+		if v.used && v.waited < v.patience { // another client of a first start may be about to mark it
+			return waitFirst, 0
+		}
+		if v.used { // and was emptied: what it granted before may still run
+			return markNew, v.q + v.lag
 		}
 		// uptime_in_seconds runs up to a second ahead. A process that has just begun, empty, may
 		// have taken over a moment before it ended: then the former master goes on granting for a
