@@ -3,6 +3,7 @@
 //	go run ./internal/rings test       the first ring: what make test runs
 //	go run ./internal/rings all        both rings, for a night or a release: what make test-all runs
 //	go run ./internal/rings all 3      the third of the six parts of the second ring: part.go lists them
+//	go run ./internal/rings all measured    what measures, and is of no part
 //	go run ./internal/rings needs 3    what that part needs beside Go and redis-server, a word a line
 //	go run ./internal/rings long       all tests whose names begin with TestLong
 //	go run ./internal/rings list       every test, with its ring
@@ -96,14 +97,17 @@ func choose(all []test, folder string, ring func(test) bool) (some []test) {
 	return some
 }
 
-// number returns the part of a number, or all.
+// number returns the part of a number or name, or all.
 func number(n string) ([]part, error) {
-	if n == "" {
-		return parts[:], nil
+	switch n {
+	case "":
+		return append(parts[:], measured), nil
+	case "measured":
+		return []part{measured}, nil
 	}
 	i, err := strconv.Atoi(n)
 	if err != nil || i < 1 || i > len(parts) {
-		return nil, fmt.Errorf("there are parts 1 to %d, and no %q", len(parts), n)
+		return nil, fmt.Errorf("there are parts 1 to %d, and measured, and no %q", len(parts), n)
 	}
 	return parts[i-1 : i], nil
 }

@@ -15,7 +15,8 @@ import (
 // test takes a server that must be fetched.
 var outside = []string{"bench", "integration/fencing", "integration/docker", "integration/interop"}
 
-// part is a sixth of all that the first ring leaves out. Continuous integration runs one of them with each landing.
+// part is a sixth of all that the first ring leaves out, but for what measures. Continuous integration runs one of them with
+// each landing.
 type part struct {
 	tests   []chosen
 	servers []string // versions on which all tests run that need a server: see internal/servers
@@ -26,6 +27,7 @@ type part struct {
 type chosen struct {
 	pkg, pattern string
 	env          []string
+	again        bool // they are of the first ring, and play longer here
 }
 
 const (
@@ -35,7 +37,10 @@ const (
 
 var parts = [6]part{
 	{
-		tests:   []chosen{{pkg: "redlock", pattern: "^TestLong"}, {pkg: "clock", pattern: long}},
+		tests: []chosen{
+			{pkg: "redlock", pattern: "^TestLong(Semaphore)?Schedules"}, {pkg: "redlock/internal/latch", pattern: long},
+			{pkg: "node/...", pattern: long}, {pkg: "internal/redistest", pattern: long},
+		},
 		servers: []string{"redis-6.2"},
 	},
 	{
@@ -43,32 +48,35 @@ var parts = [6]part{
 		servers: []string{"redis-7.2"},
 	},
 	{
-		tests:   []chosen{{pkg: "integration/faults", pattern: "^Test(Long|Faults)"}},
+		tests:   []chosen{{pkg: "integration/faults", pattern: "^Test(Long|Faults)", env: []string{"REDQUORUM_FAULTS=each"}}},
 		servers: []string{"redis-7.4"},
 	},
 	{
 		tests: []chosen{
-			{pkg: "redlock/internal/latch", pattern: long}, {pkg: "node/...", pattern: long}, {pkg: "internal/redistest", pattern: long},
-			{pkg: "redlock", pattern: "^TestSeeds", env: []string{"REDQUORUM_SEEDS=1000"}},
+			{pkg: "redlock", pattern: "^TestLong(Semaphore)?Script|^TestLongRandom|^TestLongLease"}, {pkg: "clock", pattern: long},
+			{pkg: "redlock", pattern: "^TestSeeds", env: []string{"REDQUORUM_SEEDS=1000"}, again: true},
 		},
-		servers: []string{"redis-8.2", "valkey-8.0"},
+		servers: []string{"redis-8.2"},
 	},
 	{
 		tests: []chosen{
 			{pkg: "integration/fencing/...", pattern: every}, {pkg: "fence/fencefile", pattern: long}, {pkg: "fence/fenceredis", pattern: long},
 		},
-		servers: []string{"valkey-8.1"},
+		servers: []string{"valkey-8.0", "valkey-8.1"},
 		needs:   []string{"databases", "java", "storages"},
 	},
 	{
 		tests: []chosen{
-			{pkg: "bench/...", pattern: every}, {pkg: "integration/interop", pattern: every},
-			{pkg: "integration/docker", pattern: every},
+			{pkg: "bench/...", pattern: every}, {pkg: "integration/interop", pattern: every}, {pkg: "integration/docker", pattern: every},
 		},
 		servers: []string{"valkey-9.0", "valkey-9.1"},
 		needs:   []string{"java"},
 	},
 }
+
+// measured are tests of how fast something is on real servers, which a busy machine fails: make test-all without a PART runs
+// them, and no landing depends on them.
+var measured = part{tests: []chosen{{pkg: "redlock", pattern: "^TestLong(Crowd|Idle)"}}}
 
 // has reports whether a test is among the chosen.
 func (c chosen) has(t test) bool {
@@ -115,10 +123,14 @@ func (t test) ring() string {
 	if t.first() {
 		return "first"
 	}
+	has := func(c chosen) bool { return c.has(t) }
 	for i, p := range parts {
-		if slices.ContainsFunc(p.tests, func(c chosen) bool { return c.has(t) }) {
+		if slices.ContainsFunc(p.tests, has) {
 			return fmt.Sprint("part ", i+1)
 		}
+	}
+	if slices.ContainsFunc(measured.tests, has) {
+		return "measured"
 	}
 	return "none"
 }
